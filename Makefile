@@ -1,0 +1,162 @@
+# vitrine: the build.
+#
+#   make            build/vitrine, libvitrine.a, libvitrine.so
+#   make run        install what is missing, build, fetch the default model, answer a prompt, print its story
+#   make test       install what is missing, build, run every test, and all of them under sanitizers
+#   make check      the same tests without sanitizers and without installing anything
+#   make unit T=x   build and run tests/unit/test_x.c alone
+#   make CONFIG=asan|tsan|debug|coverage ...   other builds, each in build/CONFIG
+#   make install DESTDIR= PREFIX=/usr/local
+#
+# Sources are found, not listed. A file named *_avx2.c, *_avx512.c or *_amx.c is compiled for that
+# instruction set alone and only called behind run-time dispatch. *.cu files are embedded as text.
+
+MAKEFLAGS += --no-builtin-rules
+CONFIG ?= release
+CC := $(if $(filter default undefined,$(origin CC)),gcc,$(CC))
+PREFIX ?= /usr/local
+B := build/$(CONFIG)
+
+WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla -Werror=implicit-function-declaration
+BASE := -std=gnu17 -pthread -Iinclude -Isrc -I$(B)/gen -D_GNU_SOURCE -MMD -MP -fno-math-errno -ffp-contract=off -fvisibility=hidden -fPIC
+OPT_release := -O3 -g1
+OPT_debug := -O0 -g
+OPT_asan := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -DVT_SANITIZE=1
+OPT_tsan := -O1 -g -fsanitize=thread -DVT_SANITIZE=1
+OPT_coverage := -O0 -g --coverage
+OPT_fuzz := -O1 -g -fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=undefined -DVT_SANITIZE=1
+CFLAGS_ALL := $(BASE) $(WARN) $(OPT_$(CONFIG)) $(CFLAGS)
+LDFLAGS_ALL := -pthread $(filter -fsanitize=% --coverage,$(subst fuzzer-no-link,fuzzer,$(OPT_$(CONFIG)))) $(LDFLAGS)
+# Debian libraries statically, libc and libm dynamically.
+STATIC_LIBS := -l:libjansson.a
+SHARED_LIBS := -ljansson
+SYS_LIBS := -lm -ldl -lpthread
+
+ARCH := $(shell uname -m)
+ISA_avx2 := -mavx2 -mfma -mf16c -mbmi2
+ISA_avx512 := $(ISA_avx2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-vector-width=512
+ISA_amx := $(ISA_avx512) -mavx512bf16 -mamx-tile -mamx-int8 -mamx-bf16
+
+SRC := $(sort $(shell find src -name '*.c' -not -name '.*'))
+ifneq ($(ARCH),x86_64)
+SRC := $(filter-out %_avx2.c %_avx512.c %_amx.c,$(SRC))
+endif
+LIB_SRC := $(filter-out src/cli/%,$(SRC))
+CLI_SRC := $(filter src/cli/%,$(SRC))
+CU := $(sort $(shell find src -name '*.cu' -o -name '*.cuh'))
+obj = $(patsubst %.c,$(B)/%.o,$(1))
+LIB_OBJ := $(call obj,$(LIB_SRC)) $(if $(CU),$(B)/gen/kernels.o)
+CLI_OBJ := $(call obj,$(CLI_SRC))
+
+UNIT_SRC := $(sort $(wildcard tests/unit/test_*.c))
+UNIT := $(patsubst tests/unit/%.c,$(B)/tests/%,$(UNIT_SRC))
+TEST_COMMON := $(call obj,$(sort $(wildcard tests/unit/common/*.c)))
+FUZZ_SRC := $(sort $(wildcard tests/fuzz/fuzz_*.c))
+REPLAY := $(patsubst tests/fuzz/fuzz_%.c,$(B)/tests/replay_%,$(FUZZ_SRC))
+FUZZ := $(patsubst tests/fuzz/fuzz_%.c,$(B)/fuzz/%,$(FUZZ_SRC))
+EXAMPLES := $(patsubst examples/%.c,$(B)/examples/%,$(sort $(wildcard examples/*.c)))
+
+.PHONY: all run test check unit sanitize install clean loc units fuzz examples lib
+all: build/vitrine $(B)/libvitrine.so
+
+build/vitrine: $(B)/vitrine
+	@cp -f $< $@.tmp && mv -f $@.tmp $@
+
+lib: $(B)/libvitrine.a $(B)/libvitrine.so
+$(B)/libvitrine.a: $(LIB_OBJ)
+	@rm -f $@ && ar rcs $@ $^
+$(B)/libvitrine.so: $(LIB_OBJ)
+	@$(CC) -shared -Wl,-soname,libvitrine.so.0 $(LDFLAGS_ALL) -o $@ $^ $(SHARED_LIBS) $(SYS_LIBS)
+$(B)/vitrine: $(CLI_OBJ) $(B)/libvitrine.a
+	@echo "  link   $@"
+	@$(CC) $(LDFLAGS_ALL) -o $@ $^ $(STATIC_LIBS) $(CLI_LIBS) $(SYS_LIBS)
+
+$(B)/%.o: %.c Makefile | $(B)/gen/version.h
+	@mkdir -p $(@D)
+	@echo "  cc     $<"
+	@$(CC) $(CFLAGS_ALL) $(if $(filter %_avx2.c,$<),$(ISA_avx2))$(if $(filter %_avx512.c,$<),$(ISA_avx512))$(if $(filter %_amx.c,$<),$(ISA_amx)) -c -o $@ $<
+
+# The commit, for benchmarks' JSON.
+$(B)/gen/version.h: $(wildcard .git/HEAD .git/logs/HEAD)
+	@mkdir -p $(@D)
+	@printf '#define VT_COMMIT "%s"\n' "$$(git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)" > $@
+
+$(B)/gen/kernels.S: $(CU) tools/embed-kernels
+	@mkdir -p $(@D)
+	@tools/embed-kernels $(CU) > $@
+$(B)/gen/kernels.o: $(B)/gen/kernels.S
+	@$(CC) -c -o $@ $<
+
+$(B)/tests/%: tests/unit/%.c $(TEST_COMMON) $(B)/libvitrine.a
+	@mkdir -p $(@D)
+	@echo "  test   $@"
+	@$(CC) $(CFLAGS_ALL) -MF $@.d -Itests/unit $(LDFLAGS_ALL) -o $@ $< $(TEST_COMMON) $(B)/libvitrine.a -lcmocka $(STATIC_LIBS) $(SYS_LIBS)
+$(B)/tests/replay_%: tests/fuzz/fuzz_%.c tests/fuzz/replay.c $(B)/libvitrine.a
+	@mkdir -p $(@D)
+	@$(CC) $(CFLAGS_ALL) -MF $@.d $(LDFLAGS_ALL) -o $@ $< tests/fuzz/replay.c $(B)/libvitrine.a $(STATIC_LIBS) $(SYS_LIBS)
+# Coverage-guided fuzzing: make CONFIG=fuzz CC=clang fuzz; then build/fuzz/fuzz/gguf tests/fuzz/corpus/gguf
+$(B)/fuzz/%: tests/fuzz/fuzz_%.c $(B)/libvitrine.a
+	@mkdir -p $(@D)
+	@$(CC) $(CFLAGS_ALL) -MF $@.d $(LDFLAGS_ALL) -fsanitize=fuzzer -o $@ $< $(B)/libvitrine.a $(STATIC_LIBS) $(SYS_LIBS)
+fuzz: $(FUZZ)
+$(B)/examples/%: examples/%.c $(B)/libvitrine.so
+	@mkdir -p $(@D)
+	@$(CC) -std=c17 -Wall -Wextra -Iinclude -o $@ $< -L$(B) -Wl,-rpath,'$$ORIGIN/..' -l:libvitrine.so
+examples: $(EXAMPLES)
+
+units: $(UNIT) $(REPLAY)
+unit: $(B)/tests/test_$(T)
+	@CMOCKA_MESSAGE_OUTPUT=STDOUT $(B)/tests/test_$(T)
+
+run:
+	@tools/setup build
+	@$(MAKE) --no-print-directory all
+	@tools/get-model
+	@build/vitrine run "Why is the sky blue? Answer in two sentences." -n 64 --story
+
+check: all units examples
+	@tools/run-tests $(B)
+
+test:
+	@tools/setup test
+	@$(MAKE) --no-print-directory -j$$(nproc) all units examples
+	@$(MAKE) --no-print-directory -j$$(nproc) CONFIG=asan build/asan/vitrine units
+	@tools/get-model
+	@tools/run-tests build/release build/asan
+
+sanitize:
+	@tools/setup test
+	@$(MAKE) --no-print-directory -j$$(nproc) CONFIG=tsan CC=clang build/tsan/vitrine units
+	@tools/run-tests build/tsan
+
+loc:
+	@tools/loc
+
+install: all
+	install -Dm755 build/vitrine $(DESTDIR)$(PREFIX)/bin/vitrine
+	install -Dm644 include/vitrine.h $(DESTDIR)$(PREFIX)/include/vitrine.h
+	install -Dm644 $(B)/libvitrine.a $(DESTDIR)$(PREFIX)/lib/libvitrine.a
+	install -Dm755 $(B)/libvitrine.so $(DESTDIR)$(PREFIX)/lib/libvitrine.so.0
+	ln -sf libvitrine.so.0 $(DESTDIR)$(PREFIX)/lib/libvitrine.so
+	install -Dm644 docs/vitrine.1 $(DESTDIR)$(PREFIX)/share/man/man1/vitrine.1
+	mkdir -p $(DESTDIR)$(PREFIX)/lib/pkgconfig
+	sed 's|@PREFIX@|$(PREFIX)|' tools/vitrine.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/vitrine.pc
+
+clean:
+	rm -rf build
+
+-include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_COMMON:.o=.d) $(addsuffix .d,$(UNIT) $(REPLAY))
+
+# Programs that need a GPU; nothing else builds or runs them.
+#   make test-gpu    every CUDA implementation against its reference, on every path
+#   make bench-gpu   the figures of docs/cuda.md, as JSON lines and as a table
+GPU_MAIN := gpu_parity
+.PHONY: gpu-programs test-gpu bench-gpu
+gpu-programs: $(addprefix $(B)/gpu/,$(GPU_MAIN))
+$(B)/gpu/%: tests/gpu/%.c tests/gpu/gpu_cases.c tests/gpu/gpu_cases.h $(B)/libvitrine.a
+	@mkdir -p $(@D)
+	@$(CC) $(CFLAGS_ALL) -MF $@.d -Itests/gpu $(LDFLAGS_ALL) -o $@ $(filter %.c,$^) $(B)/libvitrine.a $(STATIC_LIBS) $(SYS_LIBS)
+test-gpu: gpu-programs
+	@tests/gpu/run $(B)/gpu/gpu_parity
+bench-gpu: all
+	@bench/gpu build/vitrine

@@ -1,0 +1,99 @@
+#include "base/buf.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BUF_FIRST = 64 };
+static const size_t kDefaultMax = (size_t)1 << 30;
+
+void vt_buf_init(vt_buf *b, size_t max) { *b = (vt_buf){.max = max ? max : kDefaultMax}; }
+
+void vt_buf_release(vt_buf *b)
+{
+    if (!b)
+        return;
+    free(b->data);
+    *b = (vt_buf){.max = b->max};
+}
+
+void vt_buf_clear(vt_buf *b)
+{
+    b->len = 0;
+    b->failed = false;
+    if (b->data)
+        b->data[0] = 0;
+}
+
+/* Room for n more bytes and the NUL. Doubles, up to max. */
+static bool buf_reserve(vt_buf *b, size_t n)
+{
+    if (b->max == 0)
+        b->max = kDefaultMax;
+    if (b->failed || n > b->max || b->len > b->max - n) {
+        b->failed = true;
+        return false;
+    }
+    size_t need = b->len + n + 1;
+    if (need <= b->cap)
+        return true;
+    size_t cap = b->cap ? b->cap : BUF_FIRST;
+    while (cap < need)
+        cap *= 2;
+    char *data = realloc(b->data, cap);
+    if (!data) {
+        b->failed = true;
+        return false;
+    }
+    b->data = data;
+    b->cap = cap;
+    return true;
+}
+
+bool vt_buf_add(vt_buf *b, const void *bytes, size_t n)
+{
+    if (!buf_reserve(b, n))
+        return false;
+    if (n)
+        memcpy(b->data + b->len, bytes, n);
+    b->len += n;
+    b->data[b->len] = 0;
+    return true;
+}
+
+bool vt_buf_puts(vt_buf *b, const char *s) { return vt_buf_add(b, s, strlen(s)); }
+
+bool vt_buf_putc(vt_buf *b, char c) { return vt_buf_add(b, &c, 1); }
+
+bool vt_buf_printf(vt_buf *b, const char *fmt, ...)
+{
+    va_list ap, again;
+    va_start(ap, fmt);
+    va_copy(again, ap);
+    int n = vsnprintf(NULL, 0, fmt, ap);
+    va_end(ap);
+    bool ok = n >= 0 && buf_reserve(b, (size_t)n);
+    if (ok) {
+        vsnprintf(b->data + b->len, (size_t)n + 1, fmt, again);
+        b->len += (size_t)n;
+    } else {
+        b->failed = true;
+    }
+    va_end(again);
+    return ok;
+}
+
+char *vt_buf_detach(vt_buf *b, size_t *len)
+{
+    if (!buf_reserve(b, 0)) {
+        vt_buf_release(b);
+        return NULL;
+    }
+    char *data = b->data;
+    data[b->len] = 0;
+    if (len)
+        *len = b->len;
+    *b = (vt_buf){.max = b->max};
+    return data;
+}

@@ -1,0 +1,25 @@
+/* A growable byte buffer with a maximum. After a failed append it stays valid and `failed` is set,
+ * so a writer may check once at the end. Always NUL-terminated beyond `len`. */
+#ifndef VT_BASE_BUF_H
+#define VT_BASE_BUF_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef struct vt_buf {
+    char *data;
+    size_t len, cap, max; /* max 0: 1 GiB */
+    bool failed;          /* out of memory or beyond max */
+} vt_buf;
+
+void vt_buf_init(vt_buf *b, size_t max);
+void vt_buf_release(vt_buf *b);
+void vt_buf_clear(vt_buf *b);
+bool vt_buf_add(vt_buf *b, const void *bytes, size_t n);
+bool vt_buf_puts(vt_buf *b, const char *s);
+bool vt_buf_putc(vt_buf *b, char c);
+bool vt_buf_printf(vt_buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Hands the bytes to the caller (free()); the buffer is empty afterwards. NULL if it failed. */
+char *vt_buf_detach(vt_buf *b, size_t *len);
+
+#endif

@@ -1,0 +1,19 @@
+#include "base/err.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+vt_status vt_fail(vt_err *err, vt_status status, const char *fmt, ...)
+{
+    if (!err)
+        return status;
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(err->message, sizeof err->message, fmt, ap);
+    va_end(ap);
+    for (char *p = err->message; *p; p++)
+        if ((unsigned char)*p < 0x20 || *p == 0x7f)
+            *p = ' ';
+    err->status = status;
+    return status;
+}

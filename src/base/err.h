@@ -1,0 +1,29 @@
+/* Errors: a status that is returned and one sentence that says what, where and what was expected.
+ * Built where the knowledge is, once, and passed up unchanged. Library code never prints. */
+#ifndef VT_BASE_ERR_H
+#define VT_BASE_ERR_H
+
+#include "vitrine.h"
+
+/* Fills `err` (may be NULL) and returns `status`. Newlines and control characters in the formatted
+ * text become spaces, so a hostile file name cannot fake a second line. */
+vt_status vt_fail(vt_err *err, vt_status status, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Evaluates to the caller's return on failure: TRY(f(x, err)); */
+#define TRY(expr)                       \
+    do {                                \
+        vt_status try_status_ = (expr); \
+        if (try_status_ != VT_OK)       \
+            return try_status_;         \
+    } while (0)
+
+/* Same, with a clean-up label: TRY_GOTO(status, f(x, err), out); */
+#define TRY_GOTO(status, expr, label) \
+    do {                              \
+        (status) = (expr);            \
+        if ((status) != VT_OK)        \
+            goto label;               \
+    } while (0)
+
+#endif

@@ -1,0 +1,113 @@
+/* Memory: checked calloc, aligned and huge-page blocks, and the bump arena.
+ *
+ *   arena.head -> [block: next | cap | used | bytes ........ ] -> [block ...] -> NULL
+ *
+ * A new block is at least twice the last one (64 KiB to 4 MiB), so an arena of n bytes costs O(log
+ * n) mallocs while it is small and wastes at most a block while it is large. Blocks come from
+ * calloc: big ones are fresh zero pages from the kernel, so zeroing costs nothing until they are
+ * touched. */
+#include "base/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+void *vt_calloc(size_t n, size_t size) { return calloc(n ? n : 1, size ? size : 1); }
+
+void *vt_aligned_alloc(size_t align, size_t size)
+{
+    void *p = NULL;
+    if (size > SIZE_MAX - align)
+        return NULL;
+    return posix_memalign(&p, align, size ? size : align) == 0 ? p : NULL;
+}
+
+void *vt_pages_alloc(size_t size)
+{
+    void *p = mmap(NULL, size ? size : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+                   0);
+    if (p == MAP_FAILED)
+        return NULL;
+    madvise(p, size, MADV_HUGEPAGE); /* a hint: failure changes nothing */
+    return p;
+}
+
+void vt_pages_free(void *p, size_t size)
+{
+    if (p)
+        munmap(p, size ? size : 1);
+}
+
+enum { ARENA_FIRST_BLOCK = 64 << 10, ARENA_MAX_BLOCK = 4 << 20, ARENA_ALIGN = 16 };
+
+typedef struct vt_arena_block {
+    struct vt_arena_block *next;
+    size_t cap, used;
+    _Alignas(ARENA_ALIGN) unsigned char bytes[];
+} vt_arena_block;
+
+void vt_arena_init(vt_arena *a, size_t limit) { *a = (vt_arena){.limit = limit}; }
+
+static vt_arena_block *arena_grow(vt_arena *a, size_t need)
+{
+    size_t cap = a->head ? a->head->cap * 2 : ARENA_FIRST_BLOCK;
+    if (cap > ARENA_MAX_BLOCK)
+        cap = ARENA_MAX_BLOCK;
+    if (cap < need)
+        cap = need;
+    size_t total;
+    if (!vt_add_size(sizeof(vt_arena_block), cap, &total))
+        return NULL;
+    vt_arena_block *b = calloc(1, total);
+    if (!b)
+        return NULL;
+    b->cap = cap;
+    b->next = a->head;
+    a->head = b;
+    return b;
+}
+
+void *vt_arena_alloc(vt_arena *a, size_t n, size_t size)
+{
+    size_t bytes;
+    if (!vt_mul_size(n, size, &bytes) || !vt_add_size(bytes, ARENA_ALIGN - 1, &bytes))
+        return NULL;
+    bytes &= ~(size_t)(ARENA_ALIGN - 1);
+    if (bytes == 0)
+        bytes = ARENA_ALIGN;
+    if (a->limit && (bytes > a->limit || a->used > a->limit - bytes))
+        return NULL;
+    vt_arena_block *b = a->head;
+    if (!b || b->cap - b->used < bytes) {
+        b = arena_grow(a, bytes);
+        if (!b)
+            return NULL;
+    }
+    void *p = b->bytes + b->used;
+    b->used += bytes;
+    a->used += bytes;
+    return p;
+}
+
+char *vt_arena_strdup(vt_arena *a, const char *s, size_t len)
+{
+    size_t bytes;
+    if (!vt_add_size(len, 1, &bytes))
+        return NULL;
+    char *p = vt_arena_alloc(a, 1, bytes);
+    if (p && len)
+        memcpy(p, s, len); /* the arena is zeroed: the NUL is there */
+    return p;
+}
+
+void vt_arena_release(vt_arena *a)
+{
+    if (!a)
+        return;
+    for (vt_arena_block *b = a->head; b;) {
+        vt_arena_block *next = b->next;
+        free(b);
+        b = next;
+    }
+    *a = (vt_arena){.limit = a->limit};
+}

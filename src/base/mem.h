@@ -1,0 +1,45 @@
+/* Memory: checked sizes, aligned blocks and a bump arena.
+ *
+ * Every size that comes from outside goes through vt_mul_size / vt_add_size. Allocators return NULL
+ * on failure; callers turn that into VT_ERR_MEMORY. */
+#ifndef VT_BASE_MEM_H
+#define VT_BASE_MEM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define VT_CACHE_LINE 64
+
+/* false on overflow; *out untouched then. */
+static inline bool vt_mul_size(size_t a, size_t b, size_t *out)
+{
+    return !__builtin_mul_overflow(a, b, out);
+}
+static inline bool vt_add_size(size_t a, size_t b, size_t *out)
+{
+    return !__builtin_add_overflow(a, b, out);
+}
+
+static inline size_t vt_round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
+static inline int64_t vt_ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+void *vt_calloc(size_t n, size_t size);            /* zeroed, n * size checked */
+void *vt_aligned_alloc(size_t align, size_t size); /* uninitialised; free with free() */
+
+/* Large, page-aligned, zeroed on first touch, huge pages asked for. */
+void *vt_pages_alloc(size_t size);
+void vt_pages_free(void *p, size_t size);
+
+/* Bump arena: everything allocated from it dies together. Blocks are 16-byte aligned and zeroed. */
+typedef struct vt_arena {
+    struct vt_arena_block *head;
+    size_t used, limit; /* bytes handed out; allocation beyond `limit` fails (0: no limit) */
+} vt_arena;
+
+void vt_arena_init(vt_arena *a, size_t limit);
+void *vt_arena_alloc(vt_arena *a, size_t n, size_t size);
+char *vt_arena_strdup(vt_arena *a, const char *s, size_t len); /* NUL-terminated copy */
+void vt_arena_release(vt_arena *a);
+
+#endif

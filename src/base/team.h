@@ -1,0 +1,27 @@
+/* The CPU team: n workers that run the same function together (SPMD) and meet at barriers.
+ *
+ * Worker 0 is the caller of vt_team_run; the others are pinned threads. Between runs and at
+ * barriers a worker spins for at most 20 us and then sleeps on a futex, so an idle team costs no
+ * CPU time. */
+#ifndef VT_BASE_TEAM_H
+#define VT_BASE_TEAM_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "vitrine.h"
+
+typedef struct vt_team vt_team;
+typedef void (*vt_team_fn)(void *arg, int32_t worker);
+
+/* n >= 1. Threads are pinned to the n-1 last CPUs this process may use, if it has that many. */
+vt_status vt_team_new(int32_t n, vt_team **out, vt_err *err);
+void vt_team_free(vt_team *t);
+int32_t vt_team_size(const vt_team *t);
+
+/* fn(arg, w) on every worker; returns when all have returned. One caller at a time. */
+void vt_team_run(vt_team *t, vt_team_fn fn, void *arg);
+/* Only inside a run: every worker must call it the same number of times. */
+void vt_team_barrier(vt_team *t, int32_t worker);
+
+#endif

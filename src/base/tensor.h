@@ -1,0 +1,77 @@
+/* Element types and tensors: typed views of memory somebody else owns.
+ *
+ * A quantised type stores blocks of `block` elements in `bytes` bytes along the last dimension; the
+ * layouts are GGUF's. Sizes are exact: dtype_bytes(t, n) for n elements of one row. */
+#ifndef VT_BASE_TENSOR_H
+#define VT_BASE_TENSOR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum vt_dtype {
+    VT_F32,
+    VT_F16,
+    VT_BF16,
+    VT_FP8_E4M3,
+    VT_Q8_0,
+    VT_Q4_0,
+    VT_Q4_1,
+    VT_Q5_0,
+    VT_Q5_1,
+    VT_Q4_K,
+    VT_Q5_K,
+    VT_Q6_K,
+    VT_I8,
+    VT_U8,
+    VT_I32,
+    VT_I64,
+    VT_DTYPE_COUNT
+} vt_dtype;
+
+typedef struct vt_dtype_info {
+    const char *name; /* "Q4_1" */
+    int32_t block,
+        bytes; /* elements and bytes of one block; 1 and the element size if not quantised */
+} vt_dtype_info;
+
+const vt_dtype_info *vt_dtype_get(vt_dtype t);
+static inline bool vt_dtype_quantised(vt_dtype t) { return t >= VT_Q8_0 && t <= VT_Q6_K; }
+/* Bytes of a row of n elements; n must be a multiple of the block. */
+int64_t vt_dtype_row_bytes(vt_dtype t, int64_t n);
+
+#define VT_MAX_RANK 4
+
+/* dim[0] is the outermost. Rows (all but the last dimension) lie `row_stride` elements apart, which
+ * is dim[rank-1] unless the tensor is a slice of a wider one; only rank-2 activations are ever
+ * slices. */
+typedef struct vt_tensor {
+    void *data;
+    vt_dtype dtype;
+    int32_t rank;
+    int64_t dim[VT_MAX_RANK];
+    int64_t row_stride;
+    const char *name; /* for people; may be NULL */
+} vt_tensor;
+
+int64_t vt_tensor_elems(const vt_tensor *t);
+int64_t vt_tensor_bytes(const vt_tensor *t); /* of the elements viewed, gaps not counted */
+/* Rank-2 view of dense memory, [rows, cols]. */
+vt_tensor vt_tensor_2d(void *data, vt_dtype dtype, int64_t rows, int64_t cols);
+
+/* Scalar conversions, exact, round to nearest even. */
+float vt_f16_to_f32(uint16_t h);
+uint16_t vt_f32_to_f16(float f);
+static inline float vt_bf16_to_f32(uint16_t h)
+{
+    union {
+        uint32_t u;
+        float f;
+    } v = {.u = (uint32_t)h << 16};
+    return v.f;
+}
+uint16_t vt_f32_to_bf16(float f);
+float vt_fp8_e4m3_to_f32(uint8_t v);
+uint8_t vt_f32_to_fp8_e4m3(float f); /* saturating */
+
+#endif

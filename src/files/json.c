@@ -1,0 +1,128 @@
+/* Typed access to JSON objects. The getters exist so that every message about a configuration file
+ * names the file, the key, what was found and what was expected. */
+#include "files/json.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "files/map.h"
+
+vt_status json_file_parse(const char *path, const char *text, size_t len, json_t **out, vt_err *err)
+{
+    json_error_t e;
+    json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &e);
+    if (!root)
+        return vt_fail(err, VT_ERR_FORMAT, "%s: not valid JSON: line %d, column %d: %s", path,
+                       e.line, e.column, e.text);
+    if (!json_is_object(root)) {
+        json_decref(root);
+        return vt_fail(err, VT_ERR_FORMAT, "%s: the JSON value is not an object", path);
+    }
+    *out = root;
+    return VT_OK;
+}
+
+vt_status json_file_load(const char *path, size_t max_bytes, json_t **out, vt_err *err)
+{
+    const void *text;
+    size_t size;
+    TRY(file_map(path, &text, &size, err));
+    vt_status status = size > max_bytes ? vt_fail(err, VT_ERR_FORMAT,
+                                                  "%s: %zu bytes of JSON (at most %zu allowed)",
+                                                  path, size, max_bytes)
+                                        : json_file_parse(path, text, size, out, err);
+    file_unmap(text, size);
+    return status;
+}
+
+const json_t *json_member(const json_t *object, const char *key)
+{
+    const json_t *v = json_object_get(object, key);
+    return v && !json_is_null(v) ? v : NULL;
+}
+
+static const char *kind_of(const json_t *v)
+{
+    switch (json_typeof(v)) {
+    case JSON_OBJECT:
+        return "an object";
+    case JSON_ARRAY:
+        return "an array";
+    case JSON_STRING:
+        return "a string";
+    case JSON_INTEGER:
+    case JSON_REAL:
+        return "a number";
+    case JSON_TRUE:
+    case JSON_FALSE:
+        return "a bool";
+    case JSON_NULL:
+        break;
+    }
+    return "null";
+}
+
+/* *out = the member, or NULL with VT_OK if it is absent and may be. */
+static vt_status find(const char *path, const json_t *object, const char *key, bool required,
+                      const json_t **out, vt_err *err)
+{
+    *out = json_member(object, key);
+    if (!*out && required)
+        return vt_fail(err, VT_ERR_FORMAT, "%s: \"%s\" is missing", path, key);
+    return VT_OK;
+}
+
+static vt_status wrong_kind(const char *path, const char *key, const json_t *v, const char *want,
+                            vt_err *err)
+{
+    return vt_fail(err, VT_ERR_FORMAT, "%s: \"%s\" is %s; %s was expected", path, key, kind_of(v),
+                   want);
+}
+
+vt_status json_get_f64(const char *path, const json_t *object, const char *key, bool required,
+                       double *out, vt_err *err)
+{
+    const json_t *v;
+    TRY(find(path, object, key, required, &v, err));
+    if (v && !json_is_number(v))
+        return wrong_kind(path, key, v, "a number", err);
+    if (v)
+        *out = json_number_value(v);
+    return VT_OK;
+}
+
+vt_status json_get_i32(const char *path, const json_t *object, const char *key, bool required,
+                       int32_t *out, vt_err *err)
+{
+    double d = *out;
+    TRY(json_get_f64(path, object, key, required, &d, err));
+    if (!(d >= INT32_MIN && d <= INT32_MAX) || d != floor(d))
+        return vt_fail(err, VT_ERR_FORMAT,
+                       "%s: \"%s\" is %.17g; a whole number of 32 bits was expected", path, key, d);
+    *out = (int32_t)d;
+    return VT_OK;
+}
+
+vt_status json_get_bool(const char *path, const json_t *object, const char *key, bool required,
+                        bool *out, vt_err *err)
+{
+    const json_t *v;
+    TRY(find(path, object, key, required, &v, err));
+    if (v && !json_is_boolean(v))
+        return wrong_kind(path, key, v, "true or false", err);
+    if (v)
+        *out = json_is_true(v);
+    return VT_OK;
+}
+
+vt_status json_get_str(const char *path, const json_t *object, const char *key, bool required,
+                       const char **out, vt_err *err)
+{
+    const json_t *v;
+    TRY(find(path, object, key, required, &v, err));
+    if (v && !json_is_string(v))
+        return wrong_kind(path, key, v, "a string", err);
+    if (v)
+        *out = json_string_value(v);
+    return VT_OK;
+}

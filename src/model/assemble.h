@@ -1,0 +1,43 @@
+/* The common end of loading: an architecture and a bag of named tensors become a vt_model's
+ * layers. */
+#ifndef VT_MODEL_ASSEMBLE_H
+#define VT_MODEL_ASSEMBLE_H
+
+#include "base/err.h"
+#include "model/model.h"
+
+/* Where tensors come from. Names are GGUF's ("blk.0.attn_q.weight") or Hugging Face's
+ * ("model.layers.0.self_attn.q_proj.weight"). */
+typedef struct weight_source {
+    bool hf_names;
+    const void *file;
+    int64_t n_tensors;
+    int64_t (*find)(const void *file, const char *name); /* index or -1 */
+    const vt_tensor *(*at)(const void *file, int64_t i);
+    bool (*skip)(const void *file, int64_t i); /* known to be used otherwise; NULL: none are */
+} weight_source;
+
+/* An empty model with its arena, path and name (the path's last part without .gguf) set, knobs at
+ * their neutral values. */
+vt_status model_new(const char *path, vt_model **out, vt_err *err);
+
+/* Ranges and divisibility of every number in m->arch. */
+vt_status arch_check(const vt_model *m, vt_err *err);
+
+/* The tensors a model of m->arch needs, by Hugging Face's names, all of one type, without data;
+ * from m->arena. */
+vt_status model_declare(vt_model *m, vt_dtype dtype, vt_tensor **out, int64_t *n, vt_err *err);
+
+/* Finds and checks every tensor that m->arch asks for: fills embed, final_norm, head, layer,
+ * weight_bytes, quant and arch.vocab. A missing or misshapen tensor is an error, and so is one
+ * that has no place in the model: it would mean a part of the model that is not computed here. */
+vt_status model_assemble(vt_model *m, const weight_source *src, vt_err *err);
+
+/* Sets m->eos to the distinct ids of the tokenizer's list and ids[0..n); m->bos and m->add_bos
+ * from the tokenizer. Ids outside the vocabulary are an error. */
+vt_status model_set_special(vt_model *m, const int32_t *ids, int32_t n, vt_err *err);
+
+/* Releases what every loader shares: tokenizer, template, arena, the struct itself. */
+void model_release(vt_model *m);
+
+#endif

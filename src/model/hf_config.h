@@ -1,0 +1,22 @@
+/* config.json of a Hugging Face folder: its numbers as an architecture's knobs. */
+#ifndef VT_MODEL_HF_CONFIG_H
+#define VT_MODEL_HF_CONFIG_H
+
+#include <jansson.h>
+
+#include "base/err.h"
+#include "model/model.h"
+
+/* What the file says beyond vt_arch. */
+typedef struct hf_extra {
+    bool fp8;                        /* matrices in FP8 with their scales beside them */
+    bool qkv_bias, o_bias, mlp_bias; /* the model has these biases: they must be in the weights */
+} hf_extra;
+
+/* Fills m->arch except vocab, which the embedding decides. Arrays come from m->arena. A family,
+ * activation, rope type or quantisation that is not run here is refused by name. `path` is the
+ * file's, for messages. */
+vt_status hf_config_read(const char *path, const json_t *root, vt_model *m, hf_extra *extra,
+                         vt_err *err);
+
+#endif

@@ -1,0 +1,29 @@
+/* Loading: a path or a name to a vt_model. Weights stay mapped; nothing is converted here. */
+#ifndef VT_MODEL_LOAD_H
+#define VT_MODEL_LOAD_H
+
+#include "files/gguf.h"
+#include "model/model.h"
+
+/* A .gguf file, a Hugging Face folder, a name in the cache, or dummy:NAME. */
+vt_status vt_model_load(const char *name_or_path, vt_model **out, vt_err *err);
+/* Each of the forms. `weights` false: metadata, tokenizer and template only (a vocabulary-only GGUF
+ * works). */
+vt_status vt_model_load_gguf(const char *path, bool weights, vt_model **out, vt_err *err);
+vt_status vt_model_load_folder(const char *path, bool weights, vt_model **out, vt_err *err);
+vt_status vt_model_load_dummy(const char *name, vt_model **out, vt_err *err);
+
+/* Over an open file, which it takes over, failing or not: for fuzzing. */
+vt_status vt_model_from_gguf(gguf_file *file, bool weights, vt_model **out, vt_err *err);
+
+/* Makes sure that the weights are in host memory: a dummy model generates its own here, in
+ * parallel, the first time; for all others there is nothing to do. Whoever reads weights on the
+ * CPU calls it first. */
+vt_status vt_model_host_weights(const vt_model *m, vt_err *err);
+
+/* Where models are cached: $VITRINE_CACHE/models or ~/.cache/vitrine/models. */
+vt_status vt_cache_dir(char *out, size_t size, vt_err *err);
+/* Resolves a name to a path in the cache ("smollm2-135m" is known by its file name). */
+vt_status vt_model_find(const char *name, char *path, size_t size, vt_err *err);
+
+#endif

@@ -1,0 +1,428 @@
+/* A Hugging Face folder as a model.
+ *
+ *   config.json                          -> architecture (hf_config.c)
+ *   model.safetensors or its index.json  -> weights, mapped
+ *   tokenizer.json, tokenizer_config.json, chat_template.jinja -> tokenizer and template
+ *   generation_config.json               -> end-of-text ids and sampling defaults
+ *
+ * Folders store each expert as a tensor of its own; the engine wants [experts, out, in]. Where an
+ * expert's matrices happen to lie one behind the other they are viewed as one, else they are
+ * copied together once, which is the one case in which loading touches weights.
+ */
+#include "model/load.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "files/json.h"
+#include "files/map.h"
+#include "files/safetensors.h"
+#include "model/assemble.h"
+#include "model/hf_config.h"
+#include "text/template.h"
+#include "text/tokenizer.h"
+
+enum {
+    MAX_CONFIG = 1 << 20,
+    MAX_TOKENIZER_CONFIG = 16 << 20,
+    MAX_TOKENIZER = 256 << 20,
+    MAX_TEMPLATE = 4 << 20,
+    MAX_EOS = 64,
+};
+
+/* The weights as the engine wants them: the set's tensors, then the stacked experts. */
+typedef struct folder_source {
+    st_set *set;
+    vt_tensor *stacked; /* [n_stacked] */
+    name_entry *stacked_index;
+    int64_t n_stacked;
+    uint8_t *absorbed; /* [set->n_tensors] 1: part of a stack */
+    void **copy;       /* [n_stacked] memory of copied stacks, NULL where viewed */
+} folder_source;
+
+typedef struct loader {
+    vt_model *m;
+    const char *folder;
+    folder_source *src;
+    hf_extra extra;
+    vt_err *err;
+} loader;
+
+/* `out` = folder/name; whether there is such a file. */
+static bool has_file(const loader *l, const char *name, char *out, size_t size)
+{
+    struct stat st;
+    return (size_t)snprintf(out, size, "%s/%s", l->folder, name) < size && stat(out, &st) == 0;
+}
+
+static vt_status no_memory(const loader *l)
+{
+    return vt_fail(l->err, VT_ERR_MEMORY, "%s: out of memory", l->folder);
+}
+
+/* ---- experts ---- */
+
+static const char *const projection[3] = {"gate_proj", "up_proj", "down_proj"};
+
+static const vt_tensor *expert_tensor(folder_source *s, int32_t layer, int32_t expert, int p)
+{
+    char name[128];
+    snprintf(name, sizeof name, "model.layers.%d.mlp.experts.%d.%s.weight", layer, expert,
+             projection[p]);
+    int64_t i = st_find(s->set, name);
+    if (i < 0)
+        return NULL;
+    s->absorbed[i] = 1;
+    return s->set->tensor[i];
+}
+
+static vt_status stack_experts(loader *l, int32_t layer, int p)
+{
+    folder_source *s = l->src;
+    int32_t n = l->m->arch.n_experts;
+    const vt_tensor *first = expert_tensor(s, layer, 0, p);
+    char name[128];
+    snprintf(name, sizeof name, "model.layers.%d.mlp.experts.%s.weight", layer, projection[p]);
+    if (!first || first->rank != 2)
+        return vt_fail(l->err, VT_ERR_MODEL, "%s: expert 0 of layer %d has no matrix %s.weight",
+                       l->folder, layer, projection[p]);
+    if (first->dtype == VT_FP8_E4M3)
+        return vt_fail(l->err, VT_ERR_UNSUPPORTED, "%s: experts in FP8 are not supported",
+                       l->folder);
+    size_t bytes = (size_t)vt_tensor_bytes(first), total;
+    bool adjacent = true;
+    for (int32_t e = 1; e < n; e++) {
+        const vt_tensor *t = expert_tensor(s, layer, e, p);
+        if (!t || t->rank != 2 || t->dtype != first->dtype || t->dim[0] != first->dim[0] ||
+            t->dim[1] != first->dim[1])
+            return vt_fail(l->err, VT_ERR_MODEL,
+                           "%s: %s.weight of expert %d of layer %d is missing or unlike "
+                           "expert 0's",
+                           l->folder, projection[p], e, layer);
+        adjacent = adjacent &&
+                   (const char *)t->data == (const char *)first->data + (size_t)e * bytes;
+    }
+    vt_tensor *out = &s->stacked[s->n_stacked];
+    *out = (vt_tensor){.data = first->data,
+                       .dtype = first->dtype,
+                       .rank = 3,
+                       .dim = {n, first->dim[0], first->dim[1]},
+                       .row_stride = first->dim[1]};
+    out->name = vt_arena_strdup(&l->m->arena, name, strlen(name));
+    if (!out->name || !vt_mul_size(bytes, (size_t)n, &total))
+        return no_memory(l);
+    if (!adjacent) {
+        char *copy = vt_pages_alloc(total);
+        if (!copy)
+            return no_memory(l);
+        for (int32_t e = 0; e < n; e++)
+            memcpy(copy + (size_t)e * bytes, expert_tensor(s, layer, e, p)->data, bytes);
+        out->data = s->copy[s->n_stacked] = copy;
+    }
+    s->stacked_index[s->n_stacked] = (name_entry){out->name, strlen(out->name),
+                                                  (uint32_t)s->n_stacked};
+    s->n_stacked++;
+    return VT_OK;
+}
+
+static vt_status stack_all_experts(loader *l)
+{
+    folder_source *s = l->src;
+    const vt_arch *a = &l->m->arch;
+    size_t most = a->n_experts ? 3 * (size_t)a->n_layers : 0;
+    s->stacked = vt_arena_alloc(&l->m->arena, most, sizeof *s->stacked);
+    s->stacked_index = vt_arena_alloc(&l->m->arena, most, sizeof *s->stacked_index);
+    s->copy = vt_arena_alloc(&l->m->arena, most, sizeof *s->copy);
+    s->absorbed = vt_arena_alloc(&l->m->arena, (size_t)s->set->n_tensors, 1);
+    if (!s->stacked || !s->stacked_index || !s->copy || !s->absorbed)
+        return no_memory(l);
+    for (int32_t i = 0; i < a->n_layers && a->n_experts; i++)
+        for (int p = 0; p < 3; p++)
+            if (a->layer_moe[i])
+                TRY(stack_experts(l, i, p));
+    name_index_sort(s->stacked_index, (size_t)s->n_stacked);
+    return VT_OK;
+}
+
+/* ---- weights ---- */
+
+static int64_t source_find(const void *file, const char *name)
+{
+    const folder_source *s = file;
+    int64_t i = name_index_find(s->stacked_index, (size_t)s->n_stacked, name, strlen(name));
+    return i >= 0 ? s->set->n_tensors + i : st_find(s->set, name);
+}
+
+static const vt_tensor *source_at(const void *file, int64_t i)
+{
+    const folder_source *s = file;
+    return i >= s->set->n_tensors ? &s->stacked[i - s->set->n_tensors] : s->set->tensor[i];
+}
+
+static bool source_skip(const void *file, int64_t i)
+{
+    const folder_source *s = file;
+    return i < s->set->n_tensors && s->absorbed[i];
+}
+
+/* Biases are optional in the table of weights; here the configuration has said which there are. */
+static vt_status check_biases(const loader *l)
+{
+    for (int32_t i = 0; i < l->m->arch.n_layers; i++) {
+        const vt_layer *w = &l->m->layer[i];
+        bool dense = !l->m->arch.layer_moe || !l->m->arch.layer_moe[i];
+        const char *missing = NULL;
+        if (l->extra.qkv_bias && (!w->q_bias || !w->k_bias || !w->v_bias))
+            missing = "q, k or v";
+        else if (l->extra.o_bias && !w->o_bias)
+            missing = "attention output";
+        else if (l->extra.mlp_bias && dense && (!w->gate_bias || !w->up_bias || !w->down_bias))
+            missing = "feed-forward";
+        if (missing)
+            return vt_fail(l->err, VT_ERR_MODEL,
+                           "%s: layer %d has no %s bias, and config.json says it has", l->folder, i,
+                           missing);
+    }
+    return VT_OK;
+}
+
+static vt_status load_weights(loader *l)
+{
+    char path[4096];
+    if (!has_file(l, "model.safetensors", path, sizeof path) &&
+        !has_file(l, "model.safetensors.index.json", path, sizeof path))
+        return vt_fail(l->err, VT_ERR_IO,
+                       "%s: holds neither model.safetensors nor "
+                       "model.safetensors.index.json",
+                       l->folder);
+    TRY(st_open_folder(l->folder, &l->src->set, l->err));
+    TRY(arch_check(l->m, l->err));
+    TRY(stack_all_experts(l));
+    weight_source src = {.hf_names = true,
+                         .file = l->src,
+                         .find = source_find,
+                         .at = source_at,
+                         .skip = source_skip,
+                         .n_tensors = l->src->set->n_tensors + l->src->n_stacked};
+    TRY(model_assemble(l->m, &src, l->err));
+    return check_biases(l);
+}
+
+/* ---- text ---- */
+
+/* tokenizer.json, or a tokenizer.model in tiktoken's form (a SentencePiece one is refused by
+ * name). */
+static vt_status load_tokenizer(loader *l, const void *config, size_t config_len)
+{
+    char path[4096];
+    const void *text;
+    size_t len;
+    bool json = has_file(l, "tokenizer.json", path, sizeof path);
+    if (!json && !has_file(l, "tokenizer.model", path, sizeof path))
+        return VT_OK;
+    TRY(file_map(path, &text, &len, l->err));
+    vt_status status = len > MAX_TOKENIZER
+                           ? vt_fail(l->err, VT_ERR_FORMAT, "%s: %zu bytes (at most %d allowed)",
+                                     path, len, MAX_TOKENIZER)
+                       : json ? vt_tokenizer_from_json(path, text, len, config, config_len,
+                                                       &l->m->tokenizer, l->err)
+                              : vt_tokenizer_from_tiktoken(path, text, len, config, config_len,
+                                                           &l->m->tokenizer, l->err);
+    file_unmap(text, len);
+    return status;
+}
+
+/* A template in a file of its own wins over the configuration's, as in transformers. */
+static vt_status load_template_file(loader *l, const char *path)
+{
+    const void *text;
+    size_t len;
+    TRY(file_map(path, &text, &len, l->err));
+    vt_status status = len > MAX_TEMPLATE
+                           ? vt_fail(l->err, VT_ERR_FORMAT, "%s: %zu bytes (at most %d allowed)",
+                                     path, len, MAX_TEMPLATE)
+                           : vt_template_parse(path, text, len, &l->m->chat_template, l->err);
+    file_unmap(text, len);
+    return status;
+}
+
+/* "chat_template" is a string, or a list of {"name", "template"} of which "default" is taken, else
+ * the first. */
+static vt_status load_template_value(loader *l, const char *path, const json_t *value)
+{
+    const json_t *chosen = value;
+    if (json_is_array(value)) {
+        chosen = json_object_get(json_array_get(value, 0), "template");
+        for (size_t i = 0; i < json_array_size(value); i++) {
+            const json_t *entry = json_array_get(value, i);
+            const char *name = json_string_value(json_object_get(entry, "name"));
+            if (name && strcmp(name, "default") == 0)
+                chosen = json_object_get(entry, "template");
+        }
+    }
+    if (!json_is_string(chosen))
+        return vt_fail(l->err, VT_ERR_FORMAT,
+                       "%s: \"chat_template\" is neither a string nor a list of named "
+                       "ones",
+                       path);
+    return vt_template_parse(path, json_string_value(chosen), json_string_length(chosen),
+                             &l->m->chat_template, l->err);
+}
+
+static vt_status load_text_config(loader *l, const char *path, const void *text, size_t len)
+{
+    char file[4096];
+    json_t *root;
+    if (len > MAX_TOKENIZER_CONFIG)
+        return vt_fail(l->err, VT_ERR_FORMAT, "%s: %zu bytes (at most %d allowed)", path, len,
+                       MAX_TOKENIZER_CONFIG);
+    TRY(load_tokenizer(l, text, len));
+    if (has_file(l, "chat_template.jinja", file, sizeof file))
+        return load_template_file(l, file);
+    TRY(json_file_parse(path, text, len, &root, l->err));
+    const json_t *value = json_member(root, "chat_template");
+    vt_status status = value ? load_template_value(l, path, value) : VT_OK;
+    json_decref(root);
+    return status;
+}
+
+static vt_status load_text(loader *l)
+{
+    char path[4096], file[4096];
+    const void *text;
+    size_t len;
+    if (!has_file(l, "tokenizer_config.json", path, sizeof path)) {
+        TRY(load_tokenizer(l, NULL, 0));
+        return has_file(l, "chat_template.jinja", file, sizeof file) ? load_template_file(l, file)
+                                                                     : VT_OK;
+    }
+    TRY(file_map(path, &text, &len, l->err));
+    vt_status status = load_text_config(l, path, text, len);
+    file_unmap(text, len);
+    return status;
+}
+
+/* ---- generation ---- */
+
+/* "eos_token_id": a number or a list of them. Ids beyond the vocabulary are refused later. */
+static vt_status add_eos(loader *l, const char *path, const json_t *value, int32_t *ids, int32_t *n)
+{
+    size_t count = json_is_array(value) ? json_array_size(value) : 1;
+    for (size_t i = 0; value && i < count; i++) {
+        const json_t *v = json_is_array(value) ? json_array_get(value, i) : value;
+        double id = json_number_value(v);
+        if (!json_is_number(v) || !(id >= 0 && id < INT32_MAX) || id != floor(id) || *n == MAX_EOS)
+            return vt_fail(l->err, VT_ERR_FORMAT,
+                           "%s: \"eos_token_id\" is neither a token id nor a list of at "
+                           "most %d",
+                           path, MAX_EOS);
+        ids[(*n)++] = (int32_t)id;
+    }
+    return VT_OK;
+}
+
+static vt_status get_float(loader *l, const char *path, const json_t *root, const char *key,
+                           float *out)
+{
+    double v = (double)*out;
+    TRY(json_get_f64(path, root, key, false, &v, l->err));
+    *out = (float)v;
+    return VT_OK;
+}
+
+static vt_status read_generation(loader *l, const char *path, const json_t *root, int32_t *ids,
+                                 int32_t *n)
+{
+    vt_model *m = l->m;
+    TRY(add_eos(l, path, json_member(root, "eos_token_id"), ids, n));
+    TRY(get_float(l, path, root, "temperature", &m->gen_temperature));
+    TRY(get_float(l, path, root, "top_p", &m->gen_top_p));
+    TRY(get_float(l, path, root, "min_p", &m->gen_min_p));
+    TRY(get_float(l, path, root, "repetition_penalty", &m->gen_repetition_penalty));
+    return json_get_i32(path, root, "top_k", false, &m->gen_top_k, l->err);
+}
+
+/* As in transformers, generation_config.json speaks alone where it exists. */
+static vt_status load_generation(loader *l, const char *config_path, const json_t *config,
+                                 int32_t *ids, int32_t *n)
+{
+    char path[4096];
+    json_t *root;
+    if (!has_file(l, "generation_config.json", path, sizeof path))
+        return add_eos(l, config_path, json_member(config, "eos_token_id"), ids, n);
+    TRY(json_file_load(path, MAX_CONFIG, &root, l->err));
+    vt_status status = read_generation(l, path, root, ids, n);
+    json_decref(root);
+    return status;
+}
+
+/* ---- loading ---- */
+
+static vt_status read_folder(loader *l, const char *path, const json_t *config, bool weights)
+{
+    int32_t ids[MAX_EOS], n = 0;
+    if (weights) {
+        TRY(hf_config_read(path, config, l->m, &l->extra, l->err));
+        TRY(load_weights(l));
+    }
+    TRY(load_text(l));
+    if (!weights)
+        l->m->arch.vocab = l->m->tokenizer ? vt_tokenizer_vocab(l->m->tokenizer) : 0;
+    TRY(load_generation(l, path, config, ids, &n));
+    if (!weights && !l->m->tokenizer)
+        return VT_OK;
+    return model_set_special(l->m, ids, n, l->err);
+}
+
+static vt_status load(loader *l, bool weights)
+{
+    char path[4096];
+    json_t *config;
+    if (!has_file(l, "config.json", path, sizeof path) && weights)
+        return vt_fail(l->err, VT_ERR_IO, "%s: the folder holds no config.json", l->folder);
+    if (!has_file(l, "config.json", path, sizeof path)) {
+        config = json_object();
+        if (!config)
+            return no_memory(l);
+    } else {
+        TRY(json_file_load(path, MAX_CONFIG, &config, l->err));
+    }
+    vt_status status = read_folder(l, path, config, weights);
+    json_decref(config);
+    return status;
+}
+
+static void close_folder(vt_model *m)
+{
+    folder_source *s = m->source;
+    for (int64_t i = 0; i < s->n_stacked; i++)
+        if (s->copy[i])
+            vt_pages_free(s->copy[i], (size_t)vt_tensor_bytes(&s->stacked[i]));
+    st_set *set = s->set;
+    model_release(m); /* s is in its arena */
+    st_close_set(set);
+}
+
+vt_status vt_model_load_folder(const char *path, bool weights, vt_model **out, vt_err *err)
+{
+    vt_model *m;
+    TRY(model_new(path, &m, err));
+    loader l = {.m = m, .folder = m->path, .err = err};
+    l.src = vt_arena_alloc(&m->arena, 1, sizeof *l.src);
+    if (!l.src) {
+        model_release(m);
+        return vt_fail(err, VT_ERR_MEMORY, "%s: out of memory", path);
+    }
+    m->source = l.src;
+    m->close = close_folder;
+    vt_status status = load(&l, weights);
+    if (status != VT_OK) {
+        close_folder(m);
+        return status;
+    }
+    *out = m;
+    return VT_OK;
+}

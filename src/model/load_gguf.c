@@ -1,0 +1,395 @@
+/* A GGUF file as a model: metadata keys to the architecture's knobs.
+ *
+ * Keys are "<general.architecture>.<key>". What the format leaves unsaid is fixed here per family,
+ * as the programs that write these files assume it: llama files hold q and k permuted so that rope
+ * turns neighbouring pairs; Gemma files hold (1 + w) in their norms; Gemma 3's windows follow a
+ * pattern of six. */
+#include "model/load.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "files/gguf.h"
+#include "model/assemble.h"
+#include "text/template.h"
+#include "text/tokenizer.h"
+
+typedef struct family {
+    const char *arch; /* general.architecture */
+    const char *name; /* vt_arch.family */
+    bool rope_interleaved;
+    bool qk_norm, moe, gemma;
+} family;
+
+static const family families[] = {
+    {.arch = "llama", .name = "llama", .rope_interleaved = true},
+    {.arch = "qwen2", .name = "qwen2"},
+    {.arch = "qwen3", .name = "qwen3", .qk_norm = true},
+    {.arch = "qwen3moe", .name = "qwen3_moe", .qk_norm = true, .moe = true},
+    {.arch = "gemma3", .name = "gemma3", .qk_norm = true, .gemma = true},
+};
+
+typedef struct reader {
+    const gguf_file *file;
+    const family *family;
+    vt_model *m;
+    vt_err *err;
+    char key[128]; /* the key being read, for messages */
+} reader;
+
+static const char *key_of(reader *r, const char *key)
+{
+    snprintf(r->key, sizeof r->key, "%s.%s", r->family->arch, key);
+    return r->key;
+}
+
+static vt_status read_i32(reader *r, const char *key, bool required, int32_t *out)
+{
+    int64_t v = *out;
+    TRY(gguf_get_i64(r->file, key_of(r, key), required, &v, r->err));
+    if (v < 0 || v > INT32_MAX)
+        return vt_fail(r->err, VT_ERR_MODEL, "%s: %s is %lld", r->m->path, r->key, (long long)v);
+    *out = (int32_t)v;
+    return VT_OK;
+}
+
+static vt_status read_f64(reader *r, const char *key, bool required, double *out)
+{
+    return gguf_get_f64(r->file, key_of(r, key), required, out, r->err);
+}
+
+/* ---- rope ---- */
+
+/* Llama 3.x files hold the rule's result, one divisor per frequency, instead of its parameters. All
+ * published models use the parameters below; the file's numbers are checked against the rule, so a
+ * model with others is refused rather than run wrong. */
+static vt_status read_rope_freqs(reader *r)
+{
+    const vt_tensor *t = gguf_tensor(r->file, "rope_freqs.weight");
+    vt_rope_params *p = &r->m->arch.rope;
+    if (!t)
+        return VT_OK;
+    if (t->rank != 1 || t->dtype != VT_F32 || t->dim[0] != p->dims / 2)
+        return vt_fail(r->err, VT_ERR_MODEL, "%s: tensor rope_freqs.weight is not F32 [%d]",
+                       r->m->path, p->dims / 2);
+    const float *f = t->data;
+    p->scaling = VT_ROPE_LLAMA3;
+    p->factor = f[t->dim[0] - 1]; /* the lowest frequency is divided by the whole factor */
+    p->low_freq_factor = 1;
+    p->high_freq_factor = 4;
+    p->original_context = 8192;
+    for (int32_t i = 0; i < p->dims / 2; i++) {
+        double wavelength = 2 * M_PI * pow(p->base, 2.0 * i / p->dims);
+        double turns = p->original_context / wavelength, want;
+        double smooth = (turns - p->low_freq_factor) / (p->high_freq_factor - p->low_freq_factor);
+        if (turns < p->low_freq_factor)
+            want = p->factor;
+        else if (turns > p->high_freq_factor)
+            want = 1;
+        else
+            want = 1 / ((1 - smooth) / p->factor + smooth);
+        if (!(fabs((double)f[i] - want) <= 1e-3 * want))
+            return vt_fail(r->err, VT_ERR_UNSUPPORTED,
+                           "%s: rope_freqs.weight[%d] is %g, Llama 3's rule gives %g; "
+                           "other frequency tables are not supported",
+                           r->m->path, i, (double)f[i], want);
+    }
+    return VT_OK;
+}
+
+static vt_status read_rope_scaling(reader *r)
+{
+    vt_rope_params *p = &r->m->arch.rope;
+    gguf_str type = {"none", 4};
+    TRY(gguf_get_str(r->file, key_of(r, "rope.scaling.type"), false, &type, r->err));
+    if (type.len == 4 && memcmp(type.data, "none", 4) == 0)
+        return read_rope_freqs(r);
+    TRY(read_f64(r, "rope.scaling.factor", true, &p->factor));
+    if (type.len == 6 && memcmp(type.data, "linear", 6) == 0) {
+        p->scaling = VT_ROPE_LINEAR;
+        return VT_OK;
+    }
+    if (type.len != 4 || memcmp(type.data, "yarn", 4) != 0)
+        return vt_fail(r->err, VT_ERR_UNSUPPORTED,
+                       "%s: rope.scaling.type %.*s is not supported (none, linear, yarn are)",
+                       r->m->path, type.len > 40 ? 40 : (int)type.len, type.data);
+    p->scaling = VT_ROPE_YARN;
+    p->beta_fast = 32;
+    p->beta_slow = 1;
+    p->yarn_truncate = true;
+    double attn_factor = 1;
+    TRY(read_i32(r, "rope.scaling.original_context_length", true, &p->original_context));
+    TRY(read_f64(r, "rope.scaling.yarn_beta_fast", false, &p->beta_fast));
+    TRY(read_f64(r, "rope.scaling.yarn_beta_slow", false, &p->beta_slow));
+    TRY(read_f64(r, "rope.scaling.attn_factor", false, &attn_factor));
+    p->attn_factor = attn_factor * (0.1 * log(p->factor) + 1);
+    return VT_OK;
+}
+
+static vt_status read_rope(reader *r)
+{
+    vt_arch *a = &r->m->arch;
+    a->rope.base = 10000;
+    a->rope.dims = a->head_dim;
+    a->rope.interleaved = r->family->rope_interleaved;
+    TRY(read_f64(r, "rope.freq_base", false, &a->rope.base));
+    TRY(read_i32(r, "rope.dimension_count", false, &a->rope.dims));
+    return read_rope_scaling(r);
+}
+
+/* ---- windows ---- */
+
+/* Gemma 3: five layers with the window, one without. */
+static vt_status read_gemma_windows(reader *r)
+{
+    vt_arch *a = &r->m->arch;
+    int32_t period = 6;
+    const gguf_value *v = gguf_find(r->file, key_of(r, "attention.sliding_window_pattern"));
+    a->layer_window = vt_arena_alloc(&r->m->arena, (size_t)a->n_layers, 1);
+    if (!a->layer_window)
+        return vt_fail(r->err, VT_ERR_MEMORY, "%s: out of memory", r->m->path);
+    if (v && v->is_array) {
+        if (v->type != GGUF_BOOL || v->n != (uint64_t)a->n_layers)
+            return vt_fail(r->err, VT_ERR_MODEL, "%s: %s is not an array of %d bools", r->m->path,
+                           r->key, a->n_layers);
+        for (int32_t i = 0; i < a->n_layers; i++)
+            a->layer_window[i] = v->bytes[i] != 0;
+        return VT_OK;
+    }
+    TRY(read_i32(r, "attention.sliding_window_pattern", false, &period));
+    if (period < 1)
+        return vt_fail(r->err, VT_ERR_MODEL, "%s: %s is %d (1 or more expected)", r->m->path,
+                       r->key, period);
+    for (int32_t i = 0; i < a->n_layers; i++)
+        a->layer_window[i] = i % period < period - 1;
+    return VT_OK;
+}
+
+static vt_status read_gemma(reader *r)
+{
+    vt_arch *a = &r->m->arch;
+    double softcap = 0;
+    a->post_norms = true;
+    a->activation = VT_ACT_GELU_TANH;
+    a->embed_scale = sqrtf((float)a->hidden);
+    /* The 27B model scales by the hidden size's share of a head; its file does not say so. */
+    if (a->n_layers == 62)
+        a->attn_scale = 1 / sqrtf((float)a->hidden / (float)a->n_heads);
+    a->rope_local = a->rope;
+    a->rope_local.base = 10000;
+    a->rope_local.scaling = VT_ROPE_PLAIN;
+    a->has_rope_local = true;
+    TRY(read_f64(r, "rope.freq_base_swa", false, &a->rope_local.base));
+    TRY(read_f64(r, "final_logit_softcapping", false, &softcap));
+    if (softcap != 0)
+        return vt_fail(r->err, VT_ERR_UNSUPPORTED,
+                       "%s: %s is %g; soft-capped logits are not supported", r->m->path, r->key,
+                       softcap);
+    return read_gemma_windows(r);
+}
+
+/* ---- the architecture ---- */
+
+static vt_status read_heads(reader *r)
+{
+    vt_arch *a = &r->m->arch;
+    TRY(read_i32(r, "attention.head_count", true, &a->n_heads));
+    a->n_kv_heads = a->n_heads;
+    TRY(read_i32(r, "attention.head_count_kv", false, &a->n_kv_heads));
+    if (a->n_heads < 1 || a->n_kv_heads < 1)
+        return vt_fail(r->err, VT_ERR_MODEL, "%s: %d attention heads and %d KV heads", r->m->path,
+                       a->n_heads, a->n_kv_heads);
+    if (!gguf_find(r->file, key_of(r, "attention.key_length"))) {
+        if (a->hidden % a->n_heads != 0)
+            return vt_fail(r->err, VT_ERR_MODEL,
+                           "%s: the embedding length %d is not a multiple of %d heads, and %s is "
+                           "missing",
+                           r->m->path, a->hidden, a->n_heads, r->key);
+        a->head_dim = a->hidden / a->n_heads;
+    }
+    int32_t value_length;
+    TRY(read_i32(r, "attention.key_length", false, &a->head_dim));
+    value_length = a->head_dim;
+    TRY(read_i32(r, "attention.value_length", false, &value_length));
+    if (value_length != a->head_dim)
+        return vt_fail(r->err, VT_ERR_UNSUPPORTED,
+                       "%s: keys of %d and values of %d dimensions; only equal ones are "
+                       "supported",
+                       r->m->path, a->head_dim, value_length);
+    return VT_OK;
+}
+
+static vt_status read_experts(reader *r)
+{
+    vt_arch *a = &r->m->arch;
+    TRY(read_i32(r, "expert_count", r->family->moe, &a->n_experts));
+    if (!r->family->moe && a->n_experts > 0)
+        return vt_fail(r->err, VT_ERR_UNSUPPORTED,
+                       "%s: a %s model with %d experts is not supported", r->m->path,
+                       r->family->arch, a->n_experts);
+    if (!r->family->moe)
+        return VT_OK;
+    a->norm_topk = true;
+    TRY(read_i32(r, "expert_used_count", true, &a->n_experts_used));
+    return read_i32(r, "expert_feed_forward_length", true, &a->expert_ffn);
+}
+
+static vt_status read_arch(reader *r)
+{
+    vt_arch *a = &r->m->arch;
+    double eps = 0, scale;
+    TRY(read_i32(r, "block_count", true, &a->n_layers));
+    TRY(read_i32(r, "context_length", true, &a->max_context));
+    TRY(read_i32(r, "embedding_length", true, &a->hidden));
+    TRY(read_i32(r, "feed_forward_length", !r->family->moe, &a->ffn));
+    TRY(read_f64(r, "attention.layer_norm_rms_epsilon", true, &eps));
+    a->norm_eps = (float)eps;
+    TRY(read_heads(r));
+    TRY(read_i32(r, "attention.sliding_window", false, &a->window));
+    scale = 1 / sqrt((double)a->head_dim);
+    TRY(read_f64(r, "attention.scale", false, &scale));
+    a->attn_scale = (float)scale;
+    scale = 1;
+    TRY(read_f64(r, "logit_scale", false, &scale));
+    a->logit_scale = (float)scale;
+    a->qk_norm = r->family->qk_norm;
+    a->tied_head = !gguf_tensor(r->file, "output.weight");
+    TRY(read_experts(r));
+    if (a->n_layers < 1 || a->n_layers > 1024) /* before anything is allocated per layer */
+        return arch_check(r->m, r->err);
+    TRY(read_rope(r));
+    return r->family->gemma ? read_gemma(r) : VT_OK;
+}
+
+/* ---- tokenizer, template, ends ---- */
+
+static vt_status read_text(reader *r)
+{
+    gguf_str source = {0};
+    if (gguf_find(r->file, "tokenizer.ggml.model"))
+        TRY(vt_tokenizer_from_gguf(r->file, &r->m->tokenizer, r->err));
+    TRY(gguf_get_str(r->file, "tokenizer.chat_template", false, &source, r->err));
+    if (source.data)
+        TRY(vt_template_parse(r->m->path, source.data, source.len, &r->m->chat_template, r->err));
+    return VT_OK;
+}
+
+static vt_status read_special(reader *r)
+{
+    static const char *const key[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
+                                      "tokenizer.ggml.eom_token_id"};
+    int32_t ids[3], n = 0;
+    for (size_t i = 0; i < sizeof key / sizeof *key; i++) {
+        int64_t id = -1;
+        TRY(gguf_get_i64(r->file, key[i], false, &id, r->err));
+        if (id >= r->m->arch.vocab)
+            return vt_fail(r->err, VT_ERR_MODEL, "%s: %s is %lld, the vocabulary has %d tokens",
+                           r->m->path, key[i], (long long)id, r->m->arch.vocab);
+        if (id >= 0)
+            ids[n++] = (int32_t)id;
+    }
+    return model_set_special(r->m, ids, n, r->err);
+}
+
+static int64_t source_find(const void *file, const char *name)
+{
+    const vt_tensor *t = gguf_tensor(file, name);
+    return t ? t - ((const gguf_file *)file)->tensor : -1;
+}
+
+static const vt_tensor *source_at(const void *file, int64_t i)
+{
+    return &((const gguf_file *)file)->tensor[i];
+}
+
+static vt_status read_weights(reader *r)
+{
+    int64_t parts = 1;
+    if (r->file->n_tensors == 0)
+        return vt_fail(r->err, VT_ERR_MODEL,
+                       "%s: holds no tensors: it is a vocabulary, not a model", r->m->path);
+    TRY(gguf_get_i64(r->file, "split.count", false, &parts, r->err));
+    if (parts > 1)
+        return vt_fail(r->err, VT_ERR_UNSUPPORTED,
+                       "%s: one of %lld parts; join them first (gguf-split --merge)", r->m->path,
+                       (long long)parts);
+    TRY(read_arch(r));
+    weight_source src = {.file = r->file,
+                         .n_tensors = (int64_t)r->file->n_tensors,
+                         .find = source_find,
+                         .at = source_at};
+    return model_assemble(r->m, &src, r->err);
+}
+
+/* ---- loading ---- */
+
+static vt_status find_family(reader *r, bool weights)
+{
+    gguf_str arch;
+    TRY(gguf_get_str(r->file, "general.architecture", true, &arch, r->err));
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+        if (arch.len == strlen(families[i].arch) &&
+            memcmp(arch.data, families[i].arch, arch.len) == 0)
+            r->family = &families[i];
+    int shown = arch.len > 30 ? 30 : (int)arch.len;
+    if (r->family)
+        snprintf(r->m->arch.family, sizeof r->m->arch.family, "%s", r->family->name);
+    else if (weights)
+        return vt_fail(r->err, VT_ERR_UNSUPPORTED,
+                       "%s: architecture %.*s is not supported (llama, qwen2, qwen3, "
+                       "qwen3moe, gemma3 are)",
+                       r->m->path, shown, arch.data);
+    else
+        snprintf(r->m->arch.family, sizeof r->m->arch.family, "%.*s", shown, arch.data);
+    return VT_OK;
+}
+
+static vt_status read_model(reader *r, bool weights)
+{
+    TRY(find_family(r, weights));
+    if (weights) {
+        TRY(read_weights(r));
+        TRY(read_text(r));
+    } else {
+        TRY(read_text(r));
+        r->m->arch.vocab = r->m->tokenizer ? vt_tokenizer_vocab(r->m->tokenizer) : 0;
+    }
+    return read_special(r);
+}
+
+static void close_gguf(vt_model *m)
+{
+    gguf_file *file = m->source;
+    model_release(m); /* the tokenizer may point into the file */
+    gguf_close(file);
+}
+
+vt_status vt_model_from_gguf(gguf_file *file, bool weights, vt_model **out, vt_err *err)
+{
+    vt_model *m;
+    vt_status status = model_new(file->path, &m, err);
+    if (status != VT_OK) {
+        gguf_close(file);
+        return status;
+    }
+    m->source = file;
+    m->close = close_gguf;
+    m->mapped = file->mapped;
+    reader r = {.file = file, .m = m, .err = err};
+    status = read_model(&r, weights);
+    if (status != VT_OK) {
+        close_gguf(m);
+        return status;
+    }
+    *out = m;
+    return VT_OK;
+}
+
+vt_status vt_model_load_gguf(const char *path, bool weights, vt_model **out, vt_err *err)
+{
+    gguf_file *file;
+    TRY(gguf_open(path, &file, err));
+    return vt_model_from_gguf(file, weights, out, err);
+}

@@ -1,0 +1,92 @@
+/* A model: an architecture description with knobs, named weights, a tokenizer and a chat template.
+ * One description for every family; the program builder reads the knobs and nothing else. */
+#ifndef VT_MODEL_MODEL_H
+#define VT_MODEL_MODEL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/mem.h"
+#include "base/tensor.h"
+#include "vitrine.h"
+
+struct vt_tokenizer; /* text/tokenizer.h */
+struct vt_template;  /* text/template.h */
+
+typedef enum vt_activation { VT_ACT_SILU, VT_ACT_GELU_TANH } vt_activation;
+typedef enum vt_rope_scaling {
+    VT_ROPE_PLAIN,
+    VT_ROPE_LINEAR,
+    VT_ROPE_LLAMA3,
+    VT_ROPE_YARN
+} vt_rope_scaling;
+
+typedef struct vt_rope_params {
+    double base;      /* theta */
+    int32_t dims;     /* rotated dimensions of a head, <= head_dim, even */
+    bool interleaved; /* pairs (2i, 2i+1); else (i, i + dims/2) */
+    vt_rope_scaling scaling;
+    double factor;                            /* linear, llama3, yarn */
+    double low_freq_factor, high_freq_factor; /* llama3 */
+    int32_t original_context;                 /* llama3, yarn */
+    double attn_factor, beta_fast, beta_slow; /* yarn; attn_factor 0: 0.1 ln(factor) + 1 */
+    bool yarn_truncate; /* yarn: correction range rounded outwards (default true) */
+} vt_rope_params;
+
+typedef struct vt_arch {
+    char family[32]; /* "llama", "qwen3", "gemma3", ... */
+    int32_t n_layers, hidden, n_heads, n_kv_heads, head_dim, ffn, vocab, max_context;
+    float norm_eps;
+    bool norm_plus_one; /* weights are applied as (1 + w); GGUF files have it folded in: false */
+    bool tied_head;     /* the head is the embedding */
+    bool qk_norm;       /* RMSNorm over each head of q and k before rope */
+    bool post_norms;   /* Gemma: norms after attention and after the feed-forward too */
+    vt_activation activation;
+    float embed_scale;     /* 1, or sqrt(hidden) for Gemma */
+    float attn_scale;      /* multiplies q k; 1/sqrt(head_dim) unless the model says otherwise */
+    float logit_scale;     /* 1 unless the model says otherwise */
+    int32_t window;        /* sliding window in tokens, counting the token itself; 0: none */
+    uint8_t *layer_window; /* [n_layers] 1: this layer uses `window`; NULL: all do, if window > 0 */
+    vt_rope_params rope;   /* of layers without the window (or all) */
+    vt_rope_params rope_local; /* of windowed layers, if has_rope_local */
+    bool has_rope_local;
+    /* mixture of experts; n_experts 0: dense */
+    int32_t n_experts, n_experts_used, expert_ffn;
+    bool norm_topk;     /* the chosen experts' weights are rescaled to sum to 1 */
+    uint8_t *layer_moe; /* [n_layers] 1: experts, 0: dense; NULL: all as n_experts says */
+} vt_arch;
+
+/* Missing optional weights are NULL. Matrices are [out, in]; norms and biases rank 1. */
+typedef struct vt_layer {
+    const vt_tensor *attn_norm, *q, *k, *v, *o, *q_bias, *k_bias, *v_bias, *o_bias;
+    const vt_tensor *q_norm, *k_norm, *post_attn_norm;
+    const vt_tensor *ffn_norm, *gate, *up, *down, *gate_bias, *up_bias, *down_bias, *post_ffn_norm;
+    const vt_tensor *router, *expert_gate, *expert_up,
+        *expert_down; /* experts: rank 3, [n_experts, out, in] */
+    const vt_tensor *q_scale, *k_scale, *v_scale, *o_scale, *gate_scale, *up_scale,
+        *down_scale; /* FP8 */
+} vt_layer;
+
+struct vt_model {
+    vt_arena arena; /* holds everything below */
+    char *name, *path;
+    vt_arch arch;
+    const vt_tensor *embed, *final_norm, *head; /* head == embed if tied */
+    vt_layer *layer;                            /* [n_layers] */
+    int64_t weight_bytes;                       /* of all tensors, as stored */
+    char quant[32];                 /* for people: the commonest type of the matrices, "Q4_1" */
+    struct vt_tokenizer *tokenizer; /* NULL if the file has none */
+    struct vt_template *chat_template;
+    int32_t *eos;       /* [n_eos] ids that end a completion */
+    int32_t n_eos, bos; /* bos -1: none */
+    bool add_bos;
+    /* generation defaults from generation_config.json; NAN or -1 where absent */
+    float gen_temperature, gen_top_p, gen_min_p, gen_repetition_penalty;
+    int32_t gen_top_k;
+    /* what must be given back */
+    void (*close)(struct vt_model *m);
+    bool mapped;  /* every tensor lies in a mapped file: pages dropped come back from there */
+    void *source; /* the open file(s), private to the loader */
+};
+
+#endif

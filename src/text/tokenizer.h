@@ -1,0 +1,79 @@
+/* Tokenizers: bytes of text to token ids and back, exactly as Hugging Face `tokenizers` does.
+ *
+ *   text -> split at special/added tokens -> normalise -> pre-tokenise -> model (BPE) -> ids
+ *
+ * Immutable after loading and safe to share between threads. */
+#ifndef VT_TEXT_TOKENIZER_H
+#define VT_TEXT_TOKENIZER_H
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "files/gguf.h"
+
+typedef struct vt_tokenizer vt_tokenizer;
+
+/* From GGUF metadata (tokenizer.ggml.*). An unknown tokenizer.ggml.model or .pre is refused by
+ * name. */
+vt_status vt_tokenizer_from_gguf(const gguf_file *f, vt_tokenizer **out, vt_err *err);
+/* From a tokenizer.json's text, with tokenizer_config.json's text beside it (may be NULL). `name`
+ * is used in messages. */
+vt_status vt_tokenizer_from_json(const char *name, const char *json, size_t len, const char *config,
+                                 size_t config_len, vt_tokenizer **out, vt_err *err);
+/* From a file in tiktoken's form (lines of base64 token and rank), with tokenizer_config.json's
+ * text (may be NULL) for the special tokens. Refused unless the number of ranks tells which
+ * pattern belongs to it. */
+vt_status vt_tokenizer_from_tiktoken(const char *name, const char *data, size_t len,
+                                     const char *config, size_t config_len, vt_tokenizer **out,
+                                     vt_err *err);
+/* 256 byte tokens, synthetic words up to `vocab`, and the ChatML markers <|im_start|> <|im_end|>
+ * <|endoftext|> as the last three ids: for dummy models. */
+vt_status vt_tokenizer_synthetic(int32_t vocab, vt_tokenizer **out, vt_err *err);
+void vt_tokenizer_free(vt_tokenizer *t);
+
+int32_t vt_tokenizer_vocab(const vt_tokenizer *t);
+int32_t vt_tokenizer_bos(const vt_tokenizer *t); /* -1: none */
+int32_t vt_tokenizer_eos(const vt_tokenizer *t);
+bool vt_tokenizer_add_bos(const vt_tokenizer *t); /* the model wants BOS in front of a text */
+/* Id of a token by its text as the vocabulary spells it; -1 if there is none. */
+int32_t vt_tokenizer_find(const vt_tokenizer *t, const char *piece, size_t len);
+bool vt_tokenizer_is_special(const vt_tokenizer *t, int32_t id);
+/* Ids that end a completion (eos, eot, eom ... as the file says); returns how many, at most max
+ * written. */
+int32_t vt_tokenizer_eos_ids(const vt_tokenizer *t, int32_t *ids, int32_t max);
+
+/* Appends to a growing id list. flags (vitrine.h): VT_TOKENIZE_SPECIAL finds special tokens in the
+ * text, else their spelling is text like any other; VT_TOKENIZE_ADD_BOS puts in front what the
+ * model's file wants there (nothing, if vt_tokenizer_add_bos is false). Any bytes are accepted:
+ * ill-formed UTF-8 becomes U+FFFD, as Python and Rust decode it, or goes byte by byte to the byte
+ * tokens of a SentencePiece vocabulary from GGUF. On failure the list is as it was. */
+typedef struct vt_ids {
+    int32_t *id;
+    size_t n, cap;
+} vt_ids;
+void vt_ids_release(vt_ids *ids);
+vt_status vt_tokenizer_encode(const vt_tokenizer *t, const char *text, size_t len, unsigned flags,
+                              vt_ids *out, vt_err *err);
+
+/* The bytes of one token as decoding would put them in the middle of a text (special tokens: their
+ * text). Appends to buf. */
+bool vt_tokenizer_piece(const vt_tokenizer *t, int32_t id, vt_buf *buf);
+/* Whole-sequence decoding, as tokenizers.decode(skip_special_tokens=skip_special). */
+vt_status vt_tokenizer_decode(const vt_tokenizer *t, const int32_t *ids, size_t n,
+                              bool skip_special, vt_buf *out, vt_err *err);
+
+/* Streaming: feed ids one by one, get whole UTF-8 characters only. The concatenation of all output,
+ * finish included, equals vt_tokenizer_decode of all ids (skip_special = true). */
+typedef struct vt_detok {
+    const vt_tokenizer *tokenizer;
+    char pending[256]; /* bytes of an unfinished character, or of a run of byte tokens */
+    int32_t n_pending;
+    bool begun; /* something was fed: a leading space is stripped once where the decoder does so */
+    bool keep_special; /* false: special tokens are skipped */
+    int32_t state[16]; /* of each decoder step */
+} vt_detok;
+void vt_detok_init(vt_detok *d, const vt_tokenizer *t);
+bool vt_detok_feed(vt_detok *d, int32_t id, vt_buf *out);
+bool vt_detok_finish(vt_detok *d,
+                     vt_buf *out); /* what is left, as U+FFFD where it is no character */
+
+#endif

@@ -1,0 +1,41 @@
+/* One element of a float tensor, whatever its type: what the scalar references are written with. */
+#ifndef VT_OPS_ACCESS_H
+#define VT_OPS_ACCESS_H
+
+#include <stdbool.h>
+
+#include "base/tensor.h"
+
+static inline bool dtype_is_float(vt_dtype t) { return t == VT_F32 || t == VT_F16 || t == VT_BF16; }
+
+static inline float tensor_get(const vt_tensor *t, int64_t row, int64_t col)
+{
+    int64_t at = row * t->row_stride + col;
+    switch (t->dtype) {
+    case VT_F16:
+        return vt_f16_to_f32(((const uint16_t *)t->data)[at]);
+    case VT_BF16:
+        return vt_bf16_to_f32(((const uint16_t *)t->data)[at]);
+    default:
+        return ((const float *)t->data)[at];
+    }
+}
+
+static inline void tensor_set(vt_tensor *t, int64_t row, int64_t col, float x)
+{
+    int64_t at = row * t->row_stride + col;
+    if (t->dtype == VT_F16)
+        ((uint16_t *)t->data)[at] = vt_f32_to_f16(x);
+    else if (t->dtype == VT_BF16)
+        ((uint16_t *)t->data)[at] = vt_f32_to_bf16(x);
+    else
+        ((float *)t->data)[at] = x;
+}
+
+/* Row i of an fp32 tensor. */
+static inline float *row_f32(const vt_tensor *t, int64_t i)
+{
+    return (float *)t->data + i * t->row_stride;
+}
+
+#endif

@@ -1,0 +1,287 @@
+/* Attention: the cards of attention_prefill and attention_decode, the portable form and the
+ * reference.
+ *
+ * The cost is compulsory traffic: each KV row that any query row of the step may see is read once,
+ * however many tiles read it again from cache. FLOPs are the two products of every visible (row,
+ * position) pair, 4 head_dim; the softmax's handful of operations a pair is left out, as the papers
+ * do. */
+#include "ops/attention/attention.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "ops/cases.h"
+#include "ops/cuda_impls.h"
+#include "ops/simd_portable.h"
+#include "ops/attention/attention_impls.h"
+#include "ops/attention/attention_kernel.h"
+
+/* Positions [begin, position] that a query at `position` sees. */
+static int64_t span_begin(const attention_args *a, int64_t position)
+{
+    return a->window > 0 && position >= a->window ? position - a->window + 1 : 0;
+}
+
+static vt_cost attention_cost(const attention_args *a, int32_t first_seq, int32_t last_seq)
+{
+    const vt_batch *b = a->batch;
+    int64_t rows = 0, kv = 0, pairs = 0, pages = 0;
+    for (int32_t s = first_seq; s < last_seq; s++) {
+        int32_t from = b->q_start[s], to = b->q_start[s + 1];
+        if (from == to)
+            continue;
+        int64_t begin = span_begin(a, b->position[from]), end = b->position[to - 1] + 1;
+        rows += to - from;
+        kv += end - begin;
+        pages += (end - 1) / b->page_size - begin / b->page_size + 1;
+        for (int32_t t = from; t < to; t++)
+            pairs += b->position[t] + 1 - span_begin(a, b->position[t]);
+    }
+    int64_t width = (int64_t)a->heads * a->head_dim, flops = 4 * pairs * width;
+    bool fp32 = a->q->dtype == VT_F32;
+    return (vt_cost){
+        .read = {.kv = 2 * kv * a->kv_heads * vt_dtype_row_bytes(a->k_pool->dtype, a->head_dim),
+                 .activations = vt_dtype_row_bytes(a->q->dtype, rows * width) + 4 * (rows + pages)},
+        .write = {.activations = vt_dtype_row_bytes(a->o->dtype, rows * width)},
+        .flops = {.fp32 = fp32 ? flops : 0, .bf16 = fp32 ? 0 : flops},
+    };
+}
+
+static vt_cost prefill_cost(const void *args)
+{
+    const attention_args *a = args;
+    return attention_cost(a, a->batch->n_decode, a->batch->n_seqs);
+}
+
+static vt_cost decode_cost(const void *args)
+{
+    const attention_args *a = args;
+    return attention_cost(a, 0, a->batch->n_decode);
+}
+
+/* ---- reference: in double, one row at a time ---- */
+
+static int64_t pool_row(const attention_args *a, int32_t seq, int64_t h, int64_t pos)
+{
+    const vt_batch *b = a->batch;
+    int64_t page = b->page_ids[b->page_start[seq] + pos / b->page_size];
+    return (page * a->kv_heads + h) * b->page_size + pos % b->page_size;
+}
+
+static double reference_score(const attention_args *a, int32_t seq, int64_t t, int64_t h,
+                              int64_t pos)
+{
+    int64_t row = pool_row(a, seq, h / (a->heads / a->kv_heads), pos);
+    double sum = 0;
+    for (int64_t i = 0; i < a->head_dim; i++)
+        sum += (double)tensor_get(a->q, t, h * a->head_dim + i) * tensor_get(a->k_pool, row, i);
+    return sum * a->scale;
+}
+
+static void reference_row(const attention_args *a, int32_t seq, int64_t t, int64_t h)
+{
+    int64_t last = a->batch->position[t], first = span_begin(a, last), d = a->head_dim;
+    double max = -INFINITY, sum = 0;
+    double *acc = calloc((size_t)(d + last - first + 1), sizeof *acc), *p = acc + d;
+    if (!acc)
+        return;
+    for (int64_t j = first; j <= last; j++)
+        max = fmax(max, p[j - first] = reference_score(a, seq, t, h, j));
+    for (int64_t j = first; j <= last; j++) {
+        double weight = exp(p[j - first] - max);
+        int64_t row = pool_row(a, seq, h / (a->heads / a->kv_heads), j);
+        sum += weight;
+        for (int64_t i = 0; i < d; i++)
+            acc[i] += weight * (double)tensor_get(a->v_pool, row, i);
+    }
+    for (int64_t i = 0; i < d; i++)
+        tensor_set(a->o, t, h * d + i, (float)(acc[i] / sum));
+    free(acc);
+}
+
+static void reference(const attention_args *a, int32_t first_seq, int32_t last_seq)
+{
+    for (int32_t s = first_seq; s < last_seq; s++)
+        for (int32_t t = a->batch->q_start[s]; t < a->batch->q_start[s + 1]; t++)
+            for (int32_t h = 0; h < a->heads; h++)
+                reference_row(a, s, t, h);
+}
+
+static void prefill_reference(const void *args)
+{
+    const attention_args *a = args;
+    reference(a, a->batch->n_decode, a->batch->n_seqs);
+}
+
+static void decode_reference(const void *args)
+{
+    const attention_args *a = args;
+    reference(a, 0, a->batch->n_decode);
+}
+
+/* ---- cases ---- */
+
+/* p: sequences, q_len, kv_len of the first, heads * 1000 + kv_heads, head_dim, dtype, page_size,
+ * window. Sequence s has kv_len + 37 s. A decode of one token stands in front of every prefill
+ * case. */
+static const vt_case prefill_cases[] = {
+    {.name = "1 x 512 9/3x64 f16", .p = {1, 512, 512, 9003, 64, VT_F16, 16}, .bench = true},
+    {.name = "1 x 2048 9/3x64 f16", .p = {1, 2048, 2048, 9003, 64, VT_F16, 16}, .bench = true},
+    {.name = "1 x 512 16/8x128 f16", .p = {1, 512, 512, 16008, 128, VT_F16, 16}, .bench = true},
+    {.name = "1 x 512 4/1x256 f16 window=512",
+     .p = {1, 512, 900, 4001, 256, VT_F16, 16, 512},
+     .bench = true},
+    {.name = "4 x 16 kv=1000 9/3x64 f16", .p = {4, 16, 1000, 9003, 64, VT_F16, 16}, .bench = true},
+    {.name = "1 x 100 kv=300 9/3x64 f16", .p = {1, 100, 300, 9003, 64, VT_F16, 16}},
+    {.name = "2 x 40 kv=80 16/8x128 f16", .p = {2, 40, 80, 16008, 128, VT_F16, 16}},
+    {.name = "1 x 65 kv=200 4/1x256 f16 window=64", .p = {1, 65, 200, 4001, 256, VT_F16, 16, 64}},
+    {.name = "3 x 5 kv=5 3/1x20 f16 page=7", .p = {3, 5, 5, 3001, 20, VT_F16, 7}},
+    {.name = "2 x 70 kv=133 4/2x40 f32", .p = {2, 70, 133, 4002, 40, VT_F32, 16}},
+    {.name = "2 x 33 kv=300 2/2x8 bf16 page=64", .p = {2, 33, 300, 2002, 8, VT_BF16, 64}},
+    {.name = "1 x 9 kv=700 8/1x72 f16 window=50", .p = {1, 9, 700, 8001, 72, VT_F16, 16, 50}},
+    {.name = "2 x 130 kv=130 3/3x24 f16 window=1", .p = {2, 130, 130, 3003, 24, VT_F16, 16, 1}},
+    {.name = "1 x 3 kv=40 100/1x16 f32", .p = {1, 3, 40, 100001, 16, VT_F32, 16}},
+};
+
+static const vt_case decode_cases[] = {
+    {.name = "1 x kv=1024 9/3x64 f16", .p = {1, 1, 1024, 9003, 64, VT_F16, 16}, .bench = true},
+    {.name = "1 x kv=8192 9/3x64 f16", .p = {1, 1, 8192, 9003, 64, VT_F16, 16}, .bench = true},
+    {.name = "32 x kv=1024 9/3x64 f16", .p = {32, 1, 1024, 9003, 64, VT_F16, 16}, .bench = true},
+    {.name = "8 x kv=2048 16/8x128 f16", .p = {8, 1, 2048, 16008, 128, VT_F16, 16}, .bench = true},
+    {.name = "4 x kv=1024 4/1x256 f16 window=512",
+     .p = {4, 1, 1024, 4001, 256, VT_F16, 16, 512},
+     .bench = true},
+    {.name = "2 x kv=300 9/3x64 f16", .p = {2, 1, 300, 9003, 64, VT_F16, 16}},
+    {.name = "1 x kv=600 16/8x128 f16", .p = {1, 1, 600, 16008, 128, VT_F16, 16}},
+    {.name = "1 x kv=520 4/1x256 f16", .p = {1, 1, 520, 4001, 256, VT_F16, 16}},
+    {.name = "5 x kv=1 3/1x20 f16 page=7", .p = {5, 1, 1, 3001, 20, VT_F16, 7}},
+    {.name = "2 x kv=257 4/2x40 f32", .p = {2, 1, 257, 4002, 40, VT_F32, 16}},
+    {.name = "3 x kv=64 8/8x8 bf16 page=64", .p = {3, 1, 64, 8008, 8, VT_BF16, 64}},
+    {.name = "1 x kv=1500 7/1x120 f16 window=300", .p = {1, 1, 1500, 7001, 120, VT_F16, 16, 300}},
+    {.name = "3 x kv=63 20/2x96 f32 page=1", .p = {3, 1, 63, 20002, 96, VT_F32, 1}},
+};
+
+/* Pools whose slots hold NaN except where a sequence has stored something: what must not be read
+ * shows. */
+static void fill_pools(const attention_args *a, vt_tensor *const pool[2], uint64_t *state)
+{
+    const vt_batch *b = a->batch;
+    for (int p = 0; p < 2; p++)
+        memset(pool[p]->data, 0xff, (size_t)vt_tensor_bytes(pool[p]));
+    for (int32_t s = 0; s < b->n_seqs; s++)
+        for (int64_t pos = 0; pos < b->kv_len[s]; pos++)
+            for (int64_t h = 0; h < a->kv_heads; h++)
+                for (int64_t i = 0, row = pool_row(a, s, h, pos); i < a->head_dim; i++) {
+                    tensor_set(pool[0], row, i, case_normal(state));
+                    tensor_set(pool[1], row, i, case_normal(state));
+                }
+}
+
+static void *make_args(const vt_case *c, uint64_t seed, vt_arena *arena, vt_tensor **outputs,
+                       int32_t *n_outputs, bool decode)
+{
+    int32_t heads = (int32_t)(c->p[3] / 1000), kv_heads = (int32_t)(c->p[3] % 1000),
+            d = (int32_t)c->p[4];
+    int32_t before = decode ? 0 : 1, n_seqs = (int32_t)c->p[0] + before,
+            page_size = (int32_t)c->p[6];
+    case_seq *seq = vt_arena_alloc(arena, (size_t)n_seqs, sizeof *seq);
+    attention_args *a = vt_arena_alloc(arena, 1, sizeof *a);
+    if (!seq || !a)
+        return NULL;
+    seq[0] = (case_seq){1, 30};
+    for (int32_t s = before; s < n_seqs; s++)
+        seq[s] = (case_seq){(int32_t)c->p[1], (int32_t)c->p[2] + 37 * (s - before)};
+    vt_batch *b = case_batch(arena, page_size, n_seqs, seq, true, 100, &seed);
+    if (!b)
+        return NULL;
+    int64_t width = (int64_t)(heads + 2 * kv_heads) * d;
+    vt_tensor *qkv = case_fill(arena, case_tensor_2d(arena, VT_F32, b->n_tokens, width), 0, 1.5f,
+                               &seed);
+    *a = (attention_args){.batch = b,
+                          .q = case_slice(arena, qkv, 0, (int64_t)heads * d),
+                          .heads = heads,
+                          .kv_heads = kv_heads,
+                          .head_dim = d,
+                          .scale = 1 / sqrtf((float)d),
+                          .window = (int32_t)c->p[7]};
+    vt_tensor *pool[2];
+    for (int i = 0; i < 2; i++)
+        pool[i] = case_tensor_4d(arena, (vt_dtype)c->p[5], case_batch_pages(b), kv_heads, page_size,
+                                 d);
+    a->o = case_tensor_2d(arena, VT_F32, b->n_tokens, (int64_t)heads * d);
+    if (!a->q || !pool[0] || !pool[1] || !a->o)
+        return NULL;
+    a->k_pool = pool[0];
+    a->v_pool = pool[1];
+    fill_pools(a, pool, &seed);
+    outputs[0] = a->o;
+    *n_outputs = 1;
+    return a;
+}
+
+static void *prefill_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
+                               vt_tensor *outputs[VT_MAX_OUTPUTS], int32_t *n_outputs)
+{
+    return make_args(c, seed, arena, outputs, n_outputs, false);
+}
+
+static void *decode_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
+                              vt_tensor *outputs[VT_MAX_OUTPUTS], int32_t *n_outputs)
+{
+    return make_args(c, seed, arena, outputs, n_outputs, true);
+}
+
+static const vt_impl prefill_portable = {.name = "portable",
+                                         .device = VT_DEVICE_CPU,
+                                         .supports = attention_supports,
+                                         .run = attention_prefill_run,
+                                         .workspace = attention_workspace};
+static const vt_impl decode_portable = {.name = "portable",
+                                        .device = VT_DEVICE_CPU,
+                                        .supports = attention_supports,
+                                        .run = attention_decode_run,
+                                        .workspace = attention_workspace};
+
+static const vt_impl *const prefill_impls[] = {
+#if defined(__x86_64__)
+    &attention_prefill_avx512, &attention_prefill_avx2,
+#endif
+    &prefill_portable,         &attention_prefill_cuda_impl, NULL,
+};
+
+static const vt_impl *const decode_impls[] = {
+#if defined(__x86_64__)
+    &attention_decode_avx512, &attention_decode_avx2,
+#endif
+    &decode_portable,         &attention_decode_cuda_impl, NULL,
+};
+
+const vt_op attention_prefill_op = {
+    .name = "attention_prefill",
+    .what = "causal attention of new tokens over paged KV",
+    .args_size = sizeof(attention_args),
+    .tolerance = 1e-5,
+    .tolerance_reason =
+        "fp32 scores of size up to 20 carry 2e-6, which the exponential makes relative",
+    .cost = prefill_cost,
+    .reference = prefill_reference,
+    .cases = prefill_cases,
+    .n_cases = sizeof prefill_cases / sizeof *prefill_cases,
+    .make_args = prefill_make_args,
+    .impls = prefill_impls,
+};
+
+const vt_op attention_decode_op = {
+    .name = "attention_decode",
+    .what = "attention of one new token a sequence over paged KV",
+    .args_size = sizeof(attention_args),
+    .tolerance = 1e-5,
+    .tolerance_reason =
+        "fp32 scores of size up to 20 carry 2e-6, which the exponential makes relative",
+    .cost = decode_cost,
+    .reference = decode_reference,
+    .cases = decode_cases,
+    .n_cases = sizeof decode_cases / sizeof *decode_cases,
+    .make_args = decode_make_args,
+    .impls = decode_impls,
+};

@@ -1,0 +1,32 @@
+/* Causal attention over paged KV.
+ *
+ *   o[t, h, :] = sum_j softmax_j(scale * q[t, h] . k[j, h / group]) v[j, h / group]
+ *   over j <= position[t]
+ *   and, with a window w > 0,  j > position[t] - w
+ *
+ * attention_decode handles the sequences 0 .. n_decode-1 of the batch (one query row each),
+ * attention_prefill the others. The tokens' own K and V are in the pool before the op runs. Online
+ * softmax in fp32 (Milakov and Gimelshein, 2018, arXiv:1805.02867); KV is walked in blocks that
+ * begin at multiples of ATTENTION_BLOCK absolute positions, so that a row's result does not depend
+ * on the batch, the chunking or the threads. group = heads / kv_heads. */
+#ifndef VT_OPS_ATTENTION_H
+#define VT_OPS_ATTENTION_H
+
+#include "ops/op.h"
+
+enum { ATTENTION_BLOCK = 64 };
+
+typedef struct attention_args {
+    const vt_batch *batch;
+    const vt_tensor *q;               /* [tokens, heads * head_dim], a slice */
+    const vt_tensor *k_pool, *v_pool; /* [pages, kv_heads, page_size, head_dim] */
+    vt_tensor *o;                     /* [tokens, heads * head_dim] */
+    int32_t heads, kv_heads, head_dim;
+    float scale;
+    int32_t window; /* 0: none */
+} attention_args;
+
+extern const vt_op attention_prefill_op;
+extern const vt_op attention_decode_op;
+
+#endif

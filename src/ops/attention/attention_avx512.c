@@ -1,0 +1,18 @@
+/* Attention for avx512: attention_kernel.h over this instruction set's vectors. */
+#include "ops/simd_avx512.h"
+
+#include "ops/attention/attention_impls.h"
+#include "ops/attention/attention_kernel.h"
+
+const vt_impl attention_prefill_avx512 = {.name = "avx512",
+                                          .device = VT_DEVICE_CPU,
+                                          .isa = VT_ISA_AVX512,
+                                          .supports = attention_supports,
+                                          .run = attention_prefill_run,
+                                          .workspace = attention_workspace};
+const vt_impl attention_decode_avx512 = {.name = "avx512",
+                                         .device = VT_DEVICE_CPU,
+                                         .isa = VT_ISA_AVX512,
+                                         .supports = attention_supports,
+                                         .run = attention_decode_run,
+                                         .workspace = attention_workspace};

@@ -1,0 +1,229 @@
+/* Attention on CUDA: the plan, and the launches of attention_decode.cu and
+ * attention_prefill_sm80.cu.
+ *
+ * Decode is cut so that about two CTAs an SM have equal work: all KV tokens over that number is the
+ * aim, and a sequence gets round(kv_len / aim) ranges of equal length in multiples of 64. A batch
+ * of as many sequences as there is room for is not cut at all. Deterministic: ranges of FIXED_RANGE
+ * tokens, whatever the batch. */
+#include "ops/attention/attention_cuda.h"
+
+#include "ops/cuda_impls.h"
+
+enum { RANGE_GRAIN = 64, FIXED_RANGE = 1024 };
+
+typedef struct decode_params {
+    const void *q, *k_pool, *v_pool;
+    void *o;
+    const int32_t *items, *kv_len, *page_start, *page_ids, *q_start;
+    float *partial, *state;
+    uint32_t *tickets;
+    int32_t q_stride, o_stride, window;
+    float scale_log2;
+} decode_params;
+
+typedef struct prefill_params {
+    const void *q, *k_pool, *v_pool;
+    void *o;
+    const int32_t *items, *kv_len, *page_start, *page_ids, *q_start;
+    int32_t q_stride, o_stride, window;
+    float scale_log2;
+} prefill_params;
+
+/* ---- the plan ---- */
+
+static int32_t decode_target(const attention_plan_config *c)
+{
+    int32_t n = 2 * c->sm_count / c->kv_heads;
+    return n > 1 ? n : 1;
+}
+
+int32_t attention_prefill_rows(const vt_cuda *c, int32_t head_dim, int32_t page_size)
+{
+    bool tiles = head_dim == 64 || head_dim == 128 || head_dim == 256;
+    bool boxes = page_size == 16 || page_size == 32 || page_size == 64;
+    return c->level >= 90 && tiles && boxes ? ATTENTION_PREFILL_ROWS_SM90 : ATTENTION_PREFILL_ROWS;
+}
+
+int32_t attention_decode_capacity(const attention_plan_config *c, int32_t n_decode,
+                                  int32_t max_context)
+{
+    if (c->deterministic)
+        return n_decode * (int32_t)vt_ceil_div(max_context, FIXED_RANGE);
+    return n_decode + decode_target(c) + n_decode / 2;
+}
+
+int32_t attention_prefill_capacity(const attention_plan_config *c, int32_t n_seqs, int32_t n_tokens)
+{
+    int64_t rows = (int64_t)n_tokens * (c->heads / c->kv_heads);
+    return n_seqs + (int32_t)vt_ceil_div(rows, c->prefill_rows);
+}
+
+static int32_t ranges_of(const attention_plan_config *c, int32_t kv_len, int64_t aim)
+{
+    int64_t n = c->deterministic ? vt_ceil_div(kv_len, FIXED_RANGE) : (kv_len + aim / 2) / aim;
+    int64_t most = vt_ceil_div(kv_len, RANGE_GRAIN);
+    n = n < most ? n : most;
+    return n > 1 ? (int32_t)n : 1;
+}
+
+static int32_t plan_decode(const attention_plan_config *c, const vt_batch *b, int32_t *plan,
+                           int32_t capacity)
+{
+    int64_t total = 0;
+    for (int32_t s = 0; s < b->n_decode; s++)
+        total += b->kv_len[s];
+    int64_t aim = vt_ceil_div(total, decode_target(c));
+    aim = aim < RANGE_GRAIN ? RANGE_GRAIN : aim;
+    int32_t n = 0;
+    for (int32_t s = 0; s < b->n_decode; s++) {
+        int32_t len = b->kv_len[s], parts = ranges_of(c, len, aim),
+                left = capacity - n - (b->n_decode - s - 1);
+        parts = parts < left ? parts : left; /* every later sequence keeps room for one */
+        int32_t step = c->deterministic
+                           ? FIXED_RANGE
+                           : (int32_t)vt_round_up((size_t)vt_ceil_div(len, parts), RANGE_GRAIN);
+        parts = (int32_t)vt_ceil_div(len, step);
+        for (int32_t k = 0; k < parts; k++) {
+            int32_t *item = plan + (size_t)(n + k) * DECODE_ITEM_INTS;
+            int32_t end = (k + 1) * step < len ? (k + 1) * step : len;
+            item[0] = s;
+            item[1] = k * step;
+            item[2] = end;
+            item[3] = n;
+            item[4] = parts;
+        }
+        n += parts;
+    }
+    for (int32_t i = n; i < capacity; i++)
+        plan[(size_t)i * DECODE_ITEM_INTS] = -1;
+    return n;
+}
+
+/* Tiles late in a sequence see the most KV; they go first, so that the short ones fill the end. */
+static int32_t plan_prefill(const attention_plan_config *c, const vt_batch *b, int32_t *plan,
+                            int32_t capacity)
+{
+    int32_t group = c->heads / c->kv_heads, most = 0, n = 0;
+    for (int32_t s = b->n_decode; s < b->n_seqs; s++) {
+        int32_t tiles = (int32_t)vt_ceil_div((int64_t)(b->q_start[s + 1] - b->q_start[s]) * group,
+                                             c->prefill_rows);
+        most = tiles > most ? tiles : most;
+    }
+    for (int32_t tile = most - 1; tile >= 0; tile--)
+        for (int32_t s = b->n_decode; s < b->n_seqs; s++) {
+            int64_t rows = (int64_t)(b->q_start[s + 1] - b->q_start[s]) * group;
+            if ((int64_t)tile * c->prefill_rows >= rows || n == capacity)
+                continue;
+            plan[n * PREFILL_ITEM_INTS] = s;
+            plan[n * PREFILL_ITEM_INTS + 1] = tile;
+            n++;
+        }
+    for (int32_t i = n; i < capacity; i++)
+        plan[i * PREFILL_ITEM_INTS] = -1;
+    return n;
+}
+
+void attention_cuda_plan(const attention_plan_config *c, const vt_batch *batch,
+                         int32_t *decode_plan, int32_t decode_capacity, int32_t *prefill_plan,
+                         int32_t prefill_capacity, int32_t *n_decode, int32_t *n_prefill)
+{
+    *n_decode = plan_decode(c, batch, decode_plan, decode_capacity);
+    *n_prefill = plan_prefill(c, batch, prefill_plan, prefill_capacity);
+}
+
+size_t attention_decode_workspace(int32_t items, int32_t heads, int32_t head_dim)
+{
+    return (size_t)items * (size_t)heads * ((size_t)head_dim + 2) * sizeof(float) + 256;
+}
+
+/* ---- launches ---- */
+
+static bool attention_supports(const void *args)
+{
+    const attention_args *a = args;
+    int32_t d = a->head_dim;
+    return a->q->dtype == VT_BF16 && a->k_pool->dtype == VT_BF16 && a->o->dtype == VT_BF16 &&
+           d % 16 == 0 && d <= 256 && a->q->row_stride % 8 == 0 && a->o->row_stride % 8 == 0;
+}
+
+static vt_status decode_run(const void *args, const vt_lane *lane)
+{
+    enum { WARPS = 4, BLOCK = 16 };
+    const attention_args *a = args;
+    vt_cuda_lane *l = lane->cuda;
+    int32_t group = a->heads / a->kv_heads, items = l->decode_items,
+            stages = a->head_dim > 128 ? 2 : 3;
+    int32_t tile = group < 16 ? group : 16, tiles = (int32_t)vt_ceil_div(group, 16);
+    if (items == 0 && !l->collect)
+        return VT_OK;
+    uint32_t ring = (uint32_t)(WARPS * stages * 2 * BLOCK * a->head_dim * 2);
+    uint32_t merge = (uint32_t)(WARPS * tile * (a->head_dim + 2) * 4);
+    size_t states = (size_t)items * (size_t)a->heads;
+    decode_params p = {.q = a->q->data,
+                       .k_pool = a->k_pool->data,
+                       .v_pool = a->v_pool->data,
+                       .o = a->o->data,
+                       .items = l->attention_plan,
+                       .kv_len = a->batch->kv_len,
+                       .page_start = a->batch->page_start,
+                       .page_ids = a->batch->page_ids,
+                       .q_start = a->batch->q_start,
+                       .state = l->workspace,
+                       .partial = (float *)l->workspace + vt_round_up(states * 2, 32),
+                       .tickets = l->tickets,
+                       .q_stride = (int32_t)a->q->row_stride,
+                       .o_stride = (int32_t)a->o->row_stride,
+                       .window = a->window,
+                       .scale_log2 = a->scale * 1.44269504f};
+    return vt_cuda_launch(
+        l,
+        &(cuda_launch){.spec = JIT_SPEC("attention_decode.cu", "attention_decode",
+                                        {"head_dim", a->head_dim}, {"group", group},
+                                        {"kv_heads", a->kv_heads},
+                                        {"page", (int32_t)a->k_pool->dim[2]}, {"stages", stages},
+                                        {"windowed", a->window > 0}),
+                       .grid = {(uint32_t)items, (uint32_t)a->kv_heads, (uint32_t)tiles},
+                       .threads = WARPS * 32,
+                       .shared_bytes = ring > merge ? ring : merge},
+        &p, sizeof p);
+}
+
+static vt_status prefill_run(const void *args, const vt_lane *lane)
+{
+    const attention_args *a = args;
+    vt_cuda_lane *l = lane->cuda;
+    int32_t group = a->heads / a->kv_heads, block = a->head_dim > 128 ? 16 : 64;
+    if (l->prefill_items == 0 && !l->collect)
+        return VT_OK;
+    if (l->prefill_rows == ATTENTION_PREFILL_ROWS_SM90)
+        return attention_prefill_sm90_run(a, l);
+    prefill_params p = {.q = a->q->data,
+                        .k_pool = a->k_pool->data,
+                        .v_pool = a->v_pool->data,
+                        .o = a->o->data,
+                        .items = l->prefill_plan,
+                        .kv_len = a->batch->kv_len,
+                        .page_start = a->batch->page_start,
+                        .page_ids = a->batch->page_ids,
+                        .q_start = a->batch->q_start,
+                        .q_stride = (int32_t)a->q->row_stride,
+                        .o_stride = (int32_t)a->o->row_stride,
+                        .window = a->window,
+                        .scale_log2 = a->scale * 1.44269504f};
+    return vt_cuda_launch(
+        l,
+        &(cuda_launch){
+            .spec = JIT_SPEC(
+                "attention_prefill_sm80.cu", "attention_prefill_sm80", {"head_dim", a->head_dim},
+                {"group", group}, {"kv_heads", a->kv_heads}, {"page", (int32_t)a->k_pool->dim[2]},
+                {"warps", ATTENTION_PREFILL_WARPS}, {"block", block}, {"windowed", a->window > 0}),
+            .grid = {(uint32_t)l->prefill_items, (uint32_t)a->kv_heads, 1},
+            .threads = ATTENTION_PREFILL_WARPS * 32,
+            .shared_bytes = (uint32_t)((ATTENTION_PREFILL_ROWS + 4 * block) * a->head_dim * 2)},
+        &p, sizeof p);
+}
+
+const vt_impl attention_decode_cuda_impl = {
+    .name = "cuda", .device = VT_DEVICE_CUDA, .supports = attention_supports, .run = decode_run};
+const vt_impl attention_prefill_cuda_impl = {
+    .name = "cuda", .device = VT_DEVICE_CUDA, .supports = attention_supports, .run = prefill_run};

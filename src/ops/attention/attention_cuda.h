@@ -1,0 +1,50 @@
+/* The work of a step's attention, cut into pieces on the host: one upload, used by every layer.
+ *
+ *   decode item   a sequence's KV range [begin, end); its ranges are consecutive items
+ *   prefill item  a sequence and a tile of its packed rows (token, head of the group)
+ *
+ * Buffers: decode items [decode_capacity][8] and prefill items [prefill_capacity][2], int32. Unused
+ * ones have seq -1, so that a captured graph's grid fits every step of its bucket. */
+#ifndef VT_OPS_ATTENTION_CUDA_H
+#define VT_OPS_ATTENTION_CUDA_H
+
+#include "device/cuda.h"
+#include "ops/attention/attention.h"
+
+enum {
+    ATTENTION_PREFILL_WARPS = 4,
+    ATTENTION_PREFILL_ROWS = 16 * ATTENTION_PREFILL_WARPS,
+    ATTENTION_PREFILL_ROWS_SM90 = 128,
+    DECODE_ITEM_INTS = 8,
+    PREFILL_ITEM_INTS = 2
+};
+
+typedef struct attention_plan_config {
+    int32_t heads, kv_heads, sm_count;
+    int32_t prefill_rows; /* of a tile: attention_prefill_rows() */
+    bool deterministic;   /* ranges begin at multiples of a fixed length */
+} attention_plan_config;
+
+/* Packed rows of a prefill tile, which says which kernel runs: 128 for attention_prefill_sm90.cu,
+ * else 64.
+ * The plan's config and the lane must carry the same number. */
+int32_t attention_prefill_rows(const vt_cuda *c, int32_t head_dim, int32_t page_size);
+
+/* Most items a batch within these bounds can need. */
+int32_t attention_decode_capacity(const attention_plan_config *c, int32_t n_decode,
+                                  int32_t max_context);
+int32_t attention_prefill_capacity(const attention_plan_config *c, int32_t n_seqs,
+                                   int32_t n_tokens);
+
+/* `batch` has host arrays. Fills both parts; *n_decode and *n_prefill get the items used. */
+void attention_cuda_plan(const attention_plan_config *c, const vt_batch *batch,
+                         int32_t *decode_plan, int32_t decode_capacity, int32_t *prefill_plan,
+                         int32_t prefill_capacity, int32_t *n_decode, int32_t *n_prefill);
+
+/* Bytes of lane workspace that decode with this many items needs. */
+size_t attention_decode_workspace(int32_t items, int32_t heads, int32_t head_dim);
+
+/* The launch of attention_prefill_sm90.cu, for lanes with 128 prefill rows. */
+vt_status attention_prefill_sm90_run(const attention_args *a, vt_cuda_lane *l);
+
+#endif

@@ -1,0 +1,41 @@
+#ifndef VT_OPS_ATTENTION_IMPLS_H
+#define VT_OPS_ATTENTION_IMPLS_H
+
+#include "ops/attention/attention.h"
+
+extern const vt_impl attention_prefill_avx2, attention_decode_avx2;
+extern const vt_impl attention_prefill_avx512, attention_decode_avx512;
+
+/* One head's query rows of one sequence, in the order (token, head within the group): the flat row
+ * r is token r / group, head kv_head * group + r % group. A task is at most ATTENTION_ROWS of them,
+ * all of one KV head. */
+enum { ATTENTION_ROWS = 96, ATTENTION_CHUNK = 256 };
+
+typedef struct attention_task {
+    int32_t seq, kv_head, row, n_rows; /* flat rows [row, row + n_rows) */
+} attention_task;
+
+/* The tasks of a step's sequences [first_seq, last_seq), counted and found without a list: see
+ * attention_plan.c. */
+typedef struct attention_plan {
+    const attention_args *args;
+    int32_t first_seq, last_seq;
+    int32_t group, n_tasks;
+    bool one_each;      /* every sequence is one task a KV head: decode */
+    int32_t n_items;    /* split: (task, chunk) pairs; else 0 */
+    size_t part_floats; /* of one item's partial state: rows, their maxima and sums */
+} attention_plan;
+
+attention_plan attention_plan_make(const attention_args *a, int32_t first_seq, int32_t last_seq,
+                                   int32_t n_workers, int32_t stride, size_t budget_floats);
+attention_task attention_plan_task(const attention_plan *p, int32_t index);
+/* The task and the chunk of a split item, and the index of the task's first item. */
+attention_task attention_plan_item(const attention_plan *p, int32_t item, int32_t *chunk);
+/* KV positions a task's rows see: [*first, *last). */
+void attention_task_span(const attention_plan *p, const attention_task *t, int32_t *first,
+                         int32_t *last);
+
+/* Shared memory: a scratch of scratch_floats for each worker, then the partial states. */
+size_t attention_budget_floats(const attention_args *a, const vt_limits *limits, int32_t stride);
+
+#endif

@@ -1,0 +1,546 @@
+/* Paged causal attention over the vector type: see simd_portable.h for how this header is compiled.
+ * Decode and prefill are the same code: a task is a tile of query rows of one KV head, a decode's
+ * tile is the group of heads that share the KV head.
+ *
+ *   for each chunk of 256 KV positions          (absolute multiples: the state starts empty)
+ *     for each block of 64                      (absolute multiples)
+ *       K block -> kt [head_dim][64] fp32, transposed    once for all rows of the tile, from pages
+ *       V block -> v  [64][head_dim] fp32                (a decode reads 16-bit V where it lies)
+ *       for each TILE_ROWS rows
+ *         s = q kt                             q carries scale * log2(e): base-2 logits
+ *         mask to the row's span; m' = max(m, s); p = 2^(s - m'); l = l 2^(m - m') + sum p
+ *         acc = acc 2^(m - m') + p v
+ *     merge the chunk's (m, l, acc) into the row's total
+ *   o = acc / l
+ *
+ * Why a row's bits depend on nothing but its own q and the KV it sees: every product sum runs over
+ * d, and over j, in rising order with one accumulator; sums over a block's p go through the same
+ * tree; a block or a row's masked part contributes p = 0 exactly, which leaves m, l and acc as they
+ * are (a zero's sign aside, removed at the end). So tiles, tasks, chunking of the prompt and
+ * workers are all free.
+ *
+ * Both products are C[rows][cols] += A[rows][k] B[k][cols] with B streamed from L1, so one register
+ * tile (matmul_tile) serves both. Rejected: dot products along d with horizontal sums, which need
+ * no transpose. They save a decode of group 1 half its shuffles, but a prefill tile pays 15 extra
+ * adds for 16 scores, and the two must be the same arithmetic. Rejected too: AMX, each operand
+ * split into two bf16 and three or four tile products for one: a prefill of 512 tokens (9/3 heads
+ * of 64) took 1.48 ms where AVX-512 takes 2.44, but a decode at 1,024 positions 89 us for 60, as a
+ * tile of 3 rows costs what 16 cost, at ten times the error; and batched decode is where attention
+ * weighs most. */
+#include <math.h>
+#include <string.h>
+
+#include "ops/access.h"
+#include "ops/attention/attention_impls.h"
+#include "ops/simd_any.h"
+
+#define EMPTY_MAX \
+    (-1e30f) /* of a row that has seen nothing: finite, so that differences stay numbers */
+
+/* Running softmax of n rows: maximum, sum, unnormalised output. */
+typedef struct row_states {
+    float *m, *l; /* [rows] */
+    float *acc;   /* [rows][stride] */
+} row_states;
+
+typedef struct scratch {
+    float *q;                           /* [ATTENTION_ROWS][stride] */
+    float *kt;                          /* [stride][ATTENTION_BLOCK] */
+    float *v;                           /* [ATTENTION_BLOCK][stride] */
+    float *s;                           /* [TILE_ROWS][ATTENTION_BLOCK] */
+    const char *v_row[ATTENTION_BLOCK]; /* V rows in the pool; used instead of v when v_in_pool */
+    bool v_in_pool;
+    row_states chunk, total;
+    int32_t *begin, *end; /* [ATTENTION_ROWS] the span of KV positions a row sees */
+} scratch;
+
+static int32_t row_stride_of(const attention_args *a)
+{
+    return (int32_t)vt_round_up((size_t)a->head_dim, 16);
+}
+
+static size_t scratch_floats(int32_t stride)
+{
+    size_t rows = ATTENTION_ROWS, block = ATTENTION_BLOCK, d = (size_t)stride;
+    return vt_round_up(3 * rows * d + 2 * block * d + TILE_ROWS * block + 6 * rows, 16);
+}
+
+static scratch scratch_at(float *p, int32_t stride)
+{
+    size_t rows = ATTENTION_ROWS, block = ATTENTION_BLOCK, d = (size_t)stride;
+    scratch s = {.q = p};
+    s.kt = s.q + rows * d;
+    s.v = s.kt + block * d;
+    s.s = s.v + block * d;
+    s.chunk.acc = s.s + TILE_ROWS * block;
+    s.total.acc = s.chunk.acc + rows * d;
+    s.chunk.m = s.total.acc + rows * d;
+    s.chunk.l = s.chunk.m + rows;
+    s.total.m = s.chunk.l + rows;
+    s.total.l = s.total.m + rows;
+    s.begin = (int32_t *)(s.total.l + rows);
+    s.end = s.begin + rows;
+    return s;
+}
+
+/* ---- the register tile ---- */
+
+/* The right-hand side: fp32 rows `stride` apart in scratch, or rows of a pool where they lie. */
+typedef struct right_side {
+    const float *packed; /* NULL: rows */
+    int64_t stride;
+    const char *const *row; /* [ATTENTION_BLOCK] */
+    vt_dtype dtype;         /* of rows */
+} right_side;
+
+/* C[rows][vecs * VF] = C * scale[row] + A[rows][k0..k1) B[k0..k1)[col ...]; scale NULL: C starts at
+ * 0. rows, vecs and the kind of B are constants at every call, so that acc lives in registers. */
+static inline __attribute__((always_inline)) void matmul_tile(int rows, int vecs, const float *a,
+                                                              int64_t lda, right_side b,
+                                                              int64_t col, int k0, int k1, float *c,
+                                                              int64_t ldc, const float *scale)
+{
+    vf acc[TILE_ROWS][TILE_VECS];
+    for (int r = 0; r < rows; r++)
+        for (int j = 0; j < vecs; j++)
+            acc[r][j] = scale ? vf_mul(vf_load(c + r * ldc + j * VF), vf_set1(scale[r]))
+                              : vf_zero();
+    for (int k = k0; k < k1; k++) {
+        vf row[TILE_VECS];
+        for (int j = 0; j < vecs; j++)
+            row[j] = b.packed ? vf_load(b.packed + k * b.stride + col + j * VF)
+                              : vf_load_any(b.row[k], b.dtype, col + j * VF, VF);
+        for (int r = 0; r < rows; r++) {
+            vf x = vf_set1(a[r * lda + k]);
+            for (int j = 0; j < vecs; j++)
+                acc[r][j] = vf_fma(x, row[j], acc[r][j]);
+        }
+    }
+    for (int r = 0; r < rows; r++)
+        for (int j = 0; j < vecs; j++)
+            vf_store(c + r * ldc + j * VF, acc[r][j]);
+}
+
+static inline __attribute__((always_inline)) void matmul_rows(int rows, int vecs, const float *a,
+                                                              int64_t lda, right_side b,
+                                                              int64_t col, int k0, int k1, float *c,
+                                                              int64_t ldc, const float *scale)
+{
+    switch (rows) {
+    case 1:
+        matmul_tile(1, vecs, a, lda, b, col, k0, k1, c, ldc, scale);
+        break;
+    case 2:
+        matmul_tile(2, vecs, a, lda, b, col, k0, k1, c, ldc, scale);
+        break;
+    case 3:
+        matmul_tile(3, vecs, a, lda, b, col, k0, k1, c, ldc, scale);
+        break;
+    case 4:
+        matmul_tile(4, vecs, a, lda, b, col, k0, k1, c, ldc, scale);
+        break;
+    case 5:
+        matmul_tile(5, vecs, a, lda, b, col, k0, k1, c, ldc, scale);
+        break;
+    case TILE_ROWS:
+        matmul_tile(TILE_ROWS, vecs, a, lda, b, col, k0, k1, c, ldc, scale);
+        break;
+    }
+}
+
+/* The same for any number of columns; column j of the result reads column j of B. */
+static inline __attribute__((always_inline)) void matmul_cols(int rows, int cols, const float *a,
+                                                              int64_t lda, right_side b, int k0,
+                                                              int k1, float *c, int64_t ldc,
+                                                              const float *scale)
+{
+    int j = 0;
+    for (; cols - j >= TILE_VECS * VF; j += TILE_VECS * VF)
+        matmul_rows(rows, TILE_VECS, a, lda, b, j, k0, k1, c + j, ldc, scale);
+    for (; cols - j >= VF; j += VF)
+        matmul_rows(rows, 1, a, lda, b, j, k0, k1, c + j, ldc, scale);
+}
+
+static void matmul(int rows, int cols, const float *a, int64_t lda, const float *b, int64_t ldb,
+                   int k0, int k1, float *c, int64_t ldc, const float *scale)
+{
+    right_side right = {.packed = b, .stride = ldb};
+    matmul_cols(rows, cols, a, lda, right, k0, k1, c, ldc, scale);
+}
+
+/* B's rows in a pool of 16-bit floats. */
+static void matmul_pool(int rows, int cols, const float *a, int64_t lda, const char *const *row,
+                        vt_dtype dtype, int k0, int k1, float *c, int64_t ldc, const float *scale)
+{
+    right_side right = {.row = row, .dtype = VT_F16};
+    if (dtype == VT_F16) { /* a constant type for each copy of the loops */
+        matmul_cols(rows, cols, a, lda, right, k0, k1, c, ldc, scale);
+        return;
+    }
+    right.dtype = VT_BF16;
+    matmul_cols(rows, cols, a, lda, right, k0, k1, c, ldc, scale);
+}
+
+/* ---- K and V blocks out of the pages ---- */
+
+typedef struct kv_view {
+    const attention_args *args;
+    const int32_t *pages; /* of the sequence */
+    int32_t kv_head, stride;
+    int32_t last; /* one beyond the last position that will be wanted */
+} kv_view;
+
+/* Elements before position `pos` of this head's rows in a pool; *run: how many rows follow on the
+ * page. */
+static inline int64_t page_offset(const kv_view *kv, int32_t pos, int32_t *run)
+{
+    int32_t size = kv->args->batch->page_size, in_page = pos % size;
+    int64_t page = kv->pages[pos / size];
+    *run = size - in_page;
+    return ((page * kv->args->kv_heads + kv->kv_head) * size + in_page) * kv->args->head_dim;
+}
+
+/* Starts loading the K and V rows of [pos, pos + ATTENTION_BLOCK): a page is too short a run for
+ * the hardware's prefetchers, and its successor lies anywhere. */
+static void prefetch_block(const kv_view *kv, int32_t pos)
+{
+    const attention_args *a = kv->args;
+    int64_t size = a->k_pool->dtype == VT_F32 ? 4 : 2;
+    int32_t end = pos + ATTENTION_BLOCK < kv->last ? pos + ATTENTION_BLOCK : kv->last;
+    for (int32_t run; pos < end; pos += run) {
+        int64_t at = page_offset(kv, pos, &run) * size;
+        run = run < end - pos ? run : end - pos;
+        for (int64_t i = 0; i < run * a->head_dim * size; i += VT_CACHE_LINE) {
+            __builtin_prefetch((const char *)a->k_pool->data + at + i, 0, 2);
+            __builtin_prefetch((const char *)a->v_pool->data + at + i, 0, 2);
+        }
+    }
+}
+
+/* kt[d][j] = K[base + j][d] for j in [j0, j1), and 0 up to whole vectors on both sides. */
+static inline __attribute__((always_inline)) void pack_keys(const kv_view *kv, vt_dtype dtype,
+                                                            int32_t base, int j0, int j1, float *kt)
+{
+    const char *row[ATTENTION_BLOCK];
+    int32_t d = kv->args->head_dim;
+    int64_t row_bytes = vt_dtype_row_bytes(dtype, d);
+    for (int j = j0, run; j < j1; j += run) {
+        const char *p = (const char *)kv->args->k_pool->data +
+                        vt_dtype_row_bytes(dtype, page_offset(kv, base + j, &run));
+        run = run < j1 - j ? run : j1 - j;
+        for (int i = 0; i < run; i++)
+            row[j + i] = p + i * row_bytes;
+    }
+    for (int j = j0 / VF * VF; j < j1; j += VF)
+        for (int32_t i = 0; i < d; i += VF) {
+            vf block[VF];
+            int lanes = lanes_left(i, d);
+            for (int k = 0; k < VF; k++)
+                block[k] = j + k >= j0 && j + k < j1 ? vf_load_any(row[j + k], dtype, i, lanes)
+                                                     : vf_zero();
+            vf_transpose(block);
+            for (int k = 0; k < VF; k++)
+                vf_store(kt + (i + k) * ATTENTION_BLOCK + j, block[k]);
+        }
+}
+
+/* v[j][d] = V[base + j][d] for j in [j0, j1), 0 where d passes head_dim. */
+static inline __attribute__((always_inline)) void
+pack_values(const kv_view *kv, vt_dtype dtype, int32_t base, int j0, int j1, float *v)
+{
+    int32_t d = kv->args->head_dim, stride = kv->stride;
+    for (int j = j0, run; j < j1; j += run) {
+        int64_t at = page_offset(kv, base + j, &run);
+        run = run < j1 - j ? run : j1 - j;
+        for (int k = 0; k < run; k++, at += d)
+            for (int32_t i = 0; i < stride; i += VF)
+                vf_store(v + (j + k) * stride + i,
+                         i < d
+                             ? vf_load_any(kv->args->v_pool->data, dtype, at + i, lanes_left(i, d))
+                             : vf_zero());
+    }
+}
+
+/* Where V's rows [base + j0, base + j1) lie. */
+static void find_values(const kv_view *kv, int32_t base, int j0, int j1, const char **row)
+{
+    for (int j = j0, run; j < j1; j += run) {
+        const char *p = (const char *)kv->args->v_pool->data + page_offset(kv, base + j, &run) * 2;
+        run = run < j1 - j ? run : j1 - j;
+        for (int i = 0; i < run; i++)
+            row[j + i] = p + (int64_t)i * kv->args->head_dim * 2;
+    }
+}
+
+/* A single tile of rows, a decode, reads 16-bit V where it lies: it would not pay to unpack it. */
+static void pack_block(const kv_view *kv, int32_t base, int j0, int j1, scratch *s)
+{
+    vt_dtype dtype = kv->args->k_pool->dtype;
+    if (s->v_in_pool)
+        find_values(kv, base, j0, j1, s->v_row);
+    else if (dtype == VT_F16) /* a constant type for each copy of the loops */
+        pack_values(kv, VT_F16, base, j0, j1, s->v);
+    else if (dtype == VT_BF16)
+        pack_values(kv, VT_BF16, base, j0, j1, s->v);
+    else
+        pack_values(kv, VT_F32, base, j0, j1, s->v);
+    if (dtype == VT_F16)
+        pack_keys(kv, VT_F16, base, j0, j1, s->kt);
+    else if (dtype == VT_BF16)
+        pack_keys(kv, VT_BF16, base, j0, j1, s->kt);
+    else
+        pack_keys(kv, VT_F32, base, j0, j1, s->kt);
+}
+
+/* ---- softmax ---- */
+
+/* Scores of one row against a block -> p in place (0 outside [begin, end)); returns the new
+ * maximum. [v0, v1) are the columns that hold anything, whole vectors. */
+static inline float row_softmax(float *s, int v0, int v1, int begin, int end, float m, float *sum)
+{
+    vf best = vf_set1(-INFINITY);
+    for (int j = v0; j < v1; j += VF) {
+        vf x = vf_keep_range(vf_load(s + j), j, begin, end, -INFINITY);
+        vf_store(s + j, x);
+        best = vf_max(best, x);
+    }
+    float block_max = vf_hmax(best);
+    m = m > block_max ? m : block_max;
+    vf total = vf_zero();
+    for (int j = v0; j < v1; j += VF) {
+        vf p = vf_exp2(vf_sub(vf_load(s + j), vf_set1(m)));
+        vf_store(s + j, p);
+        total = vf_add(total, p);
+    }
+    *sum = vf_sum(total);
+    return m;
+}
+
+/* rows <= TILE_ROWS rows of the tile, from `r`, against the packed block at `base`. */
+static void block_rows(scratch *s, const row_states *state, const kv_view *kv, int r, int rows,
+                       int32_t base)
+{
+    int32_t stride = kv->stride, head_dim = kv->args->head_dim;
+    int first = s->begin[r] - base, last = s->end[r + rows - 1] - base;
+    first = first > 0 ? first : 0;
+    last = last < ATTENTION_BLOCK ? last : ATTENTION_BLOCK;
+    if (first >= last)
+        return;
+    int v0 = first / VF * VF, v1 = (int)vt_round_up((size_t)last, VF);
+    matmul(rows, v1 - v0, s->q + r * stride, stride, s->kt + v0, ATTENTION_BLOCK, 0, head_dim,
+           s->s + v0, ATTENTION_BLOCK, NULL);
+    enum { PADDED = (TILE_ROWS + VF - 1) / VF * VF };
+    float delta[PADDED] = {0}, sum[TILE_ROWS];
+    for (int i = 0; i < rows; i++) {
+        float m = state->m[r + i];
+        state->m[r + i] = row_softmax(s->s + i * ATTENTION_BLOCK, v0, v1, s->begin[r + i] - base,
+                                      s->end[r + i] - base, m, &sum[i]);
+        delta[i] = m - state->m[r + i];
+    }
+    for (int i = 0; i < PADDED; i += VF)
+        vf_store(delta + i, vf_exp2(vf_load(delta + i)));
+    for (int i = 0; i < rows; i++)
+        state->l[r + i] = state->l[r + i] * delta[i] + sum[i];
+    float *acc = state->acc + r * stride;
+    if (s->v_in_pool)
+        matmul_pool(rows, stride, s->s, ATTENTION_BLOCK, s->v_row, kv->args->v_pool->dtype, first,
+                    last, acc, stride, delta);
+    else
+        matmul(rows, stride, s->s, ATTENTION_BLOCK, s->v, stride, first, last, acc, stride, delta);
+}
+
+/* ---- chunks ---- */
+
+static void states_clear(const row_states *s, int32_t rows, int32_t stride)
+{
+    for (int32_t r = 0; r < rows; r++) {
+        s->m[r] = EMPTY_MAX;
+        s->l[r] = 0;
+    }
+    memset(s->acc, 0, (size_t)rows * (size_t)stride * sizeof(float));
+}
+
+/* total = total and part, over disjoint positions. */
+static void states_merge(const row_states *total, const row_states *part, int32_t rows,
+                         int32_t stride)
+{
+    for (int32_t r = 0; r < rows; r++) {
+        float m = total->m[r] > part->m[r] ? total->m[r] : part->m[r];
+        float weight[VF];
+        vf_store(weight, vf_exp2(vf_set1(total->m[r] - m)));
+        float keep = weight[0];
+        vf_store(weight, vf_exp2(vf_set1(part->m[r] - m)));
+        float add = weight[0];
+        total->m[r] = m;
+        total->l[r] = total->l[r] * keep + part->l[r] * add;
+        float *t = total->acc + r * stride;
+        const float *p = part->acc + r * stride;
+        for (int32_t i = 0; i < stride; i += VF)
+            vf_store(t + i,
+                     vf_fma(vf_load(p + i), vf_set1(add), vf_mul(vf_load(t + i), vf_set1(keep))));
+    }
+}
+
+/* The query rows of a task, times scale * log2(e), and the span each row sees. */
+static void load_rows(const attention_plan *p, const attention_task *t, int32_t stride, scratch *s)
+{
+    const attention_args *a = p->args;
+    int32_t d = a->head_dim;
+    vf factor = vf_set1(a->scale * LOG2E);
+    for (int32_t r = 0; r < t->n_rows; r++) {
+        int32_t token = a->batch->q_start[t->seq] + (t->row + r) / p->group;
+        int32_t head = t->kv_head * p->group + (t->row + r) % p->group;
+        const float *q = row_f32(a->q, token) + (int64_t)head * d;
+        for (int32_t i = 0; i < d; i += VF)
+            vf_store(s->q + r * stride + i, vf_mul(vf_load_n(q + i, lanes_left(i, d)), factor));
+        int32_t pos = a->batch->position[token];
+        s->begin[r] = a->window > 0 && pos >= a->window ? pos - a->window + 1 : 0;
+        s->end[r] = pos + 1;
+    }
+}
+
+static void store_rows(const attention_plan *p, const attention_task *t, int32_t stride,
+                       const row_states *total)
+{
+    const attention_args *a = p->args;
+    int32_t d = a->head_dim;
+    for (int32_t r = 0; r < t->n_rows; r++) {
+        int32_t token = a->batch->q_start[t->seq] + (t->row + r) / p->group;
+        int32_t head = t->kv_head * p->group + (t->row + r) % p->group;
+        float *o = row_f32(a->o, token) + (int64_t)head * d;
+        vf inverse = vf_set1(1.0f / total->l[r]);
+        for (int32_t i = 0; i < d; i += VF) /* adding +0 turns a -0 into +0 */
+            vf_store_n(o + i,
+                       vf_add(vf_mul(vf_load(total->acc + r * stride + i), inverse), vf_zero()),
+                       lanes_left(i, d));
+    }
+}
+
+/* The rows in `s` over one chunk, into `state`. */
+static void attend_chunk(const attention_plan *p, const attention_task *t, int32_t stride,
+                         int32_t chunk, scratch *s, const row_states *state)
+{
+    kv_view kv = {.args = p->args,
+                  .pages = p->args->batch->page_ids + p->args->batch->page_start[t->seq],
+                  .kv_head = t->kv_head,
+                  .stride = stride};
+    int32_t first, last, base = chunk * ATTENTION_CHUNK;
+    attention_task_span(p, t, &first, &last);
+    kv.last = last;
+    s->v_in_pool = t->n_rows <= TILE_ROWS && p->args->head_dim == stride &&
+                   p->args->v_pool->dtype != VT_F32;
+    states_clear(state, t->n_rows, stride);
+    for (int32_t end = base + ATTENTION_CHUNK; base < end; base += ATTENTION_BLOCK) {
+        int j0 = first > base ? first - base : 0;
+        int j1 = last - base < ATTENTION_BLOCK ? last - base : ATTENTION_BLOCK;
+        if (j0 >= j1)
+            continue;
+        prefetch_block(&kv, base + ATTENTION_BLOCK);
+        pack_block(&kv, base, j0, j1, s);
+        for (int32_t r = 0; r < t->n_rows; r += TILE_ROWS)
+            block_rows(s, state, &kv, r, t->n_rows - r < TILE_ROWS ? t->n_rows - r : TILE_ROWS,
+                       base);
+    }
+}
+
+static void run_task(const attention_plan *p, const attention_task *t, int32_t stride, scratch *s)
+{
+    int32_t first, last;
+    attention_task_span(p, t, &first, &last);
+    load_rows(p, t, stride, s);
+    states_clear(&s->total, t->n_rows, stride);
+    for (int32_t c = first / ATTENTION_CHUNK; c <= (last - 1) / ATTENTION_CHUNK; c++) {
+        attend_chunk(p, t, stride, c, s, &s->chunk);
+        states_merge(&s->total, &s->chunk, t->n_rows, stride);
+    }
+    store_rows(p, t, stride, &s->total);
+}
+
+/* ---- the team ---- */
+
+static row_states part_at(float *parts, const attention_plan *p, int32_t item, int32_t rows,
+                          int32_t stride)
+{
+    float *base = parts + (size_t)item * p->part_floats;
+    return (row_states){.acc = base,
+                        .m = base + (size_t)rows * (size_t)stride,
+                        .l = base + (size_t)rows * (size_t)(stride + 1)};
+}
+
+/* Few tasks: their chunks are dealt out, then each task's states are merged in order. */
+static void run_split(const attention_plan *p, const vt_lane *lane, int32_t stride, scratch *s,
+                      float *parts)
+{
+    for (int32_t i; (i = atomic_fetch_add(lane->ticket, 1)) < p->n_items;) {
+        int32_t chunk;
+        attention_task t = attention_plan_item(p, i, &chunk);
+        load_rows(p, &t, stride, s);
+        row_states state = part_at(parts, p, i, t.n_rows, stride);
+        attend_chunk(p, &t, stride, chunk, s, &state);
+    }
+    vt_team_barrier(lane->team, lane->worker);
+    for (int32_t i = 0, item = 0; i < p->n_tasks; i++) {
+        attention_task t = attention_plan_task(p, i);
+        int32_t first, last, chunks;
+        attention_task_span(p, &t, &first, &last);
+        chunks = (last - 1) / ATTENTION_CHUNK - first / ATTENTION_CHUNK + 1;
+        if (i % lane->n_workers == lane->worker) {
+            states_clear(&s->total, t.n_rows, stride);
+            for (int32_t c = 0; c < chunks; c++) {
+                row_states part = part_at(parts, p, item + c, t.n_rows, stride);
+                states_merge(&s->total, &part, t.n_rows, stride);
+            }
+            store_rows(p, &t, stride, &s->total);
+        }
+        item += chunks;
+    }
+}
+
+static void attention_run(const attention_args *a, const vt_lane *lane, int32_t first_seq,
+                          int32_t last_seq)
+{
+    int32_t stride = row_stride_of(a);
+    size_t own = scratch_floats(stride), workers = own * (size_t)lane->n_workers;
+    float *shared = lane->shared;
+    scratch s = scratch_at(shared + own * (size_t)lane->worker, stride);
+    size_t budget = lane->shared_bytes / sizeof(float) - workers;
+    attention_plan p = attention_plan_make(a, first_seq, last_seq, lane->n_workers, stride, budget);
+    if (p.n_items > 0) {
+        run_split(&p, lane, stride, &s, shared + workers);
+        return;
+    }
+    for (int32_t i; (i = atomic_fetch_add(lane->ticket, 1)) < p.n_tasks;) {
+        attention_task t = attention_plan_task(&p, i);
+        run_task(&p, &t, stride, &s);
+    }
+}
+
+static vt_status attention_decode_run(const void *args, const vt_lane *lane)
+{
+    const attention_args *a = args;
+    attention_run(a, lane, 0, a->batch->n_decode);
+    return VT_OK;
+}
+
+static vt_status attention_prefill_run(const void *args, const vt_lane *lane)
+{
+    const attention_args *a = args;
+    attention_run(a, lane, a->batch->n_decode, a->batch->n_seqs);
+    return VT_OK;
+}
+
+static bool attention_supports(const void *args)
+{
+    const attention_args *a = args;
+    return a->q->dtype == VT_F32 && a->o->dtype == VT_F32 && dtype_is_float(a->k_pool->dtype) &&
+           a->v_pool->dtype == a->k_pool->dtype;
+}
+
+static size_t attention_workspace(const void *args, const vt_limits *limits)
+{
+    const attention_args *a = args;
+    int32_t stride = row_stride_of(a);
+    return (scratch_floats(stride) * (size_t)limits->n_workers +
+            attention_budget_floats(a, limits, stride)) *
+           sizeof(float);
+}

@@ -1,0 +1,180 @@
+// Prefill attention over paged KV, FlashAttention-2 style: mma.sync m16n8k16, cp.async, online
+// softmax in fp32. (Dao, 2023, arXiv:2307.08691.)
+//
+// q [tokens, kv_heads * GROUP * HEAD_DIM] bf16 slice, pools [pages, kv_heads, PAGE, HEAD_DIM] bf16,
+// o like q.
+// Grid: x = items of the plan (a sequence and a tile of its packed rows, longest first), y = kv
+// heads. Packed row R of a sequence is token R / GROUP, head R % GROUP: the heads of a group share
+// every K and V tile. One CTA: WARPS * 16 rows, KV tiles of BLOCK tokens at multiples of BLOCK from
+// 0, double-buffered. Only tiles that a mask cuts are masked.
+// FLOPs: 4 * HEAD_DIM * heads * (pairs of q and kv); the roof is the mma.sync rate.
+// Template: HEAD_DIM, GROUP, KV_HEADS, PAGE, WARPS, BLOCK, WINDOWED.
+
+struct PrefillItem { // ops/attention/attention_cuda.h
+    i32 seq, tile;
+};
+struct PrefillParams {
+    const u16 *q, *k_pool, *v_pool;
+    u16 *o;
+    const PrefillItem *items;
+    const i32 *kv_len, *page_start, *page_ids, *q_start;
+    i32 q_stride, o_stride, window;
+    float scale_log2;
+};
+
+constexpr int kThreads = WARPS * 32, kRows = WARPS * 16, kDimSteps = HEAD_DIM / 16,
+              kVecs = HEAD_DIM / 8;
+constexpr int kRowBytes = HEAD_DIM * 2, kTiles = BLOCK / 8;
+constexpr u32 kKvBytes = BLOCK * kRowBytes;
+
+INLINE u32 at(u32 row, u32 chunk)
+{
+    constexpr u32 kMask = kVecs >= 8 ? 7 : kVecs - 1;
+    return row * kRowBytes + ((chunk ^ (row & (kVecs % 8 ? 0 : kMask))) << 4);
+}
+
+KERNEL __launch_bounds__(kThreads, 1) attention_prefill_sm80(const __grid_constant__ PrefillParams p)
+{
+    extern __shared__ __align__(128) u8 shared[];
+    int tid = threadIdx.x, lane = tid % 32, warp = tid / 32, g = lane / 4, q4 = lane % 4,
+        kv_head = blockIdx.y;
+    PrefillItem item = p.items[blockIdx.x];
+    pdl_go();
+    pdl_wait();
+    if (item.seq < 0)
+        return;
+    i32 token0 = p.q_start[item.seq], q_len = p.q_start[item.seq + 1] - token0,
+        kv_len = p.kv_len[item.seq];
+    i32 past = kv_len - q_len, rows = q_len * GROUP, row0 = item.tile * kRows;
+    const i32 *pages = p.page_ids + p.page_start[item.seq];
+    i32 last_token = (min(row0 + kRows, rows) - 1) / GROUP, first_token = row0 / GROUP;
+    i32 kv_end = past + last_token + 1;
+    i32 block_begin = WINDOWED ? max(0, past + first_token - p.window + 1) / BLOCK : 0;
+    i32 block_end = (kv_end + BLOCK - 1) / BLOCK;
+
+    u32 qs = shared_address(shared), kvs = qs + kRows * kRowBytes;
+    auto fetch = [&](i32 block, int stage, bool v) {
+        u32 to = kvs + (stage * 2 + v) * kKvBytes;
+        const u16 *pool = v ? p.v_pool : p.k_pool;
+#pragma unroll
+        for (int i = tid; i < BLOCK * kVecs; i += kThreads) {
+            i32 r = i / kVecs, c = i % kVecs, j = block * BLOCK + r;
+            bool inside = j < kv_end;
+            i32 jj = inside ? j : 0;
+            i64 from = (((i64)pages[jj / PAGE] * KV_HEADS + kv_head) * PAGE + jj % PAGE) *
+                           HEAD_DIM +
+                       c * 8;
+            copy_async16(to + at(r, c), pool + from, inside ? 16 : 0);
+        }
+    };
+#pragma unroll
+    for (int i = tid; i < kRows * kVecs; i += kThreads) {
+        i32 r = i / kVecs, c = i % kVecs, row = row0 + r;
+        bool inside = row < rows;
+        i32 t = inside ? row / GROUP : 0, h = inside ? row % GROUP : 0;
+        copy_async16(qs + at(r, c),
+                     p.q + (i64)(token0 + t) * p.q_stride + (kv_head * GROUP + h) * HEAD_DIM +
+                         c * 8,
+                     inside ? 16 : 0);
+    }
+    fetch(block_begin, 0, false);
+    fetch(block_begin, 0, true);
+    copy_async_commit();
+
+    i32 r_low = row0 + warp * 16 + g, r_high = r_low + 8; // this lane's packed rows
+    i32 pos[2] = {past + min(r_low, rows - 1) / GROUP, past + min(r_high, rows - 1) / GROUP};
+    i32 warp_first = past + min(row0 + warp * 16, rows - 1) / GROUP;
+    i32 warp_last = past + min(row0 + warp * 16 + 15, rows - 1) / GROUP;
+    float o[kDimSteps * 2][4] = {};
+    float m[2] = {-kInfinity, -kInfinity}, l[2] = {0.f, 0.f};
+    int stage = 0;
+    for (i32 block = block_begin; block < block_end; block++, stage ^= 1) {
+        if (block + 1 < block_end) {
+            fetch(block + 1, stage ^ 1, false);
+            fetch(block + 1, stage ^ 1, true);
+        }
+        copy_async_commit();
+        copy_async_wait<1>();
+        __syncthreads();
+        u32 ks = kvs + stage * 2 * kKvBytes, vs = ks + kKvBytes;
+        i32 j0 = block * BLOCK;
+        bool skip = j0 > warp_last || (WINDOWED && j0 + BLOCK <= warp_first - p.window + 1);
+        if (!skip) {
+            float s[kTiles][4] = {};
+#pragma unroll
+            for (int d = 0; d < kDimSteps; d++) {
+                frag4 a = load_matrix4(qs + at(warp * 16 + lane % 16, d * 2 + lane / 16));
+#pragma unroll
+                for (int n = 0; n < kTiles; n += 2) {
+                    frag4 k = load_matrix4(
+                        ks + at(n * 8 + lane / 16 * 8 + lane % 8, d * 2 + lane / 8 % 2));
+                    mma_bf16(s[n], a.r[0], a.r[1], a.r[2], a.r[3], k.r[0], k.r[1]);
+                    mma_bf16(s[n + 1], a.r[0], a.r[1], a.r[2], a.r[3], k.r[2], k.r[3]);
+                }
+            }
+            bool cut = j0 + BLOCK - 1 > warp_first || (WINDOWED && j0 <= warp_last - p.window);
+            float top[2] = {m[0], m[1]};
+#pragma unroll
+            for (int n = 0; n < kTiles; n++)
+#pragma unroll
+                for (int e = 0; e < 4; e++) {
+                    s[n][e] *= p.scale_log2;
+                    if (cut) {
+                        i32 j = j0 + n * 8 + q4 * 2 + e % 2;
+                        if (j > pos[e / 2] || (WINDOWED && j <= pos[e / 2] - p.window))
+                            s[n][e] = -kInfinity;
+                    }
+                    top[e / 2] = fmaxf(top[e / 2], s[n][e]);
+                }
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                top[h] = fmaxf(top[h], __shfl_xor_sync(~0u, top[h], 1));
+                top[h] = fmaxf(top[h], __shfl_xor_sync(~0u, top[h], 2));
+                float base = top[h] == -kInfinity ? 0.f : top[h];
+                float shrink = exp2_fast(m[h] - base), sum = 0.f;
+                m[h] = top[h];
+#pragma unroll
+                for (int n = 0; n < kTiles; n++)
+#pragma unroll
+                    for (int e = 0; e < 2; e++) {
+                        s[n][2 * h + e] = exp2_fast(s[n][2 * h + e] - base);
+                        sum += s[n][2 * h + e];
+                    }
+                l[h] = l[h] * shrink + sum;
+#pragma unroll
+                for (int d = 0; d < kDimSteps * 2; d++) {
+                    o[d][2 * h] *= shrink;
+                    o[d][2 * h + 1] *= shrink;
+                }
+            }
+#pragma unroll
+            for (int n = 0; n < kTiles; n += 2) {
+                u32 a0 = pack_bf16(s[n][0], s[n][1]), a1 = pack_bf16(s[n][2], s[n][3]);
+                u32 a2 = pack_bf16(s[n + 1][0], s[n + 1][1]),
+                    a3 = pack_bf16(s[n + 1][2], s[n + 1][3]);
+#pragma unroll
+                for (int d = 0; d < kDimSteps; d++) {
+                    frag4 v = load_matrix4_transposed(
+                        vs + at(n * 8 + lane / 8 % 2 * 8 + lane % 8, d * 2 + lane / 16));
+                    mma_bf16(o[2 * d], a0, a1, a2, a3, v.r[0], v.r[1]);
+                    mma_bf16(o[2 * d + 1], a0, a1, a2, a3, v.r[2], v.r[3]);
+                }
+            }
+        }
+        __syncthreads(); // everybody is done with this stage before the next fetch overwrites it
+    }
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        l[h] += __shfl_xor_sync(~0u, l[h], 1);
+        l[h] += __shfl_xor_sync(~0u, l[h], 2);
+        i32 row = h ? r_high : r_low;
+        if (row >= rows)
+            continue;
+        float inverse = l[h] > 0.f ? 1.f / l[h] : 0.f;
+        u16 *out = p.o + (i64)(token0 + row / GROUP) * p.o_stride +
+                   (kv_head * GROUP + row % GROUP) * HEAD_DIM + q4 * 2;
+#pragma unroll
+        for (int d = 0; d < kDimSteps * 2; d++)
+            *(u32 *)(out + d * 8) = pack_bf16(o[d][2 * h] * inverse, o[d][2 * h + 1] * inverse);
+    }
+}

@@ -1,0 +1,376 @@
+// Causal attention of prefill chunks over paged KV: wgmma and TMA (sm_90a), the FlashAttention-3 form (Shah et al.,
+// 2024, arXiv:2407.08608), bf16 in and out, fp32 softmax.
+//
+//   q [tokens, heads * HEAD_DIM], a slice;  pools [pages, kv_heads, PAGE, HEAD_DIM];  o [tokens, heads * HEAD_DIM]
+//
+// An item is 128 query rows of one sequence and one KV head. Rows are (token, head of the group) pairs, row
+// r = token * GROUP + head, so that a K or V tile is read once for the whole group and short sequences fill the
+// tile. min(items, SMs) CTAs of 384 threads walk the items, which come longest first (attention_cuda.c).
+//   warpgroup 0: one thread brings Q, then K and V blocks of BLOCK_N keys by TMA, a page a box, 2 stages each; it
+//       runs ahead into the next item
+//   warpgroups 1, 2: 64 rows each. S = Q K^T from shared memory; softmax in registers; P V with P in registers.
+//       S of block j runs on the tensor cores while P V of block j-1 does: softmax hides behind them, and behind the
+//       other warpgroup's.
+// Where GROUP does not divide 128 the consumers fetch Q themselves (Q_BY_TMA 0). One CTA an item instead of the walk
+// took 369 us for 64 x 256 tokens (32/8 heads), ten of them a tile's start-up.
+// Blocks lie at absolute multiples of BLOCK_N, in rising order: a row's result does not depend on its chunk.
+// Keys beyond kv_len are masked, but their V would be multiplied by zero, and the unwritten slots of a page may hold
+// NaN: the consumers wipe those rows of the last V tile.
+//
+// FLOPs: 4 HEAD_DIM per visible (query, key) pair and head; roof: bf16 tensor cores, the exponentials beside them (a
+// quarter of the tensor time at HEAD_DIM 128). Template parameters: HEAD_DIM 64 | 128 | 256, GROUP, PAGE 16 | 32 | 64,
+// WINDOW 0 | 1.
+#include "ptx_sm90.cuh"
+
+#if HEAD_DIM == 256
+#define BLOCK_N 64
+#else
+#define BLOCK_N 128
+#endif
+#define BLOCK_M 128
+#define STAGES 2
+#define DT (HEAD_DIM / 64) /* tiles of 64 columns */
+#define Q_TILE (BLOCK_M * 128)
+#define KV_TILE (BLOCK_N * 128)
+#define KV_BYTES (DT * KV_TILE)
+#define S_REGS (BLOCK_N / 2)
+#define Q_BY_TMA (BLOCK_M % GROUP == 0)
+#define O_REGS (HEAD_DIM / 2)
+
+typedef struct prefill_params {
+    tensor_map k, v;       /* pools as [pages * kv_heads * PAGE, HEAD_DIM], boxes [PAGE, 64] */
+    tensor_map q_map;      /* [tokens, heads, HEAD_DIM], boxes [128 / GROUP, GROUP, 64]; unused without Q_BY_TMA */
+    const u16 *q;
+    u16 *o;
+    const int *item;       /* [n_items][2] sequence and tile of 128 rows; a sequence of -1: nothing */
+    const int *q_start, *kv_len, *page_start, *page_ids;
+    int n_items, q_stride, o_stride, kv_heads, window;
+    float scale_log2;      /* scale * log2(e) */
+} prefill_params;
+
+typedef struct tile {      /* what an item covers */
+    int seq, head, row0;   /* first of its 128 (token, head) rows */
+    int rows, token0;      /* of the sequence: q_len * GROUP, first token in the batch */
+    int position0;         /* absolute position of the sequence's first new token */
+    int block0, block1;    /* KV blocks [block0, block1) */
+    int kv_len;
+} tile;
+
+#if BLOCK_N == 128
+#define QK wgmma_m64n128k16_ss
+#else
+#define QK wgmma_m64n64k16_ss
+#endif
+#if HEAD_DIM == 256
+#define PV wgmma_m64n256k16_rs_t
+#elif HEAD_DIM == 128
+#define PV wgmma_m64n128k16_rs_t
+#else
+#define PV wgmma_m64n64k16_rs_t
+#endif
+
+/* Work number `index`: the items times the KV heads. seq -1: none. */
+INLINE tile tile_of(const prefill_params &p, int index)
+{
+    const int *it = p.item + 2 * (index / p.kv_heads);
+    tile t;
+    t.seq = it[0];
+    t.head = index % p.kv_heads;
+    t.row0 = it[1] * BLOCK_M;
+    t.block0 = t.block1 = 0;
+    if (t.seq < 0)
+        return t;
+    t.token0 = p.q_start[t.seq];
+    int q_len = p.q_start[t.seq + 1] - t.token0;
+    t.rows = q_len * GROUP;
+    t.kv_len = p.kv_len[t.seq];
+    t.position0 = t.kv_len - q_len;
+    int last = min(t.row0 + BLOCK_M, t.rows) - 1;
+    t.block1 = (t.position0 + last / GROUP) / BLOCK_N + 1;
+#if WINDOW
+    t.block0 = max(0, t.position0 + t.row0 / GROUP - p.window + 1) / BLOCK_N;
+#endif
+    return t;
+}
+
+/* ---- producer ---- */
+
+INLINE void load_block(const prefill_params &p, const tile &t, const tensor_map *map,
+                                                  u64 *full, char *to, int block)
+{
+    int first = p.page_start[t.seq], last = p.page_start[t.seq + 1] - 1;
+    barrier_expect(full, KV_BYTES);
+#pragma unroll
+    for (int i = 0; i < BLOCK_N / PAGE; i++) {
+        int page = p.page_ids[min(first + block * (BLOCK_N / PAGE) + i, last)];
+        int row = (page * p.kv_heads + t.head) * PAGE;
+#pragma unroll
+        for (int d = 0; d < DT; d++)
+            tma_load_2d(map, full, to + d * KV_TILE + i * PAGE * 128, d * 64, row);
+    }
+}
+
+typedef struct shared {
+    char *q, *k, *v;                                   /* tiles */
+    u64 *q_full, *q_empty;                             /* [1] */
+    u64 *k_full, *k_empty, *v_full, *v_empty;          /* [STAGES] */
+} shared;
+
+INLINE void produce(const prefill_params &p, const shared &sh)
+{
+    u32 at = 0, round = 0;
+    for (int i = blockIdx.x; i < p.n_items * p.kv_heads; i += gridDim.x) {
+        tile t = tile_of(p, i);
+        if (t.seq < 0)
+            continue;
+#if Q_BY_TMA
+        barrier_wait(sh.q_empty, (round + 1) & 1);
+        barrier_expect(sh.q_full, DT * Q_TILE);
+#pragma unroll
+        for (int d = 0; d < DT; d++)
+            tma_load_3d(&p.q_map, sh.q_full, sh.q + d * Q_TILE, d * 64, t.head * GROUP, t.token0 + t.row0 / GROUP);
+#endif
+        for (int b = t.block0; b < t.block1; b++, at++) {
+            u32 s = at % STAGES, parity = (at / STAGES + 1) & 1; /* passes at once the first time round */
+            barrier_wait(&sh.k_empty[s], parity);
+            load_block(p, t, &p.k, &sh.k_full[s], sh.k + s * KV_BYTES, b);
+            barrier_wait(&sh.v_empty[s], parity);
+            load_block(p, t, &p.v, &sh.v_full[s], sh.v + s * KV_BYTES, b);
+        }
+        round++;
+    }
+}
+
+/* ---- consumers ---- */
+
+#if !Q_BY_TMA
+/* This warpgroup's 64 rows of Q into swizzled tiles; rows beyond the sequence are zeros. */
+INLINE void load_q(const prefill_params &p, const tile &t, char *q_tiles, int group,
+                                              int thread)
+{
+    const int chunks = HEAD_DIM / 8; /* of 16 bytes */
+#pragma unroll 4
+    for (int i = thread; i < 64 * chunks; i += 128) {
+        int r = group * 64 + i / chunks, c = i % chunks, row = t.row0 + r;
+        uint4 x = make_uint4(0, 0, 0, 0);
+        if (row < t.rows)
+            x = *(const uint4 *)(p.q + (size_t)(t.token0 + row / GROUP) * p.q_stride +
+                                 (t.head * GROUP + row % GROUP) * HEAD_DIM + c * 8);
+        *(uint4 *)(q_tiles + c / 8 * Q_TILE + r * 128 + ((c % 8) ^ (r % 8)) * 16) = x;
+    }
+    fence_async_shared();
+    named_barrier(1 + group, 128);
+}
+#endif
+
+INLINE void issue_qk(float *s, u32 q, u32 k)
+{
+    wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < HEAD_DIM / 16; i++)
+        QK(s, smem_descriptor(q + i / 4 * Q_TILE + i % 4 * 32, 16, SWIZZLE_ATOM),
+           smem_descriptor(k + i / 4 * KV_TILE + i % 4 * 32, 16, SWIZZLE_ATOM), i != 0);
+    wgmma_commit();
+}
+
+INLINE void issue_pv(float *o, const u32 *pr, u32 v, int accumulate)
+{
+    wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < BLOCK_N / 16; i++)
+        PV(o, pr + 4 * i, smem_descriptor(v + i * 2 * SWIZZLE_ATOM, KV_TILE, SWIZZLE_ATOM), accumulate || i != 0);
+    wgmma_commit();
+}
+
+/* Hides keys behind a row's position (and before its window). position[2] of this thread's rows. */
+INLINE void mask(float *s, int block, int lane, const int *position, int window)
+{
+#pragma unroll
+    for (int i = 0; i < S_REGS; i++) {
+        int key = block * BLOCK_N + i / 4 * 8 + lane % 4 * 2 + i % 2, row = i / 2 % 2;
+        bool hidden = key > position[row];
+#if WINDOW
+        hidden |= key <= position[row] - window;
+#endif
+        s[i] = hidden ? -kInfinity : s[i];
+    }
+}
+
+/* s becomes p = 2^(s * scale - m); returns by what the old sums and O must be multiplied. */
+INLINE void softmax(float *s, float *m, float *l, float *rescale, float scale)
+{
+#pragma unroll
+    for (int row = 0; row < 2; row++) {
+        float top = m[row];
+#pragma unroll
+        for (int i = 0; i < S_REGS; i += 4)
+            top = fmaxf(top, fmaxf(s[i + 2 * row], s[i + 2 * row + 1]));
+        top = fmaxf(top, __shfl_xor_sync(0xffffffff, top, 1));
+        top = fmaxf(top, __shfl_xor_sync(0xffffffff, top, 2));
+        float base = top == -kInfinity ? 0.0f : top * scale;
+        rescale[row] = exp2_fast(m[row] * scale - base);
+        m[row] = top;
+        float sum = 0.0f;
+#pragma unroll
+        for (int i = 0; i < S_REGS; i += 4)
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                float x = exp2_fast(s[i + 2 * row + e] * scale - base);
+                s[i + 2 * row + e] = x;
+                sum += x;
+            }
+        l[row] = l[row] * rescale[row] + sum;
+    }
+}
+
+INLINE void pack_p(u32 *pr, const float *s)
+{
+#pragma unroll
+    for (int i = 0; i < S_REGS / 2; i++)
+        pr[i] = pack_bf16(s[2 * i], s[2 * i + 1]);
+}
+
+INLINE void store_o(const prefill_params &p, const tile &t, const float *o, const float *l,
+                                               int row_in_tile, int lane)
+{
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        float sum = l[half];
+        sum += __shfl_xor_sync(0xffffffff, sum, 1);
+        sum += __shfl_xor_sync(0xffffffff, sum, 2);
+        float inverse = sum > 0.0f ? 1.0f / sum : 0.0f;
+        int row = t.row0 + row_in_tile + 8 * half;
+        if (row >= t.rows)
+            continue;
+        u16 *to = p.o + (size_t)(t.token0 + row / GROUP) * p.o_stride + (t.head * GROUP + row % GROUP) * HEAD_DIM;
+#pragma unroll
+        for (int j = 0; j < HEAD_DIM / 8; j++)
+            *(u32 *)(to + j * 8 + lane % 4 * 2) =
+                pack_bf16(o[4 * j + 2 * half] * inverse, o[4 * j + 2 * half + 1] * inverse);
+    }
+}
+
+/* Zeros in the rows of the last V tile that no key has. Both warpgroups do it, each before its own wgmma. */
+INLINE void wipe_v(char *v, const tile &t, int group, int thread)
+{
+    int rows = t.block1 * BLOCK_N - t.kv_len;
+    if (rows <= 0)
+        return;
+    for (int i = thread; i < rows * 8 * DT; i += 128) {
+        int d = i / (rows * 8), in = i % (rows * 8);
+        *(uint4 *)(v + d * KV_TILE + (BLOCK_N - rows) * 128 + in * 16) = make_uint4(0, 0, 0, 0);
+    }
+    fence_async_shared();
+    named_barrier(1 + group, 128);
+}
+
+/* One item; `at` counts KV blocks over all items, as the producer does. */
+INLINE void attend(const prefill_params &p, const tile &t, const shared &sh, u32 at,
+                                              u32 round)
+{
+    int group = threadIdx.x / 128 - 1, thread = threadIdx.x % 128, lane = thread % 32;
+    int row_in_tile = group * 64 + thread / 32 * 16 + lane / 4;
+#if Q_BY_TMA
+    barrier_wait(sh.q_full, round & 1);
+#else
+    load_q(p, t, sh.q, group, thread);
+#endif
+    u32 q = shared_address(sh.q) + group * 64 * 128, k = shared_address(sh.k), v = shared_address(sh.v);
+    int position[2];
+    for (int half = 0; half < 2; half++)
+        position[half] = t.position0 + (t.row0 + row_in_tile + 8 * half) / GROUP;
+    /* Blocks before `clear` are visible to every row of the tile (no window). */
+    int clear = (t.position0 + t.row0 / GROUP + 1) / BLOCK_N;
+
+    float s[S_REGS], o[O_REGS], m[2] = {-kInfinity, -kInfinity}, l[2] = {0.0f, 0.0f}, rescale[2];
+    u32 pr[S_REGS / 2];
+    int n = t.block1 - t.block0;
+    for (int j = 0; j < n; j++, at++) {
+        u32 stage = at % STAGES, before = (at - 1) % STAGES;
+        barrier_wait(&sh.k_full[stage], at / STAGES & 1);
+        issue_qk(s, q, k + stage * KV_BYTES);
+        if (j > 0) {
+            barrier_wait(&sh.v_full[before], (at - 1) / STAGES & 1);
+            issue_pv(o, pr, v + before * KV_BYTES, j > 1);
+            WGMMA_WAIT(1);
+        } else {
+            WGMMA_WAIT(0);
+        }
+#pragma unroll
+        for (int i = 0; i < S_REGS; i++)
+            wgmma_touch(s[i]);
+        if (thread == 0) {
+            barrier_arrive(&sh.k_empty[stage]);
+            if (j == n - 1)
+                barrier_arrive(sh.q_empty);
+        }
+        if (WINDOW || t.block0 + j >= clear)
+            mask(s, t.block0 + j, lane, position, p.window);
+        softmax(s, m, l, rescale, p.scale_log2);
+        if (j > 0) {
+            WGMMA_WAIT(0);
+#pragma unroll
+            for (int i = 0; i < O_REGS; i++)
+                wgmma_touch(o[i]);
+            if (thread == 0)
+                barrier_arrive(&sh.v_empty[before]);
+#pragma unroll
+            for (int i = 0; i < O_REGS; i++)
+                o[i] *= rescale[i / 2 % 2];
+        }
+        pack_p(pr, s);
+    }
+    u32 last = (at - 1) % STAGES;
+    barrier_wait(&sh.v_full[last], (at - 1) / STAGES & 1);
+    wipe_v(sh.v + last * KV_BYTES, t, group, thread);
+    issue_pv(o, pr, v + last * KV_BYTES, n > 1);
+    WGMMA_WAIT(0);
+#pragma unroll
+    for (int i = 0; i < O_REGS; i++)
+        wgmma_touch(o[i]);
+    if (thread == 0)
+        barrier_arrive(&sh.v_empty[last]);
+    store_o(p, t, o, l, row_in_tile, lane);
+}
+
+KERNEL __launch_bounds__(384, 1) attention_prefill_sm90(const __grid_constant__ prefill_params p)
+{
+    extern __shared__ char raw[];
+    __shared__ u64 q_full, q_empty, k_full[STAGES], k_empty[STAGES], v_full[STAGES], v_empty[STAGES];
+    shared sh = {(char *)(((size_t)raw + SWIZZLE_ATOM - 1) & ~(size_t)(SWIZZLE_ATOM - 1)), 0, 0, &q_full, &q_empty,
+                 k_full, k_empty, v_full, v_empty};
+    sh.k = sh.q + DT * Q_TILE;
+    sh.v = sh.k + STAGES * KV_BYTES;
+    if (threadIdx.x == 0) {
+        tma_prefetch_map(&p.k);
+        tma_prefetch_map(&p.v);
+        barrier_init(&q_full, 1);
+        barrier_init(&q_empty, 2);
+        for (int s = 0; s < STAGES; s++) {
+            barrier_init(&k_full[s], 1);
+            barrier_init(&v_full[s], 1);
+            barrier_init(&k_empty[s], 2); /* one arrival a consumer warpgroup */
+            barrier_init(&v_empty[s], 2);
+        }
+        barrier_init_done();
+    }
+    __syncthreads();
+    pdl_wait();
+    if (threadIdx.x < 128) {
+        SETMAXNREG_DEC(40);
+        if (threadIdx.x == 0)
+            produce(p, sh);
+    } else {
+        SETMAXNREG_INC(232);
+        u32 at = 0, round = 0;
+        for (int i = blockIdx.x; i < p.n_items * p.kv_heads; i += gridDim.x) {
+            tile t = tile_of(p, i);
+            if (t.seq < 0)
+                continue;
+            attend(p, t, sh, at, round);
+            at += t.block1 - t.block0;
+            round++;
+        }
+    }
+    pdl_go();
+}

@@ -1,0 +1,68 @@
+/* The launch of attention_prefill_sm90.cu: tensor maps of the pools and of Q, one CTA an SM. */
+#include "ops/attention/attention_cuda.h"
+
+#include "base/err.h"
+#include "ops/cuda_impls.h"
+
+enum { SHARED_SLACK = 1024, STAGES = 2, ROWS = ATTENTION_PREFILL_ROWS_SM90 };
+
+typedef struct prefill_sm90_params {
+    cu_tensor_map k, v, q_map;
+    const void *q;
+    void *o;
+    const int32_t *items, *q_start, *kv_len, *page_start, *page_ids;
+    int32_t n_items, q_stride, o_stride, kv_heads, window;
+    float scale_log2;
+} prefill_sm90_params;
+
+static vt_status encode_pool(vt_cuda *c, const vt_tensor *pool, cu_tensor_map *out, vt_err *err)
+{
+    int64_t rows = pool->dim[0] * pool->dim[1] * pool->dim[2], d = pool->dim[3];
+    return vt_cuda_tensor_map_2d(c, pool->data, rows, d, d * 2, (uint32_t)pool->dim[2], 64, out,
+                                 err);
+}
+
+static vt_status encode_maps(const attention_args *a, vt_cuda *c, int32_t group,
+                             prefill_sm90_params *p, vt_err *err)
+{
+    TRY(encode_pool(c, a->k_pool, &p->k, err));
+    TRY(encode_pool(c, a->v_pool, &p->v, err));
+    if (ROWS % group != 0)
+        return VT_OK; /* the kernel fetches Q without a map */
+    const int64_t dim[3] = {a->head_dim, a->heads, a->q->dim[0]};
+    const int64_t stride[2] = {(int64_t)a->head_dim * 2, a->q->row_stride * 2};
+    const uint32_t box[3] = {64, (uint32_t)group, (uint32_t)(ROWS / group)};
+    return vt_cuda_tensor_map_3d(c, a->q->data, dim, stride, box, &p->q_map, err);
+}
+
+vt_status attention_prefill_sm90_run(const attention_args *a, vt_cuda_lane *l)
+{
+    int32_t group = a->heads / a->kv_heads, block = a->head_dim == 256 ? 64 : 128;
+    prefill_sm90_params p = {.q = a->q->data,
+                             .o = a->o->data,
+                             .items = l->prefill_plan,
+                             .q_start = a->batch->q_start,
+                             .kv_len = a->batch->kv_len,
+                             .page_start = a->batch->page_start,
+                             .page_ids = a->batch->page_ids,
+                             .n_items = l->prefill_items,
+                             .q_stride = (int32_t)a->q->row_stride,
+                             .o_stride = (int32_t)a->o->row_stride,
+                             .kv_heads = a->kv_heads,
+                             .window = a->window,
+                             .scale_log2 = a->scale * 1.44269504f};
+    if (!l->collect)
+        TRY(encode_maps(a, l->cuda, group, &p, &l->err));
+    int64_t work = (int64_t)l->prefill_items * a->kv_heads;
+    return vt_cuda_launch(
+        l,
+        &(cuda_launch){
+            .spec = JIT_SPEC("attention_prefill_sm90.cu", "attention_prefill_sm90",
+                             {"head_dim", a->head_dim}, {"group", group},
+                             {"page", (int32_t)a->k_pool->dim[2]}, {"window", a->window > 0}),
+            .grid = {(uint32_t)(work < l->cuda->sm_count ? work : l->cuda->sm_count), 1, 1},
+            .threads = 384,
+            .shared_bytes = (uint32_t)((ROWS + 2 * STAGES * block) * a->head_dim * 2 +
+                                       SHARED_SLACK)},
+        &p, sizeof p);
+}

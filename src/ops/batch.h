@@ -1,0 +1,35 @@
+/* The batch: what one forward pass works on. Any sequence may bring q_len >= 1 new tokens and ask
+ * for logits anywhere, so chunked prefill, decode, scoring and speculation are one path.
+ *
+ *   tokens     0 1 2 3 | 4 | 5 6 7    three sequences: a chunk of 4, a decode, a chunk of 3
+ *   q_start    0         4   5       8
+ *   n_decode   sequences 0 .. n_decode-1 bring exactly one token: a step puts its decodes first,
+ *              so the picture above would really start with the sequence of token 4
+ *   kv_len     per sequence, after this step's tokens have been stored
+ *   pages      CSR: page_start[s] .. page_start[s+1] index page_ids
+ *   row_token  the tokens whose logits are wanted, ascending
+ *
+ * Arrays are int32 so that a device can take them as they are; they belong to whoever built the
+ * batch and stay put until the step has ended. */
+#ifndef VT_OPS_BATCH_H
+#define VT_OPS_BATCH_H
+
+#include <stdint.h>
+
+typedef struct vt_batch {
+    int32_t n_tokens, n_seqs, n_decode, n_rows, n_pages;
+    int32_t page_size;
+    const int32_t
+        *token; /* [n_tokens] ids; -1-k: take the token pool's slot k (sampled last step) */
+    const int32_t *position; /* [n_tokens] absolute, from 0 */
+    const int32_t *seq_of;   /* [n_tokens] which sequence */
+    const int32_t *slot; /* [n_tokens] page * page_size + position % page_size: where its KV goes */
+    const int32_t *q_start;    /* [n_seqs + 1] */
+    const int32_t *kv_len;     /* [n_seqs] */
+    const int32_t *page_start; /* [n_seqs + 1] */
+    const int32_t *page_ids;   /* [n_pages] */
+    const int32_t *row_token;  /* [n_rows] */
+    const int32_t *adapter;    /* [n_seqs], all 0: kept for adapters; may be NULL */
+} vt_batch;
+
+#endif

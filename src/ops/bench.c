@@ -1,0 +1,239 @@
+/* The kernel benchmark: see bench.h.
+ *
+ * One measurement:
+ *
+ *   repetition   worker 0:  now ─ run(case) ─ barrier ─ run(case) ─ barrier ─ ... ─ now
+ *                others:          run(case) ─ barrier ─ run(case) ─ barrier ─ ...
+ *
+ * The first repetition warms up and sizes the rest. Best and median are both kept: on a shared
+ * machine the best says what the code can do, the distance to the median says how much the
+ * neighbours took. */
+#include "ops/bench.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "ops/access.h"
+#include "ops/cases.h"
+
+enum { MAX_CALLS = 4096, MAX_REPETITIONS = 64, MAX_COPIES = 64, SEED = 42 };
+#define COLD_BYTES ((int64_t)64 << 20)
+
+typedef struct case_args {
+    vt_arena arena;
+    void *args;
+    vt_tensor *output[VT_MAX_OUTPUTS];
+    int32_t n_outputs;
+} case_args;
+
+static vt_status case_args_make(case_args *a, const vt_op *op, const vt_case *c,
+                                const vt_impl *impl, vt_err *err)
+{
+    *a = (case_args){0};
+    vt_arena_init(&a->arena, 0);
+    a->args = op->make_args(c, SEED, &a->arena, a->output, &a->n_outputs);
+    if (a->args && (!impl || case_pack(op, impl, a->args, &a->arena)))
+        return VT_OK;
+    vt_arena_release(&a->arena);
+    return vt_fail(err, VT_ERR_MEMORY, "%s: out of memory for the case %s", op->name, c->name);
+}
+
+/* ---- comparing ---- */
+
+static double element_error(const vt_tensor *got, const vt_tensor *want, int64_t row, int64_t col)
+{
+    int64_t at = row * want->row_stride + col;
+    if (want->dtype == VT_I32)
+        return ((const int32_t *)got->data)[at] == ((const int32_t *)want->data)[at] ? 0 : INFINITY;
+    if (want->dtype == VT_I64)
+        return ((const int64_t *)got->data)[at] == ((const int64_t *)want->data)[at] ? 0 : INFINITY;
+    double x = (double)tensor_get(got, row, col), y = (double)tensor_get(want, row, col);
+    if (x == y || (isnan(x) && isnan(y)))
+        return 0;
+    double e = fabs(x - y) / (1 + fabs(y));
+    return isnan(e) ? INFINITY : e;
+}
+
+double bench_error(vt_tensor *const *got, vt_tensor *const *want, int32_t n_outputs)
+{
+    double worst = 0;
+    for (int32_t i = 0; i < n_outputs; i++) {
+        int64_t cols = want[i]->dim[want[i]->rank - 1], rows = vt_tensor_elems(want[i]) / cols;
+        for (int64_t r = 0; r < rows; r++)
+            for (int64_t c = 0; c < cols; c++)
+                worst = fmax(worst, element_error(got[i], want[i], r, c));
+    }
+    return worst;
+}
+
+/* ---- timing ---- */
+
+typedef struct bench_job {
+    const vt_impl *impl;
+    case_args *copy; /* [n_copies] */
+    int32_t n_copies, n_calls;
+    vt_team *team;
+    atomic_int *ticket; /* [MAX_CALLS] */
+    void *shared;
+    size_t shared_bytes;
+} bench_job;
+
+static void job_main(void *p, int32_t worker)
+{
+    bench_job *job = p;
+    vt_lane lane = {.device = VT_DEVICE_CPU,
+                    .team = job->team,
+                    .worker = worker,
+                    .n_workers = vt_team_size(job->team),
+                    .shared = job->shared,
+                    .shared_bytes = job->shared_bytes};
+    for (int32_t i = 0; i < job->n_calls; i++) {
+        lane.ticket = &job->ticket[i];
+        job->impl->run(job->copy[i % job->n_copies].args, &lane);
+        vt_team_barrier(job->team, worker);
+    }
+}
+
+static int64_t time_calls(bench_job *job, int32_t n_calls)
+{
+    job->n_calls = n_calls;
+    for (int32_t i = 0; i < n_calls; i++)
+        atomic_store_explicit(&job->ticket[i], 0, memory_order_relaxed);
+    int64_t begin = vt_now_ns();
+    vt_team_run(job->team, job_main, job);
+    return vt_now_ns() - begin;
+}
+
+static int by_value(const void *pa, const void *pb)
+{
+    const int64_t *a = pa, *b = pb;
+    return (*a > *b) - (*a < *b);
+}
+
+static void measure(bench_job *job, const bench_options *o, bench_result *r)
+{
+    int64_t ns[MAX_REPETITIONS], min_ns = o->min_rep_ns > 0 ? o->min_rep_ns : 2000000;
+    int32_t n = o->repetitions > 0 ? o->repetitions : 7;
+    n = n < MAX_REPETITIONS ? n : MAX_REPETITIONS;
+    int64_t first = time_calls(job, job->n_copies), calls = job->n_copies;
+    first = first > 0 ? first : 1;
+    calls = (min_ns * calls + first - 1) / first;
+    calls = calls < 1 ? 1 : calls < MAX_CALLS ? calls : MAX_CALLS;
+    for (int32_t i = 0; i < n; i++)
+        ns[i] = time_calls(job, (int32_t)calls) / calls;
+    qsort(ns, (size_t)n, sizeof *ns, by_value);
+    r->n_calls = (int32_t)calls;
+    r->best_ns = ns[0];
+    r->median_ns = ns[n / 2];
+}
+
+/* ---- one implementation on one case ---- */
+
+static vt_status reserve(bench_job *job, const vt_op *op, const vt_case *c, const bench_options *o,
+                         vt_err *err)
+{
+    vt_limits limits = case_limits(vt_team_size(job->team));
+    job->copy = vt_calloc(MAX_COPIES, sizeof *job->copy);
+    job->ticket = vt_calloc(MAX_CALLS, sizeof *job->ticket);
+    if (!job->copy || !job->ticket)
+        return vt_fail(err, VT_ERR_MEMORY, "%s: out of memory for the benchmark", op->name);
+    int64_t bytes = 0;
+    do {
+        case_args *a = &job->copy[job->n_copies];
+        TRY(case_args_make(a, op, c, job->impl, err));
+        job->n_copies++;
+        vt_cost cost = op->cost(a->args);
+        bytes += vt_cost_bytes(&cost);
+    } while (o->cold && bytes < COLD_BYTES && job->n_copies < MAX_COPIES);
+    job->shared_bytes = job->impl->workspace ? job->impl->workspace(job->copy[0].args, &limits) : 0;
+    job->shared = vt_aligned_alloc(VT_CACHE_LINE,
+                                   vt_round_up(job->shared_bytes + 1, VT_CACHE_LINE));
+    if (!job->shared)
+        return vt_fail(err, VT_ERR_MEMORY, "%s: out of memory for a workspace of %zu bytes",
+                       op->name, job->shared_bytes);
+    return VT_OK;
+}
+
+static void job_release(bench_job *job)
+{
+    for (int32_t i = 0; i < job->n_copies; i++)
+        vt_arena_release(&job->copy[i].arena);
+    free(job->copy);
+    free(job->ticket);
+    free(job->shared);
+}
+
+static void fill_result(bench_result *r, const void *args)
+{
+    vt_cost extra = r->impl->extra ? r->impl->extra(args) : (vt_cost){0};
+    r->cost = r->op->cost(args);
+    int64_t compulsory = vt_cost_bytes(&r->cost);
+    r->bytes = compulsory + vt_cost_bytes(&extra);
+    r->flops = vt_cost_flops(&r->cost);
+    r->gb_per_s = (double)compulsory / (double)r->median_ns;
+    r->gflop_per_s = (double)r->flops / (double)r->median_ns;
+}
+
+/* want: the reference's answer, or NULL. */
+static vt_status bench_impl(bench_result *r, vt_team *team, const bench_options *o,
+                            const case_args *want, vt_err *err)
+{
+    bench_job job = {.impl = r->impl, .team = team};
+    vt_status status;
+    TRY_GOTO(status, reserve(&job, r->op, r->c, o, err), out);
+    r->error = NAN;
+    time_calls(&job, 1); /* the first call alone sees fresh in-place arguments */
+    if (want)
+        r->error = bench_error(job.copy[0].output, want->output, want->n_outputs);
+    measure(&job, o, r);
+    fill_result(r, job.copy[0].args);
+out:
+    job_release(&job);
+    return status;
+}
+
+static bool level_runs(const vt_impl *impl, vt_isa level)
+{
+    return impl->device == VT_DEVICE_CPU && (impl->isa == VT_ISA_PORTABLE || impl->isa == level ||
+                                             (level != VT_ISA_NEON && impl->isa < level));
+}
+
+static vt_status bench_case(const vt_op *op, const vt_case *c, vt_team *team, vt_isa level,
+                            const bench_options *o, bench_report report, void *user, vt_err *err)
+{
+    case_args want;
+    TRY(case_args_make(&want, op, c, NULL, err));
+    vt_cost cost = op->cost(want.args);
+    bool checked = vt_cost_flops(&cost) <= (o->check_flops > 0 ? o->check_flops : 10000000000);
+    if (checked)
+        op->reference(want.args);
+    vt_status status = VT_OK;
+    for (const vt_impl *const *impl = op->impls; *impl && status == VT_OK; impl++) {
+        if (!level_runs(*impl, level) || ((*impl)->supports && !(*impl)->supports(want.args)))
+            continue;
+        bench_result r = {.op = op, .c = c, .impl = *impl, .n_workers = vt_team_size(team)};
+        status = bench_impl(&r, team, o, checked ? &want : NULL, err);
+        if (status == VT_OK)
+            report(user, &r);
+    }
+    vt_arena_release(&want.arena);
+    return status;
+}
+
+vt_status bench_kernels(const char *op_name, vt_team *team, vt_isa level,
+                        const bench_options *options, bench_report report, void *user, vt_err *err)
+{
+    if (op_name && !vt_op_find(op_name))
+        return vt_fail(err, VT_ERR_USAGE,
+                       "there is no op named %s: see vitrine explain for the names", op_name);
+    for (const vt_op *const *op = vt_ops; *op; op++)
+        for (int32_t i = 0; i < (*op)->n_cases; i++) {
+            const vt_case *c = &(*op)->cases[i];
+            if ((c->bench || options->all_cases) && (!op_name || strcmp(op_name, (*op)->name) == 0))
+                TRY(bench_case(*op, c, team, level, options, report, user, err));
+        }
+    return VT_OK;
+}

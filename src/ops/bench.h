@@ -1,0 +1,45 @@
+/* Times implementations on the cases of their cards: what `vitrine bench kernels` prints.
+ *
+ * A measurement calls run() many times inside one run of the team, with a barrier after each call,
+ * as an executor does; a repetition is as many calls as last min_rep_ns. Arguments are the case's
+ * own, so whatever fits in cache is in cache, unless `cold` is set: then calls rotate through
+ * enough copies of them to pass COLD_BYTES, more than a core's L2. */
+#ifndef VT_OPS_BENCH_H
+#define VT_OPS_BENCH_H
+
+#include "ops/op.h"
+
+typedef struct bench_options {
+    int32_t repetitions; /* 0: 7 */
+    int64_t min_rep_ns;  /* 0: 2 ms */
+    int64_t check_flops; /* the reference is run for cases up to this much work; 0: 10 GFLOP */
+    bool all_cases;      /* those that are not marked `bench` too */
+    bool cold;
+} bench_options;
+
+typedef struct bench_result {
+    const vt_op *op;
+    const vt_case *c;
+    const vt_impl *impl;
+    int32_t n_workers, n_calls; /* calls a repetition */
+    int64_t best_ns, median_ns; /* of one call */
+    vt_cost cost;               /* compulsory */
+    int64_t bytes;              /* compulsory, and the implementation's extra */
+    int64_t flops;
+    double gb_per_s, gflop_per_s; /* of the compulsory cost, at the median */
+    /* against the reference, as the card's tolerance counts; NAN: not checked */
+    double error;
+} bench_result;
+
+typedef void (*bench_report)(void *user, const bench_result *r);
+
+/* Every CPU implementation up to `level` of the op of this name (NULL: of every op), case by case,
+ * best implementation first. Unknown names fail. */
+vt_status bench_kernels(const char *op_name, vt_team *team, vt_isa level,
+                        const bench_options *options, bench_report report, void *user, vt_err *err);
+
+/* max |got - want| / (1 + |want|) over two equal lists of outputs; infinite where one is NaN and
+ * the other is not, or where integers differ. */
+double bench_error(vt_tensor *const *got, vt_tensor *const *want, int32_t n_outputs);
+
+#endif

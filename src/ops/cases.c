@@ -1,0 +1,228 @@
+/* Random arguments for op cards: see cases.h.
+ *
+ * Pages are dealt from one shuffled deck, so consecutive positions of a sequence lie on pages far
+ * apart and neighbouring pages belong to different sequences: a kernel that forgets the page table
+ * fails. */
+#include "ops/cases.h"
+
+#include <math.h>
+
+#include "model/quant.h"
+#include "ops/linear/linear.h"
+#include "ops/moe/moe.h"
+
+enum { SPARE_PAGES = 3 };
+
+uint64_t case_random(uint64_t *state)
+{
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+float case_uniform(uint64_t *state) { return (float)(case_random(state) >> 40) * 0x1p-24f; }
+
+float case_normal(uint64_t *state)
+{
+    /* Four uniforms of 16 bits: mean 2, variance 4 / 12. */
+    uint64_t r = case_random(state);
+    float sum = 0;
+    for (int i = 0; i < 4; i++)
+        sum += (float)((r >> (16 * i)) & 0xffff) * 0x1p-16f;
+    return (sum - 2.0f) * 1.7320508f;
+}
+
+static vt_tensor *new_tensor(vt_arena *arena, vt_dtype dtype, int32_t rank, const int64_t *dim)
+{
+    vt_tensor *t = vt_arena_alloc(arena, 1, sizeof *t);
+    if (!t)
+        return NULL;
+    *t = (vt_tensor){.dtype = dtype, .rank = rank, .row_stride = dim[rank - 1]};
+    size_t rows = 1;
+    for (int32_t i = 0; i < rank; i++) {
+        t->dim[i] = dim[i];
+        if (i < rank - 1)
+            rows *= (size_t)dim[i];
+    }
+    t->data = vt_arena_alloc(arena, rows, (size_t)vt_dtype_row_bytes(dtype, dim[rank - 1]));
+    return t->data ? t : NULL;
+}
+
+vt_tensor *case_tensor_1d(vt_arena *arena, vt_dtype dtype, int64_t n)
+{
+    return new_tensor(arena, dtype, 1, (int64_t[]){n});
+}
+
+vt_tensor *case_tensor_2d(vt_arena *arena, vt_dtype dtype, int64_t rows, int64_t cols)
+{
+    return new_tensor(arena, dtype, 2, (int64_t[]){rows, cols});
+}
+
+vt_tensor *case_tensor_4d(vt_arena *arena, vt_dtype dtype, int64_t d0, int64_t d1, int64_t d2,
+                          int64_t d3)
+{
+    return new_tensor(arena, dtype, 4, (int64_t[]){d0, d1, d2, d3});
+}
+
+vt_tensor *case_slice(vt_arena *arena, const vt_tensor *wide, int64_t begin, int64_t cols)
+{
+    vt_tensor *t = wide ? vt_arena_alloc(arena, 1, sizeof *t) : NULL;
+    if (!t)
+        return NULL;
+    *t = *wide;
+    t->data = (char *)wide->data + vt_dtype_row_bytes(wide->dtype, begin);
+    t->dim[1] = cols;
+    return t;
+}
+
+vt_tensor *case_fill(vt_arena *arena, vt_tensor *t, float mean, float scale, uint64_t *state)
+{
+    if (!t)
+        return NULL;
+    int64_t cols = t->dim[t->rank - 1], rows = vt_tensor_elems(t) / cols;
+    float *row = vt_arena_alloc(arena, (size_t)cols, sizeof *row);
+    if (!row)
+        return NULL;
+    int64_t stride = vt_dtype_row_bytes(t->dtype, t->row_stride);
+    for (int64_t r = 0; r < rows; r++) {
+        for (int64_t i = 0; i < cols; i++)
+            row[i] = mean + scale * case_normal(state);
+        vt_quant_row(t->dtype, row, (char *)t->data + r * stride, cols);
+    }
+    return t;
+}
+
+vt_weight *case_weight(vt_arena *arena, vt_dtype dtype, int32_t n_parts, const int64_t *rows,
+                       int64_t cols, bool paired, uint64_t *state)
+{
+    vt_weight *w = vt_arena_alloc(arena, 1, sizeof *w);
+    if (!w)
+        return NULL;
+    *w = (vt_weight){.n_parts = n_parts, .paired = paired, .cols = cols, .dtype = dtype};
+    float scale = 1.0f / sqrtf((float)cols);
+    for (int32_t i = 0; i < n_parts; i++) {
+        w->part[i] = case_fill(arena, case_tensor_2d(arena, dtype, rows[i], cols), 0, scale, state);
+        if (!w->part[i])
+            return NULL;
+        w->rows += rows[i];
+    }
+    return w;
+}
+
+/* The int32 arrays of a batch while it is being built. */
+typedef struct batch_arrays {
+    int32_t *token, *position, *seq_of, *slot, *q_start, *kv_len, *page_start, *page_ids,
+        *row_token;
+} batch_arrays;
+
+static bool batch_arrays_alloc(batch_arrays *a, vt_arena *arena, const vt_batch *b)
+{
+    size_t tokens = (size_t)b->n_tokens, seqs = (size_t)b->n_seqs,
+           pages = (size_t)case_batch_pages(b);
+    a->token = vt_arena_alloc(arena, tokens, sizeof(int32_t));
+    a->position = vt_arena_alloc(arena, tokens, sizeof(int32_t));
+    a->seq_of = vt_arena_alloc(arena, tokens, sizeof(int32_t));
+    a->slot = vt_arena_alloc(arena, tokens, sizeof(int32_t));
+    a->q_start = vt_arena_alloc(arena, seqs + 1, sizeof(int32_t));
+    a->kv_len = vt_arena_alloc(arena, seqs, sizeof(int32_t));
+    a->page_start = vt_arena_alloc(arena, seqs + 1, sizeof(int32_t));
+    a->page_ids = vt_arena_alloc(arena, pages, sizeof(int32_t)); /* the whole deck */
+    a->row_token = vt_arena_alloc(arena, seqs, sizeof(int32_t));
+    return a->token && a->position && a->seq_of && a->slot && a->q_start && a->kv_len &&
+           a->page_start && a->page_ids && a->row_token;
+}
+
+int32_t case_batch_pages(const vt_batch *b) { return b->n_pages + SPARE_PAGES; }
+
+vt_batch *case_batch(vt_arena *arena, int32_t page_size, int32_t n_seqs, const case_seq *seq,
+                     bool decode, int32_t vocab, uint64_t *state)
+{
+    vt_batch *b = vt_arena_alloc(arena, 1, sizeof *b);
+    if (!b)
+        return NULL;
+    *b = (vt_batch){.n_seqs = n_seqs, .n_rows = n_seqs, .page_size = page_size};
+    for (int32_t s = 0; s < n_seqs; s++) {
+        b->n_tokens += seq[s].q_len;
+        b->n_pages += (int32_t)vt_ceil_div(seq[s].kv_len, page_size);
+        if (decode && seq[s].q_len == 1 && b->n_decode == s)
+            b->n_decode++;
+    }
+    batch_arrays a;
+    if (!batch_arrays_alloc(&a, arena, b))
+        return NULL;
+
+    int32_t n_deck = case_batch_pages(b);
+    for (int32_t i = 0; i < n_deck; i++) { /* inside-out shuffle */
+        int32_t j = (int32_t)(case_random(state) % (uint64_t)(i + 1));
+        a.page_ids[i] = a.page_ids[j];
+        a.page_ids[j] = i;
+    }
+    int32_t t = 0;
+    for (int32_t s = 0; s < n_seqs; s++) {
+        int32_t pages = (int32_t)vt_ceil_div(seq[s].kv_len, page_size);
+        a.page_start[s + 1] = a.page_start[s] + pages;
+        a.kv_len[s] = seq[s].kv_len;
+        for (int32_t i = 0; i < seq[s].q_len; i++, t++) {
+            int32_t pos = seq[s].kv_len - seq[s].q_len + i;
+            int32_t page = a.page_ids[a.page_start[s] + pos / page_size];
+            a.token[t] = (int32_t)(case_random(state) % (uint64_t)vocab);
+            a.position[t] = pos;
+            a.seq_of[t] = s;
+            a.slot[t] = page * page_size + pos % page_size;
+        }
+        a.q_start[s + 1] = t;
+        a.row_token[s] = t - 1;
+    }
+    b->token = a.token, b->position = a.position, b->seq_of = a.seq_of, b->slot = a.slot;
+    b->q_start = a.q_start, b->kv_len = a.kv_len;
+    b->page_start = a.page_start, b->page_ids = a.page_ids, b->row_token = a.row_token;
+    return b;
+}
+
+static bool pack_weight(const vt_impl *impl, vt_weight *w, vt_arena *arena)
+{
+    size_t bytes = impl->pack_bytes ? impl->pack_bytes(w) : 0;
+    if (bytes == 0)
+        return true;
+    char *raw = vt_arena_alloc(arena, bytes + VT_CACHE_LINE, 1);
+    if (!raw)
+        return false;
+    w->packed = raw + (VT_CACHE_LINE - (uintptr_t)raw % VT_CACHE_LINE);
+    w->packed_bytes = bytes;
+    w->packed_for = impl;
+    impl->pack(w, w->packed, 0, w->rows);
+    return true;
+}
+
+bool case_pack(const vt_op *op, const vt_impl *impl, void *args, vt_arena *arena)
+{
+    if (op == &linear_op) {
+        linear_args *a = args;
+        return pack_weight(impl, (vt_weight *)a->w, arena); /* the case's own weight */
+    }
+    if (op != &moe_linear_op)
+        return true;
+    moe_linear_args *a = args;
+    for (int32_t e = 0; e < a->n_experts; e++) {
+        vt_weight *w[2] = {(vt_weight *)&a->gate_up[e], (vt_weight *)&a->down[e]};
+        for (int i = 0; i < 2; i++) {
+            linear_args probe = {.w = w[i], .scale = 1};
+            const vt_impl *linear = vt_op_select(&linear_op, VT_DEVICE_CPU, vt_cpu_get()->level,
+                                                 &probe);
+            if (!pack_weight(linear, w[i], arena))
+                return false;
+        }
+    }
+    return true;
+}
+
+vt_limits case_limits(int32_t n_workers)
+{
+    return (vt_limits){.max_tokens = 4096,
+                       .max_seqs = 256,
+                       .max_rows = 4096,
+                       .max_context = 8192,
+                       .page_size = 16,
+                       .n_workers = n_workers};
+}

@@ -1,0 +1,52 @@
+/* Helpers for a card's make_args: random tensors, weights and batches, all in one arena.
+ *
+ * Random numbers come from splitmix64, so a case is a pure function of its seed on every machine.
+ * Every function returns NULL when the arena is out of memory, and takes NULL tensors without harm,
+ * so that make_args may build everything and check once. */
+#ifndef VT_OPS_CASES_H
+#define VT_OPS_CASES_H
+
+#include "ops/op.h"
+
+uint64_t case_random(uint64_t *state);
+/* Uniform in [0, 1). */
+float case_uniform(uint64_t *state);
+/* Mean 0, variance 1 (sum of uniforms: bounded, which keeps tolerances tight). */
+float case_normal(uint64_t *state);
+
+/* Dense, zeroed. Quantised types: cols must be a multiple of the block. */
+vt_tensor *case_tensor_1d(vt_arena *arena, vt_dtype dtype, int64_t n);
+vt_tensor *case_tensor_2d(vt_arena *arena, vt_dtype dtype, int64_t rows, int64_t cols);
+vt_tensor *case_tensor_4d(vt_arena *arena, vt_dtype dtype, int64_t d0, int64_t d1, int64_t d2,
+                          int64_t d3);
+/* Columns [begin, begin + cols) of a rank-2 tensor of a non-quantised type: shares its memory. */
+vt_tensor *case_slice(vt_arena *arena, const vt_tensor *wide, int64_t begin, int64_t cols);
+/* Fills with scale * normal + mean, rounded to the tensor's type. Returns t; NULL if t is NULL or
+ * the arena cannot hold one row. Dense float and quantised types. */
+vt_tensor *case_fill(vt_arena *arena, vt_tensor *t, float mean, float scale, uint64_t *state);
+
+/* A weight of n_parts random parts, each [rows[i], cols], not packed. Values have the variance
+ * 1 / cols, so that products with unit activations stay near 1. */
+vt_weight *case_weight(vt_arena *arena, vt_dtype dtype, int32_t n_parts, const int64_t *rows,
+                       int64_t cols, bool paired, uint64_t *state);
+
+typedef struct case_seq {
+    int32_t q_len, kv_len; /* kv_len counts this step's q_len tokens */
+} case_seq;
+
+/* A batch of sequences over randomly placed pages; every sequence wants the logits of its last
+ * token. Sequences that lead with q_len 1 count as decodes when `decode` says so. Token ids are
+ * random below `vocab`. Page ids are a random permutation of 0 .. case_batch_pages() - 1. */
+vt_batch *case_batch(vt_arena *arena, int32_t page_size, int32_t n_seqs, const case_seq *seq,
+                     bool decode, int32_t vocab, uint64_t *state);
+/* Pages that pools for this batch must have: those it names and a few that it does not. */
+int32_t case_batch_pages(const vt_batch *b);
+
+/* Packs the weights of a linear op's or moe_linear's arguments for `impl` (moe_linear: for the
+ * linear implementation of this CPU), as loading a model does. Other ops have nothing to pack. */
+bool case_pack(const vt_op *op, const vt_impl *impl, void *args, vt_arena *arena);
+
+/* Limits under which the workspace of any case can be asked for. */
+vt_limits case_limits(int32_t n_workers);
+
+#endif

@@ -1,0 +1,25 @@
+/* The CUDA implementations, one an op, each in src/ops/<op>/<op>_cuda.c. Their tensors are in
+ * device memory: activations and matrices BF16, norms, biases and tables F32, ids I32. Each chooses
+ * its kernel (family, template parameters, grid) from shapes and the lane's level. */
+#ifndef VT_OPS_CUDA_IMPLS_H
+#define VT_OPS_CUDA_IMPLS_H
+
+#include "device/cuda.h"
+#include "ops/op.h"
+
+extern const vt_impl embed_cuda_impl, rmsnorm_cuda_impl, add_rmsnorm_cuda_impl, linear_cuda_impl,
+    rope_cuda_impl, kv_store_cuda_impl, attention_decode_cuda_impl, attention_prefill_cuda_impl,
+    silu_mul_cuda_impl, sample_cuda_impl, moe_route_cuda_impl, moe_linear_cuda_impl;
+
+static inline uint32_t cuda_blocks(int64_t items, int64_t per_block)
+{
+    return (uint32_t)vt_ceil_div(items, per_block);
+}
+
+/* Rows of 16-byte vectors: the row length and the distance between rows keep them aligned. */
+static inline bool cuda_vectors_of_8(int64_t n, int64_t stride)
+{
+    return n % 8 == 0 && stride % 8 == 0;
+}
+
+#endif

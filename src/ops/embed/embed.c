@@ -1,0 +1,135 @@
+/* The embedding lookup: one row of the table a token, dequantised where it is quantised.
+ *
+ * Bytes, not FLOPs: 576 values of Q8_0 are 612 bytes a token. vt_dequant_row does it well enough:
+ * the 512 tokens of a prefill of SmolLM2 take 0.1 ms with two threads (vitrine bench kernels
+ * embed). Tokens are split over the workers. */
+#include "ops/embed/embed.h"
+
+#include <stdlib.h>
+
+#include "model/quant.h"
+#include "ops/cases.h"
+#include "ops/cuda_impls.h"
+
+static vt_cost embed_cost(const void *args)
+{
+    const embed_args *a = args;
+    int64_t tokens = a->y->dim[0];
+    return (vt_cost){
+        .read = {.weights = tokens * vt_dtype_row_bytes(a->table->dtype, a->table->dim[1]),
+                 .activations = tokens * (int64_t)sizeof *a->tokens},
+        .write = {.activations = vt_tensor_bytes(a->y)},
+        .flops = {.fp32 = a->scale == 1 ? 0 : vt_tensor_elems(a->y)},
+    };
+}
+
+static void embed_rows(const embed_args *a, int64_t begin, int64_t end)
+{
+    int64_t hidden = a->table->dim[1];
+    int64_t bytes = vt_dtype_row_bytes(a->table->dtype, a->table->row_stride);
+    for (int64_t t = begin; t < end; t++) {
+        float *y = (float *)a->y->data + t * a->y->row_stride;
+        vt_dequant_row(a->table->dtype, (const char *)a->table->data + a->tokens[t] * bytes, y,
+                       hidden);
+        if (a->scale != 1)
+            for (int64_t i = 0; i < hidden; i++)
+                y[i] *= a->scale;
+    }
+}
+
+/* Scaled in double, rounded once. */
+static void embed_reference(const void *args)
+{
+    const embed_args *a = args;
+    int64_t hidden = a->table->dim[1];
+    int64_t bytes = vt_dtype_row_bytes(a->table->dtype, hidden);
+    float *row = vt_calloc((size_t)hidden, sizeof *row);
+    for (int64_t t = 0; row && t < a->y->dim[0]; t++) {
+        vt_dequant_row(a->table->dtype, (const char *)a->table->data + a->tokens[t] * bytes, row,
+                       hidden);
+        for (int64_t i = 0; i < hidden; i++)
+            ((float *)a->y->data)[t * a->y->row_stride + i] = (float)((double)a->scale *
+                                                                      (double)row[i]);
+    }
+    free(row);
+}
+
+static vt_status embed_run(const void *args, const vt_lane *lane)
+{
+    const embed_args *a = args;
+    int64_t begin, end;
+    vt_lane_share(lane, a->y->dim[0], 1, &begin, &end);
+    embed_rows(a, begin, end);
+    return VT_OK;
+}
+
+static bool embed_supports(const void *args)
+{
+    const embed_args *a = args;
+    return !a->y || a->y->dtype == VT_F32;
+}
+
+static const vt_impl embed_portable = {
+    .name = "portable",
+    .device = VT_DEVICE_CPU,
+    .isa = VT_ISA_PORTABLE,
+    .supports = embed_supports,
+    .run = embed_run,
+};
+static const vt_impl *const embed_impls[] = {&embed_portable, &embed_cuda_impl, NULL};
+
+/* ---- cases ---- */
+
+enum { P_TOKENS, P_DTYPE, P_VOCAB, P_HIDDEN, P_SCALED };
+
+static void *embed_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
+                             vt_tensor *outputs[VT_MAX_OUTPUTS], int32_t *n_outputs)
+{
+    const int64_t *p = c->p;
+    uint64_t rng = seed;
+    embed_args *a = vt_arena_alloc(arena, 1, sizeof *a);
+    vt_tensor *table = case_tensor_2d(arena, (vt_dtype)p[P_DTYPE], p[P_VOCAB], p[P_HIDDEN]);
+    table = case_fill(arena, table, 0, 1, &rng);
+    int32_t *tokens = vt_arena_alloc(arena, (size_t)p[P_TOKENS], sizeof *tokens);
+    vt_tensor *y = case_tensor_2d(arena, VT_F32, p[P_TOKENS], p[P_HIDDEN]);
+    if (!a || !table || !tokens || !y)
+        return NULL;
+    for (int64_t t = 0; t < p[P_TOKENS]; t++)
+        tokens[t] = (int32_t)(case_random(&rng) % (uint64_t)p[P_VOCAB]);
+    *a = (embed_args){table, tokens, y, p[P_SCALED] ? 7.5f : 1};
+    outputs[0] = y;
+    *n_outputs = 1;
+    return a;
+}
+
+#define CASE(what, ...) {.name = what, .p = {__VA_ARGS__}}
+static const vt_case embed_cases[] = {
+    CASE("F32 3x67", 3, VT_F32, 10, 67, 0),
+    CASE("F16 3x67 scaled", 3, VT_F16, 10, 67, 1),
+    CASE("BF16 3x67", 3, VT_BF16, 10, 67, 0),
+    CASE("FP8 3x67", 3, VT_FP8_E4M3, 10, 67, 0),
+    CASE("Q8_0 17x96", 17, VT_Q8_0, 33, 96, 0),
+    CASE("Q4_0 5x96 scaled", 5, VT_Q4_0, 33, 96, 1),
+    CASE("Q4_1 5x96", 5, VT_Q4_1, 33, 96, 0),
+    CASE("Q5_0 5x96", 5, VT_Q5_0, 33, 96, 0),
+    CASE("Q5_1 5x96", 5, VT_Q5_1, 33, 96, 0),
+    CASE("Q4_K 5x512", 5, VT_Q4_K, 9, 512, 0),
+    CASE("Q5_K 5x512", 5, VT_Q5_K, 9, 512, 0),
+    CASE("Q6_K 5x512", 5, VT_Q6_K, 9, 512, 0),
+    {.name = "Q8_0 1x576", .p = {1, VT_Q8_0, 4096, 576, 0}, .bench = true},
+    {.name = "Q8_0 512x576", .p = {512, VT_Q8_0, 4096, 576, 0}, .bench = true},
+};
+
+const vt_op embed_op = {
+    .name = "embed",
+    .what = "one row of the embedding table a token, dequantised",
+    .args_size = sizeof(embed_args),
+    .tolerance = 1e-6,
+    .tolerance_reason = "the values are exact; a scale rounds once",
+    .cost = embed_cost,
+    .reference = embed_reference,
+    .cases = embed_cases,
+    .n_cases = sizeof embed_cases / sizeof *embed_cases,
+    .make_args = embed_make_args,
+    .impls = embed_impls,
+};

@@ -1,0 +1,43 @@
+// y[t, :] = scale * table[token[t], :]     table [vocab, hidden] bf16, y [tokens, hidden] bf16
+//
+// Grid: one thread a vector of VEC elements, 128 threads a CTA; neighbouring threads, neighbouring
+// addresses. token[t] < 0 means "the token that slot -1 - token[t] of the pool got in the last
+// step".
+// Bytes: 2 * hidden * 2 a token; bound by memory from about 1000 tokens, by launch latency below.
+// Template: HIDDEN, VEC (8, or 1 where hidden is not a multiple of 8), SCALED.
+
+struct EmbedParams {
+    const u16 *table;
+    const i32 *tokens, *pool;
+    u16 *y;
+    i32 n_tokens;
+    float scale;
+};
+
+KERNEL __launch_bounds__(128) embed(const __grid_constant__ EmbedParams p)
+{
+    constexpr u32 kVectors = HIDDEN / VEC;
+    u32 i = blockIdx.x * 128 + threadIdx.x, t = i / kVectors, c = i % kVectors;
+    pdl_go();
+    pdl_wait();
+    if (t >= (u32)p.n_tokens)
+        return;
+    i32 token = p.tokens[t];
+    if (token < 0)
+        token = p.pool[-1 - token];
+    const u16 *from = p.table + (i64)token * HIDDEN + c * VEC;
+    u16 *to = p.y + (i64)t * HIDDEN + c * VEC;
+    if constexpr (VEC == 8) {
+        uint4 v = load_weights16(from);
+        if constexpr (SCALED) {
+            f32x8 f = unpack8(v);
+#pragma unroll
+            for (int k = 0; k < 8; k++)
+                f.v[k] *= p.scale;
+            v = pack8(f);
+        }
+        store16(to, v);
+    } else {
+        *to = SCALED ? f32_bf16(bf16_f32(*from) * p.scale) : *from;
+    }
+}

@@ -1,0 +1,104 @@
+/* KV store: the card, its portable form and the reference. Pure movement: 4 bytes read and 2
+ * (16-bit pool) written an element, scattered by rows of head_dim elements, so never less than a
+ * cache line at a time for the models we know. */
+#include "ops/kv_store/kv_store.h"
+
+#include "ops/cases.h"
+#include "ops/cuda_impls.h"
+#include "ops/kv_store/kv_store_impls.h"
+#include "ops/simd_portable.h"
+#include "ops/kv_store/kv_store_kernel.h"
+
+static vt_cost kv_store_cost(const void *args)
+{
+    const kv_store_args *a = args;
+    int64_t tokens = a->batch->n_tokens, n = tokens * (a->k->dim[1] + a->v->dim[1]);
+    return (vt_cost){
+        .read = {.activations = vt_dtype_row_bytes(a->k->dtype, n) +
+                                tokens * (int64_t)sizeof(int32_t)},
+        .write = {.kv = vt_dtype_row_bytes(a->k_pool->dtype, n)},
+    };
+}
+
+static void kv_store_reference(const void *args)
+{
+    const kv_store_args *a = args;
+    int64_t heads = a->k_pool->dim[1], page_size = a->k_pool->dim[2], d = a->k_pool->dim[3];
+    for (int64_t t = 0; t < a->batch->n_tokens; t++) {
+        int64_t page = a->batch->slot[t] / page_size, offset = a->batch->slot[t] % page_size;
+        for (int64_t h = 0; h < heads; h++) {
+            int64_t row = (page * heads + h) * page_size + offset; /* row_stride is head_dim */
+            for (int64_t i = 0; i < d; i++) {
+                tensor_set(a->k_pool, row, i, tensor_get(a->k, t, h * d + i));
+                tensor_set(a->v_pool, row, i, tensor_get(a->v, t, h * d + i));
+            }
+        }
+    }
+}
+
+/* p: tokens of a prefill, decodes beside it, kv_heads, head_dim, pool dtype, page_size */
+static const vt_case kv_store_cases[] = {
+    {.name = "tokens=1 kv_heads=3 d=64 f16", .p = {1, 0, 3, 64, VT_F16, 16}, .bench = true},
+    {.name = "tokens=512 kv_heads=3 d=64 f16", .p = {512, 0, 3, 64, VT_F16, 16}, .bench = true},
+    {.name = "tokens=512 kv_heads=8 d=128 f16", .p = {512, 0, 8, 128, VT_F16, 16}, .bench = true},
+    {.name = "tokens=512 kv_heads=8 d=128 f32", .p = {512, 0, 8, 128, VT_F32, 16}, .bench = true},
+    {.name = "tokens=33+5 kv_heads=3 d=20 f16 page=7", .p = {33, 5, 3, 20, VT_F16, 7}},
+    {.name = "tokens=9+2 kv_heads=1 d=256 bf16", .p = {9, 2, 1, 256, VT_BF16, 16}},
+    {.name = "tokens=4 kv_heads=2 d=40 f32 page=64", .p = {4, 0, 2, 40, VT_F32, 64}},
+};
+
+static void *kv_store_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
+                                vt_tensor *outputs[VT_MAX_OUTPUTS], int32_t *n_outputs)
+{
+    int32_t n_seqs = (int32_t)c->p[1] + 1, page_size = (int32_t)c->p[5];
+    case_seq *seq = vt_arena_alloc(arena, (size_t)n_seqs, sizeof *seq);
+    kv_store_args *a = vt_arena_alloc(arena, 1, sizeof *a);
+    if (!seq || !a)
+        return NULL;
+    for (int32_t s = 0; s < n_seqs - 1; s++)
+        seq[s] = (case_seq){1, 3 + 11 * s};
+    seq[n_seqs - 1] = (case_seq){(int32_t)c->p[0], (int32_t)c->p[0] + 5};
+    vt_batch *b = case_batch(arena, page_size, n_seqs, seq, true, 100, &seed);
+    int64_t width = c->p[2] * c->p[3];
+    vt_tensor *kv = b ? case_fill(arena, case_tensor_2d(arena, VT_F32, b->n_tokens, 2 * width), 0,
+                                  1, &seed)
+                      : NULL;
+    if (!kv)
+        return NULL;
+    *a = (kv_store_args){
+        .batch = b, .k = case_slice(arena, kv, 0, width), .v = case_slice(arena, kv, width, width)};
+    a->k_pool = case_tensor_4d(arena, (vt_dtype)c->p[4], case_batch_pages(b), c->p[2], page_size,
+                               c->p[3]);
+    a->v_pool = case_tensor_4d(arena, (vt_dtype)c->p[4], case_batch_pages(b), c->p[2], page_size,
+                               c->p[3]);
+    outputs[0] = a->k_pool;
+    outputs[1] = a->v_pool;
+    *n_outputs = 2;
+    return a->k && a->v && a->k_pool && a->v_pool ? a : NULL;
+}
+
+static const vt_impl kv_store_portable = {.name = "portable",
+                                          .device = VT_DEVICE_CPU,
+                                          .supports = kv_store_supports,
+                                          .run = kv_store_run};
+
+static const vt_impl *const kv_store_impls[] = {
+#if defined(__x86_64__)
+    &kv_store_avx512,   &kv_store_avx2,
+#endif
+    &kv_store_portable, &kv_store_cuda_impl, NULL,
+};
+
+const vt_op kv_store_op = {
+    .name = "kv_store",
+    .what = "scatters the new K and V rows to their page slots",
+    .args_size = sizeof(kv_store_args),
+    .tolerance = 0,
+    .tolerance_reason = "one rounding to nearest even, the same everywhere",
+    .cost = kv_store_cost,
+    .reference = kv_store_reference,
+    .cases = kv_store_cases,
+    .n_cases = sizeof kv_store_cases / sizeof *kv_store_cases,
+    .make_args = kv_store_make_args,
+    .impls = kv_store_impls,
+};

@@ -1,0 +1,46 @@
+/* kv_store on CUDA: see kv_store.cu. */
+#include "ops/kv_store/kv_store.h"
+
+#include "ops/cuda_impls.h"
+
+typedef struct kv_store_params {
+    const void *k, *v;
+    void *k_pool, *v_pool;
+    const int32_t *slot;
+    int32_t k_stride, v_stride, n_tokens;
+} kv_store_params;
+
+static bool kv_store_supports(const void *args)
+{
+    const kv_store_args *a = args;
+    return a->k->dtype == VT_BF16 && a->k_pool->dtype == VT_BF16 && a->k_pool->dim[3] % 8 == 0 &&
+           a->k->row_stride % 8 == 0 && a->v->row_stride % 8 == 0;
+}
+
+static vt_status kv_store_run(const void *args, const vt_lane *lane)
+{
+    const kv_store_args *a = args;
+    int32_t kv_heads = (int32_t)a->k_pool->dim[1], page = (int32_t)a->k_pool->dim[2],
+            dim = (int32_t)a->k_pool->dim[3];
+    int32_t tokens = a->batch->n_tokens;
+    if (tokens == 0 && !lane->cuda->collect)
+        return VT_OK;
+    kv_store_params p = {a->k->data,
+                         a->v->data,
+                         a->k_pool->data,
+                         a->v_pool->data,
+                         a->batch->slot,
+                         (int32_t)a->k->row_stride,
+                         (int32_t)a->v->row_stride,
+                         tokens};
+    return vt_cuda_launch(
+        lane->cuda,
+        &(cuda_launch){.spec = JIT_SPEC("kv_store.cu", "kv_store", {"kv_heads", kv_heads},
+                                        {"head_dim", dim}, {"page", page}),
+                       .grid = {cuda_blocks((int64_t)tokens * kv_heads * (dim / 8), 128), 1, 1},
+                       .threads = 128},
+        &p, sizeof p);
+}
+
+const vt_impl kv_store_cuda_impl = {
+    .name = "cuda", .device = VT_DEVICE_CUDA, .supports = kv_store_supports, .run = kv_store_run};

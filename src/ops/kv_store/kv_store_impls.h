@@ -1,0 +1,8 @@
+#ifndef VT_OPS_KV_STORE_IMPLS_H
+#define VT_OPS_KV_STORE_IMPLS_H
+
+#include "ops/op.h"
+
+extern const vt_impl kv_store_avx2, kv_store_avx512;
+
+#endif

@@ -1,0 +1,204 @@
+// y = epilogue(scale * x W^T + bias) + residual for many tokens: mma.sync m16n8k16, cp.async,
+// ldmatrix
+//
+// x [tokens, K] bf16, W [rows, K] bf16. One CTA: BM tokens x BN weight rows, 8 warps as 2 x 4, each
+// (BM / 2) x (BN / 4). Shared memory: STAGES x (BM + BN) rows of 64 elements (128 bytes), 16-byte
+// chunk c of row r at c ^ (r & 7), so that ldmatrix and cp.async both touch all banks. Paired: rows
+// of W alternate 8 gate, 8 up, so a thread holds both.
+// Grid: x = tiles in groups of 8 tiles of tokens (the group's x stays in L2 while W streams by), z
+// = SPLIT parts of K; with SPLIT > 1 the parts are written as fp32 fragments and the last CTA of a
+// tile adds them in rising order: the reduction order is fixed by K, BM and SPLIT. FLOPs: 2 tokens
+// rows K; the roof is the tensor cores' mma.sync rate.
+// Template: K, BM, BN, STAGES, PAIR, OUT_F32, BIAS, RESIDUAL, SPLIT.
+
+struct GemmParams {
+    const u16 *x, *w;
+    const float *bias;
+    const u16 *residual;
+    void *y;
+    float *partial; // [SPLIT][tiles][256 threads][accumulators]
+    u32 *tickets;   // [tiles]
+    i32 x_stride, y_stride, residual_stride, n_tokens, rows;
+    float scale;
+};
+
+constexpr int kBk = 64, kThreads = 256, kWm = BM / 2, kWn = BN / 4, kMi = kWm / 16, kNi = kWn / 8;
+constexpr int kSteps = (K + kBk - 1) / kBk, kStepsPart = (kSteps + SPLIT - 1) / SPLIT;
+constexpr u32 kStageBytes = (BM + BN) * 128;
+constexpr int kOut = PAIR ? BN / 2 : BN; // outputs a tile
+
+INLINE u32 swizzled(u32 row, u32 chunk) { return row * 128 + ((chunk ^ (row & 7)) << 4); }
+
+// The weight row of row r of this tile; beyond the last: -1.
+INLINE i32 weight_row(i32 j0, i32 r, i32 rows)
+{
+    if constexpr (PAIR) {
+        i32 j = j0 + r / 16 * 8 + r % 8;
+        return j < rows ? (r & 8 ? rows + j : j) : -1;
+    } else {
+        return j0 + r < rows ? j0 + r : -1;
+    }
+}
+
+KERNEL __launch_bounds__(kThreads, 1) gemm_sm80(const __grid_constant__ GemmParams p)
+{
+    static_assert(K % 8 == 0 && kNi % 2 == 0, "16-byte loads; B fragments come in pairs");
+    extern __shared__ __align__(1024) u8 shared[];
+    u32 base = shared_address(shared);
+    int tid = threadIdx.x, lane = tid % 32, warp = tid / 32, wm = warp / 4, wn = warp % 4;
+
+    // tile of this CTA: groups of 8 token tiles, token tile fastest
+    i32 tiles_m = (p.n_tokens + BM - 1) / BM, tiles_n = (p.rows + kOut - 1) / kOut;
+    i32 group = blockIdx.x / (8 * tiles_n), in_group = blockIdx.x % (8 * tiles_n);
+    i32 height = min(8, tiles_m - group * 8), m0 = (group * 8 + in_group % height) * BM,
+        j0 = in_group / height * kOut;
+    if (m0 >= p.n_tokens || j0 >= p.rows)
+        return;
+    int step0 = blockIdx.z * kStepsPart, step1 = min(step0 + kStepsPart, kSteps);
+
+    auto fetch_w = [&](int step, int stage) {
+        u32 to = base + stage * kStageBytes + BM * 128;
+#pragma unroll
+        for (int i = tid; i < BN * 8; i += kThreads) {
+            int r = i / 8, c = i % 8, k = step * kBk + c * 8;
+            i32 j = weight_row(j0, r, p.rows);
+            copy_async16(to + swizzled(r, c), p.w + (i64)(j < 0 ? 0 : j) * K + (k < K ? k : 0),
+                         j >= 0 && k < K ? 16 : 0);
+        }
+    };
+    auto fetch_x = [&](int step, int stage) {
+        u32 to = base + stage * kStageBytes;
+#pragma unroll
+        for (int i = tid; i < BM * 8; i += kThreads) {
+            int r = i / 8, c = i % 8, k = step * kBk + c * 8, t = m0 + r;
+            bool inside = t < p.n_tokens && k < K;
+            copy_async16(to + swizzled(r, c),
+                         p.x + (i64)(inside ? t : 0) * p.x_stride + (inside ? k : 0),
+                         inside ? 16 : 0);
+        }
+    };
+
+    // weights of the first stages may be asked for before the inputs exist
+#pragma unroll
+    for (int s = 0; s < STAGES - 1; s++)
+        if (step0 + s < step1)
+            fetch_w(step0 + s, s);
+    pdl_go();
+    pdl_wait();
+#pragma unroll
+    for (int s = 0; s < STAGES - 1; s++) {
+        if (step0 + s < step1)
+            fetch_x(step0 + s, s);
+        copy_async_commit();
+    }
+
+    float acc[kMi][kNi][4] = {};
+    int stage = 0;
+    for (int step = step0; step < step1; step++) {
+        copy_async_wait<STAGES - 2>();
+        __syncthreads();
+        int ahead = step + STAGES - 1, into = (stage + STAGES - 1) % STAGES;
+        if (ahead < step1) {
+            fetch_w(ahead, into);
+            fetch_x(ahead, into);
+        }
+        copy_async_commit();
+        u32 xs = base + stage * kStageBytes, ws = xs + BM * 128;
+#pragma unroll
+        for (int kk = 0; kk < 4; kk++) {
+            frag4 a[kMi], b[kNi / 2];
+#pragma unroll
+            for (int i = 0; i < kMi; i++)
+                a[i] = load_matrix4(xs +
+                                    swizzled(wm * kWm + i * 16 + lane % 16, kk * 2 + lane / 16));
+#pragma unroll
+            for (int i = 0; i < kNi / 2; i++)
+                b[i] = load_matrix4(ws + swizzled(wn * kWn + i * 16 + lane / 16 * 8 + lane % 8,
+                                                  kk * 2 + lane / 8 % 2));
+#pragma unroll
+            for (int i = 0; i < kMi; i++)
+#pragma unroll
+                for (int j = 0; j < kNi; j++)
+                    mma_bf16(acc[i][j], a[i].r[0], a[i].r[1], a[i].r[2], a[i].r[3],
+                             b[j / 2].r[j % 2 * 2], b[j / 2].r[j % 2 * 2 + 1]);
+        }
+        stage = (stage + 1) % STAGES;
+    }
+    copy_async_wait<0>();
+
+    if constexpr (SPLIT > 1) {
+        constexpr int kQuads = kMi * kNi;
+        i32 tiles = tiles_m * tiles_n, tile = blockIdx.x;
+        float4 *mine = (float4 *)p.partial + ((i64)blockIdx.z * tiles + tile) * kQuads * kThreads +
+                       tid;
+#pragma unroll
+        for (int i = 0; i < kQuads; i++)
+            mine[i * kThreads] = *(float4 *)acc[i / kNi][i % kNi];
+        if (!last_of(p.tickets + tile, SPLIT))
+            return;
+#pragma unroll
+        for (int i = 0; i < kQuads; i++) {
+            float4 sum = make_float4(0.f, 0.f, 0.f, 0.f);
+#pragma unroll
+            for (int z = 0; z < SPLIT; z++) {
+                float4 v = __ldcg((const float4 *)p.partial +
+                                  (((i64)z * tiles + tile) * kQuads + i) * kThreads + tid);
+                sum.x += v.x;
+                sum.y += v.y;
+                sum.z += v.z;
+                sum.w += v.w;
+            }
+            *(float4 *)acc[i / kNi][i % kNi] = sum;
+        }
+    }
+
+    // epilogue: lane (g, q) holds rows g and g + 8, columns 2 q and 2 q + 1 of each 16 x 8 fragment
+    int g = lane / 4, q = lane % 4;
+    auto put = [&](i32 t, i32 j, float a, float b) { // outputs j and j + 1 of token t
+        if (t >= p.n_tokens)
+            return;
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+            float v = e ? b : a;
+            if (j + e >= p.rows)
+                return;
+            if constexpr (RESIDUAL)
+                v += bf16_f32(p.residual[(i64)t * p.residual_stride + j + e]);
+            if constexpr (OUT_F32)
+                ((float *)p.y)[(i64)t * p.y_stride + j + e] = v;
+            else
+                ((u16 *)p.y)[(i64)t * p.y_stride + j + e] = f32_bf16(v);
+        }
+    };
+    auto biased = [&](float v, i32 j, i32 row) {
+        return v * p.scale + (BIAS && j < p.rows ? p.bias[row] : 0.f);
+    };
+#pragma unroll
+    for (int i = 0; i < kMi; i++) {
+        i32 t = m0 + wm * kWm + i * 16 + g;
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            if constexpr (PAIR) {
+#pragma unroll
+                for (int n = 0; n < kNi; n += 2) {
+                    i32 j = j0 + (wn * kWn + n * 8) / 2 + 2 * q;
+                    float v[2];
+#pragma unroll
+                    for (int e = 0; e < 2; e++) {
+                        float gate = biased(acc[i][n][2 * h + e], j + e, j + e);
+                        float up = biased(acc[i][n + 1][2 * h + e], j + e, p.rows + j + e);
+                        v[e] = (PAIR == 1 ? silu(gate) : gelu_tanh(gate)) * up;
+                    }
+                    put(t + 8 * h, j, v[0], v[1]);
+                }
+            } else {
+#pragma unroll
+                for (int n = 0; n < kNi; n++) {
+                    i32 j = j0 + wn * kWn + n * 8 + 2 * q;
+                    put(t + 8 * h, j, biased(acc[i][n][2 * h], j, j),
+                        biased(acc[i][n][2 * h + 1], j + 1, j + 1));
+                }
+            }
+        }
+    }
+}

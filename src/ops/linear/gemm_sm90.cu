@@ -1,0 +1,275 @@
+// y = epilogue(scale * x W^T + bias) (+ residual) for many rows: bf16, wgmma and TMA (sm_90a).
+//
+//   x [M, K], W [N, K] row-major bf16; y [M, N] bf16 or fp32, row strides in elements
+//   PAIR 1, 2: W is gate [N/2, K] over up [N/2, K]; y [M, N/2] = silu(gate) * up, or gelu_tanh(gate) * up
+//
+// Grid: min(tiles, SMs) CTAs of 384 threads, persistent over tiles of BM x BN. Warpgroup 0 is the producer: one
+// thread keeps STAGES tiles of x and W on the way by TMA. Warpgroups 1 and 2 multiply: each owns 64 rows of the
+// tile and issues m64nBNk16 wgmmas on the stage that has arrived, one stage behind in waiting, so that the tensor
+// cores always have the next one queued. With PAIR a W tile is BN/2 gate rows over BN/2 up rows: a thread holds
+// both values of a pair.
+//
+// Epilogue: the residual tile has come by TMA into the C buffer meanwhile; the consumers add in place there and one
+// thread a warpgroup sends its 64 rows off by TMA, which runs beside the next tile. (Stored straight from registers,
+// 8192 x 4096 x 1024 took 222 us instead of 121: 16-byte pieces, and nothing overlapped them.) fp32 output (logits)
+// is stored directly.
+//
+// Bytes: M K + N K + M N elements at least; W is read once for every BM rows, from L2 where tiles run in groups of
+// GROUP_M. Roof: bf16 tensor cores from about M = 256 on, DRAM below. The sum over K runs in steps of 16 in rising
+// order whatever M is: a row's result does not depend on the others.
+//
+// Template parameters: BN 128 | 256 (64 without PAIR), STAGES, PAIR, BIAS, RESIDUAL, OUT_F32. BM is 128.
+#include "ptx_sm90.cuh"
+
+#define BM 128 // two consumer warpgroups of 64 rows
+#define BK 64 /* 128 bytes: one swizzle atom wide */
+
+typedef struct gemm_params {
+    tensor_map x, w;        /* boxes [BM, 64] and [BN or with PAIR BN / 2, 64]; all maps have 128-byte swizzle */
+    tensor_map y, residual; /* boxes [64, 64]; residual [M, N] bf16 may be y */
+    float *y_f32;           /* OUT_F32: the output, row stride y_stride */
+    const float *bias;      /* [N] */
+    int m, n, k, y_stride;
+    float scale;
+} gemm_params;
+
+#define GROUP_M 8
+#define TILE_X_BYTES (BM * BK * 2)
+#define TILE_W_BYTES (BN * BK * 2)
+#define ACC (BN / 2)
+
+#if BN == 256
+#define WGMMA wgmma_m64n256k16_ss
+#elif BN == 128
+#define WGMMA wgmma_m64n128k16_ss
+#else
+#define WGMMA wgmma_m64n64k16_ss
+#endif
+
+/* Tile t of the persistent walk: GROUP_M rows of tiles go together, so that their W tiles come from L2. */
+INLINE void tile_at(int t, int tiles_m, int tiles_n, int *tm, int *tn)
+{
+    int group = t / (GROUP_M * tiles_n), first = group * GROUP_M;
+    int height = min(GROUP_M, tiles_m - first);
+    int in = t - group * GROUP_M * tiles_n;
+    *tm = first + in % height;
+    *tn = in / height;
+}
+
+/* ---- the C buffer: tiles of [64 columns][128 rows], swizzled as TMA has them ---- */
+
+#if PAIR
+#if BN < 128
+#error the columns are halved, and the C buffer holds whole tiles of 64
+#endif
+#define OUT_COLS (BN / 2)
+#else
+#define OUT_COLS BN
+#endif
+#define C_TILE (BM * 128)
+#define C_TILES ((OUT_COLS + 63) / 64)
+
+INLINE u32 *c_pair(char *c, int row, int col)
+{
+    return (u32 *)(c + col / 64 * C_TILE + row * 128 + (((col % 64) / 8 ^ row % 8) * 16) + col % 8 * 2);
+}
+
+/* Two neighbouring columns of one row of the tile, into the C buffer or straight to memory. */
+INLINE void finish_pair(const gemm_params &p, char *c, int tm, int tn, int row, int col,
+                                                   float a, float b)
+{
+    a *= p.scale;
+    b *= p.scale;
+#if BIAS
+    if (tn * BN + col < p.n) {
+        a += p.bias[tn * BN + col];
+        b += p.bias[tn * BN + col + 1];
+    }
+#endif
+#if OUT_F32
+    if (tm * BM + row < p.m && tn * BN + col < p.n)
+        *(float2 *)(p.y_f32 + (size_t)(tm * BM + row) * p.y_stride + tn * BN + col) = make_float2(a, b);
+#else
+    u32 *at = c_pair(c, row, col);
+#if RESIDUAL
+    a += bf16_low(*at);
+    b += bf16_high(*at);
+#endif
+    *at = pack_bf16(a, b);
+#endif
+}
+
+#if PAIR == 1
+#define ACTIVATION silu
+#else
+#define ACTIVATION gelu_tanh
+#endif
+
+/* The tile's accumulators of one thread. With PAIR the gate is in the first half of the columns. */
+INLINE void finish_all(const gemm_params &p, char *c, const float *acc, int tm, int tn,
+                                                  int row, int lane)
+{
+#pragma unroll
+    for (int j = 0; j < OUT_COLS / 8; j++) {
+        int col = j * 8 + lane % 4 * 2;
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            float a = acc[4 * j + 2 * half], b = acc[4 * j + 2 * half + 1];
+#if PAIR
+            const float *up = acc + BN / 4 + 4 * j + 2 * half;
+            *c_pair(c, row + 8 * half, col) = pack_bf16(ACTIVATION(a * p.scale) * (up[0] * p.scale),
+                                                        ACTIVATION(b * p.scale) * (up[1] * p.scale));
+#else
+            finish_pair(p, c, tm, tn, row + 8 * half, col, a, b);
+#endif
+        }
+    }
+}
+
+/* The 64 rows of a warpgroup leave for memory; returns when the buffer may be written again. */
+INLINE void send_c(const gemm_params &p, char *c, int tm, int tn, int group, int thread)
+{
+    fence_async_shared();
+    named_barrier(1 + group, 128);
+    if (thread != 0)
+        return;
+#pragma unroll
+    for (int j = 0; j < C_TILES; j++)
+        tma_store_2d(&p.y, c + j * C_TILE + group * 64 * 128, tn * OUT_COLS + j * 64, tm * BM + group * 64);
+    tma_store_commit();
+}
+
+typedef struct shared {
+    char *tiles, *c;
+    u64 *full, *empty, *c_full, *c_empty;
+} shared;
+
+INLINE void produce(const gemm_params &p, const shared &sh, int tiles_m, int tiles_n,
+                                               int steps)
+{
+    u32 at = 0, round = 0;
+    for (int t = blockIdx.x; t < tiles_m * tiles_n; t += gridDim.x, round++) {
+        int tm, tn;
+        tile_at(t, tiles_m, tiles_n, &tm, &tn);
+        for (int k = 0; k < steps; k++, at++) {
+            u32 s = at % STAGES;
+            barrier_wait(&sh.empty[s], (at / STAGES + 1) & 1); /* passes at once the first time round */
+            barrier_expect(&sh.full[s], TILE_X_BYTES + TILE_W_BYTES);
+            char *to = sh.tiles + s * (TILE_X_BYTES + TILE_W_BYTES);
+            tma_load_2d(&p.x, &sh.full[s], to, k * BK, tm * BM);
+#if PAIR
+            tma_load_2d(&p.w, &sh.full[s], to + TILE_X_BYTES, k * BK, tn * OUT_COLS);
+            tma_load_2d(&p.w, &sh.full[s], to + TILE_X_BYTES + TILE_W_BYTES / 2, k * BK, p.n / 2 + tn * OUT_COLS);
+#else
+            tma_load_2d(&p.w, &sh.full[s], to + TILE_X_BYTES, k * BK, tn * BN);
+#endif
+#if RESIDUAL
+            if (k == min(STAGES, steps) - 1) { /* behind the first stages: they are more urgent */
+                barrier_wait(sh.c_empty, (round + 1) & 1);
+                barrier_expect(sh.c_full, C_TILES * C_TILE);
+                for (int j = 0; j < 2 * C_TILES; j++)
+                    tma_load_2d(&p.residual, sh.c_full, sh.c + j / 2 * C_TILE + j % 2 * 64 * 128,
+                                tn * BN + j / 2 * 64, tm * BM + j % 2 * 64);
+            }
+#endif
+        }
+    }
+}
+
+INLINE void multiply_stage(float *acc, u32 x, u32 w, int first)
+{
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < BK / 16; k++)
+        WGMMA(acc, smem_descriptor(x + k * 32, 16, SWIZZLE_ATOM), smem_descriptor(w + k * 32, 16, SWIZZLE_ATOM),
+              !(first && k == 0));
+    wgmma_commit();
+}
+
+INLINE void finish_tile(const gemm_params &p, const shared &sh, const float *acc, int tm,
+                                                   int tn, u32 round)
+{
+    int group = threadIdx.x / 128 - 1, thread = threadIdx.x % 128, lane = thread % 32;
+    int row = group * 64 + thread / 32 * 16 + lane / 4;
+#if RESIDUAL
+    barrier_wait(sh.c_full, round & 1);
+#elif !OUT_F32
+    if (thread == 0)
+        tma_store_wait_read(); /* the last tile has left the buffer */
+    named_barrier(1 + group, 128);
+#endif
+    finish_all(p, sh.c, acc, tm, tn, row, lane);
+#if !OUT_F32
+    send_c(p, sh.c, tm, tn, group, thread);
+#endif
+}
+
+INLINE void consume(const gemm_params &p, const shared &sh, int tiles_m, int tiles_n,
+                                               int steps)
+{
+    int group = threadIdx.x / 128 - 1, thread = threadIdx.x % 128;
+    u32 at = 0, round = 0;
+    for (int t = blockIdx.x; t < tiles_m * tiles_n; t += gridDim.x, round++) {
+        int tm, tn;
+        tile_at(t, tiles_m, tiles_n, &tm, &tn);
+        float acc[ACC];
+        for (int k = 0; k < steps; k++, at++) {
+            u32 s = at % STAGES;
+            u32 x = shared_address(sh.tiles + s * (TILE_X_BYTES + TILE_W_BYTES));
+            barrier_wait(&sh.full[s], (at / STAGES) & 1);
+            multiply_stage(acc, x + group * 64 * BK * 2, x + TILE_X_BYTES, k == 0);
+#if RESIDUAL
+            if (k == 0 && round > 0 && thread == 0) { /* the last tile has left: the next residual may come */
+                tma_store_wait_read();
+                barrier_arrive(sh.c_empty);
+            }
+#endif
+            WGMMA_WAIT(1); /* the stage before this one has been read */
+            if (k > 0 && thread == 0)
+                barrier_arrive(&sh.empty[(at - 1) % STAGES]);
+        }
+        WGMMA_WAIT(0);
+        if (thread == 0)
+            barrier_arrive(&sh.empty[(at - 1) % STAGES]);
+#pragma unroll
+        for (int i = 0; i < ACC; i++)
+            wgmma_touch(acc[i]);
+        finish_tile(p, sh, acc, tm, tn, round);
+    }
+    if (thread == 0)
+        tma_store_wait_all();
+}
+
+KERNEL __launch_bounds__(384, 1) gemm_sm90(const __grid_constant__ gemm_params p)
+{
+    extern __shared__ char raw[];
+    __shared__ u64 full[STAGES], empty[STAGES], c_full, c_empty;
+    shared sh = {(char *)(((size_t)raw + SWIZZLE_ATOM - 1) & ~(size_t)(SWIZZLE_ATOM - 1)), 0, full, empty, &c_full,
+                 &c_empty};
+    sh.c = sh.tiles + STAGES * (TILE_X_BYTES + TILE_W_BYTES); /* C_TILES * C_TILE bytes, unless OUT_F32 */
+    int tiles_m = (p.m + BM - 1) / BM, steps = (p.k + BK - 1) / BK;
+    int tiles_n = ((PAIR ? p.n / 2 : p.n) + OUT_COLS - 1) / OUT_COLS;
+
+    if (threadIdx.x == 0) {
+        tma_prefetch_map(&p.x);
+        tma_prefetch_map(&p.w);
+        for (int s = 0; s < STAGES; s++) {
+            barrier_init(&full[s], 1);
+            barrier_init(&empty[s], 2); /* one arrival a consumer warpgroup */
+        }
+        barrier_init(&c_full, 1);
+        barrier_init(&c_empty, 2);
+        barrier_init_done();
+    }
+    __syncthreads();
+    pdl_wait();
+    if (threadIdx.x < 128) {
+        SETMAXNREG_DEC(40);
+        if (threadIdx.x == 0)
+            produce(p, sh, tiles_m, tiles_n, steps);
+    } else {
+        SETMAXNREG_INC(232);
+        consume(p, sh, tiles_m, tiles_n, steps);
+    }
+    pdl_go();
+}

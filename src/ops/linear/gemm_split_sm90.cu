@@ -1,0 +1,213 @@
+// y = epilogue(scale * x W^T + bias) (+ residual) for tens of rows: the weights decide (sm_90a).
+//
+//   x [M, K], W [N, K] row-major bf16; y [M, N] bf16 or fp32, row strides in elements
+//   PAIR 1, 2: W is gate [N/2, K] over up [N/2, K]; y [M, N/2] = silu(gate) * up, or gelu_tanh
+//
+// Few tokens make few tiles, and too few SMs would stream the weights. So SPLIT CTAs, one cluster,
+// share a tile of BM x 64 along K. Each runs its K range through STAGES stages of TMA (the last
+// warp loads; a warpgroup for every 64 rows of x multiplies), writes its fp32 sums over the stages,
+// and after a cluster barrier adds up rows SPLIT i + rank out of all peers' shared memory, in
+// rising rank: every sum has one order, and nothing but y goes to memory.
+//
+// Grid: tiles x SPLIT CTAs, cluster {SPLIT, 1, 1}; the tiles of one W tile are neighbours, so that
+// it comes from L2 the second time. A CTA takes less than half an SM's shared memory: the next
+// kernel's CTAs move in beside the last ones and fill their stages with weights before pdl_wait(),
+// so the stream of weights does not stop between kernels.
+//
+// Bytes: N K + M N, and x once for every tile of W, from L2. Roof: memory bandwidth.
+// Tried: tiles of 128 columns, which read x half as often. At 64 tokens on an H200 they were equal
+// at best (6144 x 4096, 18.8 us against 19.0), 14 % slower at 4096 x 12288, 18 % at 1024 x 3072.
+// Template: BM 64 | 128, SPLIT 1 | 2 | 4 | 8, STAGES, PAIR, BIAS, RESIDUAL, OUT_F32.
+#include "ptx_sm90.cuh"
+
+constexpr i32 BN = 64, BK = 64; // BK: 128 bytes, one swizzle atom
+
+struct SplitParams {
+    tensor_map x, w; // boxes [BM, 64] and [64 or with PAIR 32, 64], 128-byte swizzle
+    void *y;
+    const u16 *residual; // may be y
+    const float *bias;   // [N]
+    i32 m, n, k, y_stride, residual_stride;
+    float scale;
+};
+
+constexpr i32 kConsumers = BM * 2, kThreads = kConsumers + 32;
+constexpr i32 kXBytes = BM * BK * 2, kWBytes = BN * BK * 2, kStage = kXBytes + kWBytes;
+constexpr i32 kColumns = PAIR ? BN / 2 : BN;
+constexpr i32 kSumStride = BN + 8; // floats: rows shifted by 8 banks
+static_assert(BM * kSumStride * 4 <= STAGES * kStage, "the sums lie over the stages");
+
+struct Tile {
+    i32 m, n;         // first row and column of y
+    i32 first, steps; // of K, 64 each
+    i32 rank;
+};
+
+INLINE Tile my_tile(const SplitParams &p)
+{
+    i32 tiles_m = (p.m + BM - 1) / BM, steps = (p.k + BK - 1) / BK;
+    i32 tile = blockIdx.x / SPLIT, rank = blockIdx.x % SPLIT;
+    i32 first = rank * steps / SPLIT, end = (rank + 1) * steps / SPLIT;
+    return {tile % tiles_m * BM, tile / tiles_m * kColumns, first, end - first, rank};
+}
+
+INLINE void load_w(const SplitParams &p, const Tile &t, i32 step, char *stage, u64 *full)
+{
+    i32 k = (t.first + step) * BK;
+    tma_load_2d(&p.w, full, stage + kXBytes, k, t.n);
+    if (PAIR)
+        tma_load_2d(&p.w, full, stage + kXBytes + kWBytes / 2, k, p.n / 2 + t.n);
+}
+
+INLINE void load_x(const SplitParams &p, const Tile &t, i32 step, char *stage, u64 *full)
+{
+    tma_load_2d(&p.x, full, stage, (t.first + step) * BK, t.m);
+}
+
+// Of one thread, like produce(): the first stages' weights, before the last kernel has ended.
+INLINE void produce_ahead(const SplitParams &p, const Tile &t, char *stages, u64 *full)
+{
+    for (i32 i = 0; i < min(STAGES, t.steps); i++) {
+        barrier_expect(&full[i], kStage);
+        load_w(p, t, i, stages + i * kStage, &full[i]);
+    }
+}
+
+INLINE void produce(const SplitParams &p, const Tile &t, char *stages, u64 *full, u64 *empty)
+{
+    for (i32 i = 0; i < t.steps; i++) {
+        i32 s = i % STAGES;
+        if (i >= STAGES) {
+            barrier_wait(&empty[s], (i / STAGES + 1) & 1);
+            barrier_expect(&full[s], kStage);
+            load_w(p, t, i, stages + s * kStage, &full[s]);
+        }
+        load_x(p, t, i, stages + s * kStage, &full[s]);
+    }
+}
+
+INLINE void multiply_stage(float (&acc)[BN / 2], u32 x, u32 w, i32 first)
+{
+    wgmma_fence();
+#pragma unroll
+    for (i32 k = 0; k < BK / 16; k++) {
+        u64 a = smem_descriptor(x + k * 32, 16, SWIZZLE_ATOM),
+            b = smem_descriptor(w + k * 32, 16, SWIZZLE_ATOM);
+        wgmma_m64n64k16_ss(acc, a, b, !(first && k == 0));
+    }
+    wgmma_commit();
+}
+
+// A warpgroup multiplies its 64 rows, then puts the sums [BM][kSumStride] where the stages were.
+INLINE void consume(const Tile &t, char *stages, u64 *full, u64 *empty)
+{
+    i32 group = threadIdx.x / 128, thread = threadIdx.x % 128, lane = thread % 32;
+    float acc[BN / 2];
+    for (i32 i = 0; i < t.steps; i++) {
+        i32 s = i % STAGES;
+        u32 x = shared_address(stages + s * kStage);
+        barrier_wait(&full[s], i / STAGES & 1);
+        multiply_stage(acc, x + group * 64 * BK * 2, x + kXBytes, i == 0);
+        WGMMA_WAIT(1); // the stage before this one has been read
+        if (i > 0 && thread == 0)
+            barrier_arrive(&empty[(i - 1) % STAGES]);
+    }
+    WGMMA_WAIT(0);
+#pragma unroll
+    for (i32 i = 0; i < BN / 2; i++)
+        wgmma_touch(acc[i]);
+    named_barrier(1, kConsumers); // nobody reads the stages any more
+    i32 row = group * 64 + thread / 32 * 16 + lane / 4;
+    float *sums = (float *)stages + row * kSumStride + lane % 4 * 2;
+#pragma unroll
+    for (i32 j = 0; j < BN / 8; j++) {
+        *(float2 *)(sums + j * 8) = make_float2(acc[4 * j], acc[4 * j + 1]);
+        *(float2 *)(sums + 8 * kSumStride + j * 8) = make_float2(acc[4 * j + 2], acc[4 * j + 3]);
+    }
+}
+
+// Four neighbouring sums at `mine`, over all CTAs of the cluster in rising rank.
+INLINE float4 whole_sum(const float *mine)
+{
+    float4 part[SPLIT], sum;
+#pragma unroll
+    for (u32 r = 0; r < SPLIT; r++)
+        part[r] = SPLIT > 1 ? load_peer16(mine, r) : *(const float4 *)mine;
+    sum = part[0];
+#pragma unroll
+    for (i32 r = 1; r < SPLIT; r++)
+        sum = make_float4(sum.x + part[r].x, sum.y + part[r].y, sum.z + part[r].z,
+                          sum.w + part[r].w);
+    return sum;
+}
+
+INLINE float activation(float x) { return PAIR == 1 ? silu(x) : gelu_tanh(x); }
+
+// Columns col .. col + 3 of one row of y.
+INLINE void finish4(const SplitParams &p, float4 a, float4 up, i32 row, i32 col)
+{
+    float v[4] = {a.x * p.scale, a.y * p.scale, a.z * p.scale, a.w * p.scale};
+    if constexpr (PAIR) {
+        v[0] = activation(v[0]) * (up.x * p.scale);
+        v[1] = activation(v[1]) * (up.y * p.scale);
+        v[2] = activation(v[2]) * (up.z * p.scale);
+        v[3] = activation(v[3]) * (up.w * p.scale);
+    }
+    if constexpr (BIAS)
+#pragma unroll
+        for (i32 i = 0; i < 4; i++)
+            v[i] += p.bias[col + i];
+    if constexpr (RESIDUAL) {
+        uint2 r = *(const uint2 *)(p.residual + (i64)row * p.residual_stride + col);
+        v[0] += bf16_low(r.x);
+        v[1] += bf16_high(r.x);
+        v[2] += bf16_low(r.y);
+        v[3] += bf16_high(r.y);
+    }
+    i64 at = (i64)row * p.y_stride + col;
+    if constexpr (OUT_F32)
+        *(float4 *)((float *)p.y + at) = make_float4(v[0], v[1], v[2], v[3]);
+    else
+        *(uint2 *)((u16 *)p.y + at) = make_uint2(pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3]));
+}
+
+KERNEL __launch_bounds__(kThreads, 2) gemm_split_sm90(const __grid_constant__ SplitParams p)
+{
+    extern __shared__ char raw[];
+    __shared__ u64 full[STAGES], empty[STAGES];
+    char *stages = (char *)(((u64)raw + SWIZZLE_ATOM - 1) & ~(u64)(SWIZZLE_ATOM - 1));
+    Tile t = my_tile(p);
+
+    if (threadIdx.x == kConsumers) {
+        tma_prefetch_map(&p.w);
+        tma_prefetch_map(&p.x);
+        for (i32 s = 0; s < STAGES; s++) {
+            barrier_init(&full[s], 1);
+            barrier_init(&empty[s], kConsumers / 128);
+        }
+        barrier_init_done();
+        produce_ahead(p, t, stages, full);
+    }
+    __syncthreads();
+    pdl_go();
+    pdl_wait();
+    if (threadIdx.x < kConsumers)
+        consume(t, stages, full, empty);
+    else if (threadIdx.x == kConsumers)
+        produce(p, t, stages, full, empty);
+    __syncwarp();
+    cluster_sync<SPLIT>();
+
+    constexpr i32 kQuads = kColumns / 4;
+    for (i32 i = threadIdx.x; i < BM / SPLIT * kQuads; i += kThreads) {
+        i32 row = i / kQuads * SPLIT + t.rank, col = i % kQuads * 4;
+        const float *sums = (const float *)stages + row * kSumStride + col;
+        if (t.m + row >= p.m || t.n + col >= (PAIR ? p.n / 2 : p.n))
+            continue;
+        float4 a = whole_sum(sums), up = a;
+        if constexpr (PAIR)
+            up = whole_sum(sums + kColumns);
+        finish4(p, a, up, t.m + row, t.n + col);
+    }
+    cluster_sync<SPLIT>(); // a CTA's shared memory outlives its peers' reads
+}

@@ -1,0 +1,280 @@
+/* The linear op's card: what it costs, its reference, cases, implementations.
+ *
+ *   linear.h            the contract
+ *   linear.c            this file
+ *   linear_portable.c   any type, any machine
+ *   linear_pack.h/.c    the weight layout that the x86 paths share
+ *   linear_x86.h        their kernels, compiled once per instruction set by
+ *   linear_avx2.c, linear_avx512.c, linear_amx.c
+ *
+ * Tolerance. Cases with a quantised weight draw every block of 32 activations as d * q with
+ * integers |q| <= 127 of which one is +-127: then quantising the activations loses nothing, and
+ * what is left is the order of fp32 sums. So a wrong sign, scale or index cannot hide behind
+ * quantisation noise. For activations that are not on such a grid, rounding adds an error of
+ * variance d^2 / 12 with d = max|x| / 127 of the block: about 0.5 % of the result's deviation for
+ * normally distributed x (test_linear_quantised_activations_cost_half_a_percent measures it). */
+#include "ops/linear/linear.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "model/quant.h"
+#include "ops/cases.h"
+#include "ops/cuda_impls.h"
+#include "ops/linear/linear_impl.h"
+
+/* ---- cost ---- */
+
+static int64_t part_bytes(const vt_weight *w)
+{
+    int64_t sum = 0;
+    for (int32_t i = 0; i < w->n_parts; i++)
+        sum += w->part[i]->dim[0] * vt_dtype_row_bytes(w->dtype, w->cols);
+    return sum + (w->scale ? vt_tensor_bytes(w->scale) : 0);
+}
+
+static vt_cost linear_cost(const void *args)
+{
+    const linear_args *a = args;
+    const vt_weight *w = a->w;
+    int64_t tokens = a->x->dim[0];
+    if (tokens == 0)
+        return (vt_cost){0};
+    int64_t outputs = tokens * w->rows;
+    vt_cost c = {
+        .read = {.weights = part_bytes(w), .activations = vt_tensor_bytes(a->x)},
+        .write = {.activations = vt_tensor_bytes(a->y)},
+    };
+    int64_t products = 2 * outputs * w->cols;
+    if (vt_dtype_quantised(w->dtype))
+        c.flops.int8 = products;
+    else
+        c.flops.fp32 = products;
+    if (a->bias) {
+        c.read.weights += vt_tensor_bytes(a->bias);
+        c.flops.fp32 += outputs;
+    }
+    if (a->residual) {
+        c.read.activations += vt_tensor_bytes(a->residual);
+        c.flops.fp32 += vt_tensor_elems(a->y);
+    }
+    if (a->epilogue != LINEAR_NONE) /* exp, add, divide, multiply */
+        c.flops.fp32 += 4 * vt_tensor_elems(a->y);
+    return c;
+}
+
+/* ---- reference ---- */
+
+float linear_float_at(const vt_tensor *t, int64_t i)
+{
+    switch (t->dtype) {
+    case VT_F16:
+        return vt_f16_to_f32(((const uint16_t *)t->data)[i]);
+    case VT_BF16:
+        return vt_bf16_to_f32(((const uint16_t *)t->data)[i]);
+    default:
+        return ((const float *)t->data)[i];
+    }
+}
+
+void linear_weight_row(const vt_weight *w, int64_t row, float *dst)
+{
+    int64_t r = row;
+    int32_t i = 0;
+    while (r >= w->part[i]->dim[0])
+        r -= w->part[i++]->dim[0];
+    const char *src = w->part[i]->data;
+    vt_dequant_row(w->dtype, src + r * vt_dtype_row_bytes(w->dtype, w->cols), dst, w->cols);
+    if (!w->scale)
+        return;
+    bool blocks = vt_tensor_elems(w->scale) > 1; /* [1], or [rows / 128, cols / 128] rounded up */
+    int64_t across = vt_ceil_div(w->cols, LINEAR_SCALE_BLOCK);
+    for (int64_t k = 0; k < w->cols; k++) {
+        int64_t at = row / LINEAR_SCALE_BLOCK * across + k / LINEAR_SCALE_BLOCK;
+        dst[k] *= linear_float_at(w->scale, blocks ? at : 0);
+    }
+}
+
+static double activation(linear_epilogue e, double g)
+{
+    if (e == LINEAR_SWIGLU)
+        return g / (1 + exp(-g));
+    return 0.5 * g * (1 + tanh(0.7978845608028654 * (g + 0.044715 * g * g * g)));
+}
+
+/* scale * x[t] . W[row] + bias[row], in double. */
+static double dot_reference(const linear_args *a, int64_t t, int64_t row, const float *w)
+{
+    const float *x = (const float *)a->x->data + t * a->x->row_stride;
+    double sum = 0;
+    for (int64_t k = 0; k < a->w->cols; k++)
+        sum += (double)x[k] * (double)w[k];
+    sum *= (double)a->scale;
+    return a->bias ? sum + (double)linear_float_at(a->bias, row) : sum;
+}
+
+static void linear_reference(const void *args)
+{
+    const linear_args *a = args;
+    bool glu = a->epilogue != LINEAR_NONE;
+    int64_t n = glu ? a->w->rows / 2 : a->w->rows;
+    float *w = vt_calloc((size_t)a->w->cols, 2 * sizeof *w), *up = w + a->w->cols;
+    for (int64_t j = 0; w && j < n; j++) {
+        linear_weight_row(a->w, j, w);
+        if (glu)
+            linear_weight_row(a->w, n + j, up);
+        for (int64_t t = 0; t < a->x->dim[0]; t++) {
+            double v = dot_reference(a, t, j, w);
+            if (glu)
+                v = activation(a->epilogue, v) * dot_reference(a, t, n + j, up);
+            if (a->residual)
+                v += (double)((const float *)a->residual->data)[t * a->residual->row_stride + j];
+            ((float *)a->y->data)[t * a->y->row_stride + j] = (float)v;
+        }
+    }
+    free(w);
+}
+
+/* ---- cases ---- */
+
+enum { P_TOKENS, P_DTYPE, P_COLS, P_ROWS0, P_ROWS1, P_ROWS2, P_EPILOGUE, P_FLAGS };
+enum { BIAS = 1, RESIDUAL = 2, SLICED = 4, PAIRED = 8, SCALED = 16 };
+
+/* Activations whose quantisation to int8 in blocks of 32 is exact (see the essay above). */
+static void fill_on_grid(vt_tensor *x, uint64_t *rng)
+{
+    for (int64_t t = 0; t < x->dim[0]; t++)
+        for (int64_t k = 0; k < x->dim[1]; k += 32) {
+            float *b = (float *)x->data + t * x->row_stride + k;
+            float d = (0.5f + case_uniform(rng)) / 64;
+            for (int i = 0; i < 32; i++) {
+                float q = rintf(case_normal(rng) * 45);
+                b[i] = d * fminf(fmaxf(q, -127), 127);
+            }
+            b[case_random(rng) % 32] = case_random(rng) & 1 ? 127 * d : -127 * d;
+        }
+}
+
+/* [tokens, cols] fp32; as columns of a wider tensor where `sliced`. */
+static vt_tensor *activations(vt_arena *arena, int64_t tokens, int64_t cols, bool sliced)
+{
+    if (!sliced)
+        return case_tensor_2d(arena, VT_F32, tokens, cols);
+    return case_slice(arena, case_tensor_2d(arena, VT_F32, tokens, cols + 24), 8, cols);
+}
+
+static void *linear_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
+                              vt_tensor *outputs[VT_MAX_OUTPUTS], int32_t *n_outputs)
+{
+    const int64_t *p = c->p;
+    uint64_t rng = seed;
+    vt_dtype dtype = (vt_dtype)p[P_DTYPE];
+    int64_t flags = p[P_FLAGS];
+    int32_t n_parts = 1 + (p[P_ROWS1] > 0) + (p[P_ROWS2] > 0);
+    linear_args *a = vt_arena_alloc(arena, 1, sizeof *a);
+    vt_weight *w = case_weight(arena, dtype, n_parts, &p[P_ROWS0], p[P_COLS], flags & PAIRED, &rng);
+    vt_tensor *x = activations(arena, p[P_TOKENS], p[P_COLS], flags & SLICED);
+    if (!a || !w || !x)
+        return NULL;
+    int64_t n = p[P_EPILOGUE] == LINEAR_NONE ? w->rows : w->rows / 2;
+    vt_tensor *y = activations(arena, p[P_TOKENS], n, flags & SLICED);
+    vt_tensor *bias = case_fill(arena, case_tensor_1d(arena, VT_F32, w->rows), 0, 1, &rng);
+    vt_tensor *residual = case_fill(arena, case_tensor_2d(arena, VT_F32, p[P_TOKENS], n), 0, 1,
+                                    &rng);
+    if (!y || !bias || !residual)
+        return NULL;
+    if (vt_dtype_quantised(dtype))
+        fill_on_grid(x, &rng);
+    else if (!case_fill(arena, x, 0, 1, &rng))
+        return NULL;
+    if (flags & SCALED) {
+        vt_tensor *s = case_tensor_2d(arena, VT_F32, vt_ceil_div(w->rows, LINEAR_SCALE_BLOCK),
+                                      vt_ceil_div(w->cols, LINEAR_SCALE_BLOCK));
+        w->scale = case_fill(arena, s, 1, 0.25f, &rng);
+        if (!w->scale)
+            return NULL;
+    }
+    *a = (linear_args){.x = x,
+                       .w = w,
+                       .bias = flags & BIAS ? bias : NULL,
+                       .residual = flags & RESIDUAL ? residual : NULL,
+                       .y = y,
+                       .epilogue = (linear_epilogue)p[P_EPILOGUE],
+                       .scale = flags & BIAS ? 0.5f : 1};
+    outputs[0] = y;
+    *n_outputs = 1;
+    return a;
+}
+
+#define CASE(what, ...) {.name = what, .p = {__VA_ARGS__}}
+#define BENCH(what, ...) {.name = what, .p = {__VA_ARGS__}, .bench = true}
+#define FOUR(what, dtype, cols)                                                                 \
+    CASE(what " 1 token", 1, dtype, cols, 33, 0, 0, LINEAR_NONE, 0),                            \
+        CASE(what " 17 tokens, q, k, v, bias, sliced", 17, dtype, cols, 48, 9, 10, LINEAR_NONE, \
+             BIAS | SLICED),                                                                    \
+        CASE(what " 3 tokens, SwiGLU", 3, dtype, cols, 21, 21, 0, LINEAR_SWIGLU, PAIRED),       \
+        CASE(what " 33 tokens, residual", 33, dtype, cols, 40, 0, 0, LINEAR_NONE, RESIDUAL)
+
+static const vt_case linear_cases[] = {
+    FOUR("F32", VT_F32, 67),
+    FOUR("F16", VT_F16, 67),
+    FOUR("BF16", VT_BF16, 67),
+    FOUR("FP8", VT_FP8_E4M3, 67),
+    FOUR("Q8_0", VT_Q8_0, 96),
+    FOUR("Q4_0", VT_Q4_0, 96),
+    FOUR("Q4_1", VT_Q4_1, 96),
+    FOUR("Q5_0", VT_Q5_0, 96),
+    FOUR("Q5_1", VT_Q5_1, 96),
+    FOUR("Q4_K", VT_Q4_K, 512),
+    FOUR("Q5_K", VT_Q5_K, 512),
+    FOUR("Q6_K", VT_Q6_K, 512),
+    CASE("FP8 with 128x128 scales", 5, VT_FP8_E4M3, 200, 150, 0, 0, LINEAR_NONE, SCALED),
+    CASE("FP8 with 128x128 scales, SwiGLU", 35, VT_FP8_E4M3, 256, 140, 140, 0, LINEAR_SWIGLU,
+         PAIRED | SCALED),
+    CASE("FP8 with 128x128 scales, 1 token", 1, VT_FP8_E4M3, 300, 50, 0, 0, LINEAR_NONE, SCALED),
+    CASE("Q4_1 GEGLU, bias", 9, VT_Q4_1, 64, 16, 16, 0, LINEAR_GEGLU, PAIRED | BIAS),
+    CASE("Q4_1 no token", 0, VT_Q4_1, 64, 16, 0, 0, LINEAR_NONE, 0),
+    /* SmolLM2-135M: qkv, o, gate+up, down, head */
+    BENCH("Q4_1 qkv 1x960x576", 1, VT_Q4_1, 576, 576, 192, 192, LINEAR_NONE, 0),
+    BENCH("Q4_1 qkv 64x960x576", 64, VT_Q4_1, 576, 576, 192, 192, LINEAR_NONE, 0),
+    BENCH("Q4_1 qkv 512x960x576", 512, VT_Q4_1, 576, 576, 192, 192, LINEAR_NONE, 0),
+    BENCH("Q4_1 o 1x576x576", 1, VT_Q4_1, 576, 576, 0, 0, LINEAR_NONE, RESIDUAL),
+    BENCH("Q4_1 gate+up 1x3072x576", 1, VT_Q4_1, 576, 1536, 1536, 0, LINEAR_SWIGLU, PAIRED),
+    BENCH("Q4_1 gate+up 64x3072x576", 64, VT_Q4_1, 576, 1536, 1536, 0, LINEAR_SWIGLU, PAIRED),
+    BENCH("Q4_1 gate+up 512x3072x576", 512, VT_Q4_1, 576, 1536, 1536, 0, LINEAR_SWIGLU, PAIRED),
+    BENCH("Q4_1 down 1x576x1536", 1, VT_Q4_1, 1536, 576, 0, 0, LINEAR_NONE, RESIDUAL),
+    BENCH("Q4_1 down 512x576x1536", 512, VT_Q4_1, 1536, 576, 0, 0, LINEAR_NONE, RESIDUAL),
+    BENCH("Q8_0 head 1x49152x576", 1, VT_Q8_0, 576, 49152, 0, 0, LINEAR_NONE, 0),
+    /* Qwen3-0.6B */
+    BENCH("BF16 qkv 1x4096x1024", 1, VT_BF16, 1024, 2048, 1024, 1024, LINEAR_NONE, 0),
+    BENCH("BF16 qkv 64x4096x1024", 64, VT_BF16, 1024, 2048, 1024, 1024, LINEAR_NONE, 0),
+    BENCH("Q4_K gate+up 1x6144x1024", 1, VT_Q4_K, 1024, 3072, 3072, 0, LINEAR_SWIGLU, PAIRED),
+    BENCH("Q6_K down 64x1024x3072", 64, VT_Q6_K, 3072, 1024, 0, 0, LINEAR_NONE, RESIDUAL),
+};
+
+static const vt_impl *const linear_impls[] = {
+#ifdef __x86_64__
+    &linear_amx,
+    &linear_avx512,
+    &linear_avx2,
+#endif
+    &linear_portable,
+    &linear_cuda_impl,
+    NULL,
+};
+
+const vt_op linear_op = {
+    .name = "linear",
+    .what = "matrix product of activations and (quantised) weights, with bias, residual, SwiGLU",
+    .args_size = sizeof(linear_args),
+    .tolerance = 1e-4,
+    .tolerance_reason = "cases' activations quantise to int8 without loss, so only the order of "
+                        "fp32 sums differs; other activations lose about 0.5 % of the result's "
+                        "deviation to 8-bit rounding where weights are quantised",
+    .cost = linear_cost,
+    .reference = linear_reference,
+    .cases = linear_cases,
+    .n_cases = sizeof linear_cases / sizeof *linear_cases,
+    .make_args = linear_make_args,
+    .impls = linear_impls,
+};

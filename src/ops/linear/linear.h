@@ -1,0 +1,33 @@
+/* y = epilogue(x W^T + bias) (+ residual): GEMM for many rows, GEMV for one; weights quantised or
+ * not.
+ *
+ *   NONE:    y[t, j] = x[t, :] . W[j, :] + bias[j] + residual[t, j]          y is [tokens, rows]
+ *   SWIGLU:  y[t, j] = silu(g) * u      with g, u from parts 0 (gate) and 1 (up) of a paired weight
+ *   GEGLU:   y[t, j] = gelu_tanh(g) * u                                    y is [tokens, rows / 2]
+ *
+ * The residual may be y itself (x += o(...)). Quantised weights (CPU with AVX2 or more): the
+ * activations of each row are quantised to int8 in blocks of 32 with an fp32 scale, and the
+ * products of a block are summed in int32; float weights: fp32 products, fp32 sums (BF16 and FP8
+ * with AMX: each activation is two bf16). The portable implementation dequantises weights instead.
+ * Which of these runs, and in which order the blocks are added, depends on the weight's type and
+ * the instruction set only (ops/op.h). */
+#ifndef VT_OPS_LINEAR_H
+#define VT_OPS_LINEAR_H
+
+#include "ops/op.h"
+
+typedef enum linear_epilogue { LINEAR_NONE = 0, LINEAR_SWIGLU, LINEAR_GEGLU } linear_epilogue;
+
+typedef struct linear_args {
+    const vt_tensor *x;        /* [tokens, cols] */
+    const vt_weight *w;        /* [rows, cols] */
+    const vt_tensor *bias;     /* [rows] float type, in the order of the parts; or NULL */
+    const vt_tensor *residual; /* [tokens, rows] or NULL; may be y */
+    vt_tensor *y;
+    linear_epilogue epilogue;
+    float scale; /* multiplies x W^T before bias; 1 unless the model scales its logits */
+} linear_args;
+
+extern const vt_op linear_op;
+
+#endif

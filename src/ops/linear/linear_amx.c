@@ -1,0 +1,370 @@
+/* linear with AMX: a tile of 16 tokens times a tile of 16 weight rows in one instruction.
+ *
+ * Quantised types, 32 columns at a time, since every 32 have a scale of their own:
+ *
+ *   A  16 tokens x 32 int8     the panel's quants, as they lie
+ *   B  8 groups x 16 rows x 4  an unpacked block, as it lies
+ *   C  16 tokens x 16 rows     int32, stored to a buffer of 1 KiB, read back row by row,
+ *                              converted, scaled and added to 16 vectors of fp32 sums
+ *
+ * The int32 sums are those of vpdpbusd and what follows is the same, so few tokens take the AVX-512
+ * kernels and get the same bits.
+ *
+ * What bounds it (bench/micro/linear_tile.c; Sapphire Rapids, one thread, everything in cache,
+ * cycles of the 2.6 GHz time stamp counter): a 16 x 16 x 32 block takes 46, and 80 with vpdpbusd.
+ * Loading, multiplying and storing tiles would take 25; but while the matrix unit is in use the
+ * second 512-bit fp32 unit is not there (64 fma take 23 alone, 45 beside a mere tilezero), so that
+ * the 48 conversions, products and sums of a block cannot take less than 37. Hence the minima, a
+ * fourth operation, are summed apart (run_chunk).
+ *
+ * Rejected: weights turned into bf16, with C summing over all of K and no scaling in the loop. It
+ * would be three times as fast here, but one token would have to do it too, for the same bits, and
+ * unpacking to bf16 is some 130 instructions a block where the product needs 28: decode would be
+ * bound by that and no longer by memory. For bf16 weights software prefetch: 150 cycles a step
+ * against 48.
+ *
+ * BF16 weights stay exact; activations are split into two bf16, x = hi + lo, which keeps 16 bits of
+ * their mantissa, and C holds fp32 sums over all of K:  C += hi B, C += lo B, 32 columns after 32.
+ * vpdpbf16 and fma round differently, so here one token is a tile of one row.
+ *
+ * Tiles are configured when a call begins and released when it ends: a thread that holds tile data
+ * costs the kernel 8 KiB at each switch. GCC 12's _tile_loadconfig tells the compiler that it reads
+ * 8 bytes of 64, hence our own wrappers. */
+#define LINEAR_PANEL amx_panel
+#include "ops/linear/linear_x86.h"
+
+/* Fewer tokens of a panel than this take the AVX-512 kernels. */
+enum { AMX_TOKENS = 5 };
+
+typedef struct tile_config {
+    uint8_t palette, start_row, reserved[14];
+    uint16_t row_bytes[16];
+    uint8_t rows[16];
+} tile_config;
+
+INLINE void tile_configure(const tile_config *c) { __asm__ volatile("ldtilecfg %0" : : "m"(*c)); }
+INLINE void tile_release(void) { __asm__ volatile("tilerelease" : : : "memory"); }
+
+#define TILE_ZERO(t) __asm__ volatile("tilezero %%tmm" #t : :)
+#define TILE_LOAD(t, p, stride)                                            \
+    __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t                       \
+                     :                                                     \
+                     : "r"(p), "r"((int64_t)(stride))                      \
+                     : "memory")
+#define TILE_STORE(t, p, stride)                                           \
+    __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)"                   \
+                     :                                                     \
+                     : "r"(p), "r"((int64_t)(stride))                      \
+                     : "memory")
+/* c += a b: a signed, b unsigned. */
+#define TILE_DOT_SU(c, a, b) __asm__ volatile("tdpbsud %%tmm" #b ", %%tmm" #a ", %%tmm" #c : :)
+#define TILE_DOT_BF16(c, a, b) __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c : :)
+
+/* ---- quantised weights ---- */
+
+typedef int32_t sums[PANEL][LINEAR_TILE];
+
+/* C = A B of one block. */
+INLINE void block_sums(const uint8_t *w, const uint8_t *q)
+{
+    TILE_LOAD(1, q, 32);
+    TILE_LOAD(2, w, 64);
+    TILE_ZERO(0);
+    TILE_DOT_SU(0, 1, 2);
+}
+
+/* acc[t] += sums of a block, as add_block does. s: d [16] | c [16] */
+INLINE void add_sums(linear_traits tr, int T, sums sum, const uint8_t *w, const float *s, vf *acc)
+{
+    vf d = vf_load(w + 512);
+    UNROLL16
+    for (int t = 0; t < T; t++) {
+        vi v = vi_load(sum[t]);
+        if (!tr.min)
+            v = vi_add(v, vi_set(load_i32(s + PANEL + t)));
+        acc[t] = vf_fma(vf_of_int(v), vf_mul(d, vf_set(s[t])), acc[t]);
+    }
+}
+
+/* The first T tokens (a constant) of a panel. While the matrix unit works on one block, the sums of
+ * the block before are scaled and added. */
+INLINE void amx_tokens(linear_traits tr, int T, const block_run *c, float (*out)[LINEAR_TILE])
+{
+    _Alignas(64) sums sum[2];
+    vf acc[PANEL];
+    UNROLL16
+    for (int t = 0; t < T; t++)
+        acc[t] = c->resume ? vf_load(out[t]) : vf_zero();
+    const int64_t step = panel_block_bytes(PANEL), blocks = c->blocks;
+    const uint8_t *w = c->tile, *q = c->panel;
+    const block_run ahead = *c; /* in registers: the tile instructions clobber memory */
+    block_sums(w, q);
+    TILE_STORE(0, sum[0], 64);
+    for (int64_t b = 0; b < blocks; b++, w += UNPACKED_BLOCK, q += step) {
+        if (b + 1 < blocks)
+            block_sums(w + UNPACKED_BLOCK, q + step);
+        prefetch_ahead(&ahead, b);
+        add_sums(tr, T, sum[b & 1], w, (const float *)(q + 32 * PANEL), acc);
+        TILE_STORE(0, sum[(b + 1) & 1], 64);
+    }
+    UNROLL16
+    for (int t = 0; t < T; t++)
+        vf_store(out[t], acc[t]);
+}
+
+/* Rows of the tiles for n tokens: what amx_tokens is made for. */
+INLINE int tile_tokens(int64_t n) { return n <= 8 ? 8 : n <= 12 ? 12 : 16; }
+
+INLINE void amx_sets(linear_traits tr, const block_run *c, float (*out)[LINEAR_TILE])
+{
+    if (tile_tokens(c->n) == 8)
+        amx_tokens(tr, 8, c, out);
+    else if (tile_tokens(c->n) == 12)
+        amx_tokens(tr, 12, c, out);
+    else
+        amx_tokens(tr, 16, c, out);
+}
+
+/* Where tiles pay: not for few tokens, and not where 16 columns have a scale (Q6_K: 90 cycles
+ * against 92, 57 against 46 for 8 tokens). */
+static bool uses_tiles(vt_dtype type, int64_t tokens)
+{
+    linear_traits tr = linear_traits_of(type);
+    return tr.bits && !tr.halves && tokens >= AMX_TOKENS;
+}
+
+/* dot_panel, with tiles where they pay. */
+NOINLINE void amx_panel(vt_dtype type, const block_run *c, float (*out)[LINEAR_TILE])
+{
+    if (!uses_tiles(type, c->n))
+        dot_panel(type, c, out);
+    else if (linear_traits_of(type).min)
+        amx_sets(linear_traits_of(VT_Q4_1), c, out);
+    else
+        amx_sets(linear_traits_of(VT_Q8_0), c, out);
+}
+
+/* C 0, A 1, B 2. */
+static void configure_quantised(int64_t tokens)
+{
+    tile_config c = {.palette = 1, .row_bytes = {64, 32, 64}, .rows = {0, 0, 8}};
+    c.rows[0] = c.rows[1] = (uint8_t)tile_tokens(tokens);
+    tile_configure(&c);
+}
+
+/* ---- BF16 weights ---- */
+
+enum { STEP = 32, ROW_BYTES = 2 * STEP }; /* columns of a tile; bytes of its rows */
+
+/* A panel of P tokens: for each 32 columns, hi [P][32] and lo [P][32] as bf16. */
+static int64_t split_panel_bytes(const vt_weight *w, int64_t tokens)
+{
+    return vt_ceil_div(w->cols, STEP) * 2 * tokens * ROW_BYTES;
+}
+
+/* x = hi + lo + an error of 2^-17 |x|; zeros beyond the last column. */
+static void split(const float *x, int64_t cols, int panel, int token, uint8_t *dst)
+{
+    for (int64_t k = 0; k < cols; k += V) {
+        vf v = vf_load_some(x + k, cols - k);
+        __m256bh hi = _mm512_cvtneps_pbh(v);
+        vf back = vf_bits(VI_SLLI32(_mm512_cvtepu16_epi32((__m256i)hi), 16));
+        __m256bh lo = _mm512_cvtneps_pbh(_mm512_sub_ps(v, back));
+        uint8_t *q = dst + k / STEP * 2 * panel * ROW_BYTES + token * ROW_BYTES + k % STEP * 2;
+        _mm256_storeu_si256((__m256i *)q, (__m256i)hi);
+        _mm256_storeu_si256((__m256i *)(q + panel * ROW_BYTES), (__m256i)lo);
+        if (k + V >= cols && k % STEP == 0) { /* the second half of the last 32 columns */
+            _mm256_storeu_si256((__m256i *)(q + 2 * V), _mm256_setzero_si256());
+            _mm256_storeu_si256((__m256i *)(q + 2 * V + panel * ROW_BYTES), _mm256_setzero_si256());
+        }
+    }
+}
+
+typedef tile_sums sums_of_panel[2]; /* of the unit's tiles */
+
+/* out[panel] for R tiles and N panels (constants, 1 or 2) of P tokens. C 0 .. 3 belong to
+ * (panel 0, tile 0), (0, 1), (1, 0), (1, 1); A 4 and 5 to the panels; B 6 and 7 to the tiles. */
+INLINE void amx_float(int R, int N, int P, int64_t steps, const uint8_t *tile, int64_t tile_bytes,
+                      const uint8_t *panel, int64_t panel_bytes, sums_of_panel *out)
+{
+    TILE_ZERO(0);
+    TILE_ZERO(1);
+    TILE_ZERO(2);
+    TILE_ZERO(3);
+    for (int64_t i = 0; i < steps; i++) {
+        const uint8_t *w = tile + i * STEP * LINEAR_TILE * 2, *q = panel + i * 2 * P * ROW_BYTES;
+        TILE_LOAD(6, w, 64);
+        if (R == 2)
+            TILE_LOAD(7, w + tile_bytes, 64);
+        for (int part = 0; part < 2; part++, q += P * ROW_BYTES) {
+            TILE_LOAD(4, q, ROW_BYTES);
+            TILE_DOT_BF16(0, 4, 6);
+            if (R == 2)
+                TILE_DOT_BF16(1, 4, 7);
+            if (N == 2) {
+                TILE_LOAD(5, q + panel_bytes, ROW_BYTES);
+                TILE_DOT_BF16(2, 5, 6);
+                if (R == 2)
+                    TILE_DOT_BF16(3, 5, 7);
+            }
+        }
+    }
+    TILE_STORE(0, out[0][0], 64);
+    if (R == 2)
+        TILE_STORE(1, out[0][1], 64);
+    if (N == 2)
+        TILE_STORE(2, out[1][0], 64);
+    if (N == 2 && R == 2)
+        TILE_STORE(3, out[1][1], 64);
+}
+
+/* Tiles of `tokens` rows (A, C) and of 16 pairs of columns (B). */
+static void configure_float(int tokens)
+{
+    tile_config c = {.palette = 1};
+    for (int i = 0; i < 8; i++) {
+        c.rows[i] = (uint8_t)(i < 6 ? tokens : 16);
+        c.row_bytes[i] = 64;
+    }
+    tile_configure(&c);
+}
+
+typedef struct float_job {
+    const linear_args *a;
+    const linear_layout *l;
+    const uint8_t *panels;
+    int64_t panel_bytes;
+} float_job;
+
+/* n panels (0: one token) and the unit's tiles, 32 * steps columns. */
+NOINLINE void float_panels(const float_job *j, int tiles, int n, int64_t steps, const uint8_t *tile,
+                           const uint8_t *panel, sums_of_panel *out)
+{
+    int64_t bytes = j->l->tile_bytes;
+    if (tiles == 2 && n == 2)
+        amx_float(2, 2, PANEL, steps, tile, bytes, panel, j->panel_bytes, out);
+    else if (tiles == 2 && n == 1)
+        amx_float(2, 1, PANEL, steps, tile, bytes, panel, j->panel_bytes, out);
+    else if (tiles == 2)
+        amx_float(2, 1, 1, steps, tile, bytes, panel, 0, out);
+    else if (n == 2)
+        amx_float(1, 2, PANEL, steps, tile, bytes, panel, j->panel_bytes, out);
+    else if (n == 1)
+        amx_float(1, 1, PANEL, steps, tile, bytes, panel, j->panel_bytes, out);
+    else
+        amx_float(1, 1, 1, steps, tile, bytes, panel, 0, out);
+}
+
+/* The same over all columns, FP8's scales applied. */
+static void float_segments(const float_job *j, const unit *u, int n, const uint8_t *panel,
+                           sums_of_panel *out)
+{
+    const vt_weight *w = j->a->w;
+    _Alignas(64) sums_of_panel part[2];
+    const uint8_t *tile = (uint8_t *)w->packed + u->tile * j->l->tile_bytes;
+    int64_t cols = segment_cols(w), step_bytes = 2 * (n ? PANEL : 1) * ROW_BYTES;
+    for (int64_t k = 0; k < w->cols; k += cols) {
+        int64_t steps = vt_ceil_div(w->cols - k < cols ? w->cols - k : cols, STEP);
+        float_panels(j, u->tiles, n, steps, tile + k * LINEAR_TILE * 2,
+                     panel + k / STEP * step_bytes, w->scale ? part : out);
+        for (int i = 0; w->scale && (i < n || i == 0); i++)
+            add_segment(u, w, k / cols, n ? PANEL : 1, part[i], out[i]);
+    }
+}
+
+/* Two tiles (unit i) and panels first .. last - 1, two at a time. */
+static void float_unit(const float_job *j, int64_t i, int64_t first, int64_t last)
+{
+    _Alignas(64) sums_of_panel out[2];
+    int64_t tokens = j->a->x->dim[0];
+    unit u;
+    unit_init(&u, j->a, j->l, i, 2);
+    if (tokens == 1) {
+        float_segments(j, &u, 0, j->panels, out);
+        unit_finish(&u, j->a, 0, 1, out[0], NULL);
+        return;
+    }
+    for (int64_t p = first; p < last; p += 2) {
+        int n = p + 1 < last ? 2 : 1;
+        int64_t t = p * PANEL, end = t + n * PANEL < tokens ? t + n * PANEL : tokens;
+        unit_prefetch(&u, j->a, t, end - t);
+        float_segments(j, &u, n, j->panels + p * j->panel_bytes, out);
+        for (int k = 0; k < n; k++, t += PANEL)
+            unit_finish(&u, j->a, t, end - t < PANEL ? end - t : PANEL, out[k], NULL);
+    }
+}
+
+static void run_bf16(const linear_args *a, const vt_lane *lane)
+{
+    linear_layout l = linear_layout_of(a->w);
+    int64_t tokens = a->x->dim[0], own = split_panel_bytes(a->w, 1);
+    uint8_t *shared = lane->shared, *panels = shared + own * lane->n_workers;
+    float_job j = {a, &l, panels, split_panel_bytes(a->w, PANEL)};
+    configure_float(tokens == 1 ? 1 : PANEL);
+    if (tokens == 1) {
+        split(token(a, 0), a->w->cols, 1, 0, shared + own * lane->worker);
+        j.panels = shared + own * lane->worker;
+    } else {
+        int64_t begin, end;
+        vt_lane_share(lane, tokens, 1, &begin, &end);
+        for (int64_t t = begin; t < end; t++)
+            split(token(a, t), a->w->cols, PANEL, (int)(t % PANEL),
+                  panels + t / PANEL * j.panel_bytes);
+        vt_team_barrier(lane->team, lane->worker);
+    }
+    int64_t n_panels = vt_ceil_div(tokens, PANEL), units = vt_ceil_div(l.n_tiles, 2);
+    schedule s = schedule_of(lane, units, n_panels, j.panel_bytes);
+    for (share sh; schedule_next(&s, lane, &sh);)
+        for (int64_t i = sh.unit; i < sh.unit_end; i++)
+            float_unit(&j, i, sh.panel, sh.panel_end);
+    tile_release();
+}
+
+/* ---- the table's entry ---- */
+
+static size_t amx_workspace(const void *args, const vt_limits *limits)
+{
+    const linear_args *a = args;
+    if (linear_packed_type(a->w) != VT_BF16)
+        return x86_workspace(args, limits);
+    int64_t panels = vt_ceil_div(limits->max_tokens, PANEL);
+    return (size_t)(split_panel_bytes(a->w, 1) * limits->n_workers +
+                    split_panel_bytes(a->w, PANEL) * panels);
+}
+
+static vt_status amx_run(const void *args, const vt_lane *lane)
+{
+    const linear_args *a = args;
+    if (linear_packed_type(a->w) == VT_BF16 && a->w->packed && a->x->dim[0] > 0) {
+        run_bf16(a, lane);
+        return VT_OK;
+    }
+    bool tiles = uses_tiles(a->w->dtype, a->x->dim[0]);
+    if (tiles)
+        configure_quantised(a->x->dim[0]);
+    vt_status status = x86_run(args, lane);
+    if (tiles)
+        tile_release();
+    return status;
+}
+
+static vt_cost amx_extra(const void *args)
+{
+    const linear_args *a = args;
+    if (linear_packed_type(a->w) != VT_BF16)
+        return x86_extra(args);
+    return extra_of(a, split_panel_bytes(a->w, PANEL));
+}
+
+const vt_impl linear_amx = {
+    .name = "amx",
+    .device = VT_DEVICE_CPU,
+    .isa = VT_ISA_AMX,
+    .supports = x86_supports,
+    .run = amx_run,
+    .pack_bytes = linear_pack_bytes,
+    .pack_grain = LINEAR_TILE,
+    .pack = linear_pack,
+    .workspace = amx_workspace,
+    .extra = amx_extra,
+};

@@ -1,0 +1,447 @@
+/* int8 products of quantised weights and quantised activations: the kernels of linear for one tile
+ * of 16 rows, compiled once per instruction set (linear_x86.h tells how they are put together).
+ *
+ * Activations, per token and 32 columns: d = max|x| / 127, q = round(x / d), and a correction c
+ * made from sum(q): for types with an offset, -offset * sum(q), where the int32 sum starts; for
+ * types with minima, +-d * sum(q). They lie in panels of P tokens (P = 1 or 16):
+ *
+ *   block of a panel:  q [P][32] int8 | d [P] fp32 | c [P] | c of the last 16 columns [P]
+ *
+ * Weights come packed (linear_pack.h) for one token, or unpacked for many:
+ *
+ *   unpacked block:    q [8 groups][16 rows][4] unsigned | d [16] fp32 | e [16] fp32
+ *
+ * where e is the minimum, or the scale of the last 16 columns. */
+#ifndef VT_OPS_LINEAR_DOT_H
+#define VT_OPS_LINEAR_DOT_H
+
+#include "ops/linear/linear_vec.h"
+
+/* PREFETCH: 2 to 8 KiB are alike on a quiet machine; beside busy neighbours 2 KiB is best. */
+enum {
+    PANEL = 16,                    /* tokens */
+    UNPACKED_BLOCK = 512 + 2 * 64, /* bytes */
+    PREFETCH = 2048,               /* bytes ahead in the stream of one-token weights */
+};
+
+/* ---- weights of one block, V rows ---- */
+
+typedef struct weight_block {
+    vi q[8]; /* groups of 4 columns, unsigned */
+    vf d, e; /* scale; minimum, or the scale of the last 16 columns */
+} weight_block;
+
+INLINE void load_quants(int bits, const uint8_t *p, vi *q)
+{
+    if (bits == 8) {
+        UNROLL
+        for (int g = 0; g < 8; g++)
+            q[g] = vi_load(p + 64 * g);
+        return;
+    }
+    const vi low = vi_set8(15), fifth = vi_set8(16), top = vi_set8(48);
+    UNROLL
+    for (int g = 0; g < 4; g++) {
+        vi both = vi_load(p + 64 * g);
+        q[g] = vi_and(both, low);
+        q[g + 4] = vi_and(VI_SRLI16(both, 4), low);
+    }
+    if (bits == 5) {
+        vi h = vi_load(p + 256);
+        q[0] = vi_or(q[0], vi_and(VI_SLLI16(h, 4), fifth));
+        q[1] = vi_or(q[1], vi_and(VI_SLLI16(h, 3), fifth));
+        q[2] = vi_or(q[2], vi_and(VI_SLLI16(h, 2), fifth));
+        q[3] = vi_or(q[3], vi_and(VI_SLLI16(h, 1), fifth));
+        q[4] = vi_or(q[4], vi_and(h, fifth));
+        q[5] = vi_or(q[5], vi_and(VI_SRLI16(h, 1), fifth));
+        q[6] = vi_or(q[6], vi_and(VI_SRLI16(h, 2), fifth));
+        q[7] = vi_or(q[7], vi_and(VI_SRLI16(h, 3), fifth));
+    }
+    if (bits == 6) {
+        UNROLL
+        for (int i = 0; i < 2; i++) {
+            vi h = vi_load(p + 256 + 64 * i);
+            q[4 * i] = vi_or(q[4 * i], vi_and(VI_SLLI16(h, 4), top));
+            q[4 * i + 1] = vi_or(q[4 * i + 1], vi_and(VI_SLLI16(h, 2), top));
+            q[4 * i + 2] = vi_or(q[4 * i + 2], vi_and(h, top));
+            q[4 * i + 3] = vi_or(q[4 * i + 3], vi_and(VI_SRLI16(h, 2), top));
+        }
+    }
+}
+
+/* Block b of a packed tile, rows V h .. of it. */
+INLINE void load_packed(vt_dtype type, const linear_layout *l, const uint8_t *tile, int64_t b,
+                        int h, weight_block *w)
+{
+    const linear_traits tr = linear_traits_of(type);
+    load_quants(tr.bits, tile + b * linear_quant_bytes(tr) + 4 * V * h, w->q);
+    const uint8_t *s = tile + l->scales_at + b * linear_scale_bytes(tr);
+    if (!tr.k) {
+        w->d = vf_of_f16(s + 2 * V * h);
+        w->e = tr.min ? vf_of_f16(s + 32 + 2 * V * h) : vf_zero();
+        return;
+    }
+    const uint8_t *d = tile + l->supers_at + b / 8 * 64;
+    vf of_256 = vf_of_f16(d + 2 * V * h);
+    if (tr.halves) {
+        w->d = vf_mul(of_256, vf_of_int(vi_of_i8(s + V * h)));
+        w->e = vf_mul(of_256, vf_of_int(vi_of_i8(s + 16 + V * h)));
+    } else {
+        w->d = vf_mul(of_256, vf_of_int(vi_of_u8(s + V * h)));
+        w->e = vf_mul(vf_of_f16(d + 32 + 2 * V * h), vf_of_int(vi_of_u8(s + 16 + V * h)));
+    }
+}
+
+INLINE void load_unpacked(const uint8_t *block, int h, weight_block *w)
+{
+    UNROLL
+    for (int g = 0; g < 8; g++)
+        w->q[g] = vi_load(block + 64 * g + 4 * V * h);
+    w->d = vf_load(block + 512 + 4 * V * h);
+    w->e = vf_load(block + 576 + 4 * V * h);
+}
+
+/* Blocks first .. first + n - 1 of a packed tile. */
+INLINE void unpack(vt_dtype type, const linear_layout *l, const uint8_t *tile, int64_t first,
+                   int64_t n, uint8_t *dst)
+{
+    for (int64_t b = first; b < first + n; b++, dst += UNPACKED_BLOCK)
+        for (int h = 0; h < HALVES; h++) {
+            weight_block w;
+            load_packed(type, l, tile, b, h, &w);
+            UNROLL
+            for (int g = 0; g < 8; g++)
+                vi_store(dst + 64 * g + 4 * V * h, w.q[g]);
+            vf_store((float *)(dst + 512) + V * h, w.d);
+            vf_store((float *)(dst + 576) + V * h, w.e);
+        }
+}
+
+/* ---- the exact part: sums of int8 products ---- */
+
+/* sum[t] += products of n groups of 4 columns from g0 on with the bytes of T tokens (constants),
+ * which lie 32 apart from x. */
+#ifdef __AVX512F__
+INLINE void dot(linear_traits tr, const weight_block *w, int g0, int n, const uint8_t *x, int T,
+                vi *sum)
+{
+    (void)tr;
+    UNROLL
+    for (int g = g0; g < g0 + n; g++) {
+        UNROLL
+        for (int t = 0; t < T; t++)
+            sum[t] = _mm512_dpbusd_epi32(sum[t], w->q[g], vi_set(load_i32(x + 32 * t + 4 * g)));
+    }
+}
+#else
+/* vpmaddubsw adds two products in int16. Of 4-bit quants 8 groups fit (8 * 2 * 15 * 127 < 2^15), of
+ * 5-bit ones 4, of 6-bit ones 2. 8-bit quants would not fit once: there the sign moves from the
+ * weight, made signed again, to the activation, and no correction is wanted. */
+INLINE void dot(linear_traits tr, const weight_block *w, int g0, int n, const uint8_t *x, int T,
+                vi *sum)
+{
+    const vi one = _mm256_set1_epi16(1);
+    const int fit = tr.bits == 8 ? 1 : tr.bits == 4 ? 8 : tr.bits == 5 ? 4 : 2;
+    vi part[8];
+    UNROLL
+    for (int g = g0; g < g0 + n; g++) {
+        vi q = w->q[g], s = q;
+        if (tr.bits == 8) {
+            s = _mm256_xor_si256(q, vi_set8(-128));
+            q = _mm256_abs_epi8(s);
+        }
+        UNROLL
+        for (int t = 0; t < T; t++) {
+            vi v = vi_set(load_i32(x + 32 * t + 4 * g));
+            v = _mm256_maddubs_epi16(q, tr.bits == 8 ? _mm256_sign_epi8(v, s) : v);
+            part[t] = g % fit ? _mm256_add_epi16(part[t], v) : v;
+            if (g % fit == fit - 1)
+                sum[t] = vi_add(sum[t], _mm256_madd_epi16(part[t], one));
+        }
+    }
+}
+#endif
+
+/* Where sum[0..T) of a block start: at the correction for the type's offset. c: see above. */
+INLINE void dot_begin(linear_traits tr, const float *c, int T, vi *sum)
+{
+    UNROLL
+    for (int t = 0; t < T; t++)
+        sum[t] = tr.min || (V == 8 && tr.bits == 8) ? vi_set(0) : vi_set(load_i32(c + t));
+}
+
+/* ---- activations ---- */
+
+static int64_t panel_block_bytes(int64_t tokens) { return tokens * (32 + 3 * 4); }
+
+/* One block of one token: x[0..32) to q[0..32) and s[0], s[P], s[2 P] = d, c, c of the last half.
+ * Magnitudes are compared as integers, so a NaN is the largest of all, becomes d and stays visible
+ * in the result. Blocks below 1e-30 count as zeros: 127 / max would overflow. */
+INLINE void quantise_block(linear_traits tr, const float *x, int panel, uint8_t *q, float *s)
+{
+    enum { N = LINEAR_BLOCK / V };
+    const vi magnitude = vi_set(0x7fffffff);
+    vf v[N];
+    vi quant[N], top = vi_set(0);
+    UNROLL
+    for (int i = 0; i < N; i++) {
+        v[i] = vf_load(x + V * i);
+        top = vi_max(top, vi_and(vi_bits(v[i]), magnitude));
+    }
+    int32_t bits = vi_max_all(top);
+    float peak;
+    memcpy(&peak, &bits, sizeof peak);
+    bool tiny = peak < 1e-30f;
+    float d = tiny ? 0 : peak * (1.0f / 127);
+    vf inverse = vf_set(tiny ? 0 : 127 / peak);
+    UNROLL
+    for (int i = 0; i < N; i++)
+        quant[i] = vi_of_float(vf_max(vf_mul(v[i], inverse), vf_set(-127))); /* NaN: -127 */
+#ifdef __AVX512F__
+    _mm_storeu_si128((__m128i *)q, _mm512_cvtsepi32_epi8(quant[0]));
+    _mm_storeu_si128((__m128i *)(q + 16), _mm512_cvtsepi32_epi8(quant[1]));
+    vi first = quant[0], last = quant[1];
+#else
+    vi bytes = _mm256_packs_epi16(_mm256_packs_epi32(quant[0], quant[1]),
+                                  _mm256_packs_epi32(quant[2], quant[3]));
+    const vi order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    vi_store(q, _mm256_permutevar8x32_epi32(bytes, order));
+    vi first = vi_add(quant[0], quant[1]), last = vi_add(quant[2], quant[3]);
+#endif
+    int32_t sum = vi_sum_all(tr.halves ? first : vi_add(first, last));
+    int32_t c[2] = {-tr.offset * sum, tr.halves ? -tr.offset * vi_sum_all(last) : 0};
+    s[0] = d;
+    if (tr.min)
+        s[panel] = (tr.k ? -d : d) * (float)sum;
+    else
+        memcpy(s + panel, &c[0], sizeof c[0]);
+    if (tr.halves)
+        memcpy(s + 2 * panel, &c[1], sizeof c[1]);
+}
+
+static void quantise(vt_dtype type, const float *x, int64_t cols, int panel, int token,
+                     uint8_t *dst)
+{
+    const linear_traits tr = linear_traits_of(type);
+    for (int64_t k = 0; k < cols; k += LINEAR_BLOCK, dst += panel_block_bytes(panel))
+        quantise_block(tr, x + k, panel, dst + 32 * token, (float *)(dst + 32 * panel) + token);
+}
+
+/* ---- a packed tile and one token ---- */
+
+/* Tokens whose int32 sums are formed side by side. They are independent, which AVX-512 has the
+ * registers for: 84 cycles a tile, block and 16 tokens against 92 one by one. With the 16 registers
+ * of AVX2 one by one is faster: 195 against 231. */
+enum { TOGETHER = V == 16 ? 8 : 1 };
+
+/* acc[t] += a block's products for T tokens (a constant <= 8) of a panel of P; q, s: quants and
+ * scales of the first of them. */
+INLINE void add_block(linear_traits tr, const weight_block *w, const uint8_t *q, const float *s,
+                      int P, int T, vf *acc)
+{
+    UNROLL
+    for (int t = 0; t < T; t += TOGETHER) {
+        const int n = T < TOGETHER ? T : TOGETHER;
+        vi sum[TOGETHER];
+        dot_begin(tr, s + P + t, n, sum);
+        dot(tr, w, 0, tr.halves ? 4 : 8, q + 32 * t, n, sum);
+        UNROLL
+        for (int i = t; i < t + n; i++)
+            acc[i] = vf_fma(vf_of_int(sum[i - t]), vf_mul(w->d, vf_set(s[i])), acc[i]);
+        if (!tr.halves)
+            continue;
+        dot_begin(tr, s + 2 * P + t, n, sum);
+        dot(tr, w, 4, 4, q + 32 * t, n, sum);
+        UNROLL
+        for (int i = t; i < t + n; i++)
+            acc[i] = vf_fma(vf_of_int(sum[i - t]), vf_mul(w->e, vf_set(s[i])), acc[i]);
+    }
+}
+
+INLINE void dot_packed(vt_dtype type, const linear_layout *l, const uint8_t *tile,
+                       const uint8_t *panel, float *out)
+{
+    const linear_traits tr = linear_traits_of(type);
+    for (int h = 0; h < HALVES; h++) {
+        const uint8_t *q = panel;
+        vf acc = vf_zero(), low = vf_zero();
+        for (int64_t b = 0; b < l->blocks; b++, q += panel_block_bytes(1)) {
+            const uint8_t *ahead = tile + b * linear_quant_bytes(tr) + PREFETCH;
+            for (int i = 0; i < linear_quant_bytes(tr) && h == 0; i += 64)
+                _mm_prefetch(ahead + i, _MM_HINT_T0);
+            const float *s = (const float *)(q + 32);
+            weight_block w;
+            load_packed(type, l, tile, b, h, &w);
+            add_block(tr, &w, q, s, 1, 1, &acc);
+            if (tr.min)
+                low = vf_fma(w.e, vf_set(s[1]), low);
+        }
+        vf_store(out + V * h, tr.min ? vf_add(acc, low) : acc);
+    }
+}
+
+#define ONE_TOKEN(TYPE)                        \
+    case TYPE:                                 \
+        dot_packed(TYPE, l, tile, panel, out); \
+        break;
+/* out[row] of one token, alone in its panel. */
+NOINLINE void dot_one(vt_dtype type, const linear_layout *l, const uint8_t *tile,
+                      const uint8_t *panel, float *out)
+{
+    switch (type) {
+        ONE_TOKEN(VT_Q8_0)
+        ONE_TOKEN(VT_Q4_0)
+        ONE_TOKEN(VT_Q4_1)
+        ONE_TOKEN(VT_Q5_0)
+        ONE_TOKEN(VT_Q5_1)
+        ONE_TOKEN(VT_Q4_K)
+        ONE_TOKEN(VT_Q5_K)
+    default:
+        ONE_TOKEN(VT_Q6_K)
+    }
+}
+
+/* ---- unpacked blocks of a tile and the tokens of a panel ---- */
+
+/* A run of blocks of one tile and one panel. */
+typedef struct block_run {
+    int64_t blocks;
+    const uint8_t *tile, *panel; /* of the first block */
+    int n;                       /* tokens, 1 .. 16 */
+    bool resume;                 /* add to the sums that are there */
+    const uint8_t *ahead;        /* packed weights that will be wanted next, or NULL */
+    int64_t ahead_bytes;         /* a block's share of them */
+} block_run;
+
+#define UNPACK(TYPE)                          \
+    case TYPE:                                \
+        unpack(TYPE, l, tile, first, n, dst); \
+        break;
+NOINLINE void unpack_blocks(vt_dtype type, const linear_layout *l, const uint8_t *tile,
+                            int64_t first, int64_t n, uint8_t *dst)
+{
+    switch (type) {
+        UNPACK(VT_Q8_0)
+        UNPACK(VT_Q4_0)
+        UNPACK(VT_Q4_1)
+        UNPACK(VT_Q5_0)
+        UNPACK(VT_Q5_1)
+        UNPACK(VT_Q4_K)
+        UNPACK(VT_Q5_K)
+    default:
+        UNPACK(VT_Q6_K)
+    }
+}
+
+/* Asks for block b's share of the weights that come next, so that memory is busy meanwhile. */
+INLINE void prefetch_ahead(const block_run *c, int64_t b)
+{
+    for (int64_t i = 0; c->ahead && i < c->ahead_bytes; i += 64)
+        _mm_prefetch(c->ahead + b * c->ahead_bytes + i, _MM_HINT_T0);
+}
+
+/* sum[t][row] for T tokens (a constant <= 8) from t0 on. */
+INLINE void dot_tokens(linear_traits tr, const block_run *c, int t0, int T,
+                       float (*sum)[LINEAR_TILE])
+{
+    for (int h = 0; h < HALVES; h++) {
+        const uint8_t *q = c->panel;
+        vf acc[8];
+        UNROLL
+        for (int t = 0; t < T; t++)
+            acc[t] = c->resume ? vf_load(sum[t0 + t] + V * h) : vf_zero();
+        for (int64_t b = 0; b < c->blocks; b++, q += panel_block_bytes(PANEL)) {
+            weight_block w;
+            load_unpacked(c->tile + b * UNPACKED_BLOCK, h, &w);
+            if (t0 == 0 && h == 0)
+                prefetch_ahead(c, b);
+            add_block(tr, &w, q + 32 * t0, (const float *)(q + 32 * PANEL) + t0, PANEL, T, acc);
+        }
+        UNROLL
+        for (int t = 0; t < T; t++)
+            vf_store(sum[t0 + t] + V * h, acc[t]);
+    }
+}
+
+/* The tokens of a panel, in the largest sets that registers hold. */
+INLINE void dot_sets(linear_traits tr, const block_run *c, float (*sum)[LINEAR_TILE])
+{
+    int t = 0;
+#ifdef __AVX512F__
+    for (; t + 8 <= c->n; t += 8)
+        dot_tokens(tr, c, t, 8, sum);
+#endif
+    for (; t + 4 <= c->n; t += 4)
+        dot_tokens(tr, c, t, 4, sum);
+    if (t + 2 <= c->n) {
+        dot_tokens(tr, c, t, 2, sum);
+        t += 2;
+    }
+    if (t < c->n)
+        dot_tokens(tr, c, t, 1, sum);
+}
+
+/* sum[t][row] of the products. Unpacked, types differ by what follows the int32 sum and, for AVX2,
+ * by how many products fit in int16. */
+NOINLINE void dot_panel(vt_dtype type, const block_run *c, float (*sum)[LINEAR_TILE])
+{
+    switch (type) {
+#ifndef __AVX512F__
+    case VT_Q4_0:
+        dot_sets(linear_traits_of(VT_Q4_0), c, sum);
+        break;
+    case VT_Q5_0:
+        dot_sets(linear_traits_of(VT_Q5_0), c, sum);
+        break;
+    case VT_Q5_1:
+    case VT_Q5_K:
+        dot_sets(linear_traits_of(VT_Q5_1), c, sum);
+        break;
+#else
+    case VT_Q5_1:
+    case VT_Q5_K:
+#endif
+    case VT_Q4_1:
+    case VT_Q4_K:
+        dot_sets(linear_traits_of(VT_Q4_1), c, sum);
+        break;
+    case VT_Q6_K:
+        dot_sets(linear_traits_of(VT_Q6_K), c, sum);
+        break;
+    default:
+        dot_sets(linear_traits_of(VT_Q8_0), c, sum);
+    }
+}
+
+/* low[t][row] += what the minima add, for T tokens (a constant <= 8) from t0 on. */
+INLINE void min_tokens(const block_run *c, int t0, int T, float (*low)[LINEAR_TILE])
+{
+    for (int h = 0; h < HALVES; h++) {
+        const float *s = (const float *)(c->panel + 32 * PANEL) + PANEL + t0;
+        vf acc[8];
+        UNROLL
+        for (int t = 0; t < T; t++)
+            acc[t] = c->resume ? vf_load(low[t0 + t] + V * h) : vf_zero();
+        for (int64_t b = 0; b < c->blocks; b++, s += panel_block_bytes(PANEL) / 4) {
+            vf e = vf_load(c->tile + b * UNPACKED_BLOCK + 576 + 4 * V * h);
+            UNROLL
+            for (int t = 0; t < T; t++)
+                acc[t] = vf_fma(e, vf_set(s[t]), acc[t]);
+        }
+        UNROLL
+        for (int t = 0; t < T; t++)
+            vf_store(low[t0 + t] + V * h, acc[t]);
+    }
+}
+
+/* low[t][row] of at least the panel's tokens. */
+NOINLINE void min_panel(const block_run *c, float (*low)[LINEAR_TILE])
+{
+    if (c->n <= 2)
+        min_tokens(c, 0, 2, low);
+    else
+        for (int t = 0; t < c->n; t += 8)
+            min_tokens(c, t, 8, low);
+}
+
+#endif

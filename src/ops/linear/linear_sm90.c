@@ -1,0 +1,236 @@
+/* The launches of gemm_sm90.cu and gemm_split_sm90.cu: which, tiles, stages, tensor maps.
+ *
+ * Hundreds of tokens: the persistent kernel. The width BN of a tile is chosen by a small model: a
+ * CTA's time is its number of tiles (a wave is one tile on every SM) times the cost of a tile,
+ * which grows with BN but less than in proportion, because a wgmma of 256 columns reads A once
+ * where two of 128 read it twice. Measured on an H200 at 8192 x 6144 x 4096: 465, 720, 738 TFLOP/s
+ * for BN 64, 128, 256.
+ *
+ * Tens of tokens: memory decides, so what counts is that enough SMs stream. K is split until the
+ * CTAs are three quarters of the SMs (a power of two of at most 8); beyond that a split only adds
+ * sums to exchange. Up to 64 tokens this wins for every shape, up to 256 where the persistent
+ * kernel would leave most SMs idle. Microseconds on an H200 in chains of launches over weights
+ * larger than L2, persistent (its best width) / split 1, 2, 4, 8:
+ *
+ *   64 x 6144 x 4096             26.0 / 22.3  19.0  20.6  25.9     96 tiles: 2
+ *   64 x 4096 x 4096             23.2 / 19.1  13.5  16.1  18.7     64 tiles: 2
+ *   64 x 24576 x 4096 SwiGLU     77.5 / 59.2  56.7  68.4          384 tiles: 1
+ *   64 x 4096 x 12288            63.7 / 49.4  32.4  37.9  36.7     64 tiles: 2
+ *   64 x 151936 x 4096 fp32       325 /  306   322               2374 tiles: 1
+ *   64 x 1024 x 3072             14.1 / 11.6   7.3   5.6   4.9     16 tiles: 8
+ *   128 x 4096 x 4096            18.8 / 29.8  18.5  20.5  25.7     64 tiles: persistent
+ *   128 x 1024 x 3072            14.3 / 17.6  10.4   8.1   7.7     16 tiles: 8
+ *   128 x 6144 x 1024 SwiGLU     10.6 / 11.1   8.5  14.3           96 tiles: 2
+ *   256 x 1024 x 3072            14.2 / 17.6  12.0  10.2  13.5     32 tiles: 4 */
+#include "ops/linear/linear_cuda.h"
+
+#include "base/err.h"
+#include "ops/cuda_impls.h"
+
+enum {
+    TILE_ROWS = 128,
+    TILE_K_BYTES = 128,
+    SHARED_SLACK = 1024,
+    STATIC_SHARED = 512,
+    MAX_STAGES = 6,
+    SPLIT_COLUMNS = 64,      /* of a tile of the split kernel */
+    SPLIT_SHARED = 96 << 10, /* of its stages: two CTAs an SM */
+    MAX_SPLIT = 8            /* CTAs in a cluster, everywhere */
+};
+
+typedef struct gemm_sm90_params {
+    cu_tensor_map x, w, y, residual;
+    float *y_f32;
+    const float *bias;
+    int32_t m, n, k, y_stride;
+    float scale;
+} gemm_sm90_params;
+
+typedef struct gemm_split_params {
+    cu_tensor_map x, w;
+    void *y;
+    const void *residual;
+    const float *bias;
+    int32_t m, n, k, y_stride, residual_stride;
+    float scale;
+} gemm_split_params;
+
+static bool aligned_rows(const vt_tensor *t)
+{
+    return (uintptr_t)t->data % 16 == 0 && t->row_stride * vt_dtype_get(t->dtype)->bytes % 16 == 0;
+}
+
+bool linear_sm90_fits(const linear_args *a, const vt_cuda_lane *l)
+{
+    bool pair = a->epilogue != LINEAR_NONE, f32 = a->y->dtype == VT_F32;
+    return l->cuda->level >= 90 && aligned_rows(a->x) && a->w->cols % 8 == 0 &&
+           aligned_rows(a->y) && (!a->residual || (aligned_rows(a->residual) && !f32)) &&
+           !(pair && (a->bias || a->residual || f32)) && a->w->rows % 2 == 0;
+}
+
+/* Columns of y a tile makes: half its width for pairs. */
+static int32_t out_columns(int32_t bn, bool pair) { return pair ? bn / 2 : bn; }
+
+static int64_t tiles_of(int64_t tokens, int64_t columns, int32_t bm, int32_t out)
+{
+    return vt_ceil_div(tokens, bm) * vt_ceil_div(columns, out);
+}
+
+static int32_t pair_of(const linear_args *a)
+{
+    return a->epilogue == LINEAR_SWIGLU ? 1 : a->epilogue == LINEAR_GEGLU ? 2 : 0;
+}
+
+enum { N_WIDTHS = 3 };
+static const int32_t kWidth[N_WIDTHS] = {256, 128, 64};
+static const int64_t kCost[N_WIDTHS] = {100, 52, 41}; /* of a tile: BN over the measured rate */
+
+static int32_t choose_width(int64_t tokens, int64_t columns, bool pair, int32_t sms)
+{
+    int64_t best = INT64_MAX;
+    int32_t width = 0;
+    for (int i = 0; i < (pair ? 2 : N_WIDTHS); i++) {
+        int64_t tiles = tiles_of(tokens, columns, TILE_ROWS, out_columns(kWidth[i], pair));
+        int64_t cost = vt_ceil_div(tiles, sms) * kCost[i];
+        if (cost < best) {
+            best = cost;
+            width = kWidth[i];
+        }
+    }
+    return width;
+}
+
+static vt_status encode_maps(const linear_args *a, vt_cuda *c, int32_t bn, bool pair,
+                             gemm_sm90_params *p, vt_err *err)
+{
+    const vt_tensor *x = a->x, *y = a->y, *r = a->residual;
+    int64_t m = x->dim[0], k = a->w->cols;
+    TRY(vt_cuda_tensor_map_2d(c, x->data, m, k, x->row_stride * 2, TILE_ROWS, 64, &p->x, err));
+    TRY(vt_cuda_tensor_map_2d(c, a->w->part[0]->data, a->w->rows, k, k * 2,
+                              (uint32_t)out_columns(bn, pair), 64, &p->w, err));
+    if (y->dtype == VT_BF16)
+        TRY(vt_cuda_tensor_map_2d(c, y->data, m, y->dim[1], y->row_stride * 2, 64, 64, &p->y, err));
+    if (r)
+        TRY(vt_cuda_tensor_map_2d(c, r->data, m, r->dim[1], r->row_stride * 2, 64, 64, &p->residual,
+                                  err));
+    return VT_OK;
+}
+
+static vt_status launch_width(const linear_args *a, vt_cuda_lane *l, int32_t bn)
+{
+    int32_t pair = pair_of(a);
+    bool f32 = a->y->dtype == VT_F32;
+    int64_t columns = pair ? a->w->rows / 2 : a->w->rows;
+    uint32_t stage = (uint32_t)(TILE_ROWS + bn) * TILE_K_BYTES, c_bytes = 0;
+    if (!f32)
+        c_bytes = (uint32_t)vt_ceil_div(out_columns(bn, pair != 0), 64) * TILE_ROWS * 128;
+    uint32_t room = (uint32_t)l->cuda->max_shared_bytes - STATIC_SHARED - SHARED_SLACK - c_bytes;
+    uint32_t stages = room / stage > MAX_STAGES ? MAX_STAGES : room / stage;
+    gemm_sm90_params p = {.y_f32 = f32 ? a->y->data : NULL,
+                          .bias = a->bias ? a->bias->data : NULL,
+                          .m = (int32_t)a->x->dim[0],
+                          .n = (int32_t)a->w->rows,
+                          .k = (int32_t)a->w->cols,
+                          .y_stride = (int32_t)a->y->row_stride,
+                          .scale = a->scale};
+    if (!l->collect)
+        TRY(encode_maps(a, l->cuda, bn, pair != 0, &p, &l->err));
+    int64_t tiles = tiles_of(p.m, columns, TILE_ROWS, out_columns(bn, pair != 0));
+    int64_t ctas = tiles < l->cuda->sm_count ? tiles : l->cuda->sm_count;
+    return vt_cuda_launch(
+        l,
+        &(cuda_launch){.spec = JIT_SPEC("gemm_sm90.cu", "gemm_sm90", {"bn", bn},
+                                        {"stages", (int32_t)stages}, {"pair", pair},
+                                        {"bias", a->bias != NULL},
+                                        {"residual", a->residual != NULL}, {"out_f32", f32}),
+                       .grid = {(uint32_t)ctas, 1, 1},
+                       .threads = 384,
+                       .shared_bytes = stages * stage + c_bytes + SHARED_SLACK},
+        &p, sizeof p);
+}
+
+/* ---- few tokens: gemm_split_sm90.cu ---- */
+
+/* How a weight is cut for some number of tokens; split 0: gemm_sm90.cu does it. */
+typedef struct split_tile {
+    int32_t bm, split;
+} split_tile;
+
+static split_tile choose_split(int64_t tokens, int64_t columns, int64_t k, bool pair, int32_t sms)
+{
+    enum { MOST_TOKENS = 256 };
+    const split_tile persistent = {0, 0};
+    split_tile t = {tokens <= 64 ? 64 : 128, 1};
+    int64_t tiles = tiles_of(tokens, columns, t.bm, out_columns(SPLIT_COLUMNS, pair));
+    int64_t steps = vt_ceil_div(k, 64);
+    if (tokens > MOST_TOKENS || columns % 4 != 0)
+        return persistent;
+    while (t.split < MAX_SPLIT && 4 * tiles * t.split < 3 * sms && steps >= 4 * t.split)
+        t.split *= 2;
+    if (t.bm == 128 && t.split < (pair ? 2 : 4)) /* gemm_sm90.cu has no narrow tiles of pairs */
+        return persistent;
+    return t;
+}
+
+static vt_status launch_split(const linear_args *a, vt_cuda_lane *l, split_tile t)
+{
+    int32_t pair = pair_of(a);
+    bool f32 = a->y->dtype == VT_F32;
+    const vt_tensor *x = a->x, *y = a->y, *r = a->residual;
+    uint32_t stage = (uint32_t)(t.bm + SPLIT_COLUMNS) * TILE_K_BYTES;
+    uint32_t stages = SPLIT_SHARED / stage;
+    int32_t out = out_columns(SPLIT_COLUMNS, pair != 0);
+    gemm_split_params p = {.y = y->data,
+                           .residual = r ? r->data : NULL,
+                           .bias = a->bias ? a->bias->data : NULL,
+                           .m = (int32_t)x->dim[0],
+                           .n = (int32_t)a->w->rows,
+                           .k = (int32_t)a->w->cols,
+                           .y_stride = (int32_t)y->row_stride,
+                           .residual_stride = r ? (int32_t)r->row_stride : 0,
+                           .scale = a->scale};
+    if (!l->collect) {
+        TRY(vt_cuda_tensor_map_2d(l->cuda, x->data, p.m, p.k, x->row_stride * 2, (uint32_t)t.bm, 64,
+                                  &p.x, &l->err));
+        TRY(vt_cuda_tensor_map_2d(l->cuda, a->w->part[0]->data, p.n, p.k, (int64_t)p.k * 2,
+                                  (uint32_t)out, 64, &p.w, &l->err));
+    }
+    int64_t tiles = tiles_of(p.m, pair ? p.n / 2 : p.n, t.bm, out);
+    return vt_cuda_launch(
+        l,
+        &(cuda_launch){.spec = JIT_SPEC("gemm_split_sm90.cu", "gemm_split_sm90", {"bm", t.bm},
+                                        {"split", t.split}, {"stages", (int32_t)stages},
+                                        {"pair", pair}, {"bias", a->bias != NULL},
+                                        {"residual", r != NULL}, {"out_f32", f32}),
+                       .grid = {(uint32_t)(tiles * t.split), 1, 1},
+                       .cluster = (uint32_t)t.split,
+                       .threads = (uint32_t)t.bm * 2 + 32,
+                       .shared_bytes = stages * stage + SHARED_SLACK},
+        &p, sizeof p);
+}
+
+/* ---- which ---- */
+
+vt_status linear_sm90_run(const linear_args *a, vt_cuda_lane *l)
+{
+    /* the most tokens of every kind of tiling that choose_split tells apart */
+    static const int32_t kFew[] = {64, 128, 256};
+    bool pair = a->epilogue != LINEAR_NONE;
+    int64_t columns = pair ? a->w->rows / 2 : a->w->rows, k = a->w->cols;
+    int32_t sms = l->cuda->sm_count;
+    if (!l->collect) {
+        split_tile t = choose_split(a->x->dim[0], columns, k, pair, sms);
+        if (t.split > 0)
+            return launch_split(a, l, t);
+        return launch_width(a, l, choose_width(a->x->dim[0], columns, pair, sms));
+    }
+    for (size_t i = 0; i < sizeof kFew / sizeof kFew[0];
+         i++) { /* other token numbers want other tiles */
+        split_tile t = choose_split(kFew[i], columns, k, pair, sms);
+        if (t.split > 0)
+            TRY(launch_split(a, l, t));
+    }
+    for (int i = 0; i < (pair ? 2 : N_WIDTHS); i++)
+        TRY(launch_width(a, l, kWidth[i]));
+    return VT_OK;
+}

@@ -1,0 +1,124 @@
+// y[t, j] = epilogue(scale * x[t, :] . W[j, :] + bias[j]) + residual[t, j]     for few tokens: the
+// weights decide
+//
+// x [tokens, K] bf16, W [rows, K] bf16, y [tokens, rows] bf16 or fp32 (paired: [tokens, rows / 2]).
+// The weights are the 16-row side of mma m16n8k16, eight tokens the other, so up to 8 tokens cost
+// what one does.
+// Grid: one CTA a group of 16 weight rows (HALF: 8; paired: 8 gate rows and the 8 up rows that
+// belong to them), WARPS warps that share out K in chunks of 32 elements, chunk c going to warp c %
+// WARPS. A chunk's K order is permuted so that each lane reads 16 contiguous bytes of a row
+// (elements 8 q .. 8 q + 7 of quad lane q serve as the fragments' k = 2q, 2q+1, 2q+8, 2q+9 of two
+// mma steps); x is read the same way, and the sum does not care. PREFETCH chunks of weights are in
+// registers before pdl_wait(), so the stream of weights does not stop between kernels. Warps' sums
+// are added in rising order: a row's result depends on K and WARPS only, never on the batch.
+// Bytes: 2 * rows * K; the roof is memory bandwidth.
+// Template: K, WARPS, TILES (of 8 tokens), HALF, PAIR (0 none, 1 silu, 2 gelu), OUT_F32, BIAS,
+// RESIDUAL.
+
+struct LinearParams {
+    const u16 *x, *w;
+    const float *bias;
+    const u16 *residual;
+    void *y;
+    i32 x_stride, y_stride, residual_stride, n_tokens,
+        rows; // rows: outputs (of the pair, where PAIR)
+    float scale;
+};
+
+constexpr int kChunks = (K + 31) / 32, kSteps = (kChunks + WARPS - 1) / WARPS;
+constexpr int kMost = HALF && TILES <= 2 ? 16 : 8, kPrefetch = kSteps < kMost ? kSteps : kMost;
+constexpr int kRowsOut = PAIR || HALF ? 8 : 16, kTileRows = HALF ? 8 : 16;
+
+// CTAs an SM shall hold: what keeps enough loads in flight, and what the registers allow
+constexpr int kResident = TILES > 2 ? 1 : TILES == 2 ? 8 / WARPS : 20 / WARPS;
+
+KERNEL __launch_bounds__(WARPS * 32, kResident)
+    linear_small(const __grid_constant__ LinearParams p)
+{
+    static_assert(K % 8 == 0, "a lane's 16 bytes are all inside a row or all outside");
+    __shared__ float part[WARPS][TILES * 8][kTileRows + 1];
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, q = lane % 4;
+    int j0 = blockIdx.x * kRowsOut;
+    // rows beyond the last are read as the last: their sums are thrown away
+    int row_low = min(j0 + g, p.rows - 1),
+        row_high = PAIR ? p.rows + row_low : min(j0 + 8 + g, p.rows - 1);
+    const u16 *low = p.w + (i64)row_low * K + q * 8, *high = p.w + (i64)row_high * K + q * 8;
+
+    uint4 wl[kPrefetch], wh[kPrefetch];
+    auto fetch = [&](int step, uint4 &l, uint4 &h) {
+        int k = (step * WARPS + warp) * 32;
+        bool inside = K % 32 == 0 && kChunks % WARPS == 0 ? true : k + q * 8 < K;
+        l = inside ? load_weights16(low + k) : make_uint4(0, 0, 0, 0);
+        h = inside && !HALF ? load_weights16(high + k) : make_uint4(0, 0, 0, 0);
+    };
+#pragma unroll
+    for (int i = 0; i < kPrefetch; i++)
+        fetch(i, wl[i], wh[i]);
+    pdl_go();
+    pdl_wait();
+
+    float c[TILES][4] = {};
+    const u16 *x[TILES];
+#pragma unroll
+    for (int n = 0; n < TILES; n++)
+        x[n] = p.x + (i64)min(n * 8 + g, p.n_tokens - 1) * p.x_stride + q * 8;
+#pragma unroll (TILES > 2 ? 1 : 8)
+    for (int s0 = 0; s0 < kSteps; s0 += kPrefetch) {
+#pragma unroll
+        for (int i = 0; i < kPrefetch; i++) {
+            int step = s0 + i, k = (step * WARPS + warp) * 32;
+            if (kSteps % kPrefetch && step >= kSteps)
+                break;
+            bool inside = K % 32 == 0 && kChunks % WARPS == 0 ? true : k + q * 8 < K;
+#pragma unroll
+            for (int n = 0; n < TILES; n++) {
+                uint4 b = inside ? load16(x[n] + k) : make_uint4(0, 0, 0, 0);
+                mma_bf16(c[n], wl[i].x, wh[i].x, wl[i].y, wh[i].y, b.x, b.y);
+                mma_bf16(c[n], wl[i].z, wh[i].z, wl[i].w, wh[i].w, b.z, b.w);
+            }
+            if (step + kPrefetch < kSteps)
+                fetch(step + kPrefetch, wl[i], wh[i]);
+            // four tiles of x, eight steps ahead, would not fit the registers: two steps do
+            if (TILES > 2 && i % 2)
+                asm volatile("" ::: "memory");
+        }
+    }
+
+#pragma unroll
+    for (int n = 0; n < TILES; n++) {
+        part[warp][n * 8 + 2 * q][g] = c[n][0];
+        part[warp][n * 8 + 2 * q + 1][g] = c[n][1];
+        if constexpr (!HALF) {
+            part[warp][n * 8 + 2 * q][g + 8] = c[n][2];
+            part[warp][n * 8 + 2 * q + 1][g + 8] = c[n][3];
+        }
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < TILES * 8 * kRowsOut; i += WARPS * 32) {
+        int t = i / kRowsOut, r = i % kRowsOut, j = j0 + r;
+        if (t >= p.n_tokens || j >= p.rows)
+            continue;
+        float sum = 0.f, up = 0.f;
+#pragma unroll
+        for (int k = 0; k < WARPS; k++) {
+            sum += part[k][t][r];
+            if constexpr (PAIR)
+                up += part[k][t][r + 8];
+        }
+        sum *= p.scale;
+        if constexpr (BIAS)
+            sum += p.bias[j];
+        if constexpr (PAIR) {
+            up *= p.scale;
+            if constexpr (BIAS)
+                up += p.bias[p.rows + j];
+            sum = (PAIR == 1 ? silu(sum) : gelu_tanh(sum)) * up;
+        }
+        if constexpr (RESIDUAL)
+            sum += bf16_f32(p.residual[(i64)t * p.residual_stride + j]);
+        if constexpr (OUT_F32)
+            ((float *)p.y)[(i64)t * p.y_stride + j] = sum;
+        else
+            ((u16 *)p.y)[(i64)t * p.y_stride + j] = f32_bf16(sum);
+    }
+}

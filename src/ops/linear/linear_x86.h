@@ -1,0 +1,551 @@
+/* The x86 side of linear, compiled once per instruction set by the .c file that includes this one.
+ *
+ * A lane is a weight row (linear_pack.h), so an output is one chain of additions along K in one
+ * lane:
+ *
+ *   quantised   acc = fma(float(sum of a block's 32 int8 products), d_w * d_x, acc), block after
+ *               block; where the type has minima, low = fma(min_w, d_x * sum(q_x), low), and
+ *               acc + low at the end
+ *   float       acc = fma(w[k], x[k], acc), k after k
+ *
+ * An int32 sum of products is exact in any order, and nothing else is left to choose: one row or a
+ * thousand, AVX2, AVX-512 or AMX tiles (quantised types), the results have the same bits
+ * (test_linear_result_of_a_token_is_independent_of_the_batch,
+ * test_linear_quantised_result_is_independent_of_the_instruction_set).
+ *
+ * One token: weights go from their packed form through registers into the product, and every worker
+ * quantises the token for itself (0.12 us for 576 columns; a barrier costs more). Several: the
+ * workers quantise them together, then
+ *
+ *   ticket -> some units (a tile, or the two of a pair) and a set of panels (second-level cache)
+ *     for each GROUP of panels
+ *       for each CHUNK of blocks
+ *         unpack it (first-level cache); all panels of the group meet it
+ *       epilogue
+ *
+ * so weights are read from memory once per set of panels, and sums wait in memory between
+ * chunks. */
+#include <stdatomic.h>
+
+#include "ops/linear/linear_dot.h"
+#include "ops/linear/linear_impl.h"
+
+enum {
+    CHUNK = 24,                /* blocks unpacked at a time: 15 KiB */
+    GROUP = 16,                /* panels */
+    PANEL_SET_BYTES = 1 << 20, /* half of a second-level cache */
+};
+
+typedef float tile_sums[PANEL][LINEAR_TILE]; /* [t][row] */
+
+/* ---- float weights ---- */
+
+/* Columns k, k + 1, ... of V rows of a tile; BF16 comes in pairs, so `w` has room for two. */
+INLINE int load_columns(vt_dtype type, const uint8_t *tile, int64_t k, int h, vf *w)
+{
+    if (type == VT_F32) {
+        w[0] = vf_load(tile + (LINEAR_TILE * k + V * h) * 4);
+        return 1;
+    }
+    if (type == VT_F16) {
+        w[0] = vf_of_f16(tile + (LINEAR_TILE * k + V * h) * 2);
+        return 1;
+    }
+    vi pair = vi_load(tile + (LINEAR_TILE * k + 2 * V * h) * 2);
+    w[0] = vf_bits(VI_SLLI32(pair, 16));
+    w[1] = vf_bits(vi_and(pair, vi_set((int32_t)0xffff0000)));
+    return 2;
+}
+
+/* out[tile][t][row] for R tiles and T tokens (constants) from t0 on, `stride` apart in x. */
+INLINE void dot_float(vt_dtype type, int R, int t0, int T, int64_t cols, const uint8_t *tile,
+                      int64_t tile_bytes, const float *x, int64_t stride, tile_sums *out)
+{
+    x += t0 * stride;
+    for (int h = 0; h < HALVES; h++) {
+        vf acc[2][8], w[2][2];
+        UNROLL
+        for (int i = 0; i < R * T; i++)
+            acc[i / T][i % T] = vf_zero();
+        int step = type == VT_BF16 ? 2 : 1;
+        for (int64_t k = 0; k < cols; k += step) {
+            UNROLL
+            for (int r = 0; r < R; r++)
+                load_columns(type, tile + r * tile_bytes, k, h, w[r]);
+            UNROLL
+            for (int i = 0; i < step; i++) {
+                if (k + i >= cols) /* the second of a pair beyond an odd end */
+                    break;
+                UNROLL
+                for (int t = 0; t < T; t++) {
+                    vf xk = vf_set(x[t * stride + k + i]);
+                    UNROLL
+                    for (int r = 0; r < R; r++)
+                        acc[r][t] = vf_fma(w[r][i], xk, acc[r][t]);
+                }
+            }
+        }
+        UNROLL
+        for (int i = 0; i < R * T; i++)
+            vf_store(out[i / T][t0 + i % T] + V * h, acc[i / T][i % T]);
+    }
+}
+
+INLINE void dot_float_tokens(vt_dtype type, int R, int n, int64_t cols, const uint8_t *tile,
+                             int64_t tile_bytes, const float *x, int64_t stride, tile_sums *out)
+{
+    enum { SET = HALVES == 1 ? 8 : 4 }; /* tokens whose accumulators fit into registers */
+    int t = 0;
+    for (; t + SET <= n; t += SET)
+        dot_float(type, R, t, SET, cols, tile, tile_bytes, x, stride, out);
+    if (SET > 4 && t + 4 <= n) {
+        dot_float(type, R, t, 4, cols, tile, tile_bytes, x, stride, out);
+        t += 4;
+    }
+    if (t + 2 <= n) {
+        dot_float(type, R, t, 2, cols, tile, tile_bytes, x, stride, out);
+        t += 2;
+    }
+    if (t < n)
+        dot_float(type, R, t, 1, cols, tile, tile_bytes, x, stride, out);
+}
+
+/* n <= 16 tokens and `tiles` (1 or 2) tiles of a float type. */
+#define FLOAT_TOKENS(TYPE)                                                        \
+    case TYPE:                                                                    \
+        if (tiles == 2)                                                           \
+            dot_float_tokens(TYPE, 2, n, cols, tile, tile_bytes, x, stride, out); \
+        else                                                                      \
+            dot_float_tokens(TYPE, 1, n, cols, tile, tile_bytes, x, stride, out); \
+        break;
+NOINLINE void dot_float_panel(vt_dtype type, int tiles, int n, int64_t cols, const uint8_t *tile,
+                              int64_t tile_bytes, const float *x, int64_t stride, tile_sums *out)
+{
+    switch (type) {
+        FLOAT_TOKENS(VT_F32)
+        FLOAT_TOKENS(VT_F16)
+    default:
+        FLOAT_TOKENS(VT_BF16)
+    }
+}
+
+/* ---- epilogues ---- */
+
+/* silu(g) = g / (1 + e^-g); gelu in its tanh form is g / (1 + e^-2u), u = sqrt(2/pi)(g + 0.044715
+ * g^3). */
+INLINE vf vf_activation(linear_epilogue e, vf g)
+{
+    vf z = g;
+    if (e == LINEAR_GEGLU) {
+        vf cube = vf_mul(vf_mul(g, g), g);
+        z = vf_mul(vf_set(1.5957691f), vf_fma(cube, vf_set(0.044715f), g));
+    }
+    return vf_div(g, vf_add(vf_set(1), vf_exp(vf_mul(z, vf_set(-1)))));
+}
+
+/* One or two tiles: two of a pair become one tile of outputs. */
+typedef struct unit {
+    int64_t tile; /* the first */
+    int tiles;
+    float bias[2][LINEAR_TILE];
+} unit;
+
+static void unit_init(unit *u, const linear_args *a, const linear_layout *l, int64_t i,
+                      int per_unit)
+{
+    u->tile = i * per_unit;
+    u->tiles = u->tile + per_unit <= l->n_tiles ? per_unit : (int)(l->n_tiles - u->tile);
+    memset(u->bias, 0, sizeof u->bias);
+    for (int k = 0; a->bias && k < u->tiles; k++)
+        for (int r = 0; r < LINEAR_TILE; r++) {
+            int64_t row = linear_row_of(a->w, u->tile + k, r);
+            if (row >= 0)
+                u->bias[k][r] = linear_float_at(a->bias, row);
+        }
+}
+
+/* Where tile k of a unit begins in y, and how many columns of y it has. With an epilogue of two
+ * values a unit is one tile of y. */
+static int64_t unit_column(const unit *u, const linear_args *a, int k, int64_t *columns)
+{
+    const vt_weight *w = a->w;
+    int64_t rows = w->paired ? w->rows / 2 : w->rows;
+    int64_t row = (w->paired ? u->tile / 2 : u->tile + k) * LINEAR_TILE;
+    *columns = rows - row < LINEAR_TILE ? rows - row : LINEAR_TILE;
+    return w->paired && a->epilogue == LINEAR_NONE ? row + k * rows : row;
+}
+
+/* Lanes V h .. of token t's sum, the minima's share added if there is one. */
+INLINE vf whole_sum(const tile_sums sum, const tile_sums low, int64_t t, int h)
+{
+    vf v = vf_load(sum[t] + V * h);
+    return low ? vf_add(v, vf_load(low[t] + V * h)) : v;
+}
+
+/* Sums of n tokens from t0 on, sum[tile] (+ low[tile], or NULL), to y. */
+static void unit_finish(const unit *u, const linear_args *a, int64_t t0, int64_t n,
+                        const tile_sums *sum, const tile_sums *low)
+{
+    bool glu = a->epilogue != LINEAR_NONE;
+    vf scale = vf_set(a->scale);
+    for (int k = 0; k < (glu ? 1 : u->tiles); k++) {
+        int64_t columns, column = unit_column(u, a, k, &columns);
+        for (int h = 0; h < HALVES && V * h < columns; h++) {
+            int64_t j = column + V * h, some = columns - V * h;
+            vf bias = vf_load(u->bias[k] + V * h), up_bias = vf_load(u->bias[1] + V * h);
+            for (int64_t t = 0; t < n; t++) {
+                vf v = vf_mul(whole_sum(sum[k], low ? low[k] : NULL, t, h), scale);
+                if (a->bias)
+                    v = vf_add(v, bias);
+                if (glu) {
+                    vf up = vf_mul(whole_sum(sum[1], low ? low[1] : NULL, t, h), scale);
+                    if (a->bias)
+                        up = vf_add(up, up_bias);
+                    v = vf_mul(vf_activation(a->epilogue, v), up);
+                }
+                const vt_tensor *res = a->residual;
+                if (res)
+                    v = vf_add(
+                        v, vf_load_some((float *)res->data + (t0 + t) * res->row_stride + j, some));
+                vf_store_some((float *)a->y->data + (t0 + t) * a->y->row_stride + j, v, some);
+            }
+        }
+    }
+}
+
+/* FP8 weights may have a scale for every 128 columns (and rows): then K is cut into segments of
+ * 128, each summed on its own, and  sum += scale * sum of the segment. */
+static int64_t segment_cols(const vt_weight *w)
+{
+    return w->scale && vt_tensor_elems(w->scale) > 1 ? LINEAR_SCALE_BLOCK : w->cols;
+}
+
+/* Sums of n tokens over segment i join those before it. */
+static void add_segment(const unit *u, const vt_weight *w, int64_t i, int64_t n,
+                        const tile_sums *part, tile_sums *out)
+{
+    int64_t across = vt_ceil_div(w->cols, LINEAR_SCALE_BLOCK);
+    bool blocks = vt_tensor_elems(w->scale) > 1;
+    for (int k = 0; k < u->tiles; k++) {
+        float scale[LINEAR_TILE] = {0};
+        for (int r = 0; r < LINEAR_TILE; r++) {
+            int64_t row = linear_row_of(w, u->tile + k, r);
+            int64_t at = blocks ? row / LINEAR_SCALE_BLOCK * across + i : 0;
+            if (row >= 0)
+                scale[r] = linear_float_at(w->scale, at);
+        }
+        for (int64_t t = 0; t < n; t++)
+            for (int h = 0; h < HALVES; h++) {
+                vf before = i ? vf_load(out[k][t] + V * h) : vf_zero();
+                vf sum = vf_load(part[k][t] + V * h);
+                vf_store(out[k][t] + V * h, vf_fma(sum, vf_load(scale + V * h), before));
+            }
+    }
+}
+
+/* Asks for the lines of y (and of the residual, where it is another tensor) that unit_finish will
+ * touch: rows of y lie pages apart, and 16 misses in a row cost as much as a third of the
+ * products. */
+static void unit_prefetch(const unit *u, const linear_args *a, int64_t t0, int64_t n)
+{
+    const vt_tensor *y = a->y, *res = a->residual;
+    for (int k = 0; k < (a->epilogue == LINEAR_NONE ? u->tiles : 1); k++) {
+        int64_t columns, j = unit_column(u, a, k, &columns);
+        for (int64_t t = t0; t < t0 + n; t++) {
+            _mm_prefetch((const float *)y->data + t * y->row_stride + j, _MM_HINT_T0);
+            if (res && res != y)
+                _mm_prefetch((const float *)res->data + t * res->row_stride + j, _MM_HINT_T0);
+        }
+    }
+}
+
+/* ---- the run ---- */
+
+static int64_t take(const vt_lane *lane)
+{
+    return atomic_fetch_add_explicit(lane->ticket, 1, memory_order_relaxed);
+}
+
+/* Units a ticket stands for: about eight tickets a worker. */
+static int64_t units_per_ticket(int64_t n, const vt_lane *lane)
+{
+    int64_t chunk = n / (8 * (int64_t)lane->n_workers);
+    return chunk > 1 ? chunk : 1;
+}
+
+/* Panels in a set. */
+static int64_t set_of(int64_t panel_bytes)
+{
+    return PANEL_SET_BYTES / panel_bytes > 1 ? PANEL_SET_BYTES / panel_bytes : 1;
+}
+
+/* Many tokens: a ticket is a chunk of units with one set of panels, small enough for the cache. */
+typedef struct schedule {
+    int64_t units, chunk, chunks, panels, set, tickets;
+} schedule;
+
+typedef struct share {
+    int64_t unit, unit_end, panel, panel_end;
+} share;
+
+static schedule schedule_of(const vt_lane *lane, int64_t units, int64_t panels, int64_t panel_bytes)
+{
+    schedule s = {.units = units, .chunk = units_per_ticket(units, lane), .panels = panels};
+    s.chunks = vt_ceil_div(units, s.chunk);
+    s.set = set_of(panel_bytes);
+    s.tickets = s.chunks * vt_ceil_div(panels, s.set);
+    return s;
+}
+
+static bool schedule_next(const schedule *s, const vt_lane *lane, share *out)
+{
+    int64_t i = take(lane);
+    if (i >= s->tickets)
+        return false;
+    out->unit = i % s->chunks * s->chunk;
+    out->unit_end = out->unit + s->chunk < s->units ? out->unit + s->chunk : s->units;
+    out->panel = i / s->chunks * s->set;
+    out->panel_end = out->panel + s->set < s->panels ? out->panel + s->set : s->panels;
+    return true;
+}
+
+/* Bytes one worker needs: its own panel of one token, or a chunk of two tiles. */
+static size_t worker_bytes(const vt_weight *w)
+{
+    size_t panel = (size_t)(w->cols / LINEAR_BLOCK * panel_block_bytes(1));
+    size_t unpacked = 2 * CHUNK * UNPACKED_BLOCK;
+    return vt_round_up(panel > unpacked ? panel : unpacked, VT_CACHE_LINE);
+}
+
+static size_t x86_workspace(const void *args, const vt_limits *limits)
+{
+    const linear_args *a = args;
+    if (!vt_dtype_quantised(a->w->dtype))
+        return 0;
+    int64_t panels = vt_ceil_div(limits->max_tokens, PANEL);
+    int64_t panel_bytes = a->w->cols / LINEAR_BLOCK * panel_block_bytes(PANEL);
+    return worker_bytes(a->w) * (size_t)limits->n_workers + (size_t)(panels * panel_bytes);
+}
+
+static const float *token(const linear_args *a, int64_t t)
+{
+    return (const float *)a->x->data + t * a->x->row_stride;
+}
+
+static void run_one_token(const linear_args *a, const linear_layout *l, const vt_lane *lane)
+{
+    const vt_weight *w = a->w;
+    uint8_t *panel = (uint8_t *)lane->shared + worker_bytes(w) * (size_t)lane->worker;
+    int per_unit = w->paired ? 2 : 1;
+    int64_t units = vt_ceil_div(l->n_tiles, per_unit), chunk = units_per_ticket(units, lane);
+    quantise(w->dtype, token(a, 0), w->cols, 1, 0, panel);
+    for (int64_t i; (i = take(lane) * chunk) < units;)
+        for (int64_t j = i; j < i + chunk && j < units; j++) {
+            unit u;
+            tile_sums sum[2];
+            unit_init(&u, a, l, j, per_unit);
+            for (int k = 0; k < u.tiles; k++)
+                dot_one(w->dtype, l, (uint8_t *)w->packed + (u.tile + k) * l->tile_bytes, panel,
+                        sum[k][0]);
+            unit_finish(&u, a, 0, 1, sum, NULL);
+        }
+}
+
+/* Panels of this worker's share of the tokens. */
+static void quantise_share(const linear_args *a, const vt_lane *lane, uint8_t *panels,
+                           int64_t panel_bytes)
+{
+    int64_t begin, end;
+    vt_lane_share(lane, a->x->dim[0], 1, &begin, &end);
+    for (int64_t t = begin; t < end; t++)
+        quantise(a->w->dtype, token(a, t), a->w->cols, PANEL, (int)(t % PANEL),
+                 panels + t / PANEL * panel_bytes);
+    /* Tokens that the last panel lacks may be computed and thrown away: scales of zero keep old
+     * bytes from being denormal, which would be slow. */
+    int used = (int)(end % PANEL);
+    uint8_t *s = panels + end / PANEL * panel_bytes + 32 * PANEL;
+    for (int64_t b = 0; end == a->x->dim[0] && used && b < a->w->cols / LINEAR_BLOCK; b++)
+        for (int i = 0; i < 3; i++)
+            memset(s + b * panel_block_bytes(PANEL) + 4 * (i * PANEL + used), 0,
+                   4 * (size_t)(PANEL - used));
+}
+
+#ifdef LINEAR_PANEL /* the including file's way through a panel */
+static void LINEAR_PANEL(vt_dtype type, const block_run *c, float (*sum)[LINEAR_TILE]);
+#else
+#define LINEAR_PANEL dot_panel
+#endif
+
+/* One unit and the panels of a group. */
+typedef struct group_job {
+    const linear_args *a;
+    const linear_layout *l;
+    const unit *u;
+    uint8_t *unpacked;     /* [2][CHUNK] blocks */
+    const uint8_t *panels; /* all */
+    int64_t first;         /* panel of the group */
+    int n_panels;
+    bool ahead; /* the packed tiles after the unit's will be wanted soon */
+} group_job;
+
+static int tokens_of_panel(const linear_args *a, int64_t panel)
+{
+    int64_t rest = a->x->dim[0] - panel * PANEL;
+    return (int)(rest < PANEL ? rest : PANEL);
+}
+
+/* Blocks first .. first + n - 1 of the unit's tiles and all panels; after the last block, the
+ * epilogue. The minima of all panels come first: on Sapphire Rapids 512-bit fp32 runs at half rate
+ * while the matrix unit is in use and for some 0.4 us after. */
+static void run_chunk(const group_job *j, int64_t first, int64_t n, tile_sums (*sum)[2],
+                      tile_sums (*low)[2])
+{
+    const vt_weight *w = j->a->w;
+    const bool min = linear_traits_of(w->dtype).min, all = n == j->l->blocks;
+    const uint8_t *packed = (uint8_t *)w->packed + j->u->tile * j->l->tile_bytes;
+    int64_t panel_bytes = j->l->blocks * panel_block_bytes(PANEL);
+    block_run c = {.blocks = n, .resume = first > 0};
+    c.ahead_bytes = j->l->tile_bytes / j->l->blocks;
+    for (int k = 0; k < j->u->tiles; k++)
+        unpack_blocks(w->dtype, j->l, packed + k * j->l->tile_bytes, first, n,
+                      j->unpacked + k * CHUNK * UNPACKED_BLOCK);
+    for (int pass = min ? 0 : 1; pass < 2; pass++)
+        for (int p = 0; p < j->n_panels; p++) {
+            int s = all ? 0 : p; /* sums that need not wait share one place */
+            c.panel = j->panels + (j->first + p) * panel_bytes + first * panel_block_bytes(PANEL);
+            c.n = tokens_of_panel(j->a, j->first + p);
+            if (pass == 1)
+                unit_prefetch(j->u, j->a, (j->first + p) * PANEL, c.n);
+            for (int k = 0; k < j->u->tiles; k++) {
+                c.tile = j->unpacked + k * CHUNK * UNPACKED_BLOCK;
+                c.ahead = NULL;
+                if (j->ahead && p == 0) /* its place in the unit after this one */
+                    c.ahead = packed + (j->u->tiles + k) * j->l->tile_bytes + first * c.ahead_bytes;
+                if (pass == 0)
+                    min_panel(&c, low[p][k]);
+                else
+                    LINEAR_PANEL(w->dtype, &c, sum[s][k]);
+            }
+            if (pass == 1 && first + n == j->l->blocks)
+                unit_finish(j->u, j->a, (j->first + p) * PANEL, c.n, sum[s], min ? low[p] : NULL);
+        }
+}
+
+/* Unit i and panels first .. last - 1; `unpacked` is the worker's own. */
+static void run_unit(const linear_args *a, const linear_layout *l, int64_t i, int per_unit,
+                     uint8_t *unpacked, const uint8_t *panels, int64_t first, int64_t last)
+{
+    _Alignas(64) tile_sums sum[GROUP][2], low[GROUP][2];
+    unit u;
+    unit_init(&u, a, l, i, per_unit);
+    group_job j = {.a = a, .l = l, .u = &u, .unpacked = unpacked, .panels = panels};
+    for (j.first = first; j.first < last; j.first += GROUP) {
+        j.n_panels = (int)(last - j.first < GROUP ? last - j.first : GROUP);
+        j.ahead = j.first == first;
+        for (int64_t b = 0; b < l->blocks; b += CHUNK)
+            run_chunk(&j, b, l->blocks - b < CHUNK ? l->blocks - b : CHUNK, sum, low);
+    }
+}
+
+static void run_tokens(const linear_args *a, const linear_layout *l, const vt_lane *lane)
+{
+    const vt_weight *w = a->w;
+    int64_t tokens = a->x->dim[0], n_panels = vt_ceil_div(tokens, PANEL);
+    int64_t panel_bytes = l->blocks * panel_block_bytes(PANEL);
+    uint8_t *unpacked = (uint8_t *)lane->shared + worker_bytes(w) * (size_t)lane->worker;
+    uint8_t *panels = (uint8_t *)lane->shared + worker_bytes(w) * (size_t)lane->n_workers;
+    quantise_share(a, lane, panels, panel_bytes);
+    vt_team_barrier(lane->team, lane->worker);
+
+    int per_unit = w->paired ? 2 : 1;
+    schedule s = schedule_of(lane, vt_ceil_div(l->n_tiles, per_unit), n_panels, panel_bytes);
+    for (share sh; schedule_next(&s, lane, &sh);)
+        for (int64_t i = sh.unit; i < sh.unit_end; i++)
+            run_unit(a, l, i, per_unit, unpacked, panels, sh.panel, sh.panel_end);
+}
+
+/* out[tile][t][row] of n <= 16 tokens from t0 on, all segments. */
+static void dot_segments(const linear_args *a, const linear_layout *l, const unit *u, int64_t t0,
+                         int n, tile_sums *out)
+{
+    const vt_weight *w = a->w;
+    const vt_dtype type = linear_packed_type(w);
+    const uint8_t *tile = (uint8_t *)w->packed + u->tile * l->tile_bytes;
+    int64_t cols = segment_cols(w), column_bytes = LINEAR_TILE * vt_dtype_get(type)->bytes;
+    tile_sums part[2];
+    for (int64_t k = 0; k < w->cols; k += cols) {
+        int64_t some = w->cols - k < cols ? w->cols - k : cols;
+        dot_float_panel(type, u->tiles, n, some, tile + k * column_bytes, l->tile_bytes,
+                        token(a, t0) + k, a->x->row_stride, w->scale ? part : out);
+        if (w->scale)
+            add_segment(u, w, k / cols, n, part, out);
+    }
+}
+
+static void run_float(const linear_args *a, const linear_layout *l, const vt_lane *lane)
+{
+    int64_t tokens = a->x->dim[0], units = vt_ceil_div(l->n_tiles, 2);
+    int64_t chunk = units_per_ticket(units, lane);
+    for (int64_t i; (i = take(lane) * chunk) < units;)
+        for (int64_t j = i; j < i + chunk && j < units; j++) {
+            unit u;
+            tile_sums out[2];
+            unit_init(&u, a, l, j, 2);
+            for (int64_t t = 0; t < tokens; t += PANEL) {
+                int n = (int)(tokens - t < PANEL ? tokens - t : PANEL);
+                dot_segments(a, l, &u, t, n, out);
+                unit_finish(&u, a, t, n, out, NULL);
+            }
+        }
+}
+
+static bool x86_supports(const void *args)
+{
+    const linear_args *a = args; /* x and y are missing while weights are being packed */
+    return (!a->x || a->x->dtype == VT_F32) && (!a->y || a->y->dtype == VT_F32) &&
+           (vt_dtype_quantised(a->w->dtype) || a->w->dtype <= VT_FP8_E4M3) &&
+           (a->epilogue == LINEAR_NONE || a->w->paired);
+}
+
+static vt_status x86_run(const void *args, const vt_lane *lane)
+{
+    const linear_args *a = args;
+    if (!a->w->packed)
+        return VT_ERR_USAGE;
+    linear_layout l = linear_layout_of(a->w);
+    int64_t tokens = a->x->dim[0];
+    if (tokens == 0)
+        return VT_OK;
+    if (!vt_dtype_quantised(a->w->dtype))
+        run_float(a, &l, lane);
+    else if (tokens == 1)
+        run_one_token(a, &l, lane);
+    else
+        run_tokens(a, &l, lane);
+    return VT_OK;
+}
+
+/* Padding and unpacked scales; the weights again for every further set of panels; the copy of the
+ * activations that panels of `panel_bytes` hold (0: there is none), written and read once. */
+static vt_cost extra_of(const linear_args *a, int64_t panel_bytes)
+{
+    int64_t stored = 0, packed = (int64_t)linear_pack_bytes(a->w), tokens = a->x->dim[0], sets = 1;
+    for (int32_t i = 0; i < a->w->n_parts; i++)
+        stored += a->w->part[i]->dim[0] * vt_dtype_row_bytes(a->w->dtype, a->w->cols);
+    if (tokens == 0)
+        return (vt_cost){0};
+    if (panel_bytes)
+        sets = vt_ceil_div(vt_ceil_div(tokens, PANEL), set_of(panel_bytes));
+    int64_t copy = tokens * panel_bytes / PANEL;
+    return (vt_cost){
+        .read = {.weights = packed * sets - stored, .activations = copy},
+        .write = {.activations = copy},
+    };
+}
+
+static vt_cost x86_extra(const void *args)
+{
+    const linear_args *a = args;
+    bool panels = vt_dtype_quantised(a->w->dtype);
+    return extra_of(a, panels ? a->w->cols / LINEAR_BLOCK * panel_block_bytes(PANEL) : 0);
+}

@@ -1,0 +1,12 @@
+/* Merge of attention states for avx512: merge_state_kernel.h over this instruction set's vectors.
+ * */
+#include "ops/simd_avx512.h"
+
+#include "ops/merge_state/merge_state_impls.h"
+#include "ops/merge_state/merge_state_kernel.h"
+
+const vt_impl merge_state_avx512 = {.name = "avx512",
+                                    .device = VT_DEVICE_CPU,
+                                    .isa = VT_ISA_AVX512,
+                                    .supports = merge_state_supports,
+                                    .run = merge_state_run};

@@ -1,0 +1,38 @@
+/* Mixture of experts: routing, then the experts' linears.
+ *
+ * moe_route:  p = softmax(x Wr^T) over experts in fp32; the k largest (ties: lower index), in
+ * falling
+ *             order; weights p or p / sum of the chosen.
+ * moe_linear: y[t] (+)= sum_j weight[t, j] * down_e( act(gate_e x[t]) * up_e x[t] ),  e = expert[t,
+ * j]. Only the run knows which experts are read: cost() assumes min(experts, tokens * k) distinct
+ * ones. */
+#ifndef VT_OPS_MOE_H
+#define VT_OPS_MOE_H
+
+#include "model/model.h"
+#include "ops/op.h"
+
+typedef struct moe_route_args {
+    const vt_tensor *x;      /* [tokens, hidden] */
+    const vt_tensor *router; /* [experts, hidden] float type */
+    int32_t k;
+    bool normalise;
+    vt_tensor *expert; /* [tokens, k] int32 */
+    vt_tensor *weight; /* [tokens, k] fp32 */
+} moe_route_args;
+
+typedef struct moe_linear_args {
+    const vt_tensor *x;               /* [tokens, hidden] */
+    const vt_tensor *expert, *weight; /* of moe_route */
+    const vt_weight *gate_up;         /* [n_experts] paired weights */
+    const vt_weight *down;            /* [n_experts] */
+    int32_t n_experts;
+    vt_activation activation;
+    vt_tensor *y; /* [tokens, hidden]; y += when accumulate */
+    bool accumulate;
+} moe_linear_args;
+
+extern const vt_op moe_route_op;
+extern const vt_op moe_linear_op;
+
+#endif

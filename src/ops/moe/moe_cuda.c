@@ -1,0 +1,215 @@
+/* Mixture of experts on CUDA: five launches a layer.
+ *
+ *   moe_route   experts and weights of every token
+ *   moe_group   slots (token, j) sorted by expert; tiles of up to 16 slots of one expert
+ *   moe_expert  gate and up, activation -> h [slots, ffn] bf16
+ *   moe_expert  down, times the routing weight -> part [slots, hidden] fp32
+ *   moe_sum     the slots of a token, in order
+ *
+ * The grid has room for the most tiles that routing can make, so nothing waits for the host and a
+ * graph serves every routing. Expert weights lie one after the other: [experts, 2 ffn, hidden] with
+ * gate before up, [experts, hidden, ffn]. Correct first: a tile reads its expert's weights whole,
+ * so a large prefill reads them tokens * used / (16 experts) times over. */
+#include "ops/moe/moe_cuda.h"
+
+#include "ops/cuda_impls.h"
+#include "ops/moe/moe.h"
+
+enum { TILE = 16, GROUP_THREADS = 256 };
+
+typedef struct scratch {
+    size_t order, tiles, n_tiles, count, h, part, bytes;
+} scratch;
+
+static int64_t most_tiles(int64_t slots, int32_t experts)
+{
+    int64_t ragged = slots < experts ? slots : experts;
+    return ragged + slots / TILE;
+}
+
+static size_t take(size_t *at, int64_t n, size_t size)
+{
+    size_t here = *at;
+    *at = vt_round_up(here + (size_t)n * size, 256);
+    return here;
+}
+
+static scratch scratch_of(int64_t slots, int32_t experts, int32_t hidden, int32_t ffn)
+{
+    scratch s;
+    size_t at = 0;
+    s.order = take(&at, slots, 4);
+    s.tiles = take(&at, most_tiles(slots, experts), 12);
+    s.n_tiles = take(&at, 1, 4);
+    s.count = take(&at, (int64_t)GROUP_THREADS * experts, 4);
+    s.h = take(&at, slots * ffn, 2);
+    s.part = take(&at, slots * hidden, 4);
+    s.bytes = at;
+    return s;
+}
+
+size_t moe_cuda_workspace(int64_t tokens, int32_t used, int32_t experts, int32_t hidden,
+                          int32_t ffn)
+{
+    return scratch_of(tokens * used, experts, hidden, ffn).bytes;
+}
+
+/* ---- routing ---- */
+
+typedef struct route_params {
+    const void *x;
+    const float *router;
+    int32_t *expert;
+    float *weight;
+    int32_t x_stride;
+} route_params;
+
+static bool route_supports(const void *args)
+{
+    const moe_route_args *a = args;
+    return a->x->dtype == VT_BF16 && a->router->dtype == VT_F32 && a->router->dim[1] % 8 == 0 &&
+           a->x->row_stride % 8 == 0 && a->router->dim[0] <= 1024 && a->k <= 16;
+}
+
+static vt_status route_run(const void *args, const vt_lane *lane)
+{
+    const moe_route_args *a = args;
+    int64_t tokens = a->x->dim[0];
+    if (tokens == 0 && !lane->cuda->collect)
+        return VT_OK;
+    route_params p = {a->x->data, a->router->data, a->expert->data, a->weight->data,
+                      (int32_t)a->x->row_stride};
+    return vt_cuda_launch(
+        lane->cuda,
+        &(cuda_launch){.spec = JIT_SPEC("moe_route.cu", "moe_route",
+                                        {"hidden", (int32_t)a->router->dim[1]},
+                                        {"experts", (int32_t)a->router->dim[0]}, {"k_used", a->k},
+                                        {"normalise", a->normalise}),
+                       .grid = {(uint32_t)tokens, 1, 1},
+                       .threads = 256},
+        &p, sizeof p);
+}
+
+/* ---- the experts ---- */
+
+typedef struct group_params {
+    const int32_t *expert;
+    int32_t *order;
+    void *tile;
+    int32_t *n_tiles, *count;
+    int32_t n_slots;
+} group_params;
+
+typedef struct expert_params {
+    const void *x, *weights;
+    const int32_t *order, *n_tiles;
+    const void *tile;
+    const float *route;
+    void *y;
+    int32_t x_stride;
+} expert_params;
+
+typedef struct sum_params {
+    const float *part;
+    void *y;
+    int32_t y_stride, n_tokens;
+} sum_params;
+
+/* Expert e's matrix is e strides behind the first. */
+static bool evenly_stacked(const vt_weight *w, int32_t n)
+{
+    const char *base = w[0].part[0]->data;
+    int64_t bytes = w[0].rows * w[0].cols * 2;
+    for (int32_t e = 0; e < n; e++)
+        if (w[e].dtype != VT_BF16 || w[e].n_parts != 1 ||
+            (base && (const char *)w[e].part[0]->data != base + e * bytes))
+            return false;
+    return true;
+}
+
+static bool linear_supports(const void *args)
+{
+    const moe_linear_args *a = args;
+    return a->x->dtype == VT_BF16 && a->y->dtype == VT_BF16 && a->x->row_stride % 8 == 0 &&
+           a->down[0].cols % 8 == 0 && a->gate_up[0].cols % 8 == 0 && a->n_experts <= 1024 &&
+           evenly_stacked(a->gate_up, a->n_experts) && evenly_stacked(a->down, a->n_experts);
+}
+
+static vt_status run_product(vt_cuda_lane *lane, const moe_linear_args *a, const expert_params *p,
+                             bool up, int64_t tiles)
+{
+    const vt_weight *w = up ? a->gate_up : a->down;
+    int32_t rows = (int32_t)(up ? w->rows / 2 : w->rows), k = (int32_t)w->cols;
+    int32_t warps = k >= 1024 ? 8 : 4;
+    return vt_cuda_launch(
+        lane,
+        &(cuda_launch){.spec = JIT_SPEC("moe_expert.cu", "moe_expert", {"k", k}, {"rows", rows},
+                                        {"warps", warps}, {"up", up},
+                                        {"gelu", a->activation == VT_ACT_GELU_TANH},
+                                        {"k_used", (int32_t)a->expert->dim[1]}),
+                       .grid = {cuda_blocks(rows, up ? 8 : 16), (uint32_t)tiles, 1},
+                       .threads = (uint32_t)warps * 32},
+        p, sizeof *p);
+}
+
+static vt_status linear_run(const void *args, const vt_lane *lane)
+{
+    const moe_linear_args *a = args;
+    vt_cuda_lane *l = lane->cuda;
+    int32_t used = (int32_t)a->expert->dim[1], hidden = (int32_t)a->y->dim[1];
+    int32_t ffn = (int32_t)a->down[0].cols;
+    int64_t tokens = a->x->dim[0], slots = tokens * used, tiles = most_tiles(slots, a->n_experts);
+    scratch s = scratch_of(slots, a->n_experts, hidden, ffn);
+    char *w = l->workspace;
+    if (tokens == 0 && !l->collect)
+        return VT_OK;
+    if (s.bytes > l->workspace_bytes && !l->collect) {
+        l->err.status = VT_ERR_MEMORY;
+        return VT_ERR_MEMORY;
+    }
+    group_params g = {a->expert->data,
+                      (int32_t *)(w + s.order),
+                      w + s.tiles,
+                      (int32_t *)(w + s.n_tiles),
+                      (int32_t *)(w + s.count),
+                      (int32_t)slots};
+    vt_status status = vt_cuda_launch(
+        l,
+        &(cuda_launch){.spec = JIT_SPEC("moe_group.cu", "moe_group", {"experts", a->n_experts},
+                                        {"tile", TILE}),
+                       .grid = {1, 1, 1},
+                       .threads = GROUP_THREADS},
+        &g, sizeof g);
+    expert_params p = {.x = a->x->data,
+                       .weights = a->gate_up[0].part[0]->data,
+                       .order = g.order,
+                       .n_tiles = g.n_tiles,
+                       .tile = g.tile,
+                       .route = a->weight->data,
+                       .y = w + s.h,
+                       .x_stride = (int32_t)a->x->row_stride};
+    if (status == VT_OK)
+        status = run_product(l, a, &p, true, tiles);
+    p.x = w + s.h;
+    p.x_stride = ffn;
+    p.weights = a->down[0].part[0]->data;
+    p.y = w + s.part;
+    if (status == VT_OK)
+        status = run_product(l, a, &p, false, tiles);
+    sum_params sum = {(const float *)(w + s.part), a->y->data, (int32_t)a->y->row_stride,
+                      (int32_t)tokens};
+    if (status == VT_OK)
+        status = vt_cuda_launch(
+            l,
+            &(cuda_launch){.spec = JIT_SPEC("moe_sum.cu", "moe_sum", {"hidden", hidden},
+                                            {"k_used", used}, {"accumulate", a->accumulate}),
+                           .grid = {cuda_blocks(tokens * (hidden / 4), 256), 1, 1},
+                           .threads = 256},
+            &sum, sizeof sum);
+    return status;
+}
+
+const vt_impl moe_route_cuda_impl = {
+    .name = "cuda", .device = VT_DEVICE_CUDA, .supports = route_supports, .run = route_run};
+const vt_impl moe_linear_cuda_impl = {
+    .name = "cuda", .device = VT_DEVICE_CUDA, .supports = linear_supports, .run = linear_run};

@@ -1,0 +1,326 @@
+/* The experts' linears: the card, and one implementation that runs every expert through the linear
+ * op.
+ *
+ *   for each expert that anybody chose, in rising order
+ *     gather    x rows of its tokens            -> xe [rows, hidden]
+ *     linear    gate+up, gated epilogue         -> he [rows, expert_ffn]
+ *     linear    down                            -> oe [rows, hidden]
+ *     scatter   y[t] += weight[t, j] * oe[row]
+ *
+ * A token's sum runs over its experts in rising order, whatever the batch, so its bits depend on
+ * nothing else. The linears are those of the dense layers (the same packed layouts, the same
+ * instruction sets), called by all workers together with a ticket of their own. Three barriers an
+ * expert, 0.2 us each, are small beside an expert's weights (4.7 MB in Qwen3-30B-A3B at 8 bit). */
+#include "ops/moe/moe.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "ops/access.h"
+#include "ops/cases.h"
+#include "ops/cuda_impls.h"
+#include "ops/linear/linear.h"
+
+/* ---- cost ---- */
+
+static int64_t weight_bytes(const vt_weight *w)
+{
+    int64_t sum = w->scale ? vt_tensor_bytes(w->scale) : 0;
+    for (int32_t i = 0; i < w->n_parts; i++)
+        sum += vt_tensor_bytes(w->part[i]);
+    return sum;
+}
+
+static vt_cost moe_linear_cost(const void *args)
+{
+    const moe_linear_args *a = args;
+    int64_t pairs = vt_tensor_elems(a->expert), hidden = a->y->dim[1], ffn = a->down[0].cols;
+    int64_t experts = pairs < a->n_experts ? pairs : a->n_experts;
+    int64_t products = 6 * pairs * hidden * ffn;
+    bool quantised = vt_dtype_quantised(a->down[0].dtype);
+    vt_cost c = {
+        .read = {.weights = experts * (weight_bytes(&a->gate_up[0]) + weight_bytes(&a->down[0])),
+                 .activations = vt_tensor_bytes(a->x) + pairs * 8},
+        .write = {.activations = vt_tensor_bytes(a->y)},
+        .flops = {.int8 = quantised ? products : 0,
+                  .fp32 = (quantised ? 0 : products) +
+                          pairs * (4 * ffn + 2 * hidden)}, /* gate; weighted sum */
+    };
+    if (a->accumulate)
+        c.read.activations += vt_tensor_bytes(a->y);
+    return c;
+}
+
+/* ---- reference: one token and one expert at a time, with the linear op's reference ---- */
+
+static linear_epilogue epilogue_of(const moe_linear_args *a)
+{
+    return a->activation == VT_ACT_SILU ? LINEAR_SWIGLU : LINEAR_GEGLU;
+}
+
+static void moe_linear_reference(const void *args)
+{
+    const moe_linear_args *a = args;
+    int64_t hidden = a->y->dim[1], ffn = a->down[0].cols;
+    float *he = malloc((size_t)(ffn + hidden) * sizeof *he), *oe = he + ffn;
+    for (int64_t t = 0; he && t < a->x->dim[0]; t++) {
+        float *y = row_f32(a->y, t);
+        if (!a->accumulate)
+            memset(y, 0, (size_t)hidden * sizeof *y);
+        for (int64_t j = 0; j < a->expert->dim[1]; j++) {
+            int32_t e = ((const int32_t *)a->expert->data)[t * a->expert->row_stride + j];
+            vt_tensor x = vt_tensor_2d(row_f32(a->x, t), VT_F32, 1, hidden);
+            vt_tensor h = vt_tensor_2d(he, VT_F32, 1, ffn), o = vt_tensor_2d(oe, VT_F32, 1, hidden);
+            linear_op.reference(&(linear_args){
+                .x = &x, .w = &a->gate_up[e], .y = &h, .epilogue = epilogue_of(a), .scale = 1});
+            linear_op.reference(&(linear_args){.x = &h, .w = &a->down[e], .y = &o, .scale = 1});
+            for (int64_t i = 0; i < hidden; i++)
+                y[i] += row_f32(a->weight, t)[j] * oe[i];
+        }
+    }
+    free(he);
+}
+
+/* ---- implementation ---- */
+
+/* The shared workspace. pair p of expert e, start[e] <= p < start[e + 1], is token pair[p] / k,
+ * choice pair[p] % k. */
+typedef struct moe_space {
+    atomic_int *ticket;    /* [2 n_experts] */
+    int32_t *start, *pair; /* [n_experts + 1], [pairs] */
+    float *xe, *he, *oe;   /* [tokens][hidden], [tokens][ffn], [tokens][hidden] */
+    void *linear;
+    size_t bytes, linear_bytes;
+} moe_space;
+
+static size_t take(size_t *at, size_t bytes)
+{
+    size_t from = *at;
+    *at += vt_round_up(bytes, VT_CACHE_LINE);
+    return from;
+}
+
+static moe_space space_at(const moe_linear_args *a, int64_t tokens, char *base)
+{
+    size_t at = 0, n = (size_t)a->n_experts, rows = (size_t)tokens, k = (size_t)a->expert->dim[1];
+    size_t hidden = (size_t)a->y->dim[1] * sizeof(float),
+           ffn = (size_t)a->down[0].cols * sizeof(float);
+    moe_space s = {0};
+    s.ticket = (atomic_int *)(base + take(&at, 2 * n * sizeof *s.ticket));
+    s.start = (int32_t *)(base + take(&at, (n + 1) * sizeof *s.start));
+    s.pair = (int32_t *)(base + take(&at, rows * k * sizeof *s.pair));
+    s.xe = (float *)(base + take(&at, rows * hidden));
+    s.he = (float *)(base + take(&at, rows * ffn));
+    s.oe = (float *)(base + take(&at, rows * hidden));
+    s.linear = base + at;
+    s.bytes = at;
+    return s;
+}
+
+/* What the weight was packed for; else the best that reads it as it is. */
+static const vt_impl *linear_impl_of(const vt_weight *w, const linear_args *args)
+{
+    if (w->packed_for)
+        return w->packed_for;
+    const vt_impl *impl = vt_op_select(&linear_op, VT_DEVICE_CPU, vt_cpu_get()->level, args);
+    if (impl && (!impl->pack_bytes || impl->pack_bytes(w) == 0))
+        return impl;
+    return vt_op_select(&linear_op, VT_DEVICE_CPU, VT_ISA_PORTABLE, args);
+}
+
+static size_t moe_linear_workspace(const void *args, const vt_limits *limits)
+{
+    const moe_linear_args *a = args;
+    int64_t hidden = a->y->dim[1], ffn = a->down[0].cols, tokens = limits->max_tokens;
+    vt_tensor x = vt_tensor_2d(NULL, VT_F32, tokens, hidden),
+              h = vt_tensor_2d(NULL, VT_F32, tokens, ffn);
+    linear_args up = {
+        .x = &x, .w = &a->gate_up[0], .y = &h, .epilogue = epilogue_of(a), .scale = 1};
+    linear_args down = {.x = &h, .w = &a->down[0], .y = &x, .scale = 1};
+    const vt_impl *iu = linear_impl_of(up.w, &up), *id = linear_impl_of(down.w, &down);
+    size_t bu = iu->workspace ? iu->workspace(&up, limits) : 0,
+           bd = id->workspace ? id->workspace(&down, limits) : 0;
+    return space_at(a, tokens, NULL).bytes + (bu > bd ? bu : bd);
+}
+
+/* Sorts the (token, choice) pairs by expert, by counting. */
+static void sort_pairs(const moe_linear_args *a, const moe_space *s)
+{
+    int64_t tokens = a->x->dim[0], k = a->expert->dim[1];
+    const int32_t *expert = a->expert->data;
+    memset(s->start, 0, (size_t)(a->n_experts + 1) * sizeof *s->start);
+    for (int64_t t = 0; t < tokens; t++)
+        for (int64_t j = 0; j < k; j++)
+            s->start[expert[t * a->expert->row_stride + j] + 1]++;
+    for (int32_t e = 0; e < a->n_experts; e++)
+        s->start[e + 1] += s->start[e];
+    for (int64_t t = tokens - 1; t >= 0; t--) /* fills each expert's range from its end */
+        for (int64_t j = k - 1; j >= 0; j--)
+            s->pair[--s->start[expert[t * a->expert->row_stride + j] + 1]] = (int32_t)(t * k + j);
+    for (int32_t e = 0; e < a->n_experts; e++) /* each start has moved one place up */
+        s->start[e] = s->start[e + 1];
+    s->start[a->n_experts] = (int32_t)(tokens * k);
+    for (int32_t e = 0; e < 2 * a->n_experts; e++)
+        atomic_store_explicit(&s->ticket[e], 0, memory_order_relaxed);
+}
+
+static void run_linear(const linear_args *args, const moe_space *s, atomic_int *ticket,
+                       const vt_lane *lane)
+{
+    vt_lane inner = *lane;
+    inner.ticket = ticket;
+    inner.shared = s->linear;
+    inner.shared_bytes = s->linear_bytes;
+    linear_impl_of(args->w, args)->run(args, &inner);
+    vt_team_barrier(lane->team, lane->worker);
+}
+
+static void run_expert(const moe_linear_args *a, int32_t e, const moe_space *s, const vt_lane *lane)
+{
+    int64_t hidden = a->y->dim[1], ffn = a->down[0].cols, k = a->expert->dim[1], begin, end;
+    int64_t rows = s->start[e + 1] - s->start[e];
+    const int32_t *pair = s->pair + s->start[e];
+    vt_lane_share(lane, rows, 1, &begin, &end);
+    for (int64_t r = begin; r < end; r++)
+        memcpy(s->xe + r * hidden, row_f32(a->x, pair[r] / k), (size_t)hidden * sizeof(float));
+    vt_team_barrier(lane->team, lane->worker);
+    vt_tensor x = vt_tensor_2d(s->xe, VT_F32, rows, hidden),
+              h = vt_tensor_2d(s->he, VT_F32, rows, ffn);
+    vt_tensor o = vt_tensor_2d(s->oe, VT_F32, rows, hidden);
+    linear_args up = {
+        .x = &x, .w = &a->gate_up[e], .y = &h, .epilogue = epilogue_of(a), .scale = 1};
+    run_linear(&up, s, &s->ticket[2 * e], lane);
+    linear_args down = {.x = &h, .w = &a->down[e], .y = &o, .scale = 1};
+    run_linear(&down, s, &s->ticket[2 * e + 1], lane);
+    for (int64_t r = begin; r < end;
+         r++) { /* a token is in an expert's list once: rows are this worker's own */
+        float *y = row_f32(a->y, pair[r] / k),
+              weight = row_f32(a->weight, pair[r] / k)[pair[r] % k];
+        for (int64_t i = 0; i < hidden; i++)
+            y[i] += weight * s->oe[r * hidden + i];
+    }
+}
+
+static vt_status moe_linear_run(const void *args, const vt_lane *lane)
+{
+    const moe_linear_args *a = args;
+    moe_space s = space_at(a, a->x->dim[0], lane->shared);
+    s.linear_bytes = lane->shared_bytes - s.bytes;
+    if (lane->worker == 0)
+        sort_pairs(a, &s);
+    int64_t begin, end;
+    vt_lane_share(lane, a->y->dim[0], 1, &begin, &end);
+    for (int64_t t = begin; t < end && !a->accumulate; t++)
+        memset(row_f32(a->y, t), 0, (size_t)a->y->dim[1] * sizeof(float));
+    vt_team_barrier(lane->team, lane->worker);
+    for (int32_t e = 0; e < a->n_experts; e++)
+        if (s.start[e + 1] > s.start[e])
+            run_expert(a, e, &s, lane);
+    return VT_OK;
+}
+
+static bool moe_linear_supports(const void *args)
+{
+    const moe_linear_args *a = args;
+    return a->x->dtype == VT_F32 && a->y->dtype == VT_F32;
+}
+
+/* ---- cases ---- */
+
+/* p: tokens, hidden, ffn, experts, k, dtype, accumulate, activation. Float weights: activations
+ * quantised to int8 between the two linears would hide errors of half a percent
+ * (tests/unit/test_op_moe.c bounds those). */
+static const vt_case moe_linear_cases[] = {
+    {.name = "tokens=1 2048x768 experts=16 k=8 bf16",
+     .p = {1, 2048, 768, 16, 8, VT_BF16},
+     .bench = true},
+    {.name = "tokens=64 1024x768 experts=16 k=8 bf16",
+     .p = {64, 1024, 768, 16, 8, VT_BF16},
+     .bench = true},
+    {.name = "tokens=9 36x20 experts=5 k=2 f32", .p = {9, 36, 20, 5, 2, VT_F32}},
+    {.name = "tokens=7 64x96 experts=8 k=3 f16 gelu accumulate",
+     .p = {7, 64, 96, 8, 3, VT_F16, 1, 1}},
+    {.name = "tokens=5 33x65 experts=4 k=4 bf16", .p = {5, 33, 65, 4, 4, VT_BF16}},
+};
+
+/* k different experts a token, at random, with weights that sum to 1. */
+static bool fill_choice(const moe_linear_args *a, vt_tensor *expert, vt_tensor *weight,
+                        vt_arena *arena, uint64_t *state)
+{
+    int32_t *deck = vt_arena_alloc(arena, (size_t)a->n_experts, sizeof *deck);
+    if (!deck)
+        return false;
+    for (int64_t t = 0; t < expert->dim[0]; t++) {
+        for (int32_t e = 0; e < a->n_experts; e++) {
+            int32_t j = (int32_t)(case_random(state) % (uint64_t)(e + 1));
+            deck[e] = deck[j];
+            deck[j] = e;
+        }
+        for (int64_t j = 0; j < expert->dim[1]; j++) {
+            ((int32_t *)expert->data)[t * expert->row_stride + j] = deck[j];
+            row_f32(weight, t)[j] = 1.0f / (float)expert->dim[1] + 0.01f * case_normal(state);
+        }
+    }
+    return true;
+}
+
+static void *moe_linear_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
+                                  vt_tensor *outputs[VT_MAX_OUTPUTS], int32_t *n_outputs)
+{
+    int64_t tokens = c->p[0], hidden = c->p[1], ffn = c->p[2], experts = c->p[3], k = c->p[4];
+    moe_linear_args *a = vt_arena_alloc(arena, 1, sizeof *a);
+    vt_weight *up = vt_arena_alloc(arena, (size_t)experts, sizeof *up);
+    vt_weight *down = vt_arena_alloc(arena, (size_t)experts, sizeof *down);
+    vt_tensor *x = case_fill(arena, case_tensor_2d(arena, VT_F32, tokens, hidden), 0, 1, &seed);
+    vt_tensor *y = case_tensor_2d(arena, VT_F32, tokens, hidden);
+    vt_tensor *expert = case_tensor_2d(arena, VT_I32, tokens, k),
+              *weight = case_tensor_2d(arena, VT_F32, tokens, k);
+    if (!a || !up || !down || !x || !y || !expert || !weight)
+        return NULL;
+    for (int64_t e = 0; e < experts; e++) {
+        const vt_weight *u = case_weight(arena, (vt_dtype)c->p[5], 2, (int64_t[]){ffn, ffn}, hidden,
+                                         true, &seed);
+        const vt_weight *d = case_weight(arena, (vt_dtype)c->p[5], 1, &hidden, ffn, false, &seed);
+        if (!u || !d)
+            return NULL;
+        up[e] = *u;
+        down[e] = *d;
+    }
+    *a = (moe_linear_args){.x = x,
+                           .expert = expert,
+                           .weight = weight,
+                           .gate_up = up,
+                           .down = down,
+                           .n_experts = (int32_t)experts,
+                           .activation = (vt_activation)c->p[7],
+                           .y = y,
+                           .accumulate = c->p[6] != 0};
+    if (a->accumulate)
+        case_fill(arena, y, 0, 1, &seed);
+    outputs[0] = y;
+    *n_outputs = 1;
+    return fill_choice(a, expert, weight, arena, &seed) ? a : NULL;
+}
+
+static const vt_impl moe_linear_cpu = {.name = "cpu",
+                                       .device = VT_DEVICE_CPU,
+                                       .supports = moe_linear_supports,
+                                       .run = moe_linear_run,
+                                       .workspace = moe_linear_workspace};
+
+static const vt_impl *const moe_linear_impls[] = {&moe_linear_cpu, &moe_linear_cuda_impl, NULL};
+
+const vt_op moe_linear_op = {
+    .name = "moe_linear",
+    .what = "runs each token through its experts and sums them by weight",
+    .args_size = sizeof(moe_linear_args),
+    .tolerance = 1e-5,
+    .tolerance_reason =
+        "two fp32 products in another order than the reference, one after the other",
+    .cost = moe_linear_cost,
+    .reference = moe_linear_reference,
+    .cases = moe_linear_cases,
+    .n_cases = sizeof moe_linear_cases / sizeof *moe_linear_cases,
+    .make_args = moe_linear_make_args,
+    .impls = moe_linear_impls,
+};

@@ -1,0 +1,124 @@
+/* MoE routing: the card, its portable form and the reference. */
+#include "ops/moe/moe.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "ops/cases.h"
+#include "ops/cuda_impls.h"
+#include "ops/simd_portable.h"
+#include "ops/moe/moe_impls.h"
+#include "ops/moe/moe_route_kernel.h"
+
+static vt_cost moe_route_cost(const void *args)
+{
+    const moe_route_args *a = args;
+    int64_t tokens = a->x->dim[0], experts = a->router->dim[0];
+    return (vt_cost){
+        .read = {.weights = vt_tensor_bytes(a->router), .activations = vt_tensor_bytes(a->x)},
+        .write = {.activations = tokens * a->k * 8},
+        .flops = {.fp32 = tokens * experts *
+                          (2 * a->router->dim[1] + 3)}, /* softmax: subtract, exp, add */
+    };
+}
+
+static void reference_token(const moe_route_args *a, int64_t t, double *logit)
+{
+    int64_t experts = a->router->dim[0];
+    double max = -INFINITY, sum = 0, chosen = 0;
+    for (int64_t e = 0; e < experts; e++) {
+        logit[e] = 0;
+        for (int64_t i = 0; i < a->router->dim[1]; i++)
+            logit[e] += (double)tensor_get(a->x, t, i) * tensor_get(a->router, e, i);
+        max = fmax(max, logit[e]);
+    }
+    for (int64_t e = 0; e < experts; e++)
+        sum += exp(logit[e] - max);
+    int32_t *expert = (int32_t *)a->expert->data + t * a->expert->row_stride;
+    for (int32_t j = 0; j < a->k; j++) {
+        int32_t best = 0;
+        for (int32_t e = 1; e < experts; e++)
+            if (logit[e] > logit[best])
+                best = e;
+        expert[j] = best;
+        double p = exp(logit[best] - max) / sum;
+        chosen += p;
+        tensor_set(a->weight, t, j, (float)p);
+        logit[best] = -INFINITY;
+    }
+    for (int32_t j = 0; a->normalise && j < a->k; j++)
+        tensor_set(a->weight, t, j, (float)(tensor_get(a->weight, t, j) / chosen));
+}
+
+static void moe_route_reference(const void *args)
+{
+    const moe_route_args *a = args;
+    double *logit = malloc((size_t)a->router->dim[0] * sizeof *logit);
+    for (int64_t t = 0; logit && t < a->x->dim[0]; t++)
+        reference_token(a, t, logit);
+    free(logit);
+}
+
+/* p: tokens, hidden, experts, k, normalise, router dtype */
+static const vt_case moe_route_cases[] = {
+    {.name = "tokens=1 hidden=2048 experts=128 k=8",
+     .p = {1, 2048, 128, 8, 1, VT_F32},
+     .bench = true},
+    {.name = "tokens=512 hidden=2048 experts=128 k=8",
+     .p = {512, 2048, 128, 8, 1, VT_F32},
+     .bench = true},
+    {.name = "tokens=7 hidden=36 experts=5 k=2 f16", .p = {7, 36, 5, 2, 0, VT_F16}},
+    {.name = "tokens=3 hidden=1027 experts=17 k=17 bf16", .p = {3, 1027, 17, 17, 1, VT_BF16}},
+    {.name = "tokens=4 hidden=64 experts=1 k=1", .p = {4, 64, 1, 1, 0, VT_F32}},
+};
+
+static void *moe_route_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
+                                 vt_tensor *outputs[VT_MAX_OUTPUTS], int32_t *n_outputs)
+{
+    moe_route_args *a = vt_arena_alloc(arena, 1, sizeof *a);
+    vt_tensor *x = case_fill(arena, case_tensor_2d(arena, VT_F32, c->p[0], c->p[1]), 0, 1, &seed);
+    vt_tensor *router = case_fill(arena, case_tensor_2d(arena, (vt_dtype)c->p[5], c->p[2], c->p[1]),
+                                  0, 2 / sqrtf((float)c->p[1]), &seed);
+    if (!a || !x || !router)
+        return NULL;
+    *a = (moe_route_args){.x = x,
+                          .router = router,
+                          .k = (int32_t)c->p[3],
+                          .normalise = c->p[4] != 0,
+                          .expert = case_tensor_2d(arena, VT_I32, c->p[0], c->p[3]),
+                          .weight = case_tensor_2d(arena, VT_F32, c->p[0], c->p[3])};
+    outputs[0] = a->expert;
+    outputs[1] = a->weight;
+    *n_outputs = 2;
+    return a->expert && a->weight ? a : NULL;
+}
+
+static const vt_impl moe_route_portable = {.name = "portable",
+                                           .device = VT_DEVICE_CPU,
+                                           .supports = moe_route_supports,
+                                           .run = moe_route_run,
+                                           .workspace = moe_route_workspace};
+
+static const vt_impl *const moe_route_impls[] = {
+#if defined(__x86_64__)
+    &moe_route_avx512,
+    &moe_route_avx2,
+#endif
+    &moe_route_portable,
+    &moe_route_cuda_impl,
+    NULL,
+};
+
+const vt_op moe_route_op = {
+    .name = "moe_route",
+    .what = "chooses each token's experts and their weights",
+    .args_size = sizeof(moe_route_args),
+    .tolerance = 2e-6,
+    .tolerance_reason = "fp32 dot products and expf against double; the chosen experts are exact",
+    .cost = moe_route_cost,
+    .reference = moe_route_reference,
+    .cases = moe_route_cases,
+    .n_cases = sizeof moe_route_cases / sizeof *moe_route_cases,
+    .make_args = moe_route_make_args,
+    .impls = moe_route_impls,
+};

@@ -1,0 +1,109 @@
+/* MoE routing over the vector type: see simd_portable.h for how this header is compiled. Two
+ * phases: the router logits, dealt out by (token block, expert block) so that one token keeps a
+ * team busy; then each token's softmax and choice. A logit is summed by one worker in a fixed
+ * order. */
+#include <math.h>
+
+#include "ops/access.h"
+#include "ops/moe/moe_impls.h"
+#include "ops/simd_any.h"
+
+enum { ROUTE_TOKENS = 4, ROUTE_EXPERTS = 4 };
+
+/* logits[t][e] = x[t] . w[first + e] for `tokens` x `experts` of them; the constants at the calls
+ * put the sums in registers. One accumulator a logit, so its bits do not depend on the tile. */
+static inline __attribute__((always_inline)) void route_tile(int tokens, int experts,
+                                                             const vt_tensor *x, int64_t t0,
+                                                             const vt_tensor *w, int64_t e0,
+                                                             float *logits)
+{
+    int64_t n = w->dim[1], n_experts = w->dim[0];
+    vf sum[ROUTE_TOKENS][ROUTE_EXPERTS];
+    for (int t = 0; t < tokens; t++)
+        for (int e = 0; e < experts; e++)
+            sum[t][e] = vf_zero();
+    for (int64_t i = 0; i < n; i += VF) {
+        int lanes = lanes_left(i, n);
+        vf row[ROUTE_EXPERTS];
+        for (int e = 0; e < experts; e++)
+            row[e] = vf_load_any(w->data, w->dtype, (e0 + e) * w->row_stride + i, lanes);
+        for (int t = 0; t < tokens; t++) {
+            vf v = vf_load_n(row_f32(x, t0 + t) + i, lanes);
+            for (int e = 0; e < experts; e++)
+                sum[t][e] = vf_fma(v, row[e], sum[t][e]);
+        }
+    }
+    for (int t = 0; t < tokens; t++)
+        for (int e = 0; e < experts; e++)
+            logits[(t0 + t) * n_experts + e0 + e] = vf_sum(sum[t][e]);
+}
+
+static void route_block(const moe_route_args *a, int64_t t0, int64_t tokens, int64_t e0,
+                        int64_t experts, float *logits)
+{
+    int64_t t = t0;
+    for (; experts == ROUTE_EXPERTS && t + ROUTE_TOKENS <= t0 + tokens; t += ROUTE_TOKENS)
+        route_tile(ROUTE_TOKENS, ROUTE_EXPERTS, a->x, t, a->router, e0, logits);
+    for (; experts == ROUTE_EXPERTS && t < t0 + tokens; t++)
+        route_tile(1, ROUTE_EXPERTS, a->x, t, a->router, e0, logits);
+    for (; t < t0 + tokens; t++)
+        for (int64_t e = e0; e < e0 + experts; e++)
+            route_tile(1, 1, a->x, t, a->router, e, logits);
+}
+
+/* The k largest logits, falling; equals in rising order of index. logits are overwritten. */
+static void choose_experts(float *logits, int64_t n, int32_t k, bool normalise, int32_t *expert,
+                           float *weight)
+{
+    float max = -INFINITY, sum = 0, chosen = 0;
+    for (int64_t e = 0; e < n; e++)
+        max = logits[e] > max ? logits[e] : max;
+    for (int64_t e = 0; e < n; e++)
+        sum += expf(logits[e] - max);
+    for (int32_t j = 0; j < k; j++) {
+        int32_t best = 0;
+        for (int32_t e = 1; e < n; e++)
+            if (logits[e] > logits[best])
+                best = e;
+        expert[j] = best;
+        weight[j] = expf(logits[best] - max) / sum;
+        chosen += weight[j];
+        logits[best] = -INFINITY;
+    }
+    for (int32_t j = 0; normalise && j < k; j++)
+        weight[j] /= chosen;
+}
+
+static vt_status moe_route_run(const void *args, const vt_lane *lane)
+{
+    const moe_route_args *a = args;
+    int64_t experts = a->router->dim[0], tokens = a->x->dim[0];
+    int64_t e_blocks = vt_ceil_div(experts, ROUTE_EXPERTS), t_block = 8 * ROUTE_TOKENS;
+    int64_t t_blocks = vt_ceil_div(tokens, t_block), begin, end;
+    float *logits = lane->shared; /* [tokens, experts] */
+    vt_lane_share(lane, t_blocks * e_blocks, 1, &begin, &end);
+    for (int64_t unit = begin; unit < end; unit++) {
+        int64_t t0 = unit / e_blocks * t_block, e0 = unit % e_blocks * ROUTE_EXPERTS;
+        route_block(a, t0, tokens - t0 < t_block ? tokens - t0 : t_block, e0,
+                    experts - e0 < ROUTE_EXPERTS ? experts - e0 : ROUTE_EXPERTS, logits);
+    }
+    vt_team_barrier(lane->team, lane->worker);
+    vt_lane_share(lane, tokens, 1, &begin, &end);
+    for (int64_t t = begin; t < end; t++)
+        choose_experts(logits + t * experts, experts, a->k, a->normalise,
+                       (int32_t *)a->expert->data + t * a->expert->row_stride,
+                       row_f32(a->weight, t));
+    return VT_OK;
+}
+
+static size_t moe_route_workspace(const void *args, const vt_limits *limits)
+{
+    const moe_route_args *a = args;
+    return (size_t)limits->max_tokens * (size_t)a->router->dim[0] * sizeof(float);
+}
+
+static bool moe_route_supports(const void *args)
+{
+    const moe_route_args *a = args;
+    return a->x->dtype == VT_F32 && dtype_is_float(a->router->dtype);
+}

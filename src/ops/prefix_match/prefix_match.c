@@ -1,0 +1,104 @@
+/* Prefix match: the card, its portable form and the reference. Two streams of 4-byte ids are read
+ * until they differ; the roof is the read bandwidth of the cache they lie in. */
+#include "ops/prefix_match/prefix_match.h"
+
+#include "ops/cases.h"
+#include "ops/prefix_match/prefix_match_impls.h"
+#include "ops/simd_portable.h"
+#include "ops/prefix_match/prefix_match_kernel.h"
+
+int64_t vt_prefix_match(const int32_t *a, const int32_t *b, int64_t n)
+{
+#if defined(__x86_64__)
+    switch (vt_cpu_get()->level) {
+    case VT_ISA_AVX512:
+    case VT_ISA_AMX:
+        return match_length_avx512(a, b, n);
+    case VT_ISA_AVX2:
+        return match_length_avx2(a, b, n);
+    default:
+        break;
+    }
+#endif
+    return match_length(a, b, n);
+}
+
+/* How much is read depends on the data: the cost is that of a full match. */
+static vt_cost prefix_match_cost(const void *args)
+{
+    const prefix_match_args *a = args;
+    return (vt_cost){.read = {.activations = 2 * a->n * (int64_t)sizeof(int32_t)},
+                     .write = {.activations = (int64_t)sizeof(int64_t)}};
+}
+
+static void prefix_match_reference(const void *args)
+{
+    const prefix_match_args *a = args;
+    int64_t i = 0;
+    while (i < a->n && a->a[i] == a->b[i])
+        i++;
+    *a->match = i;
+}
+
+/* p: n, first difference (n: none), elements by which both are off a 64-byte boundary */
+static const vt_case prefix_match_cases[] = {
+    {.name = "n=8192 all equal", .p = {8192, 8192}, .bench = true},
+    {.name = "n=65536 all equal", .p = {65536, 65536}, .bench = true},
+    {.name = "n=65536 all equal, unaligned", .p = {65536, 65536, 3}, .bench = true},
+    {.name = "n=0", .p = {0, 0}},
+    {.name = "n=1 differs", .p = {1, 0}},
+    {.name = "n=7 equal", .p = {7, 7}},
+    {.name = "n=1000 differs at 0", .p = {1000, 0, 1}},
+    {.name = "n=1000 differs at 63", .p = {1000, 63, 5}},
+    {.name = "n=1000 differs at 64", .p = {1000, 64, 2}},
+    {.name = "n=1000 differs at 999", .p = {1000, 999, 7}},
+    {.name = "n=1023 differs at 777", .p = {1023, 777}},
+};
+
+static void *prefix_match_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
+                                    vt_tensor *outputs[VT_MAX_OUTPUTS], int32_t *n_outputs)
+{
+    int64_t n = c->p[0], differ = c->p[1], shift = c->p[2];
+    prefix_match_args *args = vt_arena_alloc(arena, 1, sizeof *args);
+    int32_t *a = vt_arena_alloc(arena, (size_t)(n + shift) + 1, sizeof *a);
+    int32_t *b = vt_arena_alloc(arena, (size_t)(n + shift) + 1, sizeof *b);
+    vt_tensor *match = case_tensor_1d(arena, VT_I64, 1);
+    if (!args || !a || !b || !match)
+        return NULL;
+    a += shift;
+    b += shift;
+    for (int64_t i = 0; i < n; i++) {
+        a[i] = (int32_t)(case_random(&seed) % 49152);
+        b[i] = i < differ ? a[i] : i == differ ? a[i] + 1 : (int32_t)(case_random(&seed) % 49152);
+    }
+    *args = (prefix_match_args){.a = a, .b = b, .n = n, .match = match->data};
+    outputs[0] = match;
+    *n_outputs = 1;
+    return args;
+}
+
+static const vt_impl prefix_match_portable = {
+    .name = "portable", .device = VT_DEVICE_CPU, .run = prefix_match_run};
+
+static const vt_impl *const prefix_match_impls[] = {
+#if defined(__x86_64__)
+    &prefix_match_avx512,
+    &prefix_match_avx2,
+#endif
+    &prefix_match_portable,
+    NULL,
+};
+
+const vt_op prefix_match_op = {
+    .name = "prefix_match",
+    .what = "length of the common prefix of two token sequences",
+    .args_size = sizeof(prefix_match_args),
+    .tolerance = 0,
+    .tolerance_reason = "an integer",
+    .cost = prefix_match_cost,
+    .reference = prefix_match_reference,
+    .cases = prefix_match_cases,
+    .n_cases = sizeof prefix_match_cases / sizeof *prefix_match_cases,
+    .make_args = prefix_match_make_args,
+    .impls = prefix_match_impls,
+};

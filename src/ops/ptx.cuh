@@ -1,0 +1,158 @@
+// Pasted in front of every kernel: short types, and PTX behind one-line wrappers named by what they
+// do. Functions are device functions by default (-default-device). No header of CUDA's is used
+// anywhere.
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef int i32;
+typedef long long i64;
+
+#define KERNEL extern "C" __global__ void
+#define INLINE __forceinline__ static
+
+constexpr float kLog2e = 1.4426950408889634f;
+#define kInfinity __int_as_float(0x7f800000) // no constexpr form without headers
+
+// ---- bf16 as bits ----
+INLINE float bf16_f32(u16 v) { return __uint_as_float((u32)v << 16); }
+INLINE float bf16_low(u32 v) { return __uint_as_float(v << 16); }
+INLINE float bf16_high(u32 v) { return __uint_as_float(v & 0xffff0000u); }
+INLINE u32 pack_bf16(float low, float high)
+{
+    u32 r;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+    return r;
+}
+INLINE u16 f32_bf16(float v) { return (u16)pack_bf16(v, 0.f); }
+
+struct f32x8 {
+    float v[8];
+};
+INLINE f32x8 unpack8(uint4 a)
+{
+    return {{bf16_low(a.x), bf16_high(a.x), bf16_low(a.y), bf16_high(a.y), bf16_low(a.z),
+             bf16_high(a.z), bf16_low(a.w), bf16_high(a.w)}};
+}
+INLINE uint4 pack8(const f32x8 &a)
+{
+    return make_uint4(pack_bf16(a.v[0], a.v[1]), pack_bf16(a.v[2], a.v[3]),
+                      pack_bf16(a.v[4], a.v[5]), pack_bf16(a.v[6], a.v[7]));
+}
+
+// ---- global memory ----
+INLINE uint4 load16(const void *p) { return *(const uint4 *)p; }
+INLINE void store16(void *p, uint4 v) { *(uint4 *)p = v; }
+// Weights are read once: not kept in L1. Safe before pdl_wait(): nobody writes them.
+INLINE uint4 load_weights16(const void *p)
+{
+    uint4 v;
+    asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(p));
+    return v;
+}
+
+// ---- programmatic dependent launch ----
+// Everything another kernel wrote, or may still read, is touched after pdl_wait() only.
+INLINE void pdl_wait()
+{
+#if PDL
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+INLINE void pdl_go()
+{
+#if PDL
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// ---- shared memory and cp.async ----
+INLINE u32 shared_address(const void *p) { return (u32)__cvta_generic_to_shared(p); }
+// 16 bytes global -> shared; `bytes` 0 writes zeros and reads nothing.
+INLINE void copy_async16(u32 to, const void *from, u32 bytes)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes)
+                 : "memory");
+}
+INLINE void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int kPending> INLINE void copy_async_wait()
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+// ---- tensor cores, sm_80 ----
+struct frag4 {
+    u32 r[4];
+};
+INLINE frag4 load_matrix4(u32 address)
+{
+    frag4 f;
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(f.r[0]), "=r"(f.r[1]), "=r"(f.r[2]), "=r"(f.r[3])
+                 : "r"(address)
+                 : "memory");
+    return f;
+}
+INLINE frag4 load_matrix4_transposed(u32 address)
+{
+    frag4 f;
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(f.r[0]), "=r"(f.r[1]), "=r"(f.r[2]), "=r"(f.r[3])
+                 : "r"(address)
+                 : "memory");
+    return f;
+}
+// c[16 x 8] += a[16 x 16] b[16 x 8]; lane 4 g + t holds a (g, 2t), (g + 8, 2t), (g, 2t + 8), (g +
+// 8, 2t + 8), b (2t, g), (2t + 8, g), c (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1).
+INLINE void mma_bf16(float (&c)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1)
+{
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+// ---- arithmetic ----
+INLINE float exp2_fast(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+INLINE float warp_sum(float v)
+{
+#pragma unroll
+    for (int d = 16; d; d >>= 1)
+        v += __shfl_xor_sync(~0u, v, d);
+    return v;
+}
+INLINE float silu(float x) { return x / (1.f + __expf(-x)); }
+INLINE float gelu_tanh(float x)
+{
+    float t = 0.7978845608028654f * (x + 0.044715f * x * x * x);
+    return x / (1.f + __expf(-2.f * t)); // 0.5 x (1 + tanh t)
+}
+
+// ---- "the last CTA does the rest" ----
+// Every thread's global writes before the call are visible to the CTA that gets true. `parts` CTAs
+// take part; the ticket is zero again afterwards. All threads of the CTA must call it.
+INLINE bool last_of(u32 *ticket, u32 parts)
+{
+    __shared__ u32 drawn;
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        drawn = atomicAdd(ticket, 1u);
+        if (drawn + 1 == parts)
+            *ticket = 0;
+    }
+    __syncthreads();
+    bool last = drawn + 1 == parts;
+    if (last)
+        __threadfence();
+    return last;
+}

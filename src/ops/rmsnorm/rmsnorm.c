@@ -1,0 +1,185 @@
+/* RMSNorm: the cards of rmsnorm and add_rmsnorm, and their portable form.
+ *
+ * Bound by memory at every size that matters: 4 flops an element against 8 bytes moved. On the CPU
+ * the rows of a step stay in L2, so what counts is that x is read once from there; the second read
+ * hits L1. */
+#include "ops/rmsnorm/rmsnorm.h"
+
+#include <math.h>
+
+#include "ops/cases.h"
+#include "ops/cuda_impls.h"
+#include "ops/rmsnorm/rmsnorm_impls.h"
+#include "ops/simd_portable.h"
+#include "ops/rmsnorm/rmsnorm_kernel.h"
+
+static vt_cost rmsnorm_cost(const void *args)
+{
+    const rmsnorm_args *a = args;
+    int64_t n = vt_tensor_elems(a->y);
+    vt_cost c = {
+        .read = {.activations = vt_dtype_row_bytes(a->x->dtype, n),
+                 .weights = vt_tensor_bytes(a->weight)},
+        .write = {.activations = vt_tensor_bytes(a->y)},
+        .flops = {.fp32 = 4 * n}, /* square, add, two scalings; the root is one a row */
+    };
+    if (a->row)
+        c.read.activations += a->y->dim[0] * (int64_t)sizeof(int32_t);
+    return c;
+}
+
+static vt_cost add_rmsnorm_cost(const void *args)
+{
+    const rmsnorm_args *a = args;
+    vt_cost c = rmsnorm_cost(args);
+    c.read.activations += vt_tensor_bytes(a->residual);
+    c.write.activations += vt_tensor_bytes(a->residual);
+    c.flops.fp32 += vt_tensor_elems(a->y);
+    return c;
+}
+
+static double weight_at(const rmsnorm_args *a, int64_t i)
+{
+    return (double)tensor_get(a->weight, 0, i) + (a->plus_one ? 1 : 0);
+}
+
+static void rmsnorm_reference(const void *args)
+{
+    const rmsnorm_args *a = args;
+    int64_t n = a->y->dim[1];
+    for (int64_t t = 0; t < a->y->dim[0]; t++) {
+        int64_t from = a->row ? (*a->row)[t] : t;
+        double sum = 0;
+        for (int64_t i = 0; i < n; i++)
+            sum += (double)tensor_get(a->x, from, i) * tensor_get(a->x, from, i);
+        double inv = 1 / sqrt(sum / (double)n + a->eps);
+        for (int64_t i = 0; i < n; i++)
+            tensor_set(a->y, t, i, (float)(tensor_get(a->x, from, i) * inv * weight_at(a, i)));
+    }
+}
+
+static void add_rmsnorm_reference(const void *args)
+{
+    const rmsnorm_args *a = args;
+    int64_t n = a->y->dim[1];
+    for (int64_t t = 0; t < a->y->dim[0]; t++) {
+        double sum = 0;
+        for (int64_t i = 0; i < n; i++) {
+            double s = (double)tensor_get(a->x, t, i) + tensor_get(a->residual, t, i);
+            sum += s * s;
+        }
+        double inv = 1 / sqrt(sum / (double)n + a->eps);
+        for (int64_t i = 0; i < n; i++) {
+            double s = (double)tensor_get(a->x, t, i) + tensor_get(a->residual, t, i);
+            tensor_set(a->residual, t, i, (float)s);
+            tensor_set(a->y, t, i, (float)(s * inv * weight_at(a, i)));
+        }
+    }
+}
+
+/* p: tokens, hidden, rows (0: no row index), weight dtype, plus_one, in place */
+static const vt_case rmsnorm_cases[] = {
+    {.name = "tokens=1 hidden=576", .p = {1, 576, 0, VT_F32}, .bench = true},
+    {.name = "tokens=512 hidden=576", .p = {512, 576, 0, VT_F32}, .bench = true},
+    {.name = "tokens=2048 hidden=4096", .p = {2048, 4096, 0, VT_F32}, .bench = true},
+    {.name = "tokens=17 hidden=20", .p = {17, 20, 0, VT_F32}},
+    {.name = "tokens=3 hidden=1", .p = {3, 1, 0, VT_F16}},
+    {.name = "tokens=5 hidden=1027 bf16 plus_one", .p = {5, 1027, 0, VT_BF16, 1}},
+    {.name = "tokens=33 hidden=640 rows=4", .p = {33, 640, 4, VT_F32}},
+    {.name = "tokens=6 hidden=576 in place", .p = {6, 576, 0, VT_F16, 0, 1}},
+};
+
+static void *make_args(const vt_case *c, uint64_t seed, vt_arena *arena, bool add,
+                       vt_tensor **outputs, int32_t *n_outputs)
+{
+    int64_t tokens = c->p[0], hidden = c->p[1], rows = add ? 0 : c->p[2];
+    bool in_place = c->p[5] && !add;
+    rmsnorm_args *a = vt_arena_alloc(arena, 1, sizeof *a);
+    vt_tensor *x = case_fill(arena, case_tensor_2d(arena, VT_F32, tokens, hidden), 0.1f, 1, &seed);
+    vt_tensor *w = case_fill(arena, case_tensor_1d(arena, (vt_dtype)c->p[3], hidden), 1, 0.3f,
+                             &seed);
+    vt_tensor *y = in_place ? x : case_tensor_2d(arena, VT_F32, rows ? rows : tokens, hidden);
+    if (!a || !x || !w || !y)
+        return NULL;
+    *a = (rmsnorm_args){.x = x, .weight = w, .y = y, .eps = 1e-5f, .plus_one = c->p[4] != 0};
+    outputs[(*n_outputs)++] = y;
+    if (rows) {
+        int32_t *row = vt_arena_alloc(arena, (size_t)rows, sizeof *row);
+        int32_t **index = vt_arena_alloc(arena, 1, sizeof *index);
+        if (!row || !index)
+            return NULL;
+        for (int64_t i = 0; i < rows; i++)
+            row[i] = (int32_t)((i + 1) * tokens / rows - 1);
+        *index = row;
+        a->row = (const int32_t *const *)index;
+    }
+    if (add) {
+        a->residual = case_fill(arena, case_tensor_2d(arena, VT_F32, tokens, hidden), 0, 1, &seed);
+        outputs[(*n_outputs)++] = a->residual;
+        return a->residual ? a : NULL;
+    }
+    return a;
+}
+
+static void *rmsnorm_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
+                               vt_tensor *outputs[VT_MAX_OUTPUTS], int32_t *n_outputs)
+{
+    *n_outputs = 0;
+    return make_args(c, seed, arena, false, outputs, n_outputs);
+}
+
+static void *add_rmsnorm_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
+                                   vt_tensor *outputs[VT_MAX_OUTPUTS], int32_t *n_outputs)
+{
+    *n_outputs = 0;
+    return make_args(c, seed, arena, true, outputs, n_outputs);
+}
+
+static const vt_impl rmsnorm_portable = {
+    .name = "portable", .device = VT_DEVICE_CPU, .supports = rmsnorm_supports, .run = rmsnorm_run};
+static const vt_impl add_rmsnorm_portable = {.name = "portable",
+                                             .device = VT_DEVICE_CPU,
+                                             .supports = rmsnorm_supports,
+                                             .run = add_rmsnorm_run};
+
+static const vt_impl *const rmsnorm_impls[] = {
+#if defined(__x86_64__)
+    &rmsnorm_avx512,   &rmsnorm_avx2,
+#endif
+    &rmsnorm_portable, &rmsnorm_cuda_impl, NULL,
+};
+
+static const vt_impl *const add_rmsnorm_impls[] = {
+#if defined(__x86_64__)
+    &add_rmsnorm_avx512,   &add_rmsnorm_avx2,
+#endif
+    &add_rmsnorm_portable, &add_rmsnorm_cuda_impl, NULL,
+};
+
+const vt_op rmsnorm_op = {
+    .name = "rmsnorm",
+    .what = "scales each row by its root mean square and a weight",
+    .args_size = sizeof(rmsnorm_args),
+    .tolerance = 2e-6,
+    .tolerance_reason = "fp32 sum of squares in partial sums against double",
+    .cost = rmsnorm_cost,
+    .reference = rmsnorm_reference,
+    .cases = rmsnorm_cases,
+    .n_cases = sizeof rmsnorm_cases / sizeof *rmsnorm_cases,
+    .make_args = rmsnorm_make_args,
+    .impls = rmsnorm_impls,
+};
+
+const vt_op add_rmsnorm_op = {
+    .name = "add_rmsnorm",
+    .what = "adds to the residual stream and normalises the sum",
+    .args_size = sizeof(rmsnorm_args),
+    .tolerance = 2e-6,
+    .tolerance_reason = "fp32 sum of squares in partial sums against double",
+    .cost = add_rmsnorm_cost,
+    .reference = add_rmsnorm_reference,
+    .cases = rmsnorm_cases,
+    .n_cases = sizeof rmsnorm_cases / sizeof *rmsnorm_cases,
+    .make_args = add_rmsnorm_make_args,
+    .impls = add_rmsnorm_impls,
+};

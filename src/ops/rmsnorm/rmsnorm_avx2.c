@@ -1,0 +1,18 @@
+/* RMSNorm for avx2: rmsnorm_kernel.h over this instruction set's vectors. */
+#include "ops/simd_avx2.h"
+
+#include <math.h>
+
+#include "ops/rmsnorm/rmsnorm_impls.h"
+#include "ops/rmsnorm/rmsnorm_kernel.h"
+
+const vt_impl rmsnorm_avx2 = {.name = "avx2",
+                              .device = VT_DEVICE_CPU,
+                              .isa = VT_ISA_AVX2,
+                              .supports = rmsnorm_supports,
+                              .run = rmsnorm_run};
+const vt_impl add_rmsnorm_avx2 = {.name = "avx2",
+                                  .device = VT_DEVICE_CPU,
+                                  .isa = VT_ISA_AVX2,
+                                  .supports = rmsnorm_supports,
+                                  .run = add_rmsnorm_run};

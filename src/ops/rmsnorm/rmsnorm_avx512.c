@@ -1,0 +1,18 @@
+/* RMSNorm for avx512: rmsnorm_kernel.h over this instruction set's vectors. */
+#include "ops/simd_avx512.h"
+
+#include <math.h>
+
+#include "ops/rmsnorm/rmsnorm_impls.h"
+#include "ops/rmsnorm/rmsnorm_kernel.h"
+
+const vt_impl rmsnorm_avx512 = {.name = "avx512",
+                                .device = VT_DEVICE_CPU,
+                                .isa = VT_ISA_AVX512,
+                                .supports = rmsnorm_supports,
+                                .run = rmsnorm_run};
+const vt_impl add_rmsnorm_avx512 = {.name = "avx512",
+                                    .device = VT_DEVICE_CPU,
+                                    .isa = VT_ISA_AVX512,
+                                    .supports = rmsnorm_supports,
+                                    .run = add_rmsnorm_run};

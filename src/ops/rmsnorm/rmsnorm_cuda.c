@@ -1,0 +1,60 @@
+/* rmsnorm and add_rmsnorm on CUDA: see rmsnorm.cu. A row is one CTA; a thread holds at most 16
+ * elements up to hidden 8192, so that the row stays in registers between its two uses. */
+#include "ops/rmsnorm/rmsnorm.h"
+
+#include "ops/cuda_impls.h"
+
+typedef struct rmsnorm_params {
+    const void *x;
+    const int32_t *row;
+    const float *weight;
+    void *residual, *y;
+    int32_t x_stride, y_stride, residual_stride;
+    float eps;
+} rmsnorm_params;
+
+static bool rmsnorm_supports(const void *args)
+{
+    const rmsnorm_args *a = args;
+    return a->x->dtype == VT_BF16 && a->y->dtype == VT_BF16 && a->weight->dtype == VT_F32 &&
+           a->y->dim[1] <= 32768 && (!a->residual || a->residual->dtype == VT_BF16);
+}
+
+static vt_status launch(const rmsnorm_args *a, vt_cuda_lane *lane)
+{
+    int32_t hidden = (int32_t)a->y->dim[1];
+    bool wide = cuda_vectors_of_8(hidden, a->x->row_stride) && a->y->row_stride % 8 == 0;
+    int32_t vec = wide ? 8 : 1;
+    int32_t threads = (int32_t)vt_round_up((size_t)vt_ceil_div(hidden, vec), 32);
+    threads = threads > 512 ? 512 : threads;
+    int64_t rows = a->y->dim[0];
+    if (rows == 0 && !lane->collect)
+        return VT_OK;
+    rmsnorm_params p = {.x = a->x->data,
+                        .row = a->row ? *a->row : NULL,
+                        .weight = a->weight->data,
+                        .residual = a->residual ? a->residual->data : NULL,
+                        .y = a->y->data,
+                        .x_stride = (int32_t)a->x->row_stride,
+                        .y_stride = (int32_t)a->y->row_stride,
+                        .residual_stride = a->residual ? (int32_t)a->residual->row_stride : 0,
+                        .eps = a->eps};
+    return vt_cuda_launch(
+        lane,
+        &(cuda_launch){.spec = JIT_SPEC("rmsnorm.cu", "rmsnorm", {"hidden", hidden}, {"vec", vec},
+                                        {"threads", threads}, {"add", a->residual != NULL},
+                                        {"rows", a->row != NULL}, {"plus_one", a->plus_one}),
+                       .grid = {(uint32_t)rows, 1, 1},
+                       .threads = (uint32_t)threads},
+        &p, sizeof p);
+}
+
+static vt_status rmsnorm_run(const void *args, const vt_lane *lane)
+{
+    return launch(args, lane->cuda);
+}
+
+const vt_impl rmsnorm_cuda_impl = {
+    .name = "cuda", .device = VT_DEVICE_CUDA, .supports = rmsnorm_supports, .run = rmsnorm_run};
+const vt_impl add_rmsnorm_cuda_impl = {
+    .name = "cuda", .device = VT_DEVICE_CUDA, .supports = rmsnorm_supports, .run = rmsnorm_run};

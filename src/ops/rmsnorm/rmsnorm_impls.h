@@ -1,0 +1,9 @@
+#ifndef VT_OPS_RMSNORM_IMPLS_H
+#define VT_OPS_RMSNORM_IMPLS_H
+
+#include "ops/op.h"
+
+extern const vt_impl rmsnorm_avx2, add_rmsnorm_avx2;
+extern const vt_impl rmsnorm_avx512, add_rmsnorm_avx512;
+
+#endif

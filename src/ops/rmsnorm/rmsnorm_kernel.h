@@ -1,0 +1,74 @@
+/* RMSNorm over the vector type: see simd_portable.h for how this header is compiled. Rows are dealt
+ * to the workers; a row is summed by one worker in four interleaved partial sums, so its bits do
+ * not depend on who else is there. One pass reads x for the sum, a second (from L1) scales it. */
+#include "ops/access.h"
+#include "ops/rmsnorm/rmsnorm.h"
+#include "ops/simd_any.h"
+
+enum { NORM_SUMS = 4 };
+
+/* 1 / sqrt(mean(x^2) + eps) of x[0..n). */
+static inline float inverse_rms(const float *x, int64_t n, float eps)
+{
+    vf sum[NORM_SUMS] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
+    int64_t i = 0;
+    for (; i + NORM_SUMS * VF <= n; i += NORM_SUMS * VF)
+        for (int s = 0; s < NORM_SUMS; s++) {
+            vf v = vf_load(x + i + s * VF);
+            sum[s] = vf_fma(v, v, sum[s]);
+        }
+    for (int s = 0; i < n; i += VF, s++) {
+        vf v = vf_load_n(x + i, lanes_left(i, n));
+        sum[s] = vf_fma(v, v, sum[s]);
+    }
+    float total = vf_sum(vf_add(vf_add(sum[0], sum[2]), vf_add(sum[1], sum[3])));
+    return 1.0f / sqrtf(total / (float)n + eps);
+}
+
+static inline void scale_row(const float *x, const vt_tensor *weight, float plus, float inv,
+                             float *y, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += VF) {
+        int lanes = lanes_left(i, n);
+        vf w = vf_add(vf_load_any(weight->data, weight->dtype, i, lanes), vf_set1(plus));
+        vf_store_n(y + i, vf_mul(vf_mul(vf_load_n(x + i, lanes), vf_set1(inv)), w), lanes);
+    }
+}
+
+static vt_status rmsnorm_run(const void *args, const vt_lane *lane)
+{
+    const rmsnorm_args *a = args;
+    int64_t n = a->y->dim[1], begin, end;
+    vt_lane_share(lane, a->y->dim[0], 1, &begin, &end);
+    for (int64_t t = begin; t < end; t++) {
+        const float *x = row_f32(a->x, a->row ? (*a->row)[t] : t);
+        scale_row(x, a->weight, a->plus_one ? 1 : 0, inverse_rms(x, n, a->eps), row_f32(a->y, t),
+                  n);
+    }
+    return VT_OK;
+}
+
+static vt_status add_rmsnorm_run(const void *args, const vt_lane *lane)
+{
+    const rmsnorm_args *a = args;
+    int64_t n = a->y->dim[1], begin, end;
+    vt_lane_share(lane, a->y->dim[0], 1, &begin, &end);
+    for (int64_t t = begin; t < end; t++) {
+        const float *x = row_f32(a->x, t);
+        float *r = row_f32(a->residual, t);
+        for (int64_t i = 0; i < n; i += VF) {
+            int lanes = lanes_left(i, n);
+            vf_store_n(r + i, vf_add(vf_load_n(x + i, lanes), vf_load_n(r + i, lanes)), lanes);
+        }
+        scale_row(r, a->weight, a->plus_one ? 1 : 0, inverse_rms(r, n, a->eps), row_f32(a->y, t),
+                  n);
+    }
+    return VT_OK;
+}
+
+static bool rmsnorm_supports(const void *args)
+{
+    const rmsnorm_args *a = args;
+    return a->x->dtype == VT_F32 && a->y->dtype == VT_F32 && dtype_is_float(a->weight->dtype) &&
+           (!a->residual || a->residual->dtype == VT_F32);
+}

@@ -1,0 +1,147 @@
+/* Rotary position embedding: the card, its portable form, and the reference. The cos/sin table with
+ * the models' context-extension schemes is in rope_table.c. */
+#include "ops/rope/rope.h"
+
+#include <math.h>
+
+#include "ops/cases.h"
+#include "ops/cuda_impls.h"
+#include "ops/rope/rope_impls.h"
+#include "ops/simd_portable.h"
+#include "ops/rope/rope_kernel.h"
+
+/* q and k in place, the table's rows of this step's positions, and the norms' weights. */
+static vt_cost rope_cost(const void *args)
+{
+    const rope_args *a = args;
+    int64_t tokens = a->batch->n_tokens, qk = tokens * (a->q->dim[1] + a->k->dim[1]);
+    int64_t bytes = vt_dtype_row_bytes(a->q->dtype, qk);
+    vt_cost c = {
+        .read = {.activations = bytes + tokens * (a->dims + 1) *
+                                            4}, /* a row of the table and a position each */
+        .write = {.activations = bytes},
+        .flops = {.fp32 = 3 * qk / a->head_dim * a->dims}, /* 4 multiplies and 2 adds a pair */
+    };
+    if (a->q_norm) {
+        c.read.weights += vt_tensor_bytes(a->q_norm);
+        c.flops.fp32 += 4 * tokens * a->q->dim[1];
+    }
+    if (a->k_norm) {
+        c.read.weights += vt_tensor_bytes(a->k_norm);
+        c.flops.fp32 += 4 * tokens * a->k->dim[1];
+    }
+    return c;
+}
+
+static void reference_head(const rope_args *a, vt_tensor *x, const vt_tensor *norm, int64_t t,
+                           int64_t at)
+{
+    int32_t d = a->head_dim, half = a->dims / 2;
+    double inv = 1, sum = 0;
+    if (norm) {
+        for (int32_t i = 0; i < d; i++)
+            sum += (double)tensor_get(x, t, at + i) * tensor_get(x, t, at + i);
+        inv = 1 / sqrt(sum / d + a->eps);
+        for (int32_t i = 0; i < d; i++) {
+            double w = (double)tensor_get(norm, 0, i) + (a->plus_one ? 1 : 0);
+            tensor_set(x, t, at + i, (float)(tensor_get(x, t, at + i) * inv * w));
+        }
+    }
+    int32_t pos = a->batch->position[t];
+    for (int32_t i = 0; i < half; i++) {
+        int64_t ia = at + (a->interleaved ? 2 * i : i),
+                ib = at + (a->interleaved ? 2 * i + 1 : i + half);
+        double c = tensor_get(a->cos_sin, pos, i), s = tensor_get(a->cos_sin, pos, half + i);
+        double va = tensor_get(x, t, ia), vb = tensor_get(x, t, ib);
+        tensor_set(x, t, ia, (float)(va * c - vb * s));
+        tensor_set(x, t, ib, (float)(va * s + vb * c));
+    }
+}
+
+static void rope_reference(const void *args)
+{
+    const rope_args *a = args;
+    for (int64_t t = 0; t < a->batch->n_tokens; t++) {
+        for (int64_t at = 0; at < a->q->dim[1]; at += a->head_dim)
+            reference_head(a, a->q, a->q_norm, t, at);
+        for (int64_t at = 0; at < a->k->dim[1]; at += a->head_dim)
+            reference_head(a, a->k, a->k_norm, t, at);
+    }
+}
+
+/* p: tokens, heads, kv_heads, head_dim, dims, interleaved, norm dtype + 1 (0: no norms), plus_one
+ * */
+static const vt_case rope_cases[] = {
+    {.name = "tokens=1 9/3x64", .p = {1, 9, 3, 64, 64}, .bench = true},
+    {.name = "tokens=512 9/3x64", .p = {512, 9, 3, 64, 64}, .bench = true},
+    {.name = "tokens=512 16/8x128 norms",
+     .p = {512, 16, 8, 128, 128, 0, VT_F32 + 1},
+     .bench = true},
+    {.name = "tokens=64 4/1x256 norms plus_one",
+     .p = {64, 4, 1, 256, 256, 0, VT_BF16 + 1, 1},
+     .bench = true},
+    {.name = "tokens=7 3/1x20", .p = {7, 3, 1, 20, 20}},
+    {.name = "tokens=5 4/2x40 dims=20", .p = {5, 4, 2, 40, 20}},
+    {.name = "tokens=5 2/2x24 interleaved f16 norms", .p = {5, 2, 2, 24, 16, 1, VT_F16 + 1}},
+};
+
+static void *rope_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
+                            vt_tensor *outputs[VT_MAX_OUTPUTS], int32_t *n_outputs)
+{
+    int64_t tokens = c->p[0], n_q = c->p[1] * c->p[3], n_k = c->p[2] * c->p[3];
+    int32_t context = 2 * (int32_t)tokens + 40;
+    rope_args *a = vt_arena_alloc(arena, 1, sizeof *a);
+    vt_batch *b = case_batch(arena, 16, 1, &(case_seq){(int32_t)tokens, context - 3}, false, 100,
+                             &seed);
+    /* q and k are slices of one fused [tokens, q | k | v] tensor, as a program has them */
+    vt_tensor *qkv = case_fill(arena, case_tensor_2d(arena, VT_F32, tokens, n_q + 2 * n_k), 0, 1,
+                               &seed);
+    vt_tensor *table = case_tensor_2d(arena, VT_F32, context, c->p[4]);
+    if (!a || !b || !qkv || !table)
+        return NULL;
+    rope_table(&(vt_rope_params){.base = 10000, .dims = (int32_t)c->p[4]}, context, table->data);
+    *a = (rope_args){.batch = b,
+                     .q = case_slice(arena, qkv, 0, n_q),
+                     .k = case_slice(arena, qkv, n_q, n_k),
+                     .head_dim = (int32_t)c->p[3],
+                     .dims = (int32_t)c->p[4],
+                     .interleaved = c->p[5] != 0,
+                     .cos_sin = table,
+                     .eps = 1e-6f,
+                     .plus_one = c->p[7] != 0};
+    if (c->p[6]) {
+        vt_dtype type = (vt_dtype)(c->p[6] - 1);
+        a->q_norm = case_fill(arena, case_tensor_1d(arena, type, a->head_dim), 1, 0.3f, &seed);
+        a->k_norm = case_fill(arena, case_tensor_1d(arena, type, a->head_dim), 1, 0.3f, &seed);
+        if (!a->q_norm || !a->k_norm)
+            return NULL;
+    }
+    outputs[0] = a->q;
+    outputs[1] = a->k;
+    *n_outputs = 2;
+    return a->q && a->k ? a : NULL;
+}
+
+static const vt_impl rope_portable = {
+    .name = "portable", .device = VT_DEVICE_CPU, .supports = rope_supports, .run = rope_run};
+
+static const vt_impl *const rope_impls[] = {
+#if defined(__x86_64__)
+    &rope_avx512,   &rope_avx2,
+#endif
+    &rope_portable, &rope_cuda_impl, NULL,
+};
+
+const vt_op rope_op = {
+    .name = "rope",
+    .what = "rotates q and k by their positions, after an optional norm of each head",
+    .args_size = sizeof(rope_args),
+    .tolerance = 2e-6,
+    .tolerance_reason = "three fp32 roundings against one; with norms an fp32 sum against double",
+    .cost = rope_cost,
+    .reference = rope_reference,
+    .cases = rope_cases,
+    .n_cases = sizeof rope_cases / sizeof *rope_cases,
+    .make_args = rope_make_args,
+    .impls = rope_impls,
+};

@@ -1,0 +1,152 @@
+// Rotary embedding of q and k, with the per-head RMSNorm before it (NORM) and the KV store behind
+// it (STORE).
+//
+// q [tokens, HEADS * HEAD_DIM], k and v [tokens, KV_HEADS * HEAD_DIM] bf16 slices, in place; with
+// STORE the rotated k and v go to their page slots instead (the activations' k and v are not read
+// again). cos_sin [context, DIMS] fp32: row p = cos(0 .. DIMS/2) | sin(0 .. DIMS/2).
+//
+// Grid: kLanes lanes work on one head of one token, 128 threads a CTA. Non-interleaved full
+// rotation with HEAD_DIM a multiple of 16: a lane holds 8 elements of the first half and the 8 that
+// pair with them. Everything else: a warp a head, pair by pair. Bytes: 4 * (HEADS + KV_HEADS) *
+// HEAD_DIM a token; memory-bound for many tokens.
+// Template: HEADS, KV_HEADS, HEAD_DIM, DIMS, INTERLEAVED, NORM, PLUS_ONE, STORE, PAGE.
+
+struct RopeParams {
+    u16 *q, *k;
+    const u16 *v;
+    u16 *k_pool, *v_pool;
+    const i32 *position, *slot;
+    const float *cos_sin, *q_norm, *k_norm;
+    i32 q_stride, k_stride, v_stride, n_tokens;
+    float eps;
+};
+
+constexpr bool kFast = !INTERLEAVED && DIMS == HEAD_DIM && HEAD_DIM % 16 == 0 && HEAD_DIM <= 512 &&
+                       (HEAD_DIM & (HEAD_DIM - 1)) == 0;
+constexpr int kLanes = kFast ? HEAD_DIM / 16 : 32;
+constexpr int kHalf = DIMS / 2;
+constexpr int kPer = (HEAD_DIM + 31) / 32; // slow path: elements a lane
+
+// Over the lanes of one head; the other heads of the warp may have gone home.
+INLINE float head_sum(float v)
+{
+    u32 mask = kLanes == 32 ? ~0u
+                            : ((1u << (kLanes % 32)) - 1) << (threadIdx.x % 32 / kLanes * kLanes);
+#pragma unroll
+    for (int d = kLanes / 2; d; d >>= 1)
+        v += __shfl_xor_sync(mask, v, d);
+    return v;
+}
+
+// 8 elements at c * 8 of the first half and 8 of the second.
+INLINE void rotate_fast(const u16 *from, u16 *to, const float *norm, const float *cos_sin,
+                        float eps, int c)
+{
+    f32x8 a = unpack8(load16(from + c * 8)), b = unpack8(load16(from + kHalf + c * 8));
+    if constexpr (NORM) {
+        float sum = 0.f;
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            sum += a.v[i] * a.v[i] + b.v[i] * b.v[i];
+        float scale = rsqrtf(head_sum(sum) / HEAD_DIM + eps);
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            a.v[i] *= scale * (norm[c * 8 + i] + (float)PLUS_ONE);
+            b.v[i] *= scale * (norm[kHalf + c * 8 + i] + (float)PLUS_ONE);
+        }
+    }
+    f32x8 x, y;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        float cosine = cos_sin[c * 8 + i], sine = cos_sin[kHalf + c * 8 + i];
+        x.v[i] = a.v[i] * cosine - b.v[i] * sine;
+        y.v[i] = a.v[i] * sine + b.v[i] * cosine;
+    }
+    store16(to + c * 8, pack8(x));
+    store16(to + kHalf + c * 8, pack8(y));
+}
+
+INLINE void rotate_slow(const u16 *from, u16 *to, const float *norm, const float *cos_sin,
+                        float eps, int lane)
+{
+    float scale = 1.f;
+    if constexpr (NORM) {
+        float sum = 0.f;
+        for (int i = lane; i < HEAD_DIM; i += 32)
+            sum += bf16_f32(from[i]) * bf16_f32(from[i]);
+        scale = rsqrtf(head_sum(sum) / HEAD_DIM + eps);
+    }
+    auto element = [&](int i) {
+        float v = bf16_f32(from[i]);
+        return NORM ? v * scale * (norm[i] + (float)PLUS_ONE) : v;
+    };
+    float x[kPer], y[kPer]; // read all of the head before any of it is written
+#pragma unroll
+    for (int n = 0; n < kPer; n++) {
+        int i = n * 32 + lane; // pair index below kHalf, then single elements beyond DIMS
+        x[n] = y[n] = 0.f;
+        if (i < kHalf) {
+            int ia = INTERLEAVED ? 2 * i : i, ib = INTERLEAVED ? 2 * i + 1 : i + kHalf;
+            float a = element(ia), b = element(ib), cosine = cos_sin[i], sine = cos_sin[kHalf + i];
+            x[n] = a * cosine - b * sine;
+            y[n] = a * sine + b * cosine;
+        } else if (i < HEAD_DIM - kHalf) {
+            x[n] = element(i + kHalf);
+        }
+    }
+    __syncwarp();
+#pragma unroll
+    for (int n = 0; n < kPer; n++) {
+        int i = n * 32 + lane;
+        if (i < kHalf) {
+            to[INTERLEAVED ? 2 * i : i] = f32_bf16(x[n]);
+            to[INTERLEAVED ? 2 * i + 1 : i + kHalf] = f32_bf16(y[n]);
+        } else if (i < HEAD_DIM - kHalf) {
+            to[i + kHalf] = f32_bf16(x[n]);
+        }
+    }
+}
+
+INLINE void copy_head(const u16 *from, u16 *to, int lane)
+{
+    if constexpr (HEAD_DIM % 8 == 0) {
+        for (int c = lane; c < HEAD_DIM / 8; c += kLanes)
+            store16(to + c * 8, load16(from + c * 8));
+    } else {
+        for (int i = lane; i < HEAD_DIM; i += kLanes)
+            to[i] = from[i];
+    }
+}
+
+KERNEL __launch_bounds__(128) rope(const __grid_constant__ RopeParams p)
+{
+    constexpr u32 kItems = HEADS + KV_HEADS + (STORE ? KV_HEADS : 0);
+    u32 i = (blockIdx.x * 128 + threadIdx.x) / kLanes, lane = threadIdx.x % kLanes;
+    u32 t = i / kItems, h = i % kItems;
+    pdl_go();
+    pdl_wait();
+    if (t >= (u32)p.n_tokens)
+        return;
+    bool is_q = h < HEADS, is_v = h >= HEADS + KV_HEADS;
+    u32 head = is_q ? h : (h - HEADS) % KV_HEADS;
+    const u16 *from = is_q   ? p.q + (i64)t * p.q_stride
+                      : is_v ? p.v + (i64)t * p.v_stride
+                             : p.k + (i64)t * p.k_stride;
+    from += head * HEAD_DIM;
+    u16 *to = (u16 *)from;
+    if (STORE && !is_q) {
+        i32 slot = p.slot[t];
+        to = (is_v ? p.v_pool : p.k_pool) +
+             (((i64)(slot / PAGE) * KV_HEADS + head) * PAGE + slot % PAGE) * HEAD_DIM;
+    }
+    if (STORE && is_v) {
+        copy_head(from, to, lane);
+        return;
+    }
+    const float *cos_sin = p.cos_sin + (i64)p.position[t] * DIMS,
+                *norm = is_q ? p.q_norm : p.k_norm;
+    if constexpr (kFast)
+        rotate_fast(from, to, norm, cos_sin, p.eps, lane);
+    else
+        rotate_slow(from, to, norm, cos_sin, p.eps, lane);
+}

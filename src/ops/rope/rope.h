@@ -1,0 +1,32 @@
+/* Rotary position embedding of q and k, in place, with the optional per-head RMSNorm of q and k
+ * before it (Qwen3, Gemma 3). (Su et al., 2021, arXiv:2104.09864.)
+ *
+ * For a pair (a, b) of a head at position p with angle index i:  a' = a cos - b sin,  b' = a sin +
+ * b cos, cos_sin[p] = [cos(0..dims/2) | sin(0..dims/2)], made on the host in double (model scaling
+ * included). Pairs are (i, i + dims/2), or (2i, 2i + 1) when interleaved; dimensions beyond dims
+ * are copied. */
+#ifndef VT_OPS_ROPE_H
+#define VT_OPS_ROPE_H
+
+#include "model/model.h"
+#include "ops/op.h"
+
+typedef struct rope_args {
+    const vt_batch *batch; /* position */
+    vt_tensor *q;          /* [tokens, heads * head_dim], a slice */
+    vt_tensor *k;          /* [tokens, kv_heads * head_dim], a slice */
+    int32_t head_dim, dims;
+    bool interleaved;
+    const vt_tensor *cos_sin;         /* [max_context, dims] fp32 */
+    const vt_tensor *q_norm, *k_norm; /* [head_dim] or NULL */
+    float eps;
+    bool plus_one;
+} rope_args;
+
+extern const vt_op rope_op;
+
+/* Fills cos_sin for positions 0 .. positions-1. Angles and scaling in double; llama3, linear and
+ * yarn (with its attention factor) as Hugging Face's modeling_rope_utils defines them. */
+void rope_table(const vt_rope_params *p, int64_t positions, float *cos_sin /* [positions, dims] */);
+
+#endif

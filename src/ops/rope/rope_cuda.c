@@ -1,0 +1,83 @@
+/* rope on CUDA: see rope.cu. */
+#include "ops/rope/rope_cuda.h"
+
+#include "ops/cuda_impls.h"
+
+typedef struct rope_params {
+    void *q, *k;
+    const void *v;
+    void *k_pool, *v_pool;
+    const int32_t *position, *slot;
+    const float *cos_sin, *q_norm, *k_norm;
+    int32_t q_stride, k_stride, v_stride, n_tokens;
+    float eps;
+} rope_params;
+
+static bool rope_supports(const void *args)
+{
+    const rope_args *a = args;
+    return a->q->dtype == VT_BF16 && a->k->dtype == VT_BF16 && a->cos_sin->dtype == VT_F32 &&
+           a->head_dim <= 512 && (!a->q_norm) == (!a->k_norm) && a->q->row_stride % 8 == 0 &&
+           a->k->row_stride % 8 == 0;
+}
+
+static vt_status launch(const rope_args *a, const kv_store_args *store, vt_cuda_lane *lane)
+{
+    int32_t heads = (int32_t)(a->q->dim[1] / a->head_dim),
+            kv_heads = (int32_t)(a->k->dim[1] / a->head_dim);
+    int32_t dim = a->head_dim, tokens = a->batch->n_tokens;
+    bool fast = !a->interleaved && a->dims == dim && dim % 16 == 0 && (dim & (dim - 1)) == 0;
+    int32_t lanes = fast ? dim / 16 : 32;
+    if (tokens == 0 && !lane->collect)
+        return VT_OK;
+    rope_params p = {.q = a->q->data,
+                     .k = a->k->data,
+                     .position = a->batch->position,
+                     .slot = a->batch->slot,
+                     .cos_sin = a->cos_sin->data,
+                     .q_norm = a->q_norm ? a->q_norm->data : NULL,
+                     .k_norm = a->k_norm ? a->k_norm->data : NULL,
+                     .q_stride = (int32_t)a->q->row_stride,
+                     .k_stride = (int32_t)a->k->row_stride,
+                     .n_tokens = tokens,
+                     .eps = a->eps};
+    if (store) {
+        p.v = store->v->data;
+        p.v_stride = (int32_t)store->v->row_stride;
+        p.k_pool = store->k_pool->data;
+        p.v_pool = store->v_pool->data;
+    }
+    int64_t items = (int64_t)tokens * (heads + (store ? 2 : 1) * kv_heads);
+    return vt_cuda_launch(
+        lane,
+        &(cuda_launch){.spec = JIT_SPEC("rope.cu", "rope", {"heads", heads}, {"kv_heads", kv_heads},
+                                        {"head_dim", dim}, {"dims", a->dims},
+                                        {"interleaved", a->interleaved},
+                                        {"norm", a->q_norm != NULL}, {"plus_one", a->plus_one},
+                                        {"store", store != NULL},
+                                        {"page", store ? (int32_t)store->k_pool->dim[2] : 1}),
+                       .grid = {cuda_blocks(items * lanes, 128), 1, 1},
+                       .threads = 128},
+        &p, sizeof p);
+}
+
+static vt_status rope_run(const void *args, const vt_lane *lane)
+{
+    return launch(args, NULL, lane->cuda);
+}
+
+bool rope_store_cuda_fits(const rope_args *rope, const kv_store_args *store)
+{
+    return rope->k->data == store->k->data && rope->k->row_stride == store->k->row_stride &&
+           rope->k->dim[1] == store->k_pool->dim[1] * store->k_pool->dim[3] &&
+           store->v->row_stride % 8 == 0;
+}
+
+vt_status rope_store_cuda_run(const rope_args *rope, const kv_store_args *store,
+                              const vt_lane *lane)
+{
+    return launch(rope, store, lane->cuda);
+}
+
+const vt_impl rope_cuda_impl = {
+    .name = "cuda", .device = VT_DEVICE_CUDA, .supports = rope_supports, .run = rope_run};

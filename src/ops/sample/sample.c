@@ -1,0 +1,272 @@
+/* Sampling: the card, its portable form and the reference.
+ *
+ * What "exact" means here: the ids of a row are totally ordered (higher logit first, lower id among
+ * equals); top-k keeps the first k of that order, top-p the shortest prefix whose probability
+ * reaches p, and both hold for any vocabulary up to 2^18 because sums of weights are exact
+ * (sample_kernel.h). Rejected: sorting the row (152k ids: milliseconds), and thresholds found by
+ * bisection on probabilities (ties and the last bit). */
+#include "ops/sample/sample.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "ops/cases.h"
+#include "ops/cuda_impls.h"
+#include "ops/simd_portable.h"
+#include "ops/sample/sample_kernel.h"
+
+/* Reads the logits and writes a result a row: the work beyond one exponential an element depends on
+ * the row's settings and is not counted. */
+static vt_cost sample_cost(const void *args)
+{
+    const sample_args *a = args;
+    int64_t rows = a->logits->dim[0], n = vt_tensor_elems(a->logits);
+    return (vt_cost){
+        .read = {.activations = vt_dtype_row_bytes(a->logits->dtype, n) +
+                                rows * (int64_t)sizeof(vt_sample_row)},
+        .write = {.activations = rows * (2 + 2 * VT_MAX_TOP_LOGPROBS) * 4},
+        .flops = {.fp32 = 2 * n},
+    };
+}
+
+/* ---- reference: sorts the row, double throughout ---- */
+
+typedef struct ranked {
+    double x, w;
+    int32_t id;
+} ranked;
+
+static int by_rank(const void *pa, const void *pb)
+{
+    const ranked *a = pa, *b = pb;
+    return a->x != b->x ? (a->x < b->x ? 1 : -1) : (a->id > b->id) - (a->id < b->id);
+}
+
+static int by_id(const void *pa, const void *pb)
+{
+    const ranked *a = pa, *b = pb;
+    return (a->id > b->id) - (a->id < b->id);
+}
+
+static int32_t occurrences(const int32_t *ids, int32_t begin, int32_t end, int32_t id)
+{
+    int32_t n = 0;
+    for (int32_t i = begin; i < end; i++)
+        n += ids[i] == id;
+    return n;
+}
+
+static void reference_adjust(float *l, int32_t n, const vt_sample_row *row, const int32_t *pool)
+{
+    for (int32_t i = 0; i < row->n_bias; i++)
+        l[row->bias[i].id] += row->bias[i].bias;
+    int32_t pending = row->pending_slot >= 0 && pool ? pool[row->pending_slot] : -1;
+    for (int32_t id = 0; id < n && row->context; id++) {
+        int32_t out = occurrences(row->context, row->n_prompt, row->n_context, id) +
+                      (id == pending);
+        bool seen = out > 0 || occurrences(row->context, 0, row->n_prompt, id) > 0;
+        if (seen && row->repetition_penalty != 1)
+            l[id] = l[id] > 0 ? l[id] / row->repetition_penalty : l[id] * row->repetition_penalty;
+        if (out > 0)
+            l[id] -= row->presence_penalty + row->frequency_penalty * (float)out;
+    }
+}
+
+/* e is [n], best first, with x of logits; returns the chosen id. */
+static int32_t reference_choose(ranked *e, int32_t n, const vt_sample_row *row)
+{
+    if (!(row->temperature > 0))
+        return e[0].id;
+    double sum = 0, left;
+    int32_t kept = row->top_k > 0 && row->top_k < n ? row->top_k : n, i;
+    for (i = 0; i < n; i++)
+        e[i].w = exp((e[i].x - e[0].x) / row->temperature);
+    for (i = 0; i < kept; i++)
+        sum += e[i].w;
+    if (row->top_p < 1) {
+        double mass = row->top_p * sum;
+        for (sum = 0, i = 0; i < kept && (i == 0 || sum < mass); i++)
+            sum += e[i].w;
+        kept = i;
+    }
+    for (sum = 0, i = 0; i < kept && e[i].w >= (double)row->min_p; i++)
+        sum += e[i].w;
+    kept = i;
+    qsort(e, (size_t)kept, sizeof *e, by_id);
+    left = (double)sample_uniform(row->seed, (uint64_t)row->position) * sum;
+    for (i = 0; i < kept - 1 && e[i].w <= left; i++)
+        left -= e[i].w;
+    return e[i].id;
+}
+
+static void reference_row(const sample_args *a, int64_t r, float *l, ranked *e)
+{
+    const vt_sample_row *row = &(*a->row)[r];
+    int32_t n = (int32_t)a->logits->dim[1], *pool = a->token_pool ? *a->token_pool : NULL,
+            token = -1;
+    bool nan = false;
+    double logprob = 0, sum = 0;
+    for (int32_t i = 0; i < VT_MAX_TOP_LOGPROBS; i++)
+        sample_put_top(a, r, i, -1, 0);
+    memcpy(l, row_f32(a->logits, r), (size_t)n * sizeof *l);
+    reference_adjust(l, n, row, pool);
+    for (int32_t i = 0; i < n; i++) {
+        e[i] = (ranked){.x = (double)l[i], .id = i};
+        nan = nan || isnan(l[i]);
+    }
+    if (!nan) {
+        qsort(e, (size_t)n, sizeof *e, by_rank);
+        for (int32_t i = 0; i < n; i++)
+            sum += exp(e[i].x - e[0].x);
+        double lse = e[0].x + log(sum);
+        for (int32_t i = 0; i < row->n_top && i < n; i++)
+            sample_put_top(a, r, i, e[i].id, (float)(e[i].x - lse));
+        token = row->target >= 0 ? row->target : reference_choose(e, n, row);
+        if (row->n_top >= 0 || row->target >= 0)
+            logprob = (double)l[token] - lse;
+    }
+    ((int32_t *)a->token->data)[r] = token;
+    ((float *)a->logprob->data)[r] = (float)logprob;
+    if (pool && row->pool_slot >= 0)
+        pool[row->pool_slot] = token;
+}
+
+static void sample_reference(const void *args)
+{
+    const sample_args *a = args;
+    size_t n = (size_t)a->logits->dim[1];
+    float *l = malloc(n * sizeof *l);
+    ranked *e = malloc(n * sizeof *e);
+    for (int64_t r = 0; l && e && r < a->logits->dim[0]; r++)
+        reference_row(a, r, l, e);
+    free(l);
+    free(e);
+}
+
+/* ---- cases ---- */
+
+enum {
+    KIND_GREEDY,
+    KIND_PLAIN,
+    KIND_TOP_K,
+    KIND_TOP_P,
+    KIND_MIN_P,
+    KIND_ALL,
+    KIND_PENALTIES,
+    KIND_SCORE,
+    KINDS
+};
+
+/* p: rows, vocab, kind of the first row (KINDS: row r has kind r % KINDS, and the last row a NaN),
+ * 10 x spread */
+static const vt_case sample_cases[] = {
+    {.name = "rows=1 vocab=49152 greedy", .p = {1, 49152, KIND_GREEDY, 30}, .bench = true},
+    {.name = "rows=1 vocab=49152 temperature", .p = {1, 49152, KIND_PLAIN, 30}, .bench = true},
+    {.name = "rows=1 vocab=49152 top-k top-p min-p", .p = {1, 49152, KIND_ALL, 30}, .bench = true},
+    {.name = "rows=32 vocab=151936 top-p", .p = {32, 151936, KIND_TOP_P, 30}, .bench = true},
+    {.name = "rows=1 vocab=151936 top-p of a flat row",
+     .p = {1, 151936, KIND_TOP_P, 1},
+     .bench = true},
+    {.name = "rows=41 vocab=1000 all kinds", .p = {41, 1000, KINDS, 25}},
+    {.name = "rows=17 vocab=37 all kinds", .p = {17, 37, KINDS, 20}},
+    {.name = "rows=9 vocab=1 all kinds", .p = {9, 1, KINDS, 20}},
+    {.name = "rows=24 vocab=5003 flat, all kinds", .p = {24, 5003, KINDS, 2}},
+    {.name = "rows=16 vocab=2048 far apart, all kinds", .p = {16, 2048, KINDS, 500}},
+};
+
+static vt_sample_row make_row(vt_arena *arena, int64_t kind, int32_t vocab, uint64_t *seed)
+{
+    vt_sample_row row = {.temperature = 0.8f,
+                         .top_p = 1,
+                         .repetition_penalty = 1,
+                         .n_top = -1,
+                         .pool_slot = -1,
+                         .target = -1,
+                         .pending_slot = -1,
+                         .seed = case_random(seed),
+                         .position = (int32_t)(case_random(seed) % 4096)};
+    bool all = kind == KIND_ALL || kind == KIND_PENALTIES;
+    if (kind == KIND_GREEDY || kind == KIND_SCORE)
+        row.temperature = 0;
+    if (kind == KIND_TOP_K || all)
+        row.top_k = 40;
+    if (kind == KIND_TOP_P || all)
+        row.top_p = 0.9f;
+    if (kind == KIND_MIN_P || all)
+        row.min_p = 0.05f;
+    if (kind == KIND_SCORE || kind == KIND_GREEDY || kind == KIND_PENALTIES)
+        row.n_top = kind == KIND_GREEDY ? 0 : kind == KIND_SCORE ? VT_MAX_TOP_LOGPROBS : 5;
+    if (kind == KIND_SCORE)
+        row.target = (int32_t)(case_random(seed) % (uint64_t)vocab);
+    if (kind != KIND_PENALTIES)
+        return row;
+    int32_t *context = vt_arena_alloc(arena, 60, sizeof *context);
+    vt_logit_bias *bias = vt_arena_alloc(arena, 3, sizeof *bias);
+    for (int i = 0; context && i < 60; i++)
+        context[i] = (int32_t)(case_random(seed) % (uint64_t)(vocab < 40 ? vocab : 40));
+    for (int i = 0; bias && i < 3; i++)
+        bias[i] = (vt_logit_bias){.id = (int32_t)(case_random(seed) % (uint64_t)vocab),
+                                  .bias = 2.0f - (float)i};
+    row.context = context;
+    row.n_prompt = 25;
+    row.n_context = context ? 60 : 0;
+    row.repetition_penalty = 1.3f, row.presence_penalty = 0.4f, row.frequency_penalty = 0.2f;
+    row.bias = bias;
+    row.n_bias = bias ? 3 : 0;
+    return row;
+}
+
+static void *sample_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
+                              vt_tensor *outputs[VT_MAX_OUTPUTS], int32_t *n_outputs)
+{
+    int64_t rows = c->p[0], vocab = c->p[1];
+    sample_args *a = vt_arena_alloc(arena, 1, sizeof *a);
+    vt_sample_row *row = vt_arena_alloc(arena, (size_t)rows, sizeof *row),
+                  **at = vt_arena_alloc(arena, 1, sizeof *at);
+    vt_tensor *logits = case_tensor_2d(arena, VT_F32, rows, vocab);
+    if (!a || !row || !at || !case_fill(arena, logits, 0, (float)c->p[3] * 0.1f, &seed))
+        return NULL;
+    for (int64_t r = 0; r < rows; r++)
+        row[r] = make_row(arena, c->p[2] == KINDS ? r % KINDS : c->p[2], (int32_t)vocab, &seed);
+    if (c->p[2] == KINDS)
+        tensor_set(logits, rows - 1, vocab / 2, NAN);
+    *at = row;
+    *a = (sample_args){.logits = logits,
+                       .row = (const vt_sample_row *const *)at,
+                       .token = case_tensor_1d(arena, VT_I32, rows),
+                       .logprob = case_tensor_1d(arena, VT_F32, rows),
+                       .top_id = case_tensor_2d(arena, VT_I32, rows, VT_MAX_TOP_LOGPROBS),
+                       .top_logprob = case_tensor_2d(arena, VT_F32, rows, VT_MAX_TOP_LOGPROBS)};
+    outputs[0] = a->token, outputs[1] = a->logprob, outputs[2] = a->top_id,
+    outputs[3] = a->top_logprob;
+    *n_outputs = 4;
+    return a->token && a->logprob && a->top_id && a->top_logprob ? a : NULL;
+}
+
+static const vt_impl sample_portable = {.name = "portable",
+                                        .device = VT_DEVICE_CPU,
+                                        .supports = sample_supports,
+                                        .run = sample_run,
+                                        .workspace = sample_workspace};
+
+static const vt_impl *const sample_impls[] = {
+#if defined(__x86_64__)
+    &sample_avx512,   &sample_avx2,
+#endif
+    &sample_portable, &sample_cuda_impl, NULL,
+};
+
+const vt_op sample_op = {
+    .name = "sample",
+    .what = "chooses the next token of every logit row and reports log-probabilities",
+    .args_size = sizeof(sample_args),
+    .tolerance = 3e-6,
+    .tolerance_reason =
+        "tokens are exact; a log-probability carries the fp32 rounding of its logit and of the sum",
+    .cost = sample_cost,
+    .reference = sample_reference,
+    .cases = sample_cases,
+    .n_cases = sizeof sample_cases / sizeof *sample_cases,
+    .make_args = sample_make_args,
+    .impls = sample_impls,
+};

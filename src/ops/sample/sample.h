@@ -1,0 +1,50 @@
+/* The next token of every logit row, and the log-probabilities that were asked for.
+ *
+ * In this order, in fp32:  bias;  repetition penalty over prompt and output (l > 0 ? l / r : l *
+ * r); presence and frequency penalties over the output;  log-probabilities (of these logits,
+ * temperature 1); temperature (0: argmax, lowest id wins a tie, done);  top-k;  softmax;  top-p
+ * over what is left (the smallest set, most likely first, whose sum reaches p);  min-p (drop p_i <
+ * min_p * p_max);  one draw by inverse CDF over ids in rising order, u = philox(seed, position).
+ * (This is Hugging Face's order of warpers.) NaN logits: the row yields token -1 and the engine
+ * fails the request. */
+#ifndef VT_OPS_SAMPLE_H
+#define VT_OPS_SAMPLE_H
+
+#include "ops/op.h"
+
+enum { VT_MAX_TOP_LOGPROBS = 20 };
+
+typedef struct vt_sample_row {
+    float temperature, top_p, min_p;
+    float repetition_penalty, presence_penalty, frequency_penalty;
+    int32_t top_k;
+    int32_t n_top; /* -1: no log-probabilities; 0: of the chosen token; k: and of the k best */
+    uint64_t seed;
+    int32_t position;  /* of the token being chosen: the RNG's counter */
+    int32_t pool_slot; /* token pool slot that receives the token; -1: none */
+    int32_t target;    /* -1: choose. >= 0: no choice, the log-probability of this id (scoring) */
+    const int32_t *context; /* [n_context] prompt then output so far, for penalties; NULL if none */
+    int32_t n_prompt, n_context;
+    int32_t pending_slot; /* token pool slot whose token belongs behind context (sampled last step
+                                  and not yet known to the CPU); -1: none */
+    const vt_logit_bias *bias; /* [n_bias] */
+    int32_t n_bias;
+} vt_sample_row;
+
+typedef struct sample_args {
+    const vt_tensor *logits;         /* [rows, vocab] fp32; may be overwritten */
+    const vt_sample_row *const *row; /* *row is [rows] */
+    int32_t *const *token_pool;      /* *token_pool is [slots], read and written; NULL: none */
+    vt_tensor *token;                /* [rows] int32 */
+    vt_tensor *logprob;              /* [rows] fp32, of the chosen token; 0 if not asked for */
+    vt_tensor *top_id;               /* [rows, VT_MAX_TOP_LOGPROBS] int32 */
+    vt_tensor *top_logprob;          /* [rows, VT_MAX_TOP_LOGPROBS] fp32 */
+} sample_args;
+
+extern const vt_op sample_op;
+
+/* A uniform number in [0, 1) with 24 bits, a pure function of its arguments (Philox 4x32-10, Salmon
+ * et al., 2011). The same on every device. */
+float sample_uniform(uint64_t seed, uint64_t counter);
+
+#endif

@@ -1,0 +1,130 @@
+/* sample on CUDA: packing the rows for upload, and the launch of sample.cu.
+ *
+ * On GPUs with clusters eight CTAs share a row and hold it in their shared memory; else one CTA of
+ * 512 threads works on the row where it lies. The kernel always has room for penalties' counts:
+ * whether a row has penalties is the row's business, and a captured graph must serve both. */
+#include "ops/sample/sample_cuda.h"
+
+#include <string.h>
+
+#include "ops/cuda_impls.h"
+
+typedef struct sample_params {
+    void *logits;
+    const sample_cuda_row *rows;
+    const int32_t *contexts;
+    const void *biases;
+    int32_t *pool, *token;
+    float *logprob;
+    int32_t *top_id;
+    float *top_logprob;
+    void *scratch;
+    int32_t logits_stride;
+} sample_params;
+
+static bool has_penalties(const vt_sample_row *r)
+{
+    return r->repetition_penalty != 1.0f || r->presence_penalty != 0.0f ||
+           r->frequency_penalty != 0.0f;
+}
+
+void sample_cuda_counts(const vt_sample_row *rows, int32_t n, int64_t *n_contexts,
+                        int64_t *n_biases)
+{
+    *n_contexts = *n_biases = 0;
+    for (int32_t i = 0; i < n; i++) {
+        *n_contexts += has_penalties(&rows[i]) ? rows[i].n_context : 0;
+        *n_biases += rows[i].n_bias;
+    }
+}
+
+void sample_cuda_pack(const vt_sample_row *rows, int32_t n, sample_cuda_row *row, int32_t *contexts,
+                      vt_logit_bias *biases)
+{
+    int32_t n_contexts = 0, n_biases = 0;
+    for (int32_t i = 0; i < n; i++) {
+        const vt_sample_row *r = &rows[i];
+        bool penalties = has_penalties(r) && r->context;
+        row[i] = (sample_cuda_row){.seed = r->seed,
+                                   .temperature = r->temperature,
+                                   .top_p = r->top_p,
+                                   .min_p = r->min_p,
+                                   .repetition = r->repetition_penalty,
+                                   .presence = r->presence_penalty,
+                                   .frequency = r->frequency_penalty,
+                                   .top_k = r->top_k,
+                                   .n_top = r->n_top,
+                                   .position = r->position,
+                                   .pool_slot = r->pool_slot,
+                                   .target = r->target,
+                                   .context = n_contexts,
+                                   .n_prompt = penalties ? r->n_prompt : 0,
+                                   .n_context = penalties ? r->n_context : 0,
+                                   .pending_slot = penalties ? r->pending_slot : -1,
+                                   .bias = n_biases,
+                                   .n_bias = r->n_bias};
+        if (row[i].n_context > 0)
+            memcpy(contexts + n_contexts, r->context, (size_t)row[i].n_context * sizeof *contexts);
+        if (r->n_bias > 0)
+            memcpy(biases + n_biases, r->bias, (size_t)r->n_bias * sizeof *biases);
+        n_contexts += row[i].n_context;
+        n_biases += r->n_bias;
+    }
+}
+
+sample_cuda_row sample_cuda_padding(void)
+{
+    return (sample_cuda_row){.top_p = 1,
+                             .repetition = 1,
+                             .n_top = -1,
+                             .pool_slot = -1,
+                             .target = -1,
+                             .pending_slot = -1};
+}
+
+_Static_assert(sizeof(vt_logit_bias) == 8, "biases are copied as they are");
+_Static_assert(sizeof(sample_cuda_row) == 80, "the kernel's SampleRow");
+
+static bool sample_supports(const void *args)
+{
+    const sample_args *a = args;
+    return a->logits->dtype == VT_F32 && a->logits->dim[1] <= 8 * 36000;
+}
+
+static vt_status sample_run(const void *args, const vt_lane *lane)
+{
+    enum { CLUSTER = 8, CLUSTER_THREADS = 512, ROW_THREADS = 512 };
+    const sample_args *a = args;
+    vt_cuda_lane *l = lane->cuda;
+    int32_t vocab = (int32_t)a->logits->dim[1], rows = (int32_t)a->logits->dim[0];
+    int32_t cluster = l->cuda->level >= 90 ? CLUSTER : 1,
+            threads = cluster > 1 ? CLUSTER_THREADS : ROW_THREADS;
+    size_t slice = vt_round_up((size_t)vt_ceil_div(vocab, cluster), 32),
+           counts = slice / 2 + slice / 32;
+    if (rows == 0 && !l->collect)
+        return VT_OK;
+    sample_params p = {.logits = a->logits->data,
+                       .rows = l->sample_rows,
+                       .contexts = l->sample_contexts,
+                       .biases = l->sample_biases,
+                       .pool = a->token_pool ? *a->token_pool : NULL,
+                       .token = a->token->data,
+                       .logprob = a->logprob->data,
+                       .top_id = a->top_id->data,
+                       .top_logprob = a->top_logprob->data,
+                       .scratch = l->workspace,
+                       .logits_stride = (int32_t)a->logits->row_stride};
+    return vt_cuda_launch(
+        l,
+        &(cuda_launch){.spec = JIT_SPEC("sample.cu", "sample", {"vocab", vocab},
+                                        {"cluster", cluster}, {"threads", threads},
+                                        {"penalties", 1}),
+                       .grid = {(uint32_t)(rows * cluster), 1, 1},
+                       .threads = (uint32_t)threads,
+                       .cluster = (uint32_t)cluster,
+                       .shared_bytes = cluster > 1 ? (uint32_t)((slice + counts) * 4) : 0},
+        &p, sizeof p);
+}
+
+const vt_impl sample_cuda_impl = {
+    .name = "cuda", .device = VT_DEVICE_CUDA, .supports = sample_supports, .run = sample_run};

@@ -1,0 +1,27 @@
+#ifndef VT_OPS_SAMPLE_IMPLS_H
+#define VT_OPS_SAMPLE_IMPLS_H
+
+#include "ops/sample/sample.h"
+
+extern const vt_impl sample_avx2, sample_avx512;
+
+/* The candidates of a row and how to order them: higher x first, lower id first among equals. */
+typedef struct sample_candidates {
+    const float *x;      /* [vocab] logits */
+    const float *weight; /* [vocab] e^((x - max) / T), multiples of 2^-34 */
+    int32_t *id;         /* [n], reordered */
+    int32_t n;
+} sample_candidates;
+
+/* The worst candidate of the smallest set, best first, that has `count` members or, with count 0,
+ * whose weights sum to at least `mass`. Expected time linear in n; in place. */
+int32_t sample_cut(sample_candidates *c, int32_t count, double mass);
+
+/* Bias and penalties, in place. seen: [vocab] scratch. */
+void sample_adjust(float *logits, int32_t vocab, const vt_sample_row *row,
+                   const int32_t *token_pool, int32_t *seen);
+
+/* Where results of row r go. */
+void sample_put_top(const sample_args *a, int64_t r, int32_t rank, int32_t id, float logprob);
+
+#endif

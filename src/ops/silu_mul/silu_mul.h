@@ -1,0 +1,17 @@
+/* y[t, i] = act(x[t, i]) * x[t, n + i], x = [gate | up]; act is silu or gelu (tanh form). fp32
+ * inside. Used where the linear before it has no SwiGLU epilogue. */
+#ifndef VT_OPS_SILU_MUL_H
+#define VT_OPS_SILU_MUL_H
+
+#include "model/model.h"
+#include "ops/op.h"
+
+typedef struct silu_mul_args {
+    const vt_tensor *x; /* [tokens, 2 n] */
+    vt_tensor *y;       /* [tokens, n] */
+    vt_activation activation;
+} silu_mul_args;
+
+extern const vt_op silu_mul_op;
+
+#endif

@@ -1,0 +1,38 @@
+/* silu_mul on CUDA: see silu_mul.cu. */
+#include "ops/silu_mul/silu_mul.h"
+
+#include "ops/cuda_impls.h"
+
+typedef struct silu_mul_params {
+    const void *x;
+    void *y;
+    int32_t x_stride, y_stride, n_tokens;
+} silu_mul_params;
+
+static bool silu_mul_supports(const void *args)
+{
+    const silu_mul_args *a = args;
+    return a->x->dtype == VT_BF16 && a->y->dtype == VT_BF16;
+}
+
+static vt_status silu_mul_run(const void *args, const vt_lane *lane)
+{
+    const silu_mul_args *a = args;
+    int32_t n = (int32_t)a->y->dim[1];
+    bool wide = cuda_vectors_of_8(n, a->x->row_stride) && a->y->row_stride % 8 == 0;
+    int32_t vec = wide ? 8 : 1;
+    if (a->y->dim[0] == 0 && !lane->cuda->collect)
+        return VT_OK;
+    silu_mul_params p = {a->x->data, a->y->data, (int32_t)a->x->row_stride,
+                         (int32_t)a->y->row_stride, (int32_t)a->y->dim[0]};
+    return vt_cuda_launch(
+        lane->cuda,
+        &(cuda_launch){.spec = JIT_SPEC("silu_mul.cu", "silu_mul", {"n", n}, {"vec", vec},
+                                        {"gelu", a->activation == VT_ACT_GELU_TANH}),
+                       .grid = {cuda_blocks(a->y->dim[0] * (n / vec), 256), 1, 1},
+                       .threads = 256},
+        &p, sizeof p);
+}
+
+const vt_impl silu_mul_cuda_impl = {
+    .name = "cuda", .device = VT_DEVICE_CUDA, .supports = silu_mul_supports, .run = silu_mul_run};

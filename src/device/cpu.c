@@ -1,0 +1,214 @@
+/* The CPU's description, from cpuid, sysconf and /sys. Read once under pthread_once; everything
+ * else in the program takes instruction-set levels as arguments. */
+#include "device/cpu.h"
+
+#include <ctype.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+#include "base/err.h"
+
+static const char *const kIsaNames[VT_ISA_COUNT] = {"portable", "avx2", "avx512", "amx", "neon"};
+
+const char *vt_isa_name(vt_isa isa) { return isa < VT_ISA_COUNT ? kIsaNames[isa] : "?"; }
+
+#if defined(__x86_64__)
+static bool xcr0_has(unsigned mask)
+{
+    unsigned lo, hi;
+    __asm__ volatile("xgetbv" : "=a"(lo), "=d"(hi) : "c"(0));
+    return (lo & mask) == mask;
+}
+
+/* AMX tiles need the kernel's permission, once per process. */
+static bool amx_permitted(void)
+{
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
+    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
+}
+
+static vt_isa detect_isa(void)
+{
+    unsigned a, b, c, d, b7 = 0, c7 = 0, d7 = 0;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE) || !xcr0_has(0x6))
+        return VT_ISA_PORTABLE;
+    bool fma = c & bit_FMA, f16c = c & bit_F16C;
+    if (!__get_cpuid_count(7, 0, &a, &b7, &c7, &d7))
+        return VT_ISA_PORTABLE;
+    if (!(b7 & bit_AVX2) || !(b7 & bit_BMI2) || !fma || !f16c)
+        return VT_ISA_PORTABLE;
+    bool avx512 = (b7 & bit_AVX512F) && (b7 & bit_AVX512BW) && (b7 & bit_AVX512DQ) &&
+                  (b7 & bit_AVX512VL) && (c7 & bit_AVX512VNNI) && xcr0_has(0xe6);
+    if (!avx512)
+        return VT_ISA_AVX2;
+    enum { AMX_BF16 = 1 << 22, AMX_TILE = 1 << 24, AMX_INT8 = 1 << 25 };
+    bool amx = (d7 & AMX_BF16) && (d7 & AMX_TILE) && (d7 & AMX_INT8) && xcr0_has(0x60000);
+    return amx && amx_permitted() ? VT_ISA_AMX : VT_ISA_AVX512;
+}
+#elif defined(__aarch64__)
+static vt_isa detect_isa(void) { return VT_ISA_NEON; }
+#else
+static vt_isa detect_isa(void) { return VT_ISA_PORTABLE; }
+#endif
+
+static bool read_line(const char *path, char *out, size_t size)
+{
+    FILE *f = fopen(path, "r");
+    if (!f)
+        return false;
+    bool ok = fgets(out, (int)size, f) != NULL;
+    fclose(f);
+    if (ok)
+        out[strcspn(out, "\n")] = 0;
+    return ok;
+}
+
+static void detect_model(vt_cpu *c)
+{
+    snprintf(c->model, sizeof c->model, "unknown CPU");
+    FILE *f = fopen("/proc/cpuinfo", "r");
+    if (!f)
+        return;
+    char line[256];
+    while (fgets(line, sizeof line, f)) {
+        char *colon = strchr(line, ':');
+        if (!colon || strncmp(line, "model name", 10) != 0)
+            continue;
+        char *p = colon + 1;
+        while (isspace((unsigned char)*p))
+            p++;
+        p[strcspn(p, "\n")] = 0;
+        snprintf(c->model, sizeof c->model, "%s", p);
+        break;
+    }
+    fclose(f);
+}
+
+static void detect_caches(vt_cpu *c)
+{
+    char path[128], type[32], level[8], size[32];
+    for (int i = 0; i < 8; i++) {
+        snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/type", i);
+        if (!read_line(path, type, sizeof type))
+            break;
+        snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/level", i);
+        bool ok = read_line(path, level, sizeof level);
+        snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/size", i);
+        if (!ok || !read_line(path, size, sizeof size) || strcmp(type, "Instruction") == 0)
+            continue;
+        char *unit;
+        int64_t bytes = strtoll(size, &unit, 10) * (*unit == 'M'   ? 1 << 20
+                                                    : *unit == 'K' ? 1 << 10
+                                                                   : 1);
+        int64_t *slot = level[0] == '1'   ? &c->l1d_bytes
+                        : level[0] == '2' ? &c->l2_bytes
+                                          : &c->l3_bytes;
+        *slot = bytes;
+    }
+}
+
+/* Distinct (package, core) pairs among the CPUs allowed, as far as /sys tells. */
+static int32_t count_cores(const cpu_set_t *allowed, int32_t n_cpus)
+{
+    enum { MAX_CPUS = 1024 };
+    static const char *const kFile[2] = {"physical_package_id", "core_id"};
+    int64_t *seen = calloc(MAX_CPUS, sizeof *seen);
+    int32_t n = 0;
+    for (int cpu = 0; seen && cpu < MAX_CPUS; cpu++) {
+        if (!CPU_ISSET(cpu, allowed))
+            continue;
+        int64_t key = 0;
+        for (int k = 0; k < 2; k++) {
+            char path[128], line[32] = "0";
+            snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/%s", cpu, kFile[k]);
+            if (!read_line(path, line, sizeof line))
+                snprintf(line, sizeof line, "%d", cpu);
+            key = key * 65536 + (int32_t)strtol(line, NULL, 10);
+        }
+        int32_t i = 0;
+        while (i < n && seen[i] != key)
+            i++;
+        if (i == n)
+            seen[n++] = key;
+    }
+    free(seen);
+    return n > 0 ? n : n_cpus;
+}
+
+static vt_cpu g_cpu; /* the process-wide CPU description */
+static pthread_once_t g_once = PTHREAD_ONCE_INIT;
+
+static void cpu_detect(void)
+{
+    detect_model(&g_cpu);
+    detect_caches(&g_cpu);
+    cpu_set_t allowed;
+    CPU_ZERO(&allowed);
+    bool known = sched_getaffinity(0, sizeof allowed, &allowed) == 0;
+    g_cpu.n_cpus = known ? CPU_COUNT(&allowed) : (int32_t)sysconf(_SC_NPROCESSORS_ONLN);
+    if (g_cpu.n_cpus < 1)
+        g_cpu.n_cpus = 1;
+    g_cpu.n_cores = known ? count_cores(&allowed, g_cpu.n_cpus) : g_cpu.n_cpus;
+    char path[64];
+    snprintf(path, sizeof path, "/sys/devices/system/node/node0");
+    for (int n = 0; n < 64 && access(path, F_OK) == 0; n++)
+        snprintf(path, sizeof path, "/sys/devices/system/node/node%d", (g_cpu.n_nodes = n + 1));
+    if (g_cpu.n_nodes == 0)
+        g_cpu.n_nodes = 1;
+    g_cpu.memory_bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+    g_cpu.best = detect_isa();
+    g_cpu.level = g_cpu.best;
+    const char *want = getenv("VITRINE_ISA");
+    vt_isa isa;
+    if (want && *want && vt_isa_parse(want, &isa, NULL) == VT_OK)
+        g_cpu.level = isa;
+}
+
+static bool isa_has(vt_isa best, vt_isa want)
+{
+    if (want == VT_ISA_PORTABLE || want == best)
+        return true;
+    return best != VT_ISA_NEON && want != VT_ISA_NEON && want < best;
+}
+
+const vt_cpu *vt_cpu_get(void)
+{
+    pthread_once(&g_once, cpu_detect);
+    return &g_cpu;
+}
+
+vt_status vt_isa_parse(const char *name, vt_isa *out, vt_err *err)
+{
+    for (int i = 0; i < VT_ISA_COUNT; i++) {
+        if (strcasecmp(name, kIsaNames[i]) != 0)
+            continue;
+        vt_isa best = detect_isa();
+        if (!isa_has(best, (vt_isa)i))
+            return vt_fail(err, VT_ERR_UNSUPPORTED,
+                           "VITRINE_ISA=%s: this machine has no more than %s", name,
+                           vt_isa_name(best));
+        *out = (vt_isa)i;
+        return VT_OK;
+    }
+    return vt_fail(err, VT_ERR_USAGE,
+                   "VITRINE_ISA=%s: expected portable, avx2, avx512, amx or neon", name);
+}
+
+vt_status vt_cpu_init(vt_err *err)
+{
+    const char *want = getenv("VITRINE_ISA");
+    vt_isa isa;
+    if (want && *want)
+        TRY(vt_isa_parse(want, &isa, err));
+    vt_cpu_get();
+    return VT_OK;
+}

@@ -1,0 +1,338 @@
+/* The device: opening it, loading kernels, launching, capturing.
+ *
+ * Everything goes through the driver API's table (cuda_api.h). Kernels are loaded with the library
+ * calls, so one cubin serves every context; a kernel's table entry is its index in the JIT's list.
+ * A launch costs one hash of its spec (about 0.1 us) and the driver's own 2-3 us; decode runs as
+ * graphs and pays neither. */
+#include "device/cuda.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+
+vt_status vt_cuda_check(const vt_cuda *c, cu_result r, const char *what, vt_err *err)
+{
+    return r == 0 ? VT_OK : cuda_fail(&c->driver, r, what, err);
+}
+
+vt_status vt_cuda_enter(vt_cuda *c, vt_err *err)
+{
+    return vt_cuda_check(c, c->driver.context_set(c->context), "making the GPU's context current",
+                         err);
+}
+
+static vt_status choose_level(vt_cuda *c, vt_err *err)
+{
+    int32_t cc = 10 * c->cc_major + c->cc_minor;
+    const char *want = getenv("VITRINE_CUDA_LEVEL");
+    if (cc < 80)
+        return vt_fail(err, VT_ERR_UNSUPPORTED,
+                       "%s has compute capability %d.%d; 8.0 or later is needed", c->name,
+                       c->cc_major, c->cc_minor);
+    c->level = cc == 90 ? 90 : 80;
+    if (want && *want) {
+        if (strcmp(want, "80") != 0 && strcmp(want, "90") != 0)
+            return vt_fail(err, VT_ERR_USAGE, "VITRINE_CUDA_LEVEL=%s: 80 or 90 was expected", want);
+        if (want[0] == '9' && c->level < 90)
+            return vt_fail(err, VT_ERR_UNSUPPORTED,
+                           "VITRINE_CUDA_LEVEL=90 needs compute capability 9.0; %s has %d.%d",
+                           c->name, c->cc_major, c->cc_minor);
+        c->level = want[0] == '9' ? 90 : 80;
+    }
+    snprintf(c->arch, sizeof c->arch, cc == 90 ? "sm_%da" : "sm_%d", cc);
+    return VT_OK;
+}
+
+static vt_status describe(vt_cuda *c, vt_err *err)
+{
+    const struct {
+        int attribute;
+        int32_t *to;
+    } want[] = {{CU_ATTR_SM_COUNT, &c->sm_count},
+                {CU_ATTR_CC_MAJOR, &c->cc_major},
+                {CU_ATTR_CC_MINOR, &c->cc_minor},
+                {CU_ATTR_L2_BYTES, &c->l2_bytes},
+                {CU_ATTR_MAX_SHARED_OPTIN, &c->max_shared_bytes}};
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++)
+        TRY(vt_cuda_check(c, c->driver.device_attribute(want[i].to, want[i].attribute, c->device),
+                          "asking for a GPU attribute", err));
+    TRY(vt_cuda_check(c, c->driver.device_name(c->name, sizeof c->name, c->device),
+                      "asking for the GPU's name", err));
+    TRY(vt_cuda_check(c, c->driver.device_total(&c->total_bytes, c->device),
+                      "asking for the GPU's memory", err));
+    return vt_cuda_check(c, c->driver.driver_version(&c->driver_version),
+                         "asking for the driver's version", err);
+}
+
+vt_status vt_cuda_open(int32_t ordinal, vt_cuda **out, vt_err *err)
+{
+    vt_cuda *c = vt_calloc(1, sizeof *c);
+    if (!c)
+        return vt_fail(err, VT_ERR_MEMORY, "out of memory for a device");
+    vt_status status;
+    int count = 0;
+    TRY_GOTO(status, cuda_driver_open(&c->driver, err), failed);
+    TRY_GOTO(status, vt_cuda_check(c, c->driver.device_count(&count), "counting GPUs", err),
+             failed);
+    if (ordinal < 0 || ordinal >= count) {
+        status = vt_fail(err, VT_ERR_DEVICE, "there is no GPU %d; the driver shows %d", ordinal,
+                         count);
+        goto failed;
+    }
+    c->ordinal = ordinal;
+    TRY_GOTO(status,
+             vt_cuda_check(c, c->driver.device_get(&c->device, ordinal), "opening the GPU", err),
+             failed);
+    TRY_GOTO(status, describe(c, err), failed);
+    TRY_GOTO(status, choose_level(c, err), failed);
+    TRY_GOTO(status,
+             vt_cuda_check(c, c->driver.context_retain(&c->context, c->device),
+                           "opening the GPU's context", err),
+             failed);
+    TRY_GOTO(status, vt_cuda_enter(c, err), failed);
+    TRY_GOTO(status, vt_jit_new(c->arch, &c->jit, err), failed);
+    *out = c;
+    return VT_OK;
+failed:
+    vt_cuda_close(c);
+    return status;
+}
+
+vt_status vt_cuda_offline(const char *arch, int32_t level, int32_t sm_count, vt_cuda **out,
+                          vt_err *err)
+{
+    vt_cuda *c = vt_calloc(1, sizeof *c);
+    if (!c)
+        return vt_fail(err, VT_ERR_MEMORY, "out of memory for a device");
+    *c = (vt_cuda){
+        .level = level, .sm_count = sm_count, .cc_major = level / 10, .cc_minor = level % 10};
+    snprintf(c->arch, sizeof c->arch, "%s", arch);
+    snprintf(c->name, sizeof c->name, "no device (%s)", arch);
+    vt_status status = vt_jit_new(arch, &c->jit, err);
+    if (status != VT_OK)
+        vt_cuda_close(c);
+    else
+        *out = c;
+    return status;
+}
+
+void vt_cuda_close(vt_cuda *c)
+{
+    if (!c)
+        return;
+    for (int32_t i = 0; i < c->n_kernels; i++)
+        if (c->kernel[i].library)
+            c->driver.library_unload(c->kernel[i].library);
+    if (c->context)
+        c->driver.context_release(c->device);
+    vt_jit_free(c->jit);
+    free(c->kernel);
+    free(c); /* the library itself stays open: cuda_api.h */
+}
+
+/* ---- kernels ---- */
+
+static vt_status load_kernel(vt_cuda *c, int32_t index, vt_err *err)
+{
+    cuda_kernel *k = &c->kernel[index];
+    const jit_cubin *cubin = vt_jit_get(c->jit, index);
+    char what[JIT_NAME_MAX + 32];
+    snprintf(what, sizeof what, "loading %s", vt_jit_name(c->jit, index));
+    TRY(vt_cuda_check(
+        c, c->driver.library_load(&k->library, cubin->bytes, NULL, NULL, 0, NULL, NULL, 0), what,
+        err));
+    TRY(vt_cuda_check(
+        c, c->driver.library_kernel(&k->kernel, k->library, vt_jit_kernel(c->jit, index)), what,
+        err));
+    int used = 0;
+    TRY(vt_cuda_check(c, c->driver.kernel_get(&used, CU_FUNC_SHARED_BYTES, k->kernel, c->device),
+                      what, err));
+    k->max_shared = c->max_shared_bytes - used;
+    return vt_cuda_check(
+        c, c->driver.kernel_set(CU_FUNC_MAX_DYNAMIC_SHARED, k->max_shared, k->kernel, c->device),
+        what, err);
+}
+
+vt_status vt_cuda_compile(vt_cuda *c, jit_progress progress, void *user, vt_err *err)
+{
+    int32_t n = vt_jit_count(c->jit);
+    TRY(vt_jit_compile(c->jit, 0, progress, user, err));
+    if (n > c->n_kernels) {
+        cuda_kernel *kernel = realloc(c->kernel, (size_t)n * sizeof *kernel);
+        if (!kernel)
+            return vt_fail(err, VT_ERR_MEMORY, "out of memory for %d kernels", n);
+        memset(kernel + c->n_kernels, 0, (size_t)(n - c->n_kernels) * sizeof *kernel);
+        c->kernel = kernel;
+        c->n_kernels = n;
+    }
+    for (int32_t i = 0; i < n; i++)
+        if (!c->kernel[i].kernel)
+            TRY(load_kernel(c, i, err));
+    return VT_OK;
+}
+
+/* The first failure stays in the lane; the engine reads it when run() returns. */
+static vt_status lane_fail(vt_cuda_lane *lane, const vt_err *err)
+{
+    if (lane->err.status == VT_OK)
+        lane->err = *err;
+    return err->status;
+}
+
+/* PDL and LEVEL are template parameters of every kernel. */
+static int32_t want(vt_cuda_lane *lane, const cuda_launch *l, bool pdl)
+{
+    jit_spec spec = l->spec;
+    int32_t n = 0;
+    while (n < JIT_MAX_PARAMS - 2 && spec.param[n].name)
+        n++;
+    spec.param[n] = (jit_param){"level", lane->cuda->level};
+    spec.param[n + 1] = (jit_param){"pdl", pdl};
+    return vt_jit_want(lane->cuda->jit, &spec);
+}
+
+vt_status vt_cuda_launch(vt_cuda_lane *lane, const cuda_launch *l, const void *params,
+                         size_t params_bytes)
+{
+    (void)params_bytes; /* the kernel knows; callers state it so that a reader sees what travels */
+    vt_cuda *c = lane->cuda;
+    bool pdl = lane->pdl && !l->no_pdl && c->cc_major >= 9;
+    vt_err err = {0};
+    int32_t index = want(lane, l, pdl);
+    if (index < 0) {
+        vt_fail(&err, VT_ERR_MEMORY, "out of memory noting kernel %s", l->spec.kernel);
+        return lane_fail(lane, &err);
+    }
+    if (lane->collect)
+        return VT_OK;
+    if (index >= c->n_kernels || !c->kernel[index].kernel) {
+        c->late_compiles++;
+        if (vt_cuda_compile(c, NULL, NULL, &err) != VT_OK)
+            return lane_fail(lane, &err);
+    }
+    if ((int64_t)l->shared_bytes > c->kernel[index].max_shared) {
+        vt_fail(&err, VT_ERR_UNSUPPORTED,
+                "%s needs %u bytes of shared memory; the GPU gives a block %d",
+                vt_jit_name(c->jit, index), l->shared_bytes, c->kernel[index].max_shared);
+        return lane_fail(lane, &err);
+    }
+    cu_launch_attr attr[2];
+    memset(attr, 0, sizeof attr);
+    uint32_t n = 0;
+    if (pdl) {
+        attr[n].id = CU_LAUNCH_ATTR_PDL;
+        attr[n++].value.flag = 1;
+    }
+    if (l->cluster > 1) {
+        attr[n].id = CU_LAUNCH_ATTR_CLUSTER;
+        attr[n].value.cluster.x = l->cluster;
+        attr[n].value.cluster.y = attr[n].value.cluster.z = 1;
+        n++;
+    }
+    cu_launch_config config = {.grid_x = l->grid[0],
+                               .grid_y = l->grid[1],
+                               .grid_z = l->grid[2],
+                               .block_x = l->threads,
+                               .block_y = 1,
+                               .block_z = 1,
+                               .shared_bytes = l->shared_bytes,
+                               .stream = lane->stream,
+                               .attrs = attr,
+                               .n_attrs = n};
+    void *args[1] = {(void *)(uintptr_t)params};
+    cu_result r = c->driver.launch(&config, c->kernel[index].kernel, args, NULL);
+    if (r != 0) {
+        cuda_fail(&c->driver, r, vt_jit_name(c->jit, index), &err);
+        return lane_fail(lane, &err);
+    }
+    lane->n_launches++;
+    return VT_OK;
+}
+
+vt_status vt_cuda_tensor_map_2d(vt_cuda *c, void *base, int64_t rows, int64_t cols,
+                                int64_t row_stride_bytes, uint32_t box_rows, uint32_t box_cols,
+                                cu_tensor_map *out, vt_err *err)
+{
+    enum {
+        BFLOAT16 = 9,
+        NO_INTERLEAVE = 0,
+        SWIZZLE_128B = 3,
+        L2_PROMOTION_256B = 3,
+        FILL_ZERO = 0
+    };
+    const uint64_t dim[2] = {(uint64_t)cols, (uint64_t)rows};
+    const uint64_t stride[1] = {(uint64_t)row_stride_bytes};
+    const uint32_t box[2] = {box_cols, box_rows}, step[2] = {1, 1};
+    return vt_cuda_check(c,
+                         c->driver.tensor_map_tiled(out, BFLOAT16, 2, base, dim, stride, box, step,
+                                                    NO_INTERLEAVE, SWIZZLE_128B, L2_PROMOTION_256B,
+                                                    FILL_ZERO),
+                         "encoding a tensor map", err);
+}
+
+vt_status vt_cuda_tensor_map_3d(vt_cuda *c, void *base, const int64_t dim[3],
+                                const int64_t stride_bytes[2], const uint32_t box[3],
+                                cu_tensor_map *out, vt_err *err)
+{
+    enum {
+        BFLOAT16 = 9,
+        NO_INTERLEAVE = 0,
+        SWIZZLE_128B = 3,
+        L2_PROMOTION_256B = 3,
+        FILL_ZERO = 0
+    };
+    const uint64_t dims[3] = {(uint64_t)dim[0], (uint64_t)dim[1], (uint64_t)dim[2]};
+    const uint64_t strides[2] = {(uint64_t)stride_bytes[0], (uint64_t)stride_bytes[1]};
+    const uint32_t step[3] = {1, 1, 1};
+    return vt_cuda_check(c,
+                         c->driver.tensor_map_tiled(out, BFLOAT16, 3, base, dims, strides, box,
+                                                    step, NO_INTERLEAVE, SWIZZLE_128B,
+                                                    L2_PROMOTION_256B, FILL_ZERO),
+                         "encoding a tensor map", err);
+}
+
+/* ---- graphs ---- */
+
+vt_status cuda_graph_begin(vt_cuda_lane *lane, vt_err *err)
+{
+    lane->n_launches = 0;
+    return vt_cuda_check(lane->cuda,
+                         lane->cuda->driver.capture_begin(lane->stream, CU_CAPTURE_THREAD_LOCAL),
+                         "beginning a graph", err);
+}
+
+vt_status cuda_graph_end(vt_cuda_lane *lane, cuda_graph *out, vt_err *err)
+{
+    vt_cuda *c = lane->cuda;
+    cu_graph graph = NULL;
+    TRY(vt_cuda_check(c, c->driver.capture_end(lane->stream, &graph), "ending a graph", err));
+    size_t n = 0;
+    vt_status status = vt_cuda_check(c, c->driver.graph_nodes(graph, NULL, &n),
+                                     "counting a graph's nodes", err);
+    cu_graph_exec exec = NULL;
+    if (status == VT_OK)
+        status = vt_cuda_check(c, c->driver.graph_instantiate(&exec, graph, 0),
+                               "instantiating a graph", err);
+    if (status == VT_OK)
+        status = vt_cuda_check(c, c->driver.graph_upload(exec, lane->stream), "uploading a graph",
+                               err);
+    c->driver.graph_destroy(graph);
+    if (status == VT_OK)
+        *out = (cuda_graph){.exec = exec, .n_nodes = (int32_t)n};
+    return status;
+}
+
+vt_status cuda_graph_launch(vt_cuda_lane *lane, const cuda_graph *g, vt_err *err)
+{
+    return vt_cuda_check(lane->cuda, lane->cuda->driver.graph_launch(g->exec, lane->stream),
+                         "launching a graph", err);
+}
+
+void cuda_graph_release(vt_cuda *c, cuda_graph *g)
+{
+    if (g->exec)
+        c->driver.graph_exec_destroy(g->exec);
+    *g = (cuda_graph){0};
+}

@@ -1,0 +1,166 @@
+/* One NVIDIA GPU: context, memory, streams, launches, graphs.
+ *
+ * How a kernel comes to be (the whole of it, for who writes the next one):
+ *   1. src/ops/<op>/<name>.cu: header-free text; `ptx.cuh` is pasted in front (types, PTX
+ *      wrappers). The entry is extern "C" __global__ with one `const __grid_constant__` parameter
+ *      struct. Template parameters are macros (HIDDEN, THREADS ...), always integers; PDL (0 or 1)
+ *      and LEVEL (80 or 90) are added here.
+ *   2. src/ops/<op>/<op>_cuda.c: `const vt_impl <op>_cuda_impl`; its run() fills the same struct:
+ *          vt_cuda_launch(lane->cuda,
+ *                         &(cuda_launch){.spec = JIT_SPEC("x.cu", "x", {"hidden", 1024}),
+ *                                        .grid = {n, 1, 1}, .threads = 256},
+ *                         &params, sizeof params)
+ *   3. run() is first called on a lane with `collect` set, which only notes the specs; then
+ *      vt_cuda_compile makes all cubins in parallel; then run() launches. A launch of a spec that
+ *      was never collected compiles it on the spot (and is counted in `late_compiles`).
+ * Device addresses are plain pointers in vt_tensor.data and in the batch's arrays; sizes are
+ * host numbers.
+ *
+ * PDL: with lane->pdl every kernel is launched with programmatic stream serialisation, so every
+ * kernel must execute pdl_wait() before it touches anything another kernel wrote or may still read,
+ * and calls pdl_go() after its weight loads are issued (an early trigger is slower than none:
+ * docs/cuda.md).
+ *
+ * A vt_cuda belongs to the process; its functions may be called by any thread after vt_cuda_enter
+ * on that thread. Launches of one lane come from one thread. */
+#ifndef VT_DEVICE_CUDA_H
+#define VT_DEVICE_CUDA_H
+
+#include <stdbool.h>
+
+#include "device/cuda_api.h"
+#include "device/jit.h"
+
+typedef struct cuda_kernel {
+    cu_library library;
+    cu_kernel kernel; /* NULL: not loaded yet */
+    int32_t max_shared;
+} cuda_kernel;
+
+typedef struct vt_cuda {
+    cuda_driver driver;
+    cu_device device;
+    cu_context context;
+    int32_t ordinal, sm_count, cc_major, cc_minor, l2_bytes, max_shared_bytes, driver_version;
+    int32_t level; /* 80: mma.sync and cp.async; 90: wgmma and TMA too (needs cc 9.0) */
+    size_t total_bytes;
+    char name[96], arch[16];
+    vt_jit *jit;
+    cuda_kernel *kernel; /* [n_kernels], by the JIT's index */
+    int32_t n_kernels, late_compiles;
+} vt_cuda;
+
+/* The implementation level is the device's, capped by VITRINE_CUDA_LEVEL (80 or 90). */
+vt_status vt_cuda_open(int32_t ordinal, vt_cuda **out, vt_err *err);
+void vt_cuda_close(vt_cuda *c);
+/* A device that is not there: run() on a collecting lane notes its kernels, and vt_jit_compile
+ * compiles them for `arch`. For tests and for making a bundle on another machine. */
+vt_status vt_cuda_offline(const char *arch, int32_t level, int32_t sm_count, vt_cuda **out,
+                          vt_err *err);
+/* Makes the device's context current on this thread. */
+vt_status vt_cuda_enter(vt_cuda *c, vt_err *err);
+vt_status vt_cuda_check(const vt_cuda *c, cu_result r, const char *what, vt_err *err);
+
+/* Compiles and loads everything noted. */
+vt_status vt_cuda_compile(vt_cuda *c, jit_progress progress, void *user, vt_err *err);
+
+/* ---- memory ---- */
+
+vt_status vt_cuda_alloc(vt_cuda *c, size_t bytes, void **out, vt_err *err); /* not initialised */
+void vt_cuda_free(vt_cuda *c, void *p);
+vt_status vt_cuda_pinned(vt_cuda *c, size_t bytes, void **out,
+                         vt_err *err); /* host memory the device reads */
+void vt_cuda_pinned_free(vt_cuda *c, void *p);
+
+/* A range of addresses that is reserved whole and backed from its start as far as needed: it grows
+ * without moving, so graphs and tensor maps that hold its addresses stay valid. */
+typedef struct cuda_range {
+    void *base;
+    size_t reserved, mapped, chunk;
+    cu_mem_handle *handle; /* [n_handles] */
+    size_t *handle_bytes;
+    int32_t n_handles, max_handles;
+} cuda_range;
+
+vt_status cuda_range_init(vt_cuda *c, size_t bytes, cuda_range *r, vt_err *err);
+vt_status cuda_range_grow(vt_cuda *c, cuda_range *r, size_t bytes,
+                          vt_err *err); /* at least `bytes` backed */
+void cuda_range_release(vt_cuda *c, cuda_range *r);
+
+/* Upload of many pieces: `n_threads` host threads fill pinned buffers (two each) by produce() and
+ * copy them, so that conversion, page-cache reads and the bus overlap. produce(arg, out, begin,
+ * bytes) writes bytes [begin, begin + bytes) of the piece as the device shall see it; `grain` keeps
+ * begin on its borders. */
+typedef struct cuda_upload {
+    void *to;
+    size_t bytes, grain;
+    void (*produce)(const void *arg, void *out, size_t begin, size_t bytes);
+    const void *arg;
+} cuda_upload;
+
+vt_status vt_cuda_upload(vt_cuda *c, const cuda_upload *pieces, int32_t n, int32_t n_threads,
+                         vt_err *err);
+
+/* ---- launches ---- */
+
+struct sample_cuda_row;
+
+/* What an op's run() launches on. Pointers are on the device. */
+struct vt_cuda_lane {
+    vt_cuda *cuda;
+    cu_stream stream;
+    bool collect;       /* note the kernels, launch nothing */
+    bool pdl;           /* programmatic dependent launch between this stream's kernels */
+    bool deterministic; /* work is cut by absolute positions only, never by what is in the batch */
+    void *workspace;    /* scratch of the op that runs; the stream orders its users */
+    size_t workspace_bytes;
+    uint32_t *tickets; /* [CUDA_TICKETS] zero between kernels: "the last CTA merges" */
+    const int32_t *token_pool;
+    const int32_t *attention_plan,
+        *prefill_plan;                         /* the step's plan: ops/attention/attention_cuda.h */
+    int32_t decode_items, prefill_items;       /* grid sizes of its two parts */
+    int32_t prefill_rows;                      /* of its prefill tiles: attention_prefill_rows() */
+    const struct sample_cuda_row *sample_rows; /* the step's rows: ops/sample/sample_cuda.h */
+    const int32_t *sample_contexts;
+    const void *sample_biases;
+    int32_t n_launches; /* since somebody zeroed it */
+    vt_err err;         /* of the first failed launch */
+};
+typedef struct vt_cuda_lane vt_cuda_lane;
+
+enum { CUDA_TICKETS = 1 << 16 };
+
+typedef struct cuda_launch {
+    jit_spec spec;
+    uint32_t grid[3], threads, shared_bytes, cluster; /* cluster 0 or 1: none */
+    bool no_pdl; /* this kernel never overlaps its predecessor */
+} cuda_launch;
+
+vt_status vt_cuda_launch(vt_cuda_lane *lane, const cuda_launch *l, const void *params,
+                         size_t params_bytes);
+
+/* 2-D TMA map over a row-major matrix [rows, cols] of 2-byte elements with box [box_rows, box_cols]
+ * and 128-byte swizzle; reads beyond the edge give zeros. */
+vt_status vt_cuda_tensor_map_2d(vt_cuda *c, void *base, int64_t rows, int64_t cols,
+                                int64_t row_stride_bytes, uint32_t box_rows, uint32_t box_cols,
+                                cu_tensor_map *out, vt_err *err);
+
+/* The same over [dim2, dim1, dim0] with strides in bytes and box [box2, box1, box0]. */
+vt_status vt_cuda_tensor_map_3d(vt_cuda *c, void *base, const int64_t dim[3],
+                                const int64_t stride_bytes[2], const uint32_t box[3],
+                                cu_tensor_map *out, vt_err *err);
+
+/* ---- graphs ---- */
+
+typedef struct cuda_graph {
+    cu_graph_exec exec;
+    int32_t n_nodes;
+} cuda_graph;
+
+/* begin; run() calls on the lane; end. The lane must have been collected and compiled before. */
+vt_status cuda_graph_begin(vt_cuda_lane *lane, vt_err *err);
+vt_status cuda_graph_end(vt_cuda_lane *lane, cuda_graph *out, vt_err *err);
+vt_status cuda_graph_launch(vt_cuda_lane *lane, const cuda_graph *g, vt_err *err);
+void cuda_graph_release(vt_cuda *c, cuda_graph *g);
+
+#endif

@@ -1,0 +1,33 @@
+// Weights of dummy models, made where they are used: element i = bf16(base + r(key, i) * scale)
+// (model/dummy.h)
+//
+// Grid: one thread four elements (one 64-bit hash word), 256 threads a CTA. Bytes: 2 an element;
+// integer-bound.
+
+struct DummyFillParams {
+    u16 *out;
+    u64 key, n, first; // n elements from word `first` (four elements a word) on
+    float base, scale;
+};
+
+INLINE u64 mix(u64 z)
+{
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebull;
+    return z ^ z >> 31;
+}
+
+KERNEL __launch_bounds__(256) dummy_fill(const __grid_constant__ DummyFillParams p)
+{
+    u64 j = (u64)blockIdx.x * 256 + threadIdx.x;
+    pdl_go();
+    pdl_wait();
+    u64 word = mix(p.key + (p.first + j + 1) * 0x9e3779b97f4a7c15ull);
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        u64 i = j * 4 + k;
+        if (i < p.n) // __fmul_rn, __fadd_rn: two roundings as on the CPU, the first of them exact
+            p.out[i] = f32_bf16(
+                __fadd_rn(p.base, __fmul_rn((float)(short)(word >> 16 * k), p.scale)));
+    }
+}

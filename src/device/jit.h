@@ -1,0 +1,91 @@
+/* The JIT: kernel text + template parameters -> cubin, through a cache on disk.
+ *
+ *   src/ops/<op>/<file>.cu  is embedded in the binary as text. A kernel in it is an extern "C"
+ *                           function whose template parameters are macros: `hidden=1024` arrives as
+ *                           -DHIDDEN=1024.
+ *   jit_spec                names one instance; printed as  rmsnorm<hidden=1024,threads=128,pdl=1>
+ *   vt_jit_want             notes that an instance is needed (cheap, idempotent)
+ *   vt_jit_compile          compiles all that is noted and not in the cache, in parallel
+ *
+ * Cache: one file an instance in $VITRINE_CACHE/cubin (or ~/.cache/vitrine/cubin), named by a
+ * 128-bit hash of the text with its headers, the options and the architecture, and by NVRTC's
+ * version. Never a time stamp, no lock: a file is written under a temporary name and renamed. A
+ * broken file is compiled anew. */
+#ifndef VT_DEVICE_JIT_H
+#define VT_DEVICE_JIT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/buf.h"
+#include "vitrine.h"
+
+enum { JIT_MAX_PARAMS = 16, JIT_NAME_MAX = 256 };
+
+typedef struct jit_param {
+    const char *name; /* lower case; static storage */
+    int32_t value;
+} jit_param;
+
+typedef struct jit_spec {
+    const char *source;              /* file name of the embedded text: "rmsnorm.cu" */
+    const char *kernel;              /* its extern "C" entry */
+    jit_param param[JIT_MAX_PARAMS]; /* ends at the first without a name */
+} jit_spec;
+
+/* JIT_SPEC("rmsnorm.cu", "rmsnorm", {"hidden", 1024}, {"threads", 128}) */
+#define JIT_SPEC(file, entry, ...) \
+    ((jit_spec){.source = (file), .kernel = (entry), .param = {__VA_ARGS__}})
+
+typedef struct jit_cubin {
+    const void *bytes; /* owned by the vt_jit */
+    size_t size;
+    int32_t registers, spill_bytes, shared_bytes; /* as ptxas reported */
+    double compile_ms;                            /* when it was compiled, perhaps long ago */
+    bool cached;                                  /* came from the disk in this process */
+    const char *log; /* compiler's output of this process; NULL if cached */
+} jit_cubin;
+
+typedef struct vt_jit vt_jit;
+
+/* arch: "sm_90a", "sm_80": always a real architecture. NVRTC is opened when something must be
+ * compiled. */
+vt_status vt_jit_new(const char *arch, vt_jit **out, vt_err *err);
+void vt_jit_free(vt_jit *j);
+/* Off: neither reads nor writes the disk (for tests of the compiler's output). On when made. */
+void vt_jit_set_cache(vt_jit *j, bool on);
+
+/* Index of the instance, the same for an equal spec; -1 when out of memory. One thread. */
+int32_t vt_jit_want(vt_jit *j, const jit_spec *spec);
+int32_t vt_jit_count(const vt_jit *j);
+const char *vt_jit_name(const vt_jit *j, int32_t index); /* "rmsnorm<hidden=1024,...>" */
+const char *vt_jit_kernel(const vt_jit *j, int32_t index);
+/* NULL until compiled. */
+const jit_cubin *vt_jit_get(const vt_jit *j, int32_t index);
+
+/* Called from any compiling thread, one call at a time. */
+typedef void (*jit_progress)(void *user, int32_t done, int32_t total, const char *name, double ms,
+                             bool cached);
+/* Everything wanted and not yet there. n_threads 0: as many as CPUs, at most 16. On failure the
+ * message holds the first line of the compiler's complaint. */
+vt_status vt_jit_compile(vt_jit *j, int32_t n_threads, jit_progress progress, void *user,
+                         vt_err *err);
+
+/* The cache as a person sees it: one line an instance (name, arch, NVRTC, registers, spills, ms,
+ * bytes). */
+vt_status vt_jit_list(vt_buf *out, vt_err *err);
+/* Copies every valid cubin file to or from a folder. *n: how many. */
+vt_status vt_jit_export(const char *dir, int32_t *n, vt_err *err);
+vt_status vt_jit_import(const char *dir, int32_t *n, vt_err *err);
+
+/* The embedded texts, NULL name ends (made by tools/embed-kernels). */
+typedef struct jit_text {
+    const char *name, *text;
+    uint64_t size;
+} jit_text;
+extern const jit_text vt_kernel_texts[] __attribute__((visibility("hidden")));
+const jit_text *jit_find_text(const char *name);
+
+#endif

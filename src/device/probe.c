@@ -1,0 +1,93 @@
+/* What can be found and observed on this machine (device/probe.h). Everything is tried: a file
+ * that lies where it is expected may still not load, and a kernel that has perf events may not
+ * give them to a guest. */
+#include "device/probe.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <link.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#if defined(__linux__)
+#include <linux/perf_event.h>
+#include <sys/syscall.h>
+#endif
+
+bool vt_probe_perf_events(char *why, size_t size)
+{
+#if defined(__linux__)
+    struct perf_event_attr attr = {.type = PERF_TYPE_HARDWARE,
+                                   .size = sizeof attr,
+                                   .config = PERF_COUNT_HW_CPU_CYCLES,
+                                   .exclude_kernel = 1,
+                                   .exclude_hv = 1};
+    long fd = syscall(SYS_perf_event_open, &attr, 0, -1, -1, 0UL);
+    if (fd >= 0) {
+        uint64_t cycles = 0;
+        bool counts = read((int)fd, &cycles, sizeof cycles) == sizeof cycles && cycles > 0;
+        close((int)fd);
+        if (counts)
+            return true;
+        snprintf(why, size, "the hardware counters of this machine stand still (tier T0)");
+    } else if (errno == ENOENT || errno == EOPNOTSUPP || errno == ENODEV)
+        snprintf(why, size, "this machine gives no hardware events to a guest (tier T0)");
+    else if (errno == EACCES || errno == EPERM)
+        snprintf(why, size,
+                 "the kernel does not allow it: see kernel.perf_event_paranoid (tier T0)");
+    else
+        snprintf(why, size, "perf_event_open: %s (tier T0)", strerror(errno));
+#else
+    snprintf(why, size, "no perf events on this system (tier T0)");
+#endif
+    return false;
+}
+
+static const vt_probe_library library[] = {
+    {"cuda", "libcuda.so.1", "the GPU's driver"},
+    {"nvrtc", "libnvrtc.so", "compiles GPU kernels"},
+    {"cublasLt", "libcublasLt.so", "large matrix products"},
+    {"nccl", "libnccl.so.2", "communication between GPUs"},
+    {"cupti", "libcupti.so", "GPU counters and timelines"},
+    {"nvml", "libnvidia-ml.so.1", "GPU clocks, power, topology"},
+    {"edit", "libedit.so.2", "line editing in chat"},
+};
+
+const vt_probe_library *vt_probe_libraries(int *n)
+{
+    *n = sizeof library / sizeof library[0];
+    return library;
+}
+
+/* As it is named, then with the version numbers that a machine without the -dev link has. */
+static void *open_any(const char *file)
+{
+    static const char *const version[] = {"", ".13", ".12"};
+    char name[128];
+    for (size_t i = 0; i < sizeof version / sizeof version[0]; i++) {
+        snprintf(name, sizeof name, "%s%s", file, version[i]);
+        void *handle = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
+        if (handle)
+            return handle;
+        snprintf(name, sizeof name, "/usr/local/cuda/lib64/%s%s", file, version[i]);
+        handle = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
+        if (handle)
+            return handle;
+    }
+    return NULL;
+}
+
+bool vt_probe_open(const vt_probe_library *l, char *found, size_t size)
+{
+    struct link_map *map = NULL;
+    void *handle = open_any(l->file);
+    if (!handle) {
+        snprintf(found, size, "%s was not found", l->file);
+        return false;
+    }
+    bool named = dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0 && map && map->l_name[0];
+    snprintf(found, size, "%s", named ? map->l_name : l->file);
+    return true; /* not closed: the libraries of CUDA leak then, and this is asked once */
+}

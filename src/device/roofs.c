@@ -1,0 +1,367 @@
+/* Roofs: measuring, keeping, and the table of named hardware (device/roofs.h).
+ *
+ * A roof is a maximum, so each figure is the best of several short runs of all threads together:
+ * whatever else runs on the machine can only make a run slower. Register kernels run ROUND_S each;
+ * the read passes go over a buffer of up to MAX_FAR bytes (twice the last-level cache where that is
+ * less).
+ *
+ * A virtual machine reports its host's whole cache (hundreds of MiB) of which it has a share; the
+ * buffer is capped because touching it costs more than reading it. */
+#include "device/roofs.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/team.h"
+
+enum { BEST_OF = 4, MIN_FAR = 64 << 20, MAX_FAR = 768 << 20, FILE_VERSION = 1 };
+
+static const double round_s = 0.02; /* one run of a register kernel */
+
+/* ---- portable kernels ---- */
+
+static uint64_t read_portable(const void *p, size_t bytes)
+{
+    const uint64_t *v = p;
+    uint64_t a = 0, b = 0, c = 0, d = 0;
+    for (size_t n = bytes / 32; n > 0; n--, v += 4) {
+        a ^= v[0];
+        b ^= v[1];
+        c ^= v[2];
+        d ^= v[3];
+    }
+    return a ^ b ^ c ^ d;
+}
+
+enum { LANES = 32 };
+
+static double fp32_portable(int64_t rounds)
+{
+    float acc[LANES], x = 0.999f, y = 0.001f;
+    for (int i = 0; i < LANES; i++)
+        acc[i] = (float)i;
+    for (int64_t r = 0; r < rounds; r++)
+        for (int i = 0; i < LANES; i++)
+            acc[i] = acc[i] * x + y;
+    __asm__ volatile("" : : "r"(acc) : "memory");
+    return (double)rounds * LANES * 2;
+}
+
+static double int8_portable(int64_t rounds)
+{
+    int8_t x[LANES], w[LANES];
+    int32_t acc[LANES] = {0};
+    memset(x, 3, sizeof x);
+    memset(w, 5, sizeof w);
+    for (int64_t r = 0; r < rounds; r++) {
+        __asm__ volatile("" : : "r"(x), "r"(w) : "memory");
+        for (int i = 0; i < LANES; i++)
+            acc[i] += x[i] * w[i];
+    }
+    __asm__ volatile("" : : "r"(acc) : "memory");
+    return (double)rounds * LANES * 2;
+}
+
+static const roofs_kernels portable = {
+    .read = read_portable,
+    .fp32 = fp32_portable,
+    .int8 = int8_portable,
+    .fp32_how = "portable C",
+    .int8_how = "portable C",
+};
+
+/* The best kernel of each kind at a level. */
+static roofs_kernels kernels_of(vt_isa level)
+{
+    roofs_kernels k = portable;
+#if defined(__x86_64__)
+    if (level == VT_ISA_AVX2)
+        k = roofs_avx2;
+    if (level == VT_ISA_AVX512 || level == VT_ISA_AMX)
+        k = roofs_avx512;
+    if (level == VT_ISA_AMX) {
+        k.int8 = roofs_amx.int8;
+        k.int8_how = roofs_amx.int8_how;
+        k.bf16 = roofs_amx.bf16;
+        k.bf16_how = roofs_amx.bf16_how;
+    }
+#else
+    (void)level;
+#endif
+    return k;
+}
+
+/* ---- measuring ---- */
+
+typedef struct job {
+    vt_team *team;
+    double (*compute)(int64_t rounds); /* or NULL: read */
+    int64_t rounds;
+    uint64_t (*read)(const void *p, size_t bytes);
+    char *buffer;
+    size_t bytes; /* of the whole working set */
+    int32_t passes;
+    _Atomic uint64_t checksum; /* so that the reads are used */
+} job;
+
+static void job_worker(void *arg, int32_t worker)
+{
+    job *j = arg;
+    if (j->compute) {
+        j->compute(j->rounds);
+        return;
+    }
+    size_t share = j->bytes / (size_t)vt_team_size(j->team) / 4096 * 4096;
+    uint64_t sum = 0;
+    for (int32_t i = 0; i < j->passes; i++)
+        sum ^= j->read(j->buffer + share * (size_t)worker, share);
+    atomic_fetch_xor(&j->checksum, sum);
+}
+
+static void touch_worker(void *arg, int32_t worker)
+{
+    job *j = arg;
+    size_t share = j->bytes / (size_t)vt_team_size(j->team) / 4096 * 4096;
+    memset(j->buffer + share * (size_t)worker, 1, share);
+}
+
+/* Seconds of the fastest of BEST_OF runs. */
+static double best_time(job *j)
+{
+    double best = INFINITY;
+    for (int i = 0; i < BEST_OF; i++) {
+        int64_t begin = vt_now_ns();
+        vt_team_run(j->team, job_worker, j);
+        best = fmin(best, (double)(vt_now_ns() - begin) * 1e-9);
+    }
+    return best;
+}
+
+/* Operations a second of a register kernel on all threads; 0 for NULL. */
+static double measure_compute(vt_team *team, double (*kernel)(int64_t))
+{
+    if (!kernel)
+        return 0;
+    job j = {.team = team, .compute = kernel, .rounds = 2000};
+    double seconds = 0;
+    for (seconds = best_time(&j); seconds < round_s / 4 && j.rounds < INT64_MAX / 8;
+         seconds = best_time(&j))
+        j.rounds *= 4;
+    j.rounds = (int64_t)((double)j.rounds * round_s / seconds) + 1;
+    return kernel(1) * (double)j.rounds * vt_team_size(team) / best_time(&j);
+}
+
+/* Bytes a second of reading `bytes` of the buffer, in as many passes as make a run long enough. */
+static double measure_read(vt_team *team, const roofs_kernels *k, char *buffer, size_t bytes)
+{
+    size_t used = bytes / (size_t)vt_team_size(team) / 4096 * 4096 * (size_t)vt_team_size(team);
+    job j = {.team = team, .read = k->read, .buffer = buffer, .bytes = bytes};
+    j.passes = bytes < (16 << 20)    ? (int32_t)((64 << 20) / (bytes + 1)) + 1
+               : bytes < (256 << 20) ? 2
+                                     : 1;
+    return used ? (double)used * j.passes / best_time(&j) : 0;
+}
+
+static size_t far_bytes(const vt_cpu *cpu)
+{
+    int64_t n = 2 * cpu->l3_bytes;
+    if (n > cpu->memory_bytes / 8)
+        n = cpu->memory_bytes / 8;
+    if (n > MAX_FAR)
+        n = MAX_FAR;
+    return (size_t)(n > MIN_FAR ? n : MIN_FAR);
+}
+
+static void raise(double *roof, double now) { *roof = fmax(*roof, now); }
+
+/* Raises the figures of `r` to what is measured now: all of them, or only the near working set's.
+ */
+static vt_status measure(vt_roofs *r, bool all, int64_t working_set, vt_err *err)
+{
+    const vt_cpu *cpu = vt_cpu_get();
+    roofs_kernels k = kernels_of(cpu->level);
+    vt_team *team = NULL;
+    size_t bytes = all ? far_bytes(cpu) : 0;
+    if ((size_t)working_set > bytes)
+        bytes = (size_t)working_set < MAX_FAR ? (size_t)working_set : MAX_FAR;
+    TRY(vt_team_new(r->threads, &team, err));
+    char *buffer = vt_pages_alloc(bytes);
+    if (!buffer) {
+        vt_team_free(team);
+        return vt_fail(err, VT_ERR_MEMORY,
+                       "out of memory for the %zu bytes that roofs are measured with", bytes);
+    }
+    job touch = {.team = team, .buffer = buffer, .bytes = bytes};
+    vt_team_run(team, touch_worker, &touch);
+    if (all) {
+        r->far_bytes = (int64_t)bytes;
+        raise(&r->memory_bytes_per_s, measure_read(team, &k, buffer, bytes));
+        raise(&r->fp32_per_s, measure_compute(team, k.fp32));
+        raise(&r->bf16_per_s, measure_compute(team, k.bf16));
+        raise(&r->int8_per_s, measure_compute(team, k.int8));
+    }
+    if (working_set > 0) {
+        size_t near = (size_t)working_set < bytes ? (size_t)working_set : bytes;
+        raise(&r->near_bytes_per_s, measure_read(team, &k, buffer, near));
+    }
+    vt_pages_free(buffer, bytes);
+    vt_team_free(team);
+    return VT_OK;
+}
+
+/* ---- the file ---- */
+
+/* ~/.cache/vitrine/roofs-<cpu>-<level>-<threads>.json; false where there is no place for it. */
+static bool cache_path(const vt_roofs *r, char *out, size_t size, bool make)
+{
+    const char *cache = getenv("VITRINE_CACHE"), *home = getenv("HOME");
+    char folder[512], cpu[sizeof r->name];
+    int n;
+    if (cache && *cache)
+        n = snprintf(folder, sizeof folder, "%s", cache);
+    else if (home && *home)
+        n = snprintf(folder, sizeof folder, "%s/.cache/vitrine", home);
+    else
+        return false;
+    if (n < 0 || (size_t)n >= sizeof folder)
+        return false;
+    for (char *p = folder + 1; make && *p; p++) /* mkdir -p; what is there already is fine */
+        if (*p == '/') {
+            *p = '\0';
+            mkdir(folder, 0777);
+            *p = '/';
+        }
+    if (make)
+        mkdir(folder, 0777);
+    size_t at = 0;
+    for (const char *p = r->name; *p && at + 1 < sizeof cpu; p++)
+        cpu[at++] = (*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') || (*p >= '0' && *p <= '9')
+                        ? *p
+                        : '-';
+    cpu[at] = '\0';
+    n = snprintf(out, size, "%s/roofs-%s-%s-%d.json", folder, cpu, r->level, r->threads);
+    return n > 0 && (size_t)n < size;
+}
+
+/* Reads what a file holds for this working set; a file of another version counts as none. */
+static void cache_read(vt_roofs *r, int64_t working_set)
+{
+    char path[768], key[32];
+    if (!cache_path(r, path, sizeof path, false))
+        return;
+    json_t *j = json_load_file(path, 0, NULL), *near = json_object_get(j, "near");
+    if (json_integer_value(json_object_get(j, "version")) == FILE_VERSION) {
+        r->far_bytes = json_integer_value(json_object_get(j, "far_bytes"));
+        r->memory_bytes_per_s = json_number_value(json_object_get(j, "memory_bytes_per_s"));
+        r->fp32_per_s = json_number_value(json_object_get(j, "fp32_per_s"));
+        r->bf16_per_s = json_number_value(json_object_get(j, "bf16_per_s"));
+        r->int8_per_s = json_number_value(json_object_get(j, "int8_per_s"));
+        snprintf(key, sizeof key, "%lld", (long long)working_set);
+        r->near_bytes_per_s = json_number_value(json_object_get(near, key));
+    }
+    json_decref(j);
+}
+
+/* Written beside and renamed, so that two processes cannot mix their halves. */
+static void cache_write(const vt_roofs *r)
+{
+    char path[768], temporary[800], key[32];
+    if (!cache_path(r, path, sizeof path, true))
+        return;
+    json_t *old = json_load_file(path, 0, NULL);
+    json_t *near = json_deep_copy(json_object_get(old, "near"));
+    if (!json_is_object(near)) {
+        json_decref(near);
+        near = json_object();
+    }
+    json_decref(old);
+    snprintf(key, sizeof key, "%lld", (long long)r->near_bytes);
+    if (r->near_bytes > 0)
+        json_object_set_new(near, key, json_real(r->near_bytes_per_s));
+    json_t *j = json_pack("{s:i, s:s, s:s, s:i, s:I, s:f, s:f, s:f, s:f, s:o}", "version",
+                          FILE_VERSION, "cpu", r->name, "level", r->level, "threads", r->threads,
+                          "far_bytes", (json_int_t)r->far_bytes, "memory_bytes_per_s",
+                          r->memory_bytes_per_s, "fp32_per_s", r->fp32_per_s, "bf16_per_s",
+                          r->bf16_per_s, "int8_per_s", r->int8_per_s, "near", near);
+    snprintf(temporary, sizeof temporary, "%s.%ld", path, (long)getpid());
+    if (j && json_dump_file(j, temporary, JSON_INDENT(2) | JSON_REAL_PRECISION(6)) == 0) {
+        if (rename(temporary, path) != 0)
+            unlink(temporary);
+    } else
+        unlink(temporary);
+    json_decref(j);
+}
+
+static vt_status get(int32_t threads, int64_t working_set, bool again, vt_roofs *out, vt_err *err)
+{
+    const vt_cpu *cpu = vt_cpu_get();
+    roofs_kernels k = kernels_of(cpu->level);
+    vt_roofs r = {.threads = threads,
+                  .measured = true,
+                  .fp32_how = k.fp32_how,
+                  .bf16_how = k.bf16_how,
+                  .int8_how = k.int8_how};
+    if (working_set < 0)
+        working_set = 0;
+    if (working_set > 0) /* a few hundred KiB more or less do not matter: fewer measurements */
+        working_set = (int64_t)vt_round_up((size_t)working_set, 1 << 20);
+    snprintf(r.name, sizeof r.name, "%s", cpu->model);
+    snprintf(r.level, sizeof r.level, "%s", vt_isa_name(cpu->level));
+    cache_read(&r, working_set);
+    r.near_bytes = working_set;
+    bool all = again || r.memory_bytes_per_s <= 0;
+    if (all || (working_set > 0 && r.near_bytes_per_s <= 0)) {
+        TRY(measure(&r, all, working_set, err));
+        cache_write(&r);
+    }
+    if (working_set > 0) /* what can be read from afar can be read from near */
+        raise(&r.near_bytes_per_s, r.memory_bytes_per_s);
+    *out = r;
+    return VT_OK;
+}
+
+vt_status vt_roofs_get(int32_t threads, int64_t working_set, vt_roofs *out, vt_err *err)
+{
+    return get(threads, working_set, false, out, err);
+}
+
+vt_status vt_roofs_again(int32_t threads, int64_t working_set, vt_roofs *out, vt_err *err)
+{
+    return get(threads, working_set, true, out, err);
+}
+
+double vt_roofs_bandwidth(const vt_roofs *r)
+{
+    return r->near_bytes_per_s > 0 ? r->near_bytes_per_s : r->memory_bytes_per_s;
+}
+
+/* ---- named hardware ---- */
+
+/* Measured with libraries at large sizes, not taken from datasheets: device read bandwidth and
+ * cuBLAS bf16 at M = 2048 (bench/peers has the scripts). fp32 and fp8 are left out until they are
+ * measured. */
+static const vt_roofs named[] = {
+    {.name = "h200",
+     .memory_bytes_per_s = 4.25e12,
+     .bf16_per_s = 730e12,
+     .bf16_how = "cuBLAS, 4096 x 12288"},
+};
+
+vt_status vt_roofs_named(const char *name, vt_roofs *out, vt_err *err)
+{
+    for (size_t i = 0; i < sizeof named / sizeof named[0]; i++)
+        if (strcasecmp(name, named[i].name) == 0) {
+            *out = named[i];
+            return VT_OK;
+        }
+    return vt_fail(err, VT_ERR_USAGE, "hardware '%.60s' is not in the table, expected this or h200",
+                   name);
+}

@@ -1,0 +1,347 @@
+/* include/vitrine.h on top of the model, text and engine layers: thin, and the place where option
+ * text becomes an engine's numbers. (vt_options_*: options.c; vt_model_free: model/; requests:
+ * request.c; submit, step and the loop: engine.c; vt_engine_story: story/.)
+ *
+ * What "auto" means is decided here, in one function each, from the model and the machine:
+ *   page-size 16, max-running 64, token-budget 512, kv-dtype f32 for F32 weights and else f16,
+ *   kv-memory what max-running sequences of max-context can fill, at most an eighth of the memory,
+ *   on CUDA page-size 64, max-running 256, token-budget 4096, kv-dtype bf16, kv-memory what is free
+ *   max-context the model's, or what kv-memory holds. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "engine/engine_inside.h"
+#include "engine/exec_cuda.h"
+#include "engine/options.h"
+#include "engine/recording.h"
+#include "model/load.h"
+#include "text/template.h"
+#include "text/tokenizer.h"
+
+enum {
+    AUTO_PAGE_SIZE = 16,
+    AUTO_RUNNING = 64,
+    AUTO_BUDGET = 512,
+    AUTO_PAGE_SIZE_CUDA = 64,
+    AUTO_RUNNING_CUDA = 256,
+    AUTO_BUDGET_CUDA = 4096,
+    SCORE_ROWS_MIN = 16, /* rows of logits kept for scoring prompts, beside one per sequence */
+    SCORE_ROWS_MAX = 256,
+    SCORE_BYTES = 128 << 20
+};
+
+const char *vt_version(void) { return "0.1.0"; }
+
+void vt_free(void *p) { free(p); }
+
+/* ---- model and text ---- */
+
+vt_status vt_model_open(const vt_options *o, vt_model **out, vt_err *err)
+{
+    return vt_model_load(vt_options_get(o, "model"), out, err);
+}
+
+const char *vt_model_name(const vt_model *m) { return m->name; }
+int32_t vt_model_vocab_size(const vt_model *m) { return m->arch.vocab; }
+int32_t vt_model_max_context(const vt_model *m) { return m->arch.max_context; }
+
+static vt_status need_tokenizer(const vt_model *m, vt_err *err)
+{
+    if (m->tokenizer)
+        return VT_OK;
+    return vt_fail(err, VT_ERR_MODEL, "%s has no tokenizer", m->name);
+}
+
+vt_status vt_tokenize(const vt_model *m, const char *text, size_t len, unsigned flags,
+                      int32_t **ids, size_t *n_ids, vt_err *err)
+{
+    TRY(need_tokenizer(m, err));
+    vt_ids list = {0};
+    vt_status status = vt_tokenizer_encode(m->tokenizer, text, len, flags, &list, err);
+    if (status != VT_OK) {
+        vt_ids_release(&list);
+        return status;
+    }
+    *ids = list.id;
+    *n_ids = list.n;
+    return VT_OK;
+}
+
+/* The buffer's bytes to the caller. */
+static vt_status hand_over(vt_buf *b, char **text, size_t *len, vt_err *err)
+{
+    if (b->len == 0)
+        vt_buf_add(b, "", 0); /* an empty text is a text too */
+    size_t n;
+    char *bytes = vt_buf_detach(b, &n);
+    if (!bytes)
+        return vt_fail(err, VT_ERR_MEMORY, "a text of more than %zu bytes, or out of memory",
+                       b->max);
+    *text = bytes;
+    *len = n;
+    return VT_OK;
+}
+
+vt_status vt_detokenize(const vt_model *m, const int32_t *ids, size_t n_ids, char **text,
+                        size_t *len, vt_err *err)
+{
+    TRY(need_tokenizer(m, err));
+    for (size_t i = 0; i < n_ids; i++)
+        if (ids[i] < 0 || ids[i] >= m->arch.vocab)
+            return vt_fail(err, VT_ERR_USAGE, "token %zu is %d, expected 0 to %d", i, ids[i],
+                           m->arch.vocab - 1);
+    vt_buf out;
+    vt_buf_init(&out, 0);
+    vt_status status = vt_tokenizer_decode(m->tokenizer, ids, n_ids, false, &out, err);
+    if (status == VT_OK)
+        status = hand_over(&out, text, len, err);
+    vt_buf_release(&out);
+    return status;
+}
+
+static void add_json_string(vt_buf *b, const char *s, size_t len)
+{
+    vt_buf_putc(b, '"');
+    for (size_t i = 0; i < len; i++) {
+        unsigned char c = (unsigned char)s[i];
+        if (c == '"' || c == '\\')
+            vt_buf_printf(b, "\\%c", c);
+        else if (c < 0x20)
+            vt_buf_printf(b, "\\u%04x", c);
+        else
+            vt_buf_putc(b, (char)c);
+    }
+    vt_buf_putc(b, '"');
+}
+
+static void add_token_member(vt_buf *b, const vt_model *m, const char *key, int32_t id)
+{
+    vt_buf piece;
+    vt_buf_init(&piece, 0);
+    if (m->tokenizer && id >= 0 && vt_tokenizer_piece(m->tokenizer, id, &piece)) {
+        vt_buf_printf(b, ",\"%s\":", key);
+        add_json_string(b, piece.data ? piece.data : "", piece.len);
+    }
+    vt_buf_release(&piece);
+}
+
+/* The caller's object with the variables every template may use put in front. A member the
+ * caller gives too comes later in the text, and so wins. */
+static vt_status template_variables(const vt_model *m, const char *json, size_t len, bool prompt,
+                                    vt_buf *out, vt_err *err)
+{
+    size_t at = 0, next;
+    while (at < len && strchr(" \t\r\n", json[at]))
+        at++;
+    if (at == len || json[at] != '{')
+        return vt_fail(err, VT_ERR_USAGE, "the template's variables: expected a JSON object");
+    for (next = at + 1; next < len && strchr(" \t\r\n", json[next]);)
+        next++;
+    vt_buf_printf(out, "{\"add_generation_prompt\":%s", prompt ? "true" : "false");
+    add_token_member(out, m, "bos_token", m->bos);
+    add_token_member(out, m, "eos_token", m->n_eos > 0 ? m->eos[0] : -1);
+    if (next < len && json[next] != '}')
+        vt_buf_putc(out, ',');
+    vt_buf_add(out, json + at + 1, len - at - 1);
+    return out->failed ? vt_fail(err, VT_ERR_MEMORY, "out of memory for the template's variables")
+                       : VT_OK;
+}
+
+vt_status vt_render_chat(const vt_model *m, const char *json, size_t json_len,
+                         bool add_generation_prompt, char **text, size_t *len, vt_err *err)
+{
+    if (!m->chat_template)
+        return vt_fail(err, VT_ERR_MODEL, "%s has no chat template", m->name);
+    vt_buf variables, out;
+    vt_buf_init(&variables, 0);
+    vt_buf_init(&out, 0);
+    vt_status status = template_variables(m, json, json_len, add_generation_prompt, &variables,
+                                          err);
+    if (status == VT_OK)
+        status = vt_template_render(m->chat_template, variables.data, variables.len, NULL, &out,
+                                    err);
+    if (status == VT_OK)
+        status = hand_over(&out, text, len, err);
+    vt_buf_release(&variables);
+    vt_buf_release(&out);
+    return status;
+}
+
+/* ---- options to an engine ---- */
+
+/* The numbers an engine on a CPU is made of. */
+typedef struct sizes {
+    int32_t page_size, max_context, max_running, budget, n_pages, score_rows;
+    vt_dtype kv_dtype;
+    size_t page_bytes;
+} sizes;
+
+static int32_t option_or(const vt_options *o, const char *key, int64_t otherwise)
+{
+    int64_t v = vt_options_int(o, key);
+    return (int32_t)(v > 0 ? v : otherwise);
+}
+
+static bool on_cuda(const vt_options *o)
+{
+    return strcmp(vt_options_get(o, "device"), "cuda") == 0;
+}
+
+static vt_dtype kv_type(const vt_model *m, const vt_options *o)
+{
+    const char *name = vt_options_get(o, "kv-dtype");
+    if (strcmp(name, "f32") == 0)
+        return VT_F32;
+    if (strcmp(name, "bf16") == 0)
+        return VT_BF16;
+    if (strcmp(name, "f16") == 0)
+        return VT_F16;
+    if (on_cuda(o))
+        return VT_BF16;
+    return m->layer[0].q->dtype == VT_F32 ? VT_F32 : VT_F16;
+}
+
+static vt_status size_pages(const vt_model *m, const vt_options *o, sizes *s, vt_err *err)
+{
+    const vt_arch *a = &m->arch;
+    s->page_bytes = vt_kv_page_bytes(a->n_layers, a->n_kv_heads, s->page_size, a->head_dim,
+                                     s->kv_dtype);
+    int64_t per_seq = vt_ceil_div(s->max_context, s->page_size), most = per_seq * s->max_running;
+    int64_t bytes = vt_options_int(o, "kv-memory");
+    if (bytes == 0) {
+        bytes = vt_cpu_get()->memory_bytes / 8;
+        if (on_cuda(o))
+            TRY(vt_executor_cuda_kv_bytes(m, 0, s->max_context, &bytes, err));
+        int64_t wanted = most * (int64_t)s->page_bytes;
+        bytes = bytes < wanted ? bytes : wanted;
+    }
+    int64_t pages = bytes / (int64_t)s->page_bytes;
+    if (pages < 1)
+        return vt_fail(err, VT_ERR_USAGE,
+                       "kv-memory is %lld bytes, and one page of %d tokens needs %zu",
+                       (long long)bytes, s->page_size, s->page_bytes);
+    s->n_pages = (int32_t)(pages < INT32_MAX / s->page_size ? pages : INT32_MAX / s->page_size);
+    if (s->n_pages >= per_seq)
+        return VT_OK;
+    if (vt_options_int(o, "max-context") > 0)
+        return vt_fail(
+            err, VT_ERR_USAGE, "max-context is %d tokens, and kv-memory of %lld MiB holds %lld",
+            s->max_context, (long long)(bytes >> 20), (long long)s->n_pages * s->page_size);
+    s->max_context = s->n_pages * s->page_size;
+    return VT_OK;
+}
+
+static vt_status choose_sizes(const vt_model *m, const vt_options *o, sizes *s, vt_err *err)
+{
+    bool cuda = on_cuda(o);
+    s->page_size = option_or(o, "page-size", cuda ? AUTO_PAGE_SIZE_CUDA : AUTO_PAGE_SIZE);
+    s->max_context = option_or(o, "max-context", m->arch.max_context);
+    if (s->max_context > m->arch.max_context)
+        return vt_fail(err, VT_ERR_USAGE, "max-context is %d, and %s was made for at most %d",
+                       s->max_context, m->name, m->arch.max_context);
+    s->max_running = option_or(o, "max-running", cuda ? AUTO_RUNNING_CUDA : AUTO_RUNNING);
+    int32_t budget = cuda ? AUTO_BUDGET_CUDA : AUTO_BUDGET;
+    s->budget = option_or(o, "token-budget", s->max_running > budget ? s->max_running : budget);
+    s->kv_dtype = kv_type(m, o);
+    int64_t rows = SCORE_BYTES / ((int64_t)m->arch.vocab * 4);
+    s->score_rows = (int32_t)(rows < SCORE_ROWS_MIN   ? SCORE_ROWS_MIN
+                              : rows < SCORE_ROWS_MAX ? rows
+                                                      : SCORE_ROWS_MAX);
+    return size_pages(m, o, s, err);
+}
+
+static vt_policy policy_of(const vt_options *o)
+{
+    const char *name = vt_options_get(o, "policy");
+    return strcmp(name, "lpm") == 0        ? VT_POLICY_LPM
+           : strcmp(name, "priority") == 0 ? VT_POLICY_PRIORITY
+                                           : VT_POLICY_FCFS;
+}
+
+static vt_status make_executor(const vt_model *m, const vt_options *o, const sizes *s,
+                               const vt_limits *limits, vt_executor **out, vt_err *err)
+{
+    vt_executor_config config = {.limits = *limits,
+                                 .n_pages = s->n_pages,
+                                 .n_pool_slots = s->max_running,
+                                 .kv_dtype = s->kv_dtype,
+                                 .n_threads = limits->n_workers,
+                                 .async = !vt_options_flag(o, "no-overlap"),
+                                 .record = vt_options_flag(o, "record")};
+    if (!on_cuda(o)) {
+        if (vt_options_flag(o, "no-graphs"))
+            return vt_fail(err, VT_ERR_USAGE,
+                           "no-graphs is for --device cuda; a CPU has no graphs");
+        return vt_executor_cpu_new(m, &config, out, err);
+    }
+    vt_cuda_options cuda;
+    vt_cuda_options_init(&cuda);
+    cuda.graphs = !vt_options_flag(o, "no-graphs");
+    cuda.deterministic = vt_options_flag(o, "deterministic");
+    return vt_executor_cuda_new(m, &config, &cuda, out, err);
+}
+
+vt_status vt_engine_new(const vt_model *m, const vt_options *o, vt_engine **out, vt_err *err)
+{
+    if (!m->layer || !m->layer[0].q)
+        return vt_fail(err, VT_ERR_MODEL, "%s holds a vocabulary and no weights", m->name);
+    sizes s = {0};
+    TRY(choose_sizes(m, o, &s, err));
+    vt_limits limits = {.max_tokens = s.budget,
+                        .max_seqs = s.max_running,
+                        .max_rows = s.max_running + s.score_rows,
+                        .max_context = s.max_context,
+                        .page_size = s.page_size,
+                        .n_workers = option_or(o, "threads", vt_cpu_get()->n_cores)};
+    vt_engine_config c = {.sched = {.limits = limits,
+                                    .n_pages = s.n_pages,
+                                    .max_queued = (int32_t)vt_options_int(o, "max-queued"),
+                                    .policy = policy_of(o),
+                                    .prefix_cache = !vt_options_flag(o, "no-prefix-cache"),
+                                    .eos = m->eos,
+                                    .n_eos = m->n_eos},
+                          .request = {.vocab = m->arch.vocab,
+                                      .max_context = s.max_context,
+                                      .tokenizer = m->tokenizer,
+                                      .seed = (uint64_t)vt_options_int(o, "seed")},
+                          .overlap = !vt_options_flag(o, "no-overlap"),
+                          .record = vt_options_flag(o, "record")};
+    vt_executor *x;
+    vt_engine *e;
+    TRY(make_executor(m, o, &s, &limits, &x, err));
+    TRY(vt_engine_create(&c, x, &e, err));
+    e->model = m;
+    e->kv_dtype = s.kv_dtype;
+    e->kv_bytes = (int64_t)s.page_bytes * s.n_pages;
+    e->n_workers = on_cuda(o) ? 0 : limits.n_workers; /* no rings of CPU workers */
+    e->worker_ring = vt_calloc((size_t)limits.n_workers, sizeof *e->worker_ring);
+    if (!e->worker_ring) {
+        vt_engine_free(e);
+        return vt_fail(err, VT_ERR_MEMORY, "out of memory for an engine");
+    }
+    for (int32_t w = 0; w < e->n_workers; w++)
+        e->worker_ring[w] = vt_executor_cpu_ring(x, w);
+    *out = e;
+    return VT_OK;
+}
+
+vt_status vt_engine_recording(vt_engine *e, vt_recording *out, vt_err *err)
+{
+    if (!e->config.record || !e->model)
+        return vt_fail(err, VT_ERR_USAGE, "the engine keeps no recording (option record)");
+    *out = (vt_recording){.model = e->model,
+                          .engine = &e->ring,
+                          .worker = e->worker_ring,
+                          .n_workers = e->n_workers,
+                          .program = e->executor->program(e->executor),
+                          .kv_dtype = e->kv_dtype,
+                          .page_size = e->config.sched.limits.page_size,
+                          .n_pages = e->config.sched.n_pages,
+                          .kv_bytes = e->kv_bytes,
+                          .packed_bytes = e->n_workers ? vt_executor_cpu_packed_bytes(e->executor)
+                                                       : 0};
+    return VT_OK;
+}

@@ -1,0 +1,583 @@
+/* The engine loop (engine/engine.h, docs/engine.md).
+ *
+ *   vt_engine_step:   take in new requests and aborts
+ *                     plan   step N+1      | the device
+ *                     launch step N+1      | runs step N
+ *                     wait for step N      |
+ *                     commit step N        | the device
+ *                     text, callbacks of N | runs step N+1
+ *
+ * With overlap a call leaves one step in flight and publishes the one before, so the device always
+ * has a step to go on with while this thread schedules, detokenises and calls back. Ends stay
+ * exact: a step never holds a position beyond max_tokens, because pending tokens are counted; what
+ * a step computed for a sequence that turned out to have ended one step earlier (end token, stop
+ * string, abort) is dropped at its commit.
+ *
+ * Nothing here allocates once a request is made, except that a request's text buffer grows for a
+ * token piece longer than a kilobyte. Requests are freed when no step in flight contains them. */
+#include "engine/engine.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "engine/engine_inside.h"
+
+enum { RING_EVENTS = 1 << 17 };
+
+static int64_t now(const vt_engine *e)
+{
+    return e->config.now ? e->config.now(e->config.clock) : vt_now_ns();
+}
+
+static void trace(vt_engine *e, vt_trace_kind kind, uint64_t id, int32_t a, int32_t b, int32_t c,
+                  int64_t begin, int64_t end)
+{
+    if (e->config.record)
+        vt_trace_add(&e->ring, &(vt_trace_event){.begin_ns = begin,
+                                                 .end_ns = end,
+                                                 .id = id,
+                                                 .kind = (uint16_t)kind,
+                                                 .a = a,
+                                                 .b = b,
+                                                 .c = c});
+}
+
+/* ---- making and freeing ---- */
+
+static vt_status reserve(vt_engine *e, vt_err *err)
+{
+    size_t rows = (size_t)e->config.sched.limits.max_rows;
+    e->inbox = vt_calloc((size_t)e->config.sched.max_queued, sizeof *e->inbox);
+    e->logprob = vt_calloc(rows, sizeof *e->logprob);
+    e->top = vt_calloc(rows * VT_MAX_TOP_LOGPROBS, sizeof *e->top);
+    if (!e->inbox || !e->logprob || !e->top)
+        return vt_fail(err, VT_ERR_MEMORY, "out of memory for an engine");
+    return e->config.record ? vt_trace_init(&e->ring, RING_EVENTS, err) : VT_OK;
+}
+
+vt_status vt_engine_create(const vt_engine_config *c, vt_executor *x, vt_engine **out, vt_err *err)
+{
+    vt_engine *e = vt_calloc(1, sizeof *e);
+    if (!e) {
+        x->free(x);
+        return vt_fail(err, VT_ERR_MEMORY, "out of memory for an engine");
+    }
+    e->config = *c;
+    e->executor = x;
+    e->next_id = 1;
+    pthread_mutex_init(&e->lock, NULL);
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&e->wake, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    e->config.request.page_size = c->sched.limits.page_size;
+    e->config.request.n_pages = c->sched.n_pages;
+    e->config.request.max_queued = c->sched.max_queued;
+    vt_status status = vt_sched_init(&e->sched, &e->config.sched, err);
+    e->has_sched = status == VT_OK;
+    if (status == VT_OK)
+        status = reserve(e, err);
+    if (status != VT_OK) {
+        vt_engine_free(e);
+        return status;
+    }
+    e->stats.page_size = c->sched.limits.page_size;
+    e->stats.pages = e->stats.pages_free = c->sched.n_pages;
+    *out = e;
+    return VT_OK;
+}
+
+/* ---- telling ---- */
+
+static vt_event event_of(const vt_seq *q)
+{
+    return (vt_event){.request = q->req->id,
+                      .sample = q->index,
+                      .finish = VT_FINISH_NONE,
+                      .prompt_tokens = q->n_prompt,
+                      .completion_tokens = vt_seq_output(q),
+                      .cached_tokens = q->cached_tokens};
+}
+
+static void call_back(const vt_seq *q, const vt_event *event)
+{
+    if (q->req->p.callback)
+        q->req->p.callback(q->req->p.user, event);
+}
+
+/* The log-probabilities of `n` rows from `row` on, which are of ids[0..n). */
+static void add_logprobs(vt_engine *e, vt_event *event, const vt_seq *q,
+                         const vt_step_result *result, int32_t row, const int32_t *ids, int32_t n)
+{
+    int32_t n_top = q->req->p.logprobs > 0 ? q->req->p.logprobs : 0;
+    for (int32_t i = 0; i < n; i++) {
+        e->logprob[i] = (vt_token_logprob){ids[i], result->logprob[row + i]};
+        for (int32_t k = 0; k < n_top; k++) {
+            int64_t from = (int64_t)(row + i) * VT_MAX_TOP_LOGPROBS + k;
+            e->top[(int64_t)i * n_top + k] = (vt_token_logprob){result->top_id[from],
+                                                                result->top_logprob[from]};
+        }
+    }
+    event->logprobs = e->logprob;
+    event->top_logprobs = n_top > 0 ? e->top : NULL;
+    event->n_top = n_top;
+}
+
+static void tell_scores(vt_engine *e, const vt_output *o, const vt_step_result *result)
+{
+    vt_seq *q = o->seq;
+    vt_event event = event_of(q);
+    event.completion_tokens = 0;
+    event.tokens = q->token + o->scored_from + 1;
+    event.n_tokens = o->n_scored;
+    add_logprobs(e, &event, q, result, o->row, event.tokens, o->n_scored);
+    call_back(q, &event);
+}
+
+static void tell_end(vt_engine *e, vt_seq *q, vt_event *event)
+{
+    event->finish = (vt_finish)q->finish;
+    event->error = q->finish == VT_FINISH_ERROR ? q->error : NULL;
+    e->n_finished[q->finish]++;
+    int64_t t = now(e);
+    trace(e, VT_TRACE_REQUEST, q->req->id, VT_REQ_FINISH, q->finish, vt_seq_output(q), t, t);
+}
+
+/* One output of the scheduler: its text, its events. A stop string found here ends the sequence. */
+static void publish(vt_engine *e, const vt_output *o, const vt_step_result *result)
+{
+    vt_seq *q = o->seq;
+    if (o->n_scored > 0)
+        tell_scores(e, o, result);
+    bool stopped = o->token >= 0 && !o->silent && vt_stream_feed(&q->stream, o->token);
+    if (q->state == VT_SEQ_DONE && !stopped)
+        stopped = vt_stream_finish(&q->stream);
+    if (stopped) {
+        vt_sched_finish(&e->sched, q, VT_FINISH_STOP, NULL);
+        /* both with the same token: the stop string is the better reason */
+        if (q->finish == VT_FINISH_LENGTH)
+            q->finish = VT_FINISH_STOP;
+    }
+    if (q->stream.held.failed)
+        vt_sched_finish(&e->sched, q, VT_FINISH_ERROR, "out of memory for the text");
+    vt_event event = event_of(q);
+    if (o->token >= 0) {
+        event.tokens = q->token + q->n_tokens - 1;
+        event.n_tokens = 1;
+        if (q->req->p.logprobs >= 0)
+            add_logprobs(e, &event, q, result, o->row + o->n_scored, event.tokens, 1);
+        e->n_output_tokens++;
+        int64_t t = e->config.record ? now(e) : 0;
+        trace(e, VT_TRACE_REQUEST, q->req->id, VT_REQ_TOKEN, vt_seq_output(q) - 1, o->token, t, t);
+    }
+    if (q->state == VT_SEQ_DONE)
+        tell_end(e, q, &event);
+    else if (o->token < 0)
+        return; /* only scores, told above */
+    event.text = q->stream.held.data;
+    event.text_len = q->stream.ready;
+    call_back(q, &event);
+    vt_stream_taken(&q->stream);
+}
+
+static void forget_live(vt_engine *e, vt_req *r) /* lock held */
+{
+    vt_req *last = e->live[--e->n_live];
+    e->live[r->live_at] = last;
+    last->live_at = r->live_at;
+}
+
+/* Everything the scheduler has to say, then the requests that are over. */
+static void publish_all(vt_engine *e, const vt_step_result *result)
+{
+    for (int32_t i = 0; i < e->sched.n_out; i++)
+        publish(e, &e->sched.out[i], result);
+    e->sched.n_out = 0;
+    if (e->sched.n_dead == 0)
+        return;
+    pthread_mutex_lock(&e->lock);
+    for (int32_t i = 0; i < e->sched.n_dead; i++)
+        forget_live(e, e->sched.dead[i]);
+    pthread_mutex_unlock(&e->lock);
+    for (int32_t i = 0; i < e->sched.n_dead; i++)
+        vt_req_free(e->sched.dead[i]);
+    e->sched.n_dead = 0;
+}
+
+/* ---- taking in ---- */
+
+static void end_request(vt_engine *e, vt_req *r, vt_finish finish)
+{
+    for (int32_t i = 0; i < r->p.n; i++) {
+        vt_seq *q = &r->seq[i];
+        if (q->state == VT_SEQ_DONE)
+            continue;
+        vt_sched_finish(&e->sched, q, finish, NULL);
+        publish(e, &(vt_output){.seq = q, .token = -1}, NULL);
+    }
+}
+
+/* New requests into the scheduler, aborts out of it. */
+static void take_in(vt_engine *e)
+{
+    pthread_mutex_lock(&e->lock);
+    int32_t n_inbox = e->n_inbox, n_aborts = e->n_aborts, n_live = e->n_live;
+    bool flush = e->flush;
+    e->flush = false;
+    for (int32_t i = 0; i < n_inbox; i++) {
+        vt_req *r = e->inbox[i];
+        trace(e, VT_TRACE_REQUEST, r->id, VT_REQ_ARRIVE, r->p.n_prompt, 0, r->arrive_ns,
+              r->arrive_ns);
+        vt_sched_add(&e->sched, r);
+    }
+    e->n_inbox = 0;
+    e->n_aborts = 0;
+    pthread_mutex_unlock(&e->lock);
+    if (flush)
+        vt_radix_flush(&e->sched.radix);
+    if (n_aborts == 0)
+        return;
+    /* requests leave the list only by this thread's hand, and not before publish_all */
+    for (int32_t i = 0; i < n_live; i++) {
+        pthread_mutex_lock(&e->lock);
+        vt_req *r = e->live[i];
+        bool abort = r->abort;
+        pthread_mutex_unlock(&e->lock);
+        if (abort)
+            end_request(e, r, VT_FINISH_ABORT);
+    }
+}
+
+/* ---- a step ---- */
+
+static void trace_plan(vt_engine *e, const vt_flight *f)
+{
+    const vt_plan *p = f->plan;
+    trace(e, VT_TRACE_STEP_PART, p->step.id, VT_PART_SCHEDULE, 0, 0, f->begin_ns, f->planned_ns);
+    trace(e, VT_TRACE_STEP_PART, p->step.id, VT_PART_PREPARE, 0, 0, f->planned_ns, f->launched_ns);
+    for (int32_t i = 0; i < p->step.batch.n_seqs; i++) {
+        const vt_share *share = &p->share[i];
+        const vt_seq *q = share->seq;
+        if (q->admit_step == p->step.id) {
+            trace(e, VT_TRACE_REQUEST, q->req->id, VT_REQ_MATCH, share->kv_len - share->q_len,
+                  q->hit_copied, f->begin_ns, f->planned_ns);
+            trace(e, VT_TRACE_REQUEST, q->req->id, VT_REQ_ADMIT, q->n_pages, 0, f->planned_ns,
+                  f->planned_ns);
+            trace(e, VT_TRACE_CACHE, q->req->id, VT_CACHE_HIT, share->kv_len - share->q_len, 0,
+                  f->planned_ns, f->planned_ns);
+        }
+    }
+}
+
+/* What a plan did to pages and to others: pages entered and given up since the last plan. */
+static void trace_changes(vt_engine *e, int64_t at)
+{
+    const vt_radix_stats *st = &e->sched.radix.stats;
+    uint64_t evicted = 0;
+    for (int32_t i = 0; i < VT_EVICT_CAUSES; i++)
+        evicted += st->evicted_pages[i];
+    if (st->inserted_pages > e->told_inserted)
+        trace(e, VT_TRACE_CACHE, 0, VT_CACHE_INSERT,
+              (int32_t)(st->inserted_pages - e->told_inserted), 0, at, at);
+    if (evicted > e->told_evicted)
+        trace(e, VT_TRACE_CACHE, 0, VT_CACHE_EVICT, (int32_t)(evicted - e->told_evicted), 0, at,
+              at);
+    e->told_inserted = st->inserted_pages;
+    e->told_evicted = evicted;
+    for (int32_t i = 0; i < e->sched.n_retracted; i++)
+        trace(e, VT_TRACE_REQUEST, e->sched.retracted[i]->req->id, VT_REQ_RETRACT, 0, 0, at, at);
+}
+
+static void trace_step(vt_engine *e, const vt_plan *p, const vt_step_result *r)
+{
+    const vt_batch *b = &p->step.batch;
+    const vt_pool *pool = &e->sched.radix.pool;
+    trace(e, VT_TRACE_STEP, p->step.id, b->n_tokens, b->n_seqs, b->n_decode, r->begin_ns,
+          r->end_ns);
+    trace(e, VT_TRACE_STEP_PART, p->step.id, VT_PART_DEVICE, 0, 0, r->begin_ns, r->end_ns);
+    for (int32_t i = 0; i < b->n_seqs; i++)
+        trace(e, VT_TRACE_STEP_SEQ, p->share[i].seq->req->id, (int32_t)p->step.id,
+              p->share[i].q_len, p->share[i].kv_len, r->begin_ns, r->end_ns);
+    trace(e, VT_TRACE_MEMORY, p->step.id, pool->n_held, pool->n_cached, pool->n_free, r->end_ns,
+          r->end_ns);
+}
+
+static void fail_steps(vt_engine *e)
+{
+    vt_sched_fault(&e->sched);
+    e->n_flight = 0;
+    publish_all(e, NULL);
+}
+
+/* Waits for the oldest step in flight, commits and publishes it. */
+static vt_status finish_step(vt_engine *e, vt_err *err)
+{
+    vt_step_result result;
+    vt_flight f = e->flight[0];
+    vt_status status = e->executor->wait(e->executor, &result, err);
+    if (status == VT_OK && result.id != f.plan->step.id)
+        status = vt_fail(err, VT_ERR_DEVICE, "%s gave step %llu, expected %llu", e->executor->name,
+                         (unsigned long long)result.id, (unsigned long long)f.plan->step.id);
+    if (status != VT_OK) {
+        /* the others ran behind it, on what it did not write */
+        for (; e->n_flight > 1; e->n_flight--)
+            (void)e->executor->wait(e->executor, &result, NULL);
+        fail_steps(e);
+        return status;
+    }
+    int64_t begin = now(e);
+    if (e->config.record)
+        trace_step(e, f.plan, &result);
+    e->device_ns += result.end_ns - result.begin_ns;
+    vt_sched_commit(&e->sched, f.plan, &result);
+    e->flight[0] = e->flight[1];
+    e->n_flight--;
+    publish_all(e, &result);
+    int64_t end = now(e);
+    e->publish_ns += end - begin;
+    trace(e, VT_TRACE_STEP_PART, result.id, VT_PART_PUBLISH, 0, 0, begin, end);
+    return VT_OK;
+}
+
+static vt_status launch(vt_engine *e, vt_flight f, vt_err *err)
+{
+    vt_status status = e->executor->launch(e->executor, &f.plan->step, err);
+    if (status != VT_OK) {
+        /* the step before it may still be good */
+        if (e->n_flight > 0 && finish_step(e, NULL) != VT_OK)
+            return status;
+        fail_steps(e);
+        return status;
+    }
+    f.launched_ns = now(e);
+    e->flight[e->n_flight++] = f;
+    if (e->config.record)
+        trace_plan(e, &f);
+    return VT_OK;
+}
+
+static void copy_stats(vt_engine *e)
+{
+    const vt_sched *s = &e->sched;
+    pthread_mutex_lock(&e->lock);
+    vt_engine_stats *st = &e->stats;
+    st->n_running = s->n_running;
+    st->n_queued = s->n_queue;
+    int32_t n = s->n_queue;
+    for (int32_t i = 0; i < e->n_inbox; i++)
+        n += e->inbox[i]->p.n;
+    st->n_waiting = e->n_waiting = n;
+    st->pages_free = s->radix.pool.n_free;
+    st->pages_held = s->radix.pool.n_held;
+    st->pages_cached = s->radix.pool.n_cached;
+    memcpy(st->finished, e->n_finished, sizeof st->finished);
+    st->output_tokens = e->n_output_tokens;
+    st->sched = s->stats;
+    st->cache = s->radix.stats;
+    st->last_step_ns = now(e);
+    st->schedule_ns = e->schedule_ns;
+    st->device_ns = e->device_ns;
+    st->publish_ns = e->publish_ns;
+    pthread_mutex_unlock(&e->lock);
+}
+
+vt_status vt_engine_step(vt_engine *e, bool *idle, vt_err *err)
+{
+    take_in(e);
+    vt_flight f = {.begin_ns = now(e)};
+    f.plan = vt_sched_plan(&e->sched, f.begin_ns);
+    f.planned_ns = now(e);
+    e->schedule_ns += f.planned_ns - f.begin_ns;
+    if (e->config.record)
+        trace_changes(e, f.planned_ns);
+    vt_status status = f.plan ? launch(e, f, err) : VT_OK;
+    bool wait = e->n_flight == VT_PLANS || (e->n_flight > 0 && (!e->config.overlap || !f.plan));
+    if (status == VT_OK && wait)
+        status = finish_step(e, err);
+    publish_all(e, NULL); /* ends without a step: deadlines and aborts */
+    copy_stats(e);
+    *idle = e->n_flight == 0 && vt_sched_idle(&e->sched);
+    return status;
+}
+
+/* ---- other threads ---- */
+
+vt_status vt_engine_submit(vt_engine *e, const vt_request_params *p, vt_request_id *id, vt_err *err)
+{
+    pthread_mutex_lock(&e->lock);
+    vt_request_id mine = e->next_id++;
+    pthread_mutex_unlock(&e->lock);
+    vt_req *r;
+    TRY(vt_req_new(p, mine, now(e), &e->config.request, &r, err));
+    pthread_mutex_lock(&e->lock);
+    vt_status status = VT_OK;
+    if (p->n > e->config.sched.max_queued - e->n_waiting)
+        status = vt_fail(err, VT_ERR_BUSY,
+                         "%d sequences wait already, and the queue holds %d (option max-queued)",
+                         e->n_waiting, e->config.sched.max_queued);
+    if (status == VT_OK && e->n_live == e->live_cap) {
+        int32_t cap = e->live_cap ? 2 * e->live_cap : 64;
+        vt_req **live = realloc(e->live, (size_t)cap * sizeof *live);
+        if (live) {
+            e->live = live;
+            e->live_cap = cap;
+        } else {
+            status = vt_fail(err, VT_ERR_MEMORY, "out of memory for a request");
+        }
+    }
+    if (status == VT_OK) {
+        r->live_at = e->n_live;
+        e->live[e->n_live++] = r;
+        e->inbox[e->n_inbox++] = r;
+        e->n_waiting += p->n;
+        e->stats.requests++;
+        *id = mine;
+        pthread_cond_signal(&e->wake);
+    }
+    pthread_mutex_unlock(&e->lock);
+    if (status != VT_OK)
+        vt_req_free(r);
+    return status;
+}
+
+void vt_engine_abort(vt_engine *e, vt_request_id id)
+{
+    pthread_mutex_lock(&e->lock);
+    for (int32_t i = 0; i < e->n_live; i++) {
+        if (e->live[i]->id == id && !e->live[i]->abort) {
+            e->live[i]->abort = true;
+            e->n_aborts++;
+            pthread_cond_signal(&e->wake);
+        }
+    }
+    pthread_mutex_unlock(&e->lock);
+}
+
+void vt_engine_get_stats(vt_engine *e, vt_engine_stats *out)
+{
+    pthread_mutex_lock(&e->lock);
+    *out = e->stats;
+    out->n_waiting = e->n_waiting;
+    pthread_mutex_unlock(&e->lock);
+}
+
+void vt_engine_flush_cache(vt_engine *e)
+{
+    pthread_mutex_lock(&e->lock);
+    e->flush = true;
+    pthread_cond_signal(&e->wake);
+    pthread_mutex_unlock(&e->lock);
+}
+
+void vt_engine_wait_for_work(vt_engine *e, int64_t max_ns)
+{
+    int64_t until = vt_now_ns() + max_ns;
+    struct timespec at = {.tv_sec = until / 1000000000, .tv_nsec = until % 1000000000};
+    pthread_mutex_lock(&e->lock);
+    while (e->n_inbox == 0 && e->n_aborts == 0 && !e->flush && !e->quit)
+        if (pthread_cond_timedwait(&e->wake, &e->lock, &at) == ETIMEDOUT)
+            break;
+    pthread_mutex_unlock(&e->lock);
+}
+
+/* ---- a loop of its own ---- */
+
+static bool quitting(vt_engine *e)
+{
+    pthread_mutex_lock(&e->lock);
+    bool quit = e->quit;
+    pthread_mutex_unlock(&e->lock);
+    return quit;
+}
+
+static void *loop_main(void *arg)
+{
+    vt_engine *e = arg;
+    while (!quitting(e)) {
+        bool idle = false;
+        (void)vt_engine_step(e, &idle, NULL); /* a failure is told to every request it hit */
+        if (idle)
+            vt_engine_wait_for_work(e, INT64_C(1000000000));
+    }
+    return NULL;
+}
+
+vt_status vt_engine_start(vt_engine *e, vt_err *err)
+{
+    if (e->started)
+        return vt_fail(err, VT_ERR_USAGE, "the engine's loop runs already");
+    e->quit = false;
+    int rc = pthread_create(&e->thread, NULL, loop_main, e);
+    if (rc != 0)
+        return vt_fail(err, VT_ERR_MEMORY, "the engine's thread could not be started (error %d)",
+                       rc);
+    e->started = true;
+    return VT_OK;
+}
+
+void vt_engine_stop(vt_engine *e)
+{
+    if (!e->started)
+        return;
+    pthread_mutex_lock(&e->lock);
+    e->quit = true;
+    pthread_cond_signal(&e->wake);
+    pthread_mutex_unlock(&e->lock);
+    pthread_join(e->thread, NULL);
+    e->started = false;
+}
+
+/* ---- the end ---- */
+
+/* What is still there ends with VT_FINISH_ABORT, so that every request has ended once. */
+static void abort_all(vt_engine *e)
+{
+    vt_step_result result;
+    for (; e->n_flight > 0; e->n_flight--)
+        (void)e->executor->wait(e->executor, &result, NULL);
+    take_in(e);
+    vt_sched_fault(&e->sched); /* no step counts any more */
+    publish_all(e, NULL);
+    while (e->n_live > 0) {
+        end_request(e, e->live[0], VT_FINISH_ABORT);
+        publish_all(e, NULL);
+    }
+}
+
+void vt_engine_free(vt_engine *e)
+{
+    if (!e)
+        return;
+    vt_engine_stop(e);
+    if (e->has_sched) {
+        abort_all(e);
+        vt_sched_release(&e->sched);
+    }
+    e->executor->free(e->executor);
+    if (e->config.record)
+        vt_trace_release(&e->ring);
+    pthread_cond_destroy(&e->wake);
+    pthread_mutex_destroy(&e->lock);
+    free(e->worker_ring);
+    free(e->inbox);
+    free(e->live);
+    free(e->logprob);
+    free(e->top);
+    free(e);
+}
+
+void vt_engine_dump_cache(const vt_engine *e, vt_buf *out) { vt_radix_dump(&e->sched.radix, out); }
+const vt_trace_ring *vt_engine_ring(const vt_engine *e)
+{
+    return e->config.record ? &e->ring : NULL;
+}
+const vt_executor *vt_engine_executor(const vt_engine *e) { return e->executor; }
+const vt_model *vt_engine_model(const vt_engine *e) { return e->model; }
+const vt_sched *vt_engine_scheduler(const vt_engine *e) { return &e->sched; }

@@ -1,0 +1,56 @@
+/* The engine's inside: what the server, the simulator and tests need beyond include/vitrine.h.
+ *
+ *   any thread          engine thread
+ *   submit ─> inbox ──> scheduler ──> executor (steps N, N+1) ──> commit ──> text, callbacks
+ *   abort  ─> flags ──┘
+ *
+ * One lock guards the inbox, the abort flags and the published statistics; it is never held
+ * while a step is planned, waited for or published. */
+#ifndef VT_ENGINE_ENGINE_H
+#define VT_ENGINE_ENGINE_H
+
+#include "base/buf.h"
+#include "base/trace.h"
+#include "engine/executor.h"
+#include "engine/scheduler.h"
+
+typedef struct vt_engine_config {
+    vt_sched_config sched;
+    vt_req_limits request;       /* page_size, n_pages and max_queued are filled in from sched */
+    bool overlap;                /* plan a step while the one before it runs */
+    bool record;                 /* events into a trace ring */
+    int64_t (*now)(void *clock); /* nanoseconds; NULL: vt_now_ns */
+    void *clock;
+} vt_engine_config;
+
+/* An engine on any executor, which it owns from then on, also on failure. */
+vt_status vt_engine_create(const vt_engine_config *c, vt_executor *x, vt_engine **out, vt_err *err);
+
+/* A copy made at the end of the last step: any thread may ask. */
+typedef struct vt_engine_stats {
+    int32_t n_running, n_queued, n_waiting; /* sequences; waiting: queued or not yet taken in */
+    int32_t pages, pages_free, pages_held, pages_cached, page_size;
+    uint64_t requests, finished[VT_FINISH_ERROR + 1]; /* sequences by vt_finish */
+    uint64_t output_tokens;
+    vt_sched_stats sched;
+    vt_radix_stats cache;
+    int64_t last_step_ns;                       /* when the loop last did something */
+    int64_t schedule_ns, device_ns, publish_ns; /* sums over all steps */
+} vt_engine_stats;
+
+void vt_engine_get_stats(vt_engine *e, vt_engine_stats *out);
+/* Asks the loop to forget all prefixes nobody uses; done before its next step. */
+void vt_engine_flush_cache(vt_engine *e);
+/* The prefix cache as text. Only between steps, on the engine's thread. */
+void vt_engine_dump_cache(const vt_engine *e, vt_buf *out);
+/* Waits until a submit, abort or flush wakes the loop, at most `max_ns`. */
+void vt_engine_wait_for_work(vt_engine *e, int64_t max_ns);
+
+/* For the story: the engine's own events, and what runs the steps. */
+const vt_trace_ring *vt_engine_ring(const vt_engine *e);
+const vt_executor *vt_engine_executor(const vt_engine *e);
+const vt_model *vt_engine_model(const vt_engine *e); /* NULL if made by vt_engine_create */
+/* For tests and the simulator. */
+const vt_sched *vt_engine_scheduler(const vt_engine *e);
+
+#endif

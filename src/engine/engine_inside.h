@@ -1,0 +1,52 @@
+/* The struct behind vt_engine: for engine.c and api.c. */
+#ifndef VT_ENGINE_ENGINE_INSIDE_H
+#define VT_ENGINE_ENGINE_INSIDE_H
+
+#include <pthread.h>
+
+#include "engine/engine.h"
+
+/* A launched step and when the CPU did what for it. */
+typedef struct vt_flight {
+    vt_plan *plan;
+    int64_t begin_ns, planned_ns, launched_ns;
+} vt_flight;
+
+struct vt_engine {
+    vt_engine_config config;
+    vt_executor *executor;
+    /* for the story; model is NULL if made by vt_engine_create */
+    const vt_model *model;
+    const vt_trace_ring **worker_ring; /* [n_workers] */
+    int32_t n_workers;
+    vt_dtype kv_dtype;
+    int64_t kv_bytes;
+    /* the engine's thread alone */
+    vt_sched sched;
+    bool has_sched;
+    vt_flight flight[VT_PLANS]; /* oldest first */
+    int32_t n_flight;
+    vt_trace_ring ring;
+    vt_token_logprob *logprob,
+        *top; /* [max_rows], [max_rows][VT_MAX_TOP_LOGPROBS]: an event's arrays */
+    uint64_t n_finished[VT_FINISH_ERROR + 1], n_output_tokens;
+    uint64_t told_inserted, told_evicted; /* cache events recorded so far, in pages */
+    int64_t schedule_ns, device_ns, publish_ns;
+    /* under the lock */
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    vt_req **inbox; /* [max_queued] submitted and not yet taken in */
+    int32_t n_inbox;
+    vt_req **live; /* [live_cap] every request there is */
+    int32_t n_live, live_cap;
+    int32_t n_waiting; /* sequences queued or in the inbox */
+    int32_t n_aborts;
+    bool flush, quit;
+    vt_request_id next_id;
+    vt_engine_stats stats;
+    /* the loop's thread */
+    pthread_t thread;
+    bool started;
+};
+
+#endif

@@ -1,0 +1,324 @@
+/* The CPU executor: one program, one team, steps in order.
+ *
+ *   launch ──> queue of at most 2 steps ──> run_step on the team ──> results[step % 4] ──> wait
+ *
+ * Without `async` a step runs inside wait(), on the caller's thread: nothing is started behind
+ * anybody's back. With it a runner thread (the team's worker 0) runs steps as they are launched,
+ * and the caller prepares the next one meanwhile.
+ *
+ * Inside a step every worker walks the same list of calls and meets the others at a barrier after
+ * each. What a call produced is visible to all behind that barrier. Results are copied out of the
+ * program's tensors, because the next step may already be writing there when the engine reads
+ * them. */
+#include "engine/executor.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "engine/program.h"
+
+enum { MAX_IN_FLIGHT = 2, RESULTS = 4, RING_EVENTS = 1 << 17 };
+
+typedef struct cpu_result {
+    int32_t *token, *top_id;
+    float *logprob, *top_logprob;
+    vt_step_result view;
+} cpu_result;
+
+typedef struct cpu_executor {
+    vt_executor base;
+    const vt_model *model;
+    vt_team *team;
+    vt_weights *weights;
+    vt_kv_cache kv;
+    vt_program *prog;
+    int32_t *token_pool;
+    atomic_int *ticket; /* [n_calls] */
+    void *shared;
+    bool record;
+    vt_trace_ring *ring;    /* [n_workers] */
+    const vt_step *current; /* the step the team is running */
+    cpu_result result[RESULTS];
+    /* launched >= finished >= waited; guarded by lock when async */
+    uint64_t launched, finished, waited;
+    const vt_step *queue[MAX_IN_FLIGHT];
+    bool async, quit;
+    pthread_t runner;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+} cpu_executor;
+
+static void trace_span(cpu_executor *x, int32_t worker, vt_trace_kind kind, int32_t call,
+                       int64_t begin, int64_t end)
+{
+    vt_trace_add(&x->ring[worker], &(vt_trace_event){.begin_ns = begin,
+                                                     .end_ns = end,
+                                                     .id = x->current->id,
+                                                     .kind = (uint16_t)kind,
+                                                     .a = call,
+                                                     .b = worker});
+}
+
+/* One worker's walk through the program. */
+static void run_calls(void *arg, int32_t worker)
+{
+    cpu_executor *x = arg;
+    vt_program *p = x->prog;
+    vt_lane lane = {.device = VT_DEVICE_CPU,
+                    .team = x->team,
+                    .worker = worker,
+                    .n_workers = vt_team_size(x->team),
+                    .shared = x->shared,
+                    .shared_bytes = p->shared_bytes};
+    int64_t begin = x->record ? vt_now_ns() : 0;
+    for (int32_t i = 0; i < p->n_calls; i++) {
+        const vt_call *c = &p->call[i];
+        if (!vt_call_active(p, c))
+            continue;
+        lane.ticket = &x->ticket[i];
+        c->impl->run(c->args, &lane);
+        int64_t ran = x->record ? vt_now_ns() : 0;
+        vt_team_barrier(x->team, worker);
+        if (!x->record)
+            continue;
+        int64_t met = vt_now_ns();
+        trace_span(x, worker, VT_TRACE_CALL, i, begin, ran);
+        trace_span(x, worker, VT_TRACE_WAIT, i, ran, met);
+        begin = met;
+    }
+}
+
+static void resolve_tokens(cpu_executor *x, const vt_batch *batch)
+{
+    for (int32_t t = 0; t < batch->n_tokens; t++) {
+        int32_t id = batch->token[t];
+        x->prog->tokens[t] = id >= 0 ? id : x->token_pool[-1 - id];
+    }
+}
+
+static void copy_results(cpu_executor *x, cpu_result *r, int32_t n_rows)
+{
+    size_t n = (size_t)n_rows, top = n * VT_MAX_TOP_LOGPROBS;
+    memcpy(r->token, x->prog->token->data, n * sizeof *r->token);
+    memcpy(r->logprob, x->prog->logprob->data, n * sizeof *r->logprob);
+    memcpy(r->top_id, x->prog->top_id->data, top * sizeof *r->top_id);
+    memcpy(r->top_logprob, x->prog->top_logprob->data, top * sizeof *r->top_logprob);
+}
+
+static void run_step(cpu_executor *x, const vt_step *step)
+{
+    cpu_result *r = &x->result[x->finished % RESULTS];
+    r->view.begin_ns = vt_now_ns();
+    x->current = step;
+    for (int32_t i = 0; i < step->n_copies; i++)
+        vt_kv_copy_page(&x->kv, step->copies[i].from, step->copies[i].to, step->copies[i].n_tokens);
+    if (step->batch.n_tokens > 0) {
+        vt_program_bind(x->prog, &step->batch, step->rows);
+        resolve_tokens(x, &step->batch);
+        for (int32_t i = 0; i < x->prog->n_calls; i++)
+            atomic_store_explicit(&x->ticket[i], 0, memory_order_relaxed);
+        vt_team_run(x->team, run_calls, x);
+        copy_results(x, r, step->batch.n_rows);
+    }
+    r->view = (vt_step_result){.id = step->id,
+                               .token = r->token,
+                               .logprob = r->logprob,
+                               .top_id = r->top_id,
+                               .top_logprob = r->top_logprob,
+                               .begin_ns = r->view.begin_ns,
+                               .end_ns = vt_now_ns()};
+}
+
+static void *runner_main(void *arg)
+{
+    cpu_executor *x = arg;
+    pthread_mutex_lock(&x->lock);
+    for (;;) {
+        while (!x->quit && x->finished == x->launched)
+            pthread_cond_wait(&x->changed, &x->lock);
+        if (x->finished == x->launched)
+            break;
+        const vt_step *step = x->queue[x->finished % MAX_IN_FLIGHT];
+        pthread_mutex_unlock(&x->lock);
+        run_step(x, step);
+        pthread_mutex_lock(&x->lock);
+        x->finished++;
+        pthread_cond_broadcast(&x->changed);
+    }
+    pthread_mutex_unlock(&x->lock);
+    return NULL;
+}
+
+/* The program's memory was sized by the limits: a larger step would write beyond it. */
+static vt_status check_step(const cpu_executor *x, const vt_step *s, vt_err *err)
+{
+    const vt_limits *lim = &x->prog->config.limits;
+    if (s->batch.n_tokens > lim->max_tokens || s->batch.n_seqs > lim->max_seqs ||
+        s->batch.n_rows > lim->max_rows)
+        return vt_fail(
+            err, VT_ERR_USAGE,
+            "step %llu: %d tokens, %d sequences, %d rows are beyond the limits %d, %d, %d",
+            (unsigned long long)s->id, s->batch.n_tokens, s->batch.n_seqs, s->batch.n_rows,
+            lim->max_tokens, lim->max_seqs, lim->max_rows);
+    return VT_OK;
+}
+
+static vt_status cpu_launch(vt_executor *base, const vt_step *step, vt_err *err)
+{
+    cpu_executor *x = (cpu_executor *)base;
+    TRY(check_step(x, step, err));
+    pthread_mutex_lock(&x->lock);
+    bool full = x->launched - x->waited >= MAX_IN_FLIGHT;
+    if (!full) {
+        x->queue[x->launched++ % MAX_IN_FLIGHT] = step;
+        pthread_cond_broadcast(&x->changed);
+    }
+    pthread_mutex_unlock(&x->lock);
+    if (full)
+        return vt_fail(err, VT_ERR_USAGE, "step %llu: %d steps are in flight already",
+                       (unsigned long long)step->id, MAX_IN_FLIGHT);
+    return VT_OK;
+}
+
+static vt_status cpu_wait(vt_executor *base, vt_step_result *out, vt_err *err)
+{
+    cpu_executor *x = (cpu_executor *)base;
+    if (x->waited == x->launched)
+        return vt_fail(err, VT_ERR_USAGE, "no step is in flight");
+    if (x->async) {
+        pthread_mutex_lock(&x->lock);
+        while (x->finished == x->waited)
+            pthread_cond_wait(&x->changed, &x->lock);
+        pthread_mutex_unlock(&x->lock);
+    } else {
+        run_step(x, x->queue[x->finished % MAX_IN_FLIGHT]);
+        x->finished++;
+    }
+    *out = x->result[x->waited++ % RESULTS].view;
+    return VT_OK;
+}
+
+static const vt_program *cpu_program(const vt_executor *base)
+{
+    return ((const cpu_executor *)base)->prog;
+}
+
+const vt_trace_ring *vt_executor_cpu_ring(const vt_executor *base, int32_t worker)
+{
+    const cpu_executor *x = (const cpu_executor *)base;
+    return x->ring && worker >= 0 && worker < vt_team_size(x->team) ? &x->ring[worker] : NULL;
+}
+
+int64_t vt_executor_cpu_packed_bytes(const vt_executor *base)
+{
+    return ((const cpu_executor *)base)->weights->packed_bytes;
+}
+
+static void cpu_free(vt_executor *base)
+{
+    cpu_executor *x = (cpu_executor *)base;
+    if (!x)
+        return;
+    if (x->async) {
+        pthread_mutex_lock(&x->lock);
+        x->quit = true;
+        pthread_cond_broadcast(&x->changed);
+        pthread_mutex_unlock(&x->lock);
+        pthread_join(x->runner, NULL);
+    }
+    for (int32_t w = 0; x->ring && w < vt_team_size(x->team); w++)
+        vt_trace_release(&x->ring[w]);
+    for (int i = 0; i < RESULTS; i++) {
+        free(x->result[i].token);
+        free(x->result[i].top_id);
+        free(x->result[i].logprob);
+        free(x->result[i].top_logprob);
+    }
+    free(x->ring);
+    free(x->shared);
+    free(x->ticket);
+    free(x->token_pool);
+    vt_program_free(x->prog);
+    vt_kv_cache_release(&x->kv);
+    vt_weights_free(x->weights);
+    vt_team_free(x->team);
+    pthread_cond_destroy(&x->changed);
+    pthread_mutex_destroy(&x->lock);
+    free(x);
+}
+
+/* Everything a step touches is reserved here: the step path allocates nothing. */
+static vt_status reserve(cpu_executor *x, const vt_executor_config *c, vt_err *err)
+{
+    size_t rows = (size_t)c->limits.max_rows, n = (size_t)vt_team_size(x->team);
+    bool ok = true;
+    for (int i = 0; i < RESULTS; i++) {
+        cpu_result *r = &x->result[i];
+        r->token = vt_calloc(rows, sizeof *r->token);
+        r->logprob = vt_calloc(rows, sizeof *r->logprob);
+        r->top_id = vt_calloc(rows * VT_MAX_TOP_LOGPROBS, sizeof *r->top_id);
+        r->top_logprob = vt_calloc(rows * VT_MAX_TOP_LOGPROBS, sizeof *r->top_logprob);
+        ok = ok && r->token && r->logprob && r->top_id && r->top_logprob;
+    }
+    x->token_pool = vt_calloc((size_t)c->n_pool_slots, sizeof *x->token_pool);
+    x->ticket = vt_calloc((size_t)x->prog->n_calls, sizeof *x->ticket);
+    x->shared = vt_aligned_alloc(VT_CACHE_LINE, x->prog->shared_bytes);
+    x->ring = vt_calloc(n, sizeof *x->ring);
+    if (!ok || !x->token_pool || !x->ticket || !x->shared || !x->ring)
+        return vt_fail(err, VT_ERR_MEMORY, "out of memory for the CPU executor");
+    x->prog->token_pool = x->token_pool;
+    for (size_t w = 0; c->record && w < n; w++)
+        TRY(vt_trace_init(&x->ring[w], RING_EVENTS, err));
+    return VT_OK;
+}
+
+static vt_status build(cpu_executor *x, const vt_executor_config *c, vt_err *err)
+{
+    const vt_arch *a = &x->model->arch;
+    vt_isa level = vt_cpu_get()->level;
+    TRY(vt_team_new(c->n_threads, &x->team, err));
+    TRY(vt_weights_load_cpu(x->model, x->team, level, c->limits.max_context, &x->weights, err));
+    TRY(vt_kv_cache_init_cpu(&x->kv, a->n_layers, c->n_pages, c->limits.page_size, a->n_kv_heads,
+                             a->head_dim, c->kv_dtype, err));
+    vt_program_config config = {
+        .device = VT_DEVICE_CPU, .isa = level, .activation = VT_F32, .limits = c->limits};
+    config.limits.n_workers = c->n_threads;
+    TRY(vt_program_build(x->model, x->weights, &x->kv, &config, &x->prog, err));
+    TRY(reserve(x, c, err));
+    if (c->async) {
+        int rc = pthread_create(&x->runner, NULL, runner_main, x);
+        if (rc != 0)
+            return vt_fail(err, VT_ERR_MEMORY,
+                           "the step runner thread could not be started (error %d)", rc);
+        x->async = true;
+    }
+    return VT_OK;
+}
+
+vt_status vt_executor_cpu_new(const vt_model *m, const vt_executor_config *config,
+                              vt_executor **out, vt_err *err)
+{
+    cpu_executor *x = vt_calloc(1, sizeof *x);
+    if (!x)
+        return vt_fail(err, VT_ERR_MEMORY, "out of memory for the CPU executor");
+    x->base = (vt_executor){.name = "cpu",
+                            .launch = cpu_launch,
+                            .wait = cpu_wait,
+                            .free = cpu_free,
+                            .program = cpu_program,
+                            .n_pool_slots = config->n_pool_slots};
+    x->model = m;
+    x->record = config->record;
+    pthread_mutex_init(&x->lock, NULL);
+    pthread_cond_init(&x->changed, NULL);
+    vt_status status = build(x, config, err);
+    if (status != VT_OK) {
+        cpu_free(&x->base);
+        return status;
+    }
+    *out = &x->base;
+    return VT_OK;
+}

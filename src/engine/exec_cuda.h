@@ -1,0 +1,39 @@
+/* The CUDA executor (engine/executor.h) and what a person may ask of it. */
+#ifndef VT_ENGINE_EXEC_CUDA_H
+#define VT_ENGINE_EXEC_CUDA_H
+
+#include "device/cuda.h"
+#include "engine/executor.h"
+
+typedef struct vt_cuda_options {
+    int32_t ordinal;
+    bool graphs; /* decode steps as graphs */
+    bool pdl;
+    bool deterministic;    /* a row's result does not depend on what else is in the batch */
+    jit_progress progress; /* kernels being compiled; NULL */
+    void *progress_user;
+} vt_cuda_options;
+
+/* Graphs, PDL; not deterministic. VITRINE_CUDA_PDL=0 turns PDL off. */
+void vt_cuda_options_init(vt_cuda_options *o);
+
+/* KV bytes that fit beside the weights: 90 % of the free memory less weights and workspaces. */
+vt_status vt_executor_cuda_kv_bytes(const vt_model *m, int32_t ordinal, int32_t max_context,
+                                    int64_t *bytes, vt_err *err);
+vt_status vt_executor_cuda_new(const vt_model *m, const vt_executor_config *config,
+                               const vt_cuda_options *options, vt_executor **out, vt_err *err);
+
+typedef struct vt_cuda_startup {
+    double open_ms, weights_ms, compile_ms, capture_ms;
+    int32_t n_kernels, n_graphs, late_compiles;
+    size_t weight_bytes;
+} vt_cuda_startup;
+/* false: not a CUDA executor. */
+bool vt_executor_cuda_startup(const vt_executor *x, vt_cuda_startup *out);
+
+/* Compiles every kernel that this model can need on `level` for `arch`, without a device. The JIT
+ * belongs to the caller. For tests and for making bundles. */
+vt_status vt_executor_cuda_collect(const vt_model *m, const vt_limits *limits, const char *arch,
+                                   int32_t level, vt_cuda **out, vt_err *err);
+
+#endif

@@ -1,0 +1,69 @@
+/* The executor: what runs a step. The scheduler knows this interface and nothing of devices; the
+ * CPU, CUDA and the simulator's fake device stand behind it.
+ *
+ *   launch(step N)   may return before the work is done; the step's arrays stay untouched until
+ *   its wait
+ *   launch(step N+1) may follow at once: its batch.token may be -1-k, "the token that slot k got
+ *   in step N"
+ *   wait()           the oldest launched step; fills what the CPU has to learn
+ *
+ * At most two steps are in flight. Page copies and frees are ordered by launch: a page freed after
+ * step N was scheduled may be handed out for step N+1, because the device runs steps in order. */
+#ifndef VT_ENGINE_EXECUTOR_H
+#define VT_ENGINE_EXECUTOR_H
+
+#include "base/trace.h"
+#include "ops/batch.h"
+#include "ops/sample/sample.h"
+#include "vitrine.h"
+
+typedef struct vt_page_copy {
+    int32_t from, to, n_tokens;
+} vt_page_copy;
+
+typedef struct vt_step {
+    uint64_t id;
+    vt_batch batch;
+    const vt_sample_row *rows;  /* [batch.n_rows] */
+    const vt_page_copy *copies; /* [n_copies], done before the forward pass */
+    int32_t n_copies;
+} vt_step;
+
+/* Valid until the next wait. */
+typedef struct vt_step_result {
+    uint64_t id;
+    const int32_t *token;  /* [n_rows]; -1: the row's logits were not numbers */
+    const float *logprob;  /* [n_rows] */
+    const int32_t *top_id; /* [n_rows][VT_MAX_TOP_LOGPROBS] */
+    const float *top_logprob;
+    int64_t begin_ns, end_ns; /* of the device's work */
+} vt_step_result;
+
+typedef struct vt_executor vt_executor;
+struct vt_executor {
+    const char *name;
+    vt_status (*launch)(vt_executor *x, const vt_step *step, vt_err *err);
+    vt_status (*wait)(vt_executor *x, vt_step_result *out, vt_err *err);
+    void (*free)(vt_executor *x);
+    const struct vt_program *(*program)(
+        const vt_executor *x); /* for explain and story; may return NULL */
+    int32_t n_pool_slots;      /* size of the token pool */
+};
+
+typedef struct vt_executor_config {
+    vt_limits limits;
+    int32_t n_pages, n_pool_slots;
+    vt_dtype kv_dtype;
+    int32_t n_threads;
+    bool async;  /* launch returns at once and a thread of its own runs the step */
+    bool record; /* per-call events into trace rings */
+} vt_executor_config;
+
+vt_status vt_executor_cpu_new(const vt_model *m, const vt_executor_config *config,
+                              vt_executor **out, vt_err *err);
+/* The rings of a CPU executor: ring w holds worker w's VT_TRACE_CALL and VT_TRACE_WAIT events. */
+const vt_trace_ring *vt_executor_cpu_ring(const vt_executor *x, int32_t worker);
+/* Bytes of weights repacked at load. */
+int64_t vt_executor_cpu_packed_bytes(const vt_executor *x);
+
+#endif

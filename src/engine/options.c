@@ -1,0 +1,611 @@
+/* Options: the table, and the little store that holds checked values.
+ *
+ *   row      the table's row            key, type, range, default, sentence
+ *   value    [n rows][count]            the texts given for it; none: the default counts
+ *
+ * A value is checked once, when it comes in; what is stored always parses. A key has one row,
+ * whatever the number of verbs that take it, but where two verbs mean two things by it (--batch):
+ * those rows have ids, and no verb sees both.
+ *
+ * An option whose machinery does not exist yet is in the table where people will look for it, and
+ * names in `later` the values that are refused, so nothing is ever accepted and ignored. */
+#include "engine/options.h"
+
+#include <assert.h>
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+
+enum {
+    MAX_VALUE_BYTES = 1 << 20,
+    MAX_REPEATS = 64,
+    GENERATE = VT_FOR_RUN | VT_FOR_CHAT,
+    MODEL = VT_FOR_RUN | VT_FOR_CHAT | VT_FOR_SCORE | VT_FOR_EXPLAIN | VT_FOR_LATENCY |
+            VT_FOR_STARTUP | VT_FOR_SERVE | VT_FOR_OFFLINE | VT_FOR_SIMULATE,
+    ENGINE = VT_FOR_ENGINE | VT_FOR_RUN | VT_FOR_CHAT | VT_FOR_SCORE | VT_FOR_LATENCY |
+             VT_FOR_STARTUP | VT_FOR_SERVE | VT_FOR_OFFLINE,
+    PLANNED = ENGINE | VT_FOR_SIMULATE /* what a simulation of an engine knows too */
+};
+
+#define INT(lo, hi) VT_OPTION_INT, .min = (lo), .max = (hi)
+#define FLOAT(lo, hi) VT_OPTION_FLOAT, .min = (lo), .max = (hi)
+#define CHOICE(list) VT_OPTION_CHOICE, .choices = (list)
+#define ROW(name, ...)                   \
+    {                                    \
+        .key = name, .type = __VA_ARGS__ \
+    }
+
+/* One row an option. */
+/* clang-format off */
+static const vt_option table[] = {
+    /* common */
+    ROW("model", VT_OPTION_TEXT, .letter = 'm', .value_name = "MODEL", .fallback = "smollm2-135m",
+        .verbs = VT_FOR_ENGINE | MODEL | VT_FOR_TOKENIZE | VT_FOR_TEMPLATE,
+        .help = "a .gguf file, a Hugging Face folder, a name in the cache, or dummy:NAME"),
+    ROW("device", CHOICE("auto|cpu|cuda"), .value_name = "DEVICE", .fallback = "auto",
+        .verbs = ENGINE, .help = "where the model runs"),
+    ROW("threads", INT(1, 1024), .flags = VT_OPTION_AUTO, .value_name = "N", .fallback = "auto",
+        .verbs = PLANNED | VT_FOR_EXPLAIN | VT_FOR_ENV | VT_FOR_KERNELS,
+        .help = "CPU threads that compute; auto: as many as there are cores"),
+    ROW("tp", INT(1, 64), .later = "*", .value_name = "N", .fallback = "1", .verbs = ENGINE,
+        .help = "tensor parallelism over N ranks"),
+    ROW("seed", INT(0, 9007199254740992.0), .value_name = "N", .fallback = "0", .verbs = ENGINE,
+        .help = "seed of every random choice: the same seed, the same text"),
+    ROW("json", VT_OPTION_FLAG, .fallback = "false",
+        .verbs = VT_FOR_ENGINE | VT_FOR_RUN | VT_FOR_SCORE | VT_FOR_TOKENIZE | VT_FOR_EXPLAIN |
+                 VT_FOR_ENV | VT_FOR_LATENCY | VT_FOR_KERNELS | VT_FOR_STARTUP | VT_FOR_OFFLINE |
+                 VT_FOR_SIMULATE,
+        .help = "print one JSON object instead of text"),
+    ROW("quiet", VT_OPTION_FLAG, .letter = 'q', .fallback = "false",
+        .verbs = VT_FOR_ENGINE | MODEL | VT_FOR_ENV | VT_FOR_KERNELS | VT_FOR_PULL,
+        .help = "nothing on stderr but errors"),
+    ROW("jit", VT_OPTION_FLAG, .fallback = "false", .verbs = VT_FOR_ENV,
+        .help = "list the compiled GPU kernels in the cache, with their template parameters"),
+    ROW("export", VT_OPTION_TEXT, .value_name = "DIR", .fallback = "", .verbs = VT_FOR_ENV,
+        .help = "copy the compiled kernels to a folder, for a machine that has only a driver"),
+    ROW("import", VT_OPTION_TEXT, .value_name = "DIR", .fallback = "", .verbs = VT_FOR_ENV,
+        .help = "take compiled kernels from such a folder"),
+
+    /* engine */
+    ROW("page-size", INT(1, 1024), .flags = VT_OPTION_AUTO, .value_name = "N", .fallback = "auto",
+        .verbs = PLANNED, .help = "tokens in a KV page; auto: 16 on a CPU, 64 on a GPU"),
+    ROW("kv-memory", VT_OPTION_SIZE, .min = 1 << 16, .max = 1e15, .flags = VT_OPTION_AUTO,
+        .value_name = "BYTES", .fallback = "auto", .verbs = ENGINE,
+        .help = "memory of the KV cache, such as 512M or 4G"),
+    ROW("kv-dtype", CHOICE("auto|f32|f16|bf16|fp8"), .later = "fp8", .value_name = "TYPE",
+        .fallback = "auto", .verbs = ENGINE,
+        .help = "element type of the KV cache; auto: f32 for F32 weights, else f16"),
+    ROW("max-context", INT(1, 1 << 24), .flags = VT_OPTION_AUTO, .value_name = "N",
+        .fallback = "auto", .verbs = PLANNED,
+        .help = "longest sequence in tokens; auto: what the model and memory allow"),
+    ROW("max-running", INT(1, 4096), .flags = VT_OPTION_AUTO, .value_name = "N", .fallback = "auto",
+        .verbs = PLANNED, .help = "requests that run together"),
+    ROW("max-queued", INT(1, 1 << 20), .value_name = "N", .fallback = "1024", .verbs = ENGINE,
+        .help = "requests that may wait; beyond that they are turned away"),
+    ROW("token-budget", INT(1, 1 << 20), .flags = VT_OPTION_AUTO, .value_name = "N",
+        .fallback = "auto", .verbs = PLANNED,
+        .help = "most tokens in one step: longer prompts are cut into chunks"),
+    ROW("policy", CHOICE("fcfs|lpm|priority"), .value_name = "NAME", .fallback = "fcfs",
+        .verbs = PLANNED, .help = "who runs next: first come, longest prefix match, or priority"),
+    ROW("attention-backend", VT_OPTION_TEXT, .later = "*", .value_name = "NAME", .fallback = "auto",
+        .verbs = ENGINE, .help = "attention implementation, or two of them: prefill,decode"),
+    ROW("deterministic", VT_OPTION_FLAG, .fallback = "false", .verbs = ENGINE,
+        .help = "the same tokens whatever else is in the batch; on a CPU that always holds"),
+    ROW("no-overlap", VT_OPTION_FLAG, .fallback = "false", .verbs = PLANNED,
+        .help = "prepare a step only when the one before it has ended"),
+    ROW("no-graphs", VT_OPTION_FLAG, .fallback = "false", .verbs = ENGINE,
+        .help = "launch kernels one by one (CUDA)"),
+    ROW("no-prefix-cache", VT_OPTION_FLAG, .fallback = "false", .verbs = PLANNED,
+        .help = "keep no KV of finished requests"),
+    ROW("record", VT_OPTION_FLAG, .fallback = "false", .verbs = VT_FOR_ENGINE,
+        .help = "record every op call, so that stories can be told"),
+
+    /* run and chat */
+    ROW("max-tokens", INT(1, 1 << 24), .letter = 'n', .value_name = "N", .fallback = "128",
+        .verbs = GENERATE, .help = "stop after N tokens"),
+    ROW("temperature", FLOAT(0, 100), .value_name = "T", .fallback = "0", .verbs = GENERATE,
+        .help = "0 always takes the likeliest token; higher is more random"),
+    ROW("top-p", FLOAT(0, 1), .value_name = "P", .fallback = "1", .verbs = GENERATE,
+        .help = "choose among the likeliest tokens that sum to P"),
+    ROW("top-k", INT(0, 1 << 24), .value_name = "K", .fallback = "0", .verbs = GENERATE,
+        .help = "choose among the K likeliest tokens; 0: all"),
+    ROW("min-p", FLOAT(0, 1), .value_name = "P", .fallback = "0", .verbs = GENERATE,
+        .help = "drop tokens less likely than P times the likeliest"),
+    ROW("stop", VT_OPTION_TEXT, .flags = VT_OPTION_REPEAT, .value_name = "TEXT", .verbs = GENERATE,
+        .help = "end before this text appears; may be given several times"),
+    ROW("ignore-eos", VT_OPTION_FLAG, .fallback = "false", .verbs = VT_FOR_RUN,
+        .help = "go on after the model's end token"),
+    ROW("raw", VT_OPTION_FLAG, .fallback = "false", .verbs = VT_FOR_RUN,
+        .help = "continue the prompt as it is, without the chat template"),
+    ROW("tokens", VT_OPTION_IDS, .value_name = "IDS", .verbs = VT_FOR_RUN | VT_FOR_SCORE,
+        .help = "token ids in place of a text: 1,2,3"),
+    ROW("system", VT_OPTION_TEXT, .value_name = "TEXT", .verbs = GENERATE,
+        .help = "the system message"),
+    ROW("story", VT_OPTION_TEXT, .flags = VT_OPTION_OPTIONAL, .value_name = "FILE.json",
+        .verbs = VT_FOR_RUN, .help = "tell what happened: in the terminal, or into a story.json"),
+
+    /* score */
+    ROW("text", VT_OPTION_TEXT, .value_name = "FILE", .verbs = VT_FOR_SCORE,
+        .help = "the text to score; -: stdin"),
+    ROW("top", INT(0, 20), .value_name = "K", .fallback = "0", .verbs = VT_FOR_SCORE,
+        .help = "with --json: the K likeliest tokens at each position"),
+    ROW("window", INT(4, 1 << 24), .value_name = "W", .verbs = VT_FOR_SCORE,
+        .help = "score independent chunks of W tokens, as llama-perplexity does"),
+
+    /* tokenize and template */
+    ROW("decode", VT_OPTION_IDS, .value_name = "IDS", .verbs = VT_FOR_TOKENIZE,
+        .help = "print the bytes of these ids instead"),
+    ROW("special", VT_OPTION_FLAG, .fallback = "false", .verbs = VT_FOR_TOKENIZE,
+        .help = "special tokens in the text are tokens, not text"),
+    ROW("add-bos", VT_OPTION_FLAG, .fallback = "false", .verbs = VT_FOR_TOKENIZE,
+        .help = "begin with the BOS token where the model wants one"),
+    ROW("messages", VT_OPTION_TEXT, .value_name = "FILE", .verbs = VT_FOR_TEMPLATE,
+        .help = "JSON: an object with messages, tools and other variables, or a list of messages; "
+                "-: stdin"),
+    ROW("template", VT_OPTION_TEXT, .value_name = "FILE", .verbs = VT_FOR_TEMPLATE,
+        .help = "a Jinja template in place of the model's; no model is needed then"),
+    ROW("no-generation-prompt", VT_OPTION_FLAG, .fallback = "false", .verbs = VT_FOR_TEMPLATE,
+        .help = "do not open the assistant's turn"),
+
+    /* pull */
+    ROW("hub", VT_OPTION_TEXT, .value_name = "URL", .verbs = VT_FOR_PULL,
+        .help = "a Hugging Face style hub, for ORG/NAME; VITRINE_HUB sets it too"),
+    ROW("connections", INT(1, 32), .value_name = "N", .fallback = "4", .verbs = VT_FOR_PULL,
+        .help = "files fetched at once"),
+
+    /* explain and bench */
+    ROW("prompt", INT(0, 1 << 20), .flags = VT_OPTION_AUTO, .value_name = "N", .fallback = "auto",
+        .verbs = VT_FOR_LATENCY | VT_FOR_EXPLAIN,
+        .help = "new prompt tokens of each sequence; auto: 512 in a bench, 0 (a decode step) in "
+                "explain"),
+    ROW("context", INT(0, 1 << 24), .flags = VT_OPTION_AUTO, .value_name = "N", .fallback = "auto",
+        .verbs = VT_FOR_EXPLAIN,
+        .help = "tokens already in the KV cache; auto: 512 for a decode step, 0 with --prompt"),
+    ROW("gen", INT(1, 1 << 20), .value_name = "N", .fallback = "64", .verbs = VT_FOR_LATENCY,
+        .help = "tokens generated for each sequence"),
+    ROW("batch", INT(1, 4096), .value_name = "B", .fallback = "1",
+        .verbs = VT_FOR_LATENCY | VT_FOR_EXPLAIN, .help = "sequences at once"),
+    ROW("reps", INT(1, 1000), .letter = 'r', .value_name = "N", .fallback = "5",
+        .verbs = VT_FOR_LATENCY | VT_FOR_STARTUP | VT_FOR_KERNELS,
+        .help = "repetitions, after one that is not counted"),
+    ROW("cold", VT_OPTION_FLAG, .fallback = "false", .verbs = VT_FOR_KERNELS,
+        .help = "data from memory: every call gets its own copy of the arguments"),
+    ROW("hardware", VT_OPTION_TEXT, .value_name = "NAME", .fallback = "this",
+        .verbs = VT_FOR_EXPLAIN | VT_FOR_SIMULATE,
+        .help = "predict for this machine (measured) or a named one"),
+    ROW("all", VT_OPTION_FLAG, .fallback = "false", .verbs = VT_FOR_EXPLAIN,
+        .help = "every call of every layer, not one line a kind"),
+
+    /* bench offline and run --batch */
+    ROW("num", INT(1, 1 << 20), .value_name = "N", .fallback = "256", .verbs = VT_FOR_OFFLINE,
+        .help = "how many sequences"),
+    ROW("input", VT_OPTION_TEXT, .value_name = "LO:HI", .fallback = "100:1024",
+        .verbs = VT_FOR_OFFLINE, .help = "prompt tokens of each, drawn evenly from this range"),
+    ROW("output", VT_OPTION_TEXT, .id = "output-range", .value_name = "LO:HI",
+        .fallback = "100:1024", .verbs = VT_FOR_OFFLINE,
+        .help = "generated tokens of each, likewise"),
+    ROW("lengths", VT_OPTION_TEXT, .value_name = "FILE", .verbs = VT_FOR_OFFLINE,
+        .help = "pairs of lengths, one sequence a line, in place of random ones"),
+    ROW("batch", VT_OPTION_TEXT, .id = "batch-file", .value_name = "IN.jsonl", .verbs = VT_FOR_RUN,
+        .help = "answer every line of a file of OpenAI batch requests; with -o"),
+    ROW("output", VT_OPTION_TEXT, .id = "output-file", .letter = 'o', .value_name = "OUT.jsonl",
+        .verbs = VT_FOR_RUN,
+        .help = "where --batch appends its results; what is there already is not done again"),
+
+    /* bench simulate */
+    ROW("trace", VT_OPTION_TEXT, .value_name = "FILE", .verbs = VT_FOR_SIMULATE,
+        .help = "requests to replay, as JSON lines: timestamp, input_length, output_length, "
+                "hash_ids"),
+    ROW("gpus", INT(1, 1024), .value_name = "N", .fallback = "1", .verbs = VT_FOR_SIMULATE,
+        .help = "replicas of the model; a request goes to the one with the least to do"),
+    ROW("memory", VT_OPTION_SIZE, .min = 1 << 20, .max = 1e15, .flags = VT_OPTION_AUTO,
+        .value_name = "BYTES", .fallback = "auto", .verbs = VT_FOR_SIMULATE,
+        .help = "memory of one replica's device; auto: what the hardware is known to have"),
+    ROW("requests", INT(1, 1 << 24), .value_name = "N", .fallback = "1000",
+        .verbs = VT_FOR_SIMULATE, .help = "replay the first N of the trace"),
+    ROW("efficiency", FLOAT(0.01, 1), .value_name = "F", .fallback = "1", .verbs = VT_FOR_SIMULATE,
+        .help = "share of the roofs that is reached; 1: nobody is faster"),
+};
+
+/* clang-format on */
+
+enum { N_ROWS = sizeof table / sizeof table[0] };
+
+typedef struct values {
+    char **text; /* [n], malloc'ed */
+    int32_t n;
+} values;
+
+struct vt_options {
+    values row[N_ROWS];
+};
+
+const vt_option *vt_option_table(int32_t *n)
+{
+    *n = N_ROWS;
+    return table;
+}
+
+const vt_option *vt_option_find(const char *key, uint32_t verbs)
+{
+    for (int32_t i = 0; i < N_ROWS; i++)
+        if ((table[i].verbs & verbs) && strcmp(table[i].key, key) == 0)
+            return &table[i];
+    return NULL;
+}
+
+const vt_option *vt_option_find_letter(char letter, uint32_t verbs)
+{
+    for (int32_t i = 0; i < N_ROWS; i++)
+        if ((table[i].verbs & verbs) && table[i].letter && table[i].letter == letter)
+            return &table[i];
+    return NULL;
+}
+
+void vt_option_env_name(const vt_option *opt, char *out, size_t size)
+{
+    static const char prefix[] = "VITRINE_";
+    assert(size > sizeof prefix + strlen(opt->key));
+    memcpy(out, prefix, sizeof prefix);
+    char *p = out + sizeof prefix - 1;
+    for (const char *k = opt->key; *k; k++)
+        *p++ = *k == '-' ? '_' : (char)toupper((unsigned char)*k);
+    *p = '\0';
+}
+
+/* Edits (insert, delete, replace, swap of neighbours) between two short words; Damerau and
+ * Levenshtein. */
+static int32_t edit_distance(const char *a, const char *b)
+{
+    enum { MAX = 32 };
+    size_t na = strlen(a), nb = strlen(b);
+    if (na > MAX || nb > MAX)
+        return MAX;
+    int32_t row[3][MAX + 1]; /* the two rows before this one, and this one */
+    for (size_t j = 0; j <= nb; j++)
+        row[1][j] = (int32_t)j;
+    for (size_t i = 1; i <= na; i++) {
+        int32_t *two = row[(i + 2) % 3], *one = row[i % 3], *cur = row[(i + 1) % 3];
+        cur[0] = (int32_t)i;
+        for (size_t j = 1; j <= nb; j++) {
+            int32_t best = one[j - 1] + (a[i - 1] != b[j - 1]);
+            if (one[j] + 1 < best)
+                best = one[j] + 1;
+            if (cur[j - 1] + 1 < best)
+                best = cur[j - 1] + 1;
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
+                two[j - 2] + 1 < best)
+                best = two[j - 2] + 1;
+            cur[j] = best;
+        }
+    }
+    return row[(na + 1) % 3][nb];
+}
+
+const char *vt_option_nearest(const char *key, uint32_t verbs)
+{
+    const char *best = NULL;
+    int32_t best_distance = 1 + (int32_t)strlen(key) / 3;
+    if (best_distance > 3)
+        best_distance = 3;
+    best_distance++; /* must be beaten */
+    for (int32_t i = 0; i < N_ROWS; i++) {
+        if (!(table[i].verbs & verbs))
+            continue;
+        int32_t d = edit_distance(key, table[i].key);
+        if (d < best_distance) {
+            best_distance = d;
+            best = table[i].key;
+        }
+    }
+    return best;
+}
+
+/* ---- checking ---- */
+
+/* True if `value` is one of the words of "a|b|c". */
+static bool in_list(const char *list, const char *value)
+{
+    size_t n = strlen(value);
+    for (const char *p = list; p && *p;) {
+        size_t len = strcspn(p, "|");
+        if (len == n && memcmp(p, value, n) == 0)
+            return true;
+        p += len + (p[len] == '|');
+    }
+    return false;
+}
+
+static bool is_auto(const vt_option *opt, const char *value)
+{
+    return (opt->flags & VT_OPTION_AUTO) && strcmp(value, "auto") == 0;
+}
+
+static bool parse_int(const char *text, int64_t *out)
+{
+    char *end;
+    errno = 0;
+    if (!isdigit((unsigned char)text[0]) && text[0] != '-')
+        return false;
+    long long v = strtoll(text, &end, 10);
+    *out = v;
+    return errno == 0 && end != text && *end == '\0';
+}
+
+/* "512", "512M", "2G", "2GiB": bytes. */
+static bool parse_size(const char *text, int64_t *out)
+{
+    static const char units[] = "KMGT";
+    char *end;
+    errno = 0;
+    if (!isdigit((unsigned char)text[0]))
+        return false;
+    long long v = strtoll(text, &end, 10);
+    if (errno != 0)
+        return false;
+    const char *unit = *end ? strchr(units, toupper((unsigned char)*end)) : NULL;
+    for (const char *u = units; unit && u <= unit; u++)
+        if (__builtin_mul_overflow(v, 1024LL, &v))
+            return false;
+    if (unit)
+        end++;
+    *out = v;
+    return *end == '\0' || strcmp(end, "B") == 0 || (unit && strcmp(end, "iB") == 0);
+}
+
+static bool parse_float(const char *text, double *out)
+{
+    char *end;
+    errno = 0;
+    if (!isdigit((unsigned char)text[0]) && text[0] != '-' && text[0] != '.')
+        return false;
+    *out = strtod(text, &end);
+    return errno == 0 && end != text && *end == '\0' && isfinite(*out);
+}
+
+/* "true" and "false" as the store spells them; NULL if it is neither. */
+static const char *parse_flag(const char *text)
+{
+    static const char *const word[] = {"false", "true", "0", "1", "no", "yes", "off", "on"};
+    for (size_t i = 0; i < sizeof word / sizeof word[0]; i++)
+        if (strcasecmp(text, word[i]) == 0)
+            return word[i % 2];
+    return NULL;
+}
+
+vt_status vt_parse_ids(const char *text, const char *origin, int32_t **ids, int32_t *n, vt_err *err)
+{
+    enum { MAX_IDS = 1 << 24 };
+    size_t count = 1;
+    for (const char *p = text; *p; p++)
+        count += *p == ',';
+    if (count > MAX_IDS)
+        return vt_fail(err, VT_ERR_USAGE, "%s: %zu token ids, expected at most %d", origin, count,
+                       MAX_IDS);
+    int32_t *out = vt_calloc(count, sizeof *out);
+    if (!out)
+        return vt_fail(err, VT_ERR_MEMORY, "%s: out of memory for %zu token ids", origin, count);
+    const char *p = text;
+    for (size_t i = 0; i < count; i++) {
+        char *end;
+        errno = 0;
+        p += strspn(p, " ");
+        long v = isdigit((unsigned char)*p) ? strtol(p, &end, 10) : -1;
+        if (v < 0 || v > INT32_MAX || errno != 0 ||
+            (end += strspn(end, " "), *end != ',' && *end != '\0')) {
+            free(out);
+            return vt_fail(err, VT_ERR_USAGE,
+                           "%s: '%.40s' found at number %zu, expected token ids such as 1,2,3",
+                           origin, p, i + 1);
+        }
+        out[i] = (int32_t)v;
+        p = end + (*end == ',');
+    }
+    *ids = out;
+    *n = (int32_t)count;
+    return VT_OK;
+}
+
+static vt_status check_int(const vt_option *opt, const char *value, const char *origin, vt_err *err)
+{
+    const char *or_auto = opt->flags & VT_OPTION_AUTO ? ", or auto" : "";
+    int64_t v = 0;
+    bool ok = opt->type == VT_OPTION_SIZE ? parse_size(value, &v) : parse_int(value, &v);
+    if (ok && (double)v >= opt->min && (double)v <= opt->max)
+        return VT_OK;
+    if (opt->type == VT_OPTION_SIZE)
+        return vt_fail(err, VT_ERR_USAGE,
+                       "%s: '%.60s' found, expected at least %.0f bytes, such as 512M or 4G%s",
+                       origin, value, opt->min, or_auto);
+    return vt_fail(err, VT_ERR_USAGE,
+                   "%s: '%.60s' found, expected a whole number from %.0f to %.0f%s", origin, value,
+                   opt->min, opt->max, or_auto);
+}
+
+static vt_status check(const vt_option *opt, const char *value, const char *origin, vt_err *err)
+{
+    double f;
+    int32_t *ids, n;
+    if (strlen(value) > MAX_VALUE_BYTES)
+        return vt_fail(err, VT_ERR_USAGE, "%s: a value of %zu bytes, expected at most %d", origin,
+                       strlen(value), MAX_VALUE_BYTES);
+    switch ((vt_option_type)opt->type) {
+    case VT_OPTION_FLAG:
+        if (!parse_flag(value))
+            return vt_fail(err, VT_ERR_USAGE, "%s: '%.60s' found, expected true or false", origin,
+                           value);
+        break;
+    case VT_OPTION_INT:
+    case VT_OPTION_SIZE:
+        if (!is_auto(opt, value))
+            TRY(check_int(opt, value, origin, err));
+        break;
+    case VT_OPTION_FLOAT:
+        if (!parse_float(value, &f) || f < opt->min || f > opt->max)
+            return vt_fail(err, VT_ERR_USAGE, "%s: '%.60s' found, expected a number from %g to %g",
+                           origin, value, opt->min, opt->max);
+        break;
+    case VT_OPTION_CHOICE:
+        if (!in_list(opt->choices, value))
+            return vt_fail(err, VT_ERR_USAGE, "%s: '%.60s' found, expected one of %s", origin,
+                           value, opt->choices);
+        break;
+    case VT_OPTION_IDS:
+        TRY(vt_parse_ids(value, origin, &ids, &n, err));
+        free(ids);
+        break;
+    case VT_OPTION_TEXT:
+        break;
+    }
+    bool refused = opt->later && (strcmp(opt->later, "*") == 0 ? strcmp(value, opt->fallback) != 0
+                                                               : in_list(opt->later, value));
+    if (refused)
+        return vt_fail(err, VT_ERR_UNSUPPORTED,
+                       "%s: '%.60s' is not there yet in this version, expected %s", origin, value,
+                       opt->fallback);
+    return VT_OK;
+}
+
+/* ---- the store ---- */
+
+static void values_clear(values *v)
+{
+    for (int32_t i = 0; i < v->n; i++)
+        free(v->text[i]);
+    free(v->text);
+    *v = (values){0};
+}
+
+vt_status vt_options_assign(vt_options *o, const vt_option *opt, const char *value,
+                            const char *origin, vt_err *err)
+{
+    if (opt->type == VT_OPTION_FLAG && parse_flag(value))
+        value = parse_flag(value);
+    TRY(check(opt, value, origin, err));
+    values *v = &o->row[opt - table];
+    bool repeat = opt->flags & VT_OPTION_REPEAT;
+    if (repeat && v->n == MAX_REPEATS)
+        return vt_fail(err, VT_ERR_USAGE, "%s: given more than %d times", origin, MAX_REPEATS);
+    char *copy = strdup(value);
+    char **grown = copy ? realloc(repeat ? v->text : NULL,
+                                  (size_t)(repeat ? v->n + 1 : 1) * sizeof *grown)
+                        : NULL;
+    if (!grown) {
+        free(copy);
+        return vt_fail(err, VT_ERR_MEMORY, "%s: out of memory", origin);
+    }
+    if (!repeat)
+        values_clear(v);
+    v->text = grown;
+    v->text[v->n++] = copy;
+    return VT_OK;
+}
+
+vt_status vt_options_new(vt_options **out, vt_err *err)
+{
+    vt_options *o = vt_calloc(1, sizeof *o);
+    if (!o)
+        return vt_fail(err, VT_ERR_MEMORY, "options: out of memory");
+    for (int32_t i = 0; i < N_ROWS; i++) {
+        char name[64];
+        vt_option_env_name(&table[i], name, sizeof name);
+        const char *value = table[i].verbs & VT_FOR_ENGINE ? getenv(name) : NULL;
+        vt_status status = value && *value ? vt_options_assign(o, &table[i], value, name, err)
+                                           : VT_OK;
+        if (status != VT_OK) {
+            vt_options_free(o);
+            return status;
+        }
+    }
+    *out = o;
+    return VT_OK;
+}
+
+void vt_options_free(vt_options *o)
+{
+    if (!o)
+        return;
+    for (int32_t i = 0; i < N_ROWS; i++)
+        values_clear(&o->row[i]);
+    free(o);
+}
+
+vt_status vt_options_set(vt_options *o, const char *key, const char *value, vt_err *err)
+{
+    char origin[80];
+    const vt_option *opt = vt_option_find(key, VT_FOR_ENGINE);
+    if (!opt && vt_option_find(key, ~0u))
+        return vt_fail(err, VT_ERR_USAGE,
+                       "option %s: belongs to a request or a command, not to the engine", key);
+    if (!opt) {
+        const char *near = vt_option_nearest(key, VT_FOR_ENGINE);
+        return vt_fail(err, VT_ERR_USAGE, "option %.60s: unknown%s%s%s", key,
+                       near ? ", did you mean " : "", near ? near : "", near ? "?" : "");
+    }
+    snprintf(origin, sizeof origin, "option %s", key);
+    return vt_options_assign(o, opt, value, origin, err);
+}
+
+static int32_t row_of(const char *id)
+{
+    for (int32_t i = 0; i < N_ROWS; i++)
+        if (strcmp(table[i].id ? table[i].id : table[i].key, id) == 0)
+            return i;
+    return -1;
+}
+
+const char *vt_options_get(const vt_options *o, const char *key)
+{
+    int32_t i = row_of(key);
+    if (i < 0)
+        return NULL;
+    return o->row[i].n > 0 ? o->row[i].text[o->row[i].n - 1] : table[i].fallback;
+}
+
+static const char *get_known(const vt_options *o, const char *key)
+{
+    assert(row_of(key) >= 0);
+    const char *value = vt_options_get(o, key);
+    return value && strcmp(value, "auto") == 0 ? NULL : value;
+}
+
+int64_t vt_options_int(const vt_options *o, const char *key)
+{
+    const char *value = get_known(o, key);
+    int64_t v = 0;
+    if (value && !parse_int(value, &v) && !parse_size(value, &v))
+        assert(!"checked when it was set");
+    return v;
+}
+
+double vt_options_float(const vt_options *o, const char *key)
+{
+    const char *value = get_known(o, key);
+    return value ? strtod(value, NULL) : 0;
+}
+
+bool vt_options_flag(const vt_options *o, const char *key)
+{
+    const char *value = get_known(o, key);
+    return value && strcmp(value, "true") == 0;
+}
+
+bool vt_options_given(const vt_options *o, const char *key)
+{
+    assert(row_of(key) >= 0);
+    return o->row[row_of(key)].n > 0;
+}
+
+const char *const *vt_options_list(const vt_options *o, const char *key, int32_t *n)
+{
+    int32_t i = row_of(key);
+    assert(i >= 0);
+    *n = o->row[i].n;
+    return (const char *const *)o->row[i].text;
+}

@@ -1,0 +1,461 @@
+/* Building and binding the program (engine/program.h).
+ *
+ *   x [tokens, hidden]  the residual stream
+ *   h [tokens, hidden]  a normed copy, or a sub-layer's output before its post-norm
+ *   qkv [tokens, (Hq + 2 Hk) d]   q, k and v are slices of it
+ *   o [tokens, Hq d]    attention's output
+ *   f [tokens, ffn]     after SwiGLU; g [tokens, 2 ffn] where gate and up could not be paired
+ *   r [rows, hidden], logits [rows, vocab]
+ *
+ * All layers share these buffers. Two shapes of a layer exist: pre-norm, where `linear o` and
+ * `linear down` add into x in their epilogue; and Gemma's, with norms behind the sub-layers too,
+ * where add_rmsnorm joins the stream and makes the next sub-layer's input in one pass. */
+#include "engine/program.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "ops/attention/attention.h"
+#include "ops/embed/embed.h"
+#include "ops/kv_store/kv_store.h"
+#include "ops/linear/linear.h"
+#include "ops/moe/moe.h"
+#include "ops/rmsnorm/rmsnorm.h"
+#include "ops/rope/rope.h"
+#include "ops/silu_mul/silu_mul.h"
+
+enum { CALLS_PER_LAYER_MAX = 20, CALLS_FIXED = 8, SYMBOLIC_MAX = 32 };
+
+typedef enum size_kind { SIZE_TOKENS, SIZE_ROWS } size_kind;
+
+struct vt_symbolic {
+    vt_tensor *tensor;
+    size_kind kind;
+};
+
+typedef struct builder {
+    vt_program *p;
+    const vt_model *m;
+    const vt_weights *w;
+    const vt_kv_cache *kv;
+    vt_err *err;
+    vt_status status;      /* the first failure; later calls do nothing */
+    const vt_tensor *pool; /* stands for every pool when there is no cache */
+    vt_tensor *x, *h, *t, *qkv, *q, *k, *v, *o, *f, *g, *gate, *up, *r, *expert, *expert_weight;
+} builder;
+
+static void *build_alloc(builder *b, size_t n, size_t size)
+{
+    void *p = b->status == VT_OK ? vt_arena_alloc(&b->p->arena, n, size) : NULL;
+    if (!p && b->status == VT_OK)
+        b->status = vt_fail(b->err, VT_ERR_MEMORY, "out of memory building the program of %s",
+                            b->m->name);
+    return p;
+}
+
+/* ---- tensors: offsets first, addresses when everything is known ---- */
+
+static vt_tensor *activation(builder *b, const char *name, size_kind kind, int64_t cols,
+                             vt_dtype dtype)
+{
+    vt_tensor *t = build_alloc(b, 1, sizeof *t);
+    if (!t)
+        return NULL;
+    const vt_limits *lim = &b->p->config.limits;
+    int64_t rows = kind == SIZE_TOKENS ? lim->max_tokens : lim->max_rows;
+    *t = vt_tensor_2d(NULL, dtype, rows, cols);
+    t->name = name;
+    t->data = (void *)b->p->activation_bytes; /* an offset until place() */
+    b->p->activation_bytes = vt_round_up(b->p->activation_bytes + (size_t)vt_tensor_bytes(t), 256);
+    b->p->symbolic[b->p->n_symbolic++] = (struct vt_symbolic){t, kind};
+    return t;
+}
+
+/* Columns [at, at + cols) of a wider activation. */
+static vt_tensor *slice(builder *b, const char *name, const vt_tensor *of, int64_t at, int64_t cols)
+{
+    vt_tensor *t = build_alloc(b, 1, sizeof *t);
+    if (!t || !of)
+        return NULL;
+    *t = *of;
+    t->name = name;
+    t->dim[1] = cols;
+    t->data = (char *)of->data + at * vt_dtype_get(of->dtype)->bytes;
+    b->p->symbolic[b->p->n_symbolic++] = (struct vt_symbolic){t, SIZE_TOKENS};
+    return t;
+}
+
+static bool needs_plain_gate_up(const builder *b)
+{
+    for (int32_t i = 0; i < b->m->arch.n_layers; i++)
+        if (b->w->layer[i].n_gate_up == 2)
+            return true;
+    return false;
+}
+
+static void make_tensors(builder *b)
+{
+    const vt_arch *a = &b->m->arch;
+    vt_dtype act = b->p->config.activation;
+    int64_t q_cols = (int64_t)a->n_heads * a->head_dim,
+            kv_cols = (int64_t)a->n_kv_heads * a->head_dim;
+    b->x = activation(b, "x", SIZE_TOKENS, a->hidden, act);
+    b->h = activation(b, "h", SIZE_TOKENS, a->hidden, act);
+    b->t = a->post_norms ? activation(b, "t", SIZE_TOKENS, a->hidden, act) : NULL;
+    b->qkv = activation(b, "qkv", SIZE_TOKENS, q_cols + 2 * kv_cols, act);
+    b->q = slice(b, "q", b->qkv, 0, q_cols);
+    b->k = slice(b, "k", b->qkv, q_cols, kv_cols);
+    b->v = slice(b, "v", b->qkv, q_cols + kv_cols, kv_cols);
+    b->o = activation(b, "o", SIZE_TOKENS, q_cols, act);
+    if (a->n_experts) {
+        b->expert = activation(b, "expert", SIZE_TOKENS, a->n_experts_used, VT_I32);
+        b->expert_weight = activation(b, "expert_weight", SIZE_TOKENS, a->n_experts_used, VT_F32);
+    }
+    b->f = a->ffn ? activation(b, "f", SIZE_TOKENS, a->ffn, act) : NULL;
+    if (a->ffn && needs_plain_gate_up(b)) {
+        b->g = activation(b, "g", SIZE_TOKENS, 2 * (int64_t)a->ffn, act);
+        b->gate = slice(b, "gate", b->g, 0, a->ffn);
+        b->up = slice(b, "up", b->g, a->ffn, a->ffn);
+    }
+    b->r = activation(b, "r", SIZE_ROWS, a->hidden, act);
+    b->p->logits = activation(b, "logits", SIZE_ROWS, a->vocab, VT_F32);
+    b->p->token = activation(b, "token", SIZE_ROWS, 1, VT_I32);
+    b->p->logprob = activation(b, "logprob", SIZE_ROWS, 1, VT_F32);
+    b->p->top_id = activation(b, "top_id", SIZE_ROWS, VT_MAX_TOP_LOGPROBS, VT_I32);
+    b->p->top_logprob = activation(b, "top_logprob", SIZE_ROWS, VT_MAX_TOP_LOGPROBS, VT_F32);
+    vt_tensor *tokens = activation(b, "tokens", SIZE_TOKENS, 1, VT_I32);
+    b->p->tokens = tokens ? tokens->data : NULL;
+}
+
+static const vt_tensor *pool_of(builder *b, int32_t layer, bool k)
+{
+    if (b->kv)
+        return k ? &b->kv->k[layer] : &b->kv->v[layer];
+    if (!b->pool) {
+        const vt_arch *a = &b->m->arch;
+        vt_tensor *t = build_alloc(b, 1, sizeof *t);
+        if (!t)
+            return NULL;
+        *t = (vt_tensor){.dtype = b->p->config.activation == VT_F32 ? VT_F16
+                                                                    : b->p->config.activation,
+                         .rank = 4,
+                         .row_stride = a->head_dim,
+                         .dim = {1, a->n_kv_heads, b->p->config.limits.page_size, a->head_dim}};
+        b->pool = t;
+    }
+    return b->pool;
+}
+
+/* ---- calls ---- */
+
+static void emit(builder *b, const vt_op *op, const void *args, size_t size, int32_t layer,
+                 const char *what, vt_when when)
+{
+    void *copy = build_alloc(b, 1, size);
+    if (!copy)
+        return;
+    memcpy(copy, args, size);
+    vt_call *c = &b->p->call[b->p->n_calls++];
+    *c = (vt_call){.op = op, .args = copy, .layer = (int16_t)layer, .when = (uint8_t)when};
+    if (layer >= 0)
+        snprintf(c->label, sizeof c->label, "L%02d.%s%s%s", layer, op->name, *what ? "." : "",
+                 what);
+    else
+        snprintf(c->label, sizeof c->label, "%s%s%s", op->name, *what ? "." : "", what);
+    const vt_program_config *cfg = &b->p->config;
+    c->impl = vt_op_select(op, cfg->device, cfg->isa, copy);
+    if (!c->impl) {
+        b->status = vt_fail(b->err, VT_ERR_UNSUPPORTED,
+                            "%s: no implementation of %s for this device", c->label, op->name);
+        return;
+    }
+    size_t bytes = c->impl->workspace ? c->impl->workspace(copy, &cfg->limits) : 0;
+    if (bytes > b->p->shared_bytes)
+        b->p->shared_bytes = bytes;
+}
+#define EMIT(b, op, layer, what, when, ...) \
+    emit(b, &op##_op, &(op##_args)__VA_ARGS__, sizeof(op##_args), layer, what, when)
+
+static void emit_linear(builder *b, int32_t layer, const char *what, linear_args args, vt_when when)
+{
+    if (args.scale == 0)
+        args.scale = 1;
+    emit(b, &linear_op, &args, sizeof args, layer, what, when);
+}
+
+static void emit_norm(builder *b, int32_t layer, const char *what, const vt_tensor *x,
+                      const vt_tensor *weight, vt_tensor *y)
+{
+    EMIT(b, rmsnorm, layer, what, VT_WHEN_ALWAYS,
+         {.x = x,
+          .weight = weight,
+          .y = y,
+          .eps = b->m->arch.norm_eps,
+          .plus_one = b->m->arch.norm_plus_one});
+}
+
+/* x += t; y = norm(x) */
+static void emit_add_norm(builder *b, int32_t layer, const char *what, const vt_tensor *t,
+                          const vt_tensor *weight, vt_tensor *y)
+{
+    rmsnorm_args args = {.x = t,
+                         .residual = b->x,
+                         .weight = weight,
+                         .y = y,
+                         .eps = b->m->arch.norm_eps,
+                         .plus_one = b->m->arch.norm_plus_one};
+    emit(b, &add_rmsnorm_op, &args, sizeof args, layer, what, VT_WHEN_ALWAYS);
+}
+
+static bool windowed(const vt_arch *a, int32_t layer)
+{
+    return a->window > 0 && (!a->layer_window || a->layer_window[layer]);
+}
+
+static void build_qkv(builder *b, int32_t i)
+{
+    const vt_layer_weights *lw = &b->w->layer[i];
+    if (lw->n_qkv == 1) {
+        emit_linear(b, i, "qkv",
+                    (linear_args){.x = b->h, .w = &lw->qkv[0], .bias = lw->qkv_bias, .y = b->qkv},
+                    VT_WHEN_ALWAYS);
+        return;
+    }
+    static const char *const kName[3] = {"q", "k", "v"};
+    const vt_layer *src = &b->m->layer[i];
+    const vt_tensor *bias[3] = {src->q_bias, src->k_bias, src->v_bias};
+    vt_tensor *y[3] = {b->q, b->k, b->v};
+    for (int32_t k = 0; k < 3; k++)
+        emit_linear(b, i, kName[k],
+                    (linear_args){.x = b->h, .w = &lw->qkv[k], .bias = bias[k], .y = y[k]},
+                    VT_WHEN_ALWAYS);
+}
+
+static void build_attention(builder *b, int32_t i)
+{
+    const vt_arch *a = &b->m->arch;
+    const vt_layer *src = &b->m->layer[i];
+    bool local = windowed(a, i) && a->has_rope_local;
+    const vt_rope_params *rope = local ? &a->rope_local : &a->rope;
+    vt_tensor *k_pool = (vt_tensor *)pool_of(b, i, true),
+              *v_pool = (vt_tensor *)pool_of(b, i, false);
+    build_qkv(b, i);
+    EMIT(b, rope, i, "", VT_WHEN_ALWAYS,
+         {.batch = &b->p->batch,
+          .q = b->q,
+          .k = b->k,
+          .head_dim = a->head_dim,
+          .dims = rope->dims,
+          .interleaved = rope->interleaved,
+          .cos_sin = local ? b->w->rope_local_table : b->w->rope_table,
+          .q_norm = src->q_norm,
+          .k_norm = src->k_norm,
+          .eps = a->norm_eps,
+          .plus_one = a->norm_plus_one});
+    EMIT(b, kv_store, i, "", VT_WHEN_ALWAYS,
+         {.batch = &b->p->batch, .k = b->k, .v = b->v, .k_pool = k_pool, .v_pool = v_pool});
+    attention_args att = {.batch = &b->p->batch,
+                          .q = b->q,
+                          .k_pool = k_pool,
+                          .v_pool = v_pool,
+                          .o = b->o,
+                          .heads = a->n_heads,
+                          .kv_heads = a->n_kv_heads,
+                          .head_dim = a->head_dim,
+                          .scale = a->attn_scale,
+                          .window = windowed(a, i) ? a->window : 0};
+    emit(b, &attention_decode_op, &att, sizeof att, i, "", VT_WHEN_DECODE);
+    emit(b, &attention_prefill_op, &att, sizeof att, i, "", VT_WHEN_PREFILL);
+}
+
+/* y = ffn(h), or y += ffn(h) where y is the stream. */
+static void build_ffn(builder *b, int32_t i, vt_tensor *y)
+{
+    const vt_arch *a = &b->m->arch;
+    const vt_layer *src = &b->m->layer[i];
+    const vt_layer_weights *lw = &b->w->layer[i];
+    const vt_tensor *residual = y == b->x ? y : NULL;
+    if (src->router) {
+        EMIT(b, moe_route, i, "", VT_WHEN_ALWAYS,
+             {.x = b->h,
+              .router = src->router,
+              .k = a->n_experts_used,
+              .normalise = a->norm_topk,
+              .expert = b->expert,
+              .weight = b->expert_weight});
+        EMIT(b, moe_linear, i, "", VT_WHEN_ALWAYS,
+             {.x = b->h,
+              .expert = b->expert,
+              .weight = b->expert_weight,
+              .gate_up = lw->expert_gate_up,
+              .down = lw->expert_down,
+              .n_experts = a->n_experts,
+              .activation = a->activation,
+              .y = y,
+              .accumulate = residual != NULL});
+        return;
+    }
+    if (lw->n_gate_up == 1) {
+        emit_linear(
+            b, i, "gate+up",
+            (linear_args){.x = b->h,
+                          .w = &lw->gate_up[0],
+                          .y = b->f,
+                          .epilogue = a->activation == VT_ACT_SILU ? LINEAR_SWIGLU : LINEAR_GEGLU},
+            VT_WHEN_ALWAYS);
+    } else {
+        emit_linear(
+            b, i, "gate",
+            (linear_args){.x = b->h, .w = &lw->gate_up[0], .bias = src->gate_bias, .y = b->gate},
+            VT_WHEN_ALWAYS);
+        emit_linear(
+            b, i, "up",
+            (linear_args){.x = b->h, .w = &lw->gate_up[1], .bias = src->up_bias, .y = b->up},
+            VT_WHEN_ALWAYS);
+        EMIT(b, silu_mul, i, "", VT_WHEN_ALWAYS,
+             {.x = b->g, .y = b->f, .activation = a->activation});
+    }
+    emit_linear(
+        b, i, "down",
+        (linear_args){
+            .x = b->f, .w = &lw->down, .bias = src->down_bias, .residual = residual, .y = y},
+        VT_WHEN_ALWAYS);
+}
+
+static void build_layer(builder *b, int32_t i)
+{
+    const vt_layer *src = &b->m->layer[i];
+    const vt_layer_weights *lw = &b->w->layer[i];
+    if (!b->m->arch.post_norms) {
+        emit_norm(b, i, "attn", b->x, src->attn_norm, b->h);
+        build_attention(b, i);
+        emit_linear(
+            b, i, "o",
+            (linear_args){.x = b->o, .w = &lw->o, .bias = src->o_bias, .residual = b->x, .y = b->x},
+            VT_WHEN_ALWAYS);
+        emit_norm(b, i, "ffn", b->x, src->ffn_norm, b->h);
+        build_ffn(b, i, b->x);
+        return;
+    }
+    if (i == 0)
+        emit_norm(b, i, "attn", b->x, src->attn_norm, b->h);
+    build_attention(b, i);
+    emit_linear(b, i, "o", (linear_args){.x = b->o, .w = &lw->o, .bias = src->o_bias, .y = b->t},
+                VT_WHEN_ALWAYS);
+    emit_norm(b, i, "post_attn", b->t, src->post_attn_norm, b->t);
+    emit_add_norm(b, i, "ffn", b->t, src->ffn_norm, b->h);
+    build_ffn(b, i, b->t);
+    emit_norm(b, i, "post_ffn", b->t, src->post_ffn_norm, b->t);
+    bool last =
+        i + 1 ==
+        b->m->arch.n_layers; /* the last one only joins the stream: `final` norms the rows */
+    emit_add_norm(b, i, last ? "join" : "attn", b->t,
+                  last ? b->m->final_norm : b->m->layer[i + 1].attn_norm, b->h);
+}
+
+static void build_calls(builder *b)
+{
+    vt_program *p = b->p;
+    const vt_arch *a = &b->m->arch;
+    EMIT(b, embed, -1, "", VT_WHEN_ALWAYS,
+         {.table = b->m->embed, .tokens = p->tokens, .y = b->x, .scale = a->embed_scale});
+    for (int32_t i = 0; i < a->n_layers; i++)
+        build_layer(b, i);
+    EMIT(b, rmsnorm, -1, "final", VT_WHEN_ROWS,
+         {.x = b->x,
+          .row = &p->batch.row_token,
+          .weight = b->m->final_norm,
+          .y = b->r,
+          .eps = a->norm_eps,
+          .plus_one = a->norm_plus_one});
+    emit_linear(b, -1, "head",
+                (linear_args){.x = b->r, .w = &b->w->head, .y = p->logits, .scale = a->logit_scale},
+                VT_WHEN_ROWS);
+    p->n_forward = p->n_calls;
+    EMIT(b, sample, -1, "", VT_WHEN_ROWS,
+         {.logits = p->logits,
+          .row = &p->sample_row,
+          .token_pool = &p->token_pool,
+          .token = p->token,
+          .logprob = p->logprob,
+          .top_id = p->top_id,
+          .top_logprob = p->top_logprob});
+}
+
+void vt_program_place(vt_program *p, void *memory)
+{
+    for (int32_t i = 0; i < p->n_symbolic; i++)
+        p->symbolic[i].tensor->data = (char *)memory + (size_t)p->symbolic[i].tensor->data;
+    int32_t *tokens = (int32_t *)((char *)memory + (size_t)p->tokens);
+    p->tokens = tokens;
+    for (int32_t i = 0; i < p->n_calls; i++)
+        if (p->call[i].op == &embed_op)
+            ((embed_args *)p->call[i].args)->tokens = tokens;
+}
+
+vt_status vt_program_build(const vt_model *m, const vt_weights *w, const vt_kv_cache *kv,
+                           const vt_program_config *config, vt_program **out, vt_err *err)
+{
+    vt_program *p = vt_calloc(1, sizeof *p);
+    if (!p)
+        return vt_fail(err, VT_ERR_MEMORY, "out of memory building the program of %s", m->name);
+    vt_arena_init(&p->arena, 0);
+    p->config = *config;
+    builder b = {.p = p, .m = m, .w = w, .kv = kv, .err = err};
+    size_t max_calls = (size_t)m->arch.n_layers * CALLS_PER_LAYER_MAX + CALLS_FIXED;
+    p->call = build_alloc(&b, max_calls, sizeof *p->call);
+    p->symbolic = build_alloc(&b, SYMBOLIC_MAX, sizeof *p->symbolic);
+    if (b.status == VT_OK)
+        make_tensors(&b);
+    if (b.status == VT_OK)
+        build_calls(&b);
+    if (b.status == VT_OK && config->device == VT_DEVICE_CPU && kv) {
+        p->memory = vt_pages_alloc(p->activation_bytes);
+        if (!p->memory)
+            b.status = vt_fail(err, VT_ERR_MEMORY, "out of memory for %zu bytes of activations",
+                               p->activation_bytes);
+        else
+            vt_program_place(p, p->memory);
+    }
+    if (b.status != VT_OK) {
+        vt_program_free(p);
+        return b.status;
+    }
+    *out = p;
+    return VT_OK;
+}
+
+void vt_program_free(vt_program *p)
+{
+    if (!p)
+        return;
+    vt_pages_free(p->memory, p->activation_bytes);
+    vt_arena_release(&p->arena);
+    free(p);
+}
+
+void vt_program_bind(vt_program *p, const vt_batch *batch, const vt_sample_row *rows)
+{
+    p->batch = *batch;
+    p->sample_row = rows;
+    for (int32_t i = 0; i < p->n_symbolic; i++)
+        p->symbolic[i].tensor->dim[0] = p->symbolic[i].kind == SIZE_TOKENS ? batch->n_tokens
+                                                                           : batch->n_rows;
+}
+
+bool vt_call_active(const vt_program *p, const vt_call *c)
+{
+    switch ((vt_when)c->when) {
+    case VT_WHEN_DECODE:
+        return p->batch.n_decode > 0;
+    case VT_WHEN_PREFILL:
+        return p->batch.n_seqs > p->batch.n_decode;
+    case VT_WHEN_ROWS:
+        return p->batch.n_rows > 0;
+    case VT_WHEN_ALWAYS:
+        break;
+    }
+    return true;
+}

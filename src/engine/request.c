@@ -1,0 +1,219 @@
+/* Making a request (engine/request.h): every field checked once, all copied into one arena. */
+#include "engine/request.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "kv/radix.h"
+
+void vt_request_init(vt_request_params *p)
+{
+    *p = (vt_request_params){
+        .max_tokens = 128, .n = 1, .top_p = 1, .repetition_penalty = 1, .logprobs = -1};
+}
+
+static vt_status check_prompt(const vt_request_params *p, const vt_req_limits *lim, vt_err *err)
+{
+    if (!p->prompt || p->n_prompt < 1)
+        return vt_fail(err, VT_ERR_USAGE, "the prompt has no tokens, expected at least one");
+    int64_t pool = (int64_t)lim->n_pages * lim->page_size;
+    int32_t least_output = p->max_tokens >
+                           0; /* room for one token, or none for a prompt that is only scored */
+    if ((int64_t)p->n_prompt + least_output > lim->max_context)
+        return vt_fail(
+            err, VT_ERR_USAGE,
+            "the prompt has %d tokens, and the context holds %d with at least %d for the answer",
+            p->n_prompt, lim->max_context, least_output);
+    if (p->n_prompt > pool)
+        return vt_fail(err, VT_ERR_USAGE,
+                       "the prompt has %d tokens, and the KV cache holds %lld (option kv-memory)",
+                       p->n_prompt, (long long)pool);
+    for (int32_t i = 0; i < p->n_prompt; i++)
+        if (p->prompt[i] < 0 || p->prompt[i] >= lim->vocab)
+            return vt_fail(err, VT_ERR_USAGE, "prompt token %d is %d, expected 0 to %d", i,
+                           p->prompt[i], lim->vocab - 1);
+    return VT_OK;
+}
+
+/* `name` must be a finite number in [lo, hi]. */
+static vt_status check_number(const char *name, double v, double lo, double hi, vt_err *err)
+{
+    if (isfinite(v) && v >= lo && v <= hi)
+        return VT_OK;
+    return vt_fail(err, VT_ERR_USAGE, "%s is %g, expected %g to %g", name, v, lo, hi);
+}
+
+static vt_status check_sampling(const vt_request_params *p, const vt_req_limits *lim, vt_err *err)
+{
+    bool only_scored = p->prompt_logprobs && p->max_tokens == 0;
+    if (p->max_tokens < 1 && !only_scored)
+        return vt_fail(err, VT_ERR_USAGE, "max_tokens is %d, expected at least 1", p->max_tokens);
+    int32_t most = lim->max_queued < VT_MAX_SAMPLES ? lim->max_queued : VT_MAX_SAMPLES;
+    TRY(check_number("n", p->n, 1, most, err));
+    TRY(check_number("temperature", p->temperature, 0, 100, err));
+    TRY(check_number("top_k", p->top_k, 0, INT32_MAX, err));
+    TRY(check_number("top_p", p->top_p, 0, 1, err));
+    TRY(check_number("min_p", p->min_p, 0, 1, err));
+    TRY(check_number("repetition_penalty", p->repetition_penalty, 0.01, 100, err));
+    TRY(check_number("presence_penalty", p->presence_penalty, -100, 100, err));
+    TRY(check_number("frequency_penalty", p->frequency_penalty, -100, 100, err));
+    TRY(check_number("logprobs", p->logprobs, -1, VT_MAX_TOP_LOGPROBS, err));
+    TRY(check_number("timeout_s", p->timeout_s, 0, 1e9, err));
+    return VT_OK;
+}
+
+static vt_status check_lists(const vt_request_params *p, const vt_req_limits *lim, vt_err *err)
+{
+    if (p->n_stop < 0 || p->n_stop > VT_MAX_STOPS)
+        return vt_fail(err, VT_ERR_USAGE, "stop has %d strings, expected at most %d", p->n_stop,
+                       VT_MAX_STOPS);
+    if (p->n_stop > 0 && !lim->tokenizer)
+        return vt_fail(err, VT_ERR_USAGE, "stop strings need a model with a tokenizer");
+    for (int32_t i = 0; i < p->n_stop; i++) {
+        size_t len = strnlen(p->stop[i], VT_MAX_STOP_BYTES + 1);
+        if (len == 0 || len > VT_MAX_STOP_BYTES)
+            return vt_fail(err, VT_ERR_USAGE, "stop string %d has %s, expected 1 to %d bytes", i,
+                           len == 0 ? "no bytes" : "more", VT_MAX_STOP_BYTES);
+    }
+    if (p->n_stop_ids < 0 || p->n_stop_ids > VT_MAX_STOP_IDS)
+        return vt_fail(err, VT_ERR_USAGE, "stop_ids has %d ids, expected at most %d", p->n_stop_ids,
+                       VT_MAX_STOP_IDS);
+    if (p->n_logit_bias < 0 || p->n_logit_bias > VT_MAX_LOGIT_BIAS)
+        return vt_fail(err, VT_ERR_USAGE, "logit_bias has %d entries, expected at most %d",
+                       p->n_logit_bias, VT_MAX_LOGIT_BIAS);
+    for (int32_t i = 0; i < p->n_logit_bias; i++) {
+        const vt_logit_bias *b = &p->logit_bias[i];
+        if (b->id < 0 || b->id >= lim->vocab || isnan(b->bias))
+            return vt_fail(
+                err, VT_ERR_USAGE,
+                "logit_bias entry %d is id %d, bias %g, expected an id of 0 to %d and a number", i,
+                b->id, (double)b->bias, lim->vocab - 1);
+    }
+    if (p->cache_salt && strnlen(p->cache_salt, VT_SALT_MAX + 1) > VT_SALT_MAX)
+        return vt_fail(err, VT_ERR_USAGE, "cache_salt has more than %d bytes", VT_SALT_MAX);
+    return VT_OK;
+}
+
+/* ---- copying ---- */
+
+static void *copy(vt_arena *a, const void *from, int32_t n, size_t size)
+{
+    void *to = vt_arena_alloc(a, n > 0 ? (size_t)n : 1, size);
+    if (to && n > 0)
+        memcpy(to, from, (size_t)n * size);
+    return to;
+}
+
+static bool copy_params(vt_req *r, const vt_request_params *p)
+{
+    r->p = *p;
+    const char **stop = vt_arena_alloc(&r->arena, (size_t)p->n_stop + 1, sizeof *stop);
+    bool ok = stop != NULL;
+    for (int32_t i = 0; ok && i < p->n_stop; i++) {
+        stop[i] = vt_arena_strdup(&r->arena, p->stop[i], strlen(p->stop[i]));
+        ok = stop[i] != NULL;
+    }
+    r->p.stop = stop;
+    r->p.stop_ids = copy(&r->arena, p->stop_ids, p->n_stop_ids, sizeof *p->stop_ids);
+    r->p.logit_bias = copy(&r->arena, p->logit_bias, p->n_logit_bias, sizeof *p->logit_bias);
+    r->salt_len = p->cache_salt ? (int32_t)strlen(p->cache_salt) : 0;
+    r->p.cache_salt = vt_arena_strdup(&r->arena, p->cache_salt ? p->cache_salt : "",
+                                      (size_t)r->salt_len);
+    r->seq = vt_arena_alloc(&r->arena, (size_t)p->n, sizeof *r->seq);
+    return ok && r->p.stop_ids && r->p.logit_bias && r->p.cache_salt && r->seq;
+}
+
+static uint64_t mix(uint64_t x) /* splitmix64 (Steele et al., 2014) */
+{
+    x += 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+static vt_sample_row sample_row(const vt_seq *s, const vt_request_params *p, uint64_t seed)
+{
+    bool penalties = p->repetition_penalty != 1 || p->presence_penalty != 0 ||
+                     p->frequency_penalty != 0;
+    return (vt_sample_row){.temperature = p->temperature,
+                           .top_p = p->top_p,
+                           .min_p = p->min_p,
+                           .repetition_penalty = p->repetition_penalty,
+                           .presence_penalty = p->presence_penalty,
+                           .frequency_penalty = p->frequency_penalty,
+                           .top_k = p->top_k,
+                           .n_top = p->logprobs,
+                           .seed = s->index == 0 ? seed : mix(seed + (uint64_t)s->index),
+                           .pool_slot = -1,
+                           .target = -1,
+                           .context = penalties ? s->token : NULL,
+                           .n_prompt = s->n_prompt,
+                           .pending_slot = -1,
+                           .bias = p->logit_bias,
+                           .n_bias = p->n_logit_bias};
+}
+
+static vt_status make_seq(vt_req *r, int32_t index, int32_t max_len, const vt_req_limits *lim,
+                          vt_err *err)
+{
+    vt_seq *s = &r->seq[index];
+    *s = (vt_seq){.req = r,
+                  .index = index,
+                  .n_prompt = r->p.n_prompt,
+                  .n_tokens = r->p.n_prompt,
+                  .max_len = max_len,
+                  .slot = -1};
+    s->token = vt_arena_alloc(&r->arena, (size_t)max_len, sizeof *s->token);
+    s->page = vt_arena_alloc(&r->arena, (size_t)vt_ceil_div(max_len, lim->page_size) + 1,
+                             sizeof *s->page);
+    if (!s->token || !s->page)
+        return vt_fail(err, VT_ERR_MEMORY, "out of memory for a request of %d tokens", max_len);
+    memcpy(s->token, r->p.prompt, (size_t)r->p.n_prompt * sizeof *s->token);
+    uint64_t seed = r->p.has_seed ? r->p.seed : mix(lim->seed ^ mix(r->id));
+    s->row = sample_row(s, &r->p, seed);
+    return vt_stream_init(&s->stream, lim->tokenizer, r->p.stop, r->p.n_stop, err);
+}
+
+vt_status vt_req_new(const vt_request_params *p, vt_request_id id, int64_t now_ns,
+                     const vt_req_limits *lim, vt_req **out, vt_err *err)
+{
+    TRY(check_sampling(p, lim, err));
+    TRY(check_prompt(p, lim, err));
+    TRY(check_lists(p, lim, err));
+    vt_req *r = vt_calloc(1, sizeof *r);
+    if (!r)
+        return vt_fail(err, VT_ERR_MEMORY, "out of memory for a request");
+    vt_arena_init(&r->arena, 0);
+    r->id = id;
+    r->arrive_ns = now_ns;
+    r->deadline_ns = p->timeout_s > 0 ? now_ns + (int64_t)(p->timeout_s * 1e9) : INT64_MAX;
+    r->tenant = VT_NO_TENANT;
+    vt_status status = copy_params(r, p)
+                           ? VT_OK
+                           : vt_fail(err, VT_ERR_MEMORY, "out of memory for a request");
+    int64_t pool = (int64_t)lim->n_pages * lim->page_size,
+            len = (int64_t)p->n_prompt + p->max_tokens;
+    len = len < lim->max_context ? len : lim->max_context;
+    len = len < pool + 1 ? len : pool + 1; /* the last token's KV is never needed */
+    for (; status == VT_OK && r->n_live < p->n; r->n_live++)
+        status = make_seq(r, r->n_live, (int32_t)len, lim, err);
+    if (status != VT_OK) {
+        vt_req_free(r);
+        return status;
+    }
+    r->p.prompt = r->seq[0].token; /* the caller's array is only borrowed */
+    *out = r;
+    return VT_OK;
+}
+
+void vt_req_free(vt_req *r)
+{
+    if (!r)
+        return;
+    for (int32_t i = 0; r->seq && i < r->p.n; i++)
+        vt_stream_release(&r->seq[i].stream);
+    vt_arena_release(&r->arena);
+    free(r);
+}

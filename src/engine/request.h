@@ -1,0 +1,83 @@
+/* A request and its sequences, as the engine keeps them.
+ *
+ *   vt_req ── one submit: parameters, callback, deadline
+ *     seq[0 .. n-1] ── one completion each: tokens, pages, progress
+ *
+ * A sequence's numbers, at any moment between two plans:
+ *
+ *   token[]:   | prompt ............ | output known so far | (pending) |
+ *              0                  n_prompt              n_tokens    n_tokens + n_pending
+ *   n_computed: positions whose KV is written by the steps planned so far. A sequence is ready to
+ *               decode when n_computed == n_tokens + n_pending - 1; until then it is in prefill.
+ *   n_pending:  sampled tokens that are on the device only, their steps being in flight: at most 1
+ *               when a plan is made.
+ *
+ * All memory is taken when the request is made, on the submitting thread; steps only fill it. */
+#ifndef VT_ENGINE_REQUEST_H
+#define VT_ENGINE_REQUEST_H
+
+#include "base/mem.h"
+#include "engine/stream.h"
+#include "ops/sample/sample.h"
+#include "vitrine.h"
+
+enum { VT_MAX_SAMPLES = 128, VT_MAX_STOP_IDS = 64, VT_MAX_LOGIT_BIAS = 1024 };
+
+typedef enum vt_seq_state { VT_SEQ_QUEUED = 0, VT_SEQ_RUNNING, VT_SEQ_DONE } vt_seq_state;
+
+typedef struct vt_seq {
+    struct vt_req *req;
+    int32_t index;     /* which of the n completions */
+    uint8_t state;     /* vt_seq_state */
+    uint8_t finish;    /* vt_finish, set when DONE */
+    bool admitted;     /* was running at least once */
+    const char *error; /* static text, with VT_FINISH_ERROR */
+    uint64_t order;    /* arrival: smaller is older */
+    int32_t *token;    /* [max_len] */
+    int32_t n_prompt, n_tokens, n_pending, n_computed;
+    int32_t max_len;      /* prompt and output together never exceed it */
+    int32_t n_inflight;   /* steps in flight that contain it: 0, 1 or 2 */
+    int32_t n_scored;     /* prompt positions whose log-probability has been planned */
+    int32_t n_score_done; /* and has arrived */
+    int32_t n_in_tree;    /* leading pages that are the radix tree's */
+    int32_t *page, n_pages;
+    int32_t slot;          /* in the device's token pool, while running */
+    int32_t cached_tokens; /* prompt tokens that needed no prefill, at first admission */
+    int32_t n_passed;      /* admissions that went before it although it is older (lpm) */
+    int32_t n_retracted, n_faults;
+    uint64_t prompt_step; /* the step that computes its last prompt token; 0: not planned */
+    uint64_t admit_step;  /* the step that last admitted it */
+    int32_t hit_copied;   /* tokens copied from part of a page then */
+    vt_sample_row row;    /* what never changes of its sampling row */
+    vt_stream stream;
+} vt_seq;
+
+typedef struct vt_req {
+    vt_arena arena; /* holds this struct's arrays */
+    vt_request_id id;
+    vt_request_params p;            /* deep copy */
+    int32_t salt_len, tenant;       /* tenant: valid once the scheduler has it */
+    int64_t arrive_ns, deadline_ns; /* deadline INT64_MAX: none */
+    int32_t n_live;                 /* sequences not DONE */
+    int32_t n_inflight;             /* sum over the sequences */
+    bool abort;                     /* wanted; guarded by the engine's lock */
+    int32_t live_at;                /* its place in the engine's list, guarded likewise */
+    vt_seq *seq;                    /* [p.n] */
+} vt_req;
+
+/* What a request is checked against. */
+typedef struct vt_req_limits {
+    int32_t vocab, max_context, page_size, n_pages, max_queued;
+    const vt_tokenizer *tokenizer; /* NULL: no text, stop strings are refused */
+    uint64_t seed;                 /* the engine's, for requests without one */
+} vt_req_limits;
+
+/* Checks and copies. VT_ERR_USAGE names the field that is wrong. */
+vt_status vt_req_new(const vt_request_params *p, vt_request_id id, int64_t now_ns,
+                     const vt_req_limits *lim, vt_req **out, vt_err *err);
+void vt_req_free(vt_req *r);
+
+/* Completion tokens known so far. */
+static inline int32_t vt_seq_output(const vt_seq *s) { return s->n_tokens - s->n_prompt; }
+
+#endif

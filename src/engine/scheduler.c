@@ -1,0 +1,418 @@
+/* The scheduler's books: the lives of sequences (engine/scheduler.h; how a step is made:
+ * scheduler_plan.c).
+ *
+ *            add                 admit                      end
+ *   (engine) ───> QUEUED ───────────────────> RUNNING ────────────> DONE ──> dead[], out of flight
+ *                    ^────── retract ────────────┘  └─ commit appends tokens
+ *
+ * A sequence that ends or is retracted lets go of its pages at once, although a step in flight may
+ * still write to them: the device runs steps in order, so whoever gets such a page writes to it
+ * later. The same holds for token pool slots. What must wait is the memory the CPU reads at commit:
+ * a request is only dead when no step in flight contains it.
+ *
+ * What a sequence leaves behind is kept: its full pages are the tree's already, and its last,
+ * partly filled page is entered as a tail, so that the next turn of a conversation copies it
+ * instead of computing it. */
+#include "engine/scheduler_inside.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+
+/* ---- memory ---- */
+
+static bool make_plan(vt_sched *s, vt_plan *p)
+{
+    const vt_limits *lim = &s->config.limits;
+    size_t tokens = (size_t)lim->max_tokens, seqs = (size_t)lim->max_seqs,
+           rows = (size_t)lim->max_rows;
+    size_t pages = (size_t)vt_ceil_div(lim->max_context, lim->page_size), all_pages;
+    if (!vt_mul_size(seqs, pages, &all_pages))
+        return false;
+    vt_arena *a = &s->arena;
+    p->token = vt_arena_alloc(a, tokens, sizeof *p->token);
+    p->position = vt_arena_alloc(a, tokens, sizeof *p->position);
+    p->seq_of = vt_arena_alloc(a, tokens, sizeof *p->seq_of);
+    p->slot = vt_arena_alloc(a, tokens, sizeof *p->slot);
+    p->q_start = vt_arena_alloc(a, seqs + 1, sizeof *p->q_start);
+    p->kv_len = vt_arena_alloc(a, seqs, sizeof *p->kv_len);
+    p->page_start = vt_arena_alloc(a, seqs + 1, sizeof *p->page_start);
+    p->page_ids = vt_arena_alloc(a, all_pages, sizeof *p->page_ids);
+    p->row_token = vt_arena_alloc(a, rows, sizeof *p->row_token);
+    p->row = vt_arena_alloc(a, rows, sizeof *p->row);
+    p->copy = vt_arena_alloc(a, seqs, sizeof *p->copy);
+    p->share = vt_arena_alloc(a, seqs, sizeof *p->share);
+    p->step.batch = (vt_batch){.page_size = lim->page_size,
+                               .token = p->token,
+                               .position = p->position,
+                               .seq_of = p->seq_of,
+                               .slot = p->slot,
+                               .q_start = p->q_start,
+                               .kv_len = p->kv_len,
+                               .page_start = p->page_start,
+                               .page_ids = p->page_ids,
+                               .row_token = p->row_token};
+    p->step.rows = p->row;
+    p->step.copies = p->copy;
+    return p->token && p->position && p->seq_of && p->slot && p->q_start && p->kv_len &&
+           p->page_start && p->page_ids && p->row_token && p->row && p->copy && p->share;
+}
+
+static bool make_lists(vt_sched *s)
+{
+    size_t seqs = (size_t)s->config.limits.max_seqs, cap = (size_t)s->queue_cap;
+    vt_arena *a = &s->arena;
+    s->queue = vt_arena_alloc(a, cap, sizeof *s->queue);
+    s->running = vt_arena_alloc(a, seqs, sizeof *s->running);
+    s->free_slot = vt_arena_alloc(a, seqs, sizeof *s->free_slot);
+    s->out = vt_arena_alloc(a, cap + 2 * seqs, sizeof *s->out);
+    s->dead = vt_arena_alloc(a, cap + 2 * seqs, sizeof *s->dead);
+    s->retracted = vt_arena_alloc(a, seqs, sizeof *s->retracted);
+    s->match_page = vt_arena_alloc(
+        a, (size_t)vt_ceil_div(s->config.limits.max_context, s->config.limits.page_size),
+        sizeof *s->match_page);
+    return s->queue && s->running && s->free_slot && s->out && s->dead && s->retracted &&
+           s->match_page;
+}
+
+vt_status vt_sched_init(vt_sched *s, const vt_sched_config *c, vt_err *err)
+{
+    const vt_limits *lim = &c->limits;
+    if (lim->max_tokens < lim->max_seqs)
+        return vt_fail(err, VT_ERR_USAGE,
+                       "token-budget is %d, expected at least max-running, which is %d",
+                       lim->max_tokens, lim->max_seqs);
+    assert(lim->max_rows >= lim->max_seqs && lim->max_seqs >= 1 && c->n_pages >= 1 &&
+           c->max_queued >= 1);
+    *s = (vt_sched){.config = *c, .next_step = 1, .next_deadline = INT64_MAX};
+    /* retracted ones come on top of those that wait */
+    s->queue_cap = c->max_queued + lim->max_seqs;
+    vt_arena_init(&s->arena, 0);
+    vt_status status = vt_radix_init(&s->radix, c->n_pages, lim->page_size, VT_TENANTS, err);
+    if (status == VT_OK &&
+        !(make_lists(s) && make_plan(s, &s->plan[0]) && make_plan(s, &s->plan[1])))
+        status = vt_fail(err, VT_ERR_MEMORY, "out of memory for a scheduler of %d sequences",
+                         lim->max_seqs);
+    if (status != VT_OK) {
+        vt_sched_release(s);
+        return status;
+    }
+    for (; s->n_free_slots < lim->max_seqs; s->n_free_slots++)
+        s->free_slot[s->n_free_slots] = lim->max_seqs - 1 - s->n_free_slots;
+    return VT_OK;
+}
+
+void vt_sched_release(vt_sched *s)
+{
+    vt_radix_release(&s->radix);
+    vt_arena_release(&s->arena);
+    *s = (vt_sched){0};
+}
+
+/* ---- the queue ---- */
+
+/* Does a go before b? Ties cannot be: orders are unique. */
+static bool goes_before(const vt_sched *s, const vt_seq *a, const vt_seq *b)
+{
+    if (s->config.policy == VT_POLICY_PRIORITY && a->req->p.priority != b->req->p.priority)
+        return a->req->p.priority > b->req->p.priority;
+    return a->order < b->order;
+}
+
+static void enqueue(vt_sched *s, vt_seq *q)
+{
+    assert(s->n_queue < s->queue_cap);
+    int32_t at = s->n_queue++;
+    for (; at > 0 && goes_before(s, q, s->queue[at - 1]); at--)
+        s->queue[at] = s->queue[at - 1];
+    s->queue[at] = q;
+    q->state = VT_SEQ_QUEUED;
+}
+
+void sched_unqueue(vt_sched *s, int32_t at)
+{
+    s->n_queue--;
+    memmove(s->queue + at, s->queue + at + 1, (size_t)(s->n_queue - at) * sizeof *s->queue);
+}
+
+/* Removes a pointer that must be in list[0..*n), keeping the order. */
+static void list_remove(vt_seq **list, int32_t *n, const vt_seq *q)
+{
+    int32_t at = 0;
+    while (list[at] != q)
+        at++;
+    --*n;
+    memmove(list + at, list + at + 1, (size_t)(*n - at) * sizeof *list);
+}
+
+void vt_sched_add(vt_sched *s, vt_req *r)
+{
+    if (s->config.prefix_cache)
+        r->tenant = vt_radix_join(&s->radix, r->p.cache_salt, r->salt_len, 0);
+    if (r->deadline_ns < s->next_deadline)
+        s->next_deadline = r->deadline_ns;
+    for (int32_t i = 0; i < r->p.n; i++) {
+        r->seq[i].order = s->next_order++;
+        enqueue(s, &r->seq[i]);
+    }
+}
+
+/* ---- pages ---- */
+
+/* Positions whose KV is, or will be, right: computed, and of tokens we know. */
+static int32_t known_positions(const vt_seq *q)
+{
+    return q->n_computed < q->n_tokens ? q->n_computed : q->n_tokens;
+}
+
+void sched_enter_pages(vt_sched *s, vt_seq *q, uint64_t step, bool may_swap)
+{
+    int32_t size = s->radix.page_size, known = known_positions(q), tenant = q->req->tenant;
+    if (tenant == VT_NO_TENANT)
+        return;
+    while ((q->n_in_tree + 1) * size <= known) {
+        int32_t i = q->n_in_tree, parent = i > 0 ? q->page[i - 1] : -1;
+        int32_t there = vt_radix_insert(&s->radix, tenant, parent, q->token + (int64_t)i * size,
+                                        size, q->page[i], step);
+        if (there != q->page[i]) {
+            if (!may_swap)
+                return;
+            vt_radix_hold(&s->radix, &there, 1);
+            vt_radix_drop(&s->radix, &q->page[i], 1);
+            q->page[i] = there;
+        }
+        q->n_in_tree++;
+    }
+}
+
+/* Leaves the running set: pages and slot are given up; with `keep` what they hold stays cached. */
+static void stop_running(vt_sched *s, vt_seq *q, bool keep)
+{
+    assert(q->state == VT_SEQ_RUNNING);
+    int32_t size = s->radix.page_size;
+    if (keep) {
+        uint64_t planned = s->next_step - 1;
+        sched_enter_pages(s, q, planned, true);
+        int32_t i = q->n_in_tree, tail = known_positions(q) - i * size;
+        if (q->req->tenant != VT_NO_TENANT && tail > 0)
+            vt_radix_insert(&s->radix, q->req->tenant, i > 0 ? q->page[i - 1] : -1,
+                            q->token + (int64_t)i * size, tail, q->page[i], planned);
+    }
+    vt_radix_drop(&s->radix, q->page, q->n_pages);
+    q->n_pages = q->n_computed = q->n_in_tree = 0;
+    q->prompt_step = 0;
+    s->free_slot[s->n_free_slots++] = q->slot;
+    q->slot = -1;
+    list_remove(s->running, &s->n_running, q);
+}
+
+void sched_retract(vt_sched *s, vt_seq *q)
+{
+    stop_running(s, q, true);
+    q->n_retracted++;
+    s->retracted[s->n_retracted++] = q;
+    s->stats.retracted++;
+    enqueue(s, q);
+}
+
+/* ---- ends ---- */
+
+static void bury_if_dead(vt_sched *s, vt_req *r)
+{
+    if (r->n_live > 0 || r->n_inflight > 0)
+        return;
+    vt_radix_leave(&s->radix, r->tenant);
+    r->tenant = VT_NO_TENANT;
+    s->dead[s->n_dead++] = r;
+}
+
+static void end_seq(vt_sched *s, vt_seq *q, vt_finish finish, const char *error)
+{
+    if (q->state == VT_SEQ_RUNNING)
+        stop_running(s, q, true);
+    else
+        list_remove(s->queue, &s->n_queue, q);
+    q->state = VT_SEQ_DONE;
+    q->finish = finish;
+    q->error = error;
+    q->req->n_live--;
+    s->stats.finished++;
+}
+
+void vt_sched_finish(vt_sched *s, vt_seq *q, vt_finish finish, const char *error)
+{
+    if (q->state == VT_SEQ_DONE)
+        return;
+    end_seq(s, q, finish, error);
+    bury_if_dead(s, q->req);
+}
+
+void sched_end(vt_sched *s, vt_seq *q, vt_finish finish, const char *error)
+{
+    s->out[s->n_out++] = (vt_output){.seq = q, .token = -1};
+    vt_sched_finish(s, q, finish, error);
+}
+
+/* ---- results ---- */
+
+static bool is_stop_token(const vt_sched *s, const vt_req *r, int32_t id)
+{
+    for (int32_t i = 0; i < r->p.n_stop_ids; i++)
+        if (r->p.stop_ids[i] == id)
+            return true;
+    for (int32_t i = 0; !r->p.ignore_eos && i < s->config.n_eos; i++)
+        if (s->config.eos[i] == id)
+            return true;
+    return false;
+}
+
+/* A token arrived for a sequence that is not DONE. */
+static void take_token(vt_sched *s, vt_seq *q, int32_t id, vt_output *out)
+{
+    q->n_pending--;
+    if (id < 0) {
+        end_seq(s, q, VT_FINISH_ERROR, "the model's logits were not numbers");
+        vt_radix_flush(&s->radix); /* what made them may be cached */
+        return;
+    }
+    q->token[q->n_tokens++] = id;
+    out->token = id;
+    if (is_stop_token(s, q->req, id)) {
+        out->silent = true;
+        end_seq(s, q, VT_FINISH_STOP, NULL);
+    } else if (q->n_tokens == q->max_len) {
+        end_seq(s, q, VT_FINISH_LENGTH, NULL);
+    }
+}
+
+void vt_sched_commit(vt_sched *s, vt_plan *p, const vt_step_result *result)
+{
+    p->in_flight = false;
+    for (int32_t i = 0; i < p->step.batch.n_seqs; i++) {
+        const vt_share *share = &p->share[i];
+        vt_seq *q = share->seq;
+        q->n_inflight--;
+        q->req->n_inflight--;
+        if (q->state != VT_SEQ_DONE) {
+            vt_output out = {.seq = q,
+                             .row = share->row,
+                             .n_scored = share->n_scored,
+                             .scored_from = share->scored_from,
+                             .token = -1};
+            q->n_score_done += share->n_scored;
+            if (share->samples)
+                take_token(s, q, result->token[share->row + share->n_scored], &out);
+            else if (share->ends_prompt && q->max_len == q->n_prompt)
+                end_seq(s, q, VT_FINISH_LENGTH, NULL);
+            if (out.n_scored > 0 || out.token >= 0 || q->state == VT_SEQ_DONE)
+                s->out[s->n_out++] = out;
+        }
+        bury_if_dead(s, q->req);
+    }
+}
+
+/* ---- faults ---- */
+
+static void forget_plan(vt_sched *s, vt_plan *p)
+{
+    p->in_flight = false;
+    for (int32_t i = 0; i < p->step.batch.n_seqs; i++) {
+        vt_seq *q = p->share[i].seq;
+        q->n_inflight--;
+        q->req->n_inflight--;
+        if (q->state == VT_SEQ_DONE) {
+            bury_if_dead(s, q->req);
+            continue;
+        }
+        q->n_pending -= p->share[i].samples;
+        q->n_scored = q->n_score_done;
+        if (q->n_inflight == 0)
+            q->n_faults++;
+    }
+}
+
+void vt_sched_fault(vt_sched *s)
+{
+    s->stats.faults++;
+    for (int32_t i = 0; i < VT_PLANS; i++)
+        if (s->plan[i].in_flight)
+            forget_plan(s, &s->plan[i]);
+    while (s->n_running > 0) {
+        vt_seq *q = s->running[s->n_running - 1];
+        stop_running(s, q, false);
+        enqueue(s, q);
+        if (q->n_faults > VT_MAX_FAULTS)
+            sched_end(s, q, VT_FINISH_ERROR, "the device failed and failed again");
+    }
+    vt_radix_flush(&s->radix);
+}
+
+/* ---- invariants ---- */
+
+static vt_status check_running(const vt_sched *s, const vt_seq *q, uint8_t *slot_used, vt_err *err)
+{
+    unsigned long long id = (unsigned long long)q->req->id;
+    if (q->state != VT_SEQ_RUNNING || q->slot < 0 || slot_used[q->slot]++)
+        return vt_fail(err, VT_ERR_FORMAT,
+                       "request %llu runs in state %d with slot %d, which may be taken", id,
+                       q->state, q->slot);
+    if (q->n_pending < 0 || q->n_pending > VT_PLANS || q->n_inflight < 0 ||
+        q->n_inflight > VT_PLANS)
+        return vt_fail(err, VT_ERR_FORMAT, "request %llu: %d pending, %d in flight", id,
+                       q->n_pending, q->n_inflight);
+    if (q->n_tokens + q->n_pending > q->max_len || q->n_computed > seq_length(q))
+        return vt_fail(err, VT_ERR_FORMAT,
+                       "request %llu: %d tokens and %d pending of %d, %d computed", id, q->n_tokens,
+                       q->n_pending, q->max_len, q->n_computed);
+    if (q->n_computed >= q->max_len && q->max_len > q->n_prompt)
+        return vt_fail(err, VT_ERR_FORMAT, "request %llu computes a position nobody needs", id);
+    if (q->n_computed > q->n_pages * s->radix.page_size || q->n_in_tree > q->n_pages)
+        return vt_fail(err, VT_ERR_FORMAT,
+                       "request %llu: %d positions computed, %d pages, %d in the tree", id,
+                       q->n_computed, q->n_pages, q->n_in_tree);
+    for (int32_t i = 0; i < q->n_in_tree; i++)
+        if (!s->radix.pool.in_tree[q->page[i]])
+            return vt_fail(err, VT_ERR_FORMAT, "request %llu: page %d should be in the tree", id,
+                           q->page[i]);
+    return VT_OK;
+}
+
+/* Every reference to a page comes from one running sequence. */
+static vt_status check_references(const vt_sched *s, int32_t *refs, vt_err *err)
+{
+    for (int32_t i = 0; i < s->n_running; i++)
+        for (int32_t k = 0; k < s->running[i]->n_pages; k++)
+            refs[s->running[i]->page[k]]++;
+    for (int32_t i = 0; i < s->config.n_pages; i++)
+        if (refs[i] != s->radix.pool.refs[i])
+            return vt_fail(err, VT_ERR_FORMAT,
+                           "page %d: %d references, %d running sequences list it", i,
+                           s->radix.pool.refs[i], refs[i]);
+    return VT_OK;
+}
+
+vt_status vt_sched_check(const vt_sched *s, vt_err *err)
+{
+    TRY(vt_radix_check(&s->radix, err));
+    if (s->n_free_slots + s->n_running != s->config.limits.max_seqs)
+        return vt_fail(err, VT_ERR_FORMAT, "%d slots free, %d sequences running", s->n_free_slots,
+                       s->n_running);
+    for (int32_t i = 0; i < s->n_queue; i++)
+        if (s->queue[i]->state != VT_SEQ_QUEUED || s->queue[i]->n_pages != 0 ||
+            (i > 0 && !goes_before(s, s->queue[i - 1], s->queue[i])))
+            return vt_fail(err, VT_ERR_FORMAT, "the queue is wrong at %d", i);
+    uint8_t *slot_used = vt_calloc((size_t)s->config.limits.max_seqs, 1);
+    int32_t *refs = vt_calloc((size_t)s->config.n_pages, sizeof *refs);
+    vt_status status = slot_used && refs
+                           ? VT_OK
+                           : vt_fail(err, VT_ERR_MEMORY, "out of memory for the check");
+    for (int32_t i = 0; status == VT_OK && i < s->n_running; i++)
+        status = check_running(s, s->running[i], slot_used, err);
+    if (status == VT_OK)
+        status = check_references(s, refs, err);
+    free(slot_used);
+    free(refs);
+    return status;
+}

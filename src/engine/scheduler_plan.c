@@ -1,0 +1,406 @@
+/* Making a step (engine/scheduler.h). In this order, each part leaving the next one less:
+ *
+ *   1. expire   deadlines
+ *   2. enter    full pages of the steps before into the radix tree
+ *   3. grow     a page for every decode that needs one; when none is left, the sequence that
+ *               matters least is retracted. Nothing is placed in the batch yet, so nobody in it can
+ *               lose a page
+ *   4. place    decodes, one token each
+ *   5. place    chunks of the prefills that run already, oldest admission first
+ *   6. admit    from the queue, and place the first chunk, while tokens, rows, slots and pages last
+ *
+ * Admission counts pages that are really free or evictable, against the pages of the prompt and one
+ * page for every running sequence, which each will want before long. It reserves nothing for tokens
+ * that may never come: when too many do come, part 3 retracts.
+ *
+ * Riding: a prompt whose next page is just being computed by a running sequence waits for it
+ * instead of computing it too. Pages enter the tree when they are placed, not when they have
+ * run: within a layer all KV of a step is stored before anyone attends, so a sequence may ride
+ * on a page of the very same step. Only copies out of a partly matching page happen before the
+ * step, and are offered from earlier steps alone. */
+#include "engine/scheduler_inside.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "ops/prefix_match/prefix_match.h"
+
+typedef struct filling {
+    vt_plan *plan;
+    uint64_t step;
+    int32_t tokens_left, rows_left;
+} filling;
+
+/* ---- 1. deadlines ---- */
+
+static void expire(vt_sched *s, int64_t now_ns)
+{
+    if (now_ns < s->next_deadline)
+        return;
+    s->next_deadline = INT64_MAX;
+    for (int pass = 0; pass < 2; pass++) {
+        vt_seq **list = pass == 0 ? s->running : s->queue;
+        for (int32_t i = (pass == 0 ? s->n_running : s->n_queue) - 1; i >= 0; i--) {
+            int64_t deadline = list[i]->req->deadline_ns;
+            if (deadline <= now_ns)
+                sched_end(s, list[i], VT_FINISH_ERROR, "the request's timeout ended");
+            else if (deadline < s->next_deadline)
+                s->next_deadline = deadline;
+        }
+    }
+}
+
+/* ---- 3. pages for decodes ---- */
+
+/* How many positions could be computed now; 0: it waits for results. */
+static int32_t work_left(const vt_seq *q)
+{
+    bool wants = seq_length(q) < q->max_len || q->n_computed < q->n_prompt;
+    return wants ? seq_length(q) - q->n_computed : 0;
+}
+
+/* Whom to retract first: the lowest priority under that policy, then the youngest. */
+static vt_seq *least(const vt_sched *s)
+{
+    bool by_priority = s->config.policy == VT_POLICY_PRIORITY;
+    vt_seq *worst = s->running[0];
+    for (int32_t i = 1; i < s->n_running; i++) {
+        vt_seq *q = s->running[i];
+        int32_t mine = by_priority ? q->req->p.priority : 0;
+        int32_t theirs = by_priority ? worst->req->p.priority : 0;
+        if (mine < theirs || (mine == theirs && q->order > worst->order))
+            worst = q;
+    }
+    return worst;
+}
+
+static void grow(vt_sched *s)
+{
+    int32_t i = 0;
+    while (i < s->n_running) {
+        vt_seq *q = s->running[i];
+        bool full = q->n_computed == q->n_pages * s->radix.page_size;
+        if (work_left(q) == 0 || !full) {
+            i++;
+        } else if (vt_radix_take(&s->radix, 1, &q->page[q->n_pages], VT_EVICT_GROW) == VT_OK) {
+            q->n_pages++;
+            i++;
+        } else {
+            sched_retract(s, least(s));
+            i = 0; /* the list moved; those that have their page are passed over */
+        }
+    }
+}
+
+/* ---- 4. and 5. filling the batch ---- */
+
+/* Tokens that fit, 0 if none does now: every scored position and the last token need a row each. */
+static int32_t chunk_that_fits(const filling *f, const vt_seq *q)
+{
+    int32_t left = work_left(q), n = left < f->tokens_left ? left : f->tokens_left;
+    bool scores = q->req->p.prompt_logprobs && q->index == 0 && q->n_scored < q->n_prompt - 1;
+    if (scores && n > f->rows_left)
+        n = f->rows_left;
+    if (n == left && f->rows_left == 0)
+        n--; /* the rest waits for a row */
+    return n;
+}
+
+static vt_sample_row *add_row(filling *f, int32_t token_index, const vt_seq *q)
+{
+    vt_batch *b = &f->plan->step.batch;
+    vt_sample_row *row = &f->plan->row[b->n_rows];
+    f->plan->row_token[b->n_rows++] = token_index;
+    f->rows_left--;
+    *row = q->row;
+    return row;
+}
+
+static void add_rows(filling *f, vt_seq *q, vt_share *share, int32_t first, int32_t q_len)
+{
+    int32_t begin = q->n_computed, end = begin + q_len;
+    share->row = f->plan->step.batch.n_rows;
+    share->scored_from = q->n_scored;
+    if (q->req->p.prompt_logprobs && q->index == 0) {
+        for (int32_t p = q->n_scored; p < end && p + 1 < q->n_prompt; p++) {
+            vt_sample_row *row = add_row(f, first + p - begin, q);
+            row->target = q->token[p + 1];
+            row->n_top = row->n_top > 0 ? row->n_top : 0;
+            row->position = p + 1;
+            row->context = NULL; /* a prompt is scored as the model sees it */
+            row->bias = NULL;
+            row->n_bias = 0;
+            share->n_scored++;
+        }
+        q->n_scored += share->n_scored;
+    }
+    share->samples = end == seq_length(q) && end < q->max_len;
+    if (!share->samples)
+        return;
+    vt_sample_row *row = add_row(f, first + q_len - 1, q);
+    row->position = end;
+    row->pool_slot = q->slot;
+    row->n_context = q->n_tokens;
+    row->pending_slot = q->n_pending > 0 ? q->slot : -1;
+}
+
+/* The next q_len tokens of a running sequence become part of the batch. */
+static void place(vt_sched *s, filling *f, vt_seq *q, int32_t q_len)
+{
+    vt_plan *p = f->plan;
+    vt_batch *b = &p->step.batch;
+    int32_t size = b->page_size, at = b->n_seqs, first = b->n_tokens, begin = q->n_computed;
+    vt_share *share = &p->share[at];
+    *share = (vt_share){.seq = q, .q_len = q_len, .kv_len = begin + q_len};
+    for (int32_t i = 0; i < q_len; i++) {
+        int32_t pos = begin + i, t = first + i;
+        p->token[t] = pos < q->n_tokens ? q->token[pos] : -1 - q->slot;
+        p->position[t] = pos;
+        p->seq_of[t] = at;
+        p->slot[t] = q->page[pos / size] * size + pos % size;
+    }
+    add_rows(f, q, share, first, q_len);
+    int32_t n_pages = (begin + q_len + size - 1) / size;
+    memcpy(p->page_ids + b->n_pages, q->page, (size_t)n_pages * sizeof *q->page);
+    b->n_pages += n_pages;
+    b->n_tokens += q_len;
+    b->n_seqs++;
+    p->kv_len[at] = begin + q_len;
+    p->q_start[at + 1] = b->n_tokens;
+    p->page_start[at + 1] = b->n_pages;
+    f->tokens_left -= q_len;
+
+    share->ends_prompt = begin < q->n_prompt && begin + q_len >= q->n_prompt;
+    if (share->ends_prompt)
+        q->prompt_step = f->step;
+    q->n_computed += q_len;
+    q->n_pending += share->samples;
+    q->n_inflight++;
+    q->req->n_inflight++;
+    sched_enter_pages(s, q, f->step, false);
+}
+
+static void place_running(vt_sched *s, filling *f)
+{
+    for (int32_t i = 0; i < s->n_running; i++)
+        if (work_left(s->running[i]) == 1 && f->rows_left > 0)
+            place(s, f, s->running[i], 1);
+    f->plan->step.batch.n_decode = f->plan->step.batch.n_seqs;
+    s->stats.decode_tokens += (uint64_t)f->plan->step.batch.n_tokens;
+    for (int32_t i = 0; i < s->n_running && f->tokens_left > 0; i++) {
+        int32_t n = work_left(s->running[i]) > 1 ? chunk_that_fits(f, s->running[i]) : 0;
+        if (n > 0)
+            place(s, f, s->running[i], n);
+    }
+}
+
+/* ---- 6. admission ---- */
+
+typedef enum verdict { ADMITTED, WAITS, NO_ROOM } verdict;
+
+/* What a sequence may take from others instead of computing it. */
+typedef struct found {
+    int32_t n_pages;   /* in s->match_page */
+    int32_t n_in_tree; /* of these, the tree's */
+    int32_t copy_from, copy_tokens;
+} found;
+
+/* A further completion of a request takes the prompt's pages straight from the first one. */
+static verdict find_sibling(vt_sched *s, const vt_seq *q, uint64_t step, found *f)
+{
+    const vt_seq *first = &q->req->seq[0];
+    if (first->prompt_step == 0 || first->prompt_step >= step)
+        return WAITS;
+    int32_t size = s->radix.page_size, n = (q->n_prompt - 1) / size;
+    memcpy(s->match_page, first->page, (size_t)n * sizeof *first->page);
+    *f = (found){.n_pages = n,
+                 .n_in_tree = first->n_in_tree < n ? first->n_in_tree : n,
+                 .copy_from = first->page[n],
+                 .copy_tokens = (q->n_prompt - 1) % size};
+    return ADMITTED;
+}
+
+/* Is a running prefill about to compute a page that q wants and the tree does not have yet? */
+static bool should_ride(const vt_sched *s, const vt_seq *q, int32_t limit, int32_t n_matched)
+{
+    for (int32_t i = 0; i < s->n_running; i++) {
+        const vt_seq *d = s->running[i];
+        if (d->n_computed >= d->n_prompt || d->req->tenant != q->req->tenant)
+            continue;
+        int32_t most = limit < d->n_prompt ? limit : d->n_prompt;
+        if (vt_prefix_match(q->token, d->token, most) / s->radix.page_size > n_matched)
+            return true;
+    }
+    return false;
+}
+
+static verdict find_prefix(vt_sched *s, const vt_seq *q, uint64_t step, found *f)
+{
+    const vt_seq *first = &q->req->seq[0];
+    if (q->index > 0 && q->n_tokens == q->n_prompt && first->state != VT_SEQ_DONE)
+        return first->state == VT_SEQ_RUNNING ? find_sibling(s, q, step, f) : WAITS;
+    *f = (found){.copy_from = -1};
+    if (q->req->tenant == VT_NO_TENANT)
+        return ADMITTED;
+    int32_t limit = q->n_tokens - 1; /* the last token is computed: its logits are wanted */
+    if (q->req->p.prompt_logprobs && q->index == 0 && q->n_scored < q->n_prompt - 1)
+        limit = q->n_scored; /* positions that are scored must be computed */
+    vt_radix_match m = vt_radix_find(&s->radix, q->req->tenant, q->token, limit, step,
+                                     s->match_page);
+    *f = (found){.n_pages = m.n_pages,
+                 .n_in_tree = m.n_pages,
+                 .copy_from = m.copy_from,
+                 .copy_tokens = m.copy_tokens};
+    return should_ride(s, q, limit, m.n_pages) ? WAITS : ADMITTED;
+}
+
+/* Holds what was found and takes the rest of the prompt's pages. All or nothing. */
+static bool take_pages(vt_sched *s, vt_seq *q, found *f)
+{
+    vt_radix *r = &s->radix;
+    int32_t want = (int32_t)vt_ceil_div(q->n_tokens, r->page_size) - f->n_pages;
+    vt_radix_hold(r, s->match_page, f->n_pages);
+    if (f->copy_from >= 0)
+        vt_radix_hold(r, &f->copy_from, 1);
+    if (f->copy_from >= 0 &&
+        vt_radix_available(r) < want + s->n_running) { /* it may be the page that is missing */
+        vt_radix_drop(r, &f->copy_from, 1);
+        f->copy_from = -1;
+    }
+    bool room = vt_radix_available(r) >= want + s->n_running &&
+                vt_radix_take(r, want, q->page + f->n_pages, VT_EVICT_ADMIT) == VT_OK;
+    if (!room) {
+        if (f->copy_from >= 0)
+            vt_radix_drop(r, &f->copy_from, 1);
+        vt_radix_drop(r, s->match_page, f->n_pages);
+        return false;
+    }
+    memcpy(q->page, s->match_page, (size_t)f->n_pages * sizeof *q->page);
+    q->n_pages = f->n_pages + want;
+    return true;
+}
+
+static void count_hit(vt_sched *s, const vt_seq *q, const found *f)
+{
+    vt_radix_stats *st = &s->radix.stats;
+    st->lookups++;
+    st->lookup_tokens += (uint64_t)q->n_tokens;
+    st->hit_tokens += (uint64_t)f->n_pages * (uint64_t)s->radix.page_size;
+    st->copied_tokens += f->copy_from >= 0 ? (uint64_t)f->copy_tokens : 0;
+}
+
+static verdict admit(vt_sched *s, filling *fill, int32_t at)
+{
+    vt_seq *q = s->queue[at];
+    found f;
+    if (q->n_inflight > 0 || find_prefix(s, q, fill->step, &f) == WAITS)
+        return WAITS;
+    if (f.copy_tokens == 0)
+        f.copy_from = -1;
+    if (!take_pages(s, q, &f))
+        return NO_ROOM;
+    count_hit(s, q, &f);
+    q->n_computed = f.n_pages * s->radix.page_size;
+    q->n_in_tree = f.n_in_tree;
+    if (f.copy_from >= 0) {
+        vt_step *step = &fill->plan->step;
+        fill->plan->copy[step->n_copies++] = (vt_page_copy){f.copy_from, q->page[f.n_pages],
+                                                            f.copy_tokens};
+        q->n_computed += f.copy_tokens;
+    }
+    if (q->n_computed >= q->n_prompt) /* it was retracted, and its prompt was still cached */
+        q->prompt_step = fill->step;
+    if (!q->admitted)
+        q->cached_tokens = q->n_computed;
+    q->admitted = true;
+    q->admit_step = fill->step;
+    q->hit_copied = f.copy_from >= 0 ? f.copy_tokens : 0;
+    q->state = VT_SEQ_RUNNING;
+    q->slot = s->free_slot[--s->n_free_slots];
+    sched_unqueue(s, at);
+    s->running[s->n_running++] = q;
+    s->stats.admitted++;
+    return ADMITTED;
+}
+
+/* Under lpm: of the first VT_LOOKAHEAD in the queue, from `from` on, the one with the longest
+ * cached prefix; the oldest, once that many younger ones went before it. */
+static int32_t choose(vt_sched *s, int32_t from, uint64_t step)
+{
+    int32_t best = from, best_hit = -1, n = s->n_queue < VT_LOOKAHEAD ? s->n_queue : VT_LOOKAHEAD;
+    if (s->config.policy != VT_POLICY_LPM || s->queue[from]->n_passed >= VT_LOOKAHEAD)
+        return from;
+    for (int32_t i = from; i < n; i++) {
+        const vt_seq *q = s->queue[i];
+        vt_radix_match m = vt_radix_find(&s->radix, q->req->tenant, q->token, q->n_tokens - 1, step,
+                                         s->match_page);
+        int32_t hit = m.n_pages * s->radix.page_size + m.copy_tokens;
+        if (hit > best_hit) {
+            best = i;
+            best_hit = hit;
+        }
+    }
+    return best;
+}
+
+static void admit_all(vt_sched *s, filling *f)
+{
+    int32_t at = 0;
+    while (at < s->n_queue && at < VT_LOOKAHEAD && s->n_free_slots > 0 && f->tokens_left > 0 &&
+           f->rows_left > 0) {
+        int32_t pick = choose(s, at, f->step);
+        vt_seq *q = s->queue[pick];
+        verdict v = admit(s, f, pick);
+        if (v == NO_ROOM)
+            return; /* nobody overtakes it, or it could wait for ever */
+        if (v == WAITS) {
+            at = pick + 1;
+            continue;
+        }
+        for (int32_t i = at; i < pick; i++)
+            s->queue[i]->n_passed++;
+        int32_t n = chunk_that_fits(f, q);
+        if (n > 0)
+            place(s, f, q, n);
+    }
+}
+
+/* ---- the whole ---- */
+
+static vt_plan *free_plan(vt_sched *s)
+{
+    for (int32_t i = 0; i < VT_PLANS; i++)
+        if (!s->plan[i].in_flight)
+            return &s->plan[i];
+    assert(!"more than two plans");
+    return NULL;
+}
+
+vt_plan *vt_sched_plan(vt_sched *s, int64_t now_ns)
+{
+    s->n_retracted = 0;
+    expire(s, now_ns);
+    for (int32_t i = 0; i < s->n_running; i++)
+        sched_enter_pages(s, s->running[i], s->next_step - 1, true);
+    grow(s);
+    vt_plan *p = free_plan(s);
+    vt_batch *b = &p->step.batch;
+    b->n_tokens = b->n_seqs = b->n_decode = b->n_rows = b->n_pages = p->step.n_copies = 0;
+    p->q_start[0] = p->page_start[0] = 0;
+    filling f = {.plan = p,
+                 .step = s->next_step,
+                 .tokens_left = s->config.limits.max_tokens,
+                 .rows_left = s->config.limits.max_rows};
+    place_running(s, &f);
+    admit_all(s, &f);
+    /* they were held so that this step could not reuse them */
+    for (int32_t i = 0; i < p->step.n_copies; i++)
+        vt_radix_drop(&s->radix, &p->copy[i].from, 1);
+    if (b->n_tokens == 0)
+        return NULL;
+    s->stats.prefill_tokens += (uint64_t)(b->n_tokens - b->n_decode);
+    s->stats.steps++;
+    p->step.id = s->next_step++;
+    p->in_flight = true;
+    return p;
+}

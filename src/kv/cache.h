@@ -1,0 +1,30 @@
+/* The memory of the KV cache: one K and one V pool per layer, in pages.
+ *
+ *   layer l:  k[l] = [pages, kv_heads, page_size, head_dim]     v[l] likewise
+ *
+ * Who owns which page is the page pool's business (kv/pool.h); this is only the bytes. */
+#ifndef VT_KV_CACHE_H
+#define VT_KV_CACHE_H
+
+#include "base/tensor.h"
+#include "ops/op.h"
+
+typedef struct vt_kv_cache {
+    int32_t n_layers, n_pages, page_size, kv_heads, head_dim;
+    vt_dtype dtype;
+    vt_tensor *k, *v; /* [n_layers] */
+    vt_device_kind device;
+    void *base; /* CPU: one block holds all pools */
+    size_t bytes;
+} vt_kv_cache;
+
+size_t vt_kv_page_bytes(int32_t n_layers, int32_t kv_heads, int32_t page_size, int32_t head_dim,
+                        vt_dtype dtype);
+/* CPU memory, untouched until used. */
+vt_status vt_kv_cache_init_cpu(vt_kv_cache *c, int32_t n_layers, int32_t n_pages, int32_t page_size,
+                               int32_t kv_heads, int32_t head_dim, vt_dtype dtype, vt_err *err);
+void vt_kv_cache_release(vt_kv_cache *c);
+/* Copies the first n_tokens slots of a page to another, in all layers (CPU). */
+void vt_kv_copy_page(vt_kv_cache *c, int32_t from, int32_t to, int32_t n_tokens);
+
+#endif

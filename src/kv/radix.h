@@ -1,0 +1,116 @@
+/* Radix prefix cache: which token prefixes have their KV in pages already.
+ *
+ *   tenant ""  ────[p7: <s> You are ...]──[p3: helpful ...]──┬─[p9: What is ...]
+ *                                                            └─[p2: Why do ...]──[p5: a tail]
+ *   tenant "b" ────[p1: <s> You are ...]
+ *
+ * An edge is one page of tokens, so a node is a page and its number is the page's. Matching is
+ * exact, token by token. A sequence holds (vt_radix_hold) every page of its path while it runs, so
+ * a prefix is shared while the first to compute it still runs, and an inner page can never go
+ * before its children.
+ *
+ * Owner of all page movements: the scheduler calls this, and nothing else touches the pool. One
+ * thread. */
+#ifndef VT_KV_RADIX_H
+#define VT_KV_RADIX_H
+
+#include "base/buf.h"
+#include "kv/pool.h"
+
+enum { VT_SALT_MAX = 128, VT_NO_TENANT = -1 };
+
+/* Why cached pages were given up. */
+typedef enum vt_evict {
+    VT_EVICT_ADMIT = 0, /* room for a new prompt */
+    VT_EVICT_GROW,      /* room for a running sequence's next page */
+    VT_EVICT_COVERED,   /* a tail that a longer page now covers */
+    VT_EVICT_FLUSH,
+    VT_EVICT_CAUSES
+} vt_evict;
+
+typedef struct vt_radix_stats {
+    uint64_t lookups,
+        lookup_tokens;      /* matches tried for admission, and the tokens they asked for */
+    uint64_t hit_tokens;    /* found in shared pages */
+    uint64_t copied_tokens; /* found in part of a page and copied */
+    uint64_t inserted_pages, duplicate_pages;
+    uint64_t evicted_pages[VT_EVICT_CAUSES];
+} vt_radix_stats;
+
+typedef struct vt_radix_node {
+    int32_t parent; /* page; -1 for the first page of a prompt */
+    int32_t tenant;
+    int32_t child;       /* root of the children's treap; -1: a leaf */
+    int32_t left, right; /* in the siblings' treap */
+    int32_t fill;        /* tokens; page_size unless a tail */
+    int32_t heap_at;     /* where in the eviction heap; -1: not evictable now */
+    uint64_t used;       /* the tick of its last use */
+    uint64_t step;       /* the engine step that writes its last token */
+} vt_radix_node;
+
+typedef struct vt_tenant {
+    uint64_t hash;
+    char salt[VT_SALT_MAX];
+    int32_t salt_len;
+    int32_t adapter; /* kept for adapters: 0 */
+    int32_t child;   /* root of the treap of first pages */
+    int32_t users;   /* requests that name it */
+    bool live;
+} vt_tenant;
+
+typedef struct vt_radix {
+    vt_pool pool;
+    int32_t page_size, n_tenants;
+    int32_t *token;        /* [n_pages, page_size] what the cached pages hold */
+    vt_radix_node *node;   /* [n_pages], valid where pool.in_tree */
+    int32_t *heap, n_heap; /* unreferenced leaves, least recently used first */
+    vt_tenant *tenant;     /* [n_tenants] */
+    uint64_t tick;
+    vt_radix_stats stats;
+} vt_radix;
+
+/* What of a prompt is there: `n_pages` whole pages, and `copy_tokens` more in the beginning of page
+ * `copy_from` (-1: none). */
+typedef struct vt_radix_match {
+    int32_t n_pages, copy_from, copy_tokens;
+} vt_radix_match;
+
+vt_status vt_radix_init(vt_radix *r, int32_t n_pages, int32_t page_size, int32_t n_tenants,
+                        vt_err *err);
+void vt_radix_release(vt_radix *r);
+
+/* Tenants: prefixes are shared only within one. VT_NO_TENANT if the table is full: such a
+ * request neither hits nor inserts. Give it back with leave when the request is over. */
+int32_t vt_radix_join(vt_radix *r, const char *salt, int32_t salt_len, int32_t adapter);
+void vt_radix_leave(vt_radix *r, int32_t tenant);
+
+/* Longest cached prefix of token[0..n). Pages go to page[0 .. n / page_size). Parts are only
+ * offered from pages whose last token is written before `step`. Nothing is held yet. */
+vt_radix_match vt_radix_find(const vt_radix *r, int32_t tenant, const int32_t *token, int32_t n,
+                             uint64_t step, int32_t *page);
+void vt_radix_hold(vt_radix *r, const int32_t *page, int32_t n);
+void vt_radix_drop(vt_radix *r, const int32_t *page, int32_t n);
+
+/* n fresh pages, evicting the least recently used leaves where needed. All or nothing. */
+vt_status vt_radix_take(vt_radix *r, int32_t n, int32_t *ids, vt_evict cause);
+static inline int32_t vt_radix_available(const vt_radix *r)
+{
+    return r->pool.n_free + r->pool.n_cached;
+}
+
+/* Enters a held page that holds token[0..fill) behind page `parent` (-1: first). Returns the
+ * page that now stands for these tokens: `page`, or the one that already did (then `page` stays
+ * the caller's alone, who should hold the other instead). A tail (fill < page_size) that another
+ * page covers is such a case too. */
+int32_t vt_radix_insert(vt_radix *r, int32_t tenant, int32_t parent, const int32_t *token,
+                        int32_t fill, int32_t page, uint64_t step);
+
+/* Forgets all unreferenced pages; returns how many. */
+int32_t vt_radix_flush(vt_radix *r);
+
+/* The tree as text, one line per run of pages, for people. */
+void vt_radix_dump(const vt_radix *r, vt_buf *out);
+/* Every rule above, checked from scratch; for tests. */
+vt_status vt_radix_check(const vt_radix *r, vt_err *err);
+
+#endif

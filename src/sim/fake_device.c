@@ -1,0 +1,351 @@
+/* The fake device (sim/fake_device.h).
+ *
+ *   kv[slot of p] = mix(kv[slot of p-1], token, kv[slot of some position before p])
+ *
+ * One earlier position, chosen by hash, stands for attention: reading all of them would make a
+ * step as slow as a real one, and over thousands of tokens a wrong page is met soon enough.
+ * Sequences run in batch order, so one that rides on a page of the same step finds it written,
+ * as on a real device, where a layer stores all KV before anyone attends. */
+#include "sim/fake_device.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+
+enum { IN_FLIGHT = 2 };
+
+typedef struct fake_flight {
+    const vt_step *step;
+    int64_t begin_ns, end_ns;
+    bool ran;
+} fake_flight;
+
+typedef struct fake_device {
+    vt_executor base;
+    vt_fake_config config;
+    uint64_t rng;
+    uint64_t *kv;         /* [n_pages * page_size] */
+    uint64_t *written_by; /* [n_pages * page_size] step that wrote it last */
+    uint64_t *hash;       /* [max_tokens] of the step being run */
+    int32_t *token_pool;
+    fake_flight flight[IN_FLIGHT];
+    int32_t n_flight;
+    int64_t busy_until_ns;
+    int32_t *token[IN_FLIGHT], *top_id; /* results: a step's may be read while the next one runs */
+    float *logprob[IN_FLIGHT], *top_logprob;
+    char violation[160];
+} fake_device;
+
+int64_t vt_fake_now(void *clock) { return ((vt_fake_clock *)clock)->now_ns; }
+
+static uint64_t mix(uint64_t a, uint64_t b)
+{
+    uint64_t x = (a ^ (b * 0x9e3779b97f4a7c15u)) + 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+/* ---- the fake model: shared by the device and the reference ---- */
+
+static uint64_t position_hash(uint64_t before, int32_t token, int32_t position, uint64_t attended)
+{
+    return mix(mix(before, (uint64_t)(uint32_t)token), mix((uint64_t)position, attended));
+}
+
+static int32_t attended_position(uint64_t before, int32_t position)
+{
+    return (int32_t)(before % (uint64_t)position);
+}
+
+static int32_t choose(uint64_t hash, const vt_sample_row *row, int32_t position, int32_t last,
+                      int32_t vocab)
+{
+    uint64_t h = mix(hash, (uint64_t)position);
+    if (row->temperature > 0)
+        h = mix(h, row->seed);
+    if (row->context)
+        h = mix(h, (uint64_t)last);
+    return (int32_t)(h % (uint64_t)vocab);
+}
+
+static float logprob_of(uint64_t hash, int32_t token)
+{
+    return -(float)(mix(hash, (uint64_t)token) >> 40) / (float)(1 << 20);
+}
+
+void vt_fake_reference(const int32_t *prompt, int32_t n_prompt, const vt_sample_row *row,
+                       int32_t vocab, int32_t n, int32_t *out, float *logprob, float *score,
+                       uint64_t *scratch)
+{
+    for (int32_t p = 0; p < n_prompt + n - 1; p++) {
+        int32_t token = p < n_prompt ? prompt[p] : out[p - n_prompt];
+        uint64_t before = p > 0 ? scratch[p - 1] : 0;
+        uint64_t attended = p > 0 ? scratch[attended_position(before, p)] : 0;
+        scratch[p] = position_hash(before, token, p, attended);
+        if (p < n_prompt - 1) {
+            score[p + 1] = logprob_of(scratch[p], prompt[p + 1]);
+        } else {
+            int32_t at = p - n_prompt + 1;
+            out[at] = choose(scratch[p], row, p + 1, token, vocab);
+            logprob[at] = logprob_of(scratch[p], out[at]);
+        }
+    }
+}
+
+/* ---- promises of a batch ---- */
+
+static void violate(fake_device *x, const char *what, int32_t where)
+{
+    if (!x->violation[0])
+        snprintf(x->violation, sizeof x->violation, "%s (at %d)", what, where);
+}
+
+static void check_seq(fake_device *x, const vt_batch *b, int32_t s)
+{
+    int32_t begin = b->q_start[s], end = b->q_start[s + 1], size = b->page_size;
+    if (end <= begin || (s < b->n_decode && end != begin + 1))
+        violate(x, "a sequence brings no token, or a decode several", s);
+    if ((b->page_start[s + 1] - b->page_start[s]) * size < b->kv_len[s])
+        violate(x, "a sequence has fewer pages than positions", s);
+    for (int32_t t = begin; t < end; t++) {
+        int32_t pos = b->position[t], page = b->page_ids[b->page_start[s] + pos / size];
+        if (pos != b->kv_len[s] - (end - t) || b->seq_of[t] != s)
+            violate(x, "a token has the wrong position or sequence", t);
+        if (page < 0 || page >= x->config.n_pages || b->slot[t] != page * size + pos % size)
+            violate(x, "a token's slot is not in its page", t);
+    }
+}
+
+static void check_batch(fake_device *x, const vt_step *step)
+{
+    const vt_batch *b = &step->batch;
+    const vt_limits *lim = &x->config.limits;
+    if (b->n_tokens < 1 || b->n_tokens > lim->max_tokens || b->n_seqs > lim->max_seqs ||
+        b->n_rows > lim->max_rows || b->q_start[b->n_seqs] != b->n_tokens ||
+        b->page_start[b->n_seqs] != b->n_pages)
+        violate(x, "a batch is empty, beyond its limits, or does not add up", b->n_tokens);
+    for (int32_t s = 0; s < b->n_seqs; s++)
+        check_seq(x, b, s);
+    for (int32_t r = 0; r < b->n_rows; r++)
+        if (b->row_token[r] < 0 || b->row_token[r] >= b->n_tokens ||
+            (r > 0 && b->row_token[r] <= b->row_token[r - 1]))
+            violate(x, "rows are not ascending tokens", r);
+    for (int32_t i = 0; i < step->n_copies; i++)
+        if (step->copies[i].n_tokens < 1 || step->copies[i].n_tokens >= b->page_size ||
+            step->copies[i].from == step->copies[i].to)
+            violate(x, "a page copy is empty, whole or onto itself", i);
+}
+
+/* ---- running a step ---- */
+
+static int32_t resolve(fake_device *x, int32_t id) { return id >= 0 ? id : x->token_pool[-1 - id]; }
+
+static void run_seq(fake_device *x, const vt_step *step, int32_t s)
+{
+    const vt_batch *b = &step->batch;
+    const int32_t *pages = b->page_ids + b->page_start[s];
+    int32_t size = b->page_size;
+    for (int32_t t = b->q_start[s]; t < b->q_start[s + 1]; t++) {
+        int32_t p = b->position[t], a;
+        uint64_t before = 0, attended = 0;
+        if (p > 0) {
+            before = x->kv[(int64_t)pages[(p - 1) / size] * size + (p - 1) % size];
+            a = attended_position(before, p);
+            attended = x->kv[(int64_t)pages[a / size] * size + a % size];
+        }
+        x->hash[t] = position_hash(before, resolve(x, b->token[t]), p, attended);
+        if (x->written_by[b->slot[t]] == step->id)
+            violate(x, "a slot is written twice in a step", t);
+        x->written_by[b->slot[t]] = step->id;
+        x->kv[b->slot[t]] = x->hash[t];
+    }
+}
+
+static void run_row(fake_device *x, const vt_step *step, int32_t r, int32_t *token, float *logprob)
+{
+    const vt_sample_row *row = &step->rows[r];
+    int32_t t = step->batch.row_token[r];
+    uint64_t hash = x->hash[t];
+    if (row->target >= 0) {
+        token[r] = row->target;
+    } else {
+        int32_t last = 0;
+        if (row->context)
+            last = row->pending_slot >= 0 ? x->token_pool[row->pending_slot]
+                                          : row->context[row->n_context - 1];
+        token[r] = choose(hash, row, row->position, last, x->config.vocab);
+    }
+    logprob[r] = logprob_of(hash, token[r]);
+    if (row->position != step->batch.position[t] + 1)
+        violate(x, "a row chooses for another position than the next", r);
+}
+
+static void run_step(fake_device *x, fake_flight *f, int32_t *token, float *logprob)
+{
+    const vt_step *step = f->step;
+    f->ran = true;
+    if (x->config.hollow) {
+        memset(token, 0, (size_t)step->batch.n_rows * sizeof *token);
+        return;
+    }
+    check_batch(x, step);
+    if (x->violation[0])
+        return;
+    int64_t size = step->batch.page_size;
+    for (int32_t i = 0; i < step->n_copies; i++)
+        memcpy(x->kv + step->copies[i].to * size, x->kv + step->copies[i].from * size,
+               (size_t)step->copies[i].n_tokens * sizeof *x->kv);
+    for (int32_t s = 0; s < step->batch.n_seqs; s++)
+        run_seq(x, step, s);
+    for (int32_t r = 0; r < step->batch.n_rows; r++)
+        run_row(x, step, r, token, logprob);
+    for (int32_t r = 0; r < step->batch.n_rows; r++)
+        if (step->rows[r].pool_slot >= 0)
+            x->token_pool[step->rows[r].pool_slot] = token[r];
+}
+
+static bool roll(fake_device *x, int32_t ppm)
+{
+    x->rng = mix(x->rng, 1);
+    return (int32_t)(x->rng % 1000000) < ppm;
+}
+
+static int64_t cost_of(const fake_device *x, const vt_step *step)
+{
+    if (x->config.cost_ns)
+        return x->config.cost_ns(x->config.user, step);
+    return 100000 + 1000 * (int64_t)step->batch.n_tokens;
+}
+
+static vt_status fake_launch(vt_executor *base, const vt_step *step, vt_err *err)
+{
+    fake_device *x = (fake_device *)base;
+    if (x->n_flight == IN_FLIGHT) {
+        violate(x, "three steps in flight", (int32_t)step->id);
+        return vt_fail(err, VT_ERR_DEVICE, "three steps in flight");
+    }
+    if (roll(x, x->config.fault_ppm))
+        return vt_fail(err, VT_ERR_DEVICE, "the fake device failed to launch step %llu",
+                       (unsigned long long)step->id);
+    int64_t now = x->config.clock ? x->config.clock->now_ns : 0;
+    fake_flight *f = &x->flight[x->n_flight];
+    f->step = step;
+    f->ran = false;
+    f->begin_ns = now > x->busy_until_ns ? now : x->busy_until_ns;
+    f->end_ns = x->busy_until_ns = f->begin_ns + cost_of(x, step);
+    x->n_flight++;
+    if (x->n_flight == 1 && !x->config.hollow &&
+        roll(x, 500000)) /* early; else as late as its wait */
+        run_step(x, f, x->token[step->id % IN_FLIGHT], x->logprob[step->id % IN_FLIGHT]);
+    return VT_OK;
+}
+
+static void scramble(fake_device *x)
+{
+    for (int64_t i = 0;
+         !x->config.hollow && i < (int64_t)x->config.n_pages * x->config.limits.page_size; i++)
+        x->kv[i] = mix(x->kv[i], 0xbad);
+}
+
+static vt_status fake_wait(vt_executor *base, vt_step_result *out, vt_err *err)
+{
+    fake_device *x = (fake_device *)base;
+    if (x->n_flight == 0)
+        return vt_fail(err, VT_ERR_USAGE, "no step is in flight");
+    fake_flight f = x->flight[0];
+    uint64_t id = f.step->id;
+    int32_t *token = x->token[id % IN_FLIGHT];
+    float *logprob = x->logprob[id % IN_FLIGHT];
+    if (!f.ran)
+        run_step(x, &f, token, logprob);
+    x->flight[0] = x->flight[1];
+    x->n_flight--;
+    if (x->config.clock && x->config.clock->now_ns < f.end_ns)
+        x->config.clock->now_ns = f.end_ns;
+    if (roll(x, x->config.fault_ppm)) {
+        scramble(x);
+        return vt_fail(err, VT_ERR_DEVICE, "the fake device lost step %llu",
+                       (unsigned long long)id);
+    }
+    if (x->violation[0])
+        return vt_fail(err, VT_ERR_DEVICE, "step %llu: %s", (unsigned long long)id, x->violation);
+    *out = (vt_step_result){.id = id,
+                            .token = token,
+                            .logprob = logprob,
+                            .top_id = x->top_id,
+                            .top_logprob = x->top_logprob,
+                            .begin_ns = f.begin_ns,
+                            .end_ns = f.end_ns};
+    return VT_OK;
+}
+
+static void fake_free(vt_executor *base)
+{
+    fake_device *x = (fake_device *)base;
+    free(x->kv);
+    free(x->written_by);
+    free(x->hash);
+    free(x->token_pool);
+    free(x->top_id);
+    free(x->top_logprob);
+    for (int i = 0; i < IN_FLIGHT; i++) {
+        free(x->token[i]);
+        free(x->logprob[i]);
+    }
+    free(x);
+}
+
+static const struct vt_program *fake_program(const vt_executor *base)
+{
+    (void)base;
+    return NULL;
+}
+
+const char *vt_fake_violation(const vt_executor *x) { return ((const fake_device *)x)->violation; }
+
+static bool reserve(fake_device *x)
+{
+    const vt_fake_config *c = &x->config;
+    size_t rows = (size_t)c->limits.max_rows, tokens = (size_t)c->limits.max_tokens;
+    size_t slots = c->hollow ? 1 : (size_t)c->n_pages * (size_t)c->limits.page_size;
+    x->kv = vt_calloc(slots, sizeof *x->kv);
+    x->written_by = vt_calloc(slots, sizeof *x->written_by);
+    x->hash = vt_calloc(tokens, sizeof *x->hash);
+    x->token_pool = vt_calloc((size_t)c->n_pool_slots, sizeof *x->token_pool);
+    x->top_id = vt_calloc(rows * VT_MAX_TOP_LOGPROBS, sizeof *x->top_id);
+    x->top_logprob = vt_calloc(rows * VT_MAX_TOP_LOGPROBS, sizeof *x->top_logprob);
+    bool ok = x->kv && x->written_by && x->hash && x->token_pool && x->top_id && x->top_logprob;
+    for (int i = 0; i < IN_FLIGHT; i++) {
+        x->token[i] = vt_calloc(rows, sizeof *x->token[i]);
+        x->logprob[i] = vt_calloc(rows, sizeof *x->logprob[i]);
+        ok = ok && x->token[i] && x->logprob[i];
+    }
+    return ok;
+}
+
+vt_status vt_fake_device_new(const vt_fake_config *c, vt_executor **out, vt_err *err)
+{
+    fake_device *x = vt_calloc(1, sizeof *x);
+    if (!x)
+        return vt_fail(err, VT_ERR_MEMORY, "out of memory for a fake device");
+    x->config = *c;
+    x->rng = mix(c->seed, 0xfa4e);
+    x->base = (vt_executor){.name = "fake",
+                            .launch = fake_launch,
+                            .wait = fake_wait,
+                            .free = fake_free,
+                            .program = fake_program,
+                            .n_pool_slots = c->n_pool_slots};
+    if (!reserve(x)) {
+        fake_free(&x->base);
+        return vt_fail(err, VT_ERR_MEMORY, "out of memory for a fake device of %d pages",
+                       c->n_pages);
+    }
+    scramble(x);
+    *out = &x->base;
+    return VT_OK;
+}

@@ -1,0 +1,30 @@
+/* The simulator: the real engine, scheduler and prefix cache on a fake device with a fake clock,
+ * driven by a seed. Everything a seed does is a pure function of it, so a failing one can be run
+ * again.
+ *
+ * A run makes a random engine (pages, page size, budget, policy, overlap, faults ...), sends it
+ * random requests (shared prefixes, several completions, stop tokens, scores, salts, priorities,
+ * timeouts), aborts some, and after every step checks:
+ *
+ *   - all invariants of scheduler, radix tree and page pool (vt_sched_check), and the device's own;
+ *   - every completion gets exactly the tokens and log-probabilities it gets alone, and no more;
+ *   - every completion ends exactly once, for a reason that fits;
+ *   - under fcfs nobody waits longer than the work before it can take;
+ *   - in the end no page, slot or request is left behind. */
+#ifndef VT_SIM_SIMULATOR_H
+#define VT_SIM_SIMULATOR_H
+
+#include "vitrine.h"
+
+typedef struct vt_sim_report {
+    uint64_t steps, requests, completions, tokens;
+    uint64_t finished[VT_FINISH_ERROR + 1];
+    uint64_t retracted, faults, hit_tokens, copied_tokens, evicted_pages, aborts;
+    int64_t simulated_ns;
+} vt_sim_report;
+
+/* Runs one seed with n_requests requests and adds what happened to *report. On failure the
+ * sentence begins with the seed and the step. */
+vt_status vt_sim_run(uint64_t seed, int32_t n_requests, vt_sim_report *report, vt_err *err);
+
+#endif

@@ -1,0 +1,159 @@
+/* Findings (story/findings.h). Thresholds are here, named, and printed with each finding; they mark
+ * what is worth a look, not what is wrong. W: worth doing something about; N: good to know. */
+#include "story/findings.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static const double near_roof = 0.60;     /* from here on an op counts as bound by its roof */
+static const double far_from_roof = 0.35; /* below it there is something to find */
+static const double worth_a_look = 0.10;  /* share of device time from which an op is judged */
+static const double little_work_s = 2e-6;
+static const double large_share = 0.30;
+static const double idle_workers = 0.10;
+static const double host_share = 0.05;
+static const double itl_spread = 1.5;
+static const double unexplained = 0.02;
+static const double queued_share = 0.20;
+
+typedef struct findings {
+    json_t *list;
+    int n_w, n_n;
+} findings;
+
+static void add(findings *f, char severity, const char *rule, const char *threshold,
+                json_t *evidence, const char *fmt, ...) __attribute__((format(printf, 6, 7)));
+
+static void add(findings *f, char severity, const char *rule, const char *threshold,
+                json_t *evidence, const char *fmt, ...)
+{
+    char text[400], id[16];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    snprintf(id, sizeof id, "%c%d", severity, severity == 'W' ? ++f->n_w : ++f->n_n);
+    json_array_append_new(f->list,
+                          json_pack("{s:s, s:s, s:s, s:s, s:o}", "id", id, "rule", rule, "text",
+                                    text, "threshold", threshold, "evidence", evidence));
+}
+
+static json_t *op_evidence(const phase *p, const op_sum *o)
+{
+    return json_pack("{s:s, s:s, s:i, s:f, s:f}", "phase", p->name, "op", o->kind, "steps",
+                     p->n_timed, "share", o->s / p->ops_s, "of_roof",
+                     isnan(op_of_roof(o)) ? 0.0 : op_of_roof(o));
+}
+
+/* The ops that matter against the roof that binds them. */
+static void judge_roofs(findings *f, const phase *p)
+{
+    double bound_s = 0, floor_s = 0;
+    for (int32_t i = 0; i < p->n_ops; i++)
+        if (op_bound(&p->op[i]) == STORY_BOUND_MEMORY) {
+            bound_s += p->op[i].s;
+            floor_s += p->op[i].floor_s;
+        }
+    if (p->ops_s > 0 && bound_s > 0.5 * p->ops_s && floor_s > near_roof * bound_s)
+        add(f, 'N', "roof.memory", "60 % of the read roof",
+            json_pack("{s:s, s:i, s:f, s:f}", "phase", p->name, "steps", p->n_timed, "share",
+                      bound_s / p->ops_s, "of_roof", floor_s / bound_s),
+            "%s is bound by memory: %.0f %% of its time moves bytes at %.0f %% of the read roof",
+            p->name, 100 * bound_s / p->ops_s, 100 * floor_s / bound_s);
+    int32_t told = 0; /* ops come longest first: the two that cost most are enough */
+    for (int32_t i = 0; i < p->n_ops && told < 2; i++) {
+        const op_sum *o = &p->op[i];
+        bool gap = o->s > worth_a_look * p->ops_s && op_of_roof(o) < far_from_roof;
+        told += gap;
+        if (gap && o->floor_s < little_work_s * o->n_calls)
+            add(f, 'W', "call.latency", "2 us of work a call, for ops above 10 % of the time",
+                op_evidence(p, o),
+                "%s %s takes %.0f %% of the time: %.1f us a call for %.1f us of work; getting all "
+                "workers to "
+                "start and to meet binds it, not a roof",
+                p->name, o->kind, 100 * o->s / p->ops_s, o->s / o->n_calls * 1e6,
+                o->floor_s / o->n_calls * 1e6);
+        else if (gap)
+            add(f, 'W', "roof.gap", "35 % of the roof, for ops above 10 % of the time",
+                op_evidence(p, o),
+                "%s %s takes %.0f %% of the time at %.0f %% of its %s roof: %.0f %% of it could go",
+                p->name, o->kind, 100 * o->s / p->ops_s, 100 * op_of_roof(o),
+                story_bound_name(op_bound(o)), 100 * (1 - op_of_roof(o)));
+    }
+}
+
+static void judge_shares(findings *f, const phase *p)
+{
+    double bytes = 0;
+    for (int32_t i = 0; i < p->n_ops; i++)
+        bytes += op_bytes(&p->op[i]);
+    for (int32_t i = 0; i < p->n_ops; i++) {
+        const op_sum *o = &p->op[i];
+        if (o->layer_first < 0 && o->s > large_share / 2 * p->ops_s && bytes > 0)
+            add(f, 'N', "share.outside", "15 % for one op outside the layers", op_evidence(p, o),
+                "%s alone costs %.0f %% of a %s step: it moves %.1f MB, %.0f %% of all", o->kind,
+                100 * o->s / p->ops_s, p->name, op_bytes(o) / p->n_timed * 1e-6,
+                100 * op_bytes(o) / bytes);
+    }
+    if (p->n_ops && p->op[0].layer_first >= 0 && p->op[0].s > large_share * p->ops_s)
+        add(f, 'N', "share.largest", "30 % of the time", op_evidence(p, &p->op[0]),
+            "%s is the hotspot of %s: %.0f %% of its device time", p->op[0].kind, p->name,
+            100 * p->op[0].s / p->ops_s);
+}
+
+static void judge_workers(findings *f, const phase *p)
+{
+    double all = p->busy_s + p->wait_s;
+    if (all > 0 && p->wait_s > idle_workers * all)
+        add(f, 'W', "threads.wait", "10 % of the workers' time",
+            json_pack("{s:s, s:i, s:f}", "phase", p->name, "steps", p->n_timed, "wait_share",
+                      p->wait_s / all),
+            "%s: workers spend %.0f %% of their time waiting for each other at barriers", p->name,
+            100 * p->wait_s / all);
+    if (p->timed_s > 0 && fabs(p->timed_s - p->ops_s) > unexplained * p->timed_s)
+        add(f, 'W', "time.unexplained", "2 % of the device time",
+            json_pack("{s:s, s:i, s:f}", "phase", p->name, "steps", p->n_timed, "share",
+                      (p->timed_s - p->ops_s) / p->timed_s),
+            "%s: the ops sum to %.3f ms of %.3f ms device time: %.1f %% lies outside them", p->name,
+            p->ops_s * 1e3, p->timed_s * 1e3, 100 * (p->timed_s - p->ops_s) / p->timed_s);
+}
+
+static void judge_request(findings *f, const phase *decode, const story_facts *t)
+{
+    if (t->total_s > 0 && t->waits_s > host_share * t->total_s)
+        add(f, 'W', "host.gaps", "5 % of the request",
+            json_pack("{s:f, s:f}", "waits_ms", t->waits_s * 1e3, "total_ms", t->total_s * 1e3),
+            "the device stood still for %.1f ms between this request's steps: %.0f %% of its time",
+            t->waits_s * 1e3, 100 * t->waits_s / t->total_s);
+    if (t->total_s > 0 && t->queue_s > queued_share * t->total_s)
+        add(f, 'W', "queue.share", "20 % of the request",
+            json_pack("{s:f, s:f}", "queue_ms", t->queue_s * 1e3, "total_ms", t->total_s * 1e3),
+            "%.0f %% of the request's time was waiting for its first step",
+            100 * t->queue_s / t->total_s);
+    if (t->itl_p99_s > itl_spread * t->itl_p50_s)
+        add(f, 'W', "itl.spread", "p99 above 1.5 times p50",
+            json_pack("{s:f, s:f}", "p50_ms", t->itl_p50_s * 1e3, "p99_ms", t->itl_p99_s * 1e3),
+            "tokens come unevenly: the gap between two is %.2f ms (p50) and %.2f ms (p99)",
+            t->itl_p50_s * 1e3, t->itl_p99_s * 1e3);
+    if (decode->others >= 1)
+        add(f, 'N', "batch.shared", "one other sequence",
+            json_pack("{s:f}", "others", decode->others),
+            "its decode steps were shared with %.1f other sequences on average", decode->others);
+}
+
+json_t *story_findings(const phase phases[STORY_PHASES], const story_facts *t)
+{
+    findings f = {.list = json_array()};
+    for (int i = STORY_PHASES - 1; i >= 0; i--) { /* decode first: it is most of a request's time */
+        const phase *p = &phases[i];
+        if (p->n_timed == 0)
+            continue;
+        judge_roofs(&f, p);
+        judge_shares(&f, p);
+        judge_workers(&f, p);
+    }
+    judge_request(&f, &phases[STORY_DECODE], t);
+    return f.list;
+}

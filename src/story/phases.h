@@ -1,0 +1,47 @@
+/* Phases of a story: prefill and decode, each with its steps, its op kinds and what they cost. */
+#ifndef VT_STORY_PHASES_H
+#define VT_STORY_PHASES_H
+
+#include "story/record.h"
+
+/* All calls of a kind ("linear.qkv") in a phase. Sums over its timed steps. */
+typedef struct op_sum {
+    const char *kind, *op, *impl;
+    int32_t n_calls, layer_first, layer_last; /* layers: -1 outside */
+    double s;                                 /* device time */
+    vt_cost cost, extra;                      /* compulsory, exact; beyond it */
+    double floor_s;                           /* under the roofs, call by call */
+    double by_bound[STORY_BOUNDS];            /* seconds of floor_s set by each roof */
+    double slowest_s;                         /* the call that took longest */
+    const char *slowest;                      /* its label, */
+    uint64_t slowest_step;                    /* and its step */
+} op_sum;
+
+typedef struct phase {
+    const char *name;          /* "prefill", "decode" */
+    int32_t n_steps, n_tokens; /* of the request (or of all, in a story about all) */
+    int32_t n_timed; /* steps whose op calls were recorded; the sums below are over these */
+    int64_t begin_ns, end_ns; /* of its first step's beginning and its last step's end */
+    double device_s, timed_s; /* device time of all steps; of the timed ones */
+    double ops_s;             /* sum over the ops */
+    double part_s[VT_PARTS];  /* the engine thread's work, all steps */
+    double others;            /* mean number of other sequences in its steps */
+    double busy_s, wait_s;    /* sums over workers, timed steps */
+    op_sum *op;               /* [n_ops], longest first */
+    int32_t n_ops;
+    double floor_s;
+    int32_t kv_first, kv_last; /* context of the request in its first and last step */
+} phase;
+
+typedef enum story_phase { STORY_PREFILL, STORY_DECODE, STORY_PHASES } story_phase;
+
+/* Arrays come from the record's arena. `plan` is bound and rebound. */
+vt_status story_sum_phases(const story_input *in, story_record *r, story_plan *plan,
+                           phase out[STORY_PHASES], vt_err *err);
+story_bound op_bound(const op_sum *o);
+/* Compulsory bytes moved by an op kind. */
+static inline double op_bytes(const op_sum *o) { return (double)vt_cost_bytes(&o->cost); }
+/* floor / time, or NAN. */
+double op_of_roof(const op_sum *o);
+
+#endif

@@ -1,0 +1,67 @@
+/* A recording put in order: steps by number, with their sequences, parts and op calls. */
+#ifndef VT_STORY_RECORD_H
+#define VT_STORY_RECORD_H
+
+#include "story/story.h"
+
+typedef struct span {
+    int64_t begin_ns, end_ns; /* both 0: not recorded */
+} span;
+
+typedef struct step_seq {
+    uint64_t request;
+    int32_t q_len, kv_len;
+} step_seq;
+
+typedef struct step_record {
+    uint64_t id;
+    span device;         /* the device's work */
+    span part[VT_PARTS]; /* what the engine's thread did for it */
+    int32_t n_tokens, n_seqs, n_decode;
+    int32_t pages_held, pages_cached, pages_free; /* after it */
+    int32_t first_seq, n_seq;                     /* seq[first_seq ..): as many as were found */
+    int32_t first_call, n_call; /* in call_s: worker 0's calls, in program order; 0: overwritten */
+    double busy_s, wait_s;      /* sums over the workers' calls and barrier waits */
+    bool chosen;                /* belongs to the story */
+    bool prefill;               /* of the story's request (or of anybody, where it is about all) */
+    int32_t q_len, kv_len;      /* of the story's request in this step */
+} step_record;
+
+typedef struct call_time {
+    int32_t call; /* index in the program */
+    double s;     /* from its predecessor's end to its own, on worker 0 */
+} call_time;
+
+typedef struct request_record {
+    uint64_t id;
+    int64_t arrive_ns, finish_ns;
+    span match;
+    int32_t n_prompt, n_cached, n_copied, n_pages, n_output, n_retracted;
+    int32_t finish;    /* vt_finish; NONE: not over */
+    int64_t *token_ns; /* [n_token_ns] when each token was published, of the story's request only */
+    int32_t n_token_ns;
+} request_record;
+
+typedef struct story_record {
+    vt_arena arena;
+    step_record *step; /* [n_steps], consecutive ids */
+    int32_t n_steps;
+    step_seq *seq;
+    call_time *call;
+    int32_t n_calls;
+    request_record *request; /* [n_requests] by id */
+    int32_t n_requests;
+    request_record *mine; /* NULL where the story is about all steps */
+    double worker_busy_s[STORY_MAX_WORKERS],
+        worker_wait_s[STORY_MAX_WORKERS]; /* over the chosen steps */
+} story_record;
+
+/* Fails with VT_ERR_USAGE where the recording holds nothing of the request. */
+vt_status story_record_make(const story_input *in, vt_request_id id, story_record *out,
+                            vt_err *err);
+void story_record_release(story_record *r);
+const request_record *story_find_request(const story_record *r, uint64_t id);
+
+static inline double span_s(span s) { return (double)(s.end_ns - s.begin_ns) * 1e-9; }
+
+#endif

@@ -1,0 +1,42 @@
+/* Stories: from a recording to story.json, and from story.json to a person.
+ *
+ *   trace rings ──copy──> story_record ──+ program costs, roofs──> story.json ──> terminal
+ *                         (collect.c)      (build.c)               docs/story-format.md  (render.c)
+ *
+ * story.json is the single source: the terminal form is rendered from its text, so a story told
+ * later from a file reads the same. */
+#ifndef VT_STORY_STORY_H
+#define VT_STORY_STORY_H
+
+#include "base/buf.h"
+#include "base/term.h"
+#include "base/trace.h"
+#include "story/plan.h"
+
+enum { STORY_VERSION = 0, STORY_MAX_WORKERS = 256 };
+
+/* Everything a story is made of. Borrowed for the length of story_build. */
+typedef struct story_input {
+    const vt_model *model;
+    const vt_trace_event *engine; /* [n_engine] requests, steps, memory; oldest first */
+    uint64_t n_engine;
+    const vt_trace_event *worker[STORY_MAX_WORKERS]; /* [n_worker[w]] calls and waits */
+    uint64_t n_worker[STORY_MAX_WORKERS];
+    int32_t n_workers;
+    story_plan_config plan; /* how the engine's program was built */
+    int32_t n_pages;
+    int64_t kv_bytes, packed_bytes;
+    const char *device; /* "cpu" */
+    vt_roofs roofs;
+    double event_cost_ns; /* of recording one event, measured; NAN: unknown */
+} story_input;
+
+/* The story of request `id`, or of all steps recorded (id 0), as JSON text (free() it). Where
+ * measured roofs turn out too low (an op ran faster), they are measured again and replaced. */
+vt_status story_build(story_input *in, vt_request_id id, char **json, size_t *len, vt_err *err);
+
+/* The terminal form of a story.json. `name` is used in messages. Appends to out. */
+vt_status story_render(const char *name, const char *json, size_t len, const vt_term *term,
+                       vt_buf *out, vt_err *err);
+
+#endif

@@ -1,0 +1,243 @@
+/* vitrine bench latency: prefill and decode speed of one batch.
+ *
+ *   submit B prompts      all B have their first token        all B have ended
+ *   |------ prefill ------|------------- decode -------------|
+ *
+ * Prefill counts B * prompt tokens over the first part; decode counts the tokens that were
+ * published in the second part. Each repetition has new random prompts, so the prefix cache
+ * never helps; one repetition before the counted ones warms caches and threads up. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "cli/bench.h"
+#include "model/model.h"
+
+typedef struct batch_run {
+    int32_t n_seqs, n_first, n_done, n_tokens,
+        n_before; /* n_before: published when the last first token came */
+    int64_t begin_ns, first_ns, all_first_ns, end_ns;
+    bool failed;
+    char why[256];
+} batch_run;
+
+/* One per sequence, so that an event finds both. */
+typedef struct bench_seq {
+    batch_run *run;
+    int32_t n_tokens;
+} bench_seq;
+
+static void on_event(void *user, const vt_event *e)
+{
+    bench_seq *s = user;
+    batch_run *r = s->run;
+    int64_t now = vt_now_ns();
+    if (e->n_tokens > 0 && s->n_tokens == 0) {
+        r->first_ns = r->n_first == 0 ? now : r->first_ns;
+        r->n_before = r->n_tokens + e->n_tokens;
+        r->all_first_ns = now;
+        r->n_first++;
+    }
+    s->n_tokens += e->n_tokens;
+    r->n_tokens += e->n_tokens;
+    if (e->finish == VT_FINISH_NONE)
+        return;
+    r->n_done++;
+    r->end_ns = now;
+    if (e->finish == VT_FINISH_ERROR) {
+        r->failed = true;
+        snprintf(r->why, sizeof r->why, "%s", e->error ? e->error : "the request failed");
+    }
+}
+
+static uint64_t random64(uint64_t *state) /* splitmix64 */
+{
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+typedef struct shape {
+    int32_t prompt, gen, batch;
+} shape;
+
+static vt_status submit_all(cli_session *s, const shape *sh, uint64_t *rng, bench_seq *seq,
+                            vt_request_id *id, vt_err *err)
+{
+    int32_t vocab = vt_model_vocab_size(s->model);
+    int32_t n = sh->prompt ? sh->prompt : 1;
+    int32_t *prompt = malloc((size_t)n * sizeof *prompt);
+    vt_request_params p;
+    vt_status status = prompt
+                           ? VT_OK
+                           : vt_fail(err, VT_ERR_MEMORY, "out of memory for %d prompt tokens", n);
+    for (int32_t b = 0; b < sh->batch && status == VT_OK; b++) {
+        for (int32_t i = 0; i < n; i++)
+            prompt[i] = (int32_t)(random64(rng) % (uint64_t)vocab);
+        vt_request_init(&p);
+        p.prompt = prompt;
+        p.n_prompt = n;
+        p.max_tokens = sh->gen;
+        p.ignore_eos = true;
+        p.callback = on_event;
+        p.user = &seq[b];
+        status = vt_engine_submit(s->engine, &p, &id[b], err);
+    }
+    free(prompt);
+    return status;
+}
+
+/* One repetition. Ctrl-C ends it with VT_ERR_CANCELLED. */
+static vt_status run_once(cli_session *s, const shape *sh, uint64_t *rng, batch_run *r, vt_err *err)
+{
+    bench_seq *seq = calloc((size_t)sh->batch, sizeof *seq);
+    vt_request_id *id = calloc((size_t)sh->batch, sizeof *id);
+    bool idle = false;
+    *r = (batch_run){.n_seqs = sh->batch};
+    vt_status status = seq && id ? VT_OK
+                                 : vt_fail(err, VT_ERR_MEMORY, "out of memory for %d sequences",
+                                           sh->batch);
+    for (int32_t b = 0; status == VT_OK && b < sh->batch; b++)
+        seq[b].run = r;
+    r->begin_ns = vt_now_ns();
+    if (status == VT_OK)
+        status = submit_all(s, sh, rng, seq, id, err);
+    while (status == VT_OK && r->n_done < sh->batch && !cli_interrupted() && !idle)
+        status = vt_engine_step(s->engine, &idle, err);
+    if (status == VT_OK && cli_interrupted())
+        status = vt_fail(err, VT_ERR_CANCELLED, "interrupted");
+    if (status == VT_OK && r->failed)
+        status = vt_fail(err, VT_ERR_DEVICE, "%s", r->why);
+    for (int32_t b = 0; status != VT_OK && id && b < sh->batch;
+         b++) /* nothing may call back into seq[] */
+        vt_engine_abort(s->engine, id[b]);
+    while (status != VT_OK && !idle && vt_engine_step(s->engine, &idle, NULL) == VT_OK)
+        ;
+    free(seq);
+    free(id);
+    return status;
+}
+
+typedef struct results {
+    cli_sample prefill, decode, ttft, load;
+} results;
+
+static void add_run(const shape *sh, const batch_run *r, results *out)
+{
+    double prefill_s = (double)(r->all_first_ns - r->begin_ns) * 1e-9;
+    double decode_s = (double)(r->end_ns - r->all_first_ns) * 1e-9;
+    int32_t decoded = r->n_tokens - r->n_before;
+    if (sh->prompt > 0)
+        cli_sample_add(&out->prefill, (double)sh->prompt * sh->batch / prefill_s);
+    if (decoded > 0 && decode_s > 0)
+        cli_sample_add(&out->decode, decoded / decode_s);
+    cli_sample_add(&out->ttft, (double)(r->first_ns - r->begin_ns) * 1e-6);
+}
+
+static void put_sample(vt_table *t, const char *what, const cli_sample *s, const char *unit)
+{
+    if (s->n == 0)
+        return;
+    vt_table_cell(t, "%s", what);
+    vt_table_cell(t, "%.1f %s", cli_sample_mean(s), unit);
+    vt_table_cell(t, "%.1f", isfinite(cli_sample_stdev(s)) ? cli_sample_stdev(s) : 0);
+    vt_table_cell(t, "%.1f", s->low);
+    vt_table_cell(t, "%.1f", s->high);
+}
+
+static int report(const cli *c, const vt_model *m, const shape *sh, const results *r)
+{
+    if (c->json) {
+        json_t *o = cli_bench_json(c, "latency", vt_model_name(m));
+        json_object_update_new(o, json_pack("{s:i, s:i, s:i}", "prompt", sh->prompt, "gen", sh->gen,
+                                            "batch", sh->batch));
+        cli_sample_json(o, "prefill_tokens_per_s", &r->prefill, 2);
+        cli_sample_json(o, "decode_tokens_per_s", &r->decode, 2);
+        cli_sample_json(o, "ttft_ms", &r->ttft, 3);
+        cli_sample_json(o, "load_ms", &r->load, 3);
+        return cli_print_json(o);
+    }
+    vt_buf b = {0};
+    vt_table t;
+    vt_buf_printf(&b, "%s %s, batch %d, %d prompt tokens, %d generated, %d runs\n",
+                  vt_model_name(m), m->quant, sh->batch, sh->prompt, sh->gen, r->ttft.n);
+    vt_table_init(&t, "|>mean|>stdev|>min|>max");
+    put_sample(&t, "prefill", &r->prefill, "tokens/s");
+    put_sample(&t, "decode", &r->decode, "tokens/s");
+    put_sample(&t, "first token", &r->ttft, "ms");
+    put_sample(&t, "load", &r->load, "ms");
+    vt_table_finish(&t, &b, &c->out, 1);
+    bool ok = !b.failed && fwrite(b.data, 1, b.len, stdout) == b.len;
+    vt_buf_release(&b);
+    return ok ? CLI_DONE : CLI_FAILED;
+}
+
+/* Room for the batch, where the person did not say otherwise. */
+static vt_status make_room(const cli *c, const shape *sh, vt_err *err)
+{
+    char text[32];
+    int64_t running = vt_options_int(c->options, "max-running");
+    if (running > 0 && running < sh->batch)
+        return vt_fail(err, VT_ERR_USAGE,
+                       "--max-running: %lld found, expected at least the batch, %d",
+                       (long long)running, sh->batch);
+    snprintf(text, sizeof text, "%d", sh->batch);
+    if (running == 0 && sh->batch > 64)
+        TRY(vt_options_set(c->options, "max-running", text, err));
+    if (vt_options_int(c->options, "max-queued") < sh->batch)
+        TRY(vt_options_set(c->options, "max-queued", text, err));
+    return VT_OK;
+}
+
+static vt_status run_all(const cli *c, cli_session *s, const shape *sh, results *out, vt_err *err)
+{
+    int32_t reps = (int32_t)vt_options_int(c->options, "reps");
+    uint64_t rng = (uint64_t)vt_options_int(c->options, "seed");
+    int32_t context = vt_model_max_context(s->model),
+            wanted = (sh->prompt ? sh->prompt : 1) + sh->gen;
+    if (wanted > context)
+        return vt_fail(err, VT_ERR_USAGE,
+                       "--prompt and --gen: %d tokens, expected at most %d, the model's context",
+                       wanted, context);
+    cli_sample_add(&out->load, s->load_ms);
+    for (int32_t i = -1; i < reps; i++) {
+        batch_run r;
+        TRY(run_once(s, sh, &rng, &r, err));
+        if (i < 0)
+            continue;
+        add_run(sh, &r, out);
+        if (c->log.tty)
+            cli_note(c, "run %d of %d: %.1f ms", i + 1, reps,
+                     (double)(r.end_ns - r.begin_ns) * 1e-6);
+    }
+    return VT_OK;
+}
+
+int cli_bench_latency(cli *c)
+{
+    vt_err err = {0};
+    cli_session s = {0};
+    results r = {0};
+    shape sh = {.prompt = 512,
+                .gen = (int32_t)vt_options_int(c->options, "gen"),
+                .batch = (int32_t)vt_options_int(c->options, "batch")};
+    if (strcmp(vt_options_get(c->options, "prompt"), "auto") != 0)
+        sh.prompt = (int32_t)vt_options_int(c->options, "prompt");
+    cli_catch_interrupt();
+    vt_status status = make_room(c, &sh, &err);
+    if (status == VT_OK)
+        status = cli_open(c, &s, &err);
+    if (status == VT_OK)
+        status = run_all(c, &s, &sh, &r, &err);
+    int code = status == VT_OK ? CLI_DONE : cli_fail(&err);
+    if (status == VT_OK ||
+        (status == VT_ERR_CANCELLED && r.ttft.n > 0)) { /* Ctrl-C: what is there */
+        int reported = report(c, s.model, &sh, &r);
+        code = code == CLI_DONE ? reported : code;
+    }
+    cli_close(&s);
+    return code;
+}

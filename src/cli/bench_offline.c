@@ -1,0 +1,241 @@
+/* vitrine bench offline: many sequences of mixed lengths, as fast as they go.
+ *
+ * All are submitted before the clock starts, so what is measured is the engine with a full queue:
+ * admission, mixed batches, page pressure, the tail when few are left. Prompts are random ids, so
+ * the prefix cache does not help; sequences generate exactly what was asked for (no end token). */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "cli/bench.h"
+#include "engine/engine.h"
+
+typedef struct lengths {
+    int32_t *input, *output; /* [n] */
+    int32_t n;
+    int64_t total_input, total_output;
+} lengths;
+
+typedef struct offline {
+    int32_t n_done, n_tokens;
+    int64_t first_ns;
+    bool failed;
+    char why[256];
+} offline;
+
+static uint64_t random64(uint64_t *state) /* splitmix64 */
+{
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+static void on_event(void *user, const vt_event *e)
+{
+    offline *o = user;
+    o->n_tokens += e->n_tokens;
+    o->n_done += e->finish != VT_FINISH_NONE;
+    if (e->finish == VT_FINISH_ERROR && !o->failed) {
+        o->failed = true;
+        snprintf(o->why, sizeof o->why, "%s", e->error);
+    }
+}
+
+/* ---- lengths ---- */
+
+static vt_status read_range(const cli *c, const char *id, const char *name, int32_t *lo,
+                            int32_t *hi, vt_err *err)
+{
+    const char *text = vt_options_get(c->options, id);
+    char rest;
+    if (sscanf(text, "%d:%d%c", lo, hi, &rest) == 2 && *lo >= 1 && *hi >= *lo)
+        return VT_OK;
+    if (sscanf(text, "%d%c", lo, &rest) == 1 && *lo >= 1) {
+        *hi = *lo;
+        return VT_OK;
+    }
+    return vt_fail(err, VT_ERR_USAGE, "--%s: '%.40s' found, expected a range such as 100:1024",
+                   name, text);
+}
+
+static vt_status make_room(lengths *l, int32_t n, vt_err *err)
+{
+    l->input = vt_calloc((size_t)n, sizeof *l->input);
+    l->output = vt_calloc((size_t)n, sizeof *l->output);
+    return l->input && l->output ? VT_OK
+                                 : vt_fail(err, VT_ERR_MEMORY, "out of memory for %d lengths", n);
+}
+
+static void add_pair(lengths *l, int32_t input, int32_t output)
+{
+    l->input[l->n] = input;
+    l->output[l->n++] = output;
+    l->total_input += input;
+    l->total_output += output;
+}
+
+static vt_status draw_lengths(const cli *c, uint64_t *rng, lengths *l, vt_err *err)
+{
+    int32_t n = (int32_t)vt_options_int(c->options, "num"), in[2], out[2];
+    TRY(read_range(c, "input", "input", &in[0], &in[1], err));
+    TRY(read_range(c, "output-range", "output", &out[0], &out[1], err));
+    TRY(make_room(l, n, err));
+    while (l->n < n)
+        add_pair(l, in[0] + (int32_t)(random64(rng) % (uint64_t)(in[1] - in[0] + 1)),
+                 out[0] + (int32_t)(random64(rng) % (uint64_t)(out[1] - out[0] + 1)));
+    return VT_OK;
+}
+
+/* "input output" a line; lines that begin with # are remarks. */
+static vt_status read_lengths(const char *path, lengths *l, vt_err *err)
+{
+    enum { MAX_PAIRS = 1 << 20 };
+    vt_buf text = {0};
+    TRY(cli_read_file(path, &text, err));
+    int32_t n_lines = 1, number = 0;
+    for (size_t i = 0; i < text.len; i++)
+        n_lines += text.data[i] == '\n';
+    vt_status status = n_lines > MAX_PAIRS
+                           ? vt_fail(err, VT_ERR_USAGE, "%s: more than %d lines", path, MAX_PAIRS)
+                           : make_room(l, n_lines, err);
+    char *save = NULL;
+    for (char *line = text.len ? strtok_r(text.data, "\n", &save) : NULL; status == VT_OK && line;
+         line = strtok_r(NULL, "\n", &save)) {
+        int32_t in, out;
+        number++;
+        if (line[0] == '#')
+            continue;
+        if (sscanf(line, "%d %d", &in, &out) == 2 && in >= 1 && out >= 1)
+            add_pair(l, in, out);
+        else
+            status = vt_fail(err, VT_ERR_FORMAT, "%s: line %d is '%.40s', expected two lengths",
+                             path, number, line);
+    }
+    if (status == VT_OK && l->n == 0)
+        status = vt_fail(err, VT_ERR_FORMAT, "%s: no lengths found", path);
+    vt_buf_release(&text);
+    return status;
+}
+
+static vt_status get_lengths(const cli *c, uint64_t *rng, lengths *l, vt_err *err)
+{
+    const char *path = vt_options_get(c->options, "lengths");
+    return path ? read_lengths(path, l, err) : draw_lengths(c, rng, l, err);
+}
+
+/* ---- running ---- */
+
+static vt_status submit_all(cli_session *s, const lengths *l, uint64_t *rng, offline *o,
+                            vt_err *err)
+{
+    int32_t vocab = vt_model_vocab_size(s->model), longest = 1;
+    for (int32_t i = 0; i < l->n; i++)
+        longest = l->input[i] > longest ? l->input[i] : longest;
+    int32_t *prompt = vt_calloc((size_t)longest, sizeof *prompt);
+    vt_status status = prompt ? VT_OK
+                              : vt_fail(err, VT_ERR_MEMORY, "out of memory for the prompts");
+    for (int32_t i = 0; status == VT_OK && i < l->n; i++) {
+        vt_request_params p;
+        vt_request_id id;
+        vt_request_init(&p);
+        for (int32_t k = 0; k < l->input[i]; k++)
+            prompt[k] = (int32_t)(random64(rng) % (uint64_t)vocab);
+        p.prompt = prompt;
+        p.n_prompt = l->input[i];
+        p.max_tokens = l->output[i];
+        p.ignore_eos = true;
+        p.callback = on_event;
+        p.user = o;
+        status = vt_engine_submit(s->engine, &p, &id, err);
+    }
+    free(prompt);
+    return status;
+}
+
+static void show_progress(const cli *c, const offline *o, const lengths *l, int64_t begin_ns,
+                          int64_t *last_ns)
+{
+    int64_t now = vt_now_ns(), every = c->log.tty ? 200000000 : INT64_C(10000000000);
+    if (c->quiet || now - *last_ns < every)
+        return;
+    *last_ns = now;
+    vt_buf b = {0};
+    vt_text_progress(&b, "sequences", o->n_tokens, (double)l->total_output,
+                     (double)(now - begin_ns) * 1e-9, " tokens");
+    fprintf(stderr, c->log.tty ? "\r%s\033[K" : "%s\n", b.data ? b.data : "");
+    vt_buf_release(&b);
+}
+
+static vt_status run_all(const cli *c, cli_session *s, const lengths *l, uint64_t *rng, offline *o,
+                         double *wall_s, vt_err *err)
+{
+    bool idle = false;
+    TRY(submit_all(s, l, rng, o, err));
+    int64_t begin = vt_now_ns(), shown = begin;
+    while (!idle && !cli_interrupted()) {
+        TRY(vt_engine_step(s->engine, &idle, err));
+        show_progress(c, o, l, begin, &shown);
+    }
+    if (c->log.tty && !c->quiet)
+        fputs("\r\033[K", stderr);
+    *wall_s = (double)(vt_now_ns() - begin) * 1e-9;
+    if (cli_interrupted())
+        return vt_fail(err, VT_ERR_CANCELLED, "interrupted");
+    return o->failed ? vt_fail(err, VT_ERR_DEVICE, "%s", o->why) : VT_OK;
+}
+
+static int report(const cli *c, cli_session *s, const lengths *l, const offline *o, double wall_s)
+{
+    vt_engine_stats st;
+    vt_engine_get_stats(s->engine, &st);
+    double out_s = o->n_tokens / wall_s, total_s = (double)(l->total_input + o->n_tokens) / wall_s;
+    if (c->json) {
+        json_t *j = cli_bench_json(c, "offline", vt_model_name(s->model));
+        json_object_update_new(
+            j, json_pack("{s:i, s:I, s:i, s:o, s:o, s:o, s:o, s:I, s:I}", "sequences", l->n,
+                         "input_tokens", (json_int_t)l->total_input, "output_tokens", o->n_tokens,
+                         "output_tokens_per_s", cli_json_number(out_s, 2), "total_tokens_per_s",
+                         cli_json_number(total_s, 2), "wall_s", cli_json_number(wall_s, 3),
+                         "load_ms", cli_json_number(s->load_ms, 3), "steps",
+                         (json_int_t)st.sched.steps, "retracted", (json_int_t)st.sched.retracted));
+        return cli_print_json(j);
+    }
+    printf("%s: %d sequences, %lld tokens in, %d out, %.2f s\n", vt_model_name(s->model), l->n,
+           (long long)l->total_input, o->n_tokens, wall_s);
+    printf("  %.1f output tokens/s, %.1f tokens/s in all; %llu steps, %llu retracted\n", out_s,
+           total_s, (unsigned long long)st.sched.steps, (unsigned long long)st.sched.retracted);
+    return CLI_DONE;
+}
+
+static void free_lengths(lengths *l)
+{
+    free(l->input);
+    free(l->output);
+}
+
+int cli_bench_offline(cli *c)
+{
+    vt_err err = {0};
+    cli_session s = {0};
+    lengths l = {0};
+    offline o = {0};
+    double wall_s = 0;
+    char queued[32];
+    uint64_t rng = (uint64_t)vt_options_int(c->options, "seed");
+    cli_catch_interrupt();
+    vt_status status = get_lengths(c, &rng, &l, &err);
+    snprintf(queued, sizeof queued, "%d", l.n);
+    if (status == VT_OK && vt_options_int(c->options, "max-queued") < l.n)
+        status = vt_options_set(c->options, "max-queued", queued, &err);
+    if (status == VT_OK)
+        status = cli_open(c, &s, &err);
+    if (status == VT_OK)
+        status = run_all(c, &s, &l, &rng, &o, &wall_s, &err);
+    int code = status == VT_OK ? report(c, &s, &l, &o, wall_s) : cli_fail(&err);
+    cli_close(&s);
+    free_lengths(&l);
+    return code;
+}

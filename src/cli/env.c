@@ -1,0 +1,254 @@
+/* vitrine env: what this machine offers. Everything is looked up or tried now. Roofs are measured
+ * each time, and the best that was ever seen is kept: a roof is a maximum. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "cli/cli.h"
+#include "device/cpu.h"
+#include "device/cuda.h"
+#include "device/jit.h"
+#include "device/probe.h"
+#include "device/roofs.h"
+#include "model/load.h"
+#include "version.h"
+
+static int32_t threads_wanted(const cli *c)
+{
+    int64_t n = vt_options_int(c->options, "threads");
+    return n ? (int32_t)n : vt_cpu_get()->n_cores;
+}
+
+/* ---- text ---- */
+
+static void line(vt_buf *b, const vt_term *term, const char *name, const char *value)
+{
+    enum { VALUE_COLUMN = 16 };
+    size_t start = b->len;
+    vt_buf_printf(b, "  %s", name);
+    vt_text_pad(b, start, VALUE_COLUMN);
+    vt_text_wrap(b, value, VALUE_COLUMN, term->width);
+    vt_buf_putc(b, '\n');
+}
+
+static void heading(vt_buf *b, const vt_term *term, const char *name)
+{
+    if (b->len)
+        vt_buf_putc(b, '\n');
+    vt_text_ink(b, term, VT_INK_BOLD, name);
+    vt_buf_putc(b, '\n');
+}
+
+static void put_cpu(vt_buf *b, const vt_term *term)
+{
+    const vt_cpu *cpu = vt_cpu_get();
+    char text[256];
+    heading(b, term, "CPU");
+    line(b, term, "model", cpu->model);
+    snprintf(text, sizeof text, "%d CPUs for this process, %d cores, %d NUMA node%s", cpu->n_cpus,
+             cpu->n_cores, cpu->n_nodes, cpu->n_nodes == 1 ? "" : "s");
+    line(b, term, "cores", text);
+    snprintf(text, sizeof text, "L1d %lld KiB and L2 %lld KiB a core, L3 %lld MiB",
+             (long long)cpu->l1d_bytes >> 10, (long long)cpu->l2_bytes >> 10,
+             (long long)cpu->l3_bytes >> 20);
+    line(b, term, "caches", text);
+    snprintf(text, sizeof text, "%.1f GiB", (double)cpu->memory_bytes / (1 << 30));
+    line(b, term, "memory", text);
+    snprintf(text, sizeof text, "%s%s%s%s", vt_isa_name(cpu->level),
+             cpu->level == cpu->best ? "" : " (VITRINE_ISA; ",
+             cpu->level == cpu->best ? "" : vt_isa_name(cpu->best),
+             cpu->level == cpu->best ? " (the best it has)" : " is the best it has)");
+    line(b, term, "instructions", text);
+}
+
+static void put_roof(vt_buf *b, const vt_term *term, const char *name, double rate,
+                     const char *unit, const char *how)
+{
+    vt_buf text = {0};
+    if (rate > 0)
+        vt_text_rate(&text, rate, unit);
+    else
+        vt_buf_puts(&text, "no such unit");
+    if (how && rate > 0)
+        vt_buf_printf(&text, " (%s)", how);
+    line(b, term, name, text.data ? text.data : "");
+    vt_buf_release(&text);
+}
+
+static void put_roofs(vt_buf *b, const vt_term *term, const vt_roofs *r)
+{
+    char title[64], far[64];
+    snprintf(title, sizeof title, "Roofs, measured with %d thread%s", r->threads,
+             r->threads == 1 ? "" : "s");
+    snprintf(far, sizeof far, "over %lld MiB", (long long)r->far_bytes >> 20);
+    heading(b, term, title);
+    put_roof(b, term, "memory read", r->memory_bytes_per_s, "B", far);
+    put_roof(b, term, "fp32", r->fp32_per_s, "FLOP", r->fp32_how);
+    put_roof(b, term, "bf16", r->bf16_per_s, "FLOP", r->bf16_how);
+    put_roof(b, term, "int8", r->int8_per_s, "OP", r->int8_how);
+}
+
+/* The first GPU, or why there is none. */
+static void put_gpu(vt_buf *b, const vt_term *term)
+{
+    vt_err err;
+    vt_cuda *gpu;
+    char text[256];
+    heading(b, term, "GPU");
+    if (vt_cuda_open(0, &gpu, &err) != VT_OK) {
+        line(b, term, "none", err.message);
+        return;
+    }
+    line(b, term, "model", gpu->name);
+    snprintf(text, sizeof text, "compute capability %d.%d, %d multiprocessors, L2 %d MiB, %.1f GiB",
+             gpu->cc_major, gpu->cc_minor, gpu->sm_count, gpu->l2_bytes >> 20,
+             (double)gpu->total_bytes / (1 << 30));
+    line(b, term, "size", text);
+    snprintf(text, sizeof text, "%d (kernels for sm_%d and up), built for %s", gpu->level,
+             gpu->level, gpu->arch);
+    line(b, term, "level", text);
+    snprintf(text, sizeof text, "%d.%d", gpu->driver_version / 1000,
+             gpu->driver_version % 1000 / 10);
+    line(b, term, "CUDA driver", text);
+    vt_cuda_close(gpu);
+}
+
+static void put_libraries(vt_buf *b, const vt_term *term)
+{
+    int n;
+    const vt_probe_library *l = vt_probe_libraries(&n);
+    heading(b, term, "Libraries, loaded only where they are needed");
+    for (int i = 0; i < n; i++) {
+        char found[512], text[640];
+        bool there = vt_probe_open(&l[i], found, sizeof found);
+        snprintf(text, sizeof text, "%s%s (%s)", there ? "" : "no: ", found, l[i].purpose);
+        line(b, term, l[i].name, text);
+    }
+}
+
+static void put_profiling(vt_buf *b, const vt_term *term)
+{
+    char why[256];
+    heading(b, term, "Profiling");
+    line(b, term, "T0", "clocks and exact bytes and FLOPs of every op: always");
+    line(b, term, "T1",
+         vt_probe_perf_events(why, sizeof why)
+             ? "hardware events of this process: allowed, not read yet"
+             : why);
+}
+
+static void put_cache(vt_buf *b, const vt_term *term)
+{
+    char path[4096];
+    vt_err err;
+    heading(b, term, "Caches");
+    line(b, term, "models", vt_cache_dir(path, sizeof path, &err) == VT_OK ? path : err.message);
+}
+
+/* ---- JSON ---- */
+
+static json_t *gpu_json(void)
+{
+    vt_cuda *gpu;
+    if (vt_cuda_open(0, &gpu, NULL) != VT_OK)
+        return json_null();
+    json_t *o = json_pack("{s:s, s:i, s:i, s:i, s:I, s:I, s:i, s:s, s:i}", "name", gpu->name,
+                          "cc_major", gpu->cc_major, "cc_minor", gpu->cc_minor, "multiprocessors",
+                          gpu->sm_count, "l2_bytes", (json_int_t)gpu->l2_bytes, "memory_bytes",
+                          (json_int_t)gpu->total_bytes, "level", gpu->level, "arch", gpu->arch,
+                          "driver_version", gpu->driver_version);
+    vt_cuda_close(gpu);
+    return o;
+}
+
+static json_t *libraries_json(void)
+{
+    int n;
+    const vt_probe_library *l = vt_probe_libraries(&n);
+    json_t *o = json_object();
+    for (int i = 0; i < n; i++) {
+        char found[512];
+        bool there = vt_probe_open(&l[i], found, sizeof found);
+        json_object_set_new(o, l[i].name,
+                            there ? cli_json_text(found, strlen(found)) : json_null());
+    }
+    return o;
+}
+
+static int print_object(const vt_roofs *r)
+{
+    const vt_cpu *cpu = vt_cpu_get();
+    char why[256], cache[4096];
+    bool perf = vt_probe_perf_events(why, sizeof why);
+    json_t *roofs = json_pack("{s:i, s:I, s:o, s:o, s:o, s:o}", "threads", r->threads,
+                              "working_set_bytes", (json_int_t)r->far_bytes, "memory_bytes_per_s",
+                              cli_json_number(r->memory_bytes_per_s, 0), "fp32_per_s",
+                              cli_json_number(r->fp32_per_s, 0), "bf16_per_s",
+                              r->bf16_per_s > 0 ? cli_json_number(r->bf16_per_s, 0) : json_null(),
+                              "int8_per_s", cli_json_number(r->int8_per_s, 0));
+    json_t *machine = json_pack(
+        "{s:s, s:i, s:i, s:i, s:I, s:I, s:I, s:I, s:s, s:s}", "model", cpu->model, "cpus",
+        cpu->n_cpus, "cores", cpu->n_cores, "numa_nodes", cpu->n_nodes, "l1d_bytes",
+        (json_int_t)cpu->l1d_bytes, "l2_bytes", (json_int_t)cpu->l2_bytes, "l3_bytes",
+        (json_int_t)cpu->l3_bytes, "memory_bytes", (json_int_t)cpu->memory_bytes, "level",
+        vt_isa_name(cpu->level), "best_level", vt_isa_name(cpu->best));
+    json_t *models = vt_cache_dir(cache, sizeof cache, NULL) == VT_OK
+                         ? cli_json_text(cache, strlen(cache))
+                         : json_null();
+    return cli_print_json(json_pack(
+        "{s:s, s:s, s:o, s:o, s:o, s:o, s:{s:s, s:s?}, s:o}", "version", vt_version(), "commit",
+        VT_COMMIT, "cpu", machine, "roofs", roofs, "gpu", gpu_json(), "libraries", libraries_json(),
+        "profiling", "tier", "T0", "t1_missing", perf ? NULL : why, "models", models));
+}
+
+/* vitrine env --jit: the cubin cache; --export and --import move it. */
+static int jit_cache(const char *export_to, const char *import_from)
+{
+    vt_err err = {0};
+    int32_t n = 0;
+    if (*export_to && vt_jit_export(export_to, &n, &err) != VT_OK)
+        return cli_fail(&err);
+    if (*export_to)
+        printf("%d kernels copied to %s\n", n, export_to);
+    if (*import_from && vt_jit_import(import_from, &n, &err) != VT_OK)
+        return cli_fail(&err);
+    if (*import_from)
+        printf("%d kernels taken from %s\n", n, import_from);
+    if (*export_to || *import_from)
+        return CLI_DONE;
+    vt_buf b;
+    vt_buf_init(&b, 0);
+    if (vt_jit_list(&b, &err) != VT_OK) {
+        vt_buf_release(&b);
+        return cli_fail(&err);
+    }
+    bool ok = fwrite(b.data ? b.data : "", 1, b.len, stdout) == b.len;
+    vt_buf_release(&b);
+    return ok ? CLI_DONE : CLI_FAILED;
+}
+
+int cli_env(cli *c)
+{
+    const char *export_to = vt_options_get(c->options, "export");
+    const char *import_from = vt_options_get(c->options, "import");
+    if (vt_options_flag(c->options, "jit") || *export_to || *import_from)
+        return jit_cache(export_to, import_from);
+    vt_err err = {0};
+    vt_roofs r;
+    vt_buf b = {0};
+    if (c->log.tty)
+        cli_note(c, "measuring roofs: about a second");
+    if (vt_roofs_again(threads_wanted(c), 0, &r, &err) != VT_OK)
+        return cli_fail(&err);
+    if (c->json)
+        return print_object(&r);
+    put_cpu(&b, &c->out);
+    put_roofs(&b, &c->out, &r);
+    put_gpu(&b, &c->out);
+    put_libraries(&b, &c->out);
+    put_profiling(&b, &c->out);
+    put_cache(&b, &c->out);
+    bool ok = !b.failed && fwrite(b.data, 1, b.len, stdout) == b.len;
+    vt_buf_release(&b);
+    return ok ? CLI_DONE : CLI_FAILED;
+}

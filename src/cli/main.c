@@ -1,0 +1,258 @@
+/* vitrine: the program. Picks a verb, reads its options, runs it.
+ *
+ *   vitrine [--help | --version]
+ *   vitrine VERB [WHAT] [options] [arguments]
+ *
+ * The verbs, their sentences and their texts for --help stand in the table below; their options
+ * come from the option table (engine/options.c), which says for each option which verbs take it. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "cli/cli.h"
+#include "device/cpu.h"
+
+/* One verb a paragraph. */
+/* clang-format off */
+const cli_verb cli_verbs[] = {
+    {"run", "[PROMPT]", "one completion; the text on stdout as it comes",
+     "Answers one prompt. The prompt is the argument, or all of stdin where there is none or it "
+     "is '-'. Text goes to stdout as it is made; everything else goes to stderr.",
+     "vitrine run \"Why is the sky blue?\"\n"
+     "vitrine run -n 200 --temperature 0.8 --seed 7 \"Tell me a story\"\n"
+     "vitrine run --raw \"The capital of France is\" -n 8 --story\n"
+     "vitrine run --json < prompt.txt\n"
+     "vitrine run --batch in.jsonl -o out.jsonl",
+     VT_FOR_RUN, 1, cli_run},
+    {"chat", "", "a conversation in the terminal",
+     "Talks with the model and remembers what was said. A line that begins with a slash is a "
+     "command: /reset forgets the conversation, /story tells how the last answer came about, "
+     "/exit ends (so does Ctrl-D). Ctrl-C stops an answer.",
+     NULL, VT_FOR_CHAT, 0, cli_chat},
+    {"score", "", "log-probabilities and perplexity of a text or of token ids",
+     "Tells how likely the model finds each token of a text, given those before it. With "
+     "--window the perplexity is counted as llama-perplexity counts it: independent chunks of W "
+     "tokens, of which the second half is scored, the rest of the text dropped.",
+     "vitrine score --text book.txt --window 512\n"
+     "vitrine score --tokens 504,3575,282,4649 --top 3 --json",
+     VT_FOR_SCORE, 0, cli_score},
+    {"tokenize", "", "token ids of a text (stdin), or the text of ids",
+     "Reads a text from stdin, exactly as given, and prints its token ids; --decode goes the "
+     "other way. Needs the vocabulary only: a GGUF without weights or a tokenizer.json will do.",
+     "printf 'Hello there' | vitrine tokenize\n"
+     "vitrine tokenize --decode 19556,665",
+     VT_FOR_TOKENIZE, 0, cli_tokenize},
+    {"template", "", "a chat template applied to messages (JSON)",
+     "Renders messages with the model's chat template, or with --template without any model.",
+     "echo '[{\"role\":\"user\",\"content\":\"Hi\"}]' | vitrine template --messages -",
+     VT_FOR_TEMPLATE, 0, cli_template},
+    {"explain", "", "the program for a batch: ops, bytes, FLOPs, predicted time; runs nothing",
+     "Lists the op calls of one forward pass with the bytes each has to move and the FLOPs it "
+     "has to do, and predicts its least time from the roofs of the hardware. Nothing is run but "
+     "the measuring of this machine's roofs, where they are not known yet.",
+     "vitrine explain --batch 8 --context 1024\n"
+     "vitrine explain --prompt 512 -m dummy:qwen3-8b --hardware h200",
+     VT_FOR_EXPLAIN, 0, cli_explain},
+    {"bench latency", "", "prefill and decode speed of one batch",
+     "Runs a batch of equal random prompts several times: tokens per second of prefill and of "
+     "decode (of the whole batch), mean and spread.",
+     "vitrine bench latency --prompt 512 --gen 64\n"
+     "vitrine bench latency --batch 8 --json",
+     VT_FOR_LATENCY, 0, cli_bench_latency},
+    {"bench startup", "", "time from nothing to the first token",
+     "Starts the program again and again for one token and takes the time from before the "
+     "process exists to after it has ended.",
+     NULL, VT_FOR_STARTUP, 0, cli_bench_startup},
+    {"bench kernels", "[OP]", "every kernel: time, GB/s, GFLOP/s, share of the roof, error",
+     "Runs every implementation that this machine has of every op, or of one, on shapes of real "
+     "models, and holds its answer against the reference. Fails if one is further off than its "
+     "op allows.",
+     "vitrine bench kernels attention_decode --cold\n"
+     "vitrine bench kernels --threads 1 --json",
+     VT_FOR_KERNELS, 1, cli_bench_kernels},
+    {"bench offline", "", "many sequences of mixed lengths, all at once",
+     "Runs random sequences as fast as they go: the engine batches them as it batches requests. "
+     "The lengths come from the seed, or from a file with a pair of numbers a line.",
+     "vitrine bench offline --num 64 --input 100:1024 --output 100:1024 --seed 0\n"
+     "vitrine bench offline --lengths offline_256.lengths --max-running 256 --json",
+     VT_FOR_OFFLINE, 0, cli_bench_offline},
+    {"bench simulate", "", "plans capacity: a trace of requests on hardware that need not be here",
+     "Replays a trace through the real scheduler and prefix cache, with a clock that the cost "
+     "model of explain moves: TTFT and ITL at rising rates, and where it saturates. Nothing is "
+     "run.",
+     "vitrine bench simulate --trace trace.jsonl --hardware h200 --gpus 2 -m dummy:qwen3-8b",
+     VT_FOR_SIMULATE, 0, cli_bench_simulate},
+    {"story show", "FILE.json", "a recorded story in the terminal",
+     "Renders a story.json (written by run --story=FILE.json) as run --story would have.", NULL,
+     VT_FOR_STORY, 1, cli_story_show},
+    {"env", "", "what this machine offers: CPU, GPU, libraries, profiling tiers, measured roofs",
+     "Describes the hardware and what of it can be used and observed. Roofs are measured, which "
+     "takes about a second; the best figures ever seen on this machine are kept.",
+     NULL, VT_FOR_ENV, 0, cli_env},
+    {"pull", "NAME", "fetch a model into the cache",
+     "Fetches a preset (smollm2-135m, gemma3-270m), or ORG/NAME from a Hugging Face style hub: "
+     "its safetensors with their JSON files, or its GGUF file (ORG/NAME/FILE where there are "
+     "several). A download that broke off is taken up where it stopped; sizes and hashes are "
+     "checked. A token is read from VITRINE_HUB_TOKEN or HF_TOKEN. Needs libcurl; presets need "
+     "python3 with pip.",
+     "vitrine pull smollm2-135m\n"
+     "vitrine pull --hub https://hub.example.org org/name",
+     VT_FOR_PULL, 1, cli_pull},
+    {"completion", "", "a completion script for bash",
+     "Prints a script that completes verbs and options in bash.", "source <(vitrine completion)",
+     VT_FOR_COMPLETION, 0, cli_completion},
+    {0},
+};
+/* clang-format on */
+
+/* Verbs and forms that people will look for and that this version does not have. */
+static const char *const later[] = {
+    "serve", "lab", "bench serve", "bench comm", "story dump", "story diff", "story export", NULL,
+};
+
+static bool names(const char *verb, const char *first, const char *second, int *n_words)
+{
+    size_t n = strlen(first);
+    if (strncmp(verb, first, n) != 0 || (verb[n] != '\0' && verb[n] != ' '))
+        return false;
+    *n_words = verb[n] == ' ' ? 2 : 1;
+    return verb[n] == '\0' || (second && strcmp(verb + n + 1, second) == 0);
+}
+
+static const cli_verb *find_verb(const char *first, const char *second, int *n_words)
+{
+    for (const cli_verb *v = cli_verbs; v->name; v++)
+        if (names(v->name, first, second, n_words))
+            return v;
+    return NULL;
+}
+
+static bool is_help(const char *arg)
+{
+    return arg &&
+           (strcmp(arg, "--help") == 0 || strcmp(arg, "-h") == 0 || strcmp(arg, "help") == 0);
+}
+
+static int print(vt_buf *b, FILE *to)
+{
+    if (b->data)
+        fwrite(b->data, 1, b->len, to);
+    bool failed = b->failed;
+    vt_buf_release(b);
+    return failed ? CLI_FAILED : CLI_DONE;
+}
+
+/* No such verb: say which ones begin like it, or that it is still to come. */
+static int unknown_verb(const char *first, const char *second)
+{
+    int n_words;
+    for (int i = 0; later[i]; i++)
+        if (names(later[i], first, second, &n_words)) {
+            fprintf(stderr,
+                    "vitrine: '%s' is not there yet in this version; see 'vitrine --help' for what "
+                    "is\n",
+                    later[i]);
+            return CLI_FAILED;
+        }
+    vt_buf forms = {0};
+    for (const cli_verb *v = cli_verbs; v->name; v++)
+        if (strncmp(v->name, first, strlen(first)) == 0 && v->name[strlen(first)] == ' ')
+            vt_buf_printf(&forms, "%s%s", forms.len ? ", " : "", v->name + strlen(first) + 1);
+    if (forms.len)
+        fprintf(stderr, "vitrine: '%s' needs one of: %s; see 'vitrine %s --help'\n", first,
+                forms.data, first);
+    else
+        fprintf(stderr, "vitrine: no verb '%.60s'; see 'vitrine --help'\n", first);
+    vt_buf_release(&forms);
+    return CLI_USAGE;
+}
+
+/* `vitrine bench --help`: the help of every verb of the group. */
+static int group_help(const char *group, const vt_term *term)
+{
+    vt_buf b = {0};
+    for (const cli_verb *v = cli_verbs; v->name; v++)
+        if (strncmp(v->name, group, strlen(group)) == 0 && v->name[strlen(group)] == ' ') {
+            if (b.len)
+                vt_buf_putc(&b, '\n');
+            cli_help_verb(&b, term, v);
+        }
+    if (b.len == 0)
+        return unknown_verb(group, NULL);
+    return print(&b, stdout);
+}
+
+static int run_verb(const cli_verb *verb, int n, char **argv)
+{
+    vt_err err = {0};
+    bool help = false;
+    cli c = {.verb = verb, .out = vt_term_of(1), .log = vt_term_of(2)};
+    int status = CLI_DONE;
+    c.arg = calloc((size_t)n + 1, sizeof *c.arg);
+    if (!c.arg) {
+        fputs("vitrine: out of memory\n", stderr);
+        return CLI_FAILED;
+    }
+    if (cli_parse(&c, n, argv, &help, &err) != VT_OK) {
+        fprintf(stderr, "vitrine: %s; see 'vitrine %s --help'\n", err.message, verb->name);
+        status = CLI_USAGE;
+    } else if (help) {
+        vt_buf b = {0};
+        cli_help_verb(&b, &c.out, verb);
+        status = print(&b, stdout);
+    } else if (vt_cpu_init(&err) != VT_OK) {
+        status = cli_fail(&err);
+    } else {
+        c.json = vt_options_flag(c.options, "json");
+        c.quiet = vt_options_flag(c.options, "quiet");
+        status = verb->run(&c);
+    }
+    vt_options_free(c.options);
+    free(c.arg);
+    return status;
+}
+
+static int dispatch(int argc, char **argv)
+{
+    vt_term term = vt_term_of(1);
+    const char *first = argc > 1 ? argv[1] : NULL, *second = argc > 2 ? argv[2] : NULL;
+    vt_buf b = {0};
+    if (!first) {
+        vt_term log = vt_term_of(2);
+        cli_help_program(&b, &log);
+        print(&b, stderr);
+        return CLI_USAGE;
+    }
+    if (strcmp(first, "--version") == 0) {
+        printf("vitrine %s\n", vt_version());
+        return CLI_DONE;
+    }
+    if (is_help(first) && !second) {
+        cli_help_program(&b, &term);
+        return print(&b, stdout);
+    }
+    bool help_of = is_help(first); /* vitrine help run */
+    if (help_of) {
+        first = second;
+        second = argc > 3 ? argv[3] : NULL;
+    }
+    int n_words = 1;
+    const cli_verb *verb = find_verb(first, second, &n_words);
+    if (verb && help_of) {
+        cli_help_verb(&b, &term, verb);
+        return print(&b, stdout);
+    }
+    if (verb)
+        return run_verb(verb, argc - 1 - n_words, argv + 1 + n_words);
+    return help_of || is_help(second) ? group_help(first, &term) : unknown_verb(first, second);
+}
+
+int main(int argc, char **argv)
+{
+    int status = dispatch(argc, argv);
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        fputs("vitrine: stdout could not be written\n", stderr);
+        return status == CLI_DONE ? CLI_FAILED : status;
+    }
+    return status;
+}

@@ -1,0 +1,158 @@
+#!/usr/bin/env python3
+"""vitrine run --batch, bench offline and bench simulate."""
+import os, random, signal, tempfile, time
+
+from tap import *
+
+N = 14
+
+
+def line(i, **body):
+    b = {"model": "any", "messages": [{"role": "user", "content": f"Say the number {i}."}], "max_tokens": 6 + i % 5,
+         "temperature": 0.8}
+    b.update(body)
+    return json.dumps({"custom_id": f"id-{i}", "method": "POST", "url": "/v1/chat/completions", "body": b})
+
+
+def write(folder, lines, name="in.jsonl"):
+    path = os.path.join(folder, name)
+    with open(path, "w") as f:
+        f.write("\n".join(lines) + "\n")
+    return path
+
+
+def args(i, o):
+    return ["run", "--batch", i, "-o", o, "--quiet", *FAST, *model()]
+
+
+def results(path):
+    with open(path, "rb") as f:
+        data = f.read()
+    assert data.endswith(b"\n")
+    rows = [json.loads(x) for x in data.split(b"\n") if x]
+    by_id = {r["custom_id"]: r for r in rows}
+    same(len(by_id), len(rows), "a line is there twice: rows")
+    return by_id
+
+
+def test_batch_answers_every_line_and_then_has_nothing_to_do():
+    with tempfile.TemporaryDirectory() as d:
+        i, o = write(d, [line(k) for k in range(N)]), os.path.join(d, "out.jsonl")
+        same(ok(*args(i, o)).out, b"")
+        got = results(o)
+        same(sorted(got), sorted(f"id-{k}" for k in range(N)))
+        for k in range(N):
+            r = got[f"id-{k}"]["response"]
+            same((r["status_code"], got[f"id-{k}"]["error"]), (200, None))
+            b = r["body"]
+            same(b["object"], "chat.completion")
+            c = b["choices"][0]
+            same(c["message"]["role"], "assistant")
+            assert c["finish_reason"] in ("stop", "length") and b["usage"]["completion_tokens"] <= 6 + k % 5
+            same(b["usage"]["total_tokens"], b["usage"]["prompt_tokens"] + b["usage"]["completion_tokens"])
+        before = open(o, "rb").read()
+        ok(*args(i, o))
+        same(open(o, "rb").read(), before, "a finished batch, run again")
+
+
+def test_batch_killed_again_and_again_loses_and_doubles_nothing():
+    with tempfile.TemporaryDirectory() as d:
+        i, whole, o = write(d, [line(k) for k in range(N)]), os.path.join(d, "whole.jsonl"), os.path.join(d, "o.jsonl")
+        begin = time.monotonic()
+        ok(*args(i, whole))
+        took = time.monotonic() - begin
+        random.seed(1)
+        for kills in range(8):
+            p = start(*args(i, o))
+            time.sleep(random.uniform(0.3, 1.1) * took)
+            p.send_signal(signal.SIGKILL)
+            p.communicate()
+        with open(o, "ab") as f:
+            f.write(b'{"id": "batch_req_id-3", "custom_id": "id-')  # as a crash in the middle of a write leaves it
+        ok(*args(i, o))
+        want, got = results(whole), results(o)
+        same(sorted(got), sorted(want))
+        for k in want:  # the same answers, interrupted or not; what the cache held differs
+            a, b = want[k]["response"]["body"], got[k]["response"]["body"]
+            same(b["choices"], a["choices"], k)
+            same(b["usage"]["completion_tokens"], a["usage"]["completion_tokens"], k)
+
+
+def test_batch_line_that_is_wrong_gets_an_error_and_stops_nobody():
+    with tempfile.TemporaryDirectory() as d:
+        lines = [line(0), line(1, temperature=9), line(2, tools=[]), line(3, messages=[]), line(4, stream=True),
+                 line(5, prompt="x"), line(6, stop=["a", 3]), line(7, n=2, logprobs=True, top_logprobs=2),
+                 json.dumps({"custom_id": "url", "method": "POST", "url": "/v1/embeddings", "body": {}}),
+                 json.dumps({"custom_id": "plain", "method": "POST", "url": "/v1/completions",
+                             "body": {"prompt": "One, two,", "max_tokens": 3, "temperature": 0, "logprobs": 1}})]
+        i, o = write(d, lines), os.path.join(d, "out.jsonl")
+        ok(*args(i, o))
+        got = results(o)
+        for k, word in (("id-1", "temperature"), ("id-2", "tools"), ("id-3", "messages"), ("id-4", "stream"),
+                        ("id-5", "prompt"), ("id-6", "stop"), ("url", "url")):
+            same(got[k]["response"]["status_code"], 400, k)
+            assert word in got[k]["response"]["body"]["error"]["message"], got[k]
+        same(got["id-0"]["response"]["status_code"], 200)
+        seven = got["id-7"]["response"]["body"]
+        same([c["index"] for c in seven["choices"]], [0, 1])
+        for c in seven["choices"]:
+            for t in c["logprobs"]["content"]:
+                assert t["logprob"] <= 0 and len(t["top_logprobs"]) == 2
+        same(seven["usage"]["completion_tokens"], sum(len(c["logprobs"]["content"]) for c in seven["choices"]))
+        plain = got["plain"]["response"]["body"]
+        same((plain["object"], plain["usage"]["completion_tokens"]), ("text_completion", 3))
+
+
+def test_batch_usage():
+    with tempfile.TemporaryDirectory() as d:
+        i, o = write(d, [line(0), line(0)]), os.path.join(d, "out.jsonl")
+        fails(1, ["line 2", "twice"], *args(i, o))
+        fails(1, ["line 1", "custom_id"], *args(write(d, ["{}"]), o))
+        fails(1, ["line 1", "JSON"], *args(write(d, ["nonsense"]), o))
+        fails(2, "-o OUT.jsonl", "run", "--batch", i)
+        fails(2, "--batch", "run", "-o", o, "x")
+        fails(2, "--raw", "run", "--batch", i, "-o", o, "--raw")
+        fails(1, "no batch result", *args(write(d, [line(0)]), write(d, ["{}"], "other.jsonl")))
+
+
+def test_bench_offline_counts_what_it_ran():
+    with tempfile.TemporaryDirectory() as d:
+        path = write(d, ["# in out", "10 4", "33 7", "5 1"], "lengths")
+        r = ok("bench", "offline", "--lengths", path, "--json", *FAST, *model()).json
+        same((r["sequences"], r["input_tokens"], r["output_tokens"]), (3, 48, 12))
+        assert r["wall_s"] > 0 and r["output_tokens_per_s"] > 0 and r["total_tokens_per_s"] > r["output_tokens_per_s"]
+        a, b = (ok("bench", "offline", "--num", "3", "--input", "5:20", "--output", "2:6", "--seed", "4", "--json",
+                   *FAST, *model()).json for _ in "ab")
+        same((a["input_tokens"], a["output_tokens"]), (b["input_tokens"], b["output_tokens"]))
+        fails(2, ["--input: 'x' found", "100:1024"], "bench", "offline", "--input", "x", *model())
+        fails(1, "line 1", "bench", "offline", "--lengths", write(d, ["1"], "bad"), *model())
+
+
+def trace(folder, n, gap_ms):
+    rows = [{"timestamp": k * gap_ms, "input_length": 1000 + k % 7, "output_length": 20, "hash_ids": [1, 100 + k]}
+            for k in range(n)]
+    return write(folder, [json.dumps(r) for r in rows], "trace.jsonl")
+
+
+def test_bench_simulate_saturates_later_with_more_gpus():
+    with tempfile.TemporaryDirectory() as d:
+        base = ["bench", "simulate", "--trace", trace(d, 200, 200), "--hardware", "h200", "-m", "dummy:qwen3-8b"]
+        one, four = (ok(*base, "--gpus", g, "--json").json for g in "14")
+        assert one["saturates_at_rate"] < four["saturates_at_rate"]
+        first = one["rates"][0]
+        same((first["done"], first["refused"]), (200, 0))
+        assert 0.4 < first["hit_share"] < 0.6, "half of every prompt is shared"
+        assert first["ttft_ms"]["p50"] <= first["ttft_ms"]["p90"] <= first["ttft_ms"]["p99"]
+        same(ok(*base, "--json").json["rates"], one["rates"], "two simulations")
+        cold = ok(*base, "--no-prefix-cache", "--json").json["rates"][0]
+        same(cold["hit_share"], 0)
+        assert cold["ttft_ms"]["p50"] > first["ttft_ms"]["p50"]
+        text = ok(*base).text
+        assert "saturates between" in text and max(map(len, text.split("\n"))) <= 100
+        fails(1, "timestamp", "bench", "simulate", "--trace", write(d, ["{}"], "bad"), "--hardware", "h200")
+        fails(2, "--trace", "bench", "simulate", "--hardware", "h200")
+        fails(2, "leave no room", *base, "--memory", "1G")
+
+
+if __name__ == "__main__":
+    main(globals())

@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""vitrine explain, env and bench."""
+import math, resource
+
+from tap import *
+
+
+def total(calls, *path):
+    s = 0
+    for c in calls:
+        v = c
+        for p in path:
+            v = v[p]
+        s += v
+    return s
+
+
+def test_explain_adds_up():
+    for args in ([], ["--prompt", "100"], ["--batch", "3", "--context", "50"], ["--all"]):
+        r = ok("explain", "--json", "-m", DUMMY, *args).json
+        for path in (["calls"], ["least_us"], ["read_bytes", "weights"], ["write_bytes", "kv"], ["flops", "fp32"],
+                     ["flops", "int8"]):
+            v = r["total"]
+            for p in path:
+                v = v[p]
+            assert math.isclose(total(r["calls"], *path), v, rel_tol=1e-6, abs_tol=0.2), (args, path)
+    one, three = (ok("explain", "--json", "-m", DUMMY, "--context", "50", "--batch", b).json for b in "13")
+    weights = [r["total"]["read_bytes"]["weights"] for r in (one, three)]
+    assert weights[1] < 1.01 * weights[0], "a batch reads the weights once"
+    same(three["total"]["write_bytes"]["kv"], 3 * one["total"]["write_bytes"]["kv"])
+
+
+def test_explain_of_a_big_model_reads_no_weights():
+    r = ok("explain", "--json", "-m", "dummy:qwen3-8b", "--hardware", "h200").json
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 4 << 20, "KiB, of the largest program so far"
+    assert r["hardware"]["measured"] is False
+    assert r["total"]["read_bytes"]["weights"] > 14e9
+    text = ok("explain", "-m", "dummy:qwen3-8b", "--hardware", "h200").text
+    assert max(map(len, text.split("\n"))) <= 100
+    fails(2, ["'abacus'", "h200"], "explain", "-m", DUMMY, "--hardware", "abacus")
+    fails(2, "context", "explain", "-m", DUMMY, "--context", "9999999")
+
+
+def test_env_describes_the_machine():
+    r = ok("env", "--json").json
+    assert r["cpu"]["cpus"] >= 1 and r["cpu"]["memory_bytes"] > 1 << 28
+    assert r["roofs"]["memory_bytes_per_s"] > 1e8 and r["roofs"]["fp32_per_s"] > 1e8
+    assert set(r["libraries"]) >= {"cuda", "nvrtc", "nccl"}
+    text = ok("env").text
+    assert max(map(len, text.split("\n"))) <= 100
+    for word in ("CPU", "Roofs", "Libraries", "Profiling", "T0"):
+        assert word in text, word
+    same(ok("env", "--json", env={"VITRINE_ISA": "portable"}).json["cpu"]["level"], "portable")
+
+
+def test_bench_latency_has_the_documented_form():
+    r = ok("bench", "latency", "--json", "--prompt", "16", "--gen", "4", "--batch", "2", "-r", "2", *FAST,
+           *model()).json
+    for key in ("prefill_tokens_per_s", "decode_tokens_per_s", "ttft_ms", "load_ms"):
+        assert r[key] > 0 and key + "_stdev" in r, key
+    assert r["ttft_ms_stdev"] is not None and r["load_ms_stdev"] is None
+    same((r["settings"]["prompt"], r["settings"]["gen"], r["settings"]["batch"], r["settings"]["reps"]),
+         ("16", "4", "2", "2"))
+    assert r["commit"] and r["version"] and r["machine"]["cpu"] and r["machine"]["level"]
+    text = ok("bench", "latency", "--prompt", "8", "--gen", "2", "-r", "1", *FAST, *model()).text
+    assert "prefill" in text and "decode" in text and max(map(len, text.split("\n"))) <= 100
+    fails(2, "context", "bench", "latency", "--prompt", "600000", "--gen", "2", *model())
+
+
+def test_bench_kernels_checks_against_the_reference():
+    r = ok("bench", "kernels", "kv_store", "--json").json
+    assert len(r["results"]) >= 2 and "portable" in {x["implementation"] for x in r["results"]}
+    for x in r["results"]:
+        same(x["op"], "kv_store")
+        assert 0 < x["best_ns"] <= x["median_ns"] and x["bytes"] > 0, x
+        assert x["error"] <= x["tolerance"], x
+    text = ok("bench", "kernels", "kv_store").text
+    assert "portable" in text and max(map(len, text.split("\n"))) <= 100
+    fails(2, "nosuch", "bench", "kernels", "nosuch")
+
+
+def test_bench_startup_counts_starts():
+    r = ok("bench", "startup", "--json", "-r", "2", *model()).json
+    assert r["start_ms"] > 0 and r["start_ms_stdev"] is not None and r["resident_bytes"] > 1 << 20
+    same(run("bench", "startup", "-r", "1", "-m", "/nowhere").code, 1)
+
+
+main(globals())

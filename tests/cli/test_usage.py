@@ -1,0 +1,190 @@
+#!/usr/bin/env python3
+"""The command line itself: help, exit status, wrong usage, environment, completion, the man page."""
+import os, pty, re, select, subprocess, tempfile
+
+from tap import *
+
+VERBS = ["run", "chat", "score", "tokenize", "template", "explain", "bench latency", "bench kernels", "bench startup", "bench offline", "bench simulate", "story show", "env",
+         "pull", "completion"]
+# design: what each verb takes, written down apart from the program's own table
+OPTIONS = {
+    "run": "model device threads tp seed json quiet max-tokens temperature top-p top-k min-p stop ignore-eos raw tokens "
+           "batch output system story page-size kv-memory kv-dtype max-context max-running max-queued token-budget policy "
+           "attention-backend deterministic no-overlap no-graphs no-prefix-cache",
+    "chat": "model device threads seed quiet max-tokens temperature top-p top-k min-p stop system",
+    "score": "model threads json quiet text tokens top window",
+    "tokenize": "model json decode special add-bos",
+    "template": "model messages template no-generation-prompt",
+    "explain": "model threads json prompt context batch hardware",
+    "bench latency": "model threads json prompt gen batch reps",
+    "bench kernels": "threads json",
+    "bench offline": "model threads json num input output lengths seed max-running token-budget kv-memory policy",
+    "bench simulate": "model threads json quiet trace hardware gpus memory requests efficiency page-size max-context "
+                      "max-running token-budget policy no-overlap no-prefix-cache",
+    "env": "threads json",
+    "pull": "hub connections quiet",
+}
+
+
+def options_of(verb):
+    return re.findall(r"^(?:  -\w, |      )--([a-z-]+)", ok(*verb.split(), "--help").text, re.M)
+
+
+def test_help_names_every_verb_and_fits():
+    r = ok("--help")
+    for v in VERBS:
+        assert re.search(rf"^  {v}\s", r.text, re.M), v
+    assert max(map(len, r.text.split("\n"))) <= 100
+    same(r.err, b"", "stderr")
+
+
+def test_help_of_every_verb_names_its_options_and_fits():
+    for v in VERBS:
+        text = ok(*v.split(), "--help").text
+        assert text.startswith(f"vitrine {v}"), v
+        assert max(map(len, text.split("\n"))) <= 100, v
+        shown = options_of(v)
+        same(len(shown), len(set(shown)), v)
+        for o in OPTIONS.get(v, "").split():
+            assert o in shown, f"{v} --help lacks --{o}"
+
+
+def test_help_has_three_spellings():
+    same(ok("help", "run").out, ok("run", "--help").out)
+    same(ok("run", "-h").out, ok("run", "--help").out)
+    same(ok("help").out, ok("--help").out)
+    assert "bench latency" in ok("bench", "--help").text
+
+
+def test_no_verb_shows_help_on_stderr_and_is_wrong_usage():
+    r = run()
+    same((r.code, r.out), (2, b""))
+    assert "Usage" in r.log
+
+
+def test_version_is_one_line():
+    assert re.fullmatch(r"vitrine \d+\.\d+\.\d+\n", ok("--version").text)
+
+
+def test_unknown_things_are_wrong_usage_and_named():
+    fails(2, "no verb 'dance'", "dance")
+    fails(2, ["unknown option --max-toknes", "did you mean --max-tokens?"], "run", "--max-toknes", "3", "x")
+    fails(2, "unknown option -z", "run", "-z", "x")
+    fails(2, "--window is not an option of 'vitrine run'", "run", "--window", "4", "x")
+    fails(2, "--max-tokens needs a value", "run", "x", "--max-tokens")
+    fails(2, "in quotes", "run", "two", "words")
+    fails(2, "takes no arguments", "env", "please")
+    fails(2, "needs one of: latency, startup, kernels", "bench")
+
+
+def test_wrong_values_name_option_value_and_expectation():
+    fails(2, ["-n: 'many' found", "whole number from 1"], "run", "-n", "many", "x")
+    fails(2, ["--temperature: 'hot' found", "from 0 to 100"], "run", "--temperature", "hot", "x")
+    fails(2, ["--top-p: '1.5' found", "from 0 to 1"], "run", "--top-p=1.5", "x")
+    fails(2, ["--policy: 'luck' found", "fcfs|lpm|priority"], "run", "--policy", "luck", "x")
+    fails(2, ["--kv-memory: 'lots' found", "512M"], "run", "--kv-memory", "lots", "x")
+    fails(2, ["--tokens: ", "token ids such as 1,2,3"], "run", "--tokens", "1;2")
+    fails(2, ["--json: 'perhaps' found", "true or false"], "run", "--json=perhaps", "x")
+
+
+def test_what_is_not_there_yet_is_refused_by_name():
+    for verb in ["serve", "lab", "bench comm", "bench serve", "story diff"]:
+        fails(1, [f"'{verb}' is not there yet"], *verb.split())
+    fails(2, ["--tp: '2' is not there yet"], "run", "--tp", "2", "x")
+    fails(2, ["--kv-dtype: 'fp8' is not there yet"], "run", "--kv-dtype", "fp8", "x")
+    fails(1, ["--story: 'x.html'", "not there yet"], "run", "--story=x.html", "x")
+    fails(2, ["--story: 'x.txt' found", ".json"], "run", "--story=x.txt", "x")
+
+
+def test_environment_twins_set_defaults_and_are_checked():
+    fails(2, ["VITRINE_THREADS: 'none' found"], "explain", "-m", DUMMY, env={"VITRINE_THREADS": "none"})
+    r = ok("bench", "latency", "-r", "1", "--prompt", "4", "--gen", "2", env={
+        "VITRINE_MODEL": DUMMY, "VITRINE_JSON": "1", "VITRINE_THREADS": "1"})
+    same(r.json["settings"]["threads"], "1")
+    same(r.json["model"], DUMMY)
+    r = ok("bench", "latency", "-r", "1", "--prompt", "4", "--gen", "2", "--threads", "2", env={
+        "VITRINE_MODEL": DUMMY, "VITRINE_JSON": "1", "VITRINE_THREADS": "1"})
+    same(r.json["settings"]["threads"], "2", "the command line wins")
+    fails(2, ["VITRINE_ISA"], "explain", "-m", DUMMY, env={"VITRINE_ISA": "sse9"})
+
+
+def test_missing_model_names_the_path():
+    fails(1, "/no/such/model.gguf", "run", "-m", "/no/such/model.gguf", "x")
+    fails(1, "nosuchmodel", "run", "-m", "nosuchmodel", "x")
+    fails(2, ["dummy", "nosuchshape"], "run", "-m", "dummy:nosuchshape", "x")
+
+
+def test_broken_model_file_is_one_line():
+    with tempfile.NamedTemporaryFile(suffix=".gguf") as f:
+        f.write(b"GGUF\x03\0\0\0" + b"\xff" * 40)
+        f.flush()
+        fails(1, os.path.basename(f.name), "run", "-m", f.name, "x")
+
+
+def test_full_disk_on_stdout_is_a_failure():
+    with open("/dev/full", "wb") as full:
+        r = run("--help", stdout=full)
+    same(r.code, 1)
+    assert "stdout" in r.log
+
+
+def terminal(*args, env=None):
+    """The output of a command whose stdin, stdout and stderr are a terminal of 80 columns."""
+    import fcntl, struct, termios
+    main, other = pty.openpty()
+    fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    p = subprocess.Popen([BIN, *args], stdin=other, stdout=other, stderr=other,
+                         env=clean_env({"TERM": "xterm", **(env or {})}))
+    os.close(other)
+    out = b""
+    while select.select([main], [], [], LIMIT_S)[0]:
+        try:
+            chunk = os.read(main, 65536)
+        except OSError:
+            break
+        if not chunk:
+            break
+        out += chunk
+    os.close(main)
+    return p.wait(), out.decode("utf-8")
+
+
+def test_colours_are_for_terminals_only():
+    code, text = terminal("--help")
+    same(code, 0)
+    assert "\033[1mVerbs\033[0m" in text
+    plain = re.sub(r"\033\[[0-9;]*m", "", text).replace("\r", "")
+    assert max(map(len, plain.split("\n"))) <= 80
+    assert "\033" not in terminal("--help", env={"NO_COLOR": "1"})[1]
+    assert "\033" not in terminal("--help", env={"TERM": "dumb"})[1]
+    assert "\033" not in ok("--help").text
+
+
+def test_completion_completes_verbs_and_options():
+    script = ok("completion").text
+    def complete(line):
+        words = line.split(" ")
+        bash = script + f"""
+COMP_WORDS=({' '.join(repr(w) if w else '""' for w in words)}); COMP_CWORD={len(words) - 1}
+_vitrine; printf '%s\\n' "${{COMPREPLY[@]}}" """
+        p = subprocess.run(["bash", "-c", bash], capture_output=True, text=True, cwd="/")
+        same(p.stderr, "", "stderr")
+        return p.stdout.split()
+    assert "run" in complete("vitrine r")
+    assert "bench" in complete("vitrine ben")
+    assert "latency" in complete("vitrine bench lat")
+    assert "--max-tokens" in complete("vitrine run --max-t")
+    assert "--window" in complete("vitrine score --w")
+    assert "--window" not in complete("vitrine run --w")
+    assert "--gen" in complete("vitrine bench latency --g")
+
+
+def test_man_page_names_every_verb_and_option():
+    page = open("docs/vitrine.1", encoding="utf-8").read().replace("\\-", "-")
+    for v in VERBS:
+        assert f"vitrine {v}" in page or f"\n.SS {v}" in page, v
+        for o in options_of(v):
+            assert o == "help" or f"--{o}" in page, f"docs/vitrine.1 lacks --{o} of {v}"
+
+
+main(globals())

@@ -1,0 +1,97 @@
+/* The cases. linear: tokens, type, cols, rows of up to three parts, epilogue, flags (1 bias, 2
+ * residual, 8 paired); attention: sequences, q_len, kv_len, 1000 heads + kv_heads, head_dim, pool
+ * type, page, window. Token numbers straddle the borders between kernels and tiles: 8, 16, 32
+ * (small), 64, 128 (GEMM). */
+#include "gpu_cases.h"
+
+#define LINEAR(what, bench_, ...)                                              \
+    {                                                                          \
+        "linear", false, { .name = what, .p = {__VA_ARGS__}, .bench = bench_ } \
+    }
+#define HEAD(what, bench_, ...)                                               \
+    {                                                                         \
+        "linear", true, { .name = what, .p = {__VA_ARGS__}, .bench = bench_ } \
+    }
+#define CASE(op, what, bench_, ...)                                      \
+    {                                                                    \
+        op, false, { .name = what, .p = {__VA_ARGS__}, .bench = bench_ } \
+    }
+
+const gpu_case gpu_cases[] = {
+    /* every path of the small kernel: HALF, pairs, bias, residual, ragged rows and tokens */
+    LINEAR("bf16 1 x 40 x 24", false, 1, VT_BF16, 24, 40, 0, 0, LINEAR_NONE, 1),
+    LINEAR("bf16 3 x 13 x 576 residual", false, 3, VT_BF16, 576, 13, 0, 0, LINEAR_NONE, 2),
+    LINEAR("bf16 8 x 960 x 576", false, 8, VT_BF16, 576, 576, 192, 192, LINEAR_NONE, 0),
+    LINEAR("bf16 9 x 960 x 576 bias", false, 9, VT_BF16, 576, 576, 192, 192, LINEAR_NONE, 1),
+    LINEAR("bf16 17 x 3072 x 576 swiglu", false, 17, VT_BF16, 576, 1536, 1536, 0, LINEAR_SWIGLU, 8),
+    LINEAR("bf16 32 x 3000 x 1000 geglu bias", false, 32, VT_BF16, 1000, 1500, 1500, 0,
+           LINEAR_GEGLU, 9),
+    LINEAR("bf16 1 x 20 x 12288", false, 1, VT_BF16, 12288, 20, 0, 0, LINEAR_NONE, 2),
+    HEAD("bf16 5 x 5003 x 640", false, 5, VT_BF16, 640, 5003, 0, 0, LINEAR_NONE, 0),
+    /* the GEMM: both tile heights, split and whole, ragged edges */
+    LINEAR("bf16 33 x 960 x 576 bias", false, 33, VT_BF16, 576, 576, 192, 192, LINEAR_NONE, 1),
+    LINEAR("bf16 64 x 1024 x 3072 residual", true, 64, VT_BF16, 3072, 1024, 0, 0, LINEAR_NONE, 2),
+    LINEAR("bf16 65 x 1000 x 1000 residual", false, 65, VT_BF16, 1000, 1000, 0, 0, LINEAR_NONE, 2),
+    LINEAR("bf16 100 x 3072 x 576 swiglu", false, 100, VT_BF16, 576, 1536, 1536, 0, LINEAR_SWIGLU,
+           8),
+    LINEAR("bf16 130 x 6000 x 1024 geglu bias", false, 130, VT_BF16, 1024, 3000, 3000, 0,
+           LINEAR_GEGLU, 9),
+    LINEAR("bf16 1000 x 4096 x 1024", false, 1000, VT_BF16, 1024, 2048, 1024, 1024, LINEAR_NONE, 0),
+    HEAD("bf16 70 x 5003 x 640", false, 70, VT_BF16, 640, 5003, 0, 0, LINEAR_NONE, 0),
+    HEAD("bf16 70 x 5004 x 640", false, 70, VT_BF16, 640, 5004, 0, 0, LINEAR_NONE, 0),
+    LINEAR("bf16 300 x 1536 x 576 geglu", false, 300, VT_BF16, 576, 1536, 1536, 0, LINEAR_GEGLU, 8),
+    LINEAR("bf16 257 x 2000 x 1000 bias residual", false, 257, VT_BF16, 1000, 2000, 0, 0,
+           LINEAR_NONE, 3),
+    /* the split GEMM on 132 SMs: 1, 2, 4 and 8 CTAs a tile, every epilogue, ragged edges */
+    LINEAR("bf16 17 x 200 x 4104 residual", false, 17, VT_BF16, 4104, 200, 0, 0, LINEAR_NONE, 2),
+    LINEAR("bf16 40 x 1000 x 1000 residual", false, 40, VT_BF16, 1000, 1000, 0, 0, LINEAR_NONE, 2),
+    LINEAR("bf16 64 x 3008 x 1000 swiglu", false, 64, VT_BF16, 1000, 1504, 1504, 0, LINEAR_SWIGLU,
+           8),
+    LINEAR("bf16 50 x 8192 x 200 geglu", false, 50, VT_BF16, 200, 4096, 4096, 0, LINEAR_GEGLU, 8),
+    LINEAR("bf16 64 x 6144 x 320 bias residual", false, 64, VT_BF16, 320, 6144, 0, 0, LINEAR_NONE,
+           3),
+    LINEAR("bf16 200 x 1000 x 2000 bias", false, 200, VT_BF16, 2000, 1000, 0, 0, LINEAR_NONE, 1),
+    HEAD("bf16 60 x 5004 x 640", false, 60, VT_BF16, 640, 5004, 0, 0, LINEAR_NONE, 0),
+    HEAD("bf16 40 x 1000 x 640", false, 40, VT_BF16, 640, 1000, 0, 0, LINEAR_NONE, 0),
+    HEAD("bf16 90 x 1000 x 640", false, 90, VT_BF16, 640, 1000, 0, 0, LINEAR_NONE, 0),
+    /* Qwen3-0.6B at one token and 32; 8B's largest */
+    LINEAR("0.6B o 1 x 1024 x 2048", true, 1, VT_BF16, 2048, 1024, 0, 0, LINEAR_NONE, 2),
+    LINEAR("0.6B gate+up 1 x 6144 x 1024", true, 1, VT_BF16, 1024, 3072, 3072, 0, LINEAR_SWIGLU, 8),
+    LINEAR("0.6B down 1 x 1024 x 3072", true, 1, VT_BF16, 3072, 1024, 0, 0, LINEAR_NONE, 2),
+    LINEAR("0.6B gate+up 32 x 6144 x 1024", true, 32, VT_BF16, 1024, 3072, 3072, 0, LINEAR_SWIGLU,
+           8),
+    LINEAR("0.6B gate+up 64 x 6144 x 1024", true, 64, VT_BF16, 1024, 3072, 3072, 0, LINEAR_SWIGLU,
+           8),
+    LINEAR("0.6B gate+up 256 x 6144 x 1024", true, 256, VT_BF16, 1024, 3072, 3072, 0, LINEAR_SWIGLU,
+           8),
+    HEAD("0.6B head 1 x 151936 x 1024", true, 1, VT_BF16, 1024, 151936, 0, 0, LINEAR_NONE, 0),
+    LINEAR("8B gate+up 1 x 24576 x 4096", true, 1, VT_BF16, 4096, 12288, 12288, 0, LINEAR_SWIGLU,
+           8),
+    LINEAR("8B down 1 x 4096 x 12288", true, 1, VT_BF16, 12288, 4096, 0, 0, LINEAR_NONE, 2),
+    CASE("rmsnorm", "tokens=1 hidden=1024", true, 1, 1024, 0, VT_F32),
+    CASE("rmsnorm", "tokens=5 hidden=5120", false, 5, 5120, 0, VT_BF16),
+    CASE("rmsnorm", "tokens=2 hidden=8200", false, 2, 8200, 0, VT_BF16),
+    CASE("embed", "bf16 300 x 1024", false, 300, VT_BF16, 1000, 1024, 0),
+    CASE("kv_store", "tokens=512 kv_heads=8 d=128 page=64", true, 512, 0, 8, 128, VT_BF16, 64),
+    CASE("attention_prefill", "4 x 300 kv=1000 heads=32/8 d=128 page=64", false, 4, 300, 1000,
+         32008, 128, VT_BF16, 64),
+    CASE("attention_prefill", "2 x 150 kv=400 heads=4/1 d=256 page=64 w=100", false, 2, 150, 400,
+         4001, 256, VT_BF16, 64, 100),
+    CASE("attention_prefill", "3 x 200 heads=9/3 d=64 page=16", false, 3, 200, 200, 9003, 64,
+         VT_BF16, 16),
+    CASE("attention_prefill", "2 x 129 kv=129 heads=40/8 d=128 page=64", false, 2, 129, 129, 40008,
+         128, VT_BF16, 64),
+    CASE("attention_prefill", "2 x 1024 heads=16/8 d=128 page=64", true, 2, 1024, 1024, 16008, 128,
+         VT_BF16, 64),
+    CASE("attention_decode", "1 x 1024 heads=16/8 d=128 page=64", true, 1, 1, 1024, 16008, 128,
+         VT_BF16, 64),
+    CASE("attention_decode", "1 x 4096 heads=32/8 d=128 page=64", true, 1, 1, 4096, 32008, 128,
+         VT_BF16, 64),
+    CASE("attention_decode", "32 x 4096 heads=32/8 d=128 page=64", true, 32, 1, 4096, 32008, 128,
+         VT_BF16, 64),
+    CASE("attention_decode", "256 x 512 heads=16/8 d=128 page=64", true, 256, 1, 512, 16008, 128,
+         VT_BF16, 64),
+    CASE("attention_decode", "3 x 100 heads=64/4 d=128 page=64", false, 3, 1, 100, 64004, 128,
+         VT_BF16, 64),
+    {.op = NULL},
+};

@@ -1,0 +1,206 @@
+/* The host side of the CUDA backend that needs no GPU: the plan of a step's attention, sampling
+ * rows as the device takes them, the JIT's list and its cache of cubins. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "device/cuda.h"
+#include "device/jit_cache.h"
+#include "ops/attention/attention_cuda.h"
+#include "ops/sample/sample_cuda.h"
+
+enum { MAX_SEQS = 64 };
+
+/* ---- plans ---- */
+
+/* A batch of n decodes with these KV lengths. */
+static vt_batch decodes(const int32_t *kv_len, int32_t n, int32_t *q_start)
+{
+    for (int32_t i = 0; i <= n; i++)
+        q_start[i] = i;
+    return (vt_batch){
+        .n_tokens = n, .n_seqs = n, .n_decode = n, .q_start = q_start, .kv_len = kv_len};
+}
+
+/* Every sequence's KV is covered once, in order, by consecutive items. */
+static void check_decode_plan(const attention_plan_config *c, const int32_t *kv_len, int32_t n)
+{
+    int32_t q_start[MAX_SEQS + 1], capacity = attention_decode_capacity(c, n, 1 << 17), used, none;
+    vt_batch b = decodes(kv_len, n, q_start);
+    int32_t *plan = calloc((size_t)capacity, DECODE_ITEM_INTS * sizeof *plan), unused[2];
+    attention_cuda_plan(c, &b, plan, capacity, unused, 0, &used, &none);
+    assert_true(used <= capacity && none == 0);
+    int32_t at = 0;
+    for (int32_t s = 0; s < n; s++) {
+        int32_t first = at, covered = 0;
+        while (at < used && plan[at * DECODE_ITEM_INTS] == s) {
+            const int32_t *item = plan + at * DECODE_ITEM_INTS;
+            assert_int_equal(item[1], covered);
+            assert_int_equal(item[1] % 64, 0);
+            assert_true(item[2] > item[1]);
+            assert_int_equal(item[3], first);
+            covered = item[2];
+            at++;
+        }
+        assert_int_equal(covered, kv_len[s]);
+        for (int32_t k = first; k < at; k++)
+            assert_int_equal(plan[k * DECODE_ITEM_INTS + 4], at - first);
+    }
+    assert_int_equal(at, used);
+    for (; at < capacity; at++)
+        assert_int_equal(plan[at * DECODE_ITEM_INTS], -1);
+    free(plan);
+}
+
+static void test_decode_plan_when_lengths_vary_then_each_kv_is_covered_once(void **state)
+{
+    (void)state;
+    attention_plan_config c = {.heads = 16, .kv_heads = 8, .sm_count = 132};
+    uint32_t seed = 7;
+    for (int round = 0; round < 200; round++) {
+        int32_t kv_len[MAX_SEQS], n = 1 + (int32_t)(seed % MAX_SEQS);
+        for (int32_t i = 0; i < n; i++) {
+            seed = seed * 1664525u + 1013904223u;
+            kv_len[i] = 1 + (int32_t)((seed >> 8) % (i % 7 == 0 ? 100000 : 700));
+        }
+        c.deterministic = round % 2;
+        check_decode_plan(&c, kv_len, n);
+    }
+}
+
+static void test_decode_plan_when_deterministic_then_neighbours_do_not_matter(void **state)
+{
+    (void)state;
+    attention_plan_config c = {
+        .heads = 32, .kv_heads = 8, .sm_count = 132, .deterministic = true};
+    int32_t alone[1] = {5000}, many[3] = {5000, 90000, 17}, q_start[4], used[2], none, unused[2];
+    int32_t plan[2][300 * DECODE_ITEM_INTS];
+    vt_batch a = decodes(alone, 1, q_start);
+    attention_cuda_plan(&c, &a, plan[0], 100, unused, 0, &used[0], &none);
+    vt_batch b = decodes(many, 3, q_start);
+    attention_cuda_plan(&c, &b, plan[1], 300, unused, 0, &used[1], &none);
+    for (int32_t i = 0; i < used[0]; i++)
+        assert_memory_equal(plan[0] + i * DECODE_ITEM_INTS, plan[1] + i * DECODE_ITEM_INTS, 20);
+}
+
+/* ---- sampling rows ---- */
+
+static void test_sample_pack_when_a_row_has_no_penalty_then_its_context_stays_at_home(void **state)
+{
+    (void)state;
+    int32_t context[3] = {4, 5, 6}, contexts[8];
+    vt_logit_bias bias[2] = {{1, 0.5f}, {2, -1}}, biases[8];
+    vt_sample_row rows[3] = {
+        {.repetition_penalty = 1, .context = context, .n_context = 3, .pending_slot = 0},
+        {.repetition_penalty = 1.2f, .context = context, .n_prompt = 1, .n_context = 3,
+         .pending_slot = 2},
+        {.repetition_penalty = 1, .bias = bias, .n_bias = 2, .pending_slot = -1}};
+    sample_cuda_row out[3];
+    int64_t n_contexts, n_biases;
+    sample_cuda_counts(rows, 3, &n_contexts, &n_biases);
+    assert_int_equal(n_contexts, 3);
+    assert_int_equal(n_biases, 2);
+    sample_cuda_pack(rows, 3, out, contexts, biases);
+    assert_int_equal(out[0].n_context, 0);
+    assert_int_equal(out[0].pending_slot, -1);
+    assert_int_equal(out[1].n_context, 3);
+    assert_int_equal(out[1].pending_slot, 2);
+    assert_memory_equal(contexts + out[1].context, context, sizeof context);
+    assert_int_equal(out[2].n_bias, 2);
+    assert_memory_equal(biases + out[2].bias, bias, sizeof bias);
+}
+
+/* ---- the JIT ---- */
+
+static void test_jit_want_when_asked_twice_then_one_instance(void **state)
+{
+    (void)state;
+    vt_jit *j;
+    assert_int_equal(vt_jit_new("sm_80", &j, NULL), VT_OK);
+    jit_spec a = JIT_SPEC("embed.cu", "embed", {"hidden", 64}, {"vec", 8});
+    jit_spec b = JIT_SPEC("embed.cu", "embed", {"hidden", 128}, {"vec", 8});
+    int32_t first = vt_jit_want(j, &a);
+    assert_int_not_equal(vt_jit_want(j, &b), first);
+    assert_int_equal(vt_jit_want(j, &a), first);
+    for (int32_t i = 0; i < 500; i++) { /* beyond the first table */
+        jit_spec c = JIT_SPEC("embed.cu", "embed", {"hidden", 1000 + i}, {"vec", 1});
+        vt_jit_want(j, &c);
+    }
+    assert_int_equal(vt_jit_want(j, &a), first);
+    assert_int_equal(vt_jit_count(j), 502);
+    assert_string_equal(vt_jit_name(j, first), "embed<hidden=64,vec=8>");
+    vt_jit_free(j);
+}
+
+static void test_jit_cache_when_a_file_is_torn_then_it_is_not_read(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/vitrine-cubin-XXXXXX", path[256];
+    assert_non_null(mkdtemp(dir));
+    setenv("VITRINE_CACHE", dir, 1);
+    const char *key = "0123456789abcdef0123456789abcdef";
+    char bytes[1000];
+    memset(bytes, 42, sizeof bytes);
+    jit_cubin in = {.bytes = bytes, .size = sizeof bytes, .registers = 40}, out;
+    jit_cache_write(key, 13, 0, "sm_90a", "some<kernel=1>", &in);
+    void *got = jit_cache_read(key, 13, 0, &out);
+    assert_non_null(got);
+    assert_int_equal(out.size, sizeof bytes);
+    assert_int_equal(out.registers, 40);
+    assert_memory_equal(out.bytes, bytes, sizeof bytes);
+    free(got);
+    assert_null(jit_cache_read(key, 12, 0, &out));  /* another NVRTC */
+    got = jit_cache_read(key, 0, 0, &out);          /* no NVRTC: any will do */
+    assert_non_null(got);
+    free(got);
+
+    vt_buf list;
+    vt_buf_init(&list, 0);
+    assert_int_equal(vt_jit_list(&list, NULL), VT_OK);
+    assert_non_null(strstr(list.data, "some<kernel=1>"));
+    vt_buf_release(&list);
+
+    snprintf(path, sizeof path, "%s/cubin/%s-13.0.cubin", dir, key);
+    FILE *f = fopen(path, "r+b");
+    assert_non_null(f);
+    fseek(f, -1, SEEK_END);
+    fputc(43, f);
+    fclose(f);
+    assert_null(jit_cache_read(key, 13, 0, &out));
+    unlink(path);
+    snprintf(path, sizeof path, "%s/cubin", dir);
+    rmdir(path);
+    rmdir(dir);
+    unsetenv("VITRINE_CACHE");
+}
+
+static void test_cuda_open_when_there_is_no_driver_then_the_message_says_what_to_do(void **state)
+{
+    (void)state;
+    vt_cuda *c;
+    vt_err err = {0};
+    if (vt_cuda_open(0, &c, &err) == VT_OK) {
+        vt_cuda_close(c);
+        skip();
+    }
+    assert_int_equal(err.status, VT_ERR_DEVICE);
+    assert_non_null(strstr(err.message, "--device cpu"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_decode_plan_when_lengths_vary_then_each_kv_is_covered_once),
+        cmocka_unit_test(test_decode_plan_when_deterministic_then_neighbours_do_not_matter),
+        cmocka_unit_test(test_sample_pack_when_a_row_has_no_penalty_then_its_context_stays_at_home),
+        cmocka_unit_test(test_jit_want_when_asked_twice_then_one_instance),
+        cmocka_unit_test(test_jit_cache_when_a_file_is_torn_then_it_is_not_read),
+        cmocka_unit_test(test_cuda_open_when_there_is_no_driver_then_the_message_says_what_to_do),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,487 @@
+/* The engine loop on the fake device: exact ends, stop strings, aborts, threads. */
+#include "engine_fixture.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/clock.h"
+#include "text/tokenizer.h"
+
+enum { ASCII = 120 }; /* a vocabulary of bytes that are text: the fake device chooses below it */
+
+static vt_tokenizer *tokenizer;
+
+static int open_tokenizer(void **state)
+{
+    (void)state;
+    return vt_tokenizer_synthetic(512, &tokenizer, NULL) == VT_OK ? 0 : -1;
+}
+
+static int close_tokenizer(void **state)
+{
+    (void)state;
+    vt_tokenizer_free(tokenizer);
+    return 0;
+}
+
+static void open_with_text(fixture *f, bool overlap)
+{
+    fixture_defaults(f);
+    f->config.overlap = overlap;
+    f->config.request.vocab = ASCII;
+    f->config.request.tokenizer = tokenizer;
+    f->eos[0] = 3;
+    fixture_open(f);
+}
+
+/* What a prompt's completion is, undisturbed, and its text. */
+static void reference(const int32_t *prompt, int32_t n_prompt, int32_t n, int32_t *out,
+                      vt_buf *text)
+{
+    float logprob[200], score[200];
+    uint64_t scratch[400];
+    vt_fake_reference(prompt, n_prompt, &(vt_sample_row){0}, ASCII, n, out, logprob, score,
+                      scratch);
+    vt_buf_clear(text);
+    assert_int_equal(vt_tokenizer_decode(tokenizer, out, (size_t)n, true, text, NULL), VT_OK);
+}
+
+static void test_max_tokens_when_overlapped_then_exactly_that_many(void **state)
+{
+    (void)state;
+    for (int overlap = 0; overlap < 2; overlap++)
+        for (int32_t n = 1; n < 12; n++) {
+            fixture f;
+            heard h = {0};
+            int32_t prompt[9];
+            fixture_defaults(&f);
+            f.config.overlap = overlap;
+            fixture_open(&f);
+            count_up(prompt, 9, n);
+            vt_request_params p = ask(prompt, 9, n, &h);
+            submit(&f, &p);
+            run_all(&f);
+            assert_int_equal(h.n, n);
+            assert_int_equal(h.finish, VT_FINISH_LENGTH);
+            assert_int_equal(h.n_events, n); /* the last token's event says that it is the last */
+            fixture_close(&f);
+        }
+}
+
+static void test_context_when_full_then_length(void **state)
+{
+    (void)state;
+    fixture f;
+    heard h = {0};
+    int32_t prompt[500];
+    fixture_defaults(&f);
+    fixture_open(&f);
+    count_up(prompt, 500, 0);
+    vt_request_params p = ask(prompt, 500, 1000, &h);
+    submit(&f, &p);
+    run_all(&f);
+    assert_int_equal(h.n, 12);
+    assert_int_equal(h.finish, VT_FINISH_LENGTH);
+    fixture_close(&f);
+}
+
+static void test_eos_when_sampled_then_nothing_after_it(void **state)
+{
+    (void)state;
+    int n_stopped = 0;
+    for (int32_t seed = 0; seed < 40; seed++) {
+        fixture f;
+        static heard h;
+        memset(&h, 0, sizeof h);
+        int32_t prompt[7], want[100];
+        vt_buf text;
+        vt_buf_init(&text, 0);
+        open_with_text(&f, seed % 2);
+        count_up(prompt, 7, seed);
+        for (int i = 0; i < 7; i++)
+            prompt[i] %= ASCII;
+        vt_request_params p = ask(prompt, 7, 100, &h);
+        p.ignore_eos = false;
+        submit(&f, &p);
+        run_all(&f);
+        reference(prompt, 7, 100, want, &text);
+        int32_t n = 0;
+        while (n < 100 && want[n++] != f.eos[0])
+            ;
+        bool stops = want[n - 1] == f.eos[0];
+        assert_int_equal(h.n, n);
+        assert_memory_equal(h.token, want, (size_t)n * sizeof *want);
+        assert_int_equal(h.finish, stops ? VT_FINISH_STOP : VT_FINISH_LENGTH);
+        assert_int_equal(h.text_len, n - stops); /* a byte a token, and none for the end */
+        n_stopped += stops;
+        vt_buf_release(&text);
+        fixture_close(&f);
+    }
+    assert_true(n_stopped > 5);
+}
+
+/* Property: with any piece of the undisturbed text as a stop string, the text is what lies
+ * before its first occurrence, and the tokens end with the one that completes it. */
+static void test_stop_string_when_it_spans_tokens_then_text_ends_before_it(void **state)
+{
+    (void)state;
+    int32_t prompt[7] = {1, 2, 3, 4, 5, 6, 7}, want[60];
+    vt_buf text;
+    vt_buf_init(&text, 0);
+    reference(prompt, 7, 60, want, &text);
+    assert_int_equal(text.len, 60);
+    for (int32_t at = 0; at < 58; at += 3)
+        for (int32_t len = 1; len <= 6 && at + len <= 60; len++) {
+            fixture f;
+            static heard h;
+            memset(&h, 0, sizeof h);
+            char stop[8] = {0};
+            memcpy(stop, text.data + at, (size_t)len);
+            if (strlen(stop) != (size_t)len)
+                continue; /* a NUL is no part of a C string */
+            const char *stops[] = {"never found", stop};
+            open_with_text(&f, (at + len) % 2);
+            vt_request_params p = ask(prompt, 7, 60, &h);
+            p.stop = stops;
+            p.n_stop = 2;
+            submit(&f, &p);
+            run_all(&f);
+            const char *first = memmem(text.data, text.len, stop, (size_t)len);
+            assert_int_equal(h.finish, VT_FINISH_STOP);
+            assert_int_equal(h.text_len, first - text.data);
+            assert_memory_equal(h.text, text.data, h.text_len);
+            assert_int_equal(h.n, (first - text.data) + len);
+            fixture_close(&f);
+        }
+    vt_buf_release(&text);
+}
+
+static void test_stop_string_when_only_begun_then_held_text_comes_at_the_end(void **state)
+{
+    (void)state;
+    fixture f;
+    static heard h;
+    memset(&h, 0, sizeof h);
+    int32_t prompt[3] = {9, 8, 7}, want[20];
+    vt_buf text;
+    vt_buf_init(&text, 0);
+    reference(prompt, 3, 20, want, &text);
+    char stop[8] = {0};
+    memcpy(stop, text.data + 17, 3); /* the last three characters and one more */
+    stop[3] = '~';
+    const char *stops[] = {stop};
+    open_with_text(&f, true);
+    vt_request_params p = ask(prompt, 3, 20, &h);
+    p.stop = stops;
+    p.n_stop = 1;
+    submit(&f, &p);
+    run_all(&f);
+    assert_int_equal(h.finish, VT_FINISH_LENGTH);
+    assert_int_equal(h.text_len, text.len);
+    assert_memory_equal(h.text, text.data, text.len);
+    vt_buf_release(&text);
+    fixture_close(&f);
+}
+
+static void test_abort_when_from_the_callback_then_one_more_event_at_most_a_step_later(void **state)
+{
+    (void)state;
+    fixture f;
+    static heard h[2];
+    memset(h, 0, sizeof h);
+    int32_t prompt[10];
+    fixture_defaults(&f);
+    fixture_open(&f);
+    count_up(prompt, 10, 0);
+    h[0].engine = f.engine;
+    h[0].abort_after = 5;
+    vt_request_params p = ask(prompt, 10, 300, &h[0]);
+    submit(&f, &p);
+    p = ask(prompt, 10, 40, &h[1]);
+    submit(&f, &p);
+    run_all(&f);
+    assert_int_equal(h[0].finish, VT_FINISH_ABORT);
+    assert_int_equal(h[0].n, 5); /* the abort is taken in before the next step's results */
+    assert_int_equal(h[1].finish, VT_FINISH_LENGTH);
+    assert_int_equal(h[1].n, 40);
+    fixture_close(&f);
+}
+
+static void test_abort_when_queued_or_unknown_then_only_that_one_ends(void **state)
+{
+    (void)state;
+    fixture f;
+    static heard h[3];
+    memset(h, 0, sizeof h);
+    int32_t prompt[10];
+    fixture_defaults(&f);
+    f.config.sched.limits.max_seqs = 1;
+    fixture_open(&f);
+    count_up(prompt, 10, 0);
+    vt_request_id id[3];
+    for (int i = 0; i < 3; i++) {
+        vt_request_params p = ask(prompt, 10, 20, &h[i]);
+        id[i] = submit(&f, &p);
+    }
+    step(&f);
+    vt_engine_abort(f.engine, id[1]);
+    vt_engine_abort(f.engine, 999);
+    run_all(&f);
+    vt_engine_abort(f.engine, id[1]); /* over long ago */
+    run_all(&f);
+    assert_int_equal(h[0].n, 20);
+    assert_int_equal(h[1].n, 0);
+    assert_int_equal(h[1].finish, VT_FINISH_ABORT);
+    assert_int_equal(h[2].n, 20);
+    fixture_close(&f);
+}
+
+static void test_submit_when_queue_is_full_then_busy_and_nobody_is_lost(void **state)
+{
+    (void)state;
+    fixture f;
+    static heard h[5];
+    memset(h, 0, sizeof h);
+    int32_t prompt[10], n_taken = 0;
+    vt_err err;
+    vt_request_id id;
+    fixture_defaults(&f);
+    f.config.sched.max_queued = 3;
+    fixture_open(&f);
+    count_up(prompt, 10, 0);
+    for (int i = 0; i < 5; i++) {
+        vt_request_params p = ask(prompt, 10, 5, &h[i]);
+        vt_status status = vt_engine_submit(f.engine, &p, &id, &err);
+        assert_int_equal(status, i < 3 ? VT_OK : VT_ERR_BUSY);
+        n_taken += status == VT_OK;
+    }
+    assert_string_equal(err.message,
+                        "3 sequences wait already, and the queue holds 3 (option max-queued)");
+    run_all(&f);
+    for (int i = 0; i < n_taken; i++)
+        assert_int_equal(h[i].n, 5);
+    fixture_close(&f);
+}
+
+static void refused(fixture *f, vt_request_params p, const char *message)
+{
+    vt_err err;
+    vt_request_id id;
+    assert_int_equal(vt_engine_submit(f->engine, &p, &id, &err), VT_ERR_USAGE);
+    assert_string_equal(err.message, message);
+}
+
+static void test_submit_when_a_field_is_wrong_then_it_is_named(void **state)
+{
+    (void)state;
+    fixture f;
+    int32_t prompt[600];
+    fixture_defaults(&f);
+    fixture_open(&f);
+    count_up(prompt, 600, 0);
+    vt_request_params good = ask(prompt, 10, 5, NULL), p;
+    p = good;
+    p.n_prompt = 0;
+    refused(&f, p, "the prompt has no tokens, expected at least one");
+    p = good;
+    p.n_prompt = 512;
+    refused(&f, p,
+            "the prompt has 512 tokens, and the context holds 512 with at least 1 for the answer");
+    p = good;
+    p.max_tokens = 0;
+    refused(&f, p, "max_tokens is 0, expected at least 1");
+    p = good;
+    p.temperature = -1;
+    refused(&f, p, "temperature is -1, expected 0 to 100");
+    p = good;
+    p.top_p = __builtin_nanf("");
+    refused(&f, p, "top_p is nan, expected 0 to 1");
+    p = good;
+    p.n = 129;
+    refused(&f, p, "n is 129, expected 1 to 16");
+    p = good;
+    p.logprobs = 21;
+    refused(&f, p, "logprobs is 21, expected -1 to 20");
+    prompt[4] = 256;
+    refused(&f, good, "prompt token 4 is 256, expected 0 to 255");
+    prompt[4] = 4;
+    const char *stops[] = {""};
+    p = good;
+    p.stop = stops;
+    p.n_stop = 1;
+    refused(&f, p, "stop strings need a model with a tokenizer");
+    fixture_close(&f);
+}
+
+static void test_free_when_requests_are_open_then_each_ends_with_abort(void **state)
+{
+    (void)state;
+    fixture f;
+    static heard h[6];
+    memset(h, 0, sizeof h);
+    int32_t prompt[20];
+    fixture_defaults(&f);
+    fixture_open(&f);
+    count_up(prompt, 20, 0);
+    for (int i = 0; i < 6; i++) {
+        vt_request_params p = ask(prompt, 20, 100, &h[i]);
+        submit(&f, &p);
+    }
+    for (int i = 0; i < 7; i++)
+        step(&f);
+    fixture_close(&f);
+    for (int i = 0; i < 6; i++)
+        assert_int_equal(h[i].finish, VT_FINISH_ABORT);
+}
+
+static void test_fault_when_the_device_keeps_failing_then_error_and_the_engine_goes_on(void **state)
+{
+    (void)state;
+    fixture f;
+    static heard h;
+    memset(&h, 0, sizeof h);
+    int32_t prompt[20];
+    fixture_defaults(&f);
+    f.device.fault_ppm = 1000000;
+    fixture_open(&f);
+    count_up(prompt, 20, 0);
+    vt_request_params p = ask(prompt, 20, 10, &h);
+    submit(&f, &p);
+    bool idle = false;
+    vt_err err;
+    for (int i = 0; i < 20 && !idle; i++) {
+        vt_status want = h.n_ends ? VT_OK : VT_ERR_DEVICE; /* the step that gives up fails too */
+        assert_int_equal(vt_engine_step(f.engine, &idle, &err), want);
+    }
+    assert_int_equal(h.finish, VT_FINISH_ERROR);
+    assert_string_equal(h.error, "the device failed and failed again");
+    assert_true(idle);
+    fixture_close(&f);
+}
+
+/* ---- the loop on its own thread ---- */
+
+enum { THREADS = 3, EACH = 40 };
+
+typedef struct client {
+    fixture *f;
+    int32_t first;
+    pthread_t thread;
+    atomic_int ended, tokens;
+} client;
+
+static void count_events(void *user, const vt_event *e)
+{
+    client *c = user;
+    atomic_fetch_add(&c->tokens, e->n_tokens);
+    if (e->finish != VT_FINISH_NONE)
+        atomic_fetch_add(&c->ended, 1);
+}
+
+static void *client_main(void *arg)
+{
+    client *c = arg;
+    int32_t prompt[30];
+    count_up(prompt, 30, c->first);
+    for (int i = 0; i < EACH;) {
+        vt_request_params p = ask(prompt, 10 + i % 20, 8, NULL);
+        vt_request_id id;
+        p.callback = count_events;
+        p.user = c;
+        if (vt_engine_submit(c->f->engine, &p, &id, NULL) == VT_OK) {
+            i++;
+            if (i % 10 == 0)
+                vt_engine_abort(c->f->engine, id);
+        }
+    }
+    return NULL;
+}
+
+static void test_start_when_several_threads_submit_then_all_end(void **state)
+{
+    (void)state;
+    fixture f;
+    client c[THREADS];
+    fixture_defaults(&f);
+    f.config.now = NULL; /* the fake clock belongs to one thread */
+    fixture_open(&f);
+    assert_int_equal(vt_engine_start(f.engine, NULL), VT_OK);
+    assert_int_equal(vt_engine_start(f.engine, NULL), VT_ERR_USAGE);
+    for (int i = 0; i < THREADS; i++) {
+        c[i] = (client){.f = &f, .first = 40 * i};
+        assert_int_equal(pthread_create(&c[i].thread, NULL, client_main, &c[i]), 0);
+    }
+    int32_t ended = 0, tokens = 0;
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(c[i].thread, NULL);
+    for (int64_t until = vt_now_ns() + INT64_C(60000000000);
+         ended < THREADS * EACH && vt_now_ns() < until;) {
+        ended = 0;
+        for (int i = 0; i < THREADS; i++)
+            ended += atomic_load(&c[i].ended);
+    }
+    vt_engine_stop(f.engine);
+    for (int i = 0; i < THREADS; i++)
+        tokens += atomic_load(&c[i].tokens);
+    assert_int_equal(ended, THREADS * EACH);
+    assert_true(tokens >= THREADS * EACH * 9 / 10 * 8);
+    fixture_close(&f);
+}
+
+static void test_record_when_on_then_the_ring_tells_a_request_in_order(void **state)
+{
+    (void)state;
+    fixture f;
+    static heard h;
+    memset(&h, 0, sizeof h);
+    int32_t prompt[20];
+    vt_trace_event ev[200];
+    fixture_defaults(&f);
+    f.config.record = true;
+    fixture_open(&f);
+    count_up(prompt, 20, 0);
+    vt_request_params p = ask(prompt, 20, 3, &h);
+    vt_request_id id = submit(&f, &p);
+    run_all(&f);
+    uint64_t n = vt_trace_copy(vt_engine_ring(f.engine), ev, 200);
+    int32_t seen[VT_REQ_FINISH + 1] = {0}, steps = 0, last = -1;
+    for (uint64_t i = 0; i < n; i++) {
+        steps += ev[i].kind == VT_TRACE_STEP;
+        assert_true(ev[i].end_ns >= ev[i].begin_ns);
+        if (ev[i].kind != VT_TRACE_REQUEST)
+            continue;
+        assert_int_equal(ev[i].id, id);
+        assert_true(ev[i].a >= last);
+        last = ev[i].a;
+        seen[ev[i].a]++;
+    }
+    assert_int_equal(steps, 3);
+    assert_int_equal(seen[VT_REQ_ARRIVE], 1);
+    assert_int_equal(seen[VT_REQ_MATCH], 1);
+    assert_int_equal(seen[VT_REQ_ADMIT], 1);
+    assert_int_equal(seen[VT_REQ_TOKEN], 3);
+    assert_int_equal(seen[VT_REQ_FINISH], 1);
+    fixture_close(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_max_tokens_when_overlapped_then_exactly_that_many),
+        cmocka_unit_test(test_context_when_full_then_length),
+        cmocka_unit_test(test_eos_when_sampled_then_nothing_after_it),
+        cmocka_unit_test(test_stop_string_when_it_spans_tokens_then_text_ends_before_it),
+        cmocka_unit_test(test_stop_string_when_only_begun_then_held_text_comes_at_the_end),
+        cmocka_unit_test(
+            test_abort_when_from_the_callback_then_one_more_event_at_most_a_step_later),
+        cmocka_unit_test(test_abort_when_queued_or_unknown_then_only_that_one_ends),
+        cmocka_unit_test(test_submit_when_queue_is_full_then_busy_and_nobody_is_lost),
+        cmocka_unit_test(test_submit_when_a_field_is_wrong_then_it_is_named),
+        cmocka_unit_test(test_free_when_requests_are_open_then_each_ends_with_abort),
+        cmocka_unit_test(
+            test_fault_when_the_device_keeps_failing_then_error_and_the_engine_goes_on),
+        cmocka_unit_test(test_start_when_several_threads_submit_then_all_end),
+        cmocka_unit_test(test_record_when_on_then_the_ring_tells_a_request_in_order),
+    };
+    return cmocka_run_group_tests(tests, open_tokenizer, close_tokenizer);
+}

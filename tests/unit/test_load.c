@@ -1,0 +1,215 @@
+/* Loading models: the knobs of good files, and the message for each kind of model we do not run. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include <math.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "model/load.h"
+
+#define CORPUS "tests/fuzz/corpus/gguf/"
+
+static void test_load_gguf_reads_every_knob_of_a_tiny_llama(void **state)
+{
+    (void)state;
+    vt_model *m;
+    vt_err err = {0};
+    if (vt_model_load(CORPUS "ok_llama.gguf", &m, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    const vt_arch *a = &m->arch;
+    assert_string_equal(m->name, "ok_llama");
+    assert_string_equal(a->family, "llama");
+    assert_string_equal(m->quant, "Q8_0");
+    assert_int_equal(a->n_layers, 1);
+    assert_int_equal(a->hidden, 32);
+    assert_int_equal(a->n_heads, 4);
+    assert_int_equal(a->n_kv_heads, 2);
+    assert_int_equal(a->head_dim, 8);
+    assert_int_equal(a->ffn, 64);
+    assert_int_equal(a->vocab, 24);
+    assert_int_equal(a->max_context, 64);
+    assert_true(a->tied_head && m->head == m->embed);
+    assert_true(a->rope.interleaved && a->rope.dims == 8 && a->rope.base == 10000);
+    assert_float_equal(a->attn_scale, 1 / sqrt(8.0), 1e-7);
+    assert_float_equal(a->norm_eps, 1e-5, 1e-12);
+    assert_int_equal(a->window, 0);
+    assert_null(m->layer[0].q_bias);
+    assert_int_equal(m->layer[0].k->dim[0], 16);
+    assert_int_equal(m->layer[0].k->dim[1], 32);
+    assert_null(m->tokenizer);
+    assert_null(m->chat_template);
+    assert_int_equal(m->bos, -1);
+    /* 10,240 weights in Q8_0 (7 matrices and the embedding), 3 norms of 32 in F32 */
+    assert_int_equal(m->weight_bytes,
+                     (24 * 32 + 2 * 32 * 32 + 2 * 16 * 32 + 3 * 64 * 32) / 32 * 34 + 3 * 32 * 4);
+    vt_model_free(m);
+}
+
+static void test_load_gguf_of_models_we_do_not_run_names_the_reason(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *file, *words;
+        vt_status status;
+    } cases[] = {
+        {"bad_magic", "not a GGUF file", VT_ERR_FORMAT},
+        {"ok_vocab_only", "holds no tensors", VT_ERR_MODEL},
+        {"model_no_arch", "general.architecture is missing", VT_ERR_FORMAT},
+        {"model_unknown_arch", "architecture rwkv7 is not supported", VT_ERR_UNSUPPORTED},
+        {"model_missing_key", "llama.embedding_length is missing", VT_ERR_FORMAT},
+        {"model_missing_tensor", "tensor blk.0.attn_k.weight is missing", VT_ERR_MODEL},
+        {"model_shape", "tensor blk.0.attn_k.weight has shape [32, 32]; [16, 32] was expected",
+         VT_ERR_MODEL},
+        {"model_extra_tensor", "blk.0.attn_sinks.weight has no place in a llama", VT_ERR_MODEL},
+        {"model_heads", "4 heads are not a multiple of 3 KV heads", VT_ERR_MODEL},
+        {"model_zero_heads", "0 attention heads", VT_ERR_MODEL},
+        {"model_layers", "llama.block_count is 2147483648", VT_ERR_MODEL},
+        {"model_eps", "epsilon is 0", VT_ERR_MODEL},
+        {"model_rope_dims", "10 rotated dimensions of a head of 8", VT_ERR_MODEL},
+        {"model_rope_type", "rope.scaling.type longrope is not supported", VT_ERR_UNSUPPORTED},
+        {"model_rope_freqs", "rope_freqs.weight[0] is 0, Llama 3's rule gives 1",
+         VT_ERR_UNSUPPORTED},
+        {"model_value_length", "keys of 8 and values of 16", VT_ERR_UNSUPPORTED},
+        {"model_experts", "a llama model with 8 experts", VT_ERR_UNSUPPORTED},
+        {"model_key_type", "llama.context_length has type f32", VT_ERR_FORMAT},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char path[200];
+        vt_model *m;
+        vt_err err = {0};
+        snprintf(path, sizeof path, CORPUS "%s.gguf", cases[i].file);
+        vt_status status = vt_model_load(path, &m, &err);
+        if (status != cases[i].status || !strstr(err.message, cases[i].words) ||
+            !strstr(err.message, cases[i].file))
+            fail_msg("%s: status %d, \"%s\"", cases[i].file, status, err.message);
+    }
+}
+
+static void test_load_gguf_without_weights_needs_only_an_architecture(void **state)
+{
+    (void)state;
+    static const char *const files[] = {"ok_vocab_only", "model_unknown_arch"};
+    for (size_t i = 0; i < 2; i++) {
+        char path[200];
+        vt_model *m;
+        vt_err err = {0};
+        snprintf(path, sizeof path, CORPUS "%s.gguf", files[i]);
+        if (vt_model_load_gguf(path, false, &m, &err) != VT_OK)
+            fail_msg("%s", err.message);
+        assert_null(m->layer);
+        vt_model_free(m);
+    }
+}
+
+/* ---- finding ---- */
+
+/* A cache of its own, in a folder of its own. */
+static int make_cache(void **state)
+{
+    char *dir = strdup("/tmp/vitrine_test_XXXXXX");
+    char path[300];
+    if (!dir || !mkdtemp(dir))
+        return -1;
+    *state = dir;
+    snprintf(path, sizeof path, "%s/models", dir);
+    mkdir(path, 0700);
+    snprintf(path, sizeof path, "%s/models/my-model.gguf", dir);
+    FILE *f = fopen(path, "wb");
+    if (!f)
+        return -1;
+    fclose(f);
+    return setenv("VITRINE_CACHE", dir, 1);
+}
+
+static int remove_cache(void **state)
+{
+    char path[300];
+    snprintf(path, sizeof path, "%s/models/my-model.gguf", (char *)*state);
+    unlink(path);
+    snprintf(path, sizeof path, "%s/models", (char *)*state);
+    rmdir(path);
+    rmdir(*state);
+    free(*state);
+    return unsetenv("VITRINE_CACHE");
+}
+
+static void test_find_looks_in_the_cache_with_and_without_the_ending(void **state)
+{
+    char got[400], want[400];
+    snprintf(want, sizeof want, "%s/models/my-model.gguf", (char *)*state);
+    assert_int_equal(vt_model_find("my-model", got, sizeof got, NULL), VT_OK);
+    assert_string_equal(got, want);
+    assert_int_equal(vt_model_find("my-model.gguf", got, sizeof got, NULL), VT_OK);
+    assert_string_equal(got, want);
+}
+
+static void test_find_of_an_unknown_name_says_where_it_looked(void **state)
+{
+    char got[400] = "untouched";
+    vt_err err = {0};
+    assert_int_equal(vt_model_find("nobody", got, sizeof got, &err), VT_ERR_IO);
+    assert_non_null(strstr(err.message, "nobody"));
+    assert_non_null(strstr(err.message, *state));
+    assert_string_equal(got, "untouched");
+    assert_int_equal(vt_model_find("../models/my-model", got, sizeof got, &err), VT_ERR_IO);
+    assert_int_equal(vt_model_find("", got, sizeof got, &err), VT_ERR_IO);
+    assert_int_equal(vt_model_find("my-model", got, 5, &err), VT_ERR_IO);
+}
+
+static void test_load_of_paths_that_are_nothing_is_an_io_error(void **state)
+{
+    (void)state;
+    vt_model *m;
+    vt_err err = {0};
+    assert_int_equal(vt_model_load("/no/such/file", &m, &err), VT_ERR_IO);
+    assert_non_null(strstr(err.message, "/no/such/file"));
+    assert_int_equal(vt_model_load("smollm2-135m", &m, &err), VT_ERR_IO);
+    assert_non_null(strstr(err.message, "vitrine pull"));
+}
+
+/* ---- the default model, where it is at hand ---- */
+
+static void test_load_of_smollm2_has_its_public_shape(void **state)
+{
+    (void)state;
+    char path[4096];
+    vt_model *m;
+    vt_err err = {0};
+    if (vt_model_find("smollm2-135m", path, sizeof path, NULL) != VT_OK)
+        skip();
+    if (vt_model_load("smollm2-135m", &m, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    assert_int_equal(m->arch.n_layers, 30);
+    assert_int_equal(m->arch.hidden, 576);
+    assert_int_equal(m->arch.vocab, 49152);
+    assert_int_equal(m->arch.max_context, 8192);
+    assert_string_equal(m->quant, "Q4_1");
+    assert_int_equal(m->weight_bytes, 96576768);
+    assert_true(m->tokenizer && m->chat_template);
+    assert_true(m->n_eos >= 1 && m->eos[0] == 2);
+    assert_false(m->add_bos);
+    vt_model_free(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_load_gguf_reads_every_knob_of_a_tiny_llama),
+        cmocka_unit_test(test_load_gguf_of_models_we_do_not_run_names_the_reason),
+        cmocka_unit_test(test_load_gguf_without_weights_needs_only_an_architecture),
+        cmocka_unit_test_setup_teardown(test_find_looks_in_the_cache_with_and_without_the_ending,
+                                        make_cache, remove_cache),
+        cmocka_unit_test_setup_teardown(test_find_of_an_unknown_name_says_where_it_looked,
+                                        make_cache, remove_cache),
+        cmocka_unit_test_setup_teardown(test_load_of_paths_that_are_nothing_is_an_io_error,
+                                        make_cache, remove_cache),
+        cmocka_unit_test(test_load_of_smollm2_has_its_public_shape),
+    };
+    return cmocka_run_group_tests_name("load", tests, NULL, NULL);
+}

@@ -1,0 +1,180 @@
+/* Costs against figures worked out by hand, and the arithmetic of lanes and costs. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "ops/attention/attention.h"
+#include "ops/cases.h"
+#include "ops/kv_store/kv_store.h"
+#include "ops/moe/moe.h"
+#include "ops/rmsnorm/rmsnorm.h"
+#include "ops/rope/rope.h"
+#include "ops/sample/sample.h"
+#include "ops/silu_mul/silu_mul.h"
+
+static void test_rmsnorm_cost_of_two_rows(void **state)
+{
+    (void)state;
+    vt_tensor x = vt_tensor_2d(NULL, VT_F32, 2, 576), y = x;
+    vt_tensor w = {.dtype = VT_F32, .rank = 1, .dim = {576}, .row_stride = 576};
+    vt_cost c = rmsnorm_op.cost(&(rmsnorm_args){.x = &x, .weight = &w, .y = &y});
+    assert_int_equal(c.read.activations, 2 * 576 * 4);
+    assert_int_equal(c.read.weights, 576 * 4);
+    assert_int_equal(c.write.activations, 2 * 576 * 4);
+    assert_int_equal(c.flops.fp32, 4 * 2 * 576);
+    vt_tensor r = x;
+    c = add_rmsnorm_op.cost(&(rmsnorm_args){.x = &x, .weight = &w, .y = &y, .residual = &r});
+    assert_int_equal(c.read.activations, 2 * 2 * 576 * 4);
+    assert_int_equal(c.write.activations, 2 * 2 * 576 * 4);
+    assert_int_equal(c.flops.fp32, 5 * 2 * 576);
+}
+
+/* Sequences: a decode at position 99, and a prefill of 3 tokens at positions 10, 11, 12; pages of
+ * 16. SmolLM2's heads: 9 and 3 of 64, f16. */
+static void test_attention_cost_of_a_mixed_batch(void **state)
+{
+    (void)state;
+    int32_t position[] = {99, 10, 11, 12}, q_start[] = {0, 1, 4};
+    vt_batch b = {.n_tokens = 4,
+                  .n_seqs = 2,
+                  .n_decode = 1,
+                  .page_size = 16,
+                  .position = position,
+                  .q_start = q_start};
+    vt_tensor q = vt_tensor_2d(NULL, VT_F32, 4, 576), o = q;
+    vt_tensor pool = {.dtype = VT_F16, .rank = 4, .dim = {9, 3, 16, 64}, .row_stride = 64};
+    attention_args a = {.batch = &b,
+                        .q = &q,
+                        .k_pool = &pool,
+                        .v_pool = &pool,
+                        .o = &o,
+                        .heads = 9,
+                        .kv_heads = 3,
+                        .head_dim = 64};
+    vt_cost c = attention_decode_op.cost(&a);
+    assert_int_equal(c.read.kv, 100 * 3 * 64 * 2 * 2);         /* 100 positions, K and V */
+    assert_int_equal(c.read.activations, 576 * 4 + 4 + 7 * 4); /* q, a position, 7 pages */
+    assert_int_equal(c.write.activations, 576 * 4);
+    assert_int_equal(c.flops.fp32, 4 * 100 * 576);
+    c = attention_prefill_op.cost(&a);
+    assert_int_equal(c.read.kv, 13 * 3 * 64 * 2 * 2);
+    assert_int_equal(c.flops.fp32, 4 * (11 + 12 + 13) * 576);
+    a.window = 5; /* rows see 5 positions each; the three together 6 .. 12 */
+    c = attention_prefill_op.cost(&a);
+    assert_int_equal(c.read.kv, 7 * 3 * 64 * 2 * 2);
+    assert_int_equal(c.flops.fp32, 4 * (5 + 5 + 5) * 576);
+    c = attention_decode_op.cost(&a);
+    assert_int_equal(c.read.kv, 5 * 3 * 64 * 2 * 2);
+}
+
+static void test_kv_store_rope_and_silu_costs(void **state)
+{
+    (void)state;
+    vt_batch b = {.n_tokens = 7};
+    vt_tensor kv = vt_tensor_2d(NULL, VT_F32, 7, 192), q = vt_tensor_2d(NULL, VT_F32, 7, 576);
+    vt_tensor pool = {.dtype = VT_F16, .rank = 4, .dim = {9, 3, 16, 64}, .row_stride = 64};
+    vt_cost c = kv_store_op.cost(
+        &(kv_store_args){.batch = &b, .k = &kv, .v = &kv, .k_pool = &pool, .v_pool = &pool});
+    assert_int_equal(c.read.activations, 7 * 2 * 192 * 4 + 7 * 4);
+    assert_int_equal(c.write.kv, 7 * 2 * 192 * 2);
+    c = rope_op.cost(&(rope_args){.batch = &b, .q = &q, .k = &kv, .head_dim = 64, .dims = 64});
+    assert_int_equal(c.read.activations, 7 * (576 + 192) * 4 + 7 * (64 + 1) * 4);
+    assert_int_equal(c.write.activations, 7 * (576 + 192) * 4);
+    assert_int_equal(c.flops.fp32,
+                     7 * 12 * 32 * 6); /* 12 heads of 32 pairs: 4 multiplies, 2 adds */
+    vt_tensor x = vt_tensor_2d(NULL, VT_F32, 7, 3072), y = vt_tensor_2d(NULL, VT_F32, 7, 1536);
+    c = silu_mul_op.cost(&(silu_mul_args){.x = &x, .y = &y});
+    assert_int_equal(vt_cost_bytes(&c), 7 * 1536 * 12);
+}
+
+/* 3 tokens, 2 of 8 experts each: 6 pairs may be 6 experts; with 40 tokens all 8. */
+static void test_moe_cost_counts_distinct_experts(void **state)
+{
+    (void)state;
+    vt_tensor up = vt_tensor_2d(NULL, VT_F32, 20, 36), down = vt_tensor_2d(NULL, VT_F32, 36, 20);
+    vt_weight gate_up = {
+        .part = {&up, &up}, .n_parts = 2, .paired = true, .rows = 40, .cols = 36, .dtype = VT_F32};
+    vt_weight down_w = {.part = {&down}, .n_parts = 1, .rows = 36, .cols = 20, .dtype = VT_F32};
+    vt_tensor x = vt_tensor_2d(NULL, VT_F32, 3, 36), y = x,
+              expert = vt_tensor_2d(NULL, VT_I32, 3, 2), weight = expert;
+    moe_linear_args a = {.x = &x,
+                         .y = &y,
+                         .expert = &expert,
+                         .weight = &weight,
+                         .gate_up = &gate_up,
+                         .down = &down_w,
+                         .n_experts = 8};
+    vt_cost c = moe_linear_op.cost(&a);
+    int64_t one = 3 * 20 * 36 * 4;
+    assert_int_equal(c.read.weights, 6 * one);
+    assert_int_equal(c.flops.fp32, 6 * (6 * 20 * 36 + 4 * 20 + 2 * 36));
+    x.dim[0] = y.dim[0] = expert.dim[0] = 40;
+    c = moe_linear_op.cost(&a);
+    assert_int_equal(c.read.weights, 8 * one);
+}
+
+static void test_cost_sums(void **state)
+{
+    (void)state;
+    vt_cost a = {.read = {1, 2, 3},
+                 .write = {4, 5, 6},
+                 .flops = {.fp32 = 7, .bf16 = 8, .fp8 = 9, .int8 = 10}},
+            sum = a;
+    vt_cost_add(&sum, &a);
+    assert_int_equal(vt_cost_bytes(&a), 21);
+    assert_int_equal(vt_cost_bytes(&sum), 42);
+    assert_int_equal(vt_cost_flops(&sum), 68);
+}
+
+/* Shares are disjoint, in order, cover everything, and begin at multiples of the grain. */
+static void test_lane_shares_partition_the_work(void **state)
+{
+    (void)state;
+    for (int64_t n = 0; n < 70; n += 3)
+        for (int64_t grain = 1; grain < 20; grain += 6)
+            for (int32_t workers = 1; workers < 6; workers++) {
+                int64_t at = 0;
+                for (int32_t w = 0; w < workers; w++) {
+                    int64_t begin, end;
+                    vt_lane lane = {.worker = w, .n_workers = workers};
+                    vt_lane_share(&lane, n, grain, &begin, &end);
+                    assert_true(begin == at && end >= begin && (begin % grain == 0 || begin == n));
+                    at = end;
+                }
+                assert_int_equal(at, n);
+            }
+}
+
+static void test_select_takes_the_best_that_the_level_has(void **state)
+{
+    (void)state;
+    vt_tensor x = vt_tensor_2d(NULL, VT_F32, 2, 8);
+    silu_mul_args a = {.x = &x, .y = &x};
+    assert_string_equal(vt_op_select(&silu_mul_op, VT_DEVICE_CPU, VT_ISA_PORTABLE, &a)->name,
+                        "portable");
+    assert_string_equal(vt_op_select(&silu_mul_op, VT_DEVICE_CPU, VT_ISA_NEON, &a)->name,
+                        "portable");
+#if defined(__x86_64__)
+    assert_string_equal(vt_op_select(&silu_mul_op, VT_DEVICE_CPU, VT_ISA_AVX2, &a)->name, "avx2");
+    assert_string_equal(vt_op_select(&silu_mul_op, VT_DEVICE_CPU, VT_ISA_AMX, &a)->name, "avx512");
+#endif
+    x.dtype = VT_I8;
+    assert_null(vt_op_select(&silu_mul_op, VT_DEVICE_CPU, VT_ISA_AMX, &a));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rmsnorm_cost_of_two_rows),
+        cmocka_unit_test(test_attention_cost_of_a_mixed_batch),
+        cmocka_unit_test(test_kv_store_rope_and_silu_costs),
+        cmocka_unit_test(test_moe_cost_counts_distinct_experts),
+        cmocka_unit_test(test_cost_sums),
+        cmocka_unit_test(test_lane_shares_partition_the_work),
+        cmocka_unit_test(test_select_takes_the_best_that_the_level_has),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,84 @@
+/* Experts with quantised weights: the activations between the two linears are quantised to int8,
+ * which costs a bounded error; and a token's bits do not depend on its neighbours. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/op_run.h"
+#include "ops/access.h"
+#include "ops/cases.h"
+#include "ops/moe/moe.h"
+
+static const vt_case quantised[] = {
+    {.name = "Q8_0", .p = {9, 256, 96, 6, 3, VT_Q8_0}},
+    {.name = "Q4_1", .p = {5, 64, 160, 8, 2, VT_Q4_1}},
+    {.name = "Q4_K", .p = {3, 512, 256, 4, 4, VT_Q4_K}},
+};
+
+/* Root mean square of the difference over that of the reference. */
+static double relative_rms(const vt_tensor *got, const vt_tensor *want)
+{
+    double difference = 0, size = 0;
+    for (int64_t r = 0; r < want->dim[0]; r++)
+        for (int64_t c = 0; c < want->dim[1]; c++) {
+            double x = tensor_get(got, r, c), y = tensor_get(want, r, c);
+            difference += (x - y) * (x - y);
+            size += y * y;
+        }
+    return sqrt(difference / size);
+}
+
+/* Each of two quantisations leaves half a percent of a normally distributed vector. */
+static void test_moe_quantised_stays_within_a_percent_and_a_half(void **state)
+{
+    const vt_impl *impl = moe_linear_op.impls[0];
+    for (size_t i = 0; i < sizeof quantised / sizeof *quantised; i++) {
+        op_args want, got;
+        op_args_make(&want, &moe_linear_op, &quantised[i]);
+        op_args_make(&got, &moe_linear_op, &quantised[i]);
+        moe_linear_op.reference(want.args);
+        op_run(&moe_linear_op, impl, &got, *state, 2);
+        double error = relative_rms(got.output[0], want.output[0]);
+        if (!(error < 0.015))
+            fail_msg("%s: relative error %.4f", quantised[i].name, error);
+        op_args_release(&want);
+        op_args_release(&got);
+    }
+}
+
+static void test_moe_token_alone_gives_the_same_bits(void **state)
+{
+    const vt_impl *impl = moe_linear_op.impls[0];
+    op_args whole, alone;
+    op_args_make(&whole, &moe_linear_op, &quantised[0]);
+    op_args_make(&alone, &moe_linear_op, &quantised[0]);
+    op_run(&moe_linear_op, impl, &whole, *state, 3);
+    const moe_linear_args *w = whole.args;
+    moe_linear_args *a = alone.args;
+    vt_tensor x = *a->x, y = *a->y, expert = *a->expert, weight = *a->weight;
+    a->x = &x, a->y = &y, a->expert = &expert, a->weight = &weight;
+    x.dim[0] = y.dim[0] = expert.dim[0] = weight.dim[0] = 1;
+    for (int64_t t = 0; t < w->y->dim[0]; t++) {
+        x.data = row_f32(w->x, t);
+        expert.data = (int32_t *)w->expert->data + t * w->expert->row_stride;
+        weight.data = row_f32(w->weight, t);
+        op_run(&moe_linear_op, impl, &alone, *state, 2);
+        assert_memory_equal(y.data, row_f32(w->y, t), (size_t)y.dim[1] * sizeof(float));
+    }
+    op_args_release(&whole);
+    op_args_release(&alone);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_moe_quantised_stays_within_a_percent_and_a_half),
+        cmocka_unit_test(test_moe_token_alone_gives_the_same_bits),
+    };
+    return cmocka_run_group_tests(tests, op_teams_setup, op_teams_teardown);
+}

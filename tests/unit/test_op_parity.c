@@ -1,0 +1,105 @@
+/* What follows from a card alone: every implementation of every op, on every case, against the
+ * reference; the same bits for 1 to 4 workers and whatever lies in the workspace. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "common/op_run.h"
+
+/* One implementation on one case: within tolerance of the reference, the same bits for every team.
+ * */
+static void check_impl(const vt_op *op, const vt_impl *impl, const vt_case *c, const op_args *want,
+                       op_teams *teams)
+{
+    op_args first;
+    for (int32_t workers = 1; workers <= OP_MAX_WORKERS; workers++) {
+        op_args got;
+        op_args_make(&got, op, c);
+        op_poison(&got);
+        op_run(op, impl, &got, teams, workers);
+        double error = op_error(&got, want);
+        if (!(error <= op->tolerance))
+            fail_msg("%s, %s, %s, %d workers: error %.3g, allowed %.3g", op->name, impl->name,
+                     c->name, workers, error, op->tolerance);
+        if (workers == 1) {
+            first = got;
+            continue;
+        }
+        if (!op_same_bits(&got, &first))
+            fail_msg("%s, %s, %s: %d workers give other bits than 1", op->name, impl->name, c->name,
+                     workers);
+        op_args_release(&got);
+    }
+    op_args_release(&first);
+}
+
+/* Larger cases are checked by `vitrine bench kernels`, which prints the error beside the time. */
+static bool is_quick(const vt_op *op, const op_args *a)
+{
+    vt_cost cost = op->cost(a->args);
+    return vt_cost_flops(&cost) < 100000000 && vt_cost_bytes(&cost) < 8000000;
+}
+
+static void test_every_implementation_matches_its_reference(void **state)
+{
+    for (const vt_op *const *op = vt_ops; *op; op++)
+        for (int32_t i = 0; i < (*op)->n_cases; i++) {
+            const vt_case *c = &(*op)->cases[i];
+            op_args want;
+            op_args_make(&want, *op, c);
+            bool quick = is_quick(*op, &want);
+            op_poison(&want);
+            if (quick)
+                (*op)->reference(want.args);
+            for (const vt_impl *const *impl = (*op)->impls; quick && *impl; impl++)
+                if (op_may_run(*impl) && (!(*impl)->supports || (*impl)->supports(want.args)))
+                    check_impl(*op, *impl, c, &want, *state);
+            op_args_release(&want);
+        }
+}
+
+static void test_every_card_is_complete(void **state)
+{
+    (void)state;
+    for (const vt_op *const *op = vt_ops; *op; op++) {
+        const vt_op *o = *op;
+        assert_true(o->name && o->what && o->tolerance_reason && o->cost && o->reference &&
+                    o->make_args);
+        assert_true(o->n_cases > 0 && o->impls[0]);
+        assert_ptr_equal(vt_op_find(o->name), o);
+        int32_t n_bench = 0;
+        for (int32_t i = 0; i < o->n_cases; i++)
+            n_bench += o->cases[i].bench;
+        assert_true(n_bench > 0 && n_bench < o->n_cases);
+    }
+    assert_null(vt_op_find("no_such_op"));
+}
+
+/* The portable implementation of a card is chosen at the lowest level, and supports all of its
+ * cases. */
+static void test_portable_supports_every_case(void **state)
+{
+    (void)state;
+    for (const vt_op *const *op = vt_ops; *op; op++)
+        for (int32_t i = 0; i < (*op)->n_cases; i++) {
+            op_args a;
+            op_args_make(&a, *op, &(*op)->cases[i]);
+            const vt_impl *impl = vt_op_select(*op, VT_DEVICE_CPU, VT_ISA_PORTABLE, a.args);
+            assert_non_null(impl);
+            assert_int_equal(impl->isa, VT_ISA_PORTABLE);
+            op_args_release(&a);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_card_is_complete),
+        cmocka_unit_test(test_portable_supports_every_case),
+        cmocka_unit_test(test_every_implementation_matches_its_reference),
+    };
+    return cmocka_run_group_tests(tests, op_teams_setup, op_teams_teardown);
+}

@@ -1,0 +1,111 @@
+/* The page pool: pages are free, held or cached, and the books always add up. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "kv/cache.h"
+#include "kv/pool.h"
+
+static void check(const vt_pool *p, int32_t idle, int32_t held, int32_t cached)
+{
+    vt_err err;
+    if (vt_pool_check(p, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    assert_int_equal(p->n_free, idle);
+    assert_int_equal(p->n_held, held);
+    assert_int_equal(p->n_cached, cached);
+}
+
+static void test_pool_take_when_enough_then_pages_differ(void **state)
+{
+    (void)state;
+    vt_pool p;
+    int32_t id[4];
+    assert_int_equal(vt_pool_init(&p, 4, NULL), VT_OK);
+    assert_int_equal(vt_pool_take(&p, 4, id), VT_OK);
+    for (int i = 0; i < 4; i++)
+        for (int k = 0; k < i; k++)
+            assert_int_not_equal(id[i], id[k]);
+    check(&p, 0, 4, 0);
+    vt_pool_release(&p);
+}
+
+static void test_pool_take_when_too_many_then_nothing_changes(void **state)
+{
+    (void)state;
+    vt_pool p;
+    int32_t id[4] = {-7, -7, -7, -7};
+    assert_int_equal(vt_pool_init(&p, 3, NULL), VT_OK);
+    assert_int_equal(vt_pool_take(&p, 4, id), VT_ERR_NO_PAGES);
+    assert_int_equal(id[0], -7);
+    check(&p, 3, 0, 0);
+    vt_pool_release(&p);
+}
+
+static void test_pool_unref_when_in_tree_then_cached_until_it_leaves(void **state)
+{
+    (void)state;
+    vt_pool p;
+    int32_t id[2];
+    assert_int_equal(vt_pool_init(&p, 2, NULL), VT_OK);
+    vt_pool_take(&p, 2, id);
+    vt_pool_enter_tree(&p, id[0]);
+    vt_pool_unref(&p, id[0]);
+    vt_pool_unref(&p, id[1]);
+    check(&p, 1, 0, 1);
+    vt_pool_ref(&p, id[0]);
+    check(&p, 1, 1, 0);
+    vt_pool_unref(&p, id[0]);
+    vt_pool_leave_tree(&p, id[0]);
+    check(&p, 2, 0, 0);
+    vt_pool_release(&p);
+}
+
+static void test_pool_check_when_a_page_is_twice_on_the_stack_then_fails(void **state)
+{
+    (void)state;
+    vt_pool p;
+    vt_err err;
+    assert_int_equal(vt_pool_init(&p, 3, NULL), VT_OK);
+    p.free_stack[0] = p.free_stack[1];
+    assert_int_equal(vt_pool_check(&p, &err), VT_ERR_FORMAT);
+    vt_pool_release(&p);
+}
+
+static void test_cache_copy_page_when_partial_then_only_those_slots(void **state)
+{
+    (void)state;
+    vt_kv_cache c;
+    vt_err err;
+    assert_int_equal(vt_kv_cache_init_cpu(&c, 2, 3, 4, 2, 8, VT_F32, &err), VT_OK);
+    for (int l = 0; l < 2; l++)
+        for (int i = 0; i < 3 * 2 * 4 * 8; i++) {
+            ((float *)c.k[l].data)[i] = (float)(1000 * l + i);
+            ((float *)c.v[l].data)[i] = (float)(-1000 * l - i);
+        }
+    vt_kv_copy_page(&c, 2, 0, 3);
+    for (int l = 0; l < 2; l++)
+        for (int h = 0; h < 2; h++)
+            for (int s = 0; s < 4; s++)
+                for (int d = 0; d < 8; d++) {
+                    int to = (h * 4 + s) * 8 + d, from = 2 * 64 + to;
+                    int want = 1000 * l + (s < 3 ? from : to);
+                    assert_true(((float *)c.k[l].data)[to] == (float)want);
+                    assert_true(((float *)c.v[l].data)[to] == (float)-want);
+                }
+    vt_kv_cache_release(&c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_pool_take_when_enough_then_pages_differ),
+        cmocka_unit_test(test_pool_take_when_too_many_then_nothing_changes),
+        cmocka_unit_test(test_pool_unref_when_in_tree_then_cached_until_it_leaves),
+        cmocka_unit_test(test_pool_check_when_a_page_is_twice_on_the_stack_then_fails),
+        cmocka_unit_test(test_cache_copy_page_when_partial_then_only_those_slots),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,122 @@
+/* Roofs: measured once, kept in a file, read again; a broken file is measured over. */
+#include <dirent.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "device/roofs.h"
+
+static char folder[] = "/tmp/vitrine-roofs-XXXXXX";
+
+/* The one file in the cache folder. */
+static void roofs_file(char *path, size_t size)
+{
+    DIR *d = opendir(folder);
+    assert_non_null(d);
+    path[0] = '\0';
+    for (struct dirent *e; (e = readdir(d));)
+        if (strncmp(e->d_name, "roofs-", 6) == 0) {
+            assert_string_equal(path, "");
+            assert_non_null(strstr(e->d_name, ".json"));
+            snprintf(path, size, "%s/%s", folder, e->d_name);
+        }
+    closedir(d);
+    assert_string_not_equal(path, "");
+}
+
+static void test_roofs_get_when_measured_then_plausible_and_kept(void **state)
+{
+    (void)state;
+    vt_roofs a, b;
+    vt_err err;
+    char path[512];
+    assert_int_equal(vt_roofs_get(1, 4 << 20, &a, &err), VT_OK);
+    assert_true(a.measured);
+    assert_int_equal(a.threads, 1);
+    assert_true(a.memory_bytes_per_s > 1e8);
+    assert_true(a.near_bytes_per_s > 1e8);
+    assert_true(a.fp32_per_s > 1e8);
+    assert_true(a.int8_per_s > 1e7);
+    assert_non_null(a.fp32_how);
+    assert_true((a.bf16_per_s > 0) == (a.bf16_how != NULL));
+    assert_true(a.far_bytes >= 64 << 20);
+    roofs_file(path, sizeof path);
+    assert_int_equal(vt_roofs_get(1, 4 << 20, &b, &err),
+                     VT_OK); /* from the file: equal to its digits */
+    assert_float_equal((float)(b.memory_bytes_per_s / a.memory_bytes_per_s), 1, 1e-4f);
+    assert_float_equal((float)(b.near_bytes_per_s / a.near_bytes_per_s), 1, 1e-4f);
+    assert_float_equal((float)(b.fp32_per_s / a.fp32_per_s), 1, 1e-4f);
+}
+
+static void test_roofs_get_when_new_working_set_then_rest_kept(void **state)
+{
+    (void)state;
+    vt_roofs a, b;
+    assert_int_equal(vt_roofs_get(1, 4 << 20, &a, NULL), VT_OK);
+    assert_int_equal(vt_roofs_get(1, 2 << 20, &b, NULL), VT_OK);
+    assert_true(b.memory_bytes_per_s == a.memory_bytes_per_s);
+    assert_int_equal(b.near_bytes, 2 << 20);
+    assert_true(vt_roofs_bandwidth(&b) == b.near_bytes_per_s);
+    assert_int_equal(vt_roofs_get(1, 0, &b, NULL), VT_OK);
+    assert_true(vt_roofs_bandwidth(&b) == b.memory_bytes_per_s);
+}
+
+static void test_roofs_get_when_file_broken_then_measured_again(void **state)
+{
+    (void)state;
+    char path[512];
+    vt_roofs r;
+    roofs_file(path, sizeof path);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs("{\"version\": 1, \"memory_bytes_per_s\": \"fast\"", f);
+    fclose(f);
+    assert_int_equal(vt_roofs_get(1, 0, &r, NULL), VT_OK);
+    assert_true(r.memory_bytes_per_s > 1e8);
+}
+
+static void test_roofs_named_when_unknown_then_listed(void **state)
+{
+    (void)state;
+    vt_roofs r;
+    vt_err err;
+    assert_int_equal(vt_roofs_named("H200", &r, &err), VT_OK);
+    assert_false(r.measured);
+    assert_true(r.memory_bytes_per_s > 4e12 && r.memory_bytes_per_s < 4.9e12);
+    assert_int_equal(vt_roofs_named("abacus", &r, &err), VT_ERR_USAGE);
+    assert_non_null(strstr(err.message, "'abacus' is not in the table, expected this or h200"));
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) && setenv("VITRINE_CACHE", folder, 1) == 0 && vt_cpu_init(NULL) == VT_OK
+               ? 0
+               : -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    char path[512];
+    roofs_file(path, sizeof path);
+    return unlink(path) == 0 && rmdir(folder) == 0 ? 0 : -1;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_roofs_get_when_measured_then_plausible_and_kept),
+        cmocka_unit_test(test_roofs_get_when_new_working_set_then_rest_kept),
+        cmocka_unit_test(test_roofs_get_when_file_broken_then_measured_again),
+        cmocka_unit_test(test_roofs_named_when_unknown_then_listed),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

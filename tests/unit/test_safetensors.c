@@ -1,0 +1,278 @@
+/* Safetensors files and Hugging Face folders: what good ones give, the message of each kind of
+ * broken one. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+#include <math.h>
+
+#include "files/safetensors.h"
+#include "model/load.h"
+#include "text/template.h"
+
+#define CORPUS "tests/fuzz/corpus/safetensors/"
+#define FOLDERS "tests/golden/folders/"
+#define MODELS "tests/golden/models/"
+
+typedef struct broken {
+    const char *name, *words;
+    vt_status status;
+} broken;
+
+static const vt_tensor *find(const st_file *f, const char *name)
+{
+    for (int64_t i = 0; i < f->n_tensors; i++)
+        if (strcmp(f->tensor[i].name, name) == 0)
+            return &f->tensor[i];
+    return NULL;
+}
+
+static void test_safetensors_types_and_scalars_are_read(void **state)
+{
+    (void)state;
+    st_file *f;
+    vt_err err = {0};
+    if (st_open(CORPUS "ok_types.safetensors", &f, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    assert_int_equal(f->n_tensors, 5); /* __metadata__ is none */
+    const vt_tensor *a = find(f, "a"), *b = find(f, "b"), *c = find(f, "c"), *s = find(f, "scalar");
+    assert_true(a && b && c && s);
+    assert_int_equal(a->dtype, VT_BF16);
+    assert_int_equal(b->dtype, VT_F16);
+    assert_int_equal(c->dtype, VT_FP8_E4M3);
+    assert_true(b->rank == 2 && b->dim[0] == 2 && b->dim[1] == 2);
+    assert_true(s->rank == 1 && s->dim[0] == 1 && s->dtype == VT_F32);
+    assert_int_equal((const uint8_t *)b->data - (const uint8_t *)a->data, 8);
+    st_close(f);
+}
+
+static void test_safetensors_broken_files_are_refused_with_the_reason(void **state)
+{
+    (void)state;
+    static const broken cases[] = {
+        {"bad_empty", "the file is empty", VT_ERR_FORMAT},
+        {"bad_short", "3 bytes are too few", VT_ERR_FORMAT},
+        {"bad_header_length", "a header of 4611686018427387904 bytes", VT_ERR_FORMAT},
+        {"bad_header_beyond", "a header of 400 bytes in a file of", VT_ERR_FORMAT},
+        {"bad_json", "the header is not valid JSON", VT_ERR_FORMAT},
+        {"bad_not_object", "the header is no JSON object", VT_ERR_FORMAT},
+        {"bad_twice", "duplicate object key", VT_ERR_FORMAT},
+        {"bad_entry", "tensor t: its entry is no object", VT_ERR_FORMAT},
+        {"bad_no_dtype", "\"dtype\" is missing", VT_ERR_FORMAT},
+        {"bad_dtype", "tensor t has type F64; supported are", VT_ERR_UNSUPPORTED},
+        {"bad_no_shape", "\"shape\" is missing", VT_ERR_FORMAT},
+        {"bad_shape_rank", "tensor t has 5 dimensions", VT_ERR_FORMAT},
+        {"bad_shape_negative", "its shape is impossible", VT_ERR_FORMAT},
+        {"bad_shape_zero", "its shape is impossible", VT_ERR_FORMAT},
+        {"bad_shape_overflow", "its shape is impossible", VT_ERR_FORMAT},
+        {"bad_shape_real", "its shape is impossible", VT_ERR_FORMAT},
+        {"bad_offsets_missing", "\"data_offsets\" is no pair", VT_ERR_FORMAT},
+        {"bad_offsets_order", "\"data_offsets\" is no pair", VT_ERR_FORMAT},
+        {"bad_offsets_negative", "\"data_offsets\" is no pair", VT_ERR_FORMAT},
+        {"bad_offsets_beyond", "ends at byte 24 of the data, which has 23", VT_ERR_FORMAT},
+        {"bad_offsets_size", "tensor t has 20 bytes, its shape and type 24", VT_ERR_FORMAT},
+        {"bad_overlap", "tensors a and b overlap", VT_ERR_FORMAT},
+        {"bad_unaligned", "not aligned to its type", VT_ERR_FORMAT},
+        {"bad_name_long", "name has 300 bytes", VT_ERR_FORMAT},
+        {"bad_deep", "not valid JSON", VT_ERR_FORMAT},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char path[200];
+        st_file *f;
+        vt_err err = {0};
+        snprintf(path, sizeof path, CORPUS "%s.safetensors", cases[i].name);
+        vt_status status = st_open(path, &f, &err);
+        if (status != cases[i].status || !strstr(err.message, cases[i].words))
+            fail_msg("%s: status %d, \"%s\"", cases[i].name, status, err.message);
+    }
+}
+
+static void test_safetensors_every_truncation_is_refused(void **state)
+{
+    (void)state;
+    st_file *whole, *f;
+    assert_int_equal(st_open(CORPUS "ok_one.safetensors", &whole, NULL), VT_OK);
+    for (size_t n = 0; n < whole->size; n++) {
+        uint8_t *copy = test_malloc(n ? n : 1);
+        vt_err err = {0};
+        memcpy(copy, whole->map, n);
+        assert_int_not_equal(st_open_bytes("cut", copy, n, &f, &err), VT_OK);
+        assert_true(err.message[0] != 0);
+        test_free(copy);
+    }
+    st_close(whole);
+}
+
+static void test_folder_that_is_wrong_is_refused_with_the_reason(void **state)
+{
+    (void)state;
+    static const broken cases[] = {
+        {"bad_no_config", "holds no config.json", VT_ERR_IO},
+        {"bad_no_weights", "holds neither model.safetensors nor", VT_ERR_IO},
+        {"bad_config_json", "config.json: not valid JSON: line 1", VT_ERR_FORMAT},
+        {"bad_model_type", "model type mamba is not supported", VT_ERR_UNSUPPORTED},
+        {"bad_no_model_type", "\"model_type\" is missing", VT_ERR_FORMAT},
+        {"bad_no_layers", "\"num_hidden_layers\" is missing", VT_ERR_FORMAT},
+        {"bad_layers", "\"num_hidden_layers\" is 100000", VT_ERR_MODEL},
+        {"bad_hidden_text", "\"hidden_size\" is a string; a number was expected", VT_ERR_FORMAT},
+        {"bad_hidden_real", "\"hidden_size\" is 8.5", VT_ERR_FORMAT},
+        {"bad_heads", "\"num_attention_heads\" is 0", VT_ERR_MODEL},
+        {"bad_activation", "activation relu is not supported", VT_ERR_UNSUPPORTED},
+        {"bad_rope_type", "rope type dynamic is not supported", VT_ERR_UNSUPPORTED},
+        {"bad_rope_factor", "\"factor\" is missing", VT_ERR_FORMAT},
+        {"bad_quantisation", "quantisation gptq is not supported", VT_ERR_UNSUPPORTED},
+        {"bad_bias", "layer 0 has no q, k or v bias", VT_ERR_MODEL},
+        {"bad_shape", "mlp.gate_proj.weight has shape [12, 8]; [16, 8] was expected", VT_ERR_MODEL},
+        {"bad_eos", "end-of-text id 10 lies outside the vocabulary of 10", VT_ERR_MODEL},
+        {"bad_eos_text", "\"eos_token_id\" is neither", VT_ERR_FORMAT},
+        {"bad_softcap", "\"final_logit_softcapping\" is 30", VT_ERR_UNSUPPORTED},
+        {"bad_layer_types", "layer 0 has type chunked_attention", VT_ERR_UNSUPPORTED},
+        {"bad_mistral_kv", "\"num_key_value_heads\" is missing", VT_ERR_FORMAT},
+        {"bad_template", "\"chat_template\" is neither a string nor a list", VT_ERR_FORMAT},
+        {"bad_index_path", "\"../ok_plain/model.safetensors\" is no plain file name",
+         VT_ERR_FORMAT},
+        {"bad_index_missing_file", "nothing.safetensors: cannot be opened", VT_ERR_IO},
+        {"bad_index_missing_tensor", "tensor u is not in a.safetensors", VT_ERR_FORMAT},
+        {"bad_index_no_map", "\"weight_map\" is missing", VT_ERR_FORMAT},
+        {"bad_index_value", "weight_map has no file for t", VT_ERR_FORMAT},
+        {"bad_index_twice", "tensor t is in more than one file", VT_ERR_FORMAT},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char path[200];
+        vt_model *m;
+        vt_err err = {0};
+        snprintf(path, sizeof path, FOLDERS "%s", cases[i].name);
+        vt_status status = vt_model_load(path, &m, &err);
+        if (status != cases[i].status || !strstr(err.message, cases[i].words) ||
+            !strstr(err.message, cases[i].name))
+            fail_msg("%s: status %d, \"%s\"", cases[i].name, status, err.message);
+    }
+}
+
+static vt_model *load_good(const char *path)
+{
+    vt_model *m = NULL;
+    vt_err err = {0};
+    if (vt_model_load(path, &m, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    return m;
+}
+
+static void test_folder_end_of_text_comes_from_config_or_generation_config(void **state)
+{
+    (void)state;
+    vt_model *m = load_good(FOLDERS "ok_plain");
+    assert_int_equal(m->n_eos, 2);
+    assert_true(m->eos[0] == 3 && m->eos[1] == 4);
+    assert_true(isnan(m->gen_temperature) && m->gen_top_k == -1);
+    vt_model_free(m);
+    m = load_good(FOLDERS "ok_generation");
+    assert_int_equal(m->n_eos, 2); /* 5, 6, 5 */
+    assert_true(m->eos[0] == 5 && m->eos[1] == 6);
+    assert_float_equal(m->gen_temperature, 0.6, 1e-6);
+    assert_float_equal(m->gen_top_p, 0.95, 1e-6);
+    assert_int_equal(m->gen_top_k, 20);
+    assert_true(isnan(m->gen_min_p));
+    vt_model_free(m);
+}
+
+/* Each of the three forms holds the template {{ 1 }}, and the wrong choice would be {{ 2 }}. */
+static void test_folder_chat_template_is_found_in_its_three_forms(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"ok_template_string", "ok_template_list",
+                                        "ok_template_file"};
+    for (size_t i = 0; i < 3; i++) {
+        char path[200];
+        vt_buf out;
+        vt_err err = {0};
+        snprintf(path, sizeof path, FOLDERS "%s", names[i]);
+        vt_model *m = load_good(path);
+        assert_non_null(m->chat_template);
+        vt_buf_init(&out, 0);
+        if (vt_template_render(m->chat_template, "{}", 2, NULL, &out, &err) != VT_OK)
+            fail_msg("%s", err.message);
+        assert_string_equal(out.data, "1");
+        vt_buf_release(&out);
+        vt_model_free(m);
+    }
+}
+
+static void test_folder_of_gemma_sets_its_knobs(void **state)
+{
+    (void)state;
+    vt_model *m = load_good(MODELS "gemma3-windows");
+    const vt_arch *a = &m->arch;
+    assert_true(a->norm_plus_one && a->post_norms && a->qk_norm && a->tied_head &&
+                a->has_rope_local);
+    assert_int_equal(a->activation, VT_ACT_GELU_TANH);
+    assert_float_equal(a->embed_scale, sqrt(a->hidden), 1e-5);
+    assert_float_equal(a->attn_scale, 1 / sqrt(24.0), 1e-7);
+    assert_int_equal(a->window, 6);
+    static const uint8_t windows[] = {1, 1, 0, 1};
+    assert_memory_equal(a->layer_window, windows, 4);
+    assert_true(a->rope.base == 1e6 && a->rope_local.base == 1e4 && !a->rope.interleaved);
+    assert_non_null(m->layer[3].post_ffn_norm);
+    vt_model_free(m);
+}
+
+static void test_folder_of_experts_stacks_them(void **state)
+{
+    (void)state;
+    vt_model *m = load_good(MODELS "qwen3moe-norm-mixed");
+    const vt_arch *a = &m->arch;
+    assert_true(a->norm_topk);
+    assert_true(a->layer_moe[0] && !a->layer_moe[1] && a->layer_moe[2]);
+    assert_true(!m->layer[1].router && m->layer[1].gate && !m->layer[0].gate);
+    const vt_tensor *g = m->layer[2].expert_gate, *d = m->layer[2].expert_down;
+    assert_true(g->rank == 3 && g->dim[0] == a->n_experts && g->dim[1] == a->expert_ffn &&
+                g->dim[2] == a->hidden);
+    assert_true(d->dim[1] == a->hidden && d->dim[2] == a->expert_ffn);
+    st_set *set;
+    assert_int_equal(st_open_folder(MODELS "qwen3moe-norm-mixed", &set, NULL), VT_OK);
+    const vt_tensor *one =
+        set->tensor[st_find(set, "model.layers.2.mlp.experts.3.down_proj.weight")];
+    size_t bytes = (size_t)vt_tensor_bytes(one);
+    assert_memory_equal((const char *)d->data + 3 * bytes, one->data, bytes);
+    st_close_set(set);
+    vt_model_free(m);
+}
+
+static void test_folder_of_fp8_gives_every_matrix_its_scales(void **state)
+{
+    (void)state;
+    vt_model *m = load_good(MODELS "qwen3-fp8");
+    const vt_layer *l = &m->layer[0];
+    assert_int_equal(l->gate->dtype, VT_FP8_E4M3);
+    assert_string_equal(m->quant, "FP8_E4M3");
+    const vt_tensor *scale[] = {l->q_scale,    l->k_scale,  l->v_scale,   l->o_scale,
+                                l->gate_scale, l->up_scale, l->down_scale};
+    const vt_tensor *w[] = {l->q, l->k, l->v, l->o, l->gate, l->up, l->down};
+    for (size_t i = 0; i < 4; i++) /* the attention's: one for the tensor */
+        assert_true(scale[i] && w[i]->dtype == VT_FP8_E4M3 && vt_tensor_elems(scale[i]) == 1);
+    for (size_t i = 4; i < 7; i++) { /* the feed-forward's: one for each block */
+        assert_non_null(scale[i]);
+        assert_int_equal(scale[i]->dim[0], (w[i]->dim[0] + 127) / 128);
+        assert_int_equal(scale[i]->dim[1], (w[i]->dim[1] + 127) / 128);
+    }
+    vt_model_free(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_safetensors_types_and_scalars_are_read),
+        cmocka_unit_test(test_safetensors_broken_files_are_refused_with_the_reason),
+        cmocka_unit_test(test_safetensors_every_truncation_is_refused),
+        cmocka_unit_test(test_folder_that_is_wrong_is_refused_with_the_reason),
+        cmocka_unit_test(test_folder_end_of_text_comes_from_config_or_generation_config),
+        cmocka_unit_test(test_folder_chat_template_is_found_in_its_three_forms),
+        cmocka_unit_test(test_folder_of_gemma_sets_its_knobs),
+        cmocka_unit_test(test_folder_of_experts_stacks_them),
+        cmocka_unit_test(test_folder_of_fp8_gives_every_matrix_its_scales),
+    };
+    return cmocka_run_group_tests_name("safetensors", tests, NULL, NULL);
+}

@@ -1,0 +1,368 @@
+/* The scheduler through the engine on the fake device: who runs, with how many tokens, on whose
+ * pages. */
+#include "engine_fixture.h"
+
+static int32_t running(const fixture *f) { return vt_engine_scheduler(f->engine)->n_running; }
+
+static void test_plan_when_prefill_and_decode_then_decodes_come_first_under_the_budget(void **state)
+{
+    (void)state;
+    fixture f;
+    heard a = {0}, b = {0};
+    int32_t pa[5], pb[200];
+    fixture_defaults(&f);
+    f.config.overlap = false;
+    f.config.sched.limits.max_tokens = 20;
+    fixture_open(&f);
+    count_up(pa, 5, 0);
+    count_up(pb, 200, 50);
+    vt_request_params p = ask(pa, 5, 30, &a);
+    submit(&f, &p);
+    step(&f);
+    p = ask(pb, 200, 3, &b);
+    submit(&f, &p);
+    for (int i = 0; i < 10; i++) { /* ten chunks of 19 beside one decode */
+        step(&f);
+        const vt_plan *plan = last_plan(&f);
+        assert_int_equal(plan->step.batch.n_decode, 1);
+        assert_int_equal(plan->step.batch.n_tokens, 20);
+        assert_int_equal(plan->share[0].seq->req->p.n_prompt, 5);
+        assert_int_equal(a.n, 2 + i); /* a token in every step: the long prompt stalls nobody */
+    }
+    run_all(&f);
+    assert_int_equal(a.n, 30);
+    assert_int_equal(b.n, 3);
+    fixture_close(&f);
+}
+
+static void test_admit_when_no_room_for_the_first_then_nobody_overtakes_it(void **state)
+{
+    (void)state;
+    fixture f;
+    heard h[3] = {0};
+    int32_t big[80], small[4];
+    fixture_defaults(&f);
+    f.config.sched.n_pages = 30; /* 120 positions */
+    f.config.sched.prefix_cache = false;
+    fixture_open(&f);
+    count_up(big, 80, 0);
+    count_up(small, 4, 100);
+    vt_request_params p = ask(big, 80, 30, &h[0]);
+    submit(&f, &p);
+    step(&f);
+    p.user = &h[1];
+    submit(&f, &p); /* 20 pages wanted, 10 left */
+    p = ask(small, 4, 4, &h[2]);
+    submit(&f, &p); /* would fit */
+    while (h[0].n_ends == 0) {
+        step(&f);
+        assert_int_equal(h[2].n, 0);
+    }
+    run_all(&f);
+    assert_int_equal(h[1].n, 30);
+    assert_int_equal(h[2].n, 4);
+    fixture_close(&f);
+}
+
+static void test_admit_when_prompt_is_cached_then_only_the_rest_is_computed(void **state)
+{
+    (void)state;
+    fixture f;
+    heard a = {0}, b = {0};
+    int32_t prompt[103];
+    fixture_defaults(&f);
+    fixture_open(&f);
+    count_up(prompt, 103, 0);
+    vt_request_params p = ask(prompt, 103, 1, &a);
+    submit(&f, &p);
+    run_all(&f);
+    uint64_t before = vt_engine_scheduler(f.engine)->stats.prefill_tokens;
+    p.user = &b;
+    submit(&f, &p);
+    run_all(&f);
+    /* 25 whole pages and 2 tokens of the tail; the last token is always computed, for its logits */
+    assert_int_equal(b.cached, 102);
+    assert_int_equal(vt_engine_scheduler(f.engine)->stats.prefill_tokens - before, 1);
+    assert_int_equal(b.token[0], a.token[0]);
+    fixture_close(&f);
+}
+
+static void test_admit_when_the_prefix_is_being_computed_then_rides_on_it(void **state)
+{
+    (void)state;
+    fixture f;
+    heard a = {0}, b = {0};
+    int32_t prompt[200];
+    fixture_defaults(&f);
+    f.config.sched.limits.max_tokens = 50;
+    fixture_open(&f);
+    count_up(prompt, 200, 0);
+    vt_request_params p = ask(prompt, 200, 10, &a);
+    submit(&f, &p);
+    p.user = &b;
+    submit(&f, &p);
+    run_all(&f);
+    assert_int_equal(a.cached, 0);
+    assert_true(b.cached >= 196); /* all whole pages below the last token */
+    assert_memory_equal(a.token, b.token, 10 * sizeof a.token[0]);
+    fixture_close(&f);
+}
+
+static void test_admit_when_prefixes_part_then_the_rider_takes_what_is_shared(void **state)
+{
+    (void)state;
+    fixture f;
+    heard a = {0}, b = {0};
+    int32_t pa[100], pb[100];
+    fixture_defaults(&f);
+    f.config.sched.limits.max_tokens = 300; /* both in one step */
+    fixture_open(&f);
+    count_up(pa, 100, 0);
+    count_up(pb, 100, 0);
+    pb[60] = 250;
+    vt_request_params p = ask(pa, 100, 5, &a);
+    submit(&f, &p);
+    p = ask(pb, 100, 5, &b);
+    submit(&f, &p);
+    step(&f);
+    assert_int_equal(last_plan(&f)->step.batch.n_seqs, 2);
+    assert_int_equal(last_plan(&f)->step.batch.n_tokens, 100 + 40);
+    run_all(&f);
+    assert_int_equal(b.cached, 60);
+    fixture_close(&f);
+}
+
+static void test_samples_when_n_is_4_then_the_prompt_is_computed_once(void **state)
+{
+    (void)state;
+    for (int cache = 0; cache < 2; cache++) {
+        fixture f;
+        static heard h[4];
+        memset(h, 0, sizeof h);
+        int32_t prompt[62];
+        fixture_defaults(&f);
+        f.config.sched.prefix_cache = cache;
+        fixture_open(&f);
+        count_up(prompt, 62, 0);
+        vt_request_params p = ask(prompt, 62, 8, h);
+        p.n = 4;
+        p.temperature = 1;
+        submit(&f, &p);
+        run_all(&f);
+        /* 15 pages are shared, one token of the last is copied, one computed again for its logits
+         * */
+        assert_int_equal(vt_engine_scheduler(f.engine)->stats.prefill_tokens, 62 + 3);
+        assert_int_equal(h[3].cached, 61);
+        for (int i = 0; i < 4; i++)
+            assert_int_equal(h[i].n, 8);
+        assert_memory_not_equal(h[0].token, h[1].token, 8 * sizeof(int32_t));
+        fixture_close(&f);
+    }
+}
+
+static void test_decode_when_pages_run_out_then_youngest_is_retracted_and_ends_right(void **state)
+{
+    (void)state;
+    fixture f;
+    static heard h[3], alone;
+    memset(h, 0, sizeof h);
+    memset(&alone, 0, sizeof alone);
+    int32_t prompt[3][16];
+    fixture_defaults(&f);
+    f.config.sched.n_pages = 24;
+    fixture_open(&f);
+    for (int i = 0; i < 3; i++) {
+        count_up(prompt[i], 16, 60 * i);
+        vt_request_params p = ask(prompt[i], 16, 60, &h[i]);
+        submit(&f, &p);
+    }
+    run_all(&f);
+    assert_true(vt_engine_scheduler(f.engine)->stats.retracted > 0);
+    vt_request_params p = ask(prompt[2], 16, 60, &alone);
+    submit(&f, &p);
+    run_all(&f);
+    assert_int_equal(h[2].n, 60);
+    assert_memory_equal(h[2].token, alone.token, sizeof(int32_t) * 60);
+    fixture_close(&f);
+}
+
+static void test_policy_priority_when_slots_are_few_then_higher_first(void **state)
+{
+    (void)state;
+    fixture f;
+    static heard h[4];
+    memset(h, 0, sizeof h);
+    int32_t prompt[4][8];
+    fixture_defaults(&f);
+    f.config.sched.policy = VT_POLICY_PRIORITY;
+    f.config.sched.limits.max_seqs = 1;
+    fixture_open(&f);
+    for (int i = 0; i < 4; i++) {
+        count_up(prompt[i], 8, 30 * i);
+        vt_request_params p = ask(prompt[i], 8, 4, &h[i]);
+        p.priority = i == 2 ? 5 : 0;
+        submit(&f, &p);
+    }
+    while (h[2].n_ends == 0)
+        step(&f);
+    assert_int_equal(h[0].n + h[1].n + h[3].n, 0);
+    run_all(&f);
+    fixture_close(&f);
+}
+
+static void test_policy_lpm_when_a_prefix_is_cached_then_it_goes_first(void **state)
+{
+    (void)state;
+    fixture f;
+    static heard first, h[3];
+    memset(&first, 0, sizeof first);
+    memset(h, 0, sizeof h);
+    int32_t shared[40], cold[40];
+    fixture_defaults(&f);
+    f.config.sched.policy = VT_POLICY_LPM;
+    f.config.sched.limits.max_seqs = 1;
+    fixture_open(&f);
+    count_up(shared, 40, 0);
+    count_up(cold, 40, 100);
+    vt_request_params p = ask(shared, 40, 2, &first);
+    submit(&f, &p);
+    run_all(&f);
+    p = ask(cold, 40, 4, &h[0]);
+    submit(&f, &p);
+    p = ask(shared, 40, 4, &h[1]);
+    submit(&f, &p);
+    while (h[1].n_ends == 0)
+        step(&f);
+    assert_int_equal(h[0].n, 0);
+    run_all(&f);
+    assert_int_equal(h[0].n, 4);
+    fixture_close(&f);
+}
+
+static void test_lpm_when_hits_keep_coming_then_the_cold_one_is_not_starved(void **state)
+{
+    (void)state;
+    fixture f;
+    static heard cold_heard, h;
+    memset(&cold_heard, 0, sizeof cold_heard);
+    memset(&h, 0, sizeof h);
+    int32_t shared[40], cold[40];
+    fixture_defaults(&f);
+    f.config.sched.policy = VT_POLICY_LPM;
+    f.config.sched.limits.max_seqs = 1;
+    f.config.sched.max_queued = 8;
+    fixture_open(&f);
+    count_up(shared, 40, 0);
+    count_up(cold, 40, 100);
+    vt_request_params hot = ask(shared, 40, 1, &h), one = ask(cold, 40, 1, &cold_heard);
+    hot.callback = NULL;
+    submit(&f, &hot);
+    run_all(&f);
+    submit(&f, &one);
+    int32_t n_hot = 0;
+    while (cold_heard.n_ends == 0) { /* always a hit in the queue beside it */
+        vt_request_id id;
+        if (vt_engine_submit(f.engine, &hot, &id, NULL) == VT_OK)
+            n_hot++;
+        step(&f);
+        assert_true(n_hot < 2 * VT_LOOKAHEAD + 10);
+    }
+    fixture_close(&f);
+}
+
+static void test_timeout_when_it_passes_then_error_wherever_the_request_is(void **state)
+{
+    (void)state;
+    fixture f;
+    static heard h[2];
+    memset(h, 0, sizeof h);
+    int32_t prompt[8];
+    fixture_defaults(&f);
+    f.config.sched.limits.max_seqs = 1;
+    fixture_open(&f);
+    count_up(prompt, 8, 0);
+    for (int i = 0; i < 2; i++) {
+        vt_request_params p = ask(prompt, 8, 400, &h[i]);
+        p.timeout_s = 0.005; /* a fake step takes about 0.1 ms */
+        submit(&f, &p);
+    }
+    run_all(&f);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(h[i].finish, VT_FINISH_ERROR);
+        assert_string_equal(h[i].error, "the request's timeout ended");
+    }
+    assert_true(h[0].n > 10 && h[0].n < 100);
+    assert_int_equal(h[1].n, 0);
+    fixture_close(&f);
+}
+
+static void test_scores_when_prompt_is_cached_then_every_position_is_computed(void **state)
+{
+    (void)state;
+    fixture f;
+    static heard warm, scored, again;
+    memset(&warm, 0, sizeof warm);
+    memset(&scored, 0, sizeof scored);
+    memset(&again, 0, sizeof again);
+    int32_t prompt[50], out[1];
+    float logprob[1], score[50];
+    uint64_t scratch[51];
+    fixture_defaults(&f);
+    fixture_open(&f);
+    count_up(prompt, 50, 0);
+    vt_request_params p = ask(prompt, 50, 1, &warm);
+    submit(&f, &p);
+    run_all(&f);
+    p = ask(prompt, 50, 0, &scored);
+    p.prompt_logprobs = true;
+    submit(&f, &p);
+    run_all(&f);
+    vt_fake_reference(prompt, 50, &(vt_sample_row){0}, 256, 1, out, logprob, score, scratch);
+    assert_int_equal(scored.cached, 0);
+    assert_int_equal(scored.n_scores, 49);
+    assert_memory_equal(scored.score, score + 1, 49 * sizeof(float));
+    assert_int_equal(scored.finish, VT_FINISH_LENGTH);
+    assert_int_equal(scored.n, 0);
+    fixture_close(&f);
+}
+
+static void test_flush_when_idle_then_every_page_is_free(void **state)
+{
+    (void)state;
+    fixture f;
+    heard h = {0};
+    int32_t prompt[50];
+    fixture_defaults(&f);
+    fixture_open(&f);
+    count_up(prompt, 50, 0);
+    vt_request_params p = ask(prompt, 50, 5, &h);
+    submit(&f, &p);
+    run_all(&f);
+    assert_true(vt_engine_scheduler(f.engine)->radix.pool.n_cached > 0);
+    vt_engine_flush_cache(f.engine);
+    step(&f);
+    assert_int_equal(vt_engine_scheduler(f.engine)->radix.pool.n_free, 256);
+    assert_int_equal(running(&f), 0);
+    fixture_close(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(
+            test_plan_when_prefill_and_decode_then_decodes_come_first_under_the_budget),
+        cmocka_unit_test(test_admit_when_no_room_for_the_first_then_nobody_overtakes_it),
+        cmocka_unit_test(test_admit_when_prompt_is_cached_then_only_the_rest_is_computed),
+        cmocka_unit_test(test_admit_when_the_prefix_is_being_computed_then_rides_on_it),
+        cmocka_unit_test(test_admit_when_prefixes_part_then_the_rider_takes_what_is_shared),
+        cmocka_unit_test(test_samples_when_n_is_4_then_the_prompt_is_computed_once),
+        cmocka_unit_test(test_decode_when_pages_run_out_then_youngest_is_retracted_and_ends_right),
+        cmocka_unit_test(test_policy_priority_when_slots_are_few_then_higher_first),
+        cmocka_unit_test(test_policy_lpm_when_a_prefix_is_cached_then_it_goes_first),
+        cmocka_unit_test(test_lpm_when_hits_keep_coming_then_the_cold_one_is_not_starved),
+        cmocka_unit_test(test_timeout_when_it_passes_then_error_wherever_the_request_is),
+        cmocka_unit_test(test_scores_when_prompt_is_cached_then_every_position_is_computed),
+        cmocka_unit_test(test_flush_when_idle_then_every_page_is_free),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

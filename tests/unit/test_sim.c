@@ -1,0 +1,63 @@
+/* The simulator over many seeds: whatever the scheduler meets, every request gets what it gets
+ * alone, every invariant holds after every step. A failing seed prints; `VITRINE_SIM_SEED=n
+ * build/release/tests/test_sim` runs it alone, VITRINE_SIM_SEEDS=n that many. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "sim/simulator.h"
+
+enum { SEEDS = 300, REQUESTS = 60 };
+
+static uint64_t from_env(const char *name, uint64_t otherwise)
+{
+    const char *text = getenv(name);
+    return text ? strtoull(text, NULL, 10) : otherwise;
+}
+
+static void test_sim_many_seeds_then_every_request_is_exact(void **state)
+{
+    (void)state;
+    vt_sim_report sum = {0};
+    uint64_t first = from_env("VITRINE_SIM_SEED", 0);
+    uint64_t n = first ? 1 : from_env("VITRINE_SIM_SEEDS", SEEDS), failed = 0;
+    for (uint64_t seed = first ? first : 1; seed < (first ? first : 1) + n; seed++) {
+        vt_err err;
+        if (vt_sim_run(seed, REQUESTS, &sum, &err) == VT_OK)
+            continue;
+        print_error("%s\n", err.message);
+        if (++failed == 5)
+            break;
+    }
+    print_message(
+        "%llu seeds: %llu steps, %llu requests, %llu completions (%llu stop, %llu length, %llu "
+        "abort, "
+        "%llu error), %llu tokens, %llu retracted, %llu faults, %llu hit and %llu copied tokens, "
+        "%llu pages evicted\n",
+        (unsigned long long)n, (unsigned long long)sum.steps, (unsigned long long)sum.requests,
+        (unsigned long long)sum.completions, (unsigned long long)sum.finished[VT_FINISH_STOP],
+        (unsigned long long)sum.finished[VT_FINISH_LENGTH],
+        (unsigned long long)sum.finished[VT_FINISH_ABORT],
+        (unsigned long long)sum.finished[VT_FINISH_ERROR], (unsigned long long)sum.tokens,
+        (unsigned long long)sum.retracted, (unsigned long long)sum.faults,
+        (unsigned long long)sum.hit_tokens, (unsigned long long)sum.copied_tokens,
+        (unsigned long long)sum.evicted_pages);
+    assert_int_equal(failed, 0);
+    if (n < SEEDS)
+        return;
+    /* the seeds together must have met everything they are there to meet */
+    assert_true(sum.retracted > 0 && sum.faults > 0 && sum.hit_tokens > 0 && sum.copied_tokens > 0);
+    assert_true(sum.evicted_pages > 0 && sum.finished[VT_FINISH_ABORT] > 0 &&
+                sum.finished[VT_FINISH_ERROR] > 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sim_many_seeds_then_every_request_is_exact)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

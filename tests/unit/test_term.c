@@ -1,0 +1,129 @@
+/* Text for terminals: widths in cells, natural units, tables, bars and sparklines. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/term.h"
+
+static const vt_term plain = {.width = VT_TERM_WIDTH};
+
+#define EXPECT(want, call)                               \
+    do {                                                 \
+        vt_buf b = {0};                                  \
+        call;                                            \
+        assert_string_equal(b.data ? b.data : "", want); \
+        vt_buf_release(&b);                              \
+    } while (0)
+
+static void test_text_width_when_wide_or_combining_then_cells(void **state)
+{
+    (void)state;
+    assert_int_equal(vt_text_width("abc", 3), 3);
+    assert_int_equal(vt_text_width("▁▂▃", 9), 3);
+    assert_int_equal(vt_text_width("日本", 6), 4);
+    assert_int_equal(vt_text_width("e\xcc\x81", 3), 1); /* e, combining acute */
+    assert_int_equal(vt_text_width("\033[31mred\033[0m", 12), 3);
+    assert_int_equal(vt_text_width("\xff\xe2", 2), 2); /* stray bytes: one each */
+}
+
+static void test_text_units_when_scaled_then_three_digits(void **state)
+{
+    (void)state;
+    EXPECT("0 ns", vt_text_time(&b, 0));
+    EXPECT("850 ns", vt_text_time(&b, 850e-9));
+    EXPECT("12.3 us", vt_text_time(&b, 12.34e-6));
+    EXPECT("1.00 ms", vt_text_time(&b, 999.96e-6));
+    EXPECT("61.0 s", vt_text_time(&b, 61));
+    EXPECT("n/a", vt_text_time(&b, NAN));
+    EXPECT("98.4 MB", vt_text_bytes(&b, 98.4e6));
+    EXPECT("512 B", vt_text_bytes(&b, 512));
+    EXPECT("21.5 GB/s", vt_text_rate(&b, 21.5e9, "B"));
+    EXPECT("4.25 TB/s", vt_text_rate(&b, 4.25e12, "B"));
+}
+
+static void test_text_wrap_when_long_then_within_width(void **state)
+{
+    (void)state;
+    EXPECT("one two\n  three\n  four", vt_text_wrap(&b, "one two three  four", 2, 9));
+    EXPECT("", vt_text_wrap(&b, "  ", 2, 9));
+    EXPECT("unbreakable\n  x", vt_text_wrap(&b, "unbreakable x", 2, 5));
+}
+
+static void test_text_bar_when_share_small_then_visible(void **state)
+{
+    (void)state;
+    EXPECT("", vt_text_bar(&b, 0, 10));
+    EXPECT("", vt_text_bar(&b, NAN, 10));
+    EXPECT("▇", vt_text_bar(&b, 0.001, 10));
+    EXPECT("▇▇▇▇▇", vt_text_bar(&b, 0.5, 10));
+    EXPECT("▇▇", vt_text_bar(&b, 7.0, 2));
+}
+
+static void test_text_spark_when_fewer_cells_then_means(void **state)
+{
+    (void)state;
+    const double v[] = {0, 1, 8, 8}, flat[] = {0, 0}, hole[] = {NAN, 1};
+    EXPECT("▁▂██", vt_text_spark(&b, v, 4, 10));
+    EXPECT("▁█", vt_text_spark(&b, v, 4, 2));
+    EXPECT("▁▁", vt_text_spark(&b, flat, 2, 2));
+    EXPECT(" █", vt_text_spark(&b, hole, 2, 2));
+    EXPECT("", vt_text_spark(&b, v, 0, 2));
+}
+
+static void test_table_when_finished_then_aligned_and_cut(void **state)
+{
+    (void)state;
+    vt_buf b = {0};
+    vt_table t;
+    vt_term narrow = {.width = 12};
+    vt_table_init(&t, "op|>time");
+    vt_table_cell(&t, "é");
+    vt_table_cell(&t, "%d us", 7);
+    vt_table_cell(&t, "linear");
+    vt_table_cell(&t, "12 us");
+    vt_table_finish(&t, &b, &plain, 1);
+    assert_string_equal(b.data, " op       time\n é        7 us\n linear  12 us\n");
+    vt_buf_clear(&b);
+    vt_table_init(&t, "a|b");
+    vt_table_cell(&t, "0123456789");
+    vt_table_cell(&t, "0123456789");
+    vt_table_finish(&t, &b, &narrow, 0);
+    assert_string_equal(b.data, "a\n0123456789\n"); /* the second column begins at cell 12 */
+    vt_buf_release(&b);
+}
+
+static void test_text_ink_when_no_colour_then_bare(void **state)
+{
+    (void)state;
+    vt_term colour = {.colour = true, .width = 80};
+    EXPECT("x", vt_text_ink(&b, &plain, VT_INK_RED, "x"));
+    EXPECT("\033[31mx\033[0m", vt_text_ink(&b, &colour, VT_INK_RED, "x"));
+}
+
+static void test_progress_when_total_known_then_bar_and_time_left(void **state)
+{
+    (void)state;
+    EXPECT("load  [############............]  50 %  5.00 MB/s  1 s left",
+           vt_text_progress(&b, "load", 5e6, 1e7, 1, "B"));
+    EXPECT("load  0 B/s", vt_text_progress(&b, "load", 0, 0, 0, "B"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_text_width_when_wide_or_combining_then_cells),
+        cmocka_unit_test(test_text_units_when_scaled_then_three_digits),
+        cmocka_unit_test(test_text_wrap_when_long_then_within_width),
+        cmocka_unit_test(test_text_bar_when_share_small_then_visible),
+        cmocka_unit_test(test_text_spark_when_fewer_cells_then_means),
+        cmocka_unit_test(test_table_when_finished_then_aligned_and_cut),
+        cmocka_unit_test(test_text_ink_when_no_colour_then_bare),
+        cmocka_unit_test(test_progress_when_total_known_then_bar_and_time_left),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,151 @@
+/* The tokenizer's public promises, on the synthetic vocabulary and, where it is there, on the
+ * default model's. Equality with Hugging Face's tokenizers is tested from committed texts and ids
+ * in test_tokenizer_golden.c. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "text/tokenizer.h"
+#include "text/unicode.h"
+
+static void expect_ids(const vt_tokenizer *t, const char *text, unsigned flags, const int32_t *want,
+                       size_t n)
+{
+    vt_ids ids = {0};
+    vt_err err = {0};
+    if (vt_tokenizer_encode(t, text, strlen(text), flags, &ids, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    assert_int_equal(ids.n, n);
+    for (size_t i = 0; i < n; i++)
+        assert_int_equal(ids.id[i], want[i]);
+    vt_ids_release(&ids);
+}
+
+static vt_tokenizer *synthetic(void)
+{
+    vt_tokenizer *t = NULL;
+    vt_err err = {0};
+    if (vt_tokenizer_synthetic(1000, &t, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    return t;
+}
+
+static vt_tokenizer *default_model(void)
+{
+    char path[1024];
+    const char *cache = getenv("VITRINE_CACHE"), *home = getenv("HOME");
+    if (cache)
+        snprintf(path, sizeof path, "%s/models/SmolLM2-135M-Instruct.Q4_1.gguf", cache);
+    else
+        snprintf(path, sizeof path, "%s/.cache/vitrine/models/SmolLM2-135M-Instruct.Q4_1.gguf",
+                 home ? home : "");
+    gguf_file *f = NULL;
+    vt_tokenizer *t = NULL;
+    vt_err err = {0};
+    if (gguf_open(path, &f, &err) != VT_OK)
+        return NULL;
+    if (vt_tokenizer_from_gguf(f, &t, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    gguf_close(f);
+    return t;
+}
+
+static void test_tokenizer_synthetic_text_is_its_bytes(void **state)
+{
+    (void)state;
+    vt_tokenizer *t = synthetic();
+    static const int32_t want[] = {'a', 0xC3, 0xA9, '\n', ' '};
+    expect_ids(t, "a\xC3\xA9\n ", 0, want, 5);
+    vt_tokenizer_free(t);
+}
+
+static void test_tokenizer_special_text_stays_text_unless_asked(void **state)
+{
+    (void)state;
+    vt_tokenizer *t = synthetic();
+    static const int32_t special[] = {997, 'x', 998};
+    expect_ids(t, "<|im_start|>x<|im_end|>", VT_TOKENIZE_SPECIAL, special, 3);
+    vt_ids ids = {0};
+    assert_int_equal(vt_tokenizer_encode(t, "<|im_start|>", 12, 0, &ids, NULL), VT_OK);
+    assert_int_equal(ids.n, 12);
+    vt_ids_release(&ids);
+    vt_tokenizer_free(t);
+}
+
+static void test_tokenizer_default_model_knows_its_ids(void **state)
+{
+    (void)state;
+    vt_tokenizer *t = default_model();
+    if (!t)
+        skip();
+    static const int32_t plain[] = {19556, 905, 17, 657, 506, 216, 34, 32, 34, 36, 30};
+    static const int32_t chat[] = {1, 4093, 198, 4898, 47, 2, 198};
+    expect_ids(t, "Hello world! It's 2024.", 0, plain, 11);
+    expect_ids(t, "<|im_start|>user\nWhy?<|im_end|>\n", VT_TOKENIZE_SPECIAL, chat, 7);
+    assert_int_equal(vt_tokenizer_find(t, "<|im_end|>", 10), 2);
+    assert_int_equal(vt_tokenizer_eos(t), 2);
+    assert_true(vt_tokenizer_is_special(t, 0));
+    assert_false(vt_tokenizer_is_special(t, 19556));
+    vt_tokenizer_free(t);
+}
+
+static uint64_t next_random(uint64_t *seed)
+{
+    *seed ^= *seed << 13;
+    *seed ^= *seed >> 7;
+    *seed ^= *seed << 17;
+    return *seed;
+}
+
+/* For any ids: what streams out is whole characters, and together it is the decoded whole. */
+static void test_tokenizer_stream_of_any_ids_equals_decoding_them(void **state)
+{
+    (void)state;
+    uint64_t seed = 88172645463325252u;
+    vt_tokenizer *t = default_model();
+    if (!t)
+        t = synthetic();
+    for (int round = 0; round < 500; round++) {
+        int32_t ids[40];
+        size_t n = next_random(&seed) % 40;
+        for (size_t i = 0; i < n; i++)
+            ids[i] = (int32_t)(next_random(&seed) %
+                               (round % 2 ? 300u : (unsigned)vt_tokenizer_vocab(t)));
+        vt_buf whole, stream;
+        vt_buf_init(&whole, 0);
+        vt_buf_init(&stream, 0);
+        assert_int_equal(vt_tokenizer_decode(t, ids, n, true, &whole, NULL), VT_OK);
+        vt_detok d;
+        vt_detok_init(&d, t);
+        for (size_t i = 0; i < n; i++) {
+            size_t from = stream.len;
+            assert_true(vt_detok_feed(&d, ids[i], &stream));
+            if (stream.len > from)
+                assert_int_equal(vt_utf8_valid(stream.data + from, stream.len - from),
+                                 stream.len - from);
+        }
+        assert_true(vt_detok_finish(&d, &stream));
+        assert_int_equal(stream.len, whole.len);
+        if (whole.len)
+            assert_memory_equal(stream.data, whole.data, whole.len);
+        vt_buf_release(&whole);
+        vt_buf_release(&stream);
+    }
+    vt_tokenizer_free(t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tokenizer_synthetic_text_is_its_bytes),
+        cmocka_unit_test(test_tokenizer_special_text_stays_text_unless_asked),
+        cmocka_unit_test(test_tokenizer_default_model_knows_its_ids),
+        cmocka_unit_test(test_tokenizer_stream_of_any_ids_equals_decoding_them),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

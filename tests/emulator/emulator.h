@@ -41,6 +41,10 @@ emu_module *emu_module_load(const void *bytes, size_t size, char *message, size_
 void emu_module_unload(emu_module *m);
 /* Size in bytes of static shared memory of the kernel; -1: no such kernel. */
 int emu_kernel_static_shared(emu_module *m, const char *name);
+/* sizeof of the kernel's one parameter, which the driver copies at the launch; -1: no such kernel. (cuLaunchKernelEx
+ * is not told it; a real cubin has it too. cuLibraryLoadData gets no size either: the driver takes it from the ELF's
+ * section header table, which a linker writes last.) */
+int emu_kernel_params_bytes(emu_module *m, const char *name);
 
 typedef struct emu_launch {
     emu_module *module;

@@ -1,0 +1,104 @@
+/* The CUDA executor's parts, for exec_cuda*.c.
+ *
+ *   exec_cuda.c         launch, wait, free: what a step does
+ *   exec_cuda_step.c    a step's block: sizes, where its arrays lie, filling it
+ *   exec_cuda_start.c   making one: memory, the kernels' dry run, capture */
+#ifndef VT_ENGINE_EXEC_CUDA_INSIDE_H
+#define VT_ENGINE_EXEC_CUDA_INSIDE_H
+
+#include "engine/exec_cuda.h"
+#include "engine/program.h"
+#include "engine/weights_cuda.h"
+#include "ops/attention/attention_cuda.h"
+#include "ops/sample/sample_cuda.h"
+
+enum {
+    MAX_IN_FLIGHT = 2,
+    SLOTS = 4,
+    MAX_BUCKETS = 20,
+    WORKSPACE_BYTES = 64 << 20,
+    MAX_COPIES = 1024
+};
+
+/* Sizes that fix where everything lies in a step's block. */
+typedef struct step_shape {
+    int32_t tokens, seqs, rows, n_decode, decode_items, prefill_items;
+} step_shape;
+
+typedef struct step_layout {
+    size_t token, position, seq_of, slot, q_start, kv_len, page_start, row_token, decode_plan,
+        prefill_plan, rows, page_ids; /* byte offsets; page ids are last */
+} step_layout;
+
+typedef struct bucket {
+    int32_t seqs;
+    cuda_graph graph;
+} bucket;
+
+typedef struct result_slot {
+    char *step_block; /* pinned: the step's arrays */
+    char *extra; /* pinned: contexts and biases; grown when a step needs more than any before */
+    size_t extra_bytes;
+    int32_t *token, *top_id;
+    float *logprob, *top_logprob;
+    cu_event begin, end;
+    vt_step_result view;
+    int32_t n_rows;
+} result_slot;
+
+typedef struct cuda_executor {
+    vt_executor base;
+    const vt_model *model;
+    vt_executor_config config;
+    vt_cuda_options options;
+    vt_cuda *cuda;
+    vt_cuda_weights *weights;
+    cuda_range kv_range;
+    vt_kv_cache kv;
+    vt_tensor *kv_tensors;
+    vt_program *prog;
+    void *activations, *workspace, *tickets, *step_block, *contexts, *biases, *token_pool, *copies;
+    size_t step_bytes;
+    int64_t max_contexts, max_biases;
+    vt_cuda_lane lane;
+    attention_plan_config plan;
+    bucket bucket[MAX_BUCKETS];
+    int32_t n_buckets;
+    result_slot slot[SLOTS];
+    uint64_t launched, waited;
+    vt_cuda_startup startup;
+} cuda_executor;
+
+static inline cu_ptr cuda_address(const void *p) { return (cu_ptr)(uintptr_t)p; }
+
+/* ---- exec_cuda_step.c ---- */
+
+step_layout cuda_step_layout(const step_shape *s);
+step_shape cuda_step_bucket(const cuda_executor *x, int32_t seqs);
+step_shape cuda_step_shape(const cuda_executor *x, const vt_batch *b);
+/* The program and the lane get the shape's sizes and the device addresses of its arrays. */
+void cuda_step_bind(cuda_executor *x, const step_shape *s);
+/* Fills the pinned block for the step, padded to the shape; returns the bytes to copy. */
+size_t cuda_step_fill(cuda_executor *x, const vt_step *step, const step_shape *s, char *out);
+/* Sampling rows into the block; contexts and biases, which few steps have, by copies of their
+ * own. */
+vt_status cuda_step_fill_rows(cuda_executor *x, const vt_step *step, const step_shape *s,
+                              result_slot *slot, vt_err *err);
+
+/* ---- exec_cuda.c ---- */
+
+/* Launches every active call of the bound program; rope and the store behind it as one. */
+vt_status cuda_run_calls(cuda_executor *x, vt_err *err);
+vt_status cuda_run_copies(cuda_executor *x, int32_t n, vt_err *err);
+uint64_t cuda_pool_bytes(const cuda_executor *x); /* of one layer's K, or V */
+
+/* ---- exec_cuda_start.c ---- */
+
+/* What needs no device: plan, KV description, program, buckets. */
+vt_status cuda_start_describe(cuda_executor *x, vt_err *err);
+/* A dry run over the buckets and a ladder of prefill sizes names every kernel that steps need. */
+vt_status cuda_start_collect(cuda_executor *x, vt_err *err);
+/* All of it: device, weights, memory, kernels, graphs. */
+vt_status cuda_start_build(cuda_executor *x, vt_err *err);
+
+#endif

@@ -1,0 +1,267 @@
+/* Making a CUDA executor: memory, the program's place in it, kernels, graphs.
+ *
+ * Kernels are named by a dry run (lane.collect) over every bucket and a ladder of prefill sizes,
+ * compiled together, then captured. Forward and sampling are one graph: two would cost a launch gap
+ * a step, and masks that arrive late do not exist yet. */
+#include "base/clock.h"
+#include "base/err.h"
+#include "engine/exec_cuda_inside.h"
+#include "ops/embed/embed.h"
+#include "ops/moe/moe_cuda.h"
+
+static const int32_t kBuckets[] = {1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 96, 128, 160, 192, 224, 256};
+
+/* One more page than the engine knows: padding rows store their K and V there. */
+static vt_status make_kv(cuda_executor *x, vt_err *err)
+{
+    const vt_arch *a = &x->model->arch;
+    x->kv = (vt_kv_cache){.n_layers = a->n_layers,
+                          .n_pages = x->config.n_pages,
+                          .page_size = x->config.limits.page_size,
+                          .kv_heads = a->n_kv_heads,
+                          .head_dim = a->head_dim,
+                          .dtype = VT_BF16,
+                          .device = VT_DEVICE_CUDA};
+    x->kv_tensors = vt_calloc((size_t)a->n_layers * 2, sizeof *x->kv_tensors);
+    if (!x->kv_tensors)
+        return vt_fail(err, VT_ERR_MEMORY, "out of memory for the KV cache's description");
+    x->kv.k = x->kv_tensors;
+    x->kv.v = x->kv_tensors + a->n_layers;
+    size_t each = cuda_pool_bytes(x);
+    x->kv.bytes = each * 2 * (size_t)a->n_layers;
+    if (x->cuda->context) {
+        TRY(cuda_range_init(x->cuda, x->kv.bytes, &x->kv_range, err));
+        TRY(cuda_range_grow(x->cuda, &x->kv_range, x->kv.bytes, err));
+    }
+    for (int32_t i = 0; i < 2 * a->n_layers; i++) {
+        /* pools in memory: L0 k, L0 v, L1 k, ...; tensors: all k, then all v */
+        int32_t at = i < a->n_layers ? 2 * i : 2 * (i - a->n_layers) + 1;
+        x->kv_tensors[i] = (vt_tensor){
+            .data = x->kv_range.base ? (char *)x->kv_range.base + (size_t)at * each : NULL,
+            .dtype = VT_BF16,
+            .rank = 4,
+            .row_stride = a->head_dim,
+            .dim = {x->config.n_pages + 1, a->n_kv_heads, x->kv.page_size, a->head_dim}};
+    }
+    return VT_OK;
+}
+
+static vt_status make_slots(cuda_executor *x, vt_err *err)
+{
+    size_t rows = (size_t)x->config.limits.max_rows;
+    for (int i = 0; i < SLOTS; i++) {
+        result_slot *s = &x->slot[i];
+        void *p;
+        TRY(vt_cuda_pinned(x->cuda, x->step_bytes, &p, err));
+        s->step_block = p;
+        TRY(vt_cuda_pinned(x->cuda, rows * 4, &p, err));
+        s->token = p;
+        TRY(vt_cuda_pinned(x->cuda, rows * 4, &p, err));
+        s->logprob = p;
+        TRY(vt_cuda_pinned(x->cuda, rows * 4 * VT_MAX_TOP_LOGPROBS, &p, err));
+        s->top_id = p;
+        TRY(vt_cuda_pinned(x->cuda, rows * 4 * VT_MAX_TOP_LOGPROBS, &p, err));
+        s->top_logprob = p;
+        TRY(vt_cuda_check(x->cuda, x->cuda->driver.event_create(&s->begin, CU_EVENT_DEFAULT),
+                          "making an event", err));
+        TRY(vt_cuda_check(x->cuda, x->cuda->driver.event_create(&s->end, CU_EVENT_DEFAULT),
+                          "making an event", err));
+    }
+    return VT_OK;
+}
+
+/* Bytes of the largest step: every limit at once, and a page list for every sequence. */
+static size_t largest_block(const cuda_executor *x)
+{
+    const vt_limits *lim = &x->config.limits;
+    step_shape s = {
+        .tokens = lim->max_tokens,
+        .seqs = lim->max_seqs + 1,
+        .rows = lim->max_rows,
+        .n_decode = lim->max_seqs,
+        .decode_items = attention_decode_capacity(&x->plan, lim->max_seqs, lim->max_context),
+        .prefill_items = attention_prefill_capacity(&x->plan, lim->max_seqs, lim->max_tokens)};
+    int64_t pages = (int64_t)lim->max_seqs * vt_ceil_div(lim->max_context, lim->page_size) +
+                    lim->max_seqs;
+    step_shape widest = cuda_step_bucket(x, kBuckets[sizeof kBuckets / sizeof *kBuckets - 1]);
+    size_t a = cuda_step_layout(&s).page_ids, b = cuda_step_layout(&widest).page_ids;
+    return (a > b ? a : b) + (size_t)pages * 4 + 4096;
+}
+
+static vt_status make_memory(cuda_executor *x, vt_err *err)
+{
+    const vt_limits *lim = &x->config.limits;
+    vt_cuda *c = x->cuda;
+    x->step_bytes = largest_block(x);
+    x->max_contexts = (int64_t)lim->max_seqs * lim->max_context;
+    x->max_biases = (int64_t)lim->max_rows * 1024;
+    size_t decode = attention_decode_workspace(
+        attention_decode_capacity(&x->plan, lim->max_seqs, lim->max_context),
+        x->model->arch.n_heads, x->model->arch.head_dim);
+    size_t counts = c->level >= 90 ? 0 : (size_t)lim->max_rows * (size_t)x->model->arch.vocab * 3;
+    const vt_arch *a = &x->model->arch;
+    size_t moe = a->n_experts ? moe_cuda_workspace(lim->max_tokens, a->n_experts_used, a->n_experts,
+                                                   a->hidden, a->expert_ffn)
+                              : 0;
+    x->lane.workspace_bytes = WORKSPACE_BYTES;
+    x->lane.workspace_bytes = moe > x->lane.workspace_bytes ? moe : x->lane.workspace_bytes;
+    x->lane.workspace_bytes = decode > x->lane.workspace_bytes ? decode : x->lane.workspace_bytes;
+    x->lane.workspace_bytes = counts > x->lane.workspace_bytes ? counts : x->lane.workspace_bytes;
+    if ((int64_t)lim->max_seqs * x->model->arch.n_heads > CUDA_TICKETS)
+        return vt_fail(err, VT_ERR_UNSUPPORTED, "max-running %d with %d heads is beyond %d tickets",
+                       lim->max_seqs, x->model->arch.n_heads, CUDA_TICKETS);
+    const struct {
+        void **to;
+        size_t bytes;
+        bool zero;
+    } want[] = {{&x->activations, x->prog->activation_bytes, false},
+                {&x->workspace, x->lane.workspace_bytes, false},
+                {&x->tickets, CUDA_TICKETS * 4, true},
+                {&x->step_block, x->step_bytes, true},
+                {&x->contexts, (size_t)x->max_contexts * 4, false},
+                {&x->biases, (size_t)x->max_biases * 8, false},
+                {&x->token_pool, (size_t)x->config.n_pool_slots * 4, true},
+                {&x->copies, MAX_COPIES * sizeof(vt_page_copy), false}};
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        TRY(vt_cuda_alloc(c, want[i].bytes, want[i].to, err));
+        if (want[i].zero)
+            TRY(vt_cuda_check(
+                c, c->driver.fill8(cuda_address(*want[i].to), 0, want[i].bytes, x->lane.stream),
+                "clearing", err));
+    }
+    x->lane.workspace = x->workspace;
+    x->lane.tickets = x->tickets;
+    x->lane.token_pool = x->token_pool;
+    x->lane.sample_contexts = x->contexts;
+    x->lane.sample_biases = x->biases;
+    return make_slots(x, err);
+}
+
+/* The embedding reads the step's tokens where they lie and looks up the pool itself. */
+static void place_program(cuda_executor *x)
+{
+    vt_program_place(x->prog, x->activations);
+    x->prog->token_pool = x->token_pool;
+    for (int32_t i = 0; i < x->prog->n_calls; i++)
+        if (x->prog->call[i].op == &embed_op)
+            ((embed_args *)x->prog->call[i].args)->tokens = x->step_block;
+}
+
+static void choose_buckets(cuda_executor *x)
+{
+    int32_t most = x->config.limits.max_seqs < x->config.limits.max_tokens
+                       ? x->config.limits.max_seqs
+                       : x->config.limits.max_tokens;
+    int32_t rows = x->config.limits.max_rows;
+    for (size_t i = 0; i < sizeof kBuckets / sizeof *kBuckets; i++) {
+        int32_t n = kBuckets[i] < most ? kBuckets[i] : most;
+        if (n <= rows && (x->n_buckets == 0 || x->bucket[x->n_buckets - 1].seqs < n))
+            x->bucket[x->n_buckets++].seqs = n;
+    }
+}
+
+vt_status cuda_start_collect(cuda_executor *x, vt_err *err)
+{
+    vt_status status = VT_OK;
+    x->lane.collect = true;
+    for (int32_t i = 0; i < x->n_buckets && status == VT_OK; i++) {
+        step_shape s = cuda_step_bucket(x, x->bucket[i].seqs);
+        cuda_step_bind(x, &s);
+        status = cuda_run_calls(x, err);
+    }
+    for (int32_t t = 1; t <= x->config.limits.max_tokens && status == VT_OK;
+         t = t < 32 ? t * 2 : t + 32) {
+        step_shape s = {.tokens = t,
+                        .seqs = 2,
+                        .rows = 1,
+                        .n_decode = 1,
+                        .decode_items = 1,
+                        .prefill_items = 1};
+        cuda_step_bind(x, &s);
+        status = cuda_run_calls(x, err);
+    }
+    for (int32_t r = 1; r <= x->config.limits.max_rows && status == VT_OK; r += r < 32 ? 8 : 32) {
+        step_shape s = {.tokens = 1,
+                        .seqs = 2,
+                        .rows = r,
+                        .n_decode = 1,
+                        .decode_items = 1,
+                        .prefill_items = 1};
+        cuda_step_bind(x, &s);
+        status = cuda_run_calls(x, err);
+    }
+    if (status == VT_OK)
+        status = cuda_run_copies(x, 1, err);
+    x->lane.collect = false;
+    return status;
+}
+
+static vt_status capture(cuda_executor *x, vt_err *err)
+{
+    for (int32_t i = x->n_buckets - 1; i >= 0; i--) {
+        step_shape s = cuda_step_bucket(x, x->bucket[i].seqs);
+        cuda_step_bind(x, &s);
+        TRY(cuda_graph_begin(&x->lane, err));
+        vt_status status = cuda_run_calls(x, err);
+        vt_status ended = cuda_graph_end(&x->lane, &x->bucket[i].graph,
+                                         status == VT_OK ? err : NULL);
+        TRY(status);
+        TRY(ended);
+        x->startup.n_graphs++;
+    }
+    return vt_cuda_check(x->cuda, x->cuda->driver.stream_sync(x->lane.stream), "capturing graphs",
+                         err);
+}
+
+static double ms_since(int64_t *from)
+{
+    int64_t now = vt_now_ns(), before = *from;
+    *from = now;
+    return (double)(now - before) * 1e-6;
+}
+
+vt_status cuda_start_describe(cuda_executor *x, vt_err *err)
+{
+    const vt_arch *a = &x->model->arch;
+    x->plan = (attention_plan_config){
+        .heads = a->n_heads,
+        .kv_heads = a->n_kv_heads,
+        .sm_count = x->cuda->sm_count,
+        .prefill_rows = attention_prefill_rows(x->cuda, a->head_dim, x->config.limits.page_size),
+        .deterministic = x->options.deterministic};
+    x->lane.cuda = x->cuda;
+    x->lane.prefill_rows = x->plan.prefill_rows;
+    x->lane.pdl = x->options.pdl;
+    x->lane.deterministic = x->options.deterministic;
+    TRY(make_kv(x, err));
+    vt_program_config config = {.device = VT_DEVICE_CUDA,
+                                .isa = VT_ISA_PORTABLE,
+                                .activation = VT_BF16,
+                                .limits = x->config.limits};
+    TRY(vt_program_build(&x->weights->model, &x->weights->weights, &x->kv, &config, &x->prog, err));
+    choose_buckets(x);
+    return VT_OK;
+}
+
+vt_status cuda_start_build(cuda_executor *x, vt_err *err)
+{
+    int64_t t = vt_now_ns();
+    TRY(vt_cuda_open(x->options.ordinal, &x->cuda, err));
+    x->startup.open_ms = ms_since(&t);
+    TRY(vt_cuda_check(x->cuda,
+                      x->cuda->driver.stream_create(&x->lane.stream, CU_STREAM_NON_BLOCKING, 0),
+                      "making a stream", err));
+    TRY(vt_cuda_weights_load(x->cuda, x->model, x->config.limits.max_context, x->config.n_threads,
+                             &x->weights, err));
+    x->startup.weights_ms = ms_since(&t);
+    TRY(cuda_start_describe(x, err));
+    TRY(make_memory(x, err));
+    place_program(x);
+    TRY(cuda_start_collect(x, err));
+    TRY(vt_cuda_compile(x->cuda, x->options.progress, x->options.progress_user, err));
+    x->startup.compile_ms = ms_since(&t);
+    if (x->options.graphs)
+        TRY(capture(x, err));
+    x->startup.capture_ms = ms_since(&t);
+    return VT_OK;
+}

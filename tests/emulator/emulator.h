@@ -1,26 +1,34 @@
-/* The emulated GPU: a libcuda.so.1 and a libnvrtc.so.13 of our own, so that the whole CUDA backend (kernels, graphs,
- * executor, engine) runs on a machine without a GPU, under the tests and under sanitizers. It knows nothing of vitrine: it
- * stands behind NVIDIA's own entry points and is found like them, by dlopen:
+/* The emulated GPU: a libcuda.so.1 and a libnvrtc.so.13 of our own, so that the whole CUDA backend
+ * (kernels, graphs, executor, engine) runs on a machine without a GPU, under the tests and under
+ * sanitizers. It knows nothing of vitrine: it stands behind NVIDIA's own entry points and is found
+ * like them, by dlopen:
  *
  *     make emulator
  *     LD_LIBRARY_PATH=build/release/emulator build/vitrine run ... --device cuda
  *
- *   nvrtc.cc    nvrtcCompileProgram: the kernel's text is rewritten a little (inline PTX and __shared__ become calls),
- *               put behind device.h and given to g++ -shared; the "cubin" is that shared object
- *   device.h    what a kernel sees: vector types, threadIdx, shuffles, atomics, math
- *   ptx.cc      the PTX instructions that our kernels use, by the text of their asm statements
+ *   nvrtc.cc    nvrtcCompileProgram: the kernel's text is rewritten a little (inline PTX and
+ *               __shared__ become C++), put behind device.h and given to g++ -shared; the "cubin"
+ *               is that shared object
+ *   device.h    what a kernel sees: vector types, threadIdx, shuffles, atomics, math, and a
+ *               function for every PTX instruction that is known; abi.h is what the runtime
+ *               shares with it
+ *   fiber.cc    a thread of a CTA is a fiber; a CTA (or cluster) runs on one OS thread
+ *   warp.cc     warp rendezvous (shuffles, ldmatrix, mma.sync), CTA barriers, cp.async
  *   sm90.cc     mbarriers, TMA, wgmma, clusters
- *   fiber.cc    a thread of a CTA is a fiber; a CTA (or cluster) runs on one OS thread; barriers, warp rendezvous
+ *   module.cc   "cubins" loaded
  *   cuda.cc     the driver API: memory, streams, events, graphs, libraries, tensor maps
  *
- * What it checks that hardware does not: shared memory is poisoned with NaNs before every CTA and is exactly as large as
- * was asked for; a barrier that not all threads reach, or threads that wait for ever, is an error with the names of the
- * waiting threads (cuLaunch... returns CUDA_ERROR_LAUNCH_FAILED, the text goes to stderr); under ASan global memory has
- * red zones. VITRINE_EMULATOR=... (comma separated) sets:
- *   cc=90|80        compute capability (90)            sms=N      number of SMs (4)
- *   memory=MIB      device memory (2048)                order=N    seed of the order in which fibers run (0: rising)
- *   stream=eager|lazy   lazy (default): a stream's work runs as late as order and synchronisation allow, so that a host
- *                   that reads too early or overwrites too soon is caught; eager: at once
+ * What it checks that hardware does not: shared memory is poisoned with NaNs before every CTA and
+ * is exactly as large as was asked for; a barrier that not all threads reach, or threads that wait
+ * for ever, is an error with the names of the waiting threads (cuLaunch... returns
+ * CUDA_ERROR_LAUNCH_FAILED, the text goes to stderr); under ASan global memory has red zones.
+ * VITRINE_EMULATOR=... (comma separated) sets:
+ *   cc=90|80        compute capability (90)     sms=N    number of SMs (4)
+ *   memory=MIB      device memory (2048)        order=N  seed of the order in which fibers run (0:
+ *                                                        rising)
+ *   stream=eager|lazy   lazy (default): a stream's work runs as late as order and synchronisation
+ *                   allow, so that a host that reads too early or overwrites too soon is caught;
+ *                   eager: at once
  * Time is not modelled: events are wall-clock times of the emulation. */
 #ifndef EMULATOR_H
 #define EMULATOR_H
@@ -36,30 +44,32 @@ extern "C" {
 
 typedef struct emu_module emu_module; /* one loaded "cubin" */
 
-/* Loads a shared object's bytes (as nvrtcGetCUBIN gave them); NULL with a text in `message`. Thread-safe. */
+/* Loads a shared object's bytes (as nvrtcGetCUBIN gave them); NULL with a text in `message`.
+ * Thread-safe. A size of 0: what the ELF header says (cuLibraryLoadData is told none). */
 emu_module *emu_module_load(const void *bytes, size_t size, char *message, size_t message_size);
 void emu_module_unload(emu_module *m);
 /* Size in bytes of static shared memory of the kernel; -1: no such kernel. */
 int emu_kernel_static_shared(emu_module *m, const char *name);
-/* sizeof of the kernel's one parameter, which the driver copies at the launch; -1: no such kernel. (cuLaunchKernelEx
- * is not told it; a real cubin has it too. cuLibraryLoadData gets no size either: the driver takes it from the ELF's
- * section header table, which a linker writes last.) */
+/* sizeof the kernel's one parameter, which the driver copies at launch; -1: no such
+ * kernel. */
 int emu_kernel_params_bytes(emu_module *m, const char *name);
 
 typedef struct emu_launch {
     emu_module *module;
     const char *name;
     uint32_t grid[3], block[3], cluster, shared_bytes; /* cluster: CTAs along x, 0 or 1 none */
-    const void *params;                                /* the kernel's one parameter struct, 64-byte aligned copy */
+    const void *params; /* the kernel's one parameter struct, 64-byte aligned copy */
     size_t params_bytes;
-    int sm_level; /* 80 or 90: sm90 instructions on level 80 are errors */
+    int sm_level;   /* 80 or 90: sm90 instructions on level 80 are errors */
     uint64_t order; /* seed, 0: rising */
 } emu_launch;
 
-/* Runs every CTA to its end. 0, or -1 with a text. Thread-safe: several launches may run on several OS threads. */
+/* Runs every CTA to its end. 0, or -1 with a text. Thread-safe: several launches may run on several
+ * OS threads. */
 int emu_run(const emu_launch *l, char *message, size_t message_size);
 
-/* A TMA descriptor's content, stored in the CUtensorMap's 128 bytes by cuTensorMapEncodeTiled, read by sm90.cc. */
+/* A TMA descriptor's content, stored in the CUtensorMap's 128 bytes by cuTensorMapEncodeTiled, read
+ * by sm90.cc. */
 typedef struct emu_tensor_map {
     uint64_t magic; /* EMU_TENSOR_MAP */
     uint64_t address;

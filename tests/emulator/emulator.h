@@ -16,7 +16,8 @@
  *   warp.cc     warp rendezvous (shuffles, ldmatrix, mma.sync), CTA barriers, cp.async
  *   sm90.cc     mbarriers, TMA, wgmma, clusters
  *   module.cc   "cubins" loaded
- *   cuda.cc     the driver API: memory, streams, events, graphs, libraries, tensor maps
+ *   cuda.cc     the driver API: the device, its memory; cuda_stream.cc: streams, events, copies,
+ *               graphs; cuda_launch.cc: libraries, launches, tensor maps
  *
  * What it checks that hardware does not: shared memory is poisoned with NaNs before every CTA and
  * is exactly as large as was asked for; a barrier that not all threads reach, or threads that wait

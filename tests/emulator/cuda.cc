@@ -1,0 +1,614 @@
+/* libcuda.so.1 of the emulated GPU: one device whose memory is this process's memory.
+ *
+ *   cuMemAlloc    malloc (so that ASan has red zones), filled with 0xff: an uninitialised float
+ *                 reads as NaN
+ *   cuMemCreate   a memfd, mapped into a reservation of PROT_NONE pages: a stray pointer faults
+ *   a stream      a queue of closures: `submit` appends, `run_until` runs from the front up to a
+ *                 number. With stream=lazy nothing runs before something must have it: a
+ *                 synchronisation, a poll that was repeated, a free. Pinned memory is read and
+ *                 written when the copy runs, pageable memory as the driver does: sources are
+ *                 staged at the call, destinations make the call wait.
+ *   an event      (stream, number of its record): complete when the stream has done that many
+ *   a capture     collects the same closures in a list; a graph is that list, a launch of it one
+ *                 entry of a stream
+ *
+ * One mutex is held through every call, also while kernels run; emu_run's own threads never call
+ * the driver. A misuse is the error that NVIDIA's driver gives and a line on stderr that says what
+ * was wrong. */
+#include "cuda_state.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+gpu &g = *new gpu; /* never destroyed: threads may still call while the process ends */
+thread_local uint64_t current_context;
+thread_local const char *call_name = "";
+
+/* The table again, so that the linker misses what nobody wrote. */
+extern "C" {
+extern void *const emulated_driver[];
+__attribute__((used)) void *const emulated_driver[] = {
+#define ENTRY(member, symbol, params) (void *)drv_##member,
+    CUDA_DRIVER_FUNCTIONS(ENTRY)
+#undef ENTRY
+};
+}
+
+backing::~backing()
+{
+    if (fd >= 0)
+        close(fd);
+    g.used -= bytes;
+}
+
+cu_result fail(cu_result r, const char *format, ...)
+{
+    char text[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    fprintf(stderr, "emulator: %s: %s\n", call_name, text);
+    return r;
+}
+
+/* ---- settings ---- */
+
+static cu_result parse_one(settings *s, const std::string &item)
+{
+    size_t eq = item.find('=');
+    std::string key = item.substr(0, eq),
+                value = eq == std::string::npos ? "" : item.substr(eq + 1);
+    char *end = nullptr;
+    unsigned long long n = strtoull(value.c_str(), &end, 10);
+    bool number = !value.empty() && !*end;
+    if (key == "cc" && (value == "90" || value == "80"))
+        s->cc = (int)n;
+    else if (key == "sms" && number && n > 0 && n <= 1024)
+        s->sms = (int)n;
+    else if (key == "memory" && number && n > 0)
+        s->memory = n << 20;
+    else if (key == "order" && number)
+        s->order = n;
+    else if (key == "stream" && (value == "lazy" || value == "eager"))
+        s->lazy = value == "lazy";
+    else
+        return fail(INVALID_VALUE,
+                    "VITRINE_EMULATOR has '%s', expected cc=90|80, sms=N, memory=MIB, order=N or "
+                    "stream=eager|lazy",
+                    item.c_str());
+    return SUCCESS;
+}
+
+static cu_result parse_settings()
+{
+    settings s;
+    const char *at = getenv("VITRINE_EMULATOR");
+    for (std::string rest = at ? at : ""; !rest.empty();) {
+        size_t comma = rest.find(',');
+        if (cu_result r = parse_one(&s, rest.substr(0, comma)))
+            return r;
+        rest = comma == std::string::npos ? "" : rest.substr(comma + 1);
+    }
+    g.set = s;
+    return SUCCESS;
+}
+
+/* ---- the state of a call ---- */
+
+cu_result usable()
+{
+    if (!g.initialised)
+        return fail(NOT_INITIALIZED, "before cuInit");
+    if (current_context == 0)
+        return fail(INVALID_CONTEXT, "no context is current on this thread");
+    if (g.context_refs == 0 || current_context != g.context)
+        return fail(CONTEXT_IS_DESTROYED,
+                    "the context that is current on this thread was released");
+    return g.failed;
+}
+
+cu_result outside_capture()
+{
+    cu_result r = SUCCESS;
+    for (auto &c : g.captures)
+        if (pthread_equal(c->thread, pthread_self())) {
+            c->invalid = true;
+            r = fail(STREAM_CAPTURE_UNSUPPORTED, "this thread captures a stream");
+        }
+    return r;
+}
+
+/* ---- addresses ---- */
+
+/* The entry of `map` (address -> bytes) that holds addr. */
+template <class M>
+static typename M::iterator holder(M &map, uint64_t addr,
+                                   uint64_t (*bytes)(const typename M::mapped_type &))
+{
+    auto it = map.upper_bound(addr);
+    if (it == map.begin())
+        return map.end();
+    --it;
+    return addr - it->first < bytes(it->second) ? it : map.end();
+}
+static uint64_t plain_bytes(const uint64_t &n) { return n; }
+static uint64_t mapping_bytes(const mapping &m) { return m.bytes; }
+
+uint64_t device_bytes(uint64_t addr)
+{
+    auto b = holder(g.block, addr, plain_bytes);
+    if (b != g.block.end())
+        return b->first + b->second - addr;
+    uint64_t at = addr;
+    for (auto m = holder(g.mapped, at, mapping_bytes); m != g.mapped.end() && m->second.open;
+         m = holder(g.mapped, at, mapping_bytes))
+        at = m->first + m->second.bytes;
+    return at - addr;
+}
+
+static bool overlaps_device(uint64_t addr, uint64_t bytes)
+{
+    if (device_bytes(addr) || holder(g.reserved, addr, plain_bytes) != g.reserved.end())
+        return true;
+    auto b = g.block.lower_bound(addr), r = g.reserved.lower_bound(addr);
+    return (b != g.block.end() && b->first < addr + bytes) ||
+           (r != g.reserved.end() && r->first < addr + bytes);
+}
+
+cu_result check_device(const char *what, uint64_t addr, uint64_t bytes, cu_result code)
+{
+    uint64_t there = device_bytes(addr);
+    if (there >= bytes)
+        return SUCCESS;
+    if (there)
+        return fail(
+            code, "%s 0x%llx + %llu bytes: only %llu bytes of that allocation or mapping follow",
+            what, (unsigned long long)addr, (unsigned long long)bytes, (unsigned long long)there);
+    bool in_range = holder(g.reserved, addr, plain_bytes) != g.reserved.end();
+    return fail(code, "%s 0x%llx is %s", what, (unsigned long long)addr,
+                in_range ? "in a reservation, but not mapped or not open for access"
+                         : "not device memory");
+}
+
+cu_result check_host(const char *what, const void *p, uint64_t bytes, bool *pinned)
+{
+    uint64_t addr = (uint64_t)(uintptr_t)p;
+    if (!p)
+        return fail(INVALID_VALUE, "%s is NULL", what);
+    if (overlaps_device(addr, bytes))
+        return fail(INVALID_VALUE, "%s %p + %llu bytes is device memory", what, p,
+                    (unsigned long long)bytes);
+    auto b = holder(g.pinned, addr, plain_bytes);
+    *pinned = b != g.pinned.end();
+    if (*pinned && bytes > b->first + b->second - addr)
+        return fail(INVALID_VALUE, "%s %p + %llu bytes passes the end of its pinned block", what, p,
+                    (unsigned long long)bytes);
+    return SUCCESS;
+}
+
+/* ---- the device ---- */
+
+cu_result drv_init(unsigned flags)
+{
+    LOCK("cuInit");
+    if (flags != 0)
+        return fail(INVALID_VALUE, "flags %u, expected 0", flags);
+    if (g.context_refs == 0) /* a test may change the device between two contexts */
+        if (cu_result r = parse_settings())
+            return r;
+    g.initialised = true;
+    return SUCCESS;
+}
+
+cu_result drv_driver_version(int *version)
+{
+    *version = 13000;
+    return SUCCESS;
+}
+
+static const struct {
+    cu_result code;
+    const char *name, *text;
+} error_table[] = {
+#define E(code, name, text) {code, "CUDA_ERROR_" #name, text},
+    ERRORS(E)
+#undef E
+};
+
+cu_result drv_error_name(cu_result r, const char **name)
+{
+    for (auto &e : error_table)
+        if (e.code == r) {
+            *name = r == SUCCESS ? "CUDA_SUCCESS" : e.name;
+            return SUCCESS;
+        }
+    *name = nullptr;
+    return INVALID_VALUE;
+}
+
+cu_result drv_error_string(cu_result r, const char **text)
+{
+    for (auto &e : error_table)
+        if (e.code == r) {
+            *text = e.text;
+            return SUCCESS;
+        }
+    *text = nullptr;
+    return INVALID_VALUE;
+}
+
+cu_result drv_device_count(int *n)
+{
+    *n = 1;
+    return g.initialised ? SUCCESS : NOT_INITIALIZED;
+}
+
+cu_result drv_device_get(cu_device *d, int ordinal)
+{
+    LOCK("cuDeviceGet");
+    if (ordinal != 0)
+        return fail(INVALID_DEVICE, "device %d; there is one, 0", ordinal);
+    *d = 0;
+    return SUCCESS;
+}
+
+cu_result drv_device_name(char *name, int size, cu_device d)
+{
+    if (d != 0 || size <= 0)
+        return INVALID_DEVICE;
+    snprintf(name, (size_t)size, "Emulated GPU");
+    return SUCCESS;
+}
+
+cu_result drv_device_attribute(int *value, int attribute, cu_device d)
+{
+    LOCK("cuDeviceGetAttribute");
+    if (d != 0)
+        return fail(INVALID_DEVICE, "device %d; there is one, 0", d);
+    switch (attribute) {
+    case CU_ATTR_CLOCK_KHZ:
+        *value = 1500000;
+        return SUCCESS;
+    case CU_ATTR_SM_COUNT:
+        *value = g.set.sms;
+        return SUCCESS;
+    case CU_ATTR_MEMORY_CLOCK_KHZ:
+        *value = 2000000;
+        return SUCCESS;
+    case CU_ATTR_BUS_WIDTH:
+        *value = 1024;
+        return SUCCESS;
+    case CU_ATTR_L2_BYTES:
+        *value = 32 << 20;
+        return SUCCESS;
+    case CU_ATTR_CC_MAJOR:
+        *value = g.set.cc / 10;
+        return SUCCESS;
+    case CU_ATTR_CC_MINOR:
+        *value = g.set.cc % 10;
+        return SUCCESS;
+    case CU_ATTR_MAX_SHARED_OPTIN:
+        *value = (g.set.cc == 90 ? 227 : 163) << 10;
+        return SUCCESS;
+    default:
+        return fail(INVALID_VALUE, "attribute %d is not in the emulator", attribute);
+    }
+}
+
+cu_result drv_device_total(size_t *bytes, cu_device d)
+{
+    LOCK("cuDeviceTotalMem");
+    if (d != 0)
+        return fail(INVALID_DEVICE, "device %d; there is one, 0", d);
+    *bytes = g.set.memory;
+    return SUCCESS;
+}
+
+cu_result drv_context_retain(cu_context *c, cu_device d)
+{
+    LOCK("cuDevicePrimaryCtxRetain");
+    if (!g.initialised)
+        return fail(NOT_INITIALIZED, "before cuInit");
+    if (d != 0)
+        return fail(INVALID_DEVICE, "device %d; there is one, 0", d);
+    if (g.context_refs++ == 0)
+        g.context++;
+    *c = (cu_context)(uintptr_t)g.context;
+    return SUCCESS;
+}
+
+/* Whatever a context still holds goes with it; blocks that nobody freed are named, once. */
+static void destroy_context()
+{
+    run_everything();
+    if (!g.failed && (!g.block.empty() || !g.mapped.empty() || !g.pinned.empty()))
+        fprintf(stderr,
+                "emulator: released a context with %zu blocks, %zu mappings and %zu pinned blocks "
+                "alive\n",
+                g.block.size(), g.mapped.size(), g.pinned.size());
+    g.stream.clear();
+    g.event.clear();
+    g.captures.clear();
+    g.graph.clear();
+    g.exec.clear();
+    for (auto &b : g.block) {
+        g.used -= (b.second + ALIGN - 1) / ALIGN * ALIGN;
+        free((void *)b.first);
+    }
+    for (auto &p : g.pinned)
+        free((void *)p.first);
+    for (auto &r : g.reserved)
+        munmap((void *)r.first, r.second);
+    g.block.clear();
+    g.pinned.clear();
+    g.mapped.clear();
+    g.reserved.clear();
+    g.handle.clear();
+    g.failed = SUCCESS;
+}
+
+cu_result drv_context_release(cu_device d)
+{
+    LOCK("cuDevicePrimaryCtxRelease");
+    if (d != 0 || g.context_refs == 0)
+        return fail(INVALID_CONTEXT, "the context is not retained");
+    if (--g.context_refs == 0)
+        destroy_context();
+    return SUCCESS;
+}
+
+cu_result drv_context_set(cu_context c)
+{
+    LOCK("cuCtxSetCurrent");
+    uint64_t number = (uint64_t)(uintptr_t)c;
+    if (number != 0 && (number != g.context || g.context_refs == 0))
+        return fail(INVALID_CONTEXT, "this context does not exist");
+    current_context = number;
+    return SUCCESS;
+}
+
+/* ---- memory ---- */
+
+cu_result drv_mem_info(size_t *free_bytes, size_t *total)
+{
+    ENTER("cuMemGetInfo");
+    *free_bytes = g.set.memory - g.used;
+    *total = g.set.memory;
+    return SUCCESS;
+}
+
+static void *filled_block(size_t align, size_t bytes)
+{
+    void *p = nullptr;
+    if (posix_memalign(&p, align, bytes) != 0)
+        return nullptr;
+    memset(p, 0xff, bytes);
+    return p;
+}
+
+cu_result drv_mem_alloc(cu_ptr *p, size_t bytes)
+{
+    ENTER("cuMemAlloc");
+    if (cu_result r = outside_capture())
+        return r;
+    if (bytes == 0)
+        return fail(INVALID_VALUE, "0 bytes");
+    uint64_t whole = (bytes + ALIGN - 1) / ALIGN * ALIGN;
+    if (whole < bytes || whole > g.set.memory - g.used)
+        return OUT_OF_MEMORY;
+    void *block = filled_block(
+        ALIGN, bytes); /* exactly so many: the red zone begins behind the last byte */
+    if (!block)
+        return OUT_OF_MEMORY;
+    g.used += whole;
+    g.block[(uint64_t)(uintptr_t)block] = bytes;
+    *p = (cu_ptr)(uintptr_t)block;
+    return SUCCESS;
+}
+
+cu_result drv_mem_free(cu_ptr p)
+{
+    ENTER("cuMemFree");
+    if (p == 0)
+        return SUCCESS;
+    if (cu_result r = outside_capture())
+        return r;
+    auto it = g.block.find(p);
+    if (it == g.block.end())
+        return fail(INVALID_VALUE, "0x%llx is not a block of cuMemAlloc", (unsigned long long)p);
+    run_everything(); /* the driver waits too */
+    g.used -= (it->second + ALIGN - 1) / ALIGN * ALIGN;
+    free((void *)it->first);
+    g.block.erase(it);
+    return g.failed;
+}
+
+cu_result drv_host_alloc(void **p, size_t bytes, unsigned flags)
+{
+    ENTER("cuMemHostAlloc");
+    if (cu_result r = outside_capture())
+        return r;
+    if (bytes == 0 || flags & ~7u)
+        return fail(INVALID_VALUE, "%zu bytes, flags 0x%x", bytes, flags);
+    if (!(*p = filled_block(4096, bytes)))
+        return OUT_OF_MEMORY;
+    g.pinned[(uint64_t)(uintptr_t)*p] = bytes;
+    return SUCCESS;
+}
+
+cu_result drv_host_free(void *p)
+{
+    ENTER("cuMemFreeHost");
+    if (cu_result r = outside_capture())
+        return r;
+    if (!g.pinned.count((uint64_t)(uintptr_t)p))
+        return fail(INVALID_VALUE, "%p is not a block of cuMemHostAlloc", p);
+    run_everything();
+    g.pinned.erase((uint64_t)(uintptr_t)p);
+    free(p);
+    return g.failed;
+}
+
+/* ---- virtual memory ---- */
+
+static cu_result check_prop(const cu_mem_prop *p)
+{
+    if (!p || p->type != CU_MEM_TYPE_PINNED || p->location.type != CU_MEM_LOCATION_DEVICE ||
+        p->location.id != 0)
+        return fail(INVALID_VALUE, "expected pinned memory on device 0");
+    return SUCCESS;
+}
+
+cu_result drv_mem_granularity(size_t *bytes, const cu_mem_prop *p, int option)
+{
+    LOCK("cuMemGetAllocationGranularity");
+    if (option != 0 && option != 1)
+        return fail(INVALID_VALUE, "option %d", option);
+    *bytes = CHUNK;
+    return check_prop(p);
+}
+
+cu_result drv_mem_reserve(cu_ptr *p, size_t bytes, size_t align, cu_ptr at,
+                          unsigned long long flags)
+{
+    ENTER("cuMemAddressReserve");
+    (void)at; /* a wish */
+    if (bytes == 0 || bytes % CHUNK || align & (align - 1) || flags)
+        return fail(
+            INVALID_VALUE,
+            "%zu bytes aligned to %zu, flags %llu: expected a multiple of %llu bytes, a power of "
+            "two, 0",
+            bytes, align, flags, (unsigned long long)CHUNK);
+    uint64_t edge = align > CHUNK ? align : CHUNK;
+    char *base = (char *)mmap(nullptr, bytes + edge, PROT_NONE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (base == MAP_FAILED)
+        return OUT_OF_MEMORY;
+    char *begin = (char *)(((uint64_t)(uintptr_t)base + edge - 1) / edge * edge);
+    if (begin > base)
+        munmap(base, (size_t)(begin - base));
+    if (base + edge > begin)
+        munmap(begin + bytes, (size_t)(base + edge - begin));
+    g.reserved[(uint64_t)(uintptr_t)begin] = bytes;
+    *p = (cu_ptr)(uintptr_t)begin;
+    return SUCCESS;
+}
+
+cu_result drv_mem_unreserve(cu_ptr p, size_t bytes)
+{
+    ENTER("cuMemAddressFree");
+    auto it = g.reserved.find(p);
+    if (it == g.reserved.end() || it->second != bytes)
+        return fail(INVALID_VALUE, "0x%llx + %zu bytes is not a whole reservation",
+                    (unsigned long long)p, bytes);
+    auto m = g.mapped.lower_bound(p);
+    if (m != g.mapped.end() && m->first < p + bytes)
+        return fail(INVALID_VALUE, "0x%llx is still mapped", (unsigned long long)m->first);
+    munmap((void *)p, bytes);
+    g.reserved.erase(it);
+    return SUCCESS;
+}
+
+cu_result drv_mem_create(cu_mem_handle *h, size_t bytes, const cu_mem_prop *p,
+                         unsigned long long flags)
+{
+    ENTER("cuMemCreate");
+    if (cu_result r = check_prop(p))
+        return r;
+    if (bytes == 0 || bytes % CHUNK || flags)
+        return fail(INVALID_VALUE, "%zu bytes, flags %llu: expected a multiple of %llu bytes, 0",
+                    bytes, flags, (unsigned long long)CHUNK);
+    if (bytes > g.set.memory - g.used)
+        return OUT_OF_MEMORY;
+    auto b = std::make_shared<backing>();
+    b->bytes = bytes;
+    g.used += bytes;
+    b->fd = memfd_create("emulated-gpu", MFD_CLOEXEC);
+    std::vector<char> poison(CHUNK, (char)0xff);
+    if (b->fd < 0)
+        return OUT_OF_MEMORY;
+    for (uint64_t at = 0; at < bytes; at += CHUNK)
+        if (pwrite(b->fd, poison.data(), CHUNK, (off_t)at) != (ssize_t)CHUNK)
+            return OUT_OF_MEMORY;
+    *h = g.next_handle++;
+    g.handle[*h] = b;
+    return SUCCESS;
+}
+
+cu_result drv_mem_release(cu_mem_handle h)
+{
+    ENTER("cuMemRelease");
+    if (!g.handle.erase(h)) /* mappings keep the memory alive */
+        return fail(INVALID_VALUE, "handle %llu does not exist", h);
+    return SUCCESS;
+}
+
+cu_result drv_mem_map(cu_ptr p, size_t bytes, size_t offset, cu_mem_handle h,
+                      unsigned long long flags)
+{
+    ENTER("cuMemMap");
+    auto *memory = find(g.handle, h);
+    auto range = holder(g.reserved, p, plain_bytes);
+    if (!memory || offset != 0 || flags || bytes != (*memory)->bytes)
+        return fail(INVALID_VALUE,
+                    "%zu bytes at offset %zu of handle %llu: expected all of an existing handle",
+                    bytes, offset, h);
+    if (range == g.reserved.end() || p % CHUNK || bytes > range->first + range->second - p)
+        return fail(INVALID_VALUE, "0x%llx + %zu bytes is not inside a reservation",
+                    (unsigned long long)p, bytes);
+    auto next = g.mapped.lower_bound(p);
+    if (holder(g.mapped, p, mapping_bytes) != g.mapped.end() ||
+        (next != g.mapped.end() && next->first < p + bytes))
+        return fail(INVALID_VALUE, "0x%llx + %zu bytes is mapped already", (unsigned long long)p,
+                    bytes);
+    if (mmap((void *)p, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, (*memory)->fd, 0) == MAP_FAILED)
+        return OUT_OF_MEMORY;
+    g.mapped[p] = {bytes, *memory, false};
+    return SUCCESS;
+}
+
+/* The mappings that make up [p, p + bytes) exactly; empty: some border does not fit. */
+static std::vector<uint64_t> mappings_of(uint64_t p, uint64_t bytes)
+{
+    std::vector<uint64_t> out;
+    uint64_t at = p;
+    for (auto m = g.mapped.find(p); m != g.mapped.end() && m->first == at && at < p + bytes; ++m) {
+        out.push_back(at);
+        at += m->second.bytes;
+    }
+    return at == p + bytes ? out : std::vector<uint64_t>();
+}
+
+/* Nothing waits here: work that still uses the range will fault, as it does on a device. */
+cu_result drv_mem_unmap(cu_ptr p, size_t bytes)
+{
+    ENTER("cuMemUnmap");
+    auto parts = mappings_of(p, bytes);
+    if (bytes == 0 || parts.empty())
+        return fail(INVALID_VALUE, "0x%llx + %zu bytes is not one or more whole mappings",
+                    (unsigned long long)p, bytes);
+    for (uint64_t at : parts)
+        g.mapped.erase(at);
+    mmap((void *)p, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
+         0);
+    return SUCCESS;
+}
+
+cu_result drv_mem_access(cu_ptr p, size_t bytes, const cu_mem_access *a, size_t n)
+{
+    ENTER("cuMemSetAccess");
+    auto parts = mappings_of(p, bytes);
+    if (bytes == 0 || parts.empty())
+        return fail(INVALID_VALUE, "0x%llx + %zu bytes is not one or more whole mappings",
+                    (unsigned long long)p, bytes);
+    if (n != 1 || a->location.type != CU_MEM_LOCATION_DEVICE || a->location.id != 0 ||
+        a->flags != CU_MEM_ACCESS_READ_WRITE)
+        return fail(INVALID_VALUE, "expected one entry: device 0, read and write");
+    for (uint64_t at : parts)
+        g.mapped[at].open = true;
+    mprotect((void *)p, bytes, PROT_READ | PROT_WRITE);
+    return SUCCESS;
+}

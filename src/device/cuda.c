@@ -77,8 +77,9 @@ vt_status vt_cuda_open(int32_t ordinal, vt_cuda **out, vt_err *err)
     TRY_GOTO(status, vt_cuda_check(c, c->driver.device_count(&count), "counting GPUs", err),
              failed);
     if (ordinal < 0 || ordinal >= count) {
-        status = vt_fail(err, VT_ERR_DEVICE, "there is no GPU %d; the driver shows %d", ordinal,
-                         count);
+        status = vt_fail(err, VT_ERR_DEVICE,
+                         "device cuda:%d: the driver shows %d GPU%s, cuda:0 the first", ordinal,
+                         count, count == 1 ? "" : "s");
         goto failed;
     }
     c->ordinal = ordinal;

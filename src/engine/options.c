@@ -48,8 +48,8 @@ static const vt_option table[] = {
     ROW("model", VT_OPTION_TEXT, .letter = 'm', .value_name = "MODEL", .fallback = "smollm2-135m",
         .verbs = VT_FOR_ENGINE | MODEL | VT_FOR_TOKENIZE | VT_FOR_TEMPLATE,
         .help = "a .gguf file, a Hugging Face folder, a name in the cache, or dummy:NAME"),
-    ROW("device", CHOICE("auto|cpu|cuda"), .value_name = "DEVICE", .fallback = "auto",
-        .verbs = ENGINE, .help = "where the model runs"),
+    ROW("device", CHOICE("auto|cpu|cuda|cuda:N"), .value_name = "DEVICE", .fallback = "auto",
+        .verbs = ENGINE, .help = "where the model runs; cuda:N: on GPU N, from 0"),
     ROW("threads", INT(1, 1024), .flags = VT_OPTION_AUTO, .value_name = "N", .fallback = "auto",
         .verbs = PLANNED | VT_FOR_EXPLAIN | VT_FOR_ENV | VT_FOR_KERNELS,
         .help = "CPU threads that compute; auto: as many as there are cores"),
@@ -309,13 +309,17 @@ const char *vt_option_nearest(const char *key, uint32_t verbs)
 
 /* ---- checking ---- */
 
-/* True if `value` is one of the words of "a|b|c". */
+/* True if `value` is one of the words of "a|b|c:N"; N stands for a number of up to three digits. */
 static bool in_list(const char *list, const char *value)
 {
     size_t n = strlen(value);
     for (const char *p = list; p && *p;) {
-        size_t len = strcspn(p, "|");
-        if (len == n && memcmp(p, value, n) == 0)
+        size_t len = strcspn(p, "|"), digits = 0;
+        if (len == n && memcmp(p, value, n) == 0 && p[len - 1] != 'N')
+            return true;
+        if (p[len - 1] == 'N' && n >= len && memcmp(p, value, len - 1) == 0)
+            digits = strspn(value + len - 1, "0123456789");
+        if (digits > 0 && digits <= 3 && len - 1 + digits == n)
             return true;
         p += len + (p[len] == '|');
     }

@@ -44,6 +44,8 @@ static void test_options_set_when_valid_then_typed(void **state)
     assert_int_equal(vt_options_set(o, "kv-memory", "2G", NULL), VT_OK);
     assert_int_equal(vt_options_set(o, "policy", "lpm", NULL), VT_OK);
     assert_int_equal(vt_options_set(o, "quiet", "Yes", NULL), VT_OK);
+    assert_int_equal(vt_options_set(o, "device", "cuda:12", NULL), VT_OK);
+    assert_string_equal(vt_options_get(o, "device"), "cuda:12");
     assert_int_equal(vt_options_int(o, "threads"), 3);
     assert_int_equal(vt_options_int(o, "kv-memory"), INT64_C(2) << 30);
     assert_string_equal(vt_options_get(o, "policy"), "lpm");

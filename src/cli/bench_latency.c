@@ -5,7 +5,10 @@
  *
  * Prefill counts B * prompt tokens over the first part; decode counts the tokens that were
  * published in the second part. Each repetition has new random prompts, so the prefix cache
- * never helps; one repetition before the counted ones warms caches and threads up. */
+ * never helps; one repetition before the counted ones warms caches and threads up.
+ *
+ * On a GPU, the gap between steps: how long it idled from the end of a step to the beginning of the
+ * next. The first gap of a repetition is the time between repetitions and does not count. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +16,8 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "cli/bench.h"
+#include "engine/engine.h"
+#include "engine/exec_cuda.h"
 #include "model/model.h"
 
 typedef struct batch_run {
@@ -121,9 +126,34 @@ static vt_status run_once(cli_session *s, const shape *sh, uint64_t *rng, batch_
     return status;
 }
 
+enum { MAX_GAPS = 1 << 14, REP_GAPS = 4096 };
+
 typedef struct results {
     cli_sample prefill, decode, ttft, load;
+    float gap_us[MAX_GAPS];
+    int32_t n_gaps;
 } results;
+
+/* The gaps since number *seen, less the first; what no longer fits is left out. */
+static void add_gaps(const cli_session *s, uint64_t *seen, results *out)
+{
+    float us[REP_GAPS];
+    int32_t n = vt_executor_cuda_gaps(vt_engine_executor(s->engine), *seen + 1, us, REP_GAPS, seen);
+    for (int32_t i = 0; i < n && out->n_gaps < MAX_GAPS; i++)
+        out->gap_us[out->n_gaps++] = us[i];
+}
+
+static int by_size(const void *a, const void *b)
+{
+    float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+/* Nearest rank; NAN of none. Sorted. */
+static double gap_percentile(const results *r, double p)
+{
+    return r->n_gaps ? (double)r->gap_us[(int32_t)(p * (r->n_gaps - 1) + 0.5)] : NAN;
+}
 
 static void add_run(const shape *sh, const batch_run *r, results *out)
 {
@@ -148,8 +178,10 @@ static void put_sample(vt_table *t, const char *what, const cli_sample *s, const
     vt_table_cell(t, "%.1f", s->high);
 }
 
-static int report(const cli *c, const vt_model *m, const shape *sh, const results *r)
+static int report(const cli *c, const vt_model *m, const shape *sh, results *r)
 {
+    qsort(r->gap_us, (size_t)r->n_gaps, sizeof *r->gap_us, by_size);
+    double p50 = gap_percentile(r, 0.50), p99 = gap_percentile(r, 0.99);
     if (c->json) {
         json_t *o = cli_bench_json(c, "latency", vt_model_name(m));
         json_object_update_new(o, json_pack("{s:i, s:i, s:i}", "prompt", sh->prompt, "gen", sh->gen,
@@ -158,6 +190,9 @@ static int report(const cli *c, const vt_model *m, const shape *sh, const result
         cli_sample_json(o, "decode_tokens_per_s", &r->decode, 2);
         cli_sample_json(o, "ttft_ms", &r->ttft, 3);
         cli_sample_json(o, "load_ms", &r->load, 3);
+        json_object_update_new(o, json_pack("{s:o, s:o, s:i}", "step_gap_us_p50",
+                                            cli_json_number(p50, 2), "step_gap_us_p99",
+                                            cli_json_number(p99, 2), "step_gaps", r->n_gaps));
         return cli_print_json(o);
     }
     vt_buf b = {0};
@@ -170,6 +205,9 @@ static int report(const cli *c, const vt_model *m, const shape *sh, const result
     put_sample(&t, "first token", &r->ttft, "ms");
     put_sample(&t, "load", &r->load, "ms");
     vt_table_finish(&t, &b, &c->out, 1);
+    if (r->n_gaps > 0)
+        vt_buf_printf(&b, "GPU idle between steps: p50 %.1f us, p99 %.1f us, of %d gaps\n", p50,
+                      p99, r->n_gaps);
     bool ok = !b.failed && fwrite(b.data, 1, b.len, stdout) == b.len;
     vt_buf_release(&b);
     return ok ? CLI_DONE : CLI_FAILED;
@@ -202,12 +240,16 @@ static vt_status run_all(const cli *c, cli_session *s, const shape *sh, results 
         return vt_fail(err, VT_ERR_USAGE,
                        "--prompt and --gen: %d tokens, expected at most %d, the model's context",
                        wanted, context);
+    uint64_t seen = 0;
     cli_sample_add(&out->load, s->load_ms);
     for (int32_t i = -1; i < reps; i++) {
         batch_run r;
         TRY(run_once(s, sh, &rng, &r, err));
-        if (i < 0)
+        add_gaps(s, &seen, out);
+        if (i < 0) {
+            out->n_gaps = 0;
             continue;
+        }
         add_run(sh, &r, out);
         if (c->log.tty)
             cli_note(c, "run %d of %d: %.1f ms", i + 1, reps,

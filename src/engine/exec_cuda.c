@@ -188,6 +188,33 @@ static vt_status cuda_exec_launch(vt_executor *base, const vt_step *step, vt_err
     return VT_OK;
 }
 
+/* From the end of the step before to this one's beginning. A step that failed has no such times. */
+static void note_gap(cuda_executor *x, const result_slot *slot)
+{
+    float ms = 0;
+    const result_slot *before = &x->slot[(x->waited + SLOTS - 1) % SLOTS];
+    if (x->waited > 0 && x->cuda->driver.event_elapsed(&ms, before->end, slot->begin) == 0)
+        x->gap_us[x->n_gaps++ % GAPS] = ms * 1000;
+}
+
+int32_t vt_executor_cuda_gaps(const vt_executor *base, uint64_t since, float *us, int32_t most,
+                              uint64_t *end)
+{
+    const cuda_executor *x = (const cuda_executor *)base;
+    int32_t n = 0;
+    *end = since;
+    if (base->launch != cuda_exec_launch)
+        return 0;
+    uint64_t from = since;
+    most = most < GAPS ? most : GAPS;
+    if (x->n_gaps > from + (uint64_t)most)
+        from = x->n_gaps - (uint64_t)most;
+    for (; from < x->n_gaps; from++)
+        us[n++] = x->gap_us[from % GAPS];
+    *end = x->n_gaps;
+    return n;
+}
+
 static vt_status cuda_exec_wait(vt_executor *base, vt_step_result *out, vt_err *err)
 {
     cuda_executor *x = (cuda_executor *)base;
@@ -198,6 +225,7 @@ static vt_status cuda_exec_wait(vt_executor *base, vt_step_result *out, vt_err *
     TRY(vt_cuda_check(x->cuda, x->cuda->driver.event_sync(slot->end), "waiting for a step", err));
     TRY(vt_cuda_check(x->cuda, x->cuda->driver.event_elapsed(&ms, slot->begin, slot->end),
                       "timing a step", err));
+    note_gap(x, slot);
     int64_t now = vt_now_ns();
     slot->view = (vt_step_result){.id = slot->view.id,
                                   .token = slot->token,

@@ -31,6 +31,12 @@ typedef struct vt_cuda_startup {
 /* false: not a CUDA executor. */
 bool vt_executor_cuda_startup(const vt_executor *x, vt_cuda_startup *out);
 
+/* The GPU's idle time between one step's end and the next one's beginning, in microseconds: numbers
+ * [since, *end) of all that were ever measured (one a step from the second on), the last `most` of
+ * them at most, into us[]. Returns how many. 0 for other executors. */
+int32_t vt_executor_cuda_gaps(const vt_executor *x, uint64_t since, float *us, int32_t most,
+                              uint64_t *end);
+
 /* Compiles every kernel that this model can need on `level` for `arch`, without a device. The JIT
  * belongs to the caller. For tests and for making bundles. */
 vt_status vt_executor_cuda_collect(const vt_model *m, const vt_limits *limits, const char *arch,

@@ -16,6 +16,7 @@ enum {
     MAX_IN_FLIGHT = 2,
     SLOTS = 4,
     MAX_BUCKETS = 20,
+    GAPS = 4096, /* kept */
     WORKSPACE_BYTES = 64 << 20,
     MAX_COPIES = 1024
 };
@@ -66,6 +67,8 @@ typedef struct cuda_executor {
     int32_t n_buckets;
     result_slot slot[SLOTS];
     uint64_t launched, waited;
+    float gap_us[GAPS]; /* gap k is at k % GAPS */
+    uint64_t n_gaps;
     vt_cuda_startup startup;
 } cuda_executor;
 

@@ -83,6 +83,15 @@ json_t *cli_json_number(double v, int digits);
 /* A string of any bytes: what is not UTF-8 becomes U+FFFD. */
 json_t *cli_json_text(const char *text, size_t len);
 
+/* ---- gpu.c ---- */
+
+/* What GPU `ordinal` is and how it is now; null where there is none. */
+json_t *cli_gpu_json(int32_t ordinal);
+/* Its clocks, power and temperature in one line, or why they are not available. */
+void cli_gpu_state(vt_buf *b, int32_t ordinal);
+
+/* ---- session.c again: Ctrl-C ---- */
+
 /* After the first call Ctrl-C sets a flag; a second Ctrl-C ends the program at once. */
 void cli_catch_interrupt(void);
 bool cli_interrupted(void);

@@ -111,6 +111,10 @@ static void put_gpu(vt_buf *b, const vt_term *term)
              gpu->driver_version % 1000 / 10);
     line(b, term, "CUDA driver", text);
     vt_cuda_close(gpu);
+    vt_buf state = {0};
+    cli_gpu_state(&state, 0);
+    line(b, term, "now", state.data ? state.data : "");
+    vt_buf_release(&state);
 }
 
 static void put_libraries(vt_buf *b, const vt_term *term)
@@ -147,20 +151,6 @@ static void put_cache(vt_buf *b, const vt_term *term)
 
 /* ---- JSON ---- */
 
-static json_t *gpu_json(void)
-{
-    vt_cuda *gpu;
-    if (vt_cuda_open(0, &gpu, NULL) != VT_OK)
-        return json_null();
-    json_t *o = json_pack("{s:s, s:i, s:i, s:i, s:I, s:I, s:i, s:s, s:i}", "name", gpu->name,
-                          "cc_major", gpu->cc_major, "cc_minor", gpu->cc_minor, "multiprocessors",
-                          gpu->sm_count, "l2_bytes", (json_int_t)gpu->l2_bytes, "memory_bytes",
-                          (json_int_t)gpu->total_bytes, "level", gpu->level, "arch", gpu->arch,
-                          "driver_version", gpu->driver_version);
-    vt_cuda_close(gpu);
-    return o;
-}
-
 static json_t *libraries_json(void)
 {
     int n;
@@ -195,10 +185,11 @@ static int print_object(const vt_roofs *r)
     json_t *models = vt_cache_dir(cache, sizeof cache, NULL) == VT_OK
                          ? cli_json_text(cache, strlen(cache))
                          : json_null();
-    return cli_print_json(json_pack(
-        "{s:s, s:s, s:o, s:o, s:o, s:o, s:{s:s, s:s?}, s:o}", "version", vt_version(), "commit",
-        VT_COMMIT, "cpu", machine, "roofs", roofs, "gpu", gpu_json(), "libraries", libraries_json(),
-        "profiling", "tier", "T0", "t1_missing", perf ? NULL : why, "models", models));
+    return cli_print_json(json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:{s:s, s:s?}, s:o}", "version",
+                                    vt_version(), "commit", VT_COMMIT, "cpu", machine, "roofs",
+                                    roofs, "gpu", cli_gpu_json(0), "libraries", libraries_json(),
+                                    "profiling", "tier", "T0", "t1_missing", perf ? NULL : why,
+                                    "models", models));
 }
 
 /* vitrine env --jit: the cubin cache; --export and --import move it. */

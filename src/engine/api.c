@@ -185,16 +185,7 @@ static int32_t option_or(const vt_options *o, const char *key, int64_t otherwise
     return (int32_t)(v > 0 ? v : otherwise);
 }
 
-/* "cuda": 0, "cuda:3": 3, others: -1. */
-static int32_t cuda_ordinal(const vt_options *o)
-{
-    const char *device = vt_options_get(o, "device");
-    if (strncmp(device, "cuda", 4) != 0)
-        return -1;
-    return device[4] == ':' ? (int32_t)strtol(device + 5, NULL, 10) : 0;
-}
-
-static bool on_cuda(const vt_options *o) { return cuda_ordinal(o) >= 0; }
+static bool on_cuda(const vt_options *o) { return vt_options_cuda(o) >= 0; }
 
 static vt_dtype kv_type(const vt_model *m, const vt_options *o)
 {
@@ -220,7 +211,7 @@ static vt_status size_pages(const vt_model *m, const vt_options *o, sizes *s, vt
     if (bytes == 0) {
         bytes = vt_cpu_get()->memory_bytes / 8;
         if (on_cuda(o))
-            TRY(vt_executor_cuda_kv_bytes(m, cuda_ordinal(o), s->max_context, &bytes, err));
+            TRY(vt_executor_cuda_kv_bytes(m, vt_options_cuda(o), s->max_context, &bytes, err));
         int64_t wanted = most * (int64_t)s->page_bytes;
         bytes = bytes < wanted ? bytes : wanted;
     }
@@ -285,7 +276,7 @@ static vt_status make_executor(const vt_model *m, const vt_options *o, const siz
     }
     vt_cuda_options cuda;
     vt_cuda_options_init(&cuda);
-    cuda.ordinal = cuda_ordinal(o);
+    cuda.ordinal = vt_options_cuda(o);
     cuda.graphs = !vt_options_flag(o, "no-graphs");
     cuda.deterministic = vt_options_flag(o, "deterministic");
     return vt_executor_cuda_new(m, &config, &cuda, out, err);

@@ -600,6 +600,14 @@ bool vt_options_flag(const vt_options *o, const char *key)
     return value && strcmp(value, "true") == 0;
 }
 
+int32_t vt_options_cuda(const vt_options *o)
+{
+    const char *device = vt_options_get(o, "device");
+    if (strncmp(device, "cuda", 4) != 0)
+        return -1;
+    return device[4] == ':' ? (int32_t)strtol(device + 5, NULL, 10) : 0;
+}
+
 bool vt_options_given(const vt_options *o, const char *key)
 {
     assert(row_of(key) >= 0);

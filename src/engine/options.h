@@ -53,9 +53,9 @@ enum {
 };
 
 typedef struct vt_option {
-    const char *key;        /* "max-tokens": --max-tokens, VITRINE_MAX_TOKENS */
-    char letter;            /* 'n', or 0 */
-    uint8_t type;           /* vt_option_type */
+    const char *key; /* "max-tokens": --max-tokens, VITRINE_MAX_TOKENS */
+    char letter;     /* 'n', or 0 */
+    uint8_t type;    /* vt_option_type */
     uint8_t flags;
     uint32_t verbs;         /* VT_FOR_... */
     double min, max;        /* of INT and FLOAT */
@@ -86,6 +86,8 @@ vt_status vt_options_assign(vt_options *o, const vt_option *opt, const char *val
 int64_t vt_options_int(const vt_options *o, const char *key); /* INT and SIZE */
 double vt_options_float(const vt_options *o, const char *key);
 bool vt_options_flag(const vt_options *o, const char *key);
+/* The GPU of option device: 0 for "cuda", 3 for "cuda:3", -1 for others. */
+int32_t vt_options_cuda(const vt_options *o);
 /* False while the value is the table's default. */
 bool vt_options_given(const vt_options *o, const char *key);
 /* All values of a repeatable option, in the order given; they belong to `o`. */

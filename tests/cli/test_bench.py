@@ -60,6 +60,7 @@ def test_bench_latency_has_the_documented_form():
     for key in ("prefill_tokens_per_s", "decode_tokens_per_s", "ttft_ms", "load_ms"):
         assert r[key] > 0 and key + "_stdev" in r, key
     same((r["step_gap_us_p50"], r["step_gap_us_p99"], r["step_gaps"]), (None, None, 0), "a CPU has no gaps")
+    assert r["machine"]["gpu"] is None
     assert r["ttft_ms_stdev"] is not None and r["load_ms_stdev"] is None
     same((r["settings"]["prompt"], r["settings"]["gen"], r["settings"]["batch"], r["settings"]["reps"]),
          ("16", "4", "2", "2"))

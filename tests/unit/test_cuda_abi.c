@@ -18,7 +18,7 @@
 static const struct {
     size_t launch_config, launch_attr, mem_prop, mem_access, tensor_map, stream_at, attrs_at;
     int sm_count, cc_major, cc_minor, l2, shared_optin, registers, local, max_dynamic, cluster, pdl,
-        thread_local_capture, access_rw, not_ready;
+        thread_local_capture, access_rw, not_ready, pci_bus, pci_device, pci_domain;
 } theirs = {sizeof(CUlaunchConfig),
             sizeof(CUlaunchAttribute),
             sizeof(CUmemAllocationProp),
@@ -38,7 +38,10 @@ static const struct {
             CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
             CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
             CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
-            CUDA_ERROR_NOT_READY};
+            CUDA_ERROR_NOT_READY,
+            CU_DEVICE_ATTRIBUTE_PCI_BUS_ID,
+            CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID,
+            CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID};
 #endif
 
 #include "device/cuda_api.h"
@@ -67,6 +70,9 @@ static void test_abi_when_a_toolkit_is_there_then_sizes_and_constants_agree(void
     assert_int_equal(CU_CAPTURE_THREAD_LOCAL, theirs.thread_local_capture);
     assert_int_equal(CU_MEM_ACCESS_READ_WRITE, theirs.access_rw);
     assert_int_equal(CU_ERROR_NOT_READY, theirs.not_ready);
+    assert_int_equal(CU_ATTR_PCI_BUS, theirs.pci_bus);
+    assert_int_equal(CU_ATTR_PCI_DEVICE, theirs.pci_device);
+    assert_int_equal(CU_ATTR_PCI_DOMAIN, theirs.pci_domain);
 #else
     skip();
 #endif

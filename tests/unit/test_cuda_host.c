@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 
 #include "device/cuda.h"
 #include "device/jit_cache.h"
+#include "device/nvml.h"
 #include "ops/attention/attention_cuda.h"
 #include "ops/sample/sample_cuda.h"
 
@@ -192,6 +194,21 @@ static void test_cuda_open_when_there_is_no_driver_then_the_message_says_what_to
     assert_non_null(strstr(err.message, "--device cpu"));
 }
 
+static void test_nvml_read_when_there_is_no_library_then_it_says_so(void **state)
+{
+    (void)state;
+    vt_gpu_state s;
+    vt_err err = {0};
+    if (dlopen("libnvidia-ml.so.1", RTLD_LAZY))
+        skip();
+    assert_int_equal(vt_nvml_read(0, &s, &err), VT_ERR_DEVICE);
+    assert_non_null(strstr(err.message, "not available"));
+    assert_non_null(strstr(err.message, "libnvidia-ml.so.1"));
+    assert_string_equal(vt_nvml_reason(2), "power-cap");
+    assert_null(vt_nvml_reason(-1));
+    assert_null(vt_nvml_reason(64));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -201,6 +218,7 @@ int main(void)
         cmocka_unit_test(test_jit_want_when_asked_twice_then_one_instance),
         cmocka_unit_test(test_jit_cache_when_a_file_is_torn_then_it_is_not_read),
         cmocka_unit_test(test_cuda_open_when_there_is_no_driver_then_the_message_says_what_to_do),
+        cmocka_unit_test(test_nvml_read_when_there_is_no_library_then_it_says_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -98,7 +98,7 @@ def run_json(*args, **kw):
 
 def start(*args, env=None):
     return subprocess.Popen([BIN, *args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                            env=clean_env(env))
+                            env=clean_env(env), bufsize=0)  # what is read ahead would be lost to communicate()
 
 
 def wait_until(condition, what):

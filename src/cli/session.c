@@ -133,12 +133,12 @@ static void on_alarm(int signal)
         return; /* nobody reads it */
 }
 
-/* A line where loading takes more than a second. Loading has no steps to count, so there is no bar.
- * */
+/* A line on a terminal where loading takes more than a second; what programs read has no chatter
+ * that depends on how fast a machine is. Loading has no steps to count, so there is no bar. */
 static void announce_loading(const cli *c, bool on)
 {
     struct sigaction action = {.sa_handler = on_alarm, .sa_flags = SA_RESTART};
-    if (c->quiet)
+    if (c->quiet || !isatty(2))
         return;
     sigaction(SIGALRM, &action, NULL);
     alarm(on ? 1 : 0);

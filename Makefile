@@ -108,6 +108,28 @@ $(B)/examples/%: examples/%.c $(B)/libvitrine.so
 	@$(CC) -std=c17 -Wall -Wextra -Iinclude -o $@ $< -L$(B) -Wl,-rpath,'$$ORIGIN/..' -l:libvitrine.so
 examples: $(EXAMPLES)
 
+# A GPU emulated behind NVIDIA's entry points (tests/emulator/emulator.h), for tests without one. The kernels that it
+# compiles are instrumented with it; TSan does not know its fibers.
+CXX := $(if $(filter default undefined,$(origin CXX)),g++,$(CXX))
+EMULATOR := $(B)/emulator/libcuda.so.1 $(B)/emulator/libnvrtc.so.13
+CXXFLAGS_ALL := -std=c++17 -pthread -Iinclude -Isrc -Wall -Wextra -MMD -MP -D_GNU_SOURCE -fPIC -fvisibility=hidden \
+  -DEMU_DIR='"$(CURDIR)/tests/emulator"' $(filter-out -fsanitize=thread,$(OPT_$(CONFIG))) $(CXXFLAGS)
+EMULATOR_OBJ := $(patsubst %.cc,$(B)/%.o,$(filter-out %/nvrtc.cc,$(sort $(wildcard tests/emulator/*.cc))))
+.PHONY: emulator
+emulator: $(EMULATOR)
+$(B)/%.o: %.cc Makefile
+	@mkdir -p $(@D)
+	@echo "  c++    $<"
+	@$(CXX) $(CXXFLAGS_ALL) -c -o $@ $<
+$(B)/tests/emulator/nvrtc.o: tests/emulator/abi.h tests/emulator/device.h
+$(B)/emulator/libcuda.so.1: $(EMULATOR_OBJ)
+	@mkdir -p $(@D)
+	@$(CXX) -shared -Wl,-soname,libcuda.so.1 $(filter-out -fsanitize=thread,$(LDFLAGS_ALL)) -o $@ $^ -ldl
+$(B)/emulator/libnvrtc.so.13: $(B)/tests/emulator/nvrtc.o
+	@mkdir -p $(@D)
+	@$(CXX) -shared -Wl,-soname,libnvrtc.so.13 $(filter-out -fsanitize=thread,$(LDFLAGS_ALL)) -o $@ $^ -ldl
+
+$(B)/tests/test_emulator: $(EMULATOR)
 units: $(UNIT) $(REPLAY)
 unit: $(B)/tests/test_$(T)
 	@CMOCKA_MESSAGE_OUTPUT=STDOUT $(B)/tests/test_$(T)
@@ -149,7 +171,7 @@ install: all
 clean:
 	rm -rf build
 
--include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_COMMON:.o=.d) $(addsuffix .d,$(UNIT) $(REPLAY))
+-include $(EMULATOR_OBJ:.o=.d) $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_COMMON:.o=.d) $(addsuffix .d,$(UNIT) $(REPLAY))
 
 # Programs that need a GPU; nothing else builds or runs them.
 #   make test-gpu    every CUDA implementation against its reference, on every path

@@ -40,6 +40,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 /* ---- between cuda.cc and the kernels' side ---- */
 
@@ -80,6 +81,7 @@ typedef struct emu_tensor_map {
 } emu_tensor_map;
 #define EMU_TENSOR_MAP 0x70616d726f736e74ull
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

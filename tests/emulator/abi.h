@@ -1,0 +1,88 @@
+/* What a kernel's shared object and the runtime share. Given to kernels in front of device.h, so it
+ * includes nothing. */
+#ifndef EMU_ABI_H
+#define EMU_ABI_H
+
+struct emu_dim {
+    unsigned x, y, z;
+};
+
+struct emu_thread;
+typedef unsigned long long emu_u64;
+
+enum emu_shuffle { EMU_IDX, EMU_UP, EMU_DOWN, EMU_XOR };
+
+/* The runtime's entries. Addresses of shared memory are u32: rank of the CTA in its cluster << 24 |
+ * offset. */
+struct emu_api {
+    /* warp */
+    emu_u64 (*shuffle)(emu_thread *, unsigned mask, int kind, emu_u64 value, int param, int width);
+    unsigned (*vote)(emu_thread *, unsigned mask, int predicate, unsigned *members);
+    emu_u64 (*reduce)(emu_thread *, unsigned mask, int kind, emu_u64 value);
+    void (*ldmatrix)(emu_thread *, unsigned address, int n, int transposed, unsigned *out);
+    void (*mma_bf16)(emu_thread *, float *c, const unsigned *ab);
+    /* CTA */
+    int (*barrier)(emu_thread *, unsigned id, unsigned threads, int wait, int predicate);
+    char *(*shared)(emu_thread *, unsigned address, unsigned bytes);
+    void (*cp_async)(emu_thread *, unsigned to, const void *from, unsigned bytes, unsigned read);
+    void (*cp_commit)(emu_thread *);
+    void (*cp_wait)(emu_thread *, unsigned pending);
+    void (*yield)(emu_thread *);
+    void (*fail)(emu_thread *, const char *text);
+    /* sm_90 */
+    void (*mbar_init)(emu_thread *, unsigned address, unsigned count);
+    void (*mbar_arrive)(emu_thread *, unsigned address, unsigned count, unsigned expect_bytes);
+    void (*mbar_wait)(emu_thread *, unsigned address, unsigned parity);
+    int (*mbar_test)(emu_thread *, unsigned address, unsigned parity);
+    void (*tma_load)(emu_thread *, const void *map, unsigned to, unsigned mbar, int rank,
+                     const int *at);
+    void (*tma_store)(emu_thread *, const void *map, unsigned from, int rank, const int *at);
+    void (*bulk_load)(emu_thread *, unsigned to, const void *from, unsigned bytes, unsigned mbar);
+    void (*bulk_commit)(emu_thread *);
+    void (*bulk_wait)(emu_thread *, unsigned pending);
+    void (*wgmma_fence)(emu_thread *);
+    void (*wgmma)(emu_thread *, float *d, emu_u64 a, const unsigned *a_registers, emu_u64 b, int n,
+                  int flags);
+    void (*wgmma_commit)(emu_thread *);
+    void (*wgmma_wait)(emu_thread *, unsigned pending);
+    void (*cluster_arrive)(emu_thread *);
+    void (*cluster_wait)(emu_thread *);
+};
+
+enum { /* flags of wgmma */
+       EMU_ACCUMULATE = 1,
+       EMU_NEGATE_A = 2,
+       EMU_NEGATE_B = 4,
+       EMU_TRANSPOSE_A = 8,
+       EMU_TRANSPOSE_B = 16
+};
+
+/* A kernel's code finds this one in a register reserved for it. */
+struct emu_thread {
+    emu_dim thread, block, block_dim, grid_dim;
+    const emu_api *api;
+    char *shared; /* of this CTA */
+    unsigned shared_base, shared_bytes;
+    unsigned lane, cluster_rank, cluster_size;
+    const char *site; /* "file:line" of the last call that may wait */
+};
+
+/* Every __shared__ declaration has one in section emu_slots; the loader fills in the offset. */
+struct __attribute__((aligned(16))) emu_slot {
+    unsigned size, align; /* size 0: extern, behind all others */
+    volatile unsigned offset;
+};
+
+struct emu_kernel {
+    const char *name;
+    void (*call)(const void *params);
+    unsigned params_bytes, max_threads;
+};
+
+struct emu_exports { /* symbol emu_module_exports */
+    const emu_kernel *kernels;
+    unsigned n_kernels;
+    emu_slot *slots, *slots_end;
+};
+
+#endif

@@ -1,0 +1,108 @@
+/* "Cubins": shared objects made by nvrtc.cc, loaded from memory. The loader lays out static shared
+ * memory: each __shared__ declaration of the module gets its offset here. */
+#include <cstdlib>
+#include <cstring>
+#include <dlfcn.h>
+#include <elf.h>
+#include <unistd.h>
+
+#include "runtime.h"
+
+struct emu_module {
+    void *library;
+    const emu_exports *exports;
+    u32 static_bytes, dynamic_offset;
+};
+
+static u32 align_up(u32 at, u32 align) { return (at + align - 1) / align * align; }
+
+static void lay_out(emu_module *m)
+{
+    u32 at = 0, gap = EMU_ASAN ? 32 : 0, gaps = 0, dynamic_align = 16;
+    for (emu_slot *s = m->exports->slots; s < m->exports->slots_end; s++)
+        if (s->size) {
+            s->offset = at = align_up(at, s->align);
+            at += s->size + gap;
+            gaps += gap;
+        } else {
+            dynamic_align = s->align > dynamic_align ? s->align : dynamic_align;
+        }
+    m->static_bytes = at - gaps;
+    m->dynamic_offset = align_up(at, dynamic_align);
+    for (emu_slot *s = m->exports->slots; s < m->exports->slots_end; s++)
+        if (!s->size)
+            s->offset = m->dynamic_offset;
+}
+
+static size_t elf_size(const void *bytes)
+{
+    Elf64_Ehdr h;
+    memcpy(&h, bytes, sizeof h);
+    return h.e_shoff + (size_t)h.e_shentsize * h.e_shnum;
+}
+
+emu_module *emu_module_load(const void *bytes, size_t size, char *message, size_t message_size)
+{
+    if ((size && size < sizeof(Elf64_Ehdr)) || memcmp(bytes, ELFMAG, SELFMAG) != 0) {
+        snprintf(message, message_size,
+                 "not a cubin of the emulator (its NVRTC makes shared objects)");
+        return nullptr;
+    }
+    size = size ? size : elf_size(bytes);
+    const char *tmp = getenv("TMPDIR");
+    char path[512]; /* a name of its own: the loader takes an equal name for the same library */
+    snprintf(path, sizeof path, "%s/emulator-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+    int fd = mkstemp(path);
+    for (size_t done = 0; fd >= 0 && done < size;) {
+        ssize_t n = write(fd, (const char *)bytes + done, size - done);
+        if (n <= 0)
+            break;
+        done += (size_t)n;
+    }
+    if (fd >= 0)
+        close(fd);
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    const char *error = library ? nullptr : dlerror();
+    const emu_exports *exports = library ? (const emu_exports *)dlsym(library, "emu_module_exports")
+                                         : nullptr;
+    unlink(path);
+    if (!exports) {
+        snprintf(message, message_size, "not a cubin of the emulator: %s",
+                 error ? error : "it exports no kernels");
+        if (library)
+            dlclose(library);
+        return nullptr;
+    }
+    emu_module *m = new emu_module();
+    m->library = library;
+    m->exports = exports;
+    lay_out(m);
+    return m;
+}
+
+void emu_module_unload(emu_module *m)
+{
+    if (!m)
+        return;
+    dlclose(m->library);
+    delete m;
+}
+
+const emu_kernel *find_kernel(emu_module *m, const char *name)
+{
+    for (u32 i = 0; i < m->exports->n_kernels; i++)
+        if (strcmp(m->exports->kernels[i].name, name) == 0)
+            return &m->exports->kernels[i];
+    return nullptr;
+}
+
+u32 dynamic_offset(emu_module *m) { return m->dynamic_offset; }
+int emu_kernel_static_shared(emu_module *m, const char *name)
+{
+    return find_kernel(m, name) ? (int)m->static_bytes : -1;
+}
+int emu_kernel_params_bytes(emu_module *m, const char *name)
+{
+    const emu_kernel *k = find_kernel(m, name);
+    return k ? (int)k->params_bytes : -1;
+}

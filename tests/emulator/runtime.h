@@ -1,0 +1,196 @@
+/* Inside the runtime: a launch is run group by group, a group being the CTAs of one cluster (or one
+ * CTA), all of whose threads are fibers of one OS thread.
+ *
+ *   Group ── cta[] ── warp[] ── lane[32] ──> Thread (a fiber: stack, what it waits for)
+ *     ready: one bit a warp          warp.ready: one bit a lane
+ *
+ * A fiber runs until it has to wait; then it picks the next one that is ready and switches to it
+ * directly. Whoever completes a rendezvous or a barrier sets the others' ready bits and goes on.
+ * When nobody is ready, pending TMA loads arrive one by one; when there are none: a deadlock. */
+#ifndef EMU_RUNTIME_H
+#define EMU_RUNTIME_H
+
+#include <cstdint>
+#include <cstdio>
+#include <vector>
+
+#include "abi.h"
+#include "emulator.h"
+
+#if defined __SANITIZE_ADDRESS__
+#define EMU_ASAN 1
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#define EMU_CLONES
+#else
+#define EMU_ASAN 0
+#if defined __x86_64__
+#define EMU_CLONES __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
+#else
+#define EMU_CLONES
+#endif
+#endif
+
+typedef uint8_t u8;
+typedef uint16_t u16;
+typedef uint32_t u32;
+typedef uint64_t u64;
+
+enum { MAX_SHARED = 227 << 10, ARENA = 256 << 10, BARRIERS = 16 };
+
+struct Warp;
+struct Cta;
+struct Group;
+
+struct Copy { /* a cp.async that has not happened yet */
+    u32 to, bytes, read;
+    const void *from;
+};
+struct Wgmma {
+    float *d;
+    u64 a, b;
+    u32 registers[4];
+    int n, flags;
+    bool a_in_registers;
+};
+struct BulkStore {
+    const emu_tensor_map *map;
+    u32 from;
+    int at[5];
+};
+/* Work that a thread has issued, in committed groups; the first wait for a group does it. */
+template <class T> struct Pending {
+    std::vector<T> work;
+    std::vector<u32> ends; /* of the committed groups */
+    u32 done = 0, groups_done = 0;
+    void clear()
+    {
+        work.clear();
+        ends.clear();
+        done = groups_done = 0;
+    }
+    void commit() { ends.push_back((u32)work.size()); }
+    /* The end of what must be done so that `pending` groups are left. */
+    u32 until(u32 pending)
+    {
+        if (ends.size() - groups_done > pending)
+            groups_done = (u32)ends.size() - pending;
+        return groups_done ? ends[groups_done - 1] : 0;
+    }
+    void tidy()
+    {
+        if (done == work.size() && groups_done == ends.size())
+            clear();
+    }
+};
+
+struct Thread : emu_thread {
+    Group *group;
+    Cta *cta;
+    Warp *warp;
+    u32 index; /* in its CTA */
+    void *sp;
+    char *stack;       /* lowest address */
+    const char *waits; /* for what, printf format of the two numbers; NULL: it does not */
+    u32 wait_a, wait_b;
+    /* rendezvous */
+    int kind, param, width;
+    u64 value, result;
+    void *args;
+    /* mbarriers */
+    Thread *next_waiter;
+    u64 *mbar;
+    u32 parity, cluster_generation;
+    bool cluster_arrived, wgmma_fenced;
+    Pending<Copy> copies;
+    Pending<Wgmma> wgmmas;
+    Pending<BulkStore> stores;
+    void *fake_stack;
+};
+
+typedef void (*warp_op)(Warp *w, u32 lanes);
+
+struct Rendezvous {
+    u32 mask, arrived;
+    warp_op op;
+    const char *site;
+};
+
+struct Warp {
+    Cta *cta;
+    u32 index;                                /* in the group */
+    u32 live, ready, active, cluster_waiting; /* a bit a lane; active: a bit a rendezvous */
+    Thread *lane[32];
+    Rendezvous meet[32]; /* under way, by member mask */
+};
+
+struct Barrier {
+    bool used;
+    u32 threads; /* 0: all */
+    int sum;
+    u32 arrived[32], waiting[32]; /* by warp */
+    const char *site[32];
+};
+
+struct Cta {
+    Group *group;
+    u32 rank, live, n_warps, first_warp;
+    emu_dim block;
+    char *shared;
+    Barrier barrier[BARRIERS];
+    Thread *waiters; /* for mbarriers */
+};
+
+struct TmaLoad {
+    Thread *issuer;
+    const emu_tensor_map *map; /* NULL: plain bytes */
+    const void *from;
+    u32 to, mbar, bytes;
+    int at[5];
+};
+
+struct Group {
+    const emu_launch *launch;
+    const emu_kernel *kernel;
+    std::vector<Thread *> threads; /* stay with their stacks from launch to launch */
+    std::vector<Cta> cta;
+    std::vector<Warp> warp;
+    std::vector<u64> ready;
+    char *arenas = nullptr; /* one for each CTA of the largest cluster */
+    u32 shared_bytes, live, n_threads, cluster_generation, cluster_arrived;
+    u64 random, idle_yields;
+    Thread main, *current;
+    std::vector<TmaLoad> loads;
+    size_t loads_done;
+    bool failed;
+    char message[2048];
+};
+
+extern const emu_api emu_runtime;
+
+/* fiber.cc */
+void wait_for(Thread *t, const char *what, u32 a, u32 b); /* returns when somebody calls wake */
+void wake(Warp *w, u32 lanes);
+/* Ends the launch with this message; never comes back to a fiber (ASan wants it not noreturn). */
+void fail(Thread *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
+char *shared_at(Thread *t, u32 address, u32 bytes, u32 align, const char *what);
+u32 random_of(Group *g, u32 below);
+void yield(Thread *t);
+void go_last(Thread *t);
+
+/* warp.cc */
+void meet(Thread *t, u32 mask, warp_op op);
+void meet_all(Thread *t, warp_op op); /* .sync.aligned: every lane that has not exited */
+void lane_exits(Thread *t);
+void barriers_after_exit(Cta *c);
+float bf16(u16 v);
+
+/* sm90.cc */
+bool load_arrives(Group *g); /* one pending TMA load; false: none */
+void cluster_after_exit(Group *g);
+
+/* module.cc */
+const emu_kernel *find_kernel(emu_module *m, const char *name);
+u32 dynamic_offset(emu_module *m);
+
+#endif

@@ -1,0 +1,451 @@
+/* Hopper: mbarriers, TMA, wgmma, clusters.
+ *
+ * An mbarrier is its 8 bytes of shared memory: pending arrivals, arrivals a phase, bytes still to
+ * come (biased), phase, and a mark that poisoned memory does not carry. TMA loads arrive when no
+ * thread can run (or at a random moment where the order is random), TMA stores and wgmmas happen
+ * when they are waited for: a wait that is missing gives wrong results. */
+#include <cstring>
+
+#include "runtime.h"
+
+static void need_sm90(Thread *t, const char *what)
+{
+    if (t->group->launch->sm_level < 90)
+        fail(t, "%s needs sm_90; this device is sm_%d", what, t->group->launch->sm_level);
+}
+
+/* ---- mbarriers ---- */
+
+struct Mbar {
+    u64 pending : 20, expected : 20, tx : 21, phase : 1, mark : 2;
+};
+enum { TX_ZERO = 1 << 20, MARK = 1, MOST_ARRIVALS = (1 << 20) - 1 };
+
+static Mbar *mbar_at(Thread *t, u32 address, const char *what)
+{
+    Mbar *b = (Mbar *)shared_at(t, address, 8, 8, what);
+    if (b->mark != MARK)
+        fail(t, "%s: there is no mbarrier at shared address %u", what, address & 0xffffff);
+    return b;
+}
+
+/* The phase ends when all arrivals and all bytes are there; its waiters go on. */
+static void settle(Cta *c, Mbar *b)
+{
+    if (b->pending || b->tx != TX_ZERO)
+        return;
+    b->phase ^= 1;
+    b->pending = b->expected;
+    for (Thread **at = &c->waiters; *at;) {
+        Thread *t = *at;
+        if (t->mbar == (u64 *)b && t->parity != b->phase) {
+            *at = t->next_waiter;
+            wake(t->warp, 1u << t->lane);
+        } else {
+            at = &t->next_waiter;
+        }
+    }
+}
+
+static void mbar_init(emu_thread *e, unsigned address, unsigned count)
+{
+    Thread *t = (Thread *)e;
+    need_sm90(t, "mbarrier");
+    if (count == 0 || count > MOST_ARRIVALS)
+        fail(t, "mbarrier.init with %u arrivals", count);
+    Mbar *b = (Mbar *)shared_at(t, address, 8, 8, "mbarrier.init");
+    b->pending = b->expected = count;
+    b->tx = TX_ZERO;
+    b->phase = 0;
+    b->mark = MARK;
+}
+
+static void mbar_arrive(emu_thread *e, unsigned address, unsigned count, unsigned bytes)
+{
+    Thread *t = (Thread *)e;
+    Mbar *b = mbar_at(t, address, "mbarrier.arrive");
+    if (b->tx + bytes >= 2 * TX_ZERO)
+        fail(t, "an mbarrier expects more than %d bytes", TX_ZERO - 1);
+    if (count > b->pending)
+        fail(t, "more arrivals in a phase of an mbarrier than the %u it was made for",
+             (u32)b->expected);
+    b->tx += bytes;
+    b->pending -= count;
+    settle(&t->group->cta[address >> 24], b);
+}
+
+static int mbar_test(emu_thread *e, unsigned address, unsigned parity)
+{
+    Thread *t = (Thread *)e;
+    if (mbar_at(t, address, "mbarrier.test_wait")->phase != (parity & 1))
+        return 1;
+    yield(t);
+    return 0;
+}
+
+static void mbar_wait(emu_thread *e, unsigned address, unsigned parity)
+{
+    Thread *t = (Thread *)e;
+    Mbar *b = mbar_at(t, address, "mbarrier.try_wait");
+    if (b->phase != (parity & 1))
+        return;
+    Cta *c = &t->group->cta[address >> 24];
+    t->mbar = (u64 *)b;
+    t->parity = parity & 1;
+    t->next_waiter = c->waiters;
+    c->waiters = t;
+    wait_for(t, "the mbarrier at shared address %u, parity %u", address & 0xffffff, parity);
+}
+
+static void bytes_arrive(Thread *t, u32 address, u32 bytes)
+{
+    Mbar *b = mbar_at(t, address, "TMA's mbarrier");
+    if (b->tx < bytes)
+        fail(t, "more bytes have arrived at an mbarrier than it can count");
+    b->tx -= bytes;
+    settle(&t->group->cta[address >> 24], b);
+}
+
+/* ---- TMA ---- */
+
+static const emu_tensor_map *map_of(Thread *t, const void *p, int rank, u32 shared_address)
+{
+    const emu_tensor_map *m = (const emu_tensor_map *)p;
+    need_sm90(t, "TMA");
+    if ((uintptr_t)p % 64 || m->magic != EMU_TENSOR_MAP)
+        fail(t, "%p is no tensor map (made by cuTensorMapEncodeTiled, 64-byte aligned)", p);
+    if ((int)m->rank != rank)
+        fail(t, "a tensor map of rank %u used with %d coordinates", m->rank, rank);
+    if (shared_address % 128)
+        fail(t, "TMA at shared address %u, which is no multiple of 128", shared_address & 0xffffff);
+    return m;
+}
+
+static u32 box_bytes(const emu_tensor_map *m)
+{
+    u32 bytes = m->dtype_bytes;
+    for (u32 d = 0; d < m->rank; d++)
+        bytes *= m->box[d];
+    return bytes;
+}
+
+static u32 swizzled(u32 offset, u32 span)
+{
+    return span < 32 ? offset : offset ^ ((offset >> 7 & (span / 16 - 1)) << 4);
+}
+
+/* Between a box in shared memory and the tensor; what lies outside reads as zeros and is not written. */
+static void move_box(Thread *t, const emu_tensor_map *m, const int *at, u32 address, bool load)
+{
+    u32 inner = m->box[0] * m->dtype_bytes, rows = box_bytes(m) / inner;
+    shared_at(t, address, box_bytes(m), 128, "TMA");
+    char *base = t->group->cta[address >> 24].shared;
+    long long first = (long long)at[0], width = (long long)m->dim[0], lead = first < 0 ? -first : 0;
+    long long inside = width - first < m->box[0] ? width - first : m->box[0];
+    u32 from = (u32)(lead > m->box[0] ? m->box[0] : lead) * m->dtype_bytes;
+    u32 to = inside > 0 ? (u32)inside * m->dtype_bytes : 0;
+    for (u32 r = 0; r < rows; r++) {
+        char *global = (char *)(uintptr_t)m->address + first * (long long)m->dtype_bytes;
+        bool valid = from < to;
+        for (u32 d = 1, left = r; d < m->rank; left /= m->box[d], d++) {
+            long long x = (long long)at[d] + left % m->box[d];
+            valid = valid && x >= 0 && x < (long long)m->dim[d];
+            global += x * (long long)m->stride[d - 1];
+        }
+        for (u32 b = 0; b < inner; b += 16) {
+            char *here = base + swizzled((address & 0xffffff) + r * inner + b, m->swizzle_bytes);
+            u32 n = inner - b < 16 ? inner - b : 16, low = from > b ? from - b : 0,
+                high = to > b ? to - b : 0;
+            low = !valid || low > n ? n : low;
+            high = !valid ? n : high > n ? n : high < low ? low : high;
+            if (load) {
+                memset(here, 0, low);
+                memcpy(here + low, global + b + low, high - low);
+                memset(here + high, 0, n - high);
+            } else {
+                memcpy(global + b + low, here + low, high - low);
+            }
+        }
+    }
+}
+
+bool load_arrives(Group *g)
+{
+    if (g->loads_done == g->loads.size()) {
+        g->loads.clear();
+        g->loads_done = 0;
+        return false;
+    }
+    TmaLoad l = g->loads[g->loads_done++];
+    Thread *t = l.issuer;
+    if (l.map) {
+        move_box(t, l.map, l.at, l.to, true);
+    } else {
+        memcpy(shared_at(t, l.to, l.bytes, 16, "a bulk copy"), l.from, l.bytes);
+    }
+    bytes_arrive(t, l.mbar, l.bytes);
+    return true;
+}
+
+static void tma_load(emu_thread *e, const void *map, unsigned to, unsigned mbar, int rank,
+                     const int *at)
+{
+    Thread *t = (Thread *)e;
+    const emu_tensor_map *m = map_of(t, map, rank, to);
+    TmaLoad l = {t, m, nullptr, to, mbar, box_bytes(m), {}};
+    shared_at(t, to, l.bytes, 128, "TMA");
+    mbar_at(t, mbar, "TMA's mbarrier");
+    memcpy(l.at, at, (size_t)rank * sizeof *at);
+    t->group->loads.push_back(l);
+}
+
+static void bulk_load(emu_thread *e, unsigned to, const void *from, unsigned bytes, unsigned mbar)
+{
+    Thread *t = (Thread *)e;
+    need_sm90(t, "cp.async.bulk");
+    if (bytes % 16 || (uintptr_t)from % 16)
+        fail(t, "cp.async.bulk of %u bytes from %p: multiples of 16 only", bytes, from);
+    shared_at(t, to, bytes, 16, "cp.async.bulk");
+    mbar_at(t, mbar, "cp.async.bulk's mbarrier");
+    TmaLoad l = {t, nullptr, from, to, mbar, bytes, {}};
+    t->group->loads.push_back(l);
+}
+
+static void tma_store(emu_thread *e, const void *map, unsigned from, int rank, const int *at)
+{
+    Thread *t = (Thread *)e;
+    BulkStore s = {map_of(t, map, rank, from), from, {}};
+    memcpy(s.at, at, (size_t)rank * sizeof *at);
+    t->stores.work.push_back(s);
+}
+
+static void bulk_commit(emu_thread *e) { ((Thread *)e)->stores.commit(); }
+
+static void bulk_wait(emu_thread *e, unsigned pending)
+{
+    Thread *t = (Thread *)e;
+    Pending<BulkStore> &p = t->stores;
+    for (u32 end = p.until(pending); p.done < end; p.done++)
+        move_box(t, p.work[p.done].map, p.work[p.done].at, p.work[p.done].from, false);
+    p.tidy();
+}
+
+/* ---- wgmma: a warp owns 16 of the 64 rows, so that it is work of warps, not of warpgroups ---- */
+
+static void wgmma_fence(emu_thread *e) { ((Thread *)e)->wgmma_fenced = true; }
+
+static void wgmma(emu_thread *e, float *d, emu_u64 a, const unsigned *a_registers, emu_u64 b, int n,
+                  int flags)
+{
+    Thread *t = (Thread *)e;
+    need_sm90(t, "wgmma");
+    if (!t->wgmma_fenced)
+        fail(t, "a wgmma without a wgmma.fence before it");
+    if (t->index / 128 * 128 + 128 > t->cta->n_warps * 32)
+        fail(t, "wgmma outside a whole warpgroup");
+    Wgmma w = {d, a, b, {}, n, flags, a_registers != nullptr};
+    if (a_registers)
+        memcpy(w.registers, a_registers, sizeof w.registers);
+    t->wgmmas.work.push_back(w);
+}
+
+static void wgmma_commit(emu_thread *e) { ((Thread *)e)->wgmmas.commit(); }
+
+/* A matrix descriptor: how elements are found in shared memory. */
+struct Operand {
+    u32 start, lbo, sbo, span; /* span: bytes of the swizzle, 0 none */
+    bool transposed;           /* rows of K with the other dimension contiguous */
+};
+
+static Operand operand_of(u64 d, bool transposed)
+{
+    static const u32 spans[4] = {0, 128, 64, 32};
+    return {(u32)(d & 0x3fff) << 4, (u32)(d >> 16 & 0x3fff) << 4, (u32)(d >> 32 & 0x3fff) << 4,
+            spans[d >> 62], transposed};
+}
+
+/* Eight elements with the contiguous index `major` (a multiple of 8) of row `minor`. */
+static const u16 *eight(Thread *t, const Operand &o, u32 minor, u32 major)
+{
+    u32 at;
+    if (!o.span)
+        at = o.start + minor / 8 * (o.transposed ? o.lbo : o.sbo) +
+             major / 8 * (o.transposed ? o.sbo : o.lbo) + minor % 8 * 16;
+    else if (o.transposed)
+        at = o.start + major * 2 / o.span * o.lbo + minor / 8 * o.sbo + minor % 8 * o.span +
+             major * 2 % o.span;
+    else
+        at = o.start + minor / 8 * o.sbo + minor % 8 * o.span + major * 2;
+    return (const u16 *)shared_at(t, t->shared_base | swizzled(at, o.span), 16, 16, "wgmma");
+}
+
+enum { MAX_N = 256 };
+
+EMU_CLONES static void multiply_16xnx16(float (*c)[MAX_N], const float (*a)[16],
+                                        const float (*b)[MAX_N], int n)
+{
+    for (int i = 0; i < 16; i++)
+        for (int k = 0; k < 16; k++) {
+            float x = a[i][k];
+            for (int j = 0; j < n; j++)
+                c[i][j] += x * b[k][j];
+        }
+}
+
+/* A: 16 rows of this warp; B: all of its columns. */
+static void load_a(Warp *w, const Wgmma &m, u32 index, float (*a)[16])
+{
+    float sign = m.flags & EMU_NEGATE_A ? -1.f : 1.f;
+    if (m.a_in_registers) {
+        for (int lane = 0; lane < 32; lane++) {
+            int g = lane / 4, q = lane % 4 * 2;
+            const u32 *r = w->lane[lane]->wgmmas.work[index].registers;
+            for (int e = 0; e < 8; e++)
+                a[g + e / 2 % 2 * 8][q + e % 2 + e / 4 * 8] = sign *
+                                                              bf16((u16)(r[e / 2] >> 16 * (e % 2)));
+        }
+        return;
+    }
+    Operand o = operand_of(m.a, m.flags & EMU_TRANSPOSE_A);
+    u32 row0 = w->lane[0]->index / 32 % 4 * 16;
+    for (u32 i = 0; i < 16; i++)
+        for (u32 half = 0; half < 2; half++) {
+            const u16 *v = o.transposed ? eight(w->lane[0], o, i, row0 + half * 8)
+                                        : eight(w->lane[0], o, row0 + i, half * 8);
+            for (u32 e = 0; e < 8; e++)
+                (o.transposed ? a[half * 8 + e][i] : a[i][half * 8 + e]) = sign * bf16(v[e]);
+        }
+}
+
+static void load_b(Warp *w, const Wgmma &m, float (*b)[MAX_N])
+{
+    float sign = m.flags & EMU_NEGATE_B ? -1.f : 1.f;
+    Operand o = operand_of(m.b, m.flags & EMU_TRANSPOSE_B);
+    u32 n = (u32)m.n;
+    if (o.transposed) {
+        for (u32 k = 0; k < 16; k++)
+            for (u32 j = 0; j < n; j += 8) {
+                const u16 *v = eight(w->lane[0], o, k, j);
+                for (u32 e = 0; e < 8; e++)
+                    b[k][j + e] = sign * bf16(v[e]);
+            }
+    } else {
+        for (u32 j = 0; j < n; j++)
+            for (u32 half = 0; half < 16; half += 8) {
+                const u16 *v = eight(w->lane[0], o, j, half);
+                for (u32 e = 0; e < 8; e++)
+                    b[half + e][j] = sign * bf16(v[e]);
+            }
+    }
+}
+
+/* The accumulators of a warp: lane 4 g + t holds (g, 8 j + 2 t), + 1, and row g + 8 likewise. */
+static void move_c(Warp *w, u32 index, int n, float (*c)[MAX_N], bool store)
+{
+    for (int lane = 0; lane < 32; lane++) {
+        float *d = w->lane[lane]->wgmmas.work[index].d;
+        int g = lane / 4, q = lane % 4 * 2;
+        for (int j = 0; j < n / 8; j++)
+            for (int e = 0; e < 4; e++) {
+                float *in = &c[g + e / 2 * 8][j * 8 + q + e % 2];
+                if (store)
+                    d[4 * j + e] = *in;
+                else
+                    *in = d[4 * j + e];
+            }
+    }
+}
+
+static void wgmma_op(Warp *w, u32 lanes)
+{
+    Thread *first = w->lane[0];
+    if (lanes != ~0u)
+        return fail(w->lane[__builtin_ctz(lanes)], "wgmma with %d lanes",
+                    __builtin_popcount(lanes));
+    Pending<Wgmma> &p = first->wgmmas;
+    alignas(64) float a[16][16], b[16][MAX_N], c[16][MAX_N];
+    u32 end = p.until((u32)first->param);
+    float *held = nullptr; /* whose accumulators are in c */
+    for (u32 i = p.done; i < end; i++) {
+        const Wgmma &m = p.work[i];
+        for (int lane = 1; lane < 32; lane++) {
+            const Pending<Wgmma> &q = w->lane[lane]->wgmmas;
+            if (q.work.size() <= i || q.work[i].b != m.b || q.work[i].a != m.a ||
+                q.work[i].n != m.n || q.work[i].flags != m.flags)
+                return fail(w->lane[lane], "lanes of a warp disagree on a wgmma");
+        }
+        if (held != m.d) {
+            if (held)
+                move_c(w, i - 1, p.work[i - 1].n, c, true);
+            move_c(w, i, m.n, c, false);
+            held = m.d;
+        }
+        if (!(m.flags & EMU_ACCUMULATE))
+            memset(c, 0, sizeof c);
+        load_a(w, m, i, a);
+        load_b(w, m, b);
+        multiply_16xnx16(c, a, b, m.n);
+    }
+    if (held)
+        move_c(w, end - 1, p.work[end - 1].n, c, true);
+    for (int lane = 0; lane < 32; lane++) {
+        Pending<Wgmma> &q = w->lane[lane]->wgmmas;
+        q.done = q.until((u32)first->param);
+        q.tidy();
+    }
+}
+
+static void wgmma_wait(emu_thread *e, unsigned pending)
+{
+    Thread *t = (Thread *)e;
+    t->param = (int)pending;
+    meet_all(t, wgmma_op);
+}
+
+/* ---- clusters ---- */
+
+static void cluster_settle(Group *g)
+{
+    if (g->cluster_arrived < g->live || !g->cluster_arrived)
+        return;
+    g->cluster_arrived = 0;
+    g->cluster_generation++;
+    for (Warp &w : g->warp)
+        if (w.cluster_waiting) {
+            wake(&w, w.cluster_waiting);
+            w.cluster_waiting = 0;
+        }
+}
+
+static void cluster_arrive(emu_thread *e)
+{
+    Thread *t = (Thread *)e;
+    need_sm90(t, "barrier.cluster");
+    if (t->cluster_arrived)
+        fail(t, "barrier.cluster.arrive twice without a wait");
+    t->cluster_arrived = true;
+    t->cluster_generation = t->group->cluster_generation;
+    t->group->cluster_arrived++;
+    cluster_settle(t->group);
+}
+
+static void cluster_wait(emu_thread *e)
+{
+    Thread *t = (Thread *)e;
+    if (!t->cluster_arrived)
+        fail(t, "barrier.cluster.wait without an arrive");
+    t->cluster_arrived = false;
+    if (t->group->cluster_generation != t->cluster_generation)
+        return go_last(t); /* so that a CTA that ends too early does so */
+    t->warp->cluster_waiting |= 1u << t->lane;
+    wait_for(t, "the other threads of the cluster", 0, 0);
+}
+
+void cluster_after_exit(Group *g) { cluster_settle(g); }
+
+extern const emu_api emu_sm90;
+const emu_api emu_sm90 = {
+    nullptr,     nullptr,   nullptr,      nullptr,    nullptr,        nullptr,     nullptr,
+    nullptr,     nullptr,   nullptr,      nullptr,    nullptr,        mbar_init,   mbar_arrive,
+    mbar_wait,   mbar_test, tma_load,     tma_store,  bulk_load,      bulk_commit, bulk_wait,
+    wgmma_fence, wgmma,     wgmma_commit, wgmma_wait, cluster_arrive, cluster_wait};

@@ -1,0 +1,384 @@
+/* Lanes and CTAs meeting: shuffles, votes, ldmatrix, mma.sync, barriers; and cp.async.
+ *
+ * Lanes leave what they bring in their Thread and wait; the last one to arrive does the work of
+ * all. Lanes that have exited are not waited for; what a shuffle reads from them is NaN. */
+#include <cstring>
+
+#include "runtime.h"
+
+float bf16(u16 v)
+{
+    u32 u = (u32)v << 16;
+    float f;
+    memcpy(&f, &u, sizeof f);
+    return f;
+}
+
+/* ---- rendezvous ---- */
+
+static bool same_site(const char *a, const char *b)
+{
+    return a == b || (a && b && strcmp(a, b) == 0);
+}
+
+static void complete(Warp *w, Rendezvous *r, u32 but)
+{
+    u32 lanes = r->arrived;
+    r->arrived = 0;
+    w->active &= ~(1u << (r - w->meet));
+    r->op(w, lanes);
+    wake(w, lanes & ~but);
+}
+
+static void vote_op(Warp *w, u32 lanes);
+
+void meet(Thread *t, u32 mask, warp_op op)
+{
+    Warp *w = t->warp;
+    u32 bit = 1u << t->lane;
+    if (!(mask & bit))
+        fail(t, "the member mask %#x does not name lane %u, which calls", mask, t->lane);
+    Rendezvous *r = nullptr;
+    for (u32 active = w->active; active && !r; active &= active - 1)
+        if (w->meet[__builtin_ctz(active)].mask == mask)
+            r = &w->meet[__builtin_ctz(active)];
+    if (!r) {
+        u32 i = (u32)__builtin_ctz(~w->active);
+        r = &w->meet[i];
+        *r = {mask, 0, op, t->site};
+        w->active |= 1u << i;
+    } else if (r->op != op || (op != vote_op && !same_site(r->site, t->site))) {
+        fail(t, "lanes of a warp have diverged: others (%#x) are at %s", r->arrived,
+             r->site ? r->site : "?");
+    }
+    r->arrived |= bit;
+    if (mask & w->live & ~r->arrived)
+        wait_for(t, "the other lanes of its warp (member mask %#x)", mask, 0);
+    else
+        complete(w, r, bit);
+}
+
+void meet_all(Thread *t, warp_op op) { meet(t, ~0u, op); }
+
+/* A lane has gone: those that waited only for it go on. */
+void lane_exits(Thread *t)
+{
+    Warp *w = t->warp;
+    for (u32 active = w->active; active; active &= active - 1) {
+        Rendezvous *r = &w->meet[__builtin_ctz(active)];
+        if (!(r->mask & w->live & ~r->arrived))
+            complete(w, r, 0);
+    }
+}
+
+/* ---- shuffles and votes ---- */
+
+static int source_of(int kind, int lane, int param, int width)
+{
+    int first = lane & ~(width - 1), last = lane | (width - 1), from = lane;
+    switch (kind) {
+    case EMU_IDX:
+        return first | (param & (width - 1));
+    case EMU_UP:
+        from = lane - param;
+        return from < first ? lane : from;
+    case EMU_DOWN:
+        from = lane + param;
+        return from > last ? lane : from;
+    default:
+        from = lane ^ param;
+        return from > last ? lane : from;
+    }
+}
+
+static void shuffle_op(Warp *w, u32 lanes)
+{
+    for (u32 left = lanes; left; left &= left - 1) {
+        Thread *t = w->lane[__builtin_ctz(left)];
+        int from = source_of(t->kind, (int)t->lane, t->param, t->width);
+        t->result = from >= 0 && from < 32 && (lanes >> from & 1) ? w->lane[from]->value : ~0ull;
+    }
+}
+
+static emu_u64 shuffle(emu_thread *e, unsigned mask, int kind, emu_u64 value, int param, int width)
+{
+    Thread *t = (Thread *)e;
+    if (width < 1 || width > 32 || (width & (width - 1)))
+        fail(t, "a shuffle of width %d", width);
+    t->kind = kind;
+    t->value = value;
+    t->param = param;
+    t->width = width;
+    meet(t, mask, shuffle_op);
+    return t->result;
+}
+
+static void vote_op(Warp *w, u32 lanes)
+{
+    u32 ballot = 0;
+    for (u32 left = lanes; left; left &= left - 1)
+        ballot |= (u32)(w->lane[__builtin_ctz(left)]->value != 0) << __builtin_ctz(left);
+    for (u32 left = lanes; left; left &= left - 1)
+        w->lane[__builtin_ctz(left)]->result = (u64)lanes << 32 | ballot;
+}
+
+static unsigned vote(emu_thread *e, unsigned mask, int predicate, unsigned *members)
+{
+    Thread *t = (Thread *)e;
+    t->value = predicate != 0;
+    meet(t, mask, vote_op);
+    *members = (u32)(t->result >> 32);
+    return (u32)t->result;
+}
+
+static void reduce_op(Warp *w, u32 lanes)
+{
+    Thread *first = w->lane[__builtin_ctz(lanes)];
+    u64 all = first->value;
+    for (u32 left = lanes & (lanes - 1); left; left &= left - 1) {
+        u64 v = w->lane[__builtin_ctz(left)]->value;
+        switch (first->kind) {
+        case 0:
+            all += v;
+            break;
+        case 1:
+            all = (u32)v > (u32)all ? v : all;
+            break;
+        case 2:
+            all = (u32)v < (u32)all ? v : all;
+            break;
+        case 3:
+            all = (int)v > (int)all ? v : all;
+            break;
+        default:
+            all = (int)v < (int)all ? v : all;
+        }
+    }
+    for (u32 left = lanes; left; left &= left - 1)
+        w->lane[__builtin_ctz(left)]->result = all;
+}
+
+static emu_u64 reduce(emu_thread *e, unsigned mask, int kind, emu_u64 value)
+{
+    Thread *t = (Thread *)e;
+    t->kind = kind;
+    t->value = value;
+    meet(t, mask, reduce_op);
+    return t->result;
+}
+
+/* ---- ldmatrix: lane 8 i + r names row r of matrix i ---- */
+
+static void ldmatrix_op(Warp *w, u32 lanes)
+{
+    Thread *first = w->lane[__builtin_ctz(lanes)];
+    u32 n = (u32)first->param;
+    const u16 *row[32];
+    for (u32 i = 0; i < 8 * n; i++) {
+        if (!(lanes >> i & 1))
+            return fail(first, "ldmatrix without lane %u", i);
+        Thread *t = w->lane[i];
+        row[i] = (const u16 *)shared_at(t, (u32)t->value, 16, 16, "ldmatrix");
+    }
+    for (u32 left = lanes; left; left &= left - 1) {
+        u32 lane = (u32)__builtin_ctz(left);
+        u32 *out = (u32 *)w->lane[lane]->args;
+        for (u32 i = 0; i < n; i++)
+            if (first->kind)
+                out[i] = row[8 * i + lane % 4 * 2][lane / 4] |
+                         (u32)row[8 * i + lane % 4 * 2 + 1][lane / 4] << 16;
+            else
+                memcpy(&out[i], row[8 * i + lane / 4] + lane % 4 * 2, 4);
+    }
+}
+
+static void ldmatrix(emu_thread *e, unsigned address, int n, int transposed, unsigned *out)
+{
+    Thread *t = (Thread *)e;
+    t->value = address;
+    t->param = n;
+    t->kind = transposed;
+    t->args = out;
+    meet_all(t, ldmatrix_op);
+}
+
+/* ---- mma.sync.m16n8k16: lane 4 g + t, fragments as ptx.cuh has them ---- */
+
+struct MmaArgs {
+    float *c;
+    const u32 *ab;
+};
+
+EMU_CLONES static void multiply_16x8x16(float (*c)[8], const float (*a)[16], const float (*b)[8])
+{
+    for (int i = 0; i < 16; i++)
+        for (int k = 0; k < 16; k++)
+            for (int j = 0; j < 8; j++)
+                c[i][j] += a[i][k] * b[k][j];
+}
+
+static void mma_op(Warp *w, u32 lanes)
+{
+    float a[16][16], b[16][8], c[16][8];
+    if (lanes != ~0u)
+        return fail(w->lane[__builtin_ctz(lanes)], "mma.sync with %d lanes",
+                    __builtin_popcount(lanes));
+    for (int lane = 0; lane < 32; lane++) {
+        int g = lane / 4, q = lane % 4 * 2;
+        const MmaArgs *m = (const MmaArgs *)w->lane[lane]->args;
+        for (int e = 0; e < 2; e++) {
+            a[g][q + e] = bf16((u16)(m->ab[0] >> 16 * e));
+            a[g + 8][q + e] = bf16((u16)(m->ab[1] >> 16 * e));
+            a[g][q + 8 + e] = bf16((u16)(m->ab[2] >> 16 * e));
+            a[g + 8][q + 8 + e] = bf16((u16)(m->ab[3] >> 16 * e));
+            b[q + e][g] = bf16((u16)(m->ab[4] >> 16 * e));
+            b[q + 8 + e][g] = bf16((u16)(m->ab[5] >> 16 * e));
+            c[g][q + e] = m->c[e];
+            c[g + 8][q + e] = m->c[2 + e];
+        }
+    }
+    multiply_16x8x16(c, a, b);
+    for (int lane = 0; lane < 32; lane++) {
+        int g = lane / 4, q = lane % 4 * 2;
+        float *to = ((const MmaArgs *)w->lane[lane]->args)->c;
+        to[0] = c[g][q];
+        to[1] = c[g][q + 1];
+        to[2] = c[g + 8][q];
+        to[3] = c[g + 8][q + 1];
+    }
+}
+
+static void mma_bf16(emu_thread *e, float *c, const unsigned *ab)
+{
+    MmaArgs args = {c, ab};
+    ((Thread *)e)->args = &args;
+    meet_all((Thread *)e, mma_op);
+}
+
+/* ---- barriers: warps are counted, as hardware does, when all their lanes have come ---- */
+
+static bool release(Cta *c, u32 id)
+{
+    Barrier *b = &c->barrier[id];
+    u32 arrived = 0;
+    for (u32 i = 0; i < c->n_warps; i++) {
+        u32 live = c->group->warp[c->first_warp + i].live;
+        if (b->arrived[i] ? live & ~b->arrived[i] : !b->threads && live)
+            return false;
+        arrived += b->arrived[i] ? 32 : 0;
+    }
+    if (arrived < b->threads)
+        return false;
+    for (u32 i = 0; i < c->n_warps; i++) {
+        Warp *w = &c->group->warp[c->first_warp + i];
+        for (u32 left = b->arrived[i]; left; left &= left - 1)
+            w->lane[__builtin_ctz(left)]->result = (u64)b->sum;
+        if (b->waiting[i])
+            wake(w, b->waiting[i]);
+    }
+    memset(b, 0, sizeof *b);
+    return true;
+}
+
+static int barrier(emu_thread *e, unsigned id, unsigned threads, int wait, int predicate)
+{
+    Thread *t = (Thread *)e;
+    Cta *c = t->cta;
+    u32 warp = t->index / 32, bit = 1u << t->lane;
+    if (id >= BARRIERS || threads % 32)
+        fail(t, "barrier %u over %u threads: there are 16, and threads come by warps", id, threads);
+    Barrier *b = &c->barrier[id];
+    if (b->used && b->threads != threads)
+        fail(t, "barrier %u is waited for with %u threads and with %u", id, b->threads, threads);
+    if (b->arrived[warp] & bit)
+        fail(t, "arrives twice at barrier %u", id);
+    if (b->arrived[warp] && !same_site(b->site[warp], t->site))
+        fail(t, "lanes of a warp are at different barriers: others (%#x) at %s", b->arrived[warp],
+             b->site[warp]);
+    b->used = true;
+    b->threads = threads;
+    b->sum += predicate > 0;
+    b->site[warp] = t->site;
+    b->arrived[warp] |= bit;
+    bool whole = !(t->warp->live & ~b->arrived[warp]);
+    if (whole && release(c, id))
+        return (int)t->result;
+    if (!wait)
+        return 0;
+    b->waiting[warp] |= bit;
+    wait_for(t, threads ? "barrier %u (%u threads)" : "barrier %u", id, threads);
+    return (int)t->result;
+}
+
+void barriers_after_exit(Cta *c)
+{
+    if (c->live)
+        for (u32 id = 0; id < BARRIERS; id++)
+            if (c->barrier[id].used)
+                release(c, id);
+}
+
+/* ---- cp.async: happens when it is waited for, or at once where the order is random ---- */
+
+static void copy(Thread *t, const Copy &c)
+{
+    char *to = shared_at(t, c.to, c.bytes, c.bytes, "cp.async");
+    if (c.read)
+        memcpy(to, c.from, c.read);
+    memset(to + c.read, 0, c.bytes - c.read);
+}
+
+static void cp_async(emu_thread *e, unsigned to, const void *from, unsigned bytes, unsigned read)
+{
+    Thread *t = (Thread *)e;
+    Copy c = {to, bytes, read, from};
+    if (bytes != 4 && bytes != 8 && bytes != 16)
+        fail(t, "cp.async of %u bytes", bytes);
+    if (read && (uintptr_t)from % bytes)
+        fail(t, "cp.async of %u bytes from address %p", bytes, from);
+    shared_at(t, to, bytes, bytes, "cp.async");
+    if (t->group->launch->order && random_of(t->group, 2))
+        copy(t, c);
+    else
+        t->copies.work.push_back(c);
+}
+
+static void cp_commit(emu_thread *e) { ((Thread *)e)->copies.commit(); }
+
+static void cp_wait(emu_thread *e, unsigned pending)
+{
+    Thread *t = (Thread *)e;
+    Pending<Copy> &p = t->copies;
+    for (u32 end = p.until(pending); p.done < end; p.done++)
+        copy(t, p.work[p.done]);
+    p.tidy();
+}
+
+/* ---- the table ---- */
+
+static char *shared(emu_thread *e, unsigned address, unsigned bytes)
+{
+    return shared_at((Thread *)e, address, bytes, bytes, "a load or store");
+}
+static void fail_text(emu_thread *e, const char *text) { fail((Thread *)e, "%s", text); }
+static void yield_of(emu_thread *e) { yield((Thread *)e); }
+
+extern const emu_api emu_sm90; /* its part of the table */
+static emu_api whole_table()
+{
+    emu_api a = emu_sm90;
+    a.shuffle = shuffle;
+    a.vote = vote;
+    a.reduce = reduce;
+    a.ldmatrix = ldmatrix;
+    a.mma_bf16 = mma_bf16;
+    a.barrier = barrier;
+    a.shared = shared;
+    a.cp_async = cp_async;
+    a.cp_commit = cp_commit;
+    a.cp_wait = cp_wait;
+    a.yield = yield_of;
+    a.fail = fail_text;
+    return a;
+}
+const emu_api emu_runtime = whole_table();

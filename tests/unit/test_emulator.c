@@ -1,0 +1,627 @@
+/* The emulated GPU itself, without the driver above it: little kernels, compiled by its NVRTC and
+ * run, against plain loops; and what it must refuse. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "device/cuda_api.h"
+#include "device/jit.h"
+#include "../emulator/emulator.h"
+
+static struct {
+    cuda_nvrtc nvrtc;
+    emu_module *(*load)(const void *, size_t, char *, size_t);
+    void (*unload)(emu_module *);
+    int (*run)(const emu_launch *, char *, size_t);
+    int (*shared)(emu_module *, const char *);
+    char message[4096];
+} emu;
+
+static void find(void *library, const char *name, void *slot)
+{
+    void *address = dlsym(library, name);
+    if (!address)
+        fail_msg("%s: %s", name, dlerror());
+    memcpy(slot, &address, sizeof address);
+}
+
+static int open_libraries(void **state)
+{
+    (void)state;
+    char path[1024], file[1100];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
+    assert_true(n > 0);
+    path[n] = 0;
+    *strrchr(path, '/') = 0;
+    snprintf(file, sizeof file, "%s/../emulator/libnvrtc.so.13", path);
+    vt_err err = {0};
+    setenv("VITRINE_NVRTC", file, 1);
+    if (cuda_nvrtc_open(&emu.nvrtc, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    snprintf(file, sizeof file, "%s/../emulator/libcuda.so.1", path);
+    void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+    if (!library)
+        fail_msg("%s", dlerror());
+    find(library, "emu_module_load", &emu.load);
+    find(library, "emu_module_unload", &emu.unload);
+    find(library, "emu_run", &emu.run);
+    find(library, "emu_kernel_static_shared", &emu.shared);
+    return 0;
+}
+
+/* The module of `kernel` behind ptx.cuh (and ptx_sm90.cuh), or NULL with the log in emu.message. */
+static emu_module *compile(const char *kernel)
+{
+    const jit_text *ptx = jit_find_text("ptx.cuh"), *sm90 = jit_find_text("ptx_sm90.cuh");
+    size_t size = ptx->size + strlen(kernel) + 200;
+    char *text = malloc(size);
+    snprintf(text, size, "%s\n#include \"ptx_sm90.cuh\"\n#line 1 \"test.cu\"\n%s\n", ptx->text,
+             kernel);
+    const char *const options[] = {"-arch=sm_90a", "-DPDL=1"};
+    nvrtc_program p = NULL;
+    assert_int_equal(emu.nvrtc.create(&p, text, "test.cu", 1, &sm90->text, &sm90->name), 0);
+    free(text);
+    int r = emu.nvrtc.compile(p, 2, options);
+    emu_module *m = NULL;
+    if (r != 0) {
+        assert_int_equal(emu.nvrtc.log_size(p, &size), 0);
+        char *log = malloc(size);
+        emu.nvrtc.log(p, log);
+        snprintf(emu.message, sizeof emu.message, "%s", log);
+        free(log);
+    } else {
+        assert_int_equal(emu.nvrtc.cubin_size(p, &size), 0);
+        char *cubin = malloc(size);
+        emu.nvrtc.cubin(p, cubin);
+        m = emu.load(cubin, size, emu.message, sizeof emu.message);
+        free(cubin);
+    }
+    emu.nvrtc.destroy(&p);
+    return m;
+}
+
+typedef struct params {
+    emu_tensor_map map __attribute__((aligned(64)));
+    char room[128 - sizeof(emu_tensor_map)];
+    void *in, *out;
+    int n;
+} params;
+
+static const char *const params_text =
+    "struct Params { __align__(64) char map[128]; u32 *in, *out; int n; };\n";
+
+typedef struct launch {
+    const char *text;
+    uint32_t ctas, threads, cluster, shared_bytes;
+    int level;
+    params *p;
+} launch;
+
+static int run_on(const launch *l, uint64_t order)
+{
+    char text[8192];
+    snprintf(text, sizeof text, "%s#line 1 \"test.cu\"\n%s", params_text, l->text);
+    emu_module *m = compile(text);
+    if (!m)
+        return -2;
+    emu_launch e = {.module = m,
+                    .name = "test",
+                    .grid = {l->ctas, 1, 1},
+                    .block = {l->threads, 1, 1},
+                    .cluster = l->cluster,
+                    .shared_bytes = l->shared_bytes,
+                    .params = l->p,
+                    .params_bytes = sizeof *l->p,
+                    .sm_level = l->level ? l->level : 90,
+                    .order = order};
+    int r = emu.run(&e, emu.message, sizeof emu.message);
+    emu.unload(m);
+    return r;
+}
+
+static void must_run(const launch *l)
+{
+    for (uint64_t order = 0; order < 3; order++)
+        if (run_on(l, order) != 0)
+            fail_msg("order %d: %s", (int)order, emu.message);
+}
+
+static void must_fail(const launch *l, const char *words)
+{
+    if (run_on(l, 0) == 0)
+        fail_msg("ran, but should have said: %s", words);
+    if (!strstr(emu.message, words))
+        fail_msg("said: %s\nbut not: %s", emu.message, words);
+}
+
+static float bf16_to_float(uint16_t v)
+{
+    uint32_t u = (uint32_t)v << 16;
+    float f;
+    memcpy(&f, &u, sizeof f);
+    return f;
+}
+
+/* Small integers: exact in bf16, and their sums in fp32. */
+static uint16_t small_bf16(uint32_t i)
+{
+    float f = (float)((int)(i * 2654435761u >> 24) % 9 - 4);
+    uint32_t u;
+    memcpy(&u, &f, sizeof u);
+    return (uint16_t)(u >> 16);
+}
+
+/* ---- lanes ---- */
+
+static void test_shuffles_when_some_lanes_have_exited_then_the_rest_meet(void **state)
+{
+    (void)state;
+    uint32_t out[128] = {0};
+    params p = {.out = out};
+    must_run(&(launch){
+        .ctas = 1,
+        .threads = 64,
+        .p = &p,
+        .text =
+            "KERNEL test(const __grid_constant__ Params p) {\n"
+            "  u32 i = threadIdx.x;\n"
+            "  if (i >= 48) return;\n"
+            "  u32 sum = i;\n"
+            "  for (int d = 8; d; d >>= 1) sum += __shfl_xor_sync(0xffffu << (i & 16), sum, d);\n"
+            "  p.out[i] = sum;\n"
+            "  p.out[64 + i] = __shfl_up_sync(~0u, i, 1) + (__ballot_sync(~0u, i & 1) == (i < 32 ? "
+            "0xaaaaaaaa : 0xaaaa) ? 0 : 1000);\n"
+            "}"});
+    for (uint32_t i = 0; i < 48; i++) {
+        assert_int_equal(out[i], i / 16 * 16 * 16 + 120);
+        assert_int_equal(out[64 + i], i % 32 ? i - 1 : i);
+    }
+}
+
+static void test_lanes_when_they_call_different_shuffles_then_error(void **state)
+{
+    (void)state;
+    uint32_t out[32];
+    params p = {.out = out};
+    must_fail(&(launch){.ctas = 1,
+                        .threads = 32,
+                        .p = &p,
+                        .text = "KERNEL test(const __grid_constant__ Params p) {\n"
+                                "  u32 i = threadIdx.x;\n"
+                                "  if (i < 16)\n"
+                                "    p.out[i] = __shfl_sync(~0u, i, 0);\n"
+                                "  else\n"
+                                "    p.out[i] = __shfl_sync(~0u, i, 1);\n"
+                                "}"},
+              "diverged");
+}
+
+/* ---- CTAs ---- */
+
+static void test_barriers_when_warps_come_late_then_shared_memory_is_whole(void **state)
+{
+    (void)state;
+    uint32_t out[4 * 256], in[4] = {0};
+    params p = {.out = out, .in = in};
+    must_run(&(launch){
+        .ctas = 4,
+        .threads = 256,
+        .shared_bytes = 1024,
+        .p = &p,
+        .text = "KERNEL test(const __grid_constant__ Params p) {\n"
+                "  extern __shared__ __align__(16) u32 dynamic[];\n"
+                "  __shared__ u32 a[256], *which;\n"
+                "  u32 i = threadIdx.x;\n"
+                "  a[i] = i;\n"
+                "  dynamic[i] = 2 * i;\n"
+                "  if (i == 0) which = p.out + blockIdx.x * 256;\n"
+                "  __syncthreads();\n"
+                "  which[i] = a[255 - i] + dynamic[i ^ 1] + (last_of(p.in, 4) ? 10000 : 0);\n"
+                "}"});
+    for (uint32_t i = 0; i < 1024; i++)
+        assert_int_equal(out[i], 255 - i % 256 + 2 * ((i % 256) ^ 1) + (i >= 768 ? 10000 : 0));
+    assert_int_equal(in[0], 0);
+}
+
+static void test_barrier_when_a_lane_is_elsewhere_then_error(void **state)
+{
+    (void)state;
+    params p = {0};
+    must_fail(&(launch){.ctas = 1,
+                        .threads = 64,
+                        .p = &p,
+                        .text = "KERNEL test(const __grid_constant__ Params p) {\n"
+                                "  if (threadIdx.x < 40)\n"
+                                "    __syncthreads();\n"
+                                "  else\n"
+                                "    __syncwarp(0xffffffff);\n"
+                                "}"},
+              "threads 0 to 39, test.cu:3: wait for barrier 0");
+}
+
+static void test_shared_memory_when_not_written_then_nan(void **state)
+{
+    (void)state;
+    float out[2] = {0};
+    params p = {.out = out};
+    must_run(&(launch){.ctas = 1,
+                       .threads = 1,
+                       .shared_bytes = 16,
+                       .p = &p,
+                       .text = "KERNEL test(const __grid_constant__ Params p) {\n"
+                               "  extern __shared__ float d[];\n"
+                               "  __shared__ float s;\n"
+                               "  ((float *)p.out)[0] = d[3];\n"
+                               "  ((float *)p.out)[1] = s;\n"
+                               "}"});
+    assert_true(out[0] != out[0] && out[1] != out[1]);
+}
+
+#if !VT_SANITIZE
+static void test_shared_memory_when_written_behind_its_end_then_error(void **state)
+{
+    (void)state;
+    params p = {.n = 16};
+    must_fail(&(launch){.ctas = 1,
+                        .threads = 1,
+                        .shared_bytes = 64,
+                        .p = &p,
+                        .text = "KERNEL test(const __grid_constant__ Params p) {\n"
+                                "  extern __shared__ float d[];\n"
+                                "  d[p.n] = 1.f;\n"
+                                "}"},
+              "wrote behind its 64 bytes");
+}
+#endif
+
+static void test_copies_when_beyond_shared_memory_then_error(void **state)
+{
+    (void)state;
+    uint32_t in[64];
+    params p = {.in = in};
+    must_fail(&(launch){.ctas = 1,
+                        .threads = 32,
+                        .shared_bytes = 256,
+                        .p = &p,
+                        .text = "KERNEL test(const __grid_constant__ Params p) {\n"
+                                "  extern __shared__ __align__(16) u8 d[];\n"
+                                "  copy_async16(shared_address(d) + threadIdx.x * 16, p.in, 16);\n"
+                                "}"},
+              "16 bytes at shared address 256");
+}
+
+static void test_copies_when_not_waited_for_then_not_there(void **state)
+{
+    (void)state;
+    uint32_t in[4] = {1, 2, 3, 4}, out[2];
+    params p = {.in = in, .out = out};
+    launch l = {.ctas = 1,
+                .threads = 1,
+                .shared_bytes = 64,
+                .p = &p,
+                .text = "KERNEL test(const __grid_constant__ Params p) {\n"
+                        "  extern __shared__ __align__(16) u32 d[];\n"
+                        "  copy_async16(shared_address(d), p.in, 16);\n"
+                        "  copy_async_commit();\n"
+                        "  copy_async16(shared_address(d + 4), p.in, 8);\n"
+                        "  copy_async_commit();\n"
+                        "  copy_async_wait<1>();\n"
+                        "  p.out[0] = d[1] == 2 && d[7] == ~0u;\n"
+                        "  copy_async_wait<0>();\n"
+                        "  p.out[1] = d[5] == 2 && d[6] == 0;\n"
+                        "}"};
+    assert_int_equal(run_on(&l, 0), 0);
+    assert_int_equal(out[0], 1);
+    assert_int_equal(out[1], 1);
+}
+
+/* ---- tensor cores ---- */
+
+static void test_mma_when_fed_by_ldmatrix_then_as_plain_loops(void **state)
+{
+    (void)state;
+    uint16_t in[16 * 16 + 16 * 16]; /* A [16][16], B [k 16][n 16] */
+    float out[16 * 16];
+    for (uint32_t i = 0; i < 512; i++)
+        in[i] = small_bf16(i);
+    params p = {.in = in, .out = out};
+    must_run(&(launch){
+        .ctas = 1,
+        .threads = 32,
+        .shared_bytes = 1024,
+        .p = &p,
+        .level = 80,
+        .text = "KERNEL test(const __grid_constant__ Params p) {\n"
+                "  extern __shared__ __align__(16) u16 d[];\n"
+                "  for (int i = threadIdx.x; i < 512; i += 32) d[i] = ((u16 *)p.in)[i];\n"
+                "  __syncwarp();\n"
+                "  int lane = threadIdx.x, g = lane / 4, t = lane % 4;\n"
+                "  frag4 a = load_matrix4(shared_address(d + lane % 16 * 16 + lane / 16 * 8));\n"
+                "  frag4 b = load_matrix4_transposed(shared_address(d + 256 + (lane / 8 % 2 * 8 + "
+                "lane % 8) * 16 + lane / 16 * 8));\n"
+                "  for (int n = 0; n < 2; n++) {\n"
+                "    float c[4] = {1.f, 1.f, 1.f, 1.f};\n"
+                "    mma_bf16(c, a.r[0], a.r[1], a.r[2], a.r[3], b.r[2 * n], b.r[2 * n + 1]);\n"
+                "    for (int e = 0; e < 4; e++) ((float *)p.out)[(g + e / 2 * 8) * 16 + n * 8 + 2 "
+                "* t + e % 2] = c[e];\n"
+                "  }\n"
+                "}"});
+    for (int i = 0; i < 16; i++)
+        for (int j = 0; j < 16; j++) {
+            float want = 1;
+            for (int k = 0; k < 16; k++)
+                want += bf16_to_float(in[i * 16 + k]) * bf16_to_float(in[256 + k * 16 + j]);
+            if (out[i * 16 + j] != want)
+                fail_msg("(%d, %d): %g, wanted %g", i, j, (double)out[i * 16 + j], (double)want);
+        }
+}
+
+/* A bf16 matrix [rows][cols] in memory, as boxes of [box_rows][64] with 128-byte swizzle. */
+static void map_matrix(params *p, const void *base, uint64_t rows, uint64_t cols, uint16_t box_rows)
+{
+    p->map = (emu_tensor_map){.magic = EMU_TENSOR_MAP,
+                              .address = (uint64_t)(uintptr_t)base,
+                              .rank = 2,
+                              .dtype_bytes = 2,
+                              .swizzle_bytes = 128,
+                              .dim = {cols, rows},
+                              .stride = {cols * 2},
+                              .box = {64, box_rows}};
+}
+
+static const char *const wgmma_text =
+    "KERNEL test(const __grid_constant__ Params p) {\n"
+    "  extern __shared__ __align__(1024) u8 d[];\n"
+    "  __shared__ u64 full;\n"
+    "  const tensor_map *m = (const tensor_map *)p.map;\n"
+    "  if (threadIdx.x == 0) {\n"
+    "    barrier_init(&full, 1);\n"
+    "    barrier_init_done();\n"
+    "  }\n"
+    "  __syncthreads();\n"
+    "  if (threadIdx.x == 0) {\n"
+    "    barrier_expect(&full, 3 * 8192);\n"
+    "    for (int i = 0; i < 3; i++) tma_load_2d(m, &full, d + i * 8192, 0, i * 64);\n"
+    "  }\n"
+    "  barrier_wait(&full, 0);\n"
+    "  u32 a = shared_address(d), b = a + 8192;\n"
+    "  float acc[64];\n"
+    "  wgmma_fence();\n"
+    "  for (int k = 0; k < 4; k++)\n"
+    "    wgmma_m64n128k16_ss(acc, smem_descriptor(a + k * 32, 16, 1024), smem_descriptor(b + k * "
+    "32, 16, 1024), k);\n"
+    "  wgmma_commit();\n"
+    "  WGMMA_WAIT(0);\n"
+    "  int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16 + lane / 4;\n"
+    "  for (int i = 0; i < 64; i++)\n"
+    "    ((float *)p.out)[(row + i / 2 % 2 * 8) * 128 + i / 4 * 8 + lane % 4 * 2 + i % 2] = "
+    "acc[i];\n"
+    "  wgmma_fence();\n" /* P = A from registers, times the first B tile as [k 64][n 64] */
+    "  float o[32];\n"
+    "  for (int k = 0; k < 4; k++) {\n"
+    "    u32 r[4];\n"
+    "    for (int e = 0; e < 4; e++) {\n"
+    "      int i = row + e % 2 * 8, j = k * 16 + lane % 4 * 2 + e / 2 * 8;\n"
+    "      r[e] = *(u32 *)((u16 *)p.in + i * 64 + j);\n"
+    "    }\n"
+    "    wgmma_m64n64k16_rs_t(o, r, smem_descriptor(b + k * 2048, 8192, 1024), k);\n"
+    "  }\n"
+    "  wgmma_commit();\n"
+    "  WGMMA_WAIT(0);\n"
+    "  for (int i = 0; i < 32; i++)\n"
+    "    ((float *)p.out)[64 * 128 + (row + i / 2 % 2 * 8) * 64 + i / 4 * 8 + lane % 4 * 2 + i % "
+    "2] = o[i];\n"
+    "}";
+
+static void test_wgmma_when_fed_by_tma_then_as_plain_loops(void **state)
+{
+    (void)state;
+    static uint16_t in[192 * 64]; /* A [64][64], B [128][64] */
+    static float out[64 * 128 + 64 * 64];
+    for (uint32_t i = 0; i < 192 * 64; i++)
+        in[i] = small_bf16(i);
+    params p = {.in = in, .out = out};
+    map_matrix(&p, in, 192, 64, 64);
+    must_run(&(launch){
+        .ctas = 1, .threads = 128, .shared_bytes = 3 * 8192, .p = &p, .text = wgmma_text});
+    for (int i = 0; i < 64; i++)
+        for (int j = 0; j < 192; j++) {
+            float want = 0, got = j < 128 ? out[i * 128 + j] : out[64 * 128 + i * 64 + j - 128];
+            for (int k = 0; k < 64; k++)
+                want += bf16_to_float(in[i * 64 + k]) *
+                        bf16_to_float(j < 128 ? in[(64 + j) * 64 + k]
+                                              : in[(64 + k) * 64 + j - 128]);
+            if (got != want)
+                fail_msg("(%d, %d): %g, wanted %g", i, j, (double)got, (double)want);
+        }
+}
+
+static void test_tma_when_a_box_leaves_the_tensor_then_zeros_and_nothing_written(void **state)
+{
+    (void)state;
+    static uint16_t in[20 * 72], out[20 * 72];
+    for (uint32_t i = 0; i < 20 * 72; i++) {
+        in[i] = (uint16_t)(i + 1);
+        out[i] = 7;
+    }
+    params p = {.in = in, .out = out};
+    map_matrix(&p, in, 20, 72, 16);
+    must_run(&(launch){
+        .ctas = 1,
+        .threads = 32,
+        .shared_bytes = 2048,
+        .p = &p,
+        .text =
+            "struct Map { u64 magic, address, rest[14]; };\n"
+            "KERNEL test(const __grid_constant__ Params p) {\n"
+            "  extern __shared__ __align__(1024) u8 d[];\n"
+            "  __shared__ u64 full;\n"
+            "  __shared__ __align__(64) Map out;\n"
+            "  const tensor_map *m = (const tensor_map *)p.map;\n"
+            "  if (threadIdx.x) return;\n"
+            "  barrier_init(&full, 1);\n"
+            "  barrier_expect(&full, 2048);\n"
+            "  tma_load_2d(m, &full, d, 48, 10);\n"
+            "  barrier_wait(&full, 0);\n"
+            "  out = *(const Map *)m;\n"
+            "  out.address = (u64)p.out;\n"
+            "  u16 *v = (u16 *)d;\n"
+            "  bool zeros = v[24 ^ 0] == 0 && v[10 * 64 + (0 ^ 2) * 8] == 0;\n"
+            "  for (int i = 0; i < 1024; i++) v[i]++;\n"
+            "  fence_async_shared();\n"
+            "  tma_store_2d((const tensor_map *)&out, d, zeros ? 48 : 0, 10);\n"
+            "  tma_store_commit();\n"
+            "  tma_store_wait_all();\n"
+            "}"});
+    for (uint32_t i = 0; i < 20 * 72; i++)
+        assert_int_equal(out[i], i / 72 >= 10 && i % 72 >= 48 ? i + 2 : 7);
+}
+
+/* ---- clusters ---- */
+
+static void test_clusters_when_they_read_their_peers_then_all_is_seen(void **state)
+{
+    (void)state;
+    float out[8 * 4];
+    params p = {.out = out};
+    must_run(&(launch){.ctas = 8,
+                       .threads = 64,
+                       .cluster = 4,
+                       .p = &p,
+                       .text = "KERNEL test(const __grid_constant__ Params p) {\n"
+                               "  __shared__ __align__(16) float mine[64];\n"
+                               "  mine[threadIdx.x] = blockIdx.x * 100 + threadIdx.x;\n"
+                               "  cluster_sync<4>();\n"
+                               "  if (threadIdx.x < 4) {\n"
+                               "    float4 v = load_peer16(mine + 4 * threadIdx.x, threadIdx.x);\n"
+                               "    ((float *)p.out)[blockIdx.x * 4 + threadIdx.x] = v.y;\n"
+                               "  }\n"
+                               "  cluster_sync<4>();\n"
+                               "}"});
+    for (int i = 0; i < 32; i++)
+        assert_true(out[i] == (float)((i / 16 * 4 + i % 4) * 100 + 4 * (i % 4) + 1));
+}
+
+static void test_clusters_when_a_peer_has_ended_then_error(void **state)
+{
+    (void)state;
+    float out[8];
+    params p = {.out = out};
+    must_fail(&(launch){.ctas = 2,
+                        .threads = 32,
+                        .cluster = 2,
+                        .p = &p,
+                        .text = "KERNEL test(const __grid_constant__ Params p) {\n"
+                                "  __shared__ __align__(16) float mine[4];\n"
+                                "  mine[threadIdx.x % 4] = 1;\n"
+                                "  cluster_sync<2>();\n"
+                                "  if (blockIdx.x == 1) p.out[0] = (u32)load_peer16(mine, 0).x;\n"
+                                "}"},
+              "which has ended");
+}
+
+/* ---- what is refused ---- */
+
+static void test_ptx_when_unknown_then_the_compiler_names_it(void **state)
+{
+    (void)state;
+    assert_null(compile("KERNEL test(const __grid_constant__ int p) {\n"
+                        "  asm volatile(\"frobnicate.sync.aligned.u32 %0;\" ::\"r\"(p));\n}"));
+    assert_non_null(
+        strstr(emu.message, "PTX instruction frobnicate.sync.aligned.u32 is not emulated"));
+}
+
+static void test_text_when_wrong_then_the_log_has_the_line(void **state)
+{
+    (void)state;
+    assert_null(compile("KERNEL test(const __grid_constant__ int p) {\n  int x = y;\n}"));
+    assert_non_null(strstr(emu.message, "test.cu:2"));
+    assert_non_null(strstr(emu.message, "error"));
+}
+
+static void test_hopper_when_the_device_is_sm80_then_error(void **state)
+{
+    (void)state;
+    params p = {0};
+    must_fail(&(launch){.ctas = 1,
+                        .threads = 32,
+                        .p = &p,
+                        .level = 80,
+                        .text = "KERNEL test(const __grid_constant__ Params p) {\n"
+                                "  __shared__ u64 b;\n"
+                                "  if (threadIdx.x == 0) barrier_init(&b, 1);\n"
+                                "}"},
+              "needs sm_90");
+}
+
+static void test_mbarrier_when_nobody_arrives_then_error(void **state)
+{
+    (void)state;
+    params p = {0};
+    must_fail(&(launch){.ctas = 1,
+                        .threads = 32,
+                        .p = &p,
+                        .text = "KERNEL test(const __grid_constant__ Params p) {\n"
+                                "  __shared__ u64 b;\n"
+                                "  if (threadIdx.x == 0) barrier_init(&b, 1);\n"
+                                "  __syncthreads();\n"
+                                "  barrier_wait(&b, 0);\n"
+                                "}"},
+              "wait for the mbarrier at shared address 0, parity 0");
+    must_fail(&(launch){.ctas = 1,
+                        .threads = 32,
+                        .p = &p,
+                        .text = "KERNEL test(const __grid_constant__ Params p) {\n"
+                                "  __shared__ u64 b;\n"
+                                "  barrier_wait(&b, 0);\n"
+                                "}"},
+              "no mbarrier at shared address 0");
+}
+
+static void test_spinning_when_on_another_cta_then_error(void **state)
+{
+    (void)state;
+    uint32_t in[1] = {0};
+    params p = {.in = in};
+    must_fail(&(launch){.ctas = 2,
+                        .threads = 32,
+                        .p = &p,
+                        .text = "KERNEL test(const __grid_constant__ Params p) {\n"
+                                "  if (blockIdx.x == 1) *p.in = 1;\n"
+                                "  while (atomicCAS(p.in, 1u, 2u) == 0u) {}\n"
+                                "}"},
+              "spins");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_shuffles_when_some_lanes_have_exited_then_the_rest_meet),
+        cmocka_unit_test(test_lanes_when_they_call_different_shuffles_then_error),
+        cmocka_unit_test(test_barriers_when_warps_come_late_then_shared_memory_is_whole),
+        cmocka_unit_test(test_barrier_when_a_lane_is_elsewhere_then_error),
+        cmocka_unit_test(test_shared_memory_when_not_written_then_nan),
+#if !VT_SANITIZE
+        cmocka_unit_test(test_shared_memory_when_written_behind_its_end_then_error),
+#endif
+        cmocka_unit_test(test_copies_when_beyond_shared_memory_then_error),
+        cmocka_unit_test(test_copies_when_not_waited_for_then_not_there),
+        cmocka_unit_test(test_mma_when_fed_by_ldmatrix_then_as_plain_loops),
+        cmocka_unit_test(test_wgmma_when_fed_by_tma_then_as_plain_loops),
+        cmocka_unit_test(test_tma_when_a_box_leaves_the_tensor_then_zeros_and_nothing_written),
+        cmocka_unit_test(test_clusters_when_they_read_their_peers_then_all_is_seen),
+        cmocka_unit_test(test_clusters_when_a_peer_has_ended_then_error),
+        cmocka_unit_test(test_ptx_when_unknown_then_the_compiler_names_it),
+        cmocka_unit_test(test_text_when_wrong_then_the_log_has_the_line),
+        cmocka_unit_test(test_hopper_when_the_device_is_sm80_then_error),
+        cmocka_unit_test(test_mbarrier_when_nobody_arrives_then_error),
+        cmocka_unit_test(test_spinning_when_on_another_cta_then_error),
+    };
+    return cmocka_run_group_tests(tests, open_libraries, NULL);
+}

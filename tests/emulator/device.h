@@ -336,6 +336,29 @@ inline void ptx_cvt_rn_bf16x2_f32(unsigned &d, float high, float low)
     d = emu_bf16(high) << 16 | emu_bf16(low);
 }
 inline void ptx_cvt_rn_bf16_f32(unsigned short &d, float a) { d = (unsigned short)emu_bf16(a); }
+inline float emu_f16(unsigned short v)
+{
+    unsigned exponent = v >> 10 & 31, mantissa = v & 1023;
+    float f = exponent == 0 ? mantissa * 5.9604644775390625e-8f /* 2^-24 */
+                            : __uint_as_float((exponent == 31 ? 255u : exponent + 112) << 23 |
+                                              mantissa << 13);
+    return v >> 15 ? -f : f;
+}
+inline void ptx_cvt_f32_f16(float &d, unsigned short a) { d = emu_f16(a); }
+inline unsigned emu_fma_bf16(unsigned a, unsigned b, unsigned c) /* one rounding */
+{
+    double exact = (double)__uint_as_float(a << 16) * __uint_as_float(b << 16) +
+                   __uint_as_float(c << 16);
+    float odd = (float)exact; /* rounded to odd, so that a second rounding does no harm */
+    if (odd == odd && odd != exact)
+        odd = __uint_as_float((__float_as_uint(odd) - (fabs((double)odd) > fabs(exact))) | 1);
+    return emu_bf16(odd);
+}
+inline void ptx_fma_rn_bf16x2(unsigned &d, unsigned a, unsigned b, unsigned c)
+{
+    d = emu_fma_bf16(a >> 16, b >> 16, c >> 16) << 16 |
+        emu_fma_bf16(a & 0xffff, b & 0xffff, c & 0xffff);
+}
 inline void ptx_ex2_approx_ftz_f32(float &d, float x)
 {
     float y = exp2f(x);
@@ -487,14 +510,18 @@ inline void ptx_barrier_sync(unsigned id, unsigned threads = 0)
 
 /* ---- PTX: sm_90 ---- */
 
-#if __CUDA_ARCH__ >= 900
-inline void ptx_griddepcontrol_wait() {}
-inline void ptx_griddepcontrol_launch_dependents() {}
+/* On older levels they are there for code that is never reached, as templates' other branches. */
+#if __CUDA_ARCH__ < 900
+emu_thread *emu_sm90() __attribute__((error("this PTX instruction needs sm_90")));
+#define emu emu_sm90()
+#endif
+inline void ptx_griddepcontrol_wait() { (void)emu->lane; }
+inline void ptx_griddepcontrol_launch_dependents() { (void)emu->lane; }
 inline void ptx_mbarrier_init_shared__cta_b64(unsigned b, unsigned count)
 {
     emu->api->mbar_init(emu, b, count);
 }
-inline void ptx_fence_mbarrier_init_release_cluster() {}
+inline void ptx_fence_mbarrier_init_release_cluster() { (void)emu->lane; }
 inline void ptx_mbarrier_arrive_shared__cta_b64(ptx_sink, unsigned b, unsigned n = 1)
 {
     emu->api->mbar_arrive(emu, b, n, 0);
@@ -529,10 +556,10 @@ inline void ptx_mbarrier_test_wait_parity_shared__cta_b64(bool &p, unsigned b, u
 {
     p = emu->api->mbar_test(emu, b, parity);
 }
-inline void ptx_prefetch_tensormap(emu_u64) {}
-inline void ptx_fence_proxy_async() {}
-inline void ptx_fence_proxy_async_shared__cta() {}
-inline void ptx_fence_proxy_async_global() {}
+inline void ptx_prefetch_tensormap(emu_u64) { (void)emu->lane; }
+inline void ptx_fence_proxy_async() { (void)emu->lane; }
+inline void ptx_fence_proxy_async_shared__cta() { (void)emu->lane; }
+inline void ptx_fence_proxy_async_global() { (void)emu->lane; }
 inline void ptx_cp_async_bulk_tensor_2d_shared__cluster_global_mbarrier__complete_tx__bytes(
     unsigned to, emu_u64 map, int x, int y, unsigned mbar)
 {
@@ -598,14 +625,12 @@ inline int emu_wgmma_flags(bool accumulate, int scale_a, int scale_b)
         emu->api->wgmma(emu, d, 0, a, b, n,                                                        \
                         emu_wgmma_flags(add, scale_a, scale_b) | (trans_b ? EMU_TRANSPOSE_B : 0)); \
     }
-EMU_WGMMA(8)
-EMU_WGMMA(16) EMU_WGMMA(24) EMU_WGMMA(32) EMU_WGMMA(40) EMU_WGMMA(48) EMU_WGMMA(56) EMU_WGMMA(64)
-    EMU_WGMMA(80) EMU_WGMMA(96) EMU_WGMMA(112) EMU_WGMMA(128) EMU_WGMMA(144) EMU_WGMMA(160)
-        EMU_WGMMA(176) EMU_WGMMA(192) EMU_WGMMA(208) EMU_WGMMA(224) EMU_WGMMA(240)
-            EMU_WGMMA(256) inline void ptx_setmaxnreg_inc_sync_aligned_u32(unsigned)
-{
-}
-inline void ptx_setmaxnreg_dec_sync_aligned_u32(unsigned) {}
+// clang-format off
+EMU_WGMMA(8) EMU_WGMMA(16) EMU_WGMMA(32) EMU_WGMMA(64) EMU_WGMMA(96) EMU_WGMMA(128) EMU_WGMMA(192)
+EMU_WGMMA(256)
+// clang-format on
+inline void ptx_setmaxnreg_inc_sync_aligned_u32(unsigned) { (void)emu->lane; }
+inline void ptx_setmaxnreg_dec_sync_aligned_u32(unsigned) { (void)emu->lane; }
 inline void ptx_barrier_cluster_arrive_release_aligned() { emu->api->cluster_arrive(emu); }
 inline void ptx_barrier_cluster_arrive_relaxed_aligned() { emu->api->cluster_arrive(emu); }
 inline void ptx_barrier_cluster_arrive() { emu->api->cluster_arrive(emu); }
@@ -618,4 +643,4 @@ inline void ptx_mapa_shared__cluster_u32(unsigned &d, unsigned p, unsigned rank)
     d = (p & 0xffffff) | rank << 24;
 }
 EMU_LOAD_SHARED(shared__cluster)
-#endif
+#undef emu

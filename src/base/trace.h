@@ -20,10 +20,18 @@ typedef enum vt_trace_kind {
     VT_TRACE_STEP_PART, /* id = step; a = vt_trace_part */
     VT_TRACE_STEP_SEQ,  /* a sequence's share: id = request; a = step, b = q_len, c = kv_len */
     VT_TRACE_CALL,      /* one op call as the device ran it: id = step; a = index in the program,
-                           b = worker or stream, c = shape class of the program */
-    VT_TRACE_WAIT,      /* a worker waited at the barrier after call `a` of step `id`: b = worker */
+                           b = worker or stream, c = further active calls behind it that the same
+                           launch ran */
+    VT_TRACE_WAIT,      /* a worker waited at the barrier after call `a` of step `id`: b = worker;
+                           a = -1: a GPU had nothing to do before the step */
     VT_TRACE_MEMORY,    /* after step id: a = pages held, b = cached, c = free */
     VT_TRACE_CACHE,     /* id = request; a = vt_trace_cache, b = tokens or pages */
+    VT_TRACE_LAUNCH, /* how a GPU ran step id (its span there): a = kernels, b = bytes copied to the
+                           device, c = sequences of the graph it fits (0: none), spare = 1 where its
+                           calls ran one by one between events */
+    VT_TRACE_MOVE,   /* a span of a timed step in which no call ran: id = step, a = vt_trace_move,
+                           b = bytes */
+    VT_TRACE_KERNEL, /* call a of step id launched instance b of the JIT's list */
     VT_TRACE_KINDS
 } vt_trace_kind;
 
@@ -46,6 +54,9 @@ typedef enum vt_trace_part {
     VT_PART_PUBLISH,
     VT_PARTS
 } vt_trace_part;
+
+/* The step's arrays on their way to the device (page copies with them), and its results back. */
+typedef enum vt_trace_move { VT_MOVE_TO_DEVICE = 0, VT_MOVE_TO_HOST, VT_MOVES } vt_trace_move;
 
 typedef enum vt_trace_cache { VT_CACHE_HIT = 0, VT_CACHE_INSERT, VT_CACHE_EVICT } vt_trace_cache;
 

@@ -222,7 +222,7 @@ vt_status vt_cuda_launch(vt_cuda_lane *lane, const cuda_launch *l, const void *p
     cu_launch_attr attr[2];
     memset(attr, 0, sizeof attr);
     uint32_t n = 0;
-    if (pdl) {
+    if (pdl && !lane->apart) {
         attr[n].id = CU_LAUNCH_ATTR_PDL;
         attr[n++].value.flag = 1;
     }
@@ -248,6 +248,8 @@ vt_status vt_cuda_launch(vt_cuda_lane *lane, const cuda_launch *l, const void *p
         cuda_fail(&c->driver, r, vt_jit_name(c->jit, index), &err);
         return lane_fail(lane, &err);
     }
+    if (lane->note && lane->n_launches < lane->max_note)
+        lane->note[lane->n_launches] = index;
     lane->n_launches++;
     return VT_OK;
 }

@@ -112,6 +112,7 @@ struct vt_cuda_lane {
     bool collect;       /* note the kernels, launch nothing */
     bool pdl;           /* programmatic dependent launch between this stream's kernels */
     bool deterministic; /* work is cut by absolute positions only, never by what is in the batch */
+    bool apart;         /* the same kernels, each after the end of the one before it: to be timed */
     void *workspace;    /* scratch of the op that runs; the stream orders its users */
     size_t workspace_bytes;
     uint32_t *tickets; /* [CUDA_TICKETS] zero between kernels: "the last CTA merges" */
@@ -124,6 +125,8 @@ struct vt_cuda_lane {
     const int32_t *sample_contexts;
     const void *sample_biases;
     int32_t n_launches; /* since somebody zeroed it */
+    int32_t *note;       /* [max_note] the JIT's index of each of them; NULL: not wanted */
+    int32_t max_note;
     vt_err err;         /* of the first failed launch */
 };
 typedef struct vt_cuda_lane vt_cuda_lane;

@@ -341,5 +341,6 @@ vt_status vt_engine_recording(vt_engine *e, vt_recording *out, vt_err *err)
                           .kv_bytes = e->kv_bytes,
                           .packed_bytes = e->n_workers ? vt_executor_cpu_packed_bytes(e->executor)
                                                        : 0};
+    out->on_gpu = vt_executor_cuda_recording(e->executor, &out->gpu);
     return VT_OK;
 }

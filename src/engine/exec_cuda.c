@@ -40,6 +40,7 @@ vt_status cuda_run_calls(cuda_executor *x, vt_err *err)
                                 : c->impl->run(c->args, &lane);
         if (status != VT_OK)
             return lane_status(x, err);
+        TRY(cuda_spans_mark(x, i, fuse, err));
         i += fuse;
     }
     return VT_OK;
@@ -87,6 +88,7 @@ static vt_status copy_pages(cuda_executor *x, const vt_step *step, vt_err *err)
                                                      (size_t)step->n_copies * sizeof *step->copies,
                                                      x->lane.stream),
                       "uploading page copies", err));
+    cuda_spans_moved(x, VT_MOVE_TO_DEVICE, (size_t)step->n_copies * sizeof *step->copies);
     return cuda_run_copies(x, step->n_copies, err);
 }
 
@@ -121,11 +123,13 @@ static vt_status fetch_results(cuda_executor *x, const vt_step *step, result_slo
                 {slot->top_id, x->prog->top_id, 4 * VT_MAX_TOP_LOGPROBS, tops},
                 {slot->top_logprob, x->prog->top_logprob, 4 * VT_MAX_TOP_LOGPROBS, tops}};
     for (size_t i = 0; i < sizeof part / sizeof *part; i++)
-        if (part[i].wanted && n > 0)
+        if (part[i].wanted && n > 0) {
             TRY(vt_cuda_check(x->cuda,
                               d->copy_to_host(part[i].to, cuda_address(part[i].from->data),
                                               n * part[i].each, x->lane.stream),
                               "fetching results", err));
+            cuda_spans_moved(x, VT_MOVE_TO_HOST, n * part[i].each);
+        }
     if (!logprobs)
         memset(slot->logprob, 0, n * 4);
     return VT_OK;
@@ -134,11 +138,12 @@ static vt_status fetch_results(cuda_executor *x, const vt_step *step, result_slo
 static vt_status run_step(cuda_executor *x, const vt_step *step, result_slot *slot, vt_err *err)
 {
     const cuda_driver *d = &x->cuda->driver;
+    const bucket *graph = step->batch.n_tokens > 0 ? bucket_of(x, &step->batch) : NULL;
+    bool timed = cuda_spans_begin(x, step, graph);
     TRY(vt_cuda_check(x->cuda, d->event_record(slot->begin, x->lane.stream), "recording an event",
                       err));
     TRY(copy_pages(x, step, err));
     if (step->batch.n_tokens > 0) {
-        const bucket *graph = bucket_of(x, &step->batch);
         step_shape shape = graph ? cuda_step_bucket(x, graph->seqs)
                                  : cuda_step_shape(x, &step->batch);
         size_t bytes = cuda_step_fill(x, step, &shape, slot->step_block);
@@ -147,15 +152,18 @@ static vt_status run_step(cuda_executor *x, const vt_step *step, result_slot *sl
             x->cuda,
             d->copy_to_device(cuda_address(x->step_block), slot->step_block, bytes, x->lane.stream),
             "uploading a step", err));
-        if (graph) {
+        cuda_spans_moved(x, VT_MOVE_TO_DEVICE, bytes);
+        if (graph && !timed) {
             TRY(cuda_graph_launch(&x->lane, &graph->graph, err));
         } else {
             cuda_step_bind(x, &shape);
+            TRY(cuda_spans_mark(x, -1, 0, err));
             TRY(cuda_run_calls(x, err));
         }
         TRY(fetch_results(x, step, slot, err));
     }
     slot->n_rows = step->batch.n_rows;
+    cuda_spans_launched(x);
     return vt_cuda_check(x->cuda, d->event_record(slot->end, x->lane.stream), "recording an event",
                          err);
 }
@@ -234,6 +242,7 @@ static vt_status cuda_exec_wait(vt_executor *base, vt_step_result *out, vt_err *
                                   .top_logprob = slot->top_logprob,
                                   .begin_ns = now - (int64_t)((double)ms * 1e6),
                                   .end_ns = now};
+    TRY(cuda_spans_end(x, slot, err));
     *out = slot->view;
     x->waited++;
     return VT_OK;
@@ -255,6 +264,7 @@ static void cuda_exec_free(vt_executor *base)
         vt_cuda_enter(c, NULL);
         if (x->lane.stream)
             c->driver.stream_sync(x->lane.stream);
+        cuda_spans_free(x);
         for (int32_t i = 0; i < x->n_buckets; i++)
             cuda_graph_release(c, &x->bucket[i].graph);
         for (int i = 0; i < SLOTS; i++) {
@@ -337,6 +347,11 @@ bool vt_executor_cuda_startup(const vt_executor *base, vt_cuda_startup *out)
     out->late_compiles = x->cuda->late_compiles;
     out->weight_bytes = x->weights->bytes;
     return true;
+}
+bool vt_executor_cuda_recording(const vt_executor *base, vt_cuda_recording *out)
+{
+    return base->launch == cuda_exec_launch &&
+           cuda_spans_recording((const cuda_executor *)base, out);
 }
 vt_status vt_executor_cuda_kv_bytes(const vt_model *m, int32_t ordinal, int32_t max_context,
                                     int64_t *bytes, vt_err *err)

@@ -2,7 +2,8 @@
  *
  *   exec_cuda.c         launch, wait, free: what a step does
  *   exec_cuda_step.c    a step's block: sizes, where its arrays lie, filling it
- *   exec_cuda_start.c   making one: memory, the kernels' dry run, capture */
+ *   exec_cuda_start.c   making one: memory, the kernels' dry run, capture
+ *   cuda_spans.c        recording: which steps are timed call by call, and when their calls ran */
 #ifndef VT_ENGINE_EXEC_CUDA_INSIDE_H
 #define VT_ENGINE_EXEC_CUDA_INSIDE_H
 
@@ -70,6 +71,7 @@ typedef struct cuda_executor {
     float gap_us[GAPS]; /* gap k is at k % GAPS */
     uint64_t n_gaps;
     vt_cuda_startup startup;
+    struct cuda_spans *spans; /* NULL: does not record */
 } cuda_executor;
 
 static inline cu_ptr cuda_address(const void *p) { return (cu_ptr)(uintptr_t)p; }
@@ -94,6 +96,25 @@ vt_status cuda_step_fill_rows(cuda_executor *x, const vt_step *step, const step_
 vt_status cuda_run_calls(cuda_executor *x, vt_err *err);
 vt_status cuda_run_copies(cuda_executor *x, int32_t n, vt_err *err);
 uint64_t cuda_pool_bytes(const cuda_executor *x); /* of one layer's K, or V */
+
+/* ---- cuda_spans.c: these do nothing where the executor does not record ---- */
+
+vt_status cuda_spans_new(cuda_executor *x, vt_err *err);
+void cuda_spans_free(cuda_executor *x);
+/* Before anything of the step is launched; graph: the one it fits, or NULL. True: not that graph,
+ * its calls shall run one by one and be timed. */
+bool cuda_spans_begin(cuda_executor *x, const vt_step *step, const bucket *graph);
+/* Bytes that the step copied. */
+void cuda_spans_moved(cuda_executor *x, vt_trace_move way, size_t bytes);
+/* Everything is launched up to the end of call `call` and of the `further` ones that went with it;
+ * call -1: up to the end of the uploads. */
+vt_status cuda_spans_mark(cuda_executor *x, int32_t call, int32_t further, vt_err *err);
+/* All of the step but its end event is launched. */
+void cuda_spans_launched(cuda_executor *x);
+/* The step has ended, view.end_ns is when the host knew: corrects the times in the view and writes
+ * the step's events. */
+vt_status cuda_spans_end(cuda_executor *x, result_slot *slot, vt_err *err);
+bool cuda_spans_recording(const cuda_executor *x, vt_cuda_recording *out);
 
 /* ---- exec_cuda_start.c ---- */
 

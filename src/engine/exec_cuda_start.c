@@ -263,5 +263,5 @@ vt_status cuda_start_build(cuda_executor *x, vt_err *err)
     if (x->options.graphs)
         TRY(capture(x, err));
     x->startup.capture_ms = ms_since(&t);
-    return VT_OK;
+    return x->config.record ? cuda_spans_new(x, err) : VT_OK;
 }

@@ -163,6 +163,7 @@ vt_status cuda_step_fill_rows(cuda_executor *x, const vt_step *step, const step_
     for (int32_t i = n; i < s->rows; i++)
         to[i] = sample_cuda_padding();
     const cuda_driver *d = &x->cuda->driver;
+    cuda_spans_moved(x, VT_MOVE_TO_DEVICE, (size_t)n_contexts * 4 + (size_t)n_biases * 8);
     if (n_contexts > 0)
         TRY(vt_cuda_check(x->cuda,
                           d->copy_to_device(cuda_address(x->contexts), slot->extra,

@@ -3,6 +3,7 @@
 #define VT_ENGINE_RECORDING_H
 
 #include "base/trace.h"
+#include "engine/exec_cuda.h"
 #include "engine/program.h"
 
 /* Pointers stay valid as long as the engine. Rings may be written while they are read
@@ -16,6 +17,8 @@ typedef struct vt_recording {
     vt_dtype kv_dtype;
     int32_t page_size, n_pages;
     int64_t kv_bytes, packed_bytes; /* of the KV pool; of repacked weights */
+    bool on_gpu;
+    vt_cuda_recording gpu; /* where on_gpu; there are no workers then */
 } vt_recording;
 
 /* VT_ERR_USAGE where the engine was made without `record`. */

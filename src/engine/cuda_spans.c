@@ -1,0 +1,338 @@
+/* When the calls of a step ran on the device.
+ *
+ * A graph is one launch: nobody sees into it. So a recording executor takes some steps out of their
+ * graphs: all that compute prompt tokens, and of the decodes the first and then one in PERIOD. The
+ * calls of such a step are launched one by one, with an event behind each:
+ *
+ *   begin | copies, upload | E | call 0 | E | call 1 | E ... call n-1 | E | results | end
+ *
+ * It is the same work as in the graph: the bucket's padded shape, the same kernel instances. What
+ * differs is what is measured too: no overlap of neighbours (programmatic dependent launch is off),
+ * the event between two kernels (event_ns), and the device waiting for the host where that launches
+ * more slowly than kernels end. Steps that stay in their graphs are only timed as a whole; a story
+ * shows both.
+ *
+ * The host's clock and the device's: events give differences only. Steps are chained by the time
+ * between their begins; `offset`, host time minus chained device time, is the smallest that was
+ * seen when the host learned of an end, because the host can only learn late. It is allowed to grow
+ * by kDrift, more than two quartz clocks differ by. How late the host learns at best is measured at
+ * the start (notice_ns): by so much device times may lie late on the host's clock. */
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "engine/exec_cuda_inside.h"
+
+enum {
+    /* Much less would slow a run that is being looked at: a timed step of a small model takes about
+     * twice its time. */
+    PERIOD = 8,
+    RING_EVENTS = 1 << 17,
+    SETS = MAX_IN_FLIGHT, /* a step's marks are read before another takes their place */
+    ROUNDS = 16,          /* of calibration */
+    KERNELS_A_CALL = 4    /* room for notes; more are counted and not named */
+};
+
+static const double kDrift = 1e-4;
+
+typedef struct mark {
+    int32_t call, further; /* call -1: the uploads */
+    int32_t n_launches;    /* of the step, up to here */
+} mark;
+
+typedef struct span_set {
+    bool timed;
+    int32_t graph_seqs, n_kernels;
+    size_t moved[VT_MOVES];
+    cu_event *event; /* [max_marks]; made at first need */
+    mark *mark;      /* [max_marks] */
+    int32_t *note;   /* [max_notes] */
+    int32_t n_marks;
+} span_set;
+
+typedef struct cuda_spans {
+    vt_trace_ring ring;
+    span_set set[SETS];
+    span_set *launching; /* the step that is being launched; NULL: none */
+    uint64_t n_decodes;
+    int32_t max_marks, max_notes;
+    cu_event origin;  /* device time 0 */
+    double device_ms; /* of the last ended step's begin */
+    double last_ms;   /* its length */
+    double offset_ns;
+    int64_t offset_at_ns; /* host time of its last use */
+    double notice_ns, event_ns, read_ns;
+    int64_t n_reads;
+} cuda_spans;
+
+/* ---- calibration ---- */
+
+static int rising(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static vt_status elapsed(const vt_cuda *c, cu_event from, cu_event to, double *ms, vt_err *err)
+{
+    float f = 0;
+    TRY(vt_cuda_check(c, c->driver.event_elapsed(&f, from, to), "reading an event", err));
+    *ms = (double)f;
+    return VT_OK;
+}
+
+/* An event on an idle stream lies between the host's two readings around it. */
+static vt_status measure_notice(cuda_executor *x, cu_event e, vt_err *err)
+{
+    cuda_spans *s = x->spans;
+    const cuda_driver *d = &x->cuda->driver;
+    double late[ROUNDS];
+    for (int i = 0; i < ROUNDS; i++) {
+        double ms = 0;
+        int64_t before = vt_now_ns();
+        TRY(vt_cuda_check(x->cuda, d->event_record(i ? e : s->origin, x->lane.stream),
+                          "recording an event", err));
+        TRY(vt_cuda_check(x->cuda, d->event_sync(i ? e : s->origin), "waiting for an event", err));
+        int64_t after = vt_now_ns();
+        if (i)
+            TRY(elapsed(x->cuda, s->origin, e, &ms, err));
+        late[i] = (double)(after - before);
+        s->offset_ns = fmin(i ? s->offset_ns : INFINITY, (double)after - ms * 1e6);
+        s->offset_at_ns = after;
+    }
+    qsort(late, ROUNDS, sizeof *late, rising);
+    s->notice_ns = late[ROUNDS / 2];
+    return VT_OK;
+}
+
+/* Events in a row, nothing between them. */
+static vt_status measure_event(cuda_executor *x, const cu_event *e, int32_t n, vt_err *err)
+{
+    const cuda_driver *d = &x->cuda->driver;
+    double ms = 0, best = INFINITY;
+    for (int round = 0; round < 3 && n > 1; round++) {
+        for (int32_t i = 0; i < n; i++)
+            TRY(vt_cuda_check(x->cuda, d->event_record(e[i], x->lane.stream), "recording an event",
+                              err));
+        TRY(vt_cuda_check(x->cuda, d->event_sync(e[n - 1]), "waiting for an event", err));
+        TRY(elapsed(x->cuda, e[0], e[n - 1], &ms, err));
+        best = fmin(best, ms * 1e6 / (n - 1));
+    }
+    x->spans->event_ns = best;
+    return VT_OK;
+}
+
+/* ---- making one ---- */
+
+static vt_status make_set(cuda_executor *x, span_set *set, vt_err *err)
+{
+    cuda_spans *s = x->spans;
+    set->event = vt_calloc((size_t)s->max_marks, sizeof(cu_event));
+    set->mark = vt_calloc((size_t)s->max_marks, sizeof *set->mark);
+    set->note = vt_calloc((size_t)s->max_notes, sizeof *set->note);
+    if (!set->event || !set->mark || !set->note)
+        return vt_fail(err, VT_ERR_MEMORY, "out of memory for recording %d calls", s->max_marks);
+    for (int32_t i = 0; i < s->max_marks; i++)
+        TRY(vt_cuda_check(x->cuda, x->cuda->driver.event_create(&set->event[i], CU_EVENT_DEFAULT),
+                          "making an event", err));
+    return VT_OK;
+}
+
+vt_status cuda_spans_new(cuda_executor *x, vt_err *err)
+{
+    cuda_spans *s = vt_calloc(1, sizeof *s);
+    if (!s)
+        return vt_fail(err, VT_ERR_MEMORY, "out of memory for recording");
+    x->spans = s;
+    s->max_marks = x->prog->n_calls + 1;
+    s->max_notes = s->max_marks * KERNELS_A_CALL;
+    TRY(vt_trace_init(&s->ring, RING_EVENTS, err));
+    TRY(vt_cuda_check(x->cuda, x->cuda->driver.event_create(&s->origin, CU_EVENT_DEFAULT),
+                      "making an event", err));
+    for (int i = 0; i < SETS; i++)
+        TRY(make_set(x, &s->set[i], err));
+    TRY(measure_notice(x, s->set[0].event[0], err));
+    return measure_event(x, s->set[0].event, s->max_marks < 64 ? s->max_marks : 64, err);
+}
+
+void cuda_spans_free(cuda_executor *x)
+{
+    cuda_spans *s = x->spans;
+    if (!s)
+        return;
+    const cuda_driver *d = &x->cuda->driver;
+    for (int i = 0; i < SETS; i++) {
+        span_set *set = &s->set[i];
+        for (int32_t k = 0; set->event && k < s->max_marks; k++)
+            if (set->event[k])
+                d->event_destroy(set->event[k]);
+        free(set->event);
+        free(set->mark);
+        free(set->note);
+    }
+    if (s->origin)
+        d->event_destroy(s->origin);
+    vt_trace_release(&s->ring);
+    free(s);
+    x->spans = NULL;
+}
+
+/* ---- launching ---- */
+
+/* Decode steps are many and alike: a sample of them is enough. */
+static bool shall_time(cuda_spans *s, const vt_batch *b)
+{
+    bool decode = b->n_tokens == b->n_decode;
+    return b->n_tokens > 0 && (!decode || s->n_decodes++ % PERIOD == 0);
+}
+
+bool cuda_spans_begin(cuda_executor *x, const vt_step *step, const bucket *graph)
+{
+    cuda_spans *s = x->spans;
+    if (!s)
+        return false;
+    span_set *set = &s->set[x->launched % SETS];
+    set->timed = shall_time(s, &step->batch);
+    set->graph_seqs = graph ? graph->seqs : 0;
+    set->n_kernels = graph && !set->timed ? graph->graph.n_nodes : 0;
+    memset(set->moved, 0, sizeof set->moved);
+    set->n_marks = 0;
+    s->launching = set;
+    x->lane.apart = set->timed;
+    x->lane.note = set->timed ? set->note : NULL;
+    x->lane.max_note = s->max_notes;
+    x->lane.n_launches = 0;
+    return set->timed;
+}
+
+void cuda_spans_moved(cuda_executor *x, vt_trace_move way, size_t bytes)
+{
+    if (x->spans && x->spans->launching)
+        x->spans->launching->moved[way] += bytes;
+}
+
+vt_status cuda_spans_mark(cuda_executor *x, int32_t call, int32_t further, vt_err *err)
+{
+    span_set *set = x->spans ? x->spans->launching : NULL;
+    if (!set || !set->timed)
+        return VT_OK;
+    assert(set->n_marks < x->spans->max_marks);
+    set->mark[set->n_marks] = (mark){call, further, x->lane.n_launches};
+    return vt_cuda_check(x->cuda,
+                         x->cuda->driver.event_record(set->event[set->n_marks++], x->lane.stream),
+                         "recording an event", err);
+}
+
+void cuda_spans_launched(cuda_executor *x)
+{
+    cuda_spans *s = x->spans;
+    if (!s)
+        return;
+    s->launching->n_kernels += x->lane.n_launches;
+    s->launching = NULL;
+    x->lane.apart = false;
+    x->lane.note = NULL;
+}
+
+/* ---- reading ---- */
+
+static void add(cuda_spans *s, vt_trace_kind kind, uint64_t step, double begin_ns, double end_ns,
+                int32_t a, int64_t b, int32_t c, bool timed)
+{
+    vt_trace_add(&s->ring, &(vt_trace_event){.begin_ns = (int64_t)begin_ns,
+                                             .end_ns = (int64_t)end_ns,
+                                             .id = step,
+                                             .kind = (uint16_t)kind,
+                                             .spare = timed,
+                                             .a = a,
+                                             .b = (int32_t)(b < INT32_MAX ? b : INT32_MAX),
+                                             .c = c});
+}
+
+/* Where the step's begin lies on the host's clock; it ended `ms` later, now the host knows. */
+static vt_status place_step(cuda_executor *x, const result_slot *slot, double ms, int64_t now,
+                            double *begin_ns, vt_err *err)
+{
+    cuda_spans *s = x->spans;
+    double since = 0;
+    const result_slot *before = x->waited ? &x->slot[(x->waited - 1) % SLOTS] : NULL;
+    TRY(elapsed(x->cuda, before ? before->begin : s->origin, slot->begin, &since, err));
+    s->device_ms += since;
+    double seen = (double)now - (s->device_ms + ms) * 1e6;
+    s->offset_ns = fmin(seen, s->offset_ns + kDrift * (double)(now - s->offset_at_ns));
+    s->offset_at_ns = now;
+    *begin_ns = s->offset_ns + s->device_ms * 1e6;
+    double idle = before ? fmax(0, since - s->last_ms) * 1e6 : 0;
+    s->last_ms = ms;
+    add(s, VT_TRACE_WAIT, slot->view.id, *begin_ns - idle, *begin_ns, -1, 0, 0, false);
+    return VT_OK;
+}
+
+/* Every span begins where the one before it ended, so that they sum to the step. */
+static vt_status write_marks(cuda_executor *x, const span_set *set, const result_slot *slot,
+                             double begin_ns, double end_ns, vt_err *err)
+{
+    cuda_spans *s = x->spans;
+    uint64_t id = slot->view.id;
+    double at = begin_ns;
+    int32_t n = 0;
+    for (int32_t i = 0; i < set->n_marks; i++) {
+        const mark *m = &set->mark[i];
+        double ms = 0;
+        TRY(elapsed(x->cuda, slot->begin, set->event[i], &ms, err));
+        double to = fmax(at, begin_ns + ms * 1e6);
+        if (m->call < 0)
+            add(s, VT_TRACE_MOVE, id, at, to, VT_MOVE_TO_DEVICE, (int64_t)set->moved[0], 0, true);
+        else
+            add(s, VT_TRACE_CALL, id, at, to, m->call, 0, m->further, true);
+        for (; n < m->n_launches && n < s->max_notes; n++)
+            if (m->call >= 0)
+                add(s, VT_TRACE_KERNEL, id, at, at, m->call, set->note[n], 0, true);
+        at = to;
+    }
+    add(s, VT_TRACE_MOVE, id, at, fmax(at, end_ns), VT_MOVE_TO_HOST, (int64_t)set->moved[1], 0,
+        true);
+    return VT_OK;
+}
+
+vt_status cuda_spans_end(cuda_executor *x, result_slot *slot, vt_err *err)
+{
+    cuda_spans *s = x->spans;
+    if (!s)
+        return VT_OK;
+    const span_set *set = &s->set[x->waited % SETS];
+    int64_t now = slot->view.end_ns;
+    double ms = 0, begin_ns = 0;
+    TRY(elapsed(x->cuda, slot->begin, slot->end, &ms, err));
+    TRY(place_step(x, slot, ms, now, &begin_ns, err));
+    double end_ns = begin_ns + ms * 1e6;
+    slot->view.begin_ns = (int64_t)begin_ns;
+    slot->view.end_ns = (int64_t)end_ns;
+    if (set->timed) {
+        TRY(write_marks(x, set, slot, begin_ns, end_ns, err));
+        s->read_ns += (double)(vt_now_ns() - now);
+        s->n_reads += set->n_marks;
+    }
+    /* last: a reader that finds it finds the step's other events too */
+    add(s, VT_TRACE_LAUNCH, slot->view.id, begin_ns, end_ns, set->n_kernels,
+        (int64_t)set->moved[VT_MOVE_TO_DEVICE], set->graph_seqs, set->timed);
+    return VT_OK;
+}
+
+bool cuda_spans_recording(const cuda_executor *x, vt_cuda_recording *out)
+{
+    const cuda_spans *s = x->spans;
+    if (!s)
+        return false;
+    *out = (vt_cuda_recording){.ring = &s->ring,
+                               .cuda = x->cuda,
+                               .weight_bytes = x->weights->bytes,
+                               .period = PERIOD,
+                               .notice_ns = s->notice_ns,
+                               .event_ns = s->event_ns,
+                               .read_ns = s->n_reads ? s->read_ns / (double)s->n_reads : NAN};
+    return true;
+}

@@ -88,6 +88,29 @@ static void put_roofs(vt_buf *b, const vt_term *term, const vt_roofs *r)
     put_roof(b, term, "int8", r->int8_per_s, "OP", r->int8_how);
 }
 
+static void put_gpu_roofs(vt_buf *b, const vt_term *term)
+{
+    vt_roofs r;
+    vt_err err;
+    char far[64], l2[64];
+    heading(b, term, "Roofs of the GPU");
+    if (vt_roofs_cuda(0, 0, true, &r, &err) != VT_OK) {
+        line(b, term, "none", err.message);
+        return;
+    }
+    snprintf(far, sizeof far, "over %lld MiB", (long long)r.far_bytes >> 20);
+    snprintf(l2, sizeof l2, "over %.1f MiB", (double)r.l2_bytes / (1 << 20));
+    put_roof(b, term, "memory read", r.memory_bytes_per_s, "B", far);
+    put_roof(b, term, "L2 read", r.l2_bytes_per_s, "B", l2);
+    put_roof(b, term, "fp32", r.fp32_per_s, "FLOP", r.fp32_how);
+    put_roof(b, term, "bf16", r.bf16_per_s, "FLOP", r.bf16_how);
+    vt_buf kernel = {0};
+    vt_text_time(&kernel, r.kernel_s);
+    vt_buf_puts(&kernel, " (one behind another in a graph)");
+    line(b, term, "empty kernel", kernel.data ? kernel.data : "");
+    vt_buf_release(&kernel);
+}
+
 /* The first GPU, or why there is none. */
 static void put_gpu(vt_buf *b, const vt_term *term)
 {
@@ -115,6 +138,7 @@ static void put_gpu(vt_buf *b, const vt_term *term)
     cli_gpu_state(&state, 0);
     line(b, term, "now", state.data ? state.data : "");
     vt_buf_release(&state);
+    put_gpu_roofs(b, term);
 }
 
 static void put_libraries(vt_buf *b, const vt_term *term)
@@ -165,8 +189,34 @@ static json_t *libraries_json(void)
     return o;
 }
 
+/* The GPU, with its roofs. */
+static json_t *gpu_json(void)
+{
+    json_t *gpu = cli_gpu_json(0);
+    vt_roofs r;
+    vt_err err;
+    if (!json_is_object(gpu))
+        return gpu;
+    bool there = vt_roofs_cuda(0, 0, true, &r, &err) == VT_OK;
+    json_object_set_new(gpu, "roofs_missing", there ? json_null() : json_string(err.message));
+    json_object_set_new(gpu, "roofs",
+                        there
+                            ? json_pack("{s:I, s:o, s:I, s:o, s:o, s:o, s:o}", "working_set_bytes",
+                                        (json_int_t)r.far_bytes, "memory_bytes_per_s",
+                                        cli_json_number(r.memory_bytes_per_s, 0),
+                                        "l2_working_set_bytes", (json_int_t)r.l2_bytes,
+                                        "l2_bytes_per_s", cli_json_number(r.l2_bytes_per_s, 0),
+                                        "fp32_per_s", cli_json_number(r.fp32_per_s, 0),
+                                        "bf16_per_s", cli_json_number(r.bf16_per_s, 0), "kernel_us",
+                                        cli_json_number(r.kernel_s * 1e6, 3))
+                            : json_null());
+    return gpu;
+}
+
 static int print_object(const vt_roofs *r)
 {
+    /* before the libraries are tried, which closes them again: NVRTC does not survive that */
+    json_t *gpu = gpu_json();
     const vt_cpu *cpu = vt_cpu_get();
     char why[256], cache[4096];
     bool perf = vt_probe_perf_events(why, sizeof why);
@@ -185,11 +235,10 @@ static int print_object(const vt_roofs *r)
     json_t *models = vt_cache_dir(cache, sizeof cache, NULL) == VT_OK
                          ? cli_json_text(cache, strlen(cache))
                          : json_null();
-    return cli_print_json(json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:{s:s, s:s?}, s:o}", "version",
-                                    vt_version(), "commit", VT_COMMIT, "cpu", machine, "roofs",
-                                    roofs, "gpu", cli_gpu_json(0), "libraries", libraries_json(),
-                                    "profiling", "tier", "T0", "t1_missing", perf ? NULL : why,
-                                    "models", models));
+    return cli_print_json(json_pack(
+        "{s:s, s:s, s:o, s:o, s:o, s:o, s:{s:s, s:s?}, s:o}", "version", vt_version(), "commit",
+        VT_COMMIT, "cpu", machine, "roofs", roofs, "gpu", gpu, "libraries", libraries_json(),
+        "profiling", "tier", "T0", "t1_missing", perf ? NULL : why, "models", models));
 }
 
 /* vitrine env --jit: the cubin cache; --export and --import move it. */

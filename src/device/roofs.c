@@ -9,20 +9,18 @@
  * buffer is capped because touching it costs more than reading it. */
 #include "device/roofs.h"
 
-#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/team.h"
+#include "device/roofs_cache.h"
 
-enum { BEST_OF = 4, MIN_FAR = 64 << 20, MAX_FAR = 768 << 20, FILE_VERSION = 1 };
+enum { BEST_OF = 4, MIN_FAR = 64 << 20, MAX_FAR = 768 << 20 };
 
 static const double round_s = 0.02; /* one run of a register kernel */
 
@@ -219,91 +217,16 @@ static vt_status measure(vt_roofs *r, bool all, int64_t working_set, vt_err *err
 
 /* ---- the file ---- */
 
-/* ~/.cache/vitrine/roofs-<cpu>-<level>-<threads>.json; false where there is no place for it. */
-static bool cache_path(const vt_roofs *r, char *out, size_t size, bool make)
+static void cache_key(const vt_roofs *r, char out[256])
 {
-    const char *cache = getenv("VITRINE_CACHE"), *home = getenv("HOME");
-    char folder[512], cpu[sizeof r->name];
-    int n;
-    if (cache && *cache)
-        n = snprintf(folder, sizeof folder, "%s", cache);
-    else if (home && *home)
-        n = snprintf(folder, sizeof folder, "%s/.cache/vitrine", home);
-    else
-        return false;
-    if (n < 0 || (size_t)n >= sizeof folder)
-        return false;
-    for (char *p = folder + 1; make && *p; p++) /* mkdir -p; what is there already is fine */
-        if (*p == '/') {
-            *p = '\0';
-            mkdir(folder, 0777);
-            *p = '/';
-        }
-    if (make)
-        mkdir(folder, 0777);
-    size_t at = 0;
-    for (const char *p = r->name; *p && at + 1 < sizeof cpu; p++)
-        cpu[at++] = (*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') || (*p >= '0' && *p <= '9')
-                        ? *p
-                        : '-';
-    cpu[at] = '\0';
-    n = snprintf(out, size, "%s/roofs-%s-%s-%d.json", folder, cpu, r->level, r->threads);
-    return n > 0 && (size_t)n < size;
-}
-
-/* Reads what a file holds for this working set; a file of another version counts as none. */
-static void cache_read(vt_roofs *r, int64_t working_set)
-{
-    char path[768], key[32];
-    if (!cache_path(r, path, sizeof path, false))
-        return;
-    json_t *j = json_load_file(path, 0, NULL), *near = json_object_get(j, "near");
-    if (json_integer_value(json_object_get(j, "version")) == FILE_VERSION) {
-        r->far_bytes = json_integer_value(json_object_get(j, "far_bytes"));
-        r->memory_bytes_per_s = json_number_value(json_object_get(j, "memory_bytes_per_s"));
-        r->fp32_per_s = json_number_value(json_object_get(j, "fp32_per_s"));
-        r->bf16_per_s = json_number_value(json_object_get(j, "bf16_per_s"));
-        r->int8_per_s = json_number_value(json_object_get(j, "int8_per_s"));
-        snprintf(key, sizeof key, "%lld", (long long)working_set);
-        r->near_bytes_per_s = json_number_value(json_object_get(near, key));
-    }
-    json_decref(j);
-}
-
-/* Written beside and renamed, so that two processes cannot mix their halves. */
-static void cache_write(const vt_roofs *r)
-{
-    char path[768], temporary[800], key[32];
-    if (!cache_path(r, path, sizeof path, true))
-        return;
-    json_t *old = json_load_file(path, 0, NULL);
-    json_t *near = json_deep_copy(json_object_get(old, "near"));
-    if (!json_is_object(near)) {
-        json_decref(near);
-        near = json_object();
-    }
-    json_decref(old);
-    snprintf(key, sizeof key, "%lld", (long long)r->near_bytes);
-    if (r->near_bytes > 0)
-        json_object_set_new(near, key, json_real(r->near_bytes_per_s));
-    json_t *j = json_pack("{s:i, s:s, s:s, s:i, s:I, s:f, s:f, s:f, s:f, s:o}", "version",
-                          FILE_VERSION, "cpu", r->name, "level", r->level, "threads", r->threads,
-                          "far_bytes", (json_int_t)r->far_bytes, "memory_bytes_per_s",
-                          r->memory_bytes_per_s, "fp32_per_s", r->fp32_per_s, "bf16_per_s",
-                          r->bf16_per_s, "int8_per_s", r->int8_per_s, "near", near);
-    snprintf(temporary, sizeof temporary, "%s.%ld", path, (long)getpid());
-    if (j && json_dump_file(j, temporary, JSON_INDENT(2) | JSON_REAL_PRECISION(6)) == 0) {
-        if (rename(temporary, path) != 0)
-            unlink(temporary);
-    } else
-        unlink(temporary);
-    json_decref(j);
+    snprintf(out, 256, "%s-%s-%d", r->name, r->level, r->threads);
 }
 
 static vt_status get(int32_t threads, int64_t working_set, bool again, vt_roofs *out, vt_err *err)
 {
     const vt_cpu *cpu = vt_cpu_get();
     roofs_kernels k = kernels_of(cpu->level);
+    char key[256];
     vt_roofs r = {.threads = threads,
                   .measured = true,
                   .fp32_how = k.fp32_how,
@@ -315,12 +238,13 @@ static vt_status get(int32_t threads, int64_t working_set, bool again, vt_roofs 
         working_set = (int64_t)vt_round_up((size_t)working_set, 1 << 20);
     snprintf(r.name, sizeof r.name, "%s", cpu->model);
     snprintf(r.level, sizeof r.level, "%s", vt_isa_name(cpu->level));
-    cache_read(&r, working_set);
+    cache_key(&r, key);
+    roofs_cache_read(key, &r, working_set);
     r.near_bytes = working_set;
     bool all = again || r.memory_bytes_per_s <= 0;
     if (all || (working_set > 0 && r.near_bytes_per_s <= 0)) {
         TRY(measure(&r, all, working_set, err));
-        cache_write(&r);
+        roofs_cache_write(key, &r);
     }
     if (working_set > 0) /* what can be read from afar can be read from near */
         raise(&r.near_bytes_per_s, r.memory_bytes_per_s);

@@ -6,7 +6,8 @@
  *            the last-level cache streams from there, and must not be praised for "112 % of DRAM"
  *   fp32, bf16, int8   multiply-add in registers, all threads, the widest instructions of the level
  *
- * Measured on first need (about a second) and kept in a file named after CPU, level and threads. */
+ * Measured on first need (about a second) and kept in a file named after CPU, level and threads. A
+ * GPU has the same roofs (int8 is not measured), and two of its own. */
 #ifndef VT_DEVICE_ROOFS_H
 #define VT_DEVICE_ROOFS_H
 
@@ -28,6 +29,9 @@ typedef struct vt_roofs {
     double near_bytes_per_s;
     double fp32_per_s, bf16_per_s, fp8_per_s, int8_per_s; /* operations; 0: no such unit */
     const char *fp32_how, *bf16_how, *int8_how;           /* "avx512 fma"; static, NULL: none */
+    /* a GPU's: reading a working set that its L2 holds; an empty kernel among others in a graph */
+    int64_t l2_bytes; /* 0: a CPU */
+    double l2_bytes_per_s, kernel_s;
 } vt_roofs;
 
 /* The roofs of this machine at `threads` threads and the level in use, from the cache file or
@@ -38,6 +42,11 @@ vt_status vt_roofs_get(int32_t threads, int64_t working_set, vt_roofs *out, vt_e
 /* The same, measured now in any case; what was known already and is higher stays. For a machine
  * that was busy when its roofs were first measured. */
 vt_status vt_roofs_again(int32_t threads, int64_t working_set, vt_roofs *out, vt_err *err);
+
+/* The roofs of GPU `ordinal`, from the cache file (named after the GPU, its driver and its clocks)
+ * or measured now; `again` as above. */
+vt_status vt_roofs_cuda(int32_t ordinal, int64_t working_set, bool again, vt_roofs *out,
+                        vt_err *err);
 
 /* Figures of named hardware, such as "h200"; VT_ERR_USAGE lists the names. */
 vt_status vt_roofs_named(const char *name, vt_roofs *out, vt_err *err);

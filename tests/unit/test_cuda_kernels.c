@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "device/roofs_cuda.h"
 #include "engine/exec_cuda.h"
 #include "model/load.h"
 
@@ -54,6 +55,7 @@ static void compile_all(const char *arch, int32_t level, size_t n_models)
         if (vt_model_load(models[m], &model, &err) != VT_OK ||
             vt_executor_cuda_collect(model, &limits, arch, level, &cuda, &err) != VT_OK)
             fail_msg("%s: %s", models[m], err.message);
+        roofs_cuda_collect(cuda);
         vt_jit_set_cache(cuda->jit, false);
         if (vt_jit_compile(cuda->jit, 0, NULL, NULL, &err) != VT_OK)
             fail_msg("%s: %s", models[m], err.message);

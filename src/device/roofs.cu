@@ -1,0 +1,100 @@
+// What the device can do at most, for its roofs (device/roofs.h): no useful work, nothing else in the way.
+//
+// Every kernel ends with a write that never happens (`never` is a value that no sum takes), so that no compiler may
+// drop the work.
+// ---- reading ----
+// Grid: a few CTAs of 512 threads a multiprocessor; a thread has 8 loads of 16 bytes in flight and walks with the
+// grid over [p, p + 16 n), `passes` times. Bytes: 16 n passes. The memory holds zeros.
+struct RoofsReadParams {
+    const u8 *p;
+    u64 n;
+    u32 *out;
+    i32 passes;
+    u32 never;
+};
+
+KERNEL __launch_bounds__(512) roofs_read(const __grid_constant__ RoofsReadParams p)
+{
+    u64 stride = (u64)gridDim.x * 512, first = (u64)blockIdx.x * 512 + threadIdx.x;
+    u32 sum = 0;
+    for (int pass = 0; pass < p.passes; pass++)
+        for (u64 i = first; i < p.n; i += 8 * stride) {
+            uint4 v[8];
+#pragma unroll
+            for (int k = 0; k < 8; k++)
+                v[k] = i + k * stride < p.n ? load_weights16(p.p + 16 * (i + k * stride)) : make_uint4(0, 0, 0, 0);
+#pragma unroll
+            for (int k = 0; k < 8; k++)
+                sum |= v[k].x | v[k].y | v[k].z | v[k].w;
+        }
+    if (sum == p.never)
+        *p.out = sum;
+}
+
+// ---- computing ----
+struct RoofsComputeParams {
+    u32 *out;
+    i32 rounds;
+    u32 never;
+};
+
+// Fused multiply-adds on 16 independent numbers a thread, 256 threads. FLOPs: 32 a thread and round.
+KERNEL __launch_bounds__(256) roofs_fp32(const __grid_constant__ RoofsComputeParams p)
+{
+    float a[16], x = 1.f - (float)threadIdx.x * 1e-6f, y = (float)blockIdx.x * 1e-6f;
+#pragma unroll
+    for (int i = 0; i < 16; i++)
+        a[i] = (float)i;
+    for (int r = 0; r < p.rounds; r++)
+#pragma unroll
+        for (int i = 0; i < 16; i++)
+            a[i] = a[i] * x + y;
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < 16; i++)
+        sum += a[i];
+    if (__float_as_uint(sum) == p.never)
+        *p.out = 1;
+}
+
+// Operands are noise, not zeros: what a multiplier draws, and so the clock, depends on its bits.
+INLINE u32 noise(u32 i)
+{
+    i = (i ^ i >> 16) * 0x45d9f3bu;
+    i = (i ^ i >> 16) * 0x45d9f3bu;
+    return 0x3f803f80u ^ ((i ^ i >> 16) & 0x807f807fu); // two bf16 of magnitude 1 to 2
+}
+
+// mma.sync m16n8k16 on 8 independent tiles a warp, 8 warps. FLOPs: 8 * 4096 a warp and round.
+KERNEL __launch_bounds__(256) roofs_bf16_sm80(const __grid_constant__ RoofsComputeParams p)
+{
+    float c[8][4];
+    u32 a[4], b[2];
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            c[i][k] = 0;
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        a[i] = noise(threadIdx.x * 8 + i);
+    b[0] = noise(threadIdx.x * 8 + 4);
+    b[1] = noise(threadIdx.x * 8 + 5);
+    for (int r = 0; r < p.rounds; r++)
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            mma_bf16(c[i], a[0], a[1], a[2], a[3], b[0], b[1]);
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        sum += c[i][0] + c[i][1] + c[i][2] + c[i][3];
+    if (__float_as_uint(sum) == p.never)
+        *p.out = 1;
+}
+
+// ---- nothing ----
+KERNEL roofs_empty(const __grid_constant__ RoofsComputeParams p)
+{
+    if (p.rounds == -1)
+        *p.out = 1;
+}

@@ -9,6 +9,7 @@
 #include "ops/attention/attention.h"
 #include "ops/cases.h"
 #include "ops/kv_store/kv_store.h"
+#include "ops/linear/linear.h"
 #include "ops/moe/moe.h"
 #include "ops/rmsnorm/rmsnorm.h"
 #include "ops/rope/rope.h"
@@ -88,6 +89,23 @@ static void test_kv_store_rope_and_silu_costs(void **state)
     vt_tensor x = vt_tensor_2d(NULL, VT_F32, 7, 3072), y = vt_tensor_2d(NULL, VT_F32, 7, 1536);
     c = silu_mul_op.cost(&(silu_mul_args){.x = &x, .y = &y});
     assert_int_equal(vt_cost_bytes(&c), 7 * 1536 * 12);
+}
+
+/* What the multiplier is follows the activations: a GPU's are bf16 and go to tensor cores. */
+static void test_linear_products_count_for_the_unit_that_does_them(void **state)
+{
+    (void)state;
+    vt_tensor w = vt_tensor_2d(NULL, VT_Q8_0, 96, 64);
+    vt_tensor x = vt_tensor_2d(NULL, VT_F32, 5, 64), y = vt_tensor_2d(NULL, VT_F32, 5, 96);
+    vt_weight weight = {.part = {&w}, .n_parts = 1, .rows = 96, .cols = 64, .dtype = VT_Q8_0};
+    linear_args a = {.x = &x, .w = &weight, .y = &y};
+    vt_cost c = linear_op.cost(&a);
+    assert_int_equal(c.flops.int8, 2 * 5 * 96 * 64);
+    assert_int_equal(c.flops.fp32 + c.flops.bf16, 0);
+    x.dtype = VT_BF16;
+    c = linear_op.cost(&a);
+    assert_int_equal(c.flops.bf16, 2 * 5 * 96 * 64);
+    assert_int_equal(c.flops.fp32 + c.flops.int8, 0);
 }
 
 /* 3 tokens, 2 of 8 experts each: 6 pairs may be 6 experts; with 40 tokens all 8. */
@@ -171,6 +189,7 @@ int main(void)
         cmocka_unit_test(test_rmsnorm_cost_of_two_rows),
         cmocka_unit_test(test_attention_cost_of_a_mixed_batch),
         cmocka_unit_test(test_kv_store_rope_and_silu_costs),
+        cmocka_unit_test(test_linear_products_count_for_the_unit_that_does_them),
         cmocka_unit_test(test_moe_cost_counts_distinct_experts),
         cmocka_unit_test(test_cost_sums),
         cmocka_unit_test(test_lane_shares_partition_the_work),

@@ -46,7 +46,9 @@ static vt_cost linear_cost(const void *args)
         .write = {.activations = vt_tensor_bytes(a->y)},
     };
     int64_t products = 2 * outputs * w->cols;
-    if (vt_dtype_quantised(w->dtype))
+    if (a->x->dtype == VT_BF16) /* a GPU's: on tensor cores, whatever the weights are kept in */
+        c.flops.bf16 = products;
+    else if (vt_dtype_quantised(w->dtype))
         c.flops.int8 = products;
     else
         c.flops.fp32 = products;

@@ -37,13 +37,15 @@ static vt_cost moe_linear_cost(const void *args)
     int64_t pairs = vt_tensor_elems(a->expert), hidden = a->y->dim[1], ffn = a->down[0].cols;
     int64_t experts = pairs < a->n_experts ? pairs : a->n_experts;
     int64_t products = 6 * pairs * hidden * ffn;
-    bool quantised = vt_dtype_quantised(a->down[0].dtype);
+    bool bf16 = a->x->dtype == VT_BF16; /* a GPU's: on tensor cores */
+    bool int8 = !bf16 && vt_dtype_quantised(a->down[0].dtype);
     vt_cost c = {
         .read = {.weights = experts * (weight_bytes(&a->gate_up[0]) + weight_bytes(&a->down[0])),
                  .activations = vt_tensor_bytes(a->x) + pairs * 8},
         .write = {.activations = vt_tensor_bytes(a->y)},
-        .flops = {.int8 = quantised ? products : 0,
-                  .fp32 = (quantised ? 0 : products) +
+        .flops = {.int8 = int8 ? products : 0,
+                  .bf16 = bf16 ? products : 0,
+                  .fp32 = (int8 || bf16 ? 0 : products) +
                           pairs * (4 * ffn + 2 * hidden)}, /* gate; weighted sum */
     };
     if (a->accumulate)

@@ -6,12 +6,14 @@
 
 #include "base/err.h"
 #include "cli/cli.h"
+#include "engine/weights_cuda.h"
 #include "model/model.h"
 #include "story/plan.h"
 
 /* One line of the table: a call, or all calls of a kind. */
 typedef struct line {
-    const char *name, *impl;
+    char *name; /* the line's own */
+    const char *impl;
     int32_t n_calls;
     vt_cost cost, extra;
     double floor_s;
@@ -74,12 +76,16 @@ static vt_status read_shape(const cli *c, const vt_model *m, explanation *x, vt_
     return VT_OK;
 }
 
-static vt_status make_plan(const vt_model *m, explanation *x, vt_err *err)
+static vt_status make_plan(const cli *c, const vt_model *m, explanation *x, vt_err *err)
 {
+    bool gpu = vt_options_cuda(c->options) >= 0;
     story_plan_config config = {
+        .device = gpu ? VT_DEVICE_CUDA : VT_DEVICE_CPU,
         .level = vt_cpu_get()->level,
-        .kv_dtype = m->layer[0].q->dtype == VT_F32 ? VT_F32 : VT_F16,
-        .page_size = 16,
+        .kv_dtype = gpu                              ? VT_BF16
+                    : m->layer[0].q->dtype == VT_F32 ? VT_F32
+                                                     : VT_F16,
+        .page_size = gpu ? 64 : 16,
         .max_tokens = x->seq.q_len * x->n_seqs,
         .max_seqs = x->n_seqs,
         .max_context = m->arch.max_context,
@@ -99,22 +105,49 @@ static vt_status make_plan(const vt_model *m, explanation *x, vt_err *err)
 static vt_status get_roofs(const cli *c, const vt_model *m, explanation *x, vt_err *err)
 {
     const char *name = vt_options_get(c->options, "hardware");
-    return strcmp(name, "this") == 0
-               ? vt_roofs_get((int32_t)threads_wanted(c), m->weight_bytes, &x->roofs, err)
-               : vt_roofs_named(name, &x->roofs, err);
+    int32_t gpu = vt_options_cuda(c->options);
+    if (strcmp(name, "this") != 0)
+        return vt_roofs_named(name, &x->roofs, err);
+    if (gpu < 0)
+        return vt_roofs_get((int32_t)threads_wanted(c), m->weight_bytes, &x->roofs, err);
+    return vt_roofs_cuda(gpu, (int64_t)vt_cuda_weights_bytes(m, m->arch.max_context), false,
+                         &x->roofs, err);
 }
 
-/* The line a call belongs to: its own, or the one of its kind and implementation. */
-static line *line_of(explanation *x, const vt_call *call, bool all)
+/* The line a call belongs to: its own, or the one of its kind and implementation. `with`: the call
+ * that runs in the same launch, or NULL. NULL: out of memory. */
+static line *line_of(explanation *x, const vt_call *call, const vt_call *with, bool all)
 {
-    const char *name = all ? call->label : story_call_kind(call);
+    char name[96];
+    snprintf(name, sizeof name, "%s%s%s", all ? call->label : story_call_kind(call),
+             with ? "+" : "", with ? story_call_kind(with) : "");
     for (int32_t i = 0; !all && i < x->n_lines; i++)
         if (strcmp(x->line[i].name, name) == 0 && x->line[i].impl == call->impl->name)
             return &x->line[i];
-    line *l = &x->line[x->n_lines++];
-    l->name = name;
+    line *l = &x->line[x->n_lines];
+    l->name = strdup(name);
     l->impl = call->impl->name;
-    return l;
+    x->n_lines += l->name != NULL;
+    return l->name ? l : NULL;
+}
+
+/* One launch: a call and those that go with it. */
+static bool add_launch(explanation *x, int32_t i, int32_t further, bool all)
+{
+    const vt_program *p = story_plan_program(x->plan);
+    line *l = line_of(x, &p->call[i], further ? &p->call[i + 1] : NULL, all);
+    vt_cost sum = {0}, beyond = {0}, cost, extra;
+    story_bound bound;
+    for (int32_t k = i; l && k <= i + further; k++) {
+        story_plan_cost(x->plan, k, &cost, &extra);
+        vt_cost_add(&sum, &cost);
+        vt_cost_add(&beyond, &extra);
+    }
+    double floor_s = story_floor_s(&sum, &x->roofs, &bound);
+    if (l)
+        line_add(l, &sum, &beyond, floor_s, bound);
+    line_add(&x->total, &sum, &beyond, floor_s, bound);
+    return l != NULL;
 }
 
 static vt_status cost_calls(explanation *x, bool all, vt_err *err)
@@ -124,13 +157,13 @@ static vt_status cost_calls(explanation *x, bool all, vt_err *err)
     if (!x->line)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for %d calls", p->n_calls);
     for (int32_t i = 0; i < p->n_calls; i++) {
-        vt_cost cost, extra;
-        story_bound bound;
-        if (!story_plan_cost(x->plan, i, &cost, &extra))
+        int32_t further = story_plan_further(x->plan, i);
+        if (!vt_call_active(p, &p->call[i]))
             continue;
-        double floor_s = story_floor_s(&cost, &x->roofs, &bound);
-        line_add(line_of(x, &p->call[i], all), &cost, &extra, floor_s, bound);
-        line_add(&x->total, &cost, &extra, floor_s, bound);
+        if (!add_launch(x, i, further, all))
+            return vt_fail(err, VT_ERR_MEMORY, "out of memory for the name of %s",
+                           p->call[i].label);
+        i += further;
     }
     return VT_OK;
 }
@@ -140,7 +173,9 @@ static vt_status cost_calls(explanation *x, bool all, vt_err *err)
 static void put_roofs(vt_buf *b, const vt_roofs *r)
 {
     vt_buf_printf(b, "%s", r->name);
-    if (r->measured)
+    if (r->measured && r->threads == 0)
+        vt_buf_printf(b, ", %s (measured)", r->level);
+    else if (r->measured)
         vt_buf_printf(b, ", %s, %d thread%s (measured)", r->level, r->threads,
                       r->threads == 1 ? "" : "s");
     vt_buf_puts(b, ": reads ");
@@ -195,7 +230,9 @@ static int print_text(const cli *c, const vt_model *m, const explanation *x)
                   x->seq.q_len == 1 ? "" : "s", x->seq.kv_len);
     put_roofs(&roofs, &x->roofs);
     if (!x->roofs.measured)
-        vt_buf_puts(&roofs, " (the program and its implementations are this machine's)");
+        vt_buf_puts(&roofs, vt_options_cuda(c->options) < 0
+                                ? " (the program and its implementations are this machine's)"
+                                : " (the program is a GPU's)");
     vt_text_wrap(&b, roofs.data ? roofs.data : "", 2, c->out.width);
     vt_buf_puts(&b, "\n\n");
     vt_table_init(&t, "op|runs as|>calls|>weights|>KV|>act.|>FLOP|>least|>share|bound");
@@ -262,7 +299,7 @@ int cli_explain(cli *c)
     if (status == VT_OK)
         status = read_shape(c, m, &x, &err);
     if (status == VT_OK)
-        status = make_plan(m, &x, &err);
+        status = make_plan(c, m, &x, &err);
     if (status == VT_OK)
         status = get_roofs(c, m, &x, &err);
     if (status == VT_OK)
@@ -270,6 +307,8 @@ int cli_explain(cli *c)
     int code = status != VT_OK ? cli_fail(&err)
                : c->json       ? print_object(m, &x)
                                : print_text(c, m, &x);
+    for (int32_t i = 0; i < x.n_lines; i++)
+        free(x.line[i].name);
     free(x.line);
     story_plan_free(x.plan);
     vt_model_free(m);

@@ -63,9 +63,9 @@ static double median_gap_us(const cli_reply *r, int32_t n)
 }
 
 /* Runs the request again without the recorder. NAN where there are too few tokens or it does not
- * work: a story is told all the same. */
+ * work: a story is told all the same. *first_us: to the first token. */
 static double run_unrecorded(const cli *c, cli_session *s, const vt_request_params *again,
-                             int32_t n)
+                             int32_t n, double *first_us)
 {
     vt_request_params p = *again;
     cli_reply reply = {0};
@@ -75,8 +75,10 @@ static double run_unrecorded(const cli *c, cli_session *s, const vt_request_para
     p.max_tokens = n + 1;
     if (vt_options_set(c->options, "record", "false", NULL) == VT_OK &&
         vt_engine_new(s->model, c->options, &s->engine, NULL) == VT_OK &&
-        cli_generate(s, &p, &reply, &(vt_err){0}) == VT_OK && reply.n_tokens > n)
+        cli_generate(s, &p, &reply, &(vt_err){0}) == VT_OK && reply.n_tokens > n) {
         us = median_gap_us(&reply, n);
+        *first_us = (double)(reply.first_ns - reply.begin_ns) * 1e-3;
+    }
     cli_reply_release(&reply);
     return us;
 }
@@ -94,10 +96,14 @@ static void add_observer(const cli *c, cli_session *s, const cli_reply *on,
     int32_t n = on->n_tokens - 1 < MAX_GAPS ? on->n_tokens - 1 : MAX_GAPS;
     if (n < MIN_GAPS || on->finish == VT_FINISH_ABORT)
         return;
-    double on_us = median_gap_us(on, n), off_us = run_unrecorded(c, s, again, n);
+    double first_us = NAN;
+    double on_us = median_gap_us(on, n), off_us = run_unrecorded(c, s, again, n, &first_us);
+    double first_on_us = (double)(on->first_ns - on->begin_ns) * 1e-3;
     json_object_set_new(observer, "on_us", tagged(on_us, 2, "measured"));
     json_object_set_new(observer, "off_us", tagged(off_us, 2, "measured"));
     json_object_set_new(observer, "tokens", json_integer(n));
+    json_object_set_new(observer, "first_on_us", tagged(first_on_us, 2, "measured"));
+    json_object_set_new(observer, "first_off_us", tagged(first_us, 2, "measured"));
     json_object_set_new(observer, "measured_tax", tagged(on_us / off_us - 1, 5, "derived"));
 }
 

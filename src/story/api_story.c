@@ -24,6 +24,14 @@ static vt_status copy_ring(const vt_trace_ring *ring, vt_trace_event **out, uint
     return VT_OK;
 }
 
+/* What a story_input borrows. */
+typedef struct copies {
+    vt_trace_event
+        *events[STORY_MAX_WORKERS + 1]; /* the engine's, then the workers' or the GPU's */
+    story_gpu gpu;
+    story_kernel *kernel;
+} copies;
+
 /* What reading the clock and writing an event costs here and now. */
 static double event_cost_ns(void)
 {
@@ -46,18 +54,64 @@ static double event_cost_ns(void)
     return best;
 }
 
-static vt_status collect(vt_engine *e, story_input *in,
-                         vt_trace_event *copies[STORY_MAX_WORKERS + 1], vt_err *err)
+static vt_status collect_workers(const vt_recording *r, story_input *in, copies *c, vt_err *err)
+{
+    if (r->n_workers > STORY_MAX_WORKERS)
+        return vt_fail(err, VT_ERR_UNSUPPORTED, "stories are told of at most %d threads, not of %d",
+                       STORY_MAX_WORKERS, r->n_workers);
+    in->device = "cpu";
+    in->plan.level = r->program->config.isa;
+    in->n_workers = r->n_workers;
+    for (int32_t w = 0; w < r->n_workers; w++) {
+        TRY(copy_ring(r->worker[w], &c->events[w + 1], &in->n_worker[w], err));
+        in->worker[w] = c->events[w + 1];
+    }
+    return vt_roofs_get(r->n_workers, r->model->weight_bytes, &in->roofs, err);
+}
+
+/* Names of kernels stay the JIT's. */
+static vt_status collect_gpu(const vt_recording *r, story_input *in, copies *c, vt_err *err)
+{
+    const vt_cuda *cuda = r->gpu.cuda;
+    c->gpu = (story_gpu){.ordinal = cuda->ordinal,
+                         .level = cuda->level,
+                         .sm_count = cuda->sm_count,
+                         .driver_version = cuda->driver_version,
+                         .memory_bytes = (int64_t)cuda->total_bytes,
+                         .l2_bytes = cuda->l2_bytes,
+                         .n_kernels = vt_jit_count(cuda->jit),
+                         .period = r->gpu.period,
+                         .notice_ns = r->gpu.notice_ns,
+                         .event_ns = r->gpu.event_ns,
+                         .read_ns = r->gpu.read_ns};
+    c->kernel = vt_calloc((size_t)c->gpu.n_kernels + 1, sizeof *c->kernel);
+    if (!c->kernel)
+        return vt_fail(err, VT_ERR_MEMORY, "out of memory for a story");
+    for (int32_t i = 0; i < c->gpu.n_kernels; i++) {
+        const jit_cubin *cubin = vt_jit_get(cuda->jit, i);
+        c->kernel[i].name = vt_jit_name(cuda->jit, i);
+        if (cubin) {
+            c->kernel[i].registers = cubin->registers;
+            c->kernel[i].spill_bytes = cubin->spill_bytes;
+            c->kernel[i].shared_bytes = cubin->shared_bytes;
+        }
+    }
+    TRY(copy_ring(r->gpu.ring, &c->events[1], &c->gpu.n_events, err));
+    c->gpu.event = c->events[1];
+    c->gpu.kernel = c->kernel;
+    in->gpu = &c->gpu;
+    in->device = "cuda";
+    in->packed_bytes = (int64_t)r->gpu.weight_bytes;
+    return vt_roofs_cuda(cuda->ordinal, (int64_t)r->gpu.weight_bytes, false, &in->roofs, err);
+}
+
+static vt_status collect(vt_engine *e, story_input *in, copies *c, vt_err *err)
 {
     vt_recording r;
     TRY(vt_engine_recording(e, &r, err));
-    if (!r.program || r.program->config.device != VT_DEVICE_CPU || r.n_workers > STORY_MAX_WORKERS)
-        return vt_fail(err, VT_ERR_UNSUPPORTED,
-                       "stories are told of CPU engines of at most %d threads, so far",
-                       STORY_MAX_WORKERS);
     const vt_limits *limits = &r.program->config.limits;
     in->model = r.model;
-    in->plan = (story_plan_config){.level = r.program->config.isa,
+    in->plan = (story_plan_config){.device = r.program->config.device,
                                    .kv_dtype = r.kv_dtype,
                                    .page_size = r.page_size,
                                    .max_tokens = limits->max_tokens,
@@ -66,29 +120,25 @@ static vt_status collect(vt_engine *e, story_input *in,
     in->n_pages = r.n_pages;
     in->kv_bytes = r.kv_bytes;
     in->packed_bytes = r.packed_bytes;
-    in->n_workers = r.n_workers;
-    in->device = "cpu";
-    TRY(copy_ring(r.engine, &copies[0], &in->n_engine, err));
-    in->engine = copies[0];
-    for (int32_t w = 0; w < r.n_workers; w++) {
-        TRY(copy_ring(r.worker[w], &copies[w + 1], &in->n_worker[w], err));
-        in->worker[w] = copies[w + 1];
-    }
+    TRY(copy_ring(r.engine, &c->events[0], &in->n_engine, err));
+    in->engine = c->events[0];
     in->event_cost_ns = event_cost_ns();
-    return vt_roofs_get(r.n_workers, r.model->weight_bytes, &in->roofs, err);
+    return r.on_gpu ? collect_gpu(&r, in, c, err) : collect_workers(&r, in, c, err);
 }
 
 vt_status vt_engine_story(vt_engine *e, vt_request_id id, char **json, size_t *len, vt_err *err)
 {
-    vt_trace_event *copies[STORY_MAX_WORKERS + 1] = {NULL};
     story_input *in = vt_calloc(1, sizeof *in);
-    if (!in)
-        return vt_fail(err, VT_ERR_MEMORY, "out of memory for a story");
-    vt_status status = collect(e, in, copies, err);
+    copies *c = vt_calloc(1, sizeof *c);
+    vt_status status = in && c ? collect(e, in, c, err)
+                               : vt_fail(err, VT_ERR_MEMORY, "out of memory for a story");
     if (status == VT_OK)
         status = story_build(in, id, json, len, err);
-    for (int32_t i = 0; i <= STORY_MAX_WORKERS; i++)
-        free(copies[i]);
+    for (int32_t i = 0; c && i <= STORY_MAX_WORKERS; i++)
+        free(c->events[i]);
+    if (c)
+        free(c->kernel);
+    free(c);
     free(in);
     return status;
 }

@@ -14,24 +14,12 @@
 #include "device/probe.h"
 #include "model/model.h"
 #include "story/findings.h"
+#include "story/gpu.h"
+#include "story/numbers.h"
 #include "story/phases.h"
 #include "version.h"
 
 enum { MAX_SERIES = 512 };
-
-static const char measured[] = "measured", derived[] = "derived";
-
-/* {"value": v rounded, "tag": tag}; not finite: null and n/a. */
-static json_t *tagged(double v, int digits, const char *tag)
-{
-    double scale = pow(10, digits);
-    if (!isfinite(v))
-        return json_pack("{s:n, s:s}", "value", "tag", "n/a");
-    return json_pack("{s:f, s:s}", "value", round(v * scale) / scale, "tag", tag);
-}
-
-static json_t *ms(double seconds, const char *tag) { return tagged(seconds * 1e3, 4, tag); }
-static json_t *us(double seconds, const char *tag) { return tagged(seconds * 1e6, 2, tag); }
 
 static int rising(const void *a, const void *b)
 {
@@ -79,6 +67,32 @@ static void time_request(const story_record *r, story_facts *f)
         f->ttft_s = (double)(q->token_ns[0] - q->arrive_ns) * 1e-9;
 }
 
+/* A timed step of a GPU takes longer than it would by itself: gaps in which one ended say nothing
+ * about the others. Keeps the rest, unless too few are left; returns how many went. */
+static int32_t drop_timed(const story_record *r, double *gap, int32_t *n)
+{
+    enum { MIN_GAPS = 4 };
+    const request_record *q = r->mine;
+    int32_t kept = 0, at = 0;
+    for (int32_t pass = 0; pass < 2; pass++) {
+        if (pass == 1 && kept < MIN_GAPS)
+            return 0;
+        kept = at = 0;
+        for (int32_t i = 0; i < *n; i++) {
+            bool timed = false;
+            for (; at < r->n_steps && r->step[at].device.end_ns <= q->token_ns[i + 1]; at++)
+                timed = timed ||
+                        (r->step[at].gpu.timed && r->step[at].device.end_ns > q->token_ns[i]);
+            if (!timed && pass == 1)
+                gap[kept] = gap[i];
+            kept += !timed;
+        }
+    }
+    int32_t dropped = *n - kept;
+    *n = kept;
+    return dropped;
+}
+
 static double *token_gaps(story_record *r, int32_t *n)
 {
     const request_record *q = r->mine;
@@ -119,29 +133,32 @@ static json_t *request_json(story_record *r, story_facts *f)
         return json_null();
     time_request(r, f);
     json_t *itl = series(gap, n_gaps, 1e3, measured); /* before percentile() sorts */
+    int32_t left_out = drop_timed(r, gap, &n_gaps);
     f->itl_p50_s = percentile(gap, n_gaps, 0.50);
     f->itl_p99_s = percentile(gap, n_gaps, 0.99);
     return json_pack(
-        "{s:I, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
+        "{s:I, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
+        "s:i}",
         "id", (json_int_t)q->id, "prompt_tokens", q->n_prompt, "cached_tokens", q->n_cached,
         "copied_tokens", q->n_copied, "completion_tokens", q->n_output, "pages", q->n_pages,
         "retracted", q->n_retracted, "finish", finish_name(q->finish), "total_ms",
         ms(f->total_s, measured), "queue_ms", ms(f->queue_s, measured), "steps_ms",
         ms(f->steps_s, measured), "waits_ms", ms(f->waits_s, measured), "tail_ms",
         ms(f->tail_s, measured), "ttft_ms", ms(f->ttft_s, measured), "itl_p50_ms",
-        ms(f->itl_p50_s, measured), "itl_p99_ms", ms(f->itl_p99_s, measured), "itl_ms", itl);
+        ms(f->itl_p50_s, measured), "itl_p99_ms", ms(f->itl_p99_s, measured), "itl_ms", itl,
+        "itl_left_out", left_out);
 }
 
 /* ---- phases ---- */
 
 /* Per step of the phase, so that a decode table reads "one decode step". */
-static json_t *op_json(const phase *p, const op_sum *o)
+static json_t *op_json(const story_input *in, const phase *p, const op_sum *o)
 {
     double n = p->n_timed;
     const vt_cost *c = &o->cost;
     return json_pack(
         "{s:s, s:s, s:s, s:f, s:i, s:i, s:o, s:o, s:{s:f, s:f, s:f, s:s}, s:o, s:o,"
-        " s:{s:f, s:f, s:f, s:f, s:s}, s:o, s:o, s:o, s:s, s:{s:s, s:o, s:I}}",
+        " s:{s:f, s:f, s:f, s:f, s:s}, s:o, s:o, s:o, s:s, s:{s:s, s:o, s:I}, s:o}",
         "kind", o->kind, "op", o->op, "impl", o->impl, "calls", o->n_calls / n, "layer_first",
         o->layer_first, "layer_last", o->layer_last, "time_us", us(o->s / n, measured), "share",
         tagged(p->ops_s > 0 ? o->s / p->ops_s : NAN, 5, derived), "expected_bytes", "weights",
@@ -154,18 +171,20 @@ static json_t *op_json(const phase *p, const op_sum *o)
         (double)c->flops.int8 / n, "tag", derived, "bytes_per_s",
         tagged(o->s > 0 ? op_bytes(o) / o->s : NAN, 0, derived), "floor_us",
         us(o->floor_s / n, derived), "of_roof", tagged(op_of_roof(o), 4, derived), "bound",
-        story_bound_name(op_bound(o)), "slowest", "call", o->slowest, "time_us",
-        us(o->slowest_s, measured), "step", (json_int_t)o->slowest_step);
+        o->link ? "link" : story_bound_name(op_bound(o)), "slowest", "call", o->slowest, "time_us",
+        us(o->slowest_s, measured), "step", (json_int_t)o->slowest_step, "kernels",
+        story_gpu_kernels(in, p, o));
 }
 
-static json_t *phase_json(const phase *p)
+static json_t *phase_json(const story_input *in, const phase *p)
 {
     json_t *ops = json_array();
     for (int32_t i = 0; i < p->n_ops; i++)
-        json_array_append_new(ops, op_json(p, &p->op[i]));
+        json_array_append_new(ops, op_json(in, p, &p->op[i]));
     double n = p->n_steps ? p->n_steps : NAN, t = p->n_timed ? p->n_timed : NAN;
     return json_pack(
-        "{s:s, s:i, s:i, s:i, s:i, s:i, s:f, s:o, s:o, s:{s:o, s:o, s:o}, s:o, s:o, s:o, s:o, s:o}",
+        "{s:s, s:i, s:i, s:i, s:i, s:i, s:f, s:o, s:o, s:{s:o, s:o, s:o}, s:o, s:o, s:o, s:o, s:o, "
+        "s:o}",
         "name", p->name, "steps", p->n_steps, "timed_steps", p->n_timed, "tokens", p->n_tokens,
         "kv_first", p->kv_first, "kv_last", p->kv_last, "others", p->others, "wall_ms",
         ms((double)(p->end_ns - p->begin_ns) * 1e-9, measured), "device_ms",
@@ -175,8 +194,8 @@ static json_t *phase_json(const phase *p)
         us(p->part_s[VT_PART_PUBLISH] / n, measured), "step_us", us(p->timed_s / t, measured),
         "ops_us", us(p->ops_s / t, measured), "floor_us", us(p->floor_s / t, derived),
         "unexplained",
-        tagged(p->timed_s > 0 ? (p->timed_s - p->ops_s) / p->timed_s : NAN, 5, derived), "ops",
-        ops);
+        tagged(p->timed_s > 0 ? (p->timed_s - p->ops_s) / p->timed_s : NAN, 5, derived), "ops", ops,
+        "gpu", story_gpu_phase(in, p));
 }
 
 /* ---- the transition from prefill to decode ---- */
@@ -185,6 +204,8 @@ static double intensity(const phase *p)
 {
     double bytes = 0, flops = 0;
     for (int32_t i = 0; i < p->n_ops; i++) {
+        if (p->op[i].link)
+            continue;
         bytes += op_bytes(&p->op[i]);
         flops += (double)vt_cost_flops(&p->op[i].cost);
     }
@@ -194,17 +215,16 @@ static double intensity(const phase *p)
 /* Share of the roof `b` that the phase reaches while its device works. */
 static double reached(const phase *p, const vt_roofs *roofs, story_bound b)
 {
+    const double roof[STORY_BOUNDS] = {vt_roofs_bandwidth(roofs), roofs->fp32_per_s,
+                                       roofs->bf16_per_s, roofs->int8_per_s};
     double work = 0;
-    double roof = b == STORY_BOUND_MEMORY ? vt_roofs_bandwidth(roofs)
-                  : b == STORY_BOUND_INT8 ? roofs->int8_per_s
-                                          : roofs->fp32_per_s;
     for (int32_t i = 0; i < p->n_ops; i++) {
-        const vt_cost *c = &p->op[i].cost;
-        work += b == STORY_BOUND_MEMORY ? op_bytes(&p->op[i])
-                : b == STORY_BOUND_INT8 ? (double)c->flops.int8
-                                        : (double)c->flops.fp32;
+        const vt_flops *f = &p->op[i].cost.flops;
+        const double did[STORY_BOUNDS] = {p->op[i].link ? 0 : op_bytes(&p->op[i]), (double)f->fp32,
+                                          (double)f->bf16, (double)f->int8};
+        work += did[b];
     }
-    return roof > 0 && p->ops_s > 0 ? work / p->ops_s / roof : NAN;
+    return roof[b] > 0 && p->n_timed ? work / p->n_timed / phase_step_s(p) / roof[b] : NAN;
 }
 
 static const op_sum *find_op(const phase *p, const char *op)
@@ -215,27 +235,33 @@ static const op_sum *find_op(const phase *p, const char *op)
     return NULL;
 }
 
-static json_t *side_json(const phase *p, const vt_roofs *roofs, const char *attention)
+static json_t *side_json(const story_input *in, const phase *p, const char *attention)
 {
     const op_sum *o = find_op(p, attention);
-    return json_pack("{s:s, s:s, s:f, s:o, s:o, s:o, s:o}", "attention", attention, "impl",
-                     o ? o->impl : "none", "rows",
+    const story_kernel *k = o ? op_kernel(in, o) : NULL;
+    char how[96] = "";
+    if (in->gpu)
+        story_gpu_how(p, how, sizeof how);
+    return json_pack("{s:s, s:s, s:s?, s:s?, s:f, s:o, s:o, s:o, s:o, s:o}", "attention", attention,
+                     "impl", o ? o->impl : "none", "kernel", k ? k->name : NULL, "how",
+                     in->gpu ? how : NULL, "rows",
                      p->n_steps ? (double)p->n_tokens / p->n_steps : 0.0, "flop_per_byte",
                      tagged(intensity(p), 2, derived), "of_memory",
-                     tagged(reached(p, roofs, STORY_BOUND_MEMORY), 4, derived), "of_int8",
-                     tagged(reached(p, roofs, STORY_BOUND_INT8), 4, derived), "of_fp32",
-                     tagged(reached(p, roofs, STORY_BOUND_FP32), 4, derived));
+                     tagged(reached(p, &in->roofs, STORY_BOUND_MEMORY), 4, derived), "of_int8",
+                     tagged(reached(p, &in->roofs, STORY_BOUND_INT8), 4, derived), "of_fp32",
+                     tagged(reached(p, &in->roofs, STORY_BOUND_FP32), 4, derived), "of_bf16",
+                     tagged(reached(p, &in->roofs, STORY_BOUND_BF16), 4, derived));
 }
 
-static json_t *transition_json(const phase phases[STORY_PHASES], const vt_roofs *roofs)
+static json_t *transition_json(const story_input *in, const phase phases[STORY_PHASES])
 {
     const phase *p = &phases[STORY_PREFILL], *d = &phases[STORY_DECODE];
     if (p->n_timed == 0 || d->n_timed == 0)
         return json_null();
     return json_pack("{s:s, s:s, s:o, s:o, s:o}", "what", "prefill -> decode", "reason",
                      "one query row a sequence from here on", "at_ms", json_null(), "before",
-                     side_json(p, roofs, "attention_prefill"), "after",
-                     side_json(d, roofs, "attention_decode"));
+                     side_json(in, p, "attention_prefill"), "after",
+                     side_json(in, d, "attention_decode"));
 }
 
 /* ---- memory, threads, what stands around the numbers ---- */
@@ -290,24 +316,29 @@ static json_t *threads_json(const story_input *in, const story_record *r)
 
 static json_t *roofs_json(const vt_roofs *r)
 {
-    return json_pack("{s:o, s:I, s:o, s:I, s:o, s:o, s:o}", "memory_bytes_per_s",
+    return json_pack("{s:o, s:I, s:o, s:I, s:o, s:o, s:o, s:o, s:I, s:o}", "memory_bytes_per_s",
                      tagged(r->memory_bytes_per_s, 0, measured), "memory_working_set_bytes",
                      (json_int_t)r->far_bytes, "weights_bytes_per_s",
                      tagged(r->near_bytes > 0 ? r->near_bytes_per_s : NAN, 0, measured),
                      "weights_working_set_bytes", (json_int_t)r->near_bytes, "fp32_per_s",
                      tagged(r->fp32_per_s, 0, measured), "bf16_per_s",
                      tagged(r->bf16_per_s > 0 ? r->bf16_per_s : NAN, 0, measured), "int8_per_s",
-                     tagged(r->int8_per_s > 0 ? r->int8_per_s : NAN, 0, measured));
+                     tagged(r->int8_per_s > 0 ? r->int8_per_s : NAN, 0, measured), "l2_bytes_per_s",
+                     tagged(r->l2_bytes > 0 ? r->l2_bytes_per_s : NAN, 0, measured),
+                     "l2_working_set_bytes", (json_int_t)r->l2_bytes, "kernel_us",
+                     us(r->kernel_s > 0 ? r->kernel_s : NAN, measured));
 }
 
-static json_t *not_measured_json(const phase phases[STORY_PHASES])
+static json_t *not_measured_json(const story_input *in, const phase phases[STORY_PHASES])
 {
     json_t *list = json_array();
     char why[200];
     int32_t lost = 0;
     for (int i = 0; i < STORY_PHASES; i++)
-        lost += phases[i].n_steps - phases[i].n_timed;
-    if (!vt_probe_perf_events(why, sizeof why))
+        lost += phases[i].n_steps - phases[i].n_timed - phases[i].gpu.n_whole;
+    if (in->gpu)
+        story_gpu_not_measured(in, phases, list);
+    else if (!vt_probe_perf_events(why, sizeof why))
         json_array_append_new(
             list, json_pack("{s:s, s:s}", "what", "bytes moved, cache misses, stalls", "why", why));
     else
@@ -329,6 +360,8 @@ static json_t *not_measured_json(const phase phases[STORY_PHASES])
 static json_t *observer_json(const story_input *in, const phase *d, story_facts *f)
 {
     double calls = 0;
+    if (in->gpu)
+        return story_gpu_observer(in, d, f);
     for (int32_t i = 0; i < d->n_ops; i++)
         calls += d->op[i].n_calls;
     double events = d->n_timed ? 2 * calls / d->n_timed
@@ -341,6 +374,24 @@ static json_t *observer_json(const story_input *in, const phase *d, story_facts 
 }
 
 /* ---- the paragraph that one may stop after ---- */
+
+/* A GPU's steps mostly run in graphs, and their time as a whole is the true one. */
+static void headline_gpu(vt_buf *b, const phase *d, const vt_roofs *roofs)
+{
+    double bytes = 0, step_s = phase_step_s(d);
+    for (int32_t i = 0; i < d->n_ops; i++)
+        bytes += d->op[i].link ? 0 : op_bytes(&d->op[i]) / d->n_timed;
+    vt_buf_puts(b, " A decode step moves ");
+    vt_text_bytes(b, bytes);
+    vt_buf_puts(b, " in ");
+    vt_text_time(b, step_s);
+    vt_buf_puts(b, ": ");
+    vt_text_rate(b, bytes / step_s, "B");
+    vt_buf_printf(b, ", %.0f %% of what this GPU reads (measured). The floor is ",
+                  100 * bytes / step_s / vt_roofs_bandwidth(roofs));
+    vt_text_time(b, d->floor_s / d->n_timed);
+    vt_buf_puts(b, " a step.");
+}
 
 static void headline_decode(vt_buf *b, const phase *d, const vt_roofs *roofs)
 {
@@ -378,7 +429,9 @@ static json_t *headline_json(const story_input *in, const story_record *r,
     } else
         vt_buf_printf(&b, "%d prefill and %d decode steps.", phases[STORY_PREFILL].n_steps,
                       d->n_steps);
-    if (d->n_timed > 0)
+    if (d->n_timed > 0 && in->gpu)
+        headline_gpu(&b, d, &in->roofs);
+    else if (d->n_timed > 0)
         headline_decode(&b, d, &in->roofs);
     json_t *text = json_string(b.data ? b.data : "");
     vt_buf_release(&b);
@@ -401,21 +454,24 @@ static void event_json(json_t *list, const char *what, double at_s, double s, co
                                           ms(at_s, measured), "ms", ms(s, measured), "text", text));
 }
 
-static void phase_event(json_t *list, const request_record *q, const phase *p)
+static void phase_event(const story_input *in, json_t *list, const request_record *q,
+                        const phase *p)
 {
-    char mixed[64] = "";
+    char mixed[64] = "", how[96] = "";
+    if (in->gpu)
+        story_gpu_how(p, how, sizeof how);
     if (p->others > 0)
         snprintf(mixed, sizeof mixed, ", with %.1f other sequences", p->others);
     event_json(list, p->name, (double)(p->begin_ns - q->arrive_ns) * 1e-9,
-               (double)(p->end_ns - p->begin_ns) * 1e-9, "%d tokens in %d %s%s", p->n_tokens,
+               (double)(p->end_ns - p->begin_ns) * 1e-9, "%d tokens in %d %s%s%s%s", p->n_tokens,
                p->n_steps,
                p->name[0] == 'p' ? (p->n_steps == 1 ? "chunk" : "chunks")
                                  : (p->n_steps == 1 ? "step" : "steps"),
-               mixed);
+               mixed, in->gpu ? "; " : "", how);
 }
 
-static json_t *timeline_json(const story_record *r, const phase phases[STORY_PHASES],
-                             const story_facts *f)
+static json_t *timeline_json(const story_input *in, const story_record *r,
+                             const phase phases[STORY_PHASES], const story_facts *f)
 {
     json_t *list = json_array();
     const request_record *q = r->mine;
@@ -429,12 +485,12 @@ static json_t *timeline_json(const story_record *r, const phase phases[STORY_PHA
                    "%d of %d tokens found in the cache, %d of them copied; %d pages", q->n_cached,
                    q->n_prompt, q->n_copied, q->n_pages);
     if (p->n_steps)
-        phase_event(list, q, p);
+        phase_event(in, list, q, p);
     if (p->n_steps && d->n_steps)
         event_json(list, "transition", (double)(d->begin_ns - q->arrive_ns) * 1e-9, NAN,
                    "prefill -> decode");
     if (d->n_steps)
-        phase_event(list, q, d);
+        phase_event(in, list, q, d);
     if (q->finish_ns)
         event_json(list, "done", f->total_s, NAN, "%s", finish_name(q->finish));
     return list;
@@ -460,18 +516,20 @@ static json_t *assemble(const story_input *in, story_record *r, const phase phas
     json_t *observer = observer_json(in, &phases[STORY_DECODE], &f);
     for (int i = 0; i < STORY_PHASES; i++)
         if (phases[i].n_steps)
-            json_array_append_new(list, phase_json(&phases[i]));
-    return json_pack(
-        "{s:s, s:i, s:{s:s, s:s, s:s, s:s, s:s, s:i}, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o,"
-        " s:o, s:o, s:o}",
-        "schema", "vitrine.story", "version", STORY_VERSION, "engine", "version", vt_version(),
-        "commit", VT_COMMIT, "device", in->device, "machine", in->roofs.name, "level",
-        vt_isa_name(in->plan.level), "threads", in->n_workers, "model", model_json(in->model),
-        "roofs", roofs_json(&in->roofs), "headline", headline_json(in, r, phases, &f), "request",
-        request, "timeline", timeline_json(r, phases, &f), "phases", list, "transition",
-        transition_json(phases, &in->roofs), "memory", memory_json(in, r), "threads",
-        threads_json(in, r), "findings", story_findings(phases, &f), "not_measured",
-        not_measured_json(phases), "observer", observer);
+            json_array_append_new(list, phase_json(in, &phases[i]));
+    return json_pack("{s:s, s:i, s:{s:s, s:s, s:s, s:s, s:s, s:i, s:o}, s:o, s:o, s:o, s:o, s:o, "
+                     "s:o, s:o, s:o, s:o,"
+                     " s:o, s:o, s:o}",
+                     "schema", "vitrine.story", "version", STORY_VERSION, "engine", "version",
+                     vt_version(), "commit", VT_COMMIT, "device", in->device, "machine",
+                     in->roofs.name, "level",
+                     in->gpu ? in->roofs.level : vt_isa_name(in->plan.level), "threads",
+                     in->n_workers, "gpu", story_gpu_json(in), "model", model_json(in->model),
+                     "roofs", roofs_json(&in->roofs), "headline", headline_json(in, r, phases, &f),
+                     "request", request, "timeline", timeline_json(in, r, phases, &f), "phases",
+                     list, "transition", transition_json(in, phases), "memory", memory_json(in, r),
+                     "threads", threads_json(in, r), "findings", story_findings(in, phases, &f),
+                     "not_measured", not_measured_json(in, phases), "observer", observer);
 }
 
 /* True where an op of weight ran faster than its roof: the roof was measured on a busy machine. */
@@ -492,7 +550,8 @@ static vt_status sum_under_roofs(story_input *in, story_record *r, story_plan *p
     TRY(story_sum_phases(in, r, plan, phases, err));
     if (!in->roofs.measured || !roofs_beaten(phases))
         return VT_OK;
-    TRY(vt_roofs_again(in->roofs.threads, in->roofs.near_bytes, &in->roofs, err));
+    TRY(in->gpu ? vt_roofs_cuda(in->gpu->ordinal, in->roofs.near_bytes, true, &in->roofs, err)
+                : vt_roofs_again(in->roofs.threads, in->roofs.near_bytes, &in->roofs, err));
     return story_sum_phases(in, r, plan, phases, err);
 }
 

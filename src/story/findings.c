@@ -17,6 +17,9 @@ static const double host_share = 0.05;
 static const double itl_spread = 1.5;
 static const double unexplained = 0.02;
 static const double queued_share = 0.20;
+static const double padded_rows = 0.25;
+static const double gpu_idle = 0.05;
+static const double timed_slower = 1.25;
 
 typedef struct findings {
     json_t *list;
@@ -48,11 +51,11 @@ static json_t *op_evidence(const phase *p, const op_sum *o)
 }
 
 /* The ops that matter against the roof that binds them. */
-static void judge_roofs(findings *f, const phase *p)
+static void judge_roofs(findings *f, const story_input *in, const phase *p)
 {
     double bound_s = 0, floor_s = 0;
     for (int32_t i = 0; i < p->n_ops; i++)
-        if (op_bound(&p->op[i]) == STORY_BOUND_MEMORY) {
+        if (!p->op[i].link && op_bound(&p->op[i]) == STORY_BOUND_MEMORY) {
             bound_s += p->op[i].s;
             floor_s += p->op[i].floor_s;
         }
@@ -65,16 +68,17 @@ static void judge_roofs(findings *f, const phase *p)
     int32_t told = 0; /* ops come longest first: the two that cost most are enough */
     for (int32_t i = 0; i < p->n_ops && told < 2; i++) {
         const op_sum *o = &p->op[i];
-        bool gap = o->s > worth_a_look * p->ops_s && op_of_roof(o) < far_from_roof;
+        bool gap = !o->link && o->s > worth_a_look * p->ops_s && op_of_roof(o) < far_from_roof;
         told += gap;
         if (gap && o->floor_s < little_work_s * o->n_calls)
             add(f, 'W', "call.latency", "2 us of work a call, for ops above 10 % of the time",
                 op_evidence(p, o),
-                "%s %s takes %.0f %% of the time: %.1f us a call for %.1f us of work; getting all "
-                "workers to "
-                "start and to meet binds it, not a roof",
+                "%s %s takes %.0f %% of the time: %.1f us a call for %.1f us of work; %s binds it, "
+                "not a roof",
                 p->name, o->kind, 100 * o->s / p->ops_s, o->s / o->n_calls * 1e6,
-                o->floor_s / o->n_calls * 1e6);
+                o->floor_s / o->n_calls * 1e6,
+                in->gpu ? "starting and draining a kernel"
+                        : "getting all workers to start and to meet");
         else if (gap)
             add(f, 'W', "roof.gap", "35 % of the roof, for ops above 10 % of the time",
                 op_evidence(p, o),
@@ -88,10 +92,10 @@ static void judge_shares(findings *f, const phase *p)
 {
     double bytes = 0;
     for (int32_t i = 0; i < p->n_ops; i++)
-        bytes += op_bytes(&p->op[i]);
+        bytes += p->op[i].link ? 0 : op_bytes(&p->op[i]);
     for (int32_t i = 0; i < p->n_ops; i++) {
         const op_sum *o = &p->op[i];
-        if (o->layer_first < 0 && o->s > large_share / 2 * p->ops_s && bytes > 0)
+        if (!o->link && o->layer_first < 0 && o->s > large_share / 2 * p->ops_s && bytes > 0)
             add(f, 'N', "share.outside", "15 % for one op outside the layers", op_evidence(p, o),
                 "%s alone costs %.0f %% of a %s step: it moves %.1f MB, %.0f %% of all", o->kind,
                 100 * o->s / p->ops_s, p->name, op_bytes(o) / p->n_timed * 1e-6,
@@ -120,6 +124,42 @@ static void judge_workers(findings *f, const phase *p)
             p->ops_s * 1e3, p->timed_s * 1e3, 100 * (p->timed_s - p->ops_s) / p->timed_s);
 }
 
+static void judge_gpu(findings *f, const story_input *in, const phase *p)
+{
+    const phase_on_gpu *g = &p->gpu;
+    double seqs = g->n_steps ? g->seqs / g->n_steps : 0, step_s = phase_step_s(p);
+    double idle_s = g->n_idle ? g->idle_s / g->n_idle : 0;
+    if (g->graph_least > 0 && seqs < (1 - padded_rows) * g->graph_least)
+        add(f, 'N', "graph.padding", "25 % of a graph's rows",
+            json_pack("{s:s, s:i, s:f}", "phase", p->name, "graph_sequences", g->graph_least,
+                      "sequences", seqs),
+            "%s runs in a graph for %d sequences with %.3g: %.0f %% of its rows are padding",
+            p->name, g->graph_least, seqs, 100 * (1 - seqs / g->graph_least));
+    if (idle_s > gpu_idle * step_s)
+        add(f, 'W', "gpu.idle", "5 % of a step",
+            json_pack("{s:s, s:i, s:f, s:f}", "phase", p->name, "steps", g->n_idle, "idle_us",
+                      idle_s * 1e6, "step_us", step_s * 1e6),
+            "%s: the GPU stands idle for %.1f us before a step of %.1f us", p->name, idle_s * 1e6,
+            step_s * 1e6);
+    if (g->n_whole && p->n_timed && p->timed_s / p->n_timed > timed_slower * step_s)
+        add(f, 'N', "timed.slower", "1.25 times the untimed step",
+            json_pack("{s:s, s:f, s:f}", "phase", p->name, "timed_us",
+                      p->timed_s / p->n_timed * 1e6, "whole_us", step_s * 1e6),
+            "timed call by call a %s step takes %.2f times as long as in its graph: shares are "
+            "near, rates and shares of roofs are lower bounds",
+            p->name, p->timed_s / p->n_timed / step_s);
+    for (int32_t i = 0; i < p->n_ops; i++)
+        for (int32_t k = 0; k < p->op[i].n_kernels; k++) {
+            const story_kernel *kernel = &in->gpu->kernel[p->op[i].kernel[k].kernel];
+            if (kernel->spill_bytes > 0)
+                add(f, 'W', "kernel.spill", "one byte",
+                    json_pack("{s:s, s:s, s:s, s:i}", "phase", p->name, "op", p->op[i].kind,
+                              "kernel", kernel->name, "spill_bytes", kernel->spill_bytes),
+                    "%s %s: a thread of its kernel spills %d bytes of registers", p->name,
+                    p->op[i].kind, kernel->spill_bytes);
+        }
+}
+
 static void judge_request(findings *f, const phase *decode, const story_facts *t)
 {
     if (t->total_s > 0 && t->waits_s > host_share * t->total_s)
@@ -143,14 +183,17 @@ static void judge_request(findings *f, const phase *decode, const story_facts *t
             "its decode steps were shared with %.1f other sequences on average", decode->others);
 }
 
-json_t *story_findings(const phase phases[STORY_PHASES], const story_facts *t)
+json_t *story_findings(const story_input *in, const phase phases[STORY_PHASES],
+                       const story_facts *t)
 {
     findings f = {.list = json_array()};
     for (int i = STORY_PHASES - 1; i >= 0; i--) { /* decode first: it is most of a request's time */
         const phase *p = &phases[i];
+        if (in->gpu && p->n_steps)
+            judge_gpu(&f, in, p);
         if (p->n_timed == 0)
             continue;
-        judge_roofs(&f, p);
+        judge_roofs(&f, in, p);
         judge_shares(&f, p);
         judge_workers(&f, p);
     }

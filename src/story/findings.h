@@ -16,6 +16,7 @@ typedef struct story_facts {
 
 /* A JSON array of {"id", "severity", "rule", "text", "evidence", "threshold"}; NULL when out of
  * memory. */
-json_t *story_findings(const phase phases[STORY_PHASES], const story_facts *f);
+json_t *story_findings(const story_input *in, const phase phases[STORY_PHASES],
+                       const story_facts *f);
 
 #endif

@@ -6,6 +6,7 @@
 #include "story/phases.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,33 +23,85 @@ story_bound op_bound(const op_sum *o)
 
 double op_of_roof(const op_sum *o) { return o->s > 0 && o->floor_s > 0 ? o->floor_s / o->s : NAN; }
 
-/* The sum that a call belongs to, made at its first call. */
-static op_sum *sum_of(phase *p, const vt_call *c)
+double phase_step_s(const phase *p)
 {
-    const char *kind = story_call_kind(c);
+    return p->gpu.n_whole ? p->gpu.whole_s / p->gpu.n_whole
+           : p->n_timed   ? p->timed_s / p->n_timed
+                          : NAN;
+}
+
+const story_kernel *op_kernel(const story_input *in, const op_sum *o)
+{
+    const kernel_sum *most = NULL;
+    for (int32_t i = 0; i < o->n_kernels; i++)
+        if (!most || o->kernel[i].n > most->n)
+            most = &o->kernel[i];
+    return most ? &in->gpu->kernel[most->kernel] : NULL;
+}
+
+enum { KIND_MAX = 128 };
+
+/* The kind of a call and of the active ones behind it that ran in the same launch. */
+static void kind_of(const vt_program *program, const call_time *t, char out[KIND_MAX])
+{
+    int32_t left = t->further;
+    snprintf(out, KIND_MAX, "%s", story_call_kind(&program->call[t->call]));
+    for (int32_t i = t->call + 1; left > 0 && i < program->n_calls; i++) {
+        size_t n = strlen(out);
+        if (!vt_call_active(program, &program->call[i]))
+            continue;
+        snprintf(out + n, KIND_MAX - n, "+%s", story_call_kind(&program->call[i]));
+        left--;
+    }
+}
+
+/* The sum of a kind, made at its first call; NULL: out of memory. */
+static op_sum *sum_of(story_record *r, phase *p, const char *kind, const char *op, const char *impl,
+                      int32_t layer)
+{
     for (int32_t i = 0; i < p->n_ops; i++)
-        if (p->op[i].impl == c->impl->name && strcmp(p->op[i].kind, kind) == 0)
+        if (strcmp(p->op[i].impl, impl) == 0 && strcmp(p->op[i].kind, kind) == 0)
             return &p->op[i];
+    size_t n = strlen(kind) + 1;
+    char *name = vt_arena_alloc(&r->arena, n, 1);
+    if (!name)
+        return NULL;
+    memcpy(name, kind, n);
     op_sum *o = &p->op[p->n_ops++];
-    *o = (op_sum){.kind = kind,
-                  .op = c->op->name,
-                  .impl = c->impl->name,
-                  .layer_first = c->layer,
-                  .layer_last = c->layer};
+    *o = (op_sum){.kind = name, .op = op, .impl = impl, .layer_first = layer, .layer_last = layer};
     return o;
 }
 
-static void add_call(const story_input *in, const story_plan *plan, const step_record *s, phase *p,
-                     const call_time *t)
+static bool cost_launch(const story_plan *plan, const call_time *t, vt_cost *cost, vt_cost *extra)
+{
+    const vt_program *program = story_plan_program(plan);
+    vt_cost c, x;
+    if (t->call < 0 || t->call >= program->n_calls || !story_plan_cost(plan, t->call, cost, extra))
+        return false;
+    int32_t left = t->further;
+    for (int32_t i = t->call + 1; left > 0 && i < program->n_calls; i++)
+        if (story_plan_cost(plan, i, &c, &x)) {
+            vt_cost_add(cost, &c);
+            vt_cost_add(extra, &x);
+            left--;
+        }
+    return true;
+}
+
+static void add_call(const story_input *in, story_record *r, const story_plan *plan,
+                     const step_record *s, phase *p, const call_time *t)
 {
     const vt_program *program = story_plan_program(plan);
     vt_cost cost, extra;
     story_bound bound;
-    if (t->call < 0 || t->call >= program->n_calls ||
-        !story_plan_cost(plan, t->call, &cost, &extra))
+    char kind[KIND_MAX];
+    if (!cost_launch(plan, t, &cost, &extra))
         return;
     const vt_call *c = &program->call[t->call];
-    op_sum *o = sum_of(p, c);
+    kind_of(program, t, kind);
+    op_sum *o = sum_of(r, p, kind, c->op->name, c->impl->name, c->layer);
+    if (!o)
+        return;
     double floor_s = story_floor_s(&cost, &in->roofs, &bound);
     o->n_calls++;
     o->layer_last = c->layer > o->layer_last ? c->layer : o->layer_last;
@@ -57,7 +110,7 @@ static void add_call(const story_input *in, const story_plan *plan, const step_r
     vt_cost_add(&o->extra, &extra);
     o->floor_s += floor_s;
     o->by_bound[bound] += floor_s;
-    if (t->s > o->slowest_s) {
+    if (t->s > o->slowest_s || !o->slowest) {
         o->slowest_s = t->s;
         o->slowest = c->label;
         o->slowest_step = s->id;
@@ -84,8 +137,78 @@ static bool bind_step(const story_record *r, const step_record *s, story_plan *p
     return story_plan_bind(plan, seq, s->n_seq, NULL) == VT_OK;
 }
 
-static void add_step(const story_input *in, const story_record *r, const step_record *s,
-                     story_plan *plan, story_seq *seq, phase *p)
+/* The kernels of a timed step, each to the kind whose call launched it. */
+static void add_kernels(const story_input *in, story_record *r, const story_plan *plan,
+                        const step_record *s, phase *p)
+{
+    const vt_program *program = story_plan_program(plan);
+    char kind[KIND_MAX];
+    int32_t at = 0;
+    for (int32_t i = 0; i < s->n_call; i++) {
+        const call_time *t = &r->call[s->first_call + i];
+        if (t->call < 0 || t->call >= program->n_calls)
+            continue;
+        const vt_call *c = &program->call[t->call];
+        kind_of(program, t, kind);
+        op_sum *o = sum_of(r, p, kind, c->op->name, c->impl->name, c->layer);
+        for (; at < s->gpu.n_kernel && r->kernel[s->gpu.first_kernel + at].call <= t->call; at++) {
+            int32_t kernel = r->kernel[s->gpu.first_kernel + at].kernel, k = 0;
+            if (!o || kernel < 0 || kernel >= in->gpu->n_kernels)
+                continue;
+            while (k < o->n_kernels && o->kernel[k].kernel != kernel)
+                k++;
+            if (k == OP_KERNELS)
+                continue;
+            o->n_kernels += k == o->n_kernels;
+            o->kernel[k].kernel = kernel;
+            o->kernel[k].n++;
+        }
+    }
+}
+
+/* What a GPU's step did beside its calls. */
+static void add_moves(story_record *r, const step_record *s, phase *p)
+{
+    static const char *const kind[VT_MOVES] = {"upload", "results"};
+    for (int i = 0; i < VT_MOVES; i++) {
+        op_sum *o = sum_of(r, p, kind[i], "copy", "copy", -1);
+        if (!o)
+            continue;
+        o->link = true;
+        o->n_calls++;
+        o->s += s->gpu.move_s[i];
+        o->cost.read.activations += s->gpu.move_bytes[i];
+        p->ops_s += s->gpu.move_s[i];
+        if (s->gpu.move_s[i] > o->slowest_s || !o->slowest) {
+            o->slowest_s = s->gpu.move_s[i];
+            o->slowest = kind[i];
+            o->slowest_step = s->id;
+        }
+    }
+}
+
+static void add_gpu(const step_record *s, phase *p)
+{
+    const step_on_gpu *g = &s->gpu;
+    phase_on_gpu *to = &p->gpu;
+    if (!g->known)
+        return;
+    if (to->n_steps++ == 0 || g->graph_seqs < to->graph_least)
+        to->graph_least = g->graph_seqs;
+    to->graph_most = g->graph_seqs > to->graph_most ? g->graph_seqs : to->graph_most;
+    to->n_whole += !g->timed;
+    to->whole_s += g->timed ? 0 : span_s(s->device);
+    to->kernels += g->n_kernels;
+    to->bytes_in += (double)g->bytes_in;
+    to->seqs += s->n_seqs;
+    if (p->n_steps > 1 && isfinite(g->idle_s)) {
+        to->n_idle++;
+        to->idle_s += g->idle_s;
+    }
+}
+
+static void add_step(const story_input *in, story_record *r, const step_record *s, story_plan *plan,
+                     story_seq *seq, phase *p)
 {
     if (p->n_steps++ == 0) {
         p->begin_ns = s->device.begin_ns;
@@ -98,6 +221,7 @@ static void add_step(const story_input *in, const story_record *r, const step_re
     p->device_s += span_s(s->device);
     for (int i = 0; i < VT_PARTS; i++)
         p->part_s[i] += span_s(s->part[i]);
+    add_gpu(s, p);
     if (!bind_step(r, s, plan, seq))
         return;
     p->n_timed++;
@@ -105,7 +229,11 @@ static void add_step(const story_input *in, const story_record *r, const step_re
     p->busy_s += s->busy_s;
     p->wait_s += s->wait_s;
     for (int32_t i = 0; i < s->n_call; i++)
-        add_call(in, plan, s, p, &r->call[s->first_call + i]);
+        add_call(in, r, plan, s, p, &r->call[s->first_call + i]);
+    if (in->gpu) {
+        add_kernels(in, r, plan, s, p);
+        add_moves(r, s, p);
+    }
 }
 
 static int longest_first(const void *a, const void *b)
@@ -125,7 +253,7 @@ vt_status story_sum_phases(const story_input *in, story_record *r, story_plan *p
     story_seq *seq = vt_arena_alloc(&r->arena, (size_t)max_seqs, sizeof *seq);
     for (int i = 0; i < STORY_PHASES; i++) {
         out[i] = (phase){.name = name[i],
-                         .op = vt_arena_alloc(&r->arena, n_calls, sizeof *out[i].op)};
+                         .op = vt_arena_alloc(&r->arena, n_calls + VT_MOVES, sizeof *out[i].op)};
         if (!seq || !out[i].op)
             return vt_fail(err, VT_ERR_MEMORY, "out of memory for a story");
     }

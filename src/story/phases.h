@@ -4,9 +4,21 @@
 
 #include "story/record.h"
 
-/* All calls of a kind ("linear.qkv") in a phase. Sums over its timed steps. */
+enum { OP_KERNELS = 8 };
+
+/* A kernel that calls of a kind launched, n times. */
+typedef struct kernel_sum {
+    int32_t kernel, n;
+} kernel_sum;
+
+/* All calls of a kind ("linear.qkv") in a phase. Sums over its timed steps. Calls that run in one
+ * launch are one kind ("rope+kv_store"); what a GPU's step spends outside calls is a kind too
+ * ("upload", "results"), whose cost is the bytes that crossed the link and which has no roof. */
 typedef struct op_sum {
     const char *kind, *op, *impl;
+    bool link;
+    kernel_sum kernel[OP_KERNELS];
+    int32_t n_kernels;
     int32_t n_calls, layer_first, layer_last; /* layers: -1 outside */
     double s;                                 /* device time */
     vt_cost cost, extra;                      /* compulsory, exact; beyond it */
@@ -16,6 +28,17 @@ typedef struct op_sum {
     const char *slowest;                      /* its label, */
     uint64_t slowest_step;                    /* and its step */
 } op_sum;
+
+/* What a GPU's recording says about the steps of a phase. */
+typedef struct phase_on_gpu {
+    int32_t n_steps; /* known */
+    int32_t n_whole; /* of them, those that were timed as a whole only: in their graphs */
+    double whole_s;  /* device time of these */
+    int32_t graph_least, graph_most; /* sequences of the graphs; 0: none fits */
+    double kernels, bytes_in, seqs;  /* sums over the known steps */
+    int32_t n_idle;
+    double idle_s; /* before steps other than the phase's first */
+} phase_on_gpu;
 
 typedef struct phase {
     const char *name;          /* "prefill", "decode" */
@@ -31,6 +54,7 @@ typedef struct phase {
     int32_t n_ops;
     double floor_s;
     int32_t kv_first, kv_last; /* context of the request in its first and last step */
+    phase_on_gpu gpu;
 } phase;
 
 typedef enum story_phase { STORY_PREFILL, STORY_DECODE, STORY_PHASES } story_phase;
@@ -41,6 +65,11 @@ vt_status story_sum_phases(const story_input *in, story_record *r, story_plan *p
 story_bound op_bound(const op_sum *o);
 /* Compulsory bytes moved by an op kind. */
 static inline double op_bytes(const op_sum *o) { return (double)vt_cost_bytes(&o->cost); }
+/* Device time of a step as it runs unobserved: on a GPU the mean of those that were not timed call
+ * by call, where there are any; else of the timed ones. NAN where there is none. */
+double phase_step_s(const phase *p);
+/* The kernel instance that most calls of an op kind launched; NULL: none, or not on a GPU. */
+const story_kernel *op_kernel(const story_input *in, const op_sum *o);
 /* floor / time, or NAN. */
 double op_of_roof(const op_sum *o);
 

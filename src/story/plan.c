@@ -10,11 +10,14 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "engine/weights_cuda.h"
+#include "ops/rope/rope_cuda.h"
 
 struct story_plan {
     story_plan_config config;
-    vt_weights *weights;
-    vt_kv_cache kv; /* shapes only */
+    vt_weights *weights;           /* a CPU's, or */
+    vt_cuda_weights *cuda_weights; /* a GPU's: described, without memory */
+    vt_kv_cache kv;                /* shapes only */
     vt_program *program;
     int32_t *zeros; /* [max_tokens] token, slot, pages ... : costs do not look at these */
     int32_t *position, *seq_of;    /* [max_tokens] */
@@ -34,7 +37,7 @@ static vt_status describe_cache(story_plan *p, const vt_model *m, vt_err *err)
                         .kv_heads = a->n_kv_heads,
                         .head_dim = a->head_dim,
                         .dtype = p->config.kv_dtype,
-                        .device = VT_DEVICE_CPU};
+                        .device = p->config.device};
     kv->k = vt_calloc((size_t)a->n_layers, sizeof *kv->k);
     kv->v = vt_calloc((size_t)a->n_layers, sizeof *kv->v);
     if (!kv->k || !kv->v)
@@ -59,8 +62,11 @@ static vt_status plan_fill(story_plan *p, const vt_model *m, vt_err *err)
                         .max_context = c->max_context,
                         .page_size = c->page_size,
                         .n_workers = 1};
-    vt_program_config config = {
-        .device = VT_DEVICE_CPU, .isa = c->level, .activation = VT_F32, .limits = limits};
+    bool gpu = c->device == VT_DEVICE_CUDA;
+    vt_program_config config = {.device = c->device,
+                                .isa = gpu ? VT_ISA_PORTABLE : c->level,
+                                .activation = gpu ? VT_BF16 : VT_F32,
+                                .limits = limits};
     p->zeros = vt_calloc(tokens, sizeof *p->zeros);
     p->position = vt_calloc(tokens, sizeof *p->position);
     p->seq_of = vt_calloc(tokens, sizeof *p->seq_of);
@@ -80,6 +86,11 @@ static vt_status plan_fill(story_plan *p, const vt_model *m, vt_err *err)
                                     .target = -1,
                                     .pending_slot = -1};
     TRY(describe_cache(p, m, err));
+    if (gpu) {
+        TRY(vt_cuda_weights_load(NULL, m, c->max_context, 1, &p->cuda_weights, err));
+        return vt_program_build(&p->cuda_weights->model, &p->cuda_weights->weights, &p->kv, &config,
+                                &p->program, err);
+    }
     TRY(vt_weights_load_cpu(m, NULL, c->level, c->max_context, &p->weights, err));
     return vt_program_build(m, p->weights, &p->kv, &config, &p->program, err);
 }
@@ -106,6 +117,7 @@ void story_plan_free(story_plan *p)
         return;
     vt_program_free(p->program);
     vt_weights_free(p->weights);
+    vt_cuda_weights_free(NULL, p->cuda_weights);
     free(p->kv.k);
     free(p->kv.v);
     free(p->zeros);
@@ -186,6 +198,14 @@ bool story_plan_cost(const story_plan *p, int32_t call, vt_cost *compulsory, vt_
     *compulsory = c->op->cost(c->args);
     *extra = c->impl->extra ? c->impl->extra(c->args) : (vt_cost){0};
     return true;
+}
+
+int32_t story_plan_further(const story_plan *p, int32_t call)
+{
+    const vt_program *prog = p->program;
+    const vt_call *c = &prog->call[call], *next = c + 1;
+    return prog->config.device == VT_DEVICE_CUDA && call + 1 < prog->n_calls && c->op == &rope_op &&
+           next->op == &kv_store_op && rope_store_cuda_fits(c->args, next->args);
 }
 
 /* The unit that does a kind of work. Hardware that has no such unit uses another one: bf16 on fp32

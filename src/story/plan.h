@@ -19,7 +19,8 @@ typedef struct story_seq {
 typedef struct story_plan story_plan;
 
 typedef struct story_plan_config {
-    vt_isa level;
+    vt_device_kind device; /* whose program */
+    vt_isa level;          /* of a CPU */
     vt_dtype kv_dtype;
     int32_t page_size;
     int32_t max_tokens, max_seqs, max_context; /* of any step that will be bound */
@@ -35,6 +36,10 @@ const vt_program *story_plan_program(const story_plan *p);
 vt_status story_plan_bind(story_plan *p, const story_seq *seq, int32_t n, vt_err *err);
 /* Compulsory cost of a call under the bound step, and what its implementation moves beyond it. */
 bool story_plan_cost(const story_plan *p, int32_t call, vt_cost *compulsory, vt_cost *extra);
+
+/* How many active calls behind this one run in its launch: rope and the kv_store behind it are one
+ * on a GPU. */
+int32_t story_plan_further(const story_plan *p, int32_t call);
 
 /* The least time the cost can take under the roofs, and which one sets it. */
 typedef enum story_bound {

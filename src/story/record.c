@@ -6,6 +6,7 @@
  * calls are gone keep n_call 0 and are left out of op tables. */
 #include "story/record.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -191,6 +192,15 @@ static void choose_steps(story_record *r)
 
 /* ---- op calls ---- */
 
+/* The oldest step's calls may have been overwritten in part: it began with call 0, or it is not
+ * whole. */
+static void drop_partial_steps(story_record *r)
+{
+    for (int32_t i = 0; i < r->n_steps; i++)
+        if (r->step[i].n_call > 0 && r->call[r->step[i].first_call].call != 0)
+            r->step[i].n_call = 0;
+}
+
 /* A call and the wait behind it make the op's time on worker 0. */
 static vt_status read_calls(const story_input *in, story_record *r, vt_err *err)
 {
@@ -206,15 +216,60 @@ static vt_status read_calls(const story_input *in, story_record *r, vt_err *err)
             continue;
         if (s->n_call == 0)
             s->first_call = r->n_calls;
-        r->call[r->n_calls++] = (call_time){e[i].a,
-                                            (double)(e[i + 1].end_ns - e[i].begin_ns) * 1e-9};
+        r->call[r->n_calls++] = (call_time){.call = e[i].a,
+                                            .s = (double)(e[i + 1].end_ns - e[i].begin_ns) * 1e-9};
         s->n_call++;
     }
-    /* The oldest step's calls may have been overwritten in part: it began with call 0, or it is
-     * not whole. */
+    drop_partial_steps(r);
+    return VT_OK;
+}
+
+/* ---- a GPU's ring ---- */
+
+static void read_gpu_event(story_record *r, step_record *s, const vt_trace_event *e)
+{
+    step_on_gpu *g = &s->gpu;
+    double seconds = (double)(e->end_ns - e->begin_ns) * 1e-9;
+    if (e->kind == VT_TRACE_LAUNCH) {
+        g->known = true;
+        g->timed = e->spare != 0;
+        g->n_kernels = e->a;
+        g->bytes_in = e->b;
+        g->graph_seqs = e->c;
+    } else if (e->kind == VT_TRACE_WAIT) {
+        g->idle_s = seconds;
+    } else if (e->kind == VT_TRACE_MOVE && e->a >= 0 && e->a < VT_MOVES) {
+        g->n_moves++;
+        g->move_s[e->a] = seconds;
+        g->move_bytes[e->a] = e->b;
+    } else if (e->kind == VT_TRACE_CALL) {
+        if (s->n_call++ == 0)
+            s->first_call = r->n_calls;
+        r->call[r->n_calls++] = (call_time){.call = e->a, .further = e->c, .s = seconds};
+    } else if (e->kind == VT_TRACE_KERNEL) {
+        if (g->n_kernel++ == 0)
+            g->first_kernel = r->n_kernels;
+        r->kernel[r->n_kernels++] = (kernel_call){e->a, e->b};
+    }
+}
+
+static vt_status read_gpu(const story_gpu *gpu, story_record *r, vt_err *err)
+{
+    r->call = vt_arena_alloc(&r->arena, (size_t)gpu->n_events + 1, sizeof *r->call);
+    r->kernel = vt_arena_alloc(&r->arena, (size_t)gpu->n_events + 1, sizeof *r->kernel);
+    if (!r->call || !r->kernel)
+        return out_of_memory(err);
     for (int32_t i = 0; i < r->n_steps; i++)
-        if (r->step[i].n_call > 0 && r->call[r->step[i].first_call].call != 0)
+        r->step[i].gpu.idle_s = NAN;
+    for (uint64_t i = 0; i < gpu->n_events; i++) {
+        step_record *s = find_step(r, gpu->event[i].id);
+        if (s)
+            read_gpu_event(r, s, &gpu->event[i]);
+    }
+    for (int32_t i = 0; i < r->n_steps; i++)
+        if (r->step[i].gpu.n_moves < VT_MOVES)
             r->step[i].n_call = 0;
+    drop_partial_steps(r);
     return VT_OK;
 }
 
@@ -245,7 +300,7 @@ static vt_status fill(const story_input *in, vt_request_id id, story_record *r, 
     TRY(place_seqs(in, r, err));
     TRY(read_requests(in, id, r, err));
     choose_steps(r);
-    TRY(read_calls(in, r, err));
+    TRY(in->gpu ? read_gpu(in->gpu, r, err) : read_calls(in, r, err));
     read_workers(in, r);
     return VT_OK;
 }

@@ -13,6 +13,19 @@ typedef struct step_seq {
     int32_t q_len, kv_len;
 } step_seq;
 
+/* How a GPU ran a step. */
+typedef struct step_on_gpu {
+    bool known, timed;  /* timed: call by call; else all at once, without calls */
+    int32_t graph_seqs; /* of the graph it ran in (or would have, were it not timed); 0: none */
+    int32_t n_kernels;
+    int64_t bytes_in;
+    double idle_s; /* of the device before it; NAN: not known */
+    int32_t n_moves;
+    double move_s[VT_MOVES];
+    int64_t move_bytes[VT_MOVES];
+    int32_t first_kernel, n_kernel; /* in kernel_call */
+} step_on_gpu;
+
 typedef struct step_record {
     uint64_t id;
     span device;         /* the device's work */
@@ -20,17 +33,24 @@ typedef struct step_record {
     int32_t n_tokens, n_seqs, n_decode;
     int32_t pages_held, pages_cached, pages_free; /* after it */
     int32_t first_seq, n_seq;                     /* seq[first_seq ..): as many as were found */
-    int32_t first_call, n_call; /* in call_s: worker 0's calls, in program order; 0: overwritten */
+    int32_t first_call, n_call; /* in call: worker 0's calls, in program order; 0: not there */
     double busy_s, wait_s;      /* sums over the workers' calls and barrier waits */
     bool chosen;                /* belongs to the story */
     bool prefill;               /* of the story's request (or of anybody, where it is about all) */
     int32_t q_len, kv_len;      /* of the story's request in this step */
+    step_on_gpu gpu;
 } step_record;
 
 typedef struct call_time {
-    int32_t call; /* index in the program */
-    double s;     /* from its predecessor's end to its own, on worker 0 */
+    int32_t call;    /* index in the program */
+    int32_t further; /* active calls behind it that it includes */
+    double s;        /* from its predecessor's end to its own, on worker 0 */
 } call_time;
+
+/* Call `call` launched kernel `kernel`. */
+typedef struct kernel_call {
+    int32_t call, kernel;
+} kernel_call;
 
 typedef struct request_record {
     uint64_t id;
@@ -49,6 +69,8 @@ typedef struct story_record {
     step_seq *seq;
     call_time *call;
     int32_t n_calls;
+    kernel_call *kernel;
+    int32_t n_kernels;
     request_record *request; /* [n_requests] by id */
     int32_t n_requests;
     request_record *mine; /* NULL where the story is about all steps */

@@ -1,5 +1,6 @@
-/* story.json as a person reads it in a terminal: headline, TIME, ONE DECODE STEP, MEMORY, THREADS,
- * FINDINGS, NOT MEASURED, OBSERVER. At most 100 cells wide; reads as well without colour.
+/* story.json as a person reads it in a terminal: headline, TIME, ONE DECODE STEP, (of a GPU)
+ * KERNELS and GPU, MEMORY, THREADS, FINDINGS, NOT MEASURED, OBSERVER. At most 100 cells wide; reads
+ * as well without colour.
  *
  * The JSON may come from a file that somebody else wrote: every read tolerates what is missing or
  * of another type, counts are bounded, and text is cleaned of control characters before it goes to
@@ -152,19 +153,31 @@ static void phase_ops(page *p, const json_t *phase)
     }
 }
 
+/* A kernel's name without its template parameters. */
+static const char *kernel_base(const json_t *o, const char *key, char out[TEXT_MAX])
+{
+    text(o, key, out);
+    out[strcspn(out, "<")] = '\0';
+    return out;
+}
+
 static void kernel_text(vt_buf *b, const json_t *side)
 {
-    char impl[TEXT_MAX], attention[TEXT_MAX];
+    char impl[TEXT_MAX], attention[TEXT_MAX], how[TEXT_MAX];
+    bool gpu = json_is_string(get(side, "kernel"));
     vt_buf_printf(b, "%s/%s, %.0f query rows a step", text(side, "attention", attention),
-                  text(side, "impl", impl), num(side, "rows"));
+                  gpu ? kernel_base(side, "kernel", impl) : text(side, "impl", impl),
+                  num(side, "rows"));
+    if (*text(side, "how", how))
+        vt_buf_printf(b, ", %s", how);
 }
 
 static void hardware_text(vt_buf *b, const json_t *side)
 {
-    static const char *const unit[] = {"memory", "int8", "fp32"};
-    static const char *const key[] = {"of_memory", "of_int8", "of_fp32"};
+    static const char *const unit[] = {"memory", "int8", "fp32", "bf16"};
+    static const char *const key[] = {"of_memory", "of_int8", "of_fp32", "of_bf16"};
     vt_buf_printf(b, "%.1f FLOP/byte", num(side, "flop_per_byte"));
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         if (num(side, key[i]) > 0)
             vt_buf_printf(b, ", %s %.1f %%", unit[i], 100 * num(side, key[i]));
     vt_buf_puts(b, " of roof");
@@ -173,10 +186,15 @@ static void hardware_text(vt_buf *b, const json_t *side)
 static void side_line(page *p, const char *name, const json_t *side,
                       void (*put)(vt_buf *, const json_t *), const char *tail)
 {
+    enum { TEXT_COLUMN = 26 };
+    vt_buf line = {0};
+    put(&line, side);
+    vt_buf_puts(&line, tail);
     time_column(p, NAN);
     vt_buf_printf(p->b, "│     %s", name);
-    put(p->b, side);
-    vt_buf_printf(p->b, "%s\n", tail);
+    vt_text_wrap(p->b, line.data ? line.data : "", TEXT_COLUMN, p->term->width);
+    vt_buf_putc(p->b, '\n');
+    vt_buf_release(&line);
 }
 
 static void transition(page *p, double at_ms, const char *note)
@@ -286,7 +304,7 @@ static double expected_bytes(const json_t *op)
     return num(e, "weights") + num(e, "kv") + num(e, "activations");
 }
 
-static void step_row(vt_table *t, const json_t *op)
+static void step_row(vt_table *t, const json_t *op, bool gpu)
 {
     char kind[TEXT_MAX], impl[TEXT_MAX], bound[TEXT_MAX];
     double first = num(op, "layer_first"), last = num(op, "layer_last");
@@ -294,11 +312,18 @@ static void step_row(vt_table *t, const json_t *op)
         vt_table_cell(t, "L%02.0f..L%02.0f %s", first, last, text(op, "kind", kind));
     else
         vt_table_cell(t, "%s", text(op, "kind", kind));
-    vt_table_cell(t, "%s", text(op, "impl", impl));
+    size_t kernels = json_array_size(get(op, "kernels"));
+    if (kernels == 1)
+        vt_table_cell(t, "%s", kernel_base(json_array_get(get(op, "kernels"), 0), "name", impl));
+    else if (kernels > 1)
+        vt_table_cell(t, "%zu kernels", kernels);
+    else
+        vt_table_cell(t, "%s", text(op, "impl", impl));
     cell(t, vt_text_time, num(op, "time_us") * 1e-6);
     percent_cell(t, num(op, "share"), 1);
     cell(t, vt_text_bytes, expected_bytes(op));
-    cell(t, vt_text_bytes, num(op, "measured_bytes"));
+    if (!gpu) /* room for kernels' names: NOT MEASURED says that they are not */
+        cell(t, vt_text_bytes, num(op, "measured_bytes"));
     vt_buf rate = {0};
     vt_text_rate(&rate, num(op, "bytes_per_s"), "B");
     vt_table_cell(t, "%s", rate.data ? rate.data : "");
@@ -318,11 +343,13 @@ static void step_table(page *p, const json_t *phase, const char *title)
     snprintf(range, sizeof range, "[mean of %.0f, context %.0f to %.0f]", num(phase, "timed_steps"),
              num(phase, "kv_first"), num(phase, "kv_last"));
     heading(p, title, range);
-    vt_table_init(&t, "op|runs as|>time|>share|>bytes exp|>meas|>speed|>of roof|bound");
+    bool gpu = json_is_object(get(phase, "gpu"));
+    vt_table_init(&t, gpu ? "op|runs as|>time|>share|>bytes exp|>speed|>of roof|bound"
+                          : "op|runs as|>time|>share|>bytes exp|>meas|>speed|>of roof|bound");
     json_array_foreach(get(phase, "ops"), i, op)
     {
         if (i < MAX_ROWS)
-            step_row(&t, op);
+            step_row(&t, op, gpu);
     }
     vt_table_finish(&t, p->b, p->term, 1);
     vt_buf_puts(p->b, " sum ");
@@ -332,6 +359,111 @@ static void step_table(page *p, const json_t *phase, const char *title)
     vt_buf_printf(p->b, ": %.1f %% unexplained; the roofs allow ", 100 * num(phase, "unexplained"));
     vt_text_time(p->b, num(phase, "floor_us") * 1e-6);
     vt_buf_puts(p->b, "\n");
+    if (isfinite(num(get(phase, "gpu"), "whole_step_us"))) {
+        vt_buf_puts(p->b, " left alone a step takes ");
+        vt_text_time(p->b, num(get(phase, "gpu"), "whole_step_us") * 1e-6);
+        vt_buf_printf(p->b, " (mean of %.0f): timing its calls makes that %.2f times as much\n",
+                      num(get(phase, "gpu"), "whole_steps"), num(get(phase, "gpu"), "slower"));
+    }
+}
+
+/* ---- what only a GPU has ---- */
+
+static void kernel_lines(page *p, const json_t *op)
+{
+    size_t i;
+    json_t *k;
+    char kind[TEXT_MAX], name[TEXT_MAX];
+    json_array_foreach(get(op, "kernels"), i, k)
+    {
+        enum { NAME = 24 };
+        vt_buf line = {0};
+        if (i >= MAX_ROWS)
+            break;
+        size_t start = p->b->len;
+        vt_buf_printf(p->b, " %s", i == 0 ? text(op, "kind", kind) : "");
+        vt_text_pad(p->b, start, NAME);
+        /* parameters are read best with blanks to break at */
+        for (const char *c = text(k, "name", name); *c; c++)
+            vt_buf_puts(&line, *c == ',' ? ", " : (char[2]){*c, '\0'});
+        vt_buf_printf(&line, " x%.3g", num(k, "launches"));
+        if (num(k, "registers") > 0)
+            vt_buf_printf(&line, ", %.0f registers", num(k, "registers"));
+        if (num(k, "spill_bytes") > 0)
+            vt_buf_printf(&line, ", %.0f bytes spilled", num(k, "spill_bytes"));
+        vt_text_wrap(p->b, line.data ? line.data : "", NAME, p->term->width);
+        vt_buf_putc(p->b, '\n');
+        vt_buf_release(&line);
+    }
+}
+
+static void gpu_phase(page *p, const json_t *phase)
+{
+    const json_t *g = get(phase, "gpu");
+    char name[TEXT_MAX], how[TEXT_MAX];
+    if (!json_is_object(g))
+        return;
+    vt_buf line = {0};
+    vt_buf_printf(&line, "%s %s, %.0f kernels a step, ", text(phase, "name", name),
+                  text(g, "how", how), num(g, "kernels_per_step"));
+    vt_text_bytes(&line, num(g, "host_to_device_bytes"));
+    vt_buf_puts(&line, " to the device");
+    if (isfinite(num(g, "idle_us"))) {
+        vt_buf_puts(&line, ", idle ");
+        vt_text_time(&line, num(g, "idle_us") * 1e-6);
+        vt_buf_puts(&line, " before a step");
+    }
+    vt_buf_putc(p->b, ' ');
+    vt_text_wrap(p->b, line.data ? line.data : "", 3, p->term->width);
+    vt_buf_putc(p->b, '\n');
+    vt_buf_release(&line);
+}
+
+static void gpu(page *p)
+{
+    const json_t *e = get(get(p->story, "engine"), "gpu"), *r = get(p->story, "roofs");
+    size_t i;
+    json_t *phase;
+    vt_buf line = {0};
+    if (!json_is_object(e))
+        return;
+    heading(p, "GPU", NULL);
+    vt_buf_printf(&line, "%.0f multiprocessors; roofs, measured: memory ",
+                  num(e, "multiprocessors"));
+    vt_text_rate(&line, num(r, "memory_bytes_per_s"), "B");
+    vt_buf_puts(&line, ", L2 ");
+    vt_text_rate(&line, num(r, "l2_bytes_per_s"), "B");
+    vt_buf_puts(&line, ", bf16 ");
+    vt_text_rate(&line, num(r, "bf16_per_s"), "FLOP");
+    vt_buf_puts(&line, ", fp32 ");
+    vt_text_rate(&line, num(r, "fp32_per_s"), "FLOP");
+    vt_buf_puts(&line, ", an empty kernel ");
+    vt_text_time(&line, num(r, "kernel_us") * 1e-6);
+    vt_buf_putc(p->b, ' ');
+    vt_text_wrap(p->b, line.data ? line.data : "", 3, p->term->width);
+    vt_buf_putc(p->b, '\n');
+    vt_buf_release(&line);
+    json_array_foreach(get(p->story, "phases"), i, phase)
+    {
+        if (i < MAX_ROWS)
+            gpu_phase(p, phase);
+    }
+}
+
+static void kernels(page *p, const json_t *phase)
+{
+    size_t i;
+    json_t *op;
+    char title[64], name[TEXT_MAX];
+    if (!json_is_object(get(phase, "gpu")) || num(phase, "timed_steps") < 1)
+        return;
+    snprintf(title, sizeof title, "KERNELS of a %.20s step", text(phase, "name", name));
+    heading(p, title, NULL);
+    json_array_foreach(get(phase, "ops"), i, op)
+    {
+        if (i < MAX_ROWS)
+            kernel_lines(p, op);
+    }
 }
 
 /* ---- the rest ---- */
@@ -347,7 +479,8 @@ static void memory(page *p)
     if (num(m, "packed_bytes") > 0) {
         vt_buf_puts(p->b, " (+ ");
         vt_text_bytes(p->b, num(m, "packed_bytes"));
-        vt_buf_puts(p->b, " repacked)");
+        vt_buf_puts(p->b, json_is_object(get(get(p->story, "engine"), "gpu")) ? " on the GPU)"
+                                                                              : " repacked)");
     }
     vt_buf_puts(p->b, " │ KV pool ");
     vt_text_bytes(p->b, num(m, "kv_pool_bytes"));
@@ -427,13 +560,41 @@ static void not_measured(page *p)
     }
 }
 
+static void gpu_observer(page *p, const json_t *o)
+{
+    vt_buf line = {0};
+    vt_buf_printf(&line, "1 decode step in %.0f runs call by call, %.0f events between: ",
+                  num(o, "period"), num(o, "events_per_step"));
+    vt_text_time(&line, num(o, "timed_step_us") * 1e-6);
+    if (isfinite(num(o, "whole_step_us"))) {
+        vt_buf_puts(&line, " where the others take ");
+        vt_text_time(&line, num(o, "whole_step_us") * 1e-6);
+        vt_buf_printf(&line, ", %.1f %% tax on the mean", 100 * num(o, "tax"));
+    }
+    vt_buf_puts(&line, "; an event takes ");
+    vt_text_time(&line, num(o, "event_ns") * 1e-9);
+    vt_buf_puts(&line, " of the device, reading it ");
+    vt_text_time(&line, num(o, "read_ns") * 1e-9);
+    vt_buf_puts(&line,
+                " of the host [measured]; prompts are always timed; device times lie at most ");
+    vt_text_time(&line, num(get(get(p->story, "engine"), "gpu"), "clock_error_us") * 1e-6);
+    vt_buf_puts(&line, " late on the host's clock");
+    vt_buf_putc(p->b, ' ');
+    vt_text_wrap(p->b, line.data ? line.data : "", 3, p->term->width);
+    vt_buf_putc(p->b, '\n');
+    vt_buf_release(&line);
+}
+
 static void observer(page *p)
 {
     const json_t *o = get(p->story, "observer");
-    if (!isfinite(num(o, "tax")) && !isfinite(num(o, "measured_tax")))
+    if (!isfinite(num(o, "tax")) && !isfinite(num(o, "measured_tax")) &&
+        !isfinite(num(o, "timed_step_us")))
         return;
     heading(p, "OBSERVER", NULL);
-    if (isfinite(num(o, "tax"))) {
+    if (num(o, "period") > 0) {
+        gpu_observer(p, o);
+    } else if (isfinite(num(o, "tax"))) {
         vt_buf_printf(p->b, " %.0f events a step of %.0f ns each: ", num(o, "events_per_step"),
                       num(o, "event_ns"));
         vt_text_time(p->b, num(o, "step_us") * 1e-6);
@@ -446,6 +607,13 @@ static void observer(page *p)
         vt_text_time(p->b, num(o, "off_us") * 1e-6);
         vt_buf_printf(p->b, ": %.1f %% tax [measured, p50 of %.0f tokens]\n",
                       100 * num(o, "measured_tax"), num(o, "tokens"));
+    }
+    if (isfinite(num(o, "first_on_us"))) {
+        vt_buf_puts(p->b, " first token: recorder on ");
+        vt_text_time(p->b, num(o, "first_on_us") * 1e-6);
+        vt_buf_puts(p->b, ", off ");
+        vt_text_time(p->b, num(o, "first_off_us") * 1e-6);
+        vt_buf_puts(p->b, " [measured, once each]\n");
     }
 }
 
@@ -462,9 +630,13 @@ static void title(page *p)
         snprintf(about, sizeof about, "RECORDING");
     text(m, "name", name);
     text(m, "quant", quant);
-    vt_buf_printf(&line, "%s%s%s · %s %s, %.0f threads", name, strstr(name, quant) ? "" : " ",
+    vt_buf_printf(&line, "%s%s%s · %s %s, ", name, strstr(name, quant) ? "" : " ",
                   strstr(name, quant) ? "" : quant, text(e, "device", device),
-                  text(e, "level", level), num(e, "threads"));
+                  text(e, "level", level));
+    if (json_is_object(get(e, "gpu")))
+        vt_buf_puts(&line, text(get(e, "gpu"), "name", level));
+    else
+        vt_buf_printf(&line, "%.0f threads", num(e, "threads"));
     if (json_is_object(q))
         vt_buf_printf(&line, " · %.0f prompt tokens (%.0f cached) -> %.0f out",
                       num(q, "prompt_tokens"), num(q, "cached_tokens"),
@@ -503,6 +675,8 @@ vt_status story_render(const char *name, const char *json, size_t len, const vt_
         step_table(&p, decode, "ONE DECODE STEP, op by op");
     else
         step_table(&p, phase_named(story, "prefill"), "ONE PREFILL STEP, op by op");
+    kernels(&p, decode ? decode : phase_named(story, "prefill"));
+    gpu(&p);
     memory(&p);
     threads(&p);
     findings(&p);

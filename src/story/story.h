@@ -15,6 +15,24 @@
 
 enum { STORY_VERSION = 0, STORY_MAX_WORKERS = 256 };
 
+/* A compiled kernel, with its template parameters in its name. */
+typedef struct story_kernel {
+    const char *name; /* "rmsnorm<hidden=1024,threads=128,level=90,pdl=1>" */
+    int32_t registers, spill_bytes, shared_bytes;
+} story_kernel;
+
+/* What a GPU's recording has in place of workers. */
+typedef struct story_gpu {
+    const vt_trace_event *event; /* [n_events] launches, moves, calls, kernels; oldest first */
+    uint64_t n_events;
+    const story_kernel *kernel; /* [n_kernels] by index in the trace */
+    int32_t n_kernels;
+    int32_t ordinal, level, sm_count, driver_version;
+    int64_t memory_bytes, l2_bytes;
+    int32_t period; /* one decode step in so many ran call by call, to be timed */
+    double notice_ns, event_ns, read_ns; /* engine/exec_cuda.h */
+} story_gpu;
+
 /* Everything a story is made of. Borrowed for the length of story_build. */
 typedef struct story_input {
     const vt_model *model;
@@ -26,7 +44,8 @@ typedef struct story_input {
     story_plan_config plan; /* how the engine's program was built */
     int32_t n_pages;
     int64_t kv_bytes, packed_bytes;
-    const char *device; /* "cpu" */
+    const char *device;   /* "cpu", "cuda" */
+    const story_gpu *gpu; /* NULL: a CPU engine */
     vt_roofs roofs;
     double event_cost_ns; /* of recording one event, measured; NAN: unknown */
 } story_input;

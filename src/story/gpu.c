@@ -1,0 +1,109 @@
+/* The GPU's part of a story (story/gpu.h, docs/story-format.md). */
+#include "story/gpu.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "story/numbers.h"
+
+json_t *story_gpu_json(const story_input *in)
+{
+    const story_gpu *g = in->gpu;
+    if (!g)
+        return json_null();
+    return json_pack("{s:i, s:s, s:s, s:i, s:i, s:I, s:I, s:i, s:i, s:o}", "ordinal", g->ordinal,
+                     "name", in->roofs.name, "arch", in->roofs.level, "level", g->level,
+                     "multiprocessors", g->sm_count, "memory_bytes", (json_int_t)g->memory_bytes,
+                     "l2_bytes", (json_int_t)g->l2_bytes, "driver_version", g->driver_version,
+                     "kernels_compiled", g->n_kernels, "clock_error_us",
+                     us(g->notice_ns * 1e-9, measured));
+}
+
+void story_gpu_how(const phase *p, char *out, size_t size)
+{
+    const phase_on_gpu *g = &p->gpu;
+    double seqs = g->n_steps ? g->seqs / g->n_steps : 0;
+    if (g->n_steps == 0)
+        snprintf(out, size, "not recorded");
+    else if (g->graph_most == 0)
+        snprintf(out, size, "launched kernel by kernel");
+    else if (g->graph_least == g->graph_most)
+        snprintf(out, size, "in the graph for %d sequence%s, %.3g used", g->graph_most,
+                 g->graph_most == 1 ? "" : "s", seqs);
+    else
+        snprintf(out, size, "in graphs for %d to %d sequences, %.3g used", g->graph_least,
+                 g->graph_most, seqs);
+}
+
+json_t *story_gpu_phase(const story_input *in, const phase *p)
+{
+    const phase_on_gpu *g = &p->gpu;
+    char how[96];
+    if (!in->gpu)
+        return json_null();
+    double n = g->n_steps ? g->n_steps : NAN;
+    story_gpu_how(p, how, sizeof how);
+    return json_pack(
+        "{s:s, s:i, s:i, s:o, s:o, s:o, s:o, s:i, s:o, s:o}", "how", how, "graph_sequences_least",
+        g->graph_least, "graph_sequences_most", g->graph_most, "sequences",
+        tagged(g->seqs / n, 3, measured), "kernels_per_step", tagged(g->kernels / n, 2, measured),
+        "host_to_device_bytes", tagged(g->bytes_in / n, 0, measured), "idle_us",
+        us(g->n_idle ? g->idle_s / g->n_idle : NAN, measured), "whole_steps", g->n_whole,
+        "whole_step_us", us(g->n_whole ? g->whole_s / g->n_whole : NAN, measured), "slower",
+        tagged(g->n_whole && p->n_timed ? p->timed_s / p->n_timed / phase_step_s(p) : NAN, 3,
+               derived));
+}
+
+json_t *story_gpu_kernels(const story_input *in, const phase *p, const op_sum *o)
+{
+    json_t *list = json_array();
+    for (int32_t i = 0; i < o->n_kernels; i++) {
+        const story_kernel *k = &in->gpu->kernel[o->kernel[i].kernel];
+        json_array_append_new(list, json_pack("{s:s, s:f, s:i, s:i, s:i}", "name", k->name,
+                                              "launches", (double)o->kernel[i].n / p->n_timed,
+                                              "registers", k->registers, "spill_bytes",
+                                              k->spill_bytes, "shared_bytes", k->shared_bytes));
+    }
+    return list;
+}
+
+json_t *story_gpu_observer(const story_input *in, const phase *d, story_facts *f)
+{
+    const story_gpu *g = in->gpu;
+    double events = d->n_timed ? 1 : NAN; /* the uploads'; then one a launch of a call */
+    for (int32_t i = 0; i < d->n_ops && d->n_timed; i++)
+        events += d->op[i].link ? 0 : (double)d->op[i].n_calls / d->n_timed;
+    double timed = d->n_timed ? d->timed_s / d->n_timed : NAN;
+    double whole = d->gpu.n_whole ? d->gpu.whole_s / d->gpu.n_whole : NAN;
+    f->recorder_s = timed - whole;
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:i, s:o, s:o}", "events_per_step",
+                     tagged(events, 1, derived), "event_ns", tagged(g->event_ns, 1, measured),
+                     "read_ns", tagged(g->read_ns, 1, measured), "timed_step_us",
+                     us(timed, measured), "whole_step_us", us(whole, measured), "period", g->period,
+                     "step_us", us((timed - whole) / g->period, derived), "tax",
+                     tagged((timed / whole - 1) / g->period, 5, derived));
+}
+
+void story_gpu_not_measured(const story_input *in, const phase phases[STORY_PHASES], json_t *list)
+{
+    (void)in;
+    int32_t whole = 0;
+    for (int i = 0; i < STORY_PHASES; i++)
+        whole += phases[i].gpu.n_whole;
+    json_array_append_new(
+        list, json_pack("{s:s, s:s}", "what", "bytes moved, cache hits, occupancy, stalls", "why",
+                        "the GPU's counters are CUPTI's (tiers T2 and T3), which is not read yet; "
+                        "times are of tier T0"));
+    if (whole > 0) {
+        char why[200];
+        snprintf(why, sizeof why,
+                 "a graph is one launch, and nobody sees into it; op times are from steps that ran "
+                 "call by call");
+        char what[64];
+        snprintf(what, sizeof what, "op calls of %d step%s", whole, whole == 1 ? "" : "s");
+        json_array_append_new(list, json_pack("{s:s, s:s}", "what", what, "why", why));
+    }
+    json_array_append_new(
+        list, json_pack("{s:s, s:s}", "what", "overlap of neighbouring kernels", "why",
+                        "in a timed step each kernel begins after the end of the one before it"));
+}

@@ -1,0 +1,464 @@
+/* Stories of a GPU's recordings, made up: every number is known beforehand. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+
+#include "model/load.h"
+#include "story/story.h"
+
+enum { MAX_EVENTS = 60000, PROMPT = 20, MS = 1000000, UPLOAD_US = 100, RESULTS_US = 50 };
+
+static const story_kernel kernels[] = {
+    {"attention_prefill_sm90<head_dim=128>", 168, 0, 1024},
+    {"attention_decode<head_dim=128>", 96, 0, 2048},
+    {"gemm_sm90<bn=128>", 168, 16, 0},
+    {"other<>", 32, 0, 0},
+};
+
+/* A recording that is being made up: one request of PROMPT tokens. */
+typedef struct fake {
+    story_input in;
+    story_gpu gpu;
+    vt_trace_event *engine, *device;
+    uint64_t n_engine, n_device;
+    story_plan *plan;
+    uint64_t n_step;
+    int64_t last_end;
+} fake;
+
+static void add(vt_trace_event *list, uint64_t *n, vt_trace_event e, vt_trace_kind kind)
+{
+    assert_true(*n < MAX_EVENTS);
+    e.kind = (uint16_t)kind;
+    list[(*n)++] = e;
+}
+
+static void on_engine(fake *f, vt_trace_kind kind, vt_trace_event e)
+{
+    add(f->engine, &f->n_engine, e, kind);
+    f->in.n_engine = f->n_engine;
+}
+
+static void on_device(fake *f, vt_trace_kind kind, vt_trace_event e)
+{
+    add(f->device, &f->n_device, e, kind);
+    f->gpu.n_events = f->n_device;
+}
+
+static void request(fake *f, vt_trace_request what, int32_t b, int32_t c, int64_t begin,
+                    int64_t end)
+{
+    on_engine(
+        f, VT_TRACE_REQUEST,
+        (vt_trace_event){.begin_ns = begin, .end_ns = end, .id = 7, .a = what, .b = b, .c = c});
+}
+
+static int32_t kernel_of(const vt_call *c)
+{
+    return strcmp(c->op->name, "attention_prefill") == 0  ? 0
+           : strcmp(c->op->name, "attention_decode") == 0 ? 1
+           : strcmp(c->op->name, "linear") == 0           ? 2
+                                                          : 3;
+}
+
+/* Launches of the bound step, in equal times; rope takes the kv_store behind it along. */
+static void add_calls(fake *f, uint64_t id, int64_t begin, int64_t end)
+{
+    const vt_program *p = story_plan_program(f->plan);
+    int32_t n = 0, at = 0;
+    for (int32_t i = 0; i < p->n_calls; i++)
+        if (vt_call_active(p, &p->call[i])) {
+            n++;
+            i += story_plan_further(f->plan, i);
+        }
+    for (int32_t i = 0; i < p->n_calls; i++) {
+        if (!vt_call_active(p, &p->call[i]))
+            continue;
+        int32_t further = story_plan_further(f->plan, i);
+        on_device(f, VT_TRACE_CALL,
+                  (vt_trace_event){.begin_ns = begin + (end - begin) * at / n,
+                                   .end_ns = begin + (end - begin) * (at + 1) / n,
+                                   .id = id,
+                                   .a = i,
+                                   .c = further});
+        on_device(f, VT_TRACE_KERNEL,
+                  (vt_trace_event){.id = id, .a = i, .b = kernel_of(&p->call[i])});
+        i += further;
+        at++;
+    }
+}
+
+/* A step of one sequence among `seqs` alike, in a graph for `graph` (0: in none). */
+static void step(fake *f, int32_t q_len, int32_t kv_len, int32_t seqs, int32_t graph, bool timed,
+                 int64_t begin, int64_t end)
+{
+    uint64_t id = ++f->n_step;
+    story_seq seq[8];
+    for (int32_t i = 0; i < seqs; i++) {
+        seq[i] = (story_seq){.q_len = q_len, .kv_len = kv_len, .n_rows = kv_len >= PROMPT};
+        on_engine(f, VT_TRACE_STEP_SEQ,
+                  (vt_trace_event){.begin_ns = begin,
+                                   .end_ns = end,
+                                   .id = 7 + (uint64_t)i,
+                                   .a = (int32_t)id,
+                                   .b = q_len,
+                                   .c = kv_len});
+    }
+    assert_int_equal(story_plan_bind(f->plan, seq, seqs, NULL), VT_OK);
+    on_engine(f, VT_TRACE_STEP,
+              (vt_trace_event){.begin_ns = begin,
+                               .end_ns = end,
+                               .id = id,
+                               .a = q_len * seqs,
+                               .b = seqs,
+                               .c = q_len == 1 ? seqs : 0});
+    on_device(f, VT_TRACE_WAIT,
+              (vt_trace_event){.begin_ns = f->last_end, .end_ns = begin, .id = id, .a = -1});
+    f->last_end = end;
+    if (timed) {
+        int64_t first = begin + UPLOAD_US * 1000, last = end - RESULTS_US * 1000;
+        on_device(
+            f, VT_TRACE_MOVE,
+            (vt_trace_event){
+                .begin_ns = begin, .end_ns = first, .id = id, .a = VT_MOVE_TO_DEVICE, .b = 4096});
+        add_calls(f, id, first, last);
+        on_device(f, VT_TRACE_MOVE,
+                  (vt_trace_event){
+                      .begin_ns = last, .end_ns = end, .id = id, .a = VT_MOVE_TO_HOST, .b = 4});
+    }
+    on_device(f, VT_TRACE_LAUNCH,
+              (vt_trace_event){.begin_ns = begin,
+                               .end_ns = end,
+                               .id = id,
+                               .spare = timed,
+                               .a = 228,
+                               .b = 4096,
+                               .c = graph});
+}
+
+/* Arrives at 1 ms; prefill 3 to 13 ms; then a step each 6 ms: the first and every fourth is timed
+ * and takes 5 ms, the others 2 ms in their graph; each token is published at its step's end. */
+static void tell_plain(fake *f, int32_t n_decode, int32_t seqs, int32_t graph)
+{
+    int64_t at = 13 * MS;
+    f->last_end = 2 * MS;
+    request(f, VT_REQ_ARRIVE, PROMPT, 0, 1 * MS, 1 * MS);
+    request(f, VT_REQ_MATCH, 0, 0, 2 * MS, 2 * MS + 5000);
+    step(f, PROMPT, PROMPT, 1, 0, true, 3 * MS, at);
+    request(f, VT_REQ_TOKEN, 0, 42, at, at);
+    for (int32_t i = 0; i < n_decode; i++) {
+        bool timed = i % 4 == 0;
+        step(f, 1, PROMPT + 1 + i, seqs, graph, timed, at + MS, at + (timed ? 6 : 3) * MS);
+        at += (timed ? 6 : 3) * MS;
+        request(f, VT_REQ_TOKEN, i + 1, 43, at, at);
+    }
+    request(f, VT_REQ_FINISH, VT_FINISH_LENGTH, n_decode + 1, at + MS, at + MS);
+}
+
+static int setup(void **state)
+{
+    fake *f = calloc(1, sizeof *f);
+    vt_model *m = NULL;
+    *state = f;
+    if (!f || vt_cpu_init(NULL) != VT_OK || vt_model_load_dummy("qwen3-0.6b", &m, NULL) != VT_OK)
+        return -1;
+    f->in.model = m;
+    f->in.plan = (story_plan_config){.device = VT_DEVICE_CUDA,
+                                     .kv_dtype = VT_BF16,
+                                     .page_size = 64,
+                                     .max_tokens = 64,
+                                     .max_seqs = 8,
+                                     .max_context = 512};
+    f->in.device = "cuda";
+    f->in.n_pages = 8;
+    f->in.roofs = (vt_roofs){.name = "a GPU of the test",
+                             .level = "sm_90a",
+                             .memory_bytes_per_s = 4e12,
+                             .fp32_per_s = 60e12,
+                             .bf16_per_s = 800e12,
+                             .l2_bytes = 25 << 20,
+                             .l2_bytes_per_s = 8e12,
+                             .kernel_s = 1e-6};
+    f->engine = calloc(MAX_EVENTS, sizeof *f->engine);
+    f->device = calloc(MAX_EVENTS, sizeof *f->device);
+    f->gpu = (story_gpu){.event = f->device,
+                         .kernel = kernels,
+                         .n_kernels = sizeof kernels / sizeof *kernels,
+                         .level = 90,
+                         .sm_count = 132,
+                         .period = 4,
+                         .notice_ns = 12000,
+                         .event_ns = 1000,
+                         .read_ns = 2000};
+    f->in.gpu = &f->gpu;
+    f->in.engine = f->engine;
+    return story_plan_new(m, &f->in.plan, &f->plan, NULL) == VT_OK ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    fake *f = *state;
+    story_plan_free(f->plan);
+    vt_model_free((vt_model *)f->in.model);
+    free(f->engine);
+    free(f->device);
+    free(f);
+    return 0;
+}
+
+static json_t *tell(fake *f)
+{
+    char *text = NULL;
+    size_t len = 0;
+    vt_err err = {0};
+    if (story_build(&f->in, 7, &text, &len, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    json_t *story = json_loadb(text, len, 0, NULL);
+    free(text);
+    assert_non_null(story);
+    return story;
+}
+
+static double value(const json_t *o, const char *key)
+{
+    const json_t *v = json_object_get(o, key);
+    assert_non_null(v);
+    return json_number_value(json_is_object(v) ? json_object_get(v, "value") : v);
+}
+
+static const json_t *phase(const json_t *story, size_t i)
+{
+    const json_t *p = json_array_get(json_object_get(story, "phases"), i);
+    assert_non_null(p);
+    return p;
+}
+
+static const json_t *op_of(const json_t *p, const char *kind)
+{
+    size_t i;
+    json_t *op;
+    json_array_foreach(json_object_get(p, "ops"), i, op)
+    {
+        if (strcmp(json_string_value(json_object_get(op, "kind")), kind) == 0)
+            return op;
+    }
+    return NULL;
+}
+
+static const json_t *finding(const json_t *story, const char *rule)
+{
+    size_t i;
+    json_t *f;
+    json_array_foreach(json_object_get(story, "findings"), i, f)
+    {
+        if (strcmp(json_string_value(json_object_get(f, "rule")), rule) == 0)
+            return f;
+    }
+    return NULL;
+}
+
+#define NEAR(a, b) assert_true(fabs((a) - (b)) <= 1e-3 * fabs(b))
+
+static void test_gpu_story_ops_sum_to_the_timed_steps(void **state)
+{
+    fake *f = *state;
+    tell_plain(f, 9, 1, 1);
+    json_t *s = tell(f);
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *p = phase(s, i);
+        size_t k;
+        json_t *op;
+        double us = 0, share = 0;
+        json_array_foreach(json_object_get(p, "ops"), k, op)
+        {
+            us += value(op, "time_us");
+            share += value(op, "share");
+        }
+        NEAR(us, value(p, "ops_us"));
+        NEAR(us, value(p, "step_us"));
+        NEAR(share, 1.0);
+        assert_true(fabs(value(p, "unexplained")) < 1e-3);
+    }
+    const json_t *d = phase(s, 1);
+    assert_int_equal(value(d, "steps"), 9);
+    assert_int_equal(value(d, "timed_steps"), 3);
+    NEAR(value(d, "step_us"), 5000.0);
+    NEAR(value(op_of(d, "upload"), "time_us"), (double)UPLOAD_US);
+    NEAR(value(op_of(d, "results"), "time_us"), (double)RESULTS_US);
+    assert_null(op_of(d, "kv_store"));
+    assert_non_null(op_of(d, "rope+kv_store"));
+    json_decref(s);
+}
+
+static void test_gpu_story_bytes_are_those_of_the_program(void **state)
+{
+    fake *f = *state;
+    tell_plain(f, 1, 1, 1);
+    json_t *s = tell(f);
+    const vt_program *p = story_plan_program(f->plan);
+    const story_seq seq = {1, PROMPT + 1, 1};
+    double weights = 0, kv = 0, told_weights = 0, told_kv = 0;
+    vt_cost cost, extra;
+    assert_int_equal(story_plan_bind(f->plan, &seq, 1, NULL), VT_OK);
+    for (int32_t i = 0; i < p->n_calls; i++)
+        if (story_plan_cost(f->plan, i, &cost, &extra)) {
+            weights += (double)(cost.read.weights + cost.write.weights);
+            kv += (double)(cost.read.kv + cost.write.kv);
+        }
+    size_t k;
+    json_t *op;
+    json_array_foreach(json_object_get(phase(s, 1), "ops"), k, op)
+    {
+        told_weights += value(json_object_get(op, "expected_bytes"), "weights");
+        told_kv += value(json_object_get(op, "expected_bytes"), "kv");
+    }
+    NEAR(told_weights, weights);
+    NEAR(told_kv, kv);
+    /* 28 layers, K and V, 8 heads of 128, bf16: one token written, 21 read */
+    NEAR(told_kv, 28.0 * 2 * 8 * 128 * 2 * (1 + 21));
+    json_decref(s);
+}
+
+static void test_gpu_story_tells_how_steps_ran(void **state)
+{
+    fake *f = *state;
+    tell_plain(f, 9, 5, 8);
+    json_t *s = tell(f);
+    const json_t *g = json_object_get(phase(s, 1), "gpu");
+    assert_string_equal(json_string_value(json_object_get(g, "how")),
+                        "in the graph for 8 sequences, 5 used");
+    assert_int_equal(value(g, "whole_steps"), 6);
+    NEAR(value(g, "whole_step_us"), 2000.0);
+    NEAR(value(g, "slower"), 2.5);
+    NEAR(value(g, "idle_us"), 1000.0);
+    NEAR(value(g, "kernels_per_step"), 228.0);
+    NEAR(value(g, "host_to_device_bytes"), 4096.0);
+    assert_string_equal(
+        json_string_value(json_object_get(json_object_get(phase(s, 0), "gpu"), "how")),
+        "launched kernel by kernel");
+    assert_non_null(finding(s, "graph.padding"));
+    assert_non_null(finding(s, "timed.slower"));
+    assert_non_null(finding(s, "gpu.idle"));
+    const json_t *o = json_object_get(s, "observer");
+    NEAR(value(o, "timed_step_us"), 5000.0);
+    NEAR(value(o, "whole_step_us"), 2000.0);
+    NEAR(value(o, "tax"), 1.5 / 4);
+    json_decref(s);
+}
+
+/* Steps that run alone take 2 ms, so a token comes every 3; the timed ones are not its fault. */
+static void test_gpu_story_itl_leaves_timed_steps_out(void **state)
+{
+    fake *f = *state;
+    tell_plain(f, 9, 1, 1);
+    json_t *s = tell(f);
+    const json_t *q = json_object_get(s, "request");
+    NEAR(value(q, "itl_p50_ms"), 3.0);
+    NEAR(value(q, "itl_p99_ms"), 3.0);
+    assert_int_equal(value(q, "itl_left_out"), 3);
+    assert_int_equal(json_array_size(json_object_get(json_object_get(q, "itl_ms"), "values")), 9);
+    assert_null(finding(s, "itl.spread"));
+    json_decref(s);
+}
+
+static void test_gpu_story_names_kernels(void **state)
+{
+    fake *f = *state;
+    tell_plain(f, 2, 1, 1);
+    json_t *s = tell(f);
+    const json_t *op = op_of(phase(s, 1), "linear.qkv");
+    const json_t *k = json_array_get(json_object_get(op, "kernels"), 0);
+    assert_string_equal(json_string_value(json_object_get(k, "name")), "gemm_sm90<bn=128>");
+    NEAR(value(k, "launches"), 28.0);
+    assert_int_equal(value(k, "registers"), 168);
+    assert_non_null(finding(s, "kernel.spill"));
+    const json_t *t = json_object_get(s, "transition");
+    assert_string_equal(json_string_value(json_object_get(json_object_get(t, "before"), "kernel")),
+                        kernels[0].name);
+    assert_string_equal(json_string_value(json_object_get(json_object_get(t, "after"), "kernel")),
+                        kernels[1].name);
+    json_decref(s);
+}
+
+static void test_gpu_story_when_no_step_was_timed_then_said(void **state)
+{
+    fake *f = *state;
+    f->last_end = 2 * MS;
+    request(f, VT_REQ_ARRIVE, PROMPT, 0, 1 * MS, 1 * MS);
+    step(f, 1, PROMPT + 1, 1, 1, false, 3 * MS, 5 * MS);
+    json_t *s = tell(f);
+    assert_int_equal(value(phase(s, 0), "timed_steps"), 0);
+    assert_true(json_is_null(json_object_get(s, "transition")));
+    char *why = json_dumps(json_object_get(s, "not_measured"), 0);
+    assert_non_null(strstr(why, "op calls of 1 step"));
+    assert_null(strstr(why, "older"));
+    free(why);
+    json_decref(s);
+}
+
+static void test_gpu_story_when_a_step_lost_its_beginning_then_not_timed(void **state)
+{
+    fake *f = *state;
+    tell_plain(f, 5, 1, 1);
+    f->gpu.event += 2; /* the prefill's upload is overwritten */
+    f->gpu.n_events -= 2;
+    json_t *s = tell(f);
+    assert_int_equal(value(phase(s, 0), "timed_steps"), 0);
+    assert_int_equal(value(phase(s, 1), "timed_steps"), 2);
+    json_decref(s);
+}
+
+static void test_gpu_render_when_told_then_sections_within_width(void **state)
+{
+    fake *f = *state;
+    static const char *const word[] = {"a GPU of the test",
+                                       "TRANSITION",
+                                       "attention_prefill_sm90",
+                                       "KERNELS of a decode step",
+                                       "GPU",
+                                       "OBSERVER",
+                                       "in the graph for 8 sequences, 5 used",
+                                       "left alone"};
+    vt_term term = {.width = VT_TERM_WIDTH};
+    vt_buf out = {0};
+    char *text = NULL;
+    size_t len = 0;
+    tell_plain(f, 9, 5, 8);
+    assert_int_equal(story_build(&f->in, 7, &text, &len, NULL), VT_OK);
+    assert_int_equal(story_render("test", text, len, &term, &out, NULL), VT_OK);
+    for (size_t i = 0; i < sizeof word / sizeof word[0]; i++)
+        if (!strstr(out.data, word[i]))
+            fail_msg("no '%s' in:\n%s", word[i], out.data);
+    assert_null(strstr(out.data, "threads"));
+    for (const char *p = out.data; *p;) {
+        size_t n = strcspn(p, "\n");
+        if (vt_text_width(p, n) > VT_TERM_WIDTH)
+            fail_msg("wider than %d: %.*s", VT_TERM_WIDTH, (int)n, p);
+        p += n + (p[n] == '\n');
+    }
+    free(text);
+    vt_buf_release(&out);
+}
+
+int main(void)
+{
+#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(test_gpu_story_ops_sum_to_the_timed_steps),
+        TEST(test_gpu_story_bytes_are_those_of_the_program),
+        TEST(test_gpu_story_tells_how_steps_ran),
+        TEST(test_gpu_story_itl_leaves_timed_steps_out),
+        TEST(test_gpu_story_names_kernels),
+        TEST(test_gpu_story_when_no_step_was_timed_then_said),
+        TEST(test_gpu_story_when_a_step_lost_its_beginning_then_not_timed),
+        TEST(test_gpu_render_when_told_then_sections_within_width),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -27,8 +27,8 @@ typedef enum vt_trace_kind {
     VT_TRACE_MEMORY,    /* after step id: a = pages held, b = cached, c = free */
     VT_TRACE_CACHE,     /* id = request; a = vt_trace_cache, b = tokens or pages */
     VT_TRACE_LAUNCH, /* how a GPU ran step id (its span there): a = kernels, b = bytes copied to the
-                           device, c = sequences of the graph it fits (0: none), spare = 1 where its
-                           calls ran one by one between events */
+                           device, c = tokens of the graph that it fits, padded (0: none), spare = 1
+                           where its calls ran one by one between events instead */
     VT_TRACE_MOVE,   /* a span of a timed step in which no call ran: id = step, a = vt_trace_move,
                            b = bytes */
     VT_TRACE_KERNEL, /* call a of step id launched instance b of the JIT's list */

@@ -329,6 +329,7 @@ vt_status cuda_graph_end(vt_cuda_lane *lane, cuda_graph *out, vt_err *err)
 
 vt_status cuda_graph_launch(vt_cuda_lane *lane, const cuda_graph *g, vt_err *err)
 {
+    lane->n_launches += g->n_nodes;
     return vt_cuda_check(lane->cuda, lane->cuda->driver.graph_launch(g->exec, lane->stream),
                          "launching a graph", err);
 }

@@ -45,7 +45,7 @@ typedef struct mark {
 
 typedef struct span_set {
     bool timed;
-    int32_t graph_seqs, n_kernels;
+    int32_t graph_tokens, n_kernels;
     size_t moved[VT_MOVES];
     cu_event *event; /* [max_marks]; made at first need */
     mark *mark;      /* [max_marks] */
@@ -189,15 +189,14 @@ static bool shall_time(cuda_spans *s, const vt_batch *b)
     return b->n_tokens > 0 && (!decode || s->n_decodes++ % PERIOD == 0);
 }
 
-bool cuda_spans_begin(cuda_executor *x, const vt_step *step, const bucket *graph)
+bool cuda_spans_begin(cuda_executor *x, const vt_step *step)
 {
     cuda_spans *s = x->spans;
     if (!s)
         return false;
     span_set *set = &s->set[x->launched % SETS];
     set->timed = shall_time(s, &step->batch);
-    set->graph_seqs = graph ? graph->seqs : 0;
-    set->n_kernels = graph && !set->timed ? graph->graph.n_nodes : 0;
+    set->graph_tokens = 0;
     memset(set->moved, 0, sizeof set->moved);
     set->n_marks = 0;
     s->launching = set;
@@ -206,6 +205,12 @@ bool cuda_spans_begin(cuda_executor *x, const vt_step *step, const bucket *graph
     x->lane.max_note = s->max_notes;
     x->lane.n_launches = 0;
     return set->timed;
+}
+
+void cuda_spans_fits(cuda_executor *x, int32_t tokens)
+{
+    if (x->spans && x->spans->launching)
+        x->spans->launching->graph_tokens = tokens;
 }
 
 void cuda_spans_moved(cuda_executor *x, vt_trace_move way, size_t bytes)
@@ -231,7 +236,7 @@ void cuda_spans_launched(cuda_executor *x)
     cuda_spans *s = x->spans;
     if (!s)
         return;
-    s->launching->n_kernels += x->lane.n_launches;
+    s->launching->n_kernels = x->lane.n_launches;
     s->launching = NULL;
     x->lane.apart = false;
     x->lane.note = NULL;
@@ -318,7 +323,7 @@ vt_status cuda_spans_end(cuda_executor *x, result_slot *slot, vt_err *err)
     }
     /* last: a reader that finds it finds the step's other events too */
     add(s, VT_TRACE_LAUNCH, slot->view.id, begin_ns, end_ns, set->n_kernels,
-        (int64_t)set->moved[VT_MOVE_TO_DEVICE], set->graph_seqs, set->timed);
+        (int64_t)set->moved[VT_MOVE_TO_DEVICE], set->graph_tokens, set->timed);
     return VT_OK;
 }
 

@@ -139,7 +139,7 @@ static vt_status run_step(cuda_executor *x, const vt_step *step, result_slot *sl
 {
     const cuda_driver *d = &x->cuda->driver;
     const bucket *graph = step->batch.n_tokens > 0 ? bucket_of(x, &step->batch) : NULL;
-    bool timed = cuda_spans_begin(x, step, graph);
+    bool timed = cuda_spans_begin(x, step);
     TRY(vt_cuda_check(x->cuda, d->event_record(slot->begin, x->lane.stream), "recording an event",
                       err));
     TRY(copy_pages(x, step, err));
@@ -153,6 +153,8 @@ static vt_status run_step(cuda_executor *x, const vt_step *step, result_slot *sl
             d->copy_to_device(cuda_address(x->step_block), slot->step_block, bytes, x->lane.stream),
             "uploading a step", err));
         cuda_spans_moved(x, VT_MOVE_TO_DEVICE, bytes);
+        if (graph)
+            cuda_spans_fits(x, shape.tokens);
         if (graph && !timed) {
             TRY(cuda_graph_launch(&x->lane, &graph->graph, err));
         } else {

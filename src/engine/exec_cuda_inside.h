@@ -101,9 +101,11 @@ uint64_t cuda_pool_bytes(const cuda_executor *x); /* of one layer's K, or V */
 
 vt_status cuda_spans_new(cuda_executor *x, vt_err *err);
 void cuda_spans_free(cuda_executor *x);
-/* Before anything of the step is launched; graph: the one it fits, or NULL. True: not that graph,
- * its calls shall run one by one and be timed. */
-bool cuda_spans_begin(cuda_executor *x, const vt_step *step, const bucket *graph);
+/* Before anything of the step is launched. True: its calls shall run one by one and be timed, even
+ * where there is a graph for them. */
+bool cuda_spans_begin(cuda_executor *x, const vt_step *step);
+/* There is a graph for the step, in which it has so many tokens with the padding. */
+void cuda_spans_fits(cuda_executor *x, int32_t tokens);
 /* Bytes that the step copied. */
 void cuda_spans_moved(cuda_executor *x, vt_trace_move way, size_t bytes);
 /* Everything is launched up to the end of call `call` and of the `further` ones that went with it;

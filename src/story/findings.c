@@ -127,14 +127,14 @@ static void judge_workers(findings *f, const phase *p)
 static void judge_gpu(findings *f, const story_input *in, const phase *p)
 {
     const phase_on_gpu *g = &p->gpu;
-    double seqs = g->n_steps ? g->seqs / g->n_steps : 0, step_s = phase_step_s(p);
+    double tokens = g->n_steps ? g->tokens / g->n_steps : 0, step_s = phase_step_s(p);
     double idle_s = g->n_idle ? g->idle_s / g->n_idle : 0;
-    if (g->graph_least > 0 && seqs < (1 - padded_rows) * g->graph_least)
+    if (g->graph_least > 0 && tokens < (1 - padded_rows) * g->graph_least)
         add(f, 'N', "graph.padding", "25 % of a graph's rows",
-            json_pack("{s:s, s:i, s:f}", "phase", p->name, "graph_sequences", g->graph_least,
-                      "sequences", seqs),
-            "%s runs in a graph for %d sequences with %.3g: %.0f %% of its rows are padding",
-            p->name, g->graph_least, seqs, 100 * (1 - seqs / g->graph_least));
+            json_pack("{s:s, s:i, s:f}", "phase", p->name, "graph_tokens", g->graph_least,
+                      "tokens", tokens),
+            "%s runs in a graph for %d tokens with %.4g: %.0f %% of its rows are padding", p->name,
+            g->graph_least, tokens, 100 * (1 - tokens / g->graph_least));
     if (idle_s > gpu_idle * step_s)
         add(f, 'W', "gpu.idle", "5 % of a step",
             json_pack("{s:s, s:i, s:f, s:f}", "phase", p->name, "steps", g->n_idle, "idle_us",

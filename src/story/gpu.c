@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "story/numbers.h"
 
@@ -22,17 +23,20 @@ json_t *story_gpu_json(const story_input *in)
 void story_gpu_how(const phase *p, char *out, size_t size)
 {
     const phase_on_gpu *g = &p->gpu;
-    double seqs = g->n_steps ? g->seqs / g->n_steps : 0;
+    const char *unit = strcmp(p->name, "decode") == 0 ? "sequence" : "token";
+    double used = g->n_steps ? g->tokens / g->n_steps : 0;
+    /* where each step was timed, none was left to its graph */
+    const char *in = g->n_whole ? "in " : "call by call; unwatched in ";
     if (g->n_steps == 0)
         snprintf(out, size, "not recorded");
     else if (g->graph_most == 0)
         snprintf(out, size, "launched kernel by kernel");
     else if (g->graph_least == g->graph_most)
-        snprintf(out, size, "in the graph for %d sequence%s, %.3g used", g->graph_most,
-                 g->graph_most == 1 ? "" : "s", seqs);
+        snprintf(out, size, "%sthe graph for %d %s%s, %.4g used", in, g->graph_most, unit,
+                 g->graph_most == 1 ? "" : "s", used);
     else
-        snprintf(out, size, "in graphs for %d to %d sequences, %.3g used", g->graph_least,
-                 g->graph_most, seqs);
+        snprintf(out, size, "%sgraphs for %d to %d %ss, %.4g used", in, g->graph_least,
+                 g->graph_most, unit, used);
 }
 
 json_t *story_gpu_phase(const story_input *in, const phase *p)
@@ -44,9 +48,9 @@ json_t *story_gpu_phase(const story_input *in, const phase *p)
     double n = g->n_steps ? g->n_steps : NAN;
     story_gpu_how(p, how, sizeof how);
     return json_pack(
-        "{s:s, s:i, s:i, s:o, s:o, s:o, s:o, s:i, s:o, s:o}", "how", how, "graph_sequences_least",
-        g->graph_least, "graph_sequences_most", g->graph_most, "sequences",
-        tagged(g->seqs / n, 3, measured), "kernels_per_step", tagged(g->kernels / n, 2, measured),
+        "{s:s, s:i, s:i, s:o, s:o, s:o, s:o, s:i, s:o, s:o}", "how", how, "graph_tokens_least",
+        g->graph_least, "graph_tokens_most", g->graph_most, "tokens",
+        tagged(g->tokens / n, 3, measured), "kernels_per_step", tagged(g->kernels / n, 2, measured),
         "host_to_device_bytes", tagged(g->bytes_in / n, 0, measured), "idle_us",
         us(g->n_idle ? g->idle_s / g->n_idle : NAN, measured), "whole_steps", g->n_whole,
         "whole_step_us", us(g->n_whole ? g->whole_s / g->n_whole : NAN, measured), "slower",

@@ -8,7 +8,7 @@
 
 /* "gpu" of the engine: the device, and how it was watched. Null where the engine has a CPU. */
 json_t *story_gpu_json(const story_input *in);
-/* "gpu" of a phase: graphs and padding, kernels, bytes to the device, idle time, an untimed step. */
+/* "gpu" of a phase: graphs and padding, kernels, bytes to the device, idle time. */
 json_t *story_gpu_phase(const story_input *in, const phase *p);
 /* "kernels" of an op kind: the instances its calls launched. */
 json_t *story_gpu_kernels(const story_input *in, const phase *p, const op_sum *o);

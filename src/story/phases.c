@@ -193,14 +193,14 @@ static void add_gpu(const step_record *s, phase *p)
     phase_on_gpu *to = &p->gpu;
     if (!g->known)
         return;
-    if (to->n_steps++ == 0 || g->graph_seqs < to->graph_least)
-        to->graph_least = g->graph_seqs;
-    to->graph_most = g->graph_seqs > to->graph_most ? g->graph_seqs : to->graph_most;
+    if (to->n_steps++ == 0 || g->graph_tokens < to->graph_least)
+        to->graph_least = g->graph_tokens;
+    to->graph_most = g->graph_tokens > to->graph_most ? g->graph_tokens : to->graph_most;
     to->n_whole += !g->timed;
     to->whole_s += g->timed ? 0 : span_s(s->device);
     to->kernels += g->n_kernels;
     to->bytes_in += (double)g->bytes_in;
-    to->seqs += s->n_seqs;
+    to->tokens += s->n_tokens;
     if (p->n_steps > 1 && isfinite(g->idle_s)) {
         to->n_idle++;
         to->idle_s += g->idle_s;

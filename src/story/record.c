@@ -235,7 +235,7 @@ static void read_gpu_event(story_record *r, step_record *s, const vt_trace_event
         g->timed = e->spare != 0;
         g->n_kernels = e->a;
         g->bytes_in = e->b;
-        g->graph_seqs = e->c;
+        g->graph_tokens = e->c;
     } else if (e->kind == VT_TRACE_WAIT) {
         g->idle_s = seconds;
     } else if (e->kind == VT_TRACE_MOVE && e->a >= 0 && e->a < VT_MOVES) {

@@ -15,8 +15,8 @@ typedef struct step_seq {
 
 /* How a GPU ran a step. */
 typedef struct step_on_gpu {
-    bool known, timed;  /* timed: call by call; else all at once, without calls */
-    int32_t graph_seqs; /* of the graph it ran in (or would have, were it not timed); 0: none */
+    bool known, timed;    /* timed: call by call; else all at once, without calls */
+    int32_t graph_tokens; /* of the graph it ran in (or would have, were it not timed); 0: none */
     int32_t n_kernels;
     int64_t bytes_in;
     double idle_s; /* of the device before it; NAN: not known */

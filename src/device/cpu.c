@@ -144,6 +144,31 @@ static int32_t count_cores(const cpu_set_t *allowed, int32_t n_cpus)
     return n > 0 ? n : n_cpus;
 }
 
+/* A container of 2 CPUs on a machine of 64 may run on all of them, for a thirty-second of the time:
+ * with 64 threads one of them is always the one that has to wait. Measured with 64 threads on 2
+ * CPUs: 1 token/s, with 2 threads 48. Version 2 of control groups has "quota period" or "max period"
+ * in one file, version 1 a file for each and -1 for no limit. */
+int32_t vt_cpu_quota(const char *root)
+{
+    char path[512], line[64], *rest = line;
+    int64_t quota = 0, period = 0;
+    snprintf(path, sizeof path, "%s/cpu.max", root);
+    if (read_line(path, line, sizeof line)) {
+        quota = strtoll(line, &rest, 10); /* 0 for "max" */
+        period = strtoll(rest, NULL, 10);
+    } else {
+        snprintf(path, sizeof path, "%s/cpu/cpu.cfs_quota_us", root);
+        if (read_line(path, line, sizeof line))
+            quota = strtoll(line, NULL, 10);
+        snprintf(path, sizeof path, "%s/cpu/cpu.cfs_period_us", root);
+        if (read_line(path, line, sizeof line))
+            period = strtoll(line, NULL, 10);
+    }
+    if (quota <= 0 || period <= 0 || quota / period >= INT32_MAX)
+        return 0;
+    return (int32_t)(quota / period + (quota % period != 0));
+}
+
 static vt_cpu g_cpu; /* the process-wide CPU description */
 static pthread_once_t g_once = PTHREAD_ONCE_INIT;
 
@@ -158,6 +183,9 @@ static void cpu_detect(void)
     if (g_cpu.n_cpus < 1)
         g_cpu.n_cpus = 1;
     g_cpu.n_cores = known ? count_cores(&allowed, g_cpu.n_cpus) : g_cpu.n_cpus;
+    int32_t quota = vt_cpu_quota("/sys/fs/cgroup");
+    if (quota > 0 && quota < g_cpu.n_cores)
+        g_cpu.n_cores = quota;
     char path[64];
     snprintf(path, sizeof path, "/sys/devices/system/node/node0");
     for (int n = 0; n < 64 && access(path, F_OK) == 0; n++)

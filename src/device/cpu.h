@@ -22,7 +22,7 @@ typedef enum vt_isa {
 typedef struct vt_cpu {
     char model[96];
     int32_t n_cpus;                        /* this process may run on */
-    int32_t n_cores;                       /* physical, as far as the kernel tells */
+    int32_t n_cores;                       /* physical, no more than the control group has time for */
     int32_t n_nodes;                       /* NUMA */
     int64_t l1d_bytes, l2_bytes, l3_bytes; /* of one instance */
     int64_t memory_bytes;
@@ -32,6 +32,9 @@ typedef struct vt_cpu {
 
 const vt_cpu *vt_cpu_get(void);
 const char *vt_isa_name(vt_isa isa);
+/* CPUs' worth of time that the control group mounted at `root` is limited to, rounded up; 0: none.
+ */
+int32_t vt_cpu_quota(const char *root);
 /* Fails on an unknown name, or one this machine does not have. */
 vt_status vt_isa_parse(const char *name, vt_isa *out, vt_err *err);
 /* Checks VITRINE_ISA; called once by main so that a wrong value is an error and not ignored. */

@@ -53,10 +53,10 @@ vt_status vt_kv_cache_init_cpu(vt_kv_cache *c, int32_t n_layers, int32_t n_pages
     kv.v = vt_calloc(tensors, sizeof *kv.v);
     kv.base = vt_pages_alloc(kv.bytes);
     if (!kv.k || !kv.v || !kv.base) {
+        size_t mib = kv.bytes >> 20;
         vt_kv_cache_release(&kv);
         return vt_fail(err, VT_ERR_MEMORY,
-                       "out of memory for a KV cache of %zu MiB (option kv-memory sets it)",
-                       kv.bytes >> 20);
+                       "out of memory for a KV cache of %zu MiB (option kv-memory sets it)", mib);
     }
     /* Small pages: a request touches a little of every layer's pool, and with huge pages the first
      * one zeroed 2 MiB of each, 120 MB and 250 ms for SmolLM2's first token. */

@@ -40,8 +40,7 @@ class Result:
 
     @property
     def log(self):
-        """stderr without the line that is there where loading takes longer than a second."""
-        return self.err.decode("utf-8", "replace").replace("loading the model ...\n", "")
+        return self.err.decode("utf-8", "replace")
 
     @property
     def json(self):

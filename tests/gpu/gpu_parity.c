@@ -10,8 +10,9 @@
  * MiB fill before each, between events (which read about 2 us for nothing); GB/s counts the card's
  * compulsory bytes.
  *
- * usage: gpu_parity [--time] [--small] [--op NAME] [--pdl]     TAP on stdout; exit 1 when a case
- * fails, 77 without a GPU. */
+ * usage: gpu_parity [--time] [--small] [--op NAME] [--case NAME] [--pdl] [--list]
+ * TAP on stdout; exit 1 when a case fails or none was found, 77 without a GPU. --list prints op,
+ * tab, case and needs none. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,7 +50,8 @@ typedef struct rig {
     void *blocks[2 * MAX_TWINS + 32];
     int32_t n_blocks;
     vt_arena arena;
-    bool timing, small;
+    bool timing, small, list;
+    const char *only_case; /* NULL: all */
     int32_t passed, failed, skipped, number;
     char why[512];
 } rig;
@@ -331,12 +333,12 @@ static void make_attention(rig *r, const attention_args *a, device_args *d)
     d->attention.k_pool = on_device(r, a->k_pool, VT_BF16);
     d->attention.v_pool = on_device(r, a->v_pool, VT_BF16);
     d->attention.o = on_device(r, a->o, VT_BF16);
-    attention_plan_config c = {.heads = a->heads,
-                               .kv_heads = a->kv_heads,
-                               .sm_count = r->cuda->sm_count,
-                               .prefill_rows = attention_prefill_rows(r->cuda, a->head_dim,
-                                                                      a->batch->page_size),
-                               .deterministic = r->lane.deterministic};
+    attention_plan_config c = {
+        .heads = a->heads,
+        .kv_heads = a->kv_heads,
+        .sm_count = r->cuda->sm_count,
+        .prefill_rows = attention_prefill_rows(r->cuda, a->head_dim, a->batch->page_size),
+        .deterministic = r->lane.deterministic};
     r->lane.prefill_rows = c.prefill_rows;
     int32_t cap_decode = attention_decode_capacity(&c, a->batch->n_decode, 1 << 20);
     int32_t cap_prefill = attention_prefill_capacity(&c, a->batch->n_seqs, a->batch->n_tokens),
@@ -499,9 +501,10 @@ static bool compare(rig *r, const vt_op *op, const void *args, const twin *w, do
           "download");
     sync(r);
     float *want = malloc((size_t)cols * 4), *got = malloc((size_t)cols * 4);
-    bool quantised =
-        (op == &linear_op && vt_dtype_quantised(((const linear_args *)args)->w->dtype)) ||
-        (op == &moe_linear_op && vt_dtype_quantised(((const moe_linear_args *)args)->down->dtype));
+    bool quantised = (op == &linear_op &&
+                      vt_dtype_quantised(((const linear_args *)args)->w->dtype)) ||
+                     (op == &moe_linear_op &&
+                      vt_dtype_quantised(((const moe_linear_args *)args)->down->dtype));
     double tolerance = op == &kv_store_op    ? 0
                        : quantised           ? 0.02
                        : d->dtype == VT_BF16 ? 0.01
@@ -577,8 +580,12 @@ static double time_us(rig *r, const vt_impl *impl, const void *args)
 
 static void run_case(rig *r, const vt_op *op, const vt_case *c, bool f32_out)
 {
-    if (r->small && c->bench)
+    if ((r->small && c->bench) || (r->only_case && strcmp(r->only_case, c->name) != 0))
         return;
+    if (r->list) {
+        printf("%s\t%s\n", op->name, c->name);
+        return;
+    }
     vt_tensor *outputs[VT_MAX_OUTPUTS] = {0};
     int32_t n_outputs = 0;
     device_args d;
@@ -633,6 +640,19 @@ static void run_case(rig *r, const vt_op *op, const vt_case *c, bool f32_out)
     vt_arena_release(&r->arena);
 }
 
+static void run_cases(rig *r, const char *only)
+{
+    for (const vt_op *const *op = vt_ops; *op; op++) {
+        if (only && strcmp(only, (*op)->name) != 0)
+            continue;
+        for (int32_t i = 0; i < (*op)->n_cases; i++)
+            run_case(r, *op, &(*op)->cases[i], false);
+        for (const gpu_case *c = gpu_cases; c->op; c++)
+            if (strcmp(c->op, (*op)->name) == 0)
+                run_case(r, *op, &c->c, c->f32_out);
+    }
+}
+
 int main(int argc, char **argv)
 {
     static rig r;
@@ -643,9 +663,16 @@ int main(int argc, char **argv)
         r.timing = r.timing || strcmp(argv[i], "--time") == 0;
         r.small = r.small ||
                   strcmp(argv[i], "--small") == 0; /* no bench cases: for compute-sanitizer */
+        r.list = r.list || strcmp(argv[i], "--list") == 0;
         pdl = pdl || strcmp(argv[i], "--pdl") == 0;
+        if (strcmp(argv[i], "--case") == 0 && i + 1 < argc)
+            r.only_case = argv[++i];
         if (strcmp(argv[i], "--op") == 0 && i + 1 < argc)
             only = argv[++i];
+    }
+    if (r.list) {
+        run_cases(&r, only);
+        return 0;
     }
     if (vt_cuda_open(0, &r.cuda, &err) != VT_OK) {
         printf("1..0 # skip %s\n", err.message);
@@ -666,15 +693,7 @@ int main(int argc, char **argv)
     r.op_lane = (vt_lane){.device = VT_DEVICE_CUDA, .cuda = &r.lane};
     printf("# %s, %s, level %d, driver %d, pdl %d\n", r.cuda->name, r.cuda->arch, r.cuda->level,
            r.cuda->driver_version, pdl);
-    for (const vt_op *const *op = vt_ops; *op; op++) {
-        if (only && strcmp(only, (*op)->name) != 0)
-            continue;
-        for (int32_t i = 0; i < (*op)->n_cases; i++)
-            run_case(&r, *op, &(*op)->cases[i], false);
-        for (const gpu_case *c = gpu_cases; c->op; c++)
-            if (strcmp(c->op, (*op)->name) == 0)
-                run_case(&r, *op, &c->c, c->f32_out);
-    }
+    run_cases(&r, only);
     printf("1..%d\n# passed %d, failed %d, skipped %d\n", r.number, r.passed, r.failed, r.skipped);
-    return r.failed != 0;
+    return r.failed != 0 || r.number == 0;
 }

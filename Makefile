@@ -140,12 +140,12 @@ run:
 	@tools/get-model
 	@build/vitrine run "Why is the sky blue? Answer in two sentences." -n 64 --story
 
-check: all units examples
+check: all units examples gpu-programs
 	@tools/run-tests $(B)
 
 test:
 	@tools/setup test
-	@$(MAKE) --no-print-directory -j$$(nproc) all units examples
+	@$(MAKE) --no-print-directory -j$$(nproc) all units examples gpu-programs
 	@$(MAKE) --no-print-directory -j$$(nproc) CONFIG=asan build/asan/vitrine units
 	@tools/get-model || echo "make test: without the model: the tests that need it are skipped" >&2
 	@tools/run-tests build/release build/asan
@@ -173,16 +173,26 @@ clean:
 
 -include $(EMULATOR_OBJ:.o=.d) $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_COMMON:.o=.d) $(addsuffix .d,$(UNIT) $(REPLAY))
 
-# Programs that need a GPU; nothing else builds or runs them.
-#   make test-gpu    every CUDA implementation against its reference, on every path
-#   make bench-gpu   the figures of docs/cuda.md, as JSON lines and as a table
+# Programs that need a GPU (or the emulated one). ONLY=a,b chooses sections; each script's --list names them.
+#   make test-gpu    parity, whole models against other implementations, the sanitizer's tools (tests/gpu/README.md)
+#   make bench-gpu   the figures of docs/performance.md beside the peers': build/bench-gpu.jsonl and .md
 GPU_MAIN := gpu_parity
-.PHONY: gpu-programs test-gpu bench-gpu
-gpu-programs: $(addprefix $(B)/gpu/,$(GPU_MAIN))
+#   make gpu-pack    what a machine with a GPU and no network needs, in two parts (docs/cuda.md, "Running on a device")
+.PHONY: gpu-programs test-gpu bench-gpu gpu-pack
+gpu-programs: $(addprefix $(B)/gpu/,$(GPU_MAIN)) $(B)/gpu/gpu_kernels
 $(B)/gpu/%: tests/gpu/%.c tests/gpu/gpu_cases.c tests/gpu/gpu_cases.h $(B)/libvitrine.a
 	@mkdir -p $(@D)
 	@$(CC) $(CFLAGS_ALL) -MF $@.d -Itests/gpu $(LDFLAGS_ALL) -o $@ $(filter %.c,$^) $(B)/libvitrine.a $(STATIC_LIBS) $(SYS_LIBS)
-test-gpu: gpu-programs
-	@tests/gpu/run $(B)/gpu/gpu_parity
-bench-gpu: all
-	@bench/gpu build/vitrine
+$(B)/gpu/gpu_kernels: bench/gpu_kernels.c bench/gpu_rig.c bench/gpu_rig.h $(B)/libvitrine.a
+	@mkdir -p $(@D)
+	@$(CC) $(CFLAGS_ALL) -MF $@.d $(LDFLAGS_ALL) -o $@ $(filter %.c,$^) $(B)/libvitrine.a $(STATIC_LIBS) $(SYS_LIBS)
+test-gpu: all gpu-programs
+	@tests/gpu/run --build $(B) $(if $(ONLY),--only $(ONLY))
+bench-gpu: all gpu-programs
+	@bench/gpu --build $(B) $(if $(ONLY),--only $(ONLY))
+gpu-pack: build/vitrine gpu-programs
+	@tools/get-model
+	@rm -rf build/pack && mkdir -p build/pack/a/gpu build/pack/b
+	@cp build/vitrine build/pack/a/ && cp $(addprefix $(B)/gpu/,$(GPU_MAIN) gpu_kernels) build/pack/a/gpu/
+	@split -n 2 $${VITRINE_CACHE:-$$HOME/.cache/vitrine}/models/SmolLM2-135M-Instruct.Q4_1.gguf build/pack/model.
+	@mv build/pack/model.aa build/pack/a/ && mv build/pack/model.ab build/pack/b/ && du -sh build/pack/a build/pack/b

@@ -1,0 +1,688 @@
+/* The CUDA kernels alone, on the shapes of docs/performance.md: one JSON line a row, each with what
+ * it read and computed by the op's own card. bench/gpu runs it and makes the table.
+ *
+ * Methods, named in every line:
+ *   cold   the median of single launches between events, a 256 MiB fill before each. The fill runs
+ *          longer than the launches take to arrive, so the host's share is hidden; an empty pair of
+ *          events reads what the row `floor` says. The lines it leaves dirty in L2 are part of it.
+ *   graph  the period of a call inside a CUDA graph of 48 equal calls: what a decode step pays.
+ *          Inputs are warm, but a linear's weights are another copy in each call, so that they come
+ *          from memory as in a real step.
+ *   pdl    the same with programmatic dependent launch
+ *   host   wall time of host code, median
+ *
+ *   gpu_kernels [--only SECTION,...] [--tiny] [--list] [--compile]
+ *
+ * --list prints the rows and --compile compiles their kernels (for sm_90a), both without a GPU;
+ * --tiny takes shapes that an emulated GPU can run, whose figures mean nothing. The section `jit`
+ * compiles every kernel of the chosen sections anew, cache or not, and reports the times. Exit
+ * status: 0, 1 when a row failed, 2 wrong usage, 77 without a GPU. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "gpu_rig.h"
+#include "ops/attention/attention_cuda.h"
+#include "ops/embed/embed.h"
+#include "ops/kv_store/kv_store.h"
+#include "ops/linear/linear.h"
+#include "ops/rmsnorm/rmsnorm.h"
+#include "ops/rope/rope_cuda.h"
+#include "ops/sample/sample_cuda.h"
+#include "ops/silu_mul/silu_mul.h"
+
+enum { PAGE = 64, DIM = 128, KV_HEADS = 8 };
+
+/* ---- the floor and the copy roof ---- */
+
+static vt_status launch_nothing(bench *b, const work *w, int32_t call)
+{
+    (void)b, (void)w, (void)call;
+    return VT_OK;
+}
+
+static vt_status launch_copy(bench *b, const work *w, int32_t call)
+{
+    (void)call;
+    if (b->lane.collect)
+        return VT_OK;
+    return vt_cuda_check(b->cuda,
+                         b->cuda->driver.copy_device(rig_address(b->out), rig_address(b->in),
+                                                     *(const size_t *)w->more, b->lane.stream),
+                         "copy", &b->lane.err);
+}
+
+static void section_roof(bench *b)
+{
+    size_t bytes = b->tiny ? 1 << 20 : (size_t)512 << 20;
+    work floor = {
+        .name = "floor: an empty pair of events", .methods = COLD, .launch = launch_nothing};
+    work copy = {.name = "copy 512 MiB",
+                 .methods = COLD,
+                 .launch = launch_copy,
+                 .more = &bytes,
+                 .cost = {.read = {.activations = (int64_t)bytes},
+                          .write = {.activations = (int64_t)bytes}}};
+    measure(b, &floor);
+    measure(b, &copy);
+}
+
+/* ---- attention ---- */
+
+typedef struct batch_arrays {
+    vt_batch host, device;
+    int32_t *ints; /* owns the host arrays */
+} batch_arrays;
+
+/* n sequences of q_len new tokens and kv_len in all; pages in random order. */
+static batch_arrays make_batch(bench *b, int32_t n, int32_t q_len, int32_t kv_len)
+{
+    int32_t tokens = n * q_len, each = (kv_len + PAGE - 1) / PAGE, pages = n * each;
+    int32_t *p = calloc((size_t)(4 * tokens + 3 * (n + 1) + pages), sizeof *p);
+    uint64_t state = 7;
+    if (!p) {
+        fprintf(stderr, "gpu_kernels: out of memory\n");
+        exit(1);
+    }
+    int32_t *token = p, *position = token + tokens, *seq_of = position + tokens,
+            *slot = seq_of + tokens, *q_start = slot + tokens, *kv = q_start + n + 1,
+            *page_start = kv + n + 1, *ids = page_start + n + 1;
+    for (int32_t i = 0; i < pages; i++)
+        ids[i] = i;
+    for (int32_t i = pages - 1; i > 0; i--) {
+        int32_t k = (int32_t)(rig_next64(&state) % (uint64_t)(i + 1)), t = ids[i];
+        ids[i] = ids[k];
+        ids[k] = t;
+    }
+    for (int32_t s = 0; s <= n; s++) {
+        q_start[s] = s * q_len;
+        page_start[s] = s * each;
+        kv[s] = kv_len;
+    }
+    for (int32_t t = 0; t < tokens; t++) {
+        int32_t s = seq_of[t] = t / q_len;
+        position[t] = kv_len - q_len + t % q_len;
+        slot[t] = ids[s * each + position[t] / PAGE] * PAGE + position[t] % PAGE;
+    }
+    batch_arrays out = {.ints = p,
+                        .host = {.n_tokens = tokens,
+                                 .n_seqs = n,
+                                 .n_decode = q_len == 1 ? n : 0,
+                                 .n_pages = pages,
+                                 .page_size = PAGE,
+                                 .token = token,
+                                 .position = position,
+                                 .seq_of = seq_of,
+                                 .slot = slot,
+                                 .q_start = q_start,
+                                 .kv_len = kv,
+                                 .page_start = page_start,
+                                 .page_ids = ids}};
+    out.device = out.host;
+    size_t bytes = (size_t)(4 * tokens + 3 * (n + 1) + pages) * sizeof *p;
+    const int32_t *d = upload(b, p, bytes);
+    out.device.token = d;
+    out.device.position = d + (position - p);
+    out.device.seq_of = d + (seq_of - p);
+    out.device.slot = d + (slot - p);
+    out.device.q_start = d + (q_start - p);
+    out.device.kv_len = d + (kv - p);
+    out.device.page_start = d + (page_start - p);
+    out.device.page_ids = d + (ids - p);
+    return out;
+}
+
+static vt_tensor pool_of(void *data, int32_t pages)
+{
+    return (vt_tensor){.data = data,
+                       .dtype = VT_BF16,
+                       .rank = 4,
+                       .row_stride = DIM,
+                       .dim = {pages, KV_HEADS, PAGE, DIM}};
+}
+
+static attention_plan_config plan_config(const bench *b, int32_t heads)
+{
+    return (attention_plan_config){.heads = heads,
+                                   .kv_heads = KV_HEADS,
+                                   .sm_count = b->cuda->sm_count,
+                                   .prefill_rows = attention_prefill_rows(b->cuda, DIM, PAGE)};
+}
+
+/* The plan of the batch into the lane, as a step's block has it. */
+static void set_plan(bench *b, int32_t heads, const vt_batch *host)
+{
+    attention_plan_config c = plan_config(b, heads);
+    int32_t decode = attention_decode_capacity(&c, host->n_decode, 1 << 20),
+            prefill = attention_prefill_capacity(&c, host->n_seqs, host->n_tokens), used[2];
+    size_t n = (size_t)decode * DECODE_ITEM_INTS + (size_t)prefill * PREFILL_ITEM_INTS;
+    int32_t *plan = calloc(n, sizeof *plan);
+    if (!plan)
+        exit(1);
+    attention_cuda_plan(&c, host, plan, decode, plan + (size_t)decode * DECODE_ITEM_INTS, prefill,
+                        &used[0], &used[1]);
+    b->lane.prefill_rows = c.prefill_rows;
+    b->lane.attention_plan = upload(b, plan, n * sizeof *plan);
+    b->lane.prefill_plan = b->lane.attention_plan + (size_t)decode * DECODE_ITEM_INTS;
+    b->lane.decode_items = host->n_decode ? decode : 0;
+    b->lane.prefill_items = host->n_decode ? 0 : prefill;
+    free(plan);
+}
+
+static void attention_row(bench *b, const vt_op *op, int32_t heads, int32_t n, int32_t q_len,
+                          int32_t kv_len, int methods)
+{
+    char name[96];
+    snprintf(name, sizeof name, "%s %d/%d %d x %d",
+             op == &attention_decode_op ? "decode" : "prefill", heads, KV_HEADS, n, kv_len);
+    n = pick(b, n, n < 3 ? n : 3);
+    kv_len = pick(b, kv_len, kv_len < 70 ? kv_len : 70);
+    q_len = q_len > 1 ? kv_len : 1;
+    batch_arrays batch = make_batch(b, n, q_len, kv_len);
+    int64_t rows = (int64_t)n * q_len, width = (int64_t)heads * DIM;
+    size_t pool = (size_t)batch.host.n_pages * KV_HEADS * PAGE * DIM * 2;
+    vt_tensor q = in_2d(b, VT_BF16, rows, width), o = out_2d(b, VT_BF16, rows, width);
+    vt_tensor k = pool_of(take_in(b, pool), batch.host.n_pages),
+              v = pool_of(take_in(b, pool), batch.host.n_pages);
+    attention_args args = {.batch = &batch.host,
+                           .q = &q,
+                           .k_pool = &k,
+                           .v_pool = &v,
+                           .o = &o,
+                           .heads = heads,
+                           .kv_heads = KV_HEADS,
+                           .head_dim = DIM,
+                           .scale = 1 / sqrtf(DIM)};
+    work w = row_of(op, &args, methods);
+    args.batch = &batch.device;
+    memcpy(w.name, name, sizeof name);
+    set_plan(b, heads, &batch.host);
+    measure(b, &w);
+    free(batch.ints);
+}
+
+static void section_prefill(bench *b)
+{
+    static const int32_t row[][3] = {{32, 1, 2048}, {32, 1, 4096}, {32, 1, 8192},
+                                     {32, 8, 2048}, {32, 64, 256}, {16, 1, 4096},
+                                     {16, 1, 8192}, {16, 8, 2048}, {16, 64, 256}};
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++)
+        attention_row(b, &attention_prefill_op, row[i][0], row[i][1], row[i][2], row[i][2], COLD);
+}
+
+static void section_decode(bench *b)
+{
+    static const int32_t row[][3] = {
+        {32, 1, 1024},   {32, 1, 4096},   {32, 1, 32768}, {32, 8, 4096},  {32, 32, 4096},
+        {32, 64, 2048},  {32, 128, 1024}, {32, 256, 512}, {16, 1, 1024},  {16, 32, 4096},
+        {16, 128, 1024}, {16, 256, 512},  {16, 256, 896}, {40, 32, 4096}, {40, 256, 512}};
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++)
+        attention_row(b, &attention_decode_op, row[i][0], row[i][1], 1, row[i][2],
+                      row[i][1] == 1 ? SMALL : COLD);
+}
+
+/* ---- row kernels: hidden 4096, intermediate 12288, 32 + 8 heads of 128 ---- */
+
+static int row_methods(int32_t tokens) { return tokens <= 256 ? SMALL : COLD; }
+
+static void norm_row(bench *b, const char *what, int32_t tokens, int32_t heads, bool add)
+{
+    int32_t hidden = heads ? DIM : pick(b, 4096, 256),
+            rows = pick(b, tokens, tokens < 5 ? tokens : 5) * (heads ? heads : 1);
+    vt_tensor weight = in_1d(b, hidden), x = in_2d(b, VT_BF16, rows, hidden);
+    vt_tensor r = out_2d(b, VT_BF16, rows, hidden), y = out_2d(b, VT_BF16, rows, hidden);
+    rmsnorm_args args = {.x = heads ? &y : &x,
+                         .weight = &weight,
+                         .residual = add ? &r : NULL,
+                         .y = &y,
+                         .eps = 1e-6f};
+    work w = row_of(add ? &add_rmsnorm_op : &rmsnorm_op, &args, row_methods(tokens));
+    snprintf(w.name, sizeof w.name, "%s %d", what, tokens);
+    w.restore.to = add ? r.data : y.data; /* in place: the heads, the residual */
+    w.restore.from = x.data;
+    w.restore.bytes = add || heads ? (size_t)vt_tensor_bytes(&x) : 0;
+    measure(b, &w);
+}
+
+static vt_status launch_rope_store(bench *b, const work *w, int32_t call)
+{
+    (void)call;
+    return rope_store_cuda_run(w->args, w->more, &b->op_lane);
+}
+
+/* rope alone, with the norm of q and k before it, and with the store behind it too. */
+static void rope_row(bench *b, const char *what, int32_t tokens, bool norm, bool store)
+{
+    enum { HEADS = 32, POSITIONS = 2048 };
+    int32_t n = pick(b, tokens, tokens < 5 ? tokens : 5);
+    batch_arrays batch = make_batch(b, 1, n, n < POSITIONS ? POSITIONS : n);
+    int64_t width = (HEADS + 2 * KV_HEADS) * DIM;
+    vt_tensor from = in_2d(b, VT_BF16, n, width), to = out_2d(b, VT_BF16, n, width);
+    vt_tensor q = to, k = to, v = to, table = in_2d(b, VT_F32, n < POSITIONS ? POSITIONS : n, DIM);
+    vt_tensor q_norm = in_1d(b, DIM), k_norm = in_1d(b, DIM);
+    q.dim[1] = HEADS * DIM;
+    k.dim[1] = v.dim[1] = KV_HEADS * DIM;
+    k.data = (char *)to.data + HEADS * DIM * 2;
+    v.data = (char *)k.data + KV_HEADS * DIM * 2;
+    size_t pool = (size_t)batch.host.n_pages * KV_HEADS * PAGE * DIM * 2;
+    vt_tensor k_pool = pool_of(take_out(b, pool), batch.host.n_pages),
+              v_pool = pool_of(take_out(b, pool), batch.host.n_pages);
+    rope_args rope = {.batch = &batch.device,
+                      .q = &q,
+                      .k = &k,
+                      .head_dim = DIM,
+                      .dims = DIM,
+                      .cos_sin = &table,
+                      .q_norm = norm ? &q_norm : NULL,
+                      .k_norm = norm ? &k_norm : NULL,
+                      .eps = 1e-6f};
+    kv_store_args kv = {
+        .batch = &batch.device, .k = &k, .v = &v, .k_pool = &k_pool, .v_pool = &v_pool};
+    work w = row_of(&rope_op, &rope, row_methods(tokens));
+    snprintf(w.name, sizeof w.name, "%s %d", what, tokens);
+    if (store) { /* k is read once, and written to its page alone */
+        vt_cost both = kv_store_op.cost(&kv);
+        vt_cost_add(&w.cost, &both);
+        w.cost.read.activations -= vt_tensor_bytes(&k);
+        w.cost.write.activations -= vt_tensor_bytes(&k);
+        w.launch = launch_rope_store;
+        w.more = &kv;
+    }
+    w.restore.to = to.data;
+    w.restore.from = from.data;
+    w.restore.bytes = (size_t)vt_tensor_bytes(&from);
+    measure(b, &w);
+    free(batch.ints);
+}
+
+static void silu_row(bench *b, int32_t tokens)
+{
+    int32_t n = pick(b, tokens, tokens < 5 ? tokens : 5), inner = pick(b, 12288, 256);
+    vt_tensor x = in_2d(b, VT_BF16, n, 2 * inner), y = out_2d(b, VT_BF16, n, inner);
+    silu_mul_args args = {.x = &x, .y = &y, .activation = VT_ACT_SILU};
+    work w = row_of(&silu_mul_op, &args, row_methods(tokens));
+    snprintf(w.name, sizeof w.name, "silu %d", tokens);
+    measure(b, &w);
+}
+
+static void index_row(bench *b, int32_t tokens)
+{
+    int32_t n = pick(b, tokens, tokens < 5 ? tokens : 5), vocab = pick(b, 151936, 1000),
+            hidden = pick(b, 4096, 256);
+    int32_t *id = calloc((size_t)n, sizeof *id);
+    uint64_t state = 3;
+    if (!id)
+        exit(1);
+    for (int32_t i = 0; i < n; i++)
+        id[i] = (int32_t)(rig_next64(&state) % (uint64_t)vocab);
+    vt_tensor table = in_2d(b, VT_BF16, vocab, hidden), y = out_2d(b, VT_BF16, n, hidden);
+    embed_args args = {
+        .table = &table, .tokens = upload(b, id, (size_t)n * sizeof *id), .y = &y, .scale = 1};
+    work w = row_of(&embed_op, &args, row_methods(tokens));
+    snprintf(w.name, sizeof w.name, "index 4096 %d", tokens);
+    measure(b, &w);
+    free(id);
+}
+
+static void store_row(bench *b, int32_t tokens, bool random)
+{
+    int32_t n = pick(b, tokens, tokens < 5 ? tokens : 5), page = (n + PAGE - 1) / PAGE;
+    batch_arrays batch = make_batch(b, 1, n, page * PAGE);
+    int32_t *slot = (int32_t *)(uintptr_t)batch.host.slot;
+    uint64_t state = 5;
+    for (int32_t i = 0; i < n; i++)
+        slot[i] = i;
+    for (int32_t i = n - 1; random && i > 0; i--) {
+        int32_t k = (int32_t)(rig_next64(&state) % (uint64_t)(i + 1)), t = slot[i];
+        slot[i] = slot[k];
+        slot[k] = t;
+    }
+    batch.device.slot = upload(b, slot, (size_t)n * sizeof *slot);
+    size_t pool = (size_t)page * KV_HEADS * PAGE * DIM * 2;
+    vt_tensor k = in_2d(b, VT_BF16, n, KV_HEADS * DIM), v = in_2d(b, VT_BF16, n, KV_HEADS * DIM);
+    vt_tensor k_pool = pool_of(take_out(b, pool), page), v_pool = pool_of(take_out(b, pool), page);
+    kv_store_args args = {
+        .batch = &batch.device, .k = &k, .v = &v, .k_pool = &k_pool, .v_pool = &v_pool};
+    work w = row_of(&kv_store_op, &args, row_methods(tokens));
+    snprintf(w.name, sizeof w.name, "store%s %d", random ? " random" : "", tokens);
+    measure(b, &w);
+    free(batch.ints);
+}
+
+static void section_rows(bench *b)
+{
+    static const int32_t tokens[] = {1, 256, 16384};
+    for (size_t i = 0; i < sizeof tokens / sizeof *tokens; i++) {
+        int32_t t = tokens[i];
+        norm_row(b, "rmsnorm", t, 0, false);
+        norm_row(b, "add+rmsnorm", t, 0, true);
+        norm_row(b, "q-head norm", t, 32, false);
+        rope_row(b, "rope", t, false, false);
+        rope_row(b, "qk-norm+rope", t, true, false);
+        rope_row(b, "qk-norm+rope+store", t, true, true);
+        silu_row(b, t);
+        index_row(b, t);
+        store_row(b, t, false);
+        store_row(b, t, true);
+    }
+}
+
+/* ---- sampling ---- */
+
+static void sample_rows(bench *b, int32_t rows, bool greedy)
+{
+    char name[96];
+    snprintf(name, sizeof name, "%s %d", greedy ? "greedy" : "sample", rows);
+    rows = pick(b, rows, rows < 3 ? rows : 3);
+    int32_t vocab = pick(b, 151936, 1000);
+    vt_tensor from = in_2d(b, VT_F32, rows, vocab), logits = out_2d(b, VT_F32, rows, vocab);
+    vt_tensor token = out_2d(b, VT_I32, 1, rows), logprob = out_2d(b, VT_F32, 1, rows);
+    vt_tensor top_id = out_2d(b, VT_I32, rows, VT_MAX_TOP_LOGPROBS),
+              top_logprob = out_2d(b, VT_F32, rows, VT_MAX_TOP_LOGPROBS);
+    vt_sample_row *row = calloc((size_t)rows, sizeof *row);
+    sample_cuda_row *packed = calloc((size_t)rows, sizeof *packed);
+    if (!row || !packed)
+        exit(1);
+    for (int32_t i = 0; i < rows; i++)
+        row[i] = (vt_sample_row){.temperature = greedy ? 0 : 0.6f,
+                                 .top_p = greedy ? 1 : 0.9f,
+                                 .top_k = greedy ? 0 : 50,
+                                 .repetition_penalty = 1,
+                                 .n_top = -1,
+                                 .seed = 1000 + (uint64_t)i,
+                                 .position = i,
+                                 .pool_slot = -1,
+                                 .target = -1,
+                                 .pending_slot = -1};
+    sample_cuda_pack(row, rows, packed, NULL, NULL);
+    b->lane.sample_rows = upload(b, packed, (size_t)rows * sizeof *packed);
+    const vt_sample_row *const first = row;
+    sample_args args = {.logits = &logits,
+                        .row = &first,
+                        .token = &token,
+                        .logprob = &logprob,
+                        .top_id = &top_id,
+                        .top_logprob = &top_logprob};
+    work w = row_of(&sample_op, &args, SMALL);
+    memcpy(w.name, name, sizeof name);
+    w.restore.to = logits.data;
+    w.restore.from = from.data;
+    w.restore.bytes = (size_t)vt_tensor_bytes(&from);
+    measure(b, &w);
+    free(packed);
+    free(row);
+}
+
+static void section_sampling(bench *b)
+{
+    static const int32_t rows[] = {1, 32, 256};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        sample_rows(b, rows[i], false);
+        sample_rows(b, rows[i], true);
+    }
+}
+
+/* ---- linear ---- */
+
+typedef struct layer {
+    const char *name;
+    int32_t rows, cols;
+    linear_epilogue epilogue;
+    bool residual, head;
+} layer;
+
+static const layer layers[] = {
+    {"0.6B qkv", 4096, 1024, LINEAR_NONE, false, false},
+    {"0.6B o", 1024, 2048, LINEAR_NONE, true, false},
+    {"0.6B gate+up", 6144, 1024, LINEAR_SWIGLU, false, false},
+    {"0.6B down", 1024, 3072, LINEAR_NONE, true, false},
+    {"0.6B head", 151936, 1024, LINEAR_NONE, false, true},
+    {"8B qkv", 6144, 4096, LINEAR_NONE, false, false},
+    {"8B o", 4096, 4096, LINEAR_NONE, true, false},
+    {"8B gate+up", 24576, 4096, LINEAR_SWIGLU, false, false},
+    {"8B down", 4096, 12288, LINEAR_NONE, true, false},
+    {"8B head", 151936, 4096, LINEAR_NONE, false, true},
+};
+
+/* gate+up with its activation and o, down with their residual, as the model runs them. */
+static void linear_row(bench *b, const layer *l, int32_t tokens, int methods)
+{
+    int32_t m = pick(b, tokens, tokens < 20 ? tokens : 20), cols = pick(b, l->cols, 256),
+            rows = pick(b, l->rows, 320);
+    bool pair = l->epilogue != LINEAR_NONE;
+    size_t bytes = (size_t)rows * (size_t)cols * 2;
+    vt_tensor x = in_2d(b, VT_BF16, m, cols);
+    vt_tensor y = out_2d(b, l->head ? VT_F32 : VT_BF16, m, pair ? rows / 2 : rows);
+    vt_tensor residual = in_2d(b, VT_BF16, m, rows);
+    b->in_used = vt_round_up(b->in_used, 1 << 16);
+    size_t room = b->mode == MODE_RUN ? (b->in_bytes - b->in_used) / bytes : 1;
+    vt_tensor part = in_2d(b, VT_BF16, rows, cols);
+    vt_weight weight = {.part = {&part},
+                        .n_parts = 1,
+                        .paired = pair,
+                        .rows = rows,
+                        .cols = cols,
+                        .dtype = VT_BF16};
+    linear_args args = {.x = &x,
+                        .w = &weight,
+                        .residual = l->residual ? &residual : NULL,
+                        .y = &y,
+                        .epilogue = l->epilogue,
+                        .scale = 1};
+    work w = row_of(&linear_op, &args, methods);
+    snprintf(w.name, sizeof w.name, "linear %s %d", l->name, tokens);
+    w.rotate = &part.data;
+    w.rotate_base = part.data;
+    w.rotate_stride = bytes;
+    w.n_rotate = room > (size_t)b->calls ? b->calls : room > 1 ? (int32_t)room : 1;
+    measure(b, &w);
+}
+
+static void section_gemm(bench *b)
+{
+    static const int32_t tokens[] = {256, 2048, 8192};
+    for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)
+        for (size_t k = 0; k < sizeof tokens / sizeof *tokens; k++)
+            if (!layers[i].head || k == 0) /* no step wants the logits of 2048 rows */
+                linear_row(b, &layers[i], tokens[k], COLD);
+}
+
+static void section_gemv(bench *b)
+{
+    static const int32_t tokens[] = {1, 8, 64};
+    for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)
+        for (size_t k = 0; k < sizeof tokens / sizeof *tokens; k++)
+            linear_row(b, &layers[i], tokens[k], SMALL);
+}
+
+/* ---- the host's plan of a step's attention, and compiling ---- */
+
+static void plan_row(bench *b, int32_t heads, int32_t n, int32_t q_len, int32_t kv_len)
+{
+    enum { REPS = 51 };
+    double us[REPS];
+    work w = {.name = ""};
+    snprintf(w.name, sizeof w.name, "plan %s %d/%d %d x %d", q_len == 1 ? "decode" : "prefill",
+             heads, KV_HEADS, n, kv_len);
+    if (b->mode == MODE_LIST)
+        printf("%s\t%s\n", b->section, w.name);
+    if (b->mode == MODE_LIST || b->collecting)
+        return;
+    batch_arrays batch = make_batch(b, n, q_len, kv_len);
+    attention_plan_config c = plan_config(b, heads);
+    int32_t decode = attention_decode_capacity(&c, batch.host.n_decode, 40960), used[2],
+            prefill = attention_prefill_capacity(&c, n, batch.host.n_tokens);
+    int32_t *plan = calloc((size_t)decode * DECODE_ITEM_INTS + (size_t)prefill * PREFILL_ITEM_INTS,
+                           sizeof *plan);
+    if (!plan)
+        exit(1);
+    for (int32_t i = -3; i < REPS; i++) {
+        int64_t begin = vt_now_ns();
+        attention_cuda_plan(&c, &batch.host, plan, decode, plan + (size_t)decode * DECODE_ITEM_INTS,
+                            prefill, &used[0], &used[1]);
+        us[i < 0 ? 0 : i] = (double)(vt_now_ns() - begin) * 1e-3;
+    }
+    print_row(b, &w, "host", us, REPS);
+    free(plan);
+    free(batch.ints);
+    end_row(b);
+}
+
+static void section_plan(bench *b)
+{
+    plan_row(b, 32, 1, 1, 4096);
+    plan_row(b, 32, 32, 1, 4096);
+    plan_row(b, 16, 256, 1, 512);
+    plan_row(b, 32, 8, 2048, 2048);
+}
+
+static void on_compiled(void *user, int32_t done, int32_t total, const char *name, double ms,
+                        bool cached)
+{
+    const bench *b = user;
+    (void)done, (void)total;
+    if (b->jit && !cached)
+        printf("{\"section\": \"jit\", \"row\": \"%s\", \"method\": \"host\", \"us\": %.0f}\n",
+               name, ms * 1e3);
+}
+
+/* Everything that was collected, at once. */
+static void compile(bench *b)
+{
+    vt_err err = {0};
+    int64_t begin = vt_now_ns();
+    if (b->jit)
+        vt_jit_set_cache(b->cuda->jit, false);
+    vt_status status = b->mode == MODE_RUN ? vt_cuda_compile(b->cuda, on_compiled, b, &err)
+                                           : vt_jit_compile(b->cuda->jit, 0, on_compiled, b, &err);
+    rig_must(status, &err);
+    if (b->jit || b->mode == MODE_COMPILE)
+        printf("{\"section\": \"jit\", \"row\": \"jit: all %d kernels\", \"method\": \"host\", "
+               "\"us\": %.0f}\n",
+               vt_jit_count(b->cuda->jit), (double)(vt_now_ns() - begin) * 1e-3);
+    fflush(stdout);
+}
+
+/* ---- main ---- */
+
+typedef struct section {
+    const char *name;
+    void (*run)(bench *b);
+} section;
+
+static const section sections[] = {
+    {"roof", section_roof}, {"prefill", section_prefill},   {"decode", section_decode},
+    {"rows", section_rows}, {"sampling", section_sampling}, {"gemm", section_gemm},
+    {"gemv", section_gemv}, {"plan", section_plan},
+};
+enum { N_SECTIONS = sizeof sections / sizeof *sections };
+
+/* Whether `name` is one of the words of "a,b,c"; NULL: all. */
+static bool in_list(const char *list, const char *name)
+{
+    size_t n = strlen(name);
+    for (const char *p = list; p && *p; p += strcspn(p, ","), p += *p == ',')
+        if (strcspn(p, ",") == n && strncmp(p, name, n) == 0)
+            return true;
+    return !list;
+}
+
+static bool known_list(const char *list)
+{
+    for (const char *p = list; p && *p; p += strcspn(p, ","), p += *p == ',') {
+        bool known = strcspn(p, ",") == 3 && strncmp(p, "jit", 3) == 0;
+        for (int i = 0; i < N_SECTIONS; i++)
+            known = known || (strcspn(p, ",") == strlen(sections[i].name) &&
+                              strncmp(p, sections[i].name, strlen(sections[i].name)) == 0);
+        if (!known) {
+            fprintf(stderr, "gpu_kernels: --only: '%.*s' found, expected some of jit",
+                    (int)strcspn(p, ","), p);
+            for (int i = 0; i < N_SECTIONS; i++)
+                fprintf(stderr, ", %s", sections[i].name);
+            fputc('\n', stderr);
+            return false;
+        }
+    }
+    return true;
+}
+
+static void run_sections(bench *b, const char *only)
+{
+    bool jit_alone = only && strcmp(only, "jit") == 0; /* then of every section */
+    for (int i = 0; i < N_SECTIONS; i++) {
+        b->section = sections[i].name;
+        if (jit_alone ? b->collecting : in_list(only, sections[i].name))
+            sections[i].run(b);
+    }
+}
+
+static void print_machine(const bench *b)
+{
+    int sm_khz = 0, memory_khz = 0;
+    b->cuda->driver.device_attribute(&sm_khz, CU_ATTR_CLOCK_KHZ, b->cuda->device);
+    b->cuda->driver.device_attribute(&memory_khz, CU_ATTR_MEMORY_CLOCK_KHZ, b->cuda->device);
+    printf("{\"machine\": \"%s\", \"arch\": \"%s\", \"level\": %d, \"sms\": %d, \"driver\": %d, "
+           "\"sm_mhz\": %d, \"memory_mhz\": %d, \"l2_bytes\": %d, \"flush_bytes\": %zu}\n",
+           b->cuda->name, b->cuda->arch, b->cuda->level, b->cuda->sm_count, b->cuda->driver_version,
+           sm_khz / 1000, memory_khz / 1000, b->cuda->l2_bytes, b->flush_bytes);
+    fflush(stdout);
+}
+
+int main(int argc, char **argv)
+{
+    static bench b = {.mode = MODE_RUN};
+    vt_err err = {0};
+    const char *only = NULL;
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--only") == 0 && i + 1 < argc) {
+            only = argv[++i];
+        } else if (strcmp(argv[i], "--tiny") == 0) {
+            b.tiny = true;
+        } else if (strcmp(argv[i], "--list") == 0) {
+            b.mode = MODE_LIST;
+        } else if (strcmp(argv[i], "--compile") == 0) {
+            b.mode = MODE_COMPILE;
+        } else {
+            fprintf(stderr,
+                    "usage: gpu_kernels [--only SECTION,...] [--tiny] [--list] [--compile]\n");
+            return 2;
+        }
+    }
+    if (!known_list(only))
+        return 2;
+    b.jit = only && in_list(only, "jit");
+    b.reps = b.tiny ? 3 : 30;
+    b.calls = b.tiny ? 4 : 48;
+    b.launches = b.tiny ? 2 : 10;
+    size_t mib = (size_t)1 << 20;
+    b.in_bytes = (b.tiny ? 16 : 3072) * mib;
+    b.out_bytes = (b.tiny ? 16 : 1536) * mib;
+    b.workspace_bytes = (b.tiny ? 32 : 1024) * mib;
+    b.flush_bytes = (b.tiny ? 1 : 256) * mib;
+    if (b.mode == MODE_RUN)
+        rig_open(&b);
+    else
+        rig_must(vt_cuda_offline("sm_90a", 90, 132, &b.cuda, &err), &err);
+    b.lane.cuda = b.cuda;
+    b.op_lane = (vt_lane){.device = VT_DEVICE_CUDA, .cuda = &b.lane};
+    if (b.mode == MODE_RUN)
+        print_machine(&b);
+    b.collecting = true;
+    run_sections(&b, only);
+    b.collecting = false;
+    if (b.mode == MODE_LIST)
+        return 0;
+    compile(&b);
+    if (b.mode == MODE_RUN)
+        run_sections(&b, only);
+    if (b.cuda->late_compiles > 0) {
+        fprintf(stderr, "gpu_kernels: %d kernels were compiled while rows were timed\n",
+                b.cuda->late_compiles);
+        b.n_failed++;
+    }
+    rig_close(&b);
+    return b.n_failed != 0;
+}

@@ -1,0 +1,173 @@
+"""Whole models on the device: each function is a section of tests/gpu/run and takes (device, tap, options)."""
+import math, os, random, struct, subprocess, sys, tempfile
+
+from device import *
+
+# Bounds, and what they come from. A bf16 activation or KV row is rounded to 8 bits; transformers in bf16 is 0.041 a token
+# from its own fp32 on SmolLM2. The widest margin seen at a difference with fp32 was 0.128 (20 prompts, one H200).
+TIE = 0.25          # margin at which another arithmetic may choose another token
+MEAN, WORST = 0.06, 0.6   # log-probabilities of the tiny models, whose attention is much sharper than a real one's
+PERPLEXITY = 0.01   # relative
+
+
+# ---- greedy text ----
+
+def greedy(d, tap, o):
+    """100 prompts against the CPU's portable kernels, which compute in fp32 (tests/golden/prompts100.json)."""
+    n = 6 if o.tiny else 40
+    prompts = pick_prompts(o)
+    if not o.golden:
+        want = d.complete(prompts, n, device="cpu", env={"VITRINE_ISA": "portable"})
+        compare_runs(TIE, d.complete(prompts, n), want).report(tap, "greedy text, CUDA and CPU")
+        return
+    golden = json.load(open(GOLDEN, encoding="utf-8"))["prompts"][::o.every]
+    c = Comparison(TIE)
+    for i, ((steps, _), g) in enumerate(zip(d.complete(prompts, n), golden)):
+        c.add(i * o.every, [s[0] for s in steps], [t.encode("latin-1") for t in g["tokens"]], g["margins"])
+    c.report(tap, "greedy text, CUDA and CPU")
+
+
+def pick_prompts(o):
+    prompts = read_prompts()
+    return [p[:12] for p in prompts[:4]] if o.tiny else prompts[::o.every]
+
+
+# ---- the tiny models of every architecture ----
+
+def fixtures():
+    for name in sorted(os.listdir(MODELS)):
+        path = os.path.join(MODELS, name)
+        if os.path.isdir(path):
+            yield name, path, os.path.join(path, "golden.bin")
+        elif name.endswith(".gguf"):
+            own = path[:-5] + ".bin"
+            yield name, path, own if os.path.exists(own) else os.path.join(path[:-5].rsplit("-", 1)[0], "golden.bin")
+
+
+def read_golden(path):
+    with open(path, "rb") as f:
+        n, vocab = struct.unpack("<ii", f.read(8))
+        for _ in range(n):
+            length, = struct.unpack("<i", f.read(4))
+            ids = struct.unpack(f"<{length}i", f.read(4 * length))
+            yield ids, [struct.unpack(f"<{vocab}f", f.read(4 * vocab)) for _ in range(length)]
+
+
+def logits(d, tap, o):
+    """Log-probabilities of every model under tests/golden/models against transformers in fp32; refusals are listed."""
+    ran = 0
+    for name, path, golden in fixtures():
+        e = Errors()
+        try:
+            for ids, rows in read_golden(golden):
+                if len(ids) < 2 or (o.tiny and len(ids) > 9):
+                    continue
+                want = [None] + [log_softmax(r) for r in rows[:-1]]
+                got = d.score(ids, "--top", "20", "--max-context", "64", "--kv-memory", "1M", model=path)
+                part = against_rows(got, want)
+                e.n, e.sum, e.worst = e.n + part.n, e.sum + part.sum, max(e.worst, part.worst)
+        except Refused as r:
+            tap.skip(f"logits of {name}", f"refused: {r}")
+            continue
+        ran += 1
+        good = e.mean <= MEAN and e.worst <= WORST
+        tap.ok(good, f"logits of {name}: {e}; {MEAN} mean, {WORST} max allowed")
+    tap.ok(ran > 0, f"logits: {ran} models ran")
+
+
+# ---- one answer, however it is computed ----
+
+def modes(d, tap, o):
+    """The same prompts with and without overlap, graphs, programmatic launches, in chunks, and from the cache."""
+    n, prompts = (4, pick_prompts(o)[:3]) if o.tiny else (32, pick_prompts(o)[::4] + read_prompts()[-3:])
+    want = d.complete(prompts, n)
+    chunk, running = ("5", "2") if o.tiny else ("48", "16")
+    for what, args, env in (("--no-overlap", ["--no-overlap"], None), ("--no-graphs", ["--no-graphs"], None),
+                            ("VITRINE_CUDA_PDL=0", [], {"VITRINE_CUDA_PDL": "0"}),
+                            (f"--token-budget {chunk} --max-running {running}",
+                             ["--token-budget", chunk, "--max-running", running], None),
+                            ("--no-prefix-cache", ["--no-prefix-cache"], None),
+                            ("--max-running 1", ["--max-running", "1"], None)):
+        compare_runs(TIE, d.complete(prompts, n, *args, env=env), want).report(tap, f"modes: {what}")
+    twice = d.complete([p for p in prompts for _ in range(2)], n, "--max-running", "1")
+    hits = sum(cached > 0 for _, cached in twice[1::2])
+    compare_runs(TIE, twice[1::2], twice[::2]).report(tap, "modes: from the cache and cold")
+    tap.ok(hits == len(prompts), f"modes: {hits} of {len(prompts)} second prompts came from the cache")
+
+
+def deterministic(d, tap, o):
+    """--deterministic: tokens and log-probabilities (to the 6 digits a batch result has) whatever else is in the batch."""
+    n, prompts = (4, pick_prompts(o)) if o.tiny else (32, pick_prompts(o)[:32])
+    args = ["--deterministic", "--no-prefix-cache"]
+    want = d.complete(prompts, n, *args, "--max-running", "64")
+    order = list(range(len(prompts)))
+    random.Random(1).shuffle(order)
+    third = order[::3]
+    for what, chosen, more in (("alone, --max-running 1", order, ["--max-running", "1"]),
+                               ("--max-running 7, shuffled", order, ["--max-running", "7"]),
+                               ("64 at once, shuffled", order, ["--max-running", "64"]),
+                               ("a third of them, shuffled", third, ["--max-running", "64"]),
+                               ("no graphs, no overlap", order, ["--no-graphs", "--no-overlap"])):
+        got = d.complete([prompts[i] for i in chosen], n, *args, *more)
+        other = [i for i, g in zip(chosen, got) if g[0] != want[i][0]]
+        for i in other[:5]:
+            a, b = got[chosen.index(i)][0], want[i][0]
+            k = next(k for k in range(n) if a[k] != b[k])
+            tap.note(f"prompt {i}, token {k}: {a[k][:2]}, expected {b[k][:2]}")
+        tap.ok(not other, f"deterministic: {what}: {len(chosen) - len(other)} of {len(chosen)} prompts bitwise equal")
+
+
+# ---- numbers ----
+
+def perplexity(d, tap, o):
+    """The committed text, window 512, CUDA and CPU."""
+    with tempfile.TemporaryDirectory() as folder:
+        path, window = TEXT, "512"
+        if o.tiny:
+            path, window = os.path.join(folder, "text"), "32"
+            with open(path, "w") as f:
+                f.write(open(TEXT).read()[:100])
+        p = {dev: json.loads(d.call("score", "--text", path, "--window", window, "--json", device=dev))["perplexity"]
+             for dev in ("cpu", "cuda")}
+    apart = math.log(p["cuda"] / p["cpu"])
+    tap.ok(abs(apart) <= PERPLEXITY, f"perplexity: CUDA {p['cuda']:.4f}, CPU {p['cpu']:.4f}, {100 * apart:+.2f} %, "
+           f"{100 * PERPLEXITY:.0f} % allowed")
+
+
+def quantised(d, tap, o):
+    """FP8 with block scales and Q4_K, random weights: CUDA against the CPU's portable kernels; and SmolLM2 as FP8."""
+    tools = os.path.join(ROOT, "tools/fixtures")
+    rng = random.Random(5)
+    ids = [rng.randrange(1000) for _ in range(12 if o.tiny else 200)]
+    for kind in ("bf16", "fp8", "q4_k"):
+        with tempfile.TemporaryDirectory(dir=o.scratch) as folder:
+            path = subprocess.run([sys.executable, os.path.join(tools, "random_model.py"), "tiny", kind, folder], check=True,
+                                  capture_output=True, text=True).stdout.strip()
+            args = ["--top", "20", "--max-context", "256", "--kv-memory", "4M"]
+            try:
+                got = d.score(ids, *args, model=path)
+            except Refused as r:
+                tap.skip(f"random {kind} model", f"refused: {r}")
+                continue
+            want = d.score(ids, *args, model=path, device="cpu", env={"VITRINE_ISA": "portable"})
+            e = Errors()
+            for i in range(1, len(ids)):
+                e.add(got["logprobs"][i] - want["logprobs"][i])
+            tap.ok(e.mean <= MEAN and e.worst <= WORST, f"random {kind} model, CUDA and CPU: log-probabilities {e}; "
+                   f"{MEAN} mean, {WORST} max allowed")
+
+
+def level80(d, tap, o):
+    """The kernels of sm_80 (mma.sync, cp.async), which every other GPU runs."""
+    before = os.environ.get("VITRINE_CUDA_LEVEL")
+    os.environ["VITRINE_CUDA_LEVEL"] = "80"
+    try:
+        logits(d, tap, o)
+        prompts, n = (pick_prompts(o)[:2], 4) if o.tiny else (pick_prompts(o)[::5], 40)
+        at80 = d.complete(prompts, n)
+        os.environ["VITRINE_CUDA_LEVEL"] = ""
+        compare_runs(TIE, at80, d.complete(prompts, n)).report(tap, "greedy text at level 80 and at the device's own")
+    finally:
+        os.environ.pop("VITRINE_CUDA_LEVEL")
+        if before is not None:
+            os.environ["VITRINE_CUDA_LEVEL"] = before

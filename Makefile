@@ -136,7 +136,7 @@ unit: $(B)/tests/test_$(T)
 
 run:
 	@tools/setup build
-	@$(MAKE) --no-print-directory all
+	@$(MAKE) --no-print-directory -j$$(nproc) all
 	@tools/get-model
 	@build/vitrine run "Why is the sky blue? Answer in two sentences." -n 64 --story
 

@@ -84,6 +84,9 @@ static vt_status collect_gpu(const vt_recording *r, story_input *in, copies *c, 
                          .notice_ns = r->gpu.notice_ns,
                          .event_ns = r->gpu.event_ns,
                          .read_ns = r->gpu.read_ns};
+    vt_err why = {0};
+    c->gpu.has_state = vt_nvml_read(cuda->ordinal, &c->gpu.state, &why) == VT_OK;
+    snprintf(c->gpu.state_missing, sizeof c->gpu.state_missing, "%s", why.message);
     c->kernel = vt_calloc((size_t)c->gpu.n_kernels + 1, sizeof *c->kernel);
     if (!c->kernel)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for a story");

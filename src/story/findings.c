@@ -20,6 +20,7 @@ static const double queued_share = 0.20;
 static const double padded_rows = 0.25;
 static const double gpu_idle = 0.05;
 static const double timed_slower = 1.25;
+static const double host_bound = 0.80;
 
 typedef struct findings {
     json_t *list;
@@ -128,11 +129,14 @@ static void judge_gpu(findings *f, const story_input *in, const phase *p)
 {
     const phase_on_gpu *g = &p->gpu;
     double tokens = g->n_steps ? g->tokens / g->n_steps : 0, step_s = phase_step_s(p);
+    int32_t timed = g->n_steps - g->n_whole;
+    double launch_s = timed ? g->prepare_timed_s / timed : 0,
+           timed_s = p->n_timed ? p->timed_s / p->n_timed : NAN;
     double idle_s = g->n_idle ? g->idle_s / g->n_idle : 0;
     if (g->graph_least > 0 && tokens < (1 - padded_rows) * g->graph_least)
         add(f, 'N', "graph.padding", "25 % of a graph's rows",
-            json_pack("{s:s, s:i, s:f}", "phase", p->name, "graph_tokens", g->graph_least,
-                      "tokens", tokens),
+            json_pack("{s:s, s:i, s:f}", "phase", p->name, "graph_tokens", g->graph_least, "tokens",
+                      tokens),
             "%s runs in a graph for %d tokens with %.4g: %.0f %% of its rows are padding", p->name,
             g->graph_least, tokens, 100 * (1 - tokens / g->graph_least));
     if (idle_s > gpu_idle * step_s)
@@ -141,13 +145,21 @@ static void judge_gpu(findings *f, const story_input *in, const phase *p)
                       idle_s * 1e6, "step_us", step_s * 1e6),
             "%s: the GPU stands idle for %.1f us before a step of %.1f us", p->name, idle_s * 1e6,
             step_s * 1e6);
-    if (g->n_whole && p->n_timed && p->timed_s / p->n_timed > timed_slower * step_s)
+    if (launch_s > host_bound * timed_s)
+        add(f, 'N', "timed.starved", "80 % of a timed step",
+            json_pack("{s:s, s:f, s:f}", "phase", p->name, "prepare_us", launch_s * 1e6, "timed_us",
+                      timed_s * 1e6),
+            "%s: the host needs %.0f us to launch a timed step of %.0f us call by call: where it "
+            "is "
+            "late the GPU waits, and the wait counts to the call",
+            p->name, launch_s * 1e6, timed_s * 1e6);
+    if (g->n_whole && timed_s > timed_slower * step_s)
         add(f, 'N', "timed.slower", "1.25 times the untimed step",
-            json_pack("{s:s, s:f, s:f}", "phase", p->name, "timed_us",
-                      p->timed_s / p->n_timed * 1e6, "whole_us", step_s * 1e6),
+            json_pack("{s:s, s:f, s:f}", "phase", p->name, "timed_us", timed_s * 1e6, "whole_us",
+                      step_s * 1e6),
             "timed call by call a %s step takes %.2f times as long as in its graph: shares are "
             "near, rates and shares of roofs are lower bounds",
-            p->name, p->timed_s / p->n_timed / step_s);
+            p->name, timed_s / step_s);
     for (int32_t i = 0; i < p->n_ops; i++)
         for (int32_t k = 0; k < p->op[i].n_kernels; k++) {
             const story_kernel *kernel = &in->gpu->kernel[p->op[i].kernel[k].kernel];

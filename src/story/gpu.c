@@ -7,17 +7,38 @@
 
 #include "story/numbers.h"
 
+static json_t *known(double v, int digits) { return tagged(v < 0 ? NAN : v, digits, measured); }
+
+/* Clocks tell why a roof of another day is not reached. */
+static json_t *state_json(const story_gpu *g)
+{
+    const vt_gpu_state *s = &g->state;
+    json_t *held = json_array();
+    if (!g->has_state) {
+        json_decref(held);
+        return json_null();
+    }
+    for (int32_t i = 1; s->throttle > 0 && vt_nvml_reason(i); i++) /* 0: idle, as it is now */
+        if (s->throttle >> i & 1)
+            json_array_append_new(held, json_string(vt_nvml_reason(i)));
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "sm_mhz", known(s->sm_mhz, 0),
+                     "sm_max_mhz", known(s->sm_max_mhz, 0), "memory_mhz", known(s->memory_mhz, 0),
+                     "memory_max_mhz", known(s->memory_max_mhz, 0), "power_w", known(s->power_w, 1),
+                     "power_limit_w", known(s->power_limit_w, 1), "temperature_c",
+                     known(s->temperature_c, 0), "clocks_held_by", held);
+}
+
 json_t *story_gpu_json(const story_input *in)
 {
     const story_gpu *g = in->gpu;
     if (!g)
         return json_null();
-    return json_pack("{s:i, s:s, s:s, s:i, s:i, s:I, s:I, s:i, s:i, s:o}", "ordinal", g->ordinal,
-                     "name", in->roofs.name, "arch", in->roofs.level, "level", g->level,
+    return json_pack("{s:i, s:s, s:s, s:i, s:i, s:I, s:I, s:i, s:i, s:o, s:o}", "ordinal",
+                     g->ordinal, "name", in->roofs.name, "arch", in->roofs.level, "level", g->level,
                      "multiprocessors", g->sm_count, "memory_bytes", (json_int_t)g->memory_bytes,
                      "l2_bytes", (json_int_t)g->l2_bytes, "driver_version", g->driver_version,
                      "kernels_compiled", g->n_kernels, "clock_error_us",
-                     us(g->notice_ns * 1e-9, measured));
+                     us(g->notice_ns * 1e-9, measured), "state", state_json(g));
 }
 
 void story_gpu_how(const phase *p, char *out, size_t size)
@@ -46,16 +67,19 @@ json_t *story_gpu_phase(const story_input *in, const phase *p)
     if (!in->gpu)
         return json_null();
     double n = g->n_steps ? g->n_steps : NAN;
+    int32_t timed = g->n_steps - g->n_whole;
     story_gpu_how(p, how, sizeof how);
     return json_pack(
-        "{s:s, s:i, s:i, s:o, s:o, s:o, s:o, s:i, s:o, s:o}", "how", how, "graph_tokens_least",
-        g->graph_least, "graph_tokens_most", g->graph_most, "tokens",
+        "{s:s, s:i, s:i, s:o, s:o, s:o, s:o, s:i, s:o, s:o, s:o, s:o}", "how", how,
+        "graph_tokens_least", g->graph_least, "graph_tokens_most", g->graph_most, "tokens",
         tagged(g->tokens / n, 3, measured), "kernels_per_step", tagged(g->kernels / n, 2, measured),
         "host_to_device_bytes", tagged(g->bytes_in / n, 0, measured), "idle_us",
         us(g->n_idle ? g->idle_s / g->n_idle : NAN, measured), "whole_steps", g->n_whole,
         "whole_step_us", us(g->n_whole ? g->whole_s / g->n_whole : NAN, measured), "slower",
         tagged(g->n_whole && p->n_timed ? p->timed_s / p->n_timed / phase_step_s(p) : NAN, 3,
-               derived));
+               derived),
+        "prepare_timed_us", us(timed ? g->prepare_timed_s / timed : NAN, measured),
+        "prepare_whole_us", us(g->n_whole ? g->prepare_whole_s / g->n_whole : NAN, measured));
 }
 
 json_t *story_gpu_kernels(const story_input *in, const phase *p, const op_sum *o)
@@ -90,7 +114,6 @@ json_t *story_gpu_observer(const story_input *in, const phase *d, story_facts *f
 
 void story_gpu_not_measured(const story_input *in, const phase phases[STORY_PHASES], json_t *list)
 {
-    (void)in;
     int32_t whole = 0;
     for (int i = 0; i < STORY_PHASES; i++)
         whole += phases[i].gpu.n_whole;
@@ -107,6 +130,9 @@ void story_gpu_not_measured(const story_input *in, const phase phases[STORY_PHAS
         snprintf(what, sizeof what, "op calls of %d step%s", whole, whole == 1 ? "" : "s");
         json_array_append_new(list, json_pack("{s:s, s:s}", "what", what, "why", why));
     }
+    if (!in->gpu->has_state)
+        json_array_append_new(list, json_pack("{s:s, s:s}", "what", "clocks, power, temperature",
+                                              "why", in->gpu->state_missing));
     json_array_append_new(
         list, json_pack("{s:s, s:s}", "what", "overlap of neighbouring kernels", "why",
                         "in a timed step each kernel begins after the end of the one before it"));

@@ -200,6 +200,7 @@ static void add_gpu(const step_record *s, phase *p)
     to->whole_s += g->timed ? 0 : span_s(s->device);
     to->kernels += g->n_kernels;
     to->bytes_in += (double)g->bytes_in;
+    *(g->timed ? &to->prepare_timed_s : &to->prepare_whole_s) += span_s(s->part[VT_PART_PREPARE]);
     to->tokens += s->n_tokens;
     if (p->n_steps > 1 && isfinite(g->idle_s)) {
         to->n_idle++;

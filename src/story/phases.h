@@ -34,8 +34,9 @@ typedef struct phase_on_gpu {
     int32_t n_steps; /* known */
     int32_t n_whole; /* of them, those that were timed as a whole only: in their graphs */
     double whole_s;  /* device time of these */
-    int32_t graph_least, graph_most;  /* tokens of the graphs, padded; 0: none fits */
-    double kernels, bytes_in, tokens; /* sums over the known steps */
+    int32_t graph_least, graph_most;         /* tokens of the graphs, padded; 0: none fits */
+    double kernels, bytes_in, tokens;        /* sums over the known steps */
+    double prepare_timed_s, prepare_whole_s; /* of the host, for steps of either kind */
     int32_t n_idle;
     double idle_s; /* before steps other than the phase's first */
 } phase_on_gpu;

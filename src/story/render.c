@@ -419,6 +419,43 @@ static void gpu_phase(page *p, const json_t *phase)
     vt_buf_release(&line);
 }
 
+static void put_of(vt_buf *b, const char *what, double now, double most, const char *unit)
+{
+    if (!isfinite(now))
+        return;
+    vt_buf_printf(b, "%s%s%.0f", b->len ? ", " : "", what, now);
+    if (isfinite(most))
+        vt_buf_printf(b, " of %.0f", most);
+    vt_buf_printf(b, " %s", unit);
+}
+
+static void gpu_state(page *p, const json_t *s)
+{
+    vt_buf line = {0};
+    char why[TEXT_MAX];
+    size_t i;
+    json_t *held;
+    put_of(&line, "SM ", num(s, "sm_mhz"), num(s, "sm_max_mhz"), "MHz");
+    put_of(&line, "memory ", num(s, "memory_mhz"), num(s, "memory_max_mhz"), "MHz");
+    put_of(&line, "", num(s, "power_w"), num(s, "power_limit_w"), "W");
+    put_of(&line, "", num(s, "temperature_c"), NAN, "C");
+    json_array_foreach(get(s, "clocks_held_by"), i, held)
+    {
+        if (i < MAX_ROWS && json_is_string(held)) {
+            json_t *o = json_pack("{s:O}", "held", held);
+            vt_buf_printf(&line, "%s%s", i ? " and " : "; clocks held by ", text(o, "held", why));
+            json_decref(o);
+        }
+    }
+    if (line.len) {
+        vt_buf_puts(&line, " (when the story was made)");
+        vt_buf_putc(p->b, ' ');
+        vt_text_wrap(p->b, line.data, 3, p->term->width);
+        vt_buf_putc(p->b, '\n');
+    }
+    vt_buf_release(&line);
+}
+
 static void gpu(page *p)
 {
     const json_t *e = get(get(p->story, "engine"), "gpu"), *r = get(p->story, "roofs");
@@ -443,6 +480,7 @@ static void gpu(page *p)
     vt_text_wrap(p->b, line.data ? line.data : "", 3, p->term->width);
     vt_buf_putc(p->b, '\n');
     vt_buf_release(&line);
+    gpu_state(p, get(e, "state"));
     json_array_foreach(get(p->story, "phases"), i, phase)
     {
         if (i < MAX_ROWS)

@@ -11,6 +11,7 @@
 #include "base/buf.h"
 #include "base/term.h"
 #include "base/trace.h"
+#include "device/nvml.h"
 #include "story/plan.h"
 
 enum { STORY_VERSION = 0, STORY_MAX_WORKERS = 256 };
@@ -31,6 +32,9 @@ typedef struct story_gpu {
     int64_t memory_bytes, l2_bytes;
     int32_t period; /* one decode step in so many ran call by call, to be timed */
     double notice_ns, event_ns, read_ns; /* engine/exec_cuda.h */
+    bool has_state;                      /* clocks, power, temperature when the story was made */
+    vt_gpu_state state;
+    char state_missing[256]; /* why not */
 } story_gpu;
 
 /* Everything a story is made of. Borrowed for the length of story_build. */

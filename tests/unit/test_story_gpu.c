@@ -13,7 +13,14 @@
 #include "model/load.h"
 #include "story/story.h"
 
-enum { MAX_EVENTS = 60000, PROMPT = 20, MS = 1000000, UPLOAD_US = 100, RESULTS_US = 50 };
+enum {
+    MAX_EVENTS = 60000,
+    PROMPT = 20,
+    MS = 1000000,
+    UPLOAD_US = 100,
+    RESULTS_US = 50,
+    PREPARE_US = 4500
+};
 
 static const story_kernel kernels[] = {
     {"attention_prefill_sm90<head_dim=128>", 168, 0, 1024},
@@ -122,6 +129,11 @@ static void step(fake *f, int32_t q_len, int32_t kv_len, int32_t seqs, int32_t g
     on_device(f, VT_TRACE_WAIT,
               (vt_trace_event){.begin_ns = f->last_end, .end_ns = begin, .id = id, .a = -1});
     f->last_end = end;
+    on_engine(f, VT_TRACE_STEP_PART,
+              (vt_trace_event){.begin_ns = begin - PREPARE_US * 1000,
+                               .end_ns = begin,
+                               .id = id,
+                               .a = VT_PART_PREPARE});
     if (timed) {
         int64_t first = begin + UPLOAD_US * 1000, last = end - RESULTS_US * 1000;
         on_device(
@@ -196,7 +208,16 @@ static int setup(void **state)
                          .period = 4,
                          .notice_ns = 12000,
                          .event_ns = 1000,
-                         .read_ns = 2000};
+                         .read_ns = 2000,
+                         .has_state = true,
+                         .state = {.sm_mhz = 1500,
+                                   .sm_max_mhz = 1980,
+                                   .memory_mhz = -1,
+                                   .memory_max_mhz = -1,
+                                   .temperature_c = 45,
+                                   .power_w = 690,
+                                   .power_limit_w = 700,
+                                   .throttle = 4}};
     f->in.gpu = &f->gpu;
     f->in.engine = f->engine;
     return story_plan_new(m, &f->in.plan, &f->plan, NULL) == VT_OK ? 0 : -1;
@@ -338,6 +359,8 @@ static void test_gpu_story_tells_how_steps_ran(void **state)
     NEAR(value(g, "whole_step_us"), 2000.0);
     NEAR(value(g, "slower"), 2.5);
     NEAR(value(g, "idle_us"), 1000.0);
+    NEAR(value(g, "prepare_timed_us"), (double)PREPARE_US);
+    assert_non_null(finding(s, "timed.starved"));
     NEAR(value(g, "kernels_per_step"), 228.0);
     NEAR(value(g, "host_to_device_bytes"), 4096.0);
     assert_string_equal(
@@ -425,7 +448,8 @@ static void test_gpu_render_when_told_then_sections_within_width(void **state)
                                        "GPU",
                                        "OBSERVER",
                                        "in the graph for 8 sequences, 5 used",
-                                       "left alone"};
+                                       "left alone",
+                                       "SM 1500 of 1980 MHz, 690 of 700 W, 45 C; clocks held by"};
     vt_term term = {.width = VT_TERM_WIDTH};
     vt_buf out = {0};
     char *text = NULL;

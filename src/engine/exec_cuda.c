@@ -1,7 +1,7 @@
-/* The CUDA executor: steps on one stream, decode steps as graphs.
+/* The CUDA executor: steps on one stream, as graphs up to 1,024 tokens (exec_cuda_graph.c).
  *
  *   launch   host: arrays, plan and sampling rows of the step -> pinned block -> one copy
- *   device   page copies | forward + sample (graph of the bucket, or call by call) |
+ *   device   page copies | layers | head | sample (graphs of the bucket, or call by call) |
  *            results to pinned memory
  *   wait     the event behind the results of the oldest step
  *
@@ -25,16 +25,16 @@ static vt_status lane_status(cuda_executor *x, vt_err *err)
     return x->lane.err.status;
 }
 
-vt_status cuda_run_calls(cuda_executor *x, vt_err *err)
+vt_status cuda_run_calls(cuda_executor *x, int32_t begin, int32_t end, vt_err *err)
 {
     vt_program *p = x->prog;
     vt_lane lane = {.device = VT_DEVICE_CUDA, .cuda = &x->lane};
     x->lane.err = (vt_err){0};
-    for (int32_t i = 0; i < p->n_calls; i++) {
+    for (int32_t i = begin; i < end; i++) {
         const vt_call *c = &p->call[i], *next = c + 1;
         if (!vt_call_active(p, c))
             continue;
-        bool fuse = c->op == &rope_op && i + 1 < p->n_calls && next->op == &kv_store_op &&
+        bool fuse = c->op == &rope_op && i + 1 < end && next->op == &kv_store_op &&
                     rope_store_cuda_fits(c->args, next->args);
         vt_status status = fuse ? rope_store_cuda_run(c->args, next->args, &lane)
                                 : c->impl->run(c->args, &lane);
@@ -92,17 +92,6 @@ static vt_status copy_pages(cuda_executor *x, const vt_step *step, vt_err *err)
     return cuda_run_copies(x, step->n_copies, err);
 }
 
-/* The bucket that serves this step as a graph; NULL: call by call. */
-static const bucket *bucket_of(const cuda_executor *x, const vt_batch *b)
-{
-    if (b->n_tokens != b->n_seqs || b->n_decode != b->n_seqs || b->n_rows != b->n_seqs)
-        return NULL;
-    for (int32_t i = 0; i < x->n_buckets; i++)
-        if (x->bucket[i].seqs >= b->n_seqs)
-            return x->bucket[i].graph.exec ? &x->bucket[i] : NULL;
-    return NULL;
-}
-
 static vt_status fetch_results(cuda_executor *x, const vt_step *step, result_slot *slot,
                                vt_err *err)
 {
@@ -135,39 +124,46 @@ static vt_status fetch_results(cuda_executor *x, const vt_step *step, result_slo
     return VT_OK;
 }
 
+/* Uploads the step, runs it, fetches its results. `apart`: no graphs. */
+static vt_status run_batch(cuda_executor *x, const vt_step *step, const step_shape *shape,
+                           bool apart, result_slot *slot, vt_err *err)
+{
+    size_t begin = cuda_step_layout(x, shape).begin,
+           end = cuda_step_fill(x, step, shape, slot->step_block);
+    TRY(cuda_step_fill_rows(x, step, shape, slot, err));
+    TRY(vt_cuda_check(x->cuda,
+                      x->cuda->driver.copy_to_device(cuda_address(x->step_block) + begin,
+                                                     slot->step_block + begin, end - begin,
+                                                     x->lane.stream),
+                      "uploading a step", err));
+    cuda_spans_moved(x, VT_MOVE_TO_DEVICE, end - begin);
+    if (shape->decode || shape->body)
+        cuda_spans_fits(x, shape->tokens);
+    cuda_step_bind(x, shape);
+    TRY(cuda_spans_mark(x, -1, 0, err));
+    TRY(cuda_graph_run(x, shape, apart, err));
+    return fetch_results(x, step, slot, err);
+}
+
+/* What might have been a graph and was not is captured behind the step, while the device works; the
+ * step has been launched, so a failure there only means no more graphs. */
 static vt_status run_step(cuda_executor *x, const vt_step *step, result_slot *slot, vt_err *err)
 {
     const cuda_driver *d = &x->cuda->driver;
-    const bucket *graph = step->batch.n_tokens > 0 ? bucket_of(x, &step->batch) : NULL;
-    bool timed = cuda_spans_begin(x, step);
+    bool some = step->batch.n_tokens > 0, timed = cuda_spans_begin(x, step);
+    step_shape shape = cuda_step_shape(x, &step->batch);
     TRY(vt_cuda_check(x->cuda, d->event_record(slot->begin, x->lane.stream), "recording an event",
                       err));
     TRY(copy_pages(x, step, err));
-    if (step->batch.n_tokens > 0) {
-        step_shape shape = graph ? cuda_step_bucket(x, graph->seqs)
-                                 : cuda_step_shape(x, &step->batch);
-        size_t bytes = cuda_step_fill(x, step, &shape, slot->step_block);
-        TRY(cuda_step_fill_rows(x, step, &shape, slot, err));
-        TRY(vt_cuda_check(
-            x->cuda,
-            d->copy_to_device(cuda_address(x->step_block), slot->step_block, bytes, x->lane.stream),
-            "uploading a step", err));
-        cuda_spans_moved(x, VT_MOVE_TO_DEVICE, bytes);
-        if (graph)
-            cuda_spans_fits(x, shape.tokens);
-        if (graph && !timed) {
-            TRY(cuda_graph_launch(&x->lane, &graph->graph, err));
-        } else {
-            cuda_step_bind(x, &shape);
-            TRY(cuda_spans_mark(x, -1, 0, err));
-            TRY(cuda_run_calls(x, err));
-        }
-        TRY(fetch_results(x, step, slot, err));
-    }
+    if (some)
+        TRY(run_batch(x, step, &shape, timed, slot, err));
     slot->n_rows = step->batch.n_rows;
     cuda_spans_launched(x);
-    return vt_cuda_check(x->cuda, d->event_record(slot->end, x->lane.stream), "recording an event",
-                         err);
+    TRY(vt_cuda_check(x->cuda, d->event_record(slot->end, x->lane.stream), "recording an event",
+                      err));
+    if (some && !timed && cuda_graph_capture(x, &shape, NULL) != VT_OK)
+        x->max_graphs = x->n_graphs;
+    return VT_OK;
 }
 
 static vt_status check_step(const cuda_executor *x, const vt_step *s, vt_err *err)
@@ -267,8 +263,8 @@ static void cuda_exec_free(vt_executor *base)
         if (x->lane.stream)
             c->driver.stream_sync(x->lane.stream);
         cuda_spans_free(x);
-        for (int32_t i = 0; i < x->n_buckets; i++)
-            cuda_graph_release(c, &x->bucket[i].graph);
+        for (int32_t i = 0; i < x->n_graphs; i++)
+            cuda_graph_release(c, &x->graph[i].graph);
         for (int i = 0; i < SLOTS; i++) {
             result_slot *s = &x->slot[i];
             void *pinned[] = {s->step_block, s->extra,   s->token,
@@ -297,8 +293,10 @@ static void cuda_exec_free(vt_executor *base)
 }
 void vt_cuda_options_init(vt_cuda_options *o)
 {
-    const char *pdl = getenv("VITRINE_CUDA_PDL");
-    *o = (vt_cuda_options){.graphs = true, .pdl = !(pdl && strcmp(pdl, "0") == 0)};
+    const char *pdl = getenv("VITRINE_CUDA_PDL"), *one = getenv("VITRINE_CUDA_ONE_GRAPH");
+    *o = (vt_cuda_options){.graphs = true,
+                           .pdl = !(pdl && strcmp(pdl, "0") == 0),
+                           .one_graph = one && strcmp(one, "1") == 0};
 }
 
 static cuda_executor *new_executor(const vt_model *m, const vt_executor_config *config,
@@ -346,6 +344,7 @@ bool vt_executor_cuda_startup(const vt_executor *base, vt_cuda_startup *out)
     const cuda_executor *x = (const cuda_executor *)base;
     *out = x->startup;
     out->n_kernels = vt_jit_count(x->cuda->jit);
+    out->n_graphs = x->n_graphs;
     out->late_compiles = x->cuda->late_compiles;
     out->weight_bytes = x->weights->bytes;
     return true;

@@ -7,14 +7,16 @@
 
 typedef struct vt_cuda_options {
     int32_t ordinal;
-    bool graphs; /* decode steps as graphs */
+    bool graphs; /* steps of up to 1,024 tokens as graphs */
     bool pdl;
+    bool one_graph;        /* sampling joined to the forward pass */
     bool deterministic;    /* a row's result does not depend on what else is in the batch */
     jit_progress progress; /* kernels being compiled; NULL */
     void *progress_user;
 } vt_cuda_options;
 
-/* Graphs, PDL; not deterministic. VITRINE_CUDA_PDL=0 turns PDL off. */
+/* Graphs, PDL; not deterministic. VITRINE_CUDA_PDL=0 turns PDL off, VITRINE_CUDA_ONE_GRAPH=1 joins
+ * sampling to the forward pass. */
 void vt_cuda_options_init(vt_cuda_options *o);
 
 /* KV bytes that fit beside the weights: 90 % of the free memory less weights and workspaces. */
@@ -40,12 +42,12 @@ int32_t vt_executor_cuda_gaps(const vt_executor *x, uint64_t since, float *us, i
 /* What a CUDA executor that records lets a story read; valid as long as it. */
 typedef struct vt_cuda_recording {
     const vt_trace_ring *ring; /* VT_TRACE_LAUNCH of every step; moves, calls, kernels of timed */
-    const vt_cuda *cuda; /* the device, and the kernels' names in its JIT */
-    size_t weight_bytes; /* on the device */
-    int32_t period;      /* one decode step in so many is timed */
-    double notice_ns;    /* measured: from an event on the device to the host's knowing of it */
-    double event_ns; /* measured: what an event between two kernels takes of the device's time */
-    double read_ns;  /* measured: the host's reading of one event's time, mean */
+    const vt_cuda *cuda;       /* the device, and the kernels' names in its JIT */
+    size_t weight_bytes;       /* on the device */
+    int32_t period;            /* one decode step in so many is timed */
+    double notice_ns; /* measured: from an event on the device to the host's knowing of it */
+    double event_ns;  /* measured: what an event between two kernels takes of the device's time */
+    double read_ns;   /* measured: the host's reading of one event's time, mean */
 } vt_cuda_recording;
 /* false: not a CUDA executor, or one that does not record. */
 bool vt_executor_cuda_recording(const vt_executor *x, vt_cuda_recording *out);

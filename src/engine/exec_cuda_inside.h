@@ -2,6 +2,7 @@
  *
  *   exec_cuda.c         launch, wait, free: what a step does
  *   exec_cuda_step.c    a step's block: sizes, where its arrays lie, filling it
+ *   exec_cuda_graph.c   which parts of a step are graphs; running and capturing them
  *   exec_cuda_start.c   making one: memory, the kernels' dry run, capture
  *   cuda_spans.c        recording: which steps are timed call by call, and when their calls ran */
 #ifndef VT_ENGINE_EXEC_CUDA_INSIDE_H
@@ -16,26 +17,36 @@
 enum {
     MAX_IN_FLIGHT = 2,
     SLOTS = 4,
-    MAX_BUCKETS = 20,
-    GAPS = 4096, /* kept */
+    MAX_GRAPHS = 192,
+    MAX_PIECES = 3,
+    GAPS = 4096,         /* kept */
+    GRAPH_TOKENS = 1024, /* of the largest prefill or mixed step that is a graph */
     WORKSPACE_BYTES = 64 << 20,
     MAX_COPIES = 1024
 };
 
-/* Sizes that fix where everything lies in a step's block. */
+/* Sizes that fix where everything lies in a step's block. `decode`, `body`, `tail`: which parts are
+ * padded to a bucket, and so may be graphs (exec_cuda_graph.c). */
 typedef struct step_shape {
-    int32_t tokens, seqs, rows, n_decode, decode_items, prefill_items;
+    int32_t tokens, seqs, rows, decode_items, prefill_items;
+    bool decode, body, tail;
 } step_shape;
 
 typedef struct step_layout {
-    size_t token, position, seq_of, slot, q_start, kv_len, page_start, row_token, decode_plan,
-        prefill_plan, rows, page_ids; /* byte offsets; page ids are last */
+    size_t begin, row_token, rows; /* byte offsets; what is before `begin` does not travel */
+    size_t token, position, seq_of, slot, q_start, kv_len, page_start, decode_plan, prefill_plan,
+        page_ids; /* these last */
 } step_layout;
 
-typedef struct bucket {
-    int32_t seqs;
+/* Calls [begin, end) of the program, and the sizes that they depend on. */
+typedef struct step_piece {
+    int32_t begin, end, tokens, seqs, rows, decode_items, prefill_items;
+} step_piece;
+
+typedef struct piece_graph {
+    step_piece piece;
     cuda_graph graph;
-} bucket;
+} piece_graph;
 
 typedef struct result_slot {
     char *step_block; /* pinned: the step's arrays */
@@ -60,12 +71,14 @@ typedef struct cuda_executor {
     vt_tensor *kv_tensors;
     vt_program *prog;
     void *activations, *workspace, *tickets, *step_block, *contexts, *biases, *token_pool, *copies;
-    size_t step_bytes;
+    size_t step_bytes, tail_bytes; /* of the largest step's block, and of its part for rows */
     int64_t max_contexts, max_biases;
     vt_cuda_lane lane;
     attention_plan_config plan;
-    bucket bucket[MAX_BUCKETS];
-    int32_t n_buckets;
+    int32_t n_body;       /* calls [0, n_body) are the layers */
+    int32_t graph_tokens; /* of the largest prefill step that is a graph; 0: none is */
+    piece_graph graph[MAX_GRAPHS];
+    int32_t n_graphs, max_graphs;
     result_slot slot[SLOTS];
     uint64_t launched, waited;
     float gap_us[GAPS]; /* gap k is at k % GAPS */
@@ -78,12 +91,19 @@ static inline cu_ptr cuda_address(const void *p) { return (cu_ptr)(uintptr_t)p; 
 
 /* ---- exec_cuda_step.c ---- */
 
-step_layout cuda_step_layout(const step_shape *s);
-step_shape cuda_step_bucket(const cuda_executor *x, int32_t seqs);
+size_t cuda_step_tail_bytes(int32_t rows); /* of the part for rows */
+step_layout cuda_step_layout(const cuda_executor *x, const step_shape *s);
+/* The bucket of n sequences or rows where at most `most` fit; 0: none. */
+int32_t cuda_step_bucket(int32_t n, int32_t most);
+/* Sequences of the largest decode bucket, at most. */
+int32_t cuda_step_most_decode(const cuda_executor *x);
+step_shape cuda_step_decode(const cuda_executor *x, int32_t seqs); /* a decode bucket's */
 step_shape cuda_step_shape(const cuda_executor *x, const vt_batch *b);
+/* The largest that any step can have, without its page ids. */
+step_shape cuda_step_largest(const cuda_executor *x);
 /* The program and the lane get the shape's sizes and the device addresses of its arrays. */
 void cuda_step_bind(cuda_executor *x, const step_shape *s);
-/* Fills the pinned block for the step, padded to the shape; returns the bytes to copy. */
+/* Fills the pinned block for the step, padded to the shape; returns where it ends. */
 size_t cuda_step_fill(cuda_executor *x, const vt_step *step, const step_shape *s, char *out);
 /* Sampling rows into the block; contexts and biases, which few steps have, by copies of their
  * own. */
@@ -92,8 +112,8 @@ vt_status cuda_step_fill_rows(cuda_executor *x, const vt_step *step, const step_
 
 /* ---- exec_cuda.c ---- */
 
-/* Launches every active call of the bound program; rope and the store behind it as one. */
-vt_status cuda_run_calls(cuda_executor *x, vt_err *err);
+/* Launches calls [begin, end) of the bound program; rope and the store behind it as one. */
+vt_status cuda_run_calls(cuda_executor *x, int32_t begin, int32_t end, vt_err *err);
 vt_status cuda_run_copies(cuda_executor *x, int32_t n, vt_err *err);
 uint64_t cuda_pool_bytes(const cuda_executor *x); /* of one layer's K, or V */
 
@@ -118,9 +138,18 @@ void cuda_spans_launched(cuda_executor *x);
 vt_status cuda_spans_end(cuda_executor *x, result_slot *slot, vt_err *err);
 bool cuda_spans_recording(const cuda_executor *x, vt_cuda_recording *out);
 
+/* ---- exec_cuda_graph.c ---- */
+
+/* Cuts a step of this shape into pieces; returns how many. */
+int32_t cuda_graph_cut(const cuda_executor *x, const step_shape *s, step_piece piece[MAX_PIECES]);
+/* Runs the bound step, as graphs where they are there; apart: call by call all the same. */
+vt_status cuda_graph_run(cuda_executor *x, const step_shape *s, bool apart, vt_err *err);
+/* Captures what of the bound step may be graphs and is not yet. */
+vt_status cuda_graph_capture(cuda_executor *x, const step_shape *s, vt_err *err);
+
 /* ---- exec_cuda_start.c ---- */
 
-/* What needs no device: plan, KV description, program, buckets. */
+/* What needs no device: plan, KV description, program. */
 vt_status cuda_start_describe(cuda_executor *x, vt_err *err);
 /* A dry run over the buckets and a ladder of prefill sizes names every kernel that steps need. */
 vt_status cuda_start_collect(cuda_executor *x, vt_err *err);

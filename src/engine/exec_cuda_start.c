@@ -1,15 +1,12 @@
 /* Making a CUDA executor: memory, the program's place in it, kernels, graphs.
  *
  * Kernels are named by a dry run (lane.collect) over every bucket and a ladder of prefill sizes,
- * compiled together, then captured. Forward and sampling are one graph: two would cost a launch gap
- * a step, and masks that arrive late do not exist yet. */
+ * compiled together; then the decode buckets are captured. */
 #include "base/clock.h"
 #include "base/err.h"
 #include "engine/exec_cuda_inside.h"
 #include "ops/embed/embed.h"
 #include "ops/moe/moe_cuda.h"
-
-static const int32_t kBuckets[] = {1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 96, 128, 160, 192, 224, 256};
 
 /* One more page than the engine knows: padding rows store their K and V there. */
 static vt_status make_kv(cuda_executor *x, vt_err *err)
@@ -74,18 +71,10 @@ static vt_status make_slots(cuda_executor *x, vt_err *err)
 static size_t largest_block(const cuda_executor *x)
 {
     const vt_limits *lim = &x->config.limits;
-    step_shape s = {
-        .tokens = lim->max_tokens,
-        .seqs = lim->max_seqs + 1,
-        .rows = lim->max_rows,
-        .n_decode = lim->max_seqs,
-        .decode_items = attention_decode_capacity(&x->plan, lim->max_seqs, lim->max_context),
-        .prefill_items = attention_prefill_capacity(&x->plan, lim->max_seqs, lim->max_tokens)};
+    step_shape s = cuda_step_largest(x);
     int64_t pages = (int64_t)lim->max_seqs * vt_ceil_div(lim->max_context, lim->page_size) +
                     lim->max_seqs;
-    step_shape widest = cuda_step_bucket(x, kBuckets[sizeof kBuckets / sizeof *kBuckets - 1]);
-    size_t a = cuda_step_layout(&s).page_ids, b = cuda_step_layout(&widest).page_ids;
-    return (a > b ? a : b) + (size_t)pages * 4 + 4096;
+    return cuda_step_layout(x, &s).page_ids + (size_t)pages * 4 + 4096;
 }
 
 static vt_status make_memory(cuda_executor *x, vt_err *err)
@@ -114,7 +103,7 @@ static vt_status make_memory(cuda_executor *x, vt_err *err)
         void **to;
         size_t bytes;
         bool zero;
-    } want[] = {{&x->activations, x->prog->activation_bytes, false},
+    } want[] = {{&x->activations, x->prog->activation_bytes, true}, /* padding reads old results */
                 {&x->workspace, x->lane.workspace_bytes, false},
                 {&x->tickets, CUDA_TICKETS * 4, true},
                 {&x->step_block, x->step_bytes, true},
@@ -144,70 +133,52 @@ static void place_program(cuda_executor *x)
     x->prog->token_pool = x->token_pool;
     for (int32_t i = 0; i < x->prog->n_calls; i++)
         if (x->prog->call[i].op == &embed_op)
-            ((embed_args *)x->prog->call[i].args)->tokens = x->step_block;
+            ((embed_args *)x->prog->call[i].args)->tokens =
+                (const int32_t *)((char *)x->step_block + x->tail_bytes);
 }
 
-static void choose_buckets(cuda_executor *x)
+/* Layers, and rows, for a dry run. */
+static vt_status collect_size(cuda_executor *x, int32_t tokens, int32_t rows, vt_err *err)
 {
-    int32_t most = x->config.limits.max_seqs < x->config.limits.max_tokens
-                       ? x->config.limits.max_seqs
-                       : x->config.limits.max_tokens;
-    int32_t rows = x->config.limits.max_rows;
-    for (size_t i = 0; i < sizeof kBuckets / sizeof *kBuckets; i++) {
-        int32_t n = kBuckets[i] < most ? kBuckets[i] : most;
-        if (n <= rows && (x->n_buckets == 0 || x->bucket[x->n_buckets - 1].seqs < n))
-            x->bucket[x->n_buckets++].seqs = n;
-    }
+    step_shape s = {
+        .tokens = tokens, .seqs = 2, .rows = rows, .decode_items = 1, .prefill_items = 1};
+    cuda_step_bind(x, &s);
+    return cuda_run_calls(x, 0, x->prog->n_calls, err);
+}
+
+/* 1 2 4 ... 32 64 96 ... most; then 0. Kernels change at these sizes. */
+static int32_t next_size(int32_t n, int32_t most)
+{
+    int32_t next = n < 32 ? n * 2 : n + 32;
+    return n == most ? 0 : next < most ? next : most;
 }
 
 vt_status cuda_start_collect(cuda_executor *x, vt_err *err)
 {
+    const vt_limits *lim = &x->config.limits;
     vt_status status = VT_OK;
     x->lane.collect = true;
-    for (int32_t i = 0; i < x->n_buckets && status == VT_OK; i++) {
-        step_shape s = cuda_step_bucket(x, x->bucket[i].seqs);
-        cuda_step_bind(x, &s);
-        status = cuda_run_calls(x, err);
-    }
-    for (int32_t t = 1; t <= x->config.limits.max_tokens && status == VT_OK;
-         t = t < 32 ? t * 2 : t + 32) {
-        step_shape s = {.tokens = t,
-                        .seqs = 2,
-                        .rows = 1,
-                        .n_decode = 1,
-                        .decode_items = 1,
-                        .prefill_items = 1};
-        cuda_step_bind(x, &s);
-        status = cuda_run_calls(x, err);
-    }
-    for (int32_t r = 1; r <= x->config.limits.max_rows && status == VT_OK; r += r < 32 ? 8 : 32) {
-        step_shape s = {.tokens = 1,
-                        .seqs = 2,
-                        .rows = r,
-                        .n_decode = 1,
-                        .decode_items = 1,
-                        .prefill_items = 1};
-        cuda_step_bind(x, &s);
-        status = cuda_run_calls(x, err);
-    }
+    for (int32_t t = 1; t > 0 && status == VT_OK; t = next_size(t, lim->max_tokens))
+        status = collect_size(x, t, 1, err);
+    for (int32_t r = 1; r > 0 && status == VT_OK; r = next_size(r, lim->max_rows))
+        status = collect_size(x, 1, r, err);
     if (status == VT_OK)
         status = cuda_run_copies(x, 1, err);
     x->lane.collect = false;
     return status;
 }
 
+/* The decode buckets, the largest first. */
 static vt_status capture(cuda_executor *x, vt_err *err)
 {
-    for (int32_t i = x->n_buckets - 1; i >= 0; i--) {
-        step_shape s = cuda_step_bucket(x, x->bucket[i].seqs);
+    int32_t most = cuda_step_most_decode(x), above = INT32_MAX;
+    for (int32_t n = most; n > 0; n--) {
+        int32_t seqs = cuda_step_bucket(n, most);
+        if (seqs == 0 || seqs == above)
+            continue;
+        step_shape s = cuda_step_decode(x, above = seqs);
         cuda_step_bind(x, &s);
-        TRY(cuda_graph_begin(&x->lane, err));
-        vt_status status = cuda_run_calls(x, err);
-        vt_status ended = cuda_graph_end(&x->lane, &x->bucket[i].graph,
-                                         status == VT_OK ? err : NULL);
-        TRY(status);
-        TRY(ended);
-        x->startup.n_graphs++;
+        TRY(cuda_graph_capture(x, &s, err));
     }
     return vt_cuda_check(x->cuda, x->cuda->driver.stream_sync(x->lane.stream), "capturing graphs",
                          err);
@@ -233,13 +204,18 @@ vt_status cuda_start_describe(cuda_executor *x, vt_err *err)
     x->lane.prefill_rows = x->plan.prefill_rows;
     x->lane.pdl = x->options.pdl;
     x->lane.deterministic = x->options.deterministic;
+    x->max_graphs = MAX_GRAPHS;
+    x->graph_tokens = a->n_experts ? 0 : GRAPH_TOKENS; /* docs/cuda.md says why */
+    x->tail_bytes = cuda_step_tail_bytes(x->config.limits.max_rows);
     TRY(make_kv(x, err));
     vt_program_config config = {.device = VT_DEVICE_CUDA,
                                 .isa = VT_ISA_PORTABLE,
                                 .activation = VT_BF16,
                                 .limits = x->config.limits};
     TRY(vt_program_build(&x->weights->model, &x->weights->weights, &x->kv, &config, &x->prog, err));
-    choose_buckets(x);
+    x->n_body = x->prog->n_forward;
+    while (x->n_body > 0 && x->prog->call[x->n_body - 1].when == VT_WHEN_ROWS)
+        x->n_body--;
     return VT_OK;
 }
 

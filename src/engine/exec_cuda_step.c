@@ -1,14 +1,26 @@
 /* A step's block: one copy from pinned memory to one device address.
  *
- * Its parts have fixed offsets for a shape (tokens, sequences, rows), so a captured graph finds
- * them again; page ids come last, because their number changes every step:
+ *   row_token | sample rows || token | position | seq_of | slot | q_start | kv_len | page_start |
+ *   decode plan | prefill plan | page ids
  *
- *   token | position | seq_of | slot | q_start | kv_len | page_start | row_token | plan | sample
- *   rows | page ids
+ * What rows need ends at a fixed place, what the layers need begins there; so either part's
+ * addresses follow from its own sizes alone, and a captured graph finds its arrays again. Page ids
+ * come last, because their number changes every step.
  *
- * A decode step of n sequences is padded to the next bucket: the extra rows have token 0, one KV
- * token in a page that belongs to nobody, greedy sampling and no pool slot. Their results are not
- * read. */
+ * A step that can be a graph is padded to a bucket:
+ *
+ *   decode   n sequences to the next of kBuckets: a padding row has token 0, one KV token in a page
+ *            that belongs to nobody, greedy sampling and no pool slot
+ *   others   tokens to 16, 32 or the next multiple of 64. Padding tokens belong to no sequence:
+ *            their K and V go to nobody's page and nothing attends to or from them. Plan items
+ *            without work have sequence -1; their number is a power of two, or the need of 1, 4,
+ *            16 ... decodes
+ *   rows     to the next of kBuckets; padding rows norm token 0's stream once more
+ *
+ * Results of padding are not read, and what is read is bitwise what the step gives unpadded: no op
+ * mixes tokens but attention, whose plan is made without the padding; and a linear picks kernel,
+ * split and order of sums alike for all numbers of tokens of a bucket (borders at 16, 32, 64 and
+ * multiples of 64: linear_cuda.c, linear_sm90.c). */
 #include <string.h>
 
 #include "base/err.h"
@@ -21,10 +33,36 @@ static size_t take(size_t *at, int64_t n, size_t size)
     return here;
 }
 
-step_layout cuda_step_layout(const step_shape *s)
+static int32_t least(int64_t a, int64_t b) { return (int32_t)(a < b ? a : b); }
+
+int32_t cuda_step_bucket(int32_t n, int32_t most)
+{
+    static const int32_t kBuckets[] = {1,  2,  4,  8,   16,  24,  32,  48,
+                                       64, 80, 96, 128, 160, 192, 224, 256};
+    for (size_t i = 0; i < sizeof kBuckets / sizeof *kBuckets && n <= most; i++)
+        if (kBuckets[i] >= n)
+            return least(kBuckets[i], most);
+    return 0;
+}
+
+int32_t cuda_step_most_decode(const cuda_executor *x)
+{
+    const vt_limits *lim = &x->config.limits;
+    return least(least(lim->max_seqs, lim->max_tokens), lim->max_rows);
+}
+
+size_t cuda_step_tail_bytes(int32_t rows)
+{
+    return vt_round_up((size_t)rows * 4, 16) +
+           vt_round_up((size_t)rows * sizeof(sample_cuda_row), 16);
+}
+
+step_layout cuda_step_layout(const cuda_executor *x, const step_shape *s)
 {
     step_layout l;
-    size_t at = 0;
+    size_t at = l.begin = x->tail_bytes - cuda_step_tail_bytes(s->rows);
+    l.row_token = take(&at, s->rows, 4);
+    l.rows = take(&at, s->rows, sizeof(sample_cuda_row));
     l.token = take(&at, s->tokens, 4);
     l.position = take(&at, s->tokens, 4);
     l.seq_of = take(&at, s->tokens, 4);
@@ -32,33 +70,85 @@ step_layout cuda_step_layout(const step_shape *s)
     l.q_start = take(&at, s->seqs + 1, 4);
     l.kv_len = take(&at, s->seqs, 4);
     l.page_start = take(&at, s->seqs + 1, 4);
-    l.row_token = take(&at, s->rows, 4);
     l.decode_plan = take(&at, (int64_t)s->decode_items * DECODE_ITEM_INTS, 4);
     l.prefill_plan = take(&at, (int64_t)s->prefill_items * PREFILL_ITEM_INTS, 4);
-    l.rows = take(&at, s->rows, sizeof(sample_cuda_row));
     l.page_ids = at;
     return l;
 }
 
-step_shape cuda_step_bucket(const cuda_executor *x, int32_t seqs)
+/* ---- shapes ---- */
+
+static int32_t decode_items(const cuda_executor *x, int32_t n)
 {
+    return n > 0 ? attention_decode_capacity(&x->plan, n, x->config.limits.max_context) : 0;
+}
+
+step_shape cuda_step_decode(const cuda_executor *x, int32_t seqs)
+{
+    return (step_shape){.tokens = seqs,
+                        .seqs = seqs,
+                        .rows = seqs,
+                        .decode_items = decode_items(x, seqs),
+                        .decode = true};
+}
+
+step_shape cuda_step_largest(const cuda_executor *x)
+{
+    const vt_limits *lim = &x->config.limits;
     return (step_shape){
-        .tokens = seqs,
-        .seqs = seqs,
-        .rows = seqs,
-        .n_decode = seqs,
-        .decode_items = attention_decode_capacity(&x->plan, seqs, x->config.limits.max_context)};
+        .tokens = lim->max_tokens,
+        .seqs = lim->max_seqs,
+        .rows = lim->max_rows,
+        .decode_items = decode_items(x, lim->max_seqs),
+        .prefill_items = attention_prefill_capacity(&x->plan, lim->max_seqs, lim->max_tokens)};
+}
+
+/* The first of first, first * factor ... that is at least n. */
+static int32_t power_at_least(int32_t n, int32_t first, int32_t factor)
+{
+    int64_t p = first;
+    while (p < n)
+        p *= factor;
+    return (int32_t)p;
+}
+
+/* Tokens, sequences and plan items of the layers' part, padded. */
+static void pad_body(const cuda_executor *x, int32_t n_decode, step_shape *s)
+{
+    const vt_limits *lim = &x->config.limits;
+    step_shape most = cuda_step_largest(x);
+    int32_t t = s->tokens <= 16 ? 16 : s->tokens <= 32 ? 32 : (s->tokens + 63) / 64 * 64;
+    s->tokens = least(t, lim->max_tokens);
+    s->seqs = lim->max_seqs;
+    if (n_decode > 0)
+        s->decode_items = decode_items(x, least(power_at_least(n_decode, 1, 4), lim->max_seqs));
+    if (s->prefill_items > 0)
+        s->prefill_items = least(power_at_least(s->prefill_items, 8, 2), most.prefill_items);
+    s->body = true;
 }
 
 step_shape cuda_step_shape(const cuda_executor *x, const vt_batch *b)
 {
-    step_shape s = {
-        .tokens = b->n_tokens, .seqs = b->n_seqs, .rows = b->n_rows, .n_decode = b->n_decode};
-    if (b->n_decode > 0)
-        s.decode_items = attention_decode_capacity(&x->plan, b->n_decode,
-                                                   x->config.limits.max_context);
-    if (b->n_seqs > b->n_decode)
-        s.prefill_items = attention_prefill_capacity(&x->plan, b->n_seqs, b->n_tokens);
+    int32_t n = 0, rows = 0;
+    if (x->options.graphs && b->n_decode == b->n_seqs && b->n_rows == b->n_seqs)
+        n = cuda_step_bucket(b->n_seqs, cuda_step_most_decode(x));
+    if (n > 0)
+        return cuda_step_decode(x, n);
+    step_shape s = {.tokens = b->n_tokens,
+                    .seqs = b->n_seqs,
+                    .rows = b->n_rows,
+                    .decode_items = decode_items(x, b->n_decode)};
+    for (int32_t i = b->n_decode; i < b->n_seqs; i++)
+        s.prefill_items += attention_prefill_capacity(&x->plan, 0,
+                                                      b->q_start[i + 1] - b->q_start[i]);
+    if (x->options.graphs && b->n_tokens <= x->graph_tokens)
+        pad_body(x, b->n_decode, &s);
+    if (x->options.graphs && b->n_rows > 0)
+        rows = cuda_step_bucket(b->n_rows, x->config.limits.max_rows);
+    if (rows > 0) {
+        s.rows = rows;
+        s.tail = true;
+    }
     return s;
 }
 
@@ -67,8 +157,8 @@ static vt_batch device_batch(const cuda_executor *x, const step_shape *s, const 
 {
     const char *base = x->step_block;
     return (vt_batch){.n_tokens = s->tokens,
-                      .n_seqs = s->seqs,
-                      .n_decode = s->n_decode,
+                      .n_seqs = (s->decode_items > 0) + (s->prefill_items > 0),
+                      .n_decode = s->decode_items > 0, /* which of the two attentions run */
                       .n_rows = s->rows,
                       .page_size = x->config.limits.page_size,
                       .token = (const void *)(base + l->token),
@@ -84,7 +174,7 @@ static vt_batch device_batch(const cuda_executor *x, const step_shape *s, const 
 
 void cuda_step_bind(cuda_executor *x, const step_shape *s)
 {
-    step_layout l = cuda_step_layout(s);
+    step_layout l = cuda_step_layout(x, s);
     vt_batch batch = device_batch(x, s, &l);
     vt_program_bind(x->prog, &batch, NULL);
     x->lane.decode_items = s->decode_items;
@@ -102,44 +192,52 @@ static void copy_ints(char *to, const int32_t *from, int64_t n, int64_t padded, 
         out[i] = pad;
 }
 
+/* A decode bucket's sequences beyond the step's: one token each, in nobody's page. */
+static void pad_sequences(const vt_batch *b, const step_shape *s, const step_layout *l, char *out,
+                          int32_t nobody, int32_t n_items)
+{
+    int32_t *q_start = (int32_t *)(out + l->q_start), *kv_len = (int32_t *)(out + l->kv_len),
+            *page_start = (int32_t *)(out + l->page_start),
+            *page_ids = (int32_t *)(out + l->page_ids),
+            *row_token = (int32_t *)(out + l->row_token), *plan = (int32_t *)(out + l->decode_plan);
+    for (int32_t q = b->n_seqs; q < s->seqs; q++) {
+        int32_t i = q - b->n_seqs, *item = plan + (size_t)(n_items + i) * DECODE_ITEM_INTS;
+        q_start[q + 1] = q + 1;
+        kv_len[q] = 1;
+        page_ids[b->n_pages + i] = nobody;
+        page_start[q + 1] = b->n_pages + i + 1;
+        row_token[q] = q;
+        const int32_t one[] = {q, 0, 1, n_items + i, 1}; /* its whole KV */
+        memcpy(item, one, sizeof one);
+    }
+}
+
 size_t cuda_step_fill(cuda_executor *x, const vt_step *step, const step_shape *s, char *out)
 {
     const vt_batch *b = &step->batch;
-    step_layout l = cuda_step_layout(s);
-    int32_t page = x->config.limits.page_size, nobody = x->config.n_pages, used[2];
-    int32_t extra = s->seqs - b->n_seqs; /* padding sequences: one token, one page each */
+    step_layout l = cuda_step_layout(x, s);
+    int32_t page = x->config.limits.page_size, nobody = x->config.n_pages, n_items, n_tiles;
+    int32_t extra = s->decode ? s->seqs - b->n_seqs : 0;
+    copy_ints(out + l.row_token, b->row_token, b->n_rows, s->rows, 0);
     copy_ints(out + l.token, b->token, b->n_tokens, s->tokens, 0);
     copy_ints(out + l.position, b->position, b->n_tokens, s->tokens, 0);
     copy_ints(out + l.seq_of, b->seq_of, b->n_tokens, s->tokens, 0);
     copy_ints(out + l.slot, b->slot, b->n_tokens, s->tokens, nobody * page);
-    copy_ints(out + l.kv_len, b->kv_len, b->n_seqs, s->seqs, 1);
-    copy_ints(out + l.row_token, b->row_token, b->n_rows, s->rows, 0);
-    int32_t *q_start = (int32_t *)(out + l.q_start), *page_start = (int32_t *)(out + l.page_start);
-    copy_ints((char *)q_start, b->q_start, b->n_seqs + 1, b->n_seqs + 1, 0);
-    copy_ints((char *)page_start, b->page_start, b->n_seqs + 1, b->n_seqs + 1, 0);
-    int32_t *page_ids = (int32_t *)(out + l.page_ids);
-    memcpy(page_ids, b->page_ids, (size_t)b->n_pages * 4);
-    for (int32_t i = 0; i < extra; i++) {
-        q_start[b->n_seqs + 1 + i] = b->n_tokens + i + 1;
-        page_start[b->n_seqs + 1 + i] = b->n_pages + i + 1;
-        page_ids[b->n_pages + i] = nobody;
-        ((int32_t *)(out + l.row_token))[b->n_rows + i] = b->n_tokens + i;
-    }
-    vt_batch padded = *b;
-    padded.n_seqs = s->seqs;
-    padded.n_decode = s->n_decode;
-    padded.q_start = q_start;
-    padded.kv_len = (const int32_t *)(out + l.kv_len);
-    int32_t *plan = (int32_t *)(out + l.decode_plan);
-    attention_cuda_plan(&x->plan, &padded, plan, s->decode_items, (int32_t *)(out + l.prefill_plan),
-                        s->prefill_items, &used[0], &used[1]);
+    copy_ints(out + l.q_start, b->q_start, b->n_seqs + 1, b->n_seqs + 1, 0);
+    copy_ints(out + l.kv_len, b->kv_len, b->n_seqs, b->n_seqs, 0);
+    copy_ints(out + l.page_start, b->page_start, b->n_seqs + 1, b->n_seqs + 1, 0);
+    copy_ints(out + l.page_ids, b->page_ids, b->n_pages, b->n_pages, 0);
+    attention_cuda_plan(&x->plan, b, (int32_t *)(out + l.decode_plan), s->decode_items,
+                        (int32_t *)(out + l.prefill_plan), s->prefill_items, &n_items, &n_tiles);
+    if (extra > 0)
+        pad_sequences(b, s, &l, out, nobody, n_items);
     return l.page_ids + (size_t)(b->n_pages + extra) * 4;
 }
 
 vt_status cuda_step_fill_rows(cuda_executor *x, const vt_step *step, const step_shape *s,
                               result_slot *slot, vt_err *err)
 {
-    step_layout l = cuda_step_layout(s);
+    step_layout l = cuda_step_layout(x, s);
     int32_t n = step->batch.n_rows;
     sample_cuda_row *to = (sample_cuda_row *)(slot->step_block + l.rows);
     int64_t n_contexts, n_biases;

@@ -1,0 +1,198 @@
+/* The CUDA executor's graphs on the emulated GPU (tests/emulator): the same requests with and
+ * without graphs give the same tokens and log-probabilities, to the last bit, though every graph's
+ * step is padded.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include <dlfcn.h>
+
+#include "engine/engine.h"
+#include "engine/exec_cuda.h"
+#include "model/load.h"
+#include "model/model.h"
+
+enum { ROUNDS = 2, REQUESTS = 7, MAX_ANSWER = 64, BUDGET = 160 };
+
+static const int32_t kPrompt[REQUESTS] = {5, 70, 130, 33, 1, 200, 17};
+static const int32_t kAnswer[REQUESTS] = {7, 3, 5, 9, 6, 2, 4};
+
+typedef struct answer {
+    int32_t token[MAX_ANSWER], n, n_scores;
+    float logprob[MAX_ANSWER], score[MAX_ANSWER];
+    bool done;
+} answer;
+
+typedef struct outcome {
+    answer answer[ROUNDS][REQUESTS];
+    int32_t n_graphs[ROUNDS + 1]; /* at start-up, after each round */
+    uint64_t n_gaps;
+} outcome;
+
+static void hear(void *user, const vt_event *e)
+{
+    answer *a = user;
+    if (e->finish == VT_FINISH_ERROR)
+        fail_msg("%s", e->error);
+    a->done = a->done || e->finish != VT_FINISH_NONE;
+    for (int32_t i = 0; i < e->n_tokens; i++) {
+        bool scored = e->completion_tokens == 0;
+        assert_in_range(scored ? a->n_scores : a->n, 0, MAX_ANSWER - 1);
+        if (scored) {
+            a->score[a->n_scores++] = e->logprobs[i].logprob;
+            continue;
+        }
+        a->token[a->n] = e->tokens[i];
+        a->logprob[a->n++] = e->logprobs[i].logprob;
+    }
+}
+
+static void submit(vt_engine *e, int32_t which, int32_t round, int32_t vocab, answer *a)
+{
+    int32_t prompt[256];
+    vt_request_id id;
+    vt_err err = {0};
+    for (int32_t i = 0; i < kPrompt[which]; i++)
+        prompt[i] = (i * 37 + which * 11 + round * 5 + 3) % vocab;
+    vt_request_params p;
+    vt_request_init(&p);
+    p.prompt = prompt;
+    p.n_prompt = kPrompt[which];
+    p.max_tokens = kAnswer[which];
+    p.ignore_eos = true;
+    p.temperature = which % 2 ? 0.9f : 0.0f;
+    p.seed = (uint64_t)which;
+    p.has_seed = true;
+    p.logprobs = which % 3 ? 0 : 2;
+    p.prompt_logprobs = which == 3; /* rows that are not the last of a sequence */
+    p.callback = hear;
+    p.user = a;
+    if (vt_engine_submit(e, &p, &id, &err) != VT_OK)
+        fail_msg("%s", err.message);
+}
+
+/* Three requests first, the others while those decode: prefill, mixed and decode steps. */
+static void run_round(vt_engine *e, int32_t round, int32_t vocab, answer a[REQUESTS])
+{
+    vt_err err = {0};
+    bool idle = false;
+    for (int32_t i = 0; i < 3; i++)
+        submit(e, i, round, vocab, &a[i]);
+    for (int32_t step = 0; !idle; step++) {
+        if (step == 3)
+            for (int32_t i = 3; i < REQUESTS; i++)
+                submit(e, i, round, vocab, &a[i]);
+        if (vt_engine_step(e, &idle, &err) != VT_OK)
+            fail_msg("%s", err.message);
+    }
+    for (int32_t i = 0; i < REQUESTS; i++) {
+        assert_true(a[i].done);
+        assert_int_equal(a[i].n, kAnswer[i]);
+    }
+}
+
+static int32_t n_graphs(const vt_executor *x)
+{
+    vt_cuda_startup s;
+    assert_true(vt_executor_cuda_startup(x, &s));
+    return s.n_graphs;
+}
+
+static outcome *run(const vt_model *m, const vt_cuda_options *options)
+{
+    vt_limits lim = {.max_tokens = BUDGET,
+                     .max_seqs = 5,
+                     .max_rows = 48,
+                     .max_context = 256,
+                     .page_size = 16,
+                     .n_workers = 1};
+    vt_executor_config config = {.limits = lim,
+                                 .n_pages = 100,
+                                 .n_pool_slots = lim.max_seqs,
+                                 .kv_dtype = VT_BF16,
+                                 .n_threads = 1};
+    vt_engine_config c = {.sched = {.limits = lim, .n_pages = config.n_pages, .max_queued = 16},
+                          .request = {.vocab = m->arch.vocab, .max_context = lim.max_context},
+                          .overlap = true};
+    outcome *o = calloc(1, sizeof *o);
+    vt_executor *x;
+    vt_engine *e;
+    vt_err err = {0};
+    assert_non_null(o);
+    if (vt_executor_cuda_new(m, &config, options, &x, &err) != VT_OK ||
+        vt_engine_create(&c, x, &e, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    o->n_graphs[0] = n_graphs(x);
+    for (int32_t r = 0; r < ROUNDS; r++) {
+        run_round(e, r, m->arch.vocab, o->answer[r]);
+        o->n_graphs[r + 1] = n_graphs(x);
+    }
+    float us[256];
+    int32_t n = vt_executor_cuda_gaps(x, 0, us, 256, &o->n_gaps);
+    for (int32_t i = 0; i < n; i++)
+        assert_true(us[i] >= 0);
+    vt_engine_free(e);
+    return o;
+}
+
+static void test_graphs_when_on_then_answers_are_bitwise_those_without(void **state)
+{
+    (void)state;
+    vt_model *m;
+    vt_err err = {0};
+    if (vt_model_load("tests/golden/models/qwen3-fp8", &m, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    for (int deterministic = 0; deterministic < 2; deterministic++) {
+        vt_cuda_options plain = {.pdl = true, .deterministic = deterministic}, graphs = plain, one;
+        graphs.graphs = true;
+        one = graphs;
+        one.one_graph = true;
+        outcome *a = run(m, &plain), *b = run(m, &graphs), *c = run(m, &one);
+        assert_int_equal(a->n_graphs[ROUNDS], 0);
+        assert_memory_equal(a->answer, b->answer, sizeof a->answer);
+        assert_memory_equal(a->answer, c->answer, sizeof a->answer);
+        assert_true(a->answer[0][3].n_scores == kPrompt[3] - 1);
+        /* prefill graphs came in the first round, and the second found them */
+        assert_true(b->n_graphs[1] > b->n_graphs[0] + 3);
+        assert_int_equal(b->n_graphs[2], b->n_graphs[1]);
+        assert_true(c->n_graphs[0] > 0 && c->n_graphs[0] < b->n_graphs[0]);
+        assert_true(a->n_gaps > 20 && b->n_gaps == a->n_gaps);
+        free(a);
+        free(b);
+        free(c);
+    }
+    vt_model_free(m);
+}
+
+/* The emulator's libraries stand before any others: the loader finds a library that is there by
+ * its name. */
+static int open_emulator(void **state)
+{
+    (void)state;
+    char path[1024], file[1100];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
+    assert_true(n > 0);
+    path[n] = 0;
+    *strrchr(path, '/') = 0;
+    snprintf(file, sizeof file, "%s/../emulator/libnvrtc.so.13", path);
+    setenv("VITRINE_NVRTC", file, 1);
+    snprintf(file, sizeof file, "%s/../emulator/cache", path); /* its kernels are no GPU's */
+    setenv("VITRINE_CACHE", file, 1);
+    snprintf(file, sizeof file, "%s/../emulator/libcuda.so.1", path);
+    if (!dlopen(file, RTLD_NOW | RTLD_LOCAL))
+        fail_msg("%s", dlerror());
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_graphs_when_on_then_answers_are_bitwise_those_without),
+    };
+    return cmocka_run_group_tests(tests, open_emulator, NULL);
+}

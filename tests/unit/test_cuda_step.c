@@ -1,0 +1,241 @@
+/* A step's block as the CUDA executor makes it, without a GPU: padded to a bucket it holds the same
+ * step, and fits where it is put. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/exec_cuda_inside.h"
+
+enum { MAX_TOKENS = 1500, MAX_SEQS = 40, MAX_PAGES = 4096, PAGE = 16, N_PAGES = 777 };
+
+/* Arrays of a batch that the test fills. */
+typedef struct step_arrays {
+    vt_step step;
+    int32_t token[MAX_TOKENS], position[MAX_TOKENS], seq_of[MAX_TOKENS], slot[MAX_TOKENS],
+        q_start[MAX_SEQS + 1], kv_len[MAX_SEQS], page_start[MAX_SEQS + 1], page_ids[MAX_PAGES],
+        row_token[MAX_TOKENS];
+} step_arrays;
+
+static uint32_t random_below(uint32_t *state, uint32_t n)
+{
+    *state = *state * 1664525u + 1013904223u;
+    return (*state >> 8) % n;
+}
+
+static void add_sequence(step_arrays *a, uint32_t *rng, int32_t q_len)
+{
+    vt_batch *b = &a->step.batch;
+    int32_t s = b->n_seqs++, past = (int32_t)random_below(rng, 600);
+    a->kv_len[s] = past + q_len;
+    for (int32_t i = 0; i < q_len; i++) {
+        int32_t t = b->n_tokens++;
+        a->token[t] = (int32_t)random_below(rng, 50000);
+        a->position[t] = past + i;
+        a->seq_of[t] = s;
+        a->slot[t] = (int32_t)random_below(rng, N_PAGES * PAGE);
+    }
+    for (int32_t p = 0; p < (past + q_len + PAGE - 1) / PAGE; p++)
+        a->page_ids[b->n_pages++] = (int32_t)random_below(rng, N_PAGES);
+    a->q_start[s + 1] = b->n_tokens;
+    a->page_start[s + 1] = b->n_pages;
+    if (random_below(rng, 4) > 0 || q_len == 1)
+        a->row_token[b->n_rows++] = b->n_tokens - 1;
+}
+
+static void make_step(step_arrays *a, uint32_t *rng)
+{
+    int32_t n_decode = (int32_t)random_below(rng, MAX_SEQS / 2 + 1),
+            n_prefill = (int32_t)random_below(rng, 4) + (n_decode == 0);
+    memset(a, 0, sizeof *a);
+    for (int32_t i = 0; i < n_decode; i++)
+        add_sequence(a, rng, 1);
+    a->step.batch.n_decode = n_decode;
+    for (int32_t i = 0; i < n_prefill; i++)
+        add_sequence(a, rng, 1 + (int32_t)random_below(rng, 300));
+    vt_batch *b = &a->step.batch;
+    b->token = a->token;
+    b->position = a->position;
+    b->seq_of = a->seq_of;
+    b->slot = a->slot;
+    b->q_start = a->q_start;
+    b->kv_len = a->kv_len;
+    b->page_start = a->page_start;
+    b->page_ids = a->page_ids;
+    b->row_token = a->row_token;
+}
+
+/* As much of an executor as a step's block needs. */
+static cuda_executor *new_executor(bool deterministic)
+{
+    cuda_executor *x = calloc(1, sizeof *x);
+    assert_non_null(x);
+    x->config.limits = (vt_limits){.max_tokens = MAX_TOKENS,
+                                   .max_seqs = MAX_SEQS,
+                                   .max_rows = MAX_SEQS + 8,
+                                   .max_context = 1024,
+                                   .page_size = PAGE};
+    x->config.n_pages = N_PAGES;
+    x->plan = (attention_plan_config){.heads = 16,
+                                      .kv_heads = 4,
+                                      .sm_count = 20,
+                                      .prefill_rows = 128,
+                                      .deterministic = deterministic};
+    x->graph_tokens = GRAPH_TOKENS;
+    x->tail_bytes = cuda_step_tail_bytes(x->config.limits.max_rows);
+    return x;
+}
+
+static const int32_t *at(const char *block, size_t offset)
+{
+    return (const int32_t *)(block + offset);
+}
+
+static void expect_equal(const char *a, size_t a_at, const char *b, size_t b_at, int32_t n)
+{
+    if (n > 0)
+        assert_memory_equal(a + a_at, b + b_at, (size_t)n * 4);
+}
+
+/* Items [0, n) are the same and the rest of the padded plan is empty, or padding's own. */
+static void expect_same_plan(const char *plain, size_t plain_at, int32_t n_plain,
+                             const char *padded, size_t padded_at, int32_t n_padded, int32_t ints,
+                             int32_t n_seqs)
+{
+    int32_t n = 0;
+    while (n < n_plain && at(plain, plain_at)[n * ints] >= 0)
+        n++;
+    assert_true(n <= n_padded);
+    for (int32_t i = 0; i < n; i++) /* a decode item has five numbers and spare ones */
+        expect_equal(plain, plain_at + (size_t)(i * ints) * 4, padded,
+                     padded_at + (size_t)(i * ints) * 4, ints > 5 ? 5 : ints);
+    for (int32_t i = n; i < n_padded; i++) {
+        int32_t seq = at(padded, padded_at)[i * ints];
+        assert_true(seq == -1 || seq >= n_seqs);
+    }
+}
+
+static void expect_same_step(cuda_executor *x, const step_arrays *a, char *plain, char *padded)
+{
+    const vt_batch *b = &a->step.batch;
+    x->options.graphs = false;
+    step_shape s = cuda_step_shape(x, b);
+    step_layout l = cuda_step_layout(x, &s);
+    cuda_step_fill(x, &a->step, &s, plain);
+    x->options.graphs = true;
+    step_shape g = cuda_step_shape(x, b);
+    step_layout m = cuda_step_layout(x, &g);
+    size_t end = cuda_step_fill(x, &a->step, &g, padded);
+    assert_true(end <= x->step_bytes);
+    assert_int_equal(s.tokens, b->n_tokens);
+    assert_false(s.decode || s.body || s.tail);
+    assert_true(g.tokens >= b->n_tokens && g.rows >= b->n_rows && g.seqs >= b->n_seqs);
+    const size_t per_token[][2] = {
+        {l.token, m.token}, {l.position, m.position}, {l.seq_of, m.seq_of}, {l.slot, m.slot}};
+    for (size_t i = 0; i < 4; i++)
+        expect_equal(plain, per_token[i][0], padded, per_token[i][1], b->n_tokens);
+    for (int32_t t = b->n_tokens; t < g.tokens; t++)
+        assert_int_equal(at(padded, m.slot)[t], N_PAGES * PAGE);
+    expect_equal(plain, l.q_start, padded, m.q_start, b->n_seqs + 1);
+    expect_equal(plain, l.kv_len, padded, m.kv_len, b->n_seqs);
+    expect_equal(plain, l.page_start, padded, m.page_start, b->n_seqs + 1);
+    expect_equal(plain, l.page_ids, padded, m.page_ids, b->n_pages);
+    expect_equal(plain, l.row_token, padded, m.row_token, b->n_rows);
+    for (int32_t r = b->n_rows; r < g.rows; r++)
+        assert_in_range(at(padded, m.row_token)[r], 0, g.tokens - 1);
+    expect_same_plan(plain, l.decode_plan, s.decode_items, padded, m.decode_plan, g.decode_items,
+                     DECODE_ITEM_INTS, b->n_seqs);
+    expect_same_plan(plain, l.prefill_plan, s.prefill_items, padded, m.prefill_plan,
+                     g.prefill_items, PREFILL_ITEM_INTS, b->n_seqs);
+    for (int32_t q = g.decode ? b->n_seqs : g.seqs; q < g.seqs; q++) {
+        assert_int_equal(at(padded, m.kv_len)[q], 1);
+        assert_int_equal(at(padded, m.page_ids)[at(padded, m.page_start)[q]], N_PAGES);
+    }
+}
+
+static void test_step_when_padded_then_it_holds_the_same_step(void **state)
+{
+    (void)state;
+    uint32_t rng = 5;
+    step_arrays *a = malloc(sizeof *a);
+    for (int deterministic = 0; deterministic < 2; deterministic++) {
+        cuda_executor *x = new_executor(deterministic);
+        step_shape most = cuda_step_largest(x);
+        x->step_bytes = cuda_step_layout(x, &most).page_ids + (MAX_PAGES + MAX_SEQS) * 4;
+        char *plain = malloc(x->step_bytes), *padded = malloc(x->step_bytes);
+        assert_true(a && plain && padded);
+        for (int i = 0; i < 400; i++) {
+            make_step(a, &rng);
+            expect_same_step(x, a, plain, padded);
+        }
+        free(plain);
+        free(padded);
+        free(x);
+    }
+    free(a);
+}
+
+/* A captured graph reads fixed addresses: those of rows may not move with the tokens, nor the
+ * other way round. */
+static void test_layout_when_one_part_changes_then_the_other_stays(void **state)
+{
+    (void)state;
+    cuda_executor *x = new_executor(false);
+    step_shape a = cuda_step_decode(x, 8), b = cuda_step_largest(x);
+    b.rows = a.rows;
+    step_layout la = cuda_step_layout(x, &a), lb = cuda_step_layout(x, &b);
+    assert_int_equal(la.row_token, lb.row_token);
+    assert_int_equal(la.rows, lb.rows);
+    assert_int_equal(la.begin, lb.begin);
+    b = a;
+    b.rows = x->config.limits.max_rows;
+    lb = cuda_step_layout(x, &b);
+    assert_int_equal(lb.begin, 0);
+    assert_int_equal(la.token, lb.token);
+    assert_int_equal(la.prefill_plan, lb.prefill_plan);
+    assert_int_equal(la.token, x->tail_bytes);
+    free(x);
+}
+
+/* Kernels and the order of their sums change at these numbers of tokens: linear_cuda.c. */
+static void test_shape_when_padded_then_no_border_of_a_linear_is_crossed(void **state)
+{
+    (void)state;
+    cuda_executor *x = new_executor(false);
+    int32_t q_start[2] = {0, 0}, kv_len[1] = {0};
+    x->options.graphs = true;
+    for (int32_t n = 2; n <= MAX_TOKENS; n++) {
+        q_start[1] = kv_len[0] = n;
+        vt_batch b = {.n_tokens = n, .n_seqs = 1, .q_start = q_start, .kv_len = kv_len};
+        int32_t p = cuda_step_shape(x, &b).tokens;
+        assert_in_range(p, n, n + 63);
+        assert_int_equal(p <= 16, n <= 16);
+        assert_int_equal(p <= 32, n <= 32);
+        assert_int_equal((p + 63) / 64, (n + 63) / 64);
+        if (n > GRAPH_TOKENS)
+            assert_int_equal(p, n);
+    }
+    for (int32_t n = 1; n <= 256; n++) {
+        int32_t p = cuda_step_bucket(n, 256);
+        assert_true(p >= n);
+        assert_int_equal(p <= 16, n <= 16);
+        assert_int_equal(p <= 32, n <= 32);
+        assert_int_equal((p + 63) / 64, (n + 63) / 64);
+    }
+    assert_int_equal(cuda_step_bucket(5, 6), 6);
+    assert_int_equal(cuda_step_bucket(7, 6), 0);
+    assert_int_equal(cuda_step_bucket(257, 300), 0);
+    free(x);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_step_when_padded_then_it_holds_the_same_step),
+        cmocka_unit_test(test_layout_when_one_part_changes_then_the_other_stays),
+        cmocka_unit_test(test_shape_when_padded_then_no_border_of_a_linear_is_crossed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

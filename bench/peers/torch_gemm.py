@@ -3,7 +3,7 @@
 
     python3 bench/peers/torch_gemm.py > build/torch_gemm.jsonl       then: bench/gpu --peers build/torch_gemm.jsonl
 
-Also torch's copy, softmax + multinomial and argmax. Exit status 77 without a GPU."""
+Also torch's copy, index_select, two index_copy_ (its way to store K and V) and argmax. Exit status 77 without a GPU."""
 import torch
 
 from gpu_timing import need_gpu, random, row
@@ -19,10 +19,25 @@ def copy():
     row("copy 512 MiB", "torch", lambda: to.copy_(source), 2 * source.numel() * 2)
 
 
+def gather_and_scatter():
+    table = random(151936, 4096)
+    for n in (1, 256, 16384):
+        ids, out = torch.randint(0, 151936, (n,), device="cuda"), torch.empty(n, 4096, device="cuda", dtype=torch.bfloat16)
+        row(f"index 4096 {n}", "torch index_select", lambda: torch.index_select(table, 0, ids, out=out), 2 * n * 4096 * 2)
+        k, v, pool = random(n, 1024), random(n, 1024), [random(max(n, 64), 1024) for _ in range(2)]
+        slots = torch.randperm(n, device="cuda")
+
+        def store():
+            pool[0].index_copy_(0, slots, k)
+            pool[1].index_copy_(0, slots, v)
+        row(f"store random {n}", "two index_copy_ of torch", store, 4 * n * 1024 * 2)
+
+
 def main():
     need_gpu()
     peer = f"cuBLAS, torch {torch.__version__}"
     copy()
+    gather_and_scatter()
     for name, (rows, cols) in LAYERS.items():
         weight = random(rows, cols)
         for n in TOKENS:

@@ -1,9 +1,10 @@
 """A Qwen3-0.6B of random weights (tools/fixtures/random_model.py) here and in transformers, on the same GPU.
 
 The reference is transformers in fp32. Its own bf16 says how far bf16 is from that; ours may be half as far again."""
-import os, random, subprocess, sys, tempfile
+import json, random, tempfile
 
 from device import *
+from model_checks import random_model
 
 SLACK = 1.5
 NEAR_BEST = 0.25  # how far below the fp32 best a greedy choice may lie
@@ -34,9 +35,7 @@ def qwen(d, tap, o):
     rng = random.Random(11)
     ids = [rng.randrange(vocab) for _ in range(n_prompt)]
     with tempfile.TemporaryDirectory(dir=o.scratch) as folder:
-        tool = os.path.join(ROOT, "tools/fixtures/random_model.py")
-        path = subprocess.run([sys.executable, tool, shape, "bf16", folder], check=True, capture_output=True,
-                              text=True).stdout.strip()
+        path = random_model(shape, "bf16", folder)
         room = ["--kv-memory", "4M", "--max-context", "256"] if o.tiny else ["--kv-memory", "1G", "--max-context", "2048"]
         ours = d.score(ids, "--top", "20", *room, model=path)
         text = json.loads(d.call("run", "--raw", "--tokens", ",".join(map(str, ids[:64])), "-n", str(n_more), "--ignore-eos",
@@ -54,7 +53,9 @@ def qwen(d, tap, o):
     tap.note(f"transformers bf16 to its fp32: {them}")
     tap.note(f"vitrine to transformers bf16: {apart}")
     good = us.mean <= SLACK * them.mean and us.worst <= 2 * SLACK * them.worst
-    tap.ok(good, f"qwen3 logits, vitrine to transformers fp32: {us}; {SLACK} times bf16's own mean allowed, {2 * SLACK} its max")
-    below = [judged[len(ids[:64]) - 1 + k].max().item() - judged[len(ids[:64]) - 1 + k, t].item() for k, t in enumerate(text)]
-    tap.ok(max(below) <= NEAR_BEST, f"qwen3 greedy decode: {sum(b == 0 for b in below)} of {len(text)} tokens are the fp32 best, "
-           f"the others at most {max(below):.4f} below; {NEAR_BEST} allowed")
+    tap.ok(good, f"qwen3 logits, vitrine to transformers fp32: {us}; {SLACK} times bf16's own mean and {2 * SLACK} its max "
+           "allowed")
+    rows = judged[len(ids[:64]) - 1:]
+    below = [rows[k].max().item() - rows[k, t].item() for k, t in enumerate(text)]
+    tap.ok(max(below) <= NEAR_BEST, f"qwen3 greedy decode: {sum(b == 0 for b in below)} of {len(text)} tokens are the fp32 "
+           f"best, the others at most {max(below):.4f} below; {NEAR_BEST} allowed")

@@ -75,6 +75,39 @@ def logits(d, tap, o):
     tap.ok(ran > 0, f"logits: {ran} models ran")
 
 
+def architectures(d, tap, o):
+    """Random models of every architecture in shapes that a GPU takes: CUDA against the CPU's portable kernels."""
+    n, n_more = (40, 4) if o.tiny else (200, 24)
+    rng = random.Random(9)
+    ids = [rng.randrange(500) for _ in range(n)]
+    prompts = [ids[:5], ids[7:30], ids]
+    room = ["--max-context", "256", "--kv-memory", "8M"]
+    portable = {"device": "cpu", "env": {"VITRINE_ISA": "portable"}}
+    for shape in ("tiny", "tiny-llama", "tiny-mistral", "tiny-qwen2", "tiny-gemma3", "tiny-moe"):
+        with tempfile.TemporaryDirectory(dir=o.scratch) as folder:
+            random_model(shape, "bf16", folder)
+            try:
+                got = d.score(ids, "--top", "20", *room, model=folder)
+            except Refused as r:
+                tap.skip(f"random {shape}", f"refused: {r}")
+                continue
+            e = Errors()
+            want = d.score(ids, "--top", "20", *room, model=folder, **portable)
+            for i in range(1, n):
+                e.add(got["logprobs"][i] - want["logprobs"][i])
+            tap.ok(e.mean <= MEAN and e.worst <= WORST, f"random {shape}, CUDA and CPU: log-probabilities {e}; "
+                   f"{MEAN} mean, {WORST} max allowed")
+            compare_runs(TIE, d.complete(prompts, n_more, *room, model=folder),
+                         d.complete(prompts, n_more, *room, model=folder, **portable)).report(tap, f"random {shape}, greedy")
+
+
+def random_model(shape, kind, folder):
+    """The path to load."""
+    tool = os.path.join(ROOT, "tools/fixtures/random_model.py")
+    return subprocess.run([sys.executable, tool, shape, kind, folder], check=True, capture_output=True,
+                          text=True).stdout.strip()
+
+
 # ---- one answer, however it is computed ----
 
 def modes(d, tap, o):
@@ -135,14 +168,12 @@ def perplexity(d, tap, o):
 
 
 def quantised(d, tap, o):
-    """FP8 with block scales and Q4_K, random weights: CUDA against the CPU's portable kernels; and SmolLM2 as FP8."""
-    tools = os.path.join(ROOT, "tools/fixtures")
+    """Random weights as BF16, FP8 with block scales and Q4_K: CUDA against the CPU's portable kernels."""
     rng = random.Random(5)
     ids = [rng.randrange(1000) for _ in range(12 if o.tiny else 200)]
     for kind in ("bf16", "fp8", "q4_k"):
         with tempfile.TemporaryDirectory(dir=o.scratch) as folder:
-            path = subprocess.run([sys.executable, os.path.join(tools, "random_model.py"), "tiny", kind, folder], check=True,
-                                  capture_output=True, text=True).stdout.strip()
+            path = random_model("tiny", kind, folder)
             args = ["--top", "20", "--max-context", "256", "--kv-memory", "4M"]
             try:
                 got = d.score(ids, *args, model=path)

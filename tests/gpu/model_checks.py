@@ -117,6 +117,7 @@ def modes(d, tap, o):
     chunk, running = ("5", "2") if o.tiny else ("48", "16")
     for what, args, env in (("--no-overlap", ["--no-overlap"], None), ("--no-graphs", ["--no-graphs"], None),
                             ("VITRINE_CUDA_PDL=0", [], {"VITRINE_CUDA_PDL": "0"}),
+                            ("VITRINE_CUDA_ONE_GRAPH=1", [], {"VITRINE_CUDA_ONE_GRAPH": "1"}),
                             (f"--token-budget {chunk} --max-running {running}",
                              ["--token-budget", chunk, "--max-running", running], None),
                             ("--no-prefix-cache", ["--no-prefix-cache"], None),

@@ -129,7 +129,7 @@ $(B)/emulator/libnvrtc.so.13: $(B)/tests/emulator/nvrtc.o
 	@mkdir -p $(@D)
 	@$(CXX) -shared -Wl,-soname,libnvrtc.so.13 $(filter-out -fsanitize=thread,$(LDFLAGS_ALL)) -o $@ $^ -ldl
 
-$(B)/tests/test_emulator $(B)/tests/test_cuda_graphs: $(EMULATOR)
+$(B)/tests/test_emulator $(B)/tests/test_cuda_graphs $(B)/tests/test_story_emulated: $(EMULATOR)
 units: $(UNIT) $(REPLAY)
 unit: $(B)/tests/test_$(T)
 	@CMOCKA_MESSAGE_OUTPUT=STDOUT $(B)/tests/test_$(T)

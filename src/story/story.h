@@ -34,7 +34,7 @@ typedef struct story_gpu {
     double notice_ns, event_ns, read_ns; /* engine/exec_cuda.h */
     bool has_state;                      /* clocks, power, temperature when the story was made */
     vt_gpu_state state;
-    char state_missing[256]; /* why not */
+    char state_missing[512]; /* why not */
 } story_gpu;
 
 /* Everything a story is made of. Borrowed for the length of story_build. */

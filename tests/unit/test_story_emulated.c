@@ -1,0 +1,221 @@
+/* A recording CUDA engine on the emulated GPU: the stories of requests that share their steps. What
+ * is made up in test_story_gpu.c is real here, but for the times. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include <dlfcn.h>
+#include <jansson.h>
+
+#include "vitrine.h"
+
+enum { REQUESTS = 3, PROMPT = 9, ANSWER = 18, MAX_RUNNING = 4 };
+
+typedef struct tale {
+    vt_model *model;
+    vt_options *options;
+    vt_engine *engine;
+    vt_request_id id[REQUESTS];
+    int32_t token[REQUESTS][ANSWER], n[REQUESTS];
+} tale;
+
+typedef struct listener {
+    tale *t;
+    int32_t i;
+} listener;
+
+static void hear(void *user, const vt_event *e)
+{
+    listener *l = user;
+    if (e->finish == VT_FINISH_ERROR)
+        fail_msg("%s", e->error);
+    for (int32_t k = 0; k < e->n_tokens && l->t->n[l->i] < ANSWER; k++)
+        l->t->token[l->i][l->t->n[l->i]++] = e->tokens[k];
+}
+
+static void set(tale *t, const char *key, const char *value)
+{
+    vt_err err = {0};
+    if (vt_options_set(t->options, key, value, &err) != VT_OK)
+        fail_msg("%s", err.message);
+}
+
+/* All requests arrive together and answer with as many tokens: steps hold all of them. */
+static void run_requests(tale *t, bool record)
+{
+    listener l[REQUESTS];
+    vt_err err = {0};
+    bool idle = false;
+    set(t, "record", record ? "true" : "false");
+    memset(t->n, 0, sizeof t->n);
+    if (vt_engine_new(t->model, t->options, &t->engine, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    for (int32_t i = 0; i < REQUESTS; i++) {
+        int32_t prompt[PROMPT];
+        vt_request_params p;
+        for (int32_t k = 0; k < PROMPT; k++)
+            prompt[k] = (11 * i + 7 * k) % 60;
+        l[i] = (listener){t, i};
+        vt_request_init(&p);
+        p.prompt = prompt;
+        p.n_prompt = PROMPT;
+        p.max_tokens = ANSWER;
+        p.ignore_eos = true;
+        p.callback = hear;
+        p.user = &l[i];
+        assert_int_equal(vt_engine_submit(t->engine, &p, &t->id[i], &err), VT_OK);
+    }
+    while (!idle)
+        if (vt_engine_step(t->engine, &idle, &err) != VT_OK)
+            fail_msg("%s", err.message);
+}
+
+static int setup(void **state)
+{
+    static const char *const option[][2] = {{"model", "tests/golden/models/qwen3-fp8"},
+                                            {"device", "cuda"},
+                                            {"max-running", "4"},
+                                            {"max-context", "128"},
+                                            {"kv-memory", "4M"},
+                                            {"token-budget", "64"}};
+    tale *t = calloc(1, sizeof *t);
+    vt_err err = {0};
+    *state = t;
+    if (!t || vt_options_new(&t->options, &err) != VT_OK)
+        return -1;
+    for (size_t i = 0; i < sizeof option / sizeof *option; i++)
+        set(t, option[i][0], option[i][1]);
+    if (vt_model_open(t->options, &t->model, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    tale *t = *state;
+    vt_engine_free(t->engine);
+    vt_model_free(t->model);
+    vt_options_free(t->options);
+    free(t);
+    return 0;
+}
+
+static json_t *tell(tale *t, vt_request_id id)
+{
+    char *text = NULL;
+    size_t len = 0;
+    vt_err err = {0};
+    if (vt_engine_story(t->engine, id, &text, &len, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    json_t *story = json_loadb(text, len, 0, NULL);
+    vt_free(text);
+    assert_non_null(story);
+    return story;
+}
+
+static double value(const json_t *o, const char *key)
+{
+    const json_t *v = json_object_get(o, key);
+    assert_non_null(v);
+    return json_number_value(json_is_object(v) ? json_object_get(v, "value") : v);
+}
+
+#define NEAR(a, b) assert_true(fabs((a) - (b)) <= 1e-3 * fabs(b) + 1e-2)
+
+static void check_sums(const json_t *p)
+{
+    size_t i;
+    json_t *op;
+    double us = 0;
+    assert_true(value(p, "timed_steps") > 0);
+    json_array_foreach(json_object_get(p, "ops"), i, op)
+    {
+        bool link = strcmp(json_string_value(json_object_get(op, "bound")), "link") == 0;
+        us += value(op, "time_us");
+        assert_true((json_array_size(json_object_get(op, "kernels")) > 0) == !link);
+    }
+    NEAR(us, value(p, "ops_us"));
+    NEAR(us, value(p, "step_us"));
+}
+
+static void test_emulated_story_when_requests_share_steps_then_each_adds_up(void **state)
+{
+    tale *t = *state;
+    run_requests(t, true);
+    for (int32_t i = 0; i < REQUESTS; i++) {
+        json_t *s = tell(t, t->id[i]);
+        const json_t *q = json_object_get(s, "request"), *list = json_object_get(s, "phases");
+        const json_t *d = json_array_get(list, 1), *gpu = json_object_get(d, "gpu");
+        NEAR(value(q, "queue_ms") + value(q, "steps_ms") + value(q, "waits_ms") +
+                 value(q, "tail_ms"),
+             value(q, "total_ms"));
+        check_sums(json_array_get(list, 0));
+        check_sums(d);
+        assert_int_equal(value(d, "steps"), ANSWER - 1);
+        assert_int_equal(value(d, "timed_steps") + value(gpu, "whole_steps"), ANSWER - 1);
+        NEAR(value(d, "others"), REQUESTS - 1.0);
+        assert_string_equal(json_string_value(json_object_get(gpu, "how")),
+                            "in the graph for 4 sequences, 3 used");
+        json_decref(s);
+    }
+}
+
+static void test_emulated_story_when_about_all_then_every_step_is_in_it(void **state)
+{
+    tale *t = *state;
+    run_requests(t, true);
+    json_t *s = tell(t, 0);
+    const json_t *list = json_object_get(s, "phases");
+    assert_true(json_is_null(json_object_get(s, "request")));
+    assert_int_equal(value(json_array_get(list, 0), "tokens"), REQUESTS * PROMPT);
+    assert_int_equal(value(json_array_get(list, 1), "tokens"), REQUESTS * (ANSWER - 1));
+    json_decref(s);
+}
+
+/* Timed steps take other launches: the tokens may not differ. */
+static void test_emulated_recording_changes_no_token(void **state)
+{
+    tale *t = *state, plain;
+    run_requests(t, false);
+    plain = *t;
+    vt_engine_free(t->engine);
+    run_requests(t, true);
+    assert_memory_equal(plain.n, t->n, sizeof t->n);
+    assert_memory_equal(plain.token, t->token, sizeof t->token);
+}
+
+/* The emulator's libraries stand before any others: the loader finds a library that is there by
+ * its name. */
+static int open_emulator(void **state)
+{
+    (void)state;
+    char path[1024], file[1100];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
+    assert_true(n > 0);
+    path[n] = 0;
+    *strrchr(path, '/') = 0;
+    snprintf(file, sizeof file, "%s/../emulator/libnvrtc.so.13", path);
+    setenv("VITRINE_NVRTC", file, 1);
+    snprintf(file, sizeof file, "%s/../emulator/cache", path); /* its kernels are no GPU's */
+    setenv("VITRINE_CACHE", file, 1);
+    snprintf(file, sizeof file, "%s/../emulator/libcuda.so.1", path);
+    if (!dlopen(file, RTLD_NOW | RTLD_LOCAL))
+        fail_msg("%s", dlerror());
+    return 0;
+}
+
+int main(void)
+{
+#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(test_emulated_story_when_requests_share_steps_then_each_adds_up),
+        TEST(test_emulated_story_when_about_all_then_every_step_is_in_it),
+        TEST(test_emulated_recording_changes_no_token),
+    };
+    return cmocka_run_group_tests(tests, open_emulator, NULL);
+}

@@ -60,6 +60,9 @@ extern "C" __attribute__((visibility("hidden"), used)) void emu_fiber(Thread *t)
 
 static void prepare(Thread *t)
 {
+#if EMU_ASAN /* the last frames of the fiber before were never left */
+    __asan_unpoison_memory_region(t->stack + STACK - 8192, 8192);
+#endif
 #if defined __x86_64__
     void **top = (void **)(t->stack + STACK - 64 -
                            64 * (t->index % 32)); /* not all in one cache set */
@@ -235,9 +238,9 @@ void emu_fiber(Thread *t)
     __sanitizer_finish_switch_fiber(nullptr, &bottom, &size);
 #endif
     g->kernel->call(g->launch->params);
-    if (!t->wgmmas.work.empty())
+    if (!t->wgmmas.idle())
         fail(t, "ends with a wgmma that it has not waited for");
-    if (!t->stores.work.empty())
+    if (!t->stores.idle())
         fail(t, "ends with a TMA store that it has not waited for");
     g->idle_yields = 0;
     not_ready(t);
@@ -362,15 +365,11 @@ static void set_up(Group *g, const emu_launch *l, const emu_kernel *k, u32 ctas,
             w->lane[i % 32] = t;
         }
     }
-    if (g->failed) /* stacks and queues of the last launch were left as they lay */
-        for (Thread *t : g->threads) {
 #if EMU_ASAN
+    if (g->failed) /* stacks were left as they lay */
+        for (Thread *t : g->threads)
             __asan_unpoison_memory_region(t->stack + GUARD, STACK - GUARD);
 #endif
-            t->copies.clear();
-            t->wgmmas.clear();
-            t->stores.clear();
-        }
     g->failed = false;
 }
 
@@ -389,7 +388,8 @@ static void begin(Group *g, u32 x, u32 y, u32 z)
             w->cta = &c;
             w->index = c.first_warp + i;
             w->live = lanes >= 32 ? ~0u : (1u << lanes) - 1;
-            w->ready = w->active = w->cluster_waiting = 0;
+            w->ready = w->active = w->cluster_waiting = w->wgmma_waiting = w->committed = 0;
+            memset(w->commits, 0, sizeof w->commits);
             memset(w->meet, 0, sizeof w->meet);
             wake(w, w->live);
         }
@@ -401,6 +401,8 @@ static void begin(Group *g, u32 x, u32 y, u32 z)
         t->cluster_generation = 0;
         t->cluster_arrived = t->wgmma_fenced = false;
         t->copies.clear();
+        t->wgmmas.clear();
+        t->stores.clear();
         prepare(t);
     }
     g->live = g->n_threads;

@@ -626,6 +626,9 @@ bool compile_in(Program *p, const string &dir, int n, const char *const *options
     if (!run(first, errors))
         return false;
     string text = read_file(dir + "/in.ii");
+    for (size_t at; (at = text.find(dir + "/")) != string::npos;)
+        text.erase(at,
+                   dir.size() + 1); /* so that messages name ptx_sm90.cuh and not where it lay */
     Rewriter r(text);
     string body = r.rewrite();
     if (!r.error.empty()) {

@@ -58,29 +58,44 @@ struct BulkStore {
     u32 from;
     int at[5];
 };
-/* Work that a thread has issued, in committed groups; the first wait for a group does it. */
+/* Work that a thread has issued, in committed groups; the first wait for a group does it. Numbers
+ * count from the kernel's begin; what lies before first_* is done and forgotten. */
 template <class T> struct Pending {
     std::vector<T> work;
     std::vector<u32> ends; /* of the committed groups */
-    u32 done = 0, groups_done = 0;
+    u32 first = 0, first_group = 0, done = 0, groups_done = 0;
     void clear()
     {
         work.clear();
         ends.clear();
-        done = groups_done = 0;
+        first = first_group = done = groups_done = 0;
     }
-    void commit() { ends.push_back((u32)work.size()); }
-    /* The end of what must be done so that `pending` groups are left. */
-    u32 until(u32 pending)
+    void add(const T &t) { work.push_back(t); }
+    u32 committed() const { return first_group + (u32)ends.size(); }
+    void commit() { ends.push_back(first + (u32)work.size()); }
+    bool idle() const { return done == first + work.size(); }
+    const T *at(u32 i) const { return i - first < work.size() ? &work[i - first] : nullptr; }
+    /* How many groups are done when `pending` are not, and the work that they end with. */
+    u32 groups_until(u32 pending) const
     {
-        if (ends.size() - groups_done > pending)
-            groups_done = (u32)ends.size() - pending;
-        return groups_done ? ends[groups_done - 1] : 0;
+        return committed() > pending ? committed() - pending : 0;
     }
-    void tidy()
+    u32 end_of(u32 groups) const
     {
-        if (done == work.size() && groups_done == ends.size())
-            clear();
+        return groups > first_group ? ends[groups - first_group - 1] : first;
+    }
+    void finish(u32 groups)
+    {
+        if (groups <= groups_done)
+            return;
+        done = end_of(groups);
+        groups_done = groups;
+        if (groups_done == committed() && idle()) {
+            first = done;
+            first_group = groups_done;
+            work.clear();
+            ends.clear();
+        }
     }
 };
 
@@ -120,6 +135,8 @@ struct Warp {
     Cta *cta;
     u32 index;                                /* in the group */
     u32 live, ready, active, cluster_waiting; /* a bit a lane; active: a bit a rendezvous */
+    u32 wgmma_waiting, committed;             /* lanes; groups that all lanes have committed */
+    u8 commits[16];                           /* lanes that have, by group number mod 16 */
     Thread *lane[32];
     Rendezvous meet[32]; /* under way, by member mask */
 };

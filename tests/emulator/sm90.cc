@@ -216,7 +216,7 @@ static void tma_store(emu_thread *e, const void *map, unsigned from, int rank, c
     Thread *t = (Thread *)e;
     BulkStore s = {map_of(t, map, rank, from), from, {}};
     memcpy(s.at, at, (size_t)rank * sizeof *at);
-    t->stores.work.push_back(s);
+    t->stores.add(s);
 }
 
 static void bulk_commit(emu_thread *e) { ((Thread *)e)->stores.commit(); }
@@ -225,12 +225,17 @@ static void bulk_wait(emu_thread *e, unsigned pending)
 {
     Thread *t = (Thread *)e;
     Pending<BulkStore> &p = t->stores;
-    for (u32 end = p.until(pending); p.done < end; p.done++)
-        move_box(t, p.work[p.done].map, p.work[p.done].at, p.work[p.done].from, false);
-    p.tidy();
+    u32 groups = p.groups_until(pending);
+    for (u32 i = p.done; groups > p.groups_done && i < p.end_of(groups); i++)
+        move_box(t, p.at(i)->map, p.at(i)->at, p.at(i)->from, false);
+    p.finish(groups);
 }
 
-/* ---- wgmma: a warp owns 16 of the 64 rows, so that it is work of warps, not of warpgroups ---- */
+/* ---- wgmma ----
+ *
+ * The tensor cores begin when all four warps of a warpgroup have issued: so whoever waits for a
+ * group waits until all 128 lanes have committed it, and then does it for all of them. (One thread
+ * may therefore hand a stage back for its warpgroup.) A warp owns 16 of the 64 rows. */
 
 static void wgmma_fence(emu_thread *e) { ((Thread *)e)->wgmma_fenced = true; }
 
@@ -246,10 +251,32 @@ static void wgmma(emu_thread *e, float *d, emu_u64 a, const unsigned *a_register
     Wgmma w = {d, a, b, {}, n, flags, a_registers != nullptr};
     if (a_registers)
         memcpy(w.registers, a_registers, sizeof w.registers);
-    t->wgmmas.work.push_back(w);
+    t->wgmmas.add(w);
 }
 
-static void wgmma_commit(emu_thread *e) { ((Thread *)e)->wgmmas.commit(); }
+static Warp *warpgroup_of(Thread *t)
+{
+    Warp *w = t->warp;
+    return w - t->index / 32 % 4;
+}
+
+static void wgmma_commit(emu_thread *e)
+{
+    Thread *t = (Thread *)e;
+    Warp *w = t->warp;
+    t->wgmmas.commit();
+    u32 group = t->wgmmas.committed();
+    if (group - w->committed > 15)
+        fail(t, "is more than 15 groups of wgmma ahead of its warp");
+    if (++w->commits[group % 16] < 32)
+        return;
+    w->commits[group % 16] = 0;
+    w->committed = group;
+    for (Warp *each = warpgroup_of(t), *end = each + 4; each < end; each++) {
+        wake(each, each->wgmma_waiting);
+        each->wgmma_waiting = 0;
+    }
+}
 
 /* A matrix descriptor: how elements are found in shared memory. */
 struct Operand {
@@ -299,7 +326,7 @@ static void load_a(Warp *w, const Wgmma &m, u32 index, float (*a)[16])
     if (m.a_in_registers) {
         for (int lane = 0; lane < 32; lane++) {
             int g = lane / 4, q = lane % 4 * 2;
-            const u32 *r = w->lane[lane]->wgmmas.work[index].registers;
+            const u32 *r = w->lane[lane]->wgmmas.at(index)->registers;
             for (int e = 0; e < 8; e++)
                 a[g + e / 2 % 2 * 8][q + e % 2 + e / 4 * 8] = sign *
                                                               bf16((u16)(r[e / 2] >> 16 * (e % 2)));
@@ -343,7 +370,7 @@ static void load_b(Warp *w, const Wgmma &m, float (*b)[MAX_N])
 static void move_c(Warp *w, u32 index, int n, float (*c)[MAX_N], bool store)
 {
     for (int lane = 0; lane < 32; lane++) {
-        float *d = w->lane[lane]->wgmmas.work[index].d;
+        float *d = w->lane[lane]->wgmmas.at(index)->d;
         int g = lane / 4, q = lane % 4 * 2;
         for (int j = 0; j < n / 8; j++)
             for (int e = 0; e < 4; e++) {
@@ -356,50 +383,52 @@ static void move_c(Warp *w, u32 index, int n, float (*c)[MAX_N], bool store)
     }
 }
 
-static void wgmma_op(Warp *w, u32 lanes)
+/* The groups of one warp up to `groups`. */
+static void multiply(Warp *w, u32 groups)
 {
-    Thread *first = w->lane[0];
-    if (lanes != ~0u)
-        return fail(w->lane[__builtin_ctz(lanes)], "wgmma with %d lanes",
-                    __builtin_popcount(lanes));
-    Pending<Wgmma> &p = first->wgmmas;
+    Pending<Wgmma> &p = w->lane[0]->wgmmas;
     alignas(64) float a[16][16], b[16][MAX_N], c[16][MAX_N];
-    u32 end = p.until((u32)first->param);
-    float *held = nullptr; /* whose accumulators are in c */
-    for (u32 i = p.done; i < end; i++) {
-        const Wgmma &m = p.work[i];
+    const Wgmma *held = nullptr; /* whose accumulators are in c */
+    u32 end = p.end_of(groups), i = p.done;
+    for (; i < end; i++) {
+        const Wgmma *m = p.at(i);
         for (int lane = 1; lane < 32; lane++) {
-            const Pending<Wgmma> &q = w->lane[lane]->wgmmas;
-            if (q.work.size() <= i || q.work[i].b != m.b || q.work[i].a != m.a ||
-                q.work[i].n != m.n || q.work[i].flags != m.flags)
+            const Wgmma *o = w->lane[lane]->wgmmas.at(i);
+            if (!o || o->b != m->b || o->a != m->a || o->n != m->n || o->flags != m->flags)
                 return fail(w->lane[lane], "lanes of a warp disagree on a wgmma");
         }
-        if (held != m.d) {
+        if (!held || held->d != m->d) {
             if (held)
-                move_c(w, i - 1, p.work[i - 1].n, c, true);
-            move_c(w, i, m.n, c, false);
-            held = m.d;
+                move_c(w, i - 1, held->n, c, true);
+            move_c(w, i, m->n, c, false);
         }
-        if (!(m.flags & EMU_ACCUMULATE))
+        held = m;
+        if (!(m->flags & EMU_ACCUMULATE))
             memset(c, 0, sizeof c);
-        load_a(w, m, i, a);
-        load_b(w, m, b);
-        multiply_16xnx16(c, a, b, m.n);
+        load_a(w, *m, i, a);
+        load_b(w, *m, b);
+        multiply_16xnx16(c, a, b, m->n);
     }
     if (held)
-        move_c(w, end - 1, p.work[end - 1].n, c, true);
-    for (int lane = 0; lane < 32; lane++) {
-        Pending<Wgmma> &q = w->lane[lane]->wgmmas;
-        q.done = q.until((u32)first->param);
-        q.tidy();
-    }
+        move_c(w, i - 1, held->n, c, true);
+    for (Thread *t : w->lane)
+        t->wgmmas.finish(groups);
 }
 
 static void wgmma_wait(emu_thread *e, unsigned pending)
 {
     Thread *t = (Thread *)e;
-    t->param = (int)pending;
-    meet_all(t, wgmma_op);
+    u32 groups = t->wgmmas.groups_until(pending);
+    if (groups <= t->wgmmas.groups_done)
+        return;
+    Warp *four = warpgroup_of(t);
+    for (int i = 0; i < 4; i++)
+        while (four[i].committed < groups) {
+            t->warp->wgmma_waiting |= 1u << t->lane;
+            wait_for(t, "the other warps of its warpgroup to commit wgmma group %u", groups, 0);
+        }
+    for (int i = 0; i < 4; i++)
+        multiply(&four[i], groups);
 }
 
 /* ---- clusters ---- */

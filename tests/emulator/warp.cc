@@ -340,7 +340,7 @@ static void cp_async(emu_thread *e, unsigned to, const void *from, unsigned byte
     if (t->group->launch->order && random_of(t->group, 2))
         copy(t, c);
     else
-        t->copies.work.push_back(c);
+        t->copies.add(c);
 }
 
 static void cp_commit(emu_thread *e) { ((Thread *)e)->copies.commit(); }
@@ -349,9 +349,10 @@ static void cp_wait(emu_thread *e, unsigned pending)
 {
     Thread *t = (Thread *)e;
     Pending<Copy> &p = t->copies;
-    for (u32 end = p.until(pending); p.done < end; p.done++)
-        copy(t, p.work[p.done]);
-    p.tidy();
+    u32 groups = p.groups_until(pending);
+    for (u32 i = p.done; groups > p.groups_done && i < p.end_of(groups); i++)
+        copy(t, *p.at(i));
+    p.finish(groups);
 }
 
 /* ---- the table ---- */

@@ -1,0 +1,50 @@
+"""Stories and roofs on the device: a section of tests/gpu/run. What must hold is checked; times are figures in the lines."""
+import json, os, tempfile
+
+from device import *
+
+SUM = 0.02    # of a timed step that may lie outside its ops
+BEATEN = 1.05  # an op that does better than its roof by more shows that the roof is none
+WEIGHTY = 0.03  # share of a phase from which an op is looked at
+
+
+def value(x):
+    return x["value"]
+
+
+def rate(v):
+    return "n/a" if v is None else f"{v / 1e12:.3f} T/s" if v >= 1e11 else f"{v / 1e9:.3f} G/s"
+
+
+def story(d, tap, o):
+    """A recorded request: ops sum to their steps, no op beats its roof, recording changes no token; what it costs."""
+    n, prompt = (12, 9) if o.tiny else (64, 512)
+    ask = ["--tokens", ",".join(str(i % 60 + 1) for i in range(prompt)), "-n", str(n), "--ignore-eos", "--json"]
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "s.json")
+        told = json.loads(d.call("run", f"--story={path}", *ask))
+        plain = json.loads(d.call("run", *ask))
+        s = json.load(open(path))
+    tap.ok(told["tokens"] == plain["tokens"], f"story: the same {n} tokens while recording")
+    r, gpu = s["roofs"], s["engine"]["gpu"]
+    tap.note(f"{gpu['name']}, driver {gpu['driver_version']}: " + ", ".join(
+        f"{k} {rate(value(r[k]))}" for k in ("memory_bytes_per_s", "l2_bytes_per_s", "fp32_per_s", "bf16_per_s"))
+        + f", an empty kernel {value(r['kernel_us'])} us")
+    for p in s["phases"]:
+        g = p["gpu"]
+        outside = abs(value(p["unexplained"]))
+        tap.ok(p["timed_steps"] > 0 and outside <= SUM,
+               f"story: {p['name']}, {p['timed_steps']} of {p['steps']} steps timed, {100 * outside:.2f} % outside ops")
+        tap.note(f"{p['name']} {g['how']}: timed {value(p['step_us'])} us, left alone {value(g['whole_step_us'])} us,"
+                 f" host launches in {value(g['prepare_timed_us'])} and {value(g['prepare_whole_us'])} us,"
+                 f" {value(g['kernels_per_step'])} kernels, floor {value(p['floor_us'])} us")
+        beaten = [f"{x['kind']} {100 * value(x['of_roof']):.0f} % of {x['bound']}" for x in p["ops"]
+                  if value(x["share"]) > WEIGHTY and (value(x["of_roof"]) or 0) > BEATEN]
+        if not o.tiny:  # an emulated device's times mean nothing
+            tap.ok(not beaten, f"story: {p['name']}, ops that beat their roof: {', '.join(beaten) or 'none'}")
+    ob = s["observer"]
+    tap.note(f"observer: an event {value(ob['event_ns'])} ns of the device, {value(ob['read_ns'])} ns to read; a token every"
+             f" {value(ob['on_us'])} us recorded, {value(ob['off_us'])} us not; first after {value(ob['first_on_us'])} and"
+             f" {value(ob['first_off_us'])} us; clock error {value(gpu['clock_error_us'])} us")
+    for k in sorted({k["name"] for p in s["phases"] for x in p["ops"] for k in x["kernels"] if k["spill_bytes"]}):
+        tap.ok(False, f"story: {k} spills registers")

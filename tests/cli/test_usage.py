@@ -167,7 +167,8 @@ def test_completion_completes_verbs_and_options():
         bash = script + f"""
 COMP_WORDS=({' '.join(repr(w) if w else '""' for w in words)}); COMP_CWORD={len(words) - 1}
 _vitrine; printf '%s\\n' "${{COMPREPLY[@]}}" """
-        p = subprocess.run(["bash", "-c", bash], capture_output=True, text=True, cwd="/")
+        p = subprocess.run(["bash", "-c", bash], capture_output=True, text=True, cwd="/",
+                           env={**os.environ, "LC_ALL": "C"})  # bash warns of locales that are not there
         same(p.stderr, "", "stderr")
         return p.stdout.split()
     assert "run" in complete("vitrine r")

@@ -112,6 +112,8 @@ u32 random_of(Group *g, u32 below)
 
 void wake(Warp *w, u32 lanes)
 {
+    if (!lanes) /* else a warp without a lane to run would be chosen */
+        return;
     Group *g = w->cta->group;
     w->ready |= lanes;
     g->ready[w->index / 64] |= 1ull << w->index % 64;

@@ -10,6 +10,7 @@ sys.path.insert(0, os.path.join(ROOT, "tests/gpu"))
 sys.dont_write_bytecode = True
 BUILD = os.path.abspath(os.environ.get("VITRINE_BUILD", "build/release"))
 EMULATOR = os.path.join(BUILD, "emulator")
+PATIENCE = ["--limit", str(LIMIT_S), "--budget", str(LIMIT_S)]  # the suite's limit, not the scripts' own
 PROGRAMS = [os.path.join(BUILD, "gpu", p) for p in ("gpu_parity", "gpu_kernels")]
 
 
@@ -58,7 +59,7 @@ def test_without_a_gpu_the_scripts_skip():
     with tempfile.TemporaryDirectory() as folder:
         hidden = {"CUDA_VISIBLE_DEVICES": ""}
         for args in (["tests/gpu/run"], ["bench/gpu", "--out", os.path.join(folder, "b")]):
-            r = script(*args, "--build", BUILD, "--only", "roof" if "bench" in args[0] else "parity", env=hidden)
+            r = script(*args, *PATIENCE, "--build", BUILD, "--only", "roof" if "bench" in args[0] else "parity", env=hidden)
             assert r.returncode == 77 and "skip" in (r.stdout + r.stderr).lower(), (r.returncode, r.stdout, r.stderr)
 
 
@@ -115,7 +116,7 @@ def test_comparisons_find_what_is_beyond_the_bound():
 
 
 def test_emulated_gpu_passes_the_quantised_section():
-    r = script("tests/gpu/run", "--tiny", "--only", "quantised", "--build", BUILD, env=emulated())
+    r = script("tests/gpu/run", "--tiny", "--only", "quantised", "--build", BUILD, *PATIENCE, env=emulated())
     assert r.returncode == 0 and r.stdout.count("ok ") == 3, r.stdout + r.stderr
 
 
@@ -123,7 +124,8 @@ def test_emulated_gpu_fills_rows_of_the_bench():
     env = emulated()
     with tempfile.TemporaryDirectory() as folder:
         out = os.path.join(folder, "b")
-        r = script("bench/gpu", "--tiny", "--only", "roof,plan,first-token", "--build", BUILD, "--out", out, env=env)
+        r = script("bench/gpu", "--tiny", "--only", "roof,plan,first-token", "--build", BUILD, "--out", out, *PATIENCE,
+                   env=env)
         assert r.returncode == 0, r.stdout + r.stderr
         rows = {(o.get("row"), o.get("method")) for o in map(json.loads, open(out + ".jsonl"))}
         table = open(out + ".md").read()

@@ -29,6 +29,7 @@ def qwen(d, tap, o):
         tap.skip("qwen3-0.6b against transformers", f"{e.name} is not installed")
         return
     transformers.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
     on = "cuda" if torch.cuda.is_available() else "cpu"
     shape, n_prompt, n_more = ("tiny", 12, 4) if o.tiny else ("qwen3-0.6b", 512, 64)
     vocab = 1000 if o.tiny else 151936

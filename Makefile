@@ -123,13 +123,13 @@ $(B)/%.o: %.cc Makefile
 	@$(CXX) $(CXXFLAGS_ALL) -c -o $@ $<
 $(B)/tests/emulator/nvrtc.o: tests/emulator/abi.h tests/emulator/device.h
 $(B)/emulator/libcuda.so.1: $(EMULATOR_OBJ)
-	@mkdir -p $(@D)
+	@mkdir -p $(@D) && rm -rf $(@D)/cache # of kernels that another emulator made
 	@$(CXX) -shared -Wl,-soname,libcuda.so.1 $(filter-out -fsanitize=thread,$(LDFLAGS_ALL)) -o $@ $^ -ldl
 $(B)/emulator/libnvrtc.so.13: $(B)/tests/emulator/nvrtc.o
-	@mkdir -p $(@D)
+	@mkdir -p $(@D) && rm -rf $(@D)/cache # of kernels that another emulator made
 	@$(CXX) -shared -Wl,-soname,libnvrtc.so.13 $(filter-out -fsanitize=thread,$(LDFLAGS_ALL)) -o $@ $^ -ldl
 
-$(B)/tests/test_emulator $(B)/tests/test_cuda_graphs $(B)/tests/test_story_emulated: $(EMULATOR)
+$(B)/tests/test_emulator $(B)/tests/test_cuda_graphs $(B)/tests/test_cuda_kv $(B)/tests/test_story_emulated: $(EMULATOR)
 units: $(UNIT) $(REPLAY)
 unit: $(B)/tests/test_$(T)
 	@CMOCKA_MESSAGE_OUTPUT=STDOUT $(B)/tests/test_$(T)

@@ -72,19 +72,25 @@ vt_status vt_cuda_pinned(vt_cuda *c, size_t bytes, void **out,
                          vt_err *err); /* host memory the device reads */
 void vt_cuda_pinned_free(vt_cuda *c, void *p);
 
-/* A range of addresses that is reserved whole and backed from its start as far as needed: it grows
- * without moving, so graphs and tensor maps that hold its addresses stay valid. */
+/* A range of addresses that is reserved whole and backed as far as needed: it grows without moving,
+ * so graphs and tensor maps that hold its addresses stay valid. It has parts of equal size,
+ * `stride` apart, each backed from its start. */
 typedef struct cuda_range {
     void *base;
-    size_t reserved, mapped, chunk;
-    cu_mem_handle *handle; /* [n_handles] */
-    size_t *handle_bytes;
-    int32_t n_handles, max_handles;
+    size_t stride, mapped, chunk; /* a part's addresses, its backed bytes, their granularity */
+    int32_t n_parts, n_growths;
+    cu_mem_handle *handle; /* [n_growths][n_parts] */
+    size_t *growth;        /* [n_growths] bytes that each part grew by */
 } cuda_range;
 
-vt_status cuda_range_init(vt_cuda *c, size_t bytes, cuda_range *r, vt_err *err);
-vt_status cuda_range_grow(vt_cuda *c, cuda_range *r, size_t bytes,
-                          vt_err *err); /* at least `bytes` backed */
+vt_status cuda_range_init_parts(vt_cuda *c, int32_t n_parts, size_t bytes, cuda_range *r,
+                                vt_err *err);
+static inline vt_status cuda_range_init(vt_cuda *c, size_t bytes, cuda_range *r, vt_err *err)
+{
+    return cuda_range_init_parts(c, 1, bytes, r, err);
+}
+/* At least `bytes` of every part backed; on failure as many as before. */
+vt_status cuda_range_grow(vt_cuda *c, cuda_range *r, size_t bytes, vt_err *err);
 void cuda_range_release(vt_cuda *c, cuda_range *r);
 
 /* Upload of many pieces: `n_threads` host threads fill pinned buffers (two each) by produce() and
@@ -125,9 +131,9 @@ struct vt_cuda_lane {
     const int32_t *sample_contexts;
     const void *sample_biases;
     int32_t n_launches; /* kernels, those of graphs too, since somebody zeroed it */
-    int32_t *note; /* [max_note] the JIT's index of each (graphs aside); NULL: not wanted */
+    int32_t *note;      /* [max_note] the JIT's index of each (graphs aside); NULL: not wanted */
     int32_t max_note;
-    vt_err err;         /* of the first failed launch */
+    vt_err err; /* of the first failed launch */
 };
 typedef struct vt_cuda_lane vt_cuda_lane;
 

@@ -61,7 +61,8 @@ static cu_mem_prop device_memory(const vt_cuda *c)
                          .location = {CU_MEM_LOCATION_DEVICE, c->device}};
 }
 
-vt_status cuda_range_init(vt_cuda *c, size_t bytes, cuda_range *r, vt_err *err)
+vt_status cuda_range_init_parts(vt_cuda *c, int32_t n_parts, size_t bytes, cuda_range *r,
+                                vt_err *err)
 {
     enum { GRANULARITY_RECOMMENDED = 1 };
     cu_mem_prop prop = device_memory(c);
@@ -69,31 +70,26 @@ vt_status cuda_range_init(vt_cuda *c, size_t bytes, cuda_range *r, vt_err *err)
     cu_ptr base = 0;
     TRY(vt_cuda_check(c, c->driver.mem_granularity(&chunk, &prop, GRANULARITY_RECOMMENDED),
                       "asking for the granularity of GPU memory", err));
-    size_t reserved = vt_round_up(bytes ? bytes : 1, chunk);
-    TRY(vt_cuda_check(c, c->driver.mem_reserve(&base, reserved, 0, 0, 0), "reserving GPU addresses",
-                      err));
-    *r = (cuda_range){.base = as_pointer(base), .reserved = reserved, .chunk = chunk};
+    size_t stride = vt_round_up(bytes ? bytes : 1, chunk);
+    TRY(vt_cuda_check(c, c->driver.mem_reserve(&base, stride * (size_t)n_parts, 0, 0, 0),
+                      "reserving GPU addresses", err));
+    *r = (cuda_range){
+        .base = as_pointer(base), .stride = stride, .chunk = chunk, .n_parts = n_parts};
     return VT_OK;
 }
 
-static vt_status range_add(vt_cuda *c, cuda_range *r, size_t bytes, vt_err *err)
+static void give_back(vt_cuda *c, cu_ptr at, size_t bytes, cu_mem_handle handle)
 {
-    if (r->n_handles == r->max_handles) {
-        int32_t most = r->max_handles ? 2 * r->max_handles : 8;
-        cu_mem_handle *handle = realloc(r->handle, (size_t)most * sizeof *handle);
-        if (handle)
-            r->handle = handle;
-        size_t *sizes = realloc(r->handle_bytes, (size_t)most * sizeof *sizes);
-        if (sizes)
-            r->handle_bytes = sizes;
-        if (!handle || !sizes)
-            return vt_fail(err, VT_ERR_MEMORY, "out of memory for a list of GPU memory blocks");
-        r->max_handles = most;
-    }
+    c->driver.mem_unmap(at, bytes);
+    c->driver.mem_release(handle);
+}
+
+/* Memory of its own for [at, at + bytes). */
+static vt_status back(vt_cuda *c, cu_ptr at, size_t bytes, cu_mem_handle *out, vt_err *err)
+{
     cu_mem_prop prop = device_memory(c);
     cu_mem_access access = {.location = prop.location, .flags = CU_MEM_ACCESS_READ_WRITE};
     cu_mem_handle handle = 0;
-    cu_ptr at = as_address(r->base) + r->mapped;
     if (c->driver.mem_create(&handle, bytes, &prop, 0) != 0)
         return vt_fail(err, VT_ERR_MEMORY, "%.1f MiB more GPU memory cannot be had",
                        (double)bytes / 1048576);
@@ -103,34 +99,63 @@ static vt_status range_add(vt_cuda *c, cuda_range *r, size_t bytes, vt_err *err)
         c->driver.mem_release(handle);
         return status;
     }
-    r->handle[r->n_handles] = handle;
-    r->handle_bytes[r->n_handles++] = bytes;
+    status = vt_cuda_check(c, c->driver.mem_access(at, bytes, &access, 1),
+                           "opening GPU memory for access", err);
+    if (status != VT_OK)
+        give_back(c, at, bytes, handle);
+    else
+        *out = handle;
+    return status;
+}
+
+static cu_ptr part_address(const cuda_range *r, int32_t part)
+{
+    return as_address(r->base) + (size_t)part * r->stride;
+}
+
+static vt_status range_add(vt_cuda *c, cuda_range *r, size_t bytes, vt_err *err)
+{
+    size_t n = (size_t)r->n_growths + 1, parts = (size_t)r->n_parts;
+    cu_mem_handle *handle = realloc(r->handle, n * parts * sizeof *handle);
+    r->handle = handle ? handle : r->handle;
+    size_t *growth = realloc(r->growth, n * sizeof *growth);
+    r->growth = growth ? growth : r->growth;
+    if (!handle || !growth)
+        return vt_fail(err, VT_ERR_MEMORY, "out of memory for a list of GPU memory blocks");
+    handle += (n - 1) * parts;
+    for (int32_t i = 0; i < r->n_parts; i++) {
+        vt_status status = back(c, part_address(r, i) + r->mapped, bytes, &handle[i], err);
+        if (status == VT_OK)
+            continue;
+        while (i-- > 0)
+            give_back(c, part_address(r, i) + r->mapped, bytes, handle[i]);
+        return status;
+    }
+    growth[r->n_growths++] = bytes;
     r->mapped += bytes;
-    return vt_cuda_check(c, c->driver.mem_access(at, bytes, &access, 1),
-                         "opening GPU memory for access", err);
+    return VT_OK;
 }
 
 vt_status cuda_range_grow(vt_cuda *c, cuda_range *r, size_t bytes, vt_err *err)
 {
-    if (bytes > r->reserved)
-        return vt_fail(err, VT_ERR_MEMORY, "a GPU range of %zu bytes cannot grow to %zu",
-                       r->reserved, bytes);
+    if (bytes > r->stride)
+        return vt_fail(err, VT_ERR_MEMORY, "a GPU range of %zu bytes cannot grow to %zu", r->stride,
+                       bytes);
     size_t want = vt_round_up(bytes, r->chunk);
     return want > r->mapped ? range_add(c, r, want - r->mapped, err) : VT_OK;
 }
 
 void cuda_range_release(vt_cuda *c, cuda_range *r)
 {
-    cu_ptr at = as_address(r->base);
-    for (int32_t i = 0; i < r->n_handles; i++) {
-        c->driver.mem_unmap(at, r->handle_bytes[i]);
-        c->driver.mem_release(r->handle[i]);
-        at += r->handle_bytes[i];
-    }
+    size_t at = 0;
+    for (int32_t g = 0; g < r->n_growths; at += r->growth[g++])
+        for (int32_t i = 0; i < r->n_parts; i++)
+            give_back(c, part_address(r, i) + at, r->growth[g],
+                      r->handle[(size_t)g * (size_t)r->n_parts + (size_t)i]);
     if (r->base)
-        c->driver.mem_unreserve(as_address(r->base), r->reserved);
+        c->driver.mem_unreserve(as_address(r->base), r->stride * (size_t)r->n_parts);
     free(r->handle);
-    free(r->handle_bytes);
+    free(r->growth);
     *r = (cuda_range){0};
 }
 

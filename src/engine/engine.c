@@ -61,6 +61,15 @@ static vt_status reserve(vt_engine *e, vt_err *err)
     return e->config.record ? vt_trace_init(&e->ring, RING_EVENTS, err) : VT_OK;
 }
 
+/* The scheduler learns how many KV pages the executor has made. */
+static void count_pages(vt_engine *e)
+{
+    const vt_pool *pool = &e->sched.radix.pool;
+    vt_executor *x = e->executor;
+    if (x->pages)
+        vt_sched_set_pages(&e->sched, x->pages(x, pool->n_pages - pool->n_free));
+}
+
 vt_status vt_engine_create(const vt_engine_config *c, vt_executor *x, vt_engine **out, vt_err *err)
 {
     vt_engine *e = vt_calloc(1, sizeof *e);
@@ -89,7 +98,8 @@ vt_status vt_engine_create(const vt_engine_config *c, vt_executor *x, vt_engine 
         return status;
     }
     e->stats.page_size = c->sched.limits.page_size;
-    e->stats.pages = e->stats.pages_free = c->sched.n_pages;
+    count_pages(e);
+    e->stats.pages = e->stats.pages_free = e->sched.radix.pool.n_pages;
     *out = e;
     return VT_OK;
 }
@@ -374,6 +384,7 @@ static void copy_stats(vt_engine *e)
     for (int32_t i = 0; i < e->n_inbox; i++)
         n += e->inbox[i]->p.n;
     st->n_waiting = e->n_waiting = n;
+    st->pages = s->radix.pool.n_pages;
     st->pages_free = s->radix.pool.n_free;
     st->pages_held = s->radix.pool.n_held;
     st->pages_cached = s->radix.pool.n_cached;
@@ -391,6 +402,7 @@ static void copy_stats(vt_engine *e)
 vt_status vt_engine_step(vt_engine *e, bool *idle, vt_err *err)
 {
     take_in(e);
+    count_pages(e);
     vt_flight f = {.begin_ns = now(e)};
     f.plan = vt_sched_plan(&e->sched, f.begin_ns);
     f.planned_ns = now(e);

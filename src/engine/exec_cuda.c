@@ -52,16 +52,9 @@ typedef struct page_copy_params {
     uint64_t pool_stride;
 } page_copy_params;
 
-uint64_t cuda_pool_bytes(const cuda_executor *x)
-{
-    return (uint64_t)(x->config.n_pages + 1) *
-           (uint64_t)vt_kv_page_bytes(1, x->kv.kv_heads, x->kv.page_size, x->kv.head_dim, VT_BF16) /
-           2;
-}
-
 vt_status cuda_run_copies(cuda_executor *x, int32_t n, vt_err *err)
 {
-    page_copy_params p = {x->kv_range.base, x->copies, cuda_pool_bytes(x)};
+    page_copy_params p = {cuda_kv_first_page(x), x->copies, x->kv_range.stride};
     x->lane.err = (vt_err){0};
     vt_cuda_launch(
         &x->lane,
@@ -280,6 +273,7 @@ static void cuda_exec_free(vt_executor *base)
                           x->contexts,    x->biases,    x->token_pool, x->copies};
         for (size_t k = 0; k < sizeof blocks / sizeof *blocks; k++)
             vt_cuda_free(c, blocks[k]);
+        cuda_kv_join(x);
         if (x->kv_range.base)
             cuda_range_release(c, &x->kv_range);
         if (x->lane.stream)
@@ -312,6 +306,7 @@ static cuda_executor *new_executor(const vt_model *m, const vt_executor_config *
                             .wait = cuda_exec_wait,
                             .free = cuda_exec_free,
                             .program = cuda_exec_program,
+                            .pages = cuda_kv_pages,
                             .n_pool_slots = config->n_pool_slots};
     x->model = m;
     x->config = *config;

@@ -3,10 +3,14 @@
  *   exec_cuda.c         launch, wait, free: what a step does
  *   exec_cuda_step.c    a step's block: sizes, where its arrays lie, filling it
  *   exec_cuda_graph.c   which parts of a step are graphs; running and capturing them
+ *   exec_cuda_kv.c      the KV cache's memory, which grows
  *   exec_cuda_start.c   making one: memory, the kernels' dry run, capture
  *   cuda_spans.c        recording: which steps are timed call by call, and when their calls ran */
 #ifndef VT_ENGINE_EXEC_CUDA_INSIDE_H
 #define VT_ENGINE_EXEC_CUDA_INSIDE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
 
 #include "engine/exec_cuda.h"
 #include "engine/program.h"
@@ -24,6 +28,9 @@ enum {
     WORKSPACE_BYTES = 64 << 20,
     MAX_COPIES = 1024
 };
+
+/* Growing the KV cache: nobody does, a thread does, no more memory can be had. */
+enum { KV_GREW, KV_GROWS, KV_FULL };
 
 /* Sizes that fix where everything lies in a step's block. `decode`, `body`, `tail`: which parts are
  * padded to a bucket, and so may be graphs (exec_cuda_graph.c). */
@@ -66,7 +73,11 @@ typedef struct cuda_executor {
     vt_cuda_options options;
     vt_cuda *cuda;
     vt_cuda_weights *weights;
-    cuda_range kv_range;
+    cuda_range kv_range;      /* the growing thread's while it grows */
+    _Atomic int32_t kv_ready; /* pages that are backed */
+    _Atomic int kv_growth;
+    pthread_t kv_thread;
+    bool kv_thread_started;
     vt_kv_cache kv;
     vt_tensor *kv_tensors;
     vt_program *prog;
@@ -115,7 +126,13 @@ vt_status cuda_step_fill_rows(cuda_executor *x, const vt_step *step, const step_
 /* Launches calls [begin, end) of the bound program; rope and the store behind it as one. */
 vt_status cuda_run_calls(cuda_executor *x, int32_t begin, int32_t end, vt_err *err);
 vt_status cuda_run_copies(cuda_executor *x, int32_t n, vt_err *err);
-uint64_t cuda_pool_bytes(const cuda_executor *x); /* of one layer's K, or V */
+
+/* ---- exec_cuda_kv.c ---- */
+
+vt_status cuda_kv_make(cuda_executor *x, vt_err *err);
+void cuda_kv_join(cuda_executor *x);                  /* before the range is released */
+int32_t cuda_kv_pages(vt_executor *x, int32_t taken); /* vt_executor.pages */
+void *cuda_kv_first_page(const cuda_executor *x);     /* the engine's page 0 of the first pool */
 
 /* ---- cuda_spans.c: these do nothing where the executor does not record ---- */
 

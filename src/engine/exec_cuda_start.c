@@ -8,41 +8,6 @@
 #include "ops/embed/embed.h"
 #include "ops/moe/moe_cuda.h"
 
-/* One more page than the engine knows: padding rows store their K and V there. */
-static vt_status make_kv(cuda_executor *x, vt_err *err)
-{
-    const vt_arch *a = &x->model->arch;
-    x->kv = (vt_kv_cache){.n_layers = a->n_layers,
-                          .n_pages = x->config.n_pages,
-                          .page_size = x->config.limits.page_size,
-                          .kv_heads = a->n_kv_heads,
-                          .head_dim = a->head_dim,
-                          .dtype = VT_BF16,
-                          .device = VT_DEVICE_CUDA};
-    x->kv_tensors = vt_calloc((size_t)a->n_layers * 2, sizeof *x->kv_tensors);
-    if (!x->kv_tensors)
-        return vt_fail(err, VT_ERR_MEMORY, "out of memory for the KV cache's description");
-    x->kv.k = x->kv_tensors;
-    x->kv.v = x->kv_tensors + a->n_layers;
-    size_t each = cuda_pool_bytes(x);
-    x->kv.bytes = each * 2 * (size_t)a->n_layers;
-    if (x->cuda->context) {
-        TRY(cuda_range_init(x->cuda, x->kv.bytes, &x->kv_range, err));
-        TRY(cuda_range_grow(x->cuda, &x->kv_range, x->kv.bytes, err));
-    }
-    for (int32_t i = 0; i < 2 * a->n_layers; i++) {
-        /* pools in memory: L0 k, L0 v, L1 k, ...; tensors: all k, then all v */
-        int32_t at = i < a->n_layers ? 2 * i : 2 * (i - a->n_layers) + 1;
-        x->kv_tensors[i] = (vt_tensor){
-            .data = x->kv_range.base ? (char *)x->kv_range.base + (size_t)at * each : NULL,
-            .dtype = VT_BF16,
-            .rank = 4,
-            .row_stride = a->head_dim,
-            .dim = {x->config.n_pages + 1, a->n_kv_heads, x->kv.page_size, a->head_dim}};
-    }
-    return VT_OK;
-}
-
 static vt_status make_slots(cuda_executor *x, vt_err *err)
 {
     size_t rows = (size_t)x->config.limits.max_rows;
@@ -207,7 +172,7 @@ vt_status cuda_start_describe(cuda_executor *x, vt_err *err)
     x->max_graphs = MAX_GRAPHS;
     x->graph_tokens = a->n_experts ? 0 : GRAPH_TOKENS; /* docs/cuda.md says why */
     x->tail_bytes = cuda_step_tail_bytes(x->config.limits.max_rows);
-    TRY(make_kv(x, err));
+    TRY(cuda_kv_make(x, err));
     vt_program_config config = {.device = VT_DEVICE_CUDA,
                                 .isa = VT_ISA_PORTABLE,
                                 .activation = VT_BF16,

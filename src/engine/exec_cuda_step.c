@@ -184,17 +184,24 @@ void cuda_step_bind(cuda_executor *x, const step_shape *s)
     x->lane.sample_rows = (const void *)((char *)x->step_block + l.rows);
 }
 
-static void copy_ints(char *to, const int32_t *from, int64_t n, int64_t padded, int32_t pad)
+static void copy_ints(char *to, const int32_t *from, int64_t n, int64_t padded)
+{
+    memcpy(to, from, (size_t)n * 4);
+    memset(to + n * 4, 0, (size_t)(padded - n) * 4);
+}
+
+/* The device's pages come after nobody's: exec_cuda_kv.c. Padding is nobody's. */
+static void copy_shifted(char *to, const int32_t *from, int64_t n, int64_t padded, int32_t by)
 {
     int32_t *out = (int32_t *)to;
-    memcpy(out, from, (size_t)n * 4);
-    for (int64_t i = n; i < padded; i++)
-        out[i] = pad;
+    for (int64_t i = 0; i < n; i++)
+        out[i] = from[i] + by;
+    memset(out + n, 0, (size_t)(padded - n) * 4);
 }
 
 /* A decode bucket's sequences beyond the step's: one token each, in nobody's page. */
 static void pad_sequences(const vt_batch *b, const step_shape *s, const step_layout *l, char *out,
-                          int32_t nobody, int32_t n_items)
+                          int32_t n_items)
 {
     int32_t *q_start = (int32_t *)(out + l->q_start), *kv_len = (int32_t *)(out + l->kv_len),
             *page_start = (int32_t *)(out + l->page_start),
@@ -204,7 +211,7 @@ static void pad_sequences(const vt_batch *b, const step_shape *s, const step_lay
         int32_t i = q - b->n_seqs, *item = plan + (size_t)(n_items + i) * DECODE_ITEM_INTS;
         q_start[q + 1] = q + 1;
         kv_len[q] = 1;
-        page_ids[b->n_pages + i] = nobody;
+        page_ids[b->n_pages + i] = 0;
         page_start[q + 1] = b->n_pages + i + 1;
         row_token[q] = q;
         const int32_t one[] = {q, 0, 1, n_items + i, 1}; /* its whole KV */
@@ -216,21 +223,20 @@ size_t cuda_step_fill(cuda_executor *x, const vt_step *step, const step_shape *s
 {
     const vt_batch *b = &step->batch;
     step_layout l = cuda_step_layout(x, s);
-    int32_t page = x->config.limits.page_size, nobody = x->config.n_pages, n_items, n_tiles;
-    int32_t extra = s->decode ? s->seqs - b->n_seqs : 0;
-    copy_ints(out + l.row_token, b->row_token, b->n_rows, s->rows, 0);
-    copy_ints(out + l.token, b->token, b->n_tokens, s->tokens, 0);
-    copy_ints(out + l.position, b->position, b->n_tokens, s->tokens, 0);
-    copy_ints(out + l.seq_of, b->seq_of, b->n_tokens, s->tokens, 0);
-    copy_ints(out + l.slot, b->slot, b->n_tokens, s->tokens, nobody * page);
-    copy_ints(out + l.q_start, b->q_start, b->n_seqs + 1, b->n_seqs + 1, 0);
-    copy_ints(out + l.kv_len, b->kv_len, b->n_seqs, b->n_seqs, 0);
-    copy_ints(out + l.page_start, b->page_start, b->n_seqs + 1, b->n_seqs + 1, 0);
-    copy_ints(out + l.page_ids, b->page_ids, b->n_pages, b->n_pages, 0);
+    int32_t n_items, n_tiles, extra = s->decode ? s->seqs - b->n_seqs : 0;
+    copy_ints(out + l.row_token, b->row_token, b->n_rows, s->rows);
+    copy_ints(out + l.token, b->token, b->n_tokens, s->tokens);
+    copy_ints(out + l.position, b->position, b->n_tokens, s->tokens);
+    copy_ints(out + l.seq_of, b->seq_of, b->n_tokens, s->tokens);
+    copy_shifted(out + l.slot, b->slot, b->n_tokens, s->tokens, x->config.limits.page_size);
+    copy_ints(out + l.q_start, b->q_start, b->n_seqs + 1, b->n_seqs + 1);
+    copy_ints(out + l.kv_len, b->kv_len, b->n_seqs, b->n_seqs);
+    copy_ints(out + l.page_start, b->page_start, b->n_seqs + 1, b->n_seqs + 1);
+    copy_shifted(out + l.page_ids, b->page_ids, b->n_pages, b->n_pages, 1);
     attention_cuda_plan(&x->plan, b, (int32_t *)(out + l.decode_plan), s->decode_items,
                         (int32_t *)(out + l.prefill_plan), s->prefill_items, &n_items, &n_tiles);
     if (extra > 0)
-        pad_sequences(b, s, &l, out, nobody, n_items);
+        pad_sequences(b, s, &l, out, n_items);
     return l.page_ids + (size_t)(b->n_pages + extra) * 4;
 }
 

@@ -47,7 +47,10 @@ struct vt_executor {
     void (*free)(vt_executor *x);
     const struct vt_program *(*program)(
         const vt_executor *x); /* for explain and story; may return NULL */
-    int32_t n_pool_slots;      /* size of the token pool */
+    /* How many of config.n_pages may be used from the next launch on: never fewer than before. More
+     * are made in time, as far as memory goes; `taken` pages are in use now. NULL: all, always. */
+    int32_t (*pages)(vt_executor *x, int32_t taken);
+    int32_t n_pool_slots; /* size of the token pool */
 };
 
 typedef struct vt_executor_config {

@@ -111,6 +111,12 @@ void vt_sched_release(vt_sched *s)
     *s = (vt_sched){0};
 }
 
+void vt_sched_set_pages(vt_sched *s, int32_t n)
+{
+    if (n != s->radix.pool.n_pages)
+        vt_pool_resize(&s->radix.pool, n);
+}
+
 /* ---- the queue ---- */
 
 /* Does a go before b? Ties cannot be: orders are unique. */

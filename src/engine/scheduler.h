@@ -101,6 +101,8 @@ typedef struct vt_sched {
 
 vt_status vt_sched_init(vt_sched *s, const vt_sched_config *c, vt_err *err);
 void vt_sched_release(vt_sched *s);
+/* So many of config.n_pages are there now; fewer than before only at the start. */
+void vt_sched_set_pages(vt_sched *s, int32_t n);
 
 /* Enters a request's sequences. The engine keeps those that wait within max_queued. */
 void vt_sched_add(vt_sched *s, vt_req *r);

@@ -30,6 +30,21 @@ vt_status vt_pool_init(vt_pool *p, int32_t n_pages, vt_err *err)
     return VT_OK;
 }
 
+void vt_pool_resize(vt_pool *p, int32_t n)
+{
+    int32_t more = n - p->n_pages;
+    assert(more >= 0 || p->n_free == p->n_pages);
+    if (more < 0) { /* all are free, and the highest lie lowest */
+        more = n;
+        p->n_free = 0;
+    }
+    memmove(p->free_stack + more, p->free_stack, (size_t)p->n_free * sizeof *p->free_stack);
+    for (int32_t i = 0; i < more; i++)
+        p->free_stack[i] = n - 1 - i;
+    p->n_free += more;
+    p->n_pages = n;
+}
+
 void vt_pool_release(vt_pool *p)
 {
     free(p->free_stack);

@@ -22,6 +22,9 @@ typedef struct vt_pool {
 
 vt_status vt_pool_init(vt_pool *p, int32_t n_pages, vt_err *err);
 void vt_pool_release(vt_pool *p);
+/* The first n of the pages it was made with are there now; fewer than before only while all are
+ * free. */
+void vt_pool_resize(vt_pool *p, int32_t n);
 
 /* n pages with one reference each into ids[0..n). VT_ERR_NO_PAGES leaves ids untouched. */
 vt_status vt_pool_take(vt_pool *p, int32_t n, int32_t *ids);

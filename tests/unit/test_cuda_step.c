@@ -136,8 +136,12 @@ static void expect_same_step(cuda_executor *x, const step_arrays *a, char *plain
         {l.token, m.token}, {l.position, m.position}, {l.seq_of, m.seq_of}, {l.slot, m.slot}};
     for (size_t i = 0; i < 4; i++)
         expect_equal(plain, per_token[i][0], padded, per_token[i][1], b->n_tokens);
+    for (int32_t t = 0; t < b->n_tokens; t++) /* the device's first page is nobody's */
+        assert_int_equal(at(padded, m.slot)[t], b->slot[t] + PAGE);
+    for (int32_t p = 0; p < b->n_pages; p++)
+        assert_int_equal(at(padded, m.page_ids)[p], b->page_ids[p] + 1);
     for (int32_t t = b->n_tokens; t < g.tokens; t++)
-        assert_int_equal(at(padded, m.slot)[t], N_PAGES * PAGE);
+        assert_int_equal(at(padded, m.slot)[t], 0);
     expect_equal(plain, l.q_start, padded, m.q_start, b->n_seqs + 1);
     expect_equal(plain, l.kv_len, padded, m.kv_len, b->n_seqs);
     expect_equal(plain, l.page_start, padded, m.page_start, b->n_seqs + 1);
@@ -151,7 +155,7 @@ static void expect_same_step(cuda_executor *x, const step_arrays *a, char *plain
                      g.prefill_items, PREFILL_ITEM_INTS, b->n_seqs);
     for (int32_t q = g.decode ? b->n_seqs : g.seqs; q < g.seqs; q++) {
         assert_int_equal(at(padded, m.kv_len)[q], 1);
-        assert_int_equal(at(padded, m.page_ids)[at(padded, m.page_start)[q]], N_PAGES);
+        assert_int_equal(at(padded, m.page_ids)[at(padded, m.page_start)[q]], 0);
     }
 }
 

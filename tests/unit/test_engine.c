@@ -468,6 +468,68 @@ static void test_record_when_on_then_the_ring_tells_a_request_in_order(void **st
     fixture_close(&f);
 }
 
+/* An executor that makes pages bit by bit, up to `most`. */
+static struct {
+    int32_t ready, most;
+} growth;
+
+static int32_t growing_pages(vt_executor *x, int32_t taken)
+{
+    (void)x;
+    assert_in_range(taken, 0, growth.ready);
+    if (taken > growth.ready / 2 && growth.ready < growth.most)
+        growth.ready += 3;
+    return growth.ready;
+}
+
+static void
+test_pages_when_the_executor_makes_more_then_they_are_used_and_no_token_changes(void **state)
+{
+    (void)state;
+    static const int32_t kMost[] = {16, 46, 256}; /* never more; some more; enough for all */
+    for (size_t i = 0; i < sizeof kMost / sizeof *kMost; i++) {
+        fixture f;
+        vt_err err;
+        vt_engine_stats stats;
+        heard *h = calloc(8, sizeof *h);
+        int32_t want[200], prompt[8][11];
+        vt_buf text;
+        vt_buf_init(&text, 0);
+        assert_non_null(h);
+        fixture_defaults(&f);
+        f.config.request.vocab = ASCII;
+        f.config.sched.limits.max_context = 64; /* 16 pages */
+        fixture_open(&f);
+        vt_engine_free(f.engine); /* again, with an executor that grows */
+        assert_int_equal(vt_fake_device_new(&f.device, &f.executor, &err), VT_OK);
+        growth.ready = 16;
+        growth.most = kMost[i];
+        f.executor->pages = growing_pages;
+        assert_int_equal(vt_engine_create(&f.config, f.executor, &f.engine, &err), VT_OK);
+        vt_engine_get_stats(f.engine, &stats);
+        assert_int_equal(stats.pages, 16);
+        assert_int_equal(stats.pages_free, 16);
+        for (int32_t k = 0; k < 8; k++) {
+            count_up(prompt[k], 11, 3 * k);
+            vt_request_params p = ask(prompt[k], 11, 40, &h[k]);
+            submit(&f, &p);
+        }
+        run_all(&f);
+        for (int32_t k = 0; k < 8; k++) {
+            reference(prompt[k], 11, 40, want, &text);
+            assert_int_equal(h[k].n, 40);
+            assert_memory_equal(h[k].token, want, 40 * sizeof *want);
+        }
+        vt_engine_get_stats(f.engine, &stats);
+        assert_int_equal(stats.pages, growth.ready);
+        assert_true(i == 0 ? stats.pages == 16 : stats.pages > 40);
+        assert_int_equal(stats.pages_free + stats.pages_held + stats.pages_cached, stats.pages);
+        vt_buf_release(&text);
+        free(h);
+        fixture_close(&f);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -486,6 +548,8 @@ int main(void)
             test_fault_when_the_device_keeps_failing_then_error_and_the_engine_goes_on),
         cmocka_unit_test(test_start_when_several_threads_submit_then_all_end),
         cmocka_unit_test(test_record_when_on_then_the_ring_tells_a_request_in_order),
+        cmocka_unit_test(
+            test_pages_when_the_executor_makes_more_then_they_are_used_and_no_token_changes),
     };
     return cmocka_run_group_tests(tests, open_tokenizer, close_tokenizer);
 }

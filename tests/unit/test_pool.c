@@ -63,6 +63,25 @@ static void test_pool_unref_when_in_tree_then_cached_until_it_leaves(void **stat
     vt_pool_release(&p);
 }
 
+static void test_pool_resize_when_pages_come_then_they_are_taken_last(void **state)
+{
+    (void)state;
+    vt_pool p;
+    int32_t id[6];
+    assert_int_equal(vt_pool_init(&p, 6, NULL), VT_OK);
+    vt_pool_resize(&p, 3);
+    check(&p, 3, 0, 0);
+    assert_int_equal(vt_pool_take(&p, 4, id), VT_ERR_NO_PAGES);
+    assert_int_equal(vt_pool_take(&p, 2, id), VT_OK);
+    vt_pool_resize(&p, 6);
+    check(&p, 4, 2, 0);
+    assert_int_equal(vt_pool_take(&p, 4, id + 2), VT_OK);
+    for (int32_t i = 0; i < 6; i++)
+        assert_int_equal(id[i], i);
+    check(&p, 0, 6, 0);
+    vt_pool_release(&p);
+}
+
 static void test_pool_check_when_a_page_is_twice_on_the_stack_then_fails(void **state)
 {
     (void)state;
@@ -104,6 +123,7 @@ int main(void)
         cmocka_unit_test(test_pool_take_when_enough_then_pages_differ),
         cmocka_unit_test(test_pool_take_when_too_many_then_nothing_changes),
         cmocka_unit_test(test_pool_unref_when_in_tree_then_cached_until_it_leaves),
+        cmocka_unit_test(test_pool_resize_when_pages_come_then_they_are_taken_last),
         cmocka_unit_test(test_pool_check_when_a_page_is_twice_on_the_stack_then_fails),
         cmocka_unit_test(test_cache_copy_page_when_partial_then_only_those_slots),
     };

@@ -1,0 +1,112 @@
+/* The KV cache's memory: reserved for all pages, backed for those that are used.
+ *
+ *   layer 0 K  [nobody's page | page 0 | page 1 | ...        |  reserved        ]
+ *   layer 0 V  [nobody's page | page 0 | page 1 | ...        |  reserved        ]
+ *   ...                                           kv_ready ->|
+ *
+ * The device's page p + 1 is the engine's page p: page 0 belongs to nobody, padding stores its K
+ * and V there. At start-up a sequence of max-context has room, and an eighth of all pages; whenever
+ * less than half of that is unused, a thread backs an eighth more in every pool, while the engine
+ * goes on with what there is. Where memory cannot be had the cache stays as it is: the engine works
+ * on with fewer pages, evicting and retracting sooner, as if kv-memory were smaller. One eighth a
+ * time: a pool has a handle of its own for every growth, and growths should be few. */
+#include <pthread.h>
+
+#include "base/err.h"
+#include "engine/exec_cuda_inside.h"
+
+enum { GROWTHS = 8 };
+
+static size_t page_bytes(const cuda_executor *x) /* of one pool */
+{
+    return (size_t)vt_kv_page_bytes(1, x->kv.kv_heads, x->kv.page_size, x->kv.head_dim, VT_BF16) /
+           2;
+}
+
+static int32_t growth_step(const cuda_executor *x)
+{
+    return (int32_t)vt_ceil_div(x->config.n_pages, GROWTHS);
+}
+
+static vt_status back_pages(cuda_executor *x, int64_t n, vt_err *err)
+{
+    n = n < x->config.n_pages ? n : x->config.n_pages;
+    TRY(cuda_range_grow(x->cuda, &x->kv_range, (size_t)(n + 1) * page_bytes(x), err));
+    int64_t ready = (int64_t)(x->kv_range.mapped / page_bytes(x)) - 1;
+    atomic_store(&x->kv_ready, (int32_t)(ready < x->config.n_pages ? ready : x->config.n_pages));
+    return VT_OK;
+}
+
+vt_status cuda_kv_make(cuda_executor *x, vt_err *err)
+{
+    const vt_arch *a = &x->model->arch;
+    const vt_limits *lim = &x->config.limits;
+    x->kv = (vt_kv_cache){.n_layers = a->n_layers,
+                          .n_pages = x->config.n_pages,
+                          .page_size = lim->page_size,
+                          .kv_heads = a->n_kv_heads,
+                          .head_dim = a->head_dim,
+                          .dtype = VT_BF16,
+                          .device = VT_DEVICE_CUDA};
+    x->kv_tensors = vt_calloc((size_t)a->n_layers * 2, sizeof *x->kv_tensors);
+    if (!x->kv_tensors)
+        return vt_fail(err, VT_ERR_MEMORY, "out of memory for the KV cache's description");
+    x->kv.k = x->kv_tensors;
+    x->kv.v = x->kv_tensors + a->n_layers;
+    size_t each = ((size_t)x->config.n_pages + 1) * page_bytes(x);
+    x->kv.bytes = each * 2 * (size_t)a->n_layers;
+    if (x->cuda->context) {
+        int64_t sequence = vt_ceil_div(lim->max_context, lim->page_size), step = growth_step(x);
+        TRY(cuda_range_init_parts(x->cuda, 2 * a->n_layers, each, &x->kv_range, err));
+        TRY(back_pages(x, sequence > step ? sequence : step, err));
+    }
+    for (int32_t i = 0; i < 2 * a->n_layers; i++) {
+        /* pools in memory: L0 k, L0 v, L1 k, ...; tensors: all k, then all v */
+        size_t at = (size_t)(i < a->n_layers ? 2 * i : 2 * (i - a->n_layers) + 1);
+        x->kv_tensors[i] = (vt_tensor){
+            .data = x->kv_range.base ? (char *)x->kv_range.base + at * x->kv_range.stride : NULL,
+            .dtype = VT_BF16,
+            .rank = 4,
+            .row_stride = a->head_dim,
+            .dim = {x->config.n_pages + 1, a->n_kv_heads, x->kv.page_size, a->head_dim}};
+    }
+    return VT_OK;
+}
+
+void *cuda_kv_first_page(const cuda_executor *x)
+{
+    return (char *)x->kv_range.base + page_bytes(x);
+}
+
+static void *grow(void *arg)
+{
+    cuda_executor *x = arg;
+    vt_status status = vt_cuda_enter(x->cuda, NULL);
+    if (status == VT_OK)
+        status = back_pages(x, (int64_t)atomic_load(&x->kv_ready) + growth_step(x), NULL);
+    atomic_store(&x->kv_growth, status == VT_OK ? KV_GREW : KV_FULL);
+    return NULL;
+}
+
+/* The thread that grew has nothing more to do: waits for its end. */
+void cuda_kv_join(cuda_executor *x)
+{
+    if (x->kv_thread_started)
+        pthread_join(x->kv_thread, NULL);
+    x->kv_thread_started = false;
+}
+
+int32_t cuda_kv_pages(vt_executor *base, int32_t taken)
+{
+    cuda_executor *x = (cuda_executor *)base;
+    int32_t ready = atomic_load(&x->kv_ready);
+    bool wanted = ready < x->config.n_pages && taken > ready - growth_step(x) / 2;
+    if (!wanted || atomic_load(&x->kv_growth) != KV_GREW)
+        return ready;
+    cuda_kv_join(x);
+    atomic_store(&x->kv_growth, KV_GROWS);
+    x->kv_thread_started = pthread_create(&x->kv_thread, NULL, grow, x) == 0;
+    if (!x->kv_thread_started)
+        atomic_store(&x->kv_growth, KV_FULL);
+    return ready;
+}

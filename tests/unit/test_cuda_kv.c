@@ -1,0 +1,160 @@
+/* The KV cache that grows, on the emulated GPU (tests/emulator): new pages serve as the first ones
+ * do, and where memory ends the cache stays as it is. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include <dlfcn.h>
+
+#include "engine/exec_cuda_inside.h"
+#include "model/load.h"
+
+enum { PAGE = 16, N_PAGES = 8 * 4096, TOKENS = 40, SEQ_PAGES = 3 };
+
+static cuda_executor *open_executor(vt_model **m)
+{
+    vt_executor_config config = {.limits = {.max_tokens = 64,
+                                            .max_seqs = 2,
+                                            .max_rows = 4,
+                                            .max_context = 256,
+                                            .page_size = PAGE,
+                                            .n_workers = 1},
+                                 .n_pages = N_PAGES,
+                                 .n_pool_slots = 2,
+                                 .kv_dtype = VT_BF16,
+                                 .n_threads = 1};
+    vt_cuda_options options = {.graphs = true, .pdl = true};
+    vt_executor *x;
+    vt_err err = {0};
+    if (vt_model_load("tests/golden/models/qwen3-fp8", m, &err) != VT_OK ||
+        vt_executor_cuda_new(*m, &config, &options, &x, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    return (cuda_executor *)x;
+}
+
+/* Asks as the engine does, until nothing grows any more. */
+static int32_t settle(cuda_executor *x, int32_t taken)
+{
+    int32_t before;
+    do {
+        before = x->base.pages(&x->base, taken);
+        while (atomic_load(&x->kv_growth) == KV_GROWS)
+            usleep(200);
+    } while (x->base.pages(&x->base, taken) > before);
+    return before;
+}
+
+/* The log-probability of a prompt's next token, with its KV in these pages. */
+static float score(cuda_executor *x, int32_t first_page)
+{
+    int32_t token[TOKENS], position[TOKENS], seq_of[TOKENS] = {0}, slot[TOKENS], page[SEQ_PAGES];
+    const int32_t q_start[2] = {0, TOKENS}, page_start[2] = {0, SEQ_PAGES}, row[1] = {TOKENS - 1};
+    vt_sample_row rows[1] = {
+        {.top_p = 1, .repetition_penalty = 1, .pool_slot = -1, .target = 5, .pending_slot = -1}};
+    vt_step_result result;
+    vt_err err = {0};
+    for (int32_t i = 0; i < TOKENS; i++) {
+        token[i] = (i * 7 + 3) % 60;
+        position[i] = i;
+        page[i / PAGE] = first_page + i / PAGE;
+        slot[i] = page[i / PAGE] * PAGE + i % PAGE;
+    }
+    vt_step step = {.id = x->launched + 1,
+                    .batch = {.n_tokens = TOKENS,
+                              .n_seqs = 1,
+                              .n_rows = 1,
+                              .n_pages = SEQ_PAGES,
+                              .page_size = PAGE,
+                              .token = token,
+                              .position = position,
+                              .seq_of = seq_of,
+                              .slot = slot,
+                              .q_start = q_start,
+                              .kv_len = &q_start[1],
+                              .page_start = page_start,
+                              .page_ids = page,
+                              .row_token = row},
+                    .rows = rows};
+    if (x->base.launch(&x->base, &step, &err) != VT_OK ||
+        x->base.wait(&x->base, &result, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    return result.logprob[0];
+}
+
+static void test_kv_when_pages_are_taken_then_more_are_made_ahead(void **state)
+{
+    (void)state;
+    vt_model *m;
+    cuda_executor *x = open_executor(&m);
+    int32_t first = settle(x, 0);
+    assert_in_range(first, N_PAGES / 8, N_PAGES / 2);
+    float want = score(x, 0);
+    assert_true(want < 0 && want > -100);
+    assert_true(settle(x, first - 1) > first);
+    int32_t all = first;
+    for (int i = 0; i < 10 && all < N_PAGES; i++)
+        all = settle(x, all);
+    assert_int_equal(all, N_PAGES);
+    assert_int_equal(settle(x, all), N_PAGES);
+    assert_true(score(x, first) == want);
+    assert_true(score(x, N_PAGES - SEQ_PAGES) == want);
+    assert_true(score(x, 0) == want);
+    x->base.free(&x->base);
+    vt_model_free(m);
+}
+
+static void test_kv_when_memory_ends_then_it_stays_as_it_is(void **state)
+{
+    (void)state;
+    vt_model *m;
+    cuda_executor *x = open_executor(&m);
+    const cuda_driver *d = &x->cuda->driver;
+    size_t left = 0, total = 0;
+    cu_ptr rest = 0;
+    int32_t first = settle(x, 0);
+    float want = score(x, 0);
+    assert_int_equal(d->mem_info(&left, &total), 0);
+    assert_true(left > 6 << 20);
+    assert_int_equal(d->mem_alloc(&rest, left - (3 << 20)), 0); /* one pool could grow, not two */
+    assert_int_equal(settle(x, first), first);
+    assert_int_equal(atomic_load(&x->kv_growth), KV_FULL);
+    assert_int_equal(settle(x, first), first);
+    assert_true(score(x, first - SEQ_PAGES) == want);
+    assert_int_equal(d->mem_free(rest), 0);
+    x->base.free(&x->base);
+    vt_model_free(m);
+}
+
+/* The emulator's libraries stand before any others: the loader finds a library that is there by
+ * its name. */
+static int open_emulator(void **state)
+{
+    (void)state;
+    char path[1024], file[1100];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
+    assert_true(n > 0);
+    path[n] = 0;
+    *strrchr(path, '/') = 0;
+    setenv("VITRINE_EMULATOR", "memory=192", 1);
+    snprintf(file, sizeof file, "%s/../emulator/libnvrtc.so.13", path);
+    setenv("VITRINE_NVRTC", file, 1);
+    snprintf(file, sizeof file, "%s/../emulator/cache", path); /* its kernels are no GPU's */
+    setenv("VITRINE_CACHE", file, 1);
+    snprintf(file, sizeof file, "%s/../emulator/libcuda.so.1", path);
+    if (!dlopen(file, RTLD_NOW | RTLD_LOCAL))
+        fail_msg("%s", dlerror());
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_kv_when_pages_are_taken_then_more_are_made_ahead),
+        cmocka_unit_test(test_kv_when_memory_ends_then_it_stays_as_it_is),
+    };
+    return cmocka_run_group_tests(tests, open_emulator, NULL);
+}

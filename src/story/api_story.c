@@ -72,12 +72,16 @@ static vt_status collect_workers(const vt_recording *r, story_input *in, copies 
 /* Names of kernels stay the JIT's. */
 static vt_status collect_gpu(const vt_recording *r, story_input *in, copies *c, vt_err *err)
 {
-    const vt_cuda *cuda = r->gpu.cuda;
+    vt_cuda *cuda = r->gpu.cuda;
+    size_t free_bytes = 0, total = 0;
+    bool known = vt_cuda_enter(cuda, NULL) == VT_OK &&
+                 cuda->driver.mem_info(&free_bytes, &total) == 0;
     c->gpu = (story_gpu){.ordinal = cuda->ordinal,
                          .level = cuda->level,
                          .sm_count = cuda->sm_count,
                          .driver_version = cuda->driver_version,
                          .memory_bytes = (int64_t)cuda->total_bytes,
+                         .free_bytes = known ? (int64_t)free_bytes : -1,
                          .l2_bytes = cuda->l2_bytes,
                          .n_kernels = vt_jit_count(cuda->jit),
                          .period = r->gpu.period,

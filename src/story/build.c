@@ -284,6 +284,12 @@ static json_t *memory_json(const story_input *in, story_record *r)
                             tagged((double)in->kv_bytes, 0, derived), "pages", in->n_pages,
                             "page_size", in->plan.page_size, "resident_bytes",
                             tagged(resident_bytes(), 0, measured));
+    if (in->gpu) {
+        double free_bytes = in->gpu->free_bytes < 0 ? NAN : (double)in->gpu->free_bytes;
+        json_object_set_new(out, "device_bytes",
+                            tagged((double)in->gpu->memory_bytes, 0, measured));
+        json_object_set_new(out, "device_free_bytes", tagged(free_bytes, 0, measured));
+    }
     double *held = vt_arena_alloc(&r->arena, (size_t)r->n_steps + 1, 3 * sizeof *held);
     int32_t n = 0;
     for (int32_t i = 0; held && i < r->n_steps; i++)

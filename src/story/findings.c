@@ -21,6 +21,7 @@ static const double padded_rows = 0.25;
 static const double gpu_idle = 0.05;
 static const double timed_slower = 1.25;
 static const double host_bound = 0.80;
+static const double many_kernels = 0.20;
 
 typedef struct findings {
     json_t *list;
@@ -145,6 +146,15 @@ static void judge_gpu(findings *f, const story_input *in, const phase *p)
                       idle_s * 1e6, "step_us", step_s * 1e6),
             "%s: the GPU stands idle for %.1f us before a step of %.1f us", p->name, idle_s * 1e6,
             step_s * 1e6);
+    double empty_s = g->n_steps ? g->kernels / g->n_steps * in->roofs.kernel_s : 0;
+    if (empty_s > many_kernels * step_s)
+        add(f, 'N', "kernel.count", "20 % of a step",
+            json_pack("{s:s, s:f, s:f, s:f}", "phase", p->name, "kernels", g->kernels / g->n_steps,
+                      "kernel_us", in->roofs.kernel_s * 1e6, "step_us", step_s * 1e6),
+            "%s launches %.0f kernels a step: empty ones, one behind another, would take %.0f of "
+            "its "
+            "%.0f us",
+            p->name, g->kernels / g->n_steps, empty_s * 1e6, step_s * 1e6);
     if (launch_s > host_bound * timed_s)
         add(f, 'N', "timed.starved", "80 % of a timed step",
             json_pack("{s:s, s:f, s:f}", "phase", p->name, "prepare_us", launch_s * 1e6, "timed_us",

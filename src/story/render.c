@@ -524,6 +524,12 @@ static void memory(page *p)
     vt_text_bytes(p->b, num(m, "kv_pool_bytes"));
     vt_buf_printf(p->b, ", %.0f pages of %.0f │ resident ", num(m, "pages"), num(m, "page_size"));
     vt_text_bytes(p->b, num(m, "resident_bytes"));
+    if (isfinite(num(m, "device_free_bytes"))) {
+        vt_buf_puts(p->b, "\n GPU memory used ");
+        vt_text_bytes(p->b, num(m, "device_bytes") - num(m, "device_free_bytes"));
+        vt_buf_puts(p->b, " of ");
+        vt_text_bytes(p->b, num(m, "device_bytes"));
+    }
     vt_buf_puts(p->b, "\n pages held ");
     spark_of(p, get(m, "pages_held"), 24);
     vt_buf_puts(p->b, " │ cached ");

@@ -29,7 +29,7 @@ typedef struct story_gpu {
     const story_kernel *kernel; /* [n_kernels] by index in the trace */
     int32_t n_kernels;
     int32_t ordinal, level, sm_count, driver_version;
-    int64_t memory_bytes, l2_bytes;
+    int64_t memory_bytes, free_bytes, l2_bytes; /* free_bytes: when the story was made; -1 */
     int32_t period; /* one decode step in so many ran call by call, to be timed */
     double notice_ns, event_ns, read_ns; /* engine/exec_cuda.h */
     bool has_state;                      /* clocks, power, temperature when the story was made */

@@ -205,6 +205,8 @@ static int setup(void **state)
                          .n_kernels = sizeof kernels / sizeof *kernels,
                          .level = 90,
                          .sm_count = 132,
+                         .memory_bytes = 141000000000,
+                         .free_bytes = 101000000000,
                          .period = 4,
                          .notice_ns = 12000,
                          .event_ns = 1000,
@@ -361,6 +363,7 @@ static void test_gpu_story_tells_how_steps_ran(void **state)
     NEAR(value(g, "idle_us"), 1000.0);
     NEAR(value(g, "prepare_timed_us"), (double)PREPARE_US);
     assert_non_null(finding(s, "timed.starved"));
+    assert_null(finding(s, "kernel.count")); /* 228 us of 2 ms */
     NEAR(value(g, "kernels_per_step"), 228.0);
     NEAR(value(g, "host_to_device_bytes"), 4096.0);
     assert_string_equal(
@@ -394,6 +397,7 @@ static void test_gpu_story_itl_leaves_timed_steps_out(void **state)
 static void test_gpu_story_names_kernels(void **state)
 {
     fake *f = *state;
+    f->in.roofs.kernel_s = 3e-6;
     tell_plain(f, 2, 1, 1);
     json_t *s = tell(f);
     const json_t *op = op_of(phase(s, 1), "linear.qkv");
@@ -402,6 +406,7 @@ static void test_gpu_story_names_kernels(void **state)
     NEAR(value(k, "launches"), 28.0);
     assert_int_equal(value(k, "registers"), 168);
     assert_non_null(finding(s, "kernel.spill"));
+    assert_non_null(finding(s, "kernel.count"));
     const json_t *t = json_object_get(s, "transition");
     assert_string_equal(json_string_value(json_object_get(json_object_get(t, "before"), "kernel")),
                         kernels[0].name);
@@ -449,6 +454,7 @@ static void test_gpu_render_when_told_then_sections_within_width(void **state)
                                        "OBSERVER",
                                        "in the graph for 8 sequences, 5 used",
                                        "left alone",
+                                       "GPU memory used 40.0 GB of 141 GB",
                                        "SM 1500 of 1980 MHz, 690 of 700 W, 45 C; clocks held by"};
     vt_term term = {.width = VT_TERM_WIDTH};
     vt_buf out = {0};

@@ -215,7 +215,7 @@ static json_t *gpu_json(void)
 
 static int print_object(const vt_roofs *r)
 {
-    /* before the libraries are tried, which closes them again: NVRTC does not survive that */
+    /* before the libraries are tried: of two by the same name the first stays the one in use */
     json_t *gpu = gpu_json();
     const vt_cpu *cpu = vt_cpu_get();
     char why[256], cache[4096];

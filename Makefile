@@ -111,7 +111,7 @@ examples: $(EXAMPLES)
 # A GPU emulated behind NVIDIA's entry points (tests/emulator/emulator.h), for tests without one. The kernels that it
 # compiles are instrumented with it; TSan does not know its fibers.
 CXX := $(if $(filter default undefined,$(origin CXX)),g++,$(CXX))
-EMULATOR := $(B)/emulator/libcuda.so.1 $(B)/emulator/libnvrtc.so.13
+EMULATOR := $(B)/emulator/libcuda.so.1 $(B)/emulator/libnvrtc.so.13 $(B)/emulator/libnvidia-ml.so.1
 CXXFLAGS_ALL := -std=c++17 -pthread -Iinclude -Isrc -Wall -Wextra -MMD -MP -D_GNU_SOURCE -fPIC -fvisibility=hidden \
   -DEMU_DIR='"$(CURDIR)/tests/emulator"' $(filter-out -fsanitize=thread,$(OPT_$(CONFIG))) $(CXXFLAGS)
 EMULATOR_OBJ := $(patsubst %.cc,$(B)/%.o,$(filter-out %/nvrtc.cc,$(sort $(wildcard tests/emulator/*.cc))))
@@ -128,6 +128,10 @@ $(B)/emulator/libcuda.so.1: $(EMULATOR_OBJ)
 $(B)/emulator/libnvrtc.so.13: $(B)/tests/emulator/nvrtc.o
 	@mkdir -p $(@D) && rm -rf $(@D)/cache # of kernels that another emulator made
 	@$(CXX) -shared -Wl,-soname,libnvrtc.so.13 $(filter-out -fsanitize=thread,$(LDFLAGS_ALL)) -o $@ $^ -ldl
+
+$(B)/emulator/libnvidia-ml.so.1: tests/emulator/nvml.c
+	@mkdir -p $(@D)
+	@$(CC) -shared -fPIC -Wall -Wextra -Wl,-soname,libnvidia-ml.so.1 -o $@ $<
 
 $(B)/tests/test_emulator $(B)/tests/test_cuda_graphs $(B)/tests/test_cuda_kv $(B)/tests/test_story_emulated: $(EMULATOR)
 units: $(UNIT) $(REPLAY)

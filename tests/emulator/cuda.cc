@@ -290,6 +290,13 @@ cu_result drv_device_attribute(int *value, int attribute, cu_device d)
     case CU_ATTR_CC_MINOR:
         *value = g.set.cc % 10;
         return SUCCESS;
+    case CU_ATTR_PCI_BUS: /* nvml.c knows the place */
+        *value = 1;
+        return SUCCESS;
+    case CU_ATTR_PCI_DEVICE:
+    case CU_ATTR_PCI_DOMAIN:
+        *value = 0;
+        return SUCCESS;
     case CU_ATTR_MAX_SHARED_OPTIN:
         *value = (g.set.cc == 90 ? 227 : 163) << 10;
         return SUCCESS;

@@ -18,6 +18,7 @@
  *   module.cc   "cubins" loaded
  *   cuda.cc     the driver API: the device, its memory; cuda_stream.cc: streams, events, copies,
  *               graphs; cuda_launch.cc: libraries, launches, tensor maps
+ *   nvml.c      libnvidia-ml.so.1: clocks, power, temperature that never change
  *
  * What it checks that hardware does not: shared memory is poisoned with NaNs before every CTA and
  * is exactly as large as was asked for; a barrier that not all threads reach, or threads that wait

@@ -9,10 +9,11 @@
  *   [ embed | L0: q k v stacked | o | gate up stacked | down | norms ... | L1 ... | head | rope
  *   tables ]
  *
- * q, k and v are one matrix whatever their types were in the file, for all become BF16 here; gate
- * and up likewise, unless they have biases (the program then wants them apart). BF16 rounds a
- * quantised weight by up to 2^-9 of itself: this first step costs memory and bandwidth against
- * types read direct, not correctness. */
+ * Quantised and FP8 matrices keep their bits, in tiles (ops/linear/linear_quant.h); F32, F16 and
+ * BF16 ones become BF16. q, k and v are one matrix, and gate and up a pair, where they have one
+ * type on the device and no biases forbid it; else they stay apart and the program has more calls
+ * (files of mixed types, Q4_K_M for one, keep some of the v in Q6_K). The embedding is the head
+ * where the model ties them: one copy. Experts become BF16: their kernels read nothing else. */
 #include "engine/weights_cuda.h"
 
 #include <stdlib.h>
@@ -22,14 +23,18 @@
 #include "base/err.h"
 #include "model/dummy.h"
 #include "model/quant.h"
+#include "ops/cuda_impls.h"
+#include "ops/linear/linear_quant.h"
 #include "ops/rope/rope.h"
 
 enum { ALIGN = 256 };
 
-/* One host tensor that becomes rows of a device matrix, or a device vector. */
+/* One host tensor that becomes rows of a device matrix, or a device vector; or up to three that
+ * become tiles. */
 typedef struct source {
-    const vt_tensor *from;  /* NULL: a rope table */
-    const vt_tensor *scale; /* FP8 */
+    const vt_tensor *from;     /* NULL: a rope table, or tiles */
+    const vt_tensor *scale;    /* FP8 that becomes BF16 */
+    linear_quant_source tiles; /* n_parts 0: none */
     const vt_rope_params *rope;
     vt_tensor *to;
     int64_t row0;           /* of `to` */
@@ -64,7 +69,7 @@ static source *add_source(loader *l)
     return &l->source[l->n++];
 }
 
-static vt_tensor *new_tensor(loader *l, vt_tensor t)
+static vt_tensor *new_tensor(loader *l, vt_tensor t, size_t bytes)
 {
     vt_tensor *to = l->status == VT_OK ? vt_arena_alloc(&l->w->weights.arena, 1, sizeof *to) : NULL;
     if (!to) {
@@ -75,24 +80,65 @@ static vt_tensor *new_tensor(loader *l, vt_tensor t)
     }
     *to = t;
     to->data = (void *)l->bytes; /* an offset until place() */
-    l->bytes = vt_round_up(l->bytes + (size_t)vt_tensor_bytes(to), ALIGN);
+    l->bytes = vt_round_up(l->bytes + bytes, ALIGN);
     return to;
 }
 
-/* Rows of up to three tensors, one after the other, as BF16. Parts that are NULL are left out. */
+static vt_tensor *new_plain(loader *l, vt_tensor t)
+{
+    return new_tensor(l, t, (size_t)vt_tensor_bytes(&t));
+}
+
+/* The type that a host matrix has on the device. */
+static vt_dtype device_type(const vt_tensor *t)
+{
+    return linear_quant_type(t->dtype, t->dim[1]) ? t->dtype : VT_BF16;
+}
+
+static bool one_type(const vt_tensor *const *t, int32_t n)
+{
+    for (int32_t i = 1; i < n; i++)
+        if (device_type(t[i]) != device_type(t[0]))
+            return false;
+    return true;
+}
+
+/* Up to three tensors, one below the other, in tiles. */
+static const vt_tensor *tiled(loader *l, const vt_tensor *const *part,
+                              const vt_tensor *const *scale, int32_t n, bool paired)
+{
+    linear_quant_source tiles = {.n_parts = n, .paired = paired};
+    int64_t rows = 0, cols = part[0]->dim[1];
+    for (int32_t i = 0; i < n; i++) {
+        tiles.part[i].rows = part[i];
+        tiles.part[i].scale = scale[i];
+        rows += part[i]->dim[0];
+    }
+    vt_dtype type = part[0]->dtype;
+    vt_tensor *to = new_tensor(l, vt_tensor_2d(NULL, type, rows, cols),
+                               linear_quant_matrix_bytes(type, rows, cols, paired));
+    source *s = to ? add_source(l) : NULL;
+    if (s)
+        *s = (source){.tiles = tiles, .to = to, .offset = (size_t)to->data};
+    return to;
+}
+
+/* Rows of up to three tensors of one device type, one after the other. */
 static const vt_tensor *matrix(loader *l, const vt_tensor *const *part,
-                               const vt_tensor *const *scale, int32_t n)
+                               const vt_tensor *const *scale, int32_t n, bool paired)
 {
     int64_t rows = 0, cols = part[0]->dim[1];
+    if (device_type(part[0]) != VT_BF16)
+        return tiled(l, part, scale, n, paired);
     for (int32_t i = 0; i < n; i++)
         rows += part[i]->dim[0];
-    vt_tensor *to = new_tensor(l, vt_tensor_2d(NULL, VT_BF16, rows, cols));
+    vt_tensor *to = new_plain(l, vt_tensor_2d(NULL, VT_BF16, rows, cols));
     for (int32_t i = 0, row0 = 0; to && i < n; row0 += (int32_t)part[i++]->dim[0]) {
         source *s = add_source(l);
         if (!s)
             return NULL;
         *s = (source){.from = part[i],
-                      .scale = scale ? scale[i] : NULL,
+                      .scale = scale[i],
                       .to = to,
                       .row0 = row0,
                       .offset = (size_t)to->data + (size_t)row0 * (size_t)cols * 2,
@@ -103,7 +149,7 @@ static const vt_tensor *matrix(loader *l, const vt_tensor *const *part,
 
 static const vt_tensor *one_matrix(loader *l, const vt_tensor *t, const vt_tensor *scale)
 {
-    return matrix(l, &t, &scale, 1);
+    return matrix(l, &t, &scale, 1, false);
 }
 
 /* A rank-1 tensor as F32; NULL stays NULL. */
@@ -111,7 +157,7 @@ static const vt_tensor *vector(loader *l, const vt_tensor *t)
 {
     if (!t)
         return NULL;
-    vt_tensor *to = new_tensor(
+    vt_tensor *to = new_plain(
         l, (vt_tensor){.dtype = VT_F32, .rank = 1, .dim = {t->dim[0]}, .row_stride = t->dim[0]});
     source *s = to ? add_source(l) : NULL;
     if (s)
@@ -129,7 +175,7 @@ static const vt_tensor *joined_bias(loader *l, const vt_tensor *const *bias, int
             return NULL;
         total += bias[i]->dim[0];
     }
-    vt_tensor *to = new_tensor(
+    vt_tensor *to = new_plain(
         l, (vt_tensor){.dtype = VT_F32, .rank = 1, .dim = {total}, .row_stride = total});
     int64_t at = 0;
     for (int32_t i = 0; to && i < n; at += bias[i++]->dim[0]) {
@@ -143,7 +189,7 @@ static const vt_tensor *joined_bias(loader *l, const vt_tensor *const *bias, int
 
 static const vt_tensor *table(loader *l, const vt_rope_params *p, int32_t positions)
 {
-    vt_tensor *to = new_tensor(l, vt_tensor_2d(NULL, VT_F32, positions, p->dims));
+    vt_tensor *to = new_plain(l, vt_tensor_2d(NULL, VT_F32, positions, p->dims));
     source *s = to ? add_source(l) : NULL;
     if (s)
         *s = (source){.rope = p, .to = to, .offset = (size_t)to->data};
@@ -152,19 +198,24 @@ static const vt_tensor *table(loader *l, const vt_rope_params *p, int32_t positi
 
 static void set_weight(vt_weight *w, const vt_tensor *t, bool paired)
 {
-    if (t)
-        *w = (vt_weight){.part = {t},
-                         .n_parts = 1,
-                         .paired = paired,
-                         .rows = t->dim[0],
-                         .cols = t->dim[1],
-                         .dtype = VT_BF16};
+    if (!t)
+        return;
+    *w = (vt_weight){.part = {t},
+                     .n_parts = 1,
+                     .paired = paired,
+                     .rows = t->dim[0],
+                     .cols = t->dim[1],
+                     .dtype = t->dtype};
+    if (t->dtype == VT_BF16)
+        return;
+    w->packed_for = &linear_cuda_impl;
+    w->packed_bytes = linear_quant_matrix_bytes(t->dtype, w->rows, w->cols, paired);
 }
 
 /* A router stays F32: which expert wins must not depend on a rounding. */
 static const vt_tensor *router(loader *l, const vt_tensor *t)
 {
-    vt_tensor *to = new_tensor(l, vt_tensor_2d(NULL, VT_F32, t->dim[0], t->dim[1]));
+    vt_tensor *to = new_plain(l, vt_tensor_2d(NULL, VT_F32, t->dim[0], t->dim[1]));
     source *s = to ? add_source(l) : NULL;
     if (s)
         *s = (source){
@@ -186,7 +237,7 @@ static vt_weight *experts(loader *l, const vt_tensor *const *part, int32_t n_par
         return NULL;
     }
     for (int64_t e = 0; e < n && l->status == VT_OK; e++) {
-        vt_tensor *to = new_tensor(l, vt_tensor_2d(NULL, VT_BF16, n_parts * rows, cols));
+        vt_tensor *to = new_plain(l, vt_tensor_2d(NULL, VT_BF16, n_parts * rows, cols));
         for (int32_t i = 0; to && i < n_parts; i++) {
             source *s = add_source(l);
             if (!s)
@@ -215,10 +266,10 @@ static void describe_experts(loader *l, const vt_layer *src, vt_layer *to, vt_la
 static void describe_ffn(loader *l, const vt_layer *src, vt_layer *to, vt_layer_weights *dst)
 {
     const vt_tensor *part[2] = {src->gate, src->up}, *scale[2] = {src->gate_scale, src->up_scale};
-    bool pair = !src->gate_bias && !src->up_bias;
+    bool pair = !src->gate_bias && !src->up_bias && one_type(part, 2);
     dst->n_gate_up = pair ? 1 : 2;
     if (pair) {
-        set_weight(&dst->gate_up[0], matrix(l, part, scale, 2), true);
+        set_weight(&dst->gate_up[0], matrix(l, part, scale, 2, true), true);
     } else {
         set_weight(&dst->gate_up[0], one_matrix(l, src->gate, src->gate_scale), false);
         set_weight(&dst->gate_up[1], one_matrix(l, src->up, src->up_scale), false);
@@ -229,15 +280,28 @@ static void describe_ffn(loader *l, const vt_layer *src, vt_layer *to, vt_layer_
     to->down_bias = vector(l, src->down_bias);
 }
 
-static void describe_layer(loader *l, const vt_layer *src, vt_layer *to, vt_layer_weights *dst)
+static void describe_qkv(loader *l, const vt_layer *src, vt_layer *to, vt_layer_weights *dst)
 {
     const vt_tensor *part[3] = {src->q, src->k, src->v},
                     *scale[3] = {src->q_scale, src->k_scale, src->v_scale};
     const vt_tensor *bias[3] = {src->q_bias, src->k_bias, src->v_bias};
+    dst->n_qkv = one_type(part, 3) ? 1 : 3;
+    if (dst->n_qkv == 1) {
+        set_weight(&dst->qkv[0], matrix(l, part, scale, 3, false), false);
+        dst->qkv_bias = joined_bias(l, bias, 3);
+        return;
+    }
+    for (int32_t i = 0; i < 3; i++)
+        set_weight(&dst->qkv[i], one_matrix(l, part[i], scale[i]), false);
+    to->q_bias = vector(l, src->q_bias);
+    to->k_bias = vector(l, src->k_bias);
+    to->v_bias = vector(l, src->v_bias);
+}
+
+static void describe_layer(loader *l, const vt_layer *src, vt_layer *to, vt_layer_weights *dst)
+{
     *to = *src;
-    dst->n_qkv = 1;
-    set_weight(&dst->qkv[0], matrix(l, part, scale, 3), false);
-    dst->qkv_bias = joined_bias(l, bias, 3);
+    describe_qkv(l, src, to, dst);
     set_weight(&dst->o, one_matrix(l, src->o, src->o_scale), false);
     to->o_bias = vector(l, src->o_bias);
     to->attn_norm = vector(l, src->attn_norm);
@@ -319,6 +383,13 @@ static void produce_matrix(const void *arg, void *out, size_t begin, size_t byte
         }
 }
 
+static void produce_tiles(const void *arg, void *out, size_t begin, size_t bytes)
+{
+    const source *s = arg;
+    int64_t tile = linear_quant_tile_bytes(s->to->dtype, s->to->dim[1]);
+    linear_quant_pack(&s->tiles, (int64_t)begin / tile, (int64_t)bytes / tile, out);
+}
+
 static void produce_vector(const void *arg, void *out, size_t begin, size_t bytes)
 {
     const source *s = arg;
@@ -351,6 +422,9 @@ static int64_t source_elems(const source *s)
 
 static size_t source_bytes(const source *s)
 {
+    if (s->tiles.n_parts)
+        return linear_quant_matrix_bytes(s->to->dtype, s->to->dim[0], s->to->dim[1],
+                                         s->tiles.paired);
     if (!s->from)
         return (size_t)vt_tensor_bytes(s->to);
     int64_t n = source_elems(s);
@@ -376,6 +450,24 @@ static vt_status fill_dummy(vt_cuda_lane *lane, const loader *l, const source *s
                           &p, sizeof p);
 }
 
+static cuda_upload upload_of(const loader *l, const source *s)
+{
+    size_t bytes = source_bytes(s);
+    cuda_upload u = {.to = (char *)l->w->range.base + s->offset,
+                     .bytes = bytes,
+                     .grain = bytes,
+                     .arg = s,
+                     .produce = s->from ? produce_vector : produce_table};
+    if (s->tiles.n_parts) {
+        u.grain = (size_t)linear_quant_tile_bytes(s->to->dtype, s->to->dim[1]);
+        u.produce = produce_tiles;
+    } else if (s->from && s->to->dtype == VT_BF16) {
+        u.grain = (size_t)source_cols(s) * 2;
+        u.produce = produce_matrix;
+    }
+    return u;
+}
+
 static vt_status fill(loader *l, vt_cuda *c, int32_t n_threads, vt_err *err)
 {
     cuda_upload *piece = vt_calloc((size_t)l->n, sizeof *piece);
@@ -395,14 +487,7 @@ static vt_status fill(loader *l, vt_cuda *c, int32_t n_threads, vt_err *err)
                 *err = lane.err;
             continue;
         }
-        size_t bytes = source_bytes(s);
-        piece[n++] = (cuda_upload){.to = (char *)l->w->range.base + s->offset,
-                                   .bytes = bytes,
-                                   .grain = is_matrix ? (size_t)source_cols(s) * 2 : bytes,
-                                   .arg = s,
-                                   .produce = is_matrix ? produce_matrix
-                                              : s->from ? produce_vector
-                                                        : produce_table};
+        piece[n++] = upload_of(l, s);
     }
     if (status == VT_OK)
         status = vt_cuda_upload(c, piece, n, n_threads, err);

@@ -1,7 +1,7 @@
 /* A model's weights in device memory: a twin of the vt_model whose norms, biases and embedding live
- * on the device, and the stacked matrices of its linears. Matrices BF16 (quantised and FP8 ones are
- * dequantised while they are loaded), vectors and rope tables F32. All in one range of device
- * addresses. */
+ * on the device, and the stacked matrices of its linears. Quantised and FP8 matrices in tiles with
+ * the bits of the file (ops/linear/linear_quant.h), others BF16, vectors and rope tables F32. All
+ * in one range of device addresses. */
 #ifndef VT_ENGINE_WEIGHTS_CUDA_H
 #define VT_ENGINE_WEIGHTS_CUDA_H
 

@@ -25,6 +25,19 @@ INLINE u32 pack_bf16(float low, float high)
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
     return r;
 }
+// a * b + c on pairs, rounded once; subnormals count
+INLINE u32 fma_bf16x2(u32 a, u32 b, u32 c)
+{
+    u32 r;
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
+    return r;
+}
+INLINE float f16_f32(u16 v)
+{
+    float r;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(v));
+    return r;
+}
 INLINE u16 f32_bf16(float v) { return (u16)pack_bf16(v, 0.f); }
 
 struct f32x8 {

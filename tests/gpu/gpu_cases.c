@@ -1,7 +1,7 @@
 /* The cases. linear: tokens, type, cols, rows of up to three parts, epilogue, flags (1 bias, 2
- * residual, 8 paired); attention: sequences, q_len, kv_len, 1000 heads + kv_heads, head_dim, pool
- * type, page, window. Token numbers straddle the borders between kernels and tiles: 8, 16, 32
- * (small), 64, 128 (GEMM). */
+ * residual, 8 paired, 16 FP8 with a scale a block); attention: sequences, q_len, kv_len, 1000 heads
+ * + kv_heads, head_dim, pool type, page, window. Token numbers straddle the borders between kernels
+ * and tiles: 8, 16, 32 (small), 64, 128 (GEMM). */
 #include "gpu_cases.h"
 
 #define LINEAR(what, bench_, ...)                                              \
@@ -16,6 +16,32 @@
     {                                                                    \
         op, false, { .name = what, .p = {__VA_ARGS__}, .bench = bench_ } \
     }
+
+/* A quantised type: one launch and two, half and whole groups of rows (fewer and more than 16 rows
+ * an SM), pairs and stacked parts whose rows do not fill their tiles, a last unit of one to three
+ * chunks, panels under every epilogue. */
+#define QUANT(name, t)                                                                           \
+    LINEAR(name " 1 x 960 x 576", false, 1, t, 576, 576, 192, 192, LINEAR_NONE, 1),              \
+        LINEAR(name " 9 x 2500 x 160 residual", false, 9, t, 160, 2500, 0, 0, LINEAR_NONE, 2),   \
+        LINEAR(name " 20 x 3000 x 224 swiglu", false, 20, t, 224, 1500, 1500, 0, LINEAR_SWIGLU,  \
+               8),                                                                               \
+        LINEAR(name " 40 x 13 x 1056", false, 40, t, 1056, 6, 3, 4, LINEAR_NONE, 0),             \
+        LINEAR(name " 65 x 300 x 576 swiglu", false, 65, t, 576, 150, 150, 0, LINEAR_SWIGLU, 8), \
+        LINEAR(name " 70 x 1000 x 96 bias residual", false, 70, t, 96, 1000, 0, 0, LINEAR_NONE,  \
+               3),                                                                               \
+        HEAD(name " 3 x 5003 x 64", false, 3, t, 64, 5003, 0, 0, LINEAR_NONE, 0),                \
+        HEAD(name " 66 x 501 x 192", false, 66, t, 192, 501, 0, 0, LINEAR_NONE, 0)
+#define QUANT_K(name, t)                                                                          \
+    LINEAR(name " 1 x 960 x 768", false, 1, t, 768, 576, 192, 192, LINEAR_NONE, 1),               \
+        LINEAR(name " 9 x 2500 x 256 residual", false, 9, t, 256, 2500, 0, 0, LINEAR_NONE, 2),    \
+        LINEAR(name " 20 x 3000 x 256 swiglu", false, 20, t, 256, 1500, 1500, 0, LINEAR_SWIGLU,   \
+               8),                                                                                \
+        LINEAR(name " 40 x 13 x 2304", false, 40, t, 2304, 6, 3, 4, LINEAR_NONE, 0),              \
+        LINEAR(name " 65 x 300 x 512 swiglu", false, 65, t, 512, 150, 150, 0, LINEAR_SWIGLU, 8),  \
+        LINEAR(name " 70 x 1000 x 256 bias residual", false, 70, t, 256, 1000, 0, 0, LINEAR_NONE, \
+               3),                                                                                \
+        HEAD(name " 3 x 5003 x 256", false, 3, t, 256, 5003, 0, 0, LINEAR_NONE, 0),               \
+        HEAD(name " 66 x 501 x 256", false, 66, t, 256, 501, 0, 0, LINEAR_NONE, 0)
 
 const gpu_case gpu_cases[] = {
     /* every path of the small kernel: HALF, pairs, bias, residual, ragged rows and tokens */
@@ -54,6 +80,36 @@ const gpu_case gpu_cases[] = {
     HEAD("bf16 60 x 5004 x 640", false, 60, VT_BF16, 640, 5004, 0, 0, LINEAR_NONE, 0),
     HEAD("bf16 40 x 1000 x 640", false, 40, VT_BF16, 640, 1000, 0, 0, LINEAR_NONE, 0),
     HEAD("bf16 90 x 1000 x 640", false, 90, VT_BF16, 640, 1000, 0, 0, LINEAR_NONE, 0),
+    QUANT("Q8_0", VT_Q8_0),
+    QUANT("Q4_0", VT_Q4_0),
+    QUANT("Q4_1", VT_Q4_1),
+    QUANT("Q5_0", VT_Q5_0),
+    QUANT("Q5_1", VT_Q5_1),
+    QUANT_K("Q4_K", VT_Q4_K),
+    QUANT_K("Q5_K", VT_Q5_K),
+    QUANT_K("Q6_K", VT_Q6_K),
+    QUANT("FP8", VT_FP8_E4M3),
+    /* FP8 with scales a block (flag 16); columns that end inside a chunk; a long row */
+    LINEAR("FP8 blocks 2 x 300 x 1032", false, 2, VT_FP8_E4M3, 1032, 300, 0, 0, LINEAR_NONE, 16),
+    LINEAR("FP8 blocks 65 x 280 x 200 swiglu", false, 65, VT_FP8_E4M3, 200, 140, 140, 0,
+           LINEAR_SWIGLU, 24),
+    LINEAR("FP8 blocks 130 x 300 x 136", false, 130, VT_FP8_E4M3, 136, 300, 0, 0, LINEAR_NONE, 16),
+    LINEAR("Q4_1 1 x 20 x 12288 residual", false, 1, VT_Q4_1, 12288, 20, 0, 0, LINEAR_NONE, 2),
+    LINEAR("Q4_K 2 x 20 x 12288", false, 2, VT_Q4_K, 12288, 20, 0, 0, LINEAR_NONE, 0),
+    LINEAR("Q4_1 100 x 64 x 300 geglu bias", false, 100, VT_Q4_1, 320, 32, 32, 0, LINEAR_GEGLU, 9),
+    /* two panels */
+    LINEAR("Q4_0 70 x 9000 x 2048", true, 70, VT_Q4_0, 2048, 9000, 0, 0, LINEAR_NONE, 3),
+    /* SmolLM2's head; 8B at one token and at a prefill */
+    HEAD("Q8_0 head 1 x 49152 x 576", true, 1, VT_Q8_0, 576, 49152, 0, 0, LINEAR_NONE, 0),
+    LINEAR("8B Q4_K gate+up 1 x 24576 x 4096", true, 1, VT_Q4_K, 4096, 12288, 12288, 0,
+           LINEAR_SWIGLU, 8),
+    LINEAR("8B Q4_K gate+up 32 x 24576 x 4096", true, 32, VT_Q4_K, 4096, 12288, 12288, 0,
+           LINEAR_SWIGLU, 8),
+    LINEAR("8B Q4_K gate+up 2048 x 24576 x 4096", true, 2048, VT_Q4_K, 4096, 12288, 12288, 0,
+           LINEAR_SWIGLU, 8),
+    LINEAR("8B Q6_K down 1 x 4096 x 12288", true, 1, VT_Q6_K, 12288, 4096, 0, 0, LINEAR_NONE, 2),
+    LINEAR("8B FP8 gate+up 1 x 24576 x 4096", true, 1, VT_FP8_E4M3, 4096, 12288, 12288, 0,
+           LINEAR_SWIGLU, 24),
     /* Qwen3-0.6B at one token and 32; 8B's largest */
     LINEAR("0.6B o 1 x 1024 x 2048", true, 1, VT_BF16, 2048, 1024, 0, 0, LINEAR_NONE, 2),
     LINEAR("0.6B gate+up 1 x 6144 x 1024", true, 1, VT_BF16, 1024, 3072, 3072, 0, LINEAR_SWIGLU, 8),

@@ -13,6 +13,9 @@
 #include "device/roofs_cuda.h"
 #include "engine/exec_cuda.h"
 #include "model/load.h"
+#include "ops/cuda_impls.h"
+#include "ops/embed/embed.h"
+#include "ops/linear/linear.h"
 
 /* Shapes that reach every kernel: groups of 2 and 3 heads, head_dim 128 and 64, q/k norms. Layers
  * repeat, so the number of them costs nothing. */
@@ -45,8 +48,8 @@ static void check_log(const char *name, const jit_cubin *c)
 
 static void compile_all(const char *arch, int32_t level, size_t n_models)
 {
-    vt_limits limits = {.max_tokens = 512, .max_seqs = 256, .max_rows = 256, .max_context = 4096,
-                        .page_size = 64};
+    vt_limits limits = {
+        .max_tokens = 512, .max_seqs = 256, .max_rows = 256, .max_context = 4096, .page_size = 64};
     int32_t total = 0;
     for (size_t m = 0; m < n_models; m++) {
         vt_err err = {0};
@@ -70,6 +73,72 @@ static void compile_all(const char *arch, int32_t level, size_t n_models)
     print_message("%s, level %d: %d kernels\n", arch, level, total);
 }
 
+/* ---- quantised weights: every type at a row of 4096, where registers are scarcest ---- */
+
+static void run_linear(vt_cuda_lane *lane, vt_dtype type, int32_t tokens, int64_t rows, bool pair)
+{
+    enum { COLS = 4096 };
+    vt_tensor w = vt_tensor_2d(NULL, type, rows, COLS),
+              x = vt_tensor_2d(NULL, VT_BF16, tokens, COLS),
+              y = vt_tensor_2d(NULL, VT_BF16, tokens, pair ? rows / 2 : rows);
+    vt_weight weight = {.part = {&w},
+                        .n_parts = 1,
+                        .paired = pair,
+                        .rows = rows,
+                        .cols = COLS,
+                        .dtype = type,
+                        .packed_for = &linear_cuda_impl};
+    linear_args a = {.x = &x,
+                     .w = &weight,
+                     .residual = pair ? NULL : &y,
+                     .y = &y,
+                     .epilogue = pair ? LINEAR_SWIGLU : LINEAR_NONE,
+                     .scale = 1};
+    assert_true(linear_cuda_impl.supports(&a));
+    vt_lane l = {.device = VT_DEVICE_CUDA, .cuda = lane};
+    assert_int_equal(linear_cuda_impl.run(&a, &l), VT_OK);
+    embed_args e = {.table = &w, .y = &x, .scale = 1};
+    assert_true(embed_cuda_impl.supports(&e));
+    assert_int_equal(embed_cuda_impl.run(&e, &l), VT_OK);
+}
+
+static void compile_quantised(const char *arch, int32_t level, const vt_dtype *type, int32_t n)
+{
+    vt_err err = {0};
+    vt_cuda *cuda;
+    assert_int_equal(vt_cuda_offline(arch, level, 132, &cuda, &err), VT_OK);
+    vt_cuda_lane lane = {
+        .cuda = cuda, .collect = true, .pdl = level >= 90, .workspace_bytes = 64 << 20};
+    for (int32_t i = 0; i < n; i++) {
+        run_linear(&lane, type[i], 1, 1024, false); /* 8 rows a CTA */
+        run_linear(&lane, type[i], 1, 8192, false);
+        run_linear(&lane, type[i], 1, 8192, true);
+        run_linear(&lane, type[i], 16, 8192, false);
+        run_linear(&lane, type[i], 32, 8192, true);
+        run_linear(&lane, type[i], 65, 8192, true);
+    }
+    vt_jit_set_cache(cuda->jit, false);
+    if (vt_jit_compile(cuda->jit, 0, NULL, NULL, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    int32_t count = vt_jit_count(cuda->jit);
+    assert_true(count >= 7 * n); /* those, a panel's and the embedding's */
+    for (int32_t i = 0; i < count; i++)
+        check_log(vt_jit_name(cuda->jit, i), vt_jit_get(cuda->jit, i));
+    vt_cuda_close(cuda);
+}
+
+static void test_quantised_kernels_when_compiled_then_no_spill_and_no_warning(void **state)
+{
+    (void)state;
+    static const vt_dtype every[] = {VT_FP8_E4M3, VT_Q8_0, VT_Q4_0, VT_Q4_1, VT_Q5_0,
+                                     VT_Q5_1,     VT_Q4_K, VT_Q5_K, VT_Q6_K},
+                          some[] = {VT_FP8_E4M3, VT_Q5_1, VT_Q4_K};
+    if (!have_nvrtc())
+        skip();
+    compile_quantised("sm_90a", 90, every, sizeof every / sizeof *every);
+    compile_quantised("sm_80", 80, some, sizeof some / sizeof *some);
+}
+
 static void test_kernels_when_compiled_for_sm_90a_then_no_spill_and_no_warning(void **state)
 {
     (void)state;
@@ -91,6 +160,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_kernels_when_compiled_for_sm_90a_then_no_spill_and_no_warning),
         cmocka_unit_test(test_kernels_when_compiled_for_sm_80_then_no_spill_and_no_warning),
+        cmocka_unit_test(test_quantised_kernels_when_compiled_then_no_spill_and_no_warning),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

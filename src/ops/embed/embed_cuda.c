@@ -1,7 +1,8 @@
-/* embed on CUDA: see embed.cu. */
+/* embed on CUDA: embed.cu for a table in BF16, embed_quant.cu for one in quantised tiles. */
 #include "ops/embed/embed.h"
 
 #include "ops/cuda_impls.h"
+#include "ops/linear/linear_quant.h"
 
 typedef struct embed_params {
     const void *table;
@@ -14,7 +15,9 @@ typedef struct embed_params {
 static bool embed_supports(const void *args)
 {
     const embed_args *a = args;
-    return a->table->dtype == VT_BF16 && a->y->dtype == VT_BF16;
+    const vt_tensor *t = a->table;
+    return (t->dtype == VT_BF16 || linear_quant_type(t->dtype, t->dim[1])) &&
+           a->y->dtype == VT_BF16;
 }
 
 static vt_status embed_run(const void *args, const vt_lane *lane)
@@ -26,6 +29,16 @@ static vt_status embed_run(const void *args, const vt_lane *lane)
         return VT_OK;
     embed_params p = {a->table->data, a->tokens,       lane->cuda->token_pool,
                       a->y->data,     (int32_t)tokens, a->scale};
+    if (a->table->dtype != VT_BF16)
+        return vt_cuda_launch(
+            lane->cuda,
+            &(cuda_launch){
+                .spec = JIT_SPEC("embed_quant.cu", "embed_quant",
+                                 {"type", (int32_t)a->table->dtype}, {"k", hidden},
+                                 {"scaled", a->scale != 1.0f}),
+                .grid = {cuda_blocks(tokens * 4 * vt_ceil_div(hidden, QUANT_UNIT), 128), 1, 1},
+                .threads = 128},
+            &p, sizeof p);
     return vt_cuda_launch(
         lane->cuda,
         &(cuda_launch){.spec = JIT_SPEC("embed.cu", "embed", {"hidden", hidden}, {"vec", vec},

@@ -1,16 +1,18 @@
 /* linear on CUDA: which kernel, which tiles.
  *
+ *   quantised, FP8    linear_quant_cuda.c; all below is for BF16 weights
  *   up to 16 tokens   linear_small.cu: the weights stream through once, tokens ride along (up to
  *                     32 before Hopper, where cols <= 4096)
  *   more, on Hopper   gemm_split_sm90.cu or gemm_sm90.cu (linear_sm90.c)
  *   more              gemm_sm80.cu: 64 or 128 x 128 tiles, split over K where tiles are fewer than
  *                     SMs
  *
- * Weights lie in device memory as one dense BF16 matrix [rows, cols], the parts one after the
+ * BF16 weights lie in device memory as one dense matrix [rows, cols], the parts one after the
  * other. With `deterministic` the tile and the split depend on the weight's shape alone, so that a
  * row's sum is taken in the same order whatever else is in the batch. */
 #include "ops/linear/linear.h"
 
+#include "base/err.h"
 #include "ops/cuda_impls.h"
 #include "ops/linear/linear_cuda.h"
 
@@ -21,15 +23,6 @@ static int32_t small_tokens(const linear_args *a) { return a->w->cols > 4096 ? 1
 /* On Hopper the split GEMM takes over where a third tile of tokens would start: qwen3-8b on an
  * H200, 32 sequences, 3,360 tokens/s here and 4,030 there; 16 sequences, 2,570 and 2,030. */
 enum { SMALL_BEFORE_SM90 = 16 };
-
-typedef struct small_params {
-    const void *x, *w;
-    const float *bias;
-    const void *residual;
-    void *y;
-    int32_t x_stride, y_stride, residual_stride, n_tokens, rows;
-    float scale;
-} small_params;
 
 typedef struct gemm_params {
     const void *x, *w;
@@ -46,29 +39,36 @@ static bool linear_supports(const void *args)
 {
     const linear_args *a = args;
     bool outputs = !a->y || a->y->dtype == VT_BF16 || a->y->dtype == VT_F32;
-    return a->w->dtype == VT_BF16 && !a->w->scale && a->w->cols % 8 == 0 && outputs &&
-           (!a->x || (a->x->dtype == VT_BF16 && a->x->row_stride % 8 == 0)) &&
+    bool weights = a->w->dtype == VT_BF16 ? !a->w->scale && a->w->cols % 8 == 0
+                                          : linear_quant_supports(a->w);
+    return weights && outputs && (!a->x || (a->x->dtype == VT_BF16 && a->x->row_stride % 8 == 0)) &&
            (!a->bias || a->bias->dtype == VT_F32);
 }
 
-static vt_status run_small(const linear_args *a, vt_cuda_lane *lane, int32_t tokens, int32_t rows,
-                           int32_t pair)
+linear_small_params linear_small_params_of(const linear_args *a)
+{
+    return (linear_small_params){.x = a->x->data,
+                                 .w = a->w->part[0]->data,
+                                 .bias = a->bias ? a->bias->data : NULL,
+                                 .residual = a->residual ? a->residual->data : NULL,
+                                 .y = a->y->data,
+                                 .x_stride = (int32_t)a->x->row_stride,
+                                 .y_stride = (int32_t)a->y->row_stride,
+                                 .residual_stride = a->residual ? (int32_t)a->residual->row_stride
+                                                                : 0,
+                                 .n_tokens = (int32_t)a->x->dim[0],
+                                 .rows = linear_outputs(a),
+                                 .scale = a->scale};
+}
+
+static vt_status run_small(const linear_args *a, vt_cuda_lane *lane)
 {
     int32_t k = (int32_t)a->w->cols, chunks = (int32_t)vt_ceil_div(k, 32);
+    int32_t tokens = (int32_t)a->x->dim[0], rows = linear_outputs(a), pair = linear_pair(a);
     int32_t warps = chunks > 48 ? 8 : 4;
     int32_t tiles = tokens <= 8 ? 1 : tokens <= 16 ? 2 : 4;
     bool half = !pair && rows / 16 < lane->cuda->sm_count;
-    small_params p = {.x = a->x->data,
-                      .w = a->w->part[0]->data,
-                      .bias = a->bias ? a->bias->data : NULL,
-                      .residual = a->residual ? a->residual->data : NULL,
-                      .y = a->y->data,
-                      .x_stride = (int32_t)a->x->row_stride,
-                      .y_stride = (int32_t)a->y->row_stride,
-                      .residual_stride = a->residual ? (int32_t)a->residual->row_stride : 0,
-                      .n_tokens = tokens,
-                      .rows = rows,
-                      .scale = a->scale};
+    linear_small_params p = linear_small_params_of(a);
     return vt_cuda_launch(
         lane,
         &(cuda_launch){.spec = JIT_SPEC("linear_small.cu", "linear_small", {"k", k},
@@ -81,10 +81,10 @@ static vt_status run_small(const linear_args *a, vt_cuda_lane *lane, int32_t tok
         &p, sizeof p);
 }
 
-static vt_status run_gemm(const linear_args *a, vt_cuda_lane *lane, int32_t tokens, int32_t rows,
-                          int32_t pair)
+static vt_status run_gemm(const linear_args *a, vt_cuda_lane *lane, bool fresh)
 {
     enum { BN = 128 };
+    int32_t tokens = (int32_t)a->x->dim[0], rows = linear_outputs(a), pair = linear_pair(a);
     int32_t k = (int32_t)a->w->cols, sms = lane->cuda->sm_count, out = pair ? BN / 2 : BN;
     int32_t tiles_n = (int32_t)vt_ceil_div(rows, out), steps = (int32_t)vt_ceil_div(k, 64);
     int32_t bm = tokens <= 64 || vt_ceil_div(tokens, 128) * tiles_n < sms ? 64 : 128;
@@ -120,29 +120,33 @@ static vt_status run_gemm(const linear_args *a, vt_cuda_lane *lane, int32_t toke
                                         {"residual", a->residual != NULL}, {"split", split}),
                        .grid = {(uint32_t)tiles, 1, (uint32_t)split},
                        .threads = 256,
+                       .no_pdl = fresh,
                        .shared_bytes = (uint32_t)(stages * (bm + BN) * 128)},
         &p, sizeof p);
 }
 
-/* The small kernel again and again: its order of sums is the same for any number of tokens. The
- * weights are read once for 16 or 32 tokens, so a long prefill pays for its determinism. */
-static vt_status run_in_pieces(const linear_args *a, vt_cuda_lane *lane, int32_t tokens,
-                               int32_t rows, int32_t pair)
+vt_status linear_gemm_run(const linear_args *a, vt_cuda_lane *lane, bool fresh)
 {
-    int32_t most = small_tokens(a);
+    if (!lane->deterministic && linear_sm90_fits(a, lane))
+        return linear_sm90_run(a, lane, fresh);
+    return run_gemm(a, lane, fresh);
+}
+
+vt_status linear_in_pieces(const linear_args *a, vt_cuda_lane *lane, int32_t most,
+                           vt_status (*run)(const linear_args *piece, vt_cuda_lane *lane))
+{
+    int32_t tokens = (int32_t)a->x->dim[0];
     for (int32_t at = 0; at < tokens; at += most) {
-        int32_t n = tokens - at < most ? tokens - at : most;
         vt_tensor x = *a->x, y = *a->y, residual = a->residual ? *a->residual : *a->y;
         linear_args piece = *a;
+        x.dim[0] = y.dim[0] = residual.dim[0] = tokens - at < most ? tokens - at : most;
         x.data = (char *)x.data + (size_t)at * (size_t)x.row_stride * 2;
         y.data = (char *)y.data + (size_t)at * (size_t)y.row_stride * (y.dtype == VT_F32 ? 4 : 2);
         residual.data = (char *)residual.data + (size_t)at * (size_t)residual.row_stride * 2;
         piece.x = &x;
         piece.y = &y;
         piece.residual = a->residual ? &residual : NULL;
-        vt_status status = run_small(&piece, lane, n, rows, pair);
-        if (status != VT_OK)
-            return status;
+        TRY(run(&piece, lane));
     }
     return VT_OK;
 }
@@ -151,19 +155,27 @@ static vt_status linear_run(const void *args, const vt_lane *lane)
 {
     const linear_args *a = args;
     int32_t tokens = (int32_t)a->x->dim[0];
-    int32_t pair = a->epilogue == LINEAR_SWIGLU ? 1 : a->epilogue == LINEAR_GEGLU ? 2 : 0;
-    int32_t rows = (int32_t)(pair ? a->w->rows / 2 : a->w->rows);
     if (tokens == 0)
         return VT_OK;
-    if (lane->cuda->deterministic && tokens > small_tokens(a))
-        return run_in_pieces(a, lane->cuda, tokens, rows, pair);
-    bool sm90 = !lane->cuda->deterministic && linear_sm90_fits(a, lane->cuda);
+    if (a->w->dtype != VT_BF16)
+        return linear_quant_run(a, lane->cuda);
+    /* a long prefill pays for its determinism: weights are read once for 16 or 32 tokens */
+    if (lane->cuda->deterministic)
+        return linear_in_pieces(a, lane->cuda, small_tokens(a), run_small);
+    bool sm90 = linear_sm90_fits(a, lane->cuda);
     if (tokens <= (sm90 ? SMALL_BEFORE_SM90 : small_tokens(a)))
-        return run_small(a, lane->cuda, tokens, rows, pair);
-    if (sm90)
-        return linear_sm90_run(a, lane->cuda);
-    return run_gemm(a, lane->cuda, tokens, rows, pair);
+        return run_small(a, lane->cuda);
+    return linear_gemm_run(a, lane->cuda, false);
 }
 
-const vt_impl linear_cuda_impl = {
-    .name = "cuda", .device = VT_DEVICE_CUDA, .supports = linear_supports, .run = linear_run};
+static vt_cost linear_extra(const void *args)
+{
+    const linear_args *a = args;
+    return a->w->dtype == VT_BF16 ? (vt_cost){0} : linear_quant_extra(a);
+}
+
+const vt_impl linear_cuda_impl = {.name = "cuda",
+                                  .device = VT_DEVICE_CUDA,
+                                  .supports = linear_supports,
+                                  .run = linear_run,
+                                  .extra = linear_extra};

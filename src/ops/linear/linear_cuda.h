@@ -1,12 +1,50 @@
-/* The Hopper GEMM as linear's CUDA implementation uses it. */
+/* What the files of linear's CUDA implementation share (linear_cuda.c tells who does what). */
 #ifndef VT_OPS_LINEAR_CUDA_H
 #define VT_OPS_LINEAR_CUDA_H
 
 #include "device/cuda.h"
 #include "ops/linear/linear.h"
 
-/* wgmma and TMA need level 90, 16-byte rows, and a pair without a bias. */
+/* Parameters of linear_small.cu and linear_quant.cu. */
+typedef struct linear_small_params {
+    const void *x, *w;
+    const float *bias;
+    const void *residual;
+    void *y;
+    int32_t x_stride, y_stride, residual_stride, n_tokens, rows;
+    float scale;
+} linear_small_params;
+
+/* 0 none, 1 silu, 2 gelu */
+static inline int32_t linear_pair(const linear_args *a)
+{
+    return a->epilogue == LINEAR_SWIGLU ? 1 : a->epilogue == LINEAR_GEGLU ? 2 : 0;
+}
+/* Columns of y. */
+static inline int32_t linear_outputs(const linear_args *a)
+{
+    return (int32_t)(a->epilogue == LINEAR_NONE ? a->w->rows : a->w->rows / 2);
+}
+
+linear_small_params linear_small_params_of(const linear_args *a);
+
+/* run() for `most` tokens at a time: the order of sums of a small kernel is the same for any number
+ * of tokens, and the weights are read once for each piece. */
+vt_status linear_in_pieces(const linear_args *a, vt_cuda_lane *lane, int32_t most,
+                           vt_status (*run)(const linear_args *piece, vt_cuda_lane *lane));
+
+/* BF16 weights, many tokens. `fresh`: the kernel before this one writes the weights, so nothing of
+ * them may be fetched while it runs. */
+vt_status linear_gemm_run(const linear_args *a, vt_cuda_lane *lane, bool fresh);
+
+/* linear_sm90.c: wgmma and TMA need level 90, 16-byte rows, and a pair without a bias. */
 bool linear_sm90_fits(const linear_args *a, const vt_cuda_lane *l);
-vt_status linear_sm90_run(const linear_args *a, vt_cuda_lane *l);
+vt_status linear_sm90_run(const linear_args *a, vt_cuda_lane *l, bool fresh);
+
+/* linear_quant_cuda.c: weights in quantised tiles (linear_quant.h). */
+bool linear_quant_supports(const vt_weight *w);
+vt_status linear_quant_run(const linear_args *a, vt_cuda_lane *lane);
+/* What a run moves beyond the card's compulsory bytes. */
+vt_cost linear_quant_extra(const linear_args *a);
 
 #endif

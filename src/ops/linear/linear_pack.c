@@ -8,13 +8,6 @@
 
 #include <string.h>
 
-/* Blocks of one row brought to bytes: 32 columns, or 256 of a K type. */
-typedef struct plain_block {
-    uint8_t q[LINEAR_SUPER];
-    uint8_t s[16], t[8]; /* K types */
-    uint8_t d[2], m[2];  /* f16, as stored */
-} plain_block;
-
 static void nibbles(const uint8_t *src, uint8_t *q)
 {
     for (int j = 0; j < 16; j++) {
@@ -30,7 +23,7 @@ static void add_fifth_bits(const uint8_t *src, uint8_t *q)
 }
 
 /* 6-bit scales s and minima t of eight groups in 12 bytes (model/quant.c draws them). */
-static void k_scales(const uint8_t *src, plain_block *p)
+static void k_scales(const uint8_t *src, linear_plain_block *p)
 {
     for (int i = 0; i < 4; i++) {
         p->s[i] = src[i] & 63;
@@ -70,7 +63,7 @@ static void q6_k_quants(const uint8_t *low, const uint8_t *high, uint8_t *q)
         }
 }
 
-static void to_plain(vt_dtype type, const uint8_t *b, plain_block *p)
+void linear_to_plain(vt_dtype type, const uint8_t *b, linear_plain_block *p)
 {
     memcpy(p->d, b, 2);
     memcpy(p->m, b + 2, 2);
@@ -139,9 +132,9 @@ static void pack_quantised_row(const vt_weight *w, const linear_layout *l, const
     const vt_dtype_info *info = vt_dtype_get(w->dtype);
     int q_bytes = linear_quant_bytes(tr), s_bytes = linear_scale_bytes(tr);
     int run = info->block / LINEAR_BLOCK;
-    plain_block p;
+    linear_plain_block p;
     for (int64_t b = 0; b < l->blocks; b += run, src += info->bytes) {
-        to_plain(w->dtype, src, &p);
+        linear_to_plain(w->dtype, src, &p);
         for (int i = 0; i < run; i++) {
             uint8_t *s = tile + l->scales_at + (b + i) * s_bytes;
             deal_quants(tr.bits, p.q + LINEAR_BLOCK * i, r, tile + (b + i) * q_bytes);

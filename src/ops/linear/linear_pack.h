@@ -71,6 +71,15 @@ static inline __attribute__((always_inline)) int linear_scale_bytes(linear_trait
     return t.k || !t.min ? 32 : 64;
 }
 
+/* A block of a quantised row brought to bytes in column order: 32 columns, or 256 of a K type. */
+typedef struct linear_plain_block {
+    uint8_t q[LINEAR_SUPER]; /* Q8_0: q + 128 */
+    uint8_t s[16], t[8];     /* K types: scales, minima */
+    uint8_t d[2], m[2];      /* f16, as stored */
+} linear_plain_block;
+
+void linear_to_plain(vt_dtype type, const uint8_t *block, linear_plain_block *p);
+
 typedef struct linear_layout {
     int64_t blocks;               /* of 32 columns; quantised types */
     int64_t scales_at, supers_at; /* offsets in a tile */

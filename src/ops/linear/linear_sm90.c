@@ -76,11 +76,6 @@ static int64_t tiles_of(int64_t tokens, int64_t columns, int32_t bm, int32_t out
     return vt_ceil_div(tokens, bm) * vt_ceil_div(columns, out);
 }
 
-static int32_t pair_of(const linear_args *a)
-{
-    return a->epilogue == LINEAR_SWIGLU ? 1 : a->epilogue == LINEAR_GEGLU ? 2 : 0;
-}
-
 enum { N_WIDTHS = 3 };
 static const int32_t kWidth[N_WIDTHS] = {256, 128, 64};
 static const int64_t kCost[N_WIDTHS] = {100, 52, 41}; /* of a tile: BN over the measured rate */
@@ -116,9 +111,9 @@ static vt_status encode_maps(const linear_args *a, vt_cuda *c, int32_t bn, bool 
     return VT_OK;
 }
 
-static vt_status launch_width(const linear_args *a, vt_cuda_lane *l, int32_t bn)
+static vt_status launch_width(const linear_args *a, vt_cuda_lane *l, int32_t bn, bool fresh)
 {
-    int32_t pair = pair_of(a);
+    int32_t pair = linear_pair(a);
     bool f32 = a->y->dtype == VT_F32;
     int64_t columns = pair ? a->w->rows / 2 : a->w->rows;
     uint32_t stage = (uint32_t)(TILE_ROWS + bn) * TILE_K_BYTES, c_bytes = 0;
@@ -145,6 +140,7 @@ static vt_status launch_width(const linear_args *a, vt_cuda_lane *l, int32_t bn)
                                         {"residual", a->residual != NULL}, {"out_f32", f32}),
                        .grid = {(uint32_t)ctas, 1, 1},
                        .threads = 384,
+                       .no_pdl = fresh,
                        .shared_bytes = stages * stage + c_bytes + SHARED_SLACK},
         &p, sizeof p);
 }
@@ -172,9 +168,9 @@ static split_tile choose_split(int64_t tokens, int64_t columns, int64_t k, bool 
     return t;
 }
 
-static vt_status launch_split(const linear_args *a, vt_cuda_lane *l, split_tile t)
+static vt_status launch_split(const linear_args *a, vt_cuda_lane *l, split_tile t, bool fresh)
 {
-    int32_t pair = pair_of(a);
+    int32_t pair = linear_pair(a);
     bool f32 = a->y->dtype == VT_F32;
     const vt_tensor *x = a->x, *y = a->y, *r = a->residual;
     uint32_t stage = (uint32_t)(t.bm + SPLIT_COLUMNS) * TILE_K_BYTES;
@@ -205,13 +201,14 @@ static vt_status launch_split(const linear_args *a, vt_cuda_lane *l, split_tile 
                        .grid = {(uint32_t)(tiles * t.split), 1, 1},
                        .cluster = (uint32_t)t.split,
                        .threads = (uint32_t)t.bm * 2 + 32,
+                       .no_pdl = fresh,
                        .shared_bytes = stages * stage + SHARED_SLACK},
         &p, sizeof p);
 }
 
 /* ---- which ---- */
 
-vt_status linear_sm90_run(const linear_args *a, vt_cuda_lane *l)
+vt_status linear_sm90_run(const linear_args *a, vt_cuda_lane *l, bool fresh)
 {
     /* the most tokens of every kind of tiling that choose_split tells apart */
     static const int32_t kFew[] = {64, 128, 256};
@@ -221,16 +218,16 @@ vt_status linear_sm90_run(const linear_args *a, vt_cuda_lane *l)
     if (!l->collect) {
         split_tile t = choose_split(a->x->dim[0], columns, k, pair, sms);
         if (t.split > 0)
-            return launch_split(a, l, t);
-        return launch_width(a, l, choose_width(a->x->dim[0], columns, pair, sms));
+            return launch_split(a, l, t, fresh);
+        return launch_width(a, l, choose_width(a->x->dim[0], columns, pair, sms), fresh);
     }
     for (size_t i = 0; i < sizeof kFew / sizeof kFew[0];
          i++) { /* other token numbers want other tiles */
         split_tile t = choose_split(kFew[i], columns, k, pair, sms);
         if (t.split > 0)
-            TRY(launch_split(a, l, t));
+            TRY(launch_split(a, l, t, fresh));
     }
     for (int i = 0; i < (pair ? 2 : N_WIDTHS); i++)
-        TRY(launch_width(a, l, kWidth[i]));
+        TRY(launch_width(a, l, kWidth[i], fresh));
     return VT_OK;
 }

@@ -15,6 +15,8 @@
 // Template: K, WARPS, TILES (of 8 tokens), HALF, PAIR (0 none, 1 silu, 2 gelu), OUT_F32, BIAS,
 // RESIDUAL.
 
+#include "linear_finish.cuh"
+
 struct LinearParams {
     const u16 *x, *w;
     const float *bias;
@@ -27,7 +29,6 @@ struct LinearParams {
 
 constexpr int kChunks = (K + 31) / 32, kSteps = (kChunks + WARPS - 1) / WARPS;
 constexpr int kMost = HALF && TILES <= 2 ? 16 : 8, kPrefetch = kSteps < kMost ? kSteps : kMost;
-constexpr int kRowsOut = PAIR || HALF ? 8 : 16, kTileRows = HALF ? 8 : 16;
 
 // CTAs an SM shall hold: what keeps enough loads in flight, and what the registers allow
 constexpr int kResident = TILES > 2 ? 1 : TILES == 2 ? 8 / WARPS : 20 / WARPS;
@@ -35,8 +36,8 @@ constexpr int kResident = TILES > 2 ? 1 : TILES == 2 ? 8 / WARPS : 20 / WARPS;
 KERNEL __launch_bounds__(WARPS * 32, kResident)
     linear_small(const __grid_constant__ LinearParams p)
 {
+    __shared__ WarpSums sums;
     static_assert(K % 8 == 0, "a lane's 16 bytes are all inside a row or all outside");
-    __shared__ float part[WARPS][TILES * 8][kTileRows + 1];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, q = lane % 4;
     int j0 = blockIdx.x * kRowsOut;
     // rows beyond the last are read as the last: their sums are thrown away
@@ -83,42 +84,5 @@ KERNEL __launch_bounds__(WARPS * 32, kResident)
                 asm volatile("" ::: "memory");
         }
     }
-
-#pragma unroll
-    for (int n = 0; n < TILES; n++) {
-        part[warp][n * 8 + 2 * q][g] = c[n][0];
-        part[warp][n * 8 + 2 * q + 1][g] = c[n][1];
-        if constexpr (!HALF) {
-            part[warp][n * 8 + 2 * q][g + 8] = c[n][2];
-            part[warp][n * 8 + 2 * q + 1][g + 8] = c[n][3];
-        }
-    }
-    __syncthreads();
-    for (int i = threadIdx.x; i < TILES * 8 * kRowsOut; i += WARPS * 32) {
-        int t = i / kRowsOut, r = i % kRowsOut, j = j0 + r;
-        if (t >= p.n_tokens || j >= p.rows)
-            continue;
-        float sum = 0.f, up = 0.f;
-#pragma unroll
-        for (int k = 0; k < WARPS; k++) {
-            sum += part[k][t][r];
-            if constexpr (PAIR)
-                up += part[k][t][r + 8];
-        }
-        sum *= p.scale;
-        if constexpr (BIAS)
-            sum += p.bias[j];
-        if constexpr (PAIR) {
-            up *= p.scale;
-            if constexpr (BIAS)
-                up += p.bias[p.rows + j];
-            sum = (PAIR == 1 ? silu(sum) : gelu_tanh(sum)) * up;
-        }
-        if constexpr (RESIDUAL)
-            sum += bf16_f32(p.residual[(i64)t * p.residual_stride + j]);
-        if constexpr (OUT_F32)
-            ((float *)p.y)[(i64)t * p.y_stride + j] = sum;
-        else
-            ((u16 *)p.y)[(i64)t * p.y_stride + j] = f32_bf16(sum);
-    }
+    finish(p, c, j0, sums);
 }

@@ -1,0 +1,42 @@
+// y[t, :] = scale * table[token[t], :]     table [vocab, K] in quantised tiles (ops/linear/linear_quant.h),
+// y [tokens, K] bf16. The head's tiles serve, where a model ties the two.
+//
+// Grid: one thread a token, unit of 128 columns and lane quad q, 128 threads a CTA. token[t] < 0: see embed.cu.
+// Bytes: a row's share of its tile (quads of threads read 64 of 512 contiguous bytes), 2 K written; bound by
+// launch latency for all but long prefills.
+// Template: TYPE, K, SCALED.
+#include "quant_tile.cuh"
+
+struct EmbedParams {
+    const u8 *table;
+    const i32 *tokens, *pool;
+    u16 *y;
+    i32 n_tokens;
+    float scale;
+};
+
+KERNEL __launch_bounds__(128) embed_quant(const __grid_constant__ EmbedParams p)
+{
+    u32 i = blockIdx.x * 128 + threadIdx.x, t = i / (kUnits * 4), unit = i / 4 % kUnits, q = i % 4;
+    pdl_go();
+    pdl_wait();
+    if (t >= (u32)p.n_tokens)
+        return;
+    i32 token = p.tokens[t];
+    if (token < 0)
+        token = p.pool[-1 - token];
+    Unit u;
+    load_unit(p.table + token / 8 * kTileBytes, unit, token % 8 * 4 + q, u);
+    u16 *y = p.y + (i64)t * K;
+#pragma unroll
+    for (int c = 0; c < 4; c++) {
+        if (kTail && c >= kTail && unit == kUnits - 1)
+            break;
+        float v[8];
+        values_of(u, c, v);
+#pragma unroll
+        for (int k = 0; k < 8 && SCALED; k++)
+            v[k] *= p.scale;
+        store_values(y, unit * 4 + c, q, v);
+    }
+}

@@ -1,0 +1,53 @@
+// The end of linear_small.cu and linear_quant.cu: the warps' sums of a group of weight rows, added in rising
+// order, then the epilogue. Lane (g, q) of a warp holds rows g and g + 8 of tokens 2 q and 2 q + 1 of each tile
+// of 8. Needs WARPS, TILES, HALF, PAIR, OUT_F32, BIAS, RESIDUAL.
+
+constexpr int kRowsOut = PAIR || HALF ? 8 : 16;
+
+struct WarpSums { // in shared memory
+    float part[WARPS][TILES * 8][(HALF ? 8 : 16) + 1];
+};
+
+template <class Params>
+INLINE void finish(const Params &p, const float (&c)[TILES][4], int j0, WarpSums &sums)
+{
+    auto &part = sums.part;
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, q = lane % 4;
+#pragma unroll
+    for (int n = 0; n < TILES; n++) {
+        part[warp][n * 8 + 2 * q][g] = c[n][0];
+        part[warp][n * 8 + 2 * q + 1][g] = c[n][1];
+        if constexpr (!HALF) {
+            part[warp][n * 8 + 2 * q][g + 8] = c[n][2];
+            part[warp][n * 8 + 2 * q + 1][g + 8] = c[n][3];
+        }
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < TILES * 8 * kRowsOut; i += WARPS * 32) {
+        int t = i / kRowsOut, r = i % kRowsOut, j = j0 + r;
+        if (t >= p.n_tokens || j >= p.rows)
+            continue;
+        float sum = 0.f, up = 0.f;
+#pragma unroll
+        for (int k = 0; k < WARPS; k++) {
+            sum += part[k][t][r];
+            if constexpr (PAIR)
+                up += part[k][t][r + 8];
+        }
+        sum *= p.scale;
+        if constexpr (BIAS)
+            sum += p.bias[j];
+        if constexpr (PAIR) {
+            up *= p.scale;
+            if constexpr (BIAS)
+                up += p.bias[p.rows + j];
+            sum = (PAIR == 1 ? silu(sum) : gelu_tanh(sum)) * up;
+        }
+        if constexpr (RESIDUAL)
+            sum += bf16_f32(p.residual[(i64)t * p.residual_stride + j]);
+        if constexpr (OUT_F32)
+            ((float *)p.y)[(i64)t * p.y_stride + j] = sum;
+        else
+            ((u16 *)p.y)[(i64)t * p.y_stride + j] = f32_bf16(sum);
+    }
+}

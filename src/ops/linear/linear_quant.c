@@ -1,0 +1,255 @@
+/* Packing rows of a file into quantised tiles (linear_quant.h draws them).
+ *
+ * A row's blocks are first brought to bytes in column order (linear_pack.h), then dealt to the
+ * lanes that own them. */
+#include "ops/linear/linear_quant.h"
+
+#include <string.h>
+
+#include "ops/linear/linear_impl.h"
+#include "ops/linear/linear_pack.h"
+
+enum { CHUNK = 32, UNIT_CHUNKS = 4, LANES_OF_ROW = 4, SUPER_BYTES = 4 };
+
+/* What the layout depends on. */
+typedef struct quant_form {
+    vt_dtype type;
+    bool bytes, halves, super;
+    int high_bits, row_scale_bytes; /* of a full unit */
+} quant_form;
+
+static quant_form form_of(vt_dtype type)
+{
+    linear_traits t = linear_traits_of(type);
+    bool fp8 = type == VT_FP8_E4M3;
+    return (quant_form){.type = type,
+                        .bytes = fp8 || t.bits == 8,
+                        .halves = t.halves,
+                        .super = t.k,
+                        .high_bits = t.bits > 4 && t.bits < 8 ? t.bits - 4 : 0,
+                        .row_scale_bytes = fp8     ? 4
+                                           : t.k   ? 8
+                                           : t.min ? 16
+                                                   : 8};
+}
+
+static int words_of(int chunks) { return chunks == 3 ? 4 : chunks; }
+
+static int low_bytes(const quant_form *f, int chunks)
+{
+    return f->bytes ? chunks * 256 : words_of(chunks) * 128;
+}
+
+static int scales_at(const quant_form *f, int chunks)
+{
+    return low_bytes(f, chunks) + f->high_bits * 128;
+}
+
+static int row_scale_bytes(const quant_form *f, int chunks)
+{
+    if (f->type == VT_FP8_E4M3 || f->super)
+        return f->row_scale_bytes;
+    return f->row_scale_bytes * words_of(chunks) / UNIT_CHUNKS;
+}
+
+static int unit_bytes(const quant_form *f, int chunks)
+{
+    return scales_at(f, chunks) + QUANT_TILE * row_scale_bytes(f, chunks);
+}
+
+static int64_t unit_at(const quant_form *f, int64_t unit)
+{
+    int64_t at = unit * unit_bytes(f, UNIT_CHUNKS);
+    return f->super ? at + unit / 2 * QUANT_TILE * SUPER_BYTES : at;
+}
+
+bool linear_quant_type(vt_dtype type, int64_t cols)
+{
+    return (vt_dtype_quantised(type) || type == VT_FP8_E4M3) && cols % 8 == 0;
+}
+
+int64_t linear_quant_tile_bytes(vt_dtype type, int64_t cols)
+{
+    quant_form f = form_of(type);
+    int64_t chunks = vt_ceil_div(cols, CHUNK);
+    int tail = (int)(chunks % UNIT_CHUNKS);
+    return unit_at(&f, chunks / UNIT_CHUNKS) + (tail ? unit_bytes(&f, tail) : 0);
+}
+
+int64_t linear_quant_tiles(int64_t rows) { return vt_ceil_div(rows, QUANT_TILE); }
+
+size_t linear_quant_matrix_bytes(vt_dtype type, int64_t rows, int64_t cols, bool paired)
+{
+    int64_t tiles = paired ? 2 * linear_quant_tiles(rows / 2) : linear_quant_tiles(rows);
+    return (size_t)(tiles * linear_quant_tile_bytes(type, cols));
+}
+
+/* ---- one chunk of one row ---- */
+
+static void or_u32(uint8_t *p, uint32_t v)
+{
+    uint32_t w;
+    memcpy(&w, p, sizeof w);
+    w |= v;
+    memcpy(p, &w, sizeof w);
+}
+
+/* The element of a chunk that lane quad q has in place e of its 8. */
+static int element(const quant_form *f, int q, int e)
+{
+    return f->halves ? e / 4 * 16 + 4 * q + e % 4 : 8 * q + e;
+}
+
+/* Chunk c (of `chunks` in the unit) of row g: q are its 32 quants. */
+static void deal_chunk(const quant_form *f, const uint8_t *quant, int g, int c, int chunks,
+                       uint8_t *unit)
+{
+    static const int kOrder[4] = {0, 2, 1, 3};
+    for (int q = 0; q < LANES_OF_ROW; q++) {
+        int lane = LANES_OF_ROW * g + q;
+        if (f->bytes) {
+            int in_group = chunks - c / 2 * 2 == 1 ? 1 : 2; /* chunks beside it in its 16 bytes */
+            uint8_t *to = unit + c / 2 * 512 + lane * in_group * 8 + c % 2 * 8;
+            for (int e = 0; e < 8; e++)
+                to[e] = quant[8 * q + e / 4 * 4 + kOrder[e % 4]];
+            continue;
+        }
+        uint32_t low = 0, high = 0;
+        int bit = f->high_bits == 2 ? 2 * (c % 2 * 4) : UNIT_CHUNKS * c;
+        for (int e = 0; e < 8; e++) {
+            uint32_t v = quant[element(f, q, e)], half = e % 2 * 16;
+            low |= (v & 15) << (half + 4 * (e / 2));
+            high |= (v >> 4) << (half + bit + f->high_bits * (e / 2));
+        }
+        or_u32(unit + (lane * words_of(chunks) + c) * 4, low);
+        if (f->high_bits)
+            or_u32(unit + low_bytes(f, chunks) + lane * f->high_bits * 4 +
+                       (f->high_bits == 2 ? c / 2 * 4 : 0),
+                   high);
+    }
+}
+
+static void deal_scales(const quant_form *f, const linear_plain_block *p, int i, int g, int c,
+                        int chunks, uint8_t *unit)
+{
+    uint8_t *to = unit + scales_at(f, chunks) + g * row_scale_bytes(f, chunks);
+    linear_traits t = linear_traits_of(f->type);
+    if (f->halves) {
+        to[2 * c] = p->s[2 * i] ^ 0x80;
+        to[2 * c + 1] = p->s[2 * i + 1] ^ 0x80;
+    } else if (f->super) {
+        to[c] = p->s[i];
+        to[4 + c] = p->t[i];
+    } else if (t.min) {
+        memcpy(to + 4 * c, p->d, 2);
+        memcpy(to + 4 * c + 2, p->m, 2);
+    } else {
+        memcpy(to + 2 * c, p->d, 2);
+    }
+}
+
+/* ---- rows ---- */
+
+static int chunks_of_unit(int64_t chunks, int64_t unit)
+{
+    int64_t left = chunks - unit * UNIT_CHUNKS;
+    return left < UNIT_CHUNKS ? (int)left : UNIT_CHUNKS;
+}
+
+static void pack_quantised_row(const quant_form *f, const uint8_t *src, int64_t cols, int g,
+                               uint8_t *tile)
+{
+    const vt_dtype_info *info = vt_dtype_get(f->type);
+    int64_t chunks = cols / CHUNK;
+    int run = info->block / CHUNK;
+    linear_plain_block p;
+    for (int64_t b = 0; b < chunks; b += run, src += info->bytes) {
+        linear_to_plain(f->type, src, &p);
+        for (int i = 0; i < run; i++) {
+            int64_t chunk = b + i, u = chunk / UNIT_CHUNKS;
+            int c = (int)(chunk % UNIT_CHUNKS), n = chunks_of_unit(chunks, u);
+            uint8_t *unit = tile + unit_at(f, u), *quant = p.q + CHUNK * i;
+            for (int j = 0; f->bytes && j < CHUNK; j++)
+                quant[j] ^= 0x80; /* plain blocks hold q + 128 */
+            deal_chunk(f, quant, g, c, n, unit);
+            deal_scales(f, &p, i, g, c, n, unit);
+        }
+        if (f->super) {
+            uint8_t *d = tile + unit_at(f, b / UNIT_CHUNKS + 2) - QUANT_TILE * SUPER_BYTES +
+                         SUPER_BYTES * g;
+            float d32 = vt_f16_to_f32((uint16_t)(p.d[0] | p.d[1] << 8));
+            if (f->halves) {
+                memcpy(d, &d32, sizeof d32);
+            } else {
+                memcpy(d, p.d, 2);
+                memcpy(d + 2, p.m, 2);
+            }
+        }
+    }
+}
+
+static float scale_at(const vt_tensor *scale, int64_t row, int64_t col)
+{
+    if (!scale)
+        return 1;
+    bool blocks = vt_tensor_elems(scale) > 1;
+    int64_t across = blocks ? scale->dim[scale->rank - 1] : 0;
+    return linear_float_at(
+        scale, blocks ? row / LINEAR_SCALE_BLOCK * across + col / LINEAR_SCALE_BLOCK : 0);
+}
+
+static void pack_fp8_row(const quant_form *f, const uint8_t *src, int64_t cols, int g,
+                         const vt_tensor *scale, int64_t scale_row, uint8_t *tile)
+{
+    int64_t chunks = vt_ceil_div(cols, CHUNK);
+    for (int64_t chunk = 0; chunk < chunks; chunk++) {
+        int64_t u = chunk / UNIT_CHUNKS, left = cols - chunk * CHUNK;
+        uint8_t quant[CHUNK] = {0}, *unit = tile + unit_at(f, u);
+        int c = (int)(chunk % UNIT_CHUNKS), n = chunks_of_unit(chunks, u);
+        memcpy(quant, src + chunk * CHUNK, (size_t)(left < CHUNK ? left : CHUNK));
+        deal_chunk(f, quant, g, c, n, unit);
+        if (c == 0) {
+            float s = scale_at(scale, scale_row, chunk * CHUNK);
+            memcpy(unit + scales_at(f, n) + g * f->row_scale_bytes, &s, sizeof s);
+        }
+    }
+}
+
+/* The part and its row that are row g of a tile; false beyond the last. */
+static bool find_row(const linear_quant_source *s, int64_t tile, int g, int32_t *part, int64_t *row)
+{
+    *part = 0;
+    *row = tile * QUANT_TILE + g;
+    if (s->paired) {
+        int64_t half = linear_quant_tiles(s->part[0].rows->dim[0]);
+        *part = tile >= half;
+        *row -= *part * half * QUANT_TILE;
+        return *row < s->part[*part].rows->dim[0];
+    }
+    for (; *part < s->n_parts && *row >= s->part[*part].rows->dim[0]; ++*part)
+        *row -= s->part[*part].rows->dim[0];
+    return *part < s->n_parts;
+}
+
+void linear_quant_pack(const linear_quant_source *s, int64_t first, int64_t n, void *out)
+{
+    const vt_tensor *t = s->part[0].rows;
+    int64_t cols = t->dim[1], bytes = linear_quant_tile_bytes(t->dtype, cols);
+    quant_form f = form_of(t->dtype);
+    memset(out, 0, (size_t)(n * bytes));
+    for (int64_t i = 0; i < n; i++)
+        for (int g = 0; g < QUANT_TILE; g++) {
+            int32_t part;
+            int64_t row;
+            if (!find_row(s, first + i, g, &part, &row))
+                continue;
+            const uint8_t *src = (const uint8_t *)s->part[part].rows->data +
+                                 row * vt_dtype_row_bytes(t->dtype, cols);
+            uint8_t *tile = (uint8_t *)out + i * bytes;
+            if (t->dtype == VT_FP8_E4M3)
+                pack_fp8_row(&f, src, cols, g, s->part[part].scale, s->part[part].scale_row + row,
+                             tile);
+            else
+                pack_quantised_row(&f, src, cols, g, tile);
+        }
+}

@@ -1,0 +1,164 @@
+/* linear on CUDA for weights in quantised tiles (linear_quant.h).
+ *
+ *   up to 64 tokens   linear_quant.cu, 32 at a time: the tiles stream through once for each 32
+ *   more              quant_panel.cu writes some rows of the weight as BF16 into the end of the
+ *                     workspace, the GEMM of BF16 weights makes those columns of y, and so on; the
+ *                     GEMM's split-K partials have the workspace's beginning to themselves
+ *   deterministic     linear_quant.cu for any number of tokens
+ *
+ * Bytes a weight of b: passes cost b for each 32 tokens, a panel b + 2 written + 2 read. With b
+ * from 0.56 (Q4_0) to 1.06 (Q8_0) two passes are cheaper than a panel for every type; beyond, the
+ * arithmetic of mma.sync beside wgmma decides. An estimate: no device has run this yet. */
+#include "base/err.h"
+#include "ops/cuda_impls.h"
+#include "ops/linear/linear_cuda.h"
+#include "ops/linear/linear_quant.h"
+
+/* quant_tile.cuh has these numbers. */
+_Static_assert(VT_FP8_E4M3 == 3 && VT_Q8_0 == 4 && VT_Q4_0 == 5 && VT_Q4_1 == 6 && VT_Q5_0 == 7 &&
+                   VT_Q5_1 == 8 && VT_Q4_K == 9 && VT_Q5_K == 10 && VT_Q6_K == 11,
+               "the kernels' types");
+
+enum {
+    PASS_TOKENS = 32,
+    FEW_TOKENS = 2 * PASS_TOKENS,
+    MAX_WARPS = 8,
+    PANEL_ALIGN = 1024,
+    PANEL_ROWS = 256,       /* a multiple of every GEMM's tile, so that only the last one is cut */
+    PANEL_BYTES = 32 << 20, /* about what stays in L2 between the two kernels */
+    PANEL_THREADS = 128
+};
+
+bool linear_quant_supports(const vt_weight *w)
+{
+    return linear_quant_type(w->dtype, w->cols) && w->packed_for == &linear_cuda_impl &&
+           (vt_dtype_get(w->dtype)->block == 1 || w->cols % vt_dtype_get(w->dtype)->block == 0);
+}
+
+/* Warps share units of 128 columns out: as many as leaves the fewest idle in the last round. */
+static int32_t warps_for(int32_t k)
+{
+    int32_t units = (int32_t)vt_ceil_div(k, QUANT_UNIT);
+    return (int32_t)vt_ceil_div(units, vt_ceil_div(units, MAX_WARPS));
+}
+
+static vt_status run_pass(const linear_args *a, vt_cuda_lane *lane)
+{
+    int32_t k = (int32_t)a->w->cols, warps = warps_for(k), pair = linear_pair(a);
+    int32_t tokens = (int32_t)a->x->dim[0], rows = linear_outputs(a);
+    int32_t tiles = tokens <= 8 ? 1 : tokens <= 16 ? 2 : 4;
+    bool half = !pair && rows / 16 < lane->cuda->sm_count;
+    linear_small_params p = linear_small_params_of(a);
+    return vt_cuda_launch(
+        lane,
+        &(cuda_launch){
+            .spec = JIT_SPEC("linear_quant.cu", "linear_quant", {"type", (int32_t)a->w->dtype},
+                             {"k", k}, {"warps", warps}, {"tiles", tiles}, {"half", half},
+                             {"pair", pair}, {"out_f32", a->y->dtype == VT_F32},
+                             {"bias", a->bias != NULL}, {"residual", a->residual != NULL}),
+            .grid = {cuda_blocks(rows, pair || half ? 8 : 16), 1, 1},
+            .threads = (uint32_t)warps * 32},
+        &p, sizeof p);
+}
+
+/* ---- many tokens ---- */
+
+typedef struct panel_params {
+    const void *w[2];
+    void *out;
+    int32_t rows;
+} panel_params;
+
+/* Rows [at, at + n) of the weight (of both halves of a pair) as BF16 at `to`. */
+static vt_status write_panel(const linear_args *a, vt_cuda_lane *lane, int32_t at, int32_t n,
+                             void *to)
+{
+    int32_t k = (int32_t)a->w->cols, halves = linear_pair(a) ? 2 : 1;
+    int64_t tile_bytes = linear_quant_tile_bytes(a->w->dtype, k);
+    const char *gate = (const char *)a->w->part[0]->data + at / QUANT_TILE * tile_bytes;
+    panel_params p = {{gate, gate + linear_quant_tiles(linear_outputs(a)) * tile_bytes}, to, n};
+    return vt_cuda_launch(lane,
+                          &(cuda_launch){.spec = JIT_SPEC("quant_panel.cu", "quant_panel",
+                                                          {"type", (int32_t)a->w->dtype}, {"k", k}),
+                                         .grid = {cuda_blocks(k, 4 * QUANT_UNIT),
+                                                  cuda_blocks(n, QUANT_TILE), (uint32_t)halves},
+                                         .threads = PANEL_THREADS},
+                          &p, sizeof p);
+}
+
+static vt_tensor columns_of(const vt_tensor *t, int32_t at, int32_t n)
+{
+    vt_tensor s = *t;
+    s.data = (char *)s.data + (size_t)at * (size_t)vt_dtype_get(s.dtype)->bytes;
+    s.dim[s.rank - 1] = n;
+    return s;
+}
+
+static vt_status run_panel(const linear_args *a, vt_cuda_lane *lane, int32_t at, int32_t n,
+                           void *panel)
+{
+    TRY(write_panel(a, lane, at, n, panel));
+    int64_t rows = linear_pair(a) ? 2 * (int64_t)n : n;
+    vt_tensor w = vt_tensor_2d(panel, VT_BF16, rows, a->w->cols), y = columns_of(a->y, at, n);
+    vt_tensor bias = a->bias ? columns_of(a->bias, at, n) : y;
+    vt_tensor residual = a->residual ? columns_of(a->residual, at, n) : y;
+    vt_weight weight = {.part = {&w},
+                        .n_parts = 1,
+                        .paired = a->w->paired,
+                        .rows = rows,
+                        .cols = a->w->cols,
+                        .dtype = VT_BF16};
+    linear_args piece = *a;
+    piece.w = &weight;
+    piece.y = &y;
+    piece.bias = a->bias ? &bias : NULL;
+    piece.residual = a->residual ? &residual : NULL;
+    return linear_gemm_run(&piece, lane, true);
+}
+
+static vt_status run_panels(const linear_args *a, vt_cuda_lane *lane)
+{
+    int32_t rows = linear_outputs(a);
+    size_t row_bytes = (size_t)a->w->cols * 2 * (linear_pair(a) ? 2 : 1);
+    size_t whole = lane->workspace_bytes, room = whole / 2 < PANEL_BYTES ? whole / 2 : PANEL_BYTES;
+    int32_t most = (int32_t)(room / row_bytes) / PANEL_ROWS * PANEL_ROWS;
+    if (most == 0)
+        return vt_fail(&lane->err, VT_ERR_UNSUPPORTED,
+                       "a workspace of %zu bytes does not hold %d rows of %lld columns as BF16",
+                       whole, PANEL_ROWS, (long long)a->w->cols);
+    int32_t each = (int32_t)vt_ceil_div(rows, vt_ceil_div(rows, most));
+    each = (int32_t)vt_round_up((size_t)each, PANEL_ROWS);
+    size_t begin = (whole - (size_t)each * row_bytes) / PANEL_ALIGN * PANEL_ALIGN;
+    lane->workspace_bytes = begin; /* what the GEMM may use */
+    vt_status status = VT_OK;
+    for (int32_t at = 0; at < rows && status == VT_OK; at += each)
+        status = run_panel(a, lane, at, rows - at < each ? rows - at : each,
+                           (char *)lane->workspace + begin);
+    lane->workspace_bytes = whole;
+    return status;
+}
+
+/* A pair's biases would have to be cut like its rows; no model has such a pair. */
+static bool in_passes(const linear_args *a, int64_t tokens)
+{
+    return tokens <= FEW_TOKENS || (linear_pair(a) && a->bias);
+}
+
+vt_status linear_quant_run(const linear_args *a, vt_cuda_lane *lane)
+{
+    if (lane->deterministic || in_passes(a, a->x->dim[0]))
+        return linear_in_pieces(a, lane, PASS_TOKENS, run_pass);
+    return run_panels(a, lane);
+}
+
+vt_cost linear_quant_extra(const linear_args *a)
+{
+    const vt_weight *w = a->w;
+    int64_t tokens = a->x->dim[0], compulsory = w->rows * vt_dtype_row_bytes(w->dtype, w->cols);
+    if (tokens == 0)
+        return (vt_cost){0};
+    int64_t tiles = (int64_t)w->packed_bytes, panel = 2 * w->rows * w->cols;
+    if (in_passes(a, tokens))
+        return (vt_cost){.read.weights = tiles * vt_ceil_div(tokens, PASS_TOKENS) - compulsory};
+    return (vt_cost){.read.weights = tiles - compulsory + panel, .write.weights = panel};
+}

@@ -1,0 +1,169 @@
+// Reading quantised tiles: what a lane loads of a unit, and what it makes of it. The layout is told in
+// ops/linear/linear_quant.h. Needs the macros TYPE (a vt_dtype) and K (columns).
+//
+//   Unit u; load_unit(tile, index, lane, u)     16 to 40 bytes of row lane / 4 of the tile
+//   quants_of(u, chunk, a)                      8 exact integers (FP8: values) of 32 columns as bf16 pairs
+//   scale_of(u, chunk, half), min_of(u, chunk)  x = scale * quant + min
+//   values_of(u, chunk, v)                      the 8 values, fp32
+//
+// Where the 8 elements of lane quad q stand in the 32 columns: 8 q .. 8 q + 7; in Q6_K, whose scales cover
+// 16 columns, 4 q .. 4 q + 3 and 16 + 4 q .. 16 + 4 q + 3, so that an m16n8k16 stays within one scale.
+//
+// A nibble n becomes bf16 by its bits: 0x4300 | n is 128 + n, and one fma.rn.bf16x2 takes 128 and the type's
+// offset away; every step is exact. A byte of Q8_0 is 128 + its low 7 bits less 128, or less 256 with the sign
+// bit. E4M3 is a bf16 with another exponent bias: its bits moved to their places, times 2^120 (subnormals too).
+
+enum { FP8 = 3, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K };
+static_assert(TYPE >= FP8 && TYPE <= Q6_K && K % 8 == 0, "types that have tiles");
+
+constexpr bool kBytes = TYPE == FP8 || TYPE == Q8_0;
+constexpr bool kSuper = TYPE >= Q4_K; // scales are integers, scaled again for 256 columns
+constexpr bool kHalves = TYPE == Q6_K; // a scale covers 16 columns
+constexpr bool kMins = TYPE == Q4_1 || TYPE == Q5_1 || TYPE == Q4_K || TYPE == Q5_K;
+constexpr int kHighBits = TYPE == Q5_0 || TYPE == Q5_1 || TYPE == Q5_K ? 1 : TYPE == Q6_K ? 2 : 0;
+constexpr int kOffset = TYPE == Q4_0 ? 8 : TYPE == Q5_0 ? 16 : TYPE == Q6_K ? 32 : 0;
+
+constexpr int kChunks = (K + 31) / 32, kUnits = (kChunks + 3) / 4, kTail = kChunks % 4;
+constexpr int words_of(int chunks) { return chunks == 3 ? 4 : chunks; } // 1, 2 or 4
+constexpr int low_bytes(int chunks) { return kBytes ? chunks * 256 : words_of(chunks) * 128; }
+constexpr int scales_at(int chunks) { return low_bytes(chunks) + kHighBits * 128; }
+constexpr int scale_bytes(int chunks) // of a row
+{
+    return TYPE == FP8 ? 4 : kSuper ? 8 : words_of(chunks) * (kMins ? 4 : 2);
+}
+constexpr int unit_bytes(int chunks) { return scales_at(chunks) + 8 * scale_bytes(chunks); }
+constexpr int kPairBytes = 2 * unit_bytes(4) + 32; // two units of a K type and their super-scales
+constexpr i64 kTileBytes = kSuper ? (i64)(kUnits / 2) * kPairBytes
+                                  : (i64)(kChunks / 4) * unit_bytes(4) + (kTail ? unit_bytes(kTail) : 0);
+
+struct Unit {
+    u32 low[kBytes ? 8 : 4], high[2], scale[4], super;
+};
+
+// N = 2, 4, 8 or 16 bytes, nobody writes them.
+template <int N> INLINE void load_words(const u8 *p, u32 *to)
+{
+    if constexpr (N == 16) {
+        uint4 v = load_weights16(p);
+        to[0] = v.x, to[1] = v.y, to[2] = v.z, to[3] = v.w;
+    } else if constexpr (N == 8) {
+        uint2 v = *(const uint2 *)p;
+        to[0] = v.x, to[1] = v.y;
+    } else if constexpr (N == 4) {
+        to[0] = *(const u32 *)p;
+    } else {
+        to[0] = *(const u16 *)p;
+    }
+}
+
+template <int CHUNKS> INLINE void load_part(const u8 *p, int lane, Unit &u)
+{
+    if constexpr (!kBytes) {
+        load_words<words_of(CHUNKS) * 4>(p + lane * words_of(CHUNKS) * 4, u.low);
+    } else {
+        load_words<CHUNKS == 1 ? 8 : 16>(p + lane * (CHUNKS == 1 ? 8 : 16), u.low);
+        if constexpr (CHUNKS > 2)
+            load_words<CHUNKS == 3 ? 8 : 16>(p + 512 + lane * (CHUNKS == 3 ? 8 : 16), u.low + 4);
+    }
+    if constexpr (kHighBits > 0)
+        load_words<kHighBits * 4>(p + low_bytes(CHUNKS) + lane * kHighBits * 4, u.high);
+    load_words<scale_bytes(CHUNKS)>(p + scales_at(CHUNKS) + lane / 4 * scale_bytes(CHUNKS), u.scale);
+}
+
+INLINE void load_unit(const u8 *tile, int index, int lane, Unit &u)
+{
+    if constexpr (kSuper) {
+        const u8 *pair = tile + (i64)(index / 2) * kPairBytes;
+        load_part<4>(pair + index % 2 * unit_bytes(4), lane, u);
+        load_words<4>(pair + 2 * unit_bytes(4) + lane / 4 * 4, &u.super);
+    } else if (kTail && index == kUnits - 1) {
+        load_part<kTail ? kTail : 4>(tile + (i64)index * unit_bytes(4), lane, u);
+    } else {
+        load_part<4>(tile + (i64)index * unit_bytes(4), lane, u);
+    }
+}
+
+// The bits of `w`, moved right by `by` (left where negative) and cut out by `mask`.
+INLINE u32 field(u32 w, int by, u32 mask) { return (by >= 0 ? w >> by : w << -by) & mask; }
+
+// a[p]: elements 2 p (low half) and 2 p + 1 of chunk c.
+INLINE void quants_of(const Unit &u, int c, u32 (&a)[4])
+{
+    constexpr u32 kOne = 0x3f803f80u, kMagic = 0x43004300u; // 1, 128
+#pragma unroll
+    for (int p = 0; p < 4; p++) {
+        if constexpr (TYPE == FP8) {
+            u32 w = u.low[2 * c + p / 2];
+            u32 bits = field(w, p % 2 ? 0 : -8, 0x80008000u) | field(w, p % 2 ? 4 : -4, 0x07f007f0u);
+            a[p] = fma_bf16x2(bits, 0x7b807b80u, 0x80008000u); // times 2^120, minus zero added
+        } else if constexpr (TYPE == Q8_0) {
+            u32 w = u.low[2 * c + p / 2] >> (p % 2 * 8);
+            a[p] = fma_bf16x2((w & 0x007f007fu) | kMagic, kOne, (w & 0x00800080u) | kMagic | 0x80008000u);
+        } else {
+            u32 v = field(u.low[c], 4 * p, 0x000f000fu) | kMagic;
+            if constexpr (kHighBits == 1)
+                v |= field(u.high[0], 4 * c + p - 4, 0x00100010u);
+            if constexpr (kHighBits == 2)
+                v |= field(u.high[c / 2], 2 * (c % 2 * 4 + p) - 4, 0x00300030u);
+            a[p] = fma_bf16x2(v, kOne, (kMagic | 0x80008000u) + kOffset * 0x00010001u);
+        }
+    }
+}
+
+// Byte i of w, as a float: 2^23 + byte, less 2^23 and `zero`.
+INLINE float byte_f32(u32 w, int i, float zero)
+{
+    return __uint_as_float(__byte_perm(w, 0x4b000000u, 0x7440 + i)) - (8388608.f + zero);
+}
+
+// The scale of chunk c; of its second 16 columns where `half` (Q6_K; the same otherwise).
+INLINE float scale_of(const Unit &u, int c, int half)
+{
+    if constexpr (TYPE == FP8)
+        return __uint_as_float(u.scale[0]);
+    else if constexpr (TYPE == Q6_K)
+        return __uint_as_float(u.super) * byte_f32(u.scale[c / 2], c % 2 * 2 + half, 128.f);
+    else if constexpr (kSuper)
+        return f16_f32((u16)u.super) * byte_f32(u.scale[0], c, 0.f);
+    else if constexpr (kMins)
+        return f16_f32((u16)u.scale[c]);
+    else
+        return f16_f32((u16)(u.scale[c / 2] >> (c % 2 * 16)));
+}
+
+INLINE float min_of(const Unit &u, int c)
+{
+    if constexpr (!kMins)
+        return 0.f;
+    else if constexpr (kSuper)
+        return -(f16_f32((u16)(u.super >> 16)) * byte_f32(u.scale[1], c, 0.f));
+    else
+        return f16_f32((u16)(u.scale[c] >> 16));
+}
+
+INLINE void values_of(const Unit &u, int c, float (&v)[8])
+{
+    u32 a[4];
+    quants_of(u, c, a);
+    float low = scale_of(u, c, 0), high = kHalves ? scale_of(u, c, 1) : low, min = min_of(u, c);
+#pragma unroll
+    for (int p = 0; p < 4; p++) {
+        float scale = p < 2 ? low : high;
+        v[2 * p] = kMins ? scale * bf16_low(a[p]) + min : scale * bf16_low(a[p]);
+        v[2 * p + 1] = kMins ? scale * bf16_high(a[p]) + min : scale * bf16_high(a[p]);
+    }
+}
+
+// A chunk's 8 values of lane quad q as bf16 to their places in a row of K elements; false beyond the row.
+INLINE void store_values(u16 *row, int chunk, int q, const float (&v)[8])
+{
+    int k = chunk * 32 + (kHalves ? 4 : 8) * q;
+    uint4 out = make_uint4(pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3]), pack_bf16(v[4], v[5]),
+                           pack_bf16(v[6], v[7]));
+    if constexpr (kHalves) {
+        *(uint2 *)(row + k) = make_uint2(out.x, out.y);
+        *(uint2 *)(row + k + 16) = make_uint2(out.z, out.w);
+    } else if (K % 32 == 0 || k < K) {
+        store16(row + k, out);
+    }
+}

@@ -1,7 +1,7 @@
-/* Making a CUDA executor: memory, the program's place in it, kernels, graphs.
+/* Making a CUDA executor: memory, the program's place in it, kernels, the decode buckets' graphs.
  *
- * Kernels are named by a dry run (lane.collect) over every bucket and a ladder of prefill sizes,
- * compiled together; then the decode buckets are captured. */
+ * Kernels are named by a dry run (lane.collect) over a ladder of tokens and of rows, and compiled
+ * together before anything runs. */
 #include "base/clock.h"
 #include "base/err.h"
 #include "engine/exec_cuda_inside.h"

@@ -12,7 +12,8 @@
 #include <dlfcn.h>
 #include <jansson.h>
 
-#include "vitrine.h"
+#include "engine/recording.h"
+#include "story/plan.h"
 
 enum { REQUESTS = 3, PROMPT = 9, ANSWER = 18, MAX_RUNNING = 4 };
 
@@ -177,6 +178,36 @@ static void test_emulated_story_when_about_all_then_every_step_is_in_it(void **s
     json_decref(s);
 }
 
+/* What is costed has to be what ran: the same calls, implementations and bytes of weights. */
+static void test_emulated_plan_is_the_program_that_runs(void **state)
+{
+    tale *t = *state;
+    vt_recording r;
+    story_plan *plan;
+    const story_seq one = {1, PROMPT, 1};
+    run_requests(t, true);
+    assert_int_equal(vt_engine_recording(t->engine, &r, NULL), VT_OK);
+    const vt_limits *limits = &r.program->config.limits;
+    story_plan_config config = {.device = VT_DEVICE_CUDA,
+                                .kv_dtype = r.kv_dtype,
+                                .page_size = r.page_size,
+                                .max_tokens = limits->max_tokens,
+                                .max_seqs = limits->max_seqs,
+                                .max_context = limits->max_context};
+    assert_int_equal(story_plan_new(t->model, &config, &plan, NULL), VT_OK);
+    assert_int_equal(story_plan_bind(plan, &one, 1, NULL), VT_OK);
+    const vt_program *p = story_plan_program(plan);
+    assert_int_equal(p->n_calls, r.program->n_calls);
+    for (int32_t i = 0; i < p->n_calls; i++) {
+        const vt_call *a = &p->call[i], *b = &r.program->call[i];
+        assert_string_equal(a->label, b->label);
+        assert_ptr_equal(a->impl, b->impl);
+        if (strcmp(a->op->name, "linear") == 0)
+            assert_int_equal(a->op->cost(a->args).read.weights, b->op->cost(b->args).read.weights);
+    }
+    story_plan_free(plan);
+}
+
 /* Timed steps take other launches: the tokens may not differ. */
 static void test_emulated_recording_changes_no_token(void **state)
 {
@@ -215,6 +246,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_emulated_story_when_requests_share_steps_then_each_adds_up),
         TEST(test_emulated_story_when_about_all_then_every_step_is_in_it),
+        TEST(test_emulated_plan_is_the_program_that_runs),
         TEST(test_emulated_recording_changes_no_token),
     };
     return cmocka_run_group_tests(tests, open_emulator, NULL);

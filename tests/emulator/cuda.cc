@@ -72,13 +72,16 @@ static cu_result parse_one(settings *s, const std::string &item)
         s->memory = n << 20;
     else if (key == "order" && number)
         s->order = n;
+    else if (key == "fail" && number)
+        s->fail = n;
     else if (key == "stream" && (value == "lazy" || value == "eager"))
         s->lazy = value == "lazy";
     else
-        return fail(INVALID_VALUE,
-                    "VITRINE_EMULATOR has '%s', expected cc=90|80, sms=N, memory=MIB, order=N or "
-                    "stream=eager|lazy",
-                    item.c_str());
+        return fail(
+            INVALID_VALUE,
+            "VITRINE_EMULATOR has '%s', expected cc=90|80, sms=N, memory=MIB, order=N, fail=N or "
+            "stream=eager|lazy",
+            item.c_str());
     return SUCCESS;
 }
 
@@ -93,6 +96,7 @@ static cu_result parse_settings()
         rest = comma == std::string::npos ? "" : rest.substr(comma + 1);
     }
     g.set = s;
+    g.kernels = 0;
     return SUCCESS;
 }
 

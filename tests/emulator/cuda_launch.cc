@@ -169,7 +169,10 @@ cu_result drv_launch(const cu_launch_config *c, cu_kernel kernel, void **params,
         emu_launch run = l;
         run.name = name.c_str();
         char message[1024] = "";
-        if (emu_run(&run, message, sizeof message) == 0)
+        if (++g.kernels == g.set.fail)
+            snprintf(message, sizeof message, "number %llu fails, as fail=N asks",
+                     (unsigned long long)g.kernels);
+        else if (emu_run(&run, message, sizeof message) == 0)
             return SUCCESS;
         fprintf(stderr, "emulator: kernel %s: %s\n", run.name, message);
         return LAUNCH_FAILED;

@@ -127,7 +127,7 @@ struct cu_library_st {
 /* VITRINE_EMULATOR */
 struct settings {
     int cc = 90, sms = 4;
-    uint64_t memory = 2048ull << 20, order = 0;
+    uint64_t memory = 2048ull << 20, order = 0, fail = 0;
     bool lazy = true;
 };
 
@@ -150,6 +150,7 @@ struct gpu {
     int context_refs = 0;
     uint64_t context = 0; /* number of the living context, or of the last one */
     cu_result failed = 0; /* sticky */
+    uint64_t kernels = 0; /* run since cuInit */
     uint64_t used = 0;
     std::map<uint64_t, uint64_t> block, pinned, reserved; /* address -> bytes */
     std::map<uint64_t, mapping> mapped;

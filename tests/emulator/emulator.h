@@ -31,6 +31,7 @@
  *   stream=eager|lazy   lazy (default): a stream's work runs as late as order and synchronisation
  *                   allow, so that a host that reads too early or overwrites too soon is caught;
  *                   eager: at once
+ *   fail=N          the N-th kernel that runs fails, as a broken one would
  * Time is not modelled: events are wall-clock times of the emulation. */
 #ifndef EMULATOR_H
 #define EMULATOR_H

@@ -70,24 +70,26 @@ static void test_decode_plan_when_lengths_vary_then_each_kv_is_covered_once(void
             seed = seed * 1664525u + 1013904223u;
             kv_len[i] = 1 + (int32_t)((seed >> 8) % (i % 7 == 0 ? 100000 : 700));
         }
-        c.deterministic = round % 2;
         check_decode_plan(&c, kv_len, n);
     }
 }
 
-static void test_decode_plan_when_deterministic_then_neighbours_do_not_matter(void **state)
+/* A decode is then a prefill of one token: an item a tile of its rows, nothing cut. */
+static void test_decode_plan_when_deterministic_then_its_items_are_single_tokens(void **state)
 {
     (void)state;
     attention_plan_config c = {
-        .heads = 32, .kv_heads = 8, .sm_count = 132, .deterministic = true};
-    int32_t alone[1] = {5000}, many[3] = {5000, 90000, 17}, q_start[4], used[2], none, unused[2];
-    int32_t plan[2][300 * DECODE_ITEM_INTS];
-    vt_batch a = decodes(alone, 1, q_start);
-    attention_cuda_plan(&c, &a, plan[0], 100, unused, 0, &used[0], &none);
-    vt_batch b = decodes(many, 3, q_start);
-    attention_cuda_plan(&c, &b, plan[1], 300, unused, 0, &used[1], &none);
-    for (int32_t i = 0; i < used[0]; i++)
-        assert_memory_equal(plan[0] + i * DECODE_ITEM_INTS, plan[1] + i * DECODE_ITEM_INTS, 20);
+        .heads = 96, .kv_heads = 1, .sm_count = 132, .prefill_rows = 64, .deterministic = true};
+    int32_t kv_len[3] = {5000, 90000, 17}, q_start[4], used, none, unused[2];
+    int32_t capacity = attention_decode_capacity(&c, 4, 1 << 17), plan[8 * PREFILL_ITEM_INTS];
+    vt_batch b = decodes(kv_len, 3, q_start);
+    assert_int_equal(capacity, 8);
+    attention_cuda_plan(&c, &b, plan, capacity, unused, 0, &used, &none);
+    assert_int_equal(used, 6);
+    for (int32_t i = 0; i < capacity; i++) {
+        assert_int_equal(plan[i * PREFILL_ITEM_INTS], i < used ? i / 2 : -1);
+        assert_int_equal(plan[i * PREFILL_ITEM_INTS + 1], i % 2);
+    }
 }
 
 /* ---- sampling rows ---- */
@@ -213,7 +215,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_decode_plan_when_lengths_vary_then_each_kv_is_covered_once),
-        cmocka_unit_test(test_decode_plan_when_deterministic_then_neighbours_do_not_matter),
+        cmocka_unit_test(test_decode_plan_when_deterministic_then_its_items_are_single_tokens),
         cmocka_unit_test(test_sample_pack_when_a_row_has_no_penalty_then_its_context_stays_at_home),
         cmocka_unit_test(test_jit_want_when_asked_twice_then_one_instance),
         cmocka_unit_test(test_jit_cache_when_a_file_is_torn_then_it_is_not_read),

@@ -3,13 +3,17 @@
  *
  * Decode is cut so that about two CTAs an SM have equal work: all KV tokens over that number is the
  * aim, and a sequence gets round(kv_len / aim) ranges of equal length in multiples of 64. A batch
- * of as many sequences as there is room for is not cut at all. Deterministic: ranges of FIXED_RANGE
- * tokens, whatever the batch. */
+ * of as many sequences as there is room for is not cut at all.
+ *
+ * Deterministic: a decode is a prefill of one token and runs through that kernel. Its order of sums
+ * depends on positions alone, so a token gives the same bits whether it was decoded or, after a
+ * retraction or in another request's prompt, computed in a chunk. The decode part of the plan then
+ * holds prefill items. */
 #include "ops/attention/attention_cuda.h"
 
 #include "ops/cuda_impls.h"
 
-enum { RANGE_GRAIN = 64, FIXED_RANGE = 1024 };
+enum { RANGE_GRAIN = 64 };
 
 typedef struct decode_params {
     const void *q, *k_pool, *v_pool;
@@ -44,12 +48,20 @@ int32_t attention_prefill_rows(const vt_cuda *c, int32_t head_dim, int32_t page_
     return c->level >= 90 && tiles && boxes ? ATTENTION_PREFILL_ROWS_SM90 : ATTENTION_PREFILL_ROWS;
 }
 
+/* Tiles of one token's rows. */
+static int32_t token_tiles(const attention_plan_config *c)
+{
+    return (int32_t)vt_ceil_div(c->heads / c->kv_heads, c->prefill_rows);
+}
+
 int32_t attention_decode_capacity(const attention_plan_config *c, int32_t n_decode,
                                   int32_t max_context)
 {
     if (c->deterministic)
-        return n_decode * (int32_t)vt_ceil_div(max_context, FIXED_RANGE);
-    return n_decode + decode_target(c) + n_decode / 2;
+        return n_decode * token_tiles(c);
+    int64_t grains = n_decode * vt_ceil_div(max_context, RANGE_GRAIN);
+    int32_t aimed = n_decode + decode_target(c) + n_decode / 2;
+    return grains < aimed ? (int32_t)grains : aimed;
 }
 
 int32_t attention_prefill_capacity(const attention_plan_config *c, int32_t n_seqs, int32_t n_tokens)
@@ -58,30 +70,41 @@ int32_t attention_prefill_capacity(const attention_plan_config *c, int32_t n_seq
     return n_seqs + (int32_t)vt_ceil_div(rows, c->prefill_rows);
 }
 
-static int32_t ranges_of(const attention_plan_config *c, int32_t kv_len, int64_t aim)
+static int32_t ranges_of(int32_t kv_len, int64_t aim)
 {
-    int64_t n = c->deterministic ? vt_ceil_div(kv_len, FIXED_RANGE) : (kv_len + aim / 2) / aim;
+    int64_t n = (kv_len + aim / 2) / aim;
     int64_t most = vt_ceil_div(kv_len, RANGE_GRAIN);
     n = n < most ? n : most;
     return n > 1 ? (int32_t)n : 1;
+}
+
+static int32_t plan_single_tokens(const attention_plan_config *c, int32_t n_decode, int32_t *plan,
+                                  int32_t capacity)
+{
+    int32_t tiles = token_tiles(c), n = n_decode * tiles;
+    for (int32_t i = 0; i < capacity; i++) {
+        plan[i * PREFILL_ITEM_INTS] = i < n ? i / tiles : -1;
+        plan[i * PREFILL_ITEM_INTS + 1] = i % tiles;
+    }
+    return n;
 }
 
 static int32_t plan_decode(const attention_plan_config *c, const vt_batch *b, int32_t *plan,
                            int32_t capacity)
 {
     int64_t total = 0;
+    if (c->deterministic)
+        return plan_single_tokens(c, b->n_decode, plan, capacity);
     for (int32_t s = 0; s < b->n_decode; s++)
         total += b->kv_len[s];
     int64_t aim = vt_ceil_div(total, decode_target(c));
     aim = aim < RANGE_GRAIN ? RANGE_GRAIN : aim;
     int32_t n = 0;
     for (int32_t s = 0; s < b->n_decode; s++) {
-        int32_t len = b->kv_len[s], parts = ranges_of(c, len, aim),
+        int32_t len = b->kv_len[s], parts = ranges_of(len, aim),
                 left = capacity - n - (b->n_decode - s - 1);
         parts = parts < left ? parts : left; /* every later sequence keeps room for one */
-        int32_t step = c->deterministic
-                           ? FIXED_RANGE
-                           : (int32_t)vt_round_up((size_t)vt_ceil_div(len, parts), RANGE_GRAIN);
+        int32_t step = (int32_t)vt_round_up((size_t)vt_ceil_div(len, parts), RANGE_GRAIN);
         parts = (int32_t)vt_ceil_div(len, step);
         for (int32_t k = 0; k < parts; k++) {
             int32_t *item = plan + (size_t)(n + k) * DECODE_ITEM_INTS;
@@ -146,6 +169,41 @@ static bool attention_supports(const void *args)
            d % 16 == 0 && d <= 256 && a->q->row_stride % 8 == 0 && a->o->row_stride % 8 == 0;
 }
 
+/* Prefill items of either part of the plan. */
+static vt_status run_tiles(const attention_args *a, vt_cuda_lane *l, const int32_t *items,
+                           int32_t n_items)
+{
+    int32_t group = a->heads / a->kv_heads, block = a->head_dim > 128 ? 16 : 64;
+    if (n_items == 0 && !l->collect)
+        return VT_OK;
+    if (l->prefill_rows == ATTENTION_PREFILL_ROWS_SM90)
+        return attention_prefill_sm90_run(a, l, items, n_items);
+    prefill_params p = {.q = a->q->data,
+                        .k_pool = a->k_pool->data,
+                        .v_pool = a->v_pool->data,
+                        .o = a->o->data,
+                        .items = items,
+                        .kv_len = a->batch->kv_len,
+                        .page_start = a->batch->page_start,
+                        .page_ids = a->batch->page_ids,
+                        .q_start = a->batch->q_start,
+                        .q_stride = (int32_t)a->q->row_stride,
+                        .o_stride = (int32_t)a->o->row_stride,
+                        .window = a->window,
+                        .scale_log2 = a->scale * 1.44269504f};
+    return vt_cuda_launch(
+        l,
+        &(cuda_launch){
+            .spec = JIT_SPEC(
+                "attention_prefill_sm80.cu", "attention_prefill_sm80", {"head_dim", a->head_dim},
+                {"group", group}, {"kv_heads", a->kv_heads}, {"page", (int32_t)a->k_pool->dim[2]},
+                {"warps", ATTENTION_PREFILL_WARPS}, {"block", block}, {"windowed", a->window > 0}),
+            .grid = {(uint32_t)n_items, (uint32_t)a->kv_heads, 1},
+            .threads = ATTENTION_PREFILL_WARPS * 32,
+            .shared_bytes = (uint32_t)((ATTENTION_PREFILL_ROWS + 4 * block) * a->head_dim * 2)},
+        &p, sizeof p);
+}
+
 static vt_status decode_run(const void *args, const vt_lane *lane)
 {
     enum { WARPS = 4, BLOCK = 16 };
@@ -153,6 +211,8 @@ static vt_status decode_run(const void *args, const vt_lane *lane)
     vt_cuda_lane *l = lane->cuda;
     int32_t group = a->heads / a->kv_heads, items = l->decode_items,
             stages = a->head_dim > 128 ? 2 : 3;
+    if (l->deterministic)
+        return run_tiles(a, l, l->attention_plan, items);
     int32_t tile = group < 16 ? group : 16, tiles = (int32_t)vt_ceil_div(group, 16);
     if (items == 0 && !l->collect)
         return VT_OK;
@@ -190,37 +250,8 @@ static vt_status decode_run(const void *args, const vt_lane *lane)
 
 static vt_status prefill_run(const void *args, const vt_lane *lane)
 {
-    const attention_args *a = args;
     vt_cuda_lane *l = lane->cuda;
-    int32_t group = a->heads / a->kv_heads, block = a->head_dim > 128 ? 16 : 64;
-    if (l->prefill_items == 0 && !l->collect)
-        return VT_OK;
-    if (l->prefill_rows == ATTENTION_PREFILL_ROWS_SM90)
-        return attention_prefill_sm90_run(a, l);
-    prefill_params p = {.q = a->q->data,
-                        .k_pool = a->k_pool->data,
-                        .v_pool = a->v_pool->data,
-                        .o = a->o->data,
-                        .items = l->prefill_plan,
-                        .kv_len = a->batch->kv_len,
-                        .page_start = a->batch->page_start,
-                        .page_ids = a->batch->page_ids,
-                        .q_start = a->batch->q_start,
-                        .q_stride = (int32_t)a->q->row_stride,
-                        .o_stride = (int32_t)a->o->row_stride,
-                        .window = a->window,
-                        .scale_log2 = a->scale * 1.44269504f};
-    return vt_cuda_launch(
-        l,
-        &(cuda_launch){
-            .spec = JIT_SPEC(
-                "attention_prefill_sm80.cu", "attention_prefill_sm80", {"head_dim", a->head_dim},
-                {"group", group}, {"kv_heads", a->kv_heads}, {"page", (int32_t)a->k_pool->dim[2]},
-                {"warps", ATTENTION_PREFILL_WARPS}, {"block", block}, {"windowed", a->window > 0}),
-            .grid = {(uint32_t)l->prefill_items, (uint32_t)a->kv_heads, 1},
-            .threads = ATTENTION_PREFILL_WARPS * 32,
-            .shared_bytes = (uint32_t)((ATTENTION_PREFILL_ROWS + 4 * block) * a->head_dim * 2)},
-        &p, sizeof p);
+    return run_tiles(args, l, l->prefill_plan, l->prefill_items);
 }
 
 const vt_impl attention_decode_cuda_impl = {

@@ -4,7 +4,8 @@
  *   prefill item  a sequence and a tile of its packed rows (token, head of the group)
  *
  * Buffers: decode items [decode_capacity][8] and prefill items [prefill_capacity][2], int32. Unused
- * ones have seq -1, so that a captured graph's grid fits every step of its bucket. */
+ * ones have seq -1, so that a captured graph's grid fits every step of its bucket. With
+ * `deterministic` a decode is a prefill of one token: its items are prefill items too. */
 #ifndef VT_OPS_ATTENTION_CUDA_H
 #define VT_OPS_ATTENTION_CUDA_H
 
@@ -22,7 +23,7 @@ enum {
 typedef struct attention_plan_config {
     int32_t heads, kv_heads, sm_count;
     int32_t prefill_rows; /* of a tile: attention_prefill_rows() */
-    bool deterministic;   /* ranges begin at multiples of a fixed length */
+    bool deterministic;   /* decodes run as prefills of one token */
 } attention_plan_config;
 
 /* Packed rows of a prefill tile, which says which kernel runs: 128 for attention_prefill_sm90.cu,
@@ -44,7 +45,8 @@ void attention_cuda_plan(const attention_plan_config *c, const vt_batch *batch,
 /* Bytes of lane workspace that decode with this many items needs. */
 size_t attention_decode_workspace(int32_t items, int32_t heads, int32_t head_dim);
 
-/* The launch of attention_prefill_sm90.cu, for lanes with 128 prefill rows. */
-vt_status attention_prefill_sm90_run(const attention_args *a, vt_cuda_lane *l);
+/* The launch of attention_prefill_sm90.cu over prefill items, for lanes with 128 prefill rows. */
+vt_status attention_prefill_sm90_run(const attention_args *a, vt_cuda_lane *l, const int32_t *items,
+                                     int32_t n_items);
 
 #endif

@@ -35,17 +35,18 @@ static vt_status encode_maps(const attention_args *a, vt_cuda *c, int32_t group,
     return vt_cuda_tensor_map_3d(c, a->q->data, dim, stride, box, &p->q_map, err);
 }
 
-vt_status attention_prefill_sm90_run(const attention_args *a, vt_cuda_lane *l)
+vt_status attention_prefill_sm90_run(const attention_args *a, vt_cuda_lane *l, const int32_t *items,
+                                     int32_t n_items)
 {
     int32_t group = a->heads / a->kv_heads, block = a->head_dim == 256 ? 64 : 128;
     prefill_sm90_params p = {.q = a->q->data,
                              .o = a->o->data,
-                             .items = l->prefill_plan,
+                             .items = items,
                              .q_start = a->batch->q_start,
                              .kv_len = a->batch->kv_len,
                              .page_start = a->batch->page_start,
                              .page_ids = a->batch->page_ids,
-                             .n_items = l->prefill_items,
+                             .n_items = n_items,
                              .q_stride = (int32_t)a->q->row_stride,
                              .o_stride = (int32_t)a->o->row_stride,
                              .kv_heads = a->kv_heads,
@@ -53,7 +54,7 @@ vt_status attention_prefill_sm90_run(const attention_args *a, vt_cuda_lane *l)
                              .scale_log2 = a->scale * 1.44269504f};
     if (!l->collect)
         TRY(encode_maps(a, l->cuda, group, &p, &l->err));
-    int64_t work = (int64_t)l->prefill_items * a->kv_heads;
+    int64_t work = (int64_t)n_items * a->kv_heads;
     return vt_cuda_launch(
         l,
         &(cuda_launch){

@@ -214,12 +214,8 @@ int32_t vt_executor_cuda_gaps(const vt_executor *base, uint64_t since, float *us
     return n;
 }
 
-static vt_status cuda_exec_wait(vt_executor *base, vt_step_result *out, vt_err *err)
+static vt_status finish_step(cuda_executor *x, result_slot *slot, vt_step_result *out, vt_err *err)
 {
-    cuda_executor *x = (cuda_executor *)base;
-    if (x->waited == x->launched)
-        return vt_fail(err, VT_ERR_USAGE, "no step is in flight");
-    result_slot *slot = &x->slot[x->waited % SLOTS];
     float ms = 0;
     TRY(vt_cuda_check(x->cuda, x->cuda->driver.event_sync(slot->end), "waiting for a step", err));
     TRY(vt_cuda_check(x->cuda, x->cuda->driver.event_elapsed(&ms, slot->begin, slot->end),
@@ -235,8 +231,18 @@ static vt_status cuda_exec_wait(vt_executor *base, vt_step_result *out, vt_err *
                                   .end_ns = now};
     TRY(cuda_spans_end(x, slot, err));
     *out = slot->view;
-    x->waited++;
     return VT_OK;
+}
+
+/* A step that failed is over as well: it must not stay in flight and hide why later ones fail. */
+static vt_status cuda_exec_wait(vt_executor *base, vt_step_result *out, vt_err *err)
+{
+    cuda_executor *x = (cuda_executor *)base;
+    if (x->waited == x->launched)
+        return vt_fail(err, VT_ERR_USAGE, "no step is in flight");
+    vt_status status = finish_step(x, &x->slot[x->waited % SLOTS], out, err);
+    x->waited++;
+    return status;
 }
 
 static const vt_program *cuda_exec_program(const vt_executor *base)

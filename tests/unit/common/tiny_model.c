@@ -1,0 +1,130 @@
+#include "tiny_model.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/assemble.h"
+#include "text/tokenizer.h"
+
+typedef struct tiny_source {
+    vt_tensor *tensor;
+    int64_t n;
+} tiny_source;
+
+static int64_t find(const void *file, const char *name)
+{
+    const tiny_source *s = file;
+    for (int64_t i = 0; i < s->n; i++)
+        if (strcmp(s->tensor[i].name, name) == 0)
+            return i;
+    return -1;
+}
+
+static const vt_tensor *at(const void *file, int64_t i)
+{
+    return &((const tiny_source *)file)->tensor[i];
+}
+
+static void base(vt_arch *a)
+{
+    a->n_layers = 2;
+    a->hidden = 128;
+    a->n_heads = 4;
+    a->n_kv_heads = 2;
+    a->head_dim = 64;
+    a->ffn = 192;
+    a->vocab = 320;
+    a->max_context = 512;
+    a->norm_eps = 1e-6f;
+    a->tied_head = true;
+    a->rope = (vt_rope_params){.base = 10000};
+}
+
+static void set_arch(vt_model *m, const char *name)
+{
+    vt_arch *a = &m->arch;
+    base(a);
+    snprintf(a->family, sizeof a->family, "%s", name);
+    if (strcmp(name, "qwen3") == 0) {
+        a->qk_norm = true;
+    } else if (strcmp(name, "qwen3moe") == 0) { /* four CTAs' worth of experts, two for a token */
+        a->qk_norm = true;
+        a->n_layers = 1;
+        a->n_heads = 2;
+        a->n_kv_heads = 1;
+        a->head_dim = 32;
+        a->n_experts = 8;
+        a->n_experts_used = 2;
+        a->expert_ffn = 64;
+        a->norm_topk = true;
+    } else if (strcmp(name, "gemma3") == 0) { /* windows shorter than the prompts */
+        a->qk_norm = a->post_norms = a->norm_plus_one = true;
+        a->activation = VT_ACT_GELU_TANH;
+        a->embed_scale = sqrtf((float)a->hidden);
+        a->n_heads = 2;
+        a->n_kv_heads = 1;
+        a->head_dim = 128;
+        a->window = 20;
+        a->layer_window = vt_arena_alloc(&m->arena, (size_t)a->n_layers, 1);
+        assert_non_null(a->layer_window);
+        a->layer_window[0] = 1;
+        a->rope.base = 1e6;
+        a->rope_local = (vt_rope_params){.base = 10000, .dims = a->head_dim};
+        a->has_rope_local = true;
+    } else {
+        assert_string_equal(name, "llama");
+        a->tied_head = false;
+        a->head_dim = 16;
+    }
+    a->rope.dims = a->head_dim;
+    a->attn_scale = 1 / sqrtf((float)a->head_dim);
+}
+
+/* Uniform; matrices keep the size of what they multiply, norms are near 1 (near 0 as Gemma stores
+ * them). */
+static void fill(vt_model *m, vt_tensor *t, uint64_t *rng)
+{
+    int64_t n = vt_tensor_elems(t);
+    uint16_t *to = vt_arena_alloc(&m->arena, (size_t)n, sizeof *to);
+    assert_non_null(to);
+    bool norm = t->rank == 1;
+    float centre = norm && !m->arch.norm_plus_one ? 1 : 0;
+    float width = norm ? 0.2f : 1.7f / sqrtf((float)t->dim[t->rank - 1]);
+    for (int64_t i = 0; i < n; i++) {
+        *rng = *rng * 6364136223846793005u + 1442695040888963407u;
+        float u = (float)(int32_t)(*rng >> 32) * 0x1p-31f;
+        to[i] = vt_f32_to_bf16(centre + width * u);
+    }
+    t->data = to;
+}
+
+static void close_tiny(vt_model *m) { model_release(m); }
+
+vt_model *tiny_model(const char *name)
+{
+    vt_model *m;
+    vt_err err = {0};
+    tiny_source s;
+    uint64_t rng = 10; /* with it no token of the tests has experts that nearly tie */
+    if (model_new(name, &m, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    m->close = close_tiny;
+    set_arch(m, name);
+    if (model_declare(m, VT_BF16, &s.tensor, &s.n, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    for (int64_t i = 0; i < s.n; i++)
+        fill(m, &s.tensor[i], &rng);
+    weight_source src = {.hf_names = true, .file = &s, .n_tensors = s.n, .find = find, .at = at};
+    if (model_assemble(m, &src, &err) != VT_OK ||
+        vt_tokenizer_synthetic(m->arch.vocab, &m->tokenizer, &err) != VT_OK ||
+        model_set_special(m, NULL, 0, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    return m;
+}

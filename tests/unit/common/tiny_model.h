@@ -1,0 +1,12 @@
+/* Models of a few thousand random weights, in memory: shapes that the fixtures of tests/golden do
+ * not have, for comparing one device with another. */
+#ifndef VT_TESTS_TINY_MODEL_H
+#define VT_TESTS_TINY_MODEL_H
+
+#include "model/model.h"
+
+/* "llama", "qwen3", "qwen3moe" or "gemma3"; tests end with a message if it cannot be made. BF16,
+ * at most 64 tokens of context less than `max_context` = 512, a synthetic tokenizer. */
+vt_model *tiny_model(const char *name);
+
+#endif

@@ -1,0 +1,362 @@
+/* The engine on the emulated GPU (tests/emulator), from requests to tokens: CUDA graphs and overlap
+ * change nothing, --deterministic keeps a request's tokens and log-probabilities bitwise whatever
+ * runs beside it, retraction and prefix hits with copied pages included, and a kernel that fails
+ * reaches the request as an error and leaves the process alive.
+ *
+ * tools/run-tests puts the emulator on LD_LIBRARY_PATH; without it the tests fail. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include <math.h>
+
+#include "common/tiny_model.h"
+#include "engine/engine.h"
+
+enum { REQUESTS = 6, TOKENS = 36, PROMPT = 40, FAMILIES = 2 };
+#ifdef VT_SANITIZE
+enum { SCHEDULES = 2 };
+#else
+enum { SCHEDULES = 4 };
+#endif
+
+typedef struct outcome {
+    int32_t token[TOKENS], n;
+    float logprob[TOKENS];
+    bool ended;
+} outcome;
+
+typedef struct request {
+    vt_request_params p;
+    int32_t prompt[PROMPT];
+    outcome now;
+    int32_t cached;
+    vt_finish finish;
+    char error[200];
+} request;
+
+/* What a test asks of an engine. */
+typedef struct setup {
+    const char *emulator;
+    int32_t running, budget, pages;
+    bool deterministic, no_graphs, no_overlap, no_prefix_cache;
+} setup;
+
+static uint64_t rng;
+
+static int32_t between(int32_t lo, int32_t hi)
+{
+    rng = rng * 6364136223846793005u + 1442695040888963407u;
+    return lo + (int32_t)((rng >> 33) % (uint64_t)(hi - lo + 1));
+}
+
+static void on_event(void *user, const vt_event *e)
+{
+    request *r = user;
+    for (int32_t i = 0; i < e->n_tokens; i++) {
+        assert_in_range(r->now.n, 0, TOKENS - 1);
+        r->now.token[r->now.n] = e->tokens[i];
+        r->now.logprob[r->now.n++] = e->logprobs[i].logprob;
+    }
+    r->cached = e->cached_tokens;
+    r->finish = e->finish;
+    r->now.ended = e->finish == VT_FINISH_STOP || e->finish == VT_FINISH_LENGTH;
+    if (e->finish == VT_FINISH_ERROR)
+        snprintf(r->error, sizeof r->error, "%s", e->error);
+}
+
+/* Requests that share beginnings of every length, greedy and sampled, some with penalties. */
+static void write_requests(request *r, int32_t vocab)
+{
+    int32_t family[FAMILIES][PROMPT];
+    for (int32_t f = 0; f < FAMILIES; f++)
+        for (int32_t i = 0; i < PROMPT; i++)
+            family[f][i] = between(0, vocab - 1);
+    for (int32_t k = 0; k < REQUESTS; k++, r++) {
+        *r = (request){0};
+        vt_request_init(&r->p);
+        r->p.n_prompt = between(PROMPT / 3, PROMPT);
+        memcpy(r->prompt, family[k % FAMILIES], sizeof r->prompt);
+        for (int32_t i = between(PROMPT / 3, PROMPT); i < PROMPT; i++)
+            r->prompt[i] = between(0, vocab - 1);
+        r->p.prompt = r->prompt;
+        r->p.max_tokens = between(TOKENS / 3, TOKENS);
+        r->p.ignore_eos = true;
+        r->p.temperature = k % 2 ? 0.9f : 0;
+        r->p.top_p = k % 4 == 1 ? 0.8f : 1;
+        r->p.presence_penalty = k % 3 ? 0 : 0.7f;
+        r->p.repetition_penalty = k % 5 ? 1 : 1.2f;
+        r->p.has_seed = true;
+        r->p.seed = (uint64_t)k;
+        r->p.logprobs = 0;
+        r->p.callback = on_event;
+        r->p.user = r;
+    }
+}
+
+/* ---- engines ---- */
+
+static void set(vt_options *o, const char *key, const char *value)
+{
+    vt_err err;
+    if (vt_options_set(o, key, value, &err) != VT_OK)
+        fail_msg("%s", err.message);
+}
+
+static void set_int(vt_options *o, const char *key, int64_t value)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%lld", (long long)value);
+    set(o, key, text);
+}
+
+static vt_engine *open_engine(const vt_model *m, const setup *s)
+{
+    vt_options *o;
+    vt_engine *e;
+    vt_err err;
+    enum { PAGE = 16, BF16 = 2 };
+    setenv("VITRINE_EMULATOR", s->emulator, 1);
+    assert_int_equal(vt_options_new(&o, &err), VT_OK);
+    set(o, "device", "cuda");
+    set_int(o, "threads", 2);
+    set_int(o, "page-size", PAGE);
+    set_int(o, "max-running", s->running);
+    set_int(o, "token-budget", s->budget);
+    set_int(o, "max-context", 96);
+    set_int(o, "kv-memory",
+            (int64_t)s->pages * PAGE * m->arch.n_layers * 2 * m->arch.n_kv_heads *
+                m->arch.head_dim * BF16);
+    set(o, "deterministic", s->deterministic ? "true" : "false");
+    set(o, "no-graphs", s->no_graphs ? "true" : "false");
+    set(o, "no-overlap", s->no_overlap ? "true" : "false");
+    set(o, "no-prefix-cache", s->no_prefix_cache ? "true" : "false");
+    if (vt_engine_new(m, o, &e, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    vt_options_free(o);
+    return e;
+}
+
+static void submit(vt_engine *e, request *r)
+{
+    vt_err err;
+    vt_request_id id;
+    memset(&r->now, 0, sizeof r->now);
+    r->error[0] = 0;
+    if (vt_engine_submit(e, &r->p, &id, &err) != VT_OK)
+        fail_msg("%s", err.message);
+}
+
+static bool step(vt_engine *e)
+{
+    bool idle;
+    vt_err err;
+    if (vt_engine_step(e, &idle, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    return !idle;
+}
+
+static void run_all(vt_engine *e)
+{
+    while (step(e))
+        ;
+}
+
+/* Each request with nothing beside it. */
+static void run_alone(const vt_model *m, const setup *s, request *r, outcome *out)
+{
+    vt_engine *e = open_engine(m, s);
+    for (int32_t k = 0; k < REQUESTS; k++) {
+        submit(e, &r[k]);
+        run_all(e);
+        assert_true(r[k].now.ended);
+        out[k] = r[k].now;
+    }
+    vt_engine_free(e);
+}
+
+enum { TOGETHER = 3 };
+
+/* The first of them, two steps between each and the next. */
+static void run_together(const vt_model *m, const setup *s, request *r, outcome *out)
+{
+    vt_engine *e = open_engine(m, s);
+    for (int32_t k = 0; k < TOGETHER; k++) {
+        r[k].p.max_tokens = 8;
+        submit(e, &r[k]);
+        step(e);
+        step(e);
+    }
+    run_all(e);
+    for (int32_t k = 0; k < TOGETHER; k++) {
+        assert_true(r[k].now.ended);
+        out[k] = r[k].now;
+    }
+    vt_engine_free(e);
+}
+
+static void assert_same(const outcome *a, const outcome *b, const char *what, int32_t k)
+{
+    if (memcmp(a, b, sizeof *a) == 0)
+        return;
+    for (int32_t i = 0; i < TOKENS; i++)
+        if (a->token[i] != b->token[i] || a->logprob[i] != b->logprob[i])
+            fail_msg("%s: request %d, token %d of %d and %d: %d (%.9g), expected %d (%.9g)", what,
+                     k, i, a->n, b->n, a->token[i], (double)a->logprob[i], b->token[i],
+                     (double)b->logprob[i]);
+    fail_msg("%s: request %d has %d tokens, expected %d", what, k, a->n, b->n);
+}
+
+/* ---- tests ---- */
+
+/* The same schedule with each of them off. A graph is padded to its bucket, so only the fixed cuts
+ * of --deterministic promise equal bits. */
+static void test_tokens_when_graphs_or_overlap_are_off_then_the_same(void **state)
+{
+    (void)state;
+    const setup plain = {.emulator = "cc=90,memory=512",
+                         .running = 4,
+                         .budget = 40,
+                         .pages = 64,
+                         .deterministic = true};
+    vt_model *m = tiny_model("qwen3");
+    request r[REQUESTS];
+    outcome want[REQUESTS], got[REQUESTS];
+    rng = 1;
+    write_requests(r, m->arch.vocab);
+    run_together(m, &plain, r, want);
+    for (int i = 0; i < 2; i++) {
+        setup other = plain;
+        other.no_graphs = i == 0;
+        other.no_overlap = i == 1;
+        run_together(m, &other, r, got);
+        for (int32_t k = 0; k < TOGETHER; k++)
+            assert_same(&got[k], &want[k], i == 0 ? "no-graphs" : "no-overlap", k);
+    }
+    vt_model_free(m);
+}
+
+/* Random schedules in a cache of few pages. (Level 80 samples with one CTA a row, not eight: sampling
+ * is most of what a step costs here.) */
+static void test_tokens_when_deterministic_then_bitwise_the_same_in_any_schedule(void **state)
+{
+    (void)state;
+    const setup alone = {.emulator = "cc=80,memory=512",
+                         .running = 1,
+                         .budget = 64,
+                         .pages = 64,
+                         .deterministic = true,
+                         .no_overlap = true,
+                         .no_prefix_cache = true};
+    setup crowd = {.emulator = "cc=80,memory=512,order=11",
+                   .running = 4,
+                   .budget = 40,
+                   .pages = 8,
+                   .deterministic = true};
+    vt_model *m = tiny_model("qwen3");
+    vt_engine_stats st;
+    request r[REQUESTS];
+    outcome want[REQUESTS];
+    rng = 2;
+    write_requests(r, m->arch.vocab);
+    run_alone(m, &alone, r, want);
+    vt_engine *e = open_engine(m, &crowd);
+    for (int32_t s = 0; s < SCHEDULES; s++) {
+        for (int32_t i = 0; i < REQUESTS; i++) {
+            submit(e, &r[(i * 5 + s) % REQUESTS]);
+            for (int32_t n = between(0, 1) * between(0, 5); n > 0; n--)
+                step(e);
+        }
+        run_all(e);
+        for (int32_t k = 0; k < REQUESTS; k++) {
+            char what[40];
+            snprintf(what, sizeof what, "schedule %d", s);
+            assert_same(&r[k].now, &want[k], what, k);
+        }
+    }
+    vt_engine_get_stats(e, &st);
+    print_message("%llu retractions, %llu tokens hit, %llu copied\n",
+                  (unsigned long long)st.sched.retracted, (unsigned long long)st.cache.hit_tokens,
+                  (unsigned long long)st.cache.copied_tokens);
+    assert_true(st.sched.retracted > 0);
+    assert_true(st.cache.hit_tokens > 0 && st.cache.copied_tokens > 0);
+    vt_engine_free(e);
+    vt_model_free(m);
+}
+
+/* What a hit brings is what computing would give: greedy tokens' log-probabilities stay near. */
+static void test_tokens_when_prefix_is_cached_then_near_those_without(void **state)
+{
+    (void)state;
+    const setup s = {.emulator = "cc=90,memory=512", .running = 4, .budget = 40, .pages = 64};
+    vt_model *m = tiny_model("qwen3");
+    request r[REQUESTS];
+    outcome cold;
+    rng = 3;
+    write_requests(r, m->arch.vocab);
+    r[0].p.max_tokens = 3;
+    vt_engine *e = open_engine(m, &s);
+    submit(e, &r[0]);
+    run_all(e);
+    cold = r[0].now;
+    assert_int_equal(r[0].cached, 0);
+    submit(e, &r[0]);
+    run_all(e);
+    assert_true(r[0].cached >= 16);
+    assert_int_equal(r[0].now.token[0], cold.token[0]);
+    assert_true(fabsf(r[0].now.logprob[0] - cold.logprob[0]) < 0.05f);
+    vt_engine_free(e);
+    vt_model_free(m);
+}
+
+static void test_request_when_a_kernel_fails_then_it_ends_in_an_error(void **state)
+{
+    (void)state;
+    setup s = {.emulator = "cc=90,memory=512,fail=100", .running = 4, .budget = 40, .pages = 64};
+    vt_model *m = tiny_model("qwen3");
+    request r[REQUESTS];
+    bool idle = false;
+    vt_err err = {0};
+    rng = 4;
+    write_requests(r, m->arch.vocab);
+    vt_engine *e = open_engine(m, &s);
+    for (int32_t k = 0; k < 3; k++)
+        submit(e, &r[k]);
+    for (int32_t i = 0; !idle && i < 1000; i++)
+        if (vt_engine_step(e, &idle, &err) != VT_OK)
+            assert_non_null(strstr(err.message, "CUDA_ERROR_LAUNCH_FAILED"));
+    assert_true(idle);
+    assert_int_not_equal(err.status, VT_OK);
+    for (int32_t k = 0; k < 3; k++) {
+        assert_int_equal(r[k].finish, VT_FINISH_ERROR);
+        assert_true(r[k].error[0] != 0);
+    }
+    submit(e, &r[3]); /* the device stays failed, and says so */
+    assert_int_not_equal(vt_engine_step(e, &idle, &err), VT_OK);
+    assert_non_null(strstr(err.message, "CUDA_ERROR_LAUNCH_FAILED"));
+    while (!idle)
+        (void)vt_engine_step(e, &idle, NULL);
+    assert_int_equal(r[3].finish, VT_FINISH_ERROR);
+    vt_engine_free(e);
+    s.emulator = "cc=90,memory=512";
+    e = open_engine(m, &s); /* a new one works */
+    submit(e, &r[0]);
+    run_all(e);
+    assert_true(r[0].now.ended);
+    vt_engine_free(e);
+    vt_model_free(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tokens_when_graphs_or_overlap_are_off_then_the_same),
+        cmocka_unit_test(test_tokens_when_deterministic_then_bitwise_the_same_in_any_schedule),
+        cmocka_unit_test(test_tokens_when_prefix_is_cached_then_near_those_without),
+        cmocka_unit_test(test_request_when_a_kernel_fails_then_it_ends_in_an_error),
+    };
+    return cmocka_run_group_tests_name("cuda_engine", tests, NULL, NULL);
+}

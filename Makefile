@@ -133,7 +133,8 @@ $(B)/emulator/libnvidia-ml.so.1: tests/emulator/nvml.c
 	@mkdir -p $(@D)
 	@$(CC) -shared -fPIC -Wall -Wextra -Wl,-soname,libnvidia-ml.so.1 -o $@ $<
 
-$(B)/tests/test_emulator $(B)/tests/test_cuda_graphs $(B)/tests/test_cuda_kv $(B)/tests/test_story_emulated: $(EMULATOR)
+$(addprefix $(B)/tests/test_,emulator emulator_driver cuda_engine cuda_graphs cuda_kv cuda_logits story_emulated): \
+  $(EMULATOR)
 units: $(UNIT) $(REPLAY)
 unit: $(B)/tests/test_$(T)
 	@CMOCKA_MESSAGE_OUTPUT=STDOUT $(B)/tests/test_$(T)

@@ -1,9 +1,7 @@
 /* The engine on the emulated GPU (tests/emulator), from requests to tokens: CUDA graphs and overlap
  * change nothing, --deterministic keeps a request's tokens and log-probabilities bitwise whatever
  * runs beside it, retraction and prefix hits with copied pages included, and a kernel that fails
- * reaches the request as an error and leaves the process alive.
- *
- * tools/run-tests puts the emulator on LD_LIBRARY_PATH; without it the tests fail. */
+ * reaches the request as an error and leaves the process alive. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,6 +11,7 @@
 #include <cmocka.h>
 #include <math.h>
 
+#include "common/emulated_gpu.h"
 #include "common/tiny_model.h"
 #include "engine/engine.h"
 
@@ -239,8 +238,8 @@ static void test_tokens_when_graphs_or_overlap_are_off_then_the_same(void **stat
     vt_model_free(m);
 }
 
-/* Random schedules in a cache of few pages. (Level 80 samples with one CTA a row, not eight: sampling
- * is most of what a step costs here.) */
+/* Random schedules in a cache of few pages. Level 80 samples with one CTA a row, not eight:
+ * sampling is most of what a step costs here. */
 static void test_tokens_when_deterministic_then_bitwise_the_same_in_any_schedule(void **state)
 {
     (void)state;
@@ -358,5 +357,5 @@ int main(void)
         cmocka_unit_test(test_tokens_when_prefix_is_cached_then_near_those_without),
         cmocka_unit_test(test_request_when_a_kernel_fails_then_it_ends_in_an_error),
     };
-    return cmocka_run_group_tests_name("cuda_engine", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("cuda_engine", tests, emulated_gpu_open, NULL);
 }

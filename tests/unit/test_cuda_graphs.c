@@ -8,10 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include <cmocka.h>
-#include <dlfcn.h>
 
+#include "common/emulated_gpu.h"
 #include "engine/engine.h"
 #include "engine/exec_cuda.h"
 #include "model/load.h"
@@ -169,30 +168,10 @@ static void test_graphs_when_on_then_answers_are_bitwise_those_without(void **st
     vt_model_free(m);
 }
 
-/* The emulator's libraries stand before any others: the loader finds a library that is there by
- * its name. */
-static int open_emulator(void **state)
-{
-    (void)state;
-    char path[1024], file[1100];
-    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
-    assert_true(n > 0);
-    path[n] = 0;
-    *strrchr(path, '/') = 0;
-    snprintf(file, sizeof file, "%s/../emulator/libnvrtc.so.13", path);
-    setenv("VITRINE_NVRTC", file, 1);
-    snprintf(file, sizeof file, "%s/../emulator/cache", path); /* its kernels are no GPU's */
-    setenv("VITRINE_CACHE", file, 1);
-    snprintf(file, sizeof file, "%s/../emulator/libcuda.so.1", path);
-    if (!dlopen(file, RTLD_NOW | RTLD_LOCAL))
-        fail_msg("%s", dlerror());
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_graphs_when_on_then_answers_are_bitwise_those_without),
     };
-    return cmocka_run_group_tests(tests, open_emulator, NULL);
+    return cmocka_run_group_tests(tests, emulated_gpu_open, NULL);
 }

@@ -5,9 +5,7 @@
  * A step here takes any number of tokens of any sequences, so whole prompts, chunks, decodes and
  * mixtures meet. Tolerance: |got - want| <= 6 % of the row's largest |want|: activations and KV are
  * BF16, and these models' weights are larger and their attention sharper than a real model's. A
- * wrong page, mask or angle moves a row by its own size.
- *
- * tools/run-tests puts the emulator on LD_LIBRARY_PATH; without it the tests fail. */
+ * wrong page, mask or angle moves a row by its own size. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,6 +15,7 @@
 #include <cmocka.h>
 #include <math.h>
 
+#include "common/emulated_gpu.h"
 #include "common/tiny_model.h"
 #include "engine/exec_cuda.h"
 #include "engine/program.h"
@@ -441,5 +440,5 @@ int main(void)
         cmocka_unit_test(test_logits_of_mixed_steps_equal_the_cpus),
         cmocka_unit_test(test_logits_when_deterministic_then_bitwise_the_same_in_any_company),
     };
-    return cmocka_run_group_tests_name("cuda_logits", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("cuda_logits", tests, emulated_gpu_open, NULL);
 }

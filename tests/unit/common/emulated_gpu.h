@@ -1,0 +1,9 @@
+/* The emulated GPU (tests/emulator) for a test program: a group's setup function. */
+#ifndef VT_TESTS_EMULATED_GPU_H
+#define VT_TESTS_EMULATED_GPU_H
+
+/* Loads BUILD/emulator's libraries before any others, so that the product's dlopen finds them by
+ * their names; compiled kernels are kept in BUILD/emulator/cache, for they are no GPU's. */
+int emulated_gpu_open(void **state);
+
+#endif

@@ -146,8 +146,8 @@ static int32_t count_cores(const cpu_set_t *allowed, int32_t n_cpus)
 
 /* A container of 2 CPUs on a machine of 64 may run on all of them, for a thirty-second of the time:
  * with 64 threads one of them is always the one that has to wait. Measured with 64 threads on 2
- * CPUs: 1 token/s, with 2 threads 48. Version 2 of control groups has "quota period" or "max period"
- * in one file, version 1 a file for each and -1 for no limit. */
+ * CPUs: 1 token/s, with 2 threads 48. Version 2 of control groups has "quota period" or "max
+ * period" in one file, version 1 a file for each and -1 for no limit. */
 int32_t vt_cpu_quota(const char *root)
 {
     char path[512], line[64], *rest = line;

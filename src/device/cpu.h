@@ -22,7 +22,7 @@ typedef enum vt_isa {
 typedef struct vt_cpu {
     char model[96];
     int32_t n_cpus;                        /* this process may run on */
-    int32_t n_cores;                       /* physical, no more than the control group has time for */
+    int32_t n_cores;                       /* physical, at most what the control group allows */
     int32_t n_nodes;                       /* NUMA */
     int64_t l1d_bytes, l2_bytes, l3_bytes; /* of one instance */
     int64_t memory_bytes;

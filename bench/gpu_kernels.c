@@ -28,7 +28,9 @@
 #include "ops/attention/attention_cuda.h"
 #include "ops/embed/embed.h"
 #include "ops/kv_store/kv_store.h"
+#include "ops/cuda_impls.h"
 #include "ops/linear/linear.h"
+#include "ops/linear/linear_quant.h"
 #include "ops/rmsnorm/rmsnorm.h"
 #include "ops/rope/rope_cuda.h"
 #include "ops/sample/sample_cuda.h"
@@ -448,24 +450,28 @@ static const layer layers[] = {
 };
 
 /* gate+up with its activation and o, down with their residual, as the model runs them. */
-static void linear_row(bench *b, const layer *l, int32_t tokens, int methods)
+static void linear_row(bench *b, const layer *l, vt_dtype type, int32_t tokens, int methods)
 {
     int32_t m = pick(b, tokens, tokens < 20 ? tokens : 20), cols = pick(b, l->cols, 256),
             rows = pick(b, l->rows, 320);
     bool pair = l->epilogue != LINEAR_NONE;
-    size_t bytes = (size_t)rows * (size_t)cols * 2;
+    bool tiles = linear_quant_type(type, cols);
+    size_t bytes = tiles ? linear_quant_matrix_bytes(type, rows, cols, pair)
+                         : (size_t)rows * (size_t)cols * 2;
     vt_tensor x = in_2d(b, VT_BF16, m, cols);
     vt_tensor y = out_2d(b, l->head ? VT_F32 : VT_BF16, m, pair ? rows / 2 : rows);
     vt_tensor residual = in_2d(b, VT_BF16, m, rows);
     b->in_used = vt_round_up(b->in_used, 1 << 16);
-    size_t room = b->mode == MODE_RUN ? (b->in_bytes - b->in_used) / bytes : 1;
-    vt_tensor part = in_2d(b, VT_BF16, rows, cols);
+    size_t room = b->mode == MODE_RUN ? (b->in_bytes - b->in_used) / vt_round_up(bytes, 256) : 1;
+    vt_tensor part = vt_tensor_2d(take_in(b, bytes), type, rows, cols);
     vt_weight weight = {.part = {&part},
                         .n_parts = 1,
                         .paired = pair,
                         .rows = rows,
                         .cols = cols,
-                        .dtype = VT_BF16};
+                        .dtype = type,
+                        .packed_bytes = tiles ? bytes : 0,
+                        .packed_for = tiles ? &linear_cuda_impl : NULL};
     linear_args args = {.x = &x,
                         .w = &weight,
                         .residual = l->residual ? &residual : NULL,
@@ -473,10 +479,11 @@ static void linear_row(bench *b, const layer *l, int32_t tokens, int methods)
                         .epilogue = l->epilogue,
                         .scale = 1};
     work w = row_of(&linear_op, &args, methods);
-    snprintf(w.name, sizeof w.name, "linear %s %d", l->name, tokens);
+    snprintf(w.name, sizeof w.name, "linear %s%s%s %d", l->name, tiles ? " " : "",
+             tiles ? vt_dtype_get(type)->name : "", tokens);
     w.rotate = &part.data;
     w.rotate_base = part.data;
-    w.rotate_stride = bytes;
+    w.rotate_stride = vt_round_up(bytes, 256);
     w.n_rotate = room > (size_t)b->calls ? b->calls : room > 1 ? (int32_t)room : 1;
     measure(b, &w);
 }
@@ -487,7 +494,7 @@ static void section_gemm(bench *b)
     for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)
         for (size_t k = 0; k < sizeof tokens / sizeof *tokens; k++)
             if (!layers[i].head || k == 0) /* no step wants the logits of 2048 rows */
-                linear_row(b, &layers[i], tokens[k], COLD);
+                linear_row(b, &layers[i], VT_BF16, tokens[k], COLD);
 }
 
 static void section_gemv(bench *b)
@@ -495,7 +502,19 @@ static void section_gemv(bench *b)
     static const int32_t tokens[] = {1, 8, 64};
     for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)
         for (size_t k = 0; k < sizeof tokens / sizeof *tokens; k++)
-            linear_row(b, &layers[i], tokens[k], SMALL);
+            linear_row(b, &layers[i], VT_BF16, tokens[k], SMALL);
+}
+
+/* Weights in the tiles of linear_quant.h. Their bits are random, scales too, which changes no time. */
+static void section_quant(bench *b)
+{
+    static const vt_dtype type[] = {VT_FP8_E4M3, VT_Q8_0, VT_Q4_K, VT_Q6_K};
+    static const int32_t tokens[] = {1, 8, 64, 256};
+    for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)
+        for (size_t t = 0; t < sizeof type / sizeof *type; t++)
+            for (size_t k = 0; k < sizeof tokens / sizeof *tokens; k++)
+                if (strncmp(layers[i].name, "8B", 2) == 0)
+                    linear_row(b, &layers[i], type[t], tokens[k], tokens[k] == 1 ? SMALL : COLD);
 }
 
 /* ---- the host's plan of a step's attention, and compiling ---- */
@@ -576,7 +595,7 @@ typedef struct section {
 static const section sections[] = {
     {"roof", section_roof}, {"prefill", section_prefill},   {"decode", section_decode},
     {"rows", section_rows}, {"sampling", section_sampling}, {"gemm", section_gemm},
-    {"gemv", section_gemv}, {"plan", section_plan},
+    {"gemv", section_gemv}, {"quant", section_quant},       {"plan", section_plan},
 };
 enum { N_SECTIONS = sizeof sections / sizeof *sections };
 

@@ -161,8 +161,7 @@ def perplexity(d, tap, o):
             path, window = os.path.join(folder, "text"), "32"
             with open(path, "w") as f:
                 f.write(open(TEXT).read()[:100])
-        p = {dev: json.loads(d.call("score", "--text", path, "--window", window, "--json", device=dev))["perplexity"]
-             for dev in ("cpu", "cuda")}
+        p = {dev: score_text(d, path, window, dev) for dev in ("cpu", "cuda")}
     apart = math.log(p["cuda"] / p["cpu"])
     tap.ok(abs(apart) <= PERPLEXITY, f"perplexity: CUDA {p['cuda']:.4f}, CPU {p['cpu']:.4f}, {100 * apart:+.2f} %, "
            f"{100 * PERPLEXITY:.0f} % allowed")
@@ -187,6 +186,30 @@ def quantised(d, tap, o):
                 e.add(got["logprobs"][i] - want["logprobs"][i])
             tap.ok(e.mean <= MEAN and e.worst <= WORST, f"random {kind} model, CUDA and CPU: log-probabilities {e}; "
                    f"{MEAN} mean, {WORST} max allowed")
+
+
+def smollm2_fp8(d, tap, o):
+    """SmolLM2's weights as BF16, FP8 with a scale a matrix and with block scales: what the rounding costs, CUDA and CPU."""
+    cache = os.environ.get("VITRINE_CACHE", os.path.expanduser("~/.cache/vitrine"))
+    gguf, kinds = os.path.join(cache, "models/SmolLM2-135M-Instruct.Q4_1.gguf"), ("bf16", "fp8", "fp8-block")
+    if o.tiny or not os.path.exists(gguf):
+        tap.skip("SmolLM2 as FP8", "an emulated GPU is too slow for it" if o.tiny else "SmolLM2 is not in the cache")
+        return
+    with tempfile.TemporaryDirectory(dir=o.scratch) as folder:
+        made = subprocess.run([sys.executable, os.path.join(ROOT, "tools/fixtures/smollm2_fp8.py"), gguf, folder],
+                              capture_output=True, text=True)
+        if made.returncode:
+            tap.skip("SmolLM2 as FP8", made.stderr.strip().split("\n")[-1])
+            return
+        cpu, cuda = ({k: score_text(d, TEXT, "512", dev, os.path.join(folder, k)) for k in kinds} for dev in ("cpu", "cuda"))
+    for k in kinds:
+        apart = math.log(cuda[k] / cpu[k])
+        tap.ok(abs(apart) <= PERPLEXITY, f"SmolLM2 as {k}: perplexity CUDA {cuda[k]:.4f}, CPU {cpu[k]:.4f}, "
+               f"{100 * apart:+.2f} %; to its BF16 {100 * (cuda[k] / cuda['bf16'] - 1):+.2f} %")
+
+
+def score_text(d, path, window, device, model=None):
+    return json.loads(d.call("score", "--text", path, "--window", window, "--json", device=device, model=model))["perplexity"]
 
 
 def level80(d, tap, o):

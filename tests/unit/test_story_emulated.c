@@ -4,18 +4,16 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include <cmocka.h>
-#include <dlfcn.h>
 #include <jansson.h>
 
+#include "common/emulated_gpu.h"
 #include "engine/recording.h"
 #include "story/plan.h"
 
-enum { REQUESTS = 3, PROMPT = 9, ANSWER = 18, MAX_RUNNING = 4 };
+enum { REQUESTS = 3, PROMPT = 9, ANSWER = 18 };
 
 typedef struct tale {
     vt_model *model;
@@ -220,26 +218,6 @@ static void test_emulated_recording_changes_no_token(void **state)
     assert_memory_equal(plain.token, t->token, sizeof t->token);
 }
 
-/* The emulator's libraries stand before any others: the loader finds a library that is there by
- * its name. */
-static int open_emulator(void **state)
-{
-    (void)state;
-    char path[1024], file[1100];
-    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
-    assert_true(n > 0);
-    path[n] = 0;
-    *strrchr(path, '/') = 0;
-    snprintf(file, sizeof file, "%s/../emulator/libnvrtc.so.13", path);
-    setenv("VITRINE_NVRTC", file, 1);
-    snprintf(file, sizeof file, "%s/../emulator/cache", path); /* its kernels are no GPU's */
-    setenv("VITRINE_CACHE", file, 1);
-    snprintf(file, sizeof file, "%s/../emulator/libcuda.so.1", path);
-    if (!dlopen(file, RTLD_NOW | RTLD_LOCAL))
-        fail_msg("%s", dlerror());
-    return 0;
-}
-
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -249,5 +227,5 @@ int main(void)
         TEST(test_emulated_plan_is_the_program_that_runs),
         TEST(test_emulated_recording_changes_no_token),
     };
-    return cmocka_run_group_tests(tests, open_emulator, NULL);
+    return cmocka_run_group_tests(tests, emulated_gpu_open, NULL);
 }

@@ -15,12 +15,7 @@
 #include "common/tiny_model.h"
 #include "engine/engine.h"
 
-enum { REQUESTS = 6, TOKENS = 36, PROMPT = 40, FAMILIES = 2 };
-#ifdef VT_SANITIZE
-enum { SCHEDULES = 2 };
-#else
-enum { SCHEDULES = 4 };
-#endif
+enum { REQUESTS = 6, TOKENS = 36, PROMPT = 40, FAMILIES = 2, SCHEDULES = 4 };
 
 typedef struct outcome {
     int32_t token[TOKENS], n;

@@ -388,7 +388,9 @@ static void test_logits_of_mixed_steps_equal_the_cpus(void **state)
 {
     (void)state;
     run_tiny("qwen3", "cc=90,memory=512");
+#ifndef VT_SANITIZE /* kernels compile for longer there; test_cuda_engine runs those of level 80 */
     run_tiny("qwen3", "cc=80,memory=512,order=3");
+#endif
     run_tiny("qwen3moe", "cc=90,memory=512");
     run_tiny("gemma3", "cc=90,memory=512,order=5");
 }

@@ -229,15 +229,16 @@ static vt_weight *experts(loader *l, const vt_tensor *const *part, int32_t n_par
 {
     int64_t n = part[0]->dim[0], rows = part[0]->dim[1], cols = part[0]->dim[2];
     vt_weight *w = vt_arena_alloc(&l->w->weights.arena, (size_t)n, sizeof *w);
-    if (!w || n_parts * rows * cols * 2 % ALIGN != 0) {
+    if (!w) {
         if (l->status == VT_OK)
-            l->status = vt_fail(l->err, w ? VT_ERR_UNSUPPORTED : VT_ERR_MEMORY,
-                                "experts of %lld x %lld cannot be loaded to a GPU", (long long)rows,
-                                (long long)cols);
+            l->status = vt_fail(l->err, VT_ERR_MEMORY, "out of memory for the experts of %s",
+                                l->m->name);
         return NULL;
     }
     for (int64_t e = 0; e < n && l->status == VT_OK; e++) {
         vt_tensor *to = new_plain(l, vt_tensor_2d(NULL, VT_BF16, n_parts * rows, cols));
+        if (to && e + 1 < n)
+            l->bytes = (size_t)to->data + (size_t)vt_tensor_bytes(to);
         for (int32_t i = 0; to && i < n_parts; i++) {
             source *s = add_source(l);
             if (!s)

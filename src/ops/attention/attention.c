@@ -246,14 +246,14 @@ static const vt_impl *const prefill_impls[] = {
 #if defined(__x86_64__)
     &attention_prefill_avx512, &attention_prefill_avx2,
 #endif
-    &prefill_portable,         &attention_prefill_cuda_impl, NULL,
+    &prefill_portable,         &attention_prefill_cuda_impl, &attention_prefill_cuda_any_impl, NULL,
 };
 
 static const vt_impl *const decode_impls[] = {
 #if defined(__x86_64__)
     &attention_decode_avx512, &attention_decode_avx2,
 #endif
-    &decode_portable,         &attention_decode_cuda_impl, NULL,
+    &decode_portable,         &attention_decode_cuda_impl, &attention_decode_cuda_any_impl, NULL,
 };
 
 const vt_op attention_prefill_op = {

@@ -86,7 +86,7 @@ static const vt_impl *const kv_store_impls[] = {
 #if defined(__x86_64__)
     &kv_store_avx512,   &kv_store_avx2,
 #endif
-    &kv_store_portable, &kv_store_cuda_impl, NULL,
+    &kv_store_portable, &kv_store_cuda_impl, &kv_store_cuda_any_impl, NULL,
 };
 
 const vt_op kv_store_op = {

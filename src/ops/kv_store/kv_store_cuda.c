@@ -1,4 +1,4 @@
-/* kv_store on CUDA: see kv_store.cu. */
+/* kv_store on CUDA: see kv_store.cu, and kv_store_any.cu for rows of any length. */
 #include "ops/kv_store/kv_store.h"
 
 #include "ops/cuda_impls.h"
@@ -17,13 +17,12 @@ static bool kv_store_supports(const void *args)
            a->k->row_stride % 8 == 0 && a->v->row_stride % 8 == 0;
 }
 
-static vt_status kv_store_run(const void *args, const vt_lane *lane)
+static vt_status launch(const kv_store_args *a, vt_cuda_lane *lane, bool fast)
 {
-    const kv_store_args *a = args;
     int32_t kv_heads = (int32_t)a->k_pool->dim[1], page = (int32_t)a->k_pool->dim[2],
             dim = (int32_t)a->k_pool->dim[3];
     int32_t tokens = a->batch->n_tokens;
-    if (tokens == 0 && !lane->cuda->collect)
+    if (tokens == 0 && !lane->collect)
         return VT_OK;
     kv_store_params p = {a->k->data,
                          a->v->data,
@@ -34,13 +33,33 @@ static vt_status kv_store_run(const void *args, const vt_lane *lane)
                          (int32_t)a->v->row_stride,
                          tokens};
     return vt_cuda_launch(
-        lane->cuda,
-        &(cuda_launch){.spec = JIT_SPEC("kv_store.cu", "kv_store", {"kv_heads", kv_heads},
-                                        {"head_dim", dim}, {"page", page}),
-                       .grid = {cuda_blocks((int64_t)tokens * kv_heads * (dim / 8), 128), 1, 1},
-                       .threads = 128},
+        lane,
+        &(cuda_launch){
+            .spec = JIT_SPEC(fast ? "kv_store.cu" : "kv_store_any.cu",
+                             fast ? "kv_store" : "kv_store_any", {"kv_heads", kv_heads},
+                             {"head_dim", dim}, {"page", page}),
+            .grid = {cuda_blocks((int64_t)tokens * kv_heads * (fast ? dim / 8 : dim), 128), 1, 1},
+            .threads = 128},
         &p, sizeof p);
+}
+
+static vt_status kv_store_run(const void *args, const vt_lane *lane)
+{
+    return launch(args, lane->cuda, true);
+}
+
+static bool any_supports(const void *args)
+{
+    const kv_store_args *a = args;
+    return a->k->dtype == VT_BF16 && a->k_pool->dtype == VT_BF16;
+}
+
+static vt_status any_run(const void *args, const vt_lane *lane)
+{
+    return launch(args, lane->cuda, false);
 }
 
 const vt_impl kv_store_cuda_impl = {
     .name = "cuda", .device = VT_DEVICE_CUDA, .supports = kv_store_supports, .run = kv_store_run};
+const vt_impl kv_store_cuda_any_impl = {
+    .name = "cuda-any", .device = VT_DEVICE_CUDA, .supports = any_supports, .run = any_run};

@@ -262,6 +262,7 @@ static const vt_impl *const linear_impls[] = {
 #endif
     &linear_portable,
     &linear_cuda_impl,
+    &linear_cuda_any_impl,
     NULL,
 };
 

@@ -115,8 +115,7 @@ typedef struct sum_params {
     int32_t y_stride, n_tokens;
 } sum_params;
 
-/* Expert e's matrix is e strides behind the first. */
-static bool evenly_stacked(const vt_weight *w, int32_t n)
+bool moe_cuda_stacked(const vt_weight *w, int32_t n)
 {
     const char *base = w[0].part[0]->data;
     int64_t bytes = w[0].rows * w[0].cols * 2;
@@ -132,7 +131,7 @@ static bool linear_supports(const void *args)
     const moe_linear_args *a = args;
     return a->x->dtype == VT_BF16 && a->y->dtype == VT_BF16 && a->x->row_stride % 8 == 0 &&
            a->down[0].cols % 8 == 0 && a->gate_up[0].cols % 8 == 0 && a->n_experts <= 1024 &&
-           evenly_stacked(a->gate_up, a->n_experts) && evenly_stacked(a->down, a->n_experts);
+           moe_cuda_stacked(a->gate_up, a->n_experts) && moe_cuda_stacked(a->down, a->n_experts);
 }
 
 static vt_status run_product(vt_cuda_lane *lane, const moe_linear_args *a, const expert_params *p,

@@ -310,7 +310,8 @@ static const vt_impl moe_linear_cpu = {.name = "cpu",
                                        .run = moe_linear_run,
                                        .workspace = moe_linear_workspace};
 
-static const vt_impl *const moe_linear_impls[] = {&moe_linear_cpu, &moe_linear_cuda_impl, NULL};
+static const vt_impl *const moe_linear_impls[] = {&moe_linear_cpu, &moe_linear_cuda_impl,
+                                                  &moe_linear_cuda_any_impl, NULL};
 
 const vt_op moe_linear_op = {
     .name = "moe_linear",

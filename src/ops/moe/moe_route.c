@@ -106,6 +106,7 @@ static const vt_impl *const moe_route_impls[] = {
 #endif
     &moe_route_portable,
     &moe_route_cuda_impl,
+    &moe_route_cuda_any_impl,
     NULL,
 };
 

@@ -129,7 +129,7 @@ static const vt_impl *const rope_impls[] = {
 #if defined(__x86_64__)
     &rope_avx512,   &rope_avx2,
 #endif
-    &rope_portable, &rope_cuda_impl, NULL,
+    &rope_portable, &rope_cuda_impl, &rope_cuda_any_impl, NULL,
 };
 
 const vt_op rope_op = {

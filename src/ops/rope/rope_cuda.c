@@ -1,4 +1,4 @@
-/* rope on CUDA: see rope.cu. */
+/* rope on CUDA: see rope.cu, and rope_any.cu for heads and rows of any length. */
 #include "ops/rope/rope_cuda.h"
 
 #include "ops/cuda_impls.h"
@@ -66,9 +66,56 @@ static vt_status rope_run(const void *args, const vt_lane *lane)
     return launch(args, NULL, lane->cuda);
 }
 
+/* ---- any shape ---- */
+
+typedef struct rope_any_params {
+    void *q, *k;
+    const int32_t *position;
+    const float *cos_sin, *q_norm, *k_norm;
+    int32_t q_stride, k_stride, n_tokens;
+    float eps;
+} rope_any_params;
+
+static bool any_supports(const void *args)
+{
+    const rope_args *a = args;
+    return a->q->dtype == VT_BF16 && a->k->dtype == VT_BF16 && a->cos_sin->dtype == VT_F32;
+}
+
+static vt_status any_run(const void *args, const vt_lane *lane)
+{
+    const rope_args *a = args;
+    int32_t dim = a->head_dim, tokens = a->batch->n_tokens;
+    int32_t heads = (int32_t)(a->q->dim[1] / dim), kv_heads = (int32_t)(a->k->dim[1] / dim);
+    if (tokens == 0 && !lane->cuda->collect)
+        return VT_OK;
+    rope_any_params p = {.q = a->q->data,
+                         .k = a->k->data,
+                         .position = a->batch->position,
+                         .cos_sin = a->cos_sin->data,
+                         .q_norm = a->q_norm ? a->q_norm->data : NULL,
+                         .k_norm = a->k_norm ? a->k_norm->data : NULL,
+                         .q_stride = (int32_t)a->q->row_stride,
+                         .k_stride = (int32_t)a->k->row_stride,
+                         .n_tokens = tokens,
+                         .eps = a->eps};
+    return vt_cuda_launch(
+        lane->cuda,
+        &(cuda_launch){.spec = JIT_SPEC("rope_any.cu", "rope_any", {"heads", heads},
+                                        {"kv_heads", kv_heads}, {"head_dim", dim},
+                                        {"dims", a->dims}, {"interleaved", a->interleaved},
+                                        {"plus_one", a->plus_one}),
+                       .grid = {cuda_blocks((int64_t)tokens * (heads + kv_heads), 4), 1, 1},
+                       .threads = 128},
+        &p, sizeof p);
+}
+
+/* ---- with the store ---- */
+
 bool rope_store_cuda_fits(const rope_args *rope, const kv_store_args *store)
 {
-    return rope->k->data == store->k->data && rope->k->row_stride == store->k->row_stride &&
+    return rope_supports(rope) && rope->k->data == store->k->data &&
+           rope->k->row_stride == store->k->row_stride &&
            rope->k->dim[1] == store->k_pool->dim[1] * store->k_pool->dim[3] &&
            store->v->row_stride % 8 == 0;
 }
@@ -81,3 +128,5 @@ vt_status rope_store_cuda_run(const rope_args *rope, const kv_store_args *store,
 
 const vt_impl rope_cuda_impl = {
     .name = "cuda", .device = VT_DEVICE_CUDA, .supports = rope_supports, .run = rope_run};
+const vt_impl rope_cuda_any_impl = {
+    .name = "cuda-any", .device = VT_DEVICE_CUDA, .supports = any_supports, .run = any_run};

@@ -1,0 +1,74 @@
+/* Attention on CUDA for shapes that the tensor-core kernels cannot read: attention_any.cu. Prefill
+ * goes over the items of the same plan; decode needs none. */
+#include "ops/attention/attention_cuda.h"
+#include "ops/cuda_impls.h"
+
+typedef struct attention_any_params {
+    const void *q, *k_pool, *v_pool;
+    void *o;
+    const int32_t *items, *seq_of, *kv_len, *page_start, *page_ids, *q_start;
+    int32_t q_stride, o_stride, window;
+    float scale_log2;
+} attention_any_params;
+
+static bool attention_any_supports(const void *args)
+{
+    const attention_args *a = args;
+    return a->q->dtype == VT_BF16 && a->k_pool->dtype == VT_BF16 && a->o->dtype == VT_BF16 &&
+           a->head_dim <= 2048; /* five rows of fp32 in shared memory */
+}
+
+/* The grid's x is n and its y `rows`. */
+static vt_status launch(const attention_args *a, vt_cuda_lane *l, bool decode, int32_t n,
+                        int32_t rows)
+{
+    attention_any_params p = {.q = a->q->data,
+                              .k_pool = a->k_pool->data,
+                              .v_pool = a->v_pool->data,
+                              .o = a->o->data,
+                              .items = l->prefill_plan,
+                              .seq_of = a->batch->seq_of,
+                              .kv_len = a->batch->kv_len,
+                              .page_start = a->batch->page_start,
+                              .page_ids = a->batch->page_ids,
+                              .q_start = a->batch->q_start,
+                              .q_stride = (int32_t)a->q->row_stride,
+                              .o_stride = (int32_t)a->o->row_stride,
+                              .window = a->window,
+                              .scale_log2 = a->scale * 1.44269504f};
+    return vt_cuda_launch(
+        l,
+        &(cuda_launch){
+            .spec = JIT_SPEC("attention_any.cu", "attention_any", {"head_dim", a->head_dim},
+                             {"group", a->heads / a->kv_heads}, {"kv_heads", a->kv_heads},
+                             {"page", (int32_t)a->k_pool->dim[2]}, {"decode", decode}),
+            .grid = {(uint32_t)n, (uint32_t)rows, (uint32_t)a->kv_heads},
+            .threads = 128},
+        &p, sizeof p);
+}
+
+static vt_status decode_any_run(const void *args, const vt_lane *lane)
+{
+    const attention_args *a = args;
+    vt_cuda_lane *l = lane->cuda;
+    if (l->decode_items == 0 && !l->collect)
+        return VT_OK;
+    return launch(a, l, true, a->batch->n_tokens, a->heads / a->kv_heads);
+}
+
+static vt_status prefill_any_run(const void *args, const vt_lane *lane)
+{
+    vt_cuda_lane *l = lane->cuda;
+    if (l->prefill_items == 0 && !l->collect)
+        return VT_OK;
+    return launch(args, l, false, l->prefill_items, l->prefill_rows);
+}
+
+const vt_impl attention_decode_cuda_any_impl = {.name = "cuda-any",
+                                                .device = VT_DEVICE_CUDA,
+                                                .supports = attention_any_supports,
+                                                .run = decode_any_run};
+const vt_impl attention_prefill_cuda_any_impl = {.name = "cuda-any",
+                                                 .device = VT_DEVICE_CUDA,
+                                                 .supports = attention_any_supports,
+                                                 .run = prefill_any_run};

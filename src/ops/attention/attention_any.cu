@@ -1,0 +1,110 @@
+// Attention over paged KV for heads, groups, pages and windows of any size; decode and prefill.
+//
+//   o[t, h, :] = sum_j softmax_j(scale * q[t, h] . k[j, h / GROUP]) v[j, h / GROUP],
+//   j <= position[t] and, with a window w > 0, j > position[t] - w
+//
+// q, o [tokens, heads * HEAD_DIM] bf16, pools [pages, KV_HEADS, PAGE, HEAD_DIM] bf16, all aligned to 2 bytes
+// only. Grid: one CTA of four warps a row (token, head). Decode: x = tokens of the step, of which those that are
+// not their sequence's only one leave, y = heads of a group, z = KV heads. Prefill: x = the plan's items {sequence,
+// tile}, y = packed rows (token, head of the group) of a tile, z = KV heads. Warp w takes every fourth block of 32
+// keys, a lane a key's score and then elements lane, lane + 32 ... of o; warps are merged in rising order. The
+// order of sums depends on position and window alone. Bytes: the row's KV, again for every row.
+// Template: HEAD_DIM (up to 2048), GROUP, KV_HEADS, PAGE, DECODE.
+
+struct AttentionAnyParams {
+    const u16 *q, *k_pool, *v_pool;
+    u16 *o;
+    const i32 *items, *seq_of, *kv_len, *page_start, *page_ids, *q_start;
+    i32 q_stride, o_stride, window;
+    float scale_log2;
+};
+
+constexpr int kWarps = 4, kPer = (HEAD_DIM + 31) / 32;
+
+KERNEL __launch_bounds__(kWarps * 32) attention_any(const __grid_constant__ AttentionAnyParams p)
+{
+    __shared__ float query[HEAD_DIM], part[kWarps][HEAD_DIM], warp_top[kWarps], warp_total[kWarps];
+    int tid = threadIdx.x, lane = tid % 32, warp = tid / 32;
+    pdl_go();
+    pdl_wait();
+    const i32 *item = p.items + 2 * (i64)blockIdx.x;
+    i32 seq = DECODE ? p.seq_of[blockIdx.x] : item[0];
+    if (seq < 0) // an item without work
+        return;
+    i32 row = (DECODE ? 0 : item[1] * (i32)gridDim.y) + (i32)blockIdx.y;
+    i32 token = p.q_start[seq] + row / GROUP, end = p.q_start[seq + 1];
+    if (token >= end || (DECODE && (end - token > 1 || token != (i32)blockIdx.x)))
+        return;
+    i32 position = p.kv_len[seq] - (end - token), head = blockIdx.z * GROUP + row % GROUP;
+    i32 first = p.window > 0 ? max(0, position - p.window + 1) : 0;
+    const i32 *pages = p.page_ids + p.page_start[seq];
+    const u16 *q = p.q + (i64)token * p.q_stride + head * HEAD_DIM;
+    for (int i = tid; i < HEAD_DIM; i += kWarps * 32)
+        query[i] = bf16_f32(q[i]) * p.scale_log2;
+    __syncthreads();
+
+    float acc[kPer] = {}, top = -kInfinity, total = 0.f;
+    for (i32 block = first / 32 + warp; block <= position / 32; block += kWarps) {
+        i32 key = block * 32 + lane;
+        bool seen = key >= first && key <= position; // others may hold anything, NaNs too
+        u32 at = 0;                                  // of the key's row in the pools
+        float score = -kInfinity;
+        if (seen) {
+            at = ((u32)pages[key / PAGE] * KV_HEADS + blockIdx.z) * PAGE + key % PAGE;
+            const u16 *k = p.k_pool + (i64)at * HEAD_DIM;
+            score = 0.f;
+#pragma unroll 4
+            for (int i = 0; i < HEAD_DIM; i++)
+                score = fmaf(query[i], bf16_f32(k[i]), score);
+        }
+        float best = score;
+#pragma unroll
+        for (int d = 16; d; d >>= 1)
+            best = fmaxf(best, __shfl_xor_sync(~0u, best, d));
+        best = fmaxf(best, top);
+        float keep = exp2_fast(top - best), weight = seen ? exp2_fast(score - best) : 0.f;
+        top = best;
+        total = total * keep + warp_sum(weight);
+#pragma unroll
+        for (int n = 0; n < kPer; n++)
+            acc[n] *= keep;
+        int from = max(first - block * 32, 0), to = min(position - block * 32, 31);
+        for (int j = from; j <= to; j++) {
+            float share = __shfl_sync(~0u, weight, j);
+            const u16 *v = p.v_pool + (i64)__shfl_sync(~0u, at, j) * HEAD_DIM;
+#pragma unroll
+            for (int n = 0; n < kPer; n++) {
+                int i = n * 32 + lane;
+                if (i < HEAD_DIM)
+                    acc[n] = fmaf(share, bf16_f32(v[i]), acc[n]);
+            }
+        }
+    }
+
+#pragma unroll
+    for (int n = 0; n < kPer; n++)
+        if (n * 32 + lane < HEAD_DIM)
+            part[warp][n * 32 + lane] = acc[n];
+    if (lane == 0) {
+        warp_top[warp] = top;
+        warp_total[warp] = total;
+    }
+    __syncthreads();
+    float best = warp_top[0], factor[kWarps], sum = 0.f; // warp 0 always had a key
+#pragma unroll
+    for (int w = 1; w < kWarps; w++)
+        best = fmaxf(best, warp_top[w]);
+#pragma unroll
+    for (int w = 0; w < kWarps; w++) {
+        factor[w] = exp2_fast(warp_top[w] - best);
+        sum += warp_total[w] * factor[w];
+    }
+    u16 *o = p.o + (i64)token * p.o_stride + head * HEAD_DIM;
+    for (int i = tid; i < HEAD_DIM; i += kWarps * 32) {
+        float v = 0.f;
+#pragma unroll
+        for (int w = 0; w < kWarps; w++)
+            v += part[w][i] * factor[w];
+        o[i] = f32_bf16(v / sum);
+    }
+}

@@ -1,0 +1,27 @@
+// kv_store for rows of any length: pool[page, h, slot % page, :] = k[t, h, :], and v likewise
+//
+// k, v [tokens, kv_heads * head_dim] bf16 slices, aligned to 2 bytes only. Grid: one thread an element of K
+// and the same of V; 128 threads a CTA. Bytes: 8 * kv_heads * head_dim a token.
+// Template: KV_HEADS, HEAD_DIM, PAGE.
+
+struct KvStoreParams {
+    const u16 *k, *v;
+    u16 *k_pool, *v_pool;
+    const i32 *slot;
+    i32 k_stride, v_stride, n_tokens; // strides in elements
+};
+
+KERNEL __launch_bounds__(128) kv_store_any(const __grid_constant__ KvStoreParams p)
+{
+    constexpr u32 kPerToken = KV_HEADS * HEAD_DIM;
+    u32 i = blockIdx.x * 128 + threadIdx.x, t = i / kPerToken, r = i % kPerToken;
+    u32 head = r / HEAD_DIM, c = r % HEAD_DIM;
+    pdl_go();
+    pdl_wait();
+    if (t >= (u32)p.n_tokens)
+        return;
+    i32 slot = p.slot[t];
+    i64 to = (((i64)(slot / PAGE) * KV_HEADS + head) * PAGE + slot % PAGE) * HEAD_DIM + c;
+    p.k_pool[to] = p.k[(i64)t * p.k_stride + r];
+    p.v_pool[to] = p.v[(i64)t * p.v_stride + r];
+}

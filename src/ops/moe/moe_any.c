@@ -1,0 +1,112 @@
+/* Mixture of experts on CUDA for sizes that the tensor-core kernels cannot read: moe_route_any.cu,
+ * and moe_expert_any.cu twice (gate and up -> h in the workspace; down and the sum over the slots
+ * of a token). */
+#include "base/err.h"
+#include "ops/cuda_impls.h"
+#include "ops/moe/moe.h"
+#include "ops/moe/moe_cuda.h"
+
+typedef struct route_any_params {
+    const void *x;
+    const float *router;
+    int32_t *expert;
+    float *weight;
+    int32_t x_stride;
+} route_any_params;
+
+typedef struct expert_any_params {
+    const void *x, *weights;
+    const int32_t *expert;
+    const float *route;
+    void *y;
+    int32_t x_stride, y_stride;
+} expert_any_params;
+
+static bool route_any_supports(const void *args)
+{
+    const moe_route_args *a = args;
+    return a->x->dtype == VT_BF16 && a->router->dtype == VT_F32 &&
+           a->router->dim[0] + a->k <= 8192; /* both are in shared memory */
+}
+
+static vt_status route_any_run(const void *args, const vt_lane *lane)
+{
+    const moe_route_args *a = args;
+    int64_t tokens = a->x->dim[0];
+    if (tokens == 0 && !lane->cuda->collect)
+        return VT_OK;
+    route_any_params p = {a->x->data, a->router->data, a->expert->data, a->weight->data,
+                          (int32_t)a->x->row_stride};
+    return vt_cuda_launch(
+        lane->cuda,
+        &(cuda_launch){.spec = JIT_SPEC("moe_route_any.cu", "moe_route_any",
+                                        {"hidden", (int32_t)a->router->dim[1]},
+                                        {"experts", (int32_t)a->router->dim[0]}, {"k_used", a->k},
+                                        {"normalise", a->normalise}),
+                       .grid = {(uint32_t)tokens, 1, 1},
+                       .threads = 256},
+        &p, sizeof p);
+}
+
+static bool linear_any_supports(const void *args)
+{
+    const moe_linear_args *a = args;
+    return a->x->dtype == VT_BF16 && a->y->dtype == VT_BF16 &&
+           moe_cuda_stacked(a->gate_up, a->n_experts) && moe_cuda_stacked(a->down, a->n_experts);
+}
+
+static vt_status run_product(vt_cuda_lane *lane, const moe_linear_args *a,
+                             const expert_any_params *p, bool up, int64_t items)
+{
+    const vt_weight *w = up ? a->gate_up : a->down;
+    int32_t rows = (int32_t)(up ? w->rows / 2 : w->rows);
+    return vt_cuda_launch(
+        lane,
+        &(cuda_launch){.spec = JIT_SPEC("moe_expert_any.cu", "moe_expert_any",
+                                        {"k", (int32_t)w->cols}, {"rows", rows}, {"up", up},
+                                        {"gelu", a->activation == VT_ACT_GELU_TANH},
+                                        {"k_used", (int32_t)a->expert->dim[1]},
+                                        {"accumulate", !up && a->accumulate}),
+                       .grid = {(uint32_t)items, cuda_blocks(rows, 4), 1},
+                       .threads = 128},
+        p, sizeof *p);
+}
+
+static vt_status linear_any_run(const void *args, const vt_lane *lane)
+{
+    const moe_linear_args *a = args;
+    vt_cuda_lane *l = lane->cuda;
+    int64_t tokens = a->x->dim[0], slots = tokens * a->expert->dim[1], ffn = a->down[0].cols;
+    if (tokens == 0 && !l->collect)
+        return VT_OK;
+    if ((size_t)(slots * ffn) * 2 > l->workspace_bytes && !l->collect) {
+        vt_fail(&l->err, VT_ERR_MEMORY,
+                "moe_linear: %lld slots of %lld elements are beyond %zu bytes of workspace",
+                (long long)slots, (long long)ffn, l->workspace_bytes);
+        return VT_ERR_MEMORY;
+    }
+    expert_any_params up = {.x = a->x->data,
+                            .weights = a->gate_up[0].part[0]->data,
+                            .expert = a->expert->data,
+                            .y = l->workspace,
+                            .x_stride = (int32_t)a->x->row_stride,
+                            .y_stride = (int32_t)ffn};
+    expert_any_params down = {.x = l->workspace,
+                              .weights = a->down[0].part[0]->data,
+                              .expert = a->expert->data,
+                              .route = a->weight->data,
+                              .y = a->y->data,
+                              .x_stride = (int32_t)ffn,
+                              .y_stride = (int32_t)a->y->row_stride};
+    vt_status status = run_product(l, a, &up, true, slots);
+    return status == VT_OK ? run_product(l, a, &down, false, tokens) : status;
+}
+
+const vt_impl moe_route_cuda_any_impl = {.name = "cuda-any",
+                                         .device = VT_DEVICE_CUDA,
+                                         .supports = route_any_supports,
+                                         .run = route_any_run};
+const vt_impl moe_linear_cuda_any_impl = {.name = "cuda-any",
+                                          .device = VT_DEVICE_CUDA,
+                                          .supports = linear_any_supports,
+                                          .run = linear_any_run};

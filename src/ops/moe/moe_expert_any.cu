@@ -1,0 +1,49 @@
+// The experts' products for matrices of any size, a slot (token, j) at a time:
+//
+//   UP:    h[slot, j] = act(gate_e[j, :] . x[token]) * (up_e[j, :] . x[token])      token = slot / K_USED
+//   down:  y[token, j] (+)= sum over the token's slots, in rising order, of weight[slot] * down_e[j, :] . h[slot]
+//
+// weights [experts, UP ? 2 ROWS : ROWS, K] bf16, gate before up; x [tokens, K], h [slots, ROWS], y bf16, all
+// aligned to 2 bytes only. Grid: x = slots (UP) or tokens, y = groups of four outputs, a warp each. A lane adds
+// the elements lane, lane + 32 ... in rising order, then the lanes are added. Bytes: an expert's weights, again
+// for every slot that goes to it.
+// Template: K, ROWS, UP, GELU, K_USED, ACCUMULATE (down: adds to y).
+
+struct MoeExpertAnyParams {
+    const u16 *x, *weights; // down: x is h
+    const i32 *expert;
+    const float *route;
+    u16 *y; // UP: h
+    i32 x_stride, y_stride;
+};
+
+INLINE float dot(const u16 *w, const u16 *x)
+{
+    float sum = 0.f;
+    for (int i = threadIdx.x % 32; i < K; i += 32)
+        sum = fmaf(bf16_f32(w[i]), bf16_f32(x[i]), sum);
+    return warp_sum(sum);
+}
+
+KERNEL __launch_bounds__(128) moe_expert_any(const __grid_constant__ MoeExpertAnyParams p)
+{
+    i32 j = blockIdx.y * 4 + threadIdx.x / 32;
+    i64 item = blockIdx.x;
+    pdl_go();
+    pdl_wait();
+    if (j >= ROWS)
+        return;
+    float out = 0.f;
+    if constexpr (UP) {
+        const u16 *w = p.weights + ((i64)p.expert[item] * 2 * ROWS + j) * K, *x = p.x + item / K_USED * p.x_stride;
+        float gate = dot(w, x), up = dot(w + (i64)ROWS * K, x);
+        out = (GELU ? gelu_tanh(gate) : silu(gate)) * up;
+    } else {
+        for (i64 slot = item * K_USED; slot < (item + 1) * K_USED; slot++)
+            out += p.route[slot] * dot(p.weights + ((i64)p.expert[slot] * ROWS + j) * K, p.x + slot * p.x_stride);
+    }
+    if (threadIdx.x % 32)
+        return;
+    u16 *y = p.y + item * p.y_stride + j;
+    *y = f32_bf16(out + (!UP && ACCUMULATE ? bf16_f32(*y) : 0.f));
+}

@@ -1,0 +1,75 @@
+// moe_route for rows of any length and any number of experts to use: p = softmax(x Wr^T) in fp32, the K_USED
+// largest (ties: lower index), in falling order, with p or p / (sum of the chosen) as weights.
+//
+// x [tokens, HIDDEN] bf16, aligned to 2 bytes only, router [EXPERTS, HIDDEN] fp32, expert [tokens, K_USED] int32,
+// weight likewise fp32. Grid: one CTA of 8 warps a token; warp w takes the experts w, w + 8, ...; then warp 0
+// chooses. Bytes: the router once a token from L2.
+// Template: HIDDEN, EXPERTS, K_USED (EXPERTS + K_USED up to 8192), NORMALISE.
+
+struct MoeRouteParams {
+    const u16 *x;
+    const float *router;
+    i32 *expert;
+    float *weight;
+    i32 x_stride;
+};
+
+KERNEL __launch_bounds__(256) moe_route_any(const __grid_constant__ MoeRouteParams p)
+{
+    __shared__ float logit[EXPERTS], chosen[K_USED];
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    pdl_go();
+    pdl_wait();
+    const u16 *x = p.x + (i64)blockIdx.x * p.x_stride;
+    for (int e = warp; e < EXPERTS; e += 8) {
+        const float *w = p.router + (i64)e * HIDDEN;
+        float sum = 0.f;
+        for (int i = lane; i < HIDDEN; i += 32)
+            sum = fmaf(bf16_f32(x[i]), w[i], sum);
+        sum = warp_sum(sum);
+        if (lane == 0)
+            logit[e] = sum;
+    }
+    __syncthreads();
+    if (warp)
+        return;
+    float top = -kInfinity, total = 0.f, chosen_sum = 0.f;
+    for (int e = lane; e < EXPERTS; e += 32)
+        top = fmaxf(top, logit[e]);
+#pragma unroll
+    for (int d = 16; d; d >>= 1)
+        top = fmaxf(top, __shfl_xor_sync(~0u, top, d));
+    for (int e = lane; e < EXPERTS; e += 32)
+        total += __expf(logit[e] - top);
+    total = warp_sum(total);
+    for (int k = 0; k < K_USED; k++) {
+        float best = -kInfinity;
+        i32 at = EXPERTS;
+        for (int e = lane; e < EXPERTS; e += 32)
+            if (logit[e] > best) {
+                best = logit[e];
+                at = e;
+            }
+#pragma unroll
+        for (int d = 16; d; d >>= 1) {
+            float other = __shfl_xor_sync(~0u, best, d);
+            i32 there = __shfl_xor_sync(~0u, at, d);
+            if (other > best || (other == best && there < at)) {
+                best = other;
+                at = there;
+            }
+        }
+        at = min(at, EXPERTS - 1); // only where logits are not numbers
+        float share = __expf(best - top) / total;
+        chosen_sum += share;
+        __syncwarp();
+        if (lane == 0) {
+            logit[at] = -kInfinity;
+            chosen[k] = share;
+            p.expert[(i64)blockIdx.x * K_USED + k] = at;
+        }
+        __syncwarp();
+    }
+    for (int k = lane; k < K_USED; k += 32)
+        p.weight[(i64)blockIdx.x * K_USED + k] = NORMALISE ? chosen[k] / chosen_sum : chosen[k];
+}

@@ -1,0 +1,51 @@
+// rope for heads and rows of any length, with the per-head RMSNorm of q and of k before it where a weight is
+// given. In place.
+//
+// q [tokens, HEADS * HEAD_DIM], k [tokens, KV_HEADS * HEAD_DIM] bf16 slices, aligned to 2 bytes only; cos_sin
+// [context, DIMS] fp32: row p = cos(0 .. DIMS/2) | sin(0 .. DIMS/2). Grid: a warp a head of a token, 128
+// threads a CTA. A lane reads and writes the same elements, and the norm's sum is done before anybody writes,
+// so no copy of the head is kept. Bytes: 6 * (HEADS + KV_HEADS) * HEAD_DIM a token.
+// Template: HEADS, KV_HEADS, HEAD_DIM, DIMS, INTERLEAVED, PLUS_ONE.
+
+struct RopeAnyParams {
+    u16 *q, *k;
+    const i32 *position;
+    const float *cos_sin, *q_norm, *k_norm; // norms may be null
+    i32 q_stride, k_stride, n_tokens;
+    float eps;
+};
+
+KERNEL __launch_bounds__(128) rope_any(const __grid_constant__ RopeAnyParams p)
+{
+    constexpr u32 kHeads = HEADS + KV_HEADS;
+    constexpr int kHalf = DIMS / 2;
+    u32 i = blockIdx.x * 4 + threadIdx.x / 32, t = i / kHeads, h = i % kHeads;
+    int lane = threadIdx.x % 32;
+    pdl_go();
+    pdl_wait();
+    if (t >= (u32)p.n_tokens)
+        return;
+    u16 *x = h < HEADS ? p.q + (i64)t * p.q_stride + h * HEAD_DIM
+                       : p.k + (i64)t * p.k_stride + (h - HEADS) * HEAD_DIM;
+    const float *norm = h < HEADS ? p.q_norm : p.k_norm;
+    float scale = 1.f;
+    if (norm) {
+        float sum = 0.f;
+        for (int c = lane; c < HEAD_DIM; c += 32)
+            sum = fmaf(bf16_f32(x[c]), bf16_f32(x[c]), sum);
+        scale = rsqrtf(warp_sum(sum) / HEAD_DIM + p.eps);
+    }
+    auto element = [&](int c) {
+        float v = bf16_f32(x[c]);
+        return norm ? v * scale * (norm[c] + (float)PLUS_ONE) : v;
+    };
+    const float *cos_sin = p.cos_sin + (i64)p.position[t] * DIMS;
+    for (int c = lane; c < kHalf; c += 32) {
+        int ia = INTERLEAVED ? 2 * c : c, ib = INTERLEAVED ? 2 * c + 1 : c + kHalf;
+        float a = element(ia), b = element(ib), cosine = cos_sin[c], sine = cos_sin[kHalf + c];
+        x[ia] = f32_bf16(a * cosine - b * sine);
+        x[ib] = f32_bf16(a * sine + b * cosine);
+    }
+    for (int c = 2 * kHalf + lane; c < HEAD_DIM; c += 32)
+        x[c] = f32_bf16(element(c));
+}

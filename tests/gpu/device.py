@@ -158,9 +158,12 @@ def log_softmax(row):
 
 
 def against_rows(score, rows):
-    """Errors of `score --top K --json` with wanted log-probabilities: rows[i] maps ids, given the tokens before i."""
+    """Errors of `score --top K --json` with wanted log-probabilities: rows[i] maps ids, given the tokens before i; None: not
+    compared."""
     e = Errors()
     for i in range(1, len(score["tokens"])):
+        if rows[i] is None:
+            continue
         e.add(score["logprobs"][i] - rows[i][score["tokens"][i]])
         for t in score["top"][i]:
             e.add(t["logprob"] - rows[i][t["id"]])

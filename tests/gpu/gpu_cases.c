@@ -4,6 +4,8 @@
  * and tiles: 8, 16, 32 (small), 64, 128 (GEMM). */
 #include "gpu_cases.h"
 
+#include "model/model.h"
+
 #define LINEAR(what, bench_, ...)                                              \
     {                                                                          \
         "linear", false, { .name = what, .p = {__VA_ARGS__}, .bench = bench_ } \
@@ -149,5 +151,27 @@ const gpu_case gpu_cases[] = {
          VT_BF16, 64),
     CASE("attention_decode", "3 x 100 heads=64/4 d=128 page=64", false, 3, 1, 100, 64004, 128,
          VT_BF16, 64),
+    /* cuda-any: rows of odd length, so that most begin at 2 bytes; every epilogue */
+    LINEAR("bf16 1 x 40 x 43 bias residual", false, 1, VT_BF16, 43, 40, 0, 0, LINEAR_NONE, 3),
+    LINEAR("bf16 9 x 33 x 37", false, 9, VT_BF16, 37, 21, 7, 5, LINEAR_NONE, 0),
+    LINEAR("bf16 17 x 27 x 42 swiglu bias", false, 17, VT_BF16, 42, 27, 27, 0, LINEAR_SWIGLU, 9),
+    LINEAR("bf16 1 x 28 x 1001 geglu", false, 1, VT_BF16, 1001, 28, 28, 0, LINEAR_GEGLU, 8),
+    HEAD("bf16 5 x 67 x 36", false, 5, VT_BF16, 36, 67, 0, 0, LINEAR_NONE, 0),
+    /* the GEMM with outputs of odd length */
+    LINEAR("bf16 40 x 27 x 64 residual", false, 40, VT_BF16, 64, 27, 0, 0, LINEAR_NONE, 2),
+    LINEAR("bf16 70 x 29 x 72 swiglu", false, 70, VT_BF16, 72, 29, 29, 0, LINEAR_SWIGLU, 8),
+    CASE("kv_store", "tokens=5+2 kv_heads=3 d=13 page=5", false, 5, 2, 3, 13, VT_BF16, 5),
+    CASE("rope", "tokens=6 5/1x12 norms plus_one", false, 6, 5, 1, 12, 12, 0, VT_F32 + 1, 1),
+    CASE("rope", "tokens=4 3/3x13 dims=8 interleaved norms", false, 4, 3, 3, 13, 8, 1, VT_F32 + 1),
+    CASE("attention_prefill", "2 x 70 kv=133 heads=35/5 d=13 page=5 w=40", false, 2, 70, 133, 35005,
+         13, VT_BF16, 5, 40),
+    CASE("attention_prefill", "1 x 30 kv=90 heads=3/1 d=272 page=16", false, 1, 30, 90, 3001, 272,
+         VT_BF16, 16),
+    CASE("attention_decode", "3 x 500 heads=7/1 d=12 page=4", false, 3, 1, 500, 7001, 12, VT_BF16,
+         4),
+    CASE("attention_decode", "3 x 130 heads=35/5 d=13 page=5 w=40", false, 3, 1, 130, 35005, 13,
+         VT_BF16, 5, 40),
+    CASE("moe_linear", "tokens=5 42x27 experts=5 k=3 gelu accumulate", false, 5, 42, 27, 5, 3,
+         VT_BF16, 1, VT_ACT_GELU_TANH),
     {.op = NULL},
 };

@@ -8,6 +8,9 @@ from device import *
 TIE = 0.25          # margin at which another arithmetic may choose another token
 MEAN, WORST = 0.06, 0.6   # log-probabilities of the tiny models, whose attention is much sharper than a real one's
 PERPLEXITY = 0.01   # relative
+# After these ids the router's second and third best logits are 0.045 apart in the last layer (fp32): bf16 activations
+# may take the other expert, which is another answer. Not compared.
+ROUTER_TIE = ("qwen3moe-norm-mixed", (11, 54, 20, 58))
 
 
 # ---- greedy text ----
@@ -54,8 +57,7 @@ def read_golden(path):
 
 
 def logits(d, tap, o):
-    """Log-probabilities of every model under tests/golden/models against transformers in fp32; refusals are listed."""
-    ran = 0
+    """Log-probabilities of every model under tests/golden/models against transformers in fp32."""
     for name, path, golden in fixtures():
         e = Errors()
         try:
@@ -63,16 +65,16 @@ def logits(d, tap, o):
                 if len(ids) < 2 or (o.tiny and len(ids) > 9):
                     continue
                 want = [None] + [log_softmax(r) for r in rows[:-1]]
+                if (name, tuple(ids[:4])) == ROUTER_TIE:
+                    want[4] = None
                 got = d.score(ids, "--top", "20", "--max-context", "64", "--kv-memory", "1M", model=path)
                 part = against_rows(got, want)
                 e.n, e.sum, e.worst = e.n + part.n, e.sum + part.sum, max(e.worst, part.worst)
         except Refused as r:
-            tap.skip(f"logits of {name}", f"refused: {r}")
+            tap.ok(False, f"logits of {name}: refused: {r}")
             continue
-        ran += 1
         good = e.mean <= MEAN and e.worst <= WORST
         tap.ok(good, f"logits of {name}: {e}; {MEAN} mean, {WORST} max allowed")
-    tap.ok(ran > 0, f"logits: {ran} models ran")
 
 
 def architectures(d, tap, o):

@@ -46,7 +46,8 @@ static void check_log(const char *name, const jit_cubin *c)
             fail_msg("%s: the compiler said: %.900s", name, c->log);
 }
 
-static void compile_all(const char *arch, int32_t level, size_t n_models)
+static void compile_all(const char *arch, int32_t level, const char *const *name,
+                        size_t n_models)
 {
     vt_limits limits = {
         .max_tokens = 512, .max_seqs = 256, .max_rows = 256, .max_context = 4096, .page_size = 64};
@@ -55,13 +56,13 @@ static void compile_all(const char *arch, int32_t level, size_t n_models)
         vt_err err = {0};
         vt_model *model;
         vt_cuda *cuda;
-        if (vt_model_load(models[m], &model, &err) != VT_OK ||
+        if (vt_model_load(name[m], &model, &err) != VT_OK ||
             vt_executor_cuda_collect(model, &limits, arch, level, &cuda, &err) != VT_OK)
-            fail_msg("%s: %s", models[m], err.message);
+            fail_msg("%s: %s", name[m], err.message);
         roofs_cuda_collect(cuda);
         vt_jit_set_cache(cuda->jit, false);
         if (vt_jit_compile(cuda->jit, 0, NULL, NULL, &err) != VT_OK)
-            fail_msg("%s: %s", models[m], err.message);
+            fail_msg("%s: %s", name[m], err.message);
         int32_t n = vt_jit_count(cuda->jit);
         assert_true(n > 10);
         for (int32_t i = 0; i < n; i++)
@@ -144,7 +145,7 @@ static void test_kernels_when_compiled_for_sm_90a_then_no_spill_and_no_warning(v
     (void)state;
     if (!have_nvrtc())
         skip();
-    compile_all("sm_90a", 90, 2);
+    compile_all("sm_90a", 90, models, 2);
 }
 
 static void test_kernels_when_compiled_for_sm_80_then_no_spill_and_no_warning(void **state)
@@ -152,7 +153,19 @@ static void test_kernels_when_compiled_for_sm_80_then_no_spill_and_no_warning(vo
     (void)state;
     if (!have_nvrtc())
         skip();
-    compile_all("sm_80", 80, 1);
+    compile_all("sm_80", 80, models, 1);
+}
+
+/* Where no fast kernel fits: every cuda-any kernel is in one of these two. */
+static void test_kernels_for_any_shape_when_compiled_then_no_spill_and_no_warning(void **state)
+{
+    (void)state;
+    static const char *const odd[] = {"tests/golden/models/qwen2-gqa7",
+                                      "tests/golden/models/qwen3moe-raw"};
+    if (!have_nvrtc())
+        skip();
+    compile_all("sm_90a", 90, odd, 2);
+    compile_all("sm_80", 80, odd, 1);
 }
 
 int main(void)
@@ -161,6 +174,7 @@ int main(void)
         cmocka_unit_test(test_kernels_when_compiled_for_sm_90a_then_no_spill_and_no_warning),
         cmocka_unit_test(test_kernels_when_compiled_for_sm_80_then_no_spill_and_no_warning),
         cmocka_unit_test(test_quantised_kernels_when_compiled_then_no_spill_and_no_warning),
+        cmocka_unit_test(test_kernels_for_any_shape_when_compiled_then_no_spill_and_no_warning),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -121,7 +121,10 @@ $(B)/%.o: %.cc Makefile
 	@mkdir -p $(@D)
 	@echo "  c++    $<"
 	@$(CXX) $(CXXFLAGS_ALL) -c -o $@ $<
-$(B)/tests/emulator/nvrtc.o: tests/emulator/abi.h tests/emulator/device.h
+# Cubins in a cache are of one emulator: the sum is in NVRTC's version, and so in their files' names.
+EMULATOR_TEXT := tests/emulator/abi.h tests/emulator/device.h tests/emulator/nvrtc.cc
+$(B)/tests/emulator/nvrtc.o: CXXFLAGS_ALL += -DEMU_SUM=$(firstword $(shell cat $(EMULATOR_TEXT) | cksum))u
+$(B)/tests/emulator/nvrtc.o: $(EMULATOR_TEXT)
 $(B)/emulator/libcuda.so.1: $(EMULATOR_OBJ)
 	@mkdir -p $(@D) && rm -rf $(@D)/cache # of kernels that another emulator made
 	@$(CXX) -shared -Wl,-soname,libcuda.so.1 $(filter-out -fsanitize=thread,$(LDFLAGS_ALL)) -o $@ $^ -ldl

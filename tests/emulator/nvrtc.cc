@@ -679,10 +679,15 @@ bool compile_in(Program *p, const string &dir, int n, const char *const *options
 
 enum { SUCCESS = 0, INVALID_INPUT = 3, COMPILATION = 6, INTERNAL = 11 };
 
+/* Part of the names of cached cubins: never those of a real one, nor of another emulator. */
 EXPORT int nvrtcVersion(int *major, int *minor)
 {
-    *major = 99; /* part of the names of cached cubins: never those of a real one */
-    *minor = 0;
+    *major = 99;
+#if defined __SANITIZE_ADDRESS__
+    *minor = 100000 + EMU_SUM % 100000;
+#else
+    *minor = EMU_SUM % 100000;
+#endif
     return SUCCESS;
 }
 

@@ -56,14 +56,14 @@ static int open_libraries(void **state)
 }
 
 /* The module of `kernel` behind ptx.cuh (and ptx_sm90.cuh), or NULL with the log in emu.message. */
-static emu_module *compile(const char *kernel)
+static emu_module *compile(const char *kernel, const char *arch)
 {
     const jit_text *ptx = jit_find_text("ptx.cuh"), *sm90 = jit_find_text("ptx_sm90.cuh");
     size_t size = ptx->size + strlen(kernel) + 200;
     char *text = malloc(size);
     snprintf(text, size, "%s\n#include \"ptx_sm90.cuh\"\n#line 1 \"test.cu\"\n%s\n", ptx->text,
              kernel);
-    const char *const options[] = {"-arch=sm_90a", "-DPDL=1"};
+    const char *const options[] = {arch, "-DPDL=1"};
     nvrtc_program p = NULL;
     assert_int_equal(emu.nvrtc.create(&p, text, "test.cu", 1, &sm90->text, &sm90->name), 0);
     free(text);
@@ -107,7 +107,7 @@ static int run_on(const launch *l, uint64_t order)
 {
     char text[8192];
     snprintf(text, sizeof text, "%s#line 1 \"test.cu\"\n%s", params_text, l->text);
-    emu_module *m = compile(text);
+    emu_module *m = compile(text, "-arch=sm_90a");
     if (!m)
         return -2;
     emu_launch e = {.module = m,
@@ -442,6 +442,67 @@ static void test_wgmma_when_fed_by_tma_then_as_plain_loops(void **state)
         }
 }
 
+/* One stage for sixteen tiles, handed back by one thread a warpgroup: it may do so because its wait
+ * is for all four warps. */
+static const char *const pipeline_text =
+    "KERNEL test(const __grid_constant__ Params p) {\n"
+    "  extern __shared__ __align__(1024) u8 d[];\n"
+    "  __shared__ u64 full, empty;\n"
+    "  const tensor_map *m = (const tensor_map *)p.map;\n"
+    "  if (threadIdx.x == 0) {\n"
+    "    barrier_init(&full, 1);\n"
+    "    barrier_init(&empty, 1);\n"
+    "    barrier_init_done();\n"
+    "  }\n"
+    "  __syncthreads();\n"
+    "  if (threadIdx.x == 128)\n"
+    "    for (int i = 0; i < 16; i++) {\n"
+    "      barrier_wait(&empty, (i + 1) & 1);\n"
+    "      barrier_expect(&full, 8192);\n"
+    "      tma_load_2d(m, &full, d, 0, i * 64);\n"
+    "    }\n"
+    "  if (threadIdx.x >= 128) return;\n"
+    "  float acc[32];\n"
+    "  for (int i = 0; i < 16; i++) {\n"
+    "    barrier_wait(&full, i & 1);\n"
+    "    u32 a = shared_address(d);\n"
+    "    wgmma_fence();\n"
+    "    for (int k = 0; k < 4; k++)\n"
+    "      wgmma_m64n64k16_ss(acc, smem_descriptor(a + k * 32, 16, 1024),\n"
+    "                         smem_descriptor(a + k * 32, 16, 1024), i + k);\n"
+    "    wgmma_commit();\n"
+    "    WGMMA_WAIT(0);\n"
+    "    if (threadIdx.x == 0) barrier_arrive(&empty);\n"
+    "  }\n"
+    "  int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16 + lane / 4;\n"
+    "  for (int i = 0; i < 32; i++)\n"
+    "    ((float *)p.out)[(row + i / 2 % 2 * 8) * 64 + i / 4 * 8 + lane % 4 * 2 + i % 2] = "
+    "acc[i];\n"
+    "}";
+
+static void test_wgmma_when_one_thread_hands_the_stage_back_then_sums_are_whole(void **state)
+{
+    (void)state;
+    static uint16_t in[16 * 64 * 64];
+    static float out[64 * 64];
+    for (uint32_t i = 0; i < 16 * 64 * 64; i++)
+        in[i] = small_bf16(i);
+    params p = {.in = in, .out = out};
+    map_matrix(&p, in, 16 * 64, 64, 64);
+    must_run(
+        &(launch){.ctas = 1, .threads = 160, .shared_bytes = 8192, .p = &p, .text = pipeline_text});
+    for (int i = 0; i < 64; i++)
+        for (int j = 0; j < 64; j++) {
+            float want = 0;
+            for (int t = 0; t < 16; t++)
+                for (int k = 0; k < 64; k++)
+                    want += bf16_to_float(in[(t * 64 + i) * 64 + k]) *
+                            bf16_to_float(in[(t * 64 + j) * 64 + k]);
+            if (out[i * 64 + j] != want)
+                fail_msg("(%d, %d): %g, wanted %g", i, j, (double)out[i * 64 + j], (double)want);
+        }
+}
+
 static void test_tma_when_a_box_leaves_the_tensor_then_zeros_and_nothing_written(void **state)
 {
     (void)state;
@@ -452,33 +513,31 @@ static void test_tma_when_a_box_leaves_the_tensor_then_zeros_and_nothing_written
     }
     params p = {.in = in, .out = out};
     map_matrix(&p, in, 20, 72, 16);
-    must_run(&(launch){
-        .ctas = 1,
-        .threads = 32,
-        .shared_bytes = 2048,
-        .p = &p,
-        .text =
-            "struct Map { u64 magic, address, rest[14]; };\n"
-            "KERNEL test(const __grid_constant__ Params p) {\n"
-            "  extern __shared__ __align__(1024) u8 d[];\n"
-            "  __shared__ u64 full;\n"
-            "  __shared__ __align__(64) Map out;\n"
-            "  const tensor_map *m = (const tensor_map *)p.map;\n"
-            "  if (threadIdx.x) return;\n"
-            "  barrier_init(&full, 1);\n"
-            "  barrier_expect(&full, 2048);\n"
-            "  tma_load_2d(m, &full, d, 48, 10);\n"
-            "  barrier_wait(&full, 0);\n"
-            "  out = *(const Map *)m;\n"
-            "  out.address = (u64)p.out;\n"
-            "  u16 *v = (u16 *)d;\n"
-            "  bool zeros = v[24 ^ 0] == 0 && v[10 * 64 + (0 ^ 2) * 8] == 0;\n"
-            "  for (int i = 0; i < 1024; i++) v[i]++;\n"
-            "  fence_async_shared();\n"
-            "  tma_store_2d((const tensor_map *)&out, d, zeros ? 48 : 0, 10);\n"
-            "  tma_store_commit();\n"
-            "  tma_store_wait_all();\n"
-            "}"});
+    must_run(&(launch){.ctas = 1,
+                       .threads = 32,
+                       .shared_bytes = 2048,
+                       .p = &p,
+                       .text = "struct Map { u64 magic, address, rest[14]; };\n"
+                               "KERNEL test(const __grid_constant__ Params p) {\n"
+                               "  extern __shared__ __align__(1024) u8 d[];\n"
+                               "  __shared__ u64 full;\n"
+                               "  __shared__ __align__(64) Map out;\n"
+                               "  const tensor_map *m = (const tensor_map *)p.map;\n"
+                               "  if (threadIdx.x) return;\n"
+                               "  barrier_init(&full, 1);\n"
+                               "  barrier_expect(&full, 2048);\n"
+                               "  tma_load_2d(m, &full, d, 48, 10);\n"
+                               "  barrier_wait(&full, 0);\n"
+                               "  out = *(const Map *)m;\n"
+                               "  out.address = (u64)p.out;\n"
+                               "  u16 *v = (u16 *)d;\n"
+                               "  bool zeros = v[24 ^ 0] == 0 && v[10 * 64 + (0 ^ 2) * 8] == 0;\n"
+                               "  for (int i = 0; i < 1024; i++) v[i]++;\n"
+                               "  fence_async_shared();\n"
+                               "  tma_store_2d((const tensor_map *)&out, d, zeros ? 48 : 0, 10);\n"
+                               "  tma_store_commit();\n"
+                               "  tma_store_wait_all();\n"
+                               "}"});
     for (uint32_t i = 0; i < 20 * 72; i++)
         assert_int_equal(out[i], i / 72 >= 10 && i % 72 >= 48 ? i + 2 : 7);
 }
@@ -528,20 +587,48 @@ static void test_clusters_when_a_peer_has_ended_then_error(void **state)
 
 /* ---- what is refused ---- */
 
+static void must_not_compile(const char *text, const char *arch, const char *words)
+{
+    assert_null(compile(text, arch));
+    if (!strstr(emu.message, words))
+        fail_msg("said: %s\nbut not: %s", emu.message, words);
+}
+
 static void test_ptx_when_unknown_then_the_compiler_names_it(void **state)
 {
     (void)state;
-    assert_null(compile("KERNEL test(const __grid_constant__ int p) {\n"
-                        "  asm volatile(\"frobnicate.sync.aligned.u32 %0;\" ::\"r\"(p));\n}"));
-    assert_non_null(
-        strstr(emu.message, "PTX instruction frobnicate.sync.aligned.u32 is not emulated"));
+    must_not_compile("KERNEL test(const __grid_constant__ int p) {\n"
+                     "  asm volatile(\"frobnicate.sync.aligned.u32 %0;\" ::\"r\"(p));\n}",
+                     "-arch=sm_90a", "PTX instruction frobnicate.sync.aligned.u32 is not emulated");
+}
+
+static void test_ptx_when_an_operand_has_another_size_then_the_compiler_says_so(void **state)
+{
+    (void)state;
+    must_not_compile("KERNEL test(const __grid_constant__ u64 p) {\n"
+                     "  asm volatile(\"bar.sync %0;\" ::\"r\"(p));\n}",
+                     "-arch=sm_90a", "an asm operand of another size than its constraint");
+}
+
+static void test_hopper_when_compiled_for_sm80_then_only_what_is_reached_is_refused(void **state)
+{
+    (void)state;
+    emu_module *m = compile("KERNEL test(const __grid_constant__ u32 p) {\n"
+                            "  if constexpr (PDL == 0) barrier_init_done();\n}",
+                            "-arch=sm_80");
+    if (!m)
+        fail_msg("%s", emu.message);
+    emu.unload(m);
+    must_not_compile("KERNEL test(const __grid_constant__ u32 p) {\n"
+                     "  if constexpr (PDL == 1) barrier_init_done();\n}",
+                     "-arch=sm_80", "this PTX instruction needs sm_90");
 }
 
 static void test_text_when_wrong_then_the_log_has_the_line(void **state)
 {
     (void)state;
-    assert_null(compile("KERNEL test(const __grid_constant__ int p) {\n  int x = y;\n}"));
-    assert_non_null(strstr(emu.message, "test.cu:2"));
+    must_not_compile("KERNEL test(const __grid_constant__ int p) {\n  int x = y;\n}",
+                     "-arch=sm_90a", "test.cu:2");
     assert_non_null(strstr(emu.message, "error"));
 }
 
@@ -614,10 +701,13 @@ int main(void)
         cmocka_unit_test(test_copies_when_not_waited_for_then_not_there),
         cmocka_unit_test(test_mma_when_fed_by_ldmatrix_then_as_plain_loops),
         cmocka_unit_test(test_wgmma_when_fed_by_tma_then_as_plain_loops),
+        cmocka_unit_test(test_wgmma_when_one_thread_hands_the_stage_back_then_sums_are_whole),
         cmocka_unit_test(test_tma_when_a_box_leaves_the_tensor_then_zeros_and_nothing_written),
         cmocka_unit_test(test_clusters_when_they_read_their_peers_then_all_is_seen),
         cmocka_unit_test(test_clusters_when_a_peer_has_ended_then_error),
         cmocka_unit_test(test_ptx_when_unknown_then_the_compiler_names_it),
+        cmocka_unit_test(test_ptx_when_an_operand_has_another_size_then_the_compiler_says_so),
+        cmocka_unit_test(test_hopper_when_compiled_for_sm80_then_only_what_is_reached_is_refused),
         cmocka_unit_test(test_text_when_wrong_then_the_log_has_the_line),
         cmocka_unit_test(test_hopper_when_the_device_is_sm80_then_error),
         cmocka_unit_test(test_mbarrier_when_nobody_arrives_then_error),

@@ -17,7 +17,7 @@
 #include "base/err.h"
 #include "cli/bench.h"
 #include "engine/engine.h"
-#include "engine/exec_cuda.h"
+#include "exec/cuda.h"
 #include "model/model.h"
 
 typedef struct batch_run {

@@ -6,7 +6,7 @@
 
 #include "base/err.h"
 #include "cli/cli.h"
-#include "engine/weights_cuda.h"
+#include "exec/cuda_weights.h"
 #include "model/model.h"
 #include "story/plan.h"
 

@@ -14,7 +14,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "engine/engine_inside.h"
-#include "engine/exec_cuda.h"
+#include "exec/cuda.h"
 #include "engine/options.h"
 #include "engine/recording.h"
 #include "model/load.h"

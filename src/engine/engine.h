@@ -11,7 +11,7 @@
 
 #include "base/buf.h"
 #include "base/trace.h"
-#include "engine/executor.h"
+#include "exec/executor.h"
 #include "engine/scheduler.h"
 
 typedef struct vt_engine_config {

@@ -3,8 +3,8 @@
 #define VT_ENGINE_RECORDING_H
 
 #include "base/trace.h"
-#include "engine/exec_cuda.h"
-#include "engine/program.h"
+#include "exec/cuda.h"
+#include "exec/program.h"
 
 /* Pointers stay valid as long as the engine. Rings may be written while they are read
  * (vt_trace_copy). */

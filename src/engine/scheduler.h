@@ -17,7 +17,7 @@
 #ifndef VT_ENGINE_SCHEDULER_H
 #define VT_ENGINE_SCHEDULER_H
 
-#include "engine/executor.h"
+#include "exec/executor.h"
 #include "engine/request.h"
 #include "kv/radix.h"
 

@@ -11,7 +11,7 @@
 #ifndef VT_SIM_FAKE_DEVICE_H
 #define VT_SIM_FAKE_DEVICE_H
 
-#include "engine/executor.h"
+#include "exec/executor.h"
 
 typedef struct vt_fake_clock {
     int64_t now_ns;

@@ -10,7 +10,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "engine/weights_cuda.h"
+#include "exec/cuda_weights.h"
 #include "ops/rope/rope_cuda.h"
 
 struct story_plan {

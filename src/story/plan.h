@@ -8,7 +8,7 @@
 #define VT_STORY_PLAN_H
 
 #include "device/roofs.h"
-#include "engine/program.h"
+#include "exec/program.h"
 
 /* A sequence's share of a step: q_len new tokens, after which its context is kv_len tokens long. */
 typedef struct story_seq {

@@ -31,7 +31,7 @@ typedef struct story_gpu {
     int32_t ordinal, level, sm_count, driver_version;
     int64_t memory_bytes, free_bytes, l2_bytes; /* free_bytes: when the story was made; -1 */
     int32_t period; /* one decode step in so many ran call by call, to be timed */
-    double notice_ns, event_ns, read_ns; /* engine/exec_cuda.h */
+    double notice_ns, event_ns, read_ns; /* exec/cuda.h */
     bool has_state;                      /* clocks, power, temperature when the story was made */
     vt_gpu_state state;
     char state_missing[512]; /* why not */

@@ -235,7 +235,7 @@ typedef struct device_args {
 
 static void input(device_args *d, const vt_tensor *t) { d->inputs[d->n_inputs++] = t; }
 
-/* A matrix in quantised tiles, as weights_cuda makes them. */
+/* A matrix in quantised tiles, as exec/cuda_weights.c makes them. */
 static void *tiles_on_device(rig *r, const linear_quant_source *s, int64_t rows)
 {
     const vt_tensor *t = s->part[0].rows;
@@ -443,7 +443,7 @@ static void make_moe_route(rig *r, const moe_route_args *a, device_args *d)
     d->moe_route.weight = on_device(r, a->weight, VT_F32);
 }
 
-/* All experts' matrices in one block, as weights_cuda lays them out. */
+/* All experts' matrices in one block, as exec/cuda_weights.c lays them out. */
 static const vt_weight *stack_experts(rig *r, const vt_weight *w, int32_t n)
 {
     int64_t rows = w->rows, cols = w->cols, at = 0;

@@ -12,7 +12,7 @@
 
 #include "common/emulated_gpu.h"
 #include "engine/engine.h"
-#include "engine/exec_cuda.h"
+#include "exec/cuda.h"
 #include "model/load.h"
 #include "model/model.h"
 

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "device/roofs_cuda.h"
-#include "engine/exec_cuda.h"
+#include "exec/cuda.h"
 #include "model/load.h"
 #include "ops/cuda_impls.h"
 #include "ops/embed/embed.h"

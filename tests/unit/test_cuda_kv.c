@@ -10,7 +10,7 @@
 #include <cmocka.h>
 #include <dlfcn.h>
 
-#include "engine/exec_cuda_inside.h"
+#include "exec/cuda_inside.h"
 #include "model/load.h"
 
 enum { PAGE = 16, N_PAGES = 8 * 4096, TOKENS = 40, SEQ_PAGES = 3 };

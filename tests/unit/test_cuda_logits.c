@@ -17,8 +17,8 @@
 
 #include "common/emulated_gpu.h"
 #include "common/tiny_model.h"
-#include "engine/exec_cuda.h"
-#include "engine/program.h"
+#include "exec/cuda.h"
+#include "exec/program.h"
 #include "model/load.h"
 
 #define MODELS "tests/golden/models/"

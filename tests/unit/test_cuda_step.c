@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/exec_cuda_inside.h"
+#include "exec/cuda_inside.h"
 
 enum { MAX_TOKENS = 1500, MAX_SEQS = 40, MAX_PAGES = 4096, PAGE = 16, N_PAGES = 777 };
 

@@ -17,8 +17,8 @@
 #include <math.h>
 
 #include "device/cpu.h"
-#include "engine/executor.h"
-#include "engine/program.h"
+#include "exec/executor.h"
+#include "exec/program.h"
 #include "model/load.h"
 
 #define MODELS "tests/golden/models/"

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/weights_cuda.h"
+#include "exec/cuda_weights.h"
 #include "model/load.h"
 #include "model/quant.h"
 #include "ops/cases.h"

@@ -2,11 +2,11 @@
  * on the device, and the stacked matrices of its linears. Quantised and FP8 matrices in tiles with
  * the bits of the file (ops/linear/linear_quant.h), others BF16, vectors and rope tables F32. All
  * in one range of device addresses. */
-#ifndef VT_ENGINE_WEIGHTS_CUDA_H
-#define VT_ENGINE_WEIGHTS_CUDA_H
+#ifndef VT_EXEC_WEIGHTS_CUDA_H
+#define VT_EXEC_WEIGHTS_CUDA_H
 
 #include "device/cuda.h"
-#include "engine/weights.h"
+#include "exec/weights.h"
 
 typedef struct vt_cuda_weights {
     vt_model model;     /* the twin; its layer array, tensors and `weights` are in weights.arena */

@@ -13,7 +13,7 @@
 #include <pthread.h>
 
 #include "base/err.h"
-#include "engine/exec_cuda_inside.h"
+#include "exec/cuda_inside.h"
 
 enum { GROWTHS = 8 };
 

@@ -9,10 +9,10 @@
  * The list can be printed, costed without running, run by the CPU team, launched on a stream or
  * captured into a graph. Fusion is a rewriting of the list. Every call's args point into the
  * program (tensors, batch), so binding touches a dozen tensors and no call. */
-#ifndef VT_ENGINE_PROGRAM_H
-#define VT_ENGINE_PROGRAM_H
+#ifndef VT_EXEC_PROGRAM_H
+#define VT_EXEC_PROGRAM_H
 
-#include "engine/weights.h"
+#include "exec/weights.h"
 #include "kv/cache.h"
 #include "ops/op.h"
 #include "ops/sample/sample.h"

@@ -15,7 +15,7 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "engine/exec_cuda_inside.h"
+#include "exec/cuda_inside.h"
 
 int32_t cuda_graph_cut(const cuda_executor *x, const step_shape *s, step_piece piece[MAX_PIECES])
 {

@@ -1,4 +1,4 @@
-/* Building and binding the program (engine/program.h).
+/* Building and binding the program (exec/program.h).
  *
  *   x [tokens, hidden]  the residual stream
  *   h [tokens, hidden]  a normed copy, or a sub-layer's output before its post-norm
@@ -10,7 +10,7 @@
  * All layers share these buffers. Two shapes of a layer exist: pre-norm, where `linear o` and
  * `linear down` add into x in their epilogue; and Gemma's, with norms behind the sub-layers too,
  * where add_rmsnorm joins the stream and makes the next sub-layer's input in one pass. */
-#include "engine/program.h"
+#include "exec/program.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,11 +1,11 @@
-/* The CUDA executor: steps on one stream, as graphs up to 1,024 tokens (exec_cuda_graph.c).
+/* The CUDA executor: steps on one stream, as graphs up to 1,024 tokens (cuda_graph.c).
  *
  *   launch   host: arrays, plan and sampling rows of the step -> pinned block -> one copy
  *   device   page copies | layers | head | sample (graphs of the bucket, or call by call) |
  *            results to pinned memory
  *   wait     the event behind the results of the oldest step
  *
- * A step's block (exec_cuda_step.c) lies at one device address; the stream orders its reuse, so two
+ * A step's block (cuda_step.c) lies at one device address; the stream orders its reuse, so two
  * steps may be in flight with one block on the device and four on the host. Where rope and kv_store
  * follow each other they are one launch (rope_cuda.h). */
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "engine/exec_cuda_inside.h"
+#include "exec/cuda_inside.h"
 #include "ops/rope/rope_cuda.h"
 
 /* ---- running the program ---- */

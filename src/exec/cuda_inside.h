@@ -1,20 +1,20 @@
-/* The CUDA executor's parts, for exec_cuda*.c.
+/* The CUDA executor's parts, for cuda*.c.
  *
- *   exec_cuda.c         launch, wait, free: what a step does
- *   exec_cuda_step.c    a step's block: sizes, where its arrays lie, filling it
- *   exec_cuda_graph.c   which parts of a step are graphs; running and capturing them
- *   exec_cuda_kv.c      the KV cache's memory, which grows
- *   exec_cuda_start.c   making one: memory, the kernels' dry run, capture
- *   cuda_spans.c        recording: which steps are timed call by call, and when their calls ran */
-#ifndef VT_ENGINE_EXEC_CUDA_INSIDE_H
-#define VT_ENGINE_EXEC_CUDA_INSIDE_H
+ *   cuda.c         launch, wait, free: what a step does
+ *   cuda_step.c    a step's block: sizes, where its arrays lie, filling it
+ *   cuda_graph.c   which parts of a step are graphs; running and capturing them
+ *   cuda_kv.c      the KV cache's memory, which grows
+ *   cuda_start.c   making one: memory, the kernels' dry run, capture
+ *   cuda_spans.c   recording: which steps are timed call by call, and when their calls ran */
+#ifndef VT_EXEC_CUDA_INSIDE_H
+#define VT_EXEC_CUDA_INSIDE_H
 
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "engine/exec_cuda.h"
-#include "engine/program.h"
-#include "engine/weights_cuda.h"
+#include "exec/cuda.h"
+#include "exec/program.h"
+#include "exec/cuda_weights.h"
 #include "ops/attention/attention_cuda.h"
 #include "ops/sample/sample_cuda.h"
 
@@ -33,7 +33,7 @@ enum {
 enum { KV_GREW, KV_GROWS, KV_FULL };
 
 /* Sizes that fix where everything lies in a step's block. `decode`, `body`, `tail`: which parts are
- * padded to a bucket, and so may be graphs (exec_cuda_graph.c). */
+ * padded to a bucket, and so may be graphs (cuda_graph.c). */
 typedef struct step_shape {
     int32_t tokens, seqs, rows, decode_items, prefill_items;
     bool decode, body, tail;
@@ -100,7 +100,7 @@ typedef struct cuda_executor {
 
 static inline cu_ptr cuda_address(const void *p) { return (cu_ptr)(uintptr_t)p; }
 
-/* ---- exec_cuda_step.c ---- */
+/* ---- cuda_step.c ---- */
 
 size_t cuda_step_tail_bytes(int32_t rows); /* of the part for rows */
 step_layout cuda_step_layout(const cuda_executor *x, const step_shape *s);
@@ -121,13 +121,13 @@ size_t cuda_step_fill(cuda_executor *x, const vt_step *step, const step_shape *s
 vt_status cuda_step_fill_rows(cuda_executor *x, const vt_step *step, const step_shape *s,
                               result_slot *slot, vt_err *err);
 
-/* ---- exec_cuda.c ---- */
+/* ---- cuda.c ---- */
 
 /* Launches calls [begin, end) of the bound program; rope and the store behind it as one. */
 vt_status cuda_run_calls(cuda_executor *x, int32_t begin, int32_t end, vt_err *err);
 vt_status cuda_run_copies(cuda_executor *x, int32_t n, vt_err *err);
 
-/* ---- exec_cuda_kv.c ---- */
+/* ---- cuda_kv.c ---- */
 
 vt_status cuda_kv_make(cuda_executor *x, vt_err *err);
 void cuda_kv_join(cuda_executor *x);                  /* before the range is released */
@@ -155,7 +155,7 @@ void cuda_spans_launched(cuda_executor *x);
 vt_status cuda_spans_end(cuda_executor *x, result_slot *slot, vt_err *err);
 bool cuda_spans_recording(const cuda_executor *x, vt_cuda_recording *out);
 
-/* ---- exec_cuda_graph.c ---- */
+/* ---- cuda_graph.c ---- */
 
 /* Cuts a step of this shape into pieces; returns how many. */
 int32_t cuda_graph_cut(const cuda_executor *x, const step_shape *s, step_piece piece[MAX_PIECES]);
@@ -164,7 +164,7 @@ vt_status cuda_graph_run(cuda_executor *x, const step_shape *s, bool apart, vt_e
 /* Captures what of the bound step may be graphs and is not yet. */
 vt_status cuda_graph_capture(cuda_executor *x, const step_shape *s, vt_err *err);
 
-/* ---- exec_cuda_start.c ---- */
+/* ---- cuda_start.c ---- */
 
 /* What needs no device: plan, KV description, program. */
 vt_status cuda_start_describe(cuda_executor *x, vt_err *err);

@@ -9,8 +9,8 @@
  *
  * At most two steps are in flight. Page copies and frees are ordered by launch: a page freed after
  * step N was scheduled may be handed out for step N+1, because the device runs steps in order. */
-#ifndef VT_ENGINE_EXECUTOR_H
-#define VT_ENGINE_EXECUTOR_H
+#ifndef VT_EXEC_EXECUTOR_H
+#define VT_EXEC_EXECUTOR_H
 
 #include "base/trace.h"
 #include "ops/batch.h"

@@ -1,8 +1,8 @@
 /* A model's weights as its program uses them: matrices stacked (q, k, v; gate, up) where their
  * types agree, packed for the implementation that will run them, norms and biases as they are.
  * Shared read-only by every program of an engine. */
-#ifndef VT_ENGINE_WEIGHTS_H
-#define VT_ENGINE_WEIGHTS_H
+#ifndef VT_EXEC_WEIGHTS_H
+#define VT_EXEC_WEIGHTS_H
 
 #include "model/model.h"
 #include "ops/op.h"

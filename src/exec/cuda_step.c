@@ -24,7 +24,7 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "engine/exec_cuda_inside.h"
+#include "exec/cuda_inside.h"
 
 static size_t take(size_t *at, int64_t n, size_t size)
 {
@@ -190,7 +190,7 @@ static void copy_ints(char *to, const int32_t *from, int64_t n, int64_t padded)
     memset(to + n * 4, 0, (size_t)(padded - n) * 4);
 }
 
-/* The device's pages come after nobody's: exec_cuda_kv.c. Padding is nobody's. */
+/* The device's pages come after nobody's: cuda_kv.c. Padding is nobody's. */
 static void copy_shifted(char *to, const int32_t *from, int64_t n, int64_t padded, int32_t by)
 {
     int32_t *out = (int32_t *)to;

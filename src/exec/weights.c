@@ -8,7 +8,7 @@
  * a pair meet. Packing is the implementation's business (vt_impl.pack); the team does it in row
  * ranges. Without a team nothing is packed and no table is computed: such weights can be costed but
  * not run. */
-#include "engine/weights.h"
+#include "exec/weights.h"
 
 #include <stdlib.h>
 #include <sys/mman.h>

@@ -4,7 +4,7 @@
  * together before anything runs. */
 #include "base/clock.h"
 #include "base/err.h"
-#include "engine/exec_cuda_inside.h"
+#include "exec/cuda_inside.h"
 #include "ops/embed/embed.h"
 #include "ops/moe/moe_cuda.h"
 

@@ -1,9 +1,9 @@
-/* The CUDA executor (engine/executor.h) and what a person may ask of it. */
-#ifndef VT_ENGINE_EXEC_CUDA_H
-#define VT_ENGINE_EXEC_CUDA_H
+/* The CUDA executor (exec/executor.h) and what a person may ask of it. */
+#ifndef VT_EXEC_CUDA_H
+#define VT_EXEC_CUDA_H
 
 #include "device/cuda.h"
-#include "engine/executor.h"
+#include "exec/executor.h"
 
 typedef struct vt_cuda_options {
     int32_t ordinal;

@@ -10,7 +10,7 @@
  * each. What a call produced is visible to all behind that barrier. Results are copied out of the
  * program's tensors, because the next step may already be writing there when the engine reads
  * them. */
-#include "engine/executor.h"
+#include "exec/executor.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "engine/program.h"
+#include "exec/program.h"
 
 enum { MAX_IN_FLIGHT = 2, RESULTS = 4, RING_EVENTS = 1 << 17 };
 

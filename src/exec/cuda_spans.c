@@ -24,7 +24,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "engine/exec_cuda_inside.h"
+#include "exec/cuda_inside.h"
 
 enum {
     /* Much less would slow a run that is being looked at: a timed step of a small model takes about

@@ -14,7 +14,7 @@
  * type on the device and no biases forbid it; else they stay apart and the program has more calls
  * (files of mixed types, Q4_K_M for one, keep some of the v in Q6_K). The embedding is the head
  * where the model ties them: one copy. Experts become BF16: their kernels read nothing else. */
-#include "engine/weights_cuda.h"
+#include "exec/cuda_weights.h"
 
 #include <stdlib.h>
 #include <string.h>

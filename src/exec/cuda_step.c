@@ -200,22 +200,21 @@ static void copy_shifted(char *to, const int32_t *from, int64_t n, int64_t padde
 }
 
 /* A decode bucket's sequences beyond the step's: one token each, in nobody's page. */
-static void pad_sequences(const vt_batch *b, const step_shape *s, const step_layout *l, char *out,
-                          int32_t n_items)
+static void pad_sequences(const cuda_executor *x, const vt_batch *b, const step_shape *s,
+                          const step_layout *l, char *out, int32_t n_items)
 {
     int32_t *q_start = (int32_t *)(out + l->q_start), *kv_len = (int32_t *)(out + l->kv_len),
             *page_start = (int32_t *)(out + l->page_start),
             *page_ids = (int32_t *)(out + l->page_ids),
             *row_token = (int32_t *)(out + l->row_token), *plan = (int32_t *)(out + l->decode_plan);
     for (int32_t q = b->n_seqs; q < s->seqs; q++) {
-        int32_t i = q - b->n_seqs, *item = plan + (size_t)(n_items + i) * DECODE_ITEM_INTS;
+        int32_t i = q - b->n_seqs;
         q_start[q + 1] = q + 1;
         kv_len[q] = 1;
         page_ids[b->n_pages + i] = 0;
         page_start[q + 1] = b->n_pages + i + 1;
         row_token[q] = q;
-        const int32_t one[] = {q, 0, 1, n_items + i, 1}; /* its whole KV */
-        memcpy(item, one, sizeof one);
+        n_items += attention_decode_single(&x->plan, q, plan, n_items);
     }
 }
 
@@ -236,7 +235,7 @@ size_t cuda_step_fill(cuda_executor *x, const vt_step *step, const step_shape *s
     attention_cuda_plan(&x->plan, b, (int32_t *)(out + l.decode_plan), s->decode_items,
                         (int32_t *)(out + l.prefill_plan), s->prefill_items, &n_items, &n_tiles);
     if (extra > 0)
-        pad_sequences(b, s, &l, out, n_items);
+        pad_sequences(x, b, s, &l, out, n_items);
     return l.page_ids + (size_t)(b->n_pages + extra) * 4;
 }
 

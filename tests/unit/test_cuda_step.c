@@ -117,6 +117,18 @@ static void expect_same_plan(const char *plain, size_t plain_at, int32_t n_plain
     }
 }
 
+/* Every sequence of [first, last) has an item. */
+static void expect_padding_planned(const int32_t *plan, int32_t n_items, int32_t ints,
+                                   int32_t first, int32_t last)
+{
+    for (int32_t seq = first; seq < last; seq++) {
+        int32_t i = 0;
+        while (i < n_items && plan[i * ints] != seq)
+            i++;
+        assert_true(i < n_items);
+    }
+}
+
 static void expect_same_step(cuda_executor *x, const step_arrays *a, char *plain, char *padded)
 {
     const vt_batch *b = &a->step.batch;
@@ -149,8 +161,12 @@ static void expect_same_step(cuda_executor *x, const step_arrays *a, char *plain
     expect_equal(plain, l.row_token, padded, m.row_token, b->n_rows);
     for (int32_t r = b->n_rows; r < g.rows; r++)
         assert_in_range(at(padded, m.row_token)[r], 0, g.tokens - 1);
+    /* deterministic decodes are prefill items */
+    int32_t ints = x->plan.deterministic ? PREFILL_ITEM_INTS : DECODE_ITEM_INTS;
     expect_same_plan(plain, l.decode_plan, s.decode_items, padded, m.decode_plan, g.decode_items,
-                     DECODE_ITEM_INTS, b->n_seqs);
+                     ints, b->n_seqs);
+    if (g.decode) /* padding sequences have their items too */
+        expect_padding_planned(at(padded, m.decode_plan), g.decode_items, ints, b->n_seqs, g.seqs);
     expect_same_plan(plain, l.prefill_plan, s.prefill_items, padded, m.prefill_plan,
                      g.prefill_items, PREFILL_ITEM_INTS, b->n_seqs);
     for (int32_t q = g.decode ? b->n_seqs : g.seqs; q < g.seqs; q++) {

@@ -11,6 +11,8 @@
  * holds prefill items. */
 #include "ops/attention/attention_cuda.h"
 
+#include <string.h>
+
 #include "ops/cuda_impls.h"
 
 enum { RANGE_GRAIN = 64 };
@@ -78,14 +80,31 @@ static int32_t ranges_of(int32_t kv_len, int64_t aim)
     return n > 1 ? (int32_t)n : 1;
 }
 
+int32_t attention_decode_single(const attention_plan_config *c, int32_t seq, int32_t *plan,
+                                int32_t at)
+{
+    int32_t tiles = token_tiles(c);
+    if (!c->deterministic) {
+        const int32_t item[] = {seq, 0, 1, at, 1}; /* its whole KV */
+        memcpy(plan + (size_t)at * DECODE_ITEM_INTS, item, sizeof item);
+        return 1;
+    }
+    for (int32_t i = 0; i < tiles; i++) {
+        plan[(at + i) * PREFILL_ITEM_INTS] = seq;
+        plan[(at + i) * PREFILL_ITEM_INTS + 1] = i;
+    }
+    return tiles;
+}
+
+/* Deterministic: every decode's rows as prefill tiles. */
 static int32_t plan_single_tokens(const attention_plan_config *c, int32_t n_decode, int32_t *plan,
                                   int32_t capacity)
 {
-    int32_t tiles = token_tiles(c), n = n_decode * tiles;
-    for (int32_t i = 0; i < capacity; i++) {
-        plan[i * PREFILL_ITEM_INTS] = i < n ? i / tiles : -1;
-        plan[i * PREFILL_ITEM_INTS + 1] = i % tiles;
-    }
+    int32_t n = 0;
+    for (int32_t s = 0; s < n_decode; s++)
+        n += attention_decode_single(c, s, plan, n);
+    for (int32_t i = n; i < capacity; i++)
+        plan[i * PREFILL_ITEM_INTS] = -1;
     return n;
 }
 

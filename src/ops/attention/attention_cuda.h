@@ -42,6 +42,11 @@ void attention_cuda_plan(const attention_plan_config *c, const vt_batch *batch,
                          int32_t *decode_plan, int32_t decode_capacity, int32_t *prefill_plan,
                          int32_t prefill_capacity, int32_t *n_decode, int32_t *n_prefill);
 
+/* Adds a sequence of one KV token to a decode plan that holds `at` items; returns how many it
+ * takes. */
+int32_t attention_decode_single(const attention_plan_config *c, int32_t seq, int32_t *plan,
+                                int32_t at);
+
 /* Bytes of lane workspace that decode with this many items needs. */
 size_t attention_decode_workspace(int32_t items, int32_t heads, int32_t head_dim);
 

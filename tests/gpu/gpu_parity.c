@@ -28,6 +28,7 @@
 #include "ops/embed/embed.h"
 #include "ops/kv_store/kv_store.h"
 #include "ops/linear/linear.h"
+#include "ops/linear/linear_impl.h"
 #include "ops/linear/linear_quant.h"
 #include "ops/moe/moe.h"
 #include "ops/rmsnorm/rmsnorm.h"
@@ -303,13 +304,11 @@ static void make_weight(rig *r, const vt_weight *w, device_args *d)
     }
     uint16_t *image = malloc((size_t)(w->rows * w->cols) * 2);
     float *row = malloc((size_t)w->cols * sizeof *row);
-    int64_t at = 0;
-    for (int32_t p = 0; p < w->n_parts; p++) {
+    for (int32_t p = 0; p < w->n_parts; p++)
         round_host(r, (vt_tensor *)(uintptr_t)w->part[p]);
-        for (int64_t i = 0; i < w->part[p]->dim[0]; i++, at++) {
-            vt_dequant_row(w->dtype, host_row(w->part[p], i), row, w->cols);
-            vt_quant_row(VT_BF16, row, image + at * w->cols, w->cols);
-        }
+    for (int64_t i = 0; i < w->rows; i++) { /* with its FP8 scales */
+        linear_weight_row(w, i, row);
+        vt_quant_row(VT_BF16, row, image + i * w->cols, w->cols);
     }
     d->weight.dtype = VT_BF16;
     d->part = vt_tensor_2d(device_block(r, image, (size_t)(w->rows * w->cols) * 2), VT_BF16,

@@ -129,6 +129,8 @@ const gpu_case gpu_cases[] = {
     CASE("rmsnorm", "tokens=1 hidden=1024", true, 1, 1024, 0, VT_F32),
     CASE("rmsnorm", "tokens=5 hidden=5120", false, 5, 5120, 0, VT_BF16),
     CASE("rmsnorm", "tokens=2 hidden=8200", false, 2, 8200, 0, VT_BF16),
+    CASE("rmsnorm", "tokens=20011 hidden=128", true, 20011, 128, 0, VT_F32),
+    CASE("rmsnorm", "tokens=1201 hidden=24", false, 1201, 24, 0, VT_F32),
     CASE("embed", "bf16 300 x 1024", false, 300, VT_BF16, 1000, 1024, 0),
     CASE("kv_store", "tokens=512 kv_heads=8 d=128 page=64", true, 512, 0, 8, 128, VT_BF16, 64),
     CASE("attention_prefill", "4 x 300 kv=1000 heads=32/8 d=128 page=64", false, 4, 300, 1000,

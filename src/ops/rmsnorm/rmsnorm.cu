@@ -2,96 +2,156 @@
 // s = x + residual; residual <- bf16(s); y = s * w / rms(s)            ADD=1 (s unrounded in the
 // norm)
 //
-// x, residual, y [tokens, HIDDEN] bf16, w [HIDDEN] fp32. Grid: one CTA a row; each thread keeps its
-// PER vectors of VEC elements in registers, so a row is read once. fp32 sums: warp shuffle, then
-// one value a warp through shared memory. Bytes: 4 * hidden a row (ADD: 8); bound by memory for
-// many rows, by latency below about 2000.
-// Template: HIDDEN, VEC (8 or 1), THREADS, ADD, ROWS (a row index is given), PLUS_ONE.
+// x, residual, y [tokens, HIDDEN] bf16, w [HIDDEN] fp32. LANES threads share a row: a part of a warp for
+// narrow rows (a head), the whole CTA for wide ones. Each keeps its PER vectors of VEC elements in
+// registers, so a row is read once, and its weights, so that a CTA which walks many rows reads them
+// once: at 4096 columns the weights are twice the bytes of a row. The next row is on its way while
+// one is summed. fp32 sums: shuffles, then one value a warp through shared memory.
+// Bytes: 4 * hidden a row (ADD: 8); bound by memory for many rows, by latency below about 2000.
+// Template: HIDDEN, VEC (8 or 1), THREADS, LANES (a power of two up to 32, or THREADS), ADD, ROWS (a
+// row index is given), PLUS_ONE. Grid: CTAs that walk the rows THREADS / LANES at a time.
 
 struct RmsnormParams {
     const u16 *x;
     const i32 *row;
     const float *weight;
     u16 *residual, *y;
-    i32 x_stride, y_stride, residual_stride;
+    i32 x_stride, y_stride, residual_stride, n_rows;
     float eps;
 };
 
-KERNEL __launch_bounds__(THREADS) rmsnorm(const __grid_constant__ RmsnormParams p)
+constexpr int kVectors = HIDDEN / VEC, kPer = (kVectors + LANES - 1) / LANES;
+constexpr int kRows = THREADS / LANES, kWarps = LANES <= 32 ? 1 : LANES / 32;
+
+// VEC elements as they come from memory, and as fp32.
+template <int N> struct Raw { typedef uint4 type; };
+template <> struct Raw<1> { typedef u16 type; };
+typedef Raw<VEC>::type raw_t;
+
+INLINE void load(const u16 *p, uint4 &raw) { raw = load16(p); }
+INLINE void load(const u16 *p, u16 &raw) { raw = *p; }
+INLINE void widen(u16 raw, float *v) { *v = bf16_f32(raw); }
+INLINE void widen(const uint4 &raw, float *v)
 {
-    constexpr int kVectors = HIDDEN / VEC, kPer = (kVectors + THREADS - 1) / THREADS,
-                  kWarps = THREADS / 32;
-    __shared__ float part[kWarps];
-    u32 tid = threadIdx.x, t = blockIdx.x;
-    float w[kPer][VEC], s[kPer][VEC];
+    f32x8 f = unpack8(raw);
+#pragma unroll
+    for (int k = 0; k < 8; k++)
+        v[k] = f.v[k];
+}
+
+INLINE void store(u16 *p, const float (&v)[1]) { *p = f32_bf16(v[0]); }
+INLINE void store(u16 *p, const float (&v)[8])
+{
+    f32x8 f;
+#pragma unroll
+    for (int k = 0; k < 8; k++)
+        f.v[k] = v[k];
+    store16(p, pack8(f));
+}
+
+struct Row {
+    raw_t x[kPer], residual[ADD ? kPer : 1];
+};
+
+INLINE void load_row(const RmsnormParams &p, i32 t, u32 lane, Row &row)
+{
+    const u16 *x = p.x + (i64)(ROWS ? p.row[t] : t) * p.x_stride;
+    const u16 *residual = p.residual + (i64)t * p.residual_stride;
 #pragma unroll
     for (int i = 0; i < kPer; i++) {
-        u32 at = (i * THREADS + tid) * VEC;
-#pragma unroll
-        for (int k = 0; k < VEC; k++)
-            w[i][k] = at < HIDDEN ? __ldg(p.weight + at + k) + (float)PLUS_ONE : 0.f;
+        u32 at = (i * LANES + lane) * VEC;
+        if (at >= HIDDEN)
+            continue;
+        load(x + at, row.x[i]);
+        if constexpr (ADD)
+            load(residual + at, row.residual[i]);
     }
-    pdl_go();
-    pdl_wait();
-    const u16 *x = p.x + (i64)(ROWS ? p.row[t] : (i32)t) * p.x_stride;
-    u16 *y = p.y + (i64)t * p.y_stride, *residual = p.residual + (i64)t * p.residual_stride;
+}
+
+// s = x (+ residual, which is written); returns the lane's sum of squares.
+INLINE float add_row(const RmsnormParams &p, i32 t, u32 lane, const Row &row, float (&s)[kPer][VEC])
+{
+    u16 *residual = p.residual + (i64)t * p.residual_stride;
     float sum = 0.f;
 #pragma unroll
     for (int i = 0; i < kPer; i++) {
-        u32 at = (i * THREADS + tid) * VEC;
+        u32 at = (i * LANES + lane) * VEC;
+#pragma unroll
+        for (int k = 0; k < VEC; k++)
+            s[i][k] = 0.f;
         if (at < HIDDEN) {
-            if constexpr (VEC == 8) {
-                f32x8 v = unpack8(load16(x + at));
-                if constexpr (ADD) {
-                    f32x8 r = unpack8(load16(residual + at));
+            widen(row.x[i], s[i]);
+            if constexpr (ADD) {
+                float r[VEC];
+                widen(row.residual[i], r);
 #pragma unroll
-                    for (int k = 0; k < 8; k++)
-                        v.v[k] += r.v[k];
-                    store16(residual + at, pack8(v));
-                }
-#pragma unroll
-                for (int k = 0; k < 8; k++)
-                    s[i][k] = v.v[k];
-            } else {
-                s[i][0] = bf16_f32(x[at]);
-                if constexpr (ADD) {
-                    s[i][0] += bf16_f32(residual[at]);
-                    residual[at] = f32_bf16(s[i][0]);
-                }
+                for (int k = 0; k < VEC; k++)
+                    s[i][k] += r[k];
+                store(residual + at, s[i]);
             }
-        } else {
-#pragma unroll
-            for (int k = 0; k < VEC; k++)
-                s[i][k] = 0.f;
         }
 #pragma unroll
         for (int k = 0; k < VEC; k++)
             sum = fmaf(s[i][k], s[i][k], sum);
     }
-    sum = warp_sum(sum);
+    return sum;
+}
+
+// The row's sum, in every one of its lanes. `part`: kWarps floats that no one reads any more.
+INLINE float row_sum(float sum, float *part)
+{
+#pragma unroll
+    for (int d = (LANES < 32 ? LANES : 32) / 2; d > 0; d /= 2)
+        sum += __shfl_xor_sync(0xffffffffu, sum, d);
     if constexpr (kWarps > 1) {
-        if (tid % 32 == 0)
-            part[tid / 32] = sum;
+        if (threadIdx.x % 32 == 0)
+            part[threadIdx.x / 32] = sum;
         __syncthreads();
         sum = 0.f;
 #pragma unroll
         for (int i = 0; i < kWarps; i++)
             sum += part[i];
     }
-    float scale = rsqrtf(sum / HIDDEN + p.eps);
+    return sum;
+}
+
+KERNEL __launch_bounds__(THREADS) rmsnorm(const __grid_constant__ RmsnormParams p)
+{
+    __shared__ float part[2][kWarps]; // of this row and the next: one barrier a row
+    u32 lane = threadIdx.x % LANES;
+    float w[kPer][VEC], s[kPer][VEC];
 #pragma unroll
     for (int i = 0; i < kPer; i++) {
-        u32 at = (i * THREADS + tid) * VEC;
-        if (at >= HIDDEN)
-            continue;
-        if constexpr (VEC == 8) {
-            f32x8 v;
+        u32 at = (i * LANES + lane) * VEC;
 #pragma unroll
-            for (int k = 0; k < 8; k++)
-                v.v[k] = s[i][k] * scale * w[i][k];
-            store16(y + at, pack8(v));
-        } else {
-            y[at] = f32_bf16(s[i][0] * scale * w[i][0]);
+        for (int k = 0; k < VEC; k++)
+            w[i][k] = at < HIDDEN ? __ldg(p.weight + at + k) + (float)PLUS_ONE : 0.f;
+    }
+    pdl_go();
+    pdl_wait();
+    Row row, next;
+    i32 step = gridDim.x * kRows, mine = threadIdx.x / LANES;
+    if ((i32)blockIdx.x * kRows + mine < p.n_rows)
+        load_row(p, blockIdx.x * kRows + mine, lane, row);
+    // all of a warp's rows go round together: a row beyond the last takes part in the shuffles alone
+    for (i32 first = blockIdx.x * kRows, odd = 0; first < p.n_rows; first += step, odd ^= 1) {
+        i32 t = first + mine;
+        bool there = kRows == 1 || t < p.n_rows;
+        if (t + step < p.n_rows)
+            load_row(p, t + step, lane, next);
+        float sum = row_sum(there ? add_row(p, t, lane, row, s) : 0.f, part[odd]);
+        float scale = rsqrtf(sum / HIDDEN + p.eps);
+        u16 *y = p.y + (i64)t * p.y_stride;
+#pragma unroll
+        for (int i = 0; i < kPer; i++) {
+            u32 at = (i * LANES + lane) * VEC;
+            if (!there || at >= HIDDEN)
+                continue;
+#pragma unroll
+            for (int k = 0; k < VEC; k++)
+                s[i][k] = s[i][k] * scale * w[i][k];
+            store(y + at, s[i]);
         }
+        row = next;
     }
 }

@@ -1,15 +1,17 @@
-/* rmsnorm and add_rmsnorm on CUDA: see rmsnorm.cu. A row is one CTA; a thread holds at most 16
- * elements up to hidden 8192, so that the row stays in registers between its two uses. */
+/* rmsnorm and add_rmsnorm on CUDA: see rmsnorm.cu. A thread holds at most 16 elements of a row up
+ * to hidden 8192, so that it stays in registers between its two uses. */
 #include "ops/rmsnorm/rmsnorm.h"
 
 #include "ops/cuda_impls.h"
+
+enum { NARROW_THREADS = 256, SM_THREADS = 2048 };
 
 typedef struct rmsnorm_params {
     const void *x;
     const int32_t *row;
     const float *weight;
     void *residual, *y;
-    int32_t x_stride, y_stride, residual_stride;
+    int32_t x_stride, y_stride, residual_stride, n_rows;
     float eps;
 } rmsnorm_params;
 
@@ -25,9 +27,16 @@ static vt_status launch(const rmsnorm_args *a, vt_cuda_lane *lane)
     int32_t hidden = (int32_t)a->y->dim[1];
     bool wide = cuda_vectors_of_8(hidden, a->x->row_stride) && a->y->row_stride % 8 == 0;
     int32_t vec = wide ? 8 : 1;
-    int32_t threads = (int32_t)vt_round_up((size_t)vt_ceil_div(hidden, vec), 32);
-    threads = threads > 512 ? 512 : threads;
-    int64_t rows = a->y->dim[0];
+    int32_t vectors = (int32_t)vt_ceil_div(hidden, vec), lanes = 1;
+    int32_t threads = vectors > 512 ? 512 : (int32_t)vt_round_up((size_t)vectors, 32);
+    while (lanes < vectors && lanes < 32)
+        lanes *= 2;
+    if (vectors > 32)
+        lanes = threads;
+    else
+        threads = NARROW_THREADS;
+    int64_t rows = a->y->dim[0], ctas = vt_ceil_div(rows, threads / lanes);
+    int64_t most = (int64_t)lane->cuda->sm_count * (SM_THREADS / threads);
     if (rows == 0 && !lane->collect)
         return VT_OK;
     rmsnorm_params p = {.x = a->x->data,
@@ -38,13 +47,15 @@ static vt_status launch(const rmsnorm_args *a, vt_cuda_lane *lane)
                         .x_stride = (int32_t)a->x->row_stride,
                         .y_stride = (int32_t)a->y->row_stride,
                         .residual_stride = a->residual ? (int32_t)a->residual->row_stride : 0,
+                        .n_rows = (int32_t)rows,
                         .eps = a->eps};
     return vt_cuda_launch(
         lane,
         &(cuda_launch){.spec = JIT_SPEC("rmsnorm.cu", "rmsnorm", {"hidden", hidden}, {"vec", vec},
-                                        {"threads", threads}, {"add", a->residual != NULL},
-                                        {"rows", a->row != NULL}, {"plus_one", a->plus_one}),
-                       .grid = {(uint32_t)rows, 1, 1},
+                                        {"threads", threads}, {"lanes", lanes},
+                                        {"add", a->residual != NULL}, {"rows", a->row != NULL},
+                                        {"plus_one", a->plus_one}),
+                       .grid = {(uint32_t)(ctas < most ? ctas : most), 1, 1},
                        .threads = (uint32_t)threads},
         &p, sizeof p);
 }

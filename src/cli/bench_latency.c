@@ -1,11 +1,14 @@
 /* vitrine bench latency: prefill and decode speed of one batch.
  *
- *   submit B prompts      all B have their first token        all B have ended
- *   |------ prefill ------|------------- decode -------------|
+ *   submit B prompts      all B have their first token      gen - 1 steps later
+ *   |------ prefill ------|------------- decode ------------|
  *
- * Prefill counts B * prompt tokens over the first part; decode counts the tokens that were
- * published in the second part. Each repetition has new random prompts, so the prefix cache
- * never helps; one repetition before the counted ones warms caches and threads up.
+ * Prefill counts B * prompt tokens over the first part. In the second every step makes one token of
+ * each of the B sequences: nobody ends before (those that began early make more tokens), so a step's
+ * time is batch / decode_tokens_per_s.
+ *
+ * Each repetition has new random prompts, so the prefix cache never helps; one repetition before
+ * the counted ones warms caches and threads up.
  *
  * On a GPU, the gap between steps: how long it idled from the end of a step to the beginning of the
  * next. The first gap of a repetition is the time between repetitions and does not count. */
@@ -21,17 +24,18 @@
 #include "model/model.h"
 
 typedef struct batch_run {
-    int32_t n_seqs, n_first, n_done, n_tokens,
-        n_before; /* n_before: published when the last first token came */
+    int32_t n_seqs, n_first, n_done;
+    int32_t wanted, n_steps; /* steps of all sequences, after the one that began the last */
     int64_t begin_ns, first_ns, all_first_ns, end_ns;
     bool failed;
     char why[256];
 } batch_run;
 
-/* One per sequence, so that an event finds both. */
+/* One per sequence, so that an event finds both. The first one's tokens count the steps. */
 typedef struct bench_seq {
     batch_run *run;
     int32_t n_tokens;
+    bool counts;
 } bench_seq;
 
 static void on_event(void *user, const vt_event *e)
@@ -41,16 +45,15 @@ static void on_event(void *user, const vt_event *e)
     int64_t now = vt_now_ns();
     if (e->n_tokens > 0 && s->n_tokens == 0) {
         r->first_ns = r->n_first == 0 ? now : r->first_ns;
-        r->n_before = r->n_tokens + e->n_tokens;
-        r->all_first_ns = now;
+        r->all_first_ns = r->end_ns = now;
         r->n_first++;
     }
+    if (s->counts && s->n_tokens > 0 && r->n_first == r->n_seqs && r->n_steps < r->wanted) {
+        r->n_steps += e->n_tokens;
+        r->end_ns = now;
+    }
     s->n_tokens += e->n_tokens;
-    r->n_tokens += e->n_tokens;
-    if (e->finish == VT_FINISH_NONE)
-        return;
-    r->n_done++;
-    r->end_ns = now;
+    r->n_done += e->finish != VT_FINISH_NONE;
     if (e->finish == VT_FINISH_ERROR) {
         r->failed = true;
         snprintf(r->why, sizeof r->why, "%s", e->error ? e->error : "the request failed");
@@ -85,7 +88,7 @@ static vt_status submit_all(cli_session *s, const shape *sh, uint64_t *rng, benc
         vt_request_init(&p);
         p.prompt = prompt;
         p.n_prompt = n;
-        p.max_tokens = sh->gen;
+        p.max_tokens = vt_model_max_context(s->model); /* run_once ends them */
         p.ignore_eos = true;
         p.callback = on_event;
         p.user = &seq[b];
@@ -95,32 +98,37 @@ static vt_status submit_all(cli_session *s, const shape *sh, uint64_t *rng, benc
     return status;
 }
 
+static bool has_ended(const batch_run *r)
+{
+    return r->failed || r->n_done == r->n_seqs ||
+           (r->n_first == r->n_seqs && r->n_steps >= r->wanted);
+}
+
 /* One repetition. Ctrl-C ends it with VT_ERR_CANCELLED. */
 static vt_status run_once(cli_session *s, const shape *sh, uint64_t *rng, batch_run *r, vt_err *err)
 {
     bench_seq *seq = calloc((size_t)sh->batch, sizeof *seq);
     vt_request_id *id = calloc((size_t)sh->batch, sizeof *id);
     bool idle = false;
-    *r = (batch_run){.n_seqs = sh->batch};
+    *r = (batch_run){.n_seqs = sh->batch, .wanted = sh->gen - 1};
     vt_status status = seq && id ? VT_OK
                                  : vt_fail(err, VT_ERR_MEMORY, "out of memory for %d sequences",
                                            sh->batch);
     for (int32_t b = 0; status == VT_OK && b < sh->batch; b++)
-        seq[b].run = r;
+        seq[b] = (bench_seq){.run = r, .counts = b == 0};
     r->begin_ns = vt_now_ns();
     if (status == VT_OK)
         status = submit_all(s, sh, rng, seq, id, err);
-    while (status == VT_OK && r->n_done < sh->batch && !cli_interrupted() && !idle)
+    while (status == VT_OK && !has_ended(r) && !cli_interrupted() && !idle)
         status = vt_engine_step(s->engine, &idle, err);
     if (status == VT_OK && cli_interrupted())
         status = vt_fail(err, VT_ERR_CANCELLED, "interrupted");
     if (status == VT_OK && r->failed)
         status = vt_fail(err, VT_ERR_DEVICE, "%s", r->why);
-    for (int32_t b = 0; status != VT_OK && id && b < sh->batch;
-         b++) /* nothing may call back into seq[] */
+    for (int32_t b = 0; seq && id && b < sh->batch; b++)
         vt_engine_abort(s->engine, id[b]);
-    while (status != VT_OK && !idle && vt_engine_step(s->engine, &idle, NULL) == VT_OK)
-        ;
+    while (!idle && vt_engine_step(s->engine, &idle, NULL) == VT_OK)
+        ; /* until nothing calls back into seq[] */
     free(seq);
     free(id);
     return status;
@@ -130,6 +138,7 @@ enum { MAX_GAPS = 1 << 14, REP_GAPS = 4096 };
 
 typedef struct results {
     cli_sample prefill, decode, ttft, load;
+    uint64_t retracted; /* sequences that gave up their pages, and were computed again */
     float gap_us[MAX_GAPS];
     int32_t n_gaps;
 } results;
@@ -155,15 +164,21 @@ static double gap_percentile(const results *r, double p)
     return r->n_gaps ? (double)r->gap_us[(int32_t)(p * (r->n_gaps - 1) + 0.5)] : NAN;
 }
 
+static uint64_t retracted(const cli_session *s)
+{
+    vt_engine_stats stats;
+    vt_engine_get_stats(s->engine, &stats);
+    return stats.sched.retracted;
+}
+
 static void add_run(const shape *sh, const batch_run *r, results *out)
 {
     double prefill_s = (double)(r->all_first_ns - r->begin_ns) * 1e-9;
     double decode_s = (double)(r->end_ns - r->all_first_ns) * 1e-9;
-    int32_t decoded = r->n_tokens - r->n_before;
     if (sh->prompt > 0)
         cli_sample_add(&out->prefill, (double)sh->prompt * sh->batch / prefill_s);
-    if (decoded > 0 && decode_s > 0)
-        cli_sample_add(&out->decode, decoded / decode_s);
+    if (r->n_steps > 0 && decode_s > 0)
+        cli_sample_add(&out->decode, (double)r->n_steps * r->n_seqs / decode_s);
     cli_sample_add(&out->ttft, (double)(r->first_ns - r->begin_ns) * 1e-6);
 }
 
@@ -190,9 +205,11 @@ static int report(const cli *c, const vt_model *m, const shape *sh, results *r)
         cli_sample_json(o, "decode_tokens_per_s", &r->decode, 2);
         cli_sample_json(o, "ttft_ms", &r->ttft, 3);
         cli_sample_json(o, "load_ms", &r->load, 3);
-        json_object_update_new(o, json_pack("{s:o, s:o, s:i}", "step_gap_us_p50",
+        json_object_update_new(o, json_pack("{s:o, s:o, s:o, s:i, s:I}", "step_gap_us_p50",
                                             cli_json_number(p50, 2), "step_gap_us_p99",
-                                            cli_json_number(p99, 2), "step_gaps", r->n_gaps));
+                                            cli_json_number(p99, 2), "step_gap_us_max",
+                                            cli_json_number(gap_percentile(r, 1), 2), "step_gaps",
+                                            r->n_gaps, "retracted", (json_int_t)r->retracted));
         return cli_print_json(o);
     }
     vt_buf b = {0};
@@ -208,6 +225,9 @@ static int report(const cli *c, const vt_model *m, const shape *sh, results *r)
     if (r->n_gaps > 0)
         vt_buf_printf(&b, "GPU idle between steps: p50 %.1f us, p99 %.1f us, of %d gaps\n", p50,
                       p99, r->n_gaps);
+    if (r->retracted > 0)
+        vt_buf_printf(&b, "%llu times a sequence was retracted: the KV cache is too small\n",
+                      (unsigned long long)r->retracted);
     bool ok = !b.failed && fwrite(b.data, 1, b.len, stdout) == b.len;
     vt_buf_release(&b);
     return ok ? CLI_DONE : CLI_FAILED;
@@ -244,6 +264,7 @@ static vt_status run_all(const cli *c, cli_session *s, const shape *sh, results 
     cli_sample_add(&out->load, s->load_ms);
     for (int32_t i = -1; i < reps; i++) {
         batch_run r;
+        uint64_t before = retracted(s);
         TRY(run_once(s, sh, &rng, &r, err));
         add_gaps(s, &seen, out);
         if (i < 0) {
@@ -251,6 +272,7 @@ static vt_status run_all(const cli *c, cli_session *s, const shape *sh, results 
             continue;
         }
         add_run(sh, &r, out);
+        out->retracted += retracted(s) - before;
         if (c->log.tty)
             cli_note(c, "run %d of %d: %.1f ms", i + 1, reps,
                      (double)(r.end_ns - r.begin_ns) * 1e-6);

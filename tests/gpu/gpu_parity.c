@@ -11,9 +11,10 @@
  * MiB fill before each, between events (which read about 2 us for nothing); GB/s counts the card's
  * compulsory bytes.
  *
- * usage: gpu_parity [--time] [--small] [--op NAME] [--case NAME] [--pdl] [--list]
+ * usage: gpu_parity [--time] [--small] [--op NAME] [--case NAME] [--shard I/N] [--pdl] [--list]
  * TAP on stdout; exit 1 when a case fails or none was found, 77 without a GPU. --list prints op,
- * tab, case and needs none. */
+ * tab, case and needs none. --shard: every Nth case from number I, for several processes at once
+ * (the references are single-threaded and take most of the time). */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,6 +57,7 @@ typedef struct rig {
     vt_arena arena;
     bool timing, small, list;
     const char *only_case; /* NULL: all */
+    int32_t shard, shards, seen;
     int32_t passed, failed, skipped, number;
     char why[512];
 } rig;
@@ -631,6 +633,8 @@ static void run_case(rig *r, const vt_op *op, const vt_case *c, bool f32_out)
         printf("%s\t%s\n", op->name, c->name);
         return;
     }
+    if (r->seen++ % r->shards != r->shard)
+        return;
     vt_tensor *outputs[VT_MAX_OUTPUTS] = {0};
     int32_t n_outputs = 0;
     device_args d;
@@ -704,6 +708,7 @@ int main(int argc, char **argv)
     vt_err err = {0};
     const char *only = NULL;
     bool pdl = false;
+    r.shards = 1;
     for (int i = 1; i < argc; i++) {
         r.timing = r.timing || strcmp(argv[i], "--time") == 0;
         r.small = r.small ||
@@ -714,6 +719,13 @@ int main(int argc, char **argv)
             r.only_case = argv[++i];
         if (strcmp(argv[i], "--op") == 0 && i + 1 < argc)
             only = argv[++i];
+        if (strcmp(argv[i], "--shard") == 0 && i + 1 < argc &&
+            (sscanf(argv[++i], "%d/%d", &r.shard, &r.shards) != 2 || r.shard < 0 ||
+             r.shard >= r.shards)) {
+            fprintf(stderr, "--shard: '%s' found, expected I/N: every Nth case from number I\n",
+                    argv[i]);
+            return 2;
+        }
     }
     if (r.list) {
         run_cases(&r, only);

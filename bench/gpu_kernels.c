@@ -46,6 +46,11 @@ static vt_status launch_nothing(bench *b, const work *w, int32_t call)
     return VT_OK;
 }
 
+typedef struct host_block {
+    void *from; /* pinned */
+    size_t bytes;
+} host_block;
+
 static vt_status launch_copy(bench *b, const work *w, int32_t call)
 {
     (void)call;
@@ -55,6 +60,18 @@ static vt_status launch_copy(bench *b, const work *w, int32_t call)
                          b->cuda->driver.copy_device(rig_address(b->out), rig_address(b->in),
                                                      *(const size_t *)w->more, b->lane.stream),
                          "copy", &b->lane.err);
+}
+
+static vt_status launch_upload(bench *b, const work *w, int32_t call)
+{
+    (void)call;
+    const host_block *u = w->more;
+    if (b->lane.collect)
+        return VT_OK;
+    return vt_cuda_check(
+        b->cuda,
+        b->cuda->driver.copy_to_device(rig_address(b->out), u->from, u->bytes, b->lane.stream),
+        "upload", &b->lane.err);
 }
 
 static void section_roof(bench *b)
@@ -68,8 +85,23 @@ static void section_roof(bench *b)
                  .more = &bytes,
                  .cost = {.read = {.activations = (int64_t)bytes},
                           .write = {.activations = (int64_t)bytes}}};
+    host_block host = {.bytes = b->tiny ? 1 << 20 : (size_t)256 << 20};
+    work from_host = {.name = "copy 256 MiB from pinned memory",
+                      .methods = COLD,
+                      .launch = launch_upload,
+                      .more = &host,
+                      .cost = {.read = {.weights = (int64_t)host.bytes}}};
+    vt_err err = {0};
     measure(b, &floor);
     measure(b, &copy);
+    if (b->mode == MODE_RUN) {
+        rig_must(vt_cuda_pinned(b->cuda, host.bytes, &host.from, &err), &err);
+        for (size_t i = 0; i < host.bytes / 4; i++)
+            ((uint32_t *)host.from)[i] = (uint32_t)i * 2654435761u;
+    }
+    measure(b, &from_host);
+    if (host.from)
+        vt_cuda_pinned_free(b->cuda, host.from);
 }
 
 /* ---- attention ---- */

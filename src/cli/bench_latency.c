@@ -3,9 +3,9 @@
  *   submit B prompts      all B have their first token      gen - 1 steps later
  *   |------ prefill ------|------------- decode ------------|
  *
- * Prefill counts B * prompt tokens over the first part. In the second every step makes one token of
- * each of the B sequences: nobody ends before (those that began early make more tokens), so a step's
- * time is batch / decode_tokens_per_s.
+ * Prefill counts B * prompt tokens over the first part. In the second every step makes one token
+ * of each of the B sequences: nobody ends before (those that began early make more tokens), so a
+ * step's time is batch / decode_tokens_per_s.
  *
  * Each repetition has new random prompts, so the prefix cache never helps; one repetition before
  * the counted ones warms caches and threads up.
@@ -193,8 +193,24 @@ static void put_sample(vt_table *t, const char *what, const cli_sample *s, const
     vt_table_cell(t, "%.1f", s->high);
 }
 
-static int report(const cli *c, const vt_model *m, const shape *sh, results *r)
+/* What loading on a GPU consisted of, under "startup"; nothing elsewhere. */
+static void add_startup(json_t *o, const vt_executor *x)
 {
+    vt_cuda_startup s;
+    if (!vt_executor_cuda_startup(x, &s))
+        return;
+    json_object_set_new(
+        o, "startup",
+        json_pack("{s:o, s:o, s:o, s:o, s:i, s:i, s:I}", "open_ms", cli_json_number(s.open_ms, 2),
+                  "weights_ms", cli_json_number(s.weights_ms, 2), "compile_ms",
+                  cli_json_number(s.compile_ms, 2), "capture_ms", cli_json_number(s.capture_ms, 2),
+                  "kernels", s.n_kernels, "graphs", s.n_graphs, "weight_bytes",
+                  (json_int_t)s.weight_bytes));
+}
+
+static int report(const cli *c, const cli_session *s, const shape *sh, results *r)
+{
+    const vt_model *m = s->model;
     qsort(r->gap_us, (size_t)r->n_gaps, sizeof *r->gap_us, by_size);
     double p50 = gap_percentile(r, 0.50), p99 = gap_percentile(r, 0.99);
     if (c->json) {
@@ -210,6 +226,7 @@ static int report(const cli *c, const vt_model *m, const shape *sh, results *r)
                                             cli_json_number(p99, 2), "step_gap_us_max",
                                             cli_json_number(gap_percentile(r, 1), 2), "step_gaps",
                                             r->n_gaps, "retracted", (json_int_t)r->retracted));
+        add_startup(o, vt_engine_executor(s->engine));
         return cli_print_json(o);
     }
     vt_buf b = {0};
@@ -299,7 +316,7 @@ int cli_bench_latency(cli *c)
     int code = status == VT_OK ? CLI_DONE : cli_fail(&err);
     if (status == VT_OK ||
         (status == VT_ERR_CANCELLED && r.ttft.n > 0)) { /* Ctrl-C: what is there */
-        int reported = report(c, s.model, &sh, &r);
+        int reported = report(c, &s, &sh, &r);
         code = code == CLI_DONE ? reported : code;
     }
     cli_close(&s);

@@ -1,7 +1,9 @@
-"""A Qwen3-0.6B of random weights (tools/fixtures/random_model.py) here and in transformers, on the same GPU.
+"""Beside transformers on the same GPU: what its own bf16 does to the same numbers.
 
-The reference is transformers in fp32. Its own bf16 says how far bf16 is from that; ours may be half as far again."""
-import json, random, tempfile
+qwen: a Qwen3-0.6B of random weights (tools/fixtures/random_model.py). The reference is transformers in fp32; ours may be
+half as far from it again as transformers' bf16.
+smollm2: the greedy text of section `greedy`, as transformers in bf16 would have chosen it."""
+import json, os, random, subprocess, sys, tempfile
 
 from device import *
 from model_checks import random_model
@@ -60,3 +62,53 @@ def qwen(d, tap, o):
     below = [rows[k].max().item() - rows[k, t].item() for k, t in enumerate(text)]
     tap.ok(max(below) <= NEAR_BEST, f"qwen3 greedy decode: {sum(b == 0 for b in below)} of {len(text)} tokens are the fp32 "
            f"best, the others at most {max(below):.4f} below; {NEAR_BEST} allowed")
+
+
+# ---- greedy text ----
+
+def byte_of():
+    """The characters of a byte-level vocabulary, by the byte each stands for."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [b for b in range(256) if b not in plain]
+    return {b: chr(b) for b in plain} | {b: chr(256 + i) for i, b in enumerate(others)}
+
+
+def id_of(folder):
+    """Ids of the vocabulary by the tokens' bytes, as Latin-1 text."""
+    told = json.load(open(os.path.join(folder, "tokenizer.json"), encoding="utf-8"))
+    letter = {c: chr(b) for b, c in byte_of().items()}
+    special = {t["content"]: t["id"] for t in told["added_tokens"]}
+    return {"".join(letter.get(c, "?") for c in text): i for text, i in told["model"]["vocab"].items()
+            if text not in special} | special
+
+
+def smollm2(d, tap, o):
+    """Where transformers in bf16, given the fp32 text so far, would leave it: what other people's bf16 does."""
+    gguf = os.path.join(os.environ.get("VITRINE_CACHE", os.path.expanduser("~/.cache/vitrine")),
+                        "models/SmolLM2-135M-Instruct.Q4_1.gguf")
+    if o.tiny or not os.path.exists(gguf):
+        tap.skip("SmolLM2 in transformers", "an emulated GPU has none" if o.tiny else "SmolLM2 is not in the cache")
+        return
+    try:
+        import gguf as _, torch, transformers
+    except ImportError as e:
+        tap.skip("SmolLM2 in transformers", f"{e.name} is not installed")
+        return
+    transformers.logging.set_verbosity_error()
+    on = "cuda" if torch.cuda.is_available() else "cpu"
+    golden = json.load(open(GOLDEN, encoding="utf-8"))["prompts"][::o.every]
+    c = Comparison(float("inf"))
+    with tempfile.TemporaryDirectory(dir=o.scratch) as folder:
+        tool = os.path.join(ROOT, "tools/fixtures/smollm2_fp8.py")
+        subprocess.run([sys.executable, tool, gguf, folder, "bf16"], check=True, capture_output=True)
+        path = os.path.join(folder, "bf16")
+        ids = id_of(path)
+        model = transformers.LlamaForCausalLM.from_pretrained(path, dtype=torch.bfloat16).to(on).eval()
+        for i, (prompt, g) in enumerate(zip(read_prompts()[::o.every], golden)):
+            told = subprocess.run([d.vitrine, "tokenize", "-m", d.model, "--json"], input=prompt.encode(), check=True,
+                                  capture_output=True)
+            before, text = json.loads(told.stdout)["ids"], [ids[t] for t in g["tokens"]]
+            with torch.no_grad():
+                best = model(torch.tensor([before + text[:-1]], device=on)).logits[0, len(before) - 1:].argmax(-1).tolist()
+            c.add(i * o.every, best, text, g["margins"])
+    c.report(tap, f"greedy text, transformers bf16 on {on} and the CPU backend")

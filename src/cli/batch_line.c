@@ -13,6 +13,8 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "cli/prompt.h"
+#include "model/model.h"
+#include "text/tokenizer.h"
 
 /* ---- reading the line ---- */
 
@@ -343,19 +345,20 @@ void batch_line_event(batch_line *l, const vt_event *e)
         l->error.status = vt_fail(&l->error, VT_ERR_DEVICE, "%s", e->error);
 }
 
+/* `bytes` are the token's own, which may be part of a character: `token` has U+FFFD there. */
 static json_t *token_json(const vt_model *m, const vt_token_logprob *t)
 {
-    char *text = NULL;
-    size_t len = 0;
-    vt_err err;
-    if (vt_detokenize(m, &t->id, 1, &text, &len, &err) != VT_OK)
-        len = 0;
+    vt_buf text;
+    vt_buf_init(&text, 0);
+    if (!m->tokenizer || !vt_tokenizer_piece(m->tokenizer, t->id, &text))
+        text.len = 0;
     json_t *bytes = json_array();
-    for (size_t i = 0; i < len; i++)
-        json_array_append_new(bytes, json_integer((unsigned char)text[i]));
-    json_t *j = json_pack("{s:o, s:o, s:o}", "token", cli_json_text(text ? text : "", len),
-                          "logprob", cli_json_number(t->logprob, 6), "bytes", bytes);
-    vt_free(text);
+    for (size_t i = 0; i < text.len; i++)
+        json_array_append_new(bytes, json_integer((unsigned char)text.data[i]));
+    json_t *j = json_pack("{s:o, s:o, s:o}", "token",
+                          cli_json_text(text.data ? text.data : "", text.len), "logprob",
+                          cli_json_number(t->logprob, 6), "bytes", bytes);
+    vt_buf_release(&text);
     return j;
 }
 

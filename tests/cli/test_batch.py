@@ -109,6 +109,18 @@ def test_batch_line_that_is_wrong_gets_an_error_and_stops_nobody():
         same((plain["object"], plain["usage"]["completion_tokens"]), ("text_completion", 3))
 
 
+def test_batch_logprobs_when_a_character_has_several_tokens_then_bytes_are_each_ones_own():
+    with tempfile.TemporaryDirectory() as d:
+        body = {"prompt": "\U0001f680\U0001f30d\U0001f680\U0001f30d\U0001f680", "max_tokens": 12, "temperature": 0, "logprobs": 0,
+                "ignore_eos": True}
+        i = write(d, [json.dumps({"custom_id": "x", "method": "POST", "url": "/v1/completions", "body": body})])
+        ok(*args(i, os.path.join(d, "out.jsonl")))
+        choice = results(os.path.join(d, "out.jsonl"))["x"]["response"]["body"]["choices"][0]
+        parts = [bytes(t["bytes"]) for t in choice["logprobs"]["content"]]
+        same(b"".join(parts).decode("utf-8", "replace"), choice["text"])
+        assert any(p.decode("utf-8", "replace").encode() != p for p in parts), f"no part of a character in {parts}"
+
+
 def test_batch_usage():
     with tempfile.TemporaryDirectory() as d:
         i, o = write(d, [line(0), line(0)]), os.path.join(d, "out.jsonl")

@@ -178,6 +178,18 @@ static vt_tensor pool_of(void *data, int32_t pages)
                        .dim = {pages, KV_HEADS, PAGE, DIM}};
 }
 
+/* The first `shared` tokens of every sequence become those of the first one, but for a page they
+ * are a part of. */
+static void share_pages(bench *b, batch_arrays *batch, int32_t shared)
+{
+    const vt_batch *h = &batch->host;
+    int32_t *ids = (int32_t *)(uintptr_t)h->page_ids;
+    for (int32_t s = 1; s < h->n_seqs; s++)
+        memcpy(ids + h->page_start[s], ids, (size_t)(shared / PAGE) * sizeof *ids);
+    if (shared > 0)
+        batch->device.page_ids = upload(b, ids, (size_t)h->n_pages * sizeof *ids);
+}
+
 static attention_plan_config plan_config(const bench *b, int32_t heads)
 {
     return (attention_plan_config){.heads = heads,
@@ -187,35 +199,46 @@ static attention_plan_config plan_config(const bench *b, int32_t heads)
 }
 
 /* The plan of the batch into the lane, as a step's block has it. */
-static void set_plan(bench *b, int32_t heads, const vt_batch *host)
+static void set_plan(bench *b, int32_t heads, int32_t shared_rows, const vt_batch *host)
 {
     attention_plan_config c = plan_config(b, heads);
+    c.shared_rows = shared_rows;
     int32_t decode = attention_decode_capacity(&c, host->n_decode, 1 << 20),
             prefill = attention_prefill_capacity(&c, host->n_seqs, host->n_tokens), used[2];
-    size_t n = (size_t)decode * DECODE_ITEM_INTS + (size_t)prefill * PREFILL_ITEM_INTS;
+    size_t n_decode = attention_decode_plan_ints(decode, host->n_decode),
+           n = n_decode + (size_t)prefill * PREFILL_ITEM_INTS;
     int32_t *plan = calloc(n, sizeof *plan);
     if (!plan)
         exit(1);
-    attention_cuda_plan(&c, host, plan, decode, plan + (size_t)decode * DECODE_ITEM_INTS, prefill,
-                        &used[0], &used[1]);
+    attention_cuda_plan(&c, host, plan, decode, plan + n_decode, prefill, &used[0], &used[1]);
     b->lane.prefill_rows = c.prefill_rows;
     b->lane.attention_plan = upload(b, plan, n * sizeof *plan);
-    b->lane.prefill_plan = b->lane.attention_plan + (size_t)decode * DECODE_ITEM_INTS;
+    b->lane.prefill_plan = b->lane.attention_plan + n_decode;
     b->lane.decode_items = host->n_decode ? decode : 0;
     b->lane.prefill_items = host->n_decode ? 0 : prefill;
     free(plan);
 }
 
-static void attention_row(bench *b, const vt_op *op, int32_t heads, int32_t n, int32_t q_len,
-                          int32_t kv_len, int methods)
+/* `shared` tokens in front of all sequences are the same; `apart`: each reads them for itself. */
+typedef struct attention_shape {
+    int32_t heads, n, kv_len, shared;
+    bool apart;
+} attention_shape;
+
+static void attention_row(bench *b, const vt_op *op, const attention_shape *shape, int methods)
 {
-    char name[96];
-    snprintf(name, sizeof name, "%s %d/%d %d x %d",
-             op == &attention_decode_op ? "decode" : "prefill", heads, KV_HEADS, n, kv_len);
+    char name[96], common[32] = "";
+    int32_t heads = shape->heads, n = shape->n, kv_len = shape->kv_len, shared = shape->shared;
+    if (shared > 0)
+        snprintf(common, sizeof common, ", %d shared%s", shared, shape->apart ? ", apart" : "");
+    snprintf(name, sizeof name, "%s %d/%d %d x %d%s",
+             op == &attention_decode_op ? "decode" : "prefill", heads, KV_HEADS, n, kv_len, common);
     n = pick(b, n, n < 3 ? n : 3);
+    shared = pick(b, shared, shared < 64 ? shared : 64);
     kv_len = pick(b, kv_len, kv_len < 70 ? kv_len : 70);
-    q_len = q_len > 1 ? kv_len : 1;
+    int32_t q_len = op == &attention_decode_op ? 1 : kv_len;
     batch_arrays batch = make_batch(b, n, q_len, kv_len);
+    share_pages(b, &batch, shared);
     int64_t rows = (int64_t)n * q_len, width = (int64_t)heads * DIM;
     size_t pool = (size_t)batch.host.n_pages * KV_HEADS * PAGE * DIM * 2;
     vt_tensor q = in_2d(b, VT_BF16, rows, width), o = out_2d(b, VT_BF16, rows, width);
@@ -233,7 +256,7 @@ static void attention_row(bench *b, const vt_op *op, int32_t heads, int32_t n, i
     work w = row_of(op, &args, methods);
     args.batch = &batch.device;
     memcpy(w.name, name, sizeof name);
-    set_plan(b, heads, &batch.host);
+    set_plan(b, heads, shape->apart ? 0 : 1, &batch.host);
     measure(b, &w);
     free(batch.ints);
 }
@@ -244,7 +267,9 @@ static void section_prefill(bench *b)
                                      {32, 8, 2048}, {32, 64, 256}, {16, 1, 4096},
                                      {16, 1, 8192}, {16, 8, 2048}, {16, 64, 256}};
     for (size_t i = 0; i < sizeof row / sizeof *row; i++)
-        attention_row(b, &attention_prefill_op, row[i][0], row[i][1], row[i][2], row[i][2], COLD);
+        attention_row(b, &attention_prefill_op,
+                      &(attention_shape){.heads = row[i][0], .n = row[i][1], .kv_len = row[i][2]},
+                      COLD);
 }
 
 static void section_decode(bench *b)
@@ -254,8 +279,26 @@ static void section_decode(bench *b)
         {32, 64, 2048},  {32, 128, 1024}, {32, 256, 512}, {16, 1, 1024},  {16, 32, 4096},
         {16, 128, 1024}, {16, 256, 512},  {16, 256, 896}, {40, 32, 4096}, {40, 256, 512}};
     for (size_t i = 0; i < sizeof row / sizeof *row; i++)
-        attention_row(b, &attention_decode_op, row[i][0], row[i][1], 1, row[i][2],
+        attention_row(b, &attention_decode_op,
+                      &(attention_shape){.heads = row[i][0], .n = row[i][1], .kv_len = row[i][2]},
                       row[i][1] == 1 ? SMALL : COLD);
+}
+
+/* Decodes with a common beginning, read once and read for each. */
+static void section_shared(bench *b)
+{
+    static const int32_t row[][4] = {
+        {32, 2, 4096, 3968},  {32, 8, 1024, 896},   {32, 8, 8192, 8064},  {32, 64, 512, 384},
+        {32, 64, 2048, 1920}, {32, 256, 1024, 896}, {16, 64, 2048, 1920}, {40, 64, 2048, 1024}};
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++)
+        for (int apart = 0; apart < 2; apart++)
+            attention_row(b, &attention_decode_op,
+                          &(attention_shape){.heads = row[i][0],
+                                             .n = row[i][1],
+                                             .kv_len = row[i][2],
+                                             .shared = row[i][3],
+                                             .apart = apart},
+                          COLD);
 }
 
 /* ---- row kernels: hidden 4096, intermediate 12288, 32 + 8 heads of 128 ---- */
@@ -551,29 +594,32 @@ static void section_quant(bench *b)
 
 /* ---- the host's plan of a step's attention, and compiling ---- */
 
-static void plan_row(bench *b, int32_t heads, int32_t n, int32_t q_len, int32_t kv_len)
+static void plan_row(bench *b, int32_t heads, int32_t n, int32_t q_len, int32_t kv_len,
+                     int32_t shared)
 {
     enum { REPS = 51 };
     double us[REPS];
     work w = {.name = ""};
-    snprintf(w.name, sizeof w.name, "plan %s %d/%d %d x %d", q_len == 1 ? "decode" : "prefill",
-             heads, KV_HEADS, n, kv_len);
+    snprintf(w.name, sizeof w.name, "plan %s %d/%d %d x %d%s", q_len == 1 ? "decode" : "prefill",
+             heads, KV_HEADS, n, kv_len, shared > 0 ? ", shared" : "");
     if (b->mode == MODE_LIST)
         printf("%s\t%s\n", b->section, w.name);
     if (b->mode == MODE_LIST || b->collecting)
         return;
     batch_arrays batch = make_batch(b, n, q_len, kv_len);
+    share_pages(b, &batch, shared);
     attention_plan_config c = plan_config(b, heads);
+    c.shared_rows = ATTENTION_SHARED_ROWS_LEAST;
     int32_t decode = attention_decode_capacity(&c, batch.host.n_decode, 40960), used[2],
             prefill = attention_prefill_capacity(&c, n, batch.host.n_tokens);
-    int32_t *plan = calloc((size_t)decode * DECODE_ITEM_INTS + (size_t)prefill * PREFILL_ITEM_INTS,
-                           sizeof *plan);
+    size_t n_decode = attention_decode_plan_ints(decode, batch.host.n_decode);
+    int32_t *plan = calloc(n_decode + (size_t)prefill * PREFILL_ITEM_INTS, sizeof *plan);
     if (!plan)
         exit(1);
     for (int32_t i = -3; i < REPS; i++) {
         int64_t begin = vt_now_ns();
-        attention_cuda_plan(&c, &batch.host, plan, decode, plan + (size_t)decode * DECODE_ITEM_INTS,
-                            prefill, &used[0], &used[1]);
+        attention_cuda_plan(&c, &batch.host, plan, decode, plan + n_decode, prefill, &used[0],
+                            &used[1]);
         us[i < 0 ? 0 : i] = (double)(vt_now_ns() - begin) * 1e-3;
     }
     print_row(b, &w, "host", us, REPS);
@@ -584,10 +630,11 @@ static void plan_row(bench *b, int32_t heads, int32_t n, int32_t q_len, int32_t 
 
 static void section_plan(bench *b)
 {
-    plan_row(b, 32, 1, 1, 4096);
-    plan_row(b, 32, 32, 1, 4096);
-    plan_row(b, 16, 256, 1, 512);
-    plan_row(b, 32, 8, 2048, 2048);
+    plan_row(b, 32, 1, 1, 4096, 0);
+    plan_row(b, 32, 32, 1, 4096, 0);
+    plan_row(b, 16, 256, 1, 512, 0);
+    plan_row(b, 16, 256, 1, 2048, 1920);
+    plan_row(b, 32, 8, 2048, 2048, 0);
 }
 
 static void on_compiled(void *user, int32_t done, int32_t total, const char *name, double ms,
@@ -625,9 +672,10 @@ typedef struct section {
 } section;
 
 static const section sections[] = {
-    {"roof", section_roof}, {"prefill", section_prefill},   {"decode", section_decode},
-    {"rows", section_rows}, {"sampling", section_sampling}, {"gemm", section_gemm},
-    {"gemv", section_gemv}, {"quant", section_quant},       {"plan", section_plan},
+    {"roof", section_roof},     {"prefill", section_prefill}, {"decode", section_decode},
+    {"shared", section_shared}, {"rows", section_rows},       {"sampling", section_sampling},
+    {"gemm", section_gemm},     {"gemv", section_gemv},       {"quant", section_quant},
+    {"plan", section_plan},
 };
 enum { N_SECTIONS = sizeof sections / sizeof *sections };
 

@@ -293,10 +293,13 @@ static void cuda_exec_free(vt_executor *base)
 }
 void vt_cuda_options_init(vt_cuda_options *o)
 {
-    const char *pdl = getenv("VITRINE_CUDA_PDL"), *one = getenv("VITRINE_CUDA_ONE_GRAPH");
+    const char *pdl = getenv("VITRINE_CUDA_PDL"), *one = getenv("VITRINE_CUDA_ONE_GRAPH"),
+               *shared = getenv("VITRINE_CUDA_SHARED");
     *o = (vt_cuda_options){.graphs = true,
                            .pdl = !(pdl && strcmp(pdl, "0") == 0),
-                           .one_graph = one && strcmp(one, "1") == 0};
+                           .one_graph = one && strcmp(one, "1") == 0,
+                           .shared_rows = shared ? (int32_t)strtol(shared, NULL, 10)
+                                                 : ATTENTION_SHARED_ROWS_LEAST};
 }
 
 static cuda_executor *new_executor(const vt_model *m, const vt_executor_config *config,
@@ -348,6 +351,7 @@ bool vt_executor_cuda_startup(const vt_executor *base, vt_cuda_startup *out)
     out->n_graphs = x->n_graphs;
     out->late_compiles = x->cuda->late_compiles;
     out->weight_bytes = x->weights->bytes;
+    out->shared_items = x->shared_items;
     return true;
 }
 bool vt_executor_cuda_recording(const vt_executor *base, vt_cuda_recording *out)

@@ -11,12 +11,15 @@ typedef struct vt_cuda_options {
     bool pdl;
     bool one_graph;        /* sampling joined to the forward pass */
     bool deterministic;    /* a row's result does not depend on what else is in the batch */
+    int32_t shared_rows;   /* decodes read shared pages once where that saves so many KV rows: */
+                           /* ops/attention/attention_cuda.h; 0: never */
     jit_progress progress; /* kernels being compiled; NULL */
     void *progress_user;
 } vt_cuda_options;
 
-/* Graphs, PDL; not deterministic. VITRINE_CUDA_PDL=0 turns PDL off, VITRINE_CUDA_ONE_GRAPH=1 joins
- * sampling to the forward pass. */
+/* Graphs, PDL, shared pages read once; not deterministic. VITRINE_CUDA_PDL=0 turns PDL off,
+ * VITRINE_CUDA_ONE_GRAPH=1 joins sampling to the forward pass, VITRINE_CUDA_SHARED=N sets
+ * shared_rows. */
 void vt_cuda_options_init(vt_cuda_options *o);
 
 /* KV bytes that fit beside the weights: 90 % of the free memory less weights and workspaces. */
@@ -29,6 +32,7 @@ typedef struct vt_cuda_startup {
     double open_ms, weights_ms, compile_ms, capture_ms;
     int32_t n_kernels, n_graphs, late_compiles;
     size_t weight_bytes;
+    uint64_t shared_items; /* so far: pieces of decode attention that were several sequences' */
 } vt_cuda_startup;
 /* false: not a CUDA executor. */
 bool vt_executor_cuda_startup(const vt_executor *x, vt_cuda_startup *out);

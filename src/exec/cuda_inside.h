@@ -92,6 +92,7 @@ typedef struct cuda_executor {
     int32_t n_graphs, max_graphs;
     result_slot slot[SLOTS];
     uint64_t launched, waited;
+    uint64_t shared_items; /* of all steps' decode plans */
     float gap_us[GAPS]; /* gap k is at k % GAPS */
     uint64_t n_gaps;
     vt_cuda_startup startup;

@@ -50,8 +50,8 @@ static vt_status make_memory(cuda_executor *x, vt_err *err)
     x->max_contexts = (int64_t)lim->max_seqs * lim->max_context;
     x->max_biases = (int64_t)lim->max_rows * 1024;
     size_t decode = attention_decode_workspace(
-        attention_decode_capacity(&x->plan, lim->max_seqs, lim->max_context),
-        x->model->arch.n_heads, x->model->arch.head_dim);
+        &x->plan, attention_decode_capacity(&x->plan, lim->max_seqs, lim->max_context),
+        x->model->arch.head_dim);
     size_t counts = c->level >= 90 ? 0 : (size_t)lim->max_rows * (size_t)x->model->arch.vocab * 3;
     const vt_arch *a = &x->model->arch;
     size_t moe = a->n_experts ? moe_cuda_workspace(lim->max_tokens, a->n_experts_used, a->n_experts,
@@ -164,7 +164,8 @@ vt_status cuda_start_describe(cuda_executor *x, vt_err *err)
         .kv_heads = a->n_kv_heads,
         .sm_count = x->cuda->sm_count,
         .prefill_rows = attention_prefill_rows(x->cuda, a->head_dim, x->config.limits.page_size),
-        .deterministic = x->options.deterministic};
+        .deterministic = x->options.deterministic,
+        .shared_rows = x->options.shared_rows};
     x->lane.cuda = x->cuda;
     x->lane.prefill_rows = x->plan.prefill_rows;
     x->lane.pdl = x->options.pdl;

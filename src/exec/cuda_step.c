@@ -70,7 +70,9 @@ step_layout cuda_step_layout(const cuda_executor *x, const step_shape *s)
     l.q_start = take(&at, s->seqs + 1, 4);
     l.kv_len = take(&at, s->seqs, 4);
     l.page_start = take(&at, s->seqs + 1, 4);
-    l.decode_plan = take(&at, (int64_t)s->decode_items * DECODE_ITEM_INTS, 4);
+    l.decode_plan = take(
+        &at, (int64_t)attention_decode_plan_ints(s->decode_items, s->decode_items ? s->seqs : 0),
+        4);
     l.prefill_plan = take(&at, (int64_t)s->prefill_items * PREFILL_ITEM_INTS, 4);
     l.page_ids = at;
     return l;
@@ -234,6 +236,8 @@ size_t cuda_step_fill(cuda_executor *x, const vt_step *step, const step_shape *s
     copy_shifted(out + l.page_ids, b->page_ids, b->n_pages, b->n_pages, 1);
     attention_cuda_plan(&x->plan, b, (int32_t *)(out + l.decode_plan), s->decode_items,
                         (int32_t *)(out + l.prefill_plan), s->prefill_items, &n_items, &n_tiles);
+    x->shared_items += (uint64_t)attention_shared_items(
+        &x->plan, (const int32_t *)(out + l.decode_plan), n_items);
     if (extra > 0)
         pad_sequences(x, b, s, &l, out, n_items);
     return l.page_ids + (size_t)(b->n_pages + extra) * 4;

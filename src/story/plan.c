@@ -1,7 +1,7 @@
 /* A program that is only costed (story/plan.h).
  *
  * Costs read the batch's lengths and the tensors' shapes, never their contents, so the batch here
- * has token and page numbers that are all zero and a cache whose pools have no memory. */
+ * has token numbers that are all zero, no pages, and a cache whose pools have no memory. */
 #include "story/plan.h"
 
 #include <math.h>
@@ -19,7 +19,7 @@ struct story_plan {
     vt_cuda_weights *cuda_weights; /* a GPU's: described, without memory */
     vt_kv_cache kv;                /* shapes only */
     vt_program *program;
-    int32_t *zeros; /* [max_tokens] token, slot, pages ... : costs do not look at these */
+    int32_t *zeros; /* [max_tokens] token, slot: costs do not look at these */
     int32_t *position, *seq_of;    /* [max_tokens] */
     int32_t *q_start, *page_start; /* [max_seqs + 1] */
     int32_t *kv_len;               /* [max_seqs] */
@@ -177,7 +177,6 @@ vt_status story_plan_bind(story_plan *p, const story_seq *seq, int32_t n, vt_err
                   .q_start = p->q_start,
                   .kv_len = p->kv_len,
                   .page_start = p->page_start,
-                  .page_ids = p->zeros,
                   .row_token = p->row_token};
     for (int32_t i = 0; i < n; i++)
         if (is_decode(&seq[i]))

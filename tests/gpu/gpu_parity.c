@@ -379,18 +379,19 @@ static void make_attention(rig *r, const attention_args *a, device_args *d)
         .kv_heads = a->kv_heads,
         .sm_count = r->cuda->sm_count,
         .prefill_rows = attention_prefill_rows(r->cuda, a->head_dim, a->batch->page_size),
-        .deterministic = r->lane.deterministic};
+        .deterministic = r->lane.deterministic,
+        .shared_rows = 1};
     r->lane.prefill_rows = c.prefill_rows;
     int32_t cap_decode = attention_decode_capacity(&c, a->batch->n_decode, 1 << 20);
     int32_t cap_prefill = attention_prefill_capacity(&c, a->batch->n_seqs, a->batch->n_tokens),
             used[2];
-    size_t n = (size_t)cap_decode * DECODE_ITEM_INTS + (size_t)cap_prefill * PREFILL_ITEM_INTS;
+    size_t n_decode = attention_decode_plan_ints(cap_decode, a->batch->n_decode),
+           n = n_decode + (size_t)cap_prefill * PREFILL_ITEM_INTS;
     int32_t *plan = calloc(n, sizeof *plan);
-    attention_cuda_plan(&c, a->batch, plan, cap_decode,
-                        plan + (size_t)cap_decode * DECODE_ITEM_INTS, cap_prefill, &used[0],
+    attention_cuda_plan(&c, a->batch, plan, cap_decode, plan + n_decode, cap_prefill, &used[0],
                         &used[1]);
     r->lane.attention_plan = ints(r, plan, (int64_t)n);
-    r->lane.prefill_plan = r->lane.attention_plan + (size_t)cap_decode * DECODE_ITEM_INTS;
+    r->lane.prefill_plan = r->lane.attention_plan + n_decode;
     r->lane.decode_items = a->batch->n_decode ? cap_decode
                                               : 0; /* padding items too, as a graph has them */
     r->lane.prefill_items = a->batch->n_seqs > a->batch->n_decode ? cap_prefill : 0;

@@ -14,6 +14,7 @@
 #include "common/emulated_gpu.h"
 #include "common/tiny_model.h"
 #include "engine/engine.h"
+#include "exec/cuda.h"
 
 enum { REQUESTS = 6, TOKENS = 36, PROMPT = 40, FAMILIES = 2, SCHEDULES = 4 };
 
@@ -306,6 +307,71 @@ static void test_tokens_when_prefix_is_cached_then_near_those_without(void **sta
     vt_model_free(m);
 }
 
+enum { CROWD = 5, COMMON = 68 };
+
+/* Requests that begin alike, submitted while the first of them runs. Returns how much of its
+ * decodes' attention was done for several at once. */
+static uint64_t run_alike(const vt_model *m, const char *shared, request *r, outcome *out)
+{
+    const setup s = {.emulator = "cc=90,memory=512", .running = 8, .budget = 80, .pages = 64};
+    vt_cuda_startup now;
+    setenv("VITRINE_CUDA_SHARED", shared, 1);
+    vt_engine *e = open_engine(m, &s);
+    unsetenv("VITRINE_CUDA_SHARED");
+    submit(e, &r[0]);
+    for (int i = 0; i < 3; i++)
+        step(e);
+    for (int32_t k = 1; k < CROWD; k++)
+        submit(e, &r[k]);
+    assert_false(r[0].now.ended);
+    run_all(e);
+    for (int32_t k = 0; k < CROWD; k++) {
+        assert_true(r[k].now.ended);
+        assert_int_equal(r[k].cached >= COMMON / 16 * 16, k > 0 && k < CROWD - 1);
+        out[k] = r[k].now;
+    }
+    assert_true(vt_executor_cuda_startup(vt_engine_executor(e), &now));
+    vt_engine_free(e);
+    return now.shared_items;
+}
+
+/* Up to where two tokens are as likely as each other. */
+static void test_tokens_when_pages_are_shared_then_near_those_read_apart(void **state)
+{
+    (void)state;
+    vt_model *m = tiny_model("gemma3"); /* windows in some layers */
+    static int32_t prompt[CROWD][COMMON + CROWD];
+    request r[CROWD];
+    outcome together[CROWD], apart[CROWD];
+    int32_t compared = 0;
+    rng = 5;
+    for (int32_t k = 0; k < CROWD; k++) {
+        r[k] = (request){0};
+        vt_request_init(&r[k].p);
+        for (int32_t i = 0; i < COMMON + CROWD; i++)
+            prompt[k][i] = k > 0 && k < CROWD - 1 && i < COMMON ? prompt[0][i]
+                                                                : between(0, m->arch.vocab - 1);
+        r[k].p.prompt = prompt[k];
+        r[k].p.n_prompt = COMMON + 1 + k;
+        r[k].p.max_tokens = k > 0 ? 8 : 16;
+        r[k].p.ignore_eos = true;
+        r[k].p.temperature = 0;
+        r[k].p.logprobs = 0;
+        r[k].p.callback = on_event;
+        r[k].p.user = &r[k];
+    }
+    assert_true(run_alike(m, "1", r, together) > 4); /* one in a step of several decodes */
+    assert_int_equal(run_alike(m, "0", r, apart), 0);
+    for (int32_t k = 0; k < CROWD; k++)
+        for (int32_t i = 0; i < apart[k].n; i++, compared++) {
+            assert_true(fabsf(together[k].logprob[i] - apart[k].logprob[i]) < 0.05f);
+            if (together[k].token[i] != apart[k].token[i])
+                break;
+        }
+    assert_true(compared > 24);
+    vt_model_free(m);
+}
+
 static void test_request_when_a_kernel_fails_then_it_ends_in_an_error(void **state)
 {
     (void)state;
@@ -350,6 +416,7 @@ int main(void)
         cmocka_unit_test(test_tokens_when_graphs_or_overlap_are_off_then_the_same),
         cmocka_unit_test(test_tokens_when_deterministic_then_bitwise_the_same_in_any_schedule),
         cmocka_unit_test(test_tokens_when_prefix_is_cached_then_near_those_without),
+        cmocka_unit_test(test_tokens_when_pages_are_shared_then_near_those_read_apart),
         cmocka_unit_test(test_request_when_a_kernel_fails_then_it_ends_in_an_error),
     };
     return cmocka_run_group_tests_name("cuda_engine", tests, emulated_gpu_open, NULL);

@@ -34,7 +34,7 @@ static void check_decode_plan(const attention_plan_config *c, const int32_t *kv_
 {
     int32_t q_start[MAX_SEQS + 1], capacity = attention_decode_capacity(c, n, 1 << 17), used, none;
     vt_batch b = decodes(kv_len, n, q_start);
-    int32_t *plan = calloc((size_t)capacity, DECODE_ITEM_INTS * sizeof *plan), unused[2];
+    int32_t *plan = calloc(attention_decode_plan_ints(capacity, n), sizeof *plan), unused[2];
     attention_cuda_plan(c, &b, plan, capacity, unused, 0, &used, &none);
     assert_true(used <= capacity && none == 0);
     int32_t at = 0;

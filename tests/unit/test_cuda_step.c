@@ -37,8 +37,17 @@ static void add_sequence(step_arrays *a, uint32_t *rng, int32_t q_len)
         a->seq_of[t] = s;
         a->slot[t] = (int32_t)random_below(rng, N_PAGES * PAGE);
     }
-    for (int32_t p = 0; p < (past + q_len + PAGE - 1) / PAGE; p++)
-        a->page_ids[b->n_pages++] = (int32_t)random_below(rng, N_PAGES);
+    int32_t n_pages = (past + q_len + PAGE - 1) / PAGE, common = 0;
+    if (s > 0 && random_below(rng, 2)) { /* begins like one of those before it */
+        int32_t other = (int32_t)random_below(rng, (uint32_t)s), from = a->page_start[other],
+                least = a->page_start[other + 1] - from;
+        least = least < n_pages ? least : n_pages;
+        common = least > 0 ? (int32_t)random_below(rng, (uint32_t)least + 1) : 0;
+        memcpy(a->page_ids + b->n_pages, a->page_ids + from, (size_t)common * 4);
+    }
+    for (int32_t p = common; p < n_pages; p++)
+        a->page_ids[b->n_pages + p] = (int32_t)random_below(rng, N_PAGES);
+    b->n_pages += n_pages;
     a->q_start[s + 1] = b->n_tokens;
     a->page_start[s + 1] = b->n_pages;
     if (random_below(rng, 4) > 0 || q_len == 1)
@@ -64,6 +73,7 @@ static void make_step(step_arrays *a, uint32_t *rng)
     b->kv_len = a->kv_len;
     b->page_start = a->page_start;
     b->page_ids = a->page_ids;
+    b->page_size = PAGE;
     b->row_token = a->row_token;
 }
 
@@ -82,7 +92,8 @@ static cuda_executor *new_executor(bool deterministic)
                                       .kv_heads = 4,
                                       .sm_count = 20,
                                       .prefill_rows = 128,
-                                      .deterministic = deterministic};
+                                      .deterministic = deterministic,
+                                      .shared_rows = 1};
     x->graph_tokens = GRAPH_TOKENS;
     x->tail_bytes = cuda_step_tail_bytes(x->config.limits.max_rows);
     return x;
@@ -108,9 +119,7 @@ static void expect_same_plan(const char *plain, size_t plain_at, int32_t n_plain
     while (n < n_plain && at(plain, plain_at)[n * ints] >= 0)
         n++;
     assert_true(n <= n_padded);
-    for (int32_t i = 0; i < n; i++) /* a decode item has five numbers and spare ones */
-        expect_equal(plain, plain_at + (size_t)(i * ints) * 4, padded,
-                     padded_at + (size_t)(i * ints) * 4, ints > 5 ? 5 : ints);
+    expect_equal(plain, plain_at, padded, padded_at, n * ints);
     for (int32_t i = n; i < n_padded; i++) {
         int32_t seq = at(padded, padded_at)[i * ints];
         assert_true(seq == -1 || seq >= n_seqs);
@@ -128,6 +137,8 @@ static void expect_padding_planned(const int32_t *plan, int32_t n_items, int32_t
         assert_true(i < n_items);
     }
 }
+
+static int32_t n_shared; /* items of several sequences that were compared */
 
 static void expect_same_step(cuda_executor *x, const step_arrays *a, char *plain, char *padded)
 {
@@ -165,6 +176,15 @@ static void expect_same_step(cuda_executor *x, const step_arrays *a, char *plain
     int32_t ints = x->plan.deterministic ? PREFILL_ITEM_INTS : DECODE_ITEM_INTS;
     expect_same_plan(plain, l.decode_plan, s.decode_items, padded, m.decode_plan, g.decode_items,
                      ints, b->n_seqs);
+    const int32_t *item = at(plain, l.decode_plan);
+    for (int32_t i = 0; !x->plan.deterministic && i < s.decode_items && item[i * 8] >= 0; i++)
+        if (item[i * 8 + 6] > 0) { /* of several sequences, which are in the table behind */
+            size_t first = (size_t)item[i * 8] * DECODE_MEMBER_INTS * 4;
+            expect_equal(plain, l.decode_plan + (size_t)s.decode_items * 32 + first, padded,
+                         m.decode_plan + (size_t)g.decode_items * 32 + first,
+                         3 + DECODE_MEMBER_INTS * (item[i * 8 + 6] - 1));
+            n_shared++;
+        }
     if (g.decode) /* padding sequences have their items too */
         expect_padding_planned(at(padded, m.decode_plan), g.decode_items, ints, b->n_seqs, g.seqs);
     expect_same_plan(plain, l.prefill_plan, s.prefill_items, padded, m.prefill_plan,
@@ -195,6 +215,7 @@ static void test_step_when_padded_then_it_holds_the_same_step(void **state)
         free(x);
     }
     free(a);
+    assert_true(n_shared > 100);
 }
 
 /* A captured graph reads fixed addresses: those of rows may not move with the tokens, nor the

@@ -2,7 +2,8 @@
  * reference.
  *
  * The cost is compulsory traffic: each KV row that any query row of the step may see is read once,
- * however many tiles read it again from cache. FLOPs are the two products of every visible (row,
+ * however many tiles read it again from cache, and however many decodes have the same pages in
+ * front (those of prefills count for each). FLOPs are the two products of every visible (row,
  * position) pair, 4 head_dim; the softmax's handful of operations a pair is left out, as the papers
  * do. */
 #include "ops/attention/attention.h"
@@ -15,6 +16,7 @@
 #include "ops/simd_portable.h"
 #include "ops/attention/attention_impls.h"
 #include "ops/attention/attention_kernel.h"
+#include "ops/attention/attention_shared.h"
 
 /* Positions [begin, position] that a query at `position` sees. */
 static int64_t span_begin(const attention_args *a, int64_t position)
@@ -47,6 +49,32 @@ static vt_cost attention_cost(const attention_args *a, int32_t first_seq, int32_
     };
 }
 
+/* KV rows a head that the decodes see together, less than each for itself. A batch that is only
+ * costed may have no pages. */
+static int64_t seen_again(const attention_args *a)
+{
+    const vt_batch *b = a->batch;
+    shared_rule any = {.least_tokens = 1, .least_saved = 1, .tile = INT32_MAX};
+    shared_groups groups;
+    int64_t again = 0;
+    if (!b->page_ids || b->n_decode < 2)
+        return 0;
+    shared_groups_find(b, &any, &groups);
+    for (int32_t i = 0; i < groups.n; i++) {
+        const shared_group *g = &groups.group[i];
+        int64_t most = 0;
+        for (int32_t k = 0; k < g->n; k++) {
+            int32_t s = groups.seq[g->first + k];
+            int64_t seen = g->len - span_begin(a, b->kv_len[s] - 1);
+            seen = seen > 0 ? seen : 0;
+            most = seen > most ? seen : most;
+            again += seen;
+        }
+        again -= most;
+    }
+    return again;
+}
+
 static vt_cost prefill_cost(const void *args)
 {
     const attention_args *a = args;
@@ -56,7 +84,10 @@ static vt_cost prefill_cost(const void *args)
 static vt_cost decode_cost(const void *args)
 {
     const attention_args *a = args;
-    return attention_cost(a, 0, a->batch->n_decode);
+    vt_cost c = attention_cost(a, 0, a->batch->n_decode);
+    c.read.kv -= 2 * seen_again(a) * a->kv_heads *
+                 vt_dtype_row_bytes(a->k_pool->dtype, a->head_dim);
+    return c;
 }
 
 /* ---- reference: in double, one row at a time ---- */
@@ -123,7 +154,8 @@ static void decode_reference(const void *args)
 
 /* p: sequences, q_len, kv_len of the first, heads * 1000 + kv_heads, head_dim, dtype, page_size,
  * window. Sequence s has kv_len + 37 s. A decode of one token stands in front of every prefill
- * case. */
+ * case. A decode's q_len 1 + 1000 f + 10000 k: the sequences are of f families, those of one having
+ * their first k pages in common; every seventh is of none. */
 static const vt_case prefill_cases[] = {
     {.name = "1 x 512 9/3x64 f16", .p = {1, 512, 512, 9003, 64, VT_F16, 16}, .bench = true},
     {.name = "1 x 2048 9/3x64 f16", .p = {1, 2048, 2048, 9003, 64, VT_F16, 16}, .bench = true},
@@ -177,6 +209,17 @@ static void fill_pools(const attention_args *a, vt_tensor *const pool[2], uint64
                 }
 }
 
+/* Families as above: a member's first pages become those of its family's first member, the
+ * sequence with the family's number. */
+static void share_pages(vt_batch *b, int32_t families, int32_t n)
+{
+    int32_t *ids = (int32_t *)(uintptr_t)b->page_ids;
+    for (int32_t s = families; s < b->n_seqs; s++)
+        if (s % 7 != 6)
+            memcpy(ids + b->page_start[s], ids + b->page_start[s % families],
+                   (size_t)n * sizeof *ids);
+}
+
 static void *make_args(const vt_case *c, uint64_t seed, vt_arena *arena, vt_tensor **outputs,
                        int32_t *n_outputs, bool decode)
 {
@@ -190,10 +233,12 @@ static void *make_args(const vt_case *c, uint64_t seed, vt_arena *arena, vt_tens
         return NULL;
     seq[0] = (case_seq){1, 30};
     for (int32_t s = before; s < n_seqs; s++)
-        seq[s] = (case_seq){(int32_t)c->p[1], (int32_t)c->p[2] + 37 * (s - before)};
+        seq[s] = (case_seq){decode ? 1 : (int32_t)c->p[1], (int32_t)c->p[2] + 37 * (s - before)};
     vt_batch *b = case_batch(arena, page_size, n_seqs, seq, true, 100, &seed);
     if (!b)
         return NULL;
+    if (decode && c->p[1] > 1)
+        share_pages(b, (int32_t)(c->p[1] / 1000 % 10), (int32_t)(c->p[1] / 10000));
     int64_t width = (int64_t)(heads + 2 * kv_heads) * d;
     vt_tensor *qkv = case_fill(arena, case_tensor_2d(arena, VT_F32, b->n_tokens, width), 0, 1.5f,
                                &seed);

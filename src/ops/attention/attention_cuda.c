@@ -5,13 +5,21 @@
  * aim, and a sequence gets round(kv_len / aim) ranges of equal length in multiples of 64. A batch
  * of as many sequences as there is room for is not cut at all.
  *
+ * Where decodes share their first pages (attention_shared.h) those are cut in the same way, each
+ * tile of 64 rows counting as a sequence of that length: a token of such a tile costs about what a
+ * token of a sequence of its own does. Shared items come first: they are the longest, and the many
+ * own ones behind them are then the last to arrive, which merge.
+ *
  * Deterministic: a decode is a prefill of one token and runs through that kernel. Its order of sums
  * depends on positions alone, so a token gives the same bits whether it was decoded or, after a
  * retraction or in another request's prompt, computed in a chunk. The decode part of the plan then
  * holds prefill items. */
 #include "ops/attention/attention_cuda.h"
 
+#include <assert.h>
 #include <string.h>
+
+#include "ops/attention/attention_shared.h"
 
 #include "ops/cuda_impls.h"
 
@@ -20,7 +28,7 @@ enum { RANGE_GRAIN = 64 };
 typedef struct decode_params {
     const void *q, *k_pool, *v_pool;
     void *o;
-    const int32_t *items, *kv_len, *page_start, *page_ids, *q_start;
+    const int32_t *items, *members, *kv_len, *page_start, *page_ids, *q_start;
     float *partial, *state;
     uint32_t *tickets;
     int32_t q_stride, o_stride, window;
@@ -48,6 +56,15 @@ int32_t attention_prefill_rows(const vt_cuda *c, int32_t head_dim, int32_t page_
     bool tiles = head_dim == 64 || head_dim == 128 || head_dim == 256;
     bool boxes = page_size == 16 || page_size == 32 || page_size == 64;
     return c->level >= 90 && tiles && boxes ? ATTENTION_PREFILL_ROWS_SM90 : ATTENTION_PREFILL_ROWS;
+}
+
+/* Slots that a plan of so many items can need. A range that is one sequence's takes one; a shared
+ * one as many as it has members, of which a tile has ATTENTION_SHARED_ROWS * kv_heads / heads, and
+ * all tiles together have at most half as many ranges again as decode_target() and one for each
+ * sequence. */
+static int32_t decode_slots(int32_t heads, int32_t sm_count, int32_t items)
+{
+    return 2 * items + 3 * sm_count * ATTENTION_SHARED_ROWS / heads + 8;
 }
 
 /* Tiles of one token's rows. */
@@ -85,7 +102,7 @@ int32_t attention_decode_single(const attention_plan_config *c, int32_t seq, int
 {
     int32_t tiles = token_tiles(c);
     if (!c->deterministic) {
-        const int32_t item[] = {seq, 0, 1, at, 1}; /* its whole KV */
+        const int32_t item[DECODE_ITEM_INTS] = {seq, 0, 1, at, 1}; /* its whole KV */
         memcpy(plan + (size_t)at * DECODE_ITEM_INTS, item, sizeof item);
         return 1;
     }
@@ -108,37 +125,135 @@ static int32_t plan_single_tokens(const attention_plan_config *c, int32_t n_deco
     return n;
 }
 
+/* A decode plan while it is made. */
+typedef struct plan_work {
+    int32_t *item, capacity, n_items, n_slots;
+    int64_t aim;
+    shared_groups groups;
+    struct {
+        int32_t begin;    /* of the KV that it has alone */
+        int32_t n_shared; /* slots for what is before that */
+        int32_t first_slot, n_slots;
+    } seq[SHARED_MOST_SEQS];
+} plan_work;
+
+static int32_t members_a_tile(const attention_plan_config *c)
+{
+    return ATTENTION_SHARED_ROWS / (c->heads / c->kv_heads);
+}
+
+/* A token's heads of one KV head must be one tile of the kernel. */
+static void find_groups(const attention_plan_config *c, const vt_batch *b, shared_groups *out)
+{
+    out->n = out->n_seqs = 0;
+    if (c->shared_rows == 0 || c->heads / c->kv_heads > 16)
+        return;
+    shared_rule rule = {.least_tokens = RANGE_GRAIN,
+                        .least_saved = vt_ceil_div(c->shared_rows, c->kv_heads),
+                        .tile = members_a_tile(c)};
+    shared_groups_find(b, &rule, out);
+}
+
+/* Ranges of `len` tokens: their number, and the length of all but the last. */
+static int32_t cut(int32_t len, int32_t parts, int32_t *step)
+{
+    *step = (int32_t)vt_round_up((size_t)vt_ceil_div(len, parts), RANGE_GRAIN);
+    return (int32_t)vt_ceil_div(len, *step);
+}
+
+static int32_t *add_item(plan_work *p, int32_t seq, int32_t begin, int32_t end)
+{
+    assert(p->n_items < p->capacity);
+    int32_t *item = p->item + (size_t)p->n_items++ * DECODE_ITEM_INTS;
+    memset(item, 0, DECODE_ITEM_INTS * sizeof *item);
+    item[0] = seq;
+    item[1] = begin;
+    item[2] = end;
+    return item;
+}
+
+/* The shared part's items: every range for every tile of members. */
+static void plan_group(const attention_plan_config *c, plan_work *p, const shared_group *g)
+{
+    int32_t tile = members_a_tile(c), step, parts = cut(g->len, ranges_of(g->len, p->aim), &step);
+    for (int32_t i = 0; i < g->n; i++) {
+        int32_t s = p->groups.seq[g->first + i];
+        p->seq[s].begin = g->len;
+        p->seq[s].n_shared = parts;
+    }
+    for (int32_t k = 0; k < parts; k++)
+        for (int32_t i = 0; i < g->n; i += tile) {
+            int32_t end = (k + 1) * step;
+            int32_t *item = add_item(p, g->first + i, k * step, end < g->len ? end : g->len);
+            item[5] = k;
+            item[6] = g->n - i < tile ? g->n - i : tile;
+        }
+}
+
+/* What a sequence has alone. Every later one keeps room for one item. */
+static void plan_own(const vt_batch *b, plan_work *p, int32_t s)
+{
+    bool known = s < SHARED_MOST_SEQS;
+    int32_t begin = known ? p->seq[s].begin : 0, n_shared = known ? p->seq[s].n_shared : 0,
+            len = b->kv_len[s] - begin, left = p->capacity - p->n_items - (b->n_decode - s - 1),
+            parts = ranges_of(len, p->aim), step, first = p->n_slots;
+    parts = cut(len, parts < left ? parts : left, &step);
+    for (int32_t k = 0; k < parts; k++) {
+        int32_t end = (k + 1) * step < len ? (k + 1) * step : len;
+        int32_t *item = add_item(p, s, begin + k * step, begin + end);
+        item[3] = first;
+        item[4] = n_shared + parts;
+        item[5] = first + n_shared + k;
+    }
+    p->n_slots += n_shared + parts;
+    if (known) {
+        p->seq[s].first_slot = first;
+        p->seq[s].n_slots = n_shared + parts;
+    }
+}
+
+/* About two CTAs an SM: tokens that each of them should have. */
+static int64_t aim_of(const attention_plan_config *c, const vt_batch *b,
+                      const shared_groups *groups)
+{
+    int64_t total = 0;
+    for (int32_t s = 0; s < b->n_decode; s++)
+        total += b->kv_len[s];
+    for (int32_t i = 0; i < groups->n; i++) {
+        const shared_group *g = &groups->group[i];
+        total -= (g->n - vt_ceil_div(g->n, members_a_tile(c))) * g->len;
+    }
+    int64_t aim = vt_ceil_div(total, decode_target(c));
+    return aim < RANGE_GRAIN ? RANGE_GRAIN : aim;
+}
+
 static int32_t plan_decode(const attention_plan_config *c, const vt_batch *b, int32_t *plan,
                            int32_t capacity)
 {
-    int64_t total = 0;
     if (c->deterministic)
         return plan_single_tokens(c, b->n_decode, plan, capacity);
+    plan_work p;
+    p.item = plan;
+    p.capacity = capacity;
+    p.n_items = p.n_slots = 0;
+    find_groups(c, b, &p.groups);
+    p.aim = aim_of(c, b, &p.groups);
+    for (int32_t s = 0; s < b->n_decode && s < SHARED_MOST_SEQS; s++)
+        p.seq[s].begin = p.seq[s].n_shared = 0;
+    for (int32_t i = 0; i < p.groups.n; i++)
+        plan_group(c, &p, &p.groups.group[i]);
     for (int32_t s = 0; s < b->n_decode; s++)
-        total += b->kv_len[s];
-    int64_t aim = vt_ceil_div(total, decode_target(c));
-    aim = aim < RANGE_GRAIN ? RANGE_GRAIN : aim;
-    int32_t n = 0;
-    for (int32_t s = 0; s < b->n_decode; s++) {
-        int32_t len = b->kv_len[s], parts = ranges_of(len, aim),
-                left = capacity - n - (b->n_decode - s - 1);
-        parts = parts < left ? parts : left; /* every later sequence keeps room for one */
-        int32_t step = (int32_t)vt_round_up((size_t)vt_ceil_div(len, parts), RANGE_GRAIN);
-        parts = (int32_t)vt_ceil_div(len, step);
-        for (int32_t k = 0; k < parts; k++) {
-            int32_t *item = plan + (size_t)(n + k) * DECODE_ITEM_INTS;
-            int32_t end = (k + 1) * step < len ? (k + 1) * step : len;
-            item[0] = s;
-            item[1] = k * step;
-            item[2] = end;
-            item[3] = n;
-            item[4] = parts;
-        }
-        n += parts;
+        plan_own(b, &p, s);
+    for (int32_t i = 0; i < p.groups.n_seqs; i++) {
+        int32_t s = p.groups.seq[i], first = p.seq[s].first_slot,
+                member[DECODE_MEMBER_INTS] = {s, first, p.seq[s].n_slots};
+        memcpy(plan + (size_t)capacity * DECODE_ITEM_INTS + (size_t)i * DECODE_MEMBER_INTS, member,
+               sizeof member);
     }
-    for (int32_t i = n; i < capacity; i++)
+    assert(p.n_slots <= decode_slots(c->heads, c->sm_count, capacity));
+    for (int32_t i = p.n_items; i < capacity; i++)
         plan[(size_t)i * DECODE_ITEM_INTS] = -1;
-    return n;
+    return p.n_items;
 }
 
 /* Tiles late in a sequence see the most KV; they go first, so that the short ones fill the end. */
@@ -173,9 +288,25 @@ void attention_cuda_plan(const attention_plan_config *c, const vt_batch *batch,
     *n_prefill = plan_prefill(c, batch, prefill_plan, prefill_capacity);
 }
 
-size_t attention_decode_workspace(int32_t items, int32_t heads, int32_t head_dim)
+int32_t attention_shared_items(const attention_plan_config *c, const int32_t *decode_plan,
+                               int32_t n_decode)
 {
-    return (size_t)items * (size_t)heads * ((size_t)head_dim + 2) * sizeof(float) + 256;
+    int32_t n = 0;
+    while (!c->deterministic && n < n_decode && decode_plan[(size_t)n * DECODE_ITEM_INTS + 6] > 0)
+        n++; /* they come first */
+    return n;
+}
+
+size_t attention_decode_plan_ints(int32_t items, int32_t n_decode)
+{
+    return (size_t)items * DECODE_ITEM_INTS + (size_t)n_decode * DECODE_MEMBER_INTS;
+}
+
+size_t attention_decode_workspace(const attention_plan_config *c, int32_t items, int32_t head_dim)
+{
+    return (size_t)decode_slots(c->heads, c->sm_count, items) * (size_t)c->heads *
+               ((size_t)head_dim + 2) * sizeof(float) +
+           256;
 }
 
 /* ---- launches ---- */
@@ -237,12 +368,13 @@ static vt_status decode_run(const void *args, const vt_lane *lane)
         return VT_OK;
     uint32_t ring = (uint32_t)(WARPS * stages * 2 * BLOCK * a->head_dim * 2);
     uint32_t merge = (uint32_t)(WARPS * tile * (a->head_dim + 2) * 4);
-    size_t states = (size_t)items * (size_t)a->heads;
+    size_t states = (size_t)decode_slots(a->heads, l->cuda->sm_count, items) * (size_t)a->heads;
     decode_params p = {.q = a->q->data,
                        .k_pool = a->k_pool->data,
                        .v_pool = a->v_pool->data,
                        .o = a->o->data,
                        .items = l->attention_plan,
+                       .members = l->attention_plan + (size_t)items * DECODE_ITEM_INTS,
                        .kv_len = a->batch->kv_len,
                        .page_start = a->batch->page_start,
                        .page_ids = a->batch->page_ids,
@@ -261,7 +393,7 @@ static vt_status decode_run(const void *args, const vt_lane *lane)
                                         {"kv_heads", a->kv_heads},
                                         {"page", (int32_t)a->k_pool->dim[2]}, {"stages", stages},
                                         {"windowed", a->window > 0}),
-                       .grid = {(uint32_t)items, (uint32_t)a->kv_heads, (uint32_t)tiles},
+                       .grid = {(uint32_t)a->kv_heads, (uint32_t)items, (uint32_t)tiles},
                        .threads = WARPS * 32,
                        .shared_bytes = ring > merge ? ring : merge},
         &p, sizeof p);

@@ -1,11 +1,21 @@
 /* The work of a step's attention, cut into pieces on the host: one upload, used by every layer.
  *
- *   decode item   a sequence's KV range [begin, end); its ranges are consecutive items
+ *   decode item   a KV range [begin, end) of a sequence, or of several that share its pages
+ *   member        a sequence that has shared items: where its partial results lie
  *   prefill item  a sequence and a tile of its packed rows (token, head of the group)
  *
- * Buffers: decode items [decode_capacity][8] and prefill items [prefill_capacity][2], int32. Unused
- * ones have seq -1, so that a captured graph's grid fits every step of its bucket. With
- * `deterministic` a decode is a prefill of one token: its items are prefill items too. */
+ * A sequence with several ranges has a slot of the workspace for each, one behind the other in
+ * rising order of KV: those that it shares first, then its own. Items, int32 [8]:
+ *
+ *   own      sequence       | begin | end | first slot | slots | its slot         | 0       | -
+ *   shared   its 1st member | begin | end | -          | -     | slot of a member | members | -
+ *   member   sequence | first slot | slots | -
+ *
+ * Buffers: decode items [decode_capacity][8] and behind them members [decodes][4]; prefill items
+ * [prefill_capacity][2]; all int32. Unused items have seq -1, so that a captured graph's grid fits
+ * every step of its bucket. With `deterministic` a decode is a prefill of one token: its items are
+ * prefill items too, and nothing is shared, because its order of sums is that of absolute
+ * positions. */
 #ifndef VT_OPS_ATTENTION_CUDA_H
 #define VT_OPS_ATTENTION_CUDA_H
 
@@ -16,7 +26,9 @@ enum {
     ATTENTION_PREFILL_WARPS = 4,
     ATTENTION_PREFILL_ROWS = 16 * ATTENTION_PREFILL_WARPS,
     ATTENTION_PREFILL_ROWS_SM90 = 128,
+    ATTENTION_SHARED_ROWS = 64, /* (sequence, head) that one shared item computes, at most */
     DECODE_ITEM_INTS = 8,
+    DECODE_MEMBER_INTS = 4,
     PREFILL_ITEM_INTS = 2
 };
 
@@ -24,7 +36,13 @@ typedef struct attention_plan_config {
     int32_t heads, kv_heads, sm_count;
     int32_t prefill_rows; /* of a tile: attention_prefill_rows() */
     bool deterministic;   /* decodes run as prefills of one token */
+    /* Decodes with the same first pages read these once where that saves so many KV rows (tokens
+     * times kv_heads) or more; 0: never */
+    int32_t shared_rows;
 } attention_plan_config;
+
+/* shared_rows where nobody says otherwise */
+enum { ATTENTION_SHARED_ROWS_LEAST = 8192 };
 
 /* Packed rows of a prefill tile, which says which kernel runs: 128 for attention_prefill_sm90.cu,
  * else 64.
@@ -37,10 +55,17 @@ int32_t attention_decode_capacity(const attention_plan_config *c, int32_t n_deco
 int32_t attention_prefill_capacity(const attention_plan_config *c, int32_t n_seqs,
                                    int32_t n_tokens);
 
+/* Ints of a decode plan of so many items for so many decodes. */
+size_t attention_decode_plan_ints(int32_t items, int32_t n_decode);
+
 /* `batch` has host arrays. Fills both parts; *n_decode and *n_prefill get the items used. */
 void attention_cuda_plan(const attention_plan_config *c, const vt_batch *batch,
                          int32_t *decode_plan, int32_t decode_capacity, int32_t *prefill_plan,
                          int32_t prefill_capacity, int32_t *n_decode, int32_t *n_prefill);
+
+/* How many of a decode plan's items are of several sequences. */
+int32_t attention_shared_items(const attention_plan_config *c, const int32_t *decode_plan,
+                               int32_t n_decode);
 
 /* Adds a sequence of one KV token to a decode plan that holds `at` items; returns how many it
  * takes. */
@@ -48,7 +73,7 @@ int32_t attention_decode_single(const attention_plan_config *c, int32_t seq, int
                                 int32_t at);
 
 /* Bytes of lane workspace that decode with this many items needs. */
-size_t attention_decode_workspace(int32_t items, int32_t heads, int32_t head_dim);
+size_t attention_decode_workspace(const attention_plan_config *c, int32_t items, int32_t head_dim);
 
 /* The launch of attention_prefill_sm90.cu over prefill items, for lanes with 128 prefill rows. */
 vt_status attention_prefill_sm90_run(const attention_args *a, vt_cuda_lane *l, const int32_t *items,

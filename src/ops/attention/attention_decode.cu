@@ -3,26 +3,34 @@
 //
 // q [tokens, kv_heads * GROUP * HEAD_DIM] bf16 slice, pools [pages, kv_heads, PAGE, HEAD_DIM] bf16,
 // o like q.
-// Grid: x = items of the plan (a sequence's KV range [begin, end)), y = kv heads, z = tiles of 16
-// heads of a group. The group's query heads are the 16-row side of mma m16n8k16, so K and V are
-// read once for all of them. Four warps; warp w takes the blocks of 16 tokens w, w + 4, ... of the
-// range through its own ring of STAGES blocks in shared memory (cp.async, no barrier between
-// warps), with its own running maximum and sum; they meet once at the end. A range that is not the
-// whole sequence leaves (m, l, O) in fp32; the last CTA of a (sequence, kv head) merges the ranges
-// in rising order. Bytes: 4 * kv_len * kv_heads * HEAD_DIM a sequence: the roof is memory
+// Grid: x = kv heads, y = items of the plan, z = tiles of 16 heads of a group. An item is a KV range
+// [begin, end)
+//   of one sequence: the group's query heads are the 16-row side of mma m16n8k16, so K and V are
+//     read once for all of them. Four warps; warp w takes the blocks of 16 tokens w, w + 4, ... of
+//     the range through its own ring of STAGES blocks in shared memory (cp.async, no barrier
+//     between warps), with its own running maximum and sum; they meet once at the end
+//   that several sequences share, its pages being the same: 64 rows (sequence, head), 16 a warp,
+//     and the four rings together are STAGES blocks of 64 tokens that all warps read
+// A range that is not the whole sequence leaves (m, l, O) in fp32 in a slot; the last CTA of a
+// (sequence, kv head) merges the sequence's slots, which are in rising order of KV.
+// Bytes: 4 * kv_len * kv_heads * HEAD_DIM a sequence, shared ranges once: the roof is memory
 // bandwidth.
 // Template: HEAD_DIM (16-multiple up to 256), GROUP, KV_HEADS, PAGE, STAGES, WINDOWED.
 
 struct DecodeItem { // ops/attention/attention_cuda.h
-    i32 seq, begin, end, first_item, n_items, spare[3];
+    i32 seq, begin, end, first_slot, n_slots, slot, n_members, spare;
+};
+struct DecodeMember {
+    i32 seq, first_slot, n_slots, spare;
 };
 struct DecodeParams {
     const u16 *q, *k_pool, *v_pool;
     u16 *o;
     const DecodeItem *items;
+    const DecodeMember *members;
     const i32 *kv_len, *page_start, *page_ids, *q_start;
-    float *partial; // [items][kv_heads][GROUP][HEAD_DIM]
-    float *state;   // [items][kv_heads][GROUP][2] m, l
+    float *partial; // [slots][kv_heads][GROUP][HEAD_DIM]
+    float *state;   // [slots][kv_heads][GROUP][2] m, l
     u32 *tickets;   // [seqs * kv_heads * z]
     i32 q_stride, o_stride, window;
     float scale_log2;
@@ -41,143 +49,194 @@ INLINE u32 at(u32 row, u32 chunk)
     return row * kRowBytes + ((chunk ^ (row & (kVecs % 8 ? 0 : kMask))) << 4);
 }
 
-KERNEL __launch_bounds__(kWarps * 32, 1) attention_decode(const __grid_constant__ DecodeParams p)
+// One block of 16 tokens' scores, or four: what rows g and g + 8 of a warp's tile have so far.
+struct Rows {
+    float o[kDimSteps * 2][4], m[2], l[2];
+};
+
+// Adds N blocks of 16 tokens from `first` on; K of block b at ks + b * apart, V behind it. `keep`
+// says whether row half h sees token j.
+template <int N, int HALVES, typename Keep>
+INLINE void add_blocks(Rows &x, const u32 (&q)[kDimSteps][4], u32 ks, u32 apart, i32 first,
+                       float scale_log2, Keep keep)
 {
-    static_assert(HEAD_DIM % 16 == 0 && HEAD_DIM <= 256, "fragments of 16 dimensions");
-    extern __shared__ __align__(128) u8 shared[];
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, q4 = lane % 4;
-    int kv_head = blockIdx.y, head0 = blockIdx.z * 16;
-    DecodeItem item = p.items[blockIdx.x];
-    pdl_go();
-    pdl_wait();
-    if (item.seq < 0)
-        return;
-    i32 kv_len = p.kv_len[item.seq], begin = item.begin, end = min(item.end, kv_len);
-    i32 first_kept = WINDOWED ? max(0, kv_len - p.window) : 0;
-    const i32 *pages = p.page_ids + p.page_start[item.seq];
-    i32 token = p.q_start[item.seq];
-
-    // Q fragments: rows are heads head0 + g and head0 + g + 8 of the group
-    u32 q[kDimSteps][4];
-    const u16 *q_low = p.q + (i64)token * p.q_stride +
-                       (i64)(kv_head * GROUP + head0 + g) * HEAD_DIM + q4 * 2;
-    bool has_low = head0 + g < GROUP, has_high = kLow && head0 + g + 8 < GROUP;
+    int lane = threadIdx.x % 32, q4 = lane % 4;
+    float s[2 * N][4] = {};
 #pragma unroll
-    for (int s = 0; s < kDimSteps; s++) {
-        q[s][0] = has_low ? *(const u32 *)(q_low + s * 16) : 0;
-        q[s][2] = has_low ? *(const u32 *)(q_low + s * 16 + 8) : 0;
-        q[s][1] = has_high ? *(const u32 *)(q_low + 8 * HEAD_DIM + s * 16) : 0;
-        q[s][3] = has_high ? *(const u32 *)(q_low + 8 * HEAD_DIM + s * 16 + 8) : 0;
-    }
-
-    u32 ring = shared_address(shared) + warp * STAGES * 2 * kBlockBytes;
-    i32 block0 = begin / kBlock + warp, n_blocks = (end + kBlock - 1) / kBlock;
-    auto fetch = [&](i32 block, int stage) {
-        u32 to = ring + stage * 2 * kBlockBytes;
+    for (int d = 0; d < kDimSteps; d++)
 #pragma unroll
-        for (int i = lane; i < kBlock * kVecs; i += 32) {
-            i32 r = i / kVecs, c = i % kVecs, j = block * kBlock + r;
-            bool inside = j < end;
-            i32 jj = inside ? j : begin;
-            i64 from = (((i64)pages[jj / PAGE] * KV_HEADS + kv_head) * PAGE + jj % PAGE) *
-                           HEAD_DIM +
-                       c * 8;
-            copy_async16(to + at(r, c), p.k_pool + from, inside ? 16 : 0);
-            copy_async16(to + kBlockBytes + at(r, c), p.v_pool + from, inside ? 16 : 0);
+        for (int b = 0; b < N; b++) {
+            frag4 k = load_matrix4(ks + b * apart +
+                                   at(lane / 16 * 8 + lane % 8, d * 2 + lane / 8 % 2));
+            mma_bf16(s[2 * b], q[d][0], q[d][1], q[d][2], q[d][3], k.r[0], k.r[1]);
+            mma_bf16(s[2 * b + 1], q[d][0], q[d][1], q[d][2], q[d][3], k.r[2], k.r[3]);
         }
-    };
+    float top[2] = {x.m[0], x.m[1]};
 #pragma unroll
-    for (int s = 0; s < STAGES - 1; s++) {
-        if (block0 + s * kWarps < n_blocks)
-            fetch(block0 + s * kWarps, s);
-        copy_async_commit();
-    }
-
-    float o[kDimSteps * 2][4] = {};
-    float m[2] = {-kInfinity, -kInfinity}, l[2] = {0.f, 0.f};
-    int stage = 0;
-    for (i32 block = block0; block < n_blocks; block += kWarps) {
-        i32 ahead = block + (STAGES - 1) * kWarps;
-        if (ahead < n_blocks)
-            fetch(ahead, (stage + STAGES - 1) % STAGES);
-        copy_async_commit();
-        copy_async_wait<STAGES - 1>();
-        __syncwarp();
-        u32 ks = ring + stage * 2 * kBlockBytes, vs = ks + kBlockBytes;
-        float s[2][4] = {};
+    for (int n = 0; n < 2 * N; n++)
 #pragma unroll
-        for (int d = 0; d < kDimSteps; d++) {
-            frag4 k = load_matrix4(ks + at(lane / 16 * 8 + lane % 8, d * 2 + lane / 8 % 2));
-            mma_bf16(s[0], q[d][0], q[d][1], q[d][2], q[d][3], k.r[0], k.r[1]);
-            mma_bf16(s[1], q[d][0], q[d][1], q[d][2], q[d][3], k.r[2], k.r[3]);
+        for (int e = 0; e < 4; e++) {
+            s[n][e] = keep(e / 2, first + n * 8 + q4 * 2 + e % 2) ? s[n][e] * scale_log2
+                                                                  : -kInfinity;
+            top[e / 2] = fmaxf(top[e / 2], s[n][e]);
         }
-        float top[2] = {m[0], m[1]};
 #pragma unroll
-        for (int n = 0; n < 2; n++)
+    for (int h = 0; h < HALVES; h++) {
+        top[h] = fmaxf(top[h], __shfl_xor_sync(~0u, top[h], 1));
+        top[h] = fmaxf(top[h], __shfl_xor_sync(~0u, top[h], 2));
+        float base = top[h] == -kInfinity ? 0.f : top[h]; // nothing kept yet: exp2(-inf - 0) = 0
+        float shrink = exp2_fast(x.m[h] - base);
+        x.m[h] = top[h];
+        float sum = 0.f;
 #pragma unroll
-            for (int e = 0; e < 4; e++) {
-                i32 j = block * kBlock + n * 8 + q4 * 2 + e % 2;
-                bool keep = j < end && j >= begin && (!WINDOWED || j >= first_kept);
-                s[n][e] = keep ? s[n][e] * p.scale_log2 : -kInfinity;
-                top[e / 2] = fmaxf(top[e / 2], s[n][e]);
+        for (int n = 0; n < 2 * N; n++)
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                s[n][2 * h + e] = exp2_fast(s[n][2 * h + e] - base);
+                sum += s[n][2 * h + e];
             }
+        x.l[h] = x.l[h] * shrink + sum; // this lane's columns only; the quad is summed at the end
 #pragma unroll
-        for (int h = 0; h < (kLow ? 2 : 1); h++) {
-            top[h] = fmaxf(top[h], __shfl_xor_sync(~0u, top[h], 1));
-            top[h] = fmaxf(top[h], __shfl_xor_sync(~0u, top[h], 2));
-            float base = top[h] == -kInfinity ? 0.f
-                                              : top[h]; // nothing kept yet: exp2(-inf - 0) = 0
-            float shrink = exp2_fast(m[h] - base);
-            m[h] = top[h];
-            float sum = 0.f;
-#pragma unroll
-            for (int n = 0; n < 2; n++)
-#pragma unroll
-                for (int e = 0; e < 2; e++) {
-                    s[n][2 * h + e] = exp2_fast(s[n][2 * h + e] - base);
-                    sum += s[n][2 * h + e];
-                }
-            l[h] = l[h] * shrink + sum; // this lane's columns only; the quad is summed at the end
-#pragma unroll
-            for (int d = 0; d < kDimSteps * 2; d++) {
-                o[d][2 * h] *= shrink;
-                o[d][2 * h + 1] *= shrink;
-            }
+        for (int d = 0; d < kDimSteps * 2; d++) {
+            x.o[d][2 * h] *= shrink;
+            x.o[d][2 * h + 1] *= shrink;
         }
-        u32 a0 = pack_bf16(s[0][0], s[0][1]), a1 = kLow ? pack_bf16(s[0][2], s[0][3]) : 0;
-        u32 a2 = pack_bf16(s[1][0], s[1][1]), a3 = kLow ? pack_bf16(s[1][2], s[1][3]) : 0;
+    }
+#pragma unroll
+    for (int b = 0; b < N; b++) {
+        const float *low = s[2 * b], *high = s[2 * b + 1];
+        u32 vs = ks + b * apart + kBlockBytes;
+        u32 a0 = pack_bf16(low[0], low[1]), a1 = HALVES > 1 ? pack_bf16(low[2], low[3]) : 0;
+        u32 a2 = pack_bf16(high[0], high[1]), a3 = HALVES > 1 ? pack_bf16(high[2], high[3]) : 0;
 #pragma unroll
         for (int d = 0; d < kDimSteps; d++) {
             frag4 v = load_matrix4_transposed(vs +
                                               at(lane / 8 % 2 * 8 + lane % 8, d * 2 + lane / 16));
-            mma_bf16(o[2 * d], a0, a1, a2, a3, v.r[0], v.r[1]);
-            mma_bf16(o[2 * d + 1], a0, a1, a2, a3, v.r[2], v.r[3]);
+            mma_bf16(x.o[2 * d], a0, a1, a2, a3, v.r[0], v.r[1]);
+            mma_bf16(x.o[2 * d + 1], a0, a1, a2, a3, v.r[2], v.r[3]);
         }
+    }
+}
+
+// Sums a row's l over the four lanes that hold its columns.
+template <int HALVES> INLINE void sum_quads(Rows &x)
+{
+#pragma unroll
+    for (int h = 0; h < HALVES; h++) {
+        x.l[h] += __shfl_xor_sync(~0u, x.l[h], 1);
+        x.l[h] += __shfl_xor_sync(~0u, x.l[h], 2);
+    }
+}
+
+// This warp's block of 16 tokens to `to`; zeros outside [begin, end).
+INLINE void fetch_block(const DecodeParams &p, const i32 *pages, u32 to, i32 block, i32 begin,
+                        i32 end)
+{
+#pragma unroll
+    for (int i = threadIdx.x % 32; i < kBlock * kVecs; i += 32) {
+        i32 r = i / kVecs, c = i % kVecs, j = block * kBlock + r;
+        bool inside = j < end;
+        i32 jj = inside ? j : begin;
+        i64 from = (((i64)pages[jj / PAGE] * KV_HEADS + blockIdx.x) * PAGE + jj % PAGE) * HEAD_DIM +
+                   c * 8;
+        copy_async16(to + at(r, c), p.k_pool + from, inside ? 16 : 0);
+        copy_async16(to + kBlockBytes + at(r, c), p.v_pool + from, inside ? 16 : 0);
+    }
+}
+
+// Q fragments of rows `low` and `high` of the tile; NULL: zeros.
+INLINE void load_queries(u32 (&q)[kDimSteps][4], const u16 *low, const u16 *high)
+{
+    int q4 = threadIdx.x % 4;
+#pragma unroll
+    for (int s = 0; s < kDimSteps; s++) {
+        q[s][0] = low ? *(const u32 *)(low + s * 16 + q4 * 2) : 0;
+        q[s][2] = low ? *(const u32 *)(low + s * 16 + q4 * 2 + 8) : 0;
+        q[s][1] = high ? *(const u32 *)(high + s * 16 + q4 * 2) : 0;
+        q[s][3] = high ? *(const u32 *)(high + s * 16 + q4 * 2 + 8) : 0;
+    }
+}
+
+// A sequence's slots, for heads [head0, head0 + heads) of the group, to its row of o.
+INLINE void merge_slots(const DecodeParams &p, i32 seq, int head0, int heads, i32 first, i32 n)
+{
+    for (int i = threadIdx.x; i < heads * HEAD_DIM; i += kWarps * 32) {
+        int r = head0 + i / HEAD_DIM, d = i % HEAD_DIM;
+        float top = -kInfinity, total = 0.f, value = 0.f;
+#pragma unroll 4
+        for (int k = 0; k < n; k++) {
+            i64 slot = ((i64)(first + k) * KV_HEADS + blockIdx.x) * GROUP + r;
+            float mk = __ldcg(p.state + slot * 2), lk = __ldcg(p.state + slot * 2 + 1);
+            float next = fmaxf(top, mk), base = next == -kInfinity ? 0.f : next;
+            float keep = exp2_fast(top - base), add = exp2_fast(mk - base);
+            total = total * keep + lk * add;
+            value = value * keep + __ldcg(p.partial + slot * HEAD_DIM + d) * add;
+            top = next;
+        }
+        p.o[(i64)p.q_start[seq] * p.o_stride + (blockIdx.x * GROUP + r) * HEAD_DIM + d] = f32_bf16(
+            total > 0.f ? value / total : 0.f);
+    }
+}
+
+// A range of one sequence.
+INLINE void attend_own(const DecodeParams &p, const DecodeItem &item, u8 *shared)
+{
+    constexpr int kHalves = kLow ? 2 : 1;
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, q4 = lane % 4;
+    int kv_head = blockIdx.x, head0 = blockIdx.z * 16;
+    i32 kv_len = p.kv_len[item.seq], begin = item.begin, end = min(item.end, kv_len);
+    i32 first_kept = WINDOWED ? max(0, kv_len - p.window) : 0;
+    const i32 *pages = p.page_ids + p.page_start[item.seq];
+    i32 token = p.q_start[item.seq];
+    if (WINDOWED)
+        begin = max(begin, min(first_kept, end));
+
+    u32 q[kDimSteps][4]; // rows are heads head0 + g and head0 + g + 8 of the group
+    const u16 *q_row = p.q + (i64)token * p.q_stride + (i64)(kv_head * GROUP + head0 + g) * HEAD_DIM;
+    load_queries(q, head0 + g < GROUP ? q_row : nullptr,
+                 kLow && head0 + g + 8 < GROUP ? q_row + 8 * HEAD_DIM : nullptr);
+
+    u32 ring = shared_address(shared) + warp * STAGES * 2 * kBlockBytes;
+    i32 block0 = begin / kBlock + warp, n_blocks = (end + kBlock - 1) / kBlock;
+#pragma unroll
+    for (int s = 0; s < STAGES - 1; s++) {
+        if (block0 + s * kWarps < n_blocks)
+            fetch_block(p, pages, ring + s * 2 * kBlockBytes, block0 + s * kWarps, begin, end);
+        copy_async_commit();
+    }
+    Rows x = {{}, {-kInfinity, -kInfinity}, {0.f, 0.f}};
+    int stage = 0;
+    for (i32 block = block0; block < n_blocks; block += kWarps) {
+        i32 ahead = block + (STAGES - 1) * kWarps;
+        if (ahead < n_blocks)
+            fetch_block(p, pages, ring + (stage + STAGES - 1) % STAGES * 2 * kBlockBytes, ahead,
+                        begin, end);
+        copy_async_commit();
+        copy_async_wait<STAGES - 1>();
+        __syncwarp();
+        add_blocks<1, kHalves>(x, q, ring + stage * 2 * kBlockBytes, 0, block * kBlock,
+                               p.scale_log2, [&](int, i32 j) { return j < end && j >= begin; });
         __syncwarp(); // all lanes have read the stage that the next fetch overwrites
         stage = (stage + 1) % STAGES;
     }
     copy_async_wait<0>();
-#pragma unroll
-    for (int h = 0; h < (kLow ? 2 : 1); h++) {
-        l[h] += __shfl_xor_sync(~0u, l[h], 1);
-        l[h] += __shfl_xor_sync(~0u, l[h], 2);
-    }
+    sum_quads<kHalves>(x);
 
     // the four warps meet: [warp][heads][HEAD_DIM] and (m, l)
     __syncthreads();
     float *sum_o = (float *)shared, *sum_ml = sum_o + kWarps * kTileHeads * HEAD_DIM;
 #pragma unroll
-    for (int h = 0; h < (kLow ? 2 : 1); h++) {
+    for (int h = 0; h < kHalves; h++) {
         int r = g + 8 * h;
         if (r >= kTileHeads)
             continue;
         float *row = sum_o + (warp * kTileHeads + r) * HEAD_DIM;
 #pragma unroll
         for (int d = 0; d < kDimSteps * 2; d++)
-            *(float2 *)(row + d * 8 + q4 * 2) = make_float2(o[d][2 * h], o[d][2 * h + 1]);
+            *(float2 *)(row + d * 8 + q4 * 2) = make_float2(x.o[d][2 * h], x.o[d][2 * h + 1]);
         if (q4 == 0) {
-            sum_ml[(warp * kTileHeads + r) * 2] = m[h];
-            sum_ml[(warp * kTileHeads + r) * 2 + 1] = l[h];
+            sum_ml[(warp * kTileHeads + r) * 2] = x.m[h];
+            sum_ml[(warp * kTileHeads + r) * 2 + 1] = x.l[h];
         }
     }
     __syncthreads();
@@ -196,11 +255,11 @@ KERNEL __launch_bounds__(kWarps * 32, 1) attention_decode(const __grid_constant_
             value += factor * sum_o[(w * kTileHeads + r) * HEAD_DIM + d];
         }
         i64 head = head0 + r;
-        if (item.n_items == 1) {
+        if (item.n_slots == 1) {
             p.o[(i64)token * p.o_stride + (kv_head * GROUP + head) * HEAD_DIM + d] = f32_bf16(
                 total > 0.f ? value / total : 0.f);
         } else {
-            i64 slot = ((i64)blockIdx.x * KV_HEADS + kv_head) * GROUP + head;
+            i64 slot = ((i64)item.slot * KV_HEADS + kv_head) * GROUP + head;
             p.partial[slot * HEAD_DIM + d] = value;
             if (d == 0) {
                 p.state[slot * 2] = top;
@@ -208,24 +267,128 @@ KERNEL __launch_bounds__(kWarps * 32, 1) attention_decode(const __grid_constant_
             }
         }
     }
-    if (item.n_items == 1)
+    if (item.n_slots == 1)
         return;
     u32 *ticket = p.tickets + (item.seq * KV_HEADS + kv_head) * gridDim.z + blockIdx.z;
-    if (!last_of(ticket, item.n_items))
-        return;
-    for (int i = threadIdx.x; i < heads * HEAD_DIM; i += kWarps * 32) {
-        int r = head0 + i / HEAD_DIM, d = i % HEAD_DIM;
-        float top = -kInfinity, total = 0.f, value = 0.f;
-        for (int k = 0; k < item.n_items; k++) {
-            i64 slot = ((i64)(item.first_item + k) * KV_HEADS + kv_head) * GROUP + r;
-            float mk = __ldcg(p.state + slot * 2), lk = __ldcg(p.state + slot * 2 + 1);
-            float next = fmaxf(top, mk), base = next == -kInfinity ? 0.f : next;
-            float keep = exp2_fast(top - base), add = exp2_fast(mk - base);
-            total = total * keep + lk * add;
-            value = value * keep + __ldcg(p.partial + slot * HEAD_DIM + d) * add;
-            top = next;
+    if (last_of(ticket, item.n_slots))
+        merge_slots(p, item.seq, head0, heads, item.first_slot, item.n_slots);
+}
+
+// Draws the ticket of every member; bit i of the result: this CTA was the last of member i.
+INLINE u64 last_of_members(const DecodeParams &p, const DecodeMember *member, int n)
+{
+    __shared__ u32 last[2];
+    if (threadIdx.x < 2)
+        last[threadIdx.x] = 0;
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x < n) {
+        u32 *ticket = p.tickets + member[threadIdx.x].seq * KV_HEADS + blockIdx.x;
+        if (atomicAdd(ticket, 1u) + 1 == member[threadIdx.x].n_slots) {
+            *ticket = 0;
+            atomicOr(&last[threadIdx.x / 32], 1u << threadIdx.x % 32);
         }
-        p.o[(i64)token * p.o_stride + (kv_head * GROUP + r) * HEAD_DIM + d] = f32_bf16(
-            total > 0.f ? value / total : 0.f);
     }
+    __syncthreads();
+    u64 bits = last[0] | (u64)last[1] << 32;
+    if (bits)
+        __threadfence();
+    return bits;
+}
+
+// A range that the item's members share: row r of the tile is head r % GROUP of member r / GROUP.
+// It ends before every member's own last token.
+INLINE void attend_shared(const DecodeParams &p, const DecodeItem &item, u8 *shared)
+{
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, q4 = lane % 4;
+    const DecodeMember *member = p.members + item.seq;
+    const i32 *pages = p.page_ids + p.page_start[member[0].seq];
+    i32 begin = item.begin, end = item.end, first_kept[2] = {0, 0};
+    const u16 *q_row[2];
+    DecodeMember mine[2];
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        int r = warp * 16 + h * 8 + g, i = r / GROUP;
+        mine[h] = member[i < item.n_members ? i : 0];
+        q_row[h] = i < item.n_members ? p.q + (i64)p.q_start[mine[h].seq] * p.q_stride +
+                                            (i64)(blockIdx.x * GROUP + r % GROUP) * HEAD_DIM
+                                      : nullptr;
+        if (WINDOWED)
+            first_kept[h] = max(0, p.kv_len[mine[h].seq] - p.window);
+    }
+    if (WINDOWED) { // begin where the first of the members' windows does
+        i32 least = end;
+        for (int i = lane; i < item.n_members; i += 32)
+            least = min(least, p.kv_len[member[i].seq] - p.window);
+#pragma unroll
+        for (int d = 16; d; d >>= 1)
+            least = min(least, __shfl_xor_sync(~0u, least, d));
+        begin = max(begin, least);
+    }
+    u32 q[kDimSteps][4];
+    load_queries(q, q_row[0], q_row[1]);
+
+    constexpr u32 kApart = STAGES * 2 * kBlockBytes; // of two warps' rings
+    u32 rings = shared_address(shared), mine_of = rings + warp * kApart;
+    i32 block0 = begin / kBlock, n_blocks = (end + kBlock - 1) / kBlock;
+#pragma unroll
+    for (int s = 0; s < STAGES - 1; s++) {
+        if (block0 + s * kWarps < n_blocks)
+            fetch_block(p, pages, mine_of + s * 2 * kBlockBytes, block0 + s * kWarps + warp, begin,
+                        end);
+        copy_async_commit();
+    }
+    Rows x = {{}, {-kInfinity, -kInfinity}, {0.f, 0.f}};
+    int stage = 0;
+    for (i32 block = block0; block < n_blocks; block += kWarps) {
+        i32 ahead = block + (STAGES - 1) * kWarps;
+        if (ahead < n_blocks)
+            fetch_block(p, pages, mine_of + (stage + STAGES - 1) % STAGES * 2 * kBlockBytes,
+                        ahead + warp, begin, end);
+        copy_async_commit();
+        copy_async_wait<STAGES - 1>();
+        __syncthreads();
+        if (warp * 16 < item.n_members * GROUP)
+            add_blocks<kWarps, 2>(x, q, rings + stage * 2 * kBlockBytes, kApart, block * kBlock,
+                                  p.scale_log2, [&](int h, i32 j) {
+                                      return j < end && j >= begin &&
+                                             (!WINDOWED || j >= first_kept[h]);
+                                  });
+        __syncthreads(); // all warps have read the stage that the next fetch overwrites
+        stage = (stage + 1) % STAGES;
+    }
+    copy_async_wait<0>();
+    sum_quads<2>(x);
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        if (!q_row[h])
+            continue;
+        i64 slot = ((i64)(mine[h].first_slot + item.slot) * KV_HEADS + blockIdx.x) * GROUP +
+                   (warp * 16 + h * 8 + g) % GROUP;
+#pragma unroll
+        for (int d = 0; d < kDimSteps * 2; d++)
+            *(float2 *)(p.partial + slot * HEAD_DIM + d * 8 + q4 * 2) = make_float2(
+                x.o[d][2 * h], x.o[d][2 * h + 1]);
+        if (q4 == 0)
+            *(float2 *)(p.state + slot * 2) = make_float2(x.m[h], x.l[h]);
+    }
+    u64 last = last_of_members(p, member, item.n_members);
+    for (int i = 0; i < item.n_members; i++)
+        if (last >> i & 1)
+            merge_slots(p, member[i].seq, 0, GROUP, member[i].first_slot, member[i].n_slots);
+}
+
+KERNEL __launch_bounds__(kWarps * 32, 1) attention_decode(const __grid_constant__ DecodeParams p)
+{
+    static_assert(HEAD_DIM % 16 == 0 && HEAD_DIM <= 256, "fragments of 16 dimensions");
+    extern __shared__ __align__(128) u8 shared[];
+    DecodeItem item = p.items[blockIdx.y];
+    pdl_go();
+    pdl_wait();
+    if (item.seq < 0)
+        return;
+    if (GROUP <= 16 && item.n_members > 0)
+        attend_shared(p, item, shared);
+    else
+        attend_own(p, item, shared);
 }

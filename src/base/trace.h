@@ -18,7 +18,9 @@ typedef enum vt_trace_kind {
     VT_TRACE_REQUEST,   /* id = request; a = vt_trace_request; b, c by stage (see below) */
     VT_TRACE_STEP,      /* one engine step: id = step; a = tokens, b = sequences, c = decodes */
     VT_TRACE_STEP_PART, /* id = step; a = vt_trace_part */
-    VT_TRACE_STEP_SEQ,  /* a sequence's share: id = request; a = step, b = q_len, c = kv_len */
+    VT_TRACE_STEP_SEQ,  /* a sequence's share: id = request; a = step, b = q_len, c = kv_len,
+                           spare = pages that another decode of the step has too (the same for all
+                           of a group, and 0 for one of them) */
     VT_TRACE_CALL,      /* one op call as the device ran it: id = step; a = index in the program,
                            b = worker or stream, c = further active calls behind it that the same
                            launch ran */

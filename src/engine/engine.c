@@ -27,6 +27,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "engine/engine_inside.h"
+#include "ops/attention/attention_shared.h"
 
 enum { RING_EVENTS = 1 << 17 };
 
@@ -305,6 +306,29 @@ static void trace_changes(vt_engine *e, int64_t at)
         trace(e, VT_TRACE_REQUEST, e->sched.retracted[i]->req->id, VT_REQ_RETRACT, 0, 0, at, at);
 }
 
+/* The sequences of a step, with the pages that decodes have in common. */
+static void trace_seqs(vt_engine *e, const vt_plan *p, const vt_step_result *r)
+{
+    const vt_batch *b = &p->step.batch;
+    int32_t shared[SHARED_MOST_SEQS] = {0};
+    if (!e->config.record)
+        return;
+    if (b->n_decode <= SHARED_MOST_SEQS)
+        shared_kv_find(b, shared);
+    for (int32_t i = 0; i < b->n_seqs; i++) {
+        int32_t pages = i < b->n_decode && i < SHARED_MOST_SEQS ? shared[i] / b->page_size : 0;
+        vt_trace_add(&e->ring,
+                     &(vt_trace_event){.begin_ns = r->begin_ns,
+                                       .end_ns = r->end_ns,
+                                       .id = p->share[i].seq->req->id,
+                                       .kind = VT_TRACE_STEP_SEQ,
+                                       .spare = (uint16_t)(pages < UINT16_MAX ? pages : UINT16_MAX),
+                                       .a = (int32_t)p->step.id,
+                                       .b = p->share[i].q_len,
+                                       .c = p->share[i].kv_len});
+    }
+}
+
 static void trace_step(vt_engine *e, const vt_plan *p, const vt_step_result *r)
 {
     const vt_batch *b = &p->step.batch;
@@ -312,9 +336,7 @@ static void trace_step(vt_engine *e, const vt_plan *p, const vt_step_result *r)
     trace(e, VT_TRACE_STEP, p->step.id, b->n_tokens, b->n_seqs, b->n_decode, r->begin_ns,
           r->end_ns);
     trace(e, VT_TRACE_STEP_PART, p->step.id, VT_PART_DEVICE, 0, 0, r->begin_ns, r->end_ns);
-    for (int32_t i = 0; i < b->n_seqs; i++)
-        trace(e, VT_TRACE_STEP_SEQ, p->share[i].seq->req->id, (int32_t)p->step.id,
-              p->share[i].q_len, p->share[i].kv_len, r->begin_ns, r->end_ns);
+    trace_seqs(e, p, r);
     trace(e, VT_TRACE_MEMORY, p->step.id, pool->n_held, pool->n_cached, pool->n_free, r->end_ns,
           r->end_ns);
 }

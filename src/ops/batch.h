@@ -30,6 +30,8 @@ typedef struct vt_batch {
     const int32_t *page_ids;   /* [n_pages] */
     const int32_t *row_token;  /* [n_rows] */
     const int32_t *adapter;    /* [n_seqs], all 0: kept for adapters; may be NULL */
+    const int32_t *shared_kv;  /* a batch without pages, which is only costed: [n_decode] as
+                                  shared_kv_find gives it (ops/attention); may be NULL */
 } vt_batch;
 
 #endif

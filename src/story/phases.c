@@ -132,7 +132,10 @@ static bool bind_step(const story_record *r, const step_record *s, story_plan *p
         return false;
     for (int32_t i = 0; i < s->n_seq; i++) {
         const step_seq *q = &r->seq[s->first_seq + i];
-        seq[i] = (story_seq){.q_len = q->q_len, .kv_len = q->kv_len, .n_rows = rows_of(r, q)};
+        seq[i] = (story_seq){.q_len = q->q_len,
+                             .kv_len = q->kv_len,
+                             .n_rows = rows_of(r, q),
+                             .shared_pages = q->shared_pages};
     }
     return story_plan_bind(plan, seq, s->n_seq, NULL) == VT_OK;
 }

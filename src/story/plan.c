@@ -19,10 +19,10 @@ struct story_plan {
     vt_cuda_weights *cuda_weights; /* a GPU's: described, without memory */
     vt_kv_cache kv;                /* shapes only */
     vt_program *program;
-    int32_t *zeros; /* [max_tokens] token, slot: costs do not look at these */
+    int32_t *zeros;                /* [max_tokens] token, slot: costs do not look at these */
     int32_t *position, *seq_of;    /* [max_tokens] */
     int32_t *q_start, *page_start; /* [max_seqs + 1] */
-    int32_t *kv_len;               /* [max_seqs] */
+    int32_t *kv_len, *shared_kv;   /* [max_seqs] */
     int32_t *row_token;            /* [max_tokens] */
     vt_sample_row *row;            /* [max_tokens] greedy */
 };
@@ -75,8 +75,9 @@ static vt_status plan_fill(story_plan *p, const vt_model *m, vt_err *err)
     p->q_start = vt_calloc(seqs + 1, sizeof *p->q_start);
     p->page_start = vt_calloc(seqs + 1, sizeof *p->page_start);
     p->kv_len = vt_calloc(seqs, sizeof *p->kv_len);
+    p->shared_kv = vt_calloc(seqs, sizeof *p->shared_kv);
     if (!p->zeros || !p->position || !p->seq_of || !p->row_token || !p->row || !p->q_start ||
-        !p->page_start || !p->kv_len)
+        !p->page_start || !p->kv_len || !p->shared_kv)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for a plan of %d tokens", c->max_tokens);
     for (size_t i = 0; i < tokens; i++)
         p->row[i] = (vt_sample_row){.top_p = 1,
@@ -128,6 +129,7 @@ void story_plan_free(story_plan *p)
     free(p->q_start);
     free(p->page_start);
     free(p->kv_len);
+    free(p->shared_kv);
     free(p);
 }
 
@@ -147,6 +149,7 @@ static void place(story_plan *p, vt_batch *b, const story_seq *s)
         p->row_token[b->n_rows++] = b->n_tokens + i;
     b->n_tokens += s->q_len;
     b->n_pages += pages;
+    p->shared_kv[b->n_seqs] = s->shared_pages * p->config.page_size;
     p->kv_len[b->n_seqs++] = s->kv_len;
     p->q_start[b->n_seqs] = b->n_tokens;
     p->page_start[b->n_seqs] = b->n_pages;
@@ -159,10 +162,12 @@ vt_status story_plan_bind(story_plan *p, const story_seq *seq, int32_t n, vt_err
     for (int32_t i = 0; i < n; i++) {
         const story_seq *s = &seq[i];
         if (s->q_len < 1 || s->kv_len < s->q_len || s->n_rows < 0 || s->n_rows > s->q_len ||
-            s->kv_len > c->max_context)
+            s->kv_len > c->max_context || s->shared_pages < 0 ||
+            s->shared_pages > (s->kv_len - s->q_len) / c->page_size)
             return vt_fail(err, VT_ERR_USAGE,
-                           "sequence %d of the step: %d new tokens, context %d, %d rows cannot be",
-                           i, s->q_len, s->kv_len, s->n_rows);
+                           "sequence %d of the step: %d new tokens, context %d, %d rows, %d pages "
+                           "shared cannot be",
+                           i, s->q_len, s->kv_len, s->n_rows, s->shared_pages);
         tokens += s->q_len;
     }
     if (n > c->max_seqs || tokens > c->max_tokens)
@@ -177,7 +182,8 @@ vt_status story_plan_bind(story_plan *p, const story_seq *seq, int32_t n, vt_err
                   .q_start = p->q_start,
                   .kv_len = p->kv_len,
                   .page_start = p->page_start,
-                  .row_token = p->row_token};
+                  .row_token = p->row_token,
+                  .shared_kv = p->shared_kv};
     for (int32_t i = 0; i < n; i++)
         if (is_decode(&seq[i]))
             place(p, &b, &seq[i]);

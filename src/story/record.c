@@ -86,7 +86,7 @@ static vt_status place_seqs(const story_input *in, story_record *r, vt_err *err)
         step_record *s = e->kind == VT_TRACE_STEP_SEQ ? find_step(r, (uint64_t)(uint32_t)e->a)
                                                       : NULL;
         if (s)
-            r->seq[s->first_seq + s->n_seq++] = (step_seq){e->id, e->b, e->c};
+            r->seq[s->first_seq + s->n_seq++] = (step_seq){e->id, e->b, e->c, e->spare};
     }
     return VT_OK;
 }

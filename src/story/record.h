@@ -11,6 +11,7 @@ typedef struct span {
 typedef struct step_seq {
     uint64_t request;
     int32_t q_len, kv_len;
+    int32_t shared_pages; /* that another sequence of the step has as well */
 } step_seq;
 
 /* How a GPU ran a step. */

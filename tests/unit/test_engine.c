@@ -468,6 +468,40 @@ static void test_record_when_on_then_the_ring_tells_a_request_in_order(void **st
     fixture_close(&f);
 }
 
+/* Two requests with one prompt: its whole pages are the same (later ones too, when both say the
+ * same and the second finds them in the tree), and one of the two says so. */
+static void test_record_when_pages_are_shared_then_the_ring_tells_how_many(void **state)
+{
+    (void)state;
+    fixture f;
+    static heard h[2];
+    memset(h, 0, sizeof h);
+    int32_t prompt[22], together = 0, shared = 0;
+    vt_trace_event ev[400];
+    fixture_defaults(&f);
+    f.config.record = true;
+    fixture_open(&f);
+    count_up(prompt, 22, 0);
+    for (int i = 0; i < 2; i++) {
+        vt_request_params p = ask(prompt, 22, 12, &h[i]);
+        bool idle;
+        submit(&f, &p);
+        for (int k = 0; k < 3; k++)
+            assert_int_equal(vt_engine_step(f.engine, &idle, NULL), VT_OK);
+    }
+    run_all(&f);
+    uint64_t n = vt_trace_copy(vt_engine_ring(f.engine), ev, 400);
+    for (uint64_t i = 0; i < n; i++) {
+        together += ev[i].kind == VT_TRACE_STEP && ev[i].c == 2;
+        shared += ev[i].kind == VT_TRACE_STEP_SEQ && ev[i].spare > 0;
+        if (ev[i].kind == VT_TRACE_STEP_SEQ && ev[i].spare > 0)
+            assert_in_range(ev[i].spare, 21 / 4, (ev[i].c - 1) / 4);
+    }
+    assert_true(together > 5);
+    assert_int_equal(shared, together);
+    fixture_close(&f);
+}
+
 /* An executor that makes pages bit by bit, up to `most`. */
 static struct {
     int32_t ready, most;
@@ -548,6 +582,7 @@ int main(void)
             test_fault_when_the_device_keeps_failing_then_error_and_the_engine_goes_on),
         cmocka_unit_test(test_start_when_several_threads_submit_then_all_end),
         cmocka_unit_test(test_record_when_on_then_the_ring_tells_a_request_in_order),
+        cmocka_unit_test(test_record_when_pages_are_shared_then_the_ring_tells_how_many),
         cmocka_unit_test(
             test_pages_when_the_executor_makes_more_then_they_are_used_and_no_token_changes),
     };

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "ops/attention/attention.h"
+#include "ops/attention/attention_shared.h"
 #include "ops/cases.h"
 #include "ops/kv_store/kv_store.h"
 #include "ops/linear/linear.h"
@@ -69,6 +70,51 @@ static void test_attention_cost_of_a_mixed_batch(void **state)
     assert_int_equal(c.flops.fp32, 4 * (5 + 5 + 5) * 576);
     c = attention_decode_op.cost(&a);
     assert_int_equal(c.read.kv, 5 * 3 * 64 * 2 * 2);
+}
+
+/* Decodes of 100, 70 and 40 tokens; the first two begin with the same 4 pages of 16, the third with
+ * the first of these. One group is taken, that which saves the most. */
+static void test_attention_cost_of_shared_pages(void **state)
+{
+    (void)state;
+    int32_t position[] = {99, 69, 39}, q_start[] = {0, 1, 2, 3}, kv_len[] = {100, 70, 40},
+            page_start[] = {0, 7, 12, 15},
+            page_ids[] = {5, 6, 7, 8, 1, 2, 3, 5, 6, 7, 8, 4, 5, 9, 10};
+    vt_batch b = {.n_tokens = 3,
+                  .n_seqs = 3,
+                  .n_decode = 3,
+                  .n_pages = 15,
+                  .page_size = 16,
+                  .position = position,
+                  .q_start = q_start,
+                  .kv_len = kv_len,
+                  .page_start = page_start,
+                  .page_ids = page_ids};
+    vt_tensor q = vt_tensor_2d(NULL, VT_F32, 3, 576), o = q;
+    vt_tensor pool = {.dtype = VT_F16, .rank = 4, .dim = {11, 3, 16, 64}, .row_stride = 64};
+    attention_args a = {.batch = &b,
+                        .q = &q,
+                        .k_pool = &pool,
+                        .v_pool = &pool,
+                        .o = &o,
+                        .heads = 9,
+                        .kv_heads = 3,
+                        .head_dim = 64};
+    const int32_t row = 3 * 64 * 2 * 2;
+    assert_int_equal(attention_decode_op.cost(&a).read.kv, (210 - 64) * row);
+    assert_int_equal(attention_decode_op.cost(&a).flops.fp32, 4 * 210 * 576);
+    vt_cost extra = attention_decode_op.impls[0]->extra(&a); /* a CPU's reads them again */
+    assert_int_equal(extra.read.kv, 64 * row);
+    a.window = 50; /* they see 50 .. 99, 20 .. 69 and all 40: of the shared 64, 14 and 44 */
+    assert_int_equal(attention_decode_op.cost(&a).read.kv, (50 + 50 + 40 - 14) * row);
+    int32_t shared_kv[3];
+    shared_kv_find(&b, shared_kv);
+    assert_int_equal(shared_kv[0], 64);
+    assert_int_equal(shared_kv[1], 0);
+    assert_int_equal(shared_kv[2], 0);
+    b.page_ids = NULL; /* a step that is told of */
+    b.shared_kv = shared_kv;
+    assert_int_equal(attention_decode_op.cost(&a).read.kv, (50 + 50 + 40 - 14) * row);
 }
 
 static void test_kv_store_rope_and_silu_costs(void **state)
@@ -188,6 +234,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rmsnorm_cost_of_two_rows),
         cmocka_unit_test(test_attention_cost_of_a_mixed_batch),
+        cmocka_unit_test(test_attention_cost_of_shared_pages),
         cmocka_unit_test(test_kv_store_rope_and_silu_costs),
         cmocka_unit_test(test_linear_products_count_for_the_unit_that_does_them),
         cmocka_unit_test(test_moe_cost_counts_distinct_experts),

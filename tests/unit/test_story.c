@@ -325,7 +325,8 @@ static void test_plan_floor_when_unit_missing_then_the_next_one(void **state)
 static void test_plan_bind_when_impossible_then_refused(void **state)
 {
     fake *f = *state;
-    const story_seq bad[] = {{0, 1, 0}, {2, 1, 0}, {1, 9999, 1}, {1, 5, 2}, {65, 65, 1}};
+    const story_seq bad[] = {{0, 1, 0, 0},   {2, 1, 0, 0},  {1, 9999, 1, 0}, {1, 5, 2, 0},
+                             {65, 65, 1, 0}, {1, 16, 1, 1}, {1, 5, 1, -1}};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         assert_int_equal(story_plan_bind(f->plan, &bad[i], 1, NULL), VT_ERR_USAGE);
 }

@@ -182,7 +182,7 @@ static void test_emulated_plan_is_the_program_that_runs(void **state)
     tale *t = *state;
     vt_recording r;
     story_plan *plan;
-    const story_seq one = {1, PROMPT, 1};
+    const story_seq one = {.q_len = 1, .kv_len = PROMPT, .n_rows = 1};
     run_requests(t, true);
     assert_int_equal(vt_engine_recording(t->engine, &r, NULL), VT_OK);
     const vt_limits *limits = &r.program->config.limits;

@@ -38,6 +38,7 @@ typedef struct fake {
     story_plan *plan;
     uint64_t n_step;
     int64_t last_end;
+    int32_t shared_pages; /* of all sequences but the first */
 } fake;
 
 static void add(vt_trace_event *list, uint64_t *n, vt_trace_event e, vt_trace_kind kind)
@@ -114,6 +115,7 @@ static void step(fake *f, int32_t q_len, int32_t kv_len, int32_t seqs, int32_t g
                   (vt_trace_event){.begin_ns = begin,
                                    .end_ns = end,
                                    .id = 7 + (uint64_t)i,
+                                   .spare = (uint16_t)(i > 0 ? f->shared_pages : 0),
                                    .a = (int32_t)id,
                                    .b = q_len,
                                    .c = kv_len});
@@ -184,7 +186,7 @@ static int setup(void **state)
     f->in.model = m;
     f->in.plan = (story_plan_config){.device = VT_DEVICE_CUDA,
                                      .kv_dtype = VT_BF16,
-                                     .page_size = 64,
+                                     .page_size = 16,
                                      .max_tokens = 64,
                                      .max_seqs = 8,
                                      .max_context = 512};
@@ -326,7 +328,7 @@ static void test_gpu_story_bytes_are_those_of_the_program(void **state)
     tell_plain(f, 1, 1, 1);
     json_t *s = tell(f);
     const vt_program *p = story_plan_program(f->plan);
-    const story_seq seq = {1, PROMPT + 1, 1};
+    const story_seq seq = {.q_len = 1, .kv_len = PROMPT + 1, .n_rows = 1};
     double weights = 0, kv = 0, told_weights = 0, told_kv = 0;
     vt_cost cost, extra;
     assert_int_equal(story_plan_bind(f->plan, &seq, 1, NULL), VT_OK);
@@ -346,6 +348,23 @@ static void test_gpu_story_bytes_are_those_of_the_program(void **state)
     NEAR(told_kv, kv);
     /* 28 layers, K and V, 8 heads of 128, bf16: one token written, 21 read */
     NEAR(told_kv, 28.0 * 2 * 8 * 128 * 2 * (1 + 21));
+    json_decref(s);
+}
+
+/* Of three sequences' 21 tokens one page of 16 is the same. */
+static void test_gpu_story_bytes_of_shared_pages_count_once(void **state)
+{
+    fake *f = *state;
+    f->shared_pages = 1;
+    tell_plain(f, 1, 3, 4);
+    json_t *s = tell(f), *op;
+    double told_kv = 0;
+    size_t k;
+    json_array_foreach(json_object_get(phase(s, 1), "ops"), k, op)
+    {
+        told_kv += value(json_object_get(op, "expected_bytes"), "kv");
+    }
+    NEAR(told_kv, 28.0 * 2 * 8 * 128 * 2 * (3 + 3 * 21 - 2 * 16));
     json_decref(s);
 }
 
@@ -483,6 +502,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_gpu_story_ops_sum_to_the_timed_steps),
         TEST(test_gpu_story_bytes_are_those_of_the_program),
+        TEST(test_gpu_story_bytes_of_shared_pages_count_once),
         TEST(test_gpu_story_tells_how_steps_ran),
         TEST(test_gpu_story_itl_leaves_timed_steps_out),
         TEST(test_gpu_story_names_kernels),

@@ -24,6 +24,12 @@ static int64_t span_begin(const attention_args *a, int64_t position)
     return a->window > 0 && position >= a->window ? position - a->window + 1 : 0;
 }
 
+/* Of so many positions' K and V, all heads. */
+static int64_t kv_bytes(const attention_args *a, int64_t positions)
+{
+    return 2 * positions * a->kv_heads * vt_dtype_row_bytes(a->k_pool->dtype, a->head_dim);
+}
+
 static vt_cost attention_cost(const attention_args *a, int32_t first_seq, int32_t last_seq)
 {
     const vt_batch *b = a->batch;
@@ -42,35 +48,28 @@ static vt_cost attention_cost(const attention_args *a, int32_t first_seq, int32_
     int64_t width = (int64_t)a->heads * a->head_dim, flops = 4 * pairs * width;
     bool fp32 = a->q->dtype == VT_F32;
     return (vt_cost){
-        .read = {.kv = 2 * kv * a->kv_heads * vt_dtype_row_bytes(a->k_pool->dtype, a->head_dim),
+        .read = {.kv = kv_bytes(a, kv),
                  .activations = vt_dtype_row_bytes(a->q->dtype, rows * width) + 4 * (rows + pages)},
         .write = {.activations = vt_dtype_row_bytes(a->o->dtype, rows * width)},
         .flops = {.fp32 = fp32 ? flops : 0, .bf16 = fp32 ? 0 : flops},
     };
 }
 
-/* KV rows a head that the decodes see together, less than each for itself. A batch that is only
- * costed may have no pages. */
+/* KV rows a head that decodes see and another one sees too; in a window, the one of its group with
+ * the least context sees the most of what they share. */
 static int64_t seen_again(const attention_args *a)
 {
     const vt_batch *b = a->batch;
-    shared_rule any = {.least_tokens = 1, .least_saved = 1, .tile = INT32_MAX};
-    shared_groups groups;
+    int32_t tokens[SHARED_MOST_SEQS], n = b->n_decode;
+    const int32_t *shared = b->shared_kv;
     int64_t again = 0;
-    if (!b->page_ids || b->n_decode < 2)
-        return 0;
-    shared_groups_find(b, &any, &groups);
-    for (int32_t i = 0; i < groups.n; i++) {
-        const shared_group *g = &groups.group[i];
-        int64_t most = 0;
-        for (int32_t k = 0; k < g->n; k++) {
-            int32_t s = groups.seq[g->first + k];
-            int64_t seen = g->len - span_begin(a, b->kv_len[s] - 1);
-            seen = seen > 0 ? seen : 0;
-            most = seen > most ? seen : most;
-            again += seen;
-        }
-        again -= most;
+    if (!shared && b->page_ids && n > 1 && n <= SHARED_MOST_SEQS) {
+        shared_kv_find(b, tokens);
+        shared = tokens;
+    }
+    for (int32_t s = 0; shared && s < n; s++) {
+        int64_t seen = shared[s] - span_begin(a, b->position[b->q_start[s]]);
+        again += seen > 0 ? seen : 0;
     }
     return again;
 }
@@ -85,9 +84,15 @@ static vt_cost decode_cost(const void *args)
 {
     const attention_args *a = args;
     vt_cost c = attention_cost(a, 0, a->batch->n_decode);
-    c.read.kv -= 2 * seen_again(a) * a->kv_heads *
-                 vt_dtype_row_bytes(a->k_pool->dtype, a->head_dim);
+    c.read.kv -= kv_bytes(a, seen_again(a));
     return c;
+}
+
+/* The CPU's forms read every sequence's KV. */
+vt_cost attention_decode_extra(const void *args)
+{
+    const attention_args *a = args;
+    return (vt_cost){.read = {.kv = kv_bytes(a, seen_again(a))}};
 }
 
 /* ---- reference: in double, one row at a time ---- */
@@ -285,7 +290,8 @@ static const vt_impl decode_portable = {.name = "portable",
                                         .device = VT_DEVICE_CPU,
                                         .supports = attention_supports,
                                         .run = attention_decode_run,
-                                        .workspace = attention_workspace};
+                                        .workspace = attention_workspace,
+                                        .extra = attention_decode_extra};
 
 static const vt_impl *const prefill_impls[] = {
 #if defined(__x86_64__)

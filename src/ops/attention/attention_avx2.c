@@ -15,4 +15,5 @@ const vt_impl attention_decode_avx2 = {.name = "avx2",
                                        .isa = VT_ISA_AVX2,
                                        .supports = attention_supports,
                                        .run = attention_decode_run,
-                                       .workspace = attention_workspace};
+                                       .workspace = attention_workspace,
+                                       .extra = attention_decode_extra};

@@ -15,4 +15,5 @@ const vt_impl attention_decode_avx512 = {.name = "avx512",
                                          .isa = VT_ISA_AVX512,
                                          .supports = attention_supports,
                                          .run = attention_decode_run,
-                                         .workspace = attention_workspace};
+                                         .workspace = attention_workspace,
+                                         .extra = attention_decode_extra};

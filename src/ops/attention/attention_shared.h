@@ -35,4 +35,9 @@ typedef struct shared_rule {
 /* The groups among the decodes of a batch with host arrays. */
 void shared_groups_find(const vt_batch *b, const shared_rule *rule, shared_groups *out);
 
+/* For each decode the leading KV tokens that another one with no more context has in the same
+ * pages: what a step reads twice if it reads every sequence's KV. Of a group, however small, all
+ * but the one with the least context have its length, others 0. tokens [n_decode]. */
+void shared_kv_find(const vt_batch *b, int32_t *tokens);
+
 #endif

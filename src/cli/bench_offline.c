@@ -2,7 +2,8 @@
  *
  * All are submitted before the clock starts, so what is measured is the engine with a full queue:
  * admission, mixed batches, page pressure, the tail when few are left. Prompts are random ids, so
- * the prefix cache does not help; sequences generate exactly what was asked for (no end token). */
+ * the prefix cache does not help unless --shared-prefix makes them begin alike; sequences generate
+ * exactly what was asked for (no end token). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -128,8 +129,9 @@ static vt_status get_lengths(const cli *c, uint64_t *rng, lengths *l, vt_err *er
 
 /* ---- running ---- */
 
-static vt_status submit_all(cli_session *s, const lengths *l, uint64_t *rng, offline *o,
-                            vt_err *err)
+/* The first `shared` tokens are the same in all prompts. */
+static vt_status submit_all(cli_session *s, const lengths *l, int32_t shared, uint64_t *rng,
+                            offline *o, vt_err *err)
 {
     int32_t vocab = vt_model_vocab_size(s->model), longest = 1;
     for (int32_t i = 0; i < l->n; i++)
@@ -141,7 +143,8 @@ static vt_status submit_all(cli_session *s, const lengths *l, uint64_t *rng, off
         vt_request_params p;
         vt_request_id id;
         vt_request_init(&p);
-        for (int32_t k = 0; k < l->input[i]; k++)
+        int32_t end = i == 0 && shared > 0 ? longest : l->input[i];
+        for (int32_t k = i > 0 ? shared : 0; k < end; k++)
             prompt[k] = (int32_t)(random64(rng) % (uint64_t)vocab);
         p.prompt = prompt;
         p.n_prompt = l->input[i];
@@ -173,7 +176,7 @@ static vt_status run_all(const cli *c, cli_session *s, const lengths *l, uint64_
                          double *wall_s, vt_err *err)
 {
     bool idle = false;
-    TRY(submit_all(s, l, rng, o, err));
+    TRY(submit_all(s, l, (int32_t)vt_options_int(c->options, "shared-prefix"), rng, o, err));
     int64_t begin = vt_now_ns(), shown = begin;
     while (!idle && !cli_interrupted()) {
         TRY(vt_engine_step(s->engine, &idle, err));
@@ -191,20 +194,23 @@ static int report(const cli *c, cli_session *s, const lengths *l, const offline 
 {
     vt_engine_stats st;
     vt_engine_get_stats(s->engine, &st);
+    uint64_t cached = st.cache.hit_tokens + st.cache.copied_tokens;
     double out_s = o->n_tokens / wall_s, total_s = (double)(l->total_input + o->n_tokens) / wall_s;
     if (c->json) {
         json_t *j = cli_bench_json(c, "offline", vt_model_name(s->model));
         json_object_update_new(
-            j, json_pack("{s:i, s:I, s:i, s:o, s:o, s:o, s:o, s:I, s:I}", "sequences", l->n,
-                         "input_tokens", (json_int_t)l->total_input, "output_tokens", o->n_tokens,
-                         "output_tokens_per_s", cli_json_number(out_s, 2), "total_tokens_per_s",
+            j, json_pack("{s:i, s:I, s:I, s:i, s:o, s:o, s:o, s:o, s:I, s:I}", "sequences", l->n,
+                         "input_tokens", (json_int_t)l->total_input, "cached_tokens",
+                         (json_int_t)cached, "output_tokens", o->n_tokens, "output_tokens_per_s",
+                         cli_json_number(out_s, 2), "total_tokens_per_s",
                          cli_json_number(total_s, 2), "wall_s", cli_json_number(wall_s, 3),
                          "load_ms", cli_json_number(s->load_ms, 3), "steps",
                          (json_int_t)st.sched.steps, "retracted", (json_int_t)st.sched.retracted));
         return cli_print_json(j);
     }
-    printf("%s: %d sequences, %lld tokens in, %d out, %.2f s\n", vt_model_name(s->model), l->n,
-           (long long)l->total_input, o->n_tokens, wall_s);
+    printf("%s: %d sequences, %lld tokens in (%llu from the cache), %d out, %.2f s\n",
+           vt_model_name(s->model), l->n, (long long)l->total_input, (unsigned long long)cached,
+           o->n_tokens, wall_s);
     printf("  %.1f output tokens/s, %.1f tokens/s in all; %llu steps, %llu retracted\n", out_s,
            total_s, (unsigned long long)st.sched.steps, (unsigned long long)st.sched.retracted);
     return CLI_DONE;

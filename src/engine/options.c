@@ -191,6 +191,8 @@ static const vt_option table[] = {
     ROW("output", VT_OPTION_TEXT, .id = "output-range", .value_name = "LO:HI",
         .fallback = "100:1024", .verbs = VT_FOR_OFFLINE,
         .help = "generated tokens of each, likewise"),
+    ROW("shared-prefix", INT(0, 1 << 20), .value_name = "N", .fallback = "0",
+        .verbs = VT_FOR_OFFLINE, .help = "the first N tokens of all prompts are the same"),
     ROW("lengths", VT_OPTION_TEXT, .value_name = "FILE", .verbs = VT_FOR_OFFLINE,
         .help = "pairs of lengths, one sequence a line, in place of random ones"),
     ROW("batch", VT_OPTION_TEXT, .id = "batch-file", .value_name = "IN.jsonl", .verbs = VT_FOR_RUN,

@@ -142,6 +142,9 @@ def test_bench_offline_counts_what_it_ran():
         a, b = (ok("bench", "offline", "--num", "3", "--input", "5:20", "--output", "2:6", "--seed", "4", "--json",
                    *FAST, *model()).json for _ in "ab")
         same((a["input_tokens"], a["output_tokens"]), (b["input_tokens"], b["output_tokens"]))
+        r = ok("bench", "offline", "--num", "6", "--input", "40", "--output", "3", "--shared-prefix", "35", "--max-running", "1",
+               "--json", *FAST, *model()).json
+        same((a["cached_tokens"], r["cached_tokens"]), (0, 5 * 35), "prompts that begin alike")
         fails(2, ["--input: 'x' found", "100:1024"], "bench", "offline", "--input", "x", *model())
         fails(1, "line 1", "bench", "offline", "--lengths", write(d, ["1"], "bad"), *model())
 

@@ -18,7 +18,7 @@ OPTIONS = {
     "explain": "model threads json prompt context batch hardware",
     "bench latency": "model threads json prompt gen batch reps",
     "bench kernels": "threads json",
-    "bench offline": "model threads json num input output lengths seed max-running token-budget kv-memory policy",
+    "bench offline": "model threads json num input output shared-prefix lengths seed max-running token-budget kv-memory policy",
     "bench simulate": "model threads json quiet trace hardware gpus memory requests efficiency page-size max-context "
                       "max-running token-budget policy no-overlap no-prefix-cache",
     "env": "threads json",

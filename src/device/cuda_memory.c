@@ -161,7 +161,7 @@ void cuda_range_release(vt_cuda *c, cuda_range *r)
 
 /* ---- upload ---- */
 
-enum { PART_BYTES = 4 << 20, MAX_UPLOAD_THREADS = 16 };
+enum { PART_BYTES = 2 << 20, MAX_UPLOAD_THREADS = 16 };
 
 typedef struct upload_job {
     vt_cuda *cuda;

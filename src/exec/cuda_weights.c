@@ -412,8 +412,8 @@ static void produce_vector(const void *arg, void *out, size_t begin, size_t byte
 static void produce_table(const void *arg, void *out, size_t begin, size_t bytes)
 {
     const source *s = arg;
-    (void)begin;
-    rope_table(s->rope, (int64_t)(bytes / sizeof(float)) / s->rope->dims, out);
+    size_t row = (size_t)s->rope->dims * sizeof(float);
+    rope_table(s->rope, (int64_t)(begin / row), (int64_t)(bytes / row), out);
 }
 
 static int64_t source_elems(const source *s)
@@ -459,6 +459,8 @@ static cuda_upload upload_of(const loader *l, const source *s)
                      .grain = bytes,
                      .arg = s,
                      .produce = s->from ? produce_vector : produce_table};
+    if (!s->from && !s->tiles.n_parts)
+        u.grain = (size_t)s->rope->dims * sizeof(float);
     if (s->tiles.n_parts) {
         u.grain = (size_t)linear_quant_tile_bytes(s->to->dtype, s->to->dim[1]);
         u.produce = produce_tiles;

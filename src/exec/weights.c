@@ -256,7 +256,7 @@ static vt_status make_rope_table(weights_loader *l, const vt_rope_params *p, int
         return vt_fail(l->err, VT_ERR_MEMORY, "out of memory for the rope table of %d positions",
                        positions);
     if (data)
-        rope_table(p, positions, data);
+        rope_table(p, 0, positions, data);
     *t = vt_tensor_2d(data, VT_F32, positions, p->dims);
     *out = t;
     return VT_OK;

@@ -99,7 +99,7 @@ static void *rope_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
     vt_tensor *table = case_tensor_2d(arena, VT_F32, context, c->p[4]);
     if (!a || !b || !qkv || !table)
         return NULL;
-    rope_table(&(vt_rope_params){.base = 10000, .dims = (int32_t)c->p[4]}, context, table->data);
+    rope_table(&(vt_rope_params){.base = 10000, .dims = (int32_t)c->p[4]}, 0, context, table->data);
     *a = (rope_args){.batch = b,
                      .q = case_slice(arena, qkv, 0, n_q),
                      .k = case_slice(arena, qkv, n_q, n_k),

@@ -25,8 +25,9 @@ typedef struct rope_args {
 
 extern const vt_op rope_op;
 
-/* Fills cos_sin for positions 0 .. positions-1. Angles and scaling in double; llama3, linear and
+/* Fills cos_sin for `positions` positions from `first`. Angles and scaling in double; llama3, linear and
  * yarn (with its attention factor) as Hugging Face's modeling_rope_utils defines them. */
-void rope_table(const vt_rope_params *p, int64_t positions, float *cos_sin /* [positions, dims] */);
+void rope_table(const vt_rope_params *p, int64_t first, int64_t positions,
+                float *cos_sin /* [positions, dims] */);
 
 #endif

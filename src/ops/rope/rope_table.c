@@ -74,15 +74,16 @@ static double amplitude(const vt_rope_params *p)
     return p->factor <= 1 ? 1 : 0.1 * log(p->factor) + 1;
 }
 
-void rope_table(const vt_rope_params *p, int64_t positions, float *cos_sin)
+void rope_table(const vt_rope_params *p, int64_t first, int64_t positions, float *cos_sin)
 {
     int32_t half = p->dims / 2;
     double scale = amplitude(p);
     for (int32_t i = 0; i < half; i++) {
         double f = frequency(p, i);
-        for (int64_t pos = 0; pos < positions; pos++) {
-            cos_sin[pos * p->dims + i] = (float)(cos((double)pos * f) * scale);
-            cos_sin[pos * p->dims + half + i] = (float)(sin((double)pos * f) * scale);
+        for (int64_t row = 0; row < positions; row++) {
+            double angle = (double)(first + row) * f;
+            cos_sin[row * p->dims + i] = (float)(cos(angle) * scale);
+            cos_sin[row * p->dims + half + i] = (float)(sin(angle) * scale);
         }
     }
 }

@@ -26,7 +26,7 @@ typedef struct rope_args {
 extern const vt_op rope_op;
 
 /* Fills cos_sin for `positions` positions from `first`. Angles and scaling in double; llama3,
- * linear and yarn (with its attention factor) as Hugging Face's modeling_rope_utils defines them. */
+ * linear and yarn (with its attention factor) as Hugging Face's modeling_rope_utils has them. */
 void rope_table(const vt_rope_params *p, int64_t first, int64_t positions,
                 float *cos_sin /* [positions, dims] */);
 

@@ -169,10 +169,10 @@ static batch_arrays make_batch(bench *b, int32_t n, int32_t q_len, int32_t kv_le
     return out;
 }
 
-static vt_tensor pool_of(void *data, int32_t pages)
+static vt_tensor pool_of(void *data, int32_t pages, vt_dtype kv)
 {
     return (vt_tensor){.data = data,
-                       .dtype = VT_BF16,
+                       .dtype = kv,
                        .rank = 4,
                        .row_stride = DIM,
                        .dim = {pages, KV_HEADS, PAGE, DIM}};
@@ -190,18 +190,19 @@ static void share_pages(bench *b, batch_arrays *batch, int32_t shared)
         batch->device.page_ids = upload(b, ids, (size_t)h->n_pages * sizeof *ids);
 }
 
-static attention_plan_config plan_config(const bench *b, int32_t heads)
+static attention_plan_config plan_config(const bench *b, int32_t heads, vt_dtype kv)
 {
     return (attention_plan_config){.heads = heads,
                                    .kv_heads = KV_HEADS,
                                    .sm_count = b->cuda->sm_count,
-                                   .prefill_rows = attention_prefill_rows(b->cuda, DIM, PAGE)};
+                                   .prefill_rows = attention_prefill_rows(b->cuda, DIM, PAGE, kv)};
 }
 
 /* The plan of the batch into the lane, as a step's block has it. */
-static void set_plan(bench *b, int32_t heads, int32_t shared_rows, const vt_batch *host)
+static void set_plan(bench *b, int32_t heads, int32_t shared_rows, const vt_batch *host,
+                     vt_dtype kv)
 {
-    attention_plan_config c = plan_config(b, heads);
+    attention_plan_config c = plan_config(b, heads, kv);
     c.shared_rows = shared_rows;
     int32_t decode = attention_decode_capacity(&c, host->n_decode, 1 << 20),
             prefill = attention_prefill_capacity(&c, host->n_seqs, host->n_tokens), used[2];
@@ -222,7 +223,7 @@ static void set_plan(bench *b, int32_t heads, int32_t shared_rows, const vt_batc
 /* `shared` tokens in front of all sequences are the same; `apart`: each reads them for itself. */
 typedef struct attention_shape {
     int32_t heads, n, kv_len, shared;
-    bool apart;
+    bool apart, fp8; /* fp8: KV in E4M3 */
 } attention_shape;
 
 static void attention_row(bench *b, const vt_op *op, const attention_shape *shape, int methods)
@@ -231,8 +232,10 @@ static void attention_row(bench *b, const vt_op *op, const attention_shape *shap
     int32_t heads = shape->heads, n = shape->n, kv_len = shape->kv_len, shared = shape->shared;
     if (shared > 0)
         snprintf(common, sizeof common, ", %d shared%s", shared, shape->apart ? ", apart" : "");
-    snprintf(name, sizeof name, "%s %d/%d %d x %d%s",
-             op == &attention_decode_op ? "decode" : "prefill", heads, KV_HEADS, n, kv_len, common);
+    vt_dtype kv = shape->fp8 ? VT_FP8_E4M3 : VT_BF16;
+    snprintf(name, sizeof name, "%s%s %d/%d %d x %d%s",
+             op == &attention_decode_op ? "decode" : "prefill", shape->fp8 ? " fp8" : "", heads,
+             KV_HEADS, n, kv_len, common);
     n = pick(b, n, n < 3 ? n : 3);
     shared = pick(b, shared, shared < 64 ? shared : 64);
     kv_len = pick(b, kv_len, kv_len < 70 ? kv_len : 70);
@@ -240,10 +243,11 @@ static void attention_row(bench *b, const vt_op *op, const attention_shape *shap
     batch_arrays batch = make_batch(b, n, q_len, kv_len);
     share_pages(b, &batch, shared);
     int64_t rows = (int64_t)n * q_len, width = (int64_t)heads * DIM;
-    size_t pool = (size_t)batch.host.n_pages * KV_HEADS * PAGE * DIM * 2;
+    size_t pool = (size_t)batch.host.n_pages * KV_HEADS * PAGE * DIM *
+                  (size_t)vt_dtype_get(kv)->bytes;
     vt_tensor q = in_2d(b, VT_BF16, rows, width), o = out_2d(b, VT_BF16, rows, width);
-    vt_tensor k = pool_of(take_in(b, pool), batch.host.n_pages),
-              v = pool_of(take_in(b, pool), batch.host.n_pages);
+    vt_tensor k = pool_of(take_in(b, pool), batch.host.n_pages, kv),
+              v = pool_of(take_in(b, pool), batch.host.n_pages, kv);
     attention_args args = {.batch = &batch.host,
                            .q = &q,
                            .k_pool = &k,
@@ -252,11 +256,13 @@ static void attention_row(bench *b, const vt_op *op, const attention_shape *shap
                            .heads = heads,
                            .kv_heads = KV_HEADS,
                            .head_dim = DIM,
-                           .scale = 1 / sqrtf(DIM)};
+                           .scale = 1 / sqrtf(DIM),
+                           .k_scale = 1,
+                           .v_scale = 1};
     work w = row_of(op, &args, methods);
     args.batch = &batch.device;
     memcpy(w.name, name, sizeof name);
-    set_plan(b, heads, shape->apart ? 0 : 1, &batch.host);
+    set_plan(b, heads, shape->apart ? 0 : 1, &batch.host, kv);
     measure(b, &w);
     free(batch.ints);
 }
@@ -270,6 +276,12 @@ static void section_prefill(bench *b)
         attention_row(b, &attention_prefill_op,
                       &(attention_shape){.heads = row[i][0], .n = row[i][1], .kv_len = row[i][2]},
                       COLD);
+    static const int32_t fp8[][3] = {{32, 1, 8192}, {32, 8, 2048}, {32, 64, 256}};
+    for (size_t i = 0; i < sizeof fp8 / sizeof *fp8; i++)
+        attention_row(b, &attention_prefill_op,
+                      &(attention_shape){
+                          .heads = fp8[i][0], .n = fp8[i][1], .kv_len = fp8[i][2], .fp8 = true},
+                      COLD);
 }
 
 static void section_decode(bench *b)
@@ -282,6 +294,14 @@ static void section_decode(bench *b)
         attention_row(b, &attention_decode_op,
                       &(attention_shape){.heads = row[i][0], .n = row[i][1], .kv_len = row[i][2]},
                       row[i][1] == 1 ? SMALL : COLD);
+    static const int32_t fp8[][3] = {{32, 1, 4096},  {32, 1, 32768}, {32, 32, 4096},
+                                     {32, 64, 2048}, {32, 256, 512}, {16, 256, 512},
+                                     {16, 32, 4096}, {40, 256, 512}};
+    for (size_t i = 0; i < sizeof fp8 / sizeof *fp8; i++)
+        attention_row(b, &attention_decode_op,
+                      &(attention_shape){
+                          .heads = fp8[i][0], .n = fp8[i][1], .kv_len = fp8[i][2], .fp8 = true},
+                      fp8[i][1] == 1 ? SMALL : COLD);
 }
 
 /* Decodes with a common beginning, read once and read for each. */
@@ -345,8 +365,8 @@ static void rope_row(bench *b, const char *what, int32_t tokens, bool norm, bool
     k.data = (char *)to.data + HEADS * DIM * 2;
     v.data = (char *)k.data + KV_HEADS * DIM * 2;
     size_t pool = (size_t)batch.host.n_pages * KV_HEADS * PAGE * DIM * 2;
-    vt_tensor k_pool = pool_of(take_out(b, pool), batch.host.n_pages),
-              v_pool = pool_of(take_out(b, pool), batch.host.n_pages);
+    vt_tensor k_pool = pool_of(take_out(b, pool), batch.host.n_pages, VT_BF16),
+              v_pool = pool_of(take_out(b, pool), batch.host.n_pages, VT_BF16);
     rope_args rope = {.batch = &batch.device,
                       .q = &q,
                       .k = &k,
@@ -356,8 +376,13 @@ static void rope_row(bench *b, const char *what, int32_t tokens, bool norm, bool
                       .q_norm = norm ? &q_norm : NULL,
                       .k_norm = norm ? &k_norm : NULL,
                       .eps = 1e-6f};
-    kv_store_args kv = {
-        .batch = &batch.device, .k = &k, .v = &v, .k_pool = &k_pool, .v_pool = &v_pool};
+    kv_store_args kv = {.batch = &batch.device,
+                        .k = &k,
+                        .v = &v,
+                        .k_pool = &k_pool,
+                        .v_pool = &v_pool,
+                        .k_scale = 1,
+                        .v_scale = 1};
     work w = row_of(&rope_op, &rope, row_methods(tokens));
     snprintf(w.name, sizeof w.name, "%s %d", what, tokens);
     if (store) { /* k is read once, and written to its page alone */
@@ -420,9 +445,15 @@ static void store_row(bench *b, int32_t tokens, bool random)
     batch.device.slot = upload(b, slot, (size_t)n * sizeof *slot);
     size_t pool = (size_t)page * KV_HEADS * PAGE * DIM * 2;
     vt_tensor k = in_2d(b, VT_BF16, n, KV_HEADS * DIM), v = in_2d(b, VT_BF16, n, KV_HEADS * DIM);
-    vt_tensor k_pool = pool_of(take_out(b, pool), page), v_pool = pool_of(take_out(b, pool), page);
-    kv_store_args args = {
-        .batch = &batch.device, .k = &k, .v = &v, .k_pool = &k_pool, .v_pool = &v_pool};
+    vt_tensor k_pool = pool_of(take_out(b, pool), page, VT_BF16),
+              v_pool = pool_of(take_out(b, pool), page, VT_BF16);
+    kv_store_args args = {.batch = &batch.device,
+                          .k = &k,
+                          .v = &v,
+                          .k_pool = &k_pool,
+                          .v_pool = &v_pool,
+                          .k_scale = 1,
+                          .v_scale = 1};
     work w = row_of(&kv_store_op, &args, row_methods(tokens));
     snprintf(w.name, sizeof w.name, "store%s %d", random ? " random" : "", tokens);
     measure(b, &w);
@@ -608,7 +639,7 @@ static void plan_row(bench *b, int32_t heads, int32_t n, int32_t q_len, int32_t 
         return;
     batch_arrays batch = make_batch(b, n, q_len, kv_len);
     share_pages(b, &batch, shared);
-    attention_plan_config c = plan_config(b, heads);
+    attention_plan_config c = plan_config(b, heads, VT_BF16);
     c.shared_rows = ATTENTION_SHARED_ROWS_LEAST;
     int32_t decode = attention_decode_capacity(&c, batch.host.n_decode, 40960), used[2],
             prefill = attention_prefill_capacity(&c, n, batch.host.n_tokens);

@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 #include "cli/cli.h"
+#include "exec/cuda.h"
 #include "exec/cuda_weights.h"
 #include "model/model.h"
 #include "story/plan.h"
@@ -82,14 +83,14 @@ static vt_status make_plan(const cli *c, const vt_model *m, explanation *x, vt_e
     story_plan_config config = {
         .device = gpu ? VT_DEVICE_CUDA : VT_DEVICE_CPU,
         .level = vt_cpu_get()->level,
-        .kv_dtype = gpu                              ? VT_BF16
-                    : m->layer[0].q->dtype == VT_F32 ? VT_F32
-                                                     : VT_F16,
+        .kv_dtype = vt_options_kv_dtype(c->options, m->layer[0].q->dtype),
         .page_size = gpu ? 64 : 16,
         .max_tokens = x->seq.q_len * x->n_seqs,
         .max_seqs = x->n_seqs,
         .max_context = m->arch.max_context,
     };
+    if (gpu)
+        TRY(vt_executor_cuda_check_kv(config.kv_dtype, err));
     story_seq *seqs = calloc((size_t)x->n_seqs, sizeof *seqs);
     if (!seqs)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for %d sequences", x->n_seqs);

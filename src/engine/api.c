@@ -187,20 +187,6 @@ static int32_t option_or(const vt_options *o, const char *key, int64_t otherwise
 
 static bool on_cuda(const vt_options *o) { return vt_options_cuda(o) >= 0; }
 
-static vt_dtype kv_type(const vt_model *m, const vt_options *o)
-{
-    const char *name = vt_options_get(o, "kv-dtype");
-    if (strcmp(name, "f32") == 0)
-        return VT_F32;
-    if (strcmp(name, "bf16") == 0)
-        return VT_BF16;
-    if (strcmp(name, "f16") == 0)
-        return VT_F16;
-    if (on_cuda(o))
-        return VT_BF16;
-    return m->layer[0].q->dtype == VT_F32 ? VT_F32 : VT_F16;
-}
-
 static vt_status size_pages(const vt_model *m, const vt_options *o, sizes *s, vt_err *err)
 {
     const vt_arch *a = &m->arch;
@@ -242,7 +228,7 @@ static vt_status choose_sizes(const vt_model *m, const vt_options *o, sizes *s, 
     s->max_running = option_or(o, "max-running", cuda ? AUTO_RUNNING_CUDA : AUTO_RUNNING);
     int32_t budget = cuda ? AUTO_BUDGET_CUDA : AUTO_BUDGET;
     s->budget = option_or(o, "token-budget", s->max_running > budget ? s->max_running : budget);
-    s->kv_dtype = kv_type(m, o);
+    s->kv_dtype = vt_options_kv_dtype(o, m->layer[0].q->dtype);
     int64_t rows = SCORE_BYTES / ((int64_t)m->arch.vocab * 4);
     s->score_rows = (int32_t)(rows < SCORE_ROWS_MIN   ? SCORE_ROWS_MIN
                               : rows < SCORE_ROWS_MAX ? rows

@@ -79,9 +79,9 @@ static const vt_option table[] = {
     ROW("kv-memory", VT_OPTION_SIZE, .min = 1 << 16, .max = 1e15, .flags = VT_OPTION_AUTO,
         .value_name = "BYTES", .fallback = "auto", .verbs = ENGINE,
         .help = "memory of the KV cache, such as 512M or 4G"),
-    ROW("kv-dtype", CHOICE("auto|f32|f16|bf16|fp8"), .later = "fp8", .value_name = "TYPE",
-        .fallback = "auto", .verbs = ENGINE,
-        .help = "element type of the KV cache; auto: f32 for F32 weights, else f16"),
+    ROW("kv-dtype", CHOICE("auto|f32|f16|bf16|fp8"), .value_name = "TYPE",
+        .fallback = "auto", .verbs = ENGINE | VT_FOR_EXPLAIN,
+        .help = "element type of the KV cache; auto: bf16 on a GPU, f32 for F32 weights, else f16"),
     ROW("max-context", INT(1, 1 << 24), .flags = VT_OPTION_AUTO, .value_name = "N",
         .fallback = "auto", .verbs = PLANNED,
         .help = "longest sequence in tokens; auto: what the model and memory allow"),
@@ -609,6 +609,21 @@ int32_t vt_options_cuda(const vt_options *o)
     if (strncmp(device, "cuda", 4) != 0)
         return -1;
     return device[4] == ':' ? (int32_t)strtol(device + 5, NULL, 10) : 0;
+}
+
+vt_dtype vt_options_kv_dtype(const vt_options *o, vt_dtype weights)
+{
+    static const struct {
+        const char *name;
+        vt_dtype type;
+    } named[] = {{"f32", VT_F32}, {"f16", VT_F16}, {"bf16", VT_BF16}, {"fp8", VT_FP8_E4M3}};
+    const char *name = vt_options_get(o, "kv-dtype");
+    for (size_t i = 0; i < sizeof named / sizeof *named; i++)
+        if (strcmp(name, named[i].name) == 0)
+            return named[i].type;
+    if (vt_options_cuda(o) >= 0)
+        return VT_BF16;
+    return weights == VT_F32 ? VT_F32 : VT_F16;
 }
 
 bool vt_options_given(const vt_options *o, const char *key)

@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/tensor.h"
 #include "vitrine.h"
 
 typedef enum vt_option_type {
@@ -88,6 +89,8 @@ double vt_options_float(const vt_options *o, const char *key);
 bool vt_options_flag(const vt_options *o, const char *key);
 /* The GPU of option device: 0 for "cuda", 3 for "cuda:3", -1 for others. */
 int32_t vt_options_cuda(const vt_options *o);
+/* The KV cache's element type for a model with matrices of type `weights`. */
+vt_dtype vt_options_kv_dtype(const vt_options *o, vt_dtype weights);
 /* False while the value is the table's default. */
 bool vt_options_given(const vt_options *o, const char *key);
 /* All values of a repeatable option, in the order given; they belong to `o`. */

@@ -60,7 +60,8 @@ vt_status cuda_run_copies(cuda_executor *x, int32_t n, vt_err *err)
         &x->lane,
         &(cuda_launch){
             .spec = JIT_SPEC("page_copy.cu", "page_copy", {"kv_heads", x->kv.kv_heads},
-                             {"head_dim", x->kv.head_dim}, {"page", x->kv.page_size}),
+                             {"row", (int32_t)vt_dtype_row_bytes(x->kv.dtype, x->kv.head_dim)},
+                             {"page", x->kv.page_size}),
             .grid = {(uint32_t)n, (uint32_t)(2 * x->kv.n_layers), (uint32_t)x->kv.kv_heads},
             .threads = 128},
         &p, sizeof p);
@@ -323,12 +324,19 @@ static cuda_executor *new_executor(const vt_model *m, const vt_executor_config *
     return x;
 }
 
+vt_status vt_executor_cuda_check_kv(vt_dtype kv_dtype, vt_err *err)
+{
+    if (kv_dtype == VT_BF16 || kv_dtype == VT_FP8_E4M3)
+        return VT_OK;
+    return vt_fail(err, VT_ERR_UNSUPPORTED,
+                   "kv-dtype %s is not there on CUDA, expected bf16 or fp8",
+                   vt_dtype_get(kv_dtype)->name);
+}
+
 vt_status vt_executor_cuda_new(const vt_model *m, const vt_executor_config *config,
                                const vt_cuda_options *options, vt_executor **out, vt_err *err)
 {
-    if (config->kv_dtype != VT_BF16)
-        return vt_fail(err, VT_ERR_UNSUPPORTED, "kv-dtype %s is not there on CUDA, expected bf16",
-                       vt_dtype_get(config->kv_dtype)->name);
+    TRY(vt_executor_cuda_check_kv(config->kv_dtype, err));
     cuda_executor *x = new_executor(m, config, options, err);
     if (!x)
         return VT_ERR_MEMORY;
@@ -379,11 +387,11 @@ vt_status vt_executor_cuda_kv_bytes(const vt_model *m, int32_t ordinal, int32_t 
     *bytes = left;
     return VT_OK;
 }
-vt_status vt_executor_cuda_collect(const vt_model *m, const vt_limits *limits, const char *arch,
-                                   int32_t level, vt_cuda **out, vt_err *err)
+vt_status vt_executor_cuda_collect(const vt_model *m, const vt_limits *limits, vt_dtype kv_dtype,
+                                   const char *arch, int32_t level, vt_cuda **out, vt_err *err)
 {
     vt_executor_config config = {
-        .limits = *limits, .n_pages = 16, .n_pool_slots = limits->max_seqs, .kv_dtype = VT_BF16};
+        .limits = *limits, .n_pages = 16, .n_pool_slots = limits->max_seqs, .kv_dtype = kv_dtype};
     vt_cuda_options options = {.pdl = level >= 90};
     cuda_executor *x = new_executor(m, &config, &options, err);
     if (!x)

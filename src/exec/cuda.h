@@ -25,6 +25,8 @@ void vt_cuda_options_init(vt_cuda_options *o);
 /* KV bytes that fit beside the weights: 90 % of the free memory less weights and workspaces. */
 vt_status vt_executor_cuda_kv_bytes(const vt_model *m, int32_t ordinal, int32_t max_context,
                                     int64_t *bytes, vt_err *err);
+/* An error for a KV type that CUDA does not have. */
+vt_status vt_executor_cuda_check_kv(vt_dtype kv_dtype, vt_err *err);
 vt_status vt_executor_cuda_new(const vt_model *m, const vt_executor_config *config,
                                const vt_cuda_options *options, vt_executor **out, vt_err *err);
 
@@ -58,7 +60,7 @@ bool vt_executor_cuda_recording(const vt_executor *x, vt_cuda_recording *out);
 
 /* Compiles every kernel that this model can need on `level` for `arch`, without a device. The JIT
  * belongs to the caller. For tests and for making bundles. */
-vt_status vt_executor_cuda_collect(const vt_model *m, const vt_limits *limits, const char *arch,
-                                   int32_t level, vt_cuda **out, vt_err *err);
+vt_status vt_executor_cuda_collect(const vt_model *m, const vt_limits *limits, vt_dtype kv_dtype,
+                                   const char *arch, int32_t level, vt_cuda **out, vt_err *err);
 
 #endif

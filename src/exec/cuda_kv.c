@@ -19,7 +19,8 @@ enum { GROWTHS = 8 };
 
 static size_t page_bytes(const cuda_executor *x) /* of one pool */
 {
-    return (size_t)vt_kv_page_bytes(1, x->kv.kv_heads, x->kv.page_size, x->kv.head_dim, VT_BF16) /
+    return (size_t)vt_kv_page_bytes(1, x->kv.kv_heads, x->kv.page_size, x->kv.head_dim,
+                                    x->kv.dtype) /
            2;
 }
 
@@ -46,7 +47,7 @@ vt_status cuda_kv_make(cuda_executor *x, vt_err *err)
                           .page_size = lim->page_size,
                           .kv_heads = a->n_kv_heads,
                           .head_dim = a->head_dim,
-                          .dtype = VT_BF16,
+                          .dtype = x->config.kv_dtype,
                           .device = VT_DEVICE_CUDA};
     x->kv_tensors = vt_calloc((size_t)a->n_layers * 2, sizeof *x->kv_tensors);
     if (!x->kv_tensors)
@@ -65,7 +66,7 @@ vt_status cuda_kv_make(cuda_executor *x, vt_err *err)
         size_t at = (size_t)(i < a->n_layers ? 2 * i : 2 * (i - a->n_layers) + 1);
         x->kv_tensors[i] = (vt_tensor){
             .data = x->kv_range.base ? (char *)x->kv_range.base + at * x->kv_range.stride : NULL,
-            .dtype = VT_BF16,
+            .dtype = x->kv.dtype,
             .rank = 4,
             .row_stride = a->head_dim,
             .dim = {x->config.n_pages + 1, a->n_kv_heads, x->kv.page_size, a->head_dim}};

@@ -163,7 +163,8 @@ vt_status cuda_start_describe(cuda_executor *x, vt_err *err)
         .heads = a->n_heads,
         .kv_heads = a->n_kv_heads,
         .sm_count = x->cuda->sm_count,
-        .prefill_rows = attention_prefill_rows(x->cuda, a->head_dim, x->config.limits.page_size),
+        .prefill_rows = attention_prefill_rows(x->cuda, a->head_dim, x->config.limits.page_size,
+                                               x->config.kv_dtype),
         .deterministic = x->options.deterministic,
         .shared_rows = x->options.shared_rows};
     x->lane.cuda = x->cuda;

@@ -241,6 +241,8 @@ static void build_attention(builder *b, int32_t i)
     const vt_rope_params *rope = local ? &a->rope_local : &a->rope;
     vt_tensor *k_pool = (vt_tensor *)pool_of(b, i, true),
               *v_pool = (vt_tensor *)pool_of(b, i, false);
+    bool scaled = k_pool && k_pool->dtype == VT_FP8_E4M3; /* the file's scales are for FP8 */
+    float k_scale = scaled ? src->kv_k_scale : 1, v_scale = scaled ? src->kv_v_scale : 1;
     build_qkv(b, i);
     EMIT(b, rope, i, "", VT_WHEN_ALWAYS,
          {.batch = &b->p->batch,
@@ -255,7 +257,13 @@ static void build_attention(builder *b, int32_t i)
           .eps = a->norm_eps,
           .plus_one = a->norm_plus_one});
     EMIT(b, kv_store, i, "", VT_WHEN_ALWAYS,
-         {.batch = &b->p->batch, .k = b->k, .v = b->v, .k_pool = k_pool, .v_pool = v_pool});
+         {.batch = &b->p->batch,
+          .k = b->k,
+          .v = b->v,
+          .k_pool = k_pool,
+          .v_pool = v_pool,
+          .k_scale = k_scale,
+          .v_scale = v_scale});
     attention_args att = {.batch = &b->p->batch,
                           .q = b->q,
                           .k_pool = k_pool,
@@ -265,6 +273,8 @@ static void build_attention(builder *b, int32_t i)
                           .kv_heads = a->n_kv_heads,
                           .head_dim = a->head_dim,
                           .scale = a->attn_scale,
+                          .k_scale = k_scale,
+                          .v_scale = v_scale,
                           .window = windowed(a, i) ? a->window : 0};
     emit(b, &attention_decode_op, &att, sizeof att, i, "", VT_WHEN_DECODE);
     emit(b, &attention_prefill_op, &att, sizeof att, i, "", VT_WHEN_PREFILL);

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/quant.h"
 #include "text/template.h"
 #include "text/tokenizer.h"
 
@@ -110,12 +111,14 @@ static const struct {
 };
 
 /* Tensors that other programs store and nobody needs: rotary tables (made from the parameters),
- * rope_freqs (read with the metadata), a copy of a tied head, scales of static activation
- * quantisation (ours is dynamic or none). */
+ * rope_freqs (read with the metadata), a copy of a tied head, scales of static quantisation of
+ * activations (ours is dynamic or none) and of queries. Those of keys and values are taken first
+ * (take_kv_scale), under the names that we know. */
 static bool ignorable(const vt_arch *arch, const char *name)
 {
-    static const char *const part[] = {"rope_freqs.weight", "rotary_emb.inv_freq", ".input_scale",
-                                       ".k_scale", ".v_scale"};
+    static const char *const part[] = {"rope_freqs.weight", "rotary_emb.inv_freq",
+                                       ".input_scale",      ".q_scale",
+                                       ".k_scale",          ".v_scale"};
     for (size_t i = 0; i < sizeof part / sizeof *part; i++)
         if (strstr(name, part[i]))
             return true;
@@ -243,6 +246,36 @@ static vt_status take_scale(assembly *a, const vt_tensor *w, const vt_tensor **o
     return VT_OK;
 }
 
+/* What stored K or V of an FP8 cache counts: one positive number, under either name that files have
+ * for it (compressed-tensors; older ones beside the projection), or 1. */
+static vt_status take_kv_scale(assembly *a, int32_t layer, const char *const names[2], float *out)
+{
+    char name[160];
+    int64_t i = -1;
+    *out = 1;
+    for (int k = 0; k < 2 && i < 0 && a->src->hf_names; k++) {
+        snprintf(name, sizeof name, "model.layers.%d.self_attn.%s", layer, names[k]);
+        i = a->src->find(a->src->file, name);
+    }
+    if (i < 0)
+        return VT_OK;
+    const vt_tensor *t = a->src->at(a->src->file, i);
+    float scale = 0;
+    bool is_float = t->dtype == VT_F32 || t->dtype == VT_F16 || t->dtype == VT_BF16;
+    if (!is_float || vt_tensor_elems(t) != 1)
+        return vt_fail(a->err, VT_ERR_UNSUPPORTED,
+                       "%s: tensor %s has %lld elements of type %s; one float was expected",
+                       a->m->path, name, (long long)vt_tensor_elems(t),
+                       vt_dtype_get(t->dtype)->name);
+    vt_dequant_row(t->dtype, t->data, &scale, 1);
+    if (!(scale > 0) || !isfinite(scale) || !isfinite(1 / scale))
+        return vt_fail(a->err, VT_ERR_MODEL, "%s: tensor %s is %g; a positive number was expected",
+                       a->m->path, name, (double)scale);
+    count(a, i, true);
+    *out = scale;
+    return VT_OK;
+}
+
 static bool wanted(const vt_arch *a, const role *r, int32_t layer, bool *required)
 {
     bool moe = a->n_experts > 0 && (!a->layer_moe || a->layer_moe[layer]);
@@ -285,6 +318,11 @@ static vt_status take_layer(assembly *a, int32_t layer)
         if (w && w->dtype == VT_FP8_E4M3)
             TRY(take_scale(a, w, (const vt_tensor **)(l + scaled_role[i].scale)));
     }
+    vt_layer *to = &a->m->layer[layer];
+    TRY(take_kv_scale(a, layer, (const char *const[]){"k_scale", "k_proj.k_scale"},
+                      &to->kv_k_scale));
+    TRY(take_kv_scale(a, layer, (const char *const[]){"v_scale", "v_proj.v_scale"},
+                      &to->kv_v_scale));
     return VT_OK;
 }
 

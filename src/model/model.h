@@ -65,6 +65,8 @@ typedef struct vt_layer {
         *expert_down; /* experts: rank 3, [n_experts, out, in] */
     const vt_tensor *q_scale, *k_scale, *v_scale, *o_scale, *gate_scale, *up_scale,
         *down_scale; /* FP8 */
+    /* What a stored K, a stored V of an FP8 cache counts: 1 where the file says nothing. */
+    float kv_k_scale, kv_v_scale;
 } vt_layer;
 
 struct vt_model {

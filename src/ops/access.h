@@ -7,6 +7,8 @@
 #include "base/tensor.h"
 
 static inline bool dtype_is_float(vt_dtype t) { return t == VT_F32 || t == VT_F16 || t == VT_BF16; }
+/* What a KV pool may be made of. */
+static inline bool dtype_is_kv(vt_dtype t) { return dtype_is_float(t) || t == VT_FP8_E4M3; }
 
 static inline float tensor_get(const vt_tensor *t, int64_t row, int64_t col)
 {
@@ -16,6 +18,8 @@ static inline float tensor_get(const vt_tensor *t, int64_t row, int64_t col)
         return vt_f16_to_f32(((const uint16_t *)t->data)[at]);
     case VT_BF16:
         return vt_bf16_to_f32(((const uint16_t *)t->data)[at]);
+    case VT_FP8_E4M3:
+        return vt_fp8_e4m3_to_f32(((const uint8_t *)t->data)[at]);
     default:
         return ((const float *)t->data)[at];
     }
@@ -28,6 +32,8 @@ static inline void tensor_set(vt_tensor *t, int64_t row, int64_t col, float x)
         ((uint16_t *)t->data)[at] = vt_f32_to_f16(x);
     else if (t->dtype == VT_BF16)
         ((uint16_t *)t->data)[at] = vt_f32_to_bf16(x);
+    else if (t->dtype == VT_FP8_E4M3)
+        ((uint8_t *)t->data)[at] = vt_f32_to_fp8_e4m3(x);
     else
         ((float *)t->data)[at] = x;
 }

@@ -18,6 +18,9 @@ extern const vt_impl linear_cuda_any_impl, rope_cuda_any_impl, kv_store_cuda_any
     attention_decode_cuda_any_impl, attention_prefill_cuda_any_impl, moe_route_cuda_any_impl,
     moe_linear_cuda_any_impl;
 
+/* What a KV pool may be made of. */
+static inline bool cuda_is_kv(vt_dtype t) { return t == VT_BF16 || t == VT_FP8_E4M3; }
+
 static inline uint32_t cuda_blocks(int64_t items, int64_t per_block)
 {
     return (uint32_t)vt_ceil_div(items, per_block);

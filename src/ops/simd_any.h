@@ -12,6 +12,8 @@ static inline vf vf_load_any(const void *base, vt_dtype dtype, int64_t at, int n
 {
     if (dtype == VT_F32)
         return n == VF ? vf_load((const float *)base + at) : vf_load_n((const float *)base + at, n);
+    if (dtype == VT_FP8_E4M3)
+        return vf_load_e4m3_n((const uint8_t *)base + at, n);
     const uint16_t *half = (const uint16_t *)base + at;
     if (dtype == VT_F16)
         return n == VF ? vf_load_f16(half) : vf_load_f16_n(half, n);
@@ -24,6 +26,8 @@ static inline void vf_store_any(void *base, vt_dtype dtype, int64_t at, vf v, in
         vf_store_n((float *)base + at, v, n);
     else if (dtype == VT_F16)
         vf_store_f16_n((uint16_t *)base + at, v, n);
+    else if (dtype == VT_FP8_E4M3)
+        vf_store_e4m3_n((uint8_t *)base + at, v, n);
     else
         vf_store_bf16_n((uint16_t *)base + at, v, n);
 }

@@ -141,6 +141,25 @@ static inline void vf_store_bf16_n(uint16_t *p, vf v, int n)
         p[i] = vt_f32_to_bf16(x[i]);
 }
 
+/* An e4m3 is an f16 with another exponent bias: its bits moved to their places, times 2^8. */
+static inline vf vf_load_e4m3_n(const uint8_t *p, int n)
+{
+    uint64_t bytes = 0;
+    memcpy(&bytes, p, (size_t)n);
+    __m128i b = _mm_cvtepu8_epi16(_mm_cvtsi64_si128((long long)bytes)), low = _mm_set1_epi16(0x7f);
+    __m128i size = _mm_and_si128(b, low), sign = _mm_slli_epi16(_mm_andnot_si128(low, b), 8);
+    __m128i h = _mm_or_si128(sign, _mm_slli_epi16(size, 7));
+    h = _mm_or_si128(h, _mm_cmpeq_epi16(size, low)); /* NaN */
+    return _mm256_mul_ps(_mm256_cvtph_ps(h), _mm256_set1_ps(256));
+}
+static inline void vf_store_e4m3_n(uint8_t *p, vf v, int n)
+{
+    float x[VF];
+    vf_store(x, v);
+    for (int i = 0; i < n; i++)
+        p[i] = vt_f32_to_fp8_e4m3(x[i]);
+}
+
 static inline void vf_transpose(vf r[VF])
 {
     vf t[VF], u[VF];

@@ -128,6 +128,24 @@ static inline void vf_store_bf16_n(uint16_t *p, vf v, int n)
         p[i] = vt_f32_to_bf16(x[i]);
 }
 
+/* An e4m3 is an f16 with another exponent bias: its bits moved to their places, times 2^8. */
+static inline vf vf_load_e4m3_n(const uint8_t *p, int n)
+{
+    __m256i b = _mm256_cvtepu8_epi16(_mm_maskz_loadu_epi8(lanes_below(n), p));
+    __m256i low = _mm256_set1_epi16(0x7f), size = _mm256_and_si256(b, low);
+    __m256i sign = _mm256_slli_epi16(_mm256_andnot_si256(low, b), 8);
+    __m256i h = _mm256_or_si256(sign, _mm256_slli_epi16(size, 7));
+    h = _mm256_or_si256(h, _mm256_cmpeq_epi16(size, low)); /* NaN */
+    return _mm512_mul_ps(_mm512_cvtph_ps(h), _mm512_set1_ps(256));
+}
+static inline void vf_store_e4m3_n(uint8_t *p, vf v, int n)
+{
+    float x[VF];
+    vf_store(x, v);
+    for (int i = 0; i < n; i++)
+        p[i] = vt_f32_to_fp8_e4m3(x[i]);
+}
+
 static inline void vf_transpose(vf r[VF])
 {
     vf t[VF], u[VF];

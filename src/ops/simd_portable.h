@@ -144,6 +144,21 @@ static inline void vf_store_bf16_n(uint16_t *p, vf v, int n)
         p[i] = vt_f32_to_bf16(v[i]);
 }
 
+static inline vf vf_load_e4m3_n(const uint8_t *p, int n)
+{
+    vf v = {0};
+    for (int i = 0; i < n; i++)
+        v[i] = vt_fp8_e4m3_to_f32(p[i]);
+    return v;
+}
+static inline void vf_store_e4m3_n(uint8_t *p, vf v, int n)
+{
+    float x[VF];
+    vf_store(x, v);
+    for (int i = 0; i < n; i++)
+        p[i] = vt_f32_to_fp8_e4m3(x[i]);
+}
+
 /* Rows become columns. */
 static inline void vf_transpose(vf r[VF])
 {

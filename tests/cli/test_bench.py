@@ -30,6 +30,17 @@ def test_explain_adds_up():
     same(three["total"]["write_bytes"]["kv"], 3 * one["total"]["write_bytes"]["kv"])
 
 
+def test_explain_counts_the_caches_type():
+    kv = {}
+    for kind in ("f32", "f16", "fp8"):
+        calls = ok("explain", "--json", "-m", DUMMY, "--context", "50", "--kv-dtype", kind).json["calls"]
+        kv[kind] = sum(c["read_bytes"]["kv"] + c["write_bytes"]["kv"] for c in calls)
+    same((kv["f32"], kv["f16"]), (4 * kv["fp8"], 2 * kv["fp8"]))
+    gpu = ("explain", "-m", DUMMY, "--device", "cuda", "--hardware", "h200", "--kv-dtype")
+    fails(1, ["kv-dtype F16 is not there on CUDA", "bf16 or fp8"], *gpu, "f16")
+    ok(*gpu, "fp8")
+
+
 def test_explain_of_a_big_model_reads_no_weights():
     r = ok("explain", "--json", "-m", "dummy:qwen3-8b", "--hardware", "h200").json
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 4 << 20, "KiB, of the largest program so far"

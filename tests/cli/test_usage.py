@@ -15,7 +15,7 @@ OPTIONS = {
     "score": "model threads json quiet text tokens top window",
     "tokenize": "model json decode special add-bos",
     "template": "model messages template no-generation-prompt",
-    "explain": "model threads json prompt context batch hardware",
+    "explain": "model threads kv-dtype json prompt context batch hardware",
     "bench latency": "model threads json prompt gen batch reps",
     "bench kernels": "threads json",
     "bench offline": "model threads json num input output shared-prefix lengths seed max-running token-budget kv-memory policy",
@@ -91,7 +91,6 @@ def test_what_is_not_there_yet_is_refused_by_name():
     for verb in ["serve", "lab", "bench comm", "bench serve", "story diff"]:
         fails(1, [f"'{verb}' is not there yet"], *verb.split())
     fails(2, ["--tp: '2' is not there yet"], "run", "--tp", "2", "x")
-    fails(2, ["--kv-dtype: 'fp8' is not there yet"], "run", "--kv-dtype", "fp8", "x")
     fails(1, ["--story: 'x.html'", "not there yet"], "run", "--story=x.html", "x")
     fails(2, ["--story: 'x.txt' found", ".json"], "run", "--story=x.txt", "x")
 

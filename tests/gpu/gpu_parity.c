@@ -349,6 +349,11 @@ static void make_rope(rig *r, const rope_args *a, device_args *d)
     input(d, a->k);
 }
 
+static vt_dtype pool_type(const vt_tensor *pool)
+{
+    return pool->dtype == VT_FP8_E4M3 ? VT_FP8_E4M3 : VT_BF16;
+}
+
 static void make_kv_store(rig *r, const kv_store_args *a, device_args *d)
 {
     round_host(r, (vt_tensor *)(uintptr_t)a->k);
@@ -357,8 +362,8 @@ static void make_kv_store(rig *r, const kv_store_args *a, device_args *d)
     d->kv_store.batch = batch_on_device(r, a->batch);
     d->kv_store.k = on_device(r, a->k, VT_BF16);
     d->kv_store.v = on_device(r, a->v, VT_BF16);
-    d->kv_store.k_pool = on_device(r, a->k_pool, VT_BF16);
-    d->kv_store.v_pool = on_device(r, a->v_pool, VT_BF16);
+    d->kv_store.k_pool = on_device(r, a->k_pool, pool_type(a->k_pool));
+    d->kv_store.v_pool = on_device(r, a->v_pool, pool_type(a->v_pool));
     input(d, a->k_pool); /* slots that no token goes to keep what they had */
     input(d, a->v_pool);
 }
@@ -371,14 +376,15 @@ static void make_attention(rig *r, const attention_args *a, device_args *d)
     d->attention = *a;
     d->attention.batch = batch_on_device(r, a->batch);
     d->attention.q = on_device(r, a->q, VT_BF16);
-    d->attention.k_pool = on_device(r, a->k_pool, VT_BF16);
-    d->attention.v_pool = on_device(r, a->v_pool, VT_BF16);
+    d->attention.k_pool = on_device(r, a->k_pool, pool_type(a->k_pool));
+    d->attention.v_pool = on_device(r, a->v_pool, pool_type(a->v_pool));
     d->attention.o = on_device(r, a->o, VT_BF16);
     attention_plan_config c = {
         .heads = a->heads,
         .kv_heads = a->kv_heads,
         .sm_count = r->cuda->sm_count,
-        .prefill_rows = attention_prefill_rows(r->cuda, a->head_dim, a->batch->page_size),
+        .prefill_rows = attention_prefill_rows(r->cuda, a->head_dim, a->batch->page_size,
+                                               pool_type(a->k_pool)),
         .deterministic = r->lane.deterministic,
         .shared_rows = 1};
     r->lane.prefill_rows = c.prefill_rows;

@@ -46,7 +46,7 @@ static void check_log(const char *name, const jit_cubin *c)
             fail_msg("%s: the compiler said: %.900s", name, c->log);
 }
 
-static void compile_all(const char *arch, int32_t level, const char *const *name,
+static void compile_all(const char *arch, int32_t level, vt_dtype kv, const char *const *name,
                         size_t n_models)
 {
     vt_limits limits = {
@@ -57,7 +57,7 @@ static void compile_all(const char *arch, int32_t level, const char *const *name
         vt_model *model;
         vt_cuda *cuda;
         if (vt_model_load(name[m], &model, &err) != VT_OK ||
-            vt_executor_cuda_collect(model, &limits, arch, level, &cuda, &err) != VT_OK)
+            vt_executor_cuda_collect(model, &limits, kv, arch, level, &cuda, &err) != VT_OK)
             fail_msg("%s: %s", name[m], err.message);
         roofs_cuda_collect(cuda);
         vt_jit_set_cache(cuda->jit, false);
@@ -145,7 +145,8 @@ static void test_kernels_when_compiled_for_sm_90a_then_no_spill_and_no_warning(v
     (void)state;
     if (!have_nvrtc())
         skip();
-    compile_all("sm_90a", 90, models, 2);
+    compile_all("sm_90a", 90, VT_BF16, models, 2);
+    compile_all("sm_90a", 90, VT_FP8_E4M3, models, 2);
 }
 
 static void test_kernels_when_compiled_for_sm_80_then_no_spill_and_no_warning(void **state)
@@ -153,7 +154,8 @@ static void test_kernels_when_compiled_for_sm_80_then_no_spill_and_no_warning(vo
     (void)state;
     if (!have_nvrtc())
         skip();
-    compile_all("sm_80", 80, models, 1);
+    compile_all("sm_80", 80, VT_BF16, models, 1);
+    compile_all("sm_80", 80, VT_FP8_E4M3, models + 1, 1);
 }
 
 /* Where no fast kernel fits: every cuda-any kernel is in one of these two. */
@@ -164,8 +166,9 @@ static void test_kernels_for_any_shape_when_compiled_then_no_spill_and_no_warnin
                                       "tests/golden/models/qwen3moe-raw"};
     if (!have_nvrtc())
         skip();
-    compile_all("sm_90a", 90, odd, 2);
-    compile_all("sm_80", 80, odd, 1);
+    compile_all("sm_90a", 90, VT_BF16, odd, 2);
+    compile_all("sm_90a", 90, VT_FP8_E4M3, odd, 1);
+    compile_all("sm_80", 80, VT_BF16, odd, 1);
 }
 
 int main(void)

@@ -86,7 +86,6 @@ static void test_options_set_when_not_there_yet_then_unsupported(void **state)
 {
     (void)state;
     must_fail("tp", "2", VT_ERR_UNSUPPORTED, "not there yet");
-    must_fail("kv-dtype", "fp8", VT_ERR_UNSUPPORTED, "not there yet");
 }
 
 static void test_options_env_twin_when_set_then_default(void **state)

@@ -10,6 +10,7 @@
 #include <math.h>
 
 #include "files/safetensors.h"
+#include "model/assemble.h"
 #include "model/load.h"
 #include "text/template.h"
 
@@ -261,6 +262,92 @@ static void test_folder_of_fp8_gives_every_matrix_its_scales(void **state)
     vt_model_free(m);
 }
 
+/* ---- scales of an FP8 cache ---- */
+
+typedef struct declared {
+    vt_tensor *tensor;
+    int64_t n;
+} declared;
+
+static int64_t declared_find(const void *file, const char *name)
+{
+    const declared *d = file;
+    for (int64_t i = 0; i < d->n; i++)
+        if (strcmp(d->tensor[i].name, name) == 0)
+            return i;
+    return -1;
+}
+
+static const vt_tensor *declared_at(const void *file, int64_t i)
+{
+    return &((const declared *)file)->tensor[i];
+}
+
+/* A model of qwen3-gqa2's shape, its tensors without data, and one more. */
+static vt_model *assemble_with(const vt_tensor *more, vt_err *err)
+{
+    vt_model *shape = load_good(MODELS "qwen3-gqa2"), *m = NULL;
+    declared d;
+    assert_int_equal(model_new("x", &m, err), VT_OK);
+    m->arch = shape->arch;
+    m->arch.layer_window = m->arch.layer_moe = NULL;
+    vt_model_free(shape);
+    assert_int_equal(model_declare(m, VT_BF16, &d.tensor, &d.n, err), VT_OK);
+    d.tensor[d.n++] = *more;
+    weight_source source = {
+        .hf_names = true, .file = &d, .n_tensors = d.n, .find = declared_find, .at = declared_at};
+    if (model_assemble(m, &source, err) == VT_OK)
+        return m;
+    model_release(m);
+    return NULL;
+}
+
+static void test_kv_scales_of_a_file_are_found_under_both_names(void **state)
+{
+    (void)state;
+    float k = 0.25f;
+    uint16_t v = vt_f32_to_bf16(3);
+    vt_err err = {0};
+    vt_tensor scale = {.data = &k, .dtype = VT_F32, .name = "model.layers.0.self_attn.k_scale"};
+    vt_model *m = assemble_with(&scale, &err);
+    assert_non_null(m);
+    assert_true(m->layer[0].kv_k_scale == k && m->layer[0].kv_v_scale == 1);
+    assert_true(m->layer[1].kv_k_scale == 1 && m->layer[1].kv_v_scale == 1);
+    model_release(m);
+    scale = (vt_tensor){.data = &v,
+                        .dtype = VT_BF16,
+                        .rank = 1,
+                        .dim = {1},
+                        .row_stride = 1,
+                        .name = "model.layers.1.self_attn.v_proj.v_scale"};
+    m = assemble_with(&scale, &err);
+    assert_non_null(m);
+    assert_true(m->layer[1].kv_v_scale == 3 && m->layer[1].kv_k_scale == 1);
+    model_release(m);
+}
+
+static void test_kv_scales_that_make_no_sense_are_refused(void **state)
+{
+    (void)state;
+    float bad[] = {0, -1, NAN, INFINITY, 1e-45f}, pair[2] = {1, 1};
+    vt_err err = {0};
+    vt_tensor scale = {.data = pair,
+                       .dtype = VT_F32,
+                       .rank = 1,
+                       .dim = {2},
+                       .row_stride = 2,
+                       .name = "model.layers.0.self_attn.v_scale"};
+    assert_null(assemble_with(&scale, &err));
+    assert_non_null(strstr(err.message, "v_scale has 2 elements of type F32; one float"));
+    scale.dim[0] = 1;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        scale.data = &bad[i];
+        assert_null(assemble_with(&scale, &err));
+        assert_non_null(strstr(err.message, "self_attn.v_scale is "));
+        assert_non_null(strstr(err.message, "a positive number was expected"));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -273,6 +360,8 @@ int main(void)
         cmocka_unit_test(test_folder_of_gemma_sets_its_knobs),
         cmocka_unit_test(test_folder_of_experts_stacks_them),
         cmocka_unit_test(test_folder_of_fp8_gives_every_matrix_its_scales),
+        cmocka_unit_test(test_kv_scales_of_a_file_are_found_under_both_names),
+        cmocka_unit_test(test_kv_scales_that_make_no_sense_are_refused),
     };
     return cmocka_run_group_tests_name("safetensors", tests, NULL, NULL);
 }

@@ -111,7 +111,7 @@ static double reference_score(const attention_args *a, int32_t seq, int64_t t, i
     double sum = 0;
     for (int64_t i = 0; i < a->head_dim; i++)
         sum += (double)tensor_get(a->q, t, h * a->head_dim + i) * tensor_get(a->k_pool, row, i);
-    return sum * a->scale;
+    return sum * a->scale * a->k_scale;
 }
 
 static void reference_row(const attention_args *a, int32_t seq, int64_t t, int64_t h)
@@ -131,7 +131,7 @@ static void reference_row(const attention_args *a, int32_t seq, int64_t t, int64
             acc[i] += weight * (double)tensor_get(a->v_pool, row, i);
     }
     for (int64_t i = 0; i < d; i++)
-        tensor_set(a->o, t, h * d + i, (float)(acc[i] / sum));
+        tensor_set(a->o, t, h * d + i, (float)(acc[i] / sum * a->v_scale));
     free(acc);
 }
 
@@ -160,7 +160,8 @@ static void decode_reference(const void *args)
 /* p: sequences, q_len, kv_len of the first, heads * 1000 + kv_heads, head_dim, dtype, page_size,
  * window. Sequence s has kv_len + 37 s. A decode of one token stands in front of every prefill
  * case. A decode's q_len 1 + 1000 f + 10000 k: the sequences are of f families, those of one having
- * their first k pages in common; every seventh is of none. */
+ * their first k pages in common; every seventh is of none. An FP8 pool has a k_scale of 1/30 and a
+ * v_scale of 20: large K, small V. */
 static const vt_case prefill_cases[] = {
     {.name = "1 x 512 9/3x64 f16", .p = {1, 512, 512, 9003, 64, VT_F16, 16}, .bench = true},
     {.name = "1 x 2048 9/3x64 f16", .p = {1, 2048, 2048, 9003, 64, VT_F16, 16}, .bench = true},
@@ -178,6 +179,9 @@ static const vt_case prefill_cases[] = {
     {.name = "1 x 9 kv=700 8/1x72 f16 window=50", .p = {1, 9, 700, 8001, 72, VT_F16, 16, 50}},
     {.name = "2 x 130 kv=130 3/3x24 f16 window=1", .p = {2, 130, 130, 3003, 24, VT_F16, 16, 1}},
     {.name = "1 x 3 kv=40 100/1x16 f32", .p = {1, 3, 40, 100001, 16, VT_F32, 16}},
+    {.name = "2 x 70 kv=300 9/3x64 fp8", .p = {2, 70, 300, 9003, 64, VT_FP8_E4M3, 16}},
+    {.name = "2 x 40 kv=80 5/1x20 fp8 page=7 window=30",
+     .p = {2, 40, 80, 5001, 20, VT_FP8_E4M3, 7, 30}},
 };
 
 static const vt_case decode_cases[] = {
@@ -196,6 +200,12 @@ static const vt_case decode_cases[] = {
     {.name = "3 x kv=64 8/8x8 bf16 page=64", .p = {3, 1, 64, 8008, 8, VT_BF16, 64}},
     {.name = "1 x kv=1500 7/1x120 f16 window=300", .p = {1, 1, 1500, 7001, 120, VT_F16, 16, 300}},
     {.name = "3 x kv=63 20/2x96 f32 page=1", .p = {3, 1, 63, 20002, 96, VT_F32, 1}},
+    {.name = "8 x kv=2048 16/8x128 fp8",
+     .p = {8, 1, 2048, 16008, 128, VT_FP8_E4M3, 16},
+     .bench = true},
+    {.name = "3 x kv=300 9/3x64 fp8", .p = {3, 1, 300, 9003, 64, VT_FP8_E4M3, 16}},
+    {.name = "3 x kv=130 7/1x20 fp8 page=7 window=50",
+     .p = {3, 1, 130, 7001, 20, VT_FP8_E4M3, 7, 50}},
 };
 
 /* Pools whose slots hold NaN except where a sequence has stored something: what must not be read
@@ -209,8 +219,8 @@ static void fill_pools(const attention_args *a, vt_tensor *const pool[2], uint64
         for (int64_t pos = 0; pos < b->kv_len[s]; pos++)
             for (int64_t h = 0; h < a->kv_heads; h++)
                 for (int64_t i = 0, row = pool_row(a, s, h, pos); i < a->head_dim; i++) {
-                    tensor_set(pool[0], row, i, case_normal(state));
-                    tensor_set(pool[1], row, i, case_normal(state));
+                    tensor_set(pool[0], row, i, case_normal(state) / a->k_scale);
+                    tensor_set(pool[1], row, i, case_normal(state) / a->v_scale);
                 }
 }
 
@@ -253,6 +263,8 @@ static void *make_args(const vt_case *c, uint64_t seed, vt_arena *arena, vt_tens
                           .kv_heads = kv_heads,
                           .head_dim = d,
                           .scale = 1 / sqrtf((float)d),
+                          .k_scale = c->p[5] == VT_FP8_E4M3 ? 1 / 30.0f : 1,
+                          .v_scale = c->p[5] == VT_FP8_E4M3 ? 20 : 1,
                           .window = (int32_t)c->p[7]};
     vt_tensor *pool[2];
     for (int i = 0; i < 2; i++)

@@ -8,7 +8,9 @@
  * attention_prefill the others. The tokens' own K and V are in the pool before the op runs. Online
  * softmax in fp32 (Milakov and Gimelshein, 2018, arXiv:1805.02867); KV is walked in blocks that
  * begin at multiples of ATTENTION_BLOCK absolute positions, so that a row's result does not depend
- * on the batch, the chunking or the threads. group = heads / kv_heads. */
+ * on the batch, the chunking or the threads. group = heads / kv_heads.
+ *
+ * Pools of FP8 (E4M3) hold k / k_scale and v / v_scale; others have scales of 1. */
 #ifndef VT_OPS_ATTENTION_H
 #define VT_OPS_ATTENTION_H
 
@@ -22,7 +24,7 @@ typedef struct attention_args {
     const vt_tensor *k_pool, *v_pool; /* [pages, kv_heads, page_size, head_dim] */
     vt_tensor *o;                     /* [tokens, heads * head_dim] */
     int32_t heads, kv_heads, head_dim;
-    float scale;
+    float scale, k_scale, v_scale;
     int32_t window; /* 0: none */
 } attention_args;
 

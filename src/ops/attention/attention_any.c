@@ -8,13 +8,13 @@ typedef struct attention_any_params {
     void *o;
     const int32_t *items, *seq_of, *kv_len, *page_start, *page_ids, *q_start;
     int32_t q_stride, o_stride, window;
-    float scale_log2;
+    float scale_log2, v_scale;
 } attention_any_params;
 
 static bool attention_any_supports(const void *args)
 {
     const attention_args *a = args;
-    return a->q->dtype == VT_BF16 && a->k_pool->dtype == VT_BF16 && a->o->dtype == VT_BF16 &&
+    return a->q->dtype == VT_BF16 && cuda_is_kv(a->k_pool->dtype) && a->o->dtype == VT_BF16 &&
            a->head_dim <= 2048; /* five rows of fp32 in shared memory */
 }
 
@@ -35,13 +35,15 @@ static vt_status launch(const attention_args *a, vt_cuda_lane *l, bool decode, i
                               .q_stride = (int32_t)a->q->row_stride,
                               .o_stride = (int32_t)a->o->row_stride,
                               .window = a->window,
-                              .scale_log2 = a->scale * 1.44269504f};
+                              .scale_log2 = a->scale * a->k_scale * 1.44269504f,
+                              .v_scale = a->v_scale};
     return vt_cuda_launch(
         l,
         &(cuda_launch){
             .spec = JIT_SPEC("attention_any.cu", "attention_any", {"head_dim", a->head_dim},
                              {"group", a->heads / a->kv_heads}, {"kv_heads", a->kv_heads},
-                             {"page", (int32_t)a->k_pool->dim[2]}, {"decode", decode}),
+                             {"page", (int32_t)a->k_pool->dim[2]}, {"decode", decode},
+                             {"fp8", a->k_pool->dtype == VT_FP8_E4M3}),
             .grid = {(uint32_t)n, (uint32_t)rows, (uint32_t)a->kv_heads},
             .threads = 128},
         &p, sizeof p);

@@ -3,20 +3,23 @@
 //   o[t, h, :] = sum_j softmax_j(scale * q[t, h] . k[j, h / GROUP]) v[j, h / GROUP],
 //   j <= position[t] and, with a window w > 0, j > position[t] - w
 //
-// q, o [tokens, heads * HEAD_DIM] bf16, pools [pages, KV_HEADS, PAGE, HEAD_DIM] bf16, all aligned to 2 bytes
-// only. Grid: one CTA of four warps a row (token, head). Decode: x = tokens of the step, of which those that are
-// not their sequence's only one leave, y = heads of a group, z = KV heads. Prefill: x = the plan's items {sequence,
-// tile}, y = packed rows (token, head of the group) of a tile, z = KV heads. Warp w takes every fourth block of 32
-// keys, a lane a key's score and then elements lane, lane + 32 ... of o; warps are merged in rising order. The
-// order of sums depends on position and window alone. Bytes: the row's KV, again for every row.
-// Template: HEAD_DIM (up to 2048), GROUP, KV_HEADS, PAGE, DECODE.
+// q, o [tokens, heads * HEAD_DIM] bf16, pools [pages, KV_HEADS, PAGE, HEAD_DIM] bf16, or with FP8 E4M3 of k / k_scale
+// (in scale_log2) and v / v_scale; all aligned to an element only. Grid: one CTA of four warps a row (token, head).
+// Decode: x = tokens of the step, of which those that are not their sequence's only one leave, y = heads of a group,
+// z = KV heads. Prefill: x = the plan's items {sequence, tile}, y = packed rows (token, head of the group) of a tile,
+// z = KV heads. Warp w takes every fourth block of 32 keys, a lane a key's score and then elements lane, lane + 32 ...
+// of o; warps are merged in rising order. The order of sums depends on position and window alone. Bytes: the row's
+// KV, again for every row.
+// Template: HEAD_DIM (up to 2048), GROUP, KV_HEADS, PAGE, DECODE, FP8.
+#include "kv.cuh"
 
 struct AttentionAnyParams {
-    const u16 *q, *k_pool, *v_pool;
+    const u16 *q;
+    const kv_t *k_pool, *v_pool;
     u16 *o;
     const i32 *items, *seq_of, *kv_len, *page_start, *page_ids, *q_start;
     i32 q_stride, o_stride, window;
-    float scale_log2;
+    float scale_log2, v_scale;
 };
 
 constexpr int kWarps = 4, kPer = (HEAD_DIM + 31) / 32;
@@ -51,11 +54,11 @@ KERNEL __launch_bounds__(kWarps * 32) attention_any(const __grid_constant__ Atte
         float score = -kInfinity;
         if (seen) {
             at = ((u32)pages[key / PAGE] * KV_HEADS + blockIdx.z) * PAGE + key % PAGE;
-            const u16 *k = p.k_pool + (i64)at * HEAD_DIM;
+            const kv_t *k = p.k_pool + (i64)at * HEAD_DIM;
             score = 0.f;
 #pragma unroll 4
             for (int i = 0; i < HEAD_DIM; i++)
-                score = fmaf(query[i], bf16_f32(k[i]), score);
+                score = fmaf(query[i], kv_f32(k[i]), score);
         }
         float best = score;
 #pragma unroll
@@ -71,12 +74,12 @@ KERNEL __launch_bounds__(kWarps * 32) attention_any(const __grid_constant__ Atte
         int from = max(first - block * 32, 0), to = min(position - block * 32, 31);
         for (int j = from; j <= to; j++) {
             float share = __shfl_sync(~0u, weight, j);
-            const u16 *v = p.v_pool + (i64)__shfl_sync(~0u, at, j) * HEAD_DIM;
+            const kv_t *v = p.v_pool + (i64)__shfl_sync(~0u, at, j) * HEAD_DIM;
 #pragma unroll
             for (int n = 0; n < kPer; n++) {
                 int i = n * 32 + lane;
                 if (i < HEAD_DIM)
-                    acc[n] = fmaf(share, bf16_f32(v[i]), acc[n]);
+                    acc[n] = fmaf(share, kv_f32(v[i]), acc[n]);
             }
         }
     }
@@ -105,6 +108,6 @@ KERNEL __launch_bounds__(kWarps * 32) attention_any(const __grid_constant__ Atte
 #pragma unroll
         for (int w = 0; w < kWarps; w++)
             v += part[w][i] * factor[w];
-        o[i] = f32_bf16(v / sum);
+        o[i] = f32_bf16(v / sum * p.v_scale);
     }
 }

@@ -32,7 +32,7 @@ typedef struct decode_params {
     float *partial, *state;
     uint32_t *tickets;
     int32_t q_stride, o_stride, window;
-    float scale_log2;
+    float scale_log2, v_scale;
 } decode_params;
 
 typedef struct prefill_params {
@@ -40,7 +40,7 @@ typedef struct prefill_params {
     void *o;
     const int32_t *items, *kv_len, *page_start, *page_ids, *q_start;
     int32_t q_stride, o_stride, window;
-    float scale_log2;
+    float scale_log2, v_scale;
 } prefill_params;
 
 /* ---- the plan ---- */
@@ -51,11 +51,13 @@ static int32_t decode_target(const attention_plan_config *c)
     return n > 1 ? n : 1;
 }
 
-int32_t attention_prefill_rows(const vt_cuda *c, int32_t head_dim, int32_t page_size)
+int32_t attention_prefill_rows(const vt_cuda *c, int32_t head_dim, int32_t page_size,
+                               vt_dtype kv_dtype)
 {
     bool tiles = head_dim == 64 || head_dim == 128 || head_dim == 256;
     bool boxes = page_size == 16 || page_size == 32 || page_size == 64;
-    return c->level >= 90 && tiles && boxes ? ATTENTION_PREFILL_ROWS_SM90 : ATTENTION_PREFILL_ROWS;
+    bool hopper = c->level >= 90 && tiles && boxes && kv_dtype == VT_BF16;
+    return hopper ? ATTENTION_PREFILL_ROWS_SM90 : ATTENTION_PREFILL_ROWS;
 }
 
 /* Slots that a plan of so many items can need. A range that is one sequence's takes one; a shared
@@ -315,7 +317,7 @@ static bool attention_supports(const void *args)
 {
     const attention_args *a = args;
     int32_t d = a->head_dim;
-    return a->q->dtype == VT_BF16 && a->k_pool->dtype == VT_BF16 && a->o->dtype == VT_BF16 &&
+    return a->q->dtype == VT_BF16 && cuda_is_kv(a->k_pool->dtype) && a->o->dtype == VT_BF16 &&
            d % 16 == 0 && d <= 256 && a->q->row_stride % 8 == 0 && a->o->row_stride % 8 == 0;
 }
 
@@ -324,6 +326,7 @@ static vt_status run_tiles(const attention_args *a, vt_cuda_lane *l, const int32
                            int32_t n_items)
 {
     int32_t group = a->heads / a->kv_heads, block = a->head_dim > 128 ? 16 : 64;
+    int32_t element = vt_dtype_get(a->k_pool->dtype)->bytes;
     if (n_items == 0 && !l->collect)
         return VT_OK;
     if (l->prefill_rows == ATTENTION_PREFILL_ROWS_SM90)
@@ -340,17 +343,20 @@ static vt_status run_tiles(const attention_args *a, vt_cuda_lane *l, const int32
                         .q_stride = (int32_t)a->q->row_stride,
                         .o_stride = (int32_t)a->o->row_stride,
                         .window = a->window,
-                        .scale_log2 = a->scale * 1.44269504f};
+                        .scale_log2 = a->scale * a->k_scale * 1.44269504f,
+                        .v_scale = a->v_scale};
     return vt_cuda_launch(
         l,
         &(cuda_launch){
-            .spec = JIT_SPEC(
-                "attention_prefill_sm80.cu", "attention_prefill_sm80", {"head_dim", a->head_dim},
-                {"group", group}, {"kv_heads", a->kv_heads}, {"page", (int32_t)a->k_pool->dim[2]},
-                {"warps", ATTENTION_PREFILL_WARPS}, {"block", block}, {"windowed", a->window > 0}),
+            .spec = JIT_SPEC("attention_prefill_sm80.cu", "attention_prefill_sm80",
+                             {"head_dim", a->head_dim}, {"group", group}, {"kv_heads", a->kv_heads},
+                             {"page", (int32_t)a->k_pool->dim[2]},
+                             {"warps", ATTENTION_PREFILL_WARPS}, {"block", block},
+                             {"windowed", a->window > 0}, {"fp8", element == 1}),
             .grid = {(uint32_t)n_items, (uint32_t)a->kv_heads, 1},
             .threads = ATTENTION_PREFILL_WARPS * 32,
-            .shared_bytes = (uint32_t)((ATTENTION_PREFILL_ROWS + 4 * block) * a->head_dim * 2)},
+            .shared_bytes = (uint32_t)((ATTENTION_PREFILL_ROWS * 2 + 4 * block * element) *
+                                       a->head_dim)},
         &p, sizeof p);
 }
 
@@ -360,13 +366,13 @@ static vt_status decode_run(const void *args, const vt_lane *lane)
     const attention_args *a = args;
     vt_cuda_lane *l = lane->cuda;
     int32_t group = a->heads / a->kv_heads, items = l->decode_items,
-            stages = a->head_dim > 128 ? 2 : 3;
+            stages = a->head_dim > 128 ? 2 : 3, element = vt_dtype_get(a->k_pool->dtype)->bytes;
     if (l->deterministic)
         return run_tiles(a, l, l->attention_plan, items);
     int32_t tile = group < 16 ? group : 16, tiles = (int32_t)vt_ceil_div(group, 16);
     if (items == 0 && !l->collect)
         return VT_OK;
-    uint32_t ring = (uint32_t)(WARPS * stages * 2 * BLOCK * a->head_dim * 2);
+    uint32_t ring = (uint32_t)(WARPS * stages * 2 * BLOCK * a->head_dim * element);
     uint32_t merge = (uint32_t)(WARPS * tile * (a->head_dim + 2) * 4);
     size_t states = (size_t)decode_slots(a->heads, l->cuda->sm_count, items) * (size_t)a->heads;
     decode_params p = {.q = a->q->data,
@@ -385,14 +391,15 @@ static vt_status decode_run(const void *args, const vt_lane *lane)
                        .q_stride = (int32_t)a->q->row_stride,
                        .o_stride = (int32_t)a->o->row_stride,
                        .window = a->window,
-                       .scale_log2 = a->scale * 1.44269504f};
+                       .scale_log2 = a->scale * a->k_scale * 1.44269504f,
+                       .v_scale = a->v_scale};
     return vt_cuda_launch(
         l,
         &(cuda_launch){.spec = JIT_SPEC("attention_decode.cu", "attention_decode",
                                         {"head_dim", a->head_dim}, {"group", group},
                                         {"kv_heads", a->kv_heads},
                                         {"page", (int32_t)a->k_pool->dim[2]}, {"stages", stages},
-                                        {"windowed", a->window > 0}),
+                                        {"windowed", a->window > 0}, {"fp8", element == 1}),
                        .grid = {(uint32_t)a->kv_heads, (uint32_t)items, (uint32_t)tiles},
                        .threads = WARPS * 32,
                        .shared_bytes = ring > merge ? ring : merge},

@@ -1,8 +1,8 @@
 // Decode attention over paged KV, one query token a sequence, split over KV and merged by the last
 // CTA.
 //
-// q [tokens, kv_heads * GROUP * HEAD_DIM] bf16 slice, pools [pages, kv_heads, PAGE, HEAD_DIM] bf16,
-// o like q.
+// q [tokens, kv_heads * GROUP * HEAD_DIM] bf16 slice, pools [pages, kv_heads, PAGE, HEAD_DIM] bf16
+// (FP8: E4M3 of k / k_scale, which is in scale_log2, and of v / v_scale), o like q.
 // Grid: x = kv heads, y = items of the plan, z = tiles of 16 heads of a group. An item is a KV range
 // [begin, end)
 //   of one sequence: the group's query heads are the 16-row side of mma m16n8k16, so K and V are
@@ -13,9 +13,14 @@
 //     and the four rings together are STAGES blocks of 64 tokens that all warps read
 // A range that is not the whole sequence leaves (m, l, O) in fp32 in a slot; the last CTA of a
 // (sequence, kv head) merges the sequence's slots, which are in rising order of KV.
-// Bytes: 4 * kv_len * kv_heads * HEAD_DIM a sequence, shared ranges once: the roof is memory
+// Bytes: 4 * kv_len * kv_heads * HEAD_DIM a sequence (FP8 2), shared ranges once: the roof is memory
 // bandwidth.
-// Template: HEAD_DIM (16-multiple up to 256), GROUP, KV_HEADS, PAGE, STAGES, WINDOWED.
+// FP8: ldmatrix brings pairs of bytes, which become bf16 in registers (kv.cuh), bytes 0 and 2 of a word
+// and bytes 1 and 3. Of K, word t of a row is dimensions 4 t .. 4 t + 3 of 16, and Q's fragments are dealt
+// in the same order. Of V, transposed, a word is dimensions 2 g and 2 g + 1 of two tokens: the even
+// and the odd dimensions of 16 make a tile each, and a lane's four sums are neighbours.
+// Template: HEAD_DIM (16-multiple up to 256), GROUP, KV_HEADS, PAGE, STAGES, WINDOWED, FP8.
+#include "kv.cuh"
 
 struct DecodeItem { // ops/attention/attention_cuda.h
     i32 seq, begin, end, first_slot, n_slots, slot, n_members, spare;
@@ -24,7 +29,8 @@ struct DecodeMember {
     i32 seq, first_slot, n_slots, spare;
 };
 struct DecodeParams {
-    const u16 *q, *k_pool, *v_pool;
+    const u16 *q;
+    const kv_t *k_pool, *v_pool;
     u16 *o;
     const DecodeItem *items;
     const DecodeMember *members;
@@ -33,20 +39,21 @@ struct DecodeParams {
     float *state;   // [slots][kv_heads][GROUP][2] m, l
     u32 *tickets;   // [seqs * kv_heads * z]
     i32 q_stride, o_stride, window;
-    float scale_log2;
+    float scale_log2, v_scale;
 };
 
-constexpr int kWarps = 4, kBlock = 16, kDimSteps = HEAD_DIM / 16, kVecs = HEAD_DIM / 8,
-              kRowBytes = HEAD_DIM * 2;
+constexpr int kWarps = 4, kBlock = 16, kDimSteps = HEAD_DIM / 16, kVecs = HEAD_DIM / kKvVec,
+              kRowBytes = kVecs * 16;
 constexpr int kTileHeads = GROUP < 16 ? GROUP : 16;
 constexpr u32 kBlockBytes = kBlock * kRowBytes; // of K, and again of V
 constexpr bool kLow = kTileHeads > 8;           // rows 8 .. 15 of the fragments hold heads too
 
-// 16-byte chunk c of row r; the exclusive or spreads eight rows over all banks (HEAD_DIM >= 64).
+// 16-byte chunk c of row r; the exclusive or spreads eight rows over all banks (rows of 64 bytes or of
+// 128 n).
 INLINE u32 at(u32 row, u32 chunk)
 {
-    constexpr u32 kMask = kVecs >= 8 ? 7 : kVecs - 1;
-    return row * kRowBytes + ((chunk ^ (row & (kVecs % 8 ? 0 : kMask))) << 4);
+    constexpr u32 kMask = kVecs % 8 == 0 ? 7 : kVecs == 4 ? 3 : 0, kShift = kVecs == 4;
+    return row * kRowBytes + ((chunk ^ (row >> kShift & kMask)) << 4);
 }
 
 // One block of 16 tokens' scores, or four: what rows g and g + 8 of a warp's tile have so far.
@@ -62,6 +69,23 @@ INLINE void add_blocks(Rows &x, const u32 (&q)[kDimSteps][4], u32 ks, u32 apart,
 {
     int lane = threadIdx.x % 32, q4 = lane % 4;
     float s[2 * N][4] = {};
+#if FP8
+#pragma unroll
+    for (int d = 0; d < kDimSteps; d += 2) // a last odd one is read twice
+#pragma unroll
+        for (int b = 0; b < N; b++) {
+            frag4 k = load_matrix4(ks + b * apart + at(lane / 16 * 8 + lane % 8,
+                                                       min(d + lane / 8 % 2, kVecs - 1)));
+#pragma unroll
+            for (int i = 0; i < 2 && d + i < kDimSteps; i++)
+#pragma unroll
+                for (int n = 0; n < 2; n++) {
+                    u32 w = k.r[2 * n + i];
+                    mma_bf16(s[2 * b + n], q[d + i][0], q[d + i][1], q[d + i][2], q[d + i][3],
+                             e4m3_even(w), e4m3_odd(w));
+                }
+        }
+#else
 #pragma unroll
     for (int d = 0; d < kDimSteps; d++)
 #pragma unroll
@@ -71,6 +95,7 @@ INLINE void add_blocks(Rows &x, const u32 (&q)[kDimSteps][4], u32 ks, u32 apart,
             mma_bf16(s[2 * b], q[d][0], q[d][1], q[d][2], q[d][3], k.r[0], k.r[1]);
             mma_bf16(s[2 * b + 1], q[d][0], q[d][1], q[d][2], q[d][3], k.r[2], k.r[3]);
         }
+#endif
     float top[2] = {x.m[0], x.m[1]};
 #pragma unroll
     for (int n = 0; n < 2 * N; n++)
@@ -108,6 +133,18 @@ INLINE void add_blocks(Rows &x, const u32 (&q)[kDimSteps][4], u32 ks, u32 apart,
         u32 vs = ks + b * apart + kBlockBytes;
         u32 a0 = pack_bf16(low[0], low[1]), a1 = HALVES > 1 ? pack_bf16(low[2], low[3]) : 0;
         u32 a2 = pack_bf16(high[0], high[1]), a3 = HALVES > 1 ? pack_bf16(high[2], high[3]) : 0;
+#if FP8
+#pragma unroll
+        for (int d = 0; d < kDimSteps; d += 2) {
+            frag4 v = load_matrix4_transposed(vs + at(lane % 16, min(d + lane / 16, kVecs - 1)));
+#pragma unroll
+            for (int i = 0; i < 2 && d + i < kDimSteps; i++) {
+                u32 w0 = v.r[2 * i], w1 = v.r[2 * i + 1];
+                mma_bf16(x.o[2 * (d + i)], a0, a1, a2, a3, e4m3_even(w0), e4m3_even(w1));
+                mma_bf16(x.o[2 * (d + i) + 1], a0, a1, a2, a3, e4m3_odd(w0), e4m3_odd(w1));
+            }
+        }
+#else
 #pragma unroll
         for (int d = 0; d < kDimSteps; d++) {
             frag4 v = load_matrix4_transposed(vs +
@@ -115,6 +152,7 @@ INLINE void add_blocks(Rows &x, const u32 (&q)[kDimSteps][4], u32 ks, u32 apart,
             mma_bf16(x.o[2 * d], a0, a1, a2, a3, v.r[0], v.r[1]);
             mma_bf16(x.o[2 * d + 1], a0, a1, a2, a3, v.r[2], v.r[3]);
         }
+#endif
     }
 }
 
@@ -128,6 +166,23 @@ template <int HALVES> INLINE void sum_quads(Rows &x)
     }
 }
 
+// This lane's part of row half h to [HEAD_DIM].
+INLINE void store_row(float *to, const Rows &x, int h)
+{
+    int q4 = threadIdx.x % 4;
+#if FP8
+#pragma unroll
+    for (int d = 0; d < kDimSteps; d++) {
+        const float *even = x.o[2 * d] + 2 * h, *odd = x.o[2 * d + 1] + 2 * h;
+        *(float4 *)(to + d * 16 + q4 * 4) = make_float4(even[0], odd[0], even[1], odd[1]);
+    }
+#else
+#pragma unroll
+    for (int d = 0; d < kDimSteps * 2; d++)
+        *(float2 *)(to + d * 8 + q4 * 2) = make_float2(x.o[d][2 * h], x.o[d][2 * h + 1]);
+#endif
+}
+
 // This warp's block of 16 tokens to `to`; zeros outside [begin, end).
 INLINE void fetch_block(const DecodeParams &p, const i32 *pages, u32 to, i32 block, i32 begin,
                         i32 end)
@@ -138,7 +193,7 @@ INLINE void fetch_block(const DecodeParams &p, const i32 *pages, u32 to, i32 blo
         bool inside = j < end;
         i32 jj = inside ? j : begin;
         i64 from = (((i64)pages[jj / PAGE] * KV_HEADS + blockIdx.x) * PAGE + jj % PAGE) * HEAD_DIM +
-                   c * 8;
+                   c * kKvVec;
         copy_async16(to + at(r, c), p.k_pool + from, inside ? 16 : 0);
         copy_async16(to + kBlockBytes + at(r, c), p.v_pool + from, inside ? 16 : 0);
     }
@@ -150,10 +205,19 @@ INLINE void load_queries(u32 (&q)[kDimSteps][4], const u16 *low, const u16 *high
     int q4 = threadIdx.x % 4;
 #pragma unroll
     for (int s = 0; s < kDimSteps; s++) {
+#if FP8
+        uint2 none = make_uint2(0, 0), a = low ? *(const uint2 *)(low + s * 16 + q4 * 4) : none,
+              b = high ? *(const uint2 *)(high + s * 16 + q4 * 4) : none;
+        q[s][0] = __byte_perm(a.x, a.y, 0x5410); // dimensions 0 and 2 of the lane's four
+        q[s][2] = __byte_perm(a.x, a.y, 0x7632); // 1 and 3
+        q[s][1] = __byte_perm(b.x, b.y, 0x5410);
+        q[s][3] = __byte_perm(b.x, b.y, 0x7632);
+#else
         q[s][0] = low ? *(const u32 *)(low + s * 16 + q4 * 2) : 0;
         q[s][2] = low ? *(const u32 *)(low + s * 16 + q4 * 2 + 8) : 0;
         q[s][1] = high ? *(const u32 *)(high + s * 16 + q4 * 2) : 0;
         q[s][3] = high ? *(const u32 *)(high + s * 16 + q4 * 2 + 8) : 0;
+#endif
     }
 }
 
@@ -174,7 +238,7 @@ INLINE void merge_slots(const DecodeParams &p, i32 seq, int head0, int heads, i3
             top = next;
         }
         p.o[(i64)p.q_start[seq] * p.o_stride + (blockIdx.x * GROUP + r) * HEAD_DIM + d] = f32_bf16(
-            total > 0.f ? value / total : 0.f);
+            total > 0.f ? value / total * p.v_scale : 0.f);
     }
 }
 
@@ -230,10 +294,7 @@ INLINE void attend_own(const DecodeParams &p, const DecodeItem &item, u8 *shared
         int r = g + 8 * h;
         if (r >= kTileHeads)
             continue;
-        float *row = sum_o + (warp * kTileHeads + r) * HEAD_DIM;
-#pragma unroll
-        for (int d = 0; d < kDimSteps * 2; d++)
-            *(float2 *)(row + d * 8 + q4 * 2) = make_float2(x.o[d][2 * h], x.o[d][2 * h + 1]);
+        store_row(sum_o + (warp * kTileHeads + r) * HEAD_DIM, x, h);
         if (q4 == 0) {
             sum_ml[(warp * kTileHeads + r) * 2] = x.m[h];
             sum_ml[(warp * kTileHeads + r) * 2 + 1] = x.l[h];
@@ -257,7 +318,7 @@ INLINE void attend_own(const DecodeParams &p, const DecodeItem &item, u8 *shared
         i64 head = head0 + r;
         if (item.n_slots == 1) {
             p.o[(i64)token * p.o_stride + (kv_head * GROUP + head) * HEAD_DIM + d] = f32_bf16(
-                total > 0.f ? value / total : 0.f);
+                total > 0.f ? value / total * p.v_scale : 0.f);
         } else {
             i64 slot = ((i64)item.slot * KV_HEADS + kv_head) * GROUP + head;
             p.partial[slot * HEAD_DIM + d] = value;
@@ -365,10 +426,7 @@ INLINE void attend_shared(const DecodeParams &p, const DecodeItem &item, u8 *sha
             continue;
         i64 slot = ((i64)(mine[h].first_slot + item.slot) * KV_HEADS + blockIdx.x) * GROUP +
                    (warp * 16 + h * 8 + g) % GROUP;
-#pragma unroll
-        for (int d = 0; d < kDimSteps * 2; d++)
-            *(float2 *)(p.partial + slot * HEAD_DIM + d * 8 + q4 * 2) = make_float2(
-                x.o[d][2 * h], x.o[d][2 * h + 1]);
+        store_row(p.partial + slot * HEAD_DIM, x, h);
         if (q4 == 0)
             *(float2 *)(p.state + slot * 2) = make_float2(x.m[h], x.l[h]);
     }

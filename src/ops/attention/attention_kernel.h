@@ -205,7 +205,7 @@ static inline int64_t page_offset(const kv_view *kv, int32_t pos, int32_t *run)
 static void prefetch_block(const kv_view *kv, int32_t pos)
 {
     const attention_args *a = kv->args;
-    int64_t size = a->k_pool->dtype == VT_F32 ? 4 : 2;
+    int64_t size = vt_dtype_get(a->k_pool->dtype)->bytes;
     int32_t end = pos + ATTENTION_BLOCK < kv->last ? pos + ATTENTION_BLOCK : kv->last;
     for (int32_t run; pos < end; pos += run) {
         int64_t at = page_offset(kv, pos, &run) * size;
@@ -282,12 +282,16 @@ static void pack_block(const kv_view *kv, int32_t base, int j0, int j1, scratch 
         pack_values(kv, VT_F16, base, j0, j1, s->v);
     else if (dtype == VT_BF16)
         pack_values(kv, VT_BF16, base, j0, j1, s->v);
+    else if (dtype == VT_FP8_E4M3)
+        pack_values(kv, VT_FP8_E4M3, base, j0, j1, s->v);
     else
         pack_values(kv, VT_F32, base, j0, j1, s->v);
     if (dtype == VT_F16)
         pack_keys(kv, VT_F16, base, j0, j1, s->kt);
     else if (dtype == VT_BF16)
         pack_keys(kv, VT_BF16, base, j0, j1, s->kt);
+    else if (dtype == VT_FP8_E4M3)
+        pack_keys(kv, VT_FP8_E4M3, base, j0, j1, s->kt);
     else
         pack_keys(kv, VT_F32, base, j0, j1, s->kt);
 }
@@ -386,7 +390,7 @@ static void load_rows(const attention_plan *p, const attention_task *t, int32_t 
 {
     const attention_args *a = p->args;
     int32_t d = a->head_dim;
-    vf factor = vf_set1(a->scale * LOG2E);
+    vf factor = vf_set1(a->scale * a->k_scale * LOG2E);
     for (int32_t r = 0; r < t->n_rows; r++) {
         int32_t token = a->batch->q_start[t->seq] + (t->row + r) / p->group;
         int32_t head = t->kv_head * p->group + (t->row + r) % p->group;
@@ -408,7 +412,7 @@ static void store_rows(const attention_plan *p, const attention_task *t, int32_t
         int32_t token = a->batch->q_start[t->seq] + (t->row + r) / p->group;
         int32_t head = t->kv_head * p->group + (t->row + r) % p->group;
         float *o = row_f32(a->o, token) + (int64_t)head * d;
-        vf inverse = vf_set1(1.0f / total->l[r]);
+        vf inverse = vf_set1(a->v_scale / total->l[r]);
         for (int32_t i = 0; i < d; i += VF) /* adding +0 turns a -0 into +0 */
             vf_store_n(o + i,
                        vf_add(vf_mul(vf_load(total->acc + r * stride + i), inverse), vf_zero()),
@@ -428,7 +432,7 @@ static void attend_chunk(const attention_plan *p, const attention_task *t, int32
     attention_task_span(p, t, &first, &last);
     kv.last = last;
     s->v_in_pool = t->n_rows <= TILE_ROWS && p->args->head_dim == stride &&
-                   p->args->v_pool->dtype != VT_F32;
+                   vt_dtype_get(p->args->v_pool->dtype)->bytes == 2;
     states_clear(state, t->n_rows, stride);
     for (int32_t end = base + ATTENTION_CHUNK; base < end; base += ATTENTION_BLOCK) {
         int j0 = first > base ? first - base : 0;
@@ -532,7 +536,7 @@ static vt_status attention_prefill_run(const void *args, const vt_lane *lane)
 static bool attention_supports(const void *args)
 {
     const attention_args *a = args;
-    return a->q->dtype == VT_F32 && a->o->dtype == VT_F32 && dtype_is_float(a->k_pool->dtype) &&
+    return a->q->dtype == VT_F32 && a->o->dtype == VT_F32 && dtype_is_kv(a->k_pool->dtype) &&
            a->v_pool->dtype == a->k_pool->dtype;
 }
 

@@ -1,6 +1,6 @@
-/* KV store: the card, its portable form and the reference. Pure movement: 4 bytes read and 2
- * (16-bit pool) written an element, scattered by rows of head_dim elements, so never less than a
- * cache line at a time for the models we know. */
+/* KV store: the card, its portable form and the reference. Movement, and a rounding: 4 bytes read
+ * and 2 (16-bit pool) or 1 (FP8) written an element, scattered by rows of head_dim elements, so
+ * never less than a cache line at a time for the models we know. */
 #include "ops/kv_store/kv_store.h"
 
 #include "ops/cases.h"
@@ -24,19 +24,21 @@ static void kv_store_reference(const void *args)
 {
     const kv_store_args *a = args;
     int64_t heads = a->k_pool->dim[1], page_size = a->k_pool->dim[2], d = a->k_pool->dim[3];
+    float k_inverse = 1 / a->k_scale, v_inverse = 1 / a->v_scale;
     for (int64_t t = 0; t < a->batch->n_tokens; t++) {
         int64_t page = a->batch->slot[t] / page_size, offset = a->batch->slot[t] % page_size;
         for (int64_t h = 0; h < heads; h++) {
             int64_t row = (page * heads + h) * page_size + offset; /* row_stride is head_dim */
             for (int64_t i = 0; i < d; i++) {
-                tensor_set(a->k_pool, row, i, tensor_get(a->k, t, h * d + i));
-                tensor_set(a->v_pool, row, i, tensor_get(a->v, t, h * d + i));
+                tensor_set(a->k_pool, row, i, tensor_get(a->k, t, h * d + i) * k_inverse);
+                tensor_set(a->v_pool, row, i, tensor_get(a->v, t, h * d + i) * v_inverse);
             }
         }
     }
 }
 
-/* p: tokens of a prefill, decodes beside it, kv_heads, head_dim, pool dtype, page_size */
+/* p: tokens of a prefill, decodes beside it, kv_heads, head_dim, pool dtype, page_size, k_scale and
+ * v_scale in thousandths (0: 1) */
 static const vt_case kv_store_cases[] = {
     {.name = "tokens=1 kv_heads=3 d=64 f16", .p = {1, 0, 3, 64, VT_F16, 16}, .bench = true},
     {.name = "tokens=512 kv_heads=3 d=64 f16", .p = {512, 0, 3, 64, VT_F16, 16}, .bench = true},
@@ -45,6 +47,9 @@ static const vt_case kv_store_cases[] = {
     {.name = "tokens=33+5 kv_heads=3 d=20 f16 page=7", .p = {33, 5, 3, 20, VT_F16, 7}},
     {.name = "tokens=9+2 kv_heads=1 d=256 bf16", .p = {9, 2, 1, 256, VT_BF16, 16}},
     {.name = "tokens=4 kv_heads=2 d=40 f32 page=64", .p = {4, 0, 2, 40, VT_F32, 64}},
+    {.name = "tokens=33+5 kv_heads=3 d=20 fp8 page=7", .p = {33, 5, 3, 20, VT_FP8_E4M3, 7}},
+    {.name = "tokens=70 kv_heads=2 d=64 fp8 scales", /* subnormals; beyond 448 */
+     .p = {70, 0, 2, 64, VT_FP8_E4M3, 16, 37000, 3}},
 };
 
 static void *kv_store_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
@@ -66,7 +71,12 @@ static void *kv_store_make_args(const vt_case *c, uint64_t seed, vt_arena *arena
     if (!kv)
         return NULL;
     *a = (kv_store_args){
-        .batch = b, .k = case_slice(arena, kv, 0, width), .v = case_slice(arena, kv, width, width)};
+        .batch = b,
+        .k = case_slice(arena, kv, 0, width),
+        .v = case_slice(arena, kv, width, width),
+        .k_scale = c->p[6] ? (float)c->p[6] / 1000 : 1,
+        .v_scale = c->p[7] ? (float)c->p[7] / 1000 : 1,
+    };
     a->k_pool = case_tensor_4d(arena, (vt_dtype)c->p[4], case_batch_pages(b), c->p[2], page_size,
                                c->p[3]);
     a->v_pool = case_tensor_4d(arena, (vt_dtype)c->p[4], case_batch_pages(b), c->p[2], page_size,

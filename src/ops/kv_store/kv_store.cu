@@ -1,16 +1,18 @@
 // pool[page, h, slot % page, :] = k[t, h, :], and v likewise     k, v [tokens, kv_heads * head_dim]
-// bf16 slices
+// bf16 slices; FP8 pools hold E4M3 of k / k_scale and v / v_scale
 //
-// Grid: one thread a 16-byte vector of K and the same of V; 128 threads a CTA. 16-byte accesses, a
-// head's row contiguous on both sides. Bytes: 8 * kv_heads * head_dim a token. Bound by memory from
+// Grid: one thread a 16-byte vector of K and the same of V; 128 threads a CTA. A head's row is
+// contiguous on both sides. Bytes: 8 * kv_heads * head_dim a token, FP8 6. Bound by memory from
 // about 1000 tokens.
-// Template: KV_HEADS, HEAD_DIM (a multiple of 8), PAGE.
+// Template: KV_HEADS, HEAD_DIM (a multiple of 8), PAGE, FP8.
+#include "kv.cuh"
 
 struct KvStoreParams {
     const u16 *k, *v;
-    u16 *k_pool, *v_pool;
+    kv_t *k_pool, *v_pool;
     const i32 *slot;
     i32 k_stride, v_stride, n_tokens; // strides in elements
+    float k_inverse, v_inverse;       // 1 / scale, for FP8
 };
 
 KERNEL __launch_bounds__(128) kv_store(const __grid_constant__ KvStoreParams p)
@@ -26,6 +28,17 @@ KERNEL __launch_bounds__(128) kv_store(const __grid_constant__ KvStoreParams p)
     i64 to = (((i64)(slot / PAGE) * KV_HEADS + head) * PAGE + slot % PAGE) * HEAD_DIM + c * 8;
     uint4 k = load16(p.k + (i64)t * p.k_stride + r * 8),
           v = load16(p.v + (i64)t * p.v_stride + r * 8);
+#if FP8
+    f32x8 x = unpack8(k), y = unpack8(v);
+#pragma unroll
+    for (int n = 0; n < 8; n++) {
+        x.v[n] *= p.k_inverse;
+        y.v[n] *= p.v_inverse;
+    }
+    kv_store8(p.k_pool + to, x);
+    kv_store8(p.v_pool + to, y);
+#else
     store16(p.k_pool + to, k);
     store16(p.v_pool + to, v);
+#endif
 }

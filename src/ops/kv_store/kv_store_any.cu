@@ -1,14 +1,16 @@
 // kv_store for rows of any length: pool[page, h, slot % page, :] = k[t, h, :], and v likewise
 //
 // k, v [tokens, kv_heads * head_dim] bf16 slices, aligned to 2 bytes only. Grid: one thread an element of K
-// and the same of V; 128 threads a CTA. Bytes: 8 * kv_heads * head_dim a token.
-// Template: KV_HEADS, HEAD_DIM, PAGE.
+// and the same of V; 128 threads a CTA. Bytes: 8 * kv_heads * head_dim a token, FP8 6.
+// Template: KV_HEADS, HEAD_DIM, PAGE, FP8.
+#include "kv.cuh"
 
 struct KvStoreParams {
     const u16 *k, *v;
-    u16 *k_pool, *v_pool;
+    kv_t *k_pool, *v_pool;
     const i32 *slot;
     i32 k_stride, v_stride, n_tokens; // strides in elements
+    float k_inverse, v_inverse;       // 1 / scale, for FP8
 };
 
 KERNEL __launch_bounds__(128) kv_store_any(const __grid_constant__ KvStoreParams p)
@@ -22,6 +24,12 @@ KERNEL __launch_bounds__(128) kv_store_any(const __grid_constant__ KvStoreParams
         return;
     i32 slot = p.slot[t];
     i64 to = (((i64)(slot / PAGE) * KV_HEADS + head) * PAGE + slot % PAGE) * HEAD_DIM + c;
-    p.k_pool[to] = p.k[(i64)t * p.k_stride + r];
-    p.v_pool[to] = p.v[(i64)t * p.v_stride + r];
+    u16 k = p.k[(i64)t * p.k_stride + r], v = p.v[(i64)t * p.v_stride + r];
+#if FP8
+    p.k_pool[to] = (u8)f32_e4m3(bf16_f32(k) * p.k_inverse);
+    p.v_pool[to] = (u8)f32_e4m3(bf16_f32(v) * p.v_inverse);
+#else
+    p.k_pool[to] = k;
+    p.v_pool[to] = v;
+#endif
 }

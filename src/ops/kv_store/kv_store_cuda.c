@@ -8,13 +8,20 @@ typedef struct kv_store_params {
     void *k_pool, *v_pool;
     const int32_t *slot;
     int32_t k_stride, v_stride, n_tokens;
+    float k_inverse, v_inverse;
 } kv_store_params;
+
+static bool any_supports(const void *args)
+{
+    const kv_store_args *a = args;
+    return a->k->dtype == VT_BF16 && cuda_is_kv(a->k_pool->dtype);
+}
 
 static bool kv_store_supports(const void *args)
 {
     const kv_store_args *a = args;
-    return a->k->dtype == VT_BF16 && a->k_pool->dtype == VT_BF16 && a->k_pool->dim[3] % 8 == 0 &&
-           a->k->row_stride % 8 == 0 && a->v->row_stride % 8 == 0;
+    return any_supports(a) && a->k_pool->dim[3] % 8 == 0 && a->k->row_stride % 8 == 0 &&
+           a->v->row_stride % 8 == 0;
 }
 
 static vt_status launch(const kv_store_args *a, vt_cuda_lane *lane, bool fast)
@@ -31,13 +38,16 @@ static vt_status launch(const kv_store_args *a, vt_cuda_lane *lane, bool fast)
                          a->batch->slot,
                          (int32_t)a->k->row_stride,
                          (int32_t)a->v->row_stride,
-                         tokens};
+                         tokens,
+                         1 / a->k_scale,
+                         1 / a->v_scale};
     return vt_cuda_launch(
         lane,
         &(cuda_launch){
             .spec = JIT_SPEC(fast ? "kv_store.cu" : "kv_store_any.cu",
                              fast ? "kv_store" : "kv_store_any", {"kv_heads", kv_heads},
-                             {"head_dim", dim}, {"page", page}),
+                             {"head_dim", dim}, {"page", page},
+                             {"fp8", a->k_pool->dtype == VT_FP8_E4M3}),
             .grid = {cuda_blocks((int64_t)tokens * kv_heads * (fast ? dim / 8 : dim), 128), 1, 1},
             .threads = 128},
         &p, sizeof p);
@@ -46,12 +56,6 @@ static vt_status launch(const kv_store_args *a, vt_cuda_lane *lane, bool fast)
 static vt_status kv_store_run(const void *args, const vt_lane *lane)
 {
     return launch(args, lane->cuda, true);
-}
-
-static bool any_supports(const void *args)
-{
-    const kv_store_args *a = args;
-    return a->k->dtype == VT_BF16 && a->k_pool->dtype == VT_BF16;
 }
 
 static vt_status any_run(const void *args, const vt_lane *lane)

@@ -5,15 +5,17 @@
 #include "ops/kv_store/kv_store.h"
 #include "ops/simd_any.h"
 
-static inline void store_heads(const float *row, vt_tensor *pool, int32_t slot)
+static inline void store_heads(const float *row, vt_tensor *pool, float scale, int32_t slot)
 {
     int64_t heads = pool->dim[1], page_size = pool->dim[2], d = pool->dim[3];
     int64_t page = slot / page_size, offset = slot % page_size;
+    vf inverse = vf_set1(1 / scale);
     for (int64_t h = 0; h < heads; h++) {
         int64_t at = ((page * heads + h) * page_size + offset) * d;
         for (int64_t i = 0; i < d; i += VF) {
             int lanes = lanes_left(i, d);
-            vf_store_any(pool->data, pool->dtype, at + i, vf_load_n(row + h * d + i, lanes), lanes);
+            vf x = vf_mul(vf_load_n(row + h * d + i, lanes), inverse);
+            vf_store_any(pool->data, pool->dtype, at + i, x, lanes);
         }
     }
 }
@@ -24,8 +26,8 @@ static vt_status kv_store_run(const void *args, const vt_lane *lane)
     int64_t begin, end;
     vt_lane_share(lane, a->batch->n_tokens, 1, &begin, &end);
     for (int64_t t = begin; t < end; t++) {
-        store_heads(row_f32(a->k, t), a->k_pool, a->batch->slot[t]);
-        store_heads(row_f32(a->v, t), a->v_pool, a->batch->slot[t]);
+        store_heads(row_f32(a->k, t), a->k_pool, a->k_scale, a->batch->slot[t]);
+        store_heads(row_f32(a->v, t), a->v_pool, a->v_scale, a->batch->slot[t]);
     }
     return VT_OK;
 }
@@ -33,6 +35,6 @@ static vt_status kv_store_run(const void *args, const vt_lane *lane)
 static bool kv_store_supports(const void *args)
 {
     const kv_store_args *a = args;
-    return a->k->dtype == VT_F32 && a->v->dtype == VT_F32 && dtype_is_float(a->k_pool->dtype) &&
+    return a->k->dtype == VT_F32 && a->v->dtype == VT_F32 && dtype_is_kv(a->k_pool->dtype) &&
            a->v_pool->dtype == a->k_pool->dtype;
 }

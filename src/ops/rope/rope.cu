@@ -1,5 +1,5 @@
 // Rotary embedding of q and k, with the per-head RMSNorm before it (NORM) and the KV store behind
-// it (STORE).
+// it (STORE; FP8 pools hold E4M3 of k / k_scale and v / v_scale, rounded from fp32 for k).
 //
 // q [tokens, HEADS * HEAD_DIM], k and v [tokens, KV_HEADS * HEAD_DIM] bf16 slices, in place; with
 // STORE the rotated k and v go to their page slots instead (the activations' k and v are not read
@@ -9,16 +9,17 @@
 // rotation with HEAD_DIM a multiple of 16: a lane holds 8 elements of the first half and the 8 that
 // pair with them. Everything else: a warp a head, pair by pair. Bytes: 4 * (HEADS + KV_HEADS) *
 // HEAD_DIM a token; memory-bound for many tokens.
-// Template: HEADS, KV_HEADS, HEAD_DIM, DIMS, INTERLEAVED, NORM, PLUS_ONE, STORE, PAGE.
+// Template: HEADS, KV_HEADS, HEAD_DIM, DIMS, INTERLEAVED, NORM, PLUS_ONE, STORE, PAGE, FP8.
+#include "kv.cuh"
 
 struct RopeParams {
     u16 *q, *k;
     const u16 *v;
-    u16 *k_pool, *v_pool;
+    kv_t *k_pool, *v_pool;
     const i32 *position, *slot;
     const float *cos_sin, *q_norm, *k_norm;
     i32 q_stride, k_stride, v_stride, n_tokens;
-    float eps;
+    float eps, k_inverse, v_inverse; // 1 / scale, for FP8
 };
 
 constexpr bool kFast = !INTERLEAVED && DIMS == HEAD_DIM && HEAD_DIM % 16 == 0 && HEAD_DIM <= 512 &&
@@ -38,9 +39,13 @@ INLINE float head_sum(float v)
     return v;
 }
 
-// 8 elements at c * 8 of the first half and 8 of the second.
-INLINE void rotate_fast(const u16 *from, u16 *to, const float *norm, const float *cos_sin,
-                        float eps, int c)
+INLINE float over_scale(float v, float inverse, u8) { return v * inverse; }
+INLINE float over_scale(float v, float, u16) { return v; }
+
+// 8 elements at c * 8 of the first half and 8 of the second. T: bf16, or E4M3 of values times `inverse`.
+template <class T>
+INLINE void rotate_fast(const u16 *from, T *to, const float *norm, const float *cos_sin, float eps,
+                        float inverse, int c)
 {
     f32x8 a = unpack8(load16(from + c * 8)), b = unpack8(load16(from + kHalf + c * 8));
     if constexpr (NORM) {
@@ -59,15 +64,16 @@ INLINE void rotate_fast(const u16 *from, u16 *to, const float *norm, const float
 #pragma unroll
     for (int i = 0; i < 8; i++) {
         float cosine = cos_sin[c * 8 + i], sine = cos_sin[kHalf + c * 8 + i];
-        x.v[i] = a.v[i] * cosine - b.v[i] * sine;
-        y.v[i] = a.v[i] * sine + b.v[i] * cosine;
+        x.v[i] = over_scale(a.v[i] * cosine - b.v[i] * sine, inverse, T());
+        y.v[i] = over_scale(a.v[i] * sine + b.v[i] * cosine, inverse, T());
     }
-    store16(to + c * 8, pack8(x));
-    store16(to + kHalf + c * 8, pack8(y));
+    kv_store8(to + c * 8, x);
+    kv_store8(to + kHalf + c * 8, y);
 }
 
-INLINE void rotate_slow(const u16 *from, u16 *to, const float *norm, const float *cos_sin,
-                        float eps, int lane)
+template <class T>
+INLINE void rotate_slow(const u16 *from, T *to, const float *norm, const float *cos_sin, float eps,
+                        float inverse, int lane)
 {
     float scale = 1.f;
     if constexpr (NORM) {
@@ -94,20 +100,37 @@ INLINE void rotate_slow(const u16 *from, u16 *to, const float *norm, const float
             x[n] = element(i + kHalf);
         }
     }
+    auto element_of = [&](float v) { return kv_make(over_scale(v, inverse, T()), T()); };
     __syncwarp();
 #pragma unroll
     for (int n = 0; n < kPer; n++) {
         int i = n * 32 + lane;
         if (i < kHalf) {
-            to[INTERLEAVED ? 2 * i : i] = f32_bf16(x[n]);
-            to[INTERLEAVED ? 2 * i + 1 : i + kHalf] = f32_bf16(y[n]);
+            to[INTERLEAVED ? 2 * i : i] = element_of(x[n]);
+            to[INTERLEAVED ? 2 * i + 1 : i + kHalf] = element_of(y[n]);
         } else if (i < HEAD_DIM - kHalf) {
-            to[i + kHalf] = f32_bf16(x[n]);
+            to[i + kHalf] = element_of(x[n]);
         }
     }
 }
 
-INLINE void copy_head(const u16 *from, u16 *to, int lane)
+INLINE void copy_head(const u16 *from, u8 *to, float inverse, int lane)
+{
+    if constexpr (HEAD_DIM % 8 == 0) {
+        for (int c = lane; c < HEAD_DIM / 8; c += kLanes) {
+            f32x8 x = unpack8(load16(from + c * 8));
+#pragma unroll
+            for (int i = 0; i < 8; i++)
+                x.v[i] *= inverse;
+            kv_store8(to + c * 8, x);
+        }
+    } else {
+        for (int i = lane; i < HEAD_DIM; i += kLanes)
+            to[i] = kv_make(bf16_f32(from[i]) * inverse, *to);
+    }
+}
+
+INLINE void copy_head(const u16 *from, u16 *to, float, int lane)
 {
     if constexpr (HEAD_DIM % 8 == 0) {
         for (int c = lane; c < HEAD_DIM / 8; c += kLanes)
@@ -133,20 +156,29 @@ KERNEL __launch_bounds__(128) rope(const __grid_constant__ RopeParams p)
                       : is_v ? p.v + (i64)t * p.v_stride
                              : p.k + (i64)t * p.k_stride;
     from += head * HEAD_DIM;
-    u16 *to = (u16 *)from;
+    kv_t *stored = nullptr;
     if (STORE && !is_q) {
         i32 slot = p.slot[t];
-        to = (is_v ? p.v_pool : p.k_pool) +
-             (((i64)(slot / PAGE) * KV_HEADS + head) * PAGE + slot % PAGE) * HEAD_DIM;
+        stored = (is_v ? p.v_pool : p.k_pool) +
+                 (((i64)(slot / PAGE) * KV_HEADS + head) * PAGE + slot % PAGE) * HEAD_DIM;
     }
     if (STORE && is_v) {
-        copy_head(from, to, lane);
+        copy_head(from, stored, p.v_inverse, lane);
         return;
     }
     const float *cos_sin = p.cos_sin + (i64)p.position[t] * DIMS,
                 *norm = is_q ? p.q_norm : p.k_norm;
-    if constexpr (kFast)
-        rotate_fast(from, to, norm, cos_sin, p.eps, lane);
-    else
-        rotate_slow(from, to, norm, cos_sin, p.eps, lane);
+    auto rotate = [&](auto *to) {
+        if constexpr (kFast)
+            rotate_fast(from, to, norm, cos_sin, p.eps, p.k_inverse, lane);
+        else
+            rotate_slow(from, to, norm, cos_sin, p.eps, p.k_inverse, lane);
+    };
+    if constexpr (FP8 && STORE) {
+        if (!is_q) {
+            rotate(stored);
+            return;
+        }
+    }
+    rotate(STORE && !is_q ? (u16 *)stored : (u16 *)from);
 }

@@ -10,7 +10,7 @@ typedef struct rope_params {
     const int32_t *position, *slot;
     const float *cos_sin, *q_norm, *k_norm;
     int32_t q_stride, k_stride, v_stride, n_tokens;
-    float eps;
+    float eps, k_inverse, v_inverse;
 } rope_params;
 
 static bool rope_supports(const void *args)
@@ -46,6 +46,8 @@ static vt_status launch(const rope_args *a, const kv_store_args *store, vt_cuda_
         p.v_stride = (int32_t)store->v->row_stride;
         p.k_pool = store->k_pool->data;
         p.v_pool = store->v_pool->data;
+        p.k_inverse = 1 / store->k_scale;
+        p.v_inverse = 1 / store->v_scale;
     }
     int64_t items = (int64_t)tokens * (heads + (store ? 2 : 1) * kv_heads);
     return vt_cuda_launch(
@@ -55,7 +57,8 @@ static vt_status launch(const rope_args *a, const kv_store_args *store, vt_cuda_
                                         {"interleaved", a->interleaved},
                                         {"norm", a->q_norm != NULL}, {"plus_one", a->plus_one},
                                         {"store", store != NULL},
-                                        {"page", store ? (int32_t)store->k_pool->dim[2] : 1}),
+                                        {"page", store ? (int32_t)store->k_pool->dim[2] : 1},
+                                        {"fp8", store && store->k_pool->dtype == VT_FP8_E4M3}),
                        .grid = {cuda_blocks(items * lanes, 128), 1, 1},
                        .threads = 128},
         &p, sizeof p);
@@ -117,7 +120,7 @@ bool rope_store_cuda_fits(const rope_args *rope, const kv_store_args *store)
     return rope_supports(rope) && rope->k->data == store->k->data &&
            rope->k->row_stride == store->k->row_stride &&
            rope->k->dim[1] == store->k_pool->dim[1] * store->k_pool->dim[3] &&
-           store->v->row_stride % 8 == 0;
+           store->v->row_stride % 8 == 0 && cuda_is_kv(store->k_pool->dtype);
 }
 
 vt_status rope_store_cuda_run(const rope_args *rope, const kv_store_args *store,

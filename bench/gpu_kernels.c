@@ -190,19 +190,18 @@ static void share_pages(bench *b, batch_arrays *batch, int32_t shared)
         batch->device.page_ids = upload(b, ids, (size_t)h->n_pages * sizeof *ids);
 }
 
-static attention_plan_config plan_config(const bench *b, int32_t heads, vt_dtype kv)
+static attention_plan_config plan_config(const bench *b, int32_t heads)
 {
     return (attention_plan_config){.heads = heads,
                                    .kv_heads = KV_HEADS,
                                    .sm_count = b->cuda->sm_count,
-                                   .prefill_rows = attention_prefill_rows(b->cuda, DIM, PAGE, kv)};
+                                   .prefill_rows = attention_prefill_rows(b->cuda, DIM, PAGE)};
 }
 
 /* The plan of the batch into the lane, as a step's block has it. */
-static void set_plan(bench *b, int32_t heads, int32_t shared_rows, const vt_batch *host,
-                     vt_dtype kv)
+static void set_plan(bench *b, int32_t heads, int32_t shared_rows, const vt_batch *host)
 {
-    attention_plan_config c = plan_config(b, heads, kv);
+    attention_plan_config c = plan_config(b, heads);
     c.shared_rows = shared_rows;
     int32_t decode = attention_decode_capacity(&c, host->n_decode, 1 << 20),
             prefill = attention_prefill_capacity(&c, host->n_seqs, host->n_tokens), used[2];
@@ -262,7 +261,7 @@ static void attention_row(bench *b, const vt_op *op, const attention_shape *shap
     work w = row_of(op, &args, methods);
     args.batch = &batch.device;
     memcpy(w.name, name, sizeof name);
-    set_plan(b, heads, shape->apart ? 0 : 1, &batch.host, kv);
+    set_plan(b, heads, shape->apart ? 0 : 1, &batch.host);
     measure(b, &w);
     free(batch.ints);
 }
@@ -639,7 +638,7 @@ static void plan_row(bench *b, int32_t heads, int32_t n, int32_t q_len, int32_t 
         return;
     batch_arrays batch = make_batch(b, n, q_len, kv_len);
     share_pages(b, &batch, shared);
-    attention_plan_config c = plan_config(b, heads, VT_BF16);
+    attention_plan_config c = plan_config(b, heads);
     c.shared_rows = ATTENTION_SHARED_ROWS_LEAST;
     int32_t decode = attention_decode_capacity(&c, batch.host.n_decode, 40960), used[2],
             prefill = attention_prefill_capacity(&c, n, batch.host.n_tokens);

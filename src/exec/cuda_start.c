@@ -163,8 +163,7 @@ vt_status cuda_start_describe(cuda_executor *x, vt_err *err)
         .heads = a->n_heads,
         .kv_heads = a->n_kv_heads,
         .sm_count = x->cuda->sm_count,
-        .prefill_rows = attention_prefill_rows(x->cuda, a->head_dim, x->config.limits.page_size,
-                                               x->config.kv_dtype),
+        .prefill_rows = attention_prefill_rows(x->cuda, a->head_dim, x->config.limits.page_size),
         .deterministic = x->options.deterministic,
         .shared_rows = x->options.shared_rows};
     x->lane.cuda = x->cuda;

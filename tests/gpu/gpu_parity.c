@@ -383,8 +383,7 @@ static void make_attention(rig *r, const attention_args *a, device_args *d)
         .heads = a->heads,
         .kv_heads = a->kv_heads,
         .sm_count = r->cuda->sm_count,
-        .prefill_rows = attention_prefill_rows(r->cuda, a->head_dim, a->batch->page_size,
-                                               pool_type(a->k_pool)),
+        .prefill_rows = attention_prefill_rows(r->cuda, a->head_dim, a->batch->page_size),
         .deterministic = r->lane.deterministic,
         .shared_rows = 1};
     r->lane.prefill_rows = c.prefill_rows;

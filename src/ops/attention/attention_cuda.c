@@ -51,13 +51,11 @@ static int32_t decode_target(const attention_plan_config *c)
     return n > 1 ? n : 1;
 }
 
-int32_t attention_prefill_rows(const vt_cuda *c, int32_t head_dim, int32_t page_size,
-                               vt_dtype kv_dtype)
+int32_t attention_prefill_rows(const vt_cuda *c, int32_t head_dim, int32_t page_size)
 {
     bool tiles = head_dim == 64 || head_dim == 128 || head_dim == 256;
     bool boxes = page_size == 16 || page_size == 32 || page_size == 64;
-    bool hopper = c->level >= 90 && tiles && boxes && kv_dtype == VT_BF16;
-    return hopper ? ATTENTION_PREFILL_ROWS_SM90 : ATTENTION_PREFILL_ROWS;
+    return c->level >= 90 && tiles && boxes ? ATTENTION_PREFILL_ROWS_SM90 : ATTENTION_PREFILL_ROWS;
 }
 
 /* Slots that a plan of so many items can need. A range that is one sequence's takes one; a shared

@@ -47,8 +47,7 @@ enum { ATTENTION_SHARED_ROWS_LEAST = 8192 };
 /* Packed rows of a prefill tile, which says which kernel runs: 128 for attention_prefill_sm90.cu,
  * else 64.
  * The plan's config and the lane must carry the same number. */
-int32_t attention_prefill_rows(const vt_cuda *c, int32_t head_dim, int32_t page_size,
-                               vt_dtype kv_dtype);
+int32_t attention_prefill_rows(const vt_cuda *c, int32_t head_dim, int32_t page_size);
 
 /* Most items a batch within these bounds can need. */
 int32_t attention_decode_capacity(const attention_plan_config *c, int32_t n_decode,

@@ -14,13 +14,17 @@
 // Where GROUP does not divide 128 the consumers fetch Q themselves (Q_BY_TMA 0). One CTA an item instead of the walk
 // took 369 us for 64 x 256 tokens (32/8 heads), ten of them a tile's start-up.
 // Blocks lie at absolute multiples of BLOCK_N, in rising order: a row's result does not depend on its chunk.
+// FP8: pools of E4M3 of k / k_scale, which is in scale_log2, and of v / v_scale. The producer warpgroup copies K (its
+// warps 0 and 1) and V (2 and 3) by cp.async, a block ahead, to where the same threads read them again, make bf16 of
+// them (kv.cuh) and write the tiles that wgmma reads. Nothing an unwritten slot may hold becomes a NaN then.
 // Keys beyond kv_len are masked, but their V would be multiplied by zero, and the unwritten slots of a page may hold
 // NaN: the consumers wipe those rows of the last V tile.
 //
 // FLOPs: 4 HEAD_DIM per visible (query, key) pair and head; roof: bf16 tensor cores, the exponentials beside them (a
 // quarter of the tensor time at HEAD_DIM 128). Template parameters: HEAD_DIM 64 | 128 | 256, GROUP, PAGE 16 | 32 | 64,
-// WINDOW 0 | 1.
+// WINDOW 0 | 1, FP8 0 | 1.
 #include "ptx_sm90.cuh"
+#include "kv.cuh"
 
 #if HEAD_DIM == 256
 #define BLOCK_N 64
@@ -36,16 +40,20 @@
 #define S_REGS (BLOCK_N / 2)
 #define Q_BY_TMA (BLOCK_M % GROUP == 0)
 #define O_REGS (HEAD_DIM / 2)
+#define FULL_ARRIVALS (FP8 ? 64 : 1)         /* threads that fill a K or V tile */
+#define RAW_BYTES (BLOCK_N * HEAD_DIM)       /* of an E4M3 tile */
 
 typedef struct prefill_params {
-    tensor_map k, v;       /* pools as [pages * kv_heads * PAGE, HEAD_DIM], boxes [PAGE, 64] */
+    tensor_map k, v;       /* pools as [pages * kv_heads * PAGE, HEAD_DIM], boxes [PAGE, 64]; unused with FP8 */
     tensor_map q_map;      /* [tokens, heads, HEAD_DIM], boxes [128 / GROUP, GROUP, 64]; unused without Q_BY_TMA */
     const u16 *q;
     u16 *o;
     const int *item;       /* [n_items][2] sequence and tile of 128 rows; a sequence of -1: nothing */
     const int *q_start, *kv_len, *page_start, *page_ids;
     int n_items, q_stride, o_stride, kv_heads, window;
-    float scale_log2;      /* scale * log2(e) */
+    float scale_log2;      /* scale * k_scale * log2(e) */
+    float v_scale;
+    const u8 *k_pool, *v_pool; /* FP8 */
 } prefill_params;
 
 typedef struct tile {      /* what an item covers */
@@ -114,7 +122,113 @@ typedef struct shared {
     char *q, *k, *v;                                   /* tiles */
     u64 *q_full, *q_empty;                             /* [1] */
     u64 *k_full, *k_empty, *v_full, *v_empty;          /* [STAGES] */
+    char *raw;                                         /* FP8: a tile of K and one of V */
 } shared;
+
+#if Q_BY_TMA
+INLINE void load_q_tile(const prefill_params &p, const tile &t, const shared &sh, u32 round)
+{
+    barrier_wait(sh.q_empty, (round + 1) & 1);
+    barrier_expect(sh.q_full, DT * Q_TILE);
+#pragma unroll
+    for (int d = 0; d < DT; d++)
+        tma_load_3d(&p.q_map, sh.q_full, sh.q + d * Q_TILE, d * 64, t.head * GROUP, t.token0 + t.row0 / GROUP);
+}
+#endif
+
+#if FP8
+/* One thread's part of a block: chunk i of 16 elements is number i * 64 + thread of the tile's. */
+#define RAW_CHUNKS (RAW_BYTES / 16 / 64)
+
+typedef struct stream { /* K's or V's way through the items' blocks */
+    const u8 *pool;
+    char *raw, *tiles;
+    u64 *full, *empty;
+    int thread;         /* of 64 */
+    int index, block;   /* of the block that is fetched next */
+    tile t;
+} stream;
+
+/* To the first block of the next item that has any. */
+INLINE void next_item(const prefill_params &p, stream &s)
+{
+    do
+        s.index += gridDim.x;
+    while (s.index < p.n_items * p.kv_heads && (s.t = tile_of(p, s.index)).seq < 0);
+    s.block = s.t.block0;
+}
+
+INLINE void fetch_raw(const prefill_params &p, stream &s)
+{
+    if (s.index < p.n_items * p.kv_heads) {
+        int first = p.page_start[s.t.seq], last = p.page_start[s.t.seq + 1] - 1;
+#pragma unroll 4
+        for (int i = 0; i < RAW_CHUNKS; i++) {
+            int c = i * 64 + s.thread, key = s.block * BLOCK_N + c / (HEAD_DIM / 16);
+            i64 row = ((i64)p.page_ids[min(first + key / PAGE, last)] * p.kv_heads + s.t.head) * PAGE + key % PAGE;
+            copy_async16(shared_address(s.raw) + c * 16, s.pool + row * HEAD_DIM + c % (HEAD_DIM / 16) * 16, 16);
+        }
+        if (++s.block == s.t.block1)
+            next_item(p, s);
+    }
+    copy_async_commit();
+}
+
+INLINE void raw_to_tile(const stream &s, char *to)
+{
+#pragma unroll 4
+    for (int i = 0; i < RAW_CHUNKS; i++) {
+        int c = i * 64 + s.thread, row = c / (HEAD_DIM / 16), col = c % (HEAD_DIM / 16);
+        uint4 raw = load16(s.raw + c * 16);
+        u32 word[4] = {raw.x, raw.y, raw.z, raw.w}, pair[8];
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            u32 even = e4m3_even(word[k]), odd = e4m3_odd(word[k]);
+            pair[2 * k] = __byte_perm(even, odd, 0x5410);
+            pair[2 * k + 1] = __byte_perm(even, odd, 0x7632);
+        }
+        char *at = to + col / 4 * KV_TILE + row * 128;
+        store16(at + ((col % 4 * 2) ^ (row % 8)) * 16, make_uint4(pair[0], pair[1], pair[2], pair[3]));
+        store16(at + ((col % 4 * 2 + 1) ^ (row % 8)) * 16, make_uint4(pair[4], pair[5], pair[6], pair[7]));
+    }
+}
+
+INLINE void produce_fp8(const prefill_params &p, const shared &sh)
+{
+    bool v = threadIdx.x >= 64;
+    stream s;
+    s.pool = v ? p.v_pool : p.k_pool;
+    s.raw = sh.raw + v * RAW_BYTES;
+    s.tiles = v ? sh.v : sh.k;
+    s.full = v ? sh.v_full : sh.k_full;
+    s.empty = v ? sh.v_empty : sh.k_empty;
+    s.thread = threadIdx.x % 64;
+    s.index = blockIdx.x - gridDim.x;
+    next_item(p, s);
+    fetch_raw(p, s);
+    u32 at = 0, round = 0;
+    for (int i = blockIdx.x; i < p.n_items * p.kv_heads; i += gridDim.x) {
+        tile t = tile_of(p, i);
+        if (t.seq < 0)
+            continue;
+#if Q_BY_TMA
+        if (threadIdx.x == 0)
+            load_q_tile(p, t, sh, round);
+        __syncwarp();
+#endif
+        for (int b = t.block0; b < t.block1; b++, at++) {
+            u32 stage = at % STAGES;
+            copy_async_wait<0>();
+            barrier_wait(&s.empty[stage], (at / STAGES + 1) & 1);
+            raw_to_tile(s, s.tiles + stage * KV_BYTES);
+            fence_async_shared();
+            barrier_arrive(&s.full[stage]);
+            fetch_raw(p, s);
+        }
+        round++;
+    }
+}
+#endif
 
 INLINE void produce(const prefill_params &p, const shared &sh)
 {
@@ -124,11 +238,7 @@ INLINE void produce(const prefill_params &p, const shared &sh)
         if (t.seq < 0)
             continue;
 #if Q_BY_TMA
-        barrier_wait(sh.q_empty, (round + 1) & 1);
-        barrier_expect(sh.q_full, DT * Q_TILE);
-#pragma unroll
-        for (int d = 0; d < DT; d++)
-            tma_load_3d(&p.q_map, sh.q_full, sh.q + d * Q_TILE, d * 64, t.head * GROUP, t.token0 + t.row0 / GROUP);
+        load_q_tile(p, t, sh, round);
 #endif
         for (int b = t.block0; b < t.block1; b++, at++) {
             u32 s = at % STAGES, parity = (at / STAGES + 1) & 1; /* passes at once the first time round */
@@ -238,7 +348,7 @@ INLINE void store_o(const prefill_params &p, const tile &t, const float *o, cons
         float sum = l[half];
         sum += __shfl_xor_sync(0xffffffff, sum, 1);
         sum += __shfl_xor_sync(0xffffffff, sum, 2);
-        float inverse = sum > 0.0f ? 1.0f / sum : 0.0f;
+        float inverse = sum > 0.0f ? p.v_scale / sum : 0.0f;
         int row = t.row0 + row_in_tile + 8 * half;
         if (row >= t.rows)
             continue;
@@ -322,7 +432,9 @@ INLINE void attend(const prefill_params &p, const tile &t, const shared &sh, u32
     }
     u32 last = (at - 1) % STAGES;
     barrier_wait(&sh.v_full[last], (at - 1) / STAGES & 1);
+#if !FP8
     wipe_v(sh.v + last * KV_BYTES, t, group, thread);
+#endif
     issue_pv(o, pr, v + last * KV_BYTES, n > 1);
     WGMMA_WAIT(0);
 #pragma unroll
@@ -338,17 +450,20 @@ KERNEL __launch_bounds__(384, 1) attention_prefill_sm90(const __grid_constant__ 
     extern __shared__ char raw[];
     __shared__ u64 q_full, q_empty, k_full[STAGES], k_empty[STAGES], v_full[STAGES], v_empty[STAGES];
     shared sh = {(char *)(((size_t)raw + SWIZZLE_ATOM - 1) & ~(size_t)(SWIZZLE_ATOM - 1)), 0, 0, &q_full, &q_empty,
-                 k_full, k_empty, v_full, v_empty};
+                 k_full, k_empty, v_full, v_empty, 0};
     sh.k = sh.q + DT * Q_TILE;
     sh.v = sh.k + STAGES * KV_BYTES;
+    sh.raw = sh.v + STAGES * KV_BYTES;
     if (threadIdx.x == 0) {
+#if !FP8
         tma_prefetch_map(&p.k);
         tma_prefetch_map(&p.v);
+#endif
         barrier_init(&q_full, 1);
         barrier_init(&q_empty, 2);
         for (int s = 0; s < STAGES; s++) {
-            barrier_init(&k_full[s], 1);
-            barrier_init(&v_full[s], 1);
+            barrier_init(&k_full[s], FULL_ARRIVALS);
+            barrier_init(&v_full[s], FULL_ARRIVALS);
             barrier_init(&k_empty[s], 2); /* one arrival a consumer warpgroup */
             barrier_init(&v_empty[s], 2);
         }
@@ -357,11 +472,18 @@ KERNEL __launch_bounds__(384, 1) attention_prefill_sm90(const __grid_constant__ 
     __syncthreads();
     pdl_wait();
     if (threadIdx.x < 128) {
+#if FP8
+        SETMAXNREG_DEC(56);
+        produce_fp8(p, sh);
+    } else {
+        SETMAXNREG_INC(224);
+#else
         SETMAXNREG_DEC(40);
         if (threadIdx.x == 0)
             produce(p, sh);
     } else {
         SETMAXNREG_INC(232);
+#endif
         u32 at = 0, round = 0;
         for (int i = blockIdx.x; i < p.n_items * p.kv_heads; i += gridDim.x) {
             tile t = tile_of(p, i);

@@ -12,7 +12,8 @@ typedef struct prefill_sm90_params {
     void *o;
     const int32_t *items, *q_start, *kv_len, *page_start, *page_ids;
     int32_t n_items, q_stride, o_stride, kv_heads, window;
-    float scale_log2;
+    float scale_log2, v_scale;
+    const void *k_pool, *v_pool;
 } prefill_sm90_params;
 
 static vt_status encode_pool(vt_cuda *c, const vt_tensor *pool, cu_tensor_map *out, vt_err *err)
@@ -25,8 +26,10 @@ static vt_status encode_pool(vt_cuda *c, const vt_tensor *pool, cu_tensor_map *o
 static vt_status encode_maps(const attention_args *a, vt_cuda *c, int32_t group,
                              prefill_sm90_params *p, vt_err *err)
 {
-    TRY(encode_pool(c, a->k_pool, &p->k, err));
-    TRY(encode_pool(c, a->v_pool, &p->v, err));
+    if (a->k_pool->dtype == VT_BF16) {
+        TRY(encode_pool(c, a->k_pool, &p->k, err));
+        TRY(encode_pool(c, a->v_pool, &p->v, err));
+    }
     if (ROWS % group != 0)
         return VT_OK; /* the kernel fetches Q without a map */
     const int64_t dim[3] = {a->head_dim, a->heads, a->q->dim[0]};
@@ -39,6 +42,7 @@ vt_status attention_prefill_sm90_run(const attention_args *a, vt_cuda_lane *l, c
                                      int32_t n_items)
 {
     int32_t group = a->heads / a->kv_heads, block = a->head_dim == 256 ? 64 : 128;
+    bool fp8 = a->k_pool->dtype == VT_FP8_E4M3;
     prefill_sm90_params p = {.q = a->q->data,
                              .o = a->o->data,
                              .items = items,
@@ -51,7 +55,10 @@ vt_status attention_prefill_sm90_run(const attention_args *a, vt_cuda_lane *l, c
                              .o_stride = (int32_t)a->o->row_stride,
                              .kv_heads = a->kv_heads,
                              .window = a->window,
-                             .scale_log2 = a->scale * 1.44269504f};
+                             .scale_log2 = a->scale * a->k_scale * 1.44269504f,
+                             .v_scale = a->v_scale,
+                             .k_pool = a->k_pool->data,
+                             .v_pool = a->v_pool->data};
     if (!l->collect)
         TRY(encode_maps(a, l->cuda, group, &p, &l->err));
     int64_t work = (int64_t)n_items * a->kv_heads;
@@ -60,10 +67,11 @@ vt_status attention_prefill_sm90_run(const attention_args *a, vt_cuda_lane *l, c
         &(cuda_launch){
             .spec = JIT_SPEC("attention_prefill_sm90.cu", "attention_prefill_sm90",
                              {"head_dim", a->head_dim}, {"group", group},
-                             {"page", (int32_t)a->k_pool->dim[2]}, {"window", a->window > 0}),
+                             {"page", (int32_t)a->k_pool->dim[2]}, {"window", a->window > 0},
+                             {"fp8", fp8}),
             .grid = {(uint32_t)(work < l->cuda->sm_count ? work : l->cuda->sm_count), 1, 1},
             .threads = 384,
-            .shared_bytes = (uint32_t)((ROWS + 2 * STAGES * block) * a->head_dim * 2 +
+            .shared_bytes = (uint32_t)((ROWS + 2 * STAGES * block + fp8 * block) * a->head_dim * 2 +
                                        SHARED_SLACK)},
         &p, sizeof p);
 }

@@ -107,8 +107,11 @@ vt_status vt_cuda_offline(const char *arch, int32_t level, int32_t sm_count, vt_
     vt_cuda *c = vt_calloc(1, sizeof *c);
     if (!c)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for a device");
-    *c = (vt_cuda){
-        .level = level, .sm_count = sm_count, .cc_major = level / 10, .cc_minor = level % 10};
+    *c = (vt_cuda){.level = level,
+                   .sm_count = sm_count,
+                   .cc_major = level / 10,
+                   .cc_minor = level % 10,
+                   .max_shared_bytes = level >= 90 ? 227 << 10 : 163 << 10};
     snprintf(c->arch, sizeof c->arch, "%s", arch);
     snprintf(c->name, sizeof c->name, "no device (%s)", arch);
     vt_status status = vt_jit_new(arch, &c->jit, err);

@@ -151,6 +151,7 @@ INLINE void produce(const gemm_params &p, const shared &sh, int tiles_m, int til
     for (int t = blockIdx.x; t < tiles_m * tiles_n; t += gridDim.x, round++) {
         int tm, tn;
         tile_at(t, tiles_m, tiles_n, &tm, &tn);
+#pragma unroll 1 // one thread's work, and it has 40 registers
         for (int k = 0; k < steps; k++, at++) {
             u32 s = at % STAGES;
             barrier_wait(&sh.empty[s], (at / STAGES + 1) & 1); /* passes at once the first time round */

@@ -111,7 +111,8 @@ examples: $(EXAMPLES)
 # A GPU emulated behind NVIDIA's entry points (tests/emulator/emulator.h), for tests without one. The kernels that it
 # compiles are instrumented with it; TSan does not know its fibers.
 CXX := $(if $(filter default undefined,$(origin CXX)),g++,$(CXX))
-EMULATOR := $(B)/emulator/libcuda.so.1 $(B)/emulator/libnvrtc.so.13 $(B)/emulator/libnvidia-ml.so.1
+EMULATOR := $(B)/emulator/libcuda.so.1 $(B)/emulator/libnvrtc.so.13 $(B)/emulator/libnvidia-ml.so.1 \
+  $(B)/emulator/libcublasLt.so.13
 CXXFLAGS_ALL := -std=c++17 -pthread -Iinclude -Isrc -Wall -Wextra -MMD -MP -D_GNU_SOURCE -fPIC -fvisibility=hidden \
   -DEMU_DIR='"$(CURDIR)/tests/emulator"' $(filter-out -fsanitize=thread,$(OPT_$(CONFIG))) $(CXXFLAGS)
 EMULATOR_OBJ := $(patsubst %.cc,$(B)/%.o,$(filter-out %/nvrtc.cc,$(sort $(wildcard tests/emulator/*.cc))))
@@ -132,11 +133,15 @@ $(B)/emulator/libnvrtc.so.13: $(B)/tests/emulator/nvrtc.o
 	@mkdir -p $(@D) && rm -rf $(@D)/cache # of kernels that another emulator made
 	@$(CXX) -shared -Wl,-soname,libnvrtc.so.13 $(filter-out -fsanitize=thread,$(LDFLAGS_ALL)) -o $@ $^ -ldl
 
+$(B)/emulator/libcublasLt.so.13: tests/emulator/cublaslt.c src/device/cublaslt_api.h $(B)/emulator/libcuda.so.1
+	@mkdir -p $(@D)
+	@$(CC) -std=c17 -O2 -shared -fPIC -fvisibility=hidden -Wall -Wextra -Isrc -Itests/emulator -Wl,-soname,libcublasLt.so.13 \
+	  -o $@ $< -L$(@D) -l:libcuda.so.1
 $(B)/emulator/libnvidia-ml.so.1: tests/emulator/nvml.c
 	@mkdir -p $(@D)
 	@$(CC) -shared -fPIC -Wall -Wextra -Wl,-soname,libnvidia-ml.so.1 -o $@ $<
 
-$(addprefix $(B)/tests/test_,emulator emulator_driver cuda_engine cuda_graphs cuda_kv cuda_logits story_emulated): \
+$(addprefix $(B)/tests/test_,emulator emulator_driver cublaslt cuda_engine cuda_graphs cuda_kv cuda_logits story_emulated): \
   $(EMULATOR)
 units: $(UNIT) $(REPLAY)
 unit: $(B)/tests/test_$(T)

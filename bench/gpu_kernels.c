@@ -24,6 +24,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "device/cublaslt.h"
 #include "gpu_rig.h"
 #include "ops/attention/attention_cuda.h"
 #include "ops/embed/embed.h"
@@ -554,8 +555,10 @@ static const layer layers[] = {
     {"8B head", 151936, 4096, LINEAR_NONE, false, true},
 };
 
-/* gate+up with its activation and o, down with their residual, as the model runs them. */
-static void linear_row(bench *b, const layer *l, vt_dtype type, int32_t tokens, int methods)
+/* gate+up with its activation and o, down with their residual, as the model runs them; `of` says on
+ * what. */
+static void linear_row_of(bench *b, const layer *l, vt_dtype type, int32_t tokens, int methods,
+                          const char *of)
 {
     int32_t m = pick(b, tokens, tokens < 20 ? tokens : 20), cols = pick(b, l->cols, 256),
             rows = pick(b, l->rows, 320);
@@ -584,13 +587,51 @@ static void linear_row(bench *b, const layer *l, vt_dtype type, int32_t tokens, 
                         .epilogue = l->epilogue,
                         .scale = 1};
     work w = row_of(&linear_op, &args, methods);
-    snprintf(w.name, sizeof w.name, "linear %s%s%s %d", l->name, tiles ? " " : "",
-             tiles ? vt_dtype_get(type)->name : "", tokens);
+    snprintf(w.name, sizeof w.name, "linear %s%s%s %d%s", l->name, tiles ? " " : "",
+             tiles ? vt_dtype_get(type)->name : "", tokens, of);
     w.rotate = &part.data;
     w.rotate_base = part.data;
     w.rotate_stride = vt_round_up(bytes, 256);
     w.n_rotate = room > (size_t)b->calls ? b->calls : room > 1 ? (int32_t)room : 1;
     measure(b, &w);
+}
+
+static void linear_row(bench *b, const layer *l, vt_dtype type, int32_t tokens, int methods)
+{
+    linear_row_of(b, l, type, tokens, methods, "");
+}
+
+/* Kernels of our own beside cuBLASLt on all shapes, which the choice in linear_cublaslt.c is from.
+ * The library has no pairs: gate+up runs without its activation there, and `silu` in the section
+ * rows is what would come on top. */
+static void section_cublaslt(bench *b)
+{
+    static const int32_t tokens[] = {32,  64,  96,   128,  192,  256, 384,
+                                     512, 768, 1024, 2048, 4096, 8192};
+    static const layer more[] = {
+        {"14B qkv", 7168, 5120, LINEAR_NONE, false, false},
+        {"14B o", 5120, 5120, LINEAR_NONE, true, false},
+        {"14B gate+up", 34816, 5120, LINEAR_SWIGLU, false, false},
+        {"14B down", 5120, 17408, LINEAR_NONE, true, false},
+    };
+    enum { FEW = sizeof layers / sizeof *layers, ALL = FEW + sizeof more / sizeof *more };
+    char why[160];
+    int32_t use = b->cuda->cublaslt_use;
+    bool library = b->mode != MODE_RUN || vt_cublaslt_open(b->cuda, why, sizeof why) > 0;
+    for (size_t k = 0; k < sizeof tokens / sizeof *tokens; k++)
+        for (size_t i = 0; i < ALL; i++) {
+            layer l = i < FEW ? layers[i] : more[i - FEW];
+            int methods = tokens[k] <= 256 ? COLD | PDL : COLD;
+            if (l.head && tokens[k] > 256)
+                continue;
+            b->cuda->cublaslt_use = CUBLASLT_NEVER;
+            linear_row_of(b, &l, VT_BF16, tokens[k], methods, " own");
+            b->cuda->cublaslt_use = CUBLASLT_ALL;
+            l.epilogue = LINEAR_NONE;
+            if (library)
+                linear_row_of(b, &l, VT_BF16, tokens[k], methods, " cublasLt");
+        }
+    b->cuda->cublaslt_use = use;
 }
 
 static void section_gemm(bench *b)
@@ -705,7 +746,7 @@ static const section sections[] = {
     {"roof", section_roof},     {"prefill", section_prefill}, {"decode", section_decode},
     {"shared", section_shared}, {"rows", section_rows},       {"sampling", section_sampling},
     {"gemm", section_gemm},     {"gemv", section_gemv},       {"quant", section_quant},
-    {"plan", section_plan},
+    {"plan", section_plan},     {"cublaslt", section_cublaslt},
 };
 enum { N_SECTIONS = sizeof sections / sizeof *sections };
 

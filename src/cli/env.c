@@ -7,6 +7,7 @@
 #include "cli/cli.h"
 #include "device/cpu.h"
 #include "device/cuda.h"
+#include "device/cublaslt.h"
 #include "device/jit.h"
 #include "device/probe.h"
 #include "device/roofs.h"
@@ -111,6 +112,22 @@ static void put_gpu_roofs(vt_buf *b, const vt_term *term)
     vt_buf_release(&kernel);
 }
 
+static void put_cublaslt(vt_buf *b, const vt_term *term, vt_cuda *gpu)
+{
+    char why[160], text[256];
+    size_t v = vt_cublaslt_open(gpu, why, sizeof why);
+    if (v == 0)
+        snprintf(text, sizeof text, "not used: %s; products run on kernels of our own", why);
+    else if (gpu->level < 90)
+        snprintf(text, sizeof text, "%zu.%zu.%zu, not used at level %d", v / 10000, v / 100 % 100,
+                 v % 100, gpu->level);
+    else
+        snprintf(text, sizeof text,
+                 "%zu.%zu.%zu, used where it was measured to be faster (VITRINE_CUBLASLT=0: never)",
+                 v / 10000, v / 100 % 100, v % 100);
+    line(b, term, "cuBLASLt", text);
+}
+
 /* The first GPU, or why there is none. */
 static void put_gpu(vt_buf *b, const vt_term *term)
 {
@@ -133,6 +150,7 @@ static void put_gpu(vt_buf *b, const vt_term *term)
     snprintf(text, sizeof text, "%d.%d", gpu->driver_version / 1000,
              gpu->driver_version % 1000 / 10);
     line(b, term, "CUDA driver", text);
+    put_cublaslt(b, term, gpu);
     vt_cuda_close(gpu);
     vt_buf state = {0};
     cli_gpu_state(&state, 0);

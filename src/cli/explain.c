@@ -9,6 +9,8 @@
 #include "exec/cuda.h"
 #include "exec/cuda_weights.h"
 #include "model/model.h"
+#include "ops/cuda_impls.h"
+#include "ops/linear/linear_cuda.h"
 #include "story/plan.h"
 
 /* One line of the table: a call, or all calls of a kind. */
@@ -115,6 +117,14 @@ static vt_status get_roofs(const cli *c, const vt_model *m, explanation *x, vt_e
                          &x->roofs, err);
 }
 
+/* What a GPU of level 90 runs the call as; this machine may have another, or none. */
+static const char *runs_as(const vt_call *call)
+{
+    static const char library[] = "cublasLt";
+    bool linear = call->op == &linear_op && call->impl == &linear_cuda_impl;
+    return linear && linear_cublaslt_faster(call->args) ? library : call->impl->name;
+}
+
 /* The line a call belongs to: its own, or the one of its kind and implementation. `with`: the call
  * that runs in the same launch, or NULL. NULL: out of memory. */
 static line *line_of(explanation *x, const vt_call *call, const vt_call *with, bool all)
@@ -123,11 +133,11 @@ static line *line_of(explanation *x, const vt_call *call, const vt_call *with, b
     snprintf(name, sizeof name, "%s%s%s", all ? call->label : story_call_kind(call),
              with ? "+" : "", with ? story_call_kind(with) : "");
     for (int32_t i = 0; !all && i < x->n_lines; i++)
-        if (strcmp(x->line[i].name, name) == 0 && x->line[i].impl == call->impl->name)
+        if (strcmp(x->line[i].name, name) == 0 && x->line[i].impl == runs_as(call))
             return &x->line[i];
     line *l = &x->line[x->n_lines];
     l->name = strdup(name);
-    l->impl = call->impl->name;
+    l->impl = runs_as(call);
     x->n_lines += l->name != NULL;
     return l->name ? l : NULL;
 }
@@ -241,6 +251,12 @@ static int print_text(const cli *c, const vt_model *m, const explanation *x)
         table_line(&t, &x->line[i], &x->total, false);
     table_line(&t, &x->total, &x->total, true);
     vt_table_finish(&t, &b, &c->out, 0);
+    for (int32_t i = 0; i < x->n_lines; i++)
+        if (strcmp(x->line[i].impl, "cublasLt") == 0) {
+            vt_buf_puts(&b, "\ncublasLt: where the library is there (vitrine env), level 90, and "
+                            "without --deterministic; else cuda.\n");
+            break;
+        }
     if (vt_cost_bytes(&x->total.extra) > 0) {
         vt_buf_puts(&b, "\nBeyond that the implementations move ");
         vt_text_bytes(&b, (double)vt_cost_bytes(&x->total.extra));

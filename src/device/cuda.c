@@ -11,6 +11,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "device/cublaslt.h"
 
 vt_status vt_cuda_check(const vt_cuda *c, cu_result r, const char *what, vt_err *err)
 {
@@ -88,6 +89,9 @@ vt_status vt_cuda_open(int32_t ordinal, vt_cuda **out, vt_err *err)
              failed);
     TRY_GOTO(status, describe(c, err), failed);
     TRY_GOTO(status, choose_level(c, err), failed);
+    cublaslt_use use;
+    TRY_GOTO(status, vt_cublaslt_use(&use, err), failed);
+    c->cublaslt_use = (int32_t)use;
     TRY_GOTO(status,
              vt_cuda_check(c, c->driver.context_retain(&c->context, c->device),
                            "opening the GPU's context", err),
@@ -129,6 +133,7 @@ void vt_cuda_close(vt_cuda *c)
     for (int32_t i = 0; i < c->n_kernels; i++)
         if (c->kernel[i].library)
             c->driver.library_unload(c->kernel[i].library);
+    vt_cublaslt_close(c);
     if (c->context)
         c->driver.context_release(c->device);
     vt_jit_free(c->jit);
@@ -172,7 +177,7 @@ vt_status vt_cuda_compile(vt_cuda *c, jit_progress progress, void *user, vt_err 
         c->n_kernels = n;
     }
     for (int32_t i = 0; i < n; i++)
-        if (!c->kernel[i].kernel)
+        if (!c->kernel[i].kernel && vt_jit_get(c->jit, i)->bytes)
             TRY(load_kernel(c, i, err));
     return VT_OK;
 }
@@ -195,6 +200,13 @@ static int32_t want(vt_cuda_lane *lane, const cuda_launch *l, bool pdl)
     spec.param[n] = (jit_param){"level", lane->cuda->level};
     spec.param[n + 1] = (jit_param){"pdl", pdl};
     return vt_jit_want(lane->cuda->jit, &spec);
+}
+
+static void note_launch(vt_cuda_lane *lane, int32_t index)
+{
+    if (lane->note && lane->n_launches < lane->max_note)
+        lane->note[lane->n_launches] = index;
+    lane->n_launches++;
 }
 
 vt_status vt_cuda_launch(vt_cuda_lane *lane, const cuda_launch *l, const void *params,
@@ -251,9 +263,19 @@ vt_status vt_cuda_launch(vt_cuda_lane *lane, const cuda_launch *l, const void *p
         cuda_fail(&c->driver, r, vt_jit_name(c->jit, index), &err);
         return lane_fail(lane, &err);
     }
-    if (lane->note && lane->n_launches < lane->max_note)
-        lane->note[lane->n_launches] = index;
-    lane->n_launches++;
+    note_launch(lane, index);
+    return VT_OK;
+}
+
+vt_status vt_cuda_launched(vt_cuda_lane *lane, const jit_spec *spec)
+{
+    vt_err err;
+    int32_t index = vt_jit_want(lane->cuda->jit, spec);
+    if (index < 0) {
+        vt_fail(&err, VT_ERR_MEMORY, "out of memory noting kernel %s", spec->kernel);
+        return lane_fail(lane, &err);
+    }
+    note_launch(lane, index);
     return VT_OK;
 }
 

@@ -48,6 +48,8 @@ typedef struct vt_cuda {
     vt_jit *jit;
     cuda_kernel *kernel; /* [n_kernels], by the JIT's index */
     int32_t n_kernels, late_compiles;
+    struct cublaslt *cublaslt; /* cublaslt.h; NULL: nobody has asked for it */
+    int32_t cublaslt_use;      /* VITRINE_CUBLASLT */
 } vt_cuda;
 
 /* The implementation level is the device's, capped by VITRINE_CUDA_LEVEL (80 or 90). */
@@ -147,6 +149,10 @@ typedef struct cuda_launch {
 
 vt_status vt_cuda_launch(vt_cuda_lane *lane, const cuda_launch *l, const void *params,
                          size_t params_bytes);
+
+/* A library has launched a kernel on the lane: it is counted, and noted under the spec's name. The
+ * spec's source is "". */
+vt_status vt_cuda_launched(vt_cuda_lane *lane, const jit_spec *spec);
 
 /* 2-D TMA map over a row-major matrix [rows, cols] of 2-byte elements with box [box_rows, box_cols]
  * and 128-byte swizzle; reads beyond the edge give zeros. */

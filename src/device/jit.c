@@ -172,7 +172,8 @@ int32_t vt_jit_want(vt_jit *j, const jit_spec *spec)
             return j->table[at] - 1;
     }
     jit_entry *e = &j->entry[j->n];
-    *e = (jit_entry){.source = spec->source, .kernel = spec->kernel, .hash = hash};
+    *e = (jit_entry){
+        .source = spec->source, .kernel = spec->kernel, .hash = hash, .ready = !spec->source[0]};
     memcpy(e->param, spec->param, sizeof e->param);
     spec_name(spec, e->name, sizeof e->name);
     j->table[at] = ++j->n;

@@ -30,7 +30,8 @@ typedef struct jit_param {
 } jit_param;
 
 typedef struct jit_spec {
-    const char *source;              /* file name of the embedded text: "rmsnorm.cu" */
+    const char *source;              /* file name of the embedded text: "rmsnorm.cu"; "": a
+                                        library's, which has a name and nothing to compile */
     const char *kernel;              /* its extern "C" entry */
     jit_param param[JIT_MAX_PARAMS]; /* ends at the first without a name */
 } jit_spec;
@@ -40,7 +41,7 @@ typedef struct jit_spec {
     ((jit_spec){.source = (file), .kernel = (entry), .param = {__VA_ARGS__}})
 
 typedef struct jit_cubin {
-    const void *bytes; /* owned by the vt_jit */
+    const void *bytes; /* owned by the vt_jit; NULL: a library's kernel */
     size_t size;
     int32_t registers, spill_bytes, shared_bytes; /* as ptxas reported */
     double compile_ms;                            /* when it was compiled, perhaps long ago */

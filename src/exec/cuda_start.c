@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "exec/cuda_inside.h"
 #include "ops/embed/embed.h"
+#include "ops/linear/linear_cuda.h"
 #include "ops/moe/moe_cuda.h"
 
 static vt_status make_slots(cuda_executor *x, vt_err *err)
@@ -185,6 +186,26 @@ vt_status cuda_start_describe(cuda_executor *x, vt_err *err)
     return VT_OK;
 }
 
+/* Opening cuBLASLt takes as long as loading a small model's weights, and beside it no time. */
+static void *prepare_library(void *arg)
+{
+    const cuda_executor *x = arg;
+    linear_cublaslt_prepare(x->cuda, x->model->arch.hidden);
+    return NULL;
+}
+
+static vt_status load_weights(cuda_executor *x, vt_err *err)
+{
+    pthread_t thread;
+    bool started = !x->options.deterministic &&
+                   pthread_create(&thread, NULL, prepare_library, x) == 0;
+    vt_status status = vt_cuda_weights_load(x->cuda, x->model, x->config.limits.max_context,
+                                            x->config.n_threads, &x->weights, err);
+    if (started)
+        pthread_join(thread, NULL);
+    return status;
+}
+
 vt_status cuda_start_build(cuda_executor *x, vt_err *err)
 {
     int64_t t = vt_now_ns();
@@ -193,8 +214,7 @@ vt_status cuda_start_build(cuda_executor *x, vt_err *err)
     TRY(vt_cuda_check(x->cuda,
                       x->cuda->driver.stream_create(&x->lane.stream, CU_STREAM_NON_BLOCKING, 0),
                       "making a stream", err));
-    TRY(vt_cuda_weights_load(x->cuda, x->model, x->config.limits.max_context, x->config.n_threads,
-                             &x->weights, err));
+    TRY(load_weights(x, err));
     x->startup.weights_ms = ms_since(&t);
     TRY(cuda_start_describe(x, err));
     TRY(make_memory(x, err));

@@ -76,11 +76,14 @@ static cu_result parse_one(settings *s, const std::string &item)
         s->fail = n;
     else if (key == "stream" && (value == "lazy" || value == "eager"))
         s->lazy = value == "lazy";
+    else if (key == "cublaslt" && (value == "on" || value == "broken" || value == "none" ||
+                                   value == "failing"))
+        return SUCCESS; /* cublaslt.c reads it */
     else
         return fail(
             INVALID_VALUE,
-            "VITRINE_EMULATOR has '%s', expected cc=90|80, sms=N, memory=MIB, order=N, fail=N or "
-            "stream=eager|lazy",
+            "VITRINE_EMULATOR has '%s', expected cc=90|80, sms=N, memory=MIB, order=N, fail=N, "
+            "cublaslt=on|broken|none|failing or stream=eager|lazy",
             item.c_str());
     return SUCCESS;
 }

@@ -85,6 +85,16 @@ cu_result submit(cu_stream handle, cu_stream_st &s, work w, size_t staged)
     return SUCCESS;
 }
 
+int emu_submit(void *stream, int (*run)(const void *params), const void *params, size_t bytes)
+{
+    ENTER("a library's launch");
+    cu_stream handle = (cu_stream)stream;
+    FIND_STREAM(s, handle);
+    auto copy = std::make_shared<std::vector<char>>((const char *)params,
+                                                    (const char *)params + bytes);
+    return submit(handle, *s, [run, copy] { return (cu_result)run(copy->data()); });
+}
+
 /* ---- streams and events ---- */
 
 cu_result drv_stream_create(cu_stream *out, unsigned flags, int priority)

@@ -18,6 +18,7 @@
  *   module.cc   "cubins" loaded
  *   cuda.cc     the driver API: the device, its memory; cuda_stream.cc: streams, events, copies,
  *               graphs; cuda_launch.cc: libraries, launches, tensor maps
+ *   cublaslt.c  libcublasLt.so.13: the products that src/device/cublaslt.c asks for
  *   nvml.c      libnvidia-ml.so.1: clocks, power, temperature that never change
  *
  * What it checks that hardware does not: shared memory is poisoned with NaNs before every CTA and
@@ -31,6 +32,8 @@
  *   stream=eager|lazy   lazy (default): a stream's work runs as late as order and synchronisation
  *                   allow, so that a host that reads too early or overwrites too soon is caught;
  *                   eager: at once
+ *   cublaslt=on|broken|none|failing   cublasLtCreate fails; no algorithm is found; every product
+ *                   fails
  *   fail=N          the N-th kernel that runs fails, as a broken one would
  * Time is not modelled: events are wall-clock times of the emulation. */
 #ifndef EMULATOR_H
@@ -71,6 +74,10 @@ typedef struct emu_launch {
 /* Runs every CTA to its end. 0, or -1 with a text. Thread-safe: several launches may run on several
  * OS threads. */
 int emu_run(const emu_launch *l, char *message, size_t message_size);
+
+/* Another library's work on a stream, or in its capture: run() gets a copy of the parameters, whose
+ * addresses are the device's. A cu_result. */
+int emu_submit(void *stream, int (*run)(const void *params), const void *params, size_t bytes);
 
 /* A TMA descriptor's content, stored in the CUtensorMap's 128 bytes by cuTensorMapEncodeTiled, read
  * by sm90.cc. */

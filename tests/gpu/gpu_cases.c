@@ -82,6 +82,13 @@ const gpu_case gpu_cases[] = {
     HEAD("bf16 60 x 5004 x 640", false, 60, VT_BF16, 640, 5004, 0, 0, LINEAR_NONE, 0),
     HEAD("bf16 40 x 1000 x 640", false, 40, VT_BF16, 640, 1000, 0, 0, LINEAR_NONE, 0),
     HEAD("bf16 90 x 1000 x 640", false, 90, VT_BF16, 640, 1000, 0, 0, LINEAR_NONE, 0),
+    /* what cuBLASLt takes (no bias, no pair, rows in eights): columns of wider tensors, panels */
+    LINEAR("bf16 70 x 1000 x 1000 residual sliced", false, 70, VT_BF16, 1000, 1000, 0, 0,
+           LINEAR_NONE, 6),
+    LINEAR("bf16 200 x 1000 x 2000 residual", false, 200, VT_BF16, 2000, 1000, 0, 0, LINEAR_NONE,
+           2),
+    LINEAR("Q8_0 70 x 1000 x 96 residual", false, 70, VT_Q8_0, 96, 1000, 0, 0, LINEAR_NONE, 2),
+    HEAD("Q4_0 90 x 504 x 192", false, 90, VT_Q4_0, 192, 504, 0, 0, LINEAR_NONE, 0),
     QUANT("Q8_0", VT_Q8_0),
     QUANT("Q4_0", VT_Q4_0),
     QUANT("Q4_1", VT_Q4_1),

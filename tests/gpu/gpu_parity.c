@@ -21,7 +21,7 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "device/cuda.h"
+#include "device/cublaslt.h"
 #include "gpu_cases.h"
 #include "model/quant.h"
 #include "ops/cuda_impls.h"
@@ -629,7 +629,112 @@ static double time_us(rig *r, const vt_impl *impl, const void *args)
     return ms[REPS / 2] * 1e3;
 }
 
+static void print_time(rig *r, const vt_op *op, const vt_impl *impl, const void *args,
+                       const void *d)
+{
+    double us = time_us(r, impl, d);
+    bool paged = op == &attention_decode_op ||
+                 op == &attention_prefill_op; /* cost reads the batch's arrays */
+    vt_cost cost = op->cost(paged ? args : d);
+    printf("  %.1f us  %.0f GB/s  %.1f TFLOP/s", us, (double)vt_cost_bytes(&cost) / us * 1e-3,
+           (double)vt_cost_flops(&cost) / us * 1e-6);
+}
+
 /* ---- one case ---- */
+
+static char *download(rig *r, const vt_tensor *t, size_t bytes)
+{
+    char *image = malloc(bytes + 8);
+    check(r, r->cuda->driver.copy_to_host(image, (cu_ptr)(uintptr_t)t->data, bytes, r->lane.stream),
+          "download");
+    sync(r);
+    return image;
+}
+
+/* A linear's rows have the same bits in the smallest step that would be padded to this one
+ * (exec/cuda_step.c). */
+static bool same_in_bucket(rig *r, const vt_impl *impl, const linear_args *whole)
+{
+    int64_t m = whole->x->dim[0], least = m <= 16   ? 1
+                                          : m <= 32 ? 17
+                                          : m <= 64 ? 33
+                                                    : (m - 1) / 64 * 64 + 1;
+    vt_tensor x = *whole->x, y = *whole->y, residual = whole->residual ? *whole->residual : y;
+    linear_args few = *whole;
+    size_t size = (size_t)vt_dtype_get(y.dtype)->bytes, row = (size_t)y.row_stride * size,
+           bytes = (size_t)least * row;
+    if (m <= least)
+        return true;
+    char *before = download(r, &y, bytes);
+    x.dim[0] = y.dim[0] = residual.dim[0] = least;
+    few.x = &x;
+    few.y = &y;
+    few.residual = whole->residual ? &residual : NULL;
+    check(r, r->cuda->driver.fill8((cu_ptr)(uintptr_t)y.data, 0xff, bytes, r->lane.stream), "fill");
+    bool good = impl->run(&few, &r->op_lane) == VT_OK;
+    char *after = download(r, &y, bytes);
+    for (int64_t i = 0; i < least && good; i++)
+        good = memcmp(before + (size_t)i * row, after + (size_t)i * row,
+                      (size_t)n_cols(&y) * size) == 0;
+    if (!good)
+        snprintf(r->why, sizeof r->why, "%s",
+                 r->lane.err.status != VT_OK ? r->lane.err.message
+                                             : "other bits with fewer tokens of the same bucket");
+    free(before);
+    free(after);
+    return good;
+}
+
+/* Whether the run that was noted launched a kernel of cuBLASLt. */
+static bool used_cublaslt(const rig *r)
+{
+    for (int32_t i = 0; i < r->lane.n_launches && i < r->lane.max_note; i++)
+        if (strncmp(vt_jit_name(r->cuda->jit, r->lane.note[i]), "cublasLt", 8) == 0)
+            return true;
+    return false;
+}
+
+/* Collects, compiles, runs and compares. `library`: on cuBLASLt, and nothing where it is not
+ * taken. */
+static void try_case(rig *r, const vt_op *op, const vt_impl *impl, const char *name,
+                     const void *args, const device_args *d, vt_tensor *const *outputs,
+                     int32_t n_outputs, bool library)
+{
+    enum { MOST = 256 };
+    int32_t note[MOST], use = r->cuda->cublaslt_use;
+    vt_err err = {0};
+    double worst = 0;
+    bool good = true;
+    r->why[0] = 0;
+    r->lane.err = (vt_err){0};
+    r->cuda->cublaslt_use = library ? CUBLASLT_ALL : CUBLASLT_NEVER;
+    r->lane.collect = true;
+    impl->run(d, &r->op_lane);
+    r->lane.collect = false;
+    must(vt_cuda_compile(r->cuda, NULL, NULL, &err), &err);
+    poison(r, outputs, n_outputs, d->inputs, d->n_inputs);
+    r->lane.note = note;
+    r->lane.max_note = MOST;
+    r->lane.n_launches = 0;
+    if (impl->run(d, &r->op_lane) != VT_OK) {
+        snprintf(r->why, sizeof r->why, "%s", r->lane.err.message);
+        good = false;
+    }
+    sync(r);
+    bool ran = !library || !good || used_cublaslt(r);
+    r->lane.note = NULL;
+    for (int32_t i = 0; i < r->n_twins && good; i++)
+        if (r->twin[i].output)
+            good = compare(r, op, args, &r->twin[i], &worst);
+    if (good && op == &linear_op)
+        good = same_in_bucket(r, impl, &d->linear);
+    if (ran) {
+        printf("%s %d - %s %s  worst %.2g %s", good ? "ok" : "not ok", ++r->number, op->name, name,
+               worst, r->why);
+        good ? r->passed++ : r->failed++;
+    }
+    r->cuda->cublaslt_use = use;
+}
 
 static void run_case(rig *r, const vt_op *op, const vt_case *c, bool f32_out)
 {
@@ -652,43 +757,25 @@ static void run_case(rig *r, const vt_op *op, const vt_case *c, bool f32_out)
     const vt_impl *impl = skip ? NULL : vt_op_select(op, VT_DEVICE_CUDA, VT_ISA_PORTABLE, &d);
     if (!skip && !impl)
         skip = "not supported on CUDA";
-    r->number++;
+    char name[160];
+    snprintf(name, sizeof name, "%s%s", c->name, f32_out ? " f32" : "");
     if (skip) {
         r->skipped++;
-        printf("ok %d - %s %s # skip %s\n", r->number, op->name, c->name, skip);
+        printf("ok %d - %s %s # skip %s\n", ++r->number, op->name, c->name, skip);
     } else {
-        vt_err err = {0};
-        double worst = 0;
-        bool good = true;
-        r->lane.err = (vt_err){0};
-        r->lane.collect = true;
-        impl->run(&d, &r->op_lane);
-        r->lane.collect = false;
-        must(vt_cuda_compile(r->cuda, NULL, NULL, &err), &err);
-        poison(r, outputs, n_outputs, d.inputs, d.n_inputs);
-        r->why[0] = 0;
-        if (impl->run(&d, &r->op_lane) != VT_OK) {
-            snprintf(r->why, sizeof r->why, "%s", r->lane.err.message);
-            good = false;
-        }
-        sync(r);
         op->reference(args);
-        for (int32_t i = 0; i < r->n_twins && good; i++)
-            if (r->twin[i].output)
-                good = compare(r, op, args, &r->twin[i], &worst);
-        printf("%s %d - %s %s%s  worst %.2g %s", good ? "ok" : "not ok", r->number, op->name,
-               c->name, f32_out ? " f32" : "", worst, r->why);
-        if (good && r->timing && c->bench) {
-            double us = time_us(r, impl, &d);
-            bool paged = op == &attention_decode_op ||
-                         op == &attention_prefill_op; /* cost reads the batch's arrays */
-            vt_cost cost = op->cost(paged ? args : (const void *)&d);
-            printf("  %.1f us  %.0f GB/s  %.1f TFLOP/s", us,
-                   (double)vt_cost_bytes(&cost) / us * 1e-3,
-                   (double)vt_cost_flops(&cost) / us * 1e-6);
-        }
+        try_case(r, op, impl, name, args, &d, outputs, n_outputs, false);
+        if (r->timing && c->bench)
+            print_time(r, op, impl, args, &d);
         printf("\n");
-        good ? r->passed++ : r->failed++;
+    }
+    if (!skip && op == &linear_op && r->cuda->cublaslt_use != CUBLASLT_NEVER) {
+        int32_t before = r->number;
+        char on_library[180];
+        snprintf(on_library, sizeof on_library, "%s cublasLt", name);
+        try_case(r, op, impl, on_library, args, &d, outputs, n_outputs, true);
+        if (r->number > before)
+            printf("\n");
     }
     fflush(stdout);
     release_blocks(r);

@@ -44,6 +44,12 @@ static const struct {
             CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID};
 #endif
 
+#if __has_include(<cublasLt.h>) && __has_include(<library_types.h>)
+#include <cublasLt.h>
+#define HAVE_CUBLASLT_H 1
+#endif
+
+#include "device/cublaslt_api.h"
 #include "device/cuda_api.h"
 
 static void test_abi_when_a_toolkit_is_there_then_sizes_and_constants_agree(void **state)
@@ -78,10 +84,35 @@ static void test_abi_when_a_toolkit_is_there_then_sizes_and_constants_agree(void
 #endif
 }
 
+static void test_abi_when_cublaslt_h_is_there_then_sizes_and_constants_agree(void **state)
+{
+    (void)state;
+#ifdef HAVE_CUBLASLT_H
+    typedef cublasLtMatmulHeuristicResult_t result;
+    assert_int_equal(sizeof(lt_algorithm), sizeof(cublasLtMatmulAlgo_t));
+    assert_int_equal(sizeof(lt_choice), sizeof(result));
+    assert_int_equal(offsetof(lt_choice, workspace), offsetof(result, workspaceSize));
+    assert_int_equal(offsetof(lt_choice, state), offsetof(result, state));
+    assert_int_equal(LT_R_32F, CUDA_R_32F);
+    assert_int_equal(LT_R_16BF, CUDA_R_16BF);
+    assert_int_equal(LT_COMPUTE_32F, CUBLAS_COMPUTE_32F);
+    assert_int_equal(LT_OP_T, CUBLAS_OP_T);
+    assert_int_equal(LT_DESC_TRANSA, CUBLASLT_MATMUL_DESC_TRANSA);
+    assert_int_equal(LT_PREF_WORKSPACE, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES);
+    assert_int_equal(LT_PREF_ALIGN_A, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES);
+    assert_int_equal(LT_PREF_ALIGN_A + 1, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES);
+    assert_int_equal(LT_PREF_ALIGN_A + 2, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES);
+    assert_int_equal(LT_PREF_ALIGN_D, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES);
+#else
+    skip();
+#endif
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_abi_when_a_toolkit_is_there_then_sizes_and_constants_agree),
+        cmocka_unit_test(test_abi_when_cublaslt_h_is_there_then_sizes_and_constants_agree),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
  *   quantised, FP8    linear_quant_cuda.c; all below is for BF16 weights
  *   up to 16 tokens   linear_small.cu: the weights stream through once, tokens ride along (up to
  *                     32 before Hopper, where cols <= 4096)
+ *   more              linear_cublaslt.c, where cuBLASLt is there and was measured to be faster
  *   more, on Hopper   gemm_split_sm90.cu or gemm_sm90.cu (linear_sm90.c)
  *   more              gemm_sm80.cu: 64 or 128 x 128 tiles, split over K where tiles are fewer than
  *                     SMs
@@ -19,10 +20,6 @@
 /* Tokens that linear_small.cu takes at once: with long rows the loop over K keeps so many loads in
  * flight that four tiles of tokens do not fit the registers. */
 static int32_t small_tokens(const linear_args *a) { return a->w->cols > 4096 ? 16 : 32; }
-
-/* On Hopper the split GEMM takes over where a third tile of tokens would start: qwen3-8b on an
- * H200, 32 sequences, 3,360 tokens/s here and 4,030 there; 16 sequences, 2,570 and 2,030. */
-enum { SMALL_BEFORE_SM90 = 16 };
 
 typedef struct gemm_params {
     const void *x, *w;
@@ -127,6 +124,10 @@ static vt_status run_gemm(const linear_args *a, vt_cuda_lane *lane, bool fresh)
 
 vt_status linear_gemm_run(const linear_args *a, vt_cuda_lane *lane, bool fresh)
 {
+    bool ran = false;
+    TRY(linear_cublaslt_run(a, lane, &ran));
+    if (ran)
+        return VT_OK;
     if (!lane->deterministic && linear_sm90_fits(a, lane))
         return linear_sm90_run(a, lane, fresh);
     return run_gemm(a, lane, fresh);
@@ -163,7 +164,7 @@ static vt_status linear_run(const void *args, const vt_lane *lane)
     if (lane->cuda->deterministic)
         return linear_in_pieces(a, lane->cuda, small_tokens(a), run_small);
     bool sm90 = linear_sm90_fits(a, lane->cuda);
-    if (tokens <= (sm90 ? SMALL_BEFORE_SM90 : small_tokens(a)))
+    if (tokens <= (sm90 ? LINEAR_SMALL_TOKENS : small_tokens(a)))
         return run_small(a, lane->cuda);
     return linear_gemm_run(a, lane->cuda, false);
 }

@@ -40,6 +40,22 @@ vt_status linear_gemm_run(const linear_args *a, vt_cuda_lane *lane, bool fresh);
 /* linear_sm90.c: wgmma and TMA need level 90, 16-byte rows, and a pair without a bias. */
 bool linear_sm90_fits(const linear_args *a, const vt_cuda_lane *l);
 vt_status linear_sm90_run(const linear_args *a, vt_cuda_lane *l, bool fresh);
+/* Whether the persistent kernel's tiles leave less than a tenth of the SMs' time idle. */
+bool linear_sm90_fills(int64_t tokens, int64_t columns, bool pair, int32_t sms);
+
+/* On Hopper the split GEMM and cuBLASLt take over where a third tile of tokens would start in
+ * linear_small.cu: qwen3-8b on an H200, 32 sequences, 3,360 tokens/s there and 4,030 here; 16
+ * sequences, 2,570 and 2,030. */
+enum { LINEAR_SMALL_TOKENS = 16 };
+
+/* linear_cublaslt.c: launches nothing and leaves *ran false where a kernel of ours is to run. */
+vt_status linear_cublaslt_run(const linear_args *a, vt_cuda_lane *lane, bool *ran);
+/* Opens the library for a model whose activations are so wide, if its products may run there: about
+ * 0.1 s, which another thread than the one that loads weights can spend. */
+void linear_cublaslt_prepare(vt_cuda *c, int32_t hidden);
+/* Where the library is there, this product of BF16 weights runs on it unless something else is
+ * asked for. */
+bool linear_cublaslt_faster(const linear_args *a);
 
 /* linear_quant_cuda.c: weights in quantised tiles (linear_quant.h). */
 bool linear_quant_supports(const vt_weight *w);

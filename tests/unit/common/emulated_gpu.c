@@ -1,6 +1,7 @@
 #include "emulated_gpu.h"
 
 #include <dlfcn.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +21,9 @@ int emulated_gpu_open(void **state)
     snprintf(file, sizeof file, "%s/../emulator/cache", path);
     setenv("VITRINE_CACHE", file, 1);
     snprintf(file, sizeof file, "%s/../emulator/libcuda.so.1", path);
-    if (dlopen(file, RTLD_NOW | RTLD_LOCAL))
+    bool there = dlopen(file, RTLD_NOW | RTLD_LOCAL) != NULL;
+    snprintf(file, sizeof file, "%s/../emulator/libcublasLt.so.13", path);
+    if (there && dlopen(file, RTLD_NOW | RTLD_LOCAL))
         return 0;
     fprintf(stderr, "%s (make emulator)\n", dlerror());
     return 1;

@@ -1,0 +1,49 @@
+/* cuBLASLt by dlopen: y = alpha x W^T + c, bf16 in, fp32 sums, where the library is there.
+ *
+ * It is looked for by the first who asks (vt_cublaslt_open), once for each vt_cuda. Without it, and
+ * for a product that it has no algorithm for, everything runs on kernels of our own and nobody
+ * fails; a product that it took and could not launch is an error.
+ *
+ * An algorithm is chosen once for a shape and a bucket of tokens, by the library's own heuristics,
+ * and all numbers of tokens of a bucket run it: so a row's sum has the same order whatever a step
+ * is padded to (exec/cuda_step.c). While a lane collects, the algorithm runs once on scratch:
+ * libraries load their kernels at first use, which a capture of a graph does not allow.
+ *
+ * VITRINE_CUBLASLT: 0 never; all, for every linear that it can compute, to measure; a path opens
+ * that file; else where it was measured to be faster (ops/linear/linear_cublaslt.c). */
+#ifndef VT_DEVICE_CUBLASLT_H
+#define VT_DEVICE_CUBLASLT_H
+
+#include "device/cuda.h"
+
+typedef enum cublaslt_use { CUBLASLT_FASTER, CUBLASLT_NEVER, CUBLASLT_ALL } cublaslt_use;
+
+/* Bytes of the lane's workspace that it uses, from its beginning. */
+#define CUBLASLT_WORKSPACE ((size_t)32 << 20)
+
+typedef struct cublaslt_product {
+    const void *x, *w;                    /* bf16 [m, k] and [n, k]; rows of w are k apart */
+    const void *c;                        /* [m, n] of y's type, may be y; or NULL */
+    void *y;                              /* [m, n] bf16, or f32 */
+    int64_t x_stride, c_stride, y_stride; /* in elements; addresses and rows on 16 bytes */
+    int32_t m, n, k;
+    int32_t bucket; /* at least m: all m that share it share the algorithm */
+    bool f32;
+    float alpha;
+} cublaslt_product;
+
+/* What the environment wants; false with the reason where it is neither of the above. */
+vt_status vt_cublaslt_use(cublaslt_use *use, vt_err *err);
+/* The library's version, as in 130100 for 13.1.0; 0: not there, or not wanted, and why (size
+ * bytes). */
+size_t vt_cublaslt_open(vt_cuda *c, char *why, size_t size);
+/* The same, and what the library does at its first question (0.07 s). May be called by a thread of
+ * its own, if nobody else uses the library meanwhile. */
+void vt_cublaslt_prepare(vt_cuda *c);
+void vt_cublaslt_close(vt_cuda *c);
+
+/* Launches the product on the lane, or notes it where the lane collects. *ran false: the library is
+ * not there or has no algorithm; nothing was launched. Uses the lane's workspace. */
+vt_status vt_cublaslt_run(vt_cuda_lane *lane, const cublaslt_product *p, bool *ran);
+
+#endif

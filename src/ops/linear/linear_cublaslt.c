@@ -1,0 +1,133 @@
+/* Linears on cuBLASLt (device/cublaslt.h): which it can compute, and which it should.
+ *
+ * A pair is two launches there: gate and up as one product into the workspace, rounded to bf16, and
+ * silu_mul behind it. Biases stay ours (cublaslt.c says why), and so do weights too small to have
+ * been measured.
+ *
+ * Measured on one H200 (cuBLASLt 13.1, `gpu_kernels --only cublaslt`), microseconds of ours / the
+ * library's: up to 256 tokens the period in a graph, beyond that single launches behind a flush.
+ *
+ *   tokens          64           128          256          512          2048          8192
+ *   0.6B o       4.3 / 5.7    7.0 / 6.4   10.2 / 7.4   16.4 / 11.6  22.4 / 22.8   69.8 / 65.0
+ *   0.6B qkv     5.3 / 5.0    6.8 / 5.2    8.2 / 7.2   13.9 / 13.2  38.2 / 36.4    124 / 123
+ *   8B qkv      17.5 / 15.9  22.3 / 16.7  31.2 / 23.2  53.2 / 40.4   164 / 149     574 / 591
+ *   8B o        13.9 / 12.1  23.8 / 14.4  25.4 / 18.3  30.6 / 31.1   108 / 104     429 / 421
+ *   8B down     35.9 / 32.2  64.7 / 33.5  73.8 / 48.7  74.0 / 74.5   308 / 303    1252 / 1233
+ *   14B down    64.9 / 52.5   101 / 56.5   118 / 77.6   185 / 132    560 / 560    2213 / 2208
+ *   8B head      333 / 325    372 / 376    578 / 534
+ *   8B gate+up  58.1 / 52.9  65.2 / 56.6  93.6 / 94.4   145 / 142    566 / 605    2438 / 2537
+ *   14B gate+up  105 / 94.9   121 / 98.8   181 / 144    274 / 242   1074 / 1123   4554 / 4451
+ *
+ * (The library's gate+up is without the activation: silu_mul adds 2 to 7 us up to 256 tokens.) At
+ * 192 tokens, a tile and a half of ours, it is twice as fast; from 2048 on both are bound alike. */
+#include "device/cublaslt.h"
+
+#include "base/err.h"
+#include "ops/cuda_impls.h"
+#include "ops/linear/linear_cuda.h"
+#include "ops/silu_mul/silu_mul.h"
+
+/* Numbers of weights, and the shortest rows. */
+enum { LEAST = 2 << 20, LARGE = 16 << 20, LARGE_PAIR = 64 << 20, LEAST_COLS = 1024 };
+
+/* 16-byte vectors everywhere, which its kernels for Hopper want. */
+static bool aligned_rows(const vt_tensor *t)
+{
+    return (uintptr_t)t->data % 16 == 0 && t->row_stride * vt_dtype_get(t->dtype)->bytes % 16 == 0;
+}
+
+static bool computes(const linear_args *a)
+{
+    bool pair = a->epilogue != LINEAR_NONE;
+    return !a->bias && a->w->cols % 8 == 0 && a->w->rows % (pair ? 16 : 8) == 0 &&
+           aligned_rows(a->x) && aligned_rows(a->y) && (uintptr_t)a->w->part[0]->data % 16 == 0 &&
+           (!pair || (a->y->dtype == VT_BF16 && !a->residual)) &&
+           (!a->residual || (aligned_rows(a->residual) && a->y->dtype == VT_BF16));
+}
+
+/* Of numbers of tokens that may be padded to each other (exec/cuda_step.c), and coarser beyond. */
+static int32_t bucket_of(int64_t tokens)
+{
+    return (int32_t)(tokens <= 32     ? 32
+                     : tokens <= 1024 ? (tokens + 63) / 64 * 64
+                                      : (tokens + 511) / 512 * 512);
+}
+
+static bool faster(const linear_args *a, int32_t bucket, int32_t sms)
+{
+    int64_t rows = a->w->rows, weights = rows * a->w->cols;
+    if (weights < LEAST || a->w->cols < LEAST_COLS)
+        return false;
+    if (a->epilogue != LINEAR_NONE)
+        return weights >= LARGE_PAIR &&
+               (bucket <= 192 ||
+                (bucket <= 256 && !linear_sm90_fills(bucket, rows / 2, true, sms)));
+    if (a->y->dtype == VT_F32)
+        return bucket > 128;
+    if (bucket <= 64)
+        return weights >= LARGE;
+    return bucket <= 2048 || rows <= 2048;
+}
+
+void linear_cublaslt_prepare(vt_cuda *c, int32_t hidden)
+{
+    if (c->level >= 90 && (c->cublaslt_use == CUBLASLT_ALL || hidden >= LEAST_COLS))
+        vt_cublaslt_prepare(c);
+}
+
+bool linear_cublaslt_faster(const linear_args *a)
+{
+    enum { H200_SMS = 132 };
+    return a->w->dtype == VT_BF16 && a->x->dim[0] > LINEAR_SMALL_TOKENS && computes(a) &&
+           faster(a, bucket_of(a->x->dim[0]), H200_SMS);
+}
+
+static vt_status run_product(const linear_args *a, vt_cuda_lane *lane, int32_t bucket, bool *ran)
+{
+    cublaslt_product p = {.x = a->x->data,
+                          .w = a->w->part[0]->data,
+                          .c = a->residual ? a->residual->data : NULL,
+                          .y = a->y->data,
+                          .x_stride = a->x->row_stride,
+                          .c_stride = a->residual ? a->residual->row_stride : 0,
+                          .y_stride = a->y->row_stride,
+                          .m = (int32_t)a->x->dim[0],
+                          .n = (int32_t)a->w->rows,
+                          .k = (int32_t)a->w->cols,
+                          .bucket = bucket,
+                          .f32 = a->y->dtype == VT_F32,
+                          .alpha = a->scale};
+    return vt_cublaslt_run(lane, &p, ran);
+}
+
+/* Gate and up for a whole bucket lie behind the library's part of the workspace, if they fit. */
+static vt_status run_pair(const linear_args *a, vt_cuda_lane *lane, int32_t bucket, bool *ran)
+{
+    size_t bytes = (size_t)bucket * (size_t)a->w->rows * 2;
+    if (lane->workspace_bytes < CUBLASLT_WORKSPACE + bytes)
+        return VT_OK;
+    vt_tensor both = vt_tensor_2d((char *)lane->workspace + CUBLASLT_WORKSPACE, VT_BF16,
+                                  a->x->dim[0], a->w->rows);
+    linear_args product = *a;
+    product.y = &both;
+    TRY(run_product(&product, lane, bucket, ran));
+    if (!*ran && !lane->collect)
+        return VT_OK;
+    silu_mul_args act = {.x = &both,
+                         .y = a->y,
+                         .activation = a->epilogue == LINEAR_SWIGLU ? VT_ACT_SILU
+                                                                    : VT_ACT_GELU_TANH};
+    return silu_mul_cuda_impl.run(&act, &(vt_lane){.device = VT_DEVICE_CUDA, .cuda = lane});
+}
+
+vt_status linear_cublaslt_run(const linear_args *a, vt_cuda_lane *lane, bool *ran)
+{
+    int32_t bucket = bucket_of(a->x->dim[0]), use = lane->cuda->cublaslt_use;
+    *ran = false;
+    /* with --deterministic, and at level 80, all runs on kernels of our own */
+    if (use == CUBLASLT_NEVER || lane->cuda->level < 90 || lane->deterministic || !computes(a) ||
+        (use == CUBLASLT_FASTER && !faster(a, bucket, lane->cuda->sm_count)))
+        return VT_OK;
+    return a->epilogue == LINEAR_NONE ? run_product(a, lane, bucket, ran)
+                                      : run_pair(a, lane, bucket, ran);
+}

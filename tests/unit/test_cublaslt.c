@@ -1,0 +1,233 @@
+/* cuBLASLt as an implementation of linear (device/cublaslt.h), on the emulated library: when it
+ * runs, when kernels of our own do in its place, and what fails with which words. That it computes
+ * the right thing is tests/gpu/gpu_parity's; that padding changes no bit, test_cuda_graphs'. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "common/emulated_gpu.h"
+#include "device/cublaslt.h"
+#include "ops/cuda_impls.h"
+#include "ops/linear/linear_cuda.h"
+
+enum { TOKENS = 70, ROWS = 96, COLS = 64, WORKSPACE = 64 << 20 };
+
+typedef struct rig {
+    vt_cuda *cuda;
+    vt_cuda_lane lane;
+    void *x, *w, *y, *bias;
+    linear_args args;
+    vt_tensor tx, tw, ty, tb;
+    vt_weight weight;
+    int32_t note[8];
+} rig;
+
+static void *block(rig *r, size_t bytes)
+{
+    void *p;
+    vt_err err = {0};
+    if (vt_cuda_alloc(r->cuda, bytes, &p, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    assert_int_equal(r->cuda->driver.fill8((cu_ptr)(uintptr_t)p, 0x3c, bytes, r->lane.stream), 0);
+    return p;
+}
+
+/* y = x W^T on a device that `emulator` and `want` (VITRINE_CUBLASLT) describe. */
+static void open_rig(rig *r, const char *emulator, const char *want)
+{
+    vt_err err = {0};
+    *r = (rig){0};
+    setenv("VITRINE_EMULATOR", emulator, 1);
+    setenv("VITRINE_CUBLASLT", want, 1);
+    if (vt_cuda_open(0, &r->cuda, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    r->lane = (vt_cuda_lane){.cuda = r->cuda, .workspace_bytes = WORKSPACE, .max_note = 8};
+    r->lane.note = r->note;
+    assert_int_equal(r->cuda->driver.stream_create(&r->lane.stream, CU_STREAM_NON_BLOCKING, 0), 0);
+    r->lane.workspace = block(r, WORKSPACE);
+    r->tx = vt_tensor_2d(r->x = block(r, TOKENS * COLS * 2), VT_BF16, TOKENS, COLS);
+    r->tw = vt_tensor_2d(r->w = block(r, ROWS * COLS * 2), VT_BF16, ROWS, COLS);
+    r->ty = vt_tensor_2d(r->y = block(r, TOKENS * ROWS * 2), VT_BF16, TOKENS, ROWS);
+    r->tb = (vt_tensor){.data = r->bias = block(r, ROWS * 4),
+                        .dtype = VT_F32,
+                        .rank = 1,
+                        .dim = {ROWS},
+                        .row_stride = ROWS};
+    r->weight = (vt_weight){
+        .part = {&r->tw}, .n_parts = 1, .rows = ROWS, .cols = COLS, .dtype = VT_BF16};
+    r->args = (linear_args){.x = &r->tx, .w = &r->weight, .y = &r->ty, .scale = 1};
+}
+
+static void close_rig(rig *r)
+{
+    void *blocks[] = {r->lane.workspace, r->x, r->w, r->y, r->bias};
+    r->cuda->driver.stream_sync(r->lane.stream);
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
+        vt_cuda_free(r->cuda, blocks[i]);
+    r->cuda->driver.stream_destroy(r->lane.stream);
+    vt_cuda_close(r->cuda);
+    unsetenv("VITRINE_CUBLASLT");
+}
+
+static vt_status collect_and_run(rig *r)
+{
+    vt_lane lane = {.device = VT_DEVICE_CUDA, .cuda = &r->lane};
+    vt_err err = {0};
+    r->lane.collect = true;
+    assert_int_equal(linear_cuda_impl.run(&r->args, &lane), VT_OK);
+    r->lane.collect = false;
+    if (vt_cuda_compile(r->cuda, NULL, NULL, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    r->lane.n_launches = 0;
+    return linear_cuda_impl.run(&r->args, &lane);
+}
+
+/* Runs the product, which must work, and says whether the library did it. */
+static bool on_library(rig *r)
+{
+    if (collect_and_run(r) != VT_OK)
+        fail_msg("%s", r->lane.err.message);
+    assert_int_equal(r->cuda->driver.stream_sync(r->lane.stream), 0);
+    assert_true(r->lane.n_launches > 0);
+    return strncmp(vt_jit_name(r->cuda->jit, r->note[0]), "cublasLt<", 9) == 0;
+}
+
+static bool runs_there(const char *emulator, const char *want)
+{
+    rig r;
+    open_rig(&r, emulator, want);
+    bool there = on_library(&r);
+    close_rig(&r);
+    return there;
+}
+
+static void test_product_when_all_are_wanted_then_the_library_runs_it(void **state)
+{
+    (void)state;
+    assert_true(runs_there("cc=90", "all"));
+    assert_false(runs_there("cc=90", "0"));
+    assert_false(runs_there("cc=90", "")); /* too small to be faster there */
+}
+
+static void test_product_when_it_may_not_then_a_kernel_of_ours_runs_it(void **state)
+{
+    (void)state;
+    rig r;
+    assert_false(runs_there("cc=80", "all"));
+    open_rig(&r, "cc=90", "all");
+    r.lane.deterministic = true;
+    assert_false(on_library(&r));
+    r.lane.deterministic = false;
+    r.args.bias = &r.tb;
+    assert_false(on_library(&r));
+    r.args.bias = NULL;
+    r.tx.dim[0] = r.ty.dim[0] = 16;
+    assert_false(on_library(&r));
+    r.tx.dim[0] = r.ty.dim[0] = 17;
+    assert_true(on_library(&r));
+    close_rig(&r);
+}
+
+static void
+test_library_when_it_is_missing_or_broken_then_ours_runs_and_env_can_say_why(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *emulator, *want, *why;
+    } row[] = {{"cc=90,cublaslt=broken", "all", "could not be started"},
+               {"cc=90", "/nowhere/libcublasLt.so", "/nowhere/libcublasLt.so cannot be opened"},
+               {"cc=90", "0", "VITRINE_CUBLASLT=0"}};
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        char why[160];
+        rig r;
+        open_rig(&r, row[i].emulator, row[i].want);
+        r.cuda->cublaslt_use = i == 2 ? CUBLASLT_NEVER : CUBLASLT_ALL;
+        assert_int_equal(vt_cublaslt_open(r.cuda, why, sizeof why), 0);
+        assert_non_null(strstr(why, row[i].why));
+        assert_false(on_library(&r));
+        close_rig(&r);
+    }
+    assert_false(runs_there("cc=90,cublaslt=none", "all"));
+}
+
+/* What cannot be launched is found out while kernels are collected; later it is an error. */
+static void
+test_product_when_the_library_refuses_it_then_ours_or_an_error_that_names_it(void **state)
+{
+    (void)state;
+    rig r;
+    assert_false(runs_there("cc=90,cublaslt=failing", "all"));
+    open_rig(&r, "cc=90,cublaslt=failing", "all");
+    vt_lane lane = {.device = VT_DEVICE_CUDA, .cuda = &r.lane};
+    assert_int_equal(linear_cuda_impl.run(&r.args, &lane), VT_ERR_DEVICE);
+    assert_non_null(strstr(r.lane.err.message, "cublasLtMatmul of 70 tokens by [96, 64] failed"));
+    assert_non_null(strstr(r.lane.err.message, "VITRINE_CUBLASLT=0"));
+    close_rig(&r);
+}
+
+/* Rows of linear_cublaslt.c's table. */
+static void test_products_when_measured_to_be_faster_there_then_they_are_chosen(void **state)
+{
+    (void)state;
+    static const struct {
+        int32_t tokens, rows, cols;
+        bool pair, f32, chosen;
+    } row[] = {{64, 1024, 2048, false, false, false},   {128, 1024, 2048, false, false, true},
+               {8192, 1024, 2048, false, false, true},  {16, 4096, 4096, false, false, false},
+               {64, 4096, 4096, false, false, true},    {2048, 6144, 4096, false, false, true},
+               {8192, 6144, 4096, false, false, false}, {128, 24576, 4096, true, false, true},
+               {256, 24576, 4096, true, false, false},  {256, 34816, 5120, true, false, true},
+               {512, 34816, 5120, true, false, false},  {128, 151936, 4096, false, true, false},
+               {256, 151936, 4096, false, true, true},  {256, 49152, 576, false, true, false},
+               {128, 6144, 1024, true, false, false}};
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        int64_t n = row[i].pair ? row[i].rows / 2 : row[i].rows;
+        vt_tensor x = vt_tensor_2d(NULL, VT_BF16, row[i].tokens, row[i].cols),
+                  w = vt_tensor_2d(NULL, VT_BF16, row[i].rows, row[i].cols),
+                  y = vt_tensor_2d(NULL, row[i].f32 ? VT_F32 : VT_BF16, row[i].tokens, n);
+        vt_weight weight = {.part = {&w},
+                            .n_parts = 1,
+                            .paired = row[i].pair,
+                            .rows = row[i].rows,
+                            .cols = row[i].cols,
+                            .dtype = VT_BF16};
+        linear_args a = {.x = &x,
+                         .w = &weight,
+                         .y = &y,
+                         .epilogue = row[i].pair ? LINEAR_SWIGLU : LINEAR_NONE,
+                         .scale = 1};
+        if (linear_cublaslt_faster(&a) != row[i].chosen)
+            fail_msg("%d tokens by [%d, %d]: %d expected", row[i].tokens, row[i].rows, row[i].cols,
+                     row[i].chosen);
+    }
+}
+
+static void test_device_when_the_variable_is_not_known_then_it_does_not_open(void **state)
+{
+    (void)state;
+    vt_cuda *cuda;
+    vt_err err = {0};
+    setenv("VITRINE_CUBLASLT", "yes", 1);
+    assert_int_equal(vt_cuda_open(0, &cuda, &err), VT_ERR_USAGE);
+    assert_non_null(strstr(err.message, "VITRINE_CUBLASLT=yes: 0, all or"));
+    unsetenv("VITRINE_CUBLASLT");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_product_when_all_are_wanted_then_the_library_runs_it),
+        cmocka_unit_test(test_product_when_it_may_not_then_a_kernel_of_ours_runs_it),
+        cmocka_unit_test(
+            test_library_when_it_is_missing_or_broken_then_ours_runs_and_env_can_say_why),
+        cmocka_unit_test(
+            test_product_when_the_library_refuses_it_then_ours_or_an_error_that_names_it),
+        cmocka_unit_test(test_products_when_measured_to_be_faster_there_then_they_are_chosen),
+        cmocka_unit_test(test_device_when_the_variable_is_not_known_then_it_does_not_open),
+    };
+    return cmocka_run_group_tests_name("cublaslt", tests, emulated_gpu_open, NULL);
+}

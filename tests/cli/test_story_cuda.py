@@ -50,9 +50,14 @@ def test_cuda_story_adds_up():
 
 
 def test_cuda_story_bytes_are_those_of_explain():
-    s, _, _ = story("-n", "2")
+    for kv in ((), ("--kv-dtype", "fp8")):
+        bytes_are_those_of_explain(kv)
+
+
+def bytes_are_those_of_explain(kv):
+    s, _, _ = story("-n", "2", *kv)
     for phase, args in ((0, ("--prompt", "10", "--context", "0")), (1, ("--context", "10"))):
-        e = ok("explain", "--json", *TINY, *args, env=GPU).json
+        e = ok("explain", "--json", *TINY, *args, *kv, env=GPU).json
         calls = {c["name"]: c for c in e["calls"]}
         ops = {o["kind"]: o for o in s["phases"][phase]["ops"] if o["bound"] != "link"}
         same(sorted(ops), sorted(calls))

@@ -157,17 +157,20 @@ def deterministic(d, tap, o):
 # ---- numbers ----
 
 def perplexity(d, tap, o):
-    """The committed text, window 512, CUDA and CPU."""
+    """The committed text, window 512, CUDA and CPU; the same with FP8 KV."""
     with tempfile.TemporaryDirectory() as folder:
         path, window = TEXT, "512"
         if o.tiny:
             path, window = os.path.join(folder, "text"), "32"
             with open(path, "w") as f:
                 f.write(open(TEXT).read()[:100])
-        p = {dev: score_text(d, path, window, dev) for dev in ("cpu", "cuda")}
-    apart = math.log(p["cuda"] / p["cpu"])
-    tap.ok(abs(apart) <= PERPLEXITY, f"perplexity: CUDA {p['cuda']:.4f}, CPU {p['cpu']:.4f}, {100 * apart:+.2f} %, "
-           f"{100 * PERPLEXITY:.0f} % allowed")
+        kinds = {"": (), ", FP8 KV": ("--kv-dtype", "fp8")}
+        found = {kind: {dev: score_text(d, path, window, dev, more=more) for dev in ("cpu", "cuda")}
+                 for kind, more in kinds.items()}
+    for kind, p in found.items():
+        apart = math.log(p["cuda"] / p["cpu"])
+        tap.ok(abs(apart) <= PERPLEXITY, f"perplexity{kind}: CUDA {p['cuda']:.4f}, CPU {p['cpu']:.4f}, "
+               f"{100 * apart:+.2f} %, {100 * PERPLEXITY:.0f} % allowed")
 
 
 def quantised(d, tap, o):
@@ -211,8 +214,9 @@ def smollm2_fp8(d, tap, o):
                f"{100 * apart:+.2f} %; to its BF16 {100 * (cuda[k] / cuda['bf16'] - 1):+.2f} %")
 
 
-def score_text(d, path, window, device, model=None):
-    return json.loads(d.call("score", "--text", path, "--window", window, "--json", device=device, model=model))["perplexity"]
+def score_text(d, path, window, device, model=None, more=()):
+    return json.loads(d.call("score", "--text", path, "--window", window, "--json", *more, device=device,
+                             model=model))["perplexity"]
 
 
 def level80(d, tap, o):

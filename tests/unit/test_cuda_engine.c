@@ -37,7 +37,7 @@ typedef struct request {
 typedef struct setup {
     const char *emulator;
     int32_t running, budget, pages;
-    bool deterministic, no_graphs, no_overlap, no_prefix_cache;
+    bool deterministic, no_graphs, no_overlap, no_prefix_cache, fp8_kv;
 } setup;
 
 static uint64_t rng;
@@ -113,7 +113,7 @@ static vt_engine *open_engine(const vt_model *m, const setup *s)
     vt_options *o;
     vt_engine *e;
     vt_err err;
-    enum { PAGE = 16, BF16 = 2 };
+    enum { PAGE = 16 };
     setenv("VITRINE_EMULATOR", s->emulator, 1);
     assert_int_equal(vt_options_new(&o, &err), VT_OK);
     set(o, "device", "cuda");
@@ -124,7 +124,8 @@ static vt_engine *open_engine(const vt_model *m, const setup *s)
     set_int(o, "max-context", 96);
     set_int(o, "kv-memory",
             (int64_t)s->pages * PAGE * m->arch.n_layers * 2 * m->arch.n_kv_heads *
-                m->arch.head_dim * BF16);
+                m->arch.head_dim * (s->fp8_kv ? 1 : 2));
+    set(o, "kv-dtype", s->fp8_kv ? "fp8" : "auto");
     set(o, "deterministic", s->deterministic ? "true" : "false");
     set(o, "no-graphs", s->no_graphs ? "true" : "false");
     set(o, "no-overlap", s->no_overlap ? "true" : "false");
@@ -236,21 +237,22 @@ static void test_tokens_when_graphs_or_overlap_are_off_then_the_same(void **stat
 
 /* Random schedules in a cache of few pages. Level 80 samples with one CTA a row, not eight:
  * sampling is most of what a step costs here. */
-static void test_tokens_when_deterministic_then_bitwise_the_same_in_any_schedule(void **state)
+static void run_schedules(bool fp8_kv, int32_t schedules)
 {
-    (void)state;
     const setup alone = {.emulator = "cc=80,memory=512",
                          .running = 1,
                          .budget = 64,
                          .pages = 64,
                          .deterministic = true,
                          .no_overlap = true,
-                         .no_prefix_cache = true};
+                         .no_prefix_cache = true,
+                         .fp8_kv = fp8_kv};
     setup crowd = {.emulator = "cc=80,memory=512,order=11",
                    .running = 4,
                    .budget = 40,
                    .pages = 8,
-                   .deterministic = true};
+                   .deterministic = true,
+                   .fp8_kv = fp8_kv};
     vt_model *m = tiny_model("qwen3");
     vt_engine_stats st;
     request r[REQUESTS];
@@ -259,7 +261,7 @@ static void test_tokens_when_deterministic_then_bitwise_the_same_in_any_schedule
     write_requests(r, m->arch.vocab);
     run_alone(m, &alone, r, want);
     vt_engine *e = open_engine(m, &crowd);
-    for (int32_t s = 0; s < SCHEDULES; s++) {
+    for (int32_t s = 0; s < schedules; s++) {
         for (int32_t i = 0; i < REQUESTS; i++) {
             submit(e, &r[(i * 5 + s) % REQUESTS]);
             for (int32_t n = between(0, 1) * between(0, 5); n > 0; n--)
@@ -282,11 +284,18 @@ static void test_tokens_when_deterministic_then_bitwise_the_same_in_any_schedule
     vt_model_free(m);
 }
 
-/* What a hit brings is what computing would give: greedy tokens' log-probabilities stay near. */
-static void test_tokens_when_prefix_is_cached_then_near_those_without(void **state)
+static void test_tokens_when_deterministic_then_bitwise_the_same_in_any_schedule(void **state)
 {
     (void)state;
-    const setup s = {.emulator = "cc=90,memory=512", .running = 4, .budget = 40, .pages = 64};
+    run_schedules(false, SCHEDULES);
+    run_schedules(true, SCHEDULES / 2);
+}
+
+/* What a hit brings is what computing would give: greedy tokens' log-probabilities stay near. */
+static void run_twice(bool fp8_kv)
+{
+    const setup s = {
+        .emulator = "cc=90,memory=512", .running = 4, .budget = 40, .pages = 64, .fp8_kv = fp8_kv};
     vt_model *m = tiny_model("qwen3");
     request r[REQUESTS];
     outcome cold;
@@ -305,6 +314,13 @@ static void test_tokens_when_prefix_is_cached_then_near_those_without(void **sta
     assert_true(fabsf(r[0].now.logprob[0] - cold.logprob[0]) < 0.05f);
     vt_engine_free(e);
     vt_model_free(m);
+}
+
+static void test_tokens_when_prefix_is_cached_then_near_those_without(void **state)
+{
+    (void)state;
+    run_twice(false);
+    run_twice(true);
 }
 
 enum { CROWD = 5, COMMON = 68 };

@@ -60,6 +60,16 @@ bool linear_cublaslt_faster(const linear_args *a);
 /* linear_quant_cuda.c: weights in quantised tiles (linear_quant.h). */
 bool linear_quant_supports(const vt_weight *w);
 vt_status linear_quant_run(const linear_args *a, vt_cuda_lane *lane);
+/* How a kernel of quant_rows.cuh runs: its template parameters and its launch. `many`: groups of
+ * rows enough to fill an SM with CTAs of few warps; it decides the order of sums, so it is of the
+ * weight's shape alone. */
+typedef struct linear_quant_form {
+    int32_t warps, slots, tiles, stages, resident; /* resident: CTAs an SM */
+    uint32_t shared_bytes;
+} linear_quant_form;
+
+linear_quant_form linear_quant_form_of(const vt_weight *w, int64_t tokens, bool many, bool half,
+                                       const vt_cuda *cuda);
 /* What a run moves beyond the card's compulsory bytes. */
 vt_cost linear_quant_extra(const linear_args *a);
 

@@ -1,11 +1,11 @@
 // The end of linear_small.cu and linear_quant.cu: the warps' sums of a group of weight rows, added in rising
 // order, then the epilogue. Lane (g, q) of a warp holds rows g and g + 8 of tokens 2 q and 2 q + 1 of each tile
-// of 8. Needs WARPS, TILES, HALF, PAIR, OUT_F32, BIAS, RESIDUAL.
+// of 8; columns from kColumns on are nobody's. Needs kColumns, WARPS, TILES, HALF, PAIR, OUT_F32, BIAS, RESIDUAL.
 
 constexpr int kRowsOut = PAIR || HALF ? 8 : 16;
 
 struct WarpSums { // in shared memory
-    float part[WARPS][TILES * 8][(HALF ? 8 : 16) + 1];
+    float part[WARPS][kColumns][(HALF ? 8 : 16) + 1];
 };
 
 template <class Params>
@@ -15,6 +15,8 @@ INLINE void finish(const Params &p, const float (&c)[TILES][4], int j0, WarpSums
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, q = lane % 4;
 #pragma unroll
     for (int n = 0; n < TILES; n++) {
+        if (n * 8 + 2 * q >= kColumns)
+            break;
         part[warp][n * 8 + 2 * q][g] = c[n][0];
         part[warp][n * 8 + 2 * q + 1][g] = c[n][1];
         if constexpr (!HALF) {
@@ -23,7 +25,7 @@ INLINE void finish(const Params &p, const float (&c)[TILES][4], int j0, WarpSums
         }
     }
     __syncthreads();
-    for (int i = threadIdx.x; i < TILES * 8 * kRowsOut; i += WARPS * 32) {
+    for (int i = threadIdx.x; i < kColumns * kRowsOut; i += WARPS * 32) {
         int t = i / kRowsOut, r = i % kRowsOut, j = j0 + r;
         if (t >= p.n_tokens || j >= p.rows)
             continue;

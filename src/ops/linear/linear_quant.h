@@ -1,7 +1,7 @@
 /* Quantised tiles: how quantised and FP8 matrices lie in device memory, with the bits that the file
  * had, in the order in which a warp's mma fragments want them. Made once at load by
- * linear_quant_pack; read by linear_quant.cu (few tokens), quant_panel.cu (many) and
- * embed/embed_quant.cu, all through quant_tile.cuh.
+ * linear_quant_pack; read by linear_quant.cu (few tokens), quant_panel.cu (many), moe/moe_quant.cu
+ * (experts) and embed/embed_quant.cu, all through quant_tile.cuh.
  *
  *   matrix   tiles of 8 rows, one after the other; rows beyond the last are zeros. Of a pair (gate,
  *            up) each half begins a tile of its own.

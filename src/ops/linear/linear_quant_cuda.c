@@ -22,7 +22,12 @@ _Static_assert(VT_FP8_E4M3 == 3 && VT_Q8_0 == 4 && VT_Q4_0 == 5 && VT_Q4_1 == 6 
 enum {
     PASS_TOKENS = 32,
     FEW_TOKENS = 2 * PASS_TOKENS,
-    MAX_WARPS = 8,
+    MAX_WARPS = 8, /* of a CTA */
+    FEW_WARPS = 4,
+    SM_WARPS = 16,
+    MAX_STAGES = 8,
+    SHARED_SUMS = 24 << 10, /* of an SM's shared memory, what is not rings */
+    OFFLINE_SHARED = 227 << 10,
     PANEL_ALIGN = 1024,
     PANEL_ROWS = 256,       /* a multiple of every GEMM's tile, so that only the last one is cut */
     PANEL_BYTES = 32 << 20, /* about what stays in L2 between the two kernels */
@@ -35,29 +40,56 @@ bool linear_quant_supports(const vt_weight *w)
            (vt_dtype_get(w->dtype)->block == 1 || w->cols % vt_dtype_get(w->dtype)->block == 0);
 }
 
-/* Warps share units of 128 columns out: as many as leaves the fewest idle in the last round. */
-static int32_t warps_for(int32_t k)
+/* Warps share pairs of units out: as many as leaves the fewest idle in the last round. */
+static int32_t warps_for(int64_t k, int32_t most)
 {
-    int32_t units = (int32_t)vt_ceil_div(k, QUANT_UNIT);
-    return (int32_t)vt_ceil_div(units, vt_ceil_div(units, MAX_WARPS));
+    int32_t pairs = (int32_t)vt_ceil_div(k, 2 * QUANT_UNIT);
+    return (int32_t)vt_ceil_div(pairs, vt_ceil_div(pairs, most));
+}
+
+/* CTAs of 16 warps in all an SM, and rings that fill its shared memory: so exactly those CTAs are
+ * on it. If more fitted, some of the next kernel's would come early, to some SMs more than to
+ * others, and as each has its share of the work fixed, the kernel would end late. */
+linear_quant_form linear_quant_form_of(const vt_weight *w, int64_t tokens, bool many, bool half,
+                                       const vt_cuda *cuda)
+{
+    linear_quant_form f = {.warps = warps_for(w->cols, many ? FEW_WARPS : MAX_WARPS),
+                           .tiles = tokens <= 8    ? 1
+                                    : tokens <= 16 ? 2
+                                                   : 4};
+    vt_dtype type = w->dtype;
+    f.slots = type == VT_FP8_E4M3 || tokens > 4 ? 1 : tokens > 2 ? 2 : 4;
+    bool wide = type == VT_Q5_1 || type == VT_Q4_K || type == VT_Q5_K; /* of many registers */
+    f.resident = (f.tiles == 4 || (f.tiles == 2 && wide) ? SM_WARPS / 2 : SM_WARPS) / f.warps;
+    int32_t shared = cuda->max_shared_bytes ? cuda->max_shared_bytes : OFFLINE_SHARED;
+    int64_t stage = linear_quant_tile_bytes(type, 2 * QUANT_UNIT) * (half ? 1 : 2) * f.warps;
+    int64_t stages = (shared - SHARED_SUMS) / f.resident / stage;
+    f.stages = stages < 1 ? 1 : stages > MAX_STAGES ? MAX_STAGES : (int32_t)stages;
+    f.shared_bytes = (uint32_t)(f.stages * stage);
+    return f;
 }
 
 static vt_status run_pass(const linear_args *a, vt_cuda_lane *lane)
 {
-    int32_t k = (int32_t)a->w->cols, warps = warps_for(k), pair = linear_pair(a);
-    int32_t tokens = (int32_t)a->x->dim[0], rows = linear_outputs(a);
-    int32_t tiles = tokens <= 8 ? 1 : tokens <= 16 ? 2 : 4;
-    bool half = !pair && rows / 16 < lane->cuda->sm_count;
+    int32_t k = (int32_t)a->w->cols, pair = linear_pair(a), rows = linear_outputs(a);
+    int64_t sms = lane->cuda->sm_count;
+    bool half = !pair && vt_ceil_div(rows, 16) < sms;
+    int64_t groups = vt_ceil_div(rows, pair || half ? 8 : 16);
+    bool many = 2 * groups >= 5 * sms; /* an SM has 16 warps of them, with 4 a group */
+    linear_quant_form f = linear_quant_form_of(a->w, a->x->dim[0], many, half, lane->cuda);
+    int64_t room = sms * f.resident;
     linear_small_params p = linear_small_params_of(a);
     return vt_cuda_launch(
         lane,
         &(cuda_launch){
             .spec = JIT_SPEC("linear_quant.cu", "linear_quant", {"type", (int32_t)a->w->dtype},
-                             {"k", k}, {"warps", warps}, {"tiles", tiles}, {"half", half},
+                             {"k", k}, {"warps", f.warps}, {"tiles", f.tiles}, {"slots", f.slots},
+                             {"stages", f.stages}, {"resident", f.resident}, {"half", half},
                              {"pair", pair}, {"out_f32", a->y->dtype == VT_F32},
                              {"bias", a->bias != NULL}, {"residual", a->residual != NULL}),
-            .grid = {cuda_blocks(rows, pair || half ? 8 : 16), 1, 1},
-            .threads = (uint32_t)warps * 32},
+            .grid = {(uint32_t)(groups < room ? groups : room), 1, 1},
+            .threads = (uint32_t)f.warps * 32,
+            .shared_bytes = f.shared_bytes},
         &p, sizeof p);
 }
 

@@ -3,6 +3,7 @@
 //
 //   Unit u; load_unit(tile, index, lane, u)     16 to 40 bytes of row lane / 4 of the tile
 //   quants_of(u, chunk, a)                      8 exact integers (FP8: values) of 32 columns as bf16 pairs
+//   raw_quants_of(u, chunk, a)                  the same in fewer instructions, for products with scaled x (below)
 //   scale_of(u, chunk, half), min_of(u, chunk)  x = scale * quant + min
 //   values_of(u, chunk, v)                      the 8 values, fp32
 //
@@ -12,6 +13,11 @@
 // A nibble n becomes bf16 by its bits: 0x4300 | n is 128 + n, and one fma.rn.bf16x2 takes 128 and the type's
 // offset away; every step is exact. A byte of Q8_0 is 128 + its low 7 bits less 128, or less 256 with the sign
 // bit. E4M3 is a bf16 with another exponent bias: its bits moved to their places, times 2^120 (subnormals too).
+//
+// The bits of a bf16 below 0x0100 are, as an integer, its value times 2^133: subnormals, and behind them the lowest
+// binade in the same steps. So a byte cut out of a word is an exact bf16 without any arithmetic, raw_quants_of(), once
+// x is larger by a power of two: x times 2^96 (exact while |x| < 2^32), sums times 2^37. Types of 4 bits leave pairs 1
+// and 3 in bits 4 .. 7, as 16 times their value; x of those columns is times 2^92.
 
 enum { FP8 = 3, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K };
 static_assert(TYPE >= FP8 && TYPE <= Q6_K && K % 8 == 0, "types that have tiles");
@@ -40,7 +46,23 @@ struct Unit {
     u32 low[kBytes ? 8 : 4], high[2], scale[4], super;
 };
 
-// N = 2, 4, 8 or 16 bytes, nobody writes them.
+// N = 2, 4, 8 or 16 bytes.
+template <int N> INLINE void load_shared(const u8 *p, u32 *to)
+{
+    if constexpr (N == 16) {
+        uint4 v = *(const uint4 *)p;
+        to[0] = v.x, to[1] = v.y, to[2] = v.z, to[3] = v.w;
+    } else if constexpr (N == 8) {
+        uint2 v = *(const uint2 *)p;
+        to[0] = v.x, to[1] = v.y;
+    } else if constexpr (N == 4) {
+        to[0] = *(const u32 *)p;
+    } else {
+        to[0] = *(const u16 *)p;
+    }
+}
+
+// The same from global memory that nobody writes.
 template <int N> INLINE void load_words(const u8 *p, u32 *to)
 {
     if constexpr (N == 16) {
@@ -68,6 +90,20 @@ template <int CHUNKS> INLINE void load_part(const u8 *p, int lane, Unit &u)
     if constexpr (kHighBits > 0)
         load_words<kHighBits * 4>(p + low_bytes(CHUNKS) + lane * kHighBits * 4, u.high);
     load_words<scale_bytes(CHUNKS)>(p + scales_at(CHUNKS) + lane / 4 * scale_bytes(CHUNKS), u.scale);
+}
+
+// Quants of a unit that was copied to shared memory; of its row's scales what all chunks need (K types, but Q6_K).
+template <int CHUNKS> INLINE void load_quants(const u8 *p, int lane, Unit &u)
+{
+    if constexpr (!kBytes) {
+        load_shared<words_of(CHUNKS) * 4>(p + lane * words_of(CHUNKS) * 4, u.low);
+    } else {
+        load_shared<CHUNKS == 1 ? 8 : 16>(p + lane * (CHUNKS == 1 ? 8 : 16), u.low);
+        if constexpr (CHUNKS > 2)
+            load_shared<CHUNKS == 3 ? 8 : 16>(p + 512 + lane * (CHUNKS == 3 ? 8 : 16), u.low + 4);
+    }
+    if constexpr (kHighBits > 0)
+        load_shared<kHighBits * 4>(p + low_bytes(CHUNKS) + lane * kHighBits * 4, u.high);
 }
 
 INLINE void load_unit(const u8 *tile, int index, int lane, Unit &u)
@@ -106,6 +142,34 @@ INLINE void quants_of(const Unit &u, int c, u32 (&a)[4])
             if constexpr (kHighBits == 2)
                 v |= field(u.high[c / 2], 2 * (c % 2 * 4 + p) - 4, 0x00300030u);
             a[p] = fma_bf16x2(v, kOne, (kMagic | 0x80008000u) + kOffset * 0x00010001u);
+        }
+    }
+}
+
+// What raw_quants_of() makes: n times 2^133 (FP8: times 2^120) in pairs 0 and 2, and 2^kOddShift of that in 1 and 3.
+constexpr int kOddShift = !kBytes && kHighBits == 0 ? 4 : 0;
+// Of the integers, this much is too much: they are not signed.
+constexpr int kRawOffset = TYPE == Q8_0 ? 128 : kOffset;
+constexpr float kRawUnit = TYPE == FP8 ? 0x1p24f : 0x1p37f; // takes 2^-133 (2^-120) and x's 2^96 away
+
+// The bf16 pair of a whole number n >= 0 in pair p, as raw_quants_of() has it.
+constexpr u32 raw_pair(u32 n, int p) { return (n << (p % 2 * kOddShift)) * 0x00010001u; }
+
+INLINE void raw_quants_of(const Unit &u, int c, u32 (&a)[4])
+{
+#pragma unroll
+    for (int p = 0; p < 4; p++) {
+        if constexpr (TYPE == FP8) {
+            u32 w = u.low[2 * c + p / 2];
+            a[p] = field(w, p % 2 ? 0 : -8, 0x80008000u) | field(w, p % 2 ? 4 : -4, 0x07f007f0u);
+        } else if constexpr (TYPE == Q8_0) {
+            a[p] = field(u.low[2 * c + p / 2], p % 2 * 8, 0x00ff00ffu) ^ 0x00800080u;
+        } else if constexpr (kHighBits == 0) {
+            a[p] = field(u.low[c], p / 2 * 8, p % 2 ? 0x00f000f0u : 0x000f000fu);
+        } else {
+            a[p] = field(u.low[c], 4 * p, 0x000f000fu) |
+                   (kHighBits == 1 ? field(u.high[0], 4 * c + p - 4, 0x00100010u)
+                                   : field(u.high[c / 2], 2 * (c % 2 * 4 + p) - 4, 0x00300030u));
         }
     }
 }

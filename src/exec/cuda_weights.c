@@ -13,7 +13,7 @@
  * BF16 ones become BF16. q, k and v are one matrix, and gate and up a pair, where they have one
  * type on the device and no biases forbid it; else they stay apart and the program has more calls
  * (files of mixed types, Q4_K_M for one, keep some of the v in Q6_K). The embedding is the head
- * where the model ties them: one copy. Experts become BF16: their kernels read nothing else. */
+ * where the model ties them: one copy. Experts are such matrices too, one behind the other. */
 #include "exec/cuda_weights.h"
 
 #include <stdlib.h>
@@ -25,6 +25,7 @@
 #include "model/quant.h"
 #include "ops/cuda_impls.h"
 #include "ops/linear/linear_quant.h"
+#include "ops/moe/moe_cuda.h"
 #include "ops/rope/rope.h"
 
 enum { ALIGN = 256 };
@@ -223,11 +224,68 @@ static const vt_tensor *router(loader *l, const vt_tensor *t)
     return to;
 }
 
-/* Expert e of a rank-3 tensor, or of gate and up stacked, as matrices that follow each other
+/* The type that all experts of these tensors have on the device. */
+static vt_dtype experts_type(const vt_tensor *const *part, int32_t n_parts)
+{
+    vt_dtype type = part[0]->dtype;
+    for (int32_t i = 1; i < n_parts; i++)
+        if (part[i]->dtype != type)
+            return VT_BF16;
+    bool tiles = linear_quant_type(type, part[0]->dim[2]) && part[0]->dim[0] <= MOE_CUDA_EXPERTS;
+    return tiles ? type : VT_BF16;
+}
+
+/* Expert e of a rank-3 tensor, as the host has it. */
+static const vt_tensor *expert_view(loader *l, const vt_tensor *t, int64_t e)
+{
+    vt_tensor *view = vt_arena_alloc(&l->w->weights.arena, 1, sizeof *view);
+    if (!view) {
+        l->status = vt_fail(l->err, VT_ERR_MEMORY, "out of memory for the experts of %s",
+                            l->m->name);
+        return NULL;
+    }
+    int64_t bytes = t->dim[1] * vt_dtype_row_bytes(t->dtype, t->dim[2]);
+    *view = vt_tensor_2d((char *)t->data + e * bytes, t->dtype, t->dim[1], t->dim[2]);
+    return view;
+}
+
+static const vt_tensor *tiled_expert(loader *l, const vt_tensor *const *part, int32_t n_parts,
+                                     bool paired, int64_t e)
+{
+    static const vt_tensor *const no_scale[2] = {NULL, NULL};
+    const vt_tensor *view[2];
+    for (int32_t i = 0; i < n_parts; i++)
+        if (!(view[i] = expert_view(l, part[i], e)))
+            return NULL;
+    return tiled(l, view, no_scale, n_parts, paired);
+}
+
+static const vt_tensor *bf16_expert(loader *l, const vt_tensor *const *part, int32_t n_parts,
+                                    int64_t e)
+{
+    int64_t rows = part[0]->dim[1], cols = part[0]->dim[2];
+    vt_tensor *to = new_plain(l, vt_tensor_2d(NULL, VT_BF16, n_parts * rows, cols));
+    for (int32_t i = 0; to && i < n_parts; i++) {
+        source *s = add_source(l);
+        if (!s)
+            return NULL;
+        *s = (source){.from = part[i],
+                      .to = to,
+                      .row0 = i * rows,
+                      .from_row = e * rows,
+                      .rows = rows,
+                      .offset = (size_t)to->data + (size_t)(i * rows * cols) * 2,
+                      .dummy = vt_model_is_dummy(l->m)};
+    }
+    return to;
+}
+
+/* The experts of a rank-3 tensor, or of gate and up stacked, as matrices that follow each other
  * without a gap: the grouped product finds them by a stride. */
 static vt_weight *experts(loader *l, const vt_tensor *const *part, int32_t n_parts, bool paired)
 {
-    int64_t n = part[0]->dim[0], rows = part[0]->dim[1], cols = part[0]->dim[2];
+    int64_t n = part[0]->dim[0];
+    bool tiles = experts_type(part, n_parts) != VT_BF16;
     vt_weight *w = vt_arena_alloc(&l->w->weights.arena, (size_t)n, sizeof *w);
     if (!w) {
         if (l->status == VT_OK)
@@ -236,22 +294,12 @@ static vt_weight *experts(loader *l, const vt_tensor *const *part, int32_t n_par
         return NULL;
     }
     for (int64_t e = 0; e < n && l->status == VT_OK; e++) {
-        vt_tensor *to = new_plain(l, vt_tensor_2d(NULL, VT_BF16, n_parts * rows, cols));
-        if (to && e + 1 < n)
-            l->bytes = (size_t)to->data + (size_t)vt_tensor_bytes(to);
-        for (int32_t i = 0; to && i < n_parts; i++) {
-            source *s = add_source(l);
-            if (!s)
-                return NULL;
-            *s = (source){.from = part[i],
-                          .to = to,
-                          .row0 = i * rows,
-                          .from_row = e * rows,
-                          .rows = rows,
-                          .offset = (size_t)to->data + (size_t)(i * rows * cols) * 2,
-                          .dummy = vt_model_is_dummy(l->m)};
-        }
+        const vt_tensor *to = tiles ? tiled_expert(l, part, n_parts, paired, e)
+                                    : bf16_expert(l, part, n_parts, e);
         set_weight(&w[e], to, paired);
+        if (to && e + 1 < n)
+            l->bytes = (size_t)to->data +
+                       (tiles ? w[e].packed_bytes : (size_t)vt_tensor_bytes(to));
     }
     return w;
 }

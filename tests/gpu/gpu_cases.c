@@ -45,6 +45,17 @@
         HEAD(name " 3 x 5003 x 256", false, 3, t, 256, 5003, 0, 0, LINEAR_NONE, 0),               \
         HEAD(name " 66 x 501 x 256", false, 66, t, 256, 501, 0, 0, LINEAR_NONE, 0)
 
+/* Experts in tiles: columns shared by 4 and 2 chunks, one tile of columns, two; several tiles of
+ * slots of one expert; rows and columns that fill no tile or unit; accumulated. */
+#define EXPERTS(name, t, hidden, ffn)                                                             \
+    CASE("moe_linear", name " experts 1 token", false, 1, hidden, ffn, 5, 2, t, 0, VT_ACT_SILU),  \
+        CASE("moe_linear", name " experts 4 tokens gelu", false, 4, hidden, ffn, 5, 3, t, 0,      \
+             VT_ACT_GELU_TANH),                                                                   \
+        CASE("moe_linear", name " experts 7 tokens accumulate", false, 7, hidden, ffn, 4, 2, t,   \
+             1, VT_ACT_SILU),                                                                     \
+        CASE("moe_linear", name " experts 45 tokens", false, 45, hidden, ffn, 4, 2, t, 0,         \
+             VT_ACT_SILU)
+
 const gpu_case gpu_cases[] = {
     /* every path of the small kernel: HALF, pairs, bias, residual, ragged rows and tokens */
     LINEAR("bf16 1 x 40 x 24", false, 1, VT_BF16, 24, 40, 0, 0, LINEAR_NONE, 1),
@@ -253,5 +264,17 @@ const gpu_case gpu_cases[] = {
          VT_BF16, 5, 40),
     CASE("moe_linear", "tokens=5 42x27 experts=5 k=3 gelu accumulate", false, 5, 42, 27, 5, 3,
          VT_BF16, 1, VT_ACT_GELU_TANH),
+    EXPERTS("Q8_0", VT_Q8_0, 160, 96),
+    EXPERTS("Q4_0", VT_Q4_0, 608, 96),
+    EXPERTS("Q4_1", VT_Q4_1, 160, 352),
+    EXPERTS("Q5_0", VT_Q5_0, 160, 96),
+    EXPERTS("Q5_1", VT_Q5_1, 96, 160),
+    EXPERTS("Q4_K", VT_Q4_K, 512, 256),
+    EXPERTS("Q5_K", VT_Q5_K, 256, 256),
+    EXPERTS("Q6_K", VT_Q6_K, 256, 512),
+    CASE("moe_linear", "Q4_K tokens=1 2048x768 experts=16 k=8", true, 1, 2048, 768, 16, 8, VT_Q4_K,
+         0, VT_ACT_SILU),
+    CASE("moe_linear", "Q4_K tokens=64 2048x768 experts=16 k=8", true, 64, 2048, 768, 16, 8,
+         VT_Q4_K, 0, VT_ACT_SILU),
     {.op = NULL},
 };

@@ -6,10 +6,10 @@
  * Outputs are poisoned with NaN patterns before the run, so an element that nobody writes is seen.
  * The tolerance is that of a bf16 result of fp32 sums: |got - want| <= 0.01 (1 + |want|); fp32
  * results 0.002; ids, copies: exact. A quantised weight meets few tokens (64) as the integers and
- * scales that the reference has too, so the same holds; more tokens meet it rounded to bf16, and so
- * do experts: 0.02. Bench cases are timed too: median of 20 single launches, L2 flushed by a 256
- * MiB fill before each, between events (which read about 2 us for nothing); GB/s counts the card's
- * compulsory bytes.
+ * scales that the reference has too, so the same holds, as do slots of experts; more tokens meet it
+ * rounded to bf16: 0.02. Bench cases are timed too: median of 20 single launches, L2 flushed by a
+ * 256 MiB fill before each, between events (which read about 2 us for nothing); GB/s counts the
+ * card's compulsory bytes.
  *
  * usage: gpu_parity [--time] [--small] [--op NAME] [--case NAME] [--shard I/N] [--pdl] [--list]
  * TAP on stdout; exit 1 when a case fails or none was found, 77 without a GPU. --list prints op,
@@ -450,31 +450,58 @@ static void make_moe_route(rig *r, const moe_route_args *a, device_args *d)
     d->moe_route.weight = on_device(r, a->weight, VT_F32);
 }
 
-/* All experts' matrices in one block, as exec/cuda_weights.c lays them out. */
-static const vt_weight *stack_experts(rig *r, const vt_weight *w, int32_t n)
+/* All experts' matrices in one block, as exec/cuda_weights.c lays them out: BF16 rows, or tiles. */
+static void *experts_as_bf16(const vt_weight *w, int32_t n, size_t *each)
 {
     int64_t rows = w->rows, cols = w->cols, at = 0;
     uint16_t *image = calloc((size_t)(n * rows * cols), 2);
     float *row = malloc((size_t)cols * sizeof *row);
+    *each = (size_t)(rows * cols) * 2;
     for (int32_t e = 0; e < n; e++)
         for (int32_t p = 0; p < w[e].n_parts; p++)
             for (int64_t i = 0; i < w[e].part[p]->dim[0]; i++, at++) {
                 vt_dequant_row(w[e].dtype, host_row(w[e].part[p], i), row, cols);
                 vt_quant_row(VT_BF16, row, image + at * cols, cols);
-                if (!vt_dtype_quantised(w[e].dtype) && w[e].dtype != VT_FP8_E4M3) {
-                    vt_dequant_row(VT_BF16, image + at * cols, row, cols);
-                    vt_quant_row(w[e].dtype, row, host_row(w[e].part[p], i), cols);
-                }
+                vt_dequant_row(VT_BF16, image + at * cols, row, cols);
+                vt_quant_row(w[e].dtype, row, host_row(w[e].part[p], i), cols);
             }
-    char *there = device_block(r, image, (size_t)(n * rows * cols) * 2);
+    free(row);
+    return image;
+}
+
+static void *experts_as_tiles(const vt_weight *w, int32_t n, size_t *each)
+{
+    *each = linear_quant_matrix_bytes(w->dtype, w->rows, w->cols, w->paired);
+    char *image = calloc((size_t)n, *each);
+    for (int32_t e = 0; e < n; e++) {
+        linear_quant_source s = {.n_parts = w[e].n_parts, .paired = w[e].paired};
+        for (int32_t p = 0; p < w[e].n_parts; p++)
+            s.part[p].rows = w[e].part[p];
+        linear_quant_pack(&s, 0, (int64_t)*each / linear_quant_tile_bytes(w->dtype, w->cols),
+                          image + (size_t)e * *each);
+    }
+    return image;
+}
+
+static const vt_weight *stack_experts(rig *r, const vt_weight *w, int32_t n)
+{
+    bool tiles = linear_quant_type(w->dtype, w->cols);
+    size_t each;
+    void *image = tiles ? experts_as_tiles(w, n, &each) : experts_as_bf16(w, n, &each);
+    char *there = device_block(r, image, (size_t)n * each);
     vt_weight *out = vt_arena_alloc(&r->arena, (size_t)n, sizeof *out);
     for (int32_t e = 0; e < n; e++) {
         vt_tensor *t = vt_arena_alloc(&r->arena, 1, sizeof *t);
-        *t = vt_tensor_2d(there + e * rows * cols * 2, VT_BF16, rows, cols);
-        out[e] = (vt_weight){
-            .part = {t}, .n_parts = 1, .rows = rows, .cols = cols, .dtype = VT_BF16};
+        *t = vt_tensor_2d(there + (size_t)e * each, tiles ? w->dtype : VT_BF16, w->rows, w->cols);
+        out[e] = (vt_weight){.part = {t},
+                             .n_parts = 1,
+                             .paired = w->paired,
+                             .rows = w->rows,
+                             .cols = w->cols,
+                             .dtype = t->dtype,
+                             .packed_bytes = tiles ? each : 0,
+                             .packed_for = tiles ? &linear_cuda_impl : NULL};
     }
-    free(row);
     free(image);
     return out;
 }
@@ -536,12 +563,10 @@ static bool row_counts(const vt_op *op, const void *args, int64_t row)
     return decode == (op == &attention_decode_op);
 }
 
-/* Weights that the reference has quantised and a kernel as BF16: experts, and the panels that a
- * linear of more than 64 tokens makes. Few tokens meet the quants themselves. */
+/* Weights that the reference has quantised and a kernel as BF16: the panels that a linear of more
+ * than 64 tokens makes. Few tokens, and slots of experts, meet the quants themselves. */
 static bool weights_are_rounded(const vt_op *op, const void *args)
 {
-    if (op == &moe_linear_op)
-        return vt_dtype_quantised(((const moe_linear_args *)args)->down->dtype);
     const linear_args *a = args;
     return op == &linear_op && a->x->dim[0] > 64 && linear_quant_type(a->w->dtype, a->w->cols);
 }

@@ -16,6 +16,7 @@
 #include "ops/cuda_impls.h"
 #include "ops/embed/embed.h"
 #include "ops/linear/linear.h"
+#include "ops/moe/moe.h"
 
 /* Shapes that reach every kernel: groups of 2 and 3 heads, head_dim 128 and 64, q/k norms. Layers
  * repeat, so the number of them costs nothing. */
@@ -103,6 +104,43 @@ static void run_linear(vt_cuda_lane *lane, vt_dtype type, int32_t tokens, int64_
     assert_int_equal(embed_cuda_impl.run(&e, &l), VT_OK);
 }
 
+/* Experts of 2048 columns, and of 768 on their way down. */
+static void run_experts(vt_cuda_lane *lane, vt_dtype type, int32_t tokens)
+{
+    enum { N = 4, HIDDEN = 2048, FFN = 768, USED = 2 };
+    vt_tensor x = vt_tensor_2d(NULL, VT_BF16, tokens, HIDDEN),
+              expert = vt_tensor_2d(NULL, VT_I32, tokens, USED),
+              route = vt_tensor_2d(NULL, VT_F32, tokens, USED),
+              up = vt_tensor_2d(NULL, type, 2 * FFN, HIDDEN),
+              down = vt_tensor_2d(NULL, type, HIDDEN, FFN);
+    vt_weight gate_up[N], back[N];
+    for (int e = 0; e < N; e++) {
+        gate_up[e] = (vt_weight){.part = {&up},
+                                 .n_parts = 1,
+                                 .paired = true,
+                                 .rows = 2 * FFN,
+                                 .cols = HIDDEN,
+                                 .dtype = type,
+                                 .packed_for = &linear_cuda_impl};
+        back[e] = (vt_weight){.part = {&down},
+                              .n_parts = 1,
+                              .rows = HIDDEN,
+                              .cols = FFN,
+                              .dtype = type,
+                              .packed_for = &linear_cuda_impl};
+    }
+    moe_linear_args a = {.x = &x,
+                         .expert = &expert,
+                         .weight = &route,
+                         .gate_up = gate_up,
+                         .down = back,
+                         .n_experts = N,
+                         .y = &x};
+    assert_true(moe_linear_cuda_impl.supports(&a));
+    vt_lane l = {.device = VT_DEVICE_CUDA, .cuda = lane};
+    assert_int_equal(moe_linear_cuda_impl.run(&a, &l), VT_OK);
+}
+
 static void compile_quantised(const char *arch, int32_t level, const vt_dtype *type, int32_t n)
 {
     vt_err err = {0};
@@ -114,15 +152,19 @@ static void compile_quantised(const char *arch, int32_t level, const vt_dtype *t
         run_linear(&lane, type[i], 1, 1024, false); /* 8 rows a CTA */
         run_linear(&lane, type[i], 1, 8192, false);
         run_linear(&lane, type[i], 1, 8192, true);
+        run_linear(&lane, type[i], 4, 8192, true);
+        run_linear(&lane, type[i], 8, 8192, true);
         run_linear(&lane, type[i], 16, 8192, false);
         run_linear(&lane, type[i], 32, 8192, true);
         run_linear(&lane, type[i], 65, 8192, true);
+        run_experts(&lane, type[i], 1);
+        run_experts(&lane, type[i], 20);
     }
     vt_jit_set_cache(cuda->jit, false);
     if (vt_jit_compile(cuda->jit, 0, NULL, NULL, &err) != VT_OK)
         fail_msg("%s", err.message);
     int32_t count = vt_jit_count(cuda->jit);
-    assert_true(count >= 7 * n); /* those, a panel's and the embedding's */
+    assert_true(count >= 12 * n); /* those, a panel's and the embedding's */
     for (int32_t i = 0; i < count; i++)
         check_log(vt_jit_name(cuda->jit, i), vt_jit_get(cuda->jit, i));
     vt_cuda_close(cuda);

@@ -399,6 +399,7 @@ static void test_logits_of_mixed_steps_equal_the_cpus(void **state)
     run_tiny("qwen3", "cc=80,memory=512,order=3");
 #endif
     run_tiny("qwen3moe", "cc=90,memory=512");
+    run_tiny("qwen3moe-quantised", "cc=90,memory=512,order=2");
     run_tiny("gemma3", "cc=90,memory=512,order=5");
 }
 
@@ -406,10 +407,9 @@ static void test_logits_of_mixed_steps_equal_the_cpus(void **state)
 
 /* --deterministic: a position's logits do not depend on the chunk it was computed in, nor on what
  * else is in the step. */
-static void run_deterministic(vt_dtype kv)
+static void run_deterministic(vt_model *m, vt_dtype kv)
 {
     static const int32_t chunk[] = {32, 16, 7};
-    vt_model *m = tiny_model("qwen3");
     sequence want[N_SEQS], got[N_SEQS];
     set_emulator("cc=90,memory=512");
     device d = open_cuda(m, kv, true, true);
@@ -428,8 +428,8 @@ static void run_deterministic(vt_dtype kv)
             for (int32_t p = 0; p < got[i].n; p++)
                 if (memcmp(got[i].logits + (size_t)p * row, want[i].logits + (size_t)p * row,
                            row * 4) != 0)
-                    fail_msg("%s %d: sequence %d, position %d is not what it is in one prefill",
-                             mixed ? "mixed" : "chunks of", mixed ? 0 : chunk[k], i, p);
+                    fail_msg("%s, %s %d: sequence %d, position %d is not what it is in one prefill",
+                             m->name, mixed ? "mixed" : "chunks of", mixed ? 0 : chunk[k], i, p);
         }
     }
     for (int32_t i = 0; i < N_SEQS; i++) {
@@ -443,8 +443,13 @@ static void run_deterministic(vt_dtype kv)
 static void test_logits_when_deterministic_then_bitwise_the_same_in_any_company(void **state)
 {
     (void)state;
-    run_deterministic(VT_BF16);
-    run_deterministic(VT_FP8_E4M3);
+    vt_model *m;
+    vt_err err = {0};
+    run_deterministic(tiny_model("qwen3"), VT_BF16);
+    run_deterministic(tiny_model("qwen3"), VT_FP8_E4M3);
+    run_deterministic(tiny_model("qwen3moe-quantised"), VT_BF16);
+    must(vt_model_load(MODELS "llama-quantised-Q4_K.gguf", &m, &err), &err);
+    run_deterministic(m, VT_BF16);
 }
 
 int main(void)

@@ -4,15 +4,19 @@
  *   moe_group   slots (token, j) sorted by expert; tiles of up to 16 slots of one expert
  *   moe_expert  gate and up, activation -> h [slots, ffn] bf16
  *   moe_expert  down, times the routing weight -> part [slots, hidden] fp32
+ *               (moe_quant, either of them, where its weights are in quantised tiles)
  *   moe_sum     the slots of a token, in order
  *
  * The grid has room for the most tiles that routing can make, so nothing waits for the host and a
  * graph serves every routing. Expert weights lie one after the other: [experts, 2 ffn, hidden] with
- * gate before up, [experts, hidden, ffn]. Correct first: a tile reads its expert's weights whole,
- * so a large prefill reads them tokens * used / (16 experts) times over. */
+ * gate before up, [experts, hidden, ffn]; tiles likewise, each expert a matrix. Correct first: a
+ * tile reads its expert's weights whole, so a large prefill reads them tokens * used / (16 experts)
+ * times over. */
 #include "ops/moe/moe_cuda.h"
 
 #include "ops/cuda_impls.h"
+#include "ops/linear/linear_cuda.h"
+#include "ops/linear/linear_quant.h"
 #include "ops/moe/moe.h"
 
 enum { TILE = 16, GROUP_THREADS = 256 };
@@ -68,7 +72,7 @@ static bool route_supports(const void *args)
 {
     const moe_route_args *a = args;
     return a->x->dtype == VT_BF16 && a->router->dtype == VT_F32 && a->router->dim[1] % 8 == 0 &&
-           a->x->row_stride % 8 == 0 && a->router->dim[0] <= 1024 && a->k <= 16;
+           a->x->row_stride % 8 == 0 && a->router->dim[0] <= MOE_CUDA_EXPERTS && a->k <= 16;
 }
 
 static vt_status route_run(const void *args, const vt_lane *lane)
@@ -115,23 +119,60 @@ typedef struct sum_params {
     int32_t y_stride, n_tokens;
 } sum_params;
 
-bool moe_cuda_stacked(const vt_weight *w, int32_t n)
+static bool stacked(const vt_weight *w, int32_t n, int64_t bytes)
 {
     const char *base = w[0].part[0]->data;
-    int64_t bytes = w[0].rows * w[0].cols * 2;
     for (int32_t e = 0; e < n; e++)
-        if (w[e].dtype != VT_BF16 || w[e].n_parts != 1 ||
+        if (w[e].dtype != w[0].dtype || w[e].n_parts != 1 ||
             (base && (const char *)w[e].part[0]->data != base + e * bytes))
             return false;
     return true;
+}
+
+bool moe_cuda_stacked(const vt_weight *w, int32_t n)
+{
+    return w->dtype == VT_BF16 && stacked(w, n, w->rows * w->cols * 2);
+}
+
+static bool readable(const vt_weight *w, int32_t n)
+{
+    if (w->dtype == VT_BF16)
+        return w->cols % 8 == 0 && moe_cuda_stacked(w, n);
+    return linear_quant_supports(w) && stacked(w, n, (int64_t)w->packed_bytes);
 }
 
 static bool linear_supports(const void *args)
 {
     const moe_linear_args *a = args;
     return a->x->dtype == VT_BF16 && a->y->dtype == VT_BF16 && a->x->row_stride % 8 == 0 &&
-           a->down[0].cols % 8 == 0 && a->gate_up[0].cols % 8 == 0 && a->n_experts <= 1024 &&
-           moe_cuda_stacked(a->gate_up, a->n_experts) && moe_cuda_stacked(a->down, a->n_experts);
+           a->down[0].cols % 8 == 0 && a->n_experts <= MOE_CUDA_EXPERTS &&
+           readable(a->gate_up, a->n_experts) && readable(a->down, a->n_experts);
+}
+
+/* As run_product, weights in tiles. An expert has a slot of a token at most once. */
+static vt_status run_quant_product(vt_cuda_lane *lane, const moe_linear_args *a,
+                                   const expert_params *p, bool up, int64_t tiles)
+{
+    const vt_weight *w = up ? a->gate_up : a->down;
+    int32_t rows = (int32_t)(up ? w->rows / 2 : w->rows), k = (int32_t)w->cols;
+    int64_t slots = a->x->dim[0] < TILE ? a->x->dim[0] : TILE;
+    linear_quant_form f = linear_quant_form_of(w, slots, true, false, lane->cuda);
+    if (f.tiles > 1 && f.resident > 1) /* x of its rows takes registers too */
+        f.resident /= 2;
+    int64_t items = tiles * vt_ceil_div(rows, up ? 8 : 16),
+            room = (int64_t)lane->cuda->sm_count * f.resident;
+    return vt_cuda_launch(
+        lane,
+        &(cuda_launch){.spec = JIT_SPEC("moe_quant.cu", "moe_quant", {"type", (int32_t)w->dtype},
+                                        {"k", k}, {"rows", rows}, {"warps", f.warps},
+                                        {"stages", f.stages}, {"resident", f.resident},
+                                        {"slots", f.slots}, {"tiles", f.tiles}, {"up", up},
+                                        {"gelu", a->activation == VT_ACT_GELU_TANH},
+                                        {"k_used", (int32_t)a->expert->dim[1]}),
+                       .grid = {(uint32_t)(items < room ? items : room), 1, 1},
+                       .threads = (uint32_t)f.warps * 32,
+                       .shared_bytes = f.shared_bytes},
+        p, sizeof *p);
 }
 
 static vt_status run_product(vt_cuda_lane *lane, const moe_linear_args *a, const expert_params *p,
@@ -140,6 +181,8 @@ static vt_status run_product(vt_cuda_lane *lane, const moe_linear_args *a, const
     const vt_weight *w = up ? a->gate_up : a->down;
     int32_t rows = (int32_t)(up ? w->rows / 2 : w->rows), k = (int32_t)w->cols;
     int32_t warps = k >= 1024 ? 8 : 4;
+    if (w->dtype != VT_BF16)
+        return run_quant_product(lane, a, p, up, tiles);
     return vt_cuda_launch(
         lane,
         &(cuda_launch){.spec = JIT_SPEC("moe_expert.cu", "moe_expert", {"k", k}, {"rows", rows},
@@ -208,7 +251,23 @@ static vt_status linear_run(const void *args, const vt_lane *lane)
     return status;
 }
 
+/* What tiles have beyond the file's bytes, of the experts that the card counts. */
+static vt_cost linear_extra(const void *args)
+{
+    const moe_linear_args *a = args;
+    int64_t pairs = vt_tensor_elems(a->expert), more = 0;
+    const vt_weight *w[2] = {a->gate_up, a->down};
+    for (int i = 0; i < 2; i++)
+        if (w[i]->dtype != VT_BF16)
+            more += (int64_t)w[i]->packed_bytes -
+                    w[i]->rows * vt_dtype_row_bytes(w[i]->dtype, w[i]->cols);
+    return (vt_cost){.read.weights = more * (pairs < a->n_experts ? pairs : a->n_experts)};
+}
+
 const vt_impl moe_route_cuda_impl = {
     .name = "cuda", .device = VT_DEVICE_CUDA, .supports = route_supports, .run = route_run};
-const vt_impl moe_linear_cuda_impl = {
-    .name = "cuda", .device = VT_DEVICE_CUDA, .supports = linear_supports, .run = linear_run};
+const vt_impl moe_linear_cuda_impl = {.name = "cuda",
+                                      .device = VT_DEVICE_CUDA,
+                                      .supports = linear_supports,
+                                      .run = linear_run,
+                                      .extra = linear_extra};

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "model/assemble.h"
+#include "model/quant.h"
 #include "text/tokenizer.h"
 
 typedef struct tiny_source {
@@ -87,21 +88,34 @@ static void set_arch(vt_model *m, const char *name)
     a->attn_scale = 1 / sqrtf((float)a->head_dim);
 }
 
+/* As a mixed file has them: gate and up of the experts in one quantised type, down in another. */
+static void quantise_experts(tiny_source *s)
+{
+    for (int64_t i = 0; i < s->n; i++)
+        if (s->tensor[i].rank == 3)
+            s->tensor[i].dtype = strstr(s->tensor[i].name, "down") ? VT_Q8_0 : VT_Q4_1;
+}
+
 /* Uniform; matrices keep the size of what they multiply, norms are near 1 (near 0 as Gemma stores
  * them). */
 static void fill(vt_model *m, vt_tensor *t, uint64_t *rng)
 {
-    int64_t n = vt_tensor_elems(t);
-    uint16_t *to = vt_arena_alloc(&m->arena, (size_t)n, sizeof *to);
+    int64_t cols = t->dim[t->rank - 1], rows = vt_tensor_elems(t) / cols;
+    char *to = vt_arena_alloc(&m->arena, (size_t)vt_tensor_bytes(t), 1);
+    float *row = malloc((size_t)cols * sizeof *row);
     assert_non_null(to);
+    assert_non_null(row);
     bool norm = t->rank == 1;
     float centre = norm && !m->arch.norm_plus_one ? 1 : 0;
-    float width = norm ? 0.2f : 1.7f / sqrtf((float)t->dim[t->rank - 1]);
-    for (int64_t i = 0; i < n; i++) {
-        *rng = *rng * 6364136223846793005u + 1442695040888963407u;
-        float u = (float)(int32_t)(*rng >> 32) * 0x1p-31f;
-        to[i] = vt_f32_to_bf16(centre + width * u);
+    float width = norm ? 0.2f : 1.7f / sqrtf((float)cols);
+    for (int64_t r = 0; r < rows; r++) {
+        for (int64_t i = 0; i < cols; i++) {
+            *rng = *rng * 6364136223846793005u + 1442695040888963407u;
+            row[i] = centre + width * (float)(int32_t)(*rng >> 32) * 0x1p-31f;
+        }
+        vt_quant_row(t->dtype, row, to + r * vt_dtype_row_bytes(t->dtype, cols), cols);
     }
+    free(row);
     t->data = to;
 }
 
@@ -116,9 +130,12 @@ vt_model *tiny_model(const char *name)
     if (model_new(name, &m, &err) != VT_OK)
         fail_msg("%s", err.message);
     m->close = close_tiny;
-    set_arch(m, name);
+    bool quantised = strcmp(name, "qwen3moe-quantised") == 0;
+    set_arch(m, quantised ? "qwen3moe" : name);
     if (model_declare(m, VT_BF16, &s.tensor, &s.n, &err) != VT_OK)
         fail_msg("%s", err.message);
+    if (quantised)
+        quantise_experts(&s);
     for (int64_t i = 0; i < s.n; i++)
         fill(m, &s.tensor[i], &rng);
     weight_source src = {.hf_names = true, .file = &s, .n_tensors = s.n, .find = find, .at = at};

@@ -1,0 +1,90 @@
+// The experts' products of moe_expert.cu, weights in quantised tiles (ops/linear/linear_quant.h).
+//
+//   UP:    h[slot, j] = act(gate_e[j, :] . x[token]) * (up_e[j, :] . x[token])    token = slot / K_USED
+//   down:  part[slot, j] = weight[slot] * down_e[j, :] . h[slot]                  fp32
+//
+// weights: the experts' matrices one after the other, UP: pairs of ROWS. Slots of one expert are the columns of
+// quant_rows.cuh; a slot's sums do not depend on its neighbours.
+// Grid: RESIDENT CTAs an SM, items dealt round: groups of rows (8 UP, 16 down) of tile after tile of slots. Which
+// experts these are only the router knows, so nothing is fetched before it has ended.
+// Bytes: the tiles of every expert in use, once for 16 slots; the roof is memory bandwidth.
+// Template: TYPE, K, ROWS, WARPS, STAGES, RESIDENT, SLOTS, TILES, UP, GELU, K_USED.
+constexpr bool HALF = false;
+constexpr int PAIR = UP;
+#include "quant_rows.cuh"
+
+struct MoeTile {
+    i32 expert, begin, count;
+};
+struct MoeExpertParams {
+    const u16 *x;
+    const u8 *weights;
+    const i32 *order, *n_tiles;
+    const MoeTile *tile;
+    const float *route;
+    void *y;
+    i32 x_stride;
+};
+
+constexpr int kGroups = (ROWS + kGroupRows - 1) / kGroupRows, kRowTiles = (ROWS + 7) / 8;
+constexpr i64 kExpertBytes = (UP ? 2 : 1) * kRowTiles * kTileBytes;
+
+KERNEL __launch_bounds__(WARPS * 32, RESIDENT) moe_quant(const __grid_constant__ MoeExpertParams p)
+{
+    __shared__ float part[WARPS][kColumns][17];
+    extern __shared__ __align__(128) u8 shared[];
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, q = lane % 4;
+    pdl_go();
+    pdl_wait();
+    int items = *p.n_tiles * kGroups;
+    auto aim = [&](int item, const u8 *&low, const u8 *&high) {
+        int first = item % kGroups * kGroupTiles;
+        low = p.weights + p.tile[item / kGroups].expert * kExpertBytes + first * kTileBytes;
+        high = low + (UP ? kRowTiles : min(1, kRowTiles - 1 - first)) * kTileBytes;
+    };
+    auto stream = pair_stream(aim, items, shared);
+    stream.begin();
+    Columns columns = columns_of(lane);
+#pragma unroll 1
+    for (int item = blockIdx.x; item < items; item += gridDim.x) {
+        MoeTile tile = p.tile[item / kGroups];
+        const u16 *x[TILES];
+#pragma unroll
+        for (int n = 0; n < TILES; n++) {
+            i32 slot = p.order[tile.begin + min(n * 8 + g % kTokens, tile.count - 1)];
+            x[n] = p.x + (i64)(UP ? slot / K_USED : slot) * p.x_stride;
+        }
+        float acc[TILES][kAcc][4] = {}, c[TILES][4];
+#pragma unroll 1
+        for (int step = 0; step < kSteps; step++) {
+            pair_products(stream.wait(), step * WARPS + warp, columns, x, lane, acc);
+            stream.next();
+        }
+        row_sums(acc, c);
+#pragma unroll
+        for (int n = 0; n < TILES; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                if (n * 8 + 2 * q < kColumns)
+                    part[warp][n * 8 + 2 * q + e % 2][g + e / 2 * 8] = c[n][e];
+        __syncthreads();
+        for (int i = threadIdx.x; i < tile.count * kGroupRows; i += WARPS * 32) {
+            int s = i / kGroupRows, r = i % kGroupRows, j = item % kGroups * kGroupRows + r;
+            if (j >= ROWS)
+                continue;
+            i32 slot = p.order[tile.begin + s];
+            float sum = 0.f, up = 0.f;
+#pragma unroll
+            for (int k = 0; k < WARPS; k++) {
+                sum += part[k][s][r];
+                if constexpr (UP)
+                    up += part[k][s][r + 8];
+            }
+            if constexpr (UP)
+                ((u16 *)p.y)[(i64)slot * ROWS + j] = f32_bf16((GELU ? gelu_tanh(sum) : silu(sum)) * up);
+            else
+                ((float *)p.y)[(i64)slot * ROWS + j] = p.route[slot] * sum;
+        }
+        __syncthreads(); // `part` is the next item's
+    }
+}

@@ -9,6 +9,7 @@
 #include "cli/bench.h"
 #include "kv/cache.h"
 #include "model/model.h"
+#include "ops/attention/attention_shared.h"
 #include "sim/plan.h"
 #include "story/plan.h"
 
@@ -43,11 +44,15 @@ static int64_t step_cost_ns(void *user, const vt_step *step)
 {
     simulation *s = user;
     const vt_batch *b = &step->batch;
-    int32_t row = 0;
+    int32_t row = 0, shared[SHARED_MOST_SEQS] = {0};
     double sum = 0;
+    if (b->n_decode <= SHARED_MOST_SEQS)
+        shared_kv_find(b, shared);
     for (int32_t i = 0; i < b->n_seqs; i++) {
         story_seq *q = &s->seq[i];
         *q = (story_seq){.q_len = b->q_start[i + 1] - b->q_start[i], .kv_len = b->kv_len[i]};
+        if (i < b->n_decode && i < SHARED_MOST_SEQS)
+            q->shared_pages = shared[i] / b->page_size;
         for (; row < b->n_rows && b->row_token[row] < b->q_start[i + 1]; row++)
             q->n_rows++;
     }

@@ -89,12 +89,13 @@ int32_t attention_prefill_capacity(const attention_plan_config *c, int32_t n_seq
     return n_seqs + (int32_t)vt_ceil_div(rows, c->prefill_rows);
 }
 
-static int32_t ranges_of(int32_t kv_len, int64_t aim)
+static int32_t ranges_of(int32_t kv_len, int32_t aim)
 {
-    int64_t n = (kv_len + aim / 2) / aim;
-    int64_t most = vt_ceil_div(kv_len, RANGE_GRAIN);
-    n = n < most ? n : most;
-    return n > 1 ? (int32_t)n : 1;
+    int32_t most = (kv_len + RANGE_GRAIN - 1) / RANGE_GRAIN;
+    if (kv_len < aim + aim / 2)
+        return 1;
+    int32_t n = (int32_t)(((int64_t)kv_len + aim / 2) / aim);
+    return n < most ? n : most;
 }
 
 int32_t attention_decode_single(const attention_plan_config *c, int32_t seq, int32_t *plan,
@@ -128,7 +129,7 @@ static int32_t plan_single_tokens(const attention_plan_config *c, int32_t n_deco
 /* A decode plan while it is made. */
 typedef struct plan_work {
     int32_t *item, capacity, n_items, n_slots;
-    int64_t aim;
+    int32_t aim;
     shared_groups groups;
     struct {
         int32_t begin;    /* of the KV that it has alone */
@@ -157,8 +158,11 @@ static void find_groups(const attention_plan_config *c, const vt_batch *b, share
 /* Ranges of `len` tokens: their number, and the length of all but the last. */
 static int32_t cut(int32_t len, int32_t parts, int32_t *step)
 {
-    *step = (int32_t)vt_round_up((size_t)vt_ceil_div(len, parts), RANGE_GRAIN);
-    return (int32_t)vt_ceil_div(len, *step);
+    *step = len;
+    if (parts == 1)
+        return 1;
+    *step = ((len + parts - 1) / parts + RANGE_GRAIN - 1) / RANGE_GRAIN * RANGE_GRAIN;
+    return (len + *step - 1) / *step;
 }
 
 static int32_t *add_item(plan_work *p, int32_t seq, int32_t begin, int32_t end)
@@ -213,7 +217,7 @@ static void plan_own(const vt_batch *b, plan_work *p, int32_t s)
 }
 
 /* About two CTAs an SM: tokens that each of them should have. */
-static int64_t aim_of(const attention_plan_config *c, const vt_batch *b,
+static int32_t aim_of(const attention_plan_config *c, const vt_batch *b,
                       const shared_groups *groups)
 {
     int64_t total = 0;
@@ -224,7 +228,7 @@ static int64_t aim_of(const attention_plan_config *c, const vt_batch *b,
         total -= (g->n - vt_ceil_div(g->n, members_a_tile(c))) * g->len;
     }
     int64_t aim = vt_ceil_div(total, decode_target(c));
-    return aim < RANGE_GRAIN ? RANGE_GRAIN : aim;
+    return aim < RANGE_GRAIN ? RANGE_GRAIN : aim < INT32_MAX / 2 ? (int32_t)aim : INT32_MAX / 2;
 }
 
 static int32_t plan_decode(const attention_plan_config *c, const vt_batch *b, int32_t *plan,

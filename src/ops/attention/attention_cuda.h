@@ -42,7 +42,7 @@ typedef struct attention_plan_config {
 } attention_plan_config;
 
 /* shared_rows where nobody says otherwise */
-enum { ATTENTION_SHARED_ROWS_LEAST = 8192 };
+enum { ATTENTION_SHARED_ROWS_LEAST = 1 << 18 };
 
 /* Packed rows of a prefill tile, which says which kernel runs: 128 for attention_prefill_sm90.cu,
  * else 64.

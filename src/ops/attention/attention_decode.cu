@@ -221,24 +221,82 @@ INLINE void load_queries(u32 (&q)[kDimSteps][4], const u16 *low, const u16 *high
     }
 }
 
-// A sequence's slots, for heads [head0, head0 + heads) of the group, to its row of o.
-INLINE void merge_slots(const DecodeParams &p, i32 seq, int head0, int heads, i32 first, i32 n)
+// What the last CTA does for sequences whose slots are all there: their heads [head0, head0 + heads)
+// go to o. A row is a head of a sequence, four lanes find its maximum and sum; then threads take
+// UNITS pieces of four dimensions at a time through all slots in rising order. Nearly all of it is
+// waiting for loads from L2, so many are in flight: UNITS times DEPTH for each thread. `scale`
+// [rows], shared: maximum, v_scale / sum.
+constexpr int kPieces = HEAD_DIM / 4, kMostRows = 64;
+template <int UNITS, int DEPTH>
+INLINE void merge_slots(const DecodeParams &p, const DecodeMember *done, int n_done, int head0,
+                        int heads, float2 *scale)
 {
-    for (int i = threadIdx.x; i < heads * HEAD_DIM; i += kWarps * 32) {
-        int r = head0 + i / HEAD_DIM, d = i % HEAD_DIM;
-        float top = -kInfinity, total = 0.f, value = 0.f;
+    int rows = n_done * heads;
+    auto slot_of = [&](int row, int k) {
+        return ((i64)(done[row / heads].first_slot + k) * KV_HEADS + blockIdx.x) * GROUP + head0 +
+               row % heads;
+    };
+    for (int first = 0; first < rows; first += kWarps * 8) {
+        int row = first + threadIdx.x / 4;
+        float top = -kInfinity, total = 0.f;
+        int n = row < rows ? done[row / heads].n_slots : 0;
 #pragma unroll 4
-        for (int k = 0; k < n; k++) {
-            i64 slot = ((i64)(first + k) * KV_HEADS + blockIdx.x) * GROUP + r;
-            float mk = __ldcg(p.state + slot * 2), lk = __ldcg(p.state + slot * 2 + 1);
-            float next = fmaxf(top, mk), base = next == -kInfinity ? 0.f : next;
-            float keep = exp2_fast(top - base), add = exp2_fast(mk - base);
-            total = total * keep + lk * add;
-            value = value * keep + __ldcg(p.partial + slot * HEAD_DIM + d) * add;
+        for (int k = threadIdx.x % 4; k < n; k += 4) {
+            float2 ml = __ldcg((const float2 *)p.state + slot_of(row, k));
+            float next = fmaxf(top, ml.x), base = next == -kInfinity ? 0.f : next;
+            total = total * exp2_fast(top - base) + ml.y * exp2_fast(ml.x - base);
             top = next;
         }
-        p.o[(i64)p.q_start[seq] * p.o_stride + (blockIdx.x * GROUP + r) * HEAD_DIM + d] = f32_bf16(
-            total > 0.f ? value / total * p.v_scale : 0.f);
+        float best = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
+        best = fmaxf(best, __shfl_xor_sync(~0u, best, 2));
+        best = best == -kInfinity ? 0.f : best;
+        total *= exp2_fast(top - best);
+        total += __shfl_xor_sync(~0u, total, 1);
+        total += __shfl_xor_sync(~0u, total, 2);
+        if (row < rows && threadIdx.x % 4 == 0)
+            scale[row] = make_float2(best, total > 0.f ? p.v_scale / total : 0.f);
+    }
+    __syncthreads();
+    for (int first = threadIdx.x; first < rows * kPieces; first += kWarps * 32 * UNITS) {
+        float4 sum[UNITS] = {};
+        const float *partial[UNITS], *state[UNITS];
+        float top[UNITS];
+        int n[UNITS], most = 0;
+#pragma unroll
+        for (int u = 0; u < UNITS; u++) {
+            int i = first + u * kWarps * 32, row = i / kPieces;
+            bool inside = i < rows * kPieces;
+            i64 slot = inside ? slot_of(row, 0) : 0;
+            n[u] = inside ? done[row / heads].n_slots : 0;
+            top[u] = inside ? scale[row].x : 0.f;
+            partial[u] = p.partial + slot * HEAD_DIM + i % kPieces * 4;
+            state[u] = p.state + slot * 2;
+            most = max(most, n[u]);
+        }
+#pragma unroll DEPTH
+        for (int k = 0; k < most; k++)
+#pragma unroll
+            for (int u = 0; u < UNITS; u++)
+                if (k < n[u]) {
+                    i64 slot = (i64)k * KV_HEADS * GROUP;
+                    float weight = exp2_fast(__ldcg(state[u] + slot * 2) - top[u]);
+                    float4 v = __ldcg((const float4 *)(partial[u] + slot * HEAD_DIM));
+                    sum[u].x += weight * v.x;
+                    sum[u].y += weight * v.y;
+                    sum[u].z += weight * v.z;
+                    sum[u].w += weight * v.w;
+                }
+#pragma unroll
+        for (int u = 0; u < UNITS; u++) {
+            int i = first + u * kWarps * 32, row = i / kPieces;
+            if (i >= rows * kPieces)
+                continue;
+            float by = scale[row].y;
+            *(uint2 *)(p.o + (i64)p.q_start[done[row / heads].seq] * p.o_stride +
+                       (blockIdx.x * GROUP + head0 + row % heads) * HEAD_DIM + i % kPieces * 4) =
+                make_uint2(pack_bf16(sum[u].x * by, sum[u].y * by),
+                           pack_bf16(sum[u].z * by, sum[u].w * by));
+        }
     }
 }
 
@@ -331,30 +389,43 @@ INLINE void attend_own(const DecodeParams &p, const DecodeItem &item, u8 *shared
     if (item.n_slots == 1)
         return;
     u32 *ticket = p.tickets + (item.seq * KV_HEADS + kv_head) * gridDim.z + blockIdx.z;
-    if (last_of(ticket, item.n_slots))
-        merge_slots(p, item.seq, head0, heads, item.first_slot, item.n_slots);
+    if (!last_of(ticket, item.n_slots))
+        return;
+    constexpr int kUnits = (kTileHeads * kPieces + kWarps * 32 - 1) / (kWarps * 32);
+    __shared__ float2 scale[kTileHeads];
+    DecodeMember whole = {item.seq, item.first_slot, item.n_slots, 0};
+    merge_slots<kUnits < 4 ? kUnits : 4, kUnits < 4 ? 8 / kUnits : 2>(p, &whole, 1, head0, heads,
+                                                                      scale);
 }
 
-// Draws the ticket of every member; bit i of the result: this CTA was the last of member i.
-INLINE u64 last_of_members(const DecodeParams &p, const DecodeMember *member, int n)
+// Draws the ticket of every member; those that this CTA was the last of go to `done`. Returns their
+// number.
+INLINE int last_of_members(const DecodeParams &p, const DecodeMember *member, int n,
+                           DecodeMember *done)
 {
     __shared__ u32 last[2];
     if (threadIdx.x < 2)
         last[threadIdx.x] = 0;
     __threadfence();
     __syncthreads();
+    bool mine = false;
     if (threadIdx.x < n) {
         u32 *ticket = p.tickets + member[threadIdx.x].seq * KV_HEADS + blockIdx.x;
-        if (atomicAdd(ticket, 1u) + 1 == member[threadIdx.x].n_slots) {
+        mine = atomicAdd(ticket, 1u) + 1 == member[threadIdx.x].n_slots;
+        if (mine) {
             *ticket = 0;
             atomicOr(&last[threadIdx.x / 32], 1u << threadIdx.x % 32);
         }
     }
     __syncthreads();
-    u64 bits = last[0] | (u64)last[1] << 32;
-    if (bits)
+    u32 low = last[0], high = last[1], below = (1u << threadIdx.x % 32) - 1;
+    if (mine)
+        done[threadIdx.x < 32 ? __popc(low & below) : __popc(low) + __popc(high & below)] =
+            member[threadIdx.x];
+    if (low | high)
         __threadfence();
-    return bits;
+    __syncthreads();
+    return __popc(low) + __popc(high);
 }
 
 // A range that the item's members share: row r of the tile is head r % GROUP of member r / GROUP.
@@ -430,10 +501,11 @@ INLINE void attend_shared(const DecodeParams &p, const DecodeItem &item, u8 *sha
         if (q4 == 0)
             *(float2 *)(p.state + slot * 2) = make_float2(x.m[h], x.l[h]);
     }
-    u64 last = last_of_members(p, member, item.n_members);
-    for (int i = 0; i < item.n_members; i++)
-        if (last >> i & 1)
-            merge_slots(p, member[i].seq, 0, GROUP, member[i].first_slot, member[i].n_slots);
+    __shared__ DecodeMember done[kMostRows];
+    __shared__ float2 scale[kMostRows];
+    int n_done = last_of_members(p, member, item.n_members, done);
+    if (n_done > 0)
+        merge_slots<4, 2>(p, done, n_done, 0, GROUP, scale);
 }
 
 KERNEL __launch_bounds__(kWarps * 32, 1) attention_decode(const __grid_constant__ DecodeParams p)

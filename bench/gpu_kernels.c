@@ -480,10 +480,16 @@ static void section_rows(bench *b)
 
 /* ---- sampling ---- */
 
-static void sample_rows(bench *b, int32_t rows, bool greedy)
+typedef struct sampling_kind {
+    const char *name;
+    float temperature, top_p;
+    int32_t top_k, n_top;
+} sampling_kind;
+
+static void sample_rows(bench *b, int32_t rows, const sampling_kind *kind)
 {
     char name[96];
-    snprintf(name, sizeof name, "%s %d", greedy ? "greedy" : "sample", rows);
+    snprintf(name, sizeof name, "%s %d", kind->name, rows);
     rows = pick(b, rows, rows < 3 ? rows : 3);
     int32_t vocab = pick(b, 151936, 1000);
     vt_tensor from = in_2d(b, VT_F32, rows, vocab), logits = out_2d(b, VT_F32, rows, vocab);
@@ -495,11 +501,11 @@ static void sample_rows(bench *b, int32_t rows, bool greedy)
     if (!row || !packed)
         exit(1);
     for (int32_t i = 0; i < rows; i++)
-        row[i] = (vt_sample_row){.temperature = greedy ? 0 : 0.6f,
-                                 .top_p = greedy ? 1 : 0.9f,
-                                 .top_k = greedy ? 0 : 50,
+        row[i] = (vt_sample_row){.temperature = kind->temperature,
+                                 .top_p = kind->top_p,
+                                 .top_k = kind->top_k,
                                  .repetition_penalty = 1,
-                                 .n_top = -1,
+                                 .n_top = kind->n_top,
                                  .seed = 1000 + (uint64_t)i,
                                  .position = i,
                                  .pool_slot = -1,
@@ -526,11 +532,18 @@ static void sample_rows(bench *b, int32_t rows, bool greedy)
 
 static void section_sampling(bench *b)
 {
+    /* The logits spread as random ones do: at temperature 0.6 a nucleus of 0.9 has tens of
+     * thousands of ids, at 0.06 a dozen. */
     static const int32_t rows[] = {1, 32, 256};
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        sample_rows(b, rows[i], false);
-        sample_rows(b, rows[i], true);
-    }
+    static const sampling_kind kind[] = {{"sample", 0.6f, 0.9f, 50, -1},
+                                         {"greedy", 0, 1, 0, -1},
+                                         {"sample sharp top-p", 0.06f, 0.9f, 0, -1},
+                                         {"sample flat top-p", 0.6f, 0.9f, 0, -1},
+                                         {"sample all", 0.6f, 1, 0, -1},
+                                         {"log-probabilities", 0, 1, 0, 5}};
+    for (size_t k = 0; k < sizeof kind / sizeof *kind; k++)
+        for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+            sample_rows(b, rows[i], &kind[k]);
 }
 
 /* ---- linear ---- */

@@ -53,18 +53,21 @@ static vt_status make_memory(cuda_executor *x, vt_err *err)
     size_t decode = attention_decode_workspace(
         &x->plan, attention_decode_capacity(&x->plan, lim->max_seqs, lim->max_context),
         x->model->arch.head_dim);
-    size_t counts = c->level >= 90 ? 0 : (size_t)lim->max_rows * (size_t)x->model->arch.vocab * 3;
     const vt_arch *a = &x->model->arch;
+    size_t sample = sample_cuda_workspace(lim->max_rows, a->vocab);
     size_t moe = a->n_experts ? moe_cuda_workspace(lim->max_tokens, a->n_experts_used, a->n_experts,
                                                    a->hidden, a->expert_ffn)
                               : 0;
     x->lane.workspace_bytes = WORKSPACE_BYTES;
     x->lane.workspace_bytes = moe > x->lane.workspace_bytes ? moe : x->lane.workspace_bytes;
     x->lane.workspace_bytes = decode > x->lane.workspace_bytes ? decode : x->lane.workspace_bytes;
-    x->lane.workspace_bytes = counts > x->lane.workspace_bytes ? counts : x->lane.workspace_bytes;
+    x->lane.workspace_bytes = sample > x->lane.workspace_bytes ? sample : x->lane.workspace_bytes;
     if ((int64_t)lim->max_seqs * x->model->arch.n_heads > CUDA_TICKETS)
         return vt_fail(err, VT_ERR_UNSUPPORTED, "max-running %d with %d heads is beyond %d tickets",
                        lim->max_seqs, x->model->arch.n_heads, CUDA_TICKETS);
+    if (lim->max_rows > CUDA_TICKETS)
+        return vt_fail(err, VT_ERR_UNSUPPORTED, "%d rows of logits a step are beyond %d tickets",
+                       lim->max_rows, CUDA_TICKETS);
     const struct {
         void **to;
         size_t bytes;

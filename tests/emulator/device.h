@@ -364,6 +364,10 @@ inline void ptx_ex2_approx_ftz_f32(float &d, float x)
     float y = exp2f(x);
     d = y < 1.17549435e-38f ? 0.f : y;
 }
+inline void ptx_max_NaN_f32(float &d, float a, float b)
+{
+    d = a != a ? a : b != b ? b : fmaxf(a, b);
+}
 inline void ptx_ex2_approx_f32(float &d, float x) { d = exp2f(x); }
 inline void ptx_tanh_approx_f32(float &d, float x) { d = tanhf(x); }
 inline void ptx_rcp_approx_ftz_f32(float &d, float x) { d = 1.f / x; }
@@ -382,6 +386,13 @@ EMU_LOAD4(ld_global_nc_L1__no_allocate_L2__256B_v4_u32)
 EMU_LOAD4(ld_global_nc_L1__no_allocate_v4_u32)
 EMU_LOAD4(ld_global_nc_v4_u32)
 EMU_LOAD4(ld_global_v4_u32)
+inline void ptx_ld_global_cg_v4_f32(float &a, float &b, float &c, float &d, emu_u64 p)
+{
+    if (p % 16)
+        emu->api->fail(emu, "a load of 16 bytes from an address that is no multiple of 16");
+    float4 v = *(const float4 *)p;
+    a = v.x, b = v.y, c = v.z, d = v.w;
+}
 inline void ptx_ld_acquire_gpu_global_u32(unsigned &d, emu_u64 p)
 {
     emu->api->yield(emu); /* somebody may be spinning */

@@ -235,8 +235,7 @@ static void test_tokens_when_graphs_or_overlap_are_off_then_the_same(void **stat
     vt_model_free(m);
 }
 
-/* Random schedules in a cache of few pages. Level 80 samples with one CTA a row, not eight:
- * sampling is most of what a step costs here. */
+/* Random schedules in a cache of few pages, with the kernels of sm_80. */
 static void run_schedules(bool fp8_kv, int32_t schedules)
 {
     const setup alone = {.emulator = "cc=80,memory=512",

@@ -154,11 +154,13 @@ enum {
     KIND_ALL,
     KIND_PENALTIES,
     KIND_SCORE,
-    KINDS
+    KIND_HALF,
+    KINDS,
+    KIND_ANY /* settings drawn at random */
 };
 
 /* p: rows, vocab, kind of the first row (KINDS: row r has kind r % KINDS, and the last row a NaN),
- * 10 x spread */
+ * 10 x spread (0: all equal), n > 0: all but every n-th logit are -infinity */
 static const vt_case sample_cases[] = {
     {.name = "rows=1 vocab=49152 greedy", .p = {1, 49152, KIND_GREEDY, 30}, .bench = true},
     {.name = "rows=1 vocab=49152 temperature", .p = {1, 49152, KIND_PLAIN, 30}, .bench = true},
@@ -172,7 +174,28 @@ static const vt_case sample_cases[] = {
     {.name = "rows=9 vocab=1 all kinds", .p = {9, 1, KINDS, 20}},
     {.name = "rows=24 vocab=5003 flat, all kinds", .p = {24, 5003, KINDS, 2}},
     {.name = "rows=16 vocab=2048 far apart, all kinds", .p = {16, 2048, KINDS, 500}},
+    {.name = "rows=9 vocab=5001 equal, all kinds", .p = {9, 5001, KINDS, 0}},
+    {.name = "rows=3 vocab=5002 seven allowed, top-k top-p min-p",
+     .p = {3, 5002, KIND_ALL, 30, 700}},
+    {.name = "rows=120 vocab=3001 any settings", .p = {120, 3001, KIND_ANY, 30}},
+    {.name = "rows=120 vocab=3000 flat, any settings", .p = {120, 3000, KIND_ANY, 1}},
+    {.name = "rows=60 vocab=1999 equal, any settings", .p = {60, 1999, KIND_ANY, 0}},
+    {.name = "rows=3 vocab=20000 top-k of half", .p = {3, 20000, KIND_HALF, 20}},
 };
+
+static void any_settings(vt_sample_row *row, int32_t vocab, uint64_t *seed)
+{
+    static const float temperature[] = {0.8f, 1, 2, 0.3f, 0.05f, 1e-3f, 1e-7f, 30},
+                       top_p[] = {1, 1, 0.9f, 0.999f, 0.5f, 0.1f, 0, 0.9999999f},
+                       min_p[] = {0, 0, 0, 0.02f, 1e-4f, 1e-9f, 0.9f, 1};
+    const int32_t top_k[] = {0, 0, 0, 1, 7, 600, vocab / 2, vocab},
+                  n_top[] = {-1, -1, -1, 0, 0, 1, 3, VT_MAX_TOP_LOGPROBS};
+    row->temperature = temperature[case_random(seed) % 8];
+    row->top_p = top_p[case_random(seed) % 8];
+    row->min_p = min_p[case_random(seed) % 8];
+    row->top_k = top_k[case_random(seed) % 8];
+    row->n_top = n_top[case_random(seed) % 8];
+}
 
 static vt_sample_row make_row(vt_arena *arena, int64_t kind, int32_t vocab, uint64_t *seed)
 {
@@ -190,7 +213,9 @@ static vt_sample_row make_row(vt_arena *arena, int64_t kind, int32_t vocab, uint
         row.temperature = 0;
     if (kind == KIND_TOP_K || all)
         row.top_k = 40;
-    if (kind == KIND_TOP_P || all)
+    if (kind == KIND_HALF)
+        row.top_k = vocab / 2 + 1, row.min_p = 1e-4f;
+    if (kind == KIND_TOP_P || kind == KIND_HALF || all)
         row.top_p = 0.9f;
     if (kind == KIND_MIN_P || all)
         row.min_p = 0.05f;
@@ -198,6 +223,8 @@ static vt_sample_row make_row(vt_arena *arena, int64_t kind, int32_t vocab, uint
         row.n_top = kind == KIND_GREEDY ? 0 : kind == KIND_SCORE ? VT_MAX_TOP_LOGPROBS : 5;
     if (kind == KIND_SCORE)
         row.target = (int32_t)(case_random(seed) % (uint64_t)vocab);
+    if (kind == KIND_ANY)
+        any_settings(&row, vocab, seed);
     if (kind != KIND_PENALTIES)
         return row;
     int32_t *context = vt_arena_alloc(arena, 60, sizeof *context);
@@ -228,6 +255,9 @@ static void *sample_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
         return NULL;
     for (int64_t r = 0; r < rows; r++)
         row[r] = make_row(arena, c->p[2] == KINDS ? r % KINDS : c->p[2], (int32_t)vocab, &seed);
+    for (int64_t i = 0; c->p[4] > 0 && i < rows * vocab; i++)
+        if (i % c->p[4])
+            tensor_set(logits, i / vocab, i % vocab, -INFINITY);
     if (c->p[2] == KINDS)
         tensor_set(logits, rows - 1, vocab / 2, NAN);
     *at = row;

@@ -1,22 +1,32 @@
-// The next token of every logit row, without sorting (sample.h says in which order what is
-// applied).
+// The next token of every logit row, without sorting it (sample.h says in which order what is applied).
 //
-// logits [rows, VOCAB] fp32. Grid: CLUSTER CTAs a row, one cluster; each reads its slice of the row
-// once into shared memory and the rest happens there. CLUSTER 1 (GPUs without clusters): the row
-// stays in global memory and L2.
+// logits [rows, VOCAB] fp32. Grid: p.parts CTAs a row.
 //
-//   select(weight, rank)  the value at which the weights of all larger values fall short of `rank`
-//   and those of all
-//                         larger or equal reach it: top-k with weight 1, top-p with weight exp().
-//                         One histogram pass over 256 bins of 1/8 below the maximum, then four over
-//                         the bits of the values in that bin
-//   locate(weight, at)    the first id whose running sum of weights exceeds `at`: the draw, and
-//   ties by lowest id
+//   chunk   kChunk logits; a thread takes VECTORS float4 of it, THREADS float4 apart: its group
+//   stream  every CTA reads its chunks once, after it applied bias and penalties to ids in them, and leaves the
+//           largest logit of each group; and where the row wants a sum of exponentials (log-probabilities, plain
+//           temperature, what top-p is a share of) that of each chunk, with an exponent of the chunk's own
+//   finish  the row's last CTA (a ticket) has the maximum and the groups' maxima. The k best logits lie in the
+//           groups whose maximum is among the k best of those, so it takes these few from L2 again, compares each
+//           with each and draws. Greedy wants the group of the maximum; plain temperature one chunk
 //
-// Weights are fixed-point u64 (exp() in units of 2^-40), so sums do not depend on the order of
-// atomics: the same seed gives the same token, whatever runs beside it. Bytes: 4 * VOCAB a row,
-// once; bound by cluster barriers for few rows (about 15 of them), by memory for hundreds.
-// Template: VOCAB, CLUSTER (1 .. 8), THREADS, PENALTIES (room for counts is there).
+// A nucleus is tried with the best of kTry groups. What the few cannot decide (the nucleus of a flat row, top-k
+// beyond kNeed, hundreds of equals) is done by that CTA in passes over the row (sample.cuh).
+//
+// Weights are fixed point, so sums do not depend on their order, and a chunk's exponent on its logits alone: the
+// same seed gives the same token whatever runs beside it and however a row is divided. Bytes: 4 * VOCAB a row, bound
+// by memory for many rows, by the latency of the finish for few.
+// Template: VOCAB, THREADS, BLOCKS (CTAs an SM), VECTORS, ALIGNED (rows are 16-byte vectors).
+//
+// Tried, us for 1, 32 and 256 rows (one H200, cold L2, vocabulary 151,936, top-k 50 and top-p 0.9):
+//   a row in the shared memory of a cluster of eight, radix select, 14 cluster barriers   147, 431, 2540
+//   this with sorting networks in the finish: THREADS x VECTORS, BLOCKS = 256 x 8, 3      23.4, 34.1, 74.9
+//     256 x 8, 4 (64 registers)   23.4, 35.7, 78.3       512 x 8, 2   21.9, 34.7, 77.7
+//     256 x 4, 4                  23.8, 36.6, 86.0       512 x 4, 2   23.0, 36.6, 85.1     1024 x 4, 1   30, 39, 111
+//     where its time went: 5.4, 11.7, 50.0 the stream; 0.7 to 2 the ticket; 1 the maxima; 2 the histogram of
+//     groups; 5.4, 7, 8 the few from L2; 3.5 sorting them; 5.5, 7, 7 the draw, which sorted again
+//     four, eight or sixteen CTAs an SM where the rows give so many: within 1 us
+#include "sample.cuh"
 
 struct SampleRow { // ops/sample/sample_cuda.h
     u64 seed;
@@ -38,261 +48,191 @@ struct SampleParams {
     float *logprob;
     i32 *top_id;
     float *top_logprob;
-    u32 *scratch; // CLUSTER 1 with PENALTIES: [rows][kCountWords]
-    i32 logits_stride;
+    float *group_max; // [rows][kGroups]
+    ChunkMass *mass;  // [rows][kChunks][2]
+    u32 *tickets;     // [rows]
+    i32 logits_stride, parts;
 };
 
-constexpr int kWarps = THREADS / 32, kMaxTop = 20;
-constexpr int kSlice = ((VOCAB + CLUSTER - 1) / CLUSTER + 31) / 32 * 32;
-constexpr int kSegment = (kSlice / 32 + kWarps - 1) / kWarps * 32; // contiguous ids of a warp
-constexpr int kCountWords = kSlice / 2 + kSlice / 32; // 16-bit counts, then one bit "in the prompt"
-constexpr float kUnit = 1099511627776.f;              // 2^40
+constexpr int kMaxTop = 20;
+constexpr int kTry = 96;   // groups that a nucleus is looked for in
+constexpr int kNeed = 512; // the largest top-k that the few are asked for
 
-struct Shared {
-    uint4 histogram[2][256]; // weights in pieces of 14 bits: shared memory adds 32 bits natively
-    u64 exchange[2][2], sums[256], part[kWarps];
-    i32 bin;
-    u64 above;
-};
+INLINE float scale_of(const SampleRow &row) { return min(kLog2e / row.temperature, 1e30f); }
 
-INLINE u32 key_of(float f) { // rising with the value
-    u32 u = __float_as_uint(f);
-    return u ^ (u >> 31 ? 0xffffffffu : 0x80000000u);
+// What a row wants to know of itself: the sum of all weights at temperature 1, for log-probabilities
+// (0), and at its own, for drawing from all of it and for a share of it (1).
+INLINE bool wants_mass(const SampleRow &row, int which)
+{
+    bool sampled = row.target < 0 && row.temperature > 0.f;
+    bool few = (row.top_k > 0 && row.top_k < VOCAB) || (row.top_p >= 1.f && row.min_p > 0.f);
+    return which == 0 ? row.n_top >= 0 || row.target >= 0 : sampled && !few;
 }
 
-struct Cta {
-    Shared *s;
-    float *v;     // this CTA's slice
-    i32 first, n; // ids first .. first + n
-    u32 rank, turn;
-};
+// ---- the stream ----
 
-INLINE void cluster_sync()
+// Bias and penalties of the ids in a chunk, where they lie.
+__noinline__ static void adjust(const SampleParams &p, const SampleRow &row, float *x, i32 chunk)
 {
-    if constexpr (CLUSTER > 1)
-        asm volatile(
-            "barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::
-                : "memory");
-    else
-        __syncthreads();
-}
-
-// A u64 of CTA `rank` of the cluster, at the address that `mine` has here.
-INLINE u64 peer(const u64 *mine, u32 rank)
-{
-    if constexpr (CLUSTER > 1) {
-        u32 address = shared_address(mine), there;
-        u64 v;
-        asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
-                     : "=r"(there)
-                     : "r"(address), "r"(rank));
-        asm volatile("ld.shared::cluster.u64 %0, [%1];" : "=l"(v) : "r"(there) : "memory");
-        return v;
-    } else {
-        return *mine;
+    Shared *s = &shared();
+    i32 first = chunk * kChunk, n = min(kChunk, VOCAB - first);
+    x += first;
+#pragma unroll 1
+    for (int i = threadIdx.x; i < row.n_bias; i += THREADS) {
+        SampleBias b = p.biases[row.bias + i];
+        if ((u32)(b.id - first) < (u32)n)
+            atomicAdd(&x[b.id - first], b.bias);
     }
-}
-
-// Sum (or maximum) of every thread's value over the cluster, known to all. One barrier: the
-// exchange slots alternate, and a slot is written again only after the barrier between.
-template <bool kMax> INLINE u64 reduce(Cta &c, u64 value, u64 *before = nullptr)
-{
-    auto join = [](u64 a, u64 b) { return kMax ? (a > b ? a : b) : a + b; };
-#pragma unroll
-    for (int d = 16; d; d >>= 1)
-        value = join(value, __shfl_xor_sync(~0u, value, d));
-    if (threadIdx.x % 32 == 0)
-        c.s->part[threadIdx.x / 32] = value;
     __syncthreads();
-    u64 *slot = &c.s->exchange[c.turn++ & 1][0];
-    if (threadIdx.x == 0) {
-        u64 all = c.s->part[0];
-        for (int i = 1; i < kWarps; i++)
-            all = join(all, c.s->part[i]);
-        *slot = all;
-    }
-    cluster_sync();
-    u64 all = 0;
-#pragma unroll
-    for (u32 r = 0; r < CLUSTER; r++) {
-        if (before && r == c.rank)
-            *before = all; // of the CTAs with lower ids
-        all = join(all, peer(slot, r));
-    }
-    return all;
-}
-
-// What an id weighs in the pass at hand. A value, not a lambda, so that select and locate are
-// compiled once: five instances of them took six seconds.
-enum Kind { kOne, kMass, kTieOne, kTieMass };
-struct Weights {
-    Kind kind;
-    float top, scale;    // mass is exp2((value - top) * scale)
-    u32 threshold, last; // kept: a larger key, or this key and an id up to `last`
-    u32 tie;             // kTie*: only this key weighs
-    u64 least;           // less mass than this is none
-};
-
-INLINE u64 weigh(const Cta &c, const Weights &w, int i) {
-    u32 key = key_of(c.v[i]);
-    if (w.kind == kOne)
-        return 1;
-    if (w.kind == kTieOne)
-        return key == w.tie;
-    if (w.kind == kTieMass && key != w.tie)
-        return 0;
-    if (key < w.threshold || (key == w.threshold && (u32)(c.first + i) > w.last))
-        return 0;
-    u64 mass = (u64)(exp2_fast((c.v[i] - w.top) * w.scale) * kUnit);
-    return mass >= w.least ? mass : 0;
-}
-
-struct Selected {
-    u32 key;   // the threshold
-    u64 above; // weight of everything larger
-};
-
-INLINE void add_weight(uint4 *bin, u64 w)
-{
-    u32 low = (u32)w & 0x3fff, middle = (u32)(w >> 14) & 0x3fff, high = (u32)(w >> 28);
-    if (low)
-        atomicAdd(&bin->x, low);
-    if (middle)
-        atomicAdd(&bin->y, middle);
-    if (high)
-        atomicAdd(&bin->z, high);
-}
-
-// A bin's weight over the cluster: up to 36,000 ids a CTA keep each piece below 2^30.
-INLINE u64 weight_of(const uint4 *bin)
-{
-    u64 sum = 0;
-#pragma unroll
-    for (u32 r = 0; r < CLUSTER; r++) {
-        uint4 v = *bin;
-        if constexpr (CLUSTER > 1) {
-            u32 there;
-            asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
-                         : "=r"(there)
-                         : "r"(shared_address(bin)), "r"(r));
-            asm volatile("ld.shared::cluster.v4.u32 {%0, %1, %2, %3}, [%4];"
-                         : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                         : "r"(there)
-                         : "memory");
-        }
-        sum += v.x + ((u64)v.y << 14) + ((u64)v.z << 28);
-    }
-    return sum;
-}
-
-// Warp 0: the first bin at which the running sum, begun at `above`, reaches `rank`.
-INLINE void find_bin(Cta &c, u64 above, u64 rank)
-{
-    int lane = threadIdx.x, found = 255;
+    bool repetition = row.repetition != 1.f && row.repetition > 0.f;
+    i32 pending = row.pending_slot >= 0 ? p.pool[row.pending_slot] : -1;
+    i32 n_context = row.n_context + (pending >= 0);
+    if ((!repetition && row.presence == 0.f && row.frequency == 0.f) || n_context == 0)
+        return;
 #pragma unroll 1
-    for (int b = 0; b < 256; b += 32) {
-        u64 mine = c.s->sums[b + lane], running = mine;
-#pragma unroll
-        for (int d = 1; d < 32; d <<= 1) {
-            u64 left = __shfl_up_sync(~0u, running, d);
-            running += lane >= d ? left : 0;
-        }
-        u32 reached = __ballot_sync(~0u, above + running >= rank);
-        if (reached) {
-            int first = __ffs(reached) - 1;
-            above += __shfl_sync(~0u, running - mine, first);
-            found = b + first;
-            break;
-        }
-        above += __shfl_sync(~0u, running, 31);
-    }
-    if (lane == 0) {
-        c.s->bin = found;
-        c.s->above = above;
-    }
-}
-
-__noinline__ static Selected select(Cta &c, u64 rank, const Weights &weights)
-{
-    auto bin_of = [&](float f) { // falling values, rising bins
-        float d = (weights.top - f) * 8.f;
-        return d < 255.f ? (int)d : 255;
-    };
-    u64 above = 0;
-    int chosen = -1; // the first pass's bin
-    u32 prefix = 0, mask = 0;
+    for (int i = threadIdx.x; i < kChunk / 2; i += THREADS)
+        s->count[i] = 0;
 #pragma unroll 1
-    for (int pass = 0; pass < 5; pass++) {
-        uint4 *histogram = c.s->histogram[pass & 1];
-        for (int i = threadIdx.x; i < 256; i += THREADS)
-            histogram[i] = make_uint4(0, 0, 0, 0);
-        __syncthreads();
-        int shift = 32 - 8 * pass;
-#pragma unroll 2
-        for (int i = threadIdx.x; i < c.n; i += THREADS) {
-            u32 key = key_of(c.v[i]);
-            int bin = bin_of(c.v[i]);
-            if (pass > 0) {
-                if (bin != chosen || (key & mask) != prefix)
-                    continue;
-                bin = 255 - (key >> shift & 255);
-            }
-            add_weight(&histogram[bin], weigh(c, weights, i));
-        }
-        cluster_sync();
-        for (int i = threadIdx.x; i < 256; i += THREADS)
-            c.s->sums[i] = weight_of(&histogram[i]);
-        __syncthreads();
-        if (threadIdx.x < 32)
-            find_bin(c, above, rank);
-        __syncthreads();
-        above = c.s->above;
-        if (pass == 0) {
-            chosen = c.s->bin;
-        } else {
-            prefix |= (u32)(255 - c.s->bin) << shift;
-            mask |= 255u << shift;
-        }
+    for (int i = threadIdx.x; i < kChunk / 32; i += THREADS)
+        s->seen[i] = 0;
+    __syncthreads();
+#pragma unroll 1
+    for (int i = threadIdx.x; i < n_context; i += THREADS) {
+        u32 id = (u32)((i < row.n_context ? p.contexts[row.context + i] : pending) - first);
+        if (id >= (u32)n)
+            continue;
+        if (i < row.n_prompt)
+            atomicOr(&s->seen[id / 32], 1u << id % 32);
+        else
+            atomicAdd(&s->count[id / 2], id % 2 ? 0x10000u : 1u);
     }
-    cluster_sync(); // nobody zeroes a histogram that a peer still reads
-    return {prefix, above};
+    __syncthreads();
+#pragma unroll 1
+    for (int i = threadIdx.x; i < n; i += THREADS) {
+        u32 count = s->count[i / 2] >> 16 * (i % 2) & 0xffffu;
+        bool prompt = s->seen[i / 32] >> i % 32 & 1;
+        if (!count && !prompt)
+            continue;
+        float l = __ldcg(&x[i]);
+        if (repetition)
+            l = l > 0.f ? l / row.repetition : l * row.repetition;
+        if (count)
+            l -= row.presence + row.frequency * (float)count;
+        x[i] = l;
+    }
+    __syncthreads();
 }
 
-// First id of the row whose running sum, in rising order of ids, exceeds `at`; ~0 if none does.
-__noinline__ static u32 locate(Cta &c, u64 at, const Weights &weights) {
-    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, from = warp * kSegment,
-        to = min(from + kSegment, c.n);
-    u64 mine = 0;
-#pragma unroll 2
-    for (int i = from + lane; i < to; i += 32)
-        mine += weigh(c, weights, i);
+INLINE float largest(const Group &g)
+{
+    float m[4] = {g.v[0].x, g.v[0].y, g.v[0].z, g.v[0].w};
+#pragma unroll
+    for (int j = 1; j < VECTORS; j++) {
+        m[0] = max_nan(m[0], g.v[j].x);
+        m[1] = max_nan(m[1], g.v[j].y);
+        m[2] = max_nan(m[2], g.v[j].z);
+        m[3] = max_nan(m[3], g.v[j].w);
+    }
+    return max_nan(max_nan(m[0], m[1]), max_nan(m[2], m[3]));
+}
+
+// The weight of a chunk whose group maxima are `best`, and the exponent it is told in: this
+// depends on the chunk's logits alone.
+INLINE ChunkMass weigh_chunk(float scale, float best, const Group &g)
+{
+    Shared *s = &shared();
+    i32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 #pragma unroll
     for (int d = 16; d; d >>= 1)
-        mine += __shfl_xor_sync(~0u, mine, d);
-    u64 before = 0;
-    reduce<false>(c, lane == 0 ? mine : 0, &before); // leaves the warps' sums in part[]
-    for (int w = 0; w < warp; w++)
-        before += c.s->part[w];
-    __syncthreads(); // part[] is read; the next reduction may write it
-    u64 answer = 0;
-    if (before <= at && at < before + mine)
-#pragma unroll 1
-        for (int b = from; b < to; b += 32) {
-            u64 w = b + lane < to ? weigh(c, weights, b + lane) : 0, running = w;
+        best = max(best, __shfl_xor_sync(~0u, best, d));
+    if (lane == 0)
+        s->top[warp] = best;
+    __syncthreads();
+    best = s->top[0];
 #pragma unroll
-            for (int d = 1; d < 32; d <<= 1) {
-                u64 left = __shfl_up_sync(~0u, running, d);
-                running += lane >= d ? left : 0;
-            }
-            u32 reached = __ballot_sync(~0u, before + running > at);
-            if (reached) {
-                answer = (u64)(c.first + b + __ffs(reached) - 1) + 1;
-                break;
-            }
-            before += __shfl_sync(~0u, running, 31);
-        }
-    return (u32)(reduce<true>(c, answer) - 1);
+    for (int w = 1; w < kWarps; w++)
+        best = max(best, s->top[w]);
+    Mass m = mass_below(scale, best);
+    u32 highs = 0, lows = 0;
+#pragma unroll
+    for (int j = 0; j < VECTORS; j++)
+        each_of(g.v[j], 0, [&](float x, i32) { add_mass(m, x, highs, lows); });
+    u64 sum = joined(highs, lows);
+#pragma unroll
+    for (int d = 16; d; d >>= 1)
+        sum += __shfl_xor_sync(~0u, sum, d);
+    if (lane == 0)
+        s->part[warp] = sum;
+    __syncthreads();
+    sum = 0;
+#pragma unroll
+    for (int w = 0; w < kWarps; w++)
+        sum += s->part[w];
+    return {sum, m.exponent, 0.f};
 }
+
+INLINE void stream(const SampleParams &p, const SampleRow &row, float *x,
+                   float *group_max, ChunkMass *mass, i32 part)
+{
+#pragma unroll 1
+    for (i32 chunk = part; chunk < kChunks; chunk += p.parts) {
+        Group g = load_group(x, chunk);
+        if (row.n_bias > 0 || row.n_context > 0 || row.pending_slot >= 0) {
+            adjust(p, row, x, chunk);
+            g = load_group(x, chunk);
+        }
+        float best = largest(g);
+        group_max[chunk * THREADS + threadIdx.x] = best;
+#pragma unroll 1
+        for (int which = 0; which < 2; which++)
+            if (wants_mass(row, which)) {
+                ChunkMass m = weigh_chunk(which ? scale_of(row) : kLog2e, best, g);
+                if (threadIdx.x == 0)
+                    mass[chunk * 2 + which] = m;
+            }
+    }
+}
+
+// ---- the few ----
+
+// Bins that rise with the distance from the maximum: 64 an octave from 2^-8 to 2^8.
+INLINE i32 bin_of(float distance)
+{
+    i32 b = (i32)(__float_as_uint(distance) >> 17) - ((127 - 8) << 6);
+    return min(max(b, 0), kBins - 1);
+}
+
+// Gathers at least the `need` best logits, and those from `low` up. *whole: these are all there. Of the best, those
+// below `least` may be left out.
+__noinline__ static i32 best_logits(i32 need, float low, float least, bool *whole)
+{
+    Shared *s = &shared();
+    float top = s->row.top;
+    if (need > 0) {
+#pragma unroll
+        for (int i = threadIdx.x; i < kBins; i += THREADS)
+            s->histogram[kCount + i] = 0;
+        __syncthreads();
+#pragma unroll 4
+        for (i32 chunk = 0; chunk < kChunks; chunk++)
+            atomicAdd(&s->histogram[kCount + bin_of(top - groups()[chunk * THREADS + threadIdx.x])], 1u);
+        __syncthreads();
+        find_bin(0, need, true);
+        // where the bin ends, and two roundings below
+        float edge = __uint_as_float((u32)(s->bin + 1 + ((127 - 8) << 6)) << 17);
+        float from = top - edge - (fabsf(top) + edge) * 2.4e-7f;
+        low = min(low, s->bin == kBins - 1 ? -kInfinity : max(from, least));
+        __syncthreads();
+    }
+    Code none = {};
+    i32 n = gather({{low, VOCAB - 1}, 0, 0, 0, 0}, none);
+    *whole = n <= kMost;
+    if (n > kMost && need > 0)
+        n = gather({select({{0.f, 0.f, 0.f}, whole_row(), 0, false}, need, true), 0, 0, 0, 0}, none);
+    return n;
+}
+
+// ---- the draw ----
 
 // Philox 4x32-10 (Salmon et al., 2011), the first word's top 24 bits: sample_uniform() of the CPU.
 INLINE u32 philox24(u64 seed, u64 counter)
@@ -312,191 +252,236 @@ INLINE u32 philox24(u64 seed, u64 counter)
     }
     return x0 >> 8;
 }
-
-// Counts of what is in prompt and output, for this slice, and the penalties.
-INLINE void penalise(Cta &c, const SampleParams &p, const SampleRow &row, u32 *counts)
+INLINE u64 draw_at(u64 total)
 {
-    u32 *seen = counts + kSlice / 2;
-#pragma unroll 2
-    for (int i = threadIdx.x; i < kCountWords; i += THREADS)
-        counts[i] = 0;
-    __syncthreads();
-    i32 pending = row.pending_slot >= 0 ? p.pool[row.pending_slot] : -1;
-    i32 n = row.n_context + (pending >= 0);
-#pragma unroll 2
-    for (int i = threadIdx.x; i < n; i += THREADS) {
-        i32 id = (i < row.n_context ? p.contexts[row.context + i] : pending) - c.first;
-        if (id < 0 || id >= c.n)
-            continue;
-        if (i < row.n_prompt)
-            atomicOr(&seen[id / 32], 1u << id % 32);
-        else
-            atomicAdd(&counts[id / 2], id % 2 ? 0x10000u : 1u);
-    }
-    __syncthreads();
-#pragma unroll 2
-    for (int i = threadIdx.x; i < c.n; i += THREADS) {
-        u32 count = counts[i / 2] >> 16 * (i % 2) & 0xffffu;
-        bool prompt = seen[i / 32] >> i % 32 & 1;
-        float l = c.v[i];
-        if ((count || prompt) && row.repetition > 0.f)
-            l = l > 0.f ? l / row.repetition : l * row.repetition;
-        if (count)
-            l -= row.presence + row.frequency * (float)count;
-        c.v[i] = l;
-    }
-    __syncthreads();
+    u64 u = shared().uniform;
+    return (total >> 24) * u + ((total & 0xffffff) * u >> 24);
 }
-
-// Largest (value, lowest id) that is smaller than `below`.
-INLINE u64 best_below(Cta &c, u64 below)
+INLINE u64 share_of(u64 total, float p)
 {
-    u64 best = 0;
-#pragma unroll 2
-    for (int i = threadIdx.x; i < c.n; i += THREADS) {
-        u64 both = (u64)key_of(c.v[i]) << 32 | (0xffffffffu - (u32)(c.first + i));
-        if (both < below && both > best)
-            best = both;
-    }
-    return reduce<true>(c, best);
+    u64 want = (u64)((double)total * (double)p);
+    return want > 0 ? want : 1;
 }
-INLINE float value_of(u64 both)
+INLINE u64 least_of(const SampleRow &row, const Mass &m, float top) // p_i >= min_p * p_max
 {
-    u32 key = (u32)(both >> 32);
-    return __uint_as_float(key >> 31 ? key ^ 0x80000000u : ~key);
-}
-INLINE i32 id_of(u64 both) { return (i32)(0xffffffffu - (u32)both); }
-
-INLINE u64 total_of(Cta &c, const Weights &w) {
-    u64 sum = 0;
-#pragma unroll 2
-    for (int i = threadIdx.x; i < c.n; i += THREADS)
-        sum += weigh(c, w, i);
-    return reduce<false>(c, sum);
+    return row.min_p > 0.f ? (u64)((double)mass_of(m, top) * (double)min(row.min_p, 1.f)) : 0;
 }
 
-// One draw from the row at its temperature, after top-k, top-p and min-p.
-INLINE i32 draw(Cta &c, const SampleRow &row, float top) {
-    Weights w = {kOne, top, kLog2e / row.temperature, 0, ~0u, 0, 0};
-    if (row.top_k > 0 && row.top_k < VOCAB) {
-        Selected s = select(c, row.top_k, w);
-        w.kind = kTieOne;
-        w.tie = s.key;
-        w.last = locate(c, row.top_k - s.above - 1, w);
-        w.threshold = s.key;
-    }
-    w.kind = kMass;
-    u64 total = total_of(c, w);
+// From the n few; total: what top-p is a share of, 0: what these weigh. -1 if they do not reach that share.
+__noinline__ static i32 draw_few(const SampleRow &row, const Mass &m, i32 n, i32 top_k, u64 total)
+{
+    Shared *s = &shared();
+    i32 kept = top_k > 0 ? min(top_k, n) : n;
+    u64 least = least_of(row, m, s->row.top), want = ~0ull;
+#pragma unroll 1
+    for (i32 i = threadIdx.x; i < n; i += THREADS)
+        if (s->rank[i] == kept - 1)
+            s->sum = s->above[i] + s->few[i].weight;
+    __syncthreads();
     if (row.top_p < 1.f) {
-        u64 want = (u64)((double)total * (double)row.top_p);
-        want = want > 0 ? want : 1;
-        Selected s = select(c, want, w);
-        w.kind = kTieMass;
-        w.tie = s.key;
-        u32 last = locate(c, want - s.above - 1, w);
-        w.kind = kMass;
-        w.threshold = s.key;
-        w.last = last;
-        total = total_of(c, w);
+        want = share_of(total ? total : s->sum, row.top_p);
+        if (want > s->sum)
+            return -1;
     }
-    if (row.min_p > 0.f) { // p_i >= min_p * p_max, in the weights' own units
-        w.least = (u64)(row.min_p * kUnit);
-        total = total_of(c, w);
+#pragma unroll 1
+    for (i32 i = threadIdx.x; i < n; i += THREADS)
+        if (s->rank[i] >= kept || s->above[i] >= want || s->few[i].weight < least)
+            s->few[i].weight = 0;
+    __syncthreads();
+#pragma unroll 1
+    for (i32 i = threadIdx.x; i < n; i += THREADS) { // running sums by rising ids
+        Few mine = s->few[i];
+        if (mine.weight == 0)
+            continue;
+        u64 before = 0, all = 0;
+#pragma unroll 4
+        for (i32 j = 0; j < n; j++) {
+            Few other = s->few[j];
+            all += other.weight;
+            before += (u32)other.ranked > (u32)mine.ranked ? other.weight : 0;
+        }
+        u64 at = draw_at(all);
+        if (before <= at && at < before + mine.weight)
+            s->id = id_of(mine.ranked);
     }
-    u64 u = philox24(row.seed, row.position);
-    return (i32)locate(c, (total >> 24) * u + ((total & 0xffffff) * u >> 24), w);
+    __syncthreads();
+    return s->id;
 }
 
-KERNEL __launch_bounds__(THREADS, 1) sample(const __grid_constant__ SampleParams p)
+// From the whole row, whatever its shape.
+__noinline__ static i32 draw_many(const SampleRow &row, const Mass &m, i32 top_k)
 {
-    extern __shared__ __align__(16) u8 dynamic[];
-    __shared__ Shared s;
+    Weights w = {m, whole_row(), 0, false};
+    if (top_k > 0)
+        w.from = select(w, top_k, true);
+    if (row.top_p < 1.f) {
+        u64 total = top_k > 0 ? weigh_row(w) : weigh_all(1, m);
+        w.from = select(w, share_of(total, row.top_p), false);
+    }
+    w.least = least_of(row, m, shared().row.top);
+    bool all = wants_mass(row, 1) && row.top_p >= 1.f && m.base == 0.f;
+    u64 total = all ? weigh_chunks(1, m.exponent) : weigh_row(w);
+    return locate(w, draw_at(total), all);
+}
+
+INLINE i32 first_of_top()
+{
+    Shared *s = &shared();
+    const Row c = s->row;
+    if (threadIdx.x == 0)
+        s->id = VOCAB;
+    __syncthreads();
+#pragma unroll 1
+    for (i32 chunk = 0; chunk < kChunks; chunk++)
+        if (groups()[chunk * THREADS + threadIdx.x] == c.top) {
+            Group g = load_group(c.x, chunk);
+            i32 first = VOCAB;
+#pragma unroll
+            for (int j = VECTORS - 1; j >= 0; j--) {
+                i32 id = group_id(chunk, j);
+                const float4 &v = g.v[j];
+                first = v.x == c.top   ? id
+                        : v.y == c.top ? id + 1
+                        : v.z == c.top ? id + 2
+                        : v.w == c.top ? id + 3
+                                       : first;
+            }
+            atomicMin(&s->id, first);
+        }
+    __syncthreads();
+    return s->id;
+}
+
+// The groups' maxima into shared memory; the largest, a NaN if there is one.
+INLINE float row_max(const float *group_max)
+{
+    Shared *s = &shared();
+    float m = -kInfinity;
+#pragma unroll 10
+    for (i32 chunk = 0; chunk < kChunks; chunk++) {
+        i32 i = chunk * THREADS + threadIdx.x;
+        float v = __ldcg(group_max + i);
+        groups()[i] = v;
+        m = max_nan(m, v);
+    }
+#pragma unroll
+    for (int d = 16; d; d >>= 1)
+        m = max_nan(m, __shfl_xor_sync(~0u, m, d));
+    if (threadIdx.x % 32 == 0)
+        s->top[threadIdx.x / 32] = m;
+    __syncthreads();
+    m = s->top[0];
+#pragma unroll
+    for (int w = 1; w < kWarps; w++)
+        m = max_nan(m, s->top[w]);
+    return m;
+}
+
+// log(sum of exp(x - top))
+INLINE float log_sum_of(float top)
+{
+    Mass m = mass_of_row(kLog2e, top);
+    return (__log2f((float)weigh_all(0, m) / kUnits) +
+            fmaf(m.base - top, kLog2e, m.exponent)) /
+           kLog2e;
+}
+
+// The few that the row's settings ask for, compared by its weights; what they are good for.
+struct Chosen {
+    i32 n;
+    bool draws;
+};
+INLINE Chosen choose_few(const SampleRow &row, const Mass &m, bool sampled, i32 top_k, i32 n_top)
+{
+    float top = shared().row.top, low = kInfinity, least = -kInfinity;
+    bool nucleus = row.top_p < 1.f, cold = m.base != 0.f, whole = true;
+    i32 need = n_top;
+    bool draws = false;
+    if (sampled && top_k > 0 ? top_k <= kNeed : sampled && nucleus && !cold) {
+        need = max(n_top, top_k > 0 ? top_k : min(kTry, VOCAB));
+        draws = true;
+        if (n_top == 0) // what is farther weighs nothing
+            least = top - 28.f * row.temperature;
+    } else if (sampled && top_k == 0 && !nucleus && !cold) {
+        u64 weight = least_of(row, m, top);
+        draws = weight > 0;
+        if (draws) // all that min-p can keep
+            low = top - __log2f((float)mass_of(m, top) / ((float)weight - 0.5f)) / m.scale * 1.001f -
+                  fabsf(top) * 2.4e-7f - 1e-6f / m.scale;
+    }
+    if (need == 0 && !draws)
+        return {0, false};
+    i32 n = best_logits(need, low, least, &whole);
+    if (n > kMost)
+        return {0, false};
+    compare(n, m, !sampled);
+    return {n, draws && (need > n_top || top_k > 0 || whole)};
+}
+
+__noinline__ static void finish(const SampleParams &p, const SampleRow &row, i32 row_index)
+{
+    Shared *s = &shared();
+    float top = s->row.top;
+    bool good = __float_as_uint(top) << 1 < 0xff000000u; // neither NaN nor infinite
+    bool sampled = good && row.target < 0 && row.temperature > 0.f;
+    i32 n_top = good ? min(max(row.n_top, 0), min(kMaxTop, VOCAB)) : 0, token = -1;
+    if (good && wants_mass(row, 0)) {
+        float log_sum = log_sum_of(top);
+        if (threadIdx.x == 0)
+            s->log_sum = log_sum;
+    }
+    if (sampled && threadIdx.x == THREADS - 1)
+        s->uniform = philox24(row.seed, row.position);
+    __syncthreads();
+    i32 top_k = sampled && row.top_k > 0 && row.top_k < VOCAB ? row.top_k : 0;
+    Mass m = {0.f, 0.f, 0.f};
+    if (sampled)
+        m = mass_of_row(scale_of(row), top);
+    Chosen few = choose_few(row, m, sampled, top_k, n_top);
+    i32 *top_id = p.top_id + row_index * kMaxTop;
+    float *top_logprob = p.top_logprob + row_index * kMaxTop;
+    if (threadIdx.x >= n_top && threadIdx.x < kMaxTop) {
+        top_id[threadIdx.x] = -1;
+        top_logprob[threadIdx.x] = 0.f;
+    }
+#pragma unroll 1
+    for (i32 i = threadIdx.x; n_top > 0 && i < few.n; i += THREADS)
+        if (s->rank[i] < n_top) {
+            u64 r = s->few[i].ranked;
+            top_id[s->rank[i]] = id_of(r);
+            top_logprob[s->rank[i]] = value_of((u32)(r >> 32)) - top - s->log_sum;
+        }
+    if (few.draws)
+        token = draw_few(row, m, few.n, top_k, top_k > 0 || row.top_p >= 1.f ? 0 : weigh_chunks(1, m.exponent));
+    if (sampled && token < 0) {
+        __syncthreads(); // the few are read, and no longer needed
+        token = draw_many(row, m, top_k);
+    } else if (good && !sampled)
+        token = row.target < 0 ? first_of_top() : row.target < VOCAB ? row.target : -1;
+    if (threadIdx.x > 0)
+        return;
+    p.token[row_index] = token;
+    p.logprob[row_index] =
+        token >= 0 && wants_mass(row, 0) ? __ldcg(s->row.x + token) - top - s->log_sum : 0.f;
+    if (row.pool_slot >= 0)
+        p.pool[row.pool_slot] = token;
+}
+
+KERNEL __launch_bounds__(THREADS, BLOCKS) sample(const __grid_constant__ SampleParams p)
+{
     pdl_go();
     pdl_wait();
-    u32 row_index = blockIdx.x / CLUSTER;
-    SampleRow row = p.rows[row_index];
-    float *logits = p.logits + (i64)row_index * p.logits_stride;
-    Cta c;
-    c.s = &s;
-    c.rank = blockIdx.x % CLUSTER;
-    c.turn = 0;
-    c.first = c.rank * kSlice;
-    c.n = max(0, min(kSlice, VOCAB - c.first));
-    u32 *counts;
-    if constexpr (CLUSTER > 1) {
-        c.v = (float *)dynamic;
-        counts = (u32 *)dynamic + kSlice;
-#pragma unroll 2
-        for (int i = threadIdx.x; i < c.n; i += THREADS)
-            c.v[i] = logits[c.first + i];
-    } else {
-        c.v = logits;
-        counts = p.scratch + (i64)row_index * kCountWords;
-    }
+    i32 row_index = blockIdx.x / p.parts, part = blockIdx.x % p.parts;
+    const SampleRow &row = p.rows[row_index];
+    float *x = p.logits + (i64)row_index * p.logits_stride,
+          *group_max = p.group_max + (i64)row_index * kGroups;
+    ChunkMass *mass = p.mass + (i64)row_index * kChunks * 2;
+    stream(p, row, x, group_max, mass, part);
+    if (!last_of(&p.tickets[row_index], p.parts))
+        return;
+    float top = row_max(group_max);
+    if (threadIdx.x == 0)
+        shared().row = {x, mass, top};
     __syncthreads();
-#pragma unroll 2
-    for (int i = threadIdx.x; i < row.n_bias; i += THREADS) {
-        SampleBias b = p.biases[row.bias + i];
-        if (b.id >= c.first && b.id < c.first + c.n)
-            atomicAdd(&c.v[b.id - c.first], b.bias);
-    }
-    __syncthreads();
-    if constexpr (PENALTIES) {
-        bool any = (row.repetition != 1.f && row.repetition > 0.f) || row.presence != 0.f ||
-                   row.frequency != 0.f;
-        if (any && (row.n_context > 0 || row.pending_slot >= 0))
-            penalise(c, p, row, counts);
-    }
-
-    u64 bad = 0;
-#pragma unroll 2
-    for (int i = threadIdx.x; i < c.n; i += THREADS)
-        bad |= c.v[i] != c.v[i];
-    bad = reduce<true>(c, bad);
-    u64 best = best_below(c, ~0ull);
-    float top = value_of(best);
-    i32 token;
-    float log_sum = 0.f;
-    bool wants_logprob = (row.n_top >= 0 || row.target >= 0) && !bad;
-    if (c.rank == 0 && threadIdx.x < kMaxTop) {
-        p.top_id[row_index * kMaxTop + threadIdx.x] = -1;
-        p.top_logprob[row_index * kMaxTop + threadIdx.x] = 0.f;
-    }
-    __syncthreads();
-    if (wants_logprob) {
-        u64 sum = 0;
-#pragma unroll 2
-        for (int i = threadIdx.x; i < c.n; i += THREADS)
-            sum += (u64)(exp2_fast((c.v[i] - top) * kLog2e) * kUnit);
-        log_sum = __logf((float)reduce<false>(c, sum) / kUnit);
-        u64 next = best;
-#pragma unroll 1
-        for (int k = 0; k < row.n_top && k < kMaxTop && next; k++) {
-            if (c.rank == 0 && threadIdx.x == 0) {
-                p.top_id[row_index * kMaxTop + k] = id_of(next);
-                p.top_logprob[row_index * kMaxTop + k] = value_of(next) - top - log_sum;
-            }
-            if (k + 1 < row.n_top)
-                next = best_below(c, next);
-        }
-    }
-    if (bad)
-        token = -1;
-    else if (row.target >= 0)
-        token = row.target;
-    else if (row.temperature <= 0.f)
-        token = id_of(best);
-    else
-        token = draw(c, row, top);
-    bool owner = token >= c.first && token < c.first + c.n;
-    if (threadIdx.x == 0) {
-        if (owner || (bad && c.rank == 0))
-            p.logprob[row_index] = wants_logprob ? c.v[token - c.first] - top - log_sum : 0.f;
-        if (c.rank == 0) {
-            p.token[row_index] = token;
-            if (row.pool_slot >= 0)
-                p.pool[row.pool_slot] = token;
-        }
-    }
-    cluster_sync(); // a CTA's shared memory outlives its peers' reads
+    finish(p, row, row_index);
 }

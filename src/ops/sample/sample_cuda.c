@@ -1,8 +1,6 @@
-/* sample on CUDA: packing the rows for upload, and the launch of sample.cu.
- *
- * On GPUs with clusters eight CTAs share a row and hold it in their shared memory; else one CTA of
- * 512 threads works on the row where it lies. The kernel always has room for penalties' counts:
- * whether a row has penalties is the row's business, and a captured graph must serve both. */
+/* sample on CUDA: packing the rows for upload, and the launch of sample.cu, which is the same for
+ * every level, number of rows and settings: whether a row has penalties or filters is the row's
+ * business, and a captured graph must serve all. */
 #include "ops/sample/sample_cuda.h"
 
 #include <string.h>
@@ -18,8 +16,10 @@ typedef struct sample_params {
     float *logprob;
     int32_t *top_id;
     float *top_logprob;
-    void *scratch;
-    int32_t logits_stride;
+    float *group_max;
+    void *mass;
+    uint32_t *tickets;
+    int32_t logits_stride, parts;
 } sample_params;
 
 static bool has_penalties(const vt_sample_row *r)
@@ -85,24 +85,33 @@ sample_cuda_row sample_cuda_padding(void)
 _Static_assert(sizeof(vt_logit_bias) == 8, "biases are copied as they are");
 _Static_assert(sizeof(sample_cuda_row) == 80, "the kernel's SampleRow");
 
+/* As sample.cuh has them: a CTA takes a chunk at a time; of each chunk stay one float a thread and
+ * two sums of 16 bytes. A third of an SM a CTA, eight CTAs an SM where the rows give so many. */
+enum { THREADS = 256, VECTORS = 8, CHUNK = THREADS * VECTORS * 4, BLOCKS = 3, CTAS = 8 };
+enum { CHUNK_MAXIMA = THREADS * 4, CHUNK_SUMS = 32, MAX_VOCAB = 400000 };
+
+size_t sample_cuda_workspace(int64_t rows, int64_t vocab)
+{
+    return (size_t)(rows * vt_ceil_div(vocab, CHUNK)) * (CHUNK_MAXIMA + CHUNK_SUMS);
+}
+
 static bool sample_supports(const void *args)
 {
     const sample_args *a = args;
-    return a->logits->dtype == VT_F32 && a->logits->dim[1] <= 8 * 36000;
+    return a->logits->dtype == VT_F32 && a->logits->dim[1] <= MAX_VOCAB;
 }
 
 static vt_status sample_run(const void *args, const vt_lane *lane)
 {
-    enum { CLUSTER = 8, CLUSTER_THREADS = 512, ROW_THREADS = 512 };
     const sample_args *a = args;
     vt_cuda_lane *l = lane->cuda;
     int32_t vocab = (int32_t)a->logits->dim[1], rows = (int32_t)a->logits->dim[0];
-    int32_t cluster = l->cuda->level >= 90 ? CLUSTER : 1,
-            threads = cluster > 1 ? CLUSTER_THREADS : ROW_THREADS;
-    size_t slice = vt_round_up((size_t)vt_ceil_div(vocab, cluster), 32),
-           counts = slice / 2 + slice / 32;
     if (rows == 0 && !l->collect)
         return VT_OK;
+    int32_t chunks = (int32_t)vt_ceil_div(vocab, CHUNK),
+            parts = (int32_t)vt_ceil_div(l->cuda->sm_count * CTAS, rows > 0 ? rows : 1);
+    parts = parts < chunks ? parts : chunks;
+    bool aligned = vocab % 4 == 0 && a->logits->row_stride % 4 == 0;
     sample_params p = {.logits = a->logits->data,
                        .rows = l->sample_rows,
                        .contexts = l->sample_contexts,
@@ -112,17 +121,20 @@ static vt_status sample_run(const void *args, const vt_lane *lane)
                        .logprob = a->logprob->data,
                        .top_id = a->top_id->data,
                        .top_logprob = a->top_logprob->data,
-                       .scratch = l->workspace,
-                       .logits_stride = (int32_t)a->logits->row_stride};
+                       .group_max = l->workspace,
+                       .mass = (char *)l->workspace + (size_t)rows * (size_t)chunks * CHUNK_MAXIMA,
+                       .tickets = l->tickets,
+                       .logits_stride = (int32_t)a->logits->row_stride,
+                       .parts = parts};
     return vt_cuda_launch(
         l,
         &(cuda_launch){.spec = JIT_SPEC("sample.cu", "sample", {"vocab", vocab},
-                                        {"cluster", cluster}, {"threads", threads},
-                                        {"penalties", 1}),
-                       .grid = {(uint32_t)(rows * cluster), 1, 1},
-                       .threads = (uint32_t)threads,
-                       .cluster = (uint32_t)cluster,
-                       .shared_bytes = cluster > 1 ? (uint32_t)((slice + counts) * 4) : 0},
+                                        {"threads", THREADS}, {"vectors", VECTORS},
+                                        {"blocks", aligned ? BLOCKS : BLOCKS - 1},
+                                        {"aligned", aligned}),
+                       .grid = {(uint32_t)(rows * parts), 1, 1},
+                       .threads = THREADS,
+                       .shared_bytes = (uint32_t)(chunks * CHUNK_MAXIMA)},
         &p, sizeof p);
 }
 

@@ -21,4 +21,7 @@ void sample_cuda_pack(const vt_sample_row *rows, int32_t n, sample_cuda_row *row
 /* A row that is there to pad: greedy, nothing asked, no slot written. */
 sample_cuda_row sample_cuda_padding(void);
 
+/* What sampling so many rows takes of the lane's workspace. */
+size_t sample_cuda_workspace(int64_t rows, int64_t vocab);
+
 #endif

@@ -1,0 +1,548 @@
+// What the kernel of sample.cu knows of a row, and its passes over it. Needs VOCAB, THREADS, VECTORS, ALIGNED.
+//
+//   Mass, mass_of       an id's weight, fixed point: sums do not depend on their order
+//   weigh_row, locate   the row's weight; the id at which the running sum passes a number
+//   gather, compare     few logits into shared memory; what stands before each of them
+//   select              the place in the row's order at which a count or a weight is reached
+
+constexpr int kWarps = THREADS / 32;
+constexpr int kChunk = THREADS * VECTORS * 4, kChunks = (VOCAB + kChunk - 1) / kChunk, kGroups = kChunks * THREADS;
+constexpr int kMost = 1024; // candidates
+constexpr int kBins = 1024;
+constexpr float kUnits = 549755813888.f; // 2^39
+static_assert(kBins % THREADS == 0, "threads share the bins equally");
+static_assert(VOCAB <= 400000, "a bin's piece of a weight must not overflow");
+
+struct ChunkMass { // of one chunk: its weight in units of 2^(exponent - 39)
+    u64 sum;
+    float exponent, spare;
+};
+struct Row {
+    const float *x;
+    const ChunkMass *mass;
+    float top; // the largest logit
+};
+struct Few {
+    u64 ranked, weight;
+};
+
+// A histogram's parts: weights in pieces of 13 bits, and how many ids.
+enum Piece { kLowBits = 0, kMiddleBits = kBins, kHighBits = 2 * kBins, kCount = 3 * kBins };
+struct Shared {
+    union {
+        struct {
+            __align__(16) Few few[kMost];
+            union {
+                u32 histogram[4 * kBins]; // shared memory adds 32 bits natively
+                struct {
+                    u64 above[kMost]; // of few: the weight of the better ones
+                    u32 rank[kMost];  // their number
+                    u32 listed[kMost]; // groups to look into
+                };
+            };
+        };
+        struct { // before that: of one chunk
+            u32 count[kChunk / 2]; // 16 bits an id
+            u32 seen[kChunk / 32]; // in the prompt
+        };
+    };
+    u64 chunk_mass[kChunks], part[kWarps], sum, found;
+    float top[kWarps], log_sum;
+    i32 n, n_listed, bin, id;
+    u32 uniform;
+    Row row;
+};
+
+// The same for every function: a call need not pass it, and its addresses are constants.
+INLINE Shared &shared()
+{
+    __shared__ Shared s;
+    return s;
+}
+INLINE float *groups() // [kGroups] the groups' maxima; each is used by its thread alone
+{
+    extern __shared__ __align__(16) float group[];
+    return group;
+}
+
+// ---- logits ----
+
+INLINE u32 key_of(float f) // rising with the value; 0 and -0 are equal
+{
+    u32 u = __float_as_uint(f + 0.f);
+    return u ^ (u >> 31 ? 0xffffffffu : 0x80000000u);
+}
+INLINE u64 ranked(float f, i32 id) { return (u64)key_of(f) << 32 | ~(u32)id; }
+INLINE float value_of(u32 key)
+{
+    return __uint_as_float(key >> 31 ? key ^ 0x80000000u : ~key);
+}
+INLINE i32 id_of(u64 ranked) { return (i32)~(u32)ranked; }
+
+// A NaN if there is one.
+INLINE float max_nan(float a, float b)
+{
+    float m;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(m) : "f"(a), "f"(b));
+    return m;
+}
+
+// Logits are read once or twice and may have been changed by this kernel: L2 only. Volatile, so that
+// the loads are issued before it is known whether they must be repeated (stream).
+INLINE float4 load_logits(const float *p)
+{
+    float4 v;
+    asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+                 : "l"(p));
+    return v;
+}
+
+// Ids at .. at + 3; -infinity beyond the vocabulary.
+INLINE float4 load4(const float *x, i32 at)
+{
+    float4 v = make_float4(-kInfinity, -kInfinity, -kInfinity, -kInfinity);
+    if constexpr (ALIGNED)
+        return at < VOCAB ? load_logits(x + at) : v;
+    if (at < VOCAB)
+        v.x = __ldcg(x + at);
+    if (at + 1 < VOCAB)
+        v.y = __ldcg(x + at + 1);
+    if (at + 2 < VOCAB)
+        v.z = __ldcg(x + at + 2);
+    if (at + 3 < VOCAB)
+        v.w = __ldcg(x + at + 3);
+    return v;
+}
+
+struct Group {
+    float4 v[VECTORS];
+};
+INLINE i32 group_id(i32 chunk, i32 j) { return chunk * kChunk + (j * THREADS + threadIdx.x) * 4; }
+INLINE Group load_group(const float *x, i32 chunk)
+{
+    Group g;
+#pragma unroll
+    for (int j = 0; j < VECTORS; j++)
+        g.v[j] = load4(x, group_id(chunk, j));
+    return g;
+}
+
+// f(value, id) for four logits.
+template <class F> INLINE void each_of(const float4 &v, i32 id, F f)
+{
+    f(v.x, id);
+    f(v.y, id + 1);
+    f(v.z, id + 2);
+    f(v.w, id + 3);
+}
+INLINE float largest(const float4 &v) { return max(max(v.x, v.y), max(v.z, v.w)); }
+
+// ---- weights ----
+
+// exp2((x - base) scale - exponent) in units of 2^-39, rounded to nearest: the high part in units of 2^-17,
+// the rest of it (exact) in units of 2^-39, both by adding a number whose last bit is the unit.
+// Sums of up to 500 of each fit.
+struct Mass {
+    float scale, base, exponent; // the base is 0 and the exponent an integer, the largest x scale
+};                               // rounded up; or for cold rows the base is the largest x
+constexpr float kHigh = 96.f, kLow = 1.5f / 65536.f;
+INLINE void add_mass(const Mass &m, float x, u32 &highs, u32 &lows)
+{
+    float e = exp2_fast(fmaf(x - m.base, m.scale, -m.exponent)), h = e + kHigh, l = e - (h - kHigh) + kLow;
+    highs += __float_as_uint(h) - __float_as_uint(kHigh);
+    lows += __float_as_uint(l) - __float_as_uint(kLow);
+}
+INLINE u64 joined(u32 highs, u32 lows) { return ((u64)highs << 22) + (u64)(i64)(i32)lows; }
+INLINE u64 mass_of(const Mass &m, float x)
+{
+    u32 high = 0, low = 0;
+    add_mass(m, x, high, low);
+    return joined(high, low);
+}
+INLINE Mass mass_below(float scale, float top)
+{
+    return {scale, 0.f, top == -kInfinity ? 0.f : ceilf(top * scale)};
+}
+// A cold row: x scale has no fraction left in fp32.
+INLINE Mass mass_of_row(float scale, float top)
+{
+    if (fabsf(top) * scale < 4194304.f)
+        return mass_below(scale, top);
+    return {scale, top, 0.f};
+}
+// ---- sums ----
+
+// The sum of what the threads below have, and of what all have.
+struct Sums {
+    u64 below, all;
+};
+__noinline__ static Sums sum_below(u64 mine)
+{
+    Shared *s = &shared();
+    i32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    u64 running = mine;
+#pragma unroll
+    for (int d = 1; d < 32; d <<= 1) {
+        u64 left = __shfl_up_sync(~0u, running, d);
+        running += lane >= d ? left : 0;
+    }
+    if (lane == 31)
+        s->part[warp] = running;
+    __syncthreads();
+    u64 before = 0, total = 0;
+#pragma unroll
+    for (int w = 0; w < kWarps; w++) {
+        before += w < warp ? s->part[w] : 0;
+        total += s->part[w];
+    }
+    __syncthreads();
+    return {before + running - mine, total};
+}
+
+// ---- passes over the row ----
+
+struct Place { // in the order of the row: larger logits first, then lower ids
+    float value;
+    i32 id;
+};
+INLINE bool reaches(float x, i32 id, const Place &p)
+{
+    return x > p.value || (x == p.value && id <= p.id);
+}
+INLINE Place place_of(u64 ranked) { return {value_of((u32)(ranked >> 32)), id_of(ranked)}; }
+INLINE Place whole_row() { return {-kInfinity, VOCAB - 1}; }
+
+// What an id weighs in the pass at hand.
+struct Weights {
+    Mass mass;
+    Place from; // what does not reach it weighs nothing
+    u64 least;  // less mass than this is none
+    bool tie;   // only equals of `from` weigh, and 1
+};
+INLINE u64 weigh(const Weights &w, float x, i32 id)
+{
+    if (w.tie)
+        return x == w.from.value && id < VOCAB;
+    u64 mass = reaches(x, id, w.from) ? mass_of(w.mass, x) : 0;
+    return mass >= w.least ? mass : 0;
+}
+
+// What the stream found, in units of 2^(exponent - 39): the sum. s->chunk_mass: each chunk's.
+__noinline__ static u64 weigh_chunks(int which, float exponent)
+{
+    Shared *s = &shared();
+    const Row c = s->row;
+#pragma unroll 1
+    for (int i = threadIdx.x; i < kChunks; i += THREADS) {
+        float by = exponent - __ldcg(&c.mass[i * 2 + which].exponent);
+        s->chunk_mass[i] = by < 63.f ? __ldcg(&c.mass[i * 2 + which].sum) >> (i32)by : 0;
+    }
+    __syncthreads();
+    u64 total = 0;
+#pragma unroll 4
+    for (int i = 0; i < kChunks; i++)
+        total += s->chunk_mass[i];
+    return total;
+}
+
+// The same by a pass over the row, for any weights.
+__noinline__ static u64 weigh_row(const Weights &w)
+{
+    Shared *s = &shared();
+    const Row c = s->row;
+    u64 total = 0;
+#pragma unroll 1
+    for (i32 chunk = 0; chunk < kChunks; chunk++) {
+        u64 sum = 0;
+#pragma unroll 2
+        for (int j = 0; j < VECTORS; j++)
+            each_of(load4(c.x, group_id(chunk, j)), group_id(chunk, j),
+                    [&](float x, i32 id) { sum += weigh(w, x, id); });
+        u64 all = sum_below(sum).all;
+        if (threadIdx.x == 0)
+            s->chunk_mass[chunk] = all;
+        total += all;
+    }
+    __syncthreads();
+    return total;
+}
+
+// The sum of the whole row.
+INLINE u64 weigh_all(int which, const Mass &m)
+{
+    return m.base == 0.f ? weigh_chunks(which, m.exponent)
+                         : weigh_row({m, whole_row(), 0, false});
+}
+
+// The first id at which the running sum of weights, by rising ids, exceeds `at`, which is below
+// the total; s->chunk_mass has these weights. `own`: a chunk has its own exponent.
+__noinline__ static i32 locate(Weights w, u64 at, bool own)
+{
+    Shared *s = &shared();
+    const Row c = s->row;
+    i32 chunk = 0;
+    while (chunk < kChunks - 1 && at >= s->chunk_mass[chunk])
+        at -= s->chunk_mass[chunk++];
+    if (own) {
+        float exponent = __ldcg(&c.mass[chunk * 2 + 1].exponent);
+        at <<= (i32)(w.mass.exponent - exponent);
+        w.mass.exponent = exponent;
+    }
+    if (threadIdx.x == 0)
+        s->id = 0;
+    i32 first = chunk * kChunk + threadIdx.x * VECTORS * 4;
+    u64 mine = 0;
+#pragma unroll 2
+    for (int j = 0; j < VECTORS; j++)
+        each_of(load4(c.x, first + j * 4), first + j * 4,
+                [&](float x, i32 id) { mine += weigh(w, x, id); });
+    u64 before = sum_below(mine).below;
+    if (before <= at && at < before + mine)
+#pragma unroll 1
+        for (i32 id = first; id < min(first + VECTORS * 4, VOCAB); id++) {
+            before += weigh(w, __ldcg(c.x + id), id);
+            if (before > at) {
+                s->id = id;
+                break;
+            }
+        }
+    __syncthreads();
+    return s->id;
+}
+
+// ---- few ----
+
+// Which logits: those that reach a place, and whose code (below) and key begin with these bits.
+struct Range {
+    Place from;
+    u32 code_mask, code, key_mask, key;
+};
+
+// 20 bits that rise with the distance from the top: of the logarithm of a weight; or where ids count alike, of the
+// distance itself, 64 bins of 16 bits and more an octave from 2^-8 to 2^8.
+struct Code {
+    Mass mass;
+    float top;
+    bool ones;
+};
+INLINE u32 code_of(const Code &c, float x)
+{
+    if (c.ones) {
+        i32 d = (i32)__float_as_uint(c.top - x) - ((127 - 8) << 23);
+        return min(max(d, 0) >> 7, (1 << 20) - 1);
+    }
+    float y = fmaf(x - c.mass.base, c.mass.scale, -c.mass.exponent) * -26214.4f; // 2^20 / 40
+    return y < 1048575.f ? __float2uint_rz(y) : 1048575u;
+}
+INLINE bool within(const Code &c, const Range &r, float x, i32 id)
+{
+    return reaches(x, id, r.from) && (!r.code_mask || (code_of(c, x) & r.code_mask) == r.code) &&
+           (key_of(x) & r.key_mask) == r.key;
+}
+
+// The range's logits into s->few, in no order; how many there are, perhaps more than kMost. Groups that may hold
+// some are listed first, so that the loads from L2 go out together.
+__noinline__ static i32 gather(const Range &r, const Code &c)
+{
+    Shared *s = &shared();
+    const float *x = s->row.x;
+    if (threadIdx.x == 0)
+        s->n = s->n_listed = 0;
+    __syncthreads();
+#pragma unroll 1
+    for (i32 base = 0; base < kChunks; base += 32) {
+        u32 hits = 0;
+#pragma unroll 8
+        for (i32 k = 0; k < 32 && base + k < kChunks; k++)
+            hits |= (u32)(groups()[(base + k) * THREADS + threadIdx.x] >= r.from.value) << k;
+        for (; hits; hits &= hits - 1) {
+            i32 group = (base + __ffs(hits) - 1) * THREADS + threadIdx.x;
+            if (r.code_mask && (code_of(c, groups()[group]) & r.code_mask) > r.code)
+                continue;
+            i32 at = atomicAdd(&s->n_listed, 1);
+            if (at < kMost)
+                s->listed[at] = group;
+        }
+    }
+    __syncthreads();
+    bool listed = s->n_listed <= kMost; // else through the whole row
+    i32 loads = listed ? s->n_listed * VECTORS : (VOCAB + 3) / 4;
+    auto id_at = [&](i32 i) {
+        u32 group = listed ? s->listed[i / VECTORS] : 0;
+        return listed ? (i32)(group / THREADS * kChunk + (i % VECTORS * THREADS + group % THREADS) * 4) : i * 4;
+    };
+    float4 ahead = make_float4(0.f, 0.f, 0.f, 0.f);
+    if (threadIdx.x < loads)
+        ahead = load4(x, id_at(threadIdx.x));
+#pragma unroll 1
+    for (i32 i = threadIdx.x; i < loads; i += THREADS) {
+        i32 id = id_at(i);
+        float4 v = ahead;
+        if (i + THREADS < loads)
+            ahead = load4(x, id_at(i + THREADS));
+        if (!(largest(v) >= r.from.value))
+            continue;
+#pragma unroll 1
+        for (int k = 0; k < 4; k++) {
+            float l = k < 2 ? k ? v.y : v.x : k == 2 ? v.z : v.w;
+            if (!within(c, r, l, id + k))
+                continue;
+            i32 at = atomicAdd(&s->n, 1);
+            if (at < kMost)
+                s->few[at].ranked = ranked(l, id + k);
+        }
+    }
+    __syncthreads();
+    return s->n;
+}
+
+// Of each of n few: its weight (ones: 1), and number and weight of the better ones.
+__noinline__ static void compare(i32 n, const Mass &m, bool ones)
+{
+    Shared *s = &shared();
+#pragma unroll 1
+    for (i32 i = threadIdx.x; i < n; i += THREADS)
+        s->few[i].weight = ones ? 1 : mass_of(m, value_of((u32)(s->few[i].ranked >> 32)));
+    __syncthreads();
+#pragma unroll 1
+    for (i32 i = threadIdx.x; i < n; i += THREADS) {
+        u64 mine = s->few[i].ranked, above = 0;
+        u32 rank = 0;
+#pragma unroll 4
+        for (i32 j = 0; j < n; j++) {
+            Few other = s->few[j];
+            bool better = other.ranked > mine;
+            above += better ? other.weight : 0;
+            rank += better;
+        }
+        s->above[i] = above;
+        s->rank[i] = rank;
+    }
+    __syncthreads();
+}
+
+// ---- selection ----
+
+// The first bin at which the running sum, begun at `above`, reaches `rank` (the last one if none does): s->bin,
+// s->sum without it, s->n logits in it.
+__noinline__ static void find_bin(u64 above, u64 rank, bool ones)
+{
+    constexpr int kEach = kBins / THREADS;
+    Shared *s = &shared();
+    u64 weight[kEach], mine = 0;
+#pragma unroll
+    for (int i = 0; i < kEach; i++) {
+        i32 bin = threadIdx.x * kEach + i;
+        weight[i] = ones ? s->histogram[kCount + bin]
+                         : s->histogram[kLowBits + bin] + ((u64)s->histogram[kMiddleBits + bin] << 13) +
+                               ((u64)s->histogram[kHighBits + bin] << 26);
+        mine += weight[i];
+    }
+    u64 before = above + sum_below(mine).below;
+#pragma unroll
+    for (int i = 0; i < kEach; i++) {
+        i32 bin = threadIdx.x * kEach + i;
+        bool last = bin == kBins - 1 && before + weight[i] < rank;
+        if ((before < rank && before + weight[i] >= rank) || last) {
+            s->bin = bin;
+            s->sum = before;
+            s->n = (i32)s->histogram[kCount + bin];
+        }
+        before += weight[i];
+    }
+    __syncthreads();
+}
+
+// One pass of select: the histogram of the range's logits over 10 bits of the code (pass 0, 1) or 8 of the key.
+INLINE void count_bins(const Weights &w, const Code &c, const Range &r, int pass)
+{
+    constexpr int kAhead = 4;
+    Shared *s = &shared();
+    const float *x = s->row.x;
+#pragma unroll 4
+    for (int i = threadIdx.x; i < 4 * kBins; i += THREADS)
+        s->histogram[i] = 0;
+    __syncthreads();
+    int shift = pass == 0 ? 10 : pass == 1 ? 0 : 24 - 8 * (pass - 2);
+    float4 ahead[kAhead];
+#pragma unroll
+    for (int j = 0; j < kAhead; j++)
+        ahead[j] = load4(x, (threadIdx.x + j * THREADS) * 4);
+#pragma unroll 1
+    for (i32 at = threadIdx.x * 4; at < VOCAB; at += THREADS * 4) {
+        float4 v = ahead[0];
+#pragma unroll
+        for (int j = 1; j < kAhead; j++)
+            ahead[j - 1] = ahead[j];
+        ahead[kAhead - 1] = load4(x, at + kAhead * THREADS * 4);
+        each_of(v, at, [&](float l, i32 id) {
+            u32 code = code_of(c, l);
+            if (!reaches(l, id, w.from) || (code & r.code_mask) != r.code)
+                return;
+            if (pass > 1 && (key_of(l) & r.key_mask) != r.key)
+                return;
+            u32 bin = pass > 1 ? 255 - (key_of(l) >> shift & 255) : code >> shift & 1023;
+            atomicAdd(&s->histogram[kCount + bin], 1u);
+            if (c.ones)
+                return;
+            u64 mass = mass_of(w.mass, l);
+            u32 low = (u32)mass & 0x1fff, middle = (u32)(mass >> 13) & 0x1fff, high = (u32)(mass >> 26);
+            if (low)
+                atomicAdd(&s->histogram[kLowBits + bin], low);
+            if (middle)
+                atomicAdd(&s->histogram[kMiddleBits + bin], middle);
+            if (high)
+                atomicAdd(&s->histogram[kHighBits + bin], high);
+        });
+    }
+    __syncthreads();
+}
+
+// The place at which the weights of all better ones fall short of `rank`, and with it reach it. `ones`: what
+// reaches w.from weighs 1.
+__noinline__ static Place select(const Weights &w, u64 rank, bool ones)
+{
+    constexpr int kFew = 512; // comparing them is quicker than another pass
+    Shared *s = &shared();
+    Code c = {w.mass, s->row.top, ones};
+    Range r = {w.from, 0, 0, 0, 0};
+    u64 above = 0;
+#pragma unroll 1
+    for (int pass = 0; pass < 6; pass++) {
+        count_bins(w, c, r, pass);
+        find_bin(above, rank, ones);
+        above = s->sum;
+        u32 bin = s->bin;
+        i32 n = s->n;
+        __syncthreads();
+        int shift = pass == 0 ? 10 : pass == 1 ? 0 : 24 - 8 * (pass - 2);
+        if (pass < 2) {
+            r.code |= bin << shift;
+            r.code_mask |= 1023u << shift;
+        } else {
+            r.key |= (255 - bin) << shift;
+            r.key_mask |= 255u << shift;
+        }
+        if (n <= kFew)
+            break;
+    }
+    i32 n = gather(r, c);
+    if (n > kMost) { // all equal: the first so many of them
+        float value = value_of(r.key);
+        u64 each = ones ? 1 : max(mass_of(w.mass, value), 1ull);
+        Weights ties = {w.mass, {value, 0}, 0, true};
+        weigh_row(ties);
+        return {value, locate(ties, (rank - above + each - 1) / each - 1, false)};
+    }
+    compare(n, w.mass, ones);
+#pragma unroll 1
+    for (i32 i = threadIdx.x; i < n; i += THREADS) {
+        bool last = s->rank[i] == n - 1; // if none reaches it
+        u64 before = above + s->above[i], with = before + s->few[i].weight;
+        if ((before < rank && with >= rank) || (last && with < rank))
+            s->found = s->few[i].ranked;
+    }
+    __syncthreads();
+    return place_of(s->found);
+}

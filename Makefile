@@ -189,7 +189,7 @@ clean:
 # Programs that need a GPU (or the emulated one). ONLY=a,b chooses sections; each script's --list names them.
 #   make test-gpu    parity, whole models against other implementations, the sanitizer's tools (tests/gpu/README.md)
 #   make bench-gpu   the figures of docs/performance.md beside the peers': build/bench-gpu.jsonl and .md
-GPU_MAIN := gpu_parity
+GPU_MAIN := gpu_parity gpu_order
 #   make gpu-pack    what a machine with a GPU and no network needs, in two parts (docs/cuda.md, "Running on a device")
 .PHONY: gpu-programs test-gpu bench-gpu gpu-pack
 gpu-programs: $(addprefix $(B)/gpu/,$(GPU_MAIN)) $(B)/gpu/gpu_kernels

@@ -196,7 +196,8 @@ static attention_plan_config plan_config(const bench *b, int32_t heads)
     return (attention_plan_config){.heads = heads,
                                    .kv_heads = KV_HEADS,
                                    .sm_count = b->cuda->sm_count,
-                                   .prefill_rows = attention_prefill_rows(b->cuda, DIM, PAGE)};
+                                   .prefill_rows = attention_prefill_rows(b->cuda, DIM, PAGE),
+                                   .deterministic = b->lane.deterministic};
 }
 
 /* The plan of the batch into the lane, as a step's block has it. */
@@ -819,18 +820,22 @@ int main(int argc, char **argv)
     static bench b = {.mode = MODE_RUN};
     vt_err err = {0};
     const char *only = NULL;
+    bool deterministic = false;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--only") == 0 && i + 1 < argc) {
             only = argv[++i];
         } else if (strcmp(argv[i], "--tiny") == 0) {
             b.tiny = true;
+        } else if (strcmp(argv[i], "--deterministic") == 0) {
+            deterministic = true;
         } else if (strcmp(argv[i], "--list") == 0) {
             b.mode = MODE_LIST;
         } else if (strcmp(argv[i], "--compile") == 0) {
             b.mode = MODE_COMPILE;
         } else {
             fprintf(stderr,
-                    "usage: gpu_kernels [--only SECTION,...] [--tiny] [--list] [--compile]\n");
+                    "usage: gpu_kernels [--only SECTION,...] [--deterministic] [--tiny] [--list] "
+                    "[--compile]\n");
             return 2;
         }
     }
@@ -850,6 +855,7 @@ int main(int argc, char **argv)
     else
         rig_must(vt_cuda_offline("sm_90a", 90, 132, &b.cuda, &err), &err);
     b.lane.cuda = b.cuda;
+    b.lane.deterministic = deterministic;
     b.op_lane = (vt_lane){.device = VT_DEVICE_CUDA, .cuda = &b.lane};
     if (b.mode == MODE_RUN)
         print_machine(&b);

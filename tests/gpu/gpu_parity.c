@@ -11,7 +11,8 @@
  * 256 MiB fill before each, between events (which read about 2 us for nothing); GB/s counts the
  * card's compulsory bytes.
  *
- * usage: gpu_parity [--time] [--small] [--op NAME] [--case NAME] [--shard I/N] [--pdl] [--list]
+ * usage: gpu_parity [--time] [--small] [--op NAME] [--case NAME] [--shard I/N] [--pdl]
+ *     [--deterministic] [--list]
  * TAP on stdout; exit 1 when a case fails or none was found, 77 without a GPU. --list prints op,
  * tab, case and needs none. --shard: every Nth case from number I, for several processes at once
  * (the references are single-threaded and take most of the time). */
@@ -825,7 +826,7 @@ int main(int argc, char **argv)
     static rig r;
     vt_err err = {0};
     const char *only = NULL;
-    bool pdl = false;
+    bool pdl = false, deterministic = false;
     r.shards = 1;
     for (int i = 1; i < argc; i++) {
         r.timing = r.timing || strcmp(argv[i], "--time") == 0;
@@ -833,6 +834,7 @@ int main(int argc, char **argv)
                   strcmp(argv[i], "--small") == 0; /* no bench cases: for compute-sanitizer */
         r.list = r.list || strcmp(argv[i], "--list") == 0;
         pdl = pdl || strcmp(argv[i], "--pdl") == 0;
+        deterministic = deterministic || strcmp(argv[i], "--deterministic") == 0;
         if (strcmp(argv[i], "--case") == 0 && i + 1 < argc)
             r.only_case = argv[++i];
         if (strcmp(argv[i], "--op") == 0 && i + 1 < argc)
@@ -853,7 +855,8 @@ int main(int argc, char **argv)
         printf("1..0 # skip %s\n", err.message);
         return 77;
     }
-    r.lane = (vt_cuda_lane){.cuda = r.cuda, .workspace_bytes = WORKSPACE, .pdl = pdl};
+    r.lane = (vt_cuda_lane){
+        .cuda = r.cuda, .workspace_bytes = WORKSPACE, .pdl = pdl, .deterministic = deterministic};
     must(vt_cuda_check(r.cuda,
                        r.cuda->driver.stream_create(&r.lane.stream, CU_STREAM_NON_BLOCKING, 0),
                        "stream", &err),

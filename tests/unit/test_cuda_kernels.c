@@ -182,6 +182,44 @@ static void test_quantised_kernels_when_compiled_then_no_spill_and_no_warning(vo
     compile_quantised("sm_80", 80, some, sizeof some / sizeof *some);
 }
 
+/* ---- the kernels that --deterministic takes in place of others ---- */
+
+static void compile_deterministic(const char *arch, int32_t level)
+{
+    /* weight rows: 8, 4, 2 and 1 segments of K */
+    static const int32_t rows[] = {1024, 1600, 3200, 6400}, tokens[] = {1, 9, 40, 100, 300, 3000};
+    vt_err err = {0};
+    vt_cuda *cuda;
+    assert_int_equal(vt_cuda_offline(arch, level, 132, &cuda, &err), VT_OK);
+    vt_cuda_lane lane = {.cuda = cuda,
+                         .collect = true,
+                         .pdl = level >= 90,
+                         .deterministic = true,
+                         .workspace_bytes = 64 << 20};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (size_t k = 0; k < sizeof tokens / sizeof *tokens; k++) {
+            run_linear(&lane, VT_BF16, tokens[k], rows[i], false);
+            run_linear(&lane, VT_BF16, tokens[k], rows[i], true);
+        }
+    vt_jit_set_cache(cuda->jit, false);
+    if (vt_jit_compile(cuda->jit, 0, NULL, NULL, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    int32_t count = vt_jit_count(cuda->jit);
+    assert_true(count > 20);
+    for (int32_t i = 0; i < count; i++)
+        check_log(vt_jit_name(cuda->jit, i), vt_jit_get(cuda->jit, i));
+    vt_cuda_close(cuda);
+}
+
+static void test_deterministic_kernels_when_compiled_then_no_spill_and_no_warning(void **state)
+{
+    (void)state;
+    if (!have_nvrtc())
+        skip();
+    compile_deterministic("sm_90a", 90);
+    compile_deterministic("sm_80", 80);
+}
+
 static void test_kernels_when_compiled_for_sm_90a_then_no_spill_and_no_warning(void **state)
 {
     (void)state;
@@ -218,6 +256,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_kernels_when_compiled_for_sm_90a_then_no_spill_and_no_warning),
         cmocka_unit_test(test_kernels_when_compiled_for_sm_80_then_no_spill_and_no_warning),
+        cmocka_unit_test(test_deterministic_kernels_when_compiled_then_no_spill_and_no_warning),
         cmocka_unit_test(test_quantised_kernels_when_compiled_then_no_spill_and_no_warning),
         cmocka_unit_test(test_kernels_for_any_shape_when_compiled_then_no_spill_and_no_warning),
     };

@@ -7,9 +7,11 @@
 // of W alternate 8 gate, 8 up, so a thread holds both.
 // Grid: x = tiles in groups of 8 tiles of tokens (the group's x stays in L2 while W streams by), z
 // = SPLIT parts of K; with SPLIT > 1 the parts are written as fp32 fragments and the last CTA of a
-// tile adds them in rising order: the reduction order is fixed by K, BM and SPLIT. FLOPs: 2 tokens
-// rows K; the roof is the tensor cores' mma.sync rate.
-// Template: K, BM, BN, STAGES, PAIR, OUT_F32, BIAS, RESIDUAL, SPLIT.
+// tile adds them in rising order (linear_order.cuh): that of the sums is fixed by K and SPLIT. FLOPs:
+// 2 tokens rows K; the roof is the tensor cores' mma.sync rate.
+// SEGMENTS > 1 (SPLIT 1): the CTA sums as many parts of K apart, with the bits of that SPLIT.
+// Template: K, BM, BN, STAGES, PAIR, OUT_F32, BIAS, RESIDUAL, SPLIT, SEGMENTS.
+#include "linear_order.cuh"
 
 struct GemmParams {
     const u16 *x, *w;
@@ -23,7 +25,7 @@ struct GemmParams {
 };
 
 constexpr int kBk = 64, kThreads = 256, kWm = BM / 2, kWn = BN / 4, kMi = kWm / 16, kNi = kWn / 8;
-constexpr int kSteps = (K + kBk - 1) / kBk, kStepsPart = (kSteps + SPLIT - 1) / SPLIT;
+constexpr int kSteps = (K + kBk - 1) / kBk;
 constexpr u32 kStageBytes = (BM + BN) * 128;
 constexpr int kOut = PAIR ? BN / 2 : BN; // outputs a tile
 
@@ -54,7 +56,8 @@ KERNEL __launch_bounds__(kThreads, 1) gemm_sm80(const __grid_constant__ GemmPara
         j0 = in_group / height * kOut;
     if (m0 >= p.n_tokens || j0 >= p.rows)
         return;
-    int step0 = blockIdx.z * kStepsPart, step1 = min(step0 + kStepsPart, kSteps);
+    int step0 = segment_begin(blockIdx.z, SPLIT, K) / kBk,
+        step1 = min(segment_begin(blockIdx.z + 1, SPLIT, K) / kBk, kSteps);
 
     auto fetch_w = [&](int step, int stage) {
         u32 to = base + stage * kStageBytes + BM * 128;
@@ -93,8 +96,21 @@ KERNEL __launch_bounds__(kThreads, 1) gemm_sm80(const __grid_constant__ GemmPara
     }
 
     float acc[kMi][kNi][4] = {};
-    int stage = 0;
+    constexpr bool kApart = SEGMENTS > 1;
+    float total[kApart ? kMi : 1][kApart ? kNi : 1][4];
+    auto add_segment = [&](bool first) {
+#pragma unroll
+        for (int i = 0; i < kMi * kNi * 4; i++) {
+            float &sum = total[kApart ? i / 4 / kNi : 0][kApart ? i / 4 % kNi : 0][i % 4];
+            float &part = acc[i / 4 / kNi][i / 4 % kNi][i % 4];
+            sum = first ? part : sum + part;
+            part = 0.f;
+        }
+    };
+    int stage = 0, segment = 1;
     for (int step = step0; step < step1; step++) {
+        if (kApart && step == segment_begin(segment, SEGMENTS, K) / kBk)
+            add_segment(segment++ == 1);
         copy_async_wait<STAGES - 2>();
         __syncthreads();
         int ahead = step + STAGES - 1, into = (stage + STAGES - 1) % STAGES;
@@ -125,6 +141,12 @@ KERNEL __launch_bounds__(kThreads, 1) gemm_sm80(const __grid_constant__ GemmPara
         stage = (stage + 1) % STAGES;
     }
     copy_async_wait<0>();
+    if constexpr (kApart) {
+        add_segment(false);
+#pragma unroll
+        for (int i = 0; i < kMi * kNi; i++)
+            *(float4 *)acc[i / kNi][i % kNi] = *(float4 *)total[i / kNi][i % kNi];
+    }
 
     if constexpr (SPLIT > 1) {
         constexpr int kQuads = kMi * kNi;
@@ -138,15 +160,12 @@ KERNEL __launch_bounds__(kThreads, 1) gemm_sm80(const __grid_constant__ GemmPara
             return;
 #pragma unroll
         for (int i = 0; i < kQuads; i++) {
-            float4 sum = make_float4(0.f, 0.f, 0.f, 0.f);
+            float4 sum;
 #pragma unroll
             for (int z = 0; z < SPLIT; z++) {
                 float4 v = __ldcg((const float4 *)p.partial +
                                   (((i64)z * tiles + tile) * kQuads + i) * kThreads + tid);
-                sum.x += v.x;
-                sum.y += v.y;
-                sum.z += v.z;
-                sum.w += v.w;
+                sum = z == 0 ? v : make_float4(sum.x + v.x, sum.y + v.y, sum.z + v.z, sum.w + v.w);
             }
             *(float4 *)acc[i / kNi][i % kNi] = sum;
         }
@@ -163,7 +182,7 @@ KERNEL __launch_bounds__(kThreads, 1) gemm_sm80(const __grid_constant__ GemmPara
             if (j + e >= p.rows)
                 return;
             if constexpr (RESIDUAL)
-                v += bf16_f32(p.residual[(i64)t * p.residual_stride + j + e]);
+                v = plus(v, bf16_f32(p.residual[(i64)t * p.residual_stride + j + e]));
             if constexpr (OUT_F32)
                 ((float *)p.y)[(i64)t * p.y_stride + j + e] = v;
             else
@@ -171,7 +190,7 @@ KERNEL __launch_bounds__(kThreads, 1) gemm_sm80(const __grid_constant__ GemmPara
         }
     };
     auto biased = [&](float v, i32 j, i32 row) {
-        return v * p.scale + (BIAS && j < p.rows ? p.bias[row] : 0.f);
+        return BIAS && j < p.rows ? scaled(v, p.scale, p.bias[row]) : scaled(v, p.scale);
     };
 #pragma unroll
     for (int i = 0; i < kMi; i++) {

@@ -16,10 +16,13 @@
 //
 // Bytes: M K + N K + M N elements at least; W is read once for every BM rows, from L2 where tiles run in groups of
 // GROUP_M. Roof: bf16 tensor cores from about M = 256 on, DRAM below. The sum over K runs in steps of 16 in rising
-// order whatever M is: a row's result does not depend on the others.
+// order whatever M is: a row's result does not depend on the others. With SEGMENTS > 1 it runs in that many segments
+// (linear_order.cuh), whose sums a second set of registers adds up: the bits of gemm_split_sm90.cu with as many CTAs.
 //
-// Template parameters: BN 128 | 256 (64 without PAIR), STAGES, PAIR, BIAS, RESIDUAL, OUT_F32. BM is 128.
+// Template parameters: BN 128 | 256 (64 without PAIR), STAGES, SEGMENTS (1, or with BN 64 | 128 more), PAIR, BIAS,
+// RESIDUAL, OUT_F32. BM is 128.
 #include "ptx_sm90.cuh"
+#include "linear_order.cuh"
 
 #define BM 128 // two consumer warpgroups of 64 rows
 #define BK 64 /* 128 bytes: one swizzle atom wide */
@@ -78,13 +81,13 @@ INLINE u32 *c_pair(char *c, int row, int col)
 INLINE void finish_pair(const gemm_params &p, char *c, int tm, int tn, int row, int col,
                                                    float a, float b)
 {
-    a *= p.scale;
-    b *= p.scale;
 #if BIAS
-    if (tn * BN + col < p.n) {
-        a += p.bias[tn * BN + col];
-        b += p.bias[tn * BN + col + 1];
-    }
+    int first = min(tn * BN + col, p.n - 2); /* columns beyond the last are not kept */
+    a = scaled(a, p.scale, p.bias[first]);
+    b = scaled(b, p.scale, p.bias[first + 1]);
+#else
+    a = scaled(a, p.scale);
+    b = scaled(b, p.scale);
 #endif
 #if OUT_F32
     if (tm * BM + row < p.m && tn * BN + col < p.n)
@@ -92,8 +95,8 @@ INLINE void finish_pair(const gemm_params &p, char *c, int tm, int tn, int row, 
 #else
     u32 *at = c_pair(c, row, col);
 #if RESIDUAL
-    a += bf16_low(*at);
-    b += bf16_high(*at);
+    a = plus(a, bf16_low(*at));
+    b = plus(b, bf16_high(*at));
 #endif
     *at = pack_bf16(a, b);
 #endif
@@ -117,8 +120,8 @@ INLINE void finish_all(const gemm_params &p, char *c, const float *acc, int tm, 
             float a = acc[4 * j + 2 * half], b = acc[4 * j + 2 * half + 1];
 #if PAIR
             const float *up = acc + BN / 4 + 4 * j + 2 * half;
-            *c_pair(c, row + 8 * half, col) = pack_bf16(ACTIVATION(a * p.scale) * (up[0] * p.scale),
-                                                        ACTIVATION(b * p.scale) * (up[1] * p.scale));
+            *c_pair(c, row + 8 * half, col) = pack_bf16(ACTIVATION(scaled(a, p.scale)) * scaled(up[0], p.scale),
+                                                        ACTIVATION(scaled(b, p.scale)) * scaled(up[1], p.scale));
 #else
             finish_pair(p, c, tm, tn, row + 8 * half, col, a, b);
 #endif
@@ -214,28 +217,43 @@ INLINE void consume(const gemm_params &p, const shared &sh, int tiles_m, int til
         int tm, tn;
         tile_at(t, tiles_m, tiles_n, &tm, &tn);
         float acc[ACC];
-        for (int k = 0; k < steps; k++, at++) {
-            u32 s = at % STAGES;
-            u32 x = shared_address(sh.tiles + s * (TILE_X_BYTES + TILE_W_BYTES));
-            barrier_wait(&sh.full[s], (at / STAGES) & 1);
-            multiply_stage(acc, x + group * 64 * BK * 2, x + TILE_X_BYTES, k == 0);
-#if RESIDUAL
-            if (k == 0 && round > 0 && thread == 0) { /* the last tile has left: the next residual may come */
-                tma_store_wait_read();
-                barrier_arrive(sh.c_empty);
-            }
+#if SEGMENTS > 1
+        float total[ACC];
+#else
+        float *total = acc;
 #endif
-            WGMMA_WAIT(1); /* the stage before this one has been read */
-            if (k > 0 && thread == 0)
+        int k = 0;
+#pragma unroll 1
+        for (int segment = 0; segment < SEGMENTS; segment++) {
+            int begin = k, end = min(steps, segment_begin(segment + 1, SEGMENTS, p.k) / BK);
+            for (; k < end; k++, at++) {
+                u32 s = at % STAGES;
+                u32 x = shared_address(sh.tiles + s * (TILE_X_BYTES + TILE_W_BYTES));
+                barrier_wait(&sh.full[s], (at / STAGES) & 1);
+                multiply_stage(acc, x + group * 64 * BK * 2, x + TILE_X_BYTES, k == begin);
+#if RESIDUAL
+                if (k == 0 && round > 0 && thread == 0) { /* the last tile has left: the next residual may come */
+                    tma_store_wait_read();
+                    barrier_arrive(sh.c_empty);
+                }
+#endif
+                WGMMA_WAIT(1); /* the stage before this one has been read */
+                if (k > begin && thread == 0)
+                    barrier_arrive(&sh.empty[(at - 1) % STAGES]);
+            }
+            WGMMA_WAIT(0);
+            if (thread == 0)
                 barrier_arrive(&sh.empty[(at - 1) % STAGES]);
-        }
-        WGMMA_WAIT(0);
-        if (thread == 0)
-            barrier_arrive(&sh.empty[(at - 1) % STAGES]);
 #pragma unroll
-        for (int i = 0; i < ACC; i++)
-            wgmma_touch(acc[i]);
-        finish_tile(p, sh, acc, tm, tn, round);
+            for (int i = 0; i < ACC; i++)
+                wgmma_touch(acc[i]);
+#if SEGMENTS > 1
+#pragma unroll
+            for (int i = 0; i < ACC; i++)
+                total[i] = segment == 0 ? acc[i] : total[i] + acc[i];
+#endif
+        }
+        finish_tile(p, sh, total, tm, tn, round);
     }
     if (thread == 0)
         tma_store_wait_all();

@@ -7,7 +7,7 @@
 // share a tile of BM x 64 along K. Each runs its K range through STAGES stages of TMA (the last
 // warp loads; a warpgroup for every 64 rows of x multiplies), writes its fp32 sums over the stages,
 // and after a cluster barrier adds up rows SPLIT i + rank out of all peers' shared memory, in
-// rising rank: every sum has one order, and nothing but y goes to memory.
+// rising rank: every sum has one order (linear_order.cuh), and nothing but y goes to memory.
 //
 // Grid: tiles x SPLIT CTAs, cluster {SPLIT, 1, 1}; the tiles of one W tile are neighbours, so that
 // it comes from L2 the second time. A CTA takes less than half an SM's shared memory: the next
@@ -19,6 +19,7 @@
 // at best (6144 x 4096, 18.8 us against 19.0), 14 % slower at 4096 x 12288, 18 % at 1024 x 3072.
 // Template: BM 64 | 128, SPLIT 1 | 2 | 4 | 8, STAGES, PAIR, BIAS, RESIDUAL, OUT_F32.
 #include "ptx_sm90.cuh"
+#include "linear_order.cuh"
 
 constexpr i32 BN = 64, BK = 64; // BK: 128 bytes, one swizzle atom
 
@@ -47,7 +48,8 @@ INLINE Tile my_tile(const SplitParams &p)
 {
     i32 tiles_m = (p.m + BM - 1) / BM, steps = (p.k + BK - 1) / BK;
     i32 tile = blockIdx.x / SPLIT, rank = blockIdx.x % SPLIT;
-    i32 first = rank * steps / SPLIT, end = (rank + 1) * steps / SPLIT;
+    i32 first = segment_begin(rank, SPLIT, p.k) / BK,
+        end = min(steps, segment_begin(rank + 1, SPLIT, p.k) / BK);
     return {tile % tiles_m * BM, tile / tiles_m * kColumns, first, end - first, rank};
 }
 
@@ -146,23 +148,22 @@ INLINE float activation(float x) { return PAIR == 1 ? silu(x) : gelu_tanh(x); }
 // Columns col .. col + 3 of one row of y.
 INLINE void finish4(const SplitParams &p, float4 a, float4 up, i32 row, i32 col)
 {
-    float v[4] = {a.x * p.scale, a.y * p.scale, a.z * p.scale, a.w * p.scale};
-    if constexpr (PAIR) {
-        v[0] = activation(v[0]) * (up.x * p.scale);
-        v[1] = activation(v[1]) * (up.y * p.scale);
-        v[2] = activation(v[2]) * (up.z * p.scale);
-        v[3] = activation(v[3]) * (up.w * p.scale);
-    }
-    if constexpr (BIAS)
+    float v[4] = {a.x, a.y, a.z, a.w};
 #pragma unroll
-        for (i32 i = 0; i < 4; i++)
-            v[i] += p.bias[col + i];
+    for (i32 i = 0; i < 4; i++)
+        v[i] = BIAS ? scaled(v[i], p.scale, p.bias[col + i]) : scaled(v[i], p.scale);
+    if constexpr (PAIR) {
+        v[0] = activation(v[0]) * scaled(up.x, p.scale);
+        v[1] = activation(v[1]) * scaled(up.y, p.scale);
+        v[2] = activation(v[2]) * scaled(up.z, p.scale);
+        v[3] = activation(v[3]) * scaled(up.w, p.scale);
+    }
     if constexpr (RESIDUAL) {
         uint2 r = *(const uint2 *)(p.residual + (i64)row * p.residual_stride + col);
-        v[0] += bf16_low(r.x);
-        v[1] += bf16_high(r.x);
-        v[2] += bf16_low(r.y);
-        v[3] += bf16_high(r.y);
+        v[0] = plus(v[0], bf16_low(r.x));
+        v[1] = plus(v[1], bf16_high(r.x));
+        v[2] = plus(v[2], bf16_low(r.y));
+        v[3] = plus(v[3], bf16_high(r.y));
     }
     i64 at = (i64)row * p.y_stride + col;
     if constexpr (OUT_F32)

@@ -9,8 +9,12 @@
  *                     SMs
  *
  * BF16 weights lie in device memory as one dense matrix [rows, cols], the parts one after the
- * other. With `deterministic` the tile and the split depend on the weight's shape alone, so that a
- * row's sum is taken in the same order whatever else is in the batch. */
+ * other.
+ *
+ * Deterministic: a row's sum must be taken in the same order whatever else is in the batch, so that
+ * order is the weight's (linear_order.cuh: the number of segments depends on its shape alone), and
+ * kernels that keep it are chosen by the number of tokens as above: linear_ordered.cu for up to 16,
+ * the GEMMs with a CTA, or a turn of their loop, for every segment. */
 #include "ops/linear/linear.h"
 
 #include "base/err.h"
@@ -20,6 +24,10 @@
 /* Tokens that linear_small.cu takes at once: with long rows the loop over K keeps so many loads in
  * flight that four tiles of tokens do not fit the registers. */
 static int32_t small_tokens(const linear_args *a) { return a->w->cols > 4096 ? 16 : 32; }
+
+/* Segments: with tiles of 64 weight rows at least so many CTAs stream a weight, if its rows are
+ * long enough to give each of them two steps of 64 columns. */
+enum { ORDERED_CTAS = 99, MAX_SEGMENTS = 8, ORDERED_TOKENS = 16 };
 
 typedef struct gemm_params {
     const void *x, *w;
@@ -78,22 +86,52 @@ static vt_status run_small(const linear_args *a, vt_cuda_lane *lane)
         &p, sizeof p);
 }
 
-static vt_status run_gemm(const linear_args *a, vt_cuda_lane *lane, bool fresh)
+int32_t linear_segments(const linear_args *a)
+{
+    int64_t tiles = vt_ceil_div(a->w->rows, 64), steps = vt_ceil_div(a->w->cols, 64);
+    int32_t n = 1;
+    while (n < MAX_SEGMENTS && tiles * n < ORDERED_CTAS && steps >= 4 * n)
+        n *= 2;
+    return n;
+}
+
+/* A few tokens as the GEMMs would compute them. */
+static vt_status run_ordered(const linear_args *a, vt_cuda_lane *lane)
+{
+    int32_t k = (int32_t)a->w->cols, warps = linear_segments(a), pair = linear_pair(a);
+    int32_t rows = linear_outputs(a), tiles = a->x->dim[0] <= 8 ? 1 : 2;
+    /* half as many rows a CTA where that many warps would leave memory idle */
+    bool half = !pair && rows / 16 * warps < 6 * lane->cuda->sm_count;
+    linear_small_params p = linear_small_params_of(a);
+    return vt_cuda_launch(
+        lane,
+        &(cuda_launch){.spec = JIT_SPEC("linear_ordered.cu", "linear_ordered", {"k", k},
+                                        {"warps", warps}, {"tiles", tiles}, {"half", half},
+                                        {"pair", pair}, {"out_f32", a->y->dtype == VT_F32},
+                                        {"bias", a->bias != NULL},
+                                        {"residual", a->residual != NULL}),
+                       .grid = {cuda_blocks(rows, pair || half ? 8 : 16), 1, 1},
+                       .threads = (uint32_t)warps * 32},
+        &p, sizeof p);
+}
+
+static vt_status run_gemm(const linear_args *a, vt_cuda_lane *lane, bool fresh, int32_t segments)
 {
     enum { BN = 128 };
     int32_t tokens = (int32_t)a->x->dim[0], rows = linear_outputs(a), pair = linear_pair(a);
     int32_t k = (int32_t)a->w->cols, sms = lane->cuda->sm_count, out = pair ? BN / 2 : BN;
     int32_t tiles_n = (int32_t)vt_ceil_div(rows, out), steps = (int32_t)vt_ceil_div(k, 64);
     int32_t bm = tokens <= 64 || vt_ceil_div(tokens, 128) * tiles_n < sms ? 64 : 128;
-    if (lane->deterministic)
-        bm = 128;
     int64_t tiles = vt_ceil_div(tokens, bm) * tiles_n;
+    size_t part_bytes = (size_t)tiles * (size_t)bm * BN * sizeof(float);
+    int64_t room = tiles <= CUDA_TICKETS ? (int64_t)(lane->workspace_bytes / part_bytes) : 1;
     int32_t split = 1;
-    while (!lane->deterministic && split < 8 && tiles * split * 2 <= 2 * sms &&
-           steps / (2 * split) >= 4 &&
-           (size_t)(tiles * split * 2) * (size_t)bm * BN * sizeof(float) <= lane->workspace_bytes &&
-           tiles <= CUDA_TICKETS)
+    while (segments == 0 && split < 8 && tiles * split * 2 <= 2 * sms && steps / (2 * split) >= 4 &&
+           2 * split <= room)
         split *= 2;
+    /* in order: a CTA for each segment while that fills no more than the SMs */
+    if (segments > 1 && tiles * segments <= 2 * sms && segments <= room)
+        split = segments;
     int32_t stages = bm == 128 ? 3 : 4;
     gemm_params p = {.x = a->x->data,
                      .w = a->w->part[0]->data,
@@ -114,7 +152,8 @@ static vt_status run_gemm(const linear_args *a, vt_cuda_lane *lane, bool fresh)
                                         {"bn", BN}, {"stages", stages}, {"pair", pair},
                                         {"out_f32", a->y->dtype == VT_F32},
                                         {"bias", a->bias != NULL},
-                                        {"residual", a->residual != NULL}, {"split", split}),
+                                        {"residual", a->residual != NULL}, {"split", split},
+                                        {"segments", split > 1 || segments == 0 ? 1 : segments}),
                        .grid = {(uint32_t)tiles, 1, (uint32_t)split},
                        .threads = 256,
                        .no_pdl = fresh,
@@ -122,15 +161,16 @@ static vt_status run_gemm(const linear_args *a, vt_cuda_lane *lane, bool fresh)
         &p, sizeof p);
 }
 
-vt_status linear_gemm_run(const linear_args *a, vt_cuda_lane *lane, bool fresh)
+vt_status linear_gemm_run(const linear_args *a, vt_cuda_lane *lane, bool fresh, int32_t segments)
 {
     bool ran = false;
-    TRY(linear_cublaslt_run(a, lane, &ran));
+    if (segments == 0)
+        TRY(linear_cublaslt_run(a, lane, &ran));
     if (ran)
         return VT_OK;
-    if (!lane->deterministic && linear_sm90_fits(a, lane))
-        return linear_sm90_run(a, lane, fresh);
-    return run_gemm(a, lane, fresh);
+    if (linear_sm90_fits(a, lane))
+        return linear_sm90_run(a, lane, fresh, segments);
+    return run_gemm(a, lane, fresh, segments);
 }
 
 vt_status linear_in_pieces(const linear_args *a, vt_cuda_lane *lane, int32_t most,
@@ -160,13 +200,13 @@ static vt_status linear_run(const void *args, const vt_lane *lane)
         return VT_OK;
     if (a->w->dtype != VT_BF16)
         return linear_quant_run(a, lane->cuda);
-    /* a long prefill pays for its determinism: weights are read once for 16 or 32 tokens */
     if (lane->cuda->deterministic)
-        return linear_in_pieces(a, lane->cuda, small_tokens(a), run_small);
+        return tokens <= ORDERED_TOKENS ? run_ordered(a, lane->cuda)
+                                        : linear_gemm_run(a, lane->cuda, false, linear_segments(a));
     bool sm90 = linear_sm90_fits(a, lane->cuda);
     if (tokens <= (sm90 ? LINEAR_SMALL_TOKENS : small_tokens(a)))
         return run_small(a, lane->cuda);
-    return linear_gemm_run(a, lane->cuda, false);
+    return linear_gemm_run(a, lane->cuda, false, 0);
 }
 
 static vt_cost linear_extra(const void *args)

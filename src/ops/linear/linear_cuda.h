@@ -33,13 +33,18 @@ linear_small_params linear_small_params_of(const linear_args *a);
 vt_status linear_in_pieces(const linear_args *a, vt_cuda_lane *lane, int32_t most,
                            vt_status (*run)(const linear_args *piece, vt_cuda_lane *lane));
 
+/* Deterministic: the segments that a row of the weight is summed in (linear_order.cuh), whatever
+ * the number of tokens. Depends on the weight's shape alone. */
+int32_t linear_segments(const linear_args *a);
+
 /* BF16 weights, many tokens. `fresh`: the kernel before this one writes the weights, so nothing of
- * them may be fetched while it runs. */
-vt_status linear_gemm_run(const linear_args *a, vt_cuda_lane *lane, bool fresh);
+ * them may be fetched while it runs. `segments`: linear_segments() of the whole weight, or 0 for
+ * whatever is fastest for this many tokens. */
+vt_status linear_gemm_run(const linear_args *a, vt_cuda_lane *lane, bool fresh, int32_t segments);
 
 /* linear_sm90.c: wgmma and TMA need level 90, 16-byte rows, and a pair without a bias. */
 bool linear_sm90_fits(const linear_args *a, const vt_cuda_lane *l);
-vt_status linear_sm90_run(const linear_args *a, vt_cuda_lane *l, bool fresh);
+vt_status linear_sm90_run(const linear_args *a, vt_cuda_lane *l, bool fresh, int32_t segments);
 /* Whether the persistent kernel's tiles leave less than a tenth of the SMs' time idle. */
 bool linear_sm90_fills(int64_t tokens, int64_t columns, bool pair, int32_t sms);
 

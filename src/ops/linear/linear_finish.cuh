@@ -1,6 +1,7 @@
 // The end of linear_small.cu and linear_quant.cu: the warps' sums of a group of weight rows, added in rising
 // order, then the epilogue. Lane (g, q) of a warp holds rows g and g + 8 of tokens 2 q and 2 q + 1 of each tile
-// of 8; columns from kColumns on are nobody's. Needs kColumns, WARPS, TILES, HALF, PAIR, OUT_F32, BIAS, RESIDUAL.
+// of 8; columns from kColumns on are nobody's. Needs linear_order.cuh, kColumns, WARPS, TILES, HALF, PAIR, OUT_F32,
+// BIAS, RESIDUAL.
 
 constexpr int kRowsOut = PAIR || HALF ? 8 : 16;
 
@@ -29,24 +30,20 @@ INLINE void finish(const Params &p, const float (&c)[TILES][4], int j0, WarpSums
         int t = i / kRowsOut, r = i % kRowsOut, j = j0 + r;
         if (t >= p.n_tokens || j >= p.rows)
             continue;
-        float sum = 0.f, up = 0.f;
+        float sum = part[0][t][r], up = PAIR ? part[0][t][r + 8] : 0.f;
 #pragma unroll
-        for (int k = 0; k < WARPS; k++) {
+        for (int k = 1; k < WARPS; k++) {
             sum += part[k][t][r];
             if constexpr (PAIR)
                 up += part[k][t][r + 8];
         }
-        sum *= p.scale;
-        if constexpr (BIAS)
-            sum += p.bias[j];
+        sum = BIAS ? scaled(sum, p.scale, p.bias[j]) : scaled(sum, p.scale);
         if constexpr (PAIR) {
-            up *= p.scale;
-            if constexpr (BIAS)
-                up += p.bias[p.rows + j];
+            up = BIAS ? scaled(up, p.scale, p.bias[p.rows + j]) : scaled(up, p.scale);
             sum = (PAIR == 1 ? silu(sum) : gelu_tanh(sum)) * up;
         }
         if constexpr (RESIDUAL)
-            sum += bf16_f32(p.residual[(i64)t * p.residual_stride + j]);
+            sum = plus(sum, bf16_f32(p.residual[(i64)t * p.residual_stride + j]));
         if constexpr (OUT_F32)
             ((float *)p.y)[(i64)t * p.y_stride + j] = sum;
         else

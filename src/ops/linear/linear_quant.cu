@@ -23,6 +23,7 @@
 // Template: TYPE, K, WARPS, TILES (of 8 tokens), SLOTS, STAGES, RESIDENT, HALF, PAIR (0 none, 1 silu, 2 gelu), OUT_F32,
 // BIAS, RESIDUAL.
 #include "quant_rows.cuh"
+#include "linear_order.cuh"
 #include "linear_finish.cuh"
 
 struct QuantParams {

@@ -145,7 +145,7 @@ static vt_status run_panel(const linear_args *a, vt_cuda_lane *lane, int32_t at,
     piece.y = &y;
     piece.bias = a->bias ? &bias : NULL;
     piece.residual = a->residual ? &residual : NULL;
-    return linear_gemm_run(&piece, lane, true);
+    return linear_gemm_run(&piece, lane, true, 0);
 }
 
 static vt_status run_panels(const linear_args *a, vt_cuda_lane *lane)

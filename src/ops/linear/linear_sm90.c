@@ -80,11 +80,15 @@ enum { N_WIDTHS = 3 };
 static const int32_t kWidth[N_WIDTHS] = {256, 128, 64};
 static const int64_t kCost[N_WIDTHS] = {100, 52, 41}; /* of a tile: BN over the measured rate */
 
-static int32_t choose_width(int64_t tokens, int64_t columns, bool pair, int32_t sms)
+/* Two sets of accumulators leave no registers for the widest tile. */
+static int first_width(int32_t segments) { return segments > 1 ? 1 : 0; }
+
+static int32_t choose_width(int64_t tokens, int64_t columns, bool pair, int32_t sms,
+                            int32_t segments)
 {
     int64_t best = INT64_MAX;
     int32_t width = 0;
-    for (int i = 0; i < (pair ? 2 : N_WIDTHS); i++) {
+    for (int i = first_width(segments); i < (pair ? 2 : N_WIDTHS); i++) {
         int64_t tiles = tiles_of(tokens, columns, TILE_ROWS, out_columns(kWidth[i], pair));
         int64_t cost = vt_ceil_div(tiles, sms) * kCost[i];
         if (cost < best) {
@@ -118,7 +122,8 @@ static vt_status encode_maps(const linear_args *a, vt_cuda *c, int32_t bn, bool 
     return VT_OK;
 }
 
-static vt_status launch_width(const linear_args *a, vt_cuda_lane *l, int32_t bn, bool fresh)
+static vt_status launch_width(const linear_args *a, vt_cuda_lane *l, int32_t bn, bool fresh,
+                              int32_t segments)
 {
     int32_t pair = linear_pair(a);
     bool f32 = a->y->dtype == VT_F32;
@@ -142,7 +147,8 @@ static vt_status launch_width(const linear_args *a, vt_cuda_lane *l, int32_t bn,
     return vt_cuda_launch(
         l,
         &(cuda_launch){.spec = JIT_SPEC("gemm_sm90.cu", "gemm_sm90", {"bn", bn},
-                                        {"stages", (int32_t)stages}, {"pair", pair},
+                                        {"stages", (int32_t)stages},
+                                        {"segments", segments > 1 ? segments : 1}, {"pair", pair},
                                         {"bias", a->bias != NULL},
                                         {"residual", a->residual != NULL}, {"out_f32", f32}),
                        .grid = {(uint32_t)ctas, 1, 1},
@@ -159,7 +165,9 @@ typedef struct split_tile {
     int32_t bm, split;
 } split_tile;
 
-static split_tile choose_split(int64_t tokens, int64_t columns, int64_t k, bool pair, int32_t sms)
+/* `segments`: in order, or 0 (linear_gemm_run) */
+static split_tile choose_split(int64_t tokens, int64_t columns, int64_t k, bool pair, int32_t sms,
+                               int32_t segments)
 {
     enum { MOST_TOKENS = 256 };
     const split_tile persistent = {0, 0};
@@ -168,8 +176,11 @@ static split_tile choose_split(int64_t tokens, int64_t columns, int64_t k, bool 
     int64_t steps = vt_ceil_div(k, 64);
     if (tokens > MOST_TOKENS || columns % 4 != 0)
         return persistent;
-    while (t.split < MAX_SPLIT && 4 * tiles * t.split < 3 * sms && steps >= 4 * t.split)
-        t.split *= 2;
+    if (segments > 0)
+        t.split = segments;
+    else
+        while (t.split < MAX_SPLIT && 4 * tiles * t.split < 3 * sms && steps >= 4 * t.split)
+            t.split *= 2;
     if (t.bm == 128 && t.split < (pair ? 2 : 4)) /* gemm_sm90.cu has no narrow tiles of pairs */
         return persistent;
     return t;
@@ -215,7 +226,7 @@ static vt_status launch_split(const linear_args *a, vt_cuda_lane *l, split_tile 
 
 /* ---- which ---- */
 
-vt_status linear_sm90_run(const linear_args *a, vt_cuda_lane *l, bool fresh)
+vt_status linear_sm90_run(const linear_args *a, vt_cuda_lane *l, bool fresh, int32_t segments)
 {
     /* the most tokens of every kind of tiling that choose_split tells apart */
     static const int32_t kFew[] = {64, 128, 256};
@@ -223,18 +234,19 @@ vt_status linear_sm90_run(const linear_args *a, vt_cuda_lane *l, bool fresh)
     int64_t columns = pair ? a->w->rows / 2 : a->w->rows, k = a->w->cols;
     int32_t sms = l->cuda->sm_count;
     if (!l->collect) {
-        split_tile t = choose_split(a->x->dim[0], columns, k, pair, sms);
+        split_tile t = choose_split(a->x->dim[0], columns, k, pair, sms, segments);
         if (t.split > 0)
             return launch_split(a, l, t, fresh);
-        return launch_width(a, l, choose_width(a->x->dim[0], columns, pair, sms), fresh);
+        return launch_width(a, l, choose_width(a->x->dim[0], columns, pair, sms, segments), fresh,
+                            segments);
     }
     for (size_t i = 0; i < sizeof kFew / sizeof kFew[0];
          i++) { /* other token numbers want other tiles */
-        split_tile t = choose_split(kFew[i], columns, k, pair, sms);
+        split_tile t = choose_split(kFew[i], columns, k, pair, sms, segments);
         if (t.split > 0)
             TRY(launch_split(a, l, t, fresh));
     }
-    for (int i = 0; i < (pair ? 2 : N_WIDTHS); i++)
-        TRY(launch_width(a, l, kWidth[i], fresh));
+    for (int i = first_width(segments); i < (pair ? 2 : N_WIDTHS); i++)
+        TRY(launch_width(a, l, kWidth[i], fresh, segments));
     return VT_OK;
 }

@@ -15,6 +15,7 @@
 // Template: K, WARPS, TILES (of 8 tokens), HALF, PAIR (0 none, 1 silu, 2 gelu), OUT_F32, BIAS,
 // RESIDUAL.
 
+#include "linear_order.cuh"
 constexpr int kColumns = TILES * 8;
 #include "linear_finish.cuh"
 

@@ -1,0 +1,118 @@
+// linear_small.cu in the order of sums of linear_order.cuh: what it makes of a few tokens has the bits that the
+// GEMMs make of many.
+//
+// x [tokens, K] bf16, W [rows, K] bf16, y [tokens, rows] bf16 or fp32 (paired: [tokens, rows / 2]).
+// The weights are the 16-row side of mma m16n8k16, eight tokens the other. Warp s takes segment s of K. A lane reads
+// 16 contiguous bytes of a row, so a quad holds 32 columns of it, and gets the columns of its fragments from the
+// other lanes of the quad (transpose()): a step then multiplies 16 neighbouring columns, as the GEMMs do.
+// (linear_small.cu saves these 12 shuffles a kilobyte by permuting K.)
+// Grid: one CTA a group of 16 weight rows (HALF: 8; paired: 8 gate rows and the 8 up rows that belong to them), a
+// warp a segment. PREFETCH chunks of weights are in registers before pdl_wait().
+// Bytes: 2 * rows * K; the roof is memory bandwidth.
+// Template: K, WARPS (= segments), TILES (of 8 tokens, 1 or 2), HALF, PAIR (0 none, 1 silu, 2 gelu), OUT_F32, BIAS,
+// RESIDUAL.
+
+#include "linear_order.cuh"
+constexpr int kColumns = TILES * 8;
+#include "linear_finish.cuh"
+
+struct LinearParams {
+    const u16 *x, *w;
+    const float *bias;
+    const u16 *residual;
+    void *y;
+    i32 x_stride, y_stride, residual_stride, n_tokens, rows; // rows: outputs (of the pair, where PAIR)
+    float scale;
+};
+
+constexpr int kSegmentUnits = ((K + kSegmentGrain - 1) / kSegmentGrain + WARPS - 1) / WARPS; // of the longest
+constexpr int kChunks = (K + 31) / 32, kLongest = kSegmentUnits * kSegmentGrain / 32;
+constexpr int kSteps = kLongest < kChunks ? kLongest : kChunks;
+constexpr int kMost = HALF ? 16 : 8, kPrefetch = kSteps < kMost ? kSteps : kMost;
+// chunks of x on the way
+constexpr int kAhead = kPrefetch % 8 == 0 && TILES == 1 ? 8 : kPrefetch % 4 == 0 ? 4 : kPrefetch;
+constexpr int kResident = 12 / WARPS > 1 ? 12 / WARPS : 1; // CTAs an SM holds at least
+
+// A 4 x 4 transpose over the lanes of a quad: lane q brings the columns 8 q .. 8 q + 7 of 32 in four registers and
+// leaves with 2 q + 8 i, 2 q + 8 i + 1 in register i.
+INLINE void transpose(u32 (&r)[4], int q)
+{
+#pragma unroll
+    for (int d = 1; d < 4; d *= 2)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            if (i & d)
+                continue;
+            bool odd = q & d;
+            u32 got = __shfl_xor_sync(~0u, odd ? r[i] : r[i + d], d);
+            if (odd)
+                r[i] = got;
+            else
+                r[i + d] = got;
+        }
+}
+
+KERNEL __launch_bounds__(WARPS * 32, kResident) linear_ordered(const __grid_constant__ LinearParams p)
+{
+    __shared__ WarpSums sums;
+    static_assert(K % 8 == 0, "a lane's 16 bytes are all inside a row or all outside");
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, q = lane % 4;
+    int j0 = blockIdx.x * kRowsOut;
+    int begin = segment_begin(warp, WARPS, K), end = min(segment_begin(warp + 1, WARPS, K), K);
+    // rows beyond the last are read as the last: their sums are thrown away
+    int row_low = min(j0 + g, p.rows - 1), row_high = PAIR ? p.rows + row_low : min(j0 + 8 + g, p.rows - 1);
+    const u16 *low = p.w + (i64)row_low * K + q * 8, *high = p.w + (i64)row_high * K + q * 8;
+
+    uint4 wl[kPrefetch], wh[kPrefetch];
+    auto fetch = [&](int step, uint4 &l, uint4 &h) {
+        int k = begin + step * 32;
+        bool inside = k + q * 8 < end;
+        l = inside ? load_weights16(low + k) : make_uint4(0, 0, 0, 0);
+        h = inside && !HALF ? load_weights16(high + k) : make_uint4(0, 0, 0, 0);
+    };
+#pragma unroll
+    for (int i = 0; i < kPrefetch; i++)
+        fetch(i, wl[i], wh[i]);
+    pdl_go();
+    pdl_wait();
+
+    float c[TILES][4] = {};
+    uint4 x[TILES][kAhead];
+    const u16 *from[TILES];
+    auto fetch_x = [&](int step, int slot) {
+        int k = begin + step * 32;
+#pragma unroll
+        for (int n = 0; n < TILES; n++)
+            x[n][slot] = k + q * 8 < end ? load16(from[n] + k) : make_uint4(0, 0, 0, 0);
+    };
+#pragma unroll
+    for (int n = 0; n < TILES; n++)
+        from[n] = p.x + (i64)min(n * 8 + g, p.n_tokens - 1) * p.x_stride + q * 8;
+#pragma unroll
+    for (int i = 0; i < kAhead; i++)
+        fetch_x(i, i);
+#pragma unroll 1
+    for (int s0 = 0; s0 < kSteps; s0 += kPrefetch) {
+#pragma unroll
+        for (int i = 0; i < kPrefetch; i++) {
+            int step = s0 + i, k = begin + step * 32;
+            if (k >= end)
+                break;
+            u32 a[4] = {wl[i].x, wl[i].y, wl[i].z, wl[i].w}, b[4] = {wh[i].x, wh[i].y, wh[i].z, wh[i].w};
+            transpose(a, q);
+            if constexpr (!HALF)
+                transpose(b, q);
+#pragma unroll
+            for (int n = 0; n < TILES; n++) {
+                const uint4 &v = x[n][i % kAhead];
+                u32 t[4] = {v.x, v.y, v.z, v.w};
+                transpose(t, q);
+                mma_bf16(c[n], a[0], b[0], a[1], b[1], t[0], t[1]);
+                mma_bf16(c[n], a[2], b[2], a[3], b[3], t[2], t[3]);
+            }
+            fetch_x(step + kAhead, i % kAhead);
+            fetch(step + kPrefetch, wl[i], wh[i]);
+        }
+    }
+    finish(p, c, j0, sums);
+}

@@ -1,4 +1,4 @@
-/* What --deterministic promises of an op, bit for bit: a row is the same whatever else is in the call.
+/* What --deterministic promises of an op: a row has the same bits whatever else is in the call.
  *
  *   linear      all rows at once          against the first n of them, and against single ones
  *   attention   a whole prompt at once    against its chunks, and its positions decoded, alone and
@@ -94,6 +94,17 @@ static void *random_bf16(rig *r, size_t n)
     return there;
 }
 
+/* E4M3 below 2 in magnitude. */
+static void *random_fp8(rig *r, size_t n)
+{
+    uint8_t *host = malloc(n);
+    for (size_t i = 0; host && !r->lane.collect && i < n; i++)
+        host[i] = (uint8_t)(next32(r) >> 24 & 0xbf);
+    void *there = device_block(r, host, n);
+    free(host);
+    return there;
+}
+
 static void *random_f32(rig *r, size_t n)
 {
     float *host = malloc(n * 4);
@@ -123,7 +134,7 @@ static void run(rig *r, const vt_op *op, const void *args)
     must(impl->run(args, &r->op_lane), &r->lane.err);
 }
 
-/* Rows of `cols` elements of `size` bytes. Returns whether they are the same, and says it if not. */
+/* Rows of `cols` elements of `size` bytes. Returns whether they are the same; tells where not. */
 static bool same(const char *what, const void *got, const void *want, int64_t rows, int64_t cols,
                  size_t size)
 {
@@ -262,14 +273,23 @@ static void linear_rows(rig *r, const linear_case *c)
 
 typedef struct attention_case {
     int32_t heads, kv_heads, head_dim, window, tokens;
+    vt_dtype kv;
 } attention_case;
 
 static const attention_case kAttention[] = {
-    {16, 8, 128, 0, 1200}, {32, 8, 128, 0, 2100}, {9, 3, 64, 0, 1100},     {40, 8, 128, 0, 700},
-    {8, 4, 256, 0, 1300},  {8, 4, 256, 200, 900}, {16, 8, 128, 600, 1500}, {24, 8, 96, 0, 1100},
+    {16, 8, 128, 0, 1200, VT_BF16},     {32, 8, 128, 0, 2100, VT_BF16},
+    {9, 3, 64, 0, 1100, VT_BF16},       {40, 8, 128, 0, 700, VT_BF16},
+    {8, 4, 256, 0, 1300, VT_BF16},      {8, 4, 256, 200, 900, VT_BF16},
+    {16, 8, 128, 600, 1500, VT_BF16},   {24, 8, 96, 0, 1100, VT_BF16},
+    {32, 8, 128, 0, 1200, VT_FP8_E4M3},
 };
 static const attention_case kTinyAttention[] = {
-    {4, 2, 64, 0, 300}, {4, 2, 128, 90, 290}, {3, 1, 32, 0, 150}};
+    {4, 2, 64, 0, 1100, VT_BF16},
+    {2, 1, 128, 600, 1300, VT_BF16},
+    {3, 1, 32, 0, 1030, VT_BF16},
+    {4, 2, 32, 0, 1030, VT_FP8_E4M3},
+    {2, 1, 64, 300, 1100, VT_FP8_E4M3},
+};
 
 /* One sequence's KV, and the queries and results of all its positions. */
 typedef struct prompt {
@@ -351,12 +371,15 @@ static void run_pieces(rig *r, const attention_case *c, const prompt *p, const p
     r->lane.prefill_rows = config.prefill_rows;
     int32_t decodes = attention_decode_capacity(&config, s->n_decode, c->tokens),
             prefills = attention_prefill_capacity(&config, s->n, tokens), used[2];
-    size_t n = (size_t)decodes * DECODE_ITEM_INTS + (size_t)prefills * PREFILL_ITEM_INTS;
+    size_t n = attention_decode_plan_ints(decodes, s->n_decode) +
+               (size_t)prefills * PREFILL_ITEM_INTS;
     int32_t *plan = calloc(n, sizeof *plan);
-    attention_cuda_plan(&config, &host, plan, decodes, plan + (size_t)decodes * DECODE_ITEM_INTS,
-                        prefills, &used[0], &used[1]);
+    attention_cuda_plan(&config, &host, plan, decodes,
+                        plan + attention_decode_plan_ints(decodes, s->n_decode), prefills, &used[0],
+                        &used[1]);
     r->lane.attention_plan = device_block(r, plan, n * sizeof *plan);
-    r->lane.prefill_plan = r->lane.attention_plan + (size_t)decodes * DECODE_ITEM_INTS;
+    r->lane.prefill_plan = r->lane.attention_plan +
+                           attention_decode_plan_ints(decodes, s->n_decode);
     r->lane.decode_items = s->n_decode ? decodes : 0;
     r->lane.prefill_items = s->n > s->n_decode ? prefills : 0;
     attention_args args = {.batch = &device,
@@ -367,7 +390,10 @@ static void run_pieces(rig *r, const attention_case *c, const prompt *p, const p
                            .heads = c->heads,
                            .kv_heads = c->kv_heads,
                            .head_dim = c->head_dim,
-                           .scale = 1 / sqrtf((float)c->head_dim),
+                           .scale = 9 /
+                                    sqrtf((float)c->head_dim), /* large scores: weights far apart */
+                           .k_scale = 1,
+                           .v_scale = 1,
                            .window = c->window};
     if (s->n_decode)
         run(r, &attention_decode_op, &args);
@@ -434,13 +460,13 @@ static void attention_rows(rig *r, const attention_case *c)
     size_t pool = (size_t)pages * (size_t)c->kv_heads * PAGE * (size_t)c->head_dim;
     int64_t width = (int64_t)c->heads * c->head_dim;
     prompt p = {.pages = calloc((size_t)pages, sizeof *p.pages)};
-    p.k = (vt_tensor){.data = random_bf16(r, pool),
-                      .dtype = VT_BF16,
+    p.k = (vt_tensor){.data = c->kv == VT_BF16 ? random_bf16(r, pool) : random_fp8(r, pool),
+                      .dtype = c->kv,
                       .rank = 4,
                       .row_stride = c->head_dim,
                       .dim = {pages, c->kv_heads, PAGE, c->head_dim}};
     p.v = p.k;
-    p.v.data = random_bf16(r, pool);
+    p.v.data = c->kv == VT_BF16 ? random_bf16(r, pool) : random_fp8(r, pool);
     p.q = vt_tensor_2d(random_bf16(r, (size_t)(c->tokens * width)), VT_BF16, c->tokens, width);
     for (int32_t i = 0; i < pages; i++)
         p.pages[i] = pages - 1 - i;
@@ -450,8 +476,8 @@ static void attention_rows(rig *r, const attention_case *c)
     bool good = chunks(r, c, &p);
     good = decodes(r, c, &p) && good;
     char name[96];
-    snprintf(name, sizeof name, "attention %d/%d heads of %d, window %d, %d tokens", c->heads,
-             c->kv_heads, c->head_dim, c->window, c->tokens);
+    snprintf(name, sizeof name, "attention %d/%d heads of %d%s, window %d, %d tokens", c->heads,
+             c->kv_heads, c->head_dim, c->kv == VT_BF16 ? "" : " FP8", c->window, c->tokens);
     report(r, good, name);
     free(p.want);
     free(p.pages);

@@ -74,23 +74,58 @@ static void test_decode_plan_when_lengths_vary_then_each_kv_is_covered_once(void
     }
 }
 
-/* A decode is then a prefill of one token: an item a tile of its rows, nothing cut. */
-static void test_decode_plan_when_deterministic_then_its_items_are_single_tokens(void **state)
+/* Every tile of every token has its KV covered once, in order, by chunks or by one item. */
+static void check_chunk_plan(const attention_plan_config *c, const int32_t *kv_len, int32_t n)
+{
+    int32_t q_start[MAX_SEQS + 1], capacity = attention_decode_capacity(c, n, 1 << 17), used, none;
+    int32_t tiles = (c->heads / c->kv_heads + c->prefill_rows - 1) / c->prefill_rows, at = 0;
+    vt_batch b = decodes(kv_len, n, q_start);
+    int32_t *plan = calloc((size_t)capacity, DECODE_ITEM_INTS * sizeof *plan), unused[2];
+    attention_cuda_plan(c, &b, plan, capacity, unused, 0, &used, &none);
+    assert_true(used <= capacity && none == 0);
+    for (int32_t i = 0; i < n * tiles; i++) {
+        int32_t first = at, covered = 0, parts = plan[first * DECODE_ITEM_INTS + 4];
+        for (; at < first + parts; at++) {
+            const int32_t *item = plan + at * DECODE_ITEM_INTS;
+            assert_int_equal(item[0], i / tiles);
+            assert_int_equal(item[1], covered);
+            assert_int_equal(item[3], first);
+            assert_int_equal(item[4], parts);
+            assert_int_equal(item[5], i % tiles);
+            covered = item[2];
+            if (at + 1 < first + parts)
+                assert_int_equal(item[2] - item[1], ATTENTION_CUDA_CHUNK);
+        }
+        assert_int_equal(covered, kv_len[i / tiles]);
+    }
+    assert_int_equal(at, used);
+    for (; at < capacity; at++)
+        assert_int_equal(plan[at * DECODE_ITEM_INTS], -1);
+    free(plan);
+}
+
+static void test_decode_plan_when_deterministic_then_it_is_cut_at_chunks_only(void **state)
 {
     (void)state;
     attention_plan_config c = {
         .heads = 96, .kv_heads = 1, .sm_count = 132, .prefill_rows = 64, .deterministic = true};
-    int32_t kv_len[3] = {5000, 90000, 17}, q_start[4], used, none, unused[2];
-    int32_t capacity = attention_decode_capacity(&c, 4, 1 << 17), plan[8 * PREFILL_ITEM_INTS];
-    vt_batch b = decodes(kv_len, 3, q_start);
-    assert_int_equal(capacity, 8);
-    attention_cuda_plan(&c, &b, plan, capacity, unused, 0, &used, &none);
-    assert_int_equal(used, 6);
-    for (int32_t i = 0; i < capacity; i++) {
-        assert_int_equal(plan[i * PREFILL_ITEM_INTS], i < used ? i / 2 : -1);
-        if (i < used)
-            assert_int_equal(plan[i * PREFILL_ITEM_INTS + 1], i % 2);
+    attention_plan_config narrow = c;
+    narrow.heads = 16;
+    narrow.kv_heads = 8;
+    uint32_t seed = 7;
+    for (int round = 0; round < 200; round++) {
+        int32_t kv_len[MAX_SEQS], n = 1 + (int32_t)(seed % MAX_SEQS);
+        for (int32_t i = 0; i < n; i++) {
+            seed = seed * 1664525u + 1013904223u;
+            kv_len[i] = 1 + (int32_t)((seed >> 8) % (i % 7 == 0 ? 130000 : 700));
+        }
+        check_chunk_plan(&c, kv_len, n);
+        check_chunk_plan(&narrow, kv_len, n);
     }
+    int32_t plan[2200 * DECODE_ITEM_INTS], q_start[2], used, none, unused[2], len = 5000;
+    vt_batch b = decodes(&len, 1, q_start); /* alone: every chunk has its CTA */
+    attention_cuda_plan(&narrow, &b, plan, 2200, unused, 0, &used, &none);
+    assert_int_equal(used, 10);
 }
 
 /* ---- sampling rows ---- */
@@ -102,7 +137,10 @@ static void test_sample_pack_when_a_row_has_no_penalty_then_its_context_stays_at
     vt_logit_bias bias[2] = {{1, 0.5f}, {2, -1}}, biases[8];
     vt_sample_row rows[3] = {
         {.repetition_penalty = 1, .context = context, .n_context = 3, .pending_slot = 0},
-        {.repetition_penalty = 1.2f, .context = context, .n_prompt = 1, .n_context = 3,
+        {.repetition_penalty = 1.2f,
+         .context = context,
+         .n_prompt = 1,
+         .n_context = 3,
          .pending_slot = 2},
         {.repetition_penalty = 1, .bias = bias, .n_bias = 2, .pending_slot = -1}};
     sample_cuda_row out[3];
@@ -159,8 +197,8 @@ static void test_jit_cache_when_a_file_is_torn_then_it_is_not_read(void **state)
     assert_int_equal(out.registers, 40);
     assert_memory_equal(out.bytes, bytes, sizeof bytes);
     free(got);
-    assert_null(jit_cache_read(key, 12, 0, &out));  /* another NVRTC */
-    got = jit_cache_read(key, 0, 0, &out);          /* no NVRTC: any will do */
+    assert_null(jit_cache_read(key, 12, 0, &out)); /* another NVRTC */
+    got = jit_cache_read(key, 0, 0, &out);         /* no NVRTC: any will do */
     assert_non_null(got);
     free(got);
 
@@ -216,7 +254,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_decode_plan_when_lengths_vary_then_each_kv_is_covered_once),
-        cmocka_unit_test(test_decode_plan_when_deterministic_then_its_items_are_single_tokens),
+        cmocka_unit_test(test_decode_plan_when_deterministic_then_it_is_cut_at_chunks_only),
         cmocka_unit_test(test_sample_pack_when_a_row_has_no_penalty_then_its_context_stays_at_home),
         cmocka_unit_test(test_jit_want_when_asked_twice_then_one_instance),
         cmocka_unit_test(test_jit_cache_when_a_file_is_torn_then_it_is_not_read),

@@ -172,10 +172,8 @@ static void expect_same_step(cuda_executor *x, const step_arrays *a, char *plain
     expect_equal(plain, l.row_token, padded, m.row_token, b->n_rows);
     for (int32_t r = b->n_rows; r < g.rows; r++)
         assert_in_range(at(padded, m.row_token)[r], 0, g.tokens - 1);
-    /* deterministic decodes are prefill items */
-    int32_t ints = x->plan.deterministic ? PREFILL_ITEM_INTS : DECODE_ITEM_INTS;
     expect_same_plan(plain, l.decode_plan, s.decode_items, padded, m.decode_plan, g.decode_items,
-                     ints, b->n_seqs);
+                     DECODE_ITEM_INTS, b->n_seqs);
     const int32_t *item = at(plain, l.decode_plan);
     for (int32_t i = 0; !x->plan.deterministic && i < s.decode_items && item[i * 8] >= 0; i++)
         if (item[i * 8 + 6] > 0) { /* of several sequences, which are in the table behind */
@@ -186,7 +184,8 @@ static void expect_same_step(cuda_executor *x, const step_arrays *a, char *plain
             n_shared++;
         }
     if (g.decode) /* padding sequences have their items too */
-        expect_padding_planned(at(padded, m.decode_plan), g.decode_items, ints, b->n_seqs, g.seqs);
+        expect_padding_planned(at(padded, m.decode_plan), g.decode_items, DECODE_ITEM_INTS,
+                               b->n_seqs, g.seqs);
     expect_same_plan(plain, l.prefill_plan, s.prefill_items, padded, m.prefill_plan,
                      g.prefill_items, PREFILL_ITEM_INTS, b->n_seqs);
     for (int32_t q = g.decode ? b->n_seqs : g.seqs; q < g.seqs; q++) {

@@ -12,8 +12,8 @@
  *
  * Deterministic: a decode is a prefill of one token and runs through that kernel. Its order of sums
  * depends on positions alone, so a token gives the same bits whether it was decoded or, after a
- * retraction or in another request's prompt, computed in a chunk. The decode part of the plan then
- * holds prefill items. */
+ * retraction or in another request's prompt, computed in a chunk. attention_chunks.c makes the
+ * decode part of the plan then. */
 #include "ops/attention/attention_cuda.h"
 
 #include <assert.h>
@@ -41,6 +41,8 @@ typedef struct prefill_params {
     const int32_t *items, *kv_len, *page_start, *page_ids, *q_start;
     int32_t q_stride, o_stride, window;
     float scale_log2, v_scale;
+    float *partial, *state;
+    uint32_t *tickets;
 } prefill_params;
 
 /* ---- the plan ---- */
@@ -67,17 +69,11 @@ static int32_t decode_slots(int32_t heads, int32_t sm_count, int32_t items)
     return 2 * items + 3 * sm_count * ATTENTION_SHARED_ROWS / heads + 8;
 }
 
-/* Tiles of one token's rows. */
-static int32_t token_tiles(const attention_plan_config *c)
-{
-    return (int32_t)vt_ceil_div(c->heads / c->kv_heads, c->prefill_rows);
-}
-
 int32_t attention_decode_capacity(const attention_plan_config *c, int32_t n_decode,
                                   int32_t max_context)
 {
     if (c->deterministic)
-        return n_decode * token_tiles(c);
+        return attention_chunks_capacity(c, n_decode, max_context);
     int64_t grains = n_decode * vt_ceil_div(max_context, RANGE_GRAIN);
     int32_t aimed = n_decode + decode_target(c) + n_decode / 2;
     return grains < aimed ? (int32_t)grains : aimed;
@@ -101,29 +97,11 @@ static int32_t ranges_of(int32_t kv_len, int32_t aim)
 int32_t attention_decode_single(const attention_plan_config *c, int32_t seq, int32_t *plan,
                                 int32_t at)
 {
-    int32_t tiles = token_tiles(c);
-    if (!c->deterministic) {
-        const int32_t item[DECODE_ITEM_INTS] = {seq, 0, 1, at, 1}; /* its whole KV */
-        memcpy(plan + (size_t)at * DECODE_ITEM_INTS, item, sizeof item);
-        return 1;
-    }
-    for (int32_t i = 0; i < tiles; i++) {
-        plan[(at + i) * PREFILL_ITEM_INTS] = seq;
-        plan[(at + i) * PREFILL_ITEM_INTS + 1] = i;
-    }
-    return tiles;
-}
-
-/* Deterministic: every decode's rows as prefill tiles. */
-static int32_t plan_single_tokens(const attention_plan_config *c, int32_t n_decode, int32_t *plan,
-                                  int32_t capacity)
-{
-    int32_t n = 0;
-    for (int32_t s = 0; s < n_decode; s++)
-        n += attention_decode_single(c, s, plan, n);
-    for (int32_t i = n; i < capacity; i++)
-        plan[i * PREFILL_ITEM_INTS] = -1;
-    return n;
+    if (c->deterministic)
+        return attention_chunks_single(c, seq, plan, at);
+    const int32_t item[DECODE_ITEM_INTS] = {seq, 0, 1, at, 1}; /* its whole KV */
+    memcpy(plan + (size_t)at * DECODE_ITEM_INTS, item, sizeof item);
+    return 1;
 }
 
 /* A decode plan while it is made. */
@@ -235,7 +213,7 @@ static int32_t plan_decode(const attention_plan_config *c, const vt_batch *b, in
                            int32_t capacity)
 {
     if (c->deterministic)
-        return plan_single_tokens(c, b->n_decode, plan, capacity);
+        return attention_chunks_plan(c, b, plan, capacity);
     plan_work p;
     p.item = plan;
     p.capacity = capacity;
@@ -323,16 +301,24 @@ static bool attention_supports(const void *args)
            d % 16 == 0 && d <= 256 && a->q->row_stride % 8 == 0 && a->o->row_stride % 8 == 0;
 }
 
-/* Prefill items of either part of the plan. */
+attention_chunk_states attention_chunk_states_of(const attention_args *a, const vt_cuda_lane *l)
+{
+    size_t states = (size_t)l->decode_items * (size_t)a->heads;
+    float *state = l->workspace;
+    return (attention_chunk_states){.o = state + vt_round_up(states * 2, 32), .state = state};
+}
+
+/* Prefill items, or the deterministic items of decodes. */
 static vt_status run_tiles(const attention_args *a, vt_cuda_lane *l, const int32_t *items,
-                           int32_t n_items)
+                           int32_t n_items, bool decode)
 {
     int32_t group = a->heads / a->kv_heads, block = a->head_dim > 128 ? 16 : 64;
     int32_t element = vt_dtype_get(a->k_pool->dtype)->bytes;
     if (n_items == 0 && !l->collect)
         return VT_OK;
     if (l->prefill_rows == ATTENTION_PREFILL_ROWS_SM90)
-        return attention_prefill_sm90_run(a, l, items, n_items);
+        return attention_prefill_sm90_run(a, l, items, n_items, decode);
+    attention_chunk_states chunks = attention_chunk_states_of(a, l);
     prefill_params p = {.q = a->q->data,
                         .k_pool = a->k_pool->data,
                         .v_pool = a->v_pool->data,
@@ -346,15 +332,19 @@ static vt_status run_tiles(const attention_args *a, vt_cuda_lane *l, const int32
                         .o_stride = (int32_t)a->o->row_stride,
                         .window = a->window,
                         .scale_log2 = a->scale * a->k_scale * 1.44269504f,
-                        .v_scale = a->v_scale};
+                        .v_scale = a->v_scale,
+                        .partial = chunks.o,
+                        .state = chunks.state,
+                        .tickets = l->tickets};
     return vt_cuda_launch(
         l,
         &(cuda_launch){
-            .spec = JIT_SPEC("attention_prefill_sm80.cu", "attention_prefill_sm80",
-                             {"head_dim", a->head_dim}, {"group", group}, {"kv_heads", a->kv_heads},
-                             {"page", (int32_t)a->k_pool->dim[2]},
-                             {"warps", ATTENTION_PREFILL_WARPS}, {"block", block},
-                             {"windowed", a->window > 0}, {"fp8", element == 1}),
+            .spec = JIT_SPEC(
+                "attention_prefill_sm80.cu", "attention_prefill_sm80", {"head_dim", a->head_dim},
+                {"group", group}, {"kv_heads", a->kv_heads}, {"page", (int32_t)a->k_pool->dim[2]},
+                {"warps", ATTENTION_PREFILL_WARPS}, {"block", block}, {"windowed", a->window > 0},
+                {"fp8", element == 1}, {"chunk", l->deterministic ? ATTENTION_CUDA_CHUNK : 0},
+                {"decode", decode}),
             .grid = {(uint32_t)n_items, (uint32_t)a->kv_heads, 1},
             .threads = ATTENTION_PREFILL_WARPS * 32,
             .shared_bytes = (uint32_t)((ATTENTION_PREFILL_ROWS * 2 + 4 * block * element) *
@@ -370,7 +360,7 @@ static vt_status decode_run(const void *args, const vt_lane *lane)
     int32_t group = a->heads / a->kv_heads, items = l->decode_items,
             stages = a->head_dim > 128 ? 2 : 3, element = vt_dtype_get(a->k_pool->dtype)->bytes;
     if (l->deterministic)
-        return run_tiles(a, l, l->attention_plan, items);
+        return run_tiles(a, l, l->attention_plan, items, true);
     int32_t tile = group < 16 ? group : 16, tiles = (int32_t)vt_ceil_div(group, 16);
     if (items == 0 && !l->collect)
         return VT_OK;
@@ -411,7 +401,7 @@ static vt_status decode_run(const void *args, const vt_lane *lane)
 static vt_status prefill_run(const void *args, const vt_lane *lane)
 {
     vt_cuda_lane *l = lane->cuda;
-    return run_tiles(args, l, l->prefill_plan, l->prefill_items);
+    return run_tiles(args, l, l->prefill_plan, l->prefill_items, false);
 }
 
 const vt_impl attention_decode_cuda_impl = {

@@ -12,10 +12,15 @@
  *   member   sequence | first slot | slots | -
  *
  * Buffers: decode items [decode_capacity][8] and behind them members [decodes][4]; prefill items
- * [prefill_capacity][2]; all int32. Unused items have seq -1, so that a captured graph's grid fits
- * every step of its bucket. With `deterministic` a decode is a prefill of one token: its items are
- * prefill items too, and nothing is shared, because its order of sums is that of absolute
- * positions. */
+ * [prefill_capacity][2]; all int32. Unused items have seq -1 and lie at the end, so that a captured
+ * graph's grid fits every step of its bucket.
+ *
+ * With `deterministic` a decode is a prefill of one token and runs through that kernel. Its items
+ * (attention_chunks.c) are a chunk of ATTENTION_CUDA_CHUNK positions each, or the whole KV, of one
+ * tile of the token's rows; nothing is shared, because its order of sums is that of absolute
+ * positions:
+ *
+ *   sequence | begin | end | its first item | its items | tile | - | - */
 #ifndef VT_OPS_ATTENTION_CUDA_H
 #define VT_OPS_ATTENTION_CUDA_H
 
@@ -29,7 +34,8 @@ enum {
     ATTENTION_SHARED_ROWS = 64, /* (sequence, head) that one shared item computes, at most */
     DECODE_ITEM_INTS = 8,
     DECODE_MEMBER_INTS = 4,
-    PREFILL_ITEM_INTS = 2
+    PREFILL_ITEM_INTS = 2,
+    ATTENTION_CUDA_CHUNK = 512 /* a deterministic row's sums: attention_chunk.cuh */
 };
 
 typedef struct attention_plan_config {
@@ -72,11 +78,26 @@ int32_t attention_shared_items(const attention_plan_config *c, const int32_t *de
 int32_t attention_decode_single(const attention_plan_config *c, int32_t seq, int32_t *plan,
                                 int32_t at);
 
+/* The three above where c->deterministic, of the decode part. */
+int32_t attention_chunks_capacity(const attention_plan_config *c, int32_t n_decode,
+                                  int32_t max_context);
+int32_t attention_chunks_plan(const attention_plan_config *c, const vt_batch *b, int32_t *plan,
+                              int32_t capacity);
+int32_t attention_chunks_single(const attention_plan_config *c, int32_t seq, int32_t *plan,
+                                int32_t at);
+
 /* Bytes of lane workspace that decode with this many items needs. */
 size_t attention_decode_workspace(const attention_plan_config *c, int32_t items, int32_t head_dim);
 
-/* The launch of attention_prefill_sm90.cu over prefill items, for lanes with 128 prefill rows. */
+/* Where chunks leave their states in the lane's workspace. */
+typedef struct attention_chunk_states {
+    float *o, *state; /* [items][heads][head_dim], [items][heads][2] */
+} attention_chunk_states;
+attention_chunk_states attention_chunk_states_of(const attention_args *a, const vt_cuda_lane *l);
+
+/* The launch of attention_prefill_sm90.cu over prefill items, or deterministic decode items, for
+ * lanes with 128 prefill rows. */
 vt_status attention_prefill_sm90_run(const attention_args *a, vt_cuda_lane *l, const int32_t *items,
-                                     int32_t n_items);
+                                     int32_t n_items, bool decode);
 
 #endif

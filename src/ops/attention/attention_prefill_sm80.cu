@@ -9,8 +9,11 @@
 // every K and V tile. One CTA: WARPS * 16 rows, KV tiles of BLOCK tokens at multiples of BLOCK from
 // 0, double-buffered. Only tiles that a mask cuts are masked.
 // FLOPs: 4 * HEAD_DIM * heads * (pairs of q and kv); the roof is the mma.sync rate.
-// Template: HEAD_DIM, GROUP, KV_HEADS, PAGE, WARPS, BLOCK, WINDOWED, FP8.
+// Template: HEAD_DIM, GROUP, KV_HEADS, PAGE, WARPS, BLOCK, WINDOWED, FP8, CHUNK (0, or
+// deterministic: of how many keys, attention_chunk.cuh), DECODE (with CHUNK: items are KV ranges of
+// single tokens).
 #include "kv.cuh"
+#include "attention_chunk.cuh"
 
 struct PrefillItem { // ops/attention/attention_cuda.h
     i32 seq, tile;
@@ -23,11 +26,14 @@ struct PrefillParams {
     const i32 *kv_len, *page_start, *page_ids, *q_start;
     i32 q_stride, o_stride, window;
     float scale_log2, v_scale;
+    float *partial, *state; // DECODE: Chunks
+    u32 *tickets;           // [seqs][kTilesToken][KV_HEADS]
 };
 
 constexpr int kThreads = WARPS * 32, kRows = WARPS * 16, kDimSteps = HEAD_DIM / 16,
               kVecs = HEAD_DIM / kKvVec, kQVecs = HEAD_DIM / 8; // of 16 bytes in a row
 constexpr int kTiles = BLOCK / 8;
+constexpr int kTilesToken = (GROUP + kRows - 1) / kRows, kRegs = kDimSteps * 8;
 constexpr u32 kKvBytes = BLOCK * kVecs * 16;
 
 // 16-byte chunk of a row of kRow of them; the exclusive or spreads eight rows over all banks.
@@ -44,7 +50,11 @@ KERNEL __launch_bounds__(kThreads, 1) attention_prefill_sm80(const __grid_consta
     extern __shared__ __align__(128) u8 shared[];
     int tid = threadIdx.x, lane = tid % 32, warp = tid / 32, g = lane / 4, q4 = lane % 4,
         kv_head = blockIdx.y;
+#if DECODE
+    ChunkItem item = ((const ChunkItem *)p.items)[blockIdx.x];
+#else
     PrefillItem item = p.items[blockIdx.x];
+#endif
     pdl_go();
     pdl_wait();
     if (item.seq < 0)
@@ -57,6 +67,10 @@ KERNEL __launch_bounds__(kThreads, 1) attention_prefill_sm80(const __grid_consta
     i32 kv_end = past + last_token + 1;
     i32 block_begin = WINDOWED ? max(0, past + first_token - p.window + 1) / BLOCK : 0;
     i32 block_end = (kv_end + BLOCK - 1) / BLOCK;
+#if DECODE
+    block_end = min(block_end, (item.end + BLOCK - 1) / BLOCK);
+    block_begin = max(block_begin, item.begin / BLOCK); // no block: a chunk before the window
+#endif
 
     u32 qs = shared_address(shared), kvs = qs + kRows * kQVecs * 16;
     auto fetch = [&](i32 block, int stage, bool v) {
@@ -95,8 +109,10 @@ KERNEL __launch_bounds__(kThreads, 1) attention_prefill_sm80(const __grid_consta
         copy_async16(qs + q_at(r, c), from, inside ? 16 : 0);
 #endif
     }
-    fetch(block_begin, 0, false);
-    fetch(block_begin, 0, true);
+    if (block_begin < block_end) {
+        fetch(block_begin, 0, false);
+        fetch(block_begin, 0, true);
+    }
     copy_async_commit();
 
     i32 r_low = row0 + warp * 16 + g, r_high = r_low + 8; // this lane's packed rows
@@ -105,6 +121,18 @@ KERNEL __launch_bounds__(kThreads, 1) attention_prefill_sm80(const __grid_consta
     i32 warp_last = past + min(row0 + warp * 16 + 15, rows - 1) / GROUP;
     float o[kDimSteps * 2][4] = {};
     float m[2] = {-kInfinity, -kInfinity}, l[2] = {0.f, 0.f};
+    auto sum_rows = [&] {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            l[h] += __shfl_xor_sync(~0u, l[h], 1);
+            l[h] += __shfl_xor_sync(~0u, l[h], 2);
+        }
+    };
+#if CHUNK
+    float room[kRegs], *total = room + (item.seq >> 31); // plus a 0 that keeps it out of the registers
+    float total_m[2] = {-kInfinity, -kInfinity}, total_l[2] = {0.f, 0.f};
+    bool more = false; // total holds the chunks before this one
+#endif
     int stage = 0;
     for (i32 block = block_begin; block < block_end; block++, stage ^= 1) {
         if (block + 1 < block_end) {
@@ -116,6 +144,18 @@ KERNEL __launch_bounds__(kThreads, 1) attention_prefill_sm80(const __grid_consta
         __syncthreads();
         u32 ks = kvs + stage * 2 * kKvBytes, vs = ks + kKvBytes;
         i32 j0 = block * BLOCK;
+#if CHUNK
+        if (block > block_begin && j0 % CHUNK == 0) { // a chunk has ended with the block before
+            sum_rows();
+            add_chunk<kRegs>(total, total_m, total_l, &o[0][0], m, l, !more);
+            more = true;
+            m[0] = m[1] = -kInfinity;
+            l[0] = l[1] = 0.f;
+#pragma unroll
+            for (int i = 0; i < kRegs; i++)
+                o[i / 4][i % 4] = 0.f;
+        }
+#endif
         bool skip = j0 > warp_last || (WINDOWED && j0 + BLOCK <= warp_first - p.window + 1);
         if (!skip) {
             float s[kTiles][4] = {};
@@ -218,10 +258,23 @@ KERNEL __launch_bounds__(kThreads, 1) attention_prefill_sm80(const __grid_consta
         }
         __syncthreads(); // everybody is done with this stage before the next fetch overwrites it
     }
+    sum_rows();
+#if CHUNK
+    if (more)
+        end_chunks<kRegs>(total, total_m, total_l, &o[0][0], m, l);
+#endif
+#if DECODE
+    if (item.n_items > 1) {
+        Chunks c = {p.partial, p.state, KV_HEADS, p.v_scale};
+        store_chunk(c, blockIdx.x, kv_head, {r_low, r_high}, &o[0][0], m, l);
+        if (last_of(p.tickets + (item.seq * kTilesToken + item.tile) * KV_HEADS + kv_head, item.n_items))
+            join_chunks<FP8>(c, item, kv_head, row0, min(row0 + kRows, rows), tid, kThreads,
+                        p.o + (i64)token0 * p.o_stride + kv_head * GROUP * HEAD_DIM);
+        return;
+    }
+#endif
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        l[h] += __shfl_xor_sync(~0u, l[h], 1);
-        l[h] += __shfl_xor_sync(~0u, l[h], 2);
         i32 row = h ? r_high : r_low;
         if (row >= rows)
             continue;

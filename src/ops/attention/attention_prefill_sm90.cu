@@ -22,9 +22,14 @@
 //
 // FLOPs: 4 HEAD_DIM per visible (query, key) pair and head; roof: bf16 tensor cores, the exponentials beside them (a
 // quarter of the tensor time at HEAD_DIM 128). Template parameters: HEAD_DIM 64 | 128 | 256, GROUP, PAGE 16 | 32 | 64,
-// WINDOW 0 | 1, FP8 0 | 1.
+// WINDOW 0 | 1, FP8 0 | 1, CHUNK (0, or deterministic: of how many keys, attention_chunk.cuh), DECODE 0 | 1.
+//
+// DECODE, with CHUNK: the items are KV ranges of single tokens (attention_cuda.h), a chunk or a whole sequence each.
+// One of the warpgroups then has no rows and only passes by: a block costs the tensor cores a third of the time that
+// its 64 KB need from memory.
 #include "ptx_sm90.cuh"
 #include "kv.cuh"
+#include "attention_chunk.cuh"
 
 #if HEAD_DIM == 256
 #define BLOCK_N 64
@@ -54,7 +59,18 @@ typedef struct prefill_params {
     float scale_log2;      /* scale * k_scale * log2(e) */
     float v_scale;
     const u8 *k_pool, *v_pool; /* FP8 */
+    float *partial, *state; /* DECODE: Chunks */
+    u32 *tickets;           /* [seqs][TILES][kv_heads][2] */
 } prefill_params;
+
+#define TILES ((GROUP + BLOCK_M - 1) / BLOCK_M) /* of a token */
+#if CHUNK
+#define FIRST_OF_CHUNK(block) ((block) % (CHUNK / BLOCK_N) == 0)
+#define SCALED(m, scale) __fmul_rn(m, scale) /* never contracted: a block of which a row sees nothing changes nothing */
+#else
+#define FIRST_OF_CHUNK(block) 0
+#define SCALED(m, scale) ((m) * (scale))
+#endif
 
 typedef struct tile {      /* what an item covers */
     int seq, head, row0;   /* first of its 128 (token, head) rows */
@@ -62,6 +78,7 @@ typedef struct tile {      /* what an item covers */
     int position0;         /* absolute position of the sequence's first new token */
     int block0, block1;    /* KV blocks [block0, block1) */
     int kv_len;
+    int index;             /* of the item */
 } tile;
 
 #if BLOCK_N == 128
@@ -80,11 +97,18 @@ typedef struct tile {      /* what an item covers */
 /* Work number `index`: the items times the KV heads. seq -1: none. */
 INLINE tile tile_of(const prefill_params &p, int index)
 {
-    const int *it = p.item + 2 * (index / p.kv_heads);
     tile t;
+    t.index = index / p.kv_heads;
+#if DECODE
+    ChunkItem it = ((const ChunkItem *)p.item)[t.index];
+    t.seq = it.seq;
+    t.row0 = it.tile * BLOCK_M;
+#else
+    const int *it = p.item + 2 * t.index;
     t.seq = it[0];
-    t.head = index % p.kv_heads;
     t.row0 = it[1] * BLOCK_M;
+#endif
+    t.head = index % p.kv_heads;
     t.block0 = t.block1 = 0;
     if (t.seq < 0)
         return t;
@@ -97,6 +121,10 @@ INLINE tile tile_of(const prefill_params &p, int index)
     t.block1 = (t.position0 + last / GROUP) / BLOCK_N + 1;
 #if WINDOW
     t.block0 = max(0, t.position0 + t.row0 / GROUP - p.window + 1) / BLOCK_N;
+#endif
+#if DECODE
+    t.block1 = min(t.block1, (it.end + BLOCK_N - 1) / BLOCK_N);
+    t.block0 = min(max(t.block0, it.begin / BLOCK_N), t.block1); /* none: a chunk before the window */
 #endif
     return t;
 }
@@ -152,9 +180,12 @@ typedef struct stream { /* K's or V's way through the items' blocks */
 /* To the first block of the next item that has any. */
 INLINE void next_item(const prefill_params &p, stream &s)
 {
+    int end = p.n_items * p.kv_heads;
     do
         s.index += gridDim.x;
-    while (s.index < p.n_items * p.kv_heads && (s.t = tile_of(p, s.index)).seq < 0);
+    while (s.index < end && (s.t = tile_of(p, s.index)).seq >= 0 && s.t.block0 == s.t.block1);
+    if (s.index < end && s.t.seq < 0)
+        s.index = end; /* so are all behind it */
     s.block = s.t.block0;
 }
 
@@ -210,7 +241,7 @@ INLINE void produce_fp8(const prefill_params &p, const shared &sh)
     for (int i = blockIdx.x; i < p.n_items * p.kv_heads; i += gridDim.x) {
         tile t = tile_of(p, i);
         if (t.seq < 0)
-            continue;
+            break;
 #if Q_BY_TMA
         if (threadIdx.x == 0)
             load_q_tile(p, t, sh, round);
@@ -236,7 +267,7 @@ INLINE void produce(const prefill_params &p, const shared &sh)
     for (int i = blockIdx.x; i < p.n_items * p.kv_heads; i += gridDim.x) {
         tile t = tile_of(p, i);
         if (t.seq < 0)
-            continue;
+            break; /* so are all behind it */
 #if Q_BY_TMA
         load_q_tile(p, t, sh, round);
 #endif
@@ -317,8 +348,8 @@ INLINE void softmax(float *s, float *m, float *l, float *rescale, float scale)
             top = fmaxf(top, fmaxf(s[i + 2 * row], s[i + 2 * row + 1]));
         top = fmaxf(top, __shfl_xor_sync(0xffffffff, top, 1));
         top = fmaxf(top, __shfl_xor_sync(0xffffffff, top, 2));
-        float base = top == -kInfinity ? 0.0f : top * scale;
-        rescale[row] = exp2_fast(m[row] * scale - base);
+        float base = top == -kInfinity ? 0.0f : SCALED(top, scale);
+        rescale[row] = exp2_fast(SCALED(m[row], scale) - base);
         m[row] = top;
         float sum = 0.0f;
 #pragma unroll
@@ -340,15 +371,21 @@ INLINE void pack_p(u32 *pr, const float *s)
         pr[i] = pack_bf16(s[2 * i], s[2 * i + 1]);
 }
 
+/* The lanes of a quad share a row. */
+INLINE void sum_rows(float *l)
+{
+    for (int half = 0; half < 2; half++) {
+        l[half] += __shfl_xor_sync(0xffffffff, l[half], 1);
+        l[half] += __shfl_xor_sync(0xffffffff, l[half], 2);
+    }
+}
+
 INLINE void store_o(const prefill_params &p, const tile &t, const float *o, const float *l,
                                                int row_in_tile, int lane)
 {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        float sum = l[half];
-        sum += __shfl_xor_sync(0xffffffff, sum, 1);
-        sum += __shfl_xor_sync(0xffffffff, sum, 2);
-        float inverse = sum > 0.0f ? p.v_scale / sum : 0.0f;
+        float inverse = l[half] > 0.0f ? p.v_scale / l[half] : 0.0f;
         int row = t.row0 + row_in_tile + 8 * half;
         if (row >= t.rows)
             continue;
@@ -374,6 +411,65 @@ INLINE void wipe_v(char *v, const tile &t, int group, int thread)
     named_barrier(1 + group, 128);
 }
 
+#if DECODE
+/* The state of a chunk; whoever leaves the last one of a token makes its result. */
+INLINE void finish_chunk(const prefill_params &p, const tile &t, const float *o, const float *m, const float *l,
+                         int group, int thread)
+{
+    __shared__ u32 drawn[2];
+    ChunkItem it = ((const ChunkItem *)p.item)[t.index];
+    Chunks c = {p.partial, p.state, p.kv_heads, p.v_scale};
+    int first = t.row0 + group * 64, row = first + thread / 32 * 16 + thread % 32 / 4;
+    store_chunk(c, t.index, t.head, {row, row + 8}, o, m, l);
+    __threadfence();
+    named_barrier(1 + group, 128);
+    if (thread == 0) {
+        u32 *ticket = p.tickets + ((t.seq * TILES + it.tile) * p.kv_heads + t.head) * 2 + group;
+        drawn[group] = atomicAdd(ticket, 1u);
+        if (drawn[group] + 1 == it.n_items)
+            *ticket = 0;
+    }
+    named_barrier(1 + group, 128);
+    if (drawn[group] + 1 != it.n_items)
+        return;
+    __threadfence();
+    join_chunks<false>(c, it, t.head, first, min(first + 64, t.rows), thread, 128,
+                p.o + (size_t)t.token0 * p.o_stride + t.head * GROUP * HEAD_DIM);
+}
+#endif
+
+INLINE void finish(const prefill_params &p, const tile &t, const float *o, const float *m, const float *l, int group,
+                   int thread)
+{
+#if DECODE
+    if (((const ChunkItem *)p.item)[t.index].n_items > 1)
+        return finish_chunk(p, t, o, m, l, group, thread);
+#endif
+    store_o(p, t, o, l, group * 64 + thread / 32 * 16 + thread % 32 / 4, thread % 32);
+}
+
+#if DECODE
+/* An item in which this warpgroup has no rows: it only tells the producer so. */
+INLINE void pass(const tile &t, const shared &sh, u32 at, u32 round)
+{
+    int thread = threadIdx.x % 128;
+#if Q_BY_TMA
+    barrier_wait(sh.q_full, round & 1);
+#endif
+    if (thread == 0)
+        barrier_arrive(sh.q_empty);
+    for (int b = t.block0; b < t.block1; b++, at++) {
+        u32 s = at % STAGES, parity = at / STAGES & 1;
+        barrier_wait(&sh.k_full[s], parity);
+        barrier_wait(&sh.v_full[s], parity);
+        if (thread == 0) {
+            barrier_arrive(&sh.k_empty[s]);
+            barrier_arrive(&sh.v_empty[s]);
+        }
+    }
+}
+#endif
+
 /* One item; `at` counts KV blocks over all items, as the producer does. */
 INLINE void attend(const prefill_params &p, const tile &t, const shared &sh, u32 at,
                                               u32 round)
@@ -395,13 +491,28 @@ INLINE void attend(const prefill_params &p, const tile &t, const shared &sh, u32
     float s[S_REGS], o[O_REGS], m[2] = {-kInfinity, -kInfinity}, l[2] = {0.0f, 0.0f}, rescale[2];
     u32 pr[S_REGS / 2];
     int n = t.block1 - t.block0;
+#if CHUNK
+    float room[O_REGS], *total = room + (t.seq >> 31); /* plus a 0 that keeps it out of the registers */
+    float total_m[2] = {-kInfinity, -kInfinity}, total_l[2] = {0.0f, 0.0f}, chunk_m[2], chunk_l[2];
+    bool more = false; /* total holds the chunks before this one */
+#if DECODE && WINDOW
+    if (n == 0) {
+        for (int i = 0; i < O_REGS; i++)
+            o[i] = 0.0f;
+        if (thread == 0)
+            barrier_arrive(sh.q_empty);
+        return finish(p, t, o, m, l, group, thread);
+    }
+#endif
+#endif
     for (int j = 0; j < n; j++, at++) {
+        bool fresh = j > 0 && FIRST_OF_CHUNK(t.block0 + j); /* a chunk has ended with the block before */
         u32 stage = at % STAGES, before = (at - 1) % STAGES;
         barrier_wait(&sh.k_full[stage], at / STAGES & 1);
         issue_qk(s, q, k + stage * KV_BYTES);
         if (j > 0) {
             barrier_wait(&sh.v_full[before], (at - 1) / STAGES & 1);
-            issue_pv(o, pr, v + before * KV_BYTES, j > 1);
+            issue_pv(o, pr, v + before * KV_BYTES, j > 1 && !FIRST_OF_CHUNK(t.block0 + j - 1));
             WGMMA_WAIT(1);
         } else {
             WGMMA_WAIT(0);
@@ -416,6 +527,17 @@ INLINE void attend(const prefill_params &p, const tile &t, const shared &sh, u32
         }
         if (WINDOW || t.block0 + j >= clear)
             mask(s, t.block0 + j, lane, position, p.window);
+#if CHUNK
+        if (fresh) {
+            sum_rows(l);
+            for (int half = 0; half < 2; half++) {
+                chunk_m[half] = __fmul_rn(m[half], p.scale_log2);
+                chunk_l[half] = l[half];
+                m[half] = -kInfinity;
+                l[half] = 0.0f;
+            }
+        }
+#endif
         softmax(s, m, l, rescale, p.scale_log2);
         if (j > 0) {
             WGMMA_WAIT(0);
@@ -424,9 +546,15 @@ INLINE void attend(const prefill_params &p, const tile &t, const shared &sh, u32
                 wgmma_touch(o[i]);
             if (thread == 0)
                 barrier_arrive(&sh.v_empty[before]);
+#if CHUNK
+            if (fresh) {
+                add_chunk<O_REGS>(total, total_m, total_l, o, chunk_m, chunk_l, !more);
+                more = true;
+            } else
+#endif
 #pragma unroll
-            for (int i = 0; i < O_REGS; i++)
-                o[i] *= rescale[i / 2 % 2];
+                for (int i = 0; i < O_REGS; i++)
+                    o[i] *= rescale[i / 2 % 2];
         }
         pack_p(pr, s);
     }
@@ -435,14 +563,21 @@ INLINE void attend(const prefill_params &p, const tile &t, const shared &sh, u32
 #if !FP8
     wipe_v(sh.v + last * KV_BYTES, t, group, thread);
 #endif
-    issue_pv(o, pr, v + last * KV_BYTES, n > 1);
+    issue_pv(o, pr, v + last * KV_BYTES, n > 1 && !FIRST_OF_CHUNK(t.block1 - 1));
     WGMMA_WAIT(0);
 #pragma unroll
     for (int i = 0; i < O_REGS; i++)
         wgmma_touch(o[i]);
     if (thread == 0)
         barrier_arrive(&sh.v_empty[last]);
-    store_o(p, t, o, l, row_in_tile, lane);
+    sum_rows(l);
+#if CHUNK
+    for (int half = 0; half < 2; half++)
+        m[half] = __fmul_rn(m[half], p.scale_log2);
+    if (more)
+        end_chunks<O_REGS>(total, total_m, total_l, o, m, l);
+#endif
+    finish(p, t, o, m, l, group, thread);
 }
 
 KERNEL __launch_bounds__(384, 1) attention_prefill_sm90(const __grid_constant__ prefill_params p)
@@ -488,8 +623,13 @@ KERNEL __launch_bounds__(384, 1) attention_prefill_sm90(const __grid_constant__ 
         for (int i = blockIdx.x; i < p.n_items * p.kv_heads; i += gridDim.x) {
             tile t = tile_of(p, i);
             if (t.seq < 0)
-                continue;
-            attend(p, t, sh, at, round);
+                break;
+#if DECODE
+            if (t.row0 + (threadIdx.x / 128 - 1) * 64 >= t.rows)
+                pass(t, sh, at, round);
+            else
+#endif
+                attend(p, t, sh, at, round);
             at += t.block1 - t.block0;
             round++;
         }

@@ -14,6 +14,8 @@ typedef struct prefill_sm90_params {
     int32_t n_items, q_stride, o_stride, kv_heads, window;
     float scale_log2, v_scale;
     const void *k_pool, *v_pool;
+    float *partial, *state;
+    uint32_t *tickets;
 } prefill_sm90_params;
 
 static vt_status encode_pool(vt_cuda *c, const vt_tensor *pool, cu_tensor_map *out, vt_err *err)
@@ -39,8 +41,9 @@ static vt_status encode_maps(const attention_args *a, vt_cuda *c, int32_t group,
 }
 
 vt_status attention_prefill_sm90_run(const attention_args *a, vt_cuda_lane *l, const int32_t *items,
-                                     int32_t n_items)
+                                     int32_t n_items, bool decode)
 {
+    attention_chunk_states chunks = attention_chunk_states_of(a, l);
     int32_t group = a->heads / a->kv_heads, block = a->head_dim == 256 ? 64 : 128;
     bool fp8 = a->k_pool->dtype == VT_FP8_E4M3;
     prefill_sm90_params p = {.q = a->q->data,
@@ -58,7 +61,10 @@ vt_status attention_prefill_sm90_run(const attention_args *a, vt_cuda_lane *l, c
                              .scale_log2 = a->scale * a->k_scale * 1.44269504f,
                              .v_scale = a->v_scale,
                              .k_pool = a->k_pool->data,
-                             .v_pool = a->v_pool->data};
+                             .v_pool = a->v_pool->data,
+                             .partial = chunks.o,
+                             .state = chunks.state,
+                             .tickets = l->tickets};
     if (!l->collect)
         TRY(encode_maps(a, l->cuda, group, &p, &l->err));
     int64_t work = (int64_t)n_items * a->kv_heads;
@@ -68,7 +74,8 @@ vt_status attention_prefill_sm90_run(const attention_args *a, vt_cuda_lane *l, c
             .spec = JIT_SPEC("attention_prefill_sm90.cu", "attention_prefill_sm90",
                              {"head_dim", a->head_dim}, {"group", group},
                              {"page", (int32_t)a->k_pool->dim[2]}, {"window", a->window > 0},
-                             {"fp8", fp8}),
+                             {"fp8", fp8}, {"chunk", l->deterministic ? ATTENTION_CUDA_CHUNK : 0},
+                             {"decode", decode}),
             .grid = {(uint32_t)(work < l->cuda->sm_count ? work : l->cuda->sm_count), 1, 1},
             .threads = 384,
             .shared_bytes = (uint32_t)((ROWS + 2 * STAGES * block + fp8 * block) * a->head_dim * 2 +

@@ -101,7 +101,7 @@ static int32_t choose_width(int64_t tokens, int64_t columns, bool pair, int32_t 
 
 bool linear_sm90_fills(int64_t tokens, int64_t columns, bool pair, int32_t sms)
 {
-    int32_t out = out_columns(choose_width(tokens, columns, pair, sms), pair);
+    int32_t out = out_columns(choose_width(tokens, columns, pair, sms, 0), pair);
     int64_t tiles = tiles_of(tokens, columns, TILE_ROWS, out);
     return 10 * tiles >= 9 * vt_ceil_div(tiles, sms) * sms;
 }

@@ -20,12 +20,16 @@
 //
 // Tried, us for 1, 32 and 256 rows (one H200, cold L2, vocabulary 151,936, top-k 50 and top-p 0.9):
 //   a row in the shared memory of a cluster of eight, radix select, 14 cluster barriers   147, 431, 2540
-//   this with sorting networks in the finish: THREADS x VECTORS, BLOCKS = 256 x 8, 3      23.4, 34.1, 74.9
-//     256 x 8, 4 (64 registers)   23.4, 35.7, 78.3       512 x 8, 2   21.9, 34.7, 77.7
-//     256 x 4, 4                  23.8, 36.6, 86.0       512 x 4, 2   23.0, 36.6, 85.1     1024 x 4, 1   30, 39, 111
-//     where its time went: 5.4, 11.7, 50.0 the stream; 0.7 to 2 the ticket; 1 the maxima; 2 the histogram of
-//     groups; 5.4, 7, 8 the few from L2; 3.5 sorting them; 5.5, 7, 7 the draw, which sorted again
-//     four, eight or sixteen CTAs an SM where the rows give so many: within 1 us
+//   this                                                                                  16.9, 25.3, 66.5
+//     with sorting networks in the finish, not comparisons; THREADS x VECTORS, BLOCKS = 256 x 8, 3: 23.4, 34.1, 74.9
+//       256 x 8, 4   23.4, 35.7, 78.3      512 x 8, 2   21.9, 34.7, 77.7      1024 x 4, 1   30.2, 39.3, 111
+//       256 x 4, 4   23.8, 36.6, 86.0      512 x 4, 2   23.0, 36.6, 85.1
+//       where its time went: 5.4, 11.7, 50.0 the stream; 1 to 2 the ticket; 1 the maxima; 2 the histogram of groups;
+//       5.4, 7, 8 the few from L2; 3.5 sorting them; 5.5, 7, 7 the draw, which sorted again
+//       four, eight or sixteen CTAs an SM where the rows give so many: within 1 us
+// A flat nucleus (temperature 0.6 of random logits) took 507, 664, 747 before its passes became fewer and cheaper;
+// not measured since. Plain temperature 27, 36, 83; greedy 10.5, 18.3, 56.3; five log-probabilities 16.6, 25.8, 70.2.
+
 #include "sample.cuh"
 
 struct SampleRow { // ops/sample/sample_cuda.h

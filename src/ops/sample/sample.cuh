@@ -137,6 +137,7 @@ template <class F> INLINE void each_of(const float4 &v, i32 id, F f)
     f(v.w, id + 3);
 }
 INLINE float largest(const float4 &v) { return max(max(v.x, v.y), max(v.z, v.w)); }
+INLINE float smallest(const float4 &v) { return min(min(v.x, v.y), min(v.z, v.w)); }
 
 // ---- weights ----
 
@@ -254,11 +255,20 @@ __noinline__ static u64 weigh_row(const Weights &w)
     u64 total = 0;
 #pragma unroll 1
     for (i32 chunk = 0; chunk < kChunks; chunk++) {
-        u64 sum = 0;
-#pragma unroll 2
+        u32 highs = 0, lows = 0;
+#pragma unroll 4
         for (int j = 0; j < VECTORS; j++)
-            each_of(load4(c.x, group_id(chunk, j)), group_id(chunk, j),
-                    [&](float x, i32 id) { sum += weigh(w, x, id); });
+            each_of(load4(c.x, group_id(chunk, j)), group_id(chunk, j), [&](float x, i32 id) {
+                u32 high = 0, low = w.tie;
+                if (!w.tie)
+                    add_mass(w.mass, x, high, low);
+                bool in = w.tie ? x == w.from.value && id < VOCAB : reaches(x, id, w.from);
+                if (w.least > 0)
+                    in = in && joined(high, low) >= w.least;
+                highs += in ? high : 0;
+                lows += in ? low : 0;
+            });
+        u64 sum = joined(highs, lows);
         u64 all = sum_below(sum).all;
         if (threadIdx.x == 0)
             s->chunk_mass[chunk] = all;
@@ -341,6 +351,16 @@ INLINE bool within(const Code &c, const Range &r, float x, i32 id)
            (key_of(x) & r.key_mask) == r.key;
 }
 
+// Whether some of the four may be within: codes rise as logits fall.
+INLINE bool may_be_within(const Code &c, const Range &r, const float4 &v)
+{
+    float best = largest(v);
+    if (!r.code_mask)
+        return best >= r.from.value;
+    return best >= r.from.value && (code_of(c, best) & r.code_mask) <= r.code &&
+           (code_of(c, smallest(v)) & r.code_mask) >= r.code;
+}
+
 // The range's logits into s->few, in no order; how many there are, perhaps more than kMost. Groups that may hold
 // some are listed first, so that the loads from L2 go out together.
 __noinline__ static i32 gather(const Range &r, const Code &c)
@@ -381,7 +401,7 @@ __noinline__ static i32 gather(const Range &r, const Code &c)
         float4 v = ahead;
         if (i + THREADS < loads)
             ahead = load4(x, id_at(i + THREADS));
-        if (!(largest(v) >= r.from.value))
+        if (!may_be_within(c, r, v))
             continue;
 #pragma unroll 1
         for (int k = 0; k < 4; k++) {
@@ -476,25 +496,32 @@ INLINE void count_bins(const Weights &w, const Code &c, const Range &r, int pass
         for (int j = 1; j < kAhead; j++)
             ahead[j - 1] = ahead[j];
         ahead[kAhead - 1] = load4(x, at + kAhead * THREADS * 4);
-        each_of(v, at, [&](float l, i32 id) {
-            u32 code = code_of(c, l);
-            if (!reaches(l, id, w.from) || (code & r.code_mask) != r.code)
-                return;
-            if (pass > 1 && (key_of(l) & r.key_mask) != r.key)
-                return;
-            u32 bin = pass > 1 ? 255 - (key_of(l) >> shift & 255) : code >> shift & 1023;
-            atomicAdd(&s->histogram[kCount + bin], 1u);
+        if (!may_be_within(c, r, v))
+            continue;
+        const float l[4] = {v.x, v.y, v.z, v.w};
+        u32 bin[4], high[4], low[4];
+        bool in[4];
+#pragma unroll
+        for (int k = 0; k < 4; k++) { // without branches, four at a time
+            u32 code = code_of(c, l[k]), key = key_of(l[k]);
+            in[k] = reaches(l[k], at + k, w.from) && (code & r.code_mask) == r.code && (key & r.key_mask) == r.key;
+            bin[k] = pass > 1 ? 255 - (key >> shift & 255) : code >> shift & 1023;
+            high[k] = low[k] = 0;
+            add_mass(w.mass, l[k], high[k], low[k]);
+        }
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            if (!in[k])
+                continue;
+            atomicAdd(&s->histogram[kCount + bin[k]], 1u);
             if (c.ones)
-                return;
-            u64 mass = mass_of(w.mass, l);
-            u32 low = (u32)mass & 0x1fff, middle = (u32)(mass >> 13) & 0x1fff, high = (u32)(mass >> 26);
-            if (low)
-                atomicAdd(&s->histogram[kLowBits + bin], low);
-            if (middle)
-                atomicAdd(&s->histogram[kMiddleBits + bin], middle);
-            if (high)
-                atomicAdd(&s->histogram[kHighBits + bin], high);
-        });
+                continue;
+            u64 mass = joined(high[k], low[k]);
+            atomicAdd(&s->histogram[kLowBits + bin[k]], (u32)mass & 0x1fff);
+            atomicAdd(&s->histogram[kMiddleBits + bin[k]], (u32)(mass >> 13) & 0x1fff);
+            if (mass >> 26)
+                atomicAdd(&s->histogram[kHighBits + bin[k]], (u32)(mass >> 26));
+        }
     }
     __syncthreads();
 }
@@ -503,7 +530,6 @@ INLINE void count_bins(const Weights &w, const Code &c, const Range &r, int pass
 // reaches w.from weighs 1.
 __noinline__ static Place select(const Weights &w, u64 rank, bool ones)
 {
-    constexpr int kFew = 512; // comparing them is quicker than another pass
     Shared *s = &shared();
     Code c = {w.mass, s->row.top, ones};
     Range r = {w.from, 0, 0, 0, 0};
@@ -524,7 +550,7 @@ __noinline__ static Place select(const Weights &w, u64 rank, bool ones)
             r.key |= (255 - bin) << shift;
             r.key_mask |= 255u << shift;
         }
-        if (n <= kFew)
+        if (n <= kMost) // comparing them is quicker than another pass
             break;
     }
     i32 n = gather(r, c);

@@ -174,23 +174,23 @@ def perplexity(d, tap, o):
 
 
 def quantised(d, tap, o):
-    """Random weights as BF16, FP8 with block scales and Q4_K: CUDA against the CPU's portable kernels."""
+    """Random weights as BF16, FP8 with block scales and Q4_K, experts too: CUDA against the CPU's portable kernels."""
     rng = random.Random(5)
-    ids = [rng.randrange(1000) for _ in range(12 if o.tiny else 200)]
-    for kind in ("bf16", "fp8", "q4_k"):
+    ids = [rng.randrange(500) for _ in range(12 if o.tiny else 200)]
+    for shape, kind in (("tiny", "bf16"), ("tiny", "fp8"), ("tiny", "q4_k"), ("tiny-moe-k", "q4_k")):
         with tempfile.TemporaryDirectory(dir=o.scratch) as folder:
-            path = random_model("tiny", kind, folder)
+            path = random_model(shape, kind, folder)
             args = ["--top", "20", "--max-context", "256", "--kv-memory", "4M"]
             try:
                 got = d.score(ids, *args, model=path)
             except Refused as r:
-                tap.skip(f"random {kind} model", f"refused: {r}")
+                tap.skip(f"random {shape} {kind} model", f"refused: {r}")
                 continue
             want = d.score(ids, *args, model=path, device="cpu", env={"VITRINE_ISA": "portable"})
             e = Errors()
             for i in range(1, len(ids)):
                 e.add(got["logprobs"][i] - want["logprobs"][i])
-            tap.ok(e.mean <= MEAN and e.worst <= WORST, f"random {kind} model, CUDA and CPU: log-probabilities {e}; "
+            tap.ok(e.mean <= MEAN and e.worst <= WORST, f"random {shape} {kind} model, CUDA and CPU: log-probabilities {e}; "
                    f"{MEAN} mean, {WORST} max allowed")
 
 

@@ -27,7 +27,6 @@ enum {
     SM_WARPS = 16,
     MAX_STAGES = 8,
     SHARED_SUMS = 24 << 10, /* of an SM's shared memory, what is not rings */
-    OFFLINE_SHARED = 227 << 10,
     PANEL_ALIGN = 1024,
     PANEL_ROWS = 256,       /* a multiple of every GEMM's tile, so that only the last one is cut */
     PANEL_BYTES = 32 << 20, /* about what stays in L2 between the two kernels */
@@ -61,9 +60,8 @@ linear_quant_form linear_quant_form_of(const vt_weight *w, int64_t tokens, bool 
     f.slots = type == VT_FP8_E4M3 || tokens > 4 ? 1 : tokens > 2 ? 2 : 4;
     bool wide = type == VT_Q5_1 || type == VT_Q4_K || type == VT_Q5_K; /* of many registers */
     f.resident = (f.tiles == 4 || (f.tiles == 2 && wide) ? SM_WARPS / 2 : SM_WARPS) / f.warps;
-    int32_t shared = cuda->max_shared_bytes ? cuda->max_shared_bytes : OFFLINE_SHARED;
     int64_t stage = linear_quant_tile_bytes(type, 2 * QUANT_UNIT) * (half ? 1 : 2) * f.warps;
-    int64_t stages = (shared - SHARED_SUMS) / f.resident / stage;
+    int64_t stages = (cuda->max_shared_bytes - SHARED_SUMS) / f.resident / stage;
     f.stages = stages < 1 ? 1 : stages > MAX_STAGES ? MAX_STAGES : (int32_t)stages;
     f.shared_bytes = (uint32_t)(f.stages * stage);
     return f;

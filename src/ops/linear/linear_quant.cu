@@ -43,11 +43,11 @@ KERNEL __launch_bounds__(WARPS * 32, RESIDENT) linear_quant(const __grid_constan
     extern __shared__ __align__(128) u8 shared[];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4;
     int groups = (p.rows + kGroupRows - 1) / kGroupRows, tiles = (p.rows + 7) / 8;
-    auto aim = [&](int group, const u8 *&low, const u8 *&high) {
+    auto aim = [&](int group, const u8 *&low, u32 &apart) {
         int first = group * kGroupTiles;
         low = p.w + first * kTileBytes;
         // a tile beyond the last is read as the last: its sums are thrown away
-        high = low + (PAIR ? tiles : min(1, tiles - 1 - first)) * kTileBytes;
+        apart = (PAIR ? tiles : min(1, tiles - 1 - first)) * (u32)kTileBytes;
     };
     auto stream = pair_stream(aim, groups, shared);
     stream.begin();

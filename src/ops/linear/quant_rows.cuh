@@ -41,19 +41,20 @@ constexpr int kStage = (HALF ? 1 : 2) * kPart;                           // of t
 constexpr int kLastPart = (int)(kTileBytes - (i64)(kPairs - 1) * kPart); // the row's last pair
 constexpr int kCopies = (kPart + 511) / 512;                             // of 16 bytes a lane, a tile
 
-// Aim: aim(item, low, high) names the two tiles of an item; items blockIdx.x, + gridDim.x, ... below `items`.
+// Aim: aim(item, low, apart) names the two tiles of an item, the high one `apart` bytes behind the low one; items
+// blockIdx.x, + gridDim.x, ... below `items`.
 template <class Aim> struct PairStream {
     const Aim &aim;
     int items, lane, warp, item, step, slot;
-    const u8 *low, *high, *ring;
+    const u8 *low, *ring;
+    u32 apart;
 
     __forceinline__ void point()
     {
         if (item >= items)
             return;
-        aim(item, low, high);
+        aim(item, low, apart);
         low += warp * kPart + lane * 16;
-        high += warp * kPart + lane * 16;
     }
     __forceinline__ void copy(int to_slot)
     {
@@ -67,10 +68,9 @@ template <class Aim> struct PairStream {
                     (!last || i * 512 + lane * 16 < kLastPart)) {
                     copy_async16(to + i * 512, low + i * 512, 16);
                     if (!HALF)
-                        copy_async16(to + kPart + i * 512, high + i * 512, 16);
+                        copy_async16(to + kPart + i * 512, low + apart + i * 512, 16);
                 }
             low += WARPS * kPart;
-            high += WARPS * kPart;
         }
         copy_async_commit();
         if (++step == kSteps) {
@@ -104,8 +104,8 @@ template <class Aim> struct PairStream {
 template <class Aim> INLINE PairStream<Aim> pair_stream(const Aim &aim, int items, u8 *shared)
 {
     int warp = threadIdx.x / 32;
-    return {aim, items, (int)threadIdx.x % 32, warp, (int)blockIdx.x, 0, 0, nullptr, nullptr,
-            shared + warp * (STAGES * kStage)};
+    return {aim, items, (int)threadIdx.x % 32, warp, (int)blockIdx.x, 0, 0, nullptr,
+            shared + warp * (STAGES * kStage), 0};
 }
 
 // ---- columns ----

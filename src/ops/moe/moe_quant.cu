@@ -37,10 +37,10 @@ KERNEL __launch_bounds__(WARPS * 32, RESIDENT) moe_quant(const __grid_constant__
     pdl_go();
     pdl_wait();
     int items = *p.n_tiles * kGroups;
-    auto aim = [&](int item, const u8 *&low, const u8 *&high) {
+    auto aim = [&](int item, const u8 *&low, u32 &apart) {
         int first = item % kGroups * kGroupTiles;
         low = p.weights + p.tile[item / kGroups].expert * kExpertBytes + first * kTileBytes;
-        high = low + (UP ? kRowTiles : min(1, kRowTiles - 1 - first)) * kTileBytes;
+        apart = (UP ? kRowTiles : min(1, kRowTiles - 1 - first)) * (u32)kTileBytes;
     };
     auto stream = pair_stream(aim, items, shared);
     stream.begin();

@@ -35,6 +35,8 @@ typedef struct jit_entry {
     bool ready;
 } jit_entry;
 
+enum { MAX_HEADERS = 32 };
+
 struct vt_jit {
     char arch[16];
     bool use_cache;
@@ -42,7 +44,7 @@ struct vt_jit {
     int32_t n, capacity;
     int32_t *table; /* open addressing, index + 1; table_size a power of two */
     uint32_t table_size;
-    const char *header_text[8], *header_name[8];
+    const char *header_text[MAX_HEADERS], *header_name[MAX_HEADERS];
     int32_t n_headers;
     cuda_nvrtc nvrtc;
     bool nvrtc_tried, nvrtc_there;
@@ -66,7 +68,12 @@ vt_status vt_jit_new(const char *arch, vt_jit **out, vt_err *err)
     j->use_cache = true;
     for (const jit_text *t = vt_kernel_texts; t->name; t++) {
         size_t len = strlen(t->name);
-        if (len > 4 && strcmp(t->name + len - 4, ".cuh") == 0 && j->n_headers < 8) {
+        if (len > 4 && strcmp(t->name + len - 4, ".cuh") == 0) {
+            if (j->n_headers == MAX_HEADERS) {
+                free(j);
+                return vt_fail(err, VT_ERR_DEVICE, "kernel header %s is one more than %d", t->name,
+                               MAX_HEADERS);
+            }
             j->header_name[j->n_headers] = t->name;
             j->header_text[j->n_headers++] = t->text;
         }

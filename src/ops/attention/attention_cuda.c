@@ -116,9 +116,16 @@ typedef struct plan_work {
     } seq[SHARED_MOST_SEQS];
 } plan_work;
 
-static int32_t members_a_tile(const attention_plan_config *c)
+/* Members of a group of n that one item computes. A tile of more rows reads KV less often; more tiles
+ * use more SMs, also for the merge behind them. */
+static int32_t members_a_tile(const attention_plan_config *c, int32_t n)
 {
-    return ATTENTION_SHARED_ROWS / (c->heads / c->kv_heads);
+    int32_t heads = c->heads / c->kv_heads, most = ATTENTION_SHARED_ROWS / heads,
+            rows = n * heads <= 64    ? 16
+                   : n * heads <= 128 ? 32
+                                      : ATTENTION_SHARED_ROWS;
+    int32_t members = rows / heads > 4 ? rows / heads : 4;
+    return members < most ? members : most;
 }
 
 /* A token's heads of one KV head must be one tile of the kernel. */
@@ -129,7 +136,7 @@ static void find_groups(const attention_plan_config *c, const vt_batch *b, share
         return;
     shared_rule rule = {.least_tokens = RANGE_GRAIN,
                         .least_saved = vt_ceil_div(c->shared_rows, c->kv_heads),
-                        .tile = members_a_tile(c)};
+                        .tile = ATTENTION_SHARED_ROWS / (c->heads / c->kv_heads)};
     shared_groups_find(b, &rule, out);
 }
 
@@ -157,7 +164,8 @@ static int32_t *add_item(plan_work *p, int32_t seq, int32_t begin, int32_t end)
 /* The shared part's items: every range for every tile of members. */
 static void plan_group(const attention_plan_config *c, plan_work *p, const shared_group *g)
 {
-    int32_t tile = members_a_tile(c), step, parts = cut(g->len, ranges_of(g->len, p->aim), &step);
+    int32_t tile = members_a_tile(c, g->n), step,
+            parts = cut(g->len, ranges_of(g->len, p->aim), &step);
     for (int32_t i = 0; i < g->n; i++) {
         int32_t s = p->groups.seq[g->first + i];
         p->seq[s].begin = g->len;
@@ -203,7 +211,7 @@ static int32_t aim_of(const attention_plan_config *c, const vt_batch *b,
         total += b->kv_len[s];
     for (int32_t i = 0; i < groups->n; i++) {
         const shared_group *g = &groups->group[i];
-        total -= (g->n - vt_ceil_div(g->n, members_a_tile(c))) * g->len;
+        total -= (g->n - vt_ceil_div(g->n, members_a_tile(c, g->n))) * g->len;
     }
     int64_t aim = vt_ceil_div(total, decode_target(c));
     return aim < RANGE_GRAIN ? RANGE_GRAIN : aim < INT32_MAX / 2 ? (int32_t)aim : INT32_MAX / 2;

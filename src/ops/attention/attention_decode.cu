@@ -240,12 +240,18 @@ INLINE void merge_slots(const DecodeParams &p, const DecodeMember *done, int n_d
         int row = first + threadIdx.x / 4;
         float top = -kInfinity, total = 0.f;
         int n = row < rows ? done[row / heads].n_slots : 0;
-#pragma unroll 4
-        for (int k = threadIdx.x % 4; k < n; k += 4) {
-            float2 ml = __ldcg((const float2 *)p.state + slot_of(row, k));
-            float next = fmaxf(top, ml.x), base = next == -kInfinity ? 0.f : next;
-            total = total * exp2_fast(top - base) + ml.y * exp2_fast(ml.x - base);
-            top = next;
+        for (int k0 = threadIdx.x % 4; k0 < n; k0 += 16) {
+            float2 ml[4];
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                ml[j] = __ldcg((const float2 *)p.state + slot_of(row, min(k0 + 4 * j, n - 1)));
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                float m = k0 + 4 * j < n ? ml[j].x : -kInfinity;
+                float next = fmaxf(top, m), base = next == -kInfinity ? 0.f : next;
+                total = total * exp2_fast(top - base) + ml[j].y * exp2_fast(m - base);
+                top = next;
+            }
         }
         float best = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
         best = fmaxf(best, __shfl_xor_sync(~0u, best, 2));
@@ -273,19 +279,28 @@ INLINE void merge_slots(const DecodeParams &p, const DecodeMember *done, int n_d
             state[u] = p.state + slot * 2;
             most = max(most, n[u]);
         }
-#pragma unroll DEPTH
-        for (int k = 0; k < most; k++)
+        for (int k0 = 0; k0 < most; k0 += DEPTH) { // no branch between the loads
+            float4 v[DEPTH][UNITS];
+            float m[DEPTH][UNITS];
 #pragma unroll
-            for (int u = 0; u < UNITS; u++)
-                if (k < n[u]) {
-                    i64 slot = (i64)k * KV_HEADS * GROUP;
-                    float weight = exp2_fast(__ldcg(state[u] + slot * 2) - top[u]);
-                    float4 v = __ldcg((const float4 *)(partial[u] + slot * HEAD_DIM));
-                    sum[u].x += weight * v.x;
-                    sum[u].y += weight * v.y;
-                    sum[u].z += weight * v.z;
-                    sum[u].w += weight * v.w;
+            for (int j = 0; j < DEPTH; j++)
+#pragma unroll
+                for (int u = 0; u < UNITS; u++) {
+                    i64 slot = (i64)max(min(k0 + j, n[u] - 1), 0) * KV_HEADS * GROUP;
+                    m[j][u] = __ldcg(state[u] + slot * 2);
+                    v[j][u] = __ldcg((const float4 *)(partial[u] + slot * HEAD_DIM));
                 }
+#pragma unroll
+            for (int j = 0; j < DEPTH; j++)
+#pragma unroll
+                for (int u = 0; u < UNITS; u++) {
+                    float weight = k0 + j < n[u] ? exp2_fast(m[j][u] - top[u]) : 0.f;
+                    sum[u].x += weight * v[j][u].x;
+                    sum[u].y += weight * v[j][u].y;
+                    sum[u].z += weight * v[j][u].z;
+                    sum[u].w += weight * v[j][u].w;
+                }
+        }
 #pragma unroll
         for (int u = 0; u < UNITS; u++) {
             int i = first + u * kWarps * 32, row = i / kPieces;
@@ -394,7 +409,7 @@ INLINE void attend_own(const DecodeParams &p, const DecodeItem &item, u8 *shared
     constexpr int kUnits = (kTileHeads * kPieces + kWarps * 32 - 1) / (kWarps * 32);
     __shared__ float2 scale[kTileHeads];
     DecodeMember whole = {item.seq, item.first_slot, item.n_slots, 0};
-    merge_slots<kUnits < 4 ? kUnits : 4, kUnits < 4 ? 8 / kUnits : 2>(p, &whole, 1, head0, heads,
+    merge_slots<kUnits < 4 ? kUnits : 4, 16 / (kUnits < 4 ? kUnits : 4)>(p, &whole, 1, head0, heads,
                                                                       scale);
 }
 
@@ -505,7 +520,7 @@ INLINE void attend_shared(const DecodeParams &p, const DecodeItem &item, u8 *sha
     __shared__ float2 scale[kMostRows];
     int n_done = last_of_members(p, member, item.n_members, done);
     if (n_done > 0)
-        merge_slots<4, 2>(p, done, n_done, 0, GROUP, scale);
+        merge_slots<4, 4>(p, done, n_done, 0, GROUP, scale);
 }
 
 KERNEL __launch_bounds__(kWarps * 32, 1) attention_decode(const __grid_constant__ DecodeParams p)

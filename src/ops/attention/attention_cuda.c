@@ -116,8 +116,8 @@ typedef struct plan_work {
     } seq[SHARED_MOST_SEQS];
 } plan_work;
 
-/* Members of a group of n that one item computes. A tile of more rows reads KV less often; more tiles
- * use more SMs, also for the merge behind them. */
+/* Members of a group of n that one item computes. A tile of more rows reads KV less often; more
+ * tiles use more SMs, also for the merge behind them. */
 static int32_t members_a_tile(const attention_plan_config *c, int32_t n)
 {
     int32_t heads = c->heads / c->kv_heads, most = ATTENTION_SHARED_ROWS / heads,

@@ -15,16 +15,20 @@
 // so the stream of weights does not stop between kernels.
 //
 // Bytes: N K + M N, and x once for every tile of W, from L2. Roof: memory bandwidth.
+// Up to 32 tokens a box of x has X_ROWS = 32 rows, and the tile's others hold whatever was there:
+// a box whose rows are half beyond x's last is slow (24576 x 4096 SwiGLU at 32 tokens, us in a
+// graph on an H200: 65.8, and 57.6 so; 151936 x 4096: 339 and 306). Four boxes of 32 rows in place
+// of one of 128 lose up to 30 % at 64 tokens and more.
 // Tried: tiles of 128 columns, which read x half as often. At 64 tokens on an H200 they were equal
 // at best (6144 x 4096, 18.8 us against 19.0), 14 % slower at 4096 x 12288, 18 % at 1024 x 3072.
-// Template: BM 64 | 128, SPLIT 1 | 2 | 4 | 8, STAGES, PAIR, BIAS, RESIDUAL, OUT_F32.
+// Template: BM 64 | 128, X_ROWS 32 | BM, SPLIT 1 | 2 | 4 | 8, STAGES, PAIR, BIAS, RESIDUAL, OUT_F32.
 #include "ptx_sm90.cuh"
 #include "linear_order.cuh"
 
 constexpr i32 BN = 64, BK = 64; // BK: 128 bytes, one swizzle atom
 
 struct SplitParams {
-    tensor_map x, w; // boxes [BM, 64] and [64 or with PAIR 32, 64], 128-byte swizzle
+    tensor_map x, w; // boxes [X_ROWS, 64] and [64 or with PAIR 32, 64], 128-byte swizzle
     void *y;
     const u16 *residual; // may be y
     const float *bias;   // [N]
@@ -34,6 +38,7 @@ struct SplitParams {
 
 constexpr i32 kConsumers = BM * 2, kThreads = kConsumers + 32;
 constexpr i32 kXBytes = BM * BK * 2, kWBytes = BN * BK * 2, kStage = kXBytes + kWBytes;
+constexpr i32 kLoaded = X_ROWS * BK * 2 + kWBytes; // bytes that arrive in a stage
 constexpr i32 kColumns = PAIR ? BN / 2 : BN;
 constexpr i32 kSumStride = BN + 8; // floats: rows shifted by 8 banks
 static_assert(BM * kSumStride * 4 <= STAGES * kStage, "the sums lie over the stages");
@@ -70,7 +75,7 @@ INLINE void load_x(const SplitParams &p, const Tile &t, i32 step, char *stage, u
 INLINE void produce_ahead(const SplitParams &p, const Tile &t, char *stages, u64 *full)
 {
     for (i32 i = 0; i < min(STAGES, t.steps); i++) {
-        barrier_expect(&full[i], kStage);
+        barrier_expect(&full[i], kLoaded);
         load_w(p, t, i, stages + i * kStage, &full[i]);
     }
 }
@@ -81,7 +86,7 @@ INLINE void produce(const SplitParams &p, const Tile &t, char *stages, u64 *full
         i32 s = i % STAGES;
         if (i >= STAGES) {
             barrier_wait(&empty[s], (i / STAGES + 1) & 1);
-            barrier_expect(&full[s], kStage);
+            barrier_expect(&full[s], kLoaded);
             load_w(p, t, i, stages + s * kStage, &full[s]);
         }
         load_x(p, t, i, stages + s * kStage, &full[s]);

@@ -186,13 +186,16 @@ static split_tile choose_split(int64_t tokens, int64_t columns, int64_t k, bool 
     return t;
 }
 
-static vt_status launch_split(const linear_args *a, vt_cuda_lane *l, split_tile t, bool fresh)
+static vt_status launch_split(const linear_args *a, vt_cuda_lane *l, split_tile t, int64_t tokens,
+                              bool fresh)
 {
+    enum { FEW_ROWS = 32 };
     int32_t pair = linear_pair(a);
     bool f32 = a->y->dtype == VT_F32;
     const vt_tensor *x = a->x, *y = a->y, *r = a->residual;
     uint32_t stage = (uint32_t)(t.bm + SPLIT_COLUMNS) * TILE_K_BYTES;
     uint32_t stages = SPLIT_SHARED / stage;
+    int32_t x_rows = tokens <= FEW_ROWS ? FEW_ROWS : t.bm;
     int32_t out = out_columns(SPLIT_COLUMNS, pair != 0);
     gemm_split_params p = {.y = y->data,
                            .residual = r ? r->data : NULL,
@@ -204,8 +207,8 @@ static vt_status launch_split(const linear_args *a, vt_cuda_lane *l, split_tile 
                            .residual_stride = r ? (int32_t)r->row_stride : 0,
                            .scale = a->scale};
     if (!l->collect) {
-        TRY(vt_cuda_tensor_map_2d(l->cuda, x->data, p.m, p.k, x->row_stride * 2, (uint32_t)t.bm, 64,
-                                  &p.x, &l->err));
+        TRY(vt_cuda_tensor_map_2d(l->cuda, x->data, p.m, p.k, x->row_stride * 2, (uint32_t)x_rows,
+                                  64, &p.x, &l->err));
         TRY(vt_cuda_tensor_map_2d(l->cuda, a->w->part[0]->data, p.n, p.k, (int64_t)p.k * 2,
                                   (uint32_t)out, 64, &p.w, &l->err));
     }
@@ -213,9 +216,10 @@ static vt_status launch_split(const linear_args *a, vt_cuda_lane *l, split_tile 
     return vt_cuda_launch(
         l,
         &(cuda_launch){.spec = JIT_SPEC("gemm_split_sm90.cu", "gemm_split_sm90", {"bm", t.bm},
-                                        {"split", t.split}, {"stages", (int32_t)stages},
-                                        {"pair", pair}, {"bias", a->bias != NULL},
-                                        {"residual", r != NULL}, {"out_f32", f32}),
+                                        {"x_rows", x_rows}, {"split", t.split},
+                                        {"stages", (int32_t)stages}, {"pair", pair},
+                                        {"bias", a->bias != NULL}, {"residual", r != NULL},
+                                        {"out_f32", f32}),
                        .grid = {(uint32_t)(tiles * t.split), 1, 1},
                        .cluster = (uint32_t)t.split,
                        .threads = (uint32_t)t.bm * 2 + 32,
@@ -229,14 +233,14 @@ static vt_status launch_split(const linear_args *a, vt_cuda_lane *l, split_tile 
 vt_status linear_sm90_run(const linear_args *a, vt_cuda_lane *l, bool fresh, int32_t segments)
 {
     /* the most tokens of every kind of tiling that choose_split tells apart */
-    static const int32_t kFew[] = {64, 128, 256};
+    static const int32_t kFew[] = {32, 64, 128, 256};
     bool pair = a->epilogue != LINEAR_NONE;
     int64_t columns = pair ? a->w->rows / 2 : a->w->rows, k = a->w->cols;
     int32_t sms = l->cuda->sm_count;
     if (!l->collect) {
         split_tile t = choose_split(a->x->dim[0], columns, k, pair, sms, segments);
         if (t.split > 0)
-            return launch_split(a, l, t, fresh);
+            return launch_split(a, l, t, a->x->dim[0], fresh);
         return launch_width(a, l, choose_width(a->x->dim[0], columns, pair, sms, segments), fresh,
                             segments);
     }
@@ -244,7 +248,7 @@ vt_status linear_sm90_run(const linear_args *a, vt_cuda_lane *l, bool fresh, int
          i++) { /* other token numbers want other tiles */
         split_tile t = choose_split(kFew[i], columns, k, pair, sms, segments);
         if (t.split > 0)
-            TRY(launch_split(a, l, t, fresh));
+            TRY(launch_split(a, l, t, kFew[i], fresh));
     }
     for (int i = first_width(segments); i < (pair ? 2 : N_WIDTHS); i++)
         TRY(launch_width(a, l, kWidth[i], fresh, segments));

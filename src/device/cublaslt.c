@@ -18,7 +18,9 @@
 #include "base/mem.h"
 #include "device/cublaslt_api.h"
 
-enum { WARM_TOKENS = 16, MAX_ALGORITHMS = 4096 };
+/* What is launched while kernels are collected: so many tokens of buckets that decode graphs have,
+ * which are captured before any step. Other graphs are captured behind a step that ran without. */
+enum { WARM_TOKENS = 16, WARM_BUCKET = 256, MAX_ALGORITHMS = 4096 };
 
 /* What an algorithm depends on, without padding: compared as bytes. */
 typedef struct shape_key {
@@ -28,7 +30,7 @@ typedef struct shape_key {
 
 typedef struct algorithm {
     shape_key key;
-    bool there;
+    bool there, launched;
     lt_algorithm algo;
 } algorithm;
 
@@ -119,6 +121,14 @@ static bool make_handles(struct cublaslt *lt)
         snprintf(lt->why, sizeof lt->why, "libcublasLt could not be started: %s",
                  lt->f.status_text(code));
     return code == 0;
+}
+
+void vt_cublaslt_preload(void)
+{
+    cublaslt_use use;
+    char why[160];
+    if (vt_cublaslt_use(&use, NULL) == VT_OK && use != CUBLASLT_NEVER)
+        (void)open_library(why, sizeof why); /* stays open */
 }
 
 size_t vt_cublaslt_open(vt_cuda *c, char *why, size_t size)
@@ -277,22 +287,27 @@ vt_status vt_cublaslt_run(vt_cuda_lane *lane, const cublaslt_product *p, bool *r
 {
     char why[160];
     *ran = false;
-    if (lane->workspace_bytes < CUBLASLT_WORKSPACE ||
+    if (lane->workspace_bytes < CUBLASLT_WORKSPACE || (lane->collect && p->bucket > WARM_BUCKET) ||
         !vt_cublaslt_open(lane->cuda, why, sizeof why))
         return VT_OK;
     struct cublaslt *lt = lane->cuda->cublaslt;
-    int32_t before = lt->n;
     algorithm *a = find(lt, p);
     if (!a || !a->there)
         return VT_OK;
-    if (lane->collect) {
-        if (lt->n > before) /* loads its kernels; what it cannot launch is not there */
-            a->there = launch(lt, lane, p, p->m < WARM_TOKENS ? p->m : WARM_TOKENS, &a->algo) == 0;
-        return VT_OK; /* and our own kernel is noted too: some bucket may need it */
+    bool first = !a->launched;
+    if (lane->collect && !first)
+        return VT_OK;
+    int32_t m = lane->collect && p->m > WARM_TOKENS ? WARM_TOKENS : p->m;
+    int code = launch(lt, lane, p, m, &a->algo);
+    a->launched = true;
+    if (first && code != 0) {
+        a->there = false; /* never mind: ours runs, now and later */
+        return VT_OK;
     }
-    int code = launch(lt, lane, p, p->m, &a->algo);
     if (code != 0)
         return run_failed(lane, lt, p, code);
+    if (lane->collect)
+        return VT_OK; /* our own kernel is noted too: some bucket may need it */
     *ran = true;
     return vt_cuda_launched(lane, &JIT_SPEC("", "cublasLt", {"rows", p->n}, {"cols", p->k},
                                             {"tokens", p->bucket}, {"residual", p->c != NULL},

@@ -1,13 +1,14 @@
 /* cuBLASLt by dlopen: y = alpha x W^T + c, bf16 in, fp32 sums, where the library is there.
  *
  * It is looked for by the first who asks (vt_cublaslt_open), once for each vt_cuda. Without it, and
- * for a product that it has no algorithm for, everything runs on kernels of our own and nobody
- * fails; a product that it took and could not launch is an error.
+ * for a product that it has no algorithm for or cannot launch the first time, kernels of our own
+ * run and nobody fails; a product that it launched before and cannot now is an error.
  *
  * An algorithm is chosen once for a shape and a bucket of tokens, by the library's own heuristics,
  * and all numbers of tokens of a bucket run it: so a row's sum has the same order whatever a step
- * is padded to (exec/cuda_step.c). While a lane collects, the algorithm runs once on scratch:
- * libraries load their kernels at first use, which a capture of a graph does not allow.
+ * is padded to (exec/cuda_step.c). The library loads a kernel when it first runs, which a capture
+ * of a graph does not allow; so what decode graphs may need, which are captured before any step,
+ * runs once while a lane collects, and writes a few rows of y.
  *
  * VITRINE_CUBLASLT: 0 never; all, for every linear that it can compute, to measure; a path opens
  * that file; else where it was measured to be faster (ops/linear/linear_cublaslt.c). */
@@ -34,6 +35,8 @@ typedef struct cublaslt_product {
 
 /* What the environment wants; false with the reason where it is neither of the above. */
 vt_status vt_cublaslt_use(cublaslt_use *use, vt_err *err);
+/* Before there is a device, in a thread of its own: loads the library's file (0.05 s). */
+void vt_cublaslt_preload(void);
 /* The library's version, as in 130100 for 13.1.0; 0: not there, or not wanted, and why (size
  * bytes). */
 size_t vt_cublaslt_open(vt_cuda *c, char *why, size_t size);

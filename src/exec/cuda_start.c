@@ -189,12 +189,30 @@ vt_status cuda_start_describe(cuda_executor *x, vt_err *err)
     return VT_OK;
 }
 
-/* Opening cuBLASLt takes as long as loading a small model's weights, and beside it no time. */
+/* Opening cuBLASLt takes as long as opening the device and loading a small model's weights do;
+ * beside them it takes little time. */
+static void *preload_library(void *arg)
+{
+    linear_cublaslt_preload(((const cuda_executor *)arg)->model->arch.hidden);
+    return NULL;
+}
+
 static void *prepare_library(void *arg)
 {
     const cuda_executor *x = arg;
     linear_cublaslt_prepare(x->cuda, x->model->arch.hidden);
     return NULL;
+}
+
+static vt_status open_device(cuda_executor *x, vt_err *err)
+{
+    pthread_t thread;
+    bool started = !x->options.deterministic &&
+                   pthread_create(&thread, NULL, preload_library, x) == 0;
+    vt_status status = vt_cuda_open(x->options.ordinal, &x->cuda, err);
+    if (started)
+        pthread_join(thread, NULL);
+    return status;
 }
 
 static vt_status load_weights(cuda_executor *x, vt_err *err)
@@ -212,7 +230,7 @@ static vt_status load_weights(cuda_executor *x, vt_err *err)
 vt_status cuda_start_build(cuda_executor *x, vt_err *err)
 {
     int64_t t = vt_now_ns();
-    TRY(vt_cuda_open(x->options.ordinal, &x->cuda, err));
+    TRY(open_device(x, err));
     x->startup.open_ms = ms_since(&t);
     TRY(vt_cuda_check(x->cuda,
                       x->cuda->driver.stream_create(&x->lane.stream, CU_STREAM_NON_BLOCKING, 0),

@@ -22,6 +22,9 @@
  * 192 tokens, a tile and a half of ours, it is twice as fast; from 2048 on both are bound alike. */
 #include "device/cublaslt.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 #include "base/err.h"
 #include "ops/cuda_impls.h"
 #include "ops/linear/linear_cuda.h"
@@ -67,6 +70,13 @@ static bool faster(const linear_args *a, int32_t bucket, int32_t sms)
     if (bucket <= 64)
         return weights >= LARGE;
     return bucket <= 2048 || rows <= 2048;
+}
+
+void linear_cublaslt_preload(int32_t hidden)
+{
+    const char *level = getenv("VITRINE_CUDA_LEVEL");
+    if (hidden >= LEAST_COLS && !(level && strcmp(level, "80") == 0))
+        vt_cublaslt_preload();
 }
 
 void linear_cublaslt_prepare(vt_cuda *c, int32_t hidden)

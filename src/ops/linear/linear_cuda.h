@@ -55,8 +55,9 @@ enum { LINEAR_SMALL_TOKENS = 16 };
 
 /* linear_cublaslt.c: launches nothing and leaves *ran false where a kernel of ours is to run. */
 vt_status linear_cublaslt_run(const linear_args *a, vt_cuda_lane *lane, bool *ran);
-/* Opens the library for a model whose activations are so wide, if its products may run there: about
- * 0.1 s, which another thread than the one that loads weights can spend. */
+/* Opening the library for a model whose activations are so wide, if its products may run there,
+ * takes about 0.1 s: its file while the device is opened, the rest while weights are loaded. */
+void linear_cublaslt_preload(int32_t hidden);
 void linear_cublaslt_prepare(vt_cuda *c, int32_t hidden);
 /* Where the library is there, this product of BF16 weights runs on it unless something else is
  * asked for. */

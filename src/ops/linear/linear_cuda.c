@@ -13,7 +13,7 @@
  *
  * Deterministic: a row's sum must be taken in the same order whatever else is in the batch, so that
  * order is the weight's (linear_order.cuh: the number of segments depends on its shape alone), and
- * kernels that keep it are chosen by the number of tokens as above: linear_ordered.cu for up to 16,
+ * kernels that keep it are chosen by the number of tokens as above: linear_ordered.cu for a few,
  * the GEMMs with a CTA, or a turn of their loop, for every segment. */
 #include "ops/linear/linear.h"
 
@@ -27,7 +27,12 @@ static int32_t small_tokens(const linear_args *a) { return a->w->cols > 4096 ? 1
 
 /* Segments: with tiles of 64 weight rows at least so many CTAs stream a weight, if its rows are
  * long enough to give each of them two steps of 64 columns. */
-enum { ORDERED_CTAS = 99, MAX_SEGMENTS = 8, ORDERED_TOKENS = 16 };
+enum { ORDERED_CTAS = 99, MAX_SEGMENTS = 8 };
+
+/* Tokens up to which linear_ordered.cu beats the split GEMM, measured on an H200: two tiles of 8
+ * where every row is one warp's, one elsewhere (16 x 4096 x 12288: 67 us there, 43 in the GEMM;
+ * 16 x 24576 x 4096: 58 and 80). */
+enum { ORDERED_TOKENS = 16, ORDERED_TOKENS_SPLIT = 8 };
 
 typedef struct gemm_params {
     const void *x, *w;
@@ -200,10 +205,13 @@ static vt_status linear_run(const void *args, const vt_lane *lane)
         return VT_OK;
     if (a->w->dtype != VT_BF16)
         return linear_quant_run(a, lane->cuda);
-    if (lane->cuda->deterministic)
-        return tokens <= ORDERED_TOKENS ? run_ordered(a, lane->cuda)
-                                        : linear_gemm_run(a, lane->cuda, false, linear_segments(a));
     bool sm90 = linear_sm90_fits(a, lane->cuda);
+    if (lane->cuda->deterministic) {
+        int32_t segments = linear_segments(a);
+        if (tokens <= (sm90 && segments > 1 ? ORDERED_TOKENS_SPLIT : ORDERED_TOKENS))
+            return run_ordered(a, lane->cuda);
+        return linear_gemm_run(a, lane->cuda, false, segments);
+    }
     if (tokens <= (sm90 ? LINEAR_SMALL_TOKENS : small_tokens(a)))
         return run_small(a, lane->cuda);
     return linear_gemm_run(a, lane->cuda, false, 0);

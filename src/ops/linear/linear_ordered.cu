@@ -28,10 +28,19 @@ struct LinearParams {
 constexpr int kSegmentUnits = ((K + kSegmentGrain - 1) / kSegmentGrain + WARPS - 1) / WARPS; // of the longest
 constexpr int kChunks = (K + 31) / 32, kLongest = kSegmentUnits * kSegmentGrain / 32;
 constexpr int kSteps = kLongest < kChunks ? kLongest : kChunks;
-constexpr int kMost = HALF ? 16 : 8, kPrefetch = kSteps < kMost ? kSteps : kMost;
-// chunks of x on the way
-constexpr int kAhead = kPrefetch % 8 == 0 && TILES == 1 ? 8 : kPrefetch % 4 == 0 ? 4 : kPrefetch;
-constexpr int kResident = 12 / WARPS > 1 ? 12 / WARPS : 1; // CTAs an SM holds at least
+constexpr int kMost = HALF ? 16 : 8; // chunks of weights on the way
+
+constexpr int largest_divisor(int n, int most)
+{
+    while (n % most)
+        most--;
+    return most;
+}
+// A loop without branches lets loads run ahead: they divide the steps, and only ragged segments are asked for ends.
+constexpr int kPrefetch = largest_divisor(kSteps, kMost);
+constexpr int kAhead = kPrefetch % 8 == 0 && TILES == 1 ? 8 : kPrefetch % 4 == 0 ? 4 : kPrefetch; // chunks of x
+constexpr bool kRagged = K % (kSegmentGrain * WARPS) != 0;
+constexpr int kResident = 8 / WARPS; // CTAs an SM holds at least
 
 // A 4 x 4 transpose over the lanes of a quad: lane q brings the columns 8 q .. 8 q + 7 of 32 in four registers and
 // leaves with 2 q + 8 i, 2 q + 8 i + 1 in register i.
@@ -52,6 +61,13 @@ INLINE void transpose(u32 (&r)[4], int q)
         }
 }
 
+struct yes {
+    constexpr operator bool() const { return true; }
+};
+struct no {
+    constexpr operator bool() const { return false; }
+};
+
 KERNEL __launch_bounds__(WARPS * 32, kResident) linear_ordered(const __grid_constant__ LinearParams p)
 {
     __shared__ WarpSums sums;
@@ -66,7 +82,7 @@ KERNEL __launch_bounds__(WARPS * 32, kResident) linear_ordered(const __grid_cons
     uint4 wl[kPrefetch], wh[kPrefetch];
     auto fetch = [&](int step, uint4 &l, uint4 &h) {
         int k = begin + step * 32;
-        bool inside = k + q * 8 < end;
+        bool inside = !kRagged || k + q * 8 < end;
         l = inside ? load_weights16(low + k) : make_uint4(0, 0, 0, 0);
         h = inside && !HALF ? load_weights16(high + k) : make_uint4(0, 0, 0, 0);
     };
@@ -83,7 +99,7 @@ KERNEL __launch_bounds__(WARPS * 32, kResident) linear_ordered(const __grid_cons
         int k = begin + step * 32;
 #pragma unroll
         for (int n = 0; n < TILES; n++)
-            x[n][slot] = k + q * 8 < end ? load16(from[n] + k) : make_uint4(0, 0, 0, 0);
+            x[n][slot] = !kRagged || k + q * 8 < end ? load16(from[n] + k) : make_uint4(0, 0, 0, 0);
     };
 #pragma unroll
     for (int n = 0; n < TILES; n++)
@@ -91,12 +107,12 @@ KERNEL __launch_bounds__(WARPS * 32, kResident) linear_ordered(const __grid_cons
 #pragma unroll
     for (int i = 0; i < kAhead; i++)
         fetch_x(i, i);
-#pragma unroll 1
-    for (int s0 = 0; s0 < kSteps; s0 += kPrefetch) {
+    // kPrefetch steps from s0 on; `more`: those behind them are fetched meanwhile
+    auto multiply = [&](int s0, auto more) {
 #pragma unroll
         for (int i = 0; i < kPrefetch; i++) {
-            int step = s0 + i, k = begin + step * 32;
-            if (k >= end)
+            int step = s0 + i;
+            if (kRagged && begin + step * 32 >= end)
                 break;
             u32 a[4] = {wl[i].x, wl[i].y, wl[i].z, wl[i].w}, b[4] = {wh[i].x, wh[i].y, wh[i].z, wh[i].w};
             transpose(a, q);
@@ -110,9 +126,15 @@ KERNEL __launch_bounds__(WARPS * 32, kResident) linear_ordered(const __grid_cons
                 mma_bf16(c[n], a[0], b[0], a[1], b[1], t[0], t[1]);
                 mma_bf16(c[n], a[2], b[2], a[3], b[3], t[2], t[3]);
             }
-            fetch_x(step + kAhead, i % kAhead);
-            fetch(step + kPrefetch, wl[i], wh[i]);
+            if constexpr (more)
+                fetch(step + kPrefetch, wl[i], wh[i]);
+            if (more || i + kAhead < kPrefetch)
+                fetch_x(step + kAhead, i % kAhead);
         }
-    }
+    };
+#pragma unroll 1
+    for (int s0 = 0; s0 < kSteps - kPrefetch; s0 += kPrefetch)
+        multiply(s0, yes());
+    multiply(kSteps - kPrefetch, no());
     finish(p, c, j0, sums);
 }

@@ -183,6 +183,8 @@ static split_tile choose_split(int64_t tokens, int64_t columns, int64_t k, bool 
             t.split *= 2;
     if (t.bm == 128 && t.split < (pair ? 2 : 4)) /* gemm_sm90.cu has no narrow tiles of pairs */
         return persistent;
+    if (segments > 0 && t.bm == 128 && 2 * tiles * t.split > 3 * sms)
+        return persistent; /* more CTAs than half as many again as SMs only exchange sums */
     return t;
 }
 

@@ -476,6 +476,7 @@ INLINE void attend_shared(const DecodeParams &p, const DecodeItem &item, u8 *sha
     load_queries(q, q_row[0], q_row[1]);
 
     constexpr u32 kApart = STAGES * 2 * kBlockBytes; // of two warps' rings
+    constexpr int kTogether = FP8 ? 2 : kWarps;      // blocks: as many as there are registers for
     u32 rings = shared_address(shared), mine_of = rings + warp * kApart;
     i32 block0 = begin / kBlock, n_blocks = (end + kBlock - 1) / kBlock;
 #pragma unroll
@@ -496,11 +497,13 @@ INLINE void attend_shared(const DecodeParams &p, const DecodeItem &item, u8 *sha
         copy_async_wait<STAGES - 1>();
         __syncthreads();
         if (warp * 16 < item.n_members * GROUP)
-            add_blocks<kWarps, 2>(x, q, rings + stage * 2 * kBlockBytes, kApart, block * kBlock,
-                                  p.scale_log2, [&](int h, i32 j) {
-                                      return j < end && j >= begin &&
-                                             (!WINDOWED || j >= first_kept[h]);
-                                  });
+#pragma unroll
+            for (int b = 0; b < kWarps; b += kTogether)
+                add_blocks<kTogether, 2>(x, q, rings + b * kApart + stage * 2 * kBlockBytes, kApart,
+                                         (block + b) * kBlock, p.scale_log2, [&](int h, i32 j) {
+                                             return j < end && j >= begin &&
+                                                    (!WINDOWED || j >= first_kept[h]);
+                                         });
         __syncthreads(); // all warps have read the stage that the next fetch overwrites
         stage = (stage + 1) % STAGES;
     }
@@ -523,7 +526,9 @@ INLINE void attend_shared(const DecodeParams &p, const DecodeItem &item, u8 *sha
         merge_slots<4, 4>(p, done, n_done, 0, GROUP, scale);
 }
 
-KERNEL __launch_bounds__(kWarps * 32, 1) attention_decode(const __grid_constant__ DecodeParams p)
+// FP8: registers for three CTAs of an SM, where that spills none.
+KERNEL __launch_bounds__(kWarps * 32, FP8 && HEAD_DIM <= 128 && !WINDOWED ? 3 : 1)
+    attention_decode(const __grid_constant__ DecodeParams p)
 {
     static_assert(HEAD_DIM % 16 == 0 && HEAD_DIM <= 256, "fragments of 16 dimensions");
     extern __shared__ __align__(128) u8 shared[];

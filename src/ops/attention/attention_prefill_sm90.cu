@@ -15,8 +15,8 @@
 // took 369 us for 64 x 256 tokens (32/8 heads), ten of them a tile's start-up.
 // Blocks lie at absolute multiples of BLOCK_N, in rising order: a row's result does not depend on its chunk.
 // FP8: pools of E4M3 of k / k_scale, which is in scale_log2, and of v / v_scale. The producer warpgroup copies K (its
-// warps 0 and 1) and V (2 and 3) by cp.async, a block ahead, to where the same threads read them again, make bf16 of
-// them (kv.cuh) and write the tiles that wgmma reads. Nothing an unwritten slot may hold becomes a NaN then.
+// warps 0 and 1) and V (2 and 3) by cp.async, RAW_STAGES blocks ahead, to where the same threads read them again, make
+// bf16 of them (kv.cuh) and write the tiles that wgmma reads. Nothing an unwritten slot may hold becomes a NaN then.
 // Keys beyond kv_len are masked, but their V would be multiplied by zero, and the unwritten slots of a page may hold
 // NaN: the consumers wipe those rows of the last V tile.
 //
@@ -47,6 +47,7 @@
 #define O_REGS (HEAD_DIM / 2)
 #define FULL_ARRIVALS (FP8 ? 64 : 1)         /* threads that fill a K or V tile */
 #define RAW_BYTES (BLOCK_N * HEAD_DIM)       /* of an E4M3 tile */
+#define RAW_STAGES (HEAD_DIM == 256 ? 1 : 2) /* as many as shared memory has room for */
 
 typedef struct prefill_params {
     tensor_map k, v;       /* pools as [pages * kv_heads * PAGE, HEAD_DIM], boxes [PAGE, 64]; unused with FP8 */
@@ -150,7 +151,7 @@ typedef struct shared {
     char *q, *k, *v;                                   /* tiles */
     u64 *q_full, *q_empty;                             /* [1] */
     u64 *k_full, *k_empty, *v_full, *v_empty;          /* [STAGES] */
-    char *raw;                                         /* FP8: a tile of K and one of V */
+    char *raw;                                         /* FP8: RAW_STAGES tiles of K, then of V */
 } shared;
 
 #if Q_BY_TMA
@@ -174,6 +175,7 @@ typedef struct stream { /* K's or V's way through the items' blocks */
     u64 *full, *empty;
     int thread;         /* of 64 */
     int index, block;   /* of the block that is fetched next */
+    u32 fetched;        /* blocks */
     tile t;
 } stream;
 
@@ -189,28 +191,36 @@ INLINE void next_item(const prefill_params &p, stream &s)
     s.block = s.t.block0;
 }
 
+/* A head's rows of a page are one run of bytes. */
 INLINE void fetch_raw(const prefill_params &p, stream &s)
 {
+    const int pages = BLOCK_N / PAGE, page_bytes = PAGE * HEAD_DIM;
     if (s.index < p.n_items * p.kv_heads) {
-        int first = p.page_start[s.t.seq], last = p.page_start[s.t.seq + 1] - 1;
-#pragma unroll 4
-        for (int i = 0; i < RAW_CHUNKS; i++) {
-            int c = i * 64 + s.thread, key = s.block * BLOCK_N + c / (HEAD_DIM / 16);
-            i64 row = ((i64)p.page_ids[min(first + key / PAGE, last)] * p.kv_heads + s.t.head) * PAGE + key % PAGE;
-            copy_async16(shared_address(s.raw) + c * 16, s.pool + row * HEAD_DIM + c % (HEAD_DIM / 16) * 16, 16);
+        int first = p.page_start[s.t.seq] + s.block * pages, last = p.page_start[s.t.seq + 1] - 1, page[pages];
+        u32 to = shared_address(s.raw) + s.fetched % RAW_STAGES * RAW_BYTES + s.thread * 16;
+#pragma unroll
+        for (int i = 0; i < pages; i++)
+            page[i] = p.page_ids[min(first + i, last)];
+#pragma unroll
+        for (int i = 0; i < pages; i++) {
+            const u8 *from = s.pool + ((i64)page[i] * p.kv_heads + s.t.head) * page_bytes + s.thread * 16;
+#pragma unroll
+            for (int at = 0; at < page_bytes; at += 64 * 16)
+                copy_async16(to + i * page_bytes + at, from + at, 16);
         }
         if (++s.block == s.t.block1)
             next_item(p, s);
     }
+    s.fetched++;
     copy_async_commit();
 }
 
-INLINE void raw_to_tile(const stream &s, char *to)
+INLINE void raw_to_tile(const stream &s, const char *from, char *to)
 {
 #pragma unroll 4
     for (int i = 0; i < RAW_CHUNKS; i++) {
         int c = i * 64 + s.thread, row = c / (HEAD_DIM / 16), col = c % (HEAD_DIM / 16);
-        uint4 raw = load16(s.raw + c * 16);
+        uint4 raw = load16(from + c * 16);
         u32 word[4] = {raw.x, raw.y, raw.z, raw.w}, pair[8];
 #pragma unroll
         for (int k = 0; k < 4; k++) {
@@ -229,14 +239,16 @@ INLINE void produce_fp8(const prefill_params &p, const shared &sh)
     bool v = threadIdx.x >= 64;
     stream s;
     s.pool = v ? p.v_pool : p.k_pool;
-    s.raw = sh.raw + v * RAW_BYTES;
+    s.raw = sh.raw + v * RAW_STAGES * RAW_BYTES;
     s.tiles = v ? sh.v : sh.k;
     s.full = v ? sh.v_full : sh.k_full;
     s.empty = v ? sh.v_empty : sh.k_empty;
     s.thread = threadIdx.x % 64;
     s.index = blockIdx.x - gridDim.x;
+    s.fetched = 0;
     next_item(p, s);
-    fetch_raw(p, s);
+    for (int i = 0; i < RAW_STAGES; i++)
+        fetch_raw(p, s);
     u32 at = 0, round = 0;
     for (int i = blockIdx.x; i < p.n_items * p.kv_heads; i += gridDim.x) {
         tile t = tile_of(p, i);
@@ -249,9 +261,9 @@ INLINE void produce_fp8(const prefill_params &p, const shared &sh)
 #endif
         for (int b = t.block0; b < t.block1; b++, at++) {
             u32 stage = at % STAGES;
-            copy_async_wait<0>();
+            copy_async_wait<RAW_STAGES - 1>();
             barrier_wait(&s.empty[stage], (at / STAGES + 1) & 1);
-            raw_to_tile(s, s.tiles + stage * KV_BYTES);
+            raw_to_tile(s, s.raw + at % RAW_STAGES * RAW_BYTES, s.tiles + stage * KV_BYTES);
             fence_async_shared();
             barrier_arrive(&s.full[stage]);
             fetch_raw(p, s);

@@ -46,6 +46,7 @@ vt_status attention_prefill_sm90_run(const attention_args *a, vt_cuda_lane *l, c
     attention_chunk_states chunks = attention_chunk_states_of(a, l);
     int32_t group = a->heads / a->kv_heads, block = a->head_dim == 256 ? 64 : 128;
     bool fp8 = a->k_pool->dtype == VT_FP8_E4M3;
+    int32_t raw_stages = !fp8 ? 0 : a->head_dim == 256 ? 1 : 2; /* the kernel's RAW_STAGES */
     prefill_sm90_params p = {.q = a->q->data,
                              .o = a->o->data,
                              .items = items,
@@ -78,7 +79,8 @@ vt_status attention_prefill_sm90_run(const attention_args *a, vt_cuda_lane *l, c
                              {"decode", decode}),
             .grid = {(uint32_t)(work < l->cuda->sm_count ? work : l->cuda->sm_count), 1, 1},
             .threads = 384,
-            .shared_bytes = (uint32_t)((ROWS + 2 * STAGES * block + fp8 * block) * a->head_dim * 2 +
+            .shared_bytes = (uint32_t)((ROWS + 2 * STAGES * block + raw_stages * block) *
+                                           a->head_dim * 2 +
                                        SHARED_SLACK)},
         &p, sizeof p);
 }

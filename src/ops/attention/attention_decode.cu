@@ -526,8 +526,13 @@ INLINE void attend_shared(const DecodeParams &p, const DecodeItem &item, u8 *sha
         merge_slots<4, 4>(p, done, n_done, 0, GROUP, scale);
 }
 
-// FP8: registers for three CTAs of an SM, where that spills none.
-KERNEL __launch_bounds__(kWarps * 32, FP8 && HEAD_DIM <= 128 && !WINDOWED ? 3 : 1)
+#if FP8 && HEAD_DIM <= 128 && !WINDOWED && __CUDA_ARCH__ >= 900
+#define MIN_CTAS 3 /* of an SM: registers are spilled for it elsewhere */
+#else
+#define MIN_CTAS 1
+#endif
+
+KERNEL __launch_bounds__(kWarps * 32, MIN_CTAS)
     attention_decode(const __grid_constant__ DecodeParams p)
 {
     static_assert(HEAD_DIM % 16 == 0 && HEAD_DIM <= 256, "fragments of 16 dimensions");

@@ -485,6 +485,7 @@ typedef struct sampling_kind {
     const char *name;
     float temperature, top_p;
     int32_t top_k, n_top;
+    int32_t allowed; /* one id in so many; 0: no mask */
 } sampling_kind;
 
 static void sample_rows(bench *b, int32_t rows, const sampling_kind *kind)
@@ -499,8 +500,12 @@ static void sample_rows(bench *b, int32_t rows, const sampling_kind *kind)
               top_logprob = out_2d(b, VT_F32, rows, VT_MAX_TOP_LOGPROBS);
     vt_sample_row *row = calloc((size_t)rows, sizeof *row);
     sample_cuda_row *packed = calloc((size_t)rows, sizeof *packed);
-    if (!row || !packed)
+    size_t words = (size_t)vt_ceil_div(vocab, 32); /* a mask for each row */
+    uint32_t *mask = calloc((size_t)rows * words, 4), *masks = calloc((size_t)rows * words, 4);
+    if (!row || !packed || !mask || !masks)
         exit(1);
+    for (size_t i = 0; kind->allowed && i < (size_t)rows * words * 32; i += (size_t)kind->allowed)
+        mask[i / 32] |= 1u << i % 32;
     for (int32_t i = 0; i < rows; i++)
         row[i] = (vt_sample_row){.temperature = kind->temperature,
                                  .top_p = kind->top_p,
@@ -511,8 +516,10 @@ static void sample_rows(bench *b, int32_t rows, const sampling_kind *kind)
                                  .position = i,
                                  .pool_slot = -1,
                                  .target = -1,
-                                 .pending_slot = -1};
-    sample_cuda_pack(row, rows, packed, NULL, NULL);
+                                 .pending_slot = -1,
+                                 .mask = kind->allowed ? mask + (size_t)i * words : NULL};
+    sample_cuda_pack(row, rows, vocab, packed, NULL, NULL, masks);
+    b->lane.sample_masks = upload(b, masks, (size_t)rows * words * 4);
     b->lane.sample_rows = upload(b, packed, (size_t)rows * sizeof *packed);
     const vt_sample_row *const first = row;
     sample_args args = {.logits = &logits,
@@ -527,6 +534,8 @@ static void sample_rows(bench *b, int32_t rows, const sampling_kind *kind)
     w.restore.from = from.data;
     w.restore.bytes = (size_t)vt_tensor_bytes(&from);
     measure(b, &w);
+    free(masks);
+    free(mask);
     free(packed);
     free(row);
 }
@@ -536,12 +545,15 @@ static void section_sampling(bench *b)
     /* The logits spread as random ones do: at temperature 0.6 a nucleus of 0.9 has tens of
      * thousands of ids, at 0.06 a dozen. */
     static const int32_t rows[] = {1, 32, 256};
-    static const sampling_kind kind[] = {{"sample", 0.6f, 0.9f, 50, -1},
-                                         {"greedy", 0, 1, 0, -1},
-                                         {"sample sharp top-p", 0.06f, 0.9f, 0, -1},
-                                         {"sample flat top-p", 0.6f, 0.9f, 0, -1},
-                                         {"sample all", 0.6f, 1, 0, -1},
-                                         {"log-probabilities", 0, 1, 0, 5}};
+    static const sampling_kind kind[] = {{"sample", 0.6f, 0.9f, 50, -1, 0},
+                                         {"greedy", 0, 1, 0, -1, 0},
+                                         {"sample sharp top-p", 0.06f, 0.9f, 0, -1, 0},
+                                         {"sample flat top-p", 0.6f, 0.9f, 0, -1, 0},
+                                         {"sample all", 0.6f, 1, 0, -1, 0},
+                                         {"log-probabilities", 0, 1, 0, 5, 0},
+                                         {"sample allowed half", 0.6f, 0.9f, 50, -1, 2},
+                                         {"sample allowed few", 0.6f, 0.9f, 50, -1, 10000},
+                                         {"greedy allowed few", 0, 1, 0, -1, 10000}};
     for (size_t k = 0; k < sizeof kind / sizeof *kind; k++)
         for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
             sample_rows(b, rows[i], &kind[k]);
@@ -757,9 +769,9 @@ typedef struct section {
 } section;
 
 static const section sections[] = {
-    {"roof", section_roof},     {"prefill", section_prefill}, {"decode", section_decode},
-    {"shared", section_shared}, {"rows", section_rows},       {"sampling", section_sampling},
-    {"gemm", section_gemm},     {"gemv", section_gemv},       {"quant", section_quant},
+    {"roof", section_roof},     {"prefill", section_prefill},   {"decode", section_decode},
+    {"shared", section_shared}, {"rows", section_rows},         {"sampling", section_sampling},
+    {"gemm", section_gemm},     {"gemv", section_gemv},         {"quant", section_quant},
     {"plan", section_plan},     {"cublaslt", section_cublaslt},
 };
 enum { N_SECTIONS = sizeof sections / sizeof *sections };

@@ -118,7 +118,8 @@ typedef struct vt_event {
     const char *text; /* new text, whole UTF-8 characters only, text_len bytes */
     size_t text_len;
     const vt_token_logprob *logprobs;     /* [n_tokens] of the chosen tokens, or NULL */
-    const vt_token_logprob *top_logprobs; /* [n_tokens][n_top], or NULL */
+    const vt_token_logprob *top_logprobs; /* [n_tokens][n_top], or NULL; ids are -1 where
+                                             fewer tokens could be chosen */
     int32_t n_top;
     vt_finish finish; /* VT_FINISH_NONE while it goes on */
     int32_t prompt_tokens, completion_tokens, cached_tokens;
@@ -154,6 +155,10 @@ typedef struct vt_request_params {
     int32_t n_stop_ids;
     const vt_logit_bias *logit_bias;
     int32_t n_logit_bias;
+    const int32_t *allowed; /* [n_allowed] only these ids may be chosen; NULL: all. An end token
+                               that is not among them cannot be chosen either: such a completion
+                               ends by its length or a stop string */
+    int32_t n_allowed;
     int32_t logprobs;       /* -1: none; 0: of the chosen token; k: and of the k most likely */
     bool prompt_logprobs;   /* score the prompt: one event per chunk before the first token */
     int32_t priority;       /* higher first under policy=priority */

@@ -125,6 +125,7 @@ static vt_status check_known(const batch_line *l, vt_err *err)
                                        "frequency_penalty",
                                        "repetition_penalty",
                                        "logit_bias",
+                                       "allowed_token_ids",
                                        "logprobs",
                                        "stream",
                                        "user",
@@ -263,21 +264,38 @@ static vt_status get_max_tokens(const cli *c, const vt_model *m, batch_line *l, 
                : VT_OK;
 }
 
-static vt_status get_id_list(const json_t *list, cli_ids *ids, vt_err *err)
+/* `field`: at most `most` ids below `vocab`. */
+static vt_status get_id_list(const char *field, const json_t *list, int32_t most, int32_t vocab,
+                             cli_ids *ids, vt_err *err)
 {
     size_t n = json_array_size(list);
-    if (n == 0 || n > 1 << 24)
-        return vt_fail(err, VT_ERR_USAGE, "prompt: %zu token ids, expected 1 to %d", n, 1 << 24);
+    if (n == 0 || n > (size_t)most)
+        return vt_fail(err, VT_ERR_USAGE, "%s: %zu token ids, expected 1 to %d", field, n, most);
     ids->id = vt_calloc(n, sizeof *ids->id);
     if (!ids->id)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory");
     for (size_t i = 0; i < n; i++) {
         const json_t *v = json_array_get(list, i);
-        if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) > INT32_MAX)
-            return vt_fail(err, VT_ERR_USAGE, "prompt: entry %zu is not a token id", i);
+        if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) >= vocab)
+            return vt_fail(err, VT_ERR_USAGE, "%s: entry %zu is not a token id, expected 0 to %d",
+                           field, i, vocab - 1);
         ids->id[ids->n++] = (int32_t)json_integer_value(v);
     }
     return VT_OK;
+}
+
+static vt_status get_allowed(const vt_model *m, batch_line *l, vt_err *err)
+{
+    const json_t *v = json_object_get(l->body, "allowed_token_ids");
+    cli_ids ids = {0};
+    if (!v || json_is_null(v))
+        return VT_OK;
+    if (!json_is_array(v))
+        return vt_fail(err, VT_ERR_USAGE, "allowed_token_ids: expected a list of token ids");
+    vt_status status = get_id_list("allowed_token_ids", v, 1 << 20, m->arch.vocab, &ids, err);
+    l->p.allowed = l->allowed = ids.id;
+    l->p.n_allowed = ids.n;
+    return status;
 }
 
 static vt_status get_prompt(const vt_model *m, batch_line *l, vt_err *err)
@@ -293,7 +311,7 @@ static vt_status get_prompt(const vt_model *m, batch_line *l, vt_err *err)
         status = cli_encode(m, json_string_value(v), json_string_length(v), VT_TOKENIZE_ADD_BOS,
                             &ids, err);
     else if (json_is_array(v))
-        status = get_id_list(v, &ids, err);
+        status = get_id_list("prompt", v, 1 << 24, m->arch.vocab, &ids, err);
     else
         status = vt_fail(err, VT_ERR_USAGE, "prompt: expected a string or a list of token ids");
     l->p.prompt = l->prompt = ids.id;
@@ -309,6 +327,7 @@ static vt_status read_params(const cli *c, const vt_model *m, batch_line *l, vt_
     TRY(get_logprobs(l, err));
     TRY(get_stop(l, err));
     TRY(get_bias(l, err));
+    TRY(get_allowed(m, l, err));
     TRY(get_prompt(m, l, err));
     l->choice = vt_calloc((size_t)l->p.n, sizeof *l->choice);
     l->n_open = l->p.n;
@@ -373,7 +392,8 @@ static json_t *logprobs_json(const batch_line *l, const vt_model *m, const batch
         memcpy(t, ch->logprobs.data + (size_t)i * row * sizeof *t, row * sizeof *t);
         json_t *token = token_json(m, &t[0]), *top = json_array();
         for (size_t k = 1; k < row; k++)
-            json_array_append_new(top, token_json(m, &t[k]));
+            if (t[k].id >= 0) /* fewer could be chosen */
+                json_array_append_new(top, token_json(m, &t[k]));
         json_object_set_new(token, "top_logprobs", top);
         json_array_append_new(content, token);
     }
@@ -438,6 +458,7 @@ void batch_line_release(batch_line *l)
     free(l->custom_id);
     free(l->stop);
     free(l->bias);
+    free(l->allowed);
     vt_free(l->prompt);
     json_decref(l->body);
     *l = (batch_line){0};

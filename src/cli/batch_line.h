@@ -4,6 +4,9 @@
  *   {"id": "batch_req_a", "custom_id": "a", "response": {"status_code": 200, "body": {...}},
  *    "error": null}
  *
+ * Fields beyond OpenAI's are called as in vLLM: top_k, min_p, repetition_penalty, ignore_eos,
+ * priority, allowed_token_ids.
+ *
  * A line that is wrong gets a result too (status 400, and why); it never stops the others. */
 #ifndef VT_CLI_BATCH_LINE_H
 #define VT_CLI_BATCH_LINE_H
@@ -25,6 +28,7 @@ typedef struct batch_line {
     int32_t *prompt;     /* vt_free */
     const char **stop;
     vt_logit_bias *bias;
+    int32_t *allowed;
     batch_choice *choice; /* [p.n] */
     int32_t n_open;       /* choices that have not ended */
     int32_t prompt_tokens, completion_tokens, cached_tokens;

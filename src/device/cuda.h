@@ -132,6 +132,7 @@ struct vt_cuda_lane {
     const struct sample_cuda_row *sample_rows; /* the step's rows: ops/sample/sample_cuda.h */
     const int32_t *sample_contexts;
     const void *sample_biases;
+    const uint32_t *sample_masks;
     int32_t n_launches; /* kernels, those of graphs too, since somebody zeroed it */
     int32_t *note;      /* [max_note] the JIT's index of each (graphs aside); NULL: not wanted */
     int32_t max_note;

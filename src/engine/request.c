@@ -64,6 +64,20 @@ static vt_status check_sampling(const vt_request_params *p, const vt_req_limits 
     return VT_OK;
 }
 
+static vt_status check_allowed(const vt_request_params *p, const vt_req_limits *lim, vt_err *err)
+{
+    if (!p->allowed && p->n_allowed == 0)
+        return VT_OK;
+    if (!p->allowed || p->n_allowed < 1 || p->n_allowed > VT_MAX_ALLOWED)
+        return vt_fail(err, VT_ERR_USAGE, "allowed has %d ids%s, expected 1 to %d", p->n_allowed,
+                       p->allowed ? "" : " and no array of them", VT_MAX_ALLOWED);
+    for (int32_t i = 0; i < p->n_allowed; i++)
+        if (p->allowed[i] < 0 || p->allowed[i] >= lim->vocab)
+            return vt_fail(err, VT_ERR_USAGE, "allowed id %d is %d, expected 0 to %d", i,
+                           p->allowed[i], lim->vocab - 1);
+    return VT_OK;
+}
+
 static vt_status check_lists(const vt_request_params *p, const vt_req_limits *lim, vt_err *err)
 {
     if (p->n_stop < 0 || p->n_stop > VT_MAX_STOPS)
@@ -91,6 +105,7 @@ static vt_status check_lists(const vt_request_params *p, const vt_req_limits *li
                 "logit_bias entry %d is id %d, bias %g, expected an id of 0 to %d and a number", i,
                 b->id, (double)b->bias, lim->vocab - 1);
     }
+    TRY(check_allowed(p, lim, err));
     if (p->cache_salt && strnlen(p->cache_salt, VT_SALT_MAX + 1) > VT_SALT_MAX)
         return vt_fail(err, VT_ERR_USAGE, "cache_salt has more than %d bytes", VT_SALT_MAX);
     return VT_OK;
@@ -106,11 +121,21 @@ static void *copy(vt_arena *a, const void *from, int32_t n, size_t size)
     return to;
 }
 
-static bool copy_params(vt_req *r, const vt_request_params *p)
+static uint32_t *mask_of(vt_arena *a, const int32_t *id, int32_t n, int32_t vocab)
+{
+    uint32_t *mask = vt_arena_alloc(a, (size_t)vt_ceil_div(vocab, 32), sizeof *mask);
+    for (int32_t i = 0; mask && i < n; i++)
+        mask[id[i] / 32] |= 1u << id[i] % 32;
+    return mask;
+}
+
+static bool copy_params(vt_req *r, const vt_request_params *p, const vt_req_limits *lim)
 {
     r->p = *p;
+    r->p.allowed = NULL;
     const char **stop = vt_arena_alloc(&r->arena, (size_t)p->n_stop + 1, sizeof *stop);
-    bool ok = stop != NULL;
+    r->mask = p->allowed ? mask_of(&r->arena, p->allowed, p->n_allowed, lim->vocab) : NULL;
+    bool ok = stop != NULL && !p->allowed == !r->mask;
     for (int32_t i = 0; ok && i < p->n_stop; i++) {
         stop[i] = vt_arena_strdup(&r->arena, p->stop[i], strlen(p->stop[i]));
         ok = stop[i] != NULL;
@@ -152,7 +177,8 @@ static vt_sample_row sample_row(const vt_seq *s, const vt_request_params *p, uin
                            .n_prompt = s->n_prompt,
                            .pending_slot = -1,
                            .bias = p->logit_bias,
-                           .n_bias = p->n_logit_bias};
+                           .n_bias = p->n_logit_bias,
+                           .mask = s->req->mask};
 }
 
 static vt_status make_seq(vt_req *r, int32_t index, int32_t max_len, const vt_req_limits *lim,
@@ -190,7 +216,7 @@ vt_status vt_req_new(const vt_request_params *p, vt_request_id id, int64_t now_n
     r->arrive_ns = now_ns;
     r->deadline_ns = p->timeout_s > 0 ? now_ns + (int64_t)(p->timeout_s * 1e9) : INT64_MAX;
     r->tenant = VT_NO_TENANT;
-    vt_status status = copy_params(r, p)
+    vt_status status = copy_params(r, p, lim)
                            ? VT_OK
                            : vt_fail(err, VT_ERR_MEMORY, "out of memory for a request");
     int64_t pool = (int64_t)lim->n_pages * lim->page_size,

@@ -22,6 +22,7 @@
 #include "vitrine.h"
 
 enum { VT_MAX_SAMPLES = 128, VT_MAX_STOP_IDS = 64, VT_MAX_LOGIT_BIAS = 1024 };
+enum { VT_MAX_ALLOWED = 1 << 20 }; /* several times the largest vocabulary */
 
 typedef enum vt_seq_state { VT_SEQ_QUEUED = 0, VT_SEQ_RUNNING, VT_SEQ_DONE } vt_seq_state;
 
@@ -55,7 +56,8 @@ typedef struct vt_seq {
 typedef struct vt_req {
     vt_arena arena; /* holds this struct's arrays */
     vt_request_id id;
-    vt_request_params p;            /* deep copy */
+    vt_request_params p;            /* deep copy, but for `allowed`: see mask */
+    uint32_t *mask;                 /* [ceil(vocab / 32)] p.allowed as vt_sample_row's; NULL: all */
     int32_t salt_len, tenant;       /* tenant: valid once the scheduler has it */
     int64_t arrive_ns, deadline_ns; /* deadline INT64_MAX: none */
     int32_t n_live;                 /* sequences not DONE */

@@ -279,7 +279,11 @@ static void take_token(vt_sched *s, vt_seq *q, int32_t id, vt_output *out)
 {
     q->n_pending--;
     if (id < 0) {
-        end_seq(s, q, VT_FINISH_ERROR, "the model's logits were not numbers");
+        end_seq(s, q, VT_FINISH_ERROR,
+                q->row.mask
+                    ? "none of the allowed tokens can be chosen: their logits are not numbers, "
+                      "or -infinity"
+                    : "the model's logits were not numbers");
         vt_radix_flush(&s->radix); /* what made them may be cached */
         return;
     }

@@ -130,6 +130,7 @@ static void add_rows(filling *f, vt_seq *q, vt_share *share, int32_t first, int3
             row->context = NULL; /* a prompt is scored as the model sees it */
             row->bias = NULL;
             row->n_bias = 0;
+            row->mask = NULL;
             share->n_scored++;
         }
         q->n_scored += share->n_scored;

@@ -276,8 +276,8 @@ static void cuda_exec_free(vt_executor *base)
             if (s->end)
                 c->driver.event_destroy(s->end);
         }
-        void *blocks[] = {x->activations, x->workspace, x->tickets,    x->step_block,
-                          x->contexts,    x->biases,    x->token_pool, x->copies};
+        void *blocks[] = {x->activations, x->workspace, x->tickets,    x->step_block, x->contexts,
+                          x->biases,      x->masks,     x->token_pool, x->copies};
         for (size_t k = 0; k < sizeof blocks / sizeof *blocks; k++)
             vt_cuda_free(c, blocks[k]);
         cuda_kv_join(x);

@@ -57,7 +57,7 @@ typedef struct piece_graph {
 
 typedef struct result_slot {
     char *step_block; /* pinned: the step's arrays */
-    char *extra; /* pinned: contexts and biases; grown when a step needs more than any before */
+    char *extra; /* pinned: contexts, biases, masks; grown when a step needs more than any before */
     size_t extra_bytes;
     int32_t *token, *top_id;
     float *logprob, *top_logprob;
@@ -81,9 +81,10 @@ typedef struct cuda_executor {
     vt_kv_cache kv;
     vt_tensor *kv_tensors;
     vt_program *prog;
-    void *activations, *workspace, *tickets, *step_block, *contexts, *biases, *token_pool, *copies;
+    void *activations, *workspace, *tickets, *step_block, *contexts, *biases, *masks, *token_pool,
+        *copies;
     size_t step_bytes, tail_bytes; /* of the largest step's block, and of its part for rows */
-    int64_t max_contexts, max_biases;
+    sample_cuda_counts most;       /* that contexts, biases and masks have room for */
     vt_cuda_lane lane;
     attention_plan_config plan;
     int32_t n_body;       /* calls [0, n_body) are the layers */
@@ -117,8 +118,8 @@ step_shape cuda_step_largest(const cuda_executor *x);
 void cuda_step_bind(cuda_executor *x, const step_shape *s);
 /* Fills the pinned block for the step, padded to the shape; returns where it ends. */
 size_t cuda_step_fill(cuda_executor *x, const vt_step *step, const step_shape *s, char *out);
-/* Sampling rows into the block; contexts and biases, which few steps have, by copies of their
- * own. */
+/* Sampling rows into the block; contexts, biases and masks, which few steps have, by copies of
+ * their own. */
 vt_status cuda_step_fill_rows(cuda_executor *x, const vt_step *step, const step_shape *s,
                               result_slot *slot, vt_err *err);
 

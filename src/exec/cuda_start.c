@@ -48,8 +48,10 @@ static vt_status make_memory(cuda_executor *x, vt_err *err)
     const vt_limits *lim = &x->config.limits;
     vt_cuda *c = x->cuda;
     x->step_bytes = largest_block(x);
-    x->max_contexts = (int64_t)lim->max_seqs * lim->max_context;
-    x->max_biases = (int64_t)lim->max_rows * 1024;
+    x->most = (sample_cuda_counts){.contexts = (int64_t)lim->max_seqs * lim->max_context,
+                                   .biases = (int64_t)lim->max_rows * 1024,
+                                   .mask_words = (int64_t)lim->max_seqs *
+                                                 vt_ceil_div(x->model->arch.vocab, 32)};
     size_t decode = attention_decode_workspace(
         &x->plan, attention_decode_capacity(&x->plan, lim->max_seqs, lim->max_context),
         x->model->arch.head_dim);
@@ -76,8 +78,9 @@ static vt_status make_memory(cuda_executor *x, vt_err *err)
                 {&x->workspace, x->lane.workspace_bytes, false},
                 {&x->tickets, CUDA_TICKETS * 4, true},
                 {&x->step_block, x->step_bytes, true},
-                {&x->contexts, (size_t)x->max_contexts * 4, false},
-                {&x->biases, (size_t)x->max_biases * 8, false},
+                {&x->contexts, (size_t)x->most.contexts * 4, false},
+                {&x->biases, (size_t)x->most.biases * 8, false},
+                {&x->masks, (size_t)x->most.mask_words * 4, false},
                 {&x->token_pool, (size_t)x->config.n_pool_slots * 4, true},
                 {&x->copies, MAX_COPIES * sizeof(vt_page_copy), false}};
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
@@ -92,6 +95,7 @@ static vt_status make_memory(cuda_executor *x, vt_err *err)
     x->lane.token_pool = x->token_pool;
     x->lane.sample_contexts = x->contexts;
     x->lane.sample_biases = x->biases;
+    x->lane.sample_masks = x->masks;
     return make_slots(x, err);
 }
 

@@ -7,6 +7,8 @@
  * addresses follow from its own sizes alone, and a captured graph finds its arrays again. Page ids
  * come last, because their number changes every step.
  *
+ * Contexts of rows with penalties, biases and masks (19 KB a row for 151,936 ids) are copied apart.
+ *
  * A step that can be a graph is padded to a bucket:
  *
  *   decode   n sequences to the next of kBuckets: a padding row has token 0, one KV token in a page
@@ -243,43 +245,60 @@ size_t cuda_step_fill(cuda_executor *x, const vt_step *step, const step_shape *s
     return l.page_ids + (size_t)(b->n_pages + extra) * 4;
 }
 
+/* Contexts, biases, masks: where they lie in `extra`, one behind the other, and on the device. */
+typedef struct extra_array {
+    size_t at, bytes;
+    void *to;
+    const char *what;
+} extra_array;
+
+static vt_status grow_extra(cuda_executor *x, result_slot *slot, size_t bytes, vt_err *err)
+{
+    void *p;
+    if (bytes <= slot->extra_bytes)
+        return VT_OK;
+    TRY(vt_cuda_pinned(x->cuda, 2 * bytes, &p, err));
+    vt_cuda_pinned_free(x->cuda, slot->extra);
+    slot->extra = p;
+    slot->extra_bytes = 2 * bytes;
+    return VT_OK;
+}
+
 vt_status cuda_step_fill_rows(cuda_executor *x, const vt_step *step, const step_shape *s,
                               result_slot *slot, vt_err *err)
 {
     step_layout l = cuda_step_layout(x, s);
-    int32_t n = step->batch.n_rows;
+    int32_t n = step->batch.n_rows, vocab = x->model->arch.vocab;
     sample_cuda_row *to = (sample_cuda_row *)(slot->step_block + l.rows);
-    int64_t n_contexts, n_biases;
-    sample_cuda_counts(step->rows, n, &n_contexts, &n_biases);
-    if (n_contexts > x->max_contexts || n_biases > x->max_biases)
+    sample_cuda_counts c = sample_cuda_count(step->rows, n, vocab);
+    if (c.contexts > x->most.contexts || c.biases > x->most.biases ||
+        c.mask_words > x->most.mask_words)
         return vt_fail(err, VT_ERR_MEMORY,
-                       "step %llu: %lld tokens of context and %lld biases are beyond %lld and %lld",
-                       (unsigned long long)step->id, (long long)n_contexts, (long long)n_biases,
-                       (long long)x->max_contexts, (long long)x->max_biases);
-    size_t contexts_bytes = vt_round_up((size_t)n_contexts * 4, 16),
-           bytes = contexts_bytes + (size_t)n_biases * 8;
-    if (bytes > slot->extra_bytes) {
-        void *p;
-        TRY(vt_cuda_pinned(x->cuda, 2 * bytes, &p, err));
-        vt_cuda_pinned_free(x->cuda, slot->extra);
-        slot->extra = p;
-        slot->extra_bytes = 2 * bytes;
-    }
-    sample_cuda_pack(step->rows, n, to, (int32_t *)slot->extra,
-                     (vt_logit_bias *)(slot->extra + contexts_bytes));
+                       "step %llu: %lld tokens of context, %lld biases and %lld words of masks are "
+                       "beyond %lld, %lld and %lld",
+                       (unsigned long long)step->id, (long long)c.contexts, (long long)c.biases,
+                       (long long)c.mask_words, (long long)x->most.contexts,
+                       (long long)x->most.biases, (long long)x->most.mask_words);
+    size_t bytes = 0;
+    extra_array array[] = {
+        {take(&bytes, c.contexts, 4), (size_t)c.contexts * 4, x->contexts, "uploading contexts"},
+        {take(&bytes, c.biases, 8), (size_t)c.biases * 8, x->biases, "uploading biases"},
+        {take(&bytes, c.mask_words, 4), (size_t)c.mask_words * 4, x->masks, "uploading masks"}};
+    TRY(grow_extra(x, slot, bytes, err));
+    sample_cuda_pack(step->rows, n, vocab, to, (int32_t *)(slot->extra + array[0].at),
+                     (vt_logit_bias *)(slot->extra + array[1].at),
+                     (uint32_t *)(slot->extra + array[2].at));
     for (int32_t i = n; i < s->rows; i++)
         to[i] = sample_cuda_padding();
-    const cuda_driver *d = &x->cuda->driver;
-    cuda_spans_moved(x, VT_MOVE_TO_DEVICE, (size_t)n_contexts * 4 + (size_t)n_biases * 8);
-    if (n_contexts > 0)
+    for (int i = 0; i < 3; i++) {
+        const extra_array *a = &array[i];
+        if (a->bytes == 0)
+            continue;
+        cuda_spans_moved(x, VT_MOVE_TO_DEVICE, a->bytes);
         TRY(vt_cuda_check(x->cuda,
-                          d->copy_to_device(cuda_address(x->contexts), slot->extra,
-                                            (size_t)n_contexts * 4, x->lane.stream),
-                          "uploading contexts", err));
-    if (n_biases > 0)
-        TRY(vt_cuda_check(x->cuda,
-                          d->copy_to_device(cuda_address(x->biases), slot->extra + contexts_bytes,
-                                            (size_t)n_biases * 8, x->lane.stream),
-                          "uploading biases", err));
+                          x->cuda->driver.copy_to_device(cuda_address(a->to), slot->extra + a->at,
+                                                         a->bytes, x->lane.stream),
+                          a->what, err));
+    }
     return VT_OK;
 }

@@ -32,7 +32,7 @@ typedef struct vt_step {
 /* Valid until the next wait. */
 typedef struct vt_step_result {
     uint64_t id;
-    const int32_t *token;  /* [n_rows]; -1: the row's logits were not numbers */
+    const int32_t *token;  /* [n_rows]; -1: no choice (ops/sample/sample.h) */
     const float *logprob;  /* [n_rows] */
     const int32_t *top_id; /* [n_rows][VT_MAX_TOP_LOGPROBS] */
     const float *top_logprob;

@@ -121,6 +121,36 @@ def test_batch_logprobs_when_a_character_has_several_tokens_then_bytes_are_each_
         assert any(p.decode("utf-8", "replace").encode() != p for p in parts), f"no part of a character in {parts}"
 
 
+def test_batch_allowed_token_ids_when_given_then_nothing_else_is_chosen():
+    def plain(k, **body):
+        return json.dumps({"custom_id": k, "method": "POST", "url": "/v1/completions",
+                           "body": {"prompt": "Is it?", "max_tokens": 7, "temperature": 1, "logprobs": 4, **body}})
+
+    ids = [300, 307]
+    pieces = [list(ok("tokenize", "--decode", str(i), *model()).out) for i in ids]
+    with tempfile.TemporaryDirectory() as d:
+        o = os.path.join(d, "out.jsonl")
+        lines = [plain("both", allowed_token_ids=ids, n=2), plain("one", allowed_token_ids=ids[:1]),
+                 plain("none", allowed_token_ids=[]), plain("text", allowed_token_ids="yes"),
+                 plain("word", allowed_token_ids=[1, "yes"]), plain("far", allowed_token_ids=[1 << 30]),
+                 plain("null", allowed_token_ids=None)]
+        ok(*args(write(d, lines), o))
+        got = {k: r["response"] for k, r in results(o).items()}
+        for k, may in (("both", pieces), ("one", pieces[:1])):
+            for c in got[k]["body"]["choices"]:
+                same(c["finish_reason"], "length", "the end token is not allowed")
+                same(len(c["logprobs"]["content"]), 7)
+                for t in c["logprobs"]["content"]:
+                    assert t["bytes"] in may, (k, t)
+                    same(sorted(x["bytes"] for x in t["top_logprobs"]), sorted(may), "what could be chosen")
+        same(got["one"]["body"]["choices"][0]["logprobs"]["content"][0]["logprob"], 0.0)
+        same(len(got["null"]["body"]["choices"][0]["logprobs"]["content"][0]["top_logprobs"]), 4)
+        for k, why in (("none", "0 token ids"), ("text", "expected a list"), ("word", "entry 1"), ("far", "entry 0")):
+            same(got[k]["status_code"], 400, k)
+            message = got[k]["body"]["error"]["message"]
+            assert message.startswith("allowed_token_ids: ") and why in message, message
+
+
 def test_batch_usage():
     with tempfile.TemporaryDirectory() as d:
         i, o = write(d, [line(0), line(0)]), os.path.join(d, "out.jsonl")

@@ -415,15 +415,18 @@ static void make_silu_mul(rig *r, const silu_mul_args *a, device_args *d)
 static void make_sample(rig *r, const sample_args *a, device_args *d)
 {
     int32_t rows = (int32_t)a->logits->dim[0];
-    int64_t n_contexts, n_biases;
-    sample_cuda_counts(*a->row, rows, &n_contexts, &n_biases);
+    int32_t vocab = (int32_t)a->logits->dim[1];
+    sample_cuda_counts n = sample_cuda_count(*a->row, rows, vocab);
     sample_cuda_row *row = calloc((size_t)rows + 1, sizeof *row);
-    int32_t *contexts = calloc((size_t)n_contexts + 1, sizeof *contexts);
-    vt_logit_bias *biases = calloc((size_t)n_biases + 1, sizeof *biases);
-    sample_cuda_pack(*a->row, rows, row, contexts, biases);
+    int32_t *contexts = calloc((size_t)n.contexts + 1, sizeof *contexts);
+    vt_logit_bias *biases = calloc((size_t)n.biases + 1, sizeof *biases);
+    uint32_t *masks = calloc((size_t)n.mask_words + 1, sizeof *masks);
+    sample_cuda_pack(*a->row, rows, vocab, row, contexts, biases, masks);
     r->lane.sample_rows = device_block(r, row, (size_t)rows * sizeof *row);
-    r->lane.sample_contexts = device_block(r, contexts, (size_t)n_contexts * sizeof *contexts);
-    r->lane.sample_biases = device_block(r, biases, (size_t)n_biases * sizeof *biases);
+    r->lane.sample_contexts = device_block(r, contexts, (size_t)n.contexts * sizeof *contexts);
+    r->lane.sample_biases = device_block(r, biases, (size_t)n.biases * sizeof *biases);
+    r->lane.sample_masks = device_block(r, masks, (size_t)n.mask_words * sizeof *masks);
+    free(masks);
     free(biases);
     free(contexts);
     free(row);
@@ -607,7 +610,7 @@ static bool compare(rig *r, const vt_op *op, const void *args, const twin *w, do
         vt_dequant_row(d->dtype, from, got, cols);
         for (int64_t k = 0; k < cols && good; k++) {
             double e = fabs((double)got[k] - want[k]) / (1 + fabs((double)want[k]));
-            if (isnan(want[k]) && isnan(got[k]))
+            if (want[k] == got[k] || (isnan(want[k]) && isnan(got[k])))
                 continue;
             if (!(e <= tolerance)) {
                 snprintf(r->why, sizeof r->why,

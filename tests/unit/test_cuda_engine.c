@@ -37,7 +37,7 @@ typedef struct request {
 typedef struct setup {
     const char *emulator;
     int32_t running, budget, pages;
-    bool deterministic, no_graphs, no_overlap, no_prefix_cache, fp8_kv;
+    bool deterministic, no_graphs, no_overlap, no_prefix_cache, fp8_kv, cpu;
 } setup;
 
 static uint64_t rng;
@@ -116,7 +116,7 @@ static vt_engine *open_engine(const vt_model *m, const setup *s)
     enum { PAGE = 16 };
     setenv("VITRINE_EMULATOR", s->emulator, 1);
     assert_int_equal(vt_options_new(&o, &err), VT_OK);
-    set(o, "device", "cuda");
+    set(o, "device", s->cpu ? "cpu" : "cuda");
     set_int(o, "threads", 2);
     set_int(o, "page-size", PAGE);
     set_int(o, "max-running", s->running);
@@ -387,6 +387,79 @@ static void test_tokens_when_pages_are_shared_then_near_those_read_apart(void **
     vt_model_free(m);
 }
 
+static bool contains(const int32_t *ids, int32_t n, int32_t id)
+{
+    while (n > 0 && ids[n - 1] != id)
+        n--;
+    return n > 0;
+}
+
+/* The second of three requests may only use a few ids, all, or one: those beside it do not notice,
+ * and `all` changes nothing. Where nothing can be chosen the error says so. */
+static void check_allowed(const vt_model *m, const setup *s)
+{
+    enum { FEW = 5 };
+    int32_t few[FEW] = {31, 32, 0, m->arch.vocab - 1, 64}, *all;
+    request r[REQUESTS];
+    outcome want[TOGETHER], got[TOGETHER];
+    rng = 1;
+    write_requests(r, m->arch.vocab);
+    r[1].p.logprobs = 0;
+    run_together(m, s, r, want);
+    r[1].p.allowed = few;
+    r[1].p.n_allowed = FEW;
+    run_together(m, s, r, got);
+    assert_same(&got[0], &want[0], "beside a mask", 0);
+    assert_same(&got[2], &want[2], "beside a mask", 2);
+    assert_int_equal(got[1].n, r[1].p.max_tokens);
+    for (int32_t i = 0; i < got[1].n; i++)
+        assert_true(contains(few, FEW, got[1].token[i]));
+    assert_false(contains(few, FEW, want[1].token[0]));
+    all = calloc((size_t)m->arch.vocab, sizeof *all);
+    for (int32_t i = 0; i < m->arch.vocab; i++)
+        all[i] = i;
+    r[1].p.allowed = all;
+    r[1].p.n_allowed = m->arch.vocab;
+    run_together(m, s, r, got);
+    assert_same(&got[1], &want[1], "all allowed", 1);
+    free(all);
+
+    vt_engine *e = open_engine(m, s);
+    r[1].p.allowed = few;
+    r[1].p.n_allowed = 1;
+    submit(e, &r[1]);
+    run_all(e);
+    for (int32_t i = 0; i < r[1].now.n; i++)
+        assert_true(r[1].now.token[i] == few[0] && fabsf(r[1].now.logprob[i]) < 1e-5f);
+    const vt_logit_bias never = {few[0], -INFINITY};
+    r[1].p.logit_bias = &never;
+    r[1].p.n_logit_bias = 1;
+    submit(e, &r[1]);
+    run_all(e);
+    assert_int_equal(r[1].finish, VT_FINISH_ERROR);
+    assert_non_null(strstr(r[1].error, "none of the allowed tokens can be chosen"));
+    vt_engine_free(e);
+}
+
+static void test_tokens_when_only_some_are_allowed_then_no_others(void **state)
+{
+    (void)state;
+    setup s = {.emulator = "cc=90,memory=512",
+               .running = 4,
+               .budget = 40,
+               .pages = 64,
+               .deterministic = true};
+    vt_model *m = tiny_model("qwen3");
+    check_allowed(m, &s);
+    s.emulator = "cc=80,memory=512,order=3";
+    s.no_graphs = true;
+    check_allowed(m, &s);
+    s.cpu = true;
+    s.no_graphs = false;
+    check_allowed(m, &s);
+    vt_model_free(m);
+}
+
 static void test_request_when_a_kernel_fails_then_it_ends_in_an_error(void **state)
 {
     (void)state;
@@ -432,6 +505,7 @@ int main(void)
         cmocka_unit_test(test_tokens_when_deterministic_then_bitwise_the_same_in_any_schedule),
         cmocka_unit_test(test_tokens_when_prefix_is_cached_then_near_those_without),
         cmocka_unit_test(test_tokens_when_pages_are_shared_then_near_those_read_apart),
+        cmocka_unit_test(test_tokens_when_only_some_are_allowed_then_no_others),
         cmocka_unit_test(test_request_when_a_kernel_fails_then_it_ends_in_an_error),
     };
     return cmocka_run_group_tests_name("cuda_engine", tests, emulated_gpu_open, NULL);

@@ -144,11 +144,11 @@ static void test_sample_pack_when_a_row_has_no_penalty_then_its_context_stays_at
          .pending_slot = 2},
         {.repetition_penalty = 1, .bias = bias, .n_bias = 2, .pending_slot = -1}};
     sample_cuda_row out[3];
-    int64_t n_contexts, n_biases;
-    sample_cuda_counts(rows, 3, &n_contexts, &n_biases);
-    assert_int_equal(n_contexts, 3);
-    assert_int_equal(n_biases, 2);
-    sample_cuda_pack(rows, 3, out, contexts, biases);
+    sample_cuda_counts n = sample_cuda_count(rows, 3, 100);
+    assert_int_equal(n.contexts, 3);
+    assert_int_equal(n.biases, 2);
+    assert_int_equal(n.mask_words, 0);
+    sample_cuda_pack(rows, 3, 100, out, contexts, biases, NULL);
     assert_int_equal(out[0].n_context, 0);
     assert_int_equal(out[0].pending_slot, -1);
     assert_int_equal(out[1].n_context, 3);
@@ -156,6 +156,24 @@ static void test_sample_pack_when_a_row_has_no_penalty_then_its_context_stays_at
     assert_memory_equal(contexts + out[1].context, context, sizeof context);
     assert_int_equal(out[2].n_bias, 2);
     assert_memory_equal(biases + out[2].bias, bias, sizeof bias);
+}
+
+static void test_sample_pack_when_rows_side_by_side_have_a_mask_then_it_travels_once(void **state)
+{
+    (void)state;
+    const uint32_t mask[2] = {5, 1}, other[2] = {9, 0};
+    uint32_t masks[6];
+    vt_sample_row rows[6] = {{.mask = mask}, {.mask = mask},  {.mask = NULL},
+                             {.mask = mask}, {.mask = other}, {.mask = other}};
+    sample_cuda_row out[6];
+    assert_int_equal(sample_cuda_count(rows, 6, 33).mask_words, 6);
+    sample_cuda_pack(rows, 6, 33, out, NULL, NULL, masks);
+    for (int i = 0; i < 6; i++)
+        if (!rows[i].mask)
+            assert_int_equal(out[i].mask, -1);
+        else
+            assert_memory_equal(masks + out[i].mask, rows[i].mask, sizeof mask);
+    assert_int_equal(out[1].mask, out[0].mask);
 }
 
 /* ---- the JIT ---- */
@@ -256,6 +274,7 @@ int main(void)
         cmocka_unit_test(test_decode_plan_when_lengths_vary_then_each_kv_is_covered_once),
         cmocka_unit_test(test_decode_plan_when_deterministic_then_it_is_cut_at_chunks_only),
         cmocka_unit_test(test_sample_pack_when_a_row_has_no_penalty_then_its_context_stays_at_home),
+        cmocka_unit_test(test_sample_pack_when_rows_side_by_side_have_a_mask_then_it_travels_once),
         cmocka_unit_test(test_jit_want_when_asked_twice_then_one_instance),
         cmocka_unit_test(test_jit_cache_when_a_file_is_torn_then_it_is_not_read),
         cmocka_unit_test(test_cuda_open_when_there_is_no_driver_then_the_message_says_what_to_do),

@@ -64,13 +64,18 @@ static void on_event(void *user, const vt_event *e)
     request *r = user;
     outcome *o = &r->now[e->sample];
     for (int32_t i = 0; i < e->n_tokens; i++) {
+        bool allowed = !r->p.allowed;
+        for (int32_t k = 0; !allowed && k < r->p.n_allowed; k++)
+            allowed = r->p.allowed[k] == e->tokens[i];
+        assert_true(allowed);
         o->token[o->n] = e->tokens[i];
         o->logprob[o->n++] = e->logprobs[i].logprob;
     }
     o->ended = e->finish == VT_FINISH_STOP || e->finish == VT_FINISH_LENGTH;
 }
 
-/* Requests that share beginnings of every length, greedy and sampled, some with penalties. */
+/* Requests that share beginnings of every length, greedy and sampled, some with penalties, some
+ * that may only say again what is in the prompt. */
 static void write_requests(request *r, int32_t vocab)
 {
     int32_t family[FAMILIES][PROMPT];
@@ -90,6 +95,8 @@ static void write_requests(request *r, int32_t vocab)
         r->p.presence_penalty = k % 3 ? 0 : 0.7f;
         r->p.repetition_penalty = k % 5 ? 1 : 1.2f;
         r->p.n = k % 6 == 5 ? SAMPLES : 1;
+        r->p.allowed = k % 9 == 2 ? r->prompt : NULL;
+        r->p.n_allowed = k % 9 == 2 ? r->p.n_prompt : 0;
         r->p.has_seed = true;
         r->p.seed = (uint64_t)k;
         r->p.logprobs = 0;
@@ -240,7 +247,7 @@ static void test_tokens_when_schedules_differ_then_bitwise_the_same(void **state
                   (unsigned long long)copied);
     assert_true(hits > 0 && copied > 0);
     assert_true(retracted > 0 || total < 1000); /* the short run under sanitizers meets none */
-#ifndef VT_SANITIZE /* too few schedules there to be sure of one */
+#ifndef VT_SANITIZE                             /* too few schedules there to be sure of one */
     assert_true(retracted > 0);
 #endif
 }

@@ -303,6 +303,16 @@ static void test_submit_when_a_field_is_wrong_then_it_is_named(void **state)
     p = good;
     p.logprobs = 21;
     refused(&f, p, "logprobs is 21, expected -1 to 20");
+    int32_t allowed[] = {0, 255, 256};
+    p = good;
+    p.allowed = allowed;
+    refused(&f, p, "allowed has 0 ids, expected 1 to 1048576");
+    p.n_allowed = 3;
+    refused(&f, p, "allowed id 2 is 256, expected 0 to 255");
+    allowed[0] = -1;
+    refused(&f, p, "allowed id 0 is -1, expected 0 to 255");
+    p.allowed = NULL;
+    refused(&f, p, "allowed has 3 ids and no array of them, expected 1 to 1048576");
     prompt[4] = 256;
     refused(&f, good, "prompt token 4 is 256, expected 0 to 255");
     prompt[4] = 4;
@@ -357,6 +367,44 @@ static void test_fault_when_the_device_keeps_failing_then_error_and_the_engine_g
     assert_int_equal(h.finish, VT_FINISH_ERROR);
     assert_string_equal(h.error, "the device failed and failed again");
     assert_true(idle);
+    fixture_close(&f);
+}
+
+static void test_allowed_when_given_then_the_step_has_it_as_a_mask_and_scoring_has_not(void **state)
+{
+    (void)state;
+    fixture f;
+    static heard h[2];
+    memset(h, 0, sizeof h);
+    int32_t prompt[10], allowed[] = {0, 31, 32, 255, 31}, n_masked = 0;
+    const uint32_t want[8] = {0x80000001u, 1, 0, 0, 0, 0, 0, 0x80000000u};
+    fixture_defaults(&f);
+    fixture_open(&f);
+    count_up(prompt, 10, 0);
+    vt_request_params p = ask(prompt, 10, 4, h);
+    p.allowed = allowed;
+    p.n_allowed = 5;
+    p.prompt_logprobs = true;
+    p.logprobs = 0;
+    p.n = 2;
+    submit(&f, &p);
+    memset(allowed, 0, sizeof allowed); /* it was copied */
+    for (uint64_t seen = 0; step(&f);) {
+        const vt_plan *plan = last_plan(&f);
+        if (plan->step.id == seen)
+            continue; /* the last step was only waited for */
+        seen = plan->step.id;
+        for (int32_t i = 0; i < plan->step.batch.n_rows; i++) {
+            const vt_sample_row *row = &plan->step.rows[i];
+            if (row->target >= 0)
+                assert_null(row->mask);
+            else
+                assert_memory_equal(row->mask, want, sizeof want);
+            n_masked += row->mask != NULL;
+        }
+    }
+    assert_int_equal(n_masked, 8);
+    assert_int_equal(h[0].n_scores, 9);
     fixture_close(&f);
 }
 
@@ -577,6 +625,8 @@ int main(void)
         cmocka_unit_test(test_abort_when_queued_or_unknown_then_only_that_one_ends),
         cmocka_unit_test(test_submit_when_queue_is_full_then_busy_and_nobody_is_lost),
         cmocka_unit_test(test_submit_when_a_field_is_wrong_then_it_is_named),
+        cmocka_unit_test(
+            test_allowed_when_given_then_the_step_has_it_as_a_mask_and_scoring_has_not),
         cmocka_unit_test(test_free_when_requests_are_open_then_each_ends_with_abort),
         cmocka_unit_test(
             test_fault_when_the_device_keeps_failing_then_error_and_the_engine_goes_on),

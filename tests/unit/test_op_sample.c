@@ -318,6 +318,84 @@ static void test_penalties_and_bias_apply_in_order(void **state)
     for_each_impl(state, penalties);
 }
 
+/* Three ids are left of 70, in words of their own: the best of all is not among them. */
+static void masks(const vt_impl *impl, const op_teams *teams)
+{
+    float l[70], logprob;
+    uint32_t mask[3] = {1u << 31, 1, 0xffffffe0u}; /* 31, 32 and 69, and bits behind the end */
+    int32_t context[] = {40, 31};
+    vt_sample_row row = plain_row;
+    random_logits(l, 70, 1, 3);
+    l[31] = 2, l[32] = 1, l[69] = 2, l[40] = 50;
+    l[7] = NAN; /* not looked at */
+    row.mask = mask;
+    row.n_top = 5;
+    row.temperature = 0;
+    double sum = 2 * exp(2) + exp(1);
+    assert_int_equal(sample_one_row(impl, teams, l, 70, &row, &logprob), 31);
+    assert_float_equal(logprob, 2 - log(sum), 1e-5);
+    row.target = 32; /* scoring: of what is left */
+    assert_int_equal(sample_one_row(impl, teams, l, 70, &row, &logprob), 32);
+    assert_float_equal(logprob, 1 - log(sum), 1e-5);
+    row.target = 40;
+    assert_int_equal(sample_one_row(impl, teams, l, 70, &row, &logprob), 40);
+    assert_true(logprob == -INFINITY);
+    row.target = -1;
+    vt_logit_bias bias[] = {{40, 100}, {32, 1.5f}}; /* brings nothing back; lifts what is left */
+    row.bias = bias;
+    row.n_bias = 2;
+    assert_int_equal(sample_one_row(impl, teams, l, 70, &row, &logprob), 32);
+    row.n_bias = 0;
+    row.context = context;
+    row.n_context = 2;
+    row.presence_penalty = 1;
+    assert_int_equal(sample_one_row(impl, teams, l, 70, &row, NULL), 69);
+    row.presence_penalty = 0;
+
+    bed b;
+    bool seen[70] = {0};
+    row.temperature = 1.5f;
+    row.top_k = 2; /* 31 and 69: ranks are of what is left */
+    bed_init(&b, 400, l, 70, row);
+    op_run(&sample_op, impl, &b.a, teams, 2);
+    for (int32_t r = 0; r < 400; r++)
+        seen[b.token[r]] = true;
+    for (int32_t id = 0; id < 70; id++)
+        assert_int_equal(seen[id], id == 31 || id == 69);
+    const int32_t *top_id = b.args.top_id->data;
+    const float *top = b.args.top_logprob->data;
+    assert_true(top_id[0] == 31 && top_id[1] == 69 && top_id[2] == 32);
+    assert_true(isfinite(top[2]) && top_id[3] == -1 && top_id[4] == -1);
+    bed_release(&b);
+}
+
+static void test_mask_leaves_only_its_ids(void **state) { for_each_impl(state, masks); }
+
+static void masked_out(const vt_impl *impl, const op_teams *teams)
+{
+    float l[70];
+    uint32_t nothing[3] = {0, 0, 0xffffffc0u}, hopeless[3] = {1u << 9, 1u << 9, 0};
+    vt_sample_row row = plain_row;
+    random_logits(l, 70, 1, 3);
+    for (int sampled = 0; sampled < 2; sampled++) {
+        row.temperature = (float)sampled;
+        l[9] = l[41] = -INFINITY;
+        row.mask = nothing;
+        assert_int_equal(sample_one_row(impl, teams, l, 70, &row, NULL), -1);
+        row.mask = hopeless;
+        assert_int_equal(sample_one_row(impl, teams, l, 70, &row, NULL), -1);
+        l[41] = NAN;
+        assert_int_equal(sample_one_row(impl, teams, l, 70, &row, NULL), -1);
+        l[41] = -1000;
+        assert_int_equal(sample_one_row(impl, teams, l, 70, &row, NULL), 41);
+    }
+}
+
+static void test_mask_when_nothing_is_left_then_no_token(void **state)
+{
+    for_each_impl(state, masked_out);
+}
+
 /* The pending token counts as output, and the chosen one lands in its slot. */
 static void pool(const vt_impl *impl, const op_teams *teams)
 {
@@ -374,6 +452,8 @@ int main(void)
         cmocka_unit_test(test_top_k_and_top_p_keep_exactly_their_set),
         cmocka_unit_test(test_greedy_takes_the_lowest_of_equals_and_refuses_nan),
         cmocka_unit_test(test_penalties_and_bias_apply_in_order),
+        cmocka_unit_test(test_mask_leaves_only_its_ids),
+        cmocka_unit_test(test_mask_when_nothing_is_left_then_no_token),
         cmocka_unit_test(test_pending_token_is_penalised_and_pool_is_written),
     };
     return cmocka_run_group_tests(tests, op_teams_setup, op_teams_teardown);

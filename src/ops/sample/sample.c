@@ -16,7 +16,7 @@
 #include "ops/sample/sample_kernel.h"
 
 /* Reads the logits and writes a result a row: the work beyond one exponential an element depends on
- * the row's settings and is not counted. */
+ * the row's settings and is not counted, nor is a mask, a bit beside an id's four bytes. */
 static vt_cost sample_cost(const void *args)
 {
     const sample_args *a = args;
@@ -58,6 +58,9 @@ static int32_t occurrences(const int32_t *ids, int32_t begin, int32_t end, int32
 
 static void reference_adjust(float *l, int32_t n, const vt_sample_row *row, const int32_t *pool)
 {
+    for (int32_t id = 0; id < n && row->mask; id++)
+        if (!(row->mask[id / 32] & 1u << id % 32))
+            l[id] = -INFINITY;
     for (int32_t i = 0; i < row->n_bias; i++)
         l[row->bias[i].id] += row->bias[i].bias;
     int32_t pending = row->pending_slot >= 0 && pool ? pool[row->pending_slot] : -1;
@@ -114,12 +117,12 @@ static void reference_row(const sample_args *a, int64_t r, float *l, ranked *e)
         e[i] = (ranked){.x = (double)l[i], .id = i};
         nan = nan || isnan(l[i]);
     }
-    if (!nan) {
-        qsort(e, (size_t)n, sizeof *e, by_rank);
+    qsort(e, (size_t)n, sizeof *e, by_rank);
+    if (!nan && isfinite(e[0].x)) {
         for (int32_t i = 0; i < n; i++)
             sum += exp(e[i].x - e[0].x);
         double lse = e[0].x + log(sum);
-        for (int32_t i = 0; i < row->n_top && i < n; i++)
+        for (int32_t i = 0; i < row->n_top && i < n && isfinite(e[i].x); i++)
             sample_put_top(a, r, i, e[i].id, (float)(e[i].x - lse));
         token = row->target >= 0 ? row->target : reference_choose(e, n, row);
         if (row->n_top >= 0 || row->target >= 0)
@@ -128,7 +131,7 @@ static void reference_row(const sample_args *a, int64_t r, float *l, ranked *e)
     ((int32_t *)a->token->data)[r] = token;
     ((float *)a->logprob->data)[r] = (float)logprob;
     if (pool && row->pool_slot >= 0)
-        pool[row->pool_slot] = token;
+        pool[row->pool_slot] = token < 0 ? 0 : token;
 }
 
 static void sample_reference(const void *args)
@@ -159,8 +162,19 @@ enum {
     KIND_ANY /* settings drawn at random */
 };
 
+enum {
+    MASK_NONE,
+    MASK_ONE,     /* a single id, which may be of the last word's */
+    MASK_HALF,    /* ids drawn at random */
+    MASK_BORDERS, /* the first and last ids of words and of the vocabulary */
+    MASK_ALL,     /* whole words of bits, those behind the vocabulary too */
+    MASK_NOTHING,
+    MASKS,
+    MASK_EACH = MASKS /* row r has kind r / KINDS % MASKS */
+};
+
 /* p: rows, vocab, kind of the first row (KINDS: row r has kind r % KINDS, and the last row a NaN),
- * 10 x spread (0: all equal), n > 0: all but every n-th logit are -infinity */
+ * 10 x spread (0: all equal), n > 0: all but every n-th logit are -infinity, kind of mask */
 static const vt_case sample_cases[] = {
     {.name = "rows=1 vocab=49152 greedy", .p = {1, 49152, KIND_GREEDY, 30}, .bench = true},
     {.name = "rows=1 vocab=49152 temperature", .p = {1, 49152, KIND_PLAIN, 30}, .bench = true},
@@ -181,6 +195,19 @@ static const vt_case sample_cases[] = {
     {.name = "rows=120 vocab=3000 flat, any settings", .p = {120, 3000, KIND_ANY, 1}},
     {.name = "rows=60 vocab=1999 equal, any settings", .p = {60, 1999, KIND_ANY, 0}},
     {.name = "rows=3 vocab=20000 top-k of half", .p = {3, 20000, KIND_HALF, 20}},
+    {.name = "rows=60 vocab=1000 all kinds, masked", .p = {60, 1000, KINDS, 25, 0, MASK_EACH}},
+    {.name = "rows=60 vocab=33 all kinds, masked", .p = {60, 33, KINDS, 25, 0, MASK_EACH}},
+    {.name = "rows=60 vocab=64 flat, all kinds, masked", .p = {60, 64, KINDS, 2, 0, MASK_EACH}},
+    {.name = "rows=60 vocab=1 all kinds, masked", .p = {60, 1, KINDS, 25, 0, MASK_EACH}},
+    {.name = "rows=60 vocab=3001 any settings, masked",
+     .p = {60, 3001, KIND_ANY, 30, 0, MASK_EACH}},
+    {.name = "rows=11 vocab=16385 one allowed, all kinds",
+     .p = {11, 16385, KINDS, 25, 0, MASK_ONE}},
+    {.name = "rows=11 vocab=40003 far apart, borders of words allowed, all kinds",
+     .p = {11, 40003, KINDS, 500, 0, MASK_BORDERS}},
+    {.name = "rows=32 vocab=151936 top-k top-p min-p, half masked",
+     .p = {32, 151936, KIND_ALL, 30, 0, MASK_HALF},
+     .bench = true},
 };
 
 static void any_settings(vt_sample_row *row, int32_t vocab, uint64_t *seed)
@@ -243,6 +270,25 @@ static vt_sample_row make_row(vt_arena *arena, int64_t kind, int32_t vocab, uint
     return row;
 }
 
+/* Bits behind the vocabulary are set: nobody may look at them. */
+static const uint32_t *make_mask(vt_arena *arena, int64_t kind, int32_t vocab, uint64_t *seed)
+{
+    int32_t words = (int32_t)vt_ceil_div(vocab, 32);
+    uint32_t *mask = kind == MASK_NONE ? NULL : vt_arena_alloc(arena, (size_t)words, sizeof *mask);
+    for (int32_t w = 0; mask && w < words; w++)
+        mask[w] = kind == MASK_ALL       ? UINT32_MAX
+                  : kind == MASK_BORDERS ? 0x80000001u
+                  : kind == MASK_HALF    ? (uint32_t)case_random(seed)
+                                         : 0;
+    for (int32_t id = vocab; mask && id < words * 32; id++)
+        mask[id / 32] |= 1u << id % 32;
+    int32_t one = case_random(seed) % 2 ? vocab - 1
+                                        : (int32_t)(case_random(seed) % (uint64_t)vocab);
+    if (mask && (kind == MASK_ONE || kind == MASK_BORDERS))
+        mask[one / 32] |= 1u << one % 32;
+    return mask;
+}
+
 static void *sample_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
                               vt_tensor *outputs[VT_MAX_OUTPUTS], int32_t *n_outputs)
 {
@@ -258,6 +304,9 @@ static void *sample_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
     for (int64_t i = 0; c->p[4] > 0 && i < rows * vocab; i++)
         if (i % c->p[4])
             tensor_set(logits, i / vocab, i % vocab, -INFINITY);
+    for (int64_t r = 0; r < rows && c->p[5] != MASK_NONE; r++)
+        row[r].mask = make_mask(arena, c->p[5] == MASK_EACH ? r / KINDS % MASKS : c->p[5],
+                                (int32_t)vocab, &seed);
     if (c->p[2] == KINDS)
         tensor_set(logits, rows - 1, vocab / 2, NAN);
     *at = row;

@@ -3,7 +3,7 @@
 // logits [rows, VOCAB] fp32. Grid: p.parts CTAs a row.
 //
 //   chunk   kChunk logits; a thread takes VECTORS float4 of it, THREADS float4 apart: its group
-//   stream  every CTA reads its chunks once, after it applied bias and penalties to ids in them, and leaves the
+//   stream  every CTA reads its chunks once, after it applied mask, bias and penalties to ids in them, and leaves the
 //           largest logit of each group; and where the row wants a sum of exponentials (log-probabilities, plain
 //           temperature, what top-p is a share of) that of each chunk, with an exponent of the chunk's own
 //   finish  the row's last CTA (a ticket) has the maximum and the groups' maxima. The k best logits lie in the
@@ -36,7 +36,7 @@ struct SampleRow { // ops/sample/sample_cuda.h
     u64 seed;
     float temperature, top_p, min_p, repetition, presence, frequency;
     i32 top_k, n_top, position, pool_slot, target, context, n_prompt, n_context, pending_slot, bias,
-        n_bias, spare;
+        n_bias, mask;
 };
 struct SampleBias {
     i32 id;
@@ -47,6 +47,7 @@ struct SampleParams {
     const SampleRow *rows;
     const i32 *contexts;
     const SampleBias *biases;
+    const u32 *masks;
     i32 *pool;
     i32 *token;
     float *logprob;
@@ -61,6 +62,7 @@ struct SampleParams {
 constexpr int kMaxTop = 20;
 constexpr int kTry = 96;   // groups that a nucleus is looked for in
 constexpr int kNeed = 512; // the largest top-k that the few are asked for
+constexpr float kLeast = -3.4028234e38f; // what is not masked
 
 INLINE float scale_of(const SampleRow &row) { return min(kLog2e / row.temperature, 1e30f); }
 
@@ -75,12 +77,20 @@ INLINE bool wants_mass(const SampleRow &row, int which)
 
 // ---- the stream ----
 
-// Bias and penalties of the ids in a chunk, where they lie.
+// Mask, bias and penalties of the ids in a chunk, where they lie.
 __noinline__ static void adjust(const SampleParams &p, const SampleRow &row, float *x, i32 chunk)
 {
     Shared *s = &shared();
     i32 first = chunk * kChunk, n = min(kChunk, VOCAB - first);
     x += first;
+    if (row.mask >= 0) { // a warp has a word
+        const u32 *mask = p.masks + row.mask + first / 32;
+#pragma unroll 4
+        for (int i = threadIdx.x; i < n; i += THREADS)
+            if (!(mask[i / 32] >> i % 32 & 1))
+                x[i] = -kInfinity;
+        __syncthreads();
+    }
 #pragma unroll 1
     for (int i = threadIdx.x; i < row.n_bias; i += THREADS) {
         SampleBias b = p.biases[row.bias + i];
@@ -181,7 +191,7 @@ INLINE void stream(const SampleParams &p, const SampleRow &row, float *x,
 #pragma unroll 1
     for (i32 chunk = part; chunk < kChunks; chunk += p.parts) {
         Group g = load_group(x, chunk);
-        if (row.n_bias > 0 || row.n_context > 0 || row.pending_slot >= 0) {
+        if (row.n_bias > 0 || row.n_context > 0 || row.pending_slot >= 0 || row.mask >= 0) {
             adjust(p, row, x, chunk);
             g = load_group(x, chunk);
         }
@@ -224,8 +234,8 @@ __noinline__ static i32 best_logits(i32 need, float low, float least, bool *whol
         find_bin(0, need, true);
         // where the bin ends, and two roundings below
         float edge = __uint_as_float((u32)(s->bin + 1 + ((127 - 8) << 6)) << 17);
-        float from = top - edge - (fabsf(top) + edge) * 2.4e-7f;
-        low = min(low, s->bin == kBins - 1 ? -kInfinity : max(from, least));
+        float from = s->bin == kBins - 1 ? -kInfinity : top - edge - (fabsf(top) + edge) * 2.4e-7f;
+        low = min(low, max(from, least));
         __syncthreads();
     }
     Code none = {};
@@ -397,7 +407,7 @@ struct Chosen {
 };
 INLINE Chosen choose_few(const SampleRow &row, const Mass &m, bool sampled, i32 top_k, i32 n_top)
 {
-    float top = shared().row.top, low = kInfinity, least = -kInfinity;
+    float top = shared().row.top, low = kInfinity, least = kLeast;
     bool nucleus = row.top_p < 1.f, cold = m.base != 0.f, whole = true;
     i32 need = n_top;
     bool draws = false;
@@ -405,7 +415,7 @@ INLINE Chosen choose_few(const SampleRow &row, const Mass &m, bool sampled, i32 
         need = max(n_top, top_k > 0 ? top_k : min(kTry, VOCAB));
         draws = true;
         if (n_top == 0) // what is farther weighs nothing
-            least = top - 28.f * row.temperature;
+            least = max(least, top - 28.f * row.temperature);
     } else if (sampled && top_k == 0 && !nucleus && !cold) {
         u64 weight = least_of(row, m, top);
         draws = weight > 0;
@@ -442,6 +452,7 @@ __noinline__ static void finish(const SampleParams &p, const SampleRow &row, i32
     if (sampled)
         m = mass_of_row(scale_of(row), top);
     Chosen few = choose_few(row, m, sampled, top_k, n_top);
+    n_top = min(n_top, few.n);
     i32 *top_id = p.top_id + row_index * kMaxTop;
     float *top_logprob = p.top_logprob + row_index * kMaxTop;
     if (threadIdx.x >= n_top && threadIdx.x < kMaxTop) {
@@ -468,7 +479,7 @@ __noinline__ static void finish(const SampleParams &p, const SampleRow &row, i32
     p.logprob[row_index] =
         token >= 0 && wants_mass(row, 0) ? __ldcg(s->row.x + token) - top - s->log_sum : 0.f;
     if (row.pool_slot >= 0)
-        p.pool[row.pool_slot] = token;
+        p.pool[row.pool_slot] = max(token, 0); // a step in flight may embed it
 }
 
 KERNEL __launch_bounds__(THREADS, BLOCKS) sample(const __grid_constant__ SampleParams p)

@@ -1,12 +1,14 @@
 /* The next token of every logit row, and the log-probabilities that were asked for.
  *
- * In this order, in fp32:  bias;  repetition penalty over prompt and output (l > 0 ? l / r : l *
- * r); presence and frequency penalties over the output;  log-probabilities (of these logits,
- * temperature 1); temperature (0: argmax, lowest id wins a tie, done);  top-k;  softmax;  top-p
- * over what is left (the smallest set, most likely first, whose sum reaches p);  min-p (drop p_i <
- * min_p * p_max);  one draw by inverse CDF over ids in rising order, u = philox(seed, position).
- * (This is Hugging Face's order of warpers.) NaN logits: the row yields token -1 and the engine
- * fails the request. */
+ * In this order, in fp32:  mask (an id that may not be chosen counts as -infinity in all that
+ * follows, whatever its logit was);  bias;  repetition penalty over prompt and output (l > 0 ?
+ * l / r : l * r); presence and frequency penalties over the output;  log-probabilities (of these
+ * logits, temperature 1); temperature (0: argmax, lowest id wins a tie, done);  top-k;  softmax;
+ * top-p over what is left (the smallest set, most likely first, whose sum reaches p);  min-p (drop
+ * p_i < min_p * p_max);  one draw by inverse CDF over ids in rising order, u = philox(seed,
+ * position). (This is Hugging Face's order of warpers.) NaN logits, or nothing above -infinity: the
+ * row yields token -1 and the engine fails the request. A list of log-probabilities holds ids above
+ * -infinity; where fewer are left than were asked for, it ends with ids of -1. */
 #ifndef VT_OPS_SAMPLE_H
 #define VT_OPS_SAMPLE_H
 
@@ -21,7 +23,7 @@ typedef struct vt_sample_row {
     int32_t n_top; /* -1: no log-probabilities; 0: of the chosen token; k: and of the k best */
     uint64_t seed;
     int32_t position;  /* of the token being chosen: the RNG's counter */
-    int32_t pool_slot; /* token pool slot that receives the token; -1: none */
+    int32_t pool_slot; /* token pool slot that receives the token (0 for -1); -1: none */
     int32_t target;    /* -1: choose. >= 0: no choice, the log-probability of this id (scoring) */
     const int32_t *context; /* [n_context] prompt then output so far, for penalties; NULL if none */
     int32_t n_prompt, n_context;
@@ -29,6 +31,8 @@ typedef struct vt_sample_row {
                                   and not yet known to the CPU); -1: none */
     const vt_logit_bias *bias; /* [n_bias] */
     int32_t n_bias;
+    const uint32_t *mask; /* [ceil(vocab / 32)] bit id % 32 of word id / 32: may be chosen;
+                             NULL: all */
 } vt_sample_row;
 
 typedef struct sample_args {

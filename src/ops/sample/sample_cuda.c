@@ -12,6 +12,7 @@ typedef struct sample_params {
     const sample_cuda_row *rows;
     const int32_t *contexts;
     const void *biases;
+    const uint32_t *masks;
     int32_t *pool, *token;
     float *logprob;
     int32_t *top_id;
@@ -28,23 +29,33 @@ static bool has_penalties(const vt_sample_row *r)
            r->frequency_penalty != 0.0f;
 }
 
-void sample_cuda_counts(const vt_sample_row *rows, int32_t n, int64_t *n_contexts,
-                        int64_t *n_biases)
+static bool brings_mask(const vt_sample_row *rows, int32_t i)
 {
-    *n_contexts = *n_biases = 0;
-    for (int32_t i = 0; i < n; i++) {
-        *n_contexts += has_penalties(&rows[i]) ? rows[i].n_context : 0;
-        *n_biases += rows[i].n_bias;
-    }
+    return rows[i].mask && (i == 0 || rows[i - 1].mask != rows[i].mask);
 }
 
-void sample_cuda_pack(const vt_sample_row *rows, int32_t n, sample_cuda_row *row, int32_t *contexts,
-                      vt_logit_bias *biases)
+sample_cuda_counts sample_cuda_count(const vt_sample_row *rows, int32_t n, int32_t vocab)
 {
-    int32_t n_contexts = 0, n_biases = 0;
+    sample_cuda_counts c = {0};
+    for (int32_t i = 0; i < n; i++) {
+        c.contexts += has_penalties(&rows[i]) ? rows[i].n_context : 0;
+        c.biases += rows[i].n_bias;
+        c.mask_words += brings_mask(rows, i) ? vt_ceil_div(vocab, 32) : 0;
+    }
+    return c;
+}
+
+void sample_cuda_pack(const vt_sample_row *rows, int32_t n, int32_t vocab, sample_cuda_row *row,
+                      int32_t *contexts, vt_logit_bias *biases, uint32_t *masks)
+{
+    int32_t n_contexts = 0, n_biases = 0, words = (int32_t)vt_ceil_div(vocab, 32), mask = -words;
     for (int32_t i = 0; i < n; i++) {
         const vt_sample_row *r = &rows[i];
         bool penalties = has_penalties(r) && r->context;
+        if (brings_mask(rows, i)) {
+            mask += words;
+            memcpy(masks + mask, r->mask, (size_t)words * sizeof *masks);
+        }
         row[i] = (sample_cuda_row){.seed = r->seed,
                                    .temperature = r->temperature,
                                    .top_p = r->top_p,
@@ -62,7 +73,8 @@ void sample_cuda_pack(const vt_sample_row *rows, int32_t n, sample_cuda_row *row
                                    .n_context = penalties ? r->n_context : 0,
                                    .pending_slot = penalties ? r->pending_slot : -1,
                                    .bias = n_biases,
-                                   .n_bias = r->n_bias};
+                                   .n_bias = r->n_bias,
+                                   .mask = r->mask ? mask : -1};
         if (row[i].n_context > 0)
             memcpy(contexts + n_contexts, r->context, (size_t)row[i].n_context * sizeof *contexts);
         if (r->n_bias > 0)
@@ -79,7 +91,8 @@ sample_cuda_row sample_cuda_padding(void)
                              .n_top = -1,
                              .pool_slot = -1,
                              .target = -1,
-                             .pending_slot = -1};
+                             .pending_slot = -1,
+                             .mask = -1};
 }
 
 _Static_assert(sizeof(vt_logit_bias) == 8, "biases are copied as they are");
@@ -116,6 +129,7 @@ static vt_status sample_run(const void *args, const vt_lane *lane)
                        .rows = l->sample_rows,
                        .contexts = l->sample_contexts,
                        .biases = l->sample_biases,
+                       .masks = l->sample_masks,
                        .pool = a->token_pool ? *a->token_pool : NULL,
                        .token = a->token->data,
                        .logprob = a->logprob->data,

@@ -17,7 +17,7 @@ typedef struct sample_candidates {
  * whose weights sum to at least `mass`. Expected time linear in n; in place. */
 int32_t sample_cut(sample_candidates *c, int32_t count, double mass);
 
-/* Bias and penalties, in place. seen: [vocab] scratch. */
+/* Mask, bias and penalties, in place. seen: [vocab] scratch. */
 void sample_adjust(float *logits, int32_t vocab, const vt_sample_row *row,
                    const int32_t *token_pool, int32_t *seen);
 

@@ -1,6 +1,7 @@
 /* Sampling over the vector type: see simd_portable.h for how this header is compiled. The unit of
  * work is a row; a row takes a handful of passes over [vocab] floats in L2:
  *
+ *   mask                   writes what may not be chosen, by words of 32 ids
  *   bias, penalties        touch only the ids they name
  *   maximum, NaN           one pass
  *   log-probabilities      one pass of exponentials, when asked for
@@ -241,7 +242,7 @@ static void top_logprobs(const sample_args *a, int64_t r, const float *x, int32_
             id[at] = id[at - 1];
         id[at] = i;
     }
-    for (int32_t i = 0; i < m; i++)
+    for (int32_t i = 0; i < m && x[id[i]] > -INFINITY; i++)
         sample_put_top(a, r, i, id[i], (x[id[i]] - max) - log_sum);
 }
 
@@ -271,7 +272,7 @@ static void sample_one(const sample_args *a, int64_t r, float *w, int32_t *id)
     ((int32_t *)a->token->data)[r] = token;
     ((float *)a->logprob->data)[r] = logprob;
     if (pool && row->pool_slot >= 0)
-        pool[row->pool_slot] = token;
+        pool[row->pool_slot] = token < 0 ? 0 : token; /* a step in flight may embed it */
 }
 
 static size_t sample_row_floats(int64_t vocab) { return vt_round_up((size_t)vocab, 16); }

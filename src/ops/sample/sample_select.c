@@ -1,5 +1,5 @@
-/* The scalar parts of sampling, the same for every instruction set: Philox, bias and penalties, and
- * the exact selection of a top-k or top-p set. */
+/* The scalar parts of sampling, the same for every instruction set: Philox, mask, bias and
+ * penalties, and the exact selection of a top-k or top-p set. */
 #include <math.h>
 
 #include "ops/access.h"
@@ -19,7 +19,20 @@ float sample_uniform(uint64_t seed, uint64_t counter)
     return (float)(c[0] >> 8) * 0x1p-24f;
 }
 
-/* ---- bias and penalties ---- */
+/* ---- mask, bias and penalties ---- */
+
+static void keep_allowed(float *logits, int32_t vocab, const uint32_t *mask)
+{
+    for (int32_t first = 0; first < vocab; first += 32) {
+        uint32_t allowed = mask[first / 32];
+        int32_t n = vocab - first < 32 ? vocab - first : 32;
+        float *l = logits + first;
+        if (allowed == UINT32_MAX)
+            continue;
+        for (int32_t i = 0; i < n; i++)
+            l[i] = allowed >> i & 1 ? l[i] : -INFINITY;
+    }
+}
 
 /* What penalties look at: the known context, then the pending token if there is one. */
 typedef struct history {
@@ -48,6 +61,8 @@ static int32_t history_at(const history *h, int32_t i, int32_t vocab)
 void sample_adjust(float *logits, int32_t vocab, const vt_sample_row *row,
                    const int32_t *token_pool, int32_t *seen)
 {
+    if (row->mask)
+        keep_allowed(logits, vocab, row->mask);
     for (int32_t i = 0; i < row->n_bias; i++)
         if (row->bias[i].id >= 0 && row->bias[i].id < vocab)
             logits[row->bias[i].id] += row->bias[i].bias;

@@ -9,6 +9,9 @@ from device import *
 TIE = 0.35          # margin at which another arithmetic may choose another token
 MEAN, WORST = 0.06, 0.6   # log-probabilities of the tiny models, whose attention is much sharper than a real one's
 PERPLEXITY = 0.01   # relative
+# Experts: where the router's choices are nearly equal bf16 activations take another expert, which is another answer there and
+# nowhere else. tiny-moe has four such positions of 199 on the emulated GPU (0.2 to 0.4 apart, all others below 0.1), and one
+# 2.07 apart on an H200.
 # After these ids the router's second and third best logits are 0.045 apart in the last layer (fp32): bf16 activations
 # may take the other expert, which is another answer. Not compared.
 ROUTER_TIE = ("qwen3moe-norm-mixed", (11, 54, 20, 58))
@@ -94,12 +97,12 @@ def architectures(d, tap, o):
             except Refused as r:
                 tap.skip(f"random {shape}", f"refused: {r}")
                 continue
-            e = Errors()
             want = d.score(ids, "--top", "20", *room, model=folder, **portable)
-            for i in range(1, n):
-                e.add(got["logprobs"][i] - want["logprobs"][i])
-            tap.ok(e.mean <= MEAN and e.worst <= WORST, f"random {shape}, CUDA and CPU: log-probabilities {e}; "
-                   f"{MEAN} mean, {WORST} max allowed")
+            apart = sorted(abs(a - b) for a, b in zip(got["logprobs"][1:], want["logprobs"][1:]))
+            ties = n // 50 if "moe" in shape else 0  # positions where another expert may be taken
+            worst, mean = apart[-1 - ties], sum(apart) / len(apart)
+            tap.ok(mean <= MEAN and worst <= WORST, f"random {shape}, CUDA and CPU: log-probabilities max {apart[-1]:.4f}, mean "
+                   f"{mean:.4f}" + (f", all but {ties} at most {worst:.4f}" if ties else "") + f"; {MEAN} mean, {WORST} max allowed")
             compare_runs(TIE, d.complete(prompts, n_more, *room, model=folder),
                          d.complete(prompts, n_more, *room, model=folder, **portable)).report(tap, f"random {shape}, greedy")
 

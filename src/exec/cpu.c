@@ -152,24 +152,10 @@ static void *runner_main(void *arg)
     return NULL;
 }
 
-/* The program's memory was sized by the limits: a larger step would write beyond it. */
-static vt_status check_step(const cpu_executor *x, const vt_step *s, vt_err *err)
-{
-    const vt_limits *lim = &x->prog->config.limits;
-    if (s->batch.n_tokens > lim->max_tokens || s->batch.n_seqs > lim->max_seqs ||
-        s->batch.n_rows > lim->max_rows)
-        return vt_fail(
-            err, VT_ERR_USAGE,
-            "step %llu: %d tokens, %d sequences, %d rows are beyond the limits %d, %d, %d",
-            (unsigned long long)s->id, s->batch.n_tokens, s->batch.n_seqs, s->batch.n_rows,
-            lim->max_tokens, lim->max_seqs, lim->max_rows);
-    return VT_OK;
-}
-
 static vt_status cpu_launch(vt_executor *base, const vt_step *step, vt_err *err)
 {
     cpu_executor *x = (cpu_executor *)base;
-    TRY(check_step(x, step, err));
+    TRY(vt_step_check(&x->prog->config.limits, step, err));
     pthread_mutex_lock(&x->lock);
     bool full = x->launched - x->waited >= MAX_IN_FLIGHT;
     if (!full) {

@@ -160,23 +160,10 @@ static vt_status run_step(cuda_executor *x, const vt_step *step, result_slot *sl
     return VT_OK;
 }
 
-static vt_status check_step(const cuda_executor *x, const vt_step *s, vt_err *err)
-{
-    const vt_limits *lim = &x->config.limits;
-    if (s->batch.n_tokens > lim->max_tokens || s->batch.n_seqs > lim->max_seqs ||
-        s->batch.n_rows > lim->max_rows)
-        return vt_fail(
-            err, VT_ERR_USAGE,
-            "step %llu: %d tokens, %d sequences, %d rows are beyond the limits %d, %d, %d",
-            (unsigned long long)s->id, s->batch.n_tokens, s->batch.n_seqs, s->batch.n_rows,
-            lim->max_tokens, lim->max_seqs, lim->max_rows);
-    return VT_OK;
-}
-
 static vt_status cuda_exec_launch(vt_executor *base, const vt_step *step, vt_err *err)
 {
     cuda_executor *x = (cuda_executor *)base;
-    TRY(check_step(x, step, err));
+    TRY(vt_step_check(&x->config.limits, step, err));
     if (x->launched - x->waited >= MAX_IN_FLIGHT)
         return vt_fail(err, VT_ERR_USAGE, "step %llu: %d steps are in flight already",
                        (unsigned long long)step->id, MAX_IN_FLIGHT);

@@ -69,7 +69,7 @@ const vt_trace_ring *vt_executor_cpu_ring(const vt_executor *x, int32_t worker);
 /* Bytes of weights repacked at load. */
 int64_t vt_executor_cpu_packed_bytes(const vt_executor *x);
 
-/* Within the limits? An executor's memory was sized by them: a larger step would write beyond it. */
+/* Within the limits? They sized an executor's memory: a larger step would write beyond it. */
 vt_status vt_step_check(const vt_limits *limits, const vt_step *step, vt_err *err);
 
 #endif

@@ -48,7 +48,7 @@ int64_t vt_tensor_elems(const vt_tensor *t)
 
 int64_t vt_tensor_bytes(const vt_tensor *t)
 {
-    int64_t cols = t->dim[t->rank - 1];
+    int64_t cols = t->rank ? t->dim[t->rank - 1] : 1; /* a scalar is one element */
     if (cols == 0)
         return 0;
     return vt_tensor_elems(t) / cols * vt_dtype_row_bytes(t->dtype, cols);

@@ -151,6 +151,9 @@ static void test_tensor_sizes_follow_type_and_shape(void **state)
     vt_tensor t = {.dtype = VT_Q4_1, .rank = 3, .dim = {3, 5, 64}, .row_stride = 64};
     assert_int_equal(vt_tensor_elems(&t), 960);
     assert_int_equal(vt_tensor_bytes(&t), 3 * 5 * 40);
+    vt_tensor scalar = {.dtype = VT_BF16};
+    assert_int_equal(vt_tensor_elems(&scalar), 1);
+    assert_int_equal(vt_tensor_bytes(&scalar), 2);
 }
 
 /* ---- quantised types ---- */

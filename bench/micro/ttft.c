@@ -59,7 +59,7 @@ int main(int argc, char **argv)
     vt_options *o;
     vt_model *m;
     vt_engine *e;
-    if (vt_options_new(&o, &err) != VT_OK ||
+    if (vt_options_new(&o, &err) != VT_OK || vt_options_set(o, "device", "cpu", &err) != VT_OK ||
         (argc > 1 && vt_options_set(o, "model", argv[1], &err) != VT_OK) ||
         vt_model_open(o, &m, &err) != VT_OK || vt_engine_new(m, o, &e, &err) != VT_OK)
         die(&err);

@@ -31,7 +31,8 @@ out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 i=0
 while [ $i -lt "$rounds" ]; do
-    "$here/build/vitrine" bench latency -m "$model" --threads "$threads" --prompt 512 --gen 64 -r 1 --json >>"$out/ours" 2>/dev/null
+    "$here/build/vitrine" bench latency -m "$model" --device cpu --threads "$threads" --prompt 512 --gen 64 -r 1 --json \
+        >>"$out/ours" 2>/dev/null
     "$bin/llama-bench" -m "$model" -t "$threads" -p 512 -n 64 -r 1 -o jsonl >>"$out/theirs" 2>/dev/null
     i=$((i + 1))
 done

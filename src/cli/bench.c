@@ -47,10 +47,15 @@ json_t *cli_bench_json(const cli *c, const char *bench, const char *model)
             const char *value = vt_options_get(c->options, id);
             json_object_set_new(settings, opt[i].key, value ? json_string(value) : json_null());
         }
-    int32_t gpu = vt_options_cuda(c->options);
-    return json_pack("{s:s, s:s, s:s, s:s, s:{s:s, s:s, s:i, s:i, s:I, s:o}, s:o}", "bench", bench,
-                     "model", model, "version", vt_version(), "commit", VT_COMMIT, "machine", "cpu",
-                     cpu->model, "level", vt_isa_name(cpu->level), "cpus", cpu->n_cpus, "cores",
-                     cpu->n_cores, "memory_bytes", (json_int_t)cpu->memory_bytes, "gpu",
+    char device[16];
+    bool chosen = vt_option_find("device", c->verb->options) != NULL; /* simulate runs nowhere */
+    int32_t gpu = chosen ? vt_options_cuda(c->options) : -1;
+    if (chosen)
+        vt_options_device(c->options, device, sizeof device);
+    return json_pack("{s:s, s:s, s:s, s:s, s:s?, s:{s:s, s:s, s:i, s:i, s:I, s:o}, s:o}", "bench",
+                     bench, "model", model, "version", vt_version(), "commit", VT_COMMIT, "device",
+                     chosen ? device : NULL, "machine", "cpu", cpu->model, "level",
+                     vt_isa_name(cpu->level), "cpus", cpu->n_cpus, "cores", cpu->n_cores,
+                     "memory_bytes", (json_int_t)cpu->memory_bytes, "gpu",
                      gpu < 0 ? json_null() : cli_gpu_json(gpu), "settings", settings);
 }

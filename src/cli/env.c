@@ -128,8 +128,33 @@ static void put_cublaslt(vt_buf *b, const vt_term *term, vt_cuda *gpu)
     line(b, term, "cuBLASLt", text);
 }
 
+/* Where models run without --device; *why: what keeps "auto" from the GPU, or VT_OK. */
+static void default_device(const vt_options *o, char *device, size_t size, vt_err *why)
+{
+    *why = (vt_err){0};
+    vt_options_device(o, device, size);
+    if (strcmp(vt_options_get(o, "device"), "auto") == 0 && vt_options_cuda(o) < 0)
+        vt_cuda_usable(0, why);
+}
+
+static void put_used(vt_buf *b, const vt_term *term, const vt_options *o)
+{
+    char device[16];
+    vt_err why;
+    vt_buf text = {0};
+    default_device(o, device, sizeof device, &why);
+    if (why.status != VT_OK)
+        vt_buf_printf(&text, "only with --device cuda: %s", why.message);
+    else if (vt_options_given(o, "device"))
+        vt_buf_printf(&text, "VITRINE_DEVICE: models run on %s", device);
+    else
+        vt_buf_puts(&text, "models run on it, unless --device says otherwise");
+    line(b, term, "use", text.data ? text.data : "");
+    vt_buf_release(&text);
+}
+
 /* The first GPU, or why there is none. */
-static void put_gpu(vt_buf *b, const vt_term *term)
+static void put_gpu(vt_buf *b, const vt_term *term, const vt_options *o)
 {
     vt_err err;
     vt_cuda *gpu;
@@ -156,6 +181,7 @@ static void put_gpu(vt_buf *b, const vt_term *term)
     cli_gpu_state(&state, 0);
     line(b, term, "now", state.data ? state.data : "");
     vt_buf_release(&state);
+    put_used(b, term, o);
     put_gpu_roofs(b, term);
 }
 
@@ -231,10 +257,21 @@ static json_t *gpu_json(void)
     return gpu;
 }
 
-static int print_object(const vt_roofs *r)
+static json_t *default_device_json(const vt_options *o)
+{
+    char device[16];
+    vt_err why;
+    default_device(o, device, sizeof device, &why);
+    return json_pack("{s:s, s:s, s:o}", "option", vt_options_get(o, "device"), "runs_on", device,
+                     "why_not_cuda",
+                     why.status == VT_OK ? json_null()
+                                         : cli_json_text(why.message, strlen(why.message)));
+}
+
+static int print_object(const vt_options *o, const vt_roofs *r)
 {
     /* before the libraries are tried: of two by the same name the first stays the one in use */
-    json_t *gpu = gpu_json();
+    json_t *gpu = gpu_json(), *device = default_device_json(o);
     const vt_cpu *cpu = vt_cpu_get();
     char why[256], cache[4096];
     bool perf = vt_probe_perf_events(why, sizeof why);
@@ -253,10 +290,11 @@ static int print_object(const vt_roofs *r)
     json_t *models = vt_cache_dir(cache, sizeof cache, NULL) == VT_OK
                          ? cli_json_text(cache, strlen(cache))
                          : json_null();
-    return cli_print_json(json_pack(
-        "{s:s, s:s, s:o, s:o, s:o, s:o, s:{s:s, s:s?}, s:o}", "version", vt_version(), "commit",
-        VT_COMMIT, "cpu", machine, "roofs", roofs, "gpu", gpu, "libraries", libraries_json(),
-        "profiling", "tier", "T0", "t1_missing", perf ? NULL : why, "models", models));
+    return cli_print_json(json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:{s:s, s:s?}, s:o}",
+                                    "version", vt_version(), "commit", VT_COMMIT, "cpu", machine,
+                                    "roofs", roofs, "gpu", gpu, "device", device, "libraries",
+                                    libraries_json(), "profiling", "tier", "T0", "t1_missing",
+                                    perf ? NULL : why, "models", models));
 }
 
 /* vitrine env --jit: the cubin cache; --export and --import move it. */
@@ -299,10 +337,10 @@ int cli_env(cli *c)
     if (vt_roofs_again(threads_wanted(c), 0, &r, &err) != VT_OK)
         return cli_fail(&err);
     if (c->json)
-        return print_object(&r);
+        return print_object(c->options, &r);
     put_cpu(&b, &c->out);
     put_roofs(&b, &c->out, &r);
-    put_gpu(&b, &c->out);
+    put_gpu(&b, &c->out, c->options);
     put_libraries(&b, &c->out);
     put_profiling(&b, &c->out);
     put_cache(&b, &c->out);

@@ -321,6 +321,8 @@ int cli_explain(cli *c)
         status = get_roofs(c, m, &x, &err);
     if (status == VT_OK)
         status = cost_calls(&x, vt_options_flag(c->options, "all"), &err);
+    if (m)
+        status = vt_options_device_failed(c->options, status, &err);
     int code = status != VT_OK ? cli_fail(&err)
                : c->json       ? print_object(m, &x)
                                : print_text(c, m, &x);

@@ -125,11 +125,13 @@ vt_status cli_read_file(const char *path, vt_buf *out, vt_err *err)
     return status;
 }
 
+/* What on_alarm writes: all that it can reach. */
+static char loading[64];
+
 static void on_alarm(int signal)
 {
-    static const char text[] = "loading the model ...\n";
     (void)signal;
-    if (write(2, text, sizeof text - 1) < 0)
+    if (write(2, loading, strlen(loading)) < 0)
         return; /* nobody reads it */
 }
 
@@ -138,8 +140,14 @@ static void on_alarm(int signal)
 static void announce_loading(const cli *c, bool on)
 {
     struct sigaction action = {.sa_handler = on_alarm, .sa_flags = SA_RESTART};
+    char device[16];
     if (c->quiet || !isatty(2))
         return;
+    if (on) {
+        vt_options_device(c->options, device, sizeof device);
+        snprintf(loading, sizeof loading, "loading the model on %s ...\n",
+                 strcmp(device, "cpu") == 0 ? "the CPU" : device);
+    }
     sigaction(SIGALRM, &action, NULL);
     alarm(on ? 1 : 0);
 }

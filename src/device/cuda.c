@@ -24,14 +24,12 @@ vt_status vt_cuda_enter(vt_cuda *c, vt_err *err)
                          err);
 }
 
+static int32_t capability(const vt_cuda *c) { return 10 * c->cc_major + c->cc_minor; }
+
 static vt_status choose_level(vt_cuda *c, vt_err *err)
 {
-    int32_t cc = 10 * c->cc_major + c->cc_minor;
+    int32_t cc = capability(c);
     const char *want = getenv("VITRINE_CUDA_LEVEL");
-    if (cc < 80)
-        return vt_fail(err, VT_ERR_UNSUPPORTED,
-                       "%s has compute capability %d.%d; 8.0 or later is needed", c->name,
-                       c->cc_major, c->cc_minor);
     c->level = cc == 90 ? 90 : 80;
     if (want && *want) {
         if (strcmp(want, "80") != 0 && strcmp(want, "90") != 0)
@@ -67,27 +65,71 @@ static vt_status describe(vt_cuda *c, vt_err *err)
                          "asking for the driver's version", err);
 }
 
+/* The driver and the GPU, if both are new enough; no context yet. */
+static vt_status find_gpu(vt_cuda *c, int32_t ordinal, vt_err *err)
+{
+    enum { OLDEST_DRIVER = 12030, OLDEST_GPU = 80 };
+    int count = 0;
+    TRY(cuda_driver_open(&c->driver, err));
+    TRY(vt_cuda_check(c, c->driver.device_count(&count), "counting GPUs", err));
+    if (ordinal < 0 || ordinal >= count)
+        return vt_fail(err, VT_ERR_DEVICE,
+                       "device cuda:%d: the driver shows %d GPU%s, cuda:0 the first", ordinal,
+                       count, count == 1 ? "" : "s");
+    c->ordinal = ordinal;
+    TRY(vt_cuda_check(c, c->driver.device_get(&c->device, ordinal), "opening the GPU", err));
+    TRY(describe(c, err));
+    if (c->driver_version < OLDEST_DRIVER)
+        return vt_fail(err, VT_ERR_DEVICE,
+                       "the NVIDIA driver is one of CUDA %d.%d; CUDA 12.3 (version 545) or later "
+                       "is needed",
+                       c->driver_version / 1000, c->driver_version % 1000 / 10);
+    if (capability(c) < OLDEST_GPU)
+        return vt_fail(err, VT_ERR_UNSUPPORTED,
+                       "%s has compute capability %d.%d; 8.0 or later is needed", c->name,
+                       c->cc_major, c->cc_minor);
+    return VT_OK;
+}
+
+/* NVRTC compiles for this GPU, and the driver knows what it makes: code of a later major version
+ * of CUDA is none that a driver promises to load. */
+static vt_status find_compiler(const vt_cuda *c, vt_err *err)
+{
+    enum { MOST = 64 };
+    cuda_nvrtc n;
+    int count = 0, arch[MOST];
+    TRY(cuda_nvrtc_open(&n, err));
+    if (n.major > c->driver_version / 1000)
+        return vt_fail(err, VT_ERR_DEVICE,
+                       "libnvrtc is version %d.%d and the driver one of CUDA %d.%d, which may not "
+                       "load what it compiles; VITRINE_NVRTC=.../libnvrtc.so.%d or a newer driver "
+                       "is needed",
+                       n.major, n.minor, c->driver_version / 1000, c->driver_version % 1000 / 10,
+                       c->driver_version / 1000);
+    if (n.n_archs(&count) != 0 || count < 1 || count > MOST || n.archs(arch) != 0)
+        return vt_fail(err, VT_ERR_DEVICE, "libnvrtc does not say for which GPUs it compiles");
+    for (int i = 0; i < count; i++)
+        if (arch[i] == capability(c))
+            return VT_OK;
+    return vt_fail(err, VT_ERR_DEVICE,
+                   "libnvrtc %d.%d does not compile for compute capability %d.%d, which %s has",
+                   n.major, n.minor, c->cc_major, c->cc_minor, c->name);
+}
+
+vt_status vt_cuda_usable(int32_t ordinal, vt_err *err)
+{
+    vt_cuda c = {0};
+    TRY(find_gpu(&c, ordinal, err));
+    return find_compiler(&c, err);
+}
+
 vt_status vt_cuda_open(int32_t ordinal, vt_cuda **out, vt_err *err)
 {
     vt_cuda *c = vt_calloc(1, sizeof *c);
     if (!c)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for a device");
     vt_status status;
-    int count = 0;
-    TRY_GOTO(status, cuda_driver_open(&c->driver, err), failed);
-    TRY_GOTO(status, vt_cuda_check(c, c->driver.device_count(&count), "counting GPUs", err),
-             failed);
-    if (ordinal < 0 || ordinal >= count) {
-        status = vt_fail(err, VT_ERR_DEVICE,
-                         "device cuda:%d: the driver shows %d GPU%s, cuda:0 the first", ordinal,
-                         count, count == 1 ? "" : "s");
-        goto failed;
-    }
-    c->ordinal = ordinal;
-    TRY_GOTO(status,
-             vt_cuda_check(c, c->driver.device_get(&c->device, ordinal), "opening the GPU", err),
-             failed);
-    TRY_GOTO(status, describe(c, err), failed);
+    TRY_GOTO(status, find_gpu(c, ordinal, err), failed);
     TRY_GOTO(status, choose_level(c, err), failed);
     cublaslt_use use;
     TRY_GOTO(status, vt_cublaslt_use(&use, err), failed);

@@ -52,6 +52,10 @@ typedef struct vt_cuda {
     int32_t cublaslt_use;      /* VITRINE_CUBLASLT */
 } vt_cuda;
 
+/* Whether a model can be run on GPU `ordinal` as things are: driver, GPU and NVRTC are there, new
+ * enough, and fit each other. The error says what is wrong. Makes no context. */
+vt_status vt_cuda_usable(int32_t ordinal, vt_err *err);
+
 /* The implementation level is the device's, capped by VITRINE_CUDA_LEVEL (80 or 90). */
 vt_status vt_cuda_open(int32_t ordinal, vt_cuda **out, vt_err *err);
 void vt_cuda_close(vt_cuda *c);

@@ -89,6 +89,9 @@ vt_status cuda_nvrtc_open(cuda_nvrtc *n, vt_err *err)
                        missing);
     if (n->version(&n->major, &n->minor) != 0)
         return vt_fail(err, VT_ERR_DEVICE, "nvrtcVersion failed");
+    if (n->major < 12 || (n->major == 12 && n->minor < 3))
+        return vt_fail(err, VT_ERR_DEVICE, "libnvrtc is version %d.%d; 12.3 or later is needed",
+                       n->major, n->minor);
     return VT_OK;
 }
 

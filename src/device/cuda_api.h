@@ -174,6 +174,8 @@ typedef struct nvrtc_program_st *nvrtc_program;
 
 #define CUDA_NVRTC_FUNCTIONS(F)                                                             \
     F(version, "nvrtcVersion", (int *major, int *minor))                                    \
+    F(n_archs, "nvrtcGetNumSupportedArchs", (int *n))                                       \
+    F(archs, "nvrtcGetSupportedArchs", (int *arch))                                         \
     F(create, "nvrtcCreateProgram",                                                         \
       (nvrtc_program * p, const char *text, const char *name, int n_headers,                \
        const char *const *headers, const char *const *header_names))                        \

@@ -2,7 +2,8 @@
  * text becomes an engine's numbers. (vt_options_*: options.c; vt_model_free: model/; requests:
  * request.c; submit, step and the loop: engine.c; vt_engine_story: story/.)
  *
- * What "auto" means is decided here, in one function each, from the model and the machine:
+ * What "auto" means is decided here, in one function each, from the model, the device (whose own
+ * "auto" is vt_options_cuda's) and the machine:
  *   page-size 16, max-running 64, token-budget 512, kv-dtype f32 for F32 weights and else f16,
  *   kv-memory what max-running sequences of max-context can fill, at most an eighth of the memory,
  *   on CUDA page-size 64, max-running 256, token-budget 4096, kv-dtype bf16, kv-memory what is free
@@ -268,10 +269,8 @@ static vt_status make_executor(const vt_model *m, const vt_options *o, const siz
     return vt_executor_cuda_new(m, &config, &cuda, out, err);
 }
 
-vt_status vt_engine_new(const vt_model *m, const vt_options *o, vt_engine **out, vt_err *err)
+static vt_status new_engine(const vt_model *m, const vt_options *o, vt_engine **out, vt_err *err)
 {
-    if (!m->layer || !m->layer[0].q)
-        return vt_fail(err, VT_ERR_MODEL, "%s holds a vocabulary and no weights", m->name);
     sizes s = {0};
     TRY(choose_sizes(m, o, &s, err));
     vt_limits limits = {.max_tokens = s.budget,
@@ -310,6 +309,13 @@ vt_status vt_engine_new(const vt_model *m, const vt_options *o, vt_engine **out,
         e->worker_ring[w] = vt_executor_cpu_ring(x, w);
     *out = e;
     return VT_OK;
+}
+
+vt_status vt_engine_new(const vt_model *m, const vt_options *o, vt_engine **out, vt_err *err)
+{
+    if (!m->layer || !m->layer[0].q)
+        return vt_fail(err, VT_ERR_MODEL, "%s holds a vocabulary and no weights", m->name);
+    return vt_options_device_failed(o, new_engine(m, o, out, err), err);
 }
 
 vt_status vt_engine_recording(vt_engine *e, vt_recording *out, vt_err *err)

@@ -15,12 +15,14 @@
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "device/cuda.h"
 
 enum {
     MAX_VALUE_BYTES = 1 << 20,
@@ -50,7 +52,8 @@ static const vt_option table[] = {
         .help = "a .gguf file, a Hugging Face folder, a name in the cache, or dummy:NAME"),
     ROW("device", CHOICE("auto|cpu|cuda|cuda:N"), .value_name = "DEVICE", .fallback = "auto",
         .verbs = ENGINE | VT_FOR_EXPLAIN,
-        .help = "where the model runs; cuda:N: on GPU N, from 0"),
+        .help = "where the model runs; cuda:N: on GPU N; auto: on GPU 0 if usable (see env), else "
+                "the CPU"),
     ROW("threads", INT(1, 1024), .flags = VT_OPTION_AUTO, .value_name = "N", .fallback = "auto",
         .verbs = PLANNED | VT_FOR_EXPLAIN | VT_FOR_ENV | VT_FOR_KERNELS,
         .help = "CPU threads that compute; auto: as many as there are cores"),
@@ -225,8 +228,12 @@ typedef struct values {
     int32_t n;
 } values;
 
+/* What --device auto has come to. */
+enum { AUTO_UNKNOWN, AUTO_CPU, AUTO_CUDA };
+
 struct vt_options {
     values row[N_ROWS];
+    _Atomic int *automatic; /* found out when it is first asked for, then kept */
 };
 
 const vt_option *vt_option_table(int32_t *n)
@@ -519,6 +526,11 @@ vt_status vt_options_new(vt_options **out, vt_err *err)
     vt_options *o = vt_calloc(1, sizeof *o);
     if (!o)
         return vt_fail(err, VT_ERR_MEMORY, "options: out of memory");
+    o->automatic = vt_calloc(1, sizeof *o->automatic);
+    if (!o->automatic) {
+        vt_options_free(o);
+        return vt_fail(err, VT_ERR_MEMORY, "options: out of memory");
+    }
     for (int32_t i = 0; i < N_ROWS; i++) {
         char name[64];
         vt_option_env_name(&table[i], name, sizeof name);
@@ -540,6 +552,7 @@ void vt_options_free(vt_options *o)
         return;
     for (int32_t i = 0; i < N_ROWS; i++)
         values_clear(&o->row[i]);
+    free(o->automatic);
     free(o);
 }
 
@@ -603,12 +616,46 @@ bool vt_options_flag(const vt_options *o, const char *key)
     return value && strcmp(value, "true") == 0;
 }
 
+static bool device_is_auto(const vt_options *o)
+{
+    return strcmp(vt_options_get(o, "device"), "auto") == 0;
+}
+
 int32_t vt_options_cuda(const vt_options *o)
 {
     const char *device = vt_options_get(o, "device");
+    if (device_is_auto(o)) {
+        if (atomic_load(o->automatic) == AUTO_UNKNOWN)
+            atomic_store(o->automatic, vt_cuda_usable(0, NULL) == VT_OK ? AUTO_CUDA : AUTO_CPU);
+        return atomic_load(o->automatic) == AUTO_CUDA ? 0 : -1;
+    }
     if (strncmp(device, "cuda", 4) != 0)
         return -1;
     return device[4] == ':' ? (int32_t)strtol(device + 5, NULL, 10) : 0;
+}
+
+void vt_options_device(const vt_options *o, char *out, size_t size)
+{
+    int32_t gpu = vt_options_cuda(o);
+    if (gpu < 0)
+        snprintf(out, size, "cpu");
+    else
+        snprintf(out, size, "cuda:%d", gpu);
+}
+
+vt_status vt_options_device_failed(const vt_options *o, vt_status status, vt_err *err)
+{
+    static const char way_out[] = " (--device auto chose the GPU; --device cpu runs it on the CPU)";
+    bool of_the_gpu = status == VT_ERR_DEVICE || status == VT_ERR_MEMORY ||
+                      status == VT_ERR_UNSUPPORTED;
+    if (!err || !of_the_gpu || !device_is_auto(o) || vt_options_cuda(o) < 0)
+        return status;
+    size_t at = strlen(err->message), most = sizeof err->message - sizeof way_out;
+    at = at < most ? at : most;
+    while (at > 0 && ((unsigned char)err->message[at] & 0xc0) == 0x80)
+        at--; /* no half characters */
+    memcpy(err->message + at, way_out, sizeof way_out);
+    return status;
 }
 
 vt_dtype vt_options_kv_dtype(const vt_options *o, vt_dtype weights)

@@ -365,12 +365,13 @@ vt_status vt_executor_cuda_kv_bytes(const vt_model *m, int32_t ordinal, int32_t 
     vt_cuda_close(c);
     if (status != VT_OK)
         return status;
-    int64_t left = (int64_t)(free_bytes / 10 * 9) - (int64_t)vt_cuda_weights_bytes(m, max_context) -
-                   ((int64_t)2 << 30);
+    int64_t weights = (int64_t)vt_cuda_weights_bytes(m, max_context);
+    int64_t left = (int64_t)(free_bytes / 10 * 9) - weights - ((int64_t)2 << 30);
     if (left <= 0)
         return vt_fail(err, VT_ERR_MEMORY,
-                       "%s does not fit: its weights leave nothing of %.1f GiB free GPU memory",
-                       m->name, (double)free_bytes / (1 << 30));
+                       "%s: %.2f GiB of weights and 2 GiB to work in leave no room for KV in nine "
+                       "tenths of the GPU's %.1f GiB of free memory; kv-memory sets its size",
+                       m->name, (double)weights / (1 << 30), (double)free_bytes / (1 << 30));
     *bytes = left;
     return VT_OK;
 }

@@ -1,8 +1,9 @@
 """What the end-to-end tests share: running the program, and TAP.
 
 A test is a function whose docstring is its name; it fails by an exception. skip() leaves it out. Programs run with a
-clean environment (no VITRINE_... of the caller's but the cache, no proxies, no wish for bare text) and a limit that only
-something that hangs reaches: a test must pass on a machine that is a hundred times slower."""
+clean environment (no VITRINE_... of the caller's but the cache, the CPU unless a test names a device, no proxies, no wish
+for bare text) and a limit that only something that hangs reaches: a test must pass on a machine that is a hundred times
+slower."""
 import json, os, subprocess, sys, time, traceback
 
 BIN = os.environ.get("VITRINE_BIN", os.path.abspath("build/vitrine"))
@@ -51,7 +52,8 @@ def clean_env(extra=None):
     env = {k: v for k, v in os.environ.items() if not k.startswith("VITRINE_") or k == "VITRINE_CACHE"}
     for name in ("NO_COLOR", "HF_TOKEN"):
         env.pop(name, None)
-    env.update({"no_proxy": "127.0.0.1,localhost", "NO_PROXY": "127.0.0.1,localhost", **(extra or {})})
+    env.update({"VITRINE_DEVICE": "cpu", "no_proxy": "127.0.0.1,localhost", "NO_PROXY": "127.0.0.1,localhost",
+                **(extra or {})})
     return env
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """What the command line says of a GPU, on the emulated one: which of them, its state, the time between steps."""
-import os, re
+import json, os, re, tempfile
 
 from tap import *
 
@@ -29,6 +29,56 @@ def test_bench_latency_tells_the_gpu_and_its_gaps():
                         "throttle": ["power-cap", "thermal-cap"]})
     text = ok(*args, "--device", "cuda", env=GPU).text
     assert re.search(r"GPU idle between steps: p50 .* of [678] gaps", text), text
+
+
+def test_auto_takes_the_gpu_and_says_so():
+    need_emulator()
+    auto = [*TINY, "--device", "auto"]
+    r = ok("bench", "latency", "--prompt", "4", "--gen", "2", "-r", "1", *SMALL, *auto, "--json", env=GPU).json
+    same((r["device"], r["settings"]["device"], r["machine"]["gpu"]["name"]), ("cuda:0", "auto", "Emulated GPU"))
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "a.json")
+        ok("run", *auto, *SMALL, "--tokens", "1,2", "-n", "2", "--ignore-eos", "-q", "--story=" + path, env=GPU)
+        story = json.load(open(path))
+        same((story["engine"]["device"], story["memory"]["page_size"]), ("cuda", 64))
+        assert "cuda sm_90a" in ok("story", "show", path).text
+    told = ok("score", *auto, *SMALL, "--tokens", "1,2,3", "--json", env=GPU).json
+    same(told, ok("score", *TINY, "--device", "cuda", *SMALL, "--tokens", "1,2,3", "--json", env=GPU).json)
+    calls = ok("explain", *auto, "--hardware", "h200", "--json", env=GPU).json["calls"]
+    assert all("cu" in c["impl"] for c in calls), [c["impl"] for c in calls]
+
+
+def test_auto_is_the_cpu_where_the_gpu_is_not_usable_and_env_says_why():
+    need_emulator()
+    auto = [*TINY, "--device", "auto"]
+    for unusable, why in (({"VITRINE_EMULATOR": "cc=75"}, "compute capability 7.5"),
+                          ({"VITRINE_NVRTC": "/nowhere/libnvrtc.so"}, "VITRINE_NVRTC=/nowhere/libnvrtc.so cannot be opened")):
+        env = {**GPU, **unusable}
+        r = ok("bench", "latency", "--prompt", "4", "--gen", "2", "-r", "1", *SMALL, *auto, "--json", env=env)
+        same((r.json["device"], r.json["machine"]["gpu"], r.log), ("cpu", None, ""))
+        told = ok("env", "--json", env={**env, "VITRINE_DEVICE": "auto"}).json["device"]
+        same((told["option"], told["runs_on"]), ("auto", "cpu"))
+        assert why in told["why_not_cuda"], told
+        text = " ".join(ok("env", env={**env, "VITRINE_DEVICE": "auto"}).text.split())
+        assert why in text, text
+    same(ok("env", "--json", env={**GPU, "VITRINE_DEVICE": "auto"}).json["device"],
+         {"option": "auto", "runs_on": "cuda:0", "why_not_cuda": None})
+    same(ok("env", "--json", env=GPU).json["device"], {"option": "cpu", "runs_on": "cpu", "why_not_cuda": None})
+
+
+def test_what_the_gpu_refuses_names_the_way_out_only_where_auto_chose_it():
+    need_emulator()
+    way_out = "--device cpu runs it on the CPU"
+    f16 = ["-m", TINY[1], "--kv-dtype", "f16"]
+    for verb in (["run", "--tokens", "1,2", "-q", *SMALL], ["explain", "--hardware", "h200"]):
+        fails(1, ["kv-dtype F16", way_out], *verb, *f16, "--device", "auto", env=GPU)
+        assert way_out not in fails(1, "kv-dtype F16", *verb, *f16, "--device", "cuda", env=GPU).log
+        ok(*verb, *f16, "--device", "cpu", env=GPU)
+        ok(*verb, *f16, "--device", "auto", env={**GPU, "VITRINE_EMULATOR": "cc=75"})
+    fails(1, ["GPU memory", way_out], "run", *TINY, *SMALL, "--tokens", "1,2", "-q", "--device", "auto",
+          env={**GPU, "VITRINE_EMULATOR": "memory=4"})
+    fails(1, "compute capability 7.5", "run", *TINY, *SMALL, "--tokens", "1,2", "-q", "--device", "cuda",
+          env={**GPU, "VITRINE_EMULATOR": "cc=75"})
 
 
 def test_a_gpu_that_is_not_there():

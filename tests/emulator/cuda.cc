@@ -64,8 +64,10 @@ static cu_result parse_one(settings *s, const std::string &item)
     char *end = nullptr;
     unsigned long long n = strtoull(value.c_str(), &end, 10);
     bool number = !value.empty() && !*end;
-    if (key == "cc" && (value == "90" || value == "80"))
+    if (key == "cc" && (value == "90" || value == "80" || value == "75"))
         s->cc = (int)n;
+    else if (key == "driver" && number)
+        s->driver = (int)n;
     else if (key == "sms" && number && n > 0 && n <= 1024)
         s->sms = (int)n;
     else if (key == "memory" && number && n > 0)
@@ -76,14 +78,16 @@ static cu_result parse_one(settings *s, const std::string &item)
         s->fail = n;
     else if (key == "stream" && (value == "lazy" || value == "eager"))
         s->lazy = value == "lazy";
-    else if (key == "cublaslt" && (value == "on" || value == "broken" || value == "none" ||
-                                   value == "failing"))
+    else if (key == "cublaslt" &&
+             (value == "on" || value == "broken" || value == "none" || value == "failing"))
         return SUCCESS; /* cublaslt.c reads it */
+    else if (key == "nvrtc" && number)
+        return SUCCESS; /* nvrtc.cc reads it */
     else
         return fail(
             INVALID_VALUE,
-            "VITRINE_EMULATOR has '%s', expected cc=90|80, sms=N, memory=MIB, order=N, fail=N, "
-            "cublaslt=on|broken|none|failing or stream=eager|lazy",
+            "VITRINE_EMULATOR has '%s', expected cc=90|80|75, sms=N, memory=MIB, order=N, fail=N, "
+            "driver=N, nvrtc=N, cublaslt=on|broken|none|failing or stream=eager|lazy",
             item.c_str());
     return SUCCESS;
 }
@@ -212,7 +216,8 @@ cu_result drv_init(unsigned flags)
 
 cu_result drv_driver_version(int *version)
 {
-    *version = 13000;
+    LOCK("cuDriverGetVersion");
+    *version = g.set.driver;
     return SUCCESS;
 }
 

@@ -126,7 +126,7 @@ struct cu_library_st {
 
 /* VITRINE_EMULATOR */
 struct settings {
-    int cc = 90, sms = 4;
+    int cc = 90, sms = 4, driver = 13000;
     uint64_t memory = 2048ull << 20, order = 0, fail = 0;
     bool lazy = true;
 };

@@ -26,7 +26,9 @@
  * for ever, is an error with the names of the waiting threads (cuLaunch... returns
  * CUDA_ERROR_LAUNCH_FAILED, the text goes to stderr); under ASan global memory has red zones.
  * VITRINE_EMULATOR=... (comma separated) sets:
- *   cc=90|80        compute capability (90)     sms=N    number of SMs (4)
+ *   cc=90|80|75     compute capability (90; nothing runs on 75)
+ *   sms=N           number of SMs (4)           driver=N what cuDriverGetVersion says (13000)
+ *   nvrtc=N         the newest capability that NVRTC compiles for (90)
  *   memory=MIB      device memory (2048)        order=N  seed of the order in which fibers run (0:
  *                                                        rising)
  *   stream=eager|lazy   lazy (default): a stream's work runs as late as order and synchronisation

@@ -682,12 +682,37 @@ enum { SUCCESS = 0, INVALID_INPUT = 3, COMPILATION = 6, INTERNAL = 11 };
 /* Part of the names of cached cubins: never those of a real one, nor of another emulator. */
 EXPORT int nvrtcVersion(int *major, int *minor)
 {
-    *major = 99;
+    *major = 13;
 #if defined __SANITIZE_ADDRESS__
-    *minor = 100000 + EMU_SUM % 100000;
+    *minor = 200000 + EMU_SUM % 100000;
 #else
-    *minor = EMU_SUM % 100000;
+    *minor = 100000 + EMU_SUM % 100000;
 #endif
+    return SUCCESS;
+}
+
+/* VITRINE_EMULATOR: nvrtc=N leaves out what is newer. */
+static std::vector<int> supported()
+{
+    const char *set = getenv("VITRINE_EMULATOR"), *at = set ? strstr(set, "nvrtc=") : nullptr;
+    int newest = at ? atoi(at + strlen("nvrtc=")) : 90;
+    std::vector<int> out;
+    for (int arch : {75, 80, 90})
+        if (arch <= newest)
+            out.push_back(arch);
+    return out;
+}
+
+EXPORT int nvrtcGetNumSupportedArchs(int *n)
+{
+    *n = (int)supported().size();
+    return SUCCESS;
+}
+
+EXPORT int nvrtcGetSupportedArchs(int *arch)
+{
+    std::vector<int> all = supported();
+    std::copy(all.begin(), all.end(), arch);
     return SUCCESS;
 }
 

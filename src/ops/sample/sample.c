@@ -212,12 +212,12 @@ static const vt_case sample_cases[] = {
 
 static void any_settings(vt_sample_row *row, int32_t vocab, uint64_t *seed)
 {
-    static const float temperature[] = {0.8f, 1, 2, 0.3f, 0.05f, 1e-3f, 1e-7f, 30},
+    static const float temperature[] = {0.8f, 1, 2, 0.3f, 0.05f, 1e-3f, 1e-7f, 30, 1e-42f},
                        top_p[] = {1, 1, 0.9f, 0.999f, 0.5f, 0.1f, 0, 0.9999999f},
                        min_p[] = {0, 0, 0, 0.02f, 1e-4f, 1e-9f, 0.9f, 1};
     const int32_t top_k[] = {0, 0, 0, 1, 7, 600, vocab / 2, vocab},
                   n_top[] = {-1, -1, -1, 0, 0, 1, 3, VT_MAX_TOP_LOGPROBS};
-    row->temperature = temperature[case_random(seed) % 8];
+    row->temperature = temperature[case_random(seed) % 9];
     row->top_p = top_p[case_random(seed) % 8];
     row->min_p = min_p[case_random(seed) % 8];
     row->top_k = top_k[case_random(seed) % 8];

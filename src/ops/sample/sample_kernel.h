@@ -22,6 +22,7 @@
 enum { DRAW_BLOCK = 1024, BISECTIONS = 24, FEW = 512 };
 #define ZERO_BELOW 25.0f /* e^-25 is below half of 2^-34: such weights are 0 */
 #define FIRST_GUESS 4.0f
+#define COLDEST 1e-30f /* colder is the same, and its inverse is still finite */
 
 /* Largest logit; NAN if any is NaN. */
 static float row_max(const float *x, int32_t n)
@@ -207,13 +208,14 @@ static int32_t draw(const float *w, int32_t n, float u)
 static int32_t choose(const float *x, int32_t n, float max, const vt_sample_row *row, float *w,
                       int32_t *id)
 {
+    float temperature = row->temperature < COLDEST ? COLDEST : row->temperature;
     if (!(row->temperature > 0))
         return first_at_least(x, n, max);
-    weigh(x, n, max, row->temperature, w);
+    weigh(x, n, max, temperature, w);
     if (row->top_k > 0 && row->top_k < n)
-        keep_best(x, w, n, max, row->temperature, row->top_k, 0, id);
+        keep_best(x, w, n, max, temperature, row->top_k, 0, id);
     if (row->top_p < 1)
-        keep_best(x, w, n, max, row->temperature, 0, (double)row->top_p * sum_weights(w, n), id);
+        keep_best(x, w, n, max, temperature, 0, (double)row->top_p * sum_weights(w, n), id);
     if (row->min_p > 0)
         for (int32_t i = 0; i < n; i += VF) {
             int lanes = lanes_left(i, n);

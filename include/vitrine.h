@@ -132,7 +132,7 @@ typedef void (*vt_callback)(void *user, const vt_event *event);
 
 typedef struct vt_logit_bias {
     int32_t id;
-    float bias;
+    float bias; /* added to its logit; -infinity: never, infinity is refused */
 } vt_logit_bias;
 
 /* A request. vt_request_init fills the defaults; every pointer is copied by vt_engine_submit. */

@@ -99,11 +99,11 @@ static vt_status check_lists(const vt_request_params *p, const vt_req_limits *li
                        p->n_logit_bias, VT_MAX_LOGIT_BIAS);
     for (int32_t i = 0; i < p->n_logit_bias; i++) {
         const vt_logit_bias *b = &p->logit_bias[i];
-        if (b->id < 0 || b->id >= lim->vocab || isnan(b->bias))
-            return vt_fail(
-                err, VT_ERR_USAGE,
-                "logit_bias entry %d is id %d, bias %g, expected an id of 0 to %d and a number", i,
-                b->id, (double)b->bias, lim->vocab - 1);
+        if (b->id < 0 || b->id >= lim->vocab || !(b->bias < INFINITY))
+            return vt_fail(err, VT_ERR_USAGE,
+                           "logit_bias entry %d is id %d, bias %g, expected an id of 0 to %d and a "
+                           "number below infinity",
+                           i, b->id, (double)b->bias, lim->vocab - 1);
     }
     TRY(check_allowed(p, lim, err));
     if (p->cache_salt && strnlen(p->cache_salt, VT_SALT_MAX + 1) > VT_SALT_MAX)

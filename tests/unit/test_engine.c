@@ -303,6 +303,17 @@ static void test_submit_when_a_field_is_wrong_then_it_is_named(void **state)
     p = good;
     p.logprobs = 21;
     refused(&f, p, "logprobs is 21, expected -1 to 20");
+    vt_logit_bias bias[] = {{5, -__builtin_inff()}, {7, __builtin_inff()}};
+    p = good;
+    p.logit_bias = bias;
+    p.n_logit_bias = 2;
+    refused(&f, p,
+            "logit_bias entry 1 is id 7, bias inf, expected an id of 0 to 255 and a number below "
+            "infinity");
+    bias[1] = (vt_logit_bias){256, 0};
+    refused(&f, p,
+            "logit_bias entry 1 is id 256, bias 0, expected an id of 0 to 255 and a number below "
+            "infinity");
     int32_t allowed[] = {0, 255, 256};
     p = good;
     p.allowed = allowed;

@@ -72,6 +72,47 @@ static sequences *random_sequences(int32_t n)
     return q;
 }
 
+/* Pages of a small number of ids, in any order and again and again, so that lists agree by chance for any
+ * length, and also where others did not; or ids that the table takes for one (attention_shared.c). */
+static sequences *hostile_sequences(int32_t n)
+{
+    int32_t sizes[] = {1, 2, 5, 16, 64, 128}, size = sizes[below(6)], ids[8], n_ids = 1 + below(8);
+    bool collide = below(2);
+    sequences *q = new_sequences(size);
+    for (int32_t i = 0, id = below(1000); i < n_ids; i++, id++) {
+        uint32_t place = (uint32_t)ids[0] * 2654435769u >> 21;
+        while (collide && i > 0 && (uint32_t)id * 2654435769u >> 21 != place)
+            id++;
+        ids[i] = id;
+    }
+    for (int32_t s = 0; s < n; s++) {
+        int32_t pages[PAGES], n_pages = 1 + below(1 + below(PAGES)), same = below(4);
+        for (int32_t i = 0; i < n_pages; i++)
+            pages[i] = ids[same ? i % (1 + same) % n_ids : below(n_ids)];
+        add(q, pages, n_pages, 0, 1 + below(size));
+    }
+    return q;
+}
+
+/* All begin alike, by far the most of them: the most slots for the fewest items. */
+static sequences *one_family(int32_t n)
+{
+    int32_t trunk[PAGES], sizes[] = {16, 64, 128}, size = sizes[below(3)],
+                          same = PAGES / 2 + below(PAGES / 2 - 1);
+    sequences *q = new_sequences(size);
+    for (int32_t i = 0; i < PAGES; i++)
+        trunk[i] = 500 + i;
+    for (int32_t s = 0; s < n; s++)
+        add(q, trunk, below(20) ? same : 0, 1, 1 + below(size));
+    return q;
+}
+
+/* Each kind in its turn. */
+static sequences *any_sequences(int32_t i, int32_t n)
+{
+    return i % 3 == 0 ? random_sequences(n) : i % 3 == 1 ? hostile_sequences(n) : one_family(n);
+}
+
 static const int32_t *pages_of(const sequences *q, int32_t s)
 {
     return q->page_ids + q->page_start[s];
@@ -156,7 +197,8 @@ static void test_groups_when_sequences_are_random_then_members_have_the_pages(vo
     (void)state;
     rng = 3;
     for (int32_t i = 0; i < 300; i++) {
-        sequences *q = random_sequences(1 + below(i % 50 ? 90 : MOST));
+        int32_t n = 1 + below(i % 50 ? 90 : MOST);
+        sequences *q = any_sequences(i, n);
         check_groups(q, &(shared_rule){.least_tokens = 1 + below(100),
                                        .least_saved = 1 + below(500),
                                        .tile = 1 + below(64)});
@@ -181,84 +223,141 @@ static void test_groups_when_there_are_many_pairs_then_each_is_found(void **stat
 
 /* ---- plans ---- */
 
-/* What is known of a slot: whose it is, and the KV that was put there. */
+/* A slot, or with `direct` a sequence that is one item: whose it is, and the KV that was put there. */
 typedef struct slot {
     int32_t seq, begin, end;
 } slot;
 
-static void fill_slot(slot *slots, int32_t n_slots, int32_t at, int32_t seq, int32_t begin,
-                      int32_t end)
+/* A plan as the kernel takes it (attention_decode.cu), and what it computes. */
+typedef struct executed {
+    const attention_plan_config *c;
+    const sequences *q;
+    int32_t n; /* decodes, padding too */
+    const int32_t *item, *member;
+    int32_t capacity, n_slots;
+    slot *slots;
+    int32_t *first, *count; /* [n] of the sequence's slots, as items and members say */
+    uint8_t *seen;          /* [n][longest] how often a token was computed */
+    int32_t longest;
+} executed;
+
+static void see(executed *x, int32_t seq, int32_t begin, int32_t end)
 {
-    assert_in_range(at, 0, n_slots - 1);
-    assert_int_equal(slots[at].seq, -1);
-    slots[at] = (slot){seq, begin, end};
+    for (int32_t t = begin; t < end; t++)
+        x->seen[(size_t)seq * (size_t)x->longest + (size_t)t]++;
 }
 
-/* Returns how many items are of several sequences. */
-static int32_t check_plan(const attention_plan_config *c, const sequences *q)
+static void fill_slot(executed *x, int32_t at, int32_t seq, int32_t begin, int32_t end)
 {
-    const vt_batch *b = &q->batch;
-    int32_t n = b->n_seqs, capacity = attention_decode_capacity(c, n, PAGES * b->page_size), used,
-            none, unused[2], n_shared = 0;
-    int32_t *plan = calloc(attention_decode_plan_ints(capacity, n), sizeof *plan);
-    const int32_t *member = plan + (size_t)capacity * DECODE_ITEM_INTS;
-    size_t floats = (size_t)c->heads * (128 + 2);
-    int32_t n_slots = (int32_t)(attention_decode_workspace(c, capacity, 128) / (floats * 4));
-    slot *slots = calloc((size_t)n_slots, sizeof *slots);
-    int32_t *first = calloc((size_t)n, sizeof *first), *count = calloc((size_t)n, sizeof *count);
-    assert_true(plan && slots && first && count);
-    for (int32_t i = 0; i < n_slots; i++)
-        slots[i].seq = -1;
-    attention_cuda_plan(c, b, plan, capacity, unused, 0, &used, &none);
-    assert_true(used <= capacity);
-    for (int32_t i = 0; i < used; i++) {
-        const int32_t *item = plan + (size_t)i * DECODE_ITEM_INTS;
-        assert_true(item[1] >= 0 && item[1] < item[2]);
-        if (item[6] == 0) {
-            fill_slot(slots, n_slots, item[5], item[0], item[1], item[2]);
-            assert_true(count[item[0]] == 0 ||
-                        (first[item[0]] == item[3] && count[item[0]] == item[4]));
-            first[item[0]] = item[3];
-            count[item[0]] = item[4];
-            continue;
-        }
-        n_shared++;
-        assert_in_range(item[6] * (c->heads / c->kv_heads), 1, ATTENTION_SHARED_ROWS);
-        for (int32_t k = 0; k < item[6]; k++) {
-            const int32_t *m = member + (size_t)(item[0] + k) * DECODE_MEMBER_INTS;
-            int32_t pages = (item[2] + b->page_size - 1) / b->page_size;
-            assert_in_range(m[0], 0, n - 1);
-            assert_true(item[2] < q->kv_len[m[0]]);
-            assert_memory_equal(pages_of(q, m[0]),
-                                pages_of(q, member[(size_t)item[0] * DECODE_MEMBER_INTS]),
-                                (size_t)pages * 4);
-            fill_slot(slots, n_slots, m[1] + item[5], m[0], item[1], item[2]);
-        }
+    assert_in_range(at, 0, x->n_slots - 1);
+    assert_int_equal(x->slots[at].seq, -1);
+    x->slots[at] = (slot){seq, begin, end};
+}
+
+/* What says where a sequence's slots are says the same everywhere. */
+static void note_slots(executed *x, int32_t seq, int32_t first, int32_t count)
+{
+    assert_true(count > 0);
+    assert_true(x->count[seq] == 0 || (x->first[seq] == first && x->count[seq] == count));
+    x->first[seq] = first;
+    x->count[seq] = count;
+}
+
+static void run_own(executed *x, const int32_t *item)
+{
+    assert_in_range(item[0], 0, x->n - 1);
+    assert_in_range(item[2], item[1] + 1, x->q->kv_len[item[0]]);
+    see(x, item[0], item[1], item[2]);
+    note_slots(x, item[0], item[3], item[4]);
+    if (item[4] > 1)
+        fill_slot(x, item[5], item[0], item[1], item[2]);
+}
+
+/* Read from the first member's pages, for all members. */
+static void run_shared(executed *x, const int32_t *item)
+{
+    const vt_batch *b = &x->q->batch;
+    int32_t lead = x->member[(size_t)item[0] * DECODE_MEMBER_INTS];
+    assert_in_range(item[6] * (x->c->heads / x->c->kv_heads), 1, ATTENTION_SHARED_ROWS);
+    for (int32_t k = 0; k < item[6]; k++) {
+        const int32_t *m = x->member + (size_t)(item[0] + k) * DECODE_MEMBER_INTS;
+        assert_in_range(m[0], 0, x->n - 1);
+        assert_in_range(item[2], item[1] + 1, x->q->kv_len[m[0]] - 1);
+        for (int32_t t = item[1]; t < item[2]; t++)
+            assert_int_equal(pages_of(x->q, m[0])[t / b->page_size],
+                             pages_of(x->q, lead)[t / b->page_size]);
+        see(x, m[0], item[1], item[2]);
+        note_slots(x, m[0], m[1], m[2]);
+        assert_true(item[5] < m[2]); /* it merges with its own last part at least */
+        fill_slot(x, m[1] + item[5], m[0], item[1], item[2]);
     }
-    for (int32_t s = 0; s < n; s++) { /* the slots in their order are its KV */
+}
+
+/* Every token of every sequence once; and the slots that are merged are all there, in rising order. */
+static void check_executed(const executed *x)
+{
+    for (int32_t s = 0; s < x->n; s++) {
         int32_t covered = 0;
-        for (int32_t k = 0; k < count[s]; k++) {
-            const slot *o = &slots[first[s] + k];
+        for (int32_t t = 0; t < x->longest; t++)
+            assert_int_equal(x->seen[(size_t)s * (size_t)x->longest + (size_t)t],
+                             t < x->q->kv_len[s]);
+        for (int32_t k = 0; k < x->count[s] && x->count[s] > 1; k++) {
+            const slot *o = &x->slots[x->first[s] + k];
             assert_int_equal(o->seq, s);
             assert_int_equal(o->begin, covered);
             covered = o->end;
         }
-        assert_int_equal(covered, q->kv_len[s]);
+        assert_true(x->count[s] > 0 && (x->count[s] == 1 || covered == x->q->kv_len[s]));
     }
-    for (int32_t i = 0; n_shared > 0 && i < used; i++) { /* members know their slots */
-        const int32_t *item = plan + (size_t)i * DECODE_ITEM_INTS;
-        for (int32_t k = 0; k < item[6]; k++) {
-            const int32_t *m = member + (size_t)(item[0] + k) * DECODE_MEMBER_INTS;
-            assert_int_equal(m[1], first[m[0]]);
-            assert_int_equal(m[2], count[m[0]]);
-        }
-    }
+}
+
+/* A plan for `padding` more sequences than there are, which are put behind it as cuda_step.c does.
+ * Returns how many items are of several sequences. */
+static int32_t check_plan(const attention_plan_config *c, sequences *q, int32_t padding)
+{
+    static const int32_t nobody = 0;
+    vt_batch *b = &q->batch;
+    int32_t n = b->n_seqs + padding, longest = 1, used, none, unused[2], n_shared = 0;
+    for (int32_t s = 0; s < b->n_seqs; s++)
+        longest = q->kv_len[s] > longest ? q->kv_len[s] : longest;
+    /* the context that there is room for is now and then no longer than what is used of it */
+    int32_t capacity = attention_decode_capacity(c, n, longest + (below(2) ? below(5000) : 0));
+    int32_t *plan = calloc(attention_decode_plan_ints(capacity, n), sizeof *plan);
+    size_t floats = (size_t)c->heads * (128 + 2);
+    executed x = {.c = c,
+                  .q = q,
+                  .n = n,
+                  .item = plan,
+                  .member = plan + (size_t)capacity * DECODE_ITEM_INTS,
+                  .capacity = capacity,
+                  .n_slots = (int32_t)(attention_decode_workspace(c, capacity, 128) / (floats * 4)),
+                  .first = calloc((size_t)n, sizeof *x.first),
+                  .count = calloc((size_t)n, sizeof *x.count),
+                  .seen = calloc((size_t)n, (size_t)longest),
+                  .longest = longest};
+    x.slots = malloc((size_t)x.n_slots * sizeof *x.slots);
+    assert_true(plan && x.slots && x.first && x.count && x.seen);
+    memset(x.slots, 0xff, (size_t)x.n_slots * sizeof *x.slots);
+    attention_cuda_plan(c, b, plan, capacity, unused, 0, &used, &none);
     for (int32_t i = used; i < capacity; i++)
         assert_int_equal(plan[(size_t)i * DECODE_ITEM_INTS], -1);
+    for (int32_t i = 0; i < padding; i++) {
+        add(q, &nobody, 1, 0, 1);
+        used += attention_decode_single(c, b->n_seqs - 1, plan, used);
+    }
+    assert_in_range(used, n, capacity);
+    for (int32_t i = 0; i < used; i++) {
+        const int32_t *item = plan + (size_t)i * DECODE_ITEM_INTS;
+        n_shared += item[6] > 0;
+        item[6] > 0 ? run_shared(&x, item) : run_own(&x, item);
+    }
+    check_executed(&x);
+    assert_int_equal(attention_shared_items(c, plan, used), n_shared);
     free(plan);
-    free(slots);
-    free(first);
-    free(count);
+    free(x.slots);
+    free(x.first);
+    free(x.count);
+    free(x.seen);
     return n_shared;
 }
 
@@ -274,8 +373,9 @@ static void test_plan_when_pages_are_shared_then_each_kv_is_covered_once(void **
                                    .kv_heads = h[1],
                                    .sm_count = below(2) ? 132 : 4,
                                    .shared_rows = 1 + below(3000)};
-        sequences *q = random_sequences(1 + below(i % 50 ? 90 : MOST));
-        n_shared += check_plan(&c, q);
+        int32_t n = 1 + below(i % 50 ? 90 : MOST - 60);
+        sequences *q = any_sequences(i, n);
+        n_shared += check_plan(&c, q, below(2) ? below(60) : 0);
         free(q);
     }
     assert_true(n_shared > 1000);
@@ -292,7 +392,7 @@ static void test_plan_when_sharing_does_not_apply_then_there_is_none(void **stat
     rng = 5;
     for (int32_t i = 0; i < 30; i++) {
         sequences *q = random_sequences(60);
-        assert_int_equal(check_plan(&c[i % 3], q), 0);
+        assert_int_equal(check_plan(&c[i % 3], q, 0), 0);
         free(q);
     }
 }

@@ -37,7 +37,7 @@ static void help_option(vt_buf *b, const vt_term *term, const vt_option *opt)
         vt_buf_puts(&text, " (not there yet)");
     else if (opt->later)
         vt_buf_printf(&text, " (%s is not there yet)", opt->later);
-    if (opt->type != VT_OPTION_FLAG && opt->fallback)
+    if (opt->type != VT_OPTION_FLAG && opt->fallback && *opt->fallback)
         vt_buf_printf(&text, " [%s]", opt->fallback);
     vt_text_wrap(b, text.data ? text.data : "", TEXT_COLUMN, term->width);
     vt_buf_putc(b, '\n');

@@ -187,4 +187,34 @@ def test_man_page_names_every_verb_and_option():
             assert o == "help" or f"--{o}" in page, f"docs/vitrine.1 lacks --{o} of {v}"
 
 
+def described_options(verb):
+    """{option: what its help says}."""
+    out, name = {}, None
+    for line in ok(*verb.split(), "--help").text.split("\n"):
+        m = re.match(r"^(?:  -\w, |      )--([a-z-]+)\S*(?: \S+)?(?:  +(.*))?$", line)
+        if m:
+            name = m.group(1)
+            out[name] = m.group(2) or ""
+        elif name and line.startswith(" " * 20):
+            out[name] += " " + line.strip()
+        else:
+            name = None
+    return {k: " ".join(v.split()) for k, v in out.items()}
+
+
+def test_man_page_says_what_help_says_of_every_verb_and_option():
+    page = open("docs/vitrine.1", encoding="utf-8").read()
+    page = re.sub(r"\\f.|\\&", "", page).replace("\\-", "-")
+    page = " ".join(page.split())
+    for v in VERBS:
+        about = ok(*v.split(), "--help").text.split("\n\n")[1].split("\n  -h, --help")[0]
+        about = " ".join(about.split())
+        assert about in page, f"docs/vitrine.1 has something else of {v} than '{about}'"
+        found = described_options(v)
+        same(sorted(found), sorted(options_of(v)), v)
+        for o, text in found.items():
+            assert text, f"{v} --{o} has no description"
+            assert o == "help" or text in page, f"docs/vitrine.1 has something else than '--{o}: {text}'"
+
+
 main(globals())

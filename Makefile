@@ -193,7 +193,8 @@ GPU_MAIN := gpu_parity gpu_order
 #   make gpu-pack    what a machine with a GPU and no network needs, in two parts (docs/cuda.md, "Running on a device")
 .PHONY: gpu-programs test-gpu bench-gpu gpu-pack
 gpu-programs: $(addprefix $(B)/gpu/,$(GPU_MAIN)) $(B)/gpu/gpu_kernels
-$(B)/gpu/%: tests/gpu/%.c tests/gpu/gpu_cases.c tests/gpu/gpu_cases.h $(B)/libvitrine.a
+$(B)/gpu/%: tests/gpu/%.c tests/gpu/gpu_cases.c tests/gpu/gpu_random.c tests/gpu/gpu_options.c \
+  tests/gpu/gpu_cases.h tests/gpu/gpu_options.h $(B)/libvitrine.a
 	@mkdir -p $(@D)
 	@$(CC) $(CFLAGS_ALL) -MF $@.d -Itests/gpu $(LDFLAGS_ALL) -o $@ $(filter %.c,$^) $(B)/libvitrine.a $(STATIC_LIBS) $(SYS_LIBS)
 $(B)/gpu/gpu_kernels: bench/gpu_kernels.c bench/gpu_rig.c bench/gpu_rig.h $(B)/libvitrine.a

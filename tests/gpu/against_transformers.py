@@ -25,6 +25,7 @@ def reference(torch, transformers, path, ids, dtype, device):
 
 
 def qwen(d, tap, o):
+    """A Qwen3-0.6B of random weights against transformers in fp32, and what transformers' own bf16 does."""
     try:
         import torch, transformers
     except ImportError as e:

@@ -116,6 +116,7 @@ class Comparison:
                 (self.beyond if margins[k] > self.bound else self.ties).append((margins[k], where))
                 return
             self.compared += 1
+        assert len(got) == len(want) > 0, f"prompt {i}: {len(got)} tokens, expected {len(want)}"
         self.equal += 1
 
     def report(self, tap, what):

@@ -6,17 +6,17 @@
 
 #include "model/model.h"
 
-#define LINEAR(what, bench_, ...)                                              \
-    {                                                                          \
-        "linear", false, { .name = what, .p = {__VA_ARGS__}, .bench = bench_ } \
+#define LINEAR(what, bench_, ...)                                                 \
+    {                                                                             \
+        .op = "linear", .c = {.name = what, .p = {__VA_ARGS__}, .bench = bench_ } \
     }
-#define HEAD(what, bench_, ...)                                               \
-    {                                                                         \
-        "linear", true, { .name = what, .p = {__VA_ARGS__}, .bench = bench_ } \
+#define HEAD(what, bench_, ...)                                                                    \
+    {                                                                                              \
+        .op = "linear", .f32_out = true, .c = {.name = what, .p = {__VA_ARGS__}, .bench = bench_ } \
     }
-#define CASE(op, what, bench_, ...)                                      \
-    {                                                                    \
-        op, false, { .name = what, .p = {__VA_ARGS__}, .bench = bench_ } \
+#define CASE(op_, what, bench_, ...)                                         \
+    {                                                                        \
+        .op = op_, .c = {.name = what, .p = {__VA_ARGS__}, .bench = bench_ } \
     }
 
 /* A quantised type: one launch and two, half and whole groups of rows (fewer and more than 16 rows
@@ -47,13 +47,13 @@
 
 /* Experts in tiles: columns shared by 4 and 2 chunks, one tile of columns, two; several tiles of
  * slots of one expert; rows and columns that fill no tile or unit; accumulated. */
-#define EXPERTS(name, t, hidden, ffn)                                                             \
-    CASE("moe_linear", name " experts 1 token", false, 1, hidden, ffn, 5, 2, t, 0, VT_ACT_SILU),  \
-        CASE("moe_linear", name " experts 4 tokens gelu", false, 4, hidden, ffn, 5, 3, t, 0,      \
-             VT_ACT_GELU_TANH),                                                                   \
-        CASE("moe_linear", name " experts 7 tokens accumulate", false, 7, hidden, ffn, 4, 2, t,   \
-             1, VT_ACT_SILU),                                                                     \
-        CASE("moe_linear", name " experts 45 tokens", false, 45, hidden, ffn, 4, 2, t, 0,         \
+#define EXPERTS(name, t, hidden, ffn)                                                              \
+    CASE("moe_linear", name " experts 1 token", false, 1, hidden, ffn, 5, 2, t, 0, VT_ACT_SILU),   \
+        CASE("moe_linear", name " experts 4 tokens gelu", false, 4, hidden, ffn, 5, 3, t, 0,       \
+             VT_ACT_GELU_TANH),                                                                    \
+        CASE("moe_linear", name " experts 7 tokens accumulate", false, 7, hidden, ffn, 4, 2, t, 1, \
+             VT_ACT_SILU),                                                                         \
+        CASE("moe_linear", name " experts 45 tokens", false, 45, hidden, ffn, 4, 2, t, 0,          \
              VT_ACT_SILU)
 
 const gpu_case gpu_cases[] = {

@@ -520,8 +520,14 @@ int main(int argc, char **argv)
     vt_err err = {0};
     bool pdl = false;
     for (int i = 1; i < argc; i++) {
-        r.tiny = r.tiny || strcmp(argv[i], "--tiny") == 0;
-        pdl = pdl || strcmp(argv[i], "--pdl") == 0;
+        if (strcmp(argv[i], "--tiny") == 0) {
+            r.tiny = true;
+        } else if (strcmp(argv[i], "--pdl") == 0) {
+            pdl = true;
+        } else {
+            fprintf(stderr, "gpu_order: '%s' found, expected --tiny or --pdl\n", argv[i]);
+            return 2;
+        }
     }
     if (vt_cuda_open(0, &r.cuda, &err) != VT_OK) {
         printf("1..0 # skip %s\n", err.message);
@@ -535,5 +541,5 @@ int main(int argc, char **argv)
     must(vt_cuda_compile(r.cuda, NULL, NULL, &err), &err);
     run_all(&r);
     printf("1..%d\n# passed %d, failed %d\n", r.number, r.number - r.failed, r.failed);
-    return r.failed != 0;
+    return r.failed != 0 || r.number == 0;
 }

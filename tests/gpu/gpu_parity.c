@@ -12,10 +12,11 @@
  * card's compulsory bytes.
  *
  * usage: gpu_parity [--time] [--small] [--op NAME] [--case NAME] [--shard I/N] [--pdl]
- *     [--deterministic] [--list]
+ *     [--deterministic] [--random N] [--seed S] [--list]
  * TAP on stdout; exit 1 when a case fails or none was found, 77 without a GPU. --list prints op,
  * tab, case and needs none. --shard: every Nth case from number I, for several processes at once
- * (the references are single-threaded and take most of the time). */
+ * (the references are single-threaded and take most of the time). --random: in place of these cases
+ * N of random shapes of each op. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,6 +25,7 @@
 #include "base/err.h"
 #include "device/cublaslt.h"
 #include "gpu_cases.h"
+#include "gpu_options.h"
 #include "model/quant.h"
 #include "ops/cuda_impls.h"
 #include "ops/attention/attention_cuda.h"
@@ -56,9 +58,8 @@ typedef struct rig {
     void *blocks[2 * MAX_TWINS + 32];
     int32_t n_blocks;
     vt_arena arena;
-    bool timing, small, list;
-    const char *only_case; /* NULL: all */
-    int32_t shard, shards, seen;
+    gpu_options o;
+    int32_t seen; /* cases, of all shards */
     int32_t passed, failed, skipped, number;
     char why[512];
 } rig;
@@ -752,9 +753,16 @@ static void try_case(rig *r, const vt_op *op, const vt_impl *impl, const char *n
     sync(r);
     bool ran = !library || !good || used_cublaslt(r);
     r->lane.note = NULL;
+    int32_t n_compared = 0;
     for (int32_t i = 0; i < r->n_twins && good; i++)
-        if (r->twin[i].output)
+        if (r->twin[i].output) {
             good = compare(r, op, args, &r->twin[i], &worst);
+            n_compared++;
+        }
+    if (good && n_compared != n_outputs) {
+        snprintf(r->why, sizeof r->why, "%d outputs compared, expected %d", n_compared, n_outputs);
+        good = false;
+    }
     if (good && op == &linear_op)
         good = same_in_bucket(r, impl, &d->linear);
     if (ran) {
@@ -765,21 +773,24 @@ static void try_case(rig *r, const vt_op *op, const vt_impl *impl, const char *n
     r->cuda->cublaslt_use = use;
 }
 
-static void run_case(rig *r, const vt_op *op, const vt_case *c, bool f32_out)
+static void run_case(rig *r, const vt_op *op, const gpu_case *g)
 {
-    if ((r->small && c->bench) || (r->only_case && strcmp(r->only_case, c->name) != 0))
+    const vt_case *c = &g->c;
+    bool f32_out = g->f32_out;
+    if ((r->o.small && c->bench) || (r->o.only_case && strcmp(r->o.only_case, c->name) != 0))
         return;
-    if (r->list) {
+    if (r->o.list) {
         printf("%s\t%s\n", op->name, c->name);
         return;
     }
-    if (r->seen++ % r->shards != r->shard)
+    if (r->seen++ % r->o.shards != r->o.shard)
         return;
     vt_tensor *outputs[VT_MAX_OUTPUTS] = {0};
     int32_t n_outputs = 0;
     device_args d;
     vt_arena_init(&r->arena, (size_t)12 << 30);
-    void *args = op->make_args(c, 42, &r->arena, outputs, &n_outputs);
+    void *args = (g->make ? g->make : op->make_args)(c, g->seed ? g->seed : 42, &r->arena, outputs,
+                                                     &n_outputs);
     const char *skip = !args                                         ? "out of host memory"
                        : !make_device_args(r, op, args, &d, f32_out) ? "no CUDA twin"
                                                                      : NULL;
@@ -794,7 +805,7 @@ static void run_case(rig *r, const vt_op *op, const vt_case *c, bool f32_out)
     } else {
         op->reference(args);
         try_case(r, op, impl, name, args, &d, outputs, n_outputs, false);
-        if (r->timing && c->bench)
+        if (r->o.timing && c->bench)
             print_time(r, op, impl, args, &d);
         printf("\n");
     }
@@ -811,16 +822,20 @@ static void run_case(rig *r, const vt_op *op, const vt_case *c, bool f32_out)
     vt_arena_release(&r->arena);
 }
 
-static void run_cases(rig *r, const char *only)
+static void run_cases(rig *r)
 {
     for (const vt_op *const *op = vt_ops; *op; op++) {
-        if (only && strcmp(only, (*op)->name) != 0)
+        if (r->o.only_op && strcmp(r->o.only_op, (*op)->name) != 0)
             continue;
-        for (int32_t i = 0; i < (*op)->n_cases; i++)
-            run_case(r, *op, &(*op)->cases[i], false);
-        for (const gpu_case *c = gpu_cases; c->op; c++)
+        gpu_case g;
+        for (int32_t i = 0; i < r->o.n_random && gpu_random_case((*op)->name, r->o.seed, i, &g);
+             i++)
+            run_case(r, *op, &g);
+        for (int32_t i = 0; i < (*op)->n_cases && r->o.n_random == 0; i++)
+            run_case(r, *op, &(gpu_case){.c = (*op)->cases[i]});
+        for (const gpu_case *c = gpu_cases; c->op && r->o.n_random == 0; c++)
             if (strcmp(c->op, (*op)->name) == 0)
-                run_case(r, *op, &c->c, c->f32_out);
+                run_case(r, *op, c);
     }
 }
 
@@ -828,38 +843,21 @@ int main(int argc, char **argv)
 {
     static rig r;
     vt_err err = {0};
-    const char *only = NULL;
-    bool pdl = false, deterministic = false;
-    r.shards = 1;
-    for (int i = 1; i < argc; i++) {
-        r.timing = r.timing || strcmp(argv[i], "--time") == 0;
-        r.small = r.small ||
-                  strcmp(argv[i], "--small") == 0; /* no bench cases: for compute-sanitizer */
-        r.list = r.list || strcmp(argv[i], "--list") == 0;
-        pdl = pdl || strcmp(argv[i], "--pdl") == 0;
-        deterministic = deterministic || strcmp(argv[i], "--deterministic") == 0;
-        if (strcmp(argv[i], "--case") == 0 && i + 1 < argc)
-            r.only_case = argv[++i];
-        if (strcmp(argv[i], "--op") == 0 && i + 1 < argc)
-            only = argv[++i];
-        if (strcmp(argv[i], "--shard") == 0 && i + 1 < argc &&
-            (sscanf(argv[++i], "%d/%d", &r.shard, &r.shards) != 2 || r.shard < 0 ||
-             r.shard >= r.shards)) {
-            fprintf(stderr, "--shard: '%s' found, expected I/N: every Nth case from number I\n",
-                    argv[i]);
-            return 2;
-        }
-    }
-    if (r.list) {
-        run_cases(&r, only);
+    (void)argc;
+    if (!gpu_options_read(&r.o, argv + 1))
+        return 2;
+    if (r.o.list) {
+        run_cases(&r);
         return 0;
     }
     if (vt_cuda_open(0, &r.cuda, &err) != VT_OK) {
         printf("1..0 # skip %s\n", err.message);
         return 77;
     }
-    r.lane = (vt_cuda_lane){
-        .cuda = r.cuda, .workspace_bytes = WORKSPACE, .pdl = pdl, .deterministic = deterministic};
+    r.lane = (vt_cuda_lane){.cuda = r.cuda,
+                            .workspace_bytes = WORKSPACE,
+                            .pdl = r.o.pdl,
+                            .deterministic = r.o.deterministic};
     must(vt_cuda_check(r.cuda,
                        r.cuda->driver.stream_create(&r.lane.stream, CU_STREAM_NON_BLOCKING, 0),
                        "stream", &err),
@@ -873,8 +871,8 @@ int main(int argc, char **argv)
           "tickets");
     r.op_lane = (vt_lane){.device = VT_DEVICE_CUDA, .cuda = &r.lane};
     printf("# %s, %s, level %d, driver %d, pdl %d\n", r.cuda->name, r.cuda->arch, r.cuda->level,
-           r.cuda->driver_version, pdl);
-    run_cases(&r, only);
+           r.cuda->driver_version, r.lane.pdl);
+    run_cases(&r);
     printf("1..%d\n# passed %d, failed %d, skipped %d\n", r.number, r.passed, r.failed, r.skipped);
     return r.failed != 0 || r.number == 0;
 }

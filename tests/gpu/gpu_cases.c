@@ -5,6 +5,9 @@
 #include "gpu_cases.h"
 
 #include "model/model.h"
+#include "ops/access.h"
+#include "ops/cases.h"
+#include "ops/sample/sample.h"
 
 #define LINEAR(what, bench_, ...)                                                 \
     {                                                                             \
@@ -55,6 +58,45 @@
              VT_ACT_SILU),                                                                         \
         CASE("moe_linear", name " experts 45 tokens", false, 45, hidden, ffn, 4, 2, t, 0,          \
              VT_ACT_SILU)
+
+/* One likely id, and a row of others whose weights are 1.45 units of the kernel's fixed point: their
+ * sum by chunks is larger than the sum of the rounded ones, which then never reaches a top-p of
+ * 1 - 2^-24. p: rows, vocab */
+static void *make_sample_flat_tail(const vt_case *c, uint64_t seed, vt_arena *arena,
+                                   vt_tensor *outputs[VT_MAX_OUTPUTS], int32_t *n_outputs)
+{
+    vt_case plain = {.p = {c->p[0], c->p[1], 1, 0}};
+    sample_args *a = sample_op.make_args(&plain, seed, arena, outputs, n_outputs);
+    for (int64_t r = 0; a && r < c->p[0]; r++) {
+        vt_sample_row *row = (vt_sample_row *)(uintptr_t) & (*a->row)[r];
+        row->temperature = 1;
+        row->top_p = 1 - 0x1p-24f;
+        for (int64_t id = 0; id < c->p[1]; id++)
+            tensor_set((vt_tensor *)(uintptr_t)a->logits, r, id, id == 5 ? 0.0007f : -25.968f);
+    }
+    return a;
+}
+
+/* Outputs that hold an id more often than 16 bits count. p: rows, vocab, tokens */
+static void *make_sample_long_output(const vt_case *c, uint64_t seed, vt_arena *arena,
+                                     vt_tensor *outputs[VT_MAX_OUTPUTS], int32_t *n_outputs)
+{
+    vt_case plain = {.p = {c->p[0], c->p[1], 0, 10}};
+    sample_args *a = sample_op.make_args(&plain, seed, arena, outputs, n_outputs);
+    int32_t *context = vt_arena_alloc(arena, (size_t)c->p[2], sizeof *context);
+    for (int64_t i = 0; context && i < c->p[2]; i++)
+        context[i] = i < 3 ? (int32_t)i : 4;
+    for (int64_t r = 0; a && r < c->p[0]; r++) {
+        vt_sample_row *row = (vt_sample_row *)(uintptr_t) & (*a->row)[r];
+        row->context = context;
+        row->n_prompt = 2;
+        row->n_context = (int32_t)c->p[2];
+        row->presence_penalty = 0.5f;
+        row->frequency_penalty = 1e-4f;
+        row->n_top = 20;
+    }
+    return context ? a : NULL;
+}
 
 const gpu_case gpu_cases[] = {
     /* every path of the small kernel: HALF, pairs, bias, residual, ragged rows and tokens */
@@ -276,5 +318,11 @@ const gpu_case gpu_cases[] = {
          0, VT_ACT_SILU),
     CASE("moe_linear", "Q4_K tokens=64 2048x768 experts=16 k=8", true, 64, 2048, 768, 16, 8,
          VT_Q4_K, 0, VT_ACT_SILU),
+    {.op = "sample",
+     .c = {.name = "rows=4 vocab=60000 one likely, the others beyond top-p", .p = {4, 60000}},
+     .make = make_sample_flat_tail},
+    {.op = "sample",
+     .c = {.name = "rows=2 vocab=21 70000 times the same output", .p = {2, 21, 70000}},
+     .make = make_sample_long_output},
     {.op = NULL},
 };

@@ -104,7 +104,7 @@ __noinline__ static void adjust(const SampleParams &p, const SampleRow &row, flo
     if ((!repetition && row.presence == 0.f && row.frequency == 0.f) || n_context == 0)
         return;
 #pragma unroll 1
-    for (int i = threadIdx.x; i < kChunk / 2; i += THREADS)
+    for (int i = threadIdx.x; i < kChunk; i += THREADS)
         s->count[i] = 0;
 #pragma unroll 1
     for (int i = threadIdx.x; i < kChunk / 32; i += THREADS)
@@ -118,12 +118,12 @@ __noinline__ static void adjust(const SampleParams &p, const SampleRow &row, flo
         if (i < row.n_prompt)
             atomicOr(&s->seen[id / 32], 1u << id % 32);
         else
-            atomicAdd(&s->count[id / 2], id % 2 ? 0x10000u : 1u);
+            atomicAdd(&s->count[id], 1u);
     }
     __syncthreads();
 #pragma unroll 1
     for (int i = threadIdx.x; i < n; i += THREADS) {
-        u32 count = s->count[i / 2] >> 16 * (i % 2) & 0xffffu;
+        u32 count = s->count[i];
         bool prompt = s->seen[i / 32] >> i % 32 & 1;
         if (!count && !prompt)
             continue;

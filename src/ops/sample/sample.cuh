@@ -42,7 +42,7 @@ struct Shared {
             };
         };
         struct { // before that: of one chunk
-            u32 count[kChunk / 2]; // 16 bits an id
+            u32 count[kChunk]; // in the output
             u32 seen[kChunk / 32]; // in the prompt
         };
     };
@@ -527,13 +527,16 @@ INLINE void count_bins(const Weights &w, const Code &c, const Range &r, int pass
 }
 
 // The place at which the weights of all better ones fall short of `rank`, and with it reach it. `ones`: what
-// reaches w.from weighs 1.
+// reaches w.from weighs 1. The last place if none reaches it: the stream's sums, of which a rank is a share, are finer
+// than those of single weights, and may be larger.
 __noinline__ static Place select(const Weights &w, u64 rank, bool ones)
 {
     Shared *s = &shared();
     Code c = {w.mass, s->row.top, ones};
     Range r = {w.from, 0, 0, 0, 0};
     u64 above = 0;
+    if (threadIdx.x == 0)
+        s->found = ranked(-kInfinity, VOCAB - 1);
 #pragma unroll 1
     for (int pass = 0; pass < 6; pass++) {
         count_bins(w, c, r, pass);
@@ -558,8 +561,8 @@ __noinline__ static Place select(const Weights &w, u64 rank, bool ones)
         float value = value_of(r.key);
         u64 each = ones ? 1 : max(mass_of(w.mass, value), 1ull);
         Weights ties = {w.mass, {value, 0}, 0, true};
-        weigh_row(ties);
-        return {value, locate(ties, (rank - above + each - 1) / each - 1, false)};
+        u64 wanted = (rank - above + each - 1) / each, there = weigh_row(ties);
+        return {value, locate(ties, min(wanted, there) - 1, false)};
     }
     compare(n, w.mass, ones);
 #pragma unroll 1

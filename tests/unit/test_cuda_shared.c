@@ -293,7 +293,7 @@ static void run_shared(executed *x, const int32_t *item)
     }
 }
 
-/* Every token of every sequence once; and the slots that are merged are all there, in rising order. */
+/* Every token of every sequence once; the slots that are merged are all there, in rising order. */
 static void check_executed(const executed *x)
 {
     for (int32_t s = 0; s < x->n; s++) {

@@ -59,8 +59,8 @@
         CASE("moe_linear", name " experts 45 tokens", false, 45, hidden, ffn, 4, 2, t, 0,          \
              VT_ACT_SILU)
 
-/* One likely id, and a row of others whose weights are 1.45 units of the kernel's fixed point: their
- * sum by chunks is larger than the sum of the rounded ones, which then never reaches a top-p of
+/* One likely id, and a row of others whose weights are 1.45 units of the kernel's fixed point:
+ * their sum by chunks is larger than that of the rounded ones, which then never reaches a top-p of
  * 1 - 2^-24. p: rows, vocab */
 static void *make_sample_flat_tail(const vt_case *c, uint64_t seed, vt_arena *arena,
                                    vt_tensor *outputs[VT_MAX_OUTPUTS], int32_t *n_outputs)

@@ -18,8 +18,8 @@ typedef struct gpu_case {
 
 extern const gpu_case gpu_cases[];
 
-/* A case of `op` of a random shape (gpu_random.c), a function of seed and number. Its name is static
- * and begins "random NUMBER:". False: there are none of this op. */
+/* A case of `op` of a random shape (gpu_random.c), a function of seed and number. Its name is
+ * static and begins "random NUMBER:". False: there are none of this op. */
 bool gpu_random_case(const char *op, uint64_t seed, int32_t number, gpu_case *out);
 
 #endif

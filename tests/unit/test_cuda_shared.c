@@ -72,8 +72,9 @@ static sequences *random_sequences(int32_t n)
     return q;
 }
 
-/* Pages of a small number of ids, in any order and again and again, so that lists agree by chance for any
- * length, and also where others did not; or ids that the table takes for one (attention_shared.c). */
+/* Pages of a small number of ids, in any order and again and again, so that lists agree by chance
+ * for any length, and also where others did not; or ids that the table takes for one
+ * (attention_shared.c). */
 static sequences *hostile_sequences(int32_t n)
 {
     int32_t sizes[] = {1, 2, 5, 16, 64, 128}, size = sizes[below(6)], ids[8], n_ids = 1 + below(8);
@@ -223,7 +224,7 @@ static void test_groups_when_there_are_many_pairs_then_each_is_found(void **stat
 
 /* ---- plans ---- */
 
-/* A slot, or with `direct` a sequence that is one item: whose it is, and the KV that was put there. */
+/* A slot: whose it is, and the KV that was put there. */
 typedef struct slot {
     int32_t seq, begin, end;
 } slot;

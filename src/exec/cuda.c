@@ -286,8 +286,27 @@ void vt_cuda_options_init(vt_cuda_options *o)
     *o = (vt_cuda_options){.graphs = true,
                            .pdl = !(pdl && strcmp(pdl, "0") == 0),
                            .one_graph = one && strcmp(one, "1") == 0,
-                           .shared_rows = shared ? (int32_t)strtol(shared, NULL, 10)
-                                                 : ATTENTION_SHARED_ROWS_LEAST};
+                           .shared_rows = shared && *shared ? (int32_t)strtol(shared, NULL, 10)
+                                                            : ATTENTION_SHARED_ROWS_LEAST};
+}
+
+/* What vt_cuda_options_init() takes from the environment, where it can still be refused. */
+static vt_status check_environment(vt_err *err)
+{
+    static const char *const switches[] = {"VITRINE_CUDA_PDL", "VITRINE_CUDA_ONE_GRAPH"};
+    for (int i = 0; i < 2; i++) {
+        const char *v = getenv(switches[i]);
+        if (v && *v && strcmp(v, "0") != 0 && strcmp(v, "1") != 0)
+            return vt_fail(err, VT_ERR_USAGE, "%s=%s: 0 or 1 was expected", switches[i], v);
+    }
+    const char *shared = getenv("VITRINE_CUDA_SHARED");
+    char *end = NULL;
+    long long rows = shared && *shared ? strtoll(shared, &end, 10) : 0;
+    if (rows < 0 || rows > INT32_MAX || (end && (*end || end == shared)))
+        return vt_fail(err, VT_ERR_USAGE,
+                       "VITRINE_CUDA_SHARED=%s: a number of KV rows was expected, 0 to %d", shared,
+                       INT32_MAX);
+    return VT_OK;
 }
 
 static cuda_executor *new_executor(const vt_model *m, const vt_executor_config *config,
@@ -323,6 +342,7 @@ vt_status vt_executor_cuda_check_kv(vt_dtype kv_dtype, vt_err *err)
 vt_status vt_executor_cuda_new(const vt_model *m, const vt_executor_config *config,
                                const vt_cuda_options *options, vt_executor **out, vt_err *err)
 {
+    TRY(check_environment(err));
     TRY(vt_executor_cuda_check_kv(config->kv_dtype, err));
     cuda_executor *x = new_executor(m, config, options, err);
     if (!x)

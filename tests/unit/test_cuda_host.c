@@ -13,6 +13,7 @@
 #include "device/cuda.h"
 #include "device/jit_cache.h"
 #include "device/nvml.h"
+#include "exec/cuda.h"
 #include "ops/attention/attention_cuda.h"
 #include "ops/sample/sample_cuda.h"
 
@@ -253,6 +254,35 @@ static void test_cuda_open_when_there_is_no_driver_then_the_message_says_what_to
     assert_non_null(strstr(err.message, "--device cpu"));
 }
 
+/* Before anything is opened: no device is needed to be told. */
+static void test_executor_when_the_environment_is_wrong_then_it_is_named(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *value, *message;
+    } wrong[] = {
+        {"VITRINE_CUDA_PDL", "off", "VITRINE_CUDA_PDL=off: 0 or 1 was expected"},
+        {"VITRINE_CUDA_ONE_GRAPH", "yes", "VITRINE_CUDA_ONE_GRAPH=yes: 0 or 1 was expected"},
+        {"VITRINE_CUDA_SHARED", "abc",
+         "VITRINE_CUDA_SHARED=abc: a number of KV rows was expected, 0 to 2147483647"},
+        {"VITRINE_CUDA_SHARED", "-1",
+         "VITRINE_CUDA_SHARED=-1: a number of KV rows was expected, 0 to 2147483647"},
+        {"VITRINE_CUDA_SHARED", "4294967296",
+         "VITRINE_CUDA_SHARED=4294967296: a number of KV rows was expected, 0 to 2147483647"}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        vt_executor_config config = {.kv_dtype = VT_BF16};
+        vt_cuda_options options;
+        vt_executor *x = NULL;
+        vt_err err = {0};
+        setenv(wrong[i].name, wrong[i].value, 1);
+        vt_cuda_options_init(&options);
+        assert_int_equal(vt_executor_cuda_new(NULL, &config, &options, &x, &err), VT_ERR_USAGE);
+        unsetenv(wrong[i].name);
+        assert_string_equal(err.message, wrong[i].message);
+        assert_null(x);
+    }
+}
+
 static void test_nvml_read_when_there_is_no_library_then_it_says_so(void **state)
 {
     (void)state;
@@ -278,6 +308,7 @@ int main(void)
         cmocka_unit_test(test_jit_want_when_asked_twice_then_one_instance),
         cmocka_unit_test(test_jit_cache_when_a_file_is_torn_then_it_is_not_read),
         cmocka_unit_test(test_cuda_open_when_there_is_no_driver_then_the_message_says_what_to_do),
+        cmocka_unit_test(test_executor_when_the_environment_is_wrong_then_it_is_named),
         cmocka_unit_test(test_nvml_read_when_there_is_no_library_then_it_says_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -11,7 +11,7 @@ sys.dont_write_bytecode = True
 BUILD = os.path.abspath(os.environ.get("VITRINE_BUILD", "build/release"))
 EMULATOR = os.path.join(BUILD, "emulator")
 PATIENCE = ["--limit", str(LIMIT_S), "--budget", str(LIMIT_S)]  # the suite's limit, not the scripts' own
-PROGRAMS = [os.path.join(BUILD, "gpu", p) for p in ("gpu_parity", "gpu_kernels")]
+PROGRAMS = [os.path.join(BUILD, "gpu", p) for p in ("gpu_parity", "gpu_kernels", "gpu_order")]
 
 
 def script(*args, env=None):
@@ -73,8 +73,30 @@ def test_every_kernel_row_of_the_peers_is_one_of_ours():
     for row, method, unit, *_ in peers:
         assert not method or row in ours or row.startswith("jit:"), row
         assert not method or unit in bench.SCALE, unit
-    for args in (["--only", "nosuch"], ["--nosuch"]):
-        same(subprocess.run([PROGRAMS[1], *args], capture_output=True).returncode, 2)
+
+
+def test_programs_refuse_what_is_none_of_their_options():
+    need_programs()
+    parity, kernels, order = PROGRAMS
+    for argv in ([kernels, "--only", "nosuch"], [kernels, "--nosuch"], [order, "--nosuch"], [parity, "--nosuch"],
+                 [parity, "--op"], [parity, "--shard", "2/2"], [parity, "--shard", "1/2x"], [parity, "--random", "0"],
+                 [parity, "--seed", "x"]):
+        r = subprocess.run(argv, capture_output=True, text=True)
+        assert r.returncode == 2 and r.stderr and not r.stdout, (argv, r)
+    r = subprocess.run([parity, "--list", "--random", "2", "--seed", "7", "--op", "linear"], capture_output=True, text=True)
+    same((r.returncode, len(r.stdout.splitlines())), (0, 2))
+
+
+def test_a_section_that_breaks_is_a_row_and_the_others_go_on():
+    bench = bench_module()
+    bench.SECTIONS = {"broken": lambda b: b.put("x", None, "ms", "how"), "good": lambda b: b.put("y", 2.0, "ms", "how")}
+    with tempfile.TemporaryDirectory() as folder:
+        b = bench.Bench(bench.parse(["--list", "--out", os.path.join(folder, "out")]))
+        for name in bench.SECTIONS:
+            bench.run_section(b, name)
+        b.log.close()
+    assert "TypeError" in b.rows["section broken", ""]["error"], b.rows
+    same(b.rows["y", ""]["value"], 2.0)
 
 
 def test_table_shows_failures_and_what_was_not_measured():
@@ -107,6 +129,13 @@ def test_comparisons_find_what_is_beyond_the_bound():
     for got, equal, ties, beyond in ((steps, 1, 0, 0), (other, 0, 1, 0), (wrong, 0, 0, 1)):
         c = device.compare_runs(0.25, [(got, 0)], [(steps, 0)])
         same((c.equal, len(c.ties), len(c.beyond)), (equal, ties, beyond))
+    for short in ([], steps[:1]):
+        try:
+            device.compare_runs(0.25, [(short, 0)], [(steps, 0)])
+        except AssertionError as e:
+            assert "tokens, expected 2" in str(e), e
+        else:
+            raise AssertionError(f"a text of {len(short)} tokens passes for one of two")
     score = {"tokens": [0, 1], "logprobs": [None, -1.0], "top": [[], [{"id": 0, "logprob": -0.5}]]}
     e = device.against_rows(score, [None, [-0.5, -1.25]])
     same((e.n, e.worst, e.mean), (2, 0.25, 0.125))

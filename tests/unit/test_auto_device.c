@@ -125,7 +125,7 @@ static void test_device_failed_when_auto_chose_then_the_way_out_is_named(void **
 
     char text[600] = "";
     for (int i = 0; i < 290; i++)
-        strcat(text, "\xc3\xa4");
+        memcpy(text + 2 * i, "\xc3\xa4", 3);
     vt_fail(&err, VT_ERR_DEVICE, "%s", text); /* longer than there is room */
     vt_options_device_failed(o, VT_ERR_DEVICE, &err);
     const char *out = strstr(err.message, " (--device auto");

@@ -185,9 +185,8 @@ void vt_cuda_close(vt_cuda *c)
 
 /* ---- kernels ---- */
 
-static vt_status load_kernel(vt_cuda *c, int32_t index, vt_err *err)
+static vt_status load_into(vt_cuda *c, int32_t index, cuda_kernel *k, vt_err *err)
 {
-    cuda_kernel *k = &c->kernel[index];
     const jit_cubin *cubin = vt_jit_get(c->jit, index);
     char what[JIT_NAME_MAX + 32];
     snprintf(what, sizeof what, "loading %s", vt_jit_name(c->jit, index));
@@ -204,6 +203,18 @@ static vt_status load_kernel(vt_cuda *c, int32_t index, vt_err *err)
     return vt_cuda_check(
         c, c->driver.kernel_set(CU_FUNC_MAX_DYNAMIC_SHARED, k->max_shared, k->kernel, c->device),
         what, err);
+}
+
+/* Wholly or not at all, so that a later launch may try again. */
+static vt_status load_kernel(vt_cuda *c, int32_t index, vt_err *err)
+{
+    cuda_kernel k = {0};
+    vt_status status = load_into(c, index, &k, err);
+    if (status == VT_OK)
+        c->kernel[index] = k;
+    else if (k.library)
+        c->driver.library_unload(k.library);
+    return status;
 }
 
 vt_status vt_cuda_compile(vt_cuda *c, jit_progress progress, void *user, vt_err *err)
@@ -391,6 +402,8 @@ vt_status cuda_graph_end(vt_cuda_lane *lane, cuda_graph *out, vt_err *err)
     c->driver.graph_destroy(graph);
     if (status == VT_OK)
         *out = (cuda_graph){.exec = exec, .n_nodes = (int32_t)n};
+    else if (exec)
+        c->driver.graph_exec_destroy(exec);
     return status;
 }
 

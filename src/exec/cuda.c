@@ -170,9 +170,12 @@ static vt_status cuda_exec_launch(vt_executor *base, const vt_step *step, vt_err
     TRY(vt_cuda_enter(x->cuda, err));
     result_slot *slot = &x->slot[x->launched % SLOTS];
     slot->view.id = step->id;
-    TRY(run_step(x, step, slot, err));
-    x->launched++;
-    return VT_OK;
+    vt_status status = run_step(x, step, slot, err);
+    if (status == VT_OK)
+        x->launched++;
+    else /* the next step fills the same block, which a part of this one may still read */
+        x->cuda->driver.stream_sync(x->lane.stream);
+    return status;
 }
 
 /* From the end of the step before to this one's beginning. A step that failed has no such times. */
@@ -228,7 +231,9 @@ static vt_status cuda_exec_wait(vt_executor *base, vt_step_result *out, vt_err *
     cuda_executor *x = (cuda_executor *)base;
     if (x->waited == x->launched)
         return vt_fail(err, VT_ERR_USAGE, "no step is in flight");
-    vt_status status = finish_step(x, &x->slot[x->waited % SLOTS], out, err);
+    vt_status status = vt_cuda_enter(x->cuda, err);
+    if (status == VT_OK)
+        status = finish_step(x, &x->slot[x->waited % SLOTS], out, err);
     x->waited++;
     return status;
 }

@@ -78,6 +78,8 @@ vt_status cuda_graph_capture(cuda_executor *x, const step_shape *s, vt_err *err)
         TRY(cuda_graph_begin(&x->lane, err));
         vt_status status = cuda_run_calls(x, piece[i].begin, piece[i].end, err);
         vt_status ended = cuda_graph_end(&x->lane, &g->graph, status == VT_OK ? err : NULL);
+        if (status != VT_OK) /* what was captured lacks calls */
+            cuda_graph_release(x->cuda, &g->graph);
         TRY(status);
         TRY(ended);
         g->piece = piece[i];

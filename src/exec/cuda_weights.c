@@ -542,10 +542,12 @@ static vt_status fill(loader *l, vt_cuda *c, int32_t n_threads, vt_err *err)
     }
     if (status == VT_OK)
         status = vt_cuda_upload(c, piece, n, n_threads, err);
-    if (status == VT_OK)
-        status = vt_cuda_check(c, c->driver.stream_sync(lane.stream), "making dummy weights", err);
-    if (lane.stream)
+    if (lane.stream) { /* also after a failure: the memory that dummies are written to goes away */
+        vt_status made = vt_cuda_check(c, c->driver.stream_sync(lane.stream),
+                                       "making dummy weights", status == VT_OK ? err : NULL);
+        status = status == VT_OK ? made : status;
         c->driver.stream_destroy(lane.stream);
+    }
     free(piece);
     return status;
 }

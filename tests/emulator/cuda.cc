@@ -76,6 +76,8 @@ static cu_result parse_one(settings *s, const std::string &item)
         s->order = n;
     else if (key == "fail" && number)
         s->fail = n;
+    else if (key == "refuse" && number)
+        s->refuse = n;
     else if (key == "stream" && (value == "lazy" || value == "eager"))
         s->lazy = value == "lazy";
     else if (key == "cublaslt" &&
@@ -87,7 +89,7 @@ static cu_result parse_one(settings *s, const std::string &item)
         return fail(
             INVALID_VALUE,
             "VITRINE_EMULATOR has '%s', expected cc=90|80|75, sms=N, memory=MIB, order=N, fail=N, "
-            "driver=N, nvrtc=N, cublaslt=on|broken|none|failing or stream=eager|lazy",
+            "refuse=N, driver=N, nvrtc=N, cublaslt=on|broken|none|failing or stream=eager|lazy",
             item.c_str());
     return SUCCESS;
 }
@@ -103,7 +105,7 @@ static cu_result parse_settings()
         rest = comma == std::string::npos ? "" : rest.substr(comma + 1);
     }
     g.set = s;
-    g.kernels = 0;
+    g.kernels = g.calls = 0;
     return SUCCESS;
 }
 
@@ -119,6 +121,53 @@ cu_result usable()
         return fail(CONTEXT_IS_DESTROYED,
                     "the context that is current on this thread was released");
     return g.failed;
+}
+
+cu_result refused()
+{
+    static const char *const never[] = {
+        "cuMemFree",          "cuMemFreeHost",       "cuMemAddressFree",   "cuMemUnmap",
+        "cuMemRelease",       "cuStreamDestroy",     "cuEventDestroy",     "cuGraphDestroy",
+        "cuGraphExecDestroy", "cuStreamSynchronize", "cuEventSynchronize", "cuStreamEndCapture"};
+    for (const char *name : never)
+        if (!strcmp(call_name, name))
+            return SUCCESS;
+    if (g.calls < MOST_NAMED)
+        g.name[g.calls] = call_name;
+    return ++g.calls == g.set.refuse ? OUT_OF_MEMORY : SUCCESS;
+}
+
+void emu_refuse(uint64_t n)
+{
+    std::lock_guard<std::mutex> hold(g.lock);
+    g.set.refuse = g.calls + n;
+}
+
+size_t emu_pending()
+{
+    std::lock_guard<std::mutex> hold(g.lock);
+    size_t n = 0;
+    for (auto &s : g.stream)
+        n += s.second->queue.size();
+    return n;
+}
+
+const char *emu_call_name(size_t n)
+{
+    std::lock_guard<std::mutex> hold(g.lock);
+    return n > 0 && n <= g.calls && n <= MOST_NAMED ? g.name[n - 1] : nullptr;
+}
+
+int emu_was_refused()
+{
+    std::lock_guard<std::mutex> hold(g.lock);
+    return g.set.refuse > 0 && g.calls >= g.set.refuse;
+}
+
+size_t emu_left_over()
+{
+    std::lock_guard<std::mutex> hold(g.lock);
+    return g.left_over + g.library.size();
 }
 
 cu_result outside_capture()
@@ -348,6 +397,9 @@ static void destroy_context()
                 "emulator: released a context with %zu blocks, %zu mappings and %zu pinned blocks "
                 "alive\n",
                 g.block.size(), g.mapped.size(), g.pinned.size());
+    g.left_over = g.block.size() + g.mapped.size() + g.pinned.size() + g.reserved.size() +
+                  g.handle.size() + g.stream.size() - g.stream.count(nullptr) + g.event.size() +
+                  g.graph.size() + g.exec.size();
     g.stream.clear();
     g.event.clear();
     g.captures.clear();

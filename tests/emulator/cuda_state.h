@@ -127,7 +127,7 @@ struct cu_library_st {
 /* VITRINE_EMULATOR */
 struct settings {
     int cc = 90, sms = 4, driver = 13000;
-    uint64_t memory = 2048ull << 20, order = 0, fail = 0;
+    uint64_t memory = 2048ull << 20, order = 0, fail = 0, refuse = 0;
     bool lazy = true;
 };
 
@@ -143,14 +143,19 @@ struct mapping {
     bool open;
 };
 
+enum { MOST_NAMED = 4096 };
+
 struct gpu {
     std::mutex lock;
     settings set;
     bool initialised = false;
     int context_refs = 0;
-    uint64_t context = 0; /* number of the living context, or of the last one */
-    cu_result failed = 0; /* sticky */
-    uint64_t kernels = 0; /* run since cuInit */
+    uint64_t context = 0;         /* number of the living context, or of the last one */
+    cu_result failed = 0;         /* sticky */
+    uint64_t kernels = 0;         /* run since cuInit */
+    uint64_t calls = 0;           /* that could be refused, since cuInit */
+    const char *name[MOST_NAMED]; /* of these calls */
+    size_t left_over = 0;         /* objects in the context that was released last */
     uint64_t used = 0;
     std::map<uint64_t, uint64_t> block, pinned, reserved; /* address -> bytes */
     std::map<uint64_t, mapping> mapped;
@@ -180,6 +185,8 @@ __attribute__((format(printf, 2, 3))) cu_result fail(cu_result r, const char *fo
 /* SUCCESS when the driver is there and this thread's context lives; the sticky failure after one.
  */
 cu_result usable();
+/* OUT_OF_MEMORY for call number `refuse` of those that make, move or run something. */
+cu_result refused();
 /* A thread that captures may not call what could wait for, or change, work outside the capture; the
  * attempt spoils it. */
 cu_result outside_capture();
@@ -187,9 +194,11 @@ cu_result outside_capture();
 #define LOCK(name)                             \
     std::lock_guard<std::mutex> hold_(g.lock); \
     call_name = name
-#define ENTER(name)              \
-    LOCK(name);                  \
-    if (cu_result r_ = usable()) \
+#define ENTER(name)               \
+    LOCK(name);                   \
+    if (cu_result r_ = usable())  \
+        return r_;                \
+    if (cu_result r_ = refused()) \
     return r_
 
 template <class M, class H> typename M::mapped_type *find(M &map, H handle)

@@ -37,6 +37,8 @@
  *   cublaslt=on|broken|none|failing   cublasLtCreate fails; no algorithm is found; every product
  *                   fails
  *   fail=N          the N-th kernel that runs fails, as a broken one would
+ *   refuse=N        the N-th call that makes, copies or launches something gets
+ *                   CUDA_ERROR_OUT_OF_MEMORY and does nothing
  * Time is not modelled: events are wall-clock times of the emulation. */
 #ifndef EMULATOR_H
 #define EMULATOR_H
@@ -80,6 +82,15 @@ int emu_run(const emu_launch *l, char *message, size_t message_size);
 /* Another library's work on a stream, or in its capture: run() gets a copy of the parameters, whose
  * addresses are the device's. A cu_result. */
 int emu_submit(void *stream, int (*run)(const void *params), const void *params, size_t bytes);
+
+/* For tests. Whether refuse=N has come to pass; the name of the n-th call that could be refused,
+ * from 1, or NULL; how many objects the last context still held when it was released, with the
+ * libraries that are loaded. */
+int emu_was_refused(void);
+const char *emu_call_name(size_t n);
+void emu_refuse(uint64_t n); /* the n-th such call from now on */
+size_t emu_pending(void);    /* what streams have still to do */
+size_t emu_left_over(void);
 
 /* A TMA descriptor's content, stored in the CUtensorMap's 128 bytes by cuTensorMapEncodeTiled, read
  * by sm90.cc. */

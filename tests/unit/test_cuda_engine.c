@@ -10,6 +10,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include <math.h>
+#include <pthread.h>
 
 #include "common/emulated_gpu.h"
 #include "common/tiny_model.h"
@@ -498,6 +499,63 @@ static void test_request_when_a_kernel_fails_then_it_ends_in_an_error(void **sta
     vt_model_free(m);
 }
 
+/* Steps of an engine that another thread began. */
+static void *run_elsewhere(void *engine)
+{
+    run_all(engine);
+    return NULL;
+}
+
+static void test_engines_when_two_take_turns_and_threads_change_then_as_alone(void **state)
+{
+    (void)state;
+    const setup s = {.emulator = "cc=90,memory=1024",
+                     .running = 4,
+                     .budget = 40,
+                     .pages = 64,
+                     .deterministic = true};
+    vt_model *m = tiny_model("qwen3");
+    request r[REQUESTS], again[REQUESTS];
+    outcome want[REQUESTS];
+    pthread_t thread;
+    rng = 6;
+    write_requests(r, m->arch.vocab);
+    for (int32_t k = 0; k < REQUESTS; k++)
+        r[k].p.max_tokens = 6;
+    run_alone(m, &s, r, want);
+    memcpy(again, r, sizeof again);
+    vt_engine *a = open_engine(m, &s), *b = open_engine(m, &s);
+    for (int32_t k = 0; k < TOGETHER; k++) {
+        again[k].p.prompt = again[k].prompt;
+        again[k].p.user = &again[k];
+        submit(a, &r[k]);
+        submit(b, &again[k]);
+        step(a);
+        step(b);
+    }
+    assert_int_equal(pthread_create(&thread, NULL, run_elsewhere, a), 0);
+    pthread_join(thread, NULL);
+    vt_engine_free(a);
+    run_all(b);
+    vt_engine_free(b);
+    for (int32_t k = 0; k < TOGETHER; k++) {
+        assert_same(&r[k].now, &want[k], "the first engine", k);
+        assert_same(&again[k].now, &want[k], "the second engine", k);
+    }
+
+    /* one request, so that the last step is waited for and nothing launched before */
+    a = open_engine(m, &s);
+    r[0].p.max_tokens = 1;
+    submit(a, &r[0]);
+    step(a);
+    assert_false(r[0].now.ended);
+    assert_int_equal(pthread_create(&thread, NULL, run_elsewhere, a), 0);
+    pthread_join(thread, NULL);
+    assert_int_equal(r[0].finish, VT_FINISH_LENGTH);
+    vt_engine_free(a);
+    vt_model_free(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -506,6 +564,7 @@ int main(void)
         cmocka_unit_test(test_tokens_when_prefix_is_cached_then_near_those_without),
         cmocka_unit_test(test_tokens_when_pages_are_shared_then_near_those_read_apart),
         cmocka_unit_test(test_tokens_when_only_some_are_allowed_then_no_others),
+        cmocka_unit_test(test_engines_when_two_take_turns_and_threads_change_then_as_alone),
         cmocka_unit_test(test_request_when_a_kernel_fails_then_it_ends_in_an_error),
     };
     return cmocka_run_group_tests_name("cuda_engine", tests, emulated_gpu_open, NULL);

@@ -15,10 +15,10 @@
 
 enum { PAGE = 16, N_PAGES = 8 * 4096, TOKENS = 40, SEQ_PAGES = 3 };
 
-static cuda_executor *open_executor(vt_model **m)
+static cuda_executor *open_executor(vt_model **m, int32_t seqs)
 {
     vt_executor_config config = {.limits = {.max_tokens = 64,
-                                            .max_seqs = 2,
+                                            .max_seqs = seqs,
                                             .max_rows = 4,
                                             .max_context = 256,
                                             .page_size = PAGE,
@@ -89,7 +89,7 @@ static void test_kv_when_pages_are_taken_then_more_are_made_ahead(void **state)
 {
     (void)state;
     vt_model *m;
-    cuda_executor *x = open_executor(&m);
+    cuda_executor *x = open_executor(&m, 2);
     int32_t first = settle(x, 0);
     assert_in_range(first, N_PAGES / 8, N_PAGES / 2);
     float want = score(x, 0);
@@ -111,7 +111,7 @@ static void test_kv_when_memory_ends_then_it_stays_as_it_is(void **state)
 {
     (void)state;
     vt_model *m;
-    cuda_executor *x = open_executor(&m);
+    cuda_executor *x = open_executor(&m, 2);
     const cuda_driver *d = &x->cuda->driver;
     size_t left = 0, total = 0;
     cu_ptr rest = 0;
@@ -127,6 +127,37 @@ static void test_kv_when_memory_ends_then_it_stays_as_it_is(void **state)
     assert_int_equal(d->mem_free(rest), 0);
     x->base.free(&x->base);
     vt_model_free(m);
+}
+
+/* Whatever call fails in the middle of a growth: of 2 * layers pools some have grown by then. */
+static void test_kv_when_a_growth_is_refused_midway_then_it_is_taken_back(void **state)
+{
+    (void)state;
+    enum { CREATE_MAP_OPEN = 3 };
+    vt_model *m;
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    void (*refuse)(uint64_t) = NULL;
+    size_t (*left_over)(void) = NULL;
+    *(void **)&refuse = dlsym(driver, "emu_refuse");
+    *(void **)&left_over = dlsym(driver, "emu_left_over");
+    assert_true(refuse && left_over);
+    for (uint64_t n = 1; n <= 2 * CREATE_MAP_OPEN; n++) {
+        cuda_executor *x = open_executor(&m, 2);
+        size_t before = 0, after = 0, total = 0;
+        int32_t first = settle(x, 0);
+        float want = score(x, 0);
+        assert_int_equal(x->cuda->driver.mem_info(&before, &total), 0);
+        refuse(n);
+        assert_int_equal(settle(x, first), first);
+        assert_int_equal(atomic_load(&x->kv_growth), KV_FULL);
+        cuda_kv_join(x);
+        assert_int_equal(x->cuda->driver.mem_info(&after, &total), 0);
+        assert_int_equal(after, before);
+        assert_true(score(x, first - SEQ_PAGES) == want);
+        x->base.free(&x->base);
+        vt_model_free(m);
+        assert_int_equal(left_over(), 0);
+    }
 }
 
 /* The emulator's libraries stand before any others: the loader finds a library that is there by
@@ -155,6 +186,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_kv_when_pages_are_taken_then_more_are_made_ahead),
         cmocka_unit_test(test_kv_when_memory_ends_then_it_stays_as_it_is),
+        cmocka_unit_test(test_kv_when_a_growth_is_refused_midway_then_it_is_taken_back),
     };
     return cmocka_run_group_tests(tests, open_emulator, NULL);
 }

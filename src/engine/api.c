@@ -207,7 +207,9 @@ static vt_status size_pages(const vt_model *m, const vt_options *o, sizes *s, vt
         return vt_fail(err, VT_ERR_USAGE,
                        "kv-memory is %lld bytes, and one page of %d tokens needs %zu",
                        (long long)bytes, s->page_size, s->page_bytes);
-    s->n_pages = (int32_t)(pages < INT32_MAX / s->page_size ? pages : INT32_MAX / s->page_size);
+    /* slots are int32_t, and on a GPU one page is nobody's */
+    int64_t most_pages = INT32_MAX / s->page_size - 1;
+    s->n_pages = (int32_t)(pages < most_pages ? pages : most_pages);
     if (s->n_pages >= per_seq)
         return VT_OK;
     if (vt_options_int(o, "max-context") > 0)

@@ -73,9 +73,9 @@ static vt_status copy_pages(cuda_executor *x, const vt_step *step, vt_err *err)
     _Static_assert(sizeof(vt_page_copy) == 12, "the kernel's PageCopy");
     if (step->n_copies == 0)
         return VT_OK;
-    if (step->n_copies > MAX_COPIES)
-        return vt_fail(err, VT_ERR_MEMORY, "step %llu copies %d pages; %d is the most",
-                       (unsigned long long)step->id, step->n_copies, MAX_COPIES);
+    if (step->n_copies > x->config.limits.max_seqs)
+        return vt_fail(err, VT_ERR_USAGE, "step %llu copies %d pages for at most %d sequences",
+                       (unsigned long long)step->id, step->n_copies, x->config.limits.max_seqs);
     /* pageable memory: the driver takes its copy before it returns */
     TRY(vt_cuda_check(x->cuda,
                       x->cuda->driver.copy_to_device(cuda_address(x->copies), step->copies,

@@ -25,8 +25,7 @@ enum {
     MAX_PIECES = 3,
     GAPS = 4096,         /* kept */
     GRAPH_TOKENS = 1024, /* of the largest prefill or mixed step that is a graph */
-    WORKSPACE_BYTES = 64 << 20,
-    MAX_COPIES = 1024
+    WORKSPACE_BYTES = 64 << 20
 };
 
 /* Growing the KV cache: nobody does, a thread does, no more memory can be had. */

@@ -82,7 +82,7 @@ static vt_status make_memory(cuda_executor *x, vt_err *err)
                 {&x->biases, (size_t)x->most.biases * 8, false},
                 {&x->masks, (size_t)x->most.mask_words * 4, false},
                 {&x->token_pool, (size_t)x->config.n_pool_slots * 4, true},
-                {&x->copies, MAX_COPIES * sizeof(vt_page_copy), false}};
+                {&x->copies, (size_t)lim->max_seqs * sizeof(vt_page_copy), false}};
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
         TRY(vt_cuda_alloc(c, want[i].bytes, want[i].to, err));
         if (want[i].zero)

@@ -160,6 +160,42 @@ static void test_kv_when_a_growth_is_refused_midway_then_it_is_taken_back(void *
     }
 }
 
+/* The emulated device's memory is this process's. */
+static bool same_page(const cuda_executor *x, int32_t a, int32_t b)
+{
+    size_t bytes = (size_t)vt_kv_page_bytes(1, x->kv.kv_heads, PAGE, x->kv.head_dim, VT_BF16) / 2;
+    const char *k = x->kv.k[0].data;
+    return memcmp(k + (size_t)(a + 1) * bytes, k + (size_t)(b + 1) * bytes, bytes) == 0;
+}
+
+/* As many as a step can admit sequences, and each may copy a page. */
+static void test_copies_when_every_sequence_has_one_then_all_are_made(void **state)
+{
+    (void)state;
+    enum { MANY = 1500 };
+    static vt_page_copy copy[MANY];
+    vt_model *m;
+    vt_err err = {0};
+    vt_step_result result;
+    cuda_executor *x = open_executor(&m, MANY);
+    assert_true(settle(x, 0) > MANY + 9);
+    (void)score(x, 0);
+    assert_false(same_page(x, 0, 5));
+    for (int32_t i = 0; i < MANY; i++) /* the last ones are the prompt's, into pages 5, 6, 7 */
+        copy[i] = (vt_page_copy){i < MANY - SEQ_PAGES ? 8 : i - (MANY - SEQ_PAGES),
+                                 i < MANY - SEQ_PAGES ? 9 + i : 5 + i - (MANY - SEQ_PAGES), PAGE};
+    vt_step step = {.id = x->launched + 1, .copies = copy, .n_copies = MANY};
+    if (x->base.launch(&x->base, &step, &err) != VT_OK ||
+        x->base.wait(&x->base, &result, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    for (int32_t page = 0; page < SEQ_PAGES; page++)
+        assert_true(same_page(x, page, 5 + page));
+    step.n_copies = MANY + 1;
+    assert_int_equal(x->base.launch(&x->base, &step, &err), VT_ERR_USAGE);
+    x->base.free(&x->base);
+    vt_model_free(m);
+}
+
 /* The emulator's libraries stand before any others: the loader finds a library that is there by
  * its name. */
 static int open_emulator(void **state)
@@ -187,6 +223,7 @@ int main(void)
         cmocka_unit_test(test_kv_when_pages_are_taken_then_more_are_made_ahead),
         cmocka_unit_test(test_kv_when_memory_ends_then_it_stays_as_it_is),
         cmocka_unit_test(test_kv_when_a_growth_is_refused_midway_then_it_is_taken_back),
+        cmocka_unit_test(test_copies_when_every_sequence_has_one_then_all_are_made),
     };
     return cmocka_run_group_tests(tests, open_emulator, NULL);
 }

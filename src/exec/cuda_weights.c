@@ -167,15 +167,14 @@ static const vt_tensor *vector(loader *l, const vt_tensor *t)
     return to;
 }
 
-/* Biases of stacked parts; all or none are there in every model we read. */
+/* Biases of stacked parts: all are there, or none. */
 static const vt_tensor *joined_bias(loader *l, const vt_tensor *const *bias, int32_t n)
 {
     int64_t total = 0;
-    for (int32_t i = 0; i < n; i++) {
-        if (!bias[i])
-            return NULL;
+    if (!bias[0])
+        return NULL;
+    for (int32_t i = 0; i < n; i++)
         total += bias[i]->dim[0];
-    }
     vt_tensor *to = new_plain(
         l, (vt_tensor){.dtype = VT_F32, .rank = 1, .dim = {total}, .row_stride = total});
     int64_t at = 0;
@@ -334,7 +333,8 @@ static void describe_qkv(loader *l, const vt_layer *src, vt_layer *to, vt_layer_
     const vt_tensor *part[3] = {src->q, src->k, src->v},
                     *scale[3] = {src->q_scale, src->k_scale, src->v_scale};
     const vt_tensor *bias[3] = {src->q_bias, src->k_bias, src->v_bias};
-    dst->n_qkv = one_type(part, 3) ? 1 : 3;
+    bool biases = !bias[0] == !bias[1] && !bias[0] == !bias[2]; /* a file may have some of them */
+    dst->n_qkv = one_type(part, 3) && biases ? 1 : 3;
     if (dst->n_qkv == 1) {
         set_weight(&dst->qkv[0], matrix(l, part, scale, 3, false), false);
         dst->qkv_bias = joined_bias(l, bias, 3);

@@ -10,10 +10,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/tiny_model.h"
 #include "device/cuda.h"
 #include "device/jit_cache.h"
 #include "device/nvml.h"
 #include "exec/cuda.h"
+#include "exec/cuda_weights.h"
 #include "ops/attention/attention_cuda.h"
 #include "ops/sample/sample_cuda.h"
 
@@ -298,6 +300,43 @@ static void test_nvml_read_when_there_is_no_library_then_it_says_so(void **state
     assert_null(vt_nvml_reason(64));
 }
 
+/* A GGUF file may have any of them; the CPU takes the others for zeros. */
+static void test_weights_when_some_of_q_k_v_have_biases_then_none_is_lost(void **state)
+{
+    (void)state;
+    enum { MOST = 512 };
+    static float zeros[MOST];
+    vt_model *m = tiny_model("llama");
+    vt_cuda_weights *w;
+    vt_layer *l = &m->layer[0];
+    vt_tensor bias[3];
+    const vt_tensor *matrix[3] = {l->q, l->k, l->v}, **to[3] = {&l->q_bias, &l->k_bias, &l->v_bias};
+    for (int i = 0; i < 3; i++) {
+        int64_t n = matrix[i]->dim[0];
+        assert_true(n <= MOST);
+        bias[i] = (vt_tensor){
+            .data = zeros, .dtype = VT_F32, .rank = 1, .dim = {n}, .row_stride = n};
+    }
+    for (int set = 0; set < 8; set++) {
+        for (int i = 0; i < 3; i++)
+            *to[i] = set >> i & 1 ? &bias[i] : NULL;
+        assert_int_equal(vt_cuda_weights_load(NULL, m, 64, 1, &w, NULL), VT_OK);
+        const vt_layer *got = &w->model.layer[0];
+        const vt_tensor *apart[3] = {got->q_bias, got->k_bias, got->v_bias},
+                        *joined = w->weights.layer[0].qkv_bias;
+        if (w->weights.layer[0].n_qkv == 1) {
+            assert_true(set == 0 || set == 7);
+            assert_int_equal(joined != NULL, set == 7);
+        }
+        for (int i = 0; i < 3 && w->weights.layer[0].n_qkv == 3; i++) {
+            assert_int_equal(apart[i] != NULL, set >> i & 1);
+            assert_true(!apart[i] || apart[i]->dim[0] == bias[i].dim[0]);
+        }
+        vt_cuda_weights_free(NULL, w);
+    }
+    vt_model_free(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -307,6 +346,7 @@ int main(void)
         cmocka_unit_test(test_sample_pack_when_rows_side_by_side_have_a_mask_then_it_travels_once),
         cmocka_unit_test(test_jit_want_when_asked_twice_then_one_instance),
         cmocka_unit_test(test_jit_cache_when_a_file_is_torn_then_it_is_not_read),
+        cmocka_unit_test(test_weights_when_some_of_q_k_v_have_biases_then_none_is_lost),
         cmocka_unit_test(test_cuda_open_when_there_is_no_driver_then_the_message_says_what_to_do),
         cmocka_unit_test(test_executor_when_the_environment_is_wrong_then_it_is_named),
         cmocka_unit_test(test_nvml_read_when_there_is_no_library_then_it_says_so),

@@ -97,6 +97,15 @@ static bool cache_dir(char *out, size_t size)
 
 /* ---- one file ---- */
 
+/* The checksum is not of the header, and a terminal shows these. */
+static void make_printable(char *text, size_t size)
+{
+    text[size - 1] = 0;
+    for (; *text; text++)
+        if (*text < 0x20 || *text > 0x7e)
+            *text = '?';
+}
+
 /* The whole file, checked; NULL if it is not a cubin file of ours. */
 static uint8_t *read_file(const char *path, file_header *h)
 {
@@ -114,7 +123,8 @@ static uint8_t *read_file(const char *path, file_header *h)
         }
     }
     fclose(f);
-    h->name[sizeof h->name - 1] = h->arch[sizeof h->arch - 1] = 0;
+    make_printable(h->name, sizeof h->name);
+    make_printable(h->arch, sizeof h->arch);
     return bytes;
 }
 

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/tiny_model.h"
@@ -201,13 +202,115 @@ static void test_jit_want_when_asked_twice_then_one_instance(void **state)
     vt_jit_free(j);
 }
 
+static const char *const key = "0123456789abcdef0123456789abcdef";
+
+enum { CUBIN = 3000 };
+
+static void fill_cubin(char *bytes, int seed)
+{
+    for (int i = 0; i < CUBIN; i++)
+        bytes[i] = (char)(i * 7 + seed + i / 256);
+}
+
+/* What is read is the whole cubin of one write, or nothing. */
+static bool read_whole(void)
+{
+    jit_cubin out;
+    char want[CUBIN];
+    char *got = jit_cache_read(key, 13, 0, &out);
+    if (!got)
+        return false;
+    fill_cubin(want, got[0]);
+    assert_int_equal(out.size, CUBIN);
+    assert_memory_equal(out.bytes, want, CUBIN);
+    free(got);
+    return true;
+}
+
+static void remove_cache(const char *dir)
+{
+    char command[300];
+    snprintf(command, sizeof command, "rm -rf '%s'", dir);
+    assert_int_equal(system(command), 0);
+    unsetenv("VITRINE_CACHE");
+}
+
+static void
+test_jit_cache_when_a_byte_is_wrong_or_the_end_is_missing_then_nothing_false_is_read(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/vitrine-cubin-XXXXXX", path[256], bytes[CUBIN], file[2 * CUBIN];
+    assert_non_null(mkdtemp(dir));
+    setenv("VITRINE_CACHE", dir, 1);
+    fill_cubin(bytes, 1);
+    jit_cubin in = {.bytes = bytes, .size = CUBIN};
+    jit_cache_write(key, 13, 0, "sm_90a", "some<kernel=1>", &in);
+    assert_true(read_whole());
+    snprintf(path, sizeof path, "%s/cubin/%s-13.0.cubin", dir, key);
+    FILE *f = fopen(path, "rb");
+    size_t n = fread(file, 1, sizeof file, f);
+    fclose(f);
+    assert_true(n > CUBIN && n < sizeof file);
+    int refused = 0;
+    for (size_t i = 0; i < n; i += i < n - CUBIN ? 1 : 97) {
+        for (int cut = 0; cut < 2; cut++) {
+            f = fopen(path, "wb");
+            file[i] ^= 0x1b; /* an escape in a name */
+            fwrite(file, 1, cut ? i : n, f);
+            file[i] ^= 0x1b;
+            fclose(f);
+            refused += !read_whole();
+            vt_buf list;
+            vt_buf_init(&list, 0);
+            assert_int_equal(vt_jit_list(&list, NULL), VT_OK);
+            assert_true(!list.len || !memchr(list.data, 0x1b, list.len));
+            vt_buf_release(&list);
+        }
+    }
+    assert_true(refused > (int)(n - CUBIN)); /* every cut, and what matters of the header */
+    remove_cache(dir);
+}
+
+static void test_jit_cache_when_processes_write_at_once_then_each_file_is_whole(void **state)
+{
+    (void)state;
+    enum { WRITERS = 3, ROUNDS = 60 };
+    char dir[] = "/tmp/vitrine-cubin-XXXXXX", bytes[CUBIN];
+    pid_t child[WRITERS];
+    assert_non_null(mkdtemp(dir));
+    setenv("VITRINE_CACHE", dir, 1);
+    for (int w = 0; w < WRITERS; w++) {
+        child[w] = fork();
+        assert_true(child[w] >= 0);
+        if (child[w] > 0)
+            continue;
+        fill_cubin(bytes, w);
+        jit_cubin in = {.bytes = bytes, .size = CUBIN};
+        for (int i = 0; i < ROUNDS; i++)
+            jit_cache_write(key, 13, 0, "sm_90a", "some<kernel=1>", &in);
+        _exit(0);
+    }
+    bool seen = false;
+    for (int i = 0; i < ROUNDS; i++) {
+        bool there = read_whole();
+        assert_true(there || !seen); /* once there is one there always is */
+        seen = there;
+    }
+    for (int w = 0; w < WRITERS; w++) {
+        int status = 1;
+        assert_int_equal(waitpid(child[w], &status, 0), child[w]);
+        assert_int_equal(status, 0);
+    }
+    assert_true(read_whole());
+    remove_cache(dir);
+}
+
 static void test_jit_cache_when_a_file_is_torn_then_it_is_not_read(void **state)
 {
     (void)state;
     char dir[] = "/tmp/vitrine-cubin-XXXXXX", path[256];
     assert_non_null(mkdtemp(dir));
     setenv("VITRINE_CACHE", dir, 1);
-    const char *key = "0123456789abcdef0123456789abcdef";
     char bytes[1000];
     memset(bytes, 42, sizeof bytes);
     jit_cubin in = {.bytes = bytes, .size = sizeof bytes, .registers = 40}, out;
@@ -346,6 +449,9 @@ int main(void)
         cmocka_unit_test(test_sample_pack_when_rows_side_by_side_have_a_mask_then_it_travels_once),
         cmocka_unit_test(test_jit_want_when_asked_twice_then_one_instance),
         cmocka_unit_test(test_jit_cache_when_a_file_is_torn_then_it_is_not_read),
+        cmocka_unit_test(
+            test_jit_cache_when_a_byte_is_wrong_or_the_end_is_missing_then_nothing_false_is_read),
+        cmocka_unit_test(test_jit_cache_when_processes_write_at_once_then_each_file_is_whole),
         cmocka_unit_test(test_weights_when_some_of_q_k_v_have_biases_then_none_is_lost),
         cmocka_unit_test(test_cuda_open_when_there_is_no_driver_then_the_message_says_what_to_do),
         cmocka_unit_test(test_executor_when_the_environment_is_wrong_then_it_is_named),

@@ -49,7 +49,12 @@ vt_status vt_cublaslt_use(cublaslt_use *use, vt_err *err)
 {
     const char *want = getenv("VITRINE_CUBLASLT");
     *use = CUBLASLT_FASTER;
-    if (!want || !*want || want[0] == '/')
+    if (!want || !*want)
+        return VT_OK;
+    if (want[0] == '/' && !dlopen(want, RTLD_NOW | RTLD_LOCAL)) /* stays open */
+        return vt_fail(err, VT_ERR_DEVICE, "VITRINE_CUBLASLT=%s cannot be opened: %s", want,
+                       dlerror());
+    if (want[0] == '/')
         return VT_OK;
     if (strcmp(want, "0") == 0)
         *use = CUBLASLT_NEVER;

@@ -11,7 +11,8 @@
  * runs once while a lane collects, and writes a few rows of y.
  *
  * VITRINE_CUBLASLT: 0 never; all, for every linear that it can compute, to measure; a path opens
- * that file; else where it was measured to be faster (ops/linear/linear_cublaslt.c). */
+ * that file, and nobody runs without it; else where it was measured to be faster
+ * (ops/linear/linear_cublaslt.c). */
 #ifndef VT_DEVICE_CUBLASLT_H
 #define VT_DEVICE_CUBLASLT_H
 
@@ -33,7 +34,8 @@ typedef struct cublaslt_product {
     float alpha;
 } cublaslt_product;
 
-/* What the environment wants; false with the reason where it is neither of the above. */
+/* What the environment wants; an error where it is none of the above, or a file that cannot be
+ * opened. */
 vt_status vt_cublaslt_use(cublaslt_use *use, vt_err *err);
 /* Before there is a device, in a thread of its own: loads the library's file (0.05 s). */
 void vt_cublaslt_preload(void);

@@ -132,6 +132,7 @@ struct vt_cuda_lane {
     const int32_t *attention_plan,
         *prefill_plan;                         /* the step's plan: ops/attention/attention_cuda.h */
     int32_t decode_items, prefill_items;       /* grid sizes of its two parts */
+    bool decode_shares;                        /* what attention_may_share() says of the plan */
     int32_t prefill_rows;                      /* of its prefill tiles: attention_prefill_rows() */
     const struct sample_cuda_row *sample_rows; /* the step's rows: ops/sample/sample_cuda.h */
     const int32_t *sample_contexts;

@@ -30,7 +30,7 @@ int32_t cuda_graph_cut(const cuda_executor *x, const step_shape *s, step_piece p
         if (at[i] == 0) {
             piece[i].tokens = s->tokens;
             piece[i].seqs = s->seqs;
-            piece[i].decode_items = s->decode_items;
+            piece[i].decodes = s->decodes; /* and so the plan's items */
             piece[i].prefill_items = s->prefill_items;
         }
         if (at[i + 1] > x->n_body)

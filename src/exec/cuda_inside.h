@@ -34,7 +34,7 @@ enum { KV_GREW, KV_GROWS, KV_FULL };
 /* Sizes that fix where everything lies in a step's block. `decode`, `body`, `tail`: which parts are
  * padded to a bucket, and so may be graphs (cuda_graph.c). */
 typedef struct step_shape {
-    int32_t tokens, seqs, rows, decode_items, prefill_items;
+    int32_t tokens, seqs, rows, decodes, decode_items, prefill_items;
     bool decode, body, tail;
 } step_shape;
 
@@ -46,7 +46,7 @@ typedef struct step_layout {
 
 /* Calls [begin, end) of the program, and the sizes that they depend on. */
 typedef struct step_piece {
-    int32_t begin, end, tokens, seqs, rows, decode_items, prefill_items;
+    int32_t begin, end, tokens, seqs, rows, decodes, prefill_items;
 } step_piece;
 
 typedef struct piece_graph {

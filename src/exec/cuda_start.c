@@ -110,11 +110,17 @@ static void place_program(cuda_executor *x)
                 (const int32_t *)((char *)x->step_block + x->tail_bytes);
 }
 
-/* Layers, and rows, for a dry run. */
+/* Layers, and rows, for a dry run. As many decodes as there may be of tokens: attention's kernel
+ * depends on them too. */
 static vt_status collect_size(cuda_executor *x, int32_t tokens, int32_t rows, vt_err *err)
 {
-    step_shape s = {
-        .tokens = tokens, .seqs = 2, .rows = rows, .decode_items = 1, .prefill_items = 1};
+    int32_t most = x->config.limits.max_seqs;
+    step_shape s = {.tokens = tokens,
+                    .seqs = 2,
+                    .rows = rows,
+                    .decodes = tokens < most ? tokens : most,
+                    .decode_items = 1,
+                    .prefill_items = 1};
     cuda_step_bind(x, &s);
     return cuda_run_calls(x, 0, x->prog->n_calls, err);
 }

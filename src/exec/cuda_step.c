@@ -19,10 +19,14 @@
  *            16 ... decodes
  *   rows     to the next of kBuckets; padding rows norm token 0's stream once more
  *
+ * Attention may share pages in a batch (attention_may_share) where it may in the bucket: both
+ * ladders have 4 decodes.
+ *
  * Results of padding are not read, and what is read is bitwise what the step gives unpadded: no op
  * mixes tokens but attention, whose plan is made without the padding; and a linear picks kernel,
  * split and order of sums alike for all numbers of tokens of a bucket (borders at 16, 32, 64 and
  * multiples of 64: linear_cuda.c, linear_sm90.c). */
+#include <assert.h>
 #include <string.h>
 
 #include "base/err.h"
@@ -82,29 +86,30 @@ step_layout cuda_step_layout(const cuda_executor *x, const step_shape *s)
 
 /* ---- shapes ---- */
 
-static int32_t decode_items(const cuda_executor *x, int32_t n)
+static void set_decodes(const cuda_executor *x, int32_t n, step_shape *s)
 {
-    return n > 0 ? attention_decode_capacity(&x->plan, n, x->config.limits.max_context) : 0;
+    s->decodes = n;
+    s->decode_items = n > 0 ? attention_decode_capacity(&x->plan, n, x->config.limits.max_context)
+                            : 0;
 }
 
 step_shape cuda_step_decode(const cuda_executor *x, int32_t seqs)
 {
-    return (step_shape){.tokens = seqs,
-                        .seqs = seqs,
-                        .rows = seqs,
-                        .decode_items = decode_items(x, seqs),
-                        .decode = true};
+    step_shape s = {.tokens = seqs, .seqs = seqs, .rows = seqs, .decode = true};
+    set_decodes(x, seqs, &s);
+    return s;
 }
 
 step_shape cuda_step_largest(const cuda_executor *x)
 {
     const vt_limits *lim = &x->config.limits;
-    return (step_shape){
+    step_shape s = {
         .tokens = lim->max_tokens,
         .seqs = lim->max_seqs,
         .rows = lim->max_rows,
-        .decode_items = decode_items(x, lim->max_seqs),
         .prefill_items = attention_prefill_capacity(&x->plan, lim->max_seqs, lim->max_tokens)};
+    set_decodes(x, lim->max_seqs, &s);
+    return s;
 }
 
 /* The first of first, first * factor ... that is at least n. */
@@ -125,7 +130,7 @@ static void pad_body(const cuda_executor *x, int32_t n_decode, step_shape *s)
     s->tokens = least(t, lim->max_tokens);
     s->seqs = lim->max_seqs;
     if (n_decode > 0)
-        s->decode_items = decode_items(x, least(power_at_least(n_decode, 1, 4), lim->max_seqs));
+        set_decodes(x, least(power_at_least(n_decode, 1, 4), lim->max_seqs), s);
     if (s->prefill_items > 0)
         s->prefill_items = least(power_at_least(s->prefill_items, 8, 2), most.prefill_items);
     s->body = true;
@@ -138,10 +143,8 @@ step_shape cuda_step_shape(const cuda_executor *x, const vt_batch *b)
         n = cuda_step_bucket(b->n_seqs, cuda_step_most_decode(x));
     if (n > 0)
         return cuda_step_decode(x, n);
-    step_shape s = {.tokens = b->n_tokens,
-                    .seqs = b->n_seqs,
-                    .rows = b->n_rows,
-                    .decode_items = decode_items(x, b->n_decode)};
+    step_shape s = {.tokens = b->n_tokens, .seqs = b->n_seqs, .rows = b->n_rows};
+    set_decodes(x, b->n_decode, &s);
     for (int32_t i = b->n_decode; i < b->n_seqs; i++)
         s.prefill_items += attention_prefill_capacity(&x->plan, 0,
                                                       b->q_start[i + 1] - b->q_start[i]);
@@ -182,6 +185,7 @@ void cuda_step_bind(cuda_executor *x, const step_shape *s)
     vt_batch batch = device_batch(x, s, &l);
     vt_program_bind(x->prog, &batch, NULL);
     x->lane.decode_items = s->decode_items;
+    x->lane.decode_shares = attention_may_share(&x->plan, s->decodes);
     x->lane.prefill_items = s->prefill_items;
     x->lane.attention_plan = (const void *)((char *)x->step_block + l.decode_plan);
     x->lane.prefill_plan = (const void *)((char *)x->step_block + l.prefill_plan);
@@ -238,8 +242,10 @@ size_t cuda_step_fill(cuda_executor *x, const vt_step *step, const step_shape *s
     copy_shifted(out + l.page_ids, b->page_ids, b->n_pages, b->n_pages, 1);
     attention_cuda_plan(&x->plan, b, (int32_t *)(out + l.decode_plan), s->decode_items,
                         (int32_t *)(out + l.prefill_plan), s->prefill_items, &n_items, &n_tiles);
-    x->shared_items += (uint64_t)attention_shared_items(
-        &x->plan, (const int32_t *)(out + l.decode_plan), n_items);
+    int32_t n_shared = attention_shared_items(&x->plan, (const int32_t *)(out + l.decode_plan),
+                                              n_items);
+    assert(n_shared == 0 || attention_may_share(&x->plan, s->decodes));
+    x->shared_items += (uint64_t)n_shared;
     if (extra > 0)
         pad_sequences(x, b, s, &l, out, n_items);
     return l.page_ids + (size_t)(b->n_pages + extra) * 4;

@@ -213,10 +213,13 @@ const gpu_case gpu_cases[] = {
          VT_BF16, 64),
     CASE("attention_decode", "3 x 100 heads=64/4 d=128 page=64", false, 3, 1, 100, 64004, 128,
          VT_BF16, 64),
-    /* shared pages: a pair, groups with rows for less than a tile, for three, for tiles that
-     * members do not fill; windows that begin before, in and behind the shared part */
-    CASE("attention_decode", "2 x 300 heads=32/8 d=128 page=64 shared=256", false, 2, 41001, 300,
+    /* shared pages: too few sequences to be a group, a pair and three, groups with rows for less
+     * than a tile, for three, for tiles that members do not fill; windows that begin before, in and
+     * behind the shared part */
+    CASE("attention_decode", "4 x 300 heads=32/8 d=128 page=64 shared=256", false, 4, 41001, 300,
          32008, 128, VT_BF16, 64),
+    CASE("attention_decode", "5 x 300 heads=32/8 d=128 page=64 2 x shared=256", false, 5, 42001,
+         300, 32008, 128, VT_BF16, 64),
     CASE("attention_decode", "5 x 193 heads=16/8 d=128 page=64 shared=192", false, 5, 31001, 193,
          16008, 128, VT_BF16, 64),
     CASE("attention_decode", "38 x 150 heads=8/2 d=128 page=64 shared=128", false, 38, 21001, 150,
@@ -233,9 +236,9 @@ const gpu_case gpu_cases[] = {
          300, 4001, 256, VT_BF16, 64, 200),
     CASE("attention_decode", "5 x 300 heads=4/2 d=64 page=16 w=30 shared=288", false, 5, 181001,
          300, 4002, 64, VT_BF16, 16, 30),
-    CASE("attention_decode", "4 x 100 heads=32/1 d=64 page=16 shared=96", false, 4, 61001, 100,
+    CASE("attention_decode", "5 x 100 heads=32/1 d=64 page=16 shared=96", false, 5, 61001, 100,
          32001, 64, VT_BF16, 16),
-    CASE("attention_decode", "3 x 5000 heads=32/8 d=128 page=64 shared=4992", true, 3, 781001, 5000,
+    CASE("attention_decode", "5 x 5000 heads=32/8 d=128 page=64 shared=4992", true, 5, 781001, 5000,
          32008, 128, VT_BF16, 64),
     CASE("attention_decode", "64 x 1950 heads=32/8 d=128 page=64 shared=1920", true, 64, 301001,
          1950, 32008, 128, VT_BF16, 64),

@@ -325,11 +325,12 @@ static void test_tokens_when_prefix_is_cached_then_near_those_without(void **sta
 
 enum { CROWD = 5, COMMON = 68 };
 
-/* Requests that begin alike, submitted while the first of them runs. Returns how much of its
- * decodes' attention was done for several at once. */
-static uint64_t run_alike(const vt_model *m, const char *shared, request *r, outcome *out)
+/* Requests that begin alike, submitted while the first of them runs, `running` of them at once.
+ * What it returns says how much of their attention was done for several. */
+static vt_cuda_startup run_alike(const vt_model *m, const char *shared, int32_t running, request *r,
+                                 outcome *out)
 {
-    const setup s = {.emulator = "cc=90,memory=512", .running = 8, .budget = 80, .pages = 64};
+    const setup s = {.emulator = "cc=90,memory=512", .running = running, .budget = 80, .pages = 64};
     vt_cuda_startup now;
     setenv("VITRINE_CUDA_SHARED", shared, 1);
     vt_engine *e = open_engine(m, &s);
@@ -347,8 +348,9 @@ static uint64_t run_alike(const vt_model *m, const char *shared, request *r, out
         out[k] = r[k].now;
     }
     assert_true(vt_executor_cuda_startup(vt_engine_executor(e), &now));
+    assert_int_equal(now.late_compiles, 0);
     vt_engine_free(e);
-    return now.shared_items;
+    return now;
 }
 
 /* Up to where two tokens are as likely as each other. */
@@ -358,7 +360,7 @@ static void test_tokens_when_pages_are_shared_then_near_those_read_apart(void **
     vt_model *m = tiny_model("gemma3"); /* windows in some layers */
     static int32_t prompt[CROWD][COMMON + CROWD];
     request r[CROWD];
-    outcome together[CROWD], apart[CROWD];
+    outcome together[CROWD], apart[CROWD], few[CROWD];
     int32_t compared = 0;
     rng = 5;
     for (int32_t k = 0; k < CROWD; k++) {
@@ -376,8 +378,14 @@ static void test_tokens_when_pages_are_shared_then_near_those_read_apart(void **
         r[k].p.callback = on_event;
         r[k].p.user = &r[k];
     }
-    assert_true(run_alike(m, "1", r, together) > 4); /* one in a step of several decodes */
-    assert_int_equal(run_alike(m, "0", r, apart), 0);
+    vt_cuda_startup one = run_alike(m, "1", 8, r, together), none = run_alike(m, "0", 8, r, apart),
+                    four = run_alike(m, "1", 4, r, few); /* never more than that decode at once */
+    assert_true(one.shared_items > 4);                   /* one in a step of several decodes */
+    assert_int_equal(none.shared_items, 0);
+    assert_int_equal(four.shared_items, 0);
+    /* a kernel with code for them, for layers with windows and without, where they may be */
+    assert_int_equal(one.n_kernels, none.n_kernels + 2);
+    assert_int_equal(four.n_kernels, none.n_kernels);
     for (int32_t k = 0; k < CROWD; k++)
         for (int32_t i = 0; i < apart[k].n; i++, compared++) {
             assert_true(fabsf(together[k].logprob[i] - apart[k].logprob[i]) < 0.05f);

@@ -47,6 +47,30 @@ static void check_log(const char *name, const jit_cubin *c)
             fail_msg("%s: the compiler said: %.900s", name, c->log);
 }
 
+/* Decode attention with code for shared pages is there without it too, and much smaller: what is
+ * not in the cubin is not fetched by an SM. Returns how many there are. */
+static int32_t check_without_shared(const vt_jit *j, int32_t n)
+{
+    static const char key[] = "shared=1";
+    int32_t found = 0;
+    for (int32_t i = 0; i < n; i++) {
+        const char *name = vt_jit_name(j, i), *at = strstr(name, key);
+        if (!at)
+            continue;
+        int32_t k = 0;
+        size_t same = (size_t)(at - name) + strlen(key) - 1;
+        while (k < n && (k == i || strncmp(vt_jit_name(j, k), name, same) != 0))
+            k++;
+        if (k == n)
+            fail_msg("%s: there is none with shared=0", name);
+        if (3 * vt_jit_get(j, k)->size > 2 * vt_jit_get(j, i)->size)
+            fail_msg("%s has %zu bytes, %s %zu", vt_jit_name(j, k), vt_jit_get(j, k)->size, name,
+                     vt_jit_get(j, i)->size);
+        found++;
+    }
+    return found;
+}
+
 static void compile_all(const char *arch, int32_t level, vt_dtype kv, const char *const *name,
                         size_t n_models)
 {
@@ -68,6 +92,8 @@ static void compile_all(const char *arch, int32_t level, vt_dtype kv, const char
         assert_true(n > 10);
         for (int32_t i = 0; i < n; i++)
             check_log(vt_jit_name(cuda->jit, i), vt_jit_get(cuda->jit, i));
+        if (strncmp(name[m], "dummy:", 6) == 0)
+            assert_int_equal(check_without_shared(cuda->jit, n), 1);
         total += n;
         vt_cuda_close(cuda);
         vt_model_free(model);

@@ -376,13 +376,17 @@ static void test_plan_when_pages_are_shared_then_each_kv_is_covered_once(void **
                                    .shared_rows = 1 + below(3000)};
         int32_t n = 1 + below(i % 50 ? 90 : MOST - 60);
         sequences *q = any_sequences(i, n);
-        n_shared += check_plan(&c, q, below(2) ? below(60) : 0);
+        int32_t shared = check_plan(&c, q, below(2) ? below(60) : 0);
+        if (!attention_may_share(&c, n)) /* the kernel could not read it */
+            assert_int_equal(shared, 0);
+        n_shared += shared;
         free(q);
     }
     assert_true(n_shared > 1000);
 }
 
-/* Heads that fill more than a tile, sharing turned off, too little to save: nothing is shared. */
+/* Heads that fill more than a tile, sharing turned off: no plan may have such items; too little to
+ * save: this one has none. */
 static void test_plan_when_sharing_does_not_apply_then_there_is_none(void **state)
 {
     (void)state;
@@ -393,9 +397,29 @@ static void test_plan_when_sharing_does_not_apply_then_there_is_none(void **stat
     rng = 5;
     for (int32_t i = 0; i < 30; i++) {
         sequences *q = random_sequences(60);
+        assert_int_equal(attention_may_share(&c[i % 3], 60), i % 3 == 2);
         assert_int_equal(check_plan(&c[i % 3], q, 0), 0);
         free(q);
     }
+}
+
+/* The same pages and the same rule: from how many decodes on they are read once. */
+static void test_plan_when_decodes_are_few_then_they_share_nothing(void **state)
+{
+    (void)state;
+    static const int32_t pages[] = {3, 1, 4, 15, 9, 2, 6, 5};
+    attention_plan_config c = {.heads = 32, .kv_heads = 8, .sm_count = 132, .shared_rows = 1};
+    for (int32_t n = 1; n < 20; n++) {
+        sequences *q = new_sequences(64);
+        for (int32_t s = 0; s < n; s++)
+            add(q, pages, 8, 1, 1 + s);
+        bool may = n > ATTENTION_APART;
+        assert_int_equal(attention_may_share(&c, n), may);
+        assert_int_equal(check_plan(&c, q, 0) > 0, may);
+        free(q);
+    }
+    c.deterministic = true;
+    assert_false(attention_may_share(&c, 1000));
 }
 
 int main(void)
@@ -407,6 +431,7 @@ int main(void)
         cmocka_unit_test(test_groups_when_there_are_many_pairs_then_each_is_found),
         cmocka_unit_test(test_plan_when_pages_are_shared_then_each_kv_is_covered_once),
         cmocka_unit_test(test_plan_when_sharing_does_not_apply_then_there_is_none),
+        cmocka_unit_test(test_plan_when_decodes_are_few_then_they_share_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -270,12 +270,53 @@ static void test_shape_when_padded_then_no_border_of_a_linear_is_crossed(void **
     free(x);
 }
 
+/* Decodes, and `more` a prompt of ten tokens behind them. */
+static vt_batch batch_of(int32_t n_decode, bool more, int32_t *q_start, const int32_t *kv_len)
+{
+    for (int32_t s = 0; s <= n_decode; s++)
+        q_start[s] = s;
+    q_start[n_decode + 1] = n_decode + 10;
+    return (vt_batch){.n_tokens = n_decode + 10 * more,
+                      .n_seqs = n_decode + more,
+                      .n_decode = n_decode,
+                      .n_rows = n_decode + more,
+                      .q_start = q_start,
+                      .kv_len = kv_len};
+}
+
+/* Which kernel runs follows from the bucket's decodes, which items there are from the batch's. */
+static void test_shape_when_padded_then_its_kernel_has_code_for_the_plan(void **state)
+{
+    (void)state;
+    static const int32_t most[] = {1, 3, 4, 5, 7, 40, 300};
+    static const int32_t kv_len[302];
+    int32_t q_start[303];
+    cuda_executor *x = new_executor(false);
+    for (size_t m = 0; m < sizeof most / sizeof *most; m++) {
+        x->config.limits.max_seqs = most[m];
+        x->config.limits.max_rows = most[m] + 8;
+        for (int32_t n = 1; n <= most[m]; n++)
+            for (int graphs = 0; graphs < 2; graphs++)
+                for (int more = 0; more < 2 && n + more <= most[m]; more++) {
+                    vt_batch b = batch_of(n, more, q_start, kv_len);
+                    x->options.graphs = graphs;
+                    step_shape s = cuda_step_shape(x, &b);
+                    assert_true(s.decodes >= n && (graphs || s.decodes == n));
+                    assert_int_equal(attention_may_share(&x->plan, s.decodes),
+                                     attention_may_share(&x->plan, n));
+                    assert_int_equal(attention_may_share(&x->plan, n), n > ATTENTION_APART);
+                }
+    }
+    free(x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_step_when_padded_then_it_holds_the_same_step),
         cmocka_unit_test(test_layout_when_one_part_changes_then_the_other_stays),
         cmocka_unit_test(test_shape_when_padded_then_no_border_of_a_linear_is_crossed),
+        cmocka_unit_test(test_shape_when_padded_then_its_kernel_has_code_for_the_plan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,7 +8,8 @@
  * Where decodes share their first pages (attention_shared.h) those are cut in the same way, each
  * tile of 64 rows counting as a sequence of that length: a token of such a tile costs about what a
  * token of a sequence of its own does. Shared items come first: they are the longest, and the many
- * own ones behind them are then the last to arrive, which merge.
+ * own ones behind them are then the last to arrive, which merge. Where no plan can have such items
+ * (attention_may_share) the kernel is an instance without code for them, less than half as large.
  *
  * Deterministic: a decode is a prefill of one token and runs through that kernel. Its order of sums
  * depends on positions alone, so a token gives the same bits whether it was decoded or, after a
@@ -128,11 +129,16 @@ static int32_t members_a_tile(const attention_plan_config *c, int32_t n)
     return members < most ? members : most;
 }
 
-/* A token's heads of one KV head must be one tile of the kernel. */
+bool attention_may_share(const attention_plan_config *c, int32_t n_decode)
+{
+    bool one_tile = c->heads / c->kv_heads <= 16; /* of the kernel: a token's heads of a KV head */
+    return !c->deterministic && c->shared_rows > 0 && one_tile && n_decode > ATTENTION_APART;
+}
+
 static void find_groups(const attention_plan_config *c, const vt_batch *b, shared_groups *out)
 {
     out->n = out->n_seqs = 0;
-    if (c->shared_rows == 0 || c->heads / c->kv_heads > 16)
+    if (!attention_may_share(c, b->n_decode))
         return;
     shared_rule rule = {.least_tokens = RANGE_GRAIN,
                         .least_saved = vt_ceil_div(c->shared_rows, c->kv_heads),
@@ -403,7 +409,8 @@ static vt_status decode_run(const void *args, const vt_lane *lane)
                                         {"head_dim", a->head_dim}, {"group", group},
                                         {"kv_heads", a->kv_heads},
                                         {"page", (int32_t)a->k_pool->dim[2]}, {"stages", stages},
-                                        {"windowed", a->window > 0}, {"fp8", element == 1}),
+                                        {"windowed", a->window > 0}, {"fp8", element == 1},
+                                        {"shared", l->decode_shares}),
                        .grid = {(uint32_t)a->kv_heads, (uint32_t)items, (uint32_t)tiles},
                        .threads = WARPS * 32,
                        .shared_bytes = most > least ? most : least},

@@ -47,8 +47,15 @@ typedef struct attention_plan_config {
     int32_t shared_rows;
 } attention_plan_config;
 
-/* shared_rows where nobody says otherwise */
-enum { ATTENTION_SHARED_ROWS_LEAST = 1 << 18 };
+enum {
+    ATTENTION_SHARED_ROWS_LEAST = 1 << 18, /* shared_rows where nobody says otherwise */
+    ATTENTION_APART = 4 /* so many decodes or fewer never share: it was measured to lose */
+};
+
+/* Whether a plan of so many decodes may have items of several sequences. The kernel for plans that
+ * cannot has no code for them (lane.decode_shares), so the answer must be the same for a batch and
+ * for the bucket that it is padded to: ATTENTION_APART is a border of all of them (cuda_step.c). */
+bool attention_may_share(const attention_plan_config *c, int32_t n_decode);
 
 /* Packed rows of a prefill tile, which says which kernel runs: 128 for attention_prefill_sm90.cu,
  * else 64.

@@ -19,7 +19,9 @@
 // and bytes 1 and 3. Of K, word t of a row is dimensions 4 t .. 4 t + 3 of 16, and Q's fragments are dealt
 // in the same order. Of V, transposed, a word is dimensions 2 g and 2 g + 1 of two tokens: the even
 // and the odd dimensions of 16 make a tile each, and a lane's four sums are neighbours.
-// Template: HEAD_DIM (16-multiple up to 256), GROUP, KV_HEADS, PAGE, STAGES, WINDOWED, FP8.
+// SHARED 0: there are no items of the second kind, nor code for them. What is fetched once a layer then
+// is 30 to 45 KB and not 60 to 137 (HEAD_DIM 64 to 256), which small batches are the ones to feel.
+// Template: HEAD_DIM (16-multiple up to 256), GROUP, KV_HEADS, PAGE, STAGES, WINDOWED, FP8, SHARED.
 #include "kv.cuh"
 
 struct DecodeItem { // ops/attention/attention_cuda.h
@@ -44,6 +46,9 @@ struct DecodeParams {
 
 constexpr int kWarps = 4, kBlock = 16, kDimSteps = HEAD_DIM / 16, kVecs = HEAD_DIM / kKvVec,
               kRowBytes = kVecs * 16;
+// gridDim.z is 1: which heads are a tile's is known when compiling. (Not used with SHARED, whose code is
+// that which was measured.)
+constexpr bool kOneTile = !SHARED && GROUP <= 16;
 constexpr int kTileHeads = GROUP < 16 ? GROUP : 16;
 constexpr u32 kBlockBytes = kBlock * kRowBytes; // of K, and again of V
 constexpr bool kLow = kTileHeads > 8;           // rows 8 .. 15 of the fragments hold heads too
@@ -236,10 +241,12 @@ INLINE void merge_slots(const DecodeParams &p, const DecodeMember *done, int n_d
         return ((i64)(done[row / heads].first_slot + k) * KV_HEADS + blockIdx.x) * GROUP + head0 +
                row % heads;
     };
+#pragma unroll 1
     for (int first = 0; first < rows; first += kWarps * 8) {
         int row = first + threadIdx.x / 4;
         float top = -kInfinity, total = 0.f;
         int n = row < rows ? done[row / heads].n_slots : 0;
+#pragma unroll 1
         for (int k0 = threadIdx.x % 4; k0 < n; k0 += 16) {
             float2 ml[4];
 #pragma unroll
@@ -263,6 +270,7 @@ INLINE void merge_slots(const DecodeParams &p, const DecodeMember *done, int n_d
             scale[row] = make_float2(best, total > 0.f ? p.v_scale / total : 0.f);
     }
     __syncthreads();
+#pragma unroll 1
     for (int first = threadIdx.x; first < rows * kPieces; first += kWarps * 32 * UNITS) {
         float4 sum[UNITS] = {};
         const float *partial[UNITS], *state[UNITS];
@@ -279,6 +287,7 @@ INLINE void merge_slots(const DecodeParams &p, const DecodeMember *done, int n_d
             state[u] = p.state + slot * 2;
             most = max(most, n[u]);
         }
+#pragma unroll 1
         for (int k0 = 0; k0 < most; k0 += DEPTH) { // no branch between the loads
             float4 v[DEPTH][UNITS];
             float m[DEPTH][UNITS];
@@ -320,7 +329,7 @@ INLINE void attend_own(const DecodeParams &p, const DecodeItem &item, u8 *shared
 {
     constexpr int kHalves = kLow ? 2 : 1;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, q4 = lane % 4;
-    int kv_head = blockIdx.x, head0 = blockIdx.z * 16;
+    int kv_head = blockIdx.x, head0 = kOneTile ? 0 : blockIdx.z * 16;
     i32 kv_len = p.kv_len[item.seq], begin = item.begin, end = min(item.end, kv_len);
     i32 first_kept = WINDOWED ? max(0, kv_len - p.window) : 0;
     const i32 *pages = p.page_ids + p.page_start[item.seq];
@@ -374,7 +383,7 @@ INLINE void attend_own(const DecodeParams &p, const DecodeItem &item, u8 *shared
         }
     }
     __syncthreads();
-    int heads = min(kTileHeads, GROUP - head0);
+    int heads = kOneTile ? GROUP : min(kTileHeads, GROUP - head0);
     for (int i = threadIdx.x; i < heads * HEAD_DIM; i += kWarps * 32) {
         int r = i / HEAD_DIM, d = i % HEAD_DIM;
         float top = -kInfinity, total = 0.f, value = 0.f;
@@ -413,6 +422,7 @@ INLINE void attend_own(const DecodeParams &p, const DecodeItem &item, u8 *shared
                                                                       scale);
 }
 
+#if SHARED
 // Draws the ticket of every member; those that this CTA was the last of go to `done`. Returns their
 // number.
 INLINE int last_of_members(const DecodeParams &p, const DecodeMember *member, int n,
@@ -525,6 +535,7 @@ INLINE void attend_shared(const DecodeParams &p, const DecodeItem &item, u8 *sha
     if (n_done > 0)
         merge_slots<4, 4>(p, done, n_done, 0, GROUP, scale);
 }
+#endif
 
 #if FP8 && HEAD_DIM <= 128 && !WINDOWED && __CUDA_ARCH__ >= 900
 #define MIN_CTAS 3 /* of an SM: registers are spilled for it elsewhere */
@@ -536,14 +547,18 @@ KERNEL __launch_bounds__(kWarps * 32, MIN_CTAS)
     attention_decode(const __grid_constant__ DecodeParams p)
 {
     static_assert(HEAD_DIM % 16 == 0 && HEAD_DIM <= 256, "fragments of 16 dimensions");
+    static_assert(!SHARED || GROUP <= 16, "a member's heads are in one tile of 64 rows");
     extern __shared__ __align__(128) u8 shared[];
     DecodeItem item = p.items[blockIdx.y];
     pdl_go();
     pdl_wait();
     if (item.seq < 0)
         return;
-    if (GROUP <= 16 && item.n_members > 0)
+#if SHARED
+    if (item.n_members > 0) {
         attend_shared(p, item, shared);
-    else
-        attend_own(p, item, shared);
+        return;
+    }
+#endif
+    attend_own(p, item, shared);
 }

@@ -7,6 +7,7 @@
 #include "model/model.h"
 #include "ops/access.h"
 #include "ops/cases.h"
+#include "ops/kv_store/kv_store.h"
 #include "ops/sample/sample.h"
 
 #define LINEAR(what, bench_, ...)                                                 \
@@ -58,6 +59,20 @@
              VT_ACT_SILU),                                                                         \
         CASE("moe_linear", name " experts 45 tokens", false, 45, hidden, ffn, 4, 2, t, 0,          \
              VT_ACT_SILU)
+
+/* Every bf16 value, infinities and NaNs too, as K and as V. p: as the card's, for 65,536 of each */
+static void *make_kv_store_all(const vt_case *c, uint64_t seed, vt_arena *arena,
+                               vt_tensor *outputs[VT_MAX_OUTPUTS], int32_t *n_outputs)
+{
+    kv_store_args *a = kv_store_op.make_args(c, seed, arena, outputs, n_outputs);
+    int64_t width = c->p[2] * c->p[3];
+    for (int64_t i = 0; a && i < a->k->dim[0] * width; i++) {
+        float value = vt_bf16_to_f32((uint16_t)i);
+        tensor_set((vt_tensor *)(uintptr_t)a->k, i / width, i % width, value);
+        tensor_set((vt_tensor *)(uintptr_t)a->v, i / width, i % width, value);
+    }
+    return a;
+}
 
 /* One likely id, and a row of others whose weights are 1.45 units of the kernel's fixed point:
  * their sum by chunks is larger than that of the rounded ones, which then never reaches a top-p of
@@ -321,6 +336,12 @@ const gpu_case gpu_cases[] = {
          0, VT_ACT_SILU),
     CASE("moe_linear", "Q4_K tokens=64 2048x768 experts=16 k=8", true, 64, 2048, 768, 16, 8,
          VT_Q4_K, 0, VT_ACT_SILU),
+    {.op = "kv_store",
+     .c = {.name = "every bf16 fp8 scales", .p = {512, 0, 1, 128, VT_FP8_E4M3, 16, 0, 3}},
+     .make = make_kv_store_all},
+    {.op = "kv_store",
+     .c = {.name = "every bf16 d=13 fp8 scales", .p = {5042, 0, 1, 13, VT_FP8_E4M3, 5, 700, 90000}},
+     .make = make_kv_store_all},
     {.op = "sample",
      .c = {.name = "rows=4 vocab=60000 one likely, the others beyond top-p", .p = {4, 60000}},
      .make = make_sample_flat_tail},

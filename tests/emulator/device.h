@@ -215,11 +215,15 @@ double fabs(double);
 int abs(int), printf(const char *, ...);
 void *memcpy(void *, const void *, size_t), *memset(void *, int, size_t);
 }
+/* Of a NaN and a number the number; -0 is below 0. */
 inline float fminf(float a, float b)
 {
-    return a < b || b != b ? a : b;
-} /* of a NaN and a number: the number */
-inline float fmaxf(float a, float b) { return a > b || b != b ? a : b; }
+    return a < b || b != b || (a == b && __builtin_signbit(a)) ? a : b;
+}
+inline float fmaxf(float a, float b)
+{
+    return a > b || b != b || (a == b && !__builtin_signbit(a)) ? a : b;
+}
 inline float min(float a, float b) { return fminf(a, b); }
 inline float max(float a, float b) { return fmaxf(a, b); }
 inline float rsqrtf(float x) { return 1.f / __builtin_sqrtf(x); }

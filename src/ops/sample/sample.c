@@ -7,6 +7,7 @@
  * bisection on probabilities (ties and the last bit). */
 #include "ops/sample/sample.h"
 
+#include <float.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -121,12 +122,12 @@ static void reference_row(const sample_args *a, int64_t r, float *l, ranked *e)
     if (!nan && isfinite(e[0].x)) {
         for (int32_t i = 0; i < n; i++)
             sum += exp(e[i].x - e[0].x);
-        double lse = e[0].x + log(sum);
+        double top = e[0].x, log_sum = log(sum); /* apart: a sum of both may lose the second */
         for (int32_t i = 0; i < row->n_top && i < n && isfinite(e[i].x); i++)
-            sample_put_top(a, r, i, e[i].id, (float)(e[i].x - lse));
+            sample_put_top(a, r, i, e[i].id, (float)(e[i].x - top - log_sum));
         token = row->target >= 0 ? row->target : reference_choose(e, n, row);
         if (row->n_top >= 0 || row->target >= 0)
-            logprob = (double)l[token] - lse;
+            logprob = (double)l[token] - top - log_sum;
     }
     ((int32_t *)a->token->data)[r] = token;
     ((float *)a->logprob->data)[r] = (float)logprob;
@@ -174,7 +175,8 @@ enum {
 };
 
 /* p: rows, vocab, kind of the first row (KINDS: row r has kind r % KINDS, and the last row a NaN),
- * 10 x spread (0: all equal), n > 0: all but every n-th logit are -infinity, kind of mask */
+ * 10 x spread (0: all equal; -1: the ends of what a float can be; -2: zeros of both signs), n > 0:
+ * all but every n-th logit are -infinity, kind of mask */
 static const vt_case sample_cases[] = {
     {.name = "rows=1 vocab=49152 greedy", .p = {1, 49152, KIND_GREEDY, 30}, .bench = true},
     {.name = "rows=1 vocab=49152 temperature", .p = {1, 49152, KIND_PLAIN, 30}, .bench = true},
@@ -194,6 +196,10 @@ static const vt_case sample_cases[] = {
     {.name = "rows=120 vocab=3001 any settings", .p = {120, 3001, KIND_ANY, 30}},
     {.name = "rows=120 vocab=3000 flat, any settings", .p = {120, 3000, KIND_ANY, 1}},
     {.name = "rows=60 vocab=1999 equal, any settings", .p = {60, 1999, KIND_ANY, 0}},
+    {.name = "rows=60 vocab=1999 any settings, zeros of both signs", .p = {60, 1999, KIND_ANY, -2}},
+    {.name = "rows=60 vocab=997 any settings, extreme logits", .p = {60, 997, KIND_ANY, -1}},
+    {.name = "rows=60 vocab=8195 any settings, extreme logits, masked",
+     .p = {60, 8195, KIND_ANY, -1, 0, MASK_EACH}},
     {.name = "rows=3 vocab=20000 top-k of half", .p = {3, 20000, KIND_HALF, 20}},
     {.name = "rows=60 vocab=1000 all kinds, masked", .p = {60, 1000, KINDS, 25, 0, MASK_EACH}},
     {.name = "rows=60 vocab=33 all kinds, masked", .p = {60, 33, KINDS, 25, 0, MASK_EACH}},
@@ -270,6 +276,22 @@ static vt_sample_row make_row(vt_arena *arena, int64_t kind, int32_t vocab, uint
     return row;
 }
 
+/* Each row some of them, from two to all; `zeros`: of both signs, and nothing else. No two that only
+ * the coldest temperatures tell apart (sample.h). */
+static void fill_extremes(vt_tensor *logits, bool zeros, uint64_t *seed)
+{
+    static const float some[] = {0,     -0.0f,        FLT_MAX,  -FLT_MAX, 1e30f,      -1e30f,
+                                 1e10f, 1e10f + 1024, 1e-25f,   5,        5.0000005f, -5,
+                                 88,    -104,         1e-5f,    4194304,  4194304.5f, -4e6f,
+                                 1.5f,  1.4999999f,   -INFINITY};
+    uint64_t most = zeros ? 2 : sizeof some / sizeof *some;
+    for (int64_t r = 0; r < logits->dim[0]; r++) {
+        uint64_t from = case_random(seed) % most, n = 2 + case_random(seed) % (most - 1);
+        for (int64_t i = 0; i < logits->dim[1]; i++)
+            tensor_set(logits, r, i, some[(from + case_random(seed) % n) % most]);
+    }
+}
+
 /* Bits behind the vocabulary are set: nobody may look at them. */
 static const uint32_t *make_mask(vt_arena *arena, int64_t kind, int32_t vocab, uint64_t *seed)
 {
@@ -301,6 +323,8 @@ static void *sample_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
         return NULL;
     for (int64_t r = 0; r < rows; r++)
         row[r] = make_row(arena, c->p[2] == KINDS ? r % KINDS : c->p[2], (int32_t)vocab, &seed);
+    if (c->p[3] < 0)
+        fill_extremes(logits, c->p[3] == -2, &seed);
     for (int64_t i = 0; c->p[4] > 0 && i < rows * vocab; i++)
         if (i % c->p[4])
             tensor_set(logits, i / vocab, i % vocab, -INFINITY);

@@ -3,7 +3,8 @@
  * In this order, in fp32:  mask (an id that may not be chosen counts as -infinity in all that
  * follows, whatever its logit was);  bias;  repetition penalty over prompt and output (l > 0 ?
  * l / r : l * r); presence and frequency penalties over the output;  log-probabilities (of these
- * logits, temperature 1); temperature (0: argmax, lowest id wins a tie, done);  top-k;  softmax;
+ * logits, temperature 1); temperature (0: argmax, lowest id wins a tie, done; others below about
+ * 1e-30 count as that);  top-k;  softmax;
  * top-p over what is left (the smallest set, most likely first, whose sum reaches p);  min-p (drop
  * p_i < min_p * p_max);  one draw by inverse CDF over ids in rising order, u = philox(seed,
  * position). (This is Hugging Face's order of warpers.) NaN logits, or nothing above -infinity: the

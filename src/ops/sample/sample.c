@@ -276,8 +276,8 @@ static vt_sample_row make_row(vt_arena *arena, int64_t kind, int32_t vocab, uint
     return row;
 }
 
-/* Each row some of them, from two to all; `zeros`: of both signs, and nothing else. No two that only
- * the coldest temperatures tell apart (sample.h). */
+/* Each row some of them, from two to all; `zeros`: of both signs, and nothing else. No two that
+ * only the coldest temperatures tell apart (sample.h). */
 static void fill_extremes(vt_tensor *logits, bool zeros, uint64_t *seed)
 {
     static const float some[] = {0,     -0.0f,        FLT_MAX,  -FLT_MAX, 1e30f,      -1e30f,

@@ -176,17 +176,18 @@ static vt_status load_attention(weights_loader *l, const vt_layer *src, vt_layer
                     *scale[3] = {src->q_scale, src->k_scale, src->v_scale};
     const vt_tensor *bias[3] = {src->q_bias, src->k_bias, src->v_bias};
     int64_t rows[3] = {src->q->dim[0], src->k->dim[0], src->v->dim[0]};
-    bool stack = same_type(src->q, src->k) && same_type(src->k, src->v) && !scale[0];
+    bool stack = same_type(src->q, src->k) && same_type(src->k, src->v);
     dst->n_qkv = stack ? 1 : 3;
     if (stack)
         weight_set(&dst->qkv[0], part[0], part[1], part[2], false);
-    for (int32_t i = 0; !stack && i < 3; i++) {
-        weight_set(&dst->qkv[i], part[i], NULL, NULL, false);
-        dst->qkv[i].scale = scale[i];
+    for (int32_t i = 0; i < 3; i++) {
+        if (!stack)
+            weight_set(&dst->qkv[i], part[i], NULL, NULL, false);
+        dst->qkv[stack ? 0 : i].scale[stack ? i : 0] = scale[i];
     }
     TRY(join_bias(l, bias, rows, 3, &dst->qkv_bias));
     weight_set(&dst->o, src->o, NULL, NULL, false);
-    dst->o.scale = src->o_scale;
+    dst->o.scale[0] = src->o_scale;
     return VT_OK;
 }
 
@@ -194,19 +195,19 @@ static vt_status load_dense(weights_loader *l, const vt_layer *src, vt_layer_wei
 {
     const vt_tensor *bias[2] = {src->gate_bias, src->up_bias};
     int64_t rows[2] = {src->gate->dim[0], src->up->dim[0]};
-    bool pair = same_type(src->gate, src->up) && !src->gate_scale && !bias[0] && !bias[1];
+    bool pair = same_type(src->gate, src->up) && !bias[0] && !bias[1];
     dst->n_gate_up = pair ? 1 : 2;
     if (pair) {
         weight_set(&dst->gate_up[0], src->gate, src->up, NULL, true);
     } else {
         weight_set(&dst->gate_up[0], src->gate, NULL, NULL, false);
         weight_set(&dst->gate_up[1], src->up, NULL, NULL, false);
-        dst->gate_up[0].scale = src->gate_scale;
-        dst->gate_up[1].scale = src->up_scale;
     }
+    dst->gate_up[0].scale[0] = src->gate_scale;
+    dst->gate_up[pair ? 0 : 1].scale[pair ? 1 : 0] = src->up_scale;
     TRY(join_bias(l, bias, rows, 2, &dst->gate_up_bias));
     weight_set(&dst->down, src->down, NULL, NULL, false);
-    dst->down.scale = src->down_scale;
+    dst->down.scale[0] = src->down_scale;
     return VT_OK;
 }
 

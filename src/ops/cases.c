@@ -8,7 +8,7 @@
 #include <math.h>
 
 #include "model/quant.h"
-#include "ops/linear/linear.h"
+#include "ops/linear/linear_impl.h"
 #include "ops/moe/moe.h"
 
 enum { SPARE_PAGES = 3 };
@@ -108,6 +108,20 @@ vt_weight *case_weight(vt_arena *arena, vt_dtype dtype, int32_t n_parts, const i
         w->rows += rows[i];
     }
     return w;
+}
+
+bool case_scales(vt_arena *arena, vt_weight *w, bool blocks, uint64_t *state)
+{
+    for (int32_t i = 0; i < w->n_parts; i++) {
+        int64_t rows = vt_ceil_div(w->part[i]->dim[0], LINEAR_SCALE_BLOCK),
+                cols = vt_ceil_div(w->cols, LINEAR_SCALE_BLOCK);
+        vt_tensor *t = blocks ? case_tensor_2d(arena, VT_F32, rows, cols)
+                              : case_tensor_1d(arena, VT_F32, 1);
+        w->scale[i] = case_fill(arena, t, 1, 0.25f, state);
+        if (!w->scale[i])
+            return false;
+    }
+    return true;
 }
 
 /* The int32 arrays of a batch while it is being built. */

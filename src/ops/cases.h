@@ -30,6 +30,10 @@ vt_tensor *case_fill(vt_arena *arena, vt_tensor *t, float mean, float scale, uin
 vt_weight *case_weight(vt_arena *arena, vt_dtype dtype, int32_t n_parts, const int64_t *rows,
                        int64_t cols, bool paired, uint64_t *state);
 
+/* Scales of w's parts near 1, of each another: one number, or one for every 128 x 128 block. False
+ * where the arena is out of memory. */
+bool case_scales(vt_arena *arena, vt_weight *w, bool blocks, uint64_t *state);
+
 typedef struct case_seq {
     int32_t q_len, kv_len; /* kv_len counts this step's q_len tokens */
 } case_seq;

@@ -1,13 +1,14 @@
 /* The cases. linear: tokens, type, cols, rows of up to three parts, epilogue, flags (1 bias, 2
- * residual, 8 paired, 16 FP8 with a scale a block); attention: sequences, q_len, kv_len, 1000 heads
- * + kv_heads, head_dim, pool type, page, window. Token numbers straddle the borders between kernels
- * and tiles: 8, 16, 32 (small), 64, 128 (GEMM). */
+ * residual, 8 paired, 16 FP8 with a scale a block, 32 FP8 with one a part); attention: sequences,
+ * q_len, kv_len, 1000 heads + kv_heads, head_dim, pool type, page, window. Token numbers straddle
+ * the borders between kernels and tiles: 8, 16, 32 (small), 64, 128 (GEMM). */
 #include "gpu_cases.h"
 
 #include "model/model.h"
 #include "ops/access.h"
 #include "ops/cases.h"
 #include "ops/kv_store/kv_store.h"
+#include "ops/moe/moe.h"
 #include "ops/sample/sample.h"
 
 #define LINEAR(what, bench_, ...)                                                 \
@@ -170,6 +171,8 @@ const gpu_case gpu_cases[] = {
     LINEAR("FP8 blocks 2 x 300 x 1032", false, 2, VT_FP8_E4M3, 1032, 300, 0, 0, LINEAR_NONE, 16),
     LINEAR("FP8 blocks 65 x 280 x 200 swiglu", false, 65, VT_FP8_E4M3, 200, 140, 140, 0,
            LINEAR_SWIGLU, 24),
+    LINEAR("FP8 2 x 300 x 136 a scale a part", false, 2, VT_FP8_E4M3, 136, 150, 70, 80, LINEAR_NONE,
+           32),
     LINEAR("FP8 blocks 130 x 300 x 136", false, 130, VT_FP8_E4M3, 136, 300, 0, 0, LINEAR_NONE, 16),
     LINEAR("Q4_1 1 x 20 x 12288 residual", false, 1, VT_Q4_1, 12288, 20, 0, 0, LINEAR_NONE, 2),
     LINEAR("Q4_K 2 x 20 x 12288", false, 2, VT_Q4_K, 12288, 20, 0, 0, LINEAR_NONE, 0),

@@ -293,13 +293,12 @@ static void make_weight(rig *r, const vt_weight *w, device_args *d)
     d->weight.part[0] = &d->part;
     d->weight.part[1] = d->weight.part[2] = NULL;
     d->weight.n_parts = 1;
-    d->weight.scale = NULL;
+    memset(d->weight.scale, 0, sizeof d->weight.scale);
     if (linear_quant_type(w->dtype, w->cols)) {
         linear_quant_source s = {.n_parts = w->n_parts, .paired = w->paired};
-        for (int64_t p = 0, at = 0; p < w->n_parts; at += w->part[p++]->dim[0]) {
+        for (int32_t p = 0; p < w->n_parts; p++) {
             s.part[p].rows = w->part[p];
-            s.part[p].scale = w->scale; /* a case's scale is that of all parts together */
-            s.part[p].scale_row = at;
+            s.part[p].scale = w->scale[p];
         }
         d->part = vt_tensor_2d(tiles_on_device(r, &s, w->rows), w->dtype, w->rows, w->cols);
         d->weight.packed_for = &linear_cuda_impl;

@@ -29,8 +29,9 @@ static int64_t part_bytes(const vt_weight *w)
 {
     int64_t sum = 0;
     for (int32_t i = 0; i < w->n_parts; i++)
-        sum += w->part[i]->dim[0] * vt_dtype_row_bytes(w->dtype, w->cols);
-    return sum + (w->scale ? vt_tensor_bytes(w->scale) : 0);
+        sum += w->part[i]->dim[0] * vt_dtype_row_bytes(w->dtype, w->cols) +
+               (w->scale[i] ? vt_tensor_bytes(w->scale[i]) : 0);
+    return sum;
 }
 
 static vt_cost linear_cost(const void *args)
@@ -79,21 +80,34 @@ float linear_float_at(const vt_tensor *t, int64_t i)
     }
 }
 
+float linear_scale_at(const vt_tensor *scale, int64_t row, int64_t col)
+{
+    if (!scale)
+        return 1;
+    bool blocks = vt_tensor_elems(scale) > 1; /* [rows / 128, cols / 128], rounded up */
+    int64_t across = blocks ? scale->dim[scale->rank - 1] : 0;
+    return linear_float_at(
+        scale, blocks ? row / LINEAR_SCALE_BLOCK * across + col / LINEAR_SCALE_BLOCK : 0);
+}
+
+int32_t linear_part_of(const vt_weight *w, int64_t *row)
+{
+    int32_t i = 0;
+    while (*row >= w->part[i]->dim[0])
+        *row -= w->part[i++]->dim[0];
+    return i;
+}
+
 void linear_weight_row(const vt_weight *w, int64_t row, float *dst)
 {
-    int64_t r = row;
-    int32_t i = 0;
-    while (r >= w->part[i]->dim[0])
-        r -= w->part[i++]->dim[0];
+    int32_t i = linear_part_of(w, &row);
     const char *src = w->part[i]->data;
-    vt_dequant_row(w->dtype, src + r * vt_dtype_row_bytes(w->dtype, w->cols), dst, w->cols);
-    if (!w->scale)
-        return;
-    bool blocks = vt_tensor_elems(w->scale) > 1; /* [1], or [rows / 128, cols / 128] rounded up */
-    int64_t across = vt_ceil_div(w->cols, LINEAR_SCALE_BLOCK);
-    for (int64_t k = 0; k < w->cols; k++) {
-        int64_t at = row / LINEAR_SCALE_BLOCK * across + k / LINEAR_SCALE_BLOCK;
-        dst[k] *= linear_float_at(w->scale, blocks ? at : 0);
+    vt_dequant_row(w->dtype, src + row * vt_dtype_row_bytes(w->dtype, w->cols), dst, w->cols);
+    for (int64_t k = 0; w->scale[i] && k < w->cols;) {
+        float scale = linear_scale_at(w->scale[i], row, k);
+        do
+            dst[k++] *= scale;
+        while (k < w->cols && k % LINEAR_SCALE_BLOCK);
     }
 }
 
@@ -140,7 +154,7 @@ static void linear_reference(const void *args)
 /* ---- cases ---- */
 
 enum { P_TOKENS, P_DTYPE, P_COLS, P_ROWS0, P_ROWS1, P_ROWS2, P_EPILOGUE, P_FLAGS };
-enum { BIAS = 1, RESIDUAL = 2, SLICED = 4, PAIRED = 8, SCALED = 16 };
+enum { BIAS = 1, RESIDUAL = 2, SLICED = 4, PAIRED = 8, SCALED = 16, SCALE = 32 };
 
 /* Activations whose quantisation to int8 in blocks of 32 is exact (see the essay above). */
 static void fill_on_grid(vt_tensor *x, uint64_t *rng)
@@ -189,13 +203,8 @@ static void *linear_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
         fill_on_grid(x, &rng);
     else if (!case_fill(arena, x, 0, 1, &rng))
         return NULL;
-    if (flags & SCALED) {
-        vt_tensor *s = case_tensor_2d(arena, VT_F32, vt_ceil_div(w->rows, LINEAR_SCALE_BLOCK),
-                                      vt_ceil_div(w->cols, LINEAR_SCALE_BLOCK));
-        w->scale = case_fill(arena, s, 1, 0.25f, &rng);
-        if (!w->scale)
-            return NULL;
-    }
+    if (flags & (SCALED | SCALE) && !case_scales(arena, w, flags & SCALED, &rng))
+        return NULL;
     *a = (linear_args){.x = x,
                        .w = w,
                        .bias = flags & BIAS ? bias : NULL,
@@ -234,6 +243,10 @@ static const vt_case linear_cases[] = {
     CASE("FP8 with 128x128 scales, SwiGLU", 35, VT_FP8_E4M3, 256, 140, 140, 0, LINEAR_SWIGLU,
          PAIRED | SCALED),
     CASE("FP8 with 128x128 scales, 1 token", 1, VT_FP8_E4M3, 300, 50, 0, 0, LINEAR_NONE, SCALED),
+    CASE("FP8 with 128x128 scales, q, k, v", 17, VT_FP8_E4M3, 136, 150, 9, 140, LINEAR_NONE,
+         SCALED),
+    CASE("FP8 with a scale each, SwiGLU", 3, VT_FP8_E4M3, 67, 21, 21, 0, LINEAR_SWIGLU,
+         PAIRED | SCALE),
     CASE("Q4_1 GEGLU, bias", 9, VT_Q4_1, 64, 16, 16, 0, LINEAR_GEGLU, PAIRED | BIAS),
     CASE("Q4_1 no token", 0, VT_Q4_1, 64, 16, 0, 0, LINEAR_NONE, 0),
     /* SmolLM2-135M: qkv, o, gate+up, down, head */

@@ -266,8 +266,8 @@ static void float_segments(const float_job *j, const unit *u, int n, const uint8
     for (int64_t k = 0; k < w->cols; k += cols) {
         int64_t steps = vt_ceil_div(w->cols - k < cols ? w->cols - k : cols, STEP);
         float_panels(j, u->tiles, n, steps, tile + k * LINEAR_TILE * 2,
-                     panel + k / STEP * step_bytes, w->scale ? part : out);
-        for (int i = 0; w->scale && (i < n || i == 0); i++)
+                     panel + k / STEP * step_bytes, linear_scaled(w) ? part : out);
+        for (int i = 0; linear_scaled(w) && (i < n || i == 0); i++)
             add_segment(u, w, k / cols, n ? PANEL : 1, part[i], out[i]);
     }
 }

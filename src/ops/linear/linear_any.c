@@ -1,7 +1,7 @@
 /* linear on CUDA for BF16 weights that the fast kernels cannot read 16 bytes at a time: see
  * linear_any.cu. */
 #include "ops/cuda_impls.h"
-#include "ops/linear/linear.h"
+#include "ops/linear/linear_impl.h"
 
 typedef struct linear_any_params {
     const void *x, *w;
@@ -15,8 +15,8 @@ typedef struct linear_any_params {
 static bool linear_any_supports(const void *args)
 {
     const linear_args *a = args;
-    return a->w->dtype == VT_BF16 && !a->w->scale && a->w->n_parts == 1 && a->x->dtype == VT_BF16 &&
-           (a->y->dtype == VT_BF16 || a->y->dtype == VT_F32) &&
+    return a->w->dtype == VT_BF16 && !linear_scaled(a->w) && a->w->n_parts == 1 &&
+           a->x->dtype == VT_BF16 && (a->y->dtype == VT_BF16 || a->y->dtype == VT_F32) &&
            (!a->bias || a->bias->dtype == VT_F32) &&
            (!a->residual || a->residual->dtype == VT_BF16);
 }

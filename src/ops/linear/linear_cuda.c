@@ -20,6 +20,7 @@
 #include "base/err.h"
 #include "ops/cuda_impls.h"
 #include "ops/linear/linear_cuda.h"
+#include "ops/linear/linear_impl.h"
 
 /* Tokens that linear_small.cu takes at once: with long rows the loop over K keeps so many loads in
  * flight that four tiles of tokens do not fit the registers. */
@@ -49,7 +50,7 @@ static bool linear_supports(const void *args)
 {
     const linear_args *a = args;
     bool outputs = !a->y || a->y->dtype == VT_BF16 || a->y->dtype == VT_F32;
-    bool weights = a->w->dtype == VT_BF16 ? !a->w->scale && a->w->cols % 8 == 0
+    bool weights = a->w->dtype == VT_BF16 ? !linear_scaled(a->w) && a->w->cols % 8 == 0
                                           : linear_quant_supports(a->w);
     return weights && outputs && (!a->x || (a->x->dtype == VT_BF16 && a->x->row_stride % 8 == 0)) &&
            (!a->bias || a->bias->dtype == VT_F32);

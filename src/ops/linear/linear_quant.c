@@ -188,18 +188,8 @@ static void pack_quantised_row(const quant_form *f, const uint8_t *src, int64_t 
     }
 }
 
-static float scale_at(const vt_tensor *scale, int64_t row, int64_t col)
-{
-    if (!scale)
-        return 1;
-    bool blocks = vt_tensor_elems(scale) > 1;
-    int64_t across = blocks ? scale->dim[scale->rank - 1] : 0;
-    return linear_float_at(
-        scale, blocks ? row / LINEAR_SCALE_BLOCK * across + col / LINEAR_SCALE_BLOCK : 0);
-}
-
 static void pack_fp8_row(const quant_form *f, const uint8_t *src, int64_t cols, int g,
-                         const vt_tensor *scale, int64_t scale_row, uint8_t *tile)
+                         const vt_tensor *scale, int64_t row, uint8_t *tile)
 {
     int64_t chunks = vt_ceil_div(cols, CHUNK);
     for (int64_t chunk = 0; chunk < chunks; chunk++) {
@@ -209,7 +199,7 @@ static void pack_fp8_row(const quant_form *f, const uint8_t *src, int64_t cols, 
         memcpy(quant, src + chunk * CHUNK, (size_t)(left < CHUNK ? left : CHUNK));
         deal_chunk(f, quant, g, c, n, unit);
         if (c == 0) {
-            float s = scale_at(scale, scale_row, chunk * CHUNK);
+            float s = linear_scale_at(scale, row, chunk * CHUNK);
             memcpy(unit + scales_at(f, n) + g * f->row_scale_bytes, &s, sizeof s);
         }
     }
@@ -247,8 +237,7 @@ void linear_quant_pack(const linear_quant_source *s, int64_t first, int64_t n, v
                                  row * vt_dtype_row_bytes(t->dtype, cols);
             uint8_t *tile = (uint8_t *)out + i * bytes;
             if (t->dtype == VT_FP8_E4M3)
-                pack_fp8_row(&f, src, cols, g, s->part[part].scale, s->part[part].scale_row + row,
-                             tile);
+                pack_fp8_row(&f, src, cols, g, s->part[part].scale, row, tile);
             else
                 pack_quantised_row(&f, src, cols, g, tile);
         }

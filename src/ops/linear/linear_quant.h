@@ -49,8 +49,7 @@ enum { QUANT_TILE = 8, QUANT_UNIT = 128 };
 typedef struct linear_quant_source {
     struct {
         const vt_tensor *rows;  /* [rows, cols] as in the file */
-        const vt_tensor *scale; /* FP8: [1], or 128 x 128 blocks; or NULL */
-        int64_t scale_row;      /* the scale's row (of elements) that belongs to row 0 */
+        const vt_tensor *scale; /* FP8: one number, or 128 x 128 blocks; or NULL */
     } part[3];
     int32_t n_parts;
     bool paired; /* two parts of equal rows; each begins a tile */

@@ -217,22 +217,24 @@ static void unit_finish(const unit *u, const linear_args *a, int64_t t0, int64_t
  * 128, each summed on its own, and  sum += scale * sum of the segment. */
 static int64_t segment_cols(const vt_weight *w)
 {
-    return w->scale && vt_tensor_elems(w->scale) > 1 ? LINEAR_SCALE_BLOCK : w->cols;
+    for (int32_t i = 0; i < w->n_parts; i++)
+        if (w->scale[i] && vt_tensor_elems(w->scale[i]) > 1)
+            return LINEAR_SCALE_BLOCK;
+    return w->cols;
 }
 
 /* Sums of n tokens over segment i join those before it. */
 static void add_segment(const unit *u, const vt_weight *w, int64_t i, int64_t n,
                         const tile_sums *part, tile_sums *out)
 {
-    int64_t across = vt_ceil_div(w->cols, LINEAR_SCALE_BLOCK);
-    bool blocks = vt_tensor_elems(w->scale) > 1;
     for (int k = 0; k < u->tiles; k++) {
         float scale[LINEAR_TILE] = {0};
         for (int r = 0; r < LINEAR_TILE; r++) {
             int64_t row = linear_row_of(w, u->tile + k, r);
-            int64_t at = blocks ? row / LINEAR_SCALE_BLOCK * across + i : 0;
-            if (row >= 0)
-                scale[r] = linear_float_at(w->scale, at);
+            if (row < 0)
+                continue;
+            int32_t of = linear_part_of(w, &row);
+            scale[r] = linear_scale_at(w->scale[of], row, i * LINEAR_SCALE_BLOCK);
         }
         for (int64_t t = 0; t < n; t++)
             for (int h = 0; h < HALVES; h++) {
@@ -476,8 +478,8 @@ static void dot_segments(const linear_args *a, const linear_layout *l, const uni
     for (int64_t k = 0; k < w->cols; k += cols) {
         int64_t some = w->cols - k < cols ? w->cols - k : cols;
         dot_float_panel(type, u->tiles, n, some, tile + k * column_bytes, l->tile_bytes,
-                        token(a, t0) + k, a->x->row_stride, w->scale ? part : out);
-        if (w->scale)
+                        token(a, t0) + k, a->x->row_stride, linear_scaled(w) ? part : out);
+        if (linear_scaled(w))
             add_segment(u, w, k / cols, n, part, out);
     }
 }

@@ -25,9 +25,9 @@
 
 static int64_t weight_bytes(const vt_weight *w)
 {
-    int64_t sum = w->scale ? vt_tensor_bytes(w->scale) : 0;
+    int64_t sum = 0;
     for (int32_t i = 0; i < w->n_parts; i++)
-        sum += vt_tensor_bytes(w->part[i]);
+        sum += vt_tensor_bytes(w->part[i]) + (w->scale[i] ? vt_tensor_bytes(w->scale[i]) : 0);
     return sum;
 }
 

@@ -60,6 +60,13 @@ vt_tensor vt_tensor_2d(void *data, vt_dtype dtype, int64_t rows, int64_t cols)
         .data = data, .dtype = dtype, .rank = 2, .dim = {rows, cols}, .row_stride = cols};
 }
 
+vt_tensor vt_tensor_matrix(const vt_tensor *t, int64_t i)
+{
+    int64_t bytes = t->dim[1] * vt_dtype_row_bytes(t->dtype, t->dim[2]);
+    return vt_tensor_2d(t->data ? (char *)t->data + i * bytes : NULL, t->dtype, t->dim[1],
+                        t->dim[2]);
+}
+
 static uint32_t bits_of(float f)
 {
     uint32_t u;

@@ -58,6 +58,8 @@ int64_t vt_tensor_elems(const vt_tensor *t);
 int64_t vt_tensor_bytes(const vt_tensor *t); /* of the elements viewed, gaps not counted */
 /* Rank-2 view of dense memory, [rows, cols]. */
 vt_tensor vt_tensor_2d(void *data, vt_dtype dtype, int64_t rows, int64_t cols);
+/* Matrix i of a dense tensor of rank 3; without data where that has none. */
+vt_tensor vt_tensor_matrix(const vt_tensor *t, int64_t i);
 
 /* Scalar conversions, exact, round to nearest even. */
 float vt_f16_to_f32(uint16_t h);

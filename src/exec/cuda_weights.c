@@ -24,6 +24,7 @@
 #include "model/dummy.h"
 #include "model/quant.h"
 #include "ops/cuda_impls.h"
+#include "ops/linear/linear_impl.h"
 #include "ops/linear/linear_quant.h"
 #include "ops/moe/moe_cuda.h"
 #include "ops/rope/rope.h"
@@ -34,7 +35,7 @@ enum { ALIGN = 256 };
  * become tiles. */
 typedef struct source {
     const vt_tensor *from;     /* NULL: a rope table, or tiles */
-    const vt_tensor *scale;    /* FP8 that becomes BF16 */
+    const vt_tensor *scale;    /* FP8 that becomes BF16: of these rows */
     linear_quant_source tiles; /* n_parts 0: none */
     const vt_rope_params *rope;
     vt_tensor *to;
@@ -223,44 +224,46 @@ static const vt_tensor *router(loader *l, const vt_tensor *t)
     return to;
 }
 
-/* The type that all experts of these tensors have on the device. */
-static vt_dtype experts_type(const vt_tensor *const *part, int32_t n_parts)
+/* The type that all experts of these tensors have on the device. Where the kernels for tiles cannot
+ * read one side of the experts, both are BF16: moe_expert_any.cu reads nothing else. */
+static vt_dtype experts_type(const loader *l, const vt_tensor *const *part, int32_t n_parts)
 {
+    const vt_arch *a = &l->m->arch;
     vt_dtype type = part[0]->dtype;
     for (int32_t i = 1; i < n_parts; i++)
         if (part[i]->dtype != type)
             return VT_BF16;
-    bool tiles = linear_quant_type(type, part[0]->dim[2]) && part[0]->dim[0] <= MOE_CUDA_EXPERTS;
+    bool tiles = linear_quant_type(type, a->hidden) && linear_quant_type(type, a->expert_ffn) &&
+                 a->n_experts <= MOE_CUDA_EXPERTS;
     return tiles ? type : VT_BF16;
 }
 
-/* Expert e of a rank-3 tensor, as the host has it. */
+/* Expert e of a rank-3 tensor, as the host has it; NULL of NULL. */
 static const vt_tensor *expert_view(loader *l, const vt_tensor *t, int64_t e)
 {
-    vt_tensor *view = vt_arena_alloc(&l->w->weights.arena, 1, sizeof *view);
-    if (!view) {
+    vt_tensor *view = t ? vt_arena_alloc(&l->w->weights.arena, 1, sizeof *view) : NULL;
+    if (view)
+        *view = vt_tensor_matrix(t, e);
+    else if (t && l->status == VT_OK)
         l->status = vt_fail(l->err, VT_ERR_MEMORY, "out of memory for the experts of %s",
                             l->m->name);
-        return NULL;
-    }
-    int64_t bytes = t->dim[1] * vt_dtype_row_bytes(t->dtype, t->dim[2]);
-    *view = vt_tensor_2d((char *)t->data + e * bytes, t->dtype, t->dim[1], t->dim[2]);
     return view;
 }
 
-static const vt_tensor *tiled_expert(loader *l, const vt_tensor *const *part, int32_t n_parts,
-                                     bool paired, int64_t e)
+static const vt_tensor *tiled_expert(loader *l, const vt_tensor *const *part,
+                                     const vt_tensor *const *scale, int32_t n_parts, bool paired,
+                                     int64_t e)
 {
-    static const vt_tensor *const no_scale[2] = {NULL, NULL};
-    const vt_tensor *view[2];
-    for (int32_t i = 0; i < n_parts; i++)
-        if (!(view[i] = expert_view(l, part[i], e)))
-            return NULL;
-    return tiled(l, view, no_scale, n_parts, paired);
+    const vt_tensor *view[2], *view_scale[2];
+    for (int32_t i = 0; i < n_parts; i++) {
+        view[i] = expert_view(l, part[i], e);
+        view_scale[i] = expert_view(l, scale[i], e);
+    }
+    return l->status == VT_OK ? tiled(l, view, view_scale, n_parts, paired) : NULL;
 }
 
-static const vt_tensor *bf16_expert(loader *l, const vt_tensor *const *part, int32_t n_parts,
-                                    int64_t e)
+static const vt_tensor *bf16_expert(loader *l, const vt_tensor *const *part,
+                                    const vt_tensor *const *scale, int32_t n_parts, int64_t e)
 {
     int64_t rows = part[0]->dim[1], cols = part[0]->dim[2];
     vt_tensor *to = new_plain(l, vt_tensor_2d(NULL, VT_BF16, n_parts * rows, cols));
@@ -269,6 +272,7 @@ static const vt_tensor *bf16_expert(loader *l, const vt_tensor *const *part, int
         if (!s)
             return NULL;
         *s = (source){.from = part[i],
+                      .scale = expert_view(l, scale[i], e),
                       .to = to,
                       .row0 = i * rows,
                       .from_row = e * rows,
@@ -281,10 +285,11 @@ static const vt_tensor *bf16_expert(loader *l, const vt_tensor *const *part, int
 
 /* The experts of a rank-3 tensor, or of gate and up stacked, as matrices that follow each other
  * without a gap: the grouped product finds them by a stride. */
-static vt_weight *experts(loader *l, const vt_tensor *const *part, int32_t n_parts, bool paired)
+static vt_weight *experts(loader *l, const vt_tensor *const *part, const vt_tensor *const *scale,
+                          int32_t n_parts, bool paired)
 {
     int64_t n = part[0]->dim[0];
-    bool tiles = experts_type(part, n_parts) != VT_BF16;
+    bool tiles = experts_type(l, part, n_parts) != VT_BF16;
     vt_weight *w = vt_arena_alloc(&l->w->weights.arena, (size_t)n, sizeof *w);
     if (!w) {
         if (l->status == VT_OK)
@@ -293,22 +298,22 @@ static vt_weight *experts(loader *l, const vt_tensor *const *part, int32_t n_par
         return NULL;
     }
     for (int64_t e = 0; e < n && l->status == VT_OK; e++) {
-        const vt_tensor *to = tiles ? tiled_expert(l, part, n_parts, paired, e)
-                                    : bf16_expert(l, part, n_parts, e);
+        const vt_tensor *to = tiles ? tiled_expert(l, part, scale, n_parts, paired, e)
+                                    : bf16_expert(l, part, scale, n_parts, e);
         set_weight(&w[e], to, paired);
         if (to && e + 1 < n)
-            l->bytes = (size_t)to->data +
-                       (tiles ? w[e].packed_bytes : (size_t)vt_tensor_bytes(to));
+            l->bytes = (size_t)to->data + (tiles ? w[e].packed_bytes : (size_t)vt_tensor_bytes(to));
     }
     return w;
 }
 
 static void describe_experts(loader *l, const vt_layer *src, vt_layer *to, vt_layer_weights *dst)
 {
-    const vt_tensor *gate_up[2] = {src->expert_gate, src->expert_up};
+    const vt_tensor *gate_up[2] = {src->expert_gate, src->expert_up},
+                    *scale[2] = {src->expert_gate_scale, src->expert_up_scale};
     to->router = router(l, src->router);
-    dst->expert_gate_up = experts(l, gate_up, 2, true);
-    dst->expert_down = experts(l, &src->expert_down, 1, false);
+    dst->expert_gate_up = experts(l, gate_up, scale, 2, true);
+    dst->expert_down = experts(l, &src->expert_down, &src->expert_down_scale, 1, false);
 }
 
 static void describe_ffn(loader *l, const vt_layer *src, vt_layer *to, vt_layer_weights *dst)
@@ -394,15 +399,14 @@ static void describe(loader *l, int32_t max_context)
 
 static int64_t source_cols(const source *s) { return s->from->dim[s->from->rank - 1]; }
 
-/* FP8: one scale for all, or one for each 128 x 128 block. */
+/* FP8: one scale for all, or one for each 128 x 128 block; col0 begins a block. */
 static void apply_scale(const vt_tensor *scale, int64_t row, int64_t col0, float *values, int64_t n)
 {
-    enum { BLOCK = 128 };
-    const float *s = scale->data;
-    bool blocks = vt_tensor_elems(scale) > 1;
-    int64_t stride = blocks ? scale->dim[scale->rank - 1] : 0;
-    for (int64_t i = 0; i < n; i++)
-        values[i] *= blocks ? s[row / BLOCK * stride + (col0 + i) / BLOCK] : s[0];
+    for (int64_t at = 0; at < n; at += LINEAR_SCALE_BLOCK) {
+        float s = linear_scale_at(scale, row, col0 + at);
+        for (int64_t i = at; i < n && i < at + LINEAR_SCALE_BLOCK; i++)
+            values[i] *= s;
+    }
 }
 
 static void produce_matrix(const void *arg, void *out, size_t begin, size_t bytes)
@@ -426,7 +430,7 @@ static void produce_matrix(const void *arg, void *out, size_t begin, size_t byte
                                vt_dtype_row_bytes(t->dtype, at);
             vt_dequant_row(t->dtype, from, chunk, n);
             if (s->scale)
-                apply_scale(s->scale, row, at, chunk, n);
+                apply_scale(s->scale, row - s->from_row, at, chunk, n);
             for (int64_t i = 0; i < n; i++)
                 to[at + i] = vt_f32_to_bf16(chunk[i]);
         }

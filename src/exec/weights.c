@@ -211,37 +211,41 @@ static vt_status load_dense(weights_loader *l, const vt_layer *src, vt_layer_wei
     return VT_OK;
 }
 
-/* A rank-2 view of expert e of a rank-3 tensor. */
-static const vt_tensor *expert_view(weights_loader *l, const vt_tensor *all, int64_t e)
+/* Expert e of n stacked tensors, and of their scales where there are any. */
+static vt_status load_expert(weights_loader *l, const vt_tensor *const *part,
+                             const vt_tensor *const *scale, int32_t n, int64_t e, vt_weight *w)
 {
-    vt_tensor *t = vt_arena_alloc(&l->w->arena, 1, sizeof *t);
-    if (t) {
-        int64_t bytes = all->dim[1] * vt_dtype_row_bytes(all->dtype, all->dim[2]);
-        *t = vt_tensor_2d(all->data ? (char *)all->data + e * bytes : NULL, all->dtype, all->dim[1],
-                          all->dim[2]);
-    }
-    return t;
+    vt_tensor *view = vt_arena_alloc(&l->w->arena, 2 * (size_t)n, sizeof *view);
+    if (!view)
+        return vt_fail(l->err, VT_ERR_MEMORY, "out of memory for the experts of %s",
+                       l->w->model->name);
+    for (int32_t i = 0; i < n; i++)
+        view[i] = vt_tensor_matrix(part[i], e);
+    weight_set(w, &view[0], n == 2 ? &view[1] : NULL, NULL, n == 2);
+    for (int32_t i = 0; i < n; i++)
+        if (scale[i]) {
+            view[n + i] = vt_tensor_matrix(scale[i], e);
+            w->scale[i] = &view[n + i];
+        }
+    return VT_OK;
 }
 
 static vt_status load_experts(weights_loader *l, const vt_layer *src, vt_layer_weights *dst)
 {
     int64_t n = src->expert_gate->dim[0];
+    const vt_tensor *gate_up[2] = {src->expert_gate, src->expert_up},
+                    *scale[2] = {src->expert_gate_scale, src->expert_up_scale};
+    if (!same_type(gate_up[0], gate_up[1]))
+        return vt_fail(
+            l->err, VT_ERR_UNSUPPORTED, "experts whose gate is %s and up is %s are not supported",
+            vt_dtype_get(gate_up[0]->dtype)->name, vt_dtype_get(gate_up[1]->dtype)->name);
     dst->expert_gate_up = vt_arena_alloc(&l->w->arena, (size_t)n, sizeof(vt_weight));
     dst->expert_down = vt_arena_alloc(&l->w->arena, (size_t)n, sizeof(vt_weight));
     if (!dst->expert_gate_up || !dst->expert_down)
         return vt_fail(l->err, VT_ERR_MEMORY, "out of memory for %lld experts", (long long)n);
     for (int64_t e = 0; e < n; e++) {
-        const vt_tensor *g = expert_view(l, src->expert_gate, e),
-                        *u = expert_view(l, src->expert_up, e);
-        const vt_tensor *d = expert_view(l, src->expert_down, e);
-        if (!g || !u || !d)
-            return vt_fail(l->err, VT_ERR_MEMORY, "out of memory for %lld experts", (long long)n);
-        if (!same_type(g, u))
-            return vt_fail(l->err, VT_ERR_UNSUPPORTED,
-                           "experts whose gate is %s and up is %s are not supported",
-                           vt_dtype_get(g->dtype)->name, vt_dtype_get(u->dtype)->name);
-        weight_set(&dst->expert_gate_up[e], g, u, NULL, true);
-        weight_set(&dst->expert_down[e], d, NULL, NULL, false);
+        TRY(load_expert(l, gate_up, scale, 2, e, &dst->expert_gate_up[e]));
+        TRY(load_expert(l, &src->expert_down, &src->expert_down_scale, 1, e, &dst->expert_down[e]));
     }
     return VT_OK;
 }

@@ -104,10 +104,16 @@ static const role layer_role[] = {
 static const struct {
     size_t weight, scale;
 } scaled_role[] = {
-    {FIELD(q), FIELD(q_scale)},       {FIELD(k), FIELD(k_scale)},
-    {FIELD(v), FIELD(v_scale)},       {FIELD(o), FIELD(o_scale)},
-    {FIELD(gate), FIELD(gate_scale)}, {FIELD(up), FIELD(up_scale)},
+    {FIELD(q), FIELD(q_scale)},
+    {FIELD(k), FIELD(k_scale)},
+    {FIELD(v), FIELD(v_scale)},
+    {FIELD(o), FIELD(o_scale)},
+    {FIELD(gate), FIELD(gate_scale)},
+    {FIELD(up), FIELD(up_scale)},
     {FIELD(down), FIELD(down_scale)},
+    {FIELD(expert_gate), FIELD(expert_gate_scale)},
+    {FIELD(expert_up), FIELD(expert_up_scale)},
+    {FIELD(expert_down), FIELD(expert_down_scale)},
 };
 
 /* Tensors that other programs store and nobody needs: rotary tables (made from the parameters),
@@ -167,6 +173,8 @@ static void print_shape(char *out, size_t size, const int64_t *dim, int32_t rank
         at += (size_t)snprintf(out + at, size - at, "%s%lld", i ? ", " : "", (long long)dim[i]);
 }
 
+static bool is_float(vt_dtype t) { return t == VT_F32 || t == VT_F16 || t == VT_BF16; }
+
 static vt_status check_tensor(const assembly *a, const vt_tensor *t, const dim_name *dims)
 {
     int64_t want[3];
@@ -182,11 +190,10 @@ static vt_status check_tensor(const assembly *a, const vt_tensor *t, const dim_n
         return vt_fail(a->err, VT_ERR_MODEL, "%s: tensor %s has shape [%s]; [%s] was expected",
                        a->m->path, t->name, got_text, want_text);
     }
-    bool scalable = a->src->hf_names && rank == 2 &&
+    bool scalable = a->src->hf_names && rank >= 2 &&
                     dims[0] != D_VOCAB; /* has a place for FP8's scale */
-    bool is_float = t->dtype == VT_F32 || t->dtype == VT_F16 || t->dtype == VT_BF16;
     bool is_vector = rank == 1 || (rank == 2 && dims[0] == D_EXPERTS); /* norms, biases, router */
-    if (!is_float &&
+    if (!is_float(t->dtype) &&
         (is_vector || (!vt_dtype_quantised(t->dtype) && !(scalable && t->dtype == VT_FP8_E4M3))))
         return vt_fail(a->err, VT_ERR_MODEL, "%s: tensor %s has type %s; %s was expected",
                        a->m->path, t->name, vt_dtype_get(t->dtype)->name,
@@ -221,6 +228,43 @@ static vt_status take(assembly *a, const char *name, const dim_name *dims, bool 
     return VT_OK;
 }
 
+/* A number for each matrix, or for each block of it. */
+static bool scale_fits(const vt_tensor *w, const vt_tensor *t, int64_t rows, int64_t cols)
+{
+    if (w->rank == 2 && vt_tensor_elems(t) == 1)
+        return true;
+    if (t->rank != w->rank || (w->rank == 3 && t->dim[0] != w->dim[0]))
+        return false;
+    const int64_t *dim = t->dim + w->rank - 2;
+    return (dim[0] == 1 && dim[1] == 1) || (dim[0] == rows && dim[1] == cols);
+}
+
+vt_status model_check_scale(const vt_model *m, const vt_tensor *w, const char *name,
+                            const vt_tensor *t, vt_err *err)
+{
+    int64_t rows = vt_ceil_div(w->dim[w->rank - 2], 128),
+            cols = vt_ceil_div(w->dim[w->rank - 1], 128);
+    if (!is_float(t->dtype) || !scale_fits(w, t, rows, cols)) {
+        char shape[100];
+        print_shape(shape, sizeof shape, t->dim, t->rank);
+        return vt_fail(err, VT_ERR_UNSUPPORTED,
+                       "%s: tensor %s has type %s and shape [%s]; one float%s or [%lld, %lld] of "
+                       "them, a block of 128 x 128 each, were expected",
+                       m->path, name, vt_dtype_get(t->dtype)->name, shape,
+                       w->rank == 3 ? " an expert" : "", (long long)rows, (long long)cols);
+    }
+    const char *data = t->data;
+    for (int64_t i = 0, n = vt_tensor_elems(t); i < n; i++) {
+        float v;
+        vt_dequant_row(t->dtype, data + vt_dtype_row_bytes(t->dtype, i), &v, 1);
+        if (!isfinite(v))
+            return vt_fail(err, VT_ERR_MODEL,
+                           "%s: tensor %s is %g in place %lld; a finite number was expected",
+                           m->path, name, (double)v, (long long)i);
+    }
+    return VT_OK;
+}
+
 static vt_status take_scale(assembly *a, const vt_tensor *w, const vt_tensor **out)
 {
     char name[300];
@@ -231,16 +275,13 @@ static vt_status take_scale(assembly *a, const vt_tensor *w, const vt_tensor **o
         i = a->src->find(a->src->file, name);
     }
     if (i < 0)
-        return vt_fail(a->err, VT_ERR_MODEL, "%s: tensor %s_scale of an FP8 matrix is missing",
-                       a->m->path, w->name);
+        return vt_fail(
+            a->err, VT_ERR_MODEL,
+            "%s: tensor %s is FP8 and has no scale: neither %s_scale_inv nor %s_scale is "
+            "there",
+            a->m->path, w->name, w->name, w->name);
     const vt_tensor *t = a->src->at(a->src->file, i);
-    int64_t rows = vt_ceil_div(w->dim[0], 128), cols = vt_ceil_div(w->dim[1], 128);
-    bool blocks = t->rank == 2 && t->dim[0] == rows && t->dim[1] == cols;
-    bool is_float = t->dtype == VT_F32 || t->dtype == VT_F16 || t->dtype == VT_BF16;
-    if (!is_float || (!blocks && vt_tensor_elems(t) != 1))
-        return vt_fail(a->err, VT_ERR_UNSUPPORTED,
-                       "%s: tensor %s is neither one number nor [%lld, %lld] of them", a->m->path,
-                       name, (long long)rows, (long long)cols);
+    TRY(model_check_scale(a->m, w, name, t, a->err));
     count(a, i, true);
     *out = t;
     return VT_OK;
@@ -261,8 +302,7 @@ static vt_status take_kv_scale(assembly *a, int32_t layer, const char *const nam
         return VT_OK;
     const vt_tensor *t = a->src->at(a->src->file, i);
     float scale = 0;
-    bool is_float = t->dtype == VT_F32 || t->dtype == VT_F16 || t->dtype == VT_BF16;
-    if (!is_float || vt_tensor_elems(t) != 1)
+    if (!is_float(t->dtype) || vt_tensor_elems(t) != 1)
         return vt_fail(a->err, VT_ERR_UNSUPPORTED,
                        "%s: tensor %s has %lld elements of type %s; one float was expected",
                        a->m->path, name, (long long)vt_tensor_elems(t),

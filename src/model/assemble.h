@@ -24,6 +24,11 @@ vt_status model_new(const char *path, vt_model **out, vt_err *err);
 /* Ranges and divisibility of every number in m->arch. */
 vt_status arch_check(const vt_model *m, vt_err *err);
 
+/* Whether t can be the scale of the FP8 matrix w, or of a stack of them (rank 3): one float a
+ * matrix, or one for each block of 128 x 128, all of them finite. `name` is the scale's. */
+vt_status model_check_scale(const vt_model *m, const vt_tensor *w, const char *name,
+                            const vt_tensor *t, vt_err *err);
+
 /* The tensors a model of m->arch needs, by Hugging Face's names, all of one type, without data;
  * from m->arena. */
 vt_status model_declare(vt_model *m, vt_dtype dtype, vt_tensor **out, int64_t *n, vt_err *err);

@@ -7,7 +7,8 @@
  *
  * Folders store each expert as a tensor of its own; the engine wants [experts, out, in]. Where an
  * expert's matrices happen to lie one behind the other they are viewed as one, else they are
- * copied together once, which is the one case in which loading touches weights.
+ * copied together once, which is the one case in which loading touches weights. (Those in FP8 are
+ * looked through for NaN as well.)
  */
 #include "model/load.h"
 
@@ -31,6 +32,7 @@ enum {
     MAX_TOKENIZER = 256 << 20,
     MAX_TEMPLATE = 4 << 20,
     MAX_EOS = 64,
+    EXPERT_NAME = 128,
 };
 
 /* The weights as the engine wants them: the set's tensors, then the stacked experts. */
@@ -67,11 +69,13 @@ static vt_status no_memory(const loader *l)
 
 static const char *const projection[3] = {"gate_proj", "up_proj", "down_proj"};
 
-static const vt_tensor *expert_tensor(folder_source *s, int32_t layer, int32_t expert, int p)
+/* Tensor `suffix` of an expert's matrix, which then counts as taken; NULL where there is none.
+ * `name` becomes its name. */
+static const vt_tensor *expert_tensor(folder_source *s, int32_t layer, int32_t expert, int p,
+                                      const char *suffix, char name[EXPERT_NAME])
 {
-    char name[128];
-    snprintf(name, sizeof name, "model.layers.%d.mlp.experts.%d.%s.weight", layer, expert,
-             projection[p]);
+    snprintf(name, EXPERT_NAME, "model.layers.%d.mlp.experts.%d.%s.weight%s", layer, expert,
+             projection[p], suffix);
     int64_t i = st_find(s->set, name);
     if (i < 0)
         return NULL;
@@ -79,60 +83,149 @@ static const vt_tensor *expert_tensor(folder_source *s, int32_t layer, int32_t e
     return s->set->tensor[i];
 }
 
+static vt_status add_stack(loader *l, int32_t layer, int p, const char *suffix, vt_tensor t,
+                           void *copy)
+{
+    folder_source *s = l->src;
+    char name[EXPERT_NAME];
+    snprintf(name, sizeof name, "model.layers.%d.mlp.experts.%s.weight%s", layer, projection[p],
+             suffix);
+    t.name = vt_arena_strdup(&l->m->arena, name, strlen(name));
+    s->stacked[s->n_stacked] = t;
+    s->copy[s->n_stacked] = copy;
+    s->stacked_index[s->n_stacked] = (name_entry){t.name, t.name ? strlen(t.name) : 0,
+                                                  (uint32_t)s->n_stacked};
+    s->n_stacked++;
+    return t.name ? VT_OK : no_memory(l);
+}
+
+/* An FP8 matrix has no infinities, and NaN as two codes: kernels may read these as +-480. */
+static vt_status check_codes(const loader *l, const vt_tensor *t)
+{
+    enum { STEP = 4096 };
+    const uint8_t *code = t->data;
+    int64_t n = vt_tensor_elems(t);
+    for (int64_t at = 0; at < n; at += STEP) {
+        int64_t end = n - at < STEP ? n : at + STEP;
+        unsigned bad = 0;
+        for (int64_t i = at; i < end; i++)
+            bad |= (code[i] & 0x7f) == 0x7f;
+        for (int64_t i = at; bad && i < end; i++)
+            if ((code[i] & 0x7f) == 0x7f)
+                return vt_fail(l->err, VT_ERR_MODEL,
+                               "%s: tensor %s is NaN (0x%02x) in place %lld; a finite number was "
+                               "expected",
+                               l->folder, t->name, code[i], (long long)i);
+    }
+    return VT_OK;
+}
+
+/* The scales of FP8 experts as the file has them, [experts, 1, 1] or [experts, rows / 128, cols /
+ * 128]: few bytes, so always a copy. */
+static vt_status stack_scales(loader *l, int32_t layer, int p)
+{
+    int32_t n = l->m->arch.n_experts;
+    char name[EXPERT_NAME], weight[EXPERT_NAME];
+    const vt_tensor *first = NULL;
+    vt_tensor out = {.rank = 3, .dim = {n, 1, 1}};
+    for (int32_t e = 0; e < n; e++) {
+        const vt_tensor *w = expert_tensor(l->src, layer, e, p, "", weight);
+        const vt_tensor *t = expert_tensor(l->src, layer, e, p, "_scale_inv", name);
+        if (!t)
+            t = expert_tensor(l->src, layer, e, p, "_scale", name);
+        if (!t)
+            return vt_fail(l->err, VT_ERR_MODEL,
+                           "%s: tensor %s is FP8 and has no scale: neither %s_scale_inv nor "
+                           "%s_scale is there",
+                           l->folder, weight, weight, weight);
+        TRY(model_check_scale(l->m, w, name, t, l->err));
+        first = first ? first : t;
+        int64_t bytes = vt_tensor_bytes(t), each = vt_tensor_elems(first);
+        if (vt_tensor_elems(t) != each || t->dtype != first->dtype)
+            return vt_fail(l->err, VT_ERR_MODEL,
+                           "%s: tensor %s has %lld elements of type %s; %lld of type %s as in "
+                           "expert 0 were expected",
+                           l->folder, name, (long long)vt_tensor_elems(t),
+                           vt_dtype_get(t->dtype)->name, (long long)each,
+                           vt_dtype_get(first->dtype)->name);
+        if (!out.data)
+            out.data = vt_arena_alloc(&l->m->arena, (size_t)n, (size_t)bytes);
+        if (!out.data)
+            return no_memory(l);
+        memcpy((char *)out.data + e * bytes, t->data, (size_t)bytes);
+    }
+    out.dtype = first->dtype;
+    if (vt_tensor_elems(first) > 1)
+        memcpy(out.dim + 1, first->dim, 2 * sizeof *first->dim);
+    out.row_stride = out.dim[2];
+    return add_stack(l, layer, p, "_scale_inv", out, NULL);
+}
+
+/* Experts 1, 2 ... have expert 0's type and shape. *adjacent: they lie one behind the other. */
+static vt_status check_experts(loader *l, int32_t layer, int p, bool *adjacent)
+{
+    char name[EXPERT_NAME];
+    const vt_tensor *first = NULL;
+    *adjacent = true;
+    for (int32_t e = 0; e < l->m->arch.n_experts; e++) {
+        const vt_tensor *t = expert_tensor(l->src, layer, e, p, "", name);
+        if (!t)
+            return vt_fail(l->err, VT_ERR_MODEL, "%s: tensor %s is missing", l->folder, name);
+        if (t->rank != 2)
+            return vt_fail(l->err, VT_ERR_MODEL, "%s: tensor %s has rank %d; 2 was expected",
+                           l->folder, name, t->rank);
+        first = first ? first : t;
+        if (t->dtype != first->dtype || t->dim[0] != first->dim[0] || t->dim[1] != first->dim[1])
+            return vt_fail(l->err, VT_ERR_MODEL,
+                           "%s: tensor %s is %s [%lld, %lld]; %s [%lld, %lld] as in expert 0 was "
+                           "expected",
+                           l->folder, name, vt_dtype_get(t->dtype)->name, (long long)t->dim[0],
+                           (long long)t->dim[1], vt_dtype_get(first->dtype)->name,
+                           (long long)first->dim[0], (long long)first->dim[1]);
+        *adjacent = *adjacent &&
+                    (const char *)t->data == (const char *)first->data + e * vt_tensor_bytes(first);
+    }
+    return VT_OK;
+}
+
 static vt_status stack_experts(loader *l, int32_t layer, int p)
 {
     folder_source *s = l->src;
     int32_t n = l->m->arch.n_experts;
-    const vt_tensor *first = expert_tensor(s, layer, 0, p);
-    char name[128];
-    snprintf(name, sizeof name, "model.layers.%d.mlp.experts.%s.weight", layer, projection[p]);
-    if (!first || first->rank != 2)
-        return vt_fail(l->err, VT_ERR_MODEL, "%s: expert 0 of layer %d has no matrix %s.weight",
-                       l->folder, layer, projection[p]);
-    if (first->dtype == VT_FP8_E4M3)
-        return vt_fail(l->err, VT_ERR_UNSUPPORTED, "%s: experts in FP8 are not supported",
-                       l->folder);
+    char name[EXPERT_NAME], *copy = NULL;
+    bool adjacent;
+    TRY(check_experts(l, layer, p, &adjacent));
+    const vt_tensor *first = expert_tensor(s, layer, 0, p, "", name);
     size_t bytes = (size_t)vt_tensor_bytes(first), total;
-    bool adjacent = true;
-    for (int32_t e = 1; e < n; e++) {
-        const vt_tensor *t = expert_tensor(s, layer, e, p);
-        if (!t || t->rank != 2 || t->dtype != first->dtype || t->dim[0] != first->dim[0] ||
-            t->dim[1] != first->dim[1])
-            return vt_fail(l->err, VT_ERR_MODEL,
-                           "%s: %s.weight of expert %d of layer %d is missing or unlike "
-                           "expert 0's",
-                           l->folder, projection[p], e, layer);
-        adjacent = adjacent &&
-                   (const char *)t->data == (const char *)first->data + (size_t)e * bytes;
-    }
-    vt_tensor *out = &s->stacked[s->n_stacked];
-    *out = (vt_tensor){.data = first->data,
-                       .dtype = first->dtype,
-                       .rank = 3,
-                       .dim = {n, first->dim[0], first->dim[1]},
-                       .row_stride = first->dim[1]};
-    out->name = vt_arena_strdup(&l->m->arena, name, strlen(name));
-    if (!out->name || !vt_mul_size(bytes, (size_t)n, &total))
+    if (!vt_mul_size(bytes, (size_t)n, &total))
         return no_memory(l);
     if (!adjacent) {
-        char *copy = vt_pages_alloc(total);
+        copy = vt_pages_alloc(total);
         if (!copy)
             return no_memory(l);
-        for (int32_t e = 0; e < n; e++)
-            memcpy(copy + (size_t)e * bytes, expert_tensor(s, layer, e, p)->data, bytes);
-        out->data = s->copy[s->n_stacked] = copy;
     }
-    s->stacked_index[s->n_stacked] = (name_entry){out->name, strlen(out->name),
-                                                  (uint32_t)s->n_stacked};
-    s->n_stacked++;
-    return VT_OK;
+    TRY(add_stack(l, layer, p, "",
+                  (vt_tensor){.data = copy ? copy : first->data,
+                              .dtype = first->dtype,
+                              .rank = 3,
+                              .dim = {n, first->dim[0], first->dim[1]},
+                              .row_stride = first->dim[1]},
+                  copy));
+    for (int32_t e = 0; e < n; e++) {
+        const vt_tensor *t = expert_tensor(s, layer, e, p, "", name);
+        if (copy)
+            memcpy(copy + (size_t)e * bytes, t->data, bytes);
+        if (t->dtype == VT_FP8_E4M3)
+            TRY(check_codes(l, t));
+    }
+    return first->dtype == VT_FP8_E4M3 ? stack_scales(l, layer, p) : VT_OK;
 }
 
 static vt_status stack_all_experts(loader *l)
 {
     folder_source *s = l->src;
     const vt_arch *a = &l->m->arch;
-    size_t most = a->n_experts ? 3 * (size_t)a->n_layers : 0;
+    size_t most = a->n_experts ? 6 * (size_t)a->n_layers : 0; /* matrices and their scales */
     s->stacked = vt_arena_alloc(&l->m->arena, most, sizeof *s->stacked);
     s->stacked_index = vt_arena_alloc(&l->m->arena, most, sizeof *s->stacked_index);
     s->copy = vt_arena_alloc(&l->m->arena, most, sizeof *s->copy);

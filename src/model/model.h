@@ -40,7 +40,7 @@ typedef struct vt_arch {
     bool norm_plus_one; /* weights are applied as (1 + w); GGUF files have it folded in: false */
     bool tied_head;     /* the head is the embedding */
     bool qk_norm;       /* RMSNorm over each head of q and k before rope */
-    bool post_norms;   /* Gemma: norms after attention and after the feed-forward too */
+    bool post_norms;    /* Gemma: norms after attention and after the feed-forward too */
     vt_activation activation;
     float embed_scale;     /* 1, or sqrt(hidden) for Gemma */
     float attn_scale;      /* multiplies q k; 1/sqrt(head_dim) unless the model says otherwise */
@@ -64,7 +64,9 @@ typedef struct vt_layer {
     const vt_tensor *router, *expert_gate, *expert_up,
         *expert_down; /* experts: rank 3, [n_experts, out, in] */
     const vt_tensor *q_scale, *k_scale, *v_scale, *o_scale, *gate_scale, *up_scale,
-        *down_scale; /* FP8 */
+        *down_scale; /* FP8: one number, or one for each 128 x 128 block */
+    const vt_tensor *expert_gate_scale, *expert_up_scale,
+        *expert_down_scale; /* FP8: rank 3, every expert's own, [n_experts, 1, 1] or blocks */
     /* What a stored K, a stored V of an FP8 cache counts: 1 where the file says nothing. */
     float kv_k_scale, kv_v_scale;
 } vt_layer;

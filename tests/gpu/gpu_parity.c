@@ -456,20 +456,20 @@ static void make_moe_route(rig *r, const moe_route_args *a, device_args *d)
 }
 
 /* All experts' matrices in one block, as exec/cuda_weights.c lays them out: BF16 rows, or tiles. */
-static void *experts_as_bf16(const vt_weight *w, int32_t n, size_t *each)
+static void *experts_as_bf16(rig *r, const vt_weight *w, int32_t n, size_t *each)
 {
-    int64_t rows = w->rows, cols = w->cols, at = 0;
-    uint16_t *image = calloc((size_t)(n * rows * cols), 2);
+    int64_t rows = w->rows, cols = w->cols;
+    uint16_t *image = calloc((size_t)(n * rows * cols), 2), *to = image;
     float *row = malloc((size_t)cols * sizeof *row);
     *each = (size_t)(rows * cols) * 2;
-    for (int32_t e = 0; e < n; e++)
+    for (int32_t e = 0; e < n; e++) {
         for (int32_t p = 0; p < w[e].n_parts; p++)
-            for (int64_t i = 0; i < w[e].part[p]->dim[0]; i++, at++) {
-                vt_dequant_row(w[e].dtype, host_row(w[e].part[p], i), row, cols);
-                vt_quant_row(VT_BF16, row, image + at * cols, cols);
-                vt_dequant_row(VT_BF16, image + at * cols, row, cols);
-                vt_quant_row(w[e].dtype, row, host_row(w[e].part[p], i), cols);
-            }
+            round_host(r, (vt_tensor *)(uintptr_t)w[e].part[p]);
+        for (int64_t i = 0; i < rows; i++, to += cols) { /* with its FP8 scales */
+            linear_weight_row(&w[e], i, row);
+            vt_quant_row(VT_BF16, row, to, cols);
+        }
+    }
     free(row);
     return image;
 }
@@ -480,19 +480,20 @@ static void *experts_as_tiles(const vt_weight *w, int32_t n, size_t *each)
     char *image = calloc((size_t)n, *each);
     for (int32_t e = 0; e < n; e++) {
         linear_quant_source s = {.n_parts = w[e].n_parts, .paired = w[e].paired};
-        for (int32_t p = 0; p < w[e].n_parts; p++)
+        for (int32_t p = 0; p < w[e].n_parts; p++) {
             s.part[p].rows = w[e].part[p];
+            s.part[p].scale = w[e].scale[p];
+        }
         linear_quant_pack(&s, 0, (int64_t)*each / linear_quant_tile_bytes(w->dtype, w->cols),
                           image + (size_t)e * *each);
     }
     return image;
 }
 
-static const vt_weight *stack_experts(rig *r, const vt_weight *w, int32_t n)
+static const vt_weight *stack_experts(rig *r, const vt_weight *w, int32_t n, bool tiles)
 {
-    bool tiles = linear_quant_type(w->dtype, w->cols);
     size_t each;
-    void *image = tiles ? experts_as_tiles(w, n, &each) : experts_as_bf16(w, n, &each);
+    void *image = tiles ? experts_as_tiles(w, n, &each) : experts_as_bf16(r, w, n, &each);
     char *there = device_block(r, image, (size_t)n * each);
     vt_weight *out = vt_arena_alloc(&r->arena, (size_t)n, sizeof *out);
     for (int32_t e = 0; e < n; e++) {
@@ -520,8 +521,10 @@ static void make_moe_linear(rig *r, const moe_linear_args *a, device_args *d)
     d->moe_linear.x = on_device(r, a->x, VT_BF16);
     d->moe_linear.expert = on_device(r, a->expert, VT_I32);
     d->moe_linear.weight = on_device(r, a->weight, VT_F32);
-    d->moe_linear.gate_up = stack_experts(r, a->gate_up, a->n_experts);
-    d->moe_linear.down = stack_experts(r, a->down, a->n_experts);
+    bool tiles = linear_quant_type(a->gate_up->dtype, a->gate_up->cols) &&
+                 linear_quant_type(a->down->dtype, a->down->cols);
+    d->moe_linear.gate_up = stack_experts(r, a->gate_up, a->n_experts, tiles);
+    d->moe_linear.down = stack_experts(r, a->down, a->n_experts, tiles);
     d->moe_linear.y = on_device(r, a->y, VT_BF16);
     if (a->accumulate)
         input(d, a->y);

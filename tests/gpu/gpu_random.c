@@ -161,7 +161,7 @@ static void draw_linear(draw *d, gpu_case *g)
     p[5] = parts ? few(d, 100) : 0;
     p[6] = pair ? (below(d, 2) ? LINEAR_SWIGLU : LINEAR_GEGLU) : LINEAR_NONE;
     p[7] = (below(d, 2) ? 1 : 0) | (!pair && below(d, 2) ? 2 : 0) | (pair ? 8 : 0) |
-           (p[1] == VT_FP8_E4M3 && below(d, 2) ? 16 : 0);
+           (p[1] == VT_FP8_E4M3 ? 16 * below(d, 3) : 0);
     g->f32_out = below(d, 4) == 0 && !(p[7] & 2);
 }
 
@@ -243,12 +243,16 @@ static void draw_moe_linear(draw *d, gpu_case *g)
     static const struct {
         vt_dtype type;
         int32_t hidden, ffn;
-    } shape[] = {{VT_BF16, 64, 96},  {VT_BF16, 42, 27},   {VT_Q8_0, 160, 96}, {VT_Q4_0, 96, 160},
-                 {VT_Q4_1, 160, 96}, {VT_Q4_K, 256, 512}, {VT_Q6_K, 512, 256}};
-    int32_t i = below(d, 7), experts = between(d, 1, 6);
+    } shape[] = {{VT_BF16, 64, 96},       {VT_BF16, 42, 27},      {VT_Q8_0, 160, 96},
+                 {VT_Q4_0, 96, 160},      {VT_Q4_1, 160, 96},     {VT_Q4_K, 256, 512},
+                 {VT_Q6_K, 512, 256},     {VT_FP8_E4M3, 136, 40}, {VT_FP8_E4M3, 264, 136},
+                 {VT_FP8_E4M3, 141, 135}, {VT_FP8_E4M3, 40, 35}};
+    static const int32_t scales[] = {0, MOE_CASE_SCALE, MOE_CASE_BLOCKS};
+    int32_t i = below(d, (int32_t)(sizeof shape / sizeof *shape)), experts = between(d, 1, 6);
+    int32_t flags = below(d, 2) | (shape[i].type == VT_FP8_E4M3 ? scales[below(d, 3)] : 0);
     const int32_t p[] = {
         few(d, 60),    shape[i].hidden, shape[i].ffn, experts, between(d, 1, experts),
-        shape[i].type, below(d, 2),     below(d, 2)};
+        shape[i].type, flags,           below(d, 2)};
     for (int k = 0; k < 8; k++)
         g->c.p[k] = p[k];
 }

@@ -180,7 +180,7 @@ def quantised(d, tap, o):
     """Random weights as BF16, FP8 with block scales and Q4_K, experts too: CUDA against the CPU's portable kernels."""
     rng = random.Random(5)
     ids = [rng.randrange(500) for _ in range(12 if o.tiny else 200)]
-    for shape, kind in (("tiny", "bf16"), ("tiny", "fp8"), ("tiny", "q4_k"), ("tiny-moe-k", "q4_k")):
+    for shape, kind in (("tiny", "bf16"), ("tiny", "fp8"), ("tiny", "q4_k"), ("tiny-moe-k", "q4_k"), ("tiny-moe-k", "fp8")):
         with tempfile.TemporaryDirectory(dir=o.scratch) as folder:
             path = random_model(shape, kind, folder)
             args = ["--top", "20", "--max-context", "256", "--kv-memory", "4M"]

@@ -295,6 +295,7 @@ static void test_logits_of_fixtures_equal_transformers(void **state)
     (void)state;
     set_emulator("cc=90,memory=512");
     run_golden("qwen3-fp8", "qwen3-fp8/golden.bin", VT_BF16, 0);
+    run_golden("qwen3moe-fp8", "qwen3moe-fp8/golden.bin", VT_BF16, 0);
     run_golden("llama-quantised-Q4_K.gguf", "llama-quantised-Q4_K.bin", VT_BF16, 0);
 }
 
@@ -400,6 +401,7 @@ static void test_logits_of_mixed_steps_equal_the_cpus(void **state)
 #endif
     run_tiny("qwen3moe", "cc=90,memory=512");
     run_tiny("qwen3moe-quantised", "cc=90,memory=512,order=2");
+    run_tiny("qwen3moe-fp8", "cc=90,memory=512");
     run_tiny("gemma3", "cc=90,memory=512,order=5");
 }
 

@@ -215,7 +215,8 @@ static void test_logits_of_qwen_equal_transformers(void **state)
 static void test_logits_of_qwen_with_experts_equal_transformers(void **state)
 {
     (void)state;
-    static const golden_case cases[] = {FOLDER("qwen3moe-norm-mixed"), FOLDER("qwen3moe-raw")};
+    static const golden_case cases[] = {FOLDER("qwen3moe-norm-mixed"), FOLDER("qwen3moe-raw"),
+                                        FOLDER("qwen3moe-fp8")};
     run_cases(cases, sizeof cases / sizeof *cases);
 }
 

@@ -51,13 +51,13 @@ static void test_moe_quantised_stays_within_a_percent_and_a_half(void **state)
     }
 }
 
-static void test_moe_token_alone_gives_the_same_bits(void **state)
+static void compare_alone(const vt_case *c, const op_teams *teams)
 {
     const vt_impl *impl = moe_linear_op.impls[0];
     op_args whole, alone;
-    op_args_make(&whole, &moe_linear_op, &quantised[0]);
-    op_args_make(&alone, &moe_linear_op, &quantised[0]);
-    op_run(&moe_linear_op, impl, &whole, *state, 3);
+    op_args_make(&whole, &moe_linear_op, c);
+    op_args_make(&alone, &moe_linear_op, c);
+    op_run(&moe_linear_op, impl, &whole, teams, 3);
     const moe_linear_args *w = whole.args;
     moe_linear_args *a = alone.args;
     vt_tensor x = *a->x, y = *a->y, expert = *a->expert, weight = *a->weight;
@@ -67,11 +67,19 @@ static void test_moe_token_alone_gives_the_same_bits(void **state)
         x.data = row_f32(w->x, t);
         expert.data = (int32_t *)w->expert->data + t * w->expert->row_stride;
         weight.data = row_f32(w->weight, t);
-        op_run(&moe_linear_op, impl, &alone, *state, 2);
+        op_run(&moe_linear_op, impl, &alone, teams, 2);
         assert_memory_equal(y.data, row_f32(w->y, t), (size_t)y.dim[1] * sizeof(float));
     }
     op_args_release(&whole);
     op_args_release(&alone);
+}
+
+static void test_moe_token_alone_gives_the_same_bits(void **state)
+{
+    static const vt_case fp8 = {.name = "FP8 blocks",
+                                .p = {9, 264, 136, 6, 3, VT_FP8_E4M3, MOE_CASE_BLOCKS}};
+    compare_alone(&quantised[0], *state);
+    compare_alone(&fp8, *state);
 }
 
 int main(void)

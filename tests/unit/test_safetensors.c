@@ -140,6 +140,44 @@ static void test_folder_that_is_wrong_is_refused_with_the_reason(void **state)
         {"bad_index_no_map", "\"weight_map\" is missing", VT_ERR_FORMAT},
         {"bad_index_value", "weight_map has no file for t", VT_ERR_FORMAT},
         {"bad_index_twice", "tensor t is in more than one file", VT_ERR_FORMAT},
+        {"bad_experts_missing", "layers.0.mlp.experts.1.up_proj.weight is missing", VT_ERR_MODEL},
+        {"bad_experts_type",
+         "mlp.experts.1.up_proj.weight is BF16 [3, 136]; FP8_E4M3 [3, 136] as in expert 0 was",
+         VT_ERR_MODEL},
+        {"bad_experts_rank", "mlp.experts.0.up_proj.weight has rank 1; 2 was expected",
+         VT_ERR_MODEL},
+        {"bad_experts_nan",
+         "mlp.experts.1.down_proj.weight is NaN (0xff) in place 77; a finite number was expected",
+         VT_ERR_MODEL},
+        {"bad_experts_no_scale",
+         "mlp.experts.1.gate_proj.weight is FP8 and has no scale: neither model.layers.0.mlp."
+         "experts.1.gate_proj.weight_scale_inv nor",
+         VT_ERR_MODEL},
+        {"bad_experts_scale_shape",
+         "mlp.experts.0.gate_proj.weight_scale_inv has type F32 and shape [2, 1]; one float or "
+         "[1, 2] of them",
+         VT_ERR_UNSUPPORTED},
+        {"bad_experts_scale_type", "mlp.experts.1.down_proj.weight_scale has type I32 and shape",
+         VT_ERR_UNSUPPORTED},
+        {"bad_experts_scale_number",
+         "mlp.experts.1.gate_proj.weight_scale_inv has 1 elements of type F32; 2 of type F32 as in "
+         "expert 0 were expected",
+         VT_ERR_MODEL},
+        {"bad_experts_scale_nan",
+         "mlp.experts.1.gate_proj.weight_scale_inv is nan in place 1; a finite number was expected",
+         VT_ERR_MODEL},
+        {"bad_experts_scale_twice", "mlp.experts.1.gate_proj.weight_scale has no place in a",
+         VT_ERR_MODEL},
+        {"bad_fp8_no_scale",
+         "self_attn.q_proj.weight is FP8 and has no scale: neither model.layers.0.self_attn.q_proj."
+         "weight_scale_inv nor",
+         VT_ERR_MODEL},
+        {"bad_fp8_scale_shape",
+         "self_attn.q_proj.weight_scale_inv has type F32 and shape [8, 1]; one float or [1, 2] of",
+         VT_ERR_UNSUPPORTED},
+        {"bad_fp8_scale_infinite",
+         "self_attn.q_proj.weight_scale is inf in place 0; a finite number was expected",
+         VT_ERR_MODEL},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char path[200];
@@ -262,6 +300,43 @@ static void test_folder_of_fp8_gives_every_matrix_its_scales(void **state)
     vt_model_free(m);
 }
 
+/* Expert e's scales are those of the file's tensor of expert e. */
+static void test_folder_of_fp8_experts_stacks_their_scales(void **state)
+{
+    (void)state;
+    static const char *const what[] = {"gate_proj", "up_proj", "down_proj"};
+    static const int64_t blocks[3][2] = {{1, 2}, {1, 2}, {2, 1}};
+    vt_model *m = load_good(MODELS "qwen3moe-fp8");
+    st_set *set;
+    assert_int_equal(st_open_folder(MODELS "qwen3moe-fp8", &set, NULL), VT_OK);
+    for (int layer = 0; layer < 2; layer++) {
+        const vt_layer *l = &m->layer[layer];
+        const vt_tensor *w[] = {l->expert_gate, l->expert_up, l->expert_down};
+        const vt_tensor *scale[] = {l->expert_gate_scale, l->expert_up_scale, l->expert_down_scale};
+        for (int p = 0; p < 3; p++) {
+            assert_int_equal(w[p]->dtype, VT_FP8_E4M3);
+            assert_true(scale[p]->rank == 3);
+            assert_int_equal(scale[p]->dtype, layer ? VT_F32 : VT_BF16);
+            assert_int_equal(scale[p]->dim[0], m->arch.n_experts);
+            for (int i = 0; i < 2; i++) /* the second layer's: one for each matrix */
+                assert_int_equal(scale[p]->dim[1 + i], layer ? 1 : blocks[p][i]);
+            int64_t each = scale[p]->dim[1] * scale[p]->dim[2];
+            for (int e = 0; e < m->arch.n_experts; e++) {
+                char name[120];
+                snprintf(name, sizeof name, "model.layers.%d.mlp.experts.%d.%s.weight_scale%s",
+                         layer, e, what[p], layer ? "" : "_inv");
+                const vt_tensor *one = set->tensor[st_find(set, name)];
+                assert_int_equal(vt_tensor_elems(one), each);
+                size_t bytes = (size_t)vt_tensor_bytes(one);
+                assert_memory_equal((char *)scale[p]->data + (size_t)e * bytes, one->data, bytes);
+            }
+        }
+    }
+    st_close_set(set);
+    vt_model_free(m);
+    vt_model_free(load_good(FOLDERS "ok_experts"));
+}
+
 /* ---- scales of an FP8 cache ---- */
 
 typedef struct declared {
@@ -360,6 +435,7 @@ int main(void)
         cmocka_unit_test(test_folder_of_gemma_sets_its_knobs),
         cmocka_unit_test(test_folder_of_experts_stacks_them),
         cmocka_unit_test(test_folder_of_fp8_gives_every_matrix_its_scales),
+        cmocka_unit_test(test_folder_of_fp8_experts_stacks_their_scales),
         cmocka_unit_test(test_kv_scales_of_a_file_are_found_under_both_names),
         cmocka_unit_test(test_kv_scales_that_make_no_sense_are_refused),
     };

@@ -10,7 +10,10 @@
  * A token's sum runs over its experts in rising order, whatever the batch, so its bits depend on
  * nothing else. The linears are those of the dense layers (the same packed layouts, the same
  * instruction sets), called by all workers together with a ticket of their own. Three barriers an
- * expert, 0.2 us each, are small beside an expert's weights (4.7 MB in Qwen3-30B-A3B at 8 bit). */
+ * expert, 0.2 us each, are small beside an expert's weights (4.7 MB in Qwen3-30B-A3B at 8 bit).
+ *
+ * FP8 experts are exact: packed as BF16, which has every E4M3 value, and 2 bytes a weight; sums of
+ * 128 columns are scaled in fp32, each part of each expert by its own scales. */
 #include "ops/moe/moe.h"
 
 #include <stdlib.h>
@@ -229,7 +232,7 @@ static bool moe_linear_supports(const void *args)
 
 /* ---- cases ---- */
 
-/* p: tokens, hidden, ffn, experts, k, dtype, accumulate, activation. Float weights: activations
+/* p: tokens, hidden, ffn, experts, k, dtype, flags, activation. Float and FP8 weights: activations
  * quantised to int8 between the two linears would hide errors of half a percent
  * (tests/unit/test_op_moe.c bounds those). */
 static const vt_case moe_linear_cases[] = {
@@ -243,6 +246,14 @@ static const vt_case moe_linear_cases[] = {
     {.name = "tokens=7 64x96 experts=8 k=3 f16 gelu accumulate",
      .p = {7, 64, 96, 8, 3, VT_F16, 1, 1}},
     {.name = "tokens=5 33x65 experts=4 k=4 bf16", .p = {5, 33, 65, 4, 4, VT_BF16}},
+    {.name = "tokens=6 37x41 experts=5 k=2 fp8 gelu accumulate",
+     .p = {6, 37, 41, 5, 2, VT_FP8_E4M3, MOE_CASE_ACCUMULATE | MOE_CASE_SCALE, 1}},
+    {.name = "tokens=3 141x135 experts=9 k=2 fp8 blocks",
+     .p = {3, 141, 135, 9, 2, VT_FP8_E4M3, MOE_CASE_BLOCKS}},
+    {.name = "tokens=4 40x35 experts=3 k=2 fp8",
+     .p = {4, 40, 35, 3, 2, VT_FP8_E4M3, MOE_CASE_SCALE}},
+    {.name = "tokens=37 264x144 experts=3 k=2 fp8 blocks",
+     .p = {37, 264, 144, 3, 2, VT_FP8_E4M3, MOE_CASE_BLOCKS}},
 };
 
 /* k different experts a token, at random, with weights that sum to 1. */
@@ -279,11 +290,15 @@ static void *moe_linear_make_args(const vt_case *c, uint64_t seed, vt_arena *are
               *weight = case_tensor_2d(arena, VT_F32, tokens, k);
     if (!a || !up || !down || !x || !y || !expert || !weight)
         return NULL;
+    bool blocks = c->p[6] & MOE_CASE_BLOCKS, scaled = blocks || c->p[6] & MOE_CASE_SCALE;
     for (int64_t e = 0; e < experts; e++) {
-        const vt_weight *u = case_weight(arena, (vt_dtype)c->p[5], 2, (int64_t[]){ffn, ffn}, hidden,
-                                         true, &seed);
-        const vt_weight *d = case_weight(arena, (vt_dtype)c->p[5], 1, &hidden, ffn, false, &seed);
+        vt_weight *u = case_weight(arena, (vt_dtype)c->p[5], 2, (int64_t[]){ffn, ffn}, hidden, true,
+                                   &seed);
+        vt_weight *d = case_weight(arena, (vt_dtype)c->p[5], 1, &hidden, ffn, false, &seed);
         if (!u || !d)
+            return NULL;
+        if (scaled &&
+            !(case_scales(arena, u, blocks, &seed) && case_scales(arena, d, blocks, &seed)))
             return NULL;
         up[e] = *u;
         down[e] = *d;
@@ -296,7 +311,7 @@ static void *moe_linear_make_args(const vt_case *c, uint64_t seed, vt_arena *are
                            .n_experts = (int32_t)experts,
                            .activation = (vt_activation)c->p[7],
                            .y = y,
-                           .accumulate = c->p[6] != 0};
+                           .accumulate = c->p[6] & MOE_CASE_ACCUMULATE};
     if (a->accumulate)
         case_fill(arena, y, 0, 1, &seed);
     outputs[0] = y;

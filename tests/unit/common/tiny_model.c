@@ -96,8 +96,27 @@ static void quantise_experts(tiny_source *s)
             s->tensor[i].dtype = strstr(s->tensor[i].name, "down") ? VT_Q8_0 : VT_Q4_1;
 }
 
-/* Uniform; matrices keep the size of what they multiply, norms are near 1 (near 0 as Gemma stores
- * them). */
+/* FP8 with a scale for each block, of sizes that no fast kernel reads. */
+static void make_experts_fp8(vt_model *m, tiny_source *s)
+{
+    for (int64_t i = 0, n = s->n; i < n; i++) {
+        vt_tensor *t = &s->tensor[i];
+        char name[160];
+        if (t->rank != 3)
+            continue;
+        t->dtype = VT_FP8_E4M3;
+        snprintf(name, sizeof name, "%s_scale_inv", t->name);
+        vt_tensor scale = {.dtype = VT_F32,
+                           .rank = 3,
+                           .dim = {t->dim[0], (t->dim[1] + 127) / 128, (t->dim[2] + 127) / 128},
+                           .name = vt_arena_strdup(&m->arena, name, strlen(name))};
+        assert_non_null(scale.name);
+        s->tensor[s->n++] = scale; /* in the room of optional tensors */
+    }
+}
+
+/* Uniform; matrices keep the size of what they multiply, norms and scales are near 1 (norms near 0
+ * as Gemma stores them). */
 static void fill(vt_model *m, vt_tensor *t, uint64_t *rng)
 {
     int64_t cols = t->dim[t->rank - 1], rows = vt_tensor_elems(t) / cols;
@@ -105,9 +124,9 @@ static void fill(vt_model *m, vt_tensor *t, uint64_t *rng)
     float *row = malloc((size_t)cols * sizeof *row);
     assert_non_null(to);
     assert_non_null(row);
-    bool norm = t->rank == 1;
+    bool norm = t->rank == 1 || strstr(t->name, "_scale");
     float centre = norm && !m->arch.norm_plus_one ? 1 : 0;
-    float width = norm ? 0.2f : 1.7f / sqrtf((float)cols);
+    float width = norm ? t->rank == 1 ? 0.2f : 0.5f : 1.7f / sqrtf((float)cols);
     for (int64_t r = 0; r < rows; r++) {
         for (int64_t i = 0; i < cols; i++) {
             *rng = *rng * 6364136223846793005u + 1442695040888963407u;
@@ -131,11 +150,16 @@ vt_model *tiny_model(const char *name)
         fail_msg("%s", err.message);
     m->close = close_tiny;
     bool quantised = strcmp(name, "qwen3moe-quantised") == 0;
-    set_arch(m, quantised ? "qwen3moe" : name);
+    bool fp8 = strcmp(name, "qwen3moe-fp8") == 0;
+    set_arch(m, quantised || fp8 ? "qwen3moe" : name);
+    if (fp8)
+        m->arch.expert_ffn = 135;
     if (model_declare(m, VT_BF16, &s.tensor, &s.n, &err) != VT_OK)
         fail_msg("%s", err.message);
     if (quantised)
         quantise_experts(&s);
+    if (fp8)
+        make_experts_fp8(m, &s);
     for (int64_t i = 0; i < s.n; i++)
         fill(m, &s.tensor[i], &rng);
     weight_source src = {.hf_names = true, .file = &s, .n_tensors = s.n, .find = find, .at = at};

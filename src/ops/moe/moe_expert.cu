@@ -9,21 +9,10 @@
 // Grid: x = groups of output rows (8 UP, 16 down), y = tiles (those beyond n_tiles leave).
 // Bytes: the weights of every expert in use, once a tile; the roof is memory bandwidth.
 // Template: K, ROWS, WARPS, UP, GELU, K_USED.
-
-struct MoeTile {
-    i32 expert, begin, count;
-};
-struct MoeExpertParams {
-    const u16 *x, *weights;
-    const i32 *order, *n_tiles;
-    const MoeTile *tile;
-    const float *route;
-    void *y;
-    i32 x_stride;
-};
+#include "moe_finish.cuh"
 
 constexpr int kChunks = (K + 31) / 32, kSteps = (kChunks + WARPS - 1) / WARPS;
-constexpr int kPrefetch = kSteps < 8 ? kSteps : 8, kRowsOut = UP ? 8 : 16, kSlots = 16;
+constexpr int kPrefetch = kSteps < 8 ? kSteps : 8, kSlots = 16;
 
 KERNEL __launch_bounds__(WARPS * 32, 1) moe_expert(const __grid_constant__ MoeExpertParams p)
 {
@@ -35,16 +24,14 @@ KERNEL __launch_bounds__(WARPS * 32, 1) moe_expert(const __grid_constant__ MoeEx
     if ((i32)blockIdx.y >= *p.n_tiles)
         return;
     MoeTile tile = p.tile[blockIdx.y];
-    int j0 = blockIdx.x * kRowsOut;
-    const u16 *w = p.weights + (i64)tile.expert * (UP ? 2 : 1) * ROWS * K;
+    int j0 = blockIdx.x * kGroupOut;
+    const u16 *w = (const u16 *)p.weights + (i64)tile.expert * (UP ? 2 : 1) * ROWS * K;
     int row_low = min(j0 + g, ROWS - 1), row_high = UP ? ROWS + row_low : min(j0 + 8 + g, ROWS - 1);
     const u16 *low = w + (i64)row_low * K + q * 8, *high = w + (i64)row_high * K + q * 8;
     const u16 *x[2];
 #pragma unroll
-    for (int n = 0; n < 2; n++) {
-        i32 slot = p.order[tile.begin + min(n * 8 + g, tile.count - 1)];
-        x[n] = p.x + (i64)(UP ? slot / K_USED : slot) * p.x_stride + q * 8;
-    }
+    for (int n = 0; n < 2; n++)
+        x[n] = moe_slot_x(p, tile, n * 8 + g) + q * 8;
     float c[2][4] = {};
 #pragma unroll 1
     for (int s0 = 0; s0 < kSteps; s0 += kPrefetch) {
@@ -73,21 +60,5 @@ KERNEL __launch_bounds__(WARPS * 32, 1) moe_expert(const __grid_constant__ MoeEx
         for (int e = 0; e < 4; e++)
             part[warp][n * 8 + 2 * q + e % 2][g + e / 2 * 8] = c[n][e];
     __syncthreads();
-    for (int i = threadIdx.x; i < tile.count * kRowsOut; i += WARPS * 32) {
-        int s = i / kRowsOut, r = i % kRowsOut, j = j0 + r;
-        if (j >= ROWS)
-            continue;
-        i32 slot = p.order[tile.begin + s];
-        float sum = 0.f, up = 0.f;
-#pragma unroll
-        for (int k = 0; k < WARPS; k++) {
-            sum += part[k][s][r];
-            if constexpr (UP)
-                up += part[k][s][r + 8];
-        }
-        if constexpr (UP)
-            ((u16 *)p.y)[(i64)slot * ROWS + j] = f32_bf16((GELU ? gelu_tanh(sum) : silu(sum)) * up);
-        else
-            ((float *)p.y)[(i64)slot * ROWS + j] = p.route[slot] * sum;
-    }
+    moe_finish(p, tile, blockIdx.x, part);
 }

@@ -12,21 +12,10 @@
 constexpr bool HALF = false;
 constexpr int PAIR = UP;
 #include "quant_rows.cuh"
-
-struct MoeTile {
-    i32 expert, begin, count;
-};
-struct MoeExpertParams {
-    const u16 *x;
-    const u8 *weights;
-    const i32 *order, *n_tiles;
-    const MoeTile *tile;
-    const float *route;
-    void *y;
-    i32 x_stride;
-};
+#include "moe_finish.cuh"
 
 constexpr int kGroups = (ROWS + kGroupRows - 1) / kGroupRows, kRowTiles = (ROWS + 7) / 8;
+static_assert(kGroupRows == kGroupOut, "what moe_finish() takes");
 constexpr i64 kExpertBytes = (UP ? 2 : 1) * kRowTiles * kTileBytes;
 
 KERNEL __launch_bounds__(WARPS * 32, RESIDENT) moe_quant(const __grid_constant__ MoeExpertParams p)
@@ -39,7 +28,7 @@ KERNEL __launch_bounds__(WARPS * 32, RESIDENT) moe_quant(const __grid_constant__
     int items = *p.n_tiles * kGroups;
     auto aim = [&](int item, const u8 *&low, u32 &apart) {
         int first = item % kGroups * kGroupTiles;
-        low = p.weights + p.tile[item / kGroups].expert * kExpertBytes + first * kTileBytes;
+        low = (const u8 *)p.weights + p.tile[item / kGroups].expert * kExpertBytes + first * kTileBytes;
         apart = (UP ? kRowTiles : min(1, kRowTiles - 1 - first)) * (u32)kTileBytes;
     };
     auto stream = pair_stream(aim, items, shared);
@@ -50,10 +39,8 @@ KERNEL __launch_bounds__(WARPS * 32, RESIDENT) moe_quant(const __grid_constant__
         MoeTile tile = p.tile[item / kGroups];
         const u16 *x[TILES];
 #pragma unroll
-        for (int n = 0; n < TILES; n++) {
-            i32 slot = p.order[tile.begin + min(n * 8 + g % kTokens, tile.count - 1)];
-            x[n] = p.x + (i64)(UP ? slot / K_USED : slot) * p.x_stride;
-        }
+        for (int n = 0; n < TILES; n++)
+            x[n] = moe_slot_x(p, tile, n * 8 + g % kTokens);
         float acc[TILES][kAcc][4] = {}, c[TILES][4];
 #pragma unroll 1
         for (int step = 0; step < kSteps; step++) {
@@ -68,23 +55,7 @@ KERNEL __launch_bounds__(WARPS * 32, RESIDENT) moe_quant(const __grid_constant__
                 if (n * 8 + 2 * q < kColumns)
                     part[warp][n * 8 + 2 * q + e % 2][g + e / 2 * 8] = c[n][e];
         __syncthreads();
-        for (int i = threadIdx.x; i < tile.count * kGroupRows; i += WARPS * 32) {
-            int s = i / kGroupRows, r = i % kGroupRows, j = item % kGroups * kGroupRows + r;
-            if (j >= ROWS)
-                continue;
-            i32 slot = p.order[tile.begin + s];
-            float sum = 0.f, up = 0.f;
-#pragma unroll
-            for (int k = 0; k < WARPS; k++) {
-                sum += part[k][s][r];
-                if constexpr (UP)
-                    up += part[k][s][r + 8];
-            }
-            if constexpr (UP)
-                ((u16 *)p.y)[(i64)slot * ROWS + j] = f32_bf16((GELU ? gelu_tanh(sum) : silu(sum)) * up);
-            else
-                ((float *)p.y)[(i64)slot * ROWS + j] = p.route[slot] * sum;
-        }
+        moe_finish(p, tile, item % kGroups, part);
         __syncthreads(); // `part` is the next item's
     }
 }

@@ -5,6 +5,7 @@
 // fp32. Grid: one CTA of 8 warps a token; warp w takes the experts w, w + 8, ...; then warp 0 chooses.
 // Bytes: the router once a token from L2; latency-bound for few tokens.
 // Template: HIDDEN (a multiple of 8), EXPERTS (up to 1024), K_USED, NORMALISE.
+#include "moe_choose.cuh"
 
 struct MoeRouteParams {
     const u16 *x;
@@ -37,42 +38,19 @@ KERNEL __launch_bounds__(256, 1) moe_route(const __grid_constant__ MoeRouteParam
     __syncthreads();
     if (warp)
         return;
-    float top = -kInfinity, total = 0.f, chosen_sum = 0.f;
-    for (int e = lane; e < EXPERTS; e += 32)
-        top = fmaxf(top, logit[e]);
-#pragma unroll
-    for (int d = 16; d; d >>= 1)
-        top = fmaxf(top, __shfl_xor_sync(~0u, top, d));
-    for (int e = lane; e < EXPERTS; e += 32)
-        total += __expf(logit[e] - top);
-    total = warp_sum(total);
+    MoeSoftmax softmax = moe_softmax(logit, lane);
+    float chosen_sum = 0.f;
     float chosen[K_USED];
     i32 id[K_USED];
 #pragma unroll
     for (int k = 0; k < K_USED; k++) {
-        float best = -kInfinity;
-        i32 at = EXPERTS;
-        for (int e = lane; e < EXPERTS; e += 32)
-            if (logit[e] > best) {
-                best = logit[e];
-                at = e;
-            }
-#pragma unroll
-        for (int d = 16; d; d >>= 1) {
-            float other = __shfl_xor_sync(~0u, best, d);
-            i32 there = __shfl_xor_sync(~0u, at, d);
-            if (other > best || (other == best && there < at)) {
-                best = other;
-                at = there;
-            }
-        }
-        at = min(at, EXPERTS - 1); // only where logits are not numbers
-        chosen[k] = __expf(best - top) / total;
+        MoeBest best = moe_best(logit, lane);
+        chosen[k] = __expf(best.logit - softmax.top) / softmax.total;
         chosen_sum += chosen[k];
-        id[k] = at;
+        id[k] = best.at;
         __syncwarp();
         if (lane == 0)
-            logit[at] = -kInfinity;
+            logit[best.at] = -kInfinity;
         __syncwarp();
     }
     if (lane == 0)

@@ -5,6 +5,7 @@
 // weight likewise fp32. Grid: one CTA of 8 warps a token; warp w takes the experts w, w + 8, ...; then warp 0
 // chooses. Bytes: the router once a token from L2.
 // Template: HIDDEN, EXPERTS, K_USED (EXPERTS + K_USED up to 8192), NORMALISE.
+#include "moe_choose.cuh"
 
 struct MoeRouteParams {
     const u16 *x;
@@ -33,40 +34,17 @@ KERNEL __launch_bounds__(256) moe_route_any(const __grid_constant__ MoeRoutePara
     __syncthreads();
     if (warp)
         return;
-    float top = -kInfinity, total = 0.f, chosen_sum = 0.f;
-    for (int e = lane; e < EXPERTS; e += 32)
-        top = fmaxf(top, logit[e]);
-#pragma unroll
-    for (int d = 16; d; d >>= 1)
-        top = fmaxf(top, __shfl_xor_sync(~0u, top, d));
-    for (int e = lane; e < EXPERTS; e += 32)
-        total += __expf(logit[e] - top);
-    total = warp_sum(total);
+    MoeSoftmax softmax = moe_softmax(logit, lane);
+    float chosen_sum = 0.f;
     for (int k = 0; k < K_USED; k++) {
-        float best = -kInfinity;
-        i32 at = EXPERTS;
-        for (int e = lane; e < EXPERTS; e += 32)
-            if (logit[e] > best) {
-                best = logit[e];
-                at = e;
-            }
-#pragma unroll
-        for (int d = 16; d; d >>= 1) {
-            float other = __shfl_xor_sync(~0u, best, d);
-            i32 there = __shfl_xor_sync(~0u, at, d);
-            if (other > best || (other == best && there < at)) {
-                best = other;
-                at = there;
-            }
-        }
-        at = min(at, EXPERTS - 1); // only where logits are not numbers
-        float share = __expf(best - top) / total;
+        MoeBest best = moe_best(logit, lane);
+        float share = __expf(best.logit - softmax.top) / softmax.total;
         chosen_sum += share;
         __syncwarp();
         if (lane == 0) {
-            logit[at] = -kInfinity;
+            logit[best.at] = -kInfinity;
             chosen[k] = share;
-            p.expert[(i64)blockIdx.x * K_USED + k] = at;
+            p.expert[(i64)blockIdx.x * K_USED + k] = best.at;
         }
         __syncwarp();
     }

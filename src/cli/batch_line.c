@@ -226,8 +226,8 @@ static vt_status get_sampling(const cli *c, batch_line *l, vt_err *err)
 {
     vt_request_params *p = &l->p;
     const json_t *b = l->body;
-    bool stream = false;
-    int64_t seed = -1;
+    bool stream = false, given = json_is_integer(json_object_get(b, "seed"));
+    int64_t seed = 0;
     p->temperature = 1;
     TRY(get_float(b, "temperature", 0, 2, &p->temperature, err));
     TRY(get_float(b, "top_p", 0, 1, &p->top_p, err));
@@ -244,7 +244,6 @@ static vt_status get_sampling(const cli *c, batch_line *l, vt_err *err)
     TRY(get_bool(b, "stream", &stream, err));
     if (stream)
         return vt_fail(err, VT_ERR_USAGE, "stream: a batch line cannot stream");
-    bool given = seed != -1;
     p->has_seed = true;
     p->seed = given ? (uint64_t)seed
                     : hash_text(l->custom_id) ^ (uint64_t)vt_options_int(c->options, "seed");

@@ -121,6 +121,19 @@ def test_batch_logprobs_when_a_character_has_several_tokens_then_bytes_are_each_
         assert any(p.decode("utf-8", "replace").encode() != p for p in parts), f"no part of a character in {parts}"
 
 
+def test_batch_seed_when_given_then_the_text_is_its_own_whatever_the_id():
+    def plain(k, **body):
+        return json.dumps({"custom_id": k, "method": "POST", "url": "/v1/completions",
+                           "body": {"prompt": "One", "max_tokens": 8, "temperature": 1.5, "ignore_eos": True, **body}})
+
+    with tempfile.TemporaryDirectory() as d:
+        o = os.path.join(d, "out.jsonl")
+        ok(*args(write(d, [plain("a", seed=-1), plain("b", seed=-1), plain("c", seed=None), plain("d")]), o))
+        text = {k: r["response"]["body"]["choices"][0]["text"] for k, r in results(o).items()}
+    same(text["a"], text["b"], "seed -1, of two lines")
+    same(len({text["a"], text["c"], text["d"]}), 3, "texts of different seeds")
+
+
 def test_batch_allowed_token_ids_when_given_then_nothing_else_is_chosen():
     def plain(k, **body):
         return json.dumps({"custom_id": k, "method": "POST", "url": "/v1/completions",

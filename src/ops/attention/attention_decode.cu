@@ -20,7 +20,7 @@
 // in the same order. Of V, transposed, a word is dimensions 2 g and 2 g + 1 of two tokens: the even
 // and the odd dimensions of 16 make a tile each, and a lane's four sums are neighbours.
 // SHARED 0: there are no items of the second kind, nor code for them. What is fetched once a layer then
-// is 30 to 45 KB and not 60 to 137 (HEAD_DIM 64 to 256), which small batches are the ones to feel.
+// is 24 to 44 KB and not 56 to 140 (HEAD_DIM 64 to 256), which small batches are the ones to feel.
 // Template: HEAD_DIM (16-multiple up to 256), GROUP, KV_HEADS, PAGE, STAGES, WINDOWED, FP8, SHARED.
 #include "kv.cuh"
 

@@ -149,6 +149,8 @@ size_t emu_pending()
     size_t n = 0;
     for (auto &s : g.stream)
         n += s.second->queue.size();
+    for (auto &s : g.orphan)
+        n += s->queue.size();
     return n;
 }
 

@@ -162,6 +162,7 @@ struct gpu {
     std::map<cu_mem_handle, std::shared_ptr<backing>> handle;
     cu_mem_handle next_handle = 1;
     std::map<cu_stream, stream_ref> stream; /* NULL is the legacy stream */
+    std::vector<stream_ref> orphan;         /* destroyed, and not done */
     std::map<cu_event, event_ref> event;
     std::map<cu_graph, std::unique_ptr<cu_graph_st>> graph;
     std::map<cu_graph_exec, std::unique_ptr<cu_graph_exec_st>> exec;

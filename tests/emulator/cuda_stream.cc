@@ -30,6 +30,9 @@ void run_until(cu_stream_st &s, uint64_t number)
 
 void run_everything()
 {
+    for (auto &s : g.orphan)
+        run_until(*s, s->queued);
+    g.orphan.clear();
     for (auto &s : g.stream)
         run_until(*s.second, s.second->queued);
 }
@@ -118,6 +121,7 @@ static void drop_capture(const std::shared_ptr<capture> &c)
     g.captures.erase(std::remove(g.captures.begin(), g.captures.end(), c), g.captures.end());
 }
 
+/* The handle goes; what is queued runs all the same, some time. */
 cu_result drv_stream_destroy(cu_stream handle)
 {
     ENTER("cuStreamDestroy");
@@ -126,7 +130,8 @@ cu_result drv_stream_destroy(cu_stream handle)
     FIND_STREAM(s, handle);
     if (s->cap)
         drop_capture(s->cap);
-    run_until(*s, s->queued);
+    if (!s->queue.empty())
+        g.orphan.push_back(s);
     g.stream.erase(handle);
     return g.failed;
 }

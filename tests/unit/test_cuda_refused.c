@@ -17,6 +17,8 @@
 #include "device/cuda.h"
 #include "engine/engine.h"
 #include "engine/options.h"
+#include "exec/cuda_weights.h"
+#include "model/load.h"
 
 enum { REQUESTS = 3, PROMPT = 20, TOKENS = 4, MOST = 4000 };
 
@@ -186,6 +188,29 @@ static void test_recording_engine_when_any_call_is_refused_then_nothing_is_lost(
     refuse_each(true);
 }
 
+/* A dummy model's matrices are made by kernels, while its vectors are uploaded: where an upload
+ * fails, the kernels must have ended before their memory goes. */
+static void
+test_weights_when_an_upload_is_refused_then_no_kernel_writes_to_what_is_gone(void **state)
+{
+    (void)state;
+    vt_model *m;
+    vt_cuda *c;
+    vt_cuda_weights *w;
+    vt_err err = {0};
+    setenv("VITRINE_EMULATOR", "memory=256", 1);
+    assert_int_equal(vt_model_load("dummy:smollm2-135m", &m, &err), VT_OK);
+    m->arch.n_layers = 1;
+    assert_int_equal(vt_cuda_open(0, &c, &err), VT_OK);
+    refuse(19); /* the first pinned buffer */
+    assert_int_equal(vt_cuda_weights_load(c, m, 64, 1, &w, &err), VT_ERR_MEMORY);
+    assert_non_null(strstr(err.message, "pinned host memory"));
+    assert_int_equal(pending(), 0);
+    vt_cuda_close(c);
+    assert_int_equal(left_over(), 0);
+    vt_model_free(m);
+}
+
 /* Load, find, ask, set: whichever is refused, the next launch may try again. */
 static void test_compile_when_a_kernel_cannot_be_loaded_then_the_next_try_loads_it(void **state)
 {
@@ -212,6 +237,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_compile_when_a_kernel_cannot_be_loaded_then_the_next_try_loads_it),
+        cmocka_unit_test(
+            test_weights_when_an_upload_is_refused_then_no_kernel_writes_to_what_is_gone),
         cmocka_unit_test(test_engine_when_any_call_is_refused_then_nothing_is_lost),
         cmocka_unit_test(test_recording_engine_when_any_call_is_refused_then_nothing_is_lost),
     };

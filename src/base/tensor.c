@@ -63,8 +63,8 @@ vt_tensor vt_tensor_2d(void *data, vt_dtype dtype, int64_t rows, int64_t cols)
 vt_tensor vt_tensor_matrix(const vt_tensor *t, int64_t i)
 {
     int64_t bytes = t->dim[1] * vt_dtype_row_bytes(t->dtype, t->dim[2]);
-    return vt_tensor_2d(t->data ? (char *)t->data + i * bytes : NULL, t->dtype, t->dim[1],
-                        t->dim[2]);
+    void *data = t->matrix ? t->matrix[i] : t->data ? (char *)t->data + i * bytes : NULL;
+    return vt_tensor_2d(data, t->dtype, t->dim[1], t->dim[2]);
 }
 
 static uint32_t bits_of(float f)

@@ -51,14 +51,15 @@ typedef struct vt_tensor {
     int32_t rank;
     int64_t dim[VT_MAX_RANK];
     int64_t row_stride;
-    const char *name; /* for people; may be NULL */
+    const char *name;    /* for people; may be NULL */
+    void *const *matrix; /* rank 3: where each matrix lies, if not one behind the other */
 } vt_tensor;
 
 int64_t vt_tensor_elems(const vt_tensor *t);
 int64_t vt_tensor_bytes(const vt_tensor *t); /* of the elements viewed, gaps not counted */
 /* Rank-2 view of dense memory, [rows, cols]. */
 vt_tensor vt_tensor_2d(void *data, vt_dtype dtype, int64_t rows, int64_t cols);
-/* Matrix i of a dense tensor of rank 3; without data where that has none. */
+/* Matrix i of a tensor of rank 3; without data where that has none. */
 vt_tensor vt_tensor_matrix(const vt_tensor *t, int64_t i);
 
 /* Scalar conversions, exact, round to nearest even. */

@@ -42,7 +42,6 @@ typedef struct folder_source {
     name_entry *stacked_index;
     int64_t n_stacked;
     uint8_t *absorbed; /* [set->n_tensors] 1: part of a stack */
-    void **copy;       /* [n_stacked] memory of copied stacks, NULL where viewed */
 } folder_source;
 
 typedef struct loader {
@@ -83,8 +82,7 @@ static const vt_tensor *expert_tensor(folder_source *s, int32_t layer, int32_t e
     return s->set->tensor[i];
 }
 
-static vt_status add_stack(loader *l, int32_t layer, int p, const char *suffix, vt_tensor t,
-                           void *copy)
+static vt_status add_stack(loader *l, int32_t layer, int p, const char *suffix, vt_tensor t)
 {
     folder_source *s = l->src;
     char name[EXPERT_NAME];
@@ -92,32 +90,10 @@ static vt_status add_stack(loader *l, int32_t layer, int p, const char *suffix, 
              suffix);
     t.name = vt_arena_strdup(&l->m->arena, name, strlen(name));
     s->stacked[s->n_stacked] = t;
-    s->copy[s->n_stacked] = copy;
     s->stacked_index[s->n_stacked] = (name_entry){t.name, t.name ? strlen(t.name) : 0,
                                                   (uint32_t)s->n_stacked};
     s->n_stacked++;
     return t.name ? VT_OK : no_memory(l);
-}
-
-/* An FP8 matrix has no infinities, and NaN as two codes: kernels may read these as +-480. */
-static vt_status check_codes(const loader *l, const vt_tensor *t)
-{
-    enum { STEP = 4096 };
-    const uint8_t *code = t->data;
-    int64_t n = vt_tensor_elems(t);
-    for (int64_t at = 0; at < n; at += STEP) {
-        int64_t end = n - at < STEP ? n : at + STEP;
-        unsigned bad = 0;
-        for (int64_t i = at; i < end; i++)
-            bad |= (code[i] & 0x7f) == 0x7f;
-        for (int64_t i = at; bad && i < end; i++)
-            if ((code[i] & 0x7f) == 0x7f)
-                return vt_fail(l->err, VT_ERR_MODEL,
-                               "%s: tensor %s is NaN (0x%02x) in place %lld; a finite number was "
-                               "expected",
-                               l->folder, t->name, code[i], (long long)i);
-    }
-    return VT_OK;
 }
 
 /* The scales of FP8 experts as the file has them, [experts, 1, 1] or [experts, rows / 128, cols /
@@ -158,16 +134,20 @@ static vt_status stack_scales(loader *l, int32_t layer, int p)
     if (vt_tensor_elems(first) > 1)
         memcpy(out.dim + 1, first->dim, 2 * sizeof *first->dim);
     out.row_stride = out.dim[2];
-    return add_stack(l, layer, p, "_scale_inv", out, NULL);
+    return add_stack(l, layer, p, "_scale_inv", out);
 }
 
-/* Experts 1, 2 ... have expert 0's type and shape. *adjacent: they lie one behind the other. */
-static vt_status check_experts(loader *l, int32_t layer, int p, bool *adjacent)
+/* A view of projection p of a layer's experts, nothing copied: 1, 2 ... must have expert 0's type
+ * and shape, and lie wherever they do. */
+static vt_status stack_experts(loader *l, int32_t layer, int p)
 {
     char name[EXPERT_NAME];
+    int32_t n = l->m->arch.n_experts;
     const vt_tensor *first = NULL;
-    *adjacent = true;
-    for (int32_t e = 0; e < l->m->arch.n_experts; e++) {
+    void **matrix = vt_arena_alloc(&l->m->arena, (size_t)n, sizeof *matrix);
+    if (!matrix)
+        return no_memory(l);
+    for (int32_t e = 0; e < n; e++) {
         const vt_tensor *t = expert_tensor(l->src, layer, e, p, "", name);
         if (!t)
             return vt_fail(l->err, VT_ERR_MODEL, "%s: tensor %s is missing", l->folder, name);
@@ -182,42 +162,15 @@ static vt_status check_experts(loader *l, int32_t layer, int p, bool *adjacent)
                            l->folder, name, vt_dtype_get(t->dtype)->name, (long long)t->dim[0],
                            (long long)t->dim[1], vt_dtype_get(first->dtype)->name,
                            (long long)first->dim[0], (long long)first->dim[1]);
-        *adjacent = *adjacent &&
-                    (const char *)t->data == (const char *)first->data + e * vt_tensor_bytes(first);
-    }
-    return VT_OK;
-}
-
-static vt_status stack_experts(loader *l, int32_t layer, int p)
-{
-    folder_source *s = l->src;
-    int32_t n = l->m->arch.n_experts;
-    char name[EXPERT_NAME], *copy = NULL;
-    bool adjacent;
-    TRY(check_experts(l, layer, p, &adjacent));
-    const vt_tensor *first = expert_tensor(s, layer, 0, p, "", name);
-    size_t bytes = (size_t)vt_tensor_bytes(first), total;
-    if (!vt_mul_size(bytes, (size_t)n, &total))
-        return no_memory(l);
-    if (!adjacent) {
-        copy = vt_pages_alloc(total);
-        if (!copy)
-            return no_memory(l);
+        matrix[e] = t->data;
     }
     TRY(add_stack(l, layer, p, "",
-                  (vt_tensor){.data = copy ? copy : first->data,
+                  (vt_tensor){.data = first->data,
                               .dtype = first->dtype,
                               .rank = 3,
                               .dim = {n, first->dim[0], first->dim[1]},
-                              .row_stride = first->dim[1]},
-                  copy));
-    for (int32_t e = 0; e < n; e++) {
-        const vt_tensor *t = expert_tensor(s, layer, e, p, "", name);
-        if (copy)
-            memcpy(copy + (size_t)e * bytes, t->data, bytes);
-        if (t->dtype == VT_FP8_E4M3)
-            TRY(check_codes(l, t));
-    }
+                              .row_stride = first->dim[1],
+                              .matrix = matrix}));
     return first->dtype == VT_FP8_E4M3 ? stack_scales(l, layer, p) : VT_OK;
 }
 
@@ -228,9 +181,8 @@ static vt_status stack_all_experts(loader *l)
     size_t most = a->n_experts ? 6 * (size_t)a->n_layers : 0; /* matrices and their scales */
     s->stacked = vt_arena_alloc(&l->m->arena, most, sizeof *s->stacked);
     s->stacked_index = vt_arena_alloc(&l->m->arena, most, sizeof *s->stacked_index);
-    s->copy = vt_arena_alloc(&l->m->arena, most, sizeof *s->copy);
     s->absorbed = vt_arena_alloc(&l->m->arena, (size_t)s->set->n_tensors, 1);
-    if (!s->stacked || !s->stacked_index || !s->copy || !s->absorbed)
+    if (!s->stacked || !s->stacked_index || !s->absorbed)
         return no_memory(l);
     for (int32_t i = 0; i < a->n_layers && a->n_experts; i++)
         for (int p = 0; p < 3; p++)
@@ -491,9 +443,6 @@ static vt_status load(loader *l, bool weights)
 static void close_folder(vt_model *m)
 {
     folder_source *s = m->source;
-    for (int64_t i = 0; i < s->n_stacked; i++)
-        if (s->copy[i])
-            vt_pages_free(s->copy[i], (size_t)vt_tensor_bytes(&s->stacked[i]));
     st_set *set = s->set;
     model_release(m); /* s is in its arena */
     st_close_set(set);

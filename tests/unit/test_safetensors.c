@@ -146,9 +146,6 @@ static void test_folder_that_is_wrong_is_refused_with_the_reason(void **state)
          VT_ERR_MODEL},
         {"bad_experts_rank", "mlp.experts.0.up_proj.weight has rank 1; 2 was expected",
          VT_ERR_MODEL},
-        {"bad_experts_nan",
-         "mlp.experts.1.down_proj.weight is NaN (0xff) in place 77; a finite number was expected",
-         VT_ERR_MODEL},
         {"bad_experts_no_scale",
          "mlp.experts.1.gate_proj.weight is FP8 and has no scale: neither model.layers.0.mlp."
          "experts.1.gate_proj.weight_scale_inv nor",
@@ -275,7 +272,7 @@ static void test_folder_of_experts_stacks_them(void **state)
     const vt_tensor *one =
         set->tensor[st_find(set, "model.layers.2.mlp.experts.3.down_proj.weight")];
     size_t bytes = (size_t)vt_tensor_bytes(one);
-    assert_memory_equal((const char *)d->data + 3 * bytes, one->data, bytes);
+    assert_memory_equal(vt_tensor_matrix(d, 3).data, one->data, bytes);
     st_close_set(set);
     vt_model_free(m);
 }

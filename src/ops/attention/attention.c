@@ -11,6 +11,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/mem.h"
 #include "ops/cases.h"
 #include "ops/cuda_impls.h"
 #include "ops/simd_portable.h"
@@ -104,43 +105,73 @@ static int64_t pool_row(const attention_args *a, int32_t seq, int64_t h, int64_t
     return (page * a->kv_heads + h) * b->page_size + pos % b->page_size;
 }
 
-static double reference_score(const attention_args *a, int32_t seq, int64_t t, int64_t h,
-                              int64_t pos)
+/* Four sums beside each other: one alone waits for every addition. */
+static double reference_dot(const double *x, const double *y, int64_t n)
 {
-    int64_t row = pool_row(a, seq, h / (a->heads / a->kv_heads), pos);
-    double sum = 0;
-    for (int64_t i = 0; i < a->head_dim; i++)
-        sum += (double)tensor_get(a->q, t, h * a->head_dim + i) * tensor_get(a->k_pool, row, i);
-    return sum * a->scale * a->k_scale;
+    double sum[4] = {0};
+    int64_t i = 0;
+    for (; i + 4 <= n; i += 4)
+        for (int k = 0; k < 4; k++)
+            sum[k] += x[i + k] * y[i + k];
+    for (; i < n; i++)
+        sum[0] += x[i] * y[i];
+    return sum[0] + sum[1] + (sum[2] + sum[3]);
 }
 
-static void reference_row(const attention_args *a, int32_t seq, int64_t t, int64_t h)
+/* k, v: [positions from `begin` on, head_dim]; room: [2 head_dim + positions]. */
+static void reference_row(const attention_args *a, int64_t t, int64_t h, int64_t begin,
+                          const double *k, const double *v, double *room)
 {
     int64_t last = a->batch->position[t], first = span_begin(a, last), d = a->head_dim;
-    double max = -INFINITY, sum = 0;
-    double *acc = calloc((size_t)(d + last - first + 1), sizeof *acc), *p = acc + d;
-    if (!acc)
-        return;
-    for (int64_t j = first; j <= last; j++)
-        max = fmax(max, p[j - first] = reference_score(a, seq, t, h, j));
+    double max = -INFINITY, sum = 0, *q = room, *acc = q + d, *p = acc + d;
+    for (int64_t i = 0; i < d; i++) {
+        q[i] = (double)tensor_get(a->q, t, h * d + i);
+        acc[i] = 0;
+    }
+    for (int64_t j = first; j <= last; j++) {
+        p[j - first] = reference_dot(q, k + (j - begin) * d, d) * a->scale * a->k_scale;
+        max = fmax(max, p[j - first]);
+    }
     for (int64_t j = first; j <= last; j++) {
         double weight = exp(p[j - first] - max);
-        int64_t row = pool_row(a, seq, h / (a->heads / a->kv_heads), j);
+        const double *row = v + (j - begin) * d;
         sum += weight;
         for (int64_t i = 0; i < d; i++)
-            acc[i] += weight * (double)tensor_get(a->v_pool, row, i);
+            acc[i] += weight * row[i];
     }
     for (int64_t i = 0; i < d; i++)
         tensor_set(a->o, t, h * d + i, (float)(acc[i] / sum * a->v_scale));
-    free(acc);
+}
+
+/* One sequence and KV head: the positions that its rows see become doubles once. */
+static void reference_head(const attention_args *a, int32_t seq, int64_t kv_head)
+{
+    const vt_batch *b = a->batch;
+    int32_t from = b->q_start[seq], to = b->q_start[seq + 1], group = a->heads / a->kv_heads;
+    if (from == to)
+        return;
+    int64_t d = a->head_dim, begin = span_begin(a, b->position[from]),
+            n = b->position[to - 1] + 1 - begin;
+    double *k = vt_calloc((size_t)(2 * n * d + 2 * d + n), sizeof *k);
+    if (!k)
+        return;
+    double *v = k + n * d, *room = v + n * d;
+    for (int64_t j = 0; j < n; j++)
+        for (int64_t i = 0, row = pool_row(a, seq, kv_head, begin + j); i < d; i++) {
+            k[j * d + i] = (double)tensor_get(a->k_pool, row, i);
+            v[j * d + i] = (double)tensor_get(a->v_pool, row, i);
+        }
+    for (int32_t t = from; t < to; t++)
+        for (int32_t h = 0; h < group; h++)
+            reference_row(a, t, kv_head * group + h, begin, k, v, room);
+    free(k);
 }
 
 static void reference(const attention_args *a, int32_t first_seq, int32_t last_seq)
 {
     for (int32_t s = first_seq; s < last_seq; s++)
-        for (int32_t t = a->batch->q_start[s]; t < a->batch->q_start[s + 1]; t++)
-            for (int32_t h = 0; h < a->heads; h++)
-                reference_row(a, s, t, h);
+        for (int32_t h = 0; h < a->kv_heads; h++)
+            reference_head(a, s, h);
 }
 
 static void prefill_reference(const void *args)

@@ -122,9 +122,14 @@ static double activation(linear_epilogue e, double g)
 static double dot_reference(const linear_args *a, int64_t t, int64_t row, const float *w)
 {
     const float *x = (const float *)a->x->data + t * a->x->row_stride;
-    double sum = 0;
-    for (int64_t k = 0; k < a->w->cols; k++)
-        sum += (double)x[k] * (double)w[k];
+    double part[4] = {0}; /* beside each other: one alone waits for every addition */
+    int64_t k = 0, cols = a->w->cols;
+    for (; k + 4 <= cols; k += 4)
+        for (int i = 0; i < 4; i++)
+            part[i] += (double)x[k + i] * (double)w[k + i];
+    for (; k < cols; k++)
+        part[0] += (double)x[k] * (double)w[k];
+    double sum = part[0] + part[1] + (part[2] + part[3]);
     sum *= (double)a->scale;
     return a->bias ? sum + (double)linear_float_at(a->bias, row) : sum;
 }

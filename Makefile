@@ -108,13 +108,13 @@ $(B)/examples/%: examples/%.c $(B)/libvitrine.so
 	@$(CC) -std=c17 -Wall -Wextra -Iinclude -o $@ $< -L$(B) -Wl,-rpath,'$$ORIGIN/..' -l:libvitrine.so
 examples: $(EXAMPLES)
 
-# A GPU emulated behind NVIDIA's entry points (tests/emulator/emulator.h), for tests without one. The kernels that it
-# compiles are instrumented with it; TSan does not know its fibers.
+# A GPU emulated behind NVIDIA's entry points (tests/emulator/emulator.h), for tests without one. TSan does not know its
+# fibers. Kernels that it compiles are kept in build/emulator-cache, by all builds.
 CXX := $(if $(filter default undefined,$(origin CXX)),g++,$(CXX))
 EMULATOR := $(B)/emulator/libcuda.so.1 $(B)/emulator/libnvrtc.so.13 $(B)/emulator/libnvidia-ml.so.1 \
   $(B)/emulator/libcublasLt.so.13
 CXXFLAGS_ALL := -std=c++17 -pthread -Iinclude -Isrc -Wall -Wextra -MMD -MP -D_GNU_SOURCE -fPIC -fvisibility=hidden \
-  -DEMU_DIR='"$(CURDIR)/tests/emulator"' $(filter-out -fsanitize=thread,$(OPT_$(CONFIG))) $(CXXFLAGS)
+  -DEMU_DIR='"$(CURDIR)/tests/emulator"' $(patsubst -O1,-O2,$(filter-out -fsanitize=thread,$(OPT_$(CONFIG)))) $(CXXFLAGS)
 EMULATOR_OBJ := $(patsubst %.cc,$(B)/%.o,$(filter-out %/nvrtc.cc,$(sort $(wildcard tests/emulator/*.cc))))
 .PHONY: emulator
 emulator: $(EMULATOR)
@@ -127,10 +127,10 @@ EMULATOR_TEXT := tests/emulator/abi.h tests/emulator/device.h tests/emulator/nvr
 $(B)/tests/emulator/nvrtc.o: CXXFLAGS_ALL += -DEMU_SUM=$(firstword $(shell cat $(EMULATOR_TEXT) | cksum))u
 $(B)/tests/emulator/nvrtc.o: $(EMULATOR_TEXT)
 $(B)/emulator/libcuda.so.1: $(EMULATOR_OBJ)
-	@mkdir -p $(@D) && rm -rf $(@D)/cache # of kernels that another emulator made
+	@mkdir -p $(@D)
 	@$(CXX) -shared -Wl,-soname,libcuda.so.1 $(filter-out -fsanitize=thread,$(LDFLAGS_ALL)) -o $@ $^ -ldl
 $(B)/emulator/libnvrtc.so.13: $(B)/tests/emulator/nvrtc.o
-	@mkdir -p $(@D) && rm -rf $(@D)/cache # of kernels that another emulator made
+	@mkdir -p $(@D) && rm -rf build/emulator-cache # of kernels that another emulator made
 	@$(CXX) -shared -Wl,-soname,libnvrtc.so.13 $(filter-out -fsanitize=thread,$(LDFLAGS_ALL)) -o $@ $^ -ldl
 
 $(B)/emulator/libcublasLt.so.13: tests/emulator/cublaslt.c src/device/cublaslt_api.h $(B)/emulator/libcuda.so.1

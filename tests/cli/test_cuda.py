@@ -4,8 +4,9 @@ import json, os, re, tempfile
 
 from tap import *
 
-EMULATOR = os.path.join(os.environ.get("VITRINE_BUILD", os.path.abspath("build/release")), "emulator")
-GPU = {"LD_LIBRARY_PATH": EMULATOR}
+BUILD = os.environ.get("VITRINE_BUILD", os.path.abspath("build/release"))
+EMULATOR = os.path.join(BUILD, "emulator")
+GPU = {"LD_LIBRARY_PATH": EMULATOR, "VITRINE_CACHE": os.path.join(os.path.dirname(BUILD), "emulator-cache")}
 TINY = ["-m", "tests/golden/models/qwen3-fp8"]
 SMALL = ["--max-running", "4", "--max-context", "128", "--kv-memory", "4M", "--token-budget", "64"]
 

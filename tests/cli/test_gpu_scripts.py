@@ -29,7 +29,7 @@ def emulated():
     need_programs()
     if not os.path.exists(os.path.join(EMULATOR, "libcuda.so.1")):
         skip("the emulated GPU is not built here")
-    return {"LD_LIBRARY_PATH": EMULATOR, "VITRINE_CACHE": os.path.join(BUILD, "tests/gpu-cache")}
+    return {"LD_LIBRARY_PATH": EMULATOR, "VITRINE_CACHE": os.path.join(os.path.dirname(BUILD), "emulator-cache")}
 
 
 def bench_module():

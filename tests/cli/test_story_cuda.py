@@ -6,7 +6,7 @@ from tap import *
 
 BUILD = os.environ.get("VITRINE_BUILD", os.path.abspath("build/release"))
 EMULATOR = os.path.join(BUILD, "emulator")
-GPU = {"LD_LIBRARY_PATH": EMULATOR, "VITRINE_CACHE": os.path.join(EMULATOR, "cache")}  # its kernels are no GPU's
+GPU = {"LD_LIBRARY_PATH": EMULATOR, "VITRINE_CACHE": os.path.join(os.path.dirname(BUILD), "emulator-cache")}  # its kernels are no GPU's
 TINY = ["-m", "tests/golden/models/qwen3-fp8", "--device", "cuda"]
 SMALL = ["--max-running", "4", "--max-context", "256", "--kv-memory", "4M", "--token-budget", "64", "--ignore-eos"]
 PROMPT = ["--tokens", ",".join(str(i + 1) for i in range(10))]

@@ -35,6 +35,16 @@ typedef uint8_t u8;
 typedef uint16_t u16;
 typedef uint32_t u32;
 typedef uint64_t u64;
+/* Eight columns of a product, wherever they lie. */
+typedef float float8 __attribute__((vector_size(32), aligned(4), may_alias));
+
+__attribute__((always_inline)) static inline float bf16(u16 v)
+{
+    u32 u = (u32)v << 16;
+    float f;
+    __builtin_memcpy(&f, &u, sizeof f);
+    return f;
+}
 
 enum { MAX_SHARED = 227 << 10, ARENA = 256 << 10, BARRIERS = 16 };
 
@@ -200,7 +210,6 @@ void meet(Thread *t, u32 mask, warp_op op);
 void meet_all(Thread *t, warp_op op); /* .sync.aligned: every lane that has not exited */
 void lane_exits(Thread *t);
 void barriers_after_exit(Cta *c);
-float bf16(u16 v);
 
 /* sm90.cc */
 bool load_arrives(Group *g); /* one pending TMA load; false: none */

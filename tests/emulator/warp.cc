@@ -6,14 +6,6 @@
 
 #include "runtime.h"
 
-float bf16(u16 v)
-{
-    u32 u = (u32)v << 16;
-    float f;
-    memcpy(&f, &u, sizeof f);
-    return f;
-}
-
 /* ---- rendezvous ---- */
 
 static bool same_site(const char *a, const char *b)
@@ -209,43 +201,55 @@ struct MmaArgs {
     const u32 *ab;
 };
 
-EMU_CLONES static void multiply_16x8x16(float (*c)[8], const float (*a)[16], const float (*b)[8])
+/* Between locals alone, and most of what a matrix product costs: no sanitizer looks on. */
+EMU_CLONES __attribute__((no_sanitize("address", "undefined"))) static void
+multiply_16x8x16(float (*c_of)[4], const u32 (*ab_of)[6])
 {
-    for (int i = 0; i < 16; i++)
+    float a[16][16], b[16][8], c[16][8];
+    for (int lane = 0; lane < 32; lane++) {
+        int g = lane / 4, q = lane % 4 * 2;
+        const u32 *ab = ab_of[lane];
+        for (int e = 0; e < 2; e++) {
+            a[g][q + e] = bf16((u16)(ab[0] >> 16 * e));
+            a[g + 8][q + e] = bf16((u16)(ab[1] >> 16 * e));
+            a[g][q + 8 + e] = bf16((u16)(ab[2] >> 16 * e));
+            a[g + 8][q + 8 + e] = bf16((u16)(ab[3] >> 16 * e));
+            b[q + e][g] = bf16((u16)(ab[4] >> 16 * e));
+            b[q + 8 + e][g] = bf16((u16)(ab[5] >> 16 * e));
+            c[g][q + e] = c_of[lane][e];
+            c[g + 8][q + e] = c_of[lane][2 + e];
+        }
+    }
+    for (int i = 0; i < 16; i++) {
+        float8 sum = *(const float8 *)c[i];
         for (int k = 0; k < 16; k++)
-            for (int j = 0; j < 8; j++)
-                c[i][j] += a[i][k] * b[k][j];
+            sum += a[i][k] * *(const float8 *)b[k];
+        *(float8 *)c[i] = sum;
+    }
+    for (int lane = 0; lane < 32; lane++) {
+        int g = lane / 4, q = lane % 4 * 2;
+        c_of[lane][0] = c[g][q];
+        c_of[lane][1] = c[g][q + 1];
+        c_of[lane][2] = c[g + 8][q];
+        c_of[lane][3] = c[g + 8][q + 1];
+    }
 }
 
 static void mma_op(Warp *w, u32 lanes)
 {
-    float a[16][16], b[16][8], c[16][8];
+    float c[32][4];
+    u32 ab[32][6];
     if (lanes != ~0u)
         return fail(w->lane[__builtin_ctz(lanes)], "mma.sync with %d lanes",
                     __builtin_popcount(lanes));
     for (int lane = 0; lane < 32; lane++) {
-        int g = lane / 4, q = lane % 4 * 2;
         const MmaArgs *m = (const MmaArgs *)w->lane[lane]->args;
-        for (int e = 0; e < 2; e++) {
-            a[g][q + e] = bf16((u16)(m->ab[0] >> 16 * e));
-            a[g + 8][q + e] = bf16((u16)(m->ab[1] >> 16 * e));
-            a[g][q + 8 + e] = bf16((u16)(m->ab[2] >> 16 * e));
-            a[g + 8][q + 8 + e] = bf16((u16)(m->ab[3] >> 16 * e));
-            b[q + e][g] = bf16((u16)(m->ab[4] >> 16 * e));
-            b[q + 8 + e][g] = bf16((u16)(m->ab[5] >> 16 * e));
-            c[g][q + e] = m->c[e];
-            c[g + 8][q + e] = m->c[2 + e];
-        }
+        memcpy(c[lane], m->c, sizeof c[lane]);
+        memcpy(ab[lane], m->ab, sizeof ab[lane]);
     }
-    multiply_16x8x16(c, a, b);
-    for (int lane = 0; lane < 32; lane++) {
-        int g = lane / 4, q = lane % 4 * 2;
-        float *to = ((const MmaArgs *)w->lane[lane]->args)->c;
-        to[0] = c[g][q];
-        to[1] = c[g][q + 1];
-        to[2] = c[g + 8][q];
-        to[3] = c[g + 8][q + 1];
-    }
+    multiply_16x8x16(c, ab);
+    for (int lane = 0; lane < 32; lane++)
+        memcpy(((const MmaArgs *)w->lane[lane]->args)->c, c[lane], sizeof c[lane]);
 }
 
 static void mma_bf16(emu_thread *e, float *c, const unsigned *ab)

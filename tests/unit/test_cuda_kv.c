@@ -209,7 +209,7 @@ static int open_emulator(void **state)
     setenv("VITRINE_EMULATOR", "memory=192", 1);
     snprintf(file, sizeof file, "%s/../emulator/libnvrtc.so.13", path);
     setenv("VITRINE_NVRTC", file, 1);
-    snprintf(file, sizeof file, "%s/../emulator/cache", path); /* its kernels are no GPU's */
+    snprintf(file, sizeof file, "%s/../../emulator-cache", path); /* its kernels are no GPU's */
     setenv("VITRINE_CACHE", file, 1);
     snprintf(file, sizeof file, "%s/../emulator/libcuda.so.1", path);
     if (!dlopen(file, RTLD_NOW | RTLD_LOCAL))

@@ -42,6 +42,7 @@ static int open_libraries(void **state)
     snprintf(file, sizeof file, "%s/../emulator/libnvrtc.so.13", path);
     vt_err err = {0};
     setenv("VITRINE_NVRTC", file, 1);
+    setenv("EMULATOR_ASAN", "1", 1); /* where there is one */
     if (cuda_nvrtc_open(&emu.nvrtc, &err) != VT_OK)
         fail_msg("%s", err.message);
     snprintf(file, sizeof file, "%s/../emulator/libcuda.so.1", path);

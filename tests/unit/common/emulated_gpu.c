@@ -18,7 +18,7 @@ int emulated_gpu_open(void **state)
     *strrchr(path, '/') = 0; /* BUILD/tests */
     snprintf(file, sizeof file, "%s/../emulator/libnvrtc.so.13", path);
     setenv("VITRINE_NVRTC", file, 1);
-    snprintf(file, sizeof file, "%s/../emulator/cache", path);
+    snprintf(file, sizeof file, "%s/../../emulator-cache", path);
     setenv("VITRINE_CACHE", file, 1);
     snprintf(file, sizeof file, "%s/../emulator/libcuda.so.1", path);
     bool there = dlopen(file, RTLD_NOW | RTLD_LOCAL) != NULL;

@@ -3,7 +3,8 @@
 #define VT_TESTS_EMULATED_GPU_H
 
 /* Loads BUILD/emulator's libraries before any others, so that the product's dlopen finds them by
- * their names; compiled kernels are kept in BUILD/emulator/cache, for they are no GPU's. */
+ * their names. Compiled kernels are kept in build/emulator-cache, for they are no GPU's; all
+ * programs of all builds have them from there. */
 int emulated_gpu_open(void **state);
 
 #endif

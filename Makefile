@@ -159,7 +159,7 @@ check: all units examples gpu-programs
 test:
 	@tools/setup test
 	@$(MAKE) --no-print-directory -j$$(nproc) all units examples gpu-programs
-	@$(MAKE) --no-print-directory -j$$(nproc) CONFIG=asan build/asan/vitrine units
+	@$(MAKE) --no-print-directory -j$$(nproc) CONFIG=asan build/asan/vitrine units build/asan/gpu/gpu_parity
 	@tools/get-model || echo "make test: without the model: the tests that need it are skipped" >&2
 	@tools/run-tests build/release build/asan
 

@@ -217,6 +217,7 @@ static void set_plan(bench *b, int32_t heads, int32_t shared_rows, const vt_batc
     b->lane.attention_plan = upload(b, plan, n * sizeof *plan);
     b->lane.prefill_plan = b->lane.attention_plan + n_decode;
     b->lane.decode_items = host->n_decode ? decode : 0;
+    b->lane.decodes = host->n_decode;
     b->lane.decode_shares = attention_may_share(&c, host->n_decode);
     b->lane.prefill_items = host->n_decode ? 0 : prefill;
     free(plan);

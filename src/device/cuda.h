@@ -131,6 +131,7 @@ struct vt_cuda_lane {
     const int32_t *token_pool;
     const int32_t *attention_plan,
         *prefill_plan;                         /* the step's plan: ops/attention/attention_cuda.h */
+    int32_t decodes;                           /* that it was made for, padding counted */
     int32_t decode_items, prefill_items;       /* grid sizes of its two parts */
     bool decode_shares;                        /* what attention_may_share() says of the plan */
     int32_t prefill_rows;                      /* of its prefill tiles: attention_prefill_rows() */

@@ -184,6 +184,7 @@ void cuda_step_bind(cuda_executor *x, const step_shape *s)
     step_layout l = cuda_step_layout(x, s);
     vt_batch batch = device_batch(x, s, &l);
     vt_program_bind(x->prog, &batch, NULL);
+    x->lane.decodes = s->decodes;
     x->lane.decode_items = s->decode_items;
     x->lane.decode_shares = attention_may_share(&x->plan, s->decodes);
     x->lane.prefill_items = s->prefill_items;

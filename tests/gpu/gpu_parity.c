@@ -398,6 +398,7 @@ static void make_attention(rig *r, const attention_args *a, device_args *d)
                         &used[1]);
     r->lane.attention_plan = ints(r, plan, (int64_t)n);
     r->lane.prefill_plan = r->lane.attention_plan + n_decode;
+    r->lane.decodes = a->batch->n_decode;
     r->lane.decode_shares = attention_may_share(&c, a->batch->n_decode);
     r->lane.decode_items = a->batch->n_decode ? cap_decode
                                               : 0; /* padding items too, as a graph has them */

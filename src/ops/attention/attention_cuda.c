@@ -382,7 +382,7 @@ static vt_status decode_run(const void *args, const vt_lane *lane)
     uint32_t merge = (uint32_t)(WARPS * tile * (a->head_dim + 2) * 4);
     /* FP8: three CTAs an SM where there are many. The plan cuts few sequences for two, and with
      * room for more they are not dealt evenly (32 x 4096: 103 us, not 81): they ask for it. */
-    bool few = (int64_t)a->batch->n_decode * a->kv_heads * tiles < 12 * l->cuda->sm_count;
+    bool few = (int64_t)l->decodes * a->kv_heads * tiles < 12 * l->cuda->sm_count;
     uint32_t least = element == 1 && few ? 77 << 10 : 0, most = ring > merge ? ring : merge;
     size_t states = (size_t)decode_slots(a->heads, l->cuda->sm_count, items) * (size_t)a->heads;
     decode_params p = {.q = a->q->data,

@@ -67,11 +67,19 @@ struct emu_thread {
     const char *site; /* "file:line" of the last call that may wait */
 };
 
-/* Every __shared__ declaration has one in section emu_slots; the loader fills in the offset. */
-struct __attribute__((aligned(16))) emu_slot {
+/* Every __shared__ declaration has one, of every instance of its function; the loader fills in the
+ * offset. Section emu_slots has their addresses, each once or more: the code that uses a slot puts
+ * it there, because g++ 12 ignores a section named in a template. */
+struct emu_slot {
     unsigned size, align; /* size 0: extern, behind all others */
     volatile unsigned offset;
 };
+enum : unsigned { EMU_NOT_LAID_OUT = ~0u };
+#define EMU_USE_SLOT(slot)                                                  \
+    asm volatile(".pushsection emu_slots,\"aw\",@progbits\n\t.balign 8\n\t" \
+                 ".dc.a %c1\n\t.popsection"                                 \
+                 : "+m"(slot)                                               \
+                 : "i"(&slot))
 
 struct emu_kernel {
     const char *name;
@@ -82,7 +90,7 @@ struct emu_kernel {
 struct emu_exports { /* symbol emu_module_exports */
     const emu_kernel *kernels;
     unsigned n_kernels;
-    emu_slot *slots, *slots_end;
+    emu_slot **slots, **slots_end;
 };
 
 #endif

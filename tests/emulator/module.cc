@@ -19,19 +19,21 @@ static u32 align_up(u32 at, u32 align) { return (at + align - 1) / align * align
 static void lay_out(emu_module *m)
 {
     u32 at = 0, gap = EMU_ASAN ? 32 : 0, gaps = 0, dynamic_align = 16;
-    for (emu_slot *s = m->exports->slots; s < m->exports->slots_end; s++)
-        if (s->size) {
+    for (emu_slot **slot = m->exports->slots; slot < m->exports->slots_end; slot++) {
+        emu_slot *s = *slot;
+        if (!s->size) {
+            dynamic_align = s->align > dynamic_align ? s->align : dynamic_align;
+        } else if (s->offset == EMU_NOT_LAID_OUT) {
             s->offset = at = align_up(at, s->align);
             at += s->size + gap;
             gaps += gap;
-        } else {
-            dynamic_align = s->align > dynamic_align ? s->align : dynamic_align;
         }
+    }
     m->static_bytes = at - gaps;
     m->dynamic_offset = align_up(at, dynamic_align);
-    for (emu_slot *s = m->exports->slots; s < m->exports->slots_end; s++)
-        if (!s->size)
-            s->offset = m->dynamic_offset;
+    for (emu_slot **slot = m->exports->slots; slot < m->exports->slots_end; slot++)
+        if (!(*slot)->size)
+            (*slot)->offset = m->dynamic_offset;
 }
 
 static size_t elf_size(const void *bytes)

@@ -353,9 +353,9 @@ class Rewriter
     {
         string x =
             "\n} /* namespace */\n# 1 \"exports\"\n"
-            "extern \"C\" { extern emu_slot __start_emu_slots[] __attribute__((weak, "
+            "extern \"C\" { extern emu_slot *__start_emu_slots[] __attribute__((weak, "
             "visibility(\"hidden\")));\n"
-            "extern emu_slot __stop_emu_slots[] __attribute__((weak, visibility(\"hidden\"))); }\n"
+            "extern emu_slot *__stop_emu_slots[] __attribute__((weak, visibility(\"hidden\"))); }\n"
             "template <class P> P emu_param(void (*)(P)); template <class P> P emu_param(void "
             "(*)(const P &));\n"
             "static const emu_kernel emu_kernels[] = {\n";
@@ -451,8 +451,7 @@ class Rewriter
         while (end < s.size() && s[end] != ';')
             end = s[end] == '(' || s[end] == '[' || s[end] == '{' ? skip_brackets(s, end) : end + 1;
         string declaration = s.substr(from, end - from), id = std::to_string(n_shared++);
-        string slot = "static emu_slot emu_slot" + id +
-                      " __attribute__((section(\"emu_slots\"))) = {";
+        string slot = "static emu_slot emu_slot" + id + " = {";
         string names;
         for (const string &part : split(declaration, ',')) {
             size_t stop = 0; /* behind the name: the first bracket, unless it is of an attribute */
@@ -481,9 +480,9 @@ class Rewriter
         string type = "emu_shared" + id + "_t";
         replace(end, "struct " + type + " { " + declaration + "; }; " + slot +
                          (dynamic ? "0" : "sizeof(" + type + ")") + ", alignof(" + type +
-                         "), 0}; " + type + " &emu_shared" + id + " = *(" + type +
-                         " *)(emu->shared + emu_slot" + id + ".offset);" +
-                         names.substr(0, names.size() - 1));
+                         "), EMU_NOT_LAID_OUT}; EMU_USE_SLOT(emu_slot" + id + "); " + type +
+                         " &emu_shared" + id + " = *(" + type + " *)(emu->shared + emu_slot" + id +
+                         ".offset);" + names.substr(0, names.size() - 1));
     }
 
     /* __global__ void __launch_bounds__(128) name(const __grid_constant__ T p): by reference, and noted. */

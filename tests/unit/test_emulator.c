@@ -246,6 +246,34 @@ static void test_barrier_when_a_lane_is_elsewhere_then_error(void **state)
               "threads 0 to 39, test.cu:3: wait for barrier 0");
 }
 
+/* g++ 12 ignores sections named in templates: such variables once all lay at the beginning. */
+static void test_shared_memory_when_of_templates_then_each_instance_has_its_own(void **state)
+{
+    (void)state;
+    uint32_t out[32] = {0};
+    params p = {.out = out};
+    must_run(&(launch){
+        .ctas = 1,
+        .threads = 32,
+        .shared_bytes = 128,
+        .p = &p,
+        .text =
+            "template <int n> __forceinline__ u32 *own() { __shared__ u32 a[32 * n]; return a; }\n"
+            "template <class T> struct Room { static T *of() { static __shared__ T b[32]; return "
+            "b; } };\n"
+            "KERNEL test(const __grid_constant__ Params p) {\n"
+            "  extern __shared__ u32 dynamic[];\n"
+            "  __shared__ u32 plain[32];\n"
+            "  u32 i = threadIdx.x;\n"
+            "  plain[i] = 1; own<1>()[i] = 10; own<2>()[i] = own<2>()[32 + i] = 100;\n"
+            "  Room<u16>::of()[i] = 1000; Room<float>::of()[i] = 10000; dynamic[i] = 100000;\n"
+            "  p.out[i] = plain[i] + own<1>()[i] + own<2>()[i] + Room<u16>::of()[i] +\n"
+            "    (u32)Room<float>::of()[i] + dynamic[i];\n"
+            "}"});
+    for (uint32_t i = 0; i < 32; i++)
+        assert_int_equal(out[i], 111111);
+}
+
 static void test_shared_memory_when_not_written_then_nan(void **state)
 {
     (void)state;
@@ -694,6 +722,7 @@ int main(void)
         cmocka_unit_test(test_lanes_when_they_call_different_shuffles_then_error),
         cmocka_unit_test(test_barriers_when_warps_come_late_then_shared_memory_is_whole),
         cmocka_unit_test(test_barrier_when_a_lane_is_elsewhere_then_error),
+        cmocka_unit_test(test_shared_memory_when_of_templates_then_each_instance_has_its_own),
         cmocka_unit_test(test_shared_memory_when_not_written_then_nan),
 #if !VT_SANITIZE
         cmocka_unit_test(test_shared_memory_when_written_behind_its_end_then_error),

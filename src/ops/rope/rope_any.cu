@@ -34,6 +34,7 @@ KERNEL __launch_bounds__(128) rope_any(const __grid_constant__ RopeAnyParams p)
         for (int c = lane; c < HEAD_DIM; c += 32)
             sum = fmaf(bf16_f32(x[c]), bf16_f32(x[c]), sum);
         scale = rsqrtf(warp_sum(sum) / HEAD_DIM + p.eps);
+        __syncwarp(); // all have read what others now write: shuffles order no memory
     }
     auto element = [&](int c) {
         float v = bf16_f32(x[c]);

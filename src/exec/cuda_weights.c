@@ -39,10 +39,10 @@ typedef struct source {
     linear_quant_source tiles; /* n_parts 0: none */
     const vt_rope_params *rope;
     vt_tensor *to;
-    int64_t row0;           /* of `to` */
-    int64_t from_row, rows; /* rows of `from`, experts counted through; rows 0: all of it */
-    size_t offset;          /* of the first byte in the range */
+    int64_t row0;  /* of `to` */
+    size_t offset; /* of the first byte in the range */
     bool dummy;
+    int64_t from_row, rows; /* a dummy's rows of `from`, experts counted through; rows 0: all */
 } source;
 
 typedef struct loader {
@@ -268,17 +268,18 @@ static const vt_tensor *bf16_expert(loader *l, const vt_tensor *const *part,
     int64_t rows = part[0]->dim[1], cols = part[0]->dim[2];
     vt_tensor *to = new_plain(l, vt_tensor_2d(NULL, VT_BF16, n_parts * rows, cols));
     for (int32_t i = 0; to && i < n_parts; i++) {
+        bool dummy = vt_model_is_dummy(l->m); /* filled by the whole tensor's rule */
         source *s = add_source(l);
         if (!s)
             return NULL;
-        *s = (source){.from = part[i],
+        *s = (source){.from = dummy ? part[i] : expert_view(l, part[i], e),
                       .scale = expert_view(l, scale[i], e),
                       .to = to,
                       .row0 = i * rows,
-                      .from_row = e * rows,
-                      .rows = rows,
                       .offset = (size_t)to->data + (size_t)(i * rows * cols) * 2,
-                      .dummy = vt_model_is_dummy(l->m)};
+                      .dummy = dummy,
+                      .from_row = dummy ? e * rows : 0,
+                      .rows = dummy ? rows : 0};
     }
     return to;
 }
@@ -414,7 +415,7 @@ static void produce_matrix(const void *arg, void *out, size_t begin, size_t byte
     const source *s = arg;
     const vt_tensor *t = s->from;
     int64_t cols = source_cols(s), row_bytes = vt_dtype_row_bytes(t->dtype, cols);
-    int64_t row = s->from_row + (int64_t)begin / (2 * cols);
+    int64_t row = (int64_t)begin / (2 * cols);
     int64_t end = row + (int64_t)bytes / (2 * cols);
     if (t->dtype == VT_BF16 && !s->scale) {
         memcpy(out, (const char *)t->data + row * row_bytes, bytes);
@@ -430,7 +431,7 @@ static void produce_matrix(const void *arg, void *out, size_t begin, size_t byte
                                vt_dtype_row_bytes(t->dtype, at);
             vt_dequant_row(t->dtype, from, chunk, n);
             if (s->scale)
-                apply_scale(s->scale, row - s->from_row, at, chunk, n);
+                apply_scale(s->scale, row, at, chunk, n);
             for (int64_t i = 0; i < n; i++)
                 to[at + i] = vt_f32_to_bf16(chunk[i]);
         }

@@ -61,7 +61,7 @@ extern "C" __attribute__((visibility("hidden"), used)) void emu_fiber(Thread *t)
 static void prepare(Thread *t)
 {
 #if EMU_ASAN /* the last frames of the fiber before were never left */
-    __asan_unpoison_memory_region(t->stack + STACK - 8192, 8192);
+    __asan_unpoison_memory_region(t->stack + GUARD, STACK - GUARD);
 #endif
 #if defined __x86_64__
     void **top = (void **)(t->stack + STACK - 64 -

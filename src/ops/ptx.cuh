@@ -67,6 +67,18 @@ INLINE uint4 load_weights16(const void *p)
     return v;
 }
 
+// Two races that do no harm, told to the race detector of the emulated GPU, from here to the next one of these. They
+// are nothing on a GPU.
+//   loads that are issued before it is known whether they are needed: somebody may write what is thrown away
+//   stores of the same value by several, each of which then reads what it has stored itself
+#ifdef __EMULATED_GPU__
+#define LOADS_ARE_DISCARDED(condition) emu_loads_are_discarded(condition)
+#define STORES_ARE_EQUAL(condition) emu_stores_are_equal(condition)
+#else
+#define LOADS_ARE_DISCARDED(condition) ((void)0)
+#define STORES_ARE_EQUAL(condition) ((void)0)
+#endif
+
 // ---- programmatic dependent launch ----
 // Everything another kernel wrote, or may still read, is touched after pdl_wait() only.
 INLINE void pdl_wait()

@@ -47,6 +47,21 @@ struct emu_api {
     void (*wgmma_wait)(emu_thread *, unsigned pending);
     void (*cluster_arrive)(emu_thread *);
     void (*cluster_wait)(emu_thread *);
+    /* also in one of the former's places */
+    void (*sync_warp)(emu_thread *, unsigned mask);
+    void (*pdl_wait)(emu_thread *);
+    void (*pdl_go)(emu_thread *);
+    void (*bulk_wait_read)(emu_thread *, unsigned pending);
+    void (*fence)(emu_thread *, int proxy);
+    /* of code that was compiled for the race detector: every access, and atomic ones as such */
+    void (*access)(emu_thread *, const void *p, unsigned bytes, unsigned kind, const void *site);
+    void (*atomic)(emu_thread *, const void *p, unsigned bytes, unsigned kind, const void *site);
+};
+
+enum { /* kinds of access and atomic */
+       EMU_WRITE = 1,
+       EMU_READ = 2, /* in atomics: publishes if it writes, takes if it reads */
+       EMU_ACQUIRE = 4
 };
 
 enum { /* flags of wgmma */
@@ -64,7 +79,10 @@ struct emu_thread {
     char *shared; /* of this CTA */
     unsigned shared_base, shared_bytes;
     unsigned lane, cluster_rank, cluster_size;
-    const char *site; /* "file:line" of the last call that may wait */
+    char *stack; /* of this thread: its own variables */
+    emu_u64 stack_bytes;
+    const char *site;      /* "file:line" of the last call that may wait */
+    bool discards, equals; /* what is loaded now is thrown away; what is stored, others store too */
 };
 
 /* Every __shared__ declaration has one, of every instance of its function; the loader fills in the
@@ -90,6 +108,7 @@ struct emu_kernel {
 struct emu_exports { /* symbol emu_module_exports */
     const emu_kernel *kernels;
     unsigned n_kernels;
+    int races; /* it was compiled for the race detector */
     emu_slot **slots, **slots_end;
 };
 

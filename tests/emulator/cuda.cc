@@ -78,6 +78,8 @@ static cu_result parse_one(settings *s, const std::string &item)
         s->fail = n;
     else if (key == "refuse" && number)
         s->refuse = n;
+    else if (item == "race")
+        return SUCCESS; /* nvrtc.cc reads it */
     else if (key == "stream" && (value == "lazy" || value == "eager"))
         s->lazy = value == "lazy";
     else if (key == "cublaslt" &&
@@ -89,7 +91,8 @@ static cu_result parse_one(settings *s, const std::string &item)
         return fail(
             INVALID_VALUE,
             "VITRINE_EMULATOR has '%s', expected cc=90|80|75, sms=N, memory=MIB, order=N, fail=N, "
-            "refuse=N, driver=N, nvrtc=N, cublaslt=on|broken|none|failing or stream=eager|lazy",
+            "refuse=N, driver=N, nvrtc=N, cublaslt=on|broken|none|failing, race or "
+            "stream=eager|lazy",
             item.c_str());
     return SUCCESS;
 }
@@ -394,6 +397,10 @@ cu_result drv_context_retain(cu_context *c, cu_device d)
 static void destroy_context()
 {
     run_everything();
+    emu_race_order(nullptr);
+    for (auto *map : {&g.block, &g.reserved})
+        for (auto &b : *map)
+            emu_race_memory(b.first, 0);
     if (!g.failed && (!g.block.empty() || !g.mapped.empty() || !g.pinned.empty()))
         fprintf(stderr,
                 "emulator: released a context with %zu blocks, %zu mappings and %zu pinned blocks "
@@ -478,6 +485,7 @@ cu_result drv_mem_alloc(cu_ptr *p, size_t bytes)
         return OUT_OF_MEMORY;
     g.used += whole;
     g.block[(uint64_t)(uintptr_t)block] = bytes;
+    emu_race_memory((uint64_t)(uintptr_t)block, bytes);
     *p = (cu_ptr)(uintptr_t)block;
     return SUCCESS;
 }
@@ -495,6 +503,8 @@ cu_result drv_mem_free(cu_ptr p)
     run_everything(); /* the driver waits too */
     g.used -= (it->second + ALIGN - 1) / ALIGN * ALIGN;
     free((void *)it->first);
+    emu_race_memory(it->first, 0);
+    emu_race_order(nullptr);
     g.block.erase(it);
     return g.failed;
 }
@@ -566,6 +576,7 @@ cu_result drv_mem_reserve(cu_ptr *p, size_t bytes, size_t align, cu_ptr at,
     if (base + edge > begin)
         munmap(begin + bytes, (size_t)(base + edge - begin));
     g.reserved[(uint64_t)(uintptr_t)begin] = bytes;
+    emu_race_memory((uint64_t)(uintptr_t)begin, bytes);
     *p = (cu_ptr)(uintptr_t)begin;
     return SUCCESS;
 }
@@ -581,6 +592,7 @@ cu_result drv_mem_unreserve(cu_ptr p, size_t bytes)
     if (m != g.mapped.end() && m->first < p + bytes)
         return fail(INVALID_VALUE, "0x%llx is still mapped", (unsigned long long)m->first);
     munmap((void *)p, bytes);
+    emu_race_memory(p, 0);
     g.reserved.erase(it);
     return SUCCESS;
 }

@@ -92,7 +92,8 @@ cu_result drv_kernel_set(int attribute, int value, cu_kernel kernel, cu_device d
     return SUCCESS;
 }
 
-static cu_result read_attributes(const cu_launch_config *c, const char *name, uint32_t *cluster)
+static cu_result read_attributes(const cu_launch_config *c, const char *name, uint32_t *cluster,
+                                 int *overlaps)
 {
     for (uint32_t i = 0; i < c->n_attrs; i++) {
         const cu_launch_attr *a = &c->attrs[i];
@@ -103,8 +104,10 @@ static cu_result read_attributes(const cu_launch_config *c, const char *name, ui
             return fail(NOT_SUPPORTED, "%s: %s on compute capability %d", name,
                         a->id == CU_LAUNCH_ATTR_PDL ? "programmatic dependent launch" : "a cluster",
                         g.set.cc);
-        if (a->id != CU_LAUNCH_ATTR_CLUSTER)
+        if (a->id != CU_LAUNCH_ATTR_CLUSTER) {
+            *overlaps = a->value.flag;
             continue;
+        }
         uint32_t x = a->value.cluster.x, y = a->value.cluster.y, z = a->value.cluster.z;
         if (y != 1 || z != 1)
             return fail(NOT_SUPPORTED,
@@ -145,7 +148,8 @@ cu_result drv_launch(const cu_launch_config *c, cu_kernel kernel, void **params,
     uint32_t cluster = 0;
     if (cu_result r = check_launch(c, k))
         return r;
-    if (cu_result r = read_attributes(c, k->name.c_str(), &cluster))
+    int overlaps = 0;
+    if (cu_result r = read_attributes(c, k->name.c_str(), &cluster, &overlaps))
         return r;
     if (extra || (k->params_bytes > 0 && (!params || !params[0])))
         return fail(INVALID_VALUE, "%s: expected its parameter in params[0]", k->name.c_str());
@@ -164,7 +168,9 @@ cu_result drv_launch(const cu_launch_config *c, cu_kernel kernel, void **params,
                     copy.get(),
                     bytes,
                     g.set.cc,
-                    g.set.order};
+                    g.set.order,
+                    overlaps,
+                    c->stream};
     return submit(c->stream, *s, [image, copy, l, name = k->name] {
         emu_launch run = l;
         run.name = name.c_str();

@@ -95,7 +95,10 @@ int emu_submit(void *stream, int (*run)(const void *params), const void *params,
     FIND_STREAM(s, handle);
     auto copy = std::make_shared<std::vector<char>>((const char *)params,
                                                     (const char *)params + bytes);
-    return submit(handle, *s, [run, copy] { return (cu_result)run(copy->data()); });
+    return submit(handle, *s, [run, copy, handle] {
+        emu_race_order(handle);
+        return (cu_result)run(copy->data());
+    });
 }
 
 /* ---- streams and events ---- */
@@ -149,6 +152,7 @@ cu_result drv_stream_sync(cu_stream handle)
     if (!handle)
         order_with_legacy(handle, *s);
     run_until(*s, s->queued);
+    emu_race_order(handle);
     return g.failed;
 }
 
@@ -299,9 +303,11 @@ cu_result drv_stream_wait_event(cu_stream handle, cu_event event, unsigned flags
 
 /* What is checked at the call is checked again when the copy runs: a range may have been unmapped
  * meanwhile. */
-static work copy_work(uint64_t to, uint64_t from, size_t bytes, bool to_device, bool from_device)
+static work copy_work(cu_stream stream, uint64_t to, uint64_t from, size_t bytes, bool to_device,
+                      bool from_device)
 {
     return [=] {
+        emu_race_order(stream);
         call_name = "a queued copy";
         cu_result r = to_device ? check_device("destination", to, bytes, ILLEGAL_ADDRESS) : SUCCESS;
         if (!r && from_device)
@@ -324,12 +330,13 @@ cu_result drv_copy_to_device(cu_ptr to, const void *from, size_t bytes, cu_strea
     if (cu_result r = check_host("source", from, bytes, &pinned))
         return r;
     if (pinned || s->cap)
-        return submit(handle, *s, copy_work(to, (uint64_t)(uintptr_t)from, bytes, true, false));
+        return submit(handle, *s,
+                      copy_work(handle, to, (uint64_t)(uintptr_t)from, bytes, true, false));
     auto staged = std::make_shared<std::string>((const char *)from, bytes);
     return submit(
         handle, *s,
-        [staged, to, bytes] {
-            return copy_work(to, (uint64_t)(uintptr_t)staged->data(), bytes, true, false)();
+        [staged, to, bytes, handle] {
+            return copy_work(handle, to, (uint64_t)(uintptr_t)staged->data(), bytes, true, false)();
         },
         bytes);
 }
@@ -346,7 +353,7 @@ cu_result drv_copy_to_host(void *to, cu_ptr from, size_t bytes, cu_stream handle
     if (cu_result r = check_device("source", from, bytes))
         return r;
     if (cu_result r = submit(handle, *s,
-                             copy_work((uint64_t)(uintptr_t)to, from, bytes, false, true)))
+                             copy_work(handle, (uint64_t)(uintptr_t)to, from, bytes, false, true)))
         return r;
     if (!pinned && !s->cap)
         run_until(*s, s->queued);
@@ -366,7 +373,7 @@ cu_result drv_copy_device(cu_ptr to, cu_ptr from, size_t bytes, cu_stream handle
     if (to < from + bytes && from < to + bytes)
         return fail(INVALID_VALUE, "source 0x%llx and destination 0x%llx overlap within %zu bytes",
                     (unsigned long long)from, (unsigned long long)to, bytes);
-    return submit(handle, *s, copy_work(to, from, bytes, true, true));
+    return submit(handle, *s, copy_work(handle, to, from, bytes, true, true));
 }
 
 cu_result drv_fill8(cu_ptr p, unsigned char value, size_t bytes, cu_stream handle)
@@ -379,6 +386,7 @@ cu_result drv_fill8(cu_ptr p, unsigned char value, size_t bytes, cu_stream handl
         return r;
     return submit(handle, *s, [=] {
         call_name = "a queued fill";
+        emu_race_order(handle);
         cu_result r = check_device("destination", p, bytes, ILLEGAL_ADDRESS);
         if (!r)
             memset((void *)p, value, bytes);
@@ -475,9 +483,11 @@ cu_result drv_graph_launch(cu_graph_exec x, cu_stream handle)
     FIND_STREAM(s, handle);
     auto nodes = (*exec)->nodes;
     return submit(handle, *s, [nodes] {
+        emu_race_order(nullptr); /* nodes overlap with each other alone */
         for (auto &node : *nodes)
             if (cu_result r = node())
                 return r;
+        emu_race_order(nullptr);
         return (cu_result)SUCCESS;
     });
 }

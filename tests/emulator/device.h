@@ -99,7 +99,7 @@ inline int emu_all(unsigned m, int p)
 #define __ballot_sync(...) (EMU_SITE, emu_ballot(__VA_ARGS__))
 #define __any_sync(...) (EMU_SITE, emu_any(__VA_ARGS__))
 #define __all_sync(...) (EMU_SITE, emu_all(__VA_ARGS__))
-inline void emu_syncwarp(unsigned mask = ~0u) { emu_ballot(mask, 0); }
+inline void emu_syncwarp(unsigned mask = ~0u) { emu->api->sync_warp(emu, mask); }
 #define __syncwarp(...) (EMU_SITE, emu_syncwarp(__VA_ARGS__))
 #define __reduce_add_sync(m, v) (EMU_SITE, (decltype(v))emu->api->reduce(emu, m, 0, (emu_u64)(v)))
 #define __reduce_max_sync(m, v)                                                                \
@@ -115,9 +115,9 @@ inline void emu_syncwarp(unsigned mask = ~0u) { emu_ballot(mask, 0); }
 #define __syncthreads_count(p) (EMU_SITE, emu->api->barrier(emu, 0, 0, 1, (p) != 0))
 #define __syncthreads_or(p) (EMU_SITE, emu->api->barrier(emu, 0, 0, 1, (p) != 0) != 0)
 #define __syncthreads_and(p) (EMU_SITE, emu->api->barrier(emu, 0, 0, 1, !(p)) == 0)
-inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
-inline void __threadfence_block() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
-inline void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+inline void __threadfence() { emu->api->fence(emu, 0); }
+inline void __threadfence_block() { emu->api->fence(emu, 0); }
+inline void __threadfence_system() { emu->api->fence(emu, 0); }
 #define __nanosleep(n) (EMU_SITE, emu->api->yield(emu))
 #define __trap() (EMU_SITE, emu->api->fail(emu, "__trap()"))
 #define assert(x) ((x) ? (void)0 : (EMU_SITE, emu->api->fail(emu, "assertion failed: " #x)))
@@ -133,8 +133,58 @@ inline void *__cvta_shared_to_generic(size_t a) { return emu->api->shared(emu, (
 
 /* ---- atomics and loads ---- */
 
-template <class T> inline T emu_atomic(T *p, T (*join)(T, T), T v)
+/* Races that do no harm, told to the race detector: src/ops/ptx.cuh. */
+inline void emu_loads_are_discarded(bool yes) { emu->discards = yes; }
+inline void emu_stores_are_equal(bool yes) { emu->equals = yes; }
+
+/* For the race detector (race.h) every access calls one of these, in place of the thread
+ * sanitizer's own; atomics say apart that they are such, in functions that are not instrumented. */
+#ifdef EMU_RACE
+#define EMU_QUIET __attribute__((noinline, no_sanitize("thread")))
+#define EMU_IS_ATOMIC(p, kind) \
+    emu->api->atomic(emu, p, sizeof *(p), kind, __builtin_return_address(0))
+#define EMU_HOOK(name, bytes, kind, call)                                     \
+    __attribute__((no_sanitize("thread"))) void __tsan_##name(void *p)        \
+    {                                                                         \
+        if ((size_t)p - (size_t)emu->stack >= emu->stack_bytes &&             \
+            (size_t)p - (size_t)emu >= sizeof(emu_thread))                    \
+            emu->api->call(emu, p, bytes, kind, __builtin_return_address(0)); \
+    }
+#define EMU_HOOKS(n)                                          \
+    EMU_HOOK(read##n, n, 0, access)                           \
+    EMU_HOOK(write##n, n, EMU_WRITE, access)                  \
+    EMU_HOOK(unaligned_read##n, n, 0, access)                 \
+    EMU_HOOK(unaligned_write##n, n, EMU_WRITE, access)        \
+    EMU_HOOK(volatile_read##n, n, EMU_READ, atomic)           \
+    EMU_HOOK(volatile_write##n, n, EMU_WRITE, atomic)         \
+    EMU_HOOK(unaligned_volatile_read##n, n, EMU_READ, atomic) \
+    EMU_HOOK(unaligned_volatile_write##n, n, EMU_WRITE, atomic)
+extern "C" {
+EMU_HOOKS(1)
+EMU_HOOKS(2)
+EMU_HOOKS(4)
+EMU_HOOKS(8)
+EMU_HOOKS(16)
+__attribute__((no_sanitize("thread"))) void __tsan_read_range(void *p, ptrdiff_t bytes)
 {
+    if ((size_t)p - (size_t)emu->stack >= emu->stack_bytes)
+        emu->api->access(emu, p, (unsigned)bytes, 0, __builtin_return_address(0));
+}
+__attribute__((no_sanitize("thread"))) void __tsan_write_range(void *p, ptrdiff_t bytes)
+{
+    if ((size_t)p - (size_t)emu->stack >= emu->stack_bytes)
+        emu->api->access(emu, p, (unsigned)bytes, EMU_WRITE, __builtin_return_address(0));
+}
+void __tsan_init() {}
+}
+#else
+#define EMU_QUIET inline
+#define EMU_IS_ATOMIC(p, kind) (void)0
+#endif
+
+template <class T> EMU_QUIET T emu_atomic(T *p, T (*join)(T, T), T v)
+{
+    EMU_IS_ATOMIC(p, EMU_READ | EMU_WRITE);
     T old = *(volatile T *)p, next;
     do
         next = join(old, v);
@@ -160,9 +210,10 @@ EMU_ATOMIC(atomicMax, a > b ? a : b)
 EMU_ATOMIC(atomicExch, (void(a), b))
 EMU_ATOMIC(atomicInc, a >= b ? 0 : a + 1)
 template <class T>
-inline T atomicCAS(T *p, typename emu_same<T>::type expected, typename emu_same<T>::type next)
+EMU_QUIET T atomicCAS(T *p, typename emu_same<T>::type expected, typename emu_same<T>::type next)
 {
     emu->api->yield(emu); /* somebody may be spinning */
+    EMU_IS_ATOMIC(p, EMU_READ | EMU_WRITE);
     __atomic_compare_exchange(p, &expected, &next, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
     return expected;
 }
@@ -397,9 +448,10 @@ inline void ptx_ld_global_cg_v4_f32(float &a, float &b, float &c, float &d, emu_
     float4 v = *(const float4 *)p;
     a = v.x, b = v.y, c = v.z, d = v.w;
 }
-inline void ptx_ld_acquire_gpu_global_u32(unsigned &d, emu_u64 p)
+EMU_QUIET void ptx_ld_acquire_gpu_global_u32(unsigned &d, emu_u64 p)
 {
     emu->api->yield(emu); /* somebody may be spinning */
+    EMU_IS_ATOMIC((unsigned *)p, EMU_READ | EMU_ACQUIRE);
     d = __atomic_load_n((unsigned *)p, __ATOMIC_SEQ_CST);
 }
 inline void ptx_ld_acquire_gpu_u32(unsigned &d, emu_u64 p) { ptx_ld_acquire_gpu_global_u32(d, p); }
@@ -530,8 +582,8 @@ inline void ptx_barrier_sync(unsigned id, unsigned threads = 0)
 emu_thread *emu_sm90() __attribute__((error("this PTX instruction needs sm_90")));
 #define emu emu_sm90()
 #endif
-inline void ptx_griddepcontrol_wait() { (void)emu->lane; }
-inline void ptx_griddepcontrol_launch_dependents() { (void)emu->lane; }
+inline void ptx_griddepcontrol_wait() { emu->api->pdl_wait(emu); }
+inline void ptx_griddepcontrol_launch_dependents() { emu->api->pdl_go(emu); }
 inline void ptx_mbarrier_init_shared__cta_b64(unsigned b, unsigned count)
 {
     emu->api->mbar_init(emu, b, count);
@@ -572,9 +624,9 @@ inline void ptx_mbarrier_test_wait_parity_shared__cta_b64(bool &p, unsigned b, u
     p = emu->api->mbar_test(emu, b, parity);
 }
 inline void ptx_prefetch_tensormap(emu_u64) { (void)emu->lane; }
-inline void ptx_fence_proxy_async() { (void)emu->lane; }
-inline void ptx_fence_proxy_async_shared__cta() { (void)emu->lane; }
-inline void ptx_fence_proxy_async_global() { (void)emu->lane; }
+inline void ptx_fence_proxy_async() { emu->api->fence(emu, 1); }
+inline void ptx_fence_proxy_async_shared__cta() { emu->api->fence(emu, 1); }
+inline void ptx_fence_proxy_async_global() { emu->api->fence(emu, 1); }
 inline void ptx_cp_async_bulk_tensor_2d_shared__cluster_global_mbarrier__complete_tx__bytes(
     unsigned to, emu_u64 map, int x, int y, unsigned mbar)
 {
@@ -614,7 +666,7 @@ inline void ptx_cp_async_bulk_shared__cluster_global_mbarrier__complete_tx__byte
 }
 inline void ptx_cp_async_bulk_commit_group() { emu->api->bulk_commit(emu); }
 inline void ptx_cp_async_bulk_wait_group(unsigned n) { emu->api->bulk_wait(emu, n); }
-inline void ptx_cp_async_bulk_wait_group_read(unsigned n) { emu->api->bulk_wait(emu, n); }
+inline void ptx_cp_async_bulk_wait_group_read(unsigned n) { emu->api->bulk_wait_read(emu, n); }
 inline void ptx_wgmma_fence_sync_aligned() { emu->api->wgmma_fence(emu); }
 inline void ptx_wgmma_commit_group_sync_aligned() { emu->api->wgmma_commit(emu); }
 inline void ptx_wgmma_wait_group_sync_aligned(unsigned n) { emu->api->wgmma_wait(emu, n); }
@@ -643,8 +695,11 @@ inline int emu_wgmma_flags(bool accumulate, int scale_a, int scale_b)
 // clang-format off
 EMU_WGMMA(8) EMU_WGMMA(16) EMU_WGMMA(32) EMU_WGMMA(64) EMU_WGMMA(96) EMU_WGMMA(128) EMU_WGMMA(192)
 EMU_WGMMA(256)
-// clang-format on
-inline void ptx_setmaxnreg_inc_sync_aligned_u32(unsigned) { (void)emu->lane; }
+    // clang-format on
+    inline void ptx_setmaxnreg_inc_sync_aligned_u32(unsigned)
+{
+    (void)emu->lane;
+}
 inline void ptx_setmaxnreg_dec_sync_aligned_u32(unsigned) { (void)emu->lane; }
 inline void ptx_barrier_cluster_arrive_release_aligned() { emu->api->cluster_arrive(emu); }
 inline void ptx_barrier_cluster_arrive_relaxed_aligned() { emu->api->cluster_arrive(emu); }

@@ -15,6 +15,7 @@
  *   fiber.cc    a thread of a CTA is a fiber; a CTA (or cluster) runs on one OS thread
  *   warp.cc     warp rendezvous (shuffles, ldmatrix, mma.sync), CTA barriers, cp.async
  *   sm90.cc     mbarriers, TMA, wgmma, clusters
+ *   race.cc, race_order.cc   data races: accesses, and what orders them
  *   module.cc   "cubins" loaded
  *   cuda.cc     the driver API: the device, its memory; cuda_stream.cc: streams, events, copies,
  *               graphs; cuda_launch.cc: libraries, launches, tensor maps
@@ -36,6 +37,7 @@
  *                   eager: at once
  *   cublaslt=on|broken|none|failing   cublasLtCreate fails; no algorithm is found; every product
  *                   fails
+ *   race            data races are looked for (race.h)
  *   fail=N          the N-th kernel that runs fails, as a broken one would
  *   refuse=N        the N-th call that makes, copies or launches something gets
  *                   CUDA_ERROR_OUT_OF_MEMORY and does nothing
@@ -73,11 +75,19 @@ typedef struct emu_launch {
     size_t params_bytes;
     int sm_level;   /* 80 or 90: sm90 instructions on level 80 are errors */
     uint64_t order; /* seed, 0: rising */
+    /* for the race detector: */
+    int overlaps;       /* launched with programmatic stream serialisation */
+    const void *stream; /* anything that tells streams apart */
 } emu_launch;
 
 /* Runs every CTA to its end. 0, or -1 with a text. Thread-safe: several launches may run on several
  * OS threads. */
 int emu_run(const emu_launch *l, char *message, size_t message_size);
+
+/* For the race detector: what runs on the stream (NULL: on any) from now on begins when all before
+ * it is done; and where memory that it may name lies (0 bytes: it is gone). */
+void emu_race_order(const void *stream);
+void emu_race_memory(uint64_t address, uint64_t bytes);
 
 /* Another library's work on a stream, or in its capture: run() gets a copy of the parameters, whose
  * addresses are the device's. A cu_result. */

@@ -244,6 +244,8 @@ void emu_fiber(Thread *t)
         fail(t, "ends with a wgmma that it has not waited for");
     if (!t->stores.idle())
         fail(t, "ends with a TMA store that it has not waited for");
+    if (g->races)
+        race_thread_end(t);
     g->idle_yields = 0;
     not_ready(t);
     t->warp->live &= ~(1u << t->lane);
@@ -318,6 +320,7 @@ static void grow(Group *g, u32 threads)
         for (int i = 0; i < BLOCK; i++) {
             Thread *t = new Thread();
             t->stack = stacks + (size_t)i * STACK;
+            t->stack_bytes = STACK;
             mprotect(t->stack, GUARD, PROT_NONE);
             g->threads.push_back(t);
         }
@@ -400,6 +403,7 @@ static void begin(Group *g, u32 x, u32 y, u32 z)
         Thread *t = g->threads[i];
         t->block = t->cta->block;
         t->site = t->waits = nullptr;
+        t->discards = t->equals = false;
         t->cluster_generation = 0;
         t->cluster_arrived = t->wgmma_fenced = false;
         t->copies.clear();
@@ -412,6 +416,8 @@ static void begin(Group *g, u32 x, u32 y, u32 z)
     g->idle_yields = 0;
     g->loads.clear();
     g->loads_done = 0;
+    if (g->races)
+        race_group_begin(g);
 }
 
 /* Which threads wait for what, neighbours with the same reason together. */
@@ -556,8 +562,14 @@ int emu_run(const emu_launch *l, char *message, size_t message_size)
     if (!acceptable(l, k, cluster, shared_bytes, message, message_size))
         return -1;
     catch_faults();
+    static std::mutex one_at_a_time;
+    std::unique_lock<std::mutex> alone(one_at_a_time, std::defer_lock);
     Group *g = take();
     set_up(g, l, k, cluster, l->block[0] * l->block[1] * l->block[2], shared_bytes);
+    if ((g->races = looks_for_races(l->module))) {
+        alone.lock();
+        race_launch_begin(g);
+    }
     bool fine = true;
     for (u32 z = 0; z < l->grid[2] && fine; z++)
         for (u32 y = 0; y < l->grid[1] && fine; y++)
@@ -567,6 +579,10 @@ int emu_run(const emu_launch *l, char *message, size_t message_size)
             }
     if (!fine)
         snprintf(message, message_size, "%s", g->message);
+    if (g->races && !race_launch_end(g) && fine) {
+        snprintf(message, message_size, "%s", race.first.c_str());
+        fine = false;
+    }
     std::lock_guard<std::mutex> hold(pool_lock);
     pool.push_back(g);
     return fine ? 0 : -1;

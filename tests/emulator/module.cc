@@ -4,15 +4,23 @@
 #include <cstring>
 #include <dlfcn.h>
 #include <elf.h>
+#include <mutex>
+#include <set>
+#include <string>
 #include <unistd.h>
 
 #include "runtime.h"
 
 struct emu_module {
     void *library;
+    std::string code; /* of one that is instrumented, for addr2line */
+    const char *base;
     const emu_exports *exports;
     u32 static_bytes, dynamic_offset;
 };
+
+static std::mutex instrumented_lock;
+static std::set<const emu_module *> &instrumented = *new std::set<const emu_module *>;
 
 static u32 align_up(u32 at, u32 align) { return (at + align - 1) / align * align; }
 
@@ -79,6 +87,13 @@ emu_module *emu_module_load(const void *bytes, size_t size, char *message, size_
     m->library = library;
     m->exports = exports;
     lay_out(m);
+    Dl_info info;
+    if (exports->races && dladdr(exports, &info)) {
+        m->code.assign((const char *)bytes, size);
+        m->base = (const char *)info.dli_fbase;
+        std::lock_guard<std::mutex> hold(instrumented_lock);
+        instrumented.insert(m);
+    }
     return m;
 }
 
@@ -86,6 +101,10 @@ void emu_module_unload(emu_module *m)
 {
     if (!m)
         return;
+    if (m->exports->races) {
+        std::lock_guard<std::mutex> hold(instrumented_lock);
+        instrumented.erase(m);
+    }
     dlclose(m->library);
     delete m;
 }
@@ -96,6 +115,50 @@ const emu_kernel *find_kernel(emu_module *m, const char *name)
         if (strcmp(m->exports->kernels[i].name, name) == 0)
             return &m->exports->kernels[i];
     return nullptr;
+}
+
+bool looks_for_races(emu_module *m) { return m->exports->races; }
+
+/* "ptx.cuh:80, gemm.cu:120": the innermost line and what it was inlined into. */
+static std::string lines_of(const emu_module *m, size_t offset)
+{
+    char path[] = "/tmp/emulator-XXXXXX", command[128], line[512];
+    int fd = mkstemp(path);
+    if (fd < 0)
+        return "";
+    bool fine = write(fd, m->code.data(), m->code.size()) == (ssize_t)m->code.size();
+    close(fd);
+    snprintf(command, sizeof command, "addr2line -i -e %s 0x%zx 2>/dev/null", path, offset);
+    FILE *f = fine ? popen(command, "r") : nullptr;
+    std::string all;
+    while (f && fgets(line, sizeof line, f)) {
+        const char *name = strrchr(line, '/') ? strrchr(line, '/') + 1 : line;
+        if (strncmp(name, "device.h:", 9) == 0 || strncmp(name, "exports:", 8) == 0 || *name == '?')
+            continue;
+        all += (all.empty() ? "" : ", in ") + std::string(name, strcspn(name, " \n"));
+    }
+    if (f)
+        pclose(f);
+    unlink(path);
+    return all;
+}
+
+std::string describe_code(const void *pc)
+{
+    Dl_info info;
+    char text[64];
+    std::lock_guard<std::mutex> hold(instrumented_lock);
+    if (!dladdr(pc, &info))
+        return "code that was unloaded";
+    size_t offset = (size_t)((const char *)pc - (const char *)info.dli_fbase);
+    for (const emu_module *m : instrumented)
+        if (m->base == info.dli_fbase) {
+            std::string lines = lines_of(m, offset - 1); /* pc is behind the call */
+            if (!lines.empty())
+                return lines;
+        }
+    snprintf(text, sizeof text, "code at 0x%zx", offset);
+    return text;
 }
 
 u32 dynamic_offset(emu_module *m) { return m->dynamic_offset; }

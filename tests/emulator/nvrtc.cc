@@ -42,6 +42,13 @@ struct Program {
     std::vector<string> headers, header_names;
 };
 
+/* VITRINE_EMULATOR has `race`: code is instrumented for the race detector (race.h). */
+bool races()
+{
+    const char *set = getenv("VITRINE_EMULATOR");
+    return set && (string(",") + set + ",").find(",race,") != string::npos;
+}
+
 /* ---- scanning C ---- */
 
 bool word_char(char c) { return isalnum((unsigned char)c) || c == '_'; }
@@ -367,7 +374,8 @@ class Rewriter
                "{0, 0, 0, 0}};\nextern \"C\" __attribute__((visibility(\"default\"))) const "
                "emu_exports "
                "emu_module_exports = {emu_kernels, " +
-               std::to_string(kernels.size()) + ", __start_emu_slots, __stop_emu_slots};\n";
+               std::to_string(kernels.size()) + (races() ? ", 1" : ", 0") +
+               ", __start_emu_slots, __stop_emu_slots};\n";
     }
 
   private:
@@ -629,9 +637,19 @@ bool compile_in(Program *p, const string &dir, int n, const char *const *options
     write_file(dir + "/in.cu", p->text);
     for (size_t i = 0; i < p->headers.size(); i++)
         write_file(dir + "/" + p->header_names[i], p->headers[i]);
-    std::vector<string> first = {
-        "g++", "-E", "-x", "c++",          "-std=gnu++17",     "-nostdinc",
-        "-w",  "-I", dir,  "-D__CUDACC__", "-D__CUDACC_RTC__", "-D__NVCC__"};
+    std::vector<string> first = {"g++",
+                                 "-E",
+                                 "-x",
+                                 "c++",
+                                 "-std=gnu++17",
+                                 "-nostdinc",
+                                 "-w",
+                                 "-I",
+                                 dir,
+                                 "-D__CUDACC__",
+                                 "-D__CUDACC_RTC__",
+                                 "-D__NVCC__",
+                                 "-D__EMULATED_GPU__"};
     first.insert(first.end(), defines.begin(), defines.end());
     first.insert(first.end(), {dir + "/in.cu", "-o", dir + "/in.ii"});
     if (!run(first, errors))
@@ -672,7 +690,11 @@ bool compile_in(Program *p, const string &dir, int n, const char *const *options
     };
     second.insert(second.end() - 4, defines.begin(), defines.end());
     std::vector<string> last = {"-nostdlib", "-lgcc"}; /* a quarter of a small kernel's time less */
-    if (instrumented())
+    if (races()) /* and no libtsan: device.h has what the instrumented code calls */
+        last.insert(last.end(), {"-fsanitize=thread", "-g1", "-DEMU_RACE", "-Wl,-Bsymbolic",
+                                 "--param=tsan-instrument-func-entry-exit=0",
+                                 "--param=tsan-distinguish-volatile=1"});
+    else if (instrumented())
         last = {"-fsanitize=address", "-g1"};
     second.insert(second.end(), last.begin(), last.end());
     bool fine = run(second, errors);
@@ -694,7 +716,7 @@ enum { SUCCESS = 0, INVALID_INPUT = 3, COMPILATION = 6, INTERNAL = 11 };
 EXPORT int nvrtcVersion(int *major, int *minor)
 {
     *major = 13;
-    *minor = (instrumented() ? 200000 : 100000) + EMU_SUM % 100000;
+    *minor = (races() ? 300000 : instrumented() ? 200000 : 100000) + EMU_SUM % 100000;
     return SUCCESS;
 }
 
@@ -767,7 +789,7 @@ EXPORT int nvrtcCompileProgram(Program *p, int n, const char *const *options)
     if (keep)
         return fprintf(stderr, "emulator: %s is in %s\n", p->name.c_str(), dir.c_str()),
                fine ? SUCCESS : COMPILATION;
-    for (const char *file : {"in.cu", "in.ii", "kernel.cc", "out.so", "log"})
+    for (const char *file : {"in.cu", "in.ii", "kernel.cc", "kernel.o", "out.so", "log"})
         unlink((dir + "/" + file).c_str());
     for (const string &h : p->header_names)
         unlink((dir + "/" + h).c_str());

@@ -52,6 +52,8 @@ struct Warp;
 struct Cta;
 struct Group;
 
+#include "race.h"
+
 struct Copy { /* a cp.async that has not happened yet */
     u32 to, bytes, read;
     const void *from;
@@ -115,7 +117,6 @@ struct Thread : emu_thread {
     Warp *warp;
     u32 index; /* in its CTA */
     void *sp;
-    char *stack;       /* lowest address */
     const char *waits; /* for what, printf format of the two numbers; NULL: it does not */
     u32 wait_a, wait_b;
     /* rendezvous */
@@ -131,6 +132,8 @@ struct Thread : emu_thread {
     Pending<Wgmma> wgmmas;
     Pending<BulkStore> stores;
     void *fake_stack;
+    RaceThread race;
+    std::vector<BulkStore> stored; /* read, but perhaps not written: for the race detector */
 };
 
 typedef void (*warp_op)(Warp *w, u32 lanes);
@@ -155,7 +158,7 @@ struct Barrier {
     bool used;
     u32 threads; /* 0: all */
     int sum;
-    u32 arrived[32], waiting[32]; /* by warp */
+    u32 arrived[32], waiting[32], syncs[32]; /* by warp */
     const char *site[32];
 };
 
@@ -166,6 +169,7 @@ struct Cta {
     char *shared;
     Barrier barrier[BARRIERS];
     Thread *waiters; /* for mbarriers */
+    bool race_went;  /* griddepcontrol.launch_dependents */
 };
 
 struct TmaLoad {
@@ -189,7 +193,7 @@ struct Group {
     Thread main, *current;
     std::vector<TmaLoad> loads;
     size_t loads_done;
-    bool failed;
+    bool failed, races; /* looks for races */
     char message[2048];
 };
 
@@ -218,5 +222,7 @@ void cluster_after_exit(Group *g);
 /* module.cc */
 const emu_kernel *find_kernel(emu_module *m, const char *name);
 u32 dynamic_offset(emu_module *m);
+bool looks_for_races(emu_module *m);
+std::string describe_code(const void *pc);
 
 #endif

@@ -34,6 +34,8 @@ static void settle(Cta *c, Mbar *b)
 {
     if (b->pending || b->tx != TX_ZERO)
         return;
+    if (c->group->races)
+        race_mbar_complete(c->rank << 24 | (u32)((char *)b - c->shared));
     b->phase ^= 1;
     b->pending = b->expected;
     for (Thread **at = &c->waiters; *at;) {
@@ -58,6 +60,10 @@ static void mbar_init(emu_thread *e, unsigned address, unsigned count)
     b->tx = TX_ZERO;
     b->phase = 0;
     b->mark = MARK;
+    if (t->group->races) {
+        race_touch(t, b, 8, RACE_WRITE);
+        race_mbar_init(t, address);
+    }
 }
 
 static void mbar_arrive(emu_thread *e, unsigned address, unsigned count, unsigned bytes)
@@ -69,15 +75,31 @@ static void mbar_arrive(emu_thread *e, unsigned address, unsigned count, unsigne
     if (count > b->pending)
         fail(t, "more arrivals in a phase of an mbarrier than the %u it was made for",
              (u32)b->expected);
+    if (t->group->races) {
+        race_touch(t, b, 8, RACE_WRITE | RACE_ATOMIC);
+        if (count)
+            race_mbar_arrive(t, address);
+    }
     b->tx += bytes;
     b->pending -= count;
     settle(&t->group->cta[address >> 24], b);
 }
 
+static bool has_passed(Thread *t, Mbar *b, u32 address, u32 parity)
+{
+    if (t->group->races)
+        race_touch(t, b, 8, RACE_ATOMIC);
+    if (b->phase == (parity & 1))
+        return false;
+    if (t->group->races)
+        race_mbar_wait(t, address);
+    return true;
+}
+
 static int mbar_test(emu_thread *e, unsigned address, unsigned parity)
 {
     Thread *t = (Thread *)e;
-    if (mbar_at(t, address, "mbarrier.test_wait")->phase != (parity & 1))
+    if (has_passed(t, mbar_at(t, address, "mbarrier.test_wait"), address, parity))
         return 1;
     yield(t);
     return 0;
@@ -87,7 +109,7 @@ static void mbar_wait(emu_thread *e, unsigned address, unsigned parity)
 {
     Thread *t = (Thread *)e;
     Mbar *b = mbar_at(t, address, "mbarrier.try_wait");
-    if (b->phase != (parity & 1))
+    if (has_passed(t, b, address, parity))
         return;
     Cta *c = &t->group->cta[address >> 24];
     t->mbar = (u64 *)b;
@@ -95,6 +117,7 @@ static void mbar_wait(emu_thread *e, unsigned address, unsigned parity)
     t->next_waiter = c->waiters;
     c->waiters = t;
     wait_for(t, "the mbarrier at shared address %u, parity %u", address & 0xffffff, parity);
+    has_passed(t, b, address, parity);
 }
 
 static void bytes_arrive(Thread *t, u32 address, u32 bytes)
@@ -134,8 +157,10 @@ static u32 swizzled(u32 offset, u32 span)
     return span < 32 ? offset : offset ^ ((offset >> 7 & (span / 16 - 1)) << 4);
 }
 
-/* Between a box in shared memory and the tensor; what lies outside reads as zeros and is not written. */
-static void move_box(Thread *t, const emu_tensor_map *m, const int *at, u32 address, bool load)
+/* f(shared, global, n, low, high) for every 16 bytes or fewer of a box in shared memory; those from
+ * low to high are in the tensor. */
+template <class F>
+static void each_piece(Thread *t, const emu_tensor_map *m, const int *at, u32 address, F f)
 {
     u32 inner = m->box[0] * m->dtype_bytes, rows = box_bytes(m) / inner;
     shared_at(t, address, box_bytes(m), 128, "TMA");
@@ -158,15 +183,23 @@ static void move_box(Thread *t, const emu_tensor_map *m, const int *at, u32 addr
                 high = to > b ? to - b : 0;
             low = !valid || low > n ? n : low;
             high = !valid ? n : high > n ? n : high < low ? low : high;
-            if (load) {
-                memset(here, 0, low);
-                memcpy(here + low, global + b + low, high - low);
-                memset(here + high, 0, n - high);
-            } else {
-                memcpy(global + b + low, here + low, high - low);
-            }
+            f(here, global + b, n, low, high);
         }
     }
+}
+
+/* Between a box and the tensor; what lies outside reads as zeros and is not written. */
+static void move_box(Thread *t, const emu_tensor_map *m, const int *at, u32 address, bool load)
+{
+    each_piece(t, m, at, address, [&](char *here, char *global, u32 n, u32 low, u32 high) {
+        if (load) {
+            memset(here, 0, low);
+            memcpy(here + low, global + low, high - low);
+            memset(here + high, 0, n - high);
+        } else {
+            memcpy(global + low, here + low, high - low);
+        }
+    });
 }
 
 bool load_arrives(Group *g)
@@ -187,6 +220,13 @@ bool load_arrives(Group *g)
     return true;
 }
 
+/* Whoever waits for the mbarrier's present phase knows of what a load does. */
+static void touch_as_load(Thread *t, u32 mbar, const void *p, u32 bytes, u32 kind)
+{
+    const RaceMbar &b = race.mbar[mbar];
+    race_touch_as(t, RACE_MBARS, b.lane, b.phases + 1, p, bytes, kind | RACE_ASYNC);
+}
+
 static void tma_load(emu_thread *e, const void *map, unsigned to, unsigned mbar, int rank,
                      const int *at)
 {
@@ -197,6 +237,11 @@ static void tma_load(emu_thread *e, const void *map, unsigned to, unsigned mbar,
     mbar_at(t, mbar, "TMA's mbarrier");
     memcpy(l.at, at, (size_t)rank * sizeof *at);
     t->group->loads.push_back(l);
+    if (t->group->races)
+        each_piece(t, m, at, to, [&](char *here, char *global, u32 n, u32 low, u32 high) {
+            touch_as_load(t, mbar, global + low, high - low, RACE_READ);
+            touch_as_load(t, mbar, here, n, RACE_WRITE);
+        });
 }
 
 static void bulk_load(emu_thread *e, unsigned to, const void *from, unsigned bytes, unsigned mbar)
@@ -205,10 +250,14 @@ static void bulk_load(emu_thread *e, unsigned to, const void *from, unsigned byt
     need_sm90(t, "cp.async.bulk");
     if (bytes % 16 || (uintptr_t)from % 16)
         fail(t, "cp.async.bulk of %u bytes from %p: multiples of 16 only", bytes, from);
-    shared_at(t, to, bytes, 16, "cp.async.bulk");
+    char *here = shared_at(t, to, bytes, 16, "cp.async.bulk");
     mbar_at(t, mbar, "cp.async.bulk's mbarrier");
     TmaLoad l = {t, nullptr, from, to, mbar, bytes, {}};
     t->group->loads.push_back(l);
+    if (t->group->races) {
+        touch_as_load(t, mbar, from, bytes, RACE_READ);
+        touch_as_load(t, mbar, here, bytes, RACE_WRITE);
+    }
 }
 
 static void tma_store(emu_thread *e, const void *map, unsigned from, int rank, const int *at)
@@ -217,18 +266,50 @@ static void tma_store(emu_thread *e, const void *map, unsigned from, int rank, c
     BulkStore s = {map_of(t, map, rank, from), from, {}};
     memcpy(s.at, at, (size_t)rank * sizeof *at);
     t->stores.add(s);
+    if (t->group->races)
+        each_piece(t, s.map, at, from, [&](char *here, char *global, u32, u32 low, u32 high) {
+            race_touch(t, here + low, high - low, RACE_READ | RACE_ASYNC | RACE_PENDING);
+            race_touch(t, global + low, high - low, RACE_WRITE | RACE_ASYNC | RACE_PENDING);
+        });
+}
+
+static void finish_store(Thread *t, const BulkStore &s, bool global_too)
+{
+    each_piece(t, s.map, s.at, s.from, [&](char *here, char *global, u32, u32 low, u32 high) {
+        if (global_too)
+            race_finish(t, global + low, high - low, RACE_WRITE);
+        else
+            race_finish(t, here + low, high - low, RACE_READ);
+    });
 }
 
 static void bulk_commit(emu_thread *e) { ((Thread *)e)->stores.commit(); }
 
-static void bulk_wait(emu_thread *e, unsigned pending)
+/* .read: their sources may be written again; what they wrote is there when all are waited for. */
+static void bulk_wait_read(emu_thread *e, unsigned pending)
 {
     Thread *t = (Thread *)e;
     Pending<BulkStore> &p = t->stores;
     u32 groups = p.groups_until(pending);
-    for (u32 i = p.done; groups > p.groups_done && i < p.end_of(groups); i++)
+    for (u32 i = p.done; groups > p.groups_done && i < p.end_of(groups); i++) {
         move_box(t, p.at(i)->map, p.at(i)->at, p.at(i)->from, false);
+        if (t->group->races) {
+            finish_store(t, *p.at(i), false);
+            t->stored.push_back(*p.at(i));
+        }
+    }
     p.finish(groups);
+}
+
+static void bulk_wait(emu_thread *e, unsigned pending)
+{
+    Thread *t = (Thread *)e;
+    bulk_wait_read(e, pending);
+    if (pending == 0 && t->group->races) {
+        for (const BulkStore &s : t->stored)
+            finish_store(t, s, true);
+        t->stored.clear();
+    }
 }
 
 /* ---- wgmma ----
@@ -236,6 +317,8 @@ static void bulk_wait(emu_thread *e, unsigned pending)
  * The tensor cores begin when all four warps of a warpgroup have issued: so whoever waits for a
  * group waits until all 128 lanes have committed it, and then does it for all of them. (One thread
  * may therefore hand a stage back for its warpgroup.) A warp owns 16 of the 64 rows. */
+
+static void touch_operands(Thread *t, const Wgmma &m);
 
 static void wgmma_fence(emu_thread *e) { ((Thread *)e)->wgmma_fenced = true; }
 
@@ -252,6 +335,8 @@ static void wgmma(emu_thread *e, float *d, emu_u64 a, const unsigned *a_register
     if (a_registers)
         memcpy(w.registers, a_registers, sizeof w.registers);
     t->wgmmas.add(w);
+    if (t->group->races && t->lane == 0)
+        touch_operands(t, w);
 }
 
 static Warp *warpgroup_of(Thread *t)
@@ -368,6 +453,24 @@ static void load_b(Warp *w, const Wgmma &m, float (*b)[MAX_N])
     }
 }
 
+/* A warp reads its rows of A and all of B, until the group that it is to be in is waited for. */
+static void touch_operands(Thread *t, const Wgmma &m)
+{
+    u32 group = t->wgmmas.committed() + 1, row0 = t->index / 32 % 4 * 16;
+    auto read = [&](const Operand &o, u32 first, u32 rows) {
+        u32 minors = o.transposed ? 16 : rows, majors = o.transposed ? rows : 16;
+        for (u32 i = 0; i < minors; i++)
+            for (u32 j = 0; j < majors; j += 8)
+                race_touch_as(
+                    t, RACE_WGMMAS, t->warp->index % 32, group,
+                    eight(t, o, (o.transposed ? 0 : first) + i, (o.transposed ? first : 0) + j), 16,
+                    RACE_READ | RACE_ASYNC);
+    };
+    if (!m.a_in_registers)
+        read(operand_of(m.a, m.flags & EMU_TRANSPOSE_A), row0, 16);
+    read(operand_of(m.b, m.flags & EMU_TRANSPOSE_B), 0, (u32)m.n);
+}
+
 /* The accumulators of a warp: lane 4 g + t holds (g, 8 j + 2 t), + 1, and row g + 8 likewise. */
 static void move_c(Warp *w, u32 index, int n, float (*c)[MAX_N], bool store)
 {
@@ -417,13 +520,21 @@ static void multiply(Warp *w, u32 groups)
         t->wgmmas.finish(groups);
 }
 
+static void finish_wgmmas(Thread *t, Warp *four, u32 groups);
+
 static void wgmma_wait(emu_thread *e, unsigned pending)
 {
     Thread *t = (Thread *)e;
     u32 groups = t->wgmmas.groups_until(pending);
-    if (groups <= t->wgmmas.groups_done)
-        return;
     Warp *four = warpgroup_of(t);
+    if (groups > t->wgmmas.groups_done)
+        finish_wgmmas(t, four, groups);
+    if (t->group->races && groups)
+        race_wgmma_done(t, four, groups);
+}
+
+static void finish_wgmmas(Thread *t, Warp *four, u32 groups)
+{
     for (int i = 0; i < 4; i++)
         while (four[i].committed < groups) {
             t->warp->wgmma_waiting |= 1u << t->lane;
@@ -441,6 +552,8 @@ static void cluster_settle(Group *g)
         return;
     g->cluster_arrived = 0;
     g->cluster_generation++;
+    if (g->races)
+        race.cluster_done = race.cluster.publish();
     for (Warp &w : g->warp)
         if (w.cluster_waiting) {
             wake(&w, w.cluster_waiting);
@@ -457,6 +570,8 @@ static void cluster_arrive(emu_thread *e)
     t->cluster_arrived = true;
     t->cluster_generation = t->group->cluster_generation;
     t->group->cluster_arrived++;
+    if (t->group->races)
+        race_arrive(t, &race.cluster);
     cluster_settle(t->group);
 }
 
@@ -466,17 +581,37 @@ static void cluster_wait(emu_thread *e)
     if (!t->cluster_arrived)
         fail(t, "barrier.cluster.wait without an arrive");
     t->cluster_arrived = false;
-    if (t->group->cluster_generation != t->cluster_generation)
-        return go_last(t); /* so that a CTA that ends too early does so */
-    t->warp->cluster_waiting |= 1u << t->lane;
-    wait_for(t, "the other threads of the cluster", 0, 0);
+    if (t->group->cluster_generation != t->cluster_generation) {
+        go_last(t); /* so that a CTA that ends too early does so */
+    } else {
+        t->warp->cluster_waiting |= 1u << t->lane;
+        wait_for(t, "the other threads of the cluster", 0, 0);
+    }
+    if (t->group->races)
+        race_take(t, race.cluster_done);
 }
 
 void cluster_after_exit(Group *g) { cluster_settle(g); }
 
-extern const emu_api emu_sm90;
-const emu_api emu_sm90 = {
-    nullptr,     nullptr,   nullptr,      nullptr,    nullptr,        nullptr,     nullptr,
-    nullptr,     nullptr,   nullptr,      nullptr,    nullptr,        mbar_init,   mbar_arrive,
-    mbar_wait,   mbar_test, tma_load,     tma_store,  bulk_load,      bulk_commit, bulk_wait,
-    wgmma_fence, wgmma,     wgmma_commit, wgmma_wait, cluster_arrive, cluster_wait};
+emu_api emu_sm90();
+emu_api emu_sm90()
+{
+    emu_api a = {};
+    a.mbar_init = mbar_init;
+    a.mbar_arrive = mbar_arrive;
+    a.mbar_wait = mbar_wait;
+    a.mbar_test = mbar_test;
+    a.tma_load = tma_load;
+    a.tma_store = tma_store;
+    a.bulk_load = bulk_load;
+    a.bulk_commit = bulk_commit;
+    a.bulk_wait = bulk_wait;
+    a.bulk_wait_read = bulk_wait_read;
+    a.wgmma_fence = wgmma_fence;
+    a.wgmma = wgmma;
+    a.wgmma_commit = wgmma_commit;
+    a.wgmma_wait = wgmma_wait;
+    a.cluster_arrive = cluster_arrive;
+    a.cluster_wait = cluster_wait;
+    return a;
+}

@@ -23,6 +23,7 @@ static void complete(Warp *w, Rendezvous *r, u32 but)
 }
 
 static void vote_op(Warp *w, u32 lanes);
+static void sync_op(Warp *w, u32 lanes);
 
 void meet(Thread *t, u32 mask, warp_op op)
 {
@@ -39,7 +40,7 @@ void meet(Thread *t, u32 mask, warp_op op)
         r = &w->meet[i];
         *r = {mask, 0, op, t->site};
         w->active |= 1u << i;
-    } else if (r->op != op || (op != vote_op && !same_site(r->site, t->site))) {
+    } else if (r->op != op || (op != vote_op && op != sync_op && !same_site(r->site, t->site))) {
         fail(t, "lanes of a warp have diverged: others (%#x) are at %s", r->arrived,
              r->site ? r->site : "?");
     }
@@ -123,6 +124,14 @@ static unsigned vote(emu_thread *e, unsigned mask, int predicate, unsigned *memb
     return (u32)t->result;
 }
 
+static void sync_op(Warp *w, u32 lanes)
+{
+    if (w->cta->group->races)
+        race_warp(w, lanes);
+}
+
+static void sync_warp(emu_thread *e, unsigned mask) { meet((Thread *)e, mask, sync_op); }
+
 static void reduce_op(Warp *w, u32 lanes)
 {
     Thread *first = w->lane[__builtin_ctz(lanes)];
@@ -171,6 +180,8 @@ static void ldmatrix_op(Warp *w, u32 lanes)
             return fail(first, "ldmatrix without lane %u", i);
         Thread *t = w->lane[i];
         row[i] = (const u16 *)shared_at(t, (u32)t->value, 16, 16, "ldmatrix");
+        if (t->group->races)
+            race_touch(t, row[i], 16, RACE_READ);
     }
     for (u32 left = lanes; left; left &= left - 1) {
         u32 lane = (u32)__builtin_ctz(left);
@@ -273,6 +284,8 @@ static bool release(Cta *c, u32 id)
     }
     if (arrived < b->threads)
         return false;
+    if (c->group->races)
+        race_barrier(c, id, b->syncs);
     for (u32 i = 0; i < c->n_warps; i++) {
         Warp *w = &c->group->warp[c->first_warp + i];
         for (u32 left = b->arrived[i]; left; left &= left - 1)
@@ -304,6 +317,10 @@ static int barrier(emu_thread *e, unsigned id, unsigned threads, int wait, int p
     b->sum += predicate > 0;
     b->site[warp] = t->site;
     b->arrived[warp] |= bit;
+    if (wait)
+        b->syncs[warp] |= bit;
+    else if (t->group->races)
+        race_barrier_early(t, id);
     bool whole = !(t->warp->live & ~b->arrived[warp]);
     if (whole && release(c, id))
         return (int)t->result;
@@ -341,7 +358,11 @@ static void cp_async(emu_thread *e, unsigned to, const void *from, unsigned byte
     if (read && (uintptr_t)from % bytes)
         fail(t, "cp.async of %u bytes from address %p", bytes, from);
     shared_at(t, to, bytes, bytes, "cp.async");
-    if (t->group->launch->order && random_of(t->group, 2))
+    if (t->group->races) {
+        race_touch(t, from, read, RACE_READ);
+        race_touch(t, shared_at(t, to, bytes, bytes, "cp.async"), bytes, RACE_WRITE | RACE_PENDING);
+    }
+    if (t->group->launch->order && !t->group->races && random_of(t->group, 2))
         copy(t, c);
     else
         t->copies.add(c);
@@ -354,8 +375,12 @@ static void cp_wait(emu_thread *e, unsigned pending)
     Thread *t = (Thread *)e;
     Pending<Copy> &p = t->copies;
     u32 groups = p.groups_until(pending);
-    for (u32 i = p.done; groups > p.groups_done && i < p.end_of(groups); i++)
-        copy(t, *p.at(i));
+    for (u32 i = p.done; groups > p.groups_done && i < p.end_of(groups); i++) {
+        const Copy &c = *p.at(i);
+        copy(t, c);
+        if (t->group->races)
+            race_finish(t, shared_at(t, c.to, c.bytes, c.bytes, "cp.async"), c.bytes, RACE_WRITE);
+    }
     p.finish(groups);
 }
 
@@ -367,11 +392,31 @@ static char *shared(emu_thread *e, unsigned address, unsigned bytes)
 }
 static void fail_text(emu_thread *e, const char *text) { fail((Thread *)e, "%s", text); }
 static void yield_of(emu_thread *e) { yield((Thread *)e); }
+static void fence(emu_thread *e, int proxy)
+{
+    if (((Thread *)e)->group->races)
+        race_fence((Thread *)e, proxy);
+}
+static void pdl_wait(emu_thread *e)
+{
+    if (((Thread *)e)->group->races)
+        race_pdl_wait((Thread *)e);
+}
+static void pdl_go(emu_thread *e)
+{
+    if (((Thread *)e)->group->races)
+        race_pdl_go((Thread *)e);
+}
+static void atomic(emu_thread *e, const void *p, unsigned bytes, unsigned kind, const void *site)
+{
+    race_access(e, p, bytes, (kind & EMU_WRITE ? RACE_WRITE : 0) | RACE_ATOMIC, site);
+    race_atomic((Thread *)e, p, kind & EMU_READ, kind & EMU_WRITE, kind & EMU_ACQUIRE);
+}
 
-extern const emu_api emu_sm90; /* its part of the table */
+emu_api emu_sm90(); /* its part of the table */
 static emu_api whole_table()
 {
-    emu_api a = emu_sm90;
+    emu_api a = emu_sm90();
     a.shuffle = shuffle;
     a.vote = vote;
     a.reduce = reduce;
@@ -384,6 +429,12 @@ static emu_api whole_table()
     a.cp_wait = cp_wait;
     a.yield = yield_of;
     a.fail = fail_text;
+    a.sync_warp = sync_warp;
+    a.pdl_wait = pdl_wait;
+    a.pdl_go = pdl_go;
+    a.fence = fence;
+    a.access = race_access;
+    a.atomic = atomic;
     return a;
 }
 const emu_api emu_runtime = whole_table();

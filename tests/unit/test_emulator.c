@@ -4,88 +4,10 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
-#include <dlfcn.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "device/cuda_api.h"
-#include "device/jit.h"
-#include "../emulator/emulator.h"
-
-static struct {
-    cuda_nvrtc nvrtc;
-    emu_module *(*load)(const void *, size_t, char *, size_t);
-    void (*unload)(emu_module *);
-    int (*run)(const emu_launch *, char *, size_t);
-    int (*shared)(emu_module *, const char *);
-    char message[4096];
-} emu;
-
-static void find(void *library, const char *name, void *slot)
-{
-    void *address = dlsym(library, name);
-    if (!address)
-        fail_msg("%s: %s", name, dlerror());
-    memcpy(slot, &address, sizeof address);
-}
-
-static int open_libraries(void **state)
-{
-    (void)state;
-    char path[1024], file[1100];
-    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
-    assert_true(n > 0);
-    path[n] = 0;
-    *strrchr(path, '/') = 0;
-    snprintf(file, sizeof file, "%s/../emulator/libnvrtc.so.13", path);
-    vt_err err = {0};
-    setenv("VITRINE_NVRTC", file, 1);
-    setenv("EMULATOR_ASAN", "1", 1); /* where there is one */
-    if (cuda_nvrtc_open(&emu.nvrtc, &err) != VT_OK)
-        fail_msg("%s", err.message);
-    snprintf(file, sizeof file, "%s/../emulator/libcuda.so.1", path);
-    void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
-    if (!library)
-        fail_msg("%s", dlerror());
-    find(library, "emu_module_load", &emu.load);
-    find(library, "emu_module_unload", &emu.unload);
-    find(library, "emu_run", &emu.run);
-    find(library, "emu_kernel_static_shared", &emu.shared);
-    return 0;
-}
-
-/* The module of `kernel` behind ptx.cuh (and ptx_sm90.cuh), or NULL with the log in emu.message. */
-static emu_module *compile(const char *kernel, const char *arch)
-{
-    const jit_text *ptx = jit_find_text("ptx.cuh"), *sm90 = jit_find_text("ptx_sm90.cuh");
-    size_t size = ptx->size + strlen(kernel) + 200;
-    char *text = malloc(size);
-    snprintf(text, size, "%s\n#include \"ptx_sm90.cuh\"\n#line 1 \"test.cu\"\n%s\n", ptx->text,
-             kernel);
-    const char *const options[] = {arch, "-DPDL=1"};
-    nvrtc_program p = NULL;
-    assert_int_equal(emu.nvrtc.create(&p, text, "test.cu", 1, &sm90->text, &sm90->name), 0);
-    free(text);
-    int r = emu.nvrtc.compile(p, 2, options);
-    emu_module *m = NULL;
-    if (r != 0) {
-        assert_int_equal(emu.nvrtc.log_size(p, &size), 0);
-        char *log = malloc(size);
-        emu.nvrtc.log(p, log);
-        snprintf(emu.message, sizeof emu.message, "%s", log);
-        free(log);
-    } else {
-        assert_int_equal(emu.nvrtc.cubin_size(p, &size), 0);
-        char *cubin = malloc(size);
-        emu.nvrtc.cubin(p, cubin);
-        m = emu.load(cubin, size, emu.message, sizeof emu.message);
-        free(cubin);
-    }
-    emu.nvrtc.destroy(&p);
-    return m;
-}
+#include "common/emulated_kernel.h"
 
 typedef struct params {
     emu_tensor_map map __attribute__((aligned(64)));
@@ -108,7 +30,7 @@ static int run_on(const launch *l, uint64_t order)
 {
     char text[8192];
     snprintf(text, sizeof text, "%s#line 1 \"test.cu\"\n%s", params_text, l->text);
-    emu_module *m = compile(text, "-arch=sm_90a");
+    emu_module *m = emulated_compile(text, "-arch=sm_90a");
     if (!m)
         return -2;
     emu_launch e = {.module = m,
@@ -618,7 +540,7 @@ static void test_clusters_when_a_peer_has_ended_then_error(void **state)
 
 static void must_not_compile(const char *text, const char *arch, const char *words)
 {
-    assert_null(compile(text, arch));
+    assert_null(emulated_compile(text, arch));
     if (!strstr(emu.message, words))
         fail_msg("said: %s\nbut not: %s", emu.message, words);
 }
@@ -642,9 +564,9 @@ static void test_ptx_when_an_operand_has_another_size_then_the_compiler_says_so(
 static void test_hopper_when_compiled_for_sm80_then_only_what_is_reached_is_refused(void **state)
 {
     (void)state;
-    emu_module *m = compile("KERNEL test(const __grid_constant__ u32 p) {\n"
-                            "  if constexpr (PDL == 0) barrier_init_done();\n}",
-                            "-arch=sm_80");
+    emu_module *m = emulated_compile("KERNEL test(const __grid_constant__ u32 p) {\n"
+                                     "  if constexpr (PDL == 0) barrier_init_done();\n}",
+                                     "-arch=sm_80");
     if (!m)
         fail_msg("%s", emu.message);
     emu.unload(m);
@@ -743,5 +665,5 @@ int main(void)
         cmocka_unit_test(test_mbarrier_when_nobody_arrives_then_error),
         cmocka_unit_test(test_spinning_when_on_another_cta_then_error),
     };
-    return cmocka_run_group_tests(tests, open_libraries, NULL);
+    return cmocka_run_group_tests(tests, emulated_kernels_open, NULL);
 }

@@ -296,8 +296,10 @@ INLINE void merge_slots(const DecodeParams &p, const DecodeMember *done, int n_d
 #pragma unroll
                 for (int u = 0; u < UNITS; u++) {
                     i64 slot = (i64)max(min(k0 + j, n[u] - 1), 0) * KV_HEADS * GROUP;
+                    LOADS_ARE_DISCARDED(n[u] == 0);
                     m[j][u] = __ldcg(state[u] + slot * 2);
                     v[j][u] = __ldcg((const float4 *)(partial[u] + slot * HEAD_DIM));
+                    LOADS_ARE_DISCARDED(false);
                 }
 #pragma unroll
             for (int j = 0; j < DEPTH; j++)

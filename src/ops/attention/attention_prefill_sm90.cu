@@ -415,10 +415,12 @@ INLINE void wipe_v(char *v, const tile &t, int group, int thread)
     int rows = t.block1 * BLOCK_N - t.kv_len;
     if (rows <= 0)
         return;
+    STORES_ARE_EQUAL(true);
     for (int i = thread; i < rows * 8 * DT; i += 128) {
         int d = i / (rows * 8), in = i % (rows * 8);
         *(uint4 *)(v + d * KV_TILE + (BLOCK_N - rows) * 128 + in * 16) = make_uint4(0, 0, 0, 0);
     }
+    STORES_ARE_EQUAL(false);
     fence_async_shared();
     named_barrier(1 + group, 128);
 }

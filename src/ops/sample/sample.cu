@@ -190,7 +190,9 @@ INLINE void stream(const SampleParams &p, const SampleRow &row, float *x,
 {
 #pragma unroll 1
     for (i32 chunk = part; chunk < kChunks; chunk += p.parts) {
+        LOADS_ARE_DISCARDED(row.n_bias > 0 || row.n_context > 0 || row.pending_slot >= 0 || row.mask >= 0);
         Group g = load_group(x, chunk);
+        LOADS_ARE_DISCARDED(false);
         if (row.n_bias > 0 || row.n_context > 0 || row.pending_slot >= 0 || row.mask >= 0) {
             adjust(p, row, x, chunk);
             g = load_group(x, chunk);

@@ -1,0 +1,485 @@
+/* The accesses to every 4 bytes, what each new one is checked against, and reports. race.h has the
+ * idea.
+ *
+ *   address ──> cell {stamp, head} ──> entry ──> entry ──> ...      of a pool
+ *
+ * An entry is the accesses of one kind, by lanes of one warp at one clock, to the same bytes of the
+ * 4. It goes when a later access that knows of it says as much: so a chain holds what may still be
+ * half of a race. Shared memory's cells begin anew with every CTA, global memory's when something
+ * orders all work so far with all that follows: the stamp says of which time a cell is. Reads of
+ * global memory by several CTAs become one entry, for weights are read by all of them. */
+#include <algorithm>
+#include <cstdarg>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <set>
+#include <sys/mman.h>
+
+#include "runtime.h"
+
+Race &race = *new Race;
+
+namespace
+{
+
+enum : u32 { PENDING = ~0u, WARP_BITS = 10, MOST_RECORDS = 1u << (32 - WARP_BITS) };
+
+struct Entry {
+    const void *site;
+    u32 actor /* record << WARP_BITS | warp */, clock, lanes, next;
+    u8 bytes, kind;
+};
+struct Cell {
+    u32 stamp, head;
+};
+
+void *room(size_t bytes)
+{
+    void *p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED) {
+        perror("emulator: memory for accesses");
+        abort();
+    }
+    return p;
+}
+
+struct Pool {
+    enum : u32 { MOST = 1u << 29 };
+    Entry *at = nullptr;
+    u32 used = 1, free = 0;
+    void clear() { used = 1, free = 0; }
+    u32 take()
+    {
+        u32 i = free;
+        if (i) {
+            free = at[i].next;
+            return i;
+        }
+        if (!at)
+            at = (Entry *)room((size_t)MOST * sizeof(Entry));
+        if (used == MOST) {
+            fprintf(stderr, "emulator: race: too many accesses to remember\n");
+            abort();
+        }
+        return used++;
+    }
+    void drop(u32 i)
+    {
+        at[i].next = free;
+        free = i;
+    }
+};
+
+enum { REGION_BITS = 22, NEAR = 256 };
+struct Shadow {
+    Pool shared, global;
+    Cell *shared_cells = nullptr;
+    std::unordered_map<u64, Cell *> regions; /* of 4 MiB */
+    u64 near_number[NEAR];
+    Cell *near_cells[NEAR];
+    Shadow() { memset(near_number, 0xff, sizeof near_number); }
+    Cell *global_cell(u64 address)
+    {
+        u64 number = address >> REGION_BITS, slot = number % NEAR;
+        if (near_number[slot] != number) {
+            Cell *&cells = regions[number];
+            if (!cells)
+                cells = (Cell *)room(sizeof(Cell) << (REGION_BITS - 2));
+            near_number[slot] = number;
+            near_cells[slot] = cells;
+        }
+        return near_cells[slot] + (address >> 2 & ((1u << (REGION_BITS - 2)) - 1));
+    }
+} &shadow = *new Shadow;
+
+struct Access {
+    Thread *t;
+    const void *site;
+    u64 address; /* of the whole */
+    u32 size, actor, clock, bit;
+    u8 kind;
+    bool shared;
+};
+
+/* ---- reports ---- */
+
+/* Where memory lies that has a name: address -> bytes. */
+std::map<u64, u64> &memory = *new std::map<u64, u64>;
+
+std::string text_of(const char *format, ...) __attribute__((format(printf, 1, 2)));
+std::string text_of(const char *format, ...)
+{
+    char text[600];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    return text;
+}
+
+std::string describe_memory(u64 address)
+{
+    auto m = memory.upper_bound(address);
+    if (m == memory.begin() || (--m, address - m->first >= m->second))
+        return text_of("global memory at 0x%llx", (unsigned long long)address);
+    return text_of("byte %llu of a block of %llu bytes at 0x%llx",
+                   (unsigned long long)(address - m->first), (unsigned long long)m->second,
+                   (unsigned long long)m->first);
+}
+
+std::string place(const void *site, u8 kind)
+{
+    if (!site)
+        return "?";
+    return kind & RACE_SITE ? std::string((const char *)site) : describe_code(site);
+}
+
+const char *verb(u8 kind, bool done)
+{
+    if (kind & RACE_ATOMIC)
+        return kind & RACE_WRITE ? (done ? "updated atomically" : "updates atomically")
+                                 : (done ? "read atomically" : "reads atomically");
+    if (kind & RACE_ASYNC)
+        return kind & RACE_WRITE ? (done ? "written by TMA" : "has TMA write")
+                                 : (done ? "read by TMA or wgmma" : "has TMA or wgmma read");
+    return kind & RACE_WRITE ? (done ? "written" : "writes") : (done ? "read" : "reads");
+}
+
+std::string thread_of(const Race::Record &r, u32 warp, u32 lanes)
+{
+    u32 lane = (u32)__builtin_ctz(lanes), rank = warp / r.warps_a_cta;
+    return text_of("CTA (%u, %u, %u), thread %u", r.x + rank, r.y, r.z,
+                   (warp - rank * r.warps_a_cta) * 32 + lane);
+}
+
+/* The lanes of an entry that this thread does not know of. */
+u32 unknown_lanes(const Access &a, const Entry &e, const Race::Record &r, bool proxied)
+{
+    u32 out = 0;
+    for (u32 left = e.lanes; left; left &= left - 1)
+        if (!race_knows(a.t, e.actor >> WARP_BITS, r.launch, e.actor & 1023, left & -left, e.clock,
+                        proxied))
+            out |= left & -left;
+    return out ? out : e.lanes;
+}
+
+void report(const Access &a, const Entry &e, u32 offset, bool proxied)
+{
+    static std::set<std::pair<const void *, const void *>> &said =
+        *new std::set<std::pair<const void *, const void *>>;
+    if (race.races == 0)
+        said.clear();
+    if (!said.insert({a.site, e.site}).second || ++race.races > 20)
+        return;
+    const Race::Record &r = race.records[e.actor >> WARP_BITS];
+    const Thread *t = a.t;
+    u32 warp = e.actor & 1023;
+    std::string where, who;
+    if (a.shared) {
+        u64 at = a.address - (u64)(uintptr_t)race.group->arenas;
+        where = text_of("shared memory at %u", (u32)(at % ARENA) + offset);
+        if (race.group->cta.size() > 1)
+            where += text_of(" of CTA %u of the cluster", (u32)(at / ARENA));
+    } else {
+        where = describe_memory(a.address + offset);
+    }
+    if (e.kind & RACE_MANY)
+        who = text_of("several CTAs, one of them (%u, %u, %u)", r.x, r.y, r.z);
+    else if (warp >= race.group->warp.size() && e.actor >> WARP_BITS == race.record)
+        who = text_of("CTA (%u, %u, %u)", r.x, r.y, r.z);
+    else
+        who = thread_of(r, warp, unknown_lanes(a, e, r, proxied));
+    if (r.launch != race.launch)
+        who = text_of("kernel %s, %u before it, ",
+                      race.launches[r.launch - race.first_launch].c_str(), race.launch - r.launch) +
+              who;
+    bool only_proxy = proxied &&
+                      race_knows(t, e.actor >> WARP_BITS, r.launch, warp, e.lanes, e.clock, false);
+    std::string text = text_of("%s, CTA (%u, %u, %u), thread %u, ", race.group->launch->name,
+                               t->block.x, t->block.y, t->block.z, t->index) +
+                       place(a.site, a.kind) +
+                       text_of(": a race: it %s %u bytes, ", verb(a.kind, false), a.size) + where +
+                       " was " + verb(e.kind, true) + " by " + who + ", " + place(e.site, e.kind) +
+                       (only_proxy                ? ", and no fence.proxy.async is between them"
+                        : e.clock == PENDING      ? ", which nobody has waited for"
+                        : r.launch != race.launch ? ", and no griddepcontrol.wait is between them"
+                                                  : ", and nothing orders the two");
+    if (race.races == 1)
+        race.first = text;
+    else
+        fprintf(stderr, "emulator: %s\n", text.c_str());
+}
+
+/* ---- an access to a cell ---- */
+
+/* Of this launch, so far. */
+bool knows_all_groups(const Thread *t)
+{
+    u32 n = 0;
+    for (auto &g : t->race.k.far->groups)
+        n += g.first >= race.first_record;
+    return n == race.record - race.first_record;
+}
+
+bool conflict(u8 a, u8 b) { return ((a | b) & RACE_WRITE) && !(a & b & RACE_ATOMIC); }
+
+enum : u8 { SAME = (u8) ~(RACE_SITE | RACE_MANY) };
+
+/* Stores of equal values race with nobody who knows of one of them. */
+bool is_excused(const Cell &c, const Pool &pool, u8 bytes, const Access &a, const Entry &e,
+                bool proxied)
+{
+    if (!((a.kind | e.kind) & RACE_EQUAL))
+        return false;
+    if (a.kind & e.kind & RACE_EQUAL)
+        return true;
+    if (a.kind & e.kind & RACE_WRITE) /* the other is another value */
+        return false;
+    for (u32 i = c.head; i; i = pool.at[i].next) {
+        const Entry &x = pool.at[i];
+        if (!(x.kind & RACE_EQUAL) || (bytes & e.bytes & ~x.bytes))
+            continue;
+        if (a.kind & RACE_EQUAL) /* it was there, and e has been held against it */
+            return true;
+        if (race_knows(a.t, x.actor >> WARP_BITS, race.records[x.actor >> WARP_BITS].launch,
+                       x.actor & 1023, x.lanes, x.clock, proxied))
+            return true;
+    }
+    return false;
+}
+
+void touch(Cell &c, Pool &pool, u32 stamp, u8 bytes, u32 offset, const Access &a)
+{
+    if (c.stamp != stamp)
+        c = {stamp, 0};
+    bool merged = false, reads = !(a.kind & RACE_WRITE);
+    u32 many = 0;
+    for (u32 *link = &c.head, i; (i = *link);) {
+        Entry &e = pool.at[i];
+        if (e.actor == a.actor && e.clock == a.clock && e.bytes == bytes &&
+            !((e.kind ^ a.kind) & SAME) && a.clock != PENDING) {
+            if (e.lanes & a.bit)
+                return;
+            if (reads) {
+                e.lanes |= a.bit;
+                merged = true;
+                link = &e.next;
+                continue;
+            }
+        }
+        u32 record = e.actor >> WARP_BITS, launch = race.records[record].launch;
+        if (a.kind & RACE_DISCARDED && launch == race.launch) { /* other kernels' still count */
+            link = &e.next;
+            continue;
+        }
+        bool both_atomic = a.kind & e.kind & RACE_ATOMIC;
+        bool covered = !(e.bytes & ~bytes) && (!reads || !(e.kind & RACE_WRITE)) &&
+                       !(a.kind & RACE_DISCARDED),
+             ordered = false;
+        if (conflict(a.kind, e.kind) && (e.bytes & bytes)) {
+            bool proxied = (a.kind & RACE_ASYNC) && !(e.kind & RACE_ASYNC) && (e.kind & RACE_WRITE);
+            if (e.kind & RACE_MANY && launch == race.launch)
+                ordered = knows_all_groups(a.t);
+            else
+                ordered = race_knows(a.t, record, launch, e.actor & 1023, e.lanes, e.clock,
+                                     proxied);
+            if (!ordered && !is_excused(c, pool, bytes, a, e, proxied))
+                report(a, e, offset, proxied);
+        } else if (covered && !both_atomic) {
+            ordered = e.kind & RACE_MANY && launch == race.launch
+                          ? false
+                          : race_knows(a.t, record, launch, e.actor & 1023, e.lanes, e.clock,
+                                       false);
+        }
+        bool drop = covered && (ordered || both_atomic) && !(a.kind & e.kind & RACE_EQUAL);
+        if (!drop && covered && reads && e.clock != PENDING) {
+            if (e.actor == a.actor) { /* who knows of this lane's new read, knows of the old one */
+                e.lanes &= ~a.bit;
+                drop = !e.lanes;
+            } else if (record != race.record && launch == race.launch) {
+                drop = many;
+                if (many)
+                    pool.at[many].bytes |= e.bytes;
+                many = many ? many : i;
+                e.kind |= drop ? 0 : RACE_MANY;
+            }
+        }
+        if (drop) {
+            *link = e.next;
+            pool.drop(i);
+        } else {
+            link = &e.next;
+        }
+    }
+    if (merged)
+        return;
+    if (a.kind & RACE_DISCARDED)
+        return;
+    u32 i = pool.take();
+    pool.at[i] = {a.site, a.actor, a.clock, a.bit, c.head, bytes, a.kind};
+    c.head = i;
+}
+
+Cell &cell_of(u64 address, bool shared)
+{
+    return shared ? shadow.shared_cells[(address - (u64)(uintptr_t)race.group->arenas) >> 2]
+                  : *shadow.global_cell(address);
+}
+
+bool is_shared(u64 address)
+{
+    return address - (u64)(uintptr_t)race.group->arenas < (u64)16 * ARENA;
+}
+
+/* f(address of 4 bytes, which of them, offset from p) */
+template <class F> void each_cell(u64 address, u32 bytes, F f)
+{
+    for (u64 end = address + bytes, at = address & ~(u64)3; at < end; at += 4) {
+        u32 from = at < address ? (u32)(address - at) : 0, to = end - at < 4 ? (u32)(end - at) : 4;
+        f(at, (u8)(((1u << to) - 1) & ~((1u << from) - 1)), (u32)(at + from - address));
+    }
+}
+
+void access(const Access &a)
+{
+    Pool &pool = a.shared ? shadow.shared : shadow.global;
+    u32 stamp = a.shared ? race.stamp : race.epoch;
+    each_cell(a.address, a.size, [&](u64 at, u8 bytes, u32 offset) {
+        touch(cell_of(at, a.shared), pool, stamp, bytes, offset, a);
+    });
+}
+
+} // namespace
+
+void race_access(emu_thread *e, const void *p, u32 bytes, u32 kind, const void *site)
+{
+    Thread *t = (Thread *)e;
+    const emu_launch *l = race.group->launch;
+    if ((size_t)((const char *)p - (const char *)l->params) < l->params_bytes ||
+        (size_t)((const char *)p - (const char *)&emu_runtime) < sizeof emu_runtime || bytes == 0)
+        return;
+    access({t, site, (u64)(uintptr_t)p, bytes, race.record << WARP_BITS | t->warp->index,
+            kind & RACE_PENDING ? (u32)PENDING : t->race.now, 1u << t->lane,
+            (u8)((kind & ~RACE_PENDING) | (kind & RACE_WRITE ? (e->equals ? RACE_EQUAL : 0)
+                                                             : (e->discards ? RACE_DISCARDED : 0))),
+            is_shared((u64)(uintptr_t)p)});
+}
+
+void race_touch(Thread *t, const void *p, u32 bytes, u32 kind)
+{
+    race_access(t, p, bytes, kind | RACE_SITE, t->site);
+}
+
+void race_touch_as(Thread *t, u32 which, u32 lane, u32 clock, const void *p, u32 bytes, u32 kind)
+{
+    access({t, t->site, (u64)(uintptr_t)p, bytes,
+            race.record << WARP_BITS | ((u32)race.group->warp.size() + which), clock, 1u << lane,
+            (u8)(kind | RACE_SITE), is_shared((u64)(uintptr_t)p)});
+}
+
+void race_finish(Thread *t, const void *p, u32 bytes, u32 kind)
+{
+    u64 address = (u64)(uintptr_t)p;
+    bool shared = is_shared(address);
+    u32 actor = race.record << WARP_BITS | t->warp->index, stamp = shared ? race.stamp : race.epoch;
+    Pool &pool = shared ? shadow.shared : shadow.global;
+    each_cell(address, bytes, [&](u64 at, u8, u32) {
+        Cell &c = cell_of(at, shared);
+        for (u32 i = c.stamp == stamp ? c.head : 0; i; i = pool.at[i].next) {
+            Entry &e = pool.at[i];
+            if (e.clock == PENDING && e.actor == actor && e.lanes == 1u << t->lane &&
+                !((e.kind ^ kind) & RACE_WRITE))
+                e.clock = t->race.now;
+        }
+    });
+}
+
+/* ---- launches ---- */
+
+/* Everything so far is before everything that follows. */
+static void new_epoch()
+{
+    race.chained = false;
+    race.epoch++;
+    race.records.clear();
+    race.launches.clear();
+    race.first_launch = race.launch + 1;
+    race.published.clear();
+    shadow.global.clear();
+}
+
+/* A mutex of the driver, or of emu_run, is held by whoever calls. */
+void emu_race_order(const void *stream)
+{
+    if (race.stream == stream || !stream)
+        race.chained = false;
+}
+
+void emu_race_memory(uint64_t address, uint64_t bytes)
+{
+    memory.erase(address);
+    if (bytes)
+        memory[address] = bytes;
+}
+
+void race_launch_begin(Group *g)
+{
+    const emu_launch *l = g->launch;
+    Horizon before, after;
+    if (!shadow.shared_cells)
+        shadow.shared_cells = (Cell *)room((size_t)16 * ARENA / 4 * sizeof(Cell));
+    if (!l->overlaps || !race.chained || race.stream != l->stream ||
+        race.records.size() > MOST_RECORDS / 2)
+        new_epoch();
+    if (race.chained) {
+        before = race.at_go;
+        after = race.at_end;
+        after.add(race.launch);
+    } else {
+        before.all = after.all = race.launch;
+    }
+    race.launch++;
+    race.first_record = (u32)race.records.size();
+    race.launches.push_back(l->name);
+    race.group = g;
+    race.nothing = Dense::make((u32)g->warp.size() + RACE_EXTRA);
+    race.begun = race_far(before);
+    race.waited = before == after ? race.begun : race_far(after);
+    race.at_go = race.at_end = before;
+    race.chained = true;
+    race.stream = l->stream;
+    race.races = 0;
+}
+
+bool race_launch_end(Group *)
+{
+    race.group = nullptr;
+    if (race.races > 1)
+        race.first += text_of(" (and %u races more)", race.races - 1);
+    return race.races == 0;
+}
+
+void race_group_begin(Group *g)
+{
+    const Cta &c = g->cta[0];
+    race.record = (u32)race.records.size();
+    race.records.push_back({race.launch, c.block.x, c.block.y, c.block.z, c.n_warps});
+    if (++race.stamp == 0)
+        race.stamp = 1;
+    shadow.shared.clear();
+    race.mbar.clear();
+    race.early.clear();
+    race.published_shared.clear();
+    race.cluster = Gather();
+    race.cluster_done = Known();
+    RaceThread fresh;
+    fresh.k = {race.nothing, race.nothing, race.nothing, race.begun, race.begun, Ref<Far>()};
+    for (u32 i = 0; i < g->n_threads; i++) {
+        g->threads[i]->race = fresh;
+        g->threads[i]->stored.clear();
+    }
+    for (Cta &cta : g->cta)
+        cta.race_went = false;
+}

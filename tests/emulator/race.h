@@ -1,0 +1,232 @@
+/* Data races between a kernel's threads, and between kernels that overlap: VITRINE_EMULATOR=race.
+ *
+ *   kernel text ──g++ -fsanitize=thread──> every load and store calls device.h's __tsan_...
+ *     ──> race_access (race.cc): the accesses so far to each 4 bytes, and whether this thread knows
+ *         of them (race_order.cc)
+ *
+ * Two accesses to a byte of which one writes, by different threads, are a race unless something
+ * orders them. FastTrack: every thread has a clock of its own, which goes on when it hands
+ * something over (a barrier, an arrival, a fence). An access is (thread, clock); a thread knows of
+ * it when it has been handed that clock. What a thread knows comes in layers, because orders come
+ * with scopes and proxies:
+ *
+ *   seen      everything before it: what ordinary accesses must know of
+ *   fenced    what it had seen at its last __threadfence(); its atomics publish this
+ *   proxied   what it had seen at its last fence.proxy.async: what wgmma and TMA must know of
+ *             ordinary writes to be allowed to touch them
+ *   pending   what its atomics have read of others' publications: seen from its next fence on
+ *   far       in each: other CTAs (by publications), and earlier kernels (by the launch or by
+ *             griddepcontrol.wait)
+ *
+ * Barriers join all layers of all threads that take part. Clocks of a CTA are a dense table, which
+ * threads share as long as they know the same. */
+#ifndef EMU_RACE_H
+#define EMU_RACE_H
+
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+struct Thread;
+struct Warp;
+struct Cta;
+struct Group;
+struct Wgmma;
+struct BulkStore;
+struct TmaLoad;
+
+template <class T> class Ref
+{
+  public:
+    Ref() {}
+    explicit Ref(T *adopted) : p(adopted) {}
+    Ref(const Ref &o) : p(o.p)
+    {
+        if (p)
+            p->refs++;
+    }
+    Ref(Ref &&o) : p(o.p) { o.p = nullptr; }
+    Ref &operator=(Ref o)
+    {
+        std::swap(p, o.p);
+        return *this;
+    }
+    ~Ref()
+    {
+        if (p && p->refs-- == 1)
+            T::destroy(p);
+    }
+    T *get() const { return p; }
+    T *operator->() const { return p; }
+    explicit operator bool() const { return p; }
+    bool operator==(const Ref &o) const { return p == o.p; }
+    bool operator!=(const Ref &o) const { return p != o.p; }
+
+  private:
+    T *p = nullptr;
+};
+
+/* The clocks of a group's lanes that somebody knows; then of each warp the least. Two warps more
+ * than there are stand for what runs beside threads: a lane an mbarrier (TMA loads), a lane a warp
+ * (its wgmmas). Does not change once it is shared. */
+struct Dense {
+    u32 refs, warps, clock[1];
+    u32 *least() { return clock + 32 * warps; }
+    const u32 *least() const { return clock + 32 * warps; }
+    static Ref<Dense> make(u32 warps);
+    static Ref<Dense> copy(const Dense *);
+    static void destroy(Dense *);
+    void settle(); /* computes least */
+};
+
+/* Which launches are over, in the eyes of somebody: all up to one, and some of the next 64. */
+struct Horizon {
+    u32 all = 0;
+    u64 more = 0;
+    bool has(u32 launch) const
+    {
+        return launch <= all || (launch - all - 1 < 64 && (more >> (launch - all - 1) & 1));
+    }
+    void add(u32 launch);
+    void join(const Horizon &o);
+    bool operator==(const Horizon &o) const { return all == o.all && more == o.more; }
+};
+
+struct Far {
+    u32 refs;
+    Horizon over;
+    std::vector<std::pair<u32, Ref<Dense>>> groups; /* of this launch, by rising number */
+    static void destroy(Far *f);
+};
+
+struct Known {
+    Ref<Dense> seen, fenced, proxied;
+    Ref<Far> far, far_fenced, pending;
+};
+
+struct RaceThread {
+    Known k;
+    u32 now = 1, fenced_now = 0, proxied_now = 0; /* its own clock, in place of k's */
+};
+
+/* The maximum of tables, sharing the first for as long as that is it. */
+class Joiner
+{
+  public:
+    void add(const Ref<Dense> &base, u32 index, u32 own);
+    void add(const Ref<Dense> &base);
+    void raise(u32 index, u32 clock); /* there must be one */
+    Ref<Dense> publish();
+
+  private:
+    Ref<Dense> to, last;
+    bool own = false;
+    void owned();
+};
+
+/* What all that arrive hand over. */
+class Gather
+{
+  public:
+    void add(const Thread *t);
+    void add(const Known &k);
+    Known publish();
+    void raise(u32 index, u32 clock) { seen.raise(index, clock); }
+    u32 latest = 0; /* clock of those that came */
+  private:
+    Joiner seen, fenced, proxied;
+    Ref<Far> far, far_fenced, pending;
+};
+
+struct RaceMbar {
+    u32 lane = 0, phases = 0;
+    Gather arriving;
+    Known done;
+    bool any = false, any_done = false;
+};
+
+/* One launch at a time: a mutex is held. */
+struct Race {
+    Group *group = nullptr;
+    u32 launch = 0, first_record = 0, record = 0, epoch = 1, stamp = 0;
+    /* this launch */
+    Ref<Dense> nothing;
+    Ref<Far> begun, waited; /* what a thread knows at first, and after griddepcontrol.wait */
+    Horizon at_go, at_end;
+    /* the last one, until something orders all */
+    bool chained = false;
+    const void *stream = nullptr;
+    std::vector<std::string> launches; /* names, of this epoch; the first is number first_launch */
+    u32 first_launch = 1;
+    struct Record {
+        u32 launch, x, y, z, warps_a_cta;
+    };
+    std::vector<Record> records;
+    /* this group */
+    std::unordered_map<u32, RaceMbar> mbar;
+    std::unordered_map<u32, Gather> early; /* barriers: of those that only arrive */
+    Gather cluster;
+    Known cluster_done;
+    std::unordered_map<const void *, Ref<Far>> published, published_shared;
+    /* reports */
+    u32 races = 0;
+    std::string first;
+};
+extern Race &race;
+
+/* ---- race.cc: accesses ---- */
+
+enum : u8 {
+    RACE_READ = 0,
+    RACE_WRITE = 1,
+    RACE_ATOMIC = 2,
+    RACE_ASYNC = 4,      /* by the async proxy */
+    RACE_PENDING = 8,    /* nobody knows of it, until it is finished */
+    RACE_SITE = 16,      /* the place is a text and not a program counter */
+    RACE_MANY = 32,      /* reads by several CTAs */
+    RACE_DISCARDED = 64, /* a read of what is thrown away */
+    RACE_EQUAL = 128     /* a write of what others write here too */
+};
+
+void race_access(emu_thread *e, const void *p, u32 bytes, u32 kind, const void *site);
+/* An instruction's access, at t->site. */
+void race_touch(Thread *t, const void *p, u32 bytes, u32 kind);
+/* The same by something that runs beside the threads: `lane` of the extra warp `which`. */
+void race_touch_as(Thread *t, u32 which, u32 lane, u32 clock, const void *p, u32 bytes, u32 kind);
+/* What t did as pending is done, in t's eyes. */
+void race_finish(Thread *t, const void *p, u32 bytes, u32 kind);
+
+void race_launch_begin(Group *g);
+/* False when there were races: their text is in race.first. */
+bool race_launch_end(Group *g);
+void race_group_begin(Group *g);
+
+/* ---- race_order.cc: who knows of whom ---- */
+
+bool race_knows(const Thread *t, u32 record, u32 launch, u32 warp, u32 lanes, u32 clock,
+                bool proxied);
+void race_arrive(Thread *t, Gather *to);
+void race_take(Thread *t, const Known &k);
+/* All lanes meet. */
+void race_warp(Warp *w, u32 lanes);
+void race_barrier_early(Thread *t, u32 id);
+/* `lanes` of each warp wait at the barrier, and go on. */
+void race_barrier(Cta *c, u32 id, const u32 *lanes);
+void race_mbar_init(Thread *t, u32 address);
+void race_mbar_arrive(Thread *t, u32 address);
+void race_mbar_complete(u32 address);
+void race_mbar_wait(Thread *t, u32 address);
+void race_wgmma_done(Thread *t, Warp *four, u32 groups);
+void race_fence(Thread *t, bool proxy);
+/* An atomic or volatile access: what it publishes and takes. */
+void race_atomic(Thread *t, const void *p, bool reads, bool writes, bool acquires);
+void race_pdl_go(Thread *t);
+void race_pdl_wait(Thread *t);
+void race_thread_end(Thread *t);
+Ref<Far> race_far(const Horizon &over);
+Ref<Far> race_join(const Ref<Far> &a, const Ref<Far> &b);
+
+enum { RACE_MBARS = 0, RACE_WGMMAS = 1, RACE_EXTRA = 2 }; /* extra warps */
+
+#endif

@@ -1,0 +1,25 @@
+/* Kernels on the emulated GPU without a driver: compiled by its NVRTC, run by its runtime. */
+#ifndef VT_TESTS_EMULATED_KERNEL_H
+#define VT_TESTS_EMULATED_KERNEL_H
+
+#include "device/cuda_api.h"
+#include "../../emulator/emulator.h"
+
+typedef struct emulated_runtime {
+    cuda_nvrtc nvrtc;
+    emu_module *(*load)(const void *, size_t, char *, size_t);
+    void (*unload)(emu_module *);
+    int (*run)(const emu_launch *, char *, size_t);
+    int (*shared)(emu_module *, const char *);
+    char message[4096];
+} emulated_runtime;
+
+extern emulated_runtime emu;
+
+/* A group's setup function. */
+int emulated_kernels_open(void **state);
+
+/* The module of `kernel` behind ptx.cuh (and ptx_sm90.cuh), or NULL with the log in emu.message. */
+emu_module *emulated_compile(const char *kernel, const char *arch);
+
+#endif

@@ -39,7 +39,6 @@ typedef struct source {
     linear_quant_source tiles; /* n_parts 0: none */
     const vt_rope_params *rope;
     vt_tensor *to;
-    int64_t row0;  /* of `to` */
     size_t offset; /* of the first byte in the range */
     bool dummy;
     int64_t from_row, rows; /* a dummy's rows of `from`, experts counted through; rows 0: all */
@@ -142,7 +141,6 @@ static const vt_tensor *matrix(loader *l, const vt_tensor *const *part,
         *s = (source){.from = part[i],
                       .scale = scale[i],
                       .to = to,
-                      .row0 = row0,
                       .offset = (size_t)to->data + (size_t)row0 * (size_t)cols * 2,
                       .dummy = vt_model_is_dummy(l->m)};
     }
@@ -275,7 +273,6 @@ static const vt_tensor *bf16_expert(loader *l, const vt_tensor *const *part,
         *s = (source){.from = dummy ? part[i] : expert_view(l, part[i], e),
                       .scale = expert_view(l, scale[i], e),
                       .to = to,
-                      .row0 = i * rows,
                       .offset = (size_t)to->data + (size_t)(i * rows * cols) * 2,
                       .dummy = dummy,
                       .from_row = dummy ? e * rows : 0,

@@ -67,10 +67,11 @@ INLINE uint4 load_weights16(const void *p)
     return v;
 }
 
-// Two races that do no harm, told to the race detector of the emulated GPU, from here to the next one of these. They
-// are nothing on a GPU.
+// Races that do no harm, told to the race detector of the emulated GPU, from here to the next one of these. They are
+// nothing on a GPU.
 //   loads that are issued before it is known whether they are needed: somebody may write what is thrown away
 //   stores of the same value by several, each of which then reads what it has stored itself
+//   stores of padding tokens' K and V, all of them to page 0: whatever it holds then, no result is of it
 #ifdef __EMULATED_GPU__
 #define LOADS_ARE_DISCARDED(condition) emu_loads_are_discarded(condition)
 #define STORES_ARE_EQUAL(condition) emu_stores_are_equal(condition)
@@ -78,6 +79,7 @@ INLINE uint4 load_weights16(const void *p)
 #define LOADS_ARE_DISCARDED(condition) ((void)0)
 #define STORES_ARE_EQUAL(condition) ((void)0)
 #endif
+#define STORES_ARE_NOBODYS(condition) STORES_ARE_EQUAL(condition)
 
 // ---- programmatic dependent launch ----
 // Everything another kernel wrote, or may still read, is touched after pdl_wait() only.

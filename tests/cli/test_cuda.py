@@ -32,6 +32,15 @@ def test_bench_latency_tells_the_gpu_and_its_gaps():
     assert re.search(r"GPU idle between steps: p50 .* of [678] gaps", text), text
 
 
+def test_the_kernels_of_a_whole_engine_do_not_race():
+    """With programmatic launches, graphs and their padding; more than four decodes run another instance of attention."""
+    need_emulator()
+    for batch in ("3", "6"):
+        args = ["bench", "latency", "--prompt", "36", "--gen", "4", "--batch", batch, "-r", "1", *TINY, "--max-running", "6",
+                "--max-context", "128", "--kv-memory", "4M", "--token-budget", "64", "--device", "cuda", "--json"]
+        assert ok(*args, env={**GPU, "VITRINE_EMULATOR": "race,cc=90"}).json["decode_tokens_per_s"] > 0
+
+
 def test_auto_takes_the_gpu_and_says_so():
     need_emulator()
     auto = [*TINY, "--device", "auto"]

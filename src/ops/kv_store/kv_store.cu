@@ -25,6 +25,7 @@ KERNEL __launch_bounds__(128) kv_store(const __grid_constant__ KvStoreParams p)
     if (t >= (u32)p.n_tokens)
         return;
     i32 slot = p.slot[t];
+    STORES_ARE_NOBODYS(slot < PAGE);
     i64 to = (((i64)(slot / PAGE) * KV_HEADS + head) * PAGE + slot % PAGE) * HEAD_DIM + c * 8;
     uint4 k = load16(p.k + (i64)t * p.k_stride + r * 8),
           v = load16(p.v + (i64)t * p.v_stride + r * 8);

@@ -23,6 +23,7 @@ KERNEL __launch_bounds__(128) kv_store_any(const __grid_constant__ KvStoreParams
     if (t >= (u32)p.n_tokens)
         return;
     i32 slot = p.slot[t];
+    STORES_ARE_NOBODYS(slot < PAGE);
     i64 to = (((i64)(slot / PAGE) * KV_HEADS + head) * PAGE + slot % PAGE) * HEAD_DIM + c;
     u16 k = p.k[(i64)t * p.k_stride + r], v = p.v[(i64)t * p.v_stride + r];
 #if FP8

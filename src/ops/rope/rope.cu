@@ -42,10 +42,31 @@ INLINE float head_sum(float v)
 INLINE float over_scale(float v, float inverse, u8) { return v * inverse; }
 INLINE float over_scale(float v, float, u16) { return v; }
 
+// What a lane needs beside the head itself: no step's kernels write it, so it is loaded before their turn.
+struct Fixed {
+    float norm_a[8], norm_b[8], cosine[8], sine[8];
+};
+
+INLINE void load8(const float *from, float (&to)[8])
+{
+    float4 a = ((const float4 *)from)[0], b = ((const float4 *)from)[1];
+    to[0] = a.x, to[1] = a.y, to[2] = a.z, to[3] = a.w;
+    to[4] = b.x, to[5] = b.y, to[6] = b.z, to[7] = b.w;
+}
+
+INLINE void load_fixed(Fixed &f, const float *norm, const float *cos_sin, int c)
+{
+    if constexpr (NORM) {
+        load8(norm + c * 8, f.norm_a);
+        load8(norm + kHalf + c * 8, f.norm_b);
+    }
+    load8(cos_sin + c * 8, f.cosine);
+    load8(cos_sin + kHalf + c * 8, f.sine);
+}
+
 // 8 elements at c * 8 of the first half and 8 of the second. T: bf16, or E4M3 of values times `inverse`.
 template <class T>
-INLINE void rotate_fast(const u16 *from, T *to, const float *norm, const float *cos_sin, float eps,
-                        float inverse, int c)
+INLINE void rotate_fast(const u16 *from, T *to, const Fixed &f, float eps, float inverse, int c)
 {
     f32x8 a = unpack8(load16(from + c * 8)), b = unpack8(load16(from + kHalf + c * 8));
     if constexpr (NORM) {
@@ -56,14 +77,14 @@ INLINE void rotate_fast(const u16 *from, T *to, const float *norm, const float *
         float scale = rsqrtf(head_sum(sum) / HEAD_DIM + eps);
 #pragma unroll
         for (int i = 0; i < 8; i++) {
-            a.v[i] *= scale * (norm[c * 8 + i] + (float)PLUS_ONE);
-            b.v[i] *= scale * (norm[kHalf + c * 8 + i] + (float)PLUS_ONE);
+            a.v[i] *= scale * (f.norm_a[i] + (float)PLUS_ONE);
+            b.v[i] *= scale * (f.norm_b[i] + (float)PLUS_ONE);
         }
     }
     f32x8 x, y;
 #pragma unroll
     for (int i = 0; i < 8; i++) {
-        float cosine = cos_sin[c * 8 + i], sine = cos_sin[kHalf + c * 8 + i];
+        float cosine = f.cosine[i], sine = f.sine[i];
         x.v[i] = over_scale(a.v[i] * cosine - b.v[i] * sine, inverse, T());
         y.v[i] = over_scale(a.v[i] * sine + b.v[i] * cosine, inverse, T());
     }
@@ -147,30 +168,35 @@ KERNEL __launch_bounds__(128) rope(const __grid_constant__ RopeParams p)
     u32 i = (blockIdx.x * 128 + threadIdx.x) / kLanes, lane = threadIdx.x % kLanes;
     u32 t = i / kItems, h = i % kItems;
     pdl_go();
+    bool is_q = h < HEADS, is_v = h >= HEADS + KV_HEADS, there = t < (u32)p.n_tokens;
+    i32 slot = STORE && there && !is_q ? p.slot[t] : 0;
+    const float *cos_sin = p.cos_sin + (i64)(there ? p.position[t] : 0) * DIMS,
+                *norm = is_q ? p.q_norm : p.k_norm;
+    Fixed fixed;
+    if constexpr (kFast) {
+        if (there && !(STORE && is_v))
+            load_fixed(fixed, norm, cos_sin, lane);
+    }
     pdl_wait();
-    if (t >= (u32)p.n_tokens)
+    if (!there)
         return;
-    bool is_q = h < HEADS, is_v = h >= HEADS + KV_HEADS;
     u32 head = is_q ? h : (h - HEADS) % KV_HEADS;
     const u16 *from = is_q   ? p.q + (i64)t * p.q_stride
                       : is_v ? p.v + (i64)t * p.v_stride
                              : p.k + (i64)t * p.k_stride;
     from += head * HEAD_DIM;
     kv_t *stored = nullptr;
-    if (STORE && !is_q) {
-        i32 slot = p.slot[t];
+    STORES_ARE_NOBODYS(STORE && !is_q && slot < PAGE);
+    if (STORE && !is_q)
         stored = (is_v ? p.v_pool : p.k_pool) +
                  (((i64)(slot / PAGE) * KV_HEADS + head) * PAGE + slot % PAGE) * HEAD_DIM;
-    }
     if (STORE && is_v) {
         copy_head(from, stored, p.v_inverse, lane);
         return;
     }
-    const float *cos_sin = p.cos_sin + (i64)p.position[t] * DIMS,
-                *norm = is_q ? p.q_norm : p.k_norm;
     auto rotate = [&](auto *to) {
         if constexpr (kFast)
-            rotate_fast(from, to, norm, cos_sin, p.eps, p.k_inverse, lane);
+            rotate_fast(from, to, fixed, p.eps, p.k_inverse, lane);
         else
             rotate_slow(from, to, norm, cos_sin, p.eps, p.k_inverse, lane);
     };

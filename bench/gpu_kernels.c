@@ -195,6 +195,7 @@ static attention_plan_config plan_config(const bench *b, int32_t heads)
 {
     return (attention_plan_config){.heads = heads,
                                    .kv_heads = KV_HEADS,
+                                   .few = attention_decode_shape_of(b->cuda, DIM, ATTENTION_FEW),
                                    .sm_count = b->cuda->sm_count,
                                    .prefill_rows = attention_prefill_rows(b->cuda, DIM, PAGE),
                                    .deterministic = b->lane.deterministic};

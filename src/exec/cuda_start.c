@@ -176,6 +176,7 @@ vt_status cuda_start_describe(cuda_executor *x, vt_err *err)
     x->plan = (attention_plan_config){
         .heads = a->n_heads,
         .kv_heads = a->n_kv_heads,
+        .few = attention_decode_shape_of(x->cuda, a->head_dim, ATTENTION_FEW),
         .sm_count = x->cuda->sm_count,
         .prefill_rows = attention_prefill_rows(x->cuda, a->head_dim, x->config.limits.page_size),
         .deterministic = x->options.deterministic,

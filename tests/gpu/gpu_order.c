@@ -284,10 +284,8 @@ static const attention_case kAttention[] = {
     {32, 8, 128, 0, 1200, VT_FP8_E4M3},
 };
 static const attention_case kTinyAttention[] = {
-    {4, 2, 64, 0, 1100, VT_BF16},
-    {2, 1, 128, 600, 1300, VT_BF16},
-    {3, 1, 32, 0, 1030, VT_BF16},
-    {4, 2, 32, 0, 1030, VT_FP8_E4M3},
+    {4, 2, 64, 0, 1100, VT_BF16},       {2, 1, 128, 600, 1300, VT_BF16},
+    {3, 1, 32, 0, 1030, VT_BF16},       {4, 2, 32, 0, 1030, VT_FP8_E4M3},
     {2, 1, 64, 300, 1100, VT_FP8_E4M3},
 };
 
@@ -365,6 +363,7 @@ static void run_pieces(rig *r, const attention_case *c, const prompt *p, const p
     attention_plan_config config = {
         .heads = c->heads,
         .kv_heads = c->kv_heads,
+        .few = attention_decode_shape_of(r->cuda, c->head_dim, ATTENTION_FEW),
         .sm_count = r->cuda->sm_count,
         .prefill_rows = attention_prefill_rows(r->cuda, c->head_dim, PAGE),
         .deterministic = true};

@@ -383,6 +383,7 @@ static void make_attention(rig *r, const attention_args *a, device_args *d)
     attention_plan_config c = {
         .heads = a->heads,
         .kv_heads = a->kv_heads,
+        .few = attention_decode_shape_of(r->cuda, a->head_dim, ATTENTION_FEW),
         .sm_count = r->cuda->sm_count,
         .prefill_rows = attention_prefill_rows(r->cuda, a->head_dim, a->batch->page_size),
         .deterministic = r->lane.deterministic,

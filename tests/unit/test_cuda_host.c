@@ -66,7 +66,7 @@ static void check_decode_plan(const attention_plan_config *c, const int32_t *kv_
 static void test_decode_plan_when_lengths_vary_then_each_kv_is_covered_once(void **state)
 {
     (void)state;
-    attention_plan_config c = {.heads = 16, .kv_heads = 8, .sm_count = 132};
+    attention_plan_config c = {.heads = 16, .kv_heads = 8, .few = {8, 3}, .sm_count = 132};
     uint32_t seed = 7;
     for (int round = 0; round < 200; round++) {
         int32_t kv_len[MAX_SEQS], n = 1 + (int32_t)(seed % MAX_SEQS);
@@ -79,6 +79,37 @@ static void test_decode_plan_when_lengths_vary_then_each_kv_is_covered_once(void
 }
 
 /* Every tile of every token has its KV covered once, in order, by chunks or by one item. */
+/* At most one range for each SM, and what is left of a bucket's capacity is for its padding. */
+static void test_decode_plan_when_decodes_are_few_then_ranges_fill_the_rings(void **state)
+{
+    (void)state;
+    attention_plan_config c = {.heads = 16, .kv_heads = 8, .few = {8, 3}, .sm_count = 132};
+    static const struct {
+        int32_t len, ranges;
+    } one[] = {{1, 1}, {256, 1}, {257, 3}, {512, 4}, {1024, 8}, {2048, 8}, {4096, 16}, {99999, 16}};
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        int32_t q_start[2], plan[64 * DECODE_ITEM_INTS], unused[2], used, none;
+        vt_batch b = decodes(&one[i].len, 1, q_start);
+        attention_cuda_plan(&c, &b, plan, 60, unused, 0, &used, &none);
+        assert_int_equal(used, one[i].ranges);
+    }
+    uint32_t seed = 3;
+    for (int32_t round = 0; round < 400; round++) {
+        int32_t kv_len[4], n = 1 + round % 4, q_start[5], used, none, unused[2];
+        c.kv_heads = round % 3 ? 8 : 1;
+        for (int32_t i = 0; i < n; i++, seed = seed * 1664525u + 1013904223u)
+            kv_len[i] = 1 + (int32_t)(seed >> 8) % (seed & 64 ? 600 : 60000);
+        check_decode_plan(&c, kv_len, n);
+        vt_batch b = decodes(kv_len, n, q_start);
+        int32_t bucket = n == 3 ? 4 : n, capacity = attention_decode_capacity(&c, bucket, 1 << 17);
+        int32_t *plan = calloc(attention_decode_plan_ints(capacity, bucket), sizeof *plan);
+        attention_cuda_plan(&c, &b, plan, capacity, unused, 0, &used, &none);
+        assert_true(used + bucket - n <= capacity);
+        assert_true(capacity <= 132 / c.kv_heads + bucket - 1);
+        free(plan);
+    }
+}
+
 static void check_chunk_plan(const attention_plan_config *c, const int32_t *kv_len, int32_t n)
 {
     int32_t q_start[MAX_SEQS + 1], capacity = attention_decode_capacity(c, n, 1 << 17), used, none;
@@ -111,8 +142,12 @@ static void check_chunk_plan(const attention_plan_config *c, const int32_t *kv_l
 static void test_decode_plan_when_deterministic_then_it_is_cut_at_chunks_only(void **state)
 {
     (void)state;
-    attention_plan_config c = {
-        .heads = 96, .kv_heads = 1, .sm_count = 132, .prefill_rows = 64, .deterministic = true};
+    attention_plan_config c = {.heads = 96,
+                               .kv_heads = 1,
+                               .few = {8, 3},
+                               .sm_count = 132,
+                               .prefill_rows = 64,
+                               .deterministic = true};
     attention_plan_config narrow = c;
     narrow.heads = 16;
     narrow.kv_heads = 8;
@@ -444,6 +479,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_decode_plan_when_lengths_vary_then_each_kv_is_covered_once),
+        cmocka_unit_test(test_decode_plan_when_decodes_are_few_then_ranges_fill_the_rings),
         cmocka_unit_test(test_decode_plan_when_deterministic_then_it_is_cut_at_chunks_only),
         cmocka_unit_test(test_sample_pack_when_a_row_has_no_penalty_then_its_context_stays_at_home),
         cmocka_unit_test(test_sample_pack_when_rows_side_by_side_have_a_mask_then_it_travels_once),

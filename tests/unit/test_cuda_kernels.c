@@ -72,6 +72,16 @@ static int32_t compile_named(vt_cuda *cuda)
     return n;
 }
 
+/* Whether two names are one up to `end` of the first, but for the digit of a CTA's warps. */
+static bool same_but_warps(const char *a, const char *end, const char *b)
+{
+    static const char key[] = ",warps=";
+    const char *digit = strstr(a, key);
+    ptrdiff_t at = digit ? digit + strlen(key) - a : 0;
+    return digit && strncmp(a, b, (size_t)at) == 0 &&
+           strncmp(a + at + 1, b + at + 1, (size_t)(end - a - at - 1)) == 0;
+}
+
 /* Decode attention with code for shared pages is there without it too, and much smaller: what is
  * not in the cubin is not fetched by an SM. Returns how many there are. */
 static int32_t check_without_shared(const vt_jit *j, int32_t n)
@@ -83,8 +93,8 @@ static int32_t check_without_shared(const vt_jit *j, int32_t n)
         if (!at)
             continue;
         int32_t k = 0;
-        size_t same = (size_t)(at - name) + strlen(key) - 1;
-        while (k < n && (k == i || strncmp(vt_jit_name(j, k), name, same) != 0))
+        const char *end = at + strlen(key) - 1;
+        while (k < n && (k == i || !same_but_warps(name, end, vt_jit_name(j, k))))
             k++;
         if (k == n)
             fail_msg("%s: there is none with shared=0", name);

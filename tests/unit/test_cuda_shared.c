@@ -372,6 +372,7 @@ static void test_plan_when_pages_are_shared_then_each_kv_is_covered_once(void **
         const int32_t *h = heads[below(7)];
         attention_plan_config c = {.heads = h[0],
                                    .kv_heads = h[1],
+                                   .few = {8, 3},
                                    .sm_count = below(2) ? 132 : 4,
                                    .shared_rows = 1 + below(3000)};
         int32_t n = 1 + below(i % 50 ? 90 : MOST - 60);
@@ -391,9 +392,9 @@ static void test_plan_when_sharing_does_not_apply_then_there_is_none(void **stat
 {
     (void)state;
     const attention_plan_config c[] = {
-        {.heads = 64, .kv_heads = 2, .sm_count = 132, .shared_rows = 1},
-        {.heads = 32, .kv_heads = 8, .sm_count = 132, .shared_rows = 0},
-        {.heads = 32, .kv_heads = 8, .sm_count = 132, .shared_rows = 1 << 30}};
+        {.heads = 64, .kv_heads = 2, .few = {8, 3}, .sm_count = 132, .shared_rows = 1},
+        {.heads = 32, .kv_heads = 8, .few = {8, 3}, .sm_count = 132, .shared_rows = 0},
+        {.heads = 32, .kv_heads = 8, .few = {8, 3}, .sm_count = 132, .shared_rows = 1 << 30}};
     rng = 5;
     for (int32_t i = 0; i < 30; i++) {
         sequences *q = random_sequences(60);
@@ -408,12 +409,13 @@ static void test_plan_when_decodes_are_few_then_they_share_nothing(void **state)
 {
     (void)state;
     static const int32_t pages[] = {3, 1, 4, 15, 9, 2, 6, 5};
-    attention_plan_config c = {.heads = 32, .kv_heads = 8, .sm_count = 132, .shared_rows = 1};
+    attention_plan_config c = {
+        .heads = 32, .kv_heads = 8, .few = {8, 3}, .sm_count = 132, .shared_rows = 1};
     for (int32_t n = 1; n < 20; n++) {
         sequences *q = new_sequences(64);
         for (int32_t s = 0; s < n; s++)
             add(q, pages, 8, 1, 1 + s);
-        bool may = n > ATTENTION_APART;
+        bool may = n > ATTENTION_FEW;
         assert_int_equal(attention_may_share(&c, n), may);
         assert_int_equal(check_plan(&c, q, 0) > 0, may);
         free(q);

@@ -90,6 +90,7 @@ static cuda_executor *new_executor(bool deterministic)
     x->config.n_pages = N_PAGES;
     x->plan = (attention_plan_config){.heads = 16,
                                       .kv_heads = 4,
+                                      .few = {8, 3},
                                       .sm_count = 20,
                                       .prefill_rows = 128,
                                       .deterministic = deterministic,
@@ -304,7 +305,7 @@ static void test_shape_when_padded_then_its_kernel_has_code_for_the_plan(void **
                     assert_true(s.decodes >= n && (graphs || s.decodes == n));
                     assert_int_equal(attention_may_share(&x->plan, s.decodes),
                                      attention_may_share(&x->plan, n));
-                    assert_int_equal(attention_may_share(&x->plan, n), n > ATTENTION_APART);
+                    assert_int_equal(attention_may_share(&x->plan, n), n > ATTENTION_FEW);
                 }
     }
     free(x);

@@ -5,6 +5,12 @@
  * aim, and a sequence gets round(kv_len / aim) ranges of equal length in multiples of 64. A batch
  * of as many sequences as there is room for is not cut at all.
  *
+ * Up to ATTENTION_FEW decodes are a matter of latency, not of bandwidth: a CTA has more warps with
+ * a ring each, which it fills while the kernels before it end, and a range as long as the rings
+ * costs less than the merge of two. So one CTA an SM is aimed at, a range fills the rings, and only
+ * what needs several ranges anyway is cut finer, to a block a warp, as long as that leaves half of
+ * the SMs to the weights that the next kernel fetches ahead.
+ *
  * Where decodes share their first pages (attention_shared.h) those are cut in the same way, each
  * tile of 64 rows counting as a sequence of that length: a token of such a tile costs about what a
  * token of a sequence of its own does. Shared items come first: they are the longest, and the many
@@ -24,7 +30,7 @@
 
 #include "ops/cuda_impls.h"
 
-enum { RANGE_GRAIN = 64 };
+enum { RANGE_GRAIN = 64, DECODE_BLOCK = 16 /* tokens that a warp takes at once */ };
 
 typedef struct decode_params {
     const void *q, *k_pool, *v_pool;
@@ -48,10 +54,19 @@ typedef struct prefill_params {
 
 /* ---- the plan ---- */
 
-static int32_t decode_target(const attention_plan_config *c)
+/* Ranges that the SMs have room for, two a SM or, of few decodes, one. */
+static int32_t decode_target(const attention_plan_config *c, int32_t n_decode)
 {
-    int32_t n = 2 * c->sm_count / c->kv_heads;
+    int32_t n = (n_decode <= ATTENTION_FEW ? 1 : 2) * c->sm_count / c->kv_heads;
     return n > 1 ? n : 1;
+}
+
+attention_decode_shape attention_decode_shape_of(const vt_cuda *c, int32_t head_dim,
+                                                 int32_t n_decode)
+{
+    bool wide = head_dim > 128; /* what the shared memory has room for */
+    bool few = n_decode <= ATTENTION_FEW && !wide && c->level >= 90;
+    return (attention_decode_shape){.warps = few ? 8 : 4, .stages = wide ? 2 : 3};
 }
 
 int32_t attention_prefill_rows(const vt_cuda *c, int32_t head_dim, int32_t page_size)
@@ -76,7 +91,8 @@ int32_t attention_decode_capacity(const attention_plan_config *c, int32_t n_deco
     if (c->deterministic)
         return attention_chunks_capacity(c, n_decode, max_context);
     int64_t grains = n_decode * vt_ceil_div(max_context, RANGE_GRAIN);
-    int32_t aimed = n_decode + decode_target(c) + n_decode / 2;
+    int32_t aimed = decode_target(c, n_decode) + n_decode +
+                    (n_decode <= ATTENTION_FEW ? -1 : n_decode / 2);
     return grains < aimed ? (int32_t)grains : aimed;
 }
 
@@ -108,7 +124,7 @@ int32_t attention_decode_single(const attention_plan_config *c, int32_t seq, int
 /* A decode plan while it is made. */
 typedef struct plan_work {
     int32_t *item, capacity, n_items, n_slots;
-    int32_t aim;
+    int32_t aim, most; /* tokens of a range; items */
     shared_groups groups;
     struct {
         int32_t begin;    /* of the KV that it has alone */
@@ -132,7 +148,7 @@ static int32_t members_a_tile(const attention_plan_config *c, int32_t n)
 bool attention_may_share(const attention_plan_config *c, int32_t n_decode)
 {
     bool one_tile = c->heads / c->kv_heads <= 16; /* of the kernel: a token's heads of a KV head */
-    return !c->deterministic && c->shared_rows > 0 && one_tile && n_decode > ATTENTION_APART;
+    return !c->deterministic && c->shared_rows > 0 && one_tile && n_decode > ATTENTION_FEW;
 }
 
 static void find_groups(const attention_plan_config *c, const vt_batch *b, shared_groups *out)
@@ -186,13 +202,26 @@ static void plan_group(const attention_plan_config *c, plan_work *p, const share
         }
 }
 
+/* Of one of few decodes. */
+static int32_t ranges_of_few(const attention_plan_config *c, const vt_batch *b, int32_t len,
+                             int32_t aim)
+{
+    int32_t n = (int32_t)vt_ceil_div(len, aim),
+            fine = (int32_t)vt_ceil_div(len, c->few.warps * DECODE_BLOCK),
+            most = decode_target(c, b->n_decode) / (2 * b->n_decode);
+    fine = fine < most ? fine : most;
+    return n > 1 && fine > n ? fine : n;
+}
+
 /* What a sequence has alone. Every later one keeps room for one item. */
-static void plan_own(const vt_batch *b, plan_work *p, int32_t s)
+static void plan_own(const attention_plan_config *c, const vt_batch *b, plan_work *p, int32_t s)
 {
     bool known = s < SHARED_MOST_SEQS;
     int32_t begin = known ? p->seq[s].begin : 0, n_shared = known ? p->seq[s].n_shared : 0,
-            len = b->kv_len[s] - begin, left = p->capacity - p->n_items - (b->n_decode - s - 1),
-            parts = ranges_of(len, p->aim), step, first = p->n_slots;
+            len = b->kv_len[s] - begin, left = p->most - p->n_items - (b->n_decode - s - 1), step,
+            first = p->n_slots,
+            parts = b->n_decode <= ATTENTION_FEW ? ranges_of_few(c, b, len, p->aim)
+                                                 : ranges_of(len, p->aim);
     parts = cut(len, parts < left ? parts : left, &step);
     for (int32_t k = 0; k < parts; k++) {
         int32_t end = (k + 1) * step < len ? (k + 1) * step : len;
@@ -208,7 +237,7 @@ static void plan_own(const vt_batch *b, plan_work *p, int32_t s)
     }
 }
 
-/* About two CTAs an SM: tokens that each of them should have. */
+/* Tokens that a range should have. */
 static int32_t aim_of(const attention_plan_config *c, const vt_batch *b,
                       const shared_groups *groups)
 {
@@ -219,8 +248,11 @@ static int32_t aim_of(const attention_plan_config *c, const vt_batch *b,
         const shared_group *g = &groups->group[i];
         total -= (g->n - vt_ceil_div(g->n, members_a_tile(c, g->n))) * g->len;
     }
-    int64_t aim = vt_ceil_div(total, decode_target(c));
-    return aim < RANGE_GRAIN ? RANGE_GRAIN : aim < INT32_MAX / 2 ? (int32_t)aim : INT32_MAX / 2;
+    int64_t aim = vt_ceil_div(total, decode_target(c, b->n_decode));
+    int32_t least = RANGE_GRAIN;
+    if (b->n_decode <= ATTENTION_FEW)
+        least = c->few.warps * (c->few.stages - 1) * DECODE_BLOCK;
+    return aim < least ? least : aim < INT32_MAX / 2 ? (int32_t)aim : INT32_MAX / 2;
 }
 
 static int32_t plan_decode(const attention_plan_config *c, const vt_batch *b, int32_t *plan,
@@ -232,6 +264,10 @@ static int32_t plan_decode(const attention_plan_config *c, const vt_batch *b, in
     p.item = plan;
     p.capacity = capacity;
     p.n_items = p.n_slots = 0;
+    /* of few, what is beyond this is for the bucket's padding */
+    p.most = b->n_decode <= ATTENTION_FEW
+                 ? attention_decode_capacity(c, b->n_decode, INT32_MAX - RANGE_GRAIN)
+                 : capacity;
     find_groups(c, b, &p.groups);
     p.aim = aim_of(c, b, &p.groups);
     for (int32_t s = 0; s < b->n_decode && s < SHARED_MOST_SEQS; s++)
@@ -239,7 +275,7 @@ static int32_t plan_decode(const attention_plan_config *c, const vt_batch *b, in
     for (int32_t i = 0; i < p.groups.n; i++)
         plan_group(c, &p, &p.groups.group[i]);
     for (int32_t s = 0; s < b->n_decode; s++)
-        plan_own(b, &p, s);
+        plan_own(c, b, &p, s);
     for (int32_t i = 0; i < p.groups.n_seqs; i++) {
         int32_t s = p.groups.seq[i], first = p.seq[s].first_slot,
                 member[DECODE_MEMBER_INTS] = {s, first, p.seq[s].n_slots};
@@ -368,18 +404,18 @@ static vt_status run_tiles(const attention_args *a, vt_cuda_lane *l, const int32
 
 static vt_status decode_run(const void *args, const vt_lane *lane)
 {
-    enum { WARPS = 4, BLOCK = 16 };
     const attention_args *a = args;
     vt_cuda_lane *l = lane->cuda;
+    attention_decode_shape k = attention_decode_shape_of(l->cuda, a->head_dim, l->decodes);
     int32_t group = a->heads / a->kv_heads, items = l->decode_items,
-            stages = a->head_dim > 128 ? 2 : 3, element = vt_dtype_get(a->k_pool->dtype)->bytes;
+            element = vt_dtype_get(a->k_pool->dtype)->bytes;
     if (l->deterministic)
         return run_tiles(a, l, l->attention_plan, items, true);
     int32_t tile = group < 16 ? group : 16, tiles = (int32_t)vt_ceil_div(group, 16);
     if (items == 0 && !l->collect)
         return VT_OK;
-    uint32_t ring = (uint32_t)(WARPS * stages * 2 * BLOCK * a->head_dim * element);
-    uint32_t merge = (uint32_t)(WARPS * tile * (a->head_dim + 2) * 4);
+    uint32_t ring = (uint32_t)(k.warps * k.stages * 2 * DECODE_BLOCK * a->head_dim * element);
+    uint32_t merge = (uint32_t)(k.warps * tile * (a->head_dim + 2) * 4);
     /* FP8: three CTAs an SM where there are many. The plan cuts few sequences for two, and with
      * room for more they are not dealt evenly (32 x 4096: 103 us, not 81): they ask for it. */
     bool few = (int64_t)l->decodes * a->kv_heads * tiles < 12 * l->cuda->sm_count;
@@ -408,11 +444,11 @@ static vt_status decode_run(const void *args, const vt_lane *lane)
         &(cuda_launch){.spec = JIT_SPEC("attention_decode.cu", "attention_decode",
                                         {"head_dim", a->head_dim}, {"group", group},
                                         {"kv_heads", a->kv_heads},
-                                        {"page", (int32_t)a->k_pool->dim[2]}, {"stages", stages},
-                                        {"windowed", a->window > 0}, {"fp8", element == 1},
-                                        {"shared", l->decode_shares}),
+                                        {"page", (int32_t)a->k_pool->dim[2]}, {"warps", k.warps},
+                                        {"stages", k.stages}, {"windowed", a->window > 0},
+                                        {"fp8", element == 1}, {"shared", l->decode_shares}),
                        .grid = {(uint32_t)a->kv_heads, (uint32_t)items, (uint32_t)tiles},
-                       .threads = WARPS * 32,
+                       .threads = (uint32_t)k.warps * 32,
                        .shared_bytes = most > least ? most : least},
         &p, sizeof p);
 }

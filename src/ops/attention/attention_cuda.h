@@ -38,10 +38,16 @@ enum {
     ATTENTION_CUDA_CHUNK = 512 /* a deterministic row's sums: attention_chunk.cuh */
 };
 
+/* A CTA of the decode kernel: warps, and blocks of 16 tokens in each one's ring. */
+typedef struct attention_decode_shape {
+    int32_t warps, stages;
+} attention_decode_shape;
+
 typedef struct attention_plan_config {
     int32_t heads, kv_heads, sm_count;
-    int32_t prefill_rows; /* of a tile: attention_prefill_rows() */
-    bool deterministic;   /* decodes run as prefills of one token */
+    attention_decode_shape few; /* of ATTENTION_FEW decodes */
+    int32_t prefill_rows;       /* of a tile: attention_prefill_rows() */
+    bool deterministic;         /* decodes run as prefills of one token */
     /* Decodes with the same first pages read these once where that saves so many KV rows (tokens
      * times kv_heads) or more; 0: never */
     int32_t shared_rows;
@@ -49,12 +55,17 @@ typedef struct attention_plan_config {
 
 enum {
     ATTENTION_SHARED_ROWS_LEAST = 1 << 18, /* shared_rows where nobody says otherwise */
-    ATTENTION_APART = 4 /* so many decodes or fewer never share: it was measured to lose */
+    /* So many decodes or fewer are cut for latency and never share: it was measured to lose. A
+     * border of all buckets (cuda_step.c), so that padding changes neither. */
+    ATTENTION_FEW = 4
 };
+
+attention_decode_shape attention_decode_shape_of(const vt_cuda *c, int32_t head_dim,
+                                                 int32_t n_decode);
 
 /* Whether a plan of so many decodes may have items of several sequences. The kernel for plans that
  * cannot has no code for them (lane.decode_shares), so the answer must be the same for a batch and
- * for the bucket that it is padded to: ATTENTION_APART is a border of all of them (cuda_step.c). */
+ * for the bucket that it is padded to. */
 bool attention_may_share(const attention_plan_config *c, int32_t n_decode);
 
 /* Packed rows of a prefill tile, which says which kernel runs: 128 for attention_prefill_sm90.cu,

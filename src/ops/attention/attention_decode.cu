@@ -6,11 +6,11 @@
 // Grid: x = kv heads, y = items of the plan, z = tiles of 16 heads of a group. An item is a KV range
 // [begin, end)
 //   of one sequence: the group's query heads are the 16-row side of mma m16n8k16, so K and V are
-//     read once for all of them. Four warps; warp w takes the blocks of 16 tokens w, w + 4, ... of
-//     the range through its own ring of STAGES blocks in shared memory (cp.async, no barrier
-//     between warps), with its own running maximum and sum; they meet once at the end
-//   that several sequences share, its pages being the same: 64 rows (sequence, head), 16 a warp,
-//     and the four rings together are STAGES blocks of 64 tokens that all warps read
+//     read once for all of them. Warp w takes the blocks of 16 tokens w, w + WARPS, ... of the
+//     range through its own ring of STAGES blocks in shared memory (cp.async, no barrier between
+//     warps), with its own running maximum and sum; they meet once at the end
+//   that several sequences share, its pages being the same: four warps, 64 rows (sequence, head),
+//     16 a warp, and the four rings together are STAGES blocks of 64 tokens that all warps read
 // A range that is not the whole sequence leaves (m, l, O) in fp32 in a slot; the last CTA of a
 // (sequence, kv head) merges the sequence's slots, which are in rising order of KV.
 // Bytes: 4 * kv_len * kv_heads * HEAD_DIM a sequence (FP8 2), shared ranges once: the roof is memory
@@ -19,9 +19,11 @@
 // and bytes 1 and 3. Of K, word t of a row is dimensions 4 t .. 4 t + 3 of 16, and Q's fragments are dealt
 // in the same order. Of V, transposed, a word is dimensions 2 g and 2 g + 1 of two tokens: the even
 // and the odd dimensions of 16 make a tile each, and a lane's four sums are neighbours.
-// SHARED 0: there are no items of the second kind, nor code for them. What is fetched once a layer then
-// is 24 to 44 KB and not 56 to 140 (HEAD_DIM 64 to 256), which small batches are the ones to feel.
-// Template: HEAD_DIM (16-multiple up to 256), GROUP, KV_HEADS, PAGE, STAGES, WINDOWED, FP8, SHARED.
+// Before its turn (pdl_wait) an item of the first kind fetches the first blocks of every warp's ring: all KV
+// but the step's own token's was stored by earlier steps, and a copy to the device lies between steps.
+// SHARED 0: there are no items of the second kind, nor code for them: less than half of it, which is
+// fetched once a layer, and small batches feel that.
+// Template: HEAD_DIM (16-multiple up to 256), GROUP, KV_HEADS, PAGE, WARPS, STAGES, WINDOWED, FP8, SHARED.
 #include "kv.cuh"
 
 struct DecodeItem { // ops/attention/attention_cuda.h
@@ -44,11 +46,9 @@ struct DecodeParams {
     float scale_log2, v_scale;
 };
 
-constexpr int kWarps = 4, kBlock = 16, kDimSteps = HEAD_DIM / 16, kVecs = HEAD_DIM / kKvVec,
+constexpr int kWarps = WARPS, kBlock = 16, kDimSteps = HEAD_DIM / 16, kVecs = HEAD_DIM / kKvVec,
               kRowBytes = kVecs * 16;
-// gridDim.z is 1: which heads are a tile's is known when compiling. (Not used with SHARED, whose code is
-// that which was measured.)
-constexpr bool kOneTile = !SHARED && GROUP <= 16;
+constexpr bool kOneTile = GROUP <= 16; // gridDim.z is 1: which heads are a tile's is known when compiling
 constexpr int kTileHeads = GROUP < 16 ? GROUP : 16;
 constexpr u32 kBlockBytes = kBlock * kRowBytes; // of K, and again of V
 constexpr bool kLow = kTileHeads > 8;           // rows 8 .. 15 of the fragments hold heads too
@@ -188,19 +188,41 @@ INLINE void store_row(float *to, const Rows &x, int h)
 #endif
 }
 
-// This warp's block of 16 tokens to `to`; zeros outside [begin, end).
+// This warp's block of 16 tokens to `to`, but for token `but`; zeros from `end` on.
 INLINE void fetch_block(const DecodeParams &p, const i32 *pages, u32 to, i32 block, i32 begin,
-                        i32 end)
+                        i32 end, i32 but = -1)
 {
+    constexpr bool kOnePage = PAGE % kBlock == 0; // a block is in one page
+    i32 first = block * kBlock, start = first < end ? first : begin;
+    i64 row0 = kOnePage ? ((i64)pages[start / PAGE] * KV_HEADS + blockIdx.x) * PAGE + start % PAGE
+                        : 0;
 #pragma unroll
     for (int i = threadIdx.x % 32; i < kBlock * kVecs; i += 32) {
-        i32 r = i / kVecs, c = i % kVecs, j = block * kBlock + r;
+        i32 r = i / kVecs, c = i % kVecs, j = first + r;
         bool inside = j < end;
-        i32 jj = inside ? j : begin;
-        i64 from = (((i64)pages[jj / PAGE] * KV_HEADS + blockIdx.x) * PAGE + jj % PAGE) * HEAD_DIM +
-                   c * kKvVec;
+        if (j == but)
+            continue;
+        i64 row = row0 + (inside ? r : 0);
+        if constexpr (!kOnePage) {
+            i32 jj = inside ? j : begin;
+            row = ((i64)pages[jj / PAGE] * KV_HEADS + blockIdx.x) * PAGE + jj % PAGE;
+        }
+        i64 from = row * HEAD_DIM + c * kKvVec;
         copy_async16(to + at(r, c), p.k_pool + from, inside ? 16 : 0);
         copy_async16(to + kBlockBytes + at(r, c), p.v_pool + from, inside ? 16 : 0);
+    }
+}
+
+// Token j alone, to its place in a block.
+INLINE void fetch_token(const DecodeParams &p, const i32 *pages, u32 to, i32 j)
+{
+    i64 from = (((i64)pages[j / PAGE] * KV_HEADS + blockIdx.x) * PAGE + j % PAGE) * HEAD_DIM;
+#pragma unroll
+    for (int i = threadIdx.x % 32; i < 2 * kVecs; i += 32) {
+        bool is_v = i >= kVecs;
+        i32 c = is_v ? i - kVecs : i;
+        copy_async16(to + is_v * kBlockBytes + at(j % kBlock, c),
+                     (is_v ? p.v_pool : p.k_pool) + from + c * kKvVec, 16);
     }
 }
 
@@ -339,17 +361,22 @@ INLINE void attend_own(const DecodeParams &p, const DecodeItem &item, u8 *shared
     if (WINDOWED)
         begin = max(begin, min(first_kept, end));
 
+    u32 ring = shared_address(shared) + warp * STAGES * 2 * kBlockBytes;
+    i32 block0 = begin / kBlock + warp, n_blocks = (end + kBlock - 1) / kBlock, newest = kv_len - 1;
+#pragma unroll
+    for (int s = 0; s < STAGES - 1; s++)
+        if (block0 + s * kWarps < n_blocks)
+            fetch_block(p, pages, ring + s * 2 * kBlockBytes, block0 + s * kWarps, begin, end,
+                        newest);
+    pdl_wait();
     u32 q[kDimSteps][4]; // rows are heads head0 + g and head0 + g + 8 of the group
     const u16 *q_row = p.q + (i64)token * p.q_stride + (i64)(kv_head * GROUP + head0 + g) * HEAD_DIM;
     load_queries(q, head0 + g < GROUP ? q_row : nullptr,
                  kLow && head0 + g + 8 < GROUP ? q_row + 8 * HEAD_DIM : nullptr);
-
-    u32 ring = shared_address(shared) + warp * STAGES * 2 * kBlockBytes;
-    i32 block0 = begin / kBlock + warp, n_blocks = (end + kBlock - 1) / kBlock;
 #pragma unroll
     for (int s = 0; s < STAGES - 1; s++) {
-        if (block0 + s * kWarps < n_blocks)
-            fetch_block(p, pages, ring + s * 2 * kBlockBytes, block0 + s * kWarps, begin, end);
+        if (newest < end && newest / kBlock == block0 + s * kWarps)
+            fetch_token(p, pages, ring + s * 2 * kBlockBytes, newest);
         copy_async_commit();
     }
     Rows x = {{}, {-kInfinity, -kInfinity}, {0.f, 0.f}};
@@ -370,7 +397,7 @@ INLINE void attend_own(const DecodeParams &p, const DecodeItem &item, u8 *shared
     copy_async_wait<0>();
     sum_quads<kHalves>(x);
 
-    // the four warps meet: [warp][heads][HEAD_DIM] and (m, l)
+    // the warps meet: [warp][heads][HEAD_DIM] and (m, l)
     __syncthreads();
     float *sum_o = (float *)shared, *sum_ml = sum_o + kWarps * kTileHeads * HEAD_DIM;
 #pragma unroll
@@ -539,7 +566,7 @@ INLINE void attend_shared(const DecodeParams &p, const DecodeItem &item, u8 *sha
 }
 #endif
 
-#if FP8 && HEAD_DIM <= 128 && !WINDOWED && __CUDA_ARCH__ >= 900
+#if FP8 && HEAD_DIM <= 128 && !WINDOWED && WARPS == 4 && __CUDA_ARCH__ >= 900
 #define MIN_CTAS 3 /* of an SM: registers are spilled for it elsewhere */
 #else
 #define MIN_CTAS 1
@@ -549,15 +576,20 @@ KERNEL __launch_bounds__(kWarps * 32, MIN_CTAS)
     attention_decode(const __grid_constant__ DecodeParams p)
 {
     static_assert(HEAD_DIM % 16 == 0 && HEAD_DIM <= 256, "fragments of 16 dimensions");
-    static_assert(!SHARED || GROUP <= 16, "a member's heads are in one tile of 64 rows");
+    static_assert(!SHARED || (GROUP <= 16 && WARPS == 4), "a member's heads are in one tile of 64 rows");
     extern __shared__ __align__(128) u8 shared[];
-    DecodeItem item = p.items[blockIdx.y];
     pdl_go();
-    pdl_wait();
-    if (item.seq < 0)
+    DecodeItem item = p.items[blockIdx.y];
+    // CTAs without work go at once, so that the next kernel's find room; those of the first item stay, so
+    // that this kernel does not end before the one before it has.
+    if (item.seq < 0) {
+        if (blockIdx.y == 0)
+            pdl_wait();
         return;
+    }
 #if SHARED
     if (item.n_members > 0) {
+        pdl_wait();
         attend_shared(p, item, shared);
         return;
     }

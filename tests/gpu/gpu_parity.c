@@ -40,7 +40,7 @@
 #include "ops/sample/sample_cuda.h"
 #include "ops/silu_mul/silu_mul.h"
 
-enum { MAX_TWINS = 64, WORKSPACE = 256 << 20, FLUSH = 256 << 20 };
+enum { MAX_TWINS = 64, WORKSPACE = 256 << 20, LIBRARY_PAIRS = 32 << 20, FLUSH = 256 << 20 };
 
 typedef struct twin {
     vt_tensor *host;
@@ -748,6 +748,11 @@ static void try_case(rig *r, const vt_op *op, const vt_impl *impl, const char *n
     r->lane.collect = false;
     must(vt_cuda_compile(r->cuda, NULL, NULL, &err), &err);
     poison(r, outputs, n_outputs, d->inputs, d->n_inputs);
+    if (library) /* which leaves pairs in the workspace, for silu_mul to read */
+        check(r,
+              r->cuda->driver.fill8((cu_ptr)(uintptr_t)r->lane.workspace, 0xff, LIBRARY_PAIRS,
+                                    r->lane.stream),
+              "poison");
     r->lane.note = note;
     r->lane.max_note = MOST;
     r->lane.n_launches = 0;

@@ -172,14 +172,14 @@ loc:
 	@tools/loc
 
 install: all
-	install -Dm755 build/vitrine $(DESTDIR)$(PREFIX)/bin/vitrine
-	install -Dm644 include/vitrine.h $(DESTDIR)$(PREFIX)/include/vitrine.h
-	install -Dm644 $(B)/libvitrine.a $(DESTDIR)$(PREFIX)/lib/libvitrine.a
-	install -Dm755 $(B)/libvitrine.so $(DESTDIR)$(PREFIX)/lib/libvitrine.so.0
-	ln -sf libvitrine.so.0 $(DESTDIR)$(PREFIX)/lib/libvitrine.so
-	install -Dm644 docs/vitrine.1 $(DESTDIR)$(PREFIX)/share/man/man1/vitrine.1
-	mkdir -p $(DESTDIR)$(PREFIX)/lib/pkgconfig
-	sed 's|@PREFIX@|$(PREFIX)|' tools/vitrine.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/vitrine.pc
+	install -Dm755 build/vitrine "$(DESTDIR)$(PREFIX)/bin/vitrine"
+	install -Dm644 include/vitrine.h "$(DESTDIR)$(PREFIX)/include/vitrine.h"
+	install -Dm644 $(B)/libvitrine.a "$(DESTDIR)$(PREFIX)/lib/libvitrine.a"
+	install -Dm755 $(B)/libvitrine.so "$(DESTDIR)$(PREFIX)/lib/libvitrine.so.0"
+	ln -sf libvitrine.so.0 "$(DESTDIR)$(PREFIX)/lib/libvitrine.so"
+	install -Dm644 docs/vitrine.1 "$(DESTDIR)$(PREFIX)/share/man/man1/vitrine.1"
+	mkdir -p "$(DESTDIR)$(PREFIX)/lib/pkgconfig"
+	sed 's|@PREFIX@|$(PREFIX)|' tools/vitrine.pc.in > "$(DESTDIR)$(PREFIX)/lib/pkgconfig/vitrine.pc"
 
 clean:
 	rm -rf build

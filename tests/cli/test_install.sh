@@ -7,8 +7,10 @@ n=0
 say() { n=$((n + 1)); echo "$1 $n - $2"; [ "$1" = ok ] || bad=1; }
 check() { what=$1; shift; if "$@" >"$tmp/log" 2>&1; then say ok "$what"; else sed 's/^/# /' "$tmp/log"; say "not ok" "$what"; fi; }
 bad=0
-tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+tmp="$scratch/a folder" # whose name has a space
+mkdir "$tmp"
 if [ "$(basename "${VITRINE_BUILD:-build/release}")" != release ]; then
     echo "ok 1 - install # skip only the release build is installed"
     echo "1..1"

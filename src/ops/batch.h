@@ -4,7 +4,9 @@
  *   tokens     0 1 2 3 | 4 | 5 6 7    three sequences: a chunk of 4, a decode, a chunk of 3
  *   q_start    0         4   5       8
  *   n_decode   sequences 0 .. n_decode-1 bring exactly one token: a step puts its decodes first,
- *              so the picture above would really start with the sequence of token 4
+ *              so the picture above would really start with the sequence of token 4. All of a
+ *              decode's KV but its one token's was stored by earlier steps: a device may read it
+ *              before this step's is stored (the simulator checks that)
  *   kv_len     per sequence, after this step's tokens have been stored
  *   pages      CSR: page_start[s] .. page_start[s+1] index page_ids
  *   row_token  the tokens whose logits are wanted, ascending

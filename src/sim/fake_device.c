@@ -29,6 +29,7 @@ typedef struct fake_device {
     uint64_t rng;
     uint64_t *kv;         /* [n_pages * page_size] */
     uint64_t *written_by; /* [n_pages * page_size] step that wrote it last */
+    uint64_t *page_by;    /* [n_pages] likewise, any of its slots */
     uint64_t *hash;       /* [max_tokens] of the step being run */
     int32_t *token_pool;
     fake_flight flight[IN_FLIGHT];
@@ -160,8 +161,22 @@ static void run_seq(fake_device *x, const vt_step *step, int32_t s)
         x->hash[t] = position_hash(before, resolve(x, b->token[t]), p, attended);
         if (x->written_by[b->slot[t]] == step->id)
             violate(x, "a slot is written twice in a step", t);
-        x->written_by[b->slot[t]] = step->id;
+        x->written_by[b->slot[t]] = x->page_by[b->slot[t] / size] = step->id;
         x->kv[b->slot[t]] = x->hash[t];
+    }
+}
+
+/* A device may read a decode's KV before the step's own is stored, but for its one token's. */
+static void check_decode(fake_device *x, const vt_step *step, int32_t s)
+{
+    const vt_batch *b = &step->batch;
+    int32_t size = b->page_size;
+    for (int32_t p = 0; p < b->kv_len[s] - 1; p++) {
+        int32_t page = b->page_ids[b->page_start[s] + p / size];
+        if (x->page_by[page] != step->id)
+            p += size - 1 - p % size;
+        else if (x->written_by[(int64_t)page * size + p % size] == step->id)
+            violate(x, "a decode attends to KV of its own step", s);
     }
 }
 
@@ -201,6 +216,8 @@ static void run_step(fake_device *x, fake_flight *f, int32_t *token, float *logp
                (size_t)step->copies[i].n_tokens * sizeof *x->kv);
     for (int32_t s = 0; s < step->batch.n_seqs; s++)
         run_seq(x, step, s);
+    for (int32_t s = 0; s < step->batch.n_decode; s++)
+        check_decode(x, step, s);
     for (int32_t r = 0; r < step->batch.n_rows; r++)
         run_row(x, step, r, token, logprob);
     for (int32_t r = 0; r < step->batch.n_rows; r++)
@@ -288,6 +305,7 @@ static void fake_free(vt_executor *base)
     fake_device *x = (fake_device *)base;
     free(x->kv);
     free(x->written_by);
+    free(x->page_by);
     free(x->hash);
     free(x->token_pool);
     free(x->top_id);
@@ -314,11 +332,13 @@ static bool reserve(fake_device *x)
     size_t slots = c->hollow ? 1 : (size_t)c->n_pages * (size_t)c->limits.page_size;
     x->kv = vt_calloc(slots, sizeof *x->kv);
     x->written_by = vt_calloc(slots, sizeof *x->written_by);
+    x->page_by = vt_calloc((size_t)c->n_pages, sizeof *x->page_by);
     x->hash = vt_calloc(tokens, sizeof *x->hash);
     x->token_pool = vt_calloc((size_t)c->n_pool_slots, sizeof *x->token_pool);
     x->top_id = vt_calloc(rows * VT_MAX_TOP_LOGPROBS, sizeof *x->top_id);
     x->top_logprob = vt_calloc(rows * VT_MAX_TOP_LOGPROBS, sizeof *x->top_logprob);
-    bool ok = x->kv && x->written_by && x->hash && x->token_pool && x->top_id && x->top_logprob;
+    bool ok = x->kv && x->written_by && x->page_by && x->hash && x->token_pool && x->top_id &&
+              x->top_logprob;
     for (int i = 0; i < IN_FLIGHT; i++) {
         x->token[i] = vt_calloc(rows, sizeof *x->token[i]);
         x->logprob[i] = vt_calloc(rows, sizeof *x->logprob[i]);

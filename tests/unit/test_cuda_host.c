@@ -142,12 +142,8 @@ static void check_chunk_plan(const attention_plan_config *c, const int32_t *kv_l
 static void test_decode_plan_when_deterministic_then_it_is_cut_at_chunks_only(void **state)
 {
     (void)state;
-    attention_plan_config c = {.heads = 96,
-                               .kv_heads = 1,
-                               .few = {8, 3},
-                               .sm_count = 132,
-                               .prefill_rows = 64,
-                               .deterministic = true};
+    attention_plan_config c = {
+        .heads = 96, .kv_heads = 1, .sm_count = 132, .prefill_rows = 64, .deterministic = true};
     attention_plan_config narrow = c;
     narrow.heads = 16;
     narrow.kv_heads = 8;

@@ -90,6 +90,7 @@ int32_t attention_decode_capacity(const attention_plan_config *c, int32_t n_deco
 {
     if (c->deterministic)
         return attention_chunks_capacity(c, n_decode, max_context);
+    /* few: each length over a target's part of all, rounded up; the sum is less than target + n */
     int64_t grains = n_decode * vt_ceil_div(max_context, RANGE_GRAIN);
     int32_t aimed = decode_target(c, n_decode) + n_decode +
                     (n_decode <= ATTENTION_FEW ? -1 : n_decode / 2);
@@ -202,7 +203,7 @@ static void plan_group(const attention_plan_config *c, plan_work *p, const share
         }
 }
 
-/* Of one of few decodes. */
+/* Of one of few decodes: as many as its length needs, and if that is several, finer ones. */
 static int32_t ranges_of_few(const attention_plan_config *c, const vt_batch *b, int32_t len,
                              int32_t aim)
 {
@@ -264,7 +265,7 @@ static int32_t plan_decode(const attention_plan_config *c, const vt_batch *b, in
     p.item = plan;
     p.capacity = capacity;
     p.n_items = p.n_slots = 0;
-    /* of few, what is beyond this is for the bucket's padding */
+    /* of few, the rest of a capacity is for the bucket's padding */
     p.most = b->n_decode <= ATTENTION_FEW
                  ? attention_decode_capacity(c, b->n_decode, INT32_MAX - RANGE_GRAIN)
                  : capacity;
@@ -418,8 +419,8 @@ static vt_status decode_run(const void *args, const vt_lane *lane)
     uint32_t merge = (uint32_t)(k.warps * tile * (a->head_dim + 2) * 4);
     /* FP8: three CTAs an SM where there are many. The plan cuts few sequences for two, and with
      * room for more they are not dealt evenly (32 x 4096: 103 us, not 81): they ask for it. */
-    bool few = (int64_t)l->decodes * a->kv_heads * tiles < 12 * l->cuda->sm_count;
-    uint32_t least = element == 1 && few ? 77 << 10 : 0, most = ring > merge ? ring : merge;
+    bool two = (int64_t)l->decodes * a->kv_heads * tiles < 12 * l->cuda->sm_count;
+    uint32_t least = element == 1 && two ? 77 << 10 : 0, most = ring > merge ? ring : merge;
     size_t states = (size_t)decode_slots(a->heads, l->cuda->sm_count, items) * (size_t)a->heads;
     decode_params p = {.q = a->q->data,
                        .k_pool = a->k_pool->data,

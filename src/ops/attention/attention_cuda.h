@@ -60,6 +60,7 @@ enum {
     ATTENTION_FEW = 4
 };
 
+/* Of the kernel's CTAs for so many decodes; the plan's config carries that of ATTENTION_FEW. */
 attention_decode_shape attention_decode_shape_of(const vt_cuda *c, int32_t head_dim,
                                                  int32_t n_decode);
 

@@ -15,6 +15,8 @@ MAKEFLAGS += --no-builtin-rules
 CONFIG ?= release
 CC := $(if $(filter default undefined,$(origin CC)),gcc,$(CC))
 PREFIX ?= /usr/local
+LD ?= ld
+OBJCOPY ?= objcopy
 # Where there is no home to write to (a service's user, a container's), the model stays in the tree.
 ifeq ($(VITRINE_CACHE)$(shell [ -n "$$HOME" ] && mkdir -p "$$HOME/.cache" 2>/dev/null && [ -w "$$HOME/.cache" ] && echo home),)
 export VITRINE_CACHE := $(CURDIR)/build/cache
@@ -66,12 +68,17 @@ all: build/vitrine $(B)/libvitrine.so
 build/vitrine: $(B)/vitrine
 	@cp -f $< $@.tmp && mv -f $@.tmp $@
 
+# The program and the tests link every object. What is installed is one object whose hidden symbols are local, so that a
+# program that links it statically sees vt_ names only.
 lib: $(B)/libvitrine.a $(B)/libvitrine.so
-$(B)/libvitrine.a: $(LIB_OBJ)
+$(B)/libvitrine_internal.a: $(LIB_OBJ)
 	@rm -f $@ && ar rcs $@ $^
+$(B)/libvitrine.a: $(LIB_OBJ)
+	@$(LD) -r -o $(B)/libvitrine.o $^ && $(OBJCOPY) --localize-hidden $(B)/libvitrine.o
+	@rm -f $@ && ar rcs $@ $(B)/libvitrine.o && rm $(B)/libvitrine.o
 $(B)/libvitrine.so: $(LIB_OBJ)
 	@$(CC) -shared -Wl,-soname,libvitrine.so.0 $(LDFLAGS_ALL) -o $@ $^ $(SHARED_LIBS) $(SYS_LIBS)
-$(B)/vitrine: $(CLI_OBJ) $(B)/libvitrine.a
+$(B)/vitrine: $(CLI_OBJ) $(B)/libvitrine_internal.a
 	@echo "  link   $@"
 	@$(CC) $(LDFLAGS_ALL) -o $@ $^ $(STATIC_LIBS) $(CLI_LIBS) $(SYS_LIBS)
 
@@ -91,17 +98,17 @@ $(B)/gen/kernels.S: $(CU) tools/embed-kernels
 $(B)/gen/kernels.o: $(B)/gen/kernels.S
 	@$(CC) -c -o $@ $<
 
-$(B)/tests/%: tests/unit/%.c $(TEST_COMMON) $(B)/libvitrine.a
+$(B)/tests/%: tests/unit/%.c $(TEST_COMMON) $(B)/libvitrine_internal.a
 	@mkdir -p $(@D)
 	@echo "  test   $@"
-	@$(CC) $(CFLAGS_ALL) -MF $@.d -Itests/unit $(LDFLAGS_ALL) -o $@ $< $(TEST_COMMON) $(B)/libvitrine.a -lcmocka $(STATIC_LIBS) $(SYS_LIBS)
-$(B)/tests/replay_%: tests/fuzz/fuzz_%.c tests/fuzz/replay.c $(B)/libvitrine.a
+	@$(CC) $(CFLAGS_ALL) -MF $@.d -Itests/unit $(LDFLAGS_ALL) -o $@ $< $(TEST_COMMON) $(B)/libvitrine_internal.a -lcmocka $(STATIC_LIBS) $(SYS_LIBS)
+$(B)/tests/replay_%: tests/fuzz/fuzz_%.c tests/fuzz/replay.c $(B)/libvitrine_internal.a
 	@mkdir -p $(@D)
-	@$(CC) $(CFLAGS_ALL) -MF $@.d $(LDFLAGS_ALL) -o $@ $< tests/fuzz/replay.c $(B)/libvitrine.a $(STATIC_LIBS) $(SYS_LIBS)
+	@$(CC) $(CFLAGS_ALL) -MF $@.d $(LDFLAGS_ALL) -o $@ $< tests/fuzz/replay.c $(B)/libvitrine_internal.a $(STATIC_LIBS) $(SYS_LIBS)
 # Coverage-guided fuzzing: make CONFIG=fuzz CC=clang fuzz; then build/fuzz/fuzz/gguf tests/fuzz/corpus/gguf
-$(B)/fuzz/%: tests/fuzz/fuzz_%.c $(B)/libvitrine.a
+$(B)/fuzz/%: tests/fuzz/fuzz_%.c $(B)/libvitrine_internal.a
 	@mkdir -p $(@D)
-	@$(CC) $(CFLAGS_ALL) -MF $@.d $(LDFLAGS_ALL) -fsanitize=fuzzer -o $@ $< $(B)/libvitrine.a $(STATIC_LIBS) $(SYS_LIBS)
+	@$(CC) $(CFLAGS_ALL) -MF $@.d $(LDFLAGS_ALL) -fsanitize=fuzzer -o $@ $< $(B)/libvitrine_internal.a $(STATIC_LIBS) $(SYS_LIBS)
 fuzz: $(FUZZ)
 $(B)/examples/%: examples/%.c $(B)/libvitrine.so
 	@mkdir -p $(@D)
@@ -171,7 +178,7 @@ sanitize:
 loc:
 	@tools/loc
 
-install: all
+install: all lib
 	install -Dm755 build/vitrine "$(DESTDIR)$(PREFIX)/bin/vitrine"
 	install -Dm644 include/vitrine.h "$(DESTDIR)$(PREFIX)/include/vitrine.h"
 	install -Dm644 $(B)/libvitrine.a "$(DESTDIR)$(PREFIX)/lib/libvitrine.a"
@@ -194,12 +201,12 @@ GPU_MAIN := gpu_parity gpu_order
 .PHONY: gpu-programs test-gpu bench-gpu gpu-pack
 gpu-programs: $(addprefix $(B)/gpu/,$(GPU_MAIN)) $(B)/gpu/gpu_kernels
 $(B)/gpu/%: tests/gpu/%.c tests/gpu/gpu_cases.c tests/gpu/gpu_random.c tests/gpu/gpu_options.c \
-  tests/gpu/gpu_cases.h tests/gpu/gpu_options.h $(B)/libvitrine.a
+  tests/gpu/gpu_cases.h tests/gpu/gpu_options.h $(B)/libvitrine_internal.a
 	@mkdir -p $(@D)
-	@$(CC) $(CFLAGS_ALL) -MF $@.d -Itests/gpu $(LDFLAGS_ALL) -o $@ $(filter %.c,$^) $(B)/libvitrine.a $(STATIC_LIBS) $(SYS_LIBS)
-$(B)/gpu/gpu_kernels: bench/gpu_kernels.c bench/gpu_rig.c bench/gpu_rig.h $(B)/libvitrine.a
+	@$(CC) $(CFLAGS_ALL) -MF $@.d -Itests/gpu $(LDFLAGS_ALL) -o $@ $(filter %.c,$^) $(B)/libvitrine_internal.a $(STATIC_LIBS) $(SYS_LIBS)
+$(B)/gpu/gpu_kernels: bench/gpu_kernels.c bench/gpu_rig.c bench/gpu_rig.h $(B)/libvitrine_internal.a
 	@mkdir -p $(@D)
-	@$(CC) $(CFLAGS_ALL) -MF $@.d $(LDFLAGS_ALL) -o $@ $(filter %.c,$^) $(B)/libvitrine.a $(STATIC_LIBS) $(SYS_LIBS)
+	@$(CC) $(CFLAGS_ALL) -MF $@.d $(LDFLAGS_ALL) -o $@ $(filter %.c,$^) $(B)/libvitrine_internal.a $(STATIC_LIBS) $(SYS_LIBS)
 test-gpu: all gpu-programs
 	@tests/gpu/run --build $(B) $(if $(ONLY),--only $(ONLY))
 bench-gpu: all gpu-programs

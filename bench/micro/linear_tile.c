@@ -1,8 +1,8 @@
-/* make build/release/libvitrine.a
+/* make build/release/libvitrine_internal.a
  * gcc -O3 -std=gnu17 -D_GNU_SOURCE -ffp-contract=off -Iinclude -Isrc -mavx2 -mfma -mf16c -mbmi2 \
  *     -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-vector-width=512 \
  *     -mavx512bf16 -mamx-tile -mamx-int8 -mamx-bf16 bench/micro/linear_tile.c \
- *     build/release/libvitrine.a -ljansson -lm -ldl -lpthread -o build/bench_linear_tile
+ *     build/release/libvitrine_internal.a -ljansson -lm -ldl -lpthread -o build/bench_linear_tile
  * taskset -c 1 build/bench_linear_tile
  *
  * (AVX2: -DAVX2, and no option after -mbmi2 that begins with -mavx512 or -mamx.)
@@ -22,18 +22,18 @@
 
 enum { REPEAT = 200, CALLS = 64 };
 
-#define BEST(what, per, ...)                                                                       \
-    do {                                                                                           \
-        uint64_t best = UINT64_MAX;                                                                \
-        for (int r = 0; r < REPEAT; r++) {                                                         \
-            uint64_t begin = __rdtsc();                                                            \
-            for (int i = 0; i < CALLS; i++) {                                                      \
-                __VA_ARGS__;                                                                       \
-            }                                                                                      \
-            uint64_t t = __rdtsc() - begin;                                                        \
-            best = t < best ? t : best;                                                            \
-        }                                                                                          \
-        printf("  %-44s %8.1f\n", what, (double)best / CALLS / (double)(per));                     \
+#define BEST(what, per, ...)                                                   \
+    do {                                                                       \
+        uint64_t best = UINT64_MAX;                                            \
+        for (int r = 0; r < REPEAT; r++) {                                     \
+            uint64_t begin = __rdtsc();                                        \
+            for (int i = 0; i < CALLS; i++) {                                  \
+                __VA_ARGS__;                                                   \
+            }                                                                  \
+            uint64_t t = __rdtsc() - begin;                                    \
+            best = t < best ? t : best;                                        \
+        }                                                                      \
+        printf("  %-44s %8.1f\n", what, (double)best / CALLS / (double)(per)); \
     } while (0)
 
 static void *zeros(size_t bytes)
@@ -79,15 +79,15 @@ static void kernels(vt_dtype type, int64_t cols)
 
 #ifndef AVX2
 /* Eight chains of eight. */
-#define FMA_64                                                                                     \
-    UNROLL                                                                                         \
-    for (int f = 0; f < 8; f++) {                                                                  \
-        UNROLL                                                                                     \
-        for (int n = 0; n < 8; n++)                                                                \
-            acc[n] = vf_fma(acc[n], half, half);                                                   \
-    }                                                                                              \
-    __asm__ volatile(""                                                                            \
-                     : "+v"(acc[0]), "+v"(acc[1]), "+v"(acc[2]), "+v"(acc[3]), "+v"(acc[4]),       \
+#define FMA_64                                                                               \
+    UNROLL                                                                                   \
+    for (int f = 0; f < 8; f++) {                                                            \
+        UNROLL                                                                               \
+        for (int n = 0; n < 8; n++)                                                          \
+            acc[n] = vf_fma(acc[n], half, half);                                             \
+    }                                                                                        \
+    __asm__ volatile(""                                                                      \
+                     : "+v"(acc[0]), "+v"(acc[1]), "+v"(acc[2]), "+v"(acc[3]), "+v"(acc[4]), \
                        "+v"(acc[5]), "+v"(acc[6]), "+v"(acc[7]))
 
 static void matrix_unit(void)

@@ -1,5 +1,5 @@
-/* make build/release/libvitrine.a && gcc -O2 -D_GNU_SOURCE -Iinclude -Isrc bench/micro/radix.c \
- *     build/release/libvitrine.a -ljansson -lm -lpthread -o build/bench_radix && build/bench_radix
+/* make build/release/libvitrine_internal.a && gcc -O2 -D_GNU_SOURCE -Iinclude -Isrc bench/micro/radix.c \
+ *     build/release/libvitrine_internal.a -ljansson -lm -lpthread -o build/bench_radix && build/bench_radix
  *
  * The prefix cache: a lookup of a prompt that is cached as a whole, among many others that share its
  * first half; an insertion of a page; an eviction. Best of several rounds. */

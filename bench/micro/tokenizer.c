@@ -1,5 +1,5 @@
-/* make build/release/libvitrine.a && gcc -O2 -D_GNU_SOURCE -Iinclude -Isrc bench/micro/tokenizer.c
- *   build/release/libvitrine.a -ljansson -lm -lpthread -o build/bench_tokenizer
+/* make build/release/libvitrine_internal.a && gcc -O2 -D_GNU_SOURCE -Iinclude -Isrc bench/micro/tokenizer.c
+ *   build/release/libvitrine_internal.a -ljansson -lm -lpthread -o build/bench_tokenizer
  * build/bench_tokenizer FILE.gguf|tokenizer.json|FILE.tiktoken TEXT...
  *
  * Load time, and megabytes a second of encoding and decoding each text whole, on one core. Time is
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 enum { PASSES = 9 };
 

@@ -44,8 +44,8 @@ typedef enum vt_trace_request {
     VT_REQ_MATCH,      /* span; b = cached tokens, c = those copied from a partly matching page */
     VT_REQ_ADMIT,      /* b = pages taken */
     VT_REQ_RETRACT,
-    VT_REQ_TOKEN,      /* published: b = index in the output, c = token id */
-    VT_REQ_FINISH      /* b = vt_finish, c = completion tokens */
+    VT_REQ_TOKEN, /* published: b = index in the output, c = token id */
+    VT_REQ_FINISH /* b = vt_finish, c = completion tokens */
 } vt_trace_request;
 
 typedef enum vt_trace_part {

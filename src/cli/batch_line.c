@@ -14,7 +14,7 @@
 #include "base/mem.h"
 #include "cli/prompt.h"
 #include "model/model.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 /* ---- reading the line ---- */
 

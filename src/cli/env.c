@@ -262,10 +262,9 @@ static json_t *default_device_json(const vt_options *o)
     char device[16];
     vt_err why;
     default_device(o, device, sizeof device, &why);
-    return json_pack("{s:s, s:s, s:o}", "option", vt_options_get(o, "device"), "runs_on", device,
-                     "why_not_cuda",
-                     why.status == VT_OK ? json_null()
-                                         : cli_json_text(why.message, strlen(why.message)));
+    return json_pack(
+        "{s:s, s:s, s:o}", "option", vt_options_get(o, "device"), "runs_on", device, "why_not_cuda",
+        why.status == VT_OK ? json_null() : cli_json_text(why.message, strlen(why.message)));
 }
 
 static int print_object(const vt_options *o, const vt_roofs *r)

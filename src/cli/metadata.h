@@ -3,7 +3,7 @@
 #define VT_CLI_METADATA_H
 
 #include "cli/cli.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 /* Option model without its weights: a GGUF (a vocabulary alone will do), a folder, a name,
  * dummy:NAME. */

@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "cli/cli.h"
-#include "files/fetch.h"
+#include "fetch/fetch.h"
 #include "model/load.h"
 
 enum { MAX_PARTS = 4 };

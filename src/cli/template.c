@@ -5,7 +5,7 @@
 #include "base/err.h"
 #include "cli/cli.h"
 #include "cli/metadata.h"
-#include "text/template.h"
+#include "text/template/template.h"
 
 /* A list of messages alone stands for {"messages": [...]}. */
 static vt_status read_variables(const char *path, char **json, vt_err *err)

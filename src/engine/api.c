@@ -19,8 +19,8 @@
 #include "engine/options.h"
 #include "engine/recording.h"
 #include "model/load.h"
-#include "text/template.h"
-#include "text/tokenizer.h"
+#include "text/template/template.h"
+#include "text/tokenizer/tokenizer.h"
 
 enum {
     AUTO_PAGE_SIZE = 16,

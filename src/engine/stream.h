@@ -8,7 +8,7 @@
 #define VT_ENGINE_STREAM_H
 
 #include "base/buf.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 enum { VT_MAX_STOPS = 64, VT_MAX_STOP_BYTES = 1024 };
 

@@ -48,7 +48,7 @@ int32_t vt_executor_cuda_gaps(const vt_executor *x, uint64_t since, float *us, i
 /* What a CUDA executor that records lets a story read; valid as long as it. */
 typedef struct vt_cuda_recording {
     const vt_trace_ring *ring; /* VT_TRACE_LAUNCH of every step; moves, calls, kernels of timed */
-    vt_cuda *cuda;       /* the device, and the kernels' names in its JIT */
+    vt_cuda *cuda;             /* the device, and the kernels' names in its JIT */
     size_t weight_bytes;       /* on the device */
     int32_t period;            /* one decode step in so many is timed */
     double notice_ns; /* measured: from an event on the device to the host's knowing of it */

@@ -93,7 +93,7 @@ typedef struct cuda_executor {
     result_slot slot[SLOTS];
     uint64_t launched, waited;
     uint64_t shared_items; /* of all steps' decode plans */
-    float gap_us[GAPS]; /* gap k is at k % GAPS */
+    float gap_us[GAPS];    /* gap k is at k % GAPS */
     uint64_t n_gaps;
     vt_cuda_startup startup;
     struct cuda_spans *spans; /* NULL: does not record */

@@ -22,7 +22,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "model/dummy.h"
-#include "model/quant.h"
+#include "base/quant.h"
 #include "ops/cuda_impls.h"
 #include "ops/linear/linear_impl.h"
 #include "ops/linear/linear_quant.h"

@@ -16,7 +16,7 @@
 
 #include "base/err.h"
 #include "model/load.h"
-#include "model/quant.h"
+#include "base/quant.h"
 #include "ops/linear/linear.h"
 #include "ops/rope/rope.h"
 

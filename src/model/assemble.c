@@ -13,9 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/quant.h"
-#include "text/template.h"
-#include "text/tokenizer.h"
+#include "base/quant.h"
+#include "text/template/template.h"
+#include "text/tokenizer/tokenizer.h"
 
 enum {
     MAX_LAYERS = 1024,

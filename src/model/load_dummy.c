@@ -17,8 +17,8 @@
 #include "base/team.h"
 #include "model/assemble.h"
 #include "model/load.h"
-#include "text/template.h"
-#include "text/tokenizer.h"
+#include "text/template/template.h"
+#include "text/tokenizer/tokenizer.h"
 
 /* ---- shapes, from the models' published config.json ---- */
 

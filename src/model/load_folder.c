@@ -23,8 +23,8 @@
 #include "files/safetensors.h"
 #include "model/assemble.h"
 #include "model/hf_config.h"
-#include "text/template.h"
-#include "text/tokenizer.h"
+#include "text/template/template.h"
+#include "text/tokenizer/tokenizer.h"
 
 enum {
     MAX_CONFIG = 1 << 20,

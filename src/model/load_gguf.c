@@ -13,8 +13,8 @@
 
 #include "files/gguf.h"
 #include "model/assemble.h"
-#include "text/template.h"
-#include "text/tokenizer.h"
+#include "text/template/template.h"
+#include "text/tokenizer/tokenizer.h"
 
 typedef struct family {
     const char *arch; /* general.architecture */

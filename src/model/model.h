@@ -10,8 +10,8 @@
 #include "base/tensor.h"
 #include "vitrine.h"
 
-struct vt_tokenizer; /* text/tokenizer.h */
-struct vt_template;  /* text/template.h */
+struct vt_tokenizer; /* text/tokenizer/tokenizer.h */
+struct vt_template;  /* text/template/template.h */
 
 typedef enum vt_activation { VT_ACT_SILU, VT_ACT_GELU_TANH } vt_activation;
 typedef enum vt_rope_scaling {

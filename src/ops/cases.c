@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-#include "model/quant.h"
+#include "base/quant.h"
 #include "ops/linear/linear_impl.h"
 #include "ops/moe/moe.h"
 

@@ -85,7 +85,7 @@ typedef struct vt_weight {
     int64_t rows, cols; /* sums over the parts */
     vt_dtype dtype;
     const vt_tensor *scale[3]; /* FP8: of each part, one number or one a 128x128 block; or NULL */
-    void *packed;           /* made by impl->pack; NULL: run() reads part[] directly */
+    void *packed;              /* made by impl->pack; NULL: run() reads part[] directly */
     size_t packed_bytes;
     const struct vt_impl *packed_for;
 } vt_weight;

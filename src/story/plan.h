@@ -13,7 +13,7 @@
 /* A sequence's share of a step: q_len new tokens, after which its context is kv_len tokens long. */
 typedef struct story_seq {
     int32_t q_len, kv_len;
-    int32_t n_rows; /* logit rows it asks for: 1 where a token is chosen */
+    int32_t n_rows;       /* logit rows it asks for: 1 where a token is chosen */
     int32_t shared_pages; /* a decode's: that another one has as well, as in VT_TRACE_STEP_SEQ */
 } story_seq;
 

@@ -38,6 +38,8 @@ if command -v c++ >/dev/null 2>&1; then
 fi
 exported=$(nm -D --defined-only "$root/lib/libvitrine.so" | awk '$2 ~ /[TDBR]/ {print $3}' | grep -v '^vt_' | grep -v '^_')
 check "the shared library exports vt_ names only ($exported)" test -z "$exported"
+exported=$(nm -g --defined-only "$root/lib/libvitrine.a" | awk 'NF == 3 {print $3}' | grep -v '^vt_')
+check "the static library exports vt_ names only ($exported)" test -z "$exported"
 check "the program needs libc and libm only" sh -c \
     "! readelf -d '$root/bin/vitrine' | grep NEEDED | grep -vE 'libc\.so|libm\.so|ld-linux|libdl|libpthread'"
 echo "1..$n"

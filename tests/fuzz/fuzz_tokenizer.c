@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "text/tokenizer.h"
-#include "text/unicode.h"
+#include "text/tokenizer/tokenizer.h"
+#include "text/unicode/unicode.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -284,10 +284,8 @@ static const attention_case kAttention[] = {
     {32, 8, 128, 0, 1200, VT_FP8_E4M3},
 };
 static const attention_case kTinyAttention[] = {
-    {4, 2, 64, 0, 1100, VT_BF16},
-    {2, 1, 128, 600, 1300, VT_BF16},
-    {3, 1, 32, 0, 1030, VT_BF16},
-    {4, 2, 32, 0, 1030, VT_FP8_E4M3},
+    {4, 2, 64, 0, 1100, VT_BF16},       {2, 1, 128, 600, 1300, VT_BF16},
+    {3, 1, 32, 0, 1030, VT_BF16},       {4, 2, 32, 0, 1030, VT_FP8_E4M3},
     {2, 1, 64, 300, 1100, VT_FP8_E4M3},
 };
 

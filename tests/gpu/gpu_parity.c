@@ -26,7 +26,7 @@
 #include "device/cublaslt.h"
 #include "gpu_cases.h"
 #include "gpu_options.h"
-#include "model/quant.h"
+#include "base/quant.h"
 #include "ops/cuda_impls.h"
 #include "ops/attention/attention_cuda.h"
 #include "ops/embed/embed.h"

@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 
 #include "base/clock.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 enum { ASCII = 120 }; /* a vocabulary of bytes that are text: the fake device chooses below it */
 

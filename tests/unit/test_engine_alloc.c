@@ -2,7 +2,7 @@
  * steps run. Under a sanitizer, which brings its own allocator, the test is skipped. */
 #include "engine_fixture.h"
 
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 static bool counting;
 static uint64_t n_calls;

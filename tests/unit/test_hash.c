@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "files/hash.h"
+#include "fetch/hash.h"
 
 static void expect(hash_kind kind, const char *text, size_t repeat, const char *want)
 {

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/quant.h"
+#include "base/quant.h"
 #include "ops/cases.h"
 #include "ops/linear/linear.h"
 

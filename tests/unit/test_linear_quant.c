@@ -9,7 +9,7 @@
 
 #include "exec/cuda_weights.h"
 #include "model/load.h"
-#include "model/quant.h"
+#include "base/quant.h"
 #include "ops/cases.h"
 #include "ops/linear/linear_quant.h"
 

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "text/regex.h"
+#include "text/regex/regex.h"
 
 /* All matches as "start-end start-end ...". */
 static void find_all(const char *pattern, const char *text, char *out, size_t size)

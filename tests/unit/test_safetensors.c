@@ -12,7 +12,7 @@
 #include "files/safetensors.h"
 #include "model/assemble.h"
 #include "model/load.h"
-#include "text/template.h"
+#include "text/template/template.h"
 
 #define CORPUS "tests/fuzz/corpus/safetensors/"
 #define FOLDERS "tests/golden/folders/"

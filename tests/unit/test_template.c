@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "text/template.h"
+#include "text/template/template.h"
 
 typedef struct result {
     vt_status status;

@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "text/template.h"
+#include "text/template/template.h"
 
 #define FOLDER "tests/golden/templates/"
 enum { NOW = 1719835200 }; /* the clock of the goldens: 2024-07-01 12:00 UTC */

@@ -9,7 +9,7 @@
 #include <math.h>
 
 #include "base/tensor.h"
-#include "model/quant.h"
+#include "base/quant.h"
 
 static uint64_t next_random(uint64_t *s)
 {

@@ -10,8 +10,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "text/tokenizer.h"
-#include "text/unicode.h"
+#include "text/tokenizer/tokenizer.h"
+#include "text/unicode/unicode.h"
 
 static void expect_ids(const vt_tokenizer *t, const char *text, unsigned flags, const int32_t *want,
                        size_t n)

@@ -11,8 +11,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "text/tokenizer.h"
-#include "text/unicode.h"
+#include "text/tokenizer/tokenizer.h"
+#include "text/unicode/unicode.h"
 
 #define FOLDER "tests/golden/tokenizers/"
 enum { MAX_TEXTS = 1000, MEGABYTE = 1 << 20, RANDOM_LISTS = 100, RANDOM_IDS = 20 };

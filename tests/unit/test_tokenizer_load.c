@@ -9,7 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 /* ---- a little GGUF writer ---- */
 

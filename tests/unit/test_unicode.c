@@ -8,7 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "text/unicode.h"
+#include "text/unicode/unicode.h"
 
 static void test_utf8_every_code_point_survives(void **state)
 {

@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-#include "model/quant.h"
+#include "base/quant.h"
 #include "ops/cases.h"
 #include "ops/cuda_impls.h"
 
@@ -102,7 +102,10 @@ static void *embed_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
     return a;
 }
 
-#define CASE(what, ...) {.name = what, .p = {__VA_ARGS__}}
+#define CASE(what, ...)                    \
+    {                                      \
+        .name = what, .p = { __VA_ARGS__ } \
+    }
 static const vt_case embed_cases[] = {
     CASE("F32 3x67", 3, VT_F32, 10, 67, 0),
     CASE("F16 3x67 scaled", 3, VT_F16, 10, 67, 1),

@@ -18,7 +18,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "model/quant.h"
+#include "base/quant.h"
 #include "ops/cases.h"
 #include "ops/cuda_impls.h"
 #include "ops/linear/linear_impl.h"
@@ -222,8 +222,14 @@ static void *linear_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
     return a;
 }
 
-#define CASE(what, ...) {.name = what, .p = {__VA_ARGS__}}
-#define BENCH(what, ...) {.name = what, .p = {__VA_ARGS__}, .bench = true}
+#define CASE(what, ...)                    \
+    {                                      \
+        .name = what, .p = { __VA_ARGS__ } \
+    }
+#define BENCH(what, ...)                                \
+    {                                                   \
+        .name = what, .p = {__VA_ARGS__}, .bench = true \
+    }
 #define FOUR(what, dtype, cols)                                                                 \
     CASE(what " 1 token", 1, dtype, cols, 33, 0, 0, LINEAR_NONE, 0),                            \
         CASE(what " 17 tokens, q, k, v, bias, sliced", 17, dtype, cols, 48, 9, 10, LINEAR_NONE, \
@@ -274,14 +280,9 @@ static const vt_case linear_cases[] = {
 
 static const vt_impl *const linear_impls[] = {
 #ifdef __x86_64__
-    &linear_amx,
-    &linear_avx512,
-    &linear_avx2,
+    &linear_amx,      &linear_avx512,    &linear_avx2,
 #endif
-    &linear_portable,
-    &linear_cuda_impl,
-    &linear_cuda_any_impl,
-    NULL,
+    &linear_portable, &linear_cuda_impl, &linear_cuda_any_impl, NULL,
 };
 
 const vt_op linear_op = {

@@ -46,15 +46,13 @@ INLINE void tile_configure(const tile_config *c) { __asm__ volatile("ldtilecfg %
 INLINE void tile_release(void) { __asm__ volatile("tilerelease" : : : "memory"); }
 
 #define TILE_ZERO(t) __asm__ volatile("tilezero %%tmm" #t : :)
-#define TILE_LOAD(t, p, stride)                                            \
-    __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t                       \
-                     :                                                     \
-                     : "r"(p), "r"((int64_t)(stride))                      \
-                     : "memory")
-#define TILE_STORE(t, p, stride)                                           \
-    __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)"                   \
-                     :                                                     \
-                     : "r"(p), "r"((int64_t)(stride))                      \
+#define TILE_LOAD(t, p, stride)                                                                   \
+    __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t : : "r"(p), "r"((int64_t)(stride)) : "memor" \
+                                                                                          "y")
+#define TILE_STORE(t, p, stride)                         \
+    __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" \
+                     :                                   \
+                     : "r"(p), "r"((int64_t)(stride))    \
                      : "memory")
 /* c += a b: a signed, b unsigned. */
 #define TILE_DOT_SU(c, a, b) __asm__ volatile("tdpbsud %%tmm" #b ", %%tmm" #a ", %%tmm" #c : :)

@@ -22,7 +22,7 @@ static void add_fifth_bits(const uint8_t *src, uint8_t *q)
         q[j] |= (uint8_t)((src[j / 8] >> j % 8 & 1) << 4);
 }
 
-/* 6-bit scales s and minima t of eight groups in 12 bytes (model/quant.c draws them). */
+/* 6-bit scales s and minima t of eight groups in 12 bytes (base/quant.c draws them). */
 static void k_scales(const uint8_t *src, linear_plain_block *p)
 {
     for (int i = 0; i < 4; i++) {
@@ -51,7 +51,7 @@ static void k_fifth_bits(const uint8_t *src, uint8_t *q)
             q[32 * i + j] |= (uint8_t)((src[j] >> i & 1) << 4);
 }
 
-/* Q6_K: halves of 128 columns; the four runs of 32 in a half share bytes (model/quant.c). */
+/* Q6_K: halves of 128 columns; the four runs of 32 in a half share bytes (base/quant.c). */
 static void q6_k_quants(const uint8_t *low, const uint8_t *high, uint8_t *q)
 {
     for (int n = 0; n < 2; n++, low += 64, high += 32, q += 128)

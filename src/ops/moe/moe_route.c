@@ -101,13 +101,9 @@ static const vt_impl moe_route_portable = {.name = "portable",
 
 static const vt_impl *const moe_route_impls[] = {
 #if defined(__x86_64__)
-    &moe_route_avx512,
-    &moe_route_avx2,
+    &moe_route_avx512,   &moe_route_avx2,
 #endif
-    &moe_route_portable,
-    &moe_route_cuda_impl,
-    &moe_route_cuda_any_impl,
-    NULL,
+    &moe_route_portable, &moe_route_cuda_impl, &moe_route_cuda_any_impl, NULL,
 };
 
 const vt_op moe_route_op = {

@@ -11,8 +11,8 @@
 #include <string.h>
 
 #include "model/assemble.h"
-#include "model/quant.h"
-#include "text/tokenizer.h"
+#include "base/quant.h"
+#include "text/tokenizer/tokenizer.h"
 
 typedef struct tiny_source {
     vt_tensor *tensor;

@@ -1,0 +1,62 @@
+/* Writing JSON: one call a member, so that a name always stands beside its value.
+ *
+ *     vt_json w;
+ *     vt_json_begin(&w, &buf, 2);                      // 2: indent; -1: everything on one line
+ *     vt_json_open(&w, NULL, '{');
+ *     vt_json_string(&w, "name", model->name);
+ *     vt_json_quantity(&w, "step", 1.23, "us", "measured");   // {"value":1.23,"unit":"us",...}
+ *     vt_json_open(&w, "ids", '[');
+ *     vt_json_int(&w, NULL, 7);                        // an element of a list has no key
+ *     vt_json_close(&w);
+ *     vt_json_close(&w);
+ *     bool ok = vt_json_end(&w);
+ *
+ * The writer appends to a vt_buf, whose limit and `failed` flag stand for all errors of memory:
+ * only vt_json_end needs to be looked at. Members that open a container below the depth limit, or
+ * close one that is not open, are mistakes of the caller and are asserted. */
+#ifndef VT_BASE_JSON_WRITE_H
+#define VT_BASE_JSON_WRITE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+
+enum { VT_JSON_MAX_DEPTH = 64 };
+
+typedef struct vt_json {
+    vt_buf *out;
+    int indent; /* spaces a level; negative: one line */
+    int depth;
+    char close[VT_JSON_MAX_DEPTH]; /* the bracket that ends each open container */
+    bool some[VT_JSON_MAX_DEPTH];  /* whether that container has a member already */
+} vt_json;
+
+void vt_json_begin(vt_json *w, vt_buf *out, int indent);
+/* True when every container is closed and nothing failed. */
+bool vt_json_end(vt_json *w);
+
+/* `bracket` is '{' or '['. `key` is NULL for the outermost value and inside lists. */
+void vt_json_open(vt_json *w, const char *key, char bracket);
+void vt_json_close(vt_json *w);
+
+/* NULL becomes null. Bytes that are not UTF-8 become U+FFFD; NUL becomes \u0000. */
+void vt_json_string(vt_json *w, const char *key, const char *s);
+void vt_json_string_n(vt_json *w, const char *key, const char *s, size_t n);
+void vt_json_printf(vt_json *w, const char *key, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+void vt_json_int(vt_json *w, const char *key, int64_t value);
+/* The shortest decimal form that reads back as the same double; null where it is not finite. */
+void vt_json_real(vt_json *w, const char *key, double value);
+/* As vt_json_real, rounded to so many digits behind the point. */
+void vt_json_fixed(vt_json *w, const char *key, double value, int digits);
+void vt_json_bool(vt_json *w, const char *key, bool value);
+void vt_json_null(vt_json *w, const char *key);
+/* A value that is JSON already. */
+void vt_json_raw(vt_json *w, const char *key, const char *json, size_t n);
+/* {"value": v, "unit": "us", "tag": "measured"}; a value that is not finite becomes null with the
+ * tag "n/a". A unit of NULL is left out. */
+void vt_json_quantity(vt_json *w, const char *key, double value, const char *unit, const char *tag);
+
+#endif

@@ -1,0 +1,15 @@
+/* Statistics of a handful of measurements. */
+#ifndef VT_BASE_STATS_H
+#define VT_BASE_STATS_H
+
+#include <stddef.h>
+
+/* Sorts v[0..n) into ascending order. */
+void vt_sort_doubles(double *v, size_t n);
+/* The nearest-rank percentile: the smallest value that at least the share q (0..1) of the values do
+ * not exceed. Sorts v. NAN when n is 0. */
+double vt_percentile(double *v, size_t n, double q);
+/* The mean of the middle one or two values. Sorts v. NAN when n is 0. */
+double vt_median(double *v, size_t n);
+
+#endif

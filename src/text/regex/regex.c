@@ -1,0 +1,323 @@
+/* Regular expressions, part 3: the matcher.
+ *
+ * A backtracking loop over the program with an explicit stack of choices, so the depth of a text
+ * is never the depth of the C stack; only lookaround and atomic groups recurse, as deep as the
+ * pattern nests. A frame is one choice: what is left of an alternation (a mask), how far a
+ * repetition may still give back, or a slot's old value. Steps are counted against the caller's
+ * budget: exponential patterns end in an error, not in a hang.
+ *
+ * A Pike machine (linear in the text) was not taken: possessive groups, lookahead and the order of
+ * alternatives need extra machinery there, and on these patterns, made possessive by the compiler,
+ * backtracking hardly happens.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "text/regex/regex_internal.h"
+
+typedef enum frame_kind {
+    FRAME_ALT,
+    FRAME_GOTO,
+    FRAME_GIVE_BACK,
+    FRAME_TAKE_MORE,
+    FRAME_SLOT
+} frame_kind;
+
+typedef struct regex_frame {
+    frame_kind kind;
+    int32_t pc;
+    size_t pos;
+    uint64_t
+        extra; /* mask; lowest position to give back to; how many more to take; old slot value */
+} regex_frame;
+
+typedef struct matcher {
+    const vt_regex *re;
+    vt_regex_scratch *s;
+    const char *text;
+    size_t n;
+    size_t slot[REGEX_MAX_SLOT];
+    bool gave_up;
+} matcher;
+
+void vt_regex_scratch_begin(vt_regex_scratch *s, size_t n)
+{
+    s->steps = 10000000 + 200 * (uint64_t)n;
+}
+
+void vt_regex_scratch_release(vt_regex_scratch *s)
+{
+    free(s->frame);
+    *s = (vt_regex_scratch){0};
+}
+
+static bool push(matcher *m, frame_kind kind, int32_t pc, size_t pos, uint64_t extra)
+{
+    vt_regex_scratch *s = m->s;
+    if (s->n == s->cap) {
+        size_t cap = s->cap ? s->cap * 2 : 64;
+        regex_frame *grown = cap > (1u << 26) ? NULL : realloc(s->frame, cap * sizeof *grown);
+        if (!grown) {
+            m->gave_up = true;
+            return false;
+        }
+        s->frame = grown;
+        s->cap = cap;
+    }
+    s->frame[s->n++] = (regex_frame){kind, pc, pos, extra};
+    return true;
+}
+
+/* Length of the character at pos if it is in the set, else 0. */
+static inline size_t set_step(const matcher *m, const regex_set *set, size_t pos)
+{
+    if (pos >= m->n)
+        return 0;
+    unsigned char b = (unsigned char)m->text[pos];
+    if (b < 0x80)
+        return regex_set_ascii(set, b);
+    uint32_t c;
+    size_t length = (size_t)vt_utf8_next(m->text + pos, &c);
+    return regex_set_has(set, c) ? length : 0;
+}
+
+static size_t step_back(const matcher *m, size_t pos)
+{
+    do
+        pos--;
+    while (pos > 0 && ((unsigned char)m->text[pos] & 0xC0) == 0x80);
+    return pos;
+}
+
+static bool is_word(const matcher *m, size_t pos)
+{
+    uint32_t c;
+    if (pos >= m->n)
+        return false;
+    vt_utf8_next(m->text + pos, &c);
+    return vt_uprop_of(c).flags & VT_U_REGEX_WORD;
+}
+
+static bool assertion_holds(const matcher *m, regex_kind kind, size_t pos)
+{
+    switch (kind) {
+    case RE_TEXT_START:
+        return pos == 0;
+    case RE_TEXT_END:
+        return pos == m->n;
+    case RE_TEXT_END_NL:
+        return pos == m->n || (pos + 1 == m->n && m->text[pos] == '\n');
+    case RE_LINE_START:
+        return pos == 0 || (m->text[pos - 1] == '\n' && pos < m->n);
+    case RE_LINE_END:
+        return pos == m->n || m->text[pos] == '\n';
+    default: {
+        bool before = pos > 0 && is_word(m, step_back(m, pos)), after = is_word(m, pos);
+        return (before != after) == (kind == RE_WORD_EDGE);
+    }
+    }
+}
+
+static bool run(matcher *m, int32_t pc, size_t pos, size_t *end);
+
+static bool looks(matcher *m, const regex_inst *i, size_t pos)
+{
+    size_t end, start = pos;
+    if (i->op == OP_AHEAD || i->op == OP_NOT_AHEAD) {
+        bool found = i->set ? set_step(m, i->set, pos) > 0 : run(m, i->a, pos, &end);
+        return found == (i->op == OP_AHEAD);
+    }
+    for (int32_t k = 0; k < i->min; k++) {
+        if (start == 0)
+            return i->op == OP_NOT_BEHIND;
+        start = step_back(m, start);
+    }
+    return (run(m, i->a, start, &end) && end == pos) == (i->op == OP_BEHIND);
+}
+
+/* Takes the newest choice; false if there is none above `base`. */
+static bool backtrack(matcher *m, size_t base, int32_t *pc, size_t *pos)
+{
+    vt_regex_scratch *s = m->s;
+    while (s->n > base) {
+        regex_frame *f = &s->frame[s->n - 1];
+        switch (f->kind) {
+        case FRAME_SLOT:
+            m->slot[f->pc] = f->pos;
+            s->n--;
+            continue;
+        case FRAME_ALT: {
+            int k = __builtin_ctzll(f->extra);
+            *pc = m->re->inst[f->pc].alt->target[k];
+            *pos = f->pos;
+            f->extra &= f->extra - 1;
+            if (f->extra == 0)
+                s->n--;
+            return true;
+        }
+        case FRAME_GIVE_BACK:
+            *pc = f->pc + 1;
+            *pos = f->pos = step_back(m, f->pos);
+            if (f->pos <= f->extra)
+                s->n--;
+            return true;
+        case FRAME_TAKE_MORE: {
+            size_t step = set_step(m, m->re->inst[f->pc].set, f->pos);
+            *pc = f->pc + 1;
+            *pos = f->pos += step;
+            if (step == 0 || --f->extra == 0)
+                s->n--;
+            if (step == 0)
+                continue;
+            return true;
+        }
+        default:
+            *pc = f->pc;
+            *pos = f->pos;
+            s->n--;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* OP_REPEAT, OP_TAKE, OP_LAZY at *pos; false on failure. */
+static bool repeat(matcher *m, const regex_inst *i, int32_t pc, size_t *pos)
+{
+    const regex_set *set = i->set;
+    size_t at = *pos, least = at;
+    int32_t count = 0, most = i->op == OP_LAZY ? i->min : i->max;
+    while (count < most) {
+        unsigned char b;
+        if (at < m->n && (b = (unsigned char)m->text[at]) < 0x80) {
+            if (!regex_set_ascii(set, b))
+                break;
+            at++;
+        } else {
+            size_t step = set_step(m, set, at);
+            if (step == 0)
+                break;
+            at += step;
+        }
+        if (++count == i->min)
+            least = at;
+    }
+    if (count < i->min)
+        return false;
+    *pos = at;
+    if (i->op == OP_REPEAT && at > least)
+        return push(m, FRAME_GIVE_BACK, pc, at, least);
+    if (i->op == OP_LAZY && i->max > i->min)
+        return push(m, FRAME_TAKE_MORE, pc, at, (uint64_t)(i->max - i->min));
+    return true;
+}
+
+/* Tries one alternative of an OP_ALT and keeps the others for later; its target or -1. */
+static int32_t alternative(matcher *m, const regex_alt *alt, int32_t pc, size_t pos)
+{
+    uint64_t mask = alt->can[pos < m->n ? (unsigned char)m->text[pos] : 256];
+    if (mask == 0)
+        return -1;
+    int k = __builtin_ctzll(mask);
+    mask &= mask - 1;
+    if (mask && !push(m, FRAME_ALT, pc, pos, mask))
+        return -1;
+    return alt->target[k];
+}
+
+static bool run(matcher *m, int32_t pc, size_t pos, size_t *end)
+{
+    const size_t base = m->s->n;
+    for (;;) {
+        const regex_inst *i = &m->re->inst[pc];
+        bool ok = true;
+        size_t step;
+        if (m->s->steps-- <= 1) {
+            m->s->steps = 1;
+            m->gave_up = true;
+        }
+        switch (i->op) {
+        case OP_SET:
+            step = set_step(m, i->set, pos);
+            pos += step;
+            pc++;
+            ok = step > 0;
+            break;
+        case OP_REPEAT:
+        case OP_TAKE:
+        case OP_LAZY:
+            ok = repeat(m, i, pc, &pos);
+            pc++;
+            break;
+        case OP_ALT:
+            pc = alternative(m, i->alt, pc, pos);
+            ok = pc >= 0;
+            break;
+        case OP_SPLIT:
+            ok = push(m, FRAME_GOTO, i->b, pos, 0);
+            pc = i->a;
+            break;
+        case OP_JUMP:
+            pc = i->a;
+            break;
+        case OP_MARK:
+            ok = push(m, FRAME_SLOT, i->a, m->slot[i->a], 0);
+            m->slot[i->a] = pos;
+            pc++;
+            break;
+        case OP_MOVED:
+            ok = m->slot[i->a] != pos;
+            pc++;
+            break;
+        case OP_AHEAD:
+        case OP_NOT_AHEAD:
+        case OP_BEHIND:
+        case OP_NOT_BEHIND:
+            ok = looks(m, i, pos);
+            pc = i->b;
+            break;
+        case OP_ATOMIC:
+            ok = run(m, i->a, pos, &pos);
+            pc = i->b;
+            break;
+        case OP_ASSERT:
+            ok = assertion_holds(m, (regex_kind)i->a, pos);
+            pc++;
+            break;
+        case OP_MATCH:
+            *end = pos;
+            m->s->n = base;
+            return true;
+        }
+        if (m->gave_up || (!ok && !backtrack(m, base, &pc, &pos))) {
+            m->s->n = base;
+            return false;
+        }
+    }
+}
+
+int vt_regex_find(const vt_regex *re, vt_regex_scratch *s, const char *text, size_t n, size_t from,
+                  size_t *start, size_t *end)
+{
+    matcher m; /* its slots are set before they are read: not worth clearing for every word */
+    m.re = re;
+    m.s = s;
+    m.text = text;
+    m.n = n;
+    m.gave_up = false;
+    s->n = 0;
+    for (size_t at = from; at <= n;) {
+        if (re->first[at < n ? (unsigned char)text[at] : 256] && run(&m, 0, at, end)) {
+            *start = at;
+            return 1;
+        }
+        if (m.gave_up)
+            return -1;
+        if (at == n)
+            break;
+        at++;
+        while (at < n && ((unsigned char)text[at] & 0xC0) == 0x80)
+            at++;
+    }
+    return 0;
+}

@@ -1,0 +1,393 @@
+/* Tokenizers from GGUF metadata: tokenizer.ggml.model "gpt2" (byte-level BPE by merges), "gemma4"
+ * (BPE by merges over characters with byte fallback) and "llama" (SentencePiece BPE by scores).
+ * Everything else is refused by name.
+ *
+ * "llama" files list no merges: two neighbours merge if together they spell a token, the highest
+ * score first. We turn that into a merge table at load (every token cut in two at every place), so
+ * that both kinds run the same code.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "text/tokenizer/tokenizer_internal.h"
+
+enum { TYPE_NORMAL = 1, TYPE_UNKNOWN, TYPE_CONTROL, TYPE_USER, TYPE_UNUSED, TYPE_BYTE };
+
+static vt_status want_strings(const gguf_file *f, const char *key, const gguf_value **out,
+                              vt_err *err)
+{
+    const gguf_value *v = gguf_find(f, key);
+    if (!v)
+        return vt_fail(err, VT_ERR_FORMAT, "%s: %s is missing", f->path, key);
+    if (!v->is_array || v->type != GGUF_STRING || !v->strings)
+        return vt_fail(err, VT_ERR_FORMAT, "%s: %s is not an array of strings", f->path, key);
+    if (v->n > VOCAB_MAX)
+        return vt_fail(err, VT_ERR_UNSUPPORTED, "%s: %s has %llu entries, more than %d", f->path,
+                       key, (unsigned long long)v->n, VOCAB_MAX);
+    *out = v;
+    return VT_OK;
+}
+
+/* An optional array of numbers, one a token. */
+static vt_status want_numbers(const gguf_file *f, const char *key, uint64_t n,
+                              const gguf_value **out, vt_err *err)
+{
+    const gguf_value *v = gguf_find(f, key);
+    *out = v;
+    if (!v)
+        return VT_OK;
+    if (!v->is_array || v->type == GGUF_STRING || v->type == GGUF_ARRAY || v->type == GGUF_BOOL)
+        return vt_fail(err, VT_ERR_FORMAT, "%s: %s is not an array of numbers", f->path, key);
+    if (v->n < n)
+        return vt_fail(err, VT_ERR_FORMAT, "%s: %s has %llu entries for %llu tokens", f->path, key,
+                       (unsigned long long)v->n, (unsigned long long)n);
+    return VT_OK;
+}
+
+/* Phi-3's special tokens swallow the spaces behind them; its converted files do not say so. */
+static bool swallows_spaces(const gguf_file *f, gguf_str token)
+{
+    gguf_str name = {0};
+    char lower[64];
+    if (gguf_get_str(f, "general.name", false, &name, NULL) != VT_OK || !name.data)
+        return false;
+    size_t n = name.len < sizeof lower ? name.len : sizeof lower - 1;
+    for (size_t i = 0; i < n; i++)
+        lower[i] = (char)vt_unicode_lower_of((unsigned char)name.data[i]);
+    lower[n] = 0;
+    if (!strstr(lower, "phi-3") && !strstr(lower, "phi3"))
+        return false;
+    static const char *const not [] = {"<unk>", "<s>", "<|endoftext|>"};
+    for (int i = 0; i < 3; i++)
+        if (token.len == strlen(not [i]) && memcmp(token.data, not [i], token.len) == 0)
+            return false;
+    return true;
+}
+
+static vt_status add_tokens(vt_tokenizer *t, const gguf_file *f, const gguf_value *tokens,
+                            vt_err *err)
+{
+    const gguf_value *types;
+    TRY(want_numbers(f, "tokenizer.ggml.token_type", tokens->n, &types, err));
+    for (uint64_t i = 0; i < tokens->n; i++) {
+        gguf_str s = tokens->strings[i];
+        int64_t type = types ? gguf_array_i64(types, i) : TYPE_NORMAL;
+        bool special = type == TYPE_CONTROL || type == TYPE_UNKNOWN;
+        bool model = !special && type != TYPE_BYTE && s.len > 0;
+        TRY(tok_set_piece(t, (int32_t)i, s.data, s.len,
+                          (model ? PIECE_MODEL : 0) | (special ? PIECE_SPECIAL : 0) |
+                              (type == TYPE_BYTE ? PIECE_BYTE : 0),
+                          err));
+        if (!special && type != TYPE_USER)
+            continue;
+        added_token a = {.id = (int32_t)i,
+                         .special = special,
+                         .rstrip = swallows_spaces(f, s),
+                         .content = s.data,
+                         .len = s.len};
+        TRY(tok_add_added(t, &a, err));
+    }
+    return VT_OK;
+}
+
+/* The id of a spelling, made up if the vocabulary has no such token. */
+static vt_status piece_id(vt_tokenizer *t, const char *s, size_t n, int32_t *id, vt_err *err)
+{
+    vt_buf raw;
+    vt_buf_init(&raw, 0);
+    vt_status status = VT_OK;
+    if (t->byte_level && tok_unmap(s, n, &raw)) {
+        s = raw.data ? raw.data : "";
+        n = raw.len;
+    }
+    *id = vocab_find(&t->vocab, s, n);
+    if (*id < 0)
+        status = vocab_add_between(&t->vocab, s, n, id, err);
+    vt_buf_release(&raw);
+    return status;
+}
+
+/* "left right": the first space that is not the first character parts them. */
+static vt_status add_merge(vt_tokenizer *t, gguf_str s, uint32_t rank, vt_buf *joined, vt_err *err)
+{
+    const char *space = memchr(s.data + 1, ' ', s.len - 1);
+    size_t left = (size_t)(space - s.data), right = s.len - left - 1;
+    int32_t a, b, made;
+    vt_buf_clear(joined);
+    if (!vt_buf_add(joined, s.data, left) || !vt_buf_add(joined, space + 1, right))
+        return tok_no_memory(err);
+    TRY(piece_id(t, s.data, left, &a, err));
+    TRY(piece_id(t, space + 1, right, &b, err));
+    TRY(piece_id(t, joined->data, joined->len, &made, err));
+    if (vocab_find_merge(&t->vocab, (uint32_t)a, (uint32_t)b))
+        return VT_OK;
+    return vocab_add_merge(&t->vocab, a, b, rank, made, err);
+}
+
+static vt_status add_merges(vt_tokenizer *t, const gguf_file *f, vt_err *err)
+{
+    const gguf_value *merges;
+    TRY(want_strings(f, "tokenizer.ggml.merges", &merges, err));
+    TRY(vocab_reserve(&t->vocab, 0, 0, merges->n, err));
+    vt_status status = VT_OK;
+    vt_buf joined;
+    vt_buf_init(&joined, 0);
+    for (uint64_t i = 0; status == VT_OK && i < merges->n; i++) {
+        gguf_str s = merges->strings[i];
+        if (s.len < 3 || !memchr(s.data + 1, ' ', s.len - 1))
+            status = vt_fail(
+                err, VT_ERR_FORMAT,
+                "%s: tokenizer.ggml.merges[%llu] is not two tokens with a space between", f->path,
+                (unsigned long long)i);
+        else
+            status = add_merge(t, s, (uint32_t)i, &joined, err);
+    }
+    vt_buf_release(&joined);
+    return status;
+}
+
+/* An id from the metadata; stays as it is if absent, refused if no token has it. */
+static vt_status get_id(const vt_tokenizer *t, const gguf_file *f, const char *key, int32_t *id,
+                        vt_err *err)
+{
+    int64_t value = -1;
+    if (!gguf_find(f, key))
+        return VT_OK;
+    TRY(gguf_get_i64(f, key, true, &value, err));
+    if (value == 0xFFFFFFFF) /* written by converters for "none" */
+        value = -1;
+    if (value < -1 || value >= t->vocab.n)
+        return vt_fail(err, VT_ERR_FORMAT, "%s: %s is %lld, and the vocabulary has %d tokens",
+                       f->path, key, (long long)value, t->vocab.n);
+    *id = (int32_t)value;
+    return VT_OK;
+}
+
+static vt_status special_ids(vt_tokenizer *t, const gguf_file *f, bool add_bos, vt_err *err)
+{
+    static const char *const ends[] = {"tokenizer.ggml.eot_token_id",
+                                       "tokenizer.ggml.eom_token_id"};
+    TRY(get_id(t, f, "tokenizer.ggml.bos_token_id", &t->bos, err));
+    TRY(get_id(t, f, "tokenizer.ggml.eos_token_id", &t->eos, err));
+    for (int i = 0; i < 2; i++) {
+        int32_t id = -1;
+        TRY(get_id(t, f, ends[i], &id, err));
+        tok_add_eos(t, id);
+    }
+    TRY(gguf_get_bool(f, "tokenizer.ggml.add_bos_token", false, &add_bos, err));
+    t->add_bos = add_bos && t->bos >= 0;
+    if (t->add_bos)
+        t->affix[t->n_affix++] = t->bos;
+    return VT_OK;
+}
+
+static int by_score(const void *a, const void *b)
+{
+    float x = *(const float *)a, y = *(const float *)b;
+    return x < y ? 1 : x > y ? -1 : 0;
+}
+
+/* Dense ranks of scores, the highest first: equal scores have equal ranks, so that the leftmost of
+ * them wins. */
+static vt_status rank_scores(const gguf_value *scores, uint64_t n, uint32_t *rank, vt_err *err)
+{
+    float *sorted = vt_calloc(n ? n : 1, sizeof *sorted);
+    size_t distinct = 0;
+    if (!sorted)
+        return tok_no_memory(err);
+    for (uint64_t i = 0; i < n; i++) {
+        float score = scores ? (float)gguf_array_f64(scores, i) : 0;
+        sorted[i] = score == score ? score : -INFINITY;
+    }
+    qsort(sorted, n, sizeof *sorted, by_score);
+    for (uint64_t i = 0; i < n; i++)
+        if (i == 0 || sorted[i] != sorted[distinct - 1])
+            sorted[distinct++] = sorted[i];
+    for (uint64_t i = 0; i < n; i++) {
+        float score = scores ? (float)gguf_array_f64(scores, i) : 0;
+        size_t low = 0, high = distinct;
+        while (low + 1 < high) {
+            size_t mid = (low + high) / 2;
+            if (sorted[mid] >= score)
+                low = mid;
+            else
+                high = mid;
+        }
+        rank[i] = (uint32_t)low;
+    }
+    free(sorted);
+    return VT_OK;
+}
+
+/* Characters that occur in tokens and are none themselves get an id between, so that merging can
+ * pass through them. */
+static vt_status add_lone_characters(vt_tokenizer *t, vt_err *err)
+{
+    uint8_t *seen = vt_calloc(0x110000 / 8, 1);
+    if (!seen)
+        return tok_no_memory(err);
+    vt_status status = VT_OK;
+    for (int32_t id = 0; status == VT_OK && id < t->vocab.n; id++) {
+        size_t len = t->vocab.piece[id].len;
+        for (size_t i = 0;
+             (t->vocab.piece[id].flags & PIECE_MODEL) && i < len && status == VT_OK;) {
+            char s[4];
+            uint32_t c;
+            size_t step = (size_t)vt_utf8_next(t->vocab.pool + t->vocab.piece[id].at + i, &c);
+            i += step;
+            if (seen[c >> 3] >> (c & 7) & 1)
+                continue;
+            seen[c >> 3] |= (uint8_t)(1u << (c & 7));
+            int32_t made;
+            vt_utf8_put(c, s);
+            if (vocab_find(&t->vocab, s, step) < 0)
+                status = vocab_add_between(&t->vocab, s, step, &made, err);
+        }
+    }
+    free(seen);
+    return status;
+}
+
+/* Every way to cut a token into two others is a merge of the rank that `rank` gives the whole. */
+vt_status tok_merges_from_pieces(vt_tokenizer *t, const uint32_t *rank, vt_err *err)
+{
+    vocab *v = &t->vocab;
+    if (!t->byte_level)
+        TRY(add_lone_characters(t, err));
+    for (int32_t id = 0; id < v->n; id++) {
+        vocab_piece p = v->piece[id];
+        if (!(p.flags & PIECE_MODEL) || p.len > 4096)
+            continue;
+        const char *s = v->pool + p.at;
+        for (uint32_t cut = 1; cut < p.len; cut++) {
+            if (!t->byte_level && ((unsigned char)s[cut] & 0xC0) == 0x80)
+                continue;
+            int32_t a = vocab_find(v, s, cut), b = a < 0 ? -1 : vocab_find(v, s + cut, p.len - cut);
+            if (b >= 0)
+                TRY(vocab_add_merge(v, a, b, rank[id], id, err));
+        }
+    }
+    return VT_OK;
+}
+
+static void add_metaspace_decoder(vt_tokenizer *t, bool strip)
+{
+    t->dec[t->n_dec++] = (dec_step){.kind = DEC_REPLACE,
+                                    .pattern = "\xE2\x96\x81",
+                                    .pattern_len = 3,
+                                    .content = " ",
+                                    .content_len = 1};
+    t->dec[t->n_dec++] = (dec_step){.kind = DEC_FALLBACK};
+    t->dec[t->n_dec++] = (dec_step){.kind = DEC_FUSE};
+    if (strip)
+        t->dec[t->n_dec++] = (dec_step){
+            .kind = DEC_STRIP, .content = " ", .content_len = 1, .start = 1};
+}
+
+static vt_status load_spm(vt_tokenizer *t, const gguf_file *f, const gguf_value *tokens,
+                          vt_err *err)
+{
+    const gguf_value *scores;
+    bool space = true;
+    TRY(gguf_get_bool(f, "tokenizer.ggml.add_space_prefix", false, &space, err));
+    TRY(want_numbers(f, "tokenizer.ggml.scores", tokens->n, &scores, err));
+    if (space)
+        t->norm[t->n_norm++] = (norm_step){
+            .kind = NORM_PREPEND, .content = "\xE2\x96\x81", .content_len = 3};
+    t->norm[t->n_norm++] = (norm_step){.kind = NORM_REPLACE,
+                                       .pattern = " ",
+                                       .pattern_len = 1,
+                                       .content = "\xE2\x96\x81",
+                                       .content_len = 3};
+    t->byte_fallback = t->fuse_unk = t->keep_invalid = true;
+    TRY(add_tokens(t, f, tokens, err));
+    uint32_t *rank = vt_calloc(tokens->n ? tokens->n : 1, sizeof *rank);
+    if (!rank)
+        return tok_no_memory(err);
+    vt_status status = rank_scores(scores, tokens->n, rank, err);
+    if (status == VT_OK)
+        status = tok_merges_from_pieces(t, rank, err);
+    free(rank);
+    TRY(status);
+    add_metaspace_decoder(t, space);
+    t->bos = t->vocab.n > 1 ? 1 : -1;
+    t->eos = t->vocab.n > 2 ? 2 : -1;
+    t->unk = 0;
+    TRY(get_id(t, f, "tokenizer.ggml.unknown_token_id", &t->unk, err));
+    return special_ids(t, f, true, err);
+}
+
+/* Ranked by id, as in a tiktoken file, where a file lists no merges. */
+static vt_status merges_by_id(vt_tokenizer *t, vt_err *err)
+{
+    uint32_t *rank = vt_calloc((size_t)t->vocab.n + 1, sizeof *rank);
+    if (!rank)
+        return tok_no_memory(err);
+    for (int32_t id = 0; id < t->vocab.n; id++)
+        rank[id] = (uint32_t)id;
+    vt_status status = tok_merges_from_pieces(t, rank, err);
+    free(rank);
+    return status;
+}
+
+static vt_status load_bpe(vt_tokenizer *t, const gguf_file *f, const gguf_value *tokens,
+                          bool gemma4, vt_err *err)
+{
+    gguf_str pre = {0};
+    bool add_bos = false;
+    TRY(gguf_get_str(f, "tokenizer.ggml.pre", false, &pre, err));
+    if (gemma4)
+        pre = (gguf_str){"gemma4", 6};
+    else if (!pre.data)
+        pre = (gguf_str){"default", 7};
+    TRY(tok_apply_pre_name(t, f->path, pre.data, pre.len, &add_bos, err));
+    TRY(add_tokens(t, f, tokens, err));
+    if (pre.len == 7 && memcmp(pre.data, "kimi-k2", 7) == 0 &&
+        !gguf_find(f, "tokenizer.ggml.merges"))
+        TRY(merges_by_id(t, err));
+    else
+        TRY(add_merges(t, f, err));
+    if (t->byte_level)
+        t->dec[t->n_dec++] = (dec_step){.kind = DEC_BYTES};
+    else if (t->byte_fallback)
+        add_metaspace_decoder(t, false);
+    if (!t->byte_level)
+        TRY(get_id(t, f, "tokenizer.ggml.unknown_token_id", &t->unk, err));
+    return special_ids(t, f, add_bos, err);
+}
+
+static bool is(gguf_str s, const char *name)
+{
+    return s.len == strlen(name) && memcmp(s.data, name, s.len) == 0;
+}
+
+vt_status vt_tokenizer_from_gguf(const gguf_file *f, vt_tokenizer **out, vt_err *err)
+{
+    gguf_str model = {0};
+    const gguf_value *tokens;
+    vt_tokenizer *t;
+    TRY(gguf_get_str(f, "tokenizer.ggml.model", true, &model, err));
+    TRY(want_strings(f, "tokenizer.ggml.tokens", &tokens, err));
+    TRY(tok_new(&t, err));
+    vt_status status = vocab_reserve(&t->vocab, tokens->n, tokens->n * 8, 0, err);
+    if (status == VT_OK) {
+        if (is(model, "gpt2") || is(model, "gemma4"))
+            status = load_bpe(t, f, tokens, is(model, "gemma4"), err);
+        else if (is(model, "llama"))
+            status = load_spm(t, f, tokens, err);
+        else
+            status = vt_fail(
+                err, VT_ERR_UNSUPPORTED,
+                "%s: tokenizer.ggml.model is '%.*s'; gpt2, llama and gemma4 are supported", f->path,
+                (int)(model.len > 64 ? 64 : model.len), model.data);
+    }
+    if (status == VT_OK)
+        status = tok_finish(t, err);
+    if (status != VT_OK) {
+        vt_tokenizer_free(t);
+        return status;
+    }
+    *out = t;
+    return VT_OK;
+}

@@ -1,0 +1,251 @@
+/* What the parts of the tokenizer share. The stages, in the order text passes them:
+ *
+ *   added.c       cuts added tokens out of the text
+ *   normalize.c   rewrites what is left (NFC, lower case, replacements, ...)
+ *   pretok.c      cuts it into words
+ *   bpe.c         merges a word's bytes or characters into tokens
+ *   decode.c      and back
+ *
+ * tokenizer_gguf.c, tokenizer_json.c, tokenizer_tiktoken.c fill the struct below; tokenizer.c runs
+ * it. */
+#ifndef VT_TEXT_TOKENIZER_INTERNAL_H
+#define VT_TEXT_TOKENIZER_INTERNAL_H
+
+#include "text/regex/regex.h"
+#include "text/tokenizer/tokenizer.h"
+#include "text/unicode/unicode.h"
+#include "text/tokenizer/vocab.h"
+
+enum { TOK_MAX_STEPS = 16, TOK_MAX_AFFIX = 8, TOK_MAX_EOS = 32 };
+
+/* ---- added tokens ---- */
+
+typedef struct added_token {
+    int32_t id;
+    bool special, single_word, lstrip, rstrip, normalized;
+    const char *content; /* what is matched: for a normalized token its normal form */
+    size_t len;
+} added_token;
+
+/* A trie over bytes. Children of a node are linked by `sibling`; the root's are a table. */
+typedef struct added_node {
+    uint8_t byte;
+    int32_t child, sibling; /* node numbers; 0: none */
+    int32_t token;          /* index + 1 of the token that ends here; 0: none */
+} added_node;
+
+typedef struct added_trie {
+    added_node *node;
+    int32_t n, cap;
+    int32_t root[256];
+} added_trie;
+
+vt_status added_trie_add(added_trie *t, const char *content, size_t len, int32_t token,
+                         vt_err *err);
+void added_trie_release(added_trie *t);
+
+typedef struct added_match {
+    size_t start, end; /* with stripped spaces */
+    const added_token *token;
+} added_match;
+/* The next added token in text[from..n): leftmost, then longest. Special ones are passed over
+ * unless `special`. */
+bool added_find(const added_trie *t, const added_token *tokens, const char *text, size_t n,
+                size_t from, size_t *search, bool special, added_match *m);
+
+/* ---- normalizers ---- */
+
+typedef enum norm_kind {
+    NORM_FORM,
+    NORM_LOWER,
+    NORM_ACCENTS,
+    NORM_STRIP,
+    NORM_PREPEND,
+    NORM_REPLACE,
+    NORM_BYTES
+} norm_kind;
+
+typedef struct norm_step {
+    norm_kind kind;
+    vt_uform form;
+    bool left, right;              /* NORM_STRIP */
+    const char *pattern, *content; /* NORM_REPLACE; NORM_PREPEND has content */
+    size_t pattern_len, content_len;
+    vt_regex *regex; /* NORM_REPLACE by regex: owned */
+} norm_step;
+
+/* ---- pre-tokenizers ---- */
+
+typedef enum split_behaviour {
+    SPLIT_REMOVED,
+    SPLIT_ISOLATED,
+    SPLIT_WITH_PREVIOUS,
+    SPLIT_WITH_NEXT,
+    SPLIT_CONTIGUOUS
+} split_behaviour;
+typedef enum pre_kind {
+    PRE_REGEX,
+    PRE_STRING,
+    PRE_DIGITS,
+    PRE_DIGIT_RUNS,
+    PRE_PUNCTUATION,
+    PRE_SPACE,
+    PRE_WORDS,
+    PRE_CHAR_GROUPS,
+    PRE_METASPACE,
+    PRE_BYTES,
+    PRE_MAP
+} pre_kind;
+typedef enum prepend_scheme { PREPEND_ALWAYS, PREPEND_FIRST, PREPEND_NEVER } prepend_scheme;
+
+typedef struct pre_step {
+    pre_kind kind;
+    split_behaviour behaviour;
+    bool invert;
+    vt_regex *regex;    /* PRE_REGEX, and PRE_BYTES with its own pattern: owned */
+    const char *string; /* PRE_STRING, PRE_METASPACE's replacement */
+    size_t string_len;
+    bool prefix_space; /* PRE_BYTES */
+    bool split;        /* PRE_METASPACE */
+    prepend_scheme scheme;
+    int32_t group; /* PRE_CHAR_GROUPS */
+} pre_step;
+
+/* ---- decoders ---- */
+
+typedef enum dec_kind {
+    DEC_BYTES,
+    DEC_METASPACE,
+    DEC_FALLBACK,
+    DEC_FUSE,
+    DEC_STRIP,
+    DEC_REPLACE,
+    DEC_SPACES
+} dec_kind;
+
+typedef struct dec_step {
+    dec_kind kind;
+    bool fused;      /* what arrives here is one string in parts, no longer a list of tokens */
+    bool drop_first; /* DEC_METASPACE: replacements in the first token vanish */
+    const char *pattern, *content;
+    size_t pattern_len, content_len;
+    int32_t start, stop; /* DEC_STRIP */
+} dec_step;
+
+/* ---- all of it ---- */
+
+struct vt_tokenizer {
+    vt_arena arena;
+    vocab vocab;
+    vocab spelled; /* spellings that vocab cannot find: id of spelled's piece i is spelled_id[i] */
+    int32_t *spelled_id, n_spelled_cap;
+
+    added_token *added;
+    int32_t n_added, cap_added;
+    added_trie raw, normalized;
+
+    norm_step norm[TOK_MAX_STEPS];
+    int32_t n_norm;
+    pre_step pre[TOK_MAX_STEPS];
+    int32_t n_pre;
+    dec_step dec[TOK_MAX_STEPS];
+    int32_t n_dec;
+
+    /* The model. */
+    bool byte_level; /* pieces hold bytes; a spelling maps each byte to a printable character */
+    bool mapped;     /* ... and words arrive mapped, as steps follow after the mapping */
+    bool byte_fallback, fuse_unk, ignore_merges;
+    bool keep_invalid; /* ill-formed UTF-8 goes to the model byte by byte instead of as U+FFFD */
+    int32_t unk;       /* -1: none */
+    const char *prefix,
+        *suffix; /* of pieces inside and at the end of a word; empty for nearly all */
+    size_t prefix_len, suffix_len;
+    bool cut_marks;        /* a word may be cut in front of U+2581, but for before_mark */
+    bool before_mark[256]; /* some piece has U+2581 behind a character that ends with this byte */
+    int32_t byte_id[256];  /* id of a one-byte piece; -1 */
+    int32_t fallback_id[256]; /* id of "<0xXX>"; -1 */
+
+    int32_t bos, eos; /* -1: none */
+    bool add_bos;
+    int32_t affix[TOK_MAX_AFFIX]; /* what add_bos puts in front */
+    int32_t n_affix;
+    int32_t eos_ids[TOK_MAX_EOS];
+    int32_t n_eos_ids;
+};
+
+/* Working memory of one encode call. */
+typedef struct bpe_symbol {
+    int32_t id; /* -1: merged away */
+    int32_t prev, next;
+} bpe_symbol;
+
+typedef struct bpe_candidate {
+    uint32_t rank;
+    int32_t pos;
+    uint32_t id;
+} bpe_candidate;
+
+typedef struct bpe_cached { /* one cache line; words of at most 30 bytes and 8 tokens */
+    char bytes[30];
+    uint8_t len, n;
+    int32_t id[8];
+} bpe_cached;
+
+typedef struct tok_work {
+    const vt_tokenizer *t;
+    vt_ids *out;
+    vt_err *err;
+    unsigned flags;
+    vt_regex_scratch regex;
+    bpe_symbol *symbol;
+    size_t cap_symbol;
+    bpe_candidate *heap;
+    size_t n_heap, cap_heap;
+    bpe_cached *cache;
+    uint32_t cache_mask;
+    vt_buf step[TOK_MAX_STEPS]; /* text made by pre-tokenizer step i */
+    vt_buf norm[2], unmapped, join;
+} tok_work;
+
+bool tok_push(vt_ids *ids, int32_t id);
+vt_status tok_no_memory(vt_err *err);
+
+/* Cuts text into words, from step `at` on, and gives each to bpe_word. `first`: it begins the
+ * whole text. */
+vt_status pre_tokenize(tok_work *w, int32_t at, const char *text, size_t n, bool first);
+vt_status bpe_word(tok_work *w, const char *word, size_t n);
+/* *text, *n become the normal form; owned by w until the next call. */
+vt_status norm_apply(tok_work *w, const char **text, size_t *n);
+/* The same for the content of an added token while loading. */
+vt_status norm_content(vt_tokenizer *t, const char *text, size_t n, vt_buf *out, vt_err *err);
+
+/* ---- building ---- */
+
+vt_status tok_new(vt_tokenizer **out, vt_err *err);
+/* Adds spelling `s` under id: mapped back to bytes where the vocabulary is byte-level. */
+vt_status tok_set_piece(vt_tokenizer *t, int32_t id, const char *s, size_t n, uint32_t flags,
+                        vt_err *err);
+vt_status tok_add_added(vt_tokenizer *t, const added_token *a, vt_err *err);
+vt_status tok_add_split(vt_tokenizer *t, const char *pattern, split_behaviour behaviour,
+                        bool invert, vt_err *err);
+vt_status tok_add_bytes(vt_tokenizer *t, bool prefix_space, bool use_regex, vt_err *err);
+/* Merges for a vocabulary that lists none: two pieces that together spell a third merge, at that
+ * one's rank. */
+vt_status tok_merges_from_pieces(vt_tokenizer *t, const uint32_t *rank /* [vocab.n] */,
+                                 vt_err *err);
+void tok_add_eos(vt_tokenizer *t, int32_t id);
+/* After all pieces, merges and added tokens: byte tables, tries, eos ids by well-known names. */
+vt_status tok_finish(vt_tokenizer *t, vt_err *err);
+
+/* The byte-level alphabet: byte to character and back (-1: not in the alphabet). */
+uint32_t tok_byte_char(unsigned char byte);
+int32_t tok_char_byte(uint32_t c);
+/* Spelling to bytes; false if a character is not in the alphabet. Appends. */
+bool tok_unmap(const char *s, size_t n, vt_buf *out);
+
+extern const char tok_gpt2_pattern[];
+/* Pre-tokenizer, normalizer and flags for a tokenizer.ggml.pre name. */
+vt_status tok_apply_pre_name(vt_tokenizer *t, const char *path, const char *name, size_t len,
+                             bool *add_bos, vt_err *err);
+
+#endif

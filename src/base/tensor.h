@@ -42,6 +42,8 @@ int64_t vt_dtype_row_bytes(vt_dtype t, int64_t n);
 
 #define VT_MAX_RANK 4
 
+typedef enum vt_follows { VT_FIXED, VT_FOLLOWS_TOKENS, VT_FOLLOWS_ROWS } vt_follows;
+
 /* dim[0] is the outermost. Rows (all but the last dimension) lie `row_stride` elements apart, which
  * is dim[rank-1] unless the tensor is a slice of a wider one; only rank-2 activations are ever
  * slices. */
@@ -51,6 +53,7 @@ typedef struct vt_tensor {
     int32_t rank;
     int64_t dim[VT_MAX_RANK];
     int64_t row_stride;
+    vt_follows follows;  /* whether dim[0] is a step's number of tokens, or of logit rows */
     const char *name;    /* for people; may be NULL */
     void *const *matrix; /* rank 3: where each matrix lies, if not one behind the other */
 } vt_tensor;

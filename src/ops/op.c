@@ -53,17 +53,92 @@ static bool level_includes(vt_isa level, vt_isa isa)
     return level != VT_ISA_NEON && isa < level;
 }
 
-const vt_impl *vt_op_select(const vt_op *op, vt_device_kind device, vt_isa level, const void *args)
+int64_t vt_size_rows(const vt_tensor *t, const vt_size *size)
 {
-    for (const vt_impl *const *impl = op->impls; *impl; impl++) {
-        if ((*impl)->device != device)
-            continue;
-        if (device == VT_DEVICE_CPU && !level_includes(level, (*impl)->isa))
-            continue;
-        if (!(*impl)->supports || (*impl)->supports(args))
+    if (!size || t->follows == VT_FIXED)
+        return t->dim[0];
+    return t->follows == VT_FOLLOWS_TOKENS ? size->tokens : size->rows;
+}
+
+int64_t vt_batch_rows(const vt_tensor *t, const vt_batch *batch)
+{
+    if (!batch || t->follows == VT_FIXED)
+        return t->dim[0];
+    return t->follows == VT_FOLLOWS_TOKENS ? batch->n_tokens : batch->n_rows;
+}
+
+bool vt_impl_fits(const vt_impl *impl, const void *args, const vt_target *t, const vt_size *upto)
+{
+    if (impl->device != t->device)
+        return false;
+    if (t->device == VT_DEVICE_CPU && !level_includes(t->isa, impl->isa))
+        return false;
+    if (t->device == VT_DEVICE_CUDA &&
+        (impl->level > t->level || (t->deterministic && !impl->fixed_order)))
+        return false;
+    return !impl->supports || impl->supports(args, t, upto);
+}
+
+const vt_impl *vt_op_select(const vt_op *op, const void *args, const vt_target *t,
+                            const vt_size *upto)
+{
+    for (const vt_impl *const *impl = op->impls; *impl; impl++)
+        if (vt_impl_fits(*impl, args, t, upto) &&
+            (!(*impl)->suits || (*impl)->suits(args, t, upto)))
             return *impl;
-    }
     return NULL;
+}
+
+const vt_impl *vt_op_row(const vt_op *op, vt_device_kind device, const char *name)
+{
+    const vt_impl *const *const table[] = {op->impls, op->variants};
+    for (int i = 0; i < 2; i++)
+        for (const vt_impl *const *impl = table[i]; impl && *impl; impl++)
+            if ((*impl)->device == device && strcmp((*impl)->name, name) == 0)
+                return *impl;
+    return NULL;
+}
+
+/* Sizes between which no row changes its mind: every bucket that a step may be padded to is one
+ * (exec/cuda_step.c). 1 2 4 8 16 32 64 96 ... 1024, then in steps of 512. */
+static int32_t next_border(int32_t n) { return n < 32 ? n * 2 : n < 1024 ? n + 32 : n + 512; }
+
+static const vt_impl *choose_at(const vt_op *op, const void *args, const vt_target *t,
+                                const char *wanted, int32_t n)
+{
+    vt_size size = {.tokens = n, .seqs = n, .rows = n, .decodes = n};
+    for (const vt_impl *const *impl = op->impls; wanted && *impl; impl++)
+        if ((strcmp((*impl)->name, wanted) == 0 ||
+             ((*impl)->family && strcmp((*impl)->family, wanted) == 0)) &&
+            vt_impl_fits(*impl, args, t, &size))
+            return *impl;
+    return vt_op_select(op, args, t, &size);
+}
+
+int32_t vt_op_choose(const vt_op *op, const void *args, const vt_target *t, int32_t most,
+                     const char *wanted, vt_choice out[VT_MAX_CHOICES])
+{
+    int32_t n = 0;
+    if (wanted && strcmp(wanted, "auto") == 0)
+        wanted = NULL;
+    for (int32_t at = 1;; at = next_border(at)) {
+        const vt_impl *impl = choose_at(op, args, t, wanted, at);
+        if (!impl || (n == VT_MAX_CHOICES && out[n - 1].impl != impl))
+            return 0;
+        if (n == 0 || out[n - 1].impl != impl)
+            out[n++].impl = impl;
+        out[n - 1].upto = at;
+        if (at >= most || t->device == VT_DEVICE_CPU)
+            break;
+    }
+    out[n - 1].upto = INT32_MAX;
+    return n;
+}
+
+vt_target vt_target_cpu(vt_isa isa, const vt_limits *limits)
+{
+    return (vt_target){
+        .device = VT_DEVICE_CPU, .isa = isa, .limits = limits ? *limits : (vt_limits){0}};
 }
 
 void vt_lane_share(const vt_lane *lane, int64_t n, int64_t grain, int64_t *begin, int64_t *end)

@@ -2,14 +2,21 @@
  *
  *   card ── maths and argument struct      <op>/<op>.h
  *        ── cost: exact bytes and FLOPs    -> explain, story, roofline, predictions
- *        ── reference: plain scalar C      -> parity tests of every implementation
- *        ── cases: shapes to try           -> tests, vitrine bench kernels
- *        ── implementations, best first    -> the executor takes the first that fits
+ *        ── reference: plain scalar C      -> parity tests of every row
+ *        ── cases: shapes to try           -> tests, vitrine bench kernels, labs
+ *        ── operands: what the args hold   -> the same call on a GPU (ops/on_cuda.h)
+ *        ── impls: one row a kernel family, best first
+ *        ── variants: rows that the engine never chooses; parity, bench and labs run them
  *
- * Rule of determinism (CPU): which implementation runs, and the order in which it adds numbers,
- * depends on the weight's type and the instruction set only; never on the number of rows, threads,
- * or what else is in the batch. No implementation splits a reduction over threads.
- */
+ * How a row is chosen. A program is built for a target (the device and what the user asked of it).
+ * For each call the first row that supports the call and suits its size is taken; on a GPU that
+ * depends on the number of tokens, so a call keeps a small table "up to n tokens: row"
+ * (vt_choice), which `vitrine explain` prints.
+ *
+ * Rule of determinism (CPU): which row runs, and the order in which it adds numbers, depends on the
+ * weight's type and the instruction set only; never on the number of tokens, threads, or what else
+ * is in the batch. No row splits a reduction over threads. With --deterministic the same holds on a
+ * GPU: only rows with `fixed_order` are taken. */
 #ifndef VT_OPS_OP_H
 #define VT_OPS_OP_H
 
@@ -46,32 +53,71 @@ void vt_cost_add(vt_cost *sum, const vt_cost *c);
 int64_t vt_cost_bytes(const vt_cost *c);
 int64_t vt_cost_flops(const vt_cost *c);
 
-/* ---- what an implementation runs on ---- */
-
-typedef struct vt_cuda_lane vt_cuda_lane; /* device/cuda */
-
-/* CPU: every worker of the team calls run() with the same args and its own lane; run() returns when
- * its share is done, and the executor puts a barrier after it. Inside, vt_team_barrier(lane->team,
- * lane->worker) may be used, by all workers alike. CUDA: run() is called once and only launches. */
-typedef struct vt_lane {
-    vt_device_kind device;
-    /* CPU */
-    vt_team *team;
-    int32_t worker, n_workers;
-    atomic_int *ticket; /* shared, zero when the call begins: for dynamic chunks */
-    void *shared;       /* shared workspace of at least workspace(limits), 64-byte aligned */
-    size_t shared_bytes;
-    /* CUDA */
-    vt_cuda_lane *cuda;
-} vt_lane;
-
-/* This worker's half-open share [*begin, *end) of n items, in units of `grain` (static split). */
-void vt_lane_share(const vt_lane *lane, int64_t n, int64_t grain, int64_t *begin, int64_t *end);
+/* ---- sizes and targets ---- */
 
 /* Upper bounds the engine promises for every step; sizes of all memory follow from them. */
 typedef struct vt_limits {
     int32_t max_tokens, max_seqs, max_rows, max_context, page_size, n_workers;
 } vt_limits;
+
+/* The size class of a step: what stays the same for all steps that one captured graph serves. A
+ * step that is padded to a bucket has the bucket's numbers here and its own in the batch. */
+typedef struct vt_size {
+    int32_t tokens, seqs, rows; /* rows of logits */
+    int32_t decodes;            /* sequences with one new token, first in the batch */
+    int32_t pad_seqs;           /* decodes of the bucket beyond the batch's: one KV token each */
+    bool bucket;                /* padded: plans round their items, so that few graphs are needed */
+} vt_size;
+
+/* What a program is built for: the device as rows of a card see it, and the user's wishes. */
+typedef struct vt_target {
+    vt_device_kind device;
+    vt_isa isa; /* CPU: the instruction set level */
+    vt_limits limits;
+    size_t workspace_bytes; /* of vt_lane.workspace; 0 while it is being decided */
+    /* CUDA */
+    int32_t level; /* 80: mma.sync and cp.async; 90: wgmma and TMA too */
+    int32_t sm_count, max_shared_bytes;
+    bool deterministic;  /* a row's result does not depend on what else is in the batch */
+    bool cublaslt;       /* the library is there and may be used */
+    bool cublaslt_all;   /* ... for every product it can compute, to measure it */
+    int32_t shared_rows; /* decodes read shared pages once where that saves so many KV rows
+                            (tokens times kv_heads) or more; 0: never */
+} vt_target;
+
+/* Rows of a tensor in a step of this size: its own, or what it follows (vt_tensor.follows). */
+int64_t vt_size_rows(const vt_tensor *t, const vt_size *size);
+/* The same for a batch; NULL: the tensor's own. */
+int64_t vt_batch_rows(const vt_tensor *t, const vt_batch *batch);
+
+/* ---- what a row runs on ---- */
+
+typedef struct vt_cuda_lane vt_cuda_lane; /* device/cuda.h */
+
+/* CPU: every worker of the team calls run() with the same args and its own lane; run() returns when
+ * its share is done, and the executor puts a barrier after it. Inside, vt_team_barrier(lane->team,
+ * lane->worker) may be used, by all workers alike. CUDA: run() is called once and only launches.
+ * A call sees its own plan, side data, workspace and tickets, and no other call's. */
+typedef struct vt_lane {
+    const vt_target *target;
+    const vt_size *size; /* of the step */
+    const void *plan;    /* what the row's plan wrote for this step; on a GPU a device address */
+    const void *side;    /* its side data, likewise */
+    int32_t items;       /* the plan's items, padding counted */
+    void *workspace;     /* shared by all calls one after the other; 64-byte aligned */
+    size_t workspace_bytes;
+    /* CPU */
+    vt_team *team;
+    int32_t worker, n_workers;
+    atomic_int *ticket; /* shared by the workers, zero when the call begins: for dynamic chunks */
+    /* CUDA */
+    vt_cuda_lane *cuda;
+    uint32_t *tickets; /* as many as the row asked for, zero when the call begins and when it ends:
+                          "the last CTA merges" */
+} vt_lane;
+
+/* This worker's half-open share [*begin, *end) of n items, in units of `grain` (static split). */
+void vt_lane_share(const vt_lane *lane, int64_t n, int64_t grain, int64_t *begin, int64_t *end);
 
 /* ---- weights ---- */
 
@@ -85,38 +131,119 @@ typedef struct vt_weight {
     int64_t rows, cols; /* sums over the parts */
     vt_dtype dtype;
     const vt_tensor *scale[3]; /* FP8: of each part, one number or one a 128x128 block; or NULL */
-    void *packed;              /* made by impl->pack; NULL: run() reads part[] directly */
+    void *packed;              /* made by packing->write; NULL: run() reads part[] directly */
     size_t packed_bytes;
-    const struct vt_impl *packed_for;
+    const struct vt_packing *packing; /* the layout of `packed` */
 } vt_weight;
 
-/* ---- implementations and cards ---- */
+/* A layout that rows of a card want a weight in. Rows that read the same layout share it. */
+typedef struct vt_packing {
+    const char *name;                    /* "bf16", "tiles", "x86" */
+    size_t (*bytes)(const vt_weight *w); /* 0: this weight is read as it is */
+    int64_t grain;                       /* rows; 0: 1 */
+    /* Rows [begin, end), multiples of grain, of the weight into `dst`, the whole layout's begin.
+     * May be called by several workers for disjoint ranges. */
+    void (*write)(const vt_weight *w, void *dst, int64_t begin, int64_t end);
+} vt_packing;
+
+/* ---- rows and cards ---- */
+
+/* Host work of a row for each step. Calls whose rows have the same vt_plan and equal keys share one
+ * plan a step (all layers' attention, for one). The executor lays the plans of a program out in one
+ * block; with that a step allocates nothing and a captured graph needs no host work. */
+typedef struct vt_plan {
+    const char *name; /* "decode_split" */
+    uint64_t (*key)(const void *args);
+    /* Items of work that a step of this size needs, rounded where size->bucket. batch NULL: the
+     * most that any batch of this size can need. Fixes grids, so it is part of a graph's key. */
+    int32_t (*items)(const void *args, const vt_target *t, const vt_size *size,
+                     const vt_batch *batch);
+    size_t (*bytes)(const void *args, const vt_target *t, const vt_size *size, int32_t items);
+    /* Data that few steps bring, of no fixed size: uploaded apart, only when there are some. Both
+     * NULL: none. most_side_bytes bounds what side_bytes may answer; batch has host arrays. */
+    size_t (*most_side_bytes)(const void *args, const vt_target *t);
+    size_t (*side_bytes)(const void *args, const vt_batch *batch);
+    /* Fills out[bytes] and side[side_bytes] from a batch with host arrays, which is not padded:
+     * size->pad_seqs says what follows it. Returns the items of the batch itself. */
+    int32_t (*fill)(const void *args, const vt_target *t, const vt_size *size,
+                    const vt_batch *batch, int32_t items, void *out, void *side);
+} vt_plan;
+
+/* How a row cuts its work, for people: stories, explain and labs print it. Zero or empty: does not
+ * apply. */
+typedef struct vt_cut {
+    char shape[64];       /* "[512 x 4096] x [4096 x 6144]" */
+    int32_t tile[3];      /* of the output, and of the reduction */
+    int32_t split;        /* parts of the reduction that different workers sum */
+    int64_t items;        /* pieces of work ... */
+    int32_t workers;      /* ... over so many SMs (times resident) or CPU workers */
+    int32_t resident;     /* CTAs an SM holds at once */
+    double waves;         /* items / (workers * resident) */
+    int32_t vector_bytes; /* of one load */
+    char roles[64];       /* "1 TMA producer warp, 2 consumer warpgroups" */
+    char merge[64];       /* how split parts meet: "last CTA", "cluster", "in order" */
+} vt_cut;
 
 typedef struct vt_impl {
-    const char *name; /* "portable", "avx2", "avx512vnni", "fa3" */
+    const char *name;   /* "gemm_sm90", "decode_split", "cublaslt", "avx512" */
+    const char *family; /* another name that options take for several rows: "fa2"; or NULL */
     vt_device_kind device;
-    vt_isa isa;                         /* CPU: the instruction set it needs */
-    bool (*supports)(const void *args); /* NULL: everything */
+    vt_isa isa;       /* CPU: the instruction set it needs */
+    int32_t level;    /* CUDA: the compute level it needs, 80 or 90; 0: any */
+    bool fixed_order; /* CUDA: its sums do not depend on what else is in the batch */
+    /* Whether it can run a call of up to this size. NULL: every call. */
+    bool (*supports)(const void *args, const vt_target *t, const vt_size *upto);
+    /* Whether it is the right choice at this size, of what it supports. NULL: yes. */
+    bool (*suits)(const void *args, const vt_target *t, const vt_size *upto);
     vt_status (*run)(const void *args, const vt_lane *lane);
-    /* Optional. pack_bytes 0: this weight needs no packing. pack may be called by several workers
-     * for disjoint row ranges [row_begin, row_end), multiples of pack_grain rows. */
-    size_t (*pack_bytes)(const vt_weight *w);
-    int64_t pack_grain;
-    void (*pack)(const vt_weight *w, void *dst, int64_t row_begin, int64_t row_end);
-    size_t (*workspace)(const void *args,
-                        const vt_limits *limits); /* shared bytes; args at their limits */
-    vt_cost (*extra)(const void *args);           /* traffic beyond the compulsory */
+    void (*describe)(const void *args, const vt_target *t, const vt_size *size, vt_cut *out);
+    const vt_plan *plan;       /* NULL: no host work */
+    const vt_packing *packing; /* NULL: reads weights as they are */
+    /* Shared bytes, and tickets, that any step within the target's limits can need. */
+    size_t (*workspace)(const void *args, const vt_target *t);
+    int64_t (*tickets)(const void *args, const vt_target *t);
+    /* Traffic beyond the compulsory; batch as in vt_op.cost. */
+    vt_cost (*extra)(const void *args, const vt_batch *batch);
 } vt_impl;
+
+/* One field of a case's shape: `--shape KEY=VALUE` of `vitrine bench kernels` sets it. */
+typedef struct vt_field {
+    const char *name; /* "tokens" */
+    int64_t preset;   /* where a case or a user says nothing */
+    bool is_type;     /* a vt_dtype, by name */
+} vt_field;
+
+enum { VT_MAX_FIELDS = 12, VT_MAX_OUTPUTS = 4 };
 
 /* A case to try: builds its own random args in an arena (seeded), with the reference's output
  * tensor named by outputs(). See ops/cases.h for the helpers cards use. */
 typedef struct vt_case {
-    const char *name; /* "tokens=17 hidden=576" */
-    int64_t p[8];     /* parameters, meaning fixed by the card's make_args */
-    bool bench;       /* a real model's shape: timed by `vitrine bench kernels` */
+    const char *name;         /* "tokens=17 hidden=576" */
+    int64_t p[VT_MAX_FIELDS]; /* by the card's fields */
+    bool bench;               /* a real model's shape: timed by `vitrine bench kernels` */
 } vt_case;
 
-#define VT_MAX_OUTPUTS 4
+/* What a member of the args struct is: with this the same call can be made on a GPU. */
+typedef enum vt_operand_kind {
+    VT_OPERAND_ACTIVATION, /* vt_tensor *: BF16 on a GPU */
+    VT_OPERAND_F32,        /* vt_tensor *: F32 on a GPU: norms, biases, tables, logits */
+    VT_OPERAND_INT,        /* vt_tensor *: integers */
+    VT_OPERAND_KV,         /* vt_tensor *: a KV pool: FP8 as it is, else BF16 */
+    VT_OPERAND_WEIGHT,     /* vt_weight *: in the row's packing */
+    VT_OPERAND_WEIGHTS,    /* vt_weight *: several, one behind the other, `count` says how many */
+    VT_OPERAND_TABLE,      /* vt_tensor *: a weight matrix that is looked up by rows */
+    VT_OPERAND_BATCH,      /* vt_batch * */
+    VT_OPERAND_INDEX,      /* int32_t *const *: an index for each row of the output */
+    VT_OPERAND_POOL        /* int32_t *const *: the token pool */
+} vt_operand_kind;
+
+typedef struct vt_operand {
+    const char *name;
+    size_t offset; /* in the args struct; the member may be NULL */
+    vt_operand_kind kind;
+    bool read, written;
+    size_t count; /* VT_OPERAND_WEIGHTS: offset of the int32_t that says how many */
+} vt_operand;
 
 typedef struct vt_op {
     const char *name; /* "rmsnorm" */
@@ -124,23 +251,50 @@ typedef struct vt_op {
     size_t args_size;
     double tolerance; /* max |got - want| / (1 + |want|) allowed of a parity test */
     const char *tolerance_reason;
-    vt_cost (*cost)(const void *args); /* args carry the batch where it matters */
+    /* Compulsory traffic and work of a batch (host arrays). NULL: of the batch and the sizes that
+     * the args themselves have. */
+    vt_cost (*cost)(const void *args, const vt_batch *batch);
     void (*reference)(const void *args);
+    const vt_field *fields; /* [n_fields] of the cases */
+    int32_t n_fields;
     const vt_case *cases;
     int32_t n_cases;
     /* Random args for a case, everything from `arena`; outputs are listed so that a test can poison
      * and compare them. Returns NULL when out of memory. */
     void *(*make_args)(const vt_case *c, uint64_t seed, vt_arena *arena,
                        vt_tensor *outputs[VT_MAX_OUTPUTS], int32_t *n_outputs);
-    const vt_impl *const *impls; /* NULL-terminated, best first within a device */
+    const vt_operand *operands; /* [n_operands] */
+    int32_t n_operands;
+    const vt_impl *const *impls;    /* NULL-terminated, best first within a device */
+    const vt_impl *const *variants; /* NULL-terminated; or NULL: none */
 } vt_op;
 
 /* Every card, NULL-terminated. */
 extern const vt_op *const vt_ops[];
 const vt_op *vt_op_find(const char *name);
 
-/* The first implementation for this device and instruction-set level that supports args; NULL if
- * none. The portable one supports everything its card does. */
-const vt_impl *vt_op_select(const vt_op *op, vt_device_kind device, vt_isa level, const void *args);
+/* Whether the target has what the row needs, and the row supports the call. */
+bool vt_impl_fits(const vt_impl *impl, const void *args, const vt_target *t, const vt_size *upto);
+/* The first row that fits and suits; NULL if none. On the CPU it does not depend on the size. */
+const vt_impl *vt_op_select(const vt_op *op, const void *args, const vt_target *t,
+                            const vt_size *upto);
+/* A row or variant of this name; NULL if none. */
+const vt_impl *vt_op_row(const vt_op *op, vt_device_kind device, const char *name);
+
+/* A call with up to `upto` tokens (the head: rows; decode attention: sequences) runs on impl. */
+typedef struct vt_choice {
+    int32_t upto;
+    const vt_impl *impl;
+} vt_choice;
+
+enum { VT_MAX_CHOICES = 12 };
+
+/* The rows for every size up to `most`, ascending, the last one's upto = INT32_MAX. `wanted`: take
+ * the rows of that name or family wherever they fit; NULL or "auto": the card's own choice. Returns
+ * how many; 0: some size has no row. */
+int32_t vt_op_choose(const vt_op *op, const void *args, const vt_target *t, int32_t most,
+                     const char *wanted, vt_choice out[VT_MAX_CHOICES]);
+/* The CPU at this level; limits may be NULL for calls that ask for no memory. */
+vt_target vt_target_cpu(vt_isa isa, const vt_limits *limits);
 
 #endif

@@ -205,7 +205,7 @@ static int layouts_make(const struct cublaslt *lt, const cublaslt_product *p, in
 }
 
 static int launch(const struct cublaslt *lt, const vt_cuda_lane *lane, const cublaslt_product *p,
-                  int32_t m, const lt_algorithm *algo)
+                  void *workspace, int32_t m, const lt_algorithm *algo)
 {
     layouts l;
     float beta = p->c ? 1 : 0;
@@ -213,7 +213,7 @@ static int launch(const struct cublaslt *lt, const vt_cuda_lane *lane, const cub
     if (code != 0)
         return code;
     code = lt->f.matmul(lt->handle, lt->product, &p->alpha, p->w, l.w, p->x, l.x, &beta,
-                        p->c ? p->c : p->y, l.c, p->y, l.y, algo, lane->workspace,
+                        p->c ? p->c : p->y, l.c, p->y, l.y, algo, workspace,
                         CUBLASLT_WORKSPACE, lane->stream);
     layouts_release(lt, &l);
     return code;
@@ -288,11 +288,11 @@ static vt_status run_failed(vt_cuda_lane *lane, const struct cublaslt *lt,
     return err.status;
 }
 
-vt_status vt_cublaslt_run(vt_cuda_lane *lane, const cublaslt_product *p, bool *ran)
+vt_status vt_cublaslt_run(vt_cuda_lane *lane, const cublaslt_product *p, void *workspace, bool *ran)
 {
     char why[160];
     *ran = false;
-    if (lane->workspace_bytes < CUBLASLT_WORKSPACE || (lane->collect && p->bucket > WARM_BUCKET) ||
+    if ((lane->collect && p->bucket > WARM_BUCKET) ||
         !vt_cublaslt_open(lane->cuda, why, sizeof why))
         return VT_OK;
     struct cublaslt *lt = lane->cuda->cublaslt;
@@ -303,7 +303,7 @@ vt_status vt_cublaslt_run(vt_cuda_lane *lane, const cublaslt_product *p, bool *r
     if (lane->collect && !first)
         return VT_OK;
     int32_t m = lane->collect && p->m > WARM_TOKENS ? WARM_TOKENS : p->m;
-    int code = launch(lt, lane, p, m, &a->algo);
+    int code = launch(lt, lane, p, workspace, m, &a->algo);
     a->launched = true;
     if (first && code != 0) {
         a->there = false; /* never mind: ours runs, now and later */

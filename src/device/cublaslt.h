@@ -48,7 +48,8 @@ void vt_cublaslt_prepare(vt_cuda *c);
 void vt_cublaslt_close(vt_cuda *c);
 
 /* Launches the product on the lane, or notes it where the lane collects. *ran false: the library is
- * not there or has no algorithm; nothing was launched. Uses the lane's workspace. */
-vt_status vt_cublaslt_run(vt_cuda_lane *lane, const cublaslt_product *p, bool *ran);
+ * not there or has no algorithm; nothing was launched. `workspace` has CUBLASLT_WORKSPACE bytes. */
+vt_status vt_cublaslt_run(vt_cuda_lane *lane, const cublaslt_product *p, void *workspace,
+                          bool *ran);
 
 #endif

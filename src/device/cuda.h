@@ -115,30 +115,14 @@ vt_status vt_cuda_upload(vt_cuda *c, const cuda_upload *pieces, int32_t n, int32
 
 /* ---- launches ---- */
 
-struct sample_cuda_row;
-
-/* What an op's run() launches on. Pointers are on the device. */
+/* Where kernels are launched: a stream and how. What one call of an op works on (its plan,
+ * workspace, tickets) is in vt_lane (ops/op.h). */
 struct vt_cuda_lane {
     vt_cuda *cuda;
     cu_stream stream;
     bool collect;       /* note the kernels, launch nothing */
     bool pdl;           /* programmatic dependent launch between this stream's kernels */
-    bool deterministic; /* work is cut by absolute positions only, never by what is in the batch */
     bool apart;         /* the same kernels, each after the end of the one before it: to be timed */
-    void *workspace;    /* scratch of the op that runs; the stream orders its users */
-    size_t workspace_bytes;
-    uint32_t *tickets; /* [CUDA_TICKETS] zero between kernels: "the last CTA merges" */
-    const int32_t *token_pool;
-    const int32_t *attention_plan,
-        *prefill_plan;                         /* the step's plan: ops/attention/attention_cuda.h */
-    int32_t decodes;                           /* that it was made for, padding counted */
-    int32_t decode_items, prefill_items;       /* grid sizes of its two parts */
-    bool decode_shares;                        /* what attention_may_share() says of the plan */
-    int32_t prefill_rows;                      /* of its prefill tiles: attention_prefill_rows() */
-    const struct sample_cuda_row *sample_rows; /* the step's rows: ops/sample/sample_cuda.h */
-    const int32_t *sample_contexts;
-    const void *sample_biases;
-    const uint32_t *sample_masks;
     int32_t n_launches; /* kernels, those of graphs too, since somebody zeroed it */
     int32_t *note;      /* [max_note] the JIT's index of each (graphs aside); NULL: not wanted */
     int32_t max_note;
@@ -146,6 +130,7 @@ struct vt_cuda_lane {
 };
 typedef struct vt_cuda_lane vt_cuda_lane;
 
+/* Zeroed words that the calls of a stream share one after the other (vt_lane.tickets). */
 enum { CUDA_TICKETS = 1 << 16 };
 
 typedef struct cuda_launch {

@@ -18,6 +18,12 @@
 
 #include <stdint.h>
 
+/* The first n_tokens slots of page `from` go to page `to`, in every layer's K and V (a prefix hit
+ * that ends inside a page). */
+typedef struct vt_page_copy {
+    int32_t from, to, n_tokens;
+} vt_page_copy;
+
 typedef struct vt_batch {
     int32_t n_tokens, n_seqs, n_decode, n_rows, n_pages;
     int32_t page_size;
@@ -26,13 +32,15 @@ typedef struct vt_batch {
     const int32_t *position; /* [n_tokens] absolute, from 0 */
     const int32_t *seq_of;   /* [n_tokens] which sequence */
     const int32_t *slot; /* [n_tokens] page * page_size + position % page_size: where its KV goes */
-    const int32_t *q_start;    /* [n_seqs + 1] */
-    const int32_t *kv_len;     /* [n_seqs] */
-    const int32_t *page_start; /* [n_seqs + 1] */
-    const int32_t *page_ids;   /* [n_pages] */
-    const int32_t *row_token;  /* [n_rows] */
-    const int32_t *adapter;    /* [n_seqs], all 0: kept for adapters; may be NULL */
-    const int32_t *shared_kv;  /* a batch without pages, which is only costed: [n_decode] as
+    const int32_t *q_start;     /* [n_seqs + 1] */
+    const int32_t *kv_len;      /* [n_seqs] */
+    const int32_t *page_start;  /* [n_seqs + 1] */
+    const int32_t *page_ids;    /* [n_pages] */
+    const int32_t *row_token;   /* [n_rows] */
+    const vt_page_copy *copies; /* [n_copies], done before the forward pass */
+    int32_t n_copies;
+    const int32_t *adapter;   /* [n_seqs], all 0: kept for adapters; may be NULL */
+    const int32_t *shared_kv; /* a batch without pages, which is only costed: [n_decode] as
                                   shared_kv_find gives it (ops/attention); may be NULL */
 } vt_batch;
 

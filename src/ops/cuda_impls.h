@@ -1,22 +1,24 @@
-/* The CUDA implementations, each in src/ops/<op>/<op>_cuda.c. Their tensors are in device memory:
- * activations and matrices BF16, norms, biases and tables F32, ids I32. Each chooses its kernel
- * (family, template parameters, grid) from shapes and the lane's level. Where those kernels want
- * rows of 16-byte vectors there is a second one behind them in the card's table, "cuda-any", for
- * every other shape. */
+/* The CUDA rows of all cards, each in src/ops/<op>/. Their tensors are in device memory: activations
+ * and matrices BF16, norms, biases and tables F32, ids I32. Where the fast kernels want rows of
+ * 16-byte vectors there is a row "any" behind them for every other shape: loads of one element, no
+ * tensor cores, correct for any shape, not fast. */
 #ifndef VT_OPS_CUDA_IMPLS_H
 #define VT_OPS_CUDA_IMPLS_H
 
 #include "device/cuda.h"
 #include "ops/op.h"
 
-extern const vt_impl embed_cuda_impl, rmsnorm_cuda_impl, add_rmsnorm_cuda_impl, linear_cuda_impl,
-    rope_cuda_impl, kv_store_cuda_impl, attention_decode_cuda_impl, attention_prefill_cuda_impl,
-    silu_mul_cuda_impl, sample_cuda_impl, moe_route_cuda_impl, moe_linear_cuda_impl;
+extern const vt_impl embed_cuda_impl, rmsnorm_cuda_impl, add_rmsnorm_cuda_impl, silu_mul_cuda_impl,
+    rope_cuda_impl, rope_cuda_any_impl, kv_store_cuda_impl, kv_store_cuda_any_impl,
+    rope_store_cuda_impl, rope_store_cuda_any_impl, page_copy_cuda_impl, sample_cuda_impl,
+    moe_route_cuda_impl, moe_route_cuda_any_impl, moe_linear_cuda_impl, moe_linear_cuda_any_impl;
 
-/* Loads of one element, no tensor cores: correct for any shape, not fast. */
-extern const vt_impl linear_cuda_any_impl, rope_cuda_any_impl, kv_store_cuda_any_impl,
-    attention_decode_cuda_any_impl, attention_prefill_cuda_any_impl, moe_route_cuda_any_impl,
-    moe_linear_cuda_any_impl;
+extern const vt_impl attention_decode_split, attention_decode_fa3, attention_decode_fa2,
+    attention_decode_any, attention_prefill_fa3, attention_prefill_fa2, attention_prefill_any;
+
+extern const vt_impl linear_cuda_ordered, linear_cuda_small, linear_cuda_cublaslt,
+    linear_cuda_split_sm90, linear_cuda_gemm_sm90, linear_cuda_gemm_sm80, linear_cuda_quant_passes,
+    linear_cuda_quant_panels, linear_cuda_any_impl;
 
 /* What a KV pool may be made of. */
 static inline bool cuda_is_kv(vt_dtype t) { return t == VT_BF16 || t == VT_FP8_E4M3; }

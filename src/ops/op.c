@@ -11,29 +11,19 @@
 #include "ops/embed/embed.h"
 #include "ops/kv_store/kv_store.h"
 #include "ops/linear/linear.h"
-#include "ops/merge_state/merge_state.h"
 #include "ops/moe/moe.h"
+#include "ops/page_copy/page_copy.h"
 #include "ops/prefix_match/prefix_match.h"
 #include "ops/rmsnorm/rmsnorm.h"
 #include "ops/rope/rope.h"
+#include "ops/rope_store/rope_store.h"
 #include "ops/sample/sample.h"
 #include "ops/silu_mul/silu_mul.h"
 
 const vt_op *const vt_ops[] = {
-    &embed_op,
-    &rmsnorm_op,
-    &add_rmsnorm_op,
-    &linear_op,
-    &rope_op,
-    &kv_store_op,
-    &attention_decode_op,
-    &attention_prefill_op,
-    &merge_state_op,
-    &silu_mul_op,
-    &moe_route_op,
-    &moe_linear_op,
-    &sample_op,
-    &prefix_match_op,
+    &page_copy_op,  &embed_op,     &rmsnorm_op,    &add_rmsnorm_op,      &linear_op,
+    &rope_store_op, &rope_op,      &kv_store_op,   &attention_decode_op, &attention_prefill_op,
+    &silu_mul_op,   &moe_route_op, &moe_linear_op, &sample_op,           &prefix_match_op,
     NULL,
 };
 
@@ -65,6 +55,25 @@ int64_t vt_batch_rows(const vt_tensor *t, const vt_batch *batch)
     if (!batch || t->follows == VT_FIXED)
         return t->dim[0];
     return t->follows == VT_FOLLOWS_TOKENS ? batch->n_tokens : batch->n_rows;
+}
+
+static vt_tensor in_batch(const vt_tensor *t, const vt_batch *batch)
+{
+    vt_tensor sized = *t;
+    sized.dim[0] = vt_batch_rows(t, batch);
+    return sized;
+}
+
+int64_t vt_batch_elems(const vt_tensor *t, const vt_batch *batch)
+{
+    vt_tensor sized = in_batch(t, batch);
+    return vt_tensor_elems(&sized);
+}
+
+int64_t vt_batch_bytes(const vt_tensor *t, const vt_batch *batch)
+{
+    vt_tensor sized = in_batch(t, batch);
+    return vt_tensor_bytes(&sized);
 }
 
 bool vt_impl_fits(const vt_impl *impl, const void *args, const vt_target *t, const vt_size *upto)
@@ -106,7 +115,7 @@ static int32_t next_border(int32_t n) { return n < 32 ? n * 2 : n < 1024 ? n + 3
 static const vt_impl *choose_at(const vt_op *op, const void *args, const vt_target *t,
                                 const char *wanted, int32_t n)
 {
-    vt_size size = {.tokens = n, .seqs = n, .rows = n, .decodes = n};
+    vt_size size = {.tokens = n, .seqs = n, .rows = n, .decodes = n, .prefills = n};
     for (const vt_impl *const *impl = op->impls; wanted && *impl; impl++)
         if ((strcmp((*impl)->name, wanted) == 0 ||
              ((*impl)->family && strcmp((*impl)->family, wanted) == 0)) &&

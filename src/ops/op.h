@@ -65,6 +65,7 @@ typedef struct vt_limits {
 typedef struct vt_size {
     int32_t tokens, seqs, rows; /* rows of logits */
     int32_t decodes;            /* sequences with one new token, first in the batch */
+    int32_t prefills;           /* the others */
     int32_t pad_seqs;           /* decodes of the bucket beyond the batch's: one KV token each */
     bool bucket;                /* padded: plans round their items, so that few graphs are needed */
 } vt_size;
@@ -87,8 +88,10 @@ typedef struct vt_target {
 
 /* Rows of a tensor in a step of this size: its own, or what it follows (vt_tensor.follows). */
 int64_t vt_size_rows(const vt_tensor *t, const vt_size *size);
-/* The same for a batch; NULL: the tensor's own. */
+/* Rows, elements and bytes of a tensor in this batch; batch NULL: the tensor's own. */
 int64_t vt_batch_rows(const vt_tensor *t, const vt_batch *batch);
+int64_t vt_batch_elems(const vt_tensor *t, const vt_batch *batch);
+int64_t vt_batch_bytes(const vt_tensor *t, const vt_batch *batch);
 
 /* ---- what a row runs on ---- */
 
@@ -167,6 +170,8 @@ typedef struct vt_plan {
      * size->pad_seqs says what follows it. Returns the items of the batch itself. */
     int32_t (*fill)(const void *args, const vt_target *t, const vt_size *size,
                     const vt_batch *batch, int32_t items, void *out, void *side);
+    /* How many of a filled plan's items serve several sequences at once. NULL: none ever do. */
+    int32_t (*shared)(const void *plan, int32_t items);
 } vt_plan;
 
 /* How a row cuts its work, for people: stories, explain and labs print it. Zero or empty: does not
@@ -229,6 +234,8 @@ typedef enum vt_operand_kind {
     VT_OPERAND_F32,        /* vt_tensor *: F32 on a GPU: norms, biases, tables, logits */
     VT_OPERAND_INT,        /* vt_tensor *: integers */
     VT_OPERAND_KV,         /* vt_tensor *: a KV pool: FP8 as it is, else BF16 */
+    VT_OPERAND_KV_LAYERS,  /* vt_tensor *: the pools of all layers, `count` says how many; K and V
+                              pools lie one after the other: L0 K, L0 V, L1 K ... */
     VT_OPERAND_WEIGHT,     /* vt_weight *: in the row's packing */
     VT_OPERAND_WEIGHTS,    /* vt_weight *: several, one behind the other, `count` says how many */
     VT_OPERAND_TABLE,      /* vt_tensor *: a weight matrix that is looked up by rows */
@@ -242,7 +249,7 @@ typedef struct vt_operand {
     size_t offset; /* in the args struct; the member may be NULL */
     vt_operand_kind kind;
     bool read, written;
-    size_t count; /* VT_OPERAND_WEIGHTS: offset of the int32_t that says how many */
+    size_t count; /* KV_LAYERS, WEIGHTS: offset of the int32_t that says how many */
 } vt_operand;
 
 typedef struct vt_op {

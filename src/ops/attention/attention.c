@@ -31,9 +31,9 @@ static int64_t kv_bytes(const attention_args *a, int64_t positions)
     return 2 * positions * a->kv_heads * vt_dtype_row_bytes(a->k_pool->dtype, a->head_dim);
 }
 
-static vt_cost attention_cost(const attention_args *a, int32_t first_seq, int32_t last_seq)
+static vt_cost attention_cost(const attention_args *a, const vt_batch *b, int32_t first_seq,
+                              int32_t last_seq)
 {
-    const vt_batch *b = a->batch;
     int64_t rows = 0, kv = 0, pairs = 0, pages = 0;
     for (int32_t s = first_seq; s < last_seq; s++) {
         int32_t from = b->q_start[s], to = b->q_start[s + 1];
@@ -58,9 +58,8 @@ static vt_cost attention_cost(const attention_args *a, int32_t first_seq, int32_
 
 /* KV rows a head that decodes see and another one sees too; in a window, the one of its group with
  * the least context sees the most of what they share. */
-static int64_t seen_again(const attention_args *a)
+static int64_t seen_again(const attention_args *a, const vt_batch *b)
 {
-    const vt_batch *b = a->batch;
     int32_t tokens[SHARED_MOST_SEQS], n = b->n_decode;
     const int32_t *shared = b->shared_kv;
     int64_t again = 0;
@@ -75,25 +74,27 @@ static int64_t seen_again(const attention_args *a)
     return again;
 }
 
-static vt_cost prefill_cost(const void *args)
+static vt_cost prefill_cost(const void *args, const vt_batch *batch)
 {
     const attention_args *a = args;
-    return attention_cost(a, a->batch->n_decode, a->batch->n_seqs);
+    const vt_batch *b = batch ? batch : a->batch;
+    return attention_cost(a, b, b->n_decode, b->n_seqs);
 }
 
-static vt_cost decode_cost(const void *args)
+static vt_cost decode_cost(const void *args, const vt_batch *batch)
 {
     const attention_args *a = args;
-    vt_cost c = attention_cost(a, 0, a->batch->n_decode);
-    c.read.kv -= kv_bytes(a, seen_again(a));
+    const vt_batch *b = batch ? batch : a->batch;
+    vt_cost c = attention_cost(a, b, 0, b->n_decode);
+    c.read.kv -= kv_bytes(a, seen_again(a, b));
     return c;
 }
 
-/* The CPU's forms read every sequence's KV. */
-vt_cost attention_decode_extra(const void *args)
+/* The CPU's rows read every sequence's KV. */
+vt_cost attention_decode_extra(const void *args, const vt_batch *batch)
 {
     const attention_args *a = args;
-    return (vt_cost){.read = {.kv = kv_bytes(a, seen_again(a))}};
+    return (vt_cost){.read = {.kv = kv_bytes(a, seen_again(a, batch ? batch : a->batch))}};
 }
 
 /* ---- reference: in double, one row at a time ---- */
@@ -338,16 +339,22 @@ static const vt_impl decode_portable = {.name = "portable",
 
 static const vt_impl *const prefill_impls[] = {
 #if defined(__x86_64__)
-    &attention_prefill_avx512, &attention_prefill_avx2,
+    &attention_prefill_avx512,
+    &attention_prefill_avx2,
 #endif
-    &prefill_portable,         &attention_prefill_cuda_impl, &attention_prefill_cuda_any_impl, NULL,
+    &prefill_portable,
+    &attention_prefill_fa3,
+    &attention_prefill_fa2,
+    &attention_prefill_any,
+    NULL,
 };
 
 static const vt_impl *const decode_impls[] = {
 #if defined(__x86_64__)
     &attention_decode_avx512, &attention_decode_avx2,
 #endif
-    &decode_portable,         &attention_decode_cuda_impl, &attention_decode_cuda_any_impl, NULL,
+    &decode_portable,         &attention_decode_split, &attention_decode_fa3,
+    &attention_decode_fa2,    &attention_decode_any,   NULL,
 };
 
 const vt_op attention_prefill_op = {

@@ -11,22 +11,23 @@ typedef struct attention_any_params {
     float scale_log2, v_scale;
 } attention_any_params;
 
-static bool attention_any_supports(const void *args)
+static bool attention_any_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
+    (void)t, (void)upto;
     const attention_args *a = args;
     return a->q->dtype == VT_BF16 && cuda_is_kv(a->k_pool->dtype) && a->o->dtype == VT_BF16 &&
            a->head_dim <= 2048; /* five rows of fp32 in shared memory */
 }
 
 /* The grid's x is n and its y `rows`. */
-static vt_status launch(const attention_args *a, vt_cuda_lane *l, bool decode, int32_t n,
+static vt_status launch(const attention_args *a, const vt_lane *lane, bool decode, int32_t n,
                         int32_t rows)
 {
     attention_any_params p = {.q = a->q->data,
                               .k_pool = a->k_pool->data,
                               .v_pool = a->v_pool->data,
                               .o = a->o->data,
-                              .items = l->prefill_plan,
+                              .items = lane->plan,
                               .seq_of = a->batch->seq_of,
                               .kv_len = a->batch->kv_len,
                               .page_start = a->batch->page_start,
@@ -38,7 +39,7 @@ static vt_status launch(const attention_args *a, vt_cuda_lane *l, bool decode, i
                               .scale_log2 = a->scale * a->k_scale * 1.44269504f,
                               .v_scale = a->v_scale};
     return vt_cuda_launch(
-        l,
+        lane->cuda,
         &(cuda_launch){
             .spec = JIT_SPEC("attention_any.cu", "attention_any", {"head_dim", a->head_dim},
                              {"group", a->heads / a->kv_heads}, {"kv_heads", a->kv_heads},
@@ -52,25 +53,22 @@ static vt_status launch(const attention_args *a, vt_cuda_lane *l, bool decode, i
 static vt_status decode_any_run(const void *args, const vt_lane *lane)
 {
     const attention_args *a = args;
-    vt_cuda_lane *l = lane->cuda;
-    if (l->decode_items == 0 && !l->collect)
-        return VT_OK;
-    return launch(a, l, true, a->batch->n_tokens, a->heads / a->kv_heads);
+    return launch(a, lane, true, a->batch->n_tokens, a->heads / a->kv_heads);
 }
 
 static vt_status prefill_any_run(const void *args, const vt_lane *lane)
 {
-    vt_cuda_lane *l = lane->cuda;
-    if (l->prefill_items == 0 && !l->collect)
-        return VT_OK;
-    return launch(args, l, false, l->prefill_items, l->prefill_rows);
+    return launch(args, lane, false, lane->items, ATTENTION_PREFILL_ROWS);
 }
 
-const vt_impl attention_decode_cuda_any_impl = {.name = "cuda-any",
-                                                .device = VT_DEVICE_CUDA,
-                                                .supports = attention_any_supports,
-                                                .run = decode_any_run};
-const vt_impl attention_prefill_cuda_any_impl = {.name = "cuda-any",
-                                                 .device = VT_DEVICE_CUDA,
-                                                 .supports = attention_any_supports,
-                                                 .run = prefill_any_run};
+const vt_impl attention_decode_any = {.name = "any",
+                                      .device = VT_DEVICE_CUDA,
+                                      .fixed_order = true,
+                                      .supports = attention_any_supports,
+                                      .run = decode_any_run};
+const vt_impl attention_prefill_any = {.name = "any",
+                                       .device = VT_DEVICE_CUDA,
+                                       .fixed_order = true,
+                                       .supports = attention_any_supports,
+                                       .run = prefill_any_run,
+                                       .plan = &attention_tiles_64};

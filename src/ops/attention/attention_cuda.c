@@ -1,36 +1,21 @@
-/* Attention on CUDA: the plan, and the launches of attention_decode.cu and
- * attention_prefill_sm80.cu.
+/* Attention's CUDA rows, and the launch of attention_decode.cu.
  *
- * Decode is cut so that about two CTAs an SM have equal work: all KV tokens over that number is the
- * aim, and a sequence gets round(kv_len / aim) ranges of equal length in multiples of 64. A batch
- * of as many sequences as there is room for is not cut at all.
+ *   decode    split        attention_decode.cu: KV ranges of a sequence, merged by the last CTA
+ *             fa3-tiles    attention_prefill_sm90.cu over one token's rows, in a fixed order
+ *             fa2-tiles    attention_prefill_sm80.cu likewise
+ *             any          attention_any.cu (attention_any.c)
+ *   prefill   fa3          attention_prefill_sm90.cu: wgmma, TMA
+ *             fa2          attention_prefill_sm80.cu: mma.sync, cp.async
+ *             any          attention_any.cu
  *
- * Up to ATTENTION_FEW decodes are a matter of latency, not of bandwidth: a CTA has more warps with
- * a ring each, which it fills while the kernels before it end, and a range as long as the rings
- * costs less than the merge of two. So one CTA an SM is aimed at, a range fills the rings, and only
- * what needs several ranges anyway is cut finer, to a block a warp, as long as that leaves half of
- * the SMs to the weights that the next kernel fetches ahead.
- *
- * Where decodes share their first pages (attention_shared.h) those are cut in the same way, each
- * tile of 64 rows counting as a sequence of that length: a token of such a tile costs about what a
- * token of a sequence of its own does. Shared items come first: they are the longest, and the many
- * own ones behind them are then the last to arrive, which merge. Where no plan can have such items
- * (attention_may_share) the kernel is an instance without code for them, less than half as large.
- *
- * Deterministic: a decode is a prefill of one token and runs through that kernel. Its order of sums
- * depends on positions alone, so a token gives the same bits whether it was decoded or, after a
- * retraction or in another request's prompt, computed in a chunk. attention_chunks.c makes the
- * decode part of the plan then. */
+ * Deterministic: the order of sums depends on positions alone, so a token gives the same bits
+ * whether it was decoded or, after a retraction or in another request's prompt, computed in a
+ * chunk. Decode and prefill must then be of one family. */
 #include "ops/attention/attention_cuda.h"
 
 #include <assert.h>
-#include <string.h>
-
-#include "ops/attention/attention_shared.h"
 
 #include "ops/cuda_impls.h"
-
-enum { RANGE_GRAIN = 64, DECODE_BLOCK = 16 /* tokens that a warp takes at once */ };
 
 typedef struct decode_params {
     const void *q, *k_pool, *v_pool;
@@ -42,425 +27,221 @@ typedef struct decode_params {
     float scale_log2, v_scale;
 } decode_params;
 
-typedef struct prefill_params {
-    const void *q, *k_pool, *v_pool;
-    void *o;
-    const int32_t *items, *kv_len, *page_start, *page_ids, *q_start;
-    int32_t q_stride, o_stride, window;
-    float scale_log2, v_scale;
-    float *partial, *state;
-    uint32_t *tickets;
-} prefill_params;
-
-/* ---- the plan ---- */
-
-/* Ranges that the SMs have room for, two a SM or, of few decodes, one. */
-static int32_t decode_target(const attention_plan_config *c, int32_t n_decode)
+attention_plan_config attention_plan_config_of(const attention_args *a, const vt_target *t,
+                                               int32_t tile_rows)
 {
-    int32_t n = (n_decode <= ATTENTION_FEW ? 1 : 2) * c->sm_count / c->kv_heads;
-    return n > 1 ? n : 1;
+    return (attention_plan_config){.heads = a->heads,
+                                   .kv_heads = a->kv_heads,
+                                   .sm_count = t->sm_count,
+                                   .few = attention_decode_shape_of(t, a->head_dim, ATTENTION_FEW),
+                                   .tile_rows = tile_rows,
+                                   .shared_rows = t->shared_rows};
 }
 
-attention_decode_shape attention_decode_shape_of(const vt_cuda *c, int32_t head_dim,
-                                                 int32_t n_decode)
+bool attention_cuda_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
-    bool wide = head_dim > 128; /* what the shared memory has room for */
-    bool few = n_decode <= ATTENTION_FEW && !wide && c->level >= 90;
-    return (attention_decode_shape){.warps = few ? 8 : 4, .stages = wide ? 2 : 3};
-}
-
-int32_t attention_prefill_rows(const vt_cuda *c, int32_t head_dim, int32_t page_size)
-{
-    bool tiles = head_dim == 64 || head_dim == 128 || head_dim == 256;
-    bool boxes = page_size == 16 || page_size == 32 || page_size == 64;
-    return c->level >= 90 && tiles && boxes ? ATTENTION_PREFILL_ROWS_SM90 : ATTENTION_PREFILL_ROWS;
-}
-
-/* Slots that a plan of so many items can need. A range that is one sequence's takes one; a shared
- * one as many as it has members, of which a tile has ATTENTION_SHARED_ROWS * kv_heads / heads, and
- * all tiles together have at most half as many ranges again as decode_target() and one for each
- * sequence. */
-static int32_t decode_slots(int32_t heads, int32_t sm_count, int32_t items)
-{
-    return 2 * items + 3 * sm_count * ATTENTION_SHARED_ROWS / heads + 8;
-}
-
-int32_t attention_decode_capacity(const attention_plan_config *c, int32_t n_decode,
-                                  int32_t max_context)
-{
-    if (c->deterministic)
-        return attention_chunks_capacity(c, n_decode, max_context);
-    /* few: each length over a target's part of all, rounded up; the sum is less than target + n */
-    int64_t grains = n_decode * vt_ceil_div(max_context, RANGE_GRAIN);
-    int32_t aimed = decode_target(c, n_decode) + n_decode +
-                    (n_decode <= ATTENTION_FEW ? -1 : n_decode / 2);
-    return grains < aimed ? (int32_t)grains : aimed;
-}
-
-int32_t attention_prefill_capacity(const attention_plan_config *c, int32_t n_seqs, int32_t n_tokens)
-{
-    int64_t rows = (int64_t)n_tokens * (c->heads / c->kv_heads);
-    return n_seqs + (int32_t)vt_ceil_div(rows, c->prefill_rows);
-}
-
-static int32_t ranges_of(int32_t kv_len, int32_t aim)
-{
-    int32_t most = (kv_len + RANGE_GRAIN - 1) / RANGE_GRAIN;
-    if (kv_len < aim + aim / 2)
-        return 1;
-    int32_t n = (int32_t)(((int64_t)kv_len + aim / 2) / aim);
-    return n < most ? n : most;
-}
-
-int32_t attention_decode_single(const attention_plan_config *c, int32_t seq, int32_t *plan,
-                                int32_t at)
-{
-    if (c->deterministic)
-        return attention_chunks_single(c, seq, plan, at);
-    const int32_t item[DECODE_ITEM_INTS] = {seq, 0, 1, at, 1}; /* its whole KV */
-    memcpy(plan + (size_t)at * DECODE_ITEM_INTS, item, sizeof item);
-    return 1;
-}
-
-/* A decode plan while it is made. */
-typedef struct plan_work {
-    int32_t *item, capacity, n_items, n_slots;
-    int32_t aim, most; /* tokens of a range; items */
-    shared_groups groups;
-    struct {
-        int32_t begin;    /* of the KV that it has alone */
-        int32_t n_shared; /* slots for what is before that */
-        int32_t first_slot, n_slots;
-    } seq[SHARED_MOST_SEQS];
-} plan_work;
-
-/* Members of a group of n that one item computes. A tile of more rows reads KV less often; more
- * tiles use more SMs, also for the merge behind them. */
-static int32_t members_a_tile(const attention_plan_config *c, int32_t n)
-{
-    int32_t heads = c->heads / c->kv_heads, most = ATTENTION_SHARED_ROWS / heads,
-            rows = n * heads <= 64    ? 16
-                   : n * heads <= 128 ? 32
-                                      : ATTENTION_SHARED_ROWS;
-    int32_t members = rows / heads > 4 ? rows / heads : 4;
-    return members < most ? members : most;
-}
-
-bool attention_may_share(const attention_plan_config *c, int32_t n_decode)
-{
-    bool one_tile = c->heads / c->kv_heads <= 16; /* of the kernel: a token's heads of a KV head */
-    return !c->deterministic && c->shared_rows > 0 && one_tile && n_decode > ATTENTION_FEW;
-}
-
-static void find_groups(const attention_plan_config *c, const vt_batch *b, shared_groups *out)
-{
-    out->n = out->n_seqs = 0;
-    if (!attention_may_share(c, b->n_decode))
-        return;
-    shared_rule rule = {.least_tokens = RANGE_GRAIN,
-                        .least_saved = vt_ceil_div(c->shared_rows, c->kv_heads),
-                        .tile = ATTENTION_SHARED_ROWS / (c->heads / c->kv_heads)};
-    shared_groups_find(b, &rule, out);
-}
-
-/* Ranges of `len` tokens: their number, and the length of all but the last. */
-static int32_t cut(int32_t len, int32_t parts, int32_t *step)
-{
-    *step = len;
-    if (parts == 1)
-        return 1;
-    *step = ((len + parts - 1) / parts + RANGE_GRAIN - 1) / RANGE_GRAIN * RANGE_GRAIN;
-    return (len + *step - 1) / *step;
-}
-
-static int32_t *add_item(plan_work *p, int32_t seq, int32_t begin, int32_t end)
-{
-    assert(p->n_items < p->capacity);
-    int32_t *item = p->item + (size_t)p->n_items++ * DECODE_ITEM_INTS;
-    memset(item, 0, DECODE_ITEM_INTS * sizeof *item);
-    item[0] = seq;
-    item[1] = begin;
-    item[2] = end;
-    return item;
-}
-
-/* The shared part's items: every range for every tile of members. */
-static void plan_group(const attention_plan_config *c, plan_work *p, const shared_group *g)
-{
-    int32_t tile = members_a_tile(c, g->n), step,
-            parts = cut(g->len, ranges_of(g->len, p->aim), &step);
-    for (int32_t i = 0; i < g->n; i++) {
-        int32_t s = p->groups.seq[g->first + i];
-        p->seq[s].begin = g->len;
-        p->seq[s].n_shared = parts;
-    }
-    for (int32_t k = 0; k < parts; k++)
-        for (int32_t i = 0; i < g->n; i += tile) {
-            int32_t end = (k + 1) * step;
-            int32_t *item = add_item(p, g->first + i, k * step, end < g->len ? end : g->len);
-            item[5] = k;
-            item[6] = g->n - i < tile ? g->n - i : tile;
-        }
-}
-
-/* Of one of few decodes: as many as its length needs, and if that is several, finer ones. */
-static int32_t ranges_of_few(const attention_plan_config *c, const vt_batch *b, int32_t len,
-                             int32_t aim)
-{
-    int32_t n = (int32_t)vt_ceil_div(len, aim),
-            fine = (int32_t)vt_ceil_div(len, c->few.warps * DECODE_BLOCK),
-            most = decode_target(c, b->n_decode) / (2 * b->n_decode);
-    fine = fine < most ? fine : most;
-    return n > 1 && fine > n ? fine : n;
-}
-
-/* What a sequence has alone. Every later one keeps room for one item. */
-static void plan_own(const attention_plan_config *c, const vt_batch *b, plan_work *p, int32_t s)
-{
-    bool known = s < SHARED_MOST_SEQS;
-    int32_t begin = known ? p->seq[s].begin : 0, n_shared = known ? p->seq[s].n_shared : 0,
-            len = b->kv_len[s] - begin, left = p->most - p->n_items - (b->n_decode - s - 1), step,
-            first = p->n_slots,
-            parts = b->n_decode <= ATTENTION_FEW ? ranges_of_few(c, b, len, p->aim)
-                                                 : ranges_of(len, p->aim);
-    parts = cut(len, parts < left ? parts : left, &step);
-    for (int32_t k = 0; k < parts; k++) {
-        int32_t end = (k + 1) * step < len ? (k + 1) * step : len;
-        int32_t *item = add_item(p, s, begin + k * step, begin + end);
-        item[3] = first;
-        item[4] = n_shared + parts;
-        item[5] = first + n_shared + k;
-    }
-    p->n_slots += n_shared + parts;
-    if (known) {
-        p->seq[s].first_slot = first;
-        p->seq[s].n_slots = n_shared + parts;
-    }
-}
-
-/* Tokens that a range should have. */
-static int32_t aim_of(const attention_plan_config *c, const vt_batch *b,
-                      const shared_groups *groups)
-{
-    int64_t total = 0;
-    for (int32_t s = 0; s < b->n_decode; s++)
-        total += b->kv_len[s];
-    for (int32_t i = 0; i < groups->n; i++) {
-        const shared_group *g = &groups->group[i];
-        total -= (g->n - vt_ceil_div(g->n, members_a_tile(c, g->n))) * g->len;
-    }
-    int64_t aim = vt_ceil_div(total, decode_target(c, b->n_decode));
-    int32_t least = RANGE_GRAIN;
-    if (b->n_decode <= ATTENTION_FEW)
-        least = c->few.warps * (c->few.stages - 1) * DECODE_BLOCK;
-    return aim < least ? least : aim < INT32_MAX / 2 ? (int32_t)aim : INT32_MAX / 2;
-}
-
-static int32_t plan_decode(const attention_plan_config *c, const vt_batch *b, int32_t *plan,
-                           int32_t capacity)
-{
-    if (c->deterministic)
-        return attention_chunks_plan(c, b, plan, capacity);
-    plan_work p;
-    p.item = plan;
-    p.capacity = capacity;
-    p.n_items = p.n_slots = 0;
-    /* of few, the rest of a capacity is for the bucket's padding */
-    p.most = b->n_decode <= ATTENTION_FEW
-                 ? attention_decode_capacity(c, b->n_decode, INT32_MAX - RANGE_GRAIN)
-                 : capacity;
-    find_groups(c, b, &p.groups);
-    p.aim = aim_of(c, b, &p.groups);
-    for (int32_t s = 0; s < b->n_decode && s < SHARED_MOST_SEQS; s++)
-        p.seq[s].begin = p.seq[s].n_shared = 0;
-    for (int32_t i = 0; i < p.groups.n; i++)
-        plan_group(c, &p, &p.groups.group[i]);
-    for (int32_t s = 0; s < b->n_decode; s++)
-        plan_own(c, b, &p, s);
-    for (int32_t i = 0; i < p.groups.n_seqs; i++) {
-        int32_t s = p.groups.seq[i], first = p.seq[s].first_slot,
-                member[DECODE_MEMBER_INTS] = {s, first, p.seq[s].n_slots};
-        memcpy(plan + (size_t)capacity * DECODE_ITEM_INTS + (size_t)i * DECODE_MEMBER_INTS, member,
-               sizeof member);
-    }
-    assert(p.n_slots <= decode_slots(c->heads, c->sm_count, capacity));
-    for (int32_t i = p.n_items; i < capacity; i++)
-        plan[(size_t)i * DECODE_ITEM_INTS] = -1;
-    return p.n_items;
-}
-
-/* Tiles late in a sequence see the most KV; they go first, so that the short ones fill the end. */
-static int32_t plan_prefill(const attention_plan_config *c, const vt_batch *b, int32_t *plan,
-                            int32_t capacity)
-{
-    int32_t group = c->heads / c->kv_heads, most = 0, n = 0;
-    for (int32_t s = b->n_decode; s < b->n_seqs; s++) {
-        int32_t tiles = (int32_t)vt_ceil_div((int64_t)(b->q_start[s + 1] - b->q_start[s]) * group,
-                                             c->prefill_rows);
-        most = tiles > most ? tiles : most;
-    }
-    for (int32_t tile = most - 1; tile >= 0; tile--)
-        for (int32_t s = b->n_decode; s < b->n_seqs; s++) {
-            int64_t rows = (int64_t)(b->q_start[s + 1] - b->q_start[s]) * group;
-            if ((int64_t)tile * c->prefill_rows >= rows || n == capacity)
-                continue;
-            plan[n * PREFILL_ITEM_INTS] = s;
-            plan[n * PREFILL_ITEM_INTS + 1] = tile;
-            n++;
-        }
-    for (int32_t i = n; i < capacity; i++)
-        plan[i * PREFILL_ITEM_INTS] = -1;
-    return n;
-}
-
-void attention_cuda_plan(const attention_plan_config *c, const vt_batch *batch,
-                         int32_t *decode_plan, int32_t decode_capacity, int32_t *prefill_plan,
-                         int32_t prefill_capacity, int32_t *n_decode, int32_t *n_prefill)
-{
-    *n_decode = plan_decode(c, batch, decode_plan, decode_capacity);
-    *n_prefill = plan_prefill(c, batch, prefill_plan, prefill_capacity);
-}
-
-int32_t attention_shared_items(const attention_plan_config *c, const int32_t *decode_plan,
-                               int32_t n_decode)
-{
-    int32_t n = 0;
-    while (!c->deterministic && n < n_decode && decode_plan[(size_t)n * DECODE_ITEM_INTS + 6] > 0)
-        n++; /* they come first */
-    return n;
-}
-
-size_t attention_decode_plan_ints(int32_t items, int32_t n_decode)
-{
-    return (size_t)items * DECODE_ITEM_INTS + (size_t)n_decode * DECODE_MEMBER_INTS;
-}
-
-size_t attention_decode_workspace(const attention_plan_config *c, int32_t items, int32_t head_dim)
-{
-    return (size_t)decode_slots(c->heads, c->sm_count, items) * (size_t)c->heads *
-               ((size_t)head_dim + 2) * sizeof(float) +
-           256;
-}
-
-/* ---- launches ---- */
-
-static bool attention_supports(const void *args)
-{
+    (void)t, (void)upto;
     const attention_args *a = args;
     int32_t d = a->head_dim;
     return a->q->dtype == VT_BF16 && cuda_is_kv(a->k_pool->dtype) && a->o->dtype == VT_BF16 &&
            d % 16 == 0 && d <= 256 && a->q->row_stride % 8 == 0 && a->o->row_stride % 8 == 0;
 }
 
-attention_chunk_states attention_chunk_states_of(const attention_args *a, const vt_cuda_lane *l)
-{
-    size_t states = (size_t)l->decode_items * (size_t)a->heads;
-    float *state = l->workspace;
-    return (attention_chunk_states){.o = state + vt_round_up(states * 2, 32), .state = state};
-}
-
-/* Prefill items, or the deterministic items of decodes. */
-static vt_status run_tiles(const attention_args *a, vt_cuda_lane *l, const int32_t *items,
-                           int32_t n_items, bool decode)
-{
-    int32_t group = a->heads / a->kv_heads, block = a->head_dim > 128 ? 16 : 64;
-    int32_t element = vt_dtype_get(a->k_pool->dtype)->bytes;
-    if (n_items == 0 && !l->collect)
-        return VT_OK;
-    if (l->prefill_rows == ATTENTION_PREFILL_ROWS_SM90)
-        return attention_prefill_sm90_run(a, l, items, n_items, decode);
-    attention_chunk_states chunks = attention_chunk_states_of(a, l);
-    prefill_params p = {.q = a->q->data,
-                        .k_pool = a->k_pool->data,
-                        .v_pool = a->v_pool->data,
-                        .o = a->o->data,
-                        .items = items,
-                        .kv_len = a->batch->kv_len,
-                        .page_start = a->batch->page_start,
-                        .page_ids = a->batch->page_ids,
-                        .q_start = a->batch->q_start,
-                        .q_stride = (int32_t)a->q->row_stride,
-                        .o_stride = (int32_t)a->o->row_stride,
-                        .window = a->window,
-                        .scale_log2 = a->scale * a->k_scale * 1.44269504f,
-                        .v_scale = a->v_scale,
-                        .partial = chunks.o,
-                        .state = chunks.state,
-                        .tickets = l->tickets};
-    return vt_cuda_launch(
-        l,
-        &(cuda_launch){
-            .spec = JIT_SPEC(
-                "attention_prefill_sm80.cu", "attention_prefill_sm80", {"head_dim", a->head_dim},
-                {"group", group}, {"kv_heads", a->kv_heads}, {"page", (int32_t)a->k_pool->dim[2]},
-                {"warps", ATTENTION_PREFILL_WARPS}, {"block", block}, {"windowed", a->window > 0},
-                {"fp8", element == 1}, {"chunk", l->deterministic ? ATTENTION_CUDA_CHUNK : 0},
-                {"decode", decode}),
-            .grid = {(uint32_t)n_items, (uint32_t)a->kv_heads, 1},
-            .threads = ATTENTION_PREFILL_WARPS * 32,
-            .shared_bytes = (uint32_t)((ATTENTION_PREFILL_ROWS * 2 + 4 * block * element) *
-                                       a->head_dim)},
-        &p, sizeof p);
-}
-
-static vt_status decode_run(const void *args, const vt_lane *lane)
+/* The tile kernel for Hopper: whole swizzled rows, and pages that are TMA boxes. */
+static bool sm90_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
     const attention_args *a = args;
-    vt_cuda_lane *l = lane->cuda;
-    attention_decode_shape k = attention_decode_shape_of(l->cuda, a->head_dim, l->decodes);
-    int32_t group = a->heads / a->kv_heads, items = l->decode_items,
-            element = vt_dtype_get(a->k_pool->dtype)->bytes;
-    if (l->deterministic)
-        return run_tiles(a, l, l->attention_plan, items, true);
+    int64_t page = a->k_pool->dim[2];
+    bool tiles = a->head_dim == 64 || a->head_dim == 128 || a->head_dim == 256;
+    return attention_cuda_supports(a, t, upto) && tiles && (page == 16 || page == 32 || page == 64);
+}
+
+/* ---- the split decode kernel ---- */
+
+static uint64_t split_key(const void *args)
+{
+    const attention_args *a = args;
+    return (uint64_t)a->heads << 32 | (uint64_t)a->kv_heads << 16 | (uint64_t)a->head_dim;
+}
+
+static int32_t split_items(const void *args, const vt_target *t, const vt_size *size,
+                           const vt_batch *batch)
+{
+    (void)batch;
+    attention_plan_config c = attention_plan_config_of(args, t, 0);
+    return size->decodes == 0 ? 0
+                              : attention_decode_capacity(&c, size->decodes, t->limits.max_context);
+}
+
+static size_t split_bytes(const void *args, const vt_target *t, const vt_size *size, int32_t items)
+{
+    (void)args, (void)t;
+    return attention_decode_plan_ints(items, items ? size->seqs : 0) * sizeof(int32_t);
+}
+
+static int32_t split_fill(const void *args, const vt_target *t, const vt_size *size,
+                          const vt_batch *batch, int32_t items, void *out, void *side)
+{
+    (void)side;
+    attention_plan_config c = attention_plan_config_of(args, t, 0);
+    int32_t n = attention_decode_fill(&c, batch, out, items);
+    assert(attention_shared_items(out, n) == 0 || attention_may_share(&c, size->decodes));
+    for (int32_t i = 0; i < size->pad_seqs; i++)
+        n += attention_decode_single(&c, batch->n_seqs + i, out, n);
+    return n;
+}
+
+static int32_t split_shared(const void *plan, int32_t items)
+{
+    return attention_shared_items(plan, items);
+}
+
+static const vt_plan split_plan = {.name = "KV ranges",
+                                   .key = split_key,
+                                   .items = split_items,
+                                   .bytes = split_bytes,
+                                   .fill = split_fill,
+                                   .shared = split_shared};
+
+static size_t split_workspace(const void *args, const vt_target *t)
+{
+    const attention_args *a = args;
+    attention_plan_config c = attention_plan_config_of(a, t, 0);
+    return attention_decode_workspace(
+        &c, attention_decode_capacity(&c, t->limits.max_seqs, t->limits.max_context), a->head_dim);
+}
+
+static int64_t split_tickets(const void *args, const vt_target *t)
+{
+    return (int64_t)t->limits.max_seqs * ((const attention_args *)args)->heads;
+}
+
+static vt_status split_run(const void *args, const vt_lane *lane)
+{
+    const attention_args *a = args;
+    const vt_target *t = lane->target;
+    int32_t decodes = lane->size->decodes, items = lane->items;
+    attention_plan_config c = attention_plan_config_of(a, t, 0);
+    attention_decode_shape k = attention_decode_shape_of(t, a->head_dim, decodes);
+    int32_t group = a->heads / a->kv_heads, element = vt_dtype_get(a->k_pool->dtype)->bytes;
     int32_t tile = group < 16 ? group : 16, tiles = (int32_t)vt_ceil_div(group, 16);
-    if (items == 0 && !l->collect)
-        return VT_OK;
     uint32_t ring = (uint32_t)(k.warps * k.stages * 2 * DECODE_BLOCK * a->head_dim * element);
     uint32_t merge = (uint32_t)(k.warps * tile * (a->head_dim + 2) * 4);
     /* FP8: three CTAs an SM where there are many. The plan cuts few sequences for two, and with
      * room for more they are not dealt evenly (32 x 4096: 103 us, not 81): they ask for it. */
-    bool two = (int64_t)l->decodes * a->kv_heads * tiles < 12 * l->cuda->sm_count;
+    bool two = (int64_t)decodes * a->kv_heads * tiles < 12 * t->sm_count;
     uint32_t least = element == 1 && two ? 77 << 10 : 0, most = ring > merge ? ring : merge;
-    size_t states = (size_t)decode_slots(a->heads, l->cuda->sm_count, items) * (size_t)a->heads;
+    size_t states = (size_t)attention_decode_slots(a->heads, t->sm_count, items) * (size_t)a->heads;
     decode_params p = {.q = a->q->data,
                        .k_pool = a->k_pool->data,
                        .v_pool = a->v_pool->data,
                        .o = a->o->data,
-                       .items = l->attention_plan,
-                       .members = l->attention_plan + (size_t)items * DECODE_ITEM_INTS,
+                       .items = lane->plan,
+                       .members = (const int32_t *)lane->plan + (size_t)items * DECODE_ITEM_INTS,
                        .kv_len = a->batch->kv_len,
                        .page_start = a->batch->page_start,
                        .page_ids = a->batch->page_ids,
                        .q_start = a->batch->q_start,
-                       .state = l->workspace,
-                       .partial = (float *)l->workspace + vt_round_up(states * 2, 32),
-                       .tickets = l->tickets,
+                       .state = lane->workspace,
+                       .partial = (float *)lane->workspace + vt_round_up(states * 2, 32),
+                       .tickets = lane->tickets,
                        .q_stride = (int32_t)a->q->row_stride,
                        .o_stride = (int32_t)a->o->row_stride,
                        .window = a->window,
                        .scale_log2 = a->scale * a->k_scale * 1.44269504f,
                        .v_scale = a->v_scale};
     return vt_cuda_launch(
-        l,
-        &(cuda_launch){.spec = JIT_SPEC("attention_decode.cu", "attention_decode",
-                                        {"head_dim", a->head_dim}, {"group", group},
-                                        {"kv_heads", a->kv_heads},
-                                        {"page", (int32_t)a->k_pool->dim[2]}, {"warps", k.warps},
-                                        {"stages", k.stages}, {"windowed", a->window > 0},
-                                        {"fp8", element == 1}, {"shared", l->decode_shares}),
-                       .grid = {(uint32_t)a->kv_heads, (uint32_t)items, (uint32_t)tiles},
-                       .threads = (uint32_t)k.warps * 32,
-                       .shared_bytes = most > least ? most : least},
+        lane->cuda,
+        &(cuda_launch){
+            .spec = JIT_SPEC("attention_decode.cu", "attention_decode", {"head_dim", a->head_dim},
+                             {"group", group}, {"kv_heads", a->kv_heads},
+                             {"page", (int32_t)a->k_pool->dim[2]}, {"warps", k.warps},
+                             {"stages", k.stages}, {"windowed", a->window > 0},
+                             {"fp8", element == 1}, {"shared", attention_may_share(&c, decodes)}),
+            .grid = {(uint32_t)a->kv_heads, (uint32_t)items, (uint32_t)tiles},
+            .threads = (uint32_t)k.warps * 32,
+            .shared_bytes = most > least ? most : least},
         &p, sizeof p);
 }
 
-static vt_status prefill_run(const void *args, const vt_lane *lane)
+/* ---- the tile kernels ---- */
+
+static size_t chunks_workspace(const attention_args *a, const vt_target *t, int32_t tile_rows)
 {
-    vt_cuda_lane *l = lane->cuda;
-    return run_tiles(args, l, l->prefill_plan, l->prefill_items, false);
+    attention_plan_config c = attention_plan_config_of(a, t, tile_rows);
+    return attention_decode_workspace(
+        &c, attention_chunks_capacity(&c, t->limits.max_seqs, t->limits.max_context), a->head_dim);
 }
 
-const vt_impl attention_decode_cuda_impl = {
-    .name = "cuda", .device = VT_DEVICE_CUDA, .supports = attention_supports, .run = decode_run};
-const vt_impl attention_prefill_cuda_impl = {
-    .name = "cuda", .device = VT_DEVICE_CUDA, .supports = attention_supports, .run = prefill_run};
+static size_t chunks_64_workspace(const void *args, const vt_target *t)
+{
+    return chunks_workspace(args, t, ATTENTION_PREFILL_ROWS);
+}
+
+static size_t chunks_128_workspace(const void *args, const vt_target *t)
+{
+    return chunks_workspace(args, t, ATTENTION_PREFILL_ROWS_SM90);
+}
+
+static vt_status fa2_decode_run(const void *args, const vt_lane *lane)
+{
+    return attention_prefill_sm80_run(args, lane, true);
+}
+
+static vt_status fa3_decode_run(const void *args, const vt_lane *lane)
+{
+    return attention_prefill_sm90_run(args, lane, true);
+}
+
+static vt_status fa2_prefill_run(const void *args, const vt_lane *lane)
+{
+    return attention_prefill_sm80_run(args, lane, false);
+}
+
+static vt_status fa3_prefill_run(const void *args, const vt_lane *lane)
+{
+    return attention_prefill_sm90_run(args, lane, false);
+}
+
+const vt_impl attention_decode_split = {.name = "split",
+                                        .family = "fa2",
+                                        .device = VT_DEVICE_CUDA,
+                                        .supports = attention_cuda_supports,
+                                        .run = split_run,
+                                        .plan = &split_plan,
+                                        .workspace = split_workspace,
+                                        .tickets = split_tickets};
+const vt_impl attention_decode_fa3 = {.name = "fa3-tiles",
+                                      .family = "fa3",
+                                      .device = VT_DEVICE_CUDA,
+                                      .level = 90,
+                                      .fixed_order = true,
+                                      .supports = sm90_supports,
+                                      .run = fa3_decode_run,
+                                      .plan = &attention_chunks_128,
+                                      .workspace = chunks_128_workspace,
+                                      .tickets = split_tickets};
+const vt_impl attention_decode_fa2 = {.name = "fa2-tiles",
+                                      .family = "fa2",
+                                      .device = VT_DEVICE_CUDA,
+                                      .fixed_order = true,
+                                      .supports = attention_cuda_supports,
+                                      .run = fa2_decode_run,
+                                      .plan = &attention_chunks_64,
+                                      .workspace = chunks_64_workspace,
+                                      .tickets = split_tickets};
+const vt_impl attention_prefill_fa3 = {.name = "fa3",
+                                       .family = "fa3",
+                                       .device = VT_DEVICE_CUDA,
+                                       .level = 90,
+                                       .fixed_order = true,
+                                       .supports = sm90_supports,
+                                       .run = fa3_prefill_run,
+                                       .plan = &attention_tiles_128};
+const vt_impl attention_prefill_fa2 = {.name = "fa2",
+                                       .family = "fa2",
+                                       .device = VT_DEVICE_CUDA,
+                                       .fixed_order = true,
+                                       .supports = attention_cuda_supports,
+                                       .run = fa2_prefill_run,
+                                       .plan = &attention_tiles_64};

@@ -15,10 +15,10 @@
  * [prefill_capacity][2]; all int32. Unused items have seq -1 and lie at the end, so that a captured
  * graph's grid fits every step of its bucket.
  *
- * With `deterministic` a decode is a prefill of one token and runs through that kernel. Its items
- * (attention_chunks.c) are a chunk of ATTENTION_CUDA_CHUNK positions each, or the whole KV, of one
- * tile of the token's rows; nothing is shared, because its order of sums is that of absolute
- * positions:
+ * In a fixed order (--deterministic, or where the tile kernels are asked for) a decode is a prefill
+ * of one token and runs through that kernel. Its items are a chunk of ATTENTION_CUDA_CHUNK positions
+ * each, or the whole KV, of one tile of the token's rows; nothing is shared, because its order of
+ * sums is that of absolute positions:
  *
  *   sequence | begin | end | its first item | its items | tile | - | - */
 #ifndef VT_OPS_ATTENTION_CUDA_H
@@ -43,11 +43,11 @@ typedef struct attention_decode_shape {
     int32_t warps, stages;
 } attention_decode_shape;
 
+/* What a plan depends on besides the batch. */
 typedef struct attention_plan_config {
     int32_t heads, kv_heads, sm_count;
-    attention_decode_shape few; /* of ATTENTION_FEW decodes */
-    int32_t prefill_rows;       /* of a tile: attention_prefill_rows() */
-    bool deterministic;         /* decodes run as prefills of one token */
+    attention_decode_shape few; /* the shape for at most ATTENTION_FEW decodes */
+    int32_t tile_rows;          /* packed rows of a prefill tile */
     /* Decodes with the same first pages read these once where that saves so many KV rows (tokens
      * times kv_heads) or more; 0: never */
     int32_t shared_rows;
@@ -55,68 +55,69 @@ typedef struct attention_plan_config {
 
 enum {
     ATTENTION_SHARED_ROWS_LEAST = 1 << 18, /* shared_rows where nobody says otherwise */
-    /* So many decodes or fewer are cut for latency and never share: it was measured to lose. A
-     * border of all buckets (cuda_step.c), so that padding changes neither. */
-    ATTENTION_FEW = 4
+    /* At most so many decodes are cut for latency and never share pages: sharing was measured to
+     * lose there. Padding never crosses this number (exec/cuda_step.c), so it changes neither. */
+    ATTENTION_FEW = 4,
+    DECODE_BLOCK = 16 /* tokens that a warp of the decode kernel takes at once */
 };
 
-/* Of the kernel's CTAs for so many decodes; the plan's config carries that of ATTENTION_FEW. */
-attention_decode_shape attention_decode_shape_of(const vt_cuda *c, int32_t head_dim,
+attention_plan_config attention_plan_config_of(const attention_args *a, const vt_target *t,
+                                               int32_t tile_rows);
+
+/* ---- attention_decode_plan.c: the split decode kernel ---- */
+
+/* The shape of the kernel's CTAs for this many decodes. */
+attention_decode_shape attention_decode_shape_of(const vt_target *t, int32_t head_dim,
                                                  int32_t n_decode);
-
-/* Whether a plan of so many decodes may have items of several sequences. The kernel for plans that
- * cannot has no code for them (lane.decode_shares), so the answer must be the same for a batch and
- * for the bucket that it is padded to. */
+/* Whether a plan for this many decodes may have items of several sequences. The kernel for plans
+ * that cannot has no code for them, so the answer must be the same for a batch and for the bucket
+ * that it is padded to. */
 bool attention_may_share(const attention_plan_config *c, int32_t n_decode);
-
-/* Packed rows of a prefill tile, which says which kernel runs: 128 for attention_prefill_sm90.cu,
- * else 64.
- * The plan's config and the lane must carry the same number. */
-int32_t attention_prefill_rows(const vt_cuda *c, int32_t head_dim, int32_t page_size);
-
-/* Most items a batch within these bounds can need. */
+/* The most items that a batch of n_decode decodes can need. */
 int32_t attention_decode_capacity(const attention_plan_config *c, int32_t n_decode,
                                   int32_t max_context);
-int32_t attention_prefill_capacity(const attention_plan_config *c, int32_t n_seqs,
-                                   int32_t n_tokens);
-
-/* Ints of a decode plan of so many items for so many decodes. */
+/* Ints of a plan with this many items for this many decodes. */
 size_t attention_decode_plan_ints(int32_t items, int32_t n_decode);
-
-/* `batch` has host arrays. Fills both parts; *n_decode and *n_prefill get the items used. */
-void attention_cuda_plan(const attention_plan_config *c, const vt_batch *batch,
-                         int32_t *decode_plan, int32_t decode_capacity, int32_t *prefill_plan,
-                         int32_t prefill_capacity, int32_t *n_decode, int32_t *n_prefill);
-
-/* How many of a decode plan's items are of several sequences. */
-int32_t attention_shared_items(const attention_plan_config *c, const int32_t *decode_plan,
-                               int32_t n_decode);
-
-/* Adds a sequence of one KV token to a decode plan that holds `at` items; returns how many it
- * takes. */
+/* Fills a plan of `capacity` items from a batch with host arrays; returns the items used. */
+int32_t attention_decode_fill(const attention_plan_config *c, const vt_batch *b, int32_t *plan,
+                              int32_t capacity);
+/* Adds a sequence of one KV token behind `at` items; returns how many items it takes. */
 int32_t attention_decode_single(const attention_plan_config *c, int32_t seq, int32_t *plan,
                                 int32_t at);
+/* How many of a plan's items serve several sequences. */
+int32_t attention_shared_items(const int32_t *plan, int32_t n_items);
+/* Slots of partial results that a plan with this many items can need; bytes of workspace for them. */
+int32_t attention_decode_slots(int32_t heads, int32_t sm_count, int32_t items);
+size_t attention_decode_workspace(const attention_plan_config *c, int32_t items, int32_t head_dim);
 
-/* The three above where c->deterministic, of the decode part. */
+/* ---- attention_tiles_plan.c: the tile kernels ---- */
+
+int32_t attention_tiles_capacity(const attention_plan_config *c, int32_t n_seqs, int32_t n_tokens);
+int32_t attention_tiles_fill(const attention_plan_config *c, const vt_batch *b, int32_t *plan,
+                             int32_t capacity);
 int32_t attention_chunks_capacity(const attention_plan_config *c, int32_t n_decode,
                                   int32_t max_context);
-int32_t attention_chunks_plan(const attention_plan_config *c, const vt_batch *b, int32_t *plan,
+int32_t attention_chunks_fill(const attention_plan_config *c, const vt_batch *b, int32_t *plan,
                               int32_t capacity);
 int32_t attention_chunks_single(const attention_plan_config *c, int32_t seq, int32_t *plan,
                                 int32_t at);
+/* Plans of prefill tiles, and of decodes in a fixed order, by the tile's rows (64 or 128). */
+extern const vt_plan attention_tiles_64, attention_tiles_128, attention_chunks_64,
+    attention_chunks_128;
 
-/* Bytes of lane workspace that decode with this many items needs. */
-size_t attention_decode_workspace(const attention_plan_config *c, int32_t items, int32_t head_dim);
+/* ---- attention_tiles.c: launches of the tile kernels ---- */
 
-/* Where chunks leave their states in the lane's workspace. */
+/* Where chunks leave their states in the workspace. */
 typedef struct attention_chunk_states {
     float *o, *state; /* [items][heads][head_dim], [items][heads][2] */
 } attention_chunk_states;
-attention_chunk_states attention_chunk_states_of(const attention_args *a, const vt_cuda_lane *l);
+attention_chunk_states attention_chunk_states_of(const attention_args *a, const vt_lane *lane);
 
-/* The launch of attention_prefill_sm90.cu over prefill items, or deterministic decode items, for
- * lanes with 128 prefill rows. */
-vt_status attention_prefill_sm90_run(const attention_args *a, vt_cuda_lane *l, const int32_t *items,
-                                     int32_t n_items, bool decode);
+/* Over prefill items, or over the items of decodes in a fixed order. */
+vt_status attention_prefill_sm80_run(const attention_args *a, const vt_lane *lane, bool decode);
+vt_status attention_prefill_sm90_run(const attention_args *a, const vt_lane *lane, bool decode);
+
+/* What the fast kernels can read. */
+bool attention_cuda_supports(const void *args, const vt_target *t, const vt_size *upto);
 
 #endif

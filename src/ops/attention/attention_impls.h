@@ -5,7 +5,7 @@
 
 extern const vt_impl attention_prefill_avx2, attention_decode_avx2;
 extern const vt_impl attention_prefill_avx512, attention_decode_avx512;
-vt_cost attention_decode_extra(const void *args);
+vt_cost attention_decode_extra(const void *args, const vt_batch *batch);
 
 /* One head's query rows of one sequence, in the order (token, head within the group): the flat row
  * r is token r / group, head kv_head * group + r % group. A task is at most ATTENTION_ROWS of them,

@@ -505,9 +505,9 @@ static void attention_run(const attention_args *a, const vt_lane *lane, int32_t 
 {
     int32_t stride = row_stride_of(a);
     size_t own = scratch_floats(stride), workers = own * (size_t)lane->n_workers;
-    float *shared = lane->shared;
+    float *shared = lane->workspace;
     scratch s = scratch_at(shared + own * (size_t)lane->worker, stride);
-    size_t budget = lane->shared_bytes / sizeof(float) - workers;
+    size_t budget = lane->workspace_bytes / sizeof(float) - workers;
     attention_plan p = attention_plan_make(a, first_seq, last_seq, lane->n_workers, stride, budget);
     if (p.n_items > 0) {
         run_split(&p, lane, stride, &s, shared + workers);
@@ -533,15 +533,17 @@ static vt_status attention_prefill_run(const void *args, const vt_lane *lane)
     return VT_OK;
 }
 
-static bool attention_supports(const void *args)
+static bool attention_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
+    (void)t, (void)upto;
     const attention_args *a = args;
     return a->q->dtype == VT_F32 && a->o->dtype == VT_F32 && dtype_is_kv(a->k_pool->dtype) &&
            a->v_pool->dtype == a->k_pool->dtype;
 }
 
-static size_t attention_workspace(const void *args, const vt_limits *limits)
+static size_t attention_workspace(const void *args, const vt_target *t)
 {
+    const vt_limits *limits = &t->limits;
     const attention_args *a = args;
     int32_t stride = row_stride_of(a);
     return (scratch_floats(stride) * (size_t)limits->n_workers +

@@ -40,16 +40,18 @@ static vt_status encode_maps(const attention_args *a, vt_cuda *c, int32_t group,
     return vt_cuda_tensor_map_3d(c, a->q->data, dim, stride, box, &p->q_map, err);
 }
 
-vt_status attention_prefill_sm90_run(const attention_args *a, vt_cuda_lane *l, const int32_t *items,
-                                     int32_t n_items, bool decode)
+vt_status attention_prefill_sm90_run(const attention_args *a, const vt_lane *lane, bool decode)
 {
-    attention_chunk_states chunks = attention_chunk_states_of(a, l);
+    vt_cuda_lane *l = lane->cuda;
+    int32_t n_items = lane->items;
+    bool chunks_only = decode || lane->target->deterministic;
+    attention_chunk_states chunks = attention_chunk_states_of(a, lane);
     int32_t group = a->heads / a->kv_heads, block = a->head_dim == 256 ? 64 : 128;
     bool fp8 = a->k_pool->dtype == VT_FP8_E4M3;
     int32_t raw_stages = !fp8 ? 0 : a->head_dim == 256 ? 1 : 2; /* the kernel's RAW_STAGES */
     prefill_sm90_params p = {.q = a->q->data,
                              .o = a->o->data,
-                             .items = items,
+                             .items = lane->plan,
                              .q_start = a->batch->q_start,
                              .kv_len = a->batch->kv_len,
                              .page_start = a->batch->page_start,
@@ -65,7 +67,7 @@ vt_status attention_prefill_sm90_run(const attention_args *a, vt_cuda_lane *l, c
                              .v_pool = a->v_pool->data,
                              .partial = chunks.o,
                              .state = chunks.state,
-                             .tickets = l->tickets};
+                             .tickets = lane->tickets};
     if (!l->collect)
         TRY(encode_maps(a, l->cuda, group, &p, &l->err));
     int64_t work = (int64_t)n_items * a->kv_heads;
@@ -75,9 +77,10 @@ vt_status attention_prefill_sm90_run(const attention_args *a, vt_cuda_lane *l, c
             .spec = JIT_SPEC("attention_prefill_sm90.cu", "attention_prefill_sm90",
                              {"head_dim", a->head_dim}, {"group", group},
                              {"page", (int32_t)a->k_pool->dim[2]}, {"window", a->window > 0},
-                             {"fp8", fp8}, {"chunk", l->deterministic ? ATTENTION_CUDA_CHUNK : 0},
+                             {"fp8", fp8}, {"chunk", chunks_only ? ATTENTION_CUDA_CHUNK : 0},
                              {"decode", decode}),
-            .grid = {(uint32_t)(work < l->cuda->sm_count ? work : l->cuda->sm_count), 1, 1},
+            .grid = {(uint32_t)(work < lane->target->sm_count ? work : lane->target->sm_count), 1,
+                     1},
             .threads = 384,
             .shared_bytes = (uint32_t)((ROWS + 2 * STAGES * block + raw_stages * block) *
                                            a->head_dim * 2 +

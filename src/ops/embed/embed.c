@@ -11,16 +11,22 @@
 #include "ops/cases.h"
 #include "ops/cuda_impls.h"
 
-static vt_cost embed_cost(const void *args)
+static vt_cost embed_cost(const void *args, const vt_batch *batch)
 {
     const embed_args *a = args;
-    int64_t tokens = a->y->dim[0];
+    int64_t tokens = vt_batch_rows(a->y, batch);
     return (vt_cost){
         .read = {.weights = tokens * vt_dtype_row_bytes(a->table->dtype, a->table->dim[1]),
-                 .activations = tokens * (int64_t)sizeof *a->tokens},
-        .write = {.activations = vt_tensor_bytes(a->y)},
-        .flops = {.fp32 = a->scale == 1 ? 0 : vt_tensor_elems(a->y)},
+                 .activations = tokens * (int64_t)sizeof **a->tokens},
+        .write = {.activations = vt_batch_bytes(a->y, batch)},
+        .flops = {.fp32 = a->scale == 1 ? 0 : vt_batch_elems(a->y, batch)},
     };
+}
+
+static int32_t token_at(const embed_args *a, int64_t t)
+{
+    int32_t id = (*a->tokens)[t];
+    return id >= 0 ? id : (*a->token_pool)[-1 - id];
 }
 
 static void embed_rows(const embed_args *a, int64_t begin, int64_t end)
@@ -29,7 +35,7 @@ static void embed_rows(const embed_args *a, int64_t begin, int64_t end)
     int64_t bytes = vt_dtype_row_bytes(a->table->dtype, a->table->row_stride);
     for (int64_t t = begin; t < end; t++) {
         float *y = (float *)a->y->data + t * a->y->row_stride;
-        vt_dequant_row(a->table->dtype, (const char *)a->table->data + a->tokens[t] * bytes, y,
+        vt_dequant_row(a->table->dtype, (const char *)a->table->data + token_at(a, t) * bytes, y,
                        hidden);
         if (a->scale != 1)
             for (int64_t i = 0; i < hidden; i++)
@@ -45,7 +51,7 @@ static void embed_reference(const void *args)
     int64_t bytes = vt_dtype_row_bytes(a->table->dtype, hidden);
     float *row = vt_calloc((size_t)hidden, sizeof *row);
     for (int64_t t = 0; row && t < a->y->dim[0]; t++) {
-        vt_dequant_row(a->table->dtype, (const char *)a->table->data + a->tokens[t] * bytes, row,
+        vt_dequant_row(a->table->dtype, (const char *)a->table->data + token_at(a, t) * bytes, row,
                        hidden);
         for (int64_t i = 0; i < hidden; i++)
             ((float *)a->y->data)[t * a->y->row_stride + i] = (float)((double)a->scale *
@@ -63,8 +69,9 @@ static vt_status embed_run(const void *args, const vt_lane *lane)
     return VT_OK;
 }
 
-static bool embed_supports(const void *args)
+static bool embed_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
+    (void)t, (void)upto;
     const embed_args *a = args;
     return !a->y || a->y->dtype == VT_F32;
 }
@@ -80,7 +87,7 @@ static const vt_impl *const embed_impls[] = {&embed_portable, &embed_cuda_impl, 
 
 /* ---- cases ---- */
 
-enum { P_TOKENS, P_DTYPE, P_VOCAB, P_HIDDEN, P_SCALED };
+enum { P_TOKENS, P_DTYPE, P_VOCAB, P_HIDDEN, P_SCALED, P_POOLED };
 
 static void *embed_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
                              vt_tensor *outputs[VT_MAX_OUTPUTS], int32_t *n_outputs)
@@ -90,13 +97,24 @@ static void *embed_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
     embed_args *a = vt_arena_alloc(arena, 1, sizeof *a);
     vt_tensor *table = case_tensor_2d(arena, (vt_dtype)p[P_DTYPE], p[P_VOCAB], p[P_HIDDEN]);
     table = case_fill(arena, table, 0, 1, &rng);
-    int32_t *tokens = vt_arena_alloc(arena, (size_t)p[P_TOKENS], sizeof *tokens);
+    int32_t **list = vt_arena_alloc(arena, 2, sizeof *list);
+    int32_t *tokens = vt_arena_alloc(arena, 2 * (size_t)p[P_TOKENS], sizeof *tokens);
     vt_tensor *y = case_tensor_2d(arena, VT_F32, p[P_TOKENS], p[P_HIDDEN]);
-    if (!a || !table || !tokens || !y)
+    if (!a || !table || !list || !tokens || !y)
         return NULL;
     for (int64_t t = 0; t < p[P_TOKENS]; t++)
         tokens[t] = (int32_t)(case_random(&rng) % (uint64_t)p[P_VOCAB]);
-    *a = (embed_args){table, tokens, y, p[P_SCALED] ? 7.5f : 1};
+    list[0] = tokens;
+    list[1] = tokens + p[P_TOKENS];
+    for (int64_t t = 0; p[P_POOLED] && t < p[P_TOKENS]; t += 2) { /* every second one by its slot */
+        list[1][t] = tokens[t];
+        tokens[t] = (int32_t)(-1 - t);
+    }
+    *a = (embed_args){.table = table,
+                      .tokens = (const int32_t *const *)&list[0],
+                      .token_pool = &list[1],
+                      .y = y,
+                      .scale = p[P_SCALED] ? 7.5f : 1};
     outputs[0] = y;
     *n_outputs = 1;
     return a;
@@ -112,6 +130,7 @@ static const vt_case embed_cases[] = {
     CASE("BF16 3x67", 3, VT_BF16, 10, 67, 0),
     CASE("FP8 3x67", 3, VT_FP8_E4M3, 10, 67, 0),
     CASE("Q8_0 17x96", 17, VT_Q8_0, 33, 96, 0),
+    CASE("BF16 7x64 from the token pool", 7, VT_BF16, 33, 64, 0, 1),
     CASE("Q4_0 5x96 scaled", 5, VT_Q4_0, 33, 96, 1),
     CASE("Q4_1 5x96", 5, VT_Q4_1, 33, 96, 0),
     CASE("Q5_0 5x96", 5, VT_Q5_0, 33, 96, 0),

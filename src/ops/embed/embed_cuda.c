@@ -12,8 +12,9 @@ typedef struct embed_params {
     float scale;
 } embed_params;
 
-static bool embed_supports(const void *args)
+static bool embed_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
+    (void)t, (void)upto;
     const embed_args *a = args;
     const vt_tensor *t = a->table;
     return (t->dtype == VT_BF16 || linear_quant_type(t->dtype, t->dim[1])) &&
@@ -27,8 +28,12 @@ static vt_status embed_run(const void *args, const vt_lane *lane)
     int64_t tokens = a->y->dim[0];
     if (tokens == 0 && !lane->cuda->collect)
         return VT_OK;
-    embed_params p = {a->table->data, a->tokens,       lane->cuda->token_pool,
-                      a->y->data,     (int32_t)tokens, a->scale};
+    embed_params p = {.table = a->table->data,
+                      .tokens = *a->tokens,
+                      .pool = a->token_pool ? *a->token_pool : NULL,
+                      .y = a->y->data,
+                      .n_tokens = (int32_t)tokens,
+                      .scale = a->scale};
     if (a->table->dtype != VT_BF16)
         return vt_cuda_launch(
             lane->cuda,
@@ -48,5 +53,8 @@ static vt_status embed_run(const void *args, const vt_lane *lane)
         &p, sizeof p);
 }
 
-const vt_impl embed_cuda_impl = {
-    .name = "cuda", .device = VT_DEVICE_CUDA, .supports = embed_supports, .run = embed_run};
+const vt_impl embed_cuda_impl = {.name = "gather",
+                                 .device = VT_DEVICE_CUDA,
+                                 .fixed_order = true,
+                                 .supports = embed_supports,
+                                 .run = embed_run};

@@ -9,10 +9,11 @@
 #include "ops/simd_portable.h"
 #include "ops/kv_store/kv_store_kernel.h"
 
-static vt_cost kv_store_cost(const void *args)
+static vt_cost kv_store_cost(const void *args, const vt_batch *batch)
 {
     const kv_store_args *a = args;
-    int64_t tokens = a->batch->n_tokens, n = tokens * (a->k->dim[1] + a->v->dim[1]);
+    int64_t tokens = (batch ? batch : a->batch)->n_tokens,
+            n = tokens * (a->k->dim[1] + a->v->dim[1]);
     return (vt_cost){
         .read = {.activations = vt_dtype_row_bytes(a->k->dtype, n) +
                                 tokens * (int64_t)sizeof(int32_t)},

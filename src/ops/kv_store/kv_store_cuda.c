@@ -11,16 +11,18 @@ typedef struct kv_store_params {
     float k_inverse, v_inverse;
 } kv_store_params;
 
-static bool any_supports(const void *args)
+static bool any_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
+    (void)t, (void)upto;
     const kv_store_args *a = args;
     return a->k->dtype == VT_BF16 && cuda_is_kv(a->k_pool->dtype);
 }
 
-static bool kv_store_supports(const void *args)
+static bool kv_store_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
+    (void)t, (void)upto;
     const kv_store_args *a = args;
-    return any_supports(a) && a->k_pool->dim[3] % 8 == 0 && a->k->row_stride % 8 == 0 &&
+    return any_supports(a, t, upto) && a->k_pool->dim[3] % 8 == 0 && a->k->row_stride % 8 == 0 &&
            a->v->row_stride % 8 == 0;
 }
 
@@ -63,7 +65,13 @@ static vt_status any_run(const void *args, const vt_lane *lane)
     return launch(args, lane->cuda, false);
 }
 
-const vt_impl kv_store_cuda_impl = {
-    .name = "cuda", .device = VT_DEVICE_CUDA, .supports = kv_store_supports, .run = kv_store_run};
-const vt_impl kv_store_cuda_any_impl = {
-    .name = "cuda-any", .device = VT_DEVICE_CUDA, .supports = any_supports, .run = any_run};
+const vt_impl kv_store_cuda_impl = {.name = "scatter",
+                                    .device = VT_DEVICE_CUDA,
+                                    .fixed_order = true,
+                                    .supports = kv_store_supports,
+                                    .run = kv_store_run};
+const vt_impl kv_store_cuda_any_impl = {.name = "any",
+                                        .device = VT_DEVICE_CUDA,
+                                        .fixed_order = true,
+                                        .supports = any_supports,
+                                        .run = any_run};

@@ -5,19 +5,24 @@
 #include "ops/kv_store/kv_store.h"
 #include "ops/simd_any.h"
 
-static inline void store_heads(const float *row, vt_tensor *pool, float scale, int32_t slot)
+/* head [head_dim] goes to head h of the slot. */
+static inline void store_head(const float *head, int64_t h, vt_tensor *pool, vf inverse,
+                              int32_t slot)
 {
     int64_t heads = pool->dim[1], page_size = pool->dim[2], d = pool->dim[3];
-    int64_t page = slot / page_size, offset = slot % page_size;
-    vf inverse = vf_set1(1 / scale);
-    for (int64_t h = 0; h < heads; h++) {
-        int64_t at = ((page * heads + h) * page_size + offset) * d;
-        for (int64_t i = 0; i < d; i += VF) {
-            int lanes = lanes_left(i, d);
-            vf x = vf_mul(vf_load_n(row + h * d + i, lanes), inverse);
-            vf_store_any(pool->data, pool->dtype, at + i, x, lanes);
-        }
+    int64_t at = ((slot / page_size * heads + h) * page_size + slot % page_size) * d;
+    for (int64_t i = 0; i < d; i += VF) {
+        int lanes = lanes_left(i, d);
+        vf x = vf_mul(vf_load_n(head + i, lanes), inverse);
+        vf_store_any(pool->data, pool->dtype, at + i, x, lanes);
     }
+}
+
+static inline void store_heads(const float *row, vt_tensor *pool, float scale, int32_t slot)
+{
+    vf inverse = vf_set1(1 / scale);
+    for (int64_t h = 0; h < pool->dim[1]; h++)
+        store_head(row + h * pool->dim[3], h, pool, inverse, slot);
 }
 
 static vt_status kv_store_run(const void *args, const vt_lane *lane)
@@ -32,8 +37,9 @@ static vt_status kv_store_run(const void *args, const vt_lane *lane)
     return VT_OK;
 }
 
-static bool kv_store_supports(const void *args)
+static bool kv_store_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
+    (void)t, (void)upto;
     const kv_store_args *a = args;
     return a->k->dtype == VT_F32 && a->v->dtype == VT_F32 && dtype_is_kv(a->k_pool->dtype) &&
            a->v_pool->dtype == a->k_pool->dtype;

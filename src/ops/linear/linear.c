@@ -34,17 +34,17 @@ static int64_t part_bytes(const vt_weight *w)
     return sum;
 }
 
-static vt_cost linear_cost(const void *args)
+static vt_cost linear_cost(const void *args, const vt_batch *batch)
 {
     const linear_args *a = args;
     const vt_weight *w = a->w;
-    int64_t tokens = a->x->dim[0];
+    int64_t tokens = vt_batch_rows(a->x, batch);
     if (tokens == 0)
         return (vt_cost){0};
     int64_t outputs = tokens * w->rows;
     vt_cost c = {
-        .read = {.weights = part_bytes(w), .activations = vt_tensor_bytes(a->x)},
-        .write = {.activations = vt_tensor_bytes(a->y)},
+        .read = {.weights = part_bytes(w), .activations = vt_batch_bytes(a->x, batch)},
+        .write = {.activations = vt_batch_bytes(a->y, batch)},
     };
     int64_t products = 2 * outputs * w->cols;
     if (a->x->dtype == VT_BF16) /* a GPU's: on tensor cores, whatever the weights are kept in */
@@ -54,15 +54,15 @@ static vt_cost linear_cost(const void *args)
     else
         c.flops.fp32 = products;
     if (a->bias) {
-        c.read.weights += vt_tensor_bytes(a->bias);
+        c.read.weights += vt_batch_bytes(a->bias, batch);
         c.flops.fp32 += outputs;
     }
     if (a->residual) {
-        c.read.activations += vt_tensor_bytes(a->residual);
-        c.flops.fp32 += vt_tensor_elems(a->y);
+        c.read.activations += vt_batch_bytes(a->residual, batch);
+        c.flops.fp32 += vt_batch_elems(a->y, batch);
     }
     if (a->epilogue != LINEAR_NONE) /* exp, add, divide, multiply */
-        c.flops.fp32 += 4 * vt_tensor_elems(a->y);
+        c.flops.fp32 += 4 * vt_batch_elems(a->y, batch);
     return c;
 }
 

@@ -46,9 +46,12 @@ INLINE void tile_configure(const tile_config *c) { __asm__ volatile("ldtilecfg %
 INLINE void tile_release(void) { __asm__ volatile("tilerelease" : : : "memory"); }
 
 #define TILE_ZERO(t) __asm__ volatile("tilezero %%tmm" #t : :)
-#define TILE_LOAD(t, p, stride)                                                                   \
-    __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t : : "r"(p), "r"((int64_t)(stride)) : "memor" \
-                                                                                          "y")
+#define TILE_LOAD(t, p, stride)                       \
+    __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t  \
+                     :                                \
+                     : "r"(p), "r"((int64_t)(stride)) \
+                     : "memor"                        \
+                       "y")
 #define TILE_STORE(t, p, stride)                         \
     __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" \
                      :                                   \
@@ -296,7 +299,7 @@ static void run_bf16(const linear_args *a, const vt_lane *lane)
 {
     linear_layout l = linear_layout_of(a->w);
     int64_t tokens = a->x->dim[0], own = split_panel_bytes(a->w, 1);
-    uint8_t *shared = lane->shared, *panels = shared + own * lane->n_workers;
+    uint8_t *shared = lane->workspace, *panels = shared + own * lane->n_workers;
     float_job j = {a, &l, panels, split_panel_bytes(a->w, PANEL)};
     configure_float(tokens == 1 ? 1 : PANEL);
     if (tokens == 1) {
@@ -320,11 +323,12 @@ static void run_bf16(const linear_args *a, const vt_lane *lane)
 
 /* ---- the table's entry ---- */
 
-static size_t amx_workspace(const void *args, const vt_limits *limits)
+static size_t amx_workspace(const void *args, const vt_target *t)
 {
+    const vt_limits *limits = &t->limits;
     const linear_args *a = args;
     if (linear_packed_type(a->w) != VT_BF16)
-        return x86_workspace(args, limits);
+        return x86_workspace(args, t);
     int64_t panels = vt_ceil_div(limits->max_tokens, PANEL);
     return (size_t)(split_panel_bytes(a->w, 1) * limits->n_workers +
                     split_panel_bytes(a->w, PANEL) * panels);
@@ -346,12 +350,12 @@ static vt_status amx_run(const void *args, const vt_lane *lane)
     return status;
 }
 
-static vt_cost amx_extra(const void *args)
+static vt_cost amx_extra(const void *args, const vt_batch *batch)
 {
     const linear_args *a = args;
     if (linear_packed_type(a->w) != VT_BF16)
-        return x86_extra(args);
-    return extra_of(a, split_panel_bytes(a->w, PANEL));
+        return x86_extra(args, batch);
+    return extra_of(a, vt_batch_rows(a->x, batch), split_panel_bytes(a->w, PANEL));
 }
 
 const vt_impl linear_amx = {
@@ -360,9 +364,7 @@ const vt_impl linear_amx = {
     .isa = VT_ISA_AMX,
     .supports = x86_supports,
     .run = amx_run,
-    .pack_bytes = linear_pack_bytes,
-    .pack_grain = LINEAR_TILE,
-    .pack = linear_pack,
+    .packing = &linear_x86_packing,
     .workspace = amx_workspace,
     .extra = amx_extra,
 };

@@ -12,8 +12,9 @@ typedef struct linear_any_params {
     float scale;
 } linear_any_params;
 
-static bool linear_any_supports(const void *args)
+static bool linear_any_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
+    (void)t, (void)upto;
     const linear_args *a = args;
     return a->w->dtype == VT_BF16 && !linear_scaled(a->w) && a->w->n_parts == 1 &&
            a->x->dtype == VT_BF16 && (a->y->dtype == VT_BF16 || a->y->dtype == VT_F32) &&

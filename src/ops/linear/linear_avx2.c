@@ -7,9 +7,7 @@ const vt_impl linear_avx2 = {
     .isa = VT_ISA_AVX2,
     .supports = x86_supports,
     .run = x86_run,
-    .pack_bytes = linear_pack_bytes,
-    .pack_grain = LINEAR_TILE,
-    .pack = linear_pack,
+    .packing = &linear_x86_packing,
     .workspace = x86_workspace,
     .extra = x86_extra,
 };

@@ -46,8 +46,9 @@ typedef struct gemm_params {
     float scale;
 } gemm_params;
 
-static bool linear_supports(const void *args)
+static bool linear_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
+    (void)t, (void)upto;
     const linear_args *a = args;
     bool outputs = !a->y || a->y->dtype == VT_BF16 || a->y->dtype == VT_F32;
     bool weights = a->w->dtype == VT_BF16 ? !linear_scaled(a->w) && a->w->cols % 8 == 0
@@ -218,7 +219,7 @@ static vt_status linear_run(const void *args, const vt_lane *lane)
     return linear_gemm_run(a, lane->cuda, false, 0);
 }
 
-static vt_cost linear_extra(const void *args)
+static vt_cost linear_extra(const void *args, const vt_batch *batch)
 {
     const linear_args *a = args;
     return a->w->dtype == VT_BF16 ? (vt_cost){0} : linear_quant_extra(a);

@@ -237,3 +237,6 @@ void linear_pack(const vt_weight *w, void *dst, int64_t row_begin, int64_t row_e
         }
     }
 }
+
+const vt_packing linear_x86_packing = {
+    .name = "x86", .bytes = linear_pack_bytes, .grain = LINEAR_TILE, .write = linear_pack};

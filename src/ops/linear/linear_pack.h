@@ -95,7 +95,8 @@ static inline vt_dtype linear_packed_type(const vt_weight *w)
 {
     return w->dtype == VT_FP8_E4M3 ? VT_BF16 : w->dtype;
 }
-/* vt_impl.pack_bytes and vt_impl.pack of every x86 implementation; the grain is LINEAR_TILE. */
+/* The layout of every x86 row; the grain is LINEAR_TILE. */
+extern const vt_packing linear_x86_packing;
 size_t linear_pack_bytes(const vt_weight *w);
 void linear_pack(const vt_weight *w, void *dst, int64_t row_begin, int64_t row_end);
 

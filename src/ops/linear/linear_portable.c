@@ -35,8 +35,9 @@ static float activation(linear_epilogue e, float g)
     return 0.5f * g * (1 + tanhf(0.79788456f * (g + 0.044715f * g * g * g)));
 }
 
-static bool portable_supports(const void *args)
+static bool portable_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
+    (void)t, (void)upto;
     const linear_args *a = args; /* x and y are missing while weights are being packed */
     return (!a->x || a->x->dtype == VT_F32) && (!a->y || a->y->dtype == VT_F32);
 }
@@ -46,8 +47,9 @@ static size_t row_bytes(const linear_args *a)
     return vt_round_up((size_t)a->w->cols * sizeof(float), VT_CACHE_LINE);
 }
 
-static size_t portable_workspace(const void *args, const vt_limits *limits)
+static size_t portable_workspace(const void *args, const vt_target *t)
 {
+    const vt_limits *limits = &t->limits;
     return 2 * row_bytes(args) * (size_t)limits->n_workers;
 }
 
@@ -57,7 +59,7 @@ static vt_status portable_run(const void *args, const vt_lane *lane)
     const vt_weight *w = a->w;
     bool glu = a->epilogue != LINEAR_NONE;
     int64_t n = glu ? w->rows / 2 : w->rows, cols = w->cols, begin, end;
-    float *row = (float *)((char *)lane->shared + 2 * row_bytes(a) * (size_t)lane->worker);
+    float *row = (float *)((char *)lane->workspace + 2 * row_bytes(a) * (size_t)lane->worker);
     float *up = (float *)((char *)row + row_bytes(a));
 
     vt_lane_share(lane, n, VT_CACHE_LINE / sizeof(float), &begin, &end);

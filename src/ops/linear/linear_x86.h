@@ -319,8 +319,9 @@ static size_t worker_bytes(const vt_weight *w)
     return vt_round_up(panel > unpacked ? panel : unpacked, VT_CACHE_LINE);
 }
 
-static size_t x86_workspace(const void *args, const vt_limits *limits)
+static size_t x86_workspace(const void *args, const vt_target *t)
 {
+    const vt_limits *limits = &t->limits;
     const linear_args *a = args;
     if (!vt_dtype_quantised(a->w->dtype))
         return 0;
@@ -337,7 +338,7 @@ static const float *token(const linear_args *a, int64_t t)
 static void run_one_token(const linear_args *a, const linear_layout *l, const vt_lane *lane)
 {
     const vt_weight *w = a->w;
-    uint8_t *panel = (uint8_t *)lane->shared + worker_bytes(w) * (size_t)lane->worker;
+    uint8_t *panel = (uint8_t *)lane->workspace + worker_bytes(w) * (size_t)lane->worker;
     int per_unit = w->paired ? 2 : 1;
     int64_t units = vt_ceil_div(l->n_tiles, per_unit), chunk = units_per_ticket(units, lane);
     quantise(w->dtype, token(a, 0), w->cols, 1, 0, panel);
@@ -454,8 +455,8 @@ static void run_tokens(const linear_args *a, const linear_layout *l, const vt_la
     const vt_weight *w = a->w;
     int64_t tokens = a->x->dim[0], n_panels = vt_ceil_div(tokens, PANEL);
     int64_t panel_bytes = l->blocks * panel_block_bytes(PANEL);
-    uint8_t *unpacked = (uint8_t *)lane->shared + worker_bytes(w) * (size_t)lane->worker;
-    uint8_t *panels = (uint8_t *)lane->shared + worker_bytes(w) * (size_t)lane->n_workers;
+    uint8_t *unpacked = (uint8_t *)lane->workspace + worker_bytes(w) * (size_t)lane->worker;
+    uint8_t *panels = (uint8_t *)lane->workspace + worker_bytes(w) * (size_t)lane->n_workers;
     quantise_share(a, lane, panels, panel_bytes);
     vt_team_barrier(lane->team, lane->worker);
 
@@ -501,8 +502,9 @@ static void run_float(const linear_args *a, const linear_layout *l, const vt_lan
         }
 }
 
-static bool x86_supports(const void *args)
+static bool x86_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
+    (void)t, (void)upto;
     const linear_args *a = args; /* x and y are missing while weights are being packed */
     return (!a->x || a->x->dtype == VT_F32) && (!a->y || a->y->dtype == VT_F32) &&
            (vt_dtype_quantised(a->w->dtype) || a->w->dtype <= VT_FP8_E4M3) &&
@@ -529,9 +531,9 @@ static vt_status x86_run(const void *args, const vt_lane *lane)
 
 /* Padding and unpacked scales; the weights again for every further set of panels; the copy of the
  * activations that panels of `panel_bytes` hold (0: there is none), written and read once. */
-static vt_cost extra_of(const linear_args *a, int64_t panel_bytes)
+static vt_cost extra_of(const linear_args *a, int64_t tokens, int64_t panel_bytes)
 {
-    int64_t stored = 0, packed = (int64_t)linear_pack_bytes(a->w), tokens = a->x->dim[0], sets = 1;
+    int64_t stored = 0, packed = (int64_t)linear_pack_bytes(a->w), sets = 1;
     for (int32_t i = 0; i < a->w->n_parts; i++)
         stored += a->w->part[i]->dim[0] * vt_dtype_row_bytes(a->w->dtype, a->w->cols);
     if (tokens == 0)
@@ -545,9 +547,10 @@ static vt_cost extra_of(const linear_args *a, int64_t panel_bytes)
     };
 }
 
-static vt_cost x86_extra(const void *args)
+static vt_cost x86_extra(const void *args, const vt_batch *batch)
 {
     const linear_args *a = args;
     bool panels = vt_dtype_quantised(a->w->dtype);
-    return extra_of(a, panels ? a->w->cols / LINEAR_BLOCK * panel_block_bytes(PANEL) : 0);
+    return extra_of(a, vt_batch_rows(a->x, batch),
+                    panels ? a->w->cols / LINEAR_BLOCK * panel_block_bytes(PANEL) : 0);
 }

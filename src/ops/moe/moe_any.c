@@ -22,8 +22,9 @@ typedef struct expert_any_params {
     int32_t x_stride, y_stride;
 } expert_any_params;
 
-static bool route_any_supports(const void *args)
+static bool route_any_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
+    (void)t, (void)upto;
     const moe_route_args *a = args;
     return a->x->dtype == VT_BF16 && a->router->dtype == VT_F32 &&
            a->router->dim[0] + a->k <= 8192; /* both are in shared memory */
@@ -48,8 +49,9 @@ static vt_status route_any_run(const void *args, const vt_lane *lane)
         &p, sizeof p);
 }
 
-static bool linear_any_supports(const void *args)
+static bool linear_any_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
+    (void)t, (void)upto;
     const moe_linear_args *a = args;
     return a->x->dtype == VT_BF16 && a->y->dtype == VT_BF16 &&
            moe_cuda_stacked(a->gate_up, a->n_experts) && moe_cuda_stacked(a->down, a->n_experts);
@@ -102,11 +104,13 @@ static vt_status linear_any_run(const void *args, const vt_lane *lane)
     return status == VT_OK ? run_product(l, a, &down, false, tokens) : status;
 }
 
-const vt_impl moe_route_cuda_any_impl = {.name = "cuda-any",
+const vt_impl moe_route_cuda_any_impl = {.name = "any",
                                          .device = VT_DEVICE_CUDA,
+                                         .fixed_order = true,
                                          .supports = route_any_supports,
                                          .run = route_any_run};
-const vt_impl moe_linear_cuda_any_impl = {.name = "cuda-any",
+const vt_impl moe_linear_cuda_any_impl = {.name = "any",
                                           .device = VT_DEVICE_CUDA,
+                                          .fixed_order = true,
                                           .supports = linear_any_supports,
                                           .run = linear_any_run};

@@ -68,8 +68,9 @@ typedef struct route_params {
     int32_t x_stride;
 } route_params;
 
-static bool route_supports(const void *args)
+static bool route_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
+    (void)t, (void)upto;
     const moe_route_args *a = args;
     return a->x->dtype == VT_BF16 && a->router->dtype == VT_F32 && a->router->dim[1] % 8 == 0 &&
            a->x->row_stride % 8 == 0 && a->router->dim[0] <= MOE_CUDA_EXPERTS && a->k <= 16;
@@ -141,8 +142,9 @@ static bool readable(const vt_weight *w, int32_t n)
     return linear_quant_supports(w) && stacked(w, n, (int64_t)w->packed_bytes);
 }
 
-static bool linear_supports(const void *args)
+static bool linear_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
+    (void)t, (void)upto;
     const moe_linear_args *a = args;
     return a->x->dtype == VT_BF16 && a->y->dtype == VT_BF16 && a->x->row_stride % 8 == 0 &&
            a->down[0].cols % 8 == 0 && a->n_experts <= MOE_CUDA_EXPERTS &&
@@ -252,10 +254,10 @@ static vt_status linear_run(const void *args, const vt_lane *lane)
 }
 
 /* What tiles have beyond the file's bytes, of the experts that the card counts. */
-static vt_cost linear_extra(const void *args)
+static vt_cost linear_extra(const void *args, const vt_batch *batch)
 {
     const moe_linear_args *a = args;
-    int64_t pairs = vt_tensor_elems(a->expert), more = 0;
+    int64_t pairs = vt_batch_elems(a->expert, batch), more = 0;
     const vt_weight *w[2] = {a->gate_up, a->down};
     for (int i = 0; i < 2; i++)
         if (w[i]->dtype != VT_BF16)
@@ -264,10 +266,14 @@ static vt_cost linear_extra(const void *args)
     return (vt_cost){.read.weights = more * (pairs < a->n_experts ? pairs : a->n_experts)};
 }
 
-const vt_impl moe_route_cuda_impl = {
-    .name = "cuda", .device = VT_DEVICE_CUDA, .supports = route_supports, .run = route_run};
-const vt_impl moe_linear_cuda_impl = {.name = "cuda",
+const vt_impl moe_route_cuda_impl = {.name = "token",
+                                     .device = VT_DEVICE_CUDA,
+                                     .fixed_order = true,
+                                     .supports = route_supports,
+                                     .run = route_run};
+const vt_impl moe_linear_cuda_impl = {.name = "grouped",
                                       .device = VT_DEVICE_CUDA,
+                                      .fixed_order = true,
                                       .supports = linear_supports,
                                       .run = linear_run,
                                       .extra = linear_extra};

@@ -34,25 +34,25 @@ static int64_t weight_bytes(const vt_weight *w)
     return sum;
 }
 
-static vt_cost moe_linear_cost(const void *args)
+static vt_cost moe_linear_cost(const void *args, const vt_batch *batch)
 {
     const moe_linear_args *a = args;
-    int64_t pairs = vt_tensor_elems(a->expert), hidden = a->y->dim[1], ffn = a->down[0].cols;
+    int64_t pairs = vt_batch_elems(a->expert, batch), hidden = a->y->dim[1], ffn = a->down[0].cols;
     int64_t experts = pairs < a->n_experts ? pairs : a->n_experts;
     int64_t products = 6 * pairs * hidden * ffn;
     bool bf16 = a->x->dtype == VT_BF16; /* a GPU's: on tensor cores */
     bool int8 = !bf16 && vt_dtype_quantised(a->down[0].dtype);
     vt_cost c = {
         .read = {.weights = experts * (weight_bytes(&a->gate_up[0]) + weight_bytes(&a->down[0])),
-                 .activations = vt_tensor_bytes(a->x) + pairs * 8},
-        .write = {.activations = vt_tensor_bytes(a->y)},
+                 .activations = vt_batch_bytes(a->x, batch) + pairs * 8},
+        .write = {.activations = vt_batch_bytes(a->y, batch)},
         .flops = {.int8 = int8 ? products : 0,
                   .bf16 = bf16 ? products : 0,
                   .fp32 = (int8 || bf16 ? 0 : products) +
                           pairs * (4 * ffn + 2 * hidden)}, /* gate; weighted sum */
     };
     if (a->accumulate)
-        c.read.activations += vt_tensor_bytes(a->y);
+        c.read.activations += vt_batch_bytes(a->y, batch);
     return c;
 }
 
@@ -122,19 +122,21 @@ static moe_space space_at(const moe_linear_args *a, int64_t tokens, char *base)
     return s;
 }
 
-/* What the weight was packed for; else the best that reads it as it is. */
-static const vt_impl *linear_impl_of(const vt_weight *w, const linear_args *args)
+/* The row of linear that reads the weight as it was packed; where it was not, the best one that
+ * reads it as it is. */
+static const vt_impl *linear_impl_of(const linear_args *args, const vt_target *t)
 {
-    if (w->packed_for)
-        return w->packed_for;
-    const vt_impl *impl = vt_op_select(&linear_op, VT_DEVICE_CPU, vt_cpu_get()->level, args);
-    if (impl && (!impl->pack_bytes || impl->pack_bytes(w) == 0))
+    const vt_impl *impl = vt_op_select(&linear_op, args, t, NULL);
+    const vt_packing *p = impl ? impl->packing : NULL;
+    if (impl && (!p || args->w->packing == p || p->bytes(args->w) == 0))
         return impl;
-    return vt_op_select(&linear_op, VT_DEVICE_CPU, VT_ISA_PORTABLE, args);
+    vt_target portable = vt_target_cpu(VT_ISA_PORTABLE, &t->limits);
+    return vt_op_select(&linear_op, args, &portable, NULL);
 }
 
-static size_t moe_linear_workspace(const void *args, const vt_limits *limits)
+static size_t moe_linear_workspace(const void *args, const vt_target *t)
 {
+    const vt_limits *limits = &t->limits;
     const moe_linear_args *a = args;
     int64_t hidden = a->y->dim[1], ffn = a->down[0].cols, tokens = limits->max_tokens;
     vt_tensor x = vt_tensor_2d(NULL, VT_F32, tokens, hidden),
@@ -142,9 +144,9 @@ static size_t moe_linear_workspace(const void *args, const vt_limits *limits)
     linear_args up = {
         .x = &x, .w = &a->gate_up[0], .y = &h, .epilogue = epilogue_of(a), .scale = 1};
     linear_args down = {.x = &h, .w = &a->down[0], .y = &x, .scale = 1};
-    const vt_impl *iu = linear_impl_of(up.w, &up), *id = linear_impl_of(down.w, &down);
-    size_t bu = iu->workspace ? iu->workspace(&up, limits) : 0,
-           bd = id->workspace ? id->workspace(&down, limits) : 0;
+    const vt_impl *iu = linear_impl_of(&up, t), *id = linear_impl_of(&down, t);
+    size_t bu = iu->workspace ? iu->workspace(&up, t) : 0,
+           bd = id->workspace ? id->workspace(&down, t) : 0;
     return space_at(a, tokens, NULL).bytes + (bu > bd ? bu : bd);
 }
 
@@ -174,9 +176,9 @@ static void run_linear(const linear_args *args, const moe_space *s, atomic_int *
 {
     vt_lane inner = *lane;
     inner.ticket = ticket;
-    inner.shared = s->linear;
-    inner.shared_bytes = s->linear_bytes;
-    linear_impl_of(args->w, args)->run(args, &inner);
+    inner.workspace = s->linear;
+    inner.workspace_bytes = s->linear_bytes;
+    linear_impl_of(args, lane->target)->run(args, &inner);
     vt_team_barrier(lane->team, lane->worker);
 }
 
@@ -209,8 +211,8 @@ static void run_expert(const moe_linear_args *a, int32_t e, const moe_space *s, 
 static vt_status moe_linear_run(const void *args, const vt_lane *lane)
 {
     const moe_linear_args *a = args;
-    moe_space s = space_at(a, a->x->dim[0], lane->shared);
-    s.linear_bytes = lane->shared_bytes - s.bytes;
+    moe_space s = space_at(a, a->x->dim[0], lane->workspace);
+    s.linear_bytes = lane->workspace_bytes - s.bytes;
     if (lane->worker == 0)
         sort_pairs(a, &s);
     int64_t begin, end;
@@ -224,8 +226,9 @@ static vt_status moe_linear_run(const void *args, const vt_lane *lane)
     return VT_OK;
 }
 
-static bool moe_linear_supports(const void *args)
+static bool moe_linear_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
+    (void)t, (void)upto;
     const moe_linear_args *a = args;
     return a->x->dtype == VT_F32 && a->y->dtype == VT_F32;
 }

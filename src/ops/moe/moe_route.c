@@ -10,12 +10,13 @@
 #include "ops/moe/moe_impls.h"
 #include "ops/moe/moe_route_kernel.h"
 
-static vt_cost moe_route_cost(const void *args)
+static vt_cost moe_route_cost(const void *args, const vt_batch *batch)
 {
     const moe_route_args *a = args;
-    int64_t tokens = a->x->dim[0], experts = a->router->dim[0];
+    int64_t tokens = vt_batch_rows(a->x, batch), experts = a->router->dim[0];
     return (vt_cost){
-        .read = {.weights = vt_tensor_bytes(a->router), .activations = vt_tensor_bytes(a->x)},
+        .read = {.weights = vt_batch_bytes(a->router, batch),
+                 .activations = vt_batch_bytes(a->x, batch)},
         .write = {.activations = tokens * a->k * 8},
         .flops = {.fp32 = tokens * experts *
                           (2 * a->router->dim[1] + 3)}, /* softmax: subtract, exp, add */

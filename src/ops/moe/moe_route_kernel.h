@@ -80,7 +80,7 @@ static vt_status moe_route_run(const void *args, const vt_lane *lane)
     int64_t experts = a->router->dim[0], tokens = a->x->dim[0];
     int64_t e_blocks = vt_ceil_div(experts, ROUTE_EXPERTS), t_block = 8 * ROUTE_TOKENS;
     int64_t t_blocks = vt_ceil_div(tokens, t_block), begin, end;
-    float *logits = lane->shared; /* [tokens, experts] */
+    float *logits = lane->workspace; /* [tokens, experts] */
     vt_lane_share(lane, t_blocks * e_blocks, 1, &begin, &end);
     for (int64_t unit = begin; unit < end; unit++) {
         int64_t t0 = unit / e_blocks * t_block, e0 = unit % e_blocks * ROUTE_EXPERTS;
@@ -96,14 +96,16 @@ static vt_status moe_route_run(const void *args, const vt_lane *lane)
     return VT_OK;
 }
 
-static size_t moe_route_workspace(const void *args, const vt_limits *limits)
+static size_t moe_route_workspace(const void *args, const vt_target *t)
 {
+    const vt_limits *limits = &t->limits;
     const moe_route_args *a = args;
     return (size_t)limits->max_tokens * (size_t)a->router->dim[0] * sizeof(float);
 }
 
-static bool moe_route_supports(const void *args)
+static bool moe_route_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
+    (void)t, (void)upto;
     const moe_route_args *a = args;
     return a->x->dtype == VT_F32 && dtype_is_float(a->router->dtype);
 }

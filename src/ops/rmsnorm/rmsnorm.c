@@ -13,28 +13,28 @@
 #include "ops/simd_portable.h"
 #include "ops/rmsnorm/rmsnorm_kernel.h"
 
-static vt_cost rmsnorm_cost(const void *args)
+static vt_cost rmsnorm_cost(const void *args, const vt_batch *batch)
 {
     const rmsnorm_args *a = args;
-    int64_t n = vt_tensor_elems(a->y);
+    int64_t n = vt_batch_elems(a->y, batch);
     vt_cost c = {
         .read = {.activations = vt_dtype_row_bytes(a->x->dtype, n),
-                 .weights = vt_tensor_bytes(a->weight)},
-        .write = {.activations = vt_tensor_bytes(a->y)},
+                 .weights = vt_batch_bytes(a->weight, batch)},
+        .write = {.activations = vt_batch_bytes(a->y, batch)},
         .flops = {.fp32 = 4 * n}, /* square, add, two scalings; the root is one a row */
     };
     if (a->row)
-        c.read.activations += a->y->dim[0] * (int64_t)sizeof(int32_t);
+        c.read.activations += vt_batch_rows(a->y, batch) * (int64_t)sizeof(int32_t);
     return c;
 }
 
-static vt_cost add_rmsnorm_cost(const void *args)
+static vt_cost add_rmsnorm_cost(const void *args, const vt_batch *batch)
 {
     const rmsnorm_args *a = args;
     vt_cost c = rmsnorm_cost(args);
-    c.read.activations += vt_tensor_bytes(a->residual);
-    c.write.activations += vt_tensor_bytes(a->residual);
-    c.flops.fp32 += vt_tensor_elems(a->y);
+    c.read.activations += vt_batch_bytes(a->residual, batch);
+    c.write.activations += vt_batch_bytes(a->residual, batch);
+    c.flops.fp32 += vt_batch_elems(a->y, batch);
     return c;
 }
 

@@ -15,8 +15,9 @@ typedef struct rmsnorm_params {
     float eps;
 } rmsnorm_params;
 
-static bool rmsnorm_supports(const void *args)
+static bool rmsnorm_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
+    (void)t, (void)upto;
     const rmsnorm_args *a = args;
     return a->x->dtype == VT_BF16 && a->y->dtype == VT_BF16 && a->weight->dtype == VT_F32 &&
            a->y->dim[1] <= 32768 && (!a->residual || a->residual->dtype == VT_BF16);
@@ -65,7 +66,13 @@ static vt_status rmsnorm_run(const void *args, const vt_lane *lane)
     return launch(args, lane->cuda);
 }
 
-const vt_impl rmsnorm_cuda_impl = {
-    .name = "cuda", .device = VT_DEVICE_CUDA, .supports = rmsnorm_supports, .run = rmsnorm_run};
-const vt_impl add_rmsnorm_cuda_impl = {
-    .name = "cuda", .device = VT_DEVICE_CUDA, .supports = rmsnorm_supports, .run = rmsnorm_run};
+const vt_impl rmsnorm_cuda_impl = {.name = "rows",
+                                   .device = VT_DEVICE_CUDA,
+                                   .fixed_order = true,
+                                   .supports = rmsnorm_supports,
+                                   .run = rmsnorm_run};
+const vt_impl add_rmsnorm_cuda_impl = {.name = "rows",
+                                       .device = VT_DEVICE_CUDA,
+                                       .fixed_order = true,
+                                       .supports = rmsnorm_supports,
+                                       .run = rmsnorm_run};

@@ -66,8 +66,9 @@ static vt_status add_rmsnorm_run(const void *args, const vt_lane *lane)
     return VT_OK;
 }
 
-static bool rmsnorm_supports(const void *args)
+static bool rmsnorm_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
+    (void)t, (void)upto;
     const rmsnorm_args *a = args;
     return a->x->dtype == VT_F32 && a->y->dtype == VT_F32 && dtype_is_float(a->weight->dtype) &&
            (!a->residual || a->residual->dtype == VT_F32);

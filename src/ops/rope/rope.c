@@ -11,10 +11,11 @@
 #include "ops/rope/rope_kernel.h"
 
 /* q and k in place, the table's rows of this step's positions, and the norms' weights. */
-static vt_cost rope_cost(const void *args)
+static vt_cost rope_cost(const void *args, const vt_batch *batch)
 {
     const rope_args *a = args;
-    int64_t tokens = a->batch->n_tokens, qk = tokens * (a->q->dim[1] + a->k->dim[1]);
+    int64_t tokens = (batch ? batch : a->batch)->n_tokens,
+            qk = tokens * (a->q->dim[1] + a->k->dim[1]);
     int64_t bytes = vt_dtype_row_bytes(a->q->dtype, qk);
     vt_cost c = {
         .read = {.activations = bytes + tokens * (a->dims + 1) *
@@ -23,11 +24,11 @@ static vt_cost rope_cost(const void *args)
         .flops = {.fp32 = 3 * qk / a->head_dim * a->dims}, /* 4 multiplies and 2 adds a pair */
     };
     if (a->q_norm) {
-        c.read.weights += vt_tensor_bytes(a->q_norm);
+        c.read.weights += vt_batch_bytes(a->q_norm, batch);
         c.flops.fp32 += 4 * tokens * a->q->dim[1];
     }
     if (a->k_norm) {
-        c.read.weights += vt_tensor_bytes(a->k_norm);
+        c.read.weights += vt_batch_bytes(a->k_norm, batch);
         c.flops.fp32 += 4 * tokens * a->k->dim[1];
     }
     return c;

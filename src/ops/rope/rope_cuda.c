@@ -13,15 +13,16 @@ typedef struct rope_params {
     float eps, k_inverse, v_inverse;
 } rope_params;
 
-static bool rope_supports(const void *args)
+bool rope_cuda_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
+    (void)t, (void)upto;
     const rope_args *a = args;
     return a->q->dtype == VT_BF16 && a->k->dtype == VT_BF16 && a->cos_sin->dtype == VT_F32 &&
            a->head_dim <= 512 && (!a->q_norm) == (!a->k_norm) && a->q->row_stride % 8 == 0 &&
            a->k->row_stride % 8 == 0;
 }
 
-static vt_status launch(const rope_args *a, const kv_store_args *store, vt_cuda_lane *lane)
+vt_status rope_cuda_launch(const rope_args *a, const kv_store_args *store, vt_cuda_lane *lane)
 {
     int32_t heads = (int32_t)(a->q->dim[1] / a->head_dim),
             kv_heads = (int32_t)(a->k->dim[1] / a->head_dim);
@@ -66,7 +67,7 @@ static vt_status launch(const rope_args *a, const kv_store_args *store, vt_cuda_
 
 static vt_status rope_run(const void *args, const vt_lane *lane)
 {
-    return launch(args, NULL, lane->cuda);
+    return rope_cuda_launch(args, NULL, lane->cuda);
 }
 
 /* ---- any shape ---- */
@@ -79,8 +80,9 @@ typedef struct rope_any_params {
     float eps;
 } rope_any_params;
 
-static bool any_supports(const void *args)
+static bool any_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
+    (void)t, (void)upto;
     const rope_args *a = args;
     return a->q->dtype == VT_BF16 && a->k->dtype == VT_BF16 && a->cos_sin->dtype == VT_F32;
 }
@@ -113,23 +115,13 @@ static vt_status any_run(const void *args, const vt_lane *lane)
         &p, sizeof p);
 }
 
-/* ---- with the store ---- */
-
-bool rope_store_cuda_fits(const rope_args *rope, const kv_store_args *store)
-{
-    return rope_supports(rope) && rope->k->data == store->k->data &&
-           rope->k->row_stride == store->k->row_stride &&
-           rope->k->dim[1] == store->k_pool->dim[1] * store->k_pool->dim[3] &&
-           store->v->row_stride % 8 == 0 && cuda_is_kv(store->k_pool->dtype);
-}
-
-vt_status rope_store_cuda_run(const rope_args *rope, const kv_store_args *store,
-                              const vt_lane *lane)
-{
-    return launch(rope, store, lane->cuda);
-}
-
-const vt_impl rope_cuda_impl = {
-    .name = "cuda", .device = VT_DEVICE_CUDA, .supports = rope_supports, .run = rope_run};
-const vt_impl rope_cuda_any_impl = {
-    .name = "cuda-any", .device = VT_DEVICE_CUDA, .supports = any_supports, .run = any_run};
+const vt_impl rope_cuda_impl = {.name = "heads",
+                                .device = VT_DEVICE_CUDA,
+                                .fixed_order = true,
+                                .supports = rope_cuda_supports,
+                                .run = rope_run};
+const vt_impl rope_cuda_any_impl = {.name = "any",
+                                    .device = VT_DEVICE_CUDA,
+                                    .fixed_order = true,
+                                    .supports = any_supports,
+                                    .run = any_run};

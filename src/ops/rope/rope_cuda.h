@@ -1,14 +1,13 @@
-/* rope and the kv_store behind it in one launch: k and v of the activations are not read again, so
- * the rotated k goes straight to its page. */
+/* What rope's and rope_store's CUDA rows share: rope.cu computes both. */
 #ifndef VT_OPS_ROPE_CUDA_H
 #define VT_OPS_ROPE_CUDA_H
 
 #include "ops/kv_store/kv_store.h"
 #include "ops/rope/rope.h"
 
-/* Whether these two calls may be one: the store reads the k that rope wrote. */
-bool rope_store_cuda_fits(const rope_args *rope, const kv_store_args *store);
-vt_status rope_store_cuda_run(const rope_args *rope, const kv_store_args *store,
-                              const vt_lane *lane);
+bool rope_cuda_supports(const void *args, const vt_target *t, const vt_size *upto);
+/* store NULL: rope alone. With it the rotated k and v go to their page slots; the activations' k is
+ * not written. */
+vt_status rope_cuda_launch(const rope_args *a, const kv_store_args *store, vt_cuda_lane *lane);
 
 #endif

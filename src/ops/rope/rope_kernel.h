@@ -42,6 +42,18 @@ static inline void rotate_pairs(float *x, const float *cos_sin, int half)
     }
 }
 
+/* One head [head_dim] of token t, in place. */
+static inline void rope_head(const rope_args *a, float *x, const vt_tensor *norm, int64_t t)
+{
+    if (norm)
+        norm_head(x, a->head_dim, norm, a->plus_one ? 1 : 0, a->eps);
+    const float *cos_sin = row_f32(a->cos_sin, a->batch->position[t]);
+    if (a->interleaved)
+        rotate_pairs(x, cos_sin, a->dims / 2);
+    else
+        rotate_halves(x, cos_sin, a->dims / 2);
+}
+
 static vt_status rope_run(const void *args, const vt_lane *lane)
 {
     const rope_args *a = args;
@@ -52,19 +64,14 @@ static vt_status rope_run(const void *args, const vt_lane *lane)
         bool is_q = h < n_q;
         float *x = is_q ? row_f32(a->q, t) + h * d : row_f32(a->k, t) + (h - n_q) * d;
         const vt_tensor *norm = is_q ? a->q_norm : a->k_norm;
-        if (norm)
-            norm_head(x, d, norm, a->plus_one ? 1 : 0, a->eps);
-        const float *cos_sin = row_f32(a->cos_sin, a->batch->position[t]);
-        if (a->interleaved)
-            rotate_pairs(x, cos_sin, a->dims / 2);
-        else
-            rotate_halves(x, cos_sin, a->dims / 2);
+        rope_head(a, x, norm, t);
     }
     return VT_OK;
 }
 
-static bool rope_supports(const void *args)
+static bool rope_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
+    (void)t, (void)upto;
     const rope_args *a = args;
     return a->q->dtype == VT_F32 && a->k->dtype == VT_F32 && a->cos_sin->dtype == VT_F32 &&
            (!a->q_norm || dtype_is_float(a->q_norm->dtype)) &&

@@ -18,10 +18,10 @@
 
 /* Reads the logits and writes a result a row: the work beyond one exponential an element depends on
  * the row's settings and is not counted, nor is a mask, a bit beside an id's four bytes. */
-static vt_cost sample_cost(const void *args)
+static vt_cost sample_cost(const void *args, const vt_batch *batch)
 {
     const sample_args *a = args;
-    int64_t rows = a->logits->dim[0], n = vt_tensor_elems(a->logits);
+    int64_t rows = vt_batch_rows(a->logits, batch), n = vt_batch_elems(a->logits, batch);
     return (vt_cost){
         .read = {.activations = vt_dtype_row_bytes(a->logits->dtype, n) +
                                 rows * (int64_t)sizeof(vt_sample_row)},

@@ -1,11 +1,19 @@
 /* sample on CUDA: packing the rows for upload, and the launch of sample.cu, which is the same for
  * every level, number of rows and settings: whether a row has penalties or filters is the row's
  * business, and a captured graph must serve all. */
-#include "ops/sample/sample_cuda.h"
+#include "ops/sample/sample.h"
 
 #include <string.h>
 
 #include "ops/cuda_impls.h"
+
+/* A row as the device takes it. */
+typedef struct sample_cuda_row {
+    uint64_t seed;
+    float temperature, top_p, min_p, repetition, presence, frequency;
+    int32_t top_k, n_top, position, pool_slot, target, context, n_prompt, n_context, pending_slot,
+        bias, n_bias, mask; /* mask: its first word; -1: none */
+} sample_cuda_row;
 
 typedef struct sample_params {
     void *logits;
@@ -23,32 +31,103 @@ typedef struct sample_params {
     int32_t logits_stride, parts;
 } sample_params;
 
+/* ---- the step's rows: a plan with side data ----
+ *
+ *   plan   [size.rows] rows of fixed size
+ *   side   contexts of the rows that have penalties | biases | masks, one behind the other; a row
+ *          has the places of its own as offsets from the begin of all of it, in elements of each
+ *          kind. Few steps bring any, and a mask is 19 KB for 151,936 ids. */
+
 static bool has_penalties(const vt_sample_row *r)
 {
     return r->repetition_penalty != 1.0f || r->presence_penalty != 0.0f ||
            r->frequency_penalty != 0.0f;
 }
 
+/* Rows side by side (samples of one request) share a mask. */
 static bool brings_mask(const vt_sample_row *rows, int32_t i)
 {
     return rows[i].mask && (i == 0 || rows[i - 1].mask != rows[i].mask);
 }
 
-sample_cuda_counts sample_cuda_count(const vt_sample_row *rows, int32_t n, int32_t vocab)
+static int32_t context_of(const vt_sample_row *r)
 {
-    sample_cuda_counts c = {0};
-    for (int32_t i = 0; i < n; i++) {
-        c.contexts += has_penalties(&rows[i]) ? rows[i].n_context : 0;
-        c.biases += rows[i].n_bias;
-        c.mask_words += brings_mask(rows, i) ? vt_ceil_div(vocab, 32) : 0;
-    }
-    return c;
+    return has_penalties(r) && r->context ? r->n_context : 0;
 }
 
-void sample_cuda_pack(const vt_sample_row *rows, int32_t n, int32_t vocab, sample_cuda_row *row,
-                      int32_t *contexts, vt_logit_bias *biases, uint32_t *masks)
+/* Where each kind begins in the side data, in bytes. */
+typedef struct side_layout {
+    size_t biases, masks, bytes;
+} side_layout;
+
+static side_layout layout_of(const vt_sample_row *rows, int32_t n, int64_t vocab)
 {
-    int32_t n_contexts = 0, n_biases = 0, words = (int32_t)vt_ceil_div(vocab, 32), mask = -words;
+    size_t contexts = 0, biases = 0, masks = 0;
+    for (int32_t i = 0; i < n; i++) {
+        contexts += (size_t)context_of(&rows[i]);
+        biases += (size_t)rows[i].n_bias;
+        masks += brings_mask(rows, i);
+    }
+    side_layout l = {.biases = vt_round_up(contexts * sizeof(int32_t), sizeof(vt_logit_bias))};
+    l.masks = l.biases + biases * sizeof(vt_logit_bias);
+    l.bytes = l.masks + masks * (size_t)vt_ceil_div(vocab, 32) * sizeof(uint32_t);
+    return l;
+}
+
+static size_t side_bytes(const void *args, const vt_batch *batch)
+{
+    const sample_args *a = args;
+    return layout_of(*a->row, batch->n_rows, a->logits->dim[1]).bytes;
+}
+
+/* What a request may bring (engine/request.h): a context, 1,024 biases, a mask; the rows of one
+ * request share them. */
+static size_t most_side_bytes(const void *args, const vt_target *t)
+{
+    enum { MOST_BIASES = 1024 };
+    const sample_args *a = args;
+    size_t seqs = (size_t)t->limits.max_seqs, rows = (size_t)t->limits.max_rows;
+    return seqs * (size_t)t->limits.max_context * sizeof(int32_t) +
+           rows * MOST_BIASES * sizeof(vt_logit_bias) +
+           seqs * (size_t)vt_ceil_div(a->logits->dim[1], 32) * sizeof(uint32_t) + 64;
+}
+
+static int32_t rows_items(const void *args, const vt_target *t, const vt_size *size,
+                          const vt_batch *batch)
+{
+    (void)args, (void)t, (void)batch;
+    return size->rows;
+}
+
+static size_t rows_bytes(const void *args, const vt_target *t, const vt_size *size, int32_t items)
+{
+    (void)args, (void)t, (void)size;
+    return (size_t)items * sizeof(sample_cuda_row);
+}
+
+/* A row that only pads: greedy, nothing asked, no slot written. */
+static const sample_cuda_row kPadding = {.top_p = 1,
+                                         .repetition = 1,
+                                         .n_top = -1,
+                                         .pool_slot = -1,
+                                         .target = -1,
+                                         .pending_slot = -1,
+                                         .mask = -1};
+
+static int32_t rows_fill(const void *args, const vt_target *t, const vt_size *size,
+                         const vt_batch *batch, int32_t items, void *out, void *side)
+{
+    (void)t, (void)size;
+    const sample_args *a = args;
+    const vt_sample_row *rows = *a->row;
+    sample_cuda_row *row = out;
+    int32_t n = batch->n_rows, words = (int32_t)vt_ceil_div(a->logits->dim[1], 32);
+    side_layout l = layout_of(rows, n, a->logits->dim[1]);
+    int32_t *contexts = side;
+    vt_logit_bias *biases = side;
+    uint32_t *masks = side;
+    int32_t n_contexts = 0, n_biases = (int32_t)(l.biases / sizeof *biases),
+            mask = (int32_t)(l.masks / sizeof *masks) - words;
     for (int32_t i = 0; i < n; i++) {
         const vt_sample_row *r = &rows[i];
         bool penalties = has_penalties(r) && r->context;
@@ -70,7 +149,7 @@ void sample_cuda_pack(const vt_sample_row *rows, int32_t n, int32_t vocab, sampl
                                    .target = r->target,
                                    .context = n_contexts,
                                    .n_prompt = penalties ? r->n_prompt : 0,
-                                   .n_context = penalties ? r->n_context : 0,
+                                   .n_context = context_of(r),
                                    .pending_slot = penalties ? r->pending_slot : -1,
                                    .bias = n_biases,
                                    .n_bias = r->n_bias,
@@ -82,18 +161,17 @@ void sample_cuda_pack(const vt_sample_row *rows, int32_t n, int32_t vocab, sampl
         n_contexts += row[i].n_context;
         n_biases += r->n_bias;
     }
+    for (int32_t i = n; i < items; i++)
+        row[i] = kPadding;
+    return n;
 }
 
-sample_cuda_row sample_cuda_padding(void)
-{
-    return (sample_cuda_row){.top_p = 1,
-                             .repetition = 1,
-                             .n_top = -1,
-                             .pool_slot = -1,
-                             .target = -1,
-                             .pending_slot = -1,
-                             .mask = -1};
-}
+static const vt_plan rows_plan = {.name = "sampling rows",
+                                  .items = rows_items,
+                                  .bytes = rows_bytes,
+                                  .most_side_bytes = most_side_bytes,
+                                  .side_bytes = side_bytes,
+                                  .fill = rows_fill};
 
 _Static_assert(sizeof(vt_logit_bias) == 8, "biases are copied as they are");
 _Static_assert(sizeof(sample_cuda_row) == 80, "the kernel's SampleRow");
@@ -103,13 +181,21 @@ _Static_assert(sizeof(sample_cuda_row) == 80, "the kernel's SampleRow");
 enum { THREADS = 256, VECTORS = 8, CHUNK = THREADS * VECTORS * 4, BLOCKS = 3, CTAS = 8 };
 enum { CHUNK_MAXIMA = THREADS * 4, CHUNK_SUMS = 32, MAX_VOCAB = 400000 };
 
-size_t sample_cuda_workspace(int64_t rows, int64_t vocab)
+static size_t sample_workspace(const void *args, const vt_target *t)
 {
-    return (size_t)(rows * vt_ceil_div(vocab, CHUNK)) * (CHUNK_MAXIMA + CHUNK_SUMS);
+    int64_t vocab = ((const sample_args *)args)->logits->dim[1];
+    return (size_t)(t->limits.max_rows * vt_ceil_div(vocab, CHUNK)) * (CHUNK_MAXIMA + CHUNK_SUMS);
 }
 
-static bool sample_supports(const void *args)
+static int64_t sample_tickets(const void *args, const vt_target *t)
 {
+    (void)args;
+    return t->limits.max_rows;
+}
+
+static bool sample_supports(const void *args, const vt_target *t, const vt_size *upto)
+{
+    (void)t, (void)upto;
     const sample_args *a = args;
     return a->logits->dtype == VT_F32 && a->logits->dim[1] <= MAX_VOCAB;
 }
@@ -117,31 +203,32 @@ static bool sample_supports(const void *args)
 static vt_status sample_run(const void *args, const vt_lane *lane)
 {
     const sample_args *a = args;
-    vt_cuda_lane *l = lane->cuda;
+    const char *side = lane->side;
     int32_t vocab = (int32_t)a->logits->dim[1], rows = (int32_t)a->logits->dim[0];
-    if (rows == 0 && !l->collect)
+    if (rows == 0 && !lane->cuda->collect)
         return VT_OK;
     int32_t chunks = (int32_t)vt_ceil_div(vocab, CHUNK),
-            parts = (int32_t)vt_ceil_div(l->cuda->sm_count * CTAS, rows > 0 ? rows : 1);
+            parts = (int32_t)vt_ceil_div(lane->target->sm_count * CTAS, rows > 0 ? rows : 1);
     parts = parts < chunks ? parts : chunks;
     bool aligned = vocab % 4 == 0 && a->logits->row_stride % 4 == 0;
     sample_params p = {.logits = a->logits->data,
-                       .rows = l->sample_rows,
-                       .contexts = l->sample_contexts,
-                       .biases = l->sample_biases,
-                       .masks = l->sample_masks,
+                       .rows = lane->plan,
+                       .contexts = (const int32_t *)side,
+                       .biases = side,
+                       .masks = (const uint32_t *)side,
                        .pool = a->token_pool ? *a->token_pool : NULL,
                        .token = a->token->data,
                        .logprob = a->logprob->data,
                        .top_id = a->top_id->data,
                        .top_logprob = a->top_logprob->data,
-                       .group_max = l->workspace,
-                       .mass = (char *)l->workspace + (size_t)rows * (size_t)chunks * CHUNK_MAXIMA,
-                       .tickets = l->tickets,
+                       .group_max = lane->workspace,
+                       .mass = (char *)lane->workspace +
+                               (size_t)rows * (size_t)chunks * CHUNK_MAXIMA,
+                       .tickets = lane->tickets,
                        .logits_stride = (int32_t)a->logits->row_stride,
                        .parts = parts};
     return vt_cuda_launch(
-        l,
+        lane->cuda,
         &(cuda_launch){.spec = JIT_SPEC("sample.cu", "sample", {"vocab", vocab},
                                         {"threads", THREADS}, {"vectors", VECTORS},
                                         {"blocks", aligned ? BLOCKS : BLOCKS - 1},
@@ -152,5 +239,11 @@ static vt_status sample_run(const void *args, const vt_lane *lane)
         &p, sizeof p);
 }
 
-const vt_impl sample_cuda_impl = {
-    .name = "cuda", .device = VT_DEVICE_CUDA, .supports = sample_supports, .run = sample_run};
+const vt_impl sample_cuda_impl = {.name = "parts",
+                                  .device = VT_DEVICE_CUDA,
+                                  .fixed_order = true,
+                                  .supports = sample_supports,
+                                  .run = sample_run,
+                                  .plan = &rows_plan,
+                                  .workspace = sample_workspace,
+                                  .tickets = sample_tickets};

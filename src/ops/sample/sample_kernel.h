@@ -283,21 +283,23 @@ static vt_status sample_run(const void *args, const vt_lane *lane)
 {
     const sample_args *a = args;
     size_t n = sample_row_floats(a->logits->dim[1]);
-    float *w = (float *)lane->shared + 2 * n * (size_t)lane->worker;
+    float *w = (float *)lane->workspace + 2 * n * (size_t)lane->worker;
     int64_t rows = a->logits->dim[0];
     for (int64_t r; (r = atomic_fetch_add(lane->ticket, 1)) < rows;)
         sample_one(a, r, w, (int32_t *)(w + n));
     return VT_OK;
 }
 
-static size_t sample_workspace(const void *args, const vt_limits *limits)
+static size_t sample_workspace(const void *args, const vt_target *t)
 {
+    const vt_limits *limits = &t->limits;
     const sample_args *a = args;
     return 2 * sample_row_floats(a->logits->dim[1]) * sizeof(float) * (size_t)limits->n_workers;
 }
 
-static bool sample_supports(const void *args)
+static bool sample_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
+    (void)t, (void)upto;
     const sample_args *a = args;
     return a->logits->dtype == VT_F32;
 }

@@ -12,13 +12,13 @@
 
 /* An exponential counts as one flop by convention, so that the number is the same for every
  * implementation. */
-static vt_cost silu_mul_cost(const void *args)
+static vt_cost silu_mul_cost(const void *args, const vt_batch *batch)
 {
     const silu_mul_args *a = args;
-    int64_t n = vt_tensor_elems(a->y);
+    int64_t n = vt_batch_elems(a->y, batch);
     return (vt_cost){
         .read = {.activations = vt_dtype_row_bytes(a->x->dtype, 2 * n)},
-        .write = {.activations = vt_tensor_bytes(a->y)},
+        .write = {.activations = vt_batch_bytes(a->y, batch)},
         .flops = {.fp32 = (a->activation == VT_ACT_SILU ? 5 : 9) * n},
     };
 }

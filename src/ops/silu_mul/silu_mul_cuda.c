@@ -9,8 +9,9 @@ typedef struct silu_mul_params {
     int32_t x_stride, y_stride, n_tokens;
 } silu_mul_params;
 
-static bool silu_mul_supports(const void *args)
+static bool silu_mul_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
+    (void)t, (void)upto;
     const silu_mul_args *a = args;
     return a->x->dtype == VT_BF16 && a->y->dtype == VT_BF16;
 }
@@ -34,5 +35,8 @@ static vt_status silu_mul_run(const void *args, const vt_lane *lane)
         &p, sizeof p);
 }
 
-const vt_impl silu_mul_cuda_impl = {
-    .name = "cuda", .device = VT_DEVICE_CUDA, .supports = silu_mul_supports, .run = silu_mul_run};
+const vt_impl silu_mul_cuda_impl = {.name = "rows",
+                                    .device = VT_DEVICE_CUDA,
+                                    .fixed_order = true,
+                                    .supports = silu_mul_supports,
+                                    .run = silu_mul_run};

@@ -37,8 +37,9 @@ static vt_status silu_mul_run(const void *args, const vt_lane *lane)
     return VT_OK;
 }
 
-static bool silu_mul_supports(const void *args)
+static bool silu_mul_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
+    (void)t, (void)upto;
     const silu_mul_args *a = args;
     return a->x->dtype == VT_F32 && a->y->dtype == VT_F32;
 }

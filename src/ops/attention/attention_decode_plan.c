@@ -1,0 +1,261 @@
+/* How the split decode kernel's work is cut (attention_cuda.h has the form of a plan).
+ *
+ * Decode is cut so that about two CTAs an SM have equal work: all KV tokens over that number is the
+ * aim, and a sequence gets round(kv_len / aim) ranges of equal length in multiples of 64. A batch
+ * of as many sequences as there is room for is not cut at all.
+ *
+ * Up to ATTENTION_FEW decodes are a matter of latency, not of bandwidth: a CTA has more warps with
+ * a ring each, which it fills while the kernels before it end, and a range as long as the rings
+ * costs less than the merge of two. So one CTA an SM is aimed at, a range fills the rings, and only
+ * what needs several ranges anyway is cut finer, to a block a warp, as long as that leaves half of
+ * the SMs to the weights that the next kernel fetches ahead.
+ *
+ * Where decodes share their first pages (attention_shared.h) those are cut in the same way, each
+ * tile of 64 rows counting as a sequence of that length: a token of such a tile costs about what a
+ * token of a sequence of its own does. Shared items come first: they are the longest, and the many
+ * own ones behind them are then the last to arrive, which merge. Where no plan can have such items
+ * (attention_may_share) the kernel is an instance without code for them, less than half as large. */
+#include "ops/attention/attention_cuda.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "ops/attention/attention_shared.h"
+
+enum { RANGE_GRAIN = 64 };
+
+/* Ranges that the SMs have room for, two a SM or, of few decodes, one. */
+static int32_t decode_target(const attention_plan_config *c, int32_t n_decode)
+{
+    int32_t n = (n_decode <= ATTENTION_FEW ? 1 : 2) * c->sm_count / c->kv_heads;
+    return n > 1 ? n : 1;
+}
+
+attention_decode_shape attention_decode_shape_of(const vt_target *t, int32_t head_dim,
+                                                 int32_t n_decode)
+{
+    bool wide = head_dim > 128; /* what the shared memory has room for */
+    bool few = n_decode <= ATTENTION_FEW && !wide && t->level >= 90;
+    return (attention_decode_shape){.warps = few ? 8 : 4, .stages = wide ? 2 : 3};
+}
+
+/* Slots that a plan of so many items can need. A range that is one sequence's takes one; a shared
+ * one as many as it has members, of which a tile has ATTENTION_SHARED_ROWS * kv_heads / heads, and
+ * all tiles together have at most half as many ranges again as decode_target() and one for each
+ * sequence. */
+int32_t attention_decode_slots(int32_t heads, int32_t sm_count, int32_t items)
+{
+    return 2 * items + 3 * sm_count * ATTENTION_SHARED_ROWS / heads + 8;
+}
+
+int32_t attention_decode_capacity(const attention_plan_config *c, int32_t n_decode,
+                                  int32_t max_context)
+{
+    /* few: each length over a target's part of all, rounded up; the sum is less than target + n */
+    int64_t grains = n_decode * vt_ceil_div(max_context, RANGE_GRAIN);
+    int32_t aimed = decode_target(c, n_decode) + n_decode +
+                    (n_decode <= ATTENTION_FEW ? -1 : n_decode / 2);
+    return grains < aimed ? (int32_t)grains : aimed;
+}
+
+static int32_t ranges_of(int32_t kv_len, int32_t aim)
+{
+    int32_t most = (kv_len + RANGE_GRAIN - 1) / RANGE_GRAIN;
+    if (kv_len < aim + aim / 2)
+        return 1;
+    int32_t n = (int32_t)(((int64_t)kv_len + aim / 2) / aim);
+    return n < most ? n : most;
+}
+
+int32_t attention_decode_single(const attention_plan_config *c, int32_t seq, int32_t *plan,
+                                int32_t at)
+{
+    const int32_t item[DECODE_ITEM_INTS] = {seq, 0, 1, at, 1}; /* its whole KV */
+    memcpy(plan + (size_t)at * DECODE_ITEM_INTS, item, sizeof item);
+    return 1;
+}
+
+/* A decode plan while it is made. */
+typedef struct plan_work {
+    int32_t *item, capacity, n_items, n_slots;
+    int32_t aim, most; /* tokens of a range; items */
+    shared_groups groups;
+    struct {
+        int32_t begin;    /* of the KV that it has alone */
+        int32_t n_shared; /* slots for what is before that */
+        int32_t first_slot, n_slots;
+    } seq[SHARED_MOST_SEQS];
+} plan_work;
+
+/* Members of a group of n that one item computes. A tile of more rows reads KV less often; more
+ * tiles use more SMs, also for the merge behind them. */
+static int32_t members_a_tile(const attention_plan_config *c, int32_t n)
+{
+    int32_t heads = c->heads / c->kv_heads, most = ATTENTION_SHARED_ROWS / heads,
+            rows = n * heads <= 64    ? 16
+                   : n * heads <= 128 ? 32
+                                      : ATTENTION_SHARED_ROWS;
+    int32_t members = rows / heads > 4 ? rows / heads : 4;
+    return members < most ? members : most;
+}
+
+bool attention_may_share(const attention_plan_config *c, int32_t n_decode)
+{
+    bool one_tile = c->heads / c->kv_heads <= 16; /* of the kernel: a token's heads of a KV head */
+    return c->shared_rows > 0 && one_tile && n_decode > ATTENTION_FEW;
+}
+
+static void find_groups(const attention_plan_config *c, const vt_batch *b, shared_groups *out)
+{
+    out->n = out->n_seqs = 0;
+    if (!attention_may_share(c, b->n_decode))
+        return;
+    shared_rule rule = {.least_tokens = RANGE_GRAIN,
+                        .least_saved = vt_ceil_div(c->shared_rows, c->kv_heads),
+                        .tile = ATTENTION_SHARED_ROWS / (c->heads / c->kv_heads)};
+    shared_groups_find(b, &rule, out);
+}
+
+/* Ranges of `len` tokens: their number, and the length of all but the last. */
+static int32_t cut(int32_t len, int32_t parts, int32_t *step)
+{
+    *step = len;
+    if (parts == 1)
+        return 1;
+    *step = ((len + parts - 1) / parts + RANGE_GRAIN - 1) / RANGE_GRAIN * RANGE_GRAIN;
+    return (len + *step - 1) / *step;
+}
+
+static int32_t *add_item(plan_work *p, int32_t seq, int32_t begin, int32_t end)
+{
+    assert(p->n_items < p->capacity);
+    int32_t *item = p->item + (size_t)p->n_items++ * DECODE_ITEM_INTS;
+    memset(item, 0, DECODE_ITEM_INTS * sizeof *item);
+    item[0] = seq;
+    item[1] = begin;
+    item[2] = end;
+    return item;
+}
+
+/* The shared part's items: every range for every tile of members. */
+static void plan_group(const attention_plan_config *c, plan_work *p, const shared_group *g)
+{
+    int32_t tile = members_a_tile(c, g->n), step,
+            parts = cut(g->len, ranges_of(g->len, p->aim), &step);
+    for (int32_t i = 0; i < g->n; i++) {
+        int32_t s = p->groups.seq[g->first + i];
+        p->seq[s].begin = g->len;
+        p->seq[s].n_shared = parts;
+    }
+    for (int32_t k = 0; k < parts; k++)
+        for (int32_t i = 0; i < g->n; i += tile) {
+            int32_t end = (k + 1) * step;
+            int32_t *item = add_item(p, g->first + i, k * step, end < g->len ? end : g->len);
+            item[5] = k;
+            item[6] = g->n - i < tile ? g->n - i : tile;
+        }
+}
+
+/* Of one of few decodes: as many as its length needs, and if that is several, finer ones. */
+static int32_t ranges_of_few(const attention_plan_config *c, const vt_batch *b, int32_t len,
+                             int32_t aim)
+{
+    int32_t n = (int32_t)vt_ceil_div(len, aim),
+            fine = (int32_t)vt_ceil_div(len, c->few.warps * DECODE_BLOCK),
+            most = decode_target(c, b->n_decode) / (2 * b->n_decode);
+    fine = fine < most ? fine : most;
+    return n > 1 && fine > n ? fine : n;
+}
+
+/* What a sequence has alone. Every later one keeps room for one item. */
+static void plan_own(const attention_plan_config *c, const vt_batch *b, plan_work *p, int32_t s)
+{
+    bool known = s < SHARED_MOST_SEQS;
+    int32_t begin = known ? p->seq[s].begin : 0, n_shared = known ? p->seq[s].n_shared : 0,
+            len = b->kv_len[s] - begin, left = p->most - p->n_items - (b->n_decode - s - 1), step,
+            first = p->n_slots,
+            parts = b->n_decode <= ATTENTION_FEW ? ranges_of_few(c, b, len, p->aim)
+                                                 : ranges_of(len, p->aim);
+    parts = cut(len, parts < left ? parts : left, &step);
+    for (int32_t k = 0; k < parts; k++) {
+        int32_t end = (k + 1) * step < len ? (k + 1) * step : len;
+        int32_t *item = add_item(p, s, begin + k * step, begin + end);
+        item[3] = first;
+        item[4] = n_shared + parts;
+        item[5] = first + n_shared + k;
+    }
+    p->n_slots += n_shared + parts;
+    if (known) {
+        p->seq[s].first_slot = first;
+        p->seq[s].n_slots = n_shared + parts;
+    }
+}
+
+/* Tokens that a range should have. */
+static int32_t aim_of(const attention_plan_config *c, const vt_batch *b,
+                      const shared_groups *groups)
+{
+    int64_t total = 0;
+    for (int32_t s = 0; s < b->n_decode; s++)
+        total += b->kv_len[s];
+    for (int32_t i = 0; i < groups->n; i++) {
+        const shared_group *g = &groups->group[i];
+        total -= (g->n - vt_ceil_div(g->n, members_a_tile(c, g->n))) * g->len;
+    }
+    int64_t aim = vt_ceil_div(total, decode_target(c, b->n_decode));
+    int32_t least = RANGE_GRAIN;
+    if (b->n_decode <= ATTENTION_FEW)
+        least = c->few.warps * (c->few.stages - 1) * DECODE_BLOCK;
+    return aim < least ? least : aim < INT32_MAX / 2 ? (int32_t)aim : INT32_MAX / 2;
+}
+
+int32_t attention_decode_fill(const attention_plan_config *c, const vt_batch *b, int32_t *plan,
+                              int32_t capacity)
+{
+    plan_work p;
+    p.item = plan;
+    p.capacity = capacity;
+    p.n_items = p.n_slots = 0;
+    /* of few, the rest of a capacity is for the bucket's padding */
+    p.most = b->n_decode <= ATTENTION_FEW
+                 ? attention_decode_capacity(c, b->n_decode, INT32_MAX - RANGE_GRAIN)
+                 : capacity;
+    find_groups(c, b, &p.groups);
+    p.aim = aim_of(c, b, &p.groups);
+    for (int32_t s = 0; s < b->n_decode && s < SHARED_MOST_SEQS; s++)
+        p.seq[s].begin = p.seq[s].n_shared = 0;
+    for (int32_t i = 0; i < p.groups.n; i++)
+        plan_group(c, &p, &p.groups.group[i]);
+    for (int32_t s = 0; s < b->n_decode; s++)
+        plan_own(c, b, &p, s);
+    for (int32_t i = 0; i < p.groups.n_seqs; i++) {
+        int32_t s = p.groups.seq[i], first = p.seq[s].first_slot,
+                member[DECODE_MEMBER_INTS] = {s, first, p.seq[s].n_slots};
+        memcpy(plan + (size_t)capacity * DECODE_ITEM_INTS + (size_t)i * DECODE_MEMBER_INTS, member,
+               sizeof member);
+    }
+    assert(p.n_slots <= attention_decode_slots(c->heads, c->sm_count, capacity));
+    for (int32_t i = p.n_items; i < capacity; i++)
+        plan[(size_t)i * DECODE_ITEM_INTS] = -1;
+    return p.n_items;
+}
+
+int32_t attention_shared_items(const int32_t *decode_plan, int32_t n_decode)
+{
+    int32_t n = 0;
+    while (n < n_decode && decode_plan[(size_t)n * DECODE_ITEM_INTS + 6] > 0)
+        n++; /* they come first */
+    return n;
+}
+
+size_t attention_decode_plan_ints(int32_t items, int32_t n_decode)
+{
+    return (size_t)items * DECODE_ITEM_INTS + (size_t)n_decode * DECODE_MEMBER_INTS;
+}
+
+size_t attention_decode_workspace(const attention_plan_config *c, int32_t items, int32_t head_dim)
+{
+    return (size_t)attention_decode_slots(c->heads, c->sm_count, items) * (size_t)c->heads *
+               ((size_t)head_dim + 2) * sizeof(float) +
+           256;
+}

@@ -1,0 +1,260 @@
+/* The plans of the tile kernels (attention_prefill_sm80.cu, attention_prefill_sm90.cu).
+ *
+ * Prefill: a sequence's packed rows (token, head of the group) in tiles.
+ *
+ * Decode in a fixed order: a decode is a prefill of one token and runs through the same kernel, so
+ * that a token gives the same bits whether it was decoded or, after a retraction or in another
+ * request's prompt, computed in a chunk. Its order of sums depends on positions alone.
+ *
+ *   a long sequence among few     an item a chunk of ATTENTION_CUDA_CHUNK positions
+ *   any other                     one item, its whole KV
+ *
+ * Both make the same bits (attention_chunk.cuh), so what is cut may follow the load. On an H200 a
+ * chunk of its own costs about 5 us more than as part of a sequence (32 x 4096, 16/8 heads: 232 us
+ * cut), so only sequences are cut that are longer than SHARES times what an SM has to do on
+ * average. */
+#include "ops/attention/attention_cuda.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "device/cuda.h"
+
+/* ---- prefill ---- */
+
+int32_t attention_tiles_capacity(const attention_plan_config *c, int32_t n_seqs, int32_t n_tokens)
+{
+    int64_t rows = (int64_t)n_tokens * (c->heads / c->kv_heads);
+    return n_seqs + (int32_t)vt_ceil_div(rows, c->tile_rows);
+}
+
+/* Tiles late in a sequence see the most KV; they go first, so that the short ones fill the end. */
+int32_t attention_tiles_fill(const attention_plan_config *c, const vt_batch *b, int32_t *plan,
+                             int32_t capacity)
+{
+    int32_t group = c->heads / c->kv_heads, most = 0, n = 0;
+    for (int32_t s = b->n_decode; s < b->n_seqs; s++) {
+        int32_t tiles = (int32_t)vt_ceil_div((int64_t)(b->q_start[s + 1] - b->q_start[s]) * group,
+                                             c->tile_rows);
+        most = tiles > most ? tiles : most;
+    }
+    for (int32_t tile = most - 1; tile >= 0; tile--)
+        for (int32_t s = b->n_decode; s < b->n_seqs; s++) {
+            int64_t rows = (int64_t)(b->q_start[s + 1] - b->q_start[s]) * group;
+            if ((int64_t)tile * c->tile_rows >= rows)
+                continue;
+            assert(n < capacity);
+            plan[n * PREFILL_ITEM_INTS] = s;
+            plan[n * PREFILL_ITEM_INTS + 1] = tile;
+            n++;
+        }
+    for (int32_t i = n; i < capacity; i++)
+        plan[i * PREFILL_ITEM_INTS] = -1;
+    return n;
+}
+
+/* ---- decode in a fixed order ---- */
+
+enum { MORE_ITEMS = 2048, SHARES = 2 };
+
+/* Tiles of one token's rows. */
+static int32_t token_tiles(const attention_plan_config *c)
+{
+    return (int32_t)vt_ceil_div(c->heads / c->kv_heads, c->tile_rows);
+}
+
+int32_t attention_chunks_capacity(const attention_plan_config *c, int32_t n_decode,
+                                  int32_t max_context)
+{
+    int64_t more = n_decode * (vt_ceil_div(max_context, ATTENTION_CUDA_CHUNK) - 1);
+    return token_tiles(c) * (n_decode + (int32_t)(more < MORE_ITEMS ? more : MORE_ITEMS));
+}
+
+/* One item for each tile of a token: its range [begin, end) as part `part` of `parts`. */
+static void put_chunk(const attention_plan_config *c, int32_t *plan, int32_t at, int32_t seq,
+                      int32_t begin, int32_t end, int32_t part, int32_t parts)
+{
+    int32_t tiles = token_tiles(c);
+    for (int32_t i = 0; i < tiles; i++) {
+        int32_t n = at + i * parts + part,
+                item[DECODE_ITEM_INTS] = {seq, begin, end, at + i * parts, parts, i};
+        memcpy(plan + (size_t)n * DECODE_ITEM_INTS, item, sizeof item);
+    }
+}
+
+int32_t attention_chunks_single(const attention_plan_config *c, int32_t seq, int32_t *plan,
+                                int32_t at)
+{
+    put_chunk(c, plan, at, seq, 0, 1, 0, 1);
+    return token_tiles(c);
+}
+
+int32_t attention_chunks_fill(const attention_plan_config *c, const vt_batch *b, int32_t *plan,
+                              int32_t capacity)
+{
+    int32_t tiles = token_tiles(c), n = 0, most = tiles * (b->n_decode + MORE_ITEMS);
+    int64_t total = 0, share;
+    /* a ticket for each tile of each warpgroup's rows */
+    bool tickets = (int64_t)b->n_decode * tiles * c->kv_heads * 2 <= CUDA_TICKETS;
+    for (int32_t s = 0; s < b->n_decode; s++)
+        total += b->kv_len[s];
+    share = total * c->kv_heads * tiles / c->sm_count;
+    for (int32_t s = 0; s < b->n_decode; s++) {
+        int32_t len = b->kv_len[s], parts = (int32_t)vt_ceil_div(len, ATTENTION_CUDA_CHUNK);
+        /* later ones need one each, and a graph's padding has what this batch's share leaves */
+        int32_t left = (capacity < most ? capacity : most) - n - (b->n_decode - s - 1) * tiles;
+        if (!tickets || len <= SHARES * share || (int64_t)parts * tiles > left) {
+            put_chunk(c, plan, n, s, 0, len, 0, 1);
+            n += tiles;
+            continue;
+        }
+        for (int32_t k = 0; k < parts; k++) {
+            int32_t begin = k * ATTENTION_CUDA_CHUNK, end = begin + ATTENTION_CUDA_CHUNK;
+            put_chunk(c, plan, n, s, begin, end < len ? end : len, k, parts);
+        }
+        n += parts * tiles;
+    }
+    for (int32_t i = n; i < capacity; i++)
+        plan[(size_t)i * DECODE_ITEM_INTS] = -1;
+    return n;
+}
+
+/* ---- as plans of the card's rows ---- */
+
+static uint64_t plan_key(const void *args)
+{
+    const attention_args *a = args;
+    return (uint64_t)a->heads << 32 | (uint64_t)a->kv_heads;
+}
+
+static int32_t tiles_items(const void *args, const vt_target *t, const vt_size *size,
+                           const vt_batch *batch, int32_t tile_rows)
+{
+    attention_plan_config c = attention_plan_config_of(args, t, tile_rows);
+    int32_t n = 0;
+    if (size->prefills == 0)
+        return 0;
+    if (!batch)
+        return attention_tiles_capacity(&c, size->prefills, size->tokens);
+    for (int32_t s = batch->n_decode; s < batch->n_seqs; s++)
+        n += attention_tiles_capacity(&c, 0, batch->q_start[s + 1] - batch->q_start[s]);
+    if (!size->bucket || n == 0)
+        return n;
+    int64_t rounded = 8,
+            most = attention_tiles_capacity(&c, t->limits.max_seqs, t->limits.max_tokens);
+    while (rounded < n)
+        rounded *= 2;
+    return (int32_t)(rounded < most ? rounded : most);
+}
+
+static size_t tiles_bytes(const void *args, const vt_target *t, const vt_size *size, int32_t items)
+{
+    (void)args, (void)t, (void)size;
+    return (size_t)items * PREFILL_ITEM_INTS * sizeof(int32_t);
+}
+
+static int32_t tiles_fill(const void *args, const vt_target *t, const vt_batch *batch,
+                          int32_t items, void *out, int32_t tile_rows)
+{
+    attention_plan_config c = attention_plan_config_of(args, t, tile_rows);
+    return attention_tiles_fill(&c, batch, out, items);
+}
+
+static int32_t tiles_64_items(const void *args, const vt_target *t, const vt_size *size,
+                              const vt_batch *batch)
+{
+    return tiles_items(args, t, size, batch, ATTENTION_PREFILL_ROWS);
+}
+
+static int32_t tiles_64_fill(const void *args, const vt_target *t, const vt_size *size,
+                             const vt_batch *batch, int32_t items, void *out, void *side)
+{
+    (void)size, (void)side;
+    return tiles_fill(args, t, batch, items, out, ATTENTION_PREFILL_ROWS);
+}
+
+static int32_t tiles_128_items(const void *args, const vt_target *t, const vt_size *size,
+                               const vt_batch *batch)
+{
+    return tiles_items(args, t, size, batch, ATTENTION_PREFILL_ROWS_SM90);
+}
+
+static int32_t tiles_128_fill(const void *args, const vt_target *t, const vt_size *size,
+                              const vt_batch *batch, int32_t items, void *out, void *side)
+{
+    (void)size, (void)side;
+    return tiles_fill(args, t, batch, items, out, ATTENTION_PREFILL_ROWS_SM90);
+}
+
+static int32_t chunks_items(const void *args, const vt_target *t, const vt_size *size,
+                            int32_t tile_rows)
+{
+    attention_plan_config c = attention_plan_config_of(args, t, tile_rows);
+    return size->decodes == 0 ? 0
+                              : attention_chunks_capacity(&c, size->decodes, t->limits.max_context);
+}
+
+static size_t chunks_bytes(const void *args, const vt_target *t, const vt_size *size, int32_t items)
+{
+    (void)args, (void)t, (void)size;
+    return (size_t)items * DECODE_ITEM_INTS * sizeof(int32_t);
+}
+
+static int32_t chunks_fill(const void *args, const vt_target *t, const vt_size *size,
+                           const vt_batch *batch, int32_t items, int32_t *out, int32_t tile_rows)
+{
+    attention_plan_config c = attention_plan_config_of(args, t, tile_rows);
+    int32_t n = attention_chunks_fill(&c, batch, out, items);
+    for (int32_t i = 0; i < size->pad_seqs; i++)
+        n += attention_chunks_single(&c, batch->n_seqs + i, out, n);
+    return n;
+}
+
+static int32_t chunks_64_items(const void *args, const vt_target *t, const vt_size *size,
+                               const vt_batch *batch)
+{
+    (void)batch;
+    return chunks_items(args, t, size, ATTENTION_PREFILL_ROWS);
+}
+
+static int32_t chunks_64_fill(const void *args, const vt_target *t, const vt_size *size,
+                              const vt_batch *batch, int32_t items, void *out, void *side)
+{
+    (void)side;
+    return chunks_fill(args, t, size, batch, items, out, ATTENTION_PREFILL_ROWS);
+}
+
+static int32_t chunks_128_items(const void *args, const vt_target *t, const vt_size *size,
+                                const vt_batch *batch)
+{
+    (void)batch;
+    return chunks_items(args, t, size, ATTENTION_PREFILL_ROWS_SM90);
+}
+
+static int32_t chunks_128_fill(const void *args, const vt_target *t, const vt_size *size,
+                               const vt_batch *batch, int32_t items, void *out, void *side)
+{
+    (void)side;
+    return chunks_fill(args, t, size, batch, items, out, ATTENTION_PREFILL_ROWS_SM90);
+}
+
+const vt_plan attention_tiles_64 = {.name = "tiles of 64 rows",
+                                    .key = plan_key,
+                                    .items = tiles_64_items,
+                                    .bytes = tiles_bytes,
+                                    .fill = tiles_64_fill};
+const vt_plan attention_tiles_128 = {.name = "tiles of 128 rows",
+                                     .key = plan_key,
+                                     .items = tiles_128_items,
+                                     .bytes = tiles_bytes,
+                                     .fill = tiles_128_fill};
+const vt_plan attention_chunks_64 = {.name = "chunks in tiles of 64 rows",
+                                     .key = plan_key,
+                                     .items = chunks_64_items,
+                                     .bytes = chunks_bytes,
+                                     .fill = chunks_64_fill};
+const vt_plan attention_chunks_128 = {.name = "chunks in tiles of 128 rows",
+                                      .key = plan_key,
+                                      .items = chunks_128_items,
+                                      .bytes = chunks_bytes,
+                                      .fill = chunks_128_fill};

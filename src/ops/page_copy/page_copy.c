@@ -1,0 +1,166 @@
+/* page_copy: the card, and the CPU's row: memcpy of the run of bytes that a head's slots are. */
+#include "ops/page_copy/page_copy.h"
+
+#include <string.h>
+
+#include "ops/cases.h"
+#include "ops/cuda_impls.h"
+
+static int64_t slot_bytes(const page_copy_args *a) /* of one pool, all heads */
+{
+    return a->k->dim[1] * vt_dtype_row_bytes(a->k->dtype, a->k->dim[3]);
+}
+
+static vt_cost page_copy_cost(const void *args, const vt_batch *batch)
+{
+    const page_copy_args *a = args;
+    const vt_batch *b = batch ? batch : a->batch;
+    int64_t slots = 0;
+    for (int32_t i = 0; i < b->n_copies; i++)
+        slots += b->copies[i].n_tokens;
+    int64_t bytes = 2 * slots * a->n_layers * slot_bytes(a);
+    return (vt_cost){
+        .read = {.kv = bytes, .activations = b->n_copies * (int64_t)sizeof(vt_page_copy)},
+        .write = {.kv = bytes}};
+}
+
+static void copy_slots(const vt_tensor *pool, int64_t from, int64_t to, int64_t head,
+                       int32_t n_tokens)
+{
+    int64_t row = vt_dtype_row_bytes(pool->dtype, pool->dim[3]), run = row * pool->dim[2];
+    char *base = pool->data;
+    memcpy(base + (to * pool->dim[1] + head) * run, base + (from * pool->dim[1] + head) * run,
+           (size_t)(row * n_tokens));
+}
+
+/* Unit u is one head of one pool of one copy. */
+static void copy_unit(const page_copy_args *a, int64_t u)
+{
+    int64_t heads = a->k->dim[1], per_copy = 2 * a->n_layers * heads;
+    const vt_page_copy *c = &a->batch->copies[u / per_copy];
+    int64_t pool = u % per_copy / heads;
+    copy_slots(pool % 2 ? &a->v[pool / 2] : &a->k[pool / 2], c->from + a->first_page,
+               c->to + a->first_page, u % heads, c->n_tokens);
+}
+
+static int64_t units_of(const page_copy_args *a)
+{
+    return 2 * a->batch->n_copies * a->n_layers * a->k->dim[1];
+}
+
+static void page_copy_reference(const void *args)
+{
+    for (int64_t u = 0; u < units_of(args); u++)
+        copy_unit(args, u);
+}
+
+static vt_status page_copy_run(const void *args, const vt_lane *lane)
+{
+    int64_t begin, end;
+    vt_lane_share(lane, units_of(args), 1, &begin, &end);
+    for (int64_t u = begin; u < end; u++)
+        copy_unit(args, u);
+    return VT_OK;
+}
+
+/* ---- cases ---- */
+
+enum { COPIES, TOKENS, LAYERS, KV_HEADS, HEAD_DIM, POOL, PAGE };
+
+static const vt_field page_copy_fields[] = {
+    [COPIES] = {"copies", 1},       [TOKENS] = {"tokens", 15},
+    [LAYERS] = {"layers", 28},      [KV_HEADS] = {"kv_heads", 8},
+    [HEAD_DIM] = {"head_dim", 128}, [POOL] = {"kv_type", VT_F16, true},
+    [PAGE] = {"page", 16},
+};
+
+#define CASE(what, copies, tokens, layers, heads, dim, type, page) \
+    {                                                              \
+        .name = what, .p = {                                       \
+            [COPIES] = copies,                                     \
+            [TOKENS] = tokens,                                     \
+            [LAYERS] = layers,                                     \
+            [KV_HEADS] = heads,                                    \
+            [HEAD_DIM] = dim,                                      \
+            [POOL] = type,                                         \
+            [PAGE] = page                                          \
+        }                                                          \
+    }
+static const vt_case page_copy_cases[] = {
+    {.name = "1 copy of 15 tokens, 30 layers 3x64 f16",
+     .p = {[COPIES] = 1,
+           [TOKENS] = 15,
+           [LAYERS] = 30,
+           [KV_HEADS] = 3,
+           [HEAD_DIM] = 64,
+           [POOL] = VT_F16,
+           [PAGE] = 16},
+     .bench = true},
+    CASE("3 copies of 5 tokens, 2 layers 3x20 f16 page=7", 3, 5, 2, 3, 20, VT_F16, 7),
+    CASE("2 copies of 1 token, 3 layers 1x8 f32", 2, 1, 3, 1, 8, VT_F32, 16),
+    CASE("1 copy of 16 tokens, 1 layer 2x128 bf16", 1, 16, 1, 2, 128, VT_BF16, 16),
+    CASE("5 copies of 9 tokens, 2 layers 2x24 fp8", 5, 9, 2, 2, 24, VT_FP8_E4M3, 16),
+};
+
+static void *page_copy_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
+                                 vt_tensor *outputs[VT_MAX_OUTPUTS], int32_t *n_outputs)
+{
+    const int64_t *p = c->p;
+    int32_t n = (int32_t)p[COPIES], layers = (int32_t)p[LAYERS], pages = 2 * n + 1;
+    page_copy_args *a = vt_arena_alloc(arena, 1, sizeof *a);
+    vt_batch *b = vt_arena_alloc(arena, 1, sizeof *b);
+    vt_page_copy *copy = vt_arena_alloc(arena, (size_t)n, sizeof *copy);
+    vt_tensor *pool = vt_arena_alloc(arena, 2 * (size_t)layers, sizeof *pool);
+    /* all pools in one block, as a cache has them: L0 K, L0 V, L1 K ... */
+    vt_tensor *all = case_fill(arena,
+                               case_tensor_4d(arena, (vt_dtype)p[POOL], 2 * layers * pages,
+                                              p[KV_HEADS], p[PAGE], p[HEAD_DIM]),
+                               0, 1, &seed);
+    if (!a || !b || !copy || !pool || !all)
+        return NULL;
+    for (int32_t i = 0; i < n; i++)
+        copy[i] = (vt_page_copy){2 * i, 2 * ((i + 1) % n) + 1, (int32_t)p[TOKENS]};
+    int64_t bytes = vt_tensor_bytes(all) / (2 * layers);
+    for (int32_t i = 0; i < 2 * layers; i++) {
+        vt_tensor *t = &pool[i % 2 * layers + i / 2];
+        *t = *all;
+        t->dim[0] = pages;
+        t->data = (char *)all->data + i * bytes;
+    }
+    *b = (vt_batch){.page_size = (int32_t)p[PAGE], .copies = copy, .n_copies = n};
+    *a = (page_copy_args){.batch = b, .k = pool, .v = pool + layers, .n_layers = layers};
+    outputs[0] = all;
+    *n_outputs = 1;
+    return a;
+}
+
+static const vt_operand page_copy_operands[] = {
+    {"batch", offsetof(page_copy_args, batch), VT_OPERAND_BATCH, true, false, 0},
+    {"k", offsetof(page_copy_args, k), VT_OPERAND_KV_LAYERS, true, true,
+     offsetof(page_copy_args, n_layers)},
+    {"v", offsetof(page_copy_args, v), VT_OPERAND_KV_LAYERS, true, true,
+     offsetof(page_copy_args, n_layers)},
+};
+
+static const vt_impl page_copy_portable = {
+    .name = "portable", .device = VT_DEVICE_CPU, .run = page_copy_run};
+
+static const vt_impl *const page_copy_impls[] = {&page_copy_portable, &page_copy_cuda_impl, NULL};
+
+const vt_op page_copy_op = {
+    .name = "page_copy",
+    .what = "copies the beginnings of KV pages to other pages, in every layer",
+    .args_size = sizeof(page_copy_args),
+    .tolerance = 0,
+    .tolerance_reason = "bytes are copied",
+    .cost = page_copy_cost,
+    .reference = page_copy_reference,
+    .fields = page_copy_fields,
+    .n_fields = sizeof page_copy_fields / sizeof *page_copy_fields,
+    .cases = page_copy_cases,
+    .n_cases = sizeof page_copy_cases / sizeof *page_copy_cases,
+    .make_args = page_copy_make_args,
+    .operands = page_copy_operands,
+    .n_operands = sizeof page_copy_operands / sizeof *page_copy_operands,
+    .impls = page_copy_impls,
+};

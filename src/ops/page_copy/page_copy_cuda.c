@@ -1,0 +1,99 @@
+/* page_copy on CUDA: see page_copy.cu. The copies are side data of the step: few steps have any. */
+#include "ops/page_copy/page_copy.h"
+
+#include <string.h>
+
+#include "ops/cuda_impls.h"
+
+typedef struct page_copy_params {
+    void *pools;
+    const void *copies;
+    uint64_t pool_stride;
+} page_copy_params;
+
+_Static_assert(sizeof(vt_page_copy) == 12, "the kernel's PageCopy");
+
+static int64_t pool_stride(const page_copy_args *a)
+{
+    return (const char *)a->v[0].data - (const char *)a->k[0].data;
+}
+
+/* The kernel finds the pools by a stride: L0 K, L0 V, L1 K ... */
+static bool page_copy_supports(const void *args, const vt_target *t, const vt_size *upto)
+{
+    (void)t, (void)upto;
+    const page_copy_args *a = args;
+    const char *base = a->k[0].data;
+    if (!cuda_is_kv(a->k->dtype))
+        return false;
+    for (int32_t i = 0; base && i < a->n_layers; i++)
+        if ((const char *)a->k[i].data != base + 2 * i * pool_stride(a) ||
+            (const char *)a->v[i].data != base + (2 * i + 1) * pool_stride(a))
+            return false;
+    return true;
+}
+
+static int32_t copies_items(const void *args, const vt_target *t, const vt_size *size,
+                            const vt_batch *batch)
+{
+    (void)args, (void)size;
+    return batch ? batch->n_copies : t->limits.max_seqs;
+}
+
+static size_t copies_bytes(const void *args, const vt_target *t, const vt_size *size, int32_t items)
+{
+    (void)args, (void)t, (void)size, (void)items;
+    return 0;
+}
+
+static size_t most_side_bytes(const void *args, const vt_target *t)
+{
+    (void)args;
+    return (size_t)t->limits.max_seqs * sizeof(vt_page_copy);
+}
+
+static size_t side_bytes(const void *args, const vt_batch *batch)
+{
+    (void)args;
+    return (size_t)batch->n_copies * sizeof(vt_page_copy);
+}
+
+static int32_t copies_fill(const void *args, const vt_target *t, const vt_size *size,
+                           const vt_batch *batch, int32_t items, void *out, void *side)
+{
+    (void)args, (void)t, (void)size, (void)items, (void)out;
+    memcpy(side, batch->copies, (size_t)batch->n_copies * sizeof(vt_page_copy));
+    return batch->n_copies;
+}
+
+static const vt_plan copies_plan = {.name = "page copies",
+                                    .items = copies_items,
+                                    .bytes = copies_bytes,
+                                    .most_side_bytes = most_side_bytes,
+                                    .side_bytes = side_bytes,
+                                    .fill = copies_fill};
+
+static vt_status page_copy_run(const void *args, const vt_lane *lane)
+{
+    const page_copy_args *a = args;
+    int32_t heads = (int32_t)a->k->dim[1], page = (int32_t)a->k->dim[2];
+    int64_t row = vt_dtype_row_bytes(a->k->dtype, a->k->dim[3]);
+    page_copy_params p = {.pools = (char *)a->k[0].data + a->first_page * heads * page * row,
+                          .copies = lane->side,
+                          .pool_stride = (uint64_t)pool_stride(a)};
+    return vt_cuda_launch(
+        lane->cuda,
+        &(cuda_launch){
+            .spec = JIT_SPEC("page_copy.cu", "page_copy", {"kv_heads", heads},
+                             {"row", (int32_t)row}, {"page", page}),
+            .grid = {(uint32_t)lane->items, (uint32_t)(2 * a->n_layers), (uint32_t)heads},
+            .threads = 128},
+        &p, sizeof p);
+}
+
+const vt_impl page_copy_cuda_impl = {.name = "pages",
+                                     .device = VT_DEVICE_CUDA,
+                                     .fixed_order = true,
+                                     .supports = page_copy_supports,
+                                     .run = page_copy_run,
+                                     .plan = &copies_plan};

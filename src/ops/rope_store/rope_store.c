@@ -1,0 +1,213 @@
+/* rope_store: the card and its portable row. Movement bounds it: q, k and v are read once, q and the
+ * pools written. As two ops k is written and read once more, and a CPU's workers meet once more. */
+#include "ops/rope_store/rope_store.h"
+
+#include <math.h>
+
+#include "ops/cases.h"
+#include "ops/cuda_impls.h"
+#include "ops/rope_store/rope_store_impls.h"
+#include "ops/simd_portable.h"
+#include "ops/rope_store/rope_store_kernel.h"
+
+static vt_cost rope_store_cost(const void *args, const vt_batch *batch)
+{
+    const rope_store_args *a = args;
+    int64_t tokens = (batch ? batch : a->rope.batch)->n_tokens;
+    vt_cost c = rope_op.cost(&a->rope, batch), store = kv_store_op.cost(&a->store, batch);
+    int64_t k = tokens * vt_dtype_row_bytes(a->rope.k->dtype, a->rope.k->dim[1]);
+    vt_cost_add(&c, &store);
+    c.write.activations -= k; /* it goes to its page instead */
+    c.read.activations -= k;
+    return c;
+}
+
+static void rope_store_reference(const void *args)
+{
+    const rope_store_args *a = args;
+    rope_op.reference(&a->rope);
+    kv_store_op.reference(&a->store);
+}
+
+/* ---- cases ---- */
+
+enum { TOKENS, DECODES, HEADS, KV_HEADS, HEAD_DIM, DIMS, POOL, PAGE, INTERLEAVED, NORM, SCALED };
+
+static const vt_field rope_store_fields[] = {
+    [TOKENS] = {"tokens", 1},
+    [DECODES] = {"decodes", 0},
+    [HEADS] = {"heads", 16},
+    [KV_HEADS] = {"kv_heads", 8},
+    [HEAD_DIM] = {"head_dim", 128},
+    [DIMS] = {"dims", 0},
+    [POOL] = {"kv_type", VT_F16, true},
+    [PAGE] = {"page", 16},
+    [INTERLEAVED] = {"interleaved", 0},
+    [NORM] = {"norm", 0},
+    [SCALED] = {"scaled", 0},
+};
+
+static const vt_case rope_store_cases[] = {
+    {.name = "tokens=1 9/3x64 f16",
+     .p =
+         {[TOKENS] = 1, [HEADS] = 9, [KV_HEADS] = 3, [HEAD_DIM] = 64, [POOL] = VT_F16, [PAGE] = 16},
+     .bench = true},
+    {.name = "tokens=512 9/3x64 f16",
+     .p = {[TOKENS] = 512,
+           [HEADS] = 9,
+           [KV_HEADS] = 3,
+           [HEAD_DIM] = 64,
+           [POOL] = VT_F16,
+           [PAGE] = 16},
+     .bench = true},
+    {.name = "tokens=512 16/8x128 f16 norms",
+     .p = {[TOKENS] = 512,
+           [HEADS] = 16,
+           [KV_HEADS] = 8,
+           [HEAD_DIM] = 128,
+           [POOL] = VT_F16,
+           [PAGE] = 16,
+           [NORM] = 1},
+     .bench = true},
+    {.name = "tokens=33+5 3/1x20 f16 page=7",
+     .p = {[TOKENS] = 33,
+           [DECODES] = 5,
+           [HEADS] = 3,
+           [KV_HEADS] = 1,
+           [HEAD_DIM] = 20,
+           [POOL] = VT_F16,
+           [PAGE] = 7}},
+    {.name = "tokens=9+2 4/1x256 bf16 norms",
+     .p = {[TOKENS] = 9,
+           [DECODES] = 2,
+           [HEADS] = 4,
+           [KV_HEADS] = 1,
+           [HEAD_DIM] = 256,
+           [POOL] = VT_BF16,
+           [PAGE] = 16,
+           [NORM] = 1}},
+    {.name = "tokens=5 4/2x40 dims=20 f32",
+     .p = {[TOKENS] = 5,
+           [HEADS] = 4,
+           [KV_HEADS] = 2,
+           [HEAD_DIM] = 40,
+           [DIMS] = 20,
+           [POOL] = VT_F32,
+           [PAGE] = 64}},
+    {.name = "tokens=5 2/2x24 interleaved f16",
+     .p = {[TOKENS] = 5,
+           [HEADS] = 2,
+           [KV_HEADS] = 2,
+           [HEAD_DIM] = 24,
+           [DIMS] = 16,
+           [POOL] = VT_F16,
+           [PAGE] = 16,
+           [INTERLEAVED] = 1}},
+    {.name = "tokens=70 4/2x64 fp8 scales",
+     .p = {[TOKENS] = 70,
+           [HEADS] = 4,
+           [KV_HEADS] = 2,
+           [HEAD_DIM] = 64,
+           [POOL] = VT_FP8_E4M3,
+           [PAGE] = 16,
+           [SCALED] = 1}},
+};
+
+static void *rope_store_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
+                                  vt_tensor *outputs[VT_MAX_OUTPUTS], int32_t *n_outputs)
+{
+    const int64_t *p = c->p;
+    int32_t n_seqs = (int32_t)p[DECODES] + 1, page = (int32_t)p[PAGE], tokens = (int32_t)p[TOKENS];
+    int64_t d = p[HEAD_DIM], dims = p[DIMS] ? p[DIMS] : d, n_q = p[HEADS] * d,
+            n_k = p[KV_HEADS] * d;
+    case_seq *seq = vt_arena_alloc(arena, (size_t)n_seqs, sizeof *seq);
+    rope_store_args *a = vt_arena_alloc(arena, 1, sizeof *a);
+    if (!seq || !a)
+        return NULL;
+    for (int32_t s = 0; s < n_seqs - 1; s++)
+        seq[s] = (case_seq){1, 3 + 11 * s};
+    seq[n_seqs - 1] = (case_seq){tokens, tokens + 5};
+    int32_t context = tokens + 5 > 3 + 11 * n_seqs ? tokens + 5 : 3 + 11 * n_seqs;
+    vt_batch *b = case_batch(arena, page, n_seqs, seq, true, 100, &seed);
+    vt_tensor *qkv = b ? case_fill(arena, case_tensor_2d(arena, VT_F32, b->n_tokens, n_q + 2 * n_k),
+                                   0, 1, &seed)
+                       : NULL;
+    vt_tensor *table = case_tensor_2d(arena, VT_F32, context, dims);
+    if (!qkv || !table)
+        return NULL;
+    rope_table(&(vt_rope_params){.base = 10000, .dims = (int32_t)dims}, 0, context, table->data);
+    a->rope = (rope_args){.batch = b,
+                          .q = case_slice(arena, qkv, 0, n_q),
+                          .k = case_slice(arena, qkv, n_q, n_k),
+                          .head_dim = (int32_t)d,
+                          .dims = (int32_t)dims,
+                          .interleaved = p[INTERLEAVED] != 0,
+                          .cos_sin = table,
+                          .eps = 1e-6f};
+    if (p[NORM]) {
+        a->rope.q_norm = case_fill(arena, case_tensor_1d(arena, VT_F32, d), 1, 0.3f, &seed);
+        a->rope.k_norm = case_fill(arena, case_tensor_1d(arena, VT_F32, d), 1, 0.3f, &seed);
+    }
+    vt_tensor *pool[2];
+    for (int i = 0; i < 2; i++)
+        pool[i] = case_tensor_4d(arena, (vt_dtype)p[POOL], case_batch_pages(b), p[KV_HEADS], page,
+                                 d);
+    a->store = (kv_store_args){.batch = b,
+                               .k = a->rope.k,
+                               .v = case_slice(arena, qkv, n_q + n_k, n_k),
+                               .k_pool = pool[0],
+                               .v_pool = pool[1],
+                               .k_scale = p[SCALED] ? 0.25f : 1,
+                               .v_scale = p[SCALED] ? 0.003f : 1};
+    outputs[0] = a->rope.q;
+    outputs[1] = pool[0];
+    outputs[2] = pool[1];
+    *n_outputs = 3;
+    bool norms = !p[NORM] || (a->rope.q_norm && a->rope.k_norm);
+    return norms && a->rope.q && a->rope.k && a->store.v && pool[0] && pool[1] ? a : NULL;
+}
+
+static const vt_operand rope_store_operands[] = {
+    {"batch", offsetof(rope_store_args, rope.batch), VT_OPERAND_BATCH, true, false, 0},
+    {"batch", offsetof(rope_store_args, store.batch), VT_OPERAND_BATCH, true, false, 0},
+    {"q", offsetof(rope_store_args, rope.q), VT_OPERAND_ACTIVATION, true, true, 0},
+    {"k", offsetof(rope_store_args, rope.k), VT_OPERAND_ACTIVATION, true, true, 0},
+    {"k", offsetof(rope_store_args, store.k), VT_OPERAND_ACTIVATION, true, true, 0},
+    {"v", offsetof(rope_store_args, store.v), VT_OPERAND_ACTIVATION, true, false, 0},
+    {"cos_sin", offsetof(rope_store_args, rope.cos_sin), VT_OPERAND_F32, true, false, 0},
+    {"q_norm", offsetof(rope_store_args, rope.q_norm), VT_OPERAND_F32, true, false, 0},
+    {"k_norm", offsetof(rope_store_args, rope.k_norm), VT_OPERAND_F32, true, false, 0},
+    {"k_pool", offsetof(rope_store_args, store.k_pool), VT_OPERAND_KV, true, true, 0},
+    {"v_pool", offsetof(rope_store_args, store.v_pool), VT_OPERAND_KV, true, true, 0},
+};
+
+static const vt_impl rope_store_portable = {.name = "portable",
+                                            .device = VT_DEVICE_CPU,
+                                            .supports = rope_store_supports,
+                                            .run = rope_store_run};
+
+static const vt_impl *const rope_store_impls[] = {
+#if defined(__x86_64__)
+    &rope_store_avx512,   &rope_store_avx2,
+#endif
+    &rope_store_portable, &rope_store_cuda_impl, &rope_store_cuda_any_impl, NULL,
+};
+
+const vt_op rope_store_op = {
+    .name = "rope_store",
+    .what = "rotates q and k by their positions and scatters K and V to their page slots",
+    .args_size = sizeof(rope_store_args),
+    .tolerance = 2e-3,
+    .tolerance_reason = "the rotated k is rounded to the pool's type, where its last fp32 bit may "
+                        "decide a rounding: 2^-11 of F16, 2^-9 of BF16, 2^-4 of FP8",
+    .cost = rope_store_cost,
+    .reference = rope_store_reference,
+    .fields = rope_store_fields,
+    .n_fields = sizeof rope_store_fields / sizeof *rope_store_fields,
+    .cases = rope_store_cases,
+    .n_cases = sizeof rope_store_cases / sizeof *rope_store_cases,
+    .make_args = rope_store_make_args,
+    .operands = rope_store_operands,
+    .n_operands = sizeof rope_store_operands / sizeof *rope_store_operands,
+    .impls = rope_store_impls,
+};

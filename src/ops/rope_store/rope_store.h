@@ -1,0 +1,20 @@
+/* Rotary embedding of q and k, and the store of K and V behind it, as one op: the rotated k goes
+ * straight to its page slot (ops/rope/rope.h and ops/kv_store/kv_store.h have the maths). What a
+ * program calls; rope and kv_store alone are for tests, benchmarks and labs.
+ *
+ * q is rotated in place. Whether the activations' k is rotated in place too is left open: nothing
+ * reads it afterwards. */
+#ifndef VT_OPS_ROPE_STORE_H
+#define VT_OPS_ROPE_STORE_H
+
+#include "ops/kv_store/kv_store.h"
+#include "ops/rope/rope.h"
+
+typedef struct rope_store_args {
+    rope_args rope;
+    kv_store_args store; /* its k is rope.k */
+} rope_store_args;
+
+extern const vt_op rope_store_op;
+
+#endif

@@ -1,0 +1,8 @@
+#ifndef VT_OPS_ROPE_STORE_IMPLS_H
+#define VT_OPS_ROPE_STORE_IMPLS_H
+
+#include "ops/op.h"
+
+extern const vt_impl rope_store_avx2, rope_store_avx512;
+
+#endif

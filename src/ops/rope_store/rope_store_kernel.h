@@ -1,0 +1,39 @@
+/* rope_store over the vector type: see simd_portable.h for how this header is compiled. The unit of
+ * work is one head of one token, q heads first, then k, then v: a k head is rotated in place and
+ * stored while it sits in L1, so no worker waits for another. */
+#include "ops/rope_store/rope_store.h"
+
+#include "ops/rope/rope_kernel.h"
+#include "ops/kv_store/kv_store_kernel.h"
+
+static vt_status rope_store_run(const void *args, const vt_lane *lane)
+{
+    const rope_store_args *a = args;
+    const rope_args *r = &a->rope;
+    const kv_store_args *s = &a->store;
+    int64_t d = r->head_dim, n_q = r->q->dim[1] / d, n_k = r->k->dim[1] / d, begin, end;
+    int64_t units = n_q + 2 * n_k;
+    vf k_inverse = vf_set1(1 / s->k_scale), v_inverse = vf_set1(1 / s->v_scale);
+    vt_lane_share(lane, r->batch->n_tokens * units, 1, &begin, &end);
+    for (int64_t unit = begin; unit < end; unit++) {
+        int64_t t = unit / units, h = unit % units;
+        int32_t slot = s->batch->slot[t];
+        if (h < n_q) {
+            rope_head(r, row_f32(r->q, t) + h * d, r->q_norm, t);
+        } else if (h < n_q + n_k) {
+            float *k = row_f32(r->k, t) + (h - n_q) * d;
+            rope_head(r, k, r->k_norm, t);
+            store_head(k, h - n_q, s->k_pool, k_inverse, slot);
+        } else {
+            int64_t head = h - n_q - n_k;
+            store_head(row_f32(s->v, t) + head * d, head, s->v_pool, v_inverse, slot);
+        }
+    }
+    return VT_OK;
+}
+
+static bool rope_store_supports(const void *args, const vt_target *t, const vt_size *upto)
+{
+    const rope_store_args *a = args;
+    return rope_supports(&a->rope, t, upto) && kv_store_supports(&a->store, t, upto);
+}

@@ -20,7 +20,11 @@
 
 typedef enum cublaslt_use { CUBLASLT_FASTER, CUBLASLT_NEVER, CUBLASLT_ALL } cublaslt_use;
 
-/* Bytes of the lane's workspace that it uses, from its beginning. */
+/* Smaller products were never measured to be faster there: weights, and columns of their rows. A
+ * model without larger ones does not open the library. */
+enum { CUBLASLT_LEAST = 2 << 20, CUBLASLT_LEAST_COLS = 1024 };
+
+/* Bytes of workspace that it uses. */
 #define CUBLASLT_WORKSPACE ((size_t)32 << 20)
 
 typedef struct cublaslt_product {

@@ -18,6 +18,7 @@
 #include "base/err.h"
 #include "ops/access.h"
 #include "ops/cases.h"
+#include "ops/on_cpu.h"
 
 enum { MAX_CALLS = 4096, MAX_REPETITIONS = 64, MAX_COPIES = 64, SEED = 42 };
 #define COLD_BYTES ((int64_t)64 << 20)
@@ -43,6 +44,18 @@ static vt_status case_args_make(case_args *a, const vt_op *op, const vt_case *c,
 
 /* ---- comparing ---- */
 
+/* Two FP8 values side by side are up to 12 % apart. Where the last bit of an fp32 sum decides a
+ * rounding, that is no error; ops that must be exact have a tolerance below FP8_STEP. */
+#define FP8_STEP 1e-3
+
+static bool fp8_neighbours(const vt_tensor *got, const vt_tensor *want, int64_t row, int64_t col)
+{
+    int64_t at = row * want->row_stride + col;
+    int a = ((const uint8_t *)got->data)[row * got->row_stride + col],
+        b = ((const uint8_t *)want->data)[at];
+    return a - b == 1 || b - a == 1;
+}
+
 static double element_error(const vt_tensor *got, const vt_tensor *want, int64_t row, int64_t col)
 {
     int64_t at = row * want->row_stride + col;
@@ -50,6 +63,8 @@ static double element_error(const vt_tensor *got, const vt_tensor *want, int64_t
         return ((const int32_t *)got->data)[at] == ((const int32_t *)want->data)[at] ? 0 : INFINITY;
     if (want->dtype == VT_I64)
         return ((const int64_t *)got->data)[at] == ((const int64_t *)want->data)[at] ? 0 : INFINITY;
+    if (want->dtype == VT_FP8_E4M3 && fp8_neighbours(got, want, row, col))
+        return FP8_STEP;
     double x = (double)tensor_get(got, row, col), y = (double)tensor_get(want, row, col);
     if (x == y || (isnan(x) && isnan(y)))
         return 0;
@@ -77,19 +92,13 @@ typedef struct bench_job {
     int32_t n_copies, n_calls;
     vt_team *team;
     atomic_int *ticket; /* [MAX_CALLS] */
-    void *shared;
-    size_t shared_bytes;
+    on_cpu on;          /* the copies have one shape */
 } bench_job;
 
 static void job_main(void *p, int32_t worker)
 {
     bench_job *job = p;
-    vt_lane lane = {.device = VT_DEVICE_CPU,
-                    .team = job->team,
-                    .worker = worker,
-                    .n_workers = vt_team_size(job->team),
-                    .shared = job->shared,
-                    .shared_bytes = job->shared_bytes};
+    vt_lane lane = on_cpu_lane(&job->on, job->team, worker, NULL);
     for (int32_t i = 0; i < job->n_calls; i++) {
         lane.ticket = &job->ticket[i];
         job->impl->run(job->copy[i % job->n_copies].args, &lane);
@@ -135,7 +144,6 @@ static void measure(bench_job *job, const bench_options *o, bench_result *r)
 static vt_status reserve(bench_job *job, const vt_op *op, const vt_case *c, const bench_options *o,
                          vt_err *err)
 {
-    vt_limits limits = case_limits(vt_team_size(job->team));
     job->copy = vt_calloc(MAX_COPIES, sizeof *job->copy);
     job->ticket = vt_calloc(MAX_CALLS, sizeof *job->ticket);
     if (!job->copy || !job->ticket)
@@ -145,16 +153,10 @@ static vt_status reserve(bench_job *job, const vt_op *op, const vt_case *c, cons
         case_args *a = &job->copy[job->n_copies];
         TRY(case_args_make(a, op, c, job->impl, err));
         job->n_copies++;
-        vt_cost cost = op->cost(a->args);
+        vt_cost cost = op->cost(a->args, NULL);
         bytes += vt_cost_bytes(&cost);
     } while (o->cold && bytes < COLD_BYTES && job->n_copies < MAX_COPIES);
-    job->shared_bytes = job->impl->workspace ? job->impl->workspace(job->copy[0].args, &limits) : 0;
-    job->shared = vt_aligned_alloc(VT_CACHE_LINE,
-                                   vt_round_up(job->shared_bytes + 1, VT_CACHE_LINE));
-    if (!job->shared)
-        return vt_fail(err, VT_ERR_MEMORY, "%s: out of memory for a workspace of %zu bytes",
-                       op->name, job->shared_bytes);
-    return VT_OK;
+    return on_cpu_make(&job->on, op, job->impl, job->copy[0].args, vt_team_size(job->team), err);
 }
 
 static void job_release(bench_job *job)
@@ -163,13 +165,13 @@ static void job_release(bench_job *job)
         vt_arena_release(&job->copy[i].arena);
     free(job->copy);
     free(job->ticket);
-    free(job->shared);
+    on_cpu_release(&job->on);
 }
 
 static void fill_result(bench_result *r, const void *args)
 {
-    vt_cost extra = r->impl->extra ? r->impl->extra(args) : (vt_cost){0};
-    r->cost = r->op->cost(args);
+    vt_cost extra = r->impl->extra ? r->impl->extra(args, NULL) : (vt_cost){0};
+    r->cost = r->op->cost(args, NULL);
     int64_t compulsory = vt_cost_bytes(&r->cost);
     r->bytes = compulsory + vt_cost_bytes(&extra);
     r->flops = vt_cost_flops(&r->cost);
@@ -195,24 +197,19 @@ out:
     return status;
 }
 
-static bool level_runs(const vt_impl *impl, vt_isa level)
-{
-    return impl->device == VT_DEVICE_CPU && (impl->isa == VT_ISA_PORTABLE || impl->isa == level ||
-                                             (level != VT_ISA_NEON && impl->isa < level));
-}
-
 static vt_status bench_case(const vt_op *op, const vt_case *c, vt_team *team, vt_isa level,
                             const bench_options *o, bench_report report, void *user, vt_err *err)
 {
     case_args want;
     TRY(case_args_make(&want, op, c, NULL, err));
-    vt_cost cost = op->cost(want.args);
+    vt_cost cost = op->cost(want.args, NULL);
     bool checked = vt_cost_flops(&cost) <= (o->check_flops > 0 ? o->check_flops : 10000000000);
     if (checked)
         op->reference(want.args);
     vt_status status = VT_OK;
+    vt_target target = vt_target_cpu(level, NULL);
     for (const vt_impl *const *impl = op->impls; *impl && status == VT_OK; impl++) {
-        if (!level_runs(*impl, level) || ((*impl)->supports && !(*impl)->supports(want.args)))
+        if (!vt_impl_fits(*impl, want.args, &target, NULL))
             continue;
         bench_result r = {.op = op, .c = c, .impl = *impl, .n_workers = vt_team_size(team)};
         status = bench_impl(&r, team, o, checked ? &want : NULL, err);

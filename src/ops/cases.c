@@ -8,18 +8,13 @@
 #include <math.h>
 
 #include "base/quant.h"
+#include "base/random.h"
 #include "ops/linear/linear_impl.h"
 #include "ops/moe/moe.h"
 
 enum { SPARE_PAGES = 3 };
 
-uint64_t case_random(uint64_t *state)
-{
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
+uint64_t case_random(uint64_t *state) { return vt_random_next(state); }
 
 float case_uniform(uint64_t *state) { return (float)(case_random(state) >> 40) * 0x1p-24f; }
 
@@ -194,9 +189,9 @@ vt_batch *case_batch(vt_arena *arena, int32_t page_size, int32_t n_seqs, const c
     return b;
 }
 
-static bool pack_weight(const vt_impl *impl, vt_weight *w, vt_arena *arena)
+static bool pack_weight(const vt_packing *packing, vt_weight *w, vt_arena *arena)
 {
-    size_t bytes = impl->pack_bytes ? impl->pack_bytes(w) : 0;
+    size_t bytes = packing ? packing->bytes(w) : 0;
     if (bytes == 0)
         return true;
     char *raw = vt_arena_alloc(arena, bytes + VT_CACHE_LINE, 1);
@@ -204,8 +199,8 @@ static bool pack_weight(const vt_impl *impl, vt_weight *w, vt_arena *arena)
         return false;
     w->packed = raw + (VT_CACHE_LINE - (uintptr_t)raw % VT_CACHE_LINE);
     w->packed_bytes = bytes;
-    w->packed_for = impl;
-    impl->pack(w, w->packed, 0, w->rows);
+    w->packing = packing;
+    packing->write(w, w->packed, 0, w->rows);
     return true;
 }
 
@@ -213,18 +208,18 @@ bool case_pack(const vt_op *op, const vt_impl *impl, void *args, vt_arena *arena
 {
     if (op == &linear_op) {
         linear_args *a = args;
-        return pack_weight(impl, (vt_weight *)a->w, arena); /* the case's own weight */
+        return pack_weight(impl->packing, (vt_weight *)a->w, arena); /* the case's own weight */
     }
     if (op != &moe_linear_op)
         return true;
     moe_linear_args *a = args;
+    vt_target target = vt_target_cpu(vt_cpu_get()->level, NULL);
     for (int32_t e = 0; e < a->n_experts; e++) {
         vt_weight *w[2] = {(vt_weight *)&a->gate_up[e], (vt_weight *)&a->down[e]};
         for (int i = 0; i < 2; i++) {
             linear_args probe = {.w = w[i], .scale = 1};
-            const vt_impl *linear = vt_op_select(&linear_op, VT_DEVICE_CPU, vt_cpu_get()->level,
-                                                 &probe);
-            if (!pack_weight(linear, w[i], arena))
+            const vt_impl *linear = vt_op_select(&linear_op, &probe, &target, NULL);
+            if (!linear || !pack_weight(linear->packing, w[i], arena))
                 return false;
         }
     }

@@ -155,8 +155,8 @@ typedef struct vt_packing {
  * plan a step (all layers' attention, for one). The executor lays the plans of a program out in one
  * block; with that a step allocates nothing and a captured graph needs no host work. */
 typedef struct vt_plan {
-    const char *name; /* "decode_split" */
-    uint64_t (*key)(const void *args);
+    const char *name;                  /* "decode_split" */
+    uint64_t (*key)(const void *args); /* NULL: one plan for all calls */
     /* Items of work that a step of this size needs, rounded where size->bucket. batch NULL: the
      * most that any batch of this size can need. Fixes grids, so it is part of a graph's key. */
     int32_t (*items)(const void *args, const vt_target *t, const vt_size *size,

@@ -328,12 +328,14 @@ static void *decode_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
 static const vt_impl prefill_portable = {.name = "portable",
                                          .device = VT_DEVICE_CPU,
                                          .supports = attention_supports,
-                                         .run = attention_prefill_run,
+                                         .run = attention_run,
+                                         .plan = &attention_prefill_plan,
                                          .workspace = attention_workspace};
 static const vt_impl decode_portable = {.name = "portable",
                                         .device = VT_DEVICE_CPU,
                                         .supports = attention_supports,
-                                        .run = attention_decode_run,
+                                        .run = attention_run,
+                                        .plan = &attention_decode_plan,
                                         .workspace = attention_workspace,
                                         .extra = attention_decode_extra};
 
@@ -357,6 +359,14 @@ static const vt_impl *const decode_impls[] = {
     &attention_decode_fa2,    &attention_decode_any,   NULL,
 };
 
+static const vt_operand attention_operands[] = {
+    {"batch", offsetof(attention_args, batch), VT_OPERAND_BATCH, true, false, 0},
+    {"q", offsetof(attention_args, q), VT_OPERAND_ACTIVATION, true, false, 0},
+    {"k_pool", offsetof(attention_args, k_pool), VT_OPERAND_KV, true, false, 0},
+    {"v_pool", offsetof(attention_args, v_pool), VT_OPERAND_KV, true, false, 0},
+    {"o", offsetof(attention_args, o), VT_OPERAND_ACTIVATION, false, true, 0},
+};
+
 const vt_op attention_prefill_op = {
     .name = "attention_prefill",
     .what = "causal attention of new tokens over paged KV",
@@ -369,6 +379,8 @@ const vt_op attention_prefill_op = {
     .cases = prefill_cases,
     .n_cases = sizeof prefill_cases / sizeof *prefill_cases,
     .make_args = prefill_make_args,
+    .operands = attention_operands,
+    .n_operands = sizeof attention_operands / sizeof *attention_operands,
     .impls = prefill_impls,
 };
 
@@ -384,5 +396,7 @@ const vt_op attention_decode_op = {
     .cases = decode_cases,
     .n_cases = sizeof decode_cases / sizeof *decode_cases,
     .make_args = decode_make_args,
+    .operands = attention_operands,
+    .n_operands = sizeof attention_operands / sizeof *attention_operands,
     .impls = decode_impls,
 };

@@ -70,6 +70,7 @@ static int32_t ranges_of(int32_t kv_len, int32_t aim)
 int32_t attention_decode_single(const attention_plan_config *c, int32_t seq, int32_t *plan,
                                 int32_t at)
 {
+    (void)c;
     const int32_t item[DECODE_ITEM_INTS] = {seq, 0, 1, at, 1}; /* its whole KV */
     memcpy(plan + (size_t)at * DECODE_ITEM_INTS, item, sizeof item);
     return 1;

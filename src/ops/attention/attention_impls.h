@@ -19,7 +19,7 @@ typedef struct attention_task {
 /* The tasks of a step's sequences [first_seq, last_seq), counted and found without a list: see
  * attention_plan.c. */
 typedef struct attention_plan {
-    const attention_args *args;
+    const attention_args *args; /* of the call; a plan as such has none */
     int32_t first_seq, last_seq;
     int32_t group, n_tasks;
     bool one_each;      /* every sequence is one task a KV head: decode */
@@ -27,6 +27,10 @@ typedef struct attention_plan {
     size_t part_floats; /* of one item's partial state: rows, their maxima and sums */
 } attention_plan;
 
+/* vt_plan.key and vt_plan.bytes of every CPU row. */
+uint64_t attention_plan_key(const void *args);
+size_t attention_plan_bytes(const void *args, const vt_target *t, const vt_size *size,
+                            int32_t items);
 attention_plan attention_plan_make(const attention_args *a, int32_t first_seq, int32_t last_seq,
                                    int32_t n_workers, int32_t stride, size_t budget_floats);
 attention_task attention_plan_task(const attention_plan *p, int32_t index);

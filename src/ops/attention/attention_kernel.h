@@ -500,36 +500,62 @@ static void run_split(const attention_plan *p, const vt_lane *lane, int32_t stri
     }
 }
 
-static void attention_run(const attention_args *a, const vt_lane *lane, int32_t first_seq,
-                          int32_t last_seq)
+/* Counts the step's tasks, and decides whether they are split. */
+static void plan_step(const attention_args *args, const vt_target *t, const vt_batch *batch,
+                      int32_t first_seq, int32_t last_seq, attention_plan *out)
 {
-    int32_t stride = row_stride_of(a);
+    attention_args a = *args;
+    int32_t stride = row_stride_of(&a);
+    size_t workers = scratch_floats(stride) * (size_t)t->limits.n_workers;
+    a.batch = batch;
+    *out = attention_plan_make(&a, first_seq, last_seq, t->limits.n_workers, stride,
+                               t->workspace_bytes / sizeof(float) - workers);
+    out->args = NULL;
+}
+
+static int32_t attention_decode_plan_fill(const void *args, const vt_target *t, const vt_size *size,
+                                          const vt_batch *batch, int32_t items, void *out,
+                                          void *side)
+{
+    (void)size, (void)items, (void)side;
+    plan_step(args, t, batch, 0, batch->n_decode, out);
+    return ((attention_plan *)out)->n_tasks;
+}
+
+static int32_t attention_prefill_plan_fill(const void *args, const vt_target *t,
+                                           const vt_size *size, const vt_batch *batch,
+                                           int32_t items, void *out, void *side)
+{
+    (void)size, (void)items, (void)side;
+    plan_step(args, t, batch, batch->n_decode, batch->n_seqs, out);
+    return ((attention_plan *)out)->n_tasks;
+}
+
+static const vt_plan attention_decode_plan = {.name = "decode tasks",
+                                              .key = attention_plan_key,
+                                              .bytes = attention_plan_bytes,
+                                              .fill = attention_decode_plan_fill};
+static const vt_plan attention_prefill_plan = {.name = "prefill tasks",
+                                               .key = attention_plan_key,
+                                               .bytes = attention_plan_bytes,
+                                               .fill = attention_prefill_plan_fill};
+
+static vt_status attention_run(const void *args, const vt_lane *lane)
+{
+    attention_plan p = *(const attention_plan *)lane->plan;
+    p.args = args;
+    int32_t stride = row_stride_of(p.args);
     size_t own = scratch_floats(stride), workers = own * (size_t)lane->n_workers;
     float *shared = lane->workspace;
     scratch s = scratch_at(shared + own * (size_t)lane->worker, stride);
-    size_t budget = lane->workspace_bytes / sizeof(float) - workers;
-    attention_plan p = attention_plan_make(a, first_seq, last_seq, lane->n_workers, stride, budget);
     if (p.n_items > 0) {
         run_split(&p, lane, stride, &s, shared + workers);
-        return;
+        return VT_OK;
     }
     for (int32_t i; (i = atomic_fetch_add(lane->ticket, 1)) < p.n_tasks;) {
         attention_task t = attention_plan_task(&p, i);
         run_task(&p, &t, stride, &s);
     }
-}
-
-static vt_status attention_decode_run(const void *args, const vt_lane *lane)
-{
-    const attention_args *a = args;
-    attention_run(a, lane, 0, a->batch->n_decode);
-    return VT_OK;
-}
-
-static vt_status attention_prefill_run(const void *args, const vt_lane *lane)
-{
-    const attention_args *a = args;
-    attention_run(a, lane, a->batch->n_decode, a->batch->n_seqs);
     return VT_OK;
 }
 

@@ -10,7 +10,7 @@
  * sequence of 3 KV heads on 2 workers would leave one idle a third of the time) and their states
  * fit the budget.
  *
- * Nothing is stored: the task of an index is found by a division where every sequence is one task
+ * A plan holds counts only, made once a step for all layers: the task of an index is found by a division where every sequence is one task
  * a KV head, as in decode, and by walking the sequences otherwise. Tasks of one sequence come
  * latest rows first, since these see the most KV and the last task to start should be a short one.
  */
@@ -95,6 +95,21 @@ size_t attention_budget_floats(const attention_args *a, const vt_limits *limits,
     size_t most = (size_t)limits->n_workers * SPLIT_BELOW * chunks * rows * (size_t)(stride + 2);
     size_t cap = SPLIT_BUDGET_BYTES / sizeof(float);
     return limits->n_workers < 2 ? 0 : most < cap ? most : cap;
+}
+
+/* The window decides which chunks a task has, the heads and their length how large a state is. */
+uint64_t attention_plan_key(const void *args)
+{
+    const attention_args *a = args;
+    return (uint64_t)a->window << 32 ^ (uint64_t)a->heads << 22 ^ (uint64_t)a->kv_heads << 12 ^
+           (uint64_t)a->head_dim;
+}
+
+size_t attention_plan_bytes(const void *args, const vt_target *t, const vt_size *size,
+                            int32_t items)
+{
+    (void)args, (void)t, (void)size, (void)items;
+    return sizeof(attention_plan);
 }
 
 attention_plan attention_plan_make(const attention_args *a, int32_t first_seq, int32_t last_seq,

@@ -142,6 +142,13 @@ static const vt_case embed_cases[] = {
     {.name = "Q8_0 512x576", .p = {512, VT_Q8_0, 4096, 576, 0}, .bench = true},
 };
 
+static const vt_operand embed_operands[] = {
+    {"table", offsetof(embed_args, table), VT_OPERAND_TABLE, true, false, 0},
+    {"tokens", offsetof(embed_args, tokens), VT_OPERAND_INDEX, true, false, 0},
+    {"token_pool", offsetof(embed_args, token_pool), VT_OPERAND_POOL, true, false, 0},
+    {"y", offsetof(embed_args, y), VT_OPERAND_ACTIVATION, false, true, 0},
+};
+
 const vt_op embed_op = {
     .name = "embed",
     .what = "one row of the embedding table a token, dequantised",
@@ -153,5 +160,7 @@ const vt_op embed_op = {
     .cases = embed_cases,
     .n_cases = sizeof embed_cases / sizeof *embed_cases,
     .make_args = embed_make_args,
+    .operands = embed_operands,
+    .n_operands = sizeof embed_operands / sizeof *embed_operands,
     .impls = embed_impls,
 };

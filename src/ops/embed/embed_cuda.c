@@ -12,9 +12,9 @@ typedef struct embed_params {
     float scale;
 } embed_params;
 
-static bool embed_supports(const void *args, const vt_target *t, const vt_size *upto)
+static bool embed_supports(const void *args, const vt_target *target, const vt_size *upto)
 {
-    (void)t, (void)upto;
+    (void)target, (void)upto;
     const embed_args *a = args;
     const vt_tensor *t = a->table;
     return (t->dtype == VT_BF16 || linear_quant_type(t->dtype, t->dim[1])) &&

@@ -100,6 +100,14 @@ static const vt_impl *const kv_store_impls[] = {
     &kv_store_portable, &kv_store_cuda_impl, &kv_store_cuda_any_impl, NULL,
 };
 
+static const vt_operand kv_store_operands[] = {
+    {"batch", offsetof(kv_store_args, batch), VT_OPERAND_BATCH, true, false, 0},
+    {"k", offsetof(kv_store_args, k), VT_OPERAND_ACTIVATION, true, false, 0},
+    {"v", offsetof(kv_store_args, v), VT_OPERAND_ACTIVATION, true, false, 0},
+    {"k_pool", offsetof(kv_store_args, k_pool), VT_OPERAND_KV, true, true, 0},
+    {"v_pool", offsetof(kv_store_args, v_pool), VT_OPERAND_KV, true, true, 0},
+};
+
 const vt_op kv_store_op = {
     .name = "kv_store",
     .what = "scatters the new K and V rows to their page slots",
@@ -111,5 +119,7 @@ const vt_op kv_store_op = {
     .cases = kv_store_cases,
     .n_cases = sizeof kv_store_cases / sizeof *kv_store_cases,
     .make_args = kv_store_make_args,
+    .operands = kv_store_operands,
+    .n_operands = sizeof kv_store_operands / sizeof *kv_store_operands,
     .impls = kv_store_impls,
 };

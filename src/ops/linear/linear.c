@@ -280,9 +280,29 @@ static const vt_case linear_cases[] = {
 
 static const vt_impl *const linear_impls[] = {
 #ifdef __x86_64__
-    &linear_amx,      &linear_avx512,    &linear_avx2,
+    &linear_amx,
+    &linear_avx512,
+    &linear_avx2,
 #endif
-    &linear_portable, &linear_cuda_impl, &linear_cuda_any_impl, NULL,
+    &linear_portable,
+    &linear_cuda_ordered,
+    &linear_cuda_small,
+    &linear_cuda_cublaslt,
+    &linear_cuda_split_sm90,
+    &linear_cuda_gemm_sm90,
+    &linear_cuda_gemm_sm80,
+    &linear_cuda_quant_passes,
+    &linear_cuda_quant_panels,
+    &linear_cuda_any_impl,
+    NULL,
+};
+
+static const vt_operand linear_operands[] = {
+    {"x", offsetof(linear_args, x), VT_OPERAND_ACTIVATION, true, false, 0},
+    {"w", offsetof(linear_args, w), VT_OPERAND_WEIGHT, true, false, 0},
+    {"bias", offsetof(linear_args, bias), VT_OPERAND_F32, true, false, 0},
+    {"residual", offsetof(linear_args, residual), VT_OPERAND_ACTIVATION, true, false, 0},
+    {"y", offsetof(linear_args, y), VT_OPERAND_ACTIVATION, false, true, 0},
 };
 
 const vt_op linear_op = {
@@ -298,5 +318,7 @@ const vt_op linear_op = {
     .cases = linear_cases,
     .n_cases = sizeof linear_cases / sizeof *linear_cases,
     .make_args = linear_make_args,
+    .operands = linear_operands,
+    .n_operands = sizeof linear_operands / sizeof *linear_operands,
     .impls = linear_impls,
 };

@@ -1,6 +1,7 @@
 /* linear on CUDA for BF16 weights that the fast kernels cannot read 16 bytes at a time: see
  * linear_any.cu. */
 #include "ops/cuda_impls.h"
+#include "ops/linear/linear_cuda.h"
 #include "ops/linear/linear_impl.h"
 
 typedef struct linear_any_params {
@@ -51,7 +52,9 @@ static vt_status linear_any_run(const void *args, const vt_lane *lane)
         &p, sizeof p);
 }
 
-const vt_impl linear_cuda_any_impl = {.name = "cuda-any",
+const vt_impl linear_cuda_any_impl = {.name = "any",
                                       .device = VT_DEVICE_CUDA,
+                                      .fixed_order = true,
+                                      .packing = &linear_cuda_packing,
                                       .supports = linear_any_supports,
                                       .run = linear_any_run};

@@ -31,7 +31,12 @@
 #include "ops/silu_mul/silu_mul.h"
 
 /* Numbers of weights, and the shortest rows. */
-enum { LEAST = 2 << 20, LARGE = 16 << 20, LARGE_PAIR = 64 << 20, LEAST_COLS = 1024 };
+enum {
+    LEAST = CUBLASLT_LEAST,
+    LARGE = 16 << 20,
+    LARGE_PAIR = 64 << 20,
+    LEAST_COLS = CUBLASLT_LEAST_COLS
+};
 
 /* 16-byte vectors everywhere, which its kernels for Hopper want. */
 static bool aligned_rows(const vt_tensor *t)
@@ -39,7 +44,7 @@ static bool aligned_rows(const vt_tensor *t)
     return (uintptr_t)t->data % 16 == 0 && t->row_stride * vt_dtype_get(t->dtype)->bytes % 16 == 0;
 }
 
-static bool computes(const linear_args *a)
+bool linear_cublaslt_computes(const linear_args *a)
 {
     bool pair = a->epilogue != LINEAR_NONE;
     return !a->bias && a->w->cols % 8 == 0 && a->w->rows % (pair ? 16 : 8) == 0 &&
@@ -72,27 +77,12 @@ static bool faster(const linear_args *a, int32_t bucket, int32_t sms)
     return bucket <= 2048 || rows <= 2048;
 }
 
-void linear_cublaslt_preload(int32_t hidden)
+bool linear_cublaslt_suits(const linear_args *a, const vt_target *t, int64_t tokens)
 {
-    const char *level = getenv("VITRINE_CUDA_LEVEL");
-    if (hidden >= LEAST_COLS && !(level && strcmp(level, "80") == 0))
-        vt_cublaslt_preload();
+    return t->cublaslt_all || faster(a, bucket_of(tokens), t->sm_count);
 }
 
-void linear_cublaslt_prepare(vt_cuda *c, int32_t hidden)
-{
-    if (c->level >= 90 && (c->cublaslt_use == CUBLASLT_ALL || hidden >= LEAST_COLS))
-        vt_cublaslt_prepare(c);
-}
-
-bool linear_cublaslt_faster(const linear_args *a)
-{
-    enum { H200_SMS = 132 };
-    return a->w->dtype == VT_BF16 && a->x->dim[0] > LINEAR_SMALL_TOKENS && computes(a) &&
-           faster(a, bucket_of(a->x->dim[0]), H200_SMS);
-}
-
-static vt_status run_product(const linear_args *a, vt_cuda_lane *lane, int32_t bucket, bool *ran)
+static vt_status run_product(const linear_args *a, const vt_lane *lane, int32_t bucket, bool *ran)
 {
     cublaslt_product p = {.x = a->x->data,
                           .w = a->w->part[0]->data,
@@ -107,11 +97,11 @@ static vt_status run_product(const linear_args *a, vt_cuda_lane *lane, int32_t b
                           .bucket = bucket,
                           .f32 = a->y->dtype == VT_F32,
                           .alpha = a->scale};
-    return vt_cublaslt_run(lane, &p, ran);
+    return vt_cublaslt_run(lane->cuda, &p, lane->workspace, ran);
 }
 
 /* Gate and up for a whole bucket lie behind the library's part of the workspace, if they fit. */
-static vt_status run_pair(const linear_args *a, vt_cuda_lane *lane, int32_t bucket, bool *ran)
+static vt_status run_pair(const linear_args *a, const vt_lane *lane, int32_t bucket, bool *ran)
 {
     size_t bytes = (size_t)bucket * (size_t)a->w->rows * 2;
     if (lane->workspace_bytes < CUBLASLT_WORKSPACE + bytes)
@@ -121,23 +111,35 @@ static vt_status run_pair(const linear_args *a, vt_cuda_lane *lane, int32_t buck
     linear_args product = *a;
     product.y = &both;
     TRY(run_product(&product, lane, bucket, ran));
-    if (!*ran && !lane->collect)
+    if (!*ran && !lane->cuda->collect)
         return VT_OK;
     silu_mul_args act = {.x = &both,
                          .y = a->y,
                          .activation = a->epilogue == LINEAR_SWIGLU ? VT_ACT_SILU
                                                                     : VT_ACT_GELU_TANH};
-    return silu_mul_cuda_impl.run(&act, &(vt_lane){.device = VT_DEVICE_CUDA, .cuda = lane});
+    return silu_mul_cuda_impl.run(&act, lane);
 }
 
-vt_status linear_cublaslt_run(const linear_args *a, vt_cuda_lane *lane, bool *ran)
+/* Where the library has no algorithm, or collects (it is warmed then), a GEMM of ours runs, or is
+ * noted, all the same. */
+static vt_status run_own(const linear_args *a, const vt_lane *lane)
 {
-    int32_t bucket = bucket_of(a->x->dim[0]), use = lane->cuda->cublaslt_use;
-    *ran = false;
-    /* with --deterministic, and at level 80, all runs on kernels of our own */
-    if (use == CUBLASLT_NEVER || lane->cuda->level < 90 || lane->deterministic || !computes(a) ||
-        (use == CUBLASLT_FASTER && !faster(a, bucket, lane->cuda->sm_count)))
+    vt_lane own = *lane;
+    vt_target without = *lane->target;
+    without.cublaslt = false;
+    own.target = &without;
+    return linear_gemm_run(a, &own);
+}
+
+vt_status linear_cublaslt_run(const void *args, const vt_lane *lane)
+{
+    const linear_args *a = args;
+    int32_t bucket = bucket_of(a->x->dim[0]);
+    bool ran = false;
+    if (a->x->dim[0] == 0)
         return VT_OK;
-    return a->epilogue == LINEAR_NONE ? run_product(a, lane, bucket, ran)
-                                      : run_pair(a, lane, bucket, ran);
+    if (lane->workspace_bytes >= CUBLASLT_WORKSPACE)
+        TRY(a->epilogue == LINEAR_NONE ? run_product(a, lane, bucket, &ran)
+                                       : run_pair(a, lane, bucket, &ran));
+    return ran ? VT_OK : run_own(a, lane);
 }

@@ -30,21 +30,27 @@ linear_small_params linear_small_params_of(const linear_args *a);
 
 /* run() for `most` tokens at a time: the order of sums of a small kernel is the same for any number
  * of tokens, and the weights are read once for each piece. */
-vt_status linear_in_pieces(const linear_args *a, vt_cuda_lane *lane, int32_t most,
-                           vt_status (*run)(const linear_args *piece, vt_cuda_lane *lane));
+vt_status linear_in_pieces(const linear_args *a, const vt_lane *lane, int32_t most,
+                           vt_status (*run)(const linear_args *piece, const vt_lane *lane));
 
+/* linear_few_cuda.c */
+int32_t linear_small_tokens(const linear_args *a);
+vt_status linear_small_run(const void *args, const vt_lane *lane);
+vt_status linear_ordered_run(const void *args, const vt_lane *lane);
 /* Deterministic: the segments that a row of the weight is summed in (linear_order.cuh), whatever
  * the number of tokens. Depends on the weight's shape alone. */
 int32_t linear_segments(const linear_args *a);
 
-/* BF16 weights, many tokens. `fresh`: the kernel before this one writes the weights, so nothing of
- * them may be fetched while it runs. `segments`: linear_segments() of the whole weight, or 0 for
- * whatever is fastest for this many tokens. */
-vt_status linear_gemm_run(const linear_args *a, vt_cuda_lane *lane, bool fresh, int32_t segments);
+/* The GEMM that the card would choose for these BF16 weights and this many tokens. */
+vt_status linear_gemm_run(const linear_args *a, const vt_lane *lane);
+vt_status linear_gemm_sm80_run(const void *args, const vt_lane *lane);
 
 /* linear_sm90.c: wgmma and TMA need level 90, 16-byte rows, and a pair without a bias. */
-bool linear_sm90_fits(const linear_args *a, const vt_cuda_lane *l);
-vt_status linear_sm90_run(const linear_args *a, vt_cuda_lane *l, bool fresh, int32_t segments);
+bool linear_sm90_fits(const linear_args *a, const vt_target *t);
+bool linear_split_fits(const linear_args *a, int64_t tokens);
+bool linear_split_suits(const linear_args *a, const vt_target *t, int64_t tokens);
+vt_status linear_split_sm90_run(const void *args, const vt_lane *lane);
+vt_status linear_gemm_sm90_run(const void *args, const vt_lane *lane);
 /* Whether the persistent kernel's tiles leave less than a tenth of the SMs' time idle. */
 bool linear_sm90_fills(int64_t tokens, int64_t columns, bool pair, int32_t sms);
 
@@ -53,19 +59,20 @@ bool linear_sm90_fills(int64_t tokens, int64_t columns, bool pair, int32_t sms);
  * sequences, 2,570 and 2,030. */
 enum { LINEAR_SMALL_TOKENS = 16 };
 
-/* linear_cublaslt.c: launches nothing and leaves *ran false where a kernel of ours is to run. */
-vt_status linear_cublaslt_run(const linear_args *a, vt_cuda_lane *lane, bool *ran);
-/* Opening the library for a model whose activations are so wide, if its products may run there,
- * takes about 0.1 s: its file while the device is opened, the rest while weights are loaded. */
-void linear_cublaslt_preload(int32_t hidden);
-void linear_cublaslt_prepare(vt_cuda *c, int32_t hidden);
-/* Where the library is there, this product of BF16 weights runs on it unless something else is
- * asked for. */
-bool linear_cublaslt_faster(const linear_args *a);
+/* linear_cublaslt.c */
+bool linear_cublaslt_computes(const linear_args *a);
+bool linear_cublaslt_suits(const linear_args *a, const vt_target *t, int64_t tokens);
+vt_status linear_cublaslt_run(const void *args, const vt_lane *lane);
 
-/* linear_quant_cuda.c: weights in quantised tiles (linear_quant.h). */
+/* The layout of weights in device memory: quantised and FP8 matrices in tiles (linear_quant.h),
+ * others as dense BF16. */
+extern const vt_packing linear_cuda_packing;
+
+/* linear_quant_cuda.c: weights in quantised tiles. */
+enum { LINEAR_PASSES_TOKENS = 64 }; /* up to so many in passes, beyond in panels */
 bool linear_quant_supports(const vt_weight *w);
-vt_status linear_quant_run(const linear_args *a, vt_cuda_lane *lane);
+vt_status linear_quant_passes_run(const void *args, const vt_lane *lane);
+vt_status linear_quant_panels_run(const void *args, const vt_lane *lane);
 /* How a kernel of quant_rows.cuh runs: its template parameters and its launch. `many`: groups of
  * rows enough to fill an SM with CTAs of few warps; it decides the order of sums, so it is of the
  * weight's shape alone. */
@@ -75,8 +82,9 @@ typedef struct linear_quant_form {
 } linear_quant_form;
 
 linear_quant_form linear_quant_form_of(const vt_weight *w, int64_t tokens, bool many, bool half,
-                                       const vt_cuda *cuda);
+                                       const vt_target *t);
 /* What a run moves beyond the card's compulsory bytes. */
-vt_cost linear_quant_extra(const linear_args *a);
+vt_cost linear_quant_passes_extra(const void *args, const vt_batch *batch);
+vt_cost linear_quant_panels_extra(const void *args, const vt_batch *batch);
 
 #endif

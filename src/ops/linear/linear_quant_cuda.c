@@ -22,7 +22,6 @@ _Static_assert(VT_FP8_E4M3 == 3 && VT_Q8_0 == 4 && VT_Q4_0 == 5 && VT_Q4_1 == 6 
 
 enum {
     PASS_TOKENS = 32,
-    FEW_TOKENS = 2 * PASS_TOKENS,
     MAX_WARPS = 8, /* of a CTA */
     FEW_WARPS = 4,
     SM_WARPS = 16,
@@ -36,7 +35,7 @@ enum {
 
 bool linear_quant_supports(const vt_weight *w)
 {
-    return linear_quant_type(w->dtype, w->cols) && w->packed_for == &linear_cuda_impl &&
+    return linear_quant_type(w->dtype, w->cols) && w->packing == &linear_cuda_packing &&
            (vt_dtype_get(w->dtype)->block == 1 || w->cols % vt_dtype_get(w->dtype)->block == 0);
 }
 
@@ -55,7 +54,7 @@ static int32_t warps_for(int64_t k, int32_t most)
  * and Q6_K 1 to 7 % more (a graph of 48 calls without programmatic launches): what is wanted later
  * delays what is wanted first. Both at once, 96 KB and the rest unused, has not been measured. */
 linear_quant_form linear_quant_form_of(const vt_weight *w, int64_t tokens, bool many, bool half,
-                                       const vt_cuda *cuda)
+                                       const vt_target *target)
 {
     linear_quant_form f = {.warps = warps_for(w->cols, many ? FEW_WARPS : MAX_WARPS),
                            .tiles = tokens <= 8    ? 1
@@ -69,25 +68,26 @@ linear_quant_form linear_quant_form_of(const vt_weight *w, int64_t tokens, bool 
                                               : SM_WARPS;
     f.resident = sm_warps / f.warps;
     int64_t stage = linear_quant_tile_bytes(type, 2 * QUANT_UNIT) * (half ? 1 : 2) * f.warps;
-    int64_t stages = (int64_t)cuda->max_shared_bytes * 3 / 7 / f.resident / stage;
+    int64_t stages = (int64_t)target->max_shared_bytes * 3 / 7 / f.resident / stage;
     f.stages = stages < 1 ? 1 : stages > MAX_STAGES ? MAX_STAGES : (int32_t)stages;
-    int64_t alone = f.resident > PADDED_CTAS ? 0 : cuda->max_shared_bytes / (f.resident + 1) + 1024;
+    int64_t alone = f.resident > PADDED_CTAS ? 0
+                                             : target->max_shared_bytes / (f.resident + 1) + 1024;
     f.shared_bytes = (uint32_t)(f.stages * stage > alone ? f.stages * stage : alone);
     return f;
 }
 
-static vt_status run_pass(const linear_args *a, vt_cuda_lane *lane)
+static vt_status run_pass(const linear_args *a, const vt_lane *lane)
 {
     int32_t k = (int32_t)a->w->cols, pair = linear_pair(a), rows = linear_outputs(a);
-    int64_t sms = lane->cuda->sm_count;
+    int64_t sms = lane->target->sm_count;
     bool half = !pair && vt_ceil_div(rows, 16) < sms;
     int64_t groups = vt_ceil_div(rows, pair || half ? 8 : 16);
     bool many = 2 * groups >= 5 * sms; /* an SM has 16 warps of them, with 4 a group */
-    linear_quant_form f = linear_quant_form_of(a->w, a->x->dim[0], many, half, lane->cuda);
+    linear_quant_form f = linear_quant_form_of(a->w, a->x->dim[0], many, half, lane->target);
     int64_t room = sms * f.resident;
     linear_small_params p = linear_small_params_of(a);
     return vt_cuda_launch(
-        lane,
+        lane->cuda,
         &(cuda_launch){
             .spec = JIT_SPEC("linear_quant.cu", "linear_quant", {"type", (int32_t)a->w->dtype},
                              {"k", k}, {"warps", f.warps}, {"tiles", f.tiles}, {"slots", f.slots},
@@ -109,14 +109,14 @@ typedef struct panel_params {
 } panel_params;
 
 /* Rows [at, at + n) of the weight (of both halves of a pair) as BF16 at `to`. */
-static vt_status write_panel(const linear_args *a, vt_cuda_lane *lane, int32_t at, int32_t n,
+static vt_status write_panel(const linear_args *a, const vt_lane *lane, int32_t at, int32_t n,
                              void *to)
 {
     int32_t k = (int32_t)a->w->cols, halves = linear_pair(a) ? 2 : 1;
     int64_t tile_bytes = linear_quant_tile_bytes(a->w->dtype, k);
     const char *gate = (const char *)a->w->part[0]->data + at / QUANT_TILE * tile_bytes;
     panel_params p = {{gate, gate + linear_quant_tiles(linear_outputs(a)) * tile_bytes}, to, n};
-    return vt_cuda_launch(lane,
+    return vt_cuda_launch(lane->cuda,
                           &(cuda_launch){.spec = JIT_SPEC("quant_panel.cu", "quant_panel",
                                                           {"type", (int32_t)a->w->dtype}, {"k", k}),
                                          .grid = {cuda_blocks(k, 4 * QUANT_UNIT),
@@ -133,7 +133,7 @@ static vt_tensor columns_of(const vt_tensor *t, int32_t at, int32_t n)
     return s;
 }
 
-static vt_status run_panel(const linear_args *a, vt_cuda_lane *lane, int32_t at, int32_t n,
+static vt_status run_panel(const linear_args *a, const vt_lane *lane, int32_t at, int32_t n,
                            void *panel)
 {
     TRY(write_panel(a, lane, at, n, panel));
@@ -152,52 +152,60 @@ static vt_status run_panel(const linear_args *a, vt_cuda_lane *lane, int32_t at,
     piece.y = &y;
     piece.bias = a->bias ? &bias : NULL;
     piece.residual = a->residual ? &residual : NULL;
-    return linear_gemm_run(&piece, lane, true, 0);
+    piece.fresh = true;
+    return linear_gemm_run(&piece, lane);
 }
 
-static vt_status run_panels(const linear_args *a, vt_cuda_lane *lane)
+vt_status linear_quant_panels_run(const void *args, const vt_lane *lane)
 {
+    const linear_args *a = args;
     int32_t rows = linear_outputs(a);
     size_t row_bytes = (size_t)a->w->cols * 2 * (linear_pair(a) ? 2 : 1);
     size_t whole = lane->workspace_bytes, room = whole / 2 < PANEL_BYTES ? whole / 2 : PANEL_BYTES;
     int32_t most = (int32_t)(room / row_bytes) / PANEL_ROWS * PANEL_ROWS;
+    if (a->x->dim[0] == 0)
+        return VT_OK;
     if (most == 0)
-        return vt_fail(&lane->err, VT_ERR_UNSUPPORTED,
+        return vt_fail(&lane->cuda->err, VT_ERR_UNSUPPORTED,
                        "a workspace of %zu bytes does not hold %d rows of %lld columns as BF16",
                        whole, PANEL_ROWS, (long long)a->w->cols);
     int32_t each = (int32_t)vt_ceil_div(rows, vt_ceil_div(rows, most));
     each = (int32_t)vt_round_up((size_t)each, PANEL_ROWS);
-    size_t begin = (whole - (size_t)each * row_bytes) / PANEL_ALIGN * PANEL_ALIGN;
-    lane->workspace_bytes = begin; /* what the GEMM may use */
+    vt_lane gemm = *lane; /* the panel lies behind what the GEMM may use */
+    gemm.workspace_bytes = (whole - (size_t)each * row_bytes) / PANEL_ALIGN * PANEL_ALIGN;
     vt_status status = VT_OK;
     for (int32_t at = 0; at < rows && status == VT_OK; at += each)
-        status = run_panel(a, lane, at, rows - at < each ? rows - at : each,
-                           (char *)lane->workspace + begin);
-    lane->workspace_bytes = whole;
+        status = run_panel(a, &gemm, at, rows - at < each ? rows - at : each,
+                           (char *)lane->workspace + gemm.workspace_bytes);
     return status;
 }
 
-/* A pair's biases would have to be cut like its rows; no model has such a pair. */
-static bool in_passes(const linear_args *a, int64_t tokens)
+vt_status linear_quant_passes_run(const void *args, const vt_lane *lane)
 {
-    return tokens <= FEW_TOKENS || (linear_pair(a) && a->bias);
+    return linear_in_pieces(args, lane, PASS_TOKENS, run_pass);
 }
 
-vt_status linear_quant_run(const linear_args *a, vt_cuda_lane *lane)
+/* What the tiles have beyond the file's bytes. */
+static int64_t tiles_extra(const vt_weight *w)
 {
-    if (lane->deterministic || in_passes(a, a->x->dim[0]))
-        return linear_in_pieces(a, lane, PASS_TOKENS, run_pass);
-    return run_panels(a, lane);
+    return (int64_t)w->packed_bytes - w->rows * vt_dtype_row_bytes(w->dtype, w->cols);
 }
 
-vt_cost linear_quant_extra(const linear_args *a)
+vt_cost linear_quant_passes_extra(const void *args, const vt_batch *batch)
 {
-    const vt_weight *w = a->w;
-    int64_t tokens = a->x->dim[0], compulsory = w->rows * vt_dtype_row_bytes(w->dtype, w->cols);
-    if (tokens == 0)
+    const linear_args *a = args;
+    int64_t passes = vt_ceil_div(vt_batch_rows(a->x, batch), PASS_TOKENS);
+    if (passes == 0)
         return (vt_cost){0};
-    int64_t tiles = (int64_t)w->packed_bytes, panel = 2 * w->rows * w->cols;
-    if (in_passes(a, tokens))
-        return (vt_cost){.read.weights = tiles * vt_ceil_div(tokens, PASS_TOKENS) - compulsory};
-    return (vt_cost){.read.weights = tiles - compulsory + panel, .write.weights = panel};
+    return (vt_cost){.read.weights = tiles_extra(a->w) +
+                                     (passes - 1) * (int64_t)a->w->packed_bytes};
+}
+
+vt_cost linear_quant_panels_extra(const void *args, const vt_batch *batch)
+{
+    const linear_args *a = args;
+    int64_t panel = 2 * a->w->rows * a->w->cols;
+    if (vt_batch_rows(a->x, batch) == 0)
+        return (vt_cost){0};
+    return (vt_cost){.read.weights = tiles_extra(a->w) + panel, .write.weights = panel};
 }

@@ -60,11 +60,11 @@ static bool aligned_rows(const vt_tensor *t)
     return (uintptr_t)t->data % 16 == 0 && t->row_stride * vt_dtype_get(t->dtype)->bytes % 16 == 0;
 }
 
-bool linear_sm90_fits(const linear_args *a, const vt_cuda_lane *l)
+bool linear_sm90_fits(const linear_args *a, const vt_target *t)
 {
     bool pair = a->epilogue != LINEAR_NONE, f32 = a->y->dtype == VT_F32;
-    return l->cuda->level >= 90 && aligned_rows(a->x) && a->w->cols % 8 == 0 &&
-           aligned_rows(a->y) && (!a->residual || (aligned_rows(a->residual) && !f32)) &&
+    return t->level >= 90 && aligned_rows(a->x) && a->w->cols % 8 == 0 && aligned_rows(a->y) &&
+           (!a->residual || (aligned_rows(a->residual) && !f32)) &&
            !(pair && (a->bias || a->residual || f32)) && a->w->rows % 2 == 0;
 }
 
@@ -122,16 +122,18 @@ static vt_status encode_maps(const linear_args *a, vt_cuda *c, int32_t bn, bool 
     return VT_OK;
 }
 
-static vt_status launch_width(const linear_args *a, vt_cuda_lane *l, int32_t bn, bool fresh,
+static vt_status launch_width(const linear_args *a, const vt_lane *lane, int32_t bn,
                               int32_t segments)
 {
+    vt_cuda_lane *l = lane->cuda;
     int32_t pair = linear_pair(a);
     bool f32 = a->y->dtype == VT_F32;
     int64_t columns = pair ? a->w->rows / 2 : a->w->rows;
     uint32_t stage = (uint32_t)(TILE_ROWS + bn) * TILE_K_BYTES, c_bytes = 0;
     if (!f32)
         c_bytes = (uint32_t)vt_ceil_div(out_columns(bn, pair != 0), 64) * TILE_ROWS * 128;
-    uint32_t room = (uint32_t)l->cuda->max_shared_bytes - STATIC_SHARED - SHARED_SLACK - c_bytes;
+    uint32_t room = (uint32_t)lane->target->max_shared_bytes - STATIC_SHARED - SHARED_SLACK -
+                    c_bytes;
     uint32_t stages = room / stage > MAX_STAGES ? MAX_STAGES : room / stage;
     gemm_sm90_params p = {.y_f32 = f32 ? a->y->data : NULL,
                           .bias = a->bias ? a->bias->data : NULL,
@@ -143,7 +145,7 @@ static vt_status launch_width(const linear_args *a, vt_cuda_lane *l, int32_t bn,
     if (!l->collect)
         TRY(encode_maps(a, l->cuda, bn, pair != 0, &p, &l->err));
     int64_t tiles = tiles_of(p.m, columns, TILE_ROWS, out_columns(bn, pair != 0));
-    int64_t ctas = tiles < l->cuda->sm_count ? tiles : l->cuda->sm_count;
+    int64_t ctas = tiles < lane->target->sm_count ? tiles : lane->target->sm_count;
     return vt_cuda_launch(
         l,
         &(cuda_launch){.spec = JIT_SPEC("gemm_sm90.cu", "gemm_sm90", {"bn", bn},
@@ -153,44 +155,56 @@ static vt_status launch_width(const linear_args *a, vt_cuda_lane *l, int32_t bn,
                                         {"residual", a->residual != NULL}, {"out_f32", f32}),
                        .grid = {(uint32_t)ctas, 1, 1},
                        .threads = 384,
-                       .no_pdl = fresh,
+                       .no_pdl = a->fresh,
                        .shared_bytes = stages * stage + c_bytes + SHARED_SLACK},
         &p, sizeof p);
 }
 
 /* ---- few tokens: gemm_split_sm90.cu ---- */
 
-/* How a weight is cut for some number of tokens; split 0: gemm_sm90.cu does it. */
+/* How a weight is cut for some number of tokens. */
 typedef struct split_tile {
     int32_t bm, split;
+    bool suits; /* false: the persistent kernel is faster */
 } split_tile;
 
-/* `segments`: in order, or 0 (linear_gemm_run) */
-static split_tile choose_split(int64_t tokens, int64_t columns, int64_t k, bool pair, int32_t sms,
-                               int32_t segments)
+enum { SPLIT_TOKENS = 256 };
+
+/* `segments`: in order, or 0: as many parts as make enough SMs stream. */
+static split_tile split_of(const linear_args *a, const vt_target *target, int64_t tokens)
 {
-    enum { MOST_TOKENS = 256 };
-    const split_tile persistent = {0, 0};
-    split_tile t = {tokens <= 64 ? 64 : 128, 1};
+    bool pair = a->epilogue != LINEAR_NONE;
+    int64_t columns = pair ? a->w->rows / 2 : a->w->rows, steps = vt_ceil_div(a->w->cols, 64);
+    int32_t sms = target->sm_count, segments = target->deterministic ? linear_segments(a) : 0;
+    split_tile t = {tokens <= 64 ? 64 : 128, 1, tokens <= SPLIT_TOKENS};
     int64_t tiles = tiles_of(tokens, columns, t.bm, out_columns(SPLIT_COLUMNS, pair));
-    int64_t steps = vt_ceil_div(k, 64);
-    if (tokens > MOST_TOKENS || columns % 4 != 0)
-        return persistent;
     if (segments > 0)
         t.split = segments;
     else
         while (t.split < MAX_SPLIT && 4 * tiles * t.split < 3 * sms && steps >= 4 * t.split)
             t.split *= 2;
     if (t.bm == 128 && t.split < (pair ? 2 : 4)) /* gemm_sm90.cu has no narrow tiles of pairs */
-        return persistent;
+        t.suits = false;
     if (segments > 0 && t.bm == 128 && 2 * tiles * t.split > 3 * sms)
-        return persistent; /* more CTAs than half as many again as SMs only exchange sums */
+        t.suits = false; /* more CTAs than half as many again as SMs only exchange sums */
     return t;
 }
 
-static vt_status launch_split(const linear_args *a, vt_cuda_lane *l, split_tile t, int64_t tokens,
-                              bool fresh)
+bool linear_split_fits(const linear_args *a, int64_t tokens)
 {
+    int64_t columns = a->epilogue != LINEAR_NONE ? a->w->rows / 2 : a->w->rows;
+    return tokens <= SPLIT_TOKENS && columns % 4 == 0;
+}
+
+bool linear_split_suits(const linear_args *a, const vt_target *t, int64_t tokens)
+{
+    return split_of(a, t, tokens).suits;
+}
+
+static vt_status launch_split(const linear_args *a, const vt_lane *lane, split_tile t,
+                              int64_t tokens)
+{
+    vt_cuda_lane *l = lane->cuda;
     enum { FEW_ROWS = 32 };
     int32_t pair = linear_pair(a);
     bool f32 = a->y->dtype == VT_F32;
@@ -225,34 +239,50 @@ static vt_status launch_split(const linear_args *a, vt_cuda_lane *l, split_tile 
                        .grid = {(uint32_t)(tiles * t.split), 1, 1},
                        .cluster = (uint32_t)t.split,
                        .threads = (uint32_t)t.bm * 2 + 32,
-                       .no_pdl = fresh,
+                       .no_pdl = a->fresh,
                        .shared_bytes = stages * stage + SHARED_SLACK},
         &p, sizeof p);
 }
 
-/* ---- which ---- */
+/* ---- running ---- */
 
-vt_status linear_sm90_run(const linear_args *a, vt_cuda_lane *l, bool fresh, int32_t segments)
+/* A dry run names every tiling that this weight may want at some number of tokens. */
+static vt_status collect_splits(const linear_args *a, const vt_lane *lane)
 {
-    /* the most tokens of every kind of tiling that choose_split tells apart */
+    /* the most tokens of every kind of tiling that split_of() tells apart */
     static const int32_t kFew[] = {32, 64, 128, 256};
+    int64_t here = a->x->dim[0];
+    for (size_t i = 0; i < sizeof kFew / sizeof kFew[0]; i++) {
+        split_tile t = split_of(a, lane->target, kFew[i]);
+        if (t.suits || (here <= kFew[i] && (i == 0 || here > kFew[i - 1])))
+            TRY(launch_split(a, lane, t, kFew[i]));
+    }
+    return VT_OK;
+}
+
+vt_status linear_split_sm90_run(const void *args, const vt_lane *lane)
+{
+    const linear_args *a = args;
+    if (lane->cuda->collect)
+        return collect_splits(a, lane);
+    if (a->x->dim[0] == 0)
+        return VT_OK;
+    return launch_split(a, lane, split_of(a, lane->target, a->x->dim[0]), a->x->dim[0]);
+}
+
+vt_status linear_gemm_sm90_run(const void *args, const vt_lane *lane)
+{
+    const linear_args *a = args;
     bool pair = a->epilogue != LINEAR_NONE;
-    int64_t columns = pair ? a->w->rows / 2 : a->w->rows, k = a->w->cols;
-    int32_t sms = l->cuda->sm_count;
-    if (!l->collect) {
-        split_tile t = choose_split(a->x->dim[0], columns, k, pair, sms, segments);
-        if (t.split > 0)
-            return launch_split(a, l, t, a->x->dim[0], fresh);
-        return launch_width(a, l, choose_width(a->x->dim[0], columns, pair, sms, segments), fresh,
-                            segments);
-    }
-    for (size_t i = 0; i < sizeof kFew / sizeof kFew[0];
-         i++) { /* other token numbers want other tiles */
-        split_tile t = choose_split(kFew[i], columns, k, pair, sms, segments);
-        if (t.split > 0)
-            TRY(launch_split(a, l, t, kFew[i], fresh));
-    }
+    int64_t columns = pair ? a->w->rows / 2 : a->w->rows;
+    int32_t segments = lane->target->deterministic ? linear_segments(a) : 0;
+    if (a->x->dim[0] == 0)
+        return VT_OK;
+    if (!lane->cuda->collect)
+        return launch_width(
+            a, lane, choose_width(a->x->dim[0], columns, pair, lane->target->sm_count, segments),
+            segments);
     for (int i = first_width(segments); i < (pair ? 2 : N_WIDTHS); i++)
-        TRY(launch_width(a, l, kWidth[i], fresh, segments));
+        TRY(launch_width(a, lane, kWidth[i], segments)); /* other token numbers want other tiles */
     return VT_OK;
 }

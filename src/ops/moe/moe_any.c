@@ -57,13 +57,13 @@ static bool linear_any_supports(const void *args, const vt_target *t, const vt_s
            moe_cuda_stacked(a->gate_up, a->n_experts) && moe_cuda_stacked(a->down, a->n_experts);
 }
 
-static vt_status run_product(vt_cuda_lane *lane, const moe_linear_args *a,
-                             const expert_any_params *p, bool up, int64_t items)
+static vt_status run_product(vt_cuda_lane *l, const moe_linear_args *a, const expert_any_params *p,
+                             bool up, int64_t items)
 {
     const vt_weight *w = up ? a->gate_up : a->down;
     int32_t rows = (int32_t)(up ? w->rows / 2 : w->rows);
     return vt_cuda_launch(
-        lane,
+        l,
         &(cuda_launch){.spec = JIT_SPEC("moe_expert_any.cu", "moe_expert_any",
                                         {"k", (int32_t)w->cols}, {"rows", rows}, {"up", up},
                                         {"gelu", a->activation == VT_ACT_GELU_TANH},
@@ -81,19 +81,19 @@ static vt_status linear_any_run(const void *args, const vt_lane *lane)
     int64_t tokens = a->x->dim[0], slots = tokens * a->expert->dim[1], ffn = a->down[0].cols;
     if (tokens == 0 && !l->collect)
         return VT_OK;
-    if ((size_t)(slots * ffn) * 2 > l->workspace_bytes && !l->collect) {
+    if ((size_t)(slots * ffn) * 2 > lane->workspace_bytes && !l->collect) {
         vt_fail(&l->err, VT_ERR_MEMORY,
                 "moe_linear: %lld slots of %lld elements are beyond %zu bytes of workspace",
-                (long long)slots, (long long)ffn, l->workspace_bytes);
+                (long long)slots, (long long)ffn, lane->workspace_bytes);
         return VT_ERR_MEMORY;
     }
     expert_any_params up = {.x = a->x->data,
                             .weights = a->gate_up[0].part[0]->data,
                             .expert = a->expert->data,
-                            .y = l->workspace,
+                            .y = lane->workspace,
                             .x_stride = (int32_t)a->x->row_stride,
                             .y_stride = (int32_t)ffn};
-    expert_any_params down = {.x = l->workspace,
+    expert_any_params down = {.x = lane->workspace,
                               .weights = a->down[0].part[0]->data,
                               .expert = a->expert->data,
                               .route = a->weight->data,
@@ -113,4 +113,5 @@ const vt_impl moe_linear_cuda_any_impl = {.name = "any",
                                           .device = VT_DEVICE_CUDA,
                                           .fixed_order = true,
                                           .supports = linear_any_supports,
-                                          .run = linear_any_run};
+                                          .run = linear_any_run,
+                                          .workspace = moe_cuda_workspace};

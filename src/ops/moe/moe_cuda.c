@@ -14,6 +14,7 @@
  * times over. */
 #include "ops/moe/moe_cuda.h"
 
+#include "base/err.h"
 #include "ops/cuda_impls.h"
 #include "ops/linear/linear_cuda.h"
 #include "ops/linear/linear_quant.h"
@@ -52,10 +53,11 @@ static scratch scratch_of(int64_t slots, int32_t experts, int32_t hidden, int32_
     return s;
 }
 
-size_t moe_cuda_workspace(int64_t tokens, int32_t used, int32_t experts, int32_t hidden,
-                          int32_t ffn)
+size_t moe_cuda_workspace(const void *args, const vt_target *t)
 {
-    return scratch_of(tokens * used, experts, hidden, ffn).bytes;
+    const moe_linear_args *a = args;
+    int64_t slots = (int64_t)t->limits.max_tokens * a->expert->dim[1];
+    return scratch_of(slots, a->n_experts, (int32_t)a->y->dim[1], (int32_t)a->down[0].cols).bytes;
 }
 
 /* ---- routing ---- */
@@ -152,19 +154,19 @@ static bool linear_supports(const void *args, const vt_target *t, const vt_size 
 }
 
 /* As run_product, weights in tiles. An expert has a slot of a token at most once. */
-static vt_status run_quant_product(vt_cuda_lane *lane, const moe_linear_args *a,
+static vt_status run_quant_product(const vt_lane *lane, const moe_linear_args *a,
                                    const expert_params *p, bool up, int64_t tiles)
 {
     const vt_weight *w = up ? a->gate_up : a->down;
     int32_t rows = (int32_t)(up ? w->rows / 2 : w->rows), k = (int32_t)w->cols;
     int64_t slots = a->x->dim[0] < TILE ? a->x->dim[0] : TILE;
-    linear_quant_form f = linear_quant_form_of(w, slots, true, false, lane->cuda);
+    linear_quant_form f = linear_quant_form_of(w, slots, true, false, lane->target);
     if (f.tiles > 1 && f.resident > 1) /* x of its rows takes registers too */
         f.resident /= 2;
     int64_t items = tiles * vt_ceil_div(rows, up ? 8 : 16),
-            room = (int64_t)lane->cuda->sm_count * f.resident;
+            room = (int64_t)lane->target->sm_count * f.resident;
     return vt_cuda_launch(
-        lane,
+        lane->cuda,
         &(cuda_launch){.spec = JIT_SPEC("moe_quant.cu", "moe_quant", {"type", (int32_t)w->dtype},
                                         {"k", k}, {"rows", rows}, {"warps", f.warps},
                                         {"stages", f.stages}, {"resident", f.resident},
@@ -177,7 +179,7 @@ static vt_status run_quant_product(vt_cuda_lane *lane, const moe_linear_args *a,
         p, sizeof *p);
 }
 
-static vt_status run_product(vt_cuda_lane *lane, const moe_linear_args *a, const expert_params *p,
+static vt_status run_product(const vt_lane *lane, const moe_linear_args *a, const expert_params *p,
                              bool up, int64_t tiles)
 {
     const vt_weight *w = up ? a->gate_up : a->down;
@@ -186,7 +188,7 @@ static vt_status run_product(vt_cuda_lane *lane, const moe_linear_args *a, const
     if (w->dtype != VT_BF16)
         return run_quant_product(lane, a, p, up, tiles);
     return vt_cuda_launch(
-        lane,
+        lane->cuda,
         &(cuda_launch){.spec = JIT_SPEC("moe_expert.cu", "moe_expert", {"k", k}, {"rows", rows},
                                         {"warps", warps}, {"up", up},
                                         {"gelu", a->activation == VT_ACT_GELU_TANH},
@@ -204,12 +206,13 @@ static vt_status linear_run(const void *args, const vt_lane *lane)
     int32_t ffn = (int32_t)a->down[0].cols;
     int64_t tokens = a->x->dim[0], slots = tokens * used, tiles = most_tiles(slots, a->n_experts);
     scratch s = scratch_of(slots, a->n_experts, hidden, ffn);
-    char *w = l->workspace;
+    char *w = lane->workspace;
     if (tokens == 0 && !l->collect)
         return VT_OK;
-    if (s.bytes > l->workspace_bytes && !l->collect) {
-        l->err.status = VT_ERR_MEMORY;
-        return VT_ERR_MEMORY;
+    if (s.bytes > lane->workspace_bytes && !l->collect) {
+        return vt_fail(&l->err, VT_ERR_MEMORY,
+                       "moe_linear: %lld slots need %zu bytes of workspace, there are %zu",
+                       (long long)slots, s.bytes, lane->workspace_bytes);
     }
     group_params g = {a->expert->data,
                       (int32_t *)(w + s.order),
@@ -233,13 +236,13 @@ static vt_status linear_run(const void *args, const vt_lane *lane)
                        .y = w + s.h,
                        .x_stride = (int32_t)a->x->row_stride};
     if (status == VT_OK)
-        status = run_product(l, a, &p, true, tiles);
+        status = run_product(lane, a, &p, true, tiles);
     p.x = w + s.h;
     p.x_stride = ffn;
     p.weights = a->down[0].part[0]->data;
     p.y = w + s.part;
     if (status == VT_OK)
-        status = run_product(l, a, &p, false, tiles);
+        status = run_product(lane, a, &p, false, tiles);
     sum_params sum = {(const float *)(w + s.part), a->y->data, (int32_t)a->y->row_stride,
                       (int32_t)tokens};
     if (status == VT_OK)
@@ -276,4 +279,5 @@ const vt_impl moe_linear_cuda_impl = {.name = "grouped",
                                       .fixed_order = true,
                                       .supports = linear_supports,
                                       .run = linear_run,
+                                      .workspace = moe_cuda_workspace,
                                       .extra = linear_extra};

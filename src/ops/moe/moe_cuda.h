@@ -6,9 +6,8 @@
 
 enum { MOE_CUDA_EXPERTS = 1024 }; /* most that the fast kernels take, and tiles with them */
 
-/* Bytes of lane workspace that moe_linear needs. */
-size_t moe_cuda_workspace(int64_t tokens, int32_t used, int32_t experts, int32_t hidden,
-                          int32_t ffn);
+/* vt_impl.workspace of moe_linear's rows. */
+size_t moe_cuda_workspace(const void *args, const vt_target *t);
 
 /* Expert e's BF16 matrix is e strides behind the first. */
 bool moe_cuda_stacked(const vt_weight *w, int32_t n);

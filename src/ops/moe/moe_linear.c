@@ -331,6 +331,17 @@ static const vt_impl moe_linear_cpu = {.name = "cpu",
 static const vt_impl *const moe_linear_impls[] = {&moe_linear_cpu, &moe_linear_cuda_impl,
                                                   &moe_linear_cuda_any_impl, NULL};
 
+static const vt_operand moe_linear_operands[] = {
+    {"x", offsetof(moe_linear_args, x), VT_OPERAND_ACTIVATION, true, false, 0},
+    {"expert", offsetof(moe_linear_args, expert), VT_OPERAND_INT, true, false, 0},
+    {"weight", offsetof(moe_linear_args, weight), VT_OPERAND_F32, true, false, 0},
+    {"gate_up", offsetof(moe_linear_args, gate_up), VT_OPERAND_WEIGHTS, true, false,
+     offsetof(moe_linear_args, n_experts)},
+    {"down", offsetof(moe_linear_args, down), VT_OPERAND_WEIGHTS, true, false,
+     offsetof(moe_linear_args, n_experts)},
+    {"y", offsetof(moe_linear_args, y), VT_OPERAND_ACTIVATION, true, true, 0},
+};
+
 const vt_op moe_linear_op = {
     .name = "moe_linear",
     .what = "runs each token through its experts and sums them by weight",
@@ -343,5 +354,7 @@ const vt_op moe_linear_op = {
     .cases = moe_linear_cases,
     .n_cases = sizeof moe_linear_cases / sizeof *moe_linear_cases,
     .make_args = moe_linear_make_args,
+    .operands = moe_linear_operands,
+    .n_operands = sizeof moe_linear_operands / sizeof *moe_linear_operands,
     .impls = moe_linear_impls,
 };

@@ -107,6 +107,13 @@ static const vt_impl *const moe_route_impls[] = {
     &moe_route_portable, &moe_route_cuda_impl, &moe_route_cuda_any_impl, NULL,
 };
 
+static const vt_operand moe_route_operands[] = {
+    {"x", offsetof(moe_route_args, x), VT_OPERAND_ACTIVATION, true, false, 0},
+    {"router", offsetof(moe_route_args, router), VT_OPERAND_F32, true, false, 0},
+    {"expert", offsetof(moe_route_args, expert), VT_OPERAND_INT, false, true, 0},
+    {"weight", offsetof(moe_route_args, weight), VT_OPERAND_F32, false, true, 0},
+};
+
 const vt_op moe_route_op = {
     .name = "moe_route",
     .what = "chooses each token's experts and their weights",
@@ -118,5 +125,7 @@ const vt_op moe_route_op = {
     .cases = moe_route_cases,
     .n_cases = sizeof moe_route_cases / sizeof *moe_route_cases,
     .make_args = moe_route_make_args,
+    .operands = moe_route_operands,
+    .n_operands = sizeof moe_route_operands / sizeof *moe_route_operands,
     .impls = moe_route_impls,
 };

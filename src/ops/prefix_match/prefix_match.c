@@ -26,6 +26,7 @@ int64_t vt_prefix_match(const int32_t *a, const int32_t *b, int64_t n)
 /* How much is read depends on the data: the cost is that of a full match. */
 static vt_cost prefix_match_cost(const void *args, const vt_batch *batch)
 {
+    (void)batch;
     const prefix_match_args *a = args;
     return (vt_cost){.read = {.activations = 2 * a->n * (int64_t)sizeof(int32_t)},
                      .write = {.activations = (int64_t)sizeof(int64_t)}};

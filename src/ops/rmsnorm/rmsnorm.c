@@ -31,7 +31,7 @@ static vt_cost rmsnorm_cost(const void *args, const vt_batch *batch)
 static vt_cost add_rmsnorm_cost(const void *args, const vt_batch *batch)
 {
     const rmsnorm_args *a = args;
-    vt_cost c = rmsnorm_cost(args);
+    vt_cost c = rmsnorm_cost(args, batch);
     c.read.activations += vt_batch_bytes(a->residual, batch);
     c.write.activations += vt_batch_bytes(a->residual, batch);
     c.flops.fp32 += vt_batch_elems(a->y, batch);
@@ -156,6 +156,14 @@ static const vt_impl *const add_rmsnorm_impls[] = {
     &add_rmsnorm_portable, &add_rmsnorm_cuda_impl, NULL,
 };
 
+static const vt_operand rmsnorm_operands[] = {
+    {"x", offsetof(rmsnorm_args, x), VT_OPERAND_ACTIVATION, true, false, 0},
+    {"row", offsetof(rmsnorm_args, row), VT_OPERAND_INDEX, true, false, 0},
+    {"weight", offsetof(rmsnorm_args, weight), VT_OPERAND_F32, true, false, 0},
+    {"residual", offsetof(rmsnorm_args, residual), VT_OPERAND_ACTIVATION, true, true, 0},
+    {"y", offsetof(rmsnorm_args, y), VT_OPERAND_ACTIVATION, false, true, 0},
+};
+
 const vt_op rmsnorm_op = {
     .name = "rmsnorm",
     .what = "scales each row by its root mean square and a weight",
@@ -167,6 +175,8 @@ const vt_op rmsnorm_op = {
     .cases = rmsnorm_cases,
     .n_cases = sizeof rmsnorm_cases / sizeof *rmsnorm_cases,
     .make_args = rmsnorm_make_args,
+    .operands = rmsnorm_operands,
+    .n_operands = sizeof rmsnorm_operands / sizeof *rmsnorm_operands,
     .impls = rmsnorm_impls,
 };
 
@@ -181,5 +191,7 @@ const vt_op add_rmsnorm_op = {
     .cases = rmsnorm_cases,
     .n_cases = sizeof rmsnorm_cases / sizeof *rmsnorm_cases,
     .make_args = add_rmsnorm_make_args,
+    .operands = rmsnorm_operands,
+    .n_operands = sizeof rmsnorm_operands / sizeof *rmsnorm_operands,
     .impls = add_rmsnorm_impls,
 };

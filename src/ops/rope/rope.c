@@ -133,6 +133,15 @@ static const vt_impl *const rope_impls[] = {
     &rope_portable, &rope_cuda_impl, &rope_cuda_any_impl, NULL,
 };
 
+static const vt_operand rope_operands[] = {
+    {"batch", offsetof(rope_args, batch), VT_OPERAND_BATCH, true, false, 0},
+    {"q", offsetof(rope_args, q), VT_OPERAND_ACTIVATION, true, true, 0},
+    {"k", offsetof(rope_args, k), VT_OPERAND_ACTIVATION, true, true, 0},
+    {"cos_sin", offsetof(rope_args, cos_sin), VT_OPERAND_F32, true, false, 0},
+    {"q_norm", offsetof(rope_args, q_norm), VT_OPERAND_F32, true, false, 0},
+    {"k_norm", offsetof(rope_args, k_norm), VT_OPERAND_F32, true, false, 0},
+};
+
 const vt_op rope_op = {
     .name = "rope",
     .what = "rotates q and k by their positions, after an optional norm of each head",
@@ -144,5 +153,7 @@ const vt_op rope_op = {
     .cases = rope_cases,
     .n_cases = sizeof rope_cases / sizeof *rope_cases,
     .make_args = rope_make_args,
+    .operands = rope_operands,
+    .n_operands = sizeof rope_operands / sizeof *rope_operands,
     .impls = rope_impls,
 };

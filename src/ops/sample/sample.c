@@ -359,6 +359,15 @@ static const vt_impl *const sample_impls[] = {
     &sample_portable, &sample_cuda_impl, NULL,
 };
 
+static const vt_operand sample_operands[] = {
+    {"logits", offsetof(sample_args, logits), VT_OPERAND_F32, true, true, 0},
+    {"token_pool", offsetof(sample_args, token_pool), VT_OPERAND_POOL, true, true, 0},
+    {"token", offsetof(sample_args, token), VT_OPERAND_INT, false, true, 0},
+    {"logprob", offsetof(sample_args, logprob), VT_OPERAND_F32, false, true, 0},
+    {"top_id", offsetof(sample_args, top_id), VT_OPERAND_INT, false, true, 0},
+    {"top_logprob", offsetof(sample_args, top_logprob), VT_OPERAND_F32, false, true, 0},
+};
+
 const vt_op sample_op = {
     .name = "sample",
     .what = "chooses the next token of every logit row and reports log-probabilities",
@@ -371,5 +380,7 @@ const vt_op sample_op = {
     .cases = sample_cases,
     .n_cases = sizeof sample_cases / sizeof *sample_cases,
     .make_args = sample_make_args,
+    .operands = sample_operands,
+    .n_operands = sizeof sample_operands / sizeof *sample_operands,
     .impls = sample_impls,
 };

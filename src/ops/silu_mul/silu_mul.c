@@ -73,6 +73,11 @@ static const vt_impl *const silu_mul_impls[] = {
     &silu_mul_portable, &silu_mul_cuda_impl, NULL,
 };
 
+static const vt_operand silu_mul_operands[] = {
+    {"x", offsetof(silu_mul_args, x), VT_OPERAND_ACTIVATION, true, false, 0},
+    {"y", offsetof(silu_mul_args, y), VT_OPERAND_ACTIVATION, false, true, 0},
+};
+
 const vt_op silu_mul_op = {
     .name = "silu_mul",
     .what = "multiplies the activated gate with up",
@@ -84,5 +89,7 @@ const vt_op silu_mul_op = {
     .cases = silu_mul_cases,
     .n_cases = sizeof silu_mul_cases / sizeof *silu_mul_cases,
     .make_args = silu_mul_make_args,
+    .operands = silu_mul_operands,
+    .n_operands = sizeof silu_mul_operands / sizeof *silu_mul_operands,
     .impls = silu_mul_impls,
 };

@@ -1,6 +1,7 @@
 /* linear on CUDA for few tokens: the launches of linear_small.cu and linear_ordered.cu. */
 #include "ops/linear/linear_cuda.h"
 
+#include "base/err.h"
 #include "ops/cuda_impls.h"
 
 /* Segments: with tiles of 64 weight rows at least so many CTAs stream a weight, if its rows are

@@ -205,7 +205,7 @@ static bool pack_weight(const vt_impl *impl, vt_weight *w, vt_arena *arena)
     w->packed = raw + (VT_CACHE_LINE - (uintptr_t)raw % VT_CACHE_LINE);
     w->packed_bytes = bytes;
     w->packed_for = impl;
-    impl->pack(w, w->packed, 0, w->rows);
+    vt_pack_all(impl, w, w->packed);
     return true;
 }
 

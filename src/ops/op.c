@@ -53,17 +53,31 @@ static bool level_includes(vt_isa level, vt_isa isa)
     return level != VT_ISA_NEON && isa < level;
 }
 
+static bool impl_runs_on(const vt_impl *impl, vt_device_kind device, vt_isa level)
+{
+    return impl->device == device && (device != VT_DEVICE_CPU || level_includes(level, impl->isa));
+}
+
 const vt_impl *vt_op_select(const vt_op *op, vt_device_kind device, vt_isa level, const void *args)
 {
-    for (const vt_impl *const *impl = op->impls; *impl; impl++) {
-        if ((*impl)->device != device)
-            continue;
-        if (device == VT_DEVICE_CPU && !level_includes(level, (*impl)->isa))
-            continue;
-        if (!(*impl)->supports || (*impl)->supports(args))
+    for (const vt_impl *const *impl = op->impls; *impl; impl++)
+        if (impl_runs_on(*impl, device, level) && (!(*impl)->supports || (*impl)->supports(args)))
             return *impl;
-    }
     return NULL;
+}
+
+const vt_impl *vt_op_packer(const vt_op *op, vt_device_kind device, vt_isa level,
+                            const vt_weight *w)
+{
+    for (const vt_impl *const *impl = op->impls; *impl; impl++)
+        if (impl_runs_on(*impl, device, level) && (*impl)->pack_bytes && (*impl)->pack_bytes(w) > 0)
+            return *impl;
+    return NULL;
+}
+
+void vt_pack_all(const vt_impl *impl, const vt_weight *w, void *dst)
+{
+    impl->pack(w, 0, (int64_t)(impl->pack_bytes(w) / impl->pack_unit(w)), dst);
 }
 
 void vt_lane_share(const vt_lane *lane, int64_t n, int64_t grain, int64_t *begin, int64_t *end)

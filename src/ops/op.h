@@ -76,10 +76,13 @@ typedef struct vt_limits {
 /* ---- weights ---- */
 
 /* One logical weight matrix [rows, cols] of a linear op, made of up to 3 stacked tensors of one
- * type (q, k and v; gate and up), packed once at load into the layout its implementation wants. */
+ * type (q, k and v; gate and up), packed once at load into the layout its implementation wants. A
+ * part may be a view of a larger tensor: row_stride elements from row to row, of which cols are
+ * used. */
 typedef struct vt_weight {
     const vt_tensor *part[3]; /* each [rows_i, cols] */
     int32_t n_parts;
+    int32_t n_experts;  /* this is the matrix of one of n_experts experts; 0: of no expert */
     bool paired;        /* two parts of equal rows whose rows i belong together (gate, up): the
                            packed form may interleave them; y_i = epilogue(gate_i, up_i) */
     int64_t rows, cols; /* sums over the parts */
@@ -98,11 +101,16 @@ typedef struct vt_impl {
     vt_isa isa;                         /* CPU: the instruction set it needs */
     bool (*supports)(const void *args); /* NULL: everything */
     vt_status (*run)(const void *args, const vt_lane *lane);
-    /* Optional. pack_bytes 0: this weight needs no packing. pack may be called by several workers
-     * for disjoint row ranges [row_begin, row_end), multiples of pack_grain rows. */
+    /* Optional: the form in which run() reads a weight, where that is not the file's. It takes
+     * pack_bytes(w) bytes, in units (rows, or tiles of rows) of pack_unit(w) bytes each. pack()
+     * writes units [first, first + n) to dst; threads may pack disjoint ranges at the same time. So
+     * a GPU's loader can convert and copy a matrix piece by piece. pack_bytes(w) is 0 where w needs
+     * no packing (CPU) or where run() has no form for it (CUDA, see vt_op_packer). pack_type is the
+     * element type of the packed matrix where run() asks for it (CUDA); NULL: the type of w. */
     size_t (*pack_bytes)(const vt_weight *w);
-    int64_t pack_grain;
-    void (*pack)(const vt_weight *w, void *dst, int64_t row_begin, int64_t row_end);
+    size_t (*pack_unit)(const vt_weight *w);
+    vt_dtype (*pack_type)(const vt_weight *w);
+    void (*pack)(const vt_weight *w, int64_t first, int64_t n, void *dst);
     size_t (*workspace)(const void *args,
                         const vt_limits *limits); /* shared bytes; args at their limits */
     vt_cost (*extra)(const void *args);           /* traffic beyond the compulsory */
@@ -142,5 +150,12 @@ const vt_op *vt_op_find(const char *name);
 /* The first implementation for this device and instruction-set level that supports args; NULL if
  * none. The portable one supports everything its card does. */
 const vt_impl *vt_op_select(const vt_op *op, vt_device_kind device, vt_isa level, const void *args);
+
+/* The first implementation for this device and level that packs w: its pack_bytes(w) is not 0. NULL
+ * if none does. A CUDA loader asks this; the program asks vt_op_select once weights are packed. */
+const vt_impl *vt_op_packer(const vt_op *op, vt_device_kind device, vt_isa level,
+                            const vt_weight *w);
+/* All of w into dst, pack_bytes(w) bytes. */
+void vt_pack_all(const vt_impl *impl, const vt_weight *w, void *dst);
 
 #endif

@@ -2,6 +2,7 @@
 #include "ops/embed/embed.h"
 
 #include "ops/cuda_impls.h"
+#include "ops/linear/linear_pack_cuda.h"
 #include "ops/linear/linear_quant.h"
 
 typedef struct embed_params {
@@ -48,5 +49,13 @@ static vt_status embed_run(const void *args, const vt_lane *lane)
         &p, sizeof p);
 }
 
-const vt_impl embed_cuda_impl = {
-    .name = "cuda", .device = VT_DEVICE_CUDA, .supports = embed_supports, .run = embed_run};
+/* The table's form is that of a linear op's weight, so that a model whose head is its embedding
+ * has one copy. */
+const vt_impl embed_cuda_impl = {.name = "cuda",
+                                 .device = VT_DEVICE_CUDA,
+                                 .supports = embed_supports,
+                                 .run = embed_run,
+                                 .pack_bytes = linear_table_pack_bytes,
+                                 .pack_unit = linear_cuda_pack_unit,
+                                 .pack_type = linear_cuda_pack_type,
+                                 .pack = linear_cuda_pack};

@@ -46,9 +46,12 @@ INLINE void tile_configure(const tile_config *c) { __asm__ volatile("ldtilecfg %
 INLINE void tile_release(void) { __asm__ volatile("tilerelease" : : : "memory"); }
 
 #define TILE_ZERO(t) __asm__ volatile("tilezero %%tmm" #t : :)
-#define TILE_LOAD(t, p, stride)                                                                   \
-    __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t : : "r"(p), "r"((int64_t)(stride)) : "memor" \
-                                                                                          "y")
+#define TILE_LOAD(t, p, stride)                       \
+    __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t  \
+                     :                                \
+                     : "r"(p), "r"((int64_t)(stride)) \
+                     : "memor"                        \
+                       "y")
 #define TILE_STORE(t, p, stride)                         \
     __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" \
                      :                                   \
@@ -361,7 +364,7 @@ const vt_impl linear_amx = {
     .supports = x86_supports,
     .run = amx_run,
     .pack_bytes = linear_pack_bytes,
-    .pack_grain = LINEAR_TILE,
+    .pack_unit = linear_pack_unit,
     .pack = linear_pack,
     .workspace = amx_workspace,
     .extra = amx_extra,

@@ -2,6 +2,7 @@
  * linear_any.cu. */
 #include "ops/cuda_impls.h"
 #include "ops/linear/linear_impl.h"
+#include "ops/linear/linear_pack_cuda.h"
 
 typedef struct linear_any_params {
     const void *x, *w;
@@ -53,4 +54,8 @@ static vt_status linear_any_run(const void *args, const vt_lane *lane)
 const vt_impl linear_cuda_any_impl = {.name = "cuda-any",
                                       .device = VT_DEVICE_CUDA,
                                       .supports = linear_any_supports,
-                                      .run = linear_any_run};
+                                      .run = linear_any_run,
+                                      .pack_bytes = linear_dense_pack_bytes,
+                                      .pack_unit = linear_dense_pack_unit,
+                                      .pack_type = linear_dense_pack_type,
+                                      .pack = linear_dense_pack};

@@ -21,6 +21,7 @@
 #include "ops/cuda_impls.h"
 #include "ops/linear/linear_cuda.h"
 #include "ops/linear/linear_impl.h"
+#include "ops/linear/linear_pack_cuda.h"
 
 /* Tokens that linear_small.cu takes at once: with long rows the loop over K keeps so many loads in
  * flight that four tiles of tokens do not fit the registers. */
@@ -228,4 +229,8 @@ const vt_impl linear_cuda_impl = {.name = "cuda",
                                   .device = VT_DEVICE_CUDA,
                                   .supports = linear_supports,
                                   .run = linear_run,
+                                  .pack_bytes = linear_cuda_pack_bytes,
+                                  .pack_unit = linear_cuda_pack_unit,
+                                  .pack_type = linear_cuda_pack_type,
+                                  .pack = linear_cuda_pack,
                                   .extra = linear_extra};

@@ -3,6 +3,7 @@
  * of a token). */
 #include "base/err.h"
 #include "ops/cuda_impls.h"
+#include "ops/linear/linear_pack_cuda.h"
 #include "ops/moe/moe.h"
 #include "ops/moe/moe_cuda.h"
 
@@ -109,4 +110,8 @@ const vt_impl moe_route_cuda_any_impl = {.name = "cuda-any",
 const vt_impl moe_linear_cuda_any_impl = {.name = "cuda-any",
                                           .device = VT_DEVICE_CUDA,
                                           .supports = linear_any_supports,
-                                          .run = linear_any_run};
+                                          .run = linear_any_run,
+                                          .pack_bytes = linear_dense_pack_bytes,
+                                          .pack_unit = linear_dense_pack_unit,
+                                          .pack_type = linear_dense_pack_type,
+                                          .pack = linear_dense_pack};

@@ -16,6 +16,7 @@
 
 #include "ops/cuda_impls.h"
 #include "ops/linear/linear_cuda.h"
+#include "ops/linear/linear_pack_cuda.h"
 #include "ops/linear/linear_quant.h"
 #include "ops/moe/moe.h"
 
@@ -251,6 +252,15 @@ static vt_status linear_run(const void *args, const vt_lane *lane)
     return status;
 }
 
+/* 0 where the kernels above cannot read this expert or, its other matrix having the same two sizes,
+ * that one: moe_any.c reads both then. */
+static size_t experts_pack_bytes(const vt_weight *w)
+{
+    int64_t outputs = w->paired ? w->rows / 2 : w->rows;
+    bool fits = outputs % 8 == 0 && w->n_experts <= MOE_CUDA_EXPERTS;
+    return fits ? linear_cuda_pack_bytes(w) : 0;
+}
+
 /* What tiles have beyond the file's bytes, of the experts that the card counts. */
 static vt_cost linear_extra(const void *args)
 {
@@ -270,4 +280,8 @@ const vt_impl moe_linear_cuda_impl = {.name = "cuda",
                                       .device = VT_DEVICE_CUDA,
                                       .supports = linear_supports,
                                       .run = linear_run,
+                                      .pack_bytes = experts_pack_bytes,
+                                      .pack_unit = linear_cuda_pack_unit,
+                                      .pack_type = linear_cuda_pack_type,
+                                      .pack = linear_cuda_pack,
                                       .extra = linear_extra};

@@ -129,7 +129,7 @@ static double bench(const shape *s, const vt_impl *impl, vt_team *team, int64_t 
         p.layer[i].packed = packed + bytes * (size_t)i;
         p.layer[i].packed_bytes = bytes;
         int64_t begin = vt_now_ns();
-        impl->pack(w, p.layer[i].packed, 0, w->rows);
+        vt_pack_all(impl, w, p.layer[i].packed);
         *pack_s += (double)(vt_now_ns() - begin) * 1e-9;
     }
     vt_limits limits = {.max_tokens = (int32_t)tokens, .n_workers = vt_team_size(team)};

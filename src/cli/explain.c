@@ -7,7 +7,7 @@
 #include "base/err.h"
 #include "cli/cli.h"
 #include "exec/cuda.h"
-#include "exec/cuda_weights.h"
+#include "exec/weights_cuda.h"
 #include "model/model.h"
 #include "ops/cuda_impls.h"
 #include "ops/linear/linear_cuda.h"

@@ -14,7 +14,7 @@
 
 #include "exec/cuda.h"
 #include "exec/program.h"
-#include "exec/cuda_weights.h"
+#include "exec/weights_cuda.h"
 #include "ops/attention/attention_cuda.h"
 #include "ops/sample/sample_cuda.h"
 

@@ -193,7 +193,7 @@ vt_status cuda_start_describe(cuda_executor *x, vt_err *err)
                                 .isa = VT_ISA_PORTABLE,
                                 .activation = VT_BF16,
                                 .limits = x->config.limits};
-    TRY(vt_program_build(&x->weights->model, &x->weights->weights, &x->kv, &config, &x->prog, err));
+    TRY(vt_program_build(x->model, &x->weights->weights, &x->kv, &config, &x->prog, err));
     x->n_body = x->prog->n_forward;
     while (x->n_body > 0 && x->prog->call[x->n_body - 1].when == VT_WHEN_ROWS)
         x->n_body--;

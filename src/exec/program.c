@@ -224,8 +224,7 @@ static void build_qkv(builder *b, int32_t i)
         return;
     }
     static const char *const kName[3] = {"q", "k", "v"};
-    const vt_layer *src = &b->m->layer[i];
-    const vt_tensor *bias[3] = {src->q_bias, src->k_bias, src->v_bias};
+    const vt_tensor *bias[3] = {lw->q_bias, lw->k_bias, lw->v_bias};
     vt_tensor *y[3] = {b->q, b->k, b->v};
     for (int32_t k = 0; k < 3; k++)
         emit_linear(b, i, kName[k],
@@ -236,13 +235,13 @@ static void build_qkv(builder *b, int32_t i)
 static void build_attention(builder *b, int32_t i)
 {
     const vt_arch *a = &b->m->arch;
-    const vt_layer *src = &b->m->layer[i];
+    const vt_layer_weights *lw = &b->w->layer[i];
     bool local = windowed(a, i) && a->has_rope_local;
     const vt_rope_params *rope = local ? &a->rope_local : &a->rope;
     vt_tensor *k_pool = (vt_tensor *)pool_of(b, i, true),
               *v_pool = (vt_tensor *)pool_of(b, i, false);
     bool scaled = k_pool && k_pool->dtype == VT_FP8_E4M3; /* the file's scales are for FP8 */
-    float k_scale = scaled ? src->kv_k_scale : 1, v_scale = scaled ? src->kv_v_scale : 1;
+    float k_scale = scaled ? lw->kv_k_scale : 1, v_scale = scaled ? lw->kv_v_scale : 1;
     build_qkv(b, i);
     EMIT(b, rope, i, "", VT_WHEN_ALWAYS,
          {.batch = &b->p->batch,
@@ -252,8 +251,8 @@ static void build_attention(builder *b, int32_t i)
           .dims = rope->dims,
           .interleaved = rope->interleaved,
           .cos_sin = local ? b->w->rope_local_table : b->w->rope_table,
-          .q_norm = src->q_norm,
-          .k_norm = src->k_norm,
+          .q_norm = lw->q_norm,
+          .k_norm = lw->k_norm,
           .eps = a->norm_eps,
           .plus_one = a->norm_plus_one});
     EMIT(b, kv_store, i, "", VT_WHEN_ALWAYS,
@@ -284,13 +283,12 @@ static void build_attention(builder *b, int32_t i)
 static void build_ffn(builder *b, int32_t i, vt_tensor *y)
 {
     const vt_arch *a = &b->m->arch;
-    const vt_layer *src = &b->m->layer[i];
     const vt_layer_weights *lw = &b->w->layer[i];
     const vt_tensor *residual = y == b->x ? y : NULL;
-    if (src->router) {
+    if (lw->router) {
         EMIT(b, moe_route, i, "", VT_WHEN_ALWAYS,
              {.x = b->h,
-              .router = src->router,
+              .router = lw->router,
               .k = a->n_experts_used,
               .normalise = a->norm_topk,
               .expert = b->expert,
@@ -318,51 +316,48 @@ static void build_ffn(builder *b, int32_t i, vt_tensor *y)
     } else {
         emit_linear(
             b, i, "gate",
-            (linear_args){.x = b->h, .w = &lw->gate_up[0], .bias = src->gate_bias, .y = b->gate},
+            (linear_args){.x = b->h, .w = &lw->gate_up[0], .bias = lw->gate_bias, .y = b->gate},
             VT_WHEN_ALWAYS);
-        emit_linear(
-            b, i, "up",
-            (linear_args){.x = b->h, .w = &lw->gate_up[1], .bias = src->up_bias, .y = b->up},
-            VT_WHEN_ALWAYS);
+        emit_linear(b, i, "up",
+                    (linear_args){.x = b->h, .w = &lw->gate_up[1], .bias = lw->up_bias, .y = b->up},
+                    VT_WHEN_ALWAYS);
         EMIT(b, silu_mul, i, "", VT_WHEN_ALWAYS,
              {.x = b->g, .y = b->f, .activation = a->activation});
     }
-    emit_linear(
-        b, i, "down",
-        (linear_args){
-            .x = b->f, .w = &lw->down, .bias = src->down_bias, .residual = residual, .y = y},
-        VT_WHEN_ALWAYS);
+    emit_linear(b, i, "down",
+                (linear_args){
+                    .x = b->f, .w = &lw->down, .bias = lw->down_bias, .residual = residual, .y = y},
+                VT_WHEN_ALWAYS);
 }
 
 static void build_layer(builder *b, int32_t i)
 {
-    const vt_layer *src = &b->m->layer[i];
     const vt_layer_weights *lw = &b->w->layer[i];
     if (!b->m->arch.post_norms) {
-        emit_norm(b, i, "attn", b->x, src->attn_norm, b->h);
+        emit_norm(b, i, "attn", b->x, lw->attn_norm, b->h);
         build_attention(b, i);
         emit_linear(
             b, i, "o",
-            (linear_args){.x = b->o, .w = &lw->o, .bias = src->o_bias, .residual = b->x, .y = b->x},
+            (linear_args){.x = b->o, .w = &lw->o, .bias = lw->o_bias, .residual = b->x, .y = b->x},
             VT_WHEN_ALWAYS);
-        emit_norm(b, i, "ffn", b->x, src->ffn_norm, b->h);
+        emit_norm(b, i, "ffn", b->x, lw->ffn_norm, b->h);
         build_ffn(b, i, b->x);
         return;
     }
     if (i == 0)
-        emit_norm(b, i, "attn", b->x, src->attn_norm, b->h);
+        emit_norm(b, i, "attn", b->x, lw->attn_norm, b->h);
     build_attention(b, i);
-    emit_linear(b, i, "o", (linear_args){.x = b->o, .w = &lw->o, .bias = src->o_bias, .y = b->t},
+    emit_linear(b, i, "o", (linear_args){.x = b->o, .w = &lw->o, .bias = lw->o_bias, .y = b->t},
                 VT_WHEN_ALWAYS);
-    emit_norm(b, i, "post_attn", b->t, src->post_attn_norm, b->t);
-    emit_add_norm(b, i, "ffn", b->t, src->ffn_norm, b->h);
+    emit_norm(b, i, "post_attn", b->t, lw->post_attn_norm, b->t);
+    emit_add_norm(b, i, "ffn", b->t, lw->ffn_norm, b->h);
     build_ffn(b, i, b->t);
-    emit_norm(b, i, "post_ffn", b->t, src->post_ffn_norm, b->t);
+    emit_norm(b, i, "post_ffn", b->t, lw->post_ffn_norm, b->t);
     bool last =
         i + 1 ==
         b->m->arch.n_layers; /* the last one only joins the stream: `final` norms the rows */
     emit_add_norm(b, i, last ? "join" : "attn", b->t,
-                  last ? b->m->final_norm : b->m->layer[i + 1].attn_norm, b->h);
+                  last ? b->w->final_norm : b->w->layer[i + 1].attn_norm, b->h);
 }
 
 static void build_calls(builder *b)
@@ -370,13 +365,13 @@ static void build_calls(builder *b)
     vt_program *p = b->p;
     const vt_arch *a = &b->m->arch;
     EMIT(b, embed, -1, "", VT_WHEN_ALWAYS,
-         {.table = b->m->embed, .tokens = p->tokens, .y = b->x, .scale = a->embed_scale});
+         {.table = b->w->embed, .tokens = p->tokens, .y = b->x, .scale = a->embed_scale});
     for (int32_t i = 0; i < a->n_layers; i++)
         build_layer(b, i);
     EMIT(b, rmsnorm, -1, "final", VT_WHEN_ROWS,
          {.x = b->x,
           .row = &p->batch.row_token,
-          .weight = b->m->final_norm,
+          .weight = b->w->final_norm,
           .y = b->r,
           .eps = a->norm_eps,
           .plus_one = a->norm_plus_one});

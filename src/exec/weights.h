@@ -1,34 +1,60 @@
-/* A model's weights as its program uses them: matrices stacked (q, k, v; gate, up) where their
- * types agree, packed for the implementation that will run them, norms and biases as they are.
- * Shared read-only by every program of an engine. */
+/* A model's weights as its program uses them, on the device that runs it: everything of the layout
+ * (exec/layout.h) in named places. The program reads its tensors here and nowhere else; the model
+ * itself is asked for the architecture only. Shared read-only by every program of an engine. */
 #ifndef VT_EXEC_WEIGHTS_H
 #define VT_EXEC_WEIGHTS_H
 
+#include "exec/layout.h"
 #include "model/model.h"
 #include "ops/op.h"
 
+/* What a layer does not have is NULL, or a weight of 0 rows. */
 typedef struct vt_layer_weights {
-    vt_weight qkv[3]; /* 1 stacked weight, or 3 where the types differ */
+    vt_weight qkv[3]; /* 1 stacked weight, or q, k and v */
     int32_t n_qkv;
     vt_weight o, down;
-    vt_weight gate_up[2]; /* 1 paired weight, or 2 */
-    int32_t n_gate_up;
-    vt_weight *expert_gate_up, *expert_down; /* [n_experts] or NULL */
-    const vt_tensor *qkv_bias;               /* [sum of rows], concatenated at load; or NULL */
-    const vt_tensor *gate_up_bias;
+    vt_weight gate_up[2];                    /* 1 paired weight, or gate and up */
+    int32_t n_gate_up;                       /* 0: the layer has experts */
+    vt_weight *expert_gate_up, *expert_down; /* [n_experts] */
+    const vt_tensor *router;                 /* [n_experts, hidden] float type */
+    const vt_tensor *attn_norm, *q_norm, *k_norm, *post_attn_norm, *ffn_norm, *post_ffn_norm;
+    const vt_tensor *qkv_bias;                 /* [rows of qkv[0]]; where n_qkv is 1 */
+    const vt_tensor *q_bias, *k_bias, *v_bias; /* where n_qkv is 3 */
+    const vt_tensor *gate_bias, *up_bias;      /* where n_gate_up is 2 */
+    const vt_tensor *o_bias, *down_bias;
+    float kv_k_scale, kv_v_scale; /* the value of a stored 1 in an FP8 cache; 1 without a scale */
 } vt_layer_weights;
 
 typedef struct vt_weights {
     const vt_model *model;
     vt_layer_weights *layer; /* [n_layers] */
     vt_weight head;
+    const vt_tensor *embed, *final_norm;
     const vt_tensor *rope_table, *rope_local_table; /* [max_context, dims] fp32 */
-    void *memory; /* packed_bytes: all packed weights, in the order in which a step reads them */
+    void *memory; /* CPU: packed_bytes, all packed weights in the order of the layout */
     int64_t packed_bytes;
     vt_arena arena;
 } vt_weights;
 
-/* CPU: packs with `team`. `level` chooses the implementations. */
+/* ---- for the loaders ---- */
+
+/* An empty vt_weights for the entries of `l`; vt_weights_release gives back what it holds. */
+vt_status vt_weights_init(vt_weights *w, const vt_layout *l, vt_err *err);
+void vt_weights_release(vt_weights *w);
+/* The place of an entry: of kind MATRIX; EXPERTS (an array, made here the first time; NULL: out of
+ * memory); any other. */
+vt_weight *vt_weights_matrix(vt_weights *w, const vt_layout_entry *e);
+vt_weight *vt_weights_experts(vt_weights *w, const vt_layout_entry *e);
+const vt_tensor **vt_weights_tensor(vt_weights *w, const vt_layout_entry *e);
+
+/* ---- on the CPU ---- */
+
+/* Packs the entries of `l` with `team` for the implementations of `level`. Norms, routers and the
+ * embedding stay in the file. Without a team nothing is read: such weights have shapes, can be
+ * costed, and must not run. The list may be freed afterwards. */
+vt_status vt_weights_realise_cpu(const vt_layout *l, vt_team *team, vt_isa level,
+                                 int32_t max_context, vt_weights **out, vt_err *err);
+/* The whole model. */
 vt_status vt_weights_load_cpu(const vt_model *m, vt_team *team, vt_isa level, int32_t max_context,
                               vt_weights **out, vt_err *err);
 void vt_weights_free(vt_weights *w);

@@ -200,7 +200,7 @@ static bool pack_weight(const vt_packing *packing, vt_weight *w, vt_arena *arena
     w->packed = raw + (VT_CACHE_LINE - (uintptr_t)raw % VT_CACHE_LINE);
     w->packed_bytes = bytes;
     w->packing = packing;
-    packing->write(w, w->packed, 0, w->rows);
+    vt_pack_all(packing, w, w->packed);
     return true;
 }
 

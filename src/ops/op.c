@@ -144,6 +144,19 @@ int32_t vt_op_choose(const vt_op *op, const void *args, const vt_target *t, int3
     return n;
 }
 
+const vt_packing *vt_op_packing(const vt_op *op, const vt_weight *w, const vt_target *t)
+{
+    for (const vt_impl *const *impl = op->impls; *impl; impl++)
+        if ((*impl)->device == t->device && (*impl)->packing && (*impl)->packing->bytes(w) > 0)
+            return (*impl)->packing;
+    return NULL;
+}
+
+void vt_pack_all(const vt_packing *p, const vt_weight *w, void *dst)
+{
+    p->write(w, 0, (int64_t)(p->bytes(w) / p->unit(w)), dst);
+}
+
 vt_target vt_target_cpu(vt_isa isa, const vt_limits *limits)
 {
     return (vt_target){

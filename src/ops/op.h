@@ -125,10 +125,13 @@ void vt_lane_share(const vt_lane *lane, int64_t n, int64_t grain, int64_t *begin
 /* ---- weights ---- */
 
 /* One logical weight matrix [rows, cols] of a linear op, made of up to 3 stacked tensors of one
- * type (q, k and v; gate and up), packed once at load into the layout its implementation wants. */
+ * type (q, k and v; gate and up), packed once at load into the layout its implementation wants. A
+ * part may be a view of a larger tensor: row_stride elements from row to row, of which cols are
+ * used. */
 typedef struct vt_weight {
     const vt_tensor *part[3]; /* each [rows_i, cols] */
     int32_t n_parts;
+    int32_t n_experts;  /* this is the matrix of one of n_experts experts; 0: of no expert */
     bool paired;        /* two parts of equal rows whose rows i belong together (gate, up): the
                            packed form may interleave them; y_i = epilogue(gate_i, up_i) */
     int64_t rows, cols; /* sums over the parts */
@@ -139,14 +142,16 @@ typedef struct vt_weight {
     const struct vt_packing *packing; /* the layout of `packed` */
 } vt_weight;
 
-/* A layout that rows of a card want a weight in. Rows that read the same layout share it. */
+/* A form in which rows of a card read a weight, where that is not the file's. It takes bytes(w), in
+ * units (rows, or tiles of rows) of unit(w) bytes each. write() puts units [first, first + n) at
+ * dst; threads may write disjoint ranges at the same time, so that a GPU's loader can convert and
+ * copy a matrix piece by piece. Rows that read the same form share its vt_packing. */
 typedef struct vt_packing {
-    const char *name;                    /* "bf16", "tiles", "x86" */
-    size_t (*bytes)(const vt_weight *w); /* 0: this weight is read as it is */
-    int64_t grain;                       /* rows; 0: 1 */
-    /* Rows [begin, end), multiples of grain, of the weight into `dst`, the whole layout's begin.
-     * May be called by several workers for disjoint ranges. */
-    void (*write)(const vt_weight *w, void *dst, int64_t begin, int64_t end);
+    const char *name;                     /* "tiles", "bf16", "x86" */
+    size_t (*bytes)(const vt_weight *w);  /* 0: w is read as it is (CPU), or not at all (CUDA) */
+    size_t (*unit)(const vt_weight *w);   /* bytes */
+    vt_dtype (*type)(const vt_weight *w); /* of the packed matrix; NULL: the weight's */
+    void (*write)(const vt_weight *w, int64_t first, int64_t n, void *dst);
 } vt_packing;
 
 /* ---- rows and cards ---- */
@@ -303,5 +308,11 @@ int32_t vt_op_choose(const vt_op *op, const void *args, const vt_target *t, int3
                      const char *wanted, vt_choice out[VT_MAX_CHOICES]);
 /* The CPU at this level; limits may be NULL for calls that ask for no memory. */
 vt_target vt_target_cpu(vt_isa isa, const vt_limits *limits);
+
+/* The form in which the op's rows for this device want w: that of the first row which packs it. NULL
+ * if none does. A GPU's loader asks this; a program asks for rows once weights are packed. */
+const vt_packing *vt_op_packing(const vt_op *op, const vt_weight *w, const vt_target *t);
+/* All of w into dst, packing->bytes(w) bytes. */
+void vt_pack_all(const vt_packing *p, const vt_weight *w, void *dst);
 
 #endif

@@ -10,7 +10,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "exec/cuda_weights.h"
+#include "exec/weights_cuda.h"
 #include "ops/rope/rope_cuda.h"
 
 struct story_plan {
@@ -89,8 +89,7 @@ static vt_status plan_fill(story_plan *p, const vt_model *m, vt_err *err)
     TRY(describe_cache(p, m, err));
     if (gpu) {
         TRY(vt_cuda_weights_load(NULL, m, c->max_context, 1, &p->cuda_weights, err));
-        return vt_program_build(&p->cuda_weights->model, &p->cuda_weights->weights, &p->kv, &config,
-                                &p->program, err);
+        return vt_program_build(m, &p->cuda_weights->weights, &p->kv, &config, &p->program, err);
     }
     TRY(vt_weights_load_cpu(m, NULL, c->level, c->max_context, &p->weights, err));
     return vt_program_build(m, p->weights, &p->kv, &config, &p->program, err);

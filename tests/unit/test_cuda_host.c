@@ -16,7 +16,7 @@
 #include "device/jit_cache.h"
 #include "device/nvml.h"
 #include "exec/cuda.h"
-#include "exec/cuda_weights.h"
+#include "exec/weights_cuda.h"
 #include "ops/attention/attention_cuda.h"
 #include "ops/sample/sample_cuda.h"
 
@@ -434,8 +434,8 @@ static void test_nvml_read_when_there_is_no_library_then_it_says_so(void **state
     assert_null(vt_nvml_reason(64));
 }
 
-/* A GGUF file may have any of them; the CPU takes the others for zeros. */
-static void test_weights_when_some_of_q_k_v_have_biases_then_none_is_lost(void **state)
+/* A GGUF file may have any of them; a missing one counts as zeros. */
+static void test_weights_when_some_of_q_k_v_have_biases_then_they_are_joined(void **state)
 {
     (void)state;
     enum { MOST = 512 };
@@ -455,17 +455,11 @@ static void test_weights_when_some_of_q_k_v_have_biases_then_none_is_lost(void *
         for (int i = 0; i < 3; i++)
             *to[i] = set >> i & 1 ? &bias[i] : NULL;
         assert_int_equal(vt_cuda_weights_load(NULL, m, 64, 1, &w, NULL), VT_OK);
-        const vt_layer *got = &w->model.layer[0];
-        const vt_tensor *apart[3] = {got->q_bias, got->k_bias, got->v_bias},
-                        *joined = w->weights.layer[0].qkv_bias;
-        if (w->weights.layer[0].n_qkv == 1) {
-            assert_true(set == 0 || set == 7);
-            assert_int_equal(joined != NULL, set == 7);
-        }
-        for (int i = 0; i < 3 && w->weights.layer[0].n_qkv == 3; i++) {
-            assert_int_equal(apart[i] != NULL, set >> i & 1);
-            assert_true(!apart[i] || apart[i]->dim[0] == bias[i].dim[0]);
-        }
+        const vt_layer_weights *got = &w->weights.layer[0];
+        assert_int_equal(got->n_qkv, 1);
+        assert_int_equal(got->qkv_bias != NULL, set != 0);
+        if (set)
+            assert_int_equal(got->qkv_bias->dim[0], got->qkv[0].rows);
         vt_cuda_weights_free(NULL, w);
     }
     vt_model_free(m);
@@ -484,7 +478,7 @@ int main(void)
         cmocka_unit_test(
             test_jit_cache_when_a_byte_is_wrong_or_the_end_is_missing_then_nothing_false_is_read),
         cmocka_unit_test(test_jit_cache_when_processes_write_at_once_then_each_file_is_whole),
-        cmocka_unit_test(test_weights_when_some_of_q_k_v_have_biases_then_none_is_lost),
+        cmocka_unit_test(test_weights_when_some_of_q_k_v_have_biases_then_they_are_joined),
         cmocka_unit_test(test_cuda_open_when_there_is_no_driver_then_the_message_says_what_to_do),
         cmocka_unit_test(test_executor_when_the_environment_is_wrong_then_it_is_named),
         cmocka_unit_test(test_nvml_read_when_there_is_no_library_then_it_says_so),

@@ -17,7 +17,7 @@
 #include "device/cuda.h"
 #include "engine/engine.h"
 #include "engine/options.h"
-#include "exec/cuda_weights.h"
+#include "exec/weights_cuda.h"
 #include "model/load.h"
 
 enum { REQUESTS = 3, PROMPT = 20, TOKENS = 4, MOST = 4000 };

@@ -56,10 +56,10 @@ static void pack_for(const vt_impl *impl, vt_weight *w)
         return;
     w->packed = vt_aligned_alloc(VT_CACHE_LINE, w->packed_bytes);
     assert_non_null(w->packed);
-    int64_t middle = w->rows / 2 / impl->pack_grain * impl->pack_grain;
+    int64_t unit = (int64_t)impl->pack_unit(w), n = (int64_t)w->packed_bytes / unit, middle = n / 2;
     if (middle > 0)
-        impl->pack(w, w->packed, 0, middle);
-    impl->pack(w, w->packed, middle, w->rows);
+        impl->pack(w, 0, middle, w->packed);
+    impl->pack(w, middle, n - middle, (char *)w->packed + middle * unit);
 }
 
 static void run_with(const vt_impl *impl, const linear_args *a, vt_team *team)
@@ -375,10 +375,11 @@ static void test_linear_pack_of_ranges_covers_every_row_of_a_pair(void **state)
             continue;
         char *whole = vt_calloc(2, bytes), *parts = whole + bytes;
         memset(parts, 0xff, bytes);
-        impl->pack(a.w, whole, 0, a.w->rows);
-        for (int64_t i = 0; i < a.w->rows; i += impl->pack_grain)
-            impl->pack(a.w, parts, i,
-                       i + impl->pack_grain < a.w->rows ? i + impl->pack_grain : a.w->rows);
+        size_t unit = impl->pack_unit(a.w);
+        assert_int_equal(bytes % unit, 0);
+        vt_pack_all(impl, a.w, whole);
+        for (size_t i = 0; i < bytes / unit; i++)
+            impl->pack(a.w, (int64_t)i, 1, parts + i * unit);
         assert_memory_equal(whole, parts, bytes);
         free(whole);
     }

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "exec/cuda_weights.h"
+#include "exec/weights_cuda.h"
 #include "model/load.h"
 #include "base/quant.h"
 #include "ops/cases.h"
@@ -208,7 +208,7 @@ static void test_weights_on_a_gpu_keep_their_type_and_tied_embeddings_are_one(vo
     assert_int_equal(l->qkv[0].packed_bytes, 12 * 1184);
     assert_int_equal(l->o.dtype, VT_Q8_0);
     assert_int_equal(l->n_gate_up, 1);
-    assert_ptr_equal(w->model.embed, w->weights.head.part[0]);
+    assert_ptr_equal(w->weights.embed, w->weights.head.part[0]);
     assert_int_equal(w->weights.head.packed_bytes, 5 * 1184);
     /* qkv, o, gate and up, down, embedding; rounded up to 256 each; norms and the rope table */
     size_t matrices = 12 * 1184 + 32 * 544 + 64 * 1184 + 32 * 1184 + 5 * 1184;

@@ -2,6 +2,7 @@
 #include "ops/embed/embed.h"
 
 #include "ops/cuda_impls.h"
+#include "ops/linear/linear_pack_cuda.h"
 #include "ops/linear/linear_quant.h"
 
 typedef struct embed_params {
@@ -53,8 +54,11 @@ static vt_status embed_run(const void *args, const vt_lane *lane)
         &p, sizeof p);
 }
 
+/* The table's form is that of a linear op's weight, so that a model whose head is its embedding has
+ * one copy. */
 const vt_impl embed_cuda_impl = {.name = "gather",
                                  .device = VT_DEVICE_CUDA,
                                  .fixed_order = true,
                                  .supports = embed_supports,
-                                 .run = embed_run};
+                                 .run = embed_run,
+                                 .packing = &linear_table_packing};

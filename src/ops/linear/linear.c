@@ -84,8 +84,8 @@ float linear_scale_at(const vt_tensor *scale, int64_t row, int64_t col)
 {
     if (!scale)
         return 1;
-    bool blocks = vt_tensor_elems(scale) > 1; /* [rows / 128, cols / 128], rounded up */
-    int64_t across = blocks ? scale->dim[scale->rank - 1] : 0;
+    bool blocks = vt_tensor_elems(scale) > 1;        /* [rows / 128, cols / 128], rounded up */
+    int64_t across = blocks ? scale->row_stride : 0; /* a scale may be a view, as its matrix */
     return linear_float_at(
         scale, blocks ? row / LINEAR_SCALE_BLOCK * across + col / LINEAR_SCALE_BLOCK : 0);
 }
@@ -101,8 +101,7 @@ int32_t linear_part_of(const vt_weight *w, int64_t *row)
 void linear_weight_row(const vt_weight *w, int64_t row, float *dst)
 {
     int32_t i = linear_part_of(w, &row);
-    const char *src = w->part[i]->data;
-    vt_dequant_row(w->dtype, src + row * vt_dtype_row_bytes(w->dtype, w->cols), dst, w->cols);
+    vt_dequant_row(w->dtype, linear_part_row(w->part[i], row), dst, w->cols);
     for (int64_t k = 0; w->scale[i] && k < w->cols;) {
         float scale = linear_scale_at(w->scale[i], row, k);
         do

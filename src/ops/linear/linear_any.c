@@ -3,6 +3,7 @@
 #include "ops/cuda_impls.h"
 #include "ops/linear/linear_cuda.h"
 #include "ops/linear/linear_impl.h"
+#include "ops/linear/linear_pack_cuda.h"
 
 typedef struct linear_any_params {
     const void *x, *w;
@@ -52,9 +53,11 @@ static vt_status linear_any_run(const void *args, const vt_lane *lane)
         &p, sizeof p);
 }
 
-const vt_impl linear_cuda_any_impl = {.name = "any",
-                                      .device = VT_DEVICE_CUDA,
-                                      .fixed_order = true,
-                                      .packing = &linear_cuda_packing,
-                                      .supports = linear_any_supports,
-                                      .run = linear_any_run};
+const vt_impl linear_cuda_any_impl = {
+    .name = "any",
+    .device = VT_DEVICE_CUDA,
+    .fixed_order = true,
+    .packing = &linear_dense_packing,
+    .supports = linear_any_supports,
+    .run = linear_any_run,
+};

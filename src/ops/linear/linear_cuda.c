@@ -26,6 +26,7 @@
 #include "ops/cuda_impls.h"
 #include "ops/linear/linear_cuda.h"
 #include "ops/linear/linear_impl.h"
+#include "ops/linear/linear_pack_cuda.h"
 
 /* Tokens up to which linear_ordered.cu beats the split GEMM, measured on an H200: two tiles of 8
  * where every row is one warp's, one elsewhere (16 x 4096 x 12288: 67 us there, 43 in the GEMM;

@@ -4,6 +4,7 @@
 
 #include "device/cuda.h"
 #include "ops/linear/linear.h"
+#include "ops/linear/linear_pack_cuda.h"
 
 /* Parameters of linear_small.cu and linear_quant.cu. */
 typedef struct linear_small_params {
@@ -63,10 +64,6 @@ enum { LINEAR_SMALL_TOKENS = 16 };
 bool linear_cublaslt_computes(const linear_args *a);
 bool linear_cublaslt_suits(const linear_args *a, const vt_target *t, int64_t tokens);
 vt_status linear_cublaslt_run(const void *args, const vt_lane *lane);
-
-/* The layout of weights in device memory: quantised and FP8 matrices in tiles (linear_quant.h),
- * others as dense BF16. */
-extern const vt_packing linear_cuda_packing;
 
 /* linear_quant_cuda.c: weights in quantised tiles. */
 enum { LINEAR_PASSES_TOKENS = 64 }; /* up to so many in passes, beyond in panels */

@@ -8,14 +8,19 @@
 
 /* Element i of a dense F32, F16 or BF16 tensor. */
 float linear_float_at(const vt_tensor *t, int64_t i);
-/* What weight [row, col] of an FP8 matrix with this scale counts: one number, or that of its block;
- * 1 where there is none. */
+/* The factor of weight [row, col] of an FP8 matrix: its scale is one number, or one for each block
+ * of 128 x 128. 1 without a scale. */
 float linear_scale_at(const vt_tensor *scale, int64_t row, int64_t col);
-/* The part that holds row *row of the stacked weight; *row becomes the part's own. */
+/* The part that holds row *row of the stacked weight; *row becomes the row within that part. */
 int32_t linear_part_of(const vt_weight *w, int64_t *row);
 static inline bool linear_scaled(const vt_weight *w)
 {
     return w->scale[0] || w->scale[1] || w->scale[2];
+}
+/* Row `row` of one part, as the file has it. The part may be a view of a wider tensor. */
+static inline const void *linear_part_row(const vt_tensor *part, int64_t row)
+{
+    return (const char *)part->data + row * vt_dtype_row_bytes(part->dtype, part->row_stride);
 }
 /* Row `row` of the stacked weight as fp32, FP8 scales applied. dst is [cols]. */
 void linear_weight_row(const vt_weight *w, int64_t row, float *dst);

@@ -8,6 +8,8 @@
 
 #include <string.h>
 
+#include "ops/linear/linear_impl.h"
+
 static void nibbles(const uint8_t *src, uint8_t *q)
 {
     for (int j = 0; j < 16; j++) {
@@ -202,6 +204,8 @@ size_t linear_pack_bytes(const vt_weight *w)
     return (size_t)(l.n_tiles * l.tile_bytes);
 }
 
+size_t linear_pack_unit(const vt_weight *w) { return (size_t)linear_layout_of(w).tile_bytes; }
+
 int64_t linear_row_of(const vt_weight *w, int64_t tile, int r)
 {
     if (!w->paired) {
@@ -212,24 +216,18 @@ int64_t linear_row_of(const vt_weight *w, int64_t tile, int r)
     return row < half ? row + tile % 2 * half : -1;
 }
 
-void linear_pack(const vt_weight *w, void *dst, int64_t row_begin, int64_t row_end)
+void linear_pack(const vt_weight *w, int64_t first, int64_t n, void *dst)
 {
     linear_layout l = linear_layout_of(w);
-    /* Row ranges are a way to share the tiles out: a pair has one tile more where its halves end
-     * inside one, which goes to whoever has the last row. */
-    int64_t last = row_end == w->rows ? l.n_tiles : row_end / LINEAR_TILE;
-    int64_t bytes = vt_dtype_row_bytes(w->dtype, w->cols);
-    for (int64_t i = row_begin / LINEAR_TILE; i < last; i++) {
+    for (int64_t i = 0; i < n; i++) {
         uint8_t *tile = (uint8_t *)dst + i * l.tile_bytes;
         memset(tile, 0, (size_t)l.tile_bytes);
         for (int r = 0; r < LINEAR_TILE; r++) {
-            int64_t row = linear_row_of(w, i, r);
+            int64_t row = linear_row_of(w, first + i, r);
             if (row < 0)
                 continue;
-            int32_t part = 0;
-            while (row >= w->part[part]->dim[0])
-                row -= w->part[part++]->dim[0];
-            const uint8_t *src = (const uint8_t *)w->part[part]->data + row * bytes;
+            int32_t part = linear_part_of(w, &row);
+            const uint8_t *src = linear_part_row(w->part[part], row);
             if (vt_dtype_quantised(w->dtype))
                 pack_quantised_row(w, &l, src, r, tile);
             else
@@ -239,4 +237,4 @@ void linear_pack(const vt_weight *w, void *dst, int64_t row_begin, int64_t row_e
 }
 
 const vt_packing linear_x86_packing = {
-    .name = "x86", .bytes = linear_pack_bytes, .grain = LINEAR_TILE, .write = linear_pack};
+    .name = "x86", .bytes = linear_pack_bytes, .unit = linear_pack_unit, .write = linear_pack};

@@ -19,9 +19,9 @@
  *   BF16     pairs of columns, 16 rows of 2 each; padded with zeros to 32 columns
  *   FP8      as BF16, which holds its values exactly; scales stay outside
  *
- * Of a paired weight tile 2i holds rows 16 i .. of the gate and tile 2i + 1 those of up. Rows
- * beyond the last are zeros. Bytes added: padding, 4 in 144 for Q4_K's unpacked scales, and FP8
- * doubles. */
+ * In a paired weight, tile 2i holds 16 rows of the gate from row 16 i on, and tile 2i + 1 holds the
+ * same rows of up. Rows beyond the last are zeros. Bytes added: the padding, 4 in 144 for Q4_K's
+ * unpacked scales; FP8 takes twice its bytes. */
 #ifndef VT_OPS_LINEAR_PACK_H
 #define VT_OPS_LINEAR_PACK_H
 
@@ -95,9 +95,10 @@ static inline vt_dtype linear_packed_type(const vt_weight *w)
 {
     return w->dtype == VT_FP8_E4M3 ? VT_BF16 : w->dtype;
 }
-/* The layout of every x86 row; the grain is LINEAR_TILE. */
+/* The form of every x86 row; a unit is a tile. */
 extern const vt_packing linear_x86_packing;
 size_t linear_pack_bytes(const vt_weight *w);
-void linear_pack(const vt_weight *w, void *dst, int64_t row_begin, int64_t row_end);
+size_t linear_pack_unit(const vt_weight *w);
+void linear_pack(const vt_weight *w, int64_t first, int64_t n, void *dst);
 
 #endif

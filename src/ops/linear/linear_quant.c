@@ -233,8 +233,7 @@ void linear_quant_pack(const linear_quant_source *s, int64_t first, int64_t n, v
             int64_t row;
             if (!find_row(s, first + i, g, &part, &row))
                 continue;
-            const uint8_t *src = (const uint8_t *)s->part[part].rows->data +
-                                 row * vt_dtype_row_bytes(t->dtype, cols);
+            const uint8_t *src = linear_part_row(s->part[part].rows, row);
             uint8_t *tile = (uint8_t *)out + i * bytes;
             if (t->dtype == VT_FP8_E4M3)
                 pack_fp8_row(&f, src, cols, g, s->part[part].scale, row, tile);

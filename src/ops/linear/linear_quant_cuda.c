@@ -13,6 +13,7 @@
 #include "base/err.h"
 #include "ops/cuda_impls.h"
 #include "ops/linear/linear_cuda.h"
+#include "ops/linear/linear_pack_cuda.h"
 #include "ops/linear/linear_quant.h"
 
 /* quant_tile.cuh has these numbers. */
@@ -35,7 +36,8 @@ enum {
 
 bool linear_quant_supports(const vt_weight *w)
 {
-    return linear_quant_type(w->dtype, w->cols) && w->packing == &linear_cuda_packing &&
+    return linear_quant_type(w->dtype, w->cols) && w->packing &&
+           w->packing->write == linear_cuda_pack &&
            (vt_dtype_get(w->dtype)->block == 1 || w->cols % vt_dtype_get(w->dtype)->block == 0);
 }
 

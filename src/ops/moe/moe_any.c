@@ -3,6 +3,7 @@
  * of a token). */
 #include "base/err.h"
 #include "ops/cuda_impls.h"
+#include "ops/linear/linear_pack_cuda.h"
 #include "ops/moe/moe.h"
 #include "ops/moe/moe_cuda.h"
 
@@ -114,4 +115,5 @@ const vt_impl moe_linear_cuda_any_impl = {.name = "any",
                                           .fixed_order = true,
                                           .supports = linear_any_supports,
                                           .run = linear_any_run,
+                                          .packing = &linear_dense_packing,
                                           .workspace = moe_cuda_workspace};

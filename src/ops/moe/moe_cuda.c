@@ -17,6 +17,7 @@
 #include "base/err.h"
 #include "ops/cuda_impls.h"
 #include "ops/linear/linear_cuda.h"
+#include "ops/linear/linear_pack_cuda.h"
 #include "ops/linear/linear_quant.h"
 #include "ops/moe/moe.h"
 
@@ -256,6 +257,21 @@ static vt_status linear_run(const void *args, const vt_lane *lane)
     return status;
 }
 
+/* 0 where the kernels above cannot read this expert or, its other matrix having the same two sizes,
+ * that one: moe_any.c reads both then. */
+static size_t experts_pack_bytes(const vt_weight *w)
+{
+    int64_t outputs = w->paired ? w->rows / 2 : w->rows;
+    bool fits = outputs % 8 == 0 && w->n_experts <= MOE_CUDA_EXPERTS;
+    return fits ? linear_cuda_pack_bytes(w) : 0;
+}
+
+static const vt_packing experts_packing = {.name = "tiles or bf16",
+                                           .bytes = experts_pack_bytes,
+                                           .unit = linear_cuda_pack_unit,
+                                           .type = linear_cuda_pack_type,
+                                           .write = linear_cuda_pack};
+
 /* What tiles have beyond the file's bytes, of the experts that the card counts. */
 static vt_cost linear_extra(const void *args, const vt_batch *batch)
 {
@@ -279,5 +295,6 @@ const vt_impl moe_linear_cuda_impl = {.name = "grouped",
                                       .fixed_order = true,
                                       .supports = linear_supports,
                                       .run = linear_run,
+                                      .packing = &experts_packing,
                                       .workspace = moe_cuda_workspace,
                                       .extra = linear_extra};

@@ -1,0 +1,334 @@
+/* Walking a model into the list of its weights, and views of the list's ranges (exec/layout.h). */
+#include "exec/layout.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/err.h"
+#include "base/quant.h"
+
+enum { SCALE_BLOCK = 128 }; /* rows and columns that one FP8 scale covers */
+
+static const struct {
+    const char *name;
+    vt_weight_kind kind;
+} roles[VT_ROLE_COUNT] = {
+    [VT_ROLE_EMBED] = {"embed", VT_KIND_EMBED},
+    [VT_ROLE_ATTN_NORM] = {"attn_norm", VT_KIND_VECTOR},
+    [VT_ROLE_QKV] = {"qkv", VT_KIND_MATRIX},
+    [VT_ROLE_Q] = {"q", VT_KIND_MATRIX},
+    [VT_ROLE_K] = {"k", VT_KIND_MATRIX},
+    [VT_ROLE_V] = {"v", VT_KIND_MATRIX},
+    [VT_ROLE_QKV_BIAS] = {"qkv_bias", VT_KIND_VECTOR},
+    [VT_ROLE_Q_BIAS] = {"q_bias", VT_KIND_VECTOR},
+    [VT_ROLE_K_BIAS] = {"k_bias", VT_KIND_VECTOR},
+    [VT_ROLE_V_BIAS] = {"v_bias", VT_KIND_VECTOR},
+    [VT_ROLE_Q_NORM] = {"q_norm", VT_KIND_VECTOR},
+    [VT_ROLE_K_NORM] = {"k_norm", VT_KIND_VECTOR},
+    [VT_ROLE_O] = {"o", VT_KIND_MATRIX},
+    [VT_ROLE_O_BIAS] = {"o_bias", VT_KIND_VECTOR},
+    [VT_ROLE_POST_ATTN_NORM] = {"post_attn_norm", VT_KIND_VECTOR},
+    [VT_ROLE_FFN_NORM] = {"ffn_norm", VT_KIND_VECTOR},
+    [VT_ROLE_ROUTER] = {"router", VT_KIND_ROUTER},
+    [VT_ROLE_EXPERT_GATE_UP] = {"experts.gate+up", VT_KIND_EXPERTS},
+    [VT_ROLE_EXPERT_DOWN] = {"experts.down", VT_KIND_EXPERTS},
+    [VT_ROLE_GATE_UP] = {"gate+up", VT_KIND_MATRIX},
+    [VT_ROLE_GATE] = {"gate", VT_KIND_MATRIX},
+    [VT_ROLE_UP] = {"up", VT_KIND_MATRIX},
+    [VT_ROLE_GATE_BIAS] = {"gate_bias", VT_KIND_VECTOR},
+    [VT_ROLE_UP_BIAS] = {"up_bias", VT_KIND_VECTOR},
+    [VT_ROLE_DOWN] = {"down", VT_KIND_MATRIX},
+    [VT_ROLE_DOWN_BIAS] = {"down_bias", VT_KIND_VECTOR},
+    [VT_ROLE_POST_FFN_NORM] = {"post_ffn_norm", VT_KIND_VECTOR},
+    [VT_ROLE_FINAL_NORM] = {"final_norm", VT_KIND_VECTOR},
+    [VT_ROLE_HEAD] = {"head", VT_KIND_MATRIX},
+    [VT_ROLE_ROPE] = {"rope", VT_KIND_ROPE},
+    [VT_ROLE_ROPE_LOCAL] = {"rope_local", VT_KIND_ROPE},
+};
+
+/* ---- the walk ---- */
+
+static vt_layout_entry *add_entry(vt_layout *l, vt_weight_role role, int32_t layer)
+{
+    vt_layout_entry *e = &l->entry[l->n++];
+    *e = (vt_layout_entry){.kind = roles[role].kind, .role = role, .layer = layer};
+    if (layer >= 0)
+        snprintf(e->label, sizeof e->label, "L%02d.%s", layer, roles[role].name);
+    else
+        snprintf(e->label, sizeof e->label, "%s", roles[role].name);
+    return e;
+}
+
+/* The whole tensor below the parts before it. */
+static void add_part(vt_layout_entry *e, const vt_tensor *t, const vt_tensor *scale)
+{
+    vt_layout_part p = {.tensor = t, .scale = scale, .cols = 1};
+    if (e->kind == VT_KIND_VECTOR) {
+        p.rows = t->dim[0];
+    } else {
+        p.rows = t->dim[t->rank - 2];
+        p.cols = t->dim[t->rank - 1];
+    }
+    e->part[e->n_parts++] = p;
+}
+
+/* An entry of one tensor; none for NULL. */
+static void add_one(vt_layout *l, vt_weight_role role, int32_t layer, const vt_tensor *t,
+                    const vt_tensor *scale)
+{
+    if (t)
+        add_part(add_entry(l, role, layer), t, scale);
+}
+
+static void add_vector(vt_layout *l, vt_weight_role role, int32_t layer, const vt_tensor *t)
+{
+    add_one(l, role, layer, t, NULL);
+}
+
+static void add_qkv(vt_layout *l, int32_t layer, const vt_layer *src)
+{
+    const vt_tensor *part[3] = {src->q, src->k, src->v},
+                    *scale[3] = {src->q_scale, src->k_scale, src->v_scale},
+                    *bias[3] = {src->q_bias, src->k_bias, src->v_bias};
+    bool stack = src->q->dtype == src->k->dtype && src->k->dtype == src->v->dtype;
+    if (!stack) {
+        for (int32_t i = 0; i < 3; i++)
+            add_one(l, (vt_weight_role)(VT_ROLE_Q + i), layer, part[i], scale[i]);
+        for (int32_t i = 0; i < 3; i++)
+            add_vector(l, (vt_weight_role)(VT_ROLE_Q_BIAS + i), layer, bias[i]);
+        return;
+    }
+    vt_layout_entry *e = add_entry(l, VT_ROLE_QKV, layer);
+    for (int32_t i = 0; i < 3; i++)
+        add_part(e, part[i], scale[i]);
+    if (!bias[0] && !bias[1] && !bias[2])
+        return;
+    e = add_entry(l, VT_ROLE_QKV_BIAS, layer);
+    for (int32_t i = 0; i < 3; i++)
+        if (bias[i])
+            add_part(e, bias[i], NULL);
+        else
+            e->part[e->n_parts++] = (vt_layout_part){.rows = part[i]->dim[0], .cols = 1};
+}
+
+static void add_ffn(vt_layout *l, int32_t layer, const vt_layer *src)
+{
+    if (src->gate->dtype == src->up->dtype && !src->gate_bias && !src->up_bias) {
+        vt_layout_entry *e = add_entry(l, VT_ROLE_GATE_UP, layer);
+        add_part(e, src->gate, src->gate_scale);
+        add_part(e, src->up, src->up_scale);
+        e->paired = true;
+    } else {
+        add_one(l, VT_ROLE_GATE, layer, src->gate, src->gate_scale);
+        add_one(l, VT_ROLE_UP, layer, src->up, src->up_scale);
+        add_vector(l, VT_ROLE_GATE_BIAS, layer, src->gate_bias);
+        add_vector(l, VT_ROLE_UP_BIAS, layer, src->up_bias);
+    }
+    add_one(l, VT_ROLE_DOWN, layer, src->down, src->down_scale);
+    add_vector(l, VT_ROLE_DOWN_BIAS, layer, src->down_bias);
+}
+
+static vt_status add_experts(vt_layout *l, int32_t layer, const vt_layer *src, vt_err *err)
+{
+    const vt_tensor *gate = src->expert_gate, *up = src->expert_up;
+    if (gate->dtype != up->dtype)
+        return vt_fail(err, VT_ERR_UNSUPPORTED,
+                       "%s: experts of layer %d whose gate is %s and up is %s are not supported; "
+                       "both must have one type",
+                       l->model->name, layer, vt_dtype_get(gate->dtype)->name,
+                       vt_dtype_get(up->dtype)->name);
+    add_one(l, VT_ROLE_ROUTER, layer, src->router, NULL);
+    vt_layout_entry *e = add_entry(l, VT_ROLE_EXPERT_GATE_UP, layer);
+    add_part(e, gate, src->expert_gate_scale);
+    add_part(e, up, src->expert_up_scale);
+    e->paired = true;
+    add_one(l, VT_ROLE_EXPERT_DOWN, layer, src->expert_down, src->expert_down_scale);
+    return VT_OK;
+}
+
+static vt_status add_layer(vt_layout *l, int32_t i, vt_err *err)
+{
+    const vt_layer *src = &l->model->layer[i];
+    add_vector(l, VT_ROLE_ATTN_NORM, i, src->attn_norm);
+    add_qkv(l, i, src);
+    add_vector(l, VT_ROLE_Q_NORM, i, src->q_norm);
+    add_vector(l, VT_ROLE_K_NORM, i, src->k_norm);
+    add_one(l, VT_ROLE_O, i, src->o, src->o_scale);
+    add_vector(l, VT_ROLE_O_BIAS, i, src->o_bias);
+    add_vector(l, VT_ROLE_POST_ATTN_NORM, i, src->post_attn_norm);
+    add_vector(l, VT_ROLE_FFN_NORM, i, src->ffn_norm);
+    if (src->router)
+        TRY(add_experts(l, i, src, err));
+    else
+        add_ffn(l, i, src);
+    add_vector(l, VT_ROLE_POST_FFN_NORM, i, src->post_ffn_norm);
+    return VT_OK;
+}
+
+vt_status vt_layout_make(const vt_model *m, vt_layout **out, vt_err *err)
+{
+    const vt_arch *a = &m->arch;
+    size_t most = ((size_t)a->n_layers + 1) * VT_ROLE_COUNT;
+    vt_layout *l = vt_calloc(1, sizeof *l);
+    if (l)
+        l->entry = vt_calloc(most, sizeof *l->entry);
+    if (!l || !l->entry) {
+        vt_layout_free(l);
+        return vt_fail(err, VT_ERR_MEMORY, "out of memory for a list of the weights of %s",
+                       m->name);
+    }
+    l->model = m;
+    add_one(l, VT_ROLE_EMBED, -1, m->embed, NULL);
+    for (int32_t i = 0; i < a->n_layers; i++) {
+        vt_status status = add_layer(l, i, err);
+        if (status != VT_OK) {
+            vt_layout_free(l);
+            return status;
+        }
+    }
+    add_vector(l, VT_ROLE_FINAL_NORM, -1, m->final_norm);
+    add_one(l, VT_ROLE_HEAD, -1, m->head, NULL);
+    add_entry(l, VT_ROLE_ROPE, -1)->rope = &a->rope;
+    if (a->has_rope_local)
+        add_entry(l, VT_ROLE_ROPE_LOCAL, -1)->rope = &a->rope_local;
+    *out = l;
+    return VT_OK;
+}
+
+void vt_layout_free(vt_layout *l)
+{
+    if (!l)
+        return;
+    free(l->entry);
+    free(l);
+}
+
+/* ---- views ---- */
+
+int64_t vt_layout_rows(const vt_layout_entry *e)
+{
+    int64_t rows = 0;
+    for (int32_t i = 0; i < e->n_parts; i++)
+        rows += e->part[i].rows;
+    return rows;
+}
+
+int64_t vt_layout_matrices(const vt_layout_entry *e)
+{
+    return e->kind == VT_KIND_EXPERTS ? e->part[0].tensor->dim[0] : 1;
+}
+
+/* Begins and ends at multiples of `block`; the end of the tensor is a border too. */
+static bool on_borders(int64_t begin, int64_t n, int64_t whole, int64_t block)
+{
+    bool inside = begin >= 0 && n >= 0 && begin <= whole && n <= whole - begin;
+    return inside && begin % block == 0 && ((begin + n) % block == 0 || begin + n == whole);
+}
+
+static vt_status range_view(const vt_layout_entry *e, const vt_tensor *whole, int64_t row,
+                            int64_t rows, int64_t col, int64_t cols, vt_tensor *out, vt_err *err)
+{
+    int64_t block = vt_dtype_get(whole->dtype)->block;
+    if (!on_borders(row, rows, whole->dim[0], 1) || !on_borders(col, cols, whole->dim[1], block))
+        return vt_fail(err, VT_ERR_USAGE,
+                       "%s: rows %lld to %lld and columns %lld to %lld are no range of a tensor of "
+                       "[%lld, %lld] in blocks of %lld columns",
+                       e->label, (long long)row, (long long)(row + rows), (long long)col,
+                       (long long)(col + cols), (long long)whole->dim[0], (long long)whole->dim[1],
+                       (long long)block);
+    *out = *whole;
+    out->dim[0] = rows;
+    out->dim[1] = cols;
+    if (whole->data)
+        out->data = (char *)whole->data +
+                    row * vt_dtype_row_bytes(whole->dtype, whole->row_stride) +
+                    vt_dtype_row_bytes(whole->dtype, col);
+    return VT_OK;
+}
+
+/* The scale of a range: the whole one if it is one number, else the blocks of the range. */
+static vt_status scale_view(const vt_layout_entry *e, const vt_layout_part *p, const vt_tensor *of,
+                            const vt_tensor *scale, vt_tensor *out, vt_err *err)
+{
+    *out = *scale;
+    bool whole = p->rows == of->dim[0] && p->cols == of->dim[1];
+    if (whole || vt_tensor_elems(scale) == 1)
+        return VT_OK;
+    if (!on_borders(p->row, p->rows, of->dim[0], SCALE_BLOCK) ||
+        !on_borders(p->col, p->cols, of->dim[1], SCALE_BLOCK))
+        return vt_fail(err, VT_ERR_USAGE,
+                       "%s: row %lld, column %lld of an FP8 tensor lies inside a block of %d x %d "
+                       "weights that share a scale; a range must begin and end between blocks",
+                       e->label, (long long)p->row, (long long)p->col, SCALE_BLOCK, SCALE_BLOCK);
+    return range_view(e, scale, p->row / SCALE_BLOCK, vt_ceil_div(p->rows, SCALE_BLOCK),
+                      p->col / SCALE_BLOCK, vt_ceil_div(p->cols, SCALE_BLOCK), out, err);
+}
+
+static vt_tensor matrix_of(const vt_layout_entry *e, const vt_tensor *t, int64_t i)
+{
+    return e->kind == VT_KIND_EXPERTS ? vt_tensor_matrix(t, i) : *t;
+}
+
+vt_status vt_layout_weight(const vt_layout_entry *e, int64_t i, vt_arena *arena, vt_weight *out,
+                           vt_err *err)
+{
+    vt_weight w = {.n_parts = e->n_parts,
+                   .paired = e->paired,
+                   .cols = e->part[0].cols,
+                   .dtype = e->part[0].tensor->dtype,
+                   .rows = vt_layout_rows(e)};
+    if (e->kind == VT_KIND_EXPERTS)
+        w.n_experts = (int32_t)vt_layout_matrices(e);
+    vt_tensor *view = vt_arena_alloc(arena, 2 * (size_t)e->n_parts, sizeof *view);
+    if (!view)
+        return vt_fail(err, VT_ERR_MEMORY, "%s: out of memory for views of its tensors", e->label);
+    for (int32_t k = 0; k < e->n_parts; k++) {
+        const vt_layout_part *p = &e->part[k];
+        vt_tensor whole = matrix_of(e, p->tensor, i);
+        TRY(range_view(e, &whole, p->row, p->rows, p->col, p->cols, &view[2 * k], err));
+        w.part[k] = &view[2 * k];
+        if (!p->scale)
+            continue;
+        vt_tensor scale = matrix_of(e, p->scale, i);
+        TRY(scale_view(e, p, &whole, &scale, &view[2 * k + 1], err));
+        w.scale[k] = &view[2 * k + 1];
+    }
+    *out = w;
+    return VT_OK;
+}
+
+vt_status vt_layout_tensor(const vt_layout_entry *e, vt_tensor *out, vt_err *err)
+{
+    const vt_layout_part *p = &e->part[0];
+    const vt_tensor *t = p->tensor;
+    if (e->kind != VT_KIND_VECTOR)
+        return range_view(e, t, p->row, p->rows, p->col, p->cols, out, err);
+    if (!on_borders(p->row, p->rows, t->dim[0], vt_dtype_get(t->dtype)->block))
+        return vt_fail(err, VT_ERR_USAGE, "%s: elements %lld to %lld are no range of %lld",
+                       e->label, (long long)p->row, (long long)(p->row + p->rows),
+                       (long long)t->dim[0]);
+    *out = *t;
+    out->dim[0] = out->row_stride = p->rows;
+    if (t->data)
+        out->data = (char *)t->data + vt_dtype_row_bytes(t->dtype, p->row);
+    return VT_OK;
+}
+
+void vt_layout_floats(const vt_layout_entry *e, float *out)
+{
+    for (int32_t k = 0; k < e->n_parts; k++) {
+        const vt_layout_part *p = &e->part[k];
+        bool vector = e->kind == VT_KIND_VECTOR;
+        int64_t rows = vector ? 1 : p->rows, cols = vector ? p->rows : p->cols;
+        if (!p->tensor)
+            for (int64_t i = 0; i < cols; i++)
+                out[i] = 0;
+        const vt_tensor *t = p->tensor;
+        for (int64_t r = 0; t && r < rows; r++) {
+            int64_t at = vector ? p->row : (p->row + r) * t->row_stride + p->col;
+            vt_dequant_row(t->dtype, (const char *)t->data + vt_dtype_row_bytes(t->dtype, at),
+                           out + r * cols, cols);
+        }
+        out += rows * cols;
+    }
+}

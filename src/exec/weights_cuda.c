@@ -1,0 +1,429 @@
+/* A model's weights on a GPU.
+ *
+ *   describe   walk the layout; every entry gets an offset in one range, and a source that says
+ *              how its bytes are made
+ *   reserve    one range of that size
+ *   fill       vt_cuda_upload: threads convert units into pinned buffers while earlier ones cross
+ *              the bus; a dummy model's matrices are made by a kernel and cross nothing
+ *
+ *   [ embed | L00: norm, q k v stacked, o, norm, gate up, down | L01 ... | head | rope tables ]
+ *
+ * The bytes of a matrix are the business of the implementation that will run it: the first CUDA
+ * row of the op that packs it (vt_op_packing) gives size, element type and bytes. A head that is
+ * the embedding shares its memory where both ops want the same form. The experts of an entry follow
+ * each other without a gap: the grouped product finds them by a stride. */
+#include "exec/weights_cuda.h"
+
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "model/dummy.h"
+#include "ops/rope/rope.h"
+
+enum { ALIGN = 256 };
+
+/* Where the bytes of a device tensor come from. */
+typedef struct source {
+    const vt_layout_entry *entry;
+    int64_t expert;            /* of an entry of kind EXPERTS, else 0 */
+    const vt_packing *packing; /* of `host`; NULL: a vector, a router or a rope table */
+    vt_weight host;            /* parts are views of the file */
+    vt_tensor *to;
+    size_t offset, bytes; /* in the range */
+    bool dummy;
+} source;
+
+typedef struct loader {
+    vt_cuda_weights *w;
+    const vt_layout *layout;
+    int32_t max_context;
+    vt_arena arena; /* of the host views: until everything is uploaded */
+    source *source;
+    int32_t n, capacity;
+    const vt_layout_entry *embed; /* for a head that may share it */
+    const vt_packing *embed_packing;
+    vt_tensor *embed_tensor;
+    vt_err *err;
+} loader;
+
+/* ---- describing ---- */
+
+static source *add_source(loader *l)
+{
+    if (l->n == l->capacity) {
+        int32_t capacity = l->capacity ? 2 * l->capacity : 256;
+        source *more = realloc(l->source, (size_t)capacity * sizeof *more);
+        if (!more)
+            return NULL;
+        l->source = more;
+        l->capacity = capacity;
+    }
+    return &l->source[l->n++];
+}
+
+/* Gives `s` a device tensor at the end of the range. */
+static vt_status describe_source(loader *l, const source *s, vt_tensor t, vt_tensor **out)
+{
+    vt_tensor *to = vt_arena_alloc(&l->w->weights.arena, 1, sizeof *to);
+    source *added = to ? add_source(l) : NULL;
+    if (!added)
+        return vt_fail(l->err, VT_ERR_MEMORY, "%s: out of memory for a list of weights",
+                       s->entry->label);
+    *to = t;
+    *added = *s;
+    added->to = to;
+    added->offset = l->w->bytes;
+    added->dummy = vt_model_is_dummy(l->layout->model) && s->entry->kind != VT_KIND_ROPE;
+    l->w->bytes += s->bytes;
+    *out = to;
+    return VT_OK;
+}
+
+static void align(loader *l) { l->w->bytes = vt_round_up(l->w->bytes, ALIGN); }
+
+/* The weight that run() gets for a matrix of the file that lies at `to` in packed form. */
+static void set_weight(vt_weight *w, const vt_weight *host, const vt_packing *p, vt_tensor *to)
+{
+    *w = (vt_weight){.part = {to},
+                     .n_parts = 1,
+                     .n_experts = host->n_experts,
+                     .paired = host->paired,
+                     .rows = host->rows,
+                     .cols = host->cols,
+                     .dtype = to->dtype,
+                     .packed_bytes = p->bytes(host),
+                     .packing = p};
+}
+
+static vt_status find_packing(loader *l, const vt_layout_entry *e, const vt_weight *w,
+                              const vt_packing **out)
+{
+    const char *op = e->kind == VT_KIND_EMBED     ? "embed"
+                     : e->kind == VT_KIND_EXPERTS ? "moe_linear"
+                                                  : "linear";
+    vt_target any = {.device = VT_DEVICE_CUDA};
+    *out = vt_op_packing(vt_op_find(op), w, &any);
+    return *out ? VT_OK
+                : vt_fail(l->err, VT_ERR_UNSUPPORTED,
+                          "%s: no implementation of %s takes %s weights on a GPU", e->label, op,
+                          vt_dtype_get(w->dtype)->name);
+}
+
+static bool same_range(const vt_layout_entry *a, const vt_layout_entry *b)
+{
+    const vt_layout_part *p = &a->part[0], *q = &b->part[0];
+    return a->n_parts == 1 && b->n_parts == 1 && p->tensor == q->tensor && p->scale == q->scale &&
+           p->row == q->row && p->rows == q->rows && p->col == q->col && p->cols == q->cols;
+}
+
+/* Matrix i of an entry, which becomes `*w` or, for the embedding, a tensor. */
+static vt_status describe_matrix(loader *l, const vt_layout_entry *e, int64_t i, vt_weight *w)
+{
+    source s = {.entry = e, .expert = i};
+    TRY(vt_layout_weight(e, i, &l->arena, &s.host, l->err));
+    TRY(find_packing(l, e, &s.host, &s.packing));
+    s.bytes = s.packing->bytes(&s.host);
+    vt_tensor *to = NULL;
+    if (e->role == VT_ROLE_HEAD && l->embed && same_range(e, l->embed) &&
+        s.packing->write == l->embed_packing->write)
+        to = l->embed_tensor;
+    else
+        TRY(describe_source(
+            l, &s, vt_tensor_2d(NULL, s.packing->type(&s.host), s.host.rows, s.host.cols), &to));
+    if (w) {
+        set_weight(w, &s.host, s.packing, to);
+        return VT_OK;
+    }
+    l->embed = e;
+    l->embed_packing = s.packing;
+    l->embed_tensor = to;
+    *vt_weights_tensor(&l->w->weights, e) = to;
+    return VT_OK;
+}
+
+static vt_status describe_experts(loader *l, const vt_layout_entry *e)
+{
+    vt_weight *w = vt_weights_experts(&l->w->weights, e);
+    if (!w)
+        return vt_fail(l->err, VT_ERR_MEMORY, "%s: out of memory for %lld experts", e->label,
+                       (long long)vt_layout_matrices(e));
+    for (int64_t i = 0; i < vt_layout_matrices(e); i++)
+        TRY(describe_matrix(l, e, i, &w[i]));
+    return VT_OK;
+}
+
+/* A vector, router or rope table, as F32. (Which expert wins must not depend on a rounding, so a
+ * router does not become BF16.) */
+static vt_status describe_floats(loader *l, const vt_layout_entry *e)
+{
+    int64_t rows = vt_layout_rows(e);
+    vt_tensor t = {.dtype = VT_F32, .rank = 1, .dim = {rows}, .row_stride = rows};
+    if (e->kind == VT_KIND_ROUTER)
+        t = vt_tensor_2d(NULL, VT_F32, rows, e->part[0].cols);
+    else if (e->kind == VT_KIND_ROPE)
+        t = vt_tensor_2d(NULL, VT_F32, l->max_context, e->rope->dims);
+    source s = {.entry = e, .bytes = (size_t)vt_tensor_bytes(&t)};
+    vt_tensor *to;
+    TRY(describe_source(l, &s, t, &to));
+    *vt_weights_tensor(&l->w->weights, e) = to;
+    return VT_OK;
+}
+
+static vt_status describe(loader *l)
+{
+    vt_weights *w = &l->w->weights;
+    for (int32_t i = 0; i < l->layout->n; i++) {
+        const vt_layout_entry *e = &l->layout->entry[i];
+        if (e->kind == VT_KIND_MATRIX)
+            TRY(describe_matrix(l, e, 0, vt_weights_matrix(w, e)));
+        else if (e->kind == VT_KIND_EMBED)
+            TRY(describe_matrix(l, e, 0, NULL));
+        else if (e->kind == VT_KIND_EXPERTS)
+            TRY(describe_experts(l, e));
+        else
+            TRY(describe_floats(l, e));
+        align(l);
+    }
+    return VT_OK;
+}
+
+/* ---- filling ---- */
+
+static void produce_packed(const void *arg, void *out, size_t begin, size_t bytes)
+{
+    const source *s = arg;
+    size_t unit = s->packing->unit(&s->host);
+    s->packing->write(&s->host, (int64_t)(begin / unit), (int64_t)(bytes / unit), out);
+}
+
+static void produce_floats(const void *arg, void *out, size_t begin, size_t bytes)
+{
+    const source *s = arg;
+    (void)begin; /* the grain is the whole tensor */
+    (void)bytes;
+    vt_layout_floats(s->entry, out);
+}
+
+static void produce_table(const void *arg, void *out, size_t begin, size_t bytes)
+{
+    const source *s = arg;
+    size_t row = (size_t)s->entry->rope->dims * sizeof(float);
+    rope_table(s->entry->rope, (int64_t)(begin / row), (int64_t)(bytes / row), out);
+}
+
+/* Elements [col, col + n) of row `row` of a part of a dummy model, which has no file: the whole
+ * tensor's rule makes them. A vector has one row. */
+static void dummy_elements(const source *s, const vt_layout_part *p, int64_t row, int64_t col,
+                           int64_t n, uint16_t *out)
+{
+    const vt_tensor *t = p->tensor;
+    dummy_rule rule = dummy_rule_of(t);
+    int64_t first = p->row + col;
+    if (t->rank > 1)
+        first = (s->expert * t->dim[t->rank - 2] + p->row + row) * t->dim[t->rank - 1] + p->col +
+                col;
+    dummy_fill(&rule, (uint64_t)first, n, out);
+}
+
+/* A matrix of BF16 rows, part after part. */
+static void produce_dummy_matrix(const void *arg, void *out, size_t begin, size_t bytes)
+{
+    const source *s = arg;
+    size_t unit = s->packing->unit(&s->host);
+    for (size_t at = 0; at < bytes; at += unit) {
+        int64_t row = (int64_t)((begin + at) / unit);
+        const vt_layout_part *p = s->entry->part;
+        while (row >= p->rows)
+            row -= p++->rows;
+        dummy_elements(s, p, row, 0, p->cols, (uint16_t *)((char *)out + at));
+    }
+}
+
+/* A norm or a router: entries of one part. */
+static void produce_dummy_floats(const void *arg, void *out, size_t begin, size_t bytes)
+{
+    enum { CHUNK = 512 };
+    const source *s = arg;
+    const vt_layout_part *p = &s->entry->part[0];
+    bool vector = s->entry->kind == VT_KIND_VECTOR;
+    int64_t rows = vector ? 1 : p->rows, cols = vector ? p->rows : p->cols;
+    float *to = out;
+    uint16_t bf16[CHUNK];
+    (void)begin; /* the grain is the whole tensor */
+    (void)bytes;
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t at = 0; at < cols; at += CHUNK) {
+            int64_t n = cols - at < CHUNK ? cols - at : CHUNK;
+            dummy_elements(s, p, r, at, n, bf16);
+            for (int64_t i = 0; i < n; i++)
+                *to++ = vt_bf16_to_f32(bf16[i]);
+        }
+}
+
+typedef struct dummy_fill_params {
+    void *out;
+    uint64_t key, n, first; /* n elements from word `first` of the whole tensor */
+    float base, scale;
+} dummy_fill_params;
+
+/* A kernel makes runs of elements that begin at a hash word of 4: whole rows do. Columns of a
+ * dummy's matrix, which only a rank of several has, are made on the host. */
+static bool made_by_kernel(const source *s)
+{
+    if (!s->dummy || !s->packing)
+        return false;
+    for (int32_t i = 0; i < s->entry->n_parts; i++) {
+        const vt_layout_part *p = &s->entry->part[i];
+        int64_t cols = p->tensor->dim[p->tensor->rank - 1];
+        if (p->cols != cols || p->row * cols % 4 != 0 ||
+            s->expert * p->tensor->dim[p->tensor->rank - 2] * cols % 4 != 0)
+            return false;
+    }
+    return true;
+}
+
+static vt_status fill_dummy(vt_cuda_lane *lane, const loader *l, const source *s)
+{
+    char *out = (char *)l->w->range.base + s->offset;
+    for (int32_t i = 0; i < s->entry->n_parts; i++) {
+        const vt_layout_part *p = &s->entry->part[i];
+        const vt_tensor *t = p->tensor;
+        dummy_rule rule = dummy_rule_of(t);
+        int64_t row = s->expert * t->dim[t->rank - 2] + p->row;
+        uint64_t n = (uint64_t)(p->rows * p->cols), first = (uint64_t)(row * p->cols);
+        dummy_fill_params params = {out, rule.key, n, first / 4, rule.base, rule.scale};
+        TRY(vt_cuda_launch(
+            lane,
+            &(cuda_launch){.spec = JIT_SPEC("dummy_fill.cu", "dummy_fill", {NULL, 0}),
+                           .grid = {(uint32_t)((n + 1023) / 1024), 1, 1},
+                           .threads = 256},
+            &params, sizeof params));
+        out += n * sizeof(uint16_t);
+    }
+    return VT_OK;
+}
+
+static cuda_upload upload_of(const loader *l, const source *s)
+{
+    cuda_upload u = {.to = (char *)l->w->range.base + s->offset, .bytes = s->bytes, .arg = s};
+    if (s->packing) {
+        u.grain = s->packing->unit(&s->host);
+        u.produce = s->dummy ? produce_dummy_matrix : produce_packed;
+    } else if (s->entry->kind == VT_KIND_ROPE) {
+        u.grain = (size_t)s->entry->rope->dims * sizeof(float);
+        u.produce = produce_table;
+    } else {
+        u.grain = s->bytes;
+        u.produce = s->dummy ? produce_dummy_floats : produce_floats;
+    }
+    return u;
+}
+
+static vt_status fill(loader *l, vt_cuda *c, int32_t n_threads)
+{
+    vt_err *err = l->err;
+    cuda_upload *piece = vt_calloc((size_t)l->n, sizeof *piece);
+    vt_cuda_lane lane = {.cuda = c};
+    int32_t n = 0;
+    vt_status status = piece ? VT_OK
+                             : vt_fail(err, VT_ERR_MEMORY, "out of memory for a list of weights");
+    if (status == VT_OK)
+        status = vt_cuda_check(c, c->driver.stream_create(&lane.stream, CU_STREAM_NON_BLOCKING, 0),
+                               "making a stream", err);
+    for (int32_t i = 0; i < l->n && status == VT_OK; i++) {
+        const source *s = &l->source[i];
+        if (!made_by_kernel(s)) {
+            piece[n++] = upload_of(l, s);
+            continue;
+        }
+        status = fill_dummy(&lane, l, s);
+        if (status != VT_OK && err)
+            *err = lane.err;
+    }
+    if (status == VT_OK)
+        status = vt_cuda_upload(c, piece, n, n_threads, err);
+    if (lane.stream) { /* also after a failure: the memory that dummies are written to goes away */
+        vt_status made = vt_cuda_check(c, c->driver.stream_sync(lane.stream),
+                                       "making dummy weights", status == VT_OK ? err : NULL);
+        status = status == VT_OK ? made : status;
+        c->driver.stream_destroy(lane.stream);
+    }
+    free(piece);
+    return status;
+}
+
+/* ---- all of it ---- */
+
+/* Offsets become addresses (without a device, they stay offsets from 0). */
+static void place(loader *l)
+{
+    for (int32_t i = 0; i < l->n; i++)
+        l->source[i].to->data = (char *)l->w->range.base + l->source[i].offset;
+}
+
+static vt_status load(loader *l, vt_cuda *c, int32_t n_threads)
+{
+    vt_cuda_weights *w = l->w;
+    TRY(vt_weights_init(&w->weights, l->layout, l->err));
+    TRY(describe(l));
+    if (c) {
+        TRY(cuda_range_init(c, w->bytes, &w->range, l->err));
+        TRY(cuda_range_grow(c, &w->range, w->bytes, l->err));
+        TRY(fill(l, c, n_threads));
+    }
+    place(l);
+    return VT_OK;
+}
+
+vt_status vt_cuda_weights_realise(vt_cuda *c, const vt_layout *layout, int32_t max_context,
+                                  int32_t n_threads, vt_cuda_weights **out, vt_err *err)
+{
+    int64_t begin = vt_now_ns();
+    vt_cuda_weights *w = vt_calloc(1, sizeof *w);
+    if (!w)
+        return vt_fail(err, VT_ERR_MEMORY, "out of memory for the weights of %s",
+                       layout->model->name);
+    loader l = {.w = w, .layout = layout, .max_context = max_context, .err = err};
+    vt_arena_init(&l.arena, 0);
+    vt_status status = load(&l, c, n_threads);
+    vt_arena_release(&l.arena);
+    free(l.source);
+    w->load_ms = (double)(vt_now_ns() - begin) * 1e-6;
+    if (status != VT_OK) {
+        vt_cuda_weights_free(c, w);
+        return status;
+    }
+    *out = w;
+    return VT_OK;
+}
+
+vt_status vt_cuda_weights_load(vt_cuda *c, const vt_model *m, int32_t max_context,
+                               int32_t n_threads, vt_cuda_weights **out, vt_err *err)
+{
+    vt_layout *layout;
+    TRY(vt_layout_make(m, &layout, err));
+    vt_status status = vt_cuda_weights_realise(c, layout, max_context, n_threads, out, err);
+    vt_layout_free(layout);
+    return status;
+}
+
+size_t vt_cuda_weights_bytes(const vt_model *m, int32_t max_context)
+{
+    vt_cuda_weights *w = NULL;
+    size_t bytes = 0;
+    if (vt_cuda_weights_load(NULL, m, max_context, 1, &w, NULL) == VT_OK)
+        bytes = w->bytes;
+    vt_cuda_weights_free(NULL, w);
+    return bytes;
+}
+
+void vt_cuda_weights_free(vt_cuda *c, vt_cuda_weights *w)
+{
+    if (!w)
+        return;
+    if (c && w->range.base)
+        cuda_range_release(c, &w->range);
+    vt_weights_release(&w->weights);
+    free(w);
+}

@@ -22,8 +22,7 @@ typedef enum vt_trace_kind {
                            spare = pages that another decode of the step has too (the same for all
                            of a group, and 0 for one of them) */
     VT_TRACE_CALL,      /* one op call as the device ran it: id = step; a = index in the program,
-                           b = worker or stream, c = further active calls behind it that the same
-                           launch ran */
+                           b = worker or stream */
     VT_TRACE_WAIT,      /* a worker waited at the barrier after call `a` of step `id`: b = worker;
                            a = -1: a GPU had nothing to do before the step */
     VT_TRACE_MEMORY,    /* after step id: a = pages held, b = cached, c = free */

@@ -11,7 +11,8 @@
 #include "model/model.h"
 #include "ops/attention/attention_shared.h"
 #include "sim/plan.h"
-#include "story/plan.h"
+#include "exec/describe.h"
+#include "story/step.h"
 
 enum { MAX_RATES = 12, RUNNING = 256, BUDGET = 2048 };
 
@@ -26,7 +27,8 @@ typedef struct simulation {
     const cli *c;
     vt_model *model;
     vt_roofs roofs;
-    story_plan *plan;
+    vt_described described;
+    story_step *plan;
     double efficiency;
     story_seq *seq; /* [max_seqs] */
     vt_plan_setup setup;
@@ -57,13 +59,13 @@ static int64_t step_cost_ns(void *user, const vt_step *step)
             q->n_rows++;
     }
     vt_err err;
-    if (story_plan_bind(s->plan, s->seq, b->n_seqs, &err) != VT_OK)
+    if (story_step_set(s->plan, s->seq, b->n_seqs, &err) != VT_OK)
         return 1; /* cannot be: the plan was made for these limits */
-    const vt_program *p = story_plan_program(s->plan);
+    const vt_program *p = story_step_program(s->plan);
     for (int32_t i = 0; i < p->n_calls; i++) {
         vt_cost cost, extra;
         story_bound bound;
-        if (story_plan_cost(s->plan, i, &cost, &extra))
+        if (story_step_cost(s->plan, i, &cost, &extra))
             sum += story_floor_s(&cost, &s->roofs, &bound);
     }
     return (int64_t)(sum / s->efficiency * 1e9) + 1;
@@ -134,16 +136,13 @@ static vt_status make_setup(simulation *s, vt_err *err)
                                .n_replicas = (int32_t)vt_options_int(c->options, "gpus"),
                                .cost_ns = step_cost_ns,
                                .user = s};
-    story_plan_config plan = {.level = vt_cpu_get()->level,
-                              .kv_dtype = s->model->layer[0].q->dtype == VT_F32 ? VT_F32 : VT_F16,
-                              .page_size = lim->page_size,
-                              .max_tokens = lim->max_tokens,
-                              .max_seqs = lim->max_seqs,
-                              .max_context = lim->max_context};
+    vt_target target = vt_target_cpu(vt_cpu_get()->level, lim);
+    TRY(vt_describe(s->model, &target, s->model->layer[0].q->dtype == VT_F32 ? VT_F32 : VT_F16,
+                    NULL, 0, &s->described, err));
     s->seq = calloc((size_t)lim->max_seqs, sizeof *s->seq);
     if (!s->seq)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for %d sequences", lim->max_seqs);
-    return story_plan_new(s->model, &plan, &s->plan, err);
+    return story_step_new(s->described.program, lim->max_tokens, lim->max_seqs, &s->plan, err);
 }
 
 static vt_status open_all(simulation *s, vt_err *err)
@@ -300,7 +299,8 @@ int cli_bench_simulate(cli *c)
     if (status == VT_OK)
         status = run_rates(&s, &err);
     int code = status != VT_OK ? cli_fail(&err) : c->json ? print_object(&s) : print_text(&s);
-    story_plan_free(s.plan);
+    story_step_free(s.plan);
+    vt_described_release(&s.described);
     free(s.seq);
     vt_trace_file_release(&s.trace);
     vt_model_free(s.model);

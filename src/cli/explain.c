@@ -7,11 +7,10 @@
 #include "base/err.h"
 #include "cli/cli.h"
 #include "exec/cuda.h"
+#include "exec/describe.h"
 #include "exec/weights_cuda.h"
 #include "model/model.h"
-#include "ops/cuda_impls.h"
-#include "ops/linear/linear_cuda.h"
-#include "story/plan.h"
+#include "story/step.h"
 
 /* One line of the table: a call, or all calls of a kind. */
 typedef struct line {
@@ -26,7 +25,8 @@ typedef struct line {
 typedef struct explanation {
     story_seq seq; /* of each of n_seqs sequences */
     int32_t n_seqs;
-    story_plan *plan;
+    vt_described described;
+    story_step *plan;
     vt_roofs roofs;
     line *line; /* [n_lines] */
     int32_t n_lines;
@@ -82,25 +82,28 @@ static vt_status read_shape(const cli *c, const vt_model *m, explanation *x, vt_
 static vt_status make_plan(const cli *c, const vt_model *m, explanation *x, vt_err *err)
 {
     bool gpu = vt_options_cuda(c->options) >= 0;
-    story_plan_config config = {
-        .device = gpu ? VT_DEVICE_CUDA : VT_DEVICE_CPU,
-        .level = vt_cpu_get()->level,
-        .kv_dtype = vt_options_kv_dtype(c->options, m->layer[0].q->dtype),
-        .page_size = gpu ? 64 : 16,
-        .max_tokens = x->seq.q_len * x->n_seqs,
-        .max_seqs = x->n_seqs,
-        .max_context = m->arch.max_context,
-    };
+    vt_dtype kv = vt_options_kv_dtype(c->options, m->layer[0].q->dtype);
+    vt_limits limits = {.max_tokens = x->seq.q_len * x->n_seqs,
+                        .max_seqs = x->n_seqs,
+                        .max_rows = x->n_seqs,
+                        .max_context = m->arch.max_context,
+                        .page_size = gpu ? 64 : 16,
+                        .n_workers = 1};
+    vt_target target = gpu ? vt_target_of_h200(&limits)
+                           : vt_target_cpu(vt_cpu_get()->level, &limits);
     if (gpu)
-        TRY(vt_executor_cuda_check_kv(config.kv_dtype, err));
+        TRY(vt_executor_cuda_check_kv(kv, err));
     story_seq *seqs = calloc((size_t)x->n_seqs, sizeof *seqs);
     if (!seqs)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for %d sequences", x->n_seqs);
     for (int32_t i = 0; i < x->n_seqs; i++)
         seqs[i] = x->seq;
-    vt_status status = story_plan_new(m, &config, &x->plan, err);
+    vt_status status = vt_describe(m, &target, kv, NULL, 0, &x->described, err);
     if (status == VT_OK)
-        status = story_plan_bind(x->plan, seqs, x->n_seqs, err);
+        status = story_step_new(x->described.program, limits.max_tokens, limits.max_seqs, &x->plan,
+                                err);
+    if (status == VT_OK)
+        status = story_step_set(x->plan, seqs, x->n_seqs, err);
     free(seqs);
     return status;
 }
@@ -117,64 +120,46 @@ static vt_status get_roofs(const cli *c, const vt_model *m, explanation *x, vt_e
                          &x->roofs, err);
 }
 
-/* What a GPU of level 90 runs the call as; this machine may have another, or none. */
-static const char *runs_as(const vt_call *call)
+/* The line a call belongs to: its own, or the one of its kind and row. NULL: out of memory. */
+static line *line_of(explanation *x, const vt_call *call, const char *impl, bool all)
 {
-    static const char library[] = "cublasLt";
-    bool linear = call->op == &linear_op && call->impl == &linear_cuda_impl;
-    return linear && linear_cublaslt_faster(call->args) ? library : call->impl->name;
-}
-
-/* The line a call belongs to: its own, or the one of its kind and implementation. `with`: the call
- * that runs in the same launch, or NULL. NULL: out of memory. */
-static line *line_of(explanation *x, const vt_call *call, const vt_call *with, bool all)
-{
-    char name[96];
-    snprintf(name, sizeof name, "%s%s%s", all ? call->label : story_call_kind(call),
-             with ? "+" : "", with ? story_call_kind(with) : "");
+    const char *name = all ? call->label : story_call_kind(call);
     for (int32_t i = 0; !all && i < x->n_lines; i++)
-        if (strcmp(x->line[i].name, name) == 0 && x->line[i].impl == runs_as(call))
+        if (strcmp(x->line[i].name, name) == 0 && x->line[i].impl == impl)
             return &x->line[i];
     line *l = &x->line[x->n_lines];
     l->name = strdup(name);
-    l->impl = runs_as(call);
+    l->impl = impl;
     x->n_lines += l->name != NULL;
     return l->name ? l : NULL;
 }
 
-/* One launch: a call and those that go with it. */
-static bool add_launch(explanation *x, int32_t i, int32_t further, bool all)
+static bool add_call(explanation *x, int32_t i, bool all)
 {
-    const vt_program *p = story_plan_program(x->plan);
-    line *l = line_of(x, &p->call[i], further ? &p->call[i + 1] : NULL, all);
-    vt_cost sum = {0}, beyond = {0}, cost, extra;
+    const vt_call *call = &story_step_program(x->plan)->call[i];
+    line *l = line_of(x, call, story_step_impl(x->plan, i)->name, all);
+    vt_cost cost = {0}, extra = {0};
     story_bound bound;
-    for (int32_t k = i; l && k <= i + further; k++) {
-        story_plan_cost(x->plan, k, &cost, &extra);
-        vt_cost_add(&sum, &cost);
-        vt_cost_add(&beyond, &extra);
-    }
-    double floor_s = story_floor_s(&sum, &x->roofs, &bound);
+    story_step_cost(x->plan, i, &cost, &extra);
+    double floor_s = story_floor_s(&cost, &x->roofs, &bound);
     if (l)
-        line_add(l, &sum, &beyond, floor_s, bound);
-    line_add(&x->total, &sum, &beyond, floor_s, bound);
+        line_add(l, &cost, &extra, floor_s, bound);
+    line_add(&x->total, &cost, &extra, floor_s, bound);
     return l != NULL;
 }
 
 static vt_status cost_calls(explanation *x, bool all, vt_err *err)
 {
-    const vt_program *p = story_plan_program(x->plan);
+    const vt_program *p = story_step_program(x->plan);
     x->line = calloc((size_t)p->n_calls, sizeof *x->line);
     if (!x->line)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for %d calls", p->n_calls);
     for (int32_t i = 0; i < p->n_calls; i++) {
-        int32_t further = story_plan_further(x->plan, i);
-        if (!vt_call_active(p, &p->call[i]))
+        if (!story_step_impl(x->plan, i))
             continue;
-        if (!add_launch(x, i, further, all))
+        if (!add_call(x, i, all))
             return vt_fail(err, VT_ERR_MEMORY, "out of memory for the name of %s",
                            p->call[i].label);
-        i += further;
     }
     return VT_OK;
 }
@@ -251,12 +236,6 @@ static int print_text(const cli *c, const vt_model *m, const explanation *x)
         table_line(&t, &x->line[i], &x->total, false);
     table_line(&t, &x->total, &x->total, true);
     vt_table_finish(&t, &b, &c->out, 0);
-    for (int32_t i = 0; i < x->n_lines; i++)
-        if (strcmp(x->line[i].impl, "cublasLt") == 0) {
-            vt_buf_puts(&b, "\ncublasLt: where the library is there (vitrine env), level 90, and "
-                            "without --deterministic; else cuda.\n");
-            break;
-        }
     if (vt_cost_bytes(&x->total.extra) > 0) {
         vt_buf_puts(&b, "\nBeyond that the implementations move ");
         vt_text_bytes(&b, (double)vt_cost_bytes(&x->total.extra));
@@ -329,7 +308,8 @@ int cli_explain(cli *c)
     for (int32_t i = 0; i < x.n_lines; i++)
         free(x.line[i].name);
     free(x.line);
-    story_plan_free(x.plan);
+    story_step_free(x.plan);
+    vt_described_release(&x.described);
     vt_model_free(m);
     return code;
 }

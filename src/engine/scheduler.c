@@ -55,7 +55,7 @@ static bool make_plan(vt_sched *s, vt_plan *p)
                                .page_ids = p->page_ids,
                                .row_token = p->row_token};
     p->step.rows = p->row;
-    p->step.copies = p->copy;
+    p->step.batch.copies = p->copy;
     return p->token && p->position && p->seq_of && p->slot && p->q_start && p->kv_len &&
            p->page_start && p->page_ids && p->row_token && p->row && p->copy && p->share;
 }

@@ -305,7 +305,7 @@ static verdict admit(vt_sched *s, filling *fill, int32_t at)
     q->n_in_tree = f.n_in_tree;
     if (f.copy_from >= 0) {
         vt_step *step = &fill->plan->step;
-        fill->plan->copy[step->n_copies++] = (vt_page_copy){f.copy_from, q->page[f.n_pages],
+        fill->plan->copy[step->batch.n_copies++] = (vt_page_copy){f.copy_from, q->page[f.n_pages],
                                                             f.copy_tokens};
         q->n_computed += f.copy_tokens;
     }
@@ -386,7 +386,7 @@ vt_plan *vt_sched_plan(vt_sched *s, int64_t now_ns)
     grow(s);
     vt_plan *p = free_plan(s);
     vt_batch *b = &p->step.batch;
-    b->n_tokens = b->n_seqs = b->n_decode = b->n_rows = b->n_pages = p->step.n_copies = 0;
+    b->n_tokens = b->n_seqs = b->n_decode = b->n_rows = b->n_pages = p->step.batch.n_copies = 0;
     p->q_start[0] = p->page_start[0] = 0;
     filling f = {.plan = p,
                  .step = s->next_step,
@@ -395,7 +395,7 @@ vt_plan *vt_sched_plan(vt_sched *s, int64_t now_ns)
     place_running(s, &f);
     admit_all(s, &f);
     /* they were held so that this step could not reuse them */
-    for (int32_t i = 0; i < p->step.n_copies; i++)
+    for (int32_t i = 0; i < p->step.batch.n_copies; i++)
         vt_radix_drop(&s->radix, &p->copy[i].from, 1);
     if (b->n_tokens == 0)
         return NULL;

@@ -37,7 +37,10 @@ typedef struct cpu_executor {
     vt_program *prog;
     int32_t *token_pool;
     atomic_int *ticket; /* [n_calls] */
-    void *shared;
+    void *workspace;
+    char *plans; /* the step's plans, one behind the other */
+    size_t plan_at[VT_MAX_PLANS];
+    int32_t items[VT_MAX_PLANS]; /* of the step's */
     bool record;
     vt_trace_ring *ring;    /* [n_workers] */
     const vt_step *current; /* the step the team is running */
@@ -67,19 +70,23 @@ static void run_calls(void *arg, int32_t worker)
 {
     cpu_executor *x = arg;
     vt_program *p = x->prog;
-    vt_lane lane = {.device = VT_DEVICE_CPU,
+    vt_lane lane = {.target = &p->target,
+                    .size = &p->size,
                     .team = x->team,
                     .worker = worker,
                     .n_workers = vt_team_size(x->team),
-                    .shared = x->shared,
-                    .shared_bytes = p->shared_bytes};
+                    .workspace = x->workspace,
+                    .workspace_bytes = p->target.workspace_bytes};
     int64_t begin = x->record ? vt_now_ns() : 0;
     for (int32_t i = 0; i < p->n_calls; i++) {
         const vt_call *c = &p->call[i];
-        if (!vt_call_active(p, c))
+        if (!vt_call_active(c, &p->size))
             continue;
+        int16_t plan = c->plan[0]; /* a CPU's calls have one row for all sizes */
+        lane.plan = plan >= 0 ? x->plans + x->plan_at[plan] : NULL;
+        lane.items = plan >= 0 ? x->items[plan] : 0;
         lane.ticket = &x->ticket[i];
-        c->impl->run(c->args, &lane);
+        c->choice[0].impl->run(c->args, &lane);
         int64_t ran = x->record ? vt_now_ns() : 0;
         vt_team_barrier(x->team, worker);
         if (!x->record)
@@ -91,12 +98,15 @@ static void run_calls(void *arg, int32_t worker)
     }
 }
 
-static void resolve_tokens(cpu_executor *x, const vt_batch *batch)
+static void make_plans(cpu_executor *x)
 {
-    for (int32_t t = 0; t < batch->n_tokens; t++) {
-        int32_t id = batch->token[t];
-        x->prog->tokens[t] = id >= 0 ? id : x->token_pool[-1 - id];
-    }
+    vt_program *p = x->prog;
+    bool used[VT_MAX_PLANS];
+    vt_program_plans_used(p, &p->size, used);
+    for (int32_t i = 0; i < p->n_plans; i++)
+        if (used[i])
+            x->items[i] = p->plan[i].plan->fill(p->plan[i].args, &p->target, &p->size, &p->batch, 0,
+                                                x->plans + x->plan_at[i], NULL);
 }
 
 static void copy_results(cpu_executor *x, cpu_result *r, int32_t n_rows)
@@ -113,16 +123,13 @@ static void run_step(cpu_executor *x, const vt_step *step)
     cpu_result *r = &x->result[x->finished % RESULTS];
     r->view.begin_ns = vt_now_ns();
     x->current = step;
-    for (int32_t i = 0; i < step->n_copies; i++)
-        vt_kv_copy_page(&x->kv, step->copies[i].from, step->copies[i].to, step->copies[i].n_tokens);
-    if (step->batch.n_tokens > 0) {
-        vt_program_bind(x->prog, &step->batch, step->rows);
-        resolve_tokens(x, &step->batch);
-        for (int32_t i = 0; i < x->prog->n_calls; i++)
-            atomic_store_explicit(&x->ticket[i], 0, memory_order_relaxed);
-        vt_team_run(x->team, run_calls, x);
-        copy_results(x, r, step->batch.n_rows);
-    }
+    vt_size size = vt_size_of(&step->batch);
+    vt_program_bind(x->prog, &step->batch, &size, step->rows);
+    make_plans(x);
+    for (int32_t i = 0; i < x->prog->n_calls; i++)
+        atomic_store_explicit(&x->ticket[i], 0, memory_order_relaxed);
+    vt_team_run(x->team, run_calls, x);
+    copy_results(x, r, step->batch.n_rows);
     r->view = (vt_step_result){.id = step->id,
                                .token = r->token,
                                .logprob = r->logprob,
@@ -155,7 +162,7 @@ static void *runner_main(void *arg)
 static vt_status cpu_launch(vt_executor *base, const vt_step *step, vt_err *err)
 {
     cpu_executor *x = (cpu_executor *)base;
-    TRY(vt_step_check(&x->prog->config.limits, step, err));
+    TRY(vt_step_check(&x->prog->target.limits, step, err));
     pthread_mutex_lock(&x->lock);
     bool full = x->launched - x->waited >= MAX_IN_FLIGHT;
     if (!full) {
@@ -224,7 +231,8 @@ static void cpu_free(vt_executor *base)
         free(x->result[i].top_logprob);
     }
     free(x->ring);
-    free(x->shared);
+    free(x->workspace);
+    free(x->plans);
     free(x->ticket);
     free(x->token_pool);
     vt_program_free(x->prog);
@@ -251,9 +259,17 @@ static vt_status reserve(cpu_executor *x, const vt_executor_config *c, vt_err *e
     }
     x->token_pool = vt_calloc((size_t)c->n_pool_slots, sizeof *x->token_pool);
     x->ticket = vt_calloc((size_t)x->prog->n_calls, sizeof *x->ticket);
-    x->shared = vt_aligned_alloc(VT_CACHE_LINE, x->prog->shared_bytes);
+    x->workspace = vt_aligned_alloc(VT_CACHE_LINE, x->prog->target.workspace_bytes);
+    size_t plan_bytes = 0;
+    for (int32_t i = 0; i < x->prog->n_plans; i++) {
+        const vt_program_plan *p = &x->prog->plan[i];
+        x->plan_at[i] = plan_bytes;
+        plan_bytes += vt_round_up(p->plan->bytes(p->args, &x->prog->target, NULL, 0),
+                                  VT_CACHE_LINE);
+    }
+    x->plans = vt_aligned_alloc(VT_CACHE_LINE, plan_bytes + VT_CACHE_LINE);
     x->ring = vt_calloc(n, sizeof *x->ring);
-    if (!ok || !x->token_pool || !x->ticket || !x->shared || !x->ring)
+    if (!ok || !x->token_pool || !x->ticket || !x->workspace || !x->plans || !x->ring)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for the CPU executor");
     x->prog->token_pool = x->token_pool;
     for (size_t w = 0; c->record && w < n; w++)
@@ -269,9 +285,11 @@ static vt_status build(cpu_executor *x, const vt_executor_config *c, vt_err *err
     TRY(vt_weights_load_cpu(x->model, x->team, level, c->limits.max_context, &x->weights, err));
     TRY(vt_kv_cache_init_cpu(&x->kv, a->n_layers, c->n_pages, c->limits.page_size, a->n_kv_heads,
                              a->head_dim, c->kv_dtype, err));
-    vt_program_config config = {
-        .device = VT_DEVICE_CPU, .isa = level, .activation = VT_F32, .limits = c->limits};
-    config.limits.n_workers = c->n_threads;
+    vt_program_config config = {.target = vt_target_cpu(level, &c->limits),
+                                .activation = VT_F32,
+                                .backend = c->backend,
+                                .n_backends = c->n_backends};
+    config.target.limits.n_workers = c->n_threads;
     TRY(vt_program_build(x->model, x->weights, &x->kv, &config, &x->prog, err));
     TRY(reserve(x, c, err));
     if (c->async) {

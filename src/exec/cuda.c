@@ -6,85 +6,13 @@
  *   wait     the event behind the results of the oldest step
  *
  * A step's block (cuda_step.c) lies at one device address; the stream orders its reuse, so two
- * steps may be in flight with one block on the device and four on the host. Where rope and kv_store
- * follow each other they are one launch (rope_cuda.h). */
+ * steps may be in flight with one block on the device and four on the host. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/err.h"
 #include "exec/cuda_inside.h"
-#include "ops/rope/rope_cuda.h"
-
-/* ---- running the program ---- */
-
-static vt_status lane_status(cuda_executor *x, vt_err *err)
-{
-    if (x->lane.err.status != VT_OK && err)
-        *err = x->lane.err;
-    return x->lane.err.status;
-}
-
-vt_status cuda_run_calls(cuda_executor *x, int32_t begin, int32_t end, vt_err *err)
-{
-    vt_program *p = x->prog;
-    vt_lane lane = {.device = VT_DEVICE_CUDA, .cuda = &x->lane};
-    x->lane.err = (vt_err){0};
-    for (int32_t i = begin; i < end; i++) {
-        const vt_call *c = &p->call[i], *next = c + 1;
-        if (!vt_call_active(p, c))
-            continue;
-        bool fuse = c->op == &rope_op && i + 1 < end && next->op == &kv_store_op &&
-                    rope_store_cuda_fits(c->args, next->args);
-        vt_status status = fuse ? rope_store_cuda_run(c->args, next->args, &lane)
-                                : c->impl->run(c->args, &lane);
-        if (status != VT_OK)
-            return lane_status(x, err);
-        TRY(cuda_spans_mark(x, i, fuse, err));
-        i += fuse;
-    }
-    return VT_OK;
-}
-
-typedef struct page_copy_params {
-    void *pools;
-    const void *copies;
-    uint64_t pool_stride;
-} page_copy_params;
-
-vt_status cuda_run_copies(cuda_executor *x, int32_t n, vt_err *err)
-{
-    page_copy_params p = {cuda_kv_first_page(x), x->copies, x->kv_range.stride};
-    x->lane.err = (vt_err){0};
-    vt_cuda_launch(
-        &x->lane,
-        &(cuda_launch){
-            .spec = JIT_SPEC("page_copy.cu", "page_copy", {"kv_heads", x->kv.kv_heads},
-                             {"row", (int32_t)vt_dtype_row_bytes(x->kv.dtype, x->kv.head_dim)},
-                             {"page", x->kv.page_size}),
-            .grid = {(uint32_t)n, (uint32_t)(2 * x->kv.n_layers), (uint32_t)x->kv.kv_heads},
-            .threads = 128},
-        &p, sizeof p);
-    return lane_status(x, err);
-}
-
-static vt_status copy_pages(cuda_executor *x, const vt_step *step, vt_err *err)
-{
-    _Static_assert(sizeof(vt_page_copy) == 12, "the kernel's PageCopy");
-    if (step->n_copies == 0)
-        return VT_OK;
-    if (step->n_copies > x->config.limits.max_seqs)
-        return vt_fail(err, VT_ERR_USAGE, "step %llu copies %d pages for at most %d sequences",
-                       (unsigned long long)step->id, step->n_copies, x->config.limits.max_seqs);
-    /* pageable memory: the driver takes its copy before it returns */
-    TRY(vt_cuda_check(x->cuda,
-                      x->cuda->driver.copy_to_device(cuda_address(x->copies), step->copies,
-                                                     (size_t)step->n_copies * sizeof *step->copies,
-                                                     x->lane.stream),
-                      "uploading page copies", err));
-    cuda_spans_moved(x, VT_MOVE_TO_DEVICE, (size_t)step->n_copies * sizeof *step->copies);
-    return cuda_run_copies(x, step->n_copies, err);
-}
 
 static vt_status fetch_results(cuda_executor *x, const vt_step *step, result_slot *slot,
                                vt_err *err)
@@ -111,30 +39,46 @@ static vt_status fetch_results(cuda_executor *x, const vt_step *step, result_slo
                               d->copy_to_host(part[i].to, cuda_address(part[i].from->data),
                                               n * part[i].each, x->lane.stream),
                               "fetching results", err));
-            cuda_spans_moved(x, VT_MOVE_TO_HOST, n * part[i].each);
+            TRY(vt_observe(x->observer, VT_MARK_OUT, (int64_t)(n * part[i].each), err));
         }
     if (!logprobs)
         memset(slot->logprob, 0, n * 4);
     return VT_OK;
 }
 
-/* Uploads the step, runs it, fetches its results. `apart`: no graphs. */
+/* Page copies come before everything else of the step: its block may not even be there yet. */
+static vt_status run_copies(cuda_executor *x, const vt_step *step, const step_shape *shape,
+                            result_slot *slot, vt_err *err)
+{
+    if (step->batch.n_copies == 0)
+        return VT_OK;
+    if (step->batch.n_copies > x->config.limits.max_seqs)
+        return vt_fail(err, VT_ERR_USAGE, "step %llu copies %d pages for at most %d sequences",
+                       (unsigned long long)step->id, step->batch.n_copies,
+                       x->config.limits.max_seqs);
+    TRY(cuda_step_upload_side(x, step, shape, slot, true, err));
+    return cuda_run_calls(x, 0, x->prog->n_before, err);
+}
+
+/* Uploads the step, runs it, fetches its results. `apart`: no graphs.
+ *
+ * KV of a decode's earlier tokens may be read before this step's rope_store has run (attention's
+ * decode kernel does): that holds because a decode never attends to KV that this step stores, but
+ * for its own token's (ops/batch.h), and because this upload lies between two steps' kernels. */
 static vt_status run_batch(cuda_executor *x, const vt_step *step, const step_shape *shape,
                            bool apart, result_slot *slot, vt_err *err)
 {
-    size_t begin = cuda_step_layout(x, shape).begin,
-           end = cuda_step_fill(x, step, shape, slot->step_block);
-    TRY(cuda_step_fill_rows(x, step, shape, slot, err));
+    TRY(cuda_step_upload_side(x, step, shape, slot, false, err));
+    size_t begin = x->bound_layout.begin, end = cuda_step_fill(x, step, shape, slot->step_block);
     TRY(vt_cuda_check(x->cuda,
                       x->cuda->driver.copy_to_device(cuda_address(x->step_block) + begin,
                                                      slot->step_block + begin, end - begin,
                                                      x->lane.stream),
                       "uploading a step", err));
-    cuda_spans_moved(x, VT_MOVE_TO_DEVICE, end - begin);
+    TRY(vt_observe(x->observer, VT_MARK_IN, (int64_t)(end - begin), err));
     if (shape->decode || shape->body)
-        cuda_spans_fits(x, shape->tokens);
-    cuda_step_bind(x, shape);
-    TRY(cuda_spans_mark(x, -1, 0, err));
+        TRY(vt_observe(x->observer, VT_MARK_GRAPH, shape->size.tokens, err));
+    TRY(vt_observe(x->observer, VT_MARK_UPLOADED, 0, err));
     TRY(cuda_graph_run(x, shape, apart, err));
     return fetch_results(x, step, slot, err);
 }
@@ -144,15 +88,20 @@ static vt_status run_batch(cuda_executor *x, const vt_step *step, const step_sha
 static vt_status run_step(cuda_executor *x, const vt_step *step, result_slot *slot, vt_err *err)
 {
     const cuda_driver *d = &x->cuda->driver;
-    bool some = step->batch.n_tokens > 0, timed = cuda_spans_begin(x, step);
+    bool some = step->batch.n_tokens > 0,
+         timed = x->observer && x->observer->begin(x->observer, step);
     step_shape shape = cuda_step_shape(x, &step->batch);
+    x->lane.apart = timed;
+    x->prog->sample_row = step->rows;
+    cuda_step_bind(x, &shape);
     TRY(vt_cuda_check(x->cuda, d->event_record(slot->begin, x->lane.stream), "recording an event",
                       err));
-    TRY(copy_pages(x, step, err));
+    TRY(run_copies(x, step, &shape, slot, err));
     if (some)
         TRY(run_batch(x, step, &shape, timed, slot, err));
     slot->n_rows = step->batch.n_rows;
-    cuda_spans_launched(x);
+    TRY(vt_observe(x->observer, VT_MARK_LAUNCHED, 0, err));
+    x->lane.apart = false;
     TRY(vt_cuda_check(x->cuda, d->event_record(slot->end, x->lane.stream), "recording an event",
                       err));
     if (some && !timed && cuda_graph_capture(x, &shape, NULL) != VT_OK)
@@ -171,6 +120,8 @@ static vt_status cuda_exec_launch(vt_executor *base, const vt_step *step, vt_err
     result_slot *slot = &x->slot[x->launched % SLOTS];
     slot->view.id = step->id;
     vt_status status = run_step(x, step, slot, err);
+    x->bound = NULL;
+    x->lane.apart = false;
     if (status == VT_OK)
         x->launched++;
     else /* the next step fills the same block, which a part of this one may still read */
@@ -220,7 +171,8 @@ static vt_status finish_step(cuda_executor *x, result_slot *slot, vt_step_result
                                   .top_logprob = slot->top_logprob,
                                   .begin_ns = now - (int64_t)((double)ms * 1e6),
                                   .end_ns = now};
-    TRY(cuda_spans_end(x, slot, err));
+    if (x->observer)
+        TRY(x->observer->end(x->observer, &slot->view, err));
     *out = slot->view;
     return VT_OK;
 }
@@ -242,6 +194,7 @@ static const vt_program *cuda_exec_program(const vt_executor *base)
 {
     return ((const cuda_executor *)base)->prog;
 }
+
 /* ---- making one ---- */
 
 static void cuda_exec_free(vt_executor *base)
@@ -254,12 +207,13 @@ static void cuda_exec_free(vt_executor *base)
         vt_cuda_enter(c, NULL);
         if (x->lane.stream)
             c->driver.stream_sync(x->lane.stream);
-        cuda_spans_free(x);
+        if (x->observer)
+            x->observer->free(x->observer);
         for (int32_t i = 0; i < x->n_graphs; i++)
             cuda_graph_release(c, &x->graph[i].graph);
         for (int i = 0; i < SLOTS; i++) {
             result_slot *s = &x->slot[i];
-            void *pinned[] = {s->step_block, s->extra,   s->token,
+            void *pinned[] = {s->step_block, s->side,    s->token,
                               s->top_id,     s->logprob, s->top_logprob};
             for (size_t k = 0; k < sizeof pinned / sizeof *pinned; k++)
                 vt_cuda_pinned_free(c, pinned[k]);
@@ -268,13 +222,14 @@ static void cuda_exec_free(vt_executor *base)
             if (s->end)
                 c->driver.event_destroy(s->end);
         }
-        void *blocks[] = {x->activations, x->workspace, x->tickets,    x->step_block, x->contexts,
-                          x->biases,      x->masks,     x->token_pool, x->copies};
+        void *blocks[] = {x->activations, x->workspace, x->tickets, x->step_block, x->token_pool};
         for (size_t k = 0; k < sizeof blocks / sizeof *blocks; k++)
             vt_cuda_free(c, blocks[k]);
         cuda_kv_join(x);
         if (x->kv_range.base)
             cuda_range_release(c, &x->kv_range);
+        if (x->side.base)
+            cuda_range_release(c, &x->side);
         if (x->lane.stream)
             c->driver.stream_destroy(x->lane.stream);
     }
@@ -284,6 +239,7 @@ static void cuda_exec_free(vt_executor *base)
     free(x->kv_tensors);
     free(x);
 }
+
 void vt_cuda_options_init(vt_cuda_options *o)
 {
     const char *pdl = getenv("VITRINE_CUDA_PDL"), *one = getenv("VITRINE_CUDA_ONE_GRAPH"),
@@ -292,7 +248,7 @@ void vt_cuda_options_init(vt_cuda_options *o)
                            .pdl = !(pdl && strcmp(pdl, "0") == 0),
                            .one_graph = one && strcmp(one, "1") == 0,
                            .shared_rows = shared && *shared ? (int32_t)strtol(shared, NULL, 10)
-                                                            : ATTENTION_SHARED_ROWS_LEAST};
+                                                            : VT_SHARED_ROWS_LEAST};
 }
 
 /* What vt_cuda_options_init() takes from the environment, where it can still be refused. */
@@ -374,11 +330,13 @@ bool vt_executor_cuda_startup(const vt_executor *base, vt_cuda_startup *out)
     out->shared_items = x->shared_items;
     return true;
 }
+
 bool vt_executor_cuda_recording(const vt_executor *base, vt_cuda_recording *out)
 {
     return base->launch == cuda_exec_launch &&
            cuda_spans_recording((const cuda_executor *)base, out);
 }
+
 vt_status vt_executor_cuda_kv_bytes(const vt_model *m, int32_t ordinal, int32_t max_context,
                                     int64_t *bytes, vt_err *err)
 {
@@ -400,12 +358,13 @@ vt_status vt_executor_cuda_kv_bytes(const vt_model *m, int32_t ordinal, int32_t 
     *bytes = left;
     return VT_OK;
 }
+
 vt_status vt_executor_cuda_collect(const vt_model *m, const vt_limits *limits, vt_dtype kv_dtype,
                                    const char *arch, int32_t level, vt_cuda **out, vt_err *err)
 {
     vt_executor_config config = {
         .limits = *limits, .n_pages = 16, .n_pool_slots = limits->max_seqs, .kv_dtype = kv_dtype};
-    vt_cuda_options options = {.pdl = level >= 90, .shared_rows = ATTENTION_SHARED_ROWS_LEAST};
+    vt_cuda_options options = {.pdl = level >= 90, .shared_rows = VT_SHARED_ROWS_LEAST};
     cuda_executor *x = new_executor(m, &config, &options, err);
     if (!x)
         return VT_ERR_MEMORY;
@@ -414,10 +373,8 @@ vt_status vt_executor_cuda_collect(const vt_model *m, const vt_limits *limits, v
         status = vt_cuda_weights_load(NULL, m, limits->max_context, 1, &x->weights, err);
     if (status == VT_OK)
         status = cuda_start_describe(x, err);
-    if (status == VT_OK) {
-        x->lane.workspace_bytes = WORKSPACE_BYTES;
+    if (status == VT_OK)
         status = cuda_start_collect(x, err);
-    }
     if (status == VT_OK) {
         *out = x->cuda;
         x->cuda = NULL;

@@ -5,14 +5,17 @@
 #include "device/cuda.h"
 #include "exec/executor.h"
 
+/* Decodes that share pages read them once where that saves so many KV rows (tokens times kv_heads):
+ * the default, measured on an H200. */
+enum { VT_SHARED_ROWS_LEAST = 1 << 18 };
+
 typedef struct vt_cuda_options {
     int32_t ordinal;
     bool graphs; /* steps of up to 1,024 tokens as graphs */
     bool pdl;
     bool one_graph;        /* sampling joined to the forward pass */
     bool deterministic;    /* a row's result does not depend on what else is in the batch */
-    int32_t shared_rows;   /* decodes read shared pages once where that saves so many KV rows: */
-                           /* ops/attention/attention_cuda.h; 0: never */
+    int32_t shared_rows;   /* vt_target.shared_rows; 0: never */
     jit_progress progress; /* kernels being compiled; NULL */
     void *progress_user;
 } vt_cuda_options;

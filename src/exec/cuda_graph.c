@@ -17,31 +17,42 @@
 #include "base/err.h"
 #include "exec/cuda_inside.h"
 
+/* The items of the plans that a piece's calls use. */
+static void copy_items(const cuda_executor *x, const step_shape *s, bool rows, step_piece *piece)
+{
+    for (int32_t i = 0; i < x->prog->n_plans; i++)
+        if ((x->prog->plan[i].when == VT_WHEN_ROWS) == rows &&
+            x->prog->plan[i].when != VT_WHEN_COPIES)
+            piece->items[i] = s->items[i];
+}
+
 int32_t cuda_graph_cut(const cuda_executor *x, const step_shape *s, step_piece piece[MAX_PIECES])
 {
-    int32_t at[MAX_PIECES + 1] = {0}, n = 0;
-    if (s->rows > 0 && !s->decode)
+    int32_t at[MAX_PIECES + 1] = {x->prog->n_before}, n = 0;
+    if (s->size.rows > 0 && !s->decode)
         at[++n] = x->n_body;
-    if (s->rows > 0 && !x->options.one_graph)
+    if (s->size.rows > 0 && !x->options.one_graph)
         at[++n] = x->prog->n_forward;
     at[++n] = x->prog->n_calls;
     for (int32_t i = 0; i < n; i++) {
         piece[i] = (step_piece){.begin = at[i], .end = at[i + 1]};
-        if (at[i] == 0) {
-            piece[i].tokens = s->tokens;
-            piece[i].seqs = s->seqs;
-            piece[i].decodes = s->decodes; /* and so the plan's items */
-            piece[i].prefill_items = s->prefill_items;
+        if (at[i] == x->prog->n_before) {
+            piece[i].tokens = s->size.tokens;
+            piece[i].seqs = s->size.seqs;
+            piece[i].decodes = s->size.decodes;
+            copy_items(x, s, false, &piece[i]);
         }
-        if (at[i + 1] > x->n_body)
-            piece[i].rows = s->rows;
+        if (at[i + 1] > x->n_body) {
+            piece[i].rows = s->size.rows;
+            copy_items(x, s, true, &piece[i]);
+        }
     }
     return n;
 }
 
 static bool may_be_graph(const step_shape *s, const step_piece *p)
 {
-    return s->decode || (p->begin == 0 ? s->body : s->tail);
+    return s->decode || (p->tokens > 0 ? s->body : s->tail);
 }
 
 static const piece_graph *find(const cuda_executor *x, const step_piece *p)

@@ -1,11 +1,11 @@
 /* The KV cache's memory: reserved for all pages, backed for those that are used.
  *
- *   layer 0 K  [nobody's page | page 0 | page 1 | ...        |  reserved        ]
- *   layer 0 V  [nobody's page | page 0 | page 1 | ...        |  reserved        ]
+ *   layer 0 K  [padding page | page 0 | page 1 | ...        |  reserved        ]
+ *   layer 0 V  [padding page | page 0 | page 1 | ...        |  reserved        ]
  *   ...                                           kv_ready ->|
  *
- * The device's page p + 1 is the engine's page p: page 0 belongs to nobody, padding stores its K
- * and V there. At start-up a sequence of max-context has room, and an eighth of all pages; whenever
+ * The device's page p + 1 is the engine's page p: page 0 is the padding page, where padded tokens
+ * store their K and V and which nothing reads. At start-up a sequence of max-context has room, and an eighth of all pages; whenever
  * less than half of that is unused, a thread backs an eighth more in every pool, while the engine
  * goes on with what there is. Where memory cannot be had the cache stays as it is: the engine works
  * on with fewer pages, evicting and retracting sooner, as if kv-memory were smaller. One eighth a
@@ -48,6 +48,7 @@ vt_status cuda_kv_make(cuda_executor *x, vt_err *err)
                           .kv_heads = a->n_kv_heads,
                           .head_dim = a->head_dim,
                           .dtype = x->config.kv_dtype,
+                          .first_page = 1,
                           .device = VT_DEVICE_CUDA};
     x->kv_tensors = vt_calloc((size_t)a->n_layers * 2, sizeof *x->kv_tensors);
     if (!x->kv_tensors)
@@ -74,18 +75,13 @@ vt_status cuda_kv_make(cuda_executor *x, vt_err *err)
     return VT_OK;
 }
 
-void *cuda_kv_first_page(const cuda_executor *x)
-{
-    return (char *)x->kv_range.base + page_bytes(x);
-}
-
 static void *grow(void *arg)
 {
     cuda_executor *x = arg;
     vt_status status = vt_cuda_enter(x->cuda, NULL);
     if (status == VT_OK)
         status = back_pages(x, (int64_t)atomic_load(&x->kv_ready) + growth_step(x), NULL);
-    atomic_store(&x->kv_growth, status == VT_OK ? KV_GREW : KV_FULL);
+    atomic_store(&x->kv_growth, status == VT_OK ? KV_IDLE : KV_FULL);
     return NULL;
 }
 
@@ -102,10 +98,10 @@ int32_t cuda_kv_pages(vt_executor *base, int32_t taken)
     cuda_executor *x = (cuda_executor *)base;
     int32_t ready = atomic_load(&x->kv_ready);
     bool wanted = ready < x->config.n_pages && taken > ready - growth_step(x) / 2;
-    if (!wanted || atomic_load(&x->kv_growth) != KV_GREW)
+    if (!wanted || atomic_load(&x->kv_growth) != KV_IDLE)
         return ready;
     cuda_kv_join(x);
-    atomic_store(&x->kv_growth, KV_GROWS);
+    atomic_store(&x->kv_growth, KV_GROWING);
     x->kv_thread_started = pthread_create(&x->kv_thread, NULL, grow, x) == 0;
     if (!x->kv_thread_started)
         atomic_store(&x->kv_growth, KV_FULL);

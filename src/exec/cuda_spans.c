@@ -39,8 +39,8 @@ enum {
 static const double kDrift = 1e-4;
 
 typedef struct mark {
-    int32_t call, further; /* call -1: the uploads */
-    int32_t n_launches;    /* of the step, up to here */
+    int32_t call;       /* -1: the uploads */
+    int32_t n_launches; /* of the step, up to here */
 } mark;
 
 typedef struct span_set {
@@ -54,6 +54,8 @@ typedef struct span_set {
 } span_set;
 
 typedef struct cuda_spans {
+    vt_observer base;
+    cuda_executor *x;
     vt_trace_ring ring;
     span_set set[SETS];
     span_set *launching; /* the step that is being launched; NULL: none */
@@ -85,9 +87,9 @@ static vt_status elapsed(const vt_cuda *c, cu_event from, cu_event to, double *m
 }
 
 /* An event on an idle stream lies between the host's two readings around it. */
-static vt_status measure_notice(cuda_executor *x, cu_event e, vt_err *err)
+static vt_status measure_notice(cuda_spans *s, cu_event e, vt_err *err)
 {
-    cuda_spans *s = x->spans;
+    cuda_executor *x = s->x;
     const cuda_driver *d = &x->cuda->driver;
     double late[ROUNDS];
     for (int i = 0; i < ROUNDS; i++) {
@@ -109,8 +111,9 @@ static vt_status measure_notice(cuda_executor *x, cu_event e, vt_err *err)
 }
 
 /* Events in a row, nothing between them. */
-static vt_status measure_event(cuda_executor *x, const cu_event *e, int32_t n, vt_err *err)
+static vt_status measure_event(cuda_spans *s, const cu_event *e, int32_t n, vt_err *err)
 {
+    cuda_executor *x = s->x;
     const cuda_driver *d = &x->cuda->driver;
     double ms = 0, best = INFINITY;
     for (int round = 0; round < 3 && n > 1; round++) {
@@ -121,15 +124,13 @@ static vt_status measure_event(cuda_executor *x, const cu_event *e, int32_t n, v
         TRY(elapsed(x->cuda, e[0], e[n - 1], &ms, err));
         best = fmin(best, ms * 1e6 / (n - 1));
     }
-    x->spans->event_ns = best;
+    s->event_ns = best;
     return VT_OK;
 }
 
-/* ---- making one ---- */
-
-static vt_status make_set(cuda_executor *x, span_set *set, vt_err *err)
+static vt_status make_set(cuda_spans *s, span_set *set, vt_err *err)
 {
-    cuda_spans *s = x->spans;
+    cuda_executor *x = s->x;
     set->event = vt_calloc((size_t)s->max_marks, sizeof(cu_event));
     set->mark = vt_calloc((size_t)s->max_marks, sizeof *set->mark);
     set->note = vt_calloc((size_t)s->max_notes, sizeof *set->note);
@@ -141,45 +142,6 @@ static vt_status make_set(cuda_executor *x, span_set *set, vt_err *err)
     return VT_OK;
 }
 
-vt_status cuda_spans_new(cuda_executor *x, vt_err *err)
-{
-    cuda_spans *s = vt_calloc(1, sizeof *s);
-    if (!s)
-        return vt_fail(err, VT_ERR_MEMORY, "out of memory for recording");
-    x->spans = s;
-    s->max_marks = x->prog->n_calls + 1;
-    s->max_notes = s->max_marks * KERNELS_A_CALL;
-    TRY(vt_trace_init(&s->ring, RING_EVENTS, err));
-    TRY(vt_cuda_check(x->cuda, x->cuda->driver.event_create(&s->origin, CU_EVENT_DEFAULT),
-                      "making an event", err));
-    for (int i = 0; i < SETS; i++)
-        TRY(make_set(x, &s->set[i], err));
-    TRY(measure_notice(x, s->set[0].event[0], err));
-    return measure_event(x, s->set[0].event, s->max_marks < 64 ? s->max_marks : 64, err);
-}
-
-void cuda_spans_free(cuda_executor *x)
-{
-    cuda_spans *s = x->spans;
-    if (!s)
-        return;
-    const cuda_driver *d = &x->cuda->driver;
-    for (int i = 0; i < SETS; i++) {
-        span_set *set = &s->set[i];
-        for (int32_t k = 0; set->event && k < s->max_marks; k++)
-            if (set->event[k])
-                d->event_destroy(set->event[k]);
-        free(set->event);
-        free(set->mark);
-        free(set->note);
-    }
-    if (s->origin)
-        d->event_destroy(s->origin);
-    vt_trace_release(&s->ring);
-    free(s);
-    x->spans = NULL;
-}
-
 /* ---- launching ---- */
 
 /* Decode steps are many and alike: a sample of them is enough. */
@@ -189,57 +151,62 @@ static bool shall_time(cuda_spans *s, const vt_batch *b)
     return b->n_tokens > 0 && (!decode || s->n_decodes++ % PERIOD == 0);
 }
 
-bool cuda_spans_begin(cuda_executor *x, const vt_step *step)
+static bool spans_begin(vt_observer *o, const vt_step *step)
 {
-    cuda_spans *s = x->spans;
-    if (!s)
-        return false;
-    span_set *set = &s->set[x->launched % SETS];
+    cuda_spans *s = (cuda_spans *)o;
+    span_set *set = &s->set[s->x->launched % SETS];
     set->timed = shall_time(s, &step->batch);
     set->graph_tokens = 0;
     memset(set->moved, 0, sizeof set->moved);
     set->n_marks = 0;
     s->launching = set;
-    x->lane.apart = set->timed;
-    x->lane.note = set->timed ? set->note : NULL;
-    x->lane.max_note = s->max_notes;
-    x->lane.n_launches = 0;
+    s->x->lane.note = set->timed ? set->note : NULL;
+    s->x->lane.max_note = s->max_notes;
+    s->x->lane.n_launches = 0;
     return set->timed;
 }
 
-void cuda_spans_fits(cuda_executor *x, int32_t tokens)
+/* An event behind everything that is launched so far. */
+static vt_status add_mark(cuda_spans *s, int32_t call, vt_err *err)
 {
-    if (x->spans && x->spans->launching)
-        x->spans->launching->graph_tokens = tokens;
-}
-
-void cuda_spans_moved(cuda_executor *x, vt_trace_move way, size_t bytes)
-{
-    if (x->spans && x->spans->launching)
-        x->spans->launching->moved[way] += bytes;
-}
-
-vt_status cuda_spans_mark(cuda_executor *x, int32_t call, int32_t further, vt_err *err)
-{
-    span_set *set = x->spans ? x->spans->launching : NULL;
-    if (!set || !set->timed)
+    span_set *set = s->launching;
+    cuda_executor *x = s->x;
+    if (!set->timed)
         return VT_OK;
-    assert(set->n_marks < x->spans->max_marks);
-    set->mark[set->n_marks] = (mark){call, further, x->lane.n_launches};
+    assert(set->n_marks < s->max_marks);
+    set->mark[set->n_marks] = (mark){call, x->lane.n_launches};
     return vt_cuda_check(x->cuda,
                          x->cuda->driver.event_record(set->event[set->n_marks++], x->lane.stream),
                          "recording an event", err);
 }
 
-void cuda_spans_launched(cuda_executor *x)
+static vt_status spans_mark(vt_observer *o, vt_mark_kind kind, int64_t value, vt_err *err)
 {
-    cuda_spans *s = x->spans;
-    if (!s)
-        return;
-    s->launching->n_kernels = x->lane.n_launches;
-    s->launching = NULL;
-    x->lane.apart = false;
-    x->lane.note = NULL;
+    cuda_spans *s = (cuda_spans *)o;
+    span_set *set = s->launching;
+    if (!set) /* calls of a dry run or of a capture */
+        return VT_OK;
+    switch (kind) {
+    case VT_MARK_UPLOADED:
+        return add_mark(s, -1, err);
+    case VT_MARK_CALL:
+        return add_mark(s, (int32_t)value, err);
+    case VT_MARK_GRAPH:
+        set->graph_tokens = (int32_t)value;
+        break;
+    case VT_MARK_IN:
+        set->moved[VT_MOVE_TO_DEVICE] += (size_t)value;
+        break;
+    case VT_MARK_OUT:
+        set->moved[VT_MOVE_TO_HOST] += (size_t)value;
+        break;
+    case VT_MARK_LAUNCHED:
+        set->n_kernels = s->x->lane.n_launches;
+        s->launching = NULL;
+        s->x->lane.note = NULL;
+        break;
+    }
+    return VT_OK;
 }
 
 /* ---- reading ---- */
@@ -258,10 +225,10 @@ static void add(cuda_spans *s, vt_trace_kind kind, uint64_t step, double begin_n
 }
 
 /* Where the step's begin lies on the host's clock; it ended `ms` later, now the host knows. */
-static vt_status place_step(cuda_executor *x, const result_slot *slot, double ms, int64_t now,
+static vt_status place_step(cuda_spans *s, const result_slot *slot, double ms, int64_t now,
                             double *begin_ns, vt_err *err)
 {
-    cuda_spans *s = x->spans;
+    cuda_executor *x = s->x;
     double since = 0;
     const result_slot *before = x->waited ? &x->slot[(x->waited - 1) % SLOTS] : NULL;
     TRY(elapsed(x->cuda, before ? before->begin : s->origin, slot->begin, &since, err));
@@ -277,10 +244,10 @@ static vt_status place_step(cuda_executor *x, const result_slot *slot, double ms
 }
 
 /* Every span begins where the one before it ended, so that they sum to the step. */
-static vt_status write_marks(cuda_executor *x, const span_set *set, const result_slot *slot,
+static vt_status write_marks(cuda_spans *s, const span_set *set, const result_slot *slot,
                              double begin_ns, double end_ns, vt_err *err)
 {
-    cuda_spans *s = x->spans;
+    cuda_executor *x = s->x;
     uint64_t id = slot->view.id;
     double at = begin_ns;
     int32_t n = 0;
@@ -292,7 +259,7 @@ static vt_status write_marks(cuda_executor *x, const span_set *set, const result
         if (m->call < 0)
             add(s, VT_TRACE_MOVE, id, at, to, VT_MOVE_TO_DEVICE, (int64_t)set->moved[0], 0, true);
         else
-            add(s, VT_TRACE_CALL, id, at, to, m->call, 0, m->further, true);
+            add(s, VT_TRACE_CALL, id, at, to, m->call, 0, 0, true);
         for (; n < m->n_launches && n < s->max_notes; n++)
             if (m->call >= 0)
                 add(s, VT_TRACE_KERNEL, id, at, at, m->call, set->note[n], 0, true);
@@ -303,21 +270,21 @@ static vt_status write_marks(cuda_executor *x, const span_set *set, const result
     return VT_OK;
 }
 
-vt_status cuda_spans_end(cuda_executor *x, result_slot *slot, vt_err *err)
+static vt_status spans_end(vt_observer *o, vt_step_result *view, vt_err *err)
 {
-    cuda_spans *s = x->spans;
-    if (!s)
-        return VT_OK;
+    cuda_spans *s = (cuda_spans *)o;
+    cuda_executor *x = s->x;
+    const result_slot *slot = &x->slot[x->waited % SLOTS];
     const span_set *set = &s->set[x->waited % SETS];
-    int64_t now = slot->view.end_ns;
+    int64_t now = view->end_ns;
     double ms = 0, begin_ns = 0;
     TRY(elapsed(x->cuda, slot->begin, slot->end, &ms, err));
-    TRY(place_step(x, slot, ms, now, &begin_ns, err));
+    TRY(place_step(s, slot, ms, now, &begin_ns, err));
     double end_ns = begin_ns + ms * 1e6;
-    slot->view.begin_ns = (int64_t)begin_ns;
-    slot->view.end_ns = (int64_t)end_ns;
+    view->begin_ns = (int64_t)begin_ns;
+    view->end_ns = (int64_t)end_ns;
     if (set->timed) {
-        TRY(write_marks(x, set, slot, begin_ns, end_ns, err));
+        TRY(write_marks(s, set, slot, begin_ns, end_ns, err));
         s->read_ns += (double)(vt_now_ns() - now);
         s->n_reads += set->n_marks;
     }
@@ -327,9 +294,50 @@ vt_status cuda_spans_end(cuda_executor *x, result_slot *slot, vt_err *err)
     return VT_OK;
 }
 
+/* ---- making one ---- */
+
+static void spans_free(vt_observer *o)
+{
+    cuda_spans *s = (cuda_spans *)o;
+    const cuda_driver *d = &s->x->cuda->driver;
+    for (int i = 0; i < SETS; i++) {
+        span_set *set = &s->set[i];
+        for (int32_t k = 0; set->event && k < s->max_marks; k++)
+            if (set->event[k])
+                d->event_destroy(set->event[k]);
+        free(set->event);
+        free(set->mark);
+        free(set->note);
+    }
+    if (s->origin)
+        d->event_destroy(s->origin);
+    vt_trace_release(&s->ring);
+    free(s);
+}
+
+vt_status cuda_spans_new(cuda_executor *x, vt_err *err)
+{
+    cuda_spans *s = vt_calloc(1, sizeof *s);
+    if (!s)
+        return vt_fail(err, VT_ERR_MEMORY, "out of memory for recording");
+    s->base = (vt_observer){
+        .begin = spans_begin, .mark = spans_mark, .end = spans_end, .free = spans_free};
+    s->x = x;
+    x->observer = &s->base;
+    s->max_marks = x->prog->n_calls + 1;
+    s->max_notes = s->max_marks * KERNELS_A_CALL;
+    TRY(vt_trace_init(&s->ring, RING_EVENTS, err));
+    TRY(vt_cuda_check(x->cuda, x->cuda->driver.event_create(&s->origin, CU_EVENT_DEFAULT),
+                      "making an event", err));
+    for (int i = 0; i < SETS; i++)
+        TRY(make_set(s, &s->set[i], err));
+    TRY(measure_notice(s, s->set[0].event[0], err));
+    return measure_event(s, s->set[0].event, s->max_marks < 64 ? s->max_marks : 64, err);
+}
+
 bool cuda_spans_recording(const cuda_executor *x, vt_cuda_recording *out)
 {
-    const cuda_spans *s = x->spans;
+    const cuda_spans *s = (const cuda_spans *)x->observer;
     if (!s)
         return false;
     *out = (vt_cuda_recording){.ring = &s->ring,

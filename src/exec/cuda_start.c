@@ -5,9 +5,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "exec/cuda_inside.h"
-#include "ops/embed/embed.h"
-#include "ops/linear/linear_cuda.h"
-#include "ops/moe/moe_cuda.h"
+#include "device/cublaslt.h"
 
 static vt_status make_slots(cuda_executor *x, vt_err *err)
 {
@@ -33,56 +31,78 @@ static vt_status make_slots(cuda_executor *x, vt_err *err)
     return VT_OK;
 }
 
-/* Bytes of the largest step: every limit at once, and a page list for every sequence. */
+/* Every limit at once. */
+static vt_size largest_size(const cuda_executor *x)
+{
+    const vt_limits *lim = &x->config.limits;
+    return (vt_size){.tokens = lim->max_tokens,
+                     .seqs = lim->max_seqs,
+                     .rows = lim->max_rows,
+                     .decodes = lim->max_seqs,
+                     .prefills = lim->max_seqs,
+                     .copies = lim->max_seqs};
+}
+
+/* Bytes of the largest step, with a page list for every sequence. */
 static size_t largest_block(const cuda_executor *x)
 {
     const vt_limits *lim = &x->config.limits;
-    step_shape s = cuda_step_largest(x);
+    vt_size size = largest_size(x);
+    step_shape s = cuda_step_of_size(x, &size);
     int64_t pages = (int64_t)lim->max_seqs * vt_ceil_div(lim->max_context, lim->page_size) +
                     lim->max_seqs;
     return cuda_step_layout(x, &s).page_ids + (size_t)pages * 4 + 4096;
 }
 
+/* A part of the range for each plan with side data: addresses for the most it may bring, memory for
+ * none yet. */
+static vt_status make_side(cuda_executor *x, vt_err *err)
+{
+    int32_t n = 0;
+    size_t most = 0;
+    for (int32_t i = 0; i < x->prog->n_plans; i++) {
+        const vt_program_plan *p = &x->prog->plan[i];
+        x->side_part[i] = p->plan->most_side_bytes ? n++ : -1;
+        size_t bytes = p->plan->most_side_bytes
+                           ? p->plan->most_side_bytes(p->args, &x->prog->target)
+                           : 0;
+        most = bytes > most ? bytes : most;
+    }
+    return n ? cuda_range_init_parts(x->cuda, n, most, &x->side, err) : VT_OK;
+}
+
+/* All calls share the lane's tickets one after the other. */
+static vt_status check_tickets(const cuda_executor *x, vt_err *err)
+{
+    for (int32_t i = 0; i < x->prog->n_calls; i++)
+        for (int32_t k = 0; k < x->prog->call[i].n_choices; k++) {
+            const vt_call *c = &x->prog->call[i];
+            const vt_impl *impl = c->choice[k].impl;
+            int64_t n = impl->tickets ? impl->tickets(c->args, &x->prog->target) : 0;
+            if (n > CUDA_TICKETS)
+                return vt_fail(err, VT_ERR_UNSUPPORTED,
+                               "%s: max-running %d with %d rows of logits a step needs %lld "
+                               "tickets, and there are %d: set a smaller max-running",
+                               c->label, x->config.limits.max_seqs, x->config.limits.max_rows,
+                               (long long)n, CUDA_TICKETS);
+        }
+    return VT_OK;
+}
+
 static vt_status make_memory(cuda_executor *x, vt_err *err)
 {
-    const vt_limits *lim = &x->config.limits;
     vt_cuda *c = x->cuda;
     x->step_bytes = largest_block(x);
-    x->most = (sample_cuda_counts){.contexts = (int64_t)lim->max_seqs * lim->max_context,
-                                   .biases = (int64_t)lim->max_rows * 1024,
-                                   .mask_words = (int64_t)lim->max_seqs *
-                                                 vt_ceil_div(x->model->arch.vocab, 32)};
-    size_t decode = attention_decode_workspace(
-        &x->plan, attention_decode_capacity(&x->plan, lim->max_seqs, lim->max_context),
-        x->model->arch.head_dim);
-    const vt_arch *a = &x->model->arch;
-    size_t sample = sample_cuda_workspace(lim->max_rows, a->vocab);
-    size_t moe = a->n_experts ? moe_cuda_workspace(lim->max_tokens, a->n_experts_used, a->n_experts,
-                                                   a->hidden, a->expert_ffn)
-                              : 0;
-    x->lane.workspace_bytes = WORKSPACE_BYTES;
-    x->lane.workspace_bytes = moe > x->lane.workspace_bytes ? moe : x->lane.workspace_bytes;
-    x->lane.workspace_bytes = decode > x->lane.workspace_bytes ? decode : x->lane.workspace_bytes;
-    x->lane.workspace_bytes = sample > x->lane.workspace_bytes ? sample : x->lane.workspace_bytes;
-    if ((int64_t)lim->max_seqs * x->model->arch.n_heads > CUDA_TICKETS)
-        return vt_fail(err, VT_ERR_UNSUPPORTED, "max-running %d with %d heads is beyond %d tickets",
-                       lim->max_seqs, x->model->arch.n_heads, CUDA_TICKETS);
-    if (lim->max_rows > CUDA_TICKETS)
-        return vt_fail(err, VT_ERR_UNSUPPORTED, "%d rows of logits a step are beyond %d tickets",
-                       lim->max_rows, CUDA_TICKETS);
+    TRY(check_tickets(x, err));
     const struct {
         void **to;
         size_t bytes;
         bool zero;
     } want[] = {{&x->activations, x->prog->activation_bytes, true}, /* padding reads old results */
-                {&x->workspace, x->lane.workspace_bytes, false},
+                {&x->workspace, x->prog->target.workspace_bytes, false},
                 {&x->tickets, CUDA_TICKETS * 4, true},
                 {&x->step_block, x->step_bytes, true},
-                {&x->contexts, (size_t)x->most.contexts * 4, false},
-                {&x->biases, (size_t)x->most.biases * 8, false},
-                {&x->masks, (size_t)x->most.mask_words * 4, false},
-                {&x->token_pool, (size_t)x->config.n_pool_slots * 4, true},
-                {&x->copies, (size_t)lim->max_seqs * sizeof(vt_page_copy), false}};
+                {&x->token_pool, (size_t)x->config.n_pool_slots * 4, true}};
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
         TRY(vt_cuda_alloc(c, want[i].bytes, want[i].to, err));
         if (want[i].zero)
@@ -90,24 +110,10 @@ static vt_status make_memory(cuda_executor *x, vt_err *err)
                 c, c->driver.fill8(cuda_address(*want[i].to), 0, want[i].bytes, x->lane.stream),
                 "clearing", err));
     }
-    x->lane.workspace = x->workspace;
-    x->lane.tickets = x->tickets;
-    x->lane.token_pool = x->token_pool;
-    x->lane.sample_contexts = x->contexts;
-    x->lane.sample_biases = x->biases;
-    x->lane.sample_masks = x->masks;
-    return make_slots(x, err);
-}
-
-/* The embedding reads the step's tokens where they lie and looks up the pool itself. */
-static void place_program(cuda_executor *x)
-{
+    TRY(make_side(x, err));
     vt_program_place(x->prog, x->activations);
     x->prog->token_pool = x->token_pool;
-    for (int32_t i = 0; i < x->prog->n_calls; i++)
-        if (x->prog->call[i].op == &embed_op)
-            ((embed_args *)x->prog->call[i].args)->tokens =
-                (const int32_t *)((char *)x->step_block + x->tail_bytes);
+    return make_slots(x, err);
 }
 
 /* Layers, and rows, for a dry run. As many decodes as there may be of tokens: attention's kernel
@@ -115,14 +121,17 @@ static void place_program(cuda_executor *x)
 static vt_status collect_size(cuda_executor *x, int32_t tokens, int32_t rows, vt_err *err)
 {
     int32_t most = x->config.limits.max_seqs;
-    step_shape s = {.tokens = tokens,
-                    .seqs = 2,
+    vt_size size = {.tokens = tokens,
+                    .seqs = tokens < most ? tokens : most,
                     .rows = rows,
                     .decodes = tokens < most ? tokens : most,
-                    .decode_items = 1,
-                    .prefill_items = 1};
+                    .prefills = 1,
+                    .copies = 1};
+    step_shape s = cuda_step_of_size(x, &size);
     cuda_step_bind(x, &s);
-    return cuda_run_calls(x, 0, x->prog->n_calls, err);
+    vt_status status = cuda_run_calls(x, 0, x->prog->n_calls, err);
+    x->bound = NULL;
+    return status;
 }
 
 /* 1 2 4 ... 32 64 96 ... most; then 0. Kernels change at these sizes. */
@@ -141,8 +150,6 @@ vt_status cuda_start_collect(cuda_executor *x, vt_err *err)
         status = collect_size(x, t, 1, err);
     for (int32_t r = 1; r > 0 && status == VT_OK; r = next_size(r, lim->max_rows))
         status = collect_size(x, 1, r, err);
-    if (status == VT_OK)
-        status = cuda_run_copies(x, 1, err);
     x->lane.collect = false;
     return status;
 }
@@ -157,7 +164,9 @@ static vt_status capture(cuda_executor *x, vt_err *err)
             continue;
         step_shape s = cuda_step_decode(x, above = seqs);
         cuda_step_bind(x, &s);
-        TRY(cuda_graph_capture(x, &s, err));
+        vt_status status = cuda_graph_capture(x, &s, err);
+        x->bound = NULL;
+        TRY(status);
     }
     return vt_cuda_check(x->cuda, x->cuda->driver.stream_sync(x->lane.stream), "capturing graphs",
                          err);
@@ -170,30 +179,46 @@ static double ms_since(int64_t *from)
     return (double)(now - before) * 1e-6;
 }
 
+/* Whether a product of this model is large enough for the library to be faster. */
+static bool wants_library(const vt_layout *l)
+{
+    for (int32_t i = 0; i < l->n; i++) {
+        const vt_layout_entry *e = &l->entry[i];
+        int64_t cols = e->part[0].cols;
+        if (e->kind == VT_KIND_MATRIX && cols >= CUBLASLT_LEAST_COLS &&
+            vt_layout_rows(e) * cols >= CUBLASLT_LEAST)
+            return true;
+    }
+    return false;
+}
+
+static vt_target target_of(const cuda_executor *x)
+{
+    const vt_cuda *c = x->cuda;
+    return (vt_target){.device = VT_DEVICE_CUDA,
+                       .limits = x->config.limits,
+                       .level = c->level,
+                       .sm_count = c->sm_count,
+                       .max_shared_bytes = c->max_shared_bytes,
+                       .deterministic = x->options.deterministic,
+                       .cublaslt = x->library,
+                       .cublaslt_all = x->library && c->cublaslt_use == CUBLASLT_ALL,
+                       .shared_rows = x->options.shared_rows};
+}
+
 vt_status cuda_start_describe(cuda_executor *x, vt_err *err)
 {
-    const vt_arch *a = &x->model->arch;
-    x->plan = (attention_plan_config){
-        .heads = a->n_heads,
-        .kv_heads = a->n_kv_heads,
-        .few = attention_decode_shape_of(x->cuda, a->head_dim, ATTENTION_FEW),
-        .sm_count = x->cuda->sm_count,
-        .prefill_rows = attention_prefill_rows(x->cuda, a->head_dim, x->config.limits.page_size),
-        .deterministic = x->options.deterministic,
-        .shared_rows = x->options.shared_rows};
     x->lane.cuda = x->cuda;
-    x->lane.prefill_rows = x->plan.prefill_rows;
     x->lane.pdl = x->options.pdl;
-    x->lane.deterministic = x->options.deterministic;
     x->max_graphs = MAX_GRAPHS;
-    x->graph_tokens = a->n_experts ? 0 : GRAPH_TOKENS; /* docs/cuda.md says why */
-    x->tail_bytes = cuda_step_tail_bytes(x->config.limits.max_rows);
+    x->graph_tokens = x->model->arch.n_experts ? 0 : GRAPH_TOKENS; /* docs/cuda.md says why */
     TRY(cuda_kv_make(x, err));
-    vt_program_config config = {.device = VT_DEVICE_CUDA,
-                                .isa = VT_ISA_PORTABLE,
+    vt_program_config config = {.target = target_of(x),
                                 .activation = VT_BF16,
-                                .limits = x->config.limits};
+                                .backend = x->config.backend,
+                                .n_backends = x->config.n_backends};
     TRY(vt_program_build(x->model, &x->weights->weights, &x->kv, &config, &x->prog, err));
+    x->tail_bytes = cuda_step_tail_bytes(x, x->config.limits.max_rows);
     x->n_body = x->prog->n_forward;
     while (x->n_body > 0 && x->prog->call[x->n_body - 1].when == VT_WHEN_ROWS)
         x->n_body--;
@@ -204,53 +229,76 @@ vt_status cuda_start_describe(cuda_executor *x, vt_err *err)
  * beside them it takes little time. */
 static void *preload_library(void *arg)
 {
-    linear_cublaslt_preload(((const cuda_executor *)arg)->model->arch.hidden);
+    (void)arg;
+    vt_cublaslt_preload();
     return NULL;
 }
 
 static void *prepare_library(void *arg)
 {
-    const cuda_executor *x = arg;
-    linear_cublaslt_prepare(x->cuda, x->model->arch.hidden);
+    cuda_executor *x = arg;
+    char why[160];
+    vt_cublaslt_prepare(x->cuda);
+    x->library = vt_cublaslt_open(x->cuda, why, sizeof why) > 0;
     return NULL;
 }
 
-static vt_status open_device(cuda_executor *x, vt_err *err)
+static vt_status open_device(cuda_executor *x, bool library, vt_err *err)
 {
     pthread_t thread;
-    bool started = !x->options.deterministic &&
-                   pthread_create(&thread, NULL, preload_library, x) == 0;
+    bool started = library && pthread_create(&thread, NULL, preload_library, x) == 0;
     vt_status status = vt_cuda_open(x->options.ordinal, &x->cuda, err);
     if (started)
         pthread_join(thread, NULL);
     return status;
 }
 
-static vt_status load_weights(cuda_executor *x, vt_err *err)
+/* With --deterministic, and below Hopper, every product runs on kernels of our own. */
+static bool may_use_library(const cuda_executor *x, bool wanted)
+{
+    return x->cuda->level >= 90 && x->cuda->cublaslt_use != CUBLASLT_NEVER &&
+           !x->options.deterministic && (wanted || x->cuda->cublaslt_use == CUBLASLT_ALL);
+}
+
+static vt_status load_weights(cuda_executor *x, const vt_layout *layout, bool library, vt_err *err)
 {
     pthread_t thread;
-    bool started = !x->options.deterministic &&
-                   pthread_create(&thread, NULL, prepare_library, x) == 0;
-    vt_status status = vt_cuda_weights_load(x->cuda, x->model, x->config.limits.max_context,
-                                            x->config.n_threads, &x->weights, err);
+    bool wanted = may_use_library(x, library),
+         started = wanted && pthread_create(&thread, NULL, prepare_library, x) == 0;
+    vt_status status = vt_cuda_weights_realise(x->cuda, layout, x->config.limits.max_context,
+                                               x->config.n_threads, &x->weights, err);
     if (started)
         pthread_join(thread, NULL);
+    else if (wanted)
+        prepare_library(x);
+    return status;
+}
+
+/* Device and weights. */
+static vt_status open_and_load(cuda_executor *x, int64_t *t, vt_err *err)
+{
+    vt_layout *layout;
+    TRY(vt_layout_make(x->model, &layout, err));
+    bool library = !x->options.deterministic && wants_library(layout);
+    vt_status status = open_device(x, library, err);
+    x->startup.open_ms = ms_since(t);
+    if (status == VT_OK)
+        status = vt_cuda_check(
+            x->cuda, x->cuda->driver.stream_create(&x->lane.stream, CU_STREAM_NON_BLOCKING, 0),
+            "making a stream", err);
+    if (status == VT_OK)
+        status = load_weights(x, layout, library, err);
+    vt_layout_free(layout);
+    x->startup.weights_ms = ms_since(t);
     return status;
 }
 
 vt_status cuda_start_build(cuda_executor *x, vt_err *err)
 {
     int64_t t = vt_now_ns();
-    TRY(open_device(x, err));
-    x->startup.open_ms = ms_since(&t);
-    TRY(vt_cuda_check(x->cuda,
-                      x->cuda->driver.stream_create(&x->lane.stream, CU_STREAM_NON_BLOCKING, 0),
-                      "making a stream", err));
-    TRY(load_weights(x, err));
-    x->startup.weights_ms = ms_since(&t);
+    TRY(open_and_load(x, &t, err));
     TRY(cuda_start_describe(x, err));
     TRY(make_memory(x, err));
-    place_program(x);
     TRY(cuda_start_collect(x, err));
     TRY(vt_cuda_compile(x->cuda, x->options.progress, x->options.progress_user, err));
     x->startup.compile_ms = ms_since(&t);

@@ -1,31 +1,28 @@
 /* A step's block: one copy from pinned memory to one device address.
  *
- *   row_token | sample rows || token | position | seq_of | slot | q_start | kv_len | page_start |
- *   decode plan | prefill plan | page ids
+ *   row_token | plans of calls for rows || token | position | seq_of | slot | q_start | kv_len |
+ *   page_start | plans of the other calls | page ids
  *
  * What rows need ends at a fixed place, what the layers need begins there; so either part's
  * addresses follow from its own sizes alone, and a captured graph finds its arrays again. Page ids
- * come last, because their number changes every step.
+ * come last, because their number changes every step. Where plans lie is found by walking the
+ * program's list of them.
  *
- * Contexts of rows with penalties, biases and masks (19 KB a row for 151,936 ids) are copied apart.
+ * Side data (the contexts of rows with penalties, biases, masks, page copies) are copied apart, into
+ * a range of addresses that is reserved whole and gets memory as far as some step needed.
  *
  * A step that can be a graph is padded to a bucket:
  *
- *   decode   n sequences to the next of kBuckets: a padding row has token 0, one KV token in a page
- *            that belongs to nobody, greedy sampling and no pool slot
+ *   decode   n sequences to the next of kBuckets: a padding row has token 0, one KV token in the
+ *            padding page, greedy sampling and no pool slot
  *   others   tokens to 16, 32 or the next multiple of 64. Padding tokens belong to no sequence:
- *            their K and V go to nobody's page and nothing attends to or from them. Plan items
- *            without work have sequence -1; their number is a power of two, or the need of 1, 4,
- *            16 ... decodes
+ *            their K and V go to the padding page and nothing attends to or from them. Decodes are
+ *            counted as 1, 4, 16 ...; plans round their items (vt_size.bucket)
  *   rows     to the next of kBuckets; padding rows norm token 0's stream once more
  *
- * Attention may share pages in a batch (attention_may_share) where it may in the bucket: both
- * ladders have 4 decodes.
- *
  * Results of padding are not read, and what is read is bitwise what the step gives unpadded: no op
- * mixes tokens but attention, whose plan is made without the padding; and a linear picks kernel,
- * split and order of sums alike for all numbers of tokens of a bucket (borders at 16, 32, 64 and
- * multiples of 64: linear_cuda.c, linear_sm90.c). */
+ * mixes tokens but attention, whose plan is made without the padding; and rows of a card are chosen
+ * alike for all numbers of tokens of a bucket (vt_op_choose). */
 #include <assert.h>
 #include <string.h>
 
@@ -57,83 +54,101 @@ int32_t cuda_step_most_decode(const cuda_executor *x)
     return least(least(lim->max_seqs, lim->max_tokens), lim->max_rows);
 }
 
-size_t cuda_step_tail_bytes(int32_t rows)
+/* ---- the block ---- */
+
+static size_t plan_bytes(const cuda_executor *x, int32_t i, const vt_size *size, int32_t items)
 {
-    return vt_round_up((size_t)rows * 4, 16) +
-           vt_round_up((size_t)rows * sizeof(sample_cuda_row), 16);
+    const vt_program_plan *p = &x->prog->plan[i];
+    return p->plan->bytes(p->args, &x->prog->target, size, items);
+}
+
+/* Plans of calls for rows have as many items as rows, whatever else the step has. */
+static int32_t row_items(const cuda_executor *x, int32_t i, const vt_size *size)
+{
+    const vt_program_plan *p = &x->prog->plan[i];
+    return p->plan->items(p->args, &x->prog->target, size, NULL);
+}
+
+size_t cuda_step_tail_bytes(const cuda_executor *x, int32_t rows)
+{
+    vt_size size = {.rows = rows};
+    size_t bytes = vt_round_up((size_t)rows * 4, 16);
+    for (int32_t i = 0; i < x->prog->n_plans; i++)
+        if (x->prog->plan[i].when == VT_WHEN_ROWS)
+            bytes += vt_round_up(plan_bytes(x, i, &size, row_items(x, i, &size)), 16);
+    return bytes;
 }
 
 step_layout cuda_step_layout(const cuda_executor *x, const step_shape *s)
 {
+    const vt_size *n = &s->size;
     step_layout l;
-    size_t at = l.begin = x->tail_bytes - cuda_step_tail_bytes(s->rows);
-    l.row_token = take(&at, s->rows, 4);
-    l.rows = take(&at, s->rows, sizeof(sample_cuda_row));
-    l.token = take(&at, s->tokens, 4);
-    l.position = take(&at, s->tokens, 4);
-    l.seq_of = take(&at, s->tokens, 4);
-    l.slot = take(&at, s->tokens, 4);
-    l.q_start = take(&at, s->seqs + 1, 4);
-    l.kv_len = take(&at, s->seqs, 4);
-    l.page_start = take(&at, s->seqs + 1, 4);
-    l.decode_plan = take(
-        &at, (int64_t)attention_decode_plan_ints(s->decode_items, s->decode_items ? s->seqs : 0),
-        4);
-    l.prefill_plan = take(&at, (int64_t)s->prefill_items * PREFILL_ITEM_INTS, 4);
+    size_t at = l.begin = x->tail_bytes - cuda_step_tail_bytes(x, n->rows);
+    l.row_token = take(&at, n->rows, 4);
+    for (int32_t i = 0; i < x->prog->n_plans; i++)
+        if (x->prog->plan[i].when == VT_WHEN_ROWS)
+            l.plan[i] = take(&at, 1, plan_bytes(x, i, n, n->rows ? row_items(x, i, n) : 0));
+    l.token = take(&at, n->tokens, 4);
+    l.position = take(&at, n->tokens, 4);
+    l.seq_of = take(&at, n->tokens, 4);
+    l.slot = take(&at, n->tokens, 4);
+    l.q_start = take(&at, n->seqs + 1, 4);
+    l.kv_len = take(&at, n->seqs, 4);
+    l.page_start = take(&at, n->seqs + 1, 4);
+    for (int32_t i = 0; i < x->prog->n_plans; i++)
+        if (x->prog->plan[i].when != VT_WHEN_ROWS)
+            l.plan[i] = take(&at, 1, s->used[i] ? plan_bytes(x, i, n, s->items[i]) : 0);
     l.page_ids = at;
     return l;
 }
 
 /* ---- shapes ---- */
 
-static void set_decodes(const cuda_executor *x, int32_t n, step_shape *s)
+/* The items of every plan that a step of the shape's size wants. batch NULL: the most. */
+static void set_items(const cuda_executor *x, const vt_batch *batch, step_shape *s)
 {
-    s->decodes = n;
-    s->decode_items = n > 0 ? attention_decode_capacity(&x->plan, n, x->config.limits.max_context)
-                            : 0;
+    vt_program_plans_used(x->prog, &s->size, s->used);
+    for (int32_t i = 0; i < x->prog->n_plans; i++) {
+        const vt_program_plan *p = &x->prog->plan[i];
+        s->items[i] = s->used[i] ? p->plan->items(p->args, &x->prog->target, &s->size, batch) : 0;
+    }
+}
+
+step_shape cuda_step_of_size(const cuda_executor *x, const vt_size *size)
+{
+    step_shape s = {.size = *size};
+    set_items(x, NULL, &s);
+    return s;
 }
 
 step_shape cuda_step_decode(const cuda_executor *x, int32_t seqs)
 {
-    step_shape s = {.tokens = seqs, .seqs = seqs, .rows = seqs, .decode = true};
-    set_decodes(x, seqs, &s);
-    return s;
-}
-
-step_shape cuda_step_largest(const cuda_executor *x)
-{
-    const vt_limits *lim = &x->config.limits;
     step_shape s = {
-        .tokens = lim->max_tokens,
-        .seqs = lim->max_seqs,
-        .rows = lim->max_rows,
-        .prefill_items = attention_prefill_capacity(&x->plan, lim->max_seqs, lim->max_tokens)};
-    set_decodes(x, lim->max_seqs, &s);
+        .size = {.tokens = seqs, .seqs = seqs, .rows = seqs, .decodes = seqs, .bucket = true},
+        .decode = true};
+    set_items(x, NULL, &s);
     return s;
 }
 
-/* The first of first, first * factor ... that is at least n. */
-static int32_t power_at_least(int32_t n, int32_t first, int32_t factor)
+/* The first of 1, 4, 16 ... that is at least n. */
+static int32_t power_of_4(int32_t n)
 {
-    int64_t p = first;
+    int64_t p = 1;
     while (p < n)
-        p *= factor;
-    return (int32_t)p;
+        p *= 4;
+    return (int32_t)(p < INT32_MAX ? p : INT32_MAX);
 }
 
-/* Tokens, sequences and plan items of the layers' part, padded. */
-static void pad_body(const cuda_executor *x, int32_t n_decode, step_shape *s)
+/* Tokens, sequences and decodes of the layers' part, padded. */
+static void pad_body(const cuda_executor *x, vt_size *n)
 {
     const vt_limits *lim = &x->config.limits;
-    step_shape most = cuda_step_largest(x);
-    int32_t t = s->tokens <= 16 ? 16 : s->tokens <= 32 ? 32 : (s->tokens + 63) / 64 * 64;
-    s->tokens = least(t, lim->max_tokens);
-    s->seqs = lim->max_seqs;
-    if (n_decode > 0)
-        set_decodes(x, least(power_at_least(n_decode, 1, 4), lim->max_seqs), s);
-    if (s->prefill_items > 0)
-        s->prefill_items = least(power_at_least(s->prefill_items, 8, 2), most.prefill_items);
-    s->body = true;
+    int32_t t = n->tokens <= 16 ? 16 : n->tokens <= 32 ? 32 : (n->tokens + 63) / 64 * 64;
+    n->tokens = least(t, lim->max_tokens);
+    n->seqs = lim->max_seqs;
+    if (n->decodes > 0)
+        n->decodes = least(power_of_4(n->decodes), lim->max_seqs);
+    n->bucket = true;
 }
 
 step_shape cuda_step_shape(const cuda_executor *x, const vt_batch *b)
@@ -141,32 +156,36 @@ step_shape cuda_step_shape(const cuda_executor *x, const vt_batch *b)
     int32_t n = 0, rows = 0;
     if (x->options.graphs && b->n_decode == b->n_seqs && b->n_rows == b->n_seqs)
         n = cuda_step_bucket(b->n_seqs, cuda_step_most_decode(x));
-    if (n > 0)
-        return cuda_step_decode(x, n);
-    step_shape s = {.tokens = b->n_tokens, .seqs = b->n_seqs, .rows = b->n_rows};
-    set_decodes(x, b->n_decode, &s);
-    for (int32_t i = b->n_decode; i < b->n_seqs; i++)
-        s.prefill_items += attention_prefill_capacity(&x->plan, 0,
-                                                      b->q_start[i + 1] - b->q_start[i]);
-    if (x->options.graphs && b->n_tokens <= x->graph_tokens)
-        pad_body(x, b->n_decode, &s);
+    step_shape s = {.size = vt_size_of(b)};
+    if (n > 0) {
+        s = cuda_step_decode(x, n);
+        s.size.pad_seqs = n - b->n_seqs;
+        s.size.copies = b->n_copies;
+        set_items(x, b, &s);
+        return s;
+    }
+    if (x->options.graphs && b->n_tokens <= x->graph_tokens) {
+        pad_body(x, &s.size);
+        s.body = true;
+    }
     if (x->options.graphs && b->n_rows > 0)
         rows = cuda_step_bucket(b->n_rows, x->config.limits.max_rows);
     if (rows > 0) {
-        s.rows = rows;
+        s.size.rows = rows;
         s.tail = true;
     }
+    set_items(x, b, &s);
     return s;
 }
 
-/* The batch with the shape's sizes and the device's addresses. */
-static vt_batch device_batch(const cuda_executor *x, const step_shape *s, const step_layout *l)
+/* The batch as the device sees it: the shape's sizes, addresses of the block's arrays. */
+static vt_batch device_batch(const cuda_executor *x, const vt_size *n, const step_layout *l)
 {
     const char *base = x->step_block;
-    return (vt_batch){.n_tokens = s->tokens,
-                      .n_seqs = (s->decode_items > 0) + (s->prefill_items > 0),
-                      .n_decode = s->decode_items > 0, /* which of the two attentions run */
-                      .n_rows = s->rows,
+    return (vt_batch){.n_tokens = n->tokens,
+                      .n_seqs = n->seqs,
+                      .n_decode = n->decodes,
+                      .n_rows = n->rows,
                       .page_size = x->config.limits.page_size,
                       .token = (const void *)(base + l->token),
                       .position = (const void *)(base + l->position),
@@ -181,17 +200,13 @@ static vt_batch device_batch(const cuda_executor *x, const step_shape *s, const 
 
 void cuda_step_bind(cuda_executor *x, const step_shape *s)
 {
-    step_layout l = cuda_step_layout(x, s);
-    vt_batch batch = device_batch(x, s, &l);
-    vt_program_bind(x->prog, &batch, NULL);
-    x->lane.decodes = s->decodes;
-    x->lane.decode_items = s->decode_items;
-    x->lane.decode_shares = attention_may_share(&x->plan, s->decodes);
-    x->lane.prefill_items = s->prefill_items;
-    x->lane.attention_plan = (const void *)((char *)x->step_block + l.decode_plan);
-    x->lane.prefill_plan = (const void *)((char *)x->step_block + l.prefill_plan);
-    x->lane.sample_rows = (const void *)((char *)x->step_block + l.rows);
+    x->bound = s;
+    x->bound_layout = cuda_step_layout(x, s);
+    vt_batch batch = device_batch(x, &s->size, &x->bound_layout);
+    vt_program_bind(x->prog, &batch, &s->size, x->prog->sample_row);
 }
+
+/* ---- filling ---- */
 
 static void copy_ints(char *to, const int32_t *from, int64_t n, int64_t padded)
 {
@@ -199,7 +214,7 @@ static void copy_ints(char *to, const int32_t *from, int64_t n, int64_t padded)
     memset(to + n * 4, 0, (size_t)(padded - n) * 4);
 }
 
-/* The device's pages come after nobody's: cuda_kv.c. Padding is nobody's. */
+/* The device's pages come after the padding page (cuda_kv.c). */
 static void copy_shifted(char *to, const int32_t *from, int64_t n, int64_t padded, int32_t by)
 {
     int32_t *out = (int32_t *)to;
@@ -208,104 +223,111 @@ static void copy_shifted(char *to, const int32_t *from, int64_t n, int64_t padde
     memset(out + n, 0, (size_t)(padded - n) * 4);
 }
 
-/* A decode bucket's sequences beyond the step's: one token each, in nobody's page. */
-static void pad_sequences(const cuda_executor *x, const vt_batch *b, const step_shape *s,
-                          const step_layout *l, char *out, int32_t n_items)
+/* A decode bucket's sequences beyond the step's: one token each, in the padding page. */
+static void pad_sequences(const vt_batch *b, const vt_size *n, const step_layout *l, char *out)
 {
     int32_t *q_start = (int32_t *)(out + l->q_start), *kv_len = (int32_t *)(out + l->kv_len),
             *page_start = (int32_t *)(out + l->page_start),
             *page_ids = (int32_t *)(out + l->page_ids),
-            *row_token = (int32_t *)(out + l->row_token), *plan = (int32_t *)(out + l->decode_plan);
-    for (int32_t q = b->n_seqs; q < s->seqs; q++) {
-        int32_t i = q - b->n_seqs;
+            *row_token = (int32_t *)(out + l->row_token);
+    for (int32_t i = 0; i < n->pad_seqs; i++) {
+        int32_t q = b->n_seqs + i;
         q_start[q + 1] = q + 1;
         kv_len[q] = 1;
         page_ids[b->n_pages + i] = 0;
         page_start[q + 1] = b->n_pages + i + 1;
         row_token[q] = q;
-        n_items += attention_decode_single(&x->plan, q, plan, n_items);
+    }
+}
+
+/* A plan that asks for more items than the shape has room for would be cut short without a word. */
+static void fill_plans(cuda_executor *x, const vt_batch *b, const step_shape *s,
+                       const step_layout *l, char *out)
+{
+    for (int32_t i = 0; i < x->prog->n_plans; i++) {
+        const vt_program_plan *p = &x->prog->plan[i];
+        if (!s->used[i] || p->plan->most_side_bytes) /* those are filled with their side data */
+            continue;
+        int32_t n = p->plan->fill(p->args, &x->prog->target, &s->size, b, s->items[i],
+                                  out + l->plan[i], NULL);
+        assert(n <= s->items[i]);
+        if (p->plan->shared)
+            x->shared_items += (uint64_t)p->plan->shared(out + l->plan[i], n);
     }
 }
 
 size_t cuda_step_fill(cuda_executor *x, const vt_step *step, const step_shape *s, char *out)
 {
     const vt_batch *b = &step->batch;
+    const vt_size *n = &s->size;
     step_layout l = cuda_step_layout(x, s);
-    int32_t n_items, n_tiles, extra = s->decode ? s->seqs - b->n_seqs : 0;
-    copy_ints(out + l.row_token, b->row_token, b->n_rows, s->rows);
-    copy_ints(out + l.token, b->token, b->n_tokens, s->tokens);
-    copy_ints(out + l.position, b->position, b->n_tokens, s->tokens);
-    copy_ints(out + l.seq_of, b->seq_of, b->n_tokens, s->tokens);
-    copy_shifted(out + l.slot, b->slot, b->n_tokens, s->tokens, x->config.limits.page_size);
+    copy_ints(out + l.row_token, b->row_token, b->n_rows, n->rows);
+    copy_ints(out + l.token, b->token, b->n_tokens, n->tokens);
+    copy_ints(out + l.position, b->position, b->n_tokens, n->tokens);
+    copy_ints(out + l.seq_of, b->seq_of, b->n_tokens, n->tokens);
+    copy_shifted(out + l.slot, b->slot, b->n_tokens, n->tokens, x->config.limits.page_size);
     copy_ints(out + l.q_start, b->q_start, b->n_seqs + 1, b->n_seqs + 1);
     copy_ints(out + l.kv_len, b->kv_len, b->n_seqs, b->n_seqs);
     copy_ints(out + l.page_start, b->page_start, b->n_seqs + 1, b->n_seqs + 1);
-    copy_shifted(out + l.page_ids, b->page_ids, b->n_pages, b->n_pages, 1);
-    attention_cuda_plan(&x->plan, b, (int32_t *)(out + l.decode_plan), s->decode_items,
-                        (int32_t *)(out + l.prefill_plan), s->prefill_items, &n_items, &n_tiles);
-    int32_t n_shared = attention_shared_items(&x->plan, (const int32_t *)(out + l.decode_plan),
-                                              n_items);
-    assert(n_shared == 0 || attention_may_share(&x->plan, s->decodes));
-    x->shared_items += (uint64_t)n_shared;
-    if (extra > 0)
-        pad_sequences(x, b, s, &l, out, n_items);
-    return l.page_ids + (size_t)(b->n_pages + extra) * 4;
+    copy_shifted(out + l.page_ids, b->page_ids, b->n_pages, b->n_pages, x->kv.first_page);
+    fill_plans(x, b, s, &l, out);
+    pad_sequences(b, n, &l, out);
+    return l.page_ids + (size_t)(b->n_pages + n->pad_seqs) * 4;
 }
 
-/* Contexts, biases, masks: where they lie in `extra`, one behind the other, and on the device. */
-typedef struct extra_array {
-    size_t at, bytes;
-    void *to;
-    const char *what;
-} extra_array;
+/* ---- side data ---- */
 
-static vt_status grow_extra(cuda_executor *x, result_slot *slot, size_t bytes, vt_err *err)
+static vt_status grow_pinned(cuda_executor *x, result_slot *slot, size_t bytes, vt_err *err)
 {
     void *p;
-    if (bytes <= slot->extra_bytes)
+    if (bytes <= slot->side_bytes)
         return VT_OK;
     TRY(vt_cuda_pinned(x->cuda, 2 * bytes, &p, err));
-    vt_cuda_pinned_free(x->cuda, slot->extra);
-    slot->extra = p;
-    slot->extra_bytes = 2 * bytes;
+    vt_cuda_pinned_free(x->cuda, slot->side);
+    slot->side = p;
+    slot->side_bytes = 2 * bytes;
     return VT_OK;
 }
 
-vt_status cuda_step_fill_rows(cuda_executor *x, const vt_step *step, const step_shape *s,
-                              result_slot *slot, vt_err *err)
+static vt_status upload_one(cuda_executor *x, const char *from, int32_t plan, size_t bytes,
+                            vt_err *err)
+{
+    char *to = (char *)x->side.base + (size_t)x->side_part[plan] * x->side.stride;
+    if (bytes == 0)
+        return VT_OK;
+    TRY(cuda_range_grow(x->cuda, &x->side, bytes, err));
+    TRY(vt_observe(x->observer, VT_MARK_IN, (int64_t)bytes, err));
+    return vt_cuda_check(
+        x->cuda, x->cuda->driver.copy_to_device(cuda_address(to), from, bytes, x->lane.stream),
+        x->prog->plan[plan].plan->name, err);
+}
+
+vt_status cuda_step_upload_side(cuda_executor *x, const vt_step *step, const step_shape *s,
+                                result_slot *slot, bool before, vt_err *err)
 {
     step_layout l = cuda_step_layout(x, s);
-    int32_t n = step->batch.n_rows, vocab = x->model->arch.vocab;
-    sample_cuda_row *to = (sample_cuda_row *)(slot->step_block + l.rows);
-    sample_cuda_counts c = sample_cuda_count(step->rows, n, vocab);
-    if (c.contexts > x->most.contexts || c.biases > x->most.biases ||
-        c.mask_words > x->most.mask_words)
-        return vt_fail(err, VT_ERR_MEMORY,
-                       "step %llu: %lld tokens of context, %lld biases and %lld words of masks are "
-                       "beyond %lld, %lld and %lld",
-                       (unsigned long long)step->id, (long long)c.contexts, (long long)c.biases,
-                       (long long)c.mask_words, (long long)x->most.contexts,
-                       (long long)x->most.biases, (long long)x->most.mask_words);
-    size_t bytes = 0;
-    extra_array array[] = {
-        {take(&bytes, c.contexts, 4), (size_t)c.contexts * 4, x->contexts, "uploading contexts"},
-        {take(&bytes, c.biases, 8), (size_t)c.biases * 8, x->biases, "uploading biases"},
-        {take(&bytes, c.mask_words, 4), (size_t)c.mask_words * 4, x->masks, "uploading masks"}};
-    TRY(grow_extra(x, slot, bytes, err));
-    sample_cuda_pack(step->rows, n, vocab, to, (int32_t *)(slot->extra + array[0].at),
-                     (vt_logit_bias *)(slot->extra + array[1].at),
-                     (uint32_t *)(slot->extra + array[2].at));
-    for (int32_t i = n; i < s->rows; i++)
-        to[i] = sample_cuda_padding();
-    for (int i = 0; i < 3; i++) {
-        const extra_array *a = &array[i];
-        if (a->bytes == 0)
+    size_t bytes[VT_MAX_PLANS] = {0}, sum = 0, at = 0;
+    for (int32_t i = 0; i < x->prog->n_plans; i++) {
+        const vt_program_plan *p = &x->prog->plan[i];
+        if (!s->used[i] || x->side_part[i] < 0 || before != (p->when == VT_WHEN_COPIES))
             continue;
-        cuda_spans_moved(x, VT_MOVE_TO_DEVICE, a->bytes);
-        TRY(vt_cuda_check(x->cuda,
-                          x->cuda->driver.copy_to_device(cuda_address(a->to), slot->extra + a->at,
-                                                         a->bytes, x->lane.stream),
-                          a->what, err));
+        bytes[i] = p->plan->side_bytes(p->args, &step->batch);
+        if (bytes[i] > p->plan->most_side_bytes(p->args, &x->prog->target))
+            return vt_fail(err, VT_ERR_USAGE,
+                           "step %llu brings %zu bytes of %s, expected at most %zu",
+                           (unsigned long long)step->id, bytes[i], p->plan->name,
+                           p->plan->most_side_bytes(p->args, &x->prog->target));
+        sum += vt_round_up(bytes[i], 16);
+    }
+    TRY(grow_pinned(x, slot, sum, err));
+    for (int32_t i = 0; i < x->prog->n_plans; i++) {
+        const vt_program_plan *p = &x->prog->plan[i];
+        if (!s->used[i] || x->side_part[i] < 0 || before != (p->when == VT_WHEN_COPIES))
+            continue;
+        p->plan->fill(p->args, &x->prog->target, &s->size, &step->batch, s->items[i],
+                      slot->step_block + l.plan[i], slot->side + at);
+        TRY(upload_one(x, slot->side + at, i, bytes[i], err));
+        at += vt_round_up(bytes[i], 16);
     }
     return VT_OK;
 }

@@ -13,20 +13,15 @@
 #define VT_EXEC_EXECUTOR_H
 
 #include "base/trace.h"
+#include "exec/program.h"
 #include "ops/batch.h"
 #include "ops/sample/sample.h"
 #include "vitrine.h"
 
-typedef struct vt_page_copy {
-    int32_t from, to, n_tokens;
-} vt_page_copy;
-
 typedef struct vt_step {
     uint64_t id;
     vt_batch batch;
-    const vt_sample_row *rows;  /* [batch.n_rows] */
-    const vt_page_copy *copies; /* [n_copies], done before the forward pass */
-    int32_t n_copies;
+    const vt_sample_row *rows; /* [batch.n_rows] */
 } vt_step;
 
 /* Valid until the next wait. */
@@ -58,8 +53,10 @@ typedef struct vt_executor_config {
     int32_t n_pages, n_pool_slots;
     vt_dtype kv_dtype;
     int32_t n_threads;
-    bool async;  /* launch returns at once and a thread of its own runs the step */
-    bool record; /* per-call events into trace rings */
+    bool async;                /* launch returns at once and a thread of its own runs the step */
+    bool record;               /* per-call events into trace rings */
+    const vt_backend *backend; /* [n_backends] rows that the user asked for */
+    int32_t n_backends;
 } vt_executor_config;
 
 vt_status vt_executor_cpu_new(const vt_model *m, const vt_executor_config *config,

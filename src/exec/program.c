@@ -19,30 +19,23 @@
 #include "base/err.h"
 #include "ops/attention/attention.h"
 #include "ops/embed/embed.h"
-#include "ops/kv_store/kv_store.h"
 #include "ops/linear/linear.h"
 #include "ops/moe/moe.h"
+#include "ops/page_copy/page_copy.h"
 #include "ops/rmsnorm/rmsnorm.h"
-#include "ops/rope/rope.h"
+#include "ops/rope_store/rope_store.h"
 #include "ops/silu_mul/silu_mul.h"
 
 enum { CALLS_PER_LAYER_MAX = 20, CALLS_FIXED = 8, SYMBOLIC_MAX = 32 };
 
-typedef enum size_kind { SIZE_TOKENS, SIZE_ROWS } size_kind;
-
-struct vt_symbolic {
-    vt_tensor *tensor;
-    size_kind kind;
-};
-
 typedef struct builder {
     vt_program *p;
+    const vt_program_config *config;
     const vt_model *m;
     const vt_weights *w;
     const vt_kv_cache *kv;
     vt_err *err;
     vt_status status;      /* the first failure; later calls do nothing */
-    const vt_tensor *pool; /* stands for every pool when there is no cache */
     vt_tensor *x, *h, *t, *qkv, *q, *k, *v, *o, *f, *g, *gate, *up, *r, *expert, *expert_weight;
 } builder;
 
@@ -57,19 +50,20 @@ static void *build_alloc(builder *b, size_t n, size_t size)
 
 /* ---- tensors: offsets first, addresses when everything is known ---- */
 
-static vt_tensor *activation(builder *b, const char *name, size_kind kind, int64_t cols,
+static vt_tensor *activation(builder *b, const char *name, vt_follows follows, int64_t cols,
                              vt_dtype dtype)
 {
     vt_tensor *t = build_alloc(b, 1, sizeof *t);
     if (!t)
         return NULL;
-    const vt_limits *lim = &b->p->config.limits;
-    int64_t rows = kind == SIZE_TOKENS ? lim->max_tokens : lim->max_rows;
+    const vt_limits *lim = &b->p->target.limits;
+    int64_t rows = follows == VT_FOLLOWS_TOKENS ? lim->max_tokens : lim->max_rows;
     *t = vt_tensor_2d(NULL, dtype, rows, cols);
     t->name = name;
+    t->follows = follows;
     t->data = (void *)b->p->activation_bytes; /* an offset until place() */
     b->p->activation_bytes = vt_round_up(b->p->activation_bytes + (size_t)vt_tensor_bytes(t), 256);
-    b->p->symbolic[b->p->n_symbolic++] = (struct vt_symbolic){t, kind};
+    b->p->symbolic[b->p->n_symbolic++] = t;
     return t;
 }
 
@@ -83,7 +77,7 @@ static vt_tensor *slice(builder *b, const char *name, const vt_tensor *of, int64
     t->name = name;
     t->dim[1] = cols;
     t->data = (char *)of->data + at * vt_dtype_get(of->dtype)->bytes;
-    b->p->symbolic[b->p->n_symbolic++] = (struct vt_symbolic){t, SIZE_TOKENS};
+    b->p->symbolic[b->p->n_symbolic++] = t;
     return t;
 }
 
@@ -98,57 +92,99 @@ static bool needs_plain_gate_up(const builder *b)
 static void make_tensors(builder *b)
 {
     const vt_arch *a = &b->m->arch;
-    vt_dtype act = b->p->config.activation;
+    vt_dtype act = b->p->activation;
     int64_t q_cols = (int64_t)a->n_heads * a->head_dim,
             kv_cols = (int64_t)a->n_kv_heads * a->head_dim;
-    b->x = activation(b, "x", SIZE_TOKENS, a->hidden, act);
-    b->h = activation(b, "h", SIZE_TOKENS, a->hidden, act);
-    b->t = a->post_norms ? activation(b, "t", SIZE_TOKENS, a->hidden, act) : NULL;
-    b->qkv = activation(b, "qkv", SIZE_TOKENS, q_cols + 2 * kv_cols, act);
+    b->x = activation(b, "x", VT_FOLLOWS_TOKENS, a->hidden, act);
+    b->h = activation(b, "h", VT_FOLLOWS_TOKENS, a->hidden, act);
+    b->t = a->post_norms ? activation(b, "t", VT_FOLLOWS_TOKENS, a->hidden, act) : NULL;
+    b->qkv = activation(b, "qkv", VT_FOLLOWS_TOKENS, q_cols + 2 * kv_cols, act);
     b->q = slice(b, "q", b->qkv, 0, q_cols);
     b->k = slice(b, "k", b->qkv, q_cols, kv_cols);
     b->v = slice(b, "v", b->qkv, q_cols + kv_cols, kv_cols);
-    b->o = activation(b, "o", SIZE_TOKENS, q_cols, act);
+    b->o = activation(b, "o", VT_FOLLOWS_TOKENS, q_cols, act);
     if (a->n_experts) {
-        b->expert = activation(b, "expert", SIZE_TOKENS, a->n_experts_used, VT_I32);
-        b->expert_weight = activation(b, "expert_weight", SIZE_TOKENS, a->n_experts_used, VT_F32);
+        b->expert = activation(b, "expert", VT_FOLLOWS_TOKENS, a->n_experts_used, VT_I32);
+        b->expert_weight = activation(b, "expert_weight", VT_FOLLOWS_TOKENS, a->n_experts_used,
+                                      VT_F32);
     }
-    b->f = a->ffn ? activation(b, "f", SIZE_TOKENS, a->ffn, act) : NULL;
+    b->f = a->ffn ? activation(b, "f", VT_FOLLOWS_TOKENS, a->ffn, act) : NULL;
     if (a->ffn && needs_plain_gate_up(b)) {
-        b->g = activation(b, "g", SIZE_TOKENS, 2 * (int64_t)a->ffn, act);
+        b->g = activation(b, "g", VT_FOLLOWS_TOKENS, 2 * (int64_t)a->ffn, act);
         b->gate = slice(b, "gate", b->g, 0, a->ffn);
         b->up = slice(b, "up", b->g, a->ffn, a->ffn);
     }
-    b->r = activation(b, "r", SIZE_ROWS, a->hidden, act);
-    b->p->logits = activation(b, "logits", SIZE_ROWS, a->vocab, VT_F32);
-    b->p->token = activation(b, "token", SIZE_ROWS, 1, VT_I32);
-    b->p->logprob = activation(b, "logprob", SIZE_ROWS, 1, VT_F32);
-    b->p->top_id = activation(b, "top_id", SIZE_ROWS, VT_MAX_TOP_LOGPROBS, VT_I32);
-    b->p->top_logprob = activation(b, "top_logprob", SIZE_ROWS, VT_MAX_TOP_LOGPROBS, VT_F32);
-    vt_tensor *tokens = activation(b, "tokens", SIZE_TOKENS, 1, VT_I32);
-    b->p->tokens = tokens ? tokens->data : NULL;
-}
-
-static const vt_tensor *pool_of(builder *b, int32_t layer, bool k)
-{
-    if (b->kv)
-        return k ? &b->kv->k[layer] : &b->kv->v[layer];
-    if (!b->pool) {
-        const vt_arch *a = &b->m->arch;
-        vt_tensor *t = build_alloc(b, 1, sizeof *t);
-        if (!t)
-            return NULL;
-        *t = (vt_tensor){.dtype = b->p->config.activation == VT_F32 ? VT_F16
-                                                                    : b->p->config.activation,
-                         .rank = 4,
-                         .row_stride = a->head_dim,
-                         .dim = {1, a->n_kv_heads, b->p->config.limits.page_size, a->head_dim}};
-        b->pool = t;
-    }
-    return b->pool;
+    b->r = activation(b, "r", VT_FOLLOWS_ROWS, a->hidden, act);
+    b->p->logits = activation(b, "logits", VT_FOLLOWS_ROWS, a->vocab, VT_F32);
+    b->p->token = activation(b, "token", VT_FOLLOWS_ROWS, 1, VT_I32);
+    b->p->logprob = activation(b, "logprob", VT_FOLLOWS_ROWS, 1, VT_F32);
+    b->p->top_id = activation(b, "top_id", VT_FOLLOWS_ROWS, VT_MAX_TOP_LOGPROBS, VT_I32);
+    b->p->top_logprob = activation(b, "top_logprob", VT_FOLLOWS_ROWS, VT_MAX_TOP_LOGPROBS, VT_F32);
 }
 
 /* ---- calls ---- */
+
+/* The plan of this kind and key, made for the first call that wants it. */
+static int16_t plan_index(builder *b, const vt_host_plan *plan, const vt_call *c)
+{
+    vt_program *p = b->p;
+    uint64_t key = plan->key ? plan->key(c->args) : 0;
+    for (int32_t i = 0; i < p->n_plans; i++)
+        if (p->plan[i].plan == plan && p->plan[i].key == key)
+            return (int16_t)i;
+    if (p->n_plans == VT_MAX_PLANS) {
+        b->status = vt_fail(b->err, VT_ERR_UNSUPPORTED,
+                            "%s: a step has more than %d different plans of attention and the like",
+                            c->label, VT_MAX_PLANS);
+        return -1;
+    }
+    p->plan[p->n_plans] = (vt_program_plan){plan, c->args, key, c->when};
+    return (int16_t)p->n_plans++;
+}
+
+static const char *wanted_row(const builder *b, const vt_op *op)
+{
+    for (int32_t i = 0; i < b->config->n_backends; i++)
+        if (strcmp(b->config->backend[i].op, op->name) == 0)
+            return b->config->backend[i].row;
+    return NULL;
+}
+
+/* The largest number that decides a call's row. */
+static int32_t most_of(const vt_call *c, const vt_limits *lim)
+{
+    return c->when == VT_WHEN_ROWS     ? lim->max_rows
+           : c->when == VT_WHEN_DECODE ? lim->max_seqs
+                                       : lim->max_tokens;
+}
+
+static void choose(builder *b, vt_call *c)
+{
+    vt_program *p = b->p;
+    vt_choice choice[VT_MAX_CHOICES];
+    int32_t n = vt_op_choose(c->op, c->args, &p->target, most_of(c, &p->target.limits),
+                             wanted_row(b, c->op), choice);
+    if (n == 0) {
+        b->status = vt_fail(b->err, VT_ERR_UNSUPPORTED,
+                            "%s: no implementation of %s for this device", c->label, c->op->name);
+        return;
+    }
+    c->choice = build_alloc(b, (size_t)n, sizeof *c->choice);
+    c->plan = build_alloc(b, (size_t)n, sizeof *c->plan);
+    if (!c->choice || !c->plan)
+        return;
+    c->n_choices = (int16_t)n;
+    for (int32_t i = 0; i < n; i++) {
+        const vt_impl *impl = choice[i].impl;
+        c->choice[i] = choice[i];
+        c->plan[i] = -1;
+        if (impl->plan)
+            c->plan[i] = plan_index(b, impl->plan, c);
+        size_t bytes = impl->workspace ? impl->workspace(c->args, &p->target) : 0;
+        if (bytes > p->target.workspace_bytes)
+            p->target.workspace_bytes = bytes;
+    }
+}
 
 static void emit(builder *b, const vt_op *op, const void *args, size_t size, int32_t layer,
                  const char *what, vt_when when)
@@ -164,16 +200,7 @@ static void emit(builder *b, const vt_op *op, const void *args, size_t size, int
                  what);
     else
         snprintf(c->label, sizeof c->label, "%s%s%s", op->name, *what ? "." : "", what);
-    const vt_program_config *cfg = &b->p->config;
-    c->impl = vt_op_select(op, cfg->device, cfg->isa, copy);
-    if (!c->impl) {
-        b->status = vt_fail(b->err, VT_ERR_UNSUPPORTED,
-                            "%s: no implementation of %s for this device", c->label, op->name);
-        return;
-    }
-    size_t bytes = c->impl->workspace ? c->impl->workspace(copy, &cfg->limits) : 0;
-    if (bytes > b->p->shared_bytes)
-        b->p->shared_bytes = bytes;
+    choose(b, c);
 }
 #define EMIT(b, op, layer, what, when, ...) \
     emit(b, &op##_op, &(op##_args)__VA_ARGS__, sizeof(op##_args), layer, what, when)
@@ -188,7 +215,7 @@ static void emit_linear(builder *b, int32_t layer, const char *what, linear_args
 static void emit_norm(builder *b, int32_t layer, const char *what, const vt_tensor *x,
                       const vt_tensor *weight, vt_tensor *y)
 {
-    EMIT(b, rmsnorm, layer, what, VT_WHEN_ALWAYS,
+    EMIT(b, rmsnorm, layer, what, VT_WHEN_TOKENS,
          {.x = x,
           .weight = weight,
           .y = y,
@@ -206,7 +233,7 @@ static void emit_add_norm(builder *b, int32_t layer, const char *what, const vt_
                          .y = y,
                          .eps = b->m->arch.norm_eps,
                          .plus_one = b->m->arch.norm_plus_one};
-    emit(b, &add_rmsnorm_op, &args, sizeof args, layer, what, VT_WHEN_ALWAYS);
+    emit(b, &add_rmsnorm_op, &args, sizeof args, layer, what, VT_WHEN_TOKENS);
 }
 
 static bool windowed(const vt_arch *a, int32_t layer)
@@ -220,7 +247,7 @@ static void build_qkv(builder *b, int32_t i)
     if (lw->n_qkv == 1) {
         emit_linear(b, i, "qkv",
                     (linear_args){.x = b->h, .w = &lw->qkv[0], .bias = lw->qkv_bias, .y = b->qkv},
-                    VT_WHEN_ALWAYS);
+                    VT_WHEN_TOKENS);
         return;
     }
     static const char *const kName[3] = {"q", "k", "v"};
@@ -229,7 +256,7 @@ static void build_qkv(builder *b, int32_t i)
     for (int32_t k = 0; k < 3; k++)
         emit_linear(b, i, kName[k],
                     (linear_args){.x = b->h, .w = &lw->qkv[k], .bias = bias[k], .y = y[k]},
-                    VT_WHEN_ALWAYS);
+                    VT_WHEN_TOKENS);
 }
 
 static void build_attention(builder *b, int32_t i)
@@ -238,31 +265,29 @@ static void build_attention(builder *b, int32_t i)
     const vt_layer_weights *lw = &b->w->layer[i];
     bool local = windowed(a, i) && a->has_rope_local;
     const vt_rope_params *rope = local ? &a->rope_local : &a->rope;
-    vt_tensor *k_pool = (vt_tensor *)pool_of(b, i, true),
-              *v_pool = (vt_tensor *)pool_of(b, i, false);
-    bool scaled = k_pool && k_pool->dtype == VT_FP8_E4M3; /* the file's scales are for FP8 */
+    vt_tensor *k_pool = &b->kv->k[i], *v_pool = &b->kv->v[i];
+    bool scaled = k_pool->dtype == VT_FP8_E4M3; /* the file's scales are for FP8 */
     float k_scale = scaled ? lw->kv_k_scale : 1, v_scale = scaled ? lw->kv_v_scale : 1;
     build_qkv(b, i);
-    EMIT(b, rope, i, "", VT_WHEN_ALWAYS,
-         {.batch = &b->p->batch,
-          .q = b->q,
-          .k = b->k,
-          .head_dim = a->head_dim,
-          .dims = rope->dims,
-          .interleaved = rope->interleaved,
-          .cos_sin = local ? b->w->rope_local_table : b->w->rope_table,
-          .q_norm = lw->q_norm,
-          .k_norm = lw->k_norm,
-          .eps = a->norm_eps,
-          .plus_one = a->norm_plus_one});
-    EMIT(b, kv_store, i, "", VT_WHEN_ALWAYS,
-         {.batch = &b->p->batch,
-          .k = b->k,
-          .v = b->v,
-          .k_pool = k_pool,
-          .v_pool = v_pool,
-          .k_scale = k_scale,
-          .v_scale = v_scale});
+    rope_args rotate = {.batch = &b->p->batch,
+                        .q = b->q,
+                        .k = b->k,
+                        .head_dim = a->head_dim,
+                        .dims = rope->dims,
+                        .interleaved = rope->interleaved,
+                        .cos_sin = local ? b->w->rope_local_table : b->w->rope_table,
+                        .q_norm = lw->q_norm,
+                        .k_norm = lw->k_norm,
+                        .eps = a->norm_eps,
+                        .plus_one = a->norm_plus_one};
+    kv_store_args store = {.batch = &b->p->batch,
+                           .k = b->k,
+                           .v = b->v,
+                           .k_pool = k_pool,
+                           .v_pool = v_pool,
+                           .k_scale = k_scale,
+                           .v_scale = v_scale};
+    EMIT(b, rope_store, i, "", VT_WHEN_TOKENS, {.rope = rotate, .store = store});
     attention_args att = {.batch = &b->p->batch,
                           .q = b->q,
                           .k_pool = k_pool,
@@ -286,14 +311,14 @@ static void build_ffn(builder *b, int32_t i, vt_tensor *y)
     const vt_layer_weights *lw = &b->w->layer[i];
     const vt_tensor *residual = y == b->x ? y : NULL;
     if (lw->router) {
-        EMIT(b, moe_route, i, "", VT_WHEN_ALWAYS,
+        EMIT(b, moe_route, i, "", VT_WHEN_TOKENS,
              {.x = b->h,
               .router = lw->router,
               .k = a->n_experts_used,
               .normalise = a->norm_topk,
               .expert = b->expert,
               .weight = b->expert_weight});
-        EMIT(b, moe_linear, i, "", VT_WHEN_ALWAYS,
+        EMIT(b, moe_linear, i, "", VT_WHEN_TOKENS,
              {.x = b->h,
               .expert = b->expert,
               .weight = b->expert_weight,
@@ -312,22 +337,22 @@ static void build_ffn(builder *b, int32_t i, vt_tensor *y)
                           .w = &lw->gate_up[0],
                           .y = b->f,
                           .epilogue = a->activation == VT_ACT_SILU ? LINEAR_SWIGLU : LINEAR_GEGLU},
-            VT_WHEN_ALWAYS);
+            VT_WHEN_TOKENS);
     } else {
         emit_linear(
             b, i, "gate",
             (linear_args){.x = b->h, .w = &lw->gate_up[0], .bias = lw->gate_bias, .y = b->gate},
-            VT_WHEN_ALWAYS);
+            VT_WHEN_TOKENS);
         emit_linear(b, i, "up",
                     (linear_args){.x = b->h, .w = &lw->gate_up[1], .bias = lw->up_bias, .y = b->up},
-                    VT_WHEN_ALWAYS);
-        EMIT(b, silu_mul, i, "", VT_WHEN_ALWAYS,
+                    VT_WHEN_TOKENS);
+        EMIT(b, silu_mul, i, "", VT_WHEN_TOKENS,
              {.x = b->g, .y = b->f, .activation = a->activation});
     }
     emit_linear(b, i, "down",
                 (linear_args){
                     .x = b->f, .w = &lw->down, .bias = lw->down_bias, .residual = residual, .y = y},
-                VT_WHEN_ALWAYS);
+                VT_WHEN_TOKENS);
 }
 
 static void build_layer(builder *b, int32_t i)
@@ -339,7 +364,7 @@ static void build_layer(builder *b, int32_t i)
         emit_linear(
             b, i, "o",
             (linear_args){.x = b->o, .w = &lw->o, .bias = lw->o_bias, .residual = b->x, .y = b->x},
-            VT_WHEN_ALWAYS);
+            VT_WHEN_TOKENS);
         emit_norm(b, i, "ffn", b->x, lw->ffn_norm, b->h);
         build_ffn(b, i, b->x);
         return;
@@ -348,7 +373,7 @@ static void build_layer(builder *b, int32_t i)
         emit_norm(b, i, "attn", b->x, lw->attn_norm, b->h);
     build_attention(b, i);
     emit_linear(b, i, "o", (linear_args){.x = b->o, .w = &lw->o, .bias = lw->o_bias, .y = b->t},
-                VT_WHEN_ALWAYS);
+                VT_WHEN_TOKENS);
     emit_norm(b, i, "post_attn", b->t, lw->post_attn_norm, b->t);
     emit_add_norm(b, i, "ffn", b->t, lw->ffn_norm, b->h);
     build_ffn(b, i, b->t);
@@ -364,8 +389,19 @@ static void build_calls(builder *b)
 {
     vt_program *p = b->p;
     const vt_arch *a = &b->m->arch;
-    EMIT(b, embed, -1, "", VT_WHEN_ALWAYS,
-         {.table = b->w->embed, .tokens = p->tokens, .y = b->x, .scale = a->embed_scale});
+    EMIT(b, page_copy, -1, "", VT_WHEN_COPIES,
+         {.batch = &p->batch,
+          .k = b->kv->k,
+          .v = b->kv->v,
+          .n_layers = b->kv->n_layers,
+          .first_page = b->kv->first_page});
+    p->n_before = p->n_calls;
+    EMIT(b, embed, -1, "", VT_WHEN_TOKENS,
+         {.table = b->w->embed,
+          .tokens = &p->batch.token,
+          .token_pool = &p->token_pool,
+          .y = b->x,
+          .scale = a->embed_scale});
     for (int32_t i = 0; i < a->n_layers; i++)
         build_layer(b, i);
     EMIT(b, rmsnorm, -1, "final", VT_WHEN_ROWS,
@@ -392,12 +428,29 @@ static void build_calls(builder *b)
 void vt_program_place(vt_program *p, void *memory)
 {
     for (int32_t i = 0; i < p->n_symbolic; i++)
-        p->symbolic[i].tensor->data = (char *)memory + (size_t)p->symbolic[i].tensor->data;
-    int32_t *tokens = (int32_t *)((char *)memory + (size_t)p->tokens);
-    p->tokens = tokens;
-    for (int32_t i = 0; i < p->n_calls; i++)
-        if (p->call[i].op == &embed_op)
-            ((embed_args *)p->call[i].args)->tokens = tokens;
+        p->symbolic[i]->data = (char *)memory + (size_t)p->symbolic[i]->data;
+}
+
+/* A row that was asked for by name must run something. */
+static void check_backends(builder *b)
+{
+    for (int32_t i = 0; i < b->config->n_backends && b->status == VT_OK; i++) {
+        const vt_backend *want = &b->config->backend[i];
+        bool used = !want->row || strcmp(want->row, "auto") == 0;
+        for (int32_t k = 0; k < b->p->n_calls && !used; k++)
+            for (int32_t j = 0; j < b->p->call[k].n_choices; j++) {
+                const vt_impl *impl = b->p->call[k].choice[j].impl;
+                used = used || (strcmp(b->p->call[k].op->name, want->op) == 0 &&
+                                (strcmp(impl->name, want->row) == 0 ||
+                                 (impl->family && strcmp(impl->family, want->row) == 0)));
+            }
+        if (!used)
+            b->status = vt_fail(
+                b->err, VT_ERR_UNSUPPORTED, "%s: no call of %s can run on %s here%s", b->m->name,
+                want->op, want->row,
+                b->p->target.deterministic ? " (with deterministic, only rows of a fixed order may)"
+                                           : "");
+    }
 }
 
 vt_status vt_program_build(const vt_model *m, const vt_weights *w, const vt_kv_cache *kv,
@@ -407,8 +460,10 @@ vt_status vt_program_build(const vt_model *m, const vt_weights *w, const vt_kv_c
     if (!p)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory building the program of %s", m->name);
     vt_arena_init(&p->arena, 0);
-    p->config = *config;
-    builder b = {.p = p, .m = m, .w = w, .kv = kv, .err = err};
+    p->target = config->target;
+    p->target.workspace_bytes = 0;
+    p->activation = config->activation;
+    builder b = {.p = p, .config = config, .m = m, .w = w, .kv = kv, .err = err};
     size_t max_calls = (size_t)m->arch.n_layers * CALLS_PER_LAYER_MAX + CALLS_FIXED;
     p->call = build_alloc(&b, max_calls, sizeof *p->call);
     p->symbolic = build_alloc(&b, SYMBOLIC_MAX, sizeof *p->symbolic);
@@ -416,7 +471,8 @@ vt_status vt_program_build(const vt_model *m, const vt_weights *w, const vt_kv_c
         make_tensors(&b);
     if (b.status == VT_OK)
         build_calls(&b);
-    if (b.status == VT_OK && config->device == VT_DEVICE_CPU && kv) {
+    check_backends(&b);
+    if (b.status == VT_OK && p->target.device == VT_DEVICE_CPU && !config->describe) {
         p->memory = vt_pages_alloc(p->activation_bytes);
         if (!p->memory)
             b.status = vt_fail(err, VT_ERR_MEMORY, "out of memory for %zu bytes of activations",
@@ -441,26 +497,62 @@ void vt_program_free(vt_program *p)
     free(p);
 }
 
-void vt_program_bind(vt_program *p, const vt_batch *batch, const vt_sample_row *rows)
+void vt_program_bind(vt_program *p, const vt_batch *batch, const vt_size *size,
+                     const vt_sample_row *rows)
 {
     p->batch = *batch;
+    p->size = *size;
     p->sample_row = rows;
     for (int32_t i = 0; i < p->n_symbolic; i++)
-        p->symbolic[i].tensor->dim[0] = p->symbolic[i].kind == SIZE_TOKENS ? batch->n_tokens
-                                                                           : batch->n_rows;
+        p->symbolic[i]->dim[0] = p->symbolic[i]->follows == VT_FOLLOWS_TOKENS ? size->tokens
+                                                                              : size->rows;
 }
 
-bool vt_call_active(const vt_program *p, const vt_call *c)
+vt_size vt_size_of(const vt_batch *b)
+{
+    return (vt_size){.tokens = b->n_tokens,
+                     .seqs = b->n_seqs,
+                     .rows = b->n_rows,
+                     .decodes = b->n_decode,
+                     .prefills = b->n_seqs - b->n_decode,
+                     .copies = b->n_copies};
+}
+
+/* The number that decides whether a call runs, and on which row. */
+static int32_t deciding(const vt_call *c, const vt_size *size)
 {
     switch ((vt_when)c->when) {
     case VT_WHEN_DECODE:
-        return p->batch.n_decode > 0;
+        return size->decodes;
     case VT_WHEN_PREFILL:
-        return p->batch.n_seqs > p->batch.n_decode;
+        return size->prefills > 0 ? size->tokens : 0;
     case VT_WHEN_ROWS:
-        return p->batch.n_rows > 0;
-    case VT_WHEN_ALWAYS:
+        return size->rows;
+    case VT_WHEN_COPIES:
+        return size->copies;
+    case VT_WHEN_TOKENS:
         break;
     }
-    return true;
+    return size->tokens;
+}
+
+bool vt_call_active(const vt_call *c, const vt_size *size) { return deciding(c, size) > 0; }
+
+int32_t vt_call_choice(const vt_call *c, const vt_size *size)
+{
+    int32_t n = deciding(c, size), i = 0;
+    while (n > c->choice[i].upto)
+        i++;
+    return i;
+}
+
+void vt_program_plans_used(const vt_program *p, const vt_size *size, bool used[VT_MAX_PLANS])
+{
+    memset(used, 0, VT_MAX_PLANS * sizeof *used);
+    for (int32_t i = 0; i < p->n_calls && p->n_plans > 0; i++) {
+        const vt_call *c = &p->call[i];
+        int16_t plan = vt_call_active(c, size) ? c->plan[vt_call_choice(c, size)] : -1;
+        if (plan >= 0)
+            used[plan] = true;
+    }
 }

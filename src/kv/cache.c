@@ -77,23 +77,3 @@ void vt_kv_cache_release(vt_kv_cache *c)
     free(c->v);
     *c = (vt_kv_cache){0};
 }
-
-/* The slots of one head lie together, so n_tokens slots are one run of bytes per head. */
-static void copy_slots(const vt_tensor *pool, int32_t from, int32_t to, int32_t n_tokens)
-{
-    size_t row = (size_t)vt_dtype_row_bytes(pool->dtype, pool->dim[3]),
-           head = row * (size_t)pool->dim[2];
-    size_t page = head * (size_t)pool->dim[1];
-    char *base = pool->data;
-    for (int64_t h = 0; h < pool->dim[1]; h++)
-        memcpy(base + (size_t)to * page + (size_t)h * head,
-               base + (size_t)from * page + (size_t)h * head, row * (size_t)n_tokens);
-}
-
-void vt_kv_copy_page(vt_kv_cache *c, int32_t from, int32_t to, int32_t n_tokens)
-{
-    for (int32_t l = 0; l < c->n_layers; l++) {
-        copy_slots(&c->k[l], from, to, n_tokens);
-        copy_slots(&c->v[l], from, to, n_tokens);
-    }
-}

@@ -12,7 +12,8 @@
 typedef struct vt_kv_cache {
     int32_t n_layers, n_pages, page_size, kv_heads, head_dim;
     vt_dtype dtype;
-    vt_tensor *k, *v; /* [n_layers] */
+    int32_t first_page; /* pages before it belong to padding: the pool's page 0 is this one */
+    vt_tensor *k, *v;   /* [n_layers] */
     vt_device_kind device;
     void *base; /* CPU: one block holds all pools */
     size_t bytes;
@@ -24,7 +25,5 @@ size_t vt_kv_page_bytes(int32_t n_layers, int32_t kv_heads, int32_t page_size, i
 vt_status vt_kv_cache_init_cpu(vt_kv_cache *c, int32_t n_layers, int32_t n_pages, int32_t page_size,
                                int32_t kv_heads, int32_t head_dim, vt_dtype dtype, vt_err *err);
 void vt_kv_cache_release(vt_kv_cache *c);
-/* Copies the first n_tokens slots of a page to another, in all layers (CPU). */
-void vt_kv_copy_page(vt_kv_cache *c, int32_t from, int32_t to, int32_t n_tokens);
 
 #endif

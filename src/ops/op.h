@@ -66,6 +66,7 @@ typedef struct vt_size {
     int32_t tokens, seqs, rows; /* rows of logits */
     int32_t decodes;            /* sequences with one new token, first in the batch */
     int32_t prefills;           /* the others */
+    int32_t copies;             /* page copies before the forward pass */
     int32_t pad_seqs;           /* decodes of the bucket beyond the batch's: one KV token each */
     bool bucket;                /* padded: plans round their items, so that few graphs are needed */
 } vt_size;
@@ -156,10 +157,10 @@ typedef struct vt_packing {
 
 /* ---- rows and cards ---- */
 
-/* Host work of a row for each step. Calls whose rows have the same vt_plan and equal keys share one
+/* Host work of a row for each step. Calls whose rows have the same vt_host_plan and equal keys share one
  * plan a step (all layers' attention, for one). The executor lays the plans of a program out in one
  * block; with that a step allocates nothing and a captured graph needs no host work. */
-typedef struct vt_plan {
+typedef struct vt_host_plan {
     const char *name;                  /* "decode_split" */
     uint64_t (*key)(const void *args); /* NULL: one plan for all calls */
     /* Items of work that a step of this size needs, rounded where size->bucket. batch NULL: the
@@ -177,7 +178,7 @@ typedef struct vt_plan {
                     const vt_batch *batch, int32_t items, void *out, void *side);
     /* How many of a filled plan's items serve several sequences at once. NULL: none ever do. */
     int32_t (*shared)(const void *plan, int32_t items);
-} vt_plan;
+} vt_host_plan;
 
 /* How a row cuts its work, for people: stories, explain and labs print it. Zero or empty: does not
  * apply. */
@@ -207,7 +208,7 @@ typedef struct vt_impl {
     bool (*suits)(const void *args, const vt_target *t, const vt_size *upto);
     vt_status (*run)(const void *args, const vt_lane *lane);
     void (*describe)(const void *args, const vt_target *t, const vt_size *size, vt_cut *out);
-    const vt_plan *plan;       /* NULL: no host work */
+    const vt_host_plan *plan;  /* NULL: no host work */
     const vt_packing *packing; /* NULL: reads weights as they are */
     /* Shared bytes, and tickets, that any step within the target's limits can need. */
     size_t (*workspace)(const void *args, const vt_target *t);

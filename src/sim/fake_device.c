@@ -135,9 +135,9 @@ static void check_batch(fake_device *x, const vt_step *step)
         if (b->row_token[r] < 0 || b->row_token[r] >= b->n_tokens ||
             (r > 0 && b->row_token[r] <= b->row_token[r - 1]))
             violate(x, "rows are not ascending tokens", r);
-    for (int32_t i = 0; i < step->n_copies; i++)
-        if (step->copies[i].n_tokens < 1 || step->copies[i].n_tokens >= b->page_size ||
-            step->copies[i].from == step->copies[i].to)
+    for (int32_t i = 0; i < step->batch.n_copies; i++)
+        if (step->batch.copies[i].n_tokens < 1 || step->batch.copies[i].n_tokens >= b->page_size ||
+            step->batch.copies[i].from == step->batch.copies[i].to)
             violate(x, "a page copy is empty, whole or onto itself", i);
 }
 
@@ -211,9 +211,9 @@ static void run_step(fake_device *x, fake_flight *f, int32_t *token, float *logp
     if (x->violation[0])
         return;
     int64_t size = step->batch.page_size;
-    for (int32_t i = 0; i < step->n_copies; i++)
-        memcpy(x->kv + step->copies[i].to * size, x->kv + step->copies[i].from * size,
-               (size_t)step->copies[i].n_tokens * sizeof *x->kv);
+    for (int32_t i = 0; i < step->batch.n_copies; i++)
+        memcpy(x->kv + step->batch.copies[i].to * size, x->kv + step->batch.copies[i].from * size,
+               (size_t)step->batch.copies[i].n_tokens * sizeof *x->kv);
     for (int32_t s = 0; s < step->batch.n_seqs; s++)
         run_seq(x, step, s);
     for (int32_t s = 0; s < step->batch.n_decode; s++)

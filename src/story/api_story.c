@@ -60,7 +60,6 @@ static vt_status collect_workers(const vt_recording *r, story_input *in, copies 
         return vt_fail(err, VT_ERR_UNSUPPORTED, "stories are told of at most %d threads, not of %d",
                        STORY_MAX_WORKERS, r->n_workers);
     in->device = "cpu";
-    in->plan.level = r->program->config.isa;
     in->n_workers = r->n_workers;
     for (int32_t w = 0; w < r->n_workers; w++) {
         TRY(copy_ring(r->worker[w], &c->events[w + 1], &in->n_worker[w], err));
@@ -116,14 +115,8 @@ static vt_status collect(vt_engine *e, story_input *in, copies *c, vt_err *err)
 {
     vt_recording r;
     TRY(vt_engine_recording(e, &r, err));
-    const vt_limits *limits = &r.program->config.limits;
     in->model = r.model;
-    in->plan = (story_plan_config){.device = r.program->config.device,
-                                   .kv_dtype = r.kv_dtype,
-                                   .page_size = r.page_size,
-                                   .max_tokens = limits->max_tokens,
-                                   .max_seqs = limits->max_seqs,
-                                   .max_context = limits->max_context};
+    in->program = r.program;
     in->n_pages = r.n_pages;
     in->kv_bytes = r.kv_bytes;
     in->packed_bytes = r.packed_bytes;

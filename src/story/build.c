@@ -282,7 +282,7 @@ static json_t *memory_json(const story_input *in, story_record *r)
                             tagged((double)in->model->weight_bytes, 0, derived), "packed_bytes",
                             tagged((double)in->packed_bytes, 0, derived), "kv_pool_bytes",
                             tagged((double)in->kv_bytes, 0, derived), "pages", in->n_pages,
-                            "page_size", in->plan.page_size, "resident_bytes",
+                            "page_size", in->program->target.limits.page_size, "resident_bytes",
                             tagged(resident_bytes(), 0, measured));
     if (in->gpu) {
         double free_bytes = in->gpu->free_bytes < 0 ? NAN : (double)in->gpu->free_bytes;
@@ -529,7 +529,7 @@ static json_t *assemble(const story_input *in, story_record *r, const phase phas
                      "schema", "vitrine.story", "version", STORY_VERSION, "engine", "version",
                      vt_version(), "commit", VT_COMMIT, "device", in->device, "machine",
                      in->roofs.name, "level",
-                     in->gpu ? in->roofs.level : vt_isa_name(in->plan.level), "threads",
+                     in->gpu ? in->roofs.level : vt_isa_name(in->program->target.isa), "threads",
                      in->n_workers, "gpu", story_gpu_json(in), "model", model_json(in->model),
                      "roofs", roofs_json(&in->roofs), "headline", headline_json(in, r, phases, &f),
                      "request", request, "timeline", timeline_json(in, r, phases, &f), "phases",
@@ -550,7 +550,7 @@ static bool roofs_beaten(const phase phases[STORY_PHASES])
     return false;
 }
 
-static vt_status sum_under_roofs(story_input *in, story_record *r, story_plan *plan,
+static vt_status sum_under_roofs(story_input *in, story_record *r, story_step *plan,
                                  phase phases[STORY_PHASES], vt_err *err)
 {
     TRY(story_sum_phases(in, r, plan, phases, err));
@@ -564,8 +564,9 @@ static vt_status sum_under_roofs(story_input *in, story_record *r, story_plan *p
 static vt_status build(story_input *in, story_record *r, char **json, vt_err *err)
 {
     phase phases[STORY_PHASES];
-    story_plan *plan = NULL;
-    TRY(story_plan_new(in->model, &in->plan, &plan, err));
+    story_step *plan = NULL;
+    const vt_limits *lim = &in->program->target.limits;
+    TRY(story_step_new(in->program, lim->max_tokens, lim->max_seqs, &plan, err));
     vt_status status = sum_under_roofs(in, r, plan, phases, err);
     if (status == VT_OK) {
         json_t *story = assemble(in, r, phases);
@@ -574,7 +575,7 @@ static vt_status build(story_input *in, story_record *r, char **json, vt_err *er
         if (!*json)
             status = vt_fail(err, VT_ERR_MEMORY, "out of memory for a story");
     }
-    story_plan_free(plan);
+    story_step_free(plan);
     return status;
 }
 

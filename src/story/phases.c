@@ -39,22 +39,6 @@ const story_kernel *op_kernel(const story_input *in, const op_sum *o)
     return most ? &in->gpu->kernel[most->kernel] : NULL;
 }
 
-enum { KIND_MAX = 128 };
-
-/* The kind of a call and of the active ones behind it that ran in the same launch. */
-static void kind_of(const vt_program *program, const call_time *t, char out[KIND_MAX])
-{
-    int32_t left = t->further;
-    snprintf(out, KIND_MAX, "%s", story_call_kind(&program->call[t->call]));
-    for (int32_t i = t->call + 1; left > 0 && i < program->n_calls; i++) {
-        size_t n = strlen(out);
-        if (!vt_call_active(program, &program->call[i]))
-            continue;
-        snprintf(out + n, KIND_MAX - n, "+%s", story_call_kind(&program->call[i]));
-        left--;
-    }
-}
-
 /* The sum of a kind, made at its first call; NULL: out of memory. */
 static op_sum *sum_of(story_record *r, phase *p, const char *kind, const char *op, const char *impl,
                       int32_t layer)
@@ -72,34 +56,18 @@ static op_sum *sum_of(story_record *r, phase *p, const char *kind, const char *o
     return o;
 }
 
-static bool cost_launch(const story_plan *plan, const call_time *t, vt_cost *cost, vt_cost *extra)
-{
-    const vt_program *program = story_plan_program(plan);
-    vt_cost c, x;
-    if (t->call < 0 || t->call >= program->n_calls || !story_plan_cost(plan, t->call, cost, extra))
-        return false;
-    int32_t left = t->further;
-    for (int32_t i = t->call + 1; left > 0 && i < program->n_calls; i++)
-        if (story_plan_cost(plan, i, &c, &x)) {
-            vt_cost_add(cost, &c);
-            vt_cost_add(extra, &x);
-            left--;
-        }
-    return true;
-}
-
-static void add_call(const story_input *in, story_record *r, const story_plan *plan,
+static void add_call(const story_input *in, story_record *r, const story_step *plan,
                      const step_record *s, phase *p, const call_time *t)
 {
-    const vt_program *program = story_plan_program(plan);
+    const vt_program *program = story_step_program(plan);
     vt_cost cost, extra;
     story_bound bound;
-    char kind[KIND_MAX];
-    if (!cost_launch(plan, t, &cost, &extra))
+    if (t->call < 0 || t->call >= program->n_calls ||
+        !story_step_cost(plan, t->call, &cost, &extra))
         return;
     const vt_call *c = &program->call[t->call];
-    kind_of(program, t, kind);
-    op_sum *o = sum_of(r, p, kind, c->op->name, c->impl->name, c->layer);
+    const char *impl = story_step_impl(plan, t->call)->name;
+    op_sum *o = sum_of(r, p, story_call_kind(c), c->op->name, impl, c->layer);
     if (!o)
         return;
     double floor_s = story_floor_s(&cost, &in->roofs, &bound);
@@ -126,7 +94,7 @@ static int32_t rows_of(const story_record *r, const step_seq *q)
     return !owner || q->kv_len >= owner->n_prompt ? 1 : 0;
 }
 
-static bool bind_step(const story_record *r, const step_record *s, story_plan *plan, story_seq *seq)
+static bool bind_step(const story_record *r, const step_record *s, story_step *plan, story_seq *seq)
 {
     if (s->n_call == 0 || s->n_seq != s->n_seqs)
         return false;
@@ -137,23 +105,23 @@ static bool bind_step(const story_record *r, const step_record *s, story_plan *p
                              .n_rows = rows_of(r, q),
                              .shared_pages = q->shared_pages};
     }
-    return story_plan_bind(plan, seq, s->n_seq, NULL) == VT_OK;
+    return story_step_set(plan, seq, s->n_seq, NULL) == VT_OK;
 }
 
 /* The kernels of a timed step, each to the kind whose call launched it. */
-static void add_kernels(const story_input *in, story_record *r, const story_plan *plan,
+static void add_kernels(const story_input *in, story_record *r, const story_step *plan,
                         const step_record *s, phase *p)
 {
-    const vt_program *program = story_plan_program(plan);
-    char kind[KIND_MAX];
+    const vt_program *program = story_step_program(plan);
     int32_t at = 0;
     for (int32_t i = 0; i < s->n_call; i++) {
         const call_time *t = &r->call[s->first_call + i];
         if (t->call < 0 || t->call >= program->n_calls)
             continue;
         const vt_call *c = &program->call[t->call];
-        kind_of(program, t, kind);
-        op_sum *o = sum_of(r, p, kind, c->op->name, c->impl->name, c->layer);
+        const vt_impl *impl = story_step_impl(plan, t->call);
+        op_sum *o = impl ? sum_of(r, p, story_call_kind(c), c->op->name, impl->name, c->layer)
+                         : NULL;
         for (; at < s->gpu.n_kernel && r->kernel[s->gpu.first_kernel + at].call <= t->call; at++) {
             int32_t kernel = r->kernel[s->gpu.first_kernel + at].kernel, k = 0;
             if (!o || kernel < 0 || kernel >= in->gpu->n_kernels)
@@ -211,7 +179,7 @@ static void add_gpu(const step_record *s, phase *p)
     }
 }
 
-static void add_step(const story_input *in, story_record *r, const step_record *s, story_plan *plan,
+static void add_step(const story_input *in, story_record *r, const step_record *s, story_step *plan,
                      story_seq *seq, phase *p)
 {
     if (p->n_steps++ == 0) {
@@ -246,11 +214,11 @@ static int longest_first(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-vt_status story_sum_phases(const story_input *in, story_record *r, story_plan *plan,
+vt_status story_sum_phases(const story_input *in, story_record *r, story_step *plan,
                            phase out[STORY_PHASES], vt_err *err)
 {
     static const char *const name[STORY_PHASES] = {"prefill", "decode"};
-    size_t n_calls = (size_t)story_plan_program(plan)->n_calls;
+    size_t n_calls = (size_t)story_step_program(plan)->n_calls;
     int32_t max_seqs = 1;
     for (int32_t i = 0; i < r->n_steps; i++)
         max_seqs = r->step[i].n_seq > max_seqs ? r->step[i].n_seq : max_seqs;

@@ -61,7 +61,7 @@ typedef struct phase {
 typedef enum story_phase { STORY_PREFILL, STORY_DECODE, STORY_PHASES } story_phase;
 
 /* Arrays come from the record's arena. `plan` is bound and rebound. */
-vt_status story_sum_phases(const story_input *in, story_record *r, story_plan *plan,
+vt_status story_sum_phases(const story_input *in, story_record *r, story_step *plan,
                            phase out[STORY_PHASES], vt_err *err);
 story_bound op_bound(const op_sum *o);
 /* Compulsory bytes moved by an op kind. */

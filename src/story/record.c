@@ -245,7 +245,7 @@ static void read_gpu_event(story_record *r, step_record *s, const vt_trace_event
     } else if (e->kind == VT_TRACE_CALL) {
         if (s->n_call++ == 0)
             s->first_call = r->n_calls;
-        r->call[r->n_calls++] = (call_time){.call = e->a, .further = e->c, .s = seconds};
+        r->call[r->n_calls++] = (call_time){.call = e->a, .s = seconds};
     } else if (e->kind == VT_TRACE_KERNEL) {
         if (g->n_kernel++ == 0)
             g->first_kernel = r->n_kernels;

@@ -44,7 +44,6 @@ typedef struct step_record {
 
 typedef struct call_time {
     int32_t call;    /* index in the program */
-    int32_t further; /* active calls behind it that it includes */
     double s;        /* from its predecessor's end to its own, on worker 0 */
 } call_time;
 

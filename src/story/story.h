@@ -12,7 +12,7 @@
 #include "base/term.h"
 #include "base/trace.h"
 #include "device/nvml.h"
-#include "story/plan.h"
+#include "story/step.h"
 
 enum { STORY_VERSION = 0, STORY_MAX_WORKERS = 256 };
 
@@ -45,7 +45,7 @@ typedef struct story_input {
     const vt_trace_event *worker[STORY_MAX_WORKERS]; /* [n_worker[w]] calls and waits */
     uint64_t n_worker[STORY_MAX_WORKERS];
     int32_t n_workers;
-    story_plan_config plan; /* how the engine's program was built */
+    const vt_program *program; /* the engine's own, only read */
     int32_t n_pages;
     int64_t kv_bytes, packed_bytes;
     const char *device;   /* "cpu", "cuda" */

@@ -184,13 +184,13 @@ static void test_copies_when_every_sequence_has_one_then_all_are_made(void **sta
     for (int32_t i = 0; i < MANY; i++) /* the last ones are the prompt's, into pages 5, 6, 7 */
         copy[i] = (vt_page_copy){i < MANY - SEQ_PAGES ? 8 : i - (MANY - SEQ_PAGES),
                                  i < MANY - SEQ_PAGES ? 9 + i : 5 + i - (MANY - SEQ_PAGES), PAGE};
-    vt_step step = {.id = x->launched + 1, .copies = copy, .n_copies = MANY};
+    vt_step step = {.id = x->launched + 1, .batch = {.copies = copy, .n_copies = MANY}};
     if (x->base.launch(&x->base, &step, &err) != VT_OK ||
         x->base.wait(&x->base, &result, &err) != VT_OK)
         fail_msg("%s", err.message);
     for (int32_t page = 0; page < SEQ_PAGES; page++)
         assert_true(same_page(x, page, 5 + page));
-    step.n_copies = MANY + 1;
+    step.batch.n_copies = MANY + 1;
     assert_int_equal(x->base.launch(&x->base, &step, &err), VT_ERR_USAGE);
     x->base.free(&x->base);
     vt_model_free(m);

@@ -96,12 +96,12 @@ static int32_t split_shared(const void *plan, int32_t items)
     return attention_shared_items(plan, items);
 }
 
-static const vt_plan split_plan = {.name = "KV ranges",
-                                   .key = split_key,
-                                   .items = split_items,
-                                   .bytes = split_bytes,
-                                   .fill = split_fill,
-                                   .shared = split_shared};
+static const vt_host_plan split_plan = {.name = "KV ranges",
+                                        .key = split_key,
+                                        .items = split_items,
+                                        .bytes = split_bytes,
+                                        .fill = split_fill,
+                                        .shared = split_shared};
 
 static size_t split_workspace(const void *args, const vt_target *t)
 {

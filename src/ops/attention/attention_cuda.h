@@ -54,7 +54,6 @@ typedef struct attention_plan_config {
 } attention_plan_config;
 
 enum {
-    ATTENTION_SHARED_ROWS_LEAST = 1 << 18, /* shared_rows where nobody says otherwise */
     /* At most so many decodes are cut for latency and never share pages: sharing was measured to
      * lose there. Padding never crosses this number (exec/cuda_step.c), so it changes neither. */
     ATTENTION_FEW = 4,
@@ -102,7 +101,7 @@ int32_t attention_chunks_fill(const attention_plan_config *c, const vt_batch *b,
 int32_t attention_chunks_single(const attention_plan_config *c, int32_t seq, int32_t *plan,
                                 int32_t at);
 /* Plans of prefill tiles, and of decodes in a fixed order, by the tile's rows (64 or 128). */
-extern const vt_plan attention_tiles_64, attention_tiles_128, attention_chunks_64,
+extern const vt_host_plan attention_tiles_64, attention_tiles_128, attention_chunks_64,
     attention_chunks_128;
 
 /* ---- attention_tiles.c: launches of the tile kernels ---- */

@@ -27,7 +27,7 @@ typedef struct attention_plan {
     size_t part_floats; /* of one item's partial state: rows, their maxima and sums */
 } attention_plan;
 
-/* vt_plan.key and vt_plan.bytes of every CPU row. */
+/* vt_host_plan.key and vt_host_plan.bytes of every CPU row. */
 uint64_t attention_plan_key(const void *args);
 size_t attention_plan_bytes(const void *args, const vt_target *t, const vt_size *size,
                             int32_t items);

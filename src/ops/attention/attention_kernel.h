@@ -531,14 +531,14 @@ static int32_t attention_prefill_plan_fill(const void *args, const vt_target *t,
     return ((attention_plan *)out)->n_tasks;
 }
 
-static const vt_plan attention_decode_plan = {.name = "decode tasks",
-                                              .key = attention_plan_key,
-                                              .bytes = attention_plan_bytes,
-                                              .fill = attention_decode_plan_fill};
-static const vt_plan attention_prefill_plan = {.name = "prefill tasks",
-                                               .key = attention_plan_key,
-                                               .bytes = attention_plan_bytes,
-                                               .fill = attention_prefill_plan_fill};
+static const vt_host_plan attention_decode_plan = {.name = "decode tasks",
+                                                   .key = attention_plan_key,
+                                                   .bytes = attention_plan_bytes,
+                                                   .fill = attention_decode_plan_fill};
+static const vt_host_plan attention_prefill_plan = {.name = "prefill tasks",
+                                                    .key = attention_plan_key,
+                                                    .bytes = attention_plan_bytes,
+                                                    .fill = attention_prefill_plan_fill};
 
 static vt_status attention_run(const void *args, const vt_lane *lane)
 {

@@ -238,23 +238,23 @@ static int32_t chunks_128_fill(const void *args, const vt_target *t, const vt_si
     return chunks_fill(args, t, size, batch, items, out, ATTENTION_PREFILL_ROWS_SM90);
 }
 
-const vt_plan attention_tiles_64 = {.name = "tiles of 64 rows",
-                                    .key = plan_key,
-                                    .items = tiles_64_items,
-                                    .bytes = tiles_bytes,
-                                    .fill = tiles_64_fill};
-const vt_plan attention_tiles_128 = {.name = "tiles of 128 rows",
-                                     .key = plan_key,
-                                     .items = tiles_128_items,
-                                     .bytes = tiles_bytes,
-                                     .fill = tiles_128_fill};
-const vt_plan attention_chunks_64 = {.name = "chunks in tiles of 64 rows",
-                                     .key = plan_key,
-                                     .items = chunks_64_items,
-                                     .bytes = chunks_bytes,
-                                     .fill = chunks_64_fill};
-const vt_plan attention_chunks_128 = {.name = "chunks in tiles of 128 rows",
-                                      .key = plan_key,
-                                      .items = chunks_128_items,
-                                      .bytes = chunks_bytes,
-                                      .fill = chunks_128_fill};
+const vt_host_plan attention_tiles_64 = {.name = "tiles of 64 rows",
+                                         .key = plan_key,
+                                         .items = tiles_64_items,
+                                         .bytes = tiles_bytes,
+                                         .fill = tiles_64_fill};
+const vt_host_plan attention_tiles_128 = {.name = "tiles of 128 rows",
+                                          .key = plan_key,
+                                          .items = tiles_128_items,
+                                          .bytes = tiles_bytes,
+                                          .fill = tiles_128_fill};
+const vt_host_plan attention_chunks_64 = {.name = "chunks in tiles of 64 rows",
+                                          .key = plan_key,
+                                          .items = chunks_64_items,
+                                          .bytes = chunks_bytes,
+                                          .fill = chunks_64_fill};
+const vt_host_plan attention_chunks_128 = {.name = "chunks in tiles of 128 rows",
+                                           .key = plan_key,
+                                           .items = chunks_128_items,
+                                           .bytes = chunks_bytes,
+                                           .fill = chunks_128_fill};

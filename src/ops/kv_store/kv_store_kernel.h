@@ -25,7 +25,7 @@ static inline void store_heads(const float *row, vt_tensor *pool, float scale, i
         store_head(row + h * pool->dim[3], h, pool, inverse, slot);
 }
 
-static vt_status kv_store_run(const void *args, const vt_lane *lane)
+static inline vt_status kv_store_run(const void *args, const vt_lane *lane)
 {
     const kv_store_args *a = args;
     int64_t begin, end;

@@ -66,12 +66,12 @@ static int32_t copies_fill(const void *args, const vt_target *t, const vt_size *
     return batch->n_copies;
 }
 
-static const vt_plan copies_plan = {.name = "page copies",
-                                    .items = copies_items,
-                                    .bytes = copies_bytes,
-                                    .most_side_bytes = most_side_bytes,
-                                    .side_bytes = side_bytes,
-                                    .fill = copies_fill};
+static const vt_host_plan copies_plan = {.name = "page copies",
+                                         .items = copies_items,
+                                         .bytes = copies_bytes,
+                                         .most_side_bytes = most_side_bytes,
+                                         .side_bytes = side_bytes,
+                                         .fill = copies_fill};
 
 static vt_status page_copy_run(const void *args, const vt_lane *lane)
 {

@@ -54,7 +54,7 @@ static inline void rope_head(const rope_args *a, float *x, const vt_tensor *norm
         rotate_halves(x, cos_sin, a->dims / 2);
 }
 
-static vt_status rope_run(const void *args, const vt_lane *lane)
+static inline vt_status rope_run(const void *args, const vt_lane *lane)
 {
     const rope_args *a = args;
     int64_t d = a->head_dim, n_q = a->q->dim[1] / d, n_k = a->k->dim[1] / d, begin, end;

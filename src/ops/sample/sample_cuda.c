@@ -166,12 +166,12 @@ static int32_t rows_fill(const void *args, const vt_target *t, const vt_size *si
     return n;
 }
 
-static const vt_plan rows_plan = {.name = "sampling rows",
-                                  .items = rows_items,
-                                  .bytes = rows_bytes,
-                                  .most_side_bytes = most_side_bytes,
-                                  .side_bytes = side_bytes,
-                                  .fill = rows_fill};
+static const vt_host_plan rows_plan = {.name = "sampling rows",
+                                       .items = rows_items,
+                                       .bytes = rows_bytes,
+                                       .most_side_bytes = most_side_bytes,
+                                       .side_bytes = side_bytes,
+                                       .fill = rows_fill};
 
 _Static_assert(sizeof(vt_logit_bias) == 8, "biases are copied as they are");
 _Static_assert(sizeof(sample_cuda_row) == 80, "the kernel's SampleRow");

@@ -1,0 +1,44 @@
+/* Running calls of the bound program on the lane: every call gets its own plan, side data and
+ * items, the shared workspace and the shared tickets, and nothing else of the step. */
+#include "base/err.h"
+#include "exec/cuda_inside.h"
+
+static vt_lane lane_of(cuda_executor *x, int16_t plan)
+{
+    vt_lane lane = {.target = &x->prog->target,
+                    .size = &x->prog->size,
+                    .workspace = x->workspace,
+                    .workspace_bytes = x->prog->target.workspace_bytes,
+                    .cuda = &x->lane,
+                    .tickets = x->tickets};
+    if (plan < 0)
+        return lane;
+    lane.items = x->bound->items[plan];
+    lane.plan = (const char *)x->step_block + x->bound_layout.plan[plan];
+    if (x->side_part[plan] >= 0)
+        lane.side = (const char *)x->side.base + (size_t)x->side_part[plan] * x->side.stride;
+    return lane;
+}
+
+vt_status cuda_run_calls(cuda_executor *x, int32_t begin, int32_t end, vt_err *err)
+{
+    vt_program *p = x->prog;
+    x->lane.err = (vt_err){0};
+    for (int32_t i = begin; i < end; i++) {
+        const vt_call *c = &p->call[i];
+        if (!vt_call_active(c, &p->size))
+            continue;
+        int32_t choice = vt_call_choice(c, &p->size);
+        vt_lane lane = lane_of(x, c->plan[choice]);
+        vt_status status = c->choice[choice].impl->run(c->args, &lane);
+        if (status != VT_OK) {
+            if (x->lane.err.status != VT_OK && err)
+                *err = x->lane.err;
+            else if (x->lane.err.status == VT_OK)
+                vt_fail(err, status, "%s failed on %s", c->label, c->choice[choice].impl->name);
+            return status;
+        }
+        TRY(vt_observe(x->observer, VT_MARK_CALL, i, err));
+    }
+    return VT_OK;
+}

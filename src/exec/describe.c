@@ -1,0 +1,85 @@
+#include "exec/describe.h"
+
+#include <stdlib.h>
+
+#include "base/err.h"
+#include "exec/cuda.h"
+#include "exec/weights_cuda.h"
+
+vt_target vt_target_of_h200(const vt_limits *limits)
+{
+    enum { SMS = 132, SHARED_BYTES = 227 << 10, LEVEL = 90 };
+    return (vt_target){.device = VT_DEVICE_CUDA,
+                       .limits = *limits,
+                       .level = LEVEL,
+                       .sm_count = SMS,
+                       .max_shared_bytes = SHARED_BYTES,
+                       .cublaslt = true,
+                       .shared_rows = VT_SHARED_ROWS_LEAST};
+}
+
+static vt_status describe_cache(const vt_model *m, const vt_target *t, vt_dtype kv_dtype,
+                                vt_kv_cache *kv, vt_err *err)
+{
+    const vt_arch *a = &m->arch;
+    *kv = (vt_kv_cache){.n_layers = a->n_layers,
+                        .n_pages = 1,
+                        .page_size = t->limits.page_size,
+                        .kv_heads = a->n_kv_heads,
+                        .head_dim = a->head_dim,
+                        .dtype = kv_dtype,
+                        .device = t->device};
+    kv->k = vt_calloc((size_t)a->n_layers, sizeof *kv->k);
+    kv->v = vt_calloc((size_t)a->n_layers, sizeof *kv->v);
+    if (!kv->k || !kv->v)
+        return vt_fail(err, VT_ERR_MEMORY, "out of memory describing the cache of %s", m->name);
+    for (int32_t i = 0; i < a->n_layers; i++) {
+        kv->k[i] = (vt_tensor){.dtype = kv->dtype,
+                               .rank = 4,
+                               .row_stride = a->head_dim,
+                               .dim = {1, a->n_kv_heads, kv->page_size, a->head_dim}};
+        kv->v[i] = kv->k[i];
+    }
+    return VT_OK;
+}
+
+static vt_status describe(const vt_model *m, const vt_program_config *c, vt_dtype kv_dtype,
+                          vt_described *d, vt_err *err)
+{
+    const vt_target *t = &c->target;
+    TRY(describe_cache(m, t, kv_dtype, &d->kv, err));
+    if (t->device == VT_DEVICE_CPU) {
+        TRY(vt_weights_load_cpu(m, NULL, t->isa, t->limits.max_context, &d->weights, err));
+        return vt_program_build(m, d->weights, &d->kv, c, &d->program, err);
+    }
+    TRY(vt_cuda_weights_load(NULL, m, t->limits.max_context, 1, &d->cuda_weights, err));
+    return vt_program_build(m, &d->cuda_weights->weights, &d->kv, c, &d->program, err);
+}
+
+vt_status vt_describe(const vt_model *m, const vt_target *target, vt_dtype kv_dtype,
+                      const vt_backend *backend, int32_t n_backends, vt_described *out, vt_err *err)
+{
+    vt_program_config config = {.target = *target,
+                                .activation = target->device == VT_DEVICE_CPU ? VT_F32 : VT_BF16,
+                                .backend = backend,
+                                .n_backends = n_backends,
+                                .describe = true};
+    vt_described d = {0};
+    vt_status status = describe(m, &config, kv_dtype, &d, err);
+    if (status != VT_OK) {
+        vt_described_release(&d);
+        return status;
+    }
+    *out = d;
+    return VT_OK;
+}
+
+void vt_described_release(vt_described *d)
+{
+    vt_program_free(d->program);
+    vt_weights_free(d->weights);
+    vt_cuda_weights_free(NULL, d->cuda_weights);
+    free(d->kv.k);
+    free(d->kv.v);
+    *d = (vt_described){0};
+}

@@ -1,0 +1,194 @@
+/* The cost of a step (story/step.h).
+ *
+ * Costs read the batch's lengths and the tensors' shapes, never their contents, so the batch here
+ * has token numbers that are all zero and no pages. */
+#include "story/step.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+
+struct story_step {
+    const vt_program *program;
+    int32_t max_tokens, max_seqs;
+    vt_batch batch;
+    vt_size size;
+    int32_t *zeros;                /* [max_tokens] token, slot: costs do not look at these */
+    int32_t *position, *seq_of;    /* [max_tokens] */
+    int32_t *q_start, *page_start; /* [max_seqs + 1] */
+    int32_t *kv_len, *shared_kv;   /* [max_seqs] */
+    int32_t *row_token;            /* [max_tokens] */
+};
+
+vt_status story_step_new(const vt_program *program, int32_t max_tokens, int32_t max_seqs,
+                         story_step **out, vt_err *err)
+{
+    size_t tokens = (size_t)max_tokens, seqs = (size_t)max_seqs;
+    story_step *p = vt_calloc(1, sizeof *p);
+    if (!p)
+        return vt_fail(err, VT_ERR_MEMORY, "out of memory for a step");
+    p->program = program;
+    p->max_tokens = max_tokens;
+    p->max_seqs = max_seqs;
+    p->zeros = vt_calloc(tokens, sizeof *p->zeros);
+    p->position = vt_calloc(tokens, sizeof *p->position);
+    p->seq_of = vt_calloc(tokens, sizeof *p->seq_of);
+    p->row_token = vt_calloc(tokens, sizeof *p->row_token);
+    p->q_start = vt_calloc(seqs + 1, sizeof *p->q_start);
+    p->page_start = vt_calloc(seqs + 1, sizeof *p->page_start);
+    p->kv_len = vt_calloc(seqs, sizeof *p->kv_len);
+    p->shared_kv = vt_calloc(seqs, sizeof *p->shared_kv);
+    if (!p->zeros || !p->position || !p->seq_of || !p->row_token || !p->q_start || !p->page_start ||
+        !p->kv_len || !p->shared_kv) {
+        story_step_free(p);
+        return vt_fail(err, VT_ERR_MEMORY, "out of memory for a step of %d tokens", max_tokens);
+    }
+    *out = p;
+    return VT_OK;
+}
+
+void story_step_free(story_step *p)
+{
+    if (!p)
+        return;
+    free(p->zeros);
+    free(p->position);
+    free(p->seq_of);
+    free(p->row_token);
+    free(p->q_start);
+    free(p->page_start);
+    free(p->kv_len);
+    free(p->shared_kv);
+    free(p);
+}
+
+const vt_program *story_step_program(const story_step *p) { return p->program; }
+
+/* One token, and a context before it: attention_decode's. A prompt of one token is a prefill. */
+static bool is_decode(const story_seq *s) { return s->q_len == 1 && s->kv_len > 1; }
+
+static void place(story_step *p, vt_batch *b, const story_seq *s)
+{
+    int32_t pages = (int32_t)vt_ceil_div(s->kv_len, b->page_size);
+    for (int32_t i = 0; i < s->q_len; i++) {
+        p->position[b->n_tokens + i] = s->kv_len - s->q_len + i;
+        p->seq_of[b->n_tokens + i] = b->n_seqs;
+    }
+    for (int32_t i = s->q_len - s->n_rows; i < s->q_len; i++)
+        p->row_token[b->n_rows++] = b->n_tokens + i;
+    b->n_tokens += s->q_len;
+    b->n_pages += pages;
+    p->shared_kv[b->n_seqs] = s->shared_pages * b->page_size;
+    p->kv_len[b->n_seqs++] = s->kv_len;
+    p->q_start[b->n_seqs] = b->n_tokens;
+    p->page_start[b->n_seqs] = b->n_pages;
+}
+
+vt_status story_step_set(story_step *p, const story_seq *seq, int32_t n, vt_err *err)
+{
+    const vt_limits *lim = &p->program->target.limits;
+    int64_t tokens = 0;
+    for (int32_t i = 0; i < n; i++) {
+        const story_seq *s = &seq[i];
+        if (s->q_len < 1 || s->kv_len < s->q_len || s->n_rows < 0 || s->n_rows > s->q_len ||
+            s->kv_len > lim->max_context || s->shared_pages < 0 ||
+            s->shared_pages > (s->kv_len - s->q_len) / lim->page_size)
+            return vt_fail(err, VT_ERR_USAGE,
+                           "sequence %d of the step: %d new tokens, context %d, %d rows, %d pages "
+                           "shared cannot be",
+                           i, s->q_len, s->kv_len, s->n_rows, s->shared_pages);
+        tokens += s->q_len;
+    }
+    if (n > p->max_seqs || tokens > p->max_tokens)
+        return vt_fail(err, VT_ERR_USAGE,
+                       "a step of %d sequences and %lld tokens, expected at most %d and %d", n,
+                       (long long)tokens, p->max_seqs, p->max_tokens);
+    vt_batch b = {.page_size = lim->page_size,
+                  .token = p->zeros,
+                  .position = p->position,
+                  .seq_of = p->seq_of,
+                  .slot = p->zeros,
+                  .q_start = p->q_start,
+                  .kv_len = p->kv_len,
+                  .page_start = p->page_start,
+                  .row_token = p->row_token,
+                  .shared_kv = p->shared_kv};
+    for (int32_t i = 0; i < n; i++)
+        if (is_decode(&seq[i]))
+            place(p, &b, &seq[i]);
+    b.n_decode = b.n_seqs;
+    for (int32_t i = 0; i < n; i++)
+        if (!is_decode(&seq[i]))
+            place(p, &b, &seq[i]);
+    p->batch = b;
+    p->size = vt_size_of(&b);
+    return VT_OK;
+}
+
+const vt_impl *story_step_impl(const story_step *p, int32_t call)
+{
+    const vt_call *c = &p->program->call[call];
+    return vt_call_active(c, &p->size) ? vt_call_impl(c, &p->size) : NULL;
+}
+
+bool story_step_cost(const story_step *p, int32_t call, vt_cost *compulsory, vt_cost *extra)
+{
+    const vt_call *c = &p->program->call[call];
+    const vt_impl *impl = story_step_impl(p, call);
+    if (!impl)
+        return false;
+    *compulsory = c->op->cost(c->args, &p->batch);
+    *extra = impl->extra ? impl->extra(c->args, &p->batch) : (vt_cost){0};
+    return true;
+}
+
+/* The unit that does a kind of work. Hardware that has no such unit uses another one: bf16 on fp32
+ * lanes, and on a GPU whose table has no fp32 or int8 figure, its matrix unit. */
+static story_bound unit_of(const vt_roofs *r, story_bound b)
+{
+    if (b == STORY_BOUND_INT8 && r->int8_per_s > 0)
+        return b;
+    story_bound other = b == STORY_BOUND_BF16 ? STORY_BOUND_FP32 : STORY_BOUND_BF16;
+    bool there = b == STORY_BOUND_FP32 ? r->fp32_per_s > 0
+                                       : b == STORY_BOUND_BF16 && r->bf16_per_s > 0;
+    return there ? b : other;
+}
+
+static double roof_of(const vt_roofs *r, story_bound b)
+{
+    const double roof[STORY_BOUNDS] = {vt_roofs_bandwidth(r), r->fp32_per_s, r->bf16_per_s,
+                                       r->int8_per_s};
+    return roof[b];
+}
+
+double story_floor_s(const vt_cost *c, const vt_roofs *r, story_bound *bound)
+{
+    double work[STORY_BOUNDS] = {(double)vt_cost_bytes(c)}, longest = 0;
+    work[unit_of(r, STORY_BOUND_FP32)] += (double)c->flops.fp32;
+    work[unit_of(r, STORY_BOUND_BF16)] += (double)c->flops.bf16;
+    work[unit_of(r, STORY_BOUND_INT8)] += (double)c->flops.int8;
+    *bound = STORY_BOUND_MEMORY;
+    for (int i = 0; i < STORY_BOUNDS; i++) {
+        double roof = roof_of(r, (story_bound)i), s = roof > 0 ? work[i] / roof : 0;
+        if (s > longest) {
+            longest = s;
+            *bound = (story_bound)i;
+        }
+    }
+    return longest;
+}
+
+const char *story_bound_name(story_bound b)
+{
+    static const char *const name[STORY_BOUNDS] = {"memory", "fp32", "bf16", "int8"};
+    return name[b];
+}
+
+const char *story_call_kind(const vt_call *c)
+{
+    const char *dot = c->layer >= 0 ? strchr(c->label, '.') : NULL;
+    return dot ? dot + 1 : c->label;
+}

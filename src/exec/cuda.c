@@ -46,17 +46,15 @@ static vt_status fetch_results(cuda_executor *x, const vt_step *step, result_slo
     return VT_OK;
 }
 
-/* Page copies come before everything else of the step: its block may not even be there yet. */
+/* Page copies come before everything else of the step; its block is not there yet. */
 static vt_status run_copies(cuda_executor *x, const vt_step *step, const step_shape *shape,
                             result_slot *slot, vt_err *err)
 {
-    if (step->batch.n_copies == 0)
-        return VT_OK;
     if (step->batch.n_copies > x->config.limits.max_seqs)
         return vt_fail(err, VT_ERR_USAGE, "step %llu copies %d pages for at most %d sequences",
                        (unsigned long long)step->id, step->batch.n_copies,
                        x->config.limits.max_seqs);
-    TRY(cuda_step_upload_side(x, step, shape, slot, true, err));
+    TRY(cuda_step_upload_side(x, step, shape, slot, err));
     return cuda_run_calls(x, 0, x->prog->n_before, err);
 }
 
@@ -68,7 +66,6 @@ static vt_status run_copies(cuda_executor *x, const vt_step *step, const step_sh
 static vt_status run_batch(cuda_executor *x, const vt_step *step, const step_shape *shape,
                            bool apart, result_slot *slot, vt_err *err)
 {
-    TRY(cuda_step_upload_side(x, step, shape, slot, false, err));
     size_t begin = x->bound_layout.begin, end = cuda_step_fill(x, step, shape, slot->step_block);
     TRY(vt_cuda_check(x->cuda,
                       x->cuda->driver.copy_to_device(cuda_address(x->step_block) + begin,

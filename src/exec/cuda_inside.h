@@ -124,10 +124,10 @@ step_shape cuda_step_of_size(const cuda_executor *x, const vt_size *size);
 void cuda_step_bind(cuda_executor *x, const step_shape *s);
 /* Fills the pinned block for the step, padded to the shape; returns where it ends. */
 size_t cuda_step_fill(cuda_executor *x, const vt_step *step, const step_shape *s, char *out);
-/* Side data of the plans that this step uses, by copies of their own, which few steps need.
- * `before`: of the calls before the forward pass, or of all others. */
+/* Side data of the plans that this step uses, by copies of their own, which few steps need. Also
+ * fills these plans' part of the pinned block. */
 vt_status cuda_step_upload_side(cuda_executor *x, const vt_step *step, const step_shape *s,
-                                result_slot *slot, bool before, vt_err *err);
+                                result_slot *slot, vt_err *err);
 
 /* ---- cuda_run.c ---- */
 

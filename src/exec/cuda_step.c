@@ -303,13 +303,13 @@ static vt_status upload_one(cuda_executor *x, const char *from, int32_t plan, si
 }
 
 vt_status cuda_step_upload_side(cuda_executor *x, const vt_step *step, const step_shape *s,
-                                result_slot *slot, bool before, vt_err *err)
+                                result_slot *slot, vt_err *err)
 {
     step_layout l = cuda_step_layout(x, s);
     size_t bytes[VT_MAX_PLANS] = {0}, sum = 0, at = 0;
     for (int32_t i = 0; i < x->prog->n_plans; i++) {
         const vt_program_plan *p = &x->prog->plan[i];
-        if (!s->used[i] || x->side_part[i] < 0 || before != (p->when == VT_WHEN_COPIES))
+        if (!s->used[i] || x->side_part[i] < 0)
             continue;
         bytes[i] = p->plan->side_bytes(p->args, &step->batch);
         if (bytes[i] > p->plan->most_side_bytes(p->args, &x->prog->target))
@@ -322,7 +322,7 @@ vt_status cuda_step_upload_side(cuda_executor *x, const vt_step *step, const ste
     TRY(grow_pinned(x, slot, sum, err));
     for (int32_t i = 0; i < x->prog->n_plans; i++) {
         const vt_program_plan *p = &x->prog->plan[i];
-        if (!s->used[i] || x->side_part[i] < 0 || before != (p->when == VT_WHEN_COPIES))
+        if (!s->used[i] || x->side_part[i] < 0)
             continue;
         p->plan->fill(p->args, &x->prog->target, &s->size, &step->batch, s->items[i],
                       slot->step_block + l.plan[i], slot->side + at);

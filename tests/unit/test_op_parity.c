@@ -39,14 +39,15 @@ static void check_impl(const vt_op *op, const vt_impl *impl, const vt_case *c, c
 /* Larger cases are checked by `vitrine bench kernels`, which prints the error beside the time. */
 static bool is_quick(const vt_op *op, const op_args *a)
 {
-    vt_cost cost = op->cost(a->args);
+    vt_cost cost = op->cost(a->args, NULL);
     return vt_cost_flops(&cost) < 100000000 && vt_cost_bytes(&cost) < 8000000;
 }
 
 /* The portable implementation of a card is chosen at the lowest level, and supports every case. */
 static void check_portable(const vt_op *op, const op_args *a)
 {
-    const vt_impl *impl = vt_op_select(op, VT_DEVICE_CPU, VT_ISA_PORTABLE, a->args);
+    vt_target lowest = vt_target_cpu(VT_ISA_PORTABLE, NULL);
+    const vt_impl *impl = vt_op_select(op, a->args, &lowest, NULL);
     assert_non_null(impl);
     assert_int_equal(impl->isa, VT_ISA_PORTABLE);
 }
@@ -54,6 +55,7 @@ static void check_portable(const vt_op *op, const op_args *a)
 /* In one pass, for the large cases' random numbers take longest. */
 static void test_portable_supports_every_case_and_all_match_their_references(void **state)
 {
+    vt_target best = vt_target_cpu(vt_cpu_get()->best, NULL);
     for (const vt_op *const *op = vt_ops; *op; op++)
         for (int32_t i = 0; i < (*op)->n_cases; i++) {
             const vt_case *c = &(*op)->cases[i];
@@ -65,7 +67,7 @@ static void test_portable_supports_every_case_and_all_match_their_references(voi
             if (quick)
                 (*op)->reference(want.args);
             for (const vt_impl *const *impl = (*op)->impls; quick && *impl; impl++)
-                if (op_may_run(*impl) && (!(*impl)->supports || (*impl)->supports(want.args)))
+                if (op_may_run(*impl) && vt_impl_fits(*impl, want.args, &best, NULL))
                     check_impl(*op, *impl, c, &want, *state);
             op_args_release(&want);
         }

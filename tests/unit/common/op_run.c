@@ -9,6 +9,7 @@
 
 #include "ops/bench.h"
 #include "ops/cases.h"
+#include "ops/on_cpu.h"
 
 int op_teams_setup(void **state)
 {
@@ -71,22 +72,15 @@ typedef struct op_job {
     const vt_impl *impl;
     const void *args;
     vt_team *team;
+    on_cpu on;
     atomic_int ticket;
-    void *shared;
-    size_t shared_bytes;
     atomic_int failures;
 } op_job;
 
 static void job_main(void *p, int32_t worker)
 {
     op_job *job = p;
-    vt_lane lane = {.device = VT_DEVICE_CPU,
-                    .team = job->team,
-                    .worker = worker,
-                    .n_workers = vt_team_size(job->team),
-                    .ticket = &job->ticket,
-                    .shared = job->shared,
-                    .shared_bytes = job->shared_bytes};
+    vt_lane lane = on_cpu_lane(&job->on, job->team, worker, &job->ticket);
     if (job->impl->run(job->args, &lane) != VT_OK)
         atomic_fetch_add(&job->failures, 1);
 }
@@ -94,18 +88,12 @@ static void job_main(void *p, int32_t worker)
 void op_run(const vt_op *op, const vt_impl *impl, op_args *a, const op_teams *teams,
             int32_t workers)
 {
-    const void *args = a->args;
     assert_true(case_pack(op, impl, a->args, &a->arena));
-    vt_limits limits = case_limits(workers);
-    op_job job = {.impl = impl, .args = args, .team = teams->team[workers]};
-    job.shared_bytes = impl->workspace ? impl->workspace(args, &limits) : 0;
-    if (job.shared_bytes > 0) {
-        job.shared = vt_aligned_alloc(VT_CACHE_LINE, vt_round_up(job.shared_bytes, VT_CACHE_LINE));
-        assert_non_null(job.shared);
-        memset(job.shared, 0xff, job.shared_bytes);
-    }
+    op_job job = {.impl = impl, .args = a->args, .team = teams->team[workers]};
+    assert_int_equal(on_cpu_make(&job.on, op, impl, a->args, workers, NULL), VT_OK);
+    memset(job.on.workspace, 0xff, job.on.target.workspace_bytes);
     vt_team_run(job.team, job_main, &job);
-    free(job.shared);
+    on_cpu_release(&job.on);
     if (atomic_load(&job.failures))
         fail_msg("%s: run failed with %d workers", impl->name, workers);
 }

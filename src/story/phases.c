@@ -60,13 +60,16 @@ static void add_call(const story_input *in, story_record *r, const story_step *p
                      const step_record *s, phase *p, const call_time *t)
 {
     const vt_program *program = story_step_program(plan);
-    vt_cost cost, extra;
+    vt_cost cost = {0}, extra = {0};
     story_bound bound;
-    if (t->call < 0 || t->call >= program->n_calls ||
-        !story_step_cost(plan, t->call, &cost, &extra))
+    if (t->call < 0 || t->call >= program->n_calls)
         return;
     const vt_call *c = &program->call[t->call];
-    const char *impl = story_step_impl(plan, t->call)->name;
+    /* how many pages a step copied is not recorded: their copies have a time and no bytes */
+    if (!story_step_cost(plan, t->call, &cost, &extra) && c->when != VT_WHEN_COPIES)
+        return;
+    const char *impl = c->when == VT_WHEN_COPIES ? c->choice[0].impl->name
+                                                 : story_step_impl(plan, t->call)->name;
     op_sum *o = sum_of(r, p, story_call_kind(c), c->op->name, impl, c->layer);
     if (!o)
         return;

@@ -192,12 +192,13 @@ static void choose_steps(story_record *r)
 
 /* ---- op calls ---- */
 
-/* The oldest step's calls may have been overwritten in part: it began with call 0, or it is not
- * whole. */
-static void drop_partial_steps(story_record *r)
+/* The oldest step's calls may have been overwritten in part. A whole step begins with the first call
+ * of the forward pass, or with what stands before it. */
+static void drop_partial_steps(const story_input *in, story_record *r)
 {
     for (int32_t i = 0; i < r->n_steps; i++)
-        if (r->step[i].n_call > 0 && r->call[r->step[i].first_call].call != 0)
+        if (r->step[i].n_call > 0 &&
+            r->call[r->step[i].first_call].call > in->program->n_before)
             r->step[i].n_call = 0;
 }
 
@@ -220,7 +221,7 @@ static vt_status read_calls(const story_input *in, story_record *r, vt_err *err)
                                             .s = (double)(e[i + 1].end_ns - e[i].begin_ns) * 1e-9};
         s->n_call++;
     }
-    drop_partial_steps(r);
+    drop_partial_steps(in, r);
     return VT_OK;
 }
 
@@ -253,8 +254,9 @@ static void read_gpu_event(story_record *r, step_record *s, const vt_trace_event
     }
 }
 
-static vt_status read_gpu(const story_gpu *gpu, story_record *r, vt_err *err)
+static vt_status read_gpu(const story_input *in, story_record *r, vt_err *err)
 {
+    const story_gpu *gpu = in->gpu;
     r->call = vt_arena_alloc(&r->arena, (size_t)gpu->n_events + 1, sizeof *r->call);
     r->kernel = vt_arena_alloc(&r->arena, (size_t)gpu->n_events + 1, sizeof *r->kernel);
     if (!r->call || !r->kernel)
@@ -269,7 +271,7 @@ static vt_status read_gpu(const story_gpu *gpu, story_record *r, vt_err *err)
     for (int32_t i = 0; i < r->n_steps; i++)
         if (r->step[i].gpu.n_moves < VT_MOVES)
             r->step[i].n_call = 0;
-    drop_partial_steps(r);
+    drop_partial_steps(in, r);
     return VT_OK;
 }
 
@@ -300,7 +302,7 @@ static vt_status fill(const story_input *in, vt_request_id id, story_record *r, 
     TRY(place_seqs(in, r, err));
     TRY(read_requests(in, id, r, err));
     choose_steps(r);
-    TRY(in->gpu ? read_gpu(in->gpu, r, err) : read_calls(in, r, err));
+    TRY(in->gpu ? read_gpu(in, r, err) : read_calls(in, r, err));
     read_workers(in, r);
     return VT_OK;
 }

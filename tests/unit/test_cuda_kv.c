@@ -42,7 +42,7 @@ static int32_t settle(cuda_executor *x, int32_t taken)
     int32_t before;
     do {
         before = x->base.pages(&x->base, taken);
-        while (atomic_load(&x->kv_growth) == KV_GROWS)
+        while (atomic_load(&x->kv_growth) == KV_GROWING)
             usleep(200);
     } while (x->base.pages(&x->base, taken) > before);
     return before;

@@ -33,33 +33,35 @@ typedef struct call {
 static void call_worker(void *arg, int32_t worker)
 {
     call *c = arg;
-    vt_lane lane = {.device = VT_DEVICE_CPU,
+    vt_target target = vt_target_cpu(c->impl->isa, NULL);
+    vt_lane lane = {.target = &target,
                     .team = c->team,
                     .worker = worker,
                     .n_workers = vt_team_size(c->team),
                     .ticket = &c->ticket,
-                    .shared = c->shared,
-                    .shared_bytes = c->shared_bytes};
+                    .workspace = c->shared,
+                    .workspace_bytes = c->shared_bytes};
     c->status[worker] = c->impl->run(c->args, &lane);
 }
 
 /* Packs w for impl unless it is packed for it already. */
 static void pack_for(const vt_impl *impl, vt_weight *w)
 {
-    if (w->packed_for == impl)
+    const vt_packing *p = impl->packing;
+    if (w->packed && w->packing == p)
         return;
     free(w->packed);
     w->packed = NULL;
-    w->packed_for = impl;
-    w->packed_bytes = impl->pack_bytes ? impl->pack_bytes(w) : 0;
+    w->packing = p;
+    w->packed_bytes = p ? p->bytes(w) : 0;
     if (w->packed_bytes == 0)
         return;
     w->packed = vt_aligned_alloc(VT_CACHE_LINE, w->packed_bytes);
     assert_non_null(w->packed);
-    int64_t unit = (int64_t)impl->pack_unit(w), n = (int64_t)w->packed_bytes / unit, middle = n / 2;
+    int64_t unit = (int64_t)p->unit(w), n = (int64_t)w->packed_bytes / unit, middle = n / 2;
     if (middle > 0)
-        impl->pack(w, 0, middle, w->packed);
-    impl->pack(w, middle, n - middle, (char *)w->packed + middle * unit);
+        p->write(w, 0, middle, w->packed);
+    p->write(w, middle, n - middle, (char *)w->packed + middle * unit);
 }
 
 static void run_with(const vt_impl *impl, const linear_args *a, vt_team *team)
@@ -67,7 +69,8 @@ static void run_with(const vt_impl *impl, const linear_args *a, vt_team *team)
     call c = {.impl = impl, .args = a, .team = team};
     pack_for(impl, (vt_weight *)a->w);
     vt_limits limits = {.max_tokens = (int32_t)a->x->dim[0], .n_workers = vt_team_size(team)};
-    c.shared_bytes = impl->workspace ? impl->workspace(a, &limits) : 0;
+    vt_target target = vt_target_cpu(impl->isa, &limits);
+    c.shared_bytes = impl->workspace ? impl->workspace(a, &target) : 0;
     c.shared = vt_aligned_alloc(VT_CACHE_LINE, c.shared_bytes);
     assert_non_null(c.shared);
     memset(c.shared, 0xff, c.shared_bytes);
@@ -89,7 +92,7 @@ static const vt_impl *next_impl(int *at, const linear_args *a)
     const vt_impl *impl;
     while ((impl = linear_op.impls[*at]) != NULL) {
         ++*at;
-        if (can_run(impl) && (!impl->supports || impl->supports(a)))
+        if (can_run(impl) && (!impl->supports || impl->supports(a, NULL, NULL)))
             return impl;
     }
     return NULL;
@@ -354,7 +357,7 @@ static void test_linear_extra_counts_padding_and_the_copy_of_the_activations(voi
     for (int at = 0; (impl = next_impl(&at, &a)) != NULL;) {
         if (!impl->extra)
             continue;
-        vt_cost c = impl->extra(&a);
+        vt_cost c = impl->extra(&a, NULL);
         assert_int_equal(c.read.weights, 8 * 576 / 32 * 20); /* 40 rows are 3 tiles of 16 */
         assert_int_equal(c.read.activations, 32 * 576 / 32 * 44);
         assert_int_equal(c.write.activations, c.read.activations);
@@ -370,16 +373,17 @@ static void test_linear_pack_of_ranges_covers_every_row_of_a_pair(void **state)
     vt_arena_init(&f->arena, 0);
     linear_args a = random_args(&f->arena, VT_Q5_K, 1, 37, 512, LINEAR_SWIGLU, 6);
     for (int at = 0; (impl = next_impl(&at, &a)) != NULL;) {
-        size_t bytes = impl->pack_bytes ? impl->pack_bytes(a.w) : 0;
+        const vt_packing *p = impl->packing;
+        size_t bytes = p ? p->bytes(a.w) : 0;
         if (bytes == 0)
             continue;
         char *whole = vt_calloc(2, bytes), *parts = whole + bytes;
         memset(parts, 0xff, bytes);
-        size_t unit = impl->pack_unit(a.w);
+        size_t unit = p->unit(a.w);
         assert_int_equal(bytes % unit, 0);
-        vt_pack_all(impl, a.w, whole);
+        vt_pack_all(p, a.w, whole);
         for (size_t i = 0; i < bytes / unit; i++)
-            impl->pack(a.w, (int64_t)i, 1, parts + i * unit);
+            p->write(a.w, (int64_t)i, 1, parts + i * unit);
         assert_memory_equal(whole, parts, bytes);
         free(whole);
     }
@@ -494,7 +498,7 @@ static void test_linear_cost_counts_stored_bytes_and_products(void **state)
     fixture *f = *state;
     vt_arena_init(&f->arena, 0);
     linear_args a = random_args(&f->arena, VT_Q4_1, 7, 48, 576, LINEAR_NONE, 1);
-    vt_cost c = linear_op.cost(&a);
+    vt_cost c = linear_op.cost(&a, NULL);
     assert_int_equal(c.read.weights, 48 * 576 / 32 * 20);
     assert_int_equal(c.read.activations, 7 * 576 * 4);
     assert_int_equal(c.write.activations, 7 * 48 * 4);

@@ -22,13 +22,13 @@ static void test_rmsnorm_cost_of_two_rows(void **state)
     (void)state;
     vt_tensor x = vt_tensor_2d(NULL, VT_F32, 2, 576), y = x;
     vt_tensor w = {.dtype = VT_F32, .rank = 1, .dim = {576}, .row_stride = 576};
-    vt_cost c = rmsnorm_op.cost(&(rmsnorm_args){.x = &x, .weight = &w, .y = &y});
+    vt_cost c = rmsnorm_op.cost(&(rmsnorm_args){.x = &x, .weight = &w, .y = &y}, NULL);
     assert_int_equal(c.read.activations, 2 * 576 * 4);
     assert_int_equal(c.read.weights, 576 * 4);
     assert_int_equal(c.write.activations, 2 * 576 * 4);
     assert_int_equal(c.flops.fp32, 4 * 2 * 576);
     vt_tensor r = x;
-    c = add_rmsnorm_op.cost(&(rmsnorm_args){.x = &x, .weight = &w, .y = &y, .residual = &r});
+    c = add_rmsnorm_op.cost(&(rmsnorm_args){.x = &x, .weight = &w, .y = &y, .residual = &r}, NULL);
     assert_int_equal(c.read.activations, 2 * 2 * 576 * 4);
     assert_int_equal(c.write.activations, 2 * 2 * 576 * 4);
     assert_int_equal(c.flops.fp32, 5 * 2 * 576);
@@ -56,19 +56,19 @@ static void test_attention_cost_of_a_mixed_batch(void **state)
                         .heads = 9,
                         .kv_heads = 3,
                         .head_dim = 64};
-    vt_cost c = attention_decode_op.cost(&a);
+    vt_cost c = attention_decode_op.cost(&a, NULL);
     assert_int_equal(c.read.kv, 100 * 3 * 64 * 2 * 2);         /* 100 positions, K and V */
     assert_int_equal(c.read.activations, 576 * 4 + 4 + 7 * 4); /* q, a position, 7 pages */
     assert_int_equal(c.write.activations, 576 * 4);
     assert_int_equal(c.flops.fp32, 4 * 100 * 576);
-    c = attention_prefill_op.cost(&a);
+    c = attention_prefill_op.cost(&a, NULL);
     assert_int_equal(c.read.kv, 13 * 3 * 64 * 2 * 2);
     assert_int_equal(c.flops.fp32, 4 * (11 + 12 + 13) * 576);
     a.window = 5; /* rows see 5 positions each; the three together 6 .. 12 */
-    c = attention_prefill_op.cost(&a);
+    c = attention_prefill_op.cost(&a, NULL);
     assert_int_equal(c.read.kv, 7 * 3 * 64 * 2 * 2);
     assert_int_equal(c.flops.fp32, 4 * (5 + 5 + 5) * 576);
-    c = attention_decode_op.cost(&a);
+    c = attention_decode_op.cost(&a, NULL);
     assert_int_equal(c.read.kv, 5 * 3 * 64 * 2 * 2);
 }
 
@@ -101,12 +101,12 @@ static void test_attention_cost_of_shared_pages(void **state)
                         .kv_heads = 3,
                         .head_dim = 64};
     const int32_t row = 3 * 64 * 2 * 2;
-    assert_int_equal(attention_decode_op.cost(&a).read.kv, (210 - 64) * row);
-    assert_int_equal(attention_decode_op.cost(&a).flops.fp32, 4 * 210 * 576);
-    vt_cost extra = attention_decode_op.impls[0]->extra(&a); /* a CPU's reads them again */
+    assert_int_equal(attention_decode_op.cost(&a, NULL).read.kv, (210 - 64) * row);
+    assert_int_equal(attention_decode_op.cost(&a, NULL).flops.fp32, 4 * 210 * 576);
+    vt_cost extra = attention_decode_op.impls[0]->extra(&a, NULL); /* a CPU's reads them again */
     assert_int_equal(extra.read.kv, 64 * row);
     a.window = 50; /* they see 50 .. 99, 20 .. 69 and all 40: of the shared 64, 14 and 44 */
-    assert_int_equal(attention_decode_op.cost(&a).read.kv, (50 + 50 + 40 - 14) * row);
+    assert_int_equal(attention_decode_op.cost(&a, NULL).read.kv, (50 + 50 + 40 - 14) * row);
     int32_t shared_kv[3];
     shared_kv_find(&b, shared_kv);
     assert_int_equal(shared_kv[0], 64);
@@ -114,7 +114,7 @@ static void test_attention_cost_of_shared_pages(void **state)
     assert_int_equal(shared_kv[2], 0);
     b.page_ids = NULL; /* a step that is told of */
     b.shared_kv = shared_kv;
-    assert_int_equal(attention_decode_op.cost(&a).read.kv, (50 + 50 + 40 - 14) * row);
+    assert_int_equal(attention_decode_op.cost(&a, NULL).read.kv, (50 + 50 + 40 - 14) * row);
 }
 
 static void test_kv_store_rope_and_silu_costs(void **state)
@@ -124,16 +124,17 @@ static void test_kv_store_rope_and_silu_costs(void **state)
     vt_tensor kv = vt_tensor_2d(NULL, VT_F32, 7, 192), q = vt_tensor_2d(NULL, VT_F32, 7, 576);
     vt_tensor pool = {.dtype = VT_F16, .rank = 4, .dim = {9, 3, 16, 64}, .row_stride = 64};
     vt_cost c = kv_store_op.cost(
-        &(kv_store_args){.batch = &b, .k = &kv, .v = &kv, .k_pool = &pool, .v_pool = &pool});
+        &(kv_store_args){.batch = &b, .k = &kv, .v = &kv, .k_pool = &pool, .v_pool = &pool}, NULL);
     assert_int_equal(c.read.activations, 7 * 2 * 192 * 4 + 7 * 4);
     assert_int_equal(c.write.kv, 7 * 2 * 192 * 2);
-    c = rope_op.cost(&(rope_args){.batch = &b, .q = &q, .k = &kv, .head_dim = 64, .dims = 64});
+    c = rope_op.cost(&(rope_args){.batch = &b, .q = &q, .k = &kv, .head_dim = 64, .dims = 64},
+                     NULL);
     assert_int_equal(c.read.activations, 7 * (576 + 192) * 4 + 7 * (64 + 1) * 4);
     assert_int_equal(c.write.activations, 7 * (576 + 192) * 4);
     assert_int_equal(c.flops.fp32,
                      7 * 12 * 32 * 6); /* 12 heads of 32 pairs: 4 multiplies, 2 adds */
     vt_tensor x = vt_tensor_2d(NULL, VT_F32, 7, 3072), y = vt_tensor_2d(NULL, VT_F32, 7, 1536);
-    c = silu_mul_op.cost(&(silu_mul_args){.x = &x, .y = &y});
+    c = silu_mul_op.cost(&(silu_mul_args){.x = &x, .y = &y}, NULL);
     assert_int_equal(vt_cost_bytes(&c), 7 * 1536 * 12);
 }
 
@@ -145,11 +146,11 @@ static void test_linear_products_count_for_the_unit_that_does_them(void **state)
     vt_tensor x = vt_tensor_2d(NULL, VT_F32, 5, 64), y = vt_tensor_2d(NULL, VT_F32, 5, 96);
     vt_weight weight = {.part = {&w}, .n_parts = 1, .rows = 96, .cols = 64, .dtype = VT_Q8_0};
     linear_args a = {.x = &x, .w = &weight, .y = &y};
-    vt_cost c = linear_op.cost(&a);
+    vt_cost c = linear_op.cost(&a, NULL);
     assert_int_equal(c.flops.int8, 2 * 5 * 96 * 64);
     assert_int_equal(c.flops.fp32 + c.flops.bf16, 0);
     x.dtype = VT_BF16;
-    c = linear_op.cost(&a);
+    c = linear_op.cost(&a, NULL);
     assert_int_equal(c.flops.bf16, 2 * 5 * 96 * 64);
     assert_int_equal(c.flops.fp32 + c.flops.int8, 0);
 }
@@ -171,12 +172,12 @@ static void test_moe_cost_counts_distinct_experts(void **state)
                          .gate_up = &gate_up,
                          .down = &down_w,
                          .n_experts = 8};
-    vt_cost c = moe_linear_op.cost(&a);
+    vt_cost c = moe_linear_op.cost(&a, NULL);
     int64_t one = 3 * 20 * 36 * 4;
     assert_int_equal(c.read.weights, 6 * one);
     assert_int_equal(c.flops.fp32, 6 * (6 * 20 * 36 + 4 * 20 + 2 * 36));
     x.dim[0] = y.dim[0] = expert.dim[0] = 40;
-    c = moe_linear_op.cost(&a);
+    c = moe_linear_op.cost(&a, NULL);
     assert_int_equal(c.read.weights, 8 * one);
 }
 
@@ -212,21 +213,25 @@ static void test_lane_shares_partition_the_work(void **state)
             }
 }
 
+static const vt_impl *select_at(vt_isa isa, const void *args)
+{
+    vt_target target = vt_target_cpu(isa, NULL);
+    return vt_op_select(&silu_mul_op, args, &target, NULL);
+}
+
 static void test_select_takes_the_best_that_the_level_has(void **state)
 {
     (void)state;
     vt_tensor x = vt_tensor_2d(NULL, VT_F32, 2, 8);
     silu_mul_args a = {.x = &x, .y = &x};
-    assert_string_equal(vt_op_select(&silu_mul_op, VT_DEVICE_CPU, VT_ISA_PORTABLE, &a)->name,
-                        "portable");
-    assert_string_equal(vt_op_select(&silu_mul_op, VT_DEVICE_CPU, VT_ISA_NEON, &a)->name,
-                        "portable");
+    assert_string_equal(select_at(VT_ISA_PORTABLE, &a)->name, "portable");
+    assert_string_equal(select_at(VT_ISA_NEON, &a)->name, "portable");
 #if defined(__x86_64__)
-    assert_string_equal(vt_op_select(&silu_mul_op, VT_DEVICE_CPU, VT_ISA_AVX2, &a)->name, "avx2");
-    assert_string_equal(vt_op_select(&silu_mul_op, VT_DEVICE_CPU, VT_ISA_AMX, &a)->name, "avx512");
+    assert_string_equal(select_at(VT_ISA_AVX2, &a)->name, "avx2");
+    assert_string_equal(select_at(VT_ISA_AMX, &a)->name, "avx512");
 #endif
     x.dtype = VT_I8;
-    assert_null(vt_op_select(&silu_mul_op, VT_DEVICE_CPU, VT_ISA_AMX, &a));
+    assert_null(select_at(VT_ISA_AMX, &a));
 }
 
 int main(void)

@@ -93,30 +93,6 @@ static void test_pool_check_when_a_page_is_twice_on_the_stack_then_fails(void **
     vt_pool_release(&p);
 }
 
-static void test_cache_copy_page_when_partial_then_only_those_slots(void **state)
-{
-    (void)state;
-    vt_kv_cache c;
-    vt_err err;
-    assert_int_equal(vt_kv_cache_init_cpu(&c, 2, 3, 4, 2, 8, VT_F32, &err), VT_OK);
-    for (int l = 0; l < 2; l++)
-        for (int i = 0; i < 3 * 2 * 4 * 8; i++) {
-            ((float *)c.k[l].data)[i] = (float)(1000 * l + i);
-            ((float *)c.v[l].data)[i] = (float)(-1000 * l - i);
-        }
-    vt_kv_copy_page(&c, 2, 0, 3);
-    for (int l = 0; l < 2; l++)
-        for (int h = 0; h < 2; h++)
-            for (int s = 0; s < 4; s++)
-                for (int d = 0; d < 8; d++) {
-                    int to = (h * 4 + s) * 8 + d, from = 2 * 64 + to;
-                    int want = 1000 * l + (s < 3 ? from : to);
-                    assert_true(((float *)c.k[l].data)[to] == (float)want);
-                    assert_true(((float *)c.v[l].data)[to] == (float)-want);
-                }
-    vt_kv_cache_release(&c);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -125,7 +101,6 @@ int main(void)
         cmocka_unit_test(test_pool_unref_when_in_tree_then_cached_until_it_leaves),
         cmocka_unit_test(test_pool_resize_when_pages_come_then_they_are_taken_last),
         cmocka_unit_test(test_pool_check_when_a_page_is_twice_on_the_stack_then_fails),
-        cmocka_unit_test(test_cache_copy_page_when_partial_then_only_those_slots),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

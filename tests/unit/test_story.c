@@ -11,6 +11,7 @@
 #include <jansson.h>
 
 #include "model/load.h"
+#include "exec/describe.h"
 #include "story/record.h"
 #include "story/story.h"
 
@@ -20,7 +21,8 @@ enum { MAX_EVENTS = 20000, PROMPT = 20, MS = 1000000 };
 typedef struct fake {
     story_input in;
     vt_trace_event *engine, *worker[2];
-    story_plan *plan;
+    vt_described described;
+    story_step *plan;
     uint64_t n_step;
 } fake;
 
@@ -48,14 +50,14 @@ static void add_step(fake *f, uint64_t request, int32_t q_len, int32_t kv_len, i
                      int64_t end)
 {
     uint64_t id = ++f->n_step;
-    const vt_program *p = story_plan_program(f->plan);
+    const vt_program *p = story_step_program(f->plan);
     story_seq seq = {.q_len = q_len, .kv_len = kv_len, .n_rows = kv_len >= PROMPT};
-    assert_int_equal(story_plan_bind(f->plan, &seq, 1, NULL), VT_OK);
+    assert_int_equal(story_step_set(f->plan, &seq, 1, NULL), VT_OK);
     int32_t n_active = 0, at = 0;
     for (int32_t i = 0; i < p->n_calls; i++)
-        n_active += vt_call_active(p, &p->call[i]);
+        n_active += story_step_impl(f->plan, i) != NULL;
     for (int32_t i = 0; i < p->n_calls; i++) {
-        if (!vt_call_active(p, &p->call[i]))
+        if (!story_step_impl(f->plan, i))
             continue;
         int64_t from = begin + (end - begin) * at / n_active,
                 to = begin + (end - begin) * (at + 1) / n_active;
@@ -104,12 +106,16 @@ static int setup(void **state)
     if (!f || vt_cpu_init(NULL) != VT_OK || vt_model_load_dummy("smollm2-135m", &m, NULL) != VT_OK)
         return -1;
     f->in.model = m;
-    f->in.plan = (story_plan_config){.level = VT_ISA_PORTABLE,
-                                     .kv_dtype = VT_F16,
-                                     .page_size = 16,
-                                     .max_tokens = 64,
-                                     .max_seqs = 4,
-                                     .max_context = 512};
+    vt_limits limits = {.max_tokens = 64,
+                        .max_seqs = 4,
+                        .max_rows = 64,
+                        .max_context = 512,
+                        .page_size = 16,
+                        .n_workers = 2};
+    vt_target target = vt_target_cpu(VT_ISA_PORTABLE, &limits);
+    if (vt_describe(m, &target, VT_F16, NULL, 0, &f->described, NULL) != VT_OK)
+        return -1;
+    f->in.program = f->described.program;
     f->in.n_workers = 2;
     f->in.device = "cpu";
     f->in.n_pages = 8;
@@ -123,13 +129,14 @@ static int setup(void **state)
     f->in.engine = f->engine;
     for (int w = 0; w < 2; w++)
         f->in.worker[w] = f->worker[w] = calloc(MAX_EVENTS, sizeof **f->worker);
-    return story_plan_new(m, &f->in.plan, &f->plan, NULL) == VT_OK ? 0 : -1;
+    return story_step_new(f->in.program, 64, 4, &f->plan, NULL) == VT_OK ? 0 : -1;
 }
 
 static int teardown(void **state)
 {
     fake *f = *state;
-    story_plan_free(f->plan);
+    story_step_free(f->plan);
+    vt_described_release(&f->described);
     vt_model_free((vt_model *)f->in.model);
     free(f->engine);
     free(f->worker[0]);
@@ -328,7 +335,7 @@ static void test_plan_bind_when_impossible_then_refused(void **state)
     const story_seq bad[] = {{0, 1, 0, 0},   {2, 1, 0, 0},  {1, 9999, 1, 0}, {1, 5, 2, 0},
                              {65, 65, 1, 0}, {1, 16, 1, 1}, {1, 5, 1, -1}};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
-        assert_int_equal(story_plan_bind(f->plan, &bad[i], 1, NULL), VT_ERR_USAGE);
+        assert_int_equal(story_step_set(f->plan, &bad[i], 1, NULL), VT_ERR_USAGE);
 }
 
 int main(void)

@@ -11,7 +11,7 @@
 
 #include "common/emulated_gpu.h"
 #include "engine/recording.h"
-#include "story/plan.h"
+#include "exec/describe.h"
 
 enum { REQUESTS = 3, PROMPT = 9, ANSWER = 18 };
 
@@ -176,34 +176,32 @@ static void test_emulated_story_when_about_all_then_every_step_is_in_it(void **s
     json_decref(s);
 }
 
-/* What is costed has to be what ran: the same calls, implementations and bytes of weights. */
-static void test_emulated_plan_is_the_program_that_runs(void **state)
+/* What explain describes without a device is what an engine runs: the same calls, rows and bytes of
+ * weights. */
+static void test_emulated_program_is_as_described(void **state)
 {
     tale *t = *state;
     vt_recording r;
-    story_plan *plan;
-    const story_seq one = {.q_len = 1, .kv_len = PROMPT, .n_rows = 1};
+    vt_described d;
     run_requests(t, true);
     assert_int_equal(vt_engine_recording(t->engine, &r, NULL), VT_OK);
-    const vt_limits *limits = &r.program->config.limits;
-    story_plan_config config = {.device = VT_DEVICE_CUDA,
-                                .kv_dtype = r.kv_dtype,
-                                .page_size = r.page_size,
-                                .max_tokens = limits->max_tokens,
-                                .max_seqs = limits->max_seqs,
-                                .max_context = limits->max_context};
-    assert_int_equal(story_plan_new(t->model, &config, &plan, NULL), VT_OK);
-    assert_int_equal(story_plan_bind(plan, &one, 1, NULL), VT_OK);
-    const vt_program *p = story_plan_program(plan);
+    assert_int_equal(vt_describe(t->model, &r.program->target, r.kv_dtype, NULL, 0, &d, NULL),
+                     VT_OK);
+    const vt_program *p = d.program;
     assert_int_equal(p->n_calls, r.program->n_calls);
     for (int32_t i = 0; i < p->n_calls; i++) {
         const vt_call *a = &p->call[i], *b = &r.program->call[i];
         assert_string_equal(a->label, b->label);
-        assert_ptr_equal(a->impl, b->impl);
+        assert_int_equal(a->n_choices, b->n_choices);
+        for (int32_t k = 0; k < a->n_choices; k++) {
+            assert_int_equal(a->choice[k].upto, b->choice[k].upto);
+            assert_ptr_equal(a->choice[k].impl, b->choice[k].impl);
+        }
         if (strcmp(a->op->name, "linear") == 0)
-            assert_int_equal(a->op->cost(a->args).read.weights, b->op->cost(b->args).read.weights);
+            assert_int_equal(a->op->cost(a->args, NULL).read.weights,
+                             b->op->cost(b->args, NULL).read.weights);
     }
-    story_plan_free(plan);
+    vt_described_release(&d);
 }
 
 /* Timed steps take other launches: the tokens may not differ. */
@@ -224,7 +222,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_emulated_story_when_requests_share_steps_then_each_adds_up),
         TEST(test_emulated_story_when_about_all_then_every_step_is_in_it),
-        TEST(test_emulated_plan_is_the_program_that_runs),
+        TEST(test_emulated_program_is_as_described),
         TEST(test_emulated_recording_changes_no_token),
     };
     return cmocka_run_group_tests(tests, emulated_gpu_open, NULL);

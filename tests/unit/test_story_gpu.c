@@ -11,6 +11,7 @@
 #include <jansson.h>
 
 #include "model/load.h"
+#include "exec/describe.h"
 #include "story/story.h"
 
 enum {
@@ -35,7 +36,8 @@ typedef struct fake {
     story_gpu gpu;
     vt_trace_event *engine, *device;
     uint64_t n_engine, n_device;
-    story_plan *plan;
+    vt_described described;
+    story_step *plan;
     uint64_t n_step;
     int64_t last_end;
     int32_t shared_pages; /* of all sequences but the first */
@@ -76,29 +78,23 @@ static int32_t kernel_of(const vt_call *c)
                                                           : 3;
 }
 
-/* Launches of the bound step, in equal times; rope takes the kv_store behind it along. */
+/* The calls of the step, in equal times. */
 static void add_calls(fake *f, uint64_t id, int64_t begin, int64_t end)
 {
-    const vt_program *p = story_plan_program(f->plan);
+    const vt_program *p = story_step_program(f->plan);
     int32_t n = 0, at = 0;
     for (int32_t i = 0; i < p->n_calls; i++)
-        if (vt_call_active(p, &p->call[i])) {
-            n++;
-            i += story_plan_further(f->plan, i);
-        }
+        n += story_step_impl(f->plan, i) != NULL;
     for (int32_t i = 0; i < p->n_calls; i++) {
-        if (!vt_call_active(p, &p->call[i]))
+        if (!story_step_impl(f->plan, i))
             continue;
-        int32_t further = story_plan_further(f->plan, i);
         on_device(f, VT_TRACE_CALL,
                   (vt_trace_event){.begin_ns = begin + (end - begin) * at / n,
                                    .end_ns = begin + (end - begin) * (at + 1) / n,
                                    .id = id,
-                                   .a = i,
-                                   .c = further});
+                                   .a = i});
         on_device(f, VT_TRACE_KERNEL,
                   (vt_trace_event){.id = id, .a = i, .b = kernel_of(&p->call[i])});
-        i += further;
         at++;
     }
 }
@@ -120,7 +116,7 @@ static void step(fake *f, int32_t q_len, int32_t kv_len, int32_t seqs, int32_t g
                                    .b = q_len,
                                    .c = kv_len});
     }
-    assert_int_equal(story_plan_bind(f->plan, seq, seqs, NULL), VT_OK);
+    assert_int_equal(story_step_set(f->plan, seq, seqs, NULL), VT_OK);
     on_engine(f, VT_TRACE_STEP,
               (vt_trace_event){.begin_ns = begin,
                                .end_ns = end,
@@ -184,12 +180,16 @@ static int setup(void **state)
     if (!f || vt_cpu_init(NULL) != VT_OK || vt_model_load_dummy("qwen3-0.6b", &m, NULL) != VT_OK)
         return -1;
     f->in.model = m;
-    f->in.plan = (story_plan_config){.device = VT_DEVICE_CUDA,
-                                     .kv_dtype = VT_BF16,
-                                     .page_size = 16,
-                                     .max_tokens = 64,
-                                     .max_seqs = 8,
-                                     .max_context = 512};
+    vt_limits limits = {.max_tokens = 64,
+                        .max_seqs = 8,
+                        .max_rows = 64,
+                        .max_context = 512,
+                        .page_size = 16,
+                        .n_workers = 1};
+    vt_target target = vt_target_of_h200(&limits);
+    if (vt_describe(m, &target, VT_BF16, NULL, 0, &f->described, NULL) != VT_OK)
+        return -1;
+    f->in.program = f->described.program;
     f->in.device = "cuda";
     f->in.n_pages = 8;
     f->in.roofs = (vt_roofs){.name = "a GPU of the test",
@@ -224,13 +224,14 @@ static int setup(void **state)
                                    .throttle = 4}};
     f->in.gpu = &f->gpu;
     f->in.engine = f->engine;
-    return story_plan_new(m, &f->in.plan, &f->plan, NULL) == VT_OK ? 0 : -1;
+    return story_step_new(f->in.program, 64, 8, &f->plan, NULL) == VT_OK ? 0 : -1;
 }
 
 static int teardown(void **state)
 {
     fake *f = *state;
-    story_plan_free(f->plan);
+    story_step_free(f->plan);
+    vt_described_release(&f->described);
     vt_model_free((vt_model *)f->in.model);
     free(f->engine);
     free(f->device);
@@ -318,7 +319,7 @@ static void test_gpu_story_ops_sum_to_the_timed_steps(void **state)
     NEAR(value(op_of(d, "upload"), "time_us"), (double)UPLOAD_US);
     NEAR(value(op_of(d, "results"), "time_us"), (double)RESULTS_US);
     assert_null(op_of(d, "kv_store"));
-    assert_non_null(op_of(d, "rope+kv_store"));
+    assert_non_null(op_of(d, "rope_store"));
     json_decref(s);
 }
 
@@ -327,13 +328,13 @@ static void test_gpu_story_bytes_are_those_of_the_program(void **state)
     fake *f = *state;
     tell_plain(f, 1, 1, 1);
     json_t *s = tell(f);
-    const vt_program *p = story_plan_program(f->plan);
+    const vt_program *p = story_step_program(f->plan);
     const story_seq seq = {.q_len = 1, .kv_len = PROMPT + 1, .n_rows = 1};
     double weights = 0, kv = 0, told_weights = 0, told_kv = 0;
     vt_cost cost, extra;
-    assert_int_equal(story_plan_bind(f->plan, &seq, 1, NULL), VT_OK);
+    assert_int_equal(story_step_set(f->plan, &seq, 1, NULL), VT_OK);
     for (int32_t i = 0; i < p->n_calls; i++)
-        if (story_plan_cost(f->plan, i, &cost, &extra)) {
+        if (story_step_cost(f->plan, i, &cost, &extra)) {
             weights += (double)(cost.read.weights + cost.write.weights);
             kv += (double)(cost.read.kv + cost.write.kv);
         }

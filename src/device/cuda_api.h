@@ -163,10 +163,16 @@ typedef struct cu_tensor_map {
        const uint64_t *stride_bytes, const uint32_t *box, const uint32_t *element_stride,         \
        int interleave, int swizzle, int l2_promotion, int oob_fill))
 
+/* Driver functions that came after CUDA 12.3: the member is NULL where the driver has none. */
+#define CUDA_DRIVER_OPTIONAL(F)                        \
+    F(kernel_param, "cuKernelGetParamInfo", /* 12.4 */ \
+      (cu_kernel k, size_t index, size_t * offset, size_t * bytes))
+
 typedef struct cuda_driver {
     void *library;
 #define CUDA_MEMBER(member, symbol, params) cu_result(*member) params;
     CUDA_DRIVER_FUNCTIONS(CUDA_MEMBER)
+    CUDA_DRIVER_OPTIONAL(CUDA_MEMBER)
 #undef CUDA_MEMBER
 } cuda_driver;
 

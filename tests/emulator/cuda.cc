@@ -31,7 +31,7 @@ extern "C" {
 extern void *const emulated_driver[];
 __attribute__((used)) void *const emulated_driver[] = {
 #define ENTRY(member, symbol, params) (void *)drv_##member,
-    CUDA_DRIVER_FUNCTIONS(ENTRY)
+    CUDA_DRIVER_FUNCTIONS(ENTRY) CUDA_DRIVER_OPTIONAL(ENTRY)
 #undef ENTRY
 };
 }

@@ -92,6 +92,18 @@ cu_result drv_kernel_set(int attribute, int value, cu_kernel kernel, cu_device d
     return SUCCESS;
 }
 
+cu_result drv_kernel_param(cu_kernel kernel, size_t index, size_t *offset, size_t *bytes)
+{
+    ENTER("cuKernelGetParamInfo");
+    FIND(k, kernel, kernel);
+    if (index > 0)
+        return fail(INVALID_VALUE, "parameter %zu of %s, which has one", index, (*k)->name.c_str());
+    *offset = 0;
+    if (bytes) /* may be NULL */
+        *bytes = (size_t)(*k)->params_bytes;
+    return SUCCESS;
+}
+
 static cu_result read_attributes(const cu_launch_config *c, const char *name, uint32_t *cluster,
                                  int *overlaps)
 {

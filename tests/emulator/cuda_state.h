@@ -29,6 +29,7 @@ extern "C" {
 #define DECLARE(member, symbol, params) \
     __attribute__((visibility("default"))) cu_result drv_##member params __asm__(symbol);
 CUDA_DRIVER_FUNCTIONS(DECLARE)
+CUDA_DRIVER_OPTIONAL(DECLARE)
 #undef DECLARE
 }
 

@@ -56,6 +56,14 @@ cu_result fail(cu_result r, const char *format, ...)
 
 /* ---- settings ---- */
 
+static bool known_capability(unsigned long long cc)
+{
+    for (unsigned long long known : {75, 80, 86, 89, 90, 120})
+        if (cc == known)
+            return true;
+    return false;
+}
+
 static cu_result parse_one(settings *s, const std::string &item)
 {
     size_t eq = item.find('=');
@@ -64,7 +72,7 @@ static cu_result parse_one(settings *s, const std::string &item)
     char *end = nullptr;
     unsigned long long n = strtoull(value.c_str(), &end, 10);
     bool number = !value.empty() && !*end;
-    if (key == "cc" && (value == "90" || value == "80" || value == "75"))
+    if (key == "cc" && number && known_capability(n))
         s->cc = (int)n;
     else if (key == "driver" && number)
         s->driver = (int)n;
@@ -88,12 +96,12 @@ static cu_result parse_one(settings *s, const std::string &item)
     else if (key == "nvrtc" && number)
         return SUCCESS; /* nvrtc.cc reads it */
     else
-        return fail(
-            INVALID_VALUE,
-            "VITRINE_EMULATOR has '%s', expected cc=90|80|75, sms=N, memory=MIB, order=N, fail=N, "
-            "refuse=N, driver=N, nvrtc=N, cublaslt=on|broken|none|failing, race or "
-            "stream=eager|lazy",
-            item.c_str());
+        return fail(INVALID_VALUE,
+                    "VITRINE_EMULATOR has '%s', expected cc=75|80|86|89|90|120, sms=N, memory=MIB, "
+                    "order=N, fail=N, "
+                    "refuse=N, driver=N, nvrtc=N, cublaslt=on|broken|none|failing, race or "
+                    "stream=eager|lazy",
+                    item.c_str());
     return SUCCESS;
 }
 
@@ -364,7 +372,7 @@ cu_result drv_device_attribute(int *value, int attribute, cu_device d)
         *value = 0;
         return SUCCESS;
     case CU_ATTR_MAX_SHARED_OPTIN:
-        *value = (g.set.cc == 90 ? 227 : 163) << 10;
+        *value = (int)emu_max_shared(g.set.cc);
         return SUCCESS;
     default:
         return fail(INVALID_VALUE, "attribute %d is not in the emulator", attribute);

@@ -82,7 +82,7 @@ cu_result drv_kernel_set(int attribute, int value, cu_kernel kernel, cu_device d
 {
     ENTER("cuKernelSetAttribute");
     FIND(k, kernel, kernel);
-    int most = ((g.set.cc == 90 ? 227 : 163) << 10) - (*k)->static_shared;
+    int most = (int)emu_max_shared(g.set.cc) - (*k)->static_shared;
     if (d != 0 || attribute != CU_FUNC_MAX_DYNAMIC_SHARED || value < 0 || value > most)
         return fail(INVALID_VALUE,
                     "attribute %d = %d of %s on device %d; dynamic shared memory, up to %d bytes, "

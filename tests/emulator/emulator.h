@@ -27,9 +27,12 @@
  * for ever, is an error with the names of the waiting threads (cuLaunch... returns
  * CUDA_ERROR_LAUNCH_FAILED, the text goes to stderr); under ASan global memory has red zones.
  * VITRINE_EMULATOR=... (comma separated) sets:
- *   cc=90|80|75     compute capability (90; nothing runs on 75)
+ *   cc=N            compute capability: 90 (the default), 80, 86, 89, 120, or 75, on which nothing
+ *                   runs. A block has up to 227 KiB of shared memory on 90, 163 on 80, 99 (101,376
+ *                   bytes) on 86, 89 and 120. Clusters, TMA and programmatic launch begin with 90;
+ *                   wgmma is there on 90 alone.
  *   sms=N           number of SMs (4)           driver=N what cuDriverGetVersion says (13000)
- *   nvrtc=N         the newest capability that NVRTC compiles for (90)
+ *   nvrtc=N         the newest capability that NVRTC compiles for (120)
  *   memory=MIB      device memory (2048)        order=N  seed of the order in which fibers run (0:
  *                                                        rising)
  *   stream=eager|lazy   lazy (default): a stream's work runs as late as order and synchronisation
@@ -73,12 +76,19 @@ typedef struct emu_launch {
     uint32_t grid[3], block[3], cluster, shared_bytes; /* cluster: CTAs along x, 0 or 1 none */
     const void *params; /* the kernel's one parameter struct, 64-byte aligned copy */
     size_t params_bytes;
-    int sm_level;   /* 80 or 90: sm90 instructions on level 80 are errors */
+    int sm_level;   /* the device's compute capability: instructions that it lacks are errors */
     uint64_t order; /* seed, 0: rising */
     /* for the race detector: */
     int overlaps;       /* launched with programmatic stream serialisation */
     const void *stream; /* anything that tells streams apart */
 } emu_launch;
+
+/* Bytes of shared memory, static and dynamic together, that a block may have on a device of compute
+ * capability `cc`. */
+static inline uint32_t emu_max_shared(int cc)
+{
+    return (cc == 90 ? 227u : cc == 80 ? 163u : cc == 75 ? 64u : 99u) << 10;
+}
 
 /* Runs every CTA to its end. 0, or -1 with a text. Thread-safe: several launches may run on several
  * OS threads. */

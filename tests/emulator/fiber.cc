@@ -531,7 +531,7 @@ static bool acceptable(const emu_launch *l, const emu_kernel *k, u32 cluster, u3
                        char *message, size_t size)
 {
     u64 threads = (u64)l->block[0] * l->block[1] * l->block[2];
-    u32 most = l->sm_level >= 90 ? 227 << 10 : 163 << 10;
+    u32 most = emu_max_shared(l->sm_level);
     if (!k)
         snprintf(message, size, "%s: the module has no such kernel", l->name);
     else if (threads == 0 || threads > 1024 || threads > k->max_threads)

@@ -602,7 +602,7 @@ std::vector<string> preprocessor_options(int n, const char *const *options)
     }
     list.push_back("-D__CUDA_ARCH__=" + arch);
     if (feature)
-        list.push_back("-D__CUDA_ARCH_FEAT_SM" + arch.substr(0, 2) + "_ALL");
+        list.push_back("-D__CUDA_ARCH_FEAT_SM" + arch.substr(0, arch.size() - 1) + "_ALL");
     return list;
 }
 
@@ -724,9 +724,9 @@ EXPORT int nvrtcVersion(int *major, int *minor)
 static std::vector<int> supported()
 {
     const char *set = getenv("VITRINE_EMULATOR"), *at = set ? strstr(set, "nvrtc=") : nullptr;
-    int newest = at ? atoi(at + strlen("nvrtc=")) : 90;
+    int newest = at ? atoi(at + strlen("nvrtc=")) : 120;
     std::vector<int> out;
-    for (int arch : {75, 80, 90})
+    for (int arch : {75, 80, 86, 89, 90, 120})
         if (arch <= newest)
             out.push_back(arch);
     return out;

@@ -326,7 +326,8 @@ static void wgmma(emu_thread *e, float *d, emu_u64 a, const unsigned *a_register
                   int flags)
 {
     Thread *t = (Thread *)e;
-    need_sm90(t, "wgmma");
+    if (t->group->launch->sm_level != 90)
+        fail(t, "wgmma needs sm_90; this device is sm_%d", t->group->launch->sm_level);
     if (!t->wgmma_fenced)
         fail(t, "a wgmma without a wgmma.fence before it");
     if (t->index / 128 * 128 + 128 > t->cta->n_warps * 32)

@@ -1,5 +1,5 @@
 /* vt_cuda_launch on the emulated GPU (tests/emulator): a launch whose parameter struct is not the
- * kernel's is refused before it runs. */
+ * kernel's, or which asks for more shared memory than the GPU has, is refused before it runs. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,7 +19,7 @@ typedef struct fill_params {
     float base, scale;
 } fill_params;
 
-enum { N = 64, ONE = 0x3f80 /* 1 in bf16 */ };
+enum { N = 64, INVALID_VALUE = 1, ONE = 0x3f80 /* 1 in bf16 */ };
 
 static vt_cuda *open_gpu(void)
 {
@@ -30,7 +30,8 @@ static vt_cuda *open_gpu(void)
     return c;
 }
 
-static vt_status fill(vt_cuda_lane *lane, void *out, size_t params_bytes)
+static vt_status fill_with(vt_cuda_lane *lane, void *out, size_t params_bytes,
+                           uint32_t shared_bytes)
 {
     /* room behind the struct, so that a size that is too large reads nothing foreign */
     struct {
@@ -40,8 +41,14 @@ static vt_status fill(vt_cuda_lane *lane, void *out, size_t params_bytes)
     return vt_cuda_launch(lane,
                           &(cuda_launch){.spec = JIT_SPEC("dummy_fill.cu", "dummy_fill", {NULL, 0}),
                                          .grid = {1, 1, 1},
-                                         .threads = 256},
+                                         .threads = 256,
+                                         .shared_bytes = shared_bytes},
                           &params, params_bytes);
+}
+
+static vt_status fill(vt_cuda_lane *lane, void *out, size_t params_bytes)
+{
+    return fill_with(lane, out, params_bytes, 0);
 }
 
 static void must_run(vt_cuda_lane *lane, void *out)
@@ -101,11 +108,58 @@ static void test_launch_when_the_driver_cannot_tell_the_size_then_it_runs(void *
     vt_cuda_close(c);
 }
 
+static void open_capability(int cc, vt_cuda_lane *lane, void **out)
+{
+    char text[32];
+    snprintf(text, sizeof text, "cc=%d", cc);
+    setenv("VITRINE_EMULATOR", text, 1);
+    *lane = (vt_cuda_lane){.cuda = open_gpu()};
+    assert_int_equal(10 * lane->cuda->cc_major + lane->cuda->cc_minor, cc);
+    assert_int_equal(lane->cuda->driver.stream_create(&lane->stream, CU_STREAM_NON_BLOCKING, 0), 0);
+    assert_int_equal(vt_cuda_alloc(lane->cuda, N * sizeof(uint16_t), out, NULL), VT_OK);
+}
+
+/* The limits are those of the CUDA programming guide's table of compute capabilities. */
+static void
+test_launch_when_more_shared_memory_is_asked_for_than_a_block_has_then_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        int cc, bytes;
+    } gpu[] = {{80, 166912}, {86, 101376}, {89, 101376}, {90, 232448}, {120, 101376}};
+    for (size_t i = 0; i < sizeof gpu / sizeof *gpu; i++) {
+        uint32_t most = (uint32_t)gpu[i].bytes;
+        vt_cuda_lane lane;
+        void *out;
+        open_capability(gpu[i].cc, &lane, &out);
+        const cuda_driver *d = &lane.cuda->driver;
+        assert_int_equal(lane.cuda->max_shared_bytes, most);
+        assert_int_equal(fill_with(&lane, out, sizeof(fill_params), most), VT_OK);
+        assert_int_equal(d->stream_sync(lane.stream), 0);
+        assert_int_equal(fill_with(&lane, out, sizeof(fill_params), most + 1), VT_ERR_UNSUPPORTED);
+        assert_non_null(strstr(lane.err.message, "the GPU gives a block"));
+        /* and the driver itself */
+        cu_kernel k = lane.cuda->kernel[0].kernel;
+        cu_launch_config config = {1, 1, 1, 256, 1, 1, most + 1, lane.stream, NULL, 0};
+        fill_params params = {.out = out, .n = N};
+        void *args[1] = {&params};
+        assert_int_equal(d->kernel_set(CU_FUNC_MAX_DYNAMIC_SHARED, gpu[i].bytes + 1, k, 0),
+                         INVALID_VALUE);
+        assert_int_equal(d->launch(&config, k, args, NULL), INVALID_VALUE);
+        vt_cuda_free(lane.cuda, out);
+        assert_int_equal(d->stream_destroy(lane.stream), 0);
+        vt_cuda_close(lane.cuda);
+    }
+    unsetenv("VITRINE_EMULATOR");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_launch_when_the_parameter_struct_differs_then_it_is_refused),
         cmocka_unit_test(test_launch_when_the_driver_cannot_tell_the_size_then_it_runs),
+        cmocka_unit_test(
+            test_launch_when_more_shared_memory_is_asked_for_than_a_block_has_then_refused),
     };
     return cmocka_run_group_tests(tests, emulated_gpu_open, NULL);
 }

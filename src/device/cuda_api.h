@@ -107,6 +107,7 @@ typedef struct cu_tensor_map {
     F(device_total, "cuDeviceTotalMem_v2", (size_t * bytes, cu_device d))                         \
     F(context_retain, "cuDevicePrimaryCtxRetain", (cu_context * c, cu_device d))                  \
     F(context_release, "cuDevicePrimaryCtxRelease_v2", (cu_device d))                             \
+    F(context_reset, "cuDevicePrimaryCtxReset_v2", (cu_device d))                                 \
     F(context_set, "cuCtxSetCurrent", (cu_context c))                                             \
     F(mem_info, "cuMemGetInfo_v2", (size_t * free_bytes, size_t * total))                         \
     F(mem_alloc, "cuMemAlloc_v2", (cu_ptr * p, size_t bytes))                                     \

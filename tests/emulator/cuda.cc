@@ -84,6 +84,10 @@ static cu_result parse_one(settings *s, const std::string &item)
         s->order = n;
     else if (key == "fail" && number)
         s->fail = n;
+    else if (key == "fault" && number)
+        s->fault = n;
+    else if (key == "hang" && number)
+        s->hang = n;
     else if (key == "refuse" && number)
         s->refuse = n;
     else if (item == "race")
@@ -99,6 +103,7 @@ static cu_result parse_one(settings *s, const std::string &item)
         return fail(INVALID_VALUE,
                     "VITRINE_EMULATOR has '%s', expected cc=75|80|86|89|90|120, sms=N, memory=MIB, "
                     "order=N, fail=N, "
+                    "fault=N, hang=N, "
                     "refuse=N, driver=N, nvrtc=N, cublaslt=on|broken|none|failing, race or "
                     "stream=eager|lazy",
                     item.c_str());
@@ -115,6 +120,10 @@ static cu_result parse_settings()
             return r;
         rest = comma == std::string::npos ? "" : rest.substr(comma + 1);
     }
+    if (g.setting != (at ? at : "")) {
+        g.setting = at ? at : "";
+        g.all_kernels = 0;
+    }
     g.set = s;
     g.kernels = g.calls = 0;
     return SUCCESS;
@@ -128,9 +137,9 @@ cu_result usable()
         return fail(NOT_INITIALIZED, "before cuInit");
     if (current_context == 0)
         return fail(INVALID_CONTEXT, "no context is current on this thread");
-    if (g.context_refs == 0 || current_context != g.context)
+    if (!g.context_lives || current_context != g.context)
         return fail(CONTEXT_IS_DESTROYED,
-                    "the context that is current on this thread was released");
+                    "the context that is current on this thread was released or reset");
     return g.failed;
 }
 
@@ -395,29 +404,23 @@ cu_result drv_context_retain(cu_context *c, cu_device d)
         return fail(NOT_INITIALIZED, "before cuInit");
     if (d != 0)
         return fail(INVALID_DEVICE, "device %d; there is one, 0", d);
-    if (g.context_refs++ == 0)
+    g.context_refs++;
+    if (!g.context_lives)
         g.context++;
+    g.context_lives = true;
     *c = (cu_context)(uintptr_t)g.context;
     return SUCCESS;
 }
 
-/* Whatever a context still holds goes with it; blocks that nobody freed are named, once. */
+/* Whatever a context still holds goes with it. */
 static void destroy_context()
 {
-    run_everything();
     emu_race_order(nullptr);
     for (auto *map : {&g.block, &g.reserved})
         for (auto &b : *map)
             emu_race_memory(b.first, 0);
-    if (!g.failed && (!g.block.empty() || !g.mapped.empty() || !g.pinned.empty()))
-        fprintf(stderr,
-                "emulator: released a context with %zu blocks, %zu mappings and %zu pinned blocks "
-                "alive\n",
-                g.block.size(), g.mapped.size(), g.pinned.size());
-    g.left_over = g.block.size() + g.mapped.size() + g.pinned.size() + g.reserved.size() +
-                  g.handle.size() + g.stream.size() - g.stream.count(nullptr) + g.event.size() +
-                  g.graph.size() + g.exec.size();
     g.stream.clear();
+    g.orphan.clear();
     g.event.clear();
     g.captures.clear();
     g.graph.clear();
@@ -436,6 +439,22 @@ static void destroy_context()
     g.reserved.clear();
     g.handle.clear();
     g.failed = SUCCESS;
+    g.hung = nullptr;
+    g.context_lives = false;
+    g.changed.notify_all(); /* who waits for this context's work learns that it is gone */
+}
+
+/* Blocks that the program did not free are named, once. */
+static void count_left_over()
+{
+    if (!g.failed && (!g.block.empty() || !g.mapped.empty() || !g.pinned.empty()))
+        fprintf(stderr,
+                "emulator: released a context with %zu blocks, %zu mappings and %zu pinned blocks "
+                "alive\n",
+                g.block.size(), g.mapped.size(), g.pinned.size());
+    g.left_over = g.block.size() + g.mapped.size() + g.pinned.size() + g.reserved.size() +
+                  g.handle.size() + g.stream.size() - g.stream.count(nullptr) + g.event.size() +
+                  g.graph.size() + g.exec.size();
 }
 
 cu_result drv_context_release(cu_device d)
@@ -443,8 +462,32 @@ cu_result drv_context_release(cu_device d)
     LOCK("cuDevicePrimaryCtxRelease");
     if (d != 0 || g.context_refs == 0)
         return fail(INVALID_CONTEXT, "the context is not retained");
-    if (--g.context_refs == 0)
-        destroy_context();
+    if (--g.context_refs > 0)
+        return SUCCESS;
+    run_everything(); /* but what stands behind a kernel that hangs */
+    count_left_over();
+    destroy_context();
+    return SUCCESS;
+}
+
+/* Everything that the context holds is gone, for all who retained it, and queued work never runs.
+ * Their references stay counted, and must be released; the next cuDevicePrimaryCtxRetain makes a
+ * new context. A library's code would outlive its context, but what state its kernels are in after
+ * a fault is not documented: here their handles are gone too, and the library can only be unloaded.
+ */
+cu_result drv_context_reset(cu_device d)
+{
+    LOCK("cuDevicePrimaryCtxReset");
+    if (!g.initialised)
+        return fail(NOT_INITIALIZED, "before cuInit");
+    if (d != 0)
+        return fail(INVALID_DEVICE, "device %d; there is one, 0", d);
+    for (auto &l : g.library) {
+        l.second->lost = true;
+        for (auto &k : l.second->kernel)
+            g.kernel.erase(k.second.get());
+    }
+    destroy_context();
     return SUCCESS;
 }
 
@@ -452,7 +495,7 @@ cu_result drv_context_set(cu_context c)
 {
     LOCK("cuCtxSetCurrent");
     uint64_t number = (uint64_t)(uintptr_t)c;
-    if (number != 0 && (number != g.context || g.context_refs == 0))
+    if (number != 0 && (number != g.context || !g.context_lives))
         return fail(INVALID_CONTEXT, "this context does not exist");
     current_context = number;
     return SUCCESS;
@@ -508,7 +551,11 @@ cu_result drv_mem_free(cu_ptr p)
     auto it = g.block.find(p);
     if (it == g.block.end())
         return fail(INVALID_VALUE, "0x%llx is not a block of cuMemAlloc", (unsigned long long)p);
-    run_everything(); /* the driver waits too */
+    if (cu_result r = wait_for_everything()) /* the driver waits too */
+        return r;
+    it = g.block.find(p); /* another thread may have called meanwhile */
+    if (it == g.block.end())
+        return fail(INVALID_VALUE, "0x%llx was freed twice", (unsigned long long)p);
     g.used -= (it->second + ALIGN - 1) / ALIGN * ALIGN;
     free((void *)it->first);
     emu_race_memory(it->first, 0);
@@ -537,8 +584,10 @@ cu_result drv_host_free(void *p)
         return r;
     if (!g.pinned.count((uint64_t)(uintptr_t)p))
         return fail(INVALID_VALUE, "%p is not a block of cuMemHostAlloc", p);
-    run_everything();
-    g.pinned.erase((uint64_t)(uintptr_t)p);
+    if (cu_result r = wait_for_everything())
+        return r;
+    if (!g.pinned.erase((uint64_t)(uintptr_t)p))
+        return fail(INVALID_VALUE, "%p was freed twice", p);
     free(p);
     return g.failed;
 }

@@ -17,7 +17,7 @@ cu_result drv_library_load(cu_library *out, const void *code, void *jit_keys, vo
     image->module = emu_module_load(code, 0, message, sizeof message);
     if (!image->module)
         return fail(INVALID_IMAGE, "%s", message);
-    std::unique_ptr<cu_library_st> library(new cu_library_st{image, {}});
+    std::unique_ptr<cu_library_st> library(new cu_library_st{image, false, {}});
     *out = library.get();
     g.library[*out] = std::move(library);
     return SUCCESS;
@@ -38,6 +38,8 @@ cu_result drv_library_kernel(cu_kernel *out, cu_library l, const char *name)
 {
     ENTER("cuLibraryGetKernel");
     FIND(library, library, l);
+    if ((*library)->lost)
+        return fail(INVALID_HANDLE, "the context was reset since this library was loaded");
     auto &slot = (*library)->kernel[name];
     if (!slot) {
         emu_module *m = (*library)->image->module;
@@ -151,6 +153,28 @@ static cu_result check_launch(const cu_launch_config *c, const cu_kernel_st *k)
     return SUCCESS;
 }
 
+/* fail=N, fault=N and hang=N, at the moment when the kernel would run. */
+static cu_result planted_fault(const emu_launch &l)
+{
+    if (g.hung == l.params)
+        return HANGS;
+    g.kernels++;
+    g.all_kernels++;
+    auto plant = [&](const char *what, uint64_t number, cu_result r) {
+        fprintf(stderr, "emulator: kernel %s: number %llu %s, as VITRINE_EMULATOR asks\n", l.name,
+                (unsigned long long)number, what);
+        return r;
+    };
+    if (g.kernels == g.set.fail)
+        return plant("fails", g.kernels, LAUNCH_FAILED);
+    if (g.all_kernels == g.set.fault)
+        return plant("touches memory that is not there", g.all_kernels, ILLEGAL_ADDRESS);
+    if (g.all_kernels != g.set.hang)
+        return SUCCESS;
+    g.hung = l.params;
+    return plant("never ends", g.all_kernels, HANGS);
+}
+
 cu_result drv_launch(const cu_launch_config *c, cu_kernel kernel, void **params, void **extra)
 {
     ENTER("cuLaunchKernelEx");
@@ -186,14 +210,13 @@ cu_result drv_launch(const cu_launch_config *c, cu_kernel kernel, void **params,
     return submit(c->stream, *s, [image, copy, l, name = k->name] {
         emu_launch run = l;
         run.name = name.c_str();
+        if (cu_result r = planted_fault(run))
+            return r;
         char message[1024] = "";
-        if (++g.kernels == g.set.fail)
-            snprintf(message, sizeof message, "number %llu fails, as fail=N asks",
-                     (unsigned long long)g.kernels);
-        else if (emu_run(&run, message, sizeof message) == 0)
-            return SUCCESS;
+        if (emu_run(&run, message, sizeof message) == 0)
+            return (cu_result)SUCCESS;
         fprintf(stderr, "emulator: kernel %s: %s\n", run.name, message);
-        return LAUNCH_FAILED;
+        return (cu_result)LAUNCH_FAILED;
     });
 }
 

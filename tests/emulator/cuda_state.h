@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include <algorithm>
+#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <map>
@@ -68,7 +69,10 @@ enum {
 #undef E
 };
 
+/* One entry of a stream's queue. HANGS: it could not end; it stays in front of its queue and is
+ * called again when somebody asks for it. */
 typedef std::function<cu_result()> work;
+enum { HANGS = -1 };
 typedef std::vector<work> work_list;
 
 struct capture {
@@ -122,13 +126,14 @@ struct cu_kernel_st {
 };
 struct cu_library_st {
     std::shared_ptr<module_image> image;
+    bool lost = false; /* to a reset of the context: it can only be unloaded */
     std::map<std::string, std::unique_ptr<cu_kernel_st>> kernel;
 };
 
 /* VITRINE_EMULATOR */
 struct settings {
     int cc = 90, sms = 4, driver = 13000;
-    uint64_t memory = 2048ull << 20, order = 0, fail = 0, refuse = 0;
+    uint64_t memory = 2048ull << 20, order = 0, fail = 0, refuse = 0, fault = 0, hang = 0;
     bool lazy = true;
 };
 
@@ -151,12 +156,18 @@ struct gpu {
     settings set;
     bool initialised = false;
     int context_refs = 0;
-    uint64_t context = 0;         /* number of the living context, or of the last one */
-    cu_result failed = 0;         /* sticky */
-    uint64_t kernels = 0;         /* run since cuInit */
-    uint64_t calls = 0;           /* that could be refused, since cuInit */
-    const char *name[MOST_NAMED]; /* of these calls */
-    size_t left_over = 0;         /* objects in the context that was released last */
+    bool context_lives = false;      /* retained, and not reset since it was last retained */
+    uint64_t context = 0;            /* number of the living context, or of the last one */
+    cu_result failed = 0;            /* sticky */
+    uint64_t kernels = 0;            /* run since cuInit */
+    uint64_t all_kernels = 0;        /* run since VITRINE_EMULATOR was last changed */
+    std::string setting;             /* VITRINE_EMULATOR, as it was read last */
+    const void *hung = nullptr;      /* the parameters of the kernel that hangs */
+    size_t waiting = 0;              /* calls that wait for the hang to end */
+    std::condition_variable changed; /* a hang has ended, or its context has */
+    uint64_t calls = 0;              /* that could be refused, since cuInit */
+    const char *name[MOST_NAMED];    /* of these calls */
+    size_t left_over = 0;            /* objects in the context that was released last */
     uint64_t used = 0;
     std::map<uint64_t, uint64_t> block, pinned, reserved; /* address -> bytes */
     std::map<uint64_t, mapping> mapped;
@@ -230,8 +241,13 @@ cu_result check_host(const char *what, const void *p, uint64_t bytes, bool *pinn
 
 /* ---- streams (cuda_stream.cc) ---- */
 
+/* Runs the stream's queue up to that number. It stops before a kernel that hangs. */
 void run_until(cu_stream_st &s, uint64_t number);
 void run_everything();
+/* The same for calls that wait: they return when the work is done, or with an error when the
+ * context ends. The lock is given up while a kernel hangs. */
+cu_result wait_until(stream_ref s, uint64_t number);
+cu_result wait_for_everything();
 /* Appends to the stream, or to its capture; with stream=eager it runs at once. `staged`: bytes that
  * the closure holds. */
 cu_result submit(cu_stream handle, cu_stream_st &s, work w, size_t staged = 0);

@@ -17,10 +17,14 @@ void run_until(cu_stream_st &s, uint64_t number)
     while (s.done < number) {
         work w = std::move(s.queue.front());
         s.queue.pop_front();
-        if (!g.failed) {
-            cu_result r = w();
-            if (r && !g.failed)
-                g.failed = r;
+        cu_result r = g.failed ? (cu_result)SUCCESS : w();
+        if (r == HANGS) {
+            s.queue.push_front(std::move(w));
+            return;
+        }
+        if (r && !g.failed) {
+            g.failed = r;
+            g.changed.notify_all();
         }
         s.done++;
     }
@@ -32,9 +36,57 @@ void run_everything()
 {
     for (auto &s : g.orphan)
         run_until(*s, s->queued);
-    g.orphan.clear();
+    auto done = [](const stream_ref &s) { return s->queue.empty(); };
+    g.orphan.erase(std::remove_if(g.orphan.begin(), g.orphan.end(), done), g.orphan.end());
     for (auto &s : g.stream)
         run_until(*s.second, s.second->queued);
+}
+
+/* Gives up the lock until a hang has ended. An error: the caller's context is gone, or has failed.
+ */
+static cu_result wait_for_change(uint64_t context)
+{
+    const char *name = call_name;
+    std::unique_lock<std::mutex> hold(g.lock, std::adopt_lock); /* of the call: LOCK */
+    g.waiting++;
+    g.changed.wait(hold);
+    g.waiting--;
+    hold.release();
+    call_name = name;
+    if (g.context_lives && g.context == context)
+        return g.failed;
+    return fail(CONTEXT_IS_DESTROYED, "the context was reset while this call waited");
+}
+
+cu_result wait_until(stream_ref s, uint64_t number)
+{
+    uint64_t context = g.context;
+    for (run_until(*s, number); s->done < number; run_until(*s, number))
+        if (cu_result r = wait_for_change(context))
+            return r;
+    return g.failed;
+}
+
+cu_result wait_for_everything()
+{
+    uint64_t context = g.context;
+    for (run_everything(); g.hung && !g.failed; run_everything())
+        if (cu_result r = wait_for_change(context))
+            return r;
+    return g.failed;
+}
+
+size_t emu_waiting()
+{
+    std::lock_guard<std::mutex> hold(g.lock);
+    return g.waiting;
+}
+
+void emu_end_hang()
+{
+    std::lock_guard<std::mutex> hold(g.lock);
+    g.hung = nullptr;
+    g.changed.notify_all();
 }
 
 static void enqueue(cu_stream_st &s, work w)
@@ -49,7 +101,7 @@ static void enqueue_wait(cu_stream_st &s, const stream_ref &other, uint64_t numb
     if (other.get() != &s && other->done < number)
         enqueue(s, [other, number] {
             run_until(*other, number);
-            return SUCCESS;
+            return other->done < number && !g.failed ? (cu_result)HANGS : (cu_result)SUCCESS;
         });
 }
 
@@ -151,9 +203,9 @@ cu_result drv_stream_sync(cu_stream handle)
         return r;
     if (!handle)
         order_with_legacy(handle, *s);
-    run_until(*s, s->queued);
+    cu_result r = wait_until(s, s->queued);
     emu_race_order(handle);
-    return g.failed;
+    return r;
 }
 
 cu_result drv_event_create(cu_event *out, unsigned flags)
@@ -222,9 +274,7 @@ cu_result drv_event_sync(cu_event event)
     FIND(e, event, event);
     if (cu_result r = waitable(**e))
         return r;
-    if ((*e)->on)
-        run_until(*(*e)->on, (*e)->number);
-    return g.failed;
+    return (*e)->on ? wait_until((*e)->on, (*e)->number) : g.failed;
 }
 
 /* The first polls find nothing done; then it is, so that a loop of polls ends. */
@@ -355,9 +405,7 @@ cu_result drv_copy_to_host(void *to, cu_ptr from, size_t bytes, cu_stream handle
     if (cu_result r = submit(handle, *s,
                              copy_work(handle, (uint64_t)(uintptr_t)to, from, bytes, false, true)))
         return r;
-    if (!pinned && !s->cap)
-        run_until(*s, s->queued);
-    return g.failed;
+    return pinned || s->cap ? g.failed : wait_until(s, s->queued);
 }
 
 cu_result drv_copy_device(cu_ptr to, cu_ptr from, size_t bytes, cu_stream handle)
@@ -482,10 +530,11 @@ cu_result drv_graph_launch(cu_graph_exec x, cu_stream handle)
     FIND(exec, exec, x);
     FIND_STREAM(s, handle);
     auto nodes = (*exec)->nodes;
-    return submit(handle, *s, [nodes] {
+    auto next = std::make_shared<size_t>(0); /* where to go on after a node that hung */
+    return submit(handle, *s, [nodes, next] {
         emu_race_order(nullptr); /* nodes overlap with each other alone */
-        for (auto &node : *nodes)
-            if (cu_result r = node())
+        for (; *next < nodes->size(); ++*next)
+            if (cu_result r = (*nodes)[*next]())
                 return r;
         emu_race_order(nullptr);
         return (cu_result)SUCCESS;

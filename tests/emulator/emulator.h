@@ -42,6 +42,14 @@
  *                   fails
  *   race            data races are looked for (race.h)
  *   fail=N          the N-th kernel that runs fails, as a broken one would
+ *                   (CUDA_ERROR_LAUNCH_FAILED); counted anew for every context
+ *   fault=N         the N-th kernel touches memory that is not there: it and every later call get
+ *                   CUDA_ERROR_ILLEGAL_ADDRESS until the context is reset or made anew
+ *   hang=N          the N-th kernel never ends, and nothing behind it on its stream: queries say
+ *                   CUDA_ERROR_NOT_READY, calls that wait do not return until the context is reset
+ *                   or emu_end_hang() is called. Kernels are counted for fault and hang from when
+ *                   this setting was last changed, so each strikes once, also where the program
+ *                   makes a new context and goes on.
  *   refuse=N        the N-th call that makes, copies or launches something gets
  *                   CUDA_ERROR_OUT_OF_MEMORY and does nothing
  * Time is not modelled: events are wall-clock times of the emulation. */
@@ -110,6 +118,8 @@ int emu_was_refused(void);
 const char *emu_call_name(size_t n);
 void emu_refuse(uint64_t n); /* the n-th such call from now on */
 size_t emu_pending(void);    /* what streams have still to do */
+size_t emu_waiting(void);    /* calls that do not return because a kernel hangs */
+void emu_end_hang(void);     /* the kernel that hangs runs now and ends */
 size_t emu_left_over(void);
 
 /* A TMA descriptor's content, stored in the CUtensorMap's 128 bytes by cuTensorMapEncodeTiled, read

@@ -13,13 +13,13 @@ cu_result drv_library_load(cu_library *out, const void *code, void *jit_keys, vo
     if (n_jit || n)
         return fail(NOT_SUPPORTED, "options");
     char message[512] = "";
-    auto image = std::make_shared<module_image>();
+    auto image = std::make_shared<ModuleImage>();
     image->module = emu_module_load(code, 0, message, sizeof message);
     if (!image->module)
         return fail(INVALID_IMAGE, "%s", message);
     std::unique_ptr<cu_library_st> library(new cu_library_st{image, false, {}});
     *out = library.get();
-    g.library[*out] = std::move(library);
+    gpu.library[*out] = std::move(library);
     return SUCCESS;
 }
 
@@ -29,8 +29,8 @@ cu_result drv_library_unload(cu_library l)
     LOCK("cuLibraryUnload");
     FIND(library, library, l);
     for (auto &k : (*library)->kernel)
-        g.kernel.erase(k.second.get());
-    g.library.erase(l);
+        gpu.kernel.erase(k.second.get());
+    gpu.library.erase(l);
     return SUCCESS;
 }
 
@@ -50,7 +50,7 @@ cu_result drv_library_kernel(cu_kernel *out, cu_library l, const char *name)
         }
         slot.reset(new cu_kernel_st{(*library)->image, name, shared,
                                     std::max(0, (48 << 10) - shared), params});
-        g.kernel[slot.get()] = slot.get();
+        gpu.kernel[slot.get()] = slot.get();
     }
     *out = slot.get();
     return SUCCESS;
@@ -84,7 +84,7 @@ cu_result drv_kernel_set(int attribute, int value, cu_kernel kernel, cu_device d
 {
     ENTER("cuKernelSetAttribute");
     FIND(k, kernel, kernel);
-    int most = (int)emu_max_shared(g.set.cc) - (*k)->static_shared;
+    int most = (int)emu_max_shared(gpu.set.cc) - (*k)->static_shared;
     if (d != 0 || attribute != CU_FUNC_MAX_DYNAMIC_SHARED || value < 0 || value > most)
         return fail(INVALID_VALUE,
                     "attribute %d = %d of %s on device %d; dynamic shared memory, up to %d bytes, "
@@ -114,10 +114,10 @@ static cu_result read_attributes(const cu_launch_config *c, const char *name, ui
         if (a->id != CU_LAUNCH_ATTR_PDL && a->id != CU_LAUNCH_ATTR_CLUSTER)
             return fail(NOT_SUPPORTED, "%s: launch attribute %u is not in the emulator", name,
                         a->id);
-        if (g.set.cc < 90)
+        if (gpu.set.cc < 90)
             return fail(NOT_SUPPORTED, "%s: %s on compute capability %d", name,
                         a->id == CU_LAUNCH_ATTR_PDL ? "programmatic dependent launch" : "a cluster",
-                        g.set.cc);
+                        gpu.set.cc);
         if (a->id != CU_LAUNCH_ATTR_CLUSTER) {
             *overlaps = a->value.flag;
             continue;
@@ -156,23 +156,23 @@ static cu_result check_launch(const cu_launch_config *c, const cu_kernel_st *k)
 /* fail=N, fault=N and hang=N, at the moment when the kernel would run. */
 static cu_result planted_fault(const emu_launch &l)
 {
-    if (g.hung == l.params)
+    if (gpu.hung == l.params)
         return HANGS;
-    g.kernels++;
-    g.all_kernels++;
+    gpu.kernels++;
+    gpu.all_kernels++;
     auto plant = [&](const char *what, uint64_t number, cu_result r) {
         fprintf(stderr, "emulator: kernel %s: number %llu %s, as VITRINE_EMULATOR asks\n", l.name,
                 (unsigned long long)number, what);
         return r;
     };
-    if (g.kernels == g.set.fail)
-        return plant("fails", g.kernels, LAUNCH_FAILED);
-    if (g.all_kernels == g.set.fault)
-        return plant("touches memory that is not there", g.all_kernels, ILLEGAL_ADDRESS);
-    if (g.all_kernels != g.set.hang)
+    if (gpu.kernels == gpu.set.fail)
+        return plant("fails", gpu.kernels, LAUNCH_FAILED);
+    if (gpu.all_kernels == gpu.set.fault)
+        return plant("touches memory that is not there", gpu.all_kernels, ILLEGAL_ADDRESS);
+    if (gpu.all_kernels != gpu.set.hang)
         return SUCCESS;
-    g.hung = l.params;
-    return plant("never ends", g.all_kernels, HANGS);
+    gpu.hung = l.params;
+    return plant("never ends", gpu.all_kernels, HANGS);
 }
 
 cu_result drv_launch(const cu_launch_config *c, cu_kernel kernel, void **params, void **extra)
@@ -203,8 +203,8 @@ cu_result drv_launch(const cu_launch_config *c, cu_kernel kernel, void **params,
                     c->shared_bytes,
                     copy.get(),
                     bytes,
-                    g.set.cc,
-                    g.set.order,
+                    gpu.set.cc,
+                    gpu.set.order,
                     overlaps,
                     c->stream};
     return submit(c->stream, *s, [image, copy, l, name = k->name] {
@@ -267,8 +267,8 @@ cu_result drv_tensor_map_tiled(cu_tensor_map *map, int dtype, uint32_t rank, voi
     LOCK("cuTensorMapEncodeTiled");
     static const uint32_t span[] = {0, 32, 64, 128};
     uint32_t element = element_bytes(dtype);
-    if (g.set.cc < 90)
-        return fail(NOT_SUPPORTED, "compute capability %d has no tensor maps", g.set.cc);
+    if (gpu.set.cc < 90)
+        return fail(NOT_SUPPORTED, "compute capability %d has no tensor maps", gpu.set.cc);
     if (!map || !element || rank < 1 || rank > 5 || l2_promotion < 0 || l2_promotion > 3 ||
         oob_fill < 0 || oob_fill > 1)
         return fail(INVALID_VALUE, "type %d, rank %u, promotion %d, fill %d", dtype, rank,

@@ -71,89 +71,89 @@ enum {
 
 /* One entry of a stream's queue. HANGS: it could not end; it stays in front of its queue and is
  * called again when somebody asks for it. */
-typedef std::function<cu_result()> work;
+typedef std::function<cu_result()> Work;
 enum { HANGS = -1 };
-typedef std::vector<work> work_list;
+typedef std::vector<Work> WorkList;
 
-struct capture {
+struct Capture {
     pthread_t thread;
     cu_stream origin;
-    std::shared_ptr<work_list> nodes = std::make_shared<work_list>();
+    std::shared_ptr<WorkList> nodes = std::make_shared<WorkList>();
     bool invalid = false;
 };
 
 struct cu_stream_st {
-    std::deque<work> queue;
+    std::deque<Work> queue;
     uint64_t queued = 0, done = 0; /* queue[0] is number done + 1 */
     size_t staged = 0;
     bool blocking = false;
-    std::shared_ptr<capture> cap;
+    std::shared_ptr<Capture> cap;
     uint64_t position = 0,
              joined = 0; /* in the capture: own nodes, and how many of them the origin waits for */
 };
-typedef std::shared_ptr<cu_stream_st> stream_ref;
+typedef std::shared_ptr<cu_stream_st> StreamRef;
 
 struct cu_event_st {
     bool timing = true;
-    stream_ref on; /* none: never recorded */
+    StreamRef on; /* none: never recorded */
     uint64_t number = 0;
     int polls = 0;
     int64_t when_ns = 0;
-    std::shared_ptr<capture> cap;
+    std::shared_ptr<Capture> cap;
     uint64_t position = 0;
 };
-typedef std::shared_ptr<cu_event_st> event_ref;
+typedef std::shared_ptr<cu_event_st> EventRef;
 
 struct cu_graph_st {
-    std::shared_ptr<work_list> nodes;
+    std::shared_ptr<WorkList> nodes;
 };
 struct cu_graph_exec_st {
-    std::shared_ptr<const work_list> nodes;
+    std::shared_ptr<const WorkList> nodes;
 };
 
-struct module_image {
+struct ModuleImage {
     emu_module *module = nullptr;
-    ~module_image()
+    ~ModuleImage()
     {
         if (module)
             emu_module_unload(module);
     }
 };
 struct cu_kernel_st {
-    std::shared_ptr<module_image> image;
+    std::shared_ptr<ModuleImage> image;
     std::string name;
     int static_shared, max_dynamic, params_bytes;
 };
 struct cu_library_st {
-    std::shared_ptr<module_image> image;
+    std::shared_ptr<ModuleImage> image;
     bool lost = false; /* to a reset of the context: it can only be unloaded */
     std::map<std::string, std::unique_ptr<cu_kernel_st>> kernel;
 };
 
 /* VITRINE_EMULATOR */
-struct settings {
+struct Settings {
     int cc = 90, sms = 4, driver = 13000;
     uint64_t memory = 2048ull << 20, order = 0, fail = 0, refuse = 0, fault = 0, hang = 0;
     bool lazy = true;
 };
 
-struct backing { /* what cuMemCreate gives */
+struct Backing { /* what cuMemCreate gives */
     int fd = -1;
     uint64_t bytes = 0;
-    ~backing();
+    ~Backing();
 };
 
-struct mapping {
+struct Mapping {
     uint64_t bytes;
-    std::shared_ptr<backing> memory;
+    std::shared_ptr<Backing> memory;
     bool open;
 };
 
 enum { MOST_NAMED = 4096 };
 
-struct gpu {
+struct Gpu {
     std::mutex lock;
-    settings set;
+    Settings set;
     bool initialised = false;
     int context_refs = 0;
     bool context_lives = false;      /* retained, and not reset since it was last retained */
@@ -170,20 +170,20 @@ struct gpu {
     size_t left_over = 0;            /* objects in the context that was released last */
     uint64_t used = 0;
     std::map<uint64_t, uint64_t> block, pinned, reserved; /* address -> bytes */
-    std::map<uint64_t, mapping> mapped;
-    std::map<cu_mem_handle, std::shared_ptr<backing>> handle;
+    std::map<uint64_t, Mapping> mapped;
+    std::map<cu_mem_handle, std::shared_ptr<Backing>> handle;
     cu_mem_handle next_handle = 1;
-    std::map<cu_stream, stream_ref> stream; /* NULL is the legacy stream */
-    std::vector<stream_ref> orphan;         /* destroyed, and not done */
-    std::map<cu_event, event_ref> event;
+    std::map<cu_stream, StreamRef> stream; /* NULL is the legacy stream */
+    std::vector<StreamRef> orphan;         /* destroyed, and not done */
+    std::map<cu_event, EventRef> event;
     std::map<cu_graph, std::unique_ptr<cu_graph_st>> graph;
     std::map<cu_graph_exec, std::unique_ptr<cu_graph_exec_st>> exec;
     std::map<cu_library, std::unique_ptr<cu_library_st>> library;
     std::map<cu_kernel, cu_kernel_st *> kernel;
-    std::vector<std::shared_ptr<capture>> captures; /* in progress */
+    std::vector<std::shared_ptr<Capture>> captures; /* in progress */
 };
 
-extern gpu &g;
+extern Gpu &gpu;
 extern thread_local uint64_t current_context;
 extern thread_local const char *call_name;
 
@@ -204,8 +204,8 @@ cu_result refused();
  * attempt spoils it. */
 cu_result outside_capture();
 
-#define LOCK(name)                             \
-    std::lock_guard<std::mutex> hold_(g.lock); \
+#define LOCK(name)                               \
+    std::lock_guard<std::mutex> hold_(gpu.lock); \
     call_name = name
 #define ENTER(name)               \
     LOCK(name);                   \
@@ -220,15 +220,15 @@ template <class M, class H> typename M::mapped_type *find(M &map, H handle)
     return it == map.end() ? nullptr : &it->second;
 }
 
-#define FIND(variable, map, handle)       \
-    auto *variable = find(g.map, handle); \
-    if (!variable)                        \
+#define FIND(variable, map, handle)         \
+    auto *variable = find(gpu.map, handle); \
+    if (!variable)                          \
     return fail(INVALID_HANDLE, #map " %p does not exist", (void *)(handle))
-#define FIND_STREAM(variable, handle)                         \
-    if (!(handle) && !g.stream.count(nullptr))                \
-        g.stream[nullptr] = std::make_shared<cu_stream_st>(); \
-    FIND(variable##_found, stream, handle);                   \
-    stream_ref variable = *variable##_found
+#define FIND_STREAM(variable, handle)                           \
+    if (!(handle) && !gpu.stream.count(nullptr))                \
+        gpu.stream[nullptr] = std::make_shared<cu_stream_st>(); \
+    FIND(variable##_found, stream, handle);                     \
+    StreamRef variable = *variable##_found
 
 /* ---- addresses (cuda.cc) ---- */
 
@@ -246,10 +246,10 @@ void run_until(cu_stream_st &s, uint64_t number);
 void run_everything();
 /* The same for calls that wait: they return when the work is done, or with an error when the
  * context ends. The lock is given up while a kernel hangs. */
-cu_result wait_until(stream_ref s, uint64_t number);
+cu_result wait_until(StreamRef s, uint64_t number);
 cu_result wait_for_everything();
 /* Appends to the stream, or to its capture; with stream=eager it runs at once. `staged`: bytes that
  * the closure holds. */
-cu_result submit(cu_stream handle, cu_stream_st &s, work w, size_t staged = 0);
+cu_result submit(cu_stream handle, cu_stream_st &s, Work w, size_t staged = 0);
 
 #endif

@@ -15,16 +15,16 @@ static int64_t now_ns()
 void run_until(cu_stream_st &s, uint64_t number)
 {
     while (s.done < number) {
-        work w = std::move(s.queue.front());
+        Work w = std::move(s.queue.front());
         s.queue.pop_front();
-        cu_result r = g.failed ? (cu_result)SUCCESS : w();
+        cu_result r = gpu.failed ? (cu_result)SUCCESS : w();
         if (r == HANGS) {
             s.queue.push_front(std::move(w));
             return;
         }
-        if (r && !g.failed) {
-            g.failed = r;
-            g.changed.notify_all();
+        if (r && !gpu.failed) {
+            gpu.failed = r;
+            gpu.changed.notify_all();
         }
         s.done++;
     }
@@ -34,11 +34,11 @@ void run_until(cu_stream_st &s, uint64_t number)
 
 void run_everything()
 {
-    for (auto &s : g.orphan)
+    for (auto &s : gpu.orphan)
         run_until(*s, s->queued);
-    auto done = [](const stream_ref &s) { return s->queue.empty(); };
-    g.orphan.erase(std::remove_if(g.orphan.begin(), g.orphan.end(), done), g.orphan.end());
-    for (auto &s : g.stream)
+    auto done = [](const StreamRef &s) { return s->queue.empty(); };
+    gpu.orphan.erase(std::remove_if(gpu.orphan.begin(), gpu.orphan.end(), done), gpu.orphan.end());
+    for (auto &s : gpu.stream)
         run_until(*s.second, s.second->queued);
 }
 
@@ -47,61 +47,61 @@ void run_everything()
 static cu_result wait_for_change(uint64_t context)
 {
     const char *name = call_name;
-    std::unique_lock<std::mutex> hold(g.lock, std::adopt_lock); /* of the call: LOCK */
-    g.waiting++;
-    g.changed.wait(hold);
-    g.waiting--;
+    std::unique_lock<std::mutex> hold(gpu.lock, std::adopt_lock); /* of the call: LOCK */
+    gpu.waiting++;
+    gpu.changed.wait(hold);
+    gpu.waiting--;
     hold.release();
     call_name = name;
-    if (g.context_lives && g.context == context)
-        return g.failed;
+    if (gpu.context_lives && gpu.context == context)
+        return gpu.failed;
     return fail(CONTEXT_IS_DESTROYED, "the context was reset while this call waited");
 }
 
-cu_result wait_until(stream_ref s, uint64_t number)
+cu_result wait_until(StreamRef s, uint64_t number)
 {
-    uint64_t context = g.context;
+    uint64_t context = gpu.context;
     for (run_until(*s, number); s->done < number; run_until(*s, number))
         if (cu_result r = wait_for_change(context))
             return r;
-    return g.failed;
+    return gpu.failed;
 }
 
 cu_result wait_for_everything()
 {
-    uint64_t context = g.context;
-    for (run_everything(); g.hung && !g.failed; run_everything())
+    uint64_t context = gpu.context;
+    for (run_everything(); gpu.hung && !gpu.failed; run_everything())
         if (cu_result r = wait_for_change(context))
             return r;
-    return g.failed;
+    return gpu.failed;
 }
 
 size_t emu_waiting()
 {
-    std::lock_guard<std::mutex> hold(g.lock);
-    return g.waiting;
+    std::lock_guard<std::mutex> hold(gpu.lock);
+    return gpu.waiting;
 }
 
 void emu_end_hang()
 {
-    std::lock_guard<std::mutex> hold(g.lock);
-    g.hung = nullptr;
-    g.changed.notify_all();
+    std::lock_guard<std::mutex> hold(gpu.lock);
+    gpu.hung = nullptr;
+    gpu.changed.notify_all();
 }
 
-static void enqueue(cu_stream_st &s, work w)
+static void enqueue(cu_stream_st &s, Work w)
 {
     s.queue.push_back(std::move(w));
     s.queued++;
 }
 
 /* `s` waits until `other` has done everything that is queued now. */
-static void enqueue_wait(cu_stream_st &s, const stream_ref &other, uint64_t number)
+static void enqueue_wait(cu_stream_st &s, const StreamRef &other, uint64_t number)
 {
     if (other.get() != &s && other->done < number)
         enqueue(s, [other, number] {
             run_until(*other, number);
-            return other->done < number && !g.failed ? (cu_result)HANGS : (cu_result)SUCCESS;
+            return other->done < number && !gpu.failed ? (cu_result)HANGS : (cu_result)SUCCESS;
         });
 }
 
@@ -109,25 +109,25 @@ static void enqueue_wait(cu_stream_st &s, const stream_ref &other, uint64_t numb
 static void order_with_legacy(cu_stream handle, cu_stream_st &s)
 {
     if (!handle) {
-        for (auto &o : g.stream)
+        for (auto &o : gpu.stream)
             if (o.second->blocking)
                 enqueue_wait(s, o.second, o.second->queued);
-    } else if (s.blocking && g.stream.count(nullptr)) {
-        enqueue_wait(s, g.stream[nullptr], g.stream[nullptr]->queued);
+    } else if (s.blocking && gpu.stream.count(nullptr)) {
+        enqueue_wait(s, gpu.stream[nullptr], gpu.stream[nullptr]->queued);
     }
 }
 
-static cu_result push(cu_stream_st &s, work w, size_t staged)
+static cu_result push(cu_stream_st &s, Work w, size_t staged)
 {
     enqueue(s, std::move(w));
     s.staged += staged;
-    if (!g.set.lazy || s.queue.size() > MOST_QUEUED ||
+    if (!gpu.set.lazy || s.queue.size() > MOST_QUEUED ||
         s.staged > MOST_STAGED) /* a real queue is finite too */
         run_until(s, s.queued);
-    return g.failed;
+    return gpu.failed;
 }
 
-cu_result submit(cu_stream handle, cu_stream_st &s, work w, size_t staged)
+cu_result submit(cu_stream handle, cu_stream_st &s, Work w, size_t staged)
 {
     if (!s.cap) {
         order_with_legacy(handle, s);
@@ -163,17 +163,18 @@ cu_result drv_stream_create(cu_stream *out, unsigned flags, int priority)
         return fail(INVALID_VALUE, "flags %u", flags);
     auto s = std::make_shared<cu_stream_st>();
     s->blocking = !(flags & CU_STREAM_NON_BLOCKING);
-    g.stream[s.get()] = s;
+    gpu.stream[s.get()] = s;
     *out = s.get();
     return SUCCESS;
 }
 
-static void drop_capture(const std::shared_ptr<capture> &c)
+static void drop_capture(const std::shared_ptr<Capture> &c)
 {
-    for (auto &s : g.stream)
+    for (auto &s : gpu.stream)
         if (s.second->cap == c)
             s.second->cap = nullptr;
-    g.captures.erase(std::remove(g.captures.begin(), g.captures.end(), c), g.captures.end());
+    gpu.captures.erase(std::remove(gpu.captures.begin(), gpu.captures.end(), c),
+                       gpu.captures.end());
 }
 
 /* The handle goes; what is queued runs all the same, some time. */
@@ -186,9 +187,9 @@ cu_result drv_stream_destroy(cu_stream handle)
     if (s->cap)
         drop_capture(s->cap);
     if (!s->queue.empty())
-        g.orphan.push_back(s);
-    g.stream.erase(handle);
-    return g.failed;
+        gpu.orphan.push_back(s);
+    gpu.stream.erase(handle);
+    return gpu.failed;
 }
 
 cu_result drv_stream_sync(cu_stream handle)
@@ -215,7 +216,7 @@ cu_result drv_event_create(cu_event *out, unsigned flags)
         return fail(INVALID_VALUE, "flags 0x%x", flags);
     auto e = std::make_shared<cu_event_st>();
     e->timing = !(flags & CU_EVENT_NO_TIMING);
-    g.event[e.get()] = e;
+    gpu.event[e.get()] = e;
     *out = e.get();
     return SUCCESS;
 }
@@ -225,7 +226,7 @@ cu_result drv_event_destroy(cu_event handle)
     ENTER("cuEventDestroy");
     FIND(e, event, handle);
     (void)e; /* a queued record keeps its own reference */
-    g.event.erase(handle);
+    gpu.event.erase(handle);
     return SUCCESS;
 }
 
@@ -234,7 +235,7 @@ cu_result drv_event_record(cu_event event, cu_stream handle)
     ENTER("cuEventRecord");
     FIND(found, event, event);
     FIND_STREAM(s, handle);
-    event_ref e = *found;
+    EventRef e = *found;
     e->cap = s->cap;
     e->polls = 0;
     if (s->cap) { /* an edge of the graph, not a node */
@@ -274,7 +275,7 @@ cu_result drv_event_sync(cu_event event)
     FIND(e, event, event);
     if (cu_result r = waitable(**e))
         return r;
-    return (*e)->on ? wait_until((*e)->on, (*e)->number) : g.failed;
+    return (*e)->on ? wait_until((*e)->on, (*e)->number) : gpu.failed;
 }
 
 /* The first polls find nothing done; then it is, so that a loop of polls ends. */
@@ -282,7 +283,7 @@ static cu_result poll(cu_event_st &e)
 {
     if (!complete(e) && ++e.polls > POLLS)
         run_until(*e.on, e.number);
-    return g.failed ? g.failed : complete(e) ? (cu_result)SUCCESS : (cu_result)NOT_READY;
+    return gpu.failed ? gpu.failed : complete(e) ? (cu_result)SUCCESS : (cu_result)NOT_READY;
 }
 
 cu_result drv_event_query(cu_event event)
@@ -318,10 +319,10 @@ cu_result drv_stream_wait_event(cu_stream handle, cu_event event, unsigned flags
     ENTER("cuStreamWaitEvent");
     FIND_STREAM(s, handle);
     FIND(found, event, event);
-    event_ref e = *found;
+    EventRef e = *found;
     if (flags != 0)
         return fail(INVALID_VALUE, "flags %u", flags);
-    if (e->cap && std::find(g.captures.begin(), g.captures.end(), e->cap) == g.captures.end())
+    if (e->cap && std::find(gpu.captures.begin(), gpu.captures.end(), e->cap) == gpu.captures.end())
         return fail(CAPTURED_EVENT, "event %p was recorded in a capture that has ended",
                     (void *)event);
     if (e->cap && !s->cap) { /* the stream joins the event's capture */
@@ -346,14 +347,14 @@ cu_result drv_stream_wait_event(cu_stream handle, cu_event event, unsigned flags
         order_with_legacy(handle, *s);
         enqueue_wait(*s, e->on, e->number);
     }
-    return g.failed;
+    return gpu.failed;
 }
 
 /* ---- copies ---- */
 
 /* What is checked at the call is checked again when the copy runs: a range may have been unmapped
  * meanwhile. */
-static work copy_work(cu_stream stream, uint64_t to, uint64_t from, size_t bytes, bool to_device,
+static Work copy_work(cu_stream stream, uint64_t to, uint64_t from, size_t bytes, bool to_device,
                       bool from_device)
 {
     return [=] {
@@ -405,7 +406,7 @@ cu_result drv_copy_to_host(void *to, cu_ptr from, size_t bytes, cu_stream handle
     if (cu_result r = submit(handle, *s,
                              copy_work(handle, (uint64_t)(uintptr_t)to, from, bytes, false, true)))
         return r;
-    return pinned || s->cap ? g.failed : wait_until(s, s->queued);
+    return pinned || s->cap ? gpu.failed : wait_until(s, s->queued);
 }
 
 cu_result drv_copy_device(cu_ptr to, cu_ptr from, size_t bytes, cu_stream handle)
@@ -454,10 +455,10 @@ cu_result drv_capture_begin(cu_stream handle, int mode)
         return fail(STREAM_CAPTURE_UNSUPPORTED, "the default stream cannot be captured");
     if (s->cap)
         return fail(ILLEGAL_STATE, "this stream is capturing already");
-    s->cap = std::make_shared<capture>();
+    s->cap = std::make_shared<Capture>();
     s->cap->thread = pthread_self();
     s->cap->origin = handle;
-    g.captures.push_back(s->cap);
+    gpu.captures.push_back(s->cap);
     return SUCCESS;
 }
 
@@ -474,7 +475,7 @@ cu_result drv_capture_end(cu_stream handle, cu_graph *out)
     if (!pthread_equal(c->thread, pthread_self()))
         return fail(STREAM_CAPTURE_WRONG_THREAD, "the capture began on another thread");
     bool unjoined = false;
-    for (auto &o : g.stream)
+    for (auto &o : gpu.stream)
         unjoined |= o.second != s && o.second->cap == c && o.second->joined < o.second->position;
     drop_capture(c);
     if (c->invalid)
@@ -483,7 +484,7 @@ cu_result drv_capture_end(cu_stream handle, cu_graph *out)
         return fail(STREAM_CAPTURE_UNJOINED, "a stream that joined the capture is not waited for");
     std::unique_ptr<cu_graph_st> graph(new cu_graph_st{c->nodes});
     *out = graph.get();
-    g.graph[*out] = std::move(graph);
+    gpu.graph[*out] = std::move(graph);
     return SUCCESS;
 }
 
@@ -495,7 +496,7 @@ cu_result drv_graph_instantiate(cu_graph_exec *x, cu_graph graph, unsigned long 
         return fail(NOT_SUPPORTED, "flags %llu", flags);
     std::unique_ptr<cu_graph_exec_st> exec(new cu_graph_exec_st{(*from)->nodes});
     *x = exec.get();
-    g.exec[*x] = std::move(exec);
+    gpu.exec[*x] = std::move(exec);
     return SUCCESS;
 }
 
@@ -546,7 +547,7 @@ cu_result drv_graph_exec_destroy(cu_graph_exec x)
     ENTER("cuGraphExecDestroy");
     FIND(exec, exec, x);
     (void)exec; /* a queued launch keeps its own reference */
-    g.exec.erase(x);
+    gpu.exec.erase(x);
     return SUCCESS;
 }
 
@@ -555,6 +556,6 @@ cu_result drv_graph_destroy(cu_graph graph)
     ENTER("cuGraphDestroy");
     FIND(from, graph, graph);
     (void)from;
-    g.graph.erase(graph);
+    gpu.graph.erase(graph);
     return SUCCESS;
 }

@@ -16,17 +16,17 @@ struct emu_module {
     std::string code; /* of one that is instrumented, for addr2line */
     const char *base;
     const emu_exports *exports;
-    u32 static_bytes, dynamic_offset;
+    uint32_t static_bytes, dynamic_offset;
 };
 
 static std::mutex instrumented_lock;
 static std::set<const emu_module *> &instrumented = *new std::set<const emu_module *>;
 
-static u32 align_up(u32 at, u32 align) { return (at + align - 1) / align * align; }
+static uint32_t align_up(uint32_t at, uint32_t align) { return (at + align - 1) / align * align; }
 
 static void lay_out(emu_module *m)
 {
-    u32 at = 0, gap = EMU_ASAN ? 32 : 0, gaps = 0, dynamic_align = 16;
+    uint32_t at = 0, gap = EMU_ASAN ? 32 : 0, gaps = 0, dynamic_align = 16;
     for (emu_slot **slot = m->exports->slots; slot < m->exports->slots_end; slot++) {
         emu_slot *s = *slot;
         if (!s->size) {
@@ -111,7 +111,7 @@ void emu_module_unload(emu_module *m)
 
 const emu_kernel *find_kernel(emu_module *m, const char *name)
 {
-    for (u32 i = 0; i < m->exports->n_kernels; i++)
+    for (uint32_t i = 0; i < m->exports->n_kernels; i++)
         if (strcmp(m->exports->kernels[i].name, name) == 0)
             return &m->exports->kernels[i];
     return nullptr;
@@ -161,7 +161,7 @@ std::string describe_code(const void *pc)
     return text;
 }
 
-u32 dynamic_offset(emu_module *m) { return m->dynamic_offset; }
+uint32_t dynamic_offset(emu_module *m) { return m->dynamic_offset; }
 int emu_kernel_static_shared(emu_module *m, const char *name)
 {
     return find_kernel(m, name) ? (int)m->static_bytes : -1;

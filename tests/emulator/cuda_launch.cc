@@ -49,7 +49,8 @@ cu_result drv_library_kernel(cu_kernel *out, cu_library l, const char *name)
             return fail(NOT_FOUND, "no kernel %s", name);
         }
         slot.reset(new cu_kernel_st{(*library)->image, name, shared,
-                                    std::max(0, (48 << 10) - shared), params});
+                                    std::max(0, (48 << 10) - shared), params,
+                                    emu_kernel_max_threads(m, name)});
         gpu.kernel[slot.get()] = slot.get();
     }
     *out = slot.get();
@@ -63,14 +64,15 @@ cu_result drv_kernel_get(int *value, int attribute, cu_kernel kernel, cu_device 
     if (d != 0)
         return fail(INVALID_DEVICE, "device %d; there is one, 0", d);
     switch (attribute) {
+    case CU_FUNC_MAX_THREADS:
+        *value = (*k)->max_threads;
+        return SUCCESS;
     case CU_FUNC_SHARED_BYTES:
         *value = (*k)->static_shared;
         return SUCCESS;
-    case CU_FUNC_LOCAL_BYTES:
-        *value = 0;
-        return SUCCESS;
+    case CU_FUNC_LOCAL_BYTES: /* neither is modelled: 0, which no device says of registers */
     case CU_FUNC_REGISTERS:
-        *value = 32;
+        *value = 0;
         return SUCCESS;
     case CU_FUNC_MAX_DYNAMIC_SHARED:
         *value = (*k)->max_dynamic;

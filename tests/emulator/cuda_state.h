@@ -122,7 +122,7 @@ struct ModuleImage {
 struct cu_kernel_st {
     std::shared_ptr<ModuleImage> image;
     std::string name;
-    int static_shared, max_dynamic, params_bytes;
+    int static_shared, max_dynamic, params_bytes, max_threads;
 };
 struct cu_library_st {
     std::shared_ptr<ModuleImage> image;

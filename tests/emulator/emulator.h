@@ -82,6 +82,8 @@ emu_module *emu_module_load(const void *bytes, size_t size, char *message, size_
 void emu_module_unload(emu_module *m);
 /* Size in bytes of static shared memory of the kernel; -1: no such kernel. */
 int emu_kernel_static_shared(emu_module *m, const char *name);
+/* Its launch bounds, 1024 where it has none; -1: no such kernel. */
+int emu_kernel_max_threads(emu_module *m, const char *name);
 /* sizeof the kernel's one parameter, which the driver copies at launch; -1: no such
  * kernel. */
 int emu_kernel_params_bytes(emu_module *m, const char *name);

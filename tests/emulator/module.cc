@@ -166,6 +166,11 @@ int emu_kernel_static_shared(emu_module *m, const char *name)
 {
     return find_kernel(m, name) ? (int)m->static_bytes : -1;
 }
+int emu_kernel_max_threads(emu_module *m, const char *name)
+{
+    const emu_kernel *k = find_kernel(m, name);
+    return k ? (int)k->max_threads : -1;
+}
 int emu_kernel_params_bytes(emu_module *m, const char *name)
 {
     const emu_kernel *k = find_kernel(m, name);

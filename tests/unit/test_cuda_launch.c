@@ -119,6 +119,59 @@ static void open_capability(int cc, vt_cuda_lane *lane, void **out)
     assert_int_equal(vt_cuda_alloc(lane->cuda, N * sizeof(uint16_t), out, NULL), VT_OK);
 }
 
+static cu_library load_text(const cuda_driver *d, const char *text)
+{
+    cuda_nvrtc n;
+    nvrtc_program p;
+    size_t size;
+    vt_err err = {0};
+    cu_library library;
+    const char *const options[] = {"-arch=sm_90a"};
+    if (cuda_nvrtc_open(&n, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    assert_int_equal(n.create(&p, text, "test.cu", 0, NULL, NULL), 0);
+    assert_int_equal(n.compile(p, 1, options), 0);
+    assert_int_equal(n.cubin_size(p, &size), 0);
+    char *cubin = malloc(size);
+    assert_non_null(cubin);
+    assert_int_equal(n.cubin(p, cubin), 0);
+    n.destroy(&p);
+    assert_int_equal(d->library_load(&library, cubin, NULL, NULL, 0, NULL, NULL, 0), 0);
+    free(cubin);
+    return library;
+}
+
+static int fact(const vt_cuda *c, cu_kernel k, int attribute)
+{
+    int value = -1;
+    assert_int_equal(c->driver.kernel_get(&value, attribute, k, c->device), 0);
+    return value;
+}
+
+/* What the driver tells about a kernel: a story's facts about launches. */
+static void test_kernel_when_asked_then_launch_bounds_shared_memory_and_parameters(void **state)
+{
+    (void)state;
+    vt_cuda *c = open_gpu();
+    cu_kernel k;
+    size_t offset = 1, bytes = 0;
+    cu_library library = load_text(
+        &c->driver,
+        "struct P { int n[3]; int *out; };\n"
+        "extern \"C\" __global__ void __launch_bounds__(96) test(const __grid_constant__ P p)\n"
+        "{\n  __shared__ int a[10];\n  a[threadIdx.x % 10] = p.n[0];\n  *p.out = a[0];\n}\n");
+    assert_int_equal(c->driver.library_kernel(&k, library, "test"), 0);
+    assert_int_equal(fact(c, k, CU_FUNC_MAX_THREADS), 96);
+    assert_int_equal(fact(c, k, CU_FUNC_SHARED_BYTES), 40);
+    assert_int_equal(fact(c, k, CU_FUNC_MAX_DYNAMIC_SHARED), (48 << 10) - 40);
+    assert_int_equal(c->driver.kernel_param(k, 0, &offset, &bytes), 0);
+    assert_int_equal(offset, 0);
+    assert_int_equal(bytes, 24);
+    assert_int_equal(c->driver.kernel_param(k, 1, &offset, &bytes), INVALID_VALUE);
+    assert_int_equal(c->driver.library_unload(library), 0);
+    vt_cuda_close(c);
+}
+
 /* The limits are those of the CUDA programming guide's table of compute capabilities. */
 static void
 test_launch_when_more_shared_memory_is_asked_for_than_a_block_has_then_refused(void **state)
@@ -157,6 +210,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_launch_when_the_parameter_struct_differs_then_it_is_refused),
+        cmocka_unit_test(test_kernel_when_asked_then_launch_bounds_shared_memory_and_parameters),
         cmocka_unit_test(test_launch_when_the_driver_cannot_tell_the_size_then_it_runs),
         cmocka_unit_test(
             test_launch_when_more_shared_memory_is_asked_for_than_a_block_has_then_refused),

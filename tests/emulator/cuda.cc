@@ -26,7 +26,7 @@ Gpu &gpu = *new Gpu; /* never destroyed: threads may still call while the proces
 thread_local uint64_t current_context;
 thread_local const char *call_name = "";
 
-/* The table again, so that the linker misses what nobody wrote. */
+/* Every entry of the table, so that a missing function is a linker error. */
 extern "C" {
 extern void *const emulated_driver[];
 __attribute__((used)) void *const emulated_driver[] = {
@@ -373,7 +373,7 @@ cu_result drv_device_attribute(int *value, int attribute, cu_device d)
     case CU_ATTR_CC_MINOR:
         *value = gpu.set.cc % 10;
         return SUCCESS;
-    case CU_ATTR_PCI_BUS: /* nvml.c knows the place */
+    case CU_ATTR_PCI_BUS: /* the same PCI address as in nvml.c */
         *value = 1;
         return SUCCESS;
     case CU_ATTR_PCI_DEVICE:
@@ -412,7 +412,7 @@ cu_result drv_context_retain(cu_context *c, cu_device d)
     return SUCCESS;
 }
 
-/* Whatever a context still holds goes with it. */
+/* Frees everything that the context still holds. */
 static void destroy_context()
 {
     emu_race_order(nullptr);
@@ -441,10 +441,10 @@ static void destroy_context()
     gpu.failed = SUCCESS;
     gpu.hung = nullptr;
     gpu.context_lives = false;
-    gpu.changed.notify_all(); /* who waits for this context's work learns that it is gone */
+    gpu.changed.notify_all(); /* calls that wait for this context's work return */
 }
 
-/* Blocks that the program did not free are named, once. */
+/* Counts what the program did not free, and names it on stderr. */
 static void count_left_over()
 {
     if (!gpu.failed && (!gpu.block.empty() || !gpu.mapped.empty() || !gpu.pinned.empty()))
@@ -464,7 +464,7 @@ cu_result drv_context_release(cu_device d)
         return fail(INVALID_CONTEXT, "the context is not retained");
     if (--gpu.context_refs > 0)
         return SUCCESS;
-    run_everything(); /* but what stands behind a kernel that hangs */
+    run_everything(); /* except work behind a kernel that hangs */
     count_left_over();
     destroy_context();
     return SUCCESS;
@@ -531,7 +531,7 @@ cu_result drv_mem_alloc(cu_ptr *p, size_t bytes)
     if (whole < bytes || whole > gpu.set.memory - gpu.used)
         return OUT_OF_MEMORY;
     void *block = filled_block(
-        ALIGN, bytes); /* exactly so many: the red zone begins behind the last byte */
+        ALIGN, bytes); /* not rounded up: ASan's red zone begins behind the last byte */
     if (!block)
         return OUT_OF_MEMORY;
     gpu.used += whole;
@@ -712,7 +712,8 @@ cu_result drv_mem_map(cu_ptr p, size_t bytes, size_t offset, cu_mem_handle h,
     return SUCCESS;
 }
 
-/* The mappings that make up [p, p + bytes) exactly; empty: some border does not fit. */
+/* The mappings that together are exactly [p, p + bytes). Empty: the range has a hole, or begins or
+ * ends inside a mapping. */
 static std::vector<uint64_t> mappings_of(uint64_t p, uint64_t bytes)
 {
     std::vector<uint64_t> out;
@@ -725,7 +726,7 @@ static std::vector<uint64_t> mappings_of(uint64_t p, uint64_t bytes)
     return at == p + bytes ? out : std::vector<uint64_t>();
 }
 
-/* Nothing waits here: work that still uses the range will fault, as it does on a device. */
+/* Does not wait for queued work: work that still uses the range faults, as on a device. */
 cu_result drv_mem_unmap(cu_ptr p, size_t bytes)
 {
     ENTER("cuMemUnmap");

@@ -1,4 +1,4 @@
-/* Libraries, kernels, launches and tensor maps: what stands between the driver and emu_run. */
+/* Libraries, kernels, launches and tensor maps: the driver's calls that end in emu_run. */
 #include "cuda_state.h"
 
 #include <stdio.h>
@@ -23,7 +23,7 @@ cu_result drv_library_load(cu_library *out, const void *code, void *jit_keys, vo
     return SUCCESS;
 }
 
-/* Works after a failure too: the host's copy of a library belongs to no context. */
+/* Works after a failed kernel too: the host's copy of a library belongs to no context. */
 cu_result drv_library_unload(cu_library l)
 {
     LOCK("cuLibraryUnload");
@@ -70,7 +70,7 @@ cu_result drv_kernel_get(int *value, int attribute, cu_kernel kernel, cu_device 
     case CU_FUNC_SHARED_BYTES:
         *value = (*k)->static_shared;
         return SUCCESS;
-    case CU_FUNC_LOCAL_BYTES: /* neither is modelled: 0, which no device says of registers */
+    case CU_FUNC_LOCAL_BYTES: /* not modelled: 0, which no device reports for registers */
     case CU_FUNC_REGISTERS:
         *value = 0;
         return SUCCESS;
@@ -224,7 +224,7 @@ cu_result drv_launch(const cu_launch_config *c, cu_kernel kernel, void **params,
 
 /* ---- tensor maps ---- */
 
-/* Bytes of an element, by CUtensorMapDataType. */
+/* Bytes of an element of a CUtensorMapDataType. */
 static uint32_t element_bytes(int dtype)
 {
     static const uint8_t bytes[] = {1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4, 4};

@@ -1,5 +1,5 @@
 /* What the files of the emulated driver share: its errors, its objects, and the one state behind
- * its one mutex. cuda.cc has the idea. */
+ * its one mutex. The head of cuda.cc explains the design. */
 #ifndef EMULATOR_CUDA_STATE_H
 #define EMULATOR_CUDA_STATE_H
 
@@ -24,8 +24,8 @@
 
 #include "emulator.h"
 
-/* Every function of the table, under our name here and NVIDIA's in the library: a declaration that
- * changes there fails to compile here, a function that is added fails to link. */
+/* Every function of cuda_api.h's table, with our name here and NVIDIA's in the library. A
+ * declaration that changes there fails to compile here; a function that is added fails to link. */
 extern "C" {
 #define DECLARE(member, symbol, params) \
     __attribute__((visibility("default"))) cu_result drv_##member params __asm__(symbol);
@@ -88,8 +88,8 @@ struct cu_stream_st {
     size_t staged = 0;
     bool blocking = false;
     std::shared_ptr<Capture> cap;
-    uint64_t position = 0,
-             joined = 0; /* in the capture: own nodes, and how many of them the origin waits for */
+    /* in a capture: this stream's nodes so far, and how many of them the first stream waits for */
+    uint64_t position = 0, joined = 0;
 };
 typedef std::shared_ptr<cu_stream_st> StreamRef;
 
@@ -130,7 +130,7 @@ struct cu_library_st {
     std::map<std::string, std::unique_ptr<cu_kernel_st>> kernel;
 };
 
-/* VITRINE_EMULATOR */
+/* the settings of VITRINE_EMULATOR (emulator.h) */
 struct Settings {
     int cc = 90, sms = 4, driver = 13000;
     uint64_t memory = 2048ull << 20, order = 0, fail = 0, refuse = 0, fault = 0, hang = 0;
@@ -165,8 +165,8 @@ struct Gpu {
     const void *hung = nullptr;      /* the parameters of the kernel that hangs */
     size_t waiting = 0;              /* calls that wait for the hang to end */
     std::condition_variable changed; /* a hang has ended, or its context has */
-    uint64_t calls = 0;              /* that could be refused, since cuInit */
-    const char *name[MOST_NAMED];    /* of these calls */
+    uint64_t calls = 0;              /* calls since cuInit that refuse=N counts */
+    const char *name[MOST_NAMED];    /* the names of these calls */
     size_t left_over = 0;            /* objects in the context that was released last */
     uint64_t used = 0;
     std::map<uint64_t, uint64_t> block, pinned, reserved; /* address -> bytes */
@@ -174,13 +174,13 @@ struct Gpu {
     std::map<cu_mem_handle, std::shared_ptr<Backing>> handle;
     cu_mem_handle next_handle = 1;
     std::map<cu_stream, StreamRef> stream; /* NULL is the legacy stream */
-    std::vector<StreamRef> orphan;         /* destroyed, and not done */
+    std::vector<StreamRef> orphan;         /* destroyed while work was queued */
     std::map<cu_event, EventRef> event;
     std::map<cu_graph, std::unique_ptr<cu_graph_st>> graph;
     std::map<cu_graph_exec, std::unique_ptr<cu_graph_exec_st>> exec;
     std::map<cu_library, std::unique_ptr<cu_library_st>> library;
     std::map<cu_kernel, cu_kernel_st *> kernel;
-    std::vector<std::shared_ptr<Capture>> captures; /* in progress */
+    std::vector<std::shared_ptr<Capture>> captures; /* that have not ended */
 };
 
 extern Gpu &gpu;
@@ -190,18 +190,18 @@ extern thread_local const char *call_name;
 enum : uint64_t { CHUNK = 2 << 20, ALIGN = 256, MOST_STAGED = 64 << 20 };
 enum { MOST_QUEUED = 4096, POLLS = 3 };
 
-/* Says what was wrong on stderr, under the call's name; returns r. */
+/* Prints the current call's name and what was wrong to stderr; returns r. */
 __attribute__((format(printf, 2, 3))) cu_result fail(cu_result r, const char *format, ...);
 
 /* ---- every call ---- */
 
-/* SUCCESS when the driver is there and this thread's context lives; the sticky failure after one.
+/* SUCCESS after cuInit where this thread's current context lives; after a failed kernel, its error.
  */
 cu_result usable();
-/* OUT_OF_MEMORY for call number `refuse` of those that make, move or run something. */
+/* OUT_OF_MEMORY for the call that refuse=N names; calls that free or wait are not counted. */
 cu_result refused();
-/* A thread that captures may not call what could wait for, or change, work outside the capture; the
- * attempt spoils it. */
+/* An error on a thread that captures a stream, which this call also makes invalid: calls that wait
+ * for work outside the capture, or change it, are not allowed there. */
 cu_result outside_capture();
 
 #define LOCK(name)                               \
@@ -232,11 +232,11 @@ template <class M, class H> typename M::mapped_type *find(M &map, H handle)
 
 /* ---- addresses (cuda.cc) ---- */
 
-/* Bytes from addr on that the device may touch; 0: not device memory. */
+/* How many bytes from addr on are device memory; 0: addr is not. */
 uint64_t device_bytes(uint64_t addr);
 cu_result check_device(const char *what, uint64_t addr, uint64_t bytes,
                        cu_result code = INVALID_VALUE);
-/* *pinned: wholly inside one block of cuMemHostAlloc. */
+/* *pinned: whether the range lies in a block of cuMemHostAlloc. */
 cu_result check_host(const char *what, const void *p, uint64_t bytes, bool *pinned);
 
 /* ---- streams (cuda_stream.cc) ---- */

@@ -1,4 +1,5 @@
-/* Streams, events, copies, captures and graphs: who runs when. cuda.cc has the idea. */
+/* Streams, events, copies, captures and graphs: when queued work runs. The head of cuda.cc explains
+ * the design. */
 #include "cuda_state.h"
 
 #include <time.h>
@@ -47,7 +48,7 @@ void run_everything()
 static cu_result wait_for_change(uint64_t context)
 {
     const char *name = call_name;
-    std::unique_lock<std::mutex> hold(gpu.lock, std::adopt_lock); /* of the call: LOCK */
+    std::unique_lock<std::mutex> hold(gpu.lock, std::adopt_lock); /* LOCK of the call took it */
     gpu.waiting++;
     gpu.changed.wait(hold);
     gpu.waiting--;
@@ -105,7 +106,7 @@ static void enqueue_wait(cu_stream_st &s, const StreamRef &other, uint64_t numbe
         });
 }
 
-/* The legacy stream and the blocking ones wait for each other; ours are all non-blocking. */
+/* The legacy stream and blocking streams wait for each other. (vitrine makes non-blocking ones.) */
 static void order_with_legacy(cu_stream handle, cu_stream_st &s)
 {
     if (!handle) {
@@ -158,7 +159,7 @@ int emu_submit(void *stream, int (*run)(const void *params), const void *params,
 cu_result drv_stream_create(cu_stream *out, unsigned flags, int priority)
 {
     ENTER("cuStreamCreateWithPriority");
-    (void)priority; /* clamped by the driver, too */
+    (void)priority; /* the emulator has no priorities */
     if (flags & ~(unsigned)CU_STREAM_NON_BLOCKING)
         return fail(INVALID_VALUE, "flags %u", flags);
     auto s = std::make_shared<cu_stream_st>();
@@ -177,7 +178,7 @@ static void drop_capture(const std::shared_ptr<Capture> &c)
                        gpu.captures.end());
 }
 
-/* The handle goes; what is queued runs all the same, some time. */
+/* The handle is gone at once; queued work still runs later. */
 cu_result drv_stream_destroy(cu_stream handle)
 {
     ENTER("cuStreamDestroy");
@@ -238,7 +239,7 @@ cu_result drv_event_record(cu_event event, cu_stream handle)
     EventRef e = *found;
     e->cap = s->cap;
     e->polls = 0;
-    if (s->cap) { /* an edge of the graph, not a node */
+    if (s->cap) { /* in a capture it is an edge of the graph, not a node */
         if (s->cap->invalid)
             return fail(STREAM_CAPTURE_INVALIDATED, "an earlier call spoiled this capture");
         e->position = s->position;
@@ -261,7 +262,7 @@ cu_result drv_event_record(cu_event event, cu_stream handle)
 
 static bool complete(const cu_event_st &e) { return !e.on || e.on->done >= e.number; }
 
-/* Common to query, synchronise and elapsed. */
+/* The checks that query, synchronise and elapsed have in common. */
 static cu_result waitable(const cu_event_st &e)
 {
     if (e.cap)
@@ -278,7 +279,8 @@ cu_result drv_event_sync(cu_event event)
     return (*e)->on ? wait_until((*e)->on, (*e)->number) : gpu.failed;
 }
 
-/* The first polls find nothing done; then it is, so that a loop of polls ends. */
+/* The first POLLS polls of an event change nothing; a later one runs the work, so that a loop of
+ * polls ends. */
 static cu_result poll(cu_event_st &e)
 {
     if (!complete(e) && ++e.polls > POLLS)
@@ -533,7 +535,7 @@ cu_result drv_graph_launch(cu_graph_exec x, cu_stream handle)
     auto nodes = (*exec)->nodes;
     auto next = std::make_shared<size_t>(0); /* where to go on after a node that hung */
     return submit(handle, *s, [nodes, next] {
-        emu_race_order(nullptr); /* nodes overlap with each other alone */
+        emu_race_order(nullptr); /* a graph's nodes may overlap each other, but no work outside */
         for (; *next < nodes->size(); ++*next)
             if (cu_result r = (*nodes)[*next]())
                 return r;

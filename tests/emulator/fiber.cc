@@ -16,7 +16,8 @@ enum { STACK = EMU_ASAN ? 256 << 10 : 64 << 10, GUARD = 4096, PATIENCE = 2000000
 /* ---- switching ---- */
 
 #if defined __x86_64__
-/* Callee-saved registers go on the stack, the stack pointer to *save; then the same backwards. */
+/* Pushes the callee-saved registers, stores the stack pointer in *save, and does the reverse with
+ * the other fiber's stack. */
 extern "C" void emu_swap(void **save, void *to);
 extern "C" void emu_first(void);
 asm(R"(
@@ -60,7 +61,7 @@ extern "C" __attribute__((visibility("hidden"), used)) void emu_fiber(Thread *t)
 
 static void prepare(Thread *t)
 {
-#if EMU_ASAN /* the last frames of the fiber before were never left */
+#if EMU_ASAN /* the frames of the fiber that had this stack before never returned */
     __asan_unpoison_memory_region(t->stack + GUARD, STACK - GUARD);
 #endif
 #if defined __x86_64__
@@ -113,7 +114,7 @@ uint32_t random_of(Group *g, uint32_t below)
 
 void wake(Warp *w, uint32_t lanes)
 {
-    if (!lanes) /* else a warp without a lane to run would be chosen */
+    if (!lanes) /* otherwise a warp whose lanes all wait would be chosen */
         return;
     Group *g = w->cta->group;
     w->ready |= lanes;
@@ -128,7 +129,7 @@ static void not_ready(Thread *t)
         t->group->ready[w->index / 64] &= ~(1ull << w->index % 64);
 }
 
-/* The first one from `from` on, around. */
+/* The first set bit from `from` on, wrapping around. */
 static Warp *ready_warp(Group *g, uint32_t from)
 {
     uint32_t words = (uint32_t)g->ready.size(), n = (uint32_t)g->warp.size();
@@ -190,7 +191,7 @@ void wait_for(Thread *t, const char *what, uint32_t a, uint32_t b)
     t->waits = nullptr;
 }
 
-/* The others first. */
+/* Lets all other ready threads run first. */
 void go_last(Thread *t)
 {
     Group *g = t->group;
@@ -199,7 +200,7 @@ void go_last(Thread *t)
         go(g, w->lane[__builtin_ctz(w->ready)]);
 }
 
-/* For loops that wait for something by looking at it. */
+/* For loops that poll a value until another thread changes it. */
 void yield(Thread *t)
 {
     Group *g = t->group;
@@ -278,7 +279,8 @@ char *shared_at(Thread *t, uint32_t address, uint32_t bytes, uint32_t align, con
     return g->cta[rank].shared + offset;
 }
 
-/* All bytes 0xff: NaNs as floats and as bf16. What lies behind must be found again as it was. */
+/* All bytes 0xff: NaNs as floats and as bf16. The bytes behind shared memory get a pattern that
+ * `intact` looks for when the CTA has ended. */
 static void poison(Group *g, Cta *c)
 {
 #if EMU_ASAN
@@ -372,7 +374,7 @@ static void set_up(Group *g, const emu_launch *l, const emu_kernel *k, uint32_t 
         }
     }
 #if EMU_ASAN
-    if (g->failed) /* stacks were left as they lay */
+    if (g->failed) /* a failed launch leaves its fibers' stacks as they are */
         for (Thread *t : g->threads)
             __asan_unpoison_memory_region(t->stack + GUARD, STACK - GUARD);
 #endif
@@ -421,7 +423,7 @@ static void begin(Group *g, uint32_t x, uint32_t y, uint32_t z)
         race_group_begin(g);
 }
 
-/* Which threads wait for what, neighbours with the same reason together. */
+/* Writes which threads wait for what; neighbours that wait for the same share a line. */
 static void describe_deadlock(Group *g)
 {
     size_t size = sizeof g->message, n = 0;
@@ -473,7 +475,7 @@ static bool run_group(Group *g)
 
 /* ---- a launch ---- */
 
-/* A fault in a kernel: say in which, then die as always. */
+/* A signal in a kernel: prints kernel and thread, then lets the process die of it. */
 static void on_fault(int signal, siginfo_t *info, void *)
 {
     Group *g = running;

@@ -13,7 +13,8 @@
 
 struct emu_module {
     void *library;
-    std::string code; /* of one that is instrumented, for addr2line */
+    std::string
+        code; /* the file's bytes, kept for addr2line where the module is for the race detector */
     const char *base;
     const emu_exports *exports;
     uint32_t static_bytes, dynamic_offset;
@@ -153,7 +154,7 @@ std::string describe_code(const void *pc)
     size_t offset = (size_t)((const char *)pc - (const char *)info.dli_fbase);
     for (const emu_module *m : instrumented)
         if (m->base == info.dli_fbase) {
-            std::string lines = lines_of(m, offset - 1); /* pc is behind the call */
+            std::string lines = lines_of(m, offset - 1); /* pc is the address behind the call */
             if (!lines.empty())
                 return lines;
         }

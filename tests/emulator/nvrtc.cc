@@ -118,7 +118,8 @@ std::vector<string> preprocessor_options(int n, const char *const *options)
     return list;
 }
 
-/* "'ptx_foo_bar' was not declared": says so in words. */
+/* Where g++'s log says that a ptx_ function was not declared, puts a line in front that names the
+ * PTX instruction. */
 void name_instructions(Program *p, const std::map<string, string> &instructions)
 {
     for (const auto &i : instructions) {
@@ -130,8 +131,9 @@ void name_instructions(Program *p, const std::map<string, string> &instructions)
     }
 }
 
-/* Whether kernels are instrumented too, in an emulator with ASan: only where that is asked for. It
- * takes three times as long to compile, and without it a kernel is that of any other build. */
+/* Whether an emulator that is built with ASan compiles kernels with it too: only where
+ * EMULATOR_ASAN=1 asks for it, because compiling takes three times as long; without it all builds
+ * share the cached kernels. */
 bool instrumented()
 {
 #if defined __SANITIZE_ADDRESS__
@@ -172,8 +174,9 @@ bool compile(const string &dir, const std::vector<string> &defines, const string
                     "-ffp-contract=off", "-fno-exceptions", "-fno-rtti", "-fvisibility=hidden"});
     command.insert(command.end(), defines.begin(), defines.end());
     command.insert(command.end(), {dir + "/kernel.cc", "-o", dir + "/out.so", "-lm"});
-    std::vector<string> last = {"-nostdlib", "-lgcc"}; /* a quarter of a small kernel's time less */
-    if (races()) /* and no libtsan: device.h has what the instrumented code calls */
+    std::vector<string> last = {"-nostdlib",
+                                "-lgcc"}; /* saves a quarter of a small kernel's compile time */
+    if (races()) /* no libtsan: device.h has the functions that instrumented code calls */
         last.insert(last.end(), {"-fsanitize=thread", "-g1", "-DEMU_RACE", "-Wl,-Bsymbolic",
                                  "--param=tsan-instrument-func-entry-exit=0",
                                  "--param=tsan-distinguish-volatile=1"});
@@ -212,7 +215,8 @@ bool compile_in(Program *p, const string &dir, int n, const char *const *options
 
 enum { SUCCESS = 0, INVALID_INPUT = 3, COMPILATION = 6, INTERNAL = 11 };
 
-/* Part of the names of cached cubins: never those of a real one, nor of another emulator. */
+/* The version is part of cached cubins' names. It is no real NVRTC's, and differs between emulators
+ * and between their kinds of instrumentation. */
 EXPORT int nvrtcVersion(int *major, int *minor)
 {
     *major = 13;
@@ -220,7 +224,7 @@ EXPORT int nvrtcVersion(int *major, int *minor)
     return SUCCESS;
 }
 
-/* VITRINE_EMULATOR: nvrtc=N leaves out what is newer. */
+/* The capabilities that are compiled for, up to nvrtc=N of VITRINE_EMULATOR. */
 static std::vector<int> supported()
 {
     const char *set = getenv("VITRINE_EMULATOR"), *at = set ? strstr(set, "nvrtc=") : nullptr;

@@ -77,7 +77,8 @@ class Rewriter
         at = to;
     }
 
-    /* Instead of s[at, to): as many lines, so that messages name the right ones. */
+    /* Puts `text` in place of s[at, to), with as many newlines as that had, so that messages keep
+     * their lines. */
     void replace(size_t to, const string &text)
     {
         out += text;
@@ -133,7 +134,8 @@ class Rewriter
         return o.substr(quote + 1, o.find('"', quote + 1) - quote - 1);
     }
 
-    /* `T a[3], b;` behind __shared__: the members of a struct in shared memory, and references to them. */
+    /* `T a[3], b;` behind __shared__: becomes a struct in shared memory with these members, and
+     * references to them. */
     void rewrite_shared(size_t from, bool dynamic)
     {
         size_t end = from;
@@ -143,7 +145,8 @@ class Rewriter
         string slot = "static emu_slot emu_slot" + id + " = {";
         string names;
         for (const string &part : split(declaration, ',')) {
-            size_t stop = 0; /* behind the name: the first bracket, unless it is of an attribute */
+            size_t stop =
+                0; /* the first [ behind the name, if any; brackets of an attribute do not count */
             for (size_t i = 0; i < part.size(); i++)
                 if (part[i] == '(')
                     i = skip_brackets(part, i) - 1;
@@ -174,7 +177,8 @@ class Rewriter
                          ".offset);" + names.substr(0, names.size() - 1));
     }
 
-    /* __global__ void __launch_bounds__(128) name(const __grid_constant__ T p): by reference, and noted. */
+    /* __global__ void __launch_bounds__(128) name(const __grid_constant__ T p): the parameter
+     * becomes a reference, and the kernel is noted for the table. */
     void rewrite_kernel()
     {
         size_t i = at + 10;

@@ -1,5 +1,5 @@
-/* The accesses to every 4 bytes, what each new one is checked against, and reports. race.h has the
- * idea.
+/* The accesses to every 4 bytes, what each new one is checked against, and reports. The head of
+ * race.h explains the method.
  *
  *   address ──> cell {stamp, head} ──> entry ──> entry ──> ...      of a pool
  *
@@ -76,7 +76,7 @@ enum { REGION_BITS = 22, NEAR = 256 };
 struct Shadow {
     Pool shared, global;
     Cell *shared_cells = nullptr;
-    std::unordered_map<uint64_t, Cell *> regions; /* of 4 MiB */
+    std::unordered_map<uint64_t, Cell *> regions; /* of 4 MiB each */
     uint64_t near_number[NEAR];
     Cell *near_cells[NEAR];
     Shadow() { memset(near_number, 0xff, sizeof near_number); }
@@ -105,7 +105,7 @@ struct Access {
 
 /* ---- reports ---- */
 
-/* Where memory lies that has a name: address -> bytes. */
+/* Device memory that exists: address -> bytes. */
 std::map<uint64_t, uint64_t> &memory = *new std::map<uint64_t, uint64_t>;
 
 std::string text_of(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -154,7 +154,7 @@ std::string thread_of(const Race::Record &r, uint32_t warp, uint32_t lanes)
                    (warp - rank * r.warps_a_cta) * 32 + lane);
 }
 
-/* The lanes of an entry that this thread does not know of. */
+/* The lanes of an entry whose accesses are not ordered before this thread's. */
 uint32_t unknown_lanes(const Access &a, const Entry &e, const Race::Record &r, bool proxied)
 {
     uint32_t out = 0;
@@ -214,7 +214,7 @@ void report(const Access &a, const Entry &e, uint32_t offset, bool proxied)
 
 /* ---- an access to a cell ---- */
 
-/* Of this launch, so far. */
+/* Whether t is ordered behind all groups of this launch that have begun. */
 bool knows_all_groups(const Thread *t)
 {
     uint32_t n = 0;
@@ -227,7 +227,8 @@ bool conflict(uint8_t a, uint8_t b) { return ((a | b) & RACE_WRITE) && !(a & b &
 
 enum : uint8_t { SAME = (uint8_t) ~(RACE_SITE | RACE_MANY) };
 
-/* Stores of equal values race with nobody who knows of one of them. */
+/* Stores of equal values (STORES_ARE_EQUAL) do not race with each other; an access that is ordered
+ * behind one of them races with none. */
 bool is_excused(const Cell &c, const Pool &pool, uint8_t bytes, const Access &a, const Entry &e,
                 bool proxied)
 {
@@ -241,7 +242,7 @@ bool is_excused(const Cell &c, const Pool &pool, uint8_t bytes, const Access &a,
         const Entry &x = pool.at[i];
         if (!(x.kind & RACE_EQUAL) || (bytes & e.bytes & ~x.bytes))
             continue;
-        if (a.kind & RACE_EQUAL) /* it was there, and e has been held against it */
+        if (a.kind & RACE_EQUAL) /* e's accesses were checked against this one when they came */
             return true;
         if (race_knows(a.t, x.actor >> WARP_BITS, race.records[x.actor >> WARP_BITS].launch,
                        x.actor & 1023, x.lanes, x.clock, proxied))
@@ -270,7 +271,8 @@ void touch(Cell &c, Pool &pool, uint32_t stamp, uint8_t bytes, uint32_t offset, 
             }
         }
         uint32_t record = e.actor >> WARP_BITS, launch = race.records[record].launch;
-        if (a.kind & RACE_DISCARDED && launch == race.launch) { /* other kernels' still count */
+        if (a.kind & RACE_DISCARDED &&
+            launch == race.launch) { /* entries of other kernels still count */
             link = &e.next;
             continue;
         }
@@ -295,7 +297,7 @@ void touch(Cell &c, Pool &pool, uint32_t stamp, uint8_t bytes, uint32_t offset, 
         }
         bool drop = covered && (ordered || both_atomic) && !(a.kind & e.kind & RACE_EQUAL);
         if (!drop && covered && reads && e.clock != PENDING) {
-            if (e.actor == a.actor) { /* who knows of this lane's new read, knows of the old one */
+            if (e.actor == a.actor) { /* ordered behind the new read: behind the old too */
                 e.lanes &= ~a.bit;
                 drop = !e.lanes;
             } else if (record != race.record && launch == race.launch) {
@@ -402,7 +404,7 @@ void race_finish(Thread *t, const void *p, uint32_t bytes, uint32_t kind)
 
 /* ---- launches ---- */
 
-/* Everything so far is before everything that follows. */
+/* From now on, all accesses so far count as ordered before all that follow. */
 static void new_epoch()
 {
     race.chained = false;
@@ -414,7 +416,7 @@ static void new_epoch()
     shadow.global.clear();
 }
 
-/* A mutex of the driver, or of emu_run, is held by whoever calls. */
+/* The caller holds the driver's mutex or emu_run's. */
 void emu_race_order(const void *stream)
 {
     if (race.stream == stream || !stream)

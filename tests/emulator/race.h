@@ -67,9 +67,10 @@ template <class T> class Ref
     T *p = nullptr;
 };
 
-/* The clocks of a group's lanes that somebody knows; then of each warp the least. Two warps more
- * than there are stand for what runs beside threads: a lane an mbarrier (TMA loads), a lane a warp
- * (its wgmmas). Does not change once it is shared. */
+/* For each lane of a group, the clock up to which its accesses are known; behind them, the least of
+ * each warp. Two extra warps stand for what runs beside threads: one has a lane for each mbarrier
+ * (TMA loads), the other a lane for each warp (its wgmmas). A shared table never
+ * changes. */
 struct Dense {
     uint32_t refs, warps, clock[1];
     uint32_t *least() { return clock + 32 * warps; }
@@ -80,7 +81,7 @@ struct Dense {
     void settle(); /* computes least */
 };
 
-/* Which launches are over, in the eyes of somebody: all up to one, and some of the next 64. */
+/* Which launches a thread knows to be over: all up to a number, and some of the 64 behind it. */
 struct Horizon {
     uint32_t all = 0;
     uint64_t more = 0;
@@ -107,7 +108,8 @@ struct Known {
 
 struct RaceThread {
     Known k;
-    uint32_t now = 1, fenced_now = 0, proxied_now = 0; /* its own clock, in place of k's */
+    uint32_t now = 1, fenced_now = 0,
+             proxied_now = 0; /* the thread's own clock; k's entry for it is not used */
 };
 
 /* The maximum of tables, sharing the first for as long as that is it. */
@@ -125,7 +127,7 @@ class Joiner
     void owned();
 };
 
-/* What all that arrive hand over. */
+/* What the threads that arrive at a barrier hand over. */
 class Gather
 {
   public:
@@ -146,7 +148,7 @@ struct RaceMbar {
     bool any = false, any_done = false;
 };
 
-/* One launch at a time: a mutex is held. */
+/* The detector's state. One launch at a time uses it, under a mutex. */
 struct Race {
     Group *group = nullptr;
     uint32_t launch = 0, first_record = 0, record = 0, epoch = 1, stamp = 0;
@@ -182,11 +184,11 @@ enum : uint8_t {
     RACE_WRITE = 1,
     RACE_ATOMIC = 2,
     RACE_ASYNC = 4,      /* by the async proxy */
-    RACE_PENDING = 8,    /* nobody knows of it, until it is finished */
-    RACE_SITE = 16,      /* the place is a text and not a program counter */
+    RACE_PENDING = 8,    /* issued and not finished: ordered before no other access yet */
+    RACE_SITE = 16,      /* `site` is a text and not a program counter */
     RACE_MANY = 32,      /* reads by several CTAs */
-    RACE_DISCARDED = 64, /* a read of what is thrown away */
-    RACE_EQUAL = 128     /* a write of what others write here too */
+    RACE_DISCARDED = 64, /* a read whose value is thrown away (LOADS_ARE_DISCARDED) */
+    RACE_EQUAL = 128 /* a write of a value that other threads write here too (STORES_ARE_EQUAL) */
 };
 
 void race_access(emu_thread *e, const void *p, uint32_t bytes, uint32_t kind, const void *site);
@@ -195,7 +197,7 @@ void race_touch(Thread *t, const void *p, uint32_t bytes, uint32_t kind);
 /* The same by something that runs beside the threads: `lane` of the extra warp `which`. */
 void race_touch_as(Thread *t, uint32_t which, uint32_t lane, uint32_t clock, const void *p,
                    uint32_t bytes, uint32_t kind);
-/* What t did as pending is done, in t's eyes. */
+/* Accesses that t issued as pending are done, as far as t knows. */
 void race_finish(Thread *t, const void *p, uint32_t bytes, uint32_t kind);
 
 void race_launch_begin(Group *g);
@@ -209,7 +211,7 @@ bool race_knows(const Thread *t, uint32_t record, uint32_t launch, uint32_t warp
                 uint32_t clock, bool proxied);
 void race_arrive(Thread *t, Gather *to);
 void race_take(Thread *t, const Known &k);
-/* All lanes meet. */
+/* All lanes of the warp synchronise. */
 void race_warp(Warp *w, uint32_t lanes);
 void race_barrier_early(Thread *t, uint32_t id);
 /* `lanes` of each warp wait at the barrier, and go on. */

@@ -1,4 +1,4 @@
-/* Which accesses a thread knows of. race.h has the idea.
+/* Which accesses a thread knows of. The head of race.h explains the method.
  *
  * What orders (the PTX memory model, as far as kernels here use it):
  *   bar.sync, bar.arrive, __syncthreads; __syncwarp; barrier.cluster; mbarrier arrive -> wait
@@ -90,7 +90,7 @@ Ref<Dense> Joiner::publish()
     return std::move(to);
 }
 
-/* The maximum of two; a warp's lanes ask for the same one after the other. */
+/* The maximum of two tables. The last result is kept: the lanes of a warp ask for the same one. */
 static Ref<Dense> maximum(const Ref<Dense> &a, const Ref<Dense> &b)
 {
     static Ref<Dense> &last_a = *new Ref<Dense>, &last_b = *new Ref<Dense>,

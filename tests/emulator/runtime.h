@@ -31,7 +31,7 @@
 #endif
 #endif
 
-/* Eight columns of a product, wherever they lie. */
+/* Eight columns of a product, at any alignment. */
 typedef float float8 __attribute__((vector_size(32), aligned(4), may_alias));
 
 __attribute__((always_inline)) static inline float bf16(uint16_t v)
@@ -70,7 +70,8 @@ struct BulkStore {
  * count from the kernel's begin; what lies before first_* is done and forgotten. */
 template <class T> struct Pending {
     std::vector<T> work;
-    std::vector<uint32_t> ends; /* of the committed groups */
+    std::vector<uint32_t>
+        ends; /* for each committed group, the number of its last piece of work plus one */
     uint32_t first = 0, first_group = 0, done = 0, groups_done = 0;
     void clear()
     {
@@ -83,7 +84,8 @@ template <class T> struct Pending {
     void commit() { ends.push_back(first + (uint32_t)work.size()); }
     bool idle() const { return done == first + work.size(); }
     const T *at(uint32_t i) const { return i - first < work.size() ? &work[i - first] : nullptr; }
-    /* How many groups are done when `pending` are not, and the work that they end with. */
+    /* How many groups must be done so that at most `pending` are not; and the number of the work
+     * that they end with. */
     uint32_t groups_until(uint32_t pending) const
     {
         return committed() > pending ? committed() - pending : 0;
@@ -113,7 +115,8 @@ struct Thread : emu_thread {
     Warp *warp;
     uint32_t index; /* in its CTA */
     void *sp;
-    const char *waits; /* for what, printf format of the two numbers; NULL: it does not */
+    const char *
+        waits; /* what it waits for, a printf format of wait_a and wait_b; NULL: it does not wait */
     uint32_t wait_a, wait_b;
     /* rendezvous */
     int kind, param, width;
@@ -129,7 +132,8 @@ struct Thread : emu_thread {
     Pending<BulkStore> stores;
     void *fake_stack;
     RaceThread race;
-    std::vector<BulkStore> stored; /* read, but perhaps not written: for the race detector */
+    /* for the race detector: stores whose source is read and whose target may be unwritten */
+    std::vector<BulkStore> stored;
 };
 
 typedef void (*warp_op)(Warp *w, uint32_t lanes);
@@ -144,10 +148,11 @@ struct Warp {
     Cta *cta;
     uint32_t index;                                /* in the group */
     uint32_t live, ready, active, cluster_waiting; /* a bit a lane; active: a bit a rendezvous */
-    uint32_t wgmma_waiting, committed;             /* lanes; groups that all lanes have committed */
-    uint8_t commits[16];                           /* lanes that have, by group number mod 16 */
+    uint32_t wgmma_waiting,
+        committed;       /* a bit a lane; the number of groups that all lanes have committed */
+    uint8_t commits[16]; /* lanes that committed a group, by its number mod 16 */
     Thread *lane[32];
-    Rendezvous meet[32]; /* under way, by member mask */
+    Rendezvous meet[32]; /* those that some members have reached, found by their mask */
 };
 
 struct Barrier {
@@ -197,9 +202,10 @@ extern const emu_api emu_runtime;
 
 /* fiber.cc */
 void wait_for(Thread *t, const char *what, uint32_t a,
-              uint32_t b); /* returns when somebody calls wake */
+              uint32_t b); /* returns after a call of wake */
 void wake(Warp *w, uint32_t lanes);
-/* Ends the launch with this message; never comes back to a fiber (ASan wants it not noreturn). */
+/* Ends the launch with this message and never returns to a fiber. (With noreturn, ASan would take
+ * the switch of stacks for an error.) */
 void fail(Thread *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
 char *shared_at(Thread *t, uint32_t address, uint32_t bytes, uint32_t align, const char *what);
 uint32_t random_of(Group *g, uint32_t below);

@@ -188,7 +188,8 @@ static void each_piece(Thread *t, const emu_tensor_map *m, const int *at, uint32
     }
 }
 
-/* Between a box and the tensor; what lies outside reads as zeros and is not written. */
+/* Copies a box from or to the tensor. Elements outside the tensor read as zeros and are not
+ * written. */
 static void move_box(Thread *t, const emu_tensor_map *m, const int *at, uint32_t address, bool load)
 {
     each_piece(t, m, at, address,
@@ -221,7 +222,7 @@ bool load_arrives(Group *g)
     return true;
 }
 
-/* Whoever waits for the mbarrier's present phase knows of what a load does. */
+/* For the race detector: a wait for the mbarrier's present phase orders the load's writes. */
 static void touch_as_load(Thread *t, uint32_t mbar, const void *p, uint32_t bytes, uint32_t kind)
 {
     const RaceMbar &b = race.mbar[mbar];
@@ -290,7 +291,8 @@ static void finish_store(Thread *t, const BulkStore &s, bool global_too)
 
 static void bulk_commit(emu_thread *e) { ((Thread *)e)->stores.commit(); }
 
-/* .read: their sources may be written again; what they wrote is there when all are waited for. */
+/* .read: the sources of the stores may be written again. Their targets are complete only after a
+ * wait without .read. */
 static void bulk_wait_read(emu_thread *e, unsigned pending)
 {
     Thread *t = (Thread *)e;
@@ -371,7 +373,7 @@ static void wgmma_commit(emu_thread *e)
 
 /* A matrix descriptor: how elements are found in shared memory. */
 struct Operand {
-    uint32_t start, lbo, sbo, span; /* span: bytes of the swizzle, 0 none */
+    uint32_t start, lbo, sbo, span; /* span: bytes of the swizzle, 0: none */
     bool transposed;                /* rows of K with the other dimension contiguous */
 };
 
@@ -399,7 +401,7 @@ static const uint16_t *eight(Thread *t, const Operand &o, uint32_t minor, uint32
 
 enum { MAX_N = 256 };
 
-/* Only sums of locals: no sanitizer looks on. n is a multiple of 8. */
+/* Not instrumented by sanitizers: it works on local variables alone. n is a multiple of 8. */
 EMU_CLONES __attribute__((no_sanitize("address", "undefined"))) static void
 multiply_16xnx16(float (*c)[MAX_N], const float (*a)[16], const float (*b)[MAX_N], int n)
 {
@@ -459,7 +461,8 @@ static void load_b(Warp *w, const Wgmma &m, float (*b)[MAX_N])
     }
 }
 
-/* A warp reads its rows of A and all of B, until the group that it is to be in is waited for. */
+/* For the race detector: a warp reads its rows of A and all of B until the wgmma's group is waited
+ * for. */
 static void touch_operands(Thread *t, const Wgmma &m)
 {
     uint32_t group = t->wgmmas.committed() + 1, row0 = t->index / 32 % 4 * 16;
@@ -494,12 +497,12 @@ static void move_c(Warp *w, uint32_t index, int n, float (*c)[MAX_N], bool store
     }
 }
 
-/* The groups of one warp up to `groups`. */
+/* Computes the groups of one warp up to number `groups`. */
 static void multiply(Warp *w, uint32_t groups)
 {
     Pending<Wgmma> &p = w->lane[0]->wgmmas;
     alignas(64) float a[16][16], b[16][MAX_N], c[16][MAX_N];
-    const Wgmma *held = nullptr; /* whose accumulators are in c */
+    const Wgmma *held = nullptr; /* the wgmma whose accumulators are in c */
     uint32_t end = p.end_of(groups), i = p.done;
     for (; i < end; i++) {
         const Wgmma *m = p.at(i);
@@ -588,7 +591,7 @@ static void cluster_wait(emu_thread *e)
         fail(t, "barrier.cluster.wait without an arrive");
     t->cluster_arrived = false;
     if (t->group->cluster_generation != t->cluster_generation) {
-        go_last(t); /* so that a CTA that ends too early does so */
+        go_last(t); /* so that a CTA that ends too early is noticed */
     } else {
         t->warp->cluster_waiting |= 1u << t->lane;
         wait_for(t, "the other threads of the cluster", 0, 0);

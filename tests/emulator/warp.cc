@@ -53,7 +53,7 @@ void meet(Thread *t, uint32_t mask, warp_op op)
 
 void meet_all(Thread *t, warp_op op) { meet(t, ~0u, op); }
 
-/* A lane has gone: those that waited only for it go on. */
+/* A lane has exited: lanes that waited only for it go on. */
 void lane_exits(Thread *t)
 {
     Warp *w = t->warp;
@@ -212,7 +212,8 @@ struct MmaArgs {
     const uint32_t *ab;
 };
 
-/* Between locals alone, and most of what a matrix product costs: no sanitizer looks on. */
+/* Not instrumented by sanitizers: it works on local variables alone, and is most of the cost of a
+ * matrix product. */
 EMU_CLONES __attribute__((no_sanitize("address", "undefined"))) static void
 multiply_16x8x16(float (*c_of)[4], const uint32_t (*ab_of)[6])
 {
@@ -413,7 +414,7 @@ static void atomic(emu_thread *e, const void *p, unsigned bytes, unsigned kind, 
     race_atomic((Thread *)e, p, kind & EMU_READ, kind & EMU_WRITE, kind & EMU_ACQUIRE);
 }
 
-emu_api emu_sm90(); /* its part of the table */
+emu_api emu_sm90(); /* sm90.cc's part of the table */
 static emu_api whole_table()
 {
     emu_api a = emu_sm90();

@@ -69,8 +69,7 @@ template <class T> class Ref
 
 /* For each lane of a group, the clock up to which its accesses are known; behind them, the least of
  * each warp. Two extra warps stand for what runs beside threads: one has a lane for each mbarrier
- * (TMA loads), the other a lane for each warp (its wgmmas). A shared table never
- * changes. */
+ * (TMA loads), the other a lane for each warp (its wgmmas). A shared table never changes. */
 struct Dense {
     uint32_t refs, warps, clock[1];
     uint32_t *least() { return clock + 32 * warps; }

@@ -211,7 +211,8 @@ test_weights_when_an_upload_is_refused_then_no_kernel_writes_to_what_is_gone(voi
     vt_model_free(m);
 }
 
-/* Load, find, ask for its shared memory and its parameters, set: whichever is refused, the next launch may try again. */
+/* Load, find, ask for the shared memory, ask for the parameters, set: whichever is refused, the
+ * next launch may try again. */
 static void test_compile_when_a_kernel_cannot_be_loaded_then_the_next_try_loads_it(void **state)
 {
     (void)state;

@@ -122,7 +122,7 @@ EMULATOR := $(B)/emulator/libcuda.so.1 $(B)/emulator/libnvrtc.so.13 $(B)/emulato
   $(B)/emulator/libcublasLt.so.13
 CXXFLAGS_ALL := -std=c++17 -pthread -Iinclude -Isrc -Wall -Wextra -MMD -MP -D_GNU_SOURCE -fPIC -fvisibility=hidden \
   -DEMU_DIR='"$(CURDIR)/tests/emulator"' $(patsubst -O1,-O2,$(filter-out -fsanitize=thread,$(OPT_$(CONFIG)))) $(CXXFLAGS)
-EMULATOR_OBJ := $(patsubst %.cc,$(B)/%.o,$(filter-out %/nvrtc.cc,$(sort $(wildcard tests/emulator/*.cc))))
+EMULATOR_OBJ := $(patsubst %.cc,$(B)/%.o,$(filter-out tests/emulator/nvrtc%,$(sort $(wildcard tests/emulator/*.cc))))
 .PHONY: emulator
 emulator: $(EMULATOR)
 $(B)/%.o: %.cc Makefile
@@ -130,13 +130,15 @@ $(B)/%.o: %.cc Makefile
 	@echo "  c++    $<"
 	@$(CXX) $(CXXFLAGS_ALL) -c -o $@ $<
 # Cubins in a cache are of one emulator: the sum is in NVRTC's version, and so in their files' names.
-EMULATOR_TEXT := tests/emulator/abi.h tests/emulator/device.h tests/emulator/nvrtc.cc
+NVRTC_SRC := $(sort $(wildcard tests/emulator/nvrtc*.cc))
+NVRTC_OBJ := $(patsubst %.cc,$(B)/%.o,$(NVRTC_SRC))
+EMULATOR_TEXT := tests/emulator/abi.h tests/emulator/device.h $(NVRTC_SRC)
 $(B)/tests/emulator/nvrtc.o: CXXFLAGS_ALL += -DEMU_SUM=$(firstword $(shell cat $(EMULATOR_TEXT) | cksum))u
 $(B)/tests/emulator/nvrtc.o: $(EMULATOR_TEXT)
 $(B)/emulator/libcuda.so.1: $(EMULATOR_OBJ)
 	@mkdir -p $(@D)
 	@$(CXX) -shared -Wl,-soname,libcuda.so.1 $(filter-out -fsanitize=thread,$(LDFLAGS_ALL)) -o $@ $^ -ldl
-$(B)/emulator/libnvrtc.so.13: $(B)/tests/emulator/nvrtc.o
+$(B)/emulator/libnvrtc.so.13: $(NVRTC_OBJ)
 	@mkdir -p $(@D) && rm -rf build/emulator-cache # of kernels that another emulator made
 	@$(CXX) -shared -Wl,-soname,libnvrtc.so.13 $(filter-out -fsanitize=thread,$(LDFLAGS_ALL)) -o $@ $^ -ldl
 
@@ -148,7 +150,7 @@ $(B)/emulator/libnvidia-ml.so.1: tests/emulator/nvml.c
 	@mkdir -p $(@D)
 	@$(CC) -shared -fPIC -Wall -Wextra -Wl,-soname,libnvidia-ml.so.1 -o $@ $<
 
-$(addprefix $(B)/tests/test_,emulator emulator_race emulator_driver cublaslt auto_device cuda_engine cuda_refused cuda_graphs cuda_kv cuda_logits story_emulated): \
+$(addprefix $(B)/tests/test_,emulator emulator_race emulator_driver emulator_faults cublaslt auto_device cuda_engine cuda_refused cuda_graphs cuda_kv cuda_launch cuda_logits story_emulated): \
   $(EMULATOR)
 units: $(UNIT) $(REPLAY)
 unit: $(B)/tests/test_$(T)
@@ -191,7 +193,7 @@ install: all lib
 clean:
 	rm -rf build
 
--include $(EMULATOR_OBJ:.o=.d) $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_COMMON:.o=.d) $(addsuffix .d,$(UNIT) $(REPLAY))
+-include $(EMULATOR_OBJ:.o=.d) $(NVRTC_OBJ:.o=.d) $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_COMMON:.o=.d) $(addsuffix .d,$(UNIT) $(REPLAY))
 
 # Programs that need a GPU (or the emulated one). ONLY=a,b chooses sections; each script's --list names them.
 #   make test-gpu    parity, whole models against other implementations, the sanitizer's tools (tests/gpu/README.md)

@@ -185,6 +185,17 @@ void vt_cuda_close(vt_cuda *c)
 
 /* ---- kernels ---- */
 
+static vt_status ask_params_bytes(const vt_cuda *c, cuda_kernel *k, const char *what, vt_err *err)
+{
+    size_t offset = 0, bytes = 0;
+    k->params_bytes = -1;
+    if (!c->driver.kernel_param)
+        return VT_OK;
+    TRY(vt_cuda_check(c, c->driver.kernel_param(k->kernel, 0, &offset, &bytes), what, err));
+    k->params_bytes = (int64_t)bytes;
+    return VT_OK;
+}
+
 static vt_status load_into(vt_cuda *c, int32_t index, cuda_kernel *k, vt_err *err)
 {
     const jit_cubin *cubin = vt_jit_get(c->jit, index);
@@ -200,6 +211,7 @@ static vt_status load_into(vt_cuda *c, int32_t index, cuda_kernel *k, vt_err *er
     TRY(vt_cuda_check(c, c->driver.kernel_get(&used, CU_FUNC_SHARED_BYTES, k->kernel, c->device),
                       what, err));
     k->max_shared = c->max_shared_bytes - used;
+    TRY(ask_params_bytes(c, k, what, err));
     return vt_cuda_check(
         c, c->driver.kernel_set(CU_FUNC_MAX_DYNAMIC_SHARED, k->max_shared, k->kernel, c->device),
         what, err);
@@ -262,10 +274,26 @@ static void note_launch(vt_cuda_lane *lane, int32_t index)
     lane->n_launches++;
 }
 
+/* The launch fits the kernel as it was compiled and loaded. */
+static vt_status check_launch(const vt_cuda *c, int32_t index, const cuda_launch *l,
+                              size_t params_bytes, vt_err *err)
+{
+    const cuda_kernel *k = &c->kernel[index];
+    if (k->params_bytes >= 0 && (size_t)k->params_bytes != params_bytes)
+        return vt_fail(err, VT_ERR_DEVICE,
+                       "%s was compiled with a parameter struct of %lld bytes; its host code "
+                       "passes one of %zu",
+                       vt_jit_name(c->jit, index), (long long)k->params_bytes, params_bytes);
+    if ((int64_t)l->shared_bytes > k->max_shared)
+        return vt_fail(err, VT_ERR_UNSUPPORTED,
+                       "%s needs %u bytes of shared memory; the GPU gives a block %d",
+                       vt_jit_name(c->jit, index), l->shared_bytes, k->max_shared);
+    return VT_OK;
+}
+
 vt_status vt_cuda_launch(vt_cuda_lane *lane, const cuda_launch *l, const void *params,
                          size_t params_bytes)
 {
-    (void)params_bytes; /* the kernel knows; callers state it so that a reader sees what travels */
     vt_cuda *c = lane->cuda;
     bool pdl = lane->pdl && !l->no_pdl && c->cc_major >= 9;
     vt_err err = {0};
@@ -281,12 +309,8 @@ vt_status vt_cuda_launch(vt_cuda_lane *lane, const cuda_launch *l, const void *p
         if (vt_cuda_compile(c, NULL, NULL, &err) != VT_OK)
             return lane_fail(lane, &err);
     }
-    if ((int64_t)l->shared_bytes > c->kernel[index].max_shared) {
-        vt_fail(&err, VT_ERR_UNSUPPORTED,
-                "%s needs %u bytes of shared memory; the GPU gives a block %d",
-                vt_jit_name(c->jit, index), l->shared_bytes, c->kernel[index].max_shared);
+    if (check_launch(c, index, l, params_bytes, &err) != VT_OK)
         return lane_fail(lane, &err);
-    }
     cu_launch_attr attr[2];
     memset(attr, 0, sizeof attr);
     uint32_t n = 0;

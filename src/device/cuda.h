@@ -35,6 +35,7 @@ typedef struct cuda_kernel {
     cu_library library;
     cu_kernel kernel; /* NULL: not loaded yet */
     int32_t max_shared;
+    int64_t params_bytes; /* size of its parameter struct; -1: the driver (12.3) cannot tell */
 } cuda_kernel;
 
 typedef struct vt_cuda {
@@ -139,6 +140,9 @@ typedef struct cuda_launch {
     bool no_pdl; /* this kernel never overlaps its predecessor */
 } cuda_launch;
 
+/* `params` is the kernel's parameter struct as the host declares it. Its size must be the one that
+ * the kernel was compiled with: a struct that differs between host and kernel is an error here and
+ * not garbage in the kernel. */
 vt_status vt_cuda_launch(vt_cuda_lane *lane, const cuda_launch *l, const void *params,
                          size_t params_bytes);
 

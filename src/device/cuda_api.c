@@ -46,6 +46,10 @@ vt_status cuda_driver_open(cuda_driver *d, vt_err *err)
 #define CUDA_FIND(member, symbol, params) find_symbol(d->library, symbol, &d->member, &missing);
     CUDA_DRIVER_FUNCTIONS(CUDA_FIND)
 #undef CUDA_FIND
+    const char *absent = NULL; /* allowed */
+#define CUDA_FIND(member, symbol, params) find_symbol(d->library, symbol, &d->member, &absent);
+    CUDA_DRIVER_OPTIONAL(CUDA_FIND)
+#undef CUDA_FIND
     if (missing)
         return vt_fail(err, VT_ERR_DEVICE,
                        "the NVIDIA driver's libcuda.so.1 has no %s; a driver of version 545 "

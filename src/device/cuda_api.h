@@ -38,6 +38,7 @@ enum {
     CU_ATTR_CC_MAJOR = 75,
     CU_ATTR_CC_MINOR = 76,
     CU_ATTR_MAX_SHARED_OPTIN = 97,
+    CU_FUNC_MAX_THREADS = 0,
     CU_FUNC_SHARED_BYTES = 1,
     CU_FUNC_LOCAL_BYTES = 3,
     CU_FUNC_REGISTERS = 4,
@@ -107,6 +108,7 @@ typedef struct cu_tensor_map {
     F(device_total, "cuDeviceTotalMem_v2", (size_t * bytes, cu_device d))                         \
     F(context_retain, "cuDevicePrimaryCtxRetain", (cu_context * c, cu_device d))                  \
     F(context_release, "cuDevicePrimaryCtxRelease_v2", (cu_device d))                             \
+    F(context_reset, "cuDevicePrimaryCtxReset_v2", (cu_device d))                                 \
     F(context_set, "cuCtxSetCurrent", (cu_context c))                                             \
     F(mem_info, "cuMemGetInfo_v2", (size_t * free_bytes, size_t * total))                         \
     F(mem_alloc, "cuMemAlloc_v2", (cu_ptr * p, size_t bytes))                                     \
@@ -163,10 +165,16 @@ typedef struct cu_tensor_map {
        const uint64_t *stride_bytes, const uint32_t *box, const uint32_t *element_stride,         \
        int interleave, int swizzle, int l2_promotion, int oob_fill))
 
+/* Driver functions that came after CUDA 12.3: the member is NULL where the driver has none. */
+#define CUDA_DRIVER_OPTIONAL(F)                        \
+    F(kernel_param, "cuKernelGetParamInfo", /* 12.4 */ \
+      (cu_kernel k, size_t index, size_t * offset, size_t * bytes))
+
 typedef struct cuda_driver {
     void *library;
 #define CUDA_MEMBER(member, symbol, params) cu_result(*member) params;
     CUDA_DRIVER_FUNCTIONS(CUDA_MEMBER)
+    CUDA_DRIVER_OPTIONAL(CUDA_MEMBER)
 #undef CUDA_MEMBER
 } cuda_driver;
 

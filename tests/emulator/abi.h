@@ -1,5 +1,5 @@
-/* What a kernel's shared object and the runtime share. Given to kernels in front of device.h, so it
- * includes nothing. */
+/* The interface between a kernel's shared object and the runtime. Kernels are compiled behind this
+ * file and device.h, without any system header, so it includes nothing. */
 #ifndef EMU_ABI_H
 #define EMU_ABI_H
 
@@ -47,13 +47,13 @@ struct emu_api {
     void (*wgmma_wait)(emu_thread *, unsigned pending);
     void (*cluster_arrive)(emu_thread *);
     void (*cluster_wait)(emu_thread *);
-    /* also in one of the former's places */
+    /* warps and sm_90, added later */
     void (*sync_warp)(emu_thread *, unsigned mask);
     void (*pdl_wait)(emu_thread *);
     void (*pdl_go)(emu_thread *);
     void (*bulk_wait_read)(emu_thread *, unsigned pending);
     void (*fence)(emu_thread *, int proxy);
-    /* of code that was compiled for the race detector: every access, and atomic ones as such */
+    /* called by code that is compiled for the race detector: every access, and atomics apart */
     void (*access)(emu_thread *, const void *p, unsigned bytes, unsigned kind, const void *site);
     void (*atomic)(emu_thread *, const void *p, unsigned bytes, unsigned kind, const void *site);
 };
@@ -81,15 +81,16 @@ struct emu_thread {
     unsigned lane, cluster_rank, cluster_size;
     char *stack; /* of this thread: its own variables */
     emu_u64 stack_bytes;
-    const char *site;      /* "file:line" of the last call that may wait */
-    bool discards, equals; /* what is loaded now is thrown away; what is stored, others store too */
+    const char *site; /* "file:line" of the last call that may wait */
+    bool discards;    /* values that are loaded now are thrown away */
+    bool equals;      /* values that are stored now are stored by other threads too */
 };
 
 /* Every __shared__ declaration has one, of every instance of its function; the loader fills in the
  * offset. Section emu_slots has their addresses, each once or more: the code that uses a slot puts
  * it there, because g++ 12 ignores a section named in a template. */
 struct emu_slot {
-    unsigned size, align; /* size 0: extern, behind all others */
+    unsigned size, align; /* size 0: extern __shared__, which lies behind all others */
     volatile unsigned offset;
 };
 enum : unsigned { EMU_NOT_LAID_OUT = ~0u };
@@ -108,7 +109,7 @@ struct emu_kernel {
 struct emu_exports { /* symbol emu_module_exports */
     const emu_kernel *kernels;
     unsigned n_kernels;
-    int races; /* it was compiled for the race detector */
+    int races; /* 1: compiled for the race detector */
     emu_slot **slots, **slots_end;
 };
 

@@ -22,25 +22,25 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-gpu &g = *new gpu; /* never destroyed: threads may still call while the process ends */
+Gpu &gpu = *new Gpu; /* never destroyed: threads may still call while the process ends */
 thread_local uint64_t current_context;
 thread_local const char *call_name = "";
 
-/* The table again, so that the linker misses what nobody wrote. */
+/* Every entry of the table, so that a missing function is a linker error. */
 extern "C" {
 extern void *const emulated_driver[];
 __attribute__((used)) void *const emulated_driver[] = {
 #define ENTRY(member, symbol, params) (void *)drv_##member,
-    CUDA_DRIVER_FUNCTIONS(ENTRY)
+    CUDA_DRIVER_FUNCTIONS(ENTRY) CUDA_DRIVER_OPTIONAL(ENTRY)
 #undef ENTRY
 };
 }
 
-backing::~backing()
+Backing::~Backing()
 {
     if (fd >= 0)
         close(fd);
-    g.used -= bytes;
+    gpu.used -= bytes;
 }
 
 cu_result fail(cu_result r, const char *format, ...)
@@ -56,7 +56,15 @@ cu_result fail(cu_result r, const char *format, ...)
 
 /* ---- settings ---- */
 
-static cu_result parse_one(settings *s, const std::string &item)
+static bool known_capability(unsigned long long cc)
+{
+    for (unsigned long long known : {75, 80, 86, 89, 90, 120})
+        if (cc == known)
+            return true;
+    return false;
+}
+
+static cu_result parse_one(Settings *s, const std::string &item)
 {
     size_t eq = item.find('=');
     std::string key = item.substr(0, eq),
@@ -64,7 +72,7 @@ static cu_result parse_one(settings *s, const std::string &item)
     char *end = nullptr;
     unsigned long long n = strtoull(value.c_str(), &end, 10);
     bool number = !value.empty() && !*end;
-    if (key == "cc" && (value == "90" || value == "80" || value == "75"))
+    if (key == "cc" && number && known_capability(n))
         s->cc = (int)n;
     else if (key == "driver" && number)
         s->driver = (int)n;
@@ -76,6 +84,10 @@ static cu_result parse_one(settings *s, const std::string &item)
         s->order = n;
     else if (key == "fail" && number)
         s->fail = n;
+    else if (key == "fault" && number)
+        s->fault = n;
+    else if (key == "hang" && number)
+        s->hang = n;
     else if (key == "refuse" && number)
         s->refuse = n;
     else if (item == "race")
@@ -88,18 +100,19 @@ static cu_result parse_one(settings *s, const std::string &item)
     else if (key == "nvrtc" && number)
         return SUCCESS; /* nvrtc.cc reads it */
     else
-        return fail(
-            INVALID_VALUE,
-            "VITRINE_EMULATOR has '%s', expected cc=90|80|75, sms=N, memory=MIB, order=N, fail=N, "
-            "refuse=N, driver=N, nvrtc=N, cublaslt=on|broken|none|failing, race or "
-            "stream=eager|lazy",
-            item.c_str());
+        return fail(INVALID_VALUE,
+                    "VITRINE_EMULATOR has '%s', expected cc=75|80|86|89|90|120, sms=N, memory=MIB, "
+                    "order=N, fail=N, "
+                    "fault=N, hang=N, "
+                    "refuse=N, driver=N, nvrtc=N, cublaslt=on|broken|none|failing, race or "
+                    "stream=eager|lazy",
+                    item.c_str());
     return SUCCESS;
 }
 
 static cu_result parse_settings()
 {
-    settings s;
+    Settings s;
     const char *at = getenv("VITRINE_EMULATOR");
     for (std::string rest = at ? at : ""; !rest.empty();) {
         size_t comma = rest.find(',');
@@ -107,8 +120,12 @@ static cu_result parse_settings()
             return r;
         rest = comma == std::string::npos ? "" : rest.substr(comma + 1);
     }
-    g.set = s;
-    g.kernels = g.calls = 0;
+    if (gpu.setting != (at ? at : "")) {
+        gpu.setting = at ? at : "";
+        gpu.all_kernels = 0;
+    }
+    gpu.set = s;
+    gpu.kernels = gpu.calls = 0;
     return SUCCESS;
 }
 
@@ -116,14 +133,14 @@ static cu_result parse_settings()
 
 cu_result usable()
 {
-    if (!g.initialised)
+    if (!gpu.initialised)
         return fail(NOT_INITIALIZED, "before cuInit");
     if (current_context == 0)
         return fail(INVALID_CONTEXT, "no context is current on this thread");
-    if (g.context_refs == 0 || current_context != g.context)
+    if (!gpu.context_lives || current_context != gpu.context)
         return fail(CONTEXT_IS_DESTROYED,
-                    "the context that is current on this thread was released");
-    return g.failed;
+                    "the context that is current on this thread was released or reset");
+    return gpu.failed;
 }
 
 cu_result refused()
@@ -135,50 +152,50 @@ cu_result refused()
     for (const char *name : never)
         if (!strcmp(call_name, name))
             return SUCCESS;
-    if (g.calls < MOST_NAMED)
-        g.name[g.calls] = call_name;
-    return ++g.calls == g.set.refuse ? OUT_OF_MEMORY : SUCCESS;
+    if (gpu.calls < MOST_NAMED)
+        gpu.name[gpu.calls] = call_name;
+    return ++gpu.calls == gpu.set.refuse ? OUT_OF_MEMORY : SUCCESS;
 }
 
 void emu_refuse(uint64_t n)
 {
-    std::lock_guard<std::mutex> hold(g.lock);
-    g.set.refuse = g.calls + n;
+    std::lock_guard<std::mutex> hold(gpu.lock);
+    gpu.set.refuse = gpu.calls + n;
 }
 
 size_t emu_pending()
 {
-    std::lock_guard<std::mutex> hold(g.lock);
+    std::lock_guard<std::mutex> hold(gpu.lock);
     size_t n = 0;
-    for (auto &s : g.stream)
+    for (auto &s : gpu.stream)
         n += s.second->queue.size();
-    for (auto &s : g.orphan)
+    for (auto &s : gpu.orphan)
         n += s->queue.size();
     return n;
 }
 
 const char *emu_call_name(size_t n)
 {
-    std::lock_guard<std::mutex> hold(g.lock);
-    return n > 0 && n <= g.calls && n <= MOST_NAMED ? g.name[n - 1] : nullptr;
+    std::lock_guard<std::mutex> hold(gpu.lock);
+    return n > 0 && n <= gpu.calls && n <= MOST_NAMED ? gpu.name[n - 1] : nullptr;
 }
 
 int emu_was_refused()
 {
-    std::lock_guard<std::mutex> hold(g.lock);
-    return g.set.refuse > 0 && g.calls >= g.set.refuse;
+    std::lock_guard<std::mutex> hold(gpu.lock);
+    return gpu.set.refuse > 0 && gpu.calls >= gpu.set.refuse;
 }
 
 size_t emu_left_over()
 {
-    std::lock_guard<std::mutex> hold(g.lock);
-    return g.left_over + g.library.size();
+    std::lock_guard<std::mutex> hold(gpu.lock);
+    return gpu.left_over + gpu.library.size();
 }
 
 cu_result outside_capture()
 {
     cu_result r = SUCCESS;
-    for (auto &c : g.captures)
+    for (auto &c : gpu.captures)
         if (pthread_equal(c->thread, pthread_self())) {
             c->invalid = true;
             r = fail(STREAM_CAPTURE_UNSUPPORTED, "this thread captures a stream");
@@ -200,27 +217,27 @@ static typename M::iterator holder(M &map, uint64_t addr,
     return addr - it->first < bytes(it->second) ? it : map.end();
 }
 static uint64_t plain_bytes(const uint64_t &n) { return n; }
-static uint64_t mapping_bytes(const mapping &m) { return m.bytes; }
+static uint64_t mapping_bytes(const Mapping &m) { return m.bytes; }
 
 uint64_t device_bytes(uint64_t addr)
 {
-    auto b = holder(g.block, addr, plain_bytes);
-    if (b != g.block.end())
+    auto b = holder(gpu.block, addr, plain_bytes);
+    if (b != gpu.block.end())
         return b->first + b->second - addr;
     uint64_t at = addr;
-    for (auto m = holder(g.mapped, at, mapping_bytes); m != g.mapped.end() && m->second.open;
-         m = holder(g.mapped, at, mapping_bytes))
+    for (auto m = holder(gpu.mapped, at, mapping_bytes); m != gpu.mapped.end() && m->second.open;
+         m = holder(gpu.mapped, at, mapping_bytes))
         at = m->first + m->second.bytes;
     return at - addr;
 }
 
 static bool overlaps_device(uint64_t addr, uint64_t bytes)
 {
-    if (device_bytes(addr) || holder(g.reserved, addr, plain_bytes) != g.reserved.end())
+    if (device_bytes(addr) || holder(gpu.reserved, addr, plain_bytes) != gpu.reserved.end())
         return true;
-    auto b = g.block.lower_bound(addr), r = g.reserved.lower_bound(addr);
-    return (b != g.block.end() && b->first < addr + bytes) ||
-           (r != g.reserved.end() && r->first < addr + bytes);
+    auto b = gpu.block.lower_bound(addr), r = gpu.reserved.lower_bound(addr);
+    return (b != gpu.block.end() && b->first < addr + bytes) ||
+           (r != gpu.reserved.end() && r->first < addr + bytes);
 }
 
 cu_result check_device(const char *what, uint64_t addr, uint64_t bytes, cu_result code)
@@ -232,7 +249,7 @@ cu_result check_device(const char *what, uint64_t addr, uint64_t bytes, cu_resul
         return fail(
             code, "%s 0x%llx + %llu bytes: only %llu bytes of that allocation or mapping follow",
             what, (unsigned long long)addr, (unsigned long long)bytes, (unsigned long long)there);
-    bool in_range = holder(g.reserved, addr, plain_bytes) != g.reserved.end();
+    bool in_range = holder(gpu.reserved, addr, plain_bytes) != gpu.reserved.end();
     return fail(code, "%s 0x%llx is %s", what, (unsigned long long)addr,
                 in_range ? "in a reservation, but not mapped or not open for access"
                          : "not device memory");
@@ -246,8 +263,8 @@ cu_result check_host(const char *what, const void *p, uint64_t bytes, bool *pinn
     if (overlaps_device(addr, bytes))
         return fail(INVALID_VALUE, "%s %p + %llu bytes is device memory", what, p,
                     (unsigned long long)bytes);
-    auto b = holder(g.pinned, addr, plain_bytes);
-    *pinned = b != g.pinned.end();
+    auto b = holder(gpu.pinned, addr, plain_bytes);
+    *pinned = b != gpu.pinned.end();
     if (*pinned && bytes > b->first + b->second - addr)
         return fail(INVALID_VALUE, "%s %p + %llu bytes passes the end of its pinned block", what, p,
                     (unsigned long long)bytes);
@@ -261,17 +278,17 @@ cu_result drv_init(unsigned flags)
     LOCK("cuInit");
     if (flags != 0)
         return fail(INVALID_VALUE, "flags %u, expected 0", flags);
-    if (g.context_refs == 0) /* a test may change the device between two contexts */
+    if (gpu.context_refs == 0) /* a test may change the device between two contexts */
         if (cu_result r = parse_settings())
             return r;
-    g.initialised = true;
+    gpu.initialised = true;
     return SUCCESS;
 }
 
 cu_result drv_driver_version(int *version)
 {
     LOCK("cuDriverGetVersion");
-    *version = g.set.driver;
+    *version = gpu.set.driver;
     return SUCCESS;
 }
 
@@ -309,7 +326,7 @@ cu_result drv_error_string(cu_result r, const char **text)
 cu_result drv_device_count(int *n)
 {
     *n = 1;
-    return g.initialised ? SUCCESS : NOT_INITIALIZED;
+    return gpu.initialised ? SUCCESS : NOT_INITIALIZED;
 }
 
 cu_result drv_device_get(cu_device *d, int ordinal)
@@ -339,7 +356,7 @@ cu_result drv_device_attribute(int *value, int attribute, cu_device d)
         *value = 1500000;
         return SUCCESS;
     case CU_ATTR_SM_COUNT:
-        *value = g.set.sms;
+        *value = gpu.set.sms;
         return SUCCESS;
     case CU_ATTR_MEMORY_CLOCK_KHZ:
         *value = 2000000;
@@ -351,12 +368,12 @@ cu_result drv_device_attribute(int *value, int attribute, cu_device d)
         *value = 32 << 20;
         return SUCCESS;
     case CU_ATTR_CC_MAJOR:
-        *value = g.set.cc / 10;
+        *value = gpu.set.cc / 10;
         return SUCCESS;
     case CU_ATTR_CC_MINOR:
-        *value = g.set.cc % 10;
+        *value = gpu.set.cc % 10;
         return SUCCESS;
-    case CU_ATTR_PCI_BUS: /* nvml.c knows the place */
+    case CU_ATTR_PCI_BUS: /* the same PCI address as in nvml.c */
         *value = 1;
         return SUCCESS;
     case CU_ATTR_PCI_DEVICE:
@@ -364,7 +381,7 @@ cu_result drv_device_attribute(int *value, int attribute, cu_device d)
         *value = 0;
         return SUCCESS;
     case CU_ATTR_MAX_SHARED_OPTIN:
-        *value = (g.set.cc == 90 ? 227 : 163) << 10;
+        *value = (int)emu_max_shared(gpu.set.cc);
         return SUCCESS;
     default:
         return fail(INVALID_VALUE, "attribute %d is not in the emulator", attribute);
@@ -376,67 +393,101 @@ cu_result drv_device_total(size_t *bytes, cu_device d)
     LOCK("cuDeviceTotalMem");
     if (d != 0)
         return fail(INVALID_DEVICE, "device %d; there is one, 0", d);
-    *bytes = g.set.memory;
+    *bytes = gpu.set.memory;
     return SUCCESS;
 }
 
 cu_result drv_context_retain(cu_context *c, cu_device d)
 {
     LOCK("cuDevicePrimaryCtxRetain");
-    if (!g.initialised)
+    if (!gpu.initialised)
         return fail(NOT_INITIALIZED, "before cuInit");
     if (d != 0)
         return fail(INVALID_DEVICE, "device %d; there is one, 0", d);
-    if (g.context_refs++ == 0)
-        g.context++;
-    *c = (cu_context)(uintptr_t)g.context;
+    gpu.context_refs++;
+    if (!gpu.context_lives)
+        gpu.context++;
+    gpu.context_lives = true;
+    *c = (cu_context)(uintptr_t)gpu.context;
     return SUCCESS;
 }
 
-/* Whatever a context still holds goes with it; blocks that nobody freed are named, once. */
+/* Frees everything that the context still holds. */
 static void destroy_context()
 {
-    run_everything();
     emu_race_order(nullptr);
-    for (auto *map : {&g.block, &g.reserved})
+    for (auto *map : {&gpu.block, &gpu.reserved})
         for (auto &b : *map)
             emu_race_memory(b.first, 0);
-    if (!g.failed && (!g.block.empty() || !g.mapped.empty() || !g.pinned.empty()))
+    gpu.stream.clear();
+    gpu.orphan.clear();
+    gpu.event.clear();
+    gpu.captures.clear();
+    gpu.graph.clear();
+    gpu.exec.clear();
+    for (auto &b : gpu.block) {
+        gpu.used -= (b.second + ALIGN - 1) / ALIGN * ALIGN;
+        free((void *)b.first);
+    }
+    for (auto &p : gpu.pinned)
+        free((void *)p.first);
+    for (auto &r : gpu.reserved)
+        munmap((void *)r.first, r.second);
+    gpu.block.clear();
+    gpu.pinned.clear();
+    gpu.mapped.clear();
+    gpu.reserved.clear();
+    gpu.handle.clear();
+    gpu.failed = SUCCESS;
+    gpu.hung = nullptr;
+    gpu.context_lives = false;
+    gpu.changed.notify_all(); /* calls that wait for this context's work return */
+}
+
+/* Counts what the program did not free, and names it on stderr. */
+static void count_left_over()
+{
+    if (!gpu.failed && (!gpu.block.empty() || !gpu.mapped.empty() || !gpu.pinned.empty()))
         fprintf(stderr,
                 "emulator: released a context with %zu blocks, %zu mappings and %zu pinned blocks "
                 "alive\n",
-                g.block.size(), g.mapped.size(), g.pinned.size());
-    g.left_over = g.block.size() + g.mapped.size() + g.pinned.size() + g.reserved.size() +
-                  g.handle.size() + g.stream.size() - g.stream.count(nullptr) + g.event.size() +
-                  g.graph.size() + g.exec.size();
-    g.stream.clear();
-    g.event.clear();
-    g.captures.clear();
-    g.graph.clear();
-    g.exec.clear();
-    for (auto &b : g.block) {
-        g.used -= (b.second + ALIGN - 1) / ALIGN * ALIGN;
-        free((void *)b.first);
-    }
-    for (auto &p : g.pinned)
-        free((void *)p.first);
-    for (auto &r : g.reserved)
-        munmap((void *)r.first, r.second);
-    g.block.clear();
-    g.pinned.clear();
-    g.mapped.clear();
-    g.reserved.clear();
-    g.handle.clear();
-    g.failed = SUCCESS;
+                gpu.block.size(), gpu.mapped.size(), gpu.pinned.size());
+    gpu.left_over = gpu.block.size() + gpu.mapped.size() + gpu.pinned.size() + gpu.reserved.size() +
+                    gpu.handle.size() + gpu.stream.size() - gpu.stream.count(nullptr) +
+                    gpu.event.size() + gpu.graph.size() + gpu.exec.size();
 }
 
 cu_result drv_context_release(cu_device d)
 {
     LOCK("cuDevicePrimaryCtxRelease");
-    if (d != 0 || g.context_refs == 0)
+    if (d != 0 || gpu.context_refs == 0)
         return fail(INVALID_CONTEXT, "the context is not retained");
-    if (--g.context_refs == 0)
-        destroy_context();
+    if (--gpu.context_refs > 0)
+        return SUCCESS;
+    run_everything(); /* except work behind a kernel that hangs */
+    count_left_over();
+    destroy_context();
+    return SUCCESS;
+}
+
+/* Everything that the context holds is gone, for all who retained it, and queued work never runs.
+ * Their references stay counted, and must be released; the next cuDevicePrimaryCtxRetain makes a
+ * new context. A library's code would outlive its context, but what state its kernels are in after
+ * a fault is not documented: here their handles are gone too, and the library can only be unloaded.
+ */
+cu_result drv_context_reset(cu_device d)
+{
+    LOCK("cuDevicePrimaryCtxReset");
+    if (!gpu.initialised)
+        return fail(NOT_INITIALIZED, "before cuInit");
+    if (d != 0)
+        return fail(INVALID_DEVICE, "device %d; there is one, 0", d);
+    for (auto &l : gpu.library) {
+        l.second->lost = true;
+        for (auto &k : l.second->kernel)
+            gpu.kernel.erase(k.second.get());
+    }
+    destroy_context();
     return SUCCESS;
 }
 
@@ -444,7 +495,7 @@ cu_result drv_context_set(cu_context c)
 {
     LOCK("cuCtxSetCurrent");
     uint64_t number = (uint64_t)(uintptr_t)c;
-    if (number != 0 && (number != g.context || g.context_refs == 0))
+    if (number != 0 && (number != gpu.context || !gpu.context_lives))
         return fail(INVALID_CONTEXT, "this context does not exist");
     current_context = number;
     return SUCCESS;
@@ -455,8 +506,8 @@ cu_result drv_context_set(cu_context c)
 cu_result drv_mem_info(size_t *free_bytes, size_t *total)
 {
     ENTER("cuMemGetInfo");
-    *free_bytes = g.set.memory - g.used;
-    *total = g.set.memory;
+    *free_bytes = gpu.set.memory - gpu.used;
+    *total = gpu.set.memory;
     return SUCCESS;
 }
 
@@ -477,14 +528,14 @@ cu_result drv_mem_alloc(cu_ptr *p, size_t bytes)
     if (bytes == 0)
         return fail(INVALID_VALUE, "0 bytes");
     uint64_t whole = (bytes + ALIGN - 1) / ALIGN * ALIGN;
-    if (whole < bytes || whole > g.set.memory - g.used)
+    if (whole < bytes || whole > gpu.set.memory - gpu.used)
         return OUT_OF_MEMORY;
     void *block = filled_block(
-        ALIGN, bytes); /* exactly so many: the red zone begins behind the last byte */
+        ALIGN, bytes); /* not rounded up: ASan's red zone begins behind the last byte */
     if (!block)
         return OUT_OF_MEMORY;
-    g.used += whole;
-    g.block[(uint64_t)(uintptr_t)block] = bytes;
+    gpu.used += whole;
+    gpu.block[(uint64_t)(uintptr_t)block] = bytes;
     emu_race_memory((uint64_t)(uintptr_t)block, bytes);
     *p = (cu_ptr)(uintptr_t)block;
     return SUCCESS;
@@ -497,16 +548,20 @@ cu_result drv_mem_free(cu_ptr p)
         return SUCCESS;
     if (cu_result r = outside_capture())
         return r;
-    auto it = g.block.find(p);
-    if (it == g.block.end())
+    auto it = gpu.block.find(p);
+    if (it == gpu.block.end())
         return fail(INVALID_VALUE, "0x%llx is not a block of cuMemAlloc", (unsigned long long)p);
-    run_everything(); /* the driver waits too */
-    g.used -= (it->second + ALIGN - 1) / ALIGN * ALIGN;
+    if (cu_result r = wait_for_everything()) /* the driver waits too */
+        return r;
+    it = gpu.block.find(p); /* another thread may have called meanwhile */
+    if (it == gpu.block.end())
+        return fail(INVALID_VALUE, "0x%llx was freed twice", (unsigned long long)p);
+    gpu.used -= (it->second + ALIGN - 1) / ALIGN * ALIGN;
     free((void *)it->first);
     emu_race_memory(it->first, 0);
     emu_race_order(nullptr);
-    g.block.erase(it);
-    return g.failed;
+    gpu.block.erase(it);
+    return gpu.failed;
 }
 
 cu_result drv_host_alloc(void **p, size_t bytes, unsigned flags)
@@ -518,7 +573,7 @@ cu_result drv_host_alloc(void **p, size_t bytes, unsigned flags)
         return fail(INVALID_VALUE, "%zu bytes, flags 0x%x", bytes, flags);
     if (!(*p = filled_block(4096, bytes)))
         return OUT_OF_MEMORY;
-    g.pinned[(uint64_t)(uintptr_t)*p] = bytes;
+    gpu.pinned[(uint64_t)(uintptr_t)*p] = bytes;
     return SUCCESS;
 }
 
@@ -527,12 +582,14 @@ cu_result drv_host_free(void *p)
     ENTER("cuMemFreeHost");
     if (cu_result r = outside_capture())
         return r;
-    if (!g.pinned.count((uint64_t)(uintptr_t)p))
+    if (!gpu.pinned.count((uint64_t)(uintptr_t)p))
         return fail(INVALID_VALUE, "%p is not a block of cuMemHostAlloc", p);
-    run_everything();
-    g.pinned.erase((uint64_t)(uintptr_t)p);
+    if (cu_result r = wait_for_everything())
+        return r;
+    if (!gpu.pinned.erase((uint64_t)(uintptr_t)p))
+        return fail(INVALID_VALUE, "%p was freed twice", p);
     free(p);
-    return g.failed;
+    return gpu.failed;
 }
 
 /* ---- virtual memory ---- */
@@ -575,7 +632,7 @@ cu_result drv_mem_reserve(cu_ptr *p, size_t bytes, size_t align, cu_ptr at,
         munmap(base, (size_t)(begin - base));
     if (base + edge > begin)
         munmap(begin + bytes, (size_t)(base + edge - begin));
-    g.reserved[(uint64_t)(uintptr_t)begin] = bytes;
+    gpu.reserved[(uint64_t)(uintptr_t)begin] = bytes;
     emu_race_memory((uint64_t)(uintptr_t)begin, bytes);
     *p = (cu_ptr)(uintptr_t)begin;
     return SUCCESS;
@@ -584,16 +641,16 @@ cu_result drv_mem_reserve(cu_ptr *p, size_t bytes, size_t align, cu_ptr at,
 cu_result drv_mem_unreserve(cu_ptr p, size_t bytes)
 {
     ENTER("cuMemAddressFree");
-    auto it = g.reserved.find(p);
-    if (it == g.reserved.end() || it->second != bytes)
+    auto it = gpu.reserved.find(p);
+    if (it == gpu.reserved.end() || it->second != bytes)
         return fail(INVALID_VALUE, "0x%llx + %zu bytes is not a whole reservation",
                     (unsigned long long)p, bytes);
-    auto m = g.mapped.lower_bound(p);
-    if (m != g.mapped.end() && m->first < p + bytes)
+    auto m = gpu.mapped.lower_bound(p);
+    if (m != gpu.mapped.end() && m->first < p + bytes)
         return fail(INVALID_VALUE, "0x%llx is still mapped", (unsigned long long)m->first);
     munmap((void *)p, bytes);
     emu_race_memory(p, 0);
-    g.reserved.erase(it);
+    gpu.reserved.erase(it);
     return SUCCESS;
 }
 
@@ -606,11 +663,11 @@ cu_result drv_mem_create(cu_mem_handle *h, size_t bytes, const cu_mem_prop *p,
     if (bytes == 0 || bytes % CHUNK || flags)
         return fail(INVALID_VALUE, "%zu bytes, flags %llu: expected a multiple of %llu bytes, 0",
                     bytes, flags, (unsigned long long)CHUNK);
-    if (bytes > g.set.memory - g.used)
+    if (bytes > gpu.set.memory - gpu.used)
         return OUT_OF_MEMORY;
-    auto b = std::make_shared<backing>();
+    auto b = std::make_shared<Backing>();
     b->bytes = bytes;
-    g.used += bytes;
+    gpu.used += bytes;
     b->fd = memfd_create("emulated-gpu", MFD_CLOEXEC);
     std::vector<char> poison(CHUNK, (char)0xff);
     if (b->fd < 0)
@@ -618,15 +675,15 @@ cu_result drv_mem_create(cu_mem_handle *h, size_t bytes, const cu_mem_prop *p,
     for (uint64_t at = 0; at < bytes; at += CHUNK)
         if (pwrite(b->fd, poison.data(), CHUNK, (off_t)at) != (ssize_t)CHUNK)
             return OUT_OF_MEMORY;
-    *h = g.next_handle++;
-    g.handle[*h] = b;
+    *h = gpu.next_handle++;
+    gpu.handle[*h] = b;
     return SUCCESS;
 }
 
 cu_result drv_mem_release(cu_mem_handle h)
 {
     ENTER("cuMemRelease");
-    if (!g.handle.erase(h)) /* mappings keep the memory alive */
+    if (!gpu.handle.erase(h)) /* mappings keep the memory alive */
         return fail(INVALID_VALUE, "handle %llu does not exist", h);
     return SUCCESS;
 }
@@ -635,39 +692,41 @@ cu_result drv_mem_map(cu_ptr p, size_t bytes, size_t offset, cu_mem_handle h,
                       unsigned long long flags)
 {
     ENTER("cuMemMap");
-    auto *memory = find(g.handle, h);
-    auto range = holder(g.reserved, p, plain_bytes);
+    auto *memory = find(gpu.handle, h);
+    auto range = holder(gpu.reserved, p, plain_bytes);
     if (!memory || offset != 0 || flags || bytes != (*memory)->bytes)
         return fail(INVALID_VALUE,
                     "%zu bytes at offset %zu of handle %llu: expected all of an existing handle",
                     bytes, offset, h);
-    if (range == g.reserved.end() || p % CHUNK || bytes > range->first + range->second - p)
+    if (range == gpu.reserved.end() || p % CHUNK || bytes > range->first + range->second - p)
         return fail(INVALID_VALUE, "0x%llx + %zu bytes is not inside a reservation",
                     (unsigned long long)p, bytes);
-    auto next = g.mapped.lower_bound(p);
-    if (holder(g.mapped, p, mapping_bytes) != g.mapped.end() ||
-        (next != g.mapped.end() && next->first < p + bytes))
+    auto next = gpu.mapped.lower_bound(p);
+    if (holder(gpu.mapped, p, mapping_bytes) != gpu.mapped.end() ||
+        (next != gpu.mapped.end() && next->first < p + bytes))
         return fail(INVALID_VALUE, "0x%llx + %zu bytes is mapped already", (unsigned long long)p,
                     bytes);
     if (mmap((void *)p, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, (*memory)->fd, 0) == MAP_FAILED)
         return OUT_OF_MEMORY;
-    g.mapped[p] = {bytes, *memory, false};
+    gpu.mapped[p] = {bytes, *memory, false};
     return SUCCESS;
 }
 
-/* The mappings that make up [p, p + bytes) exactly; empty: some border does not fit. */
+/* The mappings that together are exactly [p, p + bytes). Empty: the range has a hole, or begins or
+ * ends inside a mapping. */
 static std::vector<uint64_t> mappings_of(uint64_t p, uint64_t bytes)
 {
     std::vector<uint64_t> out;
     uint64_t at = p;
-    for (auto m = g.mapped.find(p); m != g.mapped.end() && m->first == at && at < p + bytes; ++m) {
+    for (auto m = gpu.mapped.find(p); m != gpu.mapped.end() && m->first == at && at < p + bytes;
+         ++m) {
         out.push_back(at);
         at += m->second.bytes;
     }
     return at == p + bytes ? out : std::vector<uint64_t>();
 }
 
-/* Nothing waits here: work that still uses the range will fault, as it does on a device. */
+/* Does not wait for queued work: work that still uses the range faults, as on a device. */
 cu_result drv_mem_unmap(cu_ptr p, size_t bytes)
 {
     ENTER("cuMemUnmap");
@@ -676,7 +735,7 @@ cu_result drv_mem_unmap(cu_ptr p, size_t bytes)
         return fail(INVALID_VALUE, "0x%llx + %zu bytes is not one or more whole mappings",
                     (unsigned long long)p, bytes);
     for (uint64_t at : parts)
-        g.mapped.erase(at);
+        gpu.mapped.erase(at);
     mmap((void *)p, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
          0);
     return SUCCESS;
@@ -693,7 +752,7 @@ cu_result drv_mem_access(cu_ptr p, size_t bytes, const cu_mem_access *a, size_t 
         a->flags != CU_MEM_ACCESS_READ_WRITE)
         return fail(INVALID_VALUE, "expected one entry: device 0, read and write");
     for (uint64_t at : parts)
-        g.mapped[at].open = true;
+        gpu.mapped[at].open = true;
     mprotect((void *)p, bytes, PROT_READ | PROT_WRITE);
     return SUCCESS;
 }

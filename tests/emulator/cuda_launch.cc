@@ -1,4 +1,4 @@
-/* Libraries, kernels, launches and tensor maps: what stands between the driver and emu_run. */
+/* Libraries, kernels, launches and tensor maps: the driver's calls that end in emu_run. */
 #include "cuda_state.h"
 
 #include <stdio.h>
@@ -13,24 +13,24 @@ cu_result drv_library_load(cu_library *out, const void *code, void *jit_keys, vo
     if (n_jit || n)
         return fail(NOT_SUPPORTED, "options");
     char message[512] = "";
-    auto image = std::make_shared<module_image>();
+    auto image = std::make_shared<ModuleImage>();
     image->module = emu_module_load(code, 0, message, sizeof message);
     if (!image->module)
         return fail(INVALID_IMAGE, "%s", message);
-    std::unique_ptr<cu_library_st> library(new cu_library_st{image, {}});
+    std::unique_ptr<cu_library_st> library(new cu_library_st{image, false, {}});
     *out = library.get();
-    g.library[*out] = std::move(library);
+    gpu.library[*out] = std::move(library);
     return SUCCESS;
 }
 
-/* Works after a failure too: the host's copy of a library belongs to no context. */
+/* Works after a failed kernel too: the host's copy of a library belongs to no context. */
 cu_result drv_library_unload(cu_library l)
 {
     LOCK("cuLibraryUnload");
     FIND(library, library, l);
     for (auto &k : (*library)->kernel)
-        g.kernel.erase(k.second.get());
-    g.library.erase(l);
+        gpu.kernel.erase(k.second.get());
+    gpu.library.erase(l);
     return SUCCESS;
 }
 
@@ -38,6 +38,8 @@ cu_result drv_library_kernel(cu_kernel *out, cu_library l, const char *name)
 {
     ENTER("cuLibraryGetKernel");
     FIND(library, library, l);
+    if ((*library)->lost)
+        return fail(INVALID_HANDLE, "the context was reset since this library was loaded");
     auto &slot = (*library)->kernel[name];
     if (!slot) {
         emu_module *m = (*library)->image->module;
@@ -47,8 +49,9 @@ cu_result drv_library_kernel(cu_kernel *out, cu_library l, const char *name)
             return fail(NOT_FOUND, "no kernel %s", name);
         }
         slot.reset(new cu_kernel_st{(*library)->image, name, shared,
-                                    std::max(0, (48 << 10) - shared), params});
-        g.kernel[slot.get()] = slot.get();
+                                    std::max(0, (48 << 10) - shared), params,
+                                    emu_kernel_max_threads(m, name)});
+        gpu.kernel[slot.get()] = slot.get();
     }
     *out = slot.get();
     return SUCCESS;
@@ -61,14 +64,15 @@ cu_result drv_kernel_get(int *value, int attribute, cu_kernel kernel, cu_device 
     if (d != 0)
         return fail(INVALID_DEVICE, "device %d; there is one, 0", d);
     switch (attribute) {
+    case CU_FUNC_MAX_THREADS:
+        *value = (*k)->max_threads;
+        return SUCCESS;
     case CU_FUNC_SHARED_BYTES:
         *value = (*k)->static_shared;
         return SUCCESS;
-    case CU_FUNC_LOCAL_BYTES:
-        *value = 0;
-        return SUCCESS;
+    case CU_FUNC_LOCAL_BYTES: /* not modelled: 0, which no device reports for registers */
     case CU_FUNC_REGISTERS:
-        *value = 32;
+        *value = 0;
         return SUCCESS;
     case CU_FUNC_MAX_DYNAMIC_SHARED:
         *value = (*k)->max_dynamic;
@@ -82,13 +86,25 @@ cu_result drv_kernel_set(int attribute, int value, cu_kernel kernel, cu_device d
 {
     ENTER("cuKernelSetAttribute");
     FIND(k, kernel, kernel);
-    int most = ((g.set.cc == 90 ? 227 : 163) << 10) - (*k)->static_shared;
+    int most = (int)emu_max_shared(gpu.set.cc) - (*k)->static_shared;
     if (d != 0 || attribute != CU_FUNC_MAX_DYNAMIC_SHARED || value < 0 || value > most)
         return fail(INVALID_VALUE,
                     "attribute %d = %d of %s on device %d; dynamic shared memory, up to %d bytes, "
                     "can be set",
                     attribute, value, (*k)->name.c_str(), d, most);
     (*k)->max_dynamic = value;
+    return SUCCESS;
+}
+
+cu_result drv_kernel_param(cu_kernel kernel, size_t index, size_t *offset, size_t *bytes)
+{
+    ENTER("cuKernelGetParamInfo");
+    FIND(k, kernel, kernel);
+    if (index > 0)
+        return fail(INVALID_VALUE, "parameter %zu of %s, which has one", index, (*k)->name.c_str());
+    *offset = 0;
+    if (bytes) /* may be NULL */
+        *bytes = (size_t)(*k)->params_bytes;
     return SUCCESS;
 }
 
@@ -100,10 +116,10 @@ static cu_result read_attributes(const cu_launch_config *c, const char *name, ui
         if (a->id != CU_LAUNCH_ATTR_PDL && a->id != CU_LAUNCH_ATTR_CLUSTER)
             return fail(NOT_SUPPORTED, "%s: launch attribute %u is not in the emulator", name,
                         a->id);
-        if (g.set.cc < 90)
+        if (gpu.set.cc < 90)
             return fail(NOT_SUPPORTED, "%s: %s on compute capability %d", name,
                         a->id == CU_LAUNCH_ATTR_PDL ? "programmatic dependent launch" : "a cluster",
-                        g.set.cc);
+                        gpu.set.cc);
         if (a->id != CU_LAUNCH_ATTR_CLUSTER) {
             *overlaps = a->value.flag;
             continue;
@@ -139,6 +155,28 @@ static cu_result check_launch(const cu_launch_config *c, const cu_kernel_st *k)
     return SUCCESS;
 }
 
+/* fail=N, fault=N and hang=N, at the moment when the kernel would run. */
+static cu_result planted_fault(const emu_launch &l)
+{
+    if (gpu.hung == l.params)
+        return HANGS;
+    gpu.kernels++;
+    gpu.all_kernels++;
+    auto plant = [&](const char *what, uint64_t number, cu_result r) {
+        fprintf(stderr, "emulator: kernel %s: number %llu %s, as VITRINE_EMULATOR asks\n", l.name,
+                (unsigned long long)number, what);
+        return r;
+    };
+    if (gpu.kernels == gpu.set.fail)
+        return plant("fails", gpu.kernels, LAUNCH_FAILED);
+    if (gpu.all_kernels == gpu.set.fault)
+        return plant("touches memory that is not there", gpu.all_kernels, ILLEGAL_ADDRESS);
+    if (gpu.all_kernels != gpu.set.hang)
+        return SUCCESS;
+    gpu.hung = l.params;
+    return plant("never ends", gpu.all_kernels, HANGS);
+}
+
 cu_result drv_launch(const cu_launch_config *c, cu_kernel kernel, void **params, void **extra)
 {
     ENTER("cuLaunchKernelEx");
@@ -167,27 +205,26 @@ cu_result drv_launch(const cu_launch_config *c, cu_kernel kernel, void **params,
                     c->shared_bytes,
                     copy.get(),
                     bytes,
-                    g.set.cc,
-                    g.set.order,
+                    gpu.set.cc,
+                    gpu.set.order,
                     overlaps,
                     c->stream};
     return submit(c->stream, *s, [image, copy, l, name = k->name] {
         emu_launch run = l;
         run.name = name.c_str();
+        if (cu_result r = planted_fault(run))
+            return r;
         char message[1024] = "";
-        if (++g.kernels == g.set.fail)
-            snprintf(message, sizeof message, "number %llu fails, as fail=N asks",
-                     (unsigned long long)g.kernels);
-        else if (emu_run(&run, message, sizeof message) == 0)
-            return SUCCESS;
+        if (emu_run(&run, message, sizeof message) == 0)
+            return (cu_result)SUCCESS;
         fprintf(stderr, "emulator: kernel %s: %s\n", run.name, message);
-        return LAUNCH_FAILED;
+        return (cu_result)LAUNCH_FAILED;
     });
 }
 
 /* ---- tensor maps ---- */
 
-/* Bytes of an element, by CUtensorMapDataType. */
+/* Bytes of an element of a CUtensorMapDataType. */
 static uint32_t element_bytes(int dtype)
 {
     static const uint8_t bytes[] = {1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4, 4};
@@ -232,8 +269,8 @@ cu_result drv_tensor_map_tiled(cu_tensor_map *map, int dtype, uint32_t rank, voi
     LOCK("cuTensorMapEncodeTiled");
     static const uint32_t span[] = {0, 32, 64, 128};
     uint32_t element = element_bytes(dtype);
-    if (g.set.cc < 90)
-        return fail(NOT_SUPPORTED, "compute capability %d has no tensor maps", g.set.cc);
+    if (gpu.set.cc < 90)
+        return fail(NOT_SUPPORTED, "compute capability %d has no tensor maps", gpu.set.cc);
     if (!map || !element || rank < 1 || rank > 5 || l2_promotion < 0 || l2_promotion > 3 ||
         oob_fill < 0 || oob_fill > 1)
         return fail(INVALID_VALUE, "type %d, rank %u, promotion %d, fill %d", dtype, rank,

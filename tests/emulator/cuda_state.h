@@ -1,5 +1,5 @@
 /* What the files of the emulated driver share: its errors, its objects, and the one state behind
- * its one mutex. cuda.cc has the idea. */
+ * its one mutex. The head of cuda.cc explains the design. */
 #ifndef EMULATOR_CUDA_STATE_H
 #define EMULATOR_CUDA_STATE_H
 
@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include <algorithm>
+#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <map>
@@ -23,12 +24,13 @@
 
 #include "emulator.h"
 
-/* Every function of the table, under our name here and NVIDIA's in the library: a declaration that
- * changes there fails to compile here, a function that is added fails to link. */
+/* Every function of cuda_api.h's table, with our name here and NVIDIA's in the library. A
+ * declaration that changes there fails to compile here; a function that is added fails to link. */
 extern "C" {
 #define DECLARE(member, symbol, params) \
     __attribute__((visibility("default"))) cu_result drv_##member params __asm__(symbol);
 CUDA_DRIVER_FUNCTIONS(DECLARE)
+CUDA_DRIVER_OPTIONAL(DECLARE)
 #undef DECLARE
 }
 
@@ -67,133 +69,143 @@ enum {
 #undef E
 };
 
-typedef std::function<cu_result()> work;
-typedef std::vector<work> work_list;
+/* One entry of a stream's queue. HANGS: it could not end; it stays in front of its queue and is
+ * called again when somebody asks for it. */
+typedef std::function<cu_result()> Work;
+enum { HANGS = -1 };
+typedef std::vector<Work> WorkList;
 
-struct capture {
+struct Capture {
     pthread_t thread;
     cu_stream origin;
-    std::shared_ptr<work_list> nodes = std::make_shared<work_list>();
+    std::shared_ptr<WorkList> nodes = std::make_shared<WorkList>();
     bool invalid = false;
 };
 
 struct cu_stream_st {
-    std::deque<work> queue;
+    std::deque<Work> queue;
     uint64_t queued = 0, done = 0; /* queue[0] is number done + 1 */
     size_t staged = 0;
     bool blocking = false;
-    std::shared_ptr<capture> cap;
-    uint64_t position = 0,
-             joined = 0; /* in the capture: own nodes, and how many of them the origin waits for */
+    std::shared_ptr<Capture> cap;
+    /* in a capture: this stream's nodes so far, and how many of them the first stream waits for */
+    uint64_t position = 0, joined = 0;
 };
-typedef std::shared_ptr<cu_stream_st> stream_ref;
+typedef std::shared_ptr<cu_stream_st> StreamRef;
 
 struct cu_event_st {
     bool timing = true;
-    stream_ref on; /* none: never recorded */
+    StreamRef on; /* none: never recorded */
     uint64_t number = 0;
     int polls = 0;
     int64_t when_ns = 0;
-    std::shared_ptr<capture> cap;
+    std::shared_ptr<Capture> cap;
     uint64_t position = 0;
 };
-typedef std::shared_ptr<cu_event_st> event_ref;
+typedef std::shared_ptr<cu_event_st> EventRef;
 
 struct cu_graph_st {
-    std::shared_ptr<work_list> nodes;
+    std::shared_ptr<WorkList> nodes;
 };
 struct cu_graph_exec_st {
-    std::shared_ptr<const work_list> nodes;
+    std::shared_ptr<const WorkList> nodes;
 };
 
-struct module_image {
+struct ModuleImage {
     emu_module *module = nullptr;
-    ~module_image()
+    ~ModuleImage()
     {
         if (module)
             emu_module_unload(module);
     }
 };
 struct cu_kernel_st {
-    std::shared_ptr<module_image> image;
+    std::shared_ptr<ModuleImage> image;
     std::string name;
-    int static_shared, max_dynamic, params_bytes;
+    int static_shared, max_dynamic, params_bytes, max_threads;
 };
 struct cu_library_st {
-    std::shared_ptr<module_image> image;
+    std::shared_ptr<ModuleImage> image;
+    bool lost = false; /* to a reset of the context: it can only be unloaded */
     std::map<std::string, std::unique_ptr<cu_kernel_st>> kernel;
 };
 
-/* VITRINE_EMULATOR */
-struct settings {
+/* the settings of VITRINE_EMULATOR (emulator.h) */
+struct Settings {
     int cc = 90, sms = 4, driver = 13000;
-    uint64_t memory = 2048ull << 20, order = 0, fail = 0, refuse = 0;
+    uint64_t memory = 2048ull << 20, order = 0, fail = 0, refuse = 0, fault = 0, hang = 0;
     bool lazy = true;
 };
 
-struct backing { /* what cuMemCreate gives */
+struct Backing { /* what cuMemCreate gives */
     int fd = -1;
     uint64_t bytes = 0;
-    ~backing();
+    ~Backing();
 };
 
-struct mapping {
+struct Mapping {
     uint64_t bytes;
-    std::shared_ptr<backing> memory;
+    std::shared_ptr<Backing> memory;
     bool open;
 };
 
 enum { MOST_NAMED = 4096 };
 
-struct gpu {
+struct Gpu {
     std::mutex lock;
-    settings set;
+    Settings set;
     bool initialised = false;
     int context_refs = 0;
-    uint64_t context = 0;         /* number of the living context, or of the last one */
-    cu_result failed = 0;         /* sticky */
-    uint64_t kernels = 0;         /* run since cuInit */
-    uint64_t calls = 0;           /* that could be refused, since cuInit */
-    const char *name[MOST_NAMED]; /* of these calls */
-    size_t left_over = 0;         /* objects in the context that was released last */
+    bool context_lives = false;      /* retained, and not reset since it was last retained */
+    uint64_t context = 0;            /* number of the living context, or of the last one */
+    cu_result failed = 0;            /* sticky */
+    uint64_t kernels = 0;            /* run since cuInit */
+    uint64_t all_kernels = 0;        /* run since VITRINE_EMULATOR was last changed */
+    std::string setting;             /* VITRINE_EMULATOR, as it was read last */
+    const void *hung = nullptr;      /* the parameters of the kernel that hangs */
+    size_t waiting = 0;              /* calls that wait for the hang to end */
+    std::condition_variable changed; /* a hang has ended, or its context has */
+    uint64_t calls = 0;              /* calls since cuInit that refuse=N counts */
+    const char *name[MOST_NAMED];    /* the names of these calls */
+    size_t left_over = 0;            /* objects in the context that was released last */
     uint64_t used = 0;
     std::map<uint64_t, uint64_t> block, pinned, reserved; /* address -> bytes */
-    std::map<uint64_t, mapping> mapped;
-    std::map<cu_mem_handle, std::shared_ptr<backing>> handle;
+    std::map<uint64_t, Mapping> mapped;
+    std::map<cu_mem_handle, std::shared_ptr<Backing>> handle;
     cu_mem_handle next_handle = 1;
-    std::map<cu_stream, stream_ref> stream; /* NULL is the legacy stream */
-    std::vector<stream_ref> orphan;         /* destroyed, and not done */
-    std::map<cu_event, event_ref> event;
+    std::map<cu_stream, StreamRef> stream; /* NULL is the legacy stream */
+    std::vector<StreamRef> orphan;         /* destroyed while work was queued */
+    std::map<cu_event, EventRef> event;
     std::map<cu_graph, std::unique_ptr<cu_graph_st>> graph;
     std::map<cu_graph_exec, std::unique_ptr<cu_graph_exec_st>> exec;
     std::map<cu_library, std::unique_ptr<cu_library_st>> library;
     std::map<cu_kernel, cu_kernel_st *> kernel;
-    std::vector<std::shared_ptr<capture>> captures; /* in progress */
+    std::vector<std::shared_ptr<Capture>> captures; /* that have not ended */
 };
 
-extern gpu &g;
+extern Gpu &gpu;
 extern thread_local uint64_t current_context;
 extern thread_local const char *call_name;
 
 enum : uint64_t { CHUNK = 2 << 20, ALIGN = 256, MOST_STAGED = 64 << 20 };
 enum { MOST_QUEUED = 4096, POLLS = 3 };
 
-/* Says what was wrong on stderr, under the call's name; returns r. */
+/* Prints the current call's name and what was wrong to stderr; returns r. */
 __attribute__((format(printf, 2, 3))) cu_result fail(cu_result r, const char *format, ...);
 
 /* ---- every call ---- */
 
-/* SUCCESS when the driver is there and this thread's context lives; the sticky failure after one.
+/* SUCCESS after cuInit where this thread's current context lives; after a failed kernel, its error.
  */
 cu_result usable();
-/* OUT_OF_MEMORY for call number `refuse` of those that make, move or run something. */
+/* OUT_OF_MEMORY for the call that refuse=N names; calls that free or wait are not counted. */
 cu_result refused();
-/* A thread that captures may not call what could wait for, or change, work outside the capture; the
- * attempt spoils it. */
+/* An error on a thread that captures a stream, which this call also makes invalid: calls that wait
+ * for work outside the capture, or change it, are not allowed there. */
 cu_result outside_capture();
 
-#define LOCK(name)                             \
-    std::lock_guard<std::mutex> hold_(g.lock); \
+#define LOCK(name)                               \
+    std::lock_guard<std::mutex> hold_(gpu.lock); \
     call_name = name
 #define ENTER(name)               \
     LOCK(name);                   \
@@ -208,31 +220,36 @@ template <class M, class H> typename M::mapped_type *find(M &map, H handle)
     return it == map.end() ? nullptr : &it->second;
 }
 
-#define FIND(variable, map, handle)       \
-    auto *variable = find(g.map, handle); \
-    if (!variable)                        \
+#define FIND(variable, map, handle)         \
+    auto *variable = find(gpu.map, handle); \
+    if (!variable)                          \
     return fail(INVALID_HANDLE, #map " %p does not exist", (void *)(handle))
-#define FIND_STREAM(variable, handle)                         \
-    if (!(handle) && !g.stream.count(nullptr))                \
-        g.stream[nullptr] = std::make_shared<cu_stream_st>(); \
-    FIND(variable##_found, stream, handle);                   \
-    stream_ref variable = *variable##_found
+#define FIND_STREAM(variable, handle)                           \
+    if (!(handle) && !gpu.stream.count(nullptr))                \
+        gpu.stream[nullptr] = std::make_shared<cu_stream_st>(); \
+    FIND(variable##_found, stream, handle);                     \
+    StreamRef variable = *variable##_found
 
 /* ---- addresses (cuda.cc) ---- */
 
-/* Bytes from addr on that the device may touch; 0: not device memory. */
+/* How many bytes from addr on are device memory; 0: addr is not. */
 uint64_t device_bytes(uint64_t addr);
 cu_result check_device(const char *what, uint64_t addr, uint64_t bytes,
                        cu_result code = INVALID_VALUE);
-/* *pinned: wholly inside one block of cuMemHostAlloc. */
+/* *pinned: whether the range lies in a block of cuMemHostAlloc. */
 cu_result check_host(const char *what, const void *p, uint64_t bytes, bool *pinned);
 
 /* ---- streams (cuda_stream.cc) ---- */
 
+/* Runs the stream's queue up to that number. It stops before a kernel that hangs. */
 void run_until(cu_stream_st &s, uint64_t number);
 void run_everything();
+/* The same for calls that wait: they return when the work is done, or with an error when the
+ * context ends. The lock is given up while a kernel hangs. */
+cu_result wait_until(StreamRef s, uint64_t number);
+cu_result wait_for_everything();
 /* Appends to the stream, or to its capture; with stream=eager it runs at once. `staged`: bytes that
  * the closure holds. */
-cu_result submit(cu_stream handle, cu_stream_st &s, work w, size_t staged = 0);
+cu_result submit(cu_stream handle, cu_stream_st &s, Work w, size_t staged = 0);
 
 #endif

@@ -1,4 +1,5 @@
-/* Streams, events, copies, captures and graphs: who runs when. cuda.cc has the idea. */
+/* Streams, events, copies, captures and graphs: when queued work runs. The head of cuda.cc explains
+ * the design. */
 #include "cuda_state.h"
 
 #include <time.h>
@@ -15,12 +16,16 @@ static int64_t now_ns()
 void run_until(cu_stream_st &s, uint64_t number)
 {
     while (s.done < number) {
-        work w = std::move(s.queue.front());
+        Work w = std::move(s.queue.front());
         s.queue.pop_front();
-        if (!g.failed) {
-            cu_result r = w();
-            if (r && !g.failed)
-                g.failed = r;
+        cu_result r = gpu.failed ? (cu_result)SUCCESS : w();
+        if (r == HANGS) {
+            s.queue.push_front(std::move(w));
+            return;
+        }
+        if (r && !gpu.failed) {
+            gpu.failed = r;
+            gpu.changed.notify_all();
         }
         s.done++;
     }
@@ -30,52 +35,100 @@ void run_until(cu_stream_st &s, uint64_t number)
 
 void run_everything()
 {
-    for (auto &s : g.orphan)
+    for (auto &s : gpu.orphan)
         run_until(*s, s->queued);
-    g.orphan.clear();
-    for (auto &s : g.stream)
+    auto done = [](const StreamRef &s) { return s->queue.empty(); };
+    gpu.orphan.erase(std::remove_if(gpu.orphan.begin(), gpu.orphan.end(), done), gpu.orphan.end());
+    for (auto &s : gpu.stream)
         run_until(*s.second, s.second->queued);
 }
 
-static void enqueue(cu_stream_st &s, work w)
+/* Gives up the lock until a hang has ended. An error: the caller's context is gone, or has failed.
+ */
+static cu_result wait_for_change(uint64_t context)
+{
+    const char *name = call_name;
+    std::unique_lock<std::mutex> hold(gpu.lock, std::adopt_lock); /* LOCK of the call took it */
+    gpu.waiting++;
+    gpu.changed.wait(hold);
+    gpu.waiting--;
+    hold.release();
+    call_name = name;
+    if (gpu.context_lives && gpu.context == context)
+        return gpu.failed;
+    return fail(CONTEXT_IS_DESTROYED, "the context was reset while this call waited");
+}
+
+cu_result wait_until(StreamRef s, uint64_t number)
+{
+    uint64_t context = gpu.context;
+    for (run_until(*s, number); s->done < number; run_until(*s, number))
+        if (cu_result r = wait_for_change(context))
+            return r;
+    return gpu.failed;
+}
+
+cu_result wait_for_everything()
+{
+    uint64_t context = gpu.context;
+    for (run_everything(); gpu.hung && !gpu.failed; run_everything())
+        if (cu_result r = wait_for_change(context))
+            return r;
+    return gpu.failed;
+}
+
+size_t emu_waiting()
+{
+    std::lock_guard<std::mutex> hold(gpu.lock);
+    return gpu.waiting;
+}
+
+void emu_end_hang()
+{
+    std::lock_guard<std::mutex> hold(gpu.lock);
+    gpu.hung = nullptr;
+    gpu.changed.notify_all();
+}
+
+static void enqueue(cu_stream_st &s, Work w)
 {
     s.queue.push_back(std::move(w));
     s.queued++;
 }
 
 /* `s` waits until `other` has done everything that is queued now. */
-static void enqueue_wait(cu_stream_st &s, const stream_ref &other, uint64_t number)
+static void enqueue_wait(cu_stream_st &s, const StreamRef &other, uint64_t number)
 {
     if (other.get() != &s && other->done < number)
         enqueue(s, [other, number] {
             run_until(*other, number);
-            return SUCCESS;
+            return other->done < number && !gpu.failed ? (cu_result)HANGS : (cu_result)SUCCESS;
         });
 }
 
-/* The legacy stream and the blocking ones wait for each other; ours are all non-blocking. */
+/* The legacy stream and blocking streams wait for each other. (vitrine makes non-blocking ones.) */
 static void order_with_legacy(cu_stream handle, cu_stream_st &s)
 {
     if (!handle) {
-        for (auto &o : g.stream)
+        for (auto &o : gpu.stream)
             if (o.second->blocking)
                 enqueue_wait(s, o.second, o.second->queued);
-    } else if (s.blocking && g.stream.count(nullptr)) {
-        enqueue_wait(s, g.stream[nullptr], g.stream[nullptr]->queued);
+    } else if (s.blocking && gpu.stream.count(nullptr)) {
+        enqueue_wait(s, gpu.stream[nullptr], gpu.stream[nullptr]->queued);
     }
 }
 
-static cu_result push(cu_stream_st &s, work w, size_t staged)
+static cu_result push(cu_stream_st &s, Work w, size_t staged)
 {
     enqueue(s, std::move(w));
     s.staged += staged;
-    if (!g.set.lazy || s.queue.size() > MOST_QUEUED ||
+    if (!gpu.set.lazy || s.queue.size() > MOST_QUEUED ||
         s.staged > MOST_STAGED) /* a real queue is finite too */
         run_until(s, s.queued);
-    return g.failed;
+    return gpu.failed;
 }
 
-cu_result submit(cu_stream handle, cu_stream_st &s, work w, size_t staged)
+cu_result submit(cu_stream handle, cu_stream_st &s, Work w, size_t staged)
 {
     if (!s.cap) {
         order_with_legacy(handle, s);
@@ -106,25 +159,26 @@ int emu_submit(void *stream, int (*run)(const void *params), const void *params,
 cu_result drv_stream_create(cu_stream *out, unsigned flags, int priority)
 {
     ENTER("cuStreamCreateWithPriority");
-    (void)priority; /* clamped by the driver, too */
+    (void)priority; /* the emulator has no priorities */
     if (flags & ~(unsigned)CU_STREAM_NON_BLOCKING)
         return fail(INVALID_VALUE, "flags %u", flags);
     auto s = std::make_shared<cu_stream_st>();
     s->blocking = !(flags & CU_STREAM_NON_BLOCKING);
-    g.stream[s.get()] = s;
+    gpu.stream[s.get()] = s;
     *out = s.get();
     return SUCCESS;
 }
 
-static void drop_capture(const std::shared_ptr<capture> &c)
+static void drop_capture(const std::shared_ptr<Capture> &c)
 {
-    for (auto &s : g.stream)
+    for (auto &s : gpu.stream)
         if (s.second->cap == c)
             s.second->cap = nullptr;
-    g.captures.erase(std::remove(g.captures.begin(), g.captures.end(), c), g.captures.end());
+    gpu.captures.erase(std::remove(gpu.captures.begin(), gpu.captures.end(), c),
+                       gpu.captures.end());
 }
 
-/* The handle goes; what is queued runs all the same, some time. */
+/* The handle is gone at once; queued work still runs later. */
 cu_result drv_stream_destroy(cu_stream handle)
 {
     ENTER("cuStreamDestroy");
@@ -134,9 +188,9 @@ cu_result drv_stream_destroy(cu_stream handle)
     if (s->cap)
         drop_capture(s->cap);
     if (!s->queue.empty())
-        g.orphan.push_back(s);
-    g.stream.erase(handle);
-    return g.failed;
+        gpu.orphan.push_back(s);
+    gpu.stream.erase(handle);
+    return gpu.failed;
 }
 
 cu_result drv_stream_sync(cu_stream handle)
@@ -151,9 +205,9 @@ cu_result drv_stream_sync(cu_stream handle)
         return r;
     if (!handle)
         order_with_legacy(handle, *s);
-    run_until(*s, s->queued);
+    cu_result r = wait_until(s, s->queued);
     emu_race_order(handle);
-    return g.failed;
+    return r;
 }
 
 cu_result drv_event_create(cu_event *out, unsigned flags)
@@ -163,7 +217,7 @@ cu_result drv_event_create(cu_event *out, unsigned flags)
         return fail(INVALID_VALUE, "flags 0x%x", flags);
     auto e = std::make_shared<cu_event_st>();
     e->timing = !(flags & CU_EVENT_NO_TIMING);
-    g.event[e.get()] = e;
+    gpu.event[e.get()] = e;
     *out = e.get();
     return SUCCESS;
 }
@@ -173,7 +227,7 @@ cu_result drv_event_destroy(cu_event handle)
     ENTER("cuEventDestroy");
     FIND(e, event, handle);
     (void)e; /* a queued record keeps its own reference */
-    g.event.erase(handle);
+    gpu.event.erase(handle);
     return SUCCESS;
 }
 
@@ -182,10 +236,10 @@ cu_result drv_event_record(cu_event event, cu_stream handle)
     ENTER("cuEventRecord");
     FIND(found, event, event);
     FIND_STREAM(s, handle);
-    event_ref e = *found;
+    EventRef e = *found;
     e->cap = s->cap;
     e->polls = 0;
-    if (s->cap) { /* an edge of the graph, not a node */
+    if (s->cap) { /* in a capture it is an edge of the graph, not a node */
         if (s->cap->invalid)
             return fail(STREAM_CAPTURE_INVALIDATED, "an earlier call spoiled this capture");
         e->position = s->position;
@@ -208,7 +262,7 @@ cu_result drv_event_record(cu_event event, cu_stream handle)
 
 static bool complete(const cu_event_st &e) { return !e.on || e.on->done >= e.number; }
 
-/* Common to query, synchronise and elapsed. */
+/* The checks that query, synchronise and elapsed have in common. */
 static cu_result waitable(const cu_event_st &e)
 {
     if (e.cap)
@@ -222,17 +276,16 @@ cu_result drv_event_sync(cu_event event)
     FIND(e, event, event);
     if (cu_result r = waitable(**e))
         return r;
-    if ((*e)->on)
-        run_until(*(*e)->on, (*e)->number);
-    return g.failed;
+    return (*e)->on ? wait_until((*e)->on, (*e)->number) : gpu.failed;
 }
 
-/* The first polls find nothing done; then it is, so that a loop of polls ends. */
+/* The first POLLS polls of an event change nothing; a later one runs the work, so that a loop of
+ * polls ends. */
 static cu_result poll(cu_event_st &e)
 {
     if (!complete(e) && ++e.polls > POLLS)
         run_until(*e.on, e.number);
-    return g.failed ? g.failed : complete(e) ? (cu_result)SUCCESS : (cu_result)NOT_READY;
+    return gpu.failed ? gpu.failed : complete(e) ? (cu_result)SUCCESS : (cu_result)NOT_READY;
 }
 
 cu_result drv_event_query(cu_event event)
@@ -268,10 +321,10 @@ cu_result drv_stream_wait_event(cu_stream handle, cu_event event, unsigned flags
     ENTER("cuStreamWaitEvent");
     FIND_STREAM(s, handle);
     FIND(found, event, event);
-    event_ref e = *found;
+    EventRef e = *found;
     if (flags != 0)
         return fail(INVALID_VALUE, "flags %u", flags);
-    if (e->cap && std::find(g.captures.begin(), g.captures.end(), e->cap) == g.captures.end())
+    if (e->cap && std::find(gpu.captures.begin(), gpu.captures.end(), e->cap) == gpu.captures.end())
         return fail(CAPTURED_EVENT, "event %p was recorded in a capture that has ended",
                     (void *)event);
     if (e->cap && !s->cap) { /* the stream joins the event's capture */
@@ -296,14 +349,14 @@ cu_result drv_stream_wait_event(cu_stream handle, cu_event event, unsigned flags
         order_with_legacy(handle, *s);
         enqueue_wait(*s, e->on, e->number);
     }
-    return g.failed;
+    return gpu.failed;
 }
 
 /* ---- copies ---- */
 
 /* What is checked at the call is checked again when the copy runs: a range may have been unmapped
  * meanwhile. */
-static work copy_work(cu_stream stream, uint64_t to, uint64_t from, size_t bytes, bool to_device,
+static Work copy_work(cu_stream stream, uint64_t to, uint64_t from, size_t bytes, bool to_device,
                       bool from_device)
 {
     return [=] {
@@ -355,9 +408,7 @@ cu_result drv_copy_to_host(void *to, cu_ptr from, size_t bytes, cu_stream handle
     if (cu_result r = submit(handle, *s,
                              copy_work(handle, (uint64_t)(uintptr_t)to, from, bytes, false, true)))
         return r;
-    if (!pinned && !s->cap)
-        run_until(*s, s->queued);
-    return g.failed;
+    return pinned || s->cap ? gpu.failed : wait_until(s, s->queued);
 }
 
 cu_result drv_copy_device(cu_ptr to, cu_ptr from, size_t bytes, cu_stream handle)
@@ -406,10 +457,10 @@ cu_result drv_capture_begin(cu_stream handle, int mode)
         return fail(STREAM_CAPTURE_UNSUPPORTED, "the default stream cannot be captured");
     if (s->cap)
         return fail(ILLEGAL_STATE, "this stream is capturing already");
-    s->cap = std::make_shared<capture>();
+    s->cap = std::make_shared<Capture>();
     s->cap->thread = pthread_self();
     s->cap->origin = handle;
-    g.captures.push_back(s->cap);
+    gpu.captures.push_back(s->cap);
     return SUCCESS;
 }
 
@@ -426,7 +477,7 @@ cu_result drv_capture_end(cu_stream handle, cu_graph *out)
     if (!pthread_equal(c->thread, pthread_self()))
         return fail(STREAM_CAPTURE_WRONG_THREAD, "the capture began on another thread");
     bool unjoined = false;
-    for (auto &o : g.stream)
+    for (auto &o : gpu.stream)
         unjoined |= o.second != s && o.second->cap == c && o.second->joined < o.second->position;
     drop_capture(c);
     if (c->invalid)
@@ -435,7 +486,7 @@ cu_result drv_capture_end(cu_stream handle, cu_graph *out)
         return fail(STREAM_CAPTURE_UNJOINED, "a stream that joined the capture is not waited for");
     std::unique_ptr<cu_graph_st> graph(new cu_graph_st{c->nodes});
     *out = graph.get();
-    g.graph[*out] = std::move(graph);
+    gpu.graph[*out] = std::move(graph);
     return SUCCESS;
 }
 
@@ -447,7 +498,7 @@ cu_result drv_graph_instantiate(cu_graph_exec *x, cu_graph graph, unsigned long 
         return fail(NOT_SUPPORTED, "flags %llu", flags);
     std::unique_ptr<cu_graph_exec_st> exec(new cu_graph_exec_st{(*from)->nodes});
     *x = exec.get();
-    g.exec[*x] = std::move(exec);
+    gpu.exec[*x] = std::move(exec);
     return SUCCESS;
 }
 
@@ -482,10 +533,11 @@ cu_result drv_graph_launch(cu_graph_exec x, cu_stream handle)
     FIND(exec, exec, x);
     FIND_STREAM(s, handle);
     auto nodes = (*exec)->nodes;
-    return submit(handle, *s, [nodes] {
-        emu_race_order(nullptr); /* nodes overlap with each other alone */
-        for (auto &node : *nodes)
-            if (cu_result r = node())
+    auto next = std::make_shared<size_t>(0); /* where to go on after a node that hung */
+    return submit(handle, *s, [nodes, next] {
+        emu_race_order(nullptr); /* a graph's nodes may overlap each other, but no work outside */
+        for (; *next < nodes->size(); ++*next)
+            if (cu_result r = (*nodes)[*next]())
                 return r;
         emu_race_order(nullptr);
         return (cu_result)SUCCESS;
@@ -497,7 +549,7 @@ cu_result drv_graph_exec_destroy(cu_graph_exec x)
     ENTER("cuGraphExecDestroy");
     FIND(exec, exec, x);
     (void)exec; /* a queued launch keeps its own reference */
-    g.exec.erase(x);
+    gpu.exec.erase(x);
     return SUCCESS;
 }
 
@@ -506,6 +558,6 @@ cu_result drv_graph_destroy(cu_graph graph)
     ENTER("cuGraphDestroy");
     FIND(from, graph, graph);
     (void)from;
-    g.graph.erase(graph);
+    gpu.graph.erase(graph);
     return SUCCESS;
 }

@@ -133,7 +133,7 @@ inline void *__cvta_shared_to_generic(size_t a) { return emu->api->shared(emu, (
 
 /* ---- atomics and loads ---- */
 
-/* Races that do no harm, told to the race detector: src/ops/ptx.cuh. */
+/* How a kernel's text declares races that do no harm (src/ops/ptx.cuh). */
 inline void emu_loads_are_discarded(bool yes) { emu->discards = yes; }
 inline void emu_stores_are_equal(bool yes) { emu->equals = yes; }
 
@@ -266,7 +266,7 @@ double fabs(double);
 int abs(int), printf(const char *, ...);
 void *memcpy(void *, const void *, size_t), *memset(void *, int, size_t);
 }
-/* Of a NaN and a number the number; -0 is below 0. */
+/* Of a NaN and a number it is the number; -0 is less than 0. */
 inline float fminf(float a, float b)
 {
     return a < b || b != b || (a == b && __builtin_signbit(a)) ? a : b;
@@ -381,7 +381,8 @@ inline unsigned ptx_sreg_laneid() { return emu->lane; }
 inline unsigned ptx_sreg_cluster_ctarank() { return emu->cluster_rank; }
 inline unsigned ptx_sreg_cluster_nctarank() { return emu->cluster_size; }
 inline unsigned ptx_sreg_smid() { return 0; }
-inline unsigned emu_bf16(float v) /* to nearest, ties to even; a NaN is the canonical one */
+inline unsigned
+emu_bf16(float v) /* rounds to nearest, ties to even; every NaN becomes the canonical one */
 {
     unsigned u = __float_as_uint(v);
     return v != v ? 0x7fff : (u + 0x7fff + (u >> 16 & 1)) >> 16;
@@ -577,7 +578,8 @@ inline void ptx_barrier_sync(unsigned id, unsigned threads = 0)
 
 /* ---- PTX: sm_90 ---- */
 
-/* On older levels they are there for code that is never reached, as templates' other branches. */
+/* On older levels they exist for code that is compiled and never runs, such as the other branch of
+ * a template. */
 #if __CUDA_ARCH__ < 900
 emu_thread *emu_sm90() __attribute__((error("this PTX instruction needs sm_90")));
 #define emu emu_sm90()

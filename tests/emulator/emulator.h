@@ -1,14 +1,17 @@
 /* The emulated GPU: a libcuda.so.1 and a libnvrtc.so.13 of our own, so that the whole CUDA backend
  * (kernels, graphs, executor, engine) runs on a machine without a GPU, under the tests and under
- * sanitizers. It knows nothing of vitrine: it stands behind NVIDIA's own entry points and is found
- * like them, by dlopen:
+ * sanitizers. It stands behind NVIDIA's entry points and is found like them, by dlopen:
  *
  *     make emulator
  *     LD_LIBRARY_PATH=build/release/emulator build/vitrine run ... --device cuda
  *
+ * It has no code for any op or model. What it takes from vitrine: the list of driver functions
+ * (device/cuda_api.h, cublaslt_api.h), of which it has no others; the PTX instructions that
+ * vitrine's kernels use; and the annotations for the race detector in kernels' text (ptx.cuh).
+ *
  *   nvrtc.cc    nvrtcCompileProgram: the kernel's text is rewritten a little (inline PTX and
  *               __shared__ become C++), put behind device.h and given to g++ -shared; the "cubin"
- *               is that shared object
+ *               is that shared object. nvrtc_text.h names the files that do the rewriting
  *   device.h    what a kernel sees: vector types, threadIdx, shuffles, atomics, math, and a
  *               function for every PTX instruction that is known; abi.h is what the runtime
  *               shares with it
@@ -16,29 +19,45 @@
  *   warp.cc     warp rendezvous (shuffles, ldmatrix, mma.sync), CTA barriers, cp.async
  *   sm90.cc     mbarriers, TMA, wgmma, clusters
  *   race.cc, race_order.cc   data races: accesses, and what orders them
- *   module.cc   "cubins" loaded
+ *   module.cc   loads "cubins"
  *   cuda.cc     the driver API: the device, its memory; cuda_stream.cc: streams, events, copies,
  *               graphs; cuda_launch.cc: libraries, launches, tensor maps
  *   cublaslt.c  libcublasLt.so.13: the products that src/device/cublaslt.c asks for
  *   nvml.c      libnvidia-ml.so.1: clocks, power, temperature that never change
  *
- * What it checks that hardware does not: shared memory is poisoned with NaNs before every CTA and
- * is exactly as large as was asked for; a barrier that not all threads reach, or threads that wait
- * for ever, is an error with the names of the waiting threads (cuLaunch... returns
+ * Names: what C code sees is snake_case (emu_launch, cu_stream_st), types of C++ alone are
+ * CamelCase (Thread, Capture), functions and variables are snake_case.
+ *
+ * What it checks and hardware does not: shared memory is poisoned with NaNs before every CTA and is
+ * exactly as large as was asked for; a barrier that not all threads reach, or threads that wait for
+ * ever, are an error with the names of the waiting threads (cuLaunch... returns
  * CUDA_ERROR_LAUNCH_FAILED, the text goes to stderr); under ASan global memory has red zones.
+ *
  * VITRINE_EMULATOR=... (comma separated) sets:
- *   cc=90|80|75     compute capability (90; nothing runs on 75)
- *   sms=N           number of SMs (4)           driver=N what cuDriverGetVersion says (13000)
- *   nvrtc=N         the newest capability that NVRTC compiles for (90)
- *   memory=MIB      device memory (2048)        order=N  seed of the order in which fibers run (0:
- *                                                        rising)
- *   stream=eager|lazy   lazy (default): a stream's work runs as late as order and synchronisation
- *                   allow, so that a host that reads too early or overwrites too soon is caught;
- *                   eager: at once
- *   cublaslt=on|broken|none|failing   cublasLtCreate fails; no algorithm is found; every product
- *                   fails
- *   race            data races are looked for (race.h)
- *   fail=N          the N-th kernel that runs fails, as a broken one would
+ *   cc=N            compute capability: 90 (the default), 80, 86, 89, 120, or 75, on which nothing
+ *                   runs. A block has up to 227 KiB of shared memory on 90, 163 on 80, 99 (101,376
+ *                   bytes) on 86, 89 and 120. Clusters, TMA and programmatic launch begin with 90;
+ *                   wgmma is there on 90 alone.
+ *   sms=N           number of SMs (4)
+ *   driver=N        what cuDriverGetVersion says (13000)
+ *   nvrtc=N         the newest capability that NVRTC compiles for (120)
+ *   memory=MIB      device memory (2048)
+ *   order=N         seed of the order in which threads run (0: rising)
+ *   stream=lazy     the default: queued work runs as late as order and synchronisation allow, so
+ *                   that a host that reads too early or overwrites too soon is caught
+ *   stream=eager    queued work runs at once
+ *   cublaslt=on     the default; broken: cublasLtCreate fails; none: no algorithm is found;
+ *                   failing: every product fails
+ *   race            looks for data races (race.h)
+ *   fail=N          the N-th kernel since cuInit fails with CUDA_ERROR_LAUNCH_FAILED
+ *   fault=N         the N-th kernel touches memory that is not there: it and every later call get
+ *                   CUDA_ERROR_ILLEGAL_ADDRESS until the context is reset or made anew
+ *   hang=N          the N-th kernel never ends, and nothing behind it on its stream runs: queries
+ *                   say CUDA_ERROR_NOT_READY, calls that wait do not return until the context is
+ *                   reset or emu_end_hang() is called
+ *                   Kernels are counted for fault and hang from when the text of VITRINE_EMULATOR
+ *                   last changed. So each strikes once, also in a program that then makes a new
+ *                   context and goes on.
  *   refuse=N        the N-th call that makes, copies or launches something gets
  *                   CUDA_ERROR_OUT_OF_MEMORY and does nothing
  * Time is not modelled: events are wall-clock times of the emulation. */
@@ -63,6 +82,8 @@ emu_module *emu_module_load(const void *bytes, size_t size, char *message, size_
 void emu_module_unload(emu_module *m);
 /* Size in bytes of static shared memory of the kernel; -1: no such kernel. */
 int emu_kernel_static_shared(emu_module *m, const char *name);
+/* Its launch bounds, 1024 where it has none; -1: no such kernel. */
+int emu_kernel_max_threads(emu_module *m, const char *name);
 /* sizeof the kernel's one parameter, which the driver copies at launch; -1: no such
  * kernel. */
 int emu_kernel_params_bytes(emu_module *m, const char *name);
@@ -73,12 +94,19 @@ typedef struct emu_launch {
     uint32_t grid[3], block[3], cluster, shared_bytes; /* cluster: CTAs along x, 0 or 1 none */
     const void *params; /* the kernel's one parameter struct, 64-byte aligned copy */
     size_t params_bytes;
-    int sm_level;   /* 80 or 90: sm90 instructions on level 80 are errors */
+    int sm_level;   /* the device's compute capability: instructions that it lacks are errors */
     uint64_t order; /* seed, 0: rising */
     /* for the race detector: */
     int overlaps;       /* launched with programmatic stream serialisation */
     const void *stream; /* anything that tells streams apart */
 } emu_launch;
+
+/* Bytes of shared memory, static and dynamic together, that a block may have on a device of compute
+ * capability `cc`. */
+static inline uint32_t emu_max_shared(int cc)
+{
+    return (cc == 90 ? 227u : cc == 80 ? 163u : cc == 75 ? 64u : 99u) << 10;
+}
 
 /* Runs every CTA to its end. 0, or -1 with a text. Thread-safe: several launches may run on several
  * OS threads. */
@@ -100,6 +128,8 @@ int emu_was_refused(void);
 const char *emu_call_name(size_t n);
 void emu_refuse(uint64_t n); /* the n-th such call from now on */
 size_t emu_pending(void);    /* what streams have still to do */
+size_t emu_waiting(void);    /* calls that do not return because a kernel hangs */
+void emu_end_hang(void);     /* the kernel that hangs runs now and ends */
 size_t emu_left_over(void);
 
 /* A TMA descriptor's content, stored in the CUtensorMap's 128 bytes by cuTensorMapEncodeTiled, read

@@ -16,7 +16,8 @@ enum { STACK = EMU_ASAN ? 256 << 10 : 64 << 10, GUARD = 4096, PATIENCE = 2000000
 /* ---- switching ---- */
 
 #if defined __x86_64__
-/* Callee-saved registers go on the stack, the stack pointer to *save; then the same backwards. */
+/* Pushes the callee-saved registers, stores the stack pointer in *save, and does the reverse with
+ * the other fiber's stack. */
 extern "C" void emu_swap(void **save, void *to);
 extern "C" void emu_first(void);
 asm(R"(
@@ -60,7 +61,7 @@ extern "C" __attribute__((visibility("hidden"), used)) void emu_fiber(Thread *t)
 
 static void prepare(Thread *t)
 {
-#if EMU_ASAN /* the last frames of the fiber before were never left */
+#if EMU_ASAN /* the frames of the fiber that had this stack before never returned */
     __asan_unpoison_memory_region(t->stack + GUARD, STACK - GUARD);
 #endif
 #if defined __x86_64__
@@ -77,7 +78,8 @@ static void prepare(Thread *t)
     getcontext(&c->c);
     c->c.uc_stack.ss_sp = t->stack + GUARD;
     c->c.uc_stack.ss_size = STACK - GUARD;
-    makecontext(&c->c, (void (*)(void))emu_fiber, 2, (u32)(u64)t, (u32)((u64)t >> 32));
+    makecontext(&c->c, (void (*)(void))emu_fiber, 2, (uint32_t)(uint64_t)t,
+                (uint32_t)((uint64_t)t >> 32));
 #endif
 }
 
@@ -102,17 +104,17 @@ static void go(Group *g, Thread *to)
 
 /* ---- who runs next ---- */
 
-u32 random_of(Group *g, u32 below)
+uint32_t random_of(Group *g, uint32_t below)
 {
     g->random ^= g->random << 13;
     g->random ^= g->random >> 7;
     g->random ^= g->random << 17;
-    return (u32)((g->random >> 32) * below >> 32);
+    return (uint32_t)((g->random >> 32) * below >> 32);
 }
 
-void wake(Warp *w, u32 lanes)
+void wake(Warp *w, uint32_t lanes)
 {
-    if (!lanes) /* else a warp without a lane to run would be chosen */
+    if (!lanes) /* otherwise a warp whose lanes all wait would be chosen */
         return;
     Group *g = w->cta->group;
     w->ready |= lanes;
@@ -127,20 +129,20 @@ static void not_ready(Thread *t)
         t->group->ready[w->index / 64] &= ~(1ull << w->index % 64);
 }
 
-/* The first one from `from` on, around. */
-static Warp *ready_warp(Group *g, u32 from)
+/* The first set bit from `from` on, wrapping around. */
+static Warp *ready_warp(Group *g, uint32_t from)
 {
-    u32 words = (u32)g->ready.size(), n = (u32)g->warp.size();
+    uint32_t words = (uint32_t)g->ready.size(), n = (uint32_t)g->warp.size();
     from = from >= n ? 0 : from;
-    for (u32 i = 0; i <= words; i++) {
-        u32 at = (from / 64 + i) % words;
-        u64 bits = g->ready[at];
+    for (uint32_t i = 0; i <= words; i++) {
+        uint32_t at = (from / 64 + i) % words;
+        uint64_t bits = g->ready[at];
         if (i == 0)
             bits &= ~0ull << from % 64;
         else if (i == words)
             bits &= ~(~0ull << from % 64);
         if (bits)
-            return &g->warp[at * 64 + (u32)__builtin_ctzll(bits)];
+            return &g->warp[at * 64 + (uint32_t)__builtin_ctzll(bits)];
     }
     return nullptr;
 }
@@ -152,10 +154,10 @@ static Thread *next_ready(Group *g)
         if (g->launch->order) {
             if (g->loads_done < g->loads.size() && random_of(g, 16) == 0)
                 load_arrives(g);
-            if ((w = ready_warp(g, random_of(g, (u32)g->warp.size())))) {
-                u32 turn = random_of(g, 32),
-                    turned = w->ready >> turn | w->ready << (32 - turn) % 32;
-                return w->lane[((u32)__builtin_ctz(turned) + turn) % 32];
+            if ((w = ready_warp(g, random_of(g, (uint32_t)g->warp.size())))) {
+                uint32_t turn = random_of(g, 32),
+                         turned = w->ready >> turn | w->ready << (32 - turn) % 32;
+                return w->lane[((uint32_t)__builtin_ctz(turned) + turn) % 32];
             }
         } else {
             if (w && w->ready)
@@ -178,7 +180,7 @@ static void leave(Group *g)
         go(g, next);
 }
 
-void wait_for(Thread *t, const char *what, u32 a, u32 b)
+void wait_for(Thread *t, const char *what, uint32_t a, uint32_t b)
 {
     t->waits = what;
     t->wait_a = a;
@@ -189,7 +191,7 @@ void wait_for(Thread *t, const char *what, u32 a, u32 b)
     t->waits = nullptr;
 }
 
-/* The others first. */
+/* Lets all other ready threads run first. */
 void go_last(Thread *t)
 {
     Group *g = t->group;
@@ -198,7 +200,7 @@ void go_last(Thread *t)
         go(g, w->lane[__builtin_ctz(w->ready)]);
 }
 
-/* For loops that wait for something by looking at it. */
+/* For loops that poll a value until another thread changes it. */
 void yield(Thread *t)
 {
     Group *g = t->group;
@@ -208,9 +210,9 @@ void yield(Thread *t)
     if (g->live == 1)
         return;
     Warp *w = t->warp;
-    u32 others = w->ready & (~1u << t->lane);
+    uint32_t others = w->ready & (~1u << t->lane);
     Warp *next = others ? w : ready_warp(g, w->index + 1);
-    u32 lane = (u32)__builtin_ctz(others ? others : next->ready);
+    uint32_t lane = (uint32_t)__builtin_ctz(others ? others : next->ready);
     if (next->lane[lane] != t)
         go(g, next->lane[lane]);
 }
@@ -260,10 +262,10 @@ void emu_fiber(Thread *t)
 
 /* ---- shared memory ---- */
 
-char *shared_at(Thread *t, u32 address, u32 bytes, u32 align, const char *what)
+char *shared_at(Thread *t, uint32_t address, uint32_t bytes, uint32_t align, const char *what)
 {
     Group *g = t->group;
-    u32 rank = address >> 24, offset = address & 0xffffff;
+    uint32_t rank = address >> 24, offset = address & 0xffffff;
     if (rank >= g->cta.size())
         fail(t, "%s: shared address %#x is of CTA %u of the cluster, which has %zu", what, address,
              rank, g->cta.size());
@@ -277,7 +279,8 @@ char *shared_at(Thread *t, u32 address, u32 bytes, u32 align, const char *what)
     return g->cta[rank].shared + offset;
 }
 
-/* All bytes 0xff: NaNs as floats and as bf16. What lies behind must be found again as it was. */
+/* All bytes 0xff: NaNs as floats and as bf16. The bytes behind shared memory get a pattern that
+ * `intact` looks for when the CTA has ended. */
 static void poison(Group *g, Cta *c)
 {
 #if EMU_ASAN
@@ -293,8 +296,8 @@ static bool intact(Group *g, Cta *c)
 {
     if (EMU_ASAN)
         return true;
-    for (u32 i = 0; i < 256; i++)
-        if ((u8)c->shared[g->shared_bytes + i] != 0xff)
+    for (uint32_t i = 0; i < 256; i++)
+        if ((uint8_t)c->shared[g->shared_bytes + i] != 0xff)
             return false;
     return true;
 }
@@ -312,7 +315,7 @@ static void *map_or_die(size_t bytes, size_t align)
     return (char *)(((uintptr_t)p + align - 1) & ~(uintptr_t)(align - 1));
 }
 
-static void grow(Group *g, u32 threads)
+static void grow(Group *g, uint32_t threads)
 {
     enum { BLOCK = 64 };
     while (g->threads.size() < threads) {
@@ -329,12 +332,12 @@ static void grow(Group *g, u32 threads)
         g->arenas = (char *)map_or_die((size_t)16 * ARENA, ARENA);
 }
 
-static void set_up(Group *g, const emu_launch *l, const emu_kernel *k, u32 ctas, u32 threads,
-                   u32 shared_bytes)
+static void set_up(Group *g, const emu_launch *l, const emu_kernel *k, uint32_t ctas,
+                   uint32_t threads, uint32_t shared_bytes)
 {
     g->launch = l;
     g->kernel = k;
-    u32 warps = (threads + 31) / 32;
+    uint32_t warps = (threads + 31) / 32;
     grow(g, ctas * threads);
     g->n_threads = ctas * threads;
     g->cta.resize(ctas);
@@ -342,14 +345,14 @@ static void set_up(Group *g, const emu_launch *l, const emu_kernel *k, u32 ctas,
     g->ready.assign((g->warp.size() + 63) / 64, 0);
     g->shared_bytes = shared_bytes;
     g->random = l->order * 0x9e3779b97f4a7c15ull | 1;
-    for (u32 r = 0; r < ctas; r++) {
+    for (uint32_t r = 0; r < ctas; r++) {
         Cta *c = &g->cta[r];
         c->group = g;
         c->rank = r;
         c->n_warps = warps;
         c->first_warp = r * warps;
         c->shared = g->arenas + (size_t)r * ARENA;
-        for (u32 i = 0; i < threads; i++) {
+        for (uint32_t i = 0; i < threads; i++) {
             Thread *t = g->threads[r * threads + i];
             Warp *w = &g->warp[r * warps + i / 32];
             t->thread = {i % l->block[0], i / l->block[0] % l->block[1],
@@ -371,25 +374,25 @@ static void set_up(Group *g, const emu_launch *l, const emu_kernel *k, u32 ctas,
         }
     }
 #if EMU_ASAN
-    if (g->failed) /* stacks were left as they lay */
+    if (g->failed) /* a failed launch leaves its fibers' stacks as they are */
         for (Thread *t : g->threads)
             __asan_unpoison_memory_region(t->stack + GUARD, STACK - GUARD);
 #endif
     g->failed = false;
 }
 
-static void begin(Group *g, u32 x, u32 y, u32 z)
+static void begin(Group *g, uint32_t x, uint32_t y, uint32_t z)
 {
-    u32 threads = g->n_threads / (u32)g->cta.size();
+    uint32_t threads = g->n_threads / (uint32_t)g->cta.size();
     for (Cta &c : g->cta) {
         c.block = {x + c.rank, y, z};
         c.live = threads;
         c.waiters = nullptr;
         memset(c.barrier, 0, sizeof c.barrier);
         poison(g, &c);
-        for (u32 i = 0; i < c.n_warps; i++) {
+        for (uint32_t i = 0; i < c.n_warps; i++) {
             Warp *w = &g->warp[c.first_warp + i];
-            u32 lanes = threads - i * 32;
+            uint32_t lanes = threads - i * 32;
             w->cta = &c;
             w->index = c.first_warp + i;
             w->live = lanes >= 32 ? ~0u : (1u << lanes) - 1;
@@ -399,7 +402,7 @@ static void begin(Group *g, u32 x, u32 y, u32 z)
             wake(w, w->live);
         }
     }
-    for (u32 i = 0; i < g->n_threads; i++) {
+    for (uint32_t i = 0; i < g->n_threads; i++) {
         Thread *t = g->threads[i];
         t->block = t->cta->block;
         t->site = t->waits = nullptr;
@@ -420,12 +423,12 @@ static void begin(Group *g, u32 x, u32 y, u32 z)
         race_group_begin(g);
 }
 
-/* Which threads wait for what, neighbours with the same reason together. */
+/* Writes which threads wait for what; neighbours that wait for the same share a line. */
 static void describe_deadlock(Group *g)
 {
     size_t size = sizeof g->message, n = 0;
     n += (size_t)snprintf(g->message, size, "%s: no thread can go on.", g->launch->name);
-    for (u32 i = 0, j; i < g->n_threads && n < size; i = j) {
+    for (uint32_t i = 0, j; i < g->n_threads && n < size; i = j) {
         Thread *t = g->threads[i];
         for (j = i + 1; j < g->n_threads; j++) {
             Thread *u = g->threads[j];
@@ -472,7 +475,7 @@ static bool run_group(Group *g)
 
 /* ---- a launch ---- */
 
-/* A fault in a kernel: say in which, then die as always. */
+/* A signal in a kernel: prints kernel and thread, then lets the process die of it. */
 static void on_fault(int signal, siginfo_t *info, void *)
 {
     Group *g = running;
@@ -527,11 +530,11 @@ static Group *take()
     return g;
 }
 
-static bool acceptable(const emu_launch *l, const emu_kernel *k, u32 cluster, u32 shared_bytes,
-                       char *message, size_t size)
+static bool acceptable(const emu_launch *l, const emu_kernel *k, uint32_t cluster,
+                       uint32_t shared_bytes, char *message, size_t size)
 {
-    u64 threads = (u64)l->block[0] * l->block[1] * l->block[2];
-    u32 most = l->sm_level >= 90 ? 227 << 10 : 163 << 10;
+    uint64_t threads = (uint64_t)l->block[0] * l->block[1] * l->block[2];
+    uint32_t most = emu_max_shared(l->sm_level);
     if (!k)
         snprintf(message, size, "%s: the module has no such kernel", l->name);
     else if (threads == 0 || threads > 1024 || threads > k->max_threads)
@@ -557,8 +560,8 @@ static bool acceptable(const emu_launch *l, const emu_kernel *k, u32 cluster, u3
 int emu_run(const emu_launch *l, char *message, size_t message_size)
 {
     const emu_kernel *k = find_kernel(l->module, l->name);
-    u32 cluster = l->cluster ? l->cluster : 1,
-        shared_bytes = dynamic_offset(l->module) + l->shared_bytes;
+    uint32_t cluster = l->cluster ? l->cluster : 1,
+             shared_bytes = dynamic_offset(l->module) + l->shared_bytes;
     if (!acceptable(l, k, cluster, shared_bytes, message, message_size))
         return -1;
     catch_faults();
@@ -571,9 +574,9 @@ int emu_run(const emu_launch *l, char *message, size_t message_size)
         race_launch_begin(g);
     }
     bool fine = true;
-    for (u32 z = 0; z < l->grid[2] && fine; z++)
-        for (u32 y = 0; y < l->grid[1] && fine; y++)
-            for (u32 x = 0; x < l->grid[0] && fine; x += cluster) {
+    for (uint32_t z = 0; z < l->grid[2] && fine; z++)
+        for (uint32_t y = 0; y < l->grid[1] && fine; y++)
+            for (uint32_t x = 0; x < l->grid[0] && fine; x += cluster) {
                 begin(g, x, y, z);
                 fine = run_group(g);
             }

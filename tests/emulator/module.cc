@@ -13,20 +13,21 @@
 
 struct emu_module {
     void *library;
-    std::string code; /* of one that is instrumented, for addr2line */
+    std::string
+        code; /* the file's bytes, kept for addr2line where the module is for the race detector */
     const char *base;
     const emu_exports *exports;
-    u32 static_bytes, dynamic_offset;
+    uint32_t static_bytes, dynamic_offset;
 };
 
 static std::mutex instrumented_lock;
 static std::set<const emu_module *> &instrumented = *new std::set<const emu_module *>;
 
-static u32 align_up(u32 at, u32 align) { return (at + align - 1) / align * align; }
+static uint32_t align_up(uint32_t at, uint32_t align) { return (at + align - 1) / align * align; }
 
 static void lay_out(emu_module *m)
 {
-    u32 at = 0, gap = EMU_ASAN ? 32 : 0, gaps = 0, dynamic_align = 16;
+    uint32_t at = 0, gap = EMU_ASAN ? 32 : 0, gaps = 0, dynamic_align = 16;
     for (emu_slot **slot = m->exports->slots; slot < m->exports->slots_end; slot++) {
         emu_slot *s = *slot;
         if (!s->size) {
@@ -111,7 +112,7 @@ void emu_module_unload(emu_module *m)
 
 const emu_kernel *find_kernel(emu_module *m, const char *name)
 {
-    for (u32 i = 0; i < m->exports->n_kernels; i++)
+    for (uint32_t i = 0; i < m->exports->n_kernels; i++)
         if (strcmp(m->exports->kernels[i].name, name) == 0)
             return &m->exports->kernels[i];
     return nullptr;
@@ -153,7 +154,7 @@ std::string describe_code(const void *pc)
     size_t offset = (size_t)((const char *)pc - (const char *)info.dli_fbase);
     for (const emu_module *m : instrumented)
         if (m->base == info.dli_fbase) {
-            std::string lines = lines_of(m, offset - 1); /* pc is behind the call */
+            std::string lines = lines_of(m, offset - 1); /* pc is the address behind the call */
             if (!lines.empty())
                 return lines;
         }
@@ -161,10 +162,15 @@ std::string describe_code(const void *pc)
     return text;
 }
 
-u32 dynamic_offset(emu_module *m) { return m->dynamic_offset; }
+uint32_t dynamic_offset(emu_module *m) { return m->dynamic_offset; }
 int emu_kernel_static_shared(emu_module *m, const char *name)
 {
     return find_kernel(m, name) ? (int)m->static_bytes : -1;
+}
+int emu_kernel_max_threads(emu_module *m, const char *name)
+{
+    const emu_kernel *k = find_kernel(m, name);
+    return k ? (int)k->max_threads : -1;
 }
 int emu_kernel_params_bytes(emu_module *m, const char *name)
 {

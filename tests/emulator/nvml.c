@@ -26,7 +26,7 @@ int nvmlShutdown(void) { return SUCCESS; }
 
 int nvmlDeviceGetHandleByPciBusId_v2(const char *id, device **d)
 {
-    if (strcmp(id, "00000000:01:00.0") != 0) /* as cuda.cc says */
+    if (strcmp(id, "00000000:01:00.0") != 0) /* the PCI address that cuda.cc reports */
         return NOT_FOUND;
     *d = &the_gpu;
     return SUCCESS;
@@ -60,6 +60,6 @@ int nvmlDeviceGetTemperature(device *d, int sensor, unsigned *celsius)
 
 int nvmlDeviceGetCurrentClocksThrottleReasons(device *d, unsigned long long *bits)
 {
-    *bits = 1 << 2 | 1 << 5; /* the power cap, the heat */
+    *bits = 1 << 2 | 1 << 5; /* throttled by the power cap and by heat */
     return d == &the_gpu ? SUCCESS : INVALID;
 }

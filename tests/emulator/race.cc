@@ -1,5 +1,5 @@
-/* The accesses to every 4 bytes, what each new one is checked against, and reports. race.h has the
- * idea.
+/* The accesses to every 4 bytes, what each new one is checked against, and reports. The head of
+ * race.h explains the method.
  *
  *   address ──> cell {stamp, head} ──> entry ──> entry ──> ...      of a pool
  *
@@ -23,15 +23,15 @@ Race &race = *new Race;
 namespace
 {
 
-enum : u32 { PENDING = ~0u, WARP_BITS = 10, MOST_RECORDS = 1u << (32 - WARP_BITS) };
+enum : uint32_t { PENDING = ~0u, WARP_BITS = 10, MOST_RECORDS = 1u << (32 - WARP_BITS) };
 
 struct Entry {
     const void *site;
-    u32 actor /* record << WARP_BITS | warp */, clock, lanes, next;
-    u8 bytes, kind;
+    uint32_t actor /* record << WARP_BITS | warp */, clock, lanes, next;
+    uint8_t bytes, kind;
 };
 struct Cell {
-    u32 stamp, head;
+    uint32_t stamp, head;
 };
 
 void *room(size_t bytes)
@@ -46,13 +46,13 @@ void *room(size_t bytes)
 }
 
 struct Pool {
-    enum : u32 { MOST = 1u << 29 };
+    enum : uint32_t { MOST = 1u << 29 };
     Entry *at = nullptr;
-    u32 used = 1, free = 0;
+    uint32_t used = 1, free = 0;
     void clear() { used = 1, free = 0; }
-    u32 take()
+    uint32_t take()
     {
-        u32 i = free;
+        uint32_t i = free;
         if (i) {
             free = at[i].next;
             return i;
@@ -65,7 +65,7 @@ struct Pool {
         }
         return used++;
     }
-    void drop(u32 i)
+    void drop(uint32_t i)
     {
         at[i].next = free;
         free = i;
@@ -76,13 +76,13 @@ enum { REGION_BITS = 22, NEAR = 256 };
 struct Shadow {
     Pool shared, global;
     Cell *shared_cells = nullptr;
-    std::unordered_map<u64, Cell *> regions; /* of 4 MiB */
-    u64 near_number[NEAR];
+    std::unordered_map<uint64_t, Cell *> regions; /* of 4 MiB each */
+    uint64_t near_number[NEAR];
     Cell *near_cells[NEAR];
     Shadow() { memset(near_number, 0xff, sizeof near_number); }
-    Cell *global_cell(u64 address)
+    Cell *global_cell(uint64_t address)
     {
-        u64 number = address >> REGION_BITS, slot = number % NEAR;
+        uint64_t number = address >> REGION_BITS, slot = number % NEAR;
         if (near_number[slot] != number) {
             Cell *&cells = regions[number];
             if (!cells)
@@ -97,16 +97,16 @@ struct Shadow {
 struct Access {
     Thread *t;
     const void *site;
-    u64 address; /* of the whole */
-    u32 size, actor, clock, bit;
-    u8 kind;
+    uint64_t address; /* of the whole */
+    uint32_t size, actor, clock, bit;
+    uint8_t kind;
     bool shared;
 };
 
 /* ---- reports ---- */
 
-/* Where memory lies that has a name: address -> bytes. */
-std::map<u64, u64> &memory = *new std::map<u64, u64>;
+/* Device memory that exists: address -> bytes. */
+std::map<uint64_t, uint64_t> &memory = *new std::map<uint64_t, uint64_t>;
 
 std::string text_of(const char *format, ...) __attribute__((format(printf, 1, 2)));
 std::string text_of(const char *format, ...)
@@ -119,7 +119,7 @@ std::string text_of(const char *format, ...)
     return text;
 }
 
-std::string describe_memory(u64 address)
+std::string describe_memory(uint64_t address)
 {
     auto m = memory.upper_bound(address);
     if (m == memory.begin() || (--m, address - m->first >= m->second))
@@ -129,14 +129,14 @@ std::string describe_memory(u64 address)
                    (unsigned long long)m->first);
 }
 
-std::string place(const void *site, u8 kind)
+std::string place(const void *site, uint8_t kind)
 {
     if (!site)
         return "?";
     return kind & RACE_SITE ? std::string((const char *)site) : describe_code(site);
 }
 
-const char *verb(u8 kind, bool done)
+const char *verb(uint8_t kind, bool done)
 {
     if (kind & RACE_ATOMIC)
         return kind & RACE_WRITE ? (done ? "updated atomically" : "updates atomically")
@@ -147,25 +147,25 @@ const char *verb(u8 kind, bool done)
     return kind & RACE_WRITE ? (done ? "written" : "writes") : (done ? "read" : "reads");
 }
 
-std::string thread_of(const Race::Record &r, u32 warp, u32 lanes)
+std::string thread_of(const Race::Record &r, uint32_t warp, uint32_t lanes)
 {
-    u32 lane = (u32)__builtin_ctz(lanes), rank = warp / r.warps_a_cta;
+    uint32_t lane = (uint32_t)__builtin_ctz(lanes), rank = warp / r.warps_a_cta;
     return text_of("CTA (%u, %u, %u), thread %u", r.x + rank, r.y, r.z,
                    (warp - rank * r.warps_a_cta) * 32 + lane);
 }
 
-/* The lanes of an entry that this thread does not know of. */
-u32 unknown_lanes(const Access &a, const Entry &e, const Race::Record &r, bool proxied)
+/* The lanes of an entry whose accesses are not ordered before this thread's. */
+uint32_t unknown_lanes(const Access &a, const Entry &e, const Race::Record &r, bool proxied)
 {
-    u32 out = 0;
-    for (u32 left = e.lanes; left; left &= left - 1)
+    uint32_t out = 0;
+    for (uint32_t left = e.lanes; left; left &= left - 1)
         if (!race_knows(a.t, e.actor >> WARP_BITS, r.launch, e.actor & 1023, left & -left, e.clock,
                         proxied))
             out |= left & -left;
     return out ? out : e.lanes;
 }
 
-void report(const Access &a, const Entry &e, u32 offset, bool proxied)
+void report(const Access &a, const Entry &e, uint32_t offset, bool proxied)
 {
     static std::set<std::pair<const void *, const void *>> &said =
         *new std::set<std::pair<const void *, const void *>>;
@@ -175,13 +175,13 @@ void report(const Access &a, const Entry &e, u32 offset, bool proxied)
         return;
     const Race::Record &r = race.records[e.actor >> WARP_BITS];
     const Thread *t = a.t;
-    u32 warp = e.actor & 1023;
+    uint32_t warp = e.actor & 1023;
     std::string where, who;
     if (a.shared) {
-        u64 at = a.address - (u64)(uintptr_t)race.group->arenas;
-        where = text_of("shared memory at %u", (u32)(at % ARENA) + offset);
+        uint64_t at = a.address - (uint64_t)(uintptr_t)race.group->arenas;
+        where = text_of("shared memory at %u", (uint32_t)(at % ARENA) + offset);
         if (race.group->cta.size() > 1)
-            where += text_of(" of CTA %u of the cluster", (u32)(at / ARENA));
+            where += text_of(" of CTA %u of the cluster", (uint32_t)(at / ARENA));
     } else {
         where = describe_memory(a.address + offset);
     }
@@ -214,21 +214,22 @@ void report(const Access &a, const Entry &e, u32 offset, bool proxied)
 
 /* ---- an access to a cell ---- */
 
-/* Of this launch, so far. */
+/* Whether t is ordered behind all groups of this launch that have begun. */
 bool knows_all_groups(const Thread *t)
 {
-    u32 n = 0;
+    uint32_t n = 0;
     for (auto &g : t->race.k.far->groups)
         n += g.first >= race.first_record;
     return n == race.record - race.first_record;
 }
 
-bool conflict(u8 a, u8 b) { return ((a | b) & RACE_WRITE) && !(a & b & RACE_ATOMIC); }
+bool conflict(uint8_t a, uint8_t b) { return ((a | b) & RACE_WRITE) && !(a & b & RACE_ATOMIC); }
 
-enum : u8 { SAME = (u8) ~(RACE_SITE | RACE_MANY) };
+enum : uint8_t { SAME = (uint8_t) ~(RACE_SITE | RACE_MANY) };
 
-/* Stores of equal values race with nobody who knows of one of them. */
-bool is_excused(const Cell &c, const Pool &pool, u8 bytes, const Access &a, const Entry &e,
+/* Stores of equal values (STORES_ARE_EQUAL) do not race with each other; an access that is ordered
+ * behind one of them races with none. */
+bool is_excused(const Cell &c, const Pool &pool, uint8_t bytes, const Access &a, const Entry &e,
                 bool proxied)
 {
     if (!((a.kind | e.kind) & RACE_EQUAL))
@@ -237,11 +238,11 @@ bool is_excused(const Cell &c, const Pool &pool, u8 bytes, const Access &a, cons
         return true;
     if (a.kind & e.kind & RACE_WRITE) /* the other is another value */
         return false;
-    for (u32 i = c.head; i; i = pool.at[i].next) {
+    for (uint32_t i = c.head; i; i = pool.at[i].next) {
         const Entry &x = pool.at[i];
         if (!(x.kind & RACE_EQUAL) || (bytes & e.bytes & ~x.bytes))
             continue;
-        if (a.kind & RACE_EQUAL) /* it was there, and e has been held against it */
+        if (a.kind & RACE_EQUAL) /* e's accesses were checked against this one when they came */
             return true;
         if (race_knows(a.t, x.actor >> WARP_BITS, race.records[x.actor >> WARP_BITS].launch,
                        x.actor & 1023, x.lanes, x.clock, proxied))
@@ -250,13 +251,13 @@ bool is_excused(const Cell &c, const Pool &pool, u8 bytes, const Access &a, cons
     return false;
 }
 
-void touch(Cell &c, Pool &pool, u32 stamp, u8 bytes, u32 offset, const Access &a)
+void touch(Cell &c, Pool &pool, uint32_t stamp, uint8_t bytes, uint32_t offset, const Access &a)
 {
     if (c.stamp != stamp)
         c = {stamp, 0};
     bool merged = false, reads = !(a.kind & RACE_WRITE);
-    u32 many = 0;
-    for (u32 *link = &c.head, i; (i = *link);) {
+    uint32_t many = 0;
+    for (uint32_t *link = &c.head, i; (i = *link);) {
         Entry &e = pool.at[i];
         if (e.actor == a.actor && e.clock == a.clock && e.bytes == bytes &&
             !((e.kind ^ a.kind) & SAME) && a.clock != PENDING) {
@@ -269,8 +270,9 @@ void touch(Cell &c, Pool &pool, u32 stamp, u8 bytes, u32 offset, const Access &a
                 continue;
             }
         }
-        u32 record = e.actor >> WARP_BITS, launch = race.records[record].launch;
-        if (a.kind & RACE_DISCARDED && launch == race.launch) { /* other kernels' still count */
+        uint32_t record = e.actor >> WARP_BITS, launch = race.records[record].launch;
+        if (a.kind & RACE_DISCARDED &&
+            launch == race.launch) { /* entries of other kernels still count */
             link = &e.next;
             continue;
         }
@@ -295,7 +297,7 @@ void touch(Cell &c, Pool &pool, u32 stamp, u8 bytes, u32 offset, const Access &a
         }
         bool drop = covered && (ordered || both_atomic) && !(a.kind & e.kind & RACE_EQUAL);
         if (!drop && covered && reads && e.clock != PENDING) {
-            if (e.actor == a.actor) { /* who knows of this lane's new read, knows of the old one */
+            if (e.actor == a.actor) { /* ordered behind the new read: behind the old too */
                 e.lanes &= ~a.bit;
                 drop = !e.lanes;
             } else if (record != race.record && launch == race.launch) {
@@ -317,77 +319,81 @@ void touch(Cell &c, Pool &pool, u32 stamp, u8 bytes, u32 offset, const Access &a
         return;
     if (a.kind & RACE_DISCARDED)
         return;
-    u32 i = pool.take();
+    uint32_t i = pool.take();
     pool.at[i] = {a.site, a.actor, a.clock, a.bit, c.head, bytes, a.kind};
     c.head = i;
 }
 
-Cell &cell_of(u64 address, bool shared)
+Cell &cell_of(uint64_t address, bool shared)
 {
-    return shared ? shadow.shared_cells[(address - (u64)(uintptr_t)race.group->arenas) >> 2]
+    return shared ? shadow.shared_cells[(address - (uint64_t)(uintptr_t)race.group->arenas) >> 2]
                   : *shadow.global_cell(address);
 }
 
-bool is_shared(u64 address)
+bool is_shared(uint64_t address)
 {
-    return address - (u64)(uintptr_t)race.group->arenas < (u64)16 * ARENA;
+    return address - (uint64_t)(uintptr_t)race.group->arenas < (uint64_t)16 * ARENA;
 }
 
 /* f(address of 4 bytes, which of them, offset from p) */
-template <class F> void each_cell(u64 address, u32 bytes, F f)
+template <class F> void each_cell(uint64_t address, uint32_t bytes, F f)
 {
-    for (u64 end = address + bytes, at = address & ~(u64)3; at < end; at += 4) {
-        u32 from = at < address ? (u32)(address - at) : 0, to = end - at < 4 ? (u32)(end - at) : 4;
-        f(at, (u8)(((1u << to) - 1) & ~((1u << from) - 1)), (u32)(at + from - address));
+    for (uint64_t end = address + bytes, at = address & ~(uint64_t)3; at < end; at += 4) {
+        uint32_t from = at < address ? (uint32_t)(address - at) : 0,
+                 to = end - at < 4 ? (uint32_t)(end - at) : 4;
+        f(at, (uint8_t)(((1u << to) - 1) & ~((1u << from) - 1)), (uint32_t)(at + from - address));
     }
 }
 
 void access(const Access &a)
 {
     Pool &pool = a.shared ? shadow.shared : shadow.global;
-    u32 stamp = a.shared ? race.stamp : race.epoch;
-    each_cell(a.address, a.size, [&](u64 at, u8 bytes, u32 offset) {
+    uint32_t stamp = a.shared ? race.stamp : race.epoch;
+    each_cell(a.address, a.size, [&](uint64_t at, uint8_t bytes, uint32_t offset) {
         touch(cell_of(at, a.shared), pool, stamp, bytes, offset, a);
     });
 }
 
 } // namespace
 
-void race_access(emu_thread *e, const void *p, u32 bytes, u32 kind, const void *site)
+void race_access(emu_thread *e, const void *p, uint32_t bytes, uint32_t kind, const void *site)
 {
     Thread *t = (Thread *)e;
     const emu_launch *l = race.group->launch;
     if ((size_t)((const char *)p - (const char *)l->params) < l->params_bytes ||
         (size_t)((const char *)p - (const char *)&emu_runtime) < sizeof emu_runtime || bytes == 0)
         return;
-    access({t, site, (u64)(uintptr_t)p, bytes, race.record << WARP_BITS | t->warp->index,
-            kind & RACE_PENDING ? (u32)PENDING : t->race.now, 1u << t->lane,
-            (u8)((kind & ~RACE_PENDING) | (kind & RACE_WRITE ? (e->equals ? RACE_EQUAL : 0)
-                                                             : (e->discards ? RACE_DISCARDED : 0))),
-            is_shared((u64)(uintptr_t)p)});
+    access({t, site, (uint64_t)(uintptr_t)p, bytes, race.record << WARP_BITS | t->warp->index,
+            kind & RACE_PENDING ? (uint32_t)PENDING : t->race.now, 1u << t->lane,
+            (uint8_t)((kind & ~RACE_PENDING) |
+                      (kind & RACE_WRITE ? (e->equals ? RACE_EQUAL : 0)
+                                         : (e->discards ? RACE_DISCARDED : 0))),
+            is_shared((uint64_t)(uintptr_t)p)});
 }
 
-void race_touch(Thread *t, const void *p, u32 bytes, u32 kind)
+void race_touch(Thread *t, const void *p, uint32_t bytes, uint32_t kind)
 {
     race_access(t, p, bytes, kind | RACE_SITE, t->site);
 }
 
-void race_touch_as(Thread *t, u32 which, u32 lane, u32 clock, const void *p, u32 bytes, u32 kind)
+void race_touch_as(Thread *t, uint32_t which, uint32_t lane, uint32_t clock, const void *p,
+                   uint32_t bytes, uint32_t kind)
 {
-    access({t, t->site, (u64)(uintptr_t)p, bytes,
-            race.record << WARP_BITS | ((u32)race.group->warp.size() + which), clock, 1u << lane,
-            (u8)(kind | RACE_SITE), is_shared((u64)(uintptr_t)p)});
+    access({t, t->site, (uint64_t)(uintptr_t)p, bytes,
+            race.record << WARP_BITS | ((uint32_t)race.group->warp.size() + which), clock,
+            1u << lane, (uint8_t)(kind | RACE_SITE), is_shared((uint64_t)(uintptr_t)p)});
 }
 
-void race_finish(Thread *t, const void *p, u32 bytes, u32 kind)
+void race_finish(Thread *t, const void *p, uint32_t bytes, uint32_t kind)
 {
-    u64 address = (u64)(uintptr_t)p;
+    uint64_t address = (uint64_t)(uintptr_t)p;
     bool shared = is_shared(address);
-    u32 actor = race.record << WARP_BITS | t->warp->index, stamp = shared ? race.stamp : race.epoch;
+    uint32_t actor = race.record << WARP_BITS | t->warp->index,
+             stamp = shared ? race.stamp : race.epoch;
     Pool &pool = shared ? shadow.shared : shadow.global;
-    each_cell(address, bytes, [&](u64 at, u8, u32) {
+    each_cell(address, bytes, [&](uint64_t at, uint8_t, uint32_t) {
         Cell &c = cell_of(at, shared);
-        for (u32 i = c.stamp == stamp ? c.head : 0; i; i = pool.at[i].next) {
+        for (uint32_t i = c.stamp == stamp ? c.head : 0; i; i = pool.at[i].next) {
             Entry &e = pool.at[i];
             if (e.clock == PENDING && e.actor == actor && e.lanes == 1u << t->lane &&
                 !((e.kind ^ kind) & RACE_WRITE))
@@ -398,7 +404,7 @@ void race_finish(Thread *t, const void *p, u32 bytes, u32 kind)
 
 /* ---- launches ---- */
 
-/* Everything so far is before everything that follows. */
+/* From now on, all accesses so far count as ordered before all that follow. */
 static void new_epoch()
 {
     race.chained = false;
@@ -410,7 +416,7 @@ static void new_epoch()
     shadow.global.clear();
 }
 
-/* A mutex of the driver, or of emu_run, is held by whoever calls. */
+/* The caller holds the driver's mutex or emu_run's. */
 void emu_race_order(const void *stream)
 {
     if (race.stream == stream || !stream)
@@ -441,10 +447,10 @@ void race_launch_begin(Group *g)
         before.all = after.all = race.launch;
     }
     race.launch++;
-    race.first_record = (u32)race.records.size();
+    race.first_record = (uint32_t)race.records.size();
     race.launches.push_back(l->name);
     race.group = g;
-    race.nothing = Dense::make((u32)g->warp.size() + RACE_EXTRA);
+    race.nothing = Dense::make((uint32_t)g->warp.size() + RACE_EXTRA);
     race.begun = race_far(before);
     race.waited = before == after ? race.begun : race_far(after);
     race.at_go = race.at_end = before;
@@ -464,7 +470,7 @@ bool race_launch_end(Group *)
 void race_group_begin(Group *g)
 {
     const Cta &c = g->cta[0];
-    race.record = (u32)race.records.size();
+    race.record = (uint32_t)race.records.size();
     race.records.push_back({race.launch, c.block.x, c.block.y, c.block.z, c.n_warps});
     if (++race.stamp == 0)
         race.stamp = 1;
@@ -476,7 +482,7 @@ void race_group_begin(Group *g)
     race.cluster_done = Known();
     RaceThread fresh;
     fresh.k = {race.nothing, race.nothing, race.nothing, race.begun, race.begun, Ref<Far>()};
-    for (u32 i = 0; i < g->n_threads; i++) {
+    for (uint32_t i = 0; i < g->n_threads; i++) {
         g->threads[i]->race = fresh;
         g->threads[i]->stored.clear();
     }

@@ -67,36 +67,36 @@ template <class T> class Ref
     T *p = nullptr;
 };
 
-/* The clocks of a group's lanes that somebody knows; then of each warp the least. Two warps more
- * than there are stand for what runs beside threads: a lane an mbarrier (TMA loads), a lane a warp
- * (its wgmmas). Does not change once it is shared. */
+/* For each lane of a group, the clock up to which its accesses are known; behind them, the least of
+ * each warp. Two extra warps stand for what runs beside threads: one has a lane for each mbarrier
+ * (TMA loads), the other a lane for each warp (its wgmmas). A shared table never changes. */
 struct Dense {
-    u32 refs, warps, clock[1];
-    u32 *least() { return clock + 32 * warps; }
-    const u32 *least() const { return clock + 32 * warps; }
-    static Ref<Dense> make(u32 warps);
+    uint32_t refs, warps, clock[1];
+    uint32_t *least() { return clock + 32 * warps; }
+    const uint32_t *least() const { return clock + 32 * warps; }
+    static Ref<Dense> make(uint32_t warps);
     static Ref<Dense> copy(const Dense *);
     static void destroy(Dense *);
     void settle(); /* computes least */
 };
 
-/* Which launches are over, in the eyes of somebody: all up to one, and some of the next 64. */
+/* Which launches a thread knows to be over: all up to a number, and some of the 64 behind it. */
 struct Horizon {
-    u32 all = 0;
-    u64 more = 0;
-    bool has(u32 launch) const
+    uint32_t all = 0;
+    uint64_t more = 0;
+    bool has(uint32_t launch) const
     {
         return launch <= all || (launch - all - 1 < 64 && (more >> (launch - all - 1) & 1));
     }
-    void add(u32 launch);
+    void add(uint32_t launch);
     void join(const Horizon &o);
     bool operator==(const Horizon &o) const { return all == o.all && more == o.more; }
 };
 
 struct Far {
-    u32 refs;
+    uint32_t refs;
     Horizon over;
-    std::vector<std::pair<u32, Ref<Dense>>> groups; /* of this launch, by rising number */
+    std::vector<std::pair<uint32_t, Ref<Dense>>> groups; /* of this launch, by rising number */
     static void destroy(Far *f);
 };
 
@@ -107,16 +107,17 @@ struct Known {
 
 struct RaceThread {
     Known k;
-    u32 now = 1, fenced_now = 0, proxied_now = 0; /* its own clock, in place of k's */
+    uint32_t now = 1, fenced_now = 0,
+             proxied_now = 0; /* the thread's own clock; k's entry for it is not used */
 };
 
 /* The maximum of tables, sharing the first for as long as that is it. */
 class Joiner
 {
   public:
-    void add(const Ref<Dense> &base, u32 index, u32 own);
+    void add(const Ref<Dense> &base, uint32_t index, uint32_t own);
     void add(const Ref<Dense> &base);
-    void raise(u32 index, u32 clock); /* there must be one */
+    void raise(uint32_t index, uint32_t clock); /* there must be one */
     Ref<Dense> publish();
 
   private:
@@ -125,31 +126,31 @@ class Joiner
     void owned();
 };
 
-/* What all that arrive hand over. */
+/* What the threads that arrive at a barrier hand over. */
 class Gather
 {
   public:
     void add(const Thread *t);
     void add(const Known &k);
     Known publish();
-    void raise(u32 index, u32 clock) { seen.raise(index, clock); }
-    u32 latest = 0; /* clock of those that came */
+    void raise(uint32_t index, uint32_t clock) { seen.raise(index, clock); }
+    uint32_t latest = 0; /* clock of those that came */
   private:
     Joiner seen, fenced, proxied;
     Ref<Far> far, far_fenced, pending;
 };
 
 struct RaceMbar {
-    u32 lane = 0, phases = 0;
+    uint32_t lane = 0, phases = 0;
     Gather arriving;
     Known done;
     bool any = false, any_done = false;
 };
 
-/* One launch at a time: a mutex is held. */
+/* The detector's state. One launch at a time uses it, under a mutex. */
 struct Race {
     Group *group = nullptr;
-    u32 launch = 0, first_record = 0, record = 0, epoch = 1, stamp = 0;
+    uint32_t launch = 0, first_record = 0, record = 0, epoch = 1, stamp = 0;
     /* this launch */
     Ref<Dense> nothing;
     Ref<Far> begun, waited; /* what a thread knows at first, and after griddepcontrol.wait */
@@ -158,44 +159,45 @@ struct Race {
     bool chained = false;
     const void *stream = nullptr;
     std::vector<std::string> launches; /* names, of this epoch; the first is number first_launch */
-    u32 first_launch = 1;
+    uint32_t first_launch = 1;
     struct Record {
-        u32 launch, x, y, z, warps_a_cta;
+        uint32_t launch, x, y, z, warps_a_cta;
     };
     std::vector<Record> records;
     /* this group */
-    std::unordered_map<u32, RaceMbar> mbar;
-    std::unordered_map<u32, Gather> early; /* barriers: of those that only arrive */
+    std::unordered_map<uint32_t, RaceMbar> mbar;
+    std::unordered_map<uint32_t, Gather> early; /* barriers: of those that only arrive */
     Gather cluster;
     Known cluster_done;
     std::unordered_map<const void *, Ref<Far>> published, published_shared;
     /* reports */
-    u32 races = 0;
+    uint32_t races = 0;
     std::string first;
 };
 extern Race &race;
 
 /* ---- race.cc: accesses ---- */
 
-enum : u8 {
+enum : uint8_t {
     RACE_READ = 0,
     RACE_WRITE = 1,
     RACE_ATOMIC = 2,
     RACE_ASYNC = 4,      /* by the async proxy */
-    RACE_PENDING = 8,    /* nobody knows of it, until it is finished */
-    RACE_SITE = 16,      /* the place is a text and not a program counter */
+    RACE_PENDING = 8,    /* issued and not finished: ordered before no other access yet */
+    RACE_SITE = 16,      /* `site` is a text and not a program counter */
     RACE_MANY = 32,      /* reads by several CTAs */
-    RACE_DISCARDED = 64, /* a read of what is thrown away */
-    RACE_EQUAL = 128     /* a write of what others write here too */
+    RACE_DISCARDED = 64, /* a read whose value is thrown away (LOADS_ARE_DISCARDED) */
+    RACE_EQUAL = 128 /* a write of a value that other threads write here too (STORES_ARE_EQUAL) */
 };
 
-void race_access(emu_thread *e, const void *p, u32 bytes, u32 kind, const void *site);
+void race_access(emu_thread *e, const void *p, uint32_t bytes, uint32_t kind, const void *site);
 /* An instruction's access, at t->site. */
-void race_touch(Thread *t, const void *p, u32 bytes, u32 kind);
+void race_touch(Thread *t, const void *p, uint32_t bytes, uint32_t kind);
 /* The same by something that runs beside the threads: `lane` of the extra warp `which`. */
-void race_touch_as(Thread *t, u32 which, u32 lane, u32 clock, const void *p, u32 bytes, u32 kind);
-/* What t did as pending is done, in t's eyes. */
-void race_finish(Thread *t, const void *p, u32 bytes, u32 kind);
+void race_touch_as(Thread *t, uint32_t which, uint32_t lane, uint32_t clock, const void *p,
+                   uint32_t bytes, uint32_t kind);
+/* Accesses that t issued as pending are done, as far as t knows. */
+void race_finish(Thread *t, const void *p, uint32_t bytes, uint32_t kind);
 
 void race_launch_begin(Group *g);
 /* False when there were races: their text is in race.first. */
@@ -204,20 +206,20 @@ void race_group_begin(Group *g);
 
 /* ---- race_order.cc: who knows of whom ---- */
 
-bool race_knows(const Thread *t, u32 record, u32 launch, u32 warp, u32 lanes, u32 clock,
-                bool proxied);
+bool race_knows(const Thread *t, uint32_t record, uint32_t launch, uint32_t warp, uint32_t lanes,
+                uint32_t clock, bool proxied);
 void race_arrive(Thread *t, Gather *to);
 void race_take(Thread *t, const Known &k);
-/* All lanes meet. */
-void race_warp(Warp *w, u32 lanes);
-void race_barrier_early(Thread *t, u32 id);
+/* All lanes of the warp synchronise. */
+void race_warp(Warp *w, uint32_t lanes);
+void race_barrier_early(Thread *t, uint32_t id);
 /* `lanes` of each warp wait at the barrier, and go on. */
-void race_barrier(Cta *c, u32 id, const u32 *lanes);
-void race_mbar_init(Thread *t, u32 address);
-void race_mbar_arrive(Thread *t, u32 address);
-void race_mbar_complete(u32 address);
-void race_mbar_wait(Thread *t, u32 address);
-void race_wgmma_done(Thread *t, Warp *four, u32 groups);
+void race_barrier(Cta *c, uint32_t id, const uint32_t *lanes);
+void race_mbar_init(Thread *t, uint32_t address);
+void race_mbar_arrive(Thread *t, uint32_t address);
+void race_mbar_complete(uint32_t address);
+void race_mbar_wait(Thread *t, uint32_t address);
+void race_wgmma_done(Thread *t, Warp *four, uint32_t groups);
 void race_fence(Thread *t, bool proxy);
 /* An atomic or volatile access: what it publishes and takes. */
 void race_atomic(Thread *t, const void *p, bool reads, bool writes, bool acquires);

@@ -1,4 +1,4 @@
-/* Which accesses a thread knows of. race.h has the idea.
+/* Which accesses a thread knows of. The head of race.h explains the method.
  *
  * What orders (the PTX memory model, as far as kernels here use it):
  *   bar.sync, bar.arrive, __syncthreads; __syncwarp; barrier.cluster; mbarrier arrive -> wait
@@ -18,21 +18,21 @@
 
 /* ---- tables ---- */
 
-Ref<Dense> Dense::make(u32 warps)
+Ref<Dense> Dense::make(uint32_t warps)
 {
-    Dense *d = (Dense *)malloc(sizeof(Dense) + 33 * warps * sizeof(u32));
+    Dense *d = (Dense *)malloc(sizeof(Dense) + 33 * warps * sizeof(uint32_t));
     if (!d)
         abort();
     d->refs = 1;
     d->warps = warps;
-    memset(d->clock, 0, 33 * warps * sizeof(u32));
+    memset(d->clock, 0, 33 * warps * sizeof(uint32_t));
     return Ref<Dense>(d);
 }
 
 Ref<Dense> Dense::copy(const Dense *o)
 {
     Ref<Dense> d = make(o->warps);
-    memcpy(d->clock, o->clock, 33 * o->warps * sizeof(u32));
+    memcpy(d->clock, o->clock, 33 * o->warps * sizeof(uint32_t));
     return d;
 }
 
@@ -40,9 +40,9 @@ void Dense::destroy(Dense *d) { free(d); }
 
 void Dense::settle()
 {
-    for (u32 w = 0; w < warps; w++) {
-        u32 v = clock[32 * w];
-        for (u32 i = 1; i < 32; i++)
+    for (uint32_t w = 0; w < warps; w++) {
+        uint32_t v = clock[32 * w];
+        for (uint32_t i = 1; i < 32; i++)
             v = std::min(v, clock[32 * w + i]);
         least()[w] = v;
     }
@@ -61,13 +61,13 @@ void Joiner::add(const Ref<Dense> &base)
         to = base;
     } else if (base != last && base != to) {
         owned();
-        for (u32 i = 0, n = 32 * to->warps; i < n; i++)
+        for (uint32_t i = 0, n = 32 * to->warps; i < n; i++)
             to->clock[i] = std::max(to->clock[i], base->clock[i]);
     }
     last = base;
 }
 
-void Joiner::raise(u32 index, u32 clock)
+void Joiner::raise(uint32_t index, uint32_t clock)
 {
     if (clock > to->clock[index]) {
         owned();
@@ -75,7 +75,7 @@ void Joiner::raise(u32 index, u32 clock)
     }
 }
 
-void Joiner::add(const Ref<Dense> &base, u32 index, u32 clock)
+void Joiner::add(const Ref<Dense> &base, uint32_t index, uint32_t clock)
 {
     add(base);
     raise(index, clock);
@@ -90,7 +90,7 @@ Ref<Dense> Joiner::publish()
     return std::move(to);
 }
 
-/* The maximum of two; a warp's lanes ask for the same one after the other. */
+/* The maximum of two tables. The last result is kept: the lanes of a warp ask for the same one. */
 static Ref<Dense> maximum(const Ref<Dense> &a, const Ref<Dense> &b)
 {
     static Ref<Dense> &last_a = *new Ref<Dense>, &last_b = *new Ref<Dense>,
@@ -120,7 +120,7 @@ Ref<Far> race_far(const Horizon &over)
     return Ref<Far>(f);
 }
 
-void Horizon::add(u32 launch)
+void Horizon::add(uint32_t launch)
 {
     if (launch > all && launch - all - 1 < 64)
         more |= 1ull << (launch - all - 1);
@@ -135,7 +135,7 @@ void Horizon::join(const Horizon &o)
     Horizon low = all < o.all ? *this : o;
     if (all < o.all)
         *this = o;
-    u32 shift = all - low.all;
+    uint32_t shift = all - low.all;
     more |= shift < 64 ? low.more >> shift : 0;
     while (more & 1) {
         more >>= 1;
@@ -157,8 +157,8 @@ Ref<Far> race_join(const Ref<Far> &a, const Ref<Far> &b)
     Ref<Far> f = race_far(over);
     size_t i = 0, j = 0;
     while (i < a->groups.size() || j < b->groups.size()) {
-        u32 x = i < a->groups.size() ? a->groups[i].first : ~0u,
-            y = j < b->groups.size() ? b->groups[j].first : ~0u;
+        uint32_t x = i < a->groups.size() ? a->groups[i].first : ~0u,
+                 y = j < b->groups.size() ? b->groups[j].first : ~0u;
         if (x < y)
             f->groups.push_back(a->groups[i++]);
         else if (y < x)
@@ -174,12 +174,12 @@ Ref<Far> race_join(const Ref<Far> &a, const Ref<Far> &b)
 
 /* ---- handing over ---- */
 
-static u32 index_of(const Thread *t) { return t->warp->index * 32 + t->lane; }
+static uint32_t index_of(const Thread *t) { return t->warp->index * 32 + t->lane; }
 
 void Gather::add(const Thread *t)
 {
     const RaceThread &r = t->race;
-    u32 i = index_of(t);
+    uint32_t i = index_of(t);
     seen.add(r.k.seen, i, r.now);
     fenced.add(r.k.fenced, i, r.fenced_now);
     proxied.add(r.k.proxied, i, r.proxied_now);
@@ -227,28 +227,31 @@ void race_take(Thread *t, const Known &k)
 
 /* ---- barriers ---- */
 
-static void leave_with(Thread *t, const Known &k, u32 now)
+static void leave_with(Thread *t, const Known &k, uint32_t now)
 {
     t->race.k = k;
     t->race.now = now;
 }
 
-void race_warp(Warp *w, u32 lanes)
+void race_warp(Warp *w, uint32_t lanes)
 {
     Gather all;
-    for (u32 left = lanes; left; left &= left - 1)
+    for (uint32_t left = lanes; left; left &= left - 1)
         all.add(w->lane[__builtin_ctz(left)]);
-    u32 now = all.latest + 1;
+    uint32_t now = all.latest + 1;
     Known k = all.publish();
-    for (u32 left = lanes; left; left &= left - 1)
+    for (uint32_t left = lanes; left; left &= left - 1)
         leave_with(w->lane[__builtin_ctz(left)], k, now);
 }
 
-static u32 barrier_key(const Cta *c, u32 id) { return c->rank * BARRIERS + id; }
+static uint32_t barrier_key(const Cta *c, uint32_t id) { return c->rank * BARRIERS + id; }
 
-void race_barrier_early(Thread *t, u32 id) { race_arrive(t, &race.early[barrier_key(t->cta, id)]); }
+void race_barrier_early(Thread *t, uint32_t id)
+{
+    race_arrive(t, &race.early[barrier_key(t->cta, id)]);
+}
 
-void race_barrier(Cta *c, u32 id, const u32 *lanes)
+void race_barrier(Cta *c, uint32_t id, const uint32_t *lanes)
 {
     Gather all;
     auto early = race.early.find(barrier_key(c, id));
@@ -258,13 +261,13 @@ void race_barrier(Cta *c, u32 id, const u32 *lanes)
     }
     for (int leaving = 0; leaving < 2; leaving++) {
         static thread_local Known k;
-        static thread_local u32 now;
+        static thread_local uint32_t now;
         if (leaving) {
             now = all.latest + 1;
             k = all.publish();
         }
-        for (u32 i = 0; i < c->n_warps; i++)
-            for (u32 left = lanes[i]; left; left &= left - 1) {
+        for (uint32_t i = 0; i < c->n_warps; i++)
+            for (uint32_t left = lanes[i]; left; left &= left - 1) {
                 Thread *t = c->group->warp[c->first_warp + i].lane[__builtin_ctz(left)];
                 if (leaving)
                     leave_with(t, k, now);
@@ -276,51 +279,52 @@ void race_barrier(Cta *c, u32 id, const u32 *lanes)
 
 /* ---- mbarriers and wgmma ---- */
 
-void race_mbar_init(Thread *t, u32 address)
+void race_mbar_init(Thread *t, uint32_t address)
 {
     (void)t;
-    u32 lane = race.mbar.count(address) ? race.mbar[address].lane : (u32)race.mbar.size() % 32;
+    uint32_t lane = race.mbar.count(address) ? race.mbar[address].lane
+                                             : (uint32_t)race.mbar.size() % 32;
     race.mbar[address] = RaceMbar();
     race.mbar[address].lane = lane;
 }
 
-void race_mbar_arrive(Thread *t, u32 address)
+void race_mbar_arrive(Thread *t, uint32_t address)
 {
     RaceMbar &m = race.mbar[address];
     race_arrive(t, &m.arriving);
     m.any = true;
 }
 
-void race_mbar_complete(u32 address)
+void race_mbar_complete(uint32_t address)
 {
     RaceMbar &m = race.mbar[address];
     m.phases++;
     m.done = Known();
     if (m.any) {
-        m.arriving.raise(((u32)race.group->warp.size() + RACE_MBARS) * 32 + m.lane, m.phases);
+        m.arriving.raise(((uint32_t)race.group->warp.size() + RACE_MBARS) * 32 + m.lane, m.phases);
         m.done = m.arriving.publish();
     }
     m.any = false;
 }
 
-void race_mbar_wait(Thread *t, u32 address) { race_take(t, race.mbar[address].done); }
+void race_mbar_wait(Thread *t, uint32_t address) { race_take(t, race.mbar[address].done); }
 
-void race_wgmma_done(Thread *t, Warp *four, u32 groups)
+void race_wgmma_done(Thread *t, Warp *four, uint32_t groups)
 {
-    u32 base = ((u32)race.group->warp.size() + RACE_WGMMAS) * 32;
+    uint32_t base = ((uint32_t)race.group->warp.size() + RACE_WGMMAS) * 32;
     Joiner j;
     Known &k = t->race.k;
     bool news = false;
-    for (u32 i = 0; i < 4; i++)
+    for (uint32_t i = 0; i < 4; i++)
         news |= k.seen->clock[base + four[i].index % 32] < groups;
     if (!news)
         return;
     static Ref<Dense> &last = *new Ref<Dense>, &result = *new Ref<Dense>; /* lanes do the same */
-    static u32 last_groups;
+    static uint32_t last_groups;
     static Warp *last_four;
     if (k.seen != last || last_groups != groups || last_four != four) {
         j.add(k.seen);
-        for (u32 i = 0; i < 4; i++)
+        for (uint32_t i = 0; i < 4; i++)
             j.raise(base + four[i].index % 32, groups);
         last = k.seen;
         result = j.publish();
@@ -399,19 +403,19 @@ void race_thread_end(Thread *t)
 
 /* ---- the question ---- */
 
-bool race_knows(const Thread *t, u32 record, u32 launch, u32 warp, u32 lanes, u32 clock,
-                bool proxied)
+bool race_knows(const Thread *t, uint32_t record, uint32_t launch, uint32_t warp, uint32_t lanes,
+                uint32_t clock, bool proxied)
 {
     const RaceThread &r = t->race;
     if (record == race.record) {
         const Dense *d = (proxied ? r.k.proxied : r.k.seen).get();
-        u32 own = proxied ? r.proxied_now : r.now;
+        uint32_t own = proxied ? r.proxied_now : r.now;
         if (clock <= d->least()[warp])
             return true;
         if (warp == t->warp->index && (lanes >> t->lane & 1) && clock <= own)
             lanes &= ~(1u << t->lane);
         for (; lanes; lanes &= lanes - 1)
-            if (clock > d->clock[warp * 32 + (u32)__builtin_ctz(lanes)])
+            if (clock > d->clock[warp * 32 + (uint32_t)__builtin_ctz(lanes)])
                 return false;
         return true;
     }
@@ -421,7 +425,7 @@ bool race_knows(const Thread *t, u32 record, u32 launch, u32 warp, u32 lanes, u3
     for (auto &g : f->groups)
         if (g.first == record) {
             for (; lanes; lanes &= lanes - 1)
-                if (clock > g.second->clock[warp * 32 + (u32)__builtin_ctz(lanes)])
+                if (clock > g.second->clock[warp * 32 + (uint32_t)__builtin_ctz(lanes)])
                     return false;
             return true;
         }

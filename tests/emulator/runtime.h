@@ -31,16 +31,12 @@
 #endif
 #endif
 
-typedef uint8_t u8;
-typedef uint16_t u16;
-typedef uint32_t u32;
-typedef uint64_t u64;
-/* Eight columns of a product, wherever they lie. */
+/* Eight columns of a product, at any alignment. */
 typedef float float8 __attribute__((vector_size(32), aligned(4), may_alias));
 
-__attribute__((always_inline)) static inline float bf16(u16 v)
+__attribute__((always_inline)) static inline float bf16(uint16_t v)
 {
-    u32 u = (u32)v << 16;
+    uint32_t u = (uint32_t)v << 16;
     float f;
     __builtin_memcpy(&f, &u, sizeof f);
     return f;
@@ -55,27 +51,28 @@ struct Group;
 #include "race.h"
 
 struct Copy { /* a cp.async that has not happened yet */
-    u32 to, bytes, read;
+    uint32_t to, bytes, read;
     const void *from;
 };
 struct Wgmma {
     float *d;
-    u64 a, b;
-    u32 registers[4];
+    uint64_t a, b;
+    uint32_t registers[4];
     int n, flags;
     bool a_in_registers;
 };
 struct BulkStore {
     const emu_tensor_map *map;
-    u32 from;
+    uint32_t from;
     int at[5];
 };
 /* Work that a thread has issued, in committed groups; the first wait for a group does it. Numbers
  * count from the kernel's begin; what lies before first_* is done and forgotten. */
 template <class T> struct Pending {
     std::vector<T> work;
-    std::vector<u32> ends; /* of the committed groups */
-    u32 first = 0, first_group = 0, done = 0, groups_done = 0;
+    std::vector<uint32_t>
+        ends; /* for each committed group, the number of its last piece of work plus one */
+    uint32_t first = 0, first_group = 0, done = 0, groups_done = 0;
     void clear()
     {
         work.clear();
@@ -83,20 +80,21 @@ template <class T> struct Pending {
         first = first_group = done = groups_done = 0;
     }
     void add(const T &t) { work.push_back(t); }
-    u32 committed() const { return first_group + (u32)ends.size(); }
-    void commit() { ends.push_back(first + (u32)work.size()); }
+    uint32_t committed() const { return first_group + (uint32_t)ends.size(); }
+    void commit() { ends.push_back(first + (uint32_t)work.size()); }
     bool idle() const { return done == first + work.size(); }
-    const T *at(u32 i) const { return i - first < work.size() ? &work[i - first] : nullptr; }
-    /* How many groups are done when `pending` are not, and the work that they end with. */
-    u32 groups_until(u32 pending) const
+    const T *at(uint32_t i) const { return i - first < work.size() ? &work[i - first] : nullptr; }
+    /* How many groups must be done so that at most `pending` are not; and the number of the work
+     * that they end with. */
+    uint32_t groups_until(uint32_t pending) const
     {
         return committed() > pending ? committed() - pending : 0;
     }
-    u32 end_of(u32 groups) const
+    uint32_t end_of(uint32_t groups) const
     {
         return groups > first_group ? ends[groups - first_group - 1] : first;
     }
-    void finish(u32 groups)
+    void finish(uint32_t groups)
     {
         if (groups <= groups_done)
             return;
@@ -115,56 +113,59 @@ struct Thread : emu_thread {
     Group *group;
     Cta *cta;
     Warp *warp;
-    u32 index; /* in its CTA */
+    uint32_t index; /* in its CTA */
     void *sp;
-    const char *waits; /* for what, printf format of the two numbers; NULL: it does not */
-    u32 wait_a, wait_b;
+    const char *
+        waits; /* what it waits for, a printf format of wait_a and wait_b; NULL: it does not wait */
+    uint32_t wait_a, wait_b;
     /* rendezvous */
     int kind, param, width;
-    u64 value, result;
+    uint64_t value, result;
     void *args;
     /* mbarriers */
     Thread *next_waiter;
-    u64 *mbar;
-    u32 parity, cluster_generation;
+    uint64_t *mbar;
+    uint32_t parity, cluster_generation;
     bool cluster_arrived, wgmma_fenced;
     Pending<Copy> copies;
     Pending<Wgmma> wgmmas;
     Pending<BulkStore> stores;
     void *fake_stack;
     RaceThread race;
-    std::vector<BulkStore> stored; /* read, but perhaps not written: for the race detector */
+    /* for the race detector: stores whose source is read and whose target may be unwritten */
+    std::vector<BulkStore> stored;
 };
 
-typedef void (*warp_op)(Warp *w, u32 lanes);
+typedef void (*warp_op)(Warp *w, uint32_t lanes);
 
 struct Rendezvous {
-    u32 mask, arrived;
+    uint32_t mask, arrived;
     warp_op op;
     const char *site;
 };
 
 struct Warp {
     Cta *cta;
-    u32 index;                                /* in the group */
-    u32 live, ready, active, cluster_waiting; /* a bit a lane; active: a bit a rendezvous */
-    u32 wgmma_waiting, committed;             /* lanes; groups that all lanes have committed */
-    u8 commits[16];                           /* lanes that have, by group number mod 16 */
+    uint32_t index;                                /* in the group */
+    uint32_t live, ready, active, cluster_waiting; /* a bit a lane; active: a bit a rendezvous */
+    uint32_t wgmma_waiting,
+        committed;       /* a bit a lane; the number of groups that all lanes have committed */
+    uint8_t commits[16]; /* lanes that committed a group, by its number mod 16 */
     Thread *lane[32];
-    Rendezvous meet[32]; /* under way, by member mask */
+    Rendezvous meet[32]; /* those that some members have reached, found by their mask */
 };
 
 struct Barrier {
     bool used;
-    u32 threads; /* 0: all */
+    uint32_t threads; /* 0: all */
     int sum;
-    u32 arrived[32], waiting[32], syncs[32]; /* by warp */
+    uint32_t arrived[32], waiting[32], syncs[32]; /* by warp */
     const char *site[32];
 };
 
 struct Cta {
     Group *group;
-    u32 rank, live, n_warps, first_warp;
+    uint32_t rank, live, n_warps, first_warp;
     emu_dim block;
     char *shared;
     Barrier barrier[BARRIERS];
@@ -176,7 +177,7 @@ struct TmaLoad {
     Thread *issuer;
     const emu_tensor_map *map; /* NULL: plain bytes */
     const void *from;
-    u32 to, mbar, bytes;
+    uint32_t to, mbar, bytes;
     int at[5];
 };
 
@@ -186,10 +187,10 @@ struct Group {
     std::vector<Thread *> threads; /* stay with their stacks from launch to launch */
     std::vector<Cta> cta;
     std::vector<Warp> warp;
-    std::vector<u64> ready;
+    std::vector<uint64_t> ready;
     char *arenas = nullptr; /* one for each CTA of the largest cluster */
-    u32 shared_bytes, live, n_threads, cluster_generation, cluster_arrived;
-    u64 random, idle_yields;
+    uint32_t shared_bytes, live, n_threads, cluster_generation, cluster_arrived;
+    uint64_t random, idle_yields;
     Thread main, *current;
     std::vector<TmaLoad> loads;
     size_t loads_done;
@@ -200,17 +201,19 @@ struct Group {
 extern const emu_api emu_runtime;
 
 /* fiber.cc */
-void wait_for(Thread *t, const char *what, u32 a, u32 b); /* returns when somebody calls wake */
-void wake(Warp *w, u32 lanes);
-/* Ends the launch with this message; never comes back to a fiber (ASan wants it not noreturn). */
+void wait_for(Thread *t, const char *what, uint32_t a,
+              uint32_t b); /* returns after a call of wake */
+void wake(Warp *w, uint32_t lanes);
+/* Ends the launch with this message and never returns to a fiber. (With noreturn, ASan would take
+ * the switch of stacks for an error.) */
 void fail(Thread *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
-char *shared_at(Thread *t, u32 address, u32 bytes, u32 align, const char *what);
-u32 random_of(Group *g, u32 below);
+char *shared_at(Thread *t, uint32_t address, uint32_t bytes, uint32_t align, const char *what);
+uint32_t random_of(Group *g, uint32_t below);
 void yield(Thread *t);
 void go_last(Thread *t);
 
 /* warp.cc */
-void meet(Thread *t, u32 mask, warp_op op);
+void meet(Thread *t, uint32_t mask, warp_op op);
 void meet_all(Thread *t, warp_op op); /* .sync.aligned: every lane that has not exited */
 void lane_exits(Thread *t);
 void barriers_after_exit(Cta *c);
@@ -221,7 +224,7 @@ void cluster_after_exit(Group *g);
 
 /* module.cc */
 const emu_kernel *find_kernel(emu_module *m, const char *name);
-u32 dynamic_offset(emu_module *m);
+uint32_t dynamic_offset(emu_module *m);
 bool looks_for_races(emu_module *m);
 std::string describe_code(const void *pc);
 

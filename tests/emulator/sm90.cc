@@ -17,11 +17,11 @@ static void need_sm90(Thread *t, const char *what)
 /* ---- mbarriers ---- */
 
 struct Mbar {
-    u64 pending : 20, expected : 20, tx : 21, phase : 1, mark : 2;
+    uint64_t pending : 20, expected : 20, tx : 21, phase : 1, mark : 2;
 };
 enum { TX_ZERO = 1 << 20, MARK = 1, MOST_ARRIVALS = (1 << 20) - 1 };
 
-static Mbar *mbar_at(Thread *t, u32 address, const char *what)
+static Mbar *mbar_at(Thread *t, uint32_t address, const char *what)
 {
     Mbar *b = (Mbar *)shared_at(t, address, 8, 8, what);
     if (b->mark != MARK)
@@ -35,12 +35,12 @@ static void settle(Cta *c, Mbar *b)
     if (b->pending || b->tx != TX_ZERO)
         return;
     if (c->group->races)
-        race_mbar_complete(c->rank << 24 | (u32)((char *)b - c->shared));
+        race_mbar_complete(c->rank << 24 | (uint32_t)((char *)b - c->shared));
     b->phase ^= 1;
     b->pending = b->expected;
     for (Thread **at = &c->waiters; *at;) {
         Thread *t = *at;
-        if (t->mbar == (u64 *)b && t->parity != b->phase) {
+        if (t->mbar == (uint64_t *)b && t->parity != b->phase) {
             *at = t->next_waiter;
             wake(t->warp, 1u << t->lane);
         } else {
@@ -74,7 +74,7 @@ static void mbar_arrive(emu_thread *e, unsigned address, unsigned count, unsigne
         fail(t, "an mbarrier expects more than %d bytes", TX_ZERO - 1);
     if (count > b->pending)
         fail(t, "more arrivals in a phase of an mbarrier than the %u it was made for",
-             (u32)b->expected);
+             (uint32_t)b->expected);
     if (t->group->races) {
         race_touch(t, b, 8, RACE_WRITE | RACE_ATOMIC);
         if (count)
@@ -85,7 +85,7 @@ static void mbar_arrive(emu_thread *e, unsigned address, unsigned count, unsigne
     settle(&t->group->cta[address >> 24], b);
 }
 
-static bool has_passed(Thread *t, Mbar *b, u32 address, u32 parity)
+static bool has_passed(Thread *t, Mbar *b, uint32_t address, uint32_t parity)
 {
     if (t->group->races)
         race_touch(t, b, 8, RACE_ATOMIC);
@@ -112,7 +112,7 @@ static void mbar_wait(emu_thread *e, unsigned address, unsigned parity)
     if (has_passed(t, b, address, parity))
         return;
     Cta *c = &t->group->cta[address >> 24];
-    t->mbar = (u64 *)b;
+    t->mbar = (uint64_t *)b;
     t->parity = parity & 1;
     t->next_waiter = c->waiters;
     c->waiters = t;
@@ -120,7 +120,7 @@ static void mbar_wait(emu_thread *e, unsigned address, unsigned parity)
     has_passed(t, b, address, parity);
 }
 
-static void bytes_arrive(Thread *t, u32 address, u32 bytes)
+static void bytes_arrive(Thread *t, uint32_t address, uint32_t bytes)
 {
     Mbar *b = mbar_at(t, address, "TMA's mbarrier");
     if (b->tx < bytes)
@@ -131,7 +131,7 @@ static void bytes_arrive(Thread *t, u32 address, u32 bytes)
 
 /* ---- TMA ---- */
 
-static const emu_tensor_map *map_of(Thread *t, const void *p, int rank, u32 shared_address)
+static const emu_tensor_map *map_of(Thread *t, const void *p, int rank, uint32_t shared_address)
 {
     const emu_tensor_map *m = (const emu_tensor_map *)p;
     need_sm90(t, "TMA");
@@ -144,15 +144,15 @@ static const emu_tensor_map *map_of(Thread *t, const void *p, int rank, u32 shar
     return m;
 }
 
-static u32 box_bytes(const emu_tensor_map *m)
+static uint32_t box_bytes(const emu_tensor_map *m)
 {
-    u32 bytes = m->dtype_bytes;
-    for (u32 d = 0; d < m->rank; d++)
+    uint32_t bytes = m->dtype_bytes;
+    for (uint32_t d = 0; d < m->rank; d++)
         bytes *= m->box[d];
     return bytes;
 }
 
-static u32 swizzled(u32 offset, u32 span)
+static uint32_t swizzled(uint32_t offset, uint32_t span)
 {
     return span < 32 ? offset : offset ^ ((offset >> 7 & (span / 16 - 1)) << 4);
 }
@@ -160,27 +160,27 @@ static u32 swizzled(u32 offset, u32 span)
 /* f(shared, global, n, low, high) for every 16 bytes or fewer of a box in shared memory; those from
  * low to high are in the tensor. */
 template <class F>
-static void each_piece(Thread *t, const emu_tensor_map *m, const int *at, u32 address, F f)
+static void each_piece(Thread *t, const emu_tensor_map *m, const int *at, uint32_t address, F f)
 {
-    u32 inner = m->box[0] * m->dtype_bytes, rows = box_bytes(m) / inner;
+    uint32_t inner = m->box[0] * m->dtype_bytes, rows = box_bytes(m) / inner;
     shared_at(t, address, box_bytes(m), 128, "TMA");
     char *base = t->group->cta[address >> 24].shared;
     long long first = (long long)at[0], width = (long long)m->dim[0], lead = first < 0 ? -first : 0;
     long long inside = width - first < m->box[0] ? width - first : m->box[0];
-    u32 from = (u32)(lead > m->box[0] ? m->box[0] : lead) * m->dtype_bytes;
-    u32 to = inside > 0 ? (u32)inside * m->dtype_bytes : 0;
-    for (u32 r = 0; r < rows; r++) {
+    uint32_t from = (uint32_t)(lead > m->box[0] ? m->box[0] : lead) * m->dtype_bytes;
+    uint32_t to = inside > 0 ? (uint32_t)inside * m->dtype_bytes : 0;
+    for (uint32_t r = 0; r < rows; r++) {
         char *global = (char *)(uintptr_t)m->address + first * (long long)m->dtype_bytes;
         bool valid = from < to;
-        for (u32 d = 1, left = r; d < m->rank; left /= m->box[d], d++) {
+        for (uint32_t d = 1, left = r; d < m->rank; left /= m->box[d], d++) {
             long long x = (long long)at[d] + left % m->box[d];
             valid = valid && x >= 0 && x < (long long)m->dim[d];
             global += x * (long long)m->stride[d - 1];
         }
-        for (u32 b = 0; b < inner; b += 16) {
+        for (uint32_t b = 0; b < inner; b += 16) {
             char *here = base + swizzled((address & 0xffffff) + r * inner + b, m->swizzle_bytes);
-            u32 n = inner - b < 16 ? inner - b : 16, low = from > b ? from - b : 0,
-                high = to > b ? to - b : 0;
+            uint32_t n = inner - b < 16 ? inner - b : 16, low = from > b ? from - b : 0,
+                     high = to > b ? to - b : 0;
             low = !valid || low > n ? n : low;
             high = !valid ? n : high > n ? n : high < low ? low : high;
             f(here, global + b, n, low, high);
@@ -188,18 +188,20 @@ static void each_piece(Thread *t, const emu_tensor_map *m, const int *at, u32 ad
     }
 }
 
-/* Between a box and the tensor; what lies outside reads as zeros and is not written. */
-static void move_box(Thread *t, const emu_tensor_map *m, const int *at, u32 address, bool load)
+/* Copies a box from or to the tensor. Elements outside the tensor read as zeros and are not
+ * written. */
+static void move_box(Thread *t, const emu_tensor_map *m, const int *at, uint32_t address, bool load)
 {
-    each_piece(t, m, at, address, [&](char *here, char *global, u32 n, u32 low, u32 high) {
-        if (load) {
-            memset(here, 0, low);
-            memcpy(here + low, global + low, high - low);
-            memset(here + high, 0, n - high);
-        } else {
-            memcpy(global + low, here + low, high - low);
-        }
-    });
+    each_piece(t, m, at, address,
+               [&](char *here, char *global, uint32_t n, uint32_t low, uint32_t high) {
+                   if (load) {
+                       memset(here, 0, low);
+                       memcpy(here + low, global + low, high - low);
+                       memset(here + high, 0, n - high);
+                   } else {
+                       memcpy(global + low, here + low, high - low);
+                   }
+               });
 }
 
 bool load_arrives(Group *g)
@@ -220,8 +222,8 @@ bool load_arrives(Group *g)
     return true;
 }
 
-/* Whoever waits for the mbarrier's present phase knows of what a load does. */
-static void touch_as_load(Thread *t, u32 mbar, const void *p, u32 bytes, u32 kind)
+/* For the race detector: a wait for the mbarrier's present phase orders the load's writes. */
+static void touch_as_load(Thread *t, uint32_t mbar, const void *p, uint32_t bytes, uint32_t kind)
 {
     const RaceMbar &b = race.mbar[mbar];
     race_touch_as(t, RACE_MBARS, b.lane, b.phases + 1, p, bytes, kind | RACE_ASYNC);
@@ -238,10 +240,11 @@ static void tma_load(emu_thread *e, const void *map, unsigned to, unsigned mbar,
     memcpy(l.at, at, (size_t)rank * sizeof *at);
     t->group->loads.push_back(l);
     if (t->group->races)
-        each_piece(t, m, at, to, [&](char *here, char *global, u32 n, u32 low, u32 high) {
-            touch_as_load(t, mbar, global + low, high - low, RACE_READ);
-            touch_as_load(t, mbar, here, n, RACE_WRITE);
-        });
+        each_piece(t, m, at, to,
+                   [&](char *here, char *global, uint32_t n, uint32_t low, uint32_t high) {
+                       touch_as_load(t, mbar, global + low, high - low, RACE_READ);
+                       touch_as_load(t, mbar, here, n, RACE_WRITE);
+                   });
 }
 
 static void bulk_load(emu_thread *e, unsigned to, const void *from, unsigned bytes, unsigned mbar)
@@ -267,31 +270,35 @@ static void tma_store(emu_thread *e, const void *map, unsigned from, int rank, c
     memcpy(s.at, at, (size_t)rank * sizeof *at);
     t->stores.add(s);
     if (t->group->races)
-        each_piece(t, s.map, at, from, [&](char *here, char *global, u32, u32 low, u32 high) {
-            race_touch(t, here + low, high - low, RACE_READ | RACE_ASYNC | RACE_PENDING);
-            race_touch(t, global + low, high - low, RACE_WRITE | RACE_ASYNC | RACE_PENDING);
-        });
+        each_piece(t, s.map, at, from,
+                   [&](char *here, char *global, uint32_t, uint32_t low, uint32_t high) {
+                       race_touch(t, here + low, high - low, RACE_READ | RACE_ASYNC | RACE_PENDING);
+                       race_touch(t, global + low, high - low,
+                                  RACE_WRITE | RACE_ASYNC | RACE_PENDING);
+                   });
 }
 
 static void finish_store(Thread *t, const BulkStore &s, bool global_too)
 {
-    each_piece(t, s.map, s.at, s.from, [&](char *here, char *global, u32, u32 low, u32 high) {
-        if (global_too)
-            race_finish(t, global + low, high - low, RACE_WRITE);
-        else
-            race_finish(t, here + low, high - low, RACE_READ);
-    });
+    each_piece(t, s.map, s.at, s.from,
+               [&](char *here, char *global, uint32_t, uint32_t low, uint32_t high) {
+                   if (global_too)
+                       race_finish(t, global + low, high - low, RACE_WRITE);
+                   else
+                       race_finish(t, here + low, high - low, RACE_READ);
+               });
 }
 
 static void bulk_commit(emu_thread *e) { ((Thread *)e)->stores.commit(); }
 
-/* .read: their sources may be written again; what they wrote is there when all are waited for. */
+/* .read: the sources of the stores may be written again. Their targets are complete only after a
+ * wait without .read. */
 static void bulk_wait_read(emu_thread *e, unsigned pending)
 {
     Thread *t = (Thread *)e;
     Pending<BulkStore> &p = t->stores;
-    u32 groups = p.groups_until(pending);
-    for (u32 i = p.done; groups > p.groups_done && i < p.end_of(groups); i++) {
+    uint32_t groups = p.groups_until(pending);
+    for (uint32_t i = p.done; groups > p.groups_done && i < p.end_of(groups); i++) {
         move_box(t, p.at(i)->map, p.at(i)->at, p.at(i)->from, false);
         if (t->group->races) {
             finish_store(t, *p.at(i), false);
@@ -326,7 +333,8 @@ static void wgmma(emu_thread *e, float *d, emu_u64 a, const unsigned *a_register
                   int flags)
 {
     Thread *t = (Thread *)e;
-    need_sm90(t, "wgmma");
+    if (t->group->launch->sm_level != 90)
+        fail(t, "wgmma needs sm_90; this device is sm_%d", t->group->launch->sm_level);
     if (!t->wgmma_fenced)
         fail(t, "a wgmma without a wgmma.fence before it");
     if (t->index / 128 * 128 + 128 > t->cta->n_warps * 32)
@@ -350,7 +358,7 @@ static void wgmma_commit(emu_thread *e)
     Thread *t = (Thread *)e;
     Warp *w = t->warp;
     t->wgmmas.commit();
-    u32 group = t->wgmmas.committed();
+    uint32_t group = t->wgmmas.committed();
     if (group - w->committed > 15)
         fail(t, "is more than 15 groups of wgmma ahead of its warp");
     if (++w->commits[group % 16] < 32)
@@ -365,21 +373,21 @@ static void wgmma_commit(emu_thread *e)
 
 /* A matrix descriptor: how elements are found in shared memory. */
 struct Operand {
-    u32 start, lbo, sbo, span; /* span: bytes of the swizzle, 0 none */
-    bool transposed;           /* rows of K with the other dimension contiguous */
+    uint32_t start, lbo, sbo, span; /* span: bytes of the swizzle, 0: none */
+    bool transposed;                /* rows of K with the other dimension contiguous */
 };
 
-static Operand operand_of(u64 d, bool transposed)
+static Operand operand_of(uint64_t d, bool transposed)
 {
-    static const u32 spans[4] = {0, 128, 64, 32};
-    return {(u32)(d & 0x3fff) << 4, (u32)(d >> 16 & 0x3fff) << 4, (u32)(d >> 32 & 0x3fff) << 4,
-            spans[d >> 62], transposed};
+    static const uint32_t spans[4] = {0, 128, 64, 32};
+    return {(uint32_t)(d & 0x3fff) << 4, (uint32_t)(d >> 16 & 0x3fff) << 4,
+            (uint32_t)(d >> 32 & 0x3fff) << 4, spans[d >> 62], transposed};
 }
 
 /* Eight elements with the contiguous index `major` (a multiple of 8) of row `minor`. */
-static const u16 *eight(Thread *t, const Operand &o, u32 minor, u32 major)
+static const uint16_t *eight(Thread *t, const Operand &o, uint32_t minor, uint32_t major)
 {
-    u32 at;
+    uint32_t at;
     if (!o.span)
         at = o.start + minor / 8 * (o.transposed ? o.lbo : o.sbo) +
              major / 8 * (o.transposed ? o.sbo : o.lbo) + minor % 8 * 16;
@@ -388,12 +396,12 @@ static const u16 *eight(Thread *t, const Operand &o, u32 minor, u32 major)
              major * 2 % o.span;
     else
         at = o.start + minor / 8 * o.sbo + minor % 8 * o.span + major * 2;
-    return (const u16 *)shared_at(t, t->shared_base | swizzled(at, o.span), 16, 16, "wgmma");
+    return (const uint16_t *)shared_at(t, t->shared_base | swizzled(at, o.span), 16, 16, "wgmma");
 }
 
 enum { MAX_N = 256 };
 
-/* Only sums of locals: no sanitizer looks on. n is a multiple of 8. */
+/* Not instrumented by sanitizers: it works on local variables alone. n is a multiple of 8. */
 EMU_CLONES __attribute__((no_sanitize("address", "undefined"))) static void
 multiply_16xnx16(float (*c)[MAX_N], const float (*a)[16], const float (*b)[MAX_N], int n)
 {
@@ -407,26 +415,26 @@ multiply_16xnx16(float (*c)[MAX_N], const float (*a)[16], const float (*b)[MAX_N
 }
 
 /* A: 16 rows of this warp; B: all of its columns. */
-static void load_a(Warp *w, const Wgmma &m, u32 index, float (*a)[16])
+static void load_a(Warp *w, const Wgmma &m, uint32_t index, float (*a)[16])
 {
     float sign = m.flags & EMU_NEGATE_A ? -1.f : 1.f;
     if (m.a_in_registers) {
         for (int lane = 0; lane < 32; lane++) {
             int g = lane / 4, q = lane % 4 * 2;
-            const u32 *r = w->lane[lane]->wgmmas.at(index)->registers;
+            const uint32_t *r = w->lane[lane]->wgmmas.at(index)->registers;
             for (int e = 0; e < 8; e++)
-                a[g + e / 2 % 2 * 8][q + e % 2 + e / 4 * 8] = sign *
-                                                              bf16((u16)(r[e / 2] >> 16 * (e % 2)));
+                a[g + e / 2 % 2 * 8][q + e % 2 + e / 4 * 8] = sign * bf16((uint16_t)(r[e / 2] >>
+                                                                                     16 * (e % 2)));
         }
         return;
     }
     Operand o = operand_of(m.a, m.flags & EMU_TRANSPOSE_A);
-    u32 row0 = w->lane[0]->index / 32 % 4 * 16;
-    for (u32 i = 0; i < 16; i++)
-        for (u32 half = 0; half < 2; half++) {
-            const u16 *v = o.transposed ? eight(w->lane[0], o, i, row0 + half * 8)
-                                        : eight(w->lane[0], o, row0 + i, half * 8);
-            for (u32 e = 0; e < 8; e++)
+    uint32_t row0 = w->lane[0]->index / 32 % 4 * 16;
+    for (uint32_t i = 0; i < 16; i++)
+        for (uint32_t half = 0; half < 2; half++) {
+            const uint16_t *v = o.transposed ? eight(w->lane[0], o, i, row0 + half * 8)
+                                             : eight(w->lane[0], o, row0 + i, half * 8);
+            for (uint32_t e = 0; e < 8; e++)
                 (o.transposed ? a[half * 8 + e][i] : a[i][half * 8 + e]) = sign * bf16(v[e]);
         }
 }
@@ -435,32 +443,33 @@ static void load_b(Warp *w, const Wgmma &m, float (*b)[MAX_N])
 {
     float sign = m.flags & EMU_NEGATE_B ? -1.f : 1.f;
     Operand o = operand_of(m.b, m.flags & EMU_TRANSPOSE_B);
-    u32 n = (u32)m.n;
+    uint32_t n = (uint32_t)m.n;
     if (o.transposed) {
-        for (u32 k = 0; k < 16; k++)
-            for (u32 j = 0; j < n; j += 8) {
-                const u16 *v = eight(w->lane[0], o, k, j);
-                for (u32 e = 0; e < 8; e++)
+        for (uint32_t k = 0; k < 16; k++)
+            for (uint32_t j = 0; j < n; j += 8) {
+                const uint16_t *v = eight(w->lane[0], o, k, j);
+                for (uint32_t e = 0; e < 8; e++)
                     b[k][j + e] = sign * bf16(v[e]);
             }
     } else {
-        for (u32 j = 0; j < n; j++)
-            for (u32 half = 0; half < 16; half += 8) {
-                const u16 *v = eight(w->lane[0], o, j, half);
-                for (u32 e = 0; e < 8; e++)
+        for (uint32_t j = 0; j < n; j++)
+            for (uint32_t half = 0; half < 16; half += 8) {
+                const uint16_t *v = eight(w->lane[0], o, j, half);
+                for (uint32_t e = 0; e < 8; e++)
                     b[half + e][j] = sign * bf16(v[e]);
             }
     }
 }
 
-/* A warp reads its rows of A and all of B, until the group that it is to be in is waited for. */
+/* For the race detector: a warp reads its rows of A and all of B until the wgmma's group is waited
+ * for. */
 static void touch_operands(Thread *t, const Wgmma &m)
 {
-    u32 group = t->wgmmas.committed() + 1, row0 = t->index / 32 % 4 * 16;
-    auto read = [&](const Operand &o, u32 first, u32 rows) {
-        u32 minors = o.transposed ? 16 : rows, majors = o.transposed ? rows : 16;
-        for (u32 i = 0; i < minors; i++)
-            for (u32 j = 0; j < majors; j += 8)
+    uint32_t group = t->wgmmas.committed() + 1, row0 = t->index / 32 % 4 * 16;
+    auto read = [&](const Operand &o, uint32_t first, uint32_t rows) {
+        uint32_t minors = o.transposed ? 16 : rows, majors = o.transposed ? rows : 16;
+        for (uint32_t i = 0; i < minors; i++)
+            for (uint32_t j = 0; j < majors; j += 8)
                 race_touch_as(
                     t, RACE_WGMMAS, t->warp->index % 32, group,
                     eight(t, o, (o.transposed ? 0 : first) + i, (o.transposed ? first : 0) + j), 16,
@@ -468,11 +477,11 @@ static void touch_operands(Thread *t, const Wgmma &m)
     };
     if (!m.a_in_registers)
         read(operand_of(m.a, m.flags & EMU_TRANSPOSE_A), row0, 16);
-    read(operand_of(m.b, m.flags & EMU_TRANSPOSE_B), 0, (u32)m.n);
+    read(operand_of(m.b, m.flags & EMU_TRANSPOSE_B), 0, (uint32_t)m.n);
 }
 
 /* The accumulators of a warp: lane 4 g + t holds (g, 8 j + 2 t), + 1, and row g + 8 likewise. */
-static void move_c(Warp *w, u32 index, int n, float (*c)[MAX_N], bool store)
+static void move_c(Warp *w, uint32_t index, int n, float (*c)[MAX_N], bool store)
 {
     for (int lane = 0; lane < 32; lane++) {
         float *d = w->lane[lane]->wgmmas.at(index)->d;
@@ -488,13 +497,13 @@ static void move_c(Warp *w, u32 index, int n, float (*c)[MAX_N], bool store)
     }
 }
 
-/* The groups of one warp up to `groups`. */
-static void multiply(Warp *w, u32 groups)
+/* Computes the groups of one warp up to number `groups`. */
+static void multiply(Warp *w, uint32_t groups)
 {
     Pending<Wgmma> &p = w->lane[0]->wgmmas;
     alignas(64) float a[16][16], b[16][MAX_N], c[16][MAX_N];
-    const Wgmma *held = nullptr; /* whose accumulators are in c */
-    u32 end = p.end_of(groups), i = p.done;
+    const Wgmma *held = nullptr; /* the wgmma whose accumulators are in c */
+    uint32_t end = p.end_of(groups), i = p.done;
     for (; i < end; i++) {
         const Wgmma *m = p.at(i);
         for (int lane = 1; lane < 32; lane++) {
@@ -520,12 +529,12 @@ static void multiply(Warp *w, u32 groups)
         t->wgmmas.finish(groups);
 }
 
-static void finish_wgmmas(Thread *t, Warp *four, u32 groups);
+static void finish_wgmmas(Thread *t, Warp *four, uint32_t groups);
 
 static void wgmma_wait(emu_thread *e, unsigned pending)
 {
     Thread *t = (Thread *)e;
-    u32 groups = t->wgmmas.groups_until(pending);
+    uint32_t groups = t->wgmmas.groups_until(pending);
     Warp *four = warpgroup_of(t);
     if (groups > t->wgmmas.groups_done)
         finish_wgmmas(t, four, groups);
@@ -533,7 +542,7 @@ static void wgmma_wait(emu_thread *e, unsigned pending)
         race_wgmma_done(t, four, groups);
 }
 
-static void finish_wgmmas(Thread *t, Warp *four, u32 groups)
+static void finish_wgmmas(Thread *t, Warp *four, uint32_t groups)
 {
     for (int i = 0; i < 4; i++)
         while (four[i].committed < groups) {
@@ -582,7 +591,7 @@ static void cluster_wait(emu_thread *e)
         fail(t, "barrier.cluster.wait without an arrive");
     t->cluster_arrived = false;
     if (t->group->cluster_generation != t->cluster_generation) {
-        go_last(t); /* so that a CTA that ends too early does so */
+        go_last(t); /* so that a CTA that ends too early is noticed */
     } else {
         t->warp->cluster_waiting |= 1u << t->lane;
         wait_for(t, "the other threads of the cluster", 0, 0);

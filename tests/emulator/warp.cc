@@ -13,30 +13,30 @@ static bool same_site(const char *a, const char *b)
     return a == b || (a && b && strcmp(a, b) == 0);
 }
 
-static void complete(Warp *w, Rendezvous *r, u32 but)
+static void complete(Warp *w, Rendezvous *r, uint32_t but)
 {
-    u32 lanes = r->arrived;
+    uint32_t lanes = r->arrived;
     r->arrived = 0;
     w->active &= ~(1u << (r - w->meet));
     r->op(w, lanes);
     wake(w, lanes & ~but);
 }
 
-static void vote_op(Warp *w, u32 lanes);
-static void sync_op(Warp *w, u32 lanes);
+static void vote_op(Warp *w, uint32_t lanes);
+static void sync_op(Warp *w, uint32_t lanes);
 
-void meet(Thread *t, u32 mask, warp_op op)
+void meet(Thread *t, uint32_t mask, warp_op op)
 {
     Warp *w = t->warp;
-    u32 bit = 1u << t->lane;
+    uint32_t bit = 1u << t->lane;
     if (!(mask & bit))
         fail(t, "the member mask %#x does not name lane %u, which calls", mask, t->lane);
     Rendezvous *r = nullptr;
-    for (u32 active = w->active; active && !r; active &= active - 1)
+    for (uint32_t active = w->active; active && !r; active &= active - 1)
         if (w->meet[__builtin_ctz(active)].mask == mask)
             r = &w->meet[__builtin_ctz(active)];
     if (!r) {
-        u32 i = (u32)__builtin_ctz(~w->active);
+        uint32_t i = (uint32_t)__builtin_ctz(~w->active);
         r = &w->meet[i];
         *r = {mask, 0, op, t->site};
         w->active |= 1u << i;
@@ -53,11 +53,11 @@ void meet(Thread *t, u32 mask, warp_op op)
 
 void meet_all(Thread *t, warp_op op) { meet(t, ~0u, op); }
 
-/* A lane has gone: those that waited only for it go on. */
+/* A lane has exited: lanes that waited only for it go on. */
 void lane_exits(Thread *t)
 {
     Warp *w = t->warp;
-    for (u32 active = w->active; active; active &= active - 1) {
+    for (uint32_t active = w->active; active; active &= active - 1) {
         Rendezvous *r = &w->meet[__builtin_ctz(active)];
         if (!(r->mask & w->live & ~r->arrived))
             complete(w, r, 0);
@@ -84,9 +84,9 @@ static int source_of(int kind, int lane, int param, int width)
     }
 }
 
-static void shuffle_op(Warp *w, u32 lanes)
+static void shuffle_op(Warp *w, uint32_t lanes)
 {
-    for (u32 left = lanes; left; left &= left - 1) {
+    for (uint32_t left = lanes; left; left &= left - 1) {
         Thread *t = w->lane[__builtin_ctz(left)];
         int from = source_of(t->kind, (int)t->lane, t->param, t->width);
         t->result = from >= 0 && from < 32 && (lanes >> from & 1) ? w->lane[from]->value : ~0ull;
@@ -106,13 +106,13 @@ static emu_u64 shuffle(emu_thread *e, unsigned mask, int kind, emu_u64 value, in
     return t->result;
 }
 
-static void vote_op(Warp *w, u32 lanes)
+static void vote_op(Warp *w, uint32_t lanes)
 {
-    u32 ballot = 0;
-    for (u32 left = lanes; left; left &= left - 1)
-        ballot |= (u32)(w->lane[__builtin_ctz(left)]->value != 0) << __builtin_ctz(left);
-    for (u32 left = lanes; left; left &= left - 1)
-        w->lane[__builtin_ctz(left)]->result = (u64)lanes << 32 | ballot;
+    uint32_t ballot = 0;
+    for (uint32_t left = lanes; left; left &= left - 1)
+        ballot |= (uint32_t)(w->lane[__builtin_ctz(left)]->value != 0) << __builtin_ctz(left);
+    for (uint32_t left = lanes; left; left &= left - 1)
+        w->lane[__builtin_ctz(left)]->result = (uint64_t)lanes << 32 | ballot;
 }
 
 static unsigned vote(emu_thread *e, unsigned mask, int predicate, unsigned *members)
@@ -120,11 +120,11 @@ static unsigned vote(emu_thread *e, unsigned mask, int predicate, unsigned *memb
     Thread *t = (Thread *)e;
     t->value = predicate != 0;
     meet(t, mask, vote_op);
-    *members = (u32)(t->result >> 32);
-    return (u32)t->result;
+    *members = (uint32_t)(t->result >> 32);
+    return (uint32_t)t->result;
 }
 
-static void sync_op(Warp *w, u32 lanes)
+static void sync_op(Warp *w, uint32_t lanes)
 {
     if (w->cta->group->races)
         race_warp(w, lanes);
@@ -132,21 +132,21 @@ static void sync_op(Warp *w, u32 lanes)
 
 static void sync_warp(emu_thread *e, unsigned mask) { meet((Thread *)e, mask, sync_op); }
 
-static void reduce_op(Warp *w, u32 lanes)
+static void reduce_op(Warp *w, uint32_t lanes)
 {
     Thread *first = w->lane[__builtin_ctz(lanes)];
-    u64 all = first->value;
-    for (u32 left = lanes & (lanes - 1); left; left &= left - 1) {
-        u64 v = w->lane[__builtin_ctz(left)]->value;
+    uint64_t all = first->value;
+    for (uint32_t left = lanes & (lanes - 1); left; left &= left - 1) {
+        uint64_t v = w->lane[__builtin_ctz(left)]->value;
         switch (first->kind) {
         case 0:
             all += v;
             break;
         case 1:
-            all = (u32)v > (u32)all ? v : all;
+            all = (uint32_t)v > (uint32_t)all ? v : all;
             break;
         case 2:
-            all = (u32)v < (u32)all ? v : all;
+            all = (uint32_t)v < (uint32_t)all ? v : all;
             break;
         case 3:
             all = (int)v > (int)all ? v : all;
@@ -155,7 +155,7 @@ static void reduce_op(Warp *w, u32 lanes)
             all = (int)v < (int)all ? v : all;
         }
     }
-    for (u32 left = lanes; left; left &= left - 1)
+    for (uint32_t left = lanes; left; left &= left - 1)
         w->lane[__builtin_ctz(left)]->result = all;
 }
 
@@ -170,26 +170,26 @@ static emu_u64 reduce(emu_thread *e, unsigned mask, int kind, emu_u64 value)
 
 /* ---- ldmatrix: lane 8 i + r names row r of matrix i ---- */
 
-static void ldmatrix_op(Warp *w, u32 lanes)
+static void ldmatrix_op(Warp *w, uint32_t lanes)
 {
     Thread *first = w->lane[__builtin_ctz(lanes)];
-    u32 n = (u32)first->param;
-    const u16 *row[32];
-    for (u32 i = 0; i < 8 * n; i++) {
+    uint32_t n = (uint32_t)first->param;
+    const uint16_t *row[32];
+    for (uint32_t i = 0; i < 8 * n; i++) {
         if (!(lanes >> i & 1))
             return fail(first, "ldmatrix without lane %u", i);
         Thread *t = w->lane[i];
-        row[i] = (const u16 *)shared_at(t, (u32)t->value, 16, 16, "ldmatrix");
+        row[i] = (const uint16_t *)shared_at(t, (uint32_t)t->value, 16, 16, "ldmatrix");
         if (t->group->races)
             race_touch(t, row[i], 16, RACE_READ);
     }
-    for (u32 left = lanes; left; left &= left - 1) {
-        u32 lane = (u32)__builtin_ctz(left);
-        u32 *out = (u32 *)w->lane[lane]->args;
-        for (u32 i = 0; i < n; i++)
+    for (uint32_t left = lanes; left; left &= left - 1) {
+        uint32_t lane = (uint32_t)__builtin_ctz(left);
+        uint32_t *out = (uint32_t *)w->lane[lane]->args;
+        for (uint32_t i = 0; i < n; i++)
             if (first->kind)
                 out[i] = row[8 * i + lane % 4 * 2][lane / 4] |
-                         (u32)row[8 * i + lane % 4 * 2 + 1][lane / 4] << 16;
+                         (uint32_t)row[8 * i + lane % 4 * 2 + 1][lane / 4] << 16;
             else
                 memcpy(&out[i], row[8 * i + lane / 4] + lane % 4 * 2, 4);
     }
@@ -209,24 +209,25 @@ static void ldmatrix(emu_thread *e, unsigned address, int n, int transposed, uns
 
 struct MmaArgs {
     float *c;
-    const u32 *ab;
+    const uint32_t *ab;
 };
 
-/* Between locals alone, and most of what a matrix product costs: no sanitizer looks on. */
+/* Not instrumented by sanitizers: it works on local variables alone, and is most of the cost of a
+ * matrix product. */
 EMU_CLONES __attribute__((no_sanitize("address", "undefined"))) static void
-multiply_16x8x16(float (*c_of)[4], const u32 (*ab_of)[6])
+multiply_16x8x16(float (*c_of)[4], const uint32_t (*ab_of)[6])
 {
     float a[16][16], b[16][8], c[16][8];
     for (int lane = 0; lane < 32; lane++) {
         int g = lane / 4, q = lane % 4 * 2;
-        const u32 *ab = ab_of[lane];
+        const uint32_t *ab = ab_of[lane];
         for (int e = 0; e < 2; e++) {
-            a[g][q + e] = bf16((u16)(ab[0] >> 16 * e));
-            a[g + 8][q + e] = bf16((u16)(ab[1] >> 16 * e));
-            a[g][q + 8 + e] = bf16((u16)(ab[2] >> 16 * e));
-            a[g + 8][q + 8 + e] = bf16((u16)(ab[3] >> 16 * e));
-            b[q + e][g] = bf16((u16)(ab[4] >> 16 * e));
-            b[q + 8 + e][g] = bf16((u16)(ab[5] >> 16 * e));
+            a[g][q + e] = bf16((uint16_t)(ab[0] >> 16 * e));
+            a[g + 8][q + e] = bf16((uint16_t)(ab[1] >> 16 * e));
+            a[g][q + 8 + e] = bf16((uint16_t)(ab[2] >> 16 * e));
+            a[g + 8][q + 8 + e] = bf16((uint16_t)(ab[3] >> 16 * e));
+            b[q + e][g] = bf16((uint16_t)(ab[4] >> 16 * e));
+            b[q + 8 + e][g] = bf16((uint16_t)(ab[5] >> 16 * e));
             c[g][q + e] = c_of[lane][e];
             c[g + 8][q + e] = c_of[lane][2 + e];
         }
@@ -246,10 +247,10 @@ multiply_16x8x16(float (*c_of)[4], const u32 (*ab_of)[6])
     }
 }
 
-static void mma_op(Warp *w, u32 lanes)
+static void mma_op(Warp *w, uint32_t lanes)
 {
     float c[32][4];
-    u32 ab[32][6];
+    uint32_t ab[32][6];
     if (lanes != ~0u)
         return fail(w->lane[__builtin_ctz(lanes)], "mma.sync with %d lanes",
                     __builtin_popcount(lanes));
@@ -272,12 +273,12 @@ static void mma_bf16(emu_thread *e, float *c, const unsigned *ab)
 
 /* ---- barriers: warps are counted, as hardware does, when all their lanes have come ---- */
 
-static bool release(Cta *c, u32 id)
+static bool release(Cta *c, uint32_t id)
 {
     Barrier *b = &c->barrier[id];
-    u32 arrived = 0;
-    for (u32 i = 0; i < c->n_warps; i++) {
-        u32 live = c->group->warp[c->first_warp + i].live;
+    uint32_t arrived = 0;
+    for (uint32_t i = 0; i < c->n_warps; i++) {
+        uint32_t live = c->group->warp[c->first_warp + i].live;
         if (b->arrived[i] ? live & ~b->arrived[i] : !b->threads && live)
             return false;
         arrived += b->arrived[i] ? 32 : 0;
@@ -286,10 +287,10 @@ static bool release(Cta *c, u32 id)
         return false;
     if (c->group->races)
         race_barrier(c, id, b->syncs);
-    for (u32 i = 0; i < c->n_warps; i++) {
+    for (uint32_t i = 0; i < c->n_warps; i++) {
         Warp *w = &c->group->warp[c->first_warp + i];
-        for (u32 left = b->arrived[i]; left; left &= left - 1)
-            w->lane[__builtin_ctz(left)]->result = (u64)b->sum;
+        for (uint32_t left = b->arrived[i]; left; left &= left - 1)
+            w->lane[__builtin_ctz(left)]->result = (uint64_t)b->sum;
         if (b->waiting[i])
             wake(w, b->waiting[i]);
     }
@@ -301,7 +302,7 @@ static int barrier(emu_thread *e, unsigned id, unsigned threads, int wait, int p
 {
     Thread *t = (Thread *)e;
     Cta *c = t->cta;
-    u32 warp = t->index / 32, bit = 1u << t->lane;
+    uint32_t warp = t->index / 32, bit = 1u << t->lane;
     if (id >= BARRIERS || threads % 32)
         fail(t, "barrier %u over %u threads: there are 16, and threads come by warps", id, threads);
     Barrier *b = &c->barrier[id];
@@ -334,7 +335,7 @@ static int barrier(emu_thread *e, unsigned id, unsigned threads, int wait, int p
 void barriers_after_exit(Cta *c)
 {
     if (c->live)
-        for (u32 id = 0; id < BARRIERS; id++)
+        for (uint32_t id = 0; id < BARRIERS; id++)
             if (c->barrier[id].used)
                 release(c, id);
 }
@@ -374,8 +375,8 @@ static void cp_wait(emu_thread *e, unsigned pending)
 {
     Thread *t = (Thread *)e;
     Pending<Copy> &p = t->copies;
-    u32 groups = p.groups_until(pending);
-    for (u32 i = p.done; groups > p.groups_done && i < p.end_of(groups); i++) {
+    uint32_t groups = p.groups_until(pending);
+    for (uint32_t i = p.done; groups > p.groups_done && i < p.end_of(groups); i++) {
         const Copy &c = *p.at(i);
         copy(t, c);
         if (t->group->races)
@@ -413,7 +414,7 @@ static void atomic(emu_thread *e, const void *p, unsigned bytes, unsigned kind, 
     race_atomic((Thread *)e, p, kind & EMU_READ, kind & EMU_WRITE, kind & EMU_ACQUIRE);
 }
 
-emu_api emu_sm90(); /* its part of the table */
+emu_api emu_sm90(); /* sm90.cc's part of the table */
 static emu_api whole_table()
 {
     emu_api a = emu_sm90();

@@ -315,6 +315,10 @@ const gpu_case gpu_cases[] = {
     LINEAR("bf16 40 x 27 x 64 residual", false, 40, VT_BF16, 64, 27, 0, 0, LINEAR_NONE, 2),
     LINEAR("bf16 70 x 29 x 72 swiglu", false, 70, VT_BF16, 72, 29, 29, 0, LINEAR_SWIGLU, 8),
     CASE("kv_store", "tokens=5+2 kv_heads=3 d=13 page=5", false, 5, 2, 3, 13, VT_BF16, 5),
+    /* the fast kernel, of which the card has large cases alone */
+    CASE("rope", "tokens=5 3/1x32", false, 5, 3, 1, 32, 32),
+    CASE("rope", "tokens=6 2/1x64 norms plus_one", false, 6, 2, 1, 64, 64, 0, VT_F32 + 1, 1),
+    /* cuda-any */
     CASE("rope", "tokens=6 5/1x12 norms plus_one", false, 6, 5, 1, 12, 12, 0, VT_F32 + 1, 1),
     CASE("rope", "tokens=4 3/3x13 dims=8 interleaved norms", false, 4, 3, 3, 13, 8, 1, VT_F32 + 1),
     CASE("attention_prefill", "2 x 70 kv=133 heads=35/5 d=13 page=5 w=40", false, 2, 70, 133, 35005,

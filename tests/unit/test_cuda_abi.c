@@ -17,8 +17,9 @@
 #ifdef HAVE_CUDA_H
 static const struct {
     size_t launch_config, launch_attr, mem_prop, mem_access, tensor_map, stream_at, attrs_at;
-    int sm_count, cc_major, cc_minor, l2, shared_optin, registers, local, max_dynamic, cluster, pdl,
-        thread_local_capture, access_rw, not_ready, pci_bus, pci_device, pci_domain;
+    int sm_count, cc_major, cc_minor, l2, shared_optin, max_threads, shared_bytes, registers, local,
+        max_dynamic, cluster, pdl, thread_local_capture, access_rw, not_ready, pci_bus, pci_device,
+        pci_domain;
 } theirs = {sizeof(CUlaunchConfig),
             sizeof(CUlaunchAttribute),
             sizeof(CUmemAllocationProp),
@@ -31,6 +32,8 @@ static const struct {
             CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
             CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE,
             CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
+            CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
+            CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES,
             CU_FUNC_ATTRIBUTE_NUM_REGS,
             CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES,
             CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
@@ -68,6 +71,8 @@ static void test_abi_when_a_toolkit_is_there_then_sizes_and_constants_agree(void
     assert_int_equal(CU_ATTR_CC_MINOR, theirs.cc_minor);
     assert_int_equal(CU_ATTR_L2_BYTES, theirs.l2);
     assert_int_equal(CU_ATTR_MAX_SHARED_OPTIN, theirs.shared_optin);
+    assert_int_equal(CU_FUNC_MAX_THREADS, theirs.max_threads);
+    assert_int_equal(CU_FUNC_SHARED_BYTES, theirs.shared_bytes);
     assert_int_equal(CU_FUNC_REGISTERS, theirs.registers);
     assert_int_equal(CU_FUNC_LOCAL_BYTES, theirs.local);
     assert_int_equal(CU_FUNC_MAX_DYNAMIC_SHARED, theirs.max_dynamic);

@@ -202,7 +202,7 @@ test_weights_when_an_upload_is_refused_then_no_kernel_writes_to_what_is_gone(voi
     assert_int_equal(vt_model_load("dummy:smollm2-135m", &m, &err), VT_OK);
     m->arch.n_layers = 1;
     assert_int_equal(vt_cuda_open(0, &c, &err), VT_OK);
-    refuse(19); /* the first pinned buffer */
+    refuse(20); /* the first pinned buffer */
     assert_int_equal(vt_cuda_weights_load(c, m, 64, 1, &w, &err), VT_ERR_MEMORY);
     assert_non_null(strstr(err.message, "pinned host memory"));
     assert_int_equal(pending(), 0);
@@ -211,12 +211,13 @@ test_weights_when_an_upload_is_refused_then_no_kernel_writes_to_what_is_gone(voi
     vt_model_free(m);
 }
 
-/* Load, find, ask, set: whichever is refused, the next launch may try again. */
+/* Load, find, ask for the shared memory, ask for the parameters, set: whichever is refused, the
+ * next launch may try again. */
 static void test_compile_when_a_kernel_cannot_be_loaded_then_the_next_try_loads_it(void **state)
 {
     (void)state;
     setenv("VITRINE_EMULATOR", "memory=64", 1);
-    for (uint64_t n = 1; n <= 4; n++) {
+    for (uint64_t n = 1; n <= 5; n++) {
         vt_cuda *c;
         vt_err err = {0};
         assert_int_equal(vt_cuda_open(0, &c, &err), VT_OK);

@@ -1,5 +1,5 @@
-/* The emulated GPU itself, without the driver above it: little kernels, compiled by its NVRTC and
- * run, against plain loops; and what it must refuse. */
+/* The emulated GPU itself, without the driver above it: small kernels are compiled by its NVRTC,
+ * run, and compared with plain loops; and faulty kernels must be refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -168,7 +168,7 @@ static void test_barrier_when_a_lane_is_elsewhere_then_error(void **state)
               "threads 0 to 39, test.cu:3: wait for barrier 0");
 }
 
-/* g++ 12 ignores sections named in templates: such variables once all lay at the beginning. */
+/* g++ 12 ignores a section named in a template: all such variables once lay at offset 0. */
 static void test_shared_memory_when_of_templates_then_each_instance_has_its_own(void **state)
 {
     (void)state;
@@ -393,8 +393,8 @@ static void test_wgmma_when_fed_by_tma_then_as_plain_loops(void **state)
         }
 }
 
-/* One stage for sixteen tiles, handed back by one thread a warpgroup: it may do so because its wait
- * is for all four warps. */
+/* One stage serves sixteen tiles. One thread of each warpgroup hands it back, which is allowed
+ * because its wait for the wgmma covers all four warps. */
 static const char *const pipeline_text =
     "KERNEL test(const __grid_constant__ Params p) {\n"
     "  extern __shared__ __align__(1024) u8 d[];\n"

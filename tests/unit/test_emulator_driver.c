@@ -1,5 +1,5 @@
-/* The emulated driver's own promises, without kernels: when queued work runs, what a capture
- * records, and that misuse is the error that a real driver gives. */
+/* The emulated driver without kernels: when queued work runs, what a capture records, and that
+ * misuse gets the error that NVIDIA's driver gives. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "common/emulated_gpu.h"
 #include "device/cuda_api.h"
 
@@ -24,7 +25,8 @@ enum {
     CAPTURE_ISOLATION = 905,
     CAPTURED_EVENT = 907,
     CHUNK = 2 << 20,
-    N = 64
+    N = 64,
+    BIG = 8 << 20
 };
 
 static cuda_driver d;
@@ -180,20 +182,25 @@ static void test_elapsed_when_recorded_twice_then_it_is_the_last_record(void **s
 {
     (void)state;
     cu_stream s = new_stream();
+    cu_ptr p = new_block(BIG);
     cu_event from, to;
     float ms = -1;
     OK(d.event_create(&from, CU_EVENT_DEFAULT));
     OK(d.event_create(&to, CU_EVENT_DEFAULT));
     assert_int_equal(d.event_elapsed(&ms, from, to), INVALID_HANDLE);
-    OK(d.event_record(to, s));
+    OK(d.event_record(to, s)); /* measured from here, the time would be negative */
+    OK(d.fill8(p, 1, BIG, s));
     OK(d.event_record(from, s));
+    OK(d.fill8(p, 2, BIG, s));
     OK(d.event_record(to, s));
-    OK(d.event_sync(to));
+    int64_t begin = vt_now_ns();
+    OK(d.event_sync(to)); /* everything happens in here */
+    int64_t end = vt_now_ns();
     OK(d.event_elapsed(&ms, from, to));
-    assert_true(ms >= 0);
+    assert_true(ms > 0 && (double)ms * 1e6 < (double)(end - begin));
     OK(d.event_destroy(from));
     OK(d.event_destroy(to));
-    OK(d.stream_destroy(s));
+    finish(s, p, NULL);
 }
 
 /* ---- memory ---- */
@@ -300,7 +307,7 @@ static void test_context_when_a_copy_faults_then_it_stays_failed_until_released(
     assert_int_equal(close_device(state), 0);
     assert_int_equal(d.stream_sync(s), CONTEXT_IS_DESTROYED);
     assert_int_equal(open_device(state), 0);
-    assert_int_equal(d.stream_sync(s), INVALID_HANDLE); /* it went with its context */
+    assert_int_equal(d.stream_sync(s), INVALID_HANDLE); /* it was destroyed with its context */
     OK(d.mem_alloc(&p, 1));
     OK(d.mem_free(p));
 }
@@ -366,7 +373,7 @@ static void test_capture_when_synchronised_or_allocating_then_it_is_spoiled(void
         assert_int_equal(d.capture_end(s, &graph), CAPTURE_INVALIDATED);
         assert_null(graph);
     }
-    OK(d.fill8(p, 0, N, s)); /* the stream itself is well */
+    OK(d.fill8(p, 0, N, s)); /* the stream itself can be used again */
     OK(d.stream_sync(s));
     finish(s, p, NULL);
 }

@@ -14,7 +14,7 @@ typedef struct params {
     emu_tensor_map map __attribute__((aligned(64)));
     char room[128 - sizeof(emu_tensor_map)];
     void *in, *out;
-    uint32_t part; /* of a text with several kernels in it, as `p.part` */
+    uint32_t part; /* which kernel of a text with several runs: `p.part` */
 } params;
 
 enum { MOST_PARTS = 3 };
@@ -71,7 +71,7 @@ static int run_parts(const launch *l, bool racy)
     return r;
 }
 
-/* With RACY a report that has all of the words (separated by |), without it none. */
+/* With RACY=1 the launch must be reported, with all of the words (separated by |); with 0 not. */
 static void only_when_racy(const launch *l, const char *words)
 {
     if (run_parts(l, true) == 0)
@@ -155,7 +155,7 @@ static void test_named_barrier_when_of_other_warps_then_race(void **state)
                    "test.cu:7|test.cu:4");
 }
 
-/* Producers only arrive; what they write after that is another thing. */
+/* Producers only arrive at the barrier: it does not order what they write after that. */
 static void test_barrier_arrival_when_written_after_it_then_race(void **state)
 {
     (void)state;
@@ -277,24 +277,26 @@ static void test_tma_when_read_without_its_mbarrier_then_race(void **state)
 static void test_tma_when_a_stage_is_filled_before_it_is_handed_back_then_race(void **state)
 {
     (void)state;
-    only_when_racy(&(launch){.threads = 64,
-                             .shared_bytes = 8192,
-                             .text = TILE_HEAD
-                             "  __syncthreads();\n"
-                             "  for (int k = 0; k < 4; k++) {\n"
-                             "    if (i == 0) {\n"
-                             "      if (k > 0) barrier_wait(&empty, (k + 1) & 1);\n"
-                             "      barrier_expect(&full, 8192);\n"
-                             "      tma_load_2d(m, &full, d, 0, 0);\n"
-                             "    }\n"
-                             "    barrier_wait(&full, k & 1);\n"
-                             "    p.out[i] = d[i];\n"
-                             "    if (!RACY) __syncthreads();\n" /* else warp 1 is forgotten */
-                             "    else __syncwarp();\n"
-                             "    if (i == 31) barrier_arrive(&empty);\n"
-                             "  }\n"
-                             "}"},
-                   "written by TMA|test.cu:15|thread 32, ");
+    only_when_racy(
+        &(launch){
+            .threads = 64,
+            .shared_bytes = 8192,
+            .text = TILE_HEAD
+            "  __syncthreads();\n"
+            "  for (int k = 0; k < 4; k++) {\n"
+            "    if (i == 0) {\n"
+            "      if (k > 0) barrier_wait(&empty, (k + 1) & 1);\n"
+            "      barrier_expect(&full, 8192);\n"
+            "      tma_load_2d(m, &full, d, 0, 0);\n"
+            "    }\n"
+            "    barrier_wait(&full, k & 1);\n"
+            "    p.out[i] = d[i];\n"
+            "    if (!RACY) __syncthreads();\n" /* without this, warp 1's reads are not ordered */
+            "    else __syncwarp();\n"
+            "    if (i == 31) barrier_arrive(&empty);\n"
+            "  }\n"
+            "}"},
+        "written by TMA|test.cu:15|thread 32, ");
 }
 
 /* The 64 x 64 matrix times itself, from what threads have written. */
@@ -438,7 +440,7 @@ static void test_last_of_when_something_is_written_after_it_then_race(void **sta
                    "test.cu:7|test.cu:5");
 }
 
-/* All CTAs read what the last one then overwrites. */
+/* All CTAs read memory that the last one then overwrites. */
 static void test_ticket_when_many_have_read_then_the_last_may_write(void **state)
 {
     (void)state;
@@ -487,7 +489,8 @@ static void test_overlap_when_overwritten_before_the_wait_then_race(void **state
                    "was read by kernel test, 1 before it");
 }
 
-/* What one thread has waited for, others know of after a barrier; weights may be read before. */
+/* griddepcontrol.wait by one thread orders the others after a barrier; weights may be read
+ * before. */
 static void test_overlap_when_one_thread_waits_for_all_then_a_barrier_tells(void **state)
 {
     (void)state;
@@ -518,7 +521,7 @@ static void test_overlap_when_the_one_between_lets_go_too_early_then_race(void *
                    "was written by kernel test, 2 before it");
 }
 
-/* Loads whose values are thrown away may race, and say so. */
+/* Loads whose values are thrown away may race if the kernel declares them so. */
 static void test_loads_when_discarded_then_no_race(void **state)
 {
     (void)state;

@@ -33,7 +33,7 @@ int emulated_kernels_open(void **state)
     snprintf(file, sizeof file, "%s/../emulator/libnvrtc.so.13", path);
     vt_err err = {0};
     setenv("VITRINE_NVRTC", file, 1);
-    setenv("EMULATOR_ASAN", "1", 1); /* where there is one */
+    setenv("EMULATOR_ASAN", "1", 1); /* has an effect in a build with ASan */
     if (cuda_nvrtc_open(&emu.nvrtc, &err) != VT_OK)
         fail_msg("%s", err.message);
     snprintf(file, sizeof file, "%s/../emulator/libcuda.so.1", path);

@@ -31,6 +31,10 @@ typedef struct regex_frame {
         extra; /* mask; lowest position to give back to; how many more to take; old slot value */
 } regex_frame;
 
+/* Bytes that a repetition walks over for one step, which takes about as long as an instruction
+ * takes. */
+enum { CHARS_PER_STEP = 8 };
+
 typedef struct matcher {
     const vt_regex *re;
     vt_regex_scratch *s;
@@ -56,7 +60,7 @@ static bool push(matcher *m, frame_kind kind, int32_t pc, size_t pos, uint64_t e
     vt_regex_scratch *s = m->s;
     if (s->n == s->cap) {
         size_t cap = s->cap ? s->cap * 2 : 64;
-        regex_frame *grown = cap > (1u << 26) ? NULL : realloc(s->frame, cap * sizeof *grown);
+        regex_frame *grown = cap > REGEX_MAX_FRAMES ? NULL : realloc(s->frame, cap * sizeof *grown);
         if (!grown) {
             m->gave_up = true;
             return false;
@@ -68,8 +72,14 @@ static bool push(matcher *m, frame_kind kind, int32_t pc, size_t pos, uint64_t e
     return true;
 }
 
+/* Takes steps for work that is no instruction. */
+static void charge(matcher *m, uint64_t steps)
+{
+    m->s->steps = m->s->steps > steps ? m->s->steps - steps : 1;
+}
+
 /* Length of the character at pos if it is in the set, else 0. */
-static inline size_t set_step(const matcher *m, const regex_set *set, size_t pos)
+static inline size_t set_step(matcher *m, const regex_set *set, size_t pos)
 {
     if (pos >= m->n)
         return 0;
@@ -78,6 +88,8 @@ static inline size_t set_step(const matcher *m, const regex_set *set, size_t pos
         return regex_set_ascii(set, b);
     uint32_t c;
     size_t length = (size_t)vt_utf8_next(m->text + pos, &c);
+    if (!set->pure && set->cost > 1)
+        charge(m, (uint64_t)set->cost);
     return regex_set_has(set, c) ? length : 0;
 }
 
@@ -127,12 +139,26 @@ static bool looks(matcher *m, const regex_inst *i, size_t pos)
         bool found = i->set ? set_step(m, i->set, pos) > 0 : run(m, i->a, pos, &end);
         return found == (i->op == OP_AHEAD);
     }
+    charge(m, (uint64_t)i->min / CHARS_PER_STEP);
     for (int32_t k = 0; k < i->min; k++) {
         if (start == 0)
             return i->op == OP_NOT_BEHIND;
         start = step_back(m, start);
     }
     return (run(m, i->a, start, &end) && end == pos) == (i->op == OP_BEHIND);
+}
+
+/* Gives characters back until one of `then` is next (NULL: any one); false if there is none. */
+static bool give_back(matcher *m, regex_frame *f, const regex_set *then)
+{
+    size_t from = f->pos;
+    bool found;
+    do {
+        f->pos = step_back(m, f->pos);
+        found = !then || set_step(m, then, f->pos) > 0;
+    } while (!found && f->pos > f->extra);
+    charge(m, (from - f->pos) / CHARS_PER_STEP);
+    return found;
 }
 
 /* Takes the newest choice; false if there is none above `base`. */
@@ -157,7 +183,11 @@ static bool backtrack(matcher *m, size_t base, int32_t *pc, size_t *pos)
         }
         case FRAME_GIVE_BACK:
             *pc = f->pc + 1;
-            *pos = f->pos = step_back(m, f->pos);
+            if (!give_back(m, f, m->re->inst[f->pc].then)) {
+                s->n--;
+                continue;
+            }
+            *pos = f->pos;
             if (f->pos <= f->extra)
                 s->n--;
             return true;
@@ -202,6 +232,7 @@ static bool repeat(matcher *m, const regex_inst *i, int32_t pc, size_t *pos)
         if (++count == i->min)
             least = at;
     }
+    charge(m, (at - *pos) / CHARS_PER_STEP);
     if (count < i->min)
         return false;
     *pos = at;

@@ -261,7 +261,7 @@ static vt_status cached_word(tok_work *w, const char *word, size_t n)
         return emit(w, w->t->byte_id[(unsigned char)*word]);
     bpe_cached *entry = NULL;
     if (w->cache && n <= sizeof entry->bytes) {
-        entry = &w->cache[vocab_hash(word, n) >> 32 & w->cache_mask];
+        entry = &w->cache[vocab_hash(&w->t->vocab, word, n) >> 32 & w->cache_mask];
         if (entry->len == n && memcmp(entry->bytes, word, n) == 0) {
             for (int i = 0; i < entry->n; i++)
                 if (!tok_push(w->out, entry->id[i]))

@@ -96,6 +96,8 @@ vt_status tok_new(vt_tokenizer **out, vt_err *err)
     if (!t)
         return tok_no_memory(err);
     vt_arena_init(&t->arena, 1u << 30);
+    vocab_init(&t->vocab);
+    vocab_init(&t->spelled);
     t->unk = t->bos = t->eos = -1;
     t->prefix = t->suffix = "";
     *out = t;

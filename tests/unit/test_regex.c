@@ -199,10 +199,11 @@ static void test_regex_walking_is_paid_for(void **state)
 {
     (void)state;
     static const char *const patterns[] = {"a+b",      "[^b]*b", "(?=(a+)b)a",
-                                           "(?:a+)+b", "a*?b",   "(?<=a{999})b|(?<=a{1000})b"};
+                                           "(?:a+)+b", "a*?b",   "(?<=a{999})ac|(?<=a{1000})ac"};
     uint64_t steps;
     for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++)
-        assert_int_equal(first_in_copies(patterns[i], "a", 100000, &steps), -1);
+        if (first_in_copies(patterns[i], "a", 100000, &steps) != -1)
+            fail_msg("/%s/ did not give up", patterns[i]);
 }
 
 /* A class of thousands of equal scripts is one sorted list of ranges, as cheap as one of them. */

@@ -18,7 +18,7 @@
 #include <string.h>
 
 #include "base/random.h"
-#include "text/tokenizer/tokenizer_internal.h"
+#include "text/tokenizer/internal.h"
 
 enum { TRIE_MAX_NODES = 1 << 24 }; /* a node and a byte fit into an edge's 32-bit key */
 

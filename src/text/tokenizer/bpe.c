@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "text/tokenizer/tokenizer_internal.h"
+#include "text/tokenizer/internal.h"
 
 enum { SHORT_WORD = 48, NO_RANK = -1 };
 

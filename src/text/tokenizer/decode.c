@@ -15,7 +15,7 @@
  */
 #include <string.h>
 
-#include "text/tokenizer/tokenizer_internal.h"
+#include "text/tokenizer/internal.h"
 
 static bool feed(vt_detok *d, int32_t at, const char *s, size_t n, vt_buf *out);
 

@@ -10,7 +10,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "text/tokenizer/tokenizer_internal.h"
+#include "text/tokenizer/internal.h"
 
 /* The borders of literal ranges, in the order of the text: begin, end, begin, end ... */
 typedef struct norm_marks {

@@ -8,7 +8,7 @@
  */
 #include <string.h>
 
-#include "text/tokenizer/tokenizer_internal.h"
+#include "text/tokenizer/internal.h"
 
 const char tok_gpt2_pattern[] =
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";

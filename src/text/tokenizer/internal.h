@@ -6,8 +6,8 @@
  *   bpe.c         merges a word's bytes or characters into tokens
  *   decode.c      and back
  *
- * tokenizer_gguf.c, tokenizer_json.c, tokenizer_tiktoken.c fill the struct below; tokenizer.c runs
- * it. */
+ * from_gguf.c, from_json.c, from_tiktoken.c and synthetic.c fill the struct below with the help of
+ * build.c; tokenizer.c runs it; bytes.c and vocab.c are the ground they all stand on. */
 #ifndef VT_TEXT_TOKENIZER_INTERNAL_H
 #define VT_TEXT_TOKENIZER_INTERNAL_H
 

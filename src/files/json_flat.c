@@ -15,7 +15,7 @@
 #include "base/utf8.h"
 
 enum { VT_FLAT_MAX_DEPTH = 64 };
-static const uint32_t VT_FLAT_MAX_NODES = 1u << 27;
+static const uint32_t VT_FLAT_MAX_NODES = 1u << 24; /* 384 MiB of nodes; Gemma 3 has 2.3 million */
 
 typedef struct flat_reader {
     const char *name, *text, *at, *end;

@@ -21,7 +21,7 @@ static bool grow(void **p, size_t *cap, size_t want, size_t size)
 {
     if (want <= *cap)
         return true;
-    size_t n = want < 64 ? 64 : want * 2, bytes;
+    size_t n = want < 64 ? 64 : want + want / 2, bytes;
     void *grown = vt_mul_size(n, size, &bytes) ? realloc(*p, bytes) : NULL;
     if (!grown)
         return false;

@@ -38,6 +38,7 @@ void vt_tokenizer_free(vt_tokenizer *t)
     vocab_release(&t->spelled);
     free(t->spelled_id);
     free(t->added);
+    free(t->added_at);
     vt_arena_release(&t->arena);
     free(t);
 }
@@ -90,10 +91,29 @@ vt_status tok_set_piece(vt_tokenizer *t, int32_t id, const char *s, size_t n, ui
     return status;
 }
 
+/* Makes room for an entry of added_at for this id. */
+static bool reach_id(vt_tokenizer *t, int32_t id)
+{
+    if (id < t->cap_added_at)
+        return true;
+    int32_t cap = id < 256 ? 512 : id * 2; /* ids are below VOCAB_MAX */
+    int32_t *grown = realloc(t->added_at, (size_t)cap * sizeof *grown);
+    if (!grown)
+        return false;
+    memset(grown + t->cap_added_at, 0, (size_t)(cap - t->cap_added_at) * sizeof *grown);
+    t->added_at = grown;
+    t->cap_added_at = cap;
+    return true;
+}
+
 vt_status tok_add_added(vt_tokenizer *t, const added_token *a, vt_err *err)
 {
     if (a->len == 0)
         return VT_OK;
+    if (a->len > TOK_MAX_ADDED)
+        return vt_fail(err, VT_ERR_UNSUPPORTED,
+                       "tokenizer: added token %d has %zu bytes, more than %d", a->id, a->len,
+                       TOK_MAX_ADDED);
     if (t->n_added == t->cap_added) {
         int32_t cap = t->cap_added ? t->cap_added * 2 : 64;
         added_token *grown = realloc(t->added, (size_t)cap * sizeof *grown);
@@ -102,11 +122,21 @@ vt_status tok_add_added(vt_tokenizer *t, const added_token *a, vt_err *err)
         t->added = grown;
         t->cap_added = cap;
     }
+    if (!reach_id(t, a->id))
+        return tok_no_memory(err);
     added_token copy = *a;
+    if (t->added_at[a->id]) {
+        added_token *first = &t->added[t->added_at[a->id] - 1];
+        copy.content = first->content;
+        copy.len = first->len;
+        *first = copy;
+        return VT_OK;
+    }
     copy.content = vt_arena_strdup(&t->arena, a->content, a->len);
     if (!copy.content)
         return tok_no_memory(err);
     t->added[t->n_added++] = copy;
+    t->added_at[a->id] = t->n_added;
     return VT_OK;
 }
 
@@ -209,63 +239,104 @@ static void find_cuts(vt_tokenizer *t)
     }
 }
 
+/* A ByteLevel step with others behind it hands mapped text on: a step that maps is put between. */
+static vt_status add_maps(vt_tokenizer *t, vt_err *err)
+{
+    for (int32_t i = 0; i < t->n_pre; i++) {
+        if (t->pre[i].kind != PRE_BYTES || i + 1 == t->n_pre || t->pre[i + 1].kind == PRE_MAP)
+            continue;
+        if (t->n_pre == TOK_MAX_STEPS)
+            return vt_fail(err, VT_ERR_UNSUPPORTED, "tokenizer: more than %d pre-tokenizer steps",
+                           TOK_MAX_STEPS);
+        memmove(t->pre + i + 2, t->pre + i + 1, (size_t)(t->n_pre - i - 1) * sizeof *t->pre);
+        t->pre[i + 1] = (pre_step){.kind = PRE_MAP};
+        t->n_pre++;
+        t->mapped = true;
+    }
+    return VT_OK;
+}
+
+static bool is_one_char(const char *s, size_t n) { return n <= 1 || vt_utf8_step(s, n) == (int)n; }
+
+/* Marks the steps that see one string in parts, refuses chains whose order we cannot follow, and
+ * bounds how long a token may become: a chain of Replaces could make gigabytes of one byte. */
+static vt_status check_decoder(vt_tokenizer *t, vt_err *err)
+{
+    size_t growth = 1;
+    for (int32_t i = 0; i < t->n_dec; i++) {
+        dec_step *s = &t->dec[i];
+        bool whole = s->kind == DEC_BYTES || s->kind == DEC_FALLBACK, whole_before = false;
+        for (int32_t k = 0; k < i; k++) {
+            s->fused |= t->dec[k].kind == DEC_FUSE || t->dec[k].kind == DEC_BYTES;
+            whole_before |= t->dec[k].kind == DEC_BYTES || t->dec[k].kind == DEC_FALLBACK;
+        }
+        if (whole && (whole_before || s->fused))
+            return vt_fail(err, VT_ERR_UNSUPPORTED,
+                           "tokenizer: a decoder with ByteLevel or ByteFallback behind ByteLevel, "
+                           "ByteFallback or Fuse is not supported");
+        if (s->fused && ((s->kind == DEC_STRIP && s->stop > 0) ||
+                         (s->kind == DEC_REPLACE && !is_one_char(s->pattern, s->pattern_len))))
+            return vt_fail(err, VT_ERR_UNSUPPORTED,
+                           "tokenizer: a decoder that strips the end, or replaces several "
+                           "characters, behind Fuse is not supported");
+        if (s->kind == DEC_REPLACE && s->content_len > s->pattern_len)
+            growth *= (s->content_len + s->pattern_len - 1) / s->pattern_len;
+        if (growth > TOK_MAX_DEC_GROWTH)
+            return vt_fail(err, VT_ERR_UNSUPPORTED,
+                           "tokenizer: decoder step %d (Replace) may make a token more than %d "
+                           "times as long",
+                           i + 1, TOK_MAX_DEC_GROWTH);
+    }
+    return VT_OK;
+}
+
+/* An added token into the trie that will find it; a normalised one by its normal form. */
+static vt_status index_added(vt_tokenizer *t, int32_t index, norm_work *w, vt_err *err)
+{
+    added_token *a = &t->added[index];
+    t->vocab.piece[a->id].flags |= PIECE_ADDED | (a->special ? PIECE_SPECIAL : 0);
+    if (!a->normalized)
+        return added_trie_add(&t->raw, a->content, a->len, index, err);
+    const char *text = a->content;
+    size_t n = a->len, n_part = 0;
+    TRY(norm_apply(t, w, NULL, &n_part, &text, &n, err));
+    if (n != a->len || memcmp(text, a->content, n) != 0) {
+        t->vocab.piece[a->id].flags |= PIECE_REWRITTEN;
+        a->content = vt_arena_strdup(&t->arena, text, n);
+        a->len = n;
+        if (!a->content)
+            return tok_no_memory(err);
+    }
+    return n ? added_trie_add(&t->normalized, a->content, n, index, err) : VT_OK;
+}
+
+static vt_status index_all_added(vt_tokenizer *t, vt_err *err)
+{
+    vt_regex_scratch regex = {0};
+    norm_work w;
+    size_t bytes = 0;
+    for (int32_t i = 0; i < t->n_added; i++)
+        bytes += t->added[i].len;
+    /* One patience for all of a file's tokens; an eighth of a text's, as nothing here is long. */
+    vt_regex_scratch_begin(&regex, bytes / 8);
+    norm_work_init(&w, &regex, bytes);
+    vt_status status = VT_OK;
+    for (int32_t i = 0; status == VT_OK && i < t->n_added; i++)
+        status = index_added(t, i, &w, err);
+    norm_work_release(&w);
+    vt_regex_scratch_release(&regex);
+    return status;
+}
+
 vt_status tok_finish(vt_tokenizer *t, vt_err *err)
 {
     if (t->vocab.n == 0)
         return vt_fail(err, VT_ERR_FORMAT, "tokenizer: the vocabulary is empty");
-    for (int32_t i = 0; i < t->n_pre; i++)
-        if (t->pre[i].kind == PRE_BYTES && i + 1 < t->n_pre && t->pre[i + 1].kind != PRE_MAP) {
-            if (t->n_pre == TOK_MAX_STEPS)
-                return vt_fail(err, VT_ERR_UNSUPPORTED,
-                               "tokenizer: more than %d pre-tokenizer steps", TOK_MAX_STEPS);
-            memmove(t->pre + i + 2, t->pre + i + 1, (size_t)(t->n_pre - i - 1) * sizeof *t->pre);
-            t->pre[i + 1] = (pre_step){.kind = PRE_MAP};
-            t->n_pre++;
-            t->mapped = true;
-        }
-    for (int32_t i = 0; i < t->n_dec; i++)
-        for (int32_t k = 0; k < i; k++) {
-            t->dec[i].fused |= t->dec[k].kind == DEC_FUSE || t->dec[k].kind == DEC_BYTES;
-            if ((t->dec[i].kind == DEC_BYTES || t->dec[i].kind == DEC_FALLBACK) &&
-                (t->dec[k].kind == DEC_BYTES || t->dec[k].kind == DEC_FALLBACK || t->dec[i].fused))
-                return vt_fail(err, VT_ERR_UNSUPPORTED,
-                               "tokenizer: a decoder with ByteLevel or ByteFallback behind "
-                               "ByteLevel, ByteFallback "
-                               "or Fuse is not supported");
-        }
-    for (int32_t i = 0; i < t->n_dec; i++)
-        if (t->dec[i].fused && ((t->dec[i].kind == DEC_STRIP && t->dec[i].stop > 0) ||
-                                (t->dec[i].kind == DEC_REPLACE && t->dec[i].pattern_len > 1 &&
-                                 vt_utf8_step(t->dec[i].pattern, t->dec[i].pattern_len) !=
-                                     (int)t->dec[i].pattern_len)))
-            return vt_fail(err, VT_ERR_UNSUPPORTED,
-                           "tokenizer: a decoder that strips the end, or replaces several "
-                           "characters, behind Fuse is "
-                           "not supported");
+    TRY(add_maps(t, err));
+    TRY(check_decoder(t, err));
     fill_byte_ids(t);
     find_cuts(t);
-    for (int32_t i = 0; i < t->n_added; i++) {
-        added_token *a = &t->added[i];
-        t->vocab.piece[a->id].flags |= PIECE_ADDED | (a->special ? PIECE_SPECIAL : 0);
-        if (!a->normalized) {
-            TRY(added_trie_add(&t->raw, a->content, a->len, i, err));
-            continue;
-        }
-        vt_buf b;
-        vt_buf_init(&b, 0);
-        vt_status status = norm_content(t, a->content, a->len, &b, err);
-        if (status == VT_OK && (b.len != a->len || memcmp(b.data, a->content, b.len) != 0))
-            t->vocab.piece[a->id].flags |= PIECE_REWRITTEN;
-        if (status == VT_OK) {
-            a->len = b.len;
-            a->content = vt_arena_strdup(&t->arena, b.data ? b.data : "", b.len);
-            status = !a->content ? tok_no_memory(err)
-                     : a->len    ? added_trie_add(&t->normalized, a->content, a->len, i, err)
-                                 : VT_OK;
-        }
-        vt_buf_release(&b);
-        TRY(status);
-    }
+    TRY(index_all_added(t, err));
     tok_add_eos(t, t->eos);
     add_known_eos(t);
     return VT_OK;

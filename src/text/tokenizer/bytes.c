@@ -78,3 +78,13 @@ bool tok_unmap(const char *s, size_t n, vt_buf *out)
     }
     return vt_buf_add(out, bytes, made);
 }
+
+const added_token *tok_added_of(const vt_tokenizer *t, int32_t id)
+{
+    return id >= 0 && id < t->cap_added_at && t->added_at[id] ? &t->added[t->added_at[id] - 1]
+                                                              : NULL;
+}
+
+/* Sixteen times as long is beyond every honest step: NFKD makes at most 11 bytes of one, GPT-2's
+ * alphabet two. The mebibyte is for short texts. */
+size_t tok_growth(size_t n) { return 16 * n + (1u << 20); }

@@ -120,6 +120,11 @@ static vt_status load_model(tok_json *l, const vt_flat_node *model)
                     &t->prefix_len));
     TRY(copy_string(l, vt_flat_get(l->doc, model, "end_of_word_suffix"), &t->suffix,
                     &t->suffix_len));
+    if (t->prefix_len > TOK_MAX_SUBWORD || t->suffix_len > TOK_MAX_SUBWORD)
+        return vt_fail(
+            l->err, VT_ERR_UNSUPPORTED, "%s: model.%s has %zu bytes, more than %d", l->name,
+            t->prefix_len > TOK_MAX_SUBWORD ? "continuing_subword_prefix" : "end_of_word_suffix",
+            t->prefix_len > TOK_MAX_SUBWORD ? t->prefix_len : t->suffix_len, TOK_MAX_SUBWORD);
     t->fuse_unk = vt_flat_bool(vt_flat_get(l->doc, model, "fuse_unk"), false);
     t->byte_fallback = vt_flat_bool(vt_flat_get(l->doc, model, "byte_fallback"), false);
     t->ignore_merges = vt_flat_bool(vt_flat_get(l->doc, model, "ignore_merges"), false);
@@ -164,12 +169,6 @@ static vt_status add_added(tok_json *l, const vt_flat_node *v, uint32_t index)
     }
     if (a.id > l->max_added)
         l->max_added = a.id;
-    for (int32_t i = 0; i < t->n_added; i++)
-        if (t->added[i].id == a.id) { /* given again: the later description counts */
-            a.content = t->added[i].content;
-            t->added[i] = a;
-            return VT_OK;
-        }
     return tok_add_added(t, &a, l->err);
 }
 

@@ -309,11 +309,16 @@ vt_status tok_json_decoder(tok_json *l, const vt_flat_node *v, int depth)
 /* The ids that a TemplateProcessing puts in front of a single sequence. */
 static vt_status template_front(tok_json *l, const vt_flat_node *v, int32_t *ids, int32_t *n)
 {
+    int32_t n_special = 0; /* each is looked up among all of special_tokens */
     const vt_flat_node *single = get(l, v, "single"), *known = get(l, v, "special_tokens");
     for (const vt_flat_node *c = vt_flat_first(single); c; c = vt_flat_after(l->doc, single, c)) {
         const vt_flat_node *special = get(l, c, "SpecialToken"), *name = get(l, special, "id");
         if (!special)
             return VT_OK; /* the sequence itself: what follows it is not in front */
+        if (++n_special > TOK_MAX_AFFIX)
+            return vt_fail(l->err, VT_ERR_UNSUPPORTED,
+                           "%s: post_processor puts more than %d tokens in front", l->name,
+                           TOK_MAX_AFFIX);
         const vt_flat_node *entry = NULL, *list, *value;
         for (const vt_flat_node *k = vt_flat_first(known); k && name;
              k = vt_flat_after(l->doc, known, value)) {

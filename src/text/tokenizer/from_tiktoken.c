@@ -148,14 +148,7 @@ static vt_status load(vt_tokenizer *t, const char *name, const char *data, size_
 {
     TRY(read_ranks(t, name, data, len, err));
     TRY(apply_encoding(t, name, err));
-    uint32_t *rank = vt_calloc((size_t)t->vocab.n, sizeof *rank);
-    if (!rank)
-        return tok_no_memory(err);
-    for (int32_t id = 0; id < t->vocab.n; id++)
-        rank[id] = (uint32_t)id;
-    vt_status status = tok_merges_from_pieces(t, rank, err);
-    free(rank);
-    TRY(status);
+    TRY(tok_merges_by_id(t, err));
     t->dec[t->n_dec++] = (dec_step){.kind = DEC_BYTES};
     if (config) {
         static const char *const keys[2] = {"bos_token", "eos_token"};

@@ -16,7 +16,15 @@
 #include "text/unicode/unicode.h"
 #include "text/tokenizer/vocab.h"
 
-enum { TOK_MAX_STEPS = 16, TOK_MAX_AFFIX = 8, TOK_MAX_EOS = 32 };
+enum {
+    TOK_MAX_STEPS = 16,
+    TOK_MAX_AFFIX = 8,
+    TOK_MAX_EOS = 32,
+    TOK_MAX_ADDED = 4096,   /* bytes of an added token */
+    TOK_MAX_SUBWORD = 256,  /* bytes of continuing_subword_prefix and end_of_word_suffix */
+    TOK_MAX_MERGED = 512,   /* bytes of a piece that merges are made for (merges.c) */
+    TOK_MAX_DEC_GROWTH = 16 /* times that a decoder may make a token longer */
+};
 
 /* ---- added tokens ---- */
 
@@ -88,6 +96,13 @@ typedef struct norm_step {
     vt_regex *regex; /* NORM_REPLACE by regex: owned */
 } norm_step;
 
+/* Working memory of normalising, for one text or for all added tokens of a file. */
+typedef struct norm_work {
+    vt_regex_scratch *regex;
+    vt_buf buffer[2];
+    size_t left[TOK_MAX_STEPS]; /* bytes that each step may still make */
+} norm_work;
+
 /* ---- pre-tokenizers ---- */
 
 typedef enum split_behaviour {
@@ -156,6 +171,8 @@ struct vt_tokenizer {
 
     added_token *added;
     int32_t n_added, cap_added;
+    int32_t *added_at; /* [cap_added_at] index + 1 of the added token of an id; 0: none */
+    int32_t cap_added_at;
     added_trie raw, normalized;
 
     norm_step norm[TOK_MAX_STEPS];
@@ -220,8 +237,10 @@ typedef struct tok_work {
     size_t n_heap, cap_heap;
     bpe_cached *cache;
     uint32_t cache_mask;
-    vt_buf step[TOK_MAX_STEPS]; /* text made by pre-tokenizer step i */
-    vt_buf norm[2], unmapped, join;
+    vt_buf step[TOK_MAX_STEPS]; /* text made by pre-tokenizer step i ... */
+    size_t left[TOK_MAX_STEPS]; /* ... and how many bytes it may still make */
+    norm_work norm;
+    vt_buf unmapped, join;
 } tok_work;
 
 bool tok_push(vt_ids *ids, int32_t id);
@@ -231,11 +250,16 @@ vt_status tok_no_memory(vt_err *err);
  * whole text. */
 vt_status pre_tokenize(tok_work *w, int32_t at, const char *text, size_t n, bool first);
 vt_status bpe_word(tok_work *w, const char *word, size_t n);
-/* *text, *n become the normal form; owned by w until the next call. The ranges w->part of the text
- * become the ranges of the normal form that were made from them. */
-vt_status norm_apply(tok_work *w, const char **text, size_t *n);
-/* The same for the content of an added token while loading. */
-vt_status norm_content(vt_tokenizer *t, const char *text, size_t n, vt_buf *out, vt_err *err);
+/* How many bytes one rewriting step may make in all of a text of n bytes. */
+size_t tok_growth(size_t n);
+
+/* Begins normalising texts of n bytes in all. */
+void norm_work_init(norm_work *w, vt_regex_scratch *regex, size_t n);
+void norm_work_release(norm_work *w);
+/* *text, *n become the normal form; owned by w until the next call. The n_part literal ranges
+ * `part` of the text become the ranges of the normal form that were made from them. */
+vt_status norm_apply(const vt_tokenizer *t, norm_work *w, vt_text_range *part, size_t *n_part,
+                     const char **text, size_t *n, vt_err *err);
 
 /* ---- building ---- */
 
@@ -243,7 +267,11 @@ vt_status tok_new(vt_tokenizer **out, vt_err *err);
 /* Adds spelling `s` under id: mapped back to bytes where the vocabulary is byte-level. */
 vt_status tok_set_piece(vt_tokenizer *t, int32_t id, const char *s, size_t n, uint32_t flags,
                         vt_err *err);
+/* Adds an added token; given again for an id, the later description counts for the first content.
+ */
 vt_status tok_add_added(vt_tokenizer *t, const added_token *a, vt_err *err);
+/* The added token of an id; NULL if it is none. */
+const added_token *tok_added_of(const vt_tokenizer *t, int32_t id);
 vt_status tok_add_split(vt_tokenizer *t, const char *pattern, split_behaviour behaviour,
                         bool invert, vt_err *err);
 vt_status tok_add_bytes(vt_tokenizer *t, bool prefix_space, bool use_regex, vt_err *err);
@@ -251,6 +279,8 @@ vt_status tok_add_bytes(vt_tokenizer *t, bool prefix_space, bool use_regex, vt_e
  * one's rank. */
 vt_status tok_merges_from_pieces(vt_tokenizer *t, const uint32_t *rank /* [vocab.n] */,
                                  vt_err *err);
+/* The same, ranked by id. */
+vt_status tok_merges_by_id(vt_tokenizer *t, vt_err *err);
 void tok_add_eos(vt_tokenizer *t, int32_t id);
 /* After all pieces, merges and added tokens: byte tables, tries, eos ids by well-known names. */
 vt_status tok_finish(vt_tokenizer *t, vt_err *err);

@@ -20,11 +20,8 @@ typedef struct norm_marks {
 
 /* What one call of norm_apply works with. */
 typedef struct norm_run {
-    const vt_tokenizer *t;
-    vt_regex_scratch *scratch;
-    vt_buf *buffer; /* [2] */
+    norm_work *w;
     norm_marks marks;
-    vt_err *err;
 } norm_run;
 
 /* Puts the marks up to `end` of the input at `to` of the output. */
@@ -145,7 +142,7 @@ static int replace(norm_run *r, const norm_step *step, const char *s, size_t n, 
     bool any = false;
     while (from <= n) {
         if (step->regex) {
-            int found = vt_regex_find(step->regex, r->scratch, s, n, from, &start, &end);
+            int found = vt_regex_find(step->regex, r->w->regex, s, n, from, &start, &end);
             if (found < 0)
                 return -1;
             if (!found)
@@ -218,59 +215,68 @@ static int apply(norm_run *r, const norm_step *step, const char **text, size_t *
     return -1;
 }
 
-static vt_status apply_all(norm_run *r, const char **text, size_t *n)
+static const char *name_of(const norm_step *step)
+{
+    static const char *const forms[] = {"NFD", "NFC", "NFKD", "NFKC"};
+    static const char *const names[] = {
+        [NORM_LOWER] = "Lowercase", [NORM_ACCENTS] = "StripAccents", [NORM_STRIP] = "Strip",
+        [NORM_PREPEND] = "Prepend", [NORM_REPLACE] = "Replace",      [NORM_BYTES] = "ByteLevel"};
+    return step->kind == NORM_FORM ? forms[step->form] : names[step->kind];
+}
+
+static vt_status apply_all(const vt_tokenizer *t, norm_run *r, const char **text, size_t *n,
+                           vt_err *err)
 {
     int which = 0;
-    for (int32_t i = 0; i < r->t->n_norm; i++) {
-        vt_buf *out = &r->buffer[which];
+    for (int32_t i = 0; i < t->n_norm; i++) {
+        vt_buf *out = &r->w->buffer[which];
         vt_buf_clear(out);
-        int made = apply(r, &r->t->norm[i], text, n, out);
+        out->max = r->w->left[i] + 1; /* 0 would mean vt_buf's own limit */
+        int made = apply(r, &t->norm[i], text, n, out);
         if (made < 0)
-            return vt_fail(r->err, VT_ERR_MEMORY,
-                           "tokenizer: normalising a text of %zu bytes needs too much memory or "
-                           "too many steps",
-                           *n);
+            return vt_fail(err, VT_ERR_UNSUPPORTED,
+                           out->failed ? "tokenizer: normalizer step %d (%s) makes too much of a "
+                                         "text of %zu bytes: more than 16 times as much and 1 MiB"
+                                       : "tokenizer: normalizer step %d (%s) takes too many steps "
+                                         "on a text of %zu bytes",
+                           i + 1, name_of(&t->norm[i]), *n);
         if (made) {
             *text = out->data ? out->data : "";
             *n = out->len;
+            r->w->left[i] -= out->len < r->w->left[i] ? out->len : r->w->left[i];
             which = 1 - which;
         }
     }
     return VT_OK;
 }
 
-vt_status norm_apply(tok_work *w, const char **text, size_t *n)
+void norm_work_init(norm_work *w, vt_regex_scratch *regex, size_t n)
 {
-    if (!w->t->n_norm)
-        return VT_OK;
-    static_assert(sizeof(vt_text_range) == 2 * sizeof(size_t), "a range is two marks");
-    norm_run r = {.t = w->t,
-                  .scratch = &w->regex,
-                  .buffer = w->norm,
-                  .marks = {.at = (size_t *)(void *)w->part, .n = w->n_part * 2},
-                  .err = w->err};
-    TRY(apply_all(&r, text, n));
-    size_t kept = 0; /* ranges of which nothing is left would still touch what surrounds them */
-    for (size_t i = 0; i < w->n_part; i++)
-        if (w->part[i].begin < w->part[i].end)
-            w->part[kept++] = w->part[i];
-    w->n_part = kept;
-    return VT_OK;
+    *w = (norm_work){.regex = regex};
+    vt_buf_init(&w->buffer[0], 0);
+    vt_buf_init(&w->buffer[1], 0);
+    for (int i = 0; i < TOK_MAX_STEPS; i++)
+        w->left[i] = tok_growth(n);
 }
 
-vt_status norm_content(vt_tokenizer *t, const char *text, size_t n, vt_buf *out, vt_err *err)
+void norm_work_release(norm_work *w)
 {
-    vt_buf buffers[2];
-    vt_regex_scratch scratch = {0};
-    vt_regex_scratch_begin(&scratch, n);
-    vt_buf_init(&buffers[0], 0);
-    vt_buf_init(&buffers[1], 0);
-    norm_run r = {.t = t, .scratch = &scratch, .buffer = buffers, .err = err};
-    vt_status status = apply_all(&r, &text, &n);
-    if (status == VT_OK && !vt_buf_add(out, text, n))
-        status = tok_no_memory(err);
-    vt_regex_scratch_release(&scratch);
-    vt_buf_release(&buffers[0]);
-    vt_buf_release(&buffers[1]);
-    return status;
+    vt_buf_release(&w->buffer[0]);
+    vt_buf_release(&w->buffer[1]);
+}
+
+vt_status norm_apply(const vt_tokenizer *t, norm_work *w, vt_text_range *part, size_t *n_part,
+                     const char **text, size_t *n, vt_err *err)
+{
+    if (!t->n_norm)
+        return VT_OK;
+    static_assert(sizeof(vt_text_range) == 2 * sizeof(size_t), "a range is two marks");
+    norm_run r = {.w = w, .marks = {.at = (size_t *)(void *)part, .n = *n_part * 2}};
+    TRY(apply_all(t, &r, text, n, err));
+    size_t kept = 0; /* ranges of which nothing is left would still touch what surrounds them */
+    for (size_t i = 0; i < *n_part; i++)
+        if (part[i].begin < part[i].end)
+            part[kept++] = part[i];
+    *n_part = kept;
+    return VT_OK;
 }

@@ -57,8 +57,7 @@ static void work_release(tok_work *w)
     free(w->cache);
     for (int i = 0; i < TOK_MAX_STEPS; i++)
         vt_buf_release(&w->step[i]);
-    vt_buf_release(&w->norm[0]);
-    vt_buf_release(&w->norm[1]);
+    norm_work_release(&w->norm);
     vt_buf_release(&w->unmapped);
     vt_buf_release(&w->join);
 }
@@ -69,10 +68,11 @@ static void work_init(tok_work *w, const vt_tokenizer *t, size_t n, unsigned fla
     *w = (tok_work){.t = t, .out = out, .err = err, .flags = flags};
     vt_regex_scratch_begin(&w->regex, n);
     w->added_steps = 10000000 + 64 * (uint64_t)n; /* 64 a byte: far above any honest vocabulary */
-    for (int i = 0; i < TOK_MAX_STEPS; i++)
+    norm_work_init(&w->norm, &w->regex, n);
+    for (int i = 0; i < TOK_MAX_STEPS; i++) {
         vt_buf_init(&w->step[i], 0);
-    vt_buf_init(&w->norm[0], 0);
-    vt_buf_init(&w->norm[1], 0);
+        w->left[i] = tok_growth(n);
+    }
     vt_buf_init(&w->unmapped, 0);
     vt_buf_init(&w->join, 0);
     if (n < 512)
@@ -117,7 +117,7 @@ static vt_status too_many_steps(tok_work *w)
 static vt_status encode_between(tok_work *w, const char *text, size_t n, bool first)
 {
     const vt_tokenizer *t = w->t;
-    TRY(norm_apply(w, &text, &n));
+    TRY(norm_apply(t, &w->norm, w->part, &w->n_part, &text, &n, w->err));
     added_search s = {.trie = &t->normalized,
                       .tokens = t->added,
                       .text = text,

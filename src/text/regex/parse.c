@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "text/regex/regex_internal.h"
+#include "text/regex/internal.h"
 
 typedef struct parser {
     vt_arena *arena;

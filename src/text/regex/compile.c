@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "text/regex/regex_internal.h"
+#include "text/regex/internal.h"
 
 typedef struct compiler {
     vt_regex *re;

@@ -198,12 +198,75 @@ static int first_in_copies(const char *pattern, const char *s, size_t n, uint64_
 static void test_regex_walking_is_paid_for(void **state)
 {
     (void)state;
-    static const char *const patterns[] = {"a+b",      "[^b]*b", "(?=(a+)b)a",
-                                           "(?:a+)+b", "a*?b",   "(?<=a{999})ac|(?<=a{1000})ac"};
+    static const char *const patterns[] = {"a{0,999}b", "(?=(?:aaa)+b)a", "(?:a+)+b", "a*?b",
+                                           "(?<=a{999})ac|(?<=a{1000})ac"};
     uint64_t steps;
     for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++)
         if (first_in_copies(patterns[i], "a", 100000, &steps) != -1)
             fail_msg("/%s/ did not give up", patterns[i]);
+}
+
+/* A long run is walked over once, however many matches it is cut into. */
+static void test_regex_long_runs_are_walked_once(void **state)
+{
+    (void)state;
+    enum { N = 1000000 };
+    static const char pattern[] = "\\s*[\\r\\n]+|\\s{512}(?!\\S)|\\s{1,2}(?!\\S)|\\s";
+    char *text = malloc(N);
+    vt_regex *re = NULL;
+    vt_regex_scratch scratch = {0};
+    size_t start, end, from = 0, matches = 0;
+    assert_non_null(text);
+    memset(text, ' ', N);
+    assert_int_equal(vt_regex_compile(pattern, strlen(pattern), &re, NULL), VT_OK);
+    vt_regex_scratch_begin(&scratch, N);
+    uint64_t had = scratch.steps;
+    for (; vt_regex_find(re, &scratch, text, N, from, &start, &end) == 1; from = end, matches++)
+        assert_int_equal(start, from);
+    assert_int_equal(from, N);
+    assert_int_equal(matches, (N + 511) / 512 + (N % 512) / 2 - 1);
+    assert_true(had - scratch.steps < N);
+    vt_regex_scratch_release(&scratch);
+    vt_regex_free(re);
+    free(text);
+}
+
+/* No match in a long run: found out in one walk, from every start. */
+static void test_regex_runs_without_what_must_follow_are_cheap(void **state)
+{
+    (void)state;
+    static const char *const patterns[] = {"a+b", "[^b]*b", "(?=(a+)b)a", "a*[bc]+|b"};
+    uint64_t steps;
+    for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
+        assert_int_equal(first_in_copies(patterns[i], "a", 100000, &steps), 0);
+        assert_true(steps < 1000000);
+    }
+}
+
+/* What is remembered of one walk says nothing of another text, or of another place. */
+static void test_regex_walks_do_not_outlive_their_text(void **state)
+{
+    (void)state;
+    char text[301], want[64], got[64];
+    static const char pattern[] = "a*b|a{7}";
+    for (size_t cut = 100; cut < 300; cut += 7) {
+        memset(text, 'a', 300);
+        text[300] = 0;
+        vt_regex *re = NULL;
+        vt_regex_scratch scratch = {0};
+        size_t start, end;
+        assert_int_equal(vt_regex_compile(pattern, strlen(pattern), &re, NULL), VT_OK);
+        vt_regex_scratch_begin(&scratch, 300);
+        for (size_t from = 0; from < 90; from = end)
+            assert_int_equal(vt_regex_find(re, &scratch, text, 300, from, &start, &end), 1);
+        text[cut] = 'b'; /* another text at the same place */
+        assert_int_equal(vt_regex_find(re, &scratch, text, 300, 0, &start, &end), 1);
+        snprintf(got, sizeof got, "%zu-%zu", start, end);
+        snprintf(want, sizeof want, "0-%zu", cut + 1);
+        assert_string_equal(got, want);
+        vt_regex_scratch_release(&scratch);
+        vt_regex_free(re);
+    }
 }
 
 /* A class of thousands of equal scripts is one sorted list of ranges, as cheap as one of them. */
@@ -266,6 +329,9 @@ int main(void)
         cmocka_unit_test(test_regex_exponential_backtracking_gives_up),
         cmocka_unit_test(test_regex_repetition_of_nothing_is_bounded),
         cmocka_unit_test(test_regex_walking_is_paid_for),
+        cmocka_unit_test(test_regex_long_runs_are_walked_once),
+        cmocka_unit_test(test_regex_runs_without_what_must_follow_are_cheap),
+        cmocka_unit_test(test_regex_walks_do_not_outlive_their_text),
         cmocka_unit_test(test_regex_class_of_many_scripts_costs_as_one),
         cmocka_unit_test(test_regex_sets_that_cannot_be_merged_are_limited),
         cmocka_unit_test(test_regex_pattern_needs_no_byte_behind_it),

@@ -10,6 +10,7 @@
  * alternatives need extra machinery there, and on these patterns, made possessive by the compiler,
  * backtracking hardly happens.
  */
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,7 +34,7 @@ typedef struct regex_frame {
 
 /* Bytes that a repetition walks over for one step, which takes about as long as an instruction
  * takes. */
-enum { CHARS_PER_STEP = 8 };
+enum { CHARS_PER_STEP = 8, LONG_WALK = 64 };
 
 typedef struct matcher {
     const vt_regex *re;
@@ -46,7 +47,7 @@ typedef struct matcher {
 
 void vt_regex_scratch_begin(vt_regex_scratch *s, size_t n)
 {
-    s->steps = 10000000 + 200 * (uint64_t)n;
+    s->steps = 10000000 + 100 * (uint64_t)n;
 }
 
 void vt_regex_scratch_release(vt_regex_scratch *s)
@@ -158,6 +159,10 @@ static bool give_back(matcher *m, regex_frame *f, const regex_set *then)
         found = !then || set_step(m, then, f->pos) > 0;
     } while (!found && f->pos > f->extra);
     charge(m, (from - f->pos) / CHARS_PER_STEP);
+    vt_regex_scratch *w = m->s;
+    if (!found && w->walk.re == m->re && w->walk.pc == f->pc && w->walk.end == from &&
+        w->walk.least == f->extra)
+        w->walk.no_then = true;
     return found;
 }
 
@@ -211,33 +216,66 @@ static bool backtrack(matcher *m, size_t base, int32_t *pc, size_t *pos)
     return false;
 }
 
+/* Walks over characters of the set from *at: at most `most`, and notes in *least where i->min of
+ * them have passed. Returns their number.
+ *
+ * A long walk is remembered. In a megabyte of spaces, a pattern such as \s*[\r\n]+|\s{512}(?!\S)
+ * walks to the end for every match of 512; the next walk of that repetition, from inside the last
+ * one, ends where that did. */
+static int32_t walk(matcher *m, const regex_inst *i, int32_t pc, int32_t most, size_t *at,
+                    size_t *least)
+{
+    const regex_set *set = i->set;
+    vt_regex_scratch *s = m->s;
+    size_t start = *at;
+    int32_t count = 0;
+    bool known = most == INT32_MAX && i->min <= 1 && s->walk.re == m->re && s->walk.pc == pc &&
+                 start >= s->walk.start && start < s->walk.end;
+    if (known) {
+        *least = start + (i->min ? set_step(m, set, start) : 0);
+        *at = s->walk.end;
+        return 1;
+    }
+    while (count < most) {
+        unsigned char b;
+        if (*at < m->n && (b = (unsigned char)m->text[*at]) < 0x80) {
+            if (!regex_set_ascii(set, b))
+                break;
+            ++*at;
+        } else {
+            size_t step = set_step(m, set, *at);
+            if (step == 0)
+                break;
+            *at += step;
+        }
+        if (++count == i->min)
+            *least = *at;
+    }
+    charge(m, (*at - start) / CHARS_PER_STEP);
+    if (most == INT32_MAX && i->min <= 1 && *at - start >= LONG_WALK) {
+        s->walk.re = m->re;
+        s->walk.pc = pc;
+        s->walk.start = start;
+        s->walk.least = *least;
+        s->walk.end = *at;
+        s->walk.no_then = false;
+    }
+    return count;
+}
+
 /* OP_REPEAT, OP_TAKE, OP_LAZY at *pos; false on failure. */
 static bool repeat(matcher *m, const regex_inst *i, int32_t pc, size_t *pos)
 {
-    const regex_set *set = i->set;
     size_t at = *pos, least = at;
-    int32_t count = 0, most = i->op == OP_LAZY ? i->min : i->max;
-    while (count < most) {
-        unsigned char b;
-        if (at < m->n && (b = (unsigned char)m->text[at]) < 0x80) {
-            if (!regex_set_ascii(set, b))
-                break;
-            at++;
-        } else {
-            size_t step = set_step(m, set, at);
-            if (step == 0)
-                break;
-            at += step;
-        }
-        if (++count == i->min)
-            least = at;
-    }
-    charge(m, (at - *pos) / CHARS_PER_STEP);
-    if (count < i->min)
+    if (walk(m, i, pc, i->op == OP_LAZY ? i->min : i->max, &at, &least) < i->min)
         return false;
     *pos = at;
-    if (i->op == OP_REPEAT && at > least)
-        return push(m, FRAME_GIVE_BACK, pc, at, least);
+    if (i->op == OP_REPEAT && at > least) {
+        const vt_regex_scratch *s = m->s; /* nothing that could follow begins inside the walk? */
+        bool useless = s->walk.no_then && s->walk.re == m->re && s->walk.pc == pc &&
+                       least >= s->walk.least && at == s->walk.end;
+        return useless || push(m, FRAME_GIVE_BACK, pc, at, least);
+    }
     if (i->op == OP_LAZY && i->max > i->min)
         return push(m, FRAME_TAKE_MORE, pc, at, (uint64_t)(i->max - i->min));
     return true;
@@ -337,6 +375,8 @@ int vt_regex_find(const vt_regex *re, vt_regex_scratch *s, const char *text, siz
     m.n = n;
     m.gave_up = false;
     s->n = 0;
+    if (from == 0)
+        s->walk.re = NULL;
     for (size_t at = from; at <= n;) {
         if (re->first[at < n ? (unsigned char)text[at] : 256] && run(&m, 0, at, end)) {
             *start = at;

@@ -14,16 +14,16 @@
 
 #include "base/utf8.h"
 
-enum { JSON_MAX_DEPTH = 64 };
-static const uint32_t JSON_MAX_NODES = 1u << 27;
+enum { VT_FLAT_MAX_DEPTH = 64 };
+static const uint32_t VT_FLAT_MAX_NODES = 1u << 24; /* 384 MiB of nodes; Gemma 3 has 2.3 million */
 
-typedef struct json_reader {
+typedef struct flat_reader {
     const char *name, *text, *at, *end;
-    json_doc *doc;
+    vt_flat_doc *doc;
     vt_err *err;
-} json_reader;
+} flat_reader;
 
-static vt_status bad(json_reader *r, const char *what)
+static vt_status bad(flat_reader *r, const char *what)
 {
     size_t line = 1;
     for (const char *p = r->text; p < r->at && p < r->end; p++)
@@ -32,13 +32,14 @@ static vt_status bad(json_reader *r, const char *what)
                    (size_t)(r->at - r->text), what);
 }
 
-static vt_status new_node(json_reader *r, json_node_type type, uint32_t *index)
+static vt_status new_node(flat_reader *r, vt_flat_type type, uint32_t *index)
 {
-    json_doc *d = r->doc;
+    vt_flat_doc *d = r->doc;
     if (d->n == d->cap) {
         uint32_t cap = d->cap ? d->cap * 2 : 1024;
-        json_node *grown = cap > JSON_MAX_NODES ? NULL
-                                                : realloc(d->node, (size_t)cap * sizeof *grown);
+        vt_flat_node *grown = cap > VT_FLAT_MAX_NODES
+                                  ? NULL
+                                  : realloc(d->node, (size_t)cap * sizeof *grown);
         if (!grown)
             return vt_fail(r->err, VT_ERR_MEMORY, "%s: more than %u JSON values, or out of memory",
                            r->name, d->n);
@@ -46,17 +47,17 @@ static vt_status new_node(json_reader *r, json_node_type type, uint32_t *index)
         d->cap = cap;
     }
     *index = d->n++;
-    d->node[*index] = (json_node){.type = type, .next = d->n};
+    d->node[*index] = (vt_flat_node){.type = type, .next = d->n};
     return VT_OK;
 }
 
-static void skip_space(json_reader *r)
+static void skip_space(flat_reader *r)
 {
     while (r->at < r->end && (*r->at == ' ' || *r->at == '\n' || *r->at == '\t' || *r->at == '\r'))
         r->at++;
 }
 
-static bool four_hex(json_reader *r, uint32_t *value)
+static bool four_hex(flat_reader *r, uint32_t *value)
 {
     *value = 0;
     if (r->end - r->at < 4)
@@ -72,7 +73,7 @@ static bool four_hex(json_reader *r, uint32_t *value)
 }
 
 /* After a backslash: writes the character to out. */
-static vt_status read_escape(json_reader *r, char **out)
+static vt_status read_escape(flat_reader *r, char **out)
 {
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
     if (r->at == r->end)
@@ -101,7 +102,7 @@ static vt_status read_escape(json_reader *r, char **out)
 }
 
 /* After the opening quote. */
-static vt_status read_string(json_reader *r, uint32_t index)
+static vt_status read_string(flat_reader *r, uint32_t index)
 {
     const char *start = r->at;
     while (r->at < r->end && *r->at != '"' && *r->at != '\\' && (unsigned char)*r->at >= 0x20)
@@ -140,7 +141,7 @@ static vt_status read_string(json_reader *r, uint32_t index)
     return VT_OK;
 }
 
-static vt_status read_number(json_reader *r, uint32_t index)
+static vt_status read_number(flat_reader *r, uint32_t index)
 {
     const char *start = r->at;
     bool negative = *r->at == '-', whole = true;
@@ -172,7 +173,7 @@ static vt_status read_number(json_reader *r, uint32_t index)
     return VT_OK;
 }
 
-static bool word(json_reader *r, const char *w)
+static bool word(flat_reader *r, const char *w)
 {
     size_t n = strlen(w);
     if ((size_t)(r->end - r->at) < n || memcmp(r->at, w, n) != 0)
@@ -181,9 +182,9 @@ static bool word(json_reader *r, const char *w)
     return true;
 }
 
-static vt_status read_value(json_reader *r, int depth);
+static vt_status read_value(flat_reader *r, int depth);
 
-static vt_status read_members(json_reader *r, uint32_t index, bool object, int depth)
+static vt_status read_members(flat_reader *r, uint32_t index, bool object, int depth)
 {
     char close = object ? '}' : ']';
     uint32_t count = 0, key;
@@ -199,7 +200,7 @@ static vt_status read_members(json_reader *r, uint32_t index, bool object, int d
             if (r->at == r->end || *r->at != '"')
                 return bad(r, "a key in quotes was expected");
             r->at++;
-            TRY(new_node(r, JSON_T_STRING, &key));
+            TRY(new_node(r, VT_FLAT_STRING, &key));
             TRY(read_string(r, key));
             skip_space(r);
             if (r->at == r->end || *r->at != ':')
@@ -222,46 +223,47 @@ static vt_status read_members(json_reader *r, uint32_t index, bool object, int d
     }
 }
 
-static vt_status read_value(json_reader *r, int depth)
+static vt_status read_value(flat_reader *r, int depth)
 {
     uint32_t index;
     skip_space(r);
     if (r->at == r->end)
         return bad(r, "the text ends where a value was expected");
-    if (depth > JSON_MAX_DEPTH)
+    if (depth > VT_FLAT_MAX_DEPTH)
         return bad(r, "nested too deep");
     switch (*r->at) {
     case '{':
     case '[': {
         bool object = *r->at == '{';
-        TRY(new_node(r, object ? JSON_T_OBJECT : JSON_T_ARRAY, &index));
+        TRY(new_node(r, object ? VT_FLAT_OBJECT : VT_FLAT_ARRAY, &index));
         return read_members(r, index, object, depth);
     }
     case '"':
         r->at++;
-        TRY(new_node(r, JSON_T_STRING, &index));
+        TRY(new_node(r, VT_FLAT_STRING, &index));
         return read_string(r, index);
     case 't':
-        return word(r, "true") ? new_node(r, JSON_T_TRUE, &index) : bad(r, "a value was expected");
+        return word(r, "true") ? new_node(r, VT_FLAT_TRUE, &index) : bad(r, "a value was expected");
     case 'f':
-        return word(r, "false") ? new_node(r, JSON_T_FALSE, &index)
+        return word(r, "false") ? new_node(r, VT_FLAT_FALSE, &index)
                                 : bad(r, "a value was expected");
     case 'n':
-        return word(r, "null") ? new_node(r, JSON_T_NULL, &index) : bad(r, "a value was expected");
+        return word(r, "null") ? new_node(r, VT_FLAT_NULL, &index) : bad(r, "a value was expected");
     default:
-        TRY(new_node(r, JSON_T_NUMBER, &index));
+        TRY(new_node(r, VT_FLAT_NUMBER, &index));
         return read_number(r, index);
     }
 }
 
-vt_status json_parse(const char *name, const char *text, size_t len, json_doc *doc, vt_err *err)
+vt_status vt_flat_parse(const char *name, const char *text, size_t len, vt_flat_doc *doc,
+                        vt_err *err)
 {
-    *doc = (json_doc){0};
+    *doc = (vt_flat_doc){0};
     if (len > INT32_MAX)
         return vt_fail(err, VT_ERR_UNSUPPORTED, "%s: %zu bytes of JSON are more than 2 GiB", name,
                        len);
     vt_arena_init(&doc->strings, 0);
-    json_reader r = {
+    flat_reader r = {
         .name = name, .text = text, .at = text, .end = text + len, .doc = doc, .err = err};
     size_t good = vt_utf8_valid(text, len);
     vt_status status;
@@ -275,47 +277,48 @@ vt_status json_parse(const char *name, const char *text, size_t len, json_doc *d
             status = bad(&r, "text follows the value");
     }
     if (status != VT_OK)
-        json_release(doc);
+        vt_flat_release(doc);
     return status;
 }
 
-void json_release(json_doc *doc)
+void vt_flat_release(vt_flat_doc *doc)
 {
     free(doc->node);
     vt_arena_release(&doc->strings);
-    *doc = (json_doc){0};
+    *doc = (vt_flat_doc){0};
 }
 
-bool json_is(const json_node *v, const char *s)
+bool vt_flat_is(const vt_flat_node *v, const char *s)
 {
-    return v && v->type == JSON_T_STRING && v->len == strlen(s) && memcmp(v->s, s, v->len) == 0;
+    return v && v->type == VT_FLAT_STRING && v->len == strlen(s) && memcmp(v->s, s, v->len) == 0;
 }
 
-bool json_bool(const json_node *v, bool otherwise)
+bool vt_flat_bool(const vt_flat_node *v, bool otherwise)
 {
-    return v && v->type == JSON_T_TRUE ? true : v && v->type == JSON_T_FALSE ? false : otherwise;
+    return v && v->type == VT_FLAT_TRUE ? true : v && v->type == VT_FLAT_FALSE ? false : otherwise;
 }
 
-const json_node *json_first(const json_node *v)
+const vt_flat_node *vt_flat_first(const vt_flat_node *v)
 {
-    return v && (v->type == JSON_T_ARRAY || v->type == JSON_T_OBJECT) && v->len ? v + 1 : NULL;
+    return v && (v->type == VT_FLAT_ARRAY || v->type == VT_FLAT_OBJECT) && v->len ? v + 1 : NULL;
 }
 
-const json_node *json_after(const json_doc *doc, const json_node *v, const json_node *c)
+const vt_flat_node *vt_flat_after(const vt_flat_doc *doc, const vt_flat_node *v,
+                                  const vt_flat_node *c)
 {
     return c->next < v->next ? doc->node + c->next : NULL;
 }
 
-const json_node *json_get(const json_doc *doc, const json_node *v, const char *key)
+const vt_flat_node *vt_flat_get(const vt_flat_doc *doc, const vt_flat_node *v, const char *key)
 {
-    const json_node *found = NULL;
-    if (!v || v->type != JSON_T_OBJECT)
+    const vt_flat_node *found = NULL;
+    if (!v || v->type != VT_FLAT_OBJECT)
         return NULL;
-    for (const json_node *k = json_first(v); k;) {
-        const json_node *value = doc->node + k->next;
-        if (json_is(k, key))
+    for (const vt_flat_node *k = vt_flat_first(v); k;) {
+        const vt_flat_node *value = doc->node + k->next;
+        if (vt_flat_is(k, key))
             found = value;
-        k = json_after(doc, v, value);
+        k = vt_flat_after(doc, v, value);
     }
-    return found && found->type != JSON_T_NULL ? found : NULL;
+    return found && found->type != VT_FLAT_NULL ? found : NULL;
 }

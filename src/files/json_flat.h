@@ -1,50 +1,53 @@
 /* JSON read into one flat array of nodes, for files of tens of megabytes (tokenizer.json): a value
  * is followed by its children, `next` skips them. Strings without escapes point into the input,
  * which has to stay. */
-#ifndef VT_TEXT_JSON_H
-#define VT_TEXT_JSON_H
+#ifndef VT_FILES_JSON_FLAT_H
+#define VT_FILES_JSON_FLAT_H
 
 #include "base/err.h"
 #include "base/mem.h"
 
-typedef enum json_node_type {
-    JSON_T_NULL,
-    JSON_T_FALSE,
-    JSON_T_TRUE,
-    JSON_T_NUMBER,
-    JSON_T_STRING,
-    JSON_T_ARRAY,
-    JSON_T_OBJECT
-} json_node_type;
+typedef enum vt_flat_type {
+    VT_FLAT_NULL,
+    VT_FLAT_FALSE,
+    VT_FLAT_TRUE,
+    VT_FLAT_NUMBER,
+    VT_FLAT_STRING,
+    VT_FLAT_ARRAY,
+    VT_FLAT_OBJECT
+} vt_flat_type;
 
-typedef struct json_node {
-    json_node_type type;
+typedef struct vt_flat_node {
+    vt_flat_type type;
     uint32_t len;  /* bytes of a string; elements; members (each a key node and a value node) */
     uint32_t next; /* index of the first node behind this value */
     union {
         const char *s;
         double number;
     };
-} json_node;
+} vt_flat_node;
 
-typedef struct json_doc {
-    json_node *node; /* node[0] is the root */
+typedef struct vt_flat_doc {
+    vt_flat_node *node; /* node[0] is the root */
     uint32_t n, cap;
     vt_arena strings;
-} json_doc;
+} vt_flat_doc;
 
 /* `name` is used in messages, which carry the line. */
-vt_status json_parse(const char *name, const char *text, size_t len, json_doc *doc, vt_err *err);
-void json_release(json_doc *doc);
+vt_status vt_flat_parse(const char *name, const char *text, size_t len, vt_flat_doc *doc,
+                        vt_err *err);
+void vt_flat_release(vt_flat_doc *doc);
 
 /* The member of an object (of two equal keys the last); NULL if it is absent or null, or v is no
  * object. */
-const json_node *json_get(const json_doc *doc, const json_node *v, const char *key);
-bool json_is(const json_node *v, const char *s);    /* a string equal to s */
-bool json_bool(const json_node *v, bool otherwise); /* `otherwise` if v is NULL or no boolean */
-/* Iteration: for (c = json_first(v); c; c = json_after(doc, v, c)) over elements, or keys and
+const vt_flat_node *vt_flat_get(const vt_flat_doc *doc, const vt_flat_node *v, const char *key);
+bool vt_flat_is(const vt_flat_node *v, const char *s); /* a string equal to s */
+bool vt_flat_bool(const vt_flat_node *v,
+                  bool otherwise); /* `otherwise` if v is NULL or no boolean */
+/* Iteration: for (c = vt_flat_first(v); c; c = vt_flat_after(doc, v, c)) over elements, or keys and
  * values in turn. */
-const json_node *json_first(const json_node *v);
-const json_node *json_after(const json_doc *doc, const json_node *v, const json_node *c);
+const vt_flat_node *vt_flat_first(const vt_flat_node *v);
+const vt_flat_node *vt_flat_after(const vt_flat_doc *doc, const vt_flat_node *v,
+                                  const vt_flat_node *c);
 
 #endif

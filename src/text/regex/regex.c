@@ -10,10 +10,11 @@
  * alternatives need extra machinery there, and on these patterns, made possessive by the compiler,
  * backtracking hardly happens.
  */
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "text/regex/regex_internal.h"
+#include "text/regex/internal.h"
 
 typedef enum frame_kind {
     FRAME_ALT,
@@ -31,6 +32,10 @@ typedef struct regex_frame {
         extra; /* mask; lowest position to give back to; how many more to take; old slot value */
 } regex_frame;
 
+/* Bytes that a repetition walks over for one step, which takes about as long as an instruction
+ * takes. */
+enum { CHARS_PER_STEP = 8, LONG_WALK = 64 };
+
 typedef struct matcher {
     const vt_regex *re;
     vt_regex_scratch *s;
@@ -42,7 +47,7 @@ typedef struct matcher {
 
 void vt_regex_scratch_begin(vt_regex_scratch *s, size_t n)
 {
-    s->steps = 10000000 + 200 * (uint64_t)n;
+    s->steps = 10000000 + 100 * (uint64_t)n;
 }
 
 void vt_regex_scratch_release(vt_regex_scratch *s)
@@ -56,7 +61,7 @@ static bool push(matcher *m, frame_kind kind, int32_t pc, size_t pos, uint64_t e
     vt_regex_scratch *s = m->s;
     if (s->n == s->cap) {
         size_t cap = s->cap ? s->cap * 2 : 64;
-        regex_frame *grown = cap > (1u << 26) ? NULL : realloc(s->frame, cap * sizeof *grown);
+        regex_frame *grown = cap > REGEX_MAX_FRAMES ? NULL : realloc(s->frame, cap * sizeof *grown);
         if (!grown) {
             m->gave_up = true;
             return false;
@@ -68,8 +73,14 @@ static bool push(matcher *m, frame_kind kind, int32_t pc, size_t pos, uint64_t e
     return true;
 }
 
+/* Takes steps for work that is no instruction. */
+static void charge(matcher *m, uint64_t steps)
+{
+    m->s->steps = m->s->steps > steps ? m->s->steps - steps : 1;
+}
+
 /* Length of the character at pos if it is in the set, else 0. */
-static inline size_t set_step(const matcher *m, const regex_set *set, size_t pos)
+static inline size_t set_step(matcher *m, const regex_set *set, size_t pos)
 {
     if (pos >= m->n)
         return 0;
@@ -78,6 +89,8 @@ static inline size_t set_step(const matcher *m, const regex_set *set, size_t pos
         return regex_set_ascii(set, b);
     uint32_t c;
     size_t length = (size_t)vt_utf8_next(m->text + pos, &c);
+    if (!set->pure && set->cost > 1)
+        charge(m, (uint64_t)set->cost);
     return regex_set_has(set, c) ? length : 0;
 }
 
@@ -127,12 +140,30 @@ static bool looks(matcher *m, const regex_inst *i, size_t pos)
         bool found = i->set ? set_step(m, i->set, pos) > 0 : run(m, i->a, pos, &end);
         return found == (i->op == OP_AHEAD);
     }
+    charge(m, (uint64_t)i->min / CHARS_PER_STEP);
     for (int32_t k = 0; k < i->min; k++) {
         if (start == 0)
             return i->op == OP_NOT_BEHIND;
         start = step_back(m, start);
     }
     return (run(m, i->a, start, &end) && end == pos) == (i->op == OP_BEHIND);
+}
+
+/* Gives characters back until one of `then` is next (NULL: any one); false if there is none. */
+static bool give_back(matcher *m, regex_frame *f, const regex_set *then)
+{
+    size_t from = f->pos;
+    bool found;
+    do {
+        f->pos = step_back(m, f->pos);
+        found = !then || set_step(m, then, f->pos) > 0;
+    } while (!found && f->pos > f->extra);
+    charge(m, (from - f->pos) / CHARS_PER_STEP);
+    vt_regex_scratch *w = m->s;
+    if (!found && w->walk.re == m->re && w->walk.pc == f->pc && w->walk.end == from &&
+        w->walk.least == f->extra)
+        w->walk.no_then = true;
+    return found;
 }
 
 /* Takes the newest choice; false if there is none above `base`. */
@@ -157,7 +188,11 @@ static bool backtrack(matcher *m, size_t base, int32_t *pc, size_t *pos)
         }
         case FRAME_GIVE_BACK:
             *pc = f->pc + 1;
-            *pos = f->pos = step_back(m, f->pos);
+            if (!give_back(m, f, m->re->inst[f->pc].then)) {
+                s->n--;
+                continue;
+            }
+            *pos = f->pos;
             if (f->pos <= f->extra)
                 s->n--;
             return true;
@@ -181,32 +216,66 @@ static bool backtrack(matcher *m, size_t base, int32_t *pc, size_t *pos)
     return false;
 }
 
+/* Walks over characters of the set from *at: at most `most`, and notes in *least where i->min of
+ * them have passed. Returns their number.
+ *
+ * A long walk is remembered. In a megabyte of spaces, a pattern such as \s*[\r\n]+|\s{512}(?!\S)
+ * walks to the end for every match of 512; the next walk of that repetition, from inside the last
+ * one, ends where that did. */
+static int32_t walk(matcher *m, const regex_inst *i, int32_t pc, int32_t most, size_t *at,
+                    size_t *least)
+{
+    const regex_set *set = i->set;
+    vt_regex_scratch *s = m->s;
+    size_t start = *at;
+    int32_t count = 0;
+    bool known = most == INT32_MAX && i->min <= 1 && s->walk.re == m->re && s->walk.pc == pc &&
+                 start >= s->walk.start && start < s->walk.end;
+    if (known) {
+        *least = start + (i->min ? set_step(m, set, start) : 0);
+        *at = s->walk.end;
+        return 1;
+    }
+    while (count < most) {
+        unsigned char b;
+        if (*at < m->n && (b = (unsigned char)m->text[*at]) < 0x80) {
+            if (!regex_set_ascii(set, b))
+                break;
+            ++*at;
+        } else {
+            size_t step = set_step(m, set, *at);
+            if (step == 0)
+                break;
+            *at += step;
+        }
+        if (++count == i->min)
+            *least = *at;
+    }
+    charge(m, (*at - start) / CHARS_PER_STEP);
+    if (most == INT32_MAX && i->min <= 1 && *at - start >= LONG_WALK) {
+        s->walk.re = m->re;
+        s->walk.pc = pc;
+        s->walk.start = start;
+        s->walk.least = *least;
+        s->walk.end = *at;
+        s->walk.no_then = false;
+    }
+    return count;
+}
+
 /* OP_REPEAT, OP_TAKE, OP_LAZY at *pos; false on failure. */
 static bool repeat(matcher *m, const regex_inst *i, int32_t pc, size_t *pos)
 {
-    const regex_set *set = i->set;
     size_t at = *pos, least = at;
-    int32_t count = 0, most = i->op == OP_LAZY ? i->min : i->max;
-    while (count < most) {
-        unsigned char b;
-        if (at < m->n && (b = (unsigned char)m->text[at]) < 0x80) {
-            if (!regex_set_ascii(set, b))
-                break;
-            at++;
-        } else {
-            size_t step = set_step(m, set, at);
-            if (step == 0)
-                break;
-            at += step;
-        }
-        if (++count == i->min)
-            least = at;
-    }
-    if (count < i->min)
+    if (walk(m, i, pc, i->op == OP_LAZY ? i->min : i->max, &at, &least) < i->min)
         return false;
     *pos = at;
-    if (i->op == OP_REPEAT && at > least)
-        return push(m, FRAME_GIVE_BACK, pc, at, least);
+    if (i->op == OP_REPEAT && at > least) {
+        const vt_regex_scratch *s = m->s; /* nothing that could follow begins inside the walk? */
+        bool useless = s->walk.no_then && s->walk.re == m->re && s->walk.pc == pc &&
+                       least >= s->walk.least && at == s->walk.end;
+        return useless || push(m, FRAME_GIVE_BACK, pc, at, least);
+    }
     if (i->op == OP_LAZY && i->max > i->min)
         return push(m, FRAME_TAKE_MORE, pc, at, (uint64_t)(i->max - i->min));
     return true;
@@ -306,6 +375,8 @@ int vt_regex_find(const vt_regex *re, vt_regex_scratch *s, const char *text, siz
     m.n = n;
     m.gave_up = false;
     s->n = 0;
+    if (from == 0)
+        s->walk.re = NULL;
     for (size_t at = from; at <= n;) {
         if (re->first[at < n ? (unsigned char)text[at] : 256] && run(&m, 0, at, end)) {
             *start = at;

@@ -25,14 +25,21 @@ typedef struct vt_regex_scratch {
     struct regex_frame *frame;
     size_t n, cap;
     uint64_t steps; /* left before it gives up */
+    struct {        /* the last long walk of a repetition, see regex.c; re NULL: none */
+        const vt_regex *re;
+        int32_t pc;
+        size_t start, least, end;
+        bool no_then;
+    } walk;
 } vt_regex_scratch;
-/* Patience for texts of n bytes in all: 10 million steps and 200 a byte. Zero-initialise before
+/* Patience for texts of n bytes in all: 10 million steps and 100 a byte. Zero-initialise before
  * the first. */
 void vt_regex_scratch_begin(vt_regex_scratch *s, size_t n);
 void vt_regex_scratch_release(vt_regex_scratch *s);
 
 /* The leftmost match in text[0..n) (valid UTF-8) that begins at or after `from`: 1 and its span, 0
- * if there is none, -1 if the matcher gave up: out of steps or memory. */
+ * if there is none, -1 if the matcher gave up: out of steps or memory. Search a text from 0 first:
+ * that is how the scratch knows that the text is another one. */
 int vt_regex_find(const vt_regex *re, vt_regex_scratch *s, const char *text, size_t n, size_t from,
                   size_t *start, size_t *end);
 

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "text/tokenizer/tokenizer_internal.h"
+#include "text/tokenizer/internal.h"
 
 enum { SHORT_WORD = 48, NO_RANK = -1 };
 
@@ -21,7 +21,7 @@ static bool grow(void **p, size_t *cap, size_t want, size_t size)
 {
     if (want <= *cap)
         return true;
-    size_t n = want < 64 ? 64 : want * 2, bytes;
+    size_t n = want < 64 ? 64 : want + want / 2, bytes;
     void *grown = vt_mul_size(n, size, &bytes) ? realloc(*p, bytes) : NULL;
     if (!grown)
         return false;
@@ -261,7 +261,7 @@ static vt_status cached_word(tok_work *w, const char *word, size_t n)
         return emit(w, w->t->byte_id[(unsigned char)*word]);
     bpe_cached *entry = NULL;
     if (w->cache && n <= sizeof entry->bytes) {
-        entry = &w->cache[vocab_hash(word, n) >> 32 & w->cache_mask];
+        entry = &w->cache[vocab_hash(&w->t->vocab, word, n) >> 32 & w->cache_mask];
         if (entry->len == n && memcmp(entry->bytes, word, n) == 0) {
             for (int i = 0; i < entry->n; i++)
                 if (!tok_push(w->out, entry->id[i]))

@@ -15,7 +15,7 @@
  */
 #include <string.h>
 
-#include "text/tokenizer/tokenizer_internal.h"
+#include "text/tokenizer/internal.h"
 
 static bool feed(vt_detok *d, int32_t at, const char *s, size_t n, vt_buf *out);
 
@@ -210,10 +210,9 @@ bool vt_detok_feed(vt_detok *d, int32_t id, vt_buf *out)
         return true;
     d->begun = true;
     const char *s = t->vocab.pool + p->at;
-    if (p->flags & PIECE_REWRITTEN)
-        for (int32_t i = 0; i < t->n_added; i++)
-            if (t->added[i].id == id)
-                return feed(d, 0, t->added[i].content, t->added[i].len, out);
+    const added_token *added = p->flags & PIECE_REWRITTEN ? tok_added_of(t, id) : NULL;
+    if (added)
+        return feed(d, 0, added->content, added->len, out);
     if (!t->byte_level || (p->flags & PIECE_LITERAL))
         return feed(d, 0, s, p->len, out);
     if (t->n_dec > 0 && t->dec[0].kind == DEC_BYTES) /* the piece is its bytes already */

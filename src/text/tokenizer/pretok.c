@@ -8,7 +8,7 @@
  */
 #include <string.h>
 
-#include "text/tokenizer/tokenizer_internal.h"
+#include "text/tokenizer/internal.h"
 
 const char tok_gpt2_pattern[] =
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
@@ -172,9 +172,11 @@ static vt_status split(tok_work *w, int32_t at, const char *text, size_t n, bool
     while (from <= n) {
         int found = next_match(w, s.step, text, n, from, &start, &end);
         if (found < 0)
-            return vt_fail(
-                w->err, VT_ERR_UNSUPPORTED,
-                "tokenizer: the pre-tokenizer's pattern backtracks too much on this text");
+            return vt_fail(w->err, VT_ERR_UNSUPPORTED,
+                           "tokenizer: pre-tokenizer step %d takes too many steps behind byte %zu "
+                           "of a text of %zu bytes; a very long run of digits, spaces or letters "
+                           "can be the reason",
+                           at + 1, from, n);
         if (!found)
             break;
         if (start == end && done == start &&
@@ -197,6 +199,27 @@ static vt_status split(tok_work *w, int32_t at, const char *text, size_t n, bool
 
 /* ---- steps that rewrite ---- */
 
+/* Empties the step's buffer; all that it makes of one text has a limit. */
+static vt_buf *begin_rewrite(tok_work *w, int32_t at)
+{
+    vt_buf *b = &w->step[at];
+    vt_buf_clear(b);
+    b->max = w->left[at] + 1; /* 0 would mean vt_buf's own limit */
+    return b;
+}
+
+static vt_status end_rewrite(tok_work *w, int32_t at)
+{
+    vt_buf *b = &w->step[at];
+    if (b->failed)
+        return vt_fail(w->err, VT_ERR_UNSUPPORTED,
+                       "tokenizer: pre-tokenizer step %d makes more than 16 times as much of a "
+                       "text and 1 MiB",
+                       at + 1);
+    w->left[at] -= b->len < w->left[at] ? b->len : w->left[at];
+    return VT_OK;
+}
+
 static bool begins_with(const char *text, size_t n, const char *s, size_t len)
 {
     return n >= len && memcmp(text, s, len) == 0;
@@ -205,8 +228,7 @@ static bool begins_with(const char *text, size_t n, const char *s, size_t len)
 static vt_status metaspace(tok_work *w, int32_t at, const char *text, size_t n, bool first)
 {
     const pre_step *s = &w->t->pre[at];
-    vt_buf *b = &w->step[at];
-    vt_buf_clear(b);
+    vt_buf *b = begin_rewrite(w, at);
     bool starts = n > 0 && (text[0] == ' ' || begins_with(text, n, s->string, s->string_len));
     if (!starts && (s->scheme == PREPEND_ALWAYS || (s->scheme == PREPEND_FIRST && first)))
         vt_buf_add(b, s->string, s->string_len);
@@ -219,8 +241,7 @@ static vt_status metaspace(tok_work *w, int32_t at, const char *text, size_t n, 
         text += run + (space != NULL);
         n -= run + (space != NULL);
     }
-    if (b->failed)
-        return tok_no_memory(w->err);
+    TRY(end_rewrite(w, at));
     return s->split ? split(w, at, b->data, b->len, first)
                     : pre_tokenize(w, at + 1, b->data, b->len, first);
 }
@@ -228,12 +249,11 @@ static vt_status metaspace(tok_work *w, int32_t at, const char *text, size_t n, 
 static vt_status byte_level(tok_work *w, int32_t at, const char *text, size_t n, bool first)
 {
     const pre_step *s = &w->t->pre[at];
-    vt_buf *b = &w->step[at];
     if (s->prefix_space && text[0] != ' ') {
-        vt_buf_clear(b);
+        vt_buf *b = begin_rewrite(w, at);
         vt_buf_putc(b, ' ');
-        if (!vt_buf_add(b, text, n))
-            return tok_no_memory(w->err);
+        vt_buf_add(b, text, n);
+        TRY(end_rewrite(w, at));
         text = b->data;
         n = b->len;
     }
@@ -243,11 +263,10 @@ static vt_status byte_level(tok_work *w, int32_t at, const char *text, size_t n,
 /* Words that leave a ByteLevel step with others behind it go on in the alphabet of bytes. */
 static vt_status map_bytes(tok_work *w, int32_t at, const char *text, size_t n, bool first)
 {
-    vt_buf *b = &w->step[at];
-    vt_buf_clear(b);
+    vt_buf *b = begin_rewrite(w, at);
     for (size_t i = 0; i < n; i++)
-        if (!vt_utf8_add(b, tok_byte_char((unsigned char)text[i])))
-            return tok_no_memory(w->err);
+        vt_utf8_add(b, tok_byte_char((unsigned char)text[i]));
+    TRY(end_rewrite(w, at));
     return pre_tokenize(w, at + 1, b->data, b->len, first);
 }
 

@@ -5,6 +5,8 @@
  *   merge  {a, b, rank, id}         linear probing, at most two thirds full, 16 bytes: four to a
  *   cache line
  *
+ * Both tables hash with a secret of the process: a file cannot be written so that its keys collide.
+ *
  * Ids at and above n ("between") exist only while merging: a file may list a merge whose result is
  * no token, or an SPM vocabulary may hold "xy" and not "x". They never leave the tokenizer.
  */
@@ -12,6 +14,16 @@
 
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/random.h"
+
+void vocab_init(vocab *v)
+{
+    uint64_t state = vt_hash_seed();
+    *v = (vocab){0};
+    v->secret[0] = vt_random_next(&state);
+    v->secret[1] = vt_random_next(&state) | 1;
+}
 
 void vocab_release(vocab *v)
 {
@@ -30,7 +42,7 @@ static vt_status out_of_memory(vt_err *err)
 static void slot_put(vocab *v, int32_t id)
 {
     const vocab_piece *p = &v->piece[id];
-    uint32_t hash = (uint32_t)(vocab_hash(v->pool + p->at, p->len) >> 32);
+    uint32_t hash = (uint32_t)(vocab_hash(v, v->pool + p->at, p->len) >> 32);
     for (uint32_t i = hash & v->mask;; i = (i + 1) & v->mask) {
         uint64_t s = v->slot[i];
         if (s != 0) {
@@ -188,7 +200,7 @@ int32_t vocab_find(const vocab *v, const char *bytes, size_t len)
 {
     if (!v->slot)
         return -1;
-    uint32_t hash = (uint32_t)(vocab_hash(bytes, len) >> 32);
+    uint32_t hash = (uint32_t)(vocab_hash(v, bytes, len) >> 32);
     for (uint32_t i = hash & v->mask; v->slot[i]; i = (i + 1) & v->mask) {
         if (v->slot[i] >> 32 != hash)
             continue;

@@ -41,7 +41,11 @@ typedef struct vocab {
     vocab_merge *merge; /* [1 << merge_bits] */
     int merge_bits;
     uint32_t merge_used;
+    uint64_t secret[2]; /* of both hash tables; the second is odd */
 } vocab;
+
+/* Begins an empty vocabulary. */
+void vocab_init(vocab *v);
 
 void vocab_release(vocab *v);
 /* Room for about so many pieces and merges; more is possible. */
@@ -57,9 +61,17 @@ vt_status vocab_add_between(vocab *v, const char *bytes, size_t len, int32_t *id
 /* a and b merge into id. A pair given twice keeps its last rank. */
 vt_status vocab_add_merge(vocab *v, int32_t a, int32_t b, uint32_t rank, int32_t id, vt_err *err);
 
+/* The two halves of a 128-bit product, folded. */
+static inline uint64_t vocab_fold(uint64_t a, uint64_t b)
+{
+    unsigned __int128 product = (unsigned __int128)a * b;
+    return (uint64_t)product ^ (uint64_t)(product >> 64);
+}
+
 static inline uint32_t vocab_merge_slot(const vocab *v, uint32_t a, uint32_t b)
 {
-    return (uint32_t)((((uint64_t)a << 32 | b) * 0x9E3779B97F4A7C15ull) >> (64 - v->merge_bits));
+    return (uint32_t)(vocab_fold(((uint64_t)a << 32 | b) ^ v->secret[0], v->secret[1]) >>
+                      (64 - v->merge_bits));
 }
 
 /* NULL if the pair does not merge. */
@@ -81,21 +93,19 @@ static inline const char *vocab_bytes(const vocab *v, int32_t id, size_t *len)
     return v->pool + v->piece[id].at;
 }
 
-/* Wyhash-like mixing, eight bytes a step. */
-static inline uint64_t vocab_hash(const char *bytes, size_t len)
+/* Wyhash-like mixing, eight bytes a step. Every step multiplies by a secret, so that nobody can
+ * write a file whose tokens share a hash (with a known bijection, eight bytes are chosen at will). */
+static inline uint64_t vocab_hash(const vocab *v, const char *bytes, size_t len)
 {
-    uint64_t h = len * 0x9E3779B97F4A7C15ull, word;
+    uint64_t h = v->secret[0] ^ len, word;
     for (; len >= 8; bytes += 8, len -= 8) {
         __builtin_memcpy(&word, bytes, 8);
-        h = (h ^ word) * 0xD6E8FEB86659FD93ull;
-        h ^= h >> 32;
+        h = vocab_fold(h ^ word, v->secret[1]);
     }
     word = 0;
     for (size_t i = 0; i < len; i++)
         word |= (uint64_t)(unsigned char)bytes[i] << (8 * i);
-    h = (h ^ word) * 0xD6E8FEB86659FD93ull;
-    h ^= h >> 32;
-    return h * 0xD6E8FEB86659FD93ull;
+    return vocab_fold(vocab_fold(h ^ word, v->secret[1]) ^ v->secret[0], v->secret[1]);
 }
 
 #endif

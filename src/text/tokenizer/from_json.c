@@ -5,31 +5,31 @@
  * padding is left to the caller, as transformers does. Of tokenizer_config.json only bos_token,
  * eos_token and add_bos_token matter.
  *
- * The model's part is here and in tokenizer_json_steps.c the others'.
+ * The model's part is here and in from_json_steps.c the others'.
  */
 #include <string.h>
 
-#include "text/tokenizer/tokenizer_json.h"
+#include "text/tokenizer/from_json.h"
 
-static vt_status add_vocab(json_loader *l, const json_node *vocabulary)
+static vt_status add_vocab(tok_json *l, const vt_flat_node *vocabulary)
 {
     vt_tokenizer *t = l->t;
-    if (!vocabulary || vocabulary->type != JSON_T_OBJECT)
+    if (!vocabulary || vocabulary->type != VT_FLAT_OBJECT)
         return vt_fail(l->err, VT_ERR_FORMAT, "%s: model.vocab is missing or no object", l->name);
     TRY(vocab_reserve(&t->vocab, vocabulary->len, (size_t)vocabulary->len * 8, 0, l->err));
-    for (const json_node *k = json_first(vocabulary), *v; k;
-         k = json_after(l->doc, vocabulary, v)) {
+    for (const vt_flat_node *k = vt_flat_first(vocabulary), *v; k;
+         k = vt_flat_after(l->doc, vocabulary, v)) {
         v = l->doc->node + k->next;
-        if (v->type != JSON_T_NUMBER || !(v->number >= 0) || v->number >= VOCAB_MAX ||
+        if (v->type != VT_FLAT_NUMBER || !(v->number >= 0) || v->number >= VOCAB_MAX ||
             v->number != (int32_t)v->number)
             return vt_fail(l->err, VT_ERR_FORMAT,
                            "%s: model.vocab: token '%.*s' has no id in 0..%d", l->name,
-                           json_show(k), k->s, VOCAB_MAX - 1);
+                           tok_json_show(k), k->s, VOCAB_MAX - 1);
         int32_t id = (int32_t)v->number;
         if (id < t->vocab.n && (t->vocab.piece[id].flags & PIECE_PRESENT))
             return vt_fail(l->err, VT_ERR_FORMAT,
                            "%s: model.vocab: id %d is given twice, the second time to '%.*s'",
-                           l->name, id, json_show(k), k->s);
+                           l->name, id, tok_json_show(k), k->s);
         TRY(tok_set_piece(t, id, k->s, k->len, PIECE_MODEL, l->err));
     }
     l->n_model = (int32_t)vocabulary->len;
@@ -38,7 +38,7 @@ static vt_status add_vocab(json_loader *l, const json_node *vocabulary)
 
 /* The bytes under which the vocabulary keeps a spelling; false if it cannot hold it. Without
  * byte-level these are the spelling itself. */
-static int32_t model_id(json_loader *l, const char *s, size_t n)
+static int32_t model_id(tok_json *l, const char *s, size_t n)
 {
     if (!l->t->byte_level)
         return vocab_find(&l->t->vocab, s, n);
@@ -48,7 +48,7 @@ static int32_t model_id(json_loader *l, const char *s, size_t n)
     return vt_tokenizer_find(l->t, s, n);
 }
 
-static vt_status add_merge(json_loader *l, const char *a, size_t a_len, const char *b, size_t b_len,
+static vt_status add_merge(tok_json *l, const char *a, size_t a_len, const char *b, size_t b_len,
                            uint32_t rank)
 {
     vt_tokenizer *t = l->t;
@@ -68,20 +68,21 @@ static vt_status add_merge(json_loader *l, const char *a, size_t a_len, const ch
     return vocab_add_merge(&t->vocab, left, right, rank, made, l->err);
 }
 
-static vt_status add_merges(json_loader *l, const json_node *merges)
+static vt_status add_merges(tok_json *l, const vt_flat_node *merges)
 {
     uint32_t rank = 0;
-    if (!merges || merges->type != JSON_T_ARRAY)
+    if (!merges || merges->type != VT_FLAT_ARRAY)
         return vt_fail(l->err, VT_ERR_FORMAT, "%s: model.merges is missing or no array", l->name);
     TRY(vocab_reserve(&l->t->vocab, 0, 0, merges->len, l->err));
-    for (const json_node *m = json_first(merges); m; m = json_after(l->doc, merges, m), rank++) {
-        const json_node *a = json_first(m), *b = a ? l->doc->node + a->next : NULL;
-        if (m->type == JSON_T_ARRAY && m->len == 2 && a->type == JSON_T_STRING &&
-            b->type == JSON_T_STRING) {
+    for (const vt_flat_node *m = vt_flat_first(merges); m;
+         m = vt_flat_after(l->doc, merges, m), rank++) {
+        const vt_flat_node *a = vt_flat_first(m), *b = a ? l->doc->node + a->next : NULL;
+        if (m->type == VT_FLAT_ARRAY && m->len == 2 && a->type == VT_FLAT_STRING &&
+            b->type == VT_FLAT_STRING) {
             TRY(add_merge(l, a->s, a->len, b->s, b->len, rank));
             continue;
         }
-        const char *space = m->type == JSON_T_STRING ? memchr(m->s, ' ', m->len) : NULL;
+        const char *space = m->type == VT_FLAT_STRING ? memchr(m->s, ' ', m->len) : NULL;
         size_t left = space ? (size_t)(space - m->s) : 0;
         if (!space || memchr(space + 1, ' ', m->len - left - 1))
             return vt_fail(l->err, VT_ERR_FORMAT, "%s: model.merges[%u] is not a pair of tokens",
@@ -92,136 +93,136 @@ static vt_status add_merges(json_loader *l, const json_node *merges)
 }
 
 /* A string member copied into the tokenizer; "" if absent. */
-static vt_status copy_string(json_loader *l, const json_node *v, const char **s, size_t *len)
+static vt_status copy_string(tok_json *l, const vt_flat_node *v, const char **s, size_t *len)
 {
     *s = "";
     *len = 0;
-    if (!v || v->type != JSON_T_STRING)
+    if (!v || v->type != VT_FLAT_STRING)
         return VT_OK;
     *s = vt_arena_strdup(&l->t->arena, v->s, v->len);
     *len = v->len;
     return *s ? VT_OK : tok_no_memory(l->err);
 }
 
-static vt_status load_model(json_loader *l, const json_node *model)
+static vt_status load_model(tok_json *l, const vt_flat_node *model)
 {
     vt_tokenizer *t = l->t;
-    const json_node *type = json_get(l->doc, model, "type"),
-                    *dropout = json_get(l->doc, model, "dropout");
-    if (!model || model->type != JSON_T_OBJECT)
+    const vt_flat_node *type = vt_flat_get(l->doc, model, "type"),
+                       *dropout = vt_flat_get(l->doc, model, "dropout");
+    if (!model || model->type != VT_FLAT_OBJECT)
         return vt_fail(l->err, VT_ERR_FORMAT, "%s: model is missing or no object", l->name);
-    if (type ? !json_is(type, "BPE") : !json_get(l->doc, model, "merges"))
-        return json_refuse(l, "model", type);
-    if (dropout && !(dropout->type == JSON_T_NUMBER && dropout->number == 0))
+    if (type ? !vt_flat_is(type, "BPE") : !vt_flat_get(l->doc, model, "merges"))
+        return tok_json_refuse(l, "model", type);
+    if (dropout && !(dropout->type == VT_FLAT_NUMBER && dropout->number == 0))
         return vt_fail(l->err, VT_ERR_UNSUPPORTED,
                        "%s: model.dropout makes encoding random; null was expected", l->name);
-    TRY(copy_string(l, json_get(l->doc, model, "continuing_subword_prefix"), &t->prefix,
+    TRY(copy_string(l, vt_flat_get(l->doc, model, "continuing_subword_prefix"), &t->prefix,
                     &t->prefix_len));
-    TRY(copy_string(l, json_get(l->doc, model, "end_of_word_suffix"), &t->suffix, &t->suffix_len));
-    t->fuse_unk = json_bool(json_get(l->doc, model, "fuse_unk"), false);
-    t->byte_fallback = json_bool(json_get(l->doc, model, "byte_fallback"), false);
-    t->ignore_merges = json_bool(json_get(l->doc, model, "ignore_merges"), false);
-    TRY(add_vocab(l, json_get(l->doc, model, "vocab")));
-    TRY(add_merges(l, json_get(l->doc, model, "merges")));
-    const json_node *unk = json_get(l->doc, model, "unk_token");
-    if (unk && unk->type == JSON_T_STRING) {
+    TRY(copy_string(l, vt_flat_get(l->doc, model, "end_of_word_suffix"), &t->suffix,
+                    &t->suffix_len));
+    if (t->prefix_len > TOK_MAX_SUBWORD || t->suffix_len > TOK_MAX_SUBWORD)
+        return vt_fail(
+            l->err, VT_ERR_UNSUPPORTED, "%s: model.%s has %zu bytes, more than %d", l->name,
+            t->prefix_len > TOK_MAX_SUBWORD ? "continuing_subword_prefix" : "end_of_word_suffix",
+            t->prefix_len > TOK_MAX_SUBWORD ? t->prefix_len : t->suffix_len, TOK_MAX_SUBWORD);
+    t->fuse_unk = vt_flat_bool(vt_flat_get(l->doc, model, "fuse_unk"), false);
+    t->byte_fallback = vt_flat_bool(vt_flat_get(l->doc, model, "byte_fallback"), false);
+    t->ignore_merges = vt_flat_bool(vt_flat_get(l->doc, model, "ignore_merges"), false);
+    TRY(add_vocab(l, vt_flat_get(l->doc, model, "vocab")));
+    TRY(add_merges(l, vt_flat_get(l->doc, model, "merges")));
+    const vt_flat_node *unk = vt_flat_get(l->doc, model, "unk_token");
+    if (unk && unk->type == VT_FLAT_STRING) {
         t->unk = model_id(l, unk->s, unk->len);
         if (t->unk < 0)
             return vt_fail(l->err, VT_ERR_FORMAT,
                            "%s: model.unk_token '%.*s' is not in the vocabulary", l->name,
-                           json_show(unk), unk->s);
+                           tok_json_show(unk), unk->s);
     }
     return VT_OK;
 }
 
 /* An added token's id: the model's, else the next free one as Hugging Face counts (whatever the
  * file says). */
-static vt_status add_added(json_loader *l, const json_node *v, uint32_t index)
+static vt_status add_added(tok_json *l, const vt_flat_node *v, uint32_t index)
 {
     vt_tokenizer *t = l->t;
-    const json_node *content = json_get(l->doc, v, "content");
-    if (!content || content->type != JSON_T_STRING)
+    const vt_flat_node *content = vt_flat_get(l->doc, v, "content");
+    if (!content || content->type != VT_FLAT_STRING)
         return vt_fail(l->err, VT_ERR_FORMAT, "%s: added_tokens[%u] has no content", l->name,
                        index);
     if (content->len == 0)
         return VT_OK;
     added_token a = {.content = content->s, .len = content->len};
-    a.special = json_bool(json_get(l->doc, v, "special"), false);
-    a.single_word = json_bool(json_get(l->doc, v, "single_word"), false);
-    a.lstrip = json_bool(json_get(l->doc, v, "lstrip"), false);
-    a.rstrip = json_bool(json_get(l->doc, v, "rstrip"), false);
-    a.normalized = json_bool(json_get(l->doc, v, "normalized"), !a.special);
+    a.special = vt_flat_bool(vt_flat_get(l->doc, v, "special"), false);
+    a.single_word = vt_flat_bool(vt_flat_get(l->doc, v, "single_word"), false);
+    a.lstrip = vt_flat_bool(vt_flat_get(l->doc, v, "lstrip"), false);
+    a.rstrip = vt_flat_bool(vt_flat_get(l->doc, v, "rstrip"), false);
+    a.normalized = vt_flat_bool(vt_flat_get(l->doc, v, "normalized"), !a.special);
     a.id = vt_tokenizer_find(t, a.content, a.len);
     if (a.id < 0) {
         a.id = l->max_added >= l->n_model ? l->max_added + 1 : l->n_model;
         if (a.id < t->vocab.n && (t->vocab.piece[a.id].flags & PIECE_PRESENT))
             return vt_fail(l->err, VT_ERR_FORMAT,
                            "%s: added_tokens[%u] '%.*s' would get id %d, which is taken", l->name,
-                           index, json_show(content), content->s, a.id);
+                           index, tok_json_show(content), content->s, a.id);
         TRY(tok_set_piece(t, a.id, a.content, a.len, 0, l->err));
     }
     if (a.id > l->max_added)
         l->max_added = a.id;
-    for (int32_t i = 0; i < t->n_added; i++)
-        if (t->added[i].id == a.id) { /* given again: the later description counts */
-            a.content = t->added[i].content;
-            t->added[i] = a;
-            return VT_OK;
-        }
     return tok_add_added(t, &a, l->err);
 }
 
-static vt_status load_added(json_loader *l, const json_node *list)
+static vt_status load_added(tok_json *l, const vt_flat_node *list)
 {
     uint32_t i = 0;
     l->max_added = -1;
-    for (const json_node *v = json_first(list); v; v = json_after(l->doc, list, v), i++)
+    for (const vt_flat_node *v = vt_flat_first(list); v; v = vt_flat_after(l->doc, list, v), i++)
         TRY(add_added(l, v, i));
     return VT_OK;
 }
 
 /* The id of a token that tokenizer_config.json names as text or as {"content": text}; -1. */
-static int32_t config_token(const json_doc *config, const vt_tokenizer *t, const char *key)
+static int32_t config_token(const vt_flat_doc *config, const vt_tokenizer *t, const char *key)
 {
-    const json_node *v = json_get(config, config->node, key);
-    if (v && v->type == JSON_T_OBJECT)
-        v = json_get(config, v, "content");
-    return v && v->type == JSON_T_STRING ? vt_tokenizer_find(t, v->s, v->len) : -1;
+    const vt_flat_node *v = vt_flat_get(config, config->node, key);
+    if (v && v->type == VT_FLAT_OBJECT)
+        v = vt_flat_get(config, v, "content");
+    return v && v->type == VT_FLAT_STRING ? vt_tokenizer_find(t, v->s, v->len) : -1;
 }
 
-static vt_status load_config(json_loader *l, const char *config, size_t len)
+static vt_status load_config(tok_json *l, const char *config, size_t len)
 {
     vt_tokenizer *t = l->t;
     t->bos = t->n_affix ? t->affix[t->n_affix - 1] : -1;
     if (config) {
-        json_doc doc;
-        TRY(json_parse("tokenizer_config.json", config, len, &doc, l->err));
+        vt_flat_doc doc;
+        TRY(vt_flat_parse("tokenizer_config.json", config, len, &doc, l->err));
         int32_t bos = config_token(&doc, t, "bos_token");
         t->eos = config_token(&doc, t, "eos_token");
         if (bos >= 0)
             t->bos = bos;
         if (t->n_affix == 0 && bos >= 0 &&
-            json_bool(json_get(&doc, doc.node, "add_bos_token"), false))
+            vt_flat_bool(vt_flat_get(&doc, doc.node, "add_bos_token"), false))
             t->affix[t->n_affix++] = bos;
-        json_release(&doc);
+        vt_flat_release(&doc);
     }
     t->add_bos = t->n_affix > 0;
     return VT_OK;
 }
 
-static vt_status load(json_loader *l, const char *config, size_t config_len)
+static vt_status load(tok_json *l, const char *config, size_t config_len)
 {
-    const json_node *root = l->doc->node;
-    if (root->type != JSON_T_OBJECT)
+    const vt_flat_node *root = l->doc->node;
+    if (root->type != VT_FLAT_OBJECT)
         return vt_fail(l->err, VT_ERR_FORMAT, "%s: an object was expected", l->name);
-    TRY(json_load_normalizer(l, json_get(l->doc, root, "normalizer"), 0));
-    TRY(json_load_pre_tokenizer(l, json_get(l->doc, root, "pre_tokenizer"), 0));
-    TRY(json_load_decoder(l, json_get(l->doc, root, "decoder"), 0));
+    TRY(tok_json_normalizer(l, vt_flat_get(l->doc, root, "normalizer"), 0));
+    TRY(tok_json_pre_tokenizer(l, vt_flat_get(l->doc, root, "pre_tokenizer"), 0));
+    TRY(tok_json_decoder(l, vt_flat_get(l->doc, root, "decoder"), 0));
     if (l->t->n_dec == 0)
         l->t->dec[l->t->n_dec++] = (dec_step){.kind = DEC_SPACES};
-    TRY(load_model(l, json_get(l->doc, root, "model")));
-    TRY(load_added(l, json_get(l->doc, root, "added_tokens")));
-    TRY(json_load_post_processor(l, json_get(l->doc, root, "post_processor"), 0));
+    TRY(load_model(l, vt_flat_get(l->doc, root, "model")));
+    TRY(load_added(l, vt_flat_get(l->doc, root, "added_tokens")));
+    TRY(tok_json_post_processor(l, vt_flat_get(l->doc, root, "post_processor"), 0));
     TRY(load_config(l, config, config_len));
     TRY(tok_finish(l->t, l->err));
     if (l->t->eos < 0 && l->t->n_eos_ids)
@@ -232,9 +233,9 @@ static vt_status load(json_loader *l, const char *config, size_t config_len)
 vt_status vt_tokenizer_from_json(const char *name, const char *json, size_t len, const char *config,
                                  size_t config_len, vt_tokenizer **out, vt_err *err)
 {
-    json_doc doc;
-    json_loader l = {.name = name, .doc = &doc, .err = err};
-    TRY(json_parse(name, json, len, &doc, err));
+    vt_flat_doc doc;
+    tok_json l = {.name = name, .doc = &doc, .err = err};
+    TRY(vt_flat_parse(name, json, len, &doc, err));
     vt_status status = tok_new(&l.t, err);
     if (status == VT_OK) {
         vt_buf_init(&l.raw, 0);
@@ -243,7 +244,7 @@ vt_status vt_tokenizer_from_json(const char *name, const char *json, size_t len,
         vt_buf_release(&l.raw);
         vt_buf_release(&l.joined);
     }
-    json_release(&doc);
+    vt_flat_release(&doc);
     if (status != VT_OK) {
         vt_tokenizer_free(l.t);
         return status;

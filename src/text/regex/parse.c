@@ -5,9 +5,10 @@
  * nothing later knows of case. Folding is one character to one, including U+017F with s and U+212A
  * with k; Oniguruma also knows sequences (ss and sharp s), which no tokenizer's contractions need.
  */
+#include <stdlib.h>
 #include <string.h>
 
-#include "text/regex/regex_internal.h"
+#include "text/regex/internal.h"
 
 typedef struct parser {
     vt_arena *arena;
@@ -107,12 +108,24 @@ static vt_status set_add_folded(parser *p, regex_set *s, uint32_t low, uint32_t 
     return VT_OK;
 }
 
+static bool in_ranges(const regex_set *s, uint32_t c)
+{
+    int32_t low = 0, high = s->n_range;
+    while (low < high) { /* the first range that ends at or behind c */
+        int32_t mid = low + (high - low) / 2;
+        if (s->range[mid][1] < c)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low < s->n_range && s->range[low][0] <= c;
+}
+
 bool regex_set_has_slow(const regex_set *s, uint32_t c)
 {
     vt_uprop u = vt_uprop_of(c);
     bool in = (s->categories >> u.category & 1) || (s->flags & u.flags);
-    for (int32_t i = 0; !in && i < s->n_range; i++)
-        in = c >= s->range[i][0] && c <= s->range[i][1];
+    in = in || in_ranges(s, c);
     for (const regex_set *part = s->part; !in && part; part = part->next)
         in = regex_set_has_slow(part, c);
     for (const regex_set *also = s->also; in && also; also = also->next)
@@ -146,15 +159,109 @@ static bool set_above_ascii(const regex_set *s)
     return false;
 }
 
-static void set_finish(regex_set *s)
+static void set_add_part(regex_set *s, regex_set *part)
 {
+    part->next = s->part;
+    s->part = part;
+}
+
+static int by_start(const void *a, const void *b)
+{
+    const uint32_t *x = a, *y = b;
+    return x[0] < y[0] ? -1 : x[0] > y[0];
+}
+
+/* Sorts the ranges and joins those that overlap or touch. */
+static void sort_ranges(regex_set *s)
+{
+    int32_t n = 0;
+    if (s->n_range > 1)
+        qsort(s->range, (size_t)s->n_range, sizeof *s->range, by_start);
+    for (int32_t i = 0; i < s->n_range; i++) {
+        if (n > 0 && s->range[i][0] <= s->range[n - 1][1] + 1) {
+            if (s->range[i][1] > s->range[n - 1][1])
+                s->range[n - 1][1] = s->range[i][1];
+        } else {
+            memmove(s->range[n++], s->range[i], sizeof *s->range);
+        }
+    }
+    s->n_range = n;
+}
+
+/* Adds everything that is in none of the part's ranges. */
+static vt_status add_complement(parser *p, regex_set *s, const regex_set *part)
+{
+    uint32_t from = 0;
+    for (int32_t i = 0; i < part->n_range; i++) {
+        if (part->range[i][0] > from)
+            TRY(set_add_range(p, s, from, part->range[i][0] - 1));
+        from = part->range[i][1] + 1;
+    }
+    return from < 0x110000 ? set_add_range(p, s, from, 0x10FFFF) : VT_OK;
+}
+
+static vt_status set_merge(parser *p, regex_set *s);
+
+/* Makes one part of s members of s itself, if that can be said without the part; else keeps it. */
+static vt_status absorb(parser *p, regex_set *s, regex_set *part)
+{
+    const uint32_t every_category = (2u << VT_U_CN) - 1;
+    bool plain = !part->part && !part->also;
+    if (!part->negate && !part->also) {
+        s->categories |= part->categories;
+        s->flags |= part->flags;
+        for (int32_t i = 0; i < part->n_range; i++)
+            TRY(set_add_range(p, s, part->range[i][0], part->range[i][1]));
+        for (regex_set *inner = part->part, *next; inner; inner = next) {
+            next = inner->next;
+            set_add_part(s, inner);
+        }
+    } else if (plain && !part->flags && !part->categories) {
+        TRY(add_complement(p, s, part));
+    } else if (plain && !part->flags && !part->n_range) {
+        s->categories |= every_category & ~part->categories; /* each character has one category */
+    } else {
+        set_add_part(s, part);
+    }
+    return VT_OK;
+}
+
+/* Merges the parts of a set into it, from the innermost outwards, sorts its ranges and counts what
+ * a look-up will cost. */
+static vt_status set_merge(parser *p, regex_set *s)
+{
+    regex_set *list = s->part;
+    int32_t parts = 0;
+    s->part = NULL;
+    for (regex_set *part = list, *next; part; part = next) {
+        next = part->next;
+        TRY(set_merge(p, part));
+        TRY(absorb(p, s, part));
+    }
+    sort_ranges(s);
+    for (int32_t n = s->n_range; n > 0; n >>= 4) /* a quarter of a step for each halving */
+        s->cost++;
+    for (regex_set *part = s->part; part; part = part->next, parts++)
+        s->cost += 1 + part->cost;
+    for (regex_set *also = s->also; also; also = also->next, parts++) {
+        TRY(set_merge(p, also));
+        s->cost += 1 + also->cost;
+    }
+    return parts <= REGEX_MAX_PARTS
+               ? VT_OK
+               : FAIL(p, "a class of more than %d sets that cannot be merged", REGEX_MAX_PARTS);
+}
+
+static vt_status set_finish(parser *p, regex_set *s)
+{
+    TRY(set_merge(p, s));
     for (uint32_t c = 0; c < 0x80; c++)
         if (regex_set_has_slow(s, c))
             s->ascii[c >> 6] |= 1ull << (c & 63);
     s->ascii_only = !set_above_ascii(s);
-    s->pure = set_is_pure(s);
+    s->pure = !s->ascii_only && set_is_pure(s);
     if (!s->pure)
-        return;
+        return VT_OK;
     /* One character of every record that occurs above U+007F stands for all of them; equal blocks
      * are looked at once. */
     bool seen[256] = {false}, seen_block[1024] = {false};
@@ -166,11 +273,12 @@ static void set_finish(regex_set *s)
             seen_block[same] = true;
         for (uint32_t i = 0; i < 128; i++) {
             uint8_t r = vt_uprop_index[same][i];
-            if (!seen[r])
-                s->record[r] = regex_set_has_slow(s, (block << 7) + i);
+            if (!seen[r] && regex_set_has_slow(s, (block << 7) + i))
+                s->record[r >> 6] |= 1ull << (r & 63);
             seen[r] = true;
         }
     }
+    return VT_OK;
 }
 
 static const struct {
@@ -331,12 +439,6 @@ static vt_status parse_escape(parser *p, bool in_class, regex_set **set, uint32_
     return VT_OK;
 }
 
-static void set_add_part(regex_set *s, regex_set *part)
-{
-    part->next = s->part;
-    s->part = part;
-}
-
 /* One member of a class that has no special meaning: a character, an escape, or a range of them. */
 static vt_status parse_class_range(parser *p, regex_set *s)
 {
@@ -421,7 +523,7 @@ static vt_status parse_class(parser *p, regex_set **out)
 
 static vt_status set_node(parser *p, regex_set *s, regex_node **out)
 {
-    set_finish(s);
+    TRY(set_finish(p, s));
     *out = node_new(p, RE_SET, NULL);
     if (!*out)
         return no_memory(p);
@@ -466,7 +568,8 @@ static vt_status parse_group(parser *p, regex_node **out)
         return VT_OK;
     }
     if (!known)
-        return FAIL(p, "group (%.3s is not supported", p->pattern + p->at);
+        return FAIL(p, "group (%.*s is not supported",
+                    (int)(p->len - p->at < 3 ? p->len - p->at : 3), p->pattern + p->at);
     regex_node *inner;
     TRY(parse_alternation(p, &inner));
     if (!take(p, ")"))

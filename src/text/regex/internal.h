@@ -6,17 +6,21 @@
 #include "text/regex/regex.h"
 #include "text/unicode/unicode.h"
 
-/* A set of characters. Below U+0080 a bitmap; above, a bit per property record where categories
- * and flags decide alone (`pure`), else the expression:
- *   negate ^ ((category | flag | range | part) & every `also`) */
+/* A set of characters. Below U+0080 it is a bitmap. Above, it is a bit per property record where
+ * categories and flags decide alone (`pure`), else this expression:
+ *   negate ^ ((category | flag | range | part) & every `also`)
+ * The parser merges parts into the set around them and sorts the ranges, so a class of thousands of
+ * members usually ends as one sorted list. `cost` is what one look-up above U+007F costs beyond a
+ * bit test, in steps of the matcher. */
 typedef struct regex_set {
     uint64_t ascii[2];
-    bool pure, ascii_only; /* ascii_only: nothing above U+007F is in it */
-    uint8_t record[256];   /* if pure */
+    uint64_t record[4];    /* if pure: a bit per property record */
+    bool pure, ascii_only; /* ascii_only: nothing above U+007F is in it; not pure then */
     bool negate;
-    uint32_t categories;
     uint16_t flags;
-    uint32_t (*range)[2];
+    uint32_t categories;
+    int32_t cost;
+    uint32_t (*range)[2]; /* [n_range] sorted and apart once the class is finished */
     int32_t n_range, cap_range;
     struct regex_set *part; /* a list of sets that are in this one */
     struct regex_set *also; /* a list of sets to intersect with */
@@ -32,8 +36,10 @@ static inline bool regex_set_has(const regex_set *s, uint32_t c)
 {
     if (c < 0x80)
         return regex_set_ascii(s, c);
-    if (s->pure)
-        return s->record[vt_uprop_index[vt_uprop_block[c >> 7]][c & 127]];
+    if (s->pure) {
+        uint8_t r = vt_uprop_index[vt_uprop_block[c >> 7]][c & 127];
+        return s->record[r >> 6] >> (r & 63) & 1;
+    }
     return !s->ascii_only && regex_set_has_slow(s, c);
 }
 
@@ -98,10 +104,20 @@ typedef struct regex_inst {
     int32_t a, b;
     int32_t min, max;
     const regex_set *set;
+    const regex_set *then; /* OP_REPEAT: the character behind it has to be in this set; NULL: any */
     const regex_alt *alt;
 } regex_inst;
 
-enum { REGEX_MAX_INST = 20000, REGEX_MAX_DEPTH = 60, REGEX_MAX_SLOT = 64, REGEX_MAX_REPEAT = 1000 };
+enum {
+    REGEX_MAX_INST = 20000,
+    REGEX_MAX_DEPTH = 60,
+    REGEX_MAX_SLOT = 64,
+    REGEX_MAX_REPEAT = 1000,
+    REGEX_MAX_WORK = 4000000,   /* nodes that compiling may visit, copies of repetitions included */
+    REGEX_MAX_PARTS = 64,       /* sets inside a class that cannot be merged into it */
+    REGEX_MAX_ARENA = 16 << 20, /* bytes of nodes, sets and tables of one pattern */
+    REGEX_MAX_FRAMES = 1 << 24  /* of the backtracking stack: 384 MiB */
+};
 
 struct vt_regex {
     vt_arena arena;

@@ -9,12 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "text/regex/regex_internal.h"
+#include "text/regex/internal.h"
 
 typedef struct compiler {
     vt_regex *re;
     vt_err *err;
     int depth;
+    int32_t work; /* nodes visited so far */
 } compiler;
 
 static vt_status emit_node(compiler *c, const regex_node *n);
@@ -48,8 +49,9 @@ static vt_status emit(compiler *c, regex_op op, int32_t a, int32_t b, int32_t *a
 
 /* Bytes that a match of n can begin with; false if n can match nothing at all (then what follows
  * counts too). */
-static bool first_bytes(const regex_node *n, uint8_t first[256])
+static bool first_bytes(compiler *c, const regex_node *n, uint8_t first[256])
 {
+    c->work++;
     switch (n->kind) {
     case RE_SET:
         for (unsigned b = 0; b < 0x80; b++)
@@ -59,21 +61,21 @@ static bool first_bytes(const regex_node *n, uint8_t first[256])
         return true;
     case RE_CAT:
         for (const regex_node *child = n->child; child; child = child->next)
-            if (first_bytes(child, first))
+            if (first_bytes(c, child, first))
                 return true;
         return false;
     case RE_ALT: {
         bool all = true;
         for (const regex_node *child = n->child; child; child = child->next)
-            all &= first_bytes(child, first);
+            all &= first_bytes(c, child, first);
         return all;
     }
     case RE_REPEAT:
         if (n->max == 0)
             return false;
-        return first_bytes(n->child, first) && n->min > 0;
+        return first_bytes(c, n->child, first) && n->min > 0;
     case RE_ATOMIC:
-        return first_bytes(n->child, first);
+        return first_bytes(c, n->child, first);
     default:
         return false;
     }
@@ -98,7 +100,7 @@ static vt_status emit_alternatives(compiler *c, const regex_node *n)
     c->re->inst[at].alt = alt;
     for (const regex_node *child = n->child; child; child = child->next, k++) {
         uint8_t first[256] = {0};
-        if (!first_bytes(child, first)) {
+        if (!first_bytes(c, child, first)) {
             memset(first, 1, sizeof first);
             alt->can[256] |= 1ull << k;
         }
@@ -158,7 +160,7 @@ static vt_status emit_repeat(compiler *c, const regex_node *n)
     bool lazy = n->greed == RE_LAZY;
     if (n->max < 0) {
         uint8_t first[256] = {0};
-        if (!first_bytes(child, first)) { /* it may match nothing: then once is enough */
+        if (!first_bytes(c, child, first)) { /* it may match nothing: then once is enough */
             if (c->re->n_slot == REGEX_MAX_SLOT)
                 return vt_fail(c->err, VT_ERR_UNSUPPORTED,
                                "regex: too many repetitions of what may be empty");
@@ -195,32 +197,33 @@ static vt_status emit_repeat(compiler *c, const regex_node *n)
 }
 
 /* Characters in every match of n; -1 if that varies. */
-static int32_t fixed_length(const regex_node *n)
+static int32_t fixed_length(compiler *c, const regex_node *n)
 {
+    c->work++;
     int32_t sum = 0;
     switch (n->kind) {
     case RE_SET:
         return 1;
     case RE_CAT:
         for (const regex_node *child = n->child; child; child = child->next) {
-            int32_t one = fixed_length(child);
+            int32_t one = fixed_length(c, child);
             if (one < 0 || sum > REGEX_MAX_REPEAT)
                 return -1;
             sum += one;
         }
         return sum;
     case RE_ALT:
-        sum = fixed_length(n->child);
+        sum = fixed_length(c, n->child);
         for (const regex_node *child = n->child->next; child; child = child->next)
-            if (fixed_length(child) != sum)
+            if (fixed_length(c, child) != sum)
                 return -1;
         return sum;
     case RE_REPEAT: {
-        int32_t one = fixed_length(n->child);
+        int32_t one = fixed_length(c, n->child);
         return n->min == n->max && one >= 0 && one <= REGEX_MAX_REPEAT ? one * n->min : -1;
     }
     case RE_ATOMIC:
-        return fixed_length(n->child);
+        return fixed_length(c, n->child);
     default:
         return 0;
     }
@@ -228,7 +231,7 @@ static int32_t fixed_length(const regex_node *n)
 
 static vt_status emit_behind(compiler *c, const regex_node *n)
 {
-    int32_t at, back = fixed_length(n->child);
+    int32_t at, back = fixed_length(c, n->child);
     if (back < 0 || back > REGEX_MAX_REPEAT)
         return vt_fail(c->err, VT_ERR_UNSUPPORTED,
                        "regex: lookbehind of varying length is not supported");
@@ -254,6 +257,9 @@ static vt_status emit_node(compiler *c, const regex_node *n)
     int32_t at;
     if (++c->depth > 4 * REGEX_MAX_DEPTH)
         return vt_fail(c->err, VT_ERR_UNSUPPORTED, "regex: nested too deep");
+    if (++c->work > REGEX_MAX_WORK) /* (){1000}{1000}{1000} emits nothing, and takes for ever */
+        return vt_fail(c->err, VT_ERR_UNSUPPORTED,
+                       "regex: the pattern's repetitions make more than %d parts", REGEX_MAX_WORK);
     switch (n->kind) {
     case RE_EMPTY:
         break;
@@ -315,12 +321,14 @@ static bool disjoint(const regex_set *a, const regex_set *b)
         return true;
     if (!a->pure || !b->pure)
         return false;
-    for (int r = 0; r < 256; r++)
-        if (a->record[r] && b->record[r])
+    for (int i = 0; i < 4; i++)
+        if (a->record[i] & b->record[i])
             return false;
     return true;
 }
 
+/* Where what follows a repetition begins with a character of a set, the repetition either never
+ * gives back (it has no such character), or gives back straight to where such a character is. */
 static void make_possessive(vt_regex *re)
 {
     for (int32_t pc = 0; pc < re->n_inst; pc++) {
@@ -333,6 +341,8 @@ static void make_possessive(vt_regex *re)
                      next->min > 0);
         if (certain(re, pc + 1) || (must && disjoint(i->set, next->set)))
             i->op = OP_TAKE;
+        else if (must)
+            i->then = next->set;
     }
 }
 
@@ -344,14 +354,14 @@ vt_status vt_regex_compile(const char *pattern, size_t len, vt_regex **out, vt_e
     vt_regex *re = calloc(1, sizeof *re);
     if (!re)
         return vt_fail(err, VT_ERR_MEMORY, "regex: out of memory");
-    vt_arena_init(&re->arena, 64u << 20);
+    vt_arena_init(&re->arena, REGEX_MAX_ARENA);
     compiler c = {.re = re, .err = err};
     regex_node *root;
     vt_status status;
     TRY_GOTO(status, regex_parse(&re->arena, pattern, len, &root, err), failed);
     TRY_GOTO(status, emit_node(&c, root), failed);
     TRY_GOTO(status, emit(&c, OP_MATCH, 0, 0, NULL), failed);
-    if (!first_bytes(root, re->first))
+    if (!first_bytes(&c, root, re->first))
         memset(re->first, 1, sizeof re->first);
     make_possessive(re);
     *out = re;

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "files/json_flat.h"
-#include "text/tokenizer/tokenizer_internal.h"
+#include "text/tokenizer/internal.h"
 
 static const struct {
     int32_t ranks;
@@ -116,15 +116,15 @@ static vt_status apply_encoding(vt_tokenizer *t, const char *name, vt_err *err)
 
 /* "added_tokens_decoder": {"128000": {"content": "<|begin_of_text|>", "special": true, ...}, ...}
  * */
-static vt_status add_special(vt_tokenizer *t, const json_doc *config, vt_err *err)
+static vt_status add_special(vt_tokenizer *t, const vt_flat_doc *config, vt_err *err)
 {
-    const json_node *list = json_get(config, config->node, "added_tokens_decoder");
-    for (const json_node *k = json_first(list), *v; k; k = json_after(config, list, v)) {
-        const json_node *content = json_get(config, v = config->node + k->next, "content");
+    const vt_flat_node *list = vt_flat_get(config, config->node, "added_tokens_decoder");
+    for (const vt_flat_node *k = vt_flat_first(list), *v; k; k = vt_flat_after(config, list, v)) {
+        const vt_flat_node *content = vt_flat_get(config, v = config->node + k->next, "content");
         int64_t id = 0;
         for (uint32_t i = 0; i < k->len && id < VOCAB_MAX; i++)
             id = k->s[i] >= '0' && k->s[i] <= '9' ? id * 10 + (k->s[i] - '0') : VOCAB_MAX;
-        if (k->len == 0 || id >= VOCAB_MAX || !content || content->type != JSON_T_STRING)
+        if (k->len == 0 || id >= VOCAB_MAX || !content || content->type != VT_FLAT_STRING)
             return vt_fail(err, VT_ERR_FORMAT,
                            "tokenizer_config.json: added_tokens_decoder['%.*s'] is not an id with "
                            "a content",
@@ -134,9 +134,9 @@ static vt_status add_special(vt_tokenizer *t, const json_doc *config, vt_err *er
                            "tokenizer_config.json: added token %lld has the id of a rank",
                            (long long)id);
         added_token a = {.id = (int32_t)id, .content = content->s, .len = content->len};
-        a.special = json_bool(json_get(config, v, "special"), false);
-        a.lstrip = json_bool(json_get(config, v, "lstrip"), false);
-        a.rstrip = json_bool(json_get(config, v, "rstrip"), false);
+        a.special = vt_flat_bool(vt_flat_get(config, v, "special"), false);
+        a.lstrip = vt_flat_bool(vt_flat_get(config, v, "lstrip"), false);
+        a.rstrip = vt_flat_bool(vt_flat_get(config, v, "rstrip"), false);
         TRY(tok_set_piece(t, a.id, a.content, a.len, 0, err));
         TRY(tok_add_added(t, &a, err));
     }
@@ -144,32 +144,25 @@ static vt_status add_special(vt_tokenizer *t, const json_doc *config, vt_err *er
 }
 
 static vt_status load(vt_tokenizer *t, const char *name, const char *data, size_t len,
-                      const json_doc *config, vt_err *err)
+                      const vt_flat_doc *config, vt_err *err)
 {
     TRY(read_ranks(t, name, data, len, err));
     TRY(apply_encoding(t, name, err));
-    uint32_t *rank = vt_calloc((size_t)t->vocab.n, sizeof *rank);
-    if (!rank)
-        return tok_no_memory(err);
-    for (int32_t id = 0; id < t->vocab.n; id++)
-        rank[id] = (uint32_t)id;
-    vt_status status = tok_merges_from_pieces(t, rank, err);
-    free(rank);
-    TRY(status);
+    TRY(tok_merges_by_id(t, err));
     t->dec[t->n_dec++] = (dec_step){.kind = DEC_BYTES};
     if (config) {
         static const char *const keys[2] = {"bos_token", "eos_token"};
         TRY(add_special(t, config, err));
         for (int i = 0; i < 2; i++) {
-            const json_node *v = json_get(config, config->node, keys[i]);
-            if (v && v->type == JSON_T_OBJECT)
-                v = json_get(config, v, "content");
-            if (v && v->type == JSON_T_STRING)
+            const vt_flat_node *v = vt_flat_get(config, config->node, keys[i]);
+            if (v && v->type == VT_FLAT_OBJECT)
+                v = vt_flat_get(config, v, "content");
+            if (v && v->type == VT_FLAT_STRING)
                 *(i ? &t->eos : &t->bos) = vt_tokenizer_find(t, v->s, v->len);
         }
         bool llama3 = t->vocab.n > 128000 && vt_tokenizer_find(t, "<|begin_of_text|>", 17) >= 0;
         t->add_bos = t->bos >= 0 &&
-                     json_bool(json_get(config, config->node, "add_bos_token"), llama3);
+                     vt_flat_bool(vt_flat_get(config, config->node, "add_bos_token"), llama3);
         if (t->add_bos)
             t->affix[t->n_affix++] = t->bos;
     }
@@ -180,14 +173,15 @@ vt_status vt_tokenizer_from_tiktoken(const char *name, const char *data, size_t 
                                      const char *config, size_t config_len, vt_tokenizer **out,
                                      vt_err *err)
 {
-    json_doc doc = {0};
+    vt_flat_doc doc = {0};
     vt_tokenizer *t;
     TRY(tok_new(&t, err));
-    vt_status status = config ? json_parse("tokenizer_config.json", config, config_len, &doc, err)
-                              : VT_OK;
+    vt_status status = config
+                           ? vt_flat_parse("tokenizer_config.json", config, config_len, &doc, err)
+                           : VT_OK;
     if (status == VT_OK)
         status = load(t, name, data, len, config ? &doc : NULL, err);
-    json_release(&doc);
+    vt_flat_release(&doc);
     if (status != VT_OK) {
         vt_tokenizer_free(t);
         return status;

@@ -10,7 +10,7 @@
  */
 #include <stdio.h>
 
-#include "text/tokenizer/tokenizer_internal.h"
+#include "text/tokenizer/internal.h"
 
 static vt_status fill(vt_tokenizer *t, int32_t size, vt_err *err)
 {

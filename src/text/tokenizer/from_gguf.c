@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "text/tokenizer/tokenizer_internal.h"
+#include "text/tokenizer/internal.h"
 
 enum { TYPE_NORMAL = 1, TYPE_UNKNOWN, TYPE_CONTROL, TYPE_USER, TYPE_UNUSED, TYPE_BYTE };
 
@@ -220,57 +220,6 @@ static vt_status rank_scores(const gguf_value *scores, uint64_t n, uint32_t *ran
     return VT_OK;
 }
 
-/* Characters that occur in tokens and are none themselves get an id between, so that merging can
- * pass through them. */
-static vt_status add_lone_characters(vt_tokenizer *t, vt_err *err)
-{
-    uint8_t *seen = vt_calloc(0x110000 / 8, 1);
-    if (!seen)
-        return tok_no_memory(err);
-    vt_status status = VT_OK;
-    for (int32_t id = 0; status == VT_OK && id < t->vocab.n; id++) {
-        size_t len = t->vocab.piece[id].len;
-        for (size_t i = 0;
-             (t->vocab.piece[id].flags & PIECE_MODEL) && i < len && status == VT_OK;) {
-            char s[4];
-            uint32_t c;
-            size_t step = (size_t)vt_utf8_next(t->vocab.pool + t->vocab.piece[id].at + i, &c);
-            i += step;
-            if (seen[c >> 3] >> (c & 7) & 1)
-                continue;
-            seen[c >> 3] |= (uint8_t)(1u << (c & 7));
-            int32_t made;
-            vt_utf8_put(c, s);
-            if (vocab_find(&t->vocab, s, step) < 0)
-                status = vocab_add_between(&t->vocab, s, step, &made, err);
-        }
-    }
-    free(seen);
-    return status;
-}
-
-/* Every way to cut a token into two others is a merge of the rank that `rank` gives the whole. */
-vt_status tok_merges_from_pieces(vt_tokenizer *t, const uint32_t *rank, vt_err *err)
-{
-    vocab *v = &t->vocab;
-    if (!t->byte_level)
-        TRY(add_lone_characters(t, err));
-    for (int32_t id = 0; id < v->n; id++) {
-        vocab_piece p = v->piece[id];
-        if (!(p.flags & PIECE_MODEL) || p.len > 4096)
-            continue;
-        const char *s = v->pool + p.at;
-        for (uint32_t cut = 1; cut < p.len; cut++) {
-            if (!t->byte_level && ((unsigned char)s[cut] & 0xC0) == 0x80)
-                continue;
-            int32_t a = vocab_find(v, s, cut), b = a < 0 ? -1 : vocab_find(v, s + cut, p.len - cut);
-            if (b >= 0)
-                TRY(vocab_add_merge(v, a, b, rank[id], id, err));
-        }
-    }
-    return VT_OK;
-}
-
 static void add_metaspace_decoder(vt_tokenizer *t, bool strip)
 {
     t->dec[t->n_dec++] = (dec_step){.kind = DEC_REPLACE,
@@ -318,19 +267,6 @@ static vt_status load_spm(vt_tokenizer *t, const gguf_file *f, const gguf_value 
     return special_ids(t, f, true, err);
 }
 
-/* Ranked by id, as in a tiktoken file, where a file lists no merges. */
-static vt_status merges_by_id(vt_tokenizer *t, vt_err *err)
-{
-    uint32_t *rank = vt_calloc((size_t)t->vocab.n + 1, sizeof *rank);
-    if (!rank)
-        return tok_no_memory(err);
-    for (int32_t id = 0; id < t->vocab.n; id++)
-        rank[id] = (uint32_t)id;
-    vt_status status = tok_merges_from_pieces(t, rank, err);
-    free(rank);
-    return status;
-}
-
 static vt_status load_bpe(vt_tokenizer *t, const gguf_file *f, const gguf_value *tokens,
                           bool gemma4, vt_err *err)
 {
@@ -345,7 +281,7 @@ static vt_status load_bpe(vt_tokenizer *t, const gguf_file *f, const gguf_value 
     TRY(add_tokens(t, f, tokens, err));
     if (pre.len == 7 && memcmp(pre.data, "kimi-k2", 7) == 0 &&
         !gguf_find(f, "tokenizer.ggml.merges"))
-        TRY(merges_by_id(t, err));
+        TRY(tok_merges_by_id(t, err));
     else
         TRY(add_merges(t, f, err));
     if (t->byte_level)

@@ -1,41 +1,41 @@
 /* tokenizer.json: normalizers, pre-tokenizers, decoders and post-processors by their type names. */
 #include <string.h>
 
-#include "text/tokenizer/tokenizer_json.h"
+#include "text/tokenizer/from_json.h"
 
 enum { MAX_NESTING = 8 };
 
-vt_status json_refuse(json_loader *l, const char *where, const json_node *type)
+vt_status tok_json_refuse(tok_json *l, const char *where, const vt_flat_node *type)
 {
-    if (!type || type->type != JSON_T_STRING)
+    if (!type || type->type != VT_FLAT_STRING)
         return vt_fail(l->err, VT_ERR_FORMAT, "%s: %s has no type", l->name, where);
     return vt_fail(l->err, VT_ERR_UNSUPPORTED, "%s: %s of type '%.*s' is not supported", l->name,
-                   where, json_show(type), type->s);
+                   where, tok_json_show(type), type->s);
 }
 
-static const json_node *get(json_loader *l, const json_node *v, const char *key)
+static const vt_flat_node *get(tok_json *l, const vt_flat_node *v, const char *key)
 {
-    return json_get(l->doc, v, key);
+    return vt_flat_get(l->doc, v, key);
 }
 
-static vt_status wrong(json_loader *l, const char *where, const char *key)
+static vt_status wrong(tok_json *l, const char *where, const char *key)
 {
     return vt_fail(l->err, VT_ERR_FORMAT, "%s: %s.%s is missing or not what was expected", l->name,
                    where, key);
 }
 
-static vt_status too_many(json_loader *l, const char *where)
+static vt_status too_many(tok_json *l, const char *where)
 {
     return vt_fail(l->err, VT_ERR_UNSUPPORTED, "%s: more than %d steps of a %s", l->name,
                    TOK_MAX_STEPS, where);
 }
 
 /* A string member, copied. */
-static vt_status need_string(json_loader *l, const json_node *v, const char *where, const char *key,
+static vt_status need_string(tok_json *l, const vt_flat_node *v, const char *where, const char *key,
                              const char **s, size_t *len)
 {
-    const json_node *m = get(l, v, key);
-    if (!m || m->type != JSON_T_STRING)
+    const vt_flat_node *m = get(l, v, key);
+    if (!m || m->type != VT_FLAT_STRING)
         return wrong(l, where, key);
     *s = vt_arena_strdup(&l->t->arena, m->s, m->len);
     *len = m->len;
@@ -43,40 +43,40 @@ static vt_status need_string(json_loader *l, const json_node *v, const char *whe
 }
 
 /* "pattern": {"String": s} or {"Regex": s}: one of the two comes back. */
-static vt_status need_pattern(json_loader *l, const json_node *v, const char *where, const char **s,
+static vt_status need_pattern(tok_json *l, const vt_flat_node *v, const char *where, const char **s,
                               size_t *len, vt_regex **regex)
 {
-    const json_node *pattern = get(l, v, "pattern"), *r = get(l, pattern, "Regex");
+    const vt_flat_node *pattern = get(l, v, "pattern"), *r = get(l, pattern, "Regex");
     *regex = NULL;
-    if (r && r->type == JSON_T_STRING) {
+    if (r && r->type == VT_FLAT_STRING) {
         vt_err inner = {0};
         vt_status status = vt_regex_compile(r->s, r->len, regex, &inner);
         return status == VT_OK ? VT_OK
                                : vt_fail(l->err, status, "%s: %s.pattern '%.*s': %s", l->name,
-                                         where, json_show(r), r->s, inner.message);
+                                         where, tok_json_show(r), r->s, inner.message);
     }
     TRY(need_string(l, pattern, where, "String", s, len));
     return *len ? VT_OK : wrong(l, where, "pattern");
 }
 
 /* Calls `load` on the members of a Sequence. */
-static vt_status each(json_loader *l, const json_node *v, const char *where, const char *key,
-                      int depth, vt_status (*load)(json_loader *, const json_node *, int))
+static vt_status each(tok_json *l, const vt_flat_node *v, const char *where, const char *key,
+                      int depth, vt_status (*load)(tok_json *, const vt_flat_node *, int))
 {
-    const json_node *list = get(l, v, key);
-    if (!list || list->type != JSON_T_ARRAY)
+    const vt_flat_node *list = get(l, v, key);
+    if (!list || list->type != VT_FLAT_ARRAY)
         return wrong(l, where, key);
     if (depth >= MAX_NESTING)
         return vt_fail(l->err, VT_ERR_UNSUPPORTED, "%s: %s nested deeper than %d", l->name, where,
                        MAX_NESTING);
-    for (const json_node *c = json_first(list); c; c = json_after(l->doc, list, c))
+    for (const vt_flat_node *c = vt_flat_first(list); c; c = vt_flat_after(l->doc, list, c))
         TRY(load(l, c, depth + 1));
     return VT_OK;
 }
 
 /* ---- normalizers ---- */
 
-vt_status json_load_normalizer(json_loader *l, const json_node *v, int depth)
+vt_status tok_json_normalizer(tok_json *l, const vt_flat_node *v, int depth)
 {
     static const struct {
         const char *type;
@@ -94,11 +94,11 @@ vt_status json_load_normalizer(json_loader *l, const json_node *v, int depth)
     const char *where = "normalizer";
     if (!v)
         return VT_OK;
-    const json_node *type = get(l, v, "type");
-    if (json_is(type, "Sequence"))
-        return each(l, v, where, "normalizers", depth, json_load_normalizer);
+    const vt_flat_node *type = get(l, v, "type");
+    if (vt_flat_is(type, "Sequence"))
+        return each(l, v, where, "normalizers", depth, tok_json_normalizer);
     for (size_t i = 0; i < sizeof plain / sizeof *plain; i++) {
-        if (!json_is(type, plain[i].type))
+        if (!vt_flat_is(type, plain[i].type))
             continue;
         if (l->t->n_norm == TOK_MAX_STEPS)
             return too_many(l, where);
@@ -106,8 +106,8 @@ vt_status json_load_normalizer(json_loader *l, const json_node *v, int depth)
         *s = plain[i].step;
         if (s->kind == NORM_BYTES)
             l->t->byte_level = l->t->mapped = true;
-        s->left = json_bool(get(l, v, "strip_left"), true);
-        s->right = json_bool(get(l, v, "strip_right"), true);
+        s->left = vt_flat_bool(get(l, v, "strip_left"), true);
+        s->right = vt_flat_bool(get(l, v, "strip_right"), true);
         if (s->kind == NORM_PREPEND)
             return need_string(l, v, where, "prepend", &s->content, &s->content_len);
         if (s->kind == NORM_REPLACE) {
@@ -116,48 +116,48 @@ vt_status json_load_normalizer(json_loader *l, const json_node *v, int depth)
         }
         return VT_OK;
     }
-    return json_refuse(l, where, type);
+    return tok_json_refuse(l, where, type);
 }
 
 /* ---- pre-tokenizers ---- */
 
-static vt_status behaviour(json_loader *l, const json_node *v, split_behaviour *out)
+static vt_status behaviour(tok_json *l, const vt_flat_node *v, split_behaviour *out)
 {
     static const char *const names[] = {"Removed", "Isolated", "MergedWithPrevious",
                                         "MergedWithNext", "Contiguous"};
-    const json_node *b = get(l, v, "behavior");
+    const vt_flat_node *b = get(l, v, "behavior");
     for (int i = 0; i < 5; i++)
-        if (json_is(b, names[i])) {
+        if (vt_flat_is(b, names[i])) {
             *out = (split_behaviour)i;
             return VT_OK;
         }
     return b ? wrong(l, "pre_tokenizer", "behavior") : VT_OK;
 }
 
-static vt_status metaspace(json_loader *l, const json_node *v, pre_step *s)
+static vt_status metaspace(tok_json *l, const vt_flat_node *v, pre_step *s)
 {
-    const json_node *scheme = get(l, v, "prepend_scheme");
+    const vt_flat_node *scheme = get(l, v, "prepend_scheme");
     TRY(need_string(l, v, "pre_tokenizer", "replacement", &s->string, &s->string_len));
     if (s->string_len == 0)
         return wrong(l, "pre_tokenizer", "replacement");
     s->behaviour = SPLIT_WITH_NEXT;
-    s->split = json_bool(get(l, v, "split"), true);
-    if (json_is(scheme, "first"))
+    s->split = vt_flat_bool(get(l, v, "split"), true);
+    if (vt_flat_is(scheme, "first"))
         s->scheme = PREPEND_FIRST;
-    else if (json_is(scheme, "never") || !json_bool(get(l, v, "add_prefix_space"), true))
+    else if (vt_flat_is(scheme, "never") || !vt_flat_bool(get(l, v, "add_prefix_space"), true))
         s->scheme = PREPEND_NEVER;
-    else if (scheme && !json_is(scheme, "always"))
+    else if (scheme && !vt_flat_is(scheme, "always"))
         return wrong(l, "pre_tokenizer", "prepend_scheme");
     return VT_OK;
 }
 
 /* One step of a type that needs its fields read; *known is false for another type. */
-static vt_status pre_with_fields(json_loader *l, const json_node *v, const json_node *type,
+static vt_status pre_with_fields(tok_json *l, const vt_flat_node *v, const vt_flat_node *type,
                                  pre_step *s, bool *known)
 {
     *known = true;
-    if (json_is(type, "Split")) {
-        s->invert = json_bool(get(l, v, "invert"), false);
+    if (vt_flat_is(type, "Split")) {
+        s->invert = vt_flat_bool(get(l, v, "invert"), false);
         if (!get(l, v, "behavior"))
             return wrong(l, "pre_tokenizer", "behavior");
         TRY(behaviour(l, v, &s->behaviour));
@@ -165,30 +165,30 @@ static vt_status pre_with_fields(json_loader *l, const json_node *v, const json_
         s->kind = s->regex ? PRE_REGEX : PRE_STRING;
         return VT_OK;
     }
-    if (json_is(type, "Digits")) {
-        bool individual = json_bool(get(l, v, "individual_digits"), false);
+    if (vt_flat_is(type, "Digits")) {
+        bool individual = vt_flat_bool(get(l, v, "individual_digits"), false);
         s->kind = individual ? PRE_DIGITS : PRE_DIGIT_RUNS;
         s->behaviour = individual ? SPLIT_ISOLATED : SPLIT_CONTIGUOUS;
         return VT_OK;
     }
-    if (json_is(type, "Metaspace")) {
+    if (vt_flat_is(type, "Metaspace")) {
         s->kind = PRE_METASPACE;
         return metaspace(l, v, s);
     }
-    if (json_is(type, "Punctuation")) {
+    if (vt_flat_is(type, "Punctuation")) {
         s->kind = PRE_PUNCTUATION;
         s->behaviour = SPLIT_ISOLATED;
         return behaviour(l, v, &s->behaviour);
     }
-    if (json_is(type, "CharDelimiterSplit")) {
+    if (vt_flat_is(type, "CharDelimiterSplit")) {
         s->kind = PRE_STRING;
         s->behaviour = SPLIT_REMOVED;
         TRY(need_string(l, v, "pre_tokenizer", "delimiter", &s->string, &s->string_len));
         return s->string_len ? VT_OK : wrong(l, "pre_tokenizer", "delimiter");
     }
-    if (json_is(type, "FixedLength")) {
-        const json_node *length = get(l, v, "length");
-        if (!length || length->type != JSON_T_NUMBER ||
+    if (vt_flat_is(type, "FixedLength")) {
+        const vt_flat_node *length = get(l, v, "length");
+        if (!length || length->type != VT_FLAT_NUMBER ||
             !(length->number >= 1 && length->number <= 1 << 20))
             return wrong(l, "pre_tokenizer", "length");
         s->kind = PRE_CHAR_GROUPS;
@@ -200,21 +200,21 @@ static vt_status pre_with_fields(json_loader *l, const json_node *v, const json_
     return VT_OK;
 }
 
-vt_status json_load_pre_tokenizer(json_loader *l, const json_node *v, int depth)
+vt_status tok_json_pre_tokenizer(tok_json *l, const vt_flat_node *v, int depth)
 {
     const char *where = "pre_tokenizer";
     vt_tokenizer *t = l->t;
     if (!v)
         return VT_OK;
-    const json_node *type = get(l, v, "type");
-    if (json_is(type, "Sequence"))
-        return each(l, v, where, "pretokenizers", depth, json_load_pre_tokenizer);
-    if (json_is(type, "ByteLevel")) {
+    const vt_flat_node *type = get(l, v, "type");
+    if (vt_flat_is(type, "Sequence"))
+        return each(l, v, where, "pretokenizers", depth, tok_json_pre_tokenizer);
+    if (vt_flat_is(type, "ByteLevel")) {
         if (t->byte_level)
             return vt_fail(l->err, VT_ERR_UNSUPPORTED, "%s: ByteLevel twice is not supported",
                            l->name);
-        return tok_add_bytes(t, json_bool(get(l, v, "add_prefix_space"), true),
-                             json_bool(get(l, v, "use_regex"), true), l->err);
+        return tok_add_bytes(t, vt_flat_bool(get(l, v, "add_prefix_space"), true),
+                             vt_flat_bool(get(l, v, "use_regex"), true), l->err);
     }
     if (t->n_pre + 1 >= TOK_MAX_STEPS)
         return too_many(l, where);
@@ -224,33 +224,33 @@ vt_status json_load_pre_tokenizer(json_loader *l, const json_node *v, int depth)
     TRY(pre_with_fields(l, v, type, s, &known));
     if (known)
         return VT_OK;
-    if (json_is(type, "Whitespace")) {
+    if (vt_flat_is(type, "Whitespace")) {
         *s = (pre_step){.kind = PRE_WORDS, .behaviour = SPLIT_REMOVED, .invert = true};
-    } else if (json_is(type, "WhitespaceSplit")) {
+    } else if (vt_flat_is(type, "WhitespaceSplit")) {
         *s = (pre_step){.kind = PRE_SPACE, .behaviour = SPLIT_REMOVED};
-    } else if (json_is(type, "BertPreTokenizer")) {
+    } else if (vt_flat_is(type, "BertPreTokenizer")) {
         *s = (pre_step){.kind = PRE_SPACE, .behaviour = SPLIT_REMOVED};
         t->pre[t->n_pre++] = (pre_step){.kind = PRE_PUNCTUATION, .behaviour = SPLIT_ISOLATED};
     } else {
         t->n_pre--;
-        return json_refuse(l, where, type);
+        return tok_json_refuse(l, where, type);
     }
     return VT_OK;
 }
 
 /* ---- decoders ---- */
 
-static vt_status dec_fields(json_loader *l, const json_node *v, dec_step *s)
+static vt_status dec_fields(tok_json *l, const vt_flat_node *v, dec_step *s)
 {
     const char *where = "decoder";
     vt_regex *regex = NULL;
-    const json_node *scheme, *start, *stop;
+    const vt_flat_node *scheme, *start, *stop;
     switch (s->kind) {
     case DEC_METASPACE:
         TRY(need_string(l, v, where, "replacement", &s->pattern, &s->pattern_len));
         scheme = get(l, v, "prepend_scheme");
-        s->drop_first = scheme ? !json_is(scheme, "never")
-                               : json_bool(get(l, v, "add_prefix_space"), true);
+        s->drop_first = scheme ? !vt_flat_is(scheme, "never")
+                               : vt_flat_bool(get(l, v, "add_prefix_space"), true);
         s->content = " ";
         s->content_len = 1;
         return VT_OK;
@@ -266,7 +266,7 @@ static vt_status dec_fields(json_loader *l, const json_node *v, dec_step *s)
         TRY(need_string(l, v, where, "content", &s->content, &s->content_len));
         start = get(l, v, "start");
         stop = get(l, v, "stop");
-        if (!start || !stop || start->type != JSON_T_NUMBER || stop->type != JSON_T_NUMBER ||
+        if (!start || !stop || start->type != VT_FLAT_NUMBER || stop->type != VT_FLAT_NUMBER ||
             s->content_len == 0 ||
             !(start->number >= 0 && start->number < 1000 && stop->number >= 0 &&
               stop->number < 1000))
@@ -279,7 +279,7 @@ static vt_status dec_fields(json_loader *l, const json_node *v, dec_step *s)
     }
 }
 
-vt_status json_load_decoder(json_loader *l, const json_node *v, int depth)
+vt_status tok_json_decoder(tok_json *l, const vt_flat_node *v, int depth)
 {
     static const struct {
         const char *type;
@@ -290,41 +290,47 @@ vt_status json_load_decoder(json_loader *l, const json_node *v, int depth)
     const char *where = "decoder";
     if (!v)
         return VT_OK;
-    const json_node *type = get(l, v, "type");
-    if (json_is(type, "Sequence"))
-        return each(l, v, where, "decoders", depth, json_load_decoder);
+    const vt_flat_node *type = get(l, v, "type");
+    if (vt_flat_is(type, "Sequence"))
+        return each(l, v, where, "decoders", depth, tok_json_decoder);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if (json_is(type, kinds[i].type)) {
+        if (vt_flat_is(type, kinds[i].type)) {
             if (l->t->n_dec == TOK_MAX_STEPS)
                 return too_many(l, where);
             dec_step *s = &l->t->dec[l->t->n_dec++];
             *s = (dec_step){.kind = kinds[i].kind};
             return dec_fields(l, v, s);
         }
-    return json_refuse(l, where, type);
+    return tok_json_refuse(l, where, type);
 }
 
 /* ---- post-processors ---- */
 
 /* The ids that a TemplateProcessing puts in front of a single sequence. */
-static vt_status template_front(json_loader *l, const json_node *v, int32_t *ids, int32_t *n)
+static vt_status template_front(tok_json *l, const vt_flat_node *v, int32_t *ids, int32_t *n)
 {
-    const json_node *single = get(l, v, "single"), *known = get(l, v, "special_tokens");
-    for (const json_node *c = json_first(single); c; c = json_after(l->doc, single, c)) {
-        const json_node *special = get(l, c, "SpecialToken"), *name = get(l, special, "id");
+    int32_t n_special = 0; /* each is looked up among all of special_tokens */
+    const vt_flat_node *single = get(l, v, "single"), *known = get(l, v, "special_tokens");
+    for (const vt_flat_node *c = vt_flat_first(single); c; c = vt_flat_after(l->doc, single, c)) {
+        const vt_flat_node *special = get(l, c, "SpecialToken"), *name = get(l, special, "id");
         if (!special)
             return VT_OK; /* the sequence itself: what follows it is not in front */
-        const json_node *entry = NULL, *list, *value;
-        for (const json_node *k = json_first(known); k && name;
-             k = json_after(l->doc, known, value)) {
+        if (++n_special > TOK_MAX_AFFIX)
+            return vt_fail(l->err, VT_ERR_UNSUPPORTED,
+                           "%s: post_processor puts more than %d tokens in front", l->name,
+                           TOK_MAX_AFFIX);
+        const vt_flat_node *entry = NULL, *list, *value;
+        for (const vt_flat_node *k = vt_flat_first(known); k && name;
+             k = vt_flat_after(l->doc, known, value)) {
             value = l->doc->node + k->next;
-            if (name->type == JSON_T_STRING && k->len == name->len &&
+            if (name->type == VT_FLAT_STRING && k->len == name->len &&
                 memcmp(k->s, name->s, k->len) == 0)
                 entry = value;
         }
         list = get(l, entry, "ids");
-        for (const json_node *id = json_first(list); id; id = json_after(l->doc, list, id)) {
-            if (id->type != JSON_T_NUMBER || !(id->number >= 0 && id->number < l->t->vocab.n))
+        for (const vt_flat_node *id = vt_flat_first(list); id;
+             id = vt_flat_after(l->doc, list, id)) {
+            if (id->type != VT_FLAT_NUMBER || !(id->number >= 0 && id->number < l->t->vocab.n))
                 return wrong(l, "post_processor", "special_tokens");
             if (*n == TOK_MAX_AFFIX)
                 return vt_fail(l->err, VT_ERR_UNSUPPORTED,
@@ -336,29 +342,29 @@ static vt_status template_front(json_loader *l, const json_node *v, int32_t *ids
     return VT_OK;
 }
 
-vt_status json_load_post_processor(json_loader *l, const json_node *v, int depth)
+vt_status tok_json_post_processor(tok_json *l, const vt_flat_node *v, int depth)
 {
     const char *where = "post_processor";
     vt_tokenizer *t = l->t;
     int32_t front[TOK_MAX_AFFIX], n = 0;
     if (!v)
         return VT_OK;
-    const json_node *type = get(l, v, "type");
-    if (json_is(type, "Sequence"))
-        return each(l, v, where, "processors", depth, json_load_post_processor);
-    if (json_is(type, "ByteLevel")) /* only moves offsets */
+    const vt_flat_node *type = get(l, v, "type");
+    if (vt_flat_is(type, "Sequence"))
+        return each(l, v, where, "processors", depth, tok_json_post_processor);
+    if (vt_flat_is(type, "ByteLevel")) /* only moves offsets */
         return VT_OK;
-    if (json_is(type, "TemplateProcessing")) {
+    if (vt_flat_is(type, "TemplateProcessing")) {
         TRY(template_front(l, v, front, &n));
-    } else if (json_is(type, "RobertaProcessing") || json_is(type, "BertProcessing")) {
-        const json_node *cls = json_first(get(l, v, "cls")),
-                        *id = cls ? l->doc->node + cls->next : NULL;
-        if (!cls || get(l, v, "cls")->len != 2 || id->type != JSON_T_NUMBER ||
+    } else if (vt_flat_is(type, "RobertaProcessing") || vt_flat_is(type, "BertProcessing")) {
+        const vt_flat_node *cls = vt_flat_first(get(l, v, "cls")),
+                           *id = cls ? l->doc->node + cls->next : NULL;
+        if (!cls || get(l, v, "cls")->len != 2 || id->type != VT_FLAT_NUMBER ||
             !(id->number >= 0 && id->number < t->vocab.n))
             return wrong(l, where, "cls");
         front[n++] = (int32_t)id->number;
     } else {
-        return json_refuse(l, where, type);
+        return tok_json_refuse(l, where, type);
     }
     /* A later processor wraps what the earlier ones made. */
     if (n + t->n_affix > TOK_MAX_AFFIX)

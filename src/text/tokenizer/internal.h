@@ -6,8 +6,8 @@
  *   bpe.c         merges a word's bytes or characters into tokens
  *   decode.c      and back
  *
- * tokenizer_gguf.c, tokenizer_json.c, tokenizer_tiktoken.c fill the struct below; tokenizer.c runs
- * it. */
+ * from_gguf.c, from_json.c, from_tiktoken.c and synthetic.c fill the struct below with the help of
+ * build.c; tokenizer.c runs it; bytes.c and vocab.c are the ground they all stand on. */
 #ifndef VT_TEXT_TOKENIZER_INTERNAL_H
 #define VT_TEXT_TOKENIZER_INTERNAL_H
 
@@ -16,7 +16,15 @@
 #include "text/unicode/unicode.h"
 #include "text/tokenizer/vocab.h"
 
-enum { TOK_MAX_STEPS = 16, TOK_MAX_AFFIX = 8, TOK_MAX_EOS = 32 };
+enum {
+    TOK_MAX_STEPS = 16,
+    TOK_MAX_AFFIX = 8,
+    TOK_MAX_EOS = 32,
+    TOK_MAX_ADDED = 4096,   /* bytes of an added token */
+    TOK_MAX_SUBWORD = 256,  /* bytes of continuing_subword_prefix and end_of_word_suffix */
+    TOK_MAX_MERGED = 512,   /* bytes of a piece that merges are made for (merges.c) */
+    TOK_MAX_DEC_GROWTH = 16 /* times that a decoder may make a token longer */
+};
 
 /* ---- added tokens ---- */
 
@@ -27,17 +35,18 @@ typedef struct added_token {
     size_t len;
 } added_token;
 
-/* A trie over bytes. Children of a node are linked by `sibling`; the root's are a table. */
-typedef struct added_node {
-    uint8_t byte;
-    int32_t child, sibling; /* node numbers; 0: none */
-    int32_t token;          /* index + 1 of the token that ends here; 0: none */
-} added_node;
+/* A trie over bytes (added.c). */
+typedef struct added_edge {
+    uint32_t key, to; /* from node << 8 | byte; to 0: a free slot */
+} added_edge;
 
 typedef struct added_trie {
-    added_node *node;
+    int32_t *token; /* [cap] per node: index + 1 of the token that ends there; 0: none */
     int32_t n, cap;
-    int32_t root[256];
+    uint32_t first[256]; /* node of each first byte; 0: none */
+    added_edge *edge;    /* [edge_mask + 1] hash table */
+    uint32_t edge_mask, n_edge;
+    uint64_t seed;
 } added_trie;
 
 vt_status added_trie_add(added_trie *t, const char *content, size_t len, int32_t token,
@@ -48,10 +57,23 @@ typedef struct added_match {
     size_t start, end; /* with stripped spaces */
     const added_token *token;
 } added_match;
-/* The next added token in text[from..n): leftmost, then longest. Special ones are passed over
- * unless `special`. */
-bool added_find(const added_trie *t, const added_token *tokens, const char *text, size_t n,
-                size_t from, size_t *search, bool special, added_match *m);
+
+/* A search through one text. Fill it in with at = from = 0. */
+typedef struct added_search {
+    const added_trie *trie;
+    const added_token *tokens;
+    const char *text;
+    size_t n;
+    size_t at;   /* where to look next */
+    size_t from; /* end of the last match; stripped spaces of the next end here */
+    bool special;
+    const vt_text_range *literal; /* [n_literal] no special token may touch these: sorted, apart */
+    size_t n_literal;
+    uint64_t *steps; /* how many more edges may be followed */
+} added_search;
+/* The next added token: 1, or 0 if there is none, or -1 when steps ran out. Special tokens are
+ * passed over unless `special`, and in literal ranges. */
+int added_next(added_search *s, added_match *m);
 
 /* ---- normalizers ---- */
 
@@ -73,6 +95,13 @@ typedef struct norm_step {
     size_t pattern_len, content_len;
     vt_regex *regex; /* NORM_REPLACE by regex: owned */
 } norm_step;
+
+/* Working memory of normalising, for one text or for all added tokens of a file. */
+typedef struct norm_work {
+    vt_regex_scratch *regex;
+    vt_buf buffer[2];
+    size_t left[TOK_MAX_STEPS]; /* bytes that each step may still make */
+} norm_work;
 
 /* ---- pre-tokenizers ---- */
 
@@ -142,6 +171,8 @@ struct vt_tokenizer {
 
     added_token *added;
     int32_t n_added, cap_added;
+    int32_t *added_at; /* [cap_added_at] index + 1 of the added token of an id; 0: none */
+    int32_t cap_added_at;
     added_trie raw, normalized;
 
     norm_step norm[TOK_MAX_STEPS];
@@ -197,14 +228,19 @@ typedef struct tok_work {
     vt_err *err;
     unsigned flags;
     vt_regex_scratch regex;
+    uint64_t added_steps; /* edges of the added tokens' tries that may still be followed */
+    vt_text_range *part;  /* literal ranges inside the part being normalised */
+    size_t n_part, cap_part;
     bpe_symbol *symbol;
     size_t cap_symbol;
     bpe_candidate *heap;
     size_t n_heap, cap_heap;
     bpe_cached *cache;
     uint32_t cache_mask;
-    vt_buf step[TOK_MAX_STEPS]; /* text made by pre-tokenizer step i */
-    vt_buf norm[2], unmapped, join;
+    vt_buf step[TOK_MAX_STEPS]; /* text made by pre-tokenizer step i ... */
+    size_t left[TOK_MAX_STEPS]; /* ... and how many bytes it may still make */
+    norm_work norm;
+    vt_buf unmapped, join;
 } tok_work;
 
 bool tok_push(vt_ids *ids, int32_t id);
@@ -214,10 +250,16 @@ vt_status tok_no_memory(vt_err *err);
  * whole text. */
 vt_status pre_tokenize(tok_work *w, int32_t at, const char *text, size_t n, bool first);
 vt_status bpe_word(tok_work *w, const char *word, size_t n);
-/* *text, *n become the normal form; owned by w until the next call. */
-vt_status norm_apply(tok_work *w, const char **text, size_t *n);
-/* The same for the content of an added token while loading. */
-vt_status norm_content(vt_tokenizer *t, const char *text, size_t n, vt_buf *out, vt_err *err);
+/* How many bytes one rewriting step may make in all of a text of n bytes. */
+size_t tok_growth(size_t n);
+
+/* Begins normalising texts of n bytes in all. */
+void norm_work_init(norm_work *w, vt_regex_scratch *regex, size_t n);
+void norm_work_release(norm_work *w);
+/* *text, *n become the normal form; owned by w until the next call. The n_part literal ranges
+ * `part` of the text become the ranges of the normal form that were made from them. */
+vt_status norm_apply(const vt_tokenizer *t, norm_work *w, vt_text_range *part, size_t *n_part,
+                     const char **text, size_t *n, vt_err *err);
 
 /* ---- building ---- */
 
@@ -225,7 +267,11 @@ vt_status tok_new(vt_tokenizer **out, vt_err *err);
 /* Adds spelling `s` under id: mapped back to bytes where the vocabulary is byte-level. */
 vt_status tok_set_piece(vt_tokenizer *t, int32_t id, const char *s, size_t n, uint32_t flags,
                         vt_err *err);
+/* Adds an added token; given again for an id, the later description counts for the first content.
+ */
 vt_status tok_add_added(vt_tokenizer *t, const added_token *a, vt_err *err);
+/* The added token of an id; NULL if it is none. */
+const added_token *tok_added_of(const vt_tokenizer *t, int32_t id);
 vt_status tok_add_split(vt_tokenizer *t, const char *pattern, split_behaviour behaviour,
                         bool invert, vt_err *err);
 vt_status tok_add_bytes(vt_tokenizer *t, bool prefix_space, bool use_regex, vt_err *err);
@@ -233,6 +279,8 @@ vt_status tok_add_bytes(vt_tokenizer *t, bool prefix_space, bool use_regex, vt_e
  * one's rank. */
 vt_status tok_merges_from_pieces(vt_tokenizer *t, const uint32_t *rank /* [vocab.n] */,
                                  vt_err *err);
+/* The same, ranked by id. */
+vt_status tok_merges_by_id(vt_tokenizer *t, vt_err *err);
 void tok_add_eos(vt_tokenizer *t, int32_t id);
 /* After all pieces, merges and added tokens: byte tables, tries, eos ids by well-known names. */
 vt_status tok_finish(vt_tokenizer *t, vt_err *err);

@@ -1,59 +1,126 @@
-/* Tests: what may stand behind `is`, and select() and reject() may name. Each gives a bool. */
-#include "text/template/impl.h"
+/* Tests: the words that may stand behind `is`, and that select() and reject() take. Each gives a
+ * bool. */
+#include "text/template/builtins.h"
 
-#define TEST(name)                                                                                \
-    static vt_status name(tpl_run *r, tpl_value self, const tpl_value *arg, const tpl_call *call, \
-                          tpl_value *out)
+/* ---- what a value is ---- */
 
-/* A test that is an expression in `v` alone. */
-#define SIMPLE(name, condition)         \
-    TEST(name)                          \
-    {                                   \
-        tpl_value v = self;             \
-        (void)r, (void)arg, (void)call; \
-        *out = tpl_bool(condition);     \
-        return VT_OK;                   \
-    }
-SIMPLE(test_defined, v.type != TPL_UNDEFINED)
-SIMPLE(test_undefined, v.type == TPL_UNDEFINED)
-SIMPLE(test_none, v.type == TPL_NONE)
-SIMPLE(test_boolean, v.type == TPL_BOOL)
-SIMPLE(test_false, v.type == TPL_BOOL && !v.boolean)
-SIMPLE(test_true, v.type == TPL_BOOL && v.boolean)
-SIMPLE(test_integer, v.type == TPL_INT)
-SIMPLE(test_float, v.type == TPL_FLOAT)
-SIMPLE(test_number, tpl_is_number(v))
-SIMPLE(test_string, v.type == TPL_STR)
-SIMPLE(test_mapping, v.type == TPL_DICT)
-SIMPLE(test_escaped, v.type == TPL_STR && v.str->markup)
-SIMPLE(test_iterable, tpl_iterable(v) || v.type == TPL_LOOP)
-/* Undefined has __getitem__, __len__ and __call__, if only to raise: so says Python's own check. */
-SIMPLE(test_sequence, v.type == TPL_STR || v.type == TPL_LIST || v.type == TPL_TUPLE ||
-                          v.type == TPL_DICT || v.type == TPL_RANGE || v.type == TPL_UNDEFINED)
-SIMPLE(test_callable, v.type == TPL_FUNCTION || v.type == TPL_METHOD || v.type == TPL_MACRO ||
-                          v.type == TPL_LOOP || v.type == TPL_JOINER || v.type == TPL_UNDEFINED)
-SIMPLE(test_filter, v.type == TPL_STR && tpl_filter(v.str->data, v.str->len) != NULL)
-SIMPLE(test_test, v.type == TPL_STR && tpl_test(v.str->data, v.str->len) != NULL)
-
-static vt_status string_method(tpl_run *r, tpl_value self, const char *name, tpl_value *out)
+static vt_status test_defined(tpl_run *r, const tpl_args *a, tpl_value *out)
 {
-    tpl_call none = {0};
+    (void)r;
+    *out = tpl_bool(a->self.type != TPL_UNDEFINED);
+    return VT_OK;
+}
+
+static vt_status test_undefined(tpl_run *r, const tpl_args *a, tpl_value *out)
+{
+    (void)r;
+    *out = tpl_bool(a->self.type == TPL_UNDEFINED);
+    return VT_OK;
+}
+
+static vt_status test_none(tpl_run *r, const tpl_args *a, tpl_value *out)
+{
+    (void)r;
+    *out = tpl_bool(a->self.type == TPL_NONE);
+    return VT_OK;
+}
+
+static vt_status test_boolean(tpl_run *r, const tpl_args *a, tpl_value *out)
+{
+    (void)r;
+    *out = tpl_bool(a->self.type == TPL_BOOL);
+    return VT_OK;
+}
+
+static vt_status test_false(tpl_run *r, const tpl_args *a, tpl_value *out)
+{
+    (void)r;
+    *out = tpl_bool(a->self.type == TPL_BOOL && !a->self.boolean);
+    return VT_OK;
+}
+
+static vt_status test_true(tpl_run *r, const tpl_args *a, tpl_value *out)
+{
+    (void)r;
+    *out = tpl_bool(a->self.type == TPL_BOOL && a->self.boolean);
+    return VT_OK;
+}
+
+static vt_status test_integer(tpl_run *r, const tpl_args *a, tpl_value *out)
+{
+    (void)r;
+    *out = tpl_bool(a->self.type == TPL_INT);
+    return VT_OK;
+}
+
+static vt_status test_float(tpl_run *r, const tpl_args *a, tpl_value *out)
+{
+    (void)r;
+    *out = tpl_bool(a->self.type == TPL_FLOAT);
+    return VT_OK;
+}
+
+static vt_status test_number(tpl_run *r, const tpl_args *a, tpl_value *out)
+{
+    (void)r;
+    *out = tpl_bool(tpl_is_number(a->self));
+    return VT_OK;
+}
+
+static vt_status test_string(tpl_run *r, const tpl_args *a, tpl_value *out)
+{
+    (void)r;
+    *out = tpl_bool(a->self.type == TPL_STR);
+    return VT_OK;
+}
+
+static vt_status test_mapping(tpl_run *r, const tpl_args *a, tpl_value *out)
+{
+    (void)r;
+    *out = tpl_bool(a->self.type == TPL_DICT);
+    return VT_OK;
+}
+
+static vt_status test_iterable(tpl_run *r, const tpl_args *a, tpl_value *out)
+{
+    (void)r;
+    *out = tpl_bool(tpl_iterable(a->self));
+    return VT_OK;
+}
+
+/* Undefined has __getitem__, __len__ and __call__, if only to raise: Python's own check finds them. */
+static vt_status test_sequence(tpl_run *r, const tpl_args *a, tpl_value *out)
+{
+    tpl_type t = a->self.type;
+    (void)r;
+    *out = tpl_bool(t == TPL_STR || t == TPL_LIST || t == TPL_TUPLE || t == TPL_DICT ||
+                    t == TPL_RANGE || t == TPL_UNDEFINED);
+    return VT_OK;
+}
+
+static vt_status test_callable(tpl_run *r, const tpl_args *a, tpl_value *out)
+{
+    tpl_type t = a->self.type;
+    (void)r;
+    *out = tpl_bool(t == TPL_FUNCTION || t == TPL_METHOD || t == TPL_OBJECT || t == TPL_UNDEFINED);
+    return VT_OK;
+}
+
+static vt_status test_lower(tpl_run *r, const tpl_args *a, tpl_value *out)
+{
     tpl_value s;
-    TRY(tpl_to_str(r, self, &s));
-    return tpl_apply(r, tpl_method_of(s, name, strlen(name)), "test", s, &none, out);
+    TRY(tpl_to_str(r, a->self, &s));
+    return tpl_case_is(r, s.str, false, out);
 }
 
-TEST(test_lower)
+static vt_status test_upper(tpl_run *r, const tpl_args *a, tpl_value *out)
 {
-    (void)arg, (void)call;
-    return string_method(r, self, "islower", out);
+    tpl_value s;
+    TRY(tpl_to_str(r, a->self, &s));
+    return tpl_case_is(r, s.str, true, out);
 }
 
-TEST(test_upper)
-{
-    (void)arg, (void)call;
-    return string_method(r, self, "isupper", out);
-}
+/* ---- numbers ---- */
 
 /* value % divisor == rest, by Python's operators */
 static vt_status remainder_is(tpl_run *r, tpl_value v, tpl_value divisor, int64_t rest,
@@ -67,101 +134,118 @@ static vt_status remainder_is(tpl_run *r, tpl_value v, tpl_value divisor, int64_
     return VT_OK;
 }
 
-TEST(test_odd)
+static vt_status test_odd(tpl_run *r, const tpl_args *a, tpl_value *out)
 {
-    (void)arg, (void)call;
-    return remainder_is(r, self, tpl_int(2), 1, out);
+    return remainder_is(r, a->self, tpl_int(2), 1, out);
 }
 
-TEST(test_even)
+static vt_status test_even(tpl_run *r, const tpl_args *a, tpl_value *out)
 {
-    (void)arg, (void)call;
-    return remainder_is(r, self, tpl_int(2), 0, out);
+    return remainder_is(r, a->self, tpl_int(2), 0, out);
 }
 
-TEST(test_divisibleby)
+static vt_status test_divisibleby(tpl_run *r, const tpl_args *a, tpl_value *out)
 {
-    (void)call;
-    return remainder_is(r, self, arg[0], 0, out);
+    return remainder_is(r, a->self, a->arg[0], 0, out);
 }
+
+/* ---- comparisons ---- */
 
 /* The same object: equal scalars of one type are, containers only if they are one. */
-TEST(test_sameas)
+static vt_status test_sameas(tpl_run *r, const tpl_args *a, tpl_value *out)
 {
-    bool same = self.type == arg[0].type;
-    (void)call;
-    if (same && (self.type == TPL_STR || tpl_is_number(self)))
-        TRY(tpl_equal(r, self, arg[0], &same));
-    else if (same && self.type != TPL_NONE)
-        same = self.dict == arg[0].dict;
+    tpl_value x = a->self, y = a->arg[0];
+    bool same = x.type == y.type;
+    if (same && (x.type == TPL_STR || tpl_is_number(x)))
+        TRY(tpl_equal(r, x, y, &same));
+    else if (same && x.type != TPL_NONE)
+        same = x.object == y.object;
     *out = tpl_bool(same);
     return VT_OK;
 }
 
-static vt_status compare(tpl_run *r, tpl_op op, tpl_value a, tpl_value b, tpl_value *out)
+static vt_status compare(tpl_run *r, tpl_op op, const tpl_args *a, tpl_value *out)
 {
     bool holds;
-    TRY(tpl_compare(r, op, a, b, &holds));
+    TRY(tpl_compare(r, op, a->self, a->arg[0], &holds));
     *out = tpl_bool(holds);
     return VT_OK;
 }
 
-#define COMPARE(name, op)                           \
-    TEST(name)                                      \
-    {                                               \
-        (void)call;                                 \
-        return compare(r, (op), self, arg[0], out); \
-    }
-COMPARE(test_in, TPL_OP_IN)
-COMPARE(test_eq, TPL_OP_EQ)
-COMPARE(test_ne, TPL_OP_NE)
-COMPARE(test_lt, TPL_OP_LT)
-COMPARE(test_le, TPL_OP_LE)
-COMPARE(test_gt, TPL_OP_GT)
-COMPARE(test_ge, TPL_OP_GE)
-
-const tpl_builtin *tpl_test(const char *name, size_t len)
+static vt_status test_in(tpl_run *r, const tpl_args *a, tpl_value *out)
 {
-    static const tpl_builtin tests[] = {
-        {"!=", test_ne, 1, 1, {".other"}},
-        {"<", test_lt, 1, 1, {".other"}},
-        {"<=", test_le, 1, 1, {".other"}},
-        {"==", test_eq, 1, 1, {".other"}},
-        {">", test_gt, 1, 1, {".other"}},
-        {">=", test_ge, 1, 1, {".other"}},
-        {"boolean", test_boolean, 0, 0, {0}},
-        {"callable", test_callable, 0, 0, {0}},
-        {"defined", test_defined, 0, 0, {0}},
-        {"divisibleby", test_divisibleby, 1, 1, {"num"}},
-        {"eq", test_eq, 1, 1, {".other"}},
-        {"equalto", test_eq, 1, 1, {".other"}},
-        {"escaped", test_escaped, 0, 0, {0}},
-        {"even", test_even, 0, 0, {0}},
-        {"false", test_false, 0, 0, {0}},
-        {"filter", test_filter, 0, 0, {0}},
-        {"float", test_float, 0, 0, {0}},
-        {"ge", test_ge, 1, 1, {".other"}},
-        {"greaterthan", test_gt, 1, 1, {".other"}},
-        {"gt", test_gt, 1, 1, {".other"}},
-        {"in", test_in, 1, 1, {"seq"}},
-        {"integer", test_integer, 0, 0, {0}},
-        {"iterable", test_iterable, 0, 0, {0}},
-        {"le", test_le, 1, 1, {".other"}},
-        {"lessthan", test_lt, 1, 1, {".other"}},
-        {"lower", test_lower, 0, 0, {0}},
-        {"lt", test_lt, 1, 1, {".other"}},
-        {"mapping", test_mapping, 0, 0, {0}},
-        {"ne", test_ne, 1, 1, {".other"}},
-        {"none", test_none, 0, 0, {0}},
-        {"number", test_number, 0, 0, {0}},
-        {"odd", test_odd, 0, 0, {0}},
-        {"sameas", test_sameas, 1, 1, {"other"}},
-        {"sequence", test_sequence, 0, 0, {0}},
-        {"string", test_string, 0, 0, {0}},
-        {"test", test_test, 0, 0, {0}},
-        {"true", test_true, 0, 0, {0}},
-        {"undefined", test_undefined, 0, 0, {0}},
-        {"upper", test_upper, 0, 0, {0}},
-    };
-    return tpl_find(tests, sizeof tests / sizeof *tests, name, len);
+    return compare(r, TPL_OP_IN, a, out);
 }
+
+static vt_status test_eq(tpl_run *r, const tpl_args *a, tpl_value *out)
+{
+    return compare(r, TPL_OP_EQ, a, out);
+}
+
+static vt_status test_ne(tpl_run *r, const tpl_args *a, tpl_value *out)
+{
+    return compare(r, TPL_OP_NE, a, out);
+}
+
+static vt_status test_lt(tpl_run *r, const tpl_args *a, tpl_value *out)
+{
+    return compare(r, TPL_OP_LT, a, out);
+}
+
+static vt_status test_le(tpl_run *r, const tpl_args *a, tpl_value *out)
+{
+    return compare(r, TPL_OP_LE, a, out);
+}
+
+static vt_status test_gt(tpl_run *r, const tpl_args *a, tpl_value *out)
+{
+    return compare(r, TPL_OP_GT, a, out);
+}
+
+static vt_status test_ge(tpl_run *r, const tpl_args *a, tpl_value *out)
+{
+    return compare(r, TPL_OP_GE, a, out);
+}
+
+/* ---- the table ---- */
+
+static const tpl_builtin tests[] = {
+    {"!=", test_ne, 1, 1, {".other"}},
+    {"<", test_lt, 1, 1, {".other"}},
+    {"<=", test_le, 1, 1, {".other"}},
+    {"==", test_eq, 1, 1, {".other"}},
+    {">", test_gt, 1, 1, {".other"}},
+    {">=", test_ge, 1, 1, {".other"}},
+    {"boolean", test_boolean, 0, 0, {0}},
+    {"callable", test_callable, 0, 0, {0}},
+    {"defined", test_defined, 0, 0, {0}},
+    {"divisibleby", test_divisibleby, 1, 1, {"num"}},
+    {"eq", test_eq, 1, 1, {".other"}},
+    {"equalto", test_eq, 1, 1, {".other"}},
+    {"even", test_even, 0, 0, {0}},
+    {"false", test_false, 0, 0, {0}},
+    {"float", test_float, 0, 0, {0}},
+    {"ge", test_ge, 1, 1, {".other"}},
+    {"greaterthan", test_gt, 1, 1, {".other"}},
+    {"gt", test_gt, 1, 1, {".other"}},
+    {"in", test_in, 1, 1, {"seq"}},
+    {"integer", test_integer, 0, 0, {0}},
+    {"iterable", test_iterable, 0, 0, {0}},
+    {"le", test_le, 1, 1, {".other"}},
+    {"lessthan", test_lt, 1, 1, {".other"}},
+    {"lower", test_lower, 0, 0, {0}},
+    {"lt", test_lt, 1, 1, {".other"}},
+    {"mapping", test_mapping, 0, 0, {0}},
+    {"ne", test_ne, 1, 1, {".other"}},
+    {"none", test_none, 0, 0, {0}},
+    {"number", test_number, 0, 0, {0}},
+    {"odd", test_odd, 0, 0, {0}},
+    {"sameas", test_sameas, 1, 1, {"other"}},
+    {"sequence", test_sequence, 0, 0, {0}},
+    {"string", test_string, 0, 0, {0}},
+    {"true", test_true, 0, 0, {0}},
+    {"undefined", test_undefined, 0, 0, {0}},
+    {"upper", test_upper, 0, 0, {0}},
+};
+
+const tpl_table tpl_tests = {tests, sizeof tests / sizeof *tests};

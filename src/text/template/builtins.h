@@ -7,11 +7,12 @@
  *
  *   kind       here                                          left out: no chat template uses it
  *   filters    abs capitalize count d default dictsort       attr batch center e escape
- *              first float format indent int items join      filesizeformat forceescape groupby
- *              last length list lower map max min reject     pprint random slice striptags
- *              rejectattr replace reverse round safe         truncate urlencode urlize wordcount
- *              select selectattr sort string sum title       wordwrap xmlattr
- *              tojson trim unique upper
+ *              first float format groupby indent int items   filesizeformat forceescape pprint
+ *              join last length list lower map max min       random slice striptags urlencode
+ *              reject rejectattr replace reverse round       urlize wordwrap xmlattr
+ *              safe select selectattr sort string sum
+ *              title tojson trim truncate unique upper
+ *              wordcount
  *   tests      boolean callable defined divisibleby even     escaped filter test
  *              false float in integer iterable lower
  *              mapping none number odd sameas sequence
@@ -28,8 +29,9 @@
  *   dict       copy get items keys values                    fromkeys; what would change the dict
  *   functions  dict joiner namespace raise_exception range   cycler lipsum
  *              strftime_now
- *   loop       cycle depth depth0 first index index0 last    changed
- *              length nextitem previtem revindex revindex0
+ *   loop       changed cycle depth depth0 first index
+ *              index0 last length nextitem previtem
+ *              revindex revindex0
  *   macro      calling it                                    name arguments catch_kwargs
  *                                                            catch_varargs caller
  *   "%"        s r d i x f e g with flags, width and         a c o u X # *

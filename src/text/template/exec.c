@@ -233,7 +233,17 @@ static vt_status macro_call(tpl_run *r, tpl_object *self, const tpl_call *call, 
     return VT_OK;
 }
 
-static const tpl_class macro_class = {"Macro", macro_call, NULL};
+static vt_status macro_repr(tpl_run *r, tpl_object *self, tpl_text *t)
+{
+    const char *name = ((const macro *)self)->def->name;
+    TRY(tpl_text_puts(r, t, name ? "<Macro '" : "<Macro anonymous>"));
+    if (!name)
+        return VT_OK;
+    TRY(tpl_text_puts(r, t, name));
+    return tpl_text_puts(r, t, "'>");
+}
+
+static const tpl_class macro_class = {"Macro", macro_call, NULL, macro_repr};
 
 static vt_status macro_value(tpl_run *r, const tpl_macro_def *def, tpl_value *out)
 {
@@ -293,7 +303,7 @@ typedef struct loop {
     int32_t depth0;
     bool has_after, after_is_end; /* `after` was pulled ahead; the cursor was at its end */
     bool tested;                  /* the cursor's items have passed the test already */
-    tpl_value after, current, before;
+    tpl_value after, current, before, changed;
 } loop;
 
 /* The next item that passes the loop's test. */
@@ -372,6 +382,23 @@ static vt_status loop_cycle(tpl_run *r, const tpl_args *a, tpl_value *out)
     return VT_OK;
 }
 
+/* loop.changed(a, b, ...): these are not the values of the last call. */
+static vt_status loop_changed(tpl_run *r, const tpl_args *a, tpl_value *out)
+{
+    loop *l = (loop *)a->self.object;
+    tpl_list *values;
+    bool equal = false;
+    TRY(tpl_list_new(r, 0, &values));
+    for (int32_t i = 0; i < a->call->n_pos; i++)
+        TRY(tpl_list_add(r, values, a->call->pos[i]));
+    tpl_value now = tpl_of_list(TPL_TUPLE, values);
+    if (l->changed.type != TPL_MISSING)
+        TRY(tpl_equal(r, l->changed, now, &equal));
+    l->changed = now;
+    *out = tpl_bool(!equal);
+    return VT_OK;
+}
+
 /* loop.last, loop.previtem, loop.nextitem */
 static vt_status loop_neighbour(tpl_run *r, loop *l, const tpl_str *name, tpl_value *out)
 {
@@ -392,7 +419,8 @@ static vt_status loop_neighbour(tpl_run *r, loop *l, const tpl_str *name, tpl_va
 static vt_status loop_attribute(tpl_run *r, tpl_object *self, const tpl_str *name, tpl_value *out,
                                 bool *found)
 {
-    static const tpl_builtin cycle = {"cycle", loop_cycle, 1, -1, {0}};
+    static const tpl_builtin cycle = {"cycle", loop_cycle, 1, -1, {0}},
+                             changed = {"changed", loop_changed, 0, -1, {0}};
     loop *l = (loop *)self;
     *found = true;
     if (tpl_str_is(name, "index0"))
@@ -408,6 +436,8 @@ static vt_status loop_attribute(tpl_run *r, tpl_object *self, const tpl_str *nam
         return loop_neighbour(r, l, name, out);
     else if (tpl_str_is(name, "cycle"))
         return tpl_bind_method(r, &cycle, tpl_of_object(self), out);
+    else if (tpl_str_is(name, "changed"))
+        return tpl_bind_method(r, &changed, tpl_of_object(self), out);
     else if (tpl_str_is(name, "length") || tpl_str_is(name, "revindex") ||
              tpl_str_is(name, "revindex0")) {
         TRY(loop_length(r, l));
@@ -420,7 +450,7 @@ static vt_status loop_attribute(tpl_run *r, tpl_object *self, const tpl_str *nam
 
 static vt_status loop_call(tpl_run *r, tpl_object *self, const tpl_call *call, tpl_value *out);
 
-static const tpl_class loop_class = {"LoopContext", loop_call, loop_attribute};
+static const tpl_class loop_class = {"LoopContext", loop_call, loop_attribute, NULL};
 
 static vt_status loop_iterations(tpl_run *r, loop *l, bool *finished_one)
 {

@@ -113,6 +113,51 @@ static vt_status filter_indent(tpl_run *r, const tpl_args *a, tpl_value *out)
     return tpl_text_value(r, &t, out);
 }
 
+/* truncate(length=255, killwords=false, end="...", leeway=5); what fits stays as it is, text or
+ * not. */
+static vt_status filter_truncate(tpl_run *r, const tpl_args *a, tpl_value *out)
+{
+    const tpl_str *s, *end = &(tpl_str){.data = "...", .len = 3, .n_chars = 3};
+    int64_t length, leeway, n;
+    TRY(tpl_want_int(r, a->arg[0], "truncate's length", 255, &length));
+    TRY(tpl_want_int(r, a->arg[3], "truncate's leeway", 5, &leeway));
+    if (a->arg[2].type != TPL_MISSING)
+        TRY(tpl_want_str(r, a->arg[2], "truncate's end", &end));
+    if (length < (int64_t)end->n_chars || leeway < 0)
+        return tpl_fail(r, "truncate: expected length >= %zu and leeway >= 0", end->n_chars);
+    if (tpl_length(a->self, &n) && (n <= length || n - length <= leeway)) {
+        *out = a->self;
+        return VT_OK;
+    }
+    TRY(tpl_want_str(r, a->self, "truncate's input", &s));
+    TRY(tpl_charge(r, s->len / 64));
+    size_t cut = tpl_str_offset(s, (size_t)length - end->n_chars);
+    const char *space = tpl_truth(a->arg[1]) ? NULL : memrchr(s->data, ' ', cut);
+    tpl_text t = {0};
+    TRY(tpl_text_add(r, &t, s->data, space ? (size_t)(space - s->data) : cut));
+    TRY(tpl_text_add(r, &t, end->data, end->len));
+    return tpl_text_value(r, &t, out);
+}
+
+/* Runs of letters, numbers and underscores. */
+static vt_status filter_wordcount(tpl_run *r, const tpl_args *a, tpl_value *out)
+{
+    tpl_value s;
+    int64_t words = 0;
+    bool inside = false;
+    TRY(tpl_to_str(r, a->self, &s));
+    TRY(tpl_charge(r, s.str->len / 16));
+    for (size_t i = 0; i < s.str->len;) {
+        uint32_t c;
+        i += (size_t)vt_utf8_next(s.str->data + i, &c);
+        bool word = c == '_' || tpl_is_alnum(c);
+        words += word && !inside;
+        inside = word;
+    }
+    *out = tpl_int(words);
+    return VT_OK;
+}
+
 /* "%s and %s"|format(a, b), "%(x)s"|format(x=a) */
 static vt_status filter_format(tpl_run *r, const tpl_args *a, tpl_value *out)
 {
@@ -313,7 +358,9 @@ static const tpl_builtin filters[] = {
     {"string", filter_string, 0, 0, {0}},
     {"title", filter_title, 0, 0, {0}},
     {"trim", filter_trim, 0, 1, {"chars"}},
+    {"truncate", filter_truncate, 0, 4, {"length", "killwords", "end", "leeway"}},
     {"upper", filter_upper, 0, 0, {0}},
+    {"wordcount", filter_wordcount, 0, 0, {0}},
 };
 
 const tpl_table tpl_value_filters = {filters, sizeof filters / sizeof *filters};

@@ -108,7 +108,7 @@ static vt_status joiner_call(tpl_run *r, tpl_object *self, const tpl_call *call,
 
 static vt_status global_joiner(tpl_run *r, const tpl_args *a, tpl_value *out)
 {
-    static const tpl_class joiner_class = {"Joiner", joiner_call, NULL};
+    static const tpl_class joiner_class = {"Joiner", joiner_call, NULL, NULL};
     joiner *j = tpl_alloc(r, 1, sizeof *j);
     if (!j)
         return VT_ERR_MEMORY;

@@ -275,7 +275,7 @@ static vt_status missing_attribute(tpl_run *r, tpl_value of, const tpl_str *name
         [TPL_FLOAT] = {"", "real imag conjugate as_integer_ratio is_integer hex fromhex"},
         [TPL_RANGE] = {"", "start stop step"},
         [TPL_VIEW] = {"", "isdisjoint mapping"},
-        [TPL_OBJECT] = {"", "name arguments catch_kwargs catch_varargs caller changed"},
+        [TPL_OBJECT] = {"", "name arguments catch_kwargs catch_varargs caller"},
     };
     const char *forbidden = known[of.type].forbidden, *refused = known[of.type].refused;
     TRY(tpl_charge(r, 2));
@@ -329,6 +329,11 @@ static vt_status attribute(tpl_run *r, tpl_value of, const tpl_str *name, tpl_va
             *out = *v;
         *found = v != NULL;
         return VT_OK;
+    }
+    if (of.type == TPL_TUPLE && of.list->kind &&
+        (tpl_str_is(name, "grouper") || tpl_str_is(name, "list"))) {
+        *out = of.list->at[name->data[0] == 'l']; /* a pair of groupby */
+        *found = true;
     }
     if (of.type == TPL_OBJECT && of.object->class->attribute)
         TRY(of.object->class->attribute(r, of.object, name, out, found));

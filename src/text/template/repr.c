@@ -158,6 +158,10 @@ vt_status tpl_put_repr(tpl_run *r, tpl_text *t, tpl_value v)
                  v.range->step == 1 ? "range(%lld, %lld)" : "range(%lld, %lld, %lld)",
                  (long long)v.range->start, (long long)v.range->stop, (long long)v.range->step);
         return tpl_text_puts(r, t, number);
+    case TPL_OBJECT:
+        if (v.object->class->repr)
+            return v.object->class->repr(r, v.object, t);
+        /* fall through */
     default:
         return tpl_unsupported(r,
                                "a '%s' has no text of its own (in Python it is a memory address)",

@@ -147,6 +147,42 @@ static vt_status filter_dictsort(tpl_run *r, const tpl_args *a, tpl_value *out)
     return VT_OK;
 }
 
+/* groupby(attribute, default=none, case_sensitive=false): tuples (grouper, list) */
+static vt_status filter_groupby(tpl_run *r, const tpl_args *a, tpl_value *out)
+{
+    tpl_list *items, *pairs, *groups, *group = NULL;
+    bool sensitive = tpl_truth(a->arg[2]), same = false;
+    path p;
+    TRY(path_read(r, a->arg[0], &p));
+    TRY(tpl_to_list(r, a->self, &items));
+    TRY(tpl_list_new(r, items->n, &pairs));
+    TRY(tpl_list_new(r, 0, &groups));
+    for (size_t i = 0; i < items->n; i++) {
+        tpl_value key, pair;
+        TRY(path_get(r, &p, items->at[i], a->arg[1], &key));
+        TRY(fold_case(r, key, sensitive, &key));
+        TRY(tpl_pair(r, key, items->at[i], &pair));
+        TRY(tpl_list_add(r, pairs, pair));
+    }
+    TRY(tpl_sort(r, pairs, pairs, true, false));
+    for (size_t i = 0; i < pairs->n; i++) {
+        const tpl_value *pair = pairs->at[i].list->at;
+        if (i > 0)
+            TRY(tpl_equal(r, pairs->at[i - 1].list->at[0], pair[0], &same));
+        if (i == 0 || !same) {
+            tpl_value grouper, tuple; /* the grouper is spelled as in the group's first item */
+            TRY(tpl_list_new(r, 0, &group));
+            TRY(path_get(r, &p, pair[1], a->arg[1], &grouper));
+            TRY(tpl_pair(r, grouper, tpl_of_list(TPL_LIST, group), &tuple));
+            tuple.list->kind = "group";
+            TRY(tpl_list_add(r, groups, tuple));
+        }
+        TRY(tpl_list_add(r, group, pair[1]));
+    }
+    *out = tpl_of_list(TPL_LIST, groups);
+    return VT_OK;
+}
+
 /* ---- first, last, min, max, sum, join ---- */
 
 static vt_status filter_first(tpl_run *r, const tpl_args *a, tpl_value *out)
@@ -465,6 +501,7 @@ static vt_status filter_rejectattr(tpl_run *r, const tpl_args *a, tpl_value *out
 static const tpl_builtin filters[] = {
     {"dictsort", filter_dictsort, 0, 3, {"case_sensitive", "by", "reverse"}},
     {"first", filter_first, 0, 0, {0}},
+    {"groupby", filter_groupby, 1, 3, {"attribute", "default", "case_sensitive"}},
     {"items", filter_items, 0, 0, {0}},
     {"join", filter_join, 0, 2, {"d", "attribute"}},
     {"last", filter_last, 0, 0, {0}},

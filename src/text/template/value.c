@@ -206,7 +206,7 @@ static vt_status dict_grow(tpl_run *r, tpl_dict *d)
 
 vt_status tpl_dict_set(tpl_run *r, tpl_dict *d, tpl_value key, tpl_value value)
 {
-    uint64_t hash;
+    uint64_t hash = 0;
     tpl_entry *e;
     TRY(hash_key(r, key, &hash));
     TRY(dict_entry(r, d, key, hash, &e));
@@ -224,7 +224,7 @@ vt_status tpl_dict_set(tpl_run *r, tpl_dict *d, tpl_value key, tpl_value value)
 
 vt_status tpl_dict_find(tpl_run *r, const tpl_dict *d, tpl_value key, tpl_value **out)
 {
-    uint64_t hash;
+    uint64_t hash = 0;
     tpl_entry *e;
     TRY(hash_key(r, key, &hash));
     TRY(dict_entry(r, d, key, hash, &e));
@@ -507,7 +507,7 @@ vt_status tpl_cursor_next(tpl_run *r, tpl_cursor *c, tpl_value *item, bool *end)
 
 vt_status tpl_to_list(tpl_run *r, tpl_value v, tpl_list **out)
 {
-    tpl_cursor c;
+    tpl_cursor c = {0};
     tpl_value item;
     bool end;
     TRY(tpl_cursor_init(r, v, &c));
@@ -522,7 +522,7 @@ vt_status tpl_to_list(tpl_run *r, tpl_value v, tpl_list **out)
 
 vt_status tpl_contains(tpl_run *r, tpl_value item, tpl_value in, bool *found)
 {
-    tpl_cursor c;
+    tpl_cursor c = {0};
     tpl_value other, *value;
     bool end, keys = in.type == TPL_VIEW && strcmp(in.list->kind, "dict_keys") == 0;
     *found = false;
@@ -541,7 +541,7 @@ vt_status tpl_contains(tpl_run *r, tpl_value item, tpl_value in, bool *found)
         return VT_OK;
     }
     if (keys) {
-        uint64_t hash;
+        uint64_t hash = 0;
         TRY(hash_key(r, item, &hash));
     }
     if (!tpl_iterable(in))

@@ -100,7 +100,7 @@ typedef struct tpl_str {
 typedef struct tpl_list {
     tpl_value *at;
     size_t n, cap;
-    const char *kind; /* of views: "dict_keys", "dict_values", "dict_items" */
+    const char *kind; /* of views "dict_keys", "dict_values", "dict_items"; of groupby "group" */
 } tpl_list;
 
 typedef struct tpl_entry {
@@ -150,6 +150,12 @@ typedef struct tpl_call {
     int32_t n_kw;
 } tpl_call;
 
+/* Text being built, in the arena. */
+typedef struct tpl_text {
+    char *data;
+    size_t len, cap;
+} tpl_text;
+
 /* What an object can do. Loops, macros and joiners are objects: each lives in a file above the
  * evaluator, which reaches them through these functions. */
 typedef struct tpl_class {
@@ -158,6 +164,8 @@ typedef struct tpl_class {
     /* NULL: the object has no attributes */
     vt_status (*attribute)(tpl_run *r, tpl_object *self, const tpl_str *name, tpl_value *out,
                            bool *found);
+    /* repr(); NULL: the object has none, because Python shows its address */
+    vt_status (*repr)(tpl_run *r, tpl_object *self, tpl_text *t);
 } tpl_class;
 
 struct tpl_object {
@@ -169,12 +177,6 @@ typedef struct tpl_cursor {
     tpl_value over;
     size_t pos; /* element number; byte offset for strings */
 } tpl_cursor;
-
-/* Text being built, in the arena. */
-typedef struct tpl_text {
-    char *data;
-    size_t len, cap;
-} tpl_text;
 
 /* ---- one rendering (run.c) ---- */
 

@@ -40,7 +40,7 @@ vt_status tpl_capitalize(tpl_run *r, const tpl_str *s, tpl_value *out)
 {
     tpl_text t = {0};
     uint32_t c;
-    size_t first = s->len ? (size_t)vt_utf8_next(s->data, &c) : 0;
+    size_t first = s->len ? tpl_next(s->data, &c) : 0;
     TRY(tpl_put_case(r, &t, s->data, 0, first, TPL_TITLECASE));
     TRY(tpl_put_case(r, &t, s->data, first, s->len, TPL_LOWER));
     return tpl_text_value(r, &t, out);
@@ -53,7 +53,7 @@ vt_status tpl_case_is(tpl_run *r, const tpl_str *s, bool upper, tpl_value *out)
     TRY(tpl_charge(r, s->len / 16));
     for (size_t i = 0; i < s->len && none;) {
         uint32_t c;
-        i += (size_t)vt_utf8_next(s->data + i, &c);
+        i += tpl_next(s->data + i, &c);
         bool is = upper ? tpl_is_upper(c) : tpl_is_lower(c);
         none = is || !tpl_is_cased(c);
         some |= is;
@@ -79,7 +79,7 @@ static vt_status in_set(tpl_run *r, const strip_set *set, uint32_t c, bool *in)
     TRY(tpl_charge(r, 1 + set->chars->len / 64));
     for (size_t i = 0; i < set->chars->len && !*in;) {
         uint32_t other;
-        i += (size_t)vt_utf8_next(set->chars->data + i, &other);
+        i += tpl_next(set->chars->data + i, &other);
         *in = other == c;
     }
     return VT_OK;
@@ -98,7 +98,7 @@ static vt_status strip_chars(tpl_run *r, const tpl_str *s, const tpl_str *chars,
     *begin = 0;
     *end = s->len;
     while (left && *begin < *end) {
-        size_t n = (size_t)vt_utf8_next(s->data + *begin, &c);
+        size_t n = tpl_next(s->data + *begin, &c);
         TRY(in_set(r, &set, c, &in));
         if (!in)
             break;
@@ -157,7 +157,7 @@ vt_status tpl_replace(tpl_run *r, const tpl_str *s, const tpl_str *old, const tp
                 i++;
                 break;
             }
-            n = (size_t)vt_utf8_next(s->data + i, &c);
+            n = tpl_next(s->data + i, &c);
             TRY(tpl_text_add(r, &t, s->data + i, n));
             i += n;
         }

@@ -197,7 +197,7 @@ bool tpl_is_final_sigma(const char *s, size_t len, size_t pos)
             return false;
     }
     for (size_t i = pos + 2; before && i < len;) {
-        i += (size_t)vt_utf8_next(s + i, &c);
+        i += tpl_next(s + i, &c);
         if (!is_case_ignorable(c))
             return !tpl_is_cased(c);
     }
@@ -211,7 +211,7 @@ size_t tpl_spaces_before(const char *s, size_t len)
     size_t i = 0;
     while (i < len) {
         uint32_t c;
-        size_t n = (size_t)vt_utf8_next(s + i, &c);
+        size_t n = tpl_next(s + i, &c);
         if (!tpl_is_space(c))
             break;
         i += n;
@@ -236,7 +236,7 @@ void tpl_line_end(const tpl_str *s, size_t begin, size_t *end, size_t *next)
 {
     for (size_t i = begin; i < s->len;) {
         uint32_t c;
-        size_t n = (size_t)vt_utf8_next(s->data + i, &c);
+        size_t n = tpl_next(s->data + i, &c);
         if ((c >= 0x0a && c <= 0x0d) || (c >= 0x1c && c <= 0x1e) || c == 0x85 || c == 0x2028 ||
             c == 0x2029) {
             *end = i;

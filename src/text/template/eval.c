@@ -30,7 +30,7 @@ static vt_status bind_keywords(tpl_run *r, const tpl_builtin *b, const char *wha
 vt_status tpl_apply(tpl_run *r, const tpl_builtin *b, const char *what, tpl_value self,
                     const tpl_call *call, tpl_value *out)
 {
-    tpl_args a = {.self = self, .call = call};
+    tpl_args a = {.self = self, .call = call, .which = b->which};
     if (b->max < 0) {
         if (call->n_pos < b->min)
             return tpl_fail(r, "%s '%s' needs at least %d argument%s", what, b->name, b->min,

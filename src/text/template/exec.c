@@ -419,8 +419,8 @@ static vt_status loop_neighbour(tpl_run *r, loop *l, const tpl_str *name, tpl_va
 static vt_status loop_attribute(tpl_run *r, tpl_object *self, const tpl_str *name, tpl_value *out,
                                 bool *found)
 {
-    static const tpl_builtin cycle = {"cycle", loop_cycle, 1, -1, {0}},
-                             changed = {"changed", loop_changed, 0, -1, {0}};
+    static const tpl_builtin cycle = {"cycle", loop_cycle, 1, -1, {0}, 0},
+                             changed = {"changed", loop_changed, 0, -1, {0}, 0};
     loop *l = (loop *)self;
     *found = true;
     if (tpl_str_is(name, "index0"))

@@ -8,18 +8,12 @@
 
 /* ---- case ---- */
 
-static vt_status filter_upper(tpl_run *r, const tpl_args *a, tpl_value *out)
+/* a->which is a tpl_case. */
+static vt_status filter_case(tpl_run *r, const tpl_args *a, tpl_value *out)
 {
     tpl_value s;
     TRY(tpl_to_str(r, a->self, &s));
-    return tpl_change_case(r, s.str, TPL_UPPER, out);
-}
-
-static vt_status filter_lower(tpl_run *r, const tpl_args *a, tpl_value *out)
-{
-    tpl_value s;
-    TRY(tpl_to_str(r, a->self, &s));
-    return tpl_change_case(r, s.str, TPL_LOWER, out);
+    return tpl_change_case(r, s.str, (tpl_case)a->which, out);
 }
 
 static vt_status filter_capitalize(tpl_run *r, const tpl_args *a, tpl_value *out)
@@ -44,11 +38,11 @@ static vt_status filter_title(tpl_run *r, const tpl_args *a, tpl_value *out)
     const char *d = s.str->data;
     for (size_t i = 0, len = s.str->len; i < len;) {
         uint32_t c;
-        size_t n = (size_t)vt_utf8_next(d + i, &c), end = i + n;
+        size_t n = tpl_next(d + i, &c), end = i + n;
         TRY(tpl_put_case(r, &t, d + i, 0, n, TPL_UPPER));
         bool separator = word_separator(c);
         while (end < len) {
-            size_t m = (size_t)vt_utf8_next(d + end, &c);
+            size_t m = tpl_next(d + end, &c);
             if (word_separator(c) != separator)
                 break;
             end += m;
@@ -149,7 +143,7 @@ static vt_status filter_wordcount(tpl_run *r, const tpl_args *a, tpl_value *out)
     TRY(tpl_charge(r, s.str->len / 16));
     for (size_t i = 0; i < s.str->len;) {
         uint32_t c;
-        i += (size_t)vt_utf8_next(s.str->data + i, &c);
+        i += tpl_next(s.str->data + i, &c);
         bool word = c == '_' || tpl_is_alnum(c);
         words += word && !inside;
         inside = word;
@@ -341,26 +335,26 @@ static vt_status filter_length(tpl_run *r, const tpl_args *a, tpl_value *out)
 /* ---- the table ---- */
 
 static const tpl_builtin filters[] = {
-    {"abs", filter_abs, 0, 0, {0}},
-    {"capitalize", filter_capitalize, 0, 0, {0}},
-    {"count", filter_length, 0, 0, {0}},
-    {"d", filter_default, 0, 2, {"default_value", "boolean"}},
-    {"default", filter_default, 0, 2, {"default_value", "boolean"}},
-    {"float", filter_float, 0, 1, {"default"}},
-    {"format", filter_format, 0, -1, {0}},
-    {"indent", filter_indent, 0, 3, {"width", "first", "blank"}},
-    {"int", filter_int, 0, 2, {"default", "base"}},
-    {"length", filter_length, 0, 0, {0}},
-    {"lower", filter_lower, 0, 0, {0}},
-    {"replace", filter_replace, 2, 3, {"old", "new", "count"}},
-    {"round", filter_round, 0, 2, {"precision", "method"}},
-    {"safe", filter_string, 0, 0, {0}},
-    {"string", filter_string, 0, 0, {0}},
-    {"title", filter_title, 0, 0, {0}},
-    {"trim", filter_trim, 0, 1, {"chars"}},
-    {"truncate", filter_truncate, 0, 4, {"length", "killwords", "end", "leeway"}},
-    {"upper", filter_upper, 0, 0, {0}},
-    {"wordcount", filter_wordcount, 0, 0, {0}},
+    {"abs", filter_abs, 0, 0, {0}, 0},
+    {"capitalize", filter_capitalize, 0, 0, {0}, 0},
+    {"count", filter_length, 0, 0, {0}, 0},
+    {"d", filter_default, 0, 2, {"default_value", "boolean"}, 0},
+    {"default", filter_default, 0, 2, {"default_value", "boolean"}, 0},
+    {"float", filter_float, 0, 1, {"default"}, 0},
+    {"format", filter_format, 0, -1, {0}, 0},
+    {"indent", filter_indent, 0, 3, {"width", "first", "blank"}, 0},
+    {"int", filter_int, 0, 2, {"default", "base"}, 0},
+    {"length", filter_length, 0, 0, {0}, 0},
+    {"lower", filter_case, 0, 0, {0}, TPL_LOWER},
+    {"replace", filter_replace, 2, 3, {"old", "new", "count"}, 0},
+    {"round", filter_round, 0, 2, {"precision", "method"}, 0},
+    {"safe", filter_string, 0, 0, {0}, 0},
+    {"string", filter_string, 0, 0, {0}, 0},
+    {"title", filter_title, 0, 0, {0}, 0},
+    {"trim", filter_trim, 0, 1, {"chars"}, 0},
+    {"truncate", filter_truncate, 0, 4, {"length", "killwords", "end", "leeway"}, 0},
+    {"upper", filter_case, 0, 0, {0}, TPL_UPPER},
+    {"wordcount", filter_wordcount, 0, 0, {0}, 0},
 };
 
 const tpl_table tpl_value_filters = {filters, sizeof filters / sizeof *filters};

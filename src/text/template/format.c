@@ -264,7 +264,7 @@ static vt_status parse_spec(tpl_run *r, const char *s, size_t len, spec *out)
     const char *end = s + len;
     uint32_t c;
     *out = (spec){.fill = " ", .n_fill = 1, .sign = '-', .precision = -1};
-    size_t n = (size_t)vt_utf8_next(s, &c);
+    size_t n = tpl_next(s, &c);
     bool filled = n < len && is_align(s[n]);
     if (filled) {
         memcpy(out->fill, s, n);

@@ -160,12 +160,12 @@ static vt_status global_strftime_now(tpl_run *r, const tpl_args *a, tpl_value *o
 }
 
 static const tpl_builtin globals[] = {
-    {"dict", global_dict, 0, -1, {0}},
-    {"joiner", global_joiner, 0, 1, {"sep"}},
-    {"namespace", global_namespace, 0, -1, {0}},
-    {"raise_exception", global_raise_exception, 1, 1, {"message"}},
-    {"range", global_range, 1, 3, {".start", ".stop", ".step"}},
-    {"strftime_now", global_strftime_now, 1, 1, {"format"}},
+    {"dict", global_dict, 0, -1, {0}, 0},
+    {"joiner", global_joiner, 0, 1, {"sep"}, 0},
+    {"namespace", global_namespace, 0, -1, {0}, 0},
+    {"raise_exception", global_raise_exception, 1, 1, {"message"}, 0},
+    {"range", global_range, 1, 3, {".start", ".stop", ".step"}, 0},
+    {"strftime_now", global_strftime_now, 1, 1, {"format"}, 0},
 };
 
 const tpl_table tpl_globals = {globals, sizeof globals / sizeof *globals};

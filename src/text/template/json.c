@@ -137,7 +137,7 @@ static vt_status dump_string(dumper *d, const tpl_str *s)
     size_t plain = 0; /* bytes before it are written */
     for (size_t i = 0; i < s->len;) {
         uint32_t c;
-        size_t n = (size_t)vt_utf8_next(s->data + i, &c);
+        size_t n = tpl_next(s->data + i, &c);
         const char *known = c && c < 0x80 ? strchr(from, (int)c) : NULL;
         bool escape = c < 0x20 || (d->ascii && c > 0x7e);
         if (known || escape) {
@@ -311,7 +311,7 @@ static vt_status filter_tojson(tpl_run *r, const tpl_args *a, tpl_value *out)
 }
 
 static const tpl_builtin filters[] = {
-    {"tojson", filter_tojson, 0, 4, {"ensure_ascii", "indent", "separators", "sort_keys"}},
+    {"tojson", filter_tojson, 0, 4, {"ensure_ascii", "indent", "separators", "sort_keys"}, 0},
 };
 
 const tpl_table tpl_json_filters = {filters, sizeof filters / sizeof *filters};

@@ -191,7 +191,7 @@ static vt_status lex_name(lexer *x)
     size_t n = 0;
     while (x->pos + n < x->len) {
         uint32_t c;
-        size_t k = (size_t)vt_utf8_next(x->s + x->pos + n, &c);
+        size_t k = tpl_next(x->s + x->pos + n, &c);
         if (!tpl_is_name(c, n == 0))
             break;
         n += k;
@@ -299,7 +299,7 @@ static vt_status lex_operator(lexer *x, char *stack, int32_t *depth)
         n = 1;
     if (n == 0) {
         uint32_t code;
-        (size_t) vt_utf8_next(x->s + x->pos, &code);
+        tpl_next(x->s + x->pos, &code);
         return vt_fail(x->err, VT_ERR_FORMAT, "%s:%d: unexpected character U+%04X in a tag",
                        x->t->name, x->line, (unsigned)code);
     }

@@ -65,35 +65,24 @@ static vt_status dict_get(tpl_run *r, const tpl_args *a, tpl_value *out)
     return VT_OK;
 }
 
-static vt_status dict_view(tpl_run *r, tpl_value self, const char *kind, tpl_value *out)
+enum { KEYS = 0, VALUES, ITEMS };
+
+/* dict.keys(), .values(), .items(), told apart by a->which */
+static vt_status dict_view(tpl_run *r, const tpl_args *a, tpl_value *out)
 {
+    static const char *const kinds[] = {"dict_keys", "dict_values", "dict_items"};
+    const tpl_dict *d = a->self.dict;
     tpl_list *l;
-    TRY(tpl_list_new(r, self.dict->n, &l));
-    for (size_t i = 0; i < self.dict->n; i++) {
-        const tpl_entry *e = &self.dict->entry[i];
-        tpl_value v = kind[5] == 'k' ? e->key : e->value; /* dict_keys, dict_values, dict_items */
-        if (kind[5] == 'i')
-            TRY(tpl_pair(r, e->key, e->value, &v));
+    TRY(tpl_list_new(r, d->n, &l));
+    for (size_t i = 0; i < d->n; i++) {
+        tpl_value v = a->which == KEYS ? d->entry[i].key : d->entry[i].value;
+        if (a->which == ITEMS)
+            TRY(tpl_pair(r, d->entry[i].key, d->entry[i].value, &v));
         TRY(tpl_list_add(r, l, v));
     }
-    l->kind = kind;
+    l->kind = kinds[a->which];
     *out = tpl_of_list(TPL_VIEW, l);
     return VT_OK;
-}
-
-static vt_status dict_keys(tpl_run *r, const tpl_args *a, tpl_value *out)
-{
-    return dict_view(r, a->self, "dict_keys", out);
-}
-
-static vt_status dict_values(tpl_run *r, const tpl_args *a, tpl_value *out)
-{
-    return dict_view(r, a->self, "dict_values", out);
-}
-
-static vt_status dict_items(tpl_run *r, const tpl_args *a, tpl_value *out)
-{
-    return dict_view(r, a->self, "dict_items", out);
 }
 
 static vt_status dict_copy(tpl_run *r, const tpl_args *a, tpl_value *out)
@@ -106,15 +95,15 @@ static vt_status dict_copy(tpl_run *r, const tpl_args *a, tpl_value *out)
 /* ---- the tables ---- */
 
 static const tpl_builtin list_methods[] = {
-    {"count", list_count, 1, 1, {".value"}},
-    {"index", list_index, 1, 3, {".value", ".start", ".stop"}},
-    {"copy", list_copy, 0, 0, {0}},
+    {"count", list_count, 1, 1, {".value"}, 0},
+    {"index", list_index, 1, 3, {".value", ".start", ".stop"}, 0},
+    {"copy", list_copy, 0, 0, {0}, 0},
 };
 
 static const tpl_builtin dict_methods[] = {
-    {"copy", dict_copy, 0, 0, {0}},     {"get", dict_get, 1, 2, {".key", ".default"}},
-    {"items", dict_items, 0, 0, {0}},   {"keys", dict_keys, 0, 0, {0}},
-    {"values", dict_values, 0, 0, {0}},
+    {"copy", dict_copy, 0, 0, {0}, 0},        {"get", dict_get, 1, 2, {".key", ".default"}, 0},
+    {"items", dict_view, 0, 0, {0}, ITEMS},   {"keys", dict_view, 0, 0, {0}, KEYS},
+    {"values", dict_view, 0, 0, {0}, VALUES},
 };
 
 const tpl_table tpl_list_methods = {list_methods, 3};

@@ -28,6 +28,7 @@ typedef struct tpl_args {
     /* arg[i] is the i-th named parameter, or TPL_MISSING. */
     tpl_value arg[TPL_MAX_PARAMS];
     const tpl_call *call; /* all arguments; variadic builtins read these instead of arg */
+    int which;            /* the builtin's */
 } tpl_args;
 
 typedef vt_status (*tpl_fn)(tpl_run *r, const tpl_args *a, tpl_value *out);
@@ -39,6 +40,7 @@ typedef struct tpl_builtin {
     int32_t min, max; /* arguments needed, and taken; max -1: variadic */
     /* Names in order; one that starts with "." cannot be given by keyword. */
     const char *params[TPL_MAX_PARAMS];
+    int which; /* tells apart builtins that share a function */
 } tpl_builtin;
 
 typedef struct tpl_table {

@@ -375,8 +375,7 @@ static vt_status item(tpl_run *r, tpl_value of, tpl_value key, tpl_value *out, b
         size_t begin = tpl_str_offset(of.str, (size_t)i);
         uint32_t c;
         TRY(tpl_charge(r, begin / 64));
-        return tpl_str_copy(r, of.str->data + begin, (size_t)vt_utf8_next(of.str->data + begin, &c),
-                            out);
+        return tpl_str_copy(r, of.str->data + begin, tpl_next(of.str->data + begin, &c), out);
     }
     *out = of.type == TPL_RANGE ? tpl_int(of.range->start + i * of.range->step) : of.list->at[i];
     return VT_OK;

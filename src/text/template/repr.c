@@ -61,7 +61,7 @@ static vt_status repr_string(tpl_run *r, tpl_text *t, const tpl_str *s)
     TRY(tpl_text_add(r, t, &quote, 1));
     for (size_t i = 0; i < s->len;) {
         uint32_t c;
-        size_t n = (size_t)vt_utf8_next(s->data + i, &c);
+        size_t n = tpl_next(s->data + i, &c);
         const char *known = c == '\n'   ? "\\n"
                             : c == '\r' ? "\\r"
                             : c == '\t' ? "\\t"

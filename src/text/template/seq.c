@@ -207,9 +207,10 @@ static vt_status filter_last(tpl_run *r, const tpl_args *a, tpl_value *out)
     return VT_OK;
 }
 
-/* min(case_sensitive=false, attribute=none), max likewise */
-static vt_status extreme(tpl_run *r, const tpl_args *a, bool max, tpl_value *out)
+/* min(case_sensitive=false, attribute=none), and max (which 1) */
+static vt_status filter_extreme(tpl_run *r, const tpl_args *a, tpl_value *out)
 {
+    bool max = a->which;
     tpl_list *items;
     tpl_value best, key;
     path p;
@@ -230,16 +231,6 @@ static vt_status extreme(tpl_run *r, const tpl_args *a, bool max, tpl_value *out
         }
     }
     return VT_OK;
-}
-
-static vt_status filter_min(tpl_run *r, const tpl_args *a, tpl_value *out)
-{
-    return extreme(r, a, false, out);
-}
-
-static vt_status filter_max(tpl_run *r, const tpl_args *a, tpl_value *out)
-{
-    return extreme(r, a, true, out);
 }
 
 /* sum(attribute=none, start=0) */
@@ -424,18 +415,17 @@ static vt_status filter_map(tpl_run *r, const tpl_args *a, tpl_value *out)
     return tpl_iter_new(r, items, status, out);
 }
 
-typedef struct selector {
-    bool by_attribute, keep; /* keep: what passes; else what does not */
-} selector;
+/* What select, reject and their forms with an attribute do. */
+enum { KEEP = 1, BY_ATTRIBUTE = 2 };
 
 /* [attribute,] [test, arguments ...] */
-static vt_status choose(tpl_run *r, const tpl_args *a, selector s, tpl_list *kept)
+static vt_status choose(tpl_run *r, const tpl_args *a, tpl_list *kept)
 {
     tpl_call rest = *a->call;
     const tpl_builtin *test = NULL;
     tpl_cursor c;
     path p = {0};
-    if (s.by_attribute) {
+    if (a->which & BY_ATTRIBUTE) {
         if (rest.n_pos == 0)
             return tpl_fail(r, "Missing parameter for attribute name");
         TRY(path_read(r, rest.pos[0], &p));
@@ -461,62 +451,42 @@ static vt_status choose(tpl_run *r, const tpl_args *a, selector s, tpl_list *kep
         TRY(path_get(r, &p, item, (tpl_value){0}, &v));
         if (test)
             TRY(tpl_apply(r, test, "test", v, &rest, &v));
-        if (tpl_truth(v) == s.keep)
+        if (tpl_truth(v) == ((a->which & KEEP) != 0))
             TRY(tpl_list_add(r, kept, item));
     }
 }
 
-static vt_status chosen(tpl_run *r, const tpl_args *a, selector s, tpl_value *out)
+static vt_status filter_select(tpl_run *r, const tpl_args *a, tpl_value *out)
 {
     tpl_list *kept;
     int32_t depth = r->depth;
     TRY(tpl_list_new(r, 0, &kept));
-    vt_status status = tpl_truth(a->self) ? choose(r, a, s, kept) : VT_OK;
+    vt_status status = tpl_truth(a->self) ? choose(r, a, kept) : VT_OK;
     r->depth = depth;
     return tpl_iter_new(r, kept, status, out);
-}
-
-static vt_status filter_select(tpl_run *r, const tpl_args *a, tpl_value *out)
-{
-    return chosen(r, a, (selector){false, true}, out);
-}
-
-static vt_status filter_reject(tpl_run *r, const tpl_args *a, tpl_value *out)
-{
-    return chosen(r, a, (selector){false, false}, out);
-}
-
-static vt_status filter_selectattr(tpl_run *r, const tpl_args *a, tpl_value *out)
-{
-    return chosen(r, a, (selector){true, true}, out);
-}
-
-static vt_status filter_rejectattr(tpl_run *r, const tpl_args *a, tpl_value *out)
-{
-    return chosen(r, a, (selector){true, false}, out);
 }
 
 /* ---- the table ---- */
 
 static const tpl_builtin filters[] = {
-    {"dictsort", filter_dictsort, 0, 3, {"case_sensitive", "by", "reverse"}},
-    {"first", filter_first, 0, 0, {0}},
-    {"groupby", filter_groupby, 1, 3, {"attribute", "default", "case_sensitive"}},
-    {"items", filter_items, 0, 0, {0}},
-    {"join", filter_join, 0, 2, {"d", "attribute"}},
-    {"last", filter_last, 0, 0, {0}},
-    {"list", filter_list, 0, 0, {0}},
-    {"map", filter_map, 0, -1, {0}},
-    {"max", filter_max, 0, 2, {"case_sensitive", "attribute"}},
-    {"min", filter_min, 0, 2, {"case_sensitive", "attribute"}},
-    {"reject", filter_reject, 0, -1, {0}},
-    {"rejectattr", filter_rejectattr, 0, -1, {0}},
-    {"reverse", filter_reverse, 0, 0, {0}},
-    {"select", filter_select, 0, -1, {0}},
-    {"selectattr", filter_selectattr, 0, -1, {0}},
-    {"sort", filter_sort, 0, 3, {"reverse", "case_sensitive", "attribute"}},
-    {"sum", filter_sum, 0, 2, {"attribute", "start"}},
-    {"unique", filter_unique, 0, 2, {"case_sensitive", "attribute"}},
+    {"dictsort", filter_dictsort, 0, 3, {"case_sensitive", "by", "reverse"}, 0},
+    {"first", filter_first, 0, 0, {0}, 0},
+    {"groupby", filter_groupby, 1, 3, {"attribute", "default", "case_sensitive"}, 0},
+    {"items", filter_items, 0, 0, {0}, 0},
+    {"join", filter_join, 0, 2, {"d", "attribute"}, 0},
+    {"last", filter_last, 0, 0, {0}, 0},
+    {"list", filter_list, 0, 0, {0}, 0},
+    {"map", filter_map, 0, -1, {0}, 0},
+    {"max", filter_extreme, 0, 2, {"case_sensitive", "attribute"}, 1},
+    {"min", filter_extreme, 0, 2, {"case_sensitive", "attribute"}, 0},
+    {"reject", filter_select, 0, -1, {0}, 0},
+    {"rejectattr", filter_select, 0, -1, {0}, BY_ATTRIBUTE},
+    {"reverse", filter_reverse, 0, 0, {0}, 0},
+    {"select", filter_select, 0, -1, {0}, KEEP},
+    {"selectattr", filter_select, 0, -1, {0}, KEEP | BY_ATTRIBUTE},
+    {"sort", filter_sort, 0, 3, {"reverse", "case_sensitive", "attribute"}, 0},
+    {"sum", filter_sum, 0, 2, {"attribute", "start"}, 0},
+    {"unique", filter_unique, 0, 2, {"case_sensitive", "attribute"}, 0},
 };
 
 const tpl_table tpl_sequence_filters = {filters, sizeof filters / sizeof *filters};

@@ -4,14 +4,10 @@
 
 /* ---- case ---- */
 
-static vt_status str_upper(tpl_run *r, const tpl_args *a, tpl_value *out)
+/* a->which is a tpl_case. */
+static vt_status str_case(tpl_run *r, const tpl_args *a, tpl_value *out)
 {
-    return tpl_change_case(r, a->self.str, TPL_UPPER, out);
-}
-
-static vt_status str_lower(tpl_run *r, const tpl_args *a, tpl_value *out)
-{
-    return tpl_change_case(r, a->self.str, TPL_LOWER, out);
+    return tpl_change_case(r, a->self.str, (tpl_case)a->which, out);
 }
 
 static vt_status str_capitalize(tpl_run *r, const tpl_args *a, tpl_value *out)
@@ -29,7 +25,7 @@ static vt_status str_title(tpl_run *r, const tpl_args *a, tpl_value *out)
     TRY(tpl_charge(r, s->len / 8));
     for (size_t i = 0; i < s->len;) {
         uint32_t c;
-        size_t n = (size_t)vt_utf8_next(s->data + i, &c);
+        size_t n = tpl_next(s->data + i, &c);
         if (inside && c == SIGMA)
             TRY(tpl_text_puts(r, &t,
                               tpl_is_final_sigma(s->data, s->len, i) ? "\xcf\x82" : "\xcf\x83"));
@@ -43,65 +39,42 @@ static vt_status str_title(tpl_run *r, const tpl_args *a, tpl_value *out)
 
 /* ---- what it is made of ---- */
 
-/* Every character has the property, and there is one. */
-static vt_status all_are(tpl_run *r, const tpl_str *s, bool (*is)(uint32_t), tpl_value *out)
+enum { ALPHA, ALNUM, DIGIT, SPACE };
+
+/* Every character has the property a->which, and there is one. */
+static vt_status str_all_are(tpl_run *r, const tpl_args *a, tpl_value *out)
 {
+    static bool (*const properties[])(uint32_t) = {
+        [ALPHA] = tpl_is_alpha,
+        [ALNUM] = tpl_is_alnum,
+        [DIGIT] = tpl_is_digit,
+        [SPACE] = tpl_is_space,
+    };
+    const tpl_str *s = a->self.str;
     bool all = s->len > 0;
     TRY(tpl_charge(r, s->len / 16));
     for (size_t i = 0; i < s->len && all;) {
         uint32_t c;
-        i += (size_t)vt_utf8_next(s->data + i, &c);
-        all = is(c);
+        i += tpl_next(s->data + i, &c);
+        all = properties[a->which](c);
     }
     *out = tpl_bool(all);
     return VT_OK;
 }
 
-static vt_status str_isalpha(tpl_run *r, const tpl_args *a, tpl_value *out)
+/* a->which: 1 upper, 0 lower */
+static vt_status str_case_is(tpl_run *r, const tpl_args *a, tpl_value *out)
 {
-    return all_are(r, a->self.str, tpl_is_alpha, out);
-}
-
-static vt_status str_isalnum(tpl_run *r, const tpl_args *a, tpl_value *out)
-{
-    return all_are(r, a->self.str, tpl_is_alnum, out);
-}
-
-static vt_status str_isdigit(tpl_run *r, const tpl_args *a, tpl_value *out)
-{
-    return all_are(r, a->self.str, tpl_is_digit, out);
-}
-
-static vt_status str_isspace(tpl_run *r, const tpl_args *a, tpl_value *out)
-{
-    return all_are(r, a->self.str, tpl_is_space, out);
-}
-
-static vt_status str_islower(tpl_run *r, const tpl_args *a, tpl_value *out)
-{
-    return tpl_case_is(r, a->self.str, false, out);
-}
-
-static vt_status str_isupper(tpl_run *r, const tpl_args *a, tpl_value *out)
-{
-    return tpl_case_is(r, a->self.str, true, out);
+    return tpl_case_is(r, a->self.str, a->which, out);
 }
 
 /* ---- stripping ---- */
 
+enum { LEFT = 1, RIGHT = 2 }; /* the ends that a method works on */
+
 static vt_status str_strip(tpl_run *r, const tpl_args *a, tpl_value *out)
 {
-    return tpl_strip(r, a->self.str, a->arg[0], true, true, out);
-}
-
-static vt_status str_lstrip(tpl_run *r, const tpl_args *a, tpl_value *out)
-{
-    return tpl_strip(r, a->self.str, a->arg[0], true, false, out);
-}
-
-static vt_status str_rstrip(tpl_run *r, const tpl_args *a, tpl_value *out)
-{
-    return tpl_strip(r, a->self.str, a->arg[0], false, true, out);
+    return tpl_strip(r, a->self.str, a->arg[0], a->which & LEFT, a->which & RIGHT, out);
 }
 
 /* s begins or ends with `affix`. */
@@ -116,25 +89,15 @@ static vt_status has_affix(tpl_run *r, const char *s, size_t len, const tpl_str 
     return VT_OK;
 }
 
-static vt_status remove_affix(tpl_run *r, const tpl_args *a, bool suffix, tpl_value *out)
+static vt_status str_remove(tpl_run *r, const tpl_args *a, tpl_value *out)
 {
     const tpl_str *affix, *s = a->self.str;
-    bool has;
+    bool has, suffix = a->which == RIGHT;
     TRY(tpl_want_str(r, a->arg[0], suffix ? "removesuffix's argument" : "removeprefix's argument",
                      &affix));
     TRY(has_affix(r, s->data, s->len, affix, suffix, &has));
     size_t n = has ? affix->len : 0;
     return tpl_str_copy(r, s->data + (suffix ? 0 : n), s->len - n, out);
-}
-
-static vt_status str_removeprefix(tpl_run *r, const tpl_args *a, tpl_value *out)
-{
-    return remove_affix(r, a, false, out);
-}
-
-static vt_status str_removesuffix(tpl_run *r, const tpl_args *a, tpl_value *out)
-{
-    return remove_affix(r, a, true, out);
 }
 
 /* ---- searching ---- */
@@ -159,8 +122,10 @@ static vt_status bounds(tpl_run *r, const tpl_args *a, size_t *begin, size_t *en
     return VT_OK;
 }
 
-/* The position of arg[0], or -1. */
-static vt_status find(tpl_run *r, const tpl_args *a, bool last, int64_t *out)
+enum { FIND = 0, RFIND, INDEX };
+
+/* The position of arg[0]; -1 if it is not there, which fails for INDEX. */
+static vt_status str_find(tpl_run *r, const tpl_args *a, tpl_value *out)
 {
     const tpl_str *sub, *s = a->self.str;
     const char *at = NULL;
@@ -169,34 +134,12 @@ static vt_status find(tpl_run *r, const tpl_args *a, bool last, int64_t *out)
     TRY(tpl_want_str(r, a->arg[0], "what is looked for", &sub));
     TRY(bounds(r, a, &begin, &end, &valid));
     if (valid)
-        TRY(tpl_search(r, s->data + begin, end - begin, sub, last, &at));
+        TRY(tpl_search(r, s->data + begin, end - begin, sub, a->which == RFIND, &at));
+    if (!at && a->which == INDEX)
+        return tpl_fail(r, "substring not found");
     TRY(tpl_charge(r, at ? (size_t)(at - s->data) / 64 : 0));
-    *out = at ? (int64_t)tpl_count_chars(s->data, (size_t)(at - s->data)) : -1;
+    *out = tpl_int(at ? (int64_t)tpl_count_chars(s->data, (size_t)(at - s->data)) : -1);
     return VT_OK;
-}
-
-static vt_status str_find(tpl_run *r, const tpl_args *a, tpl_value *out)
-{
-    int64_t at;
-    TRY(find(r, a, false, &at));
-    *out = tpl_int(at);
-    return VT_OK;
-}
-
-static vt_status str_rfind(tpl_run *r, const tpl_args *a, tpl_value *out)
-{
-    int64_t at;
-    TRY(find(r, a, true, &at));
-    *out = tpl_int(at);
-    return VT_OK;
-}
-
-static vt_status str_index(tpl_run *r, const tpl_args *a, tpl_value *out)
-{
-    int64_t at;
-    TRY(find(r, a, false, &at));
-    *out = tpl_int(at);
-    return at < 0 ? tpl_fail(r, "substring not found") : VT_OK;
 }
 
 static vt_status str_count(tpl_run *r, const tpl_args *a, tpl_value *out)
@@ -224,11 +167,11 @@ static vt_status str_count(tpl_run *r, const tpl_args *a, tpl_value *out)
     return VT_OK;
 }
 
-/* arg[0] may be a tuple of strings. */
-static vt_status begins_or_ends(tpl_run *r, const tpl_args *a, bool suffix, tpl_value *out)
+/* startswith, endswith; arg[0] may be a tuple of strings. */
+static vt_status str_begins(tpl_run *r, const tpl_args *a, tpl_value *out)
 {
     size_t begin, end;
-    bool valid, has = false;
+    bool valid, has = false, suffix = a->which == RIGHT;
     tpl_value one[] = {a->arg[0]};
     tpl_list list = {.at = one, .n = 1};
     const tpl_list *affixes = a->arg[0].type == TPL_TUPLE ? a->arg[0].list : &list;
@@ -243,16 +186,6 @@ static vt_status begins_or_ends(tpl_run *r, const tpl_args *a, bool suffix, tpl_
     }
     *out = tpl_bool(has);
     return VT_OK;
-}
-
-static vt_status str_startswith(tpl_run *r, const tpl_args *a, tpl_value *out)
-{
-    return begins_or_ends(r, a, false, out);
-}
-
-static vt_status str_endswith(tpl_run *r, const tpl_args *a, tpl_value *out)
-{
-    return begins_or_ends(r, a, true, out);
 }
 
 static vt_status str_replace(tpl_run *r, const tpl_args *a, tpl_value *out)
@@ -282,7 +215,7 @@ static vt_status split_space(tpl_run *r, const tpl_str *s, int64_t max, tpl_list
         size_t word = i;
         while (i < s->len) {
             uint32_t c;
-            size_t n = (size_t)vt_utf8_next(s->data + i, &c);
+            size_t n = tpl_next(s->data + i, &c);
             if (tpl_is_space(c))
                 break;
             i += n;
@@ -348,9 +281,10 @@ static vt_status rsplit_at(tpl_run *r, const tpl_str *s, const tpl_str *sep, int
     return VT_OK;
 }
 
-static vt_status split(tpl_run *r, const tpl_args *a, bool right, tpl_value *out)
+static vt_status str_split(tpl_run *r, const tpl_args *a, tpl_value *out)
 {
     const tpl_str *sep, *s = a->self.str;
+    bool right = a->which == RIGHT;
     tpl_list *l;
     int64_t max;
     TRY(tpl_want_int(r, a->arg[1], "maxsplit", -1, &max));
@@ -364,16 +298,6 @@ static vt_status split(tpl_run *r, const tpl_args *a, bool right, tpl_value *out
     if (sep->len == 0)
         return tpl_fail(r, "empty separator");
     return right ? rsplit_at(r, s, sep, max, l) : split_at(r, s, sep, max, l);
-}
-
-static vt_status str_split(tpl_run *r, const tpl_args *a, tpl_value *out)
-{
-    return split(r, a, false, out);
-}
-
-static vt_status str_rsplit(tpl_run *r, const tpl_args *a, tpl_value *out)
-{
-    return split(r, a, true, out);
 }
 
 static vt_status str_splitlines(tpl_run *r, const tpl_args *a, tpl_value *out)
@@ -393,8 +317,9 @@ static vt_status str_splitlines(tpl_run *r, const tpl_args *a, tpl_value *out)
     return VT_OK;
 }
 
-static vt_status partition(tpl_run *r, const tpl_args *a, bool right, tpl_value *out)
+static vt_status str_partition(tpl_run *r, const tpl_args *a, tpl_value *out)
 {
+    bool right = a->which == RIGHT;
     const tpl_str *sep, *s = a->self.str;
     const char *at;
     tpl_list *l;
@@ -410,16 +335,6 @@ static vt_status partition(tpl_run *r, const tpl_args *a, bool right, tpl_value 
     TRY(add_piece(r, l, s, end, s->len));
     *out = tpl_of_list(TPL_TUPLE, l);
     return VT_OK;
-}
-
-static vt_status str_partition(tpl_run *r, const tpl_args *a, tpl_value *out)
-{
-    return partition(r, a, false, out);
-}
-
-static vt_status str_rpartition(tpl_run *r, const tpl_args *a, tpl_value *out)
-{
-    return partition(r, a, true, out);
 }
 
 static vt_status str_join(tpl_run *r, const tpl_args *a, tpl_value *out)
@@ -446,35 +361,35 @@ static vt_status str_join(tpl_run *r, const tpl_args *a, tpl_value *out)
 /* ---- the table ---- */
 
 static const tpl_builtin methods[] = {
-    {"capitalize", str_capitalize, 0, 0, {0}},
-    {"count", str_count, 1, 3, {".sub", ".start", ".end"}},
-    {"endswith", str_endswith, 1, 3, {".suffix", ".start", ".end"}},
-    {"find", str_find, 1, 3, {".sub", ".start", ".end"}},
-    {"format", tpl_str_format, 0, -1, {0}},
-    {"index", str_index, 1, 3, {".sub", ".start", ".end"}},
-    {"isalnum", str_isalnum, 0, 0, {0}},
-    {"isalpha", str_isalpha, 0, 0, {0}},
-    {"isdigit", str_isdigit, 0, 0, {0}},
-    {"islower", str_islower, 0, 0, {0}},
-    {"isspace", str_isspace, 0, 0, {0}},
-    {"isupper", str_isupper, 0, 0, {0}},
-    {"join", str_join, 1, 1, {".iterable"}},
-    {"lower", str_lower, 0, 0, {0}},
-    {"lstrip", str_lstrip, 0, 1, {".chars"}},
-    {"partition", str_partition, 1, 1, {".sep"}},
-    {"removeprefix", str_removeprefix, 1, 1, {".prefix"}},
-    {"removesuffix", str_removesuffix, 1, 1, {".suffix"}},
-    {"replace", str_replace, 2, 3, {".old", ".new", ".count"}},
-    {"rfind", str_rfind, 1, 3, {".sub", ".start", ".end"}},
-    {"rpartition", str_rpartition, 1, 1, {".sep"}},
-    {"rsplit", str_rsplit, 0, 2, {"sep", "maxsplit"}},
-    {"rstrip", str_rstrip, 0, 1, {".chars"}},
-    {"split", str_split, 0, 2, {"sep", "maxsplit"}},
-    {"splitlines", str_splitlines, 0, 1, {"keepends"}},
-    {"startswith", str_startswith, 1, 3, {".prefix", ".start", ".end"}},
-    {"strip", str_strip, 0, 1, {".chars"}},
-    {"title", str_title, 0, 0, {0}},
-    {"upper", str_upper, 0, 0, {0}},
+    {"capitalize", str_capitalize, 0, 0, {0}, 0},
+    {"count", str_count, 1, 3, {".sub", ".start", ".end"}, 0},
+    {"endswith", str_begins, 1, 3, {".suffix", ".start", ".end"}, RIGHT},
+    {"find", str_find, 1, 3, {".sub", ".start", ".end"}, FIND},
+    {"format", tpl_str_format, 0, -1, {0}, 0},
+    {"index", str_find, 1, 3, {".sub", ".start", ".end"}, INDEX},
+    {"isalnum", str_all_are, 0, 0, {0}, ALNUM},
+    {"isalpha", str_all_are, 0, 0, {0}, ALPHA},
+    {"isdigit", str_all_are, 0, 0, {0}, DIGIT},
+    {"islower", str_case_is, 0, 0, {0}, 0},
+    {"isspace", str_all_are, 0, 0, {0}, SPACE},
+    {"isupper", str_case_is, 0, 0, {0}, 1},
+    {"join", str_join, 1, 1, {".iterable"}, 0},
+    {"lower", str_case, 0, 0, {0}, TPL_LOWER},
+    {"lstrip", str_strip, 0, 1, {".chars"}, LEFT},
+    {"partition", str_partition, 1, 1, {".sep"}, LEFT},
+    {"removeprefix", str_remove, 1, 1, {".prefix"}, LEFT},
+    {"removesuffix", str_remove, 1, 1, {".suffix"}, RIGHT},
+    {"replace", str_replace, 2, 3, {".old", ".new", ".count"}, 0},
+    {"rfind", str_find, 1, 3, {".sub", ".start", ".end"}, RFIND},
+    {"rpartition", str_partition, 1, 1, {".sep"}, RIGHT},
+    {"rsplit", str_split, 0, 2, {"sep", "maxsplit"}, RIGHT},
+    {"rstrip", str_strip, 0, 1, {".chars"}, RIGHT},
+    {"split", str_split, 0, 2, {"sep", "maxsplit"}, LEFT},
+    {"splitlines", str_splitlines, 0, 1, {"keepends"}, 0},
+    {"startswith", str_begins, 1, 3, {".prefix", ".start", ".end"}, LEFT},
+    {"strip", str_strip, 0, 1, {".chars"}, LEFT | RIGHT},
+    {"title", str_title, 0, 0, {0}, 0},
+    {"upper", str_case, 0, 0, {0}, TPL_UPPER},
 };
 
 const tpl_table tpl_str_methods = {methods, sizeof methods / sizeof *methods};

@@ -185,7 +185,7 @@ vt_status tpl_put_case(tpl_run *r, tpl_text *t, const char *s, size_t begin, siz
     TRY(tpl_charge(r, (len - begin) / 8));
     for (size_t i = begin; i < len;) {
         uint32_t c, to[3];
-        size_t n = (size_t)vt_utf8_next(s + i, &c);
+        size_t n = tpl_next(s + i, &c);
         int n_to = tpl_char_case(c, k, to);
         if (c == SIGMA && k == TPL_LOWER && tpl_is_final_sigma(s, len, i))
             to[0] = FINAL_SIGMA;

@@ -4,120 +4,39 @@
 
 /* ---- what a value is ---- */
 
-static vt_status test_defined(tpl_run *r, const tpl_args *a, tpl_value *out)
+/* a->which is a set of types. */
+static vt_status test_type(tpl_run *r, const tpl_args *a, tpl_value *out)
 {
     (void)r;
-    *out = tpl_bool(a->self.type != TPL_UNDEFINED);
+    *out = tpl_bool((unsigned)a->which >> a->self.type & 1);
     return VT_OK;
 }
 
-static vt_status test_undefined(tpl_run *r, const tpl_args *a, tpl_value *out)
+#define TYPE(name) (1 << TPL_##name)
+enum {
+    DEFINED = ~TYPE(UNDEFINED),
+    NUMBER = TYPE(BOOL) | TYPE(INT) | TYPE(FLOAT),
+    /* Undefined has __getitem__, __len__, __iter__ and __call__, if only to raise: Python's own
+     * checks find them. */
+    SEQUENCE = TYPE(STR) | TYPE(LIST) | TYPE(TUPLE) | TYPE(DICT) | TYPE(RANGE) | TYPE(UNDEFINED),
+    ITERABLE = SEQUENCE | TYPE(VIEW) | TYPE(ITER),
+    CALLABLE = TYPE(FUNCTION) | TYPE(METHOD) | TYPE(OBJECT) | TYPE(UNDEFINED),
+};
+
+/* The value true (which 1) or false (0) itself. */
+static vt_status test_boolean_is(tpl_run *r, const tpl_args *a, tpl_value *out)
 {
     (void)r;
-    *out = tpl_bool(a->self.type == TPL_UNDEFINED);
+    *out = tpl_bool(a->self.type == TPL_BOOL && a->self.boolean == a->which);
     return VT_OK;
 }
 
-static vt_status test_none(tpl_run *r, const tpl_args *a, tpl_value *out)
-{
-    (void)r;
-    *out = tpl_bool(a->self.type == TPL_NONE);
-    return VT_OK;
-}
-
-static vt_status test_boolean(tpl_run *r, const tpl_args *a, tpl_value *out)
-{
-    (void)r;
-    *out = tpl_bool(a->self.type == TPL_BOOL);
-    return VT_OK;
-}
-
-static vt_status test_false(tpl_run *r, const tpl_args *a, tpl_value *out)
-{
-    (void)r;
-    *out = tpl_bool(a->self.type == TPL_BOOL && !a->self.boolean);
-    return VT_OK;
-}
-
-static vt_status test_true(tpl_run *r, const tpl_args *a, tpl_value *out)
-{
-    (void)r;
-    *out = tpl_bool(a->self.type == TPL_BOOL && a->self.boolean);
-    return VT_OK;
-}
-
-static vt_status test_integer(tpl_run *r, const tpl_args *a, tpl_value *out)
-{
-    (void)r;
-    *out = tpl_bool(a->self.type == TPL_INT);
-    return VT_OK;
-}
-
-static vt_status test_float(tpl_run *r, const tpl_args *a, tpl_value *out)
-{
-    (void)r;
-    *out = tpl_bool(a->self.type == TPL_FLOAT);
-    return VT_OK;
-}
-
-static vt_status test_number(tpl_run *r, const tpl_args *a, tpl_value *out)
-{
-    (void)r;
-    *out = tpl_bool(tpl_is_number(a->self));
-    return VT_OK;
-}
-
-static vt_status test_string(tpl_run *r, const tpl_args *a, tpl_value *out)
-{
-    (void)r;
-    *out = tpl_bool(a->self.type == TPL_STR);
-    return VT_OK;
-}
-
-static vt_status test_mapping(tpl_run *r, const tpl_args *a, tpl_value *out)
-{
-    (void)r;
-    *out = tpl_bool(a->self.type == TPL_DICT);
-    return VT_OK;
-}
-
-static vt_status test_iterable(tpl_run *r, const tpl_args *a, tpl_value *out)
-{
-    (void)r;
-    *out = tpl_bool(tpl_iterable(a->self));
-    return VT_OK;
-}
-
-/* Undefined has __getitem__, __len__ and __call__, if only to raise: Python's own check finds them. */
-static vt_status test_sequence(tpl_run *r, const tpl_args *a, tpl_value *out)
-{
-    tpl_type t = a->self.type;
-    (void)r;
-    *out = tpl_bool(t == TPL_STR || t == TPL_LIST || t == TPL_TUPLE || t == TPL_DICT ||
-                    t == TPL_RANGE || t == TPL_UNDEFINED);
-    return VT_OK;
-}
-
-static vt_status test_callable(tpl_run *r, const tpl_args *a, tpl_value *out)
-{
-    tpl_type t = a->self.type;
-    (void)r;
-    *out = tpl_bool(t == TPL_FUNCTION || t == TPL_METHOD || t == TPL_OBJECT || t == TPL_UNDEFINED);
-    return VT_OK;
-}
-
-static vt_status test_lower(tpl_run *r, const tpl_args *a, tpl_value *out)
+/* a->which: 1 upper, 0 lower */
+static vt_status test_case(tpl_run *r, const tpl_args *a, tpl_value *out)
 {
     tpl_value s;
     TRY(tpl_to_str(r, a->self, &s));
-    return tpl_case_is(r, s.str, false, out);
-}
-
-static vt_status test_upper(tpl_run *r, const tpl_args *a, tpl_value *out)
-{
-    tpl_value s;
-    TRY(tpl_to_str(r, a->self, &s));
-    return tpl_case_is(r, s.str, true, out);
+    return tpl_case_is(r, s.str, a->which, out);
 }
 
 /* ---- numbers ---- */
@@ -134,14 +53,10 @@ static vt_status remainder_is(tpl_run *r, tpl_value v, tpl_value divisor, int64_
     return VT_OK;
 }
 
-static vt_status test_odd(tpl_run *r, const tpl_args *a, tpl_value *out)
+/* a->which: 1 odd, 0 even */
+static vt_status test_parity(tpl_run *r, const tpl_args *a, tpl_value *out)
 {
-    return remainder_is(r, a->self, tpl_int(2), 1, out);
-}
-
-static vt_status test_even(tpl_run *r, const tpl_args *a, tpl_value *out)
-{
-    return remainder_is(r, a->self, tpl_int(2), 0, out);
+    return remainder_is(r, a->self, tpl_int(2), a->which, out);
 }
 
 static vt_status test_divisibleby(tpl_run *r, const tpl_args *a, tpl_value *out)
@@ -164,88 +79,54 @@ static vt_status test_sameas(tpl_run *r, const tpl_args *a, tpl_value *out)
     return VT_OK;
 }
 
-static vt_status compare(tpl_run *r, tpl_op op, const tpl_args *a, tpl_value *out)
+/* a->which is a tpl_op. */
+static vt_status test_compare(tpl_run *r, const tpl_args *a, tpl_value *out)
 {
     bool holds;
-    TRY(tpl_compare(r, op, a->self, a->arg[0], &holds));
+    TRY(tpl_compare(r, (tpl_op)a->which, a->self, a->arg[0], &holds));
     *out = tpl_bool(holds);
     return VT_OK;
-}
-
-static vt_status test_in(tpl_run *r, const tpl_args *a, tpl_value *out)
-{
-    return compare(r, TPL_OP_IN, a, out);
-}
-
-static vt_status test_eq(tpl_run *r, const tpl_args *a, tpl_value *out)
-{
-    return compare(r, TPL_OP_EQ, a, out);
-}
-
-static vt_status test_ne(tpl_run *r, const tpl_args *a, tpl_value *out)
-{
-    return compare(r, TPL_OP_NE, a, out);
-}
-
-static vt_status test_lt(tpl_run *r, const tpl_args *a, tpl_value *out)
-{
-    return compare(r, TPL_OP_LT, a, out);
-}
-
-static vt_status test_le(tpl_run *r, const tpl_args *a, tpl_value *out)
-{
-    return compare(r, TPL_OP_LE, a, out);
-}
-
-static vt_status test_gt(tpl_run *r, const tpl_args *a, tpl_value *out)
-{
-    return compare(r, TPL_OP_GT, a, out);
-}
-
-static vt_status test_ge(tpl_run *r, const tpl_args *a, tpl_value *out)
-{
-    return compare(r, TPL_OP_GE, a, out);
 }
 
 /* ---- the table ---- */
 
 static const tpl_builtin tests[] = {
-    {"!=", test_ne, 1, 1, {".other"}},
-    {"<", test_lt, 1, 1, {".other"}},
-    {"<=", test_le, 1, 1, {".other"}},
-    {"==", test_eq, 1, 1, {".other"}},
-    {">", test_gt, 1, 1, {".other"}},
-    {">=", test_ge, 1, 1, {".other"}},
-    {"boolean", test_boolean, 0, 0, {0}},
-    {"callable", test_callable, 0, 0, {0}},
-    {"defined", test_defined, 0, 0, {0}},
-    {"divisibleby", test_divisibleby, 1, 1, {"num"}},
-    {"eq", test_eq, 1, 1, {".other"}},
-    {"equalto", test_eq, 1, 1, {".other"}},
-    {"even", test_even, 0, 0, {0}},
-    {"false", test_false, 0, 0, {0}},
-    {"float", test_float, 0, 0, {0}},
-    {"ge", test_ge, 1, 1, {".other"}},
-    {"greaterthan", test_gt, 1, 1, {".other"}},
-    {"gt", test_gt, 1, 1, {".other"}},
-    {"in", test_in, 1, 1, {"seq"}},
-    {"integer", test_integer, 0, 0, {0}},
-    {"iterable", test_iterable, 0, 0, {0}},
-    {"le", test_le, 1, 1, {".other"}},
-    {"lessthan", test_lt, 1, 1, {".other"}},
-    {"lower", test_lower, 0, 0, {0}},
-    {"lt", test_lt, 1, 1, {".other"}},
-    {"mapping", test_mapping, 0, 0, {0}},
-    {"ne", test_ne, 1, 1, {".other"}},
-    {"none", test_none, 0, 0, {0}},
-    {"number", test_number, 0, 0, {0}},
-    {"odd", test_odd, 0, 0, {0}},
-    {"sameas", test_sameas, 1, 1, {"other"}},
-    {"sequence", test_sequence, 0, 0, {0}},
-    {"string", test_string, 0, 0, {0}},
-    {"true", test_true, 0, 0, {0}},
-    {"undefined", test_undefined, 0, 0, {0}},
-    {"upper", test_upper, 0, 0, {0}},
+    {"!=", test_compare, 1, 1, {".other"}, TPL_OP_NE},
+    {"<", test_compare, 1, 1, {".other"}, TPL_OP_LT},
+    {"<=", test_compare, 1, 1, {".other"}, TPL_OP_LE},
+    {"==", test_compare, 1, 1, {".other"}, TPL_OP_EQ},
+    {">", test_compare, 1, 1, {".other"}, TPL_OP_GT},
+    {">=", test_compare, 1, 1, {".other"}, TPL_OP_GE},
+    {"boolean", test_type, 0, 0, {0}, TYPE(BOOL)},
+    {"callable", test_type, 0, 0, {0}, CALLABLE},
+    {"defined", test_type, 0, 0, {0}, DEFINED},
+    {"divisibleby", test_divisibleby, 1, 1, {"num"}, 0},
+    {"eq", test_compare, 1, 1, {".other"}, TPL_OP_EQ},
+    {"equalto", test_compare, 1, 1, {".other"}, TPL_OP_EQ},
+    {"even", test_parity, 0, 0, {0}, 0},
+    {"false", test_boolean_is, 0, 0, {0}, 0},
+    {"float", test_type, 0, 0, {0}, TYPE(FLOAT)},
+    {"ge", test_compare, 1, 1, {".other"}, TPL_OP_GE},
+    {"greaterthan", test_compare, 1, 1, {".other"}, TPL_OP_GT},
+    {"gt", test_compare, 1, 1, {".other"}, TPL_OP_GT},
+    {"in", test_compare, 1, 1, {"seq"}, TPL_OP_IN},
+    {"integer", test_type, 0, 0, {0}, TYPE(INT)},
+    {"iterable", test_type, 0, 0, {0}, ITERABLE},
+    {"le", test_compare, 1, 1, {".other"}, TPL_OP_LE},
+    {"lessthan", test_compare, 1, 1, {".other"}, TPL_OP_LT},
+    {"lower", test_case, 0, 0, {0}, 0},
+    {"lt", test_compare, 1, 1, {".other"}, TPL_OP_LT},
+    {"mapping", test_type, 0, 0, {0}, TYPE(DICT)},
+    {"ne", test_compare, 1, 1, {".other"}, TPL_OP_NE},
+    {"none", test_type, 0, 0, {0}, TYPE(NONE)},
+    {"number", test_type, 0, 0, {0}, NUMBER},
+    {"odd", test_parity, 0, 0, {0}, 1},
+    {"sameas", test_sameas, 1, 1, {"other"}, 0},
+    {"sequence", test_type, 0, 0, {0}, SEQUENCE},
+    {"string", test_type, 0, 0, {0}, TYPE(STR)},
+    {"true", test_boolean_is, 0, 0, {0}, 1},
+    {"undefined", test_type, 0, 0, {0}, TYPE(UNDEFINED)},
+    {"upper", test_case, 0, 0, {0}, 1},
 };
 
 const tpl_table tpl_tests = {tests, sizeof tests / sizeof *tests};

@@ -473,7 +473,7 @@ vt_status tpl_cursor_next(tpl_run *r, tpl_cursor *c, tpl_value *item, bool *end)
         *end = pos >= of.str->len;
         if (!*end) {
             uint32_t code;
-            size_t n = (size_t)vt_utf8_next(of.str->data + pos, &code);
+            size_t n = tpl_next(of.str->data + pos, &code);
             c->pos += n;
             return tpl_str_copy(r, of.str->data + pos, n, item);
         }

@@ -265,6 +265,9 @@ static inline bool tpl_str_is(const tpl_str *s, const char *c)
 
 /* ---- characters (chars.c) ---- */
 
+/* Decodes the character at s; returns its bytes. */
+static inline size_t tpl_next(const char *s, uint32_t *c) { return (size_t)vt_utf8_next(s, c); }
+
 typedef enum tpl_case { TPL_UPPER = 0, TPL_LOWER, TPL_TITLECASE } tpl_case;
 
 bool tpl_is_space(uint32_t c);

@@ -76,7 +76,7 @@ static vt_status in_set(tpl_run *r, const strip_set *set, uint32_t c, bool *in)
     *in = c < 0x80 && set->ascii[c];
     if (c < 0x80 || !set->any_other)
         return VT_OK;
-    TRY(tpl_charge(r, 1 + set->chars->len / 64));
+    TRY(tpl_charge(r, 1 + set->chars->len / 16));
     for (size_t i = 0; i < set->chars->len && !*in;) {
         uint32_t other;
         i += tpl_next(set->chars->data + i, &other);

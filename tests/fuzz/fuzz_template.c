@@ -2,7 +2,7 @@
  * message or give text, within the limits of a real rendering. Bytes behind a NUL are the variables
  * instead.
  *
- * Run it with -timeout=20: a rendering that uses all of its 10 million steps takes about a second,
+ * Run it with -timeout=30: a rendering that uses all of its 10 million steps takes about a second,
  * ten times that under the sanitizers. A longer one is work that the steps do not pay for. */
 #include <stdlib.h>
 #include <string.h>

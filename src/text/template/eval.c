@@ -57,7 +57,7 @@ static vt_status spread_positional(tpl_run *r, const tpl_node *n, tpl_call *out)
     tpl_list *more;
     TRY(tpl_eval(r, n, &v));
     TRY(tpl_to_list(r, v, &more));
-    for (int32_t i = out->n_pos; i > 0; i--) /* at most what the source spells out */
+    for (int32_t i = out->n_pos; i > 0; i--) /* room for those that the source spells out */
         TRY(tpl_list_add(r, more, tpl_none()));
     if (more->n == 0)
         return VT_OK;
@@ -292,7 +292,7 @@ static vt_status eval_binary(tpl_run *r, const tpl_node *n, tpl_value *out)
     return tpl_binary(r, n->op, a, b, out);
 }
 
-/* Nodes whose first part is a value of its own. */
+/* The kinds that begin with the value of n->a. */
 static vt_status eval_unary(tpl_run *r, const tpl_node *n, tpl_value *out)
 {
     tpl_value a, key;

@@ -1,7 +1,7 @@
 /* Statements, loops and macros.
  *
  * Scopes are jinja2's: for bodies (each iteration), with, macros, call, filter, set and generation
- * blocks open one; if does not. Assignments go to the innermost scope, so a loop cannot change what
+ * blocks open one; `if` does not. Assignments go to the innermost scope, so a loop cannot change what
  * is outside it except through a namespace. A macro sees the scopes where it was defined, as they
  * are when it is called.
  *
@@ -48,7 +48,7 @@ static vt_status scope_push(tpl_run *r)
     return VT_OK;
 }
 
-/* Its variables are used again, unless a macro may still look at them. */
+/* Puts the variables on the free list, unless a macro may still look at them. */
 static void scope_clear(tpl_run *r, tpl_scope *s)
 {
     tpl_var *last = s->vars;
@@ -106,7 +106,7 @@ static vt_status check_output(tpl_run *r)
     return VT_OK;
 }
 
-/* Runs a body into a text of its own. */
+/* The output of a body as a string. */
 static vt_status capture(tpl_run *r, const tpl_nodes *body, tpl_value *out)
 {
     tpl_text text = {0}, *outer = r->out;
@@ -297,7 +297,7 @@ static vt_status exec_generation(tpl_run *r, const tpl_node *n)
 typedef struct loop {
     tpl_object object;
     const tpl_node *node; /* the for statement */
-    tpl_scope *scope;     /* where it stands, for its test and its recursion */
+    tpl_scope *scope;     /* around the statement, for its test and its recursion */
     tpl_cursor cursor;
     int64_t index0, length; /* length -1: not asked yet */
     int32_t depth0;
@@ -382,7 +382,7 @@ static vt_status loop_cycle(tpl_run *r, const tpl_args *a, tpl_value *out)
     return VT_OK;
 }
 
-/* loop.changed(a, b, ...): these are not the values of the last call. */
+/* loop.changed(a, b, ...): true unless the last call had the same values. */
 static vt_status loop_changed(tpl_run *r, const tpl_args *a, tpl_value *out)
 {
     loop *l = (loop *)a->self.object;
@@ -481,7 +481,7 @@ static vt_status loop_iterations(tpl_run *r, loop *l, bool *finished_one)
     return VT_OK;
 }
 
-/* In r->scope. The else part runs if no iteration reached its end (so says jinja2: break and
+/* Runs the loop in r->scope. The else part runs if no iteration reached its end (in jinja2, break and
  * continue in the first one do not count). */
 static vt_status loop_run(tpl_run *r, const tpl_node *n, tpl_value iterable, int32_t depth0)
 {
@@ -557,7 +557,7 @@ static vt_status exec_set(tpl_run *r, const tpl_node *n)
     return assign(r, n->a, v);
 }
 
-/* The text of the body, through the filters, in a scope of its own. */
+/* The output of the body in a scope of its own, after the filters. */
 static vt_status filtered_body(tpl_run *r, const tpl_node *n, tpl_value *out)
 {
     TRY(scope_push(r));
@@ -572,7 +572,7 @@ static vt_status exec_filtered(tpl_run *r, const tpl_node *n)
 {
     tpl_value v;
     TRY(filtered_body(r, n, &v));
-    if (r->flow != TPL_FLOW_NONE) /* left by break or continue: what was captured is gone */
+    if (r->flow != TPL_FLOW_NONE) /* break or continue left the body: its output is dropped */
         return VT_OK;
     if (n->kind == TPL_N_SET_BLOCK)
         return assign(r, n->a, v);

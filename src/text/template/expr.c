@@ -1,12 +1,12 @@
 /* Expressions of templates: a recursive-descent parser with jinja2's precedences, loosest first:
  *
- *   a if b else c | or | and | not | compare, in | + - | ~ | * / // % | ** | unary | postfix,
- * |filter, is test
+ *   a if b else c     or     and     not     comparisons, in     + -     ~     * / // %     **
+ *   unary + -         postfix: .name [item] (call)        |filter, is test
  *
  * Two of jinja2's habits differ from Python's and are kept: ~ binds tighter than + and -, and ** is
- * left-associative and binds looser than unary minus. Not kept: what jinja2 makes of constants
- * while it compiles (-2 ** x becomes -(2 ** x), a slice of a literal number is undefined and no
- * error).
+ * left-associative and binds looser than unary minus. Not kept: the results of jinja2's constant
+ * folding (it makes -2 ** x into -(2 ** x), and a slice of a literal number is undefined there
+ * instead of an error).
  */
 #include "text/template/nodes.h"
 

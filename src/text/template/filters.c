@@ -90,7 +90,7 @@ static vt_status filter_indent(tpl_run *r, const tpl_args *a, tpl_value *out)
     TRY(tpl_charge(r, s->len / 16));
     if (tpl_truth(a->arg[1]))
         TRY(tpl_text_add(r, &t, indent.data, indent.len));
-    /* the lines of s and one more newline, so that a last empty line is one */
+    /* a newline at the end of s begins one more, empty line */
     for (size_t begin = 0; begin <= s->len; first = false) {
         size_t end, next;
         tpl_line_end(s, begin, &end, &next);
@@ -107,8 +107,8 @@ static vt_status filter_indent(tpl_run *r, const tpl_args *a, tpl_value *out)
     return tpl_text_value(r, &t, out);
 }
 
-/* truncate(length=255, killwords=false, end="...", leeway=5); what fits stays as it is, text or
- * not. */
+/* truncate(length=255, killwords=false, end="...", leeway=5). A value that is short enough
+ * is returned as it is, whatever its type. */
 static vt_status filter_truncate(tpl_run *r, const tpl_args *a, tpl_value *out)
 {
     const tpl_str *s, *end = &(tpl_str){.data = "...", .len = 3, .n_chars = 3};
@@ -245,7 +245,7 @@ static vt_status filter_float(tpl_run *r, const tpl_args *a, tpl_value *out)
     return VT_OK;
 }
 
-/* Rounded half to even at 10^-precision; decimal digits are exact because printf's are. */
+/* Rounds half to even at 10^-precision. printf's decimal digits are exact, so this is too. */
 static double round_float(double d, int64_t precision)
 {
     char text[700];
@@ -288,7 +288,7 @@ static vt_status filter_round(tpl_run *r, const tpl_args *a, tpl_value *out)
 {
     int64_t precision;
     const tpl_str *method = NULL;
-    TRY(tpl_charge(r, 64)); /* printf and strtod of up to 600 digits */
+    TRY(tpl_charge(r, 128)); /* printf and strtod of up to 600 digits */
     TRY(tpl_want_int(r, a->arg[0], "round's precision", 0, &precision));
     if (a->arg[1].type != TPL_MISSING)
         TRY(tpl_want_str(r, a->arg[1], "round's method", &method));

@@ -84,7 +84,7 @@ static vt_status put_real(tpl_run *r, tpl_text *t, const spec *s, double v)
     bool percent = s->type == '%', negative = signbit(v) && !isnan(v);
     char type = percent ? 'f' : s->type ? s->type : 'g';
     double magnitude = fabs(percent ? v * 100 : v);
-    TRY(tpl_charge(r, 64)); /* printf of up to 1,300 digits */
+    TRY(tpl_charge(r, 128)); /* printf of up to 1,300 digits */
     if (isnan(v) || isinf(v)) {
         bool upper = type == 'E' || type == 'F' || type == 'G';
         snprintf(body, sizeof body, "%s", isnan(v) ? upper ? "NAN" : "nan" : upper ? "INF" : "inf");

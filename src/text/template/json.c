@@ -70,15 +70,21 @@ static vt_status from_json(tpl_run *r, json_t *j, int depth, tpl_value *out)
     }
 }
 
-/* jansson needs up to 90 bytes of memory for a byte of JSON such as `{},{},`; this bounds the trees
- * that it builds of 10 MB to a few hundred MB. Brackets inside strings are counted too, which no
- * conversation comes near. */
+/* jansson needs 75 bytes of memory for each byte of JSON such as `{},{},`. This limit keeps what it
+ * builds from 10 MB of JSON to a few hundred MB. */
 static bool too_many_containers(const char *json, size_t len)
 {
     enum { MAX_CONTAINERS = 1000000 };
     size_t n = 0;
-    for (size_t i = 0; i < len; i++)
-        n += json[i] == '{' || json[i] == '[';
+    bool inside = false; /* a string */
+    for (size_t i = 0; i < len; i++) {
+        if (json[i] == '"')
+            inside = !inside;
+        else if (inside)
+            i += json[i] == '\\';
+        else
+            n += json[i] == '{' || json[i] == '[';
+    }
     return n > MAX_CONTAINERS;
 }
 
@@ -88,7 +94,7 @@ vt_status tpl_read_variables(tpl_run *r, const char *json, size_t len, tpl_dict 
     tpl_value v = {0};
     if (too_many_containers(json, len))
         return vt_fail(r->err, VT_ERR_USAGE,
-                       "%s: the variables hold more than a million brackets or braces", r->name);
+                       "%s: the variables hold more than a million objects and lists", r->name);
     json_t *j = json_loadb(json, len, JSON_ALLOW_NUL, &e);
     if (!j)
         return vt_fail(r->err, VT_ERR_USAGE,

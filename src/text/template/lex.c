@@ -1,14 +1,14 @@
 /* From a template's source to tokens, as jinja2's lexer does with trim_blocks and lstrip_blocks.
  *
- * The source is data with three kinds of tags in it, {{ }}, {% %} and {# #}. Whitespace around
- * tags:
- *   {%- -%}   strip all whitespace on that side, newlines included;
- *   {%+ +%}   keep it all;
- *   {% %}     (blocks and comments, not variables) drop spaces and tabs between the line's start
- * and the tag, and one newline behind it. One newline at the source's very end is dropped, and \r\n
- * and \r become \n.
+ * The source is text with three kinds of tags in it: {{ }}, {% %} and {# #}. White space around tags:
  *
- * Inside a tag an end mark counts only where brackets are balanced, so that {{ {"a": {}}}} works.
+ *   {%- -%}   strips all white space on that side, newlines included
+ *   {%+ +%}   keeps all of it
+ *   {% %}     (blocks and comments, not variables) drops the spaces and tabs between the start of
+ *             the line and the tag, and one newline after the tag
+ *
+ * One newline at the very end of the source is dropped; \r\n and \r become \n. Inside a tag an end
+ * mark counts only where brackets are balanced, so that {{ {"a": {}}}} works.
  */
 #include "text/template/nodes.h"
 
@@ -109,7 +109,8 @@ static size_t digits_at(const lexer *x, size_t pos, int base, bool lead)
     }
 }
 
-/* Bytes of an end mark at pos: [+-]? mark, and what it swallows behind it. 0: none here. */
+/* Length of an end mark at pos: [+-]? mark, and the white space after it that it drops. 0: there is
+ * none. */
 static size_t end_mark(const lexer *x, size_t pos, const char *mark, bool trim, bool plus)
 {
     bool minus = x->s[pos] == '-';
@@ -153,7 +154,7 @@ static vt_status lex_number(lexer *x, bool *was)
         size_t after = base == 10 ? 0 : digits_at(x, pos + 2, base, true);
         if (after > 0)
             n = 2 + after;
-        else /* only zeros: 012 is 0 and 12, which no grammar rule takes */
+        else /* zeros alone: 012 is the tokens 0 and 12, which is an error later */
             for (base = 10, n = 1;
                  n < whole && (s[pos + n] == '0' || (s[pos + n] == '_' && s[pos + n + 1] == '0'));)
                 n++;
@@ -218,8 +219,8 @@ static bool escape_digits(const char *s, size_t len, size_t n, int base, uint32_
     return true;
 }
 
-/* One escape at s[0] == '\\'; writes its bytes and returns how many of the source it took, 0:
- * malformed. */
+/* The escape that begins at s[0] == '\\': writes its bytes to out and returns its length in the
+ * source; 0: it is malformed. */
 static size_t unescape(const char *s, size_t len, char *out, size_t *n_out)
 {
     static const char from[] = "\\'\"abfnrtv", to[] = "\\'\"\a\b\f\n\r\t\v";
@@ -453,14 +454,14 @@ static vt_status lex_all(lexer *x)
             advance(x, raw);
             TRY(lex_raw(x));
         } else if (what == '#') {
-            if (signed_tag) /* its sign is part of the mark: {#-#} is no whole comment */
+            if (signed_tag) /* the sign belongs to the mark: {#-#} is not a whole comment */
                 advance(x, 1);
             TRY(lex_comment(x));
         } else {
             TRY(emit_mark(x, what == '{' ? TPL_T_VARIABLE_BEGIN : TPL_T_BLOCK_BEGIN));
             advance(x, 2 + signed_tag);
             TRY(lex_tag(x, what == '%'));
-            if (x->pos >= x->len) /* maybe inside the tag: an end token serves both */
+            if (x->pos >= x->len) /* perhaps inside the tag; the parser says what is missing */
                 return emit_mark(x, TPL_T_EOF);
         }
     }

@@ -88,7 +88,7 @@ static vt_status dict_view(tpl_run *r, const tpl_args *a, tpl_value *out)
 static vt_status dict_copy(tpl_run *r, const tpl_args *a, tpl_value *out)
 {
     (void)r;
-    *out = a->self; /* immutable: a copy is itself */
+    *out = a->self; /* dicts are immutable, so a copy needs no new one */
     return VT_OK;
 }
 

@@ -1,10 +1,11 @@
-/* Operators, attributes, subscripts and slices, with Python's results and jinja2's lookups:
+/* Operators, attributes, items and slices, with Python's results and jinja2's lookups:
  *
- *   x.name     the attribute (a method) first, then the item;  x["name"]  the item first, then the
- * attribute.
+ *   x.name      the attribute (a method) first, then the item
+ *   x["name"]   the item first, then the attribute
  *
- * Lists and dicts are immutable here (jinja2's ImmutableSandboxedEnvironment): their mutating
- * methods, and anything with two underscores, look undefined and fail when called.
+ * Lists and dicts are immutable here (jinja2's ImmutableSandboxedEnvironment): the methods that would
+ * change them, and every name with two underscores at both ends, look undefined and fail when they
+ * are called.
  */
 #include "text/template/interpreter.h"
 

@@ -18,7 +18,7 @@ static vt_status parse_until(tpl_parser *p, const char *end, tpl_nodes *body)
     return VT_OK;
 }
 
-/* Clauses lie side by side, so that a long chain of elif is not deep. */
+/* The clauses are siblings, so that a long chain of elif is not a deep tree. */
 static vt_status parse_if(tpl_parser *p, tpl_node **out)
 {
     static const char *const ends[] = {"endif", "elif", "else", NULL};
@@ -314,7 +314,7 @@ static vt_status parse_body(tpl_parser *p, const char *const *ends, tpl_nodes *b
 /* ---- unknown filters and tests ---- */
 
 /* jinja2 refuses a template that names an unknown filter or test, except within an if or an inline
- * if, where it fails only when it is reached (so that a template may ask `'f' is filter` first). */
+ * if, where it fails only when it is reached. */
 static vt_status check_names(tpl_parser *p, const tpl_node *n, bool soft);
 
 static vt_status check_list(tpl_parser *p, const tpl_nodes *list, bool soft)
@@ -333,7 +333,8 @@ static vt_status check_names(tpl_parser *p, const tpl_node *n, bool soft)
         return vt_fail(p->err, VT_ERR_UNSUPPORTED, "%s:%d: there is no %s named '%s'", p->t->name,
                        n->line, n->kind == TPL_N_FILTER ? "filter" : "test", n->name);
     bool conditional = n->kind == TPL_N_IF || n->kind == TPL_N_COND;
-    bool scoped = n->body.n > 0 && !conditional; /* a frame of its own is hard again */
+    bool scoped = n->body.n > 0 &&
+                  !conditional; /* jinja2 checks the body of a block of its own again */
     bool parts = conditional ||
                  (soft && n->kind != TPL_N_FILTER_BLOCK && n->kind != TPL_N_SET_BLOCK);
     const tpl_node *const part[] = {n->a, n->b, n->c, n->d};

@@ -48,7 +48,7 @@ static vt_status path_read(tpl_run *r, tpl_value attribute, path *p)
     return VT_OK;
 }
 
-/* default MISSING or none: what is not there stays undefined. */
+/* The value at the path in `item`; `absent`, if given, replaces what is undefined on the way. */
 static vt_status path_get(tpl_run *r, const path *p, tpl_value item, tpl_value absent,
                           tpl_value *out)
 {
@@ -61,7 +61,7 @@ static vt_status path_get(tpl_run *r, const path *p, tpl_value item, tpl_value a
     return VT_OK;
 }
 
-/* Strings in lower case, unless case counts. */
+/* A string in lower case, unless case counts; anything else unchanged. */
 static vt_status fold_case(tpl_run *r, tpl_value v, bool case_sensitive, tpl_value *out)
 {
     *out = v;
@@ -294,7 +294,7 @@ static vt_status filter_reverse(tpl_run *r, const tpl_args *a, tpl_value *out)
         return tpl_fail(r, "reverse: argument must be iterable");
     TRY(tpl_to_list(r, a->self, &l));
     tpl_list_reverse(l);
-    if (a->self.type == TPL_ITER) { /* what cannot be reversed becomes a list */
+    if (a->self.type == TPL_ITER) { /* Python cannot reverse a generator: jinja2 gives a list */
         *out = tpl_of_list(TPL_LIST, l);
         return VT_OK;
     }

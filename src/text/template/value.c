@@ -301,7 +301,7 @@ static vt_status equal_dicts(tpl_run *r, const tpl_dict *a, const tpl_dict *b, b
     return VT_OK;
 }
 
-/* Items and keys compare as sets. */
+/* Views of keys and items compare as sets do. */
 static vt_status equal_views(tpl_run *r, const tpl_list *a, tpl_list *b, bool *equal)
 {
     *equal = a == b || (a->n == b->n && strcmp(a->kind, "dict_values") != 0 &&
@@ -325,7 +325,7 @@ static vt_status equal_containers(tpl_run *r, tpl_value a, tpl_value b, bool *eq
     return VT_OK;
 }
 
-/* Exact even where a double cannot hold the integer. */
+/* Exact, even for integers that a double cannot hold. */
 static int order_numbers(tpl_value a, tpl_value b)
 {
     if (tpl_is_int(a) && tpl_is_int(b)) {
@@ -560,7 +560,7 @@ vt_status tpl_iter_new(tpl_run *r, tpl_list *items, vt_status status, tpl_value 
 {
     tpl_iter *it;
     if (status == VT_ERR_MEMORY || status == VT_ERR_CANCELLED)
-        return status;                            /* no error of Python's that could wait */
+        return status; /* a limit of ours: it holds at once, a generator cannot delay it */
     TRY(tpl_charge(r, status == VT_OK ? 1 : 32)); /* a message was made */
     it = tpl_alloc(r, 1, sizeof *it);
     if (!it)

@@ -88,6 +88,11 @@ VT_API vt_status vt_detokenize(const vt_model *m, const int32_t *ids, size_t n_i
 /* The chat template applied to {"messages": [...], ...} (JSON text); free with vt_free. */
 VT_API vt_status vt_render_chat(const vt_model *m, const char *json, size_t json_len,
                                 bool add_generation_prompt, char **text, size_t *len, vt_err *err);
+/* The same, asking stop(context) every few thousand steps of the template: true ends the rendering
+ * with VT_ERR_CANCELLED. */
+VT_API vt_status vt_render_chat_until(const vt_model *m, const char *json, size_t json_len,
+                                      bool add_generation_prompt, bool (*stop)(void *context),
+                                      void *context, char **text, size_t *len, vt_err *err);
 VT_API void vt_free(void *p);
 
 /* ---- engine ---- */

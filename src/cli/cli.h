@@ -96,6 +96,8 @@ void cli_gpu_state(vt_buf *b, int32_t ordinal);
 void cli_catch_interrupt(void);
 bool cli_interrupted(void);
 void cli_clear_interrupt(void);
+/* cli_interrupted for calls that ask a function with a context. */
+bool cli_stop_asked(void *unused);
 
 /* A whole file, or stdin for "-"; at most 256 MiB. */
 vt_status cli_read_file(const char *path, vt_buf *out, vt_err *err);

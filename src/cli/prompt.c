@@ -61,7 +61,8 @@ vt_status cli_encode_messages(const vt_model *m, json_t *messages, cli_ids *ids,
     json_decref(object);
     if (!json)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for the messages");
-    vt_status status = vt_render_chat(m, json, strlen(json), true, &text, &len, err);
+    vt_status status = vt_render_chat_until(m, json, strlen(json), true, cli_stop_asked, NULL,
+                                            &text, &len, err);
     free(json);
     if (status == VT_OK)
         status = cli_encode(m, text, len, VT_TOKENIZE_SPECIAL, ids, err);

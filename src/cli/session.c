@@ -38,6 +38,12 @@ bool cli_interrupted(void) { return interrupted != 0; }
 
 void cli_clear_interrupt(void) { interrupted = 0; }
 
+bool cli_stop_asked(void *unused)
+{
+    (void)unused;
+    return interrupted != 0;
+}
+
 int cli_fail(const vt_err *err)
 {
     fflush(stdout);

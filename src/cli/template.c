@@ -37,6 +37,7 @@ static vt_status render_file(const char *path, const char *json, bool open_turn,
 {
     vt_buf source = {0};
     vt_template *t = NULL;
+    const vt_template_limits limits = {.stop = cli_stop_asked};
     TRY(cli_read_file(path, &source, err));
     vt_status status = vt_template_parse(path, source.data ? source.data : "", source.len, &t, err);
     json_t *v = json_loads(json, JSON_ALLOW_NUL, NULL);
@@ -47,7 +48,7 @@ static vt_status render_file(const char *path, const char *json, bool open_turn,
     if (status == VT_OK && !variables)
         status = vt_fail(err, VT_ERR_MEMORY, "out of memory for the messages");
     if (status == VT_OK)
-        status = vt_template_render(t, variables, strlen(variables), NULL, out, err);
+        status = vt_template_render(t, variables, strlen(variables), &limits, out, err);
     free(variables);
     vt_template_free(t);
     vt_buf_release(&source);
@@ -61,7 +62,8 @@ static vt_status render_model(const cli *c, const char *json, bool open_turn, vt
     char *text = NULL;
     size_t len = 0;
     TRY(cli_open_metadata(c, &m, err));
-    vt_status status = vt_render_chat(m, json, strlen(json), open_turn, &text, &len, err);
+    vt_status status = vt_render_chat_until(m, json, strlen(json), open_turn, cli_stop_asked, NULL,
+                                            &text, &len, err);
     if (status == VT_OK && !vt_buf_add(out, text, len))
         status = vt_fail(err, VT_ERR_MEMORY, "out of memory for the rendered text");
     vt_free(text);
@@ -78,6 +80,7 @@ int cli_template(cli *c)
                *file = vt_options_get(c->options, "template");
     bool open_turn = !vt_options_flag(c->options, "no-generation-prompt");
     vt_status status = VT_OK;
+    cli_catch_interrupt();
     if (!messages)
         status = vt_fail(&err, VT_ERR_USAGE, "--messages is needed: a JSON file, or - for stdin");
     if (status == VT_OK)

@@ -154,6 +154,15 @@ static vt_status template_variables(const vt_model *m, const char *json, size_t 
 vt_status vt_render_chat(const vt_model *m, const char *json, size_t json_len,
                          bool add_generation_prompt, char **text, size_t *len, vt_err *err)
 {
+    return vt_render_chat_until(m, json, json_len, add_generation_prompt, NULL, NULL, text, len,
+                                err);
+}
+
+vt_status vt_render_chat_until(const vt_model *m, const char *json, size_t json_len,
+                               bool add_generation_prompt, bool (*stop)(void *context),
+                               void *context, char **text, size_t *len, vt_err *err)
+{
+    const vt_template_limits limits = {.stop = stop, .stop_context = context};
     if (!m->chat_template)
         return vt_fail(err, VT_ERR_MODEL, "%s has no chat template", m->name);
     vt_buf variables, out;
@@ -162,7 +171,7 @@ vt_status vt_render_chat(const vt_model *m, const char *json, size_t json_len,
     vt_status status = template_variables(m, json, json_len, add_generation_prompt, &variables,
                                           err);
     if (status == VT_OK)
-        status = vt_template_render(m->chat_template, variables.data, variables.len, NULL, &out,
+        status = vt_template_render(m->chat_template, variables.data, variables.len, &limits, &out,
                                     err);
     if (status == VT_OK)
         status = hand_over(&out, text, len, err);

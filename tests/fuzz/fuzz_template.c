@@ -1,5 +1,9 @@
 /* Any bytes as a chat template over a fixed conversation: parsing and rendering either fail with a
- * message or give text, within small limits. Bytes behind a NUL are the variables instead. */
+ * message or give text, within the limits of a real rendering. Bytes behind a NUL are the variables
+ * instead.
+ *
+ * Run it with -timeout=30: a rendering that uses all of its 10 million steps takes about a second,
+ * ten times that under the sanitizers. A longer one is work that the steps do not pay for. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,7 +23,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     const uint8_t *nul = size ? memchr(data, 0, size) : NULL;
     size_t len = nul ? (size_t)(nul - data) : size;
-    vt_template_limits limits = {.max_steps = 100000, .max_output = 1 << 20, .now = 1};
+    vt_template_limits limits = {.now = 1};
     vt_template *t = NULL;
     vt_err err = {0};
     vt_buf out;

@@ -1,15 +1,17 @@
 /* Characters as Python's str methods see them.
  *
- * One table of segments gives every property of a character by one binary search (3,847
- * segments of 8 bytes); case maps are runs of characters with a common distance (a..z, or every
- * second character of Latin Extended-A) and a short list of characters that become several. The
- * tables are read from Python by tools/fixtures/make_template_chars.py, so both sides agree by
- * construction; Unicode 14.
+ * Categories and lower case are those of text/unicode. Upper and title case are not there, because
+ * no tokenizer needs them: case_table.h holds them as runs of characters with a common distance
+ * (a..z, or every second character of Latin Extended-A), together with a short list of characters
+ * that become several. It also lists the few characters that islower(), isupper() and isdigit()
+ * take in Python though their category does not say so. tools/fixtures/make_template_chars.py reads
+ * it from Python.
  *
  * str.lower() has one rule that looks at neighbours: a capital sigma that ends a word becomes a
  * final sigma.
  */
-#include "text/template/impl.h"
+#include "text/template/values.h"
+#include "text/unicode/unicode.h"
 
 typedef struct case_run {
     uint32_t first, last, stride;
@@ -20,114 +22,160 @@ typedef struct case_special {
     uint32_t c, to[3];
 } case_special;
 
-#include "text/template/chars_table.h"
+#include "text/template/case_table.h"
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
-bool tpl_char_is(uint32_t c, tpl_class k)
+/* ---- properties ---- */
+
+static unsigned category_bit(uint32_t c) { return 1u << vt_uprop_of(c).category; }
+
+static bool in_ranges(const uint32_t (*range)[2], size_t n, uint32_t c)
 {
-    size_t lo = 0, hi = COUNT(chars_segment); /* the segment lies in [lo, hi) */
-    while (hi - lo > 1) {
-        size_t mid = (lo + hi) / 2;
-        if (chars_segment[mid].first <= c)
-            lo = mid;
-        else
-            hi = mid;
-    }
-    return chars_segment[lo].bits >> k & 1;
+    for (size_t i = 0; i < n && range[i][0] <= c; i++)
+        if (c <= range[i][1])
+            return true;
+    return false;
 }
 
-typedef struct case_table {
-    const case_run *run;
-    size_t n_run;
-    const case_special *special;
-    size_t n_special;
-} case_table;
-
-static const case_table case_tables[] = {
-    [TPL_UPPER] = {upper_run, COUNT(upper_run), upper_special, COUNT(upper_special)},
-    [TPL_LOWER] = {lower_run, COUNT(lower_run), lower_special, COUNT(lower_special)},
-    [TPL_TITLECASE] = {title_run, COUNT(title_run), title_special, COUNT(title_special)},
-    [TPL_FOLD] = {fold_run, COUNT(fold_run), fold_special, COUNT(fold_special)},
-};
-
-int tpl_char_case(uint32_t c, tpl_case k, uint32_t out[3])
+/* str.isspace() */
+bool tpl_is_space(uint32_t c)
 {
-    const case_table *t = &case_tables[k];
-    size_t lo = 0, hi = t->n_run;
-    while (lo < hi) {
+    if (c < 0x80)
+        return c == ' ' || (c >= 0x09 && c <= 0x0d) || (c >= 0x1c && c <= 0x1f);
+    return c == 0x85 || c == 0xa0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 ||
+           c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
+}
+
+bool tpl_is_alpha(uint32_t c)
+{
+    return category_bit(c) &
+           (1u << VT_U_LU | 1u << VT_U_LL | 1u << VT_U_LT | 1u << VT_U_LM | 1u << VT_U_LO);
+}
+
+bool tpl_is_alnum(uint32_t c)
+{
+    return tpl_is_alpha(c) || (category_bit(c) & (1u << VT_U_ND | 1u << VT_U_NL | 1u << VT_U_NO));
+}
+
+bool tpl_is_digit(uint32_t c)
+{
+    unsigned bit = category_bit(c);
+    return (bit & 1u << VT_U_ND) ||
+           ((bit & 1u << VT_U_NO) && in_ranges(other_digit, COUNT(other_digit), c));
+}
+
+bool tpl_is_lower(uint32_t c)
+{
+    unsigned bit = category_bit(c);
+    return (bit & 1u << VT_U_LL) ||
+           (c >= 0x80 && !(bit & 1u << VT_U_LU) && in_ranges(other_lower, COUNT(other_lower), c));
+}
+
+bool tpl_is_upper(uint32_t c)
+{
+    unsigned bit = category_bit(c);
+    return (bit & 1u << VT_U_LU) ||
+           (c >= 0x80 && !(bit & 1u << VT_U_LL) && in_ranges(other_upper, COUNT(other_upper), c));
+}
+
+bool tpl_is_cased(uint32_t c)
+{
+    return tpl_is_lower(c) || tpl_is_upper(c) || (category_bit(c) & 1u << VT_U_LT);
+}
+
+/* Unicode's Case_Ignorable: marks, format characters, modifiers and word-inner punctuation. */
+static bool is_case_ignorable(uint32_t c)
+{
+    static const uint32_t word_inner[] = {'\'',   '.',    ':',    0xb7,   0x387,  0x55f,
+                                          0x5f4,  0x2018, 0x2019, 0x2024, 0x2027, 0xfe13,
+                                          0xfe52, 0xfe55, 0xff07, 0xff0e, 0xff1a};
+    if (category_bit(c) &
+        (1u << VT_U_MN | 1u << VT_U_ME | 1u << VT_U_CF | 1u << VT_U_LM | 1u << VT_U_SK))
+        return true;
+    for (size_t i = 0; i < COUNT(word_inner); i++)
+        if (word_inner[i] == c)
+            return true;
+    return false;
+}
+
+/* What repr() shows as it is. */
+bool tpl_is_printable(uint32_t c)
+{
+    if (c < 0x80)
+        return c >= 0x20 && c < 0x7f;
+    return !(category_bit(c) & (1u << VT_U_CC | 1u << VT_U_CF | 1u << VT_U_CS | 1u << VT_U_CO |
+                                1u << VT_U_CN | 1u << VT_U_ZL | 1u << VT_U_ZP | 1u << VT_U_ZS));
+}
+
+bool tpl_is_name(uint32_t c, bool first)
+{
+    if (c == '_' || tpl_is_alpha(c) || (category_bit(c) & 1u << VT_U_NL))
+        return true;
+    return !first &&
+           (category_bit(c) & (1u << VT_U_MN | 1u << VT_U_MC | 1u << VT_U_ND | 1u << VT_U_PC));
+}
+
+/* ---- case ---- */
+
+/* The mapping of c in one table; 0: c is not in it. */
+static int mapped(const case_run *run, size_t n_run, const case_special *special, size_t n_special,
+                  uint32_t c, uint32_t out[3])
+{
+    size_t lo = 0, hi = n_run;
+    while (lo < hi) { /* the first run that does not end before c */
         size_t mid = (lo + hi) / 2;
-        if (t->run[mid].last < c)
+        if (run[mid].last < c)
             lo = mid + 1;
         else
             hi = mid;
     }
     /* Runs with stride 2 may interleave, so the neighbour is asked too. */
-    for (size_t i = lo; i < t->n_run && i < lo + 2 && t->run[i].first <= c; i++) {
-        if ((c - t->run[i].first) % t->run[i].stride == 0) {
-            out[0] = (uint32_t)((int32_t)c + t->run[i].delta);
+    for (size_t i = lo; i < n_run && i < lo + 2 && run[i].first <= c; i++) {
+        if ((c - run[i].first) % run[i].stride == 0) {
+            out[0] = (uint32_t)((int32_t)c + run[i].delta);
             return 1;
         }
     }
-    for (size_t i = 0; c >= 0x80 && i < t->n_special; i++) {
-        if (t->special[i].c == c) {
+    for (size_t i = 0; i < n_special; i++) {
+        if (special[i].c == c) {
             int n = 0;
-            while (n < 3 && t->special[i].to[n] != 0) {
-                out[n] = t->special[i].to[n];
-                n++;
-            }
+            for (; n < 3 && special[i].to[n] != 0; n++)
+                out[n] = special[i].to[n];
             return n;
         }
     }
+    return 0;
+}
+
+int tpl_char_case(uint32_t c, tpl_case k, uint32_t out[3])
+{
+    int n = 0;
     out[0] = c;
-    return 1;
-}
-
-size_t tpl_decode(const char *s, size_t len, uint32_t *c)
-{
-    const unsigned char *u = (const unsigned char *)s;
-    if (u[0] < 0x80 || len < 2) {
-        *c = u[0];
-        return 1;
-    }
-    if (u[0] < 0xe0 || len < 3) {
-        *c = (u[0] & 0x1fu) << 6 | (u[1] & 0x3fu);
-        return 2;
-    }
-    if (u[0] < 0xf0 || len < 4) {
-        *c = (u[0] & 0x0fu) << 12 | (u[1] & 0x3fu) << 6 | (u[2] & 0x3fu);
-        return 3;
-    }
-    *c = (u[0] & 0x07u) << 18 | (u[1] & 0x3fu) << 12 | (u[2] & 0x3fu) << 6 | (u[3] & 0x3fu);
-    return 4;
-}
-
-size_t tpl_encode(uint32_t c, char out[4])
-{
     if (c < 0x80) {
-        out[0] = (char)c;
+        bool letter = (c | 0x20) >= 'a' && (c | 0x20) <= 'z';
+        out[0] = !letter ? c : k == TPL_LOWER ? c | 0x20 : c & ~0x20u;
         return 1;
     }
-    if (c < 0x800) {
-        out[0] = (char)(0xc0 | c >> 6);
-        out[1] = (char)(0x80 | (c & 0x3f));
+    if (k == TPL_LOWER) {
+        out[0] = vt_unicode_lower_of(c);
+        if (c != 0x130)
+            return 1;
+        out[0] = 'i'; /* the one character whose lower case is two */
+        out[1] = 0x307;
         return 2;
     }
-    if (c < 0x10000) {
-        out[0] = (char)(0xe0 | c >> 12);
-        out[1] = (char)(0x80 | (c >> 6 & 0x3f));
-        out[2] = (char)(0x80 | (c & 0x3f));
-        return 3;
-    }
-    out[0] = (char)(0xf0 | c >> 18);
-    out[1] = (char)(0x80 | (c >> 12 & 0x3f));
-    out[2] = (char)(0x80 | (c >> 6 & 0x3f));
-    out[3] = (char)(0x80 | (c & 0x3f));
-    return 4;
+    if (!(category_bit(c) & (1u << VT_U_LL | 1u << VT_U_LU | 1u << VT_U_LT)) && !tpl_is_lower(c) &&
+        c != 0x345)
+        return 1;
+    if (k == TPL_TITLECASE)
+        n = mapped(title_run, COUNT(title_run), title_special, COUNT(title_special), c, out);
+    if (n == 0)
+        n = mapped(upper_run, COUNT(upper_run), upper_special, COUNT(upper_special), c, out);
+    return n > 0 ? n : 1;
 }
 
-/* Where the character before s[pos] begins; pos > 0. */
-static size_t char_before(const char *s, size_t pos)
+size_t tpl_char_before(const char *s, size_t pos)
 {
     do
         pos--;
@@ -135,96 +183,60 @@ static size_t char_before(const char *s, size_t pos)
     return pos;
 }
 
-/* A sigma at `pos` (2 bytes) ends a word: a cased letter before it and none after it, looking
- * through case-ignorable characters (Unicode's Final_Sigma). */
-static bool final_sigma(const char *s, size_t len, size_t pos)
+/* A cased letter stands before it and none after it; characters that Unicode calls case-ignorable
+ * in between do not count (the condition Final_Sigma). */
+bool tpl_is_final_sigma(const char *s, size_t len, size_t pos)
 {
-    bool before = false;
     uint32_t c;
+    bool before = false;
     for (size_t i = pos; i > 0 && !before;) {
-        i = char_before(s, i);
-        tpl_decode(s + i, len - i, &c);
-        if (tpl_char_is(c, TPL_C_CASED))
-            before = true;
-        else if (!tpl_char_is(c, TPL_C_CASE_IGNORABLE))
+        i = tpl_char_before(s, i);
+        vt_utf8_next(s + i, &c);
+        before = tpl_is_cased(c) && !is_case_ignorable(c);
+        if (!before && !is_case_ignorable(c))
             return false;
     }
-    if (!before)
-        return false;
-    for (size_t i = pos + 2; i < len;) {
-        i += tpl_decode(s + i, len - i, &c);
-        if (tpl_char_is(c, TPL_C_CASED))
-            return false;
-        if (!tpl_char_is(c, TPL_C_CASE_IGNORABLE))
-            return true;
+    for (size_t i = pos + 2; before && i < len;) {
+        i += tpl_next(s + i, &c);
+        if (!is_case_ignorable(c))
+            return !tpl_is_cased(c);
     }
-    return true;
+    return before;
 }
 
-vt_status tpl_put_sigma(tpl_run *r, tpl_text *t, const tpl_str *s, size_t at)
-{
-    return tpl_text_puts(r, t, final_sigma(s->data, s->len, at) ? "\xcf\x82" : "\xcf\x83");
-}
+/* ---- white space and lines ---- */
 
-vt_status tpl_put_case(tpl_run *r, tpl_text *t, const char *s, size_t begin, size_t len, tpl_case k)
+size_t tpl_spaces_before(const char *s, size_t len)
 {
-    enum { SIGMA = 0x3a3, FINAL_SIGMA = 0x3c2 };
-    TRY(tpl_charge(r, (len - begin) / 8));
-    for (size_t i = begin; i < len;) {
-        uint32_t c, to[3];
-        size_t n = tpl_decode(s + i, len - i, &c);
-        int n_to = tpl_char_case(c, k, to);
-        if (c == SIGMA && k == TPL_LOWER && final_sigma(s, len, i))
-            to[0] = FINAL_SIGMA;
-        for (int j = 0; j < n_to; j++) {
-            char utf8[4];
-            TRY(tpl_text_add(r, t, utf8, tpl_encode(to[j], utf8)));
-        }
+    size_t i = 0;
+    while (i < len) {
+        uint32_t c;
+        size_t n = tpl_next(s + i, &c);
+        if (!tpl_is_space(c))
+            break;
         i += n;
     }
-    return VT_OK;
+    return i;
 }
 
-static bool strip_char(const tpl_str *chars, uint32_t c)
+size_t tpl_trimmed_length(const char *s, size_t len)
 {
-    if (!chars)
-        return tpl_space(c);
-    for (size_t i = 0; i < chars->len;) {
-        uint32_t x;
-        i += tpl_decode(chars->data + i, chars->len - i, &x);
-        if (x == c)
-            return true;
-    }
-    return false;
-}
-
-void tpl_strip(const tpl_str *s, const tpl_str *chars, bool left, bool right, size_t *begin,
-               size_t *end)
-{
-    size_t b = 0, e = s->len;
-    uint32_t c;
-    while (left && b < e) {
-        size_t n = tpl_decode(s->data + b, e - b, &c);
-        if (!strip_char(chars, c))
+    while (len > 0) {
+        uint32_t c;
+        size_t at = tpl_char_before(s, len);
+        vt_utf8_next(s + at, &c);
+        if (!tpl_is_space(c))
             break;
-        b += n;
+        len = at;
     }
-    while (right && e > b) {
-        size_t at = char_before(s->data, e);
-        tpl_decode(s->data + at, e - at, &c);
-        if (!strip_char(chars, c))
-            break;
-        e = at;
-    }
-    *begin = b;
-    *end = e;
+    return len;
 }
 
 void tpl_line_end(const tpl_str *s, size_t begin, size_t *end, size_t *next)
 {
     for (size_t i = begin; i < s->len;) {
         uint32_t c;
-        size_t n = tpl_decode(s->data + i, s->len - i, &c);
+        size_t n = tpl_next(s->data + i, &c);
         if ((c >= 0x0a && c <= 0x0d) || (c >= 0x1c && c <= 0x1e) || c == 0x85 || c == 0x2028 ||
             c == 0x2029) {
             *end = i;

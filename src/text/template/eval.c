@@ -4,17 +4,9 @@
  * limit. Calls go through one binder (tpl_apply), which lays positional and keyword arguments out
  * by the builtin's parameter names, so the builtins themselves read arg[0], arg[1] ...
  */
-#include "text/template/impl.h"
+#include "text/template/interpreter.h"
 
 /* ---- calls ---- */
-
-const tpl_builtin *tpl_find(const tpl_builtin *table, size_t n, const char *name, size_t len)
-{
-    for (size_t i = 0; i < n; i++)
-        if (strlen(table[i].name) == len && memcmp(table[i].name, name, len) == 0)
-            return &table[i];
-    return NULL;
-}
 
 static vt_status bind_keywords(tpl_run *r, const tpl_builtin *b, const char *what,
                                const tpl_call *call, tpl_value *arg)
@@ -38,59 +30,69 @@ static vt_status bind_keywords(tpl_run *r, const tpl_builtin *b, const char *wha
 vt_status tpl_apply(tpl_run *r, const tpl_builtin *b, const char *what, tpl_value self,
                     const tpl_call *call, tpl_value *out)
 {
-    tpl_value arg[TPL_MAX_PARAMS] = {{.type = TPL_MISSING}};
+    tpl_args a = {.self = self, .call = call, .which = b->which};
     if (b->max < 0) {
         if (call->n_pos < b->min)
             return tpl_fail(r, "%s '%s' needs at least %d argument%s", what, b->name, b->min,
                             b->min == 1 ? "" : "s");
-        return b->fn(r, self, arg, call, out);
+        return b->fn(r, &a, out);
     }
     if (call->n_pos > b->max)
         return tpl_fail(r, "%s '%s' takes at most %d argument%s, not %d", what, b->name, b->max,
                         b->max == 1 ? "" : "s", call->n_pos);
     for (int32_t i = 0; i < call->n_pos; i++)
-        arg[i] = call->pos[i];
-    TRY(bind_keywords(r, b, what, call, arg));
+        a.arg[i] = call->pos[i];
+    TRY(bind_keywords(r, b, what, call, a.arg));
     for (int32_t i = 0; i < b->min; i++)
-        if (arg[i].type == TPL_MISSING)
+        if (a.arg[i].type == TPL_MISSING)
             return tpl_fail(r, "%s '%s' needs its argument '%s'", what, b->name,
                             b->params[i] + (b->params[i][0] == '.'));
-    return b->fn(r, self, arg, call, out);
+    return b->fn(r, &a, out);
 }
 
+/* f(*values) */
 static vt_status spread_positional(tpl_run *r, const tpl_node *n, tpl_call *out)
 {
     tpl_value v;
     tpl_list *more;
     TRY(tpl_eval(r, n, &v));
     TRY(tpl_to_list(r, v, &more));
-    tpl_value *pos;
-    TPL_NEW(r, pos, (size_t)out->n_pos + more->n);
-    memcpy(pos, out->pos, (size_t)out->n_pos * sizeof *pos);
-    if (more->n > 0)
-        memcpy(pos + out->n_pos, more->at, more->n * sizeof *pos);
-    out->pos = pos;
-    out->n_pos += (int32_t)more->n;
+    for (int32_t i = out->n_pos; i > 0; i--) /* room for those that the source spells out */
+        TRY(tpl_list_add(r, more, tpl_none()));
+    if (more->n == 0)
+        return VT_OK;
+    if (more->n > INT32_MAX)
+        return tpl_limit(r, "a call has too many arguments");
+    memmove(more->at + out->n_pos, more->at, (more->n - (size_t)out->n_pos) * sizeof *more->at);
+    memcpy(more->at, out->pos, (size_t)out->n_pos * sizeof *more->at);
+    out->pos = more->at;
+    out->n_pos = (int32_t)more->n;
     return VT_OK;
 }
 
+/* f(**mapping) */
 static vt_status spread_keywords(tpl_run *r, const tpl_node *n, tpl_call *out, int32_t spare)
 {
     tpl_value v;
+    int32_t n_given = out->n_kw;
     TRY(tpl_eval(r, n, &v));
     if (v.type != TPL_DICT)
         return tpl_fail(r, "the argument after ** must be a mapping, not '%s'", tpl_type_name(v));
-    tpl_entry *kw;
-    TPL_NEW(r, kw, (size_t)out->n_kw + v.dict->n + (size_t)spare);
-    memcpy(kw, out->kw, (size_t)out->n_kw * sizeof *kw);
+    if (v.dict->n > INT32_MAX / 2)
+        return tpl_limit(r, "a call has too many arguments");
+    TRY(tpl_charge(r, v.dict->n * (1 + (size_t)n_given / 8)));
+    tpl_entry *kw = tpl_alloc(r, (size_t)n_given + v.dict->n + (size_t)spare, sizeof *kw);
+    if (!kw)
+        return VT_ERR_MEMORY;
+    memcpy(kw, out->kw, (size_t)n_given * sizeof *kw);
     for (size_t i = 0; i < v.dict->n; i++) {
         tpl_value key = v.dict->entry[i].key;
         if (key.type != TPL_STR)
             return tpl_fail(r, "keywords must be strings, not '%s'", tpl_type_name(key));
-        for (int32_t k = 0; k < out->n_kw; k++)
+        for (int32_t k = 0; k < n_given; k++)
             if (tpl_str_is(key.str, out->kw[k].key.str->data))
                 return tpl_fail(r, "keyword argument '%.60s' is given twice", key.str->data);
-        kw[(size_t)out->n_kw + i] = v.dict->entry[i];
+        kw[(size_t)n_given + i] = v.dict->entry[i];
     }
     out->kw = kw;
     out->n_kw += (int32_t)v.dict->n;
@@ -104,8 +106,10 @@ vt_status tpl_eval_args(tpl_run *r, const tpl_node_args *args, tpl_call *out, in
     int32_t n_pos = args ? args->pos.n : 0, n_kw = args ? args->kw.n : 0;
     if (n_pos + n_kw + spare_kw == 0 && (!args || (!args->dyn_pos && !args->dyn_kw)))
         return VT_OK;
-    TPL_NEW(r, out->pos, n_pos + 1);
-    TPL_NEW(r, out->kw, n_kw + spare_kw + 1);
+    out->pos = tpl_alloc(r, (size_t)n_pos + 1, sizeof *out->pos);
+    out->kw = tpl_alloc(r, (size_t)(n_kw + spare_kw) + 1, sizeof *out->kw);
+    if (!out->pos || !out->kw)
+        return VT_ERR_MEMORY;
     for (; out->n_pos < n_pos; out->n_pos++)
         TRY(tpl_eval(r, args->pos.at[out->n_pos], &out->pos[out->n_pos]));
     for (int32_t i = 0; i < n_kw; i++) {
@@ -120,49 +124,15 @@ vt_status tpl_eval_args(tpl_run *r, const tpl_node_args *args, tpl_call *out, in
     return VT_OK;
 }
 
-static vt_status call_joiner(tpl_run *r, tpl_joiner *j, const tpl_call *call, tpl_value *out)
-{
-    if (call->n_pos + call->n_kw > 0)
-        return tpl_fail(r, "a joiner takes no arguments");
-    if (!j->used) {
-        j->used = true;
-        return tpl_str_wrap(r, "", 0, out);
-    }
-    *out = j->separator;
-    return VT_OK;
-}
-
-/* What methods of markup give back is markup. */
-static vt_status mark_result(tpl_run *r, tpl_value *v)
-{
-    if (v->type == TPL_STR)
-        return tpl_str_markup(r, *v, true, v);
-    for (size_t i = 0; tpl_is_list(*v) && i < v->list->n; i++) /* split(): a list of its own */
-        TRY(mark_result(r, &v->list->at[i]));
-    return VT_OK;
-}
-
-static vt_status call_method(tpl_run *r, const tpl_method *m, const tpl_call *call, tpl_value *out)
-{
-    TRY(tpl_apply(r, m->builtin, "method", m->self, call, out));
-    return m->self.type == TPL_STR && m->self.str->markup ? mark_result(r, out) : VT_OK;
-}
-
 vt_status tpl_call_value(tpl_run *r, tpl_value f, const tpl_call *call, tpl_value *out)
 {
     switch (f.type) {
     case TPL_FUNCTION:
         return tpl_apply(r, f.function, "function", (tpl_value){.type = TPL_MISSING}, call, out);
     case TPL_METHOD:
-        return call_method(r, f.method, call, out);
-    case TPL_MACRO:
-        return tpl_call_macro(r, f.macro, call, out);
-    case TPL_LOOP:
-        if (call->n_pos != 1 || call->n_kw != 0)
-            return tpl_fail(r, "loop() takes one argument, the items to go through");
-        return tpl_loop_call(r, f.loop, call->pos[0], out);
-    case TPL_JOINER:
-        return call_joiner(r, f.joiner, call, out);
+        return tpl_apply(r, f.method->builtin, "method", f.method->self, call, out);
+    case TPL_OBJECT:
+        return f.object->class->call(r, f.object, call, out);
     case TPL_UNDEFINED:
         return tpl_fail_undefined(r, f);
     default:
@@ -182,17 +152,27 @@ static vt_status eval_call(tpl_run *r, const tpl_node *n, tpl_value *out)
 
 /* ---- names ---- */
 
+vt_status tpl_scope_find(tpl_run *r, const tpl_scope *s, const char *name, tpl_var **out)
+{
+    size_t looked = 0;
+    tpl_var *v = s->vars;
+    for (; v && v->name != name; v = v->next)
+        looked++;
+    *out = v;
+    return tpl_charge(r, looked / 16);
+}
+
 static vt_status eval_name(tpl_run *r, const char *name, tpl_value *out)
 {
     for (const tpl_scope *s = r->scope; s; s = s->parent) {
-        for (const tpl_var *v = s->vars; v; v = v->next) {
-            if (v->name == name) {
-                *out = v->value;
-                return VT_OK;
-            }
+        tpl_var *v;
+        TRY(tpl_scope_find(r, s, name, &v));
+        if (v) {
+            *out = v->value;
+            return VT_OK;
         }
     }
-    const tpl_builtin *global = tpl_global(name, strlen(name));
+    const tpl_builtin *global = tpl_find(r->t->tables.globals, name, strlen(name));
     if (global) {
         *out = (tpl_value){.type = TPL_FUNCTION, .function = global};
         return VT_OK;
@@ -312,7 +292,7 @@ static vt_status eval_binary(tpl_run *r, const tpl_node *n, tpl_value *out)
     return tpl_binary(r, n->op, a, b, out);
 }
 
-/* Nodes whose first part is a value of its own. */
+/* The kinds that begin with the value of n->a. */
 static vt_status eval_unary(tpl_run *r, const tpl_node *n, tpl_value *out)
 {
     tpl_value a, key;

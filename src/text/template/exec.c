@@ -1,30 +1,28 @@
-/* Statements, loops, macros, and the rendering itself.
+/* Statements, loops and macros.
  *
  * Scopes are jinja2's: for bodies (each iteration), with, macros, call, filter, set and generation
- * blocks open one; if does not. Assignments go to the innermost scope, so a loop cannot change what
+ * blocks open one; `if` does not. Assignments go to the innermost scope, so a loop cannot change what
  * is outside it except through a namespace. A macro sees the scopes where it was defined, as they
  * are when it is called.
  *
  * break and continue travel as r->flow: every body stops while it is set, the loop clears it.
  */
-#include "text/template/impl.h"
+#include "text/template/interpreter.h"
 
-#include <stdlib.h>
-#include <time.h>
+typedef enum tpl_flow { TPL_FLOW_NONE = 0, TPL_FLOW_BREAK, TPL_FLOW_CONTINUE } tpl_flow;
 
 /* ---- scopes ---- */
 
 static vt_status bind(tpl_run *r, tpl_scope *s, const char *name, tpl_value value)
 {
-    tpl_var *v = s->vars;
-    while (v && v->name != name)
-        v = v->next;
+    tpl_var *v;
+    TRY(tpl_scope_find(r, s, name, &v));
     if (!v) {
-        v = r->free_vars;
-        if (v)
+        v = r->free_vars ? r->free_vars : tpl_alloc(r, 1, sizeof *v);
+        if (!v)
+            return VT_ERR_MEMORY;
+        if (v == r->free_vars)
             r->free_vars = v->next;
-        else
-            TPL_NEW(r, v, 1);
         *v = (tpl_var){.name = name, .next = s->vars};
         s->vars = v;
     }
@@ -34,8 +32,11 @@ static vt_status bind(tpl_run *r, tpl_scope *s, const char *name, tpl_value valu
 
 static vt_status scope_new(tpl_run *r, tpl_scope *parent, tpl_scope **out)
 {
-    TPL_NEW(r, *out, 1);
-    (*out)->parent = parent;
+    tpl_scope *s = tpl_alloc(r, 1, sizeof *s);
+    if (!s)
+        return VT_ERR_MEMORY;
+    s->parent = parent;
+    *out = s;
     return VT_OK;
 }
 
@@ -47,7 +48,7 @@ static vt_status scope_push(tpl_run *r)
     return VT_OK;
 }
 
-/* Its variables are used again, unless a macro may still look at them. */
+/* Puts the variables on the free list, unless a macro may still look at them. */
 static void scope_clear(tpl_run *r, tpl_scope *s)
 {
     tpl_var *last = s->vars;
@@ -105,7 +106,7 @@ static vt_status check_output(tpl_run *r)
     return VT_OK;
 }
 
-/* Runs a body into a text of its own. */
+/* The output of a body as a string. */
 static vt_status capture(tpl_run *r, const tpl_nodes *body, tpl_value *out)
 {
     tpl_text text = {0}, *outer = r->out;
@@ -150,7 +151,7 @@ static vt_status default_argument(tpl_run *r, const tpl_macro_def *d, int32_t i,
  */
 static vt_status bind_extras(tpl_run *r, const tpl_macro_def *d, const tpl_call *call, bool *taken)
 {
-    const vt_template *t = r->t;
+    const struct vt_template *t = r->t;
     if (d->uses_caller) {
         tpl_value v, *given = take_keyword(call, taken, "caller");
         if (given)
@@ -186,9 +187,11 @@ static vt_status bind_extras(tpl_run *r, const tpl_macro_def *d, const tpl_call 
 
 static vt_status bind_arguments(tpl_run *r, const tpl_macro_def *d, const tpl_call *call)
 {
-    bool *taken, *absent;
-    TPL_NEW(r, taken, call->n_kw + 1);
-    TPL_NEW(r, absent, d->n_params + 1);
+    bool absent[TPL_MAX_NAMED], *taken = tpl_alloc(r, (size_t)call->n_kw + 1, sizeof *taken);
+    if (!taken)
+        return VT_ERR_MEMORY;
+    /* every parameter is looked for among the variables and the keywords */
+    TRY(tpl_charge(r, (size_t)d->n_params * (1 + (size_t)call->n_kw / 8)));
     for (int32_t i = 0; i < d->n_params; i++) {
         tpl_value v,
             *given = i < call->n_pos ? &call->pos[i] : take_keyword(call, taken, d->param[i]);
@@ -210,8 +213,15 @@ static vt_status bind_arguments(tpl_run *r, const tpl_macro_def *d, const tpl_ca
     return VT_OK;
 }
 
-vt_status tpl_call_macro(tpl_run *r, const tpl_macro *m, const tpl_call *call, tpl_value *out)
+typedef struct macro {
+    tpl_object object;
+    const tpl_macro_def *def;
+    tpl_scope *closure;
+} macro;
+
+static vt_status macro_call(tpl_run *r, tpl_object *self, const tpl_call *call, tpl_value *out)
 {
+    const macro *m = (const macro *)self;
     tpl_scope *outer = r->scope;
     TRY(tpl_enter(r));
     TRY(scope_new(r, m->closure, &r->scope));
@@ -223,14 +233,27 @@ vt_status tpl_call_macro(tpl_run *r, const tpl_macro *m, const tpl_call *call, t
     return VT_OK;
 }
 
+static vt_status macro_repr(tpl_run *r, tpl_object *self, tpl_text *t)
+{
+    const char *name = ((const macro *)self)->def->name;
+    TRY(tpl_text_puts(r, t, name ? "<Macro '" : "<Macro anonymous>"));
+    if (!name)
+        return VT_OK;
+    TRY(tpl_text_puts(r, t, name));
+    return tpl_text_puts(r, t, "'>");
+}
+
+static const tpl_class macro_class = {"Macro", macro_call, NULL, macro_repr};
+
 static vt_status macro_value(tpl_run *r, const tpl_macro_def *def, tpl_value *out)
 {
-    tpl_macro *m;
-    TPL_NEW(r, m, 1);
-    *m = (tpl_macro){.def = def, .closure = r->scope};
+    macro *m = tpl_alloc(r, 1, sizeof *m);
+    if (!m)
+        return VT_ERR_MEMORY;
+    *m = (macro){.object = {&macro_class}, .def = def, .closure = r->scope};
     for (tpl_scope *s = r->scope; s && !s->captured; s = s->parent)
         s->captured = true;
-    *out = (tpl_value){.type = TPL_MACRO, .macro = m};
+    *out = tpl_of_object(&m->object);
     return VT_OK;
 }
 
@@ -264,24 +287,36 @@ static vt_status exec_generation(tpl_run *r, const tpl_node *n)
     tpl_value m, text;
     tpl_call none = {0};
     TRY(macro_value(r, n->macro, &m));
-    TRY(tpl_call_macro(r, m.macro, &none, &text));
+    TRY(macro_call(r, m.object, &none, &text));
     TRY(tpl_put_str(r, r->out, text));
     return check_output(r);
 }
 
 /* ---- loops ---- */
 
+typedef struct loop {
+    tpl_object object;
+    const tpl_node *node; /* the for statement */
+    tpl_scope *scope;     /* around the statement, for its test and its recursion */
+    tpl_cursor cursor;
+    int64_t index0, length; /* length -1: not asked yet */
+    int32_t depth0;
+    bool has_after, after_is_end; /* `after` was pulled ahead; the cursor was at its end */
+    bool tested;                  /* the cursor's items have passed the test already */
+    tpl_value after, current, before, changed;
+} loop;
+
 /* The next item that passes the loop's test. */
-static vt_status loop_pull(tpl_run *r, tpl_loop *loop, tpl_value *item, bool *end)
+static vt_status loop_pull(tpl_run *r, loop *l, tpl_value *item, bool *end)
 {
-    const tpl_node *n = loop->node;
+    const tpl_node *n = l->node;
     for (;;) {
         tpl_value pass;
-        TRY(tpl_cursor_next(r, &loop->cursor, item, end));
-        if (*end || !n->c || loop->tested)
+        TRY(tpl_cursor_next(r, &l->cursor, item, end));
+        if (*end || !n->c || l->tested)
             return VT_OK;
         tpl_scope *outer = r->scope;
-        TRY(scope_new(r, loop->scope, &r->scope));
+        TRY(scope_new(r, l->scope, &r->scope));
         TRY(assign(r, n->a, *item));
         TRY(tpl_eval(r, n->c, &pass));
         scope_pop(r);
@@ -292,94 +327,139 @@ static vt_status loop_pull(tpl_run *r, tpl_loop *loop, tpl_value *item, bool *en
 }
 
 /* loop.last and loop.nextitem look one item ahead. */
-static vt_status loop_peek(tpl_run *r, tpl_loop *loop)
+static vt_status loop_peek(tpl_run *r, loop *l)
 {
-    if (!loop->has_after)
-        TRY(loop_pull(r, loop, &loop->after, &loop->after_is_end));
-    loop->has_after = true;
+    if (!l->has_after)
+        TRY(loop_pull(r, l, &l->after, &l->after_is_end));
+    l->has_after = true;
     return VT_OK;
 }
 
-static vt_status loop_next(tpl_run *r, tpl_loop *loop, tpl_value *item, bool *end)
+static vt_status loop_next(tpl_run *r, loop *l, tpl_value *item, bool *end)
 {
-    TRY(loop_peek(r, loop));
-    loop->has_after = loop->after_is_end;
-    *end = loop->after_is_end;
-    *item = loop->after;
+    TRY(loop_peek(r, l));
+    l->has_after = l->after_is_end;
+    *end = l->after_is_end;
+    *item = l->after;
     if (*end)
         return VT_OK;
-    loop->index0++;
-    loop->before = loop->current;
-    loop->current = *item;
+    l->index0++;
+    l->before = l->current;
+    l->current = *item;
     return VT_OK;
 }
 
 /* Without a test the iterable's own length; otherwise the rest is pulled into a list and counted.
  */
-static vt_status loop_length(tpl_run *r, tpl_loop *loop)
+static vt_status loop_length(tpl_run *r, loop *l)
 {
     tpl_list *rest;
-    if (loop->length >= 0 || (!loop->node->c && tpl_length(loop->cursor.of, &loop->length)))
+    if (l->length >= 0 || (!l->node->c && tpl_length(l->cursor.over, &l->length)))
         return VT_OK;
     TRY(tpl_list_new(r, 0, &rest));
     for (;;) {
         tpl_value item;
         bool end;
-        TRY(loop_pull(r, loop, &item, &end));
+        TRY(loop_pull(r, l, &item, &end));
         if (end)
             break;
         TRY(tpl_list_add(r, rest, item));
     }
-    loop->length = (int64_t)rest->n + loop->index0 + 1 + (loop->has_after && !loop->after_is_end);
+    l->length = (int64_t)rest->n + l->index0 + 1 + (l->has_after && !l->after_is_end);
     TRY(tpl_iter_new(r, rest, VT_OK,
-                     &loop->cursor.of)); /* already tested: the items go on from here */
-    loop->tested = true;
+                     &l->cursor.over)); /* already tested: the items go on from here */
+    l->tested = true;
     return VT_OK;
 }
 
-vt_status tpl_loop_attribute(tpl_run *r, tpl_loop *loop, const tpl_str *name, tpl_value *out,
-                             bool *found)
+/* loop.cycle(a, b, ...) */
+static vt_status loop_cycle(tpl_run *r, const tpl_args *a, tpl_value *out)
 {
+    const loop *l = (const loop *)a->self.object;
+    if (a->call->n_kw > 0)
+        return tpl_fail(r, "loop.cycle takes no keyword arguments");
+    *out = a->call->pos[l->index0 % a->call->n_pos];
+    return VT_OK;
+}
+
+/* loop.changed(a, b, ...): true unless the last call had the same values. */
+static vt_status loop_changed(tpl_run *r, const tpl_args *a, tpl_value *out)
+{
+    loop *l = (loop *)a->self.object;
+    tpl_list *values;
+    bool equal = false;
+    TRY(tpl_list_new(r, 0, &values));
+    for (int32_t i = 0; i < a->call->n_pos; i++)
+        TRY(tpl_list_add(r, values, a->call->pos[i]));
+    tpl_value now = tpl_of_list(TPL_TUPLE, values);
+    if (l->changed.type != TPL_MISSING)
+        TRY(tpl_equal(r, l->changed, now, &equal));
+    l->changed = now;
+    *out = tpl_bool(!equal);
+    return VT_OK;
+}
+
+/* loop.last, loop.previtem, loop.nextitem */
+static vt_status loop_neighbour(tpl_run *r, loop *l, const tpl_str *name, tpl_value *out)
+{
+    if (name->data[0] == 'p') {
+        *out = l->before;
+        return l->index0 > 0 ? VT_OK : tpl_undefined_hint(r, "there is no previous item", out);
+    }
+    TRY(loop_peek(r, l));
+    if (name->data[0] == 'l')
+        *out = tpl_bool(l->after_is_end);
+    else if (l->after_is_end)
+        return tpl_undefined_hint(r, "there is no next item", out);
+    else
+        *out = l->after;
+    return VT_OK;
+}
+
+static vt_status loop_attribute(tpl_run *r, tpl_object *self, const tpl_str *name, tpl_value *out,
+                                bool *found)
+{
+    static const tpl_builtin cycle = {"cycle", loop_cycle, 1, -1, {0}, 0},
+                             changed = {"changed", loop_changed, 0, -1, {0}, 0};
+    loop *l = (loop *)self;
     *found = true;
     if (tpl_str_is(name, "index0"))
-        *out = tpl_int(loop->index0);
+        *out = tpl_int(l->index0);
     else if (tpl_str_is(name, "index"))
-        *out = tpl_int(loop->index0 + 1);
+        *out = tpl_int(l->index0 + 1);
     else if (tpl_str_is(name, "first"))
-        *out = tpl_bool(loop->index0 == 0);
+        *out = tpl_bool(l->index0 == 0);
     else if (tpl_str_is(name, "depth") || tpl_str_is(name, "depth0"))
-        *out = tpl_int(loop->depth0 + (name->len == 5));
-    else if (tpl_str_is(name, "previtem")) {
-        if (loop->index0 == 0)
-            return tpl_undefined_hint(r, "there is no previous item", out);
-        *out = loop->before;
-    } else if (tpl_str_is(name, "last") || tpl_str_is(name, "nextitem")) {
-        TRY(loop_peek(r, loop));
-        if (name->data[0] == 'l')
-            *out = tpl_bool(loop->after_is_end);
-        else if (loop->after_is_end)
-            return tpl_undefined_hint(r, "there is no next item", out);
-        else
-            *out = loop->after;
-    } else if (tpl_str_is(name, "length") || tpl_str_is(name, "revindex") ||
-               tpl_str_is(name, "revindex0")) {
-        TRY(loop_length(r, loop));
-        *out = tpl_int(name->data[0] == 'l' ? loop->length
-                                            : loop->length - loop->index0 - (name->len == 9));
+        *out = tpl_int(l->depth0 + (name->len == 5));
+    else if (tpl_str_is(name, "last") || tpl_str_is(name, "previtem") ||
+             tpl_str_is(name, "nextitem"))
+        return loop_neighbour(r, l, name, out);
+    else if (tpl_str_is(name, "cycle"))
+        return tpl_bind_method(r, &cycle, tpl_of_object(self), out);
+    else if (tpl_str_is(name, "changed"))
+        return tpl_bind_method(r, &changed, tpl_of_object(self), out);
+    else if (tpl_str_is(name, "length") || tpl_str_is(name, "revindex") ||
+             tpl_str_is(name, "revindex0")) {
+        TRY(loop_length(r, l));
+        *out = tpl_int(name->data[0] == 'l' ? l->length : l->length - l->index0 - (name->len == 9));
     } else {
-        *found = false; /* cycle and changed are methods */
+        *found = false;
     }
     return VT_OK;
 }
 
-static vt_status loop_iterations(tpl_run *r, tpl_loop *loop, bool *finished_one)
+static vt_status loop_call(tpl_run *r, tpl_object *self, const tpl_call *call, tpl_value *out);
+
+static const tpl_class loop_class = {"LoopContext", loop_call, loop_attribute, NULL};
+
+static vt_status loop_iterations(tpl_run *r, loop *l, bool *finished_one)
 {
-    const tpl_node *n = loop->node;
+    const tpl_node *n = l->node;
     tpl_scope *outer = r->scope;
     for (;;) {
         tpl_value item;
         bool end;
-        TRY(loop_next(r, loop, &item, &end));
+        TRY(loop_next(r, l, &item, &end));
         if (end)
             break;
         if (r->scope == outer || r->scope->captured)
@@ -387,9 +467,9 @@ static vt_status loop_iterations(tpl_run *r, tpl_loop *loop, bool *finished_one)
         else
             scope_clear(r, r->scope);
         TRY(assign(r, n->a, item));
-        TRY(bind(r, r->scope, r->t->loop_name, (tpl_value){.type = TPL_LOOP, .loop = loop}));
+        TRY(bind(r, r->scope, r->t->loop_name, tpl_of_object(&l->object)));
         TRY(tpl_exec(r, &n->body));
-        tpl_flow flow = r->flow;
+        tpl_flow flow = (tpl_flow)r->flow;
         r->flow = TPL_FLOW_NONE;
         *finished_one |= flow == TPL_FLOW_NONE;
         if (flow == TPL_FLOW_BREAK)
@@ -401,17 +481,23 @@ static vt_status loop_iterations(tpl_run *r, tpl_loop *loop, bool *finished_one)
     return VT_OK;
 }
 
-/* In r->scope. The else part runs if no iteration reached its end (so says jinja2: break and
+/* Runs the loop in r->scope. The else part runs if no iteration reached its end (in jinja2, break and
  * continue in the first one do not count). */
 static vt_status loop_run(tpl_run *r, const tpl_node *n, tpl_value iterable, int32_t depth0)
 {
-    tpl_loop *loop;
     bool finished_one = false;
-    TPL_NEW(r, loop, 1);
-    *loop = (tpl_loop){.node = n, .scope = r->scope, .index0 = -1, .length = -1, .depth0 = depth0};
-    TRY(tpl_cursor_init(r, iterable, &loop->cursor));
+    loop *l = tpl_alloc(r, 1, sizeof *l);
+    if (!l)
+        return VT_ERR_MEMORY;
+    *l = (loop){.object = {&loop_class},
+                .node = n,
+                .scope = r->scope,
+                .index0 = -1,
+                .length = -1,
+                .depth0 = depth0};
+    TRY(tpl_cursor_init(r, iterable, &l->cursor));
     TRY(tpl_enter(r));
-    TRY(loop_iterations(r, loop, &finished_one));
+    TRY(loop_iterations(r, l, &finished_one));
     if (!finished_one && n->orelse.n > 0) {
         TRY(scope_push(r));
         TRY(tpl_exec(r, &n->orelse));
@@ -429,15 +515,19 @@ static vt_status exec_for(tpl_run *r, const tpl_node *n)
     return loop_run(r, n, iterable, 0);
 }
 
-vt_status tpl_loop_call(tpl_run *r, tpl_loop *loop, tpl_value iterable, tpl_value *out)
+/* loop(items): the loop's body over other items, one level deeper. */
+static vt_status loop_call(tpl_run *r, tpl_object *self, const tpl_call *call, tpl_value *out)
 {
+    const loop *l = (const loop *)self;
     tpl_text text = {0}, *outer = r->out;
     tpl_scope *scope = r->scope;
-    if (!loop->node->recursive)
+    if (call->n_pos != 1 || call->n_kw != 0)
+        return tpl_fail(r, "loop() takes one argument, the items to go through");
+    if (!l->node->recursive)
         return tpl_fail(r, "the loop must have the 'recursive' marker to be called recursively");
     r->out = &text;
-    r->scope = loop->scope;
-    TRY(loop_run(r, loop->node, iterable, loop->depth0 + 1));
+    r->scope = l->scope;
+    TRY(loop_run(r, l->node, call->pos[0], l->depth0 + 1));
     r->scope = scope;
     r->out = outer;
     return tpl_text_value(r, &text, out);
@@ -467,7 +557,7 @@ static vt_status exec_set(tpl_run *r, const tpl_node *n)
     return assign(r, n->a, v);
 }
 
-/* The text of the body, through the filters, in a scope of its own. */
+/* The output of the body in a scope of its own, after the filters. */
 static vt_status filtered_body(tpl_run *r, const tpl_node *n, tpl_value *out)
 {
     TRY(scope_push(r));
@@ -482,7 +572,7 @@ static vt_status exec_filtered(tpl_run *r, const tpl_node *n)
 {
     tpl_value v;
     TRY(filtered_body(r, n, &v));
-    if (r->flow != TPL_FLOW_NONE) /* left by break or continue: what was captured is gone */
+    if (r->flow != TPL_FLOW_NONE) /* break or continue left the body: its output is dropped */
         return VT_OK;
     if (n->kind == TPL_N_SET_BLOCK)
         return assign(r, n->a, v);
@@ -492,8 +582,9 @@ static vt_status exec_filtered(tpl_run *r, const tpl_node *n)
 
 static vt_status exec_with(tpl_run *r, const tpl_node *n)
 {
-    tpl_value *values;
-    TPL_NEW(r, values, n->items.n / 2 + 1);
+    tpl_value *values = tpl_alloc(r, n->items.n / 2 + 1, sizeof *values);
+    if (!values)
+        return VT_ERR_MEMORY;
     for (int32_t i = 0; i < n->items.n / 2; i++)
         TRY(tpl_eval(r, n->items.at[2 * i + 1], &values[i]));
     TRY(scope_push(r));
@@ -547,42 +638,16 @@ vt_status tpl_exec(tpl_run *r, const tpl_nodes *body)
     return VT_OK;
 }
 
-/* ---- the rendering ---- */
+/* ---- variables from outside ---- */
 
-vt_status tpl_bind_variable(tpl_run *r, const char *name, size_t len, tpl_value value)
+vt_status tpl_bind_variables(tpl_run *r, const tpl_dict *variables)
 {
-    const char *interned = tpl_intern_find(r->t, name, len);
-    return interned ? bind(r, r->scope, interned, value)
-                    : VT_OK; /* a name the template never reads */
-}
-
-vt_status vt_template_render(const vt_template *t, const char *variables, size_t len,
-                             const vt_template_limits *limits, vt_buf *out, vt_err *err)
-{
-    vt_template_limits l = limits ? *limits : (vt_template_limits){0};
-    vt_err own = {0}; /* generators keep failures for later: there is always one to keep */
-    tpl_text text = {0};
-    tpl_scope root = {0};
-    tpl_run r = {
-        .t = t,
-        .err = err ? err : &own,
-        .max_steps = l.max_steps > 0 ? l.max_steps : 10000000,
-        .max_depth = l.max_depth > 0 ? l.max_depth : 400,
-        .max_output = l.max_output > 0 ? l.max_output : (size_t)16 << 20,
-        .now = l.now ? l.now : (int64_t)time(NULL),
-        .out = &text,
-        .scope = &root,
-        .line = 1,
-    };
-    r.steps_left = r.max_steps;
-    vt_arena_init(&r.arena, TPL_MEMORY);
-    vt_status status = tpl_variables(&r, variables, len);
-    if (status == VT_OK)
-        status = tpl_exec(&r, &t->body);
-    if (status == VT_OK && !vt_buf_add(out, text.data ? text.data : "", text.len))
-        status = vt_fail(err, VT_ERR_MEMORY,
-                         "%s: the rendered text of %zu bytes does not fit the output", t->name,
-                         text.len);
-    vt_arena_release(&r.arena);
-    return status;
+    for (size_t i = 0; i < variables->n; i++) {
+        const tpl_str *name = variables->entry[i].key.str;
+        const char *interned = tpl_intern_find(r->t, name->data, name->len);
+        TRY(tpl_charge(r, 1 + name->len / 64));
+        if (interned)
+            TRY(bind(r, r->scope, interned, variables->entry[i].value));
+    }
+    return VT_OK;
 }

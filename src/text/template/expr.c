@@ -1,25 +1,17 @@
 /* Expressions of templates: a recursive-descent parser with jinja2's precedences, loosest first:
  *
- *   a if b else c | or | and | not | compare, in | + - | ~ | * / // % | ** | unary | postfix,
- * |filter, is test
+ *   a if b else c     or     and     not     comparisons, in     + -     ~     * / // %     **
+ *   unary + -         postfix: .name [item] (call)        |filter, is test
  *
  * Two of jinja2's habits differ from Python's and are kept: ~ binds tighter than + and -, and ** is
- * left-associative and binds looser than unary minus. Not kept: what jinja2 makes of constants
- * while it compiles (-2 ** x becomes -(2 ** x), a slice of a literal number is undefined and no
- * error).
+ * left-associative and binds looser than unary minus. Not kept: the results of jinja2's constant
+ * folding (it makes -2 ** x into -(2 ** x), and a slice of a literal number is undefined there
+ * instead of an error).
  */
-#include "text/template/impl.h"
+#include "text/template/nodes.h"
 
 static vt_status parse_or(tpl_parser *p, tpl_node **out);
 static vt_status parse_unary(tpl_parser *p, bool with_filter, tpl_node **out);
-
-static vt_status enter(tpl_parser *p)
-{
-    if (++p->nesting > TPL_MAX_NESTING)
-        return tpl_syntax(p, p->tok->line, "expressions and tags are nested deeper than %d",
-                          TPL_MAX_NESTING);
-    return VT_OK;
-}
 
 static vt_status binary_node(tpl_parser *p, tpl_kind kind, tpl_op op, int32_t line, tpl_node *a,
                              tpl_node *b, tpl_node **out)
@@ -46,18 +38,15 @@ static vt_status parse_string(tpl_parser *p, tpl_node **out)
     for (const tpl_token *t = p->tok; t->type == TPL_T_STRING; t++)
         len += t->len; /* adjacent strings are one */
     char *data = vt_arena_alloc(&p->t->arena, len + 1, 1);
-    tpl_str *s = vt_arena_alloc(&p->t->arena, 1, sizeof *s);
-    if (!data || !s)
-        return vt_fail(p->err, VT_ERR_MEMORY, "%s: out of memory while parsing the template",
-                       p->t->name);
-    TRY(const_node(p, tpl_of_str(s), out));
+    if (!data)
+        return tpl_parse_no_memory(p);
+    TRY(const_node(p, tpl_none(), out));
     size_t at = 0;
     for (; p->tok->type == TPL_T_STRING; p->tok++) {
         memcpy(data + at, p->tok->text, p->tok->len);
         at += p->tok->len;
     }
-    *s = (tpl_str){.data = data, .len = len, .n_chars = tpl_count_chars(data, len)};
-    return VT_OK;
+    return tpl_const_str(p, data, len, &(*out)->value);
 }
 
 static vt_status parse_name(tpl_parser *p, bool with_namespace, tpl_node **out)
@@ -80,18 +69,17 @@ static vt_status parse_name(tpl_parser *p, bool with_namespace, tpl_node **out)
             return VT_OK;
         }
     }
-    const tpl_token *name = p->tok++;
-    const char *interned = tpl_intern(p->t, name->text, name->len);
-    if (!interned)
-        return vt_fail(p->err, VT_ERR_MEMORY, "%s: out of memory while parsing the template",
-                       p->t->name);
+    const char *interned;
+    int32_t line = p->tok->line;
+    TRY(tpl_intern_token(p, &interned));
+    p->tok++;
     bool reference = with_namespace && tpl_skip_op(p, ".");
-    TRY(tpl_node_new(p, reference ? TPL_N_NSREF : TPL_N_NAME, name->line, out));
+    TRY(tpl_node_new(p, reference ? TPL_N_NSREF : TPL_N_NAME, line, out));
     (*out)->name = interned;
     if (reference) {
         if (p->tok->type != TPL_T_NAME)
             return tpl_unexpected(p, "a name");
-        (*out)->attr = tpl_intern(p->t, p->tok->text, p->tok->len);
+        TRY(tpl_intern_token(p, &(*out)->attr));
         p->tok++;
     }
     return VT_OK;
@@ -174,24 +162,32 @@ static vt_status parse_operand(tpl_parser *p, tpl_node **out)
 
 /* ---- calls, subscripts, filters, tests ---- */
 
+/* name=value; the names grow along with the values. */
 static vt_status parse_keyword(tpl_parser *p, tpl_node_args *args)
 {
-    const char **names = vt_arena_alloc(&p->t->arena, (size_t)args->kw.n + 1, sizeof *names);
+    const char *name;
     tpl_node *value;
-    if (!names)
-        return vt_fail(p->err, VT_ERR_MEMORY, "%s: out of memory while parsing the template",
-                       p->t->name);
-    if (args->kw.n > 0)
-        memcpy(names, args->kw_name, (size_t)args->kw.n * sizeof *names);
-    const char *name = tpl_intern(p->t, p->tok->text, p->tok->len);
-    for (int32_t i = 0; i < args->kw.n; i++)
-        if (names[i] == name)
-            return tpl_syntax(p, p->tok->line, "keyword argument '%s' is given twice", name);
-    names[args->kw.n] = name;
-    args->kw_name = names;
+    int32_t n = args->kw.n, cap = args->kw.cap;
+    if (n == TPL_MAX_NAMED)
+        return tpl_syntax(p, p->tok->line, "a call has more than %d keyword arguments",
+                          TPL_MAX_NAMED);
+    TRY(tpl_intern_token(p, &name));
+    for (int32_t i = 0; i < n; i++)
+        if (args->kw_name[i] == name)
+            return tpl_syntax(p, p->tok->line, "keyword argument '%.60s' is given twice", name);
     p->tok += 2;
     TRY(tpl_parse_expression(p, &value));
-    return tpl_nodes_add(p, &args->kw, value);
+    TRY(tpl_nodes_add(p, &args->kw, value));
+    if (args->kw.cap > cap) {
+        const char **names = vt_arena_alloc(&p->t->arena, (size_t)args->kw.cap, sizeof *names);
+        if (!names)
+            return tpl_parse_no_memory(p);
+        if (n > 0)
+            memcpy(names, args->kw_name, (size_t)n * sizeof *names);
+        args->kw_name = names;
+    }
+    args->kw_name[n] = name;
+    return VT_OK;
 }
 
 static vt_status parse_args(tpl_parser *p, tpl_node_args **out)
@@ -199,8 +195,7 @@ static vt_status parse_args(tpl_parser *p, tpl_node_args **out)
     int32_t line = p->tok->line;
     tpl_node_args *args = vt_arena_alloc(&p->t->arena, 1, sizeof *args);
     if (!args)
-        return vt_fail(p->err, VT_ERR_MEMORY, "%s: out of memory while parsing the template",
-                       p->t->name);
+        return tpl_parse_no_memory(p);
     TRY(tpl_expect_op(p, "("));
     for (bool first = true; !tpl_at_op(p, ")"); first = false) {
         bool ok = true;
@@ -259,13 +254,7 @@ static vt_status parse_subscript(tpl_parser *p, tpl_node **node)
         TRY(tpl_node_new(p, name ? TPL_N_GETATTR : TPL_N_GETITEM, line, &sub));
         sub->a = *node;
         if (name) {
-            tpl_str *s = vt_arena_alloc(&p->t->arena, 1, sizeof *s);
-            if (!s)
-                return vt_fail(p->err, VT_ERR_MEMORY,
-                               "%s: out of memory while parsing the template", p->t->name);
-            *s = (tpl_str){p->tok->text, p->tok->len, tpl_count_chars(p->tok->text, p->tok->len),
-                           false};
-            sub->value = tpl_of_str(s);
+            TRY(tpl_const_str(p, p->tok->text, p->tok->len, &sub->value));
         } else {
             TRY(const_node(p, tpl_int(p->tok->integer), &sub->b));
         }
@@ -308,7 +297,7 @@ static vt_status parse_postfix(tpl_parser *p, tpl_node **node)
             TRY(parse_call(p, node));
         else
             return VT_OK;
-        TRY(enter(p)); /* a chain of a thousand calls is a tree as deep */
+        TRY(tpl_nest(p)); /* a chain of a thousand calls is a tree as deep */
     }
 }
 
@@ -318,8 +307,8 @@ static vt_status parse_filter(tpl_parser *p, tpl_node **node)
     if (p->tok->type != TPL_T_NAME)
         return tpl_unexpected(p, "a filter's name");
     TRY(tpl_node_new(p, TPL_N_FILTER, p->tok->line, &filter));
-    filter->name = tpl_intern(p->t, p->tok->text, p->tok->len);
-    filter->builtin = tpl_filter(p->tok->text, p->tok->len);
+    TRY(tpl_intern_token(p, &filter->name));
+    filter->builtin = tpl_find_filter(&p->t->tables, p->tok->text, p->tok->len);
     filter->a = *node;
     p->tok++;
     if (tpl_at_op(p, "("))
@@ -328,13 +317,13 @@ static vt_status parse_filter(tpl_parser *p, tpl_node **node)
     return VT_OK;
 }
 
-vt_status tpl_parse_filters(tpl_parser *p, tpl_node *of, bool inline_start, tpl_node **out)
+vt_status tpl_parse_filters(tpl_parser *p, tpl_node *input, bool inline_start, tpl_node **out)
 {
     int32_t nesting = p->nesting;
-    *out = of;
+    *out = input;
     while (inline_start || tpl_skip_op(p, "|")) {
         TRY(parse_filter(p, out));
-        TRY(enter(p));
+        TRY(tpl_nest(p));
         inline_start = false;
     }
     p->nesting = nesting;
@@ -363,8 +352,8 @@ static vt_status parse_test(tpl_parser *p, tpl_node **node)
     if (p->tok->type != TPL_T_NAME)
         return tpl_unexpected(p, "a test's name");
     TRY(tpl_node_new(p, TPL_N_TEST, p->tok->line, &test));
-    test->name = tpl_intern(p->t, p->tok->text, p->tok->len);
-    test->builtin = tpl_test(p->tok->text, p->tok->len);
+    TRY(tpl_intern_token(p, &test->name));
+    test->builtin = tpl_find_test(&p->t->tables, p->tok->text, p->tok->len);
     test->a = *node;
     p->tok++;
     if (tpl_at_op(p, "(")) {
@@ -375,8 +364,7 @@ static vt_status parse_test(tpl_parser *p, tpl_node **node)
             return tpl_syntax(p, p->tok->line, "tests cannot be chained with `is`");
         test->args = vt_arena_alloc(&p->t->arena, 1, sizeof *test->args);
         if (!test->args)
-            return vt_fail(p->err, VT_ERR_MEMORY, "%s: out of memory while parsing the template",
-                           p->t->name);
+            return tpl_parse_no_memory(p);
         TRY(parse_operand(p, &arg));
         TRY(parse_postfix(p, &arg));
         TRY(tpl_nodes_add(p, &test->args->pos, arg));
@@ -400,7 +388,7 @@ static vt_status parse_filter_expression(tpl_parser *p, tpl_node **node)
             TRY(parse_call(p, node));
         else
             return VT_OK;
-        TRY(enter(p));
+        TRY(tpl_nest(p));
     }
 }
 
@@ -409,7 +397,7 @@ static vt_status parse_filter_expression(tpl_parser *p, tpl_node **node)
 static vt_status parse_unary(tpl_parser *p, bool with_filter, tpl_node **out)
 {
     int32_t line = p->tok->line, nesting = p->nesting;
-    TRY(enter(p));
+    TRY(tpl_nest(p));
     bool minus = tpl_at_op(p, "-");
     if (minus || tpl_at_op(p, "+")) {
         tpl_node *of;
@@ -458,7 +446,7 @@ static vt_status parse_level(tpl_parser *p, const op_level *level,
         p->tok++;
         TRY(next(p, &right));
         TRY(binary_node(p, TPL_N_BINARY, level->op[i], line, left, right, out));
-        TRY(enter(p)); /* the tree leans left: a long chain is deep */
+        TRY(tpl_nest(p)); /* the tree leans left: a long chain is deep */
     }
     p->nesting = nesting;
     return VT_OK;
@@ -545,7 +533,7 @@ static vt_status parse_not(tpl_parser *p, tpl_node **out)
     int32_t nesting = p->nesting;
     TRY(tpl_node_new(p, TPL_N_NOT, p->tok->line, out));
     p->tok++;
-    TRY(enter(p));
+    TRY(tpl_nest(p));
     TRY(parse_not(p, &(*out)->a));
     p->nesting = nesting;
     return VT_OK;
@@ -563,7 +551,7 @@ static vt_status parse_logic(tpl_parser *p, const char *word, tpl_kind kind,
             break;
         TRY(next(p, &right));
         TRY(binary_node(p, kind, 0, line, left, right, out));
-        TRY(enter(p));
+        TRY(tpl_nest(p));
     }
     p->nesting = nesting;
     return VT_OK;
@@ -582,7 +570,7 @@ vt_status tpl_parse_expression(tpl_parser *p, tpl_node **out)
 {
     int32_t nesting = p->nesting;
     int32_t line = p->tok->line;
-    TRY(enter(p));
+    TRY(tpl_nest(p));
     TRY(parse_or(p, out));
     while (tpl_skip_name(p, "if")) {
         tpl_node *then = *out;
@@ -591,7 +579,7 @@ vt_status tpl_parse_expression(tpl_parser *p, tpl_node **out)
         TRY(parse_or(p, &(*out)->b));
         if (tpl_skip_name(p, "else"))
             TRY(tpl_parse_expression(p, &(*out)->c));
-        TRY(enter(p));
+        TRY(tpl_nest(p));
     }
     p->nesting = nesting;
     return VT_OK;
@@ -612,7 +600,7 @@ static vt_status parse_tuple_of(tpl_parser *p, bool simple, bool with_condition,
     int32_t line = p->tok->line;
     tpl_nodes items = {0};
     bool is_tuple = false;
-    TRY(enter(p));
+    TRY(tpl_nest(p));
     for (;;) {
         tpl_node *item;
         if (items.n > 0)

@@ -1,12 +1,8 @@
-/* Functions every template finds: jinja2's range, dict, namespace, joiner, cycler, and Hugging
- * Face's raise_exception and strftime_now. lipsum (random text) is refused by name. */
-#include "text/template/impl.h"
-
+/* Functions that every template finds: jinja2's range, dict, namespace and joiner, and Hugging Face's
+ * raise_exception and strftime_now. */
 #include <time.h>
 
-#define GLOBAL(name)                                                                              \
-    static vt_status name(tpl_run *r, tpl_value self, const tpl_value *arg, const tpl_call *call, \
-                          tpl_value *out)
+#include "text/template/builtins.h"
 
 static vt_status bound(tpl_run *r, tpl_value v, int64_t absent, int64_t *out)
 {
@@ -15,17 +11,16 @@ static vt_status bound(tpl_run *r, tpl_value v, int64_t absent, int64_t *out)
     return tpl_want_int(r, v, "range's argument", absent, out);
 }
 
-GLOBAL(global_range)
+static vt_status global_range(tpl_run *r, const tpl_args *a, tpl_value *out)
 {
     int64_t start = 0, stop, step, span;
-    bool one = arg[1].type == TPL_MISSING;
-    (void)self, (void)call;
-    TRY(bound(r, arg[one ? 0 : 1], 0, &stop));
+    bool one = a->arg[1].type == TPL_MISSING;
+    TRY(bound(r, a->arg[one ? 0 : 1], 0, &stop));
     if (!one)
-        TRY(bound(r, arg[0], 0, &start));
-    TRY(bound(r, arg[2], 1, &step));
+        TRY(bound(r, a->arg[0], 0, &start));
+    TRY(bound(r, a->arg[2], 1, &step));
     if (step == 0)
-        return tpl_fail(r, "range() arg 3 must not be zero");
+        return tpl_fail(r, "range() a->arg 3 must not be zero");
     bool empty = step > 0 ? start >= stop : start <= stop;
     uint64_t stride = step > 0 ? (uint64_t)step : 0 - (uint64_t)step;
     if (__builtin_sub_overflow(step > 0 ? stop : start, step > 0 ? start : stop, &span))
@@ -33,8 +28,9 @@ GLOBAL(global_range)
     uint64_t n = empty ? 0 : ((uint64_t)span - 1) / stride + 1;
     if (n > TPL_MAX_RANGE)
         return tpl_limit(r, "range of more than %d items", TPL_MAX_RANGE);
-    tpl_range *range;
-    TPL_NEW(r, range, 1);
+    tpl_range *range = tpl_alloc(r, 1, sizeof *range);
+    if (!range)
+        return VT_ERR_MEMORY;
     *range = (tpl_range){.start = start, .stop = stop, .step = step, .n = (int64_t)n};
     *out = (tpl_value){.type = TPL_RANGE, .range = range};
     return VT_OK;
@@ -66,22 +62,20 @@ static vt_status fill_dict(tpl_run *r, const tpl_call *call, tpl_dict *d)
     return VT_OK;
 }
 
-GLOBAL(global_dict)
+static vt_status global_dict(tpl_run *r, const tpl_args *a, tpl_value *out)
 {
     tpl_dict *d;
-    (void)self, (void)arg;
     TRY(tpl_dict_new(r, &d));
-    TRY(fill_dict(r, call, d));
+    TRY(fill_dict(r, a->call, d));
     *out = tpl_of_dict(d);
     return VT_OK;
 }
 
-GLOBAL(global_namespace)
+static vt_status global_namespace(tpl_run *r, const tpl_args *a, tpl_value *out)
 {
     tpl_dict *d;
-    (void)self, (void)arg;
     TRY(tpl_dict_new(r, &d));
-    TRY(fill_dict(r, call, d));
+    TRY(fill_dict(r, a->call, d));
     for (size_t i = 0; i < d->n; i++)
         if (d->entry[i].key.type == TPL_STR && d->entry[i].key.str->data[0] == '_')
             return tpl_fail(
@@ -91,48 +85,59 @@ GLOBAL(global_namespace)
     return VT_OK;
 }
 
-GLOBAL(global_joiner)
+/* ---- joiner ---- */
+
+typedef struct joiner {
+    tpl_object object;
+    tpl_value separator;
+    bool used;
+} joiner;
+
+/* Nothing at the first call, the separator from then on. */
+static vt_status joiner_call(tpl_run *r, tpl_object *self, const tpl_call *call, tpl_value *out)
 {
-    tpl_joiner *j;
-    (void)self, (void)call;
-    TPL_NEW(r, j, 1);
-    j->separator = arg[0];
-    if (arg[0].type == TPL_MISSING)
+    joiner *j = (joiner *)self;
+    if (call->n_pos + call->n_kw > 0)
+        return tpl_fail(r, "a joiner takes no arguments");
+    *out = j->separator;
+    if (j->used)
+        return VT_OK;
+    j->used = true;
+    return tpl_str_wrap(r, "", 0, out);
+}
+
+static vt_status global_joiner(tpl_run *r, const tpl_args *a, tpl_value *out)
+{
+    static const tpl_class joiner_class = {"Joiner", joiner_call, NULL, NULL};
+    joiner *j = tpl_alloc(r, 1, sizeof *j);
+    if (!j)
+        return VT_ERR_MEMORY;
+    *j = (joiner){.object = {&joiner_class}, .separator = a->arg[0]};
+    if (a->arg[0].type == TPL_MISSING)
         TRY(tpl_str_wrap(r, ", ", 2, &j->separator));
-    *out = (tpl_value){.type = TPL_JOINER, .joiner = j};
+    *out = tpl_of_object(&j->object);
     return VT_OK;
 }
 
-GLOBAL(global_cycler)
-{
-    tpl_cycler *c;
-    (void)self, (void)arg;
-    if (call->n_pos == 0 || call->n_kw > 0)
-        return tpl_fail(r, "cycler takes at least one item, by position");
-    TPL_NEW(r, c, 1);
-    for (int32_t i = 0; i < call->n_pos; i++)
-        TRY(tpl_list_add(r, &c->items, call->pos[i]));
-    *out = (tpl_value){.type = TPL_CYCLER, .cycler = c};
-    return VT_OK;
-}
+/* ---- Hugging Face's ---- */
 
-GLOBAL(global_raise_exception)
+static vt_status global_raise_exception(tpl_run *r, const tpl_args *a, tpl_value *out)
 {
     tpl_text t = {0};
-    (void)self, (void)call, (void)out;
-    TRY(tpl_put_str(r, &t, arg[0]));
+    (void)out;
+    TRY(tpl_put_str(r, &t, a->arg[0]));
     return tpl_fail(r, "%s", t.data ? t.data : "");
 }
 
 /* datetime.now().strftime(): a naive time, so %z and %Z are empty; %f is microseconds, 0 here. */
-GLOBAL(global_strftime_now)
+static vt_status global_strftime_now(tpl_run *r, const tpl_args *a, tpl_value *out)
 {
     const tpl_str *format;
     tpl_text t = {0};
     struct tm tm;
     time_t now = (time_t)r->now;
-    (void)self, (void)call;
-    TRY(tpl_want_str(r, arg[0], "strftime_now's format", &format));
+    TRY(tpl_want_str(r, a->arg[0], "strftime_now's format", &format));
+    TRY(tpl_charge(r, 16 + format->len / 16));
     if (!localtime_r(&now, &tm))
         return tpl_fail(r, "strftime_now: the clock's time cannot be told");
     for (size_t i = 0; i < format->len; i++) {
@@ -141,6 +146,7 @@ GLOBAL(global_strftime_now)
             TRY(tpl_text_add(r, &t, format->data + i, 1));
             continue;
         }
+        TRY(tpl_charge(r, 16));
         i++;
         if (spec[1] == '-' && i + 1 < format->len) { /* %-d: without a leading zero */
             spec[2] = format->data[++i];
@@ -153,23 +159,13 @@ GLOBAL(global_strftime_now)
     return tpl_text_value(r, &t, out);
 }
 
-GLOBAL(global_lipsum)
-{
-    (void)self, (void)arg, (void)call, (void)out;
-    return tpl_unsupported(r, "lipsum() is not supported");
-}
+static const tpl_builtin globals[] = {
+    {"dict", global_dict, 0, -1, {0}, 0},
+    {"joiner", global_joiner, 0, 1, {"sep"}, 0},
+    {"namespace", global_namespace, 0, -1, {0}, 0},
+    {"raise_exception", global_raise_exception, 1, 1, {"message"}, 0},
+    {"range", global_range, 1, 3, {".start", ".stop", ".step"}, 0},
+    {"strftime_now", global_strftime_now, 1, 1, {"format"}, 0},
+};
 
-const tpl_builtin *tpl_global(const char *name, size_t len)
-{
-    static const tpl_builtin globals[] = {
-        {"cycler", global_cycler, 0, -1, {0}},
-        {"dict", global_dict, 0, -1, {0}},
-        {"joiner", global_joiner, 0, 1, {"sep"}},
-        {"lipsum", global_lipsum, 0, -1, {0}},
-        {"namespace", global_namespace, 0, -1, {0}},
-        {"raise_exception", global_raise_exception, 1, 1, {"message"}},
-        {"range", global_range, 1, 3, {".start", ".stop", ".step"}},
-        {"strftime_now", global_strftime_now, 1, 1, {"format"}},
-    };
-    return tpl_find(globals, sizeof globals / sizeof *globals, name, len);
-}
+const tpl_table tpl_globals = {globals, sizeof globals / sizeof *globals};

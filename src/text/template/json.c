@@ -4,11 +4,11 @@
  * sort_keys=False), without jinja2's HTML escaping. Key order is kept. Integers beyond 64 bits are
  * refused on the way in.
  */
-#include "text/template/impl.h"
-
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
+
+#include "text/template/builtins.h"
 
 /* ---- in ---- */
 
@@ -46,8 +46,8 @@ static vt_status from_json(tpl_run *r, json_t *j, int depth, tpl_value *out)
 {
     enum { MAX_DEPTH = 200 };
     if (depth > MAX_DEPTH)
-        return vt_fail(r->err, VT_ERR_USAGE, "%s: the variables are nested deeper than %d",
-                       r->t->name, MAX_DEPTH);
+        return vt_fail(r->err, VT_ERR_USAGE, "%s: the variables are nested deeper than %d", r->name,
+                       MAX_DEPTH);
     switch (json_typeof(j)) {
     case JSON_OBJECT:
         return from_object(r, j, depth, out);
@@ -70,33 +70,42 @@ static vt_status from_json(tpl_run *r, json_t *j, int depth, tpl_value *out)
     }
 }
 
-static vt_status bind_members(tpl_run *r, json_t *j)
+/* jansson needs 75 bytes of memory for each byte of JSON such as `{},{},`. This limit keeps what it
+ * builds from 10 MB of JSON to a few hundred MB. */
+static bool too_many_containers(const char *json, size_t len)
 {
-    const char *key;
-    size_t len;
-    json_t *member;
-    json_object_keylen_foreach(j, key, len, member)
-    {
-        tpl_value v;
-        TRY(from_json(r, member, 0, &v));
-        TRY(tpl_bind_variable(r, key, len, v));
+    enum { MAX_CONTAINERS = 1000000 };
+    size_t n = 0;
+    bool inside = false; /* a string */
+    for (size_t i = 0; i < len; i++) {
+        if (json[i] == '"')
+            inside = !inside;
+        else if (inside)
+            i += json[i] == '\\';
+        else
+            n += json[i] == '{' || json[i] == '[';
     }
-    return VT_OK;
+    return n > MAX_CONTAINERS;
 }
 
-vt_status tpl_variables(tpl_run *r, const char *json, size_t len)
+vt_status tpl_read_variables(tpl_run *r, const char *json, size_t len, tpl_dict **out)
 {
     json_error_t e;
+    tpl_value v = {0};
+    if (too_many_containers(json, len))
+        return vt_fail(r->err, VT_ERR_USAGE,
+                       "%s: the variables hold more than a million objects and lists", r->name);
     json_t *j = json_loadb(json, len, JSON_ALLOW_NUL, &e);
     if (!j)
         return vt_fail(r->err, VT_ERR_USAGE,
-                       "%s: the variables are not valid JSON: line %d, column %d: %s", r->t->name,
+                       "%s: the variables are not valid JSON: line %d, column %d: %s", r->name,
                        e.line, e.column, e.text);
     vt_status status = json_is_object(j)
-                           ? bind_members(r, j)
+                           ? from_json(r, j, 0, &v)
                            : vt_fail(r->err, VT_ERR_USAGE,
-                                     "%s: the variables are not a JSON object", r->t->name);
+                                     "%s: the variables are not a JSON object", r->name);
     json_decref(j);
+    *out = v.dict;
     return status;
 }
 
@@ -129,11 +138,12 @@ static vt_status dump_string(dumper *d, const tpl_str *s)
 {
     static const char from[] = "\"\\\n\r\t\b\f";
     static const char *const to[] = {"\\\"", "\\\\", "\\n", "\\r", "\\t", "\\b", "\\f"};
+    TRY(tpl_charge(d->r, s->len / 16));
     TRY(tpl_text_puts(d->r, &d->out, "\""));
     size_t plain = 0; /* bytes before it are written */
     for (size_t i = 0; i < s->len;) {
         uint32_t c;
-        size_t n = tpl_decode(s->data + i, s->len - i, &c);
+        size_t n = tpl_next(s->data + i, &c);
         const char *known = c && c < 0x80 ? strchr(from, (int)c) : NULL;
         bool escape = c < 0x20 || (d->ascii && c > 0x7e);
         if (known || escape) {
@@ -197,7 +207,7 @@ static vt_status dump_key(dumper *d, tpl_value key)
     return tpl_text_puts(d->r, &d->out, "\"");
 }
 
-/* Entry numbers in the order of their keys (insertion sort by merging: stable, n log n). */
+/* The entries as pairs, in the order of their keys. */
 static vt_status sorted_entries(tpl_run *r, const tpl_dict *dict, tpl_list **out)
 {
     tpl_list *pairs;
@@ -258,7 +268,7 @@ static vt_status read_indent(dumper *d, tpl_value v)
     enum { MAX_INDENT = 1000 };
     tpl_text t = {0};
     tpl_value s = v;
-    if (v.type == TPL_MISSING || v.type == TPL_NONE)
+    if (tpl_absent(v))
         return VT_OK;
     if (tpl_is_int(v)) {
         if (tpl_as_int(v) > MAX_INDENT)
@@ -278,7 +288,7 @@ static vt_status read_indent(dumper *d, tpl_value v)
 static vt_status read_separators(dumper *d, tpl_value v)
 {
     tpl_list *parts;
-    if (v.type == TPL_MISSING || v.type == TPL_NONE)
+    if (tpl_absent(v))
         return VT_OK;
     TRY(tpl_to_list(d->r, v, &parts));
     if (parts->n != 2 || parts->at[0].type != TPL_STR || parts->at[1].type != TPL_STR)
@@ -290,20 +300,24 @@ static vt_status read_separators(dumper *d, tpl_value v)
     return VT_OK;
 }
 
-/* arg: ensure_ascii, indent, separators, sort_keys */
-vt_status tpl_filter_tojson(tpl_run *r, tpl_value self, const tpl_value *arg, const tpl_call *call,
-                            tpl_value *out)
+/* tojson(ensure_ascii=false, indent=none, separators=none, sort_keys=false) */
+static vt_status filter_tojson(tpl_run *r, const tpl_args *a, tpl_value *out)
 {
     dumper d = {.r = r,
                 .item_separator = ", ",
                 .n_item = 2,
                 .key_separator = ": ",
                 .n_key = 2,
-                .ascii = tpl_truth(arg[0]),
-                .sort = tpl_truth(arg[3])};
-    (void)call;
-    TRY(read_indent(&d, arg[1]));
-    TRY(read_separators(&d, arg[2]));
-    TRY(dump(&d, self, 0));
+                .ascii = tpl_truth(a->arg[0]),
+                .sort = tpl_truth(a->arg[3])};
+    TRY(read_indent(&d, a->arg[1]));
+    TRY(read_separators(&d, a->arg[2]));
+    TRY(dump(&d, a->self, 0));
     return tpl_text_value(r, &d.out, out);
 }
+
+static const tpl_builtin filters[] = {
+    {"tojson", filter_tojson, 0, 4, {"ensure_ascii", "indent", "separators", "sort_keys"}, 0},
+};
+
+const tpl_table tpl_json_filters = {filters, sizeof filters / sizeof *filters};

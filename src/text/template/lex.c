@@ -1,22 +1,22 @@
 /* From a template's source to tokens, as jinja2's lexer does with trim_blocks and lstrip_blocks.
  *
- * The source is data with three kinds of tags in it, {{ }}, {% %} and {# #}. Whitespace around
- * tags:
- *   {%- -%}   strip all whitespace on that side, newlines included;
- *   {%+ +%}   keep it all;
- *   {% %}     (blocks and comments, not variables) drop spaces and tabs between the line's start
- * and the tag, and one newline behind it. One newline at the source's very end is dropped, and \r\n
- * and \r become \n.
+ * The source is text with three kinds of tags in it: {{ }}, {% %} and {# #}. White space around tags:
  *
- * Inside a tag an end mark counts only where brackets are balanced, so that {{ {"a": {}}}} works.
+ *   {%- -%}   strips all white space on that side, newlines included
+ *   {%+ +%}   keeps all of it
+ *   {% %}     (blocks and comments, not variables) drops the spaces and tabs between the start of
+ *             the line and the tag, and one newline after the tag
+ *
+ * One newline at the very end of the source is dropped; \r\n and \r become \n. Inside a tag an end
+ * mark counts only where brackets are balanced, so that {{ {"a": {}}}} works.
  */
-#include "text/template/impl.h"
+#include "text/template/nodes.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
 typedef struct lexer {
-    vt_template *t;
+    struct vt_template *t;
     const char *s; /* normalised source */
     size_t len, pos;
     int32_t line;
@@ -80,18 +80,10 @@ static bool looking_at(const lexer *x, size_t pos, const char *what)
     return x->len - pos >= n && memcmp(x->s + pos, what, n) == 0;
 }
 
-/* Bytes of whitespace at pos. */
+/* Bytes of white space at pos. */
 static size_t spaces_at(const lexer *x, size_t pos)
 {
-    size_t at = pos;
-    while (at < x->len) {
-        uint32_t c;
-        size_t n = tpl_decode(x->s + at, x->len - at, &c);
-        if (!tpl_space(c))
-            break;
-        at += n;
-    }
-    return at - pos;
+    return tpl_spaces_before(x->s + pos, x->len - pos);
 }
 
 static bool digit_of(char c, int base)
@@ -117,7 +109,8 @@ static size_t digits_at(const lexer *x, size_t pos, int base, bool lead)
     }
 }
 
-/* Bytes of an end mark at pos: [+-]? mark, and what it swallows behind it. 0: none here. */
+/* Length of an end mark at pos: [+-]? mark, and the white space after it that it drops. 0: there is
+ * none. */
 static size_t end_mark(const lexer *x, size_t pos, const char *mark, bool trim, bool plus)
 {
     bool minus = x->s[pos] == '-';
@@ -161,7 +154,7 @@ static vt_status lex_number(lexer *x, bool *was)
         size_t after = base == 10 ? 0 : digits_at(x, pos + 2, base, true);
         if (after > 0)
             n = 2 + after;
-        else /* only zeros: 012 is 0 and 12, which no grammar rule takes */
+        else /* zeros alone: 012 is the tokens 0 and 12, which is an error later */
             for (base = 10, n = 1;
                  n < whole && (s[pos + n] == '0' || (s[pos + n] == '_' && s[pos + n + 1] == '0'));)
                 n++;
@@ -199,8 +192,8 @@ static vt_status lex_name(lexer *x)
     size_t n = 0;
     while (x->pos + n < x->len) {
         uint32_t c;
-        size_t k = tpl_decode(x->s + x->pos + n, x->len - x->pos - n, &c);
-        if (!tpl_char_is(c, n ? TPL_C_ID_CONTINUE : TPL_C_ID_START))
+        size_t k = tpl_next(x->s + x->pos + n, &c);
+        if (!tpl_is_name(c, n == 0))
             break;
         n += k;
     }
@@ -226,8 +219,8 @@ static bool escape_digits(const char *s, size_t len, size_t n, int base, uint32_
     return true;
 }
 
-/* One escape at s[0] == '\\'; writes its bytes and returns how many of the source it took, 0:
- * malformed. */
+/* The escape that begins at s[0] == '\\': writes its bytes to out and returns its length in the
+ * source; 0: it is malformed. */
 static size_t unescape(const char *s, size_t len, char *out, size_t *n_out)
 {
     static const char from[] = "\\'\"abfnrtv", to[] = "\\'\"\a\b\f\n\r\t\v";
@@ -244,14 +237,14 @@ static size_t unescape(const char *s, size_t len, char *out, size_t *n_out)
         if (!escape_digits(s + 2, len - 2, n, 16, &code) || code > 0x10ffff ||
             (code >= 0xd800 && code < 0xe000))
             return 0;
-        *n_out = tpl_encode(code, out);
+        *n_out = (size_t)vt_utf8_put(code, out);
         return 2 + n;
     }
     for (n = 0; n < 3 && 1 + n < len && digit_of(s[1 + n], 8);)
         n++;
     if (n > 0) {
         escape_digits(s + 1, n, n, 8, &code);
-        *n_out = tpl_encode(code, out);
+        *n_out = (size_t)vt_utf8_put(code, out);
         return 1 + n;
     }
     if (c == 'N')
@@ -307,7 +300,7 @@ static vt_status lex_operator(lexer *x, char *stack, int32_t *depth)
         n = 1;
     if (n == 0) {
         uint32_t code;
-        tpl_decode(x->s + x->pos, x->len - x->pos, &code);
+        tpl_next(x->s + x->pos, &code);
         return vt_fail(x->err, VT_ERR_FORMAT, "%s:%d: unexpected character U+%04X in a tag",
                        x->t->name, x->line, (unsigned)code);
     }
@@ -373,20 +366,20 @@ static size_t find_tag(const lexer *x, size_t pos)
 /* The data before a tag at `tag`, whitespace control applied, and over to the tag. */
 static vt_status lex_data(lexer *x, size_t tag, char sign, bool variable)
 {
-    tpl_str text = {.data = x->s + x->pos, .len = tag - x->pos};
-    size_t begin, end = text.len;
+    const char *text = x->s + x->pos;
+    size_t len = tag - x->pos, end = len;
     if (sign == '-') {
-        tpl_strip(&text, NULL, false, true, &begin, &end);
+        end = tpl_trimmed_length(text, len);
     } else if (sign != '+' && !variable) {
-        size_t line = text.len;
-        while (line > 0 && text.data[line - 1] != '\n')
+        size_t line = len;
+        while (line > 0 && text[line - 1] != '\n')
             line--;
-        if ((line > 0 || x->line_starting) && spaces_at(x, x->pos + line) >= text.len - line)
+        if ((line > 0 || x->line_starting) && spaces_at(x, x->pos + line) >= len - line)
             end = line;
     }
     if (end > 0)
-        TRY(emit_text(x, TPL_T_DATA, text.data, end));
-    advance(x, tag - x->pos);
+        TRY(emit_text(x, TPL_T_DATA, text, end));
+    advance(x, len);
     return VT_OK;
 }
 
@@ -461,44 +454,24 @@ static vt_status lex_all(lexer *x)
             advance(x, raw);
             TRY(lex_raw(x));
         } else if (what == '#') {
-            if (signed_tag) /* its sign is part of the mark: {#-#} is no whole comment */
+            if (signed_tag) /* the sign belongs to the mark: {#-#} is not a whole comment */
                 advance(x, 1);
             TRY(lex_comment(x));
         } else {
             TRY(emit_mark(x, what == '{' ? TPL_T_VARIABLE_BEGIN : TPL_T_BLOCK_BEGIN));
             advance(x, 2 + signed_tag);
             TRY(lex_tag(x, what == '%'));
-            if (x->pos >= x->len) /* maybe inside the tag: an end token serves both */
+            if (x->pos >= x->len) /* perhaps inside the tag; the parser says what is missing */
                 return emit_mark(x, TPL_T_EOF);
         }
     }
 }
 
-/* Python decodes a template before it is lexed; here invalid UTF-8 is refused. */
-static bool valid_utf8(const char *s, size_t len)
-{
-    for (size_t i = 0; i < len;) {
-        unsigned char c = (unsigned char)s[i];
-        size_t n = c < 0x80 ? 1 : c < 0xc2 ? 0 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : c < 0xf5 ? 4 : 0;
-        if (n == 0 || n > len - i)
-            return false;
-        for (size_t j = 1; j < n; j++)
-            if (((unsigned char)s[i + j] & 0xc0) != 0x80)
-                return false;
-        uint32_t code;
-        tpl_decode(s + i, len - i, &code);
-        if ((n == 3 && (code < 0x800 || (code >= 0xd800 && code < 0xe000))) ||
-            (n == 4 && (code < 0x10000 || code > 0x10ffff)))
-            return false;
-        i += n;
-    }
-    return true;
-}
-
-vt_status tpl_lex(vt_template *t, const char *source, size_t len, tpl_tokens *out, vt_err *err)
+vt_status tpl_lex(struct vt_template *t, const char *source, size_t len, tpl_tokens *out,
+                  vt_err *err)
 {
     lexer x = {.t = t, .line = 1, .line_starting = true, .out = out, .err = err};
-    if (!valid_utf8(source, len))
+    if (vt_utf8_valid(source, len) != len) /* Python decodes a template before it is lexed */
         return vt_fail(err, VT_ERR_FORMAT, "%s: the template is not valid UTF-8", t->name);
     char *s = vt_arena_alloc(&t->arena, len + 1, 1);
     if (!s)

@@ -1,23 +1,19 @@
-/* Operators, attributes, subscripts and slices, with Python's results and jinja2's lookups:
+/* Operators, attributes, items and slices, with Python's results and jinja2's lookups:
  *
- *   x.name     the attribute (a method) first, then the item;  x["name"]  the item first, then the
- * attribute.
+ *   x.name      the attribute (a method) first, then the item
+ *   x["name"]   the item first, then the attribute
  *
- * Lists and dicts are immutable here (jinja2's ImmutableSandboxedEnvironment): their mutating
- * methods, and anything with two underscores, look undefined and fail when called.
+ * Lists and dicts are immutable here (jinja2's ImmutableSandboxedEnvironment): the methods that would
+ * change them, and every name with two underscores at both ends, look undefined and fail when they
+ * are called.
  */
-#include "text/template/impl.h"
+#include "text/template/interpreter.h"
 
 #include <math.h>
 #include <stdio.h>
 
 static const char *const op_text[] = {
     "+", "-", "*", "/", "//", "%", "** or pow()", "==", "!=", "<", "<=", ">", ">=", "in", "not in"};
-
-static vt_status overflow(tpl_run *r)
-{
-    return tpl_unsupported(r, "an integer passes 64 bits, which templates here do not have");
-}
 
 /* ---- arithmetic ---- */
 
@@ -26,10 +22,10 @@ static vt_status int_power(tpl_run *r, int64_t base, int64_t exponent, tpl_value
     int64_t result = 1;
     while (exponent > 0) {
         if ((exponent & 1) && __builtin_mul_overflow(result, base, &result))
-            return overflow(r);
+            return tpl_overflow(r);
         exponent >>= 1;
         if (exponent > 0 && __builtin_mul_overflow(base, base, &base))
-            return overflow(r);
+            return tpl_overflow(r);
     }
     *out = tpl_int(result);
     return VT_OK;
@@ -72,7 +68,7 @@ static vt_status int_op(tpl_run *r, tpl_op op, int64_t a, int64_t b, tpl_value *
         return VT_OK;
     }
     *out = tpl_int(v);
-    return over ? overflow(r) : VT_OK;
+    return over ? tpl_overflow(r) : VT_OK;
 }
 
 /* Python's float divmod: the remainder takes the divisor's sign, the quotient is a whole number. */
@@ -129,20 +125,12 @@ static vt_status float_op(tpl_run *r, tpl_op op, double a, double b, tpl_value *
 
 /* ---- sequences ---- */
 
-/* str + str; where one side is markup the other is escaped. */
-static vt_status add_strings(tpl_run *r, tpl_value a, tpl_value b, tpl_value *out)
+static vt_status add_strings(tpl_run *r, const tpl_str *a, const tpl_str *b, tpl_value *out)
 {
-    bool markup = a.str->markup || b.str->markup;
     tpl_text t = {0};
-    if (markup) {
-        TRY(tpl_put_escaped(r, &t, a));
-        TRY(tpl_put_escaped(r, &t, b));
-    } else {
-        TRY(tpl_text_add(r, &t, a.str->data, a.str->len));
-        TRY(tpl_text_add(r, &t, b.str->data, b.str->len));
-    }
-    TRY(tpl_text_value(r, &t, out));
-    return tpl_str_markup(r, *out, markup, out);
+    TRY(tpl_text_add(r, &t, a->data, a->len));
+    TRY(tpl_text_add(r, &t, b->data, b->len));
+    return tpl_text_value(r, &t, out);
 }
 
 static vt_status add_lists(tpl_run *r, tpl_value a, tpl_value b, tpl_value *out)
@@ -166,8 +154,7 @@ static vt_status repeat(tpl_run *r, tpl_value of, int64_t times, tpl_value *out)
     tpl_list *l;
     if (of.type == TPL_STR) {
         TRY(tpl_text_fill(r, &t, of.str->data, of.str->len, of.str->len ? times : 0));
-        TRY(tpl_text_value(r, &t, out));
-        return tpl_str_markup(r, *out, of.str->markup, out);
+        return tpl_text_value(r, &t, out);
     }
     TRY(tpl_list_new(r, 0, &l));
     for (int64_t i = 0; i < times && of.list->n > 0; i++)
@@ -193,7 +180,7 @@ vt_status tpl_binary(tpl_run *r, tpl_op op, tpl_value a, tpl_value b, tpl_value 
     if (a.type == TPL_UNDEFINED || b.type == TPL_UNDEFINED)
         return tpl_fail_undefined(r, a.type == TPL_UNDEFINED ? a : b);
     if (op == TPL_OP_ADD && a.type == TPL_STR && b.type == TPL_STR)
-        return add_strings(r, a, b, out);
+        return add_strings(r, a.str, b.str, out);
     if (op == TPL_OP_ADD && a.type == b.type && (a.type == TPL_LIST || a.type == TPL_TUPLE))
         return add_lists(r, a, b, out);
     if (op == TPL_OP_MUL && repeatable(a) && tpl_is_int(b))
@@ -216,7 +203,7 @@ vt_status tpl_negate(tpl_run *r, tpl_value a, bool minus, tpl_value *out)
     if (a.type == TPL_FLOAT)
         *out = tpl_float(minus ? -a.real : a.real);
     else if (minus && tpl_as_int(a) == INT64_MIN)
-        return overflow(r);
+        return tpl_overflow(r);
     else
         *out = tpl_int(minus ? -tpl_as_int(a) : tpl_as_int(a));
     return VT_OK;
@@ -269,66 +256,71 @@ static bool in_words(const char *words, const tpl_str *s)
     return false;
 }
 
-/* Names that Python's types have and we do not answer: forbidden by the sandbox, or refused by
+/* Names that Python's types have and that are not here: forbidden by the sandbox, or refused by
  * name. */
 static vt_status missing_attribute(tpl_run *r, tpl_value of, const tpl_str *name, tpl_value *out,
                                    bool *found)
 {
-    const char *mutating = of.type == TPL_LIST
-                               ? "append clear pop reverse insert sort extend remove"
-                           : of.type == TPL_DICT ? "clear pop popitem setdefault update"
-                                                 : "";
-    const char *refused = of.type == TPL_STR    ? "encode translate maketrans"
-                          : of.type == TPL_DICT ? "fromkeys"
-                          : tpl_is_number(of)
-                              ? "real imag numerator denominator conjugate bit_length bit_count "
-                                "to_bytes from_bytes as_integer_ratio is_integer hex fromhex"
-                          : of.type == TPL_RANGE ? "start stop step"
-                          : of.type == TPL_VIEW  ? "isdisjoint mapping"
-                                                 : "";
-    if (dunder(name) || in_words(mutating, name)) {
-        char hint[160];
-        snprintf(hint, sizeof hint, "access to attribute '%.60s' of '%s' object is unsafe.",
-                 name->data, tpl_type_name(of));
+    static const struct {
+        const char *forbidden, *refused;
+    } known[TPL_OBJECT + 1] = {
+        [TPL_STR] = {"", "casefold center encode expandtabs format_map isascii isdecimal "
+                         "isidentifier isnumeric isprintable istitle ljust maketrans rindex rjust "
+                         "swapcase translate zfill"},
+        [TPL_LIST] = {"append clear pop reverse insert sort extend remove", ""},
+        [TPL_DICT] = {"clear pop popitem setdefault update", "fromkeys"},
+        [TPL_BOOL] = {"", "real imag numerator denominator conjugate bit_length bit_count to_bytes "
+                          "from_bytes as_integer_ratio"},
+        [TPL_INT] = {"", "real imag numerator denominator conjugate bit_length bit_count to_bytes "
+                         "from_bytes as_integer_ratio is_integer"},
+        [TPL_FLOAT] = {"", "real imag conjugate as_integer_ratio is_integer hex fromhex"},
+        [TPL_RANGE] = {"", "start stop step"},
+        [TPL_VIEW] = {"", "isdisjoint mapping"},
+        [TPL_OBJECT] = {"", "name arguments catch_kwargs catch_varargs caller"},
+    };
+    const char *forbidden = known[of.type].forbidden, *refused = known[of.type].refused;
+    TRY(tpl_charge(r, 2));
+    if (dunder(name) || (forbidden && in_words(forbidden, name))) {
         tpl_value text;
-        TRY(tpl_str_copy(r, hint, strlen(hint), &text));
+        TRY(tpl_str_printf(r, &text, "access to attribute '%.60s' of '%s' object is unsafe.",
+                           name->data, tpl_type_name(of)));
         *found = true;
         return tpl_undefined_hint(r, text.str->data, out);
     }
-    if (in_words(refused, name))
+    if (refused && in_words(refused, name))
         return tpl_unsupported(r, "'%s' of a '%s' is not supported", name->data, tpl_type_name(of));
     return VT_OK;
 }
 
-static vt_status macro_attribute(tpl_run *r, const tpl_macro *m, const tpl_str *name,
-                                 tpl_value *out, bool *found)
+static tpl_table methods_of(const tpl_tables *t, tpl_type type)
 {
-    tpl_list *names;
-    const char *own = m->def->name;
-    *found = true;
-    if (tpl_str_is(name, "name")) {
-        *out = tpl_none();
-        return own ? tpl_str_wrap(r, own, strlen(own), out) : VT_OK;
+    switch (type) {
+    case TPL_STR:
+        return t->str_methods;
+    case TPL_LIST:
+        return t->list_methods;
+    case TPL_TUPLE:
+    case TPL_RANGE:
+        return t->tuple_methods;
+    case TPL_DICT:
+        return t->dict_methods;
+    default:
+        return (tpl_table){0};
     }
-    if (tpl_str_is(name, "arguments")) {
-        TRY(tpl_list_new(r, (size_t)m->def->n_params, &names));
-        for (int32_t i = 0; i < m->def->n_params; i++)
-            TRY(tpl_str_wrap(r, m->def->param[i], strlen(m->def->param[i]),
-                             &names->at[names->n++]));
-        *out = tpl_of_list(TPL_TUPLE, names);
-    } else if (tpl_str_is(name, "catch_kwargs")) {
-        *out = tpl_bool(m->def->uses_kwargs);
-    } else if (tpl_str_is(name, "catch_varargs")) {
-        *out = tpl_bool(m->def->uses_varargs);
-    } else if (tpl_str_is(name, "caller")) {
-        *out = tpl_bool(m->def->uses_caller);
-    } else {
-        *found = false;
-    }
+}
+
+vt_status tpl_bind_method(tpl_run *r, const tpl_builtin *builtin, tpl_value self, tpl_value *out)
+{
+    tpl_method *m = tpl_alloc(r, 1, sizeof *m);
+    if (!m)
+        return VT_ERR_MEMORY;
+    *m = (tpl_method){.builtin = builtin, .self = self};
+    *out = (tpl_value){.type = TPL_METHOD, .method = m};
     return VT_OK;
 }
 
-vt_status tpl_attribute(tpl_run *r, tpl_value of, const tpl_str *name, tpl_value *out, bool *found)
+static vt_status attribute(tpl_run *r, tpl_value of, const tpl_str *name, tpl_value *out,
+                           bool *found)
 {
     *found = false;
     if (of.type == TPL_NAMESPACE && !dunder(name)) {
@@ -339,30 +331,20 @@ vt_status tpl_attribute(tpl_run *r, tpl_value of, const tpl_str *name, tpl_value
         *found = v != NULL;
         return VT_OK;
     }
-    if (of.type == TPL_LOOP)
-        TRY(tpl_loop_attribute(r, of.loop, name, out, found));
-    if (of.type == TPL_MACRO)
-        TRY(macro_attribute(r, of.macro, name, out, found));
     if (of.type == TPL_TUPLE && of.list->kind &&
         (tpl_str_is(name, "grouper") || tpl_str_is(name, "list"))) {
-        *out = of.list->at[name->data[0] == 'l'];
+        *out = of.list->at[name->data[0] == 'l']; /* a pair of groupby */
         *found = true;
     }
-    if (of.type == TPL_CYCLER && tpl_str_is(name, "current")) {
-        *out = of.cycler->items.at[of.cycler->pos];
-        *found = true;
-    }
+    if (of.type == TPL_OBJECT && of.object->class->attribute)
+        TRY(of.object->class->attribute(r, of.object, name, out, found));
     if (*found)
         return VT_OK;
-    const tpl_builtin *method = tpl_method_of(of, name->data, name->len);
+    const tpl_builtin *method = tpl_find(methods_of(&r->t->tables, of.type), name->data, name->len);
     if (!method)
         return missing_attribute(r, of, name, out, found);
-    tpl_method *m;
-    TPL_NEW(r, m, 1);
-    *m = (tpl_method){.builtin = method, .self = of};
-    *out = (tpl_value){.type = TPL_METHOD, .method = m};
     *found = true;
-    return VT_OK;
+    return tpl_bind_method(r, method, of, out);
 }
 
 /* of[key] where Python has it; *found false where Python raises TypeError or LookupError. */
@@ -371,8 +353,12 @@ static vt_status item(tpl_run *r, tpl_value of, tpl_value key, tpl_value *out, b
     int64_t n, i = tpl_is_int(key) ? tpl_as_int(key) : 0;
     *found = false;
     if (of.type == TPL_DICT) {
-        tpl_value *v;
-        TRY(tpl_dict_find(r, of.dict, key, &v));
+        tpl_value *v = NULL;
+        bool hashable = true;
+        if (key.type != TPL_STR)
+            TRY(tpl_hashable(r, key, &hashable));
+        if (hashable)
+            TRY(tpl_dict_find(r, of.dict, key, &v));
         if (v)
             *out = *v;
         *found = v != NULL;
@@ -390,9 +376,7 @@ static vt_status item(tpl_run *r, tpl_value of, tpl_value key, tpl_value *out, b
         size_t begin = tpl_str_offset(of.str, (size_t)i);
         uint32_t c;
         TRY(tpl_charge(r, begin / 64));
-        TRY(tpl_str_copy(r, of.str->data + begin,
-                         tpl_decode(of.str->data + begin, of.str->len - begin, &c), out));
-        return tpl_str_markup(r, *out, of.str->markup, out);
+        return tpl_str_copy(r, of.str->data + begin, tpl_next(of.str->data + begin, &c), out);
     }
     *out = of.type == TPL_RANGE ? tpl_int(of.range->start + i * of.range->step) : of.list->at[i];
     return VT_OK;
@@ -403,10 +387,10 @@ vt_status tpl_getattr(tpl_run *r, tpl_value of, tpl_value name, tpl_value *out)
     bool found;
     if (of.type == TPL_UNDEFINED)
         return tpl_fail_undefined(r, of);
-    TRY(tpl_attribute(r, of, name.str, out, &found));
+    TRY(attribute(r, of, name.str, out, &found));
     if (!found && of.type == TPL_DICT)
         TRY(item(r, of, name, out, &found));
-    return found ? VT_OK : tpl_undefined_of(r, of, name, out);
+    return found ? VT_OK : tpl_undefined_in(r, of, name, out);
 }
 
 vt_status tpl_getitem(tpl_run *r, tpl_value of, tpl_value key, tpl_value *out)
@@ -416,8 +400,8 @@ vt_status tpl_getitem(tpl_run *r, tpl_value of, tpl_value key, tpl_value *out)
         return tpl_fail_undefined(r, of);
     TRY(item(r, of, key, out, &found));
     if (!found && key.type == TPL_STR)
-        TRY(tpl_attribute(r, of, key.str, out, &found));
-    return found ? VT_OK : tpl_undefined_of(r, of, key, out);
+        TRY(attribute(r, of, key.str, out, &found));
+    return found ? VT_OK : tpl_undefined_in(r, of, key, out);
 }
 
 /* ---- slices ---- */
@@ -444,15 +428,16 @@ static vt_status slice_string(tpl_run *r, const tpl_str *s, int64_t start, int64
                               int64_t count, tpl_value *out)
 {
     tpl_text t = {0};
-    TRY(tpl_charge(r, s->len / 64 + 1));
+    TRY(tpl_charge(r, s->len / 16 + 1));
     if (step == 1 && count > 0) {
         size_t begin = tpl_str_offset(s, (size_t)start),
                end = tpl_str_offset(s, (size_t)(start + count));
         TRY(tpl_text_add(r, &t, s->data + begin, end - begin));
     } else if (count > 0) {
-        size_t *offset, at = 0; /* where every character begins */
-        TPL_NEW(r, offset, s->n_chars + 1);
-        for (size_t i = 0; i < s->len; i++)
+        size_t at = 0, *offset = tpl_alloc(r, s->n_chars + 1, sizeof *offset);
+        if (!offset)
+            return VT_ERR_MEMORY;
+        for (size_t i = 0; i < s->len; i++) /* where every character begins */
             if (((unsigned char)s->data[i] & 0xc0) != 0x80)
                 offset[at++] = i;
         offset[at] = s->len;
@@ -461,8 +446,24 @@ static vt_status slice_string(tpl_run *r, const tpl_str *s, int64_t start, int64
             TRY(tpl_text_add(r, &t, s->data + offset[c], offset[c + 1] - offset[c]));
         }
     }
-    TRY(tpl_text_value(r, &t, out));
-    return tpl_str_markup(r, *out, s->markup, out);
+    return tpl_text_value(r, &t, out);
+}
+
+/* `part` counts in items of `of`. */
+static vt_status slice_range(tpl_run *r, const tpl_range *of, tpl_range part, tpl_value *out)
+{
+    tpl_range *g = tpl_alloc(r, 1, sizeof *g);
+    if (!g)
+        return VT_ERR_MEMORY;
+    g->n = part.n;
+    if (__builtin_mul_overflow(part.start, of->step, &g->start) ||
+        __builtin_add_overflow(g->start, of->start, &g->start) ||
+        __builtin_mul_overflow(part.stop, of->step, &g->stop) ||
+        __builtin_add_overflow(g->stop, of->start, &g->stop) ||
+        __builtin_mul_overflow(part.step, of->step, &g->step))
+        return tpl_overflow(r);
+    *out = (tpl_value){.type = TPL_RANGE, .range = g};
+    return VT_OK;
 }
 
 vt_status tpl_slice(tpl_run *r, tpl_value of, tpl_value start, tpl_value stop, tpl_value step,
@@ -491,14 +492,7 @@ vt_status tpl_slice(tpl_run *r, tpl_value of, tpl_value start, tpl_value stop, t
     if (of.type == TPL_STR)
         return slice_string(r, of.str, from, by, count, out);
     if (of.type == TPL_RANGE) {
-        tpl_range *g;
-        TPL_NEW(r, g, 1);
-        *g = (tpl_range){.start = of.range->start + from * of.range->step,
-                         .step = of.range->step * by,
-                         .n = count};
-        g->stop = of.range->start + to * of.range->step;
-        *out = (tpl_value){.type = TPL_RANGE, .range = g};
-        return VT_OK;
+        return slice_range(r, of.range, (tpl_range){from, to, by, count}, out);
     }
     tpl_list *l;
     TRY(tpl_list_new(r, (size_t)count, &l));

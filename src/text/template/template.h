@@ -1,14 +1,18 @@
 /* Chat templates: a sandboxed Jinja interpreter that renders what jinja2 renders as Hugging Face
  * sets it up: trim_blocks, lstrip_blocks, loop controls, tojson, raise_exception, strftime_now,
- * generation blocks. No I/O, no attribute access beyond the values given; steps, depth, memory and
- * output are limited.
+ * generation blocks. No I/O, no attribute access beyond the values given.
+ *
+ * Steps, depth, memory and output are limited: any template with any variables below 10 MB ends
+ * with a text or an error within 5 seconds and 1 GB (a step takes at most about 200 ns, see
+ * values.h; the values of a rendering are bounded to 256 MiB, and so is a parsed template).
  *
  * Not as jinja2, and refused by name: integers beyond 64 bits, complex numbers, block, include,
- * import, from, extends, autoescape, the filters pprint, random, urlize, xmlattr, lipsum(),
- * str.encode and the like, named HTML entities in striptags beyond the common six, printing what
- * Python shows as a memory address. Characters are those of Unicode 14 (Python 3.11). */
+ * import, from, extends, autoescape, print, printing what Python shows as a memory address, and the
+ * filters, tests and methods that no chat template uses. builtins.h lists what is there. */
 #ifndef VT_TEXT_TEMPLATE_H
 #define VT_TEXT_TEMPLATE_H
+
+#include <stdbool.h>
 
 #include "base/buf.h"
 #include "base/err.h"
@@ -26,6 +30,10 @@ typedef struct vt_template_limits {
     int32_t max_depth; /* nesting of calls, bodies, expressions and values; 0: 400 */
     size_t max_output; /* bytes; 0: 16 MiB */
     int64_t now;       /* seconds since the epoch for strftime_now; 0: the clock */
+    /* Asked every few thousand steps; true ends the rendering with VT_ERR_CANCELLED. NULL: never. */
+    bool (*stop)(void *context);
+    void *stop_context;
+    int64_t *steps_taken; /* out, after failures too; may be NULL */
 } vt_template_limits;
 
 /* variables: one JSON object (UTF-8) whose members become the template's variables. Output is

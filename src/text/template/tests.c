@@ -1,59 +1,45 @@
-/* Tests: what may stand behind `is`, and select() and reject() may name. Each gives a bool. */
-#include "text/template/impl.h"
+/* Tests: the words that may stand behind `is`, and that select() and reject() take. Each gives a
+ * bool. */
+#include "text/template/builtins.h"
 
-#define TEST(name)                                                                                \
-    static vt_status name(tpl_run *r, tpl_value self, const tpl_value *arg, const tpl_call *call, \
-                          tpl_value *out)
+/* ---- what a value is ---- */
 
-/* A test that is an expression in `v` alone. */
-#define SIMPLE(name, condition)         \
-    TEST(name)                          \
-    {                                   \
-        tpl_value v = self;             \
-        (void)r, (void)arg, (void)call; \
-        *out = tpl_bool(condition);     \
-        return VT_OK;                   \
-    }
-SIMPLE(test_defined, v.type != TPL_UNDEFINED)
-SIMPLE(test_undefined, v.type == TPL_UNDEFINED)
-SIMPLE(test_none, v.type == TPL_NONE)
-SIMPLE(test_boolean, v.type == TPL_BOOL)
-SIMPLE(test_false, v.type == TPL_BOOL && !v.boolean)
-SIMPLE(test_true, v.type == TPL_BOOL && v.boolean)
-SIMPLE(test_integer, v.type == TPL_INT)
-SIMPLE(test_float, v.type == TPL_FLOAT)
-SIMPLE(test_number, tpl_is_number(v))
-SIMPLE(test_string, v.type == TPL_STR)
-SIMPLE(test_mapping, v.type == TPL_DICT)
-SIMPLE(test_escaped, v.type == TPL_STR && v.str->markup)
-SIMPLE(test_iterable, tpl_iterable(v) || v.type == TPL_LOOP)
-/* Undefined has __getitem__, __len__ and __call__, if only to raise: so says Python's own check. */
-SIMPLE(test_sequence, v.type == TPL_STR || v.type == TPL_LIST || v.type == TPL_TUPLE ||
-                          v.type == TPL_DICT || v.type == TPL_RANGE || v.type == TPL_UNDEFINED)
-SIMPLE(test_callable, v.type == TPL_FUNCTION || v.type == TPL_METHOD || v.type == TPL_MACRO ||
-                          v.type == TPL_LOOP || v.type == TPL_JOINER || v.type == TPL_UNDEFINED)
-SIMPLE(test_filter, v.type == TPL_STR && tpl_filter(v.str->data, v.str->len) != NULL)
-SIMPLE(test_test, v.type == TPL_STR && tpl_test(v.str->data, v.str->len) != NULL)
-
-static vt_status string_method(tpl_run *r, tpl_value self, const char *name, tpl_value *out)
+/* a->which is a set of types. */
+static vt_status test_type(tpl_run *r, const tpl_args *a, tpl_value *out)
 {
-    tpl_call none = {0};
+    (void)r;
+    *out = tpl_bool((unsigned)a->which >> a->self.type & 1);
+    return VT_OK;
+}
+
+#define TYPE(name) (1 << TPL_##name)
+enum {
+    DEFINED = ~TYPE(UNDEFINED),
+    NUMBER = TYPE(BOOL) | TYPE(INT) | TYPE(FLOAT),
+    /* Undefined has __getitem__, __len__, __iter__ and __call__, if only to raise: Python's own
+     * checks find them. */
+    SEQUENCE = TYPE(STR) | TYPE(LIST) | TYPE(TUPLE) | TYPE(DICT) | TYPE(RANGE) | TYPE(UNDEFINED),
+    ITERABLE = SEQUENCE | TYPE(VIEW) | TYPE(ITER),
+    CALLABLE = TYPE(FUNCTION) | TYPE(METHOD) | TYPE(OBJECT) | TYPE(UNDEFINED),
+};
+
+/* The value true (which 1) or false (0) itself. */
+static vt_status test_boolean_is(tpl_run *r, const tpl_args *a, tpl_value *out)
+{
+    (void)r;
+    *out = tpl_bool(a->self.type == TPL_BOOL && a->self.boolean == a->which);
+    return VT_OK;
+}
+
+/* a->which: 1 upper, 0 lower */
+static vt_status test_case(tpl_run *r, const tpl_args *a, tpl_value *out)
+{
     tpl_value s;
-    TRY(tpl_to_str(r, self, &s));
-    return tpl_apply(r, tpl_method_of(s, name, strlen(name)), "test", s, &none, out);
+    TRY(tpl_to_str(r, a->self, &s));
+    return tpl_case_is(r, s.str, a->which, out);
 }
 
-TEST(test_lower)
-{
-    (void)arg, (void)call;
-    return string_method(r, self, "islower", out);
-}
-
-TEST(test_upper)
-{
-    (void)arg, (void)call;
-    return string_method(r, self, "isupper", out);
-}
+/* ---- numbers ---- */
 
 /* value % divisor == rest, by Python's operators */
 static vt_status remainder_is(tpl_run *r, tpl_value v, tpl_value divisor, int64_t rest,
@@ -67,101 +53,80 @@ static vt_status remainder_is(tpl_run *r, tpl_value v, tpl_value divisor, int64_
     return VT_OK;
 }
 
-TEST(test_odd)
+/* a->which: 1 odd, 0 even */
+static vt_status test_parity(tpl_run *r, const tpl_args *a, tpl_value *out)
 {
-    (void)arg, (void)call;
-    return remainder_is(r, self, tpl_int(2), 1, out);
+    return remainder_is(r, a->self, tpl_int(2), a->which, out);
 }
 
-TEST(test_even)
+static vt_status test_divisibleby(tpl_run *r, const tpl_args *a, tpl_value *out)
 {
-    (void)arg, (void)call;
-    return remainder_is(r, self, tpl_int(2), 0, out);
+    return remainder_is(r, a->self, a->arg[0], 0, out);
 }
 
-TEST(test_divisibleby)
-{
-    (void)call;
-    return remainder_is(r, self, arg[0], 0, out);
-}
+/* ---- comparisons ---- */
 
 /* The same object: equal scalars of one type are, containers only if they are one. */
-TEST(test_sameas)
+static vt_status test_sameas(tpl_run *r, const tpl_args *a, tpl_value *out)
 {
-    bool same = self.type == arg[0].type;
-    (void)call;
-    if (same && (self.type == TPL_STR || tpl_is_number(self)))
-        TRY(tpl_equal(r, self, arg[0], &same));
-    else if (same && self.type != TPL_NONE)
-        same = self.dict == arg[0].dict;
+    tpl_value x = a->self, y = a->arg[0];
+    bool same = x.type == y.type;
+    if (same && (x.type == TPL_STR || tpl_is_number(x)))
+        TRY(tpl_equal(r, x, y, &same));
+    else if (same && x.type != TPL_NONE)
+        same = x.object == y.object;
     *out = tpl_bool(same);
     return VT_OK;
 }
 
-static vt_status compare(tpl_run *r, tpl_op op, tpl_value a, tpl_value b, tpl_value *out)
+/* a->which is a tpl_op. */
+static vt_status test_compare(tpl_run *r, const tpl_args *a, tpl_value *out)
 {
     bool holds;
-    TRY(tpl_compare(r, op, a, b, &holds));
+    TRY(tpl_compare(r, (tpl_op)a->which, a->self, a->arg[0], &holds));
     *out = tpl_bool(holds);
     return VT_OK;
 }
 
-#define COMPARE(name, op)                           \
-    TEST(name)                                      \
-    {                                               \
-        (void)call;                                 \
-        return compare(r, (op), self, arg[0], out); \
-    }
-COMPARE(test_in, TPL_OP_IN)
-COMPARE(test_eq, TPL_OP_EQ)
-COMPARE(test_ne, TPL_OP_NE)
-COMPARE(test_lt, TPL_OP_LT)
-COMPARE(test_le, TPL_OP_LE)
-COMPARE(test_gt, TPL_OP_GT)
-COMPARE(test_ge, TPL_OP_GE)
+/* ---- the table ---- */
 
-const tpl_builtin *tpl_test(const char *name, size_t len)
-{
-    static const tpl_builtin tests[] = {
-        {"!=", test_ne, 1, 1, {".other"}},
-        {"<", test_lt, 1, 1, {".other"}},
-        {"<=", test_le, 1, 1, {".other"}},
-        {"==", test_eq, 1, 1, {".other"}},
-        {">", test_gt, 1, 1, {".other"}},
-        {">=", test_ge, 1, 1, {".other"}},
-        {"boolean", test_boolean, 0, 0, {0}},
-        {"callable", test_callable, 0, 0, {0}},
-        {"defined", test_defined, 0, 0, {0}},
-        {"divisibleby", test_divisibleby, 1, 1, {"num"}},
-        {"eq", test_eq, 1, 1, {".other"}},
-        {"equalto", test_eq, 1, 1, {".other"}},
-        {"escaped", test_escaped, 0, 0, {0}},
-        {"even", test_even, 0, 0, {0}},
-        {"false", test_false, 0, 0, {0}},
-        {"filter", test_filter, 0, 0, {0}},
-        {"float", test_float, 0, 0, {0}},
-        {"ge", test_ge, 1, 1, {".other"}},
-        {"greaterthan", test_gt, 1, 1, {".other"}},
-        {"gt", test_gt, 1, 1, {".other"}},
-        {"in", test_in, 1, 1, {"seq"}},
-        {"integer", test_integer, 0, 0, {0}},
-        {"iterable", test_iterable, 0, 0, {0}},
-        {"le", test_le, 1, 1, {".other"}},
-        {"lessthan", test_lt, 1, 1, {".other"}},
-        {"lower", test_lower, 0, 0, {0}},
-        {"lt", test_lt, 1, 1, {".other"}},
-        {"mapping", test_mapping, 0, 0, {0}},
-        {"ne", test_ne, 1, 1, {".other"}},
-        {"none", test_none, 0, 0, {0}},
-        {"number", test_number, 0, 0, {0}},
-        {"odd", test_odd, 0, 0, {0}},
-        {"sameas", test_sameas, 1, 1, {"other"}},
-        {"sequence", test_sequence, 0, 0, {0}},
-        {"string", test_string, 0, 0, {0}},
-        {"test", test_test, 0, 0, {0}},
-        {"true", test_true, 0, 0, {0}},
-        {"undefined", test_undefined, 0, 0, {0}},
-        {"upper", test_upper, 0, 0, {0}},
-    };
-    return tpl_find(tests, sizeof tests / sizeof *tests, name, len);
-}
+static const tpl_builtin tests[] = {
+    {"!=", test_compare, 1, 1, {".other"}, TPL_OP_NE},
+    {"<", test_compare, 1, 1, {".other"}, TPL_OP_LT},
+    {"<=", test_compare, 1, 1, {".other"}, TPL_OP_LE},
+    {"==", test_compare, 1, 1, {".other"}, TPL_OP_EQ},
+    {">", test_compare, 1, 1, {".other"}, TPL_OP_GT},
+    {">=", test_compare, 1, 1, {".other"}, TPL_OP_GE},
+    {"boolean", test_type, 0, 0, {0}, TYPE(BOOL)},
+    {"callable", test_type, 0, 0, {0}, CALLABLE},
+    {"defined", test_type, 0, 0, {0}, DEFINED},
+    {"divisibleby", test_divisibleby, 1, 1, {"num"}, 0},
+    {"eq", test_compare, 1, 1, {".other"}, TPL_OP_EQ},
+    {"equalto", test_compare, 1, 1, {".other"}, TPL_OP_EQ},
+    {"even", test_parity, 0, 0, {0}, 0},
+    {"false", test_boolean_is, 0, 0, {0}, 0},
+    {"float", test_type, 0, 0, {0}, TYPE(FLOAT)},
+    {"ge", test_compare, 1, 1, {".other"}, TPL_OP_GE},
+    {"greaterthan", test_compare, 1, 1, {".other"}, TPL_OP_GT},
+    {"gt", test_compare, 1, 1, {".other"}, TPL_OP_GT},
+    {"in", test_compare, 1, 1, {"seq"}, TPL_OP_IN},
+    {"integer", test_type, 0, 0, {0}, TYPE(INT)},
+    {"iterable", test_type, 0, 0, {0}, ITERABLE},
+    {"le", test_compare, 1, 1, {".other"}, TPL_OP_LE},
+    {"lessthan", test_compare, 1, 1, {".other"}, TPL_OP_LT},
+    {"lower", test_case, 0, 0, {0}, 0},
+    {"lt", test_compare, 1, 1, {".other"}, TPL_OP_LT},
+    {"mapping", test_type, 0, 0, {0}, TYPE(DICT)},
+    {"ne", test_compare, 1, 1, {".other"}, TPL_OP_NE},
+    {"none", test_type, 0, 0, {0}, TYPE(NONE)},
+    {"number", test_type, 0, 0, {0}, NUMBER},
+    {"odd", test_parity, 0, 0, {0}, 1},
+    {"sameas", test_sameas, 1, 1, {"other"}, 0},
+    {"sequence", test_type, 0, 0, {0}, SEQUENCE},
+    {"string", test_type, 0, 0, {0}, TYPE(STR)},
+    {"true", test_boolean_is, 0, 0, {0}, 1},
+    {"undefined", test_type, 0, 0, {0}, TYPE(UNDEFINED)},
+    {"upper", test_case, 0, 0, {0}, 1},
+};
+
+const tpl_table tpl_tests = {tests, sizeof tests / sizeof *tests};

@@ -1,208 +1,32 @@
-/* Values: strings, lists, ordered dicts, truth, equality, order, iteration.
+/* Lists, ordered dicts, truth, equality, order, iteration, and what is undefined.
  *
- * Python's rules throughout: 1 == 1.0 == True and all three are one dict key; strings are counted
- * in code points; a generator is consumed once and is always true. Integers have 64 bits; what
- * would pass them is an error (Python's grow without bound).
+ * Python's rules throughout: 1 == 1.0 == True, and all three are one dict key; a generator is
+ * consumed once and is always true. Integers have 64 bits; a result that needs more is an error
+ * (Python's grow without bound).
  *
  * Dicts keep insertion order: entries in an array, found by scanning up to 8 of them and by a hash
  * index beyond. Every probe costs a step, so colliding keys end in the step limit rather than in
  * hours.
  */
-#include "text/template/impl.h"
+#include "text/template/values.h"
 
 #include <math.h>
-#include <stdarg.h>
-#include <stdio.h>
 
-/* ---- failures and limits ---- */
+#include "base/random.h"
 
-static vt_status fail_at(tpl_run *r, vt_status status, const char *fmt, va_list args)
-{
-    char what[480];
-    vsnprintf(what, sizeof what, fmt, args);
-    vt_fail(r->err, status, "%s:%d: %s", r->t->name, r->line, what);
-    return status;
-}
-
-#define FAIL_WITH(function, status)                      \
-    vt_status function(tpl_run *r, const char *fmt, ...) \
-    {                                                    \
-        va_list args;                                    \
-        va_start(args, fmt);                             \
-        vt_status s = fail_at(r, status, fmt, args);     \
-        va_end(args);                                    \
-        return s;                                        \
-    }
-FAIL_WITH(tpl_fail, VT_ERR_USAGE)
-FAIL_WITH(tpl_unsupported, VT_ERR_UNSUPPORTED)
-FAIL_WITH(tpl_limit, VT_ERR_MEMORY)
-
-vt_status tpl_no_memory(tpl_run *r)
-{
-    tpl_limit(r, "the rendering needs more than %d MiB for its values, or memory ran out",
-              TPL_MEMORY >> 20);
-    return VT_ERR_MEMORY;
-}
-
-vt_status tpl_charge(tpl_run *r, size_t steps)
-{
-    if (steps > (size_t)r->steps_left)
-        return tpl_limit(r, "the rendering takes more than %lld steps", (long long)r->max_steps);
-    r->steps_left -= (int64_t)steps;
-    return VT_OK;
-}
-
-vt_status tpl_enter(tpl_run *r)
-{
-    if (r->depth >= r->max_depth)
-        return tpl_limit(r, "calls and values are nested deeper than %d", (int)r->max_depth);
-    r->depth++;
-    return VT_OK;
-}
-
-/* ---- strings ---- */
-
-const char *tpl_type_name(tpl_value v)
-{
-    static const char *const names[] = {
-        [TPL_MISSING] = "missing",
-        [TPL_UNDEFINED] = "Undefined",
-        [TPL_NONE] = "NoneType",
-        [TPL_BOOL] = "bool",
-        [TPL_INT] = "int",
-        [TPL_FLOAT] = "float",
-        [TPL_STR] = "str",
-        [TPL_LIST] = "list",
-        [TPL_TUPLE] = "tuple",
-        [TPL_DICT] = "dict",
-        [TPL_RANGE] = "range",
-        [TPL_NAMESPACE] = "Namespace",
-        [TPL_MACRO] = "Macro",
-        [TPL_FUNCTION] = "function",
-        [TPL_METHOD] = "builtin_function_or_method",
-        [TPL_LOOP] = "LoopContext",
-        [TPL_CYCLER] = "Cycler",
-        [TPL_JOINER] = "Joiner",
-    };
-    if (v.type == TPL_VIEW)
-        return v.list->kind;
-    if (v.type == TPL_ITER)
-        return v.iter->kind;
-    return names[v.type];
-}
-
-size_t tpl_count_chars(const char *s, size_t len)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < len; i++)
-        n += ((unsigned char)s[i] & 0xc0) != 0x80;
-    return n;
-}
-
-vt_status tpl_str_wrap(tpl_run *r, const char *s, size_t len, tpl_value *out)
-{
-    tpl_str *str;
-    TPL_NEW(r, str, 1);
-    *str = (tpl_str){.data = s, .len = len, .n_chars = tpl_count_chars(s, len)};
-    *out = tpl_of_str(str);
-    return VT_OK;
-}
-
-vt_status tpl_str_copy(tpl_run *r, const char *s, size_t len, tpl_value *out)
-{
-    char *copy = vt_arena_strdup(&r->arena, s, len);
-    TRY(tpl_charge(r, len / 64));
-    return copy ? tpl_str_wrap(r, copy, len, out) : tpl_no_memory(r);
-}
-
-vt_status tpl_str_printf(tpl_run *r, tpl_value *out, const char *fmt, ...)
-{
-    char text[512];
-    va_list args;
-    va_start(args, fmt);
-    int n = vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
-    size_t len = n < 0 ? 0 : (size_t)n < sizeof text ? (size_t)n : sizeof text - 1;
-    return tpl_str_copy(r, text, len, out);
-}
-
-vt_status tpl_str_markup(tpl_run *r, tpl_value s, bool markup, tpl_value *out)
-{
-    tpl_str *str;
-    if (s.str->markup == markup) {
-        *out = s;
-        return VT_OK;
-    }
-    TPL_NEW(r, str, 1);
-    *str = *s.str;
-    str->markup = markup;
-    *out = tpl_of_str(str);
-    return VT_OK;
-}
-
-size_t tpl_str_offset(const tpl_str *s, size_t n)
-{
-    if (s->n_chars == s->len)
-        return n;
-    size_t i = 0;
-    for (; i < s->len; i++)
-        if (((unsigned char)s->data[i] & 0xc0) != 0x80 && n-- == 0)
-            break;
-    return i;
-}
-
-/* ---- text being built ---- */
-
-vt_status tpl_text_add(tpl_run *r, tpl_text *t, const void *bytes, size_t n)
-{
-    size_t need;
-    if (!vt_add_size(t->len, n, &need) || !vt_add_size(need, 1, &need))
-        return tpl_no_memory(r);
-    if (need > t->cap) {
-        size_t cap = t->cap ? 2 * t->cap : 64;
-        while (cap < need)
-            cap *= 2;
-        char *data;
-        TPL_NEW(r, data, cap);
-        if (t->len > 0)
-            memcpy(data, t->data, t->len);
-        t->data = data;
-        t->cap = cap;
-    }
-    if (n > 0)
-        memcpy(t->data + t->len, bytes, n);
-    t->len += n;
-    t->data[t->len] = '\0';
-    return n < 64 ? VT_OK : tpl_charge(r, n / 64);
-}
-
-vt_status tpl_text_puts(tpl_run *r, tpl_text *t, const char *s)
-{
-    return tpl_text_add(r, t, s, strlen(s));
-}
-
-vt_status tpl_text_fill(tpl_run *r, tpl_text *t, const char *bytes, size_t n, int64_t times)
-{
-    for (int64_t i = 0; i < times; i++) {
-        TRY(tpl_charge(r, i % 16 == 0));
-        TRY(tpl_text_add(r, t, bytes, n));
-    }
-    return VT_OK;
-}
-
-vt_status tpl_text_value(tpl_run *r, const tpl_text *t, tpl_value *out)
-{
-    return tpl_str_wrap(r, t->data ? t->data : "", t->len, out);
-}
-
-/* ---- lists and dicts ---- */
+/* ---- lists ---- */
 
 vt_status tpl_list_new(tpl_run *r, size_t cap, tpl_list **out)
 {
     tpl_list *l;
-    TPL_NEW(r, l, 1);
-    if (cap > 0)
-        TPL_NEW(r, l->at, cap);
+    l = tpl_alloc(r, 1, sizeof *l);
+    if (!l)
+        return VT_ERR_MEMORY;
+    if (cap > 0) {
+        l->at = tpl_alloc(r, cap, sizeof *l->at);
+        if (!l->at)
+            return VT_ERR_MEMORY;
+    }
     l->cap = cap;
     *out = l;
     return VT_OK;
@@ -213,7 +37,9 @@ vt_status tpl_list_add(tpl_run *r, tpl_list *l, tpl_value v)
     if (l->n == l->cap) {
         size_t cap = l->cap ? 2 * l->cap : 4;
         tpl_value *at;
-        TPL_NEW(r, at, cap);
+        at = tpl_alloc(r, cap, sizeof *at);
+        if (!at)
+            return VT_ERR_MEMORY;
         if (l->n > 0)
             memcpy(at, l->at, l->n * sizeof *at);
         l->at = at;
@@ -243,68 +69,73 @@ vt_status tpl_pair(tpl_run *r, tpl_value a, tpl_value b, tpl_value *out)
     return VT_OK;
 }
 
-vt_status tpl_dict_new(tpl_run *r, tpl_dict **out)
+/* ---- hashing ---- */
+
+static uint64_t mix(uint64_t h, uint64_t x) { return vt_mix64(h ^ x) + 0x9e3779b97f4a7c15u; }
+
+static uint64_t hash_number(uint64_t h, tpl_value v)
 {
-    TPL_NEW(r, *out, 1);
+    double d = tpl_as_float(v);
+    uint64_t bits;
+    bool whole = d == floor(d) && fabs(d) < 9.2e18;
+    if (v.type == TPL_FLOAT && !whole)
+        memcpy(&bits, &d, sizeof bits);
+    else
+        bits = (uint64_t)(v.type == TPL_FLOAT ? (int64_t)d : tpl_as_int(v));
+    return mix(h, bits);
+}
+
+/* Equal values hash alike, whatever their types. Every value that is visited costs a step: a tuple
+ * that holds another one twice, and so on for 40 levels, has 2^40 of them. */
+static vt_status hash_value(tpl_run *r, tpl_value v, uint64_t *out, bool *hashable)
+{
+    uint64_t h = r->seed;
+    TRY(tpl_charge(r, 1));
+    *hashable = v.type != TPL_LIST && v.type != TPL_DICT && v.type != TPL_VIEW;
+    if (!*hashable)
+        return VT_OK;
+    if (tpl_is_number(v)) {
+        *out = hash_number(h, v);
+    } else if (v.type == TPL_STR) {
+        TRY(tpl_charge(r, v.str->len / 64));
+        *out = mix(vt_fnv1a(h, v.str->data, v.str->len), v.str->len);
+    } else if (v.type == TPL_TUPLE) {
+        TRY(tpl_enter(r));
+        for (size_t i = 0; i < v.list->n && *hashable; i++) {
+            uint64_t item = 0;
+            TRY(hash_value(r, v.list->at[i], &item, hashable));
+            h = mix(h, item);
+        }
+        tpl_leave(r);
+        *out = h;
+    } else if (v.type == TPL_NONE || v.type == TPL_UNDEFINED) {
+        *out = mix(h, v.type);
+    } else {
+        *out = mix(h, (uintptr_t)v.object); /* by identity */
+    }
     return VT_OK;
 }
 
-static uint64_t mix(uint64_t h, uint64_t x)
-{
-    h = (h ^ x) * 0x9e3779b97f4a7c15u;
-    return h ^ h >> 29;
-}
-
-/* Equal values hash alike, whatever their types. False: unhashable. Depth: tuples of tuples. */
-static bool hash_value(tpl_value v, int depth, uint64_t *out)
-{
-    uint64_t h = 0x243f6a8885a308d3u;
-    if (depth > 50)
-        return false;
-    if (tpl_is_number(v)) {
-        double d = tpl_as_float(v);
-        uint64_t bits;
-        bool whole = d == floor(d) && fabs(d) < 9.2e18;
-        if (v.type == TPL_FLOAT && !whole)
-            memcpy(&bits, &d, sizeof bits);
-        else
-            bits = (uint64_t)(v.type == TPL_FLOAT ? (int64_t)d : tpl_as_int(v));
-        *out = mix(h, bits);
-        return true;
-    }
-    switch (v.type) {
-    case TPL_STR:
-        for (size_t i = 0; i < v.str->len; i++)
-            h = (h ^ (unsigned char)v.str->data[i]) * 1099511628211u;
-        *out = mix(h, v.str->len);
-        return true;
-    case TPL_TUPLE:
-        for (size_t i = 0; i < v.list->n; i++) {
-            uint64_t item;
-            if (!hash_value(v.list->at[i], depth + 1, &item))
-                return false;
-            h = mix(h, item);
-        }
-        *out = h;
-        return true;
-    case TPL_LIST:
-    case TPL_DICT:
-    case TPL_VIEW:
-        return false;
-    case TPL_NONE:
-    case TPL_UNDEFINED:
-        *out = mix(h, v.type);
-        return true;
-    default:
-        *out = mix(h, (uintptr_t)v.dict); /* by identity */
-        return true;
-    }
-}
-
-bool tpl_hashable(tpl_value v)
+vt_status tpl_hashable(tpl_run *r, tpl_value v, bool *hashable)
 {
     uint64_t h;
-    return hash_value(v, 0, &h);
+    return hash_value(r, v, &h, hashable);
+}
+
+/* Fails for a value that cannot be hashed. */
+static vt_status hash_key(tpl_run *r, tpl_value key, uint64_t *hash)
+{
+    bool hashable;
+    TRY(hash_value(r, key, hash, &hashable));
+    return hashable ? VT_OK : tpl_fail(r, "unhashable type: '%s'", tpl_type_name(key));
+}
+
+/* ---- dicts ---- */
+
+vt_status tpl_dict_new(tpl_run *r, tpl_dict **out)
+{
+    *out = tpl_alloc(r, 1, sizeof **out);
+    return *out ? VT_OK : VT_ERR_MEMORY;
 }
 
 static vt_status entry_is(tpl_run *r, const tpl_entry *e, tpl_value key, uint64_t hash, bool *is)
@@ -354,14 +185,18 @@ static vt_status dict_grow(tpl_run *r, tpl_dict *d)
     size_t cap = d->cap ? 2 * d->cap : 8;
     tpl_entry *entry;
     if (cap > UINT32_MAX / 2)
-        return tpl_no_memory(r);
-    TPL_NEW(r, entry, cap);
+        return tpl_limit(r, "a dict has too many entries");
+    entry = tpl_alloc(r, cap, sizeof *entry);
+    if (!entry)
+        return VT_ERR_MEMORY;
     if (d->n > 0)
         memcpy(entry, d->entry, d->n * sizeof *entry);
     d->entry = entry;
     d->cap = cap;
     if (cap > 8) {
-        TPL_NEW(r, d->index, 2 * cap);
+        d->index = tpl_alloc(r, 2 * cap, sizeof *d->index);
+        if (!d->index)
+            return VT_ERR_MEMORY;
         d->n_index = 2 * cap;
         for (size_t i = 0; i < d->n; i++)
             index_add(d, i);
@@ -371,10 +206,9 @@ static vt_status dict_grow(tpl_run *r, tpl_dict *d)
 
 vt_status tpl_dict_set(tpl_run *r, tpl_dict *d, tpl_value key, tpl_value value)
 {
-    uint64_t hash;
+    uint64_t hash = 0;
     tpl_entry *e;
-    if (!hash_value(key, 0, &hash))
-        return tpl_fail(r, "unhashable type: '%s'", tpl_type_name(key));
+    TRY(hash_key(r, key, &hash));
     TRY(dict_entry(r, d, key, hash, &e));
     if (e) {
         e->value = value;
@@ -390,10 +224,10 @@ vt_status tpl_dict_set(tpl_run *r, tpl_dict *d, tpl_value key, tpl_value value)
 
 vt_status tpl_dict_find(tpl_run *r, const tpl_dict *d, tpl_value key, tpl_value **out)
 {
-    uint64_t hash;
-    tpl_entry *e = NULL;
-    if (hash_value(key, 0, &hash))
-        TRY(dict_entry(r, d, key, hash, &e));
+    uint64_t hash = 0;
+    tpl_entry *e;
+    TRY(hash_key(r, key, &hash));
+    TRY(dict_entry(r, d, key, hash, &e));
     *out = e ? &e->value : NULL;
     return VT_OK;
 }
@@ -447,8 +281,10 @@ bool tpl_truth(tpl_value v)
 static vt_status equal_lists(tpl_run *r, const tpl_list *a, const tpl_list *b, bool *equal)
 {
     *equal = a->n == b->n;
-    for (size_t i = 0; i < a->n && *equal; i++)
+    for (size_t i = 0; i < a->n && *equal; i++) {
+        TRY(tpl_charge(r, 1));
         TRY(tpl_equal(r, a->at[i], b->at[i], equal));
+    }
     return VT_OK;
 }
 
@@ -465,7 +301,7 @@ static vt_status equal_dicts(tpl_run *r, const tpl_dict *a, const tpl_dict *b, b
     return VT_OK;
 }
 
-/* Items and keys compare as sets. */
+/* Views of keys and items compare as sets do. */
 static vt_status equal_views(tpl_run *r, const tpl_list *a, tpl_list *b, bool *equal)
 {
     *equal = a == b || (a->n == b->n && strcmp(a->kind, "dict_values") != 0 &&
@@ -489,7 +325,7 @@ static vt_status equal_containers(tpl_run *r, tpl_value a, tpl_value b, bool *eq
     return VT_OK;
 }
 
-/* Exact even where a double cannot hold the integer. */
+/* Exact, even for integers that a double cannot hold. */
 static int order_numbers(tpl_value a, tpl_value b)
 {
     if (tpl_is_int(a) && tpl_is_int(b)) {
@@ -519,8 +355,12 @@ vt_status tpl_equal(tpl_run *r, tpl_value a, tpl_value b, bool *equal)
         *equal = true;
         return VT_OK;
     case TPL_STR:
-        *equal = a.str->len == b.str->len && memcmp(a.str->data, b.str->data, a.str->len) == 0;
-        return tpl_charge(r, a.str->len / 64);
+        *equal = a.str->len == b.str->len;
+        if (!*equal)
+            return VT_OK;
+        TRY(tpl_charge(r, a.str->len / 64));
+        *equal = memcmp(a.str->data, b.str->data, a.str->len) == 0;
+        return VT_OK;
     case TPL_RANGE:
         *equal = a.range->n == b.range->n &&
                  (a.range->n == 0 || (a.range->start == b.range->start &&
@@ -535,7 +375,7 @@ vt_status tpl_equal(tpl_run *r, tpl_value a, tpl_value b, bool *equal)
         *equal = a.method->builtin == b.method->builtin;
         return *equal ? tpl_equal(r, a.method->self, b.method->self, equal) : VT_OK;
     default:
-        *equal = a.dict == b.dict;
+        *equal = a.object == b.object;
         return VT_OK;
     }
 }
@@ -570,9 +410,10 @@ vt_status tpl_order(tpl_run *r, tpl_value a, tpl_value b, const char *op, int *o
     }
     if (a.type == TPL_STR && b.type == TPL_STR) { /* UTF-8 bytes order as code points do */
         size_t n = a.str->len < b.str->len ? a.str->len : b.str->len;
+        TRY(tpl_charge(r, n / 64));
         int c = memcmp(a.str->data, b.str->data, n);
         *order = c ? (c > 0) - (c < 0) : (a.str->len > b.str->len) - (a.str->len < b.str->len);
-        return tpl_charge(r, n / 64);
+        return VT_OK;
     }
     if ((a.type == TPL_LIST || a.type == TPL_TUPLE) && a.type == b.type)
         return order_lists(r, a.list, b.list, op, order);
@@ -599,13 +440,11 @@ bool tpl_iterable(tpl_value v)
     }
 }
 
-vt_status tpl_cursor_init(tpl_run *r, tpl_value of, tpl_cursor *c)
+vt_status tpl_cursor_init(tpl_run *r, tpl_value over, tpl_cursor *c)
 {
-    if (!tpl_iterable(of)) {
-        tpl_fail(r, "'%s' object is not iterable", tpl_type_name(of));
-        return VT_ERR_USAGE;
-    }
-    *c = (tpl_cursor){.of = of};
+    if (!tpl_iterable(over))
+        return tpl_fail(r, "'%s' object is not iterable", tpl_type_name(over));
+    *c = (tpl_cursor){.over = over};
     return VT_OK;
 }
 
@@ -626,7 +465,7 @@ static vt_status iter_next(tpl_run *r, tpl_iter *it, tpl_value *item, bool *end)
 vt_status tpl_cursor_next(tpl_run *r, tpl_cursor *c, tpl_value *item, bool *end)
 {
     size_t pos = c->pos;
-    tpl_value of = c->of;
+    tpl_value of = c->over;
     TRY(tpl_charge(r, 1));
     *end = false;
     switch (of.type) {
@@ -634,7 +473,7 @@ vt_status tpl_cursor_next(tpl_run *r, tpl_cursor *c, tpl_value *item, bool *end)
         *end = pos >= of.str->len;
         if (!*end) {
             uint32_t code;
-            size_t n = tpl_decode(of.str->data + pos, of.str->len - pos, &code);
+            size_t n = tpl_next(of.str->data + pos, &code);
             c->pos += n;
             return tpl_str_copy(r, of.str->data + pos, n, item);
         }
@@ -668,7 +507,7 @@ vt_status tpl_cursor_next(tpl_run *r, tpl_cursor *c, tpl_value *item, bool *end)
 
 vt_status tpl_to_list(tpl_run *r, tpl_value v, tpl_list **out)
 {
-    tpl_cursor c;
+    tpl_cursor c = {0};
     tpl_value item;
     bool end;
     TRY(tpl_cursor_init(r, v, &c));
@@ -683,26 +522,28 @@ vt_status tpl_to_list(tpl_run *r, tpl_value v, tpl_list **out)
 
 vt_status tpl_contains(tpl_run *r, tpl_value item, tpl_value in, bool *found)
 {
-    tpl_cursor c;
+    tpl_cursor c = {0};
     tpl_value other, *value;
-    bool end;
+    bool end, keys = in.type == TPL_VIEW && strcmp(in.list->kind, "dict_keys") == 0;
     *found = false;
     if (in.type == TPL_STR) {
+        const char *at;
         if (item.type != TPL_STR)
             return tpl_fail(r, "'in <string>' requires string as left operand, not %s",
                             tpl_type_name(item));
-        *found = memmem(in.str->data, in.str->len, item.str->data, item.str->len) != NULL;
-        return tpl_charge(r, in.str->len / 64);
+        TRY(tpl_search(r, in.str->data, in.str->len, item.str, false, &at));
+        *found = at != NULL;
+        return VT_OK;
     }
     if (in.type == TPL_DICT) {
-        if (!tpl_hashable(item))
-            return tpl_fail(r, "unhashable type: '%s'", tpl_type_name(item));
         TRY(tpl_dict_find(r, in.dict, item, &value));
         *found = value != NULL;
         return VT_OK;
     }
-    if (in.type == TPL_VIEW && strcmp(in.list->kind, "dict_keys") == 0 && !tpl_hashable(item))
-        return tpl_fail(r, "unhashable type: '%s'", tpl_type_name(item));
+    if (keys) {
+        uint64_t hash = 0;
+        TRY(hash_key(r, item, &hash));
+    }
     if (!tpl_iterable(in))
         return tpl_fail(r, "argument of type '%s' is not iterable", tpl_type_name(in));
     TRY(tpl_cursor_init(r, in, &c));
@@ -718,9 +559,12 @@ vt_status tpl_contains(tpl_run *r, tpl_value item, tpl_value in, bool *found)
 vt_status tpl_iter_new(tpl_run *r, tpl_list *items, vt_status status, tpl_value *out)
 {
     tpl_iter *it;
-    if (status == VT_ERR_MEMORY) /* a limit, not a Python error: it holds now */
-        return status;
-    TPL_NEW(r, it, 1);
+    if (status == VT_ERR_MEMORY || status == VT_ERR_CANCELLED)
+        return status; /* a limit of ours: it holds at once, a generator cannot delay it */
+    TRY(tpl_charge(r, status == VT_OK ? 1 : 32)); /* a message was made */
+    it = tpl_alloc(r, 1, sizeof *it);
+    if (!it)
+        return VT_ERR_MEMORY;
     it->items = *items;
     it->kind = "generator";
     it->failed = status != VT_OK;
@@ -735,7 +579,9 @@ vt_status tpl_iter_new(tpl_run *r, tpl_list *items, vt_status status, tpl_value 
 static vt_status undefined(tpl_run *r, tpl_undef u, tpl_value *out)
 {
     tpl_undef *copy;
-    TPL_NEW(r, copy, 1);
+    copy = tpl_alloc(r, 1, sizeof *copy);
+    if (!copy)
+        return VT_ERR_MEMORY;
     *copy = u;
     *out = (tpl_value){.type = TPL_UNDEFINED, .undef = copy};
     return VT_OK;
@@ -753,10 +599,11 @@ vt_status tpl_undefined_hint(tpl_run *r, const char *hint, tpl_value *out)
     return undefined(r, (tpl_undef){.hint = hint}, out);
 }
 
-vt_status tpl_undefined_of(tpl_run *r, tpl_value of, tpl_value key, tpl_value *out)
+vt_status tpl_undefined_in(tpl_run *r, tpl_value owner, tpl_value key, tpl_value *out)
 {
     return undefined(
-        r, (tpl_undef){.of = of.type == TPL_NONE ? "None" : tpl_type_name(of), .key = key}, out);
+        r, (tpl_undef){.owner = owner.type == TPL_NONE ? "None" : tpl_type_name(owner), .key = key},
+        out);
 }
 
 vt_status tpl_fail_undefined(tpl_run *r, tpl_value v)
@@ -766,10 +613,10 @@ vt_status tpl_fail_undefined(tpl_run *r, tpl_value v)
     if (u->hint)
         return tpl_fail(r, "%s", u->hint);
     TRY(tpl_put_repr(r, &key, u->key));
-    if (!u->of)
+    if (!u->owner)
         return tpl_fail(r, "%s is undefined", key.data);
-    const char *object = strcmp(u->of, "None") == 0 ? "" : " object";
+    const char *object = strcmp(u->owner, "None") == 0 ? "" : " object";
     if (u->key.type == TPL_STR)
-        return tpl_fail(r, "'%s%s' has no attribute %s", u->of, object, key.data);
-    return tpl_fail(r, "%s%s has no element %s", u->of, object, key.data);
+        return tpl_fail(r, "'%s%s' has no attribute %s", u->owner, object, key.data);
+    return tpl_fail(r, "%s%s has no element %s", u->owner, object, key.data);
 }

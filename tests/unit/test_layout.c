@@ -206,9 +206,10 @@ static vt_tensor *dense_copy(vt_arena *arena, const vt_tensor *view)
 {
     vt_tensor *t = case_tensor_2d(arena, view->dtype, view->dim[0], view->dim[1]);
     assert_non_null(t);
-    int64_t bytes = vt_dtype_row_bytes(t->dtype, t->dim[1]);
+    int64_t bytes = vt_dtype_row_bytes(t->dtype, t->dim[1]),
+            stride = vt_dtype_row_bytes(t->dtype, view->row_stride);
     for (int64_t r = 0; r < t->dim[0]; r++)
-        memcpy((char *)t->data + r * bytes, linear_part_row(view, r), (size_t)bytes);
+        memcpy((char *)t->data + r * bytes, (char *)view->data + r * stride, (size_t)bytes);
     return t;
 }
 

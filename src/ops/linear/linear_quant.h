@@ -1,7 +1,7 @@
 /* Quantised tiles: the form of quantised and FP8 matrices in device memory. They keep the bits of
  * the file, in the order in which the mma fragments of a warp read them. linear_quant_pack makes
- * them once, at load; readers are linear_quant.cu (few tokens), quant_panel.cu (many), moe/moe_quant.cu
- * (experts) and embed/embed_quant.cu, all through quant_tile.cuh.
+ * them once, at load. linear_quant.cu (few tokens), quant_panel.cu (many), moe/moe_quant.cu
+ * (experts) and embed/embed_quant.cu read them, all through quant_tile.cuh.
  *
  *   matrix   tiles of 8 rows, one after the other; rows beyond the last are zeros. In a pair
  *            (gate, up) each half begins a tile of its own.

@@ -48,7 +48,7 @@ static void embed_reference(const void *args)
 {
     const embed_args *a = args;
     int64_t hidden = a->table->dim[1];
-    int64_t bytes = vt_dtype_row_bytes(a->table->dtype, hidden);
+    int64_t bytes = vt_dtype_row_bytes(a->table->dtype, a->table->row_stride);
     float *row = vt_calloc((size_t)hidden, sizeof *row);
     for (int64_t t = 0; row && t < a->y->dim[0]; t++) {
         vt_dequant_row(a->table->dtype, (const char *)a->table->data + token_at(a, t) * bytes, row,

@@ -42,14 +42,9 @@ static void apply_scale(const vt_tensor *scale, int64_t row, int64_t at, float *
     }
 }
 
-static void dense_row(const vt_weight *w, int64_t row, uint16_t *out)
+static void dense_row(const vt_weight *w, int32_t part, int64_t row, uint16_t *out)
 {
-    int32_t part = linear_part_of(w, &row);
     const char *src = linear_part_row(w->part[part], row);
-    if (w->dtype == VT_BF16 && !w->scale[part]) {
-        memcpy(out, src, linear_dense_pack_unit(w));
-        return;
-    }
     float values[CHUNK];
     for (int64_t at = 0; at < w->cols; at += CHUNK) {
         int64_t n = w->cols - at < CHUNK ? w->cols - at : CHUNK;
@@ -61,10 +56,31 @@ static void dense_row(const vt_weight *w, int64_t row, uint16_t *out)
     }
 }
 
+/* Rows [row, row + n) of one part. BF16 rows without gaps are one copy. */
+static void dense_rows(const vt_weight *w, int32_t part, int64_t row, int64_t n, uint16_t *out)
+{
+    const vt_tensor *t = w->part[part];
+    bool copy = t->dtype == VT_BF16 && !w->scale[part];
+    int64_t run = copy && t->row_stride == w->cols ? n : 1;
+    for (int64_t i = 0; i < n; i += run, out += run * w->cols)
+        if (copy)
+            memcpy(out, linear_part_row(t, row + i), (size_t)run * linear_dense_pack_unit(w));
+        else
+            dense_row(w, part, row + i, out);
+}
+
 static void linear_dense_pack(const vt_weight *w, int64_t first, int64_t n, void *dst)
 {
-    for (int64_t i = 0; i < n; i++)
-        dense_row(w, first + i, (uint16_t *)dst + i * w->cols);
+    uint16_t *out = dst;
+    while (n > 0) {
+        int64_t row = first;
+        int32_t part = linear_part_of(w, &row);
+        int64_t left = w->part[part]->dim[0] - row, rows = n < left ? n : left;
+        dense_rows(w, part, row, rows, out);
+        out += rows * w->cols;
+        first += rows;
+        n -= rows;
+    }
 }
 
 /* ---- tiles where there are some, else dense ---- */

@@ -4,8 +4,8 @@
  *   worker's rows ──> row [cols] fp32, in the worker's part of the workspace
  *                       └─ x[0] . row, x[1] . row, ...      one dot product a token
  *
- * Activations are not quantised here: with no 8-bit dot product to feed that would only lose
- * accuracy. A dot product keeps 16 partial sums, k modulo 16, so that compilers can use whatever
+ * Activations are not quantised here: there is no 8-bit dot product that would need it, so it
+ * would only lose accuracy. A dot product keeps 16 partial sums, k modulo 16, so that compilers can use whatever
  * vectors the machine has without reordering anything; they are added pairwise at the end. */
 #include <math.h>
 

@@ -11,7 +11,7 @@
 
 enum { CHUNK = 32, UNIT_CHUNKS = 4, LANES_OF_ROW = 4, SUPER_BYTES = 4 };
 
-/* What the layout depends on. */
+/* The properties of a type that decide where its bits go. */
 typedef struct quant_form {
     vt_dtype type;
     bool bytes, halves, super;
@@ -94,13 +94,13 @@ static void or_u32(uint8_t *p, uint32_t v)
     memcpy(p, &w, sizeof w);
 }
 
-/* The element of a chunk that lane quad q has in place e of its 8. */
+/* The column within a chunk of element e (of 8) that quad lane q holds. */
 static int element(const quant_form *f, int q, int e)
 {
     return f->halves ? e / 4 * 16 + 4 * q + e % 4 : 8 * q + e;
 }
 
-/* Chunk c (of `chunks` in the unit) of row g: q are its 32 quants. */
+/* Writes the 32 quants of row g in chunk c of a unit that has `chunks` of them. */
 static void deal_chunk(const quant_form *f, const uint8_t *quant, int g, int c, int chunks,
                        uint8_t *unit)
 {
@@ -205,7 +205,7 @@ static void pack_fp8_row(const quant_form *f, const uint8_t *src, int64_t cols, 
     }
 }
 
-/* The part and its row that are row g of a tile; false beyond the last. */
+/* Which row of which part is row g of a tile; false beyond the last row. */
 static bool find_row(const linear_quant_source *s, int64_t tile, int g, int32_t *part, int64_t *row)
 {
     *part = 0;

@@ -21,6 +21,20 @@ size_t vt_kv_page_bytes(int32_t n_layers, int32_t kv_heads, int32_t page_size, i
            (size_t)vt_dtype_row_bytes(dtype, head_dim);
 }
 
+vt_dtype vt_kv_choose_dtype(const char *name, bool on_gpu, vt_dtype weights)
+{
+    static const struct {
+        const char *name;
+        vt_dtype type;
+    } named[] = {{"f32", VT_F32}, {"f16", VT_F16}, {"bf16", VT_BF16}, {"fp8", VT_FP8_E4M3}};
+    for (size_t i = 0; i < sizeof named / sizeof *named; i++)
+        if (strcmp(name, named[i].name) == 0)
+            return named[i].type;
+    if (on_gpu)
+        return VT_BF16;
+    return weights == VT_F32 ? VT_F32 : VT_F16;
+}
+
 static vt_tensor pool_tensor(const vt_kv_cache *c, char *at, const char *name)
 {
     return (vt_tensor){.data = at,

@@ -158,6 +158,7 @@ static vt_status capture(cuda_executor *x, vt_err *err)
         step_shape s = cuda_step_decode(x, above = seqs);
         cuda_step_bind(x, &s);
         TRY(cuda_graph_capture(x, &s, err));
+        TRY(vt_progress_report(x->config.progress, "capturing graphs", most - n + 1, most, err));
     }
     return vt_cuda_check(x->cuda, x->cuda->driver.stream_sync(x->lane.stream), "capturing graphs",
                          err);
@@ -238,6 +239,14 @@ static vt_status load_weights(cuda_executor *x, vt_err *err)
     return status;
 }
 
+static bool on_compiled(void *user, int32_t done, int32_t total, const char *name, double ms,
+                        bool cached)
+{
+    const cuda_executor *x = user;
+    (void)name, (void)ms, (void)cached;
+    return vt_progress_report(x->config.progress, "compiling kernels", done, total, NULL) == VT_OK;
+}
+
 vt_status cuda_start_build(cuda_executor *x, vt_err *err)
 {
     int64_t t = vt_now_ns();
@@ -246,13 +255,15 @@ vt_status cuda_start_build(cuda_executor *x, vt_err *err)
     TRY(vt_cuda_check(x->cuda,
                       x->cuda->driver.stream_create(&x->lane.stream, CU_STREAM_NON_BLOCKING, 0),
                       "making a stream", err));
+    TRY(vt_progress_report(x->config.progress, "uploading weights", 0, 1, err));
     TRY(load_weights(x, err));
+    TRY(vt_progress_report(x->config.progress, "uploading weights", 1, 1, err));
     x->startup.weights_ms = ms_since(&t);
     TRY(cuda_start_describe(x, err));
     TRY(make_memory(x, err));
     place_program(x);
     TRY(cuda_start_collect(x, err));
-    TRY(vt_cuda_compile(x->cuda, x->options.progress, x->options.progress_user, err));
+    TRY(vt_cuda_compile(x->cuda, on_compiled, x, err));
     x->startup.compile_ms = ms_since(&t);
     if (x->options.graphs)
         TRY(capture(x, err));

@@ -12,6 +12,7 @@
 #ifndef VT_EXEC_EXECUTOR_H
 #define VT_EXEC_EXECUTOR_H
 
+#include "base/progress.h"
 #include "base/trace.h"
 #include "ops/batch.h"
 #include "ops/sample/sample.h"
@@ -60,6 +61,7 @@ typedef struct vt_executor_config {
     int32_t n_threads;
     bool async;  /* launch returns at once and a thread of its own runs the step */
     bool record; /* per-call events into trace rings */
+    const vt_progress_hook *progress; /* told while the executor is made; NULL: nobody is */
 } vt_executor_config;
 
 vt_status vt_executor_cpu_new(const vt_model *m, const vt_executor_config *config,

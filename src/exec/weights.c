@@ -26,6 +26,7 @@ typedef struct weights_loader {
     vt_isa level;
     vt_err *err;
     char *next; /* where the next packed weight goes */
+    const vt_progress_hook *progress;
 } weights_loader;
 
 static bool same_type(const vt_tensor *a, const vt_tensor *b) { return a->dtype == b->dtype; }
@@ -125,7 +126,8 @@ static vt_status weight_pack(weights_loader *l, vt_weight *w)
     vt_team_run(l->team, pack_worker, &job);
     if (l->w->model->mapped)
         drop_pages(w);
-    return VT_OK;
+    return vt_progress_report(l->progress, "packing weights", l->next - (char *)l->w->memory,
+                              l->w->packed_bytes, l->err);
 }
 
 /* All packed weights lie in one block of huge pages: with a mapping each, those under 2 MiB had
@@ -287,7 +289,7 @@ static vt_status weights_fill(weights_loader *l, int32_t max_context)
 }
 
 vt_status vt_weights_load_cpu(const vt_model *m, vt_team *team, vt_isa level, int32_t max_context,
-                              vt_weights **out, vt_err *err)
+                              const vt_progress_hook *progress, vt_weights **out, vt_err *err)
 {
     if (team) /* costing reads no weight */
         TRY(vt_model_host_weights(m, err));
@@ -297,7 +299,7 @@ vt_status vt_weights_load_cpu(const vt_model *m, vt_team *team, vt_isa level, in
     vt_arena_init(&w->arena, 0);
     w->model = m;
     w->layer = vt_arena_alloc(&w->arena, (size_t)m->arch.n_layers, sizeof *w->layer);
-    weights_loader l = {w, team, level, err, NULL};
+    weights_loader l = {w, team, level, err, NULL, progress};
     vt_status status = w->layer ? weights_fill(&l, max_context)
                                 : vt_fail(err, VT_ERR_MEMORY, "out of memory for the weights of %s",
                                           m->name);

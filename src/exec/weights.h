@@ -4,6 +4,7 @@
 #ifndef VT_EXEC_WEIGHTS_H
 #define VT_EXEC_WEIGHTS_H
 
+#include "base/progress.h"
 #include "model/model.h"
 #include "ops/op.h"
 
@@ -28,9 +29,9 @@ typedef struct vt_weights {
     vt_arena arena;
 } vt_weights;
 
-/* CPU: packs with `team`. `level` chooses the implementations. */
+/* CPU: packs with `team`. `level` chooses the implementations. `progress` may be NULL. */
 vt_status vt_weights_load_cpu(const vt_model *m, vt_team *team, vt_isa level, int32_t max_context,
-                              vt_weights **out, vt_err *err);
+                              const vt_progress_hook *progress, vt_weights **out, vt_err *err);
 void vt_weights_free(vt_weights *w);
 
 #endif

@@ -92,7 +92,7 @@ static vt_status plan_fill(story_plan *p, const vt_model *m, vt_err *err)
         return vt_program_build(&p->cuda_weights->model, &p->cuda_weights->weights, &p->kv, &config,
                                 &p->program, err);
     }
-    TRY(vt_weights_load_cpu(m, NULL, c->level, c->max_context, &p->weights, err));
+    TRY(vt_weights_load_cpu(m, NULL, c->level, c->max_context, NULL, &p->weights, err));
     return vt_program_build(m, p->weights, &p->kv, &config, &p->program, err);
 }
 

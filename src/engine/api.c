@@ -42,15 +42,46 @@ void vt_free(void *p) { free(p); }
 
 vt_status vt_model_open(const vt_options *o, vt_model **out, vt_err *err)
 {
-    return vt_model_load(vt_options_get(o, "model"), out, err);
+    TRY(vt_check_pointer(o, "vt_model_open: the options", err));
+    TRY(vt_check_pointer(out, "vt_model_open: out", err));
+    const vt_progress_hook *progress = vt_options_progress(o);
+    vt_model *m;
+    TRY(vt_progress_report(progress, "opening the model", 0, 1, err));
+    TRY(vt_model_load(vt_options_get(o, "model"), &m, err));
+    vt_status status = vt_progress_report(progress, "opening the model", 1, 1, err);
+    if (status != VT_OK) {
+        vt_model_free(m);
+        return status;
+    }
+    *out = m;
+    return VT_OK;
 }
 
-const char *vt_model_name(const vt_model *m) { return m->name; }
-int32_t vt_model_vocab_size(const vt_model *m) { return m->arch.vocab; }
-int32_t vt_model_max_context(const vt_model *m) { return m->arch.max_context; }
+const char *vt_model_name(const vt_model *m) { return m ? m->name : NULL; }
+int32_t vt_model_vocab_size(const vt_model *m) { return m ? m->arch.vocab : 0; }
+int32_t vt_model_max_context(const vt_model *m) { return m ? m->arch.max_context : 0; }
+int32_t vt_model_bos(const vt_model *m) { return m ? m->bos : -1; }
+
+const int32_t *vt_model_eos(const vt_model *m, int32_t *n)
+{
+    *n = m ? m->n_eos : 0;
+    return *n > 0 ? m->eos : NULL;
+}
+
+int32_t vt_model_find_token(const vt_model *m, const char *text, size_t len)
+{
+    return m && m->tokenizer && text ? vt_tokenizer_find(m->tokenizer, text, len) : -1;
+}
+
+bool vt_model_token_is_special(const vt_model *m, int32_t id)
+{
+    return m && m->tokenizer && id >= 0 && id < vt_tokenizer_vocab(m->tokenizer) &&
+           vt_tokenizer_is_special(m->tokenizer, id);
+}
 
 static vt_status need_tokenizer(const vt_model *m, vt_err *err)
 {
+    TRY(vt_check_pointer(m, "the model", err));
     if (m->tokenizer)
         return VT_OK;
     return vt_fail(err, VT_ERR_MODEL, "%s has no tokenizer", m->name);
@@ -60,6 +91,11 @@ vt_status vt_tokenize(const vt_model *m, const char *text, size_t len, unsigned 
                       int32_t **ids, size_t *n_ids, vt_err *err)
 {
     TRY(need_tokenizer(m, err));
+    TRY(vt_check_pointer(len > 0 ? text : "", "vt_tokenize: text", err));
+    TRY(vt_check_pointer(ids, "vt_tokenize: ids", err));
+    TRY(vt_check_pointer(n_ids, "vt_tokenize: n_ids", err));
+    if (flags & ~(unsigned)(VT_TOKENIZE_SPECIAL | VT_TOKENIZE_ADD_BOS))
+        return vt_fail(err, VT_ERR_USAGE, "vt_tokenize: flags are 0x%x, expected 0 to 3", flags);
     vt_ids list = {0};
     vt_status status = vt_tokenizer_encode(m->tokenizer, text, len, flags, &list, err);
     if (status != VT_OK) {
@@ -90,6 +126,9 @@ vt_status vt_detokenize(const vt_model *m, const int32_t *ids, size_t n_ids, cha
                         size_t *len, vt_err *err)
 {
     TRY(need_tokenizer(m, err));
+    TRY(vt_check_pointer(n_ids > 0 ? (const void *)ids : "", "vt_detokenize: ids", err));
+    TRY(vt_check_pointer(text, "vt_detokenize: text", err));
+    TRY(vt_check_pointer(len, "vt_detokenize: len", err));
     for (size_t i = 0; i < n_ids; i++)
         if (ids[i] < 0 || ids[i] >= m->arch.vocab)
             return vt_fail(err, VT_ERR_USAGE, "token %zu is %d, expected 0 to %d", i, ids[i],
@@ -154,6 +193,10 @@ static vt_status template_variables(const vt_model *m, const char *json, size_t 
 vt_status vt_render_chat(const vt_model *m, const char *json, size_t json_len,
                          bool add_generation_prompt, char **text, size_t *len, vt_err *err)
 {
+    TRY(vt_check_pointer(m, "vt_render_chat: the model", err));
+    TRY(vt_check_pointer(json, "vt_render_chat: json", err));
+    TRY(vt_check_pointer(text, "vt_render_chat: text", err));
+    TRY(vt_check_pointer(len, "vt_render_chat: len", err));
     if (!m->chat_template)
         return vt_fail(err, VT_ERR_MODEL, "%s has no chat template", m->name);
     vt_buf variables, out;
@@ -256,7 +299,8 @@ static vt_status make_executor(const vt_model *m, const vt_options *o, const siz
                                  .kv_dtype = s->kv_dtype,
                                  .n_threads = limits->n_workers,
                                  .async = !vt_options_flag(o, "no-overlap"),
-                                 .record = vt_options_flag(o, "record")};
+                                 .record = vt_options_flag(o, "record"),
+                                 .progress = vt_options_progress(o)};
     if (!on_cuda(o)) {
         if (vt_options_flag(o, "no-graphs"))
             return vt_fail(err, VT_ERR_USAGE,
@@ -315,6 +359,9 @@ static vt_status new_engine(const vt_model *m, const vt_options *o, vt_engine **
 
 vt_status vt_engine_new(const vt_model *m, const vt_options *o, vt_engine **out, vt_err *err)
 {
+    TRY(vt_check_pointer(m, "vt_engine_new: the model", err));
+    TRY(vt_check_pointer(o, "vt_engine_new: the options", err));
+    TRY(vt_check_pointer(out, "vt_engine_new: out", err));
     if (!m->layer || !m->layer[0].q)
         return vt_fail(err, VT_ERR_MODEL, "%s holds a vocabulary and no weights", m->name);
     return vt_options_device_failed(o, new_engine(m, o, out, err), err);

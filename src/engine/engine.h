@@ -16,9 +16,9 @@
 
 typedef struct vt_engine_config {
     vt_sched_config sched;
-    vt_req_limits request;       /* page_size, n_pages and max_queued are filled in from sched */
-    bool overlap;                /* plan a step while the one before it runs */
-    bool record;                 /* events into a trace ring */
+    vt_req_limits request; /* page_size, n_pages, max_queued and eos are filled in from sched */
+    bool overlap;          /* plan a step while the one before it runs */
+    bool record;           /* events into a trace ring */
     int64_t (*now)(void *clock); /* nanoseconds; NULL: vt_now_ns */
     void *clock;
 } vt_engine_config;
@@ -38,13 +38,15 @@ typedef struct vt_engine_stats {
     int64_t schedule_ns, device_ns, publish_ns; /* sums over all steps */
 } vt_engine_stats;
 
-void vt_engine_get_stats(vt_engine *e, vt_engine_stats *out);
+void vt_engine_copy_stats(vt_engine *e, vt_engine_stats *out);
 /* Asks the loop to forget all prefixes nobody uses; done before its next step. */
 void vt_engine_flush_cache(vt_engine *e);
 /* The prefix cache as text. Only between steps, on the engine's thread. */
 void vt_engine_dump_cache(const vt_engine *e, vt_buf *out);
-/* Waits until a submit, abort or flush wakes the loop, at most `max_ns`. */
-void vt_engine_wait_for_work(vt_engine *e, int64_t max_ns);
+/* Keeps every step from beginning, and waits for the end of the one under way, until as many calls
+ * of vt_engine_release: for whoever reads what steps write. VT_ERR_USAGE in a callback. */
+vt_status vt_engine_hold(vt_engine *e, vt_err *err);
+void vt_engine_release(vt_engine *e);
 
 /* For the story: the engine's own events, and what runs the steps. */
 const vt_trace_ring *vt_engine_ring(const vt_engine *e);

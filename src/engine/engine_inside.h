@@ -37,16 +37,18 @@ struct vt_engine {
     pthread_cond_t wake;
     vt_req **inbox; /* [max_queued] submitted and not yet taken in */
     int32_t n_inbox;
-    vt_req **live; /* [live_cap] every request there is */
+    vt_req **live; /* [live_cap] requests that were submitted and have not ended */
     int32_t n_live, live_cap;
     int32_t n_waiting; /* sequences queued or in the inbox */
     int32_t n_aborts;
     bool flush, quit;
+    bool started;  /* the loop has a thread */
+    bool stepping; /* a step is under way, on thread `stepper` */
+    bool closing;  /* vt_engine_free is at work: nothing more is accepted */
+    int32_t n_holds;
+    pthread_t thread, stepper;
     vt_request_id next_id;
     vt_engine_stats stats;
-    /* the loop's thread */
-    pthread_t thread;
-    bool started;
 };
 
 #endif

@@ -15,14 +15,14 @@
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "device/cuda.h"
+#include "device/choose.h"
+#include "kv/cache.h"
 
 enum {
     MAX_VALUE_BYTES = 1 << 20,
@@ -228,12 +228,11 @@ typedef struct values {
     int32_t n;
 } values;
 
-/* What --device auto has come to. */
-enum { AUTO_UNKNOWN, AUTO_CPU, AUTO_CUDA };
-
 struct vt_options {
     values row[N_ROWS];
-    _Atomic int *automatic; /* found out when it is first asked for, then kept */
+    uint32_t readable; /* VT_FOR_... whose keys vt_options_get knows */
+    vt_progress_hook progress;
+    vt_device_auto *device; /* apart, because asking a const vt_options fills it in */
 };
 
 const vt_option *vt_option_table(int32_t *n)
@@ -523,11 +522,13 @@ vt_status vt_options_assign(vt_options *o, const vt_option *opt, const char *val
 
 vt_status vt_options_new(vt_options **out, vt_err *err)
 {
+    TRY(vt_check_pointer(out, "vt_options_new: out", err));
     vt_options *o = vt_calloc(1, sizeof *o);
     if (!o)
         return vt_fail(err, VT_ERR_MEMORY, "options: out of memory");
-    o->automatic = vt_calloc(1, sizeof *o->automatic);
-    if (!o->automatic) {
+    o->readable = VT_FOR_ENGINE;
+    o->device = vt_calloc(1, sizeof *o->device);
+    if (!o->device) {
         vt_options_free(o);
         return vt_fail(err, VT_ERR_MEMORY, "options: out of memory");
     }
@@ -552,13 +553,17 @@ void vt_options_free(vt_options *o)
         return;
     for (int32_t i = 0; i < N_ROWS; i++)
         values_clear(&o->row[i]);
-    free(o->automatic);
+    free(o->device);
     free(o);
 }
 
 vt_status vt_options_set(vt_options *o, const char *key, const char *value, vt_err *err)
 {
     char origin[80];
+    TRY(vt_check_pointer(o, "vt_options_set: the options", err));
+    TRY(vt_check_pointer(key, "vt_options_set: the key", err));
+    if (!value)
+        return vt_fail(err, VT_ERR_USAGE, "option %.60s: the value is NULL", key);
     const vt_option *opt = vt_option_find(key, VT_FOR_ENGINE);
     if (!opt && vt_option_find(key, ~0u))
         return vt_fail(err, VT_ERR_USAGE,
@@ -580,18 +585,23 @@ static int32_t row_of(const char *id)
     return -1;
 }
 
-const char *vt_options_get(const vt_options *o, const char *key)
+static const char *text_of_row(const vt_options *o, int32_t i)
 {
-    int32_t i = row_of(key);
-    if (i < 0)
-        return NULL;
     return o->row[i].n > 0 ? o->row[i].text[o->row[i].n - 1] : table[i].fallback;
 }
+
+const char *vt_options_get(const vt_options *o, const char *key)
+{
+    int32_t i = o && key ? row_of(key) : -1;
+    return i >= 0 && (table[i].verbs & o->readable) ? text_of_row(o, i) : NULL;
+}
+
+void vt_options_open_to(vt_options *o, uint32_t verbs) { o->readable |= verbs; }
 
 static const char *get_known(const vt_options *o, const char *key)
 {
     assert(row_of(key) >= 0);
-    const char *value = vt_options_get(o, key);
+    const char *value = text_of_row(o, row_of(key));
     return value && strcmp(value, "auto") == 0 ? NULL : value;
 }
 
@@ -616,61 +626,25 @@ bool vt_options_flag(const vt_options *o, const char *key)
     return value && strcmp(value, "true") == 0;
 }
 
-static bool device_is_auto(const vt_options *o)
-{
-    return strcmp(vt_options_get(o, "device"), "auto") == 0;
-}
-
 int32_t vt_options_cuda(const vt_options *o)
 {
-    const char *device = vt_options_get(o, "device");
-    if (device_is_auto(o)) {
-        if (atomic_load(o->automatic) == AUTO_UNKNOWN)
-            atomic_store(o->automatic, vt_cuda_usable(0, NULL) == VT_OK ? AUTO_CUDA : AUTO_CPU);
-        return atomic_load(o->automatic) == AUTO_CUDA ? 0 : -1;
-    }
-    if (strncmp(device, "cuda", 4) != 0)
-        return -1;
-    return device[4] == ':' ? (int32_t)strtol(device + 5, NULL, 10) : 0;
+    return vt_device_choose(vt_options_get(o, "device"), o->device);
 }
 
 void vt_options_device(const vt_options *o, char *out, size_t size)
 {
-    int32_t gpu = vt_options_cuda(o);
-    if (gpu < 0)
-        snprintf(out, size, "cpu");
-    else
-        snprintf(out, size, "cuda:%d", gpu);
+    vt_device_name(vt_options_cuda(o), out, size);
 }
 
 vt_status vt_options_device_failed(const vt_options *o, vt_status status, vt_err *err)
 {
-    static const char way_out[] = " (--device auto chose the GPU; --device cpu runs it on the CPU)";
-    bool of_the_gpu = status == VT_ERR_DEVICE || status == VT_ERR_MEMORY ||
-                      status == VT_ERR_UNSUPPORTED;
-    if (!err || !of_the_gpu || !device_is_auto(o) || vt_options_cuda(o) < 0)
-        return status;
-    size_t at = strlen(err->message), most = sizeof err->message - sizeof way_out;
-    at = at < most ? at : most;
-    while (at > 0 && ((unsigned char)err->message[at] & 0xc0) == 0x80)
-        at--; /* no half characters */
-    memcpy(err->message + at, way_out, sizeof way_out);
-    return status;
+    bool by_auto = strcmp(vt_options_get(o, "device"), "auto") == 0;
+    return by_auto && vt_options_cuda(o) >= 0 ? vt_device_auto_failed(status, err) : status;
 }
 
 vt_dtype vt_options_kv_dtype(const vt_options *o, vt_dtype weights)
 {
-    static const struct {
-        const char *name;
-        vt_dtype type;
-    } named[] = {{"f32", VT_F32}, {"f16", VT_F16}, {"bf16", VT_BF16}, {"fp8", VT_FP8_E4M3}};
-    const char *name = vt_options_get(o, "kv-dtype");
-    for (size_t i = 0; i < sizeof named / sizeof *named; i++)
-        if (strcmp(name, named[i].name) == 0)
-            return named[i].type;
-    if (vt_options_cuda(o) >= 0)
-        return VT_BF16;
-    return weights == VT_F32 ? VT_F32 : VT_F16;
+    return vt_kv_choose_dtype(vt_options_get(o, "kv-dtype"), vt_options_cuda(o) >= 0, weights);
 }
 
 bool vt_options_given(const vt_options *o, const char *key)
@@ -686,3 +660,12 @@ const char *const *vt_options_list(const vt_options *o, const char *key, int32_t
     *n = o->row[i].n;
     return (const char *const *)o->row[i].text;
 }
+
+vt_status vt_options_set_progress(vt_options *o, vt_progress progress, void *user, vt_err *err)
+{
+    TRY(vt_check_pointer(o, "vt_options_set_progress: the options", err));
+    o->progress = (vt_progress_hook){progress, user};
+    return VT_OK;
+}
+
+const vt_progress_hook *vt_options_progress(const vt_options *o) { return &o->progress; }

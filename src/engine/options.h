@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/progress.h"
 #include "base/tensor.h"
 #include "vitrine.h"
 
@@ -87,18 +88,19 @@ vt_status vt_options_assign(vt_options *o, const vt_option *opt, const char *val
 int64_t vt_options_int(const vt_options *o, const char *key); /* INT and SIZE */
 double vt_options_float(const vt_options *o, const char *key);
 bool vt_options_flag(const vt_options *o, const char *key);
-/* The GPU of option device: 0 for "cuda", 3 for "cuda:3", -1 for "cpu". This one place decides what
- * "auto" is: GPU 0 if vt_cuda_usable, else the CPU; found out at the first question and the same
- * ever after. */
-int32_t vt_options_cuda(const vt_options *o);
-/* "cpu", "cuda:0": what vt_options_cuda says, for people; 16 bytes are enough. */
-void vt_options_device(const vt_options *o, char *out, size_t size);
-/* Something failed with `status` that ran on the option's device. Where "auto" chose a GPU that
- * cannot do it, the message ends with the way out: there is no falling back after the choice.
- * Returns `status`. */
+/* vt_options_get knows the keys of these verbs too from now on; at first it knows the engine's, as
+ * vt_options_set does. */
+void vt_options_open_to(vt_options *o, uint32_t verbs);
+
+/* Options device and kv-dtype, put to those who decide: device/choose.h, kv/cache.h. */
+int32_t vt_options_cuda(const vt_options *o); /* vt_device_choose: the GPU's ordinal; -1: the CPU */
+void vt_options_device(const vt_options *o, char *out, size_t size); /* vt_device_name */
+/* Something failed with `status` on the option's device: vt_device_auto_failed if "auto" chose it. */
 vt_status vt_options_device_failed(const vt_options *o, vt_status status, vt_err *err);
-/* The KV cache's element type for a model with matrices of type `weights`. */
-vt_dtype vt_options_kv_dtype(const vt_options *o, vt_dtype weights);
+vt_dtype vt_options_kv_dtype(const vt_options *o, vt_dtype weights); /* vt_kv_choose_dtype */
+
+/* What vt_options_set_progress set; belongs to `o`. */
+const vt_progress_hook *vt_options_progress(const vt_options *o);
 /* False while the value is the table's default. */
 bool vt_options_given(const vt_options *o, const char *key);
 /* All values of a repeatable option, in the order given; they belong to `o`. */

@@ -58,6 +58,8 @@ typedef struct vt_req {
     vt_request_id id;
     vt_request_params p;            /* deep copy, but for `allowed`: see mask */
     uint32_t *mask;                 /* [ceil(vocab / 32)] p.allowed as vt_sample_row's; NULL: all */
+    vt_logit_bias *early_bias;      /* [n_early_bias] in place of p.logit_bias for the first */
+    int32_t n_early_bias;           /* p.min_tokens tokens; NULL: min_tokens is 0 */
     int32_t salt_len, tenant;       /* tenant: valid once the scheduler has it */
     int64_t arrive_ns, deadline_ns; /* deadline INT64_MAX: none */
     int32_t n_live;                 /* sequences not DONE */
@@ -70,6 +72,8 @@ typedef struct vt_req {
 /* What a request is checked against. */
 typedef struct vt_req_limits {
     int32_t vocab, max_context, page_size, n_pages, max_queued;
+    const int32_t *eos; /* [n_eos] the model's end tokens, borrowed */
+    int32_t n_eos;
     const vt_tokenizer *tokenizer; /* NULL: no text, stop strings are refused */
     uint64_t seed;                 /* the engine's, for requests without one */
 } vt_req_limits;

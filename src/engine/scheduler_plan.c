@@ -140,6 +140,10 @@ static void add_rows(filling *f, vt_seq *q, vt_share *share, int32_t first, int3
         return;
     vt_sample_row *row = add_row(f, first + q_len - 1, q);
     row->position = end;
+    if (end - q->n_prompt < q->req->p.min_tokens) {
+        row->bias = q->req->early_bias;
+        row->n_bias = q->req->n_early_bias;
+    }
     row->pool_slot = q->slot;
     row->n_context = q->n_tokens;
     row->pending_slot = q->n_pending > 0 ? q->slot : -1;

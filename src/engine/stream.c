@@ -14,9 +14,10 @@
 enum { PIECE_BYTES = 1024 }; /* room for one token's text; longer pieces make the buffer grow */
 
 vt_status vt_stream_init(vt_stream *s, const vt_tokenizer *t, const char *const *stop,
-                         int32_t n_stop, vt_err *err)
+                         int32_t n_stop, int32_t unsearched, vt_err *err)
 {
-    *s = (vt_stream){.stop = stop, .n_stop = n_stop, .has_text = t != NULL};
+    *s = (vt_stream){
+        .stop = stop, .n_stop = n_stop, .unsearched = unsearched, .has_text = t != NULL};
     vt_buf_init(&s->held, 0);
     if (!t)
         return VT_OK;
@@ -69,6 +70,11 @@ bool vt_stream_feed(vt_stream *s, int32_t id)
     if (!s->has_text || s->stopped)
         return false;
     vt_detok_feed(&s->detok, id, &s->held);
+    if (s->unsearched > 0) {
+        s->unsearched--;
+        s->ready = s->held.len;
+        return false;
+    }
     if (s->held.len > 0 && s->n_stop > 0 && find_stop(s))
         return true;
     s->ready = s->held.len - (s->n_stop > 0 ? held_back(s) : 0);

@@ -18,13 +18,15 @@ typedef struct vt_stream {
     size_t ready;            /* of these, the first `ready` may go out */
     const char *const *stop; /* [n_stop], borrowed */
     int32_t n_stop;
-    bool has_text; /* false without a tokenizer: no text, no stop strings */
-    bool stopped;  /* a stop string was met; held ends where it began */
+    int32_t unsearched; /* ids still to come in whose text no stop string is looked for */
+    bool has_text;      /* false without a tokenizer: no text, no stop strings */
+    bool stopped;       /* a stop string was met; held ends where it began */
 } vt_stream;
 
-/* `stop` must outlive the stream. Reserves what its steps will need. */
+/* `stop` must outlive the stream. No stop string is looked for in the text of the first
+ * `unsearched` ids. Reserves what its steps will need. */
 vt_status vt_stream_init(vt_stream *s, const vt_tokenizer *t, const char *const *stop,
-                         int32_t n_stop, vt_err *err);
+                         int32_t n_stop, int32_t unsearched, vt_err *err);
 void vt_stream_release(vt_stream *s);
 /* Feeds one id. True if a stop string is complete now: nothing may be fed after that. */
 bool vt_stream_feed(vt_stream *s, int32_t id);

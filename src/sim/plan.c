@@ -298,7 +298,7 @@ static void summarise(planning *p, const vt_trace_file *t, double rate, vt_plan_
     int64_t device_ns = 0;
     for (int32_t k = 0; k < p->n; k++) {
         vt_engine_stats st;
-        vt_engine_get_stats(p->replica[k].engine, &st);
+        vt_engine_copy_stats(p->replica[k].engine, &st);
         asked += st.cache.lookup_tokens;
         hit += st.cache.hit_tokens + st.cache.copied_tokens;
         device_ns += st.device_ns;

@@ -346,7 +346,7 @@ static void one_step(sim *s)
             vt_engine_abort(s->engine, r->id);
         }
     }
-    bool idle;
+    bool idle = false;
     vt_err err;
     vt_status status = vt_engine_step(s->engine, &idle, &err);
     s->steps++;
@@ -381,7 +381,7 @@ static void check_end(sim *s)
 static void add_report(const sim *s, vt_sim_report *report)
 {
     vt_engine_stats st;
-    vt_engine_get_stats(s->engine, &st);
+    vt_engine_copy_stats(s->engine, &st);
     report->steps += s->steps;
     report->requests += st.requests;
     for (int i = 0; i <= VT_FINISH_ERROR; i++) {

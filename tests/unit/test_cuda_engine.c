@@ -274,7 +274,7 @@ static void run_schedules(bool fp8_kv, int32_t schedules)
             assert_same(&r[k].now, &want[k], what, k);
         }
     }
-    vt_engine_get_stats(e, &st);
+    vt_engine_copy_stats(e, &st);
     print_message("%llu retractions, %llu tokens hit, %llu copied\n",
                   (unsigned long long)st.sched.retracted, (unsigned long long)st.cache.hit_tokens,
                   (unsigned long long)st.cache.copied_tokens);

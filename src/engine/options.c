@@ -83,7 +83,7 @@ static const vt_option table[] = {
         .value_name = "BYTES", .fallback = "auto", .verbs = ENGINE,
         .help = "memory of the KV cache, such as 512M or 4G"),
     ROW("kv-dtype", CHOICE("auto|f32|f16|bf16|fp8"), .value_name = "TYPE",
-        .fallback = "auto", .verbs = ENGINE | VT_FOR_EXPLAIN,
+        .fallback = "auto", .verbs = PLANNED | VT_FOR_EXPLAIN,
         .help = "element type of the KV cache; auto: bf16 on a GPU, f32 for F32 weights, else f16"),
     ROW("max-context", INT(1, 1 << 24), .flags = VT_OPTION_AUTO, .value_name = "N",
         .fallback = "auto", .verbs = PLANNED,

@@ -161,10 +161,11 @@ static vt_status check_lists(const vt_request_params *p, const vt_req_limits *li
     }
     int32_t n_early = p->n_logit_bias + p->n_stop_ids + lim->n_eos;
     if (p->min_tokens > 0 && n_early > VT_MAX_LOGIT_BIAS)
-        return vt_fail(err, VT_ERR_USAGE,
-                       "with min_tokens, logit_bias and the end tokens have %d entries, expected at "
-                       "most %d together",
-                       n_early, VT_MAX_LOGIT_BIAS);
+        return vt_fail(
+            err, VT_ERR_USAGE,
+            "with min_tokens, logit_bias and the end tokens have %d entries, expected at "
+            "most %d together",
+            n_early, VT_MAX_LOGIT_BIAS);
     TRY(check_allowed(p, lim, err));
     if (p->cache_salt && strnlen(p->cache_salt, VT_SALT_MAX + 1) > VT_SALT_MAX)
         return vt_fail(err, VT_ERR_USAGE, "cache_salt has more than %d bytes", VT_SALT_MAX);

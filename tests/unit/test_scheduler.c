@@ -161,30 +161,39 @@ static void test_admit_when_tenants_differ_then_neither_waits_for_the_other(void
     }
 }
 
-/* As above, while the first one's prompt takes several steps. */
+/* The same while the first one's prompt is being computed and the step has room for more. That comes
+ * about when a prompt that is scored starts again, here after a fault: a step takes as many of its
+ * tokens as there are rows, and those that have their scores need none. */
 static void test_admit_when_a_tenants_prefill_goes_on_then_another_tenant_starts(void **state)
 {
     (void)state;
-    fixture f;
-    heard a = {0}, b = {0};
-    int32_t prompt[100];
-    fixture_defaults(&f);
-    f.config.sched.limits.max_tokens = 40;
-    fixture_open(&f);
-    count_up(prompt, 100, 0);
-    vt_request_params p = ask(prompt, 100, 5, &a);
-    p.cache_salt = "one";
-    submit(&f, &p);
-    step(&f); /* 40 of 100 */
-    p.user = &b;
-    p.cache_salt = "two";
-    submit(&f, &p);
-    step(&f);
-    step(&f); /* 20 of the first, 20 of the second */
-    assert_int_equal(last_plan(&f)->step.batch.n_seqs, 2);
-    run_all(&f);
-    assert_int_equal(b.cached, 0);
-    fixture_close(&f);
+    for (int same = 0; same < 2; same++) {
+        fixture f;
+        heard a = {0}, b = {0};
+        int32_t prompt[100];
+        fixture_defaults(&f);
+        f.config.overlap = false;
+        fixture_open(&f);
+        count_up(prompt, 100, 0);
+        vt_request_params p = ask(prompt, 100, 5, &a);
+        p.cache_salt = "one";
+        p.prompt_logprobs = true;
+        submit(&f, &p);
+        for (int i = 0; i < 3; i++)
+            step(&f); /* 16 rows, so 16 tokens each */
+        vt_sched_fault((vt_sched *)vt_engine_scheduler(f.engine));
+        p = ask(prompt, 100, 5, &b);
+        p.cache_salt = same ? "one" : "two";
+        submit(&f, &p);
+        step(&f);
+        assert_int_equal(a.n_scores, 48);
+        assert_int_equal(last_plan(&f)->step.batch.n_seqs, same ? 1 : 2);
+        assert_int_equal(last_plan(&f)->step.batch.n_tokens, same ? 16 : 64);
+        run_all(&f);
+        assert_int_equal(b.cached, same ? 96 : 0);
+        assert_memory_equal(a.token, b.token, 5 * sizeof a.token[0]);
+        fixture_close(&f);
+    }
 }
 
 static void test_samples_when_n_is_4_then_the_prompt_is_computed_once(void **state)

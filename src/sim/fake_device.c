@@ -14,6 +14,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/random.h"
 
 enum { IN_FLIGHT = 2 };
 
@@ -44,10 +45,8 @@ int64_t vt_fake_now(void *clock) { return ((vt_fake_clock *)clock)->now_ns; }
 
 static uint64_t mix(uint64_t a, uint64_t b)
 {
-    uint64_t x = (a ^ (b * 0x9e3779b97f4a7c15u)) + 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
+    uint64_t state = a ^ (b * UINT64_C(0x9e3779b97f4a7c15));
+    return vt_random_next(&state);
 }
 
 /* ---- the fake model: shared by the device and the reference ---- */

@@ -16,6 +16,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/random.h"
 #include "engine/engine.h"
 #include "sim/fake_device.h"
 
@@ -69,17 +70,9 @@ typedef struct sim {
     char failure[400];
 } sim;
 
-static uint64_t next_random(sim *s) /* splitmix64 */
-{
-    uint64_t x = s->rng += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-}
-
 static int32_t between(sim *s, int32_t lo, int32_t hi) /* inclusive */
 {
-    return lo + (int32_t)(next_random(s) % (uint64_t)(hi - lo + 1));
+    return lo + (int32_t)(vt_random_next(&s->rng) % (uint64_t)(hi - lo + 1));
 }
 
 static bool chance(sim *s, int32_t percent) { return between(s, 0, 99) < percent; }
@@ -229,7 +222,7 @@ static void write_request(sim *s, script *r, int64_t arrive_ns)
     r->p.n = chance(s, 15) ? between(s, 2, SAMPLES_MAX) : 1;
     r->p.temperature = chance(s, 50) ? 1 : 0;
     r->p.has_seed = chance(s, 50);
-    r->p.seed = next_random(s);
+    r->p.seed = vt_random_next(&s->rng);
     r->p.presence_penalty = chance(s, 20) ? 0.5f : 0;
     r->p.ignore_eos = chance(s, 30);
     r->stop_id = between(s, 0, VOCAB - 1);

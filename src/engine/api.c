@@ -1,9 +1,10 @@
-/* include/vitrine.h on top of the model, text and engine layers: thin, and the place where option
- * text becomes an engine's numbers. (vt_options_*: options.c; vt_model_free: model/; requests:
- * request.c; submit, step and the loop: engine.c; vt_engine_story: story/.)
+/* include/vitrine.h on top of the model, text and engine layers: thin wrappers, and the place where
+ * the text of options becomes the numbers of an engine. (vt_options_* are in options.c,
+ * vt_model_free in model/, requests in request.c, submit, step and the loop in engine.c,
+ * vt_engine_story in story/.)
  *
- * What "auto" means is decided here, in one function each, from the model, the device (whose own
- * "auto" is vt_options_cuda's) and the machine:
+ * What "auto" means is decided here from the model, the device (device/choose.h says which) and the
+ * machine:
  *   page-size 16, max-running 64, token-budget 512, kv-dtype f32 for F32 weights and else f16,
  *   kv-memory what max-running sequences of max-context can fill, at most an eighth of the memory,
  *   on CUDA page-size 64, max-running 256, token-budget 4096, kv-dtype bf16, kv-memory what is free
@@ -107,7 +108,7 @@ vt_status vt_tokenize(const vt_model *m, const char *text, size_t len, unsigned 
     return VT_OK;
 }
 
-/* The buffer's bytes to the caller. */
+/* Gives the buffer's bytes to the caller. */
 static vt_status hand_over(vt_buf *b, char **text, size_t *len, vt_err *err)
 {
     if (b->len == 0)
@@ -216,7 +217,7 @@ vt_status vt_render_chat(const vt_model *m, const char *json, size_t json_len,
 
 /* ---- options to an engine ---- */
 
-/* The numbers an engine on a CPU is made of. */
+/* The numbers that an engine is made of. */
 typedef struct sizes {
     int32_t page_size, max_context, max_running, budget, n_pages, score_rows;
     vt_dtype kv_dtype;
@@ -250,7 +251,7 @@ static vt_status size_pages(const vt_model *m, const vt_options *o, sizes *s, vt
         return vt_fail(err, VT_ERR_USAGE,
                        "kv-memory is %lld bytes, and one page of %d tokens needs %zu",
                        (long long)bytes, s->page_size, s->page_bytes);
-    /* slots are int32_t, and on a GPU one page is nobody's */
+    /* slot numbers are int32_t, and a GPU has one page more, the padding page */
     int64_t most_pages = INT32_MAX / s->page_size - 1;
     s->n_pages = (int32_t)(pages < most_pages ? pages : most_pages);
     if (s->n_pages >= per_seq)
@@ -345,7 +346,7 @@ static vt_status new_engine(const vt_model *m, const vt_options *o, vt_engine **
     e->model = m;
     e->kv_dtype = s.kv_dtype;
     e->kv_bytes = (int64_t)s.page_bytes * s.n_pages;
-    e->n_workers = on_cuda(o) ? 0 : limits.n_workers; /* no rings of CPU workers */
+    e->n_workers = on_cuda(o) ? 0 : limits.n_workers; /* a GPU has no rings of CPU workers */
     e->worker_ring = vt_calloc((size_t)limits.n_workers, sizeof *e->worker_ring);
     if (!e->worker_ring) {
         vt_engine_free(e);

@@ -7,11 +7,11 @@
  *                     commit step N        | the device
  *                     text, callbacks of N | runs step N+1
  *
- * With overlap a call leaves one step in flight and publishes the one before, so the device always
- * has a step to go on with while this thread schedules, detokenises and calls back. Ends stay
- * exact: a step never holds a position beyond max_tokens, because pending tokens are counted; what
- * a step computed for a sequence that turned out to have ended one step earlier (end token, stop
- * string, abort) is dropped at its commit.
+ * With overlap a call leaves one step in flight and publishes the one before it, so the device has
+ * work while this thread schedules, detokenises and calls back. Lengths stay exact: pending tokens
+ * are counted, so no step computes a position beyond max_tokens. An end that only a token's value
+ * shows (end token, stop string), or an abort, is learned one step late; what that step computed for
+ * the sequence is dropped at its commit.
  *
  * Nothing here allocates once a request is made, except that a request's text buffer grows for a
  * token piece longer than a kilobyte. Requests are freed when no step in flight contains them. */
@@ -62,7 +62,7 @@ static vt_status reserve(vt_engine *e, vt_err *err)
     return e->config.record ? vt_trace_init(&e->ring, RING_EVENTS, err) : VT_OK;
 }
 
-/* The scheduler learns how many KV pages the executor has made. */
+/* Tells the scheduler how many KV pages the executor has made so far. */
 static void count_pages(vt_engine *e)
 {
     const vt_pool *pool = &e->sched.radix.pool;
@@ -107,7 +107,7 @@ vt_status vt_engine_create(const vt_engine_config *c, vt_executor *x, vt_engine 
     return VT_OK;
 }
 
-/* ---- telling ---- */
+/* ---- events for the requests' callbacks ---- */
 
 static vt_event event_of(const vt_seq *q)
 {
@@ -125,7 +125,8 @@ static void call_back(const vt_seq *q, const vt_event *event)
         q->req->p.callback(q->req->p.user, event);
 }
 
-/* The log-probabilities of `n` rows from `row` on, which are of ids[0..n). */
+/* Puts the log-probabilities of ids[0..n), which are rows row .. row + n - 1 of the result, into the
+ * event. */
 static void add_logprobs(vt_engine *e, vt_event *event, const vt_seq *q,
                          const vt_step_result *result, int32_t row, const int32_t *ids, int32_t n)
 {
@@ -163,7 +164,8 @@ static void tell_end(vt_engine *e, vt_seq *q, vt_event *event)
     trace(e, VT_TRACE_REQUEST, q->req->id, VT_REQ_FINISH, q->finish, vt_seq_output(q), t, t);
 }
 
-/* One output of the scheduler: its text, its events. A stop string found here ends the sequence. */
+/* Makes one output of the scheduler into text and events. A stop string that is found here ends the
+ * sequence. */
 static void publish(vt_engine *e, const vt_output *o, const vt_step_result *result)
 {
     vt_seq *q = o->seq;
@@ -174,7 +176,7 @@ static void publish(vt_engine *e, const vt_output *o, const vt_step_result *resu
         stopped = vt_stream_finish(&q->stream);
     if (stopped) {
         vt_sched_finish(&e->sched, q, VT_FINISH_STOP, NULL);
-        /* both with the same token: the stop string is the better reason */
+        /* if the same token reached the length, the stop string is the better reason */
         if (q->finish == VT_FINISH_LENGTH)
             q->finish = VT_FINISH_STOP;
     }
@@ -200,14 +202,15 @@ static void publish(vt_engine *e, const vt_output *o, const vt_step_result *resu
     vt_stream_taken(&q->stream);
 }
 
-static void forget_live(vt_engine *e, vt_req *r) /* lock held */
+/* Takes a request out of the list of live ones. Lock held. */
+static void forget_live(vt_engine *e, vt_req *r)
 {
     vt_req *last = e->live[--e->n_live];
     e->live[r->live_at] = last;
     last->live_at = r->live_at;
 }
 
-/* Everything the scheduler has to say, then the requests that are over. */
+/* Publishes all outputs of the scheduler, then frees the requests that are over. */
 static void publish_all(vt_engine *e, const vt_step_result *result)
 {
     for (int32_t i = 0; i < e->sched.n_out; i++)
@@ -237,7 +240,7 @@ static void end_request(vt_engine *e, vt_req *r, vt_finish finish)
     }
 }
 
-/* New requests into the scheduler, aborts out of it. */
+/* Moves submitted requests into the scheduler, and ends those that are to be aborted. */
 static void take_in(vt_engine *e)
 {
     pthread_mutex_lock(&e->lock);
@@ -257,7 +260,7 @@ static void take_in(vt_engine *e)
         vt_radix_flush(&e->sched.radix);
     if (n_aborts == 0)
         return;
-    /* requests leave the list only by this thread's hand, and not before publish_all */
+    /* only this thread takes requests out of the list, in publish_all: the first n_live stay */
     for (int32_t i = 0; i < n_live; i++) {
         pthread_mutex_lock(&e->lock);
         vt_req *r = e->live[i];
@@ -276,14 +279,14 @@ static void trace_plan(vt_engine *e, const vt_flight *f)
     trace(e, VT_TRACE_STEP_PART, p->step.id, VT_PART_SCHEDULE, 0, 0, f->begin_ns, f->planned_ns);
     trace(e, VT_TRACE_STEP_PART, p->step.id, VT_PART_PREPARE, 0, 0, f->planned_ns, f->launched_ns);
     for (int32_t i = 0; i < p->step.batch.n_seqs; i++) {
-        const vt_share *share = &p->share[i];
-        const vt_seq *q = share->seq;
+        const vt_plan_entry *entry = &p->entry[i];
+        const vt_seq *q = entry->seq;
         if (q->admit_step == p->step.id) {
-            trace(e, VT_TRACE_REQUEST, q->req->id, VT_REQ_MATCH, share->kv_len - share->q_len,
+            trace(e, VT_TRACE_REQUEST, q->req->id, VT_REQ_MATCH, entry->kv_len - entry->q_len,
                   q->hit_copied, f->begin_ns, f->planned_ns);
             trace(e, VT_TRACE_REQUEST, q->req->id, VT_REQ_ADMIT, q->n_pages, 0, f->planned_ns,
                   f->planned_ns);
-            trace(e, VT_TRACE_CACHE, q->req->id, VT_CACHE_HIT, share->kv_len - share->q_len, 0,
+            trace(e, VT_TRACE_CACHE, q->req->id, VT_CACHE_HIT, entry->kv_len - entry->q_len, 0,
                   f->planned_ns, f->planned_ns);
         }
     }
@@ -322,12 +325,12 @@ static void trace_seqs(vt_engine *e, const vt_plan *p, const vt_step_result *r)
         vt_trace_add(&e->ring,
                      &(vt_trace_event){.begin_ns = r->begin_ns,
                                        .end_ns = r->end_ns,
-                                       .id = p->share[i].seq->req->id,
+                                       .id = p->entry[i].seq->req->id,
                                        .kind = VT_TRACE_STEP_SEQ,
                                        .spare = (uint16_t)(pages < UINT16_MAX ? pages : UINT16_MAX),
                                        .a = (int32_t)p->step.id,
-                                       .b = p->share[i].q_len,
-                                       .c = p->share[i].kv_len});
+                                       .b = p->entry[i].q_len,
+                                       .c = p->entry[i].kv_len});
     }
 }
 
@@ -360,7 +363,7 @@ static vt_status finish_step(vt_engine *e, vt_err *err)
         status = vt_fail(err, VT_ERR_DEVICE, "%s gave step %llu, expected %llu", e->executor->name,
                          (unsigned long long)result.id, (unsigned long long)f.plan->step.id);
     if (status != VT_OK) {
-        /* the others ran behind it, on what it did not write */
+        /* the step launched after it read KV that the failed one did not write: drop it too */
         for (; e->n_flight > 1; e->n_flight--)
             (void)e->executor->wait(e->executor, &result, NULL);
         fail_steps(e);
@@ -384,7 +387,7 @@ static vt_status launch(vt_engine *e, vt_flight f, vt_err *err)
 {
     vt_status status = e->executor->launch(e->executor, &f.plan->step, err);
     if (status != VT_OK) {
-        /* the step before it may still be good */
+        /* the step launched before it may have succeeded */
         if (e->n_flight > 0 && finish_step(e, NULL) != VT_OK)
             return status;
         fail_steps(e);
@@ -437,7 +440,7 @@ static vt_status one_step(vt_engine *e, bool *idle, vt_err *err)
     bool wait = e->n_flight == VT_PLANS || (e->n_flight > 0 && (!e->config.overlap || !f.plan));
     if (status == VT_OK && wait)
         status = finish_step(e, err);
-    publish_all(e, NULL); /* ends without a step: deadlines and aborts */
+    publish_all(e, NULL); /* deadlines and aborts end sequences without a step's result */
     publish_stats(e);
     *idle = e->n_flight == 0 && vt_sched_idle(&e->sched);
     return status;
@@ -723,14 +726,14 @@ void vt_engine_stop(vt_engine *e)
 
 /* ---- the end ---- */
 
-/* What is still there ends with VT_FINISH_ABORT, so that every request has ended once. */
+/* Ends every open request with VT_FINISH_ABORT, so that each one has told its end once. */
 static void abort_all(vt_engine *e)
 {
     vt_step_result result;
     for (; e->n_flight > 0; e->n_flight--)
         (void)e->executor->wait(e->executor, &result, NULL);
     take_in(e);
-    vt_sched_fault(&e->sched); /* no step counts any more */
+    vt_sched_fault(&e->sched); /* drops the steps whose results were not committed */
     publish_all(e, NULL);
     while (e->n_live > 0) {
         end_request(e, e->live[0], VT_FINISH_ABORT);

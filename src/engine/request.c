@@ -1,4 +1,4 @@
-/* Making a request (engine/request.h): every field checked once, all copied into one arena. */
+/* Making a request (engine/request.h): every field is checked here, once, and copied into one arena. */
 #include "engine/request.h"
 
 #include <math.h>
@@ -77,7 +77,7 @@ static vt_status check_prompt(const vt_request_params *p, const vt_req_limits *l
     return VT_OK;
 }
 
-/* `name` must be a finite number in [lo, hi]. */
+/* `v`, the field `name`, must be a finite number in [lo, hi]. */
 static vt_status check_number(const char *name, double v, double lo, double hi, vt_err *err)
 {
     if (isfinite(v) && v >= lo && v <= hi)

@@ -1,10 +1,10 @@
 /* Streaming text with stop strings (engine/stream.h).
  *
- * After each token `held` is searched for every stop string; the earliest match wins, and of two
- * that begin together the one listed first. If there is none, the longest end of `held` that is
- * a beginning of some stop string stays back. `held` is short (a token and the longest stop
- * string), so plain searching is enough: an Aho-Corasick automaton would save nothing and cost
- * an allocation per request. */
+ * After each token `held` is searched for every stop string; the earliest match wins, and if two
+ * begin at the same place the one that is listed first. If none is found, the longest end of `held`
+ * that begins some stop string stays back. `held` is short (a token and the longest stop string), so
+ * plain searching is enough: an Aho-Corasick automaton would save nothing and cost an allocation for
+ * each request. */
 #include "engine/stream.h"
 
 #include <string.h>
@@ -36,7 +36,7 @@ vt_status vt_stream_init(vt_stream *s, const vt_tokenizer *t, const char *const 
 
 void vt_stream_release(vt_stream *s) { vt_buf_release(&s->held); }
 
-/* Length of the longest end of text[0..n) that begins a stop string without being all of it. */
+/* The length of the longest end of `held` that begins a stop string without being all of it. */
 static size_t held_back(const vt_stream *s)
 {
     size_t longest = 0;
@@ -49,6 +49,7 @@ static size_t held_back(const vt_stream *s)
     return longest;
 }
 
+/* Looks for the earliest stop string and cuts `held` before it. */
 static bool find_stop(vt_stream *s)
 {
     const char *first = NULL;

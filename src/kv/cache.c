@@ -3,8 +3,8 @@
  *
  *   base: | k[0] | v[0] | k[1] | v[1] | ...      each [pages, kv_heads, page_size, head_dim]
  *
- * One block and not 2 * n_layers of them: huge pages are handed out in whole blocks, and a cache
- * that is reserved generously costs nothing until a page is first written. */
+ * It is one block and not 2 * n_layers of them, because huge pages are handed out in whole blocks. A
+ * cache that is reserved generously costs nothing until its pages are first written. */
 #include "kv/cache.h"
 
 #include <stdlib.h>
@@ -72,8 +72,8 @@ vt_status vt_kv_cache_init_cpu(vt_kv_cache *c, int32_t n_layers, int32_t n_pages
         return vt_fail(err, VT_ERR_MEMORY,
                        "out of memory for a KV cache of %zu MiB (option kv-memory sets it)", mib);
     }
-    /* Small pages: a request touches a little of every layer's pool, and with huge pages the first
-     * one zeroed 2 MiB of each, 120 MB and 250 ms for SmolLM2's first token. */
+    /* No huge pages: a request touches a little of every layer's pool. With huge pages the first
+     * request made the system zero 2 MiB of each: 120 MB and 250 ms for SmolLM2's first token. */
     madvise(kv.base, kv.bytes, MADV_NOHUGEPAGE);
     for (int32_t l = 0; l < n_layers; l++) {
         kv.k[l] = pool_tensor(&kv, (char *)kv.base + (2 * (size_t)l) * pool, "k_pool");
@@ -92,7 +92,8 @@ void vt_kv_cache_release(vt_kv_cache *c)
     *c = (vt_kv_cache){0};
 }
 
-/* The slots of one head lie together, so n_tokens slots are one run of bytes per head. */
+/* Copies n_tokens slots in one pool. The slots of a head lie side by side, so that is one run of
+ * bytes for each head. */
 static void copy_slots(const vt_tensor *pool, int32_t from, int32_t to, int32_t n_tokens)
 {
     size_t row = (size_t)vt_dtype_row_bytes(pool->dtype, pool->dim[3]),

@@ -2,18 +2,18 @@
  *
  *   children of a node: a treap ordered by their tokens (its heap order scrambles page numbers)
  *
- *               [4 4 9 1]            search for 4 4 7 2 walks  4 4 9 1 -> 2 8 8 8 -> 4 4 7 (tail)
- *              /         \           and meets both neighbours of the place where it would stand,
- *      [2 8 8 8]        [5 0 0 3]    hence also the sibling that shares the longest beginning:
- *             \                      the one to copy from
+ *               [4 4 9 1]            A search for 4 4 7 2 walks 4 4 9 1 -> 2 8 8 8 -> 4 4 7 (a
+ *              /         \           tail). It passes both neighbours of the place where 4 4 7 2
+ *      [2 8 8 8]        [5 0 0 3]    would stand, and so also the sibling that shares the longest
+ *             \                      beginning: the one to copy from
  *            [4 4 7 -]
  *
  * Three rules hold after every call (vt_radix_check):
  *   1. a held page's parent is held: sequences hold their whole path;
  *   2. the heap holds exactly the unreferenced leaves;
  *   3. only leaves may be partly filled.
- * So all cached pages can be evicted leaf by leaf, and n_free + n_cached is what an admission can
- * count on.
+ * So all cached pages can be evicted, leaf by leaf, and an admission can count on n_free + n_cached
+ * pages.
  *
  * Rejected: path-compressed edges of many pages. They need an allocator for token runs of any
  * length and a split whenever two prompts part, to save pointer hops that cost 20 ns a page
@@ -343,7 +343,7 @@ static int32_t closest(const vt_radix *r, int32_t root, const int32_t *token, in
     return best;
 }
 
-/* ---- what the scheduler asks for ---- */
+/* ---- the functions that the scheduler calls ---- */
 
 vt_radix_match vt_radix_find(const vt_radix *r, int32_t tenant, const int32_t *token, int32_t n,
                              uint64_t step, int32_t *page)
@@ -475,14 +475,14 @@ int32_t vt_radix_flush(vt_radix *r)
     return n;
 }
 
-/* ---- for people and for tests ---- */
+/* ---- as text, and checks ---- */
 
-/* One line for a page and the only children that follow it with the same number of references. */
+/* One line for a page and for the only children below it that have as many references. */
 static void dump_node(const vt_radix *r, int32_t page, int32_t depth, vt_buf *out);
 
 static void dump_siblings(const vt_radix *r, int32_t root, int32_t depth, vt_buf *out)
 {
-    while (root >= 0) { /* in token order; the right spine is a loop, the left one a call */
+    while (root >= 0) { /* in token order: left subtree, node, right subtree */
         dump_siblings(r, r->node[root].left, depth, out);
         dump_node(r, root, depth, out);
         root = r->node[root].right;
@@ -523,15 +523,14 @@ void vt_radix_dump(const vt_radix *r, vt_buf *out)
         if (!t->live || t->child < 0)
             continue;
         if (t->salt_len > 0)
-            vt_buf_puts(out,
-                        "tenant with a salt\n"); /* the salt itself is a secret of the tenant */
+            vt_buf_puts(out, "tenant with a salt\n"); /* which salt is the tenant's secret */
         else
             vt_buf_puts(out, "tenant without a salt\n");
         dump_siblings(r, t->child, 0, out);
     }
 }
 
-/* Counts the nodes below `root` and checks what can be seen from each. */
+/* Checks every node of a treap of siblings, and of the treaps below them; counts them in *n. */
 static vt_status check_siblings(const vt_radix *r, int32_t root, int32_t tenant, int32_t parent,
                                 int32_t *n, vt_err *err)
 {

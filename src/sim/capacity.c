@@ -26,7 +26,8 @@ typedef struct replica {
     int64_t open_tokens; /* of requests not ended */
 } replica;
 
-typedef struct flight { /* a request on its way */
+/* A request that was submitted, and when its newest token came. */
+typedef struct flight {
     struct replaying *replaying;
     replica *at;
     int64_t arrive_ns, last_ns;
@@ -85,6 +86,7 @@ static vt_status open_replica(const vt_capacity_setup *s, replica *r, vt_err *er
     return vt_engine_create(&config, x, &r->engine, err);
 }
 
+/* Steps a replica until its clock is at `until_ns` or nothing is left to do. */
 static vt_status run_until(replaying *p, replica *r, int64_t until_ns, vt_err *err)
 {
     bool idle = false;
@@ -113,6 +115,7 @@ static void write_prompt(const vt_trace_file *t, int32_t at, int32_t *token)
     }
 }
 
+/* The replica whose open requests have the fewest tokens, prompts and outputs together. */
 static replica *least_loaded(replaying *p)
 {
     replica *best = &p->replica[0];
@@ -122,7 +125,7 @@ static replica *least_loaded(replaying *p)
     return best;
 }
 
-/* What the engine will say to request `l`, counted by reason; false: it cannot be served. */
+/* Can the engine serve request `l`? Counts why not, and outputs that it will cut. */
 static bool check_room(const vt_capacity_setup *s, const vt_trace_line *l, vt_capacity_result *out)
 {
     const vt_limits *lim = &s->sched.limits;
@@ -142,6 +145,7 @@ static bool check_room(const vt_capacity_setup *s, const vt_trace_line *l, vt_ca
     return true;
 }
 
+/* Submits request i, which arrives at `at`, to the replica with the least to do. */
 static vt_status send(replaying *p, const vt_trace_file *t, int32_t i, int64_t at, int32_t *token,
                       vt_err *err)
 {

@@ -88,7 +88,7 @@ static void fail(sim *s, const char *fmt, ...)
     va_end(args);
 }
 
-/* ---- what ought to happen ---- */
+/* ---- what should happen ---- */
 
 static bool ends(const sim *s, const script *r, int32_t token)
 {
@@ -96,7 +96,7 @@ static bool ends(const sim *s, const script *r, int32_t token)
     return stop || (!r->p.ignore_eos && (token == s->eos[0] || token == s->eos[1]));
 }
 
-/* The engine's own checked copy of the request gives seeds and lengths. */
+/* Seeds and lengths are taken from the engine's own checked copy of the request. */
 static void expect(sim *s, script *r)
 {
     vt_req *made;
@@ -170,7 +170,7 @@ static void on_end(sim *s, script *r, completion *c, const vt_event *e)
     else if (whole && e->sample == 0 && r->p.prompt_logprobs && r->n_scored != r->p.n_prompt - 1)
         fail(s, "request %llu: %d scores of %d", id, r->n_scored, r->p.n_prompt - 1);
     else if (e->finish == VT_FINISH_ABORT && !r->aborted)
-        fail(s, "request %llu was aborted by nobody", id);
+        fail(s, "request %llu ended with abort, and no one aborted it", id);
     else if (e->finish == VT_FINISH_ERROR && !r->timed && !s->faulty)
         fail(s, "request %llu failed: %s", id, e->error);
     c->finish = e->finish;
@@ -288,7 +288,7 @@ static vt_status make_engine(sim *s, vt_err *err)
 
 /* ---- running it ---- */
 
-/* Steps that the work of everything open can take, generously: each step moves the oldest on. */
+/* An upper bound for the steps that all open requests can take: each step brings the oldest on. */
 static uint64_t work_ahead(const sim *s)
 {
     uint64_t work = 0;
@@ -344,7 +344,7 @@ static void one_step(sim *s)
     vt_status status = vt_engine_step(s->engine, &idle, &err);
     s->steps++;
     if (vt_fake_violation(s->executor)[0])
-        fail(s, "the batch broke a promise: %s", vt_fake_violation(s->executor));
+        fail(s, "the batch broke its contract: %s", vt_fake_violation(s->executor));
     else if (status != VT_OK && !(s->faulty && status == VT_ERR_DEVICE))
         fail(s, "the step failed: %s", err.message);
     else if (vt_sched_check(vt_engine_scheduler(s->engine), &err) != VT_OK)

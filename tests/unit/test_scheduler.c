@@ -26,7 +26,7 @@ static void test_plan_when_prefill_and_decode_then_decodes_come_first_under_the_
         const vt_plan *plan = last_plan(&f);
         assert_int_equal(plan->step.batch.n_decode, 1);
         assert_int_equal(plan->step.batch.n_tokens, 20);
-        assert_int_equal(plan->share[0].seq->req->p.n_prompt, 5);
+        assert_int_equal(plan->entry[0].seq->req->p.n_prompt, 5);
         assert_int_equal(a.n, 2 + i); /* a token in every step: the long prompt stalls nobody */
     }
     run_all(&f);

@@ -460,6 +460,7 @@ static void test_request_when_a_kernel_fails_then_it_ends_in_an_error(void **sta
         assert_true(r[k].error[0] != 0);
     }
     submit(e, &r[3]); /* the device stays failed, and says so */
+    idle = false;
     assert_int_not_equal(vt_engine_step(e, &idle, &err), VT_OK);
     assert_non_null(strstr(err.message, "CUDA_ERROR_LAUNCH_FAILED"));
     while (!idle)
@@ -506,8 +507,8 @@ static void test_engines_when_two_take_turns_and_threads_change_then_as_alone(vo
         again[k].p.user = &again[k];
         submit(a, &r[k]);
         submit(b, &again[k]);
-        step(a);
-        step(b);
+        engine_step(a);
+        engine_step(b);
     }
     assert_int_equal(pthread_create(&thread, NULL, run_elsewhere, a), 0);
     pthread_join(thread, NULL);
@@ -523,7 +524,7 @@ static void test_engines_when_two_take_turns_and_threads_change_then_as_alone(vo
     a = open_engine(m, &s);
     r[0].p.max_tokens = 1;
     submit(a, &r[0]);
-    step(a);
+    engine_step(a);
     assert_false(r[0].now.ended);
     assert_int_equal(pthread_create(&thread, NULL, run_elsewhere, a), 0);
     pthread_join(thread, NULL);

@@ -18,8 +18,8 @@
  *
  * Growth. A later version may append fields to vt_request_params, vt_stats, vt_event and
  * vt_progress_info, and values to the enumerations. A program that was compiled against an older
- * header keeps working: it says how large its structs are (vt_request_init, vt_engine_get_stats). It
- * must not make vt_event or vt_progress_info itself, nor depend on their sizes. */
+ * header keeps working: it says how large its structs are (vt_request_init, vt_engine_get_stats).
+ * It must not make vt_event or vt_progress_info itself, nor depend on their sizes. */
 #ifndef VITRINE_H
 #define VITRINE_H
 
@@ -72,10 +72,10 @@ typedef struct vt_options vt_options;
 /* All keys at their defaults, then overridden by the environment: VITRINE_TOKEN_BUDGET sets
  * token-budget. VT_ERR_USAGE names a variable whose value is wrong. */
 VT_API vt_status vt_options_new(vt_options **out, vt_err *err);
-/* Keys are the long options of `vitrine run --help` under "engine", without the dashes: "model", "device",
- * "threads", "kv-memory", "max-running" and so on. The value is the text one would type there; a
- * flag takes "true" or "false". It is copied. VT_ERR_USAGE for an unknown key or a wrong value,
- * VT_ERR_UNSUPPORTED for a value that this version does not have yet. */
+/* Keys are the long options of `vitrine run --help` under "Common options", without the dashes:
+ * "model", "device", "threads", "kv-memory", "max-running" and so on. The value is the text one
+ * would type there; a flag takes "true" or "false". It is copied. VT_ERR_USAGE for an unknown key
+ * or a wrong value, VT_ERR_UNSUPPORTED for a value that this version does not have yet. */
 VT_API vt_status vt_options_set(vt_options *o, const char *key, const char *value, vt_err *err);
 /* The value as text, owned by `o` until the key is set again; NULL if vt_options_set knows no such
  * key. */
@@ -126,8 +126,8 @@ enum { VT_TOKENIZE_SPECIAL = 1, VT_TOKENIZE_ADD_BOS = 2 };
 VT_API vt_status vt_tokenize(const vt_model *m, const char *text, size_t len, unsigned flags,
                              int32_t **ids, size_t *n_ids, vt_err *err);
 /* The text of ids[0..n_ids), special tokens included, of *len bytes and a NUL behind them (bytes
- * that are no UTF-8 become U+FFFD). Free it with vt_free. VT_ERR_USAGE for an id that the model does
- * not have, VT_ERR_MODEL for a model without a tokenizer. */
+ * that are no UTF-8 become U+FFFD). Free it with vt_free. VT_ERR_USAGE for an id that the model
+ * does not have, VT_ERR_MODEL for a model without a tokenizer. */
 VT_API vt_status vt_detokenize(const vt_model *m, const int32_t *ids, size_t n_ids, char **text,
                                size_t *len, vt_err *err);
 /* The chat template applied to {"messages": [...], ...} (JSON text); free with vt_free. */
@@ -239,12 +239,12 @@ VT_API vt_status vt_engine_new(const vt_model *m, const vt_options *o, vt_engine
 VT_API void vt_engine_free(vt_engine *e);
 
 /* Any thread. `id` may be NULL. VT_ERR_USAGE names the field that is wrong or says why the request
- * can never run; VT_ERR_BUSY: max-queued sequences wait already, and nothing was done; VT_ERR_MEMORY.
- * The callback may come before this call returns. */
+ * can never run; VT_ERR_BUSY: max-queued sequences wait already, and nothing was done;
+ * VT_ERR_MEMORY. The callback may come before this call returns. */
 VT_API vt_status vt_engine_submit(vt_engine *e, const vt_request_params *p, vt_request_id *id,
                                   vt_err *err);
-/* Any thread. Ends a request wherever it is, before the next step's results are told; its last event
- * says VT_FINISH_ABORT. An unknown id, or one that has ended, is ignored. */
+/* Any thread. Ends a request wherever it is, before the next step's results are told; its last
+ * event says VT_FINISH_ABORT. An unknown id, or one that has ended, is ignored. */
 VT_API void vt_engine_abort(vt_engine *e, vt_request_id id);
 
 /* Stepping by hand, on one thread at a time:
@@ -256,10 +256,10 @@ VT_API void vt_engine_abort(vt_engine *e, vt_request_id id);
  *             vt_engine_wait(e, 1000, NULL, &err); sleeps until another thread submits
  *     }
  *
- * One step: plans, launches, and waits for the step before it. *idle (idle may be NULL) is true when
- * nothing is left to do. VT_ERR_USAGE while the loop runs, on a second thread, or in a callback.
- * VT_ERR_DEVICE: the step failed; its requests are tried again or end with VT_FINISH_ERROR, and the
- * engine can be stepped on. */
+ * One step: plans, launches, and waits for the step before it. *idle (idle may be NULL) is true
+ * when nothing is left to do. VT_ERR_USAGE while the loop runs, on a second thread, or in a
+ * callback. VT_ERR_DEVICE: the step failed; its requests are tried again or end with
+ * VT_FINISH_ERROR, and the engine can be stepped on. */
 VT_API vt_status vt_engine_step(vt_engine *e, bool *idle, vt_err *err);
 /* Sleeps until there is something to do, at most timeout_ms (negative: for ever). *ready (ready may
  * be NULL) is true if there is. Returns at once while requests are open. VT_ERR_USAGE as for
@@ -286,7 +286,8 @@ typedef struct vt_stats {
     uint64_t output_tokens;   /* published */
     uint64_t retractions;     /* sequences put back into the queue because KV pages ran out */
     uint64_t device_failures; /* steps that failed */
-    /* prompt tokens: looked up in the prefix cache, found in whole pages, found in part of a page */
+    /* prompt tokens: looked up in the prefix cache, found in whole pages, found in part of a
+     * page */
     uint64_t cache_lookup_tokens, cache_hit_tokens, cache_copied_tokens;
     uint64_t cache_evicted_pages;
     int64_t schedule_ns, device_ns, publish_ns; /* time spent planning, computing, calling back */

@@ -14,7 +14,8 @@ typedef struct vt_progress_hook {
     void *user;
 } vt_progress_hook;
 
-/* `done` of `total` are done. VT_ERR_CANCELLED if the callback asked to stop. `hook` may be NULL. */
+/* `done` of `total` are done. VT_ERR_CANCELLED if the callback asked to stop. `hook` may be
+ * NULL. */
 vt_status vt_progress_report(const vt_progress_hook *hook, const char *stage, int64_t done,
                              int64_t total, vt_err *err);
 

@@ -13,8 +13,8 @@ typedef struct vt_device_auto {
 } vt_device_auto;
 
 /* The ordinal of the GPU that `device` names: 0 for "cuda", 3 for "cuda:3", -1 for "cpu". "auto" is
- * GPU 0 if a model can run there (vt_cuda_usable), else the CPU. That is found out at the first call
- * and kept in *remember, so that every later call gives the same. Any thread. */
+ * GPU 0 if a model can run there (vt_cuda_usable), else the CPU. That is found out at the first
+ * call and kept in *remember, so that every later call gives the same. Any thread. */
 int32_t vt_device_choose(const char *device, vt_device_auto *remember);
 /* "cpu", "cuda:0": for people; 16 bytes are enough. */
 void vt_device_name(int32_t gpu, char *out, size_t size);

@@ -10,8 +10,8 @@
  * With overlap a call leaves one step in flight and publishes the one before it, so the device has
  * work while this thread schedules, detokenises and calls back. Lengths stay exact: pending tokens
  * are counted, so no step computes a position beyond max_tokens. An end that only a token's value
- * shows (end token, stop string), or an abort, is learned one step late; what that step computed for
- * the sequence is dropped at its commit.
+ * shows (end token, stop string), or an abort, is learned one step late; what that step computed
+ * for the sequence is dropped at its commit.
  *
  * Nothing here allocates once a request is made, except that a request's text buffer grows for a
  * token piece longer than a kilobyte. Requests are freed when no step in flight contains them. */
@@ -125,8 +125,8 @@ static void call_back(const vt_seq *q, const vt_event *event)
         q->req->p.callback(q->req->p.user, event);
 }
 
-/* Puts the log-probabilities of ids[0..n), which are rows row .. row + n - 1 of the result, into the
- * event. */
+/* Puts the log-probabilities of ids[0..n), which are rows row .. row + n - 1 of the result, into
+ * the event. */
 static void add_logprobs(vt_engine *e, vt_event *event, const vt_seq *q,
                          const vt_step_result *result, int32_t row, const int32_t *ids, int32_t n)
 {

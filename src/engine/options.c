@@ -3,9 +3,9 @@
  *   table[i]          key, type, range, default, help
  *   options.row[i]    the texts that were given for it; if there are none, the default holds
  *
- * A value is checked once, when it is set, so what is stored always parses. A key has one row, however
- * many verbs take it, unless two verbs mean two things by it (--batch): such rows have ids, and no
- * verb takes both.
+ * A value is checked once, when it is set, so what is stored always parses. A key has one row,
+ * however many verbs take it, unless two verbs mean two things by it (--batch): such rows have
+ * ids, and no verb takes both.
  *
  * An option that does not work yet stands in the table where people will look for it. Its field
  * `later` names the values that are refused, so no value is accepted and ignored. */

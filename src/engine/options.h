@@ -96,7 +96,8 @@ void vt_options_open_to(vt_options *o, uint32_t verbs);
 /* Options device and kv-dtype, put to those who decide: device/choose.h, kv/cache.h. */
 int32_t vt_options_cuda(const vt_options *o); /* vt_device_choose: the GPU's ordinal; -1: the CPU */
 void vt_options_device(const vt_options *o, char *out, size_t size); /* vt_device_name */
-/* Something failed with `status` on the option's device: vt_device_auto_failed if "auto" chose it. */
+/* Something failed with `status` on the option's device: vt_device_auto_failed if "auto" chose
+ * it. */
 vt_status vt_options_device_failed(const vt_options *o, vt_status status, vt_err *err);
 vt_dtype vt_options_kv_dtype(const vt_options *o, vt_dtype weights); /* vt_kv_choose_dtype */
 

@@ -1,4 +1,5 @@
-/* Making a request (engine/request.h): every field is checked here, once, and copied into one arena. */
+/* Making a request (engine/request.h): every field is checked here, once, and copied into one
+ * arena. */
 #include "engine/request.h"
 
 #include <math.h>

@@ -13,7 +13,8 @@
  *   n_pending:  how many sampled tokens are on the device only, because their step is in flight: at
  *               most 1 when a plan is made.
  *
- * All memory is allocated when the request is made, on the submitting thread; steps only fill it. */
+ * All memory is allocated when the request is made, on the submitting thread; steps only fill
+ * it. */
 #ifndef VT_ENGINE_REQUEST_H
 #define VT_ENGINE_REQUEST_H
 

@@ -5,13 +5,13 @@
  *                    ^────── retract ────────────┘  └─ commit appends tokens
  *
  * A sequence that ends or is retracted gives up its pages at once, although a step in flight may
- * still write to them: the device runs steps in order, so whoever gets such a page next writes to it
- * later. The same holds for token pool slots. What must wait is the memory that the CPU reads at a
- * commit: a request is dead only when no step in flight contains it.
+ * still write to them: the device runs steps in order, so whoever gets such a page next writes to
+ * it later. The same holds for token pool slots. What must wait is the memory that the CPU reads
+ * at a commit: a request is dead only when no step in flight contains it.
  *
- * The KV of a sequence that ended stays cached: its full pages are in the tree already, and its last,
- * partly filled page is entered as a tail, so that the next turn of a conversation copies it instead
- * of computing it. */
+ * The KV of a sequence that ended stays cached: its full pages are in the tree already, and its
+ * last, partly filled page is entered as a tail, so that the next turn of a conversation copies it
+ * instead of computing it. */
 #include "engine/scheduler_inside.h"
 
 #include <assert.h>
@@ -192,8 +192,8 @@ void sched_enter_pages(vt_sched *s, vt_seq *q, uint64_t step, bool may_swap)
     }
 }
 
-/* Takes a sequence out of the running set: it gives up its pages and its slot. With `keep` the KV in
- * its pages stays cached. */
+/* Takes a sequence out of the running set: it gives up its pages and its slot. With `keep` the KV
+ * in its pages stays cached. */
 static void stop_running(vt_sched *s, vt_seq *q, bool keep)
 {
     assert(q->state == VT_SEQ_RUNNING);
@@ -225,7 +225,8 @@ void sched_retract(vt_sched *s, vt_seq *q)
 
 /* ---- ends ---- */
 
-/* Hands a request whose sequences are all DONE, and in no step in flight, to the engine for freeing. */
+/* Hands a request whose sequences are all DONE, and in no step in flight, to the engine for
+ * freeing. */
 static void retire_if_over(vt_sched *s, vt_req *r)
 {
     if (r->n_live > 0 || r->n_inflight > 0)

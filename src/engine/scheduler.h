@@ -12,8 +12,8 @@
  * the decodes first (one token each), then chunks of prefill, oldest first, all under the token
  * budget; a decode never waits for a prefill.
  *
- * Ownership: the engine owns requests; the scheduler points to them from vt_sched_add until they are
- * in dead[]. The radix tree owns pages; a running sequence holds references to them.
+ * Ownership: the engine owns requests; the scheduler points to them from vt_sched_add until they
+ * are in dead[]. The radix tree owns pages; a running sequence holds references to them.
  * docs/engine.md is the contract. */
 #ifndef VT_ENGINE_SCHEDULER_H
 #define VT_ENGINE_SCHEDULER_H

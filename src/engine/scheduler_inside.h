@@ -7,10 +7,10 @@
 /* Tokens the sequence will have when everything in flight has arrived. */
 static inline int32_t seq_length(const vt_seq *q) { return q->n_tokens + q->n_pending; }
 
-/* Enters the sequence's full pages, as far as their tokens are known, into the radix tree. `step` is
- * the step that writes the last of them. If the tree has a page with the same tokens already, the
- * sequence switches to that page, but only with may_swap: while a batch is being filled its page
- * lists must not change. */
+/* Enters the sequence's full pages, as far as their tokens are known, into the radix tree. `step`
+ * is the step that writes the last of them. If the tree has a page with the same tokens already,
+ * the sequence switches to that page, but only with may_swap: while a batch is being filled its
+ * page lists must not change. */
 void sched_enter_pages(vt_sched *s, vt_seq *q, uint64_t step, bool may_swap);
 /* Puts a running sequence back into the queue. Later it is computed again, from whatever the cache
  * still has. */

@@ -63,8 +63,8 @@ static int32_t work_left(const vt_seq *q)
     return wants ? seq_length(q) - q->n_computed : 0;
 }
 
-/* The sequence to retract first: under policy priority the youngest of the lowest priority, else the
- * youngest. */
+/* The sequence to retract first: under policy priority the youngest of the lowest priority, else
+ * the youngest. */
 static vt_seq *least(const vt_sched *s)
 {
     bool by_priority = s->config.policy == VT_POLICY_PRIORITY;
@@ -120,7 +120,8 @@ static int32_t chunk_that_fits(const filling *f, const vt_seq *q)
     return n;
 }
 
-/* A row of sampling for the batch's token `token_index`, with what never changes for the sequence. */
+/* A row of sampling for the batch's token `token_index`, with what never changes for the
+ * sequence. */
 static vt_sample_row *add_row(filling *f, int32_t token_index, const vt_seq *q)
 {
     vt_batch *b = &f->plan->step.batch;
@@ -131,8 +132,8 @@ static vt_sample_row *add_row(filling *f, int32_t token_index, const vt_seq *q)
     return row;
 }
 
-/* The rows of a sequence's next q_len tokens, which begin at the batch's token `first`: prompt tokens
- * to score, and the choice of a new token if the sequence's end is reached. */
+/* The rows of a sequence's next q_len tokens, which begin at the batch's token `first`: prompt
+ * tokens to score, and the choice of a new token if the sequence's end is reached. */
 static void add_rows(filling *f, vt_seq *q, vt_plan_entry *entry, int32_t first, int32_t q_len)
 {
     int32_t begin = q->n_computed, end = begin + q_len;
@@ -227,8 +228,8 @@ typedef struct found {
     int32_t copy_from, copy_tokens; /* a page, -1: none, and how many of its tokens */
 } found;
 
-/* A further completion of a request takes the prompt's pages straight from the first one, as soon as
- * an earlier step computes the whole prompt. */
+/* A further completion of a request takes the prompt's pages straight from the first one, as soon
+ * as an earlier step computes the whole prompt. */
 static verdict find_sibling(vt_sched *s, const vt_seq *q, uint64_t step, found *f)
 {
     const vt_seq *first = &q->req->seq[0];
@@ -243,8 +244,8 @@ static verdict find_sibling(vt_sched *s, const vt_seq *q, uint64_t step, found *
     return ADMITTED;
 }
 
-/* Is a running prefill of the same tenant about to compute a page that q wants and the tree does not
- * have yet? (Another tenant's is never waited for: the wait would tell what that one asked.) */
+/* Is a running prefill of the same tenant about to compute a page that q wants and the tree does
+ * not have yet? (Another tenant's is never waited for: the wait would tell what that one asked.) */
 static bool should_ride(const vt_sched *s, const vt_seq *q, int32_t limit, int32_t n_matched)
 {
     for (int32_t i = 0; i < s->n_running; i++) {

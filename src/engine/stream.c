@@ -2,9 +2,9 @@
  *
  * After each token `held` is searched for every stop string; the earliest match wins, and if two
  * begin at the same place the one that is listed first. If none is found, the longest end of `held`
- * that begins some stop string stays back. `held` is short (a token and the longest stop string), so
- * plain searching is enough: an Aho-Corasick automaton would save nothing and cost an allocation for
- * each request. */
+ * that begins some stop string stays back. `held` is short (a token and the longest stop string),
+ * so plain searching is enough: an Aho-Corasick automaton would save nothing and cost an
+ * allocation for each request. */
 #include "engine/stream.h"
 
 #include <string.h>

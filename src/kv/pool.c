@@ -1,7 +1,7 @@
 /* Page pool (kv/pool.h): a stack of free pages and a reference count for each page.
  *
- * Pages are taken from the top of the stack, so that the page that was dropped last, whose lines may
- * still be in a CPU cache, is used first. Rejected: a free list threaded through the pages' own
+ * Pages are taken from the top of the stack, so that the page that was dropped last, whose lines
+ * may still be in a CPU cache, is used first. Rejected: a free list threaded through the pages' own
  * memory. It would touch cold lines, and on a GPU the host cannot touch them at all. */
 #include "kv/pool.h"
 

@@ -203,9 +203,9 @@ static void settle_heap(vt_radix *r, int32_t page)
 
 /* ---- the treap of siblings ----
  *
- * A binary search tree by the nodes' tokens that is at the same time a heap by a priority, the highest
- * on top (Seidel and Aragon, 1996). Priorities are as good as random, so the tree is as deep as one
- * of random insertions: about 2 ln n. */
+ * A binary search tree by the nodes' tokens that is at the same time a heap by a priority, the
+ * highest on top (Seidel and Aragon, 1996). Priorities are as good as random, so the tree is as
+ * deep as one of random insertions: about 2 ln n. */
 
 /* A fixed scrambling of the page's number: the same tree in every run. */
 static uint32_t priority(int32_t page)
@@ -414,8 +414,8 @@ vt_status vt_radix_take(vt_radix *r, int32_t n, int32_t *ids, vt_evict cause)
 {
     if (vt_radix_available(r) < n)
         return VT_ERR_NO_PAGES;
-    /* While a page is cached the heap is not empty: by rule 1 nothing below it is held, so some leaf
-     * below it is unreferenced, and by rule 2 that leaf is in the heap. */
+    /* While a page is cached the heap is not empty: by rule 1 nothing below it is held, so some
+     * leaf below it is unreferenced, and by rule 2 that leaf is in the heap. */
     while (r->pool.n_free < n)
         forget(r, r->heap[0], cause);
     return vt_pool_take(&r->pool, n, ids);

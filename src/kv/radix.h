@@ -5,9 +5,9 @@
  *   tenant "b" ────[p1: <s> You are ...]
  *
  * An edge is one page of tokens, so a node is a page, and the node's number is the page's number.
- * Matching compares tokens one by one. A sequence holds (vt_radix_hold) every page of its path while
- * it runs. So a prefix can be shared while the sequence that computed it still runs, and a page is
- * never evicted before its children.
+ * Matching compares tokens one by one. A sequence holds (vt_radix_hold) every page of its path
+ * while it runs. So a prefix can be shared while the sequence that computed it still runs, and a
+ * page is never evicted before its children.
  *
  * The scheduler calls this and never the page pool itself. One thread. */
 #ifndef VT_KV_RADIX_H
@@ -77,9 +77,9 @@ vt_status vt_radix_init(vt_radix *r, int32_t n_pages, int32_t page_size, int32_t
                         vt_err *err);
 void vt_radix_release(vt_radix *r);
 
-/* Tenants share prefixes only among their own requests. Returns the tenant of a salt and an adapter,
- * or VT_NO_TENANT if the table is full: a request without a tenant neither finds nor enters pages.
- * Call vt_radix_leave when the request is over. */
+/* Tenants share prefixes only among their own requests. Returns the tenant of a salt and an
+ * adapter, or VT_NO_TENANT if the table is full: a request without a tenant neither finds nor
+ * enters pages. Call vt_radix_leave when the request is over. */
 int32_t vt_radix_join(vt_radix *r, const char *salt, int32_t salt_len, int32_t adapter);
 void vt_radix_leave(vt_radix *r, int32_t tenant);
 
@@ -98,10 +98,11 @@ static inline int32_t vt_radix_available(const vt_radix *r)
     return r->pool.n_free + r->pool.n_cached;
 }
 
-/* Enters a held page with the KV of token[0..fill), whose parent is page `parent` (-1: it is the first
- * of a prompt). Returns the page that stands for these tokens now: `page`, or another one that had
- * them before; then `page` is not entered, and the caller should hold the other one instead. A tail
- * (fill < page_size) whose tokens a longer page begins with is that second case too. */
+/* Enters a held page with the KV of token[0..fill), whose parent is page `parent` (-1: it is the
+ * first of a prompt). Returns the page that stands for these tokens now: `page`, or another one
+ * that had them before; then `page` is not entered, and the caller should hold the other one
+ * instead. A tail (fill < page_size) whose tokens a longer page begins with is that second case
+ * too. */
 int32_t vt_radix_insert(vt_radix *r, int32_t tenant, int32_t parent, const int32_t *token,
                         int32_t fill, int32_t page, uint64_t step);
 
@@ -110,7 +111,8 @@ int32_t vt_radix_flush(vt_radix *r);
 
 /* Writes the tree as text for people: one line for each run of pages without a branch. */
 void vt_radix_dump(const vt_radix *r, vt_buf *out);
-/* Verifies the pool, the three rules of radix.c and the order of siblings from scratch; for tests. */
+/* Verifies the pool, the three rules of radix.c and the order of siblings from scratch; for
+ * tests. */
 vt_status vt_radix_check(const vt_radix *r, vt_err *err);
 
 #endif

@@ -358,7 +358,8 @@ vt_status vt_capacity_search(const vt_capacity_setup *s, const vt_trace_file *t,
     double idle;
     TRY(find_idle(s, t, &table, &idle, err));
     judge(&table, idle);
-    /* The first guesses may have left rows that are saturated far above: fill in what lies below. */
+    /* The first guesses may have left rows that are saturated far above: fill in what lies
+     * below. */
     for (double rate = 2 * idle; table.row[0].n_done > 0; rate *= 2) {
         if (table.saturated >= 0 && rate >= table.row[table.saturated].rate)
             break;

@@ -165,8 +165,8 @@ static void run_seq(fake_device *x, const vt_step *step, int32_t s)
     }
 }
 
-/* A device may read the KV of a decode before the step's KV is stored. So no decode may attend to KV
- * that its own step writes, except to that of its own token. */
+/* A device may read the KV of a decode before the step's KV is stored. So no decode may attend to
+ * KV that its own step writes, except to that of its own token. */
 static void check_decode(fake_device *x, const vt_step *step, int32_t s)
 {
     const vt_batch *b = &step->batch;

@@ -1,8 +1,8 @@
 /* An executor for the simulator and for tests: it computes no model, but checks everything that a
  * step says.
  *
- * In place of keys and values a KV slot holds one number: a hash of the slot's token and of what the
- * slots of earlier positions hold. The "logits" of a row are that hash. So the token that a row
+ * In place of keys and values a KV slot holds one number: a hash of the slot's token and of what
+ * the slots of earlier positions hold. The "logits" of a row are that hash. So the token that a row
  * chooses is right only if every page, slot, copy and pending token before it was right.
  * vt_fake_reference computes which tokens a request must get, from its prompt and seed alone.
  *
@@ -36,8 +36,8 @@ vt_status vt_fake_device_new(const vt_fake_config *c, vt_executor **out, vt_err 
 const char *vt_fake_violation(const vt_executor *x);
 
 /* What a request with this prompt, sampling row and vocabulary gets when it runs alone: n tokens in
- * out, their log-probabilities in logprob, and those of the prompt's tokens in score[1 .. n_prompt).
- * scratch: [n_prompt + n]. */
+ * out, their log-probabilities in logprob, and those of the prompt's tokens in score[1 ..
+ * n_prompt). scratch: [n_prompt + n]. */
 void vt_fake_reference(const int32_t *prompt, int32_t n_prompt, const vt_sample_row *row,
                        int32_t vocab, int32_t n, int32_t *out, float *logprob, float *score,
                        uint64_t *scratch);

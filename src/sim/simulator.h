@@ -1,5 +1,5 @@
-/* The simulator: the real engine, scheduler and prefix cache on a fake device with a fake clock. What
- * happens is a pure function of a seed, so a seed that fails can be run again.
+/* The simulator: the real engine, scheduler and prefix cache on a fake device with a fake clock.
+ * What happens is a pure function of a seed, so a seed that fails can be run again.
  *
  * A run makes a random engine (pages, page size, budget, policy, overlap, faults ...), sends it
  * random requests (shared prefixes, several completions, stop tokens, scores, salts, priorities,

@@ -3,7 +3,8 @@
  * The format is Mooncake's (github.com/kvcache-ai/Mooncake), JSON lines:
  *
  *   {"timestamp": 27482, "input_length": 6955, "output_length": 52, "hash_ids": [46, 47, "a1"]}
- *    ms                  tokens                tokens                one for each 512 tokens of input
+ *    ms                  tokens                tokens                one for each 512 tokens of
+ *    input
  *
  * Equal hash_ids stand for equal blocks of 512 prompt tokens, so a prefix cache finds in the replay
  * what it would have found. An id is a whole number or a string. hash_ids may be left out: such a

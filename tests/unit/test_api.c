@@ -1,6 +1,6 @@
 /* The public C API as a stranger uses it: wrong arguments are refused with a sentence, the loop and
- * stepping by hand keep out of each other's way, and structs may be older or newer than the library.
- * A tiny model runs on the CPU. */
+ * stepping by hand keep out of each other's way, and structs may be older or newer than the
+ * library. A tiny model runs on the CPU. */
 #include <math.h>
 #include <pthread.h>
 #include <sched.h>
@@ -319,8 +319,8 @@ static void test_model_tokens_when_asked_then_the_tokenizers(void **state)
 
 /* ---- min_tokens ---- */
 
-/* The token that a greedy answer begins with is made an end token: without min_tokens the answer has
- * that one token, with it the model has to say something else for as long. */
+/* The token that a greedy answer begins with is made an end token: without min_tokens the answer
+ * has that one token, with it the model has to say something else for as long. */
 static void test_min_tokens_when_the_first_choice_would_end_then_another_is_chosen(void **state)
 {
     (void)state;
@@ -381,6 +381,49 @@ static void test_callback_when_it_steps_waits_or_starts_then_usage(void **state)
     assert_int_equal(h.start, VT_ERR_USAGE);
     assert_int_equal(h.story, VT_ERR_USAGE);
     vt_engine_free(e);
+}
+
+/* A callback may submit: here each request asks for the next one when it ends. */
+typedef struct chain {
+    vt_engine *engine;
+    int32_t left, ended;
+    vt_status want; /* what a submit shall answer */
+} chain;
+
+static void ask_again(void *user, const vt_event *e)
+{
+    chain *c = user;
+    if (e->finish == VT_FINISH_NONE)
+        return;
+    c->ended++;
+    if (c->left-- <= 0)
+        return;
+    vt_request_params p = ask(NULL, 2);
+    p.callback = ask_again;
+    p.user = c;
+    assert_int_equal(vt_engine_submit(c->engine, &p, NULL, NULL), c->want);
+}
+
+static void test_callback_when_it_submits_then_the_new_request_runs(void **state)
+{
+    (void)state;
+    chain c = {.engine = open_engine(), .left = 5};
+    vt_request_params p = ask(NULL, 2);
+    p.callback = ask_again;
+    p.user = &c;
+    assert_int_equal(vt_engine_submit(c.engine, &p, NULL, NULL), VT_OK);
+    bool ready = true;
+    while (ready) {
+        assert_int_equal(vt_engine_step(c.engine, NULL, NULL), VT_OK);
+        assert_int_equal(vt_engine_wait(c.engine, 0, &ready, NULL), VT_OK);
+    }
+    assert_int_equal(c.ended, 6);
+    /* while the engine is freed nothing more is accepted */
+    c.left = 1;
+    c.want = VT_ERR_USAGE;
+    assert_int_equal(vt_engine_submit(c.engine, &p, NULL, NULL), VT_OK);
+    vt_engine_free(c.engine);
+    assert_int_equal(c.ended, 7);
 }
 
 /* ---- waiting ---- */
@@ -512,6 +555,7 @@ int main(void)
         cmocka_unit_test(test_min_tokens_when_the_first_choice_would_end_then_another_is_chosen),
         cmocka_unit_test(test_step_when_the_loop_runs_then_usage),
         cmocka_unit_test(test_callback_when_it_steps_waits_or_starts_then_usage),
+        cmocka_unit_test(test_callback_when_it_submits_then_the_new_request_runs),
         cmocka_unit_test(test_wait_when_another_thread_submits_then_it_wakes),
         cmocka_unit_test(test_story_when_the_loop_runs_then_it_is_told),
         cmocka_unit_test(test_progress_when_a_model_is_opened_then_told_and_every_call_can_cancel),

@@ -161,9 +161,9 @@ static void test_admit_when_tenants_differ_then_neither_waits_for_the_other(void
     }
 }
 
-/* The same while the first one's prompt is being computed and the step has room for more. That comes
- * about when a prompt that is scored starts again, here after a fault: a step takes as many of its
- * tokens as there are rows, and those that have their scores need none. */
+/* The same while the first one's prompt is being computed and the step has room for more. That
+ * comes about when a prompt that is scored starts again, here after a fault: a step takes as many
+ * of its tokens as there are rows, and those that have their scores need none. */
 static void test_admit_when_a_tenants_prefill_goes_on_then_another_tenant_starts(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* The engine loop on the fake device: exact ends, stop strings, aborts, threads. */
+/* The engine loop on the fake device: exact ends, stop strings, min_tokens, aborts, threads. */
 #include "engine_fixture.h"
 
 #include <pthread.h>
@@ -184,62 +184,7 @@ static void test_stop_string_when_only_begun_then_held_text_comes_at_the_end(voi
     fixture_close(&f);
 }
 
-/* ---- streams ---- */
-
-/* The first token of the vocabulary whose text has at least `len` bytes. */
-static int32_t long_token(size_t len, vt_buf *text)
-{
-    for (int32_t id = 256; id < 512; id++) {
-        vt_buf_clear(text);
-        if (vt_tokenizer_piece(tokenizer, id, text) && text->len >= len &&
-            !vt_tokenizer_is_special(tokenizer, id))
-            return id;
-    }
-    fail_msg("no token of %zu bytes", len);
-    return -1;
-}
-
-static void test_stream_when_two_stops_lie_in_one_token_then_the_earlier_one_wins(void **state)
-{
-    (void)state;
-    vt_buf text;
-    vt_buf_init(&text, 0);
-    int32_t id = long_token(4, &text);
-    char early[2] = {text.data[1], 0}, late[2] = {text.data[3], 0};
-    assert_int_not_equal(early[0], late[0]);
-    for (int turn = 0; turn < 2; turn++) { /* whichever is listed first */
-        const char *stops[] = {turn ? early : late, turn ? late : early};
-        vt_stream s;
-        assert_int_equal(vt_stream_init(&s, tokenizer, stops, 2, 0, NULL), VT_OK);
-        assert_true(vt_stream_feed(&s, id));
-        size_t first = (size_t)((char *)memchr(text.data, early[0], text.len) - text.data);
-        assert_int_equal(s.ready, first);
-        assert_memory_equal(s.held.data, text.data, first);
-        vt_stream_release(&s);
-    }
-    vt_buf_release(&text);
-}
-
-/* A character that never becomes whole is given out as U+FFFD when no more ids come: the stop
- * string is complete only then. */
-static void test_stream_when_the_end_completes_a_stop_then_it_is_found(void **state)
-{
-    (void)state;
-    vt_ids ids = {0};
-    static const char *const stops[] = {"\xef\xbf\xbd"};
-    vt_stream s;
-    assert_int_equal(vt_tokenizer_encode(tokenizer, "a\xe2\x82\xac", 4, 0, &ids, NULL), VT_OK);
-    assert_true(ids.n == 4); /* a byte a token */
-    assert_int_equal(vt_stream_init(&s, tokenizer, stops, 1, 0, NULL), VT_OK);
-    assert_false(vt_stream_feed(&s, ids.id[0]));
-    assert_false(vt_stream_feed(&s, ids.id[1]));
-    assert_true(vt_stream_finish(&s));
-    assert_true(s.stopped);
-    assert_int_equal(s.ready, 1);
-    assert_memory_equal(s.held.data, "a", 1);
-    vt_stream_release(&s);
-    vt_ids_release(&ids);
-}
+/* ---- min_tokens ---- */
 
 /* Text of the first min_tokens tokens is published as it is; a stop string counts behind them. */
 static void test_min_tokens_when_a_stop_string_comes_earlier_then_it_is_passed_over(void **state)
@@ -806,8 +751,6 @@ int main(void)
         cmocka_unit_test(test_eos_when_sampled_then_nothing_after_it),
         cmocka_unit_test(test_stop_string_when_it_spans_tokens_then_text_ends_before_it),
         cmocka_unit_test(test_stop_string_when_only_begun_then_held_text_comes_at_the_end),
-        cmocka_unit_test(test_stream_when_two_stops_lie_in_one_token_then_the_earlier_one_wins),
-        cmocka_unit_test(test_stream_when_the_end_completes_a_stop_then_it_is_found),
         cmocka_unit_test(test_min_tokens_when_a_stop_string_comes_earlier_then_it_is_passed_over),
         cmocka_unit_test(test_min_tokens_when_given_then_only_that_many_rows_forbid_end_tokens),
         cmocka_unit_test(test_row_when_only_one_penalty_is_set_then_it_has_a_context),

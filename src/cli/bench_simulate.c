@@ -16,7 +16,7 @@
 
 enum { RUNNING = 256, BUDGET = 2048 };
 
-/* Memory of named hardware: what the vendor's data sheet says. */
+/* The memory of named hardware, from the vendor's data sheet, and the page size there. */
 static const struct {
     const char *name;
     int64_t bytes;
@@ -39,6 +39,8 @@ typedef struct simulation {
 
 /* ---- the cost of a step ---- */
 
+/* The time of a step: the sum over its op calls of the least time that the roofs allow for the
+ * call's bytes and FLOPs, divided by --efficiency. */
 static int64_t step_cost_ns(void *user, const vt_step *step)
 {
     simulation *s = user;
@@ -57,7 +59,7 @@ static int64_t step_cost_ns(void *user, const vt_step *step)
     }
     vt_err err;
     if (story_plan_bind(s->plan, s->seq, b->n_seqs, &err) != VT_OK)
-        return 1; /* cannot be: the plan was made for these limits */
+        return 1; /* cannot happen: the plan was made for these limits */
     const vt_program *p = story_plan_program(s->plan);
     for (int32_t i = 0; i < p->n_calls; i++) {
         vt_cost cost, extra;

@@ -1,5 +1,5 @@
 /* Determinism on the CPU, as docs/engine.md promises it: a request's tokens and log-probabilities
- * are bitwise the same alone and in any company, whatever the chunking, the cache hits, the page
+ * are bitwise the same alone and in any batch, whatever the chunking, the cache hits, the page
  * size, the number of threads, retraction and overlap.
  *
  * Random engines run random schedules of a set of requests whose results alone are known. A
@@ -73,8 +73,8 @@ static void on_event(void *user, const vt_event *e)
     o->ended = e->finish == VT_FINISH_STOP || e->finish == VT_FINISH_LENGTH;
 }
 
-/* Requests that share beginnings of every length, greedy and sampled, some with penalties, some
- * that may only say again what is in the prompt. */
+/* Requests whose prompts have common beginnings of every length: greedy and sampled, some with
+ * penalties, some that are allowed only the tokens of their prompt. */
 static void write_requests(request *r, int32_t vocab)
 {
     int32_t family[FAMILIES][PROMPT];

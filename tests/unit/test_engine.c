@@ -357,7 +357,7 @@ static void test_abort_when_queued_or_unknown_then_only_that_one_ends(void **sta
     fixture_close(&f);
 }
 
-static void test_submit_when_queue_is_full_then_busy_and_nobody_is_lost(void **state)
+static void test_submit_when_queue_is_full_then_busy_and_no_request_is_lost(void **state)
 {
     (void)state;
     fixture f;
@@ -758,7 +758,7 @@ int main(void)
         cmocka_unit_test(
             test_abort_when_from_the_callback_then_one_more_event_at_most_a_step_later),
         cmocka_unit_test(test_abort_when_queued_or_unknown_then_only_that_one_ends),
-        cmocka_unit_test(test_submit_when_queue_is_full_then_busy_and_nobody_is_lost),
+        cmocka_unit_test(test_submit_when_queue_is_full_then_busy_and_no_request_is_lost),
         cmocka_unit_test(test_submit_when_a_field_is_wrong_then_it_is_named),
         cmocka_unit_test(
             test_allowed_when_given_then_the_step_has_it_as_a_mask_and_scoring_has_not),

@@ -27,7 +27,7 @@ static void test_plan_when_prefill_and_decode_then_decodes_come_first_under_the_
         assert_int_equal(plan->step.batch.n_decode, 1);
         assert_int_equal(plan->step.batch.n_tokens, 20);
         assert_int_equal(plan->entry[0].seq->req->p.n_prompt, 5);
-        assert_int_equal(a.n, 2 + i); /* a token in every step: the long prompt stalls nobody */
+        assert_int_equal(a.n, 2 + i); /* a token in every step: the long prompt does not stall it */
     }
     run_all(&f);
     assert_int_equal(a.n, 30);
@@ -35,7 +35,7 @@ static void test_plan_when_prefill_and_decode_then_decodes_come_first_under_the_
     fixture_close(&f);
 }
 
-static void test_admit_when_no_room_for_the_first_then_nobody_overtakes_it(void **state)
+static void test_admit_when_no_room_for_the_first_then_no_other_overtakes_it(void **state)
 {
     (void)state;
     fixture f;
@@ -163,7 +163,7 @@ static void test_admit_when_tenants_differ_then_neither_waits_for_the_other(void
 
 /* The same while the first one's prompt is being computed and the step has room for more. That
  * comes about when a prompt that is scored starts again, here after a fault: a step takes as many
- * of its tokens as there are rows, and those that have their scores need none. */
+ * of its tokens as there are rows, and tokens that have their scores already need no row. */
 static void test_admit_when_a_tenants_prefill_goes_on_then_another_tenant_starts(void **state)
 {
     (void)state;
@@ -429,7 +429,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(
             test_plan_when_prefill_and_decode_then_decodes_come_first_under_the_budget),
-        cmocka_unit_test(test_admit_when_no_room_for_the_first_then_nobody_overtakes_it),
+        cmocka_unit_test(test_admit_when_no_room_for_the_first_then_no_other_overtakes_it),
         cmocka_unit_test(test_admit_when_prompt_is_cached_then_only_the_rest_is_computed),
         cmocka_unit_test(test_admit_when_the_prefix_is_being_computed_then_rides_on_it),
         cmocka_unit_test(test_admit_when_prefixes_part_then_the_rider_takes_what_is_shared),

@@ -78,6 +78,7 @@ $(B)/libvitrine.a: $(LIB_OBJ)
 	@rm -f $@ && ar rcs $@ $(B)/libvitrine.o && rm $(B)/libvitrine.o
 $(B)/libvitrine.so: $(LIB_OBJ)
 	@$(CC) -shared -Wl,-soname,libvitrine.so.0 $(LDFLAGS_ALL) -o $@ $^ $(SHARED_LIBS) $(SYS_LIBS)
+	@ln -sf libvitrine.so $(B)/libvitrine.so.0 # programs of the examples look for the soname
 $(B)/vitrine: $(CLI_OBJ) $(B)/libvitrine_internal.a
 	@echo "  link   $@"
 	@$(CC) $(LDFLAGS_ALL) -o $@ $^ $(STATIC_LIBS) $(CLI_LIBS) $(SYS_LIBS)

@@ -738,7 +738,7 @@ static void section_plan(bench *b)
     plan_row(b, 32, 8, 2048, 2048, 0);
 }
 
-static void on_compiled(void *user, int32_t done, int32_t total, const char *name, double ms,
+static bool on_compiled(void *user, int32_t done, int32_t total, const char *name, double ms,
                         bool cached)
 {
     const bench *b = user;
@@ -746,6 +746,7 @@ static void on_compiled(void *user, int32_t done, int32_t total, const char *nam
     if (b->jit && !cached)
         printf("{\"section\": \"jit\", \"row\": \"%s\", \"method\": \"host\", \"us\": %.0f}\n",
                name, ms * 1e3);
+    return true;
 }
 
 /* Everything that was collected, at once. */

@@ -2,13 +2,24 @@
  *
  *     vt_options -> vt_model -> vt_engine -> requests -> events, stories
  *
- * Ownership: a call that fills an out-parameter gives it to the caller, who frees it with the
- * matching
- * `_free`. Arguments are borrowed for the length of the call unless it says otherwise. On failure
- * the out-parameters are untouched and `err` (may be NULL) holds one sentence that says what and
- * why. Threads: a model is read-only once open and may be shared. An engine belongs to one thread,
- * except vt_engine_submit and vt_engine_abort, which any thread may call. There are no globals.
- */
+ * Ownership. A call that fills an out-parameter gives the result to the caller, who frees it with
+ * the matching `_free`. Arguments are borrowed for the length of the call unless the comment says
+ * otherwise.
+ *
+ * Errors. A call that can fail returns a vt_status. On failure its out-parameters are untouched,
+ * and `err` (may be NULL) holds one sentence that says what was wrong and what was expected. A NULL
+ * where a pointer is needed is VT_ERR_USAGE, not a crash; a `_free` takes NULL and does nothing.
+ * A handle that was freed must not be used again: nothing can check that.
+ *
+ * Threads. Options belong to one thread at a time. A model is read-only once it is open and may be
+ * shared by threads and engines. Of an engine's functions any thread may call vt_engine_submit,
+ * vt_engine_abort, vt_engine_get_stats and vt_engine_story at any time; the comments say who may
+ * call the others. There are no globals.
+ *
+ * Growth. A later version may append fields to vt_request_params, vt_stats, vt_event and
+ * vt_progress_info, and values to the enumerations. A program that was compiled against an older
+ * header keeps working: it says how large its structs are (vt_request_init, vt_engine_get_stats).
+ * It must not make vt_event or vt_progress_info itself, nor depend on their sizes. */
 #ifndef VITRINE_H
 #define VITRINE_H
 
@@ -42,11 +53,11 @@ typedef enum vt_status {
     VT_ERR_FORMAT,      /* a file's bytes break its format */
     VT_ERR_MODEL,       /* the file is well-formed but describes a model we do not run */
     VT_ERR_MEMORY,      /* out of memory, or beyond a stated limit */
-    VT_ERR_NO_PAGES,    /* the KV pool has no free page; internal to the engine */
+    VT_ERR_NO_PAGES,    /* the KV pool has no free page; no public function returns it */
     VT_ERR_DEVICE,      /* the device or its driver failed */
-    VT_ERR_UNSUPPORTED, /* known, and not there (yet) */
+    VT_ERR_UNSUPPORTED, /* a known thing that this version or this device does not have */
     VT_ERR_BUSY,        /* the queue is full: try again later */
-    VT_ERR_CANCELLED
+    VT_ERR_CANCELLED    /* a progress callback asked to stop */
 } vt_status;
 
 typedef struct vt_err {
@@ -54,35 +65,69 @@ typedef struct vt_err {
     char message[512]; /* one sentence, no newline */
 } vt_err;
 
-/* ---- options: the same keys as the command line's long options, without the dashes ---- */
+/* ---- options: named values that say how to load a model and make an engine ---- */
 
 typedef struct vt_options vt_options;
 
-/* All keys at their defaults, then overridden by their VITRINE_... environment twins. */
+/* All keys at their defaults, then overridden by the environment: VITRINE_TOKEN_BUDGET sets
+ * token-budget. VT_ERR_USAGE names a variable whose value is wrong. */
 VT_API vt_status vt_options_new(vt_options **out, vt_err *err);
+/* Keys are the long options of `vitrine run --help` under "Common options", without the dashes:
+ * "model", "device", "threads", "kv-memory", "max-running" and so on. The value is the text one
+ * would type there; a flag takes "true" or "false". It is copied. VT_ERR_USAGE for an unknown key
+ * or a wrong value, VT_ERR_UNSUPPORTED for a value that this version does not have yet. */
 VT_API vt_status vt_options_set(vt_options *o, const char *key, const char *value, vt_err *err);
-/* The value as text, owned by `o`; NULL if there is no such key. */
+/* The value as text, owned by `o` until the key is set again; NULL if vt_options_set knows no such
+ * key. */
 VT_API const char *vt_options_get(const vt_options *o, const char *key);
 VT_API void vt_options_free(vt_options *o);
+
+/* How far a vt_model_open or vt_engine_new is. Valid only during the callback. */
+typedef struct vt_progress_info {
+    const char *stage;   /* for people: "opening the model", "packing weights", ... */
+    int64_t done, total; /* of this stage, in bytes or pieces; total is at least 1 */
+} vt_progress_info;
+
+/* Return false to stop: the call then fails with VT_ERR_CANCELLED as soon as it can. Comes from the
+ * calling thread or from one that works for it, one call at a time. Must not use the options, the
+ * model or the engine. */
+typedef bool (*vt_progress)(void *user, const vt_progress_info *info);
+/* Every later vt_model_open and vt_engine_new with `o` reports to `progress`; NULL: no reports. */
+VT_API vt_status vt_options_set_progress(vt_options *o, vt_progress progress, void *user,
+                                         vt_err *err);
 
 /* ---- model: architecture, weights, tokenizer, chat template ---- */
 
 typedef struct vt_model vt_model;
 
 /* Opens option `model`: a path, a name from the cache, or dummy:NAME. Weights are mapped, not
- * copied. */
+ * copied, so the file must stay as it is while the model is open. VT_ERR_IO if there is no such
+ * file, VT_ERR_FORMAT if it is damaged, VT_ERR_MODEL if its architecture is not supported. */
 VT_API vt_status vt_model_open(const vt_options *o, vt_model **out, vt_err *err);
+/* Every engine made of it must have been freed. */
 VT_API void vt_model_free(vt_model *m);
+/* What the next six give belongs to the model. A NULL model gives NULL, 0, -1 or false. */
 VT_API const char *vt_model_name(const vt_model *m);
-VT_API int32_t vt_model_vocab_size(const vt_model *m);
-VT_API int32_t vt_model_max_context(const vt_model *m);
+VT_API int32_t vt_model_vocab_size(const vt_model *m);  /* ids are 0 .. vocab_size - 1 */
+VT_API int32_t vt_model_max_context(const vt_model *m); /* tokens */
+VT_API int32_t vt_model_bos(const vt_model *m);         /* the token that begins a text; -1: none */
+/* The tokens that end a completion: *n of them, n may not be NULL. NULL if there are none. */
+VT_API const int32_t *vt_model_eos(const vt_model *m, int32_t *n);
+/* The id of the token that the vocabulary spells text[0..len), such as "<|im_end|>". A space or a
+ * byte may be spelt otherwise there ("\u0120" in byte-level vocabularies): vt_tokenize is for
+ * ordinary text. -1 if there is no such token, or the model has no tokenizer. */
+VT_API int32_t vt_model_find_token(const vt_model *m, const char *text, size_t len);
+/* True if the id is a special token: a marker such as BOS or <|im_start|>, not text. */
+VT_API bool vt_model_token_is_special(const vt_model *m, int32_t id);
 
 enum { VT_TOKENIZE_SPECIAL = 1, VT_TOKENIZE_ADD_BOS = 2 };
 
 /* Token ids of text[0..len). `*ids` is malloc'ed; free it with vt_free. */
 VT_API vt_status vt_tokenize(const vt_model *m, const char *text, size_t len, unsigned flags,
                              int32_t **ids, size_t *n_ids, vt_err *err);
-/* The bytes of ids, NUL-terminated for convenience (the length counts). Free with vt_free. */
+/* The text of ids[0..n_ids), special tokens included, of *len bytes and a NUL behind them (bytes
+ * that are no UTF-8 become U+FFFD). Free it with vt_free. VT_ERR_USAGE for an id that the model
+ * does not have, VT_ERR_MODEL for a model without a tokenizer. */
 VT_API vt_status vt_detokenize(const vt_model *m, const int32_t *ids, size_t n_ids, char **text,
                                size_t *len, vt_err *err);
 /* The chat template applied to {"messages": [...], ...} (JSON text); free with vt_free. */
@@ -93,6 +138,7 @@ VT_API vt_status vt_render_chat(const vt_model *m, const char *json, size_t json
 VT_API vt_status vt_render_chat_until(const vt_model *m, const char *json, size_t json_len,
                                       bool add_generation_prompt, bool (*stop)(void *context),
                                       void *context, char **text, size_t *len, vt_err *err);
+/* Frees what vt_tokenize, vt_detokenize, vt_render_chat or vt_engine_story gave; NULL is fine. */
 VT_API void vt_free(void *p);
 
 /* ---- engine ---- */
@@ -100,12 +146,13 @@ VT_API void vt_free(void *p);
 typedef struct vt_engine vt_engine;
 typedef uint64_t vt_request_id;
 
+/* Why a completion ended. */
 typedef enum vt_finish {
-    VT_FINISH_NONE = 0,
-    VT_FINISH_STOP,
-    VT_FINISH_LENGTH,
-    VT_FINISH_ABORT,
-    VT_FINISH_ERROR
+    VT_FINISH_NONE = 0, /* it goes on */
+    VT_FINISH_STOP,     /* an end token, one of stop_ids, or a stop string */
+    VT_FINISH_LENGTH,   /* max_tokens, the context or the KV cache is full */
+    VT_FINISH_ABORT,    /* vt_engine_abort, or vt_engine_free */
+    VT_FINISH_ERROR     /* timeout, device failure, logits that are not numbers; event.error */
 } vt_finish;
 
 typedef struct vt_token_logprob {
@@ -113,85 +160,156 @@ typedef struct vt_token_logprob {
     float logprob; /* natural logarithm, of the unscaled distribution (temperature 1) */
 } vt_token_logprob;
 
-/* What the engine tells about a request, one call per published token and one at the end.
- * Everything pointed to is valid only during the callback. */
+/* What the engine tells about a request: one call for each published token, the last of which says
+ * how the completion ended. Everything that it points to is valid only during the callback. */
 typedef struct vt_event {
     vt_request_id request;
     int32_t sample;        /* 0 .. n-1: which of the n completions */
-    const int32_t *tokens; /* new token ids, n_tokens of them (may be 0 at the end) */
+    const int32_t *tokens; /* [n_tokens] new token ids; n_tokens may be 0 at the end */
     int32_t n_tokens;
-    const char *text; /* new text, whole UTF-8 characters only, text_len bytes */
+    const char *text; /* [text_len] new text, whole UTF-8 characters only, no NUL behind it */
     size_t text_len;
     const vt_token_logprob *logprobs;     /* [n_tokens] of the chosen tokens, or NULL */
     const vt_token_logprob *top_logprobs; /* [n_tokens][n_top], or NULL; ids are -1 where
                                              fewer tokens could be chosen */
     int32_t n_top;
     vt_finish finish; /* VT_FINISH_NONE while it goes on */
-    int32_t prompt_tokens, completion_tokens, cached_tokens;
-    const char *error; /* with VT_FINISH_ERROR: one sentence */
+    int32_t prompt_tokens, completion_tokens;
+    int32_t cached_tokens; /* prompt tokens that the prefix cache had */
+    const char *error;     /* with VT_FINISH_ERROR: one sentence; else NULL */
 } vt_event;
 
-/* Called from the thread that runs the step. Must not call into the engine, except
- * vt_engine_abort. */
+/* Called from the thread that runs the step. It may call vt_engine_abort and vt_engine_submit, and
+ * read the statistics; vt_engine_step, vt_engine_wait, vt_engine_start and vt_engine_story answer
+ * VT_ERR_USAGE there, and vt_engine_free must not be called. */
 typedef void (*vt_callback)(void *user, const vt_event *event);
 
 typedef struct vt_logit_bias {
     int32_t id;
-    float bias; /* added to its logit; -infinity: never, infinity is refused */
+    float bias; /* added to its logit; -infinity: never chosen; infinity is refused */
 } vt_logit_bias;
 
-/* A request. vt_request_init fills the defaults; every pointer is copied by vt_engine_submit. */
+/* A request. vt_request_init fills in the defaults, which stand behind each field here; whatever a
+ * pointer points to is copied by vt_engine_submit. A count without its array is VT_ERR_USAGE. */
 typedef struct vt_request_params {
-    const int32_t *prompt; /* [n_prompt] token ids, n_prompt >= 1 */
-    int32_t n_prompt;
-    int32_t max_tokens;       /* >= 1, or 0 with prompt_logprobs: only score the prompt */
-    int32_t n;                /* completions that share the prompt; 1 */
-    float temperature;        /* 0: greedy */
+    size_t struct_size;       /* set by vt_request_init */
+    const int32_t *prompt;    /* [n_prompt] token ids, n_prompt >= 1 */
+    int32_t n_prompt;         /* 0: must be set */
+    int32_t max_tokens;       /* 128; >= 1, or 0 with prompt_logprobs: only score the prompt */
+    int32_t n;                /* 1; completions that share the prompt, at most 128 */
+    float temperature;        /* 0: always the likeliest token; at most 100 */
     int32_t top_k;            /* 0: off */
-    float top_p, min_p;       /* 1, 0: off */
-    float repetition_penalty; /* 1: off */
-    float presence_penalty, frequency_penalty;
-    uint64_t seed;
-    bool has_seed; /* false: seeded from the request id and the engine's seed */
-    bool ignore_eos;
-    const char *const *stop; /* [n_stop] stop strings; the text before one is kept, it is not */
+    float top_p, min_p;       /* 1, 0: off; both in 0 .. 1 */
+    float repetition_penalty; /* 1: off; 0.01 .. 100 */
+    float presence_penalty, frequency_penalty; /* 0: off; -100 .. 100 */
+    uint64_t seed;                             /* 0; used if has_seed */
+    bool has_seed;           /* false: seeded from the request id and the engine's seed */
+    bool ignore_eos;         /* false; true: the model's end tokens do not end it */
+    const char *const *stop; /* [n_stop] strings of 1 to 1024 bytes, at most 64 of them. The
+                                completion ends before the first one that occurs: its bytes and what
+                                follows are not published */
     int32_t n_stop;
-    const int32_t *stop_ids; /* [n_stop_ids] further stop tokens */
+    const int32_t *stop_ids; /* [n_stop_ids] further end tokens, at most 64 */
     int32_t n_stop_ids;
-    const vt_logit_bias *logit_bias;
+    const vt_logit_bias *logit_bias; /* [n_logit_bias], at most 1024 */
     int32_t n_logit_bias;
     const int32_t *allowed; /* [n_allowed] only these ids may be chosen; NULL: all. An end token
                                that is not among them cannot be chosen either: such a completion
                                ends by its length or a stop string */
     int32_t n_allowed;
-    int32_t logprobs;       /* -1: none; 0: of the chosen token; k: and of the k most likely */
-    bool prompt_logprobs;   /* score the prompt: one event per chunk before the first token */
-    int32_t priority;       /* higher first under policy=priority */
-    const char *cache_salt; /* tenants with different salts share no prefix; NULL */
-    double timeout_s;       /* 0: none */
-    vt_callback callback;
-    void *user;
+    int32_t logprobs;       /* -1: none; 0: of the chosen token; k <= 20: and of the k likeliest */
+    bool prompt_logprobs;   /* false; true: score the prompt, one event for each chunk of it before
+                               the first token, with top_logprobs as `logprobs` says */
+    int32_t priority;       /* 0; higher first under policy=priority */
+    const char *cache_salt; /* NULL; at most 128 bytes. Requests with different salts share no
+                               prefix and cannot tell by time what others asked */
+    double timeout_s;       /* 0: none; then the request ends with VT_FINISH_ERROR */
+    vt_callback callback;   /* NULL: nobody is told */
+    void *user;             /* handed to the callback */
+    int32_t min_tokens;     /* 0; <= max_tokens. Before that many tokens no end token can be chosen
+                               and no stop string is looked for */
 } vt_request_params;
 
-VT_API void vt_request_init(vt_request_params *p);
+/* For the wrapper below and for bindings: `size` is the caller's sizeof(vt_request_params). */
+VT_API void vt_request_init_size(vt_request_params *p, size_t size);
+static inline void vt_request_init(vt_request_params *p) { vt_request_init_size(p, sizeof *p); }
 
-/* The model must outlive the engine. Packs weights and reserves all memory the steps will use. */
+/* The model must outlive the engine. Packs or uploads the weights and reserves all memory that the
+ * steps will use. VT_ERR_USAGE for options that do not fit each other or the model, VT_ERR_MEMORY,
+ * VT_ERR_DEVICE and VT_ERR_UNSUPPORTED as the device says. */
 VT_API vt_status vt_engine_new(const vt_model *m, const vt_options *o, vt_engine **out,
                                vt_err *err);
+/* Stops the loop, ends what is still open with VT_FINISH_ABORT (callbacks come from this call), and
+ * frees the engine. No other call of this engine may be under way. */
 VT_API void vt_engine_free(vt_engine *e);
 
+/* Any thread. `id` may be NULL. VT_ERR_USAGE names the field that is wrong or says why the request
+ * can never run; VT_ERR_BUSY: max-queued sequences wait already, and nothing was done;
+ * VT_ERR_MEMORY. The callback may come before this call returns. */
 VT_API vt_status vt_engine_submit(vt_engine *e, const vt_request_params *p, vt_request_id *id,
                                   vt_err *err);
-/* Ends a request wherever it is; its last event says VT_FINISH_ABORT. Unknown ids are ignored. */
+/* Any thread. Ends a request wherever it is, before the next step's results are told; its last
+ * event says VT_FINISH_ABORT. An unknown id, or one that has ended, is ignored. */
 VT_API void vt_engine_abort(vt_engine *e, vt_request_id id);
 
-/* One step on this thread. *idle is true when there was nothing to do. */
+/* Stepping by hand, on one thread at a time:
+ *
+ *     for (;;) {
+ *         bool idle;
+ *         vt_engine_step(e, &idle, &err);          callbacks come from here
+ *         if (idle)
+ *             vt_engine_wait(e, 1000, NULL, &err); sleeps until another thread submits
+ *     }
+ *
+ * One step: plans, launches, and waits for the step before it. *idle (idle may be NULL) is true
+ * when nothing is left to do. VT_ERR_USAGE while the loop runs, on a second thread, or in a
+ * callback. VT_ERR_DEVICE: the step failed; its requests are tried again or end with
+ * VT_FINISH_ERROR, and the engine can be stepped on. */
 VT_API vt_status vt_engine_step(vt_engine *e, bool *idle, vt_err *err);
-/* The loop on a thread of its own, until vt_engine_stop. */
+/* Sleeps until there is something to do, at most timeout_ms (negative: for ever). *ready (ready may
+ * be NULL) is true if there is. Returns at once while requests are open. VT_ERR_USAGE as for
+ * vt_engine_step. */
+VT_API vt_status vt_engine_wait(vt_engine *e, int32_t timeout_ms, bool *ready, vt_err *err);
+/* Or the loop on a thread of its own, until vt_engine_stop. VT_ERR_USAGE if it runs already. */
 VT_API vt_status vt_engine_start(vt_engine *e, vt_err *err);
+/* Returns when the step under way has ended; requests stay open, and start or step goes on with
+ * them. In a callback it only asks the loop to end. Start and stop belong to one thread. */
 VT_API void vt_engine_stop(vt_engine *e);
 
-/* The story of a request as story.json text; id 0: the whole recording. Free with vt_free. */
+/* Numbers about an engine, as of its last step. Counters only grow. */
+typedef struct vt_stats {
+    int32_t page_size; /* tokens in a KV page */
+    /* KV pages: used by running sequences, kept by the prefix cache, free; they add up to `pages`,
+     * which on CUDA grows while memory lasts */
+    int32_t pages, pages_used, pages_cached, pages_free;
+    int32_t running, queued; /* sequences now: in the batch, waiting */
+    uint64_t requests;       /* accepted */
+    uint64_t finished_stop, finished_length, finished_abort, finished_error; /* sequences */
+    uint64_t steps;                                                          /* forward passes */
+    uint64_t prefill_tokens;  /* computed in chunks of prompts */
+    uint64_t decode_tokens;   /* computed one at a time */
+    uint64_t output_tokens;   /* published */
+    uint64_t retractions;     /* sequences put back into the queue because KV pages ran out */
+    uint64_t device_failures; /* steps that failed */
+    /* prompt tokens: looked up in the prefix cache, found in whole pages, found in part of a
+     * page */
+    uint64_t cache_lookup_tokens, cache_hit_tokens, cache_copied_tokens;
+    uint64_t cache_evicted_pages;
+    int64_t schedule_ns, device_ns, publish_ns; /* time spent planning, computing, calling back */
+} vt_stats;
+
+/* For the wrapper below and for bindings: `size` is the caller's sizeof(vt_stats). */
+VT_API vt_status vt_engine_get_stats_size(vt_engine *e, vt_stats *out, size_t size, vt_err *err);
+/* Any thread. */
+static inline vt_status vt_engine_get_stats(vt_engine *e, vt_stats *out, vt_err *err)
+{
+    return vt_engine_get_stats_size(e, out, sizeof *out, err);
+}
+
+/* The story of a request as story.json text of *len bytes; id 0: the whole recording. Free it with
+ * vt_free. Needs option `record`, else VT_ERR_USAGE, as for a request that the recording does not
+ * hold (any more). Any thread; a running loop is held between two steps meanwhile, which can take a
+ * second when the machine's roofs are measured for the first time. */
 VT_API vt_status vt_engine_story(vt_engine *e, vt_request_id id, char **json, size_t *len,
                                  vt_err *err);
 

@@ -17,3 +17,8 @@ vt_status vt_fail(vt_err *err, vt_status status, const char *fmt, ...)
     err->status = status;
     return status;
 }
+
+vt_status vt_check_pointer(const void *p, const char *what, vt_err *err)
+{
+    return p ? VT_OK : vt_fail(err, VT_ERR_USAGE, "%s is NULL", what);
+}

@@ -10,6 +10,9 @@
 vt_status vt_fail(vt_err *err, vt_status status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* VT_ERR_USAGE and "<what> is NULL" if p is NULL: for arguments of the public API. */
+vt_status vt_check_pointer(const void *p, const char *what, vt_err *err);
+
 /* Evaluates to the caller's return on failure: TRY(f(x, err)); */
 #define TRY(expr)                       \
     do {                                \

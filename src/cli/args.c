@@ -75,6 +75,7 @@ vt_status cli_parse(cli *c, int n, char **argv, bool *help, vt_err *err)
         } else if (strcmp(argv[i], "--") == 0)
             break;
     TRY(vt_options_new(&c->options, err));
+    vt_options_open_to(c->options, ~0u);
     for (int i = 0; i < n; i++) {
         const char *arg = argv[i], *next = i + 1 < n ? argv[i + 1] : NULL;
         int used = 0;

@@ -167,7 +167,7 @@ static double gap_percentile(const results *r, double p)
 static uint64_t retracted(const cli_session *s)
 {
     vt_engine_stats stats;
-    vt_engine_get_stats(s->engine, &stats);
+    vt_engine_copy_stats(s->engine, &stats);
     return stats.sched.retracted;
 }
 

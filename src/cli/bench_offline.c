@@ -193,7 +193,7 @@ static vt_status run_all(const cli *c, cli_session *s, const lengths *l, uint64_
 static int report(const cli *c, cli_session *s, const lengths *l, const offline *o, double wall_s)
 {
     vt_engine_stats st;
-    vt_engine_get_stats(s->engine, &st);
+    vt_engine_copy_stats(s->engine, &st);
     uint64_t cached = st.cache.hit_tokens + st.cache.copied_tokens;
     double out_s = o->n_tokens / wall_s, total_s = (double)(l->total_input + o->n_tokens) / wall_s;
     if (c->json) {

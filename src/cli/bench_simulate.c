@@ -1,8 +1,9 @@
 /* vitrine bench simulate: what would this trace need?
  *
- * The trace is replayed at rising rates until first tokens come late; the table shows what each
- * rate would feel like. The device is modelled: a step takes the least time that the roofs allow
- * for the bytes and FLOPs of its ops, as `vitrine explain` counts them, divided by --efficiency. */
+ * The trace is replayed at rising rates, from one at which the hardware idles to one at which it
+ * falls behind (sim/capacity.h); the table shows what each rate would feel like. The device is
+ * modelled: a step takes the least time that the roofs allow for the bytes and FLOPs of its ops, as
+ * `vitrine explain` counts them, divided by --efficiency. */
 #include <string.h>
 
 #include "base/err.h"
@@ -10,13 +11,13 @@
 #include "kv/cache.h"
 #include "model/model.h"
 #include "ops/attention/attention_shared.h"
-#include "sim/plan.h"
 #include "exec/describe.h"
+#include "sim/capacity.h"
 #include "story/step.h"
 
-enum { MAX_RATES = 12, RUNNING = 256, BUDGET = 2048 };
+enum { RUNNING = 256, BUDGET = 2048 };
 
-/* Memory of named hardware: what the vendor's data sheet says. */
+/* The memory of named hardware, from the vendor's data sheet, and the page size there. */
 static const struct {
     const char *name;
     int64_t bytes;
@@ -31,17 +32,17 @@ typedef struct simulation {
     story_step *plan;
     double efficiency;
     story_seq *seq; /* [max_seqs] */
-    vt_plan_setup setup;
+    vt_capacity_setup setup;
     vt_trace_file trace;
+    vt_dtype kv_dtype;
     int64_t kv_bytes;
-    double rate[MAX_RATES];
-    vt_plan_result result[MAX_RATES];
-    int32_t n;
-    int32_t saturated; /* the first rate that is too much; -1: none */
+    vt_capacity_table table;
 } simulation;
 
 /* ---- the cost of a step ---- */
 
+/* The time of a step: the sum over its op calls of the least time that the roofs allow for the
+ * call's bytes and FLOPs, divided by --efficiency. */
 static int64_t step_cost_ns(void *user, const vt_step *step)
 {
     simulation *s = user;
@@ -60,7 +61,7 @@ static int64_t step_cost_ns(void *user, const vt_step *step)
     }
     vt_err err;
     if (story_step_set(s->plan, s->seq, b->n_seqs, &err) != VT_OK)
-        return 1; /* cannot be: the plan was made for these limits */
+        return 1; /* cannot happen: the plan was made for these limits */
     const vt_program *p = story_step_program(s->plan);
     for (int32_t i = 0; i < p->n_calls; i++) {
         vt_cost cost, extra;
@@ -69,6 +70,23 @@ static int64_t step_cost_ns(void *user, const vt_step *step)
             sum += story_floor_s(&cost, &s->roofs, &bound);
     }
     return (int64_t)(sum / s->efficiency * 1e9) + 1;
+}
+
+/* Before each rate: a line on the terminal. False after Ctrl-C. */
+static bool on_rate(void *user, double rate)
+{
+    const simulation *s = user;
+    if (!s->c->quiet && s->c->log.tty)
+        fprintf(stderr, "\r%g times as fast ...\033[K", rate);
+    return !cli_interrupted();
+}
+
+static vt_status search(simulation *s, vt_err *err)
+{
+    vt_status status = vt_capacity_search(&s->setup, &s->trace, &s->table, err);
+    if (!s->c->quiet && s->c->log.tty)
+        fputs("\r\033[K", stderr);
+    return status;
 }
 
 /* ---- setting up ---- */
@@ -103,9 +121,11 @@ static vt_status size_cache(simulation *s, vt_sched_config *sched, vt_err *err)
     int32_t page_size;
     TRY(device_memory(s, &bytes, &page_size, err));
     sched->limits.page_size = option_or(s->c, "page-size", page_size);
-    vt_dtype kv = s->model->layer[0].q->dtype == VT_F32 ? VT_F32 : VT_F16;
+    bool on_gpu = strcmp(vt_options_get(s->c->options, "hardware"), "this") != 0;
+    s->kv_dtype = vt_kv_choose_dtype(vt_options_get(s->c->options, "kv-dtype"), on_gpu,
+                                     s->model->layer[0].q->dtype);
     size_t page = vt_kv_page_bytes(a->n_layers, a->n_kv_heads, sched->limits.page_size, a->head_dim,
-                                   kv);
+                                   s->kv_dtype);
     s->kv_bytes = bytes / 10 * 9 - s->model->weight_bytes;
     int64_t pages = s->kv_bytes / (int64_t)page;
     if (pages < 1)
@@ -131,14 +151,17 @@ static vt_status make_setup(simulation *s, vt_err *err)
     lim->max_tokens = option_or(c, "token-budget", lim->max_seqs > BUDGET ? lim->max_seqs : BUDGET);
     lim->max_rows = lim->max_seqs;
     lim->max_context = option_or(c, "max-context", s->model->arch.max_context);
-    s->setup = (vt_plan_setup){.sched = sched,
-                               .overlap = !vt_options_flag(c->options, "no-overlap"),
-                               .n_replicas = (int32_t)vt_options_int(c->options, "gpus"),
-                               .cost_ns = step_cost_ns,
-                               .user = s};
+    if (lim->max_context > s->model->arch.max_context)
+        return vt_fail(err, VT_ERR_USAGE, "max-context is %d, and %s was made for at most %d",
+                       lim->max_context, s->model->name, s->model->arch.max_context);
+    s->setup = (vt_capacity_setup){.sched = sched,
+                                   .overlap = !vt_options_flag(c->options, "no-overlap"),
+                                   .n_replicas = (int32_t)vt_options_int(c->options, "gpus"),
+                                   .cost_ns = step_cost_ns,
+                                   .go_on = on_rate,
+                                   .user = s};
     vt_target target = vt_target_cpu(vt_cpu_get()->level, lim);
-    TRY(vt_describe(s->model, &target, s->model->layer[0].q->dtype == VT_F32 ? VT_F32 : VT_F16,
-                    NULL, 0, &s->described, err));
+    TRY(vt_describe(s->model, &target, s->kv_dtype, NULL, 0, &s->described, err));
     s->seq = calloc((size_t)lim->max_seqs, sizeof *s->seq);
     if (!s->seq)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for %d sequences", lim->max_seqs);
@@ -166,54 +189,62 @@ static vt_status open_all(simulation *s, vt_err *err)
     return make_setup(s, err);
 }
 
-/* ---- rising rates ---- */
-
-/* Too much: nine of ten first tokens take five times as long as when there was little to do. */
-static vt_status run_rates(simulation *s, vt_err *err)
-{
-    s->saturated = -1;
-    double rate = 0.25;
-    while (s->n < MAX_RATES && !cli_interrupted()) {
-        vt_plan_result *r = &s->result[s->n];
-        TRY(vt_plan_run(&s->setup, &s->trace, rate, r, err));
-        s->rate[s->n++] = rate;
-        if (!s->c->quiet && s->c->log.tty)
-            fprintf(stderr, "\r%g times as fast ...\033[K", rate);
-        if (r->n_done == 0 || r->ttft.p90 > 5 * s->result[0].ttft.p90) {
-            s->saturated = s->n - 1;
-            break;
-        }
-        rate *= 2;
-    }
-    if (!s->c->quiet && s->c->log.tty)
-        fputs("\r\033[K", stderr);
-    return cli_interrupted() ? vt_fail(err, VT_ERR_CANCELLED, "interrupted") : VT_OK;
-}
-
 /* ---- the answer ---- */
 
 static void cell_ms(vt_table *t, double s) { vt_table_cell(t, "%.*f", s < 0.1 ? 1 : 0, s * 1e3); }
 
+/* What the numbers leave out: requests that were refused, cut, or not looked at. */
+static void put_exceptions(vt_buf *b, const simulation *s)
+{
+    const vt_capacity_result *r = &s->table.row[0];
+    const vt_trace_file *t = &s->trace;
+    const vt_limits *lim = &s->setup.sched.limits;
+    int64_t pool = (int64_t)s->setup.sched.n_pages * lim->page_size;
+    if (t->n_left_out > 0)
+        vt_buf_printf(b,
+                      "Only the first %d of the trace's %d requests were replayed (--requests). ",
+                      t->n, t->n + t->n_left_out);
+    if (r->n_too_long > 0)
+        vt_buf_printf(b, "%d of %d prompts are longer than the context of %d tokens: refused. ",
+                      r->n_too_long, t->n, lim->max_context);
+    if (r->n_no_room > 0)
+        vt_buf_printf(b, "%d of %d prompts are larger than the KV memory of %lld tokens: refused. ",
+                      r->n_no_room, t->n, (long long)pool);
+    if (r->n_cut > 0)
+        vt_buf_printf(
+            b,
+            "%d of %d outputs are cut, by %lld tokens in all: with their prompts they are "
+            "longer than the %s. ",
+            r->n_cut, t->n, (long long)r->cut_tokens,
+            pool < lim->max_context ? "KV memory" : "context");
+    if (t->n_odd > 0)
+        vt_buf_printf(b,
+                      "%d requests, the first in line %d, have more or fewer hash_ids than blocks "
+                      "of %d tokens: a block without an id shares nothing. ",
+                      t->n_odd, t->first_odd, VT_TRACE_BLOCK);
+}
+
 static void put_verdict(vt_buf *b, const simulation *s, int32_t width)
 {
-    const vt_plan_result *first = &s->result[0];
+    const vt_capacity_table *t = &s->table;
+    const vt_capacity_result *idle = &t->row[t->idle];
     vt_buf text = {0};
-    if (s->saturated < 0) {
-        vt_buf_printf(&text, "It does not saturate at %.2f requests/s, the highest rate tried. ",
-                      s->result[s->n - 1].offered_per_s);
-    } else if (s->saturated == 0) {
+    if (t->row[0].n_done == 0) {
         vt_buf_puts(&text, "No request of the trace could be served. ");
+    } else if (t->saturated < 0) {
+        vt_buf_printf(&text, "It keeps up with %.2f requests/s, the highest rate tried. ",
+                      t->row[t->n - 1].offered_per_s);
     } else {
-        const vt_plan_result *a = &s->result[s->saturated - 1], *z = &s->result[s->saturated];
-        vt_buf_printf(&text,
-                      "It saturates between %.2f and %.2f requests/s: the 90th percentile of TTFT "
-                      "goes from %.0f ms (%.0f ms at the lowest rate) to %.0f ms. ",
-                      a->offered_per_s, z->offered_per_s, a->ttft.p90 * 1e3, first->ttft.p90 * 1e3,
-                      z->ttft.p90 * 1e3);
+        const vt_capacity_result *a = &t->row[t->saturated - 1], *z = &t->row[t->saturated];
+        vt_buf_printf(
+            &text,
+            "It saturates between %.2f and %.2f requests/s: of the latter it serves %.2f. "
+            "The 90th percentile of TTFT goes from %.0f ms (%.0f ms where it idles) to "
+            "%.0f ms. ",
+            a->offered_per_s, z->offered_per_s, z->served_per_s, a->ttft.p90 * 1e3,
+            idle->ttft.p90 * 1e3, z->ttft.p90 * 1e3);
     }
-    if (first->n_refused > 0)
-        vt_buf_printf(&text, "%d of %d requests are longer than the context and were refused. ",
-                      first->n_refused, s->trace.n);
+    put_exceptions(&text, s);
     vt_buf_printf(&text,
                   "Modelled: a step takes the least time the roofs allow, at %.0f %% of them; the "
                   "CPU's time and the network are not counted.",
@@ -230,16 +261,20 @@ static int print_text(const simulation *s)
     vt_buf b = {0};
     vt_table t;
     vt_buf_printf(&b,
-                  "%s %s on %d x %s: %d requests, %.1f GB of KV (%d pages of %d tokens) each\n\n",
+                  "%s %s on %d x %s: %d requests, %.1f GB of KV (%d pages of %d tokens) each\n"
+                  "Times in ms\n\n",
                   s->model->name, s->model->quant, s->setup.n_replicas, s->roofs.name, s->trace.n,
                   (double)s->kv_bytes * 1e-9, s->setup.sched.n_pages, lim->page_size);
-    vt_table_init(
-        &t, ">rate|>requests/s|>out tok/s|>TTFT p50 ms|>p90|>p99|>ITL p50 ms|>p99|>hits|>busy|"
-            ">retracted");
-    for (int32_t i = 0; i < s->n; i++) {
-        const vt_plan_result *r = &s->result[i];
-        vt_table_cell(&t, "x%g", s->rate[i]);
+    vt_table_init(&t, ">rate|>requests/s|>served/s|>tok/s|>TTFT p50|>p90|>p99|>ITL p50|>p99|>hits|"
+                      ">busy|>retracted");
+    for (int32_t i = 0; i < s->table.n; i++) {
+        const vt_capacity_result *r = &s->table.row[i];
+        if (r->rate < 1)
+            vt_table_cell(&t, "x1/%g", 1 / r->rate);
+        else
+            vt_table_cell(&t, "x%g", r->rate);
         vt_table_cell(&t, "%.2f", r->offered_per_s);
+        vt_table_cell(&t, "%.2f", r->served_per_s);
         vt_table_cell(&t, "%.0f", r->output_tokens_per_s);
         cell_ms(&t, r->ttft.p50);
         cell_ms(&t, r->ttft.p90);
@@ -264,27 +299,43 @@ static json_t *percentiles_json(const vt_percentiles *p)
                      "mean", cli_json_number(p->mean * 1e3, 3));
 }
 
+static json_t *rate_json(const vt_capacity_result *r)
+{
+    json_t *o = json_object();
+    json_object_set_new(o, "rate", cli_json_number(r->rate, 4));
+    json_object_set_new(o, "done", json_integer(r->n_done));
+    json_object_set_new(o, "refused", json_integer(r->n_too_long + r->n_no_room));
+    json_object_set_new(o, "refused_too_long", json_integer(r->n_too_long));
+    json_object_set_new(o, "refused_no_kv_memory", json_integer(r->n_no_room));
+    json_object_set_new(o, "cut", json_integer(r->n_cut));
+    json_object_set_new(o, "cut_tokens", json_integer(r->cut_tokens));
+    json_object_set_new(o, "offered_per_s", cli_json_number(r->offered_per_s, 4));
+    json_object_set_new(o, "served_per_s", cli_json_number(r->served_per_s, 4));
+    json_object_set_new(o, "output_tokens_per_s", cli_json_number(r->output_tokens_per_s, 2));
+    json_object_set_new(o, "ttft_ms", percentiles_json(&r->ttft));
+    json_object_set_new(o, "itl_ms", percentiles_json(&r->itl));
+    json_object_set_new(o, "hit_share", cli_json_number(r->hit_share, 4));
+    json_object_set_new(o, "device_share", cli_json_number(r->device_share, 4));
+    json_object_set_new(o, "steps", json_integer((json_int_t)r->steps));
+    json_object_set_new(o, "retracted", json_integer((json_int_t)r->retracted));
+    json_object_set_new(o, "most_running", json_integer(r->most_running));
+    return o;
+}
+
 static int print_object(const simulation *s)
 {
+    const vt_capacity_table *t = &s->table;
     json_t *o = cli_bench_json(s->c, "simulate", s->model->name), *rates = json_array();
-    for (int32_t i = 0; i < s->n; i++) {
-        const vt_plan_result *r = &s->result[i];
-        json_array_append_new(
-            rates,
-            json_pack("{s:o, s:i, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:i}", "rate",
-                      cli_json_number(s->rate[i], 4), "done", r->n_done, "refused", r->n_refused,
-                      "offered_per_s", cli_json_number(r->offered_per_s, 4), "served_per_s",
-                      cli_json_number(r->served_per_s, 4), "output_tokens_per_s",
-                      cli_json_number(r->output_tokens_per_s, 2), "ttft_ms",
-                      percentiles_json(&r->ttft), "itl_ms", percentiles_json(&r->itl), "hit_share",
-                      cli_json_number(r->hit_share, 4), "device_share",
-                      cli_json_number(r->device_share, 4), "steps", (json_int_t)r->steps,
-                      "retracted", (json_int_t)r->retracted, "most_running", r->most_running));
-    }
+    for (int32_t i = 0; i < t->n; i++)
+        json_array_append_new(rates, rate_json(&t->row[i]));
     json_object_set_new(o, "hardware", json_string(s->roofs.name));
+    json_object_set_new(o, "requests", json_integer(s->trace.n));
+    json_object_set_new(o, "requests_left_out", json_integer(s->trace.n_left_out));
+    json_object_set_new(o, "requests_with_odd_hash_ids", json_integer(s->trace.n_odd));
+    json_object_set_new(o, "kv_dtype", json_string(vt_dtype_get(s->kv_dtype)->name));
     json_object_set_new(o, "kv_bytes", json_integer(s->kv_bytes));
     json_object_set_new(o, "saturates_at_rate",
-                        s->saturated >= 0 ? cli_json_number(s->rate[s->saturated], 4)
+                        t->saturated >= 0 ? cli_json_number(t->row[t->saturated].rate, 4)
                                           : json_null());
     json_object_set_new(o, "rates", rates);
     return cli_print_json(o);
@@ -297,7 +348,7 @@ int cli_bench_simulate(cli *c)
     cli_catch_interrupt();
     vt_status status = open_all(&s, &err);
     if (status == VT_OK)
-        status = run_rates(&s, &err);
+        status = search(&s, &err);
     int code = status != VT_OK ? cli_fail(&err) : c->json ? print_object(&s) : print_text(&s);
     story_step_free(s.plan);
     vt_described_release(&s.described);

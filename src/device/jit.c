@@ -342,12 +342,13 @@ typedef struct compile_job {
     vt_err err; /* the first failure */
 } compile_job;
 
-static void report(compile_job *job, const jit_entry *e)
+static vt_status report(compile_job *job, const jit_entry *e, vt_err *err)
 {
     job->done++;
-    if (job->progress)
-        job->progress(job->user, job->done, job->total, e->name, e->cubin.compile_ms,
-                      e->cubin.cached);
+    if (!job->progress || job->progress(job->user, job->done, job->total, e->name,
+                                        e->cubin.compile_ms, e->cubin.cached))
+        return VT_OK;
+    return vt_fail(err, VT_ERR_CANCELLED, "cancelled while compiling kernels");
 }
 
 static void *compile_thread(void *arg)
@@ -361,10 +362,11 @@ static void *compile_thread(void *arg)
             jit_cache_write(e->key, job->jit->nvrtc.major, job->jit->nvrtc.minor, job->jit->arch,
                             e->name, &e->cubin);
         pthread_mutex_lock(&job->lock);
-        if (status == VT_OK)
-            report(job, e);
-        else if (job->err.status == VT_OK)
+        if (status == VT_OK && job->err.status == VT_OK)
+            status = report(job, e, &err);
+        if (status != VT_OK && job->err.status == VT_OK)
             job->err = err;
+        status = job->err.status; /* one failure ends all threads */
         pthread_mutex_unlock(&job->lock);
         if (status != VT_OK)
             break;
@@ -427,7 +429,7 @@ vt_status vt_jit_compile(vt_jit *j, int32_t n_threads, jit_progress progress, vo
             continue;
         status = entry_key(j, e, err);
         if (status == VT_OK && from_cache(j, e))
-            report(&job, e);
+            status = report(&job, e, err);
         else if (status == VT_OK)
             job.todo[job.n++] = i;
     }

@@ -66,8 +66,8 @@ const char *vt_jit_kernel(const vt_jit *j, int32_t index);
 /* NULL until compiled. */
 const jit_cubin *vt_jit_get(const vt_jit *j, int32_t index);
 
-/* Called from any compiling thread, one call at a time. */
-typedef void (*jit_progress)(void *user, int32_t done, int32_t total, const char *name, double ms,
+/* Called from any compiling thread, one call at a time. False stops: VT_ERR_CANCELLED. */
+typedef bool (*jit_progress)(void *user, int32_t done, int32_t total, const char *name, double ms,
                              bool cached);
 /* Everything wanted and not yet there. n_threads 0: as many as CPUs, at most 16. On failure the
  * message holds the first line of the compiler's complaint. */

@@ -1,9 +1,10 @@
-/* include/vitrine.h on top of the model, text and engine layers: thin, and the place where option
- * text becomes an engine's numbers. (vt_options_*: options.c; vt_model_free: model/; requests:
- * request.c; submit, step and the loop: engine.c; vt_engine_story: story/.)
+/* include/vitrine.h on top of the model, text and engine layers: thin wrappers, and the place where
+ * the text of options becomes the numbers of an engine. (vt_options_* are in options.c,
+ * vt_model_free in model/, requests in request.c, submit, step and the loop in engine.c,
+ * vt_engine_story in story/.)
  *
- * What "auto" means is decided here, in one function each, from the model, the device (whose own
- * "auto" is vt_options_cuda's) and the machine:
+ * What "auto" means is decided here from the model, the device (device/choose.h says which) and the
+ * machine:
  *   page-size 16, max-running 64, token-budget 512, kv-dtype f32 for F32 weights and else f16,
  *   kv-memory what max-running sequences of max-context can fill, at most an eighth of the memory,
  *   on CUDA page-size 64, max-running 256, token-budget 4096, kv-dtype bf16, kv-memory what is free
@@ -42,15 +43,46 @@ void vt_free(void *p) { free(p); }
 
 vt_status vt_model_open(const vt_options *o, vt_model **out, vt_err *err)
 {
-    return vt_model_load(vt_options_get(o, "model"), out, err);
+    TRY(vt_check_pointer(o, "vt_model_open: the options", err));
+    TRY(vt_check_pointer(out, "vt_model_open: out", err));
+    const vt_progress_hook *progress = vt_options_progress(o);
+    vt_model *m;
+    TRY(vt_progress_report(progress, "opening the model", 0, 1, err));
+    TRY(vt_model_load(vt_options_get(o, "model"), &m, err));
+    vt_status status = vt_progress_report(progress, "opening the model", 1, 1, err);
+    if (status != VT_OK) {
+        vt_model_free(m);
+        return status;
+    }
+    *out = m;
+    return VT_OK;
 }
 
-const char *vt_model_name(const vt_model *m) { return m->name; }
-int32_t vt_model_vocab_size(const vt_model *m) { return m->arch.vocab; }
-int32_t vt_model_max_context(const vt_model *m) { return m->arch.max_context; }
+const char *vt_model_name(const vt_model *m) { return m ? m->name : NULL; }
+int32_t vt_model_vocab_size(const vt_model *m) { return m ? m->arch.vocab : 0; }
+int32_t vt_model_max_context(const vt_model *m) { return m ? m->arch.max_context : 0; }
+int32_t vt_model_bos(const vt_model *m) { return m ? m->bos : -1; }
+
+const int32_t *vt_model_eos(const vt_model *m, int32_t *n)
+{
+    *n = m ? m->n_eos : 0;
+    return *n > 0 ? m->eos : NULL;
+}
+
+int32_t vt_model_find_token(const vt_model *m, const char *text, size_t len)
+{
+    return m && m->tokenizer && text ? vt_tokenizer_find(m->tokenizer, text, len) : -1;
+}
+
+bool vt_model_token_is_special(const vt_model *m, int32_t id)
+{
+    return m && m->tokenizer && id >= 0 && id < vt_tokenizer_vocab(m->tokenizer) &&
+           vt_tokenizer_is_special(m->tokenizer, id);
+}
 
 static vt_status need_tokenizer(const vt_model *m, vt_err *err)
 {
+    TRY(vt_check_pointer(m, "the model", err));
     if (m->tokenizer)
         return VT_OK;
     return vt_fail(err, VT_ERR_MODEL, "%s has no tokenizer", m->name);
@@ -60,6 +92,11 @@ vt_status vt_tokenize(const vt_model *m, const char *text, size_t len, unsigned 
                       int32_t **ids, size_t *n_ids, vt_err *err)
 {
     TRY(need_tokenizer(m, err));
+    TRY(vt_check_pointer(len > 0 ? text : "", "vt_tokenize: text", err));
+    TRY(vt_check_pointer(ids, "vt_tokenize: ids", err));
+    TRY(vt_check_pointer(n_ids, "vt_tokenize: n_ids", err));
+    if (flags & ~(unsigned)(VT_TOKENIZE_SPECIAL | VT_TOKENIZE_ADD_BOS))
+        return vt_fail(err, VT_ERR_USAGE, "vt_tokenize: flags are 0x%x, expected 0 to 3", flags);
     vt_ids list = {0};
     vt_status status = vt_tokenizer_encode(m->tokenizer, text, len, flags, &list, err);
     if (status != VT_OK) {
@@ -71,7 +108,7 @@ vt_status vt_tokenize(const vt_model *m, const char *text, size_t len, unsigned 
     return VT_OK;
 }
 
-/* The buffer's bytes to the caller. */
+/* Gives the buffer's bytes to the caller. */
 static vt_status hand_over(vt_buf *b, char **text, size_t *len, vt_err *err)
 {
     if (b->len == 0)
@@ -90,6 +127,9 @@ vt_status vt_detokenize(const vt_model *m, const int32_t *ids, size_t n_ids, cha
                         size_t *len, vt_err *err)
 {
     TRY(need_tokenizer(m, err));
+    TRY(vt_check_pointer(n_ids > 0 ? (const void *)ids : "", "vt_detokenize: ids", err));
+    TRY(vt_check_pointer(text, "vt_detokenize: text", err));
+    TRY(vt_check_pointer(len, "vt_detokenize: len", err));
     for (size_t i = 0; i < n_ids; i++)
         if (ids[i] < 0 || ids[i] >= m->arch.vocab)
             return vt_fail(err, VT_ERR_USAGE, "token %zu is %d, expected 0 to %d", i, ids[i],
@@ -162,6 +202,10 @@ vt_status vt_render_chat_until(const vt_model *m, const char *json, size_t json_
                                bool add_generation_prompt, bool (*stop)(void *context),
                                void *context, char **text, size_t *len, vt_err *err)
 {
+    TRY(vt_check_pointer(m, "vt_render_chat: the model", err));
+    TRY(vt_check_pointer(json, "vt_render_chat: json", err));
+    TRY(vt_check_pointer(text, "vt_render_chat: text", err));
+    TRY(vt_check_pointer(len, "vt_render_chat: len", err));
     const vt_template_limits limits = {.stop = stop, .stop_context = context};
     if (!m->chat_template)
         return vt_fail(err, VT_ERR_MODEL, "%s has no chat template", m->name);
@@ -182,7 +226,7 @@ vt_status vt_render_chat_until(const vt_model *m, const char *json, size_t json_
 
 /* ---- options to an engine ---- */
 
-/* The numbers an engine on a CPU is made of. */
+/* The numbers that an engine is made of. */
 typedef struct sizes {
     int32_t page_size, max_context, max_running, budget, n_pages, score_rows;
     vt_dtype kv_dtype;
@@ -216,7 +260,7 @@ static vt_status size_pages(const vt_model *m, const vt_options *o, sizes *s, vt
         return vt_fail(err, VT_ERR_USAGE,
                        "kv-memory is %lld bytes, and one page of %d tokens needs %zu",
                        (long long)bytes, s->page_size, s->page_bytes);
-    /* slots are int32_t, and on a GPU one page is nobody's */
+    /* slot numbers are int32_t, and a GPU has one page more, the padding page */
     int64_t most_pages = INT32_MAX / s->page_size - 1;
     s->n_pages = (int32_t)(pages < most_pages ? pages : most_pages);
     if (s->n_pages >= per_seq)
@@ -265,7 +309,8 @@ static vt_status make_executor(const vt_model *m, const vt_options *o, const siz
                                  .kv_dtype = s->kv_dtype,
                                  .n_threads = limits->n_workers,
                                  .async = !vt_options_flag(o, "no-overlap"),
-                                 .record = vt_options_flag(o, "record")};
+                                 .record = vt_options_flag(o, "record"),
+                                 .progress = vt_options_progress(o)};
     if (!on_cuda(o)) {
         if (vt_options_flag(o, "no-graphs"))
             return vt_fail(err, VT_ERR_USAGE,
@@ -310,7 +355,7 @@ static vt_status new_engine(const vt_model *m, const vt_options *o, vt_engine **
     e->model = m;
     e->kv_dtype = s.kv_dtype;
     e->kv_bytes = (int64_t)s.page_bytes * s.n_pages;
-    e->n_workers = on_cuda(o) ? 0 : limits.n_workers; /* no rings of CPU workers */
+    e->n_workers = on_cuda(o) ? 0 : limits.n_workers; /* a GPU has no rings of CPU workers */
     e->worker_ring = vt_calloc((size_t)limits.n_workers, sizeof *e->worker_ring);
     if (!e->worker_ring) {
         vt_engine_free(e);
@@ -324,6 +369,9 @@ static vt_status new_engine(const vt_model *m, const vt_options *o, vt_engine **
 
 vt_status vt_engine_new(const vt_model *m, const vt_options *o, vt_engine **out, vt_err *err)
 {
+    TRY(vt_check_pointer(m, "vt_engine_new: the model", err));
+    TRY(vt_check_pointer(o, "vt_engine_new: the options", err));
+    TRY(vt_check_pointer(out, "vt_engine_new: out", err));
     if (!m->layer || !m->layer[0].q)
         return vt_fail(err, VT_ERR_MODEL, "%s holds a vocabulary and no weights", m->name);
     return vt_options_device_failed(o, new_engine(m, o, out, err), err);

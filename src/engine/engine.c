@@ -7,11 +7,11 @@
  *                     commit step N        | the device
  *                     text, callbacks of N | runs step N+1
  *
- * With overlap a call leaves one step in flight and publishes the one before, so the device always
- * has a step to go on with while this thread schedules, detokenises and calls back. Ends stay
- * exact: a step never holds a position beyond max_tokens, because pending tokens are counted; what
- * a step computed for a sequence that turned out to have ended one step earlier (end token, stop
- * string, abort) is dropped at its commit.
+ * With overlap a call leaves one step in flight and publishes the one before it, so the device has
+ * work while this thread schedules, detokenises and calls back. Lengths stay exact: pending tokens
+ * are counted, so no step computes a position beyond max_tokens. An end that only a token's value
+ * shows (end token, stop string), or an abort, is learned one step late; what that step computed
+ * for the sequence is dropped at its commit.
  *
  * Nothing here allocates once a request is made, except that a request's text buffer grows for a
  * token piece longer than a kilobyte. Requests are freed when no step in flight contains them. */
@@ -62,7 +62,7 @@ static vt_status reserve(vt_engine *e, vt_err *err)
     return e->config.record ? vt_trace_init(&e->ring, RING_EVENTS, err) : VT_OK;
 }
 
-/* The scheduler learns how many KV pages the executor has made. */
+/* Tells the scheduler how many KV pages the executor has made so far. */
 static void count_pages(vt_engine *e)
 {
     const vt_pool *pool = &e->sched.radix.pool;
@@ -90,6 +90,8 @@ vt_status vt_engine_create(const vt_engine_config *c, vt_executor *x, vt_engine 
     e->config.request.page_size = c->sched.limits.page_size;
     e->config.request.n_pages = c->sched.n_pages;
     e->config.request.max_queued = c->sched.max_queued;
+    e->config.request.eos = c->sched.eos;
+    e->config.request.n_eos = c->sched.n_eos;
     vt_status status = vt_sched_init(&e->sched, &e->config.sched, err);
     e->has_sched = status == VT_OK;
     if (status == VT_OK)
@@ -105,7 +107,7 @@ vt_status vt_engine_create(const vt_engine_config *c, vt_executor *x, vt_engine 
     return VT_OK;
 }
 
-/* ---- telling ---- */
+/* ---- events for the requests' callbacks ---- */
 
 static vt_event event_of(const vt_seq *q)
 {
@@ -123,7 +125,8 @@ static void call_back(const vt_seq *q, const vt_event *event)
         q->req->p.callback(q->req->p.user, event);
 }
 
-/* The log-probabilities of `n` rows from `row` on, which are of ids[0..n). */
+/* Puts the log-probabilities of ids[0..n), which are rows row .. row + n - 1 of the result, into
+ * the event. */
 static void add_logprobs(vt_engine *e, vt_event *event, const vt_seq *q,
                          const vt_step_result *result, int32_t row, const int32_t *ids, int32_t n)
 {
@@ -161,7 +164,8 @@ static void tell_end(vt_engine *e, vt_seq *q, vt_event *event)
     trace(e, VT_TRACE_REQUEST, q->req->id, VT_REQ_FINISH, q->finish, vt_seq_output(q), t, t);
 }
 
-/* One output of the scheduler: its text, its events. A stop string found here ends the sequence. */
+/* Makes one output of the scheduler into text and events. A stop string that is found here ends the
+ * sequence. */
 static void publish(vt_engine *e, const vt_output *o, const vt_step_result *result)
 {
     vt_seq *q = o->seq;
@@ -172,7 +176,7 @@ static void publish(vt_engine *e, const vt_output *o, const vt_step_result *resu
         stopped = vt_stream_finish(&q->stream);
     if (stopped) {
         vt_sched_finish(&e->sched, q, VT_FINISH_STOP, NULL);
-        /* both with the same token: the stop string is the better reason */
+        /* if the same token reached the length, the stop string is the better reason */
         if (q->finish == VT_FINISH_LENGTH)
             q->finish = VT_FINISH_STOP;
     }
@@ -198,14 +202,15 @@ static void publish(vt_engine *e, const vt_output *o, const vt_step_result *resu
     vt_stream_taken(&q->stream);
 }
 
-static void forget_live(vt_engine *e, vt_req *r) /* lock held */
+/* Takes a request out of the list of live ones. Lock held. */
+static void forget_live(vt_engine *e, vt_req *r)
 {
     vt_req *last = e->live[--e->n_live];
     e->live[r->live_at] = last;
     last->live_at = r->live_at;
 }
 
-/* Everything the scheduler has to say, then the requests that are over. */
+/* Publishes all outputs of the scheduler, then frees the requests that are over. */
 static void publish_all(vt_engine *e, const vt_step_result *result)
 {
     for (int32_t i = 0; i < e->sched.n_out; i++)
@@ -235,7 +240,7 @@ static void end_request(vt_engine *e, vt_req *r, vt_finish finish)
     }
 }
 
-/* New requests into the scheduler, aborts out of it. */
+/* Moves submitted requests into the scheduler, and ends those that are to be aborted. */
 static void take_in(vt_engine *e)
 {
     pthread_mutex_lock(&e->lock);
@@ -255,7 +260,7 @@ static void take_in(vt_engine *e)
         vt_radix_flush(&e->sched.radix);
     if (n_aborts == 0)
         return;
-    /* requests leave the list only by this thread's hand, and not before publish_all */
+    /* only this thread takes requests out of the list, in publish_all: the first n_live stay */
     for (int32_t i = 0; i < n_live; i++) {
         pthread_mutex_lock(&e->lock);
         vt_req *r = e->live[i];
@@ -274,14 +279,14 @@ static void trace_plan(vt_engine *e, const vt_flight *f)
     trace(e, VT_TRACE_STEP_PART, p->step.id, VT_PART_SCHEDULE, 0, 0, f->begin_ns, f->planned_ns);
     trace(e, VT_TRACE_STEP_PART, p->step.id, VT_PART_PREPARE, 0, 0, f->planned_ns, f->launched_ns);
     for (int32_t i = 0; i < p->step.batch.n_seqs; i++) {
-        const vt_share *share = &p->share[i];
-        const vt_seq *q = share->seq;
+        const vt_plan_entry *entry = &p->entry[i];
+        const vt_seq *q = entry->seq;
         if (q->admit_step == p->step.id) {
-            trace(e, VT_TRACE_REQUEST, q->req->id, VT_REQ_MATCH, share->kv_len - share->q_len,
+            trace(e, VT_TRACE_REQUEST, q->req->id, VT_REQ_MATCH, entry->kv_len - entry->q_len,
                   q->hit_copied, f->begin_ns, f->planned_ns);
             trace(e, VT_TRACE_REQUEST, q->req->id, VT_REQ_ADMIT, q->n_pages, 0, f->planned_ns,
                   f->planned_ns);
-            trace(e, VT_TRACE_CACHE, q->req->id, VT_CACHE_HIT, share->kv_len - share->q_len, 0,
+            trace(e, VT_TRACE_CACHE, q->req->id, VT_CACHE_HIT, entry->kv_len - entry->q_len, 0,
                   f->planned_ns, f->planned_ns);
         }
     }
@@ -320,12 +325,12 @@ static void trace_seqs(vt_engine *e, const vt_plan *p, const vt_step_result *r)
         vt_trace_add(&e->ring,
                      &(vt_trace_event){.begin_ns = r->begin_ns,
                                        .end_ns = r->end_ns,
-                                       .id = p->share[i].seq->req->id,
+                                       .id = p->entry[i].seq->req->id,
                                        .kind = VT_TRACE_STEP_SEQ,
                                        .spare = (uint16_t)(pages < UINT16_MAX ? pages : UINT16_MAX),
                                        .a = (int32_t)p->step.id,
-                                       .b = p->share[i].q_len,
-                                       .c = p->share[i].kv_len});
+                                       .b = p->entry[i].q_len,
+                                       .c = p->entry[i].kv_len});
     }
 }
 
@@ -358,7 +363,7 @@ static vt_status finish_step(vt_engine *e, vt_err *err)
         status = vt_fail(err, VT_ERR_DEVICE, "%s gave step %llu, expected %llu", e->executor->name,
                          (unsigned long long)result.id, (unsigned long long)f.plan->step.id);
     if (status != VT_OK) {
-        /* the others ran behind it, on what it did not write */
+        /* the step launched after it read KV that the failed one did not write: drop it too */
         for (; e->n_flight > 1; e->n_flight--)
             (void)e->executor->wait(e->executor, &result, NULL);
         fail_steps(e);
@@ -382,7 +387,7 @@ static vt_status launch(vt_engine *e, vt_flight f, vt_err *err)
 {
     vt_status status = e->executor->launch(e->executor, &f.plan->step, err);
     if (status != VT_OK) {
-        /* the step before it may still be good */
+        /* the step launched before it may have succeeded */
         if (e->n_flight > 0 && finish_step(e, NULL) != VT_OK)
             return status;
         fail_steps(e);
@@ -395,7 +400,7 @@ static vt_status launch(vt_engine *e, vt_flight f, vt_err *err)
     return VT_OK;
 }
 
-static void copy_stats(vt_engine *e)
+static void publish_stats(vt_engine *e)
 {
     const vt_sched *s = &e->sched;
     pthread_mutex_lock(&e->lock);
@@ -421,7 +426,7 @@ static void copy_stats(vt_engine *e)
     pthread_mutex_unlock(&e->lock);
 }
 
-vt_status vt_engine_step(vt_engine *e, bool *idle, vt_err *err)
+static vt_status one_step(vt_engine *e, bool *idle, vt_err *err)
 {
     take_in(e);
     count_pages(e);
@@ -435,16 +440,95 @@ vt_status vt_engine_step(vt_engine *e, bool *idle, vt_err *err)
     bool wait = e->n_flight == VT_PLANS || (e->n_flight > 0 && (!e->config.overlap || !f.plan));
     if (status == VT_OK && wait)
         status = finish_step(e, err);
-    publish_all(e, NULL); /* ends without a step: deadlines and aborts */
-    copy_stats(e);
+    publish_all(e, NULL); /* deadlines and aborts end sequences without a step's result */
+    publish_stats(e);
     *idle = e->n_flight == 0 && vt_sched_idle(&e->sched);
     return status;
+}
+
+/* ---- who may step ---- */
+
+static bool is_stepper(const vt_engine *e) /* lock held */
+{
+    return e->stepping && pthread_equal(e->stepper, pthread_self());
+}
+
+/* What keeps this thread from stepping, or waiting, by hand. Lock held. */
+static vt_status check_by_hand(vt_engine *e, const char *what, vt_err *err)
+{
+    if (is_stepper(e))
+        return vt_fail(err, VT_ERR_USAGE, "%s: called from a callback of the same engine", what);
+    if (e->started)
+        return vt_fail(err, VT_ERR_USAGE,
+                       "%s: the engine's loop runs on a thread of its own (vt_engine_start)", what);
+    if (e->stepping)
+        return vt_fail(err, VT_ERR_USAGE, "%s: another thread is in vt_engine_step", what);
+    return VT_OK;
+}
+
+static vt_status step_begin(vt_engine *e, bool by_loop, vt_err *err)
+{
+    pthread_mutex_lock(&e->lock);
+    while (e->n_holds > 0 && !is_stepper(e))
+        pthread_cond_wait(&e->wake, &e->lock);
+    vt_status status = by_loop ? VT_OK : check_by_hand(e, "vt_engine_step", err);
+    if (status == VT_OK) {
+        e->stepping = true;
+        e->stepper = pthread_self();
+    }
+    pthread_mutex_unlock(&e->lock);
+    return status;
+}
+
+static void step_end(vt_engine *e)
+{
+    pthread_mutex_lock(&e->lock);
+    e->stepping = false;
+    if (e->n_holds > 0)
+        pthread_cond_broadcast(&e->wake);
+    pthread_mutex_unlock(&e->lock);
+}
+
+vt_status vt_engine_step(vt_engine *e, bool *idle, vt_err *err)
+{
+    TRY(vt_check_pointer(e, "vt_engine_step: the engine", err));
+    TRY(step_begin(e, false, err));
+    bool nothing_left = false;
+    vt_status status = one_step(e, &nothing_left, err);
+    step_end(e);
+    if (idle && status == VT_OK)
+        *idle = nothing_left;
+    return status;
+}
+
+vt_status vt_engine_hold(vt_engine *e, vt_err *err)
+{
+    vt_status status = VT_OK;
+    pthread_mutex_lock(&e->lock);
+    if (is_stepper(e))
+        status = vt_fail(err, VT_ERR_USAGE, "called from a callback of the same engine");
+    else
+        e->n_holds++;
+    while (status == VT_OK && e->stepping)
+        pthread_cond_wait(&e->wake, &e->lock);
+    pthread_mutex_unlock(&e->lock);
+    return status;
+}
+
+void vt_engine_release(vt_engine *e)
+{
+    pthread_mutex_lock(&e->lock);
+    e->n_holds--;
+    pthread_cond_broadcast(&e->wake);
+    pthread_mutex_unlock(&e->lock);
 }
 
 /* ---- other threads ---- */
 
 vt_status vt_engine_submit(vt_engine *e, const vt_request_params *p, vt_request_id *id, vt_err *err)
 {
+    TRY(vt_check_pointer(e, "vt_engine_submit: the engine", err));
+    TRY(vt_check_pointer(p, "vt_engine_submit: the request", err));
     pthread_mutex_lock(&e->lock);
     vt_request_id mine = e->next_id++;
     pthread_mutex_unlock(&e->lock);
@@ -452,7 +536,9 @@ vt_status vt_engine_submit(vt_engine *e, const vt_request_params *p, vt_request_
     TRY(vt_req_new(p, mine, now(e), &e->config.request, &r, err));
     pthread_mutex_lock(&e->lock);
     vt_status status = VT_OK;
-    if (p->n > e->config.sched.max_queued - e->n_waiting)
+    if (e->closing)
+        status = vt_fail(err, VT_ERR_USAGE, "the engine is being freed");
+    else if (r->p.n > e->config.sched.max_queued - e->n_waiting)
         status = vt_fail(err, VT_ERR_BUSY,
                          "%d sequences wait already, and the queue holds %d (option max-queued)",
                          e->n_waiting, e->config.sched.max_queued);
@@ -470,10 +556,11 @@ vt_status vt_engine_submit(vt_engine *e, const vt_request_params *p, vt_request_
         r->live_at = e->n_live;
         e->live[e->n_live++] = r;
         e->inbox[e->n_inbox++] = r;
-        e->n_waiting += p->n;
+        e->n_waiting += r->p.n;
         e->stats.requests++;
-        *id = mine;
-        pthread_cond_signal(&e->wake);
+        if (id)
+            *id = mine;
+        pthread_cond_broadcast(&e->wake);
     }
     pthread_mutex_unlock(&e->lock);
     if (status != VT_OK)
@@ -483,18 +570,20 @@ vt_status vt_engine_submit(vt_engine *e, const vt_request_params *p, vt_request_
 
 void vt_engine_abort(vt_engine *e, vt_request_id id)
 {
+    if (!e)
+        return;
     pthread_mutex_lock(&e->lock);
     for (int32_t i = 0; i < e->n_live; i++) {
         if (e->live[i]->id == id && !e->live[i]->abort) {
             e->live[i]->abort = true;
             e->n_aborts++;
-            pthread_cond_signal(&e->wake);
+            pthread_cond_broadcast(&e->wake);
         }
     }
     pthread_mutex_unlock(&e->lock);
 }
 
-void vt_engine_get_stats(vt_engine *e, vt_engine_stats *out)
+void vt_engine_copy_stats(vt_engine *e, vt_engine_stats *out)
 {
     pthread_mutex_lock(&e->lock);
     *out = e->stats;
@@ -502,82 +591,149 @@ void vt_engine_get_stats(vt_engine *e, vt_engine_stats *out)
     pthread_mutex_unlock(&e->lock);
 }
 
+vt_status vt_engine_get_stats_size(vt_engine *e, vt_stats *out, size_t size, vt_err *err)
+{
+    TRY(vt_check_pointer(e, "vt_engine_get_stats: the engine", err));
+    TRY(vt_check_pointer(out, "vt_engine_get_stats: out", err));
+    vt_engine_stats s;
+    vt_engine_copy_stats(e, &s);
+    vt_stats all = {.page_size = s.page_size,
+                    .pages = s.pages,
+                    .pages_used = s.pages_held,
+                    .pages_cached = s.pages_cached,
+                    .pages_free = s.pages_free,
+                    .running = s.n_running,
+                    .queued = s.n_waiting,
+                    .requests = s.requests,
+                    .finished_stop = s.finished[VT_FINISH_STOP],
+                    .finished_length = s.finished[VT_FINISH_LENGTH],
+                    .finished_abort = s.finished[VT_FINISH_ABORT],
+                    .finished_error = s.finished[VT_FINISH_ERROR],
+                    .steps = s.sched.steps,
+                    .prefill_tokens = s.sched.prefill_tokens,
+                    .decode_tokens = s.sched.decode_tokens,
+                    .output_tokens = s.output_tokens,
+                    .retractions = s.sched.retracted,
+                    .device_failures = s.sched.faults,
+                    .cache_lookup_tokens = s.cache.lookup_tokens,
+                    .cache_hit_tokens = s.cache.hit_tokens,
+                    .cache_copied_tokens = s.cache.copied_tokens,
+                    .schedule_ns = s.schedule_ns,
+                    .device_ns = s.device_ns,
+                    .publish_ns = s.publish_ns};
+    for (int32_t i = 0; i < VT_EVICT_CAUSES; i++)
+        all.cache_evicted_pages += s.cache.evicted_pages[i];
+    memset(out, 0, size); /* fields of a later version than this one */
+    memcpy(out, &all, size < sizeof all ? size : sizeof all);
+    return VT_OK;
+}
+
 void vt_engine_flush_cache(vt_engine *e)
 {
     pthread_mutex_lock(&e->lock);
     e->flush = true;
-    pthread_cond_signal(&e->wake);
+    pthread_cond_broadcast(&e->wake);
     pthread_mutex_unlock(&e->lock);
 }
 
-void vt_engine_wait_for_work(vt_engine *e, int64_t max_ns)
+/* Sleeps until there is something to do, `until` at the latest (NULL: for ever). True if there is.
+ * Lock held. */
+static bool wait_for_work(vt_engine *e, const struct timespec *until)
 {
-    int64_t until = vt_now_ns() + max_ns;
-    struct timespec at = {.tv_sec = until / 1000000000, .tv_nsec = until % 1000000000};
+    for (;;) {
+        if (e->n_live > 0 || e->n_aborts > 0 || e->flush)
+            return true;
+        if (e->quit)
+            return false;
+        if (!until)
+            pthread_cond_wait(&e->wake, &e->lock);
+        else if (pthread_cond_timedwait(&e->wake, &e->lock, until) == ETIMEDOUT)
+            return false;
+    }
+}
+
+vt_status vt_engine_wait(vt_engine *e, int32_t timeout_ms, bool *ready, vt_err *err)
+{
+    TRY(vt_check_pointer(e, "vt_engine_wait: the engine", err));
+    int64_t end = vt_now_ns() + (int64_t)timeout_ms * 1000000;
+    struct timespec until = {.tv_sec = end / 1000000000, .tv_nsec = end % 1000000000};
     pthread_mutex_lock(&e->lock);
-    while (e->n_inbox == 0 && e->n_aborts == 0 && !e->flush && !e->quit)
-        if (pthread_cond_timedwait(&e->wake, &e->lock, &at) == ETIMEDOUT)
-            break;
+    vt_status status = check_by_hand(e, "vt_engine_wait", err);
+    bool work = status == VT_OK && wait_for_work(e, timeout_ms < 0 ? NULL : &until);
     pthread_mutex_unlock(&e->lock);
+    if (ready && status == VT_OK)
+        *ready = work;
+    return status;
 }
 
 /* ---- a loop of its own ---- */
 
-static bool quitting(vt_engine *e)
+/* False when the loop shall end. */
+static bool loop_wait(vt_engine *e, bool idle)
 {
     pthread_mutex_lock(&e->lock);
-    bool quit = e->quit;
+    if (idle && !e->quit)
+        wait_for_work(e, NULL);
+    bool go_on = !e->quit;
     pthread_mutex_unlock(&e->lock);
-    return quit;
+    return go_on;
 }
 
 static void *loop_main(void *arg)
 {
     vt_engine *e = arg;
-    while (!quitting(e)) {
-        bool idle = false;
-        (void)vt_engine_step(e, &idle, NULL); /* a failure is told to every request it hit */
-        if (idle)
-            vt_engine_wait_for_work(e, INT64_C(1000000000));
+    for (bool idle = false; loop_wait(e, idle); idle = false) {
+        (void)step_begin(e, true, NULL);
+        (void)one_step(e, &idle, NULL); /* a failure is told to every request that it hit */
+        step_end(e);
     }
     return NULL;
 }
 
 vt_status vt_engine_start(vt_engine *e, vt_err *err)
 {
-    if (e->started)
-        return vt_fail(err, VT_ERR_USAGE, "the engine's loop runs already");
-    e->quit = false;
-    int rc = pthread_create(&e->thread, NULL, loop_main, e);
-    if (rc != 0)
-        return vt_fail(err, VT_ERR_MEMORY, "the engine's thread could not be started (error %d)",
-                       rc);
-    e->started = true;
-    return VT_OK;
+    TRY(vt_check_pointer(e, "vt_engine_start: the engine", err));
+    pthread_mutex_lock(&e->lock);
+    vt_status status = check_by_hand(e, "vt_engine_start", err);
+    if (status == VT_OK) {
+        e->quit = false;
+        int rc = pthread_create(&e->thread, NULL, loop_main, e);
+        if (rc != 0)
+            status = vt_fail(err, VT_ERR_MEMORY,
+                             "the engine's thread could not be started (error %d)", rc);
+        e->started = rc == 0;
+    }
+    pthread_mutex_unlock(&e->lock);
+    return status;
 }
 
 void vt_engine_stop(vt_engine *e)
 {
-    if (!e->started)
+    if (!e)
         return;
     pthread_mutex_lock(&e->lock);
-    e->quit = true;
-    pthread_cond_signal(&e->wake);
+    bool wait = e->started && !is_stepper(e);
+    e->quit = e->started;
+    pthread_cond_broadcast(&e->wake);
     pthread_mutex_unlock(&e->lock);
+    if (!wait)
+        return;
     pthread_join(e->thread, NULL);
-    e->started = false;
+    pthread_mutex_lock(&e->lock);
+    e->started = e->quit = false;
+    pthread_mutex_unlock(&e->lock);
 }
 
 /* ---- the end ---- */
 
-/* What is still there ends with VT_FINISH_ABORT, so that every request has ended once. */
+/* Ends every open request with VT_FINISH_ABORT, so that each one has told its end once. */
 static void abort_all(vt_engine *e)
 {
     vt_step_result result;
     for (; e->n_flight > 0; e->n_flight--)
         (void)e->executor->wait(e->executor, &result, NULL);
     take_in(e);
-    vt_sched_fault(&e->sched); /* no step counts any more */
+    vt_sched_fault(&e->sched); /* drops the steps whose results were not committed */
     publish_all(e, NULL);
     while (e->n_live > 0) {
         end_request(e, e->live[0], VT_FINISH_ABORT);
@@ -590,6 +746,10 @@ void vt_engine_free(vt_engine *e)
     if (!e)
         return;
     vt_engine_stop(e);
+    pthread_mutex_lock(&e->lock);
+    e->closing = e->stepping = true; /* callbacks from here are told what others are */
+    e->stepper = pthread_self();
+    pthread_mutex_unlock(&e->lock);
     if (e->has_sched) {
         abort_all(e);
         vt_sched_release(&e->sched);

@@ -1,4 +1,5 @@
-/* The engine's inside: what the server, the simulator and tests need beyond include/vitrine.h.
+/* What the program's own layers (server, simulator, story, tests) need of an engine beyond
+ * include/vitrine.h.
  *
  *   any thread          engine thread
  *   submit ─> inbox ──> scheduler ──> executor (steps N, N+1) ──> commit ──> text, callbacks
@@ -16,35 +17,40 @@
 
 typedef struct vt_engine_config {
     vt_sched_config sched;
-    vt_req_limits request;       /* page_size, n_pages and max_queued are filled in from sched */
-    bool overlap;                /* plan a step while the one before it runs */
-    bool record;                 /* events into a trace ring */
+    vt_req_limits request; /* page_size, n_pages, max_queued and eos are filled in from sched */
+    bool overlap;          /* plan a step while the one before it runs */
+    bool record;           /* events into a trace ring */
     int64_t (*now)(void *clock); /* nanoseconds; NULL: vt_now_ns */
     void *clock;
 } vt_engine_config;
 
-/* An engine on any executor, which it owns from then on, also on failure. */
+/* Makes an engine on any executor. The engine owns the executor from this call on, also if the call
+ * fails. */
 vt_status vt_engine_create(const vt_engine_config *c, vt_executor *x, vt_engine **out, vt_err *err);
 
-/* A copy made at the end of the last step: any thread may ask. */
+/* As of the end of the last step. vt_stats of include/vitrine.h is made of it. */
 typedef struct vt_engine_stats {
-    int32_t n_running, n_queued, n_waiting; /* sequences; waiting: queued or not yet taken in */
+    int32_t n_running, n_queued; /* sequences that the scheduler has */
+    int32_t n_waiting;           /* sequences queued, or submitted and not yet in the scheduler */
     int32_t pages, pages_free, pages_held, pages_cached, page_size;
     uint64_t requests, finished[VT_FINISH_ERROR + 1]; /* sequences by vt_finish */
     uint64_t output_tokens;
     vt_sched_stats sched;
     vt_radix_stats cache;
-    int64_t last_step_ns;                       /* when the loop last did something */
+    int64_t last_step_ns;                       /* when a step last ended */
     int64_t schedule_ns, device_ns, publish_ns; /* sums over all steps */
 } vt_engine_stats;
 
-void vt_engine_get_stats(vt_engine *e, vt_engine_stats *out);
-/* Asks the loop to forget all prefixes nobody uses; done before its next step. */
+void vt_engine_copy_stats(vt_engine *e, vt_engine_stats *out); /* any thread */
+/* Any thread: empties the prefix cache, but for pages that sequences use, before the next step. */
 void vt_engine_flush_cache(vt_engine *e);
 /* The prefix cache as text. Only between steps, on the engine's thread. */
 void vt_engine_dump_cache(const vt_engine *e, vt_buf *out);
-/* Waits until a submit, abort or flush wakes the loop, at most `max_ns`. */
-void vt_engine_wait_for_work(vt_engine *e, int64_t max_ns);
+/* Waits for the end of the step under way, and keeps the next one from beginning until
+ * vt_engine_release: for reading what steps write. Any thread; several may hold at once.
+ * VT_ERR_USAGE in a callback. */
+vt_status vt_engine_hold(vt_engine *e, vt_err *err);
+void vt_engine_release(vt_engine *e);
 
 /* For the story: the engine's own events, and what runs the steps. */
 const vt_trace_ring *vt_engine_ring(const vt_engine *e);

@@ -15,13 +15,13 @@ typedef struct vt_flight {
 struct vt_engine {
     vt_engine_config config;
     vt_executor *executor;
-    /* for the story; model is NULL if made by vt_engine_create */
+    /* read by vt_engine_recording; model is NULL if the engine was made by vt_engine_create */
     const vt_model *model;
     const vt_trace_ring **worker_ring; /* [n_workers] */
     int32_t n_workers;
     vt_dtype kv_dtype;
     int64_t kv_bytes;
-    /* the engine's thread alone */
+    /* used by the thread that runs the step alone */
     vt_sched sched;
     bool has_sched;
     vt_flight flight[VT_PLANS]; /* oldest first */
@@ -30,23 +30,25 @@ struct vt_engine {
     vt_token_logprob *logprob,
         *top; /* [max_rows], [max_rows][VT_MAX_TOP_LOGPROBS]: an event's arrays */
     uint64_t n_finished[VT_FINISH_ERROR + 1], n_output_tokens;
-    uint64_t told_inserted, told_evicted; /* cache events recorded so far, in pages */
+    uint64_t told_inserted, told_evicted; /* pages that recorded cache events have counted */
     int64_t schedule_ns, device_ns, publish_ns;
-    /* under the lock */
+    /* guarded by the lock */
     pthread_mutex_t lock;
     pthread_cond_t wake;
-    vt_req **inbox; /* [max_queued] submitted and not yet taken in */
+    vt_req **inbox; /* [max_queued] submitted, and not yet in the scheduler */
     int32_t n_inbox;
-    vt_req **live; /* [live_cap] every request there is */
+    vt_req **live; /* [live_cap] requests that were submitted and have not ended */
     int32_t n_live, live_cap;
     int32_t n_waiting; /* sequences queued or in the inbox */
     int32_t n_aborts;
     bool flush, quit;
+    bool started;  /* the loop has a thread */
+    bool stepping; /* a step is under way, on thread `stepper` */
+    bool closing;  /* vt_engine_free is at work: nothing more is accepted */
+    int32_t n_holds;
+    pthread_t thread, stepper;
     vt_request_id next_id;
     vt_engine_stats stats;
-    /* the loop's thread */
-    pthread_t thread;
-    bool started;
 };
 
 #endif

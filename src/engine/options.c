@@ -1,28 +1,28 @@
-/* Options: the table, and the little store that holds checked values.
+/* The option table, and the store of checked values (engine/options.h).
  *
- *   row      the table's row            key, type, range, default, sentence
- *   value    [n rows][count]            the texts given for it; none: the default counts
+ *   table[i]          key, type, range, default, help
+ *   options.row[i]    the texts that were given for it; if there are none, the default holds
  *
- * A value is checked once, when it comes in; what is stored always parses. A key has one row,
- * whatever the number of verbs that take it, but where two verbs mean two things by it (--batch):
- * those rows have ids, and no verb sees both.
+ * A value is checked once, when it is set, so what is stored always parses. A key has one row,
+ * however many verbs take it, unless two verbs mean two things by it (--batch): such rows have
+ * ids, and no verb takes both.
  *
- * An option whose machinery does not exist yet is in the table where people will look for it, and
- * names in `later` the values that are refused, so nothing is ever accepted and ignored. */
+ * An option that does not work yet stands in the table where people will look for it. Its field
+ * `later` names the values that are refused, so no value is accepted and ignored. */
 #include "engine/options.h"
 
 #include <assert.h>
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "device/cuda.h"
+#include "device/choose.h"
+#include "kv/cache.h"
 
 enum {
     MAX_VALUE_BYTES = 1 << 20,
@@ -32,7 +32,7 @@ enum {
             VT_FOR_STARTUP | VT_FOR_SERVE | VT_FOR_OFFLINE | VT_FOR_SIMULATE,
     ENGINE = VT_FOR_ENGINE | VT_FOR_RUN | VT_FOR_CHAT | VT_FOR_SCORE | VT_FOR_LATENCY |
              VT_FOR_STARTUP | VT_FOR_SERVE | VT_FOR_OFFLINE,
-    PLANNED = ENGINE | VT_FOR_SIMULATE /* what a simulation of an engine knows too */
+    SCHEDULED = ENGINE | VT_FOR_SIMULATE /* options that hold for a simulated engine too */
 };
 
 #define INT(lo, hi) VT_OPTION_INT, .min = (lo), .max = (hi)
@@ -55,7 +55,7 @@ static const vt_option table[] = {
         .help = "where the model runs; cuda:N: on GPU N; auto: on GPU 0 if usable (see env), else "
                 "the CPU"),
     ROW("threads", INT(1, 1024), .flags = VT_OPTION_AUTO, .value_name = "N", .fallback = "auto",
-        .verbs = PLANNED | VT_FOR_EXPLAIN | VT_FOR_ENV | VT_FOR_KERNELS,
+        .verbs = SCHEDULED | VT_FOR_EXPLAIN | VT_FOR_ENV | VT_FOR_KERNELS,
         .help = "CPU threads that compute; auto: as many as there are cores"),
     ROW("tp", INT(1, 64), .later = "*", .value_name = "N", .fallback = "1", .verbs = ENGINE,
         .help = "tensor parallelism over N ranks"),
@@ -78,34 +78,34 @@ static const vt_option table[] = {
 
     /* engine */
     ROW("page-size", INT(1, 1024), .flags = VT_OPTION_AUTO, .value_name = "N", .fallback = "auto",
-        .verbs = PLANNED, .help = "tokens in a KV page; auto: 16 on a CPU, 64 on a GPU"),
+        .verbs = SCHEDULED, .help = "tokens in a KV page; auto: 16 on a CPU, 64 on a GPU"),
     ROW("kv-memory", VT_OPTION_SIZE, .min = 1 << 16, .max = 1e15, .flags = VT_OPTION_AUTO,
         .value_name = "BYTES", .fallback = "auto", .verbs = ENGINE,
         .help = "memory of the KV cache, such as 512M or 4G"),
     ROW("kv-dtype", CHOICE("auto|f32|f16|bf16|fp8"), .value_name = "TYPE",
-        .fallback = "auto", .verbs = ENGINE | VT_FOR_EXPLAIN,
+        .fallback = "auto", .verbs = SCHEDULED | VT_FOR_EXPLAIN,
         .help = "element type of the KV cache; auto: bf16 on a GPU, f32 for F32 weights, else f16"),
     ROW("max-context", INT(1, 1 << 24), .flags = VT_OPTION_AUTO, .value_name = "N",
-        .fallback = "auto", .verbs = PLANNED,
+        .fallback = "auto", .verbs = SCHEDULED,
         .help = "longest sequence in tokens; auto: what the model and memory allow"),
     ROW("max-running", INT(1, 4096), .flags = VT_OPTION_AUTO, .value_name = "N", .fallback = "auto",
-        .verbs = PLANNED, .help = "requests that run together"),
+        .verbs = SCHEDULED, .help = "requests that run together"),
     ROW("max-queued", INT(1, 1 << 20), .value_name = "N", .fallback = "1024", .verbs = ENGINE,
         .help = "requests that may wait; beyond that they are turned away"),
     ROW("token-budget", INT(1, 1 << 20), .flags = VT_OPTION_AUTO, .value_name = "N",
-        .fallback = "auto", .verbs = PLANNED,
+        .fallback = "auto", .verbs = SCHEDULED,
         .help = "most tokens in one step: longer prompts are cut into chunks"),
     ROW("policy", CHOICE("fcfs|lpm|priority"), .value_name = "NAME", .fallback = "fcfs",
-        .verbs = PLANNED, .help = "who runs next: first come, longest prefix match, or priority"),
+        .verbs = SCHEDULED, .help = "who runs next: first come, longest prefix match, or priority"),
     ROW("attention-backend", VT_OPTION_TEXT, .later = "*", .value_name = "NAME", .fallback = "auto",
         .verbs = ENGINE, .help = "attention implementation, or two of them: prefill,decode"),
     ROW("deterministic", VT_OPTION_FLAG, .fallback = "false", .verbs = ENGINE,
         .help = "the same tokens whatever else is in the batch; on a CPU that always holds"),
-    ROW("no-overlap", VT_OPTION_FLAG, .fallback = "false", .verbs = PLANNED,
+    ROW("no-overlap", VT_OPTION_FLAG, .fallback = "false", .verbs = SCHEDULED,
         .help = "prepare a step only when the one before it has ended"),
     ROW("no-graphs", VT_OPTION_FLAG, .fallback = "false", .verbs = ENGINE,
         .help = "launch kernels one by one (CUDA)"),
-    ROW("no-prefix-cache", VT_OPTION_FLAG, .fallback = "false", .verbs = PLANNED,
+    ROW("no-prefix-cache", VT_OPTION_FLAG, .fallback = "false", .verbs = SCHEDULED,
         .help = "keep no KV of finished requests"),
     ROW("record", VT_OPTION_FLAG, .fallback = "false", .verbs = VT_FOR_ENGINE,
         .help = "record every op call, so that stories can be told"),
@@ -216,7 +216,7 @@ static const vt_option table[] = {
     ROW("requests", INT(1, 1 << 24), .value_name = "N", .fallback = "1000",
         .verbs = VT_FOR_SIMULATE, .help = "replay the first N of the trace"),
     ROW("efficiency", FLOAT(0.01, 1), .value_name = "F", .fallback = "1", .verbs = VT_FOR_SIMULATE,
-        .help = "share of the roofs that is reached; 1: nobody is faster"),
+        .help = "the part of the roofs that steps reach; 1 is the most that can be"),
 };
 
 /* clang-format on */
@@ -228,12 +228,11 @@ typedef struct values {
     int32_t n;
 } values;
 
-/* What --device auto has come to. */
-enum { AUTO_UNKNOWN, AUTO_CPU, AUTO_CUDA };
-
 struct vt_options {
     values row[N_ROWS];
-    _Atomic int *automatic; /* found out when it is first asked for, then kept */
+    uint32_t readable; /* VT_FOR_... whose keys vt_options_get knows */
+    vt_progress_hook progress;
+    vt_device_auto *device; /* apart, because asking a const vt_options fills it in */
 };
 
 const vt_option *vt_option_table(int32_t *n)
@@ -377,7 +376,7 @@ static bool parse_float(const char *text, double *out)
 {
     char *end;
     errno = 0;
-    if (!isdigit((unsigned char)text[0]) && text[0] != '-' && text[0] != '.')
+    if (text[strspn(text, "+-.0123456789eE")] != '\0') /* strtod knows hexadecimal too */
         return false;
     *out = strtod(text, &end);
     return errno == 0 && end != text && *end == '\0' && isfinite(*out);
@@ -431,12 +430,13 @@ static vt_status check_int(const vt_option *opt, const char *value, const char *
     const char *or_auto = opt->flags & VT_OPTION_AUTO ? ", or auto" : "";
     int64_t v = 0;
     bool ok = opt->type == VT_OPTION_SIZE ? parse_size(value, &v) : parse_int(value, &v);
-    if (ok && (double)v >= opt->min && (double)v <= opt->max)
+    if (ok && v >= (int64_t)opt->min && v <= (int64_t)opt->max)
         return VT_OK;
     if (opt->type == VT_OPTION_SIZE)
         return vt_fail(err, VT_ERR_USAGE,
-                       "%s: '%.60s' found, expected at least %.0f bytes, such as 512M or 4G%s",
-                       origin, value, opt->min, or_auto);
+                       "%s: '%.60s' found, expected %.0f to %.0f bytes as a whole number, such as "
+                       "512M or 4G%s",
+                       origin, value, opt->min, opt->max, or_auto);
     return vt_fail(err, VT_ERR_USAGE,
                    "%s: '%.60s' found, expected a whole number from %.0f to %.0f%s", origin, value,
                    opt->min, opt->max, or_auto);
@@ -523,11 +523,13 @@ vt_status vt_options_assign(vt_options *o, const vt_option *opt, const char *val
 
 vt_status vt_options_new(vt_options **out, vt_err *err)
 {
+    TRY(vt_check_pointer(out, "vt_options_new: out", err));
     vt_options *o = vt_calloc(1, sizeof *o);
     if (!o)
         return vt_fail(err, VT_ERR_MEMORY, "options: out of memory");
-    o->automatic = vt_calloc(1, sizeof *o->automatic);
-    if (!o->automatic) {
+    o->readable = VT_FOR_ENGINE;
+    o->device = vt_calloc(1, sizeof *o->device);
+    if (!o->device) {
         vt_options_free(o);
         return vt_fail(err, VT_ERR_MEMORY, "options: out of memory");
     }
@@ -552,13 +554,17 @@ void vt_options_free(vt_options *o)
         return;
     for (int32_t i = 0; i < N_ROWS; i++)
         values_clear(&o->row[i]);
-    free(o->automatic);
+    free(o->device);
     free(o);
 }
 
 vt_status vt_options_set(vt_options *o, const char *key, const char *value, vt_err *err)
 {
     char origin[80];
+    TRY(vt_check_pointer(o, "vt_options_set: the options", err));
+    TRY(vt_check_pointer(key, "vt_options_set: the key", err));
+    if (!value)
+        return vt_fail(err, VT_ERR_USAGE, "option %.60s: the value is NULL", key);
     const vt_option *opt = vt_option_find(key, VT_FOR_ENGINE);
     if (!opt && vt_option_find(key, ~0u))
         return vt_fail(err, VT_ERR_USAGE,
@@ -580,18 +586,23 @@ static int32_t row_of(const char *id)
     return -1;
 }
 
-const char *vt_options_get(const vt_options *o, const char *key)
+static const char *text_of_row(const vt_options *o, int32_t i)
 {
-    int32_t i = row_of(key);
-    if (i < 0)
-        return NULL;
     return o->row[i].n > 0 ? o->row[i].text[o->row[i].n - 1] : table[i].fallback;
 }
+
+const char *vt_options_get(const vt_options *o, const char *key)
+{
+    int32_t i = o && key ? row_of(key) : -1;
+    return i >= 0 && (table[i].verbs & o->readable) ? text_of_row(o, i) : NULL;
+}
+
+void vt_options_open_to(vt_options *o, uint32_t verbs) { o->readable |= verbs; }
 
 static const char *get_known(const vt_options *o, const char *key)
 {
     assert(row_of(key) >= 0);
-    const char *value = vt_options_get(o, key);
+    const char *value = text_of_row(o, row_of(key));
     return value && strcmp(value, "auto") == 0 ? NULL : value;
 }
 
@@ -616,61 +627,25 @@ bool vt_options_flag(const vt_options *o, const char *key)
     return value && strcmp(value, "true") == 0;
 }
 
-static bool device_is_auto(const vt_options *o)
-{
-    return strcmp(vt_options_get(o, "device"), "auto") == 0;
-}
-
 int32_t vt_options_cuda(const vt_options *o)
 {
-    const char *device = vt_options_get(o, "device");
-    if (device_is_auto(o)) {
-        if (atomic_load(o->automatic) == AUTO_UNKNOWN)
-            atomic_store(o->automatic, vt_cuda_usable(0, NULL) == VT_OK ? AUTO_CUDA : AUTO_CPU);
-        return atomic_load(o->automatic) == AUTO_CUDA ? 0 : -1;
-    }
-    if (strncmp(device, "cuda", 4) != 0)
-        return -1;
-    return device[4] == ':' ? (int32_t)strtol(device + 5, NULL, 10) : 0;
+    return vt_device_choose(vt_options_get(o, "device"), o->device);
 }
 
 void vt_options_device(const vt_options *o, char *out, size_t size)
 {
-    int32_t gpu = vt_options_cuda(o);
-    if (gpu < 0)
-        snprintf(out, size, "cpu");
-    else
-        snprintf(out, size, "cuda:%d", gpu);
+    vt_device_name(vt_options_cuda(o), out, size);
 }
 
 vt_status vt_options_device_failed(const vt_options *o, vt_status status, vt_err *err)
 {
-    static const char way_out[] = " (--device auto chose the GPU; --device cpu runs it on the CPU)";
-    bool of_the_gpu = status == VT_ERR_DEVICE || status == VT_ERR_MEMORY ||
-                      status == VT_ERR_UNSUPPORTED;
-    if (!err || !of_the_gpu || !device_is_auto(o) || vt_options_cuda(o) < 0)
-        return status;
-    size_t at = strlen(err->message), most = sizeof err->message - sizeof way_out;
-    at = at < most ? at : most;
-    while (at > 0 && ((unsigned char)err->message[at] & 0xc0) == 0x80)
-        at--; /* no half characters */
-    memcpy(err->message + at, way_out, sizeof way_out);
-    return status;
+    bool by_auto = strcmp(vt_options_get(o, "device"), "auto") == 0;
+    return by_auto && vt_options_cuda(o) >= 0 ? vt_device_auto_failed(status, err) : status;
 }
 
 vt_dtype vt_options_kv_dtype(const vt_options *o, vt_dtype weights)
 {
-    static const struct {
-        const char *name;
-        vt_dtype type;
-    } named[] = {{"f32", VT_F32}, {"f16", VT_F16}, {"bf16", VT_BF16}, {"fp8", VT_FP8_E4M3}};
-    const char *name = vt_options_get(o, "kv-dtype");
-    for (size_t i = 0; i < sizeof named / sizeof *named; i++)
-        if (strcmp(name, named[i].name) == 0)
-            return named[i].type;
-    if (vt_options_cuda(o) >= 0)
-        return VT_BF16;
-    return weights == VT_F32 ? VT_F32 : VT_F16;
+    return vt_kv_choose_dtype(vt_options_get(o, "kv-dtype"), vt_options_cuda(o) >= 0, weights);
 }
 
 bool vt_options_given(const vt_options *o, const char *key)
@@ -686,3 +661,12 @@ const char *const *vt_options_list(const vt_options *o, const char *key, int32_t
     *n = o->row[i].n;
     return (const char *const *)o->row[i].text;
 }
+
+vt_status vt_options_set_progress(vt_options *o, vt_progress progress, void *user, vt_err *err)
+{
+    TRY(vt_check_pointer(o, "vt_options_set_progress: the options", err));
+    o->progress = (vt_progress_hook){progress, user};
+    return VT_OK;
+}
+
+const vt_progress_hook *vt_options_progress(const vt_options *o) { return &o->progress; }

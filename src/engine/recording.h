@@ -1,4 +1,4 @@
-/* What an engine lets the story layer read of its recording (option `record`). */
+/* What the story layer may read of an engine that records (option `record`). */
 #ifndef VT_ENGINE_RECORDING_H
 #define VT_ENGINE_RECORDING_H
 

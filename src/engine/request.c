@@ -1,18 +1,59 @@
-/* Making a request (engine/request.h): every field checked once, all copied into one arena. */
+/* Making a request (engine/request.h): every field is checked here, once, and copied into one
+ * arena. */
 #include "engine/request.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
+#include "base/random.h"
 #include "kv/radix.h"
 
-void vt_request_init(vt_request_params *p)
+/* ---- the struct ---- */
+
+/* Up to where the first version of vt_request_params reached. */
+enum { FIRST_SIZE = offsetof(vt_request_params, user) + sizeof(void *) };
+
+static const vt_request_params defaults = {.struct_size = sizeof(vt_request_params),
+                                           .max_tokens = 128,
+                                           .n = 1,
+                                           .top_p = 1,
+                                           .repetition_penalty = 1,
+                                           .logprobs = -1};
+
+void vt_request_init_size(vt_request_params *p, size_t size)
 {
-    *p = (vt_request_params){
-        .max_tokens = 128, .n = 1, .top_p = 1, .repetition_penalty = 1, .logprobs = -1};
+    if (!p || size < sizeof p->struct_size)
+        return;
+    memset(p, 0, size); /* also fields of a later version than this one */
+    memcpy(p, &defaults, size < sizeof defaults ? size : sizeof defaults);
+    p->struct_size = size;
 }
+
+/* *whole gets the caller's fields, and defaults where the caller's struct is an older, shorter one.
+ * What a newer one has beyond ours must be zero: we could not do what it asks. */
+static vt_status complete(const vt_request_params *p, vt_request_params *whole, vt_err *err)
+{
+    size_t size = p->struct_size;
+    if (size < FIRST_SIZE || size > 4096)
+        return vt_fail(err, VT_ERR_USAGE,
+                       "the request's struct_size is %zu, expected vt_request_init to set it",
+                       size);
+    for (size_t i = sizeof *whole; i < size; i++)
+        if (((const char *)p)[i])
+            return vt_fail(err, VT_ERR_USAGE,
+                           "the request has a field that this version of the library (%s) does not "
+                           "know",
+                           vt_version());
+    *whole = defaults;
+    memcpy(whole, p, size < sizeof *whole ? size : sizeof *whole);
+    whole->struct_size = sizeof *whole;
+    return VT_OK;
+}
+
+/* ---- checking ---- */
 
 static vt_status check_prompt(const vt_request_params *p, const vt_req_limits *lim, vt_err *err)
 {
@@ -37,7 +78,7 @@ static vt_status check_prompt(const vt_request_params *p, const vt_req_limits *l
     return VT_OK;
 }
 
-/* `name` must be a finite number in [lo, hi]. */
+/* `v`, the field `name`, must be a finite number in [lo, hi]. */
 static vt_status check_number(const char *name, double v, double lo, double hi, vt_err *err)
 {
     if (isfinite(v) && v >= lo && v <= hi)
@@ -61,6 +102,18 @@ static vt_status check_sampling(const vt_request_params *p, const vt_req_limits 
     TRY(check_number("frequency_penalty", p->frequency_penalty, -100, 100, err));
     TRY(check_number("logprobs", p->logprobs, -1, VT_MAX_TOP_LOGPROBS, err));
     TRY(check_number("timeout_s", p->timeout_s, 0, 1e9, err));
+    return check_number("min_tokens", p->min_tokens, 0, p->max_tokens, err);
+}
+
+/* A list of n entries: 0 to most of them, and there if n > 0. */
+static vt_status check_list(const char *name, const void *list, int32_t n, int32_t most,
+                            const char *entries, vt_err *err)
+{
+    if (n < 0 || n > most)
+        return vt_fail(err, VT_ERR_USAGE, "%s has %d %s, expected at most %d", name, n, entries,
+                       most);
+    if (n > 0 && !list)
+        return vt_fail(err, VT_ERR_USAGE, "%s has %d %s and no array of them", name, n, entries);
     return VT_OK;
 }
 
@@ -78,25 +131,27 @@ static vt_status check_allowed(const vt_request_params *p, const vt_req_limits *
     return VT_OK;
 }
 
-static vt_status check_lists(const vt_request_params *p, const vt_req_limits *lim, vt_err *err)
+static vt_status check_stops(const vt_request_params *p, const vt_req_limits *lim, vt_err *err)
 {
-    if (p->n_stop < 0 || p->n_stop > VT_MAX_STOPS)
-        return vt_fail(err, VT_ERR_USAGE, "stop has %d strings, expected at most %d", p->n_stop,
-                       VT_MAX_STOPS);
+    TRY(check_list("stop", p->stop, p->n_stop, VT_MAX_STOPS, "strings", err));
     if (p->n_stop > 0 && !lim->tokenizer)
         return vt_fail(err, VT_ERR_USAGE, "stop strings need a model with a tokenizer");
     for (int32_t i = 0; i < p->n_stop; i++) {
+        if (!p->stop[i])
+            return vt_fail(err, VT_ERR_USAGE, "stop string %d is NULL", i);
         size_t len = strnlen(p->stop[i], VT_MAX_STOP_BYTES + 1);
         if (len == 0 || len > VT_MAX_STOP_BYTES)
             return vt_fail(err, VT_ERR_USAGE, "stop string %d has %s, expected 1 to %d bytes", i,
                            len == 0 ? "no bytes" : "more", VT_MAX_STOP_BYTES);
     }
-    if (p->n_stop_ids < 0 || p->n_stop_ids > VT_MAX_STOP_IDS)
-        return vt_fail(err, VT_ERR_USAGE, "stop_ids has %d ids, expected at most %d", p->n_stop_ids,
-                       VT_MAX_STOP_IDS);
-    if (p->n_logit_bias < 0 || p->n_logit_bias > VT_MAX_LOGIT_BIAS)
-        return vt_fail(err, VT_ERR_USAGE, "logit_bias has %d entries, expected at most %d",
-                       p->n_logit_bias, VT_MAX_LOGIT_BIAS);
+    return check_list("stop_ids", p->stop_ids, p->n_stop_ids, VT_MAX_STOP_IDS, "ids", err);
+}
+
+static vt_status check_lists(const vt_request_params *p, const vt_req_limits *lim, vt_err *err)
+{
+    TRY(check_stops(p, lim, err));
+    TRY(check_list("logit_bias", p->logit_bias, p->n_logit_bias, VT_MAX_LOGIT_BIAS, "entries",
+                   err));
     for (int32_t i = 0; i < p->n_logit_bias; i++) {
         const vt_logit_bias *b = &p->logit_bias[i];
         if (b->id < 0 || b->id >= lim->vocab || !(b->bias < INFINITY))
@@ -105,6 +160,13 @@ static vt_status check_lists(const vt_request_params *p, const vt_req_limits *li
                            "number below infinity",
                            i, b->id, (double)b->bias, lim->vocab - 1);
     }
+    int32_t n_early = p->n_logit_bias + p->n_stop_ids + lim->n_eos;
+    if (p->min_tokens > 0 && n_early > VT_MAX_LOGIT_BIAS)
+        return vt_fail(
+            err, VT_ERR_USAGE,
+            "with min_tokens, logit_bias and the end tokens have %d entries, expected at "
+            "most %d together",
+            n_early, VT_MAX_LOGIT_BIAS);
     TRY(check_allowed(p, lim, err));
     if (p->cache_salt && strnlen(p->cache_salt, VT_SALT_MAX + 1) > VT_SALT_MAX)
         return vt_fail(err, VT_ERR_USAGE, "cache_salt has more than %d bytes", VT_SALT_MAX);
@@ -129,6 +191,8 @@ static uint32_t *mask_of(vt_arena *a, const int32_t *id, int32_t n, int32_t voca
     return mask;
 }
 
+static vt_logit_bias *make_early_bias(vt_req *r, const vt_req_limits *lim);
+
 static bool copy_params(vt_req *r, const vt_request_params *p, const vt_req_limits *lim)
 {
     r->p = *p;
@@ -147,16 +211,34 @@ static bool copy_params(vt_req *r, const vt_request_params *p, const vt_req_limi
     r->p.cache_salt = vt_arena_strdup(&r->arena, p->cache_salt ? p->cache_salt : "",
                                       (size_t)r->salt_len);
     r->seq = vt_arena_alloc(&r->arena, (size_t)p->n, sizeof *r->seq);
-    return ok && r->p.stop_ids && r->p.logit_bias && r->p.cache_salt && r->seq;
+    ok = ok && r->p.stop_ids && r->p.logit_bias && r->p.cache_salt && r->seq;
+    if (ok && p->min_tokens > 0)
+        ok = (r->early_bias = make_early_bias(r, lim)) != NULL;
+    return ok;
 }
 
-static uint64_t mix(uint64_t x) /* splitmix64 (Steele et al., 2014) */
+/* The biases of a request's first min_tokens tokens: its own, and -infinity for every token that
+ * would end it. NULL: out of memory. */
+static vt_logit_bias *make_early_bias(vt_req *r, const vt_req_limits *lim)
 {
-    x += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
+    int32_t n = r->p.n_logit_bias, n_eos = r->p.ignore_eos ? 0 : lim->n_eos;
+    vt_logit_bias *bias = vt_arena_alloc(&r->arena, (size_t)(n + n_eos + r->p.n_stop_ids) + 1,
+                                         sizeof *bias);
+    if (!bias)
+        return NULL;
+    memcpy(bias, r->p.logit_bias, (size_t)n * sizeof *bias);
+    for (int32_t i = 0; i < n_eos; i++)
+        if (lim->eos[i] >= 0 && lim->eos[i] < lim->vocab)
+            bias[n++] = (vt_logit_bias){lim->eos[i], -INFINITY};
+    for (int32_t i = 0; i < r->p.n_stop_ids; i++)
+        if (r->p.stop_ids[i] >= 0 && r->p.stop_ids[i] < lim->vocab)
+            bias[n++] = (vt_logit_bias){r->p.stop_ids[i], -INFINITY};
+    r->n_early_bias = n;
+    return bias;
 }
+
+/* The seed of further completions, or of a request without one: splitmix64's step and output. */
+static uint64_t derive_seed(uint64_t x) { return vt_random_next(&x); }
 
 static vt_sample_row sample_row(const vt_seq *s, const vt_request_params *p, uint64_t seed)
 {
@@ -170,7 +252,7 @@ static vt_sample_row sample_row(const vt_seq *s, const vt_request_params *p, uin
                            .frequency_penalty = p->frequency_penalty,
                            .top_k = p->top_k,
                            .n_top = p->logprobs,
-                           .seed = s->index == 0 ? seed : mix(seed + (uint64_t)s->index),
+                           .seed = s->index == 0 ? seed : derive_seed(seed + (uint64_t)s->index),
                            .pool_slot = -1,
                            .target = -1,
                            .context = penalties ? s->token : NULL,
@@ -197,14 +279,16 @@ static vt_status make_seq(vt_req *r, int32_t index, int32_t max_len, const vt_re
     if (!s->token || !s->page)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for a request of %d tokens", max_len);
     memcpy(s->token, r->p.prompt, (size_t)r->p.n_prompt * sizeof *s->token);
-    uint64_t seed = r->p.has_seed ? r->p.seed : mix(lim->seed ^ mix(r->id));
+    uint64_t seed = r->p.has_seed ? r->p.seed : derive_seed(lim->seed ^ derive_seed(r->id));
     s->row = sample_row(s, &r->p, seed);
-    return vt_stream_init(&s->stream, lim->tokenizer, r->p.stop, r->p.n_stop, err);
+    return vt_stream_init(&s->stream, lim->tokenizer, r->p.stop, r->p.n_stop, r->p.min_tokens, err);
 }
 
-vt_status vt_req_new(const vt_request_params *p, vt_request_id id, int64_t now_ns,
+vt_status vt_req_new(const vt_request_params *given, vt_request_id id, int64_t now_ns,
                      const vt_req_limits *lim, vt_req **out, vt_err *err)
 {
+    vt_request_params whole, *p = &whole;
+    TRY(complete(given, &whole, err));
     TRY(check_sampling(p, lim, err));
     TRY(check_prompt(p, lim, err));
     TRY(check_lists(p, lim, err));

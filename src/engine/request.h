@@ -1,18 +1,20 @@
 /* A request and its sequences, as the engine keeps them.
  *
- *   vt_req ── one submit: parameters, callback, deadline
- *     seq[0 .. n-1] ── one completion each: tokens, pages, progress
+ *   vt_req             one vt_engine_submit: parameters, callback, deadline
+ *     seq[0 .. n-1]    one completion each: tokens, pages, progress
  *
- * A sequence's numbers, at any moment between two plans:
+ * The counts of a sequence, at any moment between two plans:
  *
  *   token[]:   | prompt ............ | output known so far | (pending) |
  *              0                  n_prompt              n_tokens    n_tokens + n_pending
- *   n_computed: positions whose KV is written by the steps planned so far. A sequence is ready to
- *               decode when n_computed == n_tokens + n_pending - 1; until then it is in prefill.
- *   n_pending:  sampled tokens that are on the device only, their steps being in flight: at most 1
- *               when a plan is made.
+ *   n_computed: how many positions have their KV written by the steps planned so far. A sequence is
+ *               ready to decode when n_computed == n_tokens + n_pending - 1; until then it is in
+ *               prefill.
+ *   n_pending:  how many sampled tokens are on the device only, because their step is in flight: at
+ *               most 1 when a plan is made.
  *
- * All memory is taken when the request is made, on the submitting thread; steps only fill it. */
+ * All memory is allocated when the request is made, on the submitting thread; steps only fill
+ * it. */
 #ifndef VT_ENGINE_REQUEST_H
 #define VT_ENGINE_REQUEST_H
 
@@ -38,9 +40,9 @@ typedef struct vt_seq {
     int32_t n_prompt, n_tokens, n_pending, n_computed;
     int32_t max_len;      /* prompt and output together never exceed it */
     int32_t n_inflight;   /* steps in flight that contain it: 0, 1 or 2 */
-    int32_t n_scored;     /* prompt positions whose log-probability has been planned */
-    int32_t n_score_done; /* and has arrived */
-    int32_t n_in_tree;    /* leading pages that are the radix tree's */
+    int32_t n_scored;     /* prompt positions whose log-probability is planned */
+    int32_t n_score_done; /* of these, those whose log-probability has arrived */
+    int32_t n_in_tree;    /* how many of the first pages are in the radix tree */
     int32_t *page, n_pages;
     int32_t slot;          /* in the device's token pool, while running */
     int32_t cached_tokens; /* prompt tokens that needed no prefill, at first admission */
@@ -49,7 +51,7 @@ typedef struct vt_seq {
     uint64_t prompt_step; /* the step that computes its last prompt token; 0: not planned */
     uint64_t admit_step;  /* the step that last admitted it */
     int32_t hit_copied;   /* tokens copied from part of a page then */
-    vt_sample_row row;    /* what never changes of its sampling row */
+    vt_sample_row row;    /* the fields of its sampling rows that never change */
     vt_stream stream;
 } vt_seq;
 
@@ -58,23 +60,28 @@ typedef struct vt_req {
     vt_request_id id;
     vt_request_params p;            /* deep copy, but for `allowed`: see mask */
     uint32_t *mask;                 /* [ceil(vocab / 32)] p.allowed as vt_sample_row's; NULL: all */
+    vt_logit_bias *early_bias;      /* [n_early_bias] in place of p.logit_bias for the first */
+    int32_t n_early_bias;           /* p.min_tokens tokens; NULL: min_tokens is 0 */
     int32_t salt_len, tenant;       /* tenant: valid once the scheduler has it */
     int64_t arrive_ns, deadline_ns; /* deadline INT64_MAX: none */
     int32_t n_live;                 /* sequences not DONE */
     int32_t n_inflight;             /* sum over the sequences */
-    bool abort;                     /* wanted; guarded by the engine's lock */
-    int32_t live_at;                /* its place in the engine's list, guarded likewise */
+    bool abort;                     /* vt_engine_abort was called; guarded by the engine's lock */
+    int32_t live_at;                /* its place in the engine's list; guarded by that lock too */
     vt_seq *seq;                    /* [p.n] */
 } vt_req;
 
-/* What a request is checked against. */
+/* The limits that a request is checked against. */
 typedef struct vt_req_limits {
     int32_t vocab, max_context, page_size, n_pages, max_queued;
+    const int32_t *eos; /* [n_eos] the model's end tokens, borrowed */
+    int32_t n_eos;
     const vt_tokenizer *tokenizer; /* NULL: no text, stop strings are refused */
     uint64_t seed;                 /* the engine's, for requests without one */
 } vt_req_limits;
 
-/* Checks and copies. VT_ERR_USAGE names the field that is wrong. */
+/* Checks the parameters and makes a request of a copy of them. VT_ERR_USAGE names the field that is
+ * wrong. */
 vt_status vt_req_new(const vt_request_params *p, vt_request_id id, int64_t now_ns,
                      const vt_req_limits *lim, vt_req **out, vt_err *err);
 void vt_req_free(vt_req *r);

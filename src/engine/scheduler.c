@@ -1,17 +1,16 @@
-/* The scheduler's books: the lives of sequences (engine/scheduler.h; how a step is made:
- * scheduler_plan.c).
+/* The lives of sequences (engine/scheduler.h). How a step is made is in scheduler_plan.c.
  *
  *            add                 admit                      end
  *   (engine) ───> QUEUED ───────────────────> RUNNING ────────────> DONE ──> dead[], out of flight
  *                    ^────── retract ────────────┘  └─ commit appends tokens
  *
- * A sequence that ends or is retracted lets go of its pages at once, although a step in flight may
- * still write to them: the device runs steps in order, so whoever gets such a page writes to it
- * later. The same holds for token pool slots. What must wait is the memory the CPU reads at commit:
- * a request is only dead when no step in flight contains it.
+ * A sequence that ends or is retracted gives up its pages at once, although a step in flight may
+ * still write to them: the device runs steps in order, so whoever gets such a page next writes to
+ * it later. The same holds for token pool slots. What must wait is the memory that the CPU reads
+ * at a commit: a request is dead only when no step in flight contains it.
  *
- * What a sequence leaves behind is kept: its full pages are the tree's already, and its last,
- * partly filled page is entered as a tail, so that the next turn of a conversation copies it
+ * The KV of a sequence that ended stays cached: its full pages are in the tree already, and its
+ * last, partly filled page is entered as a tail, so that the next turn of a conversation copies it
  * instead of computing it. */
 #include "engine/scheduler_inside.h"
 
@@ -43,7 +42,7 @@ static bool make_plan(vt_sched *s, vt_plan *p)
     p->row_token = vt_arena_alloc(a, rows, sizeof *p->row_token);
     p->row = vt_arena_alloc(a, rows, sizeof *p->row);
     p->copy = vt_arena_alloc(a, seqs, sizeof *p->copy);
-    p->share = vt_arena_alloc(a, seqs, sizeof *p->share);
+    p->entry = vt_arena_alloc(a, seqs, sizeof *p->entry);
     p->step.batch = (vt_batch){.page_size = lim->page_size,
                                .token = p->token,
                                .position = p->position,
@@ -57,7 +56,7 @@ static bool make_plan(vt_sched *s, vt_plan *p)
     p->step.rows = p->row;
     p->step.batch.copies = p->copy;
     return p->token && p->position && p->seq_of && p->slot && p->q_start && p->kv_len &&
-           p->page_start && p->page_ids && p->row_token && p->row && p->copy && p->share;
+           p->page_start && p->page_ids && p->row_token && p->row && p->copy && p->entry;
 }
 
 static bool make_lists(vt_sched *s)
@@ -87,7 +86,7 @@ vt_status vt_sched_init(vt_sched *s, const vt_sched_config *c, vt_err *err)
     assert(lim->max_rows >= lim->max_seqs && lim->max_seqs >= 1 && c->n_pages >= 1 &&
            c->max_queued >= 1);
     *s = (vt_sched){.config = *c, .next_step = 1, .next_deadline = INT64_MAX};
-    /* retracted ones come on top of those that wait */
+    /* retracted sequences come on top of the max_queued that may wait */
     s->queue_cap = c->max_queued + lim->max_seqs;
     vt_arena_init(&s->arena, 0);
     vt_status status = vt_radix_init(&s->radix, c->n_pages, lim->page_size, VT_TENANTS, err);
@@ -119,7 +118,7 @@ void vt_sched_set_pages(vt_sched *s, int32_t n)
 
 /* ---- the queue ---- */
 
-/* Does a go before b? Ties cannot be: orders are unique. */
+/* Does a stand before b in the queue? There are no ties: orders are unique. */
 static bool goes_before(const vt_sched *s, const vt_seq *a, const vt_seq *b)
 {
     if (s->config.policy == VT_POLICY_PRIORITY && a->req->p.priority != b->req->p.priority)
@@ -167,7 +166,7 @@ void vt_sched_add(vt_sched *s, vt_req *r)
 
 /* ---- pages ---- */
 
-/* Positions whose KV is, or will be, right: computed, and of tokens we know. */
+/* Positions that are computed, or planned to be, and whose tokens are known. */
 static int32_t known_positions(const vt_seq *q)
 {
     return q->n_computed < q->n_tokens ? q->n_computed : q->n_tokens;
@@ -193,7 +192,8 @@ void sched_enter_pages(vt_sched *s, vt_seq *q, uint64_t step, bool may_swap)
     }
 }
 
-/* Leaves the running set: pages and slot are given up; with `keep` what they hold stays cached. */
+/* Takes a sequence out of the running set: it gives up its pages and its slot. With `keep` the KV
+ * in its pages stays cached. */
 static void stop_running(vt_sched *s, vt_seq *q, bool keep)
 {
     assert(q->state == VT_SEQ_RUNNING);
@@ -225,7 +225,9 @@ void sched_retract(vt_sched *s, vt_seq *q)
 
 /* ---- ends ---- */
 
-static void bury_if_dead(vt_sched *s, vt_req *r)
+/* Hands a request whose sequences are all DONE, and in no step in flight, to the engine for
+ * freeing. */
+static void retire_if_over(vt_sched *s, vt_req *r)
 {
     if (r->n_live > 0 || r->n_inflight > 0)
         return;
@@ -252,7 +254,7 @@ void vt_sched_finish(vt_sched *s, vt_seq *q, vt_finish finish, const char *error
     if (q->state == VT_SEQ_DONE)
         return;
     end_seq(s, q, finish, error);
-    bury_if_dead(s, q->req);
+    retire_if_over(s, q->req);
 }
 
 void sched_end(vt_sched *s, vt_seq *q, vt_finish finish, const char *error)
@@ -274,7 +276,7 @@ static bool is_stop_token(const vt_sched *s, const vt_req *r, int32_t id)
     return false;
 }
 
-/* A token arrived for a sequence that is not DONE. */
+/* A token arrived for a sequence that is not DONE; id -1: the device could choose none. */
 static void take_token(vt_sched *s, vt_seq *q, int32_t id, vt_output *out)
 {
     q->n_pending--;
@@ -301,25 +303,25 @@ void vt_sched_commit(vt_sched *s, vt_plan *p, const vt_step_result *result)
 {
     p->in_flight = false;
     for (int32_t i = 0; i < p->step.batch.n_seqs; i++) {
-        const vt_share *share = &p->share[i];
-        vt_seq *q = share->seq;
+        const vt_plan_entry *entry = &p->entry[i];
+        vt_seq *q = entry->seq;
         q->n_inflight--;
         q->req->n_inflight--;
         if (q->state != VT_SEQ_DONE) {
             vt_output out = {.seq = q,
-                             .row = share->row,
-                             .n_scored = share->n_scored,
-                             .scored_from = share->scored_from,
+                             .row = entry->row,
+                             .n_scored = entry->n_scored,
+                             .scored_from = entry->scored_from,
                              .token = -1};
-            q->n_score_done += share->n_scored;
-            if (share->samples)
-                take_token(s, q, result->token[share->row + share->n_scored], &out);
-            else if (share->ends_prompt && q->max_len == q->n_prompt)
+            q->n_score_done += entry->n_scored;
+            if (entry->samples)
+                take_token(s, q, result->token[entry->row + entry->n_scored], &out);
+            else if (entry->ends_prompt && q->max_len == q->n_prompt)
                 end_seq(s, q, VT_FINISH_LENGTH, NULL);
             if (out.n_scored > 0 || out.token >= 0 || q->state == VT_SEQ_DONE)
                 s->out[s->n_out++] = out;
         }
-        bury_if_dead(s, q->req);
+        retire_if_over(s, q->req);
     }
 }
 
@@ -329,14 +331,14 @@ static void forget_plan(vt_sched *s, vt_plan *p)
 {
     p->in_flight = false;
     for (int32_t i = 0; i < p->step.batch.n_seqs; i++) {
-        vt_seq *q = p->share[i].seq;
+        vt_seq *q = p->entry[i].seq;
         q->n_inflight--;
         q->req->n_inflight--;
         if (q->state == VT_SEQ_DONE) {
-            bury_if_dead(s, q->req);
+            retire_if_over(s, q->req);
             continue;
         }
-        q->n_pending -= p->share[i].samples;
+        q->n_pending -= p->entry[i].samples;
         q->n_scored = q->n_score_done;
         if (q->n_inflight == 0)
             q->n_faults++;
@@ -377,7 +379,8 @@ static vt_status check_running(const vt_sched *s, const vt_seq *q, uint8_t *slot
                        "request %llu: %d tokens and %d pending of %d, %d computed", id, q->n_tokens,
                        q->n_pending, q->max_len, q->n_computed);
     if (q->n_computed >= q->max_len && q->max_len > q->n_prompt)
-        return vt_fail(err, VT_ERR_FORMAT, "request %llu computes a position nobody needs", id);
+        return vt_fail(err, VT_ERR_FORMAT, "request %llu computes a position beyond its last token",
+                       id);
     if (q->n_computed > q->n_pages * s->radix.page_size || q->n_in_tree > q->n_pages)
         return vt_fail(err, VT_ERR_FORMAT,
                        "request %llu: %d positions computed, %d pages, %d in the tree", id,

@@ -1,18 +1,19 @@
-/* The scheduler: which tokens the next step works on. A pure function of its state and the clock it
- * is handed: no I/O, no threads, no allocation after vt_sched_init.
+/* The scheduler: it decides which tokens the next step works on. It is a pure function of its state
+ * and of the time it is handed: no I/O, no threads, no allocation after vt_sched_init.
  *
  *   vt_sched_add ──> queue ──admit──> running ──finish──> DONE ──> out[], dead[]
  *                      ^───retract──────┘
  *
  *   loop:  plan = vt_sched_plan(now)  -> device ...  result -> vt_sched_commit(plan, result)
  *
- * At most two plans are alive, and they are committed in the order they were made. A plan may be
- * made while the one before it is in flight: tokens that one will sample are then "pending", named
- * by their token pool slot. A step holds the decodes first (one token each), then chunks of
- * prefill, oldest first, all under the token budget; a decode never waits for a prefill.
+ * At most two plans are alive, and they are committed in the order in which they were made. A plan
+ * may be made while the step before it is in flight. The tokens that the earlier step will sample
+ * are then "pending": the plan names them by their slot in the device's token pool. A step holds
+ * the decodes first (one token each), then chunks of prefill, oldest first, all under the token
+ * budget; a decode never waits for a prefill.
  *
- * Who owns what: the engine owns requests; the scheduler points to them from vt_sched_add until
- * they are in dead[]. Pages are the radix tree's; a running sequence holds references.
+ * Ownership: the engine owns requests; the scheduler points to them from vt_sched_add until they
+ * are in dead[]. The radix tree owns pages; a running sequence holds references to them.
  * docs/engine.md is the contract. */
 #ifndef VT_ENGINE_SCHEDULER_H
 #define VT_ENGINE_SCHEDULER_H
@@ -24,12 +25,11 @@
 typedef enum vt_policy { VT_POLICY_FCFS = 0, VT_POLICY_LPM, VT_POLICY_PRIORITY } vt_policy;
 
 enum {
-    VT_PLANS = 2, /* one in flight, one being made */
-    VT_LOOKAHEAD =
-        64, /* queued sequences considered for admission in a step; under lpm also the number of
-                            younger ones that may go first */
+    VT_PLANS = 2,      /* one in flight, one being made */
+    VT_LOOKAHEAD = 64, /* queued sequences that a step considers for admission; under lpm also how
+                          many younger ones may be admitted before an older one */
     VT_TENANTS = 1024,
-    VT_MAX_FAULTS = 2 /* a sequence is tried again after a device fault, this often */
+    VT_MAX_FAULTS = 2 /* how often a sequence is tried again after a device fault */
 };
 
 typedef struct vt_sched_config {
@@ -42,16 +42,16 @@ typedef struct vt_sched_config {
     int32_t n_eos;
 } vt_sched_config;
 
-/* A sequence's part of a plan. */
-typedef struct vt_share {
+/* One sequence in a plan. */
+typedef struct vt_plan_entry {
     vt_seq *seq;
     int32_t q_len, kv_len;
-    int32_t row;      /* its first row of the step */
-    int32_t n_scored; /* rows that score the prompt, positions scored_from ... */
-    int32_t scored_from;
-    bool samples;     /* one more row, that chooses a token */
-    bool ends_prompt; /* the prompt is computed with this step */
-} vt_share;
+    int32_t row;         /* its first row of sampling in the step */
+    int32_t n_scored;    /* rows that score prompt tokens */
+    int32_t scored_from; /* the position of the first of them */
+    bool samples;        /* it has one more row, which chooses a token */
+    bool ends_prompt;    /* after this step the whole prompt is computed */
+} vt_plan_entry;
 
 typedef struct vt_plan {
     vt_step step; /* points at the arrays below */
@@ -59,14 +59,14 @@ typedef struct vt_plan {
         *row_token;
     vt_sample_row *row;
     vt_page_copy *copy;
-    vt_share *share; /* [batch.n_seqs] */
-    bool in_flight;  /* planned and neither committed nor lost */
+    vt_plan_entry *entry; /* [batch.n_seqs] */
+    bool in_flight;       /* launched, and neither committed nor lost to a fault */
 } vt_plan;
 
-/* Something to publish. A sequence that is DONE has its last output here. */
+/* Something to publish about a sequence: scores, a token, its end, or several of these. */
 typedef struct vt_output {
     vt_seq *seq;
-    int32_t row; /* of the step's result */
+    int32_t row; /* its first row in the step's result */
     int32_t n_scored, scored_from;
     int32_t token; /* the new token, also in seq->token; -1: none */
     bool silent;   /* a stop token: no text */
@@ -101,23 +101,25 @@ typedef struct vt_sched {
 
 vt_status vt_sched_init(vt_sched *s, const vt_sched_config *c, vt_err *err);
 void vt_sched_release(vt_sched *s);
-/* So many of config.n_pages are there now; fewer than before only at the start. */
+/* Sets how many of config.n_pages have memory behind them. The number may shrink only before the
+ * first step. */
 void vt_sched_set_pages(vt_sched *s, int32_t n);
 
-/* Enters a request's sequences. The engine keeps those that wait within max_queued. */
+/* Puts a request's sequences into the queue. The engine sees to it that at most max_queued wait. */
 void vt_sched_add(vt_sched *s, vt_req *r);
 /* The next step, or NULL if there is nothing to compute now. Expired deadlines end here. */
 vt_plan *vt_sched_plan(vt_sched *s, int64_t now_ns);
-/* What a plan's step gave. */
+/* Takes in the result of a plan's step: new tokens, ends, outputs to publish. */
 void vt_sched_commit(vt_sched *s, vt_plan *p, const vt_step_result *result);
-/* Ends a sequence wherever it is; telling its owner is the caller's business. No-op if DONE. */
+/* Ends a sequence wherever it is, without an output: the caller tells the owner. Does nothing if it
+ * is DONE. */
 void vt_sched_finish(vt_sched *s, vt_seq *seq, vt_finish finish, const char *error);
-/* The device failed: nothing of the steps in flight counts. Every running sequence is tried
- * again, or ends with an error after VT_MAX_FAULTS; the prefix cache is emptied. */
+/* The device failed: drops the steps in flight, puts every running sequence back into the queue (or
+ * ends it with an error after VT_MAX_FAULTS), and empties the prefix cache. */
 void vt_sched_fault(vt_sched *s);
 static inline bool vt_sched_idle(const vt_sched *s) { return s->n_running == 0 && s->n_queue == 0; }
 
-/* All invariants, from scratch; for tests. */
+/* Verifies all invariants of docs/engine.md from scratch; for tests. */
 vt_status vt_sched_check(const vt_sched *s, vt_err *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* What scheduler.c (lives of sequences) and scheduler_plan.c (making a step) share. */
+/* Declarations for scheduler.c (the lives of sequences) and scheduler_plan.c (making a step). */
 #ifndef VT_ENGINE_SCHEDULER_INSIDE_H
 #define VT_ENGINE_SCHEDULER_INSIDE_H
 
@@ -7,14 +7,17 @@
 /* Tokens the sequence will have when everything in flight has arrived. */
 static inline int32_t seq_length(const vt_seq *q) { return q->n_tokens + q->n_pending; }
 
-/* Gives the radix tree the full pages whose tokens are known. A page whose tokens another page
- * holds already is swapped for that one, but only with may_swap: while a batch is being filled
- * its page lists are fixed. `step` writes the last of them. */
+/* Enters the sequence's full pages, as far as their tokens are known, into the radix tree. `step`
+ * is the step that writes the last of them. If the tree has a page with the same tokens already,
+ * the sequence switches to that page, but only with may_swap: while a batch is being filled its
+ * page lists must not change. */
 void sched_enter_pages(vt_sched *s, vt_seq *q, uint64_t step, bool may_swap);
-/* Back to the queue, to be computed again later from whatever the cache still has. */
+/* Puts a running sequence back into the queue. Later it is computed again, from whatever the cache
+ * still has. */
 void sched_retract(vt_sched *s, vt_seq *q);
-/* vt_sched_finish, with an output that lets the engine tell. */
+/* vt_sched_finish, and an output that makes the engine tell the owner. */
 void sched_end(vt_sched *s, vt_seq *q, vt_finish finish, const char *error);
+/* Takes queue[at] out of the queue. */
 void sched_unqueue(vt_sched *s, int32_t at);
 
 #endif

@@ -1,23 +1,26 @@
-/* Making a step (engine/scheduler.h). In this order, each part leaving the next one less:
+/* Making a step (engine/scheduler.h). The parts run in this order, and each takes from what the one
+ * before it has left:
  *
  *   1. expire   deadlines
  *   2. enter    full pages of the steps before into the radix tree
- *   3. grow     a page for every decode that needs one; when none is left, the sequence that
- *               matters least is retracted. Nothing is placed in the batch yet, so nobody in it can
- *               lose a page
+ *   3. grow     a page for every decode that needs one; when no page is left, the sequence that
+ *               matters least is retracted. The batch is still empty, so no sequence in it can lose
+ *               a page
  *   4. place    decodes, one token each
- *   5. place    chunks of the prefills that run already, oldest admission first
- *   6. admit    from the queue, and place the first chunk, while tokens, rows, slots and pages last
+ *   5. place    chunks of the prefills that are running, oldest admission first
+ *   6. admit    sequences from the queue, and place the first chunk of each, while tokens, rows,
+ *               slots and pages last
  *
- * Admission counts pages that are really free or evictable, against the pages of the prompt and one
- * page for every running sequence, which each will want before long. It reserves nothing for tokens
- * that may never come: when too many do come, part 3 retracts.
+ * Admission: the pages that are free or evictable must cover the pages of the prompt and one page
+ * for every running sequence, which each will want before long. Nothing is reserved for output
+ * tokens, which may never come; when too many do come, part 3 retracts.
  *
- * Riding: a prompt whose next page is just being computed by a running sequence waits for it
- * instead of computing it too. Pages enter the tree when they are placed, not when they have
- * run: within a layer all KV of a step is stored before anyone attends, so a sequence may ride
- * on a page of the very same step. Only copies out of a partly matching page happen before the
- * step, and are offered from earlier steps alone. */
+ * Riding: a prompt whose next page is being computed by a running sequence of the same tenant waits
+ * for that page instead of computing it too. Pages enter the tree when they are placed in a batch,
+ * not when the step has run: within a layer all KV of a step is stored before any row attends, so a
+ * sequence may ride on a page of the very same step. Copies out of a partly matching page are
+ * different: they are done before the step's forward pass, so only pages that earlier steps wrote
+ * are offered for them. */
 #include "engine/scheduler_inside.h"
 
 #include <assert.h>
@@ -25,6 +28,7 @@
 
 #include "ops/prefix_match/prefix_match.h"
 
+/* The batch that is being filled, and what of the step's budget is left. */
 typedef struct filling {
     vt_plan *plan;
     uint64_t step;
@@ -52,14 +56,15 @@ static void expire(vt_sched *s, int64_t now_ns)
 
 /* ---- 3. pages for decodes ---- */
 
-/* How many positions could be computed now; 0: it waits for results. */
+/* How many positions of a sequence could be computed now; 0: it waits for a result. */
 static int32_t work_left(const vt_seq *q)
 {
     bool wants = seq_length(q) < q->max_len || q->n_computed < q->n_prompt;
     return wants ? seq_length(q) - q->n_computed : 0;
 }
 
-/* Whom to retract first: the lowest priority under that policy, then the youngest. */
+/* The sequence to retract first: under policy priority the youngest of the lowest priority, else
+ * the youngest. */
 static vt_seq *least(const vt_sched *s)
 {
     bool by_priority = s->config.policy == VT_POLICY_PRIORITY;
@@ -74,6 +79,14 @@ static vt_seq *least(const vt_sched *s)
     return worst;
 }
 
+/* Gives every decode that is about to write beyond its last page a new one.
+ *
+ *   1. walk over the running sequences
+ *   2. one that needs a page takes a free one, or evicts the least recently used cached one
+ *   3. if there is none, retract the sequence that matters least: its pages become cached or free.
+ *      It may be the very one that needed a page. Then begin again: the list has changed, and
+ *      sequences that got their page in the first walk no longer need one
+ */
 static void grow(vt_sched *s)
 {
     int32_t i = 0;
@@ -87,14 +100,15 @@ static void grow(vt_sched *s)
             i++;
         } else {
             sched_retract(s, least(s));
-            i = 0; /* the list moved; those that have their page are passed over */
+            i = 0;
         }
     }
 }
 
 /* ---- 4. and 5. filling the batch ---- */
 
-/* Tokens that fit, 0 if none does now: every scored position and the last token need a row each. */
+/* How many tokens of a sequence fit into the step, perhaps 0. Each scored position needs a row of
+ * sampling, and so does the sequence's last token. */
 static int32_t chunk_that_fits(const filling *f, const vt_seq *q)
 {
     int32_t left = work_left(q), n = left < f->tokens_left ? left : f->tokens_left;
@@ -102,10 +116,12 @@ static int32_t chunk_that_fits(const filling *f, const vt_seq *q)
     if (scores && n > f->rows_left)
         n = f->rows_left;
     if (n == left && f->rows_left == 0)
-        n--; /* the rest waits for a row */
+        n--; /* the last token waits for a row */
     return n;
 }
 
+/* A row of sampling for the batch's token `token_index`, with what never changes for the
+ * sequence. */
 static vt_sample_row *add_row(filling *f, int32_t token_index, const vt_seq *q)
 {
     vt_batch *b = &f->plan->step.batch;
@@ -116,43 +132,49 @@ static vt_sample_row *add_row(filling *f, int32_t token_index, const vt_seq *q)
     return row;
 }
 
-static void add_rows(filling *f, vt_seq *q, vt_share *share, int32_t first, int32_t q_len)
+/* The rows of a sequence's next q_len tokens, which begin at the batch's token `first`: prompt
+ * tokens to score, and the choice of a new token if the sequence's end is reached. */
+static void add_rows(filling *f, vt_seq *q, vt_plan_entry *entry, int32_t first, int32_t q_len)
 {
     int32_t begin = q->n_computed, end = begin + q_len;
-    share->row = f->plan->step.batch.n_rows;
-    share->scored_from = q->n_scored;
+    entry->row = f->plan->step.batch.n_rows;
+    entry->scored_from = q->n_scored;
     if (q->req->p.prompt_logprobs && q->index == 0) {
         for (int32_t p = q->n_scored; p < end && p + 1 < q->n_prompt; p++) {
             vt_sample_row *row = add_row(f, first + p - begin, q);
             row->target = q->token[p + 1];
             row->n_top = row->n_top > 0 ? row->n_top : 0;
             row->position = p + 1;
-            row->context = NULL; /* a prompt is scored as the model sees it */
+            row->context = NULL; /* scores are the model's own: no penalties, bias or mask */
             row->bias = NULL;
             row->n_bias = 0;
             row->mask = NULL;
-            share->n_scored++;
+            entry->n_scored++;
         }
-        q->n_scored += share->n_scored;
+        q->n_scored += entry->n_scored;
     }
-    share->samples = end == seq_length(q) && end < q->max_len;
-    if (!share->samples)
+    entry->samples = end == seq_length(q) && end < q->max_len;
+    if (!entry->samples)
         return;
     vt_sample_row *row = add_row(f, first + q_len - 1, q);
     row->position = end;
+    if (end - q->n_prompt < q->req->p.min_tokens) {
+        row->bias = q->req->early_bias;
+        row->n_bias = q->req->n_early_bias;
+    }
     row->pool_slot = q->slot;
     row->n_context = q->n_tokens;
     row->pending_slot = q->n_pending > 0 ? q->slot : -1;
 }
 
-/* The next q_len tokens of a running sequence become part of the batch. */
+/* Adds the next q_len tokens of a running sequence to the batch. */
 static void place(vt_sched *s, filling *f, vt_seq *q, int32_t q_len)
 {
     vt_plan *p = f->plan;
     vt_batch *b = &p->step.batch;
     int32_t size = b->page_size, at = b->n_seqs, first = b->n_tokens, begin = q->n_computed;
-    vt_share *share = &p->share[at];
-    *share = (vt_share){.seq = q, .q_len = q_len, .kv_len = begin + q_len};
+    vt_plan_entry *entry = &p->entry[at];
+    *entry = (vt_plan_entry){.seq = q, .q_len = q_len, .kv_len = begin + q_len};
     for (int32_t i = 0; i < q_len; i++) {
         int32_t pos = begin + i, t = first + i;
         p->token[t] = pos < q->n_tokens ? q->token[pos] : -1 - q->slot;
@@ -160,7 +182,7 @@ static void place(vt_sched *s, filling *f, vt_seq *q, int32_t q_len)
         p->seq_of[t] = at;
         p->slot[t] = q->page[pos / size] * size + pos % size;
     }
-    add_rows(f, q, share, first, q_len);
+    add_rows(f, q, entry, first, q_len);
     int32_t n_pages = (begin + q_len + size - 1) / size;
     memcpy(p->page_ids + b->n_pages, q->page, (size_t)n_pages * sizeof *q->page);
     b->n_pages += n_pages;
@@ -171,11 +193,11 @@ static void place(vt_sched *s, filling *f, vt_seq *q, int32_t q_len)
     p->page_start[at + 1] = b->n_pages;
     f->tokens_left -= q_len;
 
-    share->ends_prompt = begin < q->n_prompt && begin + q_len >= q->n_prompt;
-    if (share->ends_prompt)
+    entry->ends_prompt = begin < q->n_prompt && begin + q_len >= q->n_prompt;
+    if (entry->ends_prompt)
         q->prompt_step = f->step;
     q->n_computed += q_len;
-    q->n_pending += share->samples;
+    q->n_pending += entry->samples;
     q->n_inflight++;
     q->req->n_inflight++;
     sched_enter_pages(s, q, f->step, false);
@@ -199,14 +221,15 @@ static void place_running(vt_sched *s, filling *f)
 
 typedef enum verdict { ADMITTED, WAITS, NO_ROOM } verdict;
 
-/* What a sequence may take from others instead of computing it. */
+/* KV that a sequence need not compute: pages to share, and part of a page to copy. */
 typedef struct found {
-    int32_t n_pages;   /* in s->match_page */
-    int32_t n_in_tree; /* of these, the tree's */
-    int32_t copy_from, copy_tokens;
+    int32_t n_pages;                /* in s->match_page */
+    int32_t n_in_tree;              /* the first of these, which are in the tree */
+    int32_t copy_from, copy_tokens; /* a page, -1: none, and how many of its tokens */
 } found;
 
-/* A further completion of a request takes the prompt's pages straight from the first one. */
+/* A further completion of a request takes the prompt's pages straight from the first one, as soon
+ * as an earlier step computes the whole prompt. */
 static verdict find_sibling(vt_sched *s, const vt_seq *q, uint64_t step, found *f)
 {
     const vt_seq *first = &q->req->seq[0];
@@ -221,7 +244,8 @@ static verdict find_sibling(vt_sched *s, const vt_seq *q, uint64_t step, found *
     return ADMITTED;
 }
 
-/* Is a running prefill about to compute a page that q wants and the tree does not have yet? */
+/* Is a running prefill of the same tenant about to compute a page that q wants and the tree does
+ * not have yet? (Another tenant's is never waited for: the wait would tell what that one asked.) */
 static bool should_ride(const vt_sched *s, const vt_seq *q, int32_t limit, int32_t n_matched)
 {
     for (int32_t i = 0; i < s->n_running; i++) {
@@ -255,7 +279,7 @@ static verdict find_prefix(vt_sched *s, const vt_seq *q, uint64_t step, found *f
     return should_ride(s, q, limit, m.n_pages) ? WAITS : ADMITTED;
 }
 
-/* Holds what was found and takes the rest of the prompt's pages. All or nothing. */
+/* Holds the pages that were found and takes new ones for the rest of the prompt. All or nothing. */
 static bool take_pages(vt_sched *s, vt_seq *q, found *f)
 {
     vt_radix *r = &s->radix;
@@ -264,7 +288,8 @@ static bool take_pages(vt_sched *s, vt_seq *q, found *f)
     if (f->copy_from >= 0)
         vt_radix_hold(r, &f->copy_from, 1);
     if (f->copy_from >= 0 &&
-        vt_radix_available(r) < want + s->n_running) { /* it may be the page that is missing */
+        vt_radix_available(r) < want + s->n_running) { /* do without the copy: holding its source
+                                                          may be what makes a page too few */
         vt_radix_drop(r, &f->copy_from, 1);
         f->copy_from = -1;
     }
@@ -324,8 +349,9 @@ static verdict admit(vt_sched *s, filling *fill, int32_t at)
     return ADMITTED;
 }
 
-/* Under lpm: of the first VT_LOOKAHEAD in the queue, from `from` on, the one with the longest
- * cached prefix; the oldest, once that many younger ones went before it. */
+/* The place in the queue, `from` or later, of the sequence to admit next. Under lpm: the one of the
+ * first VT_LOOKAHEAD with the longest cached prefix, but the oldest once VT_LOOKAHEAD younger ones
+ * went before it. Under the other policies: `from`. */
 static int32_t choose(vt_sched *s, int32_t from, uint64_t step)
 {
     int32_t best = from, best_hit = -1, n = s->n_queue < VT_LOOKAHEAD ? s->n_queue : VT_LOOKAHEAD;
@@ -353,7 +379,7 @@ static void admit_all(vt_sched *s, filling *f)
         vt_seq *q = s->queue[pick];
         verdict v = admit(s, f, pick);
         if (v == NO_ROOM)
-            return; /* nobody overtakes it, or it could wait for ever */
+            return; /* if others overtook it, it could wait for ever */
         if (v == WAITS) {
             at = pick + 1;
             continue;
@@ -394,7 +420,7 @@ vt_plan *vt_sched_plan(vt_sched *s, int64_t now_ns)
                  .rows_left = s->config.limits.max_rows};
     place_running(s, &f);
     admit_all(s, &f);
-    /* they were held so that this step could not reuse them */
+    /* sources of copies were held so that this step could not reuse them as fresh pages */
     for (int32_t i = 0; i < p->step.batch.n_copies; i++)
         vt_radix_drop(&s->radix, &p->copy[i].from, 1);
     if (b->n_tokens == 0)

@@ -1,10 +1,10 @@
 /* Streaming text with stop strings (engine/stream.h).
  *
- * After each token `held` is searched for every stop string; the earliest match wins, and of two
- * that begin together the one listed first. If there is none, the longest end of `held` that is
- * a beginning of some stop string stays back. `held` is short (a token and the longest stop
- * string), so plain searching is enough: an Aho-Corasick automaton would save nothing and cost
- * an allocation per request. */
+ * After each token `held` is searched for every stop string; the earliest match wins, and if two
+ * begin at the same place the one that is listed first. If none is found, the longest end of `held`
+ * that begins some stop string stays back. `held` is short (a token and the longest stop string),
+ * so plain searching is enough: an Aho-Corasick automaton would save nothing and cost an
+ * allocation for each request. */
 #include "engine/stream.h"
 
 #include <string.h>
@@ -14,9 +14,10 @@
 enum { PIECE_BYTES = 1024 }; /* room for one token's text; longer pieces make the buffer grow */
 
 vt_status vt_stream_init(vt_stream *s, const vt_tokenizer *t, const char *const *stop,
-                         int32_t n_stop, vt_err *err)
+                         int32_t n_stop, int32_t unsearched, vt_err *err)
 {
-    *s = (vt_stream){.stop = stop, .n_stop = n_stop, .has_text = t != NULL};
+    *s = (vt_stream){
+        .stop = stop, .n_stop = n_stop, .unsearched = unsearched, .has_text = t != NULL};
     vt_buf_init(&s->held, 0);
     if (!t)
         return VT_OK;
@@ -35,7 +36,7 @@ vt_status vt_stream_init(vt_stream *s, const vt_tokenizer *t, const char *const 
 
 void vt_stream_release(vt_stream *s) { vt_buf_release(&s->held); }
 
-/* Length of the longest end of text[0..n) that begins a stop string without being all of it. */
+/* The length of the longest end of `held` that begins a stop string without being all of it. */
 static size_t held_back(const vt_stream *s)
 {
     size_t longest = 0;
@@ -48,6 +49,7 @@ static size_t held_back(const vt_stream *s)
     return longest;
 }
 
+/* Looks for the earliest stop string and cuts `held` before it. */
 static bool find_stop(vt_stream *s)
 {
     const char *first = NULL;
@@ -69,6 +71,11 @@ bool vt_stream_feed(vt_stream *s, int32_t id)
     if (!s->has_text || s->stopped)
         return false;
     vt_detok_feed(&s->detok, id, &s->held);
+    if (s->unsearched > 0) {
+        s->unsearched--;
+        s->ready = s->held.len;
+        return false;
+    }
     if (s->held.len > 0 && s->n_stop > 0 && find_stop(s))
         return true;
     s->ready = s->held.len - (s->n_stop > 0 ? held_back(s) : 0);

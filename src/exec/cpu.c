@@ -282,7 +282,8 @@ static vt_status build(cpu_executor *x, const vt_executor_config *c, vt_err *err
     const vt_arch *a = &x->model->arch;
     vt_isa level = vt_cpu_get()->level;
     TRY(vt_team_new(c->n_threads, &x->team, err));
-    TRY(vt_weights_load_cpu(x->model, x->team, level, c->limits.max_context, &x->weights, err));
+    TRY(vt_weights_load_cpu(x->model, x->team, level, c->limits.max_context, c->progress,
+                            &x->weights, err));
     TRY(vt_kv_cache_init_cpu(&x->kv, a->n_layers, c->n_pages, c->limits.page_size, a->n_kv_heads,
                              a->head_dim, c->kv_dtype, err));
     vt_program_config config = {.target = vt_target_cpu(level, &c->limits),

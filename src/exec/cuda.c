@@ -310,6 +310,7 @@ vt_status vt_executor_cuda_new(const vt_model *m, const vt_executor_config *conf
         cuda_exec_free(&x->base);
         return status;
     }
+    x->config.progress = NULL; /* it was borrowed */
     *out = &x->base;
     return VT_OK;
 }

@@ -13,11 +13,9 @@ typedef struct vt_cuda_options {
     int32_t ordinal;
     bool graphs; /* steps of up to 1,024 tokens as graphs */
     bool pdl;
-    bool one_graph;        /* sampling joined to the forward pass */
-    bool deterministic;    /* a row's result does not depend on what else is in the batch */
-    int32_t shared_rows;   /* vt_target.shared_rows; 0: never */
-    jit_progress progress; /* kernels being compiled; NULL */
-    void *progress_user;
+    bool one_graph;      /* sampling joined to the forward pass */
+    bool deterministic;  /* a row's result does not depend on what else is in the batch */
+    int32_t shared_rows; /* vt_target.shared_rows; 0: never */
 } vt_cuda_options;
 
 /* Graphs, PDL, shared pages read once; not deterministic. VITRINE_CUDA_PDL=0 turns PDL off,

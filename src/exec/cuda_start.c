@@ -167,6 +167,7 @@ static vt_status capture(cuda_executor *x, vt_err *err)
         vt_status status = cuda_graph_capture(x, &s, err);
         x->bound = NULL;
         TRY(status);
+        TRY(vt_progress_report(x->config.progress, "capturing graphs", most - n + 1, most, err));
     }
     return vt_cuda_check(x->cuda, x->cuda->driver.stream_sync(x->lane.stream), "capturing graphs",
                          err);
@@ -287,10 +288,22 @@ static vt_status open_and_load(cuda_executor *x, int64_t *t, vt_err *err)
             x->cuda, x->cuda->driver.stream_create(&x->lane.stream, CU_STREAM_NON_BLOCKING, 0),
             "making a stream", err);
     if (status == VT_OK)
+        status = vt_progress_report(x->config.progress, "uploading weights", 0, 1, err);
+    if (status == VT_OK)
         status = load_weights(x, layout, library, err);
+    if (status == VT_OK)
+        status = vt_progress_report(x->config.progress, "uploading weights", 1, 1, err);
     vt_layout_free(layout);
     x->startup.weights_ms = ms_since(t);
     return status;
+}
+
+static bool on_compiled(void *user, int32_t done, int32_t total, const char *name, double ms,
+                        bool cached)
+{
+    const cuda_executor *x = user;
+    (void)name, (void)ms, (void)cached;
+    return vt_progress_report(x->config.progress, "compiling kernels", done, total, NULL) == VT_OK;
 }
 
 vt_status cuda_start_build(cuda_executor *x, vt_err *err)
@@ -300,7 +313,7 @@ vt_status cuda_start_build(cuda_executor *x, vt_err *err)
     TRY(cuda_start_describe(x, err));
     TRY(make_memory(x, err));
     TRY(cuda_start_collect(x, err));
-    TRY(vt_cuda_compile(x->cuda, x->options.progress, x->options.progress_user, err));
+    TRY(vt_cuda_compile(x->cuda, on_compiled, x, err));
     x->startup.compile_ms = ms_since(&t);
     if (x->options.graphs)
         TRY(capture(x, err));

@@ -49,7 +49,7 @@ static vt_status describe(const vt_model *m, const vt_program_config *c, vt_dtyp
     const vt_target *t = &c->target;
     TRY(describe_cache(m, t, kv_dtype, &d->kv, err));
     if (t->device == VT_DEVICE_CPU) {
-        TRY(vt_weights_load_cpu(m, NULL, t->isa, t->limits.max_context, &d->weights, err));
+        TRY(vt_weights_load_cpu(m, NULL, t->isa, t->limits.max_context, NULL, &d->weights, err));
         return vt_program_build(m, d->weights, &d->kv, c, &d->program, err);
     }
     TRY(vt_cuda_weights_load(NULL, m, t->limits.max_context, 1, &d->cuda_weights, err));

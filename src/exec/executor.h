@@ -12,6 +12,7 @@
 #ifndef VT_EXEC_EXECUTOR_H
 #define VT_EXEC_EXECUTOR_H
 
+#include "base/progress.h"
 #include "base/trace.h"
 #include "exec/program.h"
 #include "ops/batch.h"
@@ -57,6 +58,7 @@ typedef struct vt_executor_config {
     bool record;               /* per-call events into trace rings */
     const vt_backend *backend; /* [n_backends] rows that the user asked for */
     int32_t n_backends;
+    const vt_progress_hook *progress; /* told while the executor is made; NULL: nobody is */
 } vt_executor_config;
 
 vt_status vt_executor_cpu_new(const vt_model *m, const vt_executor_config *config,

@@ -35,7 +35,7 @@ typedef struct builder {
     const vt_weights *w;
     const vt_kv_cache *kv;
     vt_err *err;
-    vt_status status;      /* the first failure; later calls do nothing */
+    vt_status status; /* the first failure; later calls do nothing */
     vt_tensor *x, *h, *t, *qkv, *q, *k, *v, *o, *f, *g, *gate, *up, *r, *expert, *expert_weight;
 } builder;
 

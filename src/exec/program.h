@@ -58,7 +58,7 @@ typedef struct vt_backend {
 
 typedef struct vt_program_config {
     vt_target target;
-    vt_dtype activation; /* F32 on CPU, BF16 on CUDA */
+    vt_dtype activation;       /* F32 on CPU, BF16 on CUDA */
     const vt_backend *backend; /* [n_backends] */
     int32_t n_backends;
     bool describe; /* the program is only looked at: no memory */

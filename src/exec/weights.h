@@ -4,6 +4,7 @@
 #ifndef VT_EXEC_WEIGHTS_H
 #define VT_EXEC_WEIGHTS_H
 
+#include "base/progress.h"
 #include "exec/layout.h"
 #include "model/model.h"
 #include "ops/op.h"
@@ -51,12 +52,13 @@ const vt_tensor **vt_weights_tensor(vt_weights *w, const vt_layout_entry *e);
 
 /* Packs the entries of `l` with `team` for the implementations of `level`. Norms, routers and the
  * embedding stay in the file. Without a team nothing is read: such weights have shapes, can be
- * costed, and must not run. The list may be freed afterwards. */
+ * costed, and must not run. `progress` may be NULL. The list may be freed afterwards. */
 vt_status vt_weights_realise_cpu(const vt_layout *l, vt_team *team, vt_isa level,
-                                 int32_t max_context, vt_weights **out, vt_err *err);
+                                 int32_t max_context, const vt_progress_hook *progress,
+                                 vt_weights **out, vt_err *err);
 /* The whole model. */
 vt_status vt_weights_load_cpu(const vt_model *m, vt_team *team, vt_isa level, int32_t max_context,
-                              vt_weights **out, vt_err *err);
+                              const vt_progress_hook *progress, vt_weights **out, vt_err *err);
 void vt_weights_free(vt_weights *w);
 
 #endif

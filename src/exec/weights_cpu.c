@@ -21,6 +21,7 @@ typedef struct weights_loader {
     vt_target target;
     vt_err *err;
     char *next; /* where the next packed weight goes */
+    const vt_progress_hook *progress;
 } weights_loader;
 
 /* ---- packing ---- */
@@ -87,7 +88,8 @@ static vt_status weight_pack(weights_loader *l, vt_weight *w)
     vt_team_run(l->team, pack_worker, &job);
     if (l->layout->model->mapped)
         drop_pages(w);
-    return VT_OK;
+    return vt_progress_report(l->progress, "packing weights", l->next - (char *)l->w->memory,
+                              l->w->packed_bytes, l->err);
 }
 
 /* Calls fn for every matrix in the order of the layout. */
@@ -189,7 +191,8 @@ static vt_status fill_entries(weights_loader *l, int32_t max_context)
 }
 
 vt_status vt_weights_realise_cpu(const vt_layout *layout, vt_team *team, vt_isa level,
-                                 int32_t max_context, vt_weights **out, vt_err *err)
+                                 int32_t max_context, const vt_progress_hook *progress,
+                                 vt_weights **out, vt_err *err)
 {
     if (team) /* costing reads no weight */
         TRY(vt_model_host_weights(layout->model, err));
@@ -197,8 +200,12 @@ vt_status vt_weights_realise_cpu(const vt_layout *layout, vt_team *team, vt_isa 
     if (!w)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for the weights of %s",
                        layout->model->name);
-    weights_loader l = {
-        .w = w, .layout = layout, .team = team, .target = vt_target_cpu(level, NULL), .err = err};
+    weights_loader l = {.w = w,
+                        .layout = layout,
+                        .team = team,
+                        .target = vt_target_cpu(level, NULL),
+                        .err = err,
+                        .progress = progress};
     vt_status status = vt_weights_init(w, layout, err);
     if (status == VT_OK)
         status = fill_entries(&l, max_context);
@@ -211,11 +218,11 @@ vt_status vt_weights_realise_cpu(const vt_layout *layout, vt_team *team, vt_isa 
 }
 
 vt_status vt_weights_load_cpu(const vt_model *m, vt_team *team, vt_isa level, int32_t max_context,
-                              vt_weights **out, vt_err *err)
+                              const vt_progress_hook *progress, vt_weights **out, vt_err *err)
 {
     vt_layout *layout;
     TRY(vt_layout_make(m, &layout, err));
-    vt_status status = vt_weights_realise_cpu(layout, team, level, max_context, out, err);
+    vt_status status = vt_weights_realise_cpu(layout, team, level, max_context, progress, out, err);
     vt_layout_free(layout);
     return status;
 }

@@ -3,8 +3,8 @@
  *
  *   base: | k[0] | v[0] | k[1] | v[1] | ...      each [pages, kv_heads, page_size, head_dim]
  *
- * One block and not 2 * n_layers of them: huge pages are handed out in whole blocks, and a cache
- * that is reserved generously costs nothing until a page is first written. */
+ * It is one block and not 2 * n_layers of them, because huge pages are handed out in whole blocks.
+ * A cache that is reserved generously costs nothing until its pages are first written. */
 #include "kv/cache.h"
 
 #include <stdlib.h>
@@ -19,6 +19,20 @@ size_t vt_kv_page_bytes(int32_t n_layers, int32_t kv_heads, int32_t page_size, i
 {
     return 2 * (size_t)n_layers * (size_t)kv_heads * (size_t)page_size *
            (size_t)vt_dtype_row_bytes(dtype, head_dim);
+}
+
+vt_dtype vt_kv_choose_dtype(const char *name, bool on_gpu, vt_dtype weights)
+{
+    static const struct {
+        const char *name;
+        vt_dtype type;
+    } named[] = {{"f32", VT_F32}, {"f16", VT_F16}, {"bf16", VT_BF16}, {"fp8", VT_FP8_E4M3}};
+    for (size_t i = 0; i < sizeof named / sizeof *named; i++)
+        if (strcmp(name, named[i].name) == 0)
+            return named[i].type;
+    if (on_gpu)
+        return VT_BF16;
+    return weights == VT_F32 ? VT_F32 : VT_F16;
 }
 
 static vt_tensor pool_tensor(const vt_kv_cache *c, char *at, const char *name)
@@ -58,8 +72,8 @@ vt_status vt_kv_cache_init_cpu(vt_kv_cache *c, int32_t n_layers, int32_t n_pages
         return vt_fail(err, VT_ERR_MEMORY,
                        "out of memory for a KV cache of %zu MiB (option kv-memory sets it)", mib);
     }
-    /* Small pages: a request touches a little of every layer's pool, and with huge pages the first
-     * one zeroed 2 MiB of each, 120 MB and 250 ms for SmolLM2's first token. */
+    /* No huge pages: a request touches a little of every layer's pool. With huge pages the first
+     * request made the system zero 2 MiB of each: 120 MB and 250 ms for SmolLM2's first token. */
     madvise(kv.base, kv.bytes, MADV_NOHUGEPAGE);
     for (int32_t l = 0; l < n_layers; l++) {
         kv.k[l] = pool_tensor(&kv, (char *)kv.base + (2 * (size_t)l) * pool, "k_pool");

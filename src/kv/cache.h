@@ -2,7 +2,7 @@
  *
  *   layer l:  k[l] = [pages, kv_heads, page_size, head_dim]     v[l] likewise
  *
- * Who owns which page is the page pool's business (kv/pool.h); this is only the bytes. */
+ * This is only the memory; which page belongs to whom is in kv/pool.h. */
 #ifndef VT_KV_CACHE_H
 #define VT_KV_CACHE_H
 
@@ -21,7 +21,10 @@ typedef struct vt_kv_cache {
 
 size_t vt_kv_page_bytes(int32_t n_layers, int32_t kv_heads, int32_t page_size, int32_t head_dim,
                         vt_dtype dtype);
-/* CPU memory, untouched until used. */
+/* The element type that option kv-dtype names: "f32", "f16", "bf16", "fp8". "auto" is bf16 on a
+ * GPU; on a CPU it is f32 for a model whose matrices (`weights`) are f32, else f16. */
+vt_dtype vt_kv_choose_dtype(const char *name, bool on_gpu, vt_dtype weights);
+/* Reserves CPU memory; the system provides a page of it when it is first written. */
 vt_status vt_kv_cache_init_cpu(vt_kv_cache *c, int32_t n_layers, int32_t n_pages, int32_t page_size,
                                int32_t kv_heads, int32_t head_dim, vt_dtype dtype, vt_err *err);
 void vt_kv_cache_release(vt_kv_cache *c);

@@ -1,8 +1,8 @@
 /* Page pool (kv/pool.h): a stack of free pages and a reference count for each page.
  *
- * Pages are taken from the top of the stack, so that the most recently dropped page, whose lines
- * are still in a cache, is used first. A free list threaded through the pages' own memory would
- * touch cold lines, and on a GPU the host cannot touch them at all. */
+ * Pages are taken from the top of the stack, so that the page that was dropped last, whose lines
+ * may still be in a CPU cache, is used first. Rejected: a free list threaded through the pages' own
+ * memory. It would touch cold lines, and on a GPU the host cannot touch them at all. */
 #include "kv/pool.h"
 
 #include <assert.h>
@@ -22,7 +22,7 @@ vt_status vt_pool_init(vt_pool *p, int32_t n_pages, vt_err *err)
     pool.in_tree = vt_calloc(n, sizeof *pool.in_tree);
     if (!pool.free_stack || !pool.refs || !pool.in_tree) {
         vt_pool_release(&pool);
-        return vt_fail(err, VT_ERR_MEMORY, "out of memory for the books of %d KV pages", n_pages);
+        return vt_fail(err, VT_ERR_MEMORY, "out of memory for the lists of %d KV pages", n_pages);
     }
     for (int32_t i = 0; i < n_pages; i++)
         pool.free_stack[i] = n_pages - 1 - i; /* page 0 goes first */
@@ -34,7 +34,7 @@ void vt_pool_resize(vt_pool *p, int32_t n)
 {
     int32_t more = n - p->n_pages;
     assert(more >= 0 || p->n_free == p->n_pages);
-    if (more < 0) { /* all are free, and the highest lie lowest */
+    if (more < 0) { /* all pages are free: write the stack anew */
         more = n;
         p->n_free = 0;
     }
@@ -109,8 +109,8 @@ void vt_pool_leave_tree(vt_pool *p, int32_t page)
 vt_status vt_pool_check(const vt_pool *p, vt_err *err)
 {
     int32_t held = 0, cached = 0, idle = 0;
-    uint64_t idle_sum = 0,
-             stack_sum = 0; /* of squares: a page twice on the stack shows as a wrong sum */
+    /* sums of squares: they differ if a page is on the stack twice */
+    uint64_t idle_sum = 0, stack_sum = 0;
     for (int32_t i = 0; i < p->n_pages; i++) {
         held += p->refs[i] > 0;
         cached += p->refs[i] == 0 && p->in_tree[i];
@@ -123,7 +123,7 @@ vt_status vt_pool_check(const vt_pool *p, vt_err *err)
     }
     if (held != p->n_held || cached != p->n_cached || idle != p->n_free)
         return vt_fail(err, VT_ERR_FORMAT,
-                       "pages counted: %d free, %d held, %d cached; in the books: %d, %d, %d", idle,
+                       "pages counted: %d free, %d held, %d cached; the pool says %d, %d, %d", idle,
                        held, cached, p->n_free, p->n_held, p->n_cached);
     for (int32_t i = 0; i < p->n_free; i++) {
         int32_t page = p->free_stack[i];

@@ -1,10 +1,10 @@
-/* Page pool: which KV page belongs to whom. The bytes are elsewhere (kv/cache.h, or a device).
+/* Page pool: which KV pages are in use. The KV itself is elsewhere (kv/cache.h, or on a device).
  *
- *   free              held                        cached
- *   on the stack      refs > 0 sequences use it   refs == 0, kept by the radix tree
+ *   free                  held                          cached
+ *   on the free stack     refs > 0: sequences use it    refs == 0: kept by the radix tree
  *
- * Always true:  n_free + n_held + n_cached == n_pages.  Only the radix tree (kv/radix.h) moves
- * pages in and out of `cached`; everyone else takes pages and drops them through it. */
+ * Always true:  n_free + n_held + n_cached == n_pages.  Only the radix tree (kv/radix.h) calls
+ * this; everyone else takes and drops pages through the tree. */
 #ifndef VT_KV_POOL_H
 #define VT_KV_POOL_H
 
@@ -22,20 +22,21 @@ typedef struct vt_pool {
 
 vt_status vt_pool_init(vt_pool *p, int32_t n_pages, vt_err *err);
 void vt_pool_release(vt_pool *p);
-/* The first n of the pages it was made with are there now; fewer than before only while all are
- * free. */
+/* Sets how many of the pages that the pool was made with can be handed out: the first n. The number
+ * may shrink only while all pages are free. */
 void vt_pool_resize(vt_pool *p, int32_t n);
 
 /* n pages with one reference each into ids[0..n). VT_ERR_NO_PAGES leaves ids untouched. */
 vt_status vt_pool_take(vt_pool *p, int32_t n, int32_t *ids);
 void vt_pool_ref(vt_pool *p, int32_t page);
-/* The last reference gone, a page of the tree becomes cached, any other free. */
+/* Drops a reference. With the last one a page of the tree becomes cached, any other page free. */
 void vt_pool_unref(vt_pool *p, int32_t page);
+/* The radix tree has entered a held page. */
 void vt_pool_enter_tree(vt_pool *p, int32_t page);
-/* An unreferenced page becomes free. */
+/* The radix tree has forgotten the page: if it has no references it becomes free. */
 void vt_pool_leave_tree(vt_pool *p, int32_t page);
 
-/* Counts everything again; VT_ERR_FORMAT and a sentence if the books are wrong. For tests. */
+/* Counts all pages again; VT_ERR_FORMAT and a sentence if a count is wrong. For tests. */
 vt_status vt_pool_check(const vt_pool *p, vt_err *err);
 
 #endif

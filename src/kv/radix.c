@@ -2,18 +2,18 @@
  *
  *   children of a node: a treap ordered by their tokens (its heap order scrambles page numbers)
  *
- *               [4 4 9 1]            search for 4 4 7 2 walks  4 4 9 1 -> 2 8 8 8 -> 4 4 7 (tail)
- *              /         \           and meets both neighbours of the place where it would stand,
- *      [2 8 8 8]        [5 0 0 3]    hence also the sibling that shares the longest beginning:
- *             \                      the one to copy from
+ *               [4 4 9 1]            A search for 4 4 7 2 walks 4 4 9 1 -> 2 8 8 8 -> 4 4 7 (a
+ *              /         \           tail). It passes both neighbours of the place where 4 4 7 2
+ *      [2 8 8 8]        [5 0 0 3]    would stand, and so also the sibling that shares the longest
+ *             \                      beginning: the one to copy from
  *            [4 4 7 -]
  *
  * Three rules hold after every call (vt_radix_check):
  *   1. a held page's parent is held: sequences hold their whole path;
  *   2. the heap holds exactly the unreferenced leaves;
  *   3. only leaves may be partly filled.
- * So all cached pages can be evicted leaf by leaf, and n_free + n_cached is what an admission can
- * count on.
+ * So all cached pages can be evicted, leaf by leaf, and an admission can count on n_free + n_cached
+ * pages.
  *
  * Rejected: path-compressed edges of many pages. They need an allocator for token runs of any
  * length and a split whenever two prompts part, to save pointer hops that cost 20 ns a page
@@ -29,6 +29,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/random.h"
 #include "ops/prefix_match/prefix_match.h"
 
 vt_status vt_radix_init(vt_radix *r, int32_t n_pages, int32_t page_size, int32_t n_tenants,
@@ -71,12 +72,10 @@ static int32_t *tokens_of(const vt_radix *r, int32_t page)
 
 /* ---- tenants ---- */
 
-static uint64_t salt_hash(const char *salt, int32_t len, int32_t adapter) /* FNV-1a */
+/* Only to tell most salts apart quickly: the salts themselves are compared too. */
+static uint64_t salt_hash(const char *salt, int32_t len, int32_t adapter)
 {
-    uint64_t h = 0xcbf29ce484222325u ^ (uint64_t)(uint32_t)adapter;
-    for (int32_t i = 0; i < len; i++)
-        h = (h ^ (uint8_t)salt[i]) * 0x100000001b3u;
-    return h;
+    return vt_fnv1a(VT_FNV_OFFSET ^ (uint64_t)(uint32_t)adapter, salt, (size_t)len);
 }
 
 int32_t vt_radix_join(vt_radix *r, const char *salt, int32_t salt_len, int32_t adapter)
@@ -126,12 +125,15 @@ static bool older(const vt_radix *r, int32_t a, int32_t b)
     return x->used != y->used ? x->used < y->used : a < b;
 }
 
+/* A binary heap in an array: the children of place i are 2 i + 1 and 2 i + 2. Every page knows its
+ * place, so that one in the middle can be taken out. */
 static void heap_put(vt_radix *r, int32_t at, int32_t page)
 {
     r->heap[at] = page;
     r->node[page].heap_at = at;
 }
 
+/* Puts `page` at place `at` or above it: younger ancestors come down a place each. */
 static void heap_up(vt_radix *r, int32_t at, int32_t page)
 {
     for (; at > 0 && older(r, page, r->heap[(at - 1) / 2]); at = (at - 1) / 2)
@@ -139,6 +141,7 @@ static void heap_up(vt_radix *r, int32_t at, int32_t page)
     heap_put(r, at, page);
 }
 
+/* Puts `page` at place `at` or below it: at each level the older child goes up a place. */
 static void heap_down(vt_radix *r, int32_t at, int32_t page)
 {
     for (;;) {
@@ -155,6 +158,16 @@ static void heap_down(vt_radix *r, int32_t at, int32_t page)
     heap_put(r, at, page);
 }
 
+/* Takes a page out of the heap; does nothing if it is not there. Numbers are times of last use:
+ *
+ *   before:      1            remove 4            after:       1
+ *             4     2                                       5     2
+ *            8 9   3 5                                     8 9   3
+ *
+ *   1. the array's last entry, 5 here, must move: it is put into the gap
+ *   2. it came from another branch, so it may be older than the gap's parent: then it moves up;
+ *      else it moves down, as long as a child is older
+ */
 static void heap_remove(vt_radix *r, int32_t page)
 {
     int32_t at = r->node[page].heap_at;
@@ -170,7 +183,15 @@ static void heap_remove(vt_radix *r, int32_t page)
         heap_down(r, at, last);
 }
 
-/* Rule 2, for one page whose references or children changed. */
+/* Restores rule 2 (the heap holds exactly the unreferenced leaves) for one page, after its
+ * references or its children changed:
+ *
+ *                       in the heap      not in the heap
+ *   evictable now       stays            enters
+ *   not evictable now   leaves           stays out
+ *
+ * Its time of last use must not have changed while it was in the heap: a page is used only while a
+ * sequence holds it, and then it is not there. */
 static void settle_heap(vt_radix *r, int32_t page)
 {
     bool evictable = r->pool.in_tree[page] && r->pool.refs[page] == 0 && r->node[page].child < 0;
@@ -180,10 +201,14 @@ static void settle_heap(vt_radix *r, int32_t page)
         heap_up(r, r->n_heap++, page);
 }
 
-/* ---- the treap of siblings ---- */
+/* ---- the treap of siblings ----
+ *
+ * A binary search tree by the nodes' tokens that is at the same time a heap by a priority, the
+ * highest on top (Seidel and Aragon, 1996). Priorities are as good as random, so the tree is as
+ * deep as one of random insertions: about 2 ln n. */
 
-static uint32_t
-priority(int32_t page) /* a fixed scrambling: deterministic, and as good as random */
+/* A fixed scrambling of the page's number: the same tree in every run. */
+static uint32_t priority(int32_t page)
 {
     uint32_t x = (uint32_t)page * 0x9e3779b1u;
     x = (x ^ (x >> 15)) * 0x85ebca77u;
@@ -204,7 +229,19 @@ static int compare(const vt_radix *r, const int32_t *token, int32_t n, int32_t p
     return (n > fill) - (n < fill);
 }
 
-/* Splits a treap into what comes before and after token[0..n); no node is equal to it. */
+/* Splits a treap into what comes before and what comes after token[0..n); no node is equal to it.
+ *
+ *   root:  4            split at 5:   before:  4        after:  7
+ *        2   7                               2   *             6   9
+ *           6 9                                               *
+ *
+ *   1. go down as a search for the tokens would: 4, 7, 6
+ *   2. a node that comes after them goes with its right subtree to the open place of `after`; its
+ *      left child is the next open place there, and the search goes on in its old left subtree
+ *   3. a node that comes before them goes to the open place of `before`, mirrored
+ *   4. where the search ends both open places (*) become empty
+ *
+ * Nodes keep their ancestors' order, so both results are treaps. */
 static void treap_split(vt_radix *r, int32_t root, const int32_t *token, int32_t n, int32_t *before,
                         int32_t *after)
 {
@@ -224,6 +261,12 @@ static void treap_split(vt_radix *r, int32_t root, const int32_t *token, int32_t
     *before = *after = -1;
 }
 
+/* Enters a page whose tokens and fill are set.
+ *
+ *   1. go down as a search would, as long as the nodes have the higher priority
+ *   2. the page stands where the first node with a lower one stood; that node's whole subtree is
+ *      split at the page's tokens into its left and its right child
+ */
 static void treap_insert(vt_radix *r, int32_t *root, int32_t page)
 {
     const int32_t *token = tokens_of(r, page);
@@ -236,6 +279,19 @@ static void treap_insert(vt_radix *r, int32_t *root, int32_t page)
     *root = page;
 }
 
+/* Takes a page out: its two subtrees are joined in its place.
+ *
+ *   before:      x            after:       a           priority of a > of b > of 2
+ *             a     b                    1   b
+ *            1 2   3 4                      *  4         * : 2 and 3, joined by the same rule
+ *
+ *   1. find the pointer that names the page: `root`
+ *   2. of the two subtrees' tops, a (all before x) and b (all after x), the one with the higher
+ *      priority takes the place. If it is a, it keeps its left side, and the place to fill next is
+ *      its right child: a's old right side and b are the two subtrees still to join. If it is b,
+ *      the same mirrored
+ *   3. when one of the two is empty, the other fills the place
+ */
 static void treap_remove(vt_radix *r, int32_t *root, int32_t page)
 {
     int32_t common;
@@ -246,7 +302,7 @@ static void treap_remove(vt_radix *r, int32_t *root, int32_t page)
                                                                                       : &at->right;
     }
     int32_t a = r->node[page].left, b = r->node[page].right;
-    while (a >= 0 && b >= 0) { /* join the two halves in its place */
+    while (a >= 0 && b >= 0) {
         if (priority(a) >= priority(b)) {
             *root = a;
             root = &r->node[a].right;
@@ -260,13 +316,14 @@ static void treap_remove(vt_radix *r, int32_t *root, int32_t page)
     *root = a >= 0 ? a : b;
 }
 
-/* Where the children of (tenant, parent) hang. */
+/* The pointer to the root of the children's treap: of a page, or of a tenant's first pages. */
 static int32_t *children(vt_radix *r, int32_t tenant, int32_t parent)
 {
     return parent >= 0 ? &r->node[parent].child : &r->tenant[tenant].child;
 }
 
-/* The sibling that shares the longest beginning with token[0..n), -1 if none shares any. */
+/* The sibling that shares the longest beginning with token[0..n), -1 if none shares any. It is a
+ * neighbour of the place where token[0..n) would stand in token order, and a search passes both. */
 static int32_t closest(const vt_radix *r, int32_t root, const int32_t *token, int32_t n,
                        int32_t *common)
 {
@@ -286,7 +343,7 @@ static int32_t closest(const vt_radix *r, int32_t root, const int32_t *token, in
     return best;
 }
 
-/* ---- what the scheduler asks for ---- */
+/* ---- the functions that the scheduler calls ---- */
 
 vt_radix_match vt_radix_find(const vt_radix *r, int32_t tenant, const int32_t *token, int32_t n,
                              uint64_t step, int32_t *page)
@@ -337,7 +394,8 @@ void vt_radix_drop(vt_radix *r, const int32_t *page, int32_t n)
     }
 }
 
-/* Takes an unreferenced leaf out of the tree; its page becomes free. */
+/* Takes an unreferenced leaf out of the tree; its page becomes free. Its parent may be a leaf now,
+ * and thereby evictable. */
 static void forget(vt_radix *r, int32_t page, vt_evict cause)
 {
     vt_radix_node *node = &r->node[page];
@@ -356,12 +414,27 @@ vt_status vt_radix_take(vt_radix *r, int32_t n, int32_t *ids, vt_evict cause)
 {
     if (vt_radix_available(r) < n)
         return VT_ERR_NO_PAGES;
-    /* rules 1 and 2: while a page is cached, the heap is not empty */
+    /* While a page is cached the heap is not empty: by rule 1 nothing below it is held, so some
+     * leaf below it is unreferenced, and by rule 2 that leaf is in the heap. */
     while (r->pool.n_free < n)
         forget(r, r->heap[0], cause);
     return vt_pool_take(&r->pool, n, ids);
 }
 
+/* The four things that may stand at the place already, for pages of 4 tokens:
+ *
+ *   tokens        closest sibling   outcome
+ *   [4 4 7 2]     [4 4 9 1]         a new sibling
+ *   [4 4 7 2]     [4 4 7 2]         the sibling stands for both; `page` stays the caller's
+ *   [4 4 7 -]     [4 4 7 2]         the same: a longer page covers this tail
+ *   [4 4 7 2]     [4 4 7 -]         the new page covers that tail, which is forgotten; if a
+ *                                   sequence holds it, it stays until it is evicted
+ *
+ *   1. look for the closest sibling; return it if it has all `fill` tokens
+ *   2. write the node and enter it into the treap; from here on find() offers it
+ *   3. only now forget the covered tail: it hangs in the same treap
+ *   4. the parent has a child: if it was evictable it no longer is
+ */
 int32_t vt_radix_insert(vt_radix *r, int32_t tenant, int32_t parent, const int32_t *token,
                         int32_t fill, int32_t page, uint64_t step)
 {
@@ -402,14 +475,14 @@ int32_t vt_radix_flush(vt_radix *r)
     return n;
 }
 
-/* ---- for people and for tests ---- */
+/* ---- as text, and checks ---- */
 
-/* One line for a page and the only children that follow it with the same number of references. */
+/* One line for a page and for the only children below it that have as many references. */
 static void dump_node(const vt_radix *r, int32_t page, int32_t depth, vt_buf *out);
 
 static void dump_siblings(const vt_radix *r, int32_t root, int32_t depth, vt_buf *out)
 {
-    while (root >= 0) { /* in token order; the right spine is a loop, the left one a call */
+    while (root >= 0) { /* in token order: left subtree, node, right subtree */
         dump_siblings(r, r->node[root].left, depth, out);
         dump_node(r, root, depth, out);
         root = r->node[root].right;
@@ -450,15 +523,14 @@ void vt_radix_dump(const vt_radix *r, vt_buf *out)
         if (!t->live || t->child < 0)
             continue;
         if (t->salt_len > 0)
-            vt_buf_puts(out,
-                        "tenant with a salt\n"); /* the salt itself is a secret of the tenant */
+            vt_buf_puts(out, "tenant with a salt\n"); /* which salt is the tenant's secret */
         else
             vt_buf_puts(out, "tenant without a salt\n");
         dump_siblings(r, t->child, 0, out);
     }
 }
 
-/* Counts the nodes below `root` and checks what can be seen from each. */
+/* Checks every node of a treap of siblings, and of the treaps below them; counts them in *n. */
 static vt_status check_siblings(const vt_radix *r, int32_t root, int32_t tenant, int32_t parent,
                                 int32_t *n, vt_err *err)
 {

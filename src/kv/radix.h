@@ -1,16 +1,15 @@
-/* Radix prefix cache: which token prefixes have their KV in pages already.
+/* Radix prefix cache: it knows which token prefixes have their KV in pages already.
  *
  *   tenant ""  ────[p7: <s> You are ...]──[p3: helpful ...]──┬─[p9: What is ...]
  *                                                            └─[p2: Why do ...]──[p5: a tail]
  *   tenant "b" ────[p1: <s> You are ...]
  *
- * An edge is one page of tokens, so a node is a page and its number is the page's. Matching is
- * exact, token by token. A sequence holds (vt_radix_hold) every page of its path while it runs, so
- * a prefix is shared while the first to compute it still runs, and an inner page can never go
- * before its children.
+ * An edge is one page of tokens, so a node is a page, and the node's number is the page's number.
+ * Matching compares tokens one by one. A sequence holds (vt_radix_hold) every page of its path
+ * while it runs. So a prefix can be shared while the sequence that computed it still runs, and a
+ * page is never evicted before its children.
  *
- * Owner of all page movements: the scheduler calls this, and nothing else touches the pool. One
- * thread. */
+ * The scheduler calls this and never the page pool itself. One thread. */
 #ifndef VT_KV_RADIX_H
 #define VT_KV_RADIX_H
 
@@ -29,10 +28,9 @@ typedef enum vt_evict {
 } vt_evict;
 
 typedef struct vt_radix_stats {
-    uint64_t lookups,
-        lookup_tokens;      /* matches tried for admission, and the tokens they asked for */
-    uint64_t hit_tokens;    /* found in shared pages */
-    uint64_t copied_tokens; /* found in part of a page and copied */
+    uint64_t lookups, lookup_tokens; /* admissions, and the tokens of their sequences */
+    uint64_t hit_tokens;             /* of these, tokens found in whole pages and shared */
+    uint64_t copied_tokens;          /* of these, tokens found in a part of a page and copied */
     uint64_t inserted_pages, duplicate_pages;
     uint64_t evicted_pages[VT_EVICT_CAUSES];
 } vt_radix_stats;
@@ -69,8 +67,8 @@ typedef struct vt_radix {
     vt_radix_stats stats;
 } vt_radix;
 
-/* What of a prompt is there: `n_pages` whole pages, and `copy_tokens` more in the beginning of page
- * `copy_from` (-1: none). */
+/* How much of a prompt is cached: `n_pages` whole pages, and after them `copy_tokens` tokens at the
+ * beginning of page `copy_from` (-1: none). */
 typedef struct vt_radix_match {
     int32_t n_pages, copy_from, copy_tokens;
 } vt_radix_match;
@@ -79,38 +77,42 @@ vt_status vt_radix_init(vt_radix *r, int32_t n_pages, int32_t page_size, int32_t
                         vt_err *err);
 void vt_radix_release(vt_radix *r);
 
-/* Tenants: prefixes are shared only within one. VT_NO_TENANT if the table is full: such a
- * request neither hits nor inserts. Give it back with leave when the request is over. */
+/* Tenants share prefixes only among their own requests. Returns the tenant of a salt and an
+ * adapter, or VT_NO_TENANT if the table is full: a request without a tenant neither finds nor
+ * enters pages. Call vt_radix_leave when the request is over. */
 int32_t vt_radix_join(vt_radix *r, const char *salt, int32_t salt_len, int32_t adapter);
 void vt_radix_leave(vt_radix *r, int32_t tenant);
 
-/* Longest cached prefix of token[0..n). Pages go to page[0 .. n / page_size). Parts are only
- * offered from pages whose last token is written before `step`. Nothing is held yet. */
+/* The longest cached prefix of token[0..n). Whole pages are written to page[0 .. n / page_size). A
+ * part of a page is offered only if a step before `step` writes that page. Nothing is held yet. */
 vt_radix_match vt_radix_find(const vt_radix *r, int32_t tenant, const int32_t *token, int32_t n,
                              uint64_t step, int32_t *page);
 void vt_radix_hold(vt_radix *r, const int32_t *page, int32_t n);
 void vt_radix_drop(vt_radix *r, const int32_t *page, int32_t n);
 
-/* n fresh pages, evicting the least recently used leaves where needed. All or nothing. */
+/* Takes n pages into ids[0..n), evicting the least recently used leaves if too few are free. All or
+ * nothing: on VT_ERR_NO_PAGES ids is untouched. */
 vt_status vt_radix_take(vt_radix *r, int32_t n, int32_t *ids, vt_evict cause);
 static inline int32_t vt_radix_available(const vt_radix *r)
 {
     return r->pool.n_free + r->pool.n_cached;
 }
 
-/* Enters a held page that holds token[0..fill) behind page `parent` (-1: first). Returns the
- * page that now stands for these tokens: `page`, or the one that already did (then `page` stays
- * the caller's alone, who should hold the other instead). A tail (fill < page_size) that another
- * page covers is such a case too. */
+/* Enters a held page with the KV of token[0..fill), whose parent is page `parent` (-1: it is the
+ * first of a prompt). Returns the page that stands for these tokens now: `page`, or another one
+ * that had them before; then `page` is not entered, and the caller should hold the other one
+ * instead. A tail (fill < page_size) whose tokens a longer page begins with is that second case
+ * too. */
 int32_t vt_radix_insert(vt_radix *r, int32_t tenant, int32_t parent, const int32_t *token,
                         int32_t fill, int32_t page, uint64_t step);
 
 /* Forgets all unreferenced pages; returns how many. */
 int32_t vt_radix_flush(vt_radix *r);
 
-/* The tree as text, one line per run of pages, for people. */
+/* Writes the tree as text for people: one line for each run of pages without a branch. */
 void vt_radix_dump(const vt_radix *r, vt_buf *out);
-/* Every rule above, checked from scratch; for tests. */
+/* Verifies the pool, the three rules of radix.c and the order of siblings from scratch; for
+ * tests. */
 vt_status vt_radix_check(const vt_radix *r, vt_err *err);
 
 #endif

@@ -2,10 +2,10 @@
  *
  *   kv[slot of p] = mix(kv[slot of p-1], token, kv[slot of some position before p])
  *
- * One earlier position, chosen by hash, stands for attention: reading all of them would make a
- * step as slow as a real one, and over thousands of tokens a wrong page is met soon enough.
- * Sequences run in batch order, so one that rides on a page of the same step finds it written,
- * as on a real device, where a layer stores all KV before anyone attends. */
+ * One earlier position, chosen by hash, stands for attention. Reading all of them would make a step
+ * as slow as a real one, and over thousands of tokens a wrong page is read soon enough. Sequences
+ * run in batch order, so one that rides on a page of the same step finds it written, as on a real
+ * device, where a layer stores all KV before any row attends. */
 #include "sim/fake_device.h"
 
 #include <stdio.h>
@@ -14,6 +14,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/random.h"
 
 enum { IN_FLIGHT = 2 };
 
@@ -44,10 +45,8 @@ int64_t vt_fake_now(void *clock) { return ((vt_fake_clock *)clock)->now_ns; }
 
 static uint64_t mix(uint64_t a, uint64_t b)
 {
-    uint64_t x = (a ^ (b * 0x9e3779b97f4a7c15u)) + 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
+    uint64_t state = a ^ (b * UINT64_C(0x9e3779b97f4a7c15));
+    return vt_random_next(&state);
 }
 
 /* ---- the fake model: shared by the device and the reference ---- */
@@ -97,7 +96,7 @@ void vt_fake_reference(const int32_t *prompt, int32_t n_prompt, const vt_sample_
     }
 }
 
-/* ---- promises of a batch ---- */
+/* ---- checking a batch ---- */
 
 static void violate(fake_device *x, const char *what, int32_t where)
 {
@@ -166,7 +165,8 @@ static void run_seq(fake_device *x, const vt_step *step, int32_t s)
     }
 }
 
-/* A device may read a decode's KV before the step's own is stored, but for its one token's. */
+/* A device may read the KV of a decode before the step's KV is stored. So no decode may attend to
+ * KV that its own step writes, except to that of its own token. */
 static void check_decode(fake_device *x, const vt_step *step, int32_t s)
 {
     const vt_batch *b = &step->batch;
@@ -255,8 +255,7 @@ static vt_status fake_launch(vt_executor *base, const vt_step *step, vt_err *err
     f->begin_ns = now > x->busy_until_ns ? now : x->busy_until_ns;
     f->end_ns = x->busy_until_ns = f->begin_ns + cost_of(x, step);
     x->n_flight++;
-    if (x->n_flight == 1 && !x->config.hollow &&
-        roll(x, 500000)) /* early; else as late as its wait */
+    if (x->n_flight == 1 && !x->config.hollow && roll(x, 500000)) /* runs now; else at its wait */
         run_step(x, f, x->token[step->id % IN_FLIGHT], x->logprob[step->id % IN_FLIGHT]);
     return VT_OK;
 }

@@ -16,6 +16,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/random.h"
 #include "engine/engine.h"
 #include "sim/fake_device.h"
 
@@ -69,17 +70,9 @@ typedef struct sim {
     char failure[400];
 } sim;
 
-static uint64_t next_random(sim *s) /* splitmix64 */
-{
-    uint64_t x = s->rng += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-}
-
 static int32_t between(sim *s, int32_t lo, int32_t hi) /* inclusive */
 {
-    return lo + (int32_t)(next_random(s) % (uint64_t)(hi - lo + 1));
+    return lo + (int32_t)(vt_random_next(&s->rng) % (uint64_t)(hi - lo + 1));
 }
 
 static bool chance(sim *s, int32_t percent) { return between(s, 0, 99) < percent; }
@@ -95,7 +88,7 @@ static void fail(sim *s, const char *fmt, ...)
     va_end(args);
 }
 
-/* ---- what ought to happen ---- */
+/* ---- what should happen ---- */
 
 static bool ends(const sim *s, const script *r, int32_t token)
 {
@@ -103,7 +96,7 @@ static bool ends(const sim *s, const script *r, int32_t token)
     return stop || (!r->p.ignore_eos && (token == s->eos[0] || token == s->eos[1]));
 }
 
-/* The engine's own checked copy of the request gives seeds and lengths. */
+/* Seeds and lengths are taken from the engine's own checked copy of the request. */
 static void expect(sim *s, script *r)
 {
     vt_req *made;
@@ -177,7 +170,7 @@ static void on_end(sim *s, script *r, completion *c, const vt_event *e)
     else if (whole && e->sample == 0 && r->p.prompt_logprobs && r->n_scored != r->p.n_prompt - 1)
         fail(s, "request %llu: %d scores of %d", id, r->n_scored, r->p.n_prompt - 1);
     else if (e->finish == VT_FINISH_ABORT && !r->aborted)
-        fail(s, "request %llu was aborted by nobody", id);
+        fail(s, "request %llu ended with abort, and no one aborted it", id);
     else if (e->finish == VT_FINISH_ERROR && !r->timed && !s->faulty)
         fail(s, "request %llu failed: %s", id, e->error);
     c->finish = e->finish;
@@ -229,7 +222,7 @@ static void write_request(sim *s, script *r, int64_t arrive_ns)
     r->p.n = chance(s, 15) ? between(s, 2, SAMPLES_MAX) : 1;
     r->p.temperature = chance(s, 50) ? 1 : 0;
     r->p.has_seed = chance(s, 50);
-    r->p.seed = next_random(s);
+    r->p.seed = vt_random_next(&s->rng);
     r->p.presence_penalty = chance(s, 20) ? 0.5f : 0;
     r->p.ignore_eos = chance(s, 30);
     r->stop_id = between(s, 0, VOCAB - 1);
@@ -295,7 +288,7 @@ static vt_status make_engine(sim *s, vt_err *err)
 
 /* ---- running it ---- */
 
-/* Steps that the work of everything open can take, generously: each step moves the oldest on. */
+/* An upper bound for the steps that all open requests can take: each step brings the oldest on. */
 static uint64_t work_ahead(const sim *s)
 {
     uint64_t work = 0;
@@ -346,12 +339,12 @@ static void one_step(sim *s)
             vt_engine_abort(s->engine, r->id);
         }
     }
-    bool idle;
+    bool idle = false;
     vt_err err;
     vt_status status = vt_engine_step(s->engine, &idle, &err);
     s->steps++;
     if (vt_fake_violation(s->executor)[0])
-        fail(s, "the batch broke a promise: %s", vt_fake_violation(s->executor));
+        fail(s, "the batch broke its contract: %s", vt_fake_violation(s->executor));
     else if (status != VT_OK && !(s->faulty && status == VT_ERR_DEVICE))
         fail(s, "the step failed: %s", err.message);
     else if (vt_sched_check(vt_engine_scheduler(s->engine), &err) != VT_OK)
@@ -381,7 +374,7 @@ static void check_end(sim *s)
 static void add_report(const sim *s, vt_sim_report *report)
 {
     vt_engine_stats st;
-    vt_engine_get_stats(s->engine, &st);
+    vt_engine_copy_stats(s->engine, &st);
     report->steps += s->steps;
     report->requests += st.requests;
     for (int i = 0; i <= VT_FINISH_ERROR; i++) {

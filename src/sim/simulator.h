@@ -1,6 +1,5 @@
-/* The simulator: the real engine, scheduler and prefix cache on a fake device with a fake clock,
- * driven by a seed. Everything a seed does is a pure function of it, so a failing one can be run
- * again.
+/* The simulator: the real engine, scheduler and prefix cache on a fake device with a fake clock.
+ * What happens is a pure function of a seed, so a seed that fails can be run again.
  *
  * A run makes a random engine (pages, page size, budget, policy, overlap, faults ...), sends it
  * random requests (shared prefixes, several completions, stop tokens, scores, salts, priorities,
@@ -9,8 +8,8 @@
  *   - all invariants of scheduler, radix tree and page pool (vt_sched_check), and the device's own;
  *   - every completion gets exactly the tokens and log-probabilities it gets alone, and no more;
  *   - every completion ends exactly once, for a reason that fits;
- *   - under fcfs nobody waits longer than the work before it can take;
- *   - in the end no page, slot or request is left behind. */
+ *   - under fcfs no request waits longer than the work before it can take;
+ *   - in the end no page, slot or request is still in use. */
 #ifndef VT_SIM_SIMULATOR_H
 #define VT_SIM_SIMULATOR_H
 
@@ -23,8 +22,8 @@ typedef struct vt_sim_report {
     int64_t simulated_ns;
 } vt_sim_report;
 
-/* Runs one seed with n_requests requests and adds what happened to *report. On failure the
- * sentence begins with the seed and the step. */
+/* Runs one seed with n_requests requests and adds its counts to *report. On failure the message
+ * begins with the seed and the step. */
 vt_status vt_sim_run(uint64_t seed, int32_t n_requests, vt_sim_report *report, vt_err *err);
 
 #endif

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "engine/engine.h"
 #include "engine/recording.h"
 #include "model/model.h"
 #include "story/story.h"
@@ -126,7 +127,7 @@ static vt_status collect(vt_engine *e, story_input *in, copies *c, vt_err *err)
     return r.on_gpu ? collect_gpu(&r, in, c, err) : collect_workers(&r, in, c, err);
 }
 
-vt_status vt_engine_story(vt_engine *e, vt_request_id id, char **json, size_t *len, vt_err *err)
+static vt_status build(vt_engine *e, vt_request_id id, char **json, size_t *len, vt_err *err)
 {
     story_input *in = vt_calloc(1, sizeof *in);
     copies *c = vt_calloc(1, sizeof *c);
@@ -140,5 +141,16 @@ vt_status vt_engine_story(vt_engine *e, vt_request_id id, char **json, size_t *l
         free(c->kernel);
     free(c);
     free(in);
+    return status;
+}
+
+vt_status vt_engine_story(vt_engine *e, vt_request_id id, char **json, size_t *len, vt_err *err)
+{
+    TRY(vt_check_pointer(e, "vt_engine_story: the engine", err));
+    TRY(vt_check_pointer(json, "vt_engine_story: json", err));
+    TRY(vt_check_pointer(len, "vt_engine_story: len", err));
+    TRY(vt_engine_hold(e, err));
+    vt_status status = build(e, id, json, len, err);
+    vt_engine_release(e);
     return status;
 }

@@ -213,9 +213,42 @@ def test_bench_simulate_saturates_later_with_more_gpus():
         assert cold["ttft_ms"]["p50"] > first["ttft_ms"]["p50"]
         text = ok(*base).text
         assert "saturates between" in text and max(map(len, text.split("\n"))) <= 100
+        fp8 = ok(*base, "--kv-dtype", "fp8", "--json").json
+        same(fp8["kv_dtype"], "FP8_E4M3")
         fails(1, "timestamp", "bench", "simulate", "--trace", write(d, ["{}"], "bad"), "--hardware", "h200")
         fails(2, "--trace", "bench", "simulate", "--hardware", "h200")
         fails(2, "leave no room", *base, "--memory", "1G")
+        fails(2, "was made for at most 40960", *base, "--max-context", "50000")
+
+
+def test_bench_simulate_finds_the_border_of_an_overloaded_trace():
+    with tempfile.TemporaryDirectory() as d:
+        rows = [{"timestamp": k * 10, "input_length": 6000, "output_length": 100} for k in range(100)]
+        base = ["bench", "simulate", "--hardware", "h200", "-m", "dummy:qwen3-8b", "--trace"]
+        j = ok(*base, write(d, [json.dumps(r) for r in rows], "heavy.jsonl"), "--json").json
+        at = [r["rate"] for r in j["rates"]].index(j["saturates_at_rate"])
+        assert j["saturates_at_rate"] < 1, "100 requests a second are too many"
+        assert j["rates"][at]["served_per_s"] < 0.9 * j["rates"][at]["offered_per_s"]
+        below = j["rates"][at - 1]
+        assert below["served_per_s"] >= 0.9 * below["offered_per_s"]
+        fails(2, "arrive at one moment", *base, write(d, [json.dumps(rows[0])] * 2, "moment.jsonl"))
+
+
+def test_bench_simulate_says_what_it_leaves_out():
+    with tempfile.TemporaryDirectory() as d:
+        rows = [{"timestamp": k * 100, "input_length": 40000, "output_length": 5000, "hash_ids": ["a", "b"]}
+                if k % 2 else {"timestamp": k * 100, "input_length": 41000 if k == 2 else 100, "output_length": 3}
+                for k in range(12)]
+        base = ["bench", "simulate", "--hardware", "h200", "-m", "dummy:qwen3-8b", "--trace",
+                write(d, [json.dumps(r) for r in rows], "long.jsonl")]
+        text = " ".join(ok(*base, "--requests", "10").text.split())
+        for sentence in ("Only the first 10 of the trace's 12 requests were replayed (--requests).",
+                         "1 of 10 prompts are longer than the context of 40960 tokens: refused.",
+                         "5 of 10 outputs are cut, by 20200 tokens in all: with their prompts they are longer than the context.",
+                         "5 requests, the first in line 2, have more or fewer hash_ids than blocks of 512 tokens"):
+            assert sentence in text, sentence
+        text = " ".join(ok(*base, "--memory", "19G").text.split())
+        assert "6 of 12 prompts are larger than the KV memory of" in text, text
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-/* Traces of requests (sim/plan.h): whatever the bytes, a file of sane lines or one sentence. */
+/* Traces of requests (sim/trace_file.h): whatever the bytes, a file of sane lines or one sentence. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/plan.h"
+#include "sim/trace_file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

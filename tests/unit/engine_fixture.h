@@ -16,7 +16,7 @@
 
 enum { LOG_TOKENS = 4096, LOG_TEXT = 8192 };
 
-/* One completion's story as its callback saw it. */
+/* What the callback was told about one completion. */
 typedef struct heard {
     vt_engine *engine;   /* to abort from the callback */
     int32_t abort_after; /* tokens; 0: never */
@@ -138,7 +138,7 @@ static inline void run_all(fixture *f)
         assert_true(i < 100000);
 }
 
-/* The plan that was made last: what is in flight. */
+/* The plan that was made last: with overlap its step is in flight. */
 static inline const vt_plan *last_plan(const fixture *f)
 {
     const vt_sched *s = vt_engine_scheduler(f->engine);

@@ -13,6 +13,7 @@
 #include <pthread.h>
 
 #include "common/emulated_gpu.h"
+#include "common/engine_run.h"
 #include "common/tiny_model.h"
 #include "engine/engine.h"
 #include "exec/cuda.h"
@@ -95,71 +96,37 @@ static void write_requests(request *r, int32_t vocab)
 
 /* ---- engines ---- */
 
-static void set(vt_options *o, const char *key, const char *value)
-{
-    vt_err err;
-    if (vt_options_set(o, key, value, &err) != VT_OK)
-        fail_msg("%s", err.message);
-}
-
-static void set_int(vt_options *o, const char *key, int64_t value)
-{
-    char text[32];
-    snprintf(text, sizeof text, "%lld", (long long)value);
-    set(o, key, text);
-}
-
 static vt_engine *open_engine(const vt_model *m, const setup *s)
 {
     vt_options *o;
-    vt_engine *e;
     vt_err err;
     enum { PAGE = 16 };
     setenv("VITRINE_EMULATOR", s->emulator, 1);
     assert_int_equal(vt_options_new(&o, &err), VT_OK);
-    set(o, "device", s->cpu ? "cpu" : "cuda");
-    set_int(o, "threads", 2);
-    set_int(o, "page-size", PAGE);
-    set_int(o, "max-running", s->running);
-    set_int(o, "token-budget", s->budget);
-    set_int(o, "max-context", 96);
-    set_int(o, "kv-memory",
-            (int64_t)s->pages * PAGE * m->arch.n_layers * 2 * m->arch.n_kv_heads *
-                m->arch.head_dim * (s->fp8_kv ? 1 : 2));
-    set(o, "kv-dtype", s->fp8_kv ? "fp8" : "auto");
-    set(o, "deterministic", s->deterministic ? "true" : "false");
-    set(o, "no-graphs", s->no_graphs ? "true" : "false");
-    set(o, "no-overlap", s->no_overlap ? "true" : "false");
-    set(o, "no-prefix-cache", s->no_prefix_cache ? "true" : "false");
-    if (vt_engine_new(m, o, &e, &err) != VT_OK)
-        fail_msg("%s", err.message);
+    engine_option(o, "device", s->cpu ? "cpu" : "cuda");
+    engine_option_int(o, "threads", 2);
+    engine_option_int(o, "page-size", PAGE);
+    engine_option_int(o, "max-running", s->running);
+    engine_option_int(o, "token-budget", s->budget);
+    engine_option_int(o, "max-context", 96);
+    engine_option_int(o, "kv-memory",
+                      (int64_t)s->pages * PAGE * m->arch.n_layers * 2 * m->arch.n_kv_heads *
+                          m->arch.head_dim * (s->fp8_kv ? 1 : 2));
+    engine_option(o, "kv-dtype", s->fp8_kv ? "fp8" : "auto");
+    engine_option_flag(o, "deterministic", s->deterministic);
+    engine_option_flag(o, "no-graphs", s->no_graphs);
+    engine_option_flag(o, "no-overlap", s->no_overlap);
+    engine_option_flag(o, "no-prefix-cache", s->no_prefix_cache);
+    vt_engine *e = engine_open(m, o);
     vt_options_free(o);
     return e;
 }
 
 static void submit(vt_engine *e, request *r)
 {
-    vt_err err;
-    vt_request_id id;
     memset(&r->now, 0, sizeof r->now);
     r->error[0] = 0;
-    if (vt_engine_submit(e, &r->p, &id, &err) != VT_OK)
-        fail_msg("%s", err.message);
-}
-
-static bool step(vt_engine *e)
-{
-    bool idle;
-    vt_err err;
-    if (vt_engine_step(e, &idle, &err) != VT_OK)
-        fail_msg("%s", err.message);
-    return !idle;
-}
-
-static void run_all(vt_engine *e)
-{
-    while (step(e))
-        ;
+    engine_submit(e, &r->p);
 }
 
 /* Each request with nothing beside it. */
@@ -168,7 +135,7 @@ static void run_alone(const vt_model *m, const setup *s, request *r, outcome *ou
     vt_engine *e = open_engine(m, s);
     for (int32_t k = 0; k < REQUESTS; k++) {
         submit(e, &r[k]);
-        run_all(e);
+        engine_run(e);
         assert_true(r[k].now.ended);
         out[k] = r[k].now;
     }
@@ -184,10 +151,10 @@ static void run_together(const vt_model *m, const setup *s, request *r, outcome 
     for (int32_t k = 0; k < TOGETHER; k++) {
         r[k].p.max_tokens = 8;
         submit(e, &r[k]);
-        step(e);
-        step(e);
+        engine_step(e);
+        engine_step(e);
     }
-    run_all(e);
+    engine_run(e);
     for (int32_t k = 0; k < TOGETHER; k++) {
         assert_true(r[k].now.ended);
         out[k] = r[k].now;
@@ -265,16 +232,16 @@ static void run_schedules(bool fp8_kv, int32_t schedules)
         for (int32_t i = 0; i < REQUESTS; i++) {
             submit(e, &r[(i * 5 + s) % REQUESTS]);
             for (int32_t n = between(0, 1) * between(0, 5); n > 0; n--)
-                step(e);
+                engine_step(e);
         }
-        run_all(e);
+        engine_run(e);
         for (int32_t k = 0; k < REQUESTS; k++) {
             char what[40];
             snprintf(what, sizeof what, "schedule %d", s);
             assert_same(&r[k].now, &want[k], what, k);
         }
     }
-    vt_engine_get_stats(e, &st);
+    vt_engine_copy_stats(e, &st);
     print_message("%llu retractions, %llu tokens hit, %llu copied\n",
                   (unsigned long long)st.sched.retracted, (unsigned long long)st.cache.hit_tokens,
                   (unsigned long long)st.cache.copied_tokens);
@@ -304,11 +271,11 @@ static void run_twice(bool fp8_kv)
     r[0].p.max_tokens = 3;
     vt_engine *e = open_engine(m, &s);
     submit(e, &r[0]);
-    run_all(e);
+    engine_run(e);
     cold = r[0].now;
     assert_int_equal(r[0].cached, 0);
     submit(e, &r[0]);
-    run_all(e);
+    engine_run(e);
     assert_true(r[0].cached >= 16);
     assert_int_equal(r[0].now.token[0], cold.token[0]);
     assert_true(fabsf(r[0].now.logprob[0] - cold.logprob[0]) < 0.05f);
@@ -337,11 +304,11 @@ static vt_cuda_startup run_alike(const vt_model *m, const char *shared, int32_t 
     unsetenv("VITRINE_CUDA_SHARED");
     submit(e, &r[0]);
     for (int i = 0; i < 3; i++)
-        step(e);
+        engine_step(e);
     for (int32_t k = 1; k < CROWD; k++)
         submit(e, &r[k]);
     assert_false(r[0].now.ended);
-    run_all(e);
+    engine_run(e);
     for (int32_t k = 0; k < CROWD; k++) {
         assert_true(r[k].now.ended);
         assert_int_equal(r[k].cached >= COMMON / 16 * 16, k > 0 && k < CROWD - 1);
@@ -438,14 +405,14 @@ static void check_allowed(const vt_model *m, const setup *s)
     r[1].p.allowed = few;
     r[1].p.n_allowed = 1;
     submit(e, &r[1]);
-    run_all(e);
+    engine_run(e);
     for (int32_t i = 0; i < r[1].now.n; i++)
         assert_true(r[1].now.token[i] == few[0] && fabsf(r[1].now.logprob[i]) < 1e-5f);
     const vt_logit_bias never = {few[0], -INFINITY};
     r[1].p.logit_bias = &never;
     r[1].p.n_logit_bias = 1;
     submit(e, &r[1]);
-    run_all(e);
+    engine_run(e);
     assert_int_equal(r[1].finish, VT_FINISH_ERROR);
     assert_non_null(strstr(r[1].error, "none of the allowed tokens can be chosen"));
     vt_engine_free(e);
@@ -493,6 +460,7 @@ static void test_request_when_a_kernel_fails_then_it_ends_in_an_error(void **sta
         assert_true(r[k].error[0] != 0);
     }
     submit(e, &r[3]); /* the device stays failed, and says so */
+    idle = false;
     assert_int_not_equal(vt_engine_step(e, &idle, &err), VT_OK);
     assert_non_null(strstr(err.message, "CUDA_ERROR_LAUNCH_FAILED"));
     while (!idle)
@@ -502,7 +470,7 @@ static void test_request_when_a_kernel_fails_then_it_ends_in_an_error(void **sta
     s.emulator = "cc=90,memory=512";
     e = open_engine(m, &s); /* a new one works */
     submit(e, &r[0]);
-    run_all(e);
+    engine_run(e);
     assert_true(r[0].now.ended);
     vt_engine_free(e);
     vt_model_free(m);
@@ -511,7 +479,7 @@ static void test_request_when_a_kernel_fails_then_it_ends_in_an_error(void **sta
 /* Steps of an engine that another thread began. */
 static void *run_elsewhere(void *engine)
 {
-    run_all(engine);
+    engine_run(engine);
     return NULL;
 }
 
@@ -539,13 +507,13 @@ static void test_engines_when_two_take_turns_and_threads_change_then_as_alone(vo
         again[k].p.user = &again[k];
         submit(a, &r[k]);
         submit(b, &again[k]);
-        step(a);
-        step(b);
+        engine_step(a);
+        engine_step(b);
     }
     assert_int_equal(pthread_create(&thread, NULL, run_elsewhere, a), 0);
     pthread_join(thread, NULL);
     vt_engine_free(a);
-    run_all(b);
+    engine_run(b);
     vt_engine_free(b);
     for (int32_t k = 0; k < TOGETHER; k++) {
         assert_same(&r[k].now, &want[k], "the first engine", k);
@@ -556,7 +524,7 @@ static void test_engines_when_two_take_turns_and_threads_change_then_as_alone(vo
     a = open_engine(m, &s);
     r[0].p.max_tokens = 1;
     submit(a, &r[0]);
-    step(a);
+    engine_step(a);
     assert_false(r[0].now.ended);
     assert_int_equal(pthread_create(&thread, NULL, run_elsewhere, a), 0);
     pthread_join(thread, NULL);

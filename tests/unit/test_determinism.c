@@ -1,5 +1,5 @@
 /* Determinism on the CPU, as docs/engine.md promises it: a request's tokens and log-probabilities
- * are bitwise the same alone and in any company, whatever the chunking, the cache hits, the page
+ * are bitwise the same alone and in any batch, whatever the chunking, the cache hits, the page
  * size, the number of threads, retraction and overlap.
  *
  * Random engines run random schedules of a set of requests whose results alone are known. A
@@ -15,6 +15,8 @@
 
 #include <cmocka.h>
 
+#include "base/random.h"
+#include "common/engine_run.h"
 #include "engine/engine.h"
 #include "kv/cache.h"
 #include "model/model.h"
@@ -53,10 +55,7 @@ static uint64_t rng;
 
 static int32_t between(int32_t lo, int32_t hi)
 {
-    uint64_t x = rng += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return lo + (int32_t)((x ^ (x >> 31)) % (uint64_t)(hi - lo + 1));
+    return lo + (int32_t)(vt_random_next(&rng) % (uint64_t)(hi - lo + 1));
 }
 
 static void on_event(void *user, const vt_event *e)
@@ -74,8 +73,8 @@ static void on_event(void *user, const vt_event *e)
     o->ended = e->finish == VT_FINISH_STOP || e->finish == VT_FINISH_LENGTH;
 }
 
-/* Requests that share beginnings of every length, greedy and sampled, some with penalties, some
- * that may only say again what is in the prompt. */
+/* Requests whose prompts have common beginnings of every length: greedy and sampled, some with
+ * penalties, some that are allowed only the tokens of their prompt. */
 static void write_requests(request *r, int32_t vocab)
 {
     int32_t family[FAMILIES][PROMPT];
@@ -105,60 +104,24 @@ static void write_requests(request *r, int32_t vocab)
     }
 }
 
-static void set(vt_options *o, const char *key, int64_t value)
-{
-    vt_err err;
-    char text[32];
-    snprintf(text, sizeof text, "%lld", (long long)value);
-    if (vt_options_set(o, key, text, &err) != VT_OK)
-        fail_msg("%s", err.message);
-}
-
-static void set_flag(vt_options *o, const char *key, bool on)
-{
-    assert_int_equal(vt_options_set(o, key, on ? "true" : "false", NULL), VT_OK);
-}
-
-static vt_engine *open_engine(const vt_model *m, const vt_options *o)
-{
-    vt_err err;
-    vt_engine *e;
-    if (vt_engine_new(m, o, &e, &err) != VT_OK)
-        fail_msg("%s", err.message);
-    return e;
-}
-
 static void submit(vt_engine *e, request *r)
 {
-    vt_err err;
-    vt_request_id id;
     memset(r->now, 0, sizeof r->now);
-    if (vt_engine_submit(e, &r->p, &id, &err) != VT_OK)
-        fail_msg("%s", err.message);
-}
-
-static bool step(vt_engine *e)
-{
-    bool idle;
-    vt_err err;
-    if (vt_engine_step(e, &idle, &err) != VT_OK)
-        fail_msg("%s", err.message);
-    return !idle;
+    engine_submit(e, &r->p);
 }
 
 static void run_alone(const vt_model *m, vt_options *o, request *r)
 {
-    set(o, "threads", 1);
-    set(o, "max-running", 1);
-    set(o, "token-budget", 512);
-    set(o, "page-size", 16);
-    set_flag(o, "no-overlap", true);
-    set_flag(o, "no-prefix-cache", true);
-    vt_engine *e = open_engine(m, o);
+    engine_option_int(o, "threads", 1);
+    engine_option_int(o, "max-running", 1);
+    engine_option_int(o, "token-budget", 512);
+    engine_option_int(o, "page-size", 16);
+    engine_option_flag(o, "no-overlap", true);
+    engine_option_flag(o, "no-prefix-cache", true);
+    vt_engine *e = engine_open(m, o);
     for (int32_t k = 0; k < REQUESTS; k++) {
         submit(e, &r[k]);
-        while (step(e))
-            ;
+        engine_run(e);
         memcpy(r[k].alone, r[k].now, sizeof r[k].alone);
         for (int32_t i = 0; i < r[k].p.n; i++)
             assert_true(r[k].alone[i].ended);
@@ -170,17 +133,17 @@ static void random_options(vt_options *o, const vt_model *m)
 {
     static const int32_t page_sizes[] = {1, 4, 16, 32, 64};
     int32_t running = between(1, 8);
-    set(o, "threads", between(1, 3));
-    set(o, "max-running", running);
-    set(o, "token-budget", running + (between(0, 4) ? between(8, 300) : 0));
-    set(o, "page-size", page_sizes[between(0, 4)]);
+    engine_option_int(o, "threads", between(1, 3));
+    engine_option_int(o, "max-running", running);
+    engine_option_int(o, "token-budget", running + (between(0, 4) ? between(8, 300) : 0));
+    engine_option_int(o, "page-size", page_sizes[between(0, 4)]);
     vt_dtype kv = m->layer[0].q->dtype == VT_F32 ? VT_F32 : VT_F16;
     size_t token_bytes = vt_kv_page_bytes(m->arch.n_layers, m->arch.n_kv_heads, 1, m->arch.head_dim,
                                           kv);
     int64_t kv_bytes = between(1, 3) * 256 * (int64_t)token_bytes; /* few sequences: retraction */
-    set(o, "kv-memory", kv_bytes < 65536 ? 65536 : kv_bytes);
-    set_flag(o, "no-overlap", between(0, 2) == 0);
-    set_flag(o, "no-prefix-cache", between(0, 3) == 0);
+    engine_option_int(o, "kv-memory", kv_bytes < 65536 ? 65536 : kv_bytes);
+    engine_option_flag(o, "no-overlap", between(0, 2) == 0);
+    engine_option_flag(o, "no-prefix-cache", between(0, 3) == 0);
 }
 
 /* Submits a random choice of the requests with random numbers of steps between, and compares. */
@@ -196,10 +159,9 @@ static void run_schedule(vt_engine *e, request *r, const char *model, int32_t en
             continue;
         submit(e, q);
         for (int32_t n = between(0, 1) * between(0, 6); n > 0; n--)
-            step(e);
+            engine_step(e);
     }
-    while (step(e))
-        ;
+    engine_run(e);
     for (int32_t k = 0; k < REQUESTS; k++)
         for (int32_t i = 0; chosen[k] && i < r[k].p.n; i++)
             if (memcmp(&r[k].now[i], &r[k].alone[i], sizeof(outcome)) != 0)
@@ -229,11 +191,11 @@ static void test_tokens_when_schedules_differ_then_bitwise_the_same(void **state
         run_alone(m, o, r);
         for (int32_t i = 0; i < ENGINES; i++) {
             random_options(o, m);
-            vt_engine *e = open_engine(m, o);
+            vt_engine *e = engine_open(m, o);
             for (int32_t s = 0; s < n; s++, total++)
                 run_schedule(e, r, models[k], i, s);
             vt_engine_stats st;
-            vt_engine_get_stats(e, &st);
+            vt_engine_copy_stats(e, &st);
             retracted += st.sched.retracted;
             hits += st.cache.hit_tokens;
             copied += st.cache.copied_tokens;

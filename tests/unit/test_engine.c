@@ -1,4 +1,4 @@
-/* The engine loop on the fake device: exact ends, stop strings, aborts, threads. */
+/* The engine loop on the fake device: exact ends, stop strings, min_tokens, aborts, threads. */
 #include "engine_fixture.h"
 
 #include <pthread.h>
@@ -184,6 +184,126 @@ static void test_stop_string_when_only_begun_then_held_text_comes_at_the_end(voi
     fixture_close(&f);
 }
 
+/* ---- min_tokens ---- */
+
+/* Text of the first min_tokens tokens is published as it is; a stop string counts behind them. */
+static void test_min_tokens_when_a_stop_string_comes_earlier_then_it_is_passed_over(void **state)
+{
+    (void)state;
+    int32_t prompt[7] = {1, 2, 3, 4, 5, 6, 7}, want[60];
+    vt_buf text;
+    vt_buf_init(&text, 0);
+    reference(prompt, 7, 60, want, &text);
+    char stop[2] = {text.data[2], 0};
+    assert_true(stop[0] != 0);
+    const char *stops[] = {stop};
+    for (int32_t min = 0; min <= 60; min += 4) {
+        fixture f;
+        static heard h;
+        memset(&h, 0, sizeof h);
+        open_with_text(&f, min % 8 == 0);
+        vt_request_params p = ask(prompt, 7, 60, &h);
+        p.stop = stops;
+        p.n_stop = 1;
+        p.min_tokens = min;
+        submit(&f, &p);
+        run_all(&f);
+        const char *at = memchr(text.data + min, stop[0], (size_t)(60 - min)); /* a byte a token */
+        size_t n = at ? (size_t)(at - text.data) : 60;
+        assert_int_equal(h.finish, at ? VT_FINISH_STOP : VT_FINISH_LENGTH);
+        assert_int_equal(h.text_len, n);
+        assert_memory_equal(h.text, text.data, n);
+        fixture_close(&f);
+    }
+    vt_buf_release(&text);
+}
+
+static void test_min_tokens_when_given_then_only_that_many_rows_forbid_end_tokens(void **state)
+{
+    (void)state;
+    fixture f;
+    static heard h;
+    memset(&h, 0, sizeof h);
+    int32_t prompt[10], stop_ids[] = {17, 18};
+    vt_logit_bias bias[] = {{17, 2.0f}};
+    fixture_defaults(&f);
+    fixture_open(&f);
+    count_up(prompt, 10, 0);
+    vt_request_params p = ask(prompt, 10, 12, &h);
+    p.ignore_eos = false;
+    p.stop_ids = stop_ids;
+    p.n_stop_ids = 2;
+    p.logit_bias = bias;
+    p.n_logit_bias = 1;
+    p.min_tokens = 3;
+    submit(&f, &p);
+    for (uint64_t seen = 0; step(&f);) {
+        const vt_plan *plan = last_plan(&f);
+        if (plan->step.id == seen)
+            continue; /* the last step was only waited for */
+        seen = plan->step.id;
+        const vt_sample_row *row = &plan->step.rows[0];
+        assert_int_equal(row->bias[0].id, 17);
+        assert_int_equal(row->n_bias, row->position - 10 < 3 ? 1 + 1 + 2 : 1);
+        for (int32_t i = 1; i < row->n_bias; i++) {
+            assert_int_equal(row->bias[i].id, i == 1 ? 255 : stop_ids[i - 2]);
+            assert_true(row->bias[i].bias < -1e30f);
+        }
+    }
+    fixture_close(&f);
+}
+
+/* ---- what the rows of a step have ---- */
+
+/* A penalty of either kind needs the tokens so far, alone and with others. */
+static void test_row_when_only_one_penalty_is_set_then_it_has_a_context(void **state)
+{
+    (void)state;
+    for (int which = 0; which < 4; which++) {
+        fixture f;
+        static heard h;
+        memset(&h, 0, sizeof h);
+        int32_t prompt[10];
+        fixture_defaults(&f);
+        fixture_open(&f);
+        count_up(prompt, 10, 0);
+        vt_request_params p = ask(prompt, 10, 2, &h);
+        p.repetition_penalty = which == 0 ? 1.1f : 1;
+        p.presence_penalty = which == 1 ? 0.5f : 0;
+        p.frequency_penalty = which == 2 ? 0.5f : 0;
+        submit(&f, &p);
+        step(&f);
+        const vt_sample_row *row = &last_plan(&f)->step.rows[0];
+        assert_int_equal(row->context != NULL, which < 3);
+        fixture_close(&f);
+    }
+}
+
+/* ---- lengths ---- */
+
+/* The last token's KV is never needed: a pool of 16 positions holds 17 tokens. */
+static void test_length_when_the_pool_is_smaller_than_the_context_then_pool_and_one(void **state)
+{
+    (void)state;
+    for (int overlap = 0; overlap < 2; overlap++)
+        for (int32_t n_prompt = 1; n_prompt <= 16; n_prompt++) {
+            fixture f;
+            heard h = {0};
+            int32_t prompt[16];
+            fixture_defaults(&f);
+            f.config.overlap = overlap;
+            f.config.sched.n_pages = 4; /* of 4 tokens */
+            fixture_open(&f);
+            count_up(prompt, n_prompt, 3);
+            vt_request_params p = ask(prompt, n_prompt, 100, &h);
+            submit(&f, &p);
+            run_all(&f);
+            assert_int_equal(h.n, 17 - n_prompt);
+            assert_int_equal(h.finish, VT_FINISH_LENGTH);
+            fixture_close(&f);
+        }
+}
+
 static void test_abort_when_from_the_callback_then_one_more_event_at_most_a_step_later(void **state)
 {
     (void)state;
@@ -237,7 +357,7 @@ static void test_abort_when_queued_or_unknown_then_only_that_one_ends(void **sta
     fixture_close(&f);
 }
 
-static void test_submit_when_queue_is_full_then_busy_and_nobody_is_lost(void **state)
+static void test_submit_when_queue_is_full_then_busy_and_no_request_is_lost(void **state)
 {
     (void)state;
     fixture f;
@@ -599,7 +719,7 @@ test_pages_when_the_executor_makes_more_then_they_are_used_and_no_token_changes(
         growth.most = kMost[i];
         f.executor->pages = growing_pages;
         assert_int_equal(vt_engine_create(&f.config, f.executor, &f.engine, &err), VT_OK);
-        vt_engine_get_stats(f.engine, &stats);
+        vt_engine_copy_stats(f.engine, &stats);
         assert_int_equal(stats.pages, 16);
         assert_int_equal(stats.pages_free, 16);
         for (int32_t k = 0; k < 8; k++) {
@@ -613,7 +733,7 @@ test_pages_when_the_executor_makes_more_then_they_are_used_and_no_token_changes(
             assert_int_equal(h[k].n, 40);
             assert_memory_equal(h[k].token, want, 40 * sizeof *want);
         }
-        vt_engine_get_stats(f.engine, &stats);
+        vt_engine_copy_stats(f.engine, &stats);
         assert_int_equal(stats.pages, growth.ready);
         assert_true(i == 0 ? stats.pages == 16 : stats.pages > 40);
         assert_int_equal(stats.pages_free + stats.pages_held + stats.pages_cached, stats.pages);
@@ -631,10 +751,14 @@ int main(void)
         cmocka_unit_test(test_eos_when_sampled_then_nothing_after_it),
         cmocka_unit_test(test_stop_string_when_it_spans_tokens_then_text_ends_before_it),
         cmocka_unit_test(test_stop_string_when_only_begun_then_held_text_comes_at_the_end),
+        cmocka_unit_test(test_min_tokens_when_a_stop_string_comes_earlier_then_it_is_passed_over),
+        cmocka_unit_test(test_min_tokens_when_given_then_only_that_many_rows_forbid_end_tokens),
+        cmocka_unit_test(test_row_when_only_one_penalty_is_set_then_it_has_a_context),
+        cmocka_unit_test(test_length_when_the_pool_is_smaller_than_the_context_then_pool_and_one),
         cmocka_unit_test(
             test_abort_when_from_the_callback_then_one_more_event_at_most_a_step_later),
         cmocka_unit_test(test_abort_when_queued_or_unknown_then_only_that_one_ends),
-        cmocka_unit_test(test_submit_when_queue_is_full_then_busy_and_nobody_is_lost),
+        cmocka_unit_test(test_submit_when_queue_is_full_then_busy_and_no_request_is_lost),
         cmocka_unit_test(test_submit_when_a_field_is_wrong_then_it_is_named),
         cmocka_unit_test(
             test_allowed_when_given_then_the_step_has_it_as_a_mask_and_scoring_has_not),

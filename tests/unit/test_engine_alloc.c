@@ -4,8 +4,9 @@
 
 #include "text/tokenizer/tokenizer.h"
 
-static bool counting;
-static uint64_t n_calls;
+/* volatile: a compiler that knows malloc may take stores around a call of it for dead */
+static volatile bool counting;
+static volatile uint64_t n_calls;
 
 #ifndef VT_SANITIZE
 void *__libc_malloc(size_t size);

@@ -1,4 +1,4 @@
-/* The page pool: pages are free, held or cached, and the books always add up. */
+/* The page pool: pages are free, held or cached, and the three counts always add up. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -7,9 +7,15 @@
 
 #include <cmocka.h>
 
+#include "base/random.h"
 #include "kv/radix.h"
 
 enum { SIZE = 4, PAGES = 64 };
+
+static int32_t below(uint64_t *rng, int32_t n)
+{
+    return (int32_t)(vt_random_next(rng) % (uint64_t)n);
+}
 
 static void check(const vt_radix *r)
 {
@@ -223,13 +229,9 @@ static void test_radix_find_when_random_then_longest_shared_prefix(void **state)
         open_tree(&r, 400); /* room for all: nothing is evicted, so the list is the truth */
         int32_t t = vt_radix_join(&r, "", 0, 0);
         for (int32_t i = 0; i < 40; i++) {
-            len[i] = 1 +
-                     (int32_t)((rng = rng * 6364136223846793005u + 1442695040888963407u) >> 33) %
-                         24;
+            len[i] = 1 + below(&rng, 24);
             for (int32_t k = 0; k < 24; k++)
-                texts[i][k] = (int32_t)((rng = rng * 6364136223846793005u + 1442695040888963407u) >>
-                                        33) %
-                              2;
+                texts[i][k] = below(&rng, 2);
             int32_t want = longest_shared(texts, len, i, texts[i], len[i]);
             vt_radix_match m = vt_radix_find(&r, t, texts[i], len[i], 9, hit);
             int32_t got = m.n_pages * SIZE + m.copy_tokens;
@@ -252,11 +254,9 @@ static void test_radix_when_pages_are_scarce_then_rules_hold(void **state)
     open_tree(&r, 9);
     int32_t t = vt_radix_join(&r, "", 0, 0);
     for (int i = 0; i < 3000; i++) {
-        int32_t n = 1 +
-                    (int32_t)((rng = rng * 6364136223846793005u + 1442695040888963407u) >> 33) % 24;
+        int32_t n = 1 + below(&rng, 24);
         for (int32_t k = 0; k < n; k++)
-            text[k] = (int32_t)((rng = rng * 6364136223846793005u + 1442695040888963407u) >> 33) %
-                      3;
+            text[k] = below(&rng, 3);
         remember(&r, t, text, n, page);
     }
     assert_true(r.stats.evicted_pages[VT_EVICT_ADMIT] > 1000);

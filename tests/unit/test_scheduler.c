@@ -26,8 +26,8 @@ static void test_plan_when_prefill_and_decode_then_decodes_come_first_under_the_
         const vt_plan *plan = last_plan(&f);
         assert_int_equal(plan->step.batch.n_decode, 1);
         assert_int_equal(plan->step.batch.n_tokens, 20);
-        assert_int_equal(plan->share[0].seq->req->p.n_prompt, 5);
-        assert_int_equal(a.n, 2 + i); /* a token in every step: the long prompt stalls nobody */
+        assert_int_equal(plan->entry[0].seq->req->p.n_prompt, 5);
+        assert_int_equal(a.n, 2 + i); /* a token in every step: the long prompt does not stall it */
     }
     run_all(&f);
     assert_int_equal(a.n, 30);
@@ -35,7 +35,7 @@ static void test_plan_when_prefill_and_decode_then_decodes_come_first_under_the_
     fixture_close(&f);
 }
 
-static void test_admit_when_no_room_for_the_first_then_nobody_overtakes_it(void **state)
+static void test_admit_when_no_room_for_the_first_then_no_other_overtakes_it(void **state)
 {
     (void)state;
     fixture f;
@@ -132,6 +132,70 @@ static void test_admit_when_prefixes_part_then_the_rider_takes_what_is_shared(vo
     fixture_close(&f);
 }
 
+/* Two tenants ask the same at the same time. If one waited for the other's pages it could tell from
+ * its own delay what the other had asked. */
+static void test_admit_when_tenants_differ_then_neither_waits_for_the_other(void **state)
+{
+    (void)state;
+    for (int same = 0; same < 2; same++) {
+        fixture f;
+        heard a = {0}, b = {0};
+        int32_t prompt[100];
+        fixture_defaults(&f);
+        f.config.sched.limits.max_tokens = 150; /* the first one whole, and a chunk of the second */
+        fixture_open(&f);
+        count_up(prompt, 100, 0);
+        vt_request_params p = ask(prompt, 100, 5, &a);
+        p.cache_salt = "one";
+        submit(&f, &p);
+        p.user = &b;
+        p.cache_salt = same ? "one" : "two";
+        submit(&f, &p);
+        step(&f);
+        /* the same tenant rides on 24 pages of the first one's; another one computes its own */
+        assert_int_equal(last_plan(&f)->step.batch.n_tokens, same ? 100 + 4 : 150);
+        run_all(&f);
+        assert_int_equal(b.cached, same ? 96 : 0);
+        assert_memory_equal(a.token, b.token, 5 * sizeof a.token[0]);
+        fixture_close(&f);
+    }
+}
+
+/* The same while the first one's prompt is being computed and the step has room for more. That
+ * comes about when a prompt that is scored starts again, here after a fault: a step takes as many
+ * of its tokens as there are rows, and tokens that have their scores already need no row. */
+static void test_admit_when_a_tenants_prefill_goes_on_then_another_tenant_starts(void **state)
+{
+    (void)state;
+    for (int same = 0; same < 2; same++) {
+        fixture f;
+        heard a = {0}, b = {0};
+        int32_t prompt[100];
+        fixture_defaults(&f);
+        f.config.overlap = false;
+        fixture_open(&f);
+        count_up(prompt, 100, 0);
+        vt_request_params p = ask(prompt, 100, 5, &a);
+        p.cache_salt = "one";
+        p.prompt_logprobs = true;
+        submit(&f, &p);
+        for (int i = 0; i < 3; i++)
+            step(&f); /* 16 rows, so 16 tokens each */
+        vt_sched_fault((vt_sched *)vt_engine_scheduler(f.engine));
+        p = ask(prompt, 100, 5, &b);
+        p.cache_salt = same ? "one" : "two";
+        submit(&f, &p);
+        step(&f);
+        assert_int_equal(a.n_scores, 48);
+        assert_int_equal(last_plan(&f)->step.batch.n_seqs, same ? 1 : 2);
+        assert_int_equal(last_plan(&f)->step.batch.n_tokens, same ? 16 : 64);
+        run_all(&f);
+        assert_int_equal(b.cached, same ? 96 : 0);
+        assert_memory_equal(a.token, b.token, 5 * sizeof a.token[0]);
+        fixture_close(&f);
+    }
+}
+
 static void test_samples_when_n_is_4_then_the_prompt_is_computed_once(void **state)
 {
     (void)state;
@@ -176,8 +240,22 @@ static void test_decode_when_pages_run_out_then_youngest_is_retracted_and_ends_r
         vt_request_params p = ask(prompt[i], 16, 60, &h[i]);
         submit(&f, &p);
     }
-    run_all(&f);
-    assert_true(vt_engine_scheduler(f.engine)->stats.retracted > 0);
+    const vt_sched *s = vt_engine_scheduler(f.engine);
+    int32_t n_retracted = 0;
+    for (bool more = true; more;) {
+        const vt_seq *before[4] = {0}; /* what runs when the next step is planned */
+        for (int32_t k = 0; k < s->n_running; k++)
+            before[s->running[k]->order] = s->running[k];
+        more = step(&f);
+        int32_t youngest = 3;
+        for (int32_t i = 0; i < s->n_retracted; i++, n_retracted++) {
+            while (!before[youngest])
+                youngest--;
+            assert_ptr_equal(s->retracted[i], before[youngest--]);
+        }
+    }
+    assert_true(n_retracted > 0);
+    assert_int_equal(s->stats.retracted, n_retracted);
     vt_request_params p = ask(prompt[2], 16, 60, &alone);
     submit(&f, &p);
     run_all(&f);
@@ -351,10 +429,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(
             test_plan_when_prefill_and_decode_then_decodes_come_first_under_the_budget),
-        cmocka_unit_test(test_admit_when_no_room_for_the_first_then_nobody_overtakes_it),
+        cmocka_unit_test(test_admit_when_no_room_for_the_first_then_no_other_overtakes_it),
         cmocka_unit_test(test_admit_when_prompt_is_cached_then_only_the_rest_is_computed),
         cmocka_unit_test(test_admit_when_the_prefix_is_being_computed_then_rides_on_it),
         cmocka_unit_test(test_admit_when_prefixes_part_then_the_rider_takes_what_is_shared),
+        cmocka_unit_test(test_admit_when_tenants_differ_then_neither_waits_for_the_other),
+        cmocka_unit_test(test_admit_when_a_tenants_prefill_goes_on_then_another_tenant_starts),
         cmocka_unit_test(test_samples_when_n_is_4_then_the_prompt_is_computed_once),
         cmocka_unit_test(test_decode_when_pages_run_out_then_youngest_is_retracted_and_ends_right),
         cmocka_unit_test(test_policy_priority_when_slots_are_few_then_higher_first),

@@ -1,6 +1,6 @@
-/* The simulator over many seeds: whatever the scheduler meets, every request gets what it gets
- * alone, every invariant holds after every step. A failing seed prints; `VITRINE_SIM_SEED=n
- * build/release/tests/test_sim` runs it alone, VITRINE_SIM_SEEDS=n that many. */
+/* The simulator over many seeds: in every schedule each request gets what it gets alone, and every
+ * invariant holds after every step. A seed that fails is printed; `VITRINE_SIM_SEED=n
+ * build/release/tests/test_sim` runs it alone, VITRINE_SIM_SEEDS=n runs n seeds. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,0 +1,14 @@
+#include "base/progress.h"
+
+#include "base/err.h"
+
+vt_status vt_progress_report(const vt_progress_hook *hook, const char *stage, int64_t done,
+                             int64_t total, vt_err *err)
+{
+    if (!hook || !hook->call)
+        return VT_OK;
+    vt_progress_info info = {.stage = stage, .done = done, .total = total > 0 ? total : 1};
+    if (hook->call(hook->user, &info))
+        return VT_OK;
+    return vt_fail(err, VT_ERR_CANCELLED, "cancelled while %s", stage);
+}

@@ -2,10 +2,48 @@
  *
  * Steps alternate between two buffers. A step that would change nothing is seen before it copies
  * anything, so text that is in NFC already (nearly all of it) passes at the speed of the check.
+ *
+ * Literal ranges of the text (see vt_tokenizer_encode_literal) go through every step as marks:
+ * each step says where in its output the text in front of a mark has ended. A character made from
+ * text on both sides of a mark (a match of a Replace) counts to the range.
  */
+#include <assert.h>
 #include <string.h>
 
 #include "text/tokenizer/tokenizer_internal.h"
+
+/* The borders of literal ranges, in the order of the text: begin, end, begin, end ... */
+typedef struct norm_marks {
+    size_t *at;
+    size_t n, done; /* the first `done` of them are offsets of the output already */
+} norm_marks;
+
+/* What one call of norm_apply works with. */
+typedef struct norm_run {
+    const vt_tokenizer *t;
+    vt_regex_scratch *scratch;
+    vt_buf *buffer; /* [2] */
+    norm_marks marks;
+    vt_err *err;
+} norm_run;
+
+/* Puts the marks up to `end` of the input at `to` of the output. */
+static void marks_reach(norm_marks *m, size_t end, size_t to)
+{
+    while (m->done < m->n && m->at[m->done] <= end)
+        m->at[m->done++] = to;
+}
+
+/* The input up to `end`, from the last mark set, became [begin, stop) of the output: a range that begins inside begins
+ * with it, a range that ends inside ends with it. */
+static void marks_inside(norm_marks *m, size_t end, size_t begin, size_t stop)
+{
+    for (; m->done < m->n && m->at[m->done] < end; m->done++) {
+        m->at[m->done] = m->done % 2 == 0 ? begin : stop;
+        if (m->done && m->at[m->done] < m->at[m->done - 1])
+            m->at[m->done] = m->at[m->done - 1];
+    }
+}
 
 static size_t trim_left(const char *s, size_t n)
 {
@@ -35,8 +73,9 @@ static size_t trim_right(const char *s, size_t n)
     return n;
 }
 
-static bool strip_accents(vt_buf *out, const char *s, size_t n)
+static bool strip_accents(vt_buf *out, const char *s, size_t n, vt_uform form)
 {
+    (void)form;
     for (size_t i = 0; i < n;) {
         uint32_t c;
         size_t step = (size_t)vt_utf8_next(s + i, &c);
@@ -47,15 +86,66 @@ static bool strip_accents(vt_buf *out, const char *s, size_t n)
     return true;
 }
 
+static bool lower(vt_buf *out, const char *s, size_t n, vt_uform form)
+{
+    (void)form;
+    return vt_unicode_lower(out, s, n);
+}
+
+static bool byte_chars(vt_buf *out, const char *s, size_t n, vt_uform form)
+{
+    (void)form;
+    for (size_t i = 0; i < n; i++)
+        vt_utf8_add(out, tok_byte_char((unsigned char)s[i]));
+    return !out->failed;
+}
+
+/* The first place at or after `at` where the text can be cut in two and normalised in parts. */
+static size_t safe_cut(const char *s, size_t n, size_t at, vt_uform form)
+{
+    while (at < n) {
+        uint32_t c;
+        size_t step = (size_t)vt_utf8_next(s + at, &c);
+        if (vt_uprop_of(c).flags & (VT_U_STABLE << form))
+            break;
+        at += step;
+    }
+    return at;
+}
+
+/* Rewrites the text with `fn`, cut at the marks, so that it is known where they come to be. */
+static bool in_parts(norm_run *r, const norm_step *step, const char *s, size_t n, vt_buf *out,
+                     bool (*fn)(vt_buf *, const char *, size_t, vt_uform))
+{
+    size_t from = 0;
+    while (r->marks.done < r->marks.n) {
+        size_t cut = r->marks.at[r->marks.done];
+        if (step->kind == NORM_FORM)
+            cut = safe_cut(s, n, cut, step->form);
+        if (cut > from && !fn(out, s + from, cut - from, step->form))
+            return false;
+        from = cut > from ? cut : from;
+        marks_reach(&r->marks, from, out->len);
+    }
+    return fn(out, s + from, n - from, step->form);
+}
+
+/* Copies s[from..to) and moves the marks in it, those at its ends included. */
+static void copy_between(norm_run *r, vt_buf *out, const char *s, size_t from, size_t to)
+{
+    for (; r->marks.done < r->marks.n && r->marks.at[r->marks.done] <= to; r->marks.done++)
+        r->marks.at[r->marks.done] += out->len - from;
+    vt_buf_add(out, s + from, to - from);
+}
+
 /* 1 replaced, 0 nothing to replace, -1 failed. */
-static int replace(const norm_step *step, vt_regex_scratch *scratch, const char *s, size_t n,
-                   vt_buf *out)
+static int replace(norm_run *r, const norm_step *step, const char *s, size_t n, vt_buf *out)
 {
     size_t from = 0, done = 0, start = 0, end = 0;
     bool any = false;
     while (from <= n) {
         if (step->regex) {
-            int found = vt_regex_find(step->regex, scratch, s, n, from, &start, &end);
+            int found = vt_regex_find(step->regex, r->scratch, s, n, from, &start, &end);
             if (found < 0)
                 return -1;
             if (!found)
@@ -74,28 +164,33 @@ static int replace(const norm_step *step, vt_regex_scratch *scratch, const char 
         if (start == end && any && done == start)
             continue;
         any = true;
-        vt_buf_add(out, s + done, start - done);
+        copy_between(r, out, s, done, start);
+        size_t begin = out->len;
         vt_buf_add(out, step->content, step->content_len);
+        marks_inside(&r->marks, end, begin, out->len);
         done = end;
     }
     if (any)
-        vt_buf_add(out, s + done, n - done);
+        copy_between(r, out, s, done, n);
     return out->failed ? -1 : any;
 }
 
 /* 1: out holds the result; 0: the text stays as it is (or *text, *n were narrowed); -1: failed. */
-static int apply(const norm_step *step, vt_regex_scratch *scratch, const char **text, size_t *n,
-                 vt_buf *out)
+static int apply(norm_run *r, const norm_step *step, const char **text, size_t *n, vt_buf *out)
 {
+    norm_marks *marks = &r->marks;
+    marks->done = 0;
     switch (step->kind) {
     case NORM_FORM:
         if (vt_unicode_is_normal(*text, *n, step->form))
             return 0;
-        return vt_unicode_normalize(out, *text, *n, step->form) ? 1 : -1;
+        return in_parts(r, step, *text, *n, out, vt_unicode_normalize) ? 1 : -1;
     case NORM_LOWER:
-        return vt_unicode_lower(out, *text, *n) ? 1 : -1;
+        return in_parts(r, step, *text, *n, out, lower) ? 1 : -1;
     case NORM_ACCENTS:
-        return strip_accents(out, *text, *n) ? 1 : -1;
+        return in_parts(r, step, *text, *n, out, strip_accents) ? 1 : -1;
+    case NORM_BYTES:
+        return in_parts(r, step, *text, *n, out, byte_chars) ? 1 : -1;
     case NORM_STRIP:
         if (step->right)
             *n = trim_right(*text, *n);
@@ -103,34 +198,35 @@ static int apply(const norm_step *step, vt_regex_scratch *scratch, const char **
             size_t skip = trim_left(*text, *n);
             *text += skip;
             *n -= skip;
+            for (size_t i = 0; i < marks->n; i++)
+                marks->at[i] -= marks->at[i] < skip ? marks->at[i] : skip;
         }
+        for (size_t i = 0; i < marks->n; i++)
+            marks->at[i] = marks->at[i] < *n ? marks->at[i] : *n;
         return 0;
     case NORM_PREPEND:
         if (*n == 0)
             return 0;
         vt_buf_add(out, step->content, step->content_len);
         vt_buf_add(out, *text, *n);
+        for (size_t i = 0; i < marks->n; i++)
+            marks->at[i] += step->content_len;
         return out->failed ? -1 : 1;
     case NORM_REPLACE:
-        return replace(step, scratch, *text, *n, out);
-    case NORM_BYTES:
-        for (size_t i = 0; i < *n; i++)
-            vt_utf8_add(out, tok_byte_char((unsigned char)(*text)[i]));
-        return out->failed ? -1 : 1;
+        return replace(r, step, *text, *n, out);
     }
     return -1;
 }
 
-static vt_status apply_all(const vt_tokenizer *t, vt_regex_scratch *scratch, vt_buf buffers[2],
-                           const char **text, size_t *n, vt_err *err)
+static vt_status apply_all(norm_run *r, const char **text, size_t *n)
 {
     int which = 0;
-    for (int32_t i = 0; i < t->n_norm; i++) {
-        vt_buf *out = &buffers[which];
+    for (int32_t i = 0; i < r->t->n_norm; i++) {
+        vt_buf *out = &r->buffer[which];
         vt_buf_clear(out);
-        int made = apply(&t->norm[i], scratch, text, n, out);
+        int made = apply(r, &r->t->norm[i], text, n, out);
         if (made < 0)
-            return vt_fail(err, VT_ERR_MEMORY,
+            return vt_fail(r->err, VT_ERR_MEMORY,
                            "tokenizer: normalising a text of %zu bytes needs too much memory or "
                            "too many steps",
                            *n);
@@ -145,7 +241,21 @@ static vt_status apply_all(const vt_tokenizer *t, vt_regex_scratch *scratch, vt_
 
 vt_status norm_apply(tok_work *w, const char **text, size_t *n)
 {
-    return w->t->n_norm ? apply_all(w->t, &w->regex, w->norm, text, n, w->err) : VT_OK;
+    if (!w->t->n_norm)
+        return VT_OK;
+    static_assert(sizeof(vt_text_range) == 2 * sizeof(size_t), "a range is two marks");
+    norm_run r = {.t = w->t,
+                  .scratch = &w->regex,
+                  .buffer = w->norm,
+                  .marks = {.at = (size_t *)(void *)w->part, .n = w->n_part * 2},
+                  .err = w->err};
+    TRY(apply_all(&r, text, n));
+    size_t kept = 0; /* ranges of which nothing is left would still touch what surrounds them */
+    for (size_t i = 0; i < w->n_part; i++)
+        if (w->part[i].begin < w->part[i].end)
+            w->part[kept++] = w->part[i];
+    w->n_part = kept;
+    return VT_OK;
 }
 
 vt_status norm_content(vt_tokenizer *t, const char *text, size_t n, vt_buf *out, vt_err *err)
@@ -155,7 +265,8 @@ vt_status norm_content(vt_tokenizer *t, const char *text, size_t n, vt_buf *out,
     vt_regex_scratch_begin(&scratch, n);
     vt_buf_init(&buffers[0], 0);
     vt_buf_init(&buffers[1], 0);
-    vt_status status = apply_all(t, &scratch, buffers, &text, &n, err);
+    norm_run r = {.t = t, .scratch = &scratch, .buffer = buffers, .err = err};
+    vt_status status = apply_all(&r, &text, &n);
     if (status == VT_OK && !vt_buf_add(out, text, n))
         status = tok_no_memory(err);
     vt_regex_scratch_release(&scratch);

@@ -54,6 +54,21 @@ void vt_ids_release(vt_ids *ids);
 vt_status vt_tokenizer_encode(const vt_tokenizer *t, const char *text, size_t len, unsigned flags,
                               vt_ids *out, vt_err *err);
 
+/* Bytes [begin, end) of a text. */
+typedef struct vt_text_range {
+    size_t begin, end;
+} vt_text_range;
+/* The same, for a text of which parts are somebody else's words, such as the contents of messages
+ * in a rendered chat. In those `literal` ranges (sorted, not overlapping, within the text) the
+ * spelling of a special token is text like any other, as it is everywhere without
+ * VT_TOKENIZE_SPECIAL. A spelling that lies partly in such a range is no special token either.
+ * Added tokens that are not special (runs of spaces, "<think>" in some files) are ordinary
+ * vocabulary and are found everywhere. The text is still one text: words and merges may reach
+ * across the borders of ranges, so ranges without such spellings change no id. */
+vt_status vt_tokenizer_encode_literal(const vt_tokenizer *t, const char *text, size_t len,
+                                      unsigned flags, const vt_text_range *literal,
+                                      size_t n_literal, vt_ids *out, vt_err *err);
+
 /* The bytes of one token as decoding would put them in the middle of a text (special tokens: their
  * text). Appends to buf. */
 bool vt_tokenizer_piece(const vt_tokenizer *t, int32_t id, vt_buf *buf);

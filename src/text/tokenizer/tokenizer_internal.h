@@ -27,17 +27,18 @@ typedef struct added_token {
     size_t len;
 } added_token;
 
-/* A trie over bytes. Children of a node are linked by `sibling`; the root's are a table. */
-typedef struct added_node {
-    uint8_t byte;
-    int32_t child, sibling; /* node numbers; 0: none */
-    int32_t token;          /* index + 1 of the token that ends here; 0: none */
-} added_node;
+/* A trie over bytes (added.c). */
+typedef struct added_edge {
+    uint32_t key, to; /* from node << 8 | byte; to 0: a free slot */
+} added_edge;
 
 typedef struct added_trie {
-    added_node *node;
+    int32_t *token; /* [cap] per node: index + 1 of the token that ends there; 0: none */
     int32_t n, cap;
-    int32_t root[256];
+    uint32_t first[256]; /* node of each first byte; 0: none */
+    added_edge *edge;    /* [edge_mask + 1] hash table */
+    uint32_t edge_mask, n_edge;
+    uint64_t seed;
 } added_trie;
 
 vt_status added_trie_add(added_trie *t, const char *content, size_t len, int32_t token,
@@ -48,10 +49,23 @@ typedef struct added_match {
     size_t start, end; /* with stripped spaces */
     const added_token *token;
 } added_match;
-/* The next added token in text[from..n): leftmost, then longest. Special ones are passed over
- * unless `special`. */
-bool added_find(const added_trie *t, const added_token *tokens, const char *text, size_t n,
-                size_t from, size_t *search, bool special, added_match *m);
+
+/* A search through one text. Fill it in with at = from = 0. */
+typedef struct added_search {
+    const added_trie *trie;
+    const added_token *tokens;
+    const char *text;
+    size_t n;
+    size_t at;   /* where to look next */
+    size_t from; /* end of the last match; stripped spaces of the next end here */
+    bool special;
+    const vt_text_range *literal; /* [n_literal] no special token may touch these: sorted, apart */
+    size_t n_literal;
+    uint64_t *steps; /* how many more edges may be followed */
+} added_search;
+/* The next added token: 1, or 0 if there is none, or -1 when steps ran out. Special tokens are
+ * passed over unless `special`, and in literal ranges. */
+int added_next(added_search *s, added_match *m);
 
 /* ---- normalizers ---- */
 
@@ -197,6 +211,9 @@ typedef struct tok_work {
     vt_err *err;
     unsigned flags;
     vt_regex_scratch regex;
+    uint64_t added_steps; /* edges of the added tokens' tries that may still be followed */
+    vt_text_range *part;  /* literal ranges inside the part being normalised */
+    size_t n_part, cap_part;
     bpe_symbol *symbol;
     size_t cap_symbol;
     bpe_candidate *heap;
@@ -214,7 +231,8 @@ vt_status tok_no_memory(vt_err *err);
  * whole text. */
 vt_status pre_tokenize(tok_work *w, int32_t at, const char *text, size_t n, bool first);
 vt_status bpe_word(tok_work *w, const char *word, size_t n);
-/* *text, *n become the normal form; owned by w until the next call. */
+/* *text, *n become the normal form; owned by w until the next call. The ranges w->part of the text
+ * become the ranges of the normal form that were made from them. */
 vt_status norm_apply(tok_work *w, const char **text, size_t *n);
 /* The same for the content of an added token while loading. */
 vt_status norm_content(vt_tokenizer *t, const char *text, size_t n, vt_buf *out, vt_err *err);

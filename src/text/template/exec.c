@@ -556,8 +556,9 @@ vt_status tpl_bind_variable(tpl_run *r, const char *name, size_t len, tpl_value 
                     : VT_OK; /* a name the template never reads */
 }
 
-vt_status vt_template_render(const vt_template *t, const char *variables, size_t len,
-                             const vt_template_limits *limits, vt_buf *out, vt_err *err)
+/* The variables are an object, or where that is NULL, JSON text. */
+static vt_status render(const vt_template *t, struct json_t *object, const char *json, size_t len,
+                        const vt_template_limits *limits, vt_buf *out, vt_err *err)
 {
     vt_template_limits l = limits ? *limits : (vt_template_limits){0};
     vt_err own = {0}; /* generators keep failures for later: there is always one to keep */
@@ -576,7 +577,7 @@ vt_status vt_template_render(const vt_template *t, const char *variables, size_t
     };
     r.steps_left = r.max_steps;
     vt_arena_init(&r.arena, TPL_MEMORY);
-    vt_status status = tpl_variables(&r, variables, len);
+    vt_status status = object ? tpl_variables_of(&r, object) : tpl_variables(&r, json, len);
     if (status == VT_OK)
         status = tpl_exec(&r, &t->body);
     if (status == VT_OK && !vt_buf_add(out, text.data ? text.data : "", text.len))
@@ -585,4 +586,16 @@ vt_status vt_template_render(const vt_template *t, const char *variables, size_t
                          text.len);
     vt_arena_release(&r.arena);
     return status;
+}
+
+vt_status vt_template_render(const vt_template *t, const char *variables, size_t len,
+                             const vt_template_limits *limits, vt_buf *out, vt_err *err)
+{
+    return render(t, NULL, variables, len, limits, out, err);
+}
+
+vt_status vt_template_render_object(const vt_template *t, struct json_t *variables,
+                                    const vt_template_limits *limits, vt_buf *out, vt_err *err)
+{
+    return render(t, variables, NULL, 0, limits, out, err);
 }

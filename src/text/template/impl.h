@@ -594,6 +594,8 @@ vt_status tpl_filter_wordwrap(tpl_run *r, tpl_value self, const tpl_value *arg,
 /* ---- JSON (template_json.c) ---- */
 
 vt_status tpl_variables(tpl_run *r, const char *json, size_t len);
+/* The same from an object that is parsed already. */
+vt_status tpl_variables_of(tpl_run *r, struct json_t *object);
 vt_status tpl_filter_tojson(tpl_run *r, tpl_value self, const tpl_value *arg, const tpl_call *call,
                             tpl_value *out);
 

@@ -70,7 +70,7 @@ static vt_status from_json(tpl_run *r, json_t *j, int depth, tpl_value *out)
     }
 }
 
-static vt_status bind_members(tpl_run *r, json_t *j)
+vt_status tpl_variables_of(tpl_run *r, json_t *j)
 {
     const char *key;
     size_t len;
@@ -93,7 +93,7 @@ vt_status tpl_variables(tpl_run *r, const char *json, size_t len)
                        "%s: the variables are not valid JSON: line %d, column %d: %s", r->t->name,
                        e.line, e.column, e.text);
     vt_status status = json_is_object(j)
-                           ? bind_members(r, j)
+                           ? tpl_variables_of(r, j)
                            : vt_fail(r->err, VT_ERR_USAGE,
                                      "%s: the variables are not a JSON object", r->t->name);
     json_decref(j);

@@ -33,4 +33,10 @@ typedef struct vt_template_limits {
 vt_status vt_template_render(const vt_template *t, const char *variables, size_t len,
                              const vt_template_limits *limits, vt_buf *out, vt_err *err);
 
+struct json_t; /* jansson.h */
+
+/* The same with variables that are a parsed JSON object, which is only read. */
+vt_status vt_template_render_object(const vt_template *t, struct json_t *variables,
+                                    const vt_template_limits *limits, vt_buf *out, vt_err *err);
+
 #endif

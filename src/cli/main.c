@@ -5,8 +5,10 @@
  *
  * The verbs, their sentences and their texts for --help stand in the table below; their options
  * come from the option table (engine/options.c), which says for each option which verbs take it. */
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/err.h"
 #include "cli/cli.h"
@@ -247,8 +249,18 @@ static int dispatch(int argc, char **argv)
     return help_of || is_help(second) ? group_help(first, &term) : unknown_verb(first, second);
 }
 
+/* A program may be started with closed standard descriptors. The next file opened would get such a
+ * number, and messages would be written into it. */
+static void open_standard_files(void)
+{
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd)
+            _exit(CLI_FAILED);
+}
+
 int main(int argc, char **argv)
 {
+    open_standard_files();
     int status = dispatch(argc, argv);
     if (fflush(stdout) != 0 || ferror(stdout)) {
         fputs("vitrine: stdout could not be written\n", stderr);

@@ -1,0 +1,58 @@
+/* A request body of /v1/chat/completions or /v1/completions, as an engine request.
+ *
+ *   JSON object ── vt_openai_request_read ──> vt_request_params (sampling, stops, prompt ids)
+ *                                         └─> vt_openai_error: which field, and why
+ *
+ * Names beyond OpenAI's are those of vLLM: top_k, min_p, repetition_penalty, ignore_eos, priority,
+ * allowed_token_ids, stop_token_ids, cache_salt, chat_template_kwargs.
+ *
+ * A field that is not in the table of request.c is refused by name, because a sampling field that
+ * is silently ignored gives answers nobody asked for. A field that is null counts as not given. */
+#ifndef VT_OPENAI_REQUEST_H
+#define VT_OPENAI_REQUEST_H
+
+#include <jansson.h>
+
+#include "base/mem.h"
+#include "openai/error.h"
+
+/* What holds where a request does not say. */
+typedef struct vt_openai_defaults {
+    float temperature, top_p, min_p;
+    int32_t top_k;
+    int32_t max_tokens; /* 0: OpenAI's: the whole context for chat, 16 for completions */
+    bool ignore_eos;
+    bool has_seed; /* false: the engine chooses a seed for each request */
+    uint64_t seed;
+    bool literal_content;    /* special tokens inside messages stay text */
+    bool may_stream;         /* false: "stream": true is refused */
+    const char *model_alias; /* a further name that "model" may have, such as what option model
+                                says; NULL: none */
+} vt_openai_defaults;
+
+/* OpenAI's values: temperature 1, top_p 1, nothing else. literal_content is true. */
+void vt_openai_defaults_init(vt_openai_defaults *d);
+
+typedef struct vt_openai_request {
+    bool chat;           /* else plain completions */
+    bool stream;         /* the reply is wanted piece by piece */
+    bool include_usage;  /* and the usage in a last piece */
+    vt_request_params p; /* ready to submit but for callback and user; it points into... */
+    int32_t *prompt;     /* [p.n_prompt], and into */
+    vt_arena arena;      /* all other lists */
+} vt_openai_request;
+
+/* Reads `body`, which is only borrowed. `out` needs a release in any case. */
+vt_status vt_openai_request_read(const json_t *body, bool chat, const vt_model *m,
+                                 const vt_openai_defaults *d, vt_openai_request *out,
+                                 vt_openai_error *e);
+void vt_openai_request_release(vt_openai_request *r);
+
+/* ---- messages.c ---- */
+
+/* The variables of a chat template from "messages" and "chat_template_kwargs" (NULL: not given).
+ * A content that is a list of text parts becomes one string, the parts joined by newlines, since
+ * most templates expect a string. A new object, or NULL with `e` filled. */
+json_t *vt_openai_template_variables(const json_t *messages, json_t *kwargs, vt_openai_error *e);
+
+#endif

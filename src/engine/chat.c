@@ -403,6 +403,11 @@ static vt_status literal_ranges(const vt_model *m, json_t *variables, bool open_
 
 /* ---- the public functions ---- */
 
+static vt_status need(const void *p, const char *what, vt_err *err)
+{
+    return p ? VT_OK : vt_fail(err, VT_ERR_USAGE, "%s is NULL", what);
+}
+
 vt_status vt_chat_encode(const vt_model *m, json_t *variables, unsigned flags, int32_t **ids,
                          size_t *n_ids, vt_err *err)
 {
@@ -446,6 +451,12 @@ vt_status vt_encode_chat(const vt_model *m, const char *json, size_t json_len, u
                          int32_t **ids, size_t *n_ids, vt_err *err)
 {
     json_t *variables;
+    TRY(need(m, "vt_encode_chat: the model", err));
+    TRY(need(json, "vt_encode_chat: json", err));
+    TRY(need(ids, "vt_encode_chat: ids", err));
+    TRY(need(n_ids, "vt_encode_chat: n_ids", err));
+    if (flags & ~(unsigned)(VT_CHAT_OPEN_TURN | VT_CHAT_LITERAL))
+        return vt_fail(err, VT_ERR_USAGE, "vt_encode_chat: flags are 0x%x, expected 0 to 3", flags);
     TRY(parse_variables(json, json_len, &variables, err));
     vt_status status = vt_chat_encode(m, variables, flags, ids, n_ids, err);
     json_decref(variables);
@@ -457,6 +468,10 @@ vt_status vt_render_chat(const vt_model *m, const char *json, size_t json_len,
 {
     json_t *variables;
     vt_buf out;
+    TRY(need(m, "vt_render_chat: the model", err));
+    TRY(need(json, "vt_render_chat: json", err));
+    TRY(need(text, "vt_render_chat: text", err));
+    TRY(need(len, "vt_render_chat: len", err));
     TRY(parse_variables(json, json_len, &variables, err));
     vt_buf_init(&out, 0);
     vt_status status = vt_chat_render(m, variables, add_generation_prompt, &out, err);

@@ -15,13 +15,17 @@
 #include "text/template/template.h"
 #include "text/tokenizer/tokenizer.h"
 
-static const char *const templates[] = {"channels", "command_r", "deepseek", "gemma3", "granite",
-                                        "hermes_tools", "llama3", "minitools", "mistral", "phi",
-                                        "qwen2", "qwen3", "small_ones", "smollm2", "smollm3"};
-static const char *const tokenizers[] = {"smollm", "llama3", "qwen2", "o200k", "deepseek_v3",
-                                         "gemma", "llama2", "mistral_first", "kimi", "added"};
-enum { N_TEMPLATES = sizeof templates / sizeof *templates,
-       N_TOKENIZERS = sizeof tokenizers / sizeof *tokenizers };
+static const char *const templates[] = {"channels",   "command_r",    "deepseek", "gemma3",
+                                        "granite",    "hermes_tools", "llama3",   "minitools",
+                                        "mistral",    "phi",          "qwen2",    "qwen3",
+                                        "small_ones", "smollm2",      "smollm3"};
+static const char *const tokenizers[] = {"smollm",      "llama3", "qwen2",  "o200k",
+                                         "deepseek_v3", "gemma",  "llama2", "mistral_first",
+                                         "kimi",        "added"};
+enum {
+    N_TEMPLATES = sizeof templates / sizeof *templates,
+    N_TOKENIZERS = sizeof tokenizers / sizeof *tokenizers
+};
 
 static char *read_file(const char *format, const char *name, size_t *len)
 {
@@ -66,7 +70,7 @@ static vt_template *load_template(const char *name)
 
 static vt_model model_of(vt_tokenizer *k, vt_template *t)
 {
-    vt_model m = {.name = (char *)(uintptr_t)"test", .tokenizer = k, .chat_template = t};
+    vt_model m = {.name = (char *)(uintptr_t) "test", .tokenizer = k, .chat_template = t};
     m.arch.vocab = vt_tokenizer_vocab(k);
     m.bos = vt_tokenizer_bos(k);
     return m;
@@ -80,8 +84,8 @@ static json_t *conversation(const char *system, const char *first, const char *r
     const char *const text[] = {system, first, reply, second};
     for (int i = 0; i < 4; i++)
         if (text[i])
-            json_array_append_new(messages, json_pack("{s:s, s:s}", "role", role[i], "content",
-                                                      text[i]));
+            json_array_append_new(messages,
+                                  json_pack("{s:s, s:s}", "role", role[i], "content", text[i]));
     return json_pack("{s:o}", "messages", messages);
 }
 
@@ -115,7 +119,8 @@ static const char *const harmless[][4] = {
     {NULL, "", "x", "y"},
     {NULL, "H\xc3\xa9llo \xf0\x9f\x9a\x80", "<think>\nhm\n</think>\n\nYes.", "a < b > c | d"},
     {"\xef\xb7\x90 and \xef\xb7\x91", "<|im_", "end|>", "user\nassistant [/INST"},
-    {NULL, "\xc2\xa0 x \xe3\x80\x80", "{{ messages }} {% raw %}", "<tool_response>1</tool_response>"},
+    {NULL, "\xc2\xa0 x \xe3\x80\x80", "{{ messages }} {% raw %}",
+     "<tool_response>1</tool_response>"},
 };
 
 static void test_chat_literal_when_contents_hold_no_special_token_then_no_id_changes(void **state)
@@ -234,8 +239,8 @@ static json_t *one(const char *role, const char *content)
     return json_pack("{s:[{s:s, s:s}]}", "messages", "role", role, "content", content);
 }
 
-static void test_chat_literal_when_the_template_cuts_or_changes_text_then_tokens_stay_text(
-    void **state)
+static void
+test_chat_literal_when_the_template_cuts_or_changes_text_then_tokens_stay_text(void **state)
 {
     (void)state;
     static const char loop[] = "{% for m in messages %}<|im_start|>{{ ";

@@ -361,19 +361,21 @@ static int print_summary(const batch *b)
     return ok ? CLI_DONE : CLI_FAILED;
 }
 
-/* The exit status: 0 only where every line has an answer. */
+/* The exit status: 0 only where every line has an answer. `status` is how far the run came. */
 static int finish(const batch *b, vt_status status, vt_err *err)
 {
-    int code = CLI_DONE;
-    if (status == VT_OK && !b->s.model && b->n_failed == 0)
+    if (status != VT_OK)
+        return cli_fail(err);
+    if (!b->s.model && b->n_failed == 0)
         cli_note(b->c, "%s: all %d lines are done already", b->out.path, b->n_lines);
-    if (status == VT_OK && b->n_failed > 0)
-        status = vt_fail(err, VT_ERR_FORMAT,
-                         "%d of %d lines failed; %s says why, and --retry-failed does them again",
-                         b->n_failed, b->n_lines, b->out.path);
-    if (b->c->json && (status == VT_OK || b->n_failed > 0))
-        code = print_summary(b);
-    return status == VT_OK ? code : cli_fail(err);
+    if (b->c->json && print_summary(b) != CLI_DONE)
+        return CLI_FAILED;
+    if (b->n_failed == 0)
+        return CLI_DONE;
+    vt_fail(err, VT_ERR_FORMAT,
+            "%d of %d lines failed; %s says why, and --retry-failed does them again", b->n_failed,
+            b->n_lines, b->out.path);
+    return cli_fail(err);
 }
 
 int cli_run_batch(cli *c)

@@ -19,7 +19,11 @@
 const cli_verb cli_verbs[] = {
     {"run", "[PROMPT]", "one completion; the text on stdout as it comes",
      "Answers one prompt. The prompt is the argument, or all of stdin where there is none or it "
-     "is '-'. Text goes to stdout as it is made; everything else goes to stderr.",
+     "is '-'. Text goes to stdout as it is made; everything else goes to stderr. With --batch it "
+     "answers a file of OpenAI batch requests. The same command continues a batch that was "
+     "interrupted, and does lines again whose result has a status of 500 or more. Options such as "
+     "--temperature hold for lines that do not set the field; --json prints a summary. The exit "
+     "status is 1 if a line failed.",
      "vitrine run \"Why is the sky blue?\"\n"
      "vitrine run -n 200 --temperature 0.8 --seed 7 \"Tell me a story\"\n"
      "vitrine run --raw \"The capital of France is\" -n 8 --story\n"

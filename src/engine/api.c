@@ -1,7 +1,7 @@
 /* include/vitrine.h on top of the model, text and engine layers: thin, and the place where option
- * text becomes an engine's numbers. (vt_options_*: options.c; vt_render_chat, vt_encode_chat: chat.c;
- * vt_model_free: model/; requests: request.c; submit, step and the loop: engine.c; vt_engine_story:
- * story/.)
+ * text becomes an engine's numbers. (vt_options_*: options.c; vt_render_chat and vt_encode_chat:
+ * chat.c; vt_model_free: model/; requests: request.c; submit, step and the loop: engine.c;
+ * vt_engine_story: story/.)
  *
  * What "auto" means is decided here, in one function each, from the model, the device (whose own
  * "auto" is vt_options_cuda's) and the machine:

@@ -47,7 +47,8 @@ vt_status vt_openai_refuse_as(vt_openai_error *e, const vt_err *why, const vt_mo
                               const char *param)
 {
     char text[sizeof e->message];
-    replace(text, sizeof text, why->message, m->path ? m->path : "", m->name ? m->name : "");
+    const char *path = m->path && strchr(m->path, '/') ? m->path : ""; /* else it tells nothing */
+    replace(text, sizeof text, why->message, path, m->name ? m->name : "");
     switch (why->status) {
     case VT_ERR_BUSY:
         return fill(e, 503, param, text);

@@ -101,8 +101,8 @@ static void piece_of(const vt_openai_reply *reply, int32_t id, vt_buf *piece)
     vt_buf_add(piece, "", 0);
 }
 
-/* Chat's form: {"token", "logprob", "bytes"}, left open. `token` has U+FFFD where the bytes are part
- * of a character. */
+/* Chat's form: {"token", "logprob", "bytes"}, left open. `token` has U+FFFD where the bytes are
+ * part of a character. */
 static void open_token(const vt_openai_reply *reply, const vt_token_logprob *t, vt_buf *piece,
                        vt_json *w)
 {
@@ -142,11 +142,12 @@ static void write_chat_logprobs(const vt_openai_reply *reply, const vt_token_log
 }
 
 /* The name of a token in the completions form, as OpenAI spells it: its text, or where its bytes
- * are no whole characters, "bytes:\xf0\x9f". So different tokens keep different names. */
+ * are no whole characters, "bytes:\xf0\x9f". So different tokens keep different names. U+0000 is
+ * spelled that way too, because names of members end at it in many programs. */
 static void name_of(const vt_openai_reply *reply, int32_t id, vt_buf *piece)
 {
     piece_of(reply, id, piece);
-    if (vt_utf8_valid(piece->data, piece->len) == piece->len)
+    if (vt_utf8_valid(piece->data, piece->len) == piece->len && !memchr(piece->data, 0, piece->len))
         return;
     vt_buf name;
     vt_buf_init(&name, 0);
@@ -170,7 +171,7 @@ static void write_top(const vt_openai_reply *reply, const vt_token_logprob *row,
         if (t->id < 0)
             continue;
         name_of(reply, t->id, piece);
-        bool twice = !piece->data || memchr(piece->data, 0, piece->len);
+        bool twice = !piece->data;
         for (int i = 0; i < n_seen && !twice; i++)
             twice = strcmp(seen[i], piece->data) == 0;
         char *name = twice ? NULL : strdup(piece->data);

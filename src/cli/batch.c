@@ -1,4 +1,4 @@
-/* vitrine run --batch IN.jsonl -o OUT.jsonl: offline batches that survive everything.
+/* vitrine run --batch IN.jsonl -o OUT.jsonl: offline batches that survive interruption.
  *
  *   IN:  one request a line        OUT: one result a line, in the order they finish
  *

@@ -64,7 +64,7 @@ static vt_status no_results(const batch_out *o, int64_t line, vt_err *err)
 }
 
 /* Reads the ids of all whole lines. A last line without a newline is torn if whole results stand
- * before it or it begins as our results do; else the file is none of ours. */
+ * before it or it begins as our results do; else the file holds something else. */
 static vt_status read_results(batch_out *o, bool retry_failed, contents *found, vt_err *err)
 {
     cli_lines l = {0};
@@ -132,19 +132,21 @@ static vt_status copy_final(const batch_out *o, bool retry_failed, int fd, const
 }
 
 /* Writes the results that stay to a new file beside the old one, and puts it in its place. A crash
- * leaves the one or the other. */
+ * leaves the one or the other. Where the path is a symbolic link, the file behind it is replaced. */
 static vt_status take_out(batch_out *o, bool retry_failed, mode_t mode, vt_err *err)
 {
-    char *path;
-    if (asprintf(&path, "%s.XXXXXX", o->path) < 0)
-        return vt_fail(err, VT_ERR_MEMORY, "%s: out of memory", o->path);
+    char *path = NULL, *real = realpath(o->path, NULL);
+    if (!real || asprintf(&path, "%s.XXXXXX", real) < 0) {
+        free(real);
+        return vt_fail(err, VT_ERR_IO, "%s: %s", o->path, strerror(errno));
+    }
     int fd = mkostemp(path, O_APPEND | O_CLOEXEC);
     vt_status status = fd < 0 ? out_error(o, err) : VT_OK;
     if (status == VT_OK && (flock(fd, LOCK_EX | LOCK_NB) != 0 || fchmod(fd, mode & 07777) != 0))
         status = out_error(o, err);
     if (status == VT_OK)
         status = copy_final(o, retry_failed, fd, path, err);
-    if (status == VT_OK && (fdatasync(fd) != 0 || rename(path, o->path) != 0))
+    if (status == VT_OK && (fdatasync(fd) != 0 || rename(path, real) != 0))
         status = out_error(o, err);
     if (status == VT_OK) {
         close(o->fd);
@@ -154,6 +156,7 @@ static vt_status take_out(batch_out *o, bool retry_failed, mode_t mode, vt_err *
         close(fd);
     }
     free(path);
+    free(real);
     return status;
 }
 

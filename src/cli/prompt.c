@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/utf8.h"
 #include "engine/chat.h"
 
 vt_status cli_read_prompt(const cli *c, vt_buf *text, vt_err *err)
@@ -47,8 +48,9 @@ vt_status cli_add_message(json_t *messages, const char *role, const char *text, 
     json_t *content = json_stringn(text, len);
     if (!content)
         return vt_fail(err, VT_ERR_USAGE,
-                       "the %s message is not valid UTF-8; run --raw takes bytes as they are",
-                       role);
+                       "the %s message is not valid UTF-8 at byte %zu; run --raw replaces such "
+                       "bytes by U+FFFD",
+                       role, vt_utf8_valid(text, len));
     if (json_array_append_new(messages,
                               json_pack("{s:s, s:o}", "role", role, "content", content)) != 0)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for the %s message", role);

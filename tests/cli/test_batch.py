@@ -107,7 +107,7 @@ def test_batch_killed_again_and_again_loses_and_doubles_nothing():
             same(b["usage"]["completion_tokens"], a["usage"]["completion_tokens"], k)
 
 
-def test_batch_line_that_is_wrong_gets_an_error_and_stops_nobody():
+def test_batch_line_that_is_wrong_gets_an_error_and_the_others_are_answered():
     with tempfile.TemporaryDirectory() as d:
         lines = [line(0), line(1, temperature=9), line(2, tools=[{}]), line(3, messages=[]), line(4, stream=True),
                  line(5, prompt="x"), line(6, stop=["a", 3]), line(7, n=2, logprobs=True, top_logprobs=2),
@@ -165,6 +165,12 @@ def test_batch_status_of_the_server_is_not_final_and_retry_failed_does_all_again
         same({k: r["response"]["status_code"] for k, r in after.items()}, {"a": 200, "b": 200, "c": 200})
         same([after[k] for k in "ab"], [before[k] for k in "ab"], "answers that were there")
         same(sorted(os.listdir(d)), ["in.jsonl", "model", "out.jsonl"])
+        os.symlink(o, os.path.join(d, "link"))  # the file behind a link is the one that is replaced
+        with open(o, "a") as f:
+            f.write(json.dumps({"custom_id": "old", "response": {"status_code": 503}}) + "\n")
+        ok(*command[:4], os.path.join(d, "link"), *command[5:])
+        assert os.path.islink(os.path.join(d, "link"))
+        same(results(o), after)
         fails(2, "--retry-failed: needs --batch", "run", "--retry-failed", "x")
 
 
@@ -189,7 +195,7 @@ def test_batch_refuses_a_file_that_holds_no_results_and_leaves_it():
                 same(len(results(o)), 3)
                 continue
             fails(1, ["no batch result", "left as it is"], *args(i, o))
-            same(open(o).read(), content, "a file of somebody's")
+            same(open(o).read(), content, "the other file")
         with open(o, "w") as f:
             f.write(result + "\n{torn")
         ok(*args(i, o))

@@ -10,9 +10,11 @@
 
 #include <jansson.h>
 #include <malloc.h>
+#include <math.h>
 
 #include "model/model.h"
 #include "openai/batch.h"
+#include "openai/client.h"
 #include "text/tokenizer/tokenizer.h"
 
 static vt_model model;
@@ -282,6 +284,92 @@ static void test_openai_request_reads_fields_into_parameters(void **state)
     vt_openai_request_release(&r);
 }
 
+/* ---- the client's side ---- */
+
+static void test_openai_client_writes_what_the_server_reads(void **state)
+{
+    (void)state;
+    const int32_t ids[] = {5, 6, 7};
+    vt_openai_call call = {.model = "tiny",
+                           .ids = ids,
+                           .n_ids = 3,
+                           .max_tokens = 9,
+                           .temperature = 0.25,
+                           .ignore_eos = true,
+                           .stream = true};
+    vt_openai_request r;
+    vt_buf body = {0};
+    vt_json w;
+    vt_json_begin(&w, &body, -1);
+    vt_openai_call_write(&call, &w);
+    assert_true(vt_json_end(&w));
+    read_request(body.data, false, &r);
+    assert_true(r.stream && r.include_usage && r.p.ignore_eos && r.p.temperature == 0.25f);
+    assert_int_equal(r.p.max_tokens, 9);
+    assert_int_equal(r.p.n_prompt, 3);
+    assert_memory_equal(r.p.prompt, ids, sizeof ids);
+    vt_openai_request_release(&r);
+
+    vt_openai_call chat = {.chat = true, .text = "a\"\0b", .text_len = 4, .temperature = NAN};
+    vt_buf_clear(&body);
+    vt_json_begin(&w, &body, -1);
+    vt_openai_call_write(&chat, &w);
+    assert_true(vt_json_end(&w));
+    assert_string_equal(body.data,
+                        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\\\"\\u0000b\"}]}");
+    vt_buf_release(&body);
+}
+
+static void read_piece(const char *json, vt_openai_piece *p)
+{
+    vt_err err = {0};
+    if (vt_openai_piece_read(json, strlen(json), p, &err) != VT_OK)
+        fail_msg("%s: %s", json, err.message);
+}
+
+static void test_openai_client_reads_what_the_server_writes(void **state)
+{
+    (void)state;
+    vt_openai_piece p = {0};
+    vt_event more = event_of(VT_FINISH_NONE), last = event_of(VT_FINISH_LENGTH);
+    const vt_event *const events[] = {&more, &last, NULL};
+    for (int chat = 0; chat < 2; chat++) {
+        vt_openai_reply reply = reply_to("{\"prompt\": [1], \"logprobs\": 1}");
+        reply.chat = chat;
+        for (int i = 0; i < 3; i++) {
+            char *text = chunk_of(&reply, events[i]);
+            read_piece(text, &p);
+            assert_string_equal(p.text.data ? p.text.data : "", i < 2 ? "hi" : "");
+            assert_int_equal(p.finish, i == 1 ? VT_FINISH_LENGTH : VT_FINISH_NONE);
+            assert_int_equal(p.n_finished, i == 1);
+            assert_int_equal(p.prompt_tokens, i == 2 ? 3 : -1);
+            assert_int_equal(p.error.http, 0);
+            free(text);
+        }
+        char *whole = text_of(&reply);
+        read_piece(whole, &p);
+        assert_string_equal(p.text.data, "hihi");
+        assert_int_equal(p.completion_tokens, 2);
+        assert_int_equal(p.cached_tokens, 1);
+        free(whole);
+        vt_openai_reply_release(&reply);
+    }
+    read_piece("{\"error\":{\"message\":\"m\",\"param\":\"n\"}}", &p);
+    assert_true(p.error.http == 500 && strcmp(p.error.message, "m") == 0 &&
+                p.error.param[0] == 'n');
+    read_piece("{\"error\":\"Unauthorized\"}", &p);
+    assert_string_equal(p.error.message, "Unauthorized");
+    read_piece("{\"object\":\"error\",\"message\":\"flat\"}", &p);
+    assert_string_equal(p.error.message, "flat");
+    read_piece(
+        "{\"choices\":[{\"text\":null,\"finish_reason\":\"content_filter\"}],\"usage\":null}", &p);
+    assert_int_equal(p.finish, VT_FINISH_ABORT);
+    assert_int_equal(p.error.http, 0);
+    assert_int_equal(vt_openai_piece_read("[]", 2, &p, NULL), VT_ERR_FORMAT);
+    assert_int_equal(vt_openai_piece_read("{", 1, &p, NULL), VT_ERR_FORMAT);
+    vt_openai_piece_release(&p);
+}
+
 /* ---- results ---- */
 
 static void test_openai_result_is_read_back_whole_or_not_at_all(void **state)
@@ -329,6 +417,8 @@ int main(void)
         cmocka_unit_test(test_openai_reply_of_completions_has_the_lists_of_log_probabilities),
         cmocka_unit_test(test_openai_chunks_carry_the_role_first_and_the_end_last),
         cmocka_unit_test(test_openai_request_reads_fields_into_parameters),
+        cmocka_unit_test(test_openai_client_writes_what_the_server_reads),
+        cmocka_unit_test(test_openai_client_reads_what_the_server_writes),
         cmocka_unit_test(test_openai_result_is_read_back_whole_or_not_at_all),
     };
     return cmocka_run_group_tests(tests, make_model, free_model);

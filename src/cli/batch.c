@@ -46,13 +46,21 @@ typedef struct batch {
     vt_err *err;
 } batch;
 
+/* One prompt of a line: an engine request. */
+typedef struct part {
+    struct work *w;
+    int32_t prompt;
+    vt_request_id id;
+} part;
+
 /* A line of IN on its way to a result. */
 typedef struct work {
     batch *b;
     vt_openai_line line;
     vt_openai_request request;
     vt_openai_reply reply;
-    vt_request_id id;
+    part *part;          /* [request.n_prompts] */
+    int32_t n_submitted; /* parts */
 } work;
 
 /* ---- IN ---- */
@@ -155,6 +163,7 @@ static void free_work(work *w)
     vt_openai_line_release(&w->line);
     vt_openai_request_release(&w->request);
     vt_openai_reply_release(&w->reply);
+    free(w->part);
     free(w);
 }
 
@@ -184,14 +193,15 @@ static void finish_work(work *w, const vt_openai_error *error)
 
 static void on_event(void *user, const vt_event *e)
 {
-    work *w = user;
+    part *p = user;
+    work *w = p->w;
     batch *b = w->b;
     b->n_tokens += e->n_tokens;
-    vt_openai_reply_event(&w->reply, e);
+    vt_openai_reply_event(&w->reply, p->prompt, e);
     if (w->reply.n_open > 0)
         return;
     b->n_open--;
-    if (w->reply.aborted)
+    if (w->reply.aborted && !w->reply.error.http)
         free_work(w); /* interrupted: a later run does it */
     else
         finish_work(w, &w->reply.error);
@@ -216,8 +226,11 @@ static vt_status start_line(batch *b, vt_err *err)
     vt_openai_error *e = &w->line.error;
     if (w->line.body)
         (void)vt_openai_request_read(w->line.body, w->line.chat, b->s.model, &d, &w->request, e);
-    if (!e->http)
-        status = vt_openai_reply_init(&w->reply, &w->request, b->s.model, id, err);
+    if (!e->http) {
+        w->part = vt_calloc((size_t)w->request.n_prompts, sizeof *w->part);
+        status = w->part ? vt_openai_reply_init(&w->reply, &w->request, b->s.model, id, err)
+                         : vt_fail(err, VT_ERR_MEMORY, "out of memory for %.80s", id);
+    }
     json_decref(w->line.body); /* the request has copies */
     w->line.body = NULL;
     if (status != VT_OK)
@@ -229,23 +242,69 @@ static vt_status start_line(batch *b, vt_err *err)
     return status;
 }
 
-/* Submits b->waiting. Where the queue is full it stays waiting. */
+/* The parts that were not submitted will not be. The last event of the others ends the line; where
+ * there are none, the caller has to. */
+static void forget_rest(work *w)
+{
+    w->reply.n_open -= w->reply.n_each * (w->request.n_prompts - w->n_submitted);
+}
+
+/* A part cannot run: the line has failed. */
+static void fail_part(work *w, const vt_err *why)
+{
+    batch *b = w->b;
+    vt_openai_refuse_as(&w->reply.error, why, b->s.model, NULL);
+    if (w->n_submitted == 0) {
+        finish_work(w, &w->reply.error);
+        return;
+    }
+    forget_rest(w);
+    if (w->reply.n_open == 0) { /* the others have ended already */
+        b->n_open--;
+        finish_work(w, &w->reply.error);
+        return;
+    }
+    for (int32_t i = 0; i < w->n_submitted; i++)
+        vt_engine_abort(b->s.engine, w->part[i].id);
+}
+
+/* Submits b->waiting, which stays waiting where the queue is full before its last part. */
 static void submit(batch *b)
 {
     work *w = b->waiting;
+    vt_request_params *p = &w->request.p;
     vt_err why;
-    w->request.p.callback = on_event;
-    w->request.p.user = w;
-    vt_status status = vt_engine_submit(b->s.engine, &w->request.p, &w->id, &why);
-    if (status == VT_ERR_BUSY && b->n_open > 0)
-        return;
-    b->waiting = NULL;
-    if (status == VT_OK) {
-        b->n_open++;
-        return;
+    while (w->n_submitted < w->request.n_prompts) {
+        part *next = &w->part[w->n_submitted];
+        *next = (part){.w = w, .prompt = w->n_submitted};
+        vt_openai_request_select(&w->request, next->prompt);
+        p->callback = on_event;
+        p->user = next;
+        vt_status status = vt_engine_submit(b->s.engine, p, &next->id, &why);
+        if (status == VT_ERR_BUSY && b->n_open > 0)
+            return;
+        if (status != VT_OK) {
+            b->waiting = NULL;
+            fail_part(w, &why);
+            return;
+        }
+        b->n_open += w->n_submitted++ == 0;
     }
-    vt_openai_refuse_as(&w->line.error, &why, b->s.model, NULL);
-    finish_work(w, &w->line.error);
+    b->waiting = NULL;
+}
+
+/* At an interruption: the line that is waiting is dropped. */
+static void drop_waiting(batch *b)
+{
+    work *w = b->waiting;
+    b->waiting = NULL;
+    if (!w)
+        return;
+    forget_rest(w);
+    if (w->n_submitted > 0 && w->reply.n_open == 0)
+        b->n_open--;
+    if (w->n_submitted == 0 || w->reply.n_open == 0)
+        free_work(w);
 }
 
 static void show_progress(const batch *b, int64_t begin_ns, int64_t *last_ns)
@@ -398,8 +457,7 @@ int cli_run_batch(cli *c)
     if (status == VT_OK && b.s.engine)
         status = run_lines(&b, &err);
     bool opened = b.s.model != NULL;
-    if (b.waiting)
-        free_work(b.waiting);
+    drop_waiting(&b);
     vt_engine_free(b.s.engine); /* aborts what is open; on_event releases it */
     b.s.engine = NULL;
     if (status == VT_ERR_CANCELLED && opened)

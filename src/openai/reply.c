@@ -21,8 +21,9 @@ vt_status vt_openai_reply_init(vt_openai_reply *reply, const vt_openai_request *
     *reply = (vt_openai_reply){.m = m,
                                .chat = request->chat,
                                .created = (int64_t)time(NULL),
-                               .n = request->p.n,
-                               .n_open = request->p.n,
+                               .n_each = request->p.n,
+                               .n = request->p.n * request->n_prompts,
+                               .n_open = request->p.n * request->n_prompts,
                                .n_top = request->p.logprobs};
     reply->choice = vt_calloc((size_t)reply->n, sizeof *reply->choice);
     if (!reply->choice ||
@@ -59,9 +60,9 @@ static bool add_logprobs(vt_openai_choice *c, const vt_event *e, int32_t n_top)
     return !c->logprobs.failed;
 }
 
-void vt_openai_reply_event(vt_openai_reply *reply, const vt_event *e)
+void vt_openai_reply_event(vt_openai_reply *reply, int32_t prompt, const vt_event *e)
 {
-    vt_openai_choice *c = &reply->choice[e->sample];
+    vt_openai_choice *c = &reply->choice[prompt * reply->n_each + e->sample];
     bool kept = e->text_len == 0 || vt_buf_add(&c->text, e->text, e->text_len);
     if (reply->n_top >= 0 && e->n_tokens > 0)
         kept = e->logprobs && add_logprobs(c, e, reply->n_top) && kept;
@@ -73,9 +74,11 @@ void vt_openai_reply_event(vt_openai_reply *reply, const vt_event *e)
         return;
     c->finish = e->finish;
     reply->n_open--;
-    reply->prompt_tokens = e->prompt_tokens;
     reply->completion_tokens += e->completion_tokens;
-    reply->cached_tokens = e->sample == 0 ? e->cached_tokens : reply->cached_tokens;
+    if (e->sample == 0) { /* the prompt is the same for all n */
+        reply->prompt_tokens += e->prompt_tokens;
+        reply->cached_tokens += e->cached_tokens;
+    }
     reply->aborted |= e->finish == VT_FINISH_ABORT;
     if (e->finish == VT_FINISH_ERROR && !reply->error.http) {
         vt_err why;
@@ -301,14 +304,16 @@ void vt_openai_reply_write(const vt_openai_reply *reply, vt_json *w, const char 
     vt_json_close(w);
 }
 
-void vt_openai_chunk_write(const vt_openai_reply *reply, const vt_event *e, vt_json *w)
+void vt_openai_chunk_write(const vt_openai_reply *reply, int32_t prompt, const vt_event *e,
+                           vt_json *w)
 {
-    const vt_openai_choice *before = &reply->choice[e->sample];
+    int32_t index = prompt * reply->n_each + e->sample;
+    const vt_openai_choice *before = &reply->choice[index];
     const char *text = e->text ? e->text : "";
     vt_openai_choice now = {0};
     open_reply(reply, true, w, NULL);
     vt_json_open(w, NULL, '{');
-    vt_json_int(w, "index", e->sample);
+    vt_json_int(w, "index", index);
     if (reply->chat) {
         vt_json_open(w, "delta", '{');
         if (before->n_tokens == 0 && before->text.len == 0)

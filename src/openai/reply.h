@@ -20,7 +20,8 @@ typedef struct vt_openai_reply {
     char *id; /* "chatcmpl-..." */
     bool chat;
     int64_t created;          /* seconds since the epoch */
-    int32_t n, n_open;        /* choices; those that have not ended */
+    int32_t n_each;           /* choices for each prompt */
+    int32_t n, n_open;        /* choices of all prompts; those that have not ended */
     int32_t n_top;            /* alternatives reported for each token; -1: no log-probabilities */
     vt_openai_choice *choice; /* [n] */
     int32_t prompt_tokens, completion_tokens, cached_tokens;
@@ -33,16 +34,17 @@ vt_status vt_openai_reply_init(vt_openai_reply *reply, const vt_openai_request *
                                const vt_model *m, const char *id, vt_err *err);
 void vt_openai_reply_release(vt_openai_reply *reply);
 
-/* Takes an event of the request. When reply->n_open is 0, it was the last one. A failure of the
- * engine, or of memory, is kept in reply->error. */
-void vt_openai_reply_event(vt_openai_reply *reply, const vt_event *e);
+/* Takes an event of one of the request's prompts. When reply->n_open is 0, it was the last one. A
+ * failure of the engine, or of memory, is kept in reply->error. */
+void vt_openai_reply_event(vt_openai_reply *reply, int32_t prompt, const vt_event *e);
 
 /* The whole reply as an object. `key` as in base/json_write.h. */
 void vt_openai_reply_write(const vt_openai_reply *reply, vt_json *w, const char *key);
 
 /* The chunk that brings event `e` of a streamed reply; the event must not be taken yet. The first
  * chunk of a chat's choice carries the role. */
-void vt_openai_chunk_write(const vt_openai_reply *reply, const vt_event *e, vt_json *w);
+void vt_openai_chunk_write(const vt_openai_reply *reply, int32_t prompt, const vt_event *e,
+                           vt_json *w);
 /* The chunk without choices that ends a streamed reply where usage was asked for. */
 void vt_openai_usage_chunk_write(const vt_openai_reply *reply, vt_json *w);
 

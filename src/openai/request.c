@@ -3,7 +3,7 @@
  *   1. Each member of the body is looked up in the table of fields: a number goes straight into
  *      the engine's parameters, everything else has a function of its own.
  *   2. What several fields say together is settled: max_tokens, logprobs, stream_options.
- *   3. The prompt is rendered and tokenised last, because it costs most. */
+ *   3. The prompts are rendered and tokenised last, because they cost most. */
 #include "openai/request.h"
 
 #include <limits.h>
@@ -427,23 +427,24 @@ static vt_status settle(reader *r)
     return VT_OK;
 }
 
-/* ---- the prompt ---- */
+/* ---- the prompts ---- */
 
-static vt_status take_ids(reader *r, vt_status status, int32_t *ids, size_t n, const vt_err *why,
-                          const char *param)
+/* Copies the ids that an encoder made into the request's arena, and frees them. */
+static vt_status take_ids(reader *r, int32_t *ids, size_t n, const char *param,
+                          vt_openai_prompt *out)
 {
-    if (status != VT_OK)
-        return vt_openai_refuse_as(r->e, why, r->m, param);
-    r->r->prompt = ids;
+    int32_t *copy = n <= MAX_PROMPT ? vt_arena_alloc(&r->r->arena, n + 1, sizeof *copy) : NULL;
+    if (copy && n > 0)
+        memcpy(copy, ids, n * sizeof *copy);
+    vt_free(ids);
     if (n > MAX_PROMPT)
         return vt_openai_refuse(r->e, 400, param, "%s: %zu tokens, expected at most %d", param, n,
                                 MAX_PROMPT);
-    r->r->p.prompt = ids;
-    r->r->p.n_prompt = (int32_t)n;
-    return VT_OK;
+    *out = (vt_openai_prompt){copy, (int32_t)n};
+    return copy ? VT_OK : no_memory(r);
 }
 
-static vt_status encode_chat(reader *r)
+static vt_status encode_chat(reader *r, vt_openai_prompt *out)
 {
     int32_t *ids = NULL;
     size_t n = 0;
@@ -454,31 +455,53 @@ static vt_status encode_chat(reader *r)
     unsigned flags = VT_CHAT_OPEN_TURN | (r->d->literal_content ? VT_CHAT_LITERAL : 0);
     vt_status status = vt_chat_encode(r->m, variables, flags, &ids, &n, &why);
     json_decref(variables);
-    return take_ids(r, status, ids, n, &why, "messages");
+    return status == VT_OK ? take_ids(r, ids, n, "messages", out)
+                           : vt_openai_refuse_as(r->e, &why, r->m, "messages");
 }
 
-/* A string, a list of token ids, or a list that holds one of these. */
-static vt_status encode_text(reader *r)
+/* A string or a list of token ids. */
+static vt_status encode_text(reader *r, const json_t *v, vt_openai_prompt *out)
 {
     int32_t *ids = NULL;
     size_t n = 0;
     vt_err why;
-    const json_t *v = r->prompt, *first = json_array_get(v, 0);
-    if (json_is_string(first) || json_is_array(first)) {
-        if (json_array_size(v) > 1)
-            return vt_openai_refuse(r->e, 400, "prompt",
-                                    "prompt: a list of %zu prompts, expected one prompt",
-                                    json_array_size(v));
-        v = first;
-    }
     if (json_is_array(v))
-        return read_ids(r, "prompt", v, MAX_PROMPT, &r->r->p.prompt, &r->r->p.n_prompt);
+        return read_ids(r, "prompt", v, MAX_PROMPT, &out->ids, &out->n);
     if (!json_is_string(v))
         return vt_openai_refuse(r->e, 400, "prompt",
-                                "prompt: expected a string or a list of token ids");
+                                "prompt: expected a string, a list of token ids, or a list of "
+                                "these");
     vt_status status = vt_tokenize(r->m, json_string_value(v), json_string_length(v),
                                    VT_TOKENIZE_ADD_BOS, &ids, &n, &why);
-    return take_ids(r, status, ids, n, &why, "prompt");
+    return status == VT_OK ? take_ids(r, ids, n, "prompt", out)
+                           : vt_openai_refuse_as(r->e, &why, r->m, "prompt");
+}
+
+static vt_status encode_prompts(reader *r)
+{
+    const json_t *first = json_array_get(r->prompt, 0);
+    bool list = json_is_string(first) || json_is_array(first);
+    size_t n = list && !r->r->chat ? json_array_size(r->prompt) : 1;
+    if (n * (size_t)r->r->p.n > VT_OPENAI_MAX_CHOICES)
+        return vt_openai_refuse(r->e, 400, "prompt",
+                                "prompt: %zu prompts with n %d each, expected at most %d answers",
+                                n, r->r->p.n, VT_OPENAI_MAX_CHOICES);
+    r->r->prompt = vt_arena_alloc(&r->r->arena, n, sizeof *r->r->prompt);
+    if (!r->r->prompt)
+        return no_memory(r);
+    r->r->n_prompts = (int32_t)n;
+    for (size_t i = 0; i < n; i++)
+        TRY(r->r->chat ? encode_chat(r, &r->r->prompt[i])
+                       : encode_text(r, list ? json_array_get(r->prompt, i) : r->prompt,
+                                     &r->r->prompt[i]));
+    vt_openai_request_select(r->r, 0);
+    return VT_OK;
+}
+
+void vt_openai_request_select(vt_openai_request *r, int32_t prompt)
+{
+    r->p.prompt = r->prompt[prompt].ids;
+    r->p.n_prompt = r->prompt[prompt].n;
 }
 
 /* ---- the whole ---- */
@@ -513,12 +536,11 @@ vt_status vt_openai_request_read(const json_t *body, bool chat, const vt_model *
             TRY(read_field(&r, name, value));
     }
     TRY(settle(&r));
-    return chat ? encode_chat(&r) : encode_text(&r);
+    return encode_prompts(&r);
 }
 
 void vt_openai_request_release(vt_openai_request *r)
 {
-    vt_free(r->prompt);
     vt_arena_release(&r->arena);
     *r = (vt_openai_request){0};
 }

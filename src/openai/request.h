@@ -33,19 +33,30 @@ typedef struct vt_openai_defaults {
 /* OpenAI's values: temperature 1, top_p 1, nothing else. literal_content is true. */
 void vt_openai_defaults_init(vt_openai_defaults *d);
 
+typedef struct vt_openai_prompt {
+    const int32_t *ids; /* [n] */
+    int32_t n;
+} vt_openai_prompt;
+
+/* Plain completions may bring several prompts. Each is an engine request of its own with the same
+ * parameters; vt_openai_request_select sets which one `p` is. */
 typedef struct vt_openai_request {
-    bool chat;           /* else plain completions */
-    bool stream;         /* the reply is wanted piece by piece */
-    bool include_usage;  /* and the usage in a last piece */
-    vt_request_params p; /* ready to submit but for callback and user; it points into... */
-    int32_t *prompt;     /* [p.n_prompt], and into */
-    vt_arena arena;      /* all other lists */
+    bool chat;                /* else plain completions */
+    bool stream;              /* the reply is wanted piece by piece */
+    bool include_usage;       /* and the usage in a last piece */
+    vt_request_params p;      /* of the first prompt; ready to submit but for callback and user */
+    int32_t n_prompts;        /* at least 1 */
+    vt_openai_prompt *prompt; /* [n_prompts] */
+    vt_arena arena;           /* everything above */
 } vt_openai_request;
+
+enum { VT_OPENAI_MAX_CHOICES = 4096 }; /* prompts times n */
 
 /* Reads `body`, which is only borrowed. `out` needs a release in any case. */
 vt_status vt_openai_request_read(const json_t *body, bool chat, const vt_model *m,
                                  const vt_openai_defaults *d, vt_openai_request *out,
                                  vt_openai_error *e);
+void vt_openai_request_select(vt_openai_request *r, int32_t prompt);
 void vt_openai_request_release(vt_openai_request *r);
 
 /* ---- messages.c ---- */

@@ -321,10 +321,28 @@ def test_batch_fields_that_change_nothing_are_accepted_and_others_refused_by_nam
         got = answers(d, [line(1, **{k: v}).replace('"id-1"', json.dumps(k)) for k, v in bad.items()])
         for k in bad:
             same((got[k][0], got[k][1]["error"]["param"]), (400, k), got[k])
-        bad = {"echo": True, "best_of": 4, "suffix": "x", "min_tokens_": 3, "prompt": ["a", "b"], "stop": "a\0b"}
+        bad = {"echo": True, "best_of": 4, "suffix": "x", "min_tokens_": 3, "prompt": ["a", 5], "stop": "a\0b"}
         got = answers(d, [plain(k, **{k: v}) for k, v in bad.items()])
         for k in bad:
             same((got[k][0], got[k][1]["error"]["param"]), (400, k), got[k])
+
+
+def test_batch_prompts_of_one_line_are_answered_in_order():
+    with tempfile.TemporaryDirectory() as d:
+        prompts = ["One, two,", "The sky is", [504, 3575, 282], "One, two,"]
+        alone = answers(d, [plain(str(k), prompt=p, seed=1, temperature=1, n=2) for k, p in enumerate(prompts)])
+        want = [c["text"] for k in range(4) for c in alone[str(k)][1]["choices"]]
+        for queue in ([], ["--max-queued", "2", "--max-running", "1"]):
+            status, body = answers(d, [plain("x", prompt=prompts, seed=1, temperature=1, n=2)], *queue)["x"]
+            same((status, [c["index"] for c in body["choices"]]), (200, list(range(8))))
+            same([c["text"] for c in body["choices"]], want)
+            same(body["usage"]["prompt_tokens"], sum(alone[k][1]["usage"]["prompt_tokens"] for k in alone))
+        long = [[1] * 600]  # beyond the context: the line fails, and the others run
+        got = answers(d, [plain("x", prompt=prompts + long), plain("y", prompt=long + prompts), plain("z")])
+        same([got[k][0] for k in "xyz"], [400, 400, 200])
+        assert "600 tokens" in got["x"][1]["error"]["message"], got["x"]
+        got = answers(d, [plain("x", prompt=["a"] * 100, n=100)])
+        same((got["x"][0], got["x"][1]["error"]["param"]), (400, "prompt"))
 
 
 def test_batch_stop_token_ids_end_an_answer():

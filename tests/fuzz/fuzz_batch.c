@@ -75,8 +75,8 @@ static void answer(vt_openai_reply *reply, const uint8_t *data, size_t size)
         top[i] = (vt_token_logprob){i % 3 == 2 ? -1 : i * data[0] % VOCAB, -0.5f * (float)i};
     for (int i = 0; i < 2; i++)
         own[i] = (vt_token_logprob){token[i], i ? -1.0f / 0.0f : -1};
-    for (int32_t s = 0; s < reply->n; s++) {
-        vt_event e = {.sample = s,
+    for (int32_t i = 0; i < reply->n; i++) {
+        vt_event e = {.sample = i % reply->n_each,
                       .tokens = token,
                       .n_tokens = 2,
                       .text = (const char *)data,
@@ -90,11 +90,11 @@ static void answer(vt_openai_reply *reply, const uint8_t *data, size_t size)
         vt_buf chunk = {0};
         vt_json w;
         vt_json_begin(&w, &chunk, -1);
-        vt_openai_chunk_write(reply, &e, &w);
+        vt_openai_chunk_write(reply, i / reply->n_each, &e, &w);
         must(vt_json_end(&w));
         must_be_json(&chunk);
         vt_buf_release(&chunk);
-        vt_openai_reply_event(reply, &e);
+        vt_openai_reply_event(reply, i / reply->n_each, &e);
     }
     must(reply->n_open == 0 && !reply->error.http);
 }
@@ -114,8 +114,10 @@ static void check_request(const vt_openai_line *l, const uint8_t *data, size_t s
         return;
     }
     must(!e.http && r.p.n >= 1 && r.p.n <= 128 && r.p.max_tokens >= 1 && r.p.logprobs <= 20);
-    for (int32_t i = 0; i < r.p.n_prompt; i++)
-        must(r.p.prompt[i] >= 0 && r.p.prompt[i] < VOCAB);
+    must(r.n_prompts >= 1 && r.n_prompts * r.p.n <= VT_OPENAI_MAX_CHOICES);
+    for (int32_t k = 0; k < r.n_prompts; k++)
+        for (int32_t i = 0; i < r.prompt[k].n; i++)
+            must(r.prompt[k].ids[i] >= 0 && r.prompt[k].ids[i] < VOCAB);
     must(vt_openai_reply_init(&reply, &r, model(), l->custom_id, NULL) == VT_OK);
     answer(&reply, data, size);
     check_result(l->custom_id, &reply, &e);

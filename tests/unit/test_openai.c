@@ -167,10 +167,10 @@ static void test_openai_reply_when_log_probabilities_do_not_fit_then_it_is_an_er
     (void)state;
     vt_event more = event_of(VT_FINISH_NONE), last = event_of(VT_FINISH_STOP);
     vt_openai_reply reply = reply_to("{\"prompt\": [1], \"logprobs\": 2}");
-    vt_openai_reply_event(&reply, &more);
+    vt_openai_reply_event(&reply, 0, &more);
     assert_int_equal(reply.error.http, 0);
     reply.choice[0].logprobs.max = reply.choice[0].logprobs.len + 1;
-    vt_openai_reply_event(&reply, &last);
+    vt_openai_reply_event(&reply, 0, &last);
     assert_int_equal(reply.n_open, 0);
     assert_int_equal(reply.error.http, 500);
     assert_non_null(strstr(reply.error.message, "log-probabilities"));
@@ -183,7 +183,7 @@ static void test_openai_reply_when_the_engine_fails_then_its_sentence_names_no_p
     vt_event e = event_of(VT_FINISH_ERROR);
     e.error = "/srv/m/tiny.gguf: the logits were not numbers";
     vt_openai_reply reply = reply_to("{\"prompt\": [1], \"logprobs\": 2}");
-    vt_openai_reply_event(&reply, &e);
+    vt_openai_reply_event(&reply, 0, &e);
     assert_int_equal(reply.error.http, 500);
     assert_string_equal(reply.error.message, "tiny: the logits were not numbers");
     vt_openai_reply_release(&reply);
@@ -195,7 +195,7 @@ static void test_openai_reply_of_completions_has_the_lists_of_log_probabilities(
     vt_event e = event_of(VT_FINISH_STOP);
     vt_openai_reply reply = reply_to("{\"prompt\": [1], \"logprobs\": 2}");
     reply.created = 7;
-    vt_openai_reply_event(&reply, &e);
+    vt_openai_reply_event(&reply, 0, &e);
     char *text = text_of(&reply);
     assert_string_equal(
         text, "{\"id\":\"cmpl-id\",\"object\":\"text_completion\",\"created\":7,\"model\":\"tiny\","
@@ -208,18 +208,41 @@ static void test_openai_reply_of_completions_has_the_lists_of_log_probabilities(
     vt_openai_reply_release(&reply);
 }
 
+static void
+test_openai_reply_when_there_are_several_prompts_then_choices_are_in_their_order(void **state)
+{
+    (void)state;
+    vt_openai_reply reply = reply_to("{\"prompt\": [[1], [2, 3], [4]], \"n\": 2}");
+    assert_int_equal(reply.n, 6);
+    for (int32_t i = 5; i >= 0; i--) {
+        vt_event e = event_of(VT_FINISH_STOP);
+        char text[2] = {(char)('a' + i)};
+        e.sample = i % 2;
+        e.text = text;
+        e.text_len = 1;
+        assert_int_equal(reply.n_open, i + 1);
+        vt_openai_reply_event(&reply, i / 2, &e);
+    }
+    for (int i = 0; i < 6; i++)
+        assert_int_equal(reply.choice[i].text.data[0], 'a' + i);
+    assert_int_equal(reply.prompt_tokens, 3 * 3);
+    assert_int_equal(reply.cached_tokens, 3 * 1);
+    assert_int_equal(reply.completion_tokens, 6 * 2);
+    vt_openai_reply_release(&reply);
+}
+
 static char *chunk_of(vt_openai_reply *reply, const vt_event *e)
 {
     vt_buf out = {0};
     vt_json w;
     vt_json_begin(&w, &out, -1);
     if (e)
-        vt_openai_chunk_write(reply, e, &w);
+        vt_openai_chunk_write(reply, 0, e, &w);
     else
         vt_openai_usage_chunk_write(reply, &w);
     assert_true(vt_json_end(&w));
     if (e)
-        vt_openai_reply_event(reply, e);
+        vt_openai_reply_event(reply, 0, e);
     return vt_buf_detach(&out, NULL);
 }
 
@@ -415,6 +438,8 @@ int main(void)
         cmocka_unit_test(test_openai_reply_when_log_probabilities_do_not_fit_then_it_is_an_error),
         cmocka_unit_test(test_openai_reply_when_the_engine_fails_then_its_sentence_names_no_path),
         cmocka_unit_test(test_openai_reply_of_completions_has_the_lists_of_log_probabilities),
+        cmocka_unit_test(
+            test_openai_reply_when_there_are_several_prompts_then_choices_are_in_their_order),
         cmocka_unit_test(test_openai_chunks_carry_the_role_first_and_the_end_last),
         cmocka_unit_test(test_openai_request_reads_fields_into_parameters),
         cmocka_unit_test(test_openai_client_writes_what_the_server_reads),

@@ -25,8 +25,9 @@
 #include "openai/batch.h"
 
 enum {
-    AHEAD = 256,          /* requests submitted and not finished: enough to fill any batch */
-    READY_BYTES = 1 << 20 /* results of wrong lines are written when they take this much */
+    AHEAD = 256,           /* requests submitted and not finished: enough to fill any batch */
+    READY_BYTES = 1 << 20, /* results of wrong lines are written when they take this much */
+    READY_MAX = 64 << 20   /* and any results, even in the middle of a step, at this much */
 };
 
 typedef struct batch {
@@ -167,24 +168,44 @@ static void free_work(work *w)
     free(w);
 }
 
+static vt_status flush_ready(batch *b, vt_err *err)
+{
+    TRY(batch_out_append(&b->out, &b->ready, err));
+    vt_buf_clear(&b->ready);
+    return VT_OK;
+}
+
+/* Results are written once a step, or earlier where they take much memory. */
+static vt_status keep_result(batch *b, const char *id, const vt_buf *result, vt_err *err)
+{
+    if (b->ready.len + result->len > READY_MAX)
+        TRY(flush_ready(b, err));
+    return vt_buf_add(&b->ready, result->data, result->len)
+               ? VT_OK
+               : vt_fail(err, VT_ERR_MEMORY, "out of memory for the result of %.80s", id);
+}
+
 /* The line has its result: `error`, or where that is none, its reply. */
 static void finish_work(work *w, const vt_openai_error *error)
 {
     batch *b = w->b;
+    const char *id = w->line.custom_id;
     vt_buf result = {0};
     vt_openai_error large;
     vt_err why;
-    bool ok = vt_openai_result_write(w->line.custom_id, &w->reply, error, &result, &why) == VT_OK;
-    if (!ok) { /* the answer does not fit: say that instead */
+    vt_status status = vt_openai_result_write(id, &w->reply, error, &result, &why);
+    if (status != VT_OK) { /* the answer does not fit into memory: the result says that */
         vt_buf_release(&result);
         vt_openai_refuse(&large, 500, NULL, "%s", why.message);
         error = &large;
-        ok = vt_openai_result_write(w->line.custom_id, NULL, error, &result, &why) == VT_OK;
+        status = vt_openai_result_write(id, NULL, error, &result, &why);
     }
-    ok = ok && vt_buf_add(&b->ready, result.data, result.len);
-    if (!ok && b->status == VT_OK)
-        b->status = vt_fail(b->err, VT_ERR_MEMORY, "out of memory for the result of %.80s",
-                            w->line.custom_id);
+    if (status == VT_OK)
+        status = keep_result(b, id, &result, &why);
+    if (status != VT_OK && b->status == VT_OK) {
+        b->status = status;
+        *b->err = why;
+    }
     vt_buf_release(&result);
     b->n_failed += error->http != 0;
     b->n_done++;
@@ -319,13 +340,6 @@ static void show_progress(const batch *b, int64_t begin_ns, int64_t *last_ns)
                      (double)(now - begin_ns) * 1e-9, " requests");
     fprintf(stderr, tty ? "\r%s\033[K" : "%s\n", text.data ? text.data : "");
     vt_buf_release(&text);
-}
-
-static vt_status flush_ready(batch *b, vt_err *err)
-{
-    TRY(batch_out_append(&b->out, &b->ready, err));
-    vt_buf_clear(&b->ready);
-    return VT_OK;
 }
 
 /* Submits lines until enough are open, the queue is full, or IN is at its end. */

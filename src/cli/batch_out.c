@@ -132,7 +132,8 @@ static vt_status copy_final(const batch_out *o, bool retry_failed, int fd, const
 }
 
 /* Writes the results that stay to a new file beside the old one, and puts it in its place. A crash
- * leaves the one or the other. Where the path is a symbolic link, the file behind it is replaced. */
+ * leaves the one or the other. Where the path is a symbolic link, the file behind it is replaced.
+ */
 static vt_status take_out(batch_out *o, bool retry_failed, mode_t mode, vt_err *err)
 {
     char *path = NULL, *real = realpath(o->path, NULL);

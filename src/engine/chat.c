@@ -102,6 +102,7 @@ vt_status vt_chat_render(const vt_model *m, json_t *variables, bool open_turn, v
 
 enum { FIRST_MARK = 0xFDD0, N_MARKS = 32 };
 enum { BEGIN, END, POINT, N_KINDS };
+enum { N_CLEAN = 8, CLEAN_BYTES = 24 };
 #define MARK_BYTES 3
 
 typedef struct marker {
@@ -109,6 +110,11 @@ typedef struct marker {
     char mark[N_KINDS][MARK_BYTES]; /* three noncharacters as UTF-8 */
     bool brackets;                  /* contents get brackets; else points, as all strings */
     vt_err *err;
+    /* Short strings that hold no special token: "role", "user" and their like come in every
+     * message, and are tokenised once. The oldest is overwritten. */
+    char clean[N_CLEAN][CLEAN_BYTES];
+    size_t clean_len[N_CLEAN]; /* 0: free */
+    int next_clean;
 } marker;
 
 /* Sets the bits of noncharacters that occur in the text. All of them are EF B7 90 .. EF B7 AF. */
@@ -194,16 +200,37 @@ static bool add_points(const marker *k, vt_buf *text, const vt_buf *piece)
     return ok;
 }
 
+static bool is_clean(const marker *k, const char *s, size_t n)
+{
+    for (int i = 0; n > 0 && i < N_CLEAN; i++)
+        if (k->clean_len[i] == n && memcmp(k->clean[i], s, n) == 0)
+            return true;
+    return n == 0;
+}
+
+static void note_clean(marker *k, const char *s, size_t n)
+{
+    if (n > CLEAN_BYTES)
+        return;
+    memcpy(k->clean[k->next_clean], s, n);
+    k->clean_len[k->next_clean] = n;
+    k->next_clean = (k->next_clean + 1) % N_CLEAN;
+}
+
 /* Appends s with points, after which the tokenizer finds no special token in it. */
-static vt_status put_points(const marker *k, const char *s, size_t n, vt_buf *out)
+static vt_status put_points(marker *k, const char *s, size_t n, vt_buf *out)
 {
     enum { ROUNDS = 8, KINDS = 64 };
     int32_t found[KINDS];
     int count = 0;
     if (!vt_buf_add(out, s, n))
         return no_memory(k->err);
+    if (is_clean(k, s, n))
+        return VT_OK;
     for (int round = 0; round < ROUNDS; round++) {
         TRY(find_special(k, out->data, out->len, found, &count, KINDS));
+        if (count == 0 && round == 0)
+            note_clean(k, s, n);
         if (count == 0)
             return VT_OK;
         for (int i = 0; i < count; i++) {
@@ -250,9 +277,9 @@ static place place_of_member(place of, const char *key)
     return ELSEWHERE;
 }
 
-static vt_status mark_value(const marker *k, json_t *v, place at, json_t **out);
+static vt_status mark_value(marker *k, json_t *v, place at, json_t **out);
 
-static vt_status mark_string(const marker *k, json_t *v, place at, json_t **out)
+static vt_status mark_string(marker *k, json_t *v, place at, json_t **out)
 {
     vt_buf text;
     vt_buf_init(&text, 0);
@@ -268,7 +295,7 @@ static vt_status mark_string(const marker *k, json_t *v, place at, json_t **out)
     return status;
 }
 
-static vt_status mark_object(const marker *k, json_t *v, place at, json_t *out)
+static vt_status mark_object(marker *k, json_t *v, place at, json_t *out)
 {
     const char *key;
     json_t *member;
@@ -288,7 +315,7 @@ static vt_status mark_object(const marker *k, json_t *v, place at, json_t *out)
     return VT_OK;
 }
 
-static vt_status mark_array(const marker *k, json_t *v, place at, json_t *out)
+static vt_status mark_array(marker *k, json_t *v, place at, json_t *out)
 {
     place inside = at == MESSAGES ? MESSAGE : at == CONTENT ? PART : ELSEWHERE;
     for (size_t i = 0; i < json_array_size(v); i++) {
@@ -301,7 +328,7 @@ static vt_status mark_array(const marker *k, json_t *v, place at, json_t *out)
 }
 
 /* A marked copy of a value. (JSON that was parsed is nested at most 2048 deep.) */
-static vt_status mark_value(const marker *k, json_t *v, place at, json_t **out)
+static vt_status mark_value(marker *k, json_t *v, place at, json_t **out)
 {
     if (json_is_string(v))
         return mark_string(k, v, at, out);

@@ -83,8 +83,8 @@ static json_t *complete(const vt_model *m, json_t *variables, bool open_turn)
     return NULL;
 }
 
-vt_status vt_chat_render(const vt_model *m, json_t *variables, bool open_turn, vt_buf *out,
-                         vt_err *err)
+vt_status vt_chat_render(const vt_model *m, json_t *variables, bool open_turn,
+                         const vt_template_limits *limits, vt_buf *out, vt_err *err)
 {
     if (!m->chat_template)
         return vt_fail(err, VT_ERR_MODEL, "%s has no chat template", m->name);
@@ -93,7 +93,7 @@ vt_status vt_chat_render(const vt_model *m, json_t *variables, bool open_turn, v
     json_t *all = complete(m, variables, open_turn);
     if (!all)
         return no_memory(err);
-    vt_status status = vt_template_render_object(m->chat_template, all, NULL, out, err);
+    vt_status status = vt_template_render_object(m->chat_template, all, limits, out, err);
     json_decref(all);
     return status;
 }
@@ -107,6 +107,7 @@ enum { N_CLEAN = 8, CLEAN_BYTES = 24 };
 
 typedef struct marker {
     const vt_model *m;
+    const vt_template_limits *limits;
     char mark[N_KINDS][MARK_BYTES]; /* three noncharacters as UTF-8 */
     bool brackets;                  /* contents get brackets; else points, as all strings */
     vt_err *err;
@@ -401,22 +402,25 @@ static vt_status try_marks(marker *k, json_t *variables, bool open_turn, bool br
 {
     json_t *marked = NULL;
     vt_buf text;
-    vt_err ignored;
+    vt_err why;
     vt_buf_init(&text, 0);
     vt_buf_clear(ranges);
     k->brackets = brackets;
     TRY(mark_value(k, variables, VARIABLES, &marked));
-    *equal = vt_chat_render(k->m, marked, open_turn, &text, &ignored) == VT_OK &&
-             read_marks(k, &text, plain, ranges);
+    vt_status status = vt_chat_render(k->m, marked, open_turn, k->limits, &text, &why);
+    *equal = status == VT_OK && read_marks(k, &text, plain, ranges);
     json_decref(marked);
     vt_buf_release(&text);
-    return VT_OK;
+    if (status != VT_ERR_CANCELLED && status != VT_ERR_MEMORY)
+        return VT_OK; /* the template itself refused the marked variables: they are not equal */
+    return vt_fail(k->err, status, "%s", why.message);
 }
 
 static vt_status literal_ranges(const vt_model *m, json_t *variables, bool open_turn,
-                                const vt_buf *plain, vt_buf *ranges, vt_err *err)
+                                const vt_template_limits *limits, const vt_buf *plain,
+                                vt_buf *ranges, vt_err *err)
 {
-    marker k = {.m = m, .err = err};
+    marker k = {.m = m, .limits = limits, .err = err};
     bool equal = false;
     TRY(choose_marks(&k, variables, plain));
     TRY(try_marks(&k, variables, open_turn, true, plain, ranges, &equal));
@@ -435,8 +439,9 @@ static vt_status need(const void *p, const char *what, vt_err *err)
     return p ? VT_OK : vt_fail(err, VT_ERR_USAGE, "%s is NULL", what);
 }
 
-vt_status vt_chat_encode(const vt_model *m, json_t *variables, unsigned flags, int32_t **ids,
-                         size_t *n_ids, vt_err *err)
+vt_status vt_chat_encode(const vt_model *m, json_t *variables, unsigned flags,
+                         const vt_template_limits *limits, int32_t **ids, size_t *n_ids,
+                         vt_err *err)
 {
     bool open_turn = flags & VT_CHAT_OPEN_TURN;
     vt_buf plain, ranges;
@@ -445,10 +450,10 @@ vt_status vt_chat_encode(const vt_model *m, json_t *variables, unsigned flags, i
         return vt_fail(err, VT_ERR_MODEL, "%s has no tokenizer", m->name);
     vt_buf_init(&plain, 0);
     vt_buf_init(&ranges, 0);
-    vt_status status = vt_chat_render(m, variables, open_turn, &plain, err);
+    vt_status status = vt_chat_render(m, variables, open_turn, limits, &plain, err);
     const char *text = plain.data ? plain.data : "";
     if (status == VT_OK && (flags & VT_CHAT_LITERAL))
-        status = literal_ranges(m, variables, open_turn, &plain, &ranges, err);
+        status = literal_ranges(m, variables, open_turn, limits, &plain, &ranges, err);
     if (status == VT_OK)
         status = vt_tokenizer_encode_literal(m->tokenizer, text, plain.len, VT_TOKENIZE_SPECIAL,
                                              (const vt_text_range *)(const void *)ranges.data,
@@ -485,7 +490,7 @@ vt_status vt_encode_chat(const vt_model *m, const char *json, size_t json_len, u
     if (flags & ~(unsigned)(VT_CHAT_OPEN_TURN | VT_CHAT_LITERAL))
         return vt_fail(err, VT_ERR_USAGE, "vt_encode_chat: flags are 0x%x, expected 0 to 3", flags);
     TRY(parse_variables(json, json_len, &variables, err));
-    vt_status status = vt_chat_encode(m, variables, flags, ids, n_ids, err);
+    vt_status status = vt_chat_encode(m, variables, flags, NULL, ids, n_ids, err);
     json_decref(variables);
     return status;
 }
@@ -501,7 +506,7 @@ vt_status vt_render_chat(const vt_model *m, const char *json, size_t json_len,
     TRY(need(len, "vt_render_chat: len", err));
     TRY(parse_variables(json, json_len, &variables, err));
     vt_buf_init(&out, 0);
-    vt_status status = vt_chat_render(m, variables, add_generation_prompt, &out, err);
+    vt_status status = vt_chat_render(m, variables, add_generation_prompt, NULL, &out, err);
     json_decref(variables);
     if (status == VT_OK && !vt_buf_add(&out, "", 0)) /* an empty text is a text too */
         status = no_memory(err);

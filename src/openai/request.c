@@ -453,7 +453,7 @@ static vt_status encode_chat(reader *r, vt_openai_prompt *out)
     if (!variables)
         return VT_ERR_USAGE;
     unsigned flags = VT_CHAT_OPEN_TURN | (r->d->literal_content ? VT_CHAT_LITERAL : 0);
-    vt_status status = vt_chat_encode(r->m, variables, flags, &ids, &n, &why);
+    vt_status status = vt_chat_encode(r->m, variables, flags, r->d->limits, &ids, &n, &why);
     json_decref(variables);
     return status == VT_OK ? take_ids(r, ids, n, "messages", out)
                            : vt_openai_refuse_as(r->e, &why, r->m, "messages");

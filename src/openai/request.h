@@ -24,8 +24,9 @@ typedef struct vt_openai_defaults {
     bool ignore_eos;
     bool has_seed; /* false: the engine chooses a seed for each request */
     uint64_t seed;
-    bool literal_content;    /* special tokens inside messages stay text */
-    bool may_stream;         /* false: "stream": true is refused */
+    bool literal_content;                    /* special tokens inside messages stay text */
+    bool may_stream;                         /* false: "stream": true is refused */
+    const struct vt_template_limits *limits; /* of rendering a chat template; NULL: the usual */
     const char *model_alias; /* a further name that "model" may have, such as what option model
                                 says; NULL: none */
 } vt_openai_defaults;

@@ -138,6 +138,16 @@ VT_API vt_status vt_render_chat(const vt_model *m, const char *json, size_t json
 VT_API vt_status vt_render_chat_until(const vt_model *m, const char *json, size_t json_len,
                                       bool add_generation_prompt, bool (*stop)(void *context),
                                       void *context, char **text, size_t *len, vt_err *err);
+
+enum { VT_CHAT_OPEN_TURN = 1, VT_CHAT_LITERAL = 2 };
+
+/* The same, tokenised with special tokens on. VT_CHAT_OPEN_TURN: add_generation_prompt is true.
+ * VT_CHAT_LITERAL: spellings of special tokens inside the caller's strings stay text, so that a
+ * message cannot end its own turn; every other id is the same as without it. Fails where strings
+ * hold such spellings and the template changes them so that the two cannot be told apart. `*ids`
+ * is malloc'ed; free it with vt_free. */
+VT_API vt_status vt_encode_chat(const vt_model *m, const char *json, size_t json_len,
+                                unsigned flags, int32_t **ids, size_t *n_ids, vt_err *err);
 /* Frees what vt_tokenize, vt_detokenize, vt_render_chat or vt_engine_story gave; NULL is fine. */
 VT_API void vt_free(void *p);
 

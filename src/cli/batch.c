@@ -1,264 +1,332 @@
-/* vitrine run --batch IN.jsonl -o OUT.jsonl: offline batches that survive everything.
+/* vitrine run --batch IN.jsonl -o OUT.jsonl: offline batches that survive interruption.
  *
  *   IN:  one request a line        OUT: one result a line, in the order they finish
  *
- * OUT is only ever appended to, a whole line with one write, and synchronised before the line
- * counts as done. So whatever happens, power failure included, OUT holds whole lines and at most
- * one torn one at its end. A later run cuts that one off, reads which custom_ids are there, and
- * does the rest: no finished line is lost, none is done twice. A lock on OUT keeps two runs from
- * doing it at once. */
+ *   1. IN is read through once and checked: a mistake in its last line shows up now, not hours
+ *      later. OUT is opened, and tells which requests are done (cli/batch_out.h).
+ *   2. IN is read again, and up to AHEAD requests are kept submitted. Where the engine's queue is
+ *      full, one request waits here until a step has made room.
+ *   3. Results are appended to OUT after each step, and are on the disk before the next one.
+ *
+ * Neither file has to fit into memory; the ids do. A request without a seed gets one from its
+ * custom_id, so that a batch gives the same answers when it is interrupted and resumed. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
-#include "cli/batch_line.h"
+#include "base/random.h"
+#include "cli/batch_out.h"
+#include "cli/lines.h"
+#include "text/template/template.h"
+#include "openai/batch.h"
 
-enum { AHEAD = 256 }; /* lines submitted and not finished: enough to fill any batch */
-
-typedef struct id_set { /* open addressing; the strings belong to the set */
-    char **slot;
-    size_t cap, n;
-} id_set;
+enum {
+    AHEAD = 256,           /* requests submitted and not finished: enough to fill any batch */
+    READY_BYTES = 1 << 20, /* results of wrong lines are written when they take this much */
+    READY_MAX = 64 << 20   /* and any results, even in the middle of a step, at this much */
+};
 
 typedef struct batch {
     const cli *c;
     cli_session s;
-    const char *in_path, *out_path;
-    vt_buf in;
-    size_t at;    /* next byte of `in` to read */
-    int32_t line; /* its number, from 1 */
+    vt_openai_defaults defaults;
+    const char *in_path;
+    int in_fd;
+    cli_lines in;
+    batch_out out;
+    id_set seen; /* custom_ids of IN so far */
     int32_t n_lines, n_found, n_done, n_failed, n_open;
     int64_t n_tokens;
-    id_set there, seen; /* custom_ids in OUT when it was opened; in IN so far */
-    int out;            /* file descriptor of OUT */
-    vt_buf ready;       /* results to be written */
-    vt_status status;   /* the first failure inside a callback */
+    struct work *waiting; /* the queue was full for it */
+    vt_buf ready;         /* results to be written */
+    vt_status status;     /* the first failure inside a callback */
     vt_err *err;
 } batch;
 
-/* ---- sets of ids ---- */
+/* One prompt of a line: an engine request. */
+typedef struct part {
+    struct work *w;
+    int32_t prompt;
+    vt_request_id id;
+} part;
 
-static size_t id_place(const id_set *s, const char *id)
-{
-    uint64_t h = 0xcbf29ce484222325u;
-    for (const char *p = id; *p; p++)
-        h = (h ^ (uint8_t)*p) * 0x100000001b3u;
-    size_t i = (size_t)(h ^ h >> 32) & (s->cap - 1);
-    while (s->slot[i] && strcmp(s->slot[i], id) != 0)
-        i = (i + 1) & (s->cap - 1);
-    return i;
-}
-
-static bool id_has(const id_set *s, const char *id)
-{
-    return s->cap > 0 && s->slot[id_place(s, id)];
-}
-
-static vt_status id_add(id_set *s, const char *id, vt_err *err)
-{
-    if (2 * s->n >= s->cap) {
-        id_set grown = {.cap = s->cap ? 2 * s->cap : 1024};
-        grown.slot = vt_calloc(grown.cap, sizeof *grown.slot);
-        if (!grown.slot)
-            return vt_fail(err, VT_ERR_MEMORY, "out of memory for %zu ids", s->n);
-        for (size_t i = 0; i < s->cap; i++)
-            if (s->slot[i])
-                grown.slot[id_place(&grown, s->slot[i])] = s->slot[i];
-        grown.n = s->n;
-        free(s->slot);
-        *s = grown;
-    }
-    size_t i = id_place(s, id);
-    if (s->slot[i])
-        return VT_OK;
-    s->slot[i] = strdup(id);
-    s->n++;
-    return s->slot[i] ? VT_OK : vt_fail(err, VT_ERR_MEMORY, "out of memory for %zu ids", s->n);
-}
-
-static void id_release(id_set *s)
-{
-    for (size_t i = 0; i < s->cap; i++)
-        free(s->slot[i]);
-    free(s->slot);
-}
-
-/* ---- OUT ---- */
-
-static vt_status out_error(const batch *b, vt_err *err)
-{
-    return vt_fail(err, VT_ERR_IO, "%s: %s", b->out_path, strerror(errno));
-}
-
-/* Reads the ids of whole lines; *whole is where the last of them ends. */
-static vt_status read_results(batch *b, const vt_buf *text, size_t *whole, vt_err *err)
-{
-    int32_t number = 1;
-    *whole = 0;
-    for (;; number++) {
-        const char *line = text->data + *whole;
-        const char *end = text->len > *whole ? memchr(line, '\n', text->len - *whole) : NULL;
-        if (!end)
-            return VT_OK;
-        json_t *j = json_loadb(line, (size_t)(end - line), 0, NULL);
-        const char *id = json_string_value(json_object_get(j, "custom_id"));
-        vt_status status = id ? id_add(&b->there, id, err)
-                              : vt_fail(err, VT_ERR_FORMAT,
-                                        "%s: line %d is no batch result; give another file",
-                                        b->out_path, number);
-        json_decref(j);
-        TRY(status);
-        *whole += (size_t)(end - line) + 1;
-    }
-}
-
-static vt_status open_out(batch *b, vt_err *err)
-{
-    vt_buf text = {0};
-    size_t whole;
-    struct stat st;
-    b->out = open(b->out_path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-    if (b->out < 0)
-        return out_error(b, err);
-    if (flock(b->out, LOCK_EX | LOCK_NB) != 0)
-        return vt_fail(err, VT_ERR_BUSY, "%s: another run is writing it", b->out_path);
-    if (fstat(b->out, &st) != 0)
-        return out_error(b, err);
-    if (!S_ISREG(st.st_mode))
-        return vt_fail(err, VT_ERR_USAGE, "%s: expected a regular file, which can be resumed",
-                       b->out_path);
-    TRY(cli_read_file(b->out_path, &text, err));
-    vt_status status = read_results(b, &text, &whole, err);
-    if (status == VT_OK && whole < text.len) {
-        cli_note(b->c, "%s: a torn last line of %zu bytes is cut off", b->out_path,
-                 text.len - whole);
-        if (ftruncate(b->out, (off_t)whole) != 0)
-            status = out_error(b, err);
-    }
-    vt_buf_release(&text);
-    return status;
-}
-
-/* Appends what is ready and makes it last. */
-static vt_status flush_ready(batch *b, vt_err *err)
-{
-    size_t done = 0;
-    if (b->ready.len == 0)
-        return VT_OK;
-    while (done < b->ready.len) {
-        ssize_t n = write(b->out, b->ready.data + done, b->ready.len - done);
-        if (n < 0 && errno != EINTR)
-            return out_error(b, err);
-        done += n > 0 ? (size_t)n : 0;
-    }
-    vt_buf_clear(&b->ready);
-    return fdatasync(b->out) == 0 ? VT_OK : out_error(b, err);
-}
+/* A line of IN on its way to a result. */
+typedef struct work {
+    batch *b;
+    vt_openai_line line;
+    vt_openai_request request;
+    vt_openai_reply reply;
+    part *part;          /* [request.n_prompts] */
+    int32_t n_submitted; /* parts */
+} work;
 
 /* ---- IN ---- */
 
-/* The next line that is not blank; false at the end. */
-static bool next_line(batch *b, const char **line, size_t *len)
+/* Opens IN. It is read twice, so what cannot be (a pipe) is copied to a temporary file first. */
+static vt_status open_in(batch *b, struct stat *st, vt_err *err)
 {
-    while (b->at < b->in.len) {
-        const char *begin = b->in.data + b->at, *end = memchr(begin, '\n', b->in.len - b->at);
-        *len = end ? (size_t)(end - begin) : b->in.len - b->at;
-        *line = begin;
-        b->at += *len + (end != NULL);
-        b->line++;
-        for (size_t i = 0; i < *len; i++)
-            if (!strchr(" \t\r", begin[i]))
-                return true;
-    }
-    return false;
+    bool is_stdin = strcmp(b->in_path, "-") == 0;
+    int fd = is_stdin ? dup(0) : open(b->in_path, O_RDONLY | O_CLOEXEC);
+    if (is_stdin)
+        b->in_path = "stdin";
+    b->in_fd = fd;
+    if (fd < 0 || fstat(fd, st) != 0)
+        return vt_fail(err, VT_ERR_IO, "%s: %s", b->in_path, strerror(errno));
+    if (S_ISREG(st->st_mode))
+        return VT_OK;
+    FILE *copy = tmpfile();
+    vt_status status = copy ? VT_OK : vt_fail(err, VT_ERR_IO, "tmpfile: %s", strerror(errno));
+    char chunk[1 << 14];
+    ssize_t n = 0;
+    while (status == VT_OK && (n = read(fd, chunk, sizeof chunk)) != 0 && !cli_interrupted())
+        if (n > 0 ? fwrite(chunk, 1, (size_t)n, copy) != (size_t)n : errno != EINTR)
+            status = vt_fail(err, VT_ERR_IO, "%s: %s", b->in_path, strerror(errno));
+    if (status == VT_OK && cli_interrupted())
+        status = vt_fail(err, VT_ERR_CANCELLED, "interrupted");
+    if (copy && status == VT_OK && (fflush(copy) != 0 || dup2(fileno(copy), fd) < 0))
+        status = vt_fail(err, VT_ERR_IO, "%s: %s", b->in_path, strerror(errno));
+    if (copy)
+        fclose(copy);
+    return status;
 }
 
-/* All of IN is read before anything is run: a mistake in its last line shows up now, not hours
- * later. */
+static bool is_blank(const vt_buf *line)
+{
+    for (size_t i = 0; i < line->len; i++)
+        if (!line->data[i] || !strchr(" \t\r", line->data[i]))
+            return false;
+    return true;
+}
+
+/* The next line that is not blank. */
+static vt_status next_line(batch *b, bool *got, vt_err *err)
+{
+    do
+        TRY(cli_lines_next(&b->in, got, err));
+    while (*got && is_blank(&b->in.line));
+    return VT_OK;
+}
+
+/* From the front of IN. */
+static vt_status rewind_in(batch *b, vt_err *err)
+{
+    cli_lines_close(&b->in);
+    return cli_lines_open(&b->in, b->in_fd, b->in_path, VT_OPENAI_MAX_TEXT + 64, err);
+}
+
+static vt_status check_line(batch *b, vt_err *err)
+{
+    vt_openai_line l;
+    vt_err why;
+    vt_status status = vt_openai_line_read(b->in.line.data, b->in.line.len, &l, &why);
+    if (status != VT_OK)
+        status = vt_fail(err, VT_ERR_FORMAT, "%s: line %lld: %s", b->in_path,
+                         (long long)b->in.number, why.message);
+    else if (id_set_find(&b->seen, l.custom_id))
+        status = vt_fail(err, VT_ERR_FORMAT, "%s: line %lld: custom_id '%.80s' is there twice",
+                         b->in_path, (long long)b->in.number, l.custom_id);
+    else
+        status = id_set_put(&b->seen, l.custom_id, 0, err);
+    if (status == VT_OK) {
+        const id_entry *there = id_set_find(&b->out.there, l.custom_id);
+        b->n_lines++;
+        b->n_found += there != NULL;
+        b->n_failed += there && there->http != 200;
+    }
+    vt_openai_line_release(&l);
+    return status;
+}
+
 static vt_status check_in(batch *b, vt_err *err)
 {
-    const char *text;
-    size_t len;
-    while (next_line(b, &text, &len)) {
-        batch_line l;
-        vt_err why;
-        if (batch_line_read(text, len, &l, &why) != VT_OK)
-            return vt_fail(err, VT_ERR_FORMAT, "%s: line %d: %s", b->in_path, b->line, why.message);
-        bool twice = id_has(&b->seen, l.custom_id);
-        vt_status status = twice ? vt_fail(err, VT_ERR_FORMAT,
-                                           "%s: line %d: custom_id '%.80s' is there twice",
-                                           b->in_path, b->line, l.custom_id)
-                                 : id_add(&b->seen, l.custom_id, err);
-        b->n_lines++;
-        b->n_found += id_has(&b->there, l.custom_id);
-        batch_line_release(&l);
-        TRY(status);
+    bool got = true;
+    TRY(rewind_in(b, err));
+    for (;;) {
+        if (cli_interrupted())
+            return vt_fail(err, VT_ERR_CANCELLED, "interrupted");
+        TRY(next_line(b, &got, err));
+        if (!got)
+            break;
+        TRY(check_line(b, err));
     }
-    b->at = 0;
-    b->line = 0;
-    return VT_OK;
+    id_set_release(&b->seen);
+    return rewind_in(b, err);
 }
 
 /* ---- running ---- */
 
-/* A line has its result. */
-static void finish_line(batch *b, batch_line *l)
+static void free_work(work *w)
 {
-    if (b->status == VT_OK)
-        b->status = batch_line_result(l, b->s.model, &b->ready, b->err);
-    b->n_failed += l->error.status != VT_OK;
+    vt_openai_line_release(&w->line);
+    vt_openai_request_release(&w->request);
+    vt_openai_reply_release(&w->reply);
+    free(w->part);
+    free(w);
+}
+
+static vt_status flush_ready(batch *b, vt_err *err)
+{
+    TRY(batch_out_append(&b->out, &b->ready, err));
+    vt_buf_clear(&b->ready);
+    return VT_OK;
+}
+
+/* Results are written once a step, or earlier where they take much memory. */
+static vt_status keep_result(batch *b, const char *id, const vt_buf *result, vt_err *err)
+{
+    if (b->ready.len + result->len > READY_MAX)
+        TRY(flush_ready(b, err));
+    return vt_buf_add(&b->ready, result->data, result->len)
+               ? VT_OK
+               : vt_fail(err, VT_ERR_MEMORY, "out of memory for the result of %.80s", id);
+}
+
+/* The line has its result: `error`, or where that is none, its reply. */
+static void finish_work(work *w, const vt_openai_error *error)
+{
+    batch *b = w->b;
+    const char *id = w->line.custom_id;
+    vt_buf result = {0};
+    vt_openai_error large;
+    vt_err why;
+    vt_status status = vt_openai_result_write(id, &w->reply, error, &result, &why);
+    if (status != VT_OK) { /* the answer does not fit into memory: the result says that */
+        vt_buf_release(&result);
+        vt_openai_refuse(&large, 500, NULL, "%s", why.message);
+        error = &large;
+        status = vt_openai_result_write(id, NULL, error, &result, &why);
+    }
+    if (status == VT_OK)
+        status = keep_result(b, id, &result, &why);
+    if (status != VT_OK && b->status == VT_OK) {
+        b->status = status;
+        *b->err = why;
+    }
+    vt_buf_release(&result);
+    b->n_failed += error->http != 0;
     b->n_done++;
-    batch_line_release(l);
-    free(l);
+    free_work(w);
 }
 
 static void on_event(void *user, const vt_event *e)
 {
-    batch_line *l = user;
-    batch *b = l->batch;
+    part *p = user;
+    work *w = p->w;
+    batch *b = w->b;
     b->n_tokens += e->n_tokens;
-    batch_line_event(l, e);
-    if (l->n_open > 0)
+    vt_openai_reply_event(&w->reply, p->prompt, e);
+    if (w->reply.n_open > 0)
         return;
     b->n_open--;
-    if (e->finish != VT_FINISH_ABORT) {
-        finish_line(b, l);
-        return;
-    }
-    batch_line_release(l); /* interrupted: a later run does it */
-    free(l);
+    if (w->reply.aborted && !w->reply.error.http)
+        free_work(w); /* interrupted: a later run does it */
+    else
+        finish_work(w, &w->reply.error);
 }
 
-static vt_status start_line(batch *b, const char *text, size_t len, vt_err *err)
+/* Reads the current line of IN into b->waiting, which stays NULL where there is nothing to do for
+ * the engine: the request is done already, or is wrong. */
+static vt_status start_line(batch *b, vt_err *err)
 {
-    batch_line *l = vt_calloc(1, sizeof *l);
-    if (!l)
-        return vt_fail(err, VT_ERR_MEMORY, "out of memory for line %d", b->line);
-    vt_status status = batch_line_read(text, len, l, err);
-    if (status != VT_OK || id_has(&b->there, l->custom_id)) {
-        batch_line_release(l);
-        free(l);
+    work *w = vt_calloc(1, sizeof *w);
+    if (!w)
+        return vt_fail(err, VT_ERR_MEMORY, "out of memory for line %lld", (long long)b->in.number);
+    w->b = b;
+    vt_status status = vt_openai_line_read(b->in.line.data, b->in.line.len, &w->line, err);
+    if (status != VT_OK || id_set_find(&b->out.there, w->line.custom_id)) {
+        free_work(w);
         return status;
     }
-    if (l->body)
-        batch_line_params(b->c, b->s.model, l);
-    l->batch = b;
-    l->p.callback = on_event;
-    l->p.user = l;
-    if (l->error.status == VT_OK)
-        l->error.status = vt_engine_submit(b->s.engine, &l->p, &l->id, &l->error);
-    if (l->error.status == VT_OK)
-        b->n_open++;
+    const char *id = w->line.custom_id;
+    vt_openai_defaults d = b->defaults;
+    d.seed ^= vt_fnv1a(VT_FNV_OFFSET, id, strlen(id));
+    vt_openai_error *e = &w->line.error;
+    if (w->line.body)
+        (void)vt_openai_request_read(w->line.body, w->line.chat, b->s.model, &d, &w->request, e);
+    if (!e->http) {
+        w->part = vt_calloc((size_t)w->request.n_prompts, sizeof *w->part);
+        status = w->part ? vt_openai_reply_init(&w->reply, &w->request, b->s.model, id, err)
+                         : vt_fail(err, VT_ERR_MEMORY, "out of memory for %.80s", id);
+    }
+    json_decref(w->line.body); /* the request has copies */
+    w->line.body = NULL;
+    if (status != VT_OK)
+        free_work(w);
+    else if (e->http)
+        finish_work(w, e);
     else
-        finish_line(b, l);
-    return b->status;
+        b->waiting = w;
+    return status;
+}
+
+/* The parts that were not submitted will not be. The last event of the others ends the line; where
+ * there are none, the caller has to. */
+static void forget_rest(work *w)
+{
+    w->reply.n_open -= w->reply.n_each * (w->request.n_prompts - w->n_submitted);
+}
+
+/* A part cannot run: the line has failed. */
+static void fail_part(work *w, const vt_err *why)
+{
+    batch *b = w->b;
+    vt_openai_refuse_as(&w->reply.error, why, b->s.model, NULL);
+    if (w->n_submitted == 0) {
+        finish_work(w, &w->reply.error);
+        return;
+    }
+    forget_rest(w);
+    if (w->reply.n_open == 0) { /* the others have ended already */
+        b->n_open--;
+        finish_work(w, &w->reply.error);
+        return;
+    }
+    for (int32_t i = 0; i < w->n_submitted; i++)
+        vt_engine_abort(b->s.engine, w->part[i].id);
+}
+
+/* Submits b->waiting, which stays waiting where the queue is full before its last part. */
+static void submit(batch *b)
+{
+    work *w = b->waiting;
+    vt_request_params *p = &w->request.p;
+    vt_err why;
+    while (w->n_submitted < w->request.n_prompts) {
+        part *next = &w->part[w->n_submitted];
+        *next = (part){.w = w, .prompt = w->n_submitted};
+        vt_openai_request_select(&w->request, next->prompt);
+        p->callback = on_event;
+        p->user = next;
+        vt_status status = vt_engine_submit(b->s.engine, p, &next->id, &why);
+        if (status == VT_ERR_BUSY && b->n_open > 0)
+            return;
+        if (status != VT_OK) {
+            b->waiting = NULL;
+            fail_part(w, &why);
+            return;
+        }
+        b->n_open += w->n_submitted++ == 0;
+    }
+    b->waiting = NULL;
+}
+
+/* At an interruption: the line that is waiting is dropped. */
+static void drop_waiting(batch *b)
+{
+    work *w = b->waiting;
+    b->waiting = NULL;
+    if (!w)
+        return;
+    forget_rest(w);
+    if (w->n_submitted > 0 && w->reply.n_open == 0)
+        b->n_open--;
+    if (w->n_submitted == 0 || w->reply.n_open == 0)
+        free_work(w);
 }
 
 static void show_progress(const batch *b, int64_t begin_ns, int64_t *last_ns)
@@ -275,18 +343,28 @@ static void show_progress(const batch *b, int64_t begin_ns, int64_t *last_ns)
     vt_buf_release(&text);
 }
 
+/* Submits lines until enough are open, the queue is full, or IN is at its end. */
+static vt_status submit_ahead(batch *b, bool *more, vt_err *err)
+{
+    while (b->n_open < AHEAD && (*more || b->waiting) && !cli_interrupted()) {
+        if (!b->waiting)
+            TRY(next_line(b, more, err));
+        if (!b->waiting && *more)
+            TRY(start_line(b, err));
+        if (b->waiting)
+            submit(b);
+        if (b->waiting || b->ready.len > READY_BYTES)
+            break; /* the queue is full; or results of many wrong lines want to be written */
+    }
+    return b->status;
+}
+
 static vt_status run_lines(batch *b, vt_err *err)
 {
-    const char *text;
-    size_t len;
     bool idle = true, more = true;
     int64_t begin = vt_now_ns(), shown = begin;
-    while ((more || b->n_open > 0 || !idle) && !cli_interrupted()) {
-        while (more && b->n_open < AHEAD && !cli_interrupted()) {
-            more = next_line(b, &text, &len);
-            if (more)
-                TRY(start_line(b, text, len, err));
-        }
+    while ((more || b->waiting || b->n_open > 0 || !idle) && !cli_interrupted()) {
+        TRY(submit_ahead(b, &more, err));
         TRY(vt_engine_step(b->s.engine, &idle, err));
         TRY(b->status);
         TRY(flush_ready(b, err));
@@ -303,11 +381,13 @@ static vt_status run_lines(batch *b, vt_err *err)
                : VT_OK;
 }
 
+/* ---- the command ---- */
+
 static vt_status check_usage(const cli *c, vt_err *err)
 {
     if (!vt_options_given(c->options, "output-file"))
         return vt_fail(err, VT_ERR_USAGE, "--batch: needs -o OUT.jsonl for the results");
-    static const char *const alone[] = {"tokens", "raw", "system", "stop", "story", "json"};
+    static const char *const alone[] = {"tokens", "raw", "system", "stop", "story"};
     for (size_t i = 0; i < sizeof alone / sizeof alone[0]; i++)
         if (vt_options_given(c->options, alone[i]))
             return vt_fail(err, VT_ERR_USAGE,
@@ -317,34 +397,95 @@ static vt_status check_usage(const cli *c, vt_err *err)
                          : VT_OK;
 }
 
+/* Options that were given hold for lines that say nothing else; where neither does, OpenAI's
+ * defaults hold. */
+static void read_defaults(const cli *c, vt_openai_defaults *d)
+{
+    const vt_options *o = c->options;
+    static const vt_template_limits limits = {.stop = cli_stop_asked};
+    vt_openai_defaults_init(d);
+    d->limits = &limits;
+    if (vt_options_given(o, "temperature"))
+        d->temperature = (float)vt_options_float(o, "temperature");
+    if (vt_options_given(o, "max-tokens"))
+        d->max_tokens = (int32_t)vt_options_int(o, "max-tokens");
+    if (vt_options_given(o, "literal-content"))
+        d->literal_content = vt_options_flag(o, "literal-content");
+    d->top_p = (float)vt_options_float(o, "top-p");
+    d->min_p = (float)vt_options_float(o, "min-p");
+    d->top_k = (int32_t)vt_options_int(o, "top-k");
+    d->ignore_eos = vt_options_flag(o, "ignore-eos");
+    d->has_seed = true;
+    d->seed = (uint64_t)vt_options_int(o, "seed");
+    d->model_alias = vt_options_get(o, "model");
+}
+
+static int print_summary(const batch *b)
+{
+    vt_json w;
+    vt_buf text = {0};
+    vt_json_begin(&w, &text, -1);
+    vt_json_open(&w, NULL, '{');
+    vt_json_int(&w, "lines", b->n_lines);
+    vt_json_int(&w, "done", b->n_done + b->n_found);
+    vt_json_int(&w, "done_before", b->n_found);
+    vt_json_int(&w, "failed", b->n_failed);
+    vt_json_int(&w, "output_tokens", b->n_tokens);
+    vt_json_close(&w);
+    bool ok = vt_json_end(&w) && puts(text.data) >= 0;
+    vt_buf_release(&text);
+    return ok ? CLI_DONE : CLI_FAILED;
+}
+
+/* The exit status: 0 only where every line has an answer. `status` is how far the run came. */
+static int finish(const batch *b, vt_status status, vt_err *err)
+{
+    if (status != VT_OK)
+        return cli_fail(err);
+    if (!b->s.model && b->n_failed == 0)
+        cli_note(b->c, "%s: all %d lines are done already", b->out.path, b->n_lines);
+    if (b->c->json && print_summary(b) != CLI_DONE)
+        return CLI_FAILED;
+    if (b->n_failed == 0)
+        return CLI_DONE;
+    vt_fail(err, VT_ERR_FORMAT,
+            "%d of %d lines failed; %s says why, and --retry-failed does them again", b->n_failed,
+            b->n_lines, b->out.path);
+    return cli_fail(err);
+}
+
 int cli_run_batch(cli *c)
 {
-    vt_err err = {0};
-    batch b = {.c = c, .out = -1, .err = &err};
+    vt_err err = {0}, late;
+    struct stat st;
+    batch b = {.c = c, .in_fd = -1, .out.fd = -1, .err = &err};
     b.in_path = vt_options_get(c->options, "batch-file");
-    b.out_path = vt_options_get(c->options, "output-file");
+    read_defaults(c, &b.defaults);
     vt_status status = check_usage(c, &err);
     if (status == VT_OK)
-        status = cli_read_file(b.in_path, &b.in, &err);
+        status = open_in(&b, &st, &err);
     if (status == VT_OK)
-        status = open_out(&b, &err);
+        status = batch_out_open(&b.out, c, vt_options_get(c->options, "output-file"), &st,
+                                vt_options_flag(c->options, "retry-failed"), &err);
     if (status == VT_OK)
         status = check_in(&b, &err);
     if (status == VT_OK && b.n_found < b.n_lines)
         status = cli_open(c, &b.s, &err);
     if (status == VT_OK && b.s.engine)
         status = run_lines(&b, &err);
-    else if (status == VT_OK)
-        cli_note(c, "%s: all %d lines are done already", b.out_path, b.n_lines);
-    cli_close(&b.s); /* aborts what is open; its lines are released in on_event */
-    vt_err late;
-    if (status == VT_ERR_CANCELLED)
+    bool opened = b.s.model != NULL;
+    drop_waiting(&b);
+    vt_engine_free(b.s.engine); /* aborts what is open; on_event releases it */
+    b.s.engine = NULL;
+    if (status == VT_ERR_CANCELLED && opened)
         (void)flush_ready(&b, &late);
-    if (b.out >= 0)
-        close(b.out);
-    vt_buf_release(&b.in);
+    int code = finish(&b, status, &err);
+    cli_close(&b.s);
+    batch_out_close(&b.out);
+    cli_lines_close(&b.in);
+    if (b.in_fd >= 0)
+        close(b.in_fd);
     vt_buf_release(&b.ready);
-    id_release(&b.there);
-    id_release(&b.seen);
-    return status == VT_OK ? CLI_DONE : cli_fail(&err);
+    id_set_release(&b.seen);
+    return code;
 }

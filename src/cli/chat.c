@@ -52,7 +52,7 @@ static vt_status answer(const cli *c, cli_session *s, conversation *v, const cha
     size_t before = json_array_size(v->messages);
     vt_status status = cli_add_message(v->messages, "user", line, strlen(line), err);
     if (status == VT_OK)
-        status = cli_encode_messages(s->model, v->messages, &ids, err);
+        status = cli_encode_messages(c, s->model, v->messages, &ids, err);
     vt_request_init(&p);
     cli_sampling(c, &p);
     p.prompt = ids.id;

@@ -5,8 +5,10 @@
  *
  * The verbs, their sentences and their texts for --help stand in the table below; their options
  * come from the option table (engine/options.c), which says for each option which verbs take it. */
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/err.h"
 #include "cli/cli.h"
@@ -17,7 +19,11 @@
 const cli_verb cli_verbs[] = {
     {"run", "[PROMPT]", "one completion; the text on stdout as it comes",
      "Answers one prompt. The prompt is the argument, or all of stdin where there is none or it "
-     "is '-'. Text goes to stdout as it is made; everything else goes to stderr.",
+     "is '-'. Text goes to stdout as it is made; everything else goes to stderr. With --batch it "
+     "answers a file of OpenAI batch requests. The same command continues a batch that was "
+     "interrupted, and does lines again whose result has a status of 500 or more. Options such as "
+     "--temperature hold for lines that do not set the field; --json prints a summary. The exit "
+     "status is 1 if a line failed.",
      "vitrine run \"Why is the sky blue?\"\n"
      "vitrine run -n 200 --temperature 0.8 --seed 7 \"Tell me a story\"\n"
      "vitrine run --raw \"The capital of France is\" -n 8 --story\n"
@@ -247,8 +253,18 @@ static int dispatch(int argc, char **argv)
     return help_of || is_help(second) ? group_help(first, &term) : unknown_verb(first, second);
 }
 
+/* A program may be started with closed standard descriptors. The next file opened would get such a
+ * number, and messages would be written into it. */
+static void open_standard_files(void)
+{
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd)
+            _exit(CLI_FAILED);
+}
+
 int main(int argc, char **argv)
 {
+    open_standard_files();
     int status = dispatch(argc, argv);
     if (fflush(stdout) != 0 || ferror(stdout)) {
         fputs("vitrine: stdout could not be written\n", stderr);

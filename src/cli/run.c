@@ -29,7 +29,7 @@ static vt_status make_ids(const cli *c, const vt_model *m, const vt_buf *text, c
     if (status == VT_OK)
         status = cli_add_message(messages, "user", data, text->len, err);
     if (status == VT_OK)
-        status = cli_encode_messages(m, messages, ids, err);
+        status = cli_encode_messages(c, m, messages, ids, err);
     json_decref(messages);
     return status;
 }
@@ -46,6 +46,12 @@ static vt_status check_usage(const cli *c, vt_err *err)
     if (vt_options_given(c->options, "output-file"))
         return vt_fail(err, VT_ERR_USAGE,
                        "--output: takes the results of --batch, which is not given");
+    if (vt_options_flag(c->options, "retry-failed"))
+        return vt_fail(err, VT_ERR_USAGE, "--retry-failed: needs --batch, which is not given");
+    if ((tokens || raw) && vt_options_flag(c->options, "literal-content"))
+        return vt_fail(err, VT_ERR_USAGE,
+                       "--literal-content: needs the chat template, which --raw "
+                       "and --tokens leave out");
     return cli_prepare_story(c, err);
 }
 

@@ -1,5 +1,5 @@
 /* include/vitrine.h on top of the model, text and engine layers: thin wrappers, and the place where
- * the text of options becomes the numbers of an engine. (vt_options_* are in options.c,
+ * the text of options becomes the numbers of an engine. (vt_options_* are in options.c, vt_render_chat and vt_encode_chat in chat.c,
  * vt_model_free in model/, requests in request.c, submit, step and the loop in engine.c,
  * vt_engine_story in story/.)
  *
@@ -20,7 +20,6 @@
 #include "engine/options.h"
 #include "engine/recording.h"
 #include "model/load.h"
-#include "text/template/template.h"
 #include "text/tokenizer/tokenizer.h"
 
 enum {
@@ -139,87 +138,6 @@ vt_status vt_detokenize(const vt_model *m, const int32_t *ids, size_t n_ids, cha
     vt_status status = vt_tokenizer_decode(m->tokenizer, ids, n_ids, false, &out, err);
     if (status == VT_OK)
         status = hand_over(&out, text, len, err);
-    vt_buf_release(&out);
-    return status;
-}
-
-static void add_json_string(vt_buf *b, const char *s, size_t len)
-{
-    vt_buf_putc(b, '"');
-    for (size_t i = 0; i < len; i++) {
-        unsigned char c = (unsigned char)s[i];
-        if (c == '"' || c == '\\')
-            vt_buf_printf(b, "\\%c", c);
-        else if (c < 0x20)
-            vt_buf_printf(b, "\\u%04x", c);
-        else
-            vt_buf_putc(b, (char)c);
-    }
-    vt_buf_putc(b, '"');
-}
-
-static void add_token_member(vt_buf *b, const vt_model *m, const char *key, int32_t id)
-{
-    vt_buf piece;
-    vt_buf_init(&piece, 0);
-    if (m->tokenizer && id >= 0 && vt_tokenizer_piece(m->tokenizer, id, &piece)) {
-        vt_buf_printf(b, ",\"%s\":", key);
-        add_json_string(b, piece.data ? piece.data : "", piece.len);
-    }
-    vt_buf_release(&piece);
-}
-
-/* The caller's object with the variables every template may use put in front. A member the
- * caller gives too comes later in the text, and so wins. */
-static vt_status template_variables(const vt_model *m, const char *json, size_t len, bool prompt,
-                                    vt_buf *out, vt_err *err)
-{
-    size_t at = 0, next;
-    while (at < len && strchr(" \t\r\n", json[at]))
-        at++;
-    if (at == len || json[at] != '{')
-        return vt_fail(err, VT_ERR_USAGE, "the template's variables: expected a JSON object");
-    for (next = at + 1; next < len && strchr(" \t\r\n", json[next]);)
-        next++;
-    vt_buf_printf(out, "{\"add_generation_prompt\":%s", prompt ? "true" : "false");
-    add_token_member(out, m, "bos_token", m->bos);
-    add_token_member(out, m, "eos_token", m->n_eos > 0 ? m->eos[0] : -1);
-    if (next < len && json[next] != '}')
-        vt_buf_putc(out, ',');
-    vt_buf_add(out, json + at + 1, len - at - 1);
-    return out->failed ? vt_fail(err, VT_ERR_MEMORY, "out of memory for the template's variables")
-                       : VT_OK;
-}
-
-vt_status vt_render_chat(const vt_model *m, const char *json, size_t json_len,
-                         bool add_generation_prompt, char **text, size_t *len, vt_err *err)
-{
-    return vt_render_chat_until(m, json, json_len, add_generation_prompt, NULL, NULL, text, len,
-                                err);
-}
-
-vt_status vt_render_chat_until(const vt_model *m, const char *json, size_t json_len,
-                               bool add_generation_prompt, bool (*stop)(void *context),
-                               void *context, char **text, size_t *len, vt_err *err)
-{
-    TRY(vt_check_pointer(m, "vt_render_chat: the model", err));
-    TRY(vt_check_pointer(json, "vt_render_chat: json", err));
-    TRY(vt_check_pointer(text, "vt_render_chat: text", err));
-    TRY(vt_check_pointer(len, "vt_render_chat: len", err));
-    const vt_template_limits limits = {.stop = stop, .stop_context = context};
-    if (!m->chat_template)
-        return vt_fail(err, VT_ERR_MODEL, "%s has no chat template", m->name);
-    vt_buf variables, out;
-    vt_buf_init(&variables, 0);
-    vt_buf_init(&out, 0);
-    vt_status status = template_variables(m, json, json_len, add_generation_prompt, &variables,
-                                          err);
-    if (status == VT_OK)
-        status = vt_template_render(m->chat_template, variables.data, variables.len, &limits, &out,
-                                    err);
-    if (status == VT_OK)
-        status = hand_over(&out, text, len, err);
-    vt_buf_release(&variables);
     vt_buf_release(&out);
     return status;
 }

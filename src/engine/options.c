@@ -131,6 +131,8 @@ static const vt_option table[] = {
         .help = "token ids in place of a text: 1,2,3"),
     ROW("system", VT_OPTION_TEXT, .value_name = "TEXT", .verbs = GENERATE,
         .help = "the system message"),
+    ROW("literal-content", VT_OPTION_FLAG, .fallback = "false", .verbs = GENERATE,
+        .help = "special tokens in messages are text; with --batch unless =false is given"),
     ROW("story", VT_OPTION_TEXT, .flags = VT_OPTION_OPTIONAL, .value_name = "FILE.json",
         .verbs = VT_FOR_RUN, .help = "tell what happened: in the terminal, or into a story.json"),
 
@@ -203,6 +205,8 @@ static const vt_option table[] = {
     ROW("output", VT_OPTION_TEXT, .id = "output-file", .letter = 'o', .value_name = "OUT.jsonl",
         .verbs = VT_FOR_RUN,
         .help = "where --batch appends its results; what is there already is not done again"),
+    ROW("retry-failed", VT_OPTION_FLAG, .fallback = "false", .verbs = VT_FOR_RUN,
+        .help = "with --batch: do lines whose result is an error again"),
 
     /* bench simulate */
     ROW("trace", VT_OPTION_TEXT, .value_name = "FILE", .verbs = VT_FOR_SIMULATE,

@@ -45,6 +45,8 @@
 #ifndef VT_TEXT_TEMPLATE_BUILTINS_H
 #define VT_TEXT_TEMPLATE_BUILTINS_H
 
+#include <jansson.h>
+
 #include "text/template/interpreter.h"
 
 /* ---- the tables ---- */
@@ -87,6 +89,6 @@ vt_status tpl_sort(tpl_run *r, tpl_list *items, const tpl_list *keys, bool first
 /* ---- JSON (json.c) ---- */
 
 /* The variables of a rendering: the members of a JSON object. */
-vt_status tpl_read_variables(tpl_run *r, const char *json, size_t len, tpl_dict **out);
+vt_status tpl_read_variables(tpl_run *r, json_t *variables, tpl_dict **out);
 
 #endif

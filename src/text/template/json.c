@@ -4,6 +4,8 @@
  * sort_keys=False), without jinja2's HTML escaping. Key order is kept. Integers beyond 64 bits are
  * refused on the way in.
  */
+#include "text/template/template.h"
+
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -88,23 +90,30 @@ static bool too_many_containers(const char *json, size_t len)
     return n > MAX_CONTAINERS;
 }
 
-vt_status tpl_read_variables(tpl_run *r, const char *json, size_t len, tpl_dict **out)
+vt_status vt_template_parse_variables(const char *name, const char *json, size_t len, json_t **out,
+                                      vt_err *err)
 {
     json_error_t e;
-    tpl_value v = {0};
     if (too_many_containers(json, len))
-        return vt_fail(r->err, VT_ERR_USAGE,
-                       "%s: the variables hold more than a million objects and lists", r->name);
-    json_t *j = json_loadb(json, len, JSON_ALLOW_NUL, &e);
-    if (!j)
-        return vt_fail(r->err, VT_ERR_USAGE,
-                       "%s: the variables are not valid JSON: line %d, column %d: %s", r->name,
-                       e.line, e.column, e.text);
-    vt_status status = json_is_object(j)
-                           ? from_json(r, j, 0, &v)
-                           : vt_fail(r->err, VT_ERR_USAGE,
-                                     "%s: the variables are not a JSON object", r->name);
-    json_decref(j);
+        return vt_fail(err, VT_ERR_USAGE,
+                       "%s: the variables hold more than a million objects and lists", name);
+    json_t *parsed = json_loadb(json, len, JSON_ALLOW_NUL, &e);
+    if (!parsed)
+        return vt_fail(err, VT_ERR_USAGE,
+                       "%s: the variables are not valid JSON: line %d, column %d: %s", name, e.line,
+                       e.column, e.text);
+    if (!json_is_object(parsed)) {
+        json_decref(parsed);
+        return vt_fail(err, VT_ERR_USAGE, "%s: the variables are not a JSON object", name);
+    }
+    *out = parsed;
+    return VT_OK;
+}
+
+vt_status tpl_read_variables(tpl_run *r, json_t *variables, tpl_dict **out)
+{
+    tpl_value v = {0};
+    vt_status status = from_json(r, variables, 0, &v);
     *out = v.dict;
     return status;
 }

@@ -77,16 +77,26 @@ void vt_template_free(vt_template *t)
 /* ---- rendering ---- */
 
 /* The variables go into the root scope. */
-static vt_status render(tpl_run *r, const char *variables, size_t len)
+static vt_status render(tpl_run *r, json_t *variables)
 {
     tpl_dict *members;
-    TRY(tpl_read_variables(r, variables, len, &members));
+    TRY(tpl_read_variables(r, variables, &members));
     TRY(tpl_bind_variables(r, members));
     return tpl_exec(r, &r->t->body);
 }
 
 vt_status vt_template_render(const vt_template *t, const char *variables, size_t len,
                              const vt_template_limits *limits, vt_buf *out, vt_err *err)
+{
+    json_t *parsed;
+    TRY(vt_template_parse_variables(t->name, variables, len, &parsed, err));
+    vt_status status = vt_template_render_object(t, parsed, limits, out, err);
+    json_decref(parsed);
+    return status;
+}
+
+vt_status vt_template_render_object(const vt_template *t, json_t *variables,
+                                    const vt_template_limits *limits, vt_buf *out, vt_err *err)
 {
     vt_template_limits l = limits ? *limits : (vt_template_limits){0};
     vt_err own = {0}; /* generators keep failures for later: there is always one to keep */
@@ -109,7 +119,7 @@ vt_status vt_template_render(const vt_template *t, const char *variables, size_t
     };
     r.steps_later = r.max_steps;
     vt_arena_init(&r.arena, TPL_MEMORY);
-    vt_status status = render(&r, variables, len);
+    vt_status status = render(&r, variables);
     if (l.steps_taken)
         *l.steps_taken = tpl_steps_taken(&r);
     if (status == VT_OK && !vt_buf_add(out, text.data ? text.data : "", text.len))

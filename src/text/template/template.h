@@ -12,6 +12,7 @@
 #ifndef VT_TEXT_TEMPLATE_H
 #define VT_TEXT_TEMPLATE_H
 
+#include <jansson.h>
 #include <stdbool.h>
 
 #include "base/buf.h"
@@ -40,5 +41,13 @@ typedef struct vt_template_limits {
  * appended to out. raise_exception's message becomes the error's. */
 vt_status vt_template_render(const vt_template *t, const char *variables, size_t len,
                              const vt_template_limits *limits, vt_buf *out, vt_err *err);
+
+/* The two halves of it. Parses a JSON object; texts that hold more than a million objects and lists
+ * are refused before they are parsed. `name` is used in messages; free `*out` with json_decref. */
+vt_status vt_template_parse_variables(const char *name, const char *json, size_t len, json_t **out,
+                                      vt_err *err);
+/* Renders with variables that are a parsed JSON object, which is only read. */
+vt_status vt_template_render_object(const vt_template *t, json_t *variables,
+                                    const vt_template_limits *limits, vt_buf *out, vt_err *err);
 
 #endif

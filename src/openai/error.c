@@ -1,0 +1,74 @@
+#include "openai/error.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "model/model.h"
+
+static vt_status fill(vt_openai_error *e, int http, const char *param, const char *message)
+{
+    vt_err clean; /* vt_fail turns control characters into spaces */
+    vt_fail(&clean, VT_ERR_USAGE, "%s", message);
+    *e = (vt_openai_error){.http = http};
+    snprintf(e->param, sizeof e->param, "%s", param ? param : "");
+    memcpy(e->message, clean.message, sizeof e->message);
+    return VT_ERR_USAGE;
+}
+
+vt_status vt_openai_refuse(vt_openai_error *e, int http, const char *param, const char *fmt, ...)
+{
+    char text[sizeof e->message];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    return fill(e, http, param, text);
+}
+
+/* `text` with every `from` replaced by `to`, cut where it does not fit. */
+static void replace(char *out, size_t size, const char *text, const char *from, const char *to)
+{
+    size_t n = 0, len = strlen(from);
+    while (*text && n + 1 < size) {
+        if (len > 0 && strncmp(text, from, len) == 0) {
+            n += (size_t)snprintf(out + n, size - n, "%s", to);
+            n = n < size ? n : size - 1;
+            text += len;
+        } else {
+            out[n++] = *text++;
+        }
+    }
+    out[n] = '\0';
+}
+
+vt_status vt_openai_refuse_as(vt_openai_error *e, const vt_err *why, const vt_model *m,
+                              const char *param)
+{
+    char text[sizeof e->message];
+    const char *path = m->path && strchr(m->path, '/') ? m->path : ""; /* else it tells nothing */
+    replace(text, sizeof text, why->message, path, m->name ? m->name : "");
+    switch (why->status) {
+    case VT_ERR_BUSY:
+        return fill(e, 503, param, text);
+    case VT_ERR_DEVICE:
+    case VT_ERR_IO:
+    case VT_ERR_MEMORY:
+    case VT_ERR_NO_PAGES:
+    case VT_ERR_CANCELLED:
+        return fill(e, 500, param, text);
+    default:
+        return fill(e, 400, param, text);
+    }
+}
+
+void vt_openai_error_write(const vt_openai_error *e, vt_json *w, const char *key)
+{
+    vt_json_open(w, key, '{');
+    vt_json_string(w, "message", e->message);
+    vt_json_string(w, "type", e->http < 500 ? "invalid_request_error" : "server_error");
+    vt_json_string(w, "param", e->param[0] ? e->param : NULL);
+    vt_json_string(w, "code", e->code);
+    vt_json_close(w);
+}

@@ -1,0 +1,450 @@
+/* Requests and replies of the OpenAI forms (src/openai), where no model has to run: limits of
+ * memory, failures while an answer is collected, streamed pieces, reading results back. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include <jansson.h>
+#include <malloc.h>
+#include <math.h>
+
+#include "model/model.h"
+#include "openai/batch.h"
+#include "openai/client.h"
+#include "text/tokenizer/tokenizer.h"
+
+static vt_model model;
+
+static int make_model(void **state)
+{
+    (void)state;
+    model = (vt_model){.name = (char *)(uintptr_t) "tiny",
+                       .path = (char *)(uintptr_t) "/srv/m/tiny.gguf"};
+    model.arch.vocab = 1024;
+    model.arch.max_context = 64;
+    model.bos = -1;
+    return vt_tokenizer_synthetic(1024, &model.tokenizer, NULL) == VT_OK ? 0 : -1;
+}
+
+static int free_model(void **state)
+{
+    (void)state;
+    vt_tokenizer_free(model.tokenizer);
+    return 0;
+}
+
+/* ---- memory ---- */
+
+static size_t allocated, most; /* bytes of jansson's blocks, as malloc rounds them */
+
+static void *count_malloc(size_t n)
+{
+    void *p = malloc(n);
+    allocated += p ? malloc_usable_size(p) + 8 : 0;
+    most = most > allocated ? most : allocated;
+    return p;
+}
+
+static void count_free(void *p)
+{
+    allocated -= p ? malloc_usable_size(p) + 8 : 0;
+    free(p);
+}
+
+/* The most that parsing `n` copies of `unit` between `begin` and `end` takes; 0 if refused. */
+static size_t cost_of(const char *begin, const char *unit, size_t n, const char *end)
+{
+    vt_buf text = {0};
+    vt_openai_error e;
+    json_t *j = NULL;
+    vt_buf_puts(&text, begin);
+    for (size_t i = 0; i < n; i++)
+        vt_buf_printf(&text, unit, (int)i);
+    vt_buf_puts(&text, end);
+    assert_false(text.failed);
+    allocated = most = 0;
+    vt_status status = vt_openai_json_load(text.data, text.len, &j, &e);
+    size_t cost = status == VT_OK ? most : 0;
+    assert_true(status == VT_OK || (e.http == 400 && most == 0)); /* refused before it cost */
+    json_decref(j);
+    size_t len = text.len;
+    vt_buf_release(&text);
+    assert_true(cost <= (size_t)VT_OPENAI_MAX_TREE + 2 * len);
+    return cost;
+}
+
+static void test_openai_json_when_it_would_take_much_memory_then_it_is_refused_first(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *begin, *unit, *end;
+    } shapes[] = {
+        {"[", "{},", "0]"},
+        {"[", "[],", "0]"},
+        {"[", "0,", "0]"},
+        {"[", "\"\",", "0]"},
+        {"[", "{\"a\":1},", "0]"},
+        {"{", "\"%d\":0,", "\"x\":0}"},
+        {"{", "\"%d\":{},", "\"x\":0}"},
+        {"[", "\"\\u0041\\\\\",", "0]"},
+        {"[", "[[]],", "0]"},
+        {"[", "{\"aaaaaaaaaaaaaaaaaaaaaaaaaaa%d\":[]},", "0]"},
+    };
+    json_set_alloc_funcs(count_malloc, count_free);
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+        size_t n = 1024, last = 0;
+        for (; n <= 4 << 20; n *= 2) { /* as large as it is let through */
+            size_t cost = cost_of(shapes[s].begin, shapes[s].unit, n, shapes[s].end);
+            if (cost == 0)
+                break;
+            last = cost;
+        }
+        assert_true(n <= 4 << 20);
+        assert_true(last > VT_OPENAI_MAX_TREE / 16); /* the limit is no more than that too strict */
+    }
+    json_set_alloc_funcs(malloc, free);
+}
+
+/* ---- replies ---- */
+
+static void read_request(const char *body, bool chat, vt_openai_request *r)
+{
+    vt_openai_defaults d;
+    vt_openai_error e = {0};
+    json_t *j = json_loads(body, 0, NULL);
+    vt_openai_defaults_init(&d);
+    d.may_stream = true;
+    if (vt_openai_request_read(j, chat, &model, &d, r, &e) != VT_OK)
+        fail_msg("%s", e.message);
+    json_decref(j);
+}
+
+static vt_openai_reply reply_to(const char *body)
+{
+    vt_openai_request request;
+    vt_openai_reply reply;
+    read_request(body, false, &request);
+    assert_int_equal(vt_openai_reply_init(&reply, &request, &model, "id", NULL), VT_OK);
+    vt_openai_request_release(&request);
+    return reply;
+}
+
+static const int32_t tokens[] = {'h', 'i'};
+static const vt_token_logprob own[] = {{'h', -1}, {'i', -2}};
+static const vt_token_logprob top[] = {{'h', -1}, {'x', -3}, {'i', -2}, {-1, 0}};
+
+static vt_event event_of(vt_finish finish)
+{
+    return (vt_event){.tokens = tokens,
+                      .n_tokens = 2,
+                      .text = "hi",
+                      .text_len = 2,
+                      .logprobs = own,
+                      .top_logprobs = top,
+                      .n_top = 2,
+                      .finish = finish,
+                      .prompt_tokens = 3,
+                      .completion_tokens = 2,
+                      .cached_tokens = 1};
+}
+
+static char *text_of(const vt_openai_reply *reply)
+{
+    vt_buf out = {0};
+    vt_json w;
+    vt_json_begin(&w, &out, -1);
+    vt_openai_reply_write(reply, &w, NULL);
+    assert_true(vt_json_end(&w));
+    return vt_buf_detach(&out, NULL);
+}
+
+static void test_openai_reply_when_log_probabilities_do_not_fit_then_it_is_an_error(void **state)
+{
+    (void)state;
+    vt_event more = event_of(VT_FINISH_NONE), last = event_of(VT_FINISH_STOP);
+    vt_openai_reply reply = reply_to("{\"prompt\": [1], \"logprobs\": 2}");
+    vt_openai_reply_event(&reply, 0, &more);
+    assert_int_equal(reply.error.http, 0);
+    reply.choice[0].logprobs.max = reply.choice[0].logprobs.len + 1;
+    vt_openai_reply_event(&reply, 0, &last);
+    assert_int_equal(reply.n_open, 0);
+    assert_int_equal(reply.error.http, 500);
+    assert_non_null(strstr(reply.error.message, "log-probabilities"));
+    vt_openai_reply_release(&reply);
+}
+
+static void test_openai_reply_when_the_engine_fails_then_its_sentence_names_no_path(void **state)
+{
+    (void)state;
+    vt_event e = event_of(VT_FINISH_ERROR);
+    e.error = "/srv/m/tiny.gguf: the logits were not numbers";
+    vt_openai_reply reply = reply_to("{\"prompt\": [1], \"logprobs\": 2}");
+    vt_openai_reply_event(&reply, 0, &e);
+    assert_int_equal(reply.error.http, 500);
+    assert_string_equal(reply.error.message, "tiny: the logits were not numbers");
+    vt_openai_reply_release(&reply);
+}
+
+static void test_openai_reply_of_completions_has_the_lists_of_log_probabilities(void **state)
+{
+    (void)state;
+    vt_event e = event_of(VT_FINISH_STOP);
+    vt_openai_reply reply = reply_to("{\"prompt\": [1], \"logprobs\": 2}");
+    reply.created = 7;
+    vt_openai_reply_event(&reply, 0, &e);
+    char *text = text_of(&reply);
+    assert_string_equal(
+        text, "{\"id\":\"cmpl-id\",\"object\":\"text_completion\",\"created\":7,\"model\":\"tiny\","
+              "\"choices\":[{\"index\":0,\"text\":\"hi\",\"logprobs\":{\"tokens\":[\"h\",\"i\"],"
+              "\"token_logprobs\":[-1,-2],\"top_logprobs\":[{\"h\":-1,\"x\":-3},{\"i\":-2}],"
+              "\"text_offset\":[0,1]},\"finish_reason\":\"stop\"}],\"usage\":{\"prompt_tokens\":3,"
+              "\"completion_tokens\":2,\"total_tokens\":5,\"prompt_tokens_details\":{\"cached_"
+              "tokens\":1}}}");
+    free(text);
+    vt_openai_reply_release(&reply);
+}
+
+static void
+test_openai_reply_when_there_are_several_prompts_then_choices_are_in_their_order(void **state)
+{
+    (void)state;
+    vt_openai_reply reply = reply_to("{\"prompt\": [[1], [2, 3], [4]], \"n\": 2}");
+    assert_int_equal(reply.n, 6);
+    for (int32_t i = 5; i >= 0; i--) {
+        vt_event e = event_of(VT_FINISH_STOP);
+        char text[2] = {(char)('a' + i)};
+        e.sample = i % 2;
+        e.text = text;
+        e.text_len = 1;
+        assert_int_equal(reply.n_open, i + 1);
+        vt_openai_reply_event(&reply, i / 2, &e);
+    }
+    for (int i = 0; i < 6; i++)
+        assert_int_equal(reply.choice[i].text.data[0], 'a' + i);
+    assert_int_equal(reply.prompt_tokens, 3 * 3);
+    assert_int_equal(reply.cached_tokens, 3 * 1);
+    assert_int_equal(reply.completion_tokens, 6 * 2);
+    vt_openai_reply_release(&reply);
+}
+
+static char *chunk_of(vt_openai_reply *reply, const vt_event *e)
+{
+    vt_buf out = {0};
+    vt_json w;
+    vt_json_begin(&w, &out, -1);
+    if (e)
+        vt_openai_chunk_write(reply, 0, e, &w);
+    else
+        vt_openai_usage_chunk_write(reply, &w);
+    assert_true(vt_json_end(&w));
+    if (e)
+        vt_openai_reply_event(reply, 0, e);
+    return vt_buf_detach(&out, NULL);
+}
+
+static void test_openai_chunks_carry_the_role_first_and_the_end_last(void **state)
+{
+    (void)state;
+    vt_event more = event_of(VT_FINISH_NONE),
+             last = {.finish = VT_FINISH_LENGTH, .prompt_tokens = 3, .completion_tokens = 4};
+    vt_openai_reply reply = reply_to("{\"prompt\": [1], \"n\": 1}");
+    reply.chat = true;
+    reply.created = 7;
+    const char *const wanted[] = {
+        "\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"hi\"},"
+        "\"logprobs\":null,\"finish_reason\":null}]}",
+        "\"choices\":[{\"index\":0,\"delta\":{\"content\":\"hi\"},\"logprobs\":null,"
+        "\"finish_reason\":null}]}",
+        "\"choices\":[{\"index\":0,\"delta\":{\"content\":\"\"},\"logprobs\":null,"
+        "\"finish_reason\":\"length\"}]}",
+        "\"choices\":[],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":4,\"total_tokens\":7,"
+        "\"prompt_tokens_details\":{\"cached_tokens\":0}}}"};
+    const vt_event *const events[] = {&more, &more, &last, NULL};
+    for (int i = 0; i < 4; i++) {
+        char *text = chunk_of(&reply, events[i]);
+        assert_non_null(strstr(text, "\"object\":\"chat.completion.chunk\",\"created\":7"));
+        assert_string_equal(strstr(text, "\"choices\""), wanted[i]);
+        free(text);
+    }
+    vt_openai_reply_release(&reply);
+}
+
+/* ---- requests ---- */
+
+static void test_openai_request_reads_fields_into_parameters(void **state)
+{
+    (void)state;
+    vt_openai_request r;
+    read_request(
+        "{\"prompt\": [[5, 6]], \"max_tokens\": 9, \"n\": 2, \"temperature\": 0.5, \"top_p\": 0.25,"
+        " \"top_k\": -1, \"min_p\": 0.125, \"seed\": -1, \"stop\": [\"\", \"ab\"], \"ignore_eos\": "
+        "true,"
+        " \"logit_bias\": {\"7\": -3}, \"stop_token_ids\": [8], \"presence_penalty\": 1,"
+        " \"cache_salt\": \"s\", \"priority\": -4, \"stream\": true, \"model\": \"tiny\","
+        " \"stream_options\": {\"include_usage\": true}, \"logprobs\": 3, \"user\": \"u\"}",
+        false, &r);
+    assert_true(r.stream && r.include_usage && r.p.ignore_eos && r.p.has_seed);
+    assert_int_equal(r.p.n_prompt, 2);
+    assert_int_equal(r.p.prompt[1], 6);
+    assert_int_equal(r.p.max_tokens, 9);
+    assert_int_equal(r.p.n, 2);
+    assert_true(r.p.temperature == 0.5f && r.p.top_p == 0.25f && r.p.min_p == 0.125f);
+    assert_int_equal(r.p.top_k, 0);
+    assert_true(r.p.seed == UINT64_MAX);
+    assert_int_equal(r.p.n_stop, 1);
+    assert_string_equal(r.p.stop[0], "ab");
+    assert_int_equal(r.p.n_logit_bias, 1);
+    assert_true(r.p.logit_bias[0].id == 7 && r.p.logit_bias[0].bias == -3);
+    assert_int_equal(r.p.stop_ids[0], 8);
+    assert_true(r.p.presence_penalty == 1);
+    assert_string_equal(r.p.cache_salt, "s");
+    assert_int_equal(r.p.priority, -4);
+    assert_int_equal(r.p.logprobs, 3);
+    vt_openai_request_release(&r);
+}
+
+/* ---- the client's side ---- */
+
+static void test_openai_client_writes_what_the_server_reads(void **state)
+{
+    (void)state;
+    const int32_t ids[] = {5, 6, 7};
+    vt_openai_call call = {.model = "tiny",
+                           .ids = ids,
+                           .n_ids = 3,
+                           .max_tokens = 9,
+                           .temperature = 0.25,
+                           .ignore_eos = true,
+                           .stream = true};
+    vt_openai_request r;
+    vt_buf body = {0};
+    vt_json w;
+    vt_json_begin(&w, &body, -1);
+    vt_openai_call_write(&call, &w);
+    assert_true(vt_json_end(&w));
+    read_request(body.data, false, &r);
+    assert_true(r.stream && r.include_usage && r.p.ignore_eos && r.p.temperature == 0.25f);
+    assert_int_equal(r.p.max_tokens, 9);
+    assert_int_equal(r.p.n_prompt, 3);
+    assert_memory_equal(r.p.prompt, ids, sizeof ids);
+    vt_openai_request_release(&r);
+
+    vt_openai_call chat = {.chat = true, .text = "a\"\0b", .text_len = 4, .temperature = NAN};
+    vt_buf_clear(&body);
+    vt_json_begin(&w, &body, -1);
+    vt_openai_call_write(&chat, &w);
+    assert_true(vt_json_end(&w));
+    assert_string_equal(body.data,
+                        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\\\"\\u0000b\"}]}");
+    vt_buf_release(&body);
+}
+
+static void read_piece(const char *json, vt_openai_piece *p)
+{
+    vt_err err = {0};
+    if (vt_openai_piece_read(json, strlen(json), p, &err) != VT_OK)
+        fail_msg("%s: %s", json, err.message);
+}
+
+static void test_openai_client_reads_what_the_server_writes(void **state)
+{
+    (void)state;
+    vt_openai_piece p = {0};
+    vt_event more = event_of(VT_FINISH_NONE), last = event_of(VT_FINISH_LENGTH);
+    const vt_event *const events[] = {&more, &last, NULL};
+    for (int chat = 0; chat < 2; chat++) {
+        vt_openai_reply reply = reply_to("{\"prompt\": [1], \"logprobs\": 1}");
+        reply.chat = chat;
+        for (int i = 0; i < 3; i++) {
+            char *text = chunk_of(&reply, events[i]);
+            read_piece(text, &p);
+            assert_string_equal(p.text.data ? p.text.data : "", i < 2 ? "hi" : "");
+            assert_int_equal(p.finish, i == 1 ? VT_FINISH_LENGTH : VT_FINISH_NONE);
+            assert_int_equal(p.n_finished, i == 1);
+            assert_int_equal(p.prompt_tokens, i == 2 ? 3 : -1);
+            assert_int_equal(p.error.http, 0);
+            free(text);
+        }
+        char *whole = text_of(&reply);
+        read_piece(whole, &p);
+        assert_string_equal(p.text.data, "hihi");
+        assert_int_equal(p.completion_tokens, 2);
+        assert_int_equal(p.cached_tokens, 1);
+        free(whole);
+        vt_openai_reply_release(&reply);
+    }
+    read_piece("{\"error\":{\"message\":\"m\",\"param\":\"n\"}}", &p);
+    assert_true(p.error.http == 500 && strcmp(p.error.message, "m") == 0 &&
+                p.error.param[0] == 'n');
+    read_piece("{\"error\":\"Unauthorized\"}", &p);
+    assert_string_equal(p.error.message, "Unauthorized");
+    read_piece("{\"object\":\"error\",\"message\":\"flat\"}", &p);
+    assert_string_equal(p.error.message, "flat");
+    read_piece(
+        "{\"choices\":[{\"text\":null,\"finish_reason\":\"content_filter\"}],\"usage\":null}", &p);
+    assert_int_equal(p.finish, VT_FINISH_ABORT);
+    assert_int_equal(p.error.http, 0);
+    assert_int_equal(vt_openai_piece_read("[]", 2, &p, NULL), VT_ERR_FORMAT);
+    assert_int_equal(vt_openai_piece_read("{", 1, &p, NULL), VT_ERR_FORMAT);
+    vt_openai_piece_release(&p);
+}
+
+/* ---- results ---- */
+
+static void test_openai_result_is_read_back_whole_or_not_at_all(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int http; /* 0: no result */
+    } lines[] = {
+        {"{\"custom_id\":\"a\",\"response\":{\"status_code\":200}}", 200},
+        {" { \"response\" : { \"body\" : [ { } , \"]}\\\"\" ] , \"status_code\" : 503 } , "
+         "\"custom_id\" : \"a\" } ",
+         503},
+        {"{\"custom_id\":\"a\",\"response\":null,\"error\":{\"code\":\"x\"}}", 500},
+        {"{\"custom_id\":\"a\"}", 0},
+        {"{\"custom_id\":\"a\",\"response\":null,\"error\":null}", 0},
+        {"{\"custom_id\":7,\"response\":{\"status_code\":200}}", 0},
+        {"{\"custom_id\":\"a\",\"response\":{\"status_code\":200}", 0},
+        {"{\"custom_id\":\"a\",\"response\":{\"status_code\":200}}}", 0},
+        {"{\"custom_id\":\"a\\", 0},
+        {"[]", 0},
+        {"", 0},
+    };
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        vt_openai_result r = {0};
+        size_t n = strlen(lines[i].text);
+        char *exact = malloc(n ? n : 1); /* no NUL behind it */
+        memcpy(exact, lines[i].text, n);
+        bool is = vt_openai_result_read(exact, n, &r);
+        if (is != (lines[i].http != 0) || (is && r.http != lines[i].http))
+            fail_msg("%s: %d, status %d", lines[i].text, is, r.http);
+        if (is)
+            assert_string_equal(r.custom_id.data, "a");
+        vt_openai_result_release(&r);
+        free(exact);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_openai_json_when_it_would_take_much_memory_then_it_is_refused_first),
+        cmocka_unit_test(test_openai_reply_when_log_probabilities_do_not_fit_then_it_is_an_error),
+        cmocka_unit_test(test_openai_reply_when_the_engine_fails_then_its_sentence_names_no_path),
+        cmocka_unit_test(test_openai_reply_of_completions_has_the_lists_of_log_probabilities),
+        cmocka_unit_test(
+            test_openai_reply_when_there_are_several_prompts_then_choices_are_in_their_order),
+        cmocka_unit_test(test_openai_chunks_carry_the_role_first_and_the_end_last),
+        cmocka_unit_test(test_openai_request_reads_fields_into_parameters),
+        cmocka_unit_test(test_openai_client_writes_what_the_server_reads),
+        cmocka_unit_test(test_openai_client_reads_what_the_server_writes),
+        cmocka_unit_test(test_openai_result_is_read_back_whole_or_not_at_all),
+    };
+    return cmocka_run_group_tests(tests, make_model, free_model);
+}

@@ -1,11 +1,12 @@
 /* The builtins: filters, tests, methods and functions that a template can name.
  *
- * What is here was decided by a survey: the chat templates of well-known families (Llama 3, Qwen 2.5
- * to 3 Coder, Mistral, Gemma, DeepSeek, Command R, Phi, Granite, GLM 4, Kimi K2, gpt-oss, Hermes,
- * SmolLM3, Nemotron, MiniMax), the idioms of tests/golden/templates, and what the documentation of
- * Hugging Face promises to authors. A name that is not here fails with one line that names it.
+ * What is here: all that tests/golden/templates uses, all that the documentation of Hugging Face
+ * promises to authors of chat templates, and the idioms that the published templates of well-known
+ * families are known for (Llama 3, Qwen 2.5 to 3 Coder, Mistral, Gemma, DeepSeek, Command R, Phi,
+ * Granite, GLM 4, Kimi K2, gpt-oss, Hermes, SmolLM3, Nemotron, MiniMax). A name that is not here
+ * fails with one line that names it; add it where a template turns up that needs it.
  *
- *   kind       here                                          left out: no chat template uses it
+ *   kind       here                                          left out: known in no chat template
  *   filters    abs capitalize count d default dictsort       attr batch center e escape
  *              first float format groupby indent int items   filesizeformat forceescape pprint
  *              join last length list lower map max min       random slice striptags urlencode

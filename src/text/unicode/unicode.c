@@ -1,8 +1,8 @@
 /* Unicode: lower case and the four normal forms.
  *
  * A code point's property is two loads: block number, then record number; records are few (153),
- * so the tables fit beside each other in the L2 cache. A character whose flags say "stable" in the
- * wanted form starts nothing: text made of such characters is copied through. Only a run around an
+ * so the tables fit beside each other in the L2 cache. A character is flagged
+ * "stable" in a form if no neighbour can change it there: text of such characters is copied through. Only a run around an
  * unstable one is decomposed, put in canonical order and, for NFC and NFKC, composed again.
  * (Unicode Standard Annex 15.)
  */
@@ -121,8 +121,8 @@ static void run_decompose(norm_run *r, uint32_t c, bool compat)
 }
 
 /* Canonical order: marks between two starters sorted by class, equal classes in their order.
- * Insertion sort, and a counting pass where somebody piled up more marks than a screen could show.
- * */
+ * Few marks are sorted by insertion; a pile of 32 or more, which only hostile text has, by counting.
+ */
 static void order_marks(uint32_t *code, size_t n)
 {
     if (n < 32) {

@@ -94,9 +94,10 @@ static inline vt_uprop vt_uprop_of(uint32_t c)
 
 /* Appends s (valid UTF-8) in a normal form. */
 bool vt_unicode_normalize(vt_buf *out, const char *s, size_t n, vt_uform form);
-/* True if s (valid) certainly is in that form already: a cheap test that may say no too often. */
+/* True only if s (valid UTF-8) is in that form already. A cheap test: it may also say false of text
+ * that is. */
 bool vt_unicode_is_normal(const char *s, size_t n, vt_uform form);
-/* Appends s in lower case, character by character as Rust's char::to_lowercase. */
+/* Appends s in lower case, character by character, as Rust's char::to_lowercase does. */
 bool vt_unicode_lower(vt_buf *out, const char *s, size_t n);
 uint32_t vt_unicode_lower_of(uint32_t c);
 

@@ -1,4 +1,4 @@
-/* Patterns and texts made of fragments: compiling answers or refuses, and with the patience that
+/* Patterns and texts made of fragments: compiling answers or refuses, and with the steps that
  * tokenising grants, matching ends; matches are spans of whole characters, in order.
  *
  *   first byte n: the next n bytes are the pattern, the rest is the text

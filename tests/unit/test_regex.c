@@ -171,7 +171,7 @@ static void test_regex_repetition_of_nothing_is_bounded(void **state)
     }
 }
 
-/* What vt_regex_find answers first in n copies of s, with the patience for a text of that size. */
+/* What vt_regex_find answers first in n copies of s, with the steps for a text of that size. */
 static int first_in_copies(const char *pattern, const char *s, size_t n, uint64_t *steps)
 {
     vt_regex *re = NULL;

@@ -25,7 +25,7 @@ typedef struct vt_regex_scratch {
     struct regex_frame *frame;
     size_t n, cap;
     uint64_t steps; /* left before it gives up */
-    struct {        /* the last long walk of a repetition, see regex.c; re NULL: none */
+    struct {        /* the last long walk of a repetition (regex.c); re NULL: none */
         const vt_regex *re;
         int32_t pc;
         size_t start, least, end;

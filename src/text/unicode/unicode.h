@@ -52,7 +52,7 @@ enum {
     VT_U_PUNCTUATION = 16,  /* what the Punctuation pre-tokenizer cuts */
     VT_U_ACCENT = 32,       /* what the StripAccents normalizer drops */
     VT_U_LOWER = 64,        /* has another lower case */
-    VT_U_STABLE = 128       /* << vt_uform: stays as it is in that form, whatever its neighbours */
+    VT_U_STABLE = 128       /* << vt_uform: stays as it is in that form, whatever precedes it */
 };
 
 typedef enum vt_uform { VT_NFD, VT_NFC, VT_NFKD, VT_NFKC } vt_uform;

@@ -309,7 +309,8 @@ static bool same_name(const char *name, const char *s, size_t n)
     for (; n > 0; s++, n--) {
         if (*s == ' ' || *s == '-' || *s == '_')
             continue;
-        if (vt_unicode_lower_of((unsigned char)*s) != vt_unicode_lower_of((unsigned char)name[i]))
+        if (name[i] == 0 || /* the pattern may hold NULs */
+            vt_unicode_lower_of((unsigned char)*s) != vt_unicode_lower_of((unsigned char)name[i]))
             return false;
         i++;
     }

@@ -103,9 +103,16 @@ static inline uint64_t vocab_hash(const vocab *v, const char *bytes, size_t len)
         h = vocab_fold(h ^ word, v->secret[1]);
     }
     word = 0;
-    for (size_t i = 0; i < len; i++)
-        word |= (uint64_t)(unsigned char)bytes[i] << (8 * i);
-    return vocab_fold(vocab_fold(h ^ word, v->secret[1]) ^ v->secret[0], v->secret[1]);
+    if (len >= 4) { /* the rest, from both its ends; the length is in h already */
+        uint32_t low, high;
+        __builtin_memcpy(&low, bytes, 4);
+        __builtin_memcpy(&high, bytes + len - 4, 4);
+        word = low | (uint64_t)high << 32;
+    } else if (len > 0) {
+        const unsigned char *b = (const unsigned char *)bytes;
+        word = b[0] | (uint64_t)b[len / 2] << 8 | (uint64_t)b[len - 1] << 16;
+    }
+    return vocab_fold(h ^ word, v->secret[1]);
 }
 
 #endif

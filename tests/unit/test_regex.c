@@ -156,6 +156,16 @@ static void test_regex_exponential_backtracking_gives_up(void **state)
     vt_regex_free(re);
 }
 
+/* A NUL is a character of a property's name, not its end. */
+static void test_regex_property_name_with_nul_is_not_known(void **state)
+{
+    (void)state;
+    static const char pattern[] = "\\p{L\0\0\0a}";
+    vt_regex *re = NULL;
+    assert_int_equal(vt_regex_compile(pattern, sizeof pattern - 1, &re, NULL), VT_ERR_UNSUPPORTED);
+    assert_null(re);
+}
+
 /* Repetitions of nothing emit nothing, so the number of instructions does not bound them. */
 static void test_regex_repetition_of_nothing_is_bounded(void **state)
 {
@@ -171,7 +181,7 @@ static void test_regex_repetition_of_nothing_is_bounded(void **state)
     }
 }
 
-/* What vt_regex_find answers first in n copies of s, with the patience for a text of that size. */
+/* What vt_regex_find answers first in n copies of s, with the steps for a text of that size. */
 static int first_in_copies(const char *pattern, const char *s, size_t n, uint64_t *steps)
 {
     vt_regex *re = NULL;
@@ -327,6 +337,7 @@ int main(void)
         cmocka_unit_test(test_regex_unknown_constructs_are_refused_by_name),
         cmocka_unit_test(test_regex_deep_nesting_and_huge_programs_are_refused),
         cmocka_unit_test(test_regex_exponential_backtracking_gives_up),
+        cmocka_unit_test(test_regex_property_name_with_nul_is_not_known),
         cmocka_unit_test(test_regex_repetition_of_nothing_is_bounded),
         cmocka_unit_test(test_regex_walking_is_paid_for),
         cmocka_unit_test(test_regex_long_runs_are_walked_once),

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "base/random.h"
 #include "text/tokenizer/tokenizer.h"
 #include "text/unicode/unicode.h"
 
@@ -94,14 +95,6 @@ static void test_tokenizer_default_model_knows_its_ids(void **state)
     vt_tokenizer_free(t);
 }
 
-static uint64_t next_random(uint64_t *seed)
-{
-    *seed ^= *seed << 13;
-    *seed ^= *seed >> 7;
-    *seed ^= *seed << 17;
-    return *seed;
-}
-
 /* For any ids: what streams out is whole characters, and together it is the decoded whole. */
 static void test_tokenizer_stream_of_any_ids_equals_decoding_them(void **state)
 {
@@ -112,9 +105,9 @@ static void test_tokenizer_stream_of_any_ids_equals_decoding_them(void **state)
         t = synthetic();
     for (int round = 0; round < 500; round++) {
         int32_t ids[40];
-        size_t n = next_random(&seed) % 40;
+        size_t n = vt_random_next(&seed) % 40;
         for (size_t i = 0; i < n; i++)
-            ids[i] = (int32_t)(next_random(&seed) %
+            ids[i] = (int32_t)(vt_random_next(&seed) %
                                (round % 2 ? 300u : (unsigned)vt_tokenizer_vocab(t)));
         vt_buf whole, stream;
         vt_buf_init(&whole, 0);

@@ -170,7 +170,7 @@ static void test_tokenizer_many_added_tokens_are_loaded(void **state)
     vt_buf_release(&b);
 }
 
-/* One patience for all normalised tokens of a file, not one each. */
+/* All normalised tokens of a file share one budget of steps. */
 static void test_tokenizer_hostile_normalised_tokens_share_a_budget(void **state)
 {
     (void)state;

@@ -47,8 +47,8 @@ static vt_status emit(compiler *c, regex_op op, int32_t a, int32_t b, int32_t *a
     return VT_OK;
 }
 
-/* Bytes that a match of n can begin with; false if n can match nothing at all (then what follows
- * counts too). */
+/* Adds the bytes that a match of n can begin with. False if n can match the empty string: then a
+ * match can also begin with what follows n. */
 static bool first_bytes(compiler *c, const regex_node *n, uint8_t first[256])
 {
     c->work++;
@@ -115,8 +115,8 @@ static vt_status emit_alternatives(compiler *c, const regex_node *n)
     return VT_OK;
 }
 
-/* A program of its own: lookaround and atomic groups. Emitted in place, skipped by the
- * instruction's b. */
+/* Lookaround and atomic groups: a program of their own, emitted in place; the instruction's b leads
+ * past it. */
 static vt_status emit_sub(compiler *c, regex_op op, const regex_node *child, int32_t *at)
 {
     TRY(emit(c, op, 0, 0, at));
@@ -160,7 +160,7 @@ static vt_status emit_repeat(compiler *c, const regex_node *n)
     bool lazy = n->greed == RE_LAZY;
     if (n->max < 0) {
         uint8_t first[256] = {0};
-        if (!first_bytes(c, child, first)) { /* it may match nothing: then once is enough */
+        if (!first_bytes(c, child, first)) { /* it may match nothing: such a round ends the loop */
             if (c->re->n_slot == REGEX_MAX_SLOT)
                 return vt_fail(c->err, VT_ERR_UNSUPPORTED,
                                "regex: too many repetitions of what may be empty");
@@ -196,7 +196,7 @@ static vt_status emit_repeat(compiler *c, const regex_node *n)
     return VT_OK;
 }
 
-/* Characters in every match of n; -1 if that varies. */
+/* How many characters every match of n has; -1 if that varies. */
 static int32_t fixed_length(compiler *c, const regex_node *n)
 {
     c->work++;
@@ -296,7 +296,7 @@ static vt_status emit_node(compiler *c, const regex_node *n)
     return VT_OK;
 }
 
-/* From here on nothing can fail. */
+/* True if the program cannot fail from here on. */
 static bool certain(const vt_regex *re, int32_t pc)
 {
     for (int32_t hops = 0; hops < 100; hops++) {

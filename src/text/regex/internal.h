@@ -1,4 +1,4 @@
-/* What the parser, the compiler and the matcher of regex.h share. */
+/* What the parser (parse.c), the compiler (compile.c) and the matcher (regex.c) share. */
 #ifndef VT_TEXT_REGEX_INTERNAL_H
 #define VT_TEXT_REGEX_INTERNAL_H
 

@@ -1,7 +1,7 @@
 /* Regular expressions, part 1: pattern text to a tree of nodes and character sets.
  *
- * Recursive descent, one function a level: alternation, sequence, repetition, atom; a class is its
- * own little language ([a-z&&[^b]\p{L}]). Case-insensitive letters become sets at once, so that
+ * Recursive descent, one function per level: alternation, sequence, repetition, atom. A class is a
+ * little language of its own ([a-z&&[^b]\p{L}]). Case-insensitive letters become sets at once, so that
  * nothing later knows of case. Folding is one character to one, including U+017F with s and U+212A
  * with k; Oniguruma also knows sequences (ss and sharp s), which no tokenizer's contractions need.
  */
@@ -79,7 +79,7 @@ static vt_status set_add_range(parser *p, regex_set *s, uint32_t low, uint32_t h
     return VT_OK;
 }
 
-/* low..high and, under (?i), every other case of its characters. */
+/* Adds low..high and, under (?i), the other cases of its characters. */
 static vt_status set_add_folded(parser *p, regex_set *s, uint32_t low, uint32_t high)
 {
     TRY(set_add_range(p, s, low, high));
@@ -148,7 +148,7 @@ static bool set_is_pure(const regex_set *s)
     return true;
 }
 
-/* Can anything above U+007F be in it? A cautious yes where that would take a search. */
+/* True if the set may hold characters above U+007F; true too where only a search would tell. */
 static bool set_above_ascii(const regex_set *s)
 {
     if (s->negate || s->categories || s->flags || s->part)
@@ -202,7 +202,7 @@ static vt_status add_complement(parser *p, regex_set *s, const regex_set *part)
 
 static vt_status set_merge(parser *p, regex_set *s);
 
-/* Makes one part of s members of s itself, if that can be said without the part; else keeps it. */
+/* Adds the members of one part to s itself where s can express them; else keeps the part. */
 static vt_status absorb(parser *p, regex_set *s, regex_set *part)
 {
     const uint32_t every_category = (2u << VT_U_CN) - 1;
@@ -309,7 +309,8 @@ static bool same_name(const char *name, const char *s, size_t n)
     for (; n > 0; s++, n--) {
         if (*s == ' ' || *s == '-' || *s == '_')
             continue;
-        if (vt_unicode_lower_of((unsigned char)*s) != vt_unicode_lower_of((unsigned char)name[i]))
+        if (name[i] == 0 || /* the pattern may hold NULs */
+            vt_unicode_lower_of((unsigned char)*s) != vt_unicode_lower_of((unsigned char)name[i]))
             return false;
         i++;
     }
@@ -619,7 +620,8 @@ static vt_status parse_atom(parser *p, regex_node **out)
     return char_node(p, take_char(p), out);
 }
 
-/* {n}, {n,}, {,m}, {n,m}: false (and nothing taken) where the brace is only a character. */
+/* Reads {n}, {n,}, {,m} or {n,m}. False where the brace is an ordinary character; nothing is taken
+ * then. */
 static bool parse_braces(parser *p, int32_t *min, int32_t *max)
 {
     size_t start = p->at;
@@ -686,7 +688,7 @@ static vt_status parse_sequence(parser *p, regex_node **out)
     tail = &whole->child;
     while (more(p) && !looking_at(p, "|") && !looking_at(p, ")")) {
         TRY(parse_repeat(p, tail));
-        if ((*tail)->next) { /* a shared list head must not be linked into two lists */
+        if ((*tail)->next) { /* it is linked into a list already: wrap it */
             regex_node *wrap = node_new(p, RE_CAT, *tail);
             if (!wrap)
                 return no_memory(p);

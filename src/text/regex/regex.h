@@ -1,8 +1,8 @@
 /* Regular expressions as tokenizer files use them: Oniguruma's (Ruby) syntax over UTF-8, Unicode
  * classes from our own tables, leftmost match with the order of alternatives deciding.
  *
- *   a|b  (?:..) (..) (?i:..) (?i)  (?=..) (?!..) (?<=..) (?<!..) (?>..)  x* x+ x? x{n,m}  lazy ? 
- *   possessive +
+ *   a|b  (?:..) (..) (?i:..) (?i)  (?=..) (?!..) (?<=..) (?<!..) (?>..)  
+ *   x* x+ x? x{n,m}, lazy with ? or possessive with +
  *   [..&&[^..]]  . \p{..} \P{..} \p{^..} \s \d \w \h and capitals  ^ $ \A \z \Z \b \B  \n \t \xHH
  *   \x{H..} \uHHHH
  *
@@ -20,20 +20,20 @@ typedef struct vt_regex vt_regex;
 vt_status vt_regex_compile(const char *pattern, size_t len, vt_regex **out, vt_err *err);
 void vt_regex_free(vt_regex *re);
 
-/* Memory and patience of one matching thread. */
+/* Working memory of one matching thread, and the steps it may still take. */
 typedef struct vt_regex_scratch {
     struct regex_frame *frame;
     size_t n, cap;
     uint64_t steps; /* left before it gives up */
-    struct {        /* the last long walk of a repetition, see regex.c; re NULL: none */
+    struct {        /* the last long walk of a repetition (regex.c); re NULL: none */
         const vt_regex *re;
         int32_t pc;
         size_t start, least, end;
         bool no_then;
     } walk;
 } vt_regex_scratch;
-/* Patience for texts of n bytes in all: 10 million steps and 100 a byte. Zero-initialise before
- * the first. */
+/* Grants the steps for texts of n bytes in all: 10 million, and 100 per byte. Zero-initialise the
+ * scratch before the first call. */
 void vt_regex_scratch_begin(vt_regex_scratch *s, size_t n);
 void vt_regex_scratch_release(vt_regex_scratch *s);
 

@@ -5,9 +5,9 @@
  * on the stack and takes the minimum by a scan: no heap, no allocation. Long "words" (a model
  * without pre-tokenizer sees a whole document as one) use a linked list and a heap, n log n.
  *
- * In front of both stands a cache of words (direct mapped, one line an entry, as large as the text
- * deserves): of the words of a text, 85 % (40 KB of the Bible) to 96 % (600 KB of C++) have been
- * seen in it before. It belongs to the call, so a tokenizer can be shared by threads without locks.
+ * A cache of words comes first (direct mapped, a cache line per entry, sized by the text's length):
+ * 85 % (40 KB of the Bible) to 96 % (600 KB of C++) of a text's words occur in it earlier. The cache
+ * belongs to the call, so threads share a tokenizer without locks.
  */
 #include <limits.h>
 #include <stdlib.h>
@@ -39,8 +39,8 @@ static vt_status add_symbol(tok_work *w, size_t *n, int32_t id)
     return VT_OK;
 }
 
-/* The id of one character (bytes s) at a word's place, with the affixes that pieces carry there;
- * -1. */
+/* The id of one character, with the prefix or suffix that pieces carry at its place in the word;
+ * -1 if there is no such piece. */
 static int32_t char_id(tok_work *w, const char *s, size_t len, bool first, bool last)
 {
     const vt_tokenizer *t = w->t;
@@ -82,7 +82,7 @@ static vt_status first_symbols(tok_work *w, const char *s, size_t n, size_t *cou
             unk = -1;
             TRY(add_symbol(w, count, id));
         } else if (covered == len) {
-            /* As Hugging Face has it, a waiting unknown token comes out after these. */
+            /* A waiting unknown token comes out after these, as in Hugging Face. */
             for (size_t k = 0; k < len; k++)
                 TRY(add_symbol(w, count, t->fallback_id[(unsigned char)s[i + k]]));
         } else if (t->unk >= 0) {
@@ -207,7 +207,7 @@ static vt_status merge_long(tok_work *w, size_t *count)
     return VT_OK;
 }
 
-/* Ids that only exist between merges fall apart into the tokens of their bytes. */
+/* Appends an id. One that exists only between merges is replaced by the tokens of its bytes. */
 static vt_status emit(tok_work *w, int32_t id)
 {
     const vt_tokenizer *t = w->t;

@@ -6,10 +6,9 @@
  * steps hold bytes back until they know what they are:
  *
  *   DEC_BYTES     bytes of a byte-level vocabulary: an unfinished character (at most 3 bytes)
- *   DEC_FALLBACK  a run of byte tokens: Hugging Face decodes it as a whole or turns every byte
- *   into U+FFFD, so it has
- *                 to end before its text is certain. Runs beyond 256 bytes give up what is certain
- *                 earlier.
+ *   DEC_FALLBACK  a run of byte tokens: Hugging Face decodes it as a whole, or turns every byte
+ *                 into U+FFFD, so its text is known only when the run ends. Of a run beyond 256
+ *                 bytes, what is valid so far goes out earlier.
  *
  * `fused` steps see one string in parts instead of a list of tokens.
  */
@@ -21,7 +20,7 @@ static bool feed(vt_detok *d, int32_t at, const char *s, size_t n, vt_buf *out);
 
 void vt_detok_init(vt_detok *d, const vt_tokenizer *t) { *d = (vt_detok){.tokenizer = t}; }
 
-/* Bytes of a byte-level token arrive: whole characters leave, ill-formed parts as U+FFFD. */
+/* Takes bytes of a byte-level token; hands on whole characters, and U+FFFD for ill-formed parts. */
 static bool feed_bytes(vt_detok *d, int32_t at, const char *s, size_t n, vt_buf *out)
 {
     while (n > 0 && d->n_pending > 0) {
@@ -64,7 +63,7 @@ static bool feed_bytes(vt_detok *d, int32_t at, const char *s, size_t n, vt_buf 
     return true;
 }
 
-/* The run of byte tokens is over: its text, or U+FFFD for each byte. */
+/* Ends a run of byte tokens: hands on its text, or U+FFFD for each byte. */
 static bool end_run(vt_detok *d, int32_t at, vt_buf *out)
 {
     size_t n = (size_t)d->n_pending;
@@ -119,8 +118,8 @@ static bool is_at(const char *s, size_t n, const char *what, size_t len)
     return len > 0 && n >= len && memcmp(s, what, len) == 0;
 }
 
-/* Strip: up to `start` copies of content in front, up to `stop` behind; of each token, or of the
- * fused whole. */
+/* Strip: takes away up to `start` copies of content in front and up to `stop` behind, of each token
+ * or, when fused, of the whole. */
 static bool feed_strip(vt_detok *d, int32_t at, const char *s, size_t n, vt_buf *out)
 {
     const dec_step *step = &d->tokenizer->dec[at];

@@ -3,8 +3,7 @@
  * Everything else is refused by name.
  *
  * "llama" files list no merges: two neighbours merge if together they spell a token, the highest
- * score first. We turn that into a merge table at load (every token cut in two at every place), so
- * that both kinds run the same code.
+ * score first. merges.c turns that into a merge table, so that both kinds run the same code.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -29,7 +28,7 @@ static vt_status want_strings(const gguf_file *f, const char *key, const gguf_va
     return VT_OK;
 }
 
-/* An optional array of numbers, one a token. */
+/* An optional array of numbers, one per token. */
 static vt_status want_numbers(const gguf_file *f, const char *key, uint64_t n,
                               const gguf_value **out, vt_err *err)
 {
@@ -91,7 +90,7 @@ static vt_status add_tokens(vt_tokenizer *t, const gguf_file *f, const gguf_valu
     return VT_OK;
 }
 
-/* The id of a spelling, made up if the vocabulary has no such token. */
+/* The id of a spelling. If no token has it, a piece that exists only between merges is added. */
 static vt_status piece_id(vt_tokenizer *t, const char *s, size_t n, int32_t *id, vt_err *err)
 {
     vt_buf raw;
@@ -147,7 +146,7 @@ static vt_status add_merges(vt_tokenizer *t, const gguf_file *f, vt_err *err)
     return status;
 }
 
-/* An id from the metadata; stays as it is if absent, refused if no token has it. */
+/* Reads an id from the metadata; *id stays as it is if the key is absent. */
 static vt_status get_id(const vt_tokenizer *t, const gguf_file *f, const char *key, int32_t *id,
                         vt_err *err)
 {
@@ -188,8 +187,8 @@ static int by_score(const void *a, const void *b)
     return x < y ? 1 : x > y ? -1 : 0;
 }
 
-/* Dense ranks of scores, the highest first: equal scores have equal ranks, so that the leftmost of
- * them wins. */
+/* Turns scores into ranks without gaps, the highest score first. Equal scores get equal ranks, so
+ * that among equals the leftmost pair merges first. */
 static vt_status rank_scores(const gguf_value *scores, uint64_t n, uint32_t *rank, vt_err *err)
 {
     float *sorted = vt_calloc(n ? n : 1, sizeof *sorted);

@@ -5,7 +5,8 @@
  * padding is left to the caller, as transformers does. Of tokenizer_config.json only bos_token,
  * eos_token and add_bos_token matter.
  *
- * The model's part is here and in from_json_steps.c the others'.
+ * The model, its vocabulary and the added tokens are read here, the other stages in
+ * from_json_steps.c.
  */
 #include <string.h>
 
@@ -36,8 +37,7 @@ static vt_status add_vocab(tok_json *l, const vt_flat_node *vocabulary)
     return VT_OK;
 }
 
-/* The bytes under which the vocabulary keeps a spelling; false if it cannot hold it. Without
- * byte-level these are the spelling itself. */
+/* The id of a piece by its spelling in the file; -1 if there is none. */
 static int32_t model_id(tok_json *l, const char *s, size_t n)
 {
     if (!l->t->byte_level)
@@ -141,8 +141,8 @@ static vt_status load_model(tok_json *l, const vt_flat_node *model)
     return VT_OK;
 }
 
-/* An added token's id: the model's, else the next free one as Hugging Face counts (whatever the
- * file says). */
+/* One entry of added_tokens. Its id is that of the model's piece with this spelling, else the next
+ * free one, as Hugging Face counts; the id in the file is not looked at. */
 static vt_status add_added(tok_json *l, const vt_flat_node *v, uint32_t index)
 {
     vt_tokenizer *t = l->t;

@@ -30,7 +30,7 @@ static vt_status too_many(tok_json *l, const char *where)
                    TOK_MAX_STEPS, where);
 }
 
-/* A string member, copied. */
+/* Copies a string member into the tokenizer; refuses another type. */
 static vt_status need_string(tok_json *l, const vt_flat_node *v, const char *where, const char *key,
                              const char **s, size_t *len)
 {
@@ -42,7 +42,7 @@ static vt_status need_string(tok_json *l, const vt_flat_node *v, const char *whe
     return *s ? VT_OK : tok_no_memory(l->err);
 }
 
-/* "pattern": {"String": s} or {"Regex": s}: one of the two comes back. */
+/* Reads "pattern": {"String": s} into *s, or {"Regex": s} into *regex. */
 static vt_status need_pattern(tok_json *l, const vt_flat_node *v, const char *where, const char **s,
                               size_t *len, vt_regex **regex)
 {
@@ -151,7 +151,7 @@ static vt_status metaspace(tok_json *l, const vt_flat_node *v, pre_step *s)
     return VT_OK;
 }
 
-/* One step of a type that needs its fields read; *known is false for another type. */
+/* Reads a step of one of the types that have fields; *known is false for other types. */
 static vt_status pre_with_fields(tok_json *l, const vt_flat_node *v, const vt_flat_node *type,
                                  pre_step *s, bool *known)
 {

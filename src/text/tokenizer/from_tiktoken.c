@@ -1,9 +1,9 @@
-/* Tokenizers in tiktoken's form: a file of lines "BASE64 RANK". The rank is the id and the merge
- * order at once.
+/* Tokenizers from tiktoken files, whose lines are "BASE64 RANK". The rank is both the id and the
+ * order of merging.
  *
- * The file says nothing of its pre-tokenizer or its special tokens. The pattern goes by the number
- * of ranks, which tells the published encodings apart; another number is refused by name. Special
- * tokens come from tokenizer_config.json ("added_tokens_decoder"), where there is one.
+ * The file does not name its pre-tokenizer or its special tokens. The number of ranks tells which
+ * published encoding it is, and so its pattern; any other number is refused. Special tokens come
+ * from tokenizer_config.json ("added_tokens_decoder"), if it is given.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +36,7 @@ static int base64_digit(char c)
                                   : -1;
 }
 
-/* Decodes s[0..n), padded or not; false if it is no base64. */
+/* Decodes s[0..n), padded or not; false if it is not base64. */
 static bool base64(const char *s, size_t n, vt_buf *out)
 {
     uint32_t bits = 0, count = 0;
@@ -57,7 +57,7 @@ static bool base64(const char *s, size_t n, vt_buf *out)
     return n % 4 != 1;
 }
 
-/* One line; *len becomes its length with the newline. */
+/* Reads one line; *len becomes its length, newline included. */
 static vt_status read_line(vt_tokenizer *t, const char *name, const char *s, size_t n, size_t line,
                            size_t *len, vt_buf *bytes, vt_err *err)
 {

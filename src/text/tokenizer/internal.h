@@ -154,7 +154,7 @@ typedef enum dec_kind {
 
 typedef struct dec_step {
     dec_kind kind;
-    bool fused;      /* what arrives here is one string in parts, no longer a list of tokens */
+    bool fused;      /* the step sees parts of one string, no longer a list of tokens */
     bool drop_first; /* DEC_METASPACE: replacements in the first token vanish */
     const char *pattern, *content;
     size_t pattern_len, content_len;
@@ -166,7 +166,7 @@ typedef struct dec_step {
 struct vt_tokenizer {
     vt_arena arena;
     vocab vocab;
-    vocab spelled; /* spellings that vocab cannot find: id of spelled's piece i is spelled_id[i] */
+    vocab spelled; /* spellings that vocab_find misses; piece i of it spells token spelled_id[i] */
     int32_t *spelled_id, n_spelled_cap;
 
     added_token *added;
@@ -184,7 +184,7 @@ struct vt_tokenizer {
 
     /* The model. */
     bool byte_level; /* pieces hold bytes; a spelling maps each byte to a printable character */
-    bool mapped;     /* ... and words arrive mapped, as steps follow after the mapping */
+    bool mapped;     /* words arrive in that alphabet, since steps follow behind the mapping */
     bool byte_fallback, fuse_unk, ignore_merges;
     bool keep_invalid; /* ill-formed UTF-8 goes to the model byte by byte instead of as U+FFFD */
     int32_t unk;       /* -1: none */

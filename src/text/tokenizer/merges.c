@@ -10,8 +10,8 @@
 
 #include "text/tokenizer/internal.h"
 
-/* Characters that occur in tokens and are none themselves get an id between, so that merging can
- * pass through them. */
+/* A character that occurs in tokens but is none itself becomes a piece between merges, so that
+ * merging can begin with it. */
 static vt_status add_lone_characters(vt_tokenizer *t, vt_err *err)
 {
     uint8_t *seen = vt_calloc(0x110000 / 8, 1);
@@ -39,7 +39,6 @@ static vt_status add_lone_characters(vt_tokenizer *t, vt_err *err)
     return status;
 }
 
-/* Every way to cut a token into two others is a merge of the rank that `rank` gives the whole. */
 vt_status tok_merges_from_pieces(vt_tokenizer *t, const uint32_t *rank, vt_err *err)
 {
     vocab *v = &t->vocab;

@@ -1,9 +1,9 @@
-/* tokenizer.ggml.pre: a name to the pre-tokenizer it stands for.
+/* tokenizer.ggml.pre: the pre-tokenizer that each name stands for.
  *
  * The names are those that llama.cpp's src/llama-vocab.cpp knows; the patterns are the ones that
  * the models' own tokenizer.json files carry, in the order their steps run. llama.cpp adapts some
  * of them to its regex library and loses details (categories inside classes, Unicode spaces,
- * possessive groups); we run the originals, which is what the models were trained with.
+ * possessive groups); we run the originals, with which the models were trained.
  */
 #include <string.h>
 
@@ -29,7 +29,7 @@
     " ?[^(\\s|[.,!?\xE2\x80\xA6\xE3\x80\x82\xEF\xBC\x8C\xE3\x80\x81\xE0\xA5\xA4\xDB\x94\xD8\x8C])" \
     "]+"
 
-/* What deepseek-llm's first models call a letter. */
+/* The letters of deepseek-llm's first models. */
 #define DEEPSEEK_LETTERS                                                                          \
     "[A-Za-z\\u00b5\\u00c0-\\u00d6\\u00d8-\\u00f6\\u00f8-\\u01ba\\u01bc-\\u01bf\\u01c4-"          \
     "\\u0293\\u0295-\\u02af"                                                                      \

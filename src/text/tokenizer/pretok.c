@@ -3,7 +3,7 @@
  * A step cuts the piece it is given at its matches; what the cuts mean is its behaviour (a match
  * is dropped, stands alone, joins its neighbour ...). Each part goes to the next step at once, and
  * behind the last one to the model: no lists are built, so a megabyte of text needs no more memory
- * than a word. Two steps rewrite their piece first: Metaspace (a space becomes U+2581) and
+ * than a word does. Two steps rewrite their piece first: Metaspace (a space becomes U+2581) and
  * ByteLevel where other steps follow it; they keep the text in a buffer of their own.
  */
 #include <string.h>
@@ -28,7 +28,8 @@ static bool class_of_step(const pre_step *s, uint32_t c)
     }
 }
 
-/* Whitespace's \w+|[^\w\s]+ : 0 a space, 1 a word character, 2 anything else. */
+/* The classes of the Whitespace pre-tokenizer, \w+|[^\w\s]+ : 0 a space, 1 a word character, 2
+ * anything else. */
 static int word_class(uint32_t c)
 {
     uint16_t flags = vt_uprop_of(c).flags;
@@ -260,7 +261,7 @@ static vt_status byte_level(tok_work *w, int32_t at, const char *text, size_t n,
     return s->regex ? split(w, at, text, n, first) : pre_tokenize(w, at + 1, text, n, first);
 }
 
-/* Words that leave a ByteLevel step with others behind it go on in the alphabet of bytes. */
+/* Between a ByteLevel step and the steps behind it: spells the word in the alphabet of bytes. */
 static vt_status map_bytes(tok_work *w, int32_t at, const char *text, size_t n, bool first)
 {
     vt_buf *b = begin_rewrite(w, at);

@@ -1,11 +1,11 @@
-/* The tokenizer of dummy models: a byte-level vocabulary that exists by rule.
+/* The tokenizer of dummy models: a byte-level vocabulary made by rule.
  *
  *   0..255            the bytes
- *   256..vocab-4      " w256", " w257", ...: words that decode to readable text and never come
- *   from encoding
+ *   256..vocab-4      " w256", " w257", ...: words that decode to readable text; encoding never
+ *                     gives them
  *   the last three    <|im_start|> <|im_end|> <|endoftext|>
  *
- * A text is its bytes: random weights do not care, and any prompt has a length that is known
+ * A text is encoded as its bytes: random weights do not care, and the length of any prompt is known
  * beforehand.
  */
 #include <stdio.h>

@@ -19,9 +19,9 @@ vt_status vt_tokenizer_from_gguf(const gguf_file *f, vt_tokenizer **out, vt_err 
  * is used in messages. */
 vt_status vt_tokenizer_from_json(const char *name, const char *json, size_t len, const char *config,
                                  size_t config_len, vt_tokenizer **out, vt_err *err);
-/* From a file in tiktoken's form (lines of base64 token and rank), with tokenizer_config.json's
- * text (may be NULL) for the special tokens. Refused unless the number of ranks tells which
- * pattern belongs to it. */
+/* From a tiktoken file (each line a token in base64 and its rank), with tokenizer_config.json's
+ * text (may be NULL) for the special tokens. The file does not name its pattern: the number of
+ * ranks has to be that of a published encoding. */
 vt_status vt_tokenizer_from_tiktoken(const char *name, const char *data, size_t len,
                                      const char *config, size_t config_len, vt_tokenizer **out,
                                      vt_err *err);
@@ -33,12 +33,12 @@ void vt_tokenizer_free(vt_tokenizer *t);
 int32_t vt_tokenizer_vocab(const vt_tokenizer *t);
 int32_t vt_tokenizer_bos(const vt_tokenizer *t); /* -1: none */
 int32_t vt_tokenizer_eos(const vt_tokenizer *t);
-bool vt_tokenizer_add_bos(const vt_tokenizer *t); /* the model wants BOS in front of a text */
+bool vt_tokenizer_add_bos(const vt_tokenizer *t); /* the model's file wants BOS before a text */
 /* Id of a token by its text as the vocabulary spells it; -1 if there is none. */
 int32_t vt_tokenizer_find(const vt_tokenizer *t, const char *piece, size_t len);
 bool vt_tokenizer_is_special(const vt_tokenizer *t, int32_t id);
-/* Ids that end a completion (eos, eot, eom ... as the file says); returns how many, at most max
- * written. */
+/* The ids that end a completion: eos, eot, eom and their like. Writes at most max of them and
+ * returns how many there are. */
 int32_t vt_tokenizer_eos_ids(const vt_tokenizer *t, int32_t *ids, int32_t max);
 
 /* Appends to a growing id list. flags (vitrine.h): VT_TOKENIZE_SPECIAL finds special tokens in the
@@ -58,8 +58,8 @@ vt_status vt_tokenizer_encode(const vt_tokenizer *t, const char *text, size_t le
 typedef struct vt_text_range {
     size_t begin, end;
 } vt_text_range;
-/* The same, for a text of which parts are somebody else's words, such as the contents of messages
- * in a rendered chat. In those `literal` ranges (sorted, not overlapping, within the text) the
+/* The same, for a text of which some parts are literal, such as the contents of messages in a
+ * rendered chat. In the `literal` ranges (sorted, not overlapping, within the text) the
  * spelling of a special token is text like any other, as it is everywhere without
  * VT_TOKENIZE_SPECIAL. A spelling that lies partly in such a range is no special token either.
  * Added tokens that are not special (runs of spaces, "<think>" in some files) are ordinary

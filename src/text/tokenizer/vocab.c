@@ -2,8 +2,7 @@
  *
  *   pool   |the| quick|...          piece[id] = {at, len, flags}
  *   slot   hash << 32 | id + 1      linear probing, at most half full
- *   merge  {a, b, rank, id}         linear probing, at most two thirds full, 16 bytes: four to a
- *   cache line
+ *   merge  {a, b, rank, id}         linear probing, at most two thirds full, four to a cache line
  *
  * Both tables hash with a secret of the process: a file cannot be written so that its keys collide.
  *

@@ -7,7 +7,7 @@
 
 enum {
     PIECE_PRESENT = 1,
-    PIECE_MODEL = 2,   /* the model itself can produce it: it is in the map */
+    PIECE_MODEL = 2,   /* the model itself can produce it: vocab_find finds it */
     PIECE_ADDED = 4,   /* matched in the text before the model sees it */
     PIECE_SPECIAL = 8, /* an added token with a meaning beyond its text */
     PIECE_LITERAL =
@@ -31,7 +31,7 @@ typedef struct vocab_merge {
 
 typedef struct vocab {
     int32_t n;     /* ids 0 .. n-1; may have holes */
-    int32_t n_all; /* n plus pieces that only exist between merges */
+    int32_t n_all; /* n, and the pieces that exist only between merges */
     int32_t cap;
     vocab_piece *piece; /* [cap] */
     char *pool;
@@ -48,7 +48,7 @@ typedef struct vocab {
 void vocab_init(vocab *v);
 
 void vocab_release(vocab *v);
-/* Room for about so many pieces and merges; more is possible. */
+/* Makes room for that many pieces, bytes and merges beforehand; the tables still grow beyond. */
 vt_status vocab_reserve(vocab *v, size_t pieces, size_t bytes, size_t merges, vt_err *err);
 /* Sets piece `id` (growing n over a hole if need be). With PIECE_MODEL it can be found by
  * vocab_find; of two equal pieces the later is found. */
@@ -56,7 +56,7 @@ vt_status vocab_set(vocab *v, int32_t id, const char *bytes, size_t len, uint32_
                     vt_err *err);
 /* The id of these bytes among PIECE_MODEL pieces; -1 if there is none. */
 int32_t vocab_find(const vocab *v, const char *bytes, size_t len);
-/* A piece beyond the vocabulary, found by vocab_find like the others. */
+/* Adds a piece that exists only between merges: vocab_find finds it, no text ever gets its id. */
 vt_status vocab_add_between(vocab *v, const char *bytes, size_t len, int32_t *id, vt_err *err);
 /* a and b merge into id. A pair given twice keeps its last rank. */
 vt_status vocab_add_merge(vocab *v, int32_t a, int32_t b, uint32_t rank, int32_t id, vt_err *err);
@@ -93,8 +93,8 @@ static inline const char *vocab_bytes(const vocab *v, int32_t id, size_t *len)
     return v->pool + v->piece[id].at;
 }
 
-/* Wyhash-like mixing, eight bytes a step. Every step multiplies by a secret, so that nobody can
- * write a file whose tokens share a hash (with a known bijection, eight bytes are chosen at will). */
+/* Wyhash-like mixing, eight bytes a step. Every step multiplies by a secret, so a file
+ * cannot be written whose tokens share a hash (a known bijection can be run backwards). */
 static inline uint64_t vocab_hash(const vocab *v, const char *bytes, size_t len)
 {
     uint64_t h = v->secret[0] ^ len, word;
@@ -103,9 +103,16 @@ static inline uint64_t vocab_hash(const vocab *v, const char *bytes, size_t len)
         h = vocab_fold(h ^ word, v->secret[1]);
     }
     word = 0;
-    for (size_t i = 0; i < len; i++)
-        word |= (uint64_t)(unsigned char)bytes[i] << (8 * i);
-    return vocab_fold(vocab_fold(h ^ word, v->secret[1]) ^ v->secret[0], v->secret[1]);
+    if (len >= 4) { /* the rest, from both its ends; the length is in h already */
+        uint32_t low, high;
+        __builtin_memcpy(&low, bytes, 4);
+        __builtin_memcpy(&high, bytes + len - 4, 4);
+        word = low | (uint64_t)high << 32;
+    } else if (len > 0) {
+        const unsigned char *b = (const unsigned char *)bytes;
+        word = b[0] | (uint64_t)b[len / 2] << 8 | (uint64_t)b[len - 1] << 16;
+    }
+    return vocab_fold(h ^ word, v->secret[1]);
 }
 
 #endif

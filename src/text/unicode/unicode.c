@@ -1,10 +1,10 @@
 /* Unicode: lower case and the four normal forms.
  *
  * A code point's property is two loads: block number, then record number; records are few (153),
- * so the tables fit beside each other in the L2 cache. A character whose flags say "stable" in the
- * wanted form starts nothing: text made of such characters is copied through. Only a run around an
- * unstable one is decomposed, put in canonical order and, for NFC and NFKC, composed again.
- * (Unicode Standard Annex 15.)
+ * so the tables fit beside each other in the L2 cache. A character is "stable"
+ * in a form if it stays as it is there whatever precedes it; text of stable characters is copied.
+ * Only a run around an unstable one, the stable character before it included, is decomposed, put in
+ * canonical order and, for NFC and NFKC, composed again. (Unicode Standard Annex 15.)
  */
 #include "text/unicode/unicode.h"
 
@@ -58,8 +58,7 @@ enum {
     HANGUL_SN = HANGUL_LN * HANGUL_VN * HANGUL_TN
 };
 
-/* A run being normalised. Runs are a few characters in real text; only hostile text makes long
- * ones. */
+/* A run being normalised: a few characters in real text, long only in hostile text. */
 typedef struct norm_run {
     uint32_t fixed[64];
     uint32_t *code;
@@ -121,8 +120,8 @@ static void run_decompose(norm_run *r, uint32_t c, bool compat)
 }
 
 /* Canonical order: marks between two starters sorted by class, equal classes in their order.
- * Insertion sort, and a counting pass where somebody piled up more marks than a screen could show.
- * */
+ * Few marks are sorted by insertion; a pile of 32 or more, which only hostile text has, by counting.
+ */
 static void order_marks(uint32_t *code, size_t n)
 {
     if (n < 32) {
@@ -234,8 +233,8 @@ bool vt_unicode_is_normal(const char *s, size_t n, vt_uform form)
     return true;
 }
 
-/* Text that stays is copied in spans: s[from..held) goes out as it is, the character at `held`
- * waits, since a mark behind it may join it. */
+/* Unchanged text is copied in spans: s[from..held) goes out as it is. The character at `held` waits,
+ * since a mark behind it may compose with it. */
 bool vt_unicode_normalize(vt_buf *out, const char *s, size_t n, vt_uform form)
 {
     norm_run run;

@@ -52,7 +52,7 @@ enum {
     VT_U_PUNCTUATION = 16,  /* what the Punctuation pre-tokenizer cuts */
     VT_U_ACCENT = 32,       /* what the StripAccents normalizer drops */
     VT_U_LOWER = 64,        /* has another lower case */
-    VT_U_STABLE = 128       /* << vt_uform: stays as it is in that form, whatever its neighbours */
+    VT_U_STABLE = 128       /* << vt_uform: stays as it is in that form, whatever precedes it */
 };
 
 typedef enum vt_uform { VT_NFD, VT_NFC, VT_NFKD, VT_NFKC } vt_uform;
@@ -94,9 +94,10 @@ static inline vt_uprop vt_uprop_of(uint32_t c)
 
 /* Appends s (valid UTF-8) in a normal form. */
 bool vt_unicode_normalize(vt_buf *out, const char *s, size_t n, vt_uform form);
-/* True if s (valid) certainly is in that form already: a cheap test that may say no too often. */
+/* True only if s (valid UTF-8) is in that form already. A cheap test: it may also say false of text
+ * that is. */
 bool vt_unicode_is_normal(const char *s, size_t n, vt_uform form);
-/* Appends s in lower case, character by character as Rust's char::to_lowercase. */
+/* Appends s in lower case, character by character, as Rust's char::to_lowercase does. */
 bool vt_unicode_lower(vt_buf *out, const char *s, size_t n);
 uint32_t vt_unicode_lower_of(uint32_t c);
 

@@ -3,8 +3,9 @@
  *     vt_options -> vt_model -> vt_engine -> requests -> events, stories
  *
  * Ownership. A call that fills an out-parameter gives the result to the caller, who frees it with
- * the matching `_free`. Arguments are borrowed for the length of the call unless the comment says
- * otherwise.
+ * the matching `_free`; texts and ids from vt_tokenize, vt_detokenize, vt_render_chat and
+ * vt_engine_story with vt_free. Arguments are borrowed for the length of the call unless the
+ * comment says otherwise.
  *
  * Errors. A call that can fail returns a vt_status. On failure its out-parameters are untouched,
  * and `err` (may be NULL) holds one sentence that says what was wrong and what was expected. A NULL
@@ -133,7 +134,6 @@ VT_API vt_status vt_detokenize(const vt_model *m, const int32_t *ids, size_t n_i
 /* The chat template applied to {"messages": [...], ...} (JSON text); free with vt_free. */
 VT_API vt_status vt_render_chat(const vt_model *m, const char *json, size_t json_len,
                                 bool add_generation_prompt, char **text, size_t *len, vt_err *err);
-/* Frees what vt_tokenize, vt_detokenize, vt_render_chat or vt_engine_story gave; NULL is fine. */
 VT_API void vt_free(void *p);
 
 /* ---- engine ---- */

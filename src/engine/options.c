@@ -376,7 +376,7 @@ static bool parse_float(const char *text, double *out)
 {
     char *end;
     errno = 0;
-    if (text[strspn(text, "+-.0123456789eE")] != '\0') /* strtod knows hexadecimal too */
+    if (!isdigit((unsigned char)text[0]) && text[0] != '-' && text[0] != '.')
         return false;
     *out = strtod(text, &end);
     return errno == 0 && end != text && *end == '\0' && isfinite(*out);
@@ -430,13 +430,12 @@ static vt_status check_int(const vt_option *opt, const char *value, const char *
     const char *or_auto = opt->flags & VT_OPTION_AUTO ? ", or auto" : "";
     int64_t v = 0;
     bool ok = opt->type == VT_OPTION_SIZE ? parse_size(value, &v) : parse_int(value, &v);
-    if (ok && v >= (int64_t)opt->min && v <= (int64_t)opt->max)
+    if (ok && (double)v >= opt->min && (double)v <= opt->max)
         return VT_OK;
     if (opt->type == VT_OPTION_SIZE)
         return vt_fail(err, VT_ERR_USAGE,
-                       "%s: '%.60s' found, expected %.0f to %.0f bytes as a whole number, such as "
-                       "512M or 4G%s",
-                       origin, value, opt->min, opt->max, or_auto);
+                       "%s: '%.60s' found, expected at least %.0f bytes, such as 512M or 4G%s",
+                       origin, value, opt->min, or_auto);
     return vt_fail(err, VT_ERR_USAGE,
                    "%s: '%.60s' found, expected a whole number from %.0f to %.0f%s", origin, value,
                    opt->min, opt->max, or_auto);

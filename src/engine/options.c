@@ -216,7 +216,7 @@ static const vt_option table[] = {
     ROW("requests", INT(1, 1 << 24), .value_name = "N", .fallback = "1000",
         .verbs = VT_FOR_SIMULATE, .help = "replay the first N of the trace"),
     ROW("efficiency", FLOAT(0.01, 1), .value_name = "F", .fallback = "1", .verbs = VT_FOR_SIMULATE,
-        .help = "the part of the roofs that steps reach; 1 is the most that can be"),
+        .help = "share of the roofs that is reached; 1: nobody is faster"),
 };
 
 /* clang-format on */

@@ -3,8 +3,9 @@
  *     vt_options -> vt_model -> vt_engine -> requests -> events, stories
  *
  * Ownership. A call that fills an out-parameter gives the result to the caller, who frees it with
- * the matching `_free`. Arguments are borrowed for the length of the call unless the comment says
- * otherwise.
+ * the matching `_free`; texts and ids from vt_tokenize, vt_detokenize, vt_render_chat and
+ * vt_engine_story with vt_free. Arguments are borrowed for the length of the call unless the
+ * comment says otherwise.
  *
  * Errors. A call that can fail returns a vt_status. On failure its out-parameters are untouched,
  * and `err` (may be NULL) holds one sentence that says what was wrong and what was expected. A NULL

@@ -191,6 +191,9 @@ static vt_status open_all(simulation *s, vt_err *err)
 
 /* ---- the answer ---- */
 
+/* Digits after the point for requests a second. */
+static int rate_digits(double per_s) { return per_s < 1 ? 4 : 2; }
+
 static void cell_ms(vt_table *t, double s) { vt_table_cell(t, "%.*f", s < 0.1 ? 1 : 0, s * 1e3); }
 
 /* What the numbers leave out: requests that were refused, cut, or not looked at. */
@@ -236,13 +239,14 @@ static void put_verdict(vt_buf *b, const simulation *s, int32_t width)
                       t->row[t->n - 1].offered_per_s);
     } else {
         const vt_capacity_result *a = &t->row[t->saturated - 1], *z = &t->row[t->saturated];
+        int digits = rate_digits(a->offered_per_s);
         vt_buf_printf(
             &text,
-            "It saturates between %.2f and %.2f requests/s: of the latter it serves %.2f. "
+            "It saturates between %.*f and %.*f requests/s: of the latter it serves %.*f. "
             "The 90th percentile of TTFT goes from %.0f ms (%.0f ms where it idles) to "
             "%.0f ms. ",
-            a->offered_per_s, z->offered_per_s, z->served_per_s, a->ttft.p90 * 1e3,
-            idle->ttft.p90 * 1e3, z->ttft.p90 * 1e3);
+            digits, a->offered_per_s, digits, z->offered_per_s, digits, z->served_per_s,
+            a->ttft.p90 * 1e3, idle->ttft.p90 * 1e3, z->ttft.p90 * 1e3);
     }
     put_exceptions(&text, s);
     vt_buf_printf(&text,
@@ -265,7 +269,7 @@ static int print_text(const simulation *s)
                   "Times in ms\n\n",
                   s->model->name, s->model->quant, s->setup.n_replicas, s->roofs.name, s->trace.n,
                   (double)s->kv_bytes * 1e-9, s->setup.sched.n_pages, lim->page_size);
-    vt_table_init(&t, ">rate|>requests/s|>served/s|>tok/s|>TTFT p50|>p90|>p99|>ITL p50|>p99|>hits|"
+    vt_table_init(&t, ">rate|>req/s|>served/s|>tok/s|>TTFT p50|>p90|>p99|>ITL p50|>p99|>hits|"
                       ">busy|>retracted");
     for (int32_t i = 0; i < s->table.n; i++) {
         const vt_capacity_result *r = &s->table.row[i];
@@ -273,8 +277,8 @@ static int print_text(const simulation *s)
             vt_table_cell(&t, "x1/%g", 1 / r->rate);
         else
             vt_table_cell(&t, "x%g", r->rate);
-        vt_table_cell(&t, "%.2f", r->offered_per_s);
-        vt_table_cell(&t, "%.2f", r->served_per_s);
+        vt_table_cell(&t, "%.*f", rate_digits(r->offered_per_s), r->offered_per_s);
+        vt_table_cell(&t, "%.*f", rate_digits(r->served_per_s), r->served_per_s);
         vt_table_cell(&t, "%.0f", r->output_tokens_per_s);
         cell_ms(&t, r->ttft.p50);
         cell_ms(&t, r->ttft.p90);

@@ -32,7 +32,7 @@ enum {
             VT_FOR_STARTUP | VT_FOR_SERVE | VT_FOR_OFFLINE | VT_FOR_SIMULATE,
     ENGINE = VT_FOR_ENGINE | VT_FOR_RUN | VT_FOR_CHAT | VT_FOR_SCORE | VT_FOR_LATENCY |
              VT_FOR_STARTUP | VT_FOR_SERVE | VT_FOR_OFFLINE,
-    SCHEDULED = ENGINE | VT_FOR_SIMULATE /* options that hold for a simulated engine too */
+    PLANNED = ENGINE | VT_FOR_SIMULATE /* options that hold for a simulated engine too */
 };
 
 #define INT(lo, hi) VT_OPTION_INT, .min = (lo), .max = (hi)
@@ -55,7 +55,7 @@ static const vt_option table[] = {
         .help = "where the model runs; cuda:N: on GPU N; auto: on GPU 0 if usable (see env), else "
                 "the CPU"),
     ROW("threads", INT(1, 1024), .flags = VT_OPTION_AUTO, .value_name = "N", .fallback = "auto",
-        .verbs = SCHEDULED | VT_FOR_EXPLAIN | VT_FOR_ENV | VT_FOR_KERNELS,
+        .verbs = PLANNED | VT_FOR_EXPLAIN | VT_FOR_ENV | VT_FOR_KERNELS,
         .help = "CPU threads that compute; auto: as many as there are cores"),
     ROW("tp", INT(1, 64), .later = "*", .value_name = "N", .fallback = "1", .verbs = ENGINE,
         .help = "tensor parallelism over N ranks"),
@@ -78,34 +78,34 @@ static const vt_option table[] = {
 
     /* engine */
     ROW("page-size", INT(1, 1024), .flags = VT_OPTION_AUTO, .value_name = "N", .fallback = "auto",
-        .verbs = SCHEDULED, .help = "tokens in a KV page; auto: 16 on a CPU, 64 on a GPU"),
+        .verbs = PLANNED, .help = "tokens in a KV page; auto: 16 on a CPU, 64 on a GPU"),
     ROW("kv-memory", VT_OPTION_SIZE, .min = 1 << 16, .max = 1e15, .flags = VT_OPTION_AUTO,
         .value_name = "BYTES", .fallback = "auto", .verbs = ENGINE,
         .help = "memory of the KV cache, such as 512M or 4G"),
     ROW("kv-dtype", CHOICE("auto|f32|f16|bf16|fp8"), .value_name = "TYPE",
-        .fallback = "auto", .verbs = SCHEDULED | VT_FOR_EXPLAIN,
+        .fallback = "auto", .verbs = PLANNED | VT_FOR_EXPLAIN,
         .help = "element type of the KV cache; auto: bf16 on a GPU, f32 for F32 weights, else f16"),
     ROW("max-context", INT(1, 1 << 24), .flags = VT_OPTION_AUTO, .value_name = "N",
-        .fallback = "auto", .verbs = SCHEDULED,
+        .fallback = "auto", .verbs = PLANNED,
         .help = "longest sequence in tokens; auto: what the model and memory allow"),
     ROW("max-running", INT(1, 4096), .flags = VT_OPTION_AUTO, .value_name = "N", .fallback = "auto",
-        .verbs = SCHEDULED, .help = "requests that run together"),
+        .verbs = PLANNED, .help = "requests that run together"),
     ROW("max-queued", INT(1, 1 << 20), .value_name = "N", .fallback = "1024", .verbs = ENGINE,
         .help = "requests that may wait; beyond that they are turned away"),
     ROW("token-budget", INT(1, 1 << 20), .flags = VT_OPTION_AUTO, .value_name = "N",
-        .fallback = "auto", .verbs = SCHEDULED,
+        .fallback = "auto", .verbs = PLANNED,
         .help = "most tokens in one step: longer prompts are cut into chunks"),
     ROW("policy", CHOICE("fcfs|lpm|priority"), .value_name = "NAME", .fallback = "fcfs",
-        .verbs = SCHEDULED, .help = "who runs next: first come, longest prefix match, or priority"),
+        .verbs = PLANNED, .help = "who runs next: first come, longest prefix match, or priority"),
     ROW("attention-backend", VT_OPTION_TEXT, .later = "*", .value_name = "NAME", .fallback = "auto",
         .verbs = ENGINE, .help = "attention implementation, or two of them: prefill,decode"),
     ROW("deterministic", VT_OPTION_FLAG, .fallback = "false", .verbs = ENGINE,
         .help = "the same tokens whatever else is in the batch; on a CPU that always holds"),
-    ROW("no-overlap", VT_OPTION_FLAG, .fallback = "false", .verbs = SCHEDULED,
+    ROW("no-overlap", VT_OPTION_FLAG, .fallback = "false", .verbs = PLANNED,
         .help = "prepare a step only when the one before it has ended"),
     ROW("no-graphs", VT_OPTION_FLAG, .fallback = "false", .verbs = ENGINE,
         .help = "launch kernels one by one (CUDA)"),
-    ROW("no-prefix-cache", VT_OPTION_FLAG, .fallback = "false", .verbs = SCHEDULED,
+    ROW("no-prefix-cache", VT_OPTION_FLAG, .fallback = "false", .verbs = PLANNED,
         .help = "keep no KV of finished requests"),
     ROW("record", VT_OPTION_FLAG, .fallback = "false", .verbs = VT_FOR_ENGINE,
         .help = "record every op call, so that stories can be told"),
@@ -220,7 +220,7 @@ static const vt_option table[] = {
     ROW("requests", INT(1, 1 << 24), .value_name = "N", .fallback = "1000",
         .verbs = VT_FOR_SIMULATE, .help = "replay the first N of the trace"),
     ROW("efficiency", FLOAT(0.01, 1), .value_name = "F", .fallback = "1", .verbs = VT_FOR_SIMULATE,
-        .help = "the part of the roofs that steps reach; 1 is the most that can be"),
+        .help = "share of the roofs that is reached; 1: nobody is faster"),
 };
 
 /* clang-format on */
@@ -380,7 +380,7 @@ static bool parse_float(const char *text, double *out)
 {
     char *end;
     errno = 0;
-    if (text[strspn(text, "+-.0123456789eE")] != '\0') /* strtod knows hexadecimal too */
+    if (!isdigit((unsigned char)text[0]) && text[0] != '-' && text[0] != '.')
         return false;
     *out = strtod(text, &end);
     return errno == 0 && end != text && *end == '\0' && isfinite(*out);
@@ -434,13 +434,12 @@ static vt_status check_int(const vt_option *opt, const char *value, const char *
     const char *or_auto = opt->flags & VT_OPTION_AUTO ? ", or auto" : "";
     int64_t v = 0;
     bool ok = opt->type == VT_OPTION_SIZE ? parse_size(value, &v) : parse_int(value, &v);
-    if (ok && v >= (int64_t)opt->min && v <= (int64_t)opt->max)
+    if (ok && (double)v >= opt->min && (double)v <= opt->max)
         return VT_OK;
     if (opt->type == VT_OPTION_SIZE)
         return vt_fail(err, VT_ERR_USAGE,
-                       "%s: '%.60s' found, expected %.0f to %.0f bytes as a whole number, such as "
-                       "512M or 4G%s",
-                       origin, value, opt->min, opt->max, or_auto);
+                       "%s: '%.60s' found, expected at least %.0f bytes, such as 512M or 4G%s",
+                       origin, value, opt->min, or_auto);
     return vt_fail(err, VT_ERR_USAGE,
                    "%s: '%.60s' found, expected a whole number from %.0f to %.0f%s", origin, value,
                    opt->min, opt->max, or_auto);

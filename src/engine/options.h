@@ -48,9 +48,9 @@ enum {
 };
 
 enum {
-    VT_OPTION_AUTO = 1, /* "auto" is a value too; the reader of the option decides what it means */
+    VT_OPTION_AUTO = 1,    /* "auto" is a value too: whoever reads it decides */
     VT_OPTION_REPEAT = 2,  /* may be given several times; all values are kept */
-    VT_OPTION_OPTIONAL = 4 /* may be given without a value; a value must be given as --key=VALUE */
+    VT_OPTION_OPTIONAL = 4 /* the value may be left out, and then has to come as --key=VALUE */
 };
 
 typedef struct vt_option {

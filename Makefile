@@ -6,7 +6,7 @@
 #   make check      the same tests without sanitizers and without installing anything
 #   make unit T=x   build and run tests/unit/test_x.c alone
 #   make CONFIG=asan|tsan|debug|coverage ...   other builds, each in build/CONFIG
-#   make install DESTDIR= PREFIX=/usr/local
+#   make install DESTDIR= PREFIX=/usr/local    and make uninstall with the same two
 #
 # Sources are found, not listed. A file named *_avx2.c, *_avx512.c or *_amx.c is compiled for that
 # instruction set alone and only called behind run-time dispatch. *.cu files are embedded as text.
@@ -62,7 +62,7 @@ REPLAY := $(patsubst tests/fuzz/fuzz_%.c,$(B)/tests/replay_%,$(FUZZ_SRC))
 FUZZ := $(patsubst tests/fuzz/fuzz_%.c,$(B)/fuzz/%,$(FUZZ_SRC))
 EXAMPLES := $(patsubst examples/%.c,$(B)/examples/%,$(sort $(wildcard examples/*.c)))
 
-.PHONY: all run test check unit sanitize install clean loc units fuzz examples lib
+.PHONY: all run test check unit sanitize install uninstall clean loc units fuzz examples lib
 all: build/vitrine $(B)/libvitrine.so
 
 build/vitrine: $(B)/vitrine
@@ -185,8 +185,24 @@ install: all lib
 	install -Dm755 $(B)/libvitrine.so "$(DESTDIR)$(PREFIX)/lib/libvitrine.so.0"
 	ln -sf libvitrine.so.0 "$(DESTDIR)$(PREFIX)/lib/libvitrine.so"
 	install -Dm644 docs/vitrine.1 "$(DESTDIR)$(PREFIX)/share/man/man1/vitrine.1"
+	build/vitrine completion bash > $(B)/completion.bash
+	build/vitrine completion zsh > $(B)/completion.zsh
+	build/vitrine completion fish > $(B)/completion.fish
+	install -Dm644 $(B)/completion.bash "$(DESTDIR)$(PREFIX)/share/bash-completion/completions/vitrine"
+	install -Dm644 $(B)/completion.zsh "$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_vitrine"
+	install -Dm644 $(B)/completion.fish "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/vitrine.fish"
 	mkdir -p "$(DESTDIR)$(PREFIX)/lib/pkgconfig"
 	sed 's|@PREFIX@|$(PREFIX)|' tools/vitrine.pc.in > "$(DESTDIR)$(PREFIX)/lib/pkgconfig/vitrine.pc"
+
+# Every file that `install` puts there, and nothing else: folders may be others' too.
+uninstall:
+	rm -f "$(DESTDIR)$(PREFIX)/bin/vitrine" "$(DESTDIR)$(PREFIX)/include/vitrine.h" \
+	  "$(DESTDIR)$(PREFIX)/lib/libvitrine.a" "$(DESTDIR)$(PREFIX)/lib/libvitrine.so.0" \
+	  "$(DESTDIR)$(PREFIX)/lib/libvitrine.so" "$(DESTDIR)$(PREFIX)/share/man/man1/vitrine.1" \
+	  "$(DESTDIR)$(PREFIX)/lib/pkgconfig/vitrine.pc" \
+	  "$(DESTDIR)$(PREFIX)/share/bash-completion/completions/vitrine" \
+	  "$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_vitrine" \
+	  "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/vitrine.fish"
 
 clean:
 	rm -rf build

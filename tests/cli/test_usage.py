@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The command line itself: help, exit status, wrong usage, environment, completion, the man page."""
-import os, pty, re, select, subprocess, tempfile
+import os, pty, re, select, shutil, subprocess, tempfile
 
 from tap import *
 
@@ -177,6 +177,80 @@ _vitrine; printf '%s\\n' "${{COMPREPLY[@]}}" """
     assert "--window" in complete("vitrine score --w")
     assert "--window" not in complete("vitrine run --w")
     assert "--gen" in complete("vitrine bench latency --g")
+
+
+COMPLETED = [  # what is typed, what is offered, what is not
+    ("vitrine r", "run", "env"), ("vitrine bench lat", "latency", "--gen"), ("vitrine run --max-t", "--max-tokens", "--window"),
+    ("vitrine run --policy l", "lpm", "fcfs"), ("vitrine run --kv-dtype ", "bf16", "N"), ("vitrine chat -m smol", "smol model", "run"),
+    ("vitrine run --story=a\\ f", "a file.json", "--json"), ("vitrine completion f", "fish", "zsh"), ("vitrine run -f a\\ f", "a file.json", "x"),
+    ("vitrine env --export a", "a folder", "a file.json"), ("vitrine run --policy=pri", "priority", "fcfs"),
+    ("vitrine run --max-tokens ", None, "a file.json"),
+]
+
+
+def completion_folder(d):
+    """A working folder and a cache with names that have spaces."""
+    os.makedirs(os.path.join(d, "cache/models"))
+    os.makedirs(os.path.join(d, "work/a folder"))
+    open(os.path.join(d, "work/a file.json"), "w").close()
+    open(os.path.join(d, "cache/models/smol model.gguf"), "w").close()
+    open(os.path.join(d, "cache/models/smol.gguf.part"), "w").close()
+    return {**clean_env(), "VITRINE_CACHE": os.path.join(d, "cache"), "LC_ALL": "C", "HOME": d}
+
+
+def check_completion(shell, offers):
+    """`offers(line, environment, folder)`: what the shell offers for a line, as a list."""
+    with tempfile.TemporaryDirectory() as d:
+        env = completion_folder(d)
+        for line, wanted, other in COMPLETED:
+            found = offers(line, env, os.path.join(d, "work"))
+            assert wanted is None or wanted in found, f"{shell}: {line!r}: {wanted!r} is not in {found}"
+            assert other not in found, f"{shell}: {line!r}: {other!r} is in {found}"
+
+
+def test_completion_of_bash_completes_values_and_names_with_spaces():
+    script = ok("completion", "bash").text
+    def offers(line, env, folder):
+        words = [w.replace("\0", " ") for w in line.replace("\\ ", "\0").split(" ")]
+        words = [part for w in words for part in (re.split("(=)", w) if w.startswith("--") and "=" in w else [w])]
+        quoted = " ".join("'" + w + "'" for w in words)
+        p = subprocess.run(["bash", "-c", script + f"COMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}\n_vitrine; "
+                            "printf '%s\\n' \"${COMPREPLY[@]}\""], capture_output=True, text=True, cwd=folder, env=env)
+        same(p.stderr, "", "stderr")
+        return p.stdout.split("\n")
+    check_completion("bash", offers)
+
+
+def test_completion_of_fish():
+    if not shutil.which("fish"):
+        skip("fish is not installed")
+    script = ok("completion", "fish").text
+    def offers(line, env, folder):
+        p = subprocess.run(["fish", "--no-config", "-c", script + "complete -C '" + line.replace("\\", "\\\\") + "'"],
+                           capture_output=True, text=True, cwd=folder, env=env)
+        same(p.stderr, "", "stderr")
+        names = [o.split("\t")[0].rstrip("/") for o in p.stdout.split("\n")]
+        return names + [n.split("=", 1)[1] for n in names if "=" in n]
+    check_completion("fish", offers)
+
+
+def test_completion_of_zsh():
+    if not shutil.which("zsh"):
+        skip("zsh is not installed")
+    p = subprocess.run(["zsh", "-f", "-n"], input=ok("completion", "zsh").text, capture_output=True, text=True)
+    same((p.returncode, p.stderr), (0, ""), "zsh's own check of the script")
+    script = ok("completion", "zsh").text
+    for verb in ("run", "chat"):
+        p = subprocess.run(["zsh", "-f", "-c", "compdef() { :; }; source /dev/stdin; _vitrine_words " + verb + " ''"],
+                           input=script, capture_output=True, text=True)
+        same(sorted(w for w in p.stdout.split() if w != "--help"), sorted("--" + o for o in options_of(verb) if o != "help"))
+    p = subprocess.run(["zsh", "-f", "-c", "compdef() { :; }; source /dev/stdin; _vitrine_value --policy; _vitrine_value -m"],
+                       input=script, capture_output=True, text=True)
+    same(p.stdout, "words fcfs lpm priority\nmodels\n")
+
+
+def test_completion_refuses_other_shells():
+    fails(2, ["'csh' found", "bash, zsh or fish"], "completion", "csh")
 
 
 def test_man_page_names_every_verb_and_option():

@@ -180,6 +180,7 @@ static void put_bash(vt_buf *b)
                    "        COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n"
                    "        [ \"$COMP_CWORD\" = 1 ] || [ \"${cur#-}\" != \"$cur\" ] && return\n"
                    "    fi\n"
+                   "    cur=${cur//\\\\/}\n" /* the word is as it was typed: a\ name */
                    "    local IFS=$'\\n' how=-f\n" /* file names may hold spaces */
                    "    [ \"$kind\" = folders ] && how=-d\n"
                    "    [ \"$kind\" = models ] && COMPREPLY+=($(compgen -W \"$(_vitrine_models)\" "

@@ -211,7 +211,7 @@ def check_completion(shell, offers):
 def test_completion_of_bash_completes_values_and_names_with_spaces():
     script = ok("completion", "bash").text
     def offers(line, env, folder):
-        words = [w.replace("\0", " ") for w in line.replace("\\ ", "\0").split(" ")]
+        words = [w.replace("\0", "\\ ") for w in line.replace("\\ ", "\0").split(" ")]
         words = [part for w in words for part in (re.split("(=)", w) if w.startswith("--") and "=" in w else [w])]
         quoted = " ".join("'" + w + "'" for w in words)
         p = subprocess.run(["bash", "-c", script + f"COMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}\n_vitrine; "

@@ -156,6 +156,17 @@ static vt_status do_story(chat *h, const char *rest, vt_err *err)
     return cli_tell_story(h->c, &h->s, &(cli_reply){.id = h->last}, NULL, err);
 }
 
+static vt_status do_sampling(chat *h, const char *rest, vt_err *err)
+{
+    vt_buf how = {0};
+    (void)rest;
+    (void)err;
+    cli_describe_sampling(&h->p, &how);
+    cli_note(h->c, "[%s]", how.data ? how.data : "");
+    vt_buf_release(&how);
+    return VT_OK;
+}
+
 static vt_status do_exit(chat *h, const char *rest, vt_err *err)
 {
     (void)rest;
@@ -178,6 +189,7 @@ static const struct command {
      do_system},
     {"/save", " FILE", "write the conversation to a file (JSON)", A_FILE, do_save},
     {"/load", " FILE", "go on with a saved conversation", A_FILE, do_load},
+    {"/sampling", "", "how tokens are chosen", NOTHING, do_sampling},
     {"/story", "", "how the last answer came about", NOTHING, do_story},
     {"/exit", "", "end, as Ctrl-D does", NOTHING, do_exit},
 };

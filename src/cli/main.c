@@ -33,7 +33,7 @@ const cli_verb cli_verbs[] = {
      "generation_config.json says, where it says something and no option overrides it. A line that "
      "begins with a slash is a command: /help lists them, /reset forgets the conversation, "
      "/regenerate answers again, /system TEXT sets the system message, /save FILE and /load FILE "
-     "keep a conversation, /story tells how the last answer came about, /exit ends (so does "
+     "keep a conversation, /sampling says how tokens are chosen, /story tells how the last answer came about, /exit ends (so does "
      "Ctrl-D). Ctrl-C stops an answer or clears the line. Lines may be of any length, and a pasted "
      "text of several lines is one message; cursor keys and history need libedit.",
      "vitrine chat --system \"Answer in one sentence.\"\n"

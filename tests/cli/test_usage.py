@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The command line itself: help, exit status, wrong usage, environment, completion, the man page."""
-import os, pty, re, select, shutil, subprocess, tempfile
+import json, os, pty, re, select, shutil, subprocess, tempfile
 
 from tap import *
 
@@ -73,6 +73,7 @@ def test_unknown_things_are_wrong_usage_and_named():
     fails(2, "--window is not an option of 'vitrine run'", "run", "--window", "4", "x")
     fails(2, "--max-tokens needs a value", "run", "x", "--max-tokens")
     fails(2, "in quotes", "run", "two", "words")
+    fails(2, "'b' was not expected behind NAME", "pull", "a", "b")
     fails(2, "takes no arguments", "env", "please")
     fails(2, "needs one of: latency, startup, kernels", "bench")
 
@@ -85,6 +86,36 @@ def test_wrong_values_name_option_value_and_expectation():
     fails(2, ["--kv-memory: 'lots' found", "512M"], "run", "--kv-memory", "lots", "x")
     fails(2, ["--tokens: ", "token ids such as 1,2,3"], "run", "--tokens", "1;2")
     fails(2, ["--json: 'perhaps' found", "true or false"], "run", "--json=perhaps", "x")
+
+
+def test_numbers_are_decimal_and_within_their_range():
+    fails(2, ["--kv-memory: '1000T' found", "at most 1000000000000000 bytes"], "run", "--kv-memory", "1000T", "x")
+    fails(2, ["--kv-memory: '60K' found", "at least 65536 bytes"], "run", "--kv-memory", "60K", "x")
+    fails(2, ["--kv-memory: '1.5' found", "such as 512M or 4.5G"], "run", "--kv-memory", "1.5", "x")
+    fails(2, ["--kv-memory: '1.G' found"], "run", "--kv-memory", "1.G", "x")
+    ok("run", "-n", "1", "--tokens", "5", "--kv-memory", "0.0625G", "--max-context", "512", *model())
+    fails(2, ["--temperature: '0x1p1' found"], "run", "--temperature", "0x1p1", "x")
+    fails(2, ["--temperature: '' found"], "run", "--temperature", "", "x")
+    fails(2, ["--seed: '9007199254740993' found", "9007199254740992, or random"], "run", "--seed", "9007199254740993", "x")
+    ok("run", "-n", "1", "--tokens", "5", "--seed", "9007199254740992", *FAST, *model())
+    fails(2, ["VITRINE_SEED: 'often' found"], "run", "x", env={"VITRINE_SEED": "often"})
+
+
+def test_env_jit_says_so_where_there_are_no_kernels():
+    with tempfile.TemporaryDirectory() as d:
+        env = {"VITRINE_CACHE": d}
+        same(ok("env", "--jit", "--json", env=env).json, {"kernels": []})
+        r = ok("env", "--jit", env=env)
+        same((r.out, r.log), (b"", "there are no compiled GPU kernels in the cache yet\n"))
+
+
+def test_closed_standard_streams_are_not_given_to_files():
+    with tempfile.TemporaryDirectory() as d:
+        story = os.path.join(d, "s.json")
+        p = subprocess.run(["bash", "-c", '"$@" <&- >&- 2>&-', "bash", BIN, "run", "-n", "2", "--tokens", "5,6",
+                            f"--story={story}", *FAST, *model()], env=clean_env(), timeout=LIMIT_S)
+        same(p.returncode, 0)
+        json.load(open(story))  # and nothing else is in it
 
 
 def test_what_is_not_there_yet_is_refused_by_name():

@@ -25,14 +25,16 @@ B := build/$(CONFIG)
 
 WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla -Werror=implicit-function-declaration
 BASE := -std=gnu17 -pthread -Iinclude -Isrc -I$(B)/gen -D_GNU_SOURCE -MMD -MP -fno-math-errno -ffp-contract=off -fvisibility=hidden -fPIC
-OPT_release := -O3 -g1
+# Hardened: canaries in functions with arrays, checked string functions, and (below) addresses of functions bound and made
+# read-only before main. Measured on decode and prefill of SmolLM2-135M: no difference beyond the noise.
+OPT_release := -O3 -g1 -fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2
 OPT_debug := -O0 -g
 OPT_asan := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -DVT_SANITIZE=1
 OPT_tsan := -O1 -g -fsanitize=thread -DVT_SANITIZE=1
 OPT_coverage := -O0 -g --coverage
 OPT_fuzz := -O1 -g -fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=undefined -DVT_SANITIZE=1
 CFLAGS_ALL := $(BASE) $(WARN) $(OPT_$(CONFIG)) $(CFLAGS)
-LDFLAGS_ALL := -pthread $(filter -fsanitize=% --coverage,$(subst fuzzer-no-link,fuzzer,$(OPT_$(CONFIG)))) $(LDFLAGS)
+LDFLAGS_ALL := -pthread -Wl,-z,relro,-z,now $(filter -fsanitize=% --coverage,$(subst fuzzer-no-link,fuzzer,$(OPT_$(CONFIG)))) $(LDFLAGS)
 # Debian libraries statically, libc and libm dynamically.
 STATIC_LIBS := -l:libjansson.a
 SHARED_LIBS := -ljansson

@@ -50,13 +50,22 @@ static void note_turn(const chat *h, const cli_reply *r)
     vt_buf_release(&speed);
 }
 
-/* Answers the last message, which is the user's. What the model said before Ctrl-C stays in the
- * conversation. */
-static vt_status answer(chat *h, vt_err *err)
+/* A prompt that does not fit: the engine's message, and what to do about it. */
+static void say_way_out(vt_err *err)
 {
     static const char full[] = "the prompt has ",
                       way_out[] =
                           "; /reset forgets the conversation, --max-context sets how much fits";
+    size_t len = strlen(err->message);
+    if (strncmp(err->message, full, sizeof full - 1) == 0 &&
+        len + sizeof way_out < sizeof err->message)
+        memcpy(err->message + len, way_out, sizeof way_out);
+}
+
+/* Answers the last message, which is the user's. What the model said before Ctrl-C stays in the
+ * conversation. */
+static vt_status answer(chat *h, vt_err *err)
+{
     cli_ids ids = {0};
     cli_reply reply = {.stream = stdout};
     vt_status status = cli_encode_messages(h->s.model, h->v.messages, &ids, err);
@@ -73,9 +82,8 @@ static vt_status answer(chat *h, vt_err *err)
         note_turn(h, &reply);
         status = cli_add_message(h->v.messages, "assistant", reply.text.data ? reply.text.data : "",
                                  reply.text.len, err);
-    } else if (strncmp(err->message, full, sizeof full - 1) == 0 &&
-               strlen(err->message) + sizeof way_out < sizeof err->message)
-        strcat(err->message, way_out);
+    } else
+        say_way_out(err);
     cli_clear_interrupt();
     cli_reply_release(&reply);
     vt_free(ids.id);
@@ -133,10 +141,16 @@ static vt_status do_system(chat *h, const char *rest, vt_err *err)
     return VT_OK;
 }
 
+static void note_messages(const chat *h, const char *what, const char *path)
+{
+    size_t n = json_array_size(h->v.messages);
+    cli_note(h->c, "[%zu message%s %s %s]", n, n == 1 ? "" : "s", what, path);
+}
+
 static vt_status do_save(chat *h, const char *rest, vt_err *err)
 {
     TRY(conversation_save(&h->v, rest, err));
-    cli_note(h->c, "[%zu messages saved to %s]", json_array_size(h->v.messages), rest);
+    note_messages(h, "saved to", rest);
     return VT_OK;
 }
 
@@ -144,7 +158,7 @@ static vt_status do_load(chat *h, const char *rest, vt_err *err)
 {
     TRY(conversation_load(&h->v, rest, err));
     h->last = 0;
-    cli_note(h->c, "[%zu messages loaded from %s]", json_array_size(h->v.messages), rest);
+    note_messages(h, "loaded from", rest);
     return VT_OK;
 }
 

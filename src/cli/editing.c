@@ -1,9 +1,8 @@
 /* Line editing through libedit (cli/typed.h).
  *
  * libedit is loaded with dlopen, as the GPU's libraries are, and the plain editor stands in where
- * it is not installed. Linking libedit.a was the alternative: it needs libtinfo, libbsd and libmd as
- * well, adds 300 KB, and building would then need libedit-dev; the program would gain nothing on
- * the machines where libedit.so.2 is installed anyway.
+ * it is not installed. Linking libedit.a was the alternative: it needs libtinfo, libbsd and libmd,
+ * makes the program larger, and building would then need libedit-dev.
  *
  * libedit gets its characters from typed_byte, so that Ctrl-C can be told from the end of input,
  * and a command of ours is bound to the mark that begins a pasted text: it takes the whole paste
@@ -52,7 +51,7 @@ typedef struct library {
     void (*end)(EditLine *el);
     int (*set)(EditLine *el, int op, ...);
     int (*source)(EditLine *el, const char *file);
-    const wchar_t *(*gets)(EditLine *el, int *n);
+    const wchar_t *(*read_line)(EditLine *el, int *n);
     int (*insert)(EditLine *el, const wchar_t *text);
     HistoryW *(*history_init)(void);
     void (*history_end)(HistoryW *h);
@@ -82,7 +81,7 @@ static bool load(library *l)
                   {"el_end", &l->end},
                   {"el_wset", &l->set},
                   {"el_source", &l->source},
-                  {"el_wgets", &l->gets},
+                  {"el_wgets", &l->read_line},
                   {"el_winsertstr", &l->insert},
                   {"history_winit", &l->history_init},
                   {"history_wend", &l->history_end},
@@ -254,7 +253,7 @@ typed_status editing_line(struct editing *e, const char *prompt, vt_buf *line)
     locale_t before = uselocale(e->utf8);
     fputs("\033[?2004h", screen);
     fflush(screen);
-    const wchar_t *text = e->lib.gets(e->el, &n);
+    const wchar_t *text = e->lib.read_line(e->el, &n);
     uselocale(before);
     fputs("\033[?2004l", screen);
     bool whole = text && n > 0 && e->status == TYPED_DONE;

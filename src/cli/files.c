@@ -74,7 +74,7 @@ static vt_status find_target(const char *path, char real[MAX_PATH], bool *replac
     const char *target = resolved ? resolved : path;
     bool fits = strlen(target) < MAX_PATH;
     if (fits)
-        strcpy(real, target);
+        memcpy(real, target, strlen(target) + 1);
     *replace = stat(target, &st) != 0 || S_ISREG(st.st_mode);
     free(resolved);
     return fits ? VT_OK : vt_fail(err, VT_ERR_IO, "%s: %s", path, strerror(ENAMETOOLONG));

@@ -19,8 +19,8 @@
 const cli_verb cli_verbs[] = {
     {"run", "[PROMPT]", "one completion; the text on stdout as it comes",
      "Answers one prompt. The prompt is the argument, the file of -f, or all of stdin where there "
-     "is neither or the argument is '-'. Text goes to stdout as it is made; everything else goes to "
-     "stderr. --samples N gives N answers, one below the other when all have ended (-n is the "
+     "is neither or the argument is '-'. Text goes to stdout as it is made; everything else goes "
+     "to stderr. --samples N gives N answers, one below the other when all have ended (-n is the "
      "number of tokens).",
      "vitrine run \"Why is the sky blue?\"\n"
      "vitrine run -n 200 --temperature 0.8 --seed 7 \"Tell me a story\"\n"
@@ -30,12 +30,13 @@ const cli_verb cli_verbs[] = {
      VT_FOR_RUN, 1, cli_run},
     {"chat", "", "a conversation in the terminal",
      "Talks with the model and remembers what was said. Tokens are chosen as the model's "
-     "generation_config.json says, where it says something and no option overrides it. A line that "
-     "begins with a slash is a command: /help lists them, /reset forgets the conversation, "
-     "/regenerate answers again, /system TEXT sets the system message, /save FILE and /load FILE "
-     "keep a conversation, /sampling says how tokens are chosen, /story tells how the last answer came about, /exit ends (so does "
-     "Ctrl-D). Ctrl-C stops an answer or clears the line. Lines may be of any length, and a pasted "
-     "text of several lines is one message; cursor keys and history need libedit.",
+     "generation_config.json says, where it says something and no option overrides it. A line "
+     "that begins with a slash is a command: /help lists them, /reset forgets the "
+     "conversation, /regenerate answers again, /system TEXT sets the system message, /save "
+     "FILE and /load FILE keep a conversation, /sampling says how tokens are chosen, /story "
+     "tells how the last answer came about, /exit ends (so does Ctrl-D). Ctrl-C stops an "
+     "answer or clears the line. Lines may be of any length, and a pasted text of several "
+     "lines is one message; cursor keys and history need libedit.",
      "vitrine chat --system \"Answer in one sentence.\"\n"
      "vitrine chat --temperature 0.7 --seed random",
      VT_FOR_CHAT, 0, cli_chat},

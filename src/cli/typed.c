@@ -12,7 +12,7 @@
  *   other escape sequences and controls: ignored (cursor keys need libedit)
  *   anything else       is added and shown
  *
- * As with the kernel's editor, what is taken back does not climb to an earlier row of the screen. */
+ * As with the kernel's editor, nothing is taken back beyond the left edge of the screen. */
 #include "cli/typed.h"
 
 #include <errno.h>

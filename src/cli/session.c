@@ -46,7 +46,7 @@ static void on_alarm(int signal)
 {
     (void)signal;
     if (write(2, loading, strlen(loading)) < 0)
-        return; /* nobody reads it */
+        return; /* stderr is closed */
 }
 
 /* A line on a terminal where loading takes more than a second; what programs read has no chatter

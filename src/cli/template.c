@@ -41,7 +41,8 @@ static vt_status rendered(vt_status status, vt_err *err)
     return status == VT_ERR_USAGE ? VT_ERR_FORMAT : status;
 }
 
-/* A template of the caller's own gets his variables and whether to open the assistant's turn. */
+/* --template: the template sees the variables of the JSON as they are, and
+ * add_generation_prompt where the JSON does not set it. */
 static vt_status render_file(const char *path, const char *json, bool open_turn, vt_buf *out,
                              vt_err *err)
 {

@@ -234,7 +234,7 @@ static const vt_option table[] = {
     ROW("requests", INT(1, 1 << 24), .value_name = "N", .fallback = "1000",
         .verbs = VT_FOR_SIMULATE, .help = "replay the first N of the trace"),
     ROW("efficiency", FLOAT(0.01, 1), .value_name = "F", .fallback = "1", .verbs = VT_FOR_SIMULATE,
-        .help = "share of the roofs that is reached; 1: nobody is faster"),
+        .help = "share of each roof that the hardware reaches; 1: all of it"),
 };
 
 /* clang-format on */
@@ -246,7 +246,7 @@ typedef struct values {
     int32_t n;
 } values;
 
-/* What --device auto has come to. */
+/* What --device auto stands for. */
 enum { AUTO_UNKNOWN, AUTO_CPU, AUTO_CUDA };
 
 struct vt_options {

@@ -48,7 +48,7 @@ enum {
 };
 
 enum {
-    VT_OPTION_AUTO = 1,     /* "auto" is a value too: whoever reads it decides */
+    VT_OPTION_AUTO = 1,     /* "auto" is a value too: its reader chooses the number */
     VT_OPTION_REPEAT = 2,   /* may be given several times; all values are kept */
     VT_OPTION_OPTIONAL = 4, /* the value may be left out, so where given it comes as --key=VALUE */
     VT_OPTION_RANDOM = 8    /* "random" is a value too: a number is drawn and kept in its place */

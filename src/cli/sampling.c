@@ -2,7 +2,7 @@
  *
  * Names and signs are those of llama.cpp (--repeat-penalty, --presence-penalty,
  * --frequency-penalty, --logit-bias) and of the OpenAI API. One difference: llama.cpp looks at the
- * last 64 tokens, here as in vLLM the repetition penalty looks at the whole prompt and answer, the
+ * last 64 tokens; here, as in vLLM, the repetition penalty looks at the whole prompt and answer, the
  * other two at the answer. */
 #include <ctype.h>
 #include <errno.h>
@@ -16,7 +16,7 @@
 
 enum { MAX_BIASES = 1024 }; /* as many as the engine takes */
 
-/* "ID=X" at *p, up to a comma or the end. False where it is something else. */
+/* "ID=X", or as llama.cpp has it "ID+X" and "ID-X", at *p, up to a comma or the end. False where it is something else. */
 static bool read_bias(const char **p, vt_logit_bias *out)
 {
     char *end;
@@ -24,12 +24,12 @@ static bool read_bias(const char **p, vt_logit_bias *out)
     if (!isdigit((unsigned char)**p))
         return false;
     long id = strtol(*p, &end, 10);
-    if (errno || id > INT32_MAX || *end != '=')
+    if (errno || id > INT32_MAX || (*end != '=' && *end != '+' && *end != '-'))
         return false;
-    const char *number = end + 1;
+    const char *number = end + (*end == '=');
     if (strncmp(number, "-inf", 4) == 0) {
         out->bias = -INFINITY;
-        end += 5;
+        end = (char *)number + 4;
     } else {
         size_t len = strspn(number, "0123456789.eE+-");
         out->bias = strtof(number, &end);

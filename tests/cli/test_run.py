@@ -261,6 +261,7 @@ def test_run_repeats_less_with_a_penalty_and_obeys_biases():
     first = plain[0]
     assert first not in run_json("--logit-bias", f"{first}=-inf", *args)["tokens"]
     same(run_json("--logit-bias", "5=1e3,6=-1.5", "--logit-bias", "7=-inf", *args)["tokens"], [5] * 24)
+    same(run_json("--logit-bias", f"5+1e3,{first}-inf,6-1.5", *args)["tokens"], [5] * 24, "as llama.cpp has it")
     for wrong in ("", "5", "5=", "5=x", "=1", "5=1,", "-5=1", "5=inf", "5=nan", "5=1;6=2", "5=0x1"):
         fails(2, ["--logit-bias", "ID=X"], "run", "--logit-bias", wrong, "x")
     fails(2, "logit_bias", "run", "--logit-bias", "99999999=1", *FAST, *model(), "x")

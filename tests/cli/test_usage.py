@@ -9,9 +9,10 @@ VERBS = ["run", "chat", "score", "tokenize", "template", "explain", "bench laten
 # design: what each verb takes, written down apart from the program's own table
 OPTIONS = {
     "run": "model device threads tp seed json quiet max-tokens temperature top-p top-k min-p stop ignore-eos raw tokens "
-           "batch output system story page-size kv-memory kv-dtype max-context max-running max-queued token-budget policy "
+           "batch output system story repeat-penalty presence-penalty frequency-penalty logit-bias samples logprobs file page-size kv-memory kv-dtype max-context max-running max-queued token-budget policy "
            "attention-backend deterministic no-overlap no-graphs no-prefix-cache",
-    "chat": "model device threads seed quiet max-tokens temperature top-p top-k min-p stop system",
+    "chat": "model device threads seed quiet max-tokens temperature top-p top-k min-p stop system repeat-penalty "
+            "presence-penalty frequency-penalty logit-bias",
     "score": "model threads json quiet text tokens top window",
     "tokenize": "model json decode special add-bos",
     "template": "model messages template no-generation-prompt",

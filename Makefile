@@ -6,7 +6,7 @@
 #   make check      the same tests without sanitizers and without installing anything
 #   make unit T=x   build and run tests/unit/test_x.c alone
 #   make CONFIG=asan|tsan|debug|coverage ...   other builds, each in build/CONFIG
-#   make install DESTDIR= PREFIX=/usr/local
+#   make install DESTDIR= PREFIX=/usr/local    and make uninstall with the same two
 #
 # Sources are found, not listed. A file named *_avx2.c, *_avx512.c or *_amx.c is compiled for that
 # instruction set alone and only called behind run-time dispatch. *.cu files are embedded as text.
@@ -25,14 +25,16 @@ B := build/$(CONFIG)
 
 WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla -Werror=implicit-function-declaration
 BASE := -std=gnu17 -pthread -Iinclude -Isrc -I$(B)/gen -D_GNU_SOURCE -MMD -MP -fno-math-errno -ffp-contract=off -fvisibility=hidden -fPIC
-OPT_release := -O3 -g1
+# Hardened: canaries in functions with arrays, checked string functions, and (below) addresses of functions bound and made
+# read-only before main. Measured on decode and prefill of SmolLM2-135M: no difference beyond the noise.
+OPT_release := -O3 -g1 -fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2
 OPT_debug := -O0 -g
 OPT_asan := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -DVT_SANITIZE=1
 OPT_tsan := -O1 -g -fsanitize=thread -DVT_SANITIZE=1
 OPT_coverage := -O0 -g --coverage
 OPT_fuzz := -O1 -g -fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=undefined -DVT_SANITIZE=1
 CFLAGS_ALL := $(BASE) $(WARN) $(OPT_$(CONFIG)) $(CFLAGS)
-LDFLAGS_ALL := -pthread $(filter -fsanitize=% --coverage,$(subst fuzzer-no-link,fuzzer,$(OPT_$(CONFIG)))) $(LDFLAGS)
+LDFLAGS_ALL := -pthread -Wl,-z,relro,-z,now $(filter -fsanitize=% --coverage,$(subst fuzzer-no-link,fuzzer,$(OPT_$(CONFIG)))) $(LDFLAGS)
 # Debian libraries statically, libc and libm dynamically.
 STATIC_LIBS := -l:libjansson.a
 SHARED_LIBS := -ljansson
@@ -62,7 +64,7 @@ REPLAY := $(patsubst tests/fuzz/fuzz_%.c,$(B)/tests/replay_%,$(FUZZ_SRC))
 FUZZ := $(patsubst tests/fuzz/fuzz_%.c,$(B)/fuzz/%,$(FUZZ_SRC))
 EXAMPLES := $(patsubst examples/%.c,$(B)/examples/%,$(sort $(wildcard examples/*.c)))
 
-.PHONY: all run test check unit sanitize install clean loc units fuzz examples lib
+.PHONY: all run test check unit sanitize install uninstall clean loc units fuzz examples lib
 all: build/vitrine $(B)/libvitrine.so
 
 build/vitrine: $(B)/vitrine
@@ -188,8 +190,24 @@ install: all lib
 	install -Dm755 $(B)/libvitrine.so "$(DESTDIR)$(PREFIX)/lib/libvitrine.so.0"
 	ln -sf libvitrine.so.0 "$(DESTDIR)$(PREFIX)/lib/libvitrine.so"
 	install -Dm644 docs/vitrine.1 "$(DESTDIR)$(PREFIX)/share/man/man1/vitrine.1"
+	build/vitrine completion bash > $(B)/completion.bash
+	build/vitrine completion zsh > $(B)/completion.zsh
+	build/vitrine completion fish > $(B)/completion.fish
+	install -Dm644 $(B)/completion.bash "$(DESTDIR)$(PREFIX)/share/bash-completion/completions/vitrine"
+	install -Dm644 $(B)/completion.zsh "$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_vitrine"
+	install -Dm644 $(B)/completion.fish "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/vitrine.fish"
 	mkdir -p "$(DESTDIR)$(PREFIX)/lib/pkgconfig"
 	sed 's|@PREFIX@|$(PREFIX)|' tools/vitrine.pc.in > "$(DESTDIR)$(PREFIX)/lib/pkgconfig/vitrine.pc"
+
+# Every file that `install` puts there, and nothing else: folders may be others' too.
+uninstall:
+	rm -f "$(DESTDIR)$(PREFIX)/bin/vitrine" "$(DESTDIR)$(PREFIX)/include/vitrine.h" \
+	  "$(DESTDIR)$(PREFIX)/lib/libvitrine.a" "$(DESTDIR)$(PREFIX)/lib/libvitrine.so.0" \
+	  "$(DESTDIR)$(PREFIX)/lib/libvitrine.so" "$(DESTDIR)$(PREFIX)/share/man/man1/vitrine.1" \
+	  "$(DESTDIR)$(PREFIX)/lib/pkgconfig/vitrine.pc" \
+	  "$(DESTDIR)$(PREFIX)/share/bash-completion/completions/vitrine" \
+	  "$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_vitrine" \
+	  "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/vitrine.fish"
 
 clean:
 	rm -rf build

@@ -12,8 +12,10 @@ static void print_text(void *user, const vt_event *e)
 {
     fwrite(e->text, 1, e->text_len, stdout);
     fflush(stdout);
+    if (e->finish == VT_FINISH_ERROR)
+        fprintf(stderr, "complete: %s\n", e->error);
     if (e->finish != VT_FINISH_NONE)
-        *(bool *)user = true;
+        *(vt_finish *)user = e->finish;
 }
 
 static int fail(const vt_err *err)
@@ -38,18 +40,19 @@ int main(int argc, char **argv)
     if (vt_tokenize(model, prompt, strlen(prompt), VT_TOKENIZE_ADD_BOS, &ids, &n_ids, &err) !=
         VT_OK)
         return fail(&err);
-    bool done = false, idle;
+    vt_finish finish = VT_FINISH_NONE;
+    bool idle;
     vt_request_params request;
     vt_request_init(&request);
     request.prompt = ids;
     request.n_prompt = (int32_t)n_ids;
     request.max_tokens = 32;
     request.callback = print_text;
-    request.user = &done;
+    request.user = &finish;
     vt_request_id id;
     if (vt_engine_submit(engine, &request, &id, &err) != VT_OK)
         return fail(&err);
-    while (!done)
+    while (finish == VT_FINISH_NONE)
         if (vt_engine_step(engine, &idle, &err) != VT_OK)
             return fail(&err);
     putchar('\n');
@@ -58,5 +61,5 @@ int main(int argc, char **argv)
     vt_engine_free(engine);
     vt_model_free(model);
     vt_options_free(options);
-    return 0;
+    return finish == VT_FINISH_ERROR;
 }

@@ -3,6 +3,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "base/term.h"
+
 vt_status vt_fail(vt_err *err, vt_status status, const char *fmt, ...)
 {
     if (!err)
@@ -11,9 +13,7 @@ vt_status vt_fail(vt_err *err, vt_status status, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(err->message, sizeof err->message, fmt, ap);
     va_end(ap);
-    for (char *p = err->message; *p; p++)
-        if ((unsigned char)*p < 0x20 || *p == 0x7f)
-            *p = ' ';
+    vt_text_clean_line(err->message);
     err->status = status;
     return status;
 }

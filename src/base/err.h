@@ -5,8 +5,8 @@
 
 #include "vitrine.h"
 
-/* Fills `err` (may be NULL) and returns `status`. Newlines and control characters in the formatted
- * text become spaces, so a hostile file name cannot fake a second line. */
+/* Fills `err` (may be NULL) and returns `status`. The formatted text goes through
+ * vt_text_clean_line, so a hostile file name cannot fake a second line or steer a terminal. */
 vt_status vt_fail(vt_err *err, vt_status status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 

@@ -14,6 +14,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "base/utf8.h"
+
 static const char *const glyph[8] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
 
 vt_term vt_term_of(int fd)
@@ -82,6 +84,75 @@ int32_t vt_text_width(const char *text, size_t len)
         cells += cells_of(decode((const unsigned char *)text + i, len - i, &used));
     }
     return cells;
+}
+
+/* ---- text from elsewhere ---- */
+
+bool vt_text_is_control(uint32_t c)
+{
+    return (c < 0x20 && c != '\n' && c != '\t') || (c >= 0x7f && c <= 0x9f) || c == 0x61c ||
+           c == 0x200e || c == 0x200f || (c >= 0x202a && c <= 0x202e) ||
+           (c >= 0x2066 && c <= 0x2069);
+}
+
+/* Appends the characters that s holds whole; with `last`, whatever it holds. */
+static void show_held(vt_buf *b, vt_shown *s, bool last)
+{
+    while (s->n_held > 0) {
+        int step = vt_utf8_step(s->held, (size_t)s->n_held);
+        bool cr = s->held[0] == '\r';
+        if (!last && (step == 0 || (cr && s->n_held == 1)))
+            return; /* the next piece decides */
+        uint32_t c = 0xfffd;
+        if (step > 0)
+            vt_utf8_next(s->held, &c);
+        if (!cr || s->n_held == 1 || s->held[1] != '\n')
+            vt_utf8_add(b, vt_text_is_control(c) ? 0xfffd : c);
+        int used = step > 0 ? step : step < 0 ? -step : s->n_held;
+        s->n_held -= used;
+        memmove(s->held, s->held + used, (size_t)s->n_held);
+    }
+}
+
+void vt_text_show(vt_buf *b, vt_shown *s, const char *text, size_t len)
+{
+    for (size_t i = 0; i < len;) {
+        size_t plain = i;
+        while (s->n_held == 0 && plain < len && (unsigned char)text[plain] < 0x80 &&
+               !vt_text_is_control((unsigned char)text[plain]))
+            plain++;
+        vt_buf_add(b, text + i, plain - i);
+        i = plain;
+        if (i < len) {
+            s->held[s->n_held++] = text[i++];
+            show_held(b, s, false);
+        }
+    }
+}
+
+void vt_text_show_end(vt_buf *b, vt_shown *s) { show_held(b, s, true); }
+
+void vt_text_clean_line(char *text)
+{
+    char *to = text;
+    for (size_t n = strlen(text); n > 0;) {
+        int step = vt_utf8_step(text, n);
+        size_t used = step > 0 ? (size_t)step : step < 0 ? (size_t)-step : n;
+        uint32_t c = 0xfffd;
+        if (step > 0)
+            vt_utf8_next(text, &c);
+        if (step < 0)
+            *to++ = '?';
+        else if (vt_text_is_control(c) || c == '\n' || c == '\t')
+            *to++ = ' ';
+        else if (step > 0) {
+            memmove(to, text, used);
+            to += used;
+        }
+        text += used;
+        n -= used;
+    }
+    *to = '\0';
 }
 
 static void repeat(vt_buf *b, const char *s, int32_t n)

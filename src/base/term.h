@@ -1,5 +1,6 @@
 /* Text for terminals: durations and sizes in their natural unit, tables, bars, sparklines, wrapped
- * paragraphs, progress lines. Everything is appended to a buffer; nothing here prints.
+ * paragraphs, progress lines, and text from elsewhere made harmless. Everything is appended to a
+ * buffer; nothing here prints.
  *
  * Widths are counted in terminal cells, not bytes. 100 cells are the most that is ever used. Colour
  * is an addition: every text reads as well without it. */
@@ -39,6 +40,30 @@ int32_t vt_text_width(const char *text, size_t len);
 void vt_text_pad(vt_buf *b, size_t line_start, int32_t column);
 /* A paragraph broken at spaces; lines after the first begin with `indent` spaces. */
 void vt_text_wrap(vt_buf *b, const char *text, int32_t indent, int32_t width);
+
+/* ---- text from elsewhere: tokens, file names, messages ---- */
+
+/* True for a character that makes a terminal act, or that makes text look like other text: the C0
+ * controls except newline and tab, DEL, the C1 controls (U+0080..U+009F: U+009B begins a control
+ * sequence as ESC [ does), and the marks that change the direction of writing (U+061C, U+200E,
+ * U+200F, U+202A..U+202E, U+2066..U+2069). */
+bool vt_text_is_control(uint32_t c);
+
+/* Text on its way to a terminal in pieces that may end in the middle of a character. Begin with
+ * zeros. */
+typedef struct vt_shown {
+    char held[4]; /* the beginning of a character, or a CR whose LF may follow */
+    int32_t n_held;
+} vt_shown;
+
+/* Appends text[0..len) to b as a terminal may see it: a control character (as above) and each
+ * ill-formed part become U+FFFD, CR LF becomes LF. Nothing else changes. */
+void vt_text_show(vt_buf *b, vt_shown *s, const char *text, size_t len);
+/* The text has ended: appends what was still held. */
+void vt_text_show_end(vt_buf *b, vt_shown *s);
+/* The same for a message of one line, in place: controls, newline and tab become spaces, ill-formed
+ * parts '?'; a last character that was cut off is dropped. The text never grows. */
+void vt_text_clean_line(char *text);
 
 /* Three significant digits and a unit: "12.3 us", "1.05 GB/s" (powers of 1000), "2.0 GiB". */
 void vt_text_time(vt_buf *b, double seconds);

@@ -3,7 +3,8 @@
  *   --key VALUE  --key=VALUE  --flag  --flag=false  -n VALUE  -nVALUE  --  (no options behind it)
  *
  * Options and arguments may come in any order. An option with an optional value (--story) takes it
- * only behind '='. A lone '-' is an argument. */
+ * only behind '='; what would be taken for that value if it stood apart is refused. A lone '-' is
+ * an argument. */
 #include <string.h>
 
 #include "base/err.h"
@@ -23,6 +24,17 @@ static vt_status unknown_option(const cli *c, const char *key, vt_err *err)
     return vt_fail(err, VT_ERR_USAGE, "unknown option --%.60s", key);
 }
 
+/* Whether the argument behind an option with an optional value was meant as that value: digits
+ * where a number is wanted, a name that ends as the option's files do. */
+static bool meant_as_value(const vt_option *opt, const char *next)
+{
+    const char *suffix = strrchr(opt->value_name, '.');
+    size_t n = strlen(next), m = suffix ? strlen(suffix) : 0;
+    if (opt->type == VT_OPTION_INT)
+        return n > 0 && next[strspn(next, "0123456789")] == '\0';
+    return suffix && n > m && strcmp(next + n - m, suffix) == 0;
+}
+
 /* --key[=value], with `next` the argument behind it. *used is 1 where that was the value. */
 static vt_status long_option(cli *c, const char *arg, const char *next, int *used, vt_err *err)
 {
@@ -38,9 +50,12 @@ static vt_status long_option(cli *c, const char *arg, const char *next, int *use
     snprintf(origin, sizeof origin, "--%s", key);
     if (!value && opt->type == VT_OPTION_FLAG)
         value = "true";
-    else if (!value && (opt->flags & VT_OPTION_OPTIONAL))
-        value = "";
-    else if (!value && next) {
+    else if (!value && (opt->flags & VT_OPTION_OPTIONAL)) {
+        if (next && meant_as_value(opt, next))
+            return vt_fail(err, VT_ERR_USAGE, "--%s takes its value behind '=': --%s=%s", key, key,
+                           next);
+        value = opt->type == VT_OPTION_INT ? "0" : "";
+    } else if (!value && next) {
         value = next;
         *used = 1;
     } else if (!value)
@@ -90,9 +105,12 @@ vt_status cli_parse(cli *c, int n, char **argv, bool *help, vt_err *err)
         else if (c->verb->max_args == 0)
             return vt_fail(err, VT_ERR_USAGE,
                            "'%.60s' was not expected: this verb takes no arguments", arg);
-        else
+        else if (strcmp(c->verb->args, "[PROMPT]") == 0)
             return vt_fail(err, VT_ERR_USAGE,
                            "'%.60s' was not expected: put a text of several words in quotes", arg);
+        else
+            return vt_fail(err, VT_ERR_USAGE, "'%.60s' was not expected behind %s", arg,
+                           c->verb->args);
         i += used;
     }
     return VT_OK;

@@ -1,9 +1,12 @@
 /* vitrine chat: a conversation in the terminal.
  *
  * The whole conversation goes through the chat template at each turn; the engine's prefix cache
- * finds what it has seen before, so only the new turn is computed. Lines are read as the
- * terminal gives them (its own line editing), which also makes a conversation scriptable through
- * a pipe. */
+ * finds what it has seen before, so only the new turn is computed. On a terminal lines are edited
+ * (cli/typed.h); from a pipe they are read as they are, which makes a conversation scriptable.
+ *
+ *   talk: read a line -> a command, or a turn: encode -> generate -> keep the answer
+ *
+ * An error concerns its line alone: it is said, and the conversation goes on as it was before. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,141 +14,343 @@
 
 #include "base/err.h"
 #include "cli/cli.h"
+#include "cli/conversation.h"
 #include "cli/prompt.h"
 #include "cli/telling.h"
+#include "cli/typed.h"
 
-typedef struct conversation {
-    json_t *messages;
-    vt_request_id last; /* the last answer's request; 0: none yet */
-} conversation;
+typedef struct chat {
+    const cli *c;
+    cli_session s;
+    conversation v;
+    vt_request_params p; /* how answers are chosen; p.seed grows with each of them */
+    vt_request_id last;  /* the last answer's request; 0: none yet */
+    bool leave;
+} chat;
 
-static vt_status begin(const cli *c, conversation *v, vt_err *err)
+/* ---- a turn ---- */
+
+static void note_turn(const chat *h, const cli_reply *r)
 {
-    const char *system = vt_options_get(c->options, "system");
-    json_decref(v->messages);
-    v->messages = json_array();
-    v->last = 0;
-    return system ? cli_add_message(v->messages, "system", system, strlen(system), err) : VT_OK;
-}
-
-static void note_turn(const cli *c, const cli_reply *r)
-{
-    double decode_s = (double)(r->last_ns - r->first_ns) * 1e-9;
-    if (!c->log.tty)
+    vt_buf speed = {0};
+    double per_s = cli_tokens_per_s(r);
+    if (!h->c->log.tty)
         return;
-    cli_note(c, "[%d tokens, %d of %d prompt tokens cached, %.1f tokens/s%s]", r->completion_tokens,
-             r->cached_tokens, r->prompt_tokens,
-             r->n_tokens > 1 && decode_s > 0 ? (r->n_tokens - 1) / decode_s : 0.0,
-             r->finish == VT_FINISH_ABORT    ? ", stopped"
-             : r->finish == VT_FINISH_LENGTH ? ", cut at --max-tokens"
-                                             : "");
+    if (per_s > 0)
+        vt_buf_printf(&speed, ", %.1f tokens/s", per_s);
+    cli_note(h->c, "[%d token%s, %d of %d prompt tokens cached%s%s]", r->completion_tokens,
+             r->completion_tokens == 1 ? "" : "s", r->cached_tokens, r->prompt_tokens,
+             speed.data ? speed.data : "",
+             r->finish == VT_FINISH_ABORT             ? ", stopped"
+             : r->finish != VT_FINISH_LENGTH          ? ""
+             : r->completion_tokens < h->p.max_tokens ? ", cut: the context is full"
+                                                      : ", cut at --max-tokens");
+    if (r->finish == VT_FINISH_LENGTH && r->completion_tokens < h->p.max_tokens)
+        cli_note(h->c, "[/reset forgets the conversation; --max-context sets how much fits]");
+    vt_buf_release(&speed);
 }
 
-/* One turn. What the model said before Ctrl-C stays in the conversation; a turn that could not
- * be computed leaves it as it was. */
-static vt_status answer(const cli *c, cli_session *s, conversation *v, const char *line,
-                        vt_err *err)
+/* A prompt that does not fit: the engine's message, and what to do about it. */
+static void say_way_out(vt_err *err)
+{
+    static const char full[] = "the prompt has ",
+                      way_out[] =
+                          "; /reset forgets the conversation, --max-context sets how much fits";
+    size_t len = strlen(err->message);
+    if (strncmp(err->message, full, sizeof full - 1) == 0 &&
+        len + sizeof way_out < sizeof err->message)
+        memcpy(err->message + len, way_out, sizeof way_out);
+}
+
+/* Answers the last message, which is the user's. What the model said before Ctrl-C stays in the
+ * conversation. */
+static vt_status answer(chat *h, vt_err *err)
 {
     cli_ids ids = {0};
     cli_reply reply = {.stream = stdout};
-    vt_request_params p;
-    size_t before = json_array_size(v->messages);
-    vt_status status = cli_add_message(v->messages, "user", line, strlen(line), err);
-    if (status == VT_OK)
-        status = cli_encode_messages(c, s->model, v->messages, &ids, err);
-    vt_request_init(&p);
-    cli_sampling(c, &p);
+    vt_status status = cli_encode_messages(h->c, h->s.model, h->v.messages, &ids, err);
+    vt_request_params p = h->p;
     p.prompt = ids.id;
     p.n_prompt = ids.n;
     if (status == VT_OK)
-        status = cli_generate(s, &p, &reply, err);
+        status = cli_generate(&h->s, &p, &reply, err);
     if (status == VT_OK) {
         putchar('\n');
         fflush(stdout);
-        v->last = reply.id;
-        note_turn(c, &reply);
-        status = cli_add_message(v->messages, "assistant", reply.text.data ? reply.text.data : "",
+        h->last = reply.id;
+        h->p.seed++; /* another answer to the same question is another one */
+        note_turn(h, &reply);
+        status = cli_add_message(h->v.messages, "assistant", reply.text.data ? reply.text.data : "",
                                  reply.text.len, err);
-    }
-    while (status != VT_OK && json_array_size(v->messages) > before)
-        json_array_remove(v->messages, json_array_size(v->messages) - 1);
+    } else
+        say_way_out(err);
     cli_clear_interrupt();
     cli_reply_release(&reply);
     vt_free(ids.id);
     return status;
 }
 
-/* True where the line was a command. */
-static bool command(const cli *c, cli_session *s, conversation *v, const char *line, bool *leave)
+static vt_status say(chat *h, const char *text, size_t len, vt_err *err)
 {
-    vt_err err = {0};
-    if (line[0] != '/')
-        return false;
-    if (strcmp(line, "/exit") == 0) {
-        *leave = true;
-    } else if (strcmp(line, "/reset") == 0) {
-        if (begin(c, v, &err) != VT_OK)
-            cli_fail(&err);
-        cli_note(c, "[forgotten]");
-    } else if (strcmp(line, "/story") == 0) {
-        if (v->last == 0)
-            fputs("vitrine: there is no answer yet to tell the story of\n", stderr);
-        else if (cli_tell_story(c, s, &(cli_reply){.id = v->last}, NULL, &err) != VT_OK)
-            cli_fail(&err);
-    } else
-        fprintf(stderr, "vitrine: '%.40s' is no command; there are /reset, /story and /exit\n",
-                line);
-    return true;
+    size_t before = conversation_length(&h->v);
+    vt_status status = cli_add_message(h->v.messages, "user", text, len, err);
+    if (status == VT_OK)
+        status = answer(h, err);
+    if (status != VT_OK)
+        conversation_cut(&h->v, before);
+    return status;
 }
 
-static int talk(const cli *c, cli_session *s, conversation *v)
+/* ---- commands ---- */
+
+static vt_status do_help(chat *h, const char *rest, vt_err *err);
+
+static vt_status do_reset(chat *h, const char *rest, vt_err *err)
 {
-    char *line = NULL;
-    size_t cap = 0;
-    bool leave = false;
-    int code = CLI_DONE;
-    while (!leave) {
-        vt_err err = {0};
-        if (isatty(0))
-            fputs("> ", stderr);
-        errno = 0;
-        ssize_t n = getline(&line, &cap, stdin);
-        if (n < 0) {
-            code = cli_interrupted() ? CLI_INTERRUPTED : ferror(stdin) ? CLI_FAILED : CLI_DONE;
-            break;
-        }
-        while (n > 0 && (line[n - 1] == '\n' || line[n - 1] == '\r'))
-            line[--n] = '\0';
-        if (n == 0 || command(c, s, v, line, &leave))
-            continue;
-        vt_status status = answer(c, s, v, line, &err);
-        if (status != VT_OK)
-            code = cli_fail(&err);
-        if (status != VT_OK && !isatty(0))
-            break; /* nobody is there to react */
-        code = CLI_DONE;
+    (void)rest;
+    (void)err;
+    conversation_cut(&h->v, 0);
+    h->last = 0;
+    cli_note(h->c, "[forgotten]");
+    return VT_OK;
+}
+
+static vt_status do_regenerate(chat *h, const char *rest, vt_err *err)
+{
+    const char *role = conversation_last_role(&h->v);
+    (void)rest;
+    if (!role)
+        return vt_fail(err, VT_ERR_USAGE, "nothing was said yet");
+    if (h->p.temperature == 0 && h->c->log.tty)
+        cli_note(h->c, "[at temperature 0 the answer will be the same]");
+    json_t *old = json_incref(json_array_get(h->v.messages, json_array_size(h->v.messages) - 1));
+    bool answered = strcmp(role, "assistant") == 0;
+    if (answered)
+        conversation_cut(&h->v, conversation_length(&h->v) - 1);
+    vt_status status = answer(h, err);
+    if (status != VT_OK && answered)
+        json_array_append(h->v.messages, old);
+    json_decref(old);
+    return status;
+}
+
+static vt_status do_system(chat *h, const char *rest, vt_err *err)
+{
+    TRY(conversation_set_system(&h->v, *rest ? rest : NULL, err));
+    cli_note(h->c, *rest ? "[the system message is set]" : "[there is no system message now]");
+    return VT_OK;
+}
+
+static void note_messages(const chat *h, const char *what, const char *path)
+{
+    size_t n = json_array_size(h->v.messages);
+    cli_note(h->c, "[%zu message%s %s %s]", n, n == 1 ? "" : "s", what, path);
+}
+
+static vt_status do_save(chat *h, const char *rest, vt_err *err)
+{
+    TRY(conversation_save(&h->v, rest, err));
+    note_messages(h, "saved to", rest);
+    return VT_OK;
+}
+
+static vt_status do_load(chat *h, const char *rest, vt_err *err)
+{
+    TRY(conversation_load(&h->v, rest, err));
+    h->last = 0;
+    note_messages(h, "loaded from", rest);
+    return VT_OK;
+}
+
+static vt_status do_story(chat *h, const char *rest, vt_err *err)
+{
+    (void)rest;
+    if (h->last == 0)
+        return vt_fail(err, VT_ERR_USAGE, "there is no answer yet to tell the story of");
+    return cli_tell_story(h->c, &h->s, &(cli_reply){.id = h->last}, NULL, err);
+}
+
+static vt_status do_sampling(chat *h, const char *rest, vt_err *err)
+{
+    vt_buf how = {0};
+    (void)rest;
+    (void)err;
+    cli_describe_sampling(&h->p, &how);
+    cli_note(h->c, "[%s]", how.data ? how.data : "");
+    vt_buf_release(&how);
+    return VT_OK;
+}
+
+static vt_status do_exit(chat *h, const char *rest, vt_err *err)
+{
+    (void)rest;
+    (void)err;
+    h->leave = true;
+    return VT_OK;
+}
+
+typedef enum wants { NOTHING, MAYBE_TEXT, A_FILE } wants;
+
+static const struct command {
+    const char *name, *value, *what;
+    wants wants;
+    vt_status (*run)(chat *h, const char *rest, vt_err *err);
+} commands[] = {
+    {"/help", "", "this list", NOTHING, do_help},
+    {"/reset", "", "forget what was said; the system message stays", NOTHING, do_reset},
+    {"/regenerate", "", "another answer to the last message", NOTHING, do_regenerate},
+    {"/system", " [TEXT]", "set the system message; without TEXT: take it away", MAYBE_TEXT,
+     do_system},
+    {"/save", " FILE", "write the conversation to a file (JSON)", A_FILE, do_save},
+    {"/load", " FILE", "go on with a saved conversation", A_FILE, do_load},
+    {"/sampling", "", "how tokens are chosen", NOTHING, do_sampling},
+    {"/story", "", "how the last answer came about", NOTHING, do_story},
+    {"/exit", "", "end, as Ctrl-D does", NOTHING, do_exit},
+};
+
+enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
+
+static vt_status do_help(chat *h, const char *rest, vt_err *err)
+{
+    (void)h;
+    (void)rest;
+    (void)err;
+    for (int i = 0; i < N_COMMANDS; i++) {
+        int n = fprintf(stderr, "  %s%s", commands[i].name, commands[i].value);
+        fprintf(stderr, "%*s%s\n", n < 18 ? 18 - n : 1, "", commands[i].what);
     }
-    if (isatty(0) && !leave)
-        fputc('\n', stderr);
-    free(line);
+    fputs("  Ctrl-C stops an answer, or clears the line\n", stderr);
+    return VT_OK;
+}
+
+static vt_status run_command(chat *h, char *line, vt_err *err)
+{
+    size_t len = strcspn(line, " \t"), end = strlen(line);
+    const char *rest = line + len + strspn(line + len, " \t");
+    while (end > len && (line[end - 1] == ' ' || line[end - 1] == '\t'))
+        line[--end] = '\0';
+    for (int i = 0; i < N_COMMANDS; i++) {
+        const struct command *k = &commands[i];
+        if (strlen(k->name) != len || memcmp(k->name, line, len) != 0)
+            continue;
+        if (k->wants == NOTHING && *rest)
+            return vt_fail(err, VT_ERR_USAGE, "%s takes nothing behind it", k->name);
+        if (k->wants == A_FILE && !*rest)
+            return vt_fail(err, VT_ERR_USAGE, "%s needs the name of a file", k->name);
+        return k->run(h, rest, err);
+    }
+    return vt_fail(err, VT_ERR_USAGE, "'%.*s' is no command; /help lists them",
+                   len < 40 ? (int)len : 40, line);
+}
+
+/* ---- lines ---- */
+
+/* A line of a pipe, however long, without its newline. */
+static typed_status read_piped(vt_buf *line)
+{
+    char *text = NULL;
+    size_t cap = 0;
+    errno = 0;
+    ssize_t n = getline(&text, &cap, stdin);
+    while (n > 0 && (text[n - 1] == '\n' || text[n - 1] == '\r'))
+        n--;
+    vt_buf_clear(line);
+    bool kept = n < 0 || vt_buf_add(line, text, (size_t)n);
+    free(text);
+    return cli_interrupted() ? TYPED_INTERRUPTED
+           : n >= 0          ? (kept ? TYPED_DONE : TYPED_FAILED)
+           : ferror(stdin)   ? TYPED_FAILED
+                             : TYPED_END;
+}
+
+/* True where the line holds more than white space. */
+static bool says_something(const vt_buf *line)
+{
+    for (size_t i = 0; i < line->len; i++)
+        if (!strchr(" \t\r\n", line->data[i]) || !line->data[i])
+            return true;
+    return false;
+}
+
+/* One line's work; its exit status. */
+static int take(chat *h, vt_buf *line)
+{
+    vt_err err = {0};
+    bool command = line->data[0] == '/' && !memchr(line->data, '\n', line->len);
+    vt_status status = command ? run_command(h, line->data, &err)
+                               : say(h, line->data, line->len, &err);
+    if (status == VT_OK)
+        return CLI_DONE;
+    cli_fail(&err);
+    return CLI_FAILED;
+}
+
+/* Until the input ends. On a terminal errors were seen and answered; of a pipe's lines, one that
+ * failed makes the whole a failure. */
+static int talk(chat *h, typed *t)
+{
+    vt_buf line = {0};
+    int code = CLI_DONE;
+    bool told = false;
+    while (!h->leave) {
+        typed_status got = t ? typed_line(t, "> ", &line) : read_piped(&line);
+        if (got == TYPED_INTERRUPTED && t) { /* the line is gone, the conversation stays */
+            cli_clear_interrupt();
+            if (!told)
+                cli_note(h->c, "[Ctrl-D or /exit ends the conversation]");
+            told = true;
+        } else if (got != TYPED_DONE) {
+            if (got == TYPED_FAILED)
+                cli_say("standard input: %s", errno ? strerror(errno) : "out of memory");
+            code = got == TYPED_END ? code : got == TYPED_FAILED ? CLI_FAILED : CLI_INTERRUPTED;
+            break;
+        } else if (says_something(&line)) {
+            int one = take(h, &line);
+            code = t || one == CLI_DONE ? code : one;
+        }
+    }
+    vt_buf_release(&line);
     return code;
+}
+
+static void greet(const chat *h)
+{
+    vt_buf how = {0};
+    if (!h->c->log.tty)
+        return;
+    cli_describe_sampling(&h->p, &how);
+    cli_note(h->c, "%s, %s. /help lists the commands.", vt_model_name(h->s.model),
+             how.data ? how.data : "");
+    vt_buf_release(&how);
 }
 
 int cli_chat(cli *c)
 {
     vt_err err = {0};
-    cli_session s = {0};
-    conversation v = {0};
+    chat h = {.c = c};
+    typed t;
+    bool terminal = isatty(0);
     cli_catch_interrupt();
+    vt_request_init(&h.p);
     vt_status status = vt_options_set(c->options, "record", "true", &err); /* for /story */
     if (status == VT_OK)
-        status = cli_open(c, &s, &err);
+        status = conversation_begin(&h.v, vt_options_get(c->options, "system"), &err);
     if (status == VT_OK)
-        status = begin(c, &v, &err);
-    if (status == VT_OK && c->log.tty)
-        cli_note(c, "%s. /reset forgets, /story tells, /exit ends.", vt_model_name(s.model));
-    int code = status == VT_OK ? talk(c, &s, &v) : cli_fail(&err);
-    json_decref(v.messages);
-    cli_close(&s);
+        status = cli_open(c, &h.s, &err);
+    if (status == VT_OK)
+        status = cli_sampling(c, h.s.model, &h.p, &err);
+    int code;
+    if (status == VT_OK) {
+        greet(&h);
+        if (terminal)
+            typed_open(&t, true);
+        code = talk(&h, terminal ? &t : NULL);
+        if (terminal)
+            typed_close(&t);
+    } else
+        code = cli_fail(&err);
+    free((void *)h.p.logit_bias);
+    conversation_release(&h.v);
+    cli_close(&h.s);
     return code;
 }

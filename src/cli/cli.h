@@ -70,9 +70,11 @@ vt_status cli_parse(cli *c, int n, char **argv, bool *help, vt_err *err);
 void cli_help_program(vt_buf *b, const vt_term *term);
 void cli_help_verb(vt_buf *b, const vt_term *term, const cli_verb *verb);
 
-/* ---- session.c: a model, an engine, a request ---- */
+/* ---- output.c: what is said ---- */
 
-/* Prints "vitrine: <message>" and returns the exit status that goes with it. */
+/* "vitrine: <message>" on stderr. */
+void cli_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* Says the message and returns the exit status that goes with it. */
 int cli_fail(const vt_err *err);
 /* A line on stderr, unless --quiet. */
 void cli_note(const cli *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -82,6 +84,25 @@ int cli_print_json(json_t *object);
 json_t *cli_json_number(double v, int digits);
 /* A string of any bytes: what is not UTF-8 becomes U+FFFD. */
 json_t *cli_json_text(const char *text, size_t len);
+/* Text that the program did not write itself (a token, a file's content): exact into a pipe or a
+ * file, harmless on a terminal (vt_text_show). It may come in pieces, with one `s` for all of them
+ * and cli_put_end behind the last; cli_put_all is both for a text that is whole. False where it
+ * could not be written. */
+bool cli_put(FILE *to, vt_shown *s, const char *text, size_t len);
+bool cli_put_end(FILE *to, vt_shown *s);
+bool cli_put_all(FILE *to, const char *text, size_t len);
+
+/* ---- files.c ---- */
+
+/* What messages call a file that the person named: "standard input" for "-". */
+const char *cli_file_name(const char *path);
+/* A whole file, or stdin for "-"; at most 256 MiB. A terminal is read until Ctrl-D. */
+vt_status cli_read_file(const char *path, vt_buf *out, vt_err *err);
+/* The file has this text and a newline afterwards, or is as it was: the text goes to a file beside
+ * it that takes its name. What is no ordinary file (a device, a pipe) is written in place. */
+vt_status cli_write_file(const char *path, const char *text, size_t len, vt_err *err);
+/* Whether cli_write_file can work, so that an answer is not computed in vain. */
+vt_status cli_check_writable(const char *path, vt_err *err);
 
 /* ---- gpu.c ---- */
 
@@ -90,17 +111,15 @@ json_t *cli_gpu_json(int32_t ordinal);
 /* Its clocks, power and temperature in one line, or why they are not available. */
 void cli_gpu_state(vt_buf *b, int32_t ordinal);
 
-/* ---- session.c again: Ctrl-C ---- */
+/* ---- session.c: Ctrl-C, a model, an engine, a request ---- */
 
-/* After the first call Ctrl-C sets a flag; a second Ctrl-C ends the program at once. */
+/* After the first call Ctrl-C sets a flag; a second Ctrl-C ends the program at once. So does the
+ * first one while a model is loaded. */
 void cli_catch_interrupt(void);
 bool cli_interrupted(void);
 void cli_clear_interrupt(void);
 /* cli_interrupted for calls that ask a function with a context. */
 bool cli_stop_asked(void *unused);
-
-/* A whole file, or stdin for "-"; at most 256 MiB. */
-vt_status cli_read_file(const char *path, vt_buf *out, vt_err *err);
 
 typedef struct cli_session {
     vt_model *model;
@@ -117,23 +136,37 @@ typedef struct cli_reply {
     int32_t *token;    /* [n_tokens] */
     int64_t *token_ns; /* [n_tokens] when each came */
     int32_t n_tokens, cap;
+    vt_buf logprobs; /* for each token 1 + n_top vt_token_logprob: its own, the likeliest */
+    int32_t n_top;
     vt_finish finish;
-    int32_t prompt_tokens, completion_tokens, cached_tokens;
+    struct cli_reply *other; /* [n_other] the second and later answers to the same prompt */
+    int32_t n_other, n_open; /* n_open: answers that have not ended */
+    int32_t prompt_tokens, completion_tokens, cached_tokens; /* completion: of all answers */
     vt_request_id id;
     int64_t begin_ns, first_ns, last_ns;
     vt_err error; /* with VT_FINISH_ERROR */
     FILE *stream; /* text goes there as it comes; NULL: it is only kept */
+    vt_shown shown;
     bool out_of_memory;
 } cli_reply;
 
-/* Fills the sampling fields from the options (run, chat). */
-void cli_sampling(const cli *c, vt_request_params *p);
 /* Runs one request to its end on this thread; Ctrl-C aborts it (VT_FINISH_ABORT). p's callback and
  * user are set here. Release the reply in any case. */
 vt_status cli_generate(cli_session *s, vt_request_params *p, cli_reply *r, vt_err *err);
 void cli_reply_release(cli_reply *r);
+/* Tokens per second behind the second token; NAN where the answer is too short to tell. */
+double cli_tokens_per_s(const cli_reply *r);
 
 /* "stop", "length", "abort" ... as the JSON forms spell it. */
 const char *cli_finish_name(vt_finish f);
+
+/* ---- sampling.c ---- */
+
+/* Fills the sampling fields from the options (run, chat). They borrow from `c`, but for the logit
+ * biases, which are p->logit_bias: free() them. With `m`, what the options leave open is as the
+ * model's generation_config.json says; NULL: as the option table says. */
+vt_status cli_sampling(const cli *c, const vt_model *m, vt_request_params *p, vt_err *err);
+/* "temperature 0.6, top-p 0.9, seed 7": how tokens are chosen. */
+void cli_describe_sampling(const vt_request_params *p, vt_buf *out);
 
 #endif

@@ -296,19 +296,41 @@ static int print_object(const vt_options *o, const vt_roofs *r)
                                     perf ? NULL : why, "models", models));
 }
 
+/* {"kernels": ["a line of vt_jit_list", ...]} */
+static json_t *kernels_json(const vt_buf *lines)
+{
+    json_t *list = json_array();
+    for (const char *p = lines->data; p && *p; p += *p == '\n') {
+        size_t n = strcspn(p, "\n");
+        json_array_append_new(list, cli_json_text(p, n));
+        p += n;
+    }
+    return json_pack("{s:o}", "kernels", list);
+}
+
+/* "3 kernels copied to DIR", or {"copied": 3}. */
+static int print_moved(const cli *c, const char *verb, const char *key, int32_t n,
+                       const char *folder)
+{
+    if (c->json)
+        return cli_print_json(json_pack("{s:i}", key, n));
+    printf("%d kernel%s %s %s\n", n, n == 1 ? "" : "s", verb, folder);
+    return CLI_DONE;
+}
+
 /* vitrine env --jit: the cubin cache; --export and --import move it. */
-static int jit_cache(const char *export_to, const char *import_from)
+static int jit_cache(const cli *c, const char *export_to, const char *import_from)
 {
     vt_err err = {0};
     int32_t n = 0;
     if (*export_to && vt_jit_export(export_to, &n, &err) != VT_OK)
         return cli_fail(&err);
     if (*export_to)
-        printf("%d kernels copied to %s\n", n, export_to);
+        print_moved(c, "copied to", "copied", n, export_to);
     if (*import_from && vt_jit_import(import_from, &n, &err) != VT_OK)
         return cli_fail(&err);
     if (*import_from)
-        printf("%d kernels taken from %s\n", n, import_from);
+        print_moved(c, "taken from", "taken", n, import_from);
     if (*export_to || *import_from)
         return CLI_DONE;
     vt_buf b;
@@ -317,7 +339,14 @@ static int jit_cache(const char *export_to, const char *import_from)
         vt_buf_release(&b);
         return cli_fail(&err);
     }
-    bool ok = fwrite(b.data ? b.data : "", 1, b.len, stdout) == b.len;
+    if (c->json) {
+        int code = cli_print_json(kernels_json(&b));
+        vt_buf_release(&b);
+        return code;
+    }
+    if (b.len == 0)
+        cli_note(c, "there are no compiled GPU kernels in the cache yet");
+    bool ok = cli_put_all(stdout, b.data ? b.data : "", b.len);
     vt_buf_release(&b);
     return ok ? CLI_DONE : CLI_FAILED;
 }
@@ -327,7 +356,7 @@ int cli_env(cli *c)
     const char *export_to = vt_options_get(c->options, "export");
     const char *import_from = vt_options_get(c->options, "import");
     if (vt_options_flag(c->options, "jit") || *export_to || *import_from)
-        return jit_cache(export_to, import_from);
+        return jit_cache(c, export_to, import_from);
     vt_err err = {0};
     vt_roofs r;
     vt_buf b = {0};

@@ -18,12 +18,13 @@
 /* clang-format off */
 const cli_verb cli_verbs[] = {
     {"run", "[PROMPT]", "one completion; the text on stdout as it comes",
-     "Answers one prompt. The prompt is the argument, or all of stdin where there is none or it "
-     "is '-'. Text goes to stdout as it is made; everything else goes to stderr. With --batch it "
-     "answers a file of OpenAI batch requests. The same command continues a batch that was "
-     "interrupted, and does lines again whose result has a status of 500 or more. Options such as "
-     "--temperature hold for lines that do not set the field; --json prints a summary. The exit "
-     "status is 1 if a line failed.",
+     "Answers one prompt. The prompt is the argument, the file of -f, or all of stdin where there "
+     "is neither or the argument is '-'. Text goes to stdout as it is made; everything else goes "
+     "to stderr. --samples N gives N answers, one below the other when all have ended (-n is the "
+     "number of tokens). With --batch it answers a file of OpenAI batch requests. The same command "
+     "continues a batch that was interrupted, and does lines again whose result has a status of "
+     "500 or more. Options such as --temperature hold for lines that do not set the field; --json "
+     "prints a summary. The exit status is 1 if a line failed.",
      "vitrine run \"Why is the sky blue?\"\n"
      "vitrine run -n 200 --temperature 0.8 --seed 7 \"Tell me a story\"\n"
      "vitrine run --raw \"The capital of France is\" -n 8 --story\n"
@@ -31,10 +32,17 @@ const cli_verb cli_verbs[] = {
      "vitrine run --batch in.jsonl -o out.jsonl",
      VT_FOR_RUN, 1, cli_run},
     {"chat", "", "a conversation in the terminal",
-     "Talks with the model and remembers what was said. A line that begins with a slash is a "
-     "command: /reset forgets the conversation, /story tells how the last answer came about, "
-     "/exit ends (so does Ctrl-D). Ctrl-C stops an answer.",
-     NULL, VT_FOR_CHAT, 0, cli_chat},
+     "Talks with the model and remembers what was said. Tokens are chosen as the model's "
+     "generation_config.json says, where it says something and no option overrides it. A line "
+     "that begins with a slash is a command: /help lists them, /reset forgets the "
+     "conversation, /regenerate answers again, /system TEXT sets the system message, /save "
+     "FILE and /load FILE keep a conversation, /sampling says how tokens are chosen, /story "
+     "tells how the last answer came about, /exit ends (so does Ctrl-D). Ctrl-C stops an "
+     "answer or clears the line. Lines may be of any length, and a pasted text of several "
+     "lines is one message; cursor keys and history need libedit.",
+     "vitrine chat --system \"Answer in one sentence.\"\n"
+     "vitrine chat --temperature 0.7 --seed random",
+     VT_FOR_CHAT, 0, cli_chat},
     {"score", "", "log-probabilities and perplexity of a text or of token ids",
      "Tells how likely the model finds each token of a text, given those before it. With "
      "--window the perplexity is counted as llama-perplexity counts it: independent chunks of W "
@@ -104,9 +112,13 @@ const cli_verb cli_verbs[] = {
      "vitrine pull smollm2-135m\n"
      "vitrine pull --hub https://hub.example.org org/name",
      VT_FOR_PULL, 1, cli_pull},
-    {"completion", "", "a completion script for bash",
-     "Prints a script that completes verbs and options in bash.", "source <(vitrine completion)",
-     VT_FOR_COMPLETION, 0, cli_completion},
+    {"completion", "[SHELL]", "a completion script for bash, zsh or fish",
+     "Prints a script that completes verbs, options and their values: choices, files, models in "
+     "the cache. SHELL is bash, zsh or fish; bash where it is left out. 'make install' puts the "
+     "scripts where the shells look for them.",
+     "source <(vitrine completion bash)\n"
+     "vitrine completion fish > ~/.config/fish/completions/vitrine.fish",
+     VT_FOR_COMPLETION, 1, cli_completion},
     {0},
 };
 /* clang-format on */
@@ -154,9 +166,7 @@ static int unknown_verb(const char *first, const char *second)
     int n_words;
     for (int i = 0; later[i]; i++)
         if (names(later[i], first, second, &n_words)) {
-            fprintf(stderr,
-                    "vitrine: '%s' is not there yet in this version; see 'vitrine --help' for what "
-                    "is\n",
+            cli_say("'%s' is not there yet in this version; see 'vitrine --help' for what is",
                     later[i]);
             return CLI_FAILED;
         }
@@ -165,10 +175,9 @@ static int unknown_verb(const char *first, const char *second)
         if (strncmp(v->name, first, strlen(first)) == 0 && v->name[strlen(first)] == ' ')
             vt_buf_printf(&forms, "%s%s", forms.len ? ", " : "", v->name + strlen(first) + 1);
     if (forms.len)
-        fprintf(stderr, "vitrine: '%s' needs one of: %s; see 'vitrine %s --help'\n", first,
-                forms.data, first);
+        cli_say("'%s' needs one of: %s; see 'vitrine %s --help'", first, forms.data, first);
     else
-        fprintf(stderr, "vitrine: no verb '%.60s'; see 'vitrine --help'\n", first);
+        cli_say("no verb '%.60s'; see 'vitrine --help'", first);
     vt_buf_release(&forms);
     return CLI_USAGE;
 }
@@ -196,11 +205,11 @@ static int run_verb(const cli_verb *verb, int n, char **argv)
     int status = CLI_DONE;
     c.arg = calloc((size_t)n + 1, sizeof *c.arg);
     if (!c.arg) {
-        fputs("vitrine: out of memory\n", stderr);
+        cli_say("out of memory");
         return CLI_FAILED;
     }
     if (cli_parse(&c, n, argv, &help, &err) != VT_OK) {
-        fprintf(stderr, "vitrine: %s; see 'vitrine %s --help'\n", err.message, verb->name);
+        cli_say("%s; see 'vitrine %s --help'", err.message, verb->name);
         status = CLI_USAGE;
     } else if (help) {
         vt_buf b = {0};
@@ -267,7 +276,7 @@ int main(int argc, char **argv)
     open_standard_files();
     int status = dispatch(argc, argv);
     if (fflush(stdout) != 0 || ferror(stdout)) {
-        fputs("vitrine: stdout could not be written\n", stderr);
+        cli_say("stdout could not be written");
         return status == CLI_DONE ? CLI_FAILED : status;
     }
     return status;

@@ -90,12 +90,24 @@ static vt_status score_chunk(cli_session *s, const int32_t *prompt, chunk *k, vt
 
 /* ---- what to score ---- */
 
+/* Before anything is loaded. */
+static vt_status check_usage(const cli *c, vt_err *err)
+{
+    bool text = vt_options_given(c->options, "text"),
+         tokens = vt_options_given(c->options, "tokens");
+    if (!text && !tokens)
+        return vt_fail(err, VT_ERR_USAGE, "one of --text and --tokens is needed");
+    if (text && tokens)
+        return vt_fail(err, VT_ERR_USAGE, "--text and --tokens: give one of the two");
+    if (vt_options_int(c->options, "top") > 0 && !c->json)
+        return vt_fail(err, VT_ERR_USAGE, "--top: goes with --json");
+    return VT_OK;
+}
+
 static vt_status read_ids(const cli *c, const vt_model *m, cli_ids *ids, vt_err *err)
 {
     const char *file = vt_options_get(c->options, "text"),
                *tokens = vt_options_get(c->options, "tokens");
-    if (!file == !tokens)
-        return vt_fail(err, VT_ERR_USAGE, "one of --text and --tokens is needed");
     if (tokens) {
         TRY(vt_parse_ids(tokens, "--tokens", &ids->id, &ids->n, err));
         for (int32_t i = 0; i < ids->n; i++)
@@ -221,7 +233,9 @@ int cli_score(cli *c)
     cli_session s = {0};
     scores out = {0};
     cli_catch_interrupt();
-    vt_status status = cli_open(c, &s, &err);
+    vt_status status = check_usage(c, &err);
+    if (status == VT_OK)
+        status = cli_open(c, &s, &err);
     if (status == VT_OK)
         status = read_ids(c, s.model, &out.ids, &err);
     if (status == VT_OK)

@@ -1,12 +1,10 @@
-/* What the verbs share: messages, JSON, Ctrl-C, files, and one request driven to its end.
+/* What the verbs share: Ctrl-C, a model with its engine, and one request driven to its end.
  *
  * Requests run by vt_engine_step on this thread, so nothing has to be locked and Ctrl-C needs no
  * more than a flag: it is looked at between two steps, the request is aborted, and its last event
  * ends the loop. */
-#include <errno.h>
 #include <math.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -14,16 +12,19 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "cli/cli.h"
+#include "device/cpu.h"
 
-enum { MAX_FILE_BYTES = 256 << 20 };
-
-/* A signal handler can reach nothing but this. */
-static volatile sig_atomic_t interrupted;
+/* A signal handler can reach nothing but these. */
+static volatile sig_atomic_t interrupted, loading_now;
 
 static void on_interrupt(int signal)
 {
+    static const char said[] = "vitrine: interrupted\n";
     (void)signal;
-    if (interrupted)
+    /* Loading looks at no flag, and nothing is lost by ending it: files are replaced whole. */
+    if (loading_now && write(2, said, sizeof said - 1) < 0)
+        _exit(CLI_INTERRUPTED);
+    if (interrupted || loading_now)
         _exit(CLI_INTERRUPTED);
     interrupted = 1;
 }
@@ -44,93 +45,6 @@ bool cli_stop_asked(void *unused)
     return interrupted != 0;
 }
 
-int cli_fail(const vt_err *err)
-{
-    fflush(stdout);
-    fprintf(stderr, "vitrine: %s\n", err->message);
-    return err->status == VT_ERR_USAGE       ? CLI_USAGE
-           : err->status == VT_ERR_CANCELLED ? CLI_INTERRUPTED
-                                             : CLI_FAILED;
-}
-
-void cli_note(const cli *c, const char *fmt, ...)
-{
-    va_list args;
-    if (c->quiet)
-        return;
-    va_start(args, fmt);
-    vfprintf(stderr, fmt, args);
-    va_end(args);
-    fputc('\n', stderr);
-}
-
-int cli_print_json(json_t *object)
-{
-    int failed = !object || json_dumpf(object, stdout, JSON_REAL_PRECISION(9) | JSON_COMPACT) != 0;
-    json_decref(object);
-    if (failed) {
-        fputs("vitrine: the JSON result could not be written\n", stderr);
-        return CLI_FAILED;
-    }
-    fputc('\n', stdout);
-    return CLI_DONE;
-}
-
-json_t *cli_json_number(double v, int digits)
-{
-    double scale = pow(10, digits);
-    return isfinite(v) ? json_real(round(v * scale) / scale) : json_null();
-}
-
-json_t *cli_json_text(const char *text, size_t len)
-{
-    json_t *j = json_stringn(text, len);
-    if (j)
-        return j;
-    vt_buf b = {0}; /* not UTF-8: keep the ASCII, mark the rest */
-    for (size_t i = 0; i < len; i++)
-        if ((unsigned char)text[i] < 0x80)
-            vt_buf_putc(&b, text[i]);
-        else
-            vt_buf_puts(&b, "\xef\xbf\xbd");
-    j = json_stringn(b.data ? b.data : "", b.len);
-    vt_buf_release(&b);
-    return j;
-}
-
-const char *cli_finish_name(vt_finish f)
-{
-    static const char *const name[] = {"none", "stop", "length", "abort", "error"};
-    return (unsigned)f < sizeof name / sizeof name[0] ? name[f] : "unknown";
-}
-
-vt_status cli_read_file(const char *path, vt_buf *out, vt_err *err)
-{
-    bool is_stdin = strcmp(path, "-") == 0;
-    const char *name = is_stdin ? "stdin" : path;
-    FILE *f = is_stdin ? stdin : fopen(path, "rb");
-    if (!f)
-        return vt_fail(err, VT_ERR_IO, "%s: %s", name, strerror(errno));
-    vt_buf_init(out, MAX_FILE_BYTES);
-    char chunk[1 << 16];
-    size_t n;
-    while ((n = fread(chunk, 1, sizeof chunk, f)) > 0 && vt_buf_add(out, chunk, n))
-        ;
-    int failed = ferror(f) ? errno : 0;
-    if (!is_stdin)
-        fclose(f);
-    vt_status status = VT_OK;
-    if (cli_interrupted())
-        status = vt_fail(err, VT_ERR_CANCELLED, "interrupted");
-    else if (failed)
-        status = vt_fail(err, VT_ERR_IO, "%s: %s", name, strerror(failed));
-    else if (out->failed)
-        status = vt_fail(err, VT_ERR_MEMORY, "%s: more than %d MiB", name, MAX_FILE_BYTES >> 20);
-    if (status != VT_OK)
-        vt_buf_release(out);
-    return status;
-}
-
 /* What on_alarm writes: all that it can reach. */
 static char loading[64];
 
@@ -138,7 +52,7 @@ static void on_alarm(int signal)
 {
     (void)signal;
     if (write(2, loading, strlen(loading)) < 0)
-        return; /* nobody reads it */
+        return; /* stderr is closed */
 }
 
 /* A line on a terminal where loading takes more than a second; what programs read has no chatter
@@ -158,14 +72,28 @@ static void announce_loading(const cli *c, bool on)
     alarm(on ? 1 : 0);
 }
 
+/* More threads than CPUs wait for each other at every barrier: hundreds of times slower. */
+static void warn_of_threads(const cli *c)
+{
+    int64_t n = vt_options_int(c->options, "threads");
+    if (n > vt_cpu_get()->n_cpus && vt_options_cuda(c->options) < 0)
+        cli_note(c, "note: %lld threads share %d CPU%s and will wait for each other (--threads)",
+                 (long long)n, vt_cpu_get()->n_cpus, vt_cpu_get()->n_cpus == 1 ? "" : "s");
+}
+
 vt_status cli_open(const cli *c, cli_session *s, vt_err *err)
 {
     *s = (cli_session){0};
     int64_t begin = vt_now_ns();
+    warn_of_threads(c);
     announce_loading(c, true);
-    vt_status status = vt_model_open(c->options, &s->model, err);
+    loading_now = 1;
+    vt_status status = interrupted ? vt_fail(err, VT_ERR_CANCELLED, "interrupted") : VT_OK;
+    if (status == VT_OK)
+        status = vt_model_open(c->options, &s->model, err);
     if (status == VT_OK)
         status = vt_engine_new(s->model, c->options, &s->engine, err);
+    loading_now = 0;
     announce_loading(c, false);
     if (status == VT_OK && cli_interrupted())
         status = vt_fail(err, VT_ERR_CANCELLED, "interrupted");
@@ -181,18 +109,6 @@ void cli_close(cli_session *s)
     vt_model_free(s->model);
     s->engine = NULL;
     s->model = NULL;
-}
-
-void cli_sampling(const cli *c, vt_request_params *p)
-{
-    p->max_tokens = (int32_t)vt_options_int(c->options, "max-tokens");
-    p->temperature = (float)vt_options_float(c->options, "temperature");
-    p->top_p = (float)vt_options_float(c->options, "top-p");
-    p->top_k = (int32_t)vt_options_int(c->options, "top-k");
-    p->min_p = (float)vt_options_float(c->options, "min-p");
-    p->seed = (uint64_t)vt_options_int(c->options, "seed");
-    p->has_seed = true;
-    p->stop = vt_options_list(c->options, "stop", &p->n_stop);
 }
 
 static bool keep_tokens(cli_reply *r, const int32_t *token, int32_t n, int64_t now_ns)
@@ -216,29 +132,48 @@ static bool keep_tokens(cli_reply *r, const int32_t *token, int32_t n, int64_t n
     return true;
 }
 
+/* The chosen token's log-probability and those of the likeliest, as rows of 1 + n_top. */
+static bool keep_logprobs(cli_reply *r, const vt_event *e)
+{
+    bool ok = true;
+    r->n_top = e->top_logprobs ? e->n_top : 0;
+    for (int32_t i = 0; e->logprobs && i < e->n_tokens && ok; i++) {
+        ok = vt_buf_add(&r->logprobs, &e->logprobs[i], sizeof *e->logprobs);
+        if (ok && r->n_top)
+            ok = vt_buf_add(&r->logprobs, e->top_logprobs + (int64_t)i * r->n_top,
+                            (size_t)r->n_top * sizeof *e->top_logprobs);
+    }
+    return ok;
+}
+
 static void on_event(void *user, const vt_event *e)
 {
-    cli_reply *r = user;
+    cli_reply *first = user, *r = e->sample > 0 ? &first->other[e->sample - 1] : first;
     if (e->n_tokens > 0) {
         r->last_ns = vt_now_ns();
         if (r->n_tokens == 0)
             r->first_ns = r->last_ns;
     }
-    if (!keep_tokens(r, e->tokens, e->n_tokens, r->last_ns) ||
+    if (!keep_tokens(r, e->tokens, e->n_tokens, r->last_ns) || !keep_logprobs(r, e) ||
         (e->text_len && !vt_buf_add(&r->text, e->text, e->text_len)))
-        r->out_of_memory = true;
+        first->out_of_memory = true;
     if (r->stream && e->text_len) {
-        fwrite(e->text, 1, e->text_len, r->stream);
+        cli_put(r->stream, &r->shown, e->text, e->text_len);
         fflush(r->stream);
     }
     if (e->finish == VT_FINISH_NONE)
         return;
+    if (r->stream)
+        cli_put_end(r->stream, &r->shown);
     r->finish = e->finish;
-    r->prompt_tokens = e->prompt_tokens;
-    r->completion_tokens = e->completion_tokens;
-    r->cached_tokens = e->cached_tokens;
-    if (e->error)
-        vt_fail(&r->error, VT_ERR_DEVICE, "%s", e->error);
+    first->n_open--;
+    first->prompt_tokens = e->prompt_tokens;
+    first->completion_tokens += e->completion_tokens;
+    if (r == first)
+        first->cached_tokens = e->cached_tokens;
+    if (e->finish == VT_FINISH_ERROR)
+        vt_fail(&first->error, VT_ERR_DEVICE, "%s",
+                e->error ? e->error : "the engine ended the request");
 }
 
 vt_status cli_generate(cli_session *s, vt_request_params *p, cli_reply *r, vt_err *err)
@@ -246,9 +181,14 @@ vt_status cli_generate(cli_session *s, vt_request_params *p, cli_reply *r, vt_er
     bool aborted = false, idle = false;
     p->callback = on_event;
     p->user = r;
+    r->n_open = p->n;
+    r->n_other = p->n - 1;
+    r->other = r->n_other ? calloc((size_t)r->n_other, sizeof *r->other) : NULL;
+    if (r->n_other && !r->other)
+        return vt_fail(err, VT_ERR_MEMORY, "out of memory for %d answers", p->n);
     r->begin_ns = r->begin_ns ? r->begin_ns : vt_now_ns();
     TRY(vt_engine_submit(s->engine, p, &r->id, err));
-    while (r->finish == VT_FINISH_NONE && !idle) {
+    while (r->n_open > 0 && !idle) {
         if ((cli_interrupted() || r->out_of_memory) && !aborted) {
             vt_engine_abort(s->engine, r->id);
             aborted = true;
@@ -257,18 +197,33 @@ vt_status cli_generate(cli_session *s, vt_request_params *p, cli_reply *r, vt_er
     }
     if (r->out_of_memory)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for the answer");
-    if (r->finish == VT_FINISH_ERROR) {
+    if (r->error.status != VT_OK) {
         *err = r->error;
         return err->status;
     }
-    if (r->finish == VT_FINISH_NONE)
+    if (r->n_open > 0)
         return vt_fail(err, VT_ERR_DEVICE, "the engine went idle before the request ended");
     return VT_OK;
 }
 
+/* The first token is left out: its callback competes with the second token's computation, so the
+ * gap behind it is too short, which made two or three tokens look faster than memory allows. */
+double cli_tokens_per_s(const cli_reply *r)
+{
+    enum { FEWEST = 8 };
+    int64_t ns = r->n_tokens >= FEWEST ? r->last_ns - r->token_ns[1] : 0;
+    return ns > 0 ? (r->n_tokens - 2) * 1e9 / (double)ns : NAN;
+}
+
 void cli_reply_release(cli_reply *r)
 {
+    for (int32_t i = 0; i < r->n_other; i++)
+        cli_reply_release(&r->other[i]);
+    free(r->other);
+    r->other = NULL;
+    r->n_other = 0;
     vt_buf_release(&r->text);
+    vt_buf_release(&r->logprobs);
     free(r->token);
     free(r->token_ns);
     r->token = NULL;

@@ -1,7 +1,6 @@
 /* --story: the story of a request, on stderr (stdout is the answer's) or in a file. */
 #include "cli/telling.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,19 +26,9 @@ vt_status cli_prepare_story(const cli *c, vt_err *err)
     if (*to && !ends_with(to, ".json"))
         return vt_fail(err, VT_ERR_USAGE, "--story: '%s' found, expected a name that ends in .json",
                        to);
+    if (*to)
+        TRY(cli_check_writable(to, err)); /* before the answer is computed */
     return vt_options_set(c->options, "record", "true", err);
-}
-
-static vt_status write_file(const char *path, const char *text, size_t len, vt_err *err)
-{
-    FILE *f = fopen(path, "wb");
-    bool ok = f && fwrite(text, 1, len, f) == len && fputc('\n', f) != EOF;
-    int why = errno;
-    if (f && fclose(f) != 0 && ok) {
-        ok = false;
-        why = errno;
-    }
-    return ok ? VT_OK : vt_fail(err, VT_ERR_IO, "%s: %s", path, strerror(why));
 }
 
 /* ---- what recording costs ---- */
@@ -113,7 +102,7 @@ static vt_status show(const cli *c, const char *json, size_t len, vt_err *err)
 {
     const char *to = vt_options_get(c->options, "story");
     if (to && *to)
-        return write_file(to, json, len, err);
+        return cli_write_file(to, json, len, err);
     vt_buf b = {0};
     vt_status status = story_render("the story", json, len, &c->log, &b, err);
     if (status == VT_OK && b.data)

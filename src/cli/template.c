@@ -20,10 +20,12 @@ static vt_status read_variables(const char *path, char **json, vt_err *err)
         v = json_pack("{s:o}", "messages", v);
     vt_status status = VT_OK;
     if (!v)
-        status = vt_fail(err, VT_ERR_FORMAT, "%s: line %d: %.200s", path, why.line, why.text);
+        status = vt_fail(err, VT_ERR_FORMAT, "%s: line %d: %.200s", cli_file_name(path), why.line,
+                         why.text);
     else if (!json_is_object(v))
         status = vt_fail(err, VT_ERR_FORMAT,
-                         "%s: expected an object with messages, or a list of messages", path);
+                         "%s: expected an object with messages, or a list of messages",
+                         cli_file_name(path));
     *json = status == VT_OK ? json_dumps(v, JSON_COMPACT) : NULL;
     json_decref(v);
     if (status == VT_OK && !*json)
@@ -31,7 +33,16 @@ static vt_status read_variables(const char *path, char **json, vt_err *err)
     return status;
 }
 
-/* A template of the caller's own gets his variables and whether to open the assistant's turn. */
+/* What a template does wrong while it runs is no wrong use of the program. */
+static vt_status rendered(vt_status status, vt_err *err)
+{
+    if (status == VT_ERR_USAGE)
+        err->status = VT_ERR_FORMAT;
+    return status == VT_ERR_USAGE ? VT_ERR_FORMAT : status;
+}
+
+/* --template: the template sees the variables of the JSON as they are, and
+ * add_generation_prompt where the JSON does not set it. */
 static vt_status render_file(const char *path, const char *json, bool open_turn, vt_buf *out,
                              vt_err *err)
 {
@@ -39,7 +50,8 @@ static vt_status render_file(const char *path, const char *json, bool open_turn,
     vt_template *t = NULL;
     const vt_template_limits limits = {.stop = cli_stop_asked};
     TRY(cli_read_file(path, &source, err));
-    vt_status status = vt_template_parse(path, source.data ? source.data : "", source.len, &t, err);
+    vt_status status = vt_template_parse(cli_file_name(path), source.data ? source.data : "",
+                                         source.len, &t, err);
     json_t *v = json_loads(json, JSON_ALLOW_NUL, NULL);
     if (v && !json_object_get(v, "add_generation_prompt"))
         json_object_set_new(v, "add_generation_prompt", json_boolean(open_turn));
@@ -48,7 +60,8 @@ static vt_status render_file(const char *path, const char *json, bool open_turn,
     if (status == VT_OK && !variables)
         status = vt_fail(err, VT_ERR_MEMORY, "out of memory for the messages");
     if (status == VT_OK)
-        status = vt_template_render(t, variables, strlen(variables), &limits, out, err);
+        status = rendered(vt_template_render(t, variables, strlen(variables), &limits, out, err),
+                          err);
     free(variables);
     vt_template_free(t);
     vt_buf_release(&source);
@@ -62,8 +75,9 @@ static vt_status render_model(const cli *c, const char *json, bool open_turn, vt
     char *text = NULL;
     size_t len = 0;
     TRY(cli_open_metadata(c, &m, err));
-    vt_status status = vt_render_chat_until(m, json, strlen(json), open_turn, cli_stop_asked, NULL,
-                                            &text, &len, err);
+    vt_status status = rendered(vt_render_chat_until(m, json, strlen(json), open_turn,
+                                                     cli_stop_asked, NULL, &text, &len, err),
+                                err);
     if (status == VT_OK && !vt_buf_add(out, text, len))
         status = vt_fail(err, VT_ERR_MEMORY, "out of memory for the rendered text");
     vt_free(text);
@@ -89,9 +103,9 @@ int cli_template(cli *c)
         status = file ? render_file(file, json, open_turn, &out, &err)
                       : render_model(c, json, open_turn, &out, &err);
     int code = CLI_DONE;
-    if (status != VT_OK)
+    if (status != VT_OK) {
         code = cli_fail(&err);
-    else if (out.len && fwrite(out.data, 1, out.len, stdout) != out.len)
+    } else if (!cli_put_all(stdout, out.data ? out.data : "", out.len))
         code = CLI_FAILED;
     vt_buf_release(&out);
     free(json);

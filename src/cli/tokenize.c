@@ -57,8 +57,7 @@ static int print_bytes(const cli *c, const vt_buf *text)
     if (c->json)
         return cli_print_json(
             json_pack("{s:o}", "text", cli_json_text(text->data ? text->data : "", text->len)));
-    bool ok = text->len == 0 || fwrite(text->data, 1, text->len, stdout) == text->len;
-    return ok ? CLI_DONE : CLI_FAILED;
+    return cli_put_all(stdout, text->data ? text->data : "", text->len) ? CLI_DONE : CLI_FAILED;
 }
 
 static vt_status decode(const cli *c, const words *w, int *code, vt_err *err)

@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "base/err.h"
 #include "base/mem.h"
@@ -59,8 +60,9 @@ static const vt_option table[] = {
         .help = "CPU threads that compute; auto: as many as there are cores"),
     ROW("tp", INT(1, 64), .later = "*", .value_name = "N", .fallback = "1", .verbs = ENGINE,
         .help = "tensor parallelism over N ranks"),
-    ROW("seed", INT(0, 9007199254740992.0), .value_name = "N", .fallback = "0", .verbs = ENGINE,
-        .help = "seed of every random choice: the same seed, the same text"),
+    ROW("seed", INT(0, 9007199254740992.0), .flags = VT_OPTION_RANDOM, .value_name = "N",
+        .fallback = "0", .verbs = ENGINE,
+        .help = "seed of every random choice: the same seed, the same text; random: a new one"),
     ROW("json", VT_OPTION_FLAG, .fallback = "false",
         .verbs = VT_FOR_ENGINE | VT_FOR_RUN | VT_FOR_SCORE | VT_FOR_TOKENIZE | VT_FOR_EXPLAIN |
                  VT_FOR_ENV | VT_FOR_LATENCY | VT_FOR_KERNELS | VT_FOR_STARTUP | VT_FOR_OFFLINE |
@@ -121,8 +123,24 @@ static const vt_option table[] = {
         .help = "choose among the K likeliest tokens; 0: all"),
     ROW("min-p", FLOAT(0, 1), .value_name = "P", .fallback = "0", .verbs = GENERATE,
         .help = "drop tokens less likely than P times the likeliest"),
+    ROW("repeat-penalty", FLOAT(0.01, 100), .value_name = "R", .fallback = "1", .verbs = GENERATE,
+        .help = "weaken tokens that the prompt or the answer holds already; above 1 is weaker"),
+    ROW("presence-penalty", FLOAT(-100, 100), .value_name = "X", .fallback = "0",
+        .verbs = GENERATE, .help = "take X from the logit of every token that the answer holds"),
+    ROW("frequency-penalty", FLOAT(-100, 100), .value_name = "X", .fallback = "0",
+        .verbs = GENERATE, .help = "the same for each time that the answer holds it"),
+    ROW("logit-bias", VT_OPTION_TEXT, .flags = VT_OPTION_REPEAT, .value_name = "ID=X,...",
+        .verbs = GENERATE,
+        .help = "add X to the logit of token ID; -inf: never; may be given several times"),
     ROW("stop", VT_OPTION_TEXT, .flags = VT_OPTION_REPEAT, .value_name = "TEXT", .verbs = GENERATE,
         .help = "end before this text appears; may be given several times"),
+    ROW("samples", INT(1, 128), .value_name = "N", .fallback = "1", .verbs = VT_FOR_RUN,
+        .help = "N answers to the prompt, which is computed once"),
+    ROW("logprobs", INT(0, 20), .flags = VT_OPTION_OPTIONAL, .value_name = "K",
+        .verbs = VT_FOR_RUN,
+        .help = "with --json: each token's log-probability, and the K likeliest tokens beside it"),
+    ROW("file", VT_OPTION_TEXT, .letter = 'f', .value_name = "FILE", .verbs = VT_FOR_RUN,
+        .help = "read the prompt from a file; -: stdin"),
     ROW("ignore-eos", VT_OPTION_FLAG, .fallback = "false", .verbs = VT_FOR_RUN,
         .help = "go on after the model's end token"),
     ROW("raw", VT_OPTION_FLAG, .fallback = "false", .verbs = VT_FOR_RUN,
@@ -138,7 +156,7 @@ static const vt_option table[] = {
 
     /* score */
     ROW("text", VT_OPTION_TEXT, .value_name = "FILE", .verbs = VT_FOR_SCORE,
-        .help = "the text to score; -: stdin"),
+        .help = "the text to score, without its last newline; -: stdin"),
     ROW("top", INT(0, 20), .value_name = "K", .fallback = "0", .verbs = VT_FOR_SCORE,
         .help = "with --json: the K likeliest tokens at each position"),
     ROW("window", INT(4, 1 << 24), .value_name = "W", .verbs = VT_FOR_SCORE,
@@ -220,7 +238,7 @@ static const vt_option table[] = {
     ROW("requests", INT(1, 1 << 24), .value_name = "N", .fallback = "1000",
         .verbs = VT_FOR_SIMULATE, .help = "replay the first N of the trace"),
     ROW("efficiency", FLOAT(0.01, 1), .value_name = "F", .fallback = "1", .verbs = VT_FOR_SIMULATE,
-        .help = "share of the roofs that is reached; 1: nobody is faster"),
+        .help = "share of each roof that the hardware reaches; 1: all of it"),
 };
 
 /* clang-format on */
@@ -355,7 +373,7 @@ static bool parse_int(const char *text, int64_t *out)
     return errno == 0 && end != text && *end == '\0';
 }
 
-/* "512", "512M", "2G", "2GiB": bytes. */
+/* "512", "512M", "18.5G", "2GiB": bytes. A fraction needs a unit. */
 static bool parse_size(const char *text, int64_t *out)
 {
     static const char units[] = "KMGT";
@@ -363,24 +381,31 @@ static bool parse_size(const char *text, int64_t *out)
     errno = 0;
     if (!isdigit((unsigned char)text[0]))
         return false;
-    long long v = strtoll(text, &end, 10);
+    long long v = strtoll(text, &end, 10), scale = 1;
     if (errno != 0)
         return false;
+    double fraction = 0, digit = 0.1;
+    bool whole = *end != '.';
+    for (end += !whole; !whole && isdigit((unsigned char)*end); end++, digit /= 10)
+        fraction += (*end - '0') * digit;
     const char *unit = *end ? strchr(units, toupper((unsigned char)*end)) : NULL;
     for (const char *u = units; unit && u <= unit; u++)
-        if (__builtin_mul_overflow(v, 1024LL, &v))
-            return false;
+        scale *= 1024;
+    if ((!whole && (!unit || digit == 0.1)) || __builtin_mul_overflow(v, scale, &v) ||
+        __builtin_add_overflow(v, (long long)(fraction * (double)scale), &v))
+        return false;
     if (unit)
         end++;
     *out = v;
     return *end == '\0' || strcmp(end, "B") == 0 || (unit && strcmp(end, "iB") == 0);
 }
 
+/* Decimal numbers only: strtod would read hexadecimal ones too. */
 static bool parse_float(const char *text, double *out)
 {
     char *end;
     errno = 0;
-    if (!isdigit((unsigned char)text[0]) && text[0] != '-' && text[0] != '.')
+    if (text[0] == '+' || text[0] == '\0' || text[strspn(text, "0123456789.eE+-")] != '\0')
         return false;
     *out = strtod(text, &end);
     return errno == 0 && end != text && *end == '\0' && isfinite(*out);
@@ -429,20 +454,33 @@ vt_status vt_parse_ids(const char *text, const char *origin, int32_t **ids, int3
     return VT_OK;
 }
 
-static vt_status check_int(const vt_option *opt, const char *value, const char *origin, vt_err *err)
+static vt_status check_size(const vt_option *opt, const char *value, const char *origin,
+                            vt_err *err)
 {
     const char *or_auto = opt->flags & VT_OPTION_AUTO ? ", or auto" : "";
     int64_t v = 0;
-    bool ok = opt->type == VT_OPTION_SIZE ? parse_size(value, &v) : parse_int(value, &v);
-    if (ok && (double)v >= opt->min && (double)v <= opt->max)
-        return VT_OK;
-    if (opt->type == VT_OPTION_SIZE)
+    if (!parse_size(value, &v))
         return vt_fail(err, VT_ERR_USAGE,
-                       "%s: '%.60s' found, expected at least %.0f bytes, such as 512M or 4G%s",
+                       "%s: '%.60s' found, expected a number of bytes such as 512M or 4.5G%s",
+                       origin, value, or_auto);
+    if (v < (int64_t)opt->min)
+        return vt_fail(err, VT_ERR_USAGE, "%s: '%.60s' found, expected at least %.0f bytes%s",
                        origin, value, opt->min, or_auto);
+    if (v > (int64_t)opt->max)
+        return vt_fail(err, VT_ERR_USAGE, "%s: '%.60s' found, expected at most %.0f bytes%s",
+                       origin, value, opt->max, or_auto);
+    return VT_OK;
+}
+
+static vt_status check_int(const vt_option *opt, const char *value, const char *origin, vt_err *err)
+{
+    int64_t v = 0;
+    if (parse_int(value, &v) && v >= (int64_t)opt->min && v <= (int64_t)opt->max)
+        return VT_OK;
     return vt_fail(err, VT_ERR_USAGE,
-                   "%s: '%.60s' found, expected a whole number from %.0f to %.0f%s", origin, value,
-                   opt->min, opt->max, or_auto);
+                   "%s: '%.60s' found, expected a whole number from %.0f to %.0f%s%s", origin,
+                   value, opt->min, opt->max, opt->flags & VT_OPTION_AUTO ? ", or auto" : "",
+                   opt->flags & VT_OPTION_RANDOM ? ", or random" : "");
 }
 
 static vt_status check(const vt_option *opt, const char *value, const char *origin, vt_err *err)
@@ -459,9 +497,12 @@ static vt_status check(const vt_option *opt, const char *value, const char *orig
                            value);
         break;
     case VT_OPTION_INT:
-    case VT_OPTION_SIZE:
         if (!is_auto(opt, value))
             TRY(check_int(opt, value, origin, err));
+        break;
+    case VT_OPTION_SIZE:
+        if (!is_auto(opt, value))
+            TRY(check_size(opt, value, origin, err));
         break;
     case VT_OPTION_FLOAT:
         if (!parse_float(value, &f) || f < opt->min || f > opt->max)
@@ -499,9 +540,22 @@ static void values_clear(values *v)
     *v = (values){0};
 }
 
+/* A number of the option's range, as text; "random" where the system has none to give. */
+static const char *draw(const vt_option *opt, char *out, size_t size)
+{
+    uint64_t bits;
+    if (getrandom(&bits, sizeof bits, 0) != sizeof bits)
+        return "random"; /* which is refused as no number */
+    snprintf(out, size, "%llu", (unsigned long long)(bits % (uint64_t)opt->max));
+    return out;
+}
+
 vt_status vt_options_assign(vt_options *o, const vt_option *opt, const char *value,
                             const char *origin, vt_err *err)
 {
+    char drawn[24];
+    if ((opt->flags & VT_OPTION_RANDOM) && strcmp(value, "random") == 0)
+        value = draw(opt, drawn, sizeof drawn);
     if (opt->type == VT_OPTION_FLAG && parse_flag(value))
         value = parse_flag(value);
     TRY(check(opt, value, origin, err));

@@ -18,7 +18,7 @@
 typedef enum vt_option_type {
     VT_OPTION_FLAG,   /* true or false; on the command line its name alone */
     VT_OPTION_INT,    /* a whole number in [min, max] */
-    VT_OPTION_SIZE,   /* bytes: 512, 64K, 512M, 4G: powers of 1024 */
+    VT_OPTION_SIZE,   /* bytes: 512, 64K, 512M, 4.5G: powers of 1024 */
     VT_OPTION_FLOAT,  /* a finite number in [min, max] */
     VT_OPTION_CHOICE, /* one of `choices` */
     VT_OPTION_TEXT,
@@ -48,9 +48,10 @@ enum {
 };
 
 enum {
-    VT_OPTION_AUTO = 1,    /* "auto" is a value too: whoever reads it decides */
-    VT_OPTION_REPEAT = 2,  /* may be given several times; all values are kept */
-    VT_OPTION_OPTIONAL = 4 /* the value may be left out, and then has to come as --key=VALUE */
+    VT_OPTION_AUTO = 1,     /* "auto" is a value too: its reader chooses the number */
+    VT_OPTION_REPEAT = 2,   /* may be given several times; all values are kept */
+    VT_OPTION_OPTIONAL = 4, /* the value may be left out, so where given it comes as --key=VALUE */
+    VT_OPTION_RANDOM = 8    /* "random" is a value too: a number is drawn and kept in its place */
 };
 
 typedef struct vt_option {

@@ -382,11 +382,15 @@ static vt_status read_generation(loader *l, const char *path, const json_t *root
                                  int32_t *n)
 {
     vt_model *m = l->m;
+    bool sampled = true;
     TRY(add_eos(l, path, json_member(root, "eos_token_id"), ids, n));
     TRY(get_float(l, path, root, "temperature", &m->gen_temperature));
     TRY(get_float(l, path, root, "top_p", &m->gen_top_p));
     TRY(get_float(l, path, root, "min_p", &m->gen_min_p));
     TRY(get_float(l, path, root, "repetition_penalty", &m->gen_repetition_penalty));
+    TRY(json_get_bool(path, root, "do_sample", false, &sampled, l->err));
+    if (!sampled)
+        m->gen_temperature = 0; /* the model asks for greedy answers, whatever else it says */
     return json_get_i32(path, root, "top_k", false, &m->gen_top_k, l->err);
 }
 

@@ -38,12 +38,10 @@ static double num(const json_t *o, const char *key)
 static const char *text(const json_t *o, const char *key, char out[TEXT_MAX])
 {
     const char *s = json_string_value(get(o, key));
-    size_t n = 0;
-    for (; s && s[n] && n + 1 < TEXT_MAX; n++)
-        out[n] = (unsigned char)s[n] < 0x20 || s[n] == 0x7f ? ' ' : s[n];
-    while (s && s[n] && n > 0 && ((unsigned char)s[n] & 0xc0) == 0x80)
-        n--; /* not in the middle of a character */
+    size_t n = s ? strnlen(s, TEXT_MAX - 1) : 0;
+    memcpy(out, s ? s : "", n);
     out[n] = '\0';
+    vt_text_clean_line(out);
     return out;
 }
 

@@ -20,7 +20,8 @@ fi
 check "make install into an empty DESTDIR" make -s install DESTDIR="$tmp/root" PREFIX=/opt/vitrine
 root=$tmp/root/opt/vitrine
 for f in bin/vitrine include/vitrine.h lib/libvitrine.a lib/libvitrine.so lib/libvitrine.so.0 share/man/man1/vitrine.1 \
-    lib/pkgconfig/vitrine.pc; do
+    lib/pkgconfig/vitrine.pc share/bash-completion/completions/vitrine share/zsh/site-functions/_vitrine \
+    share/fish/vendor_completions.d/vitrine.fish; do
     check "$f is installed" test -s "$root/$f"
 done
 check "the pkg-config file names the prefix" grep -qx 'prefix=/opt/vitrine' "$root/lib/pkgconfig/vitrine.pc"
@@ -42,5 +43,9 @@ exported=$(nm -g --defined-only "$root/lib/libvitrine.a" | awk 'NF == 3 {print $
 check "the static library exports vt_ names only ($exported)" test -z "$exported"
 check "the program needs libc and libm only" sh -c \
     "! readelf -d '$root/bin/vitrine' | grep NEEDED | grep -vE 'libc\.so|libm\.so|ld-linux|libdl|libpthread'"
+touch "$root/bin/another"
+check "make uninstall" make -s uninstall DESTDIR="$tmp/root" PREFIX=/opt/vitrine
+left=$(cd "$root" && find . ! -type d)
+check "takes every file away and nothing else ($left)" test "$left" = ./bin/another
 echo "1..$n"
 exit $bad

@@ -112,9 +112,13 @@ def test_story_show_survives_strange_files():
 
 
 def test_story_that_cannot_be_written_is_a_failure_after_the_answer():
-    r = run("run", "--story=/no/folder/s.json", "-n", "2", "--ignore-eos", *FAST, *model(), COUNT)
-    same(r.code, 1)
-    assert r.out and "/no/folder/s.json" in r.log
+    with tempfile.TemporaryDirectory() as d:
+        path = os.path.join(d, "s.json")
+        os.symlink("/dev/full", path)
+        r = run("run", "-n", "4", f"--story={path}", *FAST, *model(), COUNT)
+        same(r.code, 1)
+        assert r.out and f"{path}: No space left" in r.log, r.log
+        same(os.listdir(d), ["s.json"])
 
 
 main(globals())

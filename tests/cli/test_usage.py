@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The command line itself: help, exit status, wrong usage, environment, completion, the man page."""
-import os, pty, re, select, subprocess, tempfile
+import json, os, pty, re, select, shutil, subprocess, tempfile
 
 from tap import *
 
@@ -9,9 +9,10 @@ VERBS = ["run", "chat", "score", "tokenize", "template", "explain", "bench laten
 # design: what each verb takes, written down apart from the program's own table
 OPTIONS = {
     "run": "model device threads tp seed json quiet max-tokens temperature top-p top-k min-p stop ignore-eos raw tokens "
-           "batch output retry-failed literal-content system story page-size kv-memory kv-dtype max-context max-running max-queued token-budget policy "
+           "batch output retry-failed literal-content system story repeat-penalty presence-penalty frequency-penalty logit-bias samples logprobs file page-size kv-memory kv-dtype max-context max-running max-queued token-budget policy "
            "attention-backend deterministic no-overlap no-graphs no-prefix-cache",
-    "chat": "model device threads seed quiet max-tokens temperature top-p top-k min-p stop system literal-content",
+    "chat": "model device threads seed quiet max-tokens temperature top-p top-k min-p stop system literal-content repeat-penalty "
+            "presence-penalty frequency-penalty logit-bias",
     "score": "model threads json quiet text tokens top window",
     "tokenize": "model json decode special add-bos",
     "template": "model messages template no-generation-prompt",
@@ -73,6 +74,7 @@ def test_unknown_things_are_wrong_usage_and_named():
     fails(2, "--window is not an option of 'vitrine run'", "run", "--window", "4", "x")
     fails(2, "--max-tokens needs a value", "run", "x", "--max-tokens")
     fails(2, "in quotes", "run", "two", "words")
+    fails(2, "'b' was not expected behind NAME", "pull", "a", "b")
     fails(2, "takes no arguments", "env", "please")
     fails(2, "needs one of: latency, startup, kernels", "bench")
 
@@ -85,6 +87,36 @@ def test_wrong_values_name_option_value_and_expectation():
     fails(2, ["--kv-memory: 'lots' found", "512M"], "run", "--kv-memory", "lots", "x")
     fails(2, ["--tokens: ", "token ids such as 1,2,3"], "run", "--tokens", "1;2")
     fails(2, ["--json: 'perhaps' found", "true or false"], "run", "--json=perhaps", "x")
+
+
+def test_numbers_are_decimal_and_within_their_range():
+    fails(2, ["--kv-memory: '1000T' found", "at most 1000000000000000 bytes"], "run", "--kv-memory", "1000T", "x")
+    fails(2, ["--kv-memory: '60K' found", "at least 65536 bytes"], "run", "--kv-memory", "60K", "x")
+    fails(2, ["--kv-memory: '1.5' found", "such as 512M or 4.5G"], "run", "--kv-memory", "1.5", "x")
+    fails(2, ["--kv-memory: '1.G' found"], "run", "--kv-memory", "1.G", "x")
+    ok("run", "-n", "1", "--tokens", "5", "--kv-memory", "0.0625G", "--max-context", "512", *model())
+    fails(2, ["--temperature: '0x1p1' found"], "run", "--temperature", "0x1p1", "x")
+    fails(2, ["--temperature: '' found"], "run", "--temperature", "", "x")
+    fails(2, ["--seed: '9007199254740993' found", "9007199254740992, or random"], "run", "--seed", "9007199254740993", "x")
+    ok("run", "-n", "1", "--tokens", "5", "--seed", "9007199254740992", *FAST, *model())
+    fails(2, ["VITRINE_SEED: 'often' found"], "run", "x", env={"VITRINE_SEED": "often"})
+
+
+def test_env_jit_says_so_where_there_are_no_kernels():
+    with tempfile.TemporaryDirectory() as d:
+        env = {"VITRINE_CACHE": d}
+        same(ok("env", "--jit", "--json", env=env).json, {"kernels": []})
+        r = ok("env", "--jit", env=env)
+        same((r.out, r.log), (b"", "there are no compiled GPU kernels in the cache yet\n"))
+
+
+def test_closed_standard_streams_are_not_given_to_files():
+    with tempfile.TemporaryDirectory() as d:
+        story = os.path.join(d, "s.json")
+        p = subprocess.run(["bash", "-c", '"$@" <&- >&- 2>&-', "bash", BIN, "run", "-n", "2", "--tokens", "5,6",
+                            f"--story={story}", *FAST, *model()], env=clean_env(), timeout=LIMIT_S)
+        same(p.returncode, 0)
+        json.load(open(story))  # and nothing else is in it
 
 
 def test_what_is_not_there_yet_is_refused_by_name():
@@ -177,6 +209,80 @@ _vitrine; printf '%s\\n' "${{COMPREPLY[@]}}" """
     assert "--window" in complete("vitrine score --w")
     assert "--window" not in complete("vitrine run --w")
     assert "--gen" in complete("vitrine bench latency --g")
+
+
+COMPLETED = [  # what is typed, what is offered, what is not
+    ("vitrine r", "run", "env"), ("vitrine bench lat", "latency", "--gen"), ("vitrine run --max-t", "--max-tokens", "--window"),
+    ("vitrine run --policy l", "lpm", "fcfs"), ("vitrine run --kv-dtype ", "bf16", "N"), ("vitrine chat -m smol", "smol model", "run"),
+    ("vitrine run --story=a\\ f", "a file.json", "--json"), ("vitrine completion f", "fish", "zsh"), ("vitrine run -f a\\ f", "a file.json", "x"),
+    ("vitrine env --export a", "a folder", "a file.json"), ("vitrine run --policy=pri", "priority", "fcfs"),
+    ("vitrine run --max-tokens ", None, "a file.json"),
+]
+
+
+def completion_folder(d):
+    """A working folder and a cache with names that have spaces."""
+    os.makedirs(os.path.join(d, "cache/models"))
+    os.makedirs(os.path.join(d, "work/a folder"))
+    open(os.path.join(d, "work/a file.json"), "w").close()
+    open(os.path.join(d, "cache/models/smol model.gguf"), "w").close()
+    open(os.path.join(d, "cache/models/smol.gguf.part"), "w").close()
+    return {**clean_env(), "VITRINE_CACHE": os.path.join(d, "cache"), "LC_ALL": "C", "HOME": d}
+
+
+def check_completion(shell, offers):
+    """`offers(line, environment, folder)`: what the shell offers for a line, as a list."""
+    with tempfile.TemporaryDirectory() as d:
+        env = completion_folder(d)
+        for line, wanted, other in COMPLETED:
+            found = offers(line, env, os.path.join(d, "work"))
+            assert wanted is None or wanted in found, f"{shell}: {line!r}: {wanted!r} is not in {found}"
+            assert other not in found, f"{shell}: {line!r}: {other!r} is in {found}"
+
+
+def test_completion_of_bash_completes_values_and_names_with_spaces():
+    script = ok("completion", "bash").text
+    def offers(line, env, folder):
+        words = [w.replace("\0", "\\ ") for w in line.replace("\\ ", "\0").split(" ")]
+        words = [part for w in words for part in (re.split("(=)", w) if w.startswith("--") and "=" in w else [w])]
+        quoted = " ".join("'" + w + "'" for w in words)
+        p = subprocess.run(["bash", "-c", script + f"COMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}\n_vitrine; "
+                            "printf '%s\\n' \"${COMPREPLY[@]}\""], capture_output=True, text=True, cwd=folder, env=env)
+        same(p.stderr, "", "stderr")
+        return p.stdout.split("\n")
+    check_completion("bash", offers)
+
+
+def test_completion_of_fish():
+    if not shutil.which("fish"):
+        skip("fish is not installed")
+    script = ok("completion", "fish").text
+    def offers(line, env, folder):
+        p = subprocess.run(["fish", "--no-config", "-c", script + "complete -C '" + line.replace("\\", "\\\\") + "'"],
+                           capture_output=True, text=True, cwd=folder, env=env)
+        same(p.stderr, "", "stderr")
+        names = [o.split("\t")[0].rstrip("/") for o in p.stdout.split("\n")]
+        return names + [n.split("=", 1)[1] for n in names if "=" in n]
+    check_completion("fish", offers)
+
+
+def test_completion_of_zsh():
+    if not shutil.which("zsh"):
+        skip("zsh is not installed")
+    p = subprocess.run(["zsh", "-f", "-n"], input=ok("completion", "zsh").text, capture_output=True, text=True)
+    same((p.returncode, p.stderr), (0, ""), "zsh's own check of the script")
+    script = ok("completion", "zsh").text
+    for verb in ("run", "chat"):
+        p = subprocess.run(["zsh", "-f", "-c", "compdef() { :; }; source /dev/stdin; _vitrine_words " + verb + " ''"],
+                           input=script, capture_output=True, text=True)
+        same(sorted(w for w in p.stdout.split() if w != "--help"), sorted("--" + o for o in options_of(verb) if o != "help"))
+    p = subprocess.run(["zsh", "-f", "-c", "compdef() { :; }; source /dev/stdin; _vitrine_value --policy; _vitrine_value -m"],
+                       input=script, capture_output=True, text=True)
+    same(p.stdout, "words fcfs lpm priority\nmodels\n")
+
+
+def test_completion_refuses_other_shells():
+    fails(2, ["'csh' found", "bash, zsh or fish"], "completion", "csh")
 
 
 def test_man_page_names_every_verb_and_option():

@@ -40,12 +40,18 @@ def test_template_needs_no_model_with_a_template():
         same(ok(*args, m).text, "[user]hé<go>3")
         same(ok(*args, m, "--no-generation-prompt").text, "[user]hé3")
         same(ok(*args, "-", stdin='[{"role": "a", "content": "b"}]').text, "[a]b<go>")
-        fails(1, "line 1", *args, "-", stdin="{")
+        fails(1, "standard input: line 1", *args, "-", stdin="{")
         fails(1, "expected an object", *args, "-", stdin="3")
         fails(1, "/no/file", "template", "--template", t, "--messages", "/no/file")
         fails(2, "--messages is needed", "template", "--template", t)
         open(t, "w").write("{% for %}")
         fails(1, "t.jinja", *args, m)
+        for wrong in ("{{ 1 // 0 }}", "{{ messages.__class__ }}", "{{ ''.join(3) }}"):  # a failure, no wrong usage
+            open(t, "w").write(wrong)
+            r = run(*args, m)
+            assert r.code in (0, 1), (wrong, r.code, r.log)
+        open(t, "w").write("{{ 1 // 0 }}")
+        fails(1, "zero", *args, m)
 
 
 def test_template_of_the_model():
@@ -111,6 +117,8 @@ def test_score_reads_a_text_and_drops_one_newline():
 
 def test_score_refuses_what_it_cannot_score():
     fails(2, "one of --text and --tokens", "score", *FAST, *model())
+    fails(2, "give one of the two", "score", "--text", "a", "--tokens", "1,2", "-m", "/no/such/model.gguf")
+    fails(2, "--top: goes with --json", "score", "--tokens", "1,2", "--top", "2", *FAST, *model())
     fails(2, "at least 2", "score", "--tokens", "5", *FAST, *model())
     fails(2, "only 3 tokens", "score", "--tokens", "5,6,7", "--window", "4", *FAST, *model())
     fails(2, "--window", "score", "--tokens", ",".join(["5"] * 600), *FAST, *model())

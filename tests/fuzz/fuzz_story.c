@@ -1,8 +1,10 @@
-/* Any bytes as a story.json: rendering fails with a message, or gives text for a terminal that
- * holds no control character but newlines. */
+/* Any bytes as a story.json: rendering fails with a message, or gives UTF-8 for a terminal that
+ * holds no control character but newlines: none of C0, DEL or C1, no mark of direction. */
 #include <stdint.h>
 #include <stdlib.h>
 
+#include "base/term.h"
+#include "base/utf8.h"
 #include "story/story.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -15,9 +17,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (story_render("fuzz", (const char *)data, size, &term, &out, &err) != VT_OK &&
         !err.message[0])
         abort();
-    for (size_t i = 0; i < out.len; i++) {
-        unsigned char c = (unsigned char)out.data[i];
-        if ((c < 0x20 && c != '\n') || c == 0x7f)
+    if (vt_utf8_valid(out.data ? out.data : "", out.len) != out.len)
+        abort();
+    for (size_t i = 0; i < out.len;) {
+        uint32_t c;
+        i += (size_t)vt_utf8_next(out.data + i, &c);
+        if (c == '\t' || vt_text_is_control(c))
             abort();
     }
     vt_buf_release(&out);

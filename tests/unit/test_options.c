@@ -48,6 +48,15 @@ static void test_options_set_when_valid_then_typed(void **state)
     assert_string_equal(vt_options_get(o, "device"), "cuda:12");
     assert_int_equal(vt_options_int(o, "threads"), 3);
     assert_int_equal(vt_options_int(o, "kv-memory"), INT64_C(2) << 30);
+    assert_int_equal(vt_options_set(o, "kv-memory", "18.5G", NULL), VT_OK);
+    assert_int_equal(vt_options_int(o, "kv-memory"), INT64_C(37) << 29);
+    assert_int_equal(vt_options_set(o, "kv-memory", "0.25MiB", NULL), VT_OK);
+    assert_int_equal(vt_options_int(o, "kv-memory"), 1 << 18);
+    assert_int_equal(vt_options_set(o, "seed", "9007199254740992", NULL), VT_OK);
+    assert_int_equal(vt_options_int(o, "seed"), INT64_C(1) << 53);
+    assert_int_equal(vt_options_set(o, "seed", "random", NULL), VT_OK);
+    assert_string_not_equal(vt_options_get(o, "seed"), "random");
+    assert_in_range(vt_options_int(o, "seed"), 0, INT64_C(1) << 53);
     assert_string_equal(vt_options_get(o, "policy"), "lpm");
     assert_string_equal(vt_options_get(o, "quiet"), "true");
     assert_true(vt_options_given(o, "threads"));
@@ -66,6 +75,11 @@ static void test_options_set_when_wrong_then_named(void **state)
     must_fail("threads", "99999999999999999999", VT_ERR_USAGE, "whole number");
     must_fail("threads", "", VT_ERR_USAGE, "whole number");
     must_fail("kv-memory", "4Q", VT_ERR_USAGE, "512M");
+    must_fail("kv-memory", "1000T", VT_ERR_USAGE, "at most 1000000000000000 bytes");
+    must_fail("kv-memory", "1K", VT_ERR_USAGE, "at least 65536 bytes");
+    must_fail("kv-memory", "1048576.5", VT_ERR_USAGE, "4.5G");
+    must_fail("kv-memory", "9223372036854775807T", VT_ERR_USAGE, "4.5G");
+    must_fail("seed", "9007199254740993", VT_ERR_USAGE, "or random");
     must_fail("kv-memory", "9999999T", VT_ERR_USAGE, "bytes");
     must_fail("policy", "random", VT_ERR_USAGE, "fcfs|lpm|priority");
     must_fail("policy", "fcfs|lpm", VT_ERR_USAGE, "fcfs|lpm|priority");

@@ -113,6 +113,70 @@ static void test_progress_when_total_known_then_bar_and_time_left(void **state)
     EXPECT("load  0 B/s", vt_text_progress(&b, "load", 0, 0, 0, "B"));
 }
 
+/* Every way to cut the text in two shows the same. */
+static void expect_shown(const char *want, const char *text, size_t len)
+{
+    for (size_t cut = 0; cut <= len; cut++) {
+        vt_buf b = {0};
+        vt_shown s = {0};
+        vt_text_show(&b, &s, text, cut);
+        vt_text_show(&b, &s, text + cut, len - cut);
+        vt_text_show_end(&b, &s);
+        assert_string_equal(b.data ? b.data : "", want);
+        assert_int_equal(b.len, strlen(want));
+        vt_buf_release(&b);
+    }
+}
+#define SHOWN(want, text) expect_shown(want, text, sizeof(text) - 1)
+#define BAD "\xef\xbf\xbd"
+
+static void test_text_show_when_harmless_then_unchanged(void **state)
+{
+    (void)state;
+    SHOWN("", "");
+    SHOWN("a\tb\nc", "a\tb\nc");
+    SHOWN("héllo 日本 \U0001f600 e\xcc\x81 \u200d\u00a0",
+          "héllo 日本 \U0001f600 e\xcc\x81 \u200d\u00a0");
+}
+
+static void test_text_show_when_controls_then_replaced_however_it_is_cut(void **state)
+{
+    (void)state;
+    SHOWN(BAD "]52;c;aGk=" BAD, "\033]52;c;aGk=\a");
+    SHOWN("a" BAD "2J" BAD BAD "b", "a\xc2\x9b"
+                                    "2J\x7f\xc2\x80"
+                                    "b");
+    SHOWN("x" BAD "y" BAD "z" BAD BAD, "x\u202ey\u2066z\u200f\u061c");
+    SHOWN("zero" BAD, "zero\0");
+    SHOWN("\u00a0", "\xc2\xa0"); /* the first character behind C1 */
+}
+
+static void test_text_show_when_carriage_return_then_only_at_the_end_of_a_line(void **state)
+{
+    (void)state;
+    SHOWN("one\ntwo\n", "one\r\ntwo\r\n");
+    SHOWN("one" BAD "two" BAD, "one\rtwo\r");
+    SHOWN(BAD "\né", "\r\r\né");
+}
+
+static void test_text_show_when_ill_formed_then_one_mark_for_each_part(void **state)
+{
+    (void)state;
+    SHOWN("a" BAD "b", "a\x9b"
+                       "b"); /* C1 as one byte, which some terminals obey */
+    SHOWN(BAD "x" BAD, "\xe6\x97x\xf0\x9f\x98");
+    SHOWN(BAD BAD BAD, "\xed\xa0\x80");
+}
+
+static void test_text_clean_line_when_hostile_then_one_harmless_line(void **state)
+{
+    (void)state;
+    char text[] = "a\nb\tc\033[0m \xc2\x9b"
+                  "1 \u202e \xff é \xe6\x97";
+    vt_text_clean_line(text);
+    assert_string_equal(text, "a b c [0m  1   ? é ");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -123,6 +187,11 @@ int main(void)
         cmocka_unit_test(test_text_spark_when_fewer_cells_then_means),
         cmocka_unit_test(test_table_when_finished_then_aligned_and_cut),
         cmocka_unit_test(test_text_ink_when_no_colour_then_bare),
+        cmocka_unit_test(test_text_show_when_harmless_then_unchanged),
+        cmocka_unit_test(test_text_show_when_controls_then_replaced_however_it_is_cut),
+        cmocka_unit_test(test_text_show_when_carriage_return_then_only_at_the_end_of_a_line),
+        cmocka_unit_test(test_text_show_when_ill_formed_then_one_mark_for_each_part),
+        cmocka_unit_test(test_text_clean_line_when_hostile_then_one_harmless_line),
         cmocka_unit_test(test_progress_when_total_known_then_bar_and_time_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

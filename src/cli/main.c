@@ -93,8 +93,8 @@ const cli_verb cli_verbs[] = {
      "Fetches a preset (smollm2-135m, gemma3-270m), or ORG/NAME from a Hugging Face style hub: "
      "its safetensors with their JSON files, or its GGUF file (ORG/NAME/FILE where there are "
      "several). A download that broke off is taken up where it stopped; sizes and hashes are "
-     "checked. A token is read from VITRINE_HUB_TOKEN or HF_TOKEN. Needs libcurl; presets need "
-     "python3 with pip.",
+     "checked. A hub's token is read from VITRINE_HUB_TOKEN; HF_TOKEN is sent to "
+     "https://huggingface.co alone. Needs libcurl; presets need python3 with pip.",
      "vitrine pull smollm2-135m\n"
      "vitrine pull --hub https://hub.example.org org/name",
      VT_FOR_PULL, 1, cli_pull},

@@ -162,6 +162,11 @@ static const vt_option table[] = {
         .help = "a Hugging Face style hub, for ORG/NAME; VITRINE_HUB sets it too"),
     ROW("connections", INT(1, 32), .value_name = "N", .fallback = "4", .verbs = VT_FOR_PULL,
         .help = "files fetched at once"),
+    ROW("require-hash", VT_OPTION_FLAG, .verbs = VT_FOR_PULL,
+        .help = "refuse files for which the hub's listing gives no hash"),
+    ROW("max-size", VT_OPTION_SIZE, .min = 1, .max = 4398046511104.0, .value_name = "BYTES",
+        .fallback = "64G", .verbs = VT_FOR_PULL,
+        .help = "most that is taken of a file whose size the hub does not tell"),
 
     /* explain and bench */
     ROW("prompt", INT(0, 1 << 20), .flags = VT_OPTION_AUTO, .value_name = "N", .fallback = "auto",

@@ -1,7 +1,7 @@
 /* What we use of libcurl, by dlopen and with our own declarations: no headers to build, nothing
  * linked. */
-#ifndef VT_FILES_FETCH_CURL_H
-#define VT_FILES_FETCH_CURL_H
+#ifndef VT_FETCH_CURL_H
+#define VT_FETCH_CURL_H
 
 #include <stddef.h>
 

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "cli/cli.h"
+#include "cli/model_name.h"
 
 enum { MAX_FILE_BYTES = 256 << 20 };
 
@@ -156,6 +157,7 @@ vt_status cli_open(const cli *c, cli_session *s, vt_err *err)
 {
     *s = (cli_session){0};
     int64_t begin = vt_now_ns();
+    cli_tell_model(c);
     announce_loading(c, true);
     vt_status status = vt_model_open(c->options, &s->model, err);
     if (status == VT_OK)

@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "cli/cli.h"
 #include "device/cpu.h"
+#include "files/map.h"
 
 /* One verb a paragraph. */
 /* clang-format off */
@@ -249,6 +250,7 @@ static int dispatch(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    file_explain_sigbus();
     int status = dispatch(argc, argv);
     if (fflush(stdout) != 0 || ferror(stdout)) {
         fputs("vitrine: stdout could not be written\n", stderr);

@@ -11,15 +11,12 @@
 #include "base/mem.h"
 #include "base/tensor.h"
 #include "files/index.h"
+#include "files/map.h"
 
 typedef struct st_file {
-    char *path;
-    const uint8_t *map;
-    size_t size;
-    bool mapped; /* by us: st_open, not st_open_bytes */
+    file_view view;
     int64_t n_tensors;
     vt_tensor *tensor; /* [n_tensors]; a scalar has shape [1] */
-    vt_arena arena;
 } st_file;
 
 vt_status st_open(const char *path, st_file **out, vt_err *err);

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/quant.h"
+#include "files/gguf_split.h"
 #include "text/template/template.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -475,6 +476,14 @@ vt_status model_declare(vt_model *m, vt_dtype dtype, vt_tensor **out, int64_t *n
 
 /* ---- the architecture's numbers ---- */
 
+vt_status model_check_factor(const char *path, const char *key, double value, vt_err *err)
+{
+    if (fabs(value) >= MODEL_SCALE_MIN && fabs(value) <= MODEL_SCALE_MAX)
+        return VT_OK;
+    return vt_fail(err, VT_ERR_MODEL, "%s: %s is %g (between %g and %g expected)", path, key, value,
+                   MODEL_SCALE_MIN, MODEL_SCALE_MAX);
+}
+
 static vt_status check_rope(const vt_model *m, const vt_rope_params *r, vt_err *err)
 {
     if (r->dims < 2 || r->dims % 2 != 0 || r->dims > m->arch.head_dim)
@@ -572,7 +581,10 @@ vt_status model_new(const char *path, vt_model **out, vt_err *err)
     while (begin > 0 && path[begin - 1] != '/')
         begin--;
     size_t name_len = len - begin;
-    if (name_len > 5 && memcmp(path + len - 5, ".gguf", 5) == 0)
+    gguf_split_name split;
+    if (gguf_split_parse(path + begin, name_len, &split))
+        name_len = split.prefix;
+    else if (name_len > 5 && memcmp(path + len - 5, ".gguf", 5) == 0)
         name_len -= 5;
     m->path = vt_arena_strdup(&m->arena, path, strlen(path));
     m->name = vt_arena_strdup(&m->arena, path + begin, name_len);

@@ -19,6 +19,7 @@
 #include <sys/stat.h>
 
 #include "files/json.h"
+#include "files/json_flat.h"
 #include "files/map.h"
 #include "files/safetensors.h"
 #include "model/assemble.h"
@@ -296,41 +297,39 @@ static vt_status load_template_file(loader *l, const char *path)
 
 /* "chat_template" is a string, or a list of {"name", "template"} of which "default" is taken, else
  * the first. */
-static vt_status load_template_value(loader *l, const char *path, const json_t *value)
+static vt_status load_template_value(loader *l, const char *path, const json_doc *doc,
+                                     const json_node *value)
 {
-    const json_t *chosen = value;
-    if (json_is_array(value)) {
-        chosen = json_object_get(json_array_get(value, 0), "template");
-        for (size_t i = 0; i < json_array_size(value); i++) {
-            const json_t *entry = json_array_get(value, i);
-            const char *name = json_string_value(json_object_get(entry, "name"));
-            if (name && strcmp(name, "default") == 0)
-                chosen = json_object_get(entry, "template");
-        }
+    const json_node *chosen = value;
+    if (value->type == JSON_T_ARRAY) {
+        chosen = json_get(doc, json_first(value), "template");
+        for (const json_node *entry = json_first(value); entry;
+             entry = json_after(doc, value, entry))
+            if (json_is(json_get(doc, entry, "name"), "default"))
+                chosen = json_get(doc, entry, "template");
     }
-    if (!json_is_string(chosen))
+    if (!chosen || chosen->type != JSON_T_STRING)
         return vt_fail(l->err, VT_ERR_FORMAT,
                        "%s: \"chat_template\" is neither a string nor a list of named "
                        "ones",
                        path);
-    return vt_template_parse(path, json_string_value(chosen), json_string_length(chosen),
-                             &l->m->chat_template, l->err);
+    return vt_template_parse(path, chosen->s, chosen->len, &l->m->chat_template, l->err);
 }
 
 static vt_status load_text_config(loader *l, const char *path, const void *text, size_t len)
 {
     char file[4096];
-    json_t *root;
+    json_doc doc;
     if (len > MAX_TOKENIZER_CONFIG)
         return vt_fail(l->err, VT_ERR_FORMAT, "%s: %zu bytes (at most %d allowed)", path, len,
                        MAX_TOKENIZER_CONFIG);
     TRY(load_tokenizer(l, text, len));
     if (has_file(l, "chat_template.jinja", file, sizeof file))
         return load_template_file(l, file);
-    TRY(json_file_parse(path, text, len, &root, l->err));
-    const json_t *value = json_member(root, "chat_template");
-    vt_status status = value ? load_template_value(l, path, value) : VT_OK;
-    json_decref(root);
+    TRY(json_parse(path, text, len, &doc, l->err));
+    const json_node *value = json_get(&doc, doc.node, "chat_template");
+    vt_status status = value ? load_template_value(l, path, &doc, value) : VT_OK;
+    json_release(&doc);
     return status;
 }
 
@@ -373,7 +372,7 @@ static vt_status get_float(loader *l, const char *path, const json_t *root, cons
                            float *out)
 {
     double v = (double)*out;
-    TRY(json_get_f64(path, root, key, false, &v, l->err));
+    TRY(vt_read_f64(path, root, key, false, &v, l->err));
     *out = (float)v;
     return VT_OK;
 }
@@ -382,12 +381,12 @@ static vt_status read_generation(loader *l, const char *path, const json_t *root
                                  int32_t *n)
 {
     vt_model *m = l->m;
-    TRY(add_eos(l, path, json_member(root, "eos_token_id"), ids, n));
+    TRY(add_eos(l, path, vt_read_member(root, "eos_token_id"), ids, n));
     TRY(get_float(l, path, root, "temperature", &m->gen_temperature));
     TRY(get_float(l, path, root, "top_p", &m->gen_top_p));
     TRY(get_float(l, path, root, "min_p", &m->gen_min_p));
     TRY(get_float(l, path, root, "repetition_penalty", &m->gen_repetition_penalty));
-    return json_get_i32(path, root, "top_k", false, &m->gen_top_k, l->err);
+    return vt_read_i32(path, root, "top_k", false, &m->gen_top_k, l->err);
 }
 
 /* As in transformers, generation_config.json speaks alone where it exists. */
@@ -397,8 +396,8 @@ static vt_status load_generation(loader *l, const char *config_path, const json_
     char path[4096];
     json_t *root;
     if (!has_file(l, "generation_config.json", path, sizeof path))
-        return add_eos(l, config_path, json_member(config, "eos_token_id"), ids, n);
-    TRY(json_file_load(path, MAX_CONFIG, &root, l->err));
+        return add_eos(l, config_path, vt_read_member(config, "eos_token_id"), ids, n);
+    TRY(vt_read_json(path, MAX_CONFIG, &root, l->err));
     vt_status status = read_generation(l, path, root, ids, n);
     json_decref(root);
     return status;
@@ -433,7 +432,7 @@ static vt_status load(loader *l, bool weights)
         if (!config)
             return no_memory(l);
     } else {
-        TRY(json_file_load(path, MAX_CONFIG, &config, l->err));
+        TRY(vt_read_json(path, MAX_CONFIG, &config, l->err));
     }
     vt_status status = read_folder(l, path, config, weights);
     json_decref(config);

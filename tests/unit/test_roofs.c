@@ -63,7 +63,7 @@ static void test_roofs_get_when_measured_then_positive_and_kept(void **state)
 static void test_roofs_cache_when_written_then_no_link_is_followed(void **state)
 {
     (void)state;
-    char dir[] = "/tmp/vitrine-roofs-XXXXXX", victim[256], link[256], text[16] = "", clean[300];
+    char dir[] = "/tmp/vitrine-roofs-XXXXXX", victim[256], link[400], text[16] = "", clean[300];
     char inner[256];
     struct stat st;
     vt_roofs r = {.name = "this", .level = "avx2", .far_bytes = 1, .near_bytes = 5};

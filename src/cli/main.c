@@ -99,6 +99,20 @@ const cli_verb cli_verbs[] = {
      "vitrine pull smollm2-135m\n"
      "vitrine pull --hub https://hub.example.org org/name",
      VT_FOR_PULL, 1, cli_pull},
+    {"list", "", "the models in the cache",
+     "Lists the models in the cache with their size, the type of most of their weights, and where "
+     "they are. Their names are what -m takes.",
+     NULL, VT_FOR_LIST, 0, cli_list},
+    {"show", "[NAME]", "what a model is: architecture, shape, weights, context, tokenizer",
+     "Describes a model without running it: a .gguf file, a Hugging Face folder, a name in the "
+     "cache, or dummy:NAME; the default model where no name is given.",
+     "vitrine show smollm2-135m\n"
+     "vitrine show dummy:qwen3-8b --json",
+     VT_FOR_SHOW, 1, cli_show},
+    {"rm", "NAME", "remove a model from the cache",
+     "Removes a model that 'vitrine list' names from the cache. It asks first on a terminal, and "
+     "needs --yes elsewhere.",
+     NULL, VT_FOR_RM, 1, cli_rm},
     {"completion", "", "a completion script for bash",
      "Prints a script that completes verbs and options in bash.", "source <(vitrine completion)",
      VT_FOR_COMPLETION, 0, cli_completion},

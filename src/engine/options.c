@@ -64,10 +64,11 @@ static const vt_option table[] = {
     ROW("json", VT_OPTION_FLAG, .fallback = "false",
         .verbs = VT_FOR_ENGINE | VT_FOR_RUN | VT_FOR_SCORE | VT_FOR_TOKENIZE | VT_FOR_EXPLAIN |
                  VT_FOR_ENV | VT_FOR_LATENCY | VT_FOR_KERNELS | VT_FOR_STARTUP | VT_FOR_OFFLINE |
-                 VT_FOR_SIMULATE,
+                 VT_FOR_SIMULATE | VT_FOR_LIST | VT_FOR_SHOW,
         .help = "print one JSON object instead of text"),
     ROW("quiet", VT_OPTION_FLAG, .letter = 'q', .fallback = "false",
-        .verbs = VT_FOR_ENGINE | MODEL | VT_FOR_ENV | VT_FOR_KERNELS | VT_FOR_PULL,
+        .verbs = VT_FOR_ENGINE | MODEL | VT_FOR_ENV | VT_FOR_KERNELS | VT_FOR_PULL |
+                 VT_FOR_LIST | VT_FOR_RM,
         .help = "nothing on stderr but errors"),
     ROW("jit", VT_OPTION_FLAG, .fallback = "false", .verbs = VT_FOR_ENV,
         .help = "list the compiled GPU kernels in the cache, with their template parameters"),
@@ -167,6 +168,10 @@ static const vt_option table[] = {
     ROW("max-size", VT_OPTION_SIZE, .min = 1, .max = 4398046511104.0, .value_name = "BYTES",
         .fallback = "64G", .verbs = VT_FOR_PULL,
         .help = "most that is taken of a file whose size the hub does not tell"),
+
+    /* rm */
+    ROW("yes", VT_OPTION_FLAG, .letter = 'y', .verbs = VT_FOR_RM,
+        .help = "remove without asking"),
 
     /* explain and bench */
     ROW("prompt", INT(0, 1 << 20), .flags = VT_OPTION_AUTO, .value_name = "N", .fallback = "auto",

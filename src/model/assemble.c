@@ -209,6 +209,7 @@ static void count(assembly *a, int64_t i, bool in_layer)
         return;
     a->used[i] = 1;
     a->m->weight_bytes += vt_tensor_bytes(t);
+    a->m->n_params += vt_tensor_elems(t);
     if (in_layer && t->rank > 1)
         a->matrix_bytes[t->dtype] += vt_tensor_bytes(t);
 }
@@ -426,6 +427,7 @@ static vt_status assemble(assembly *a)
 vt_status model_assemble(vt_model *m, const weight_source *src, vt_err *err)
 {
     TRY(arch_check(m, err));
+    m->n_tensors = src->n_tensors;
     assembly a = {.m = m, .src = src, .err = err, .used = vt_calloc((size_t)src->n_tensors, 1)};
     if (!a.used)
         return vt_fail(err, VT_ERR_MEMORY, "%s: out of memory", m->path);

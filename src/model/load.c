@@ -46,6 +46,14 @@ static const char *known_file(const char *name)
     return NULL;
 }
 
+const char *vt_model_known_name(const char *file)
+{
+    for (size_t i = 0; i < sizeof known_name / sizeof *known_name; i++)
+        if (strcmp(file, known_name[i].file) == 0)
+            return known_name[i].name;
+    return NULL;
+}
+
 vt_status vt_model_find(const char *name, char *path, size_t size, vt_err *err)
 {
     char dir[3072], full[4096];

@@ -26,6 +26,8 @@ vt_status vt_model_host_weights(const vt_model *m, vt_err *err);
 vt_status vt_cache_dir(char *out, size_t size, vt_err *err);
 /* Resolves a name to a path in the cache ("smollm2-135m" is known by its file name). */
 vt_status vt_model_find(const char *name, char *path, size_t size, vt_err *err);
+/* The name that is known for a file of the cache, or NULL. */
+const char *vt_model_known_name(const char *file);
 /* Whether it is a bare name: no slash, no .gguf, no dot in front. Those are looked up in the cache
  * first. */
 bool vt_model_is_name(const char *name);

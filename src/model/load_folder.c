@@ -254,6 +254,7 @@ static vt_status load_weights(loader *l)
                          .skip = source_skip,
                          .n_tensors = l->src->set->n_tensors + l->src->n_stacked};
     TRY(model_assemble(l->m, &src, l->err));
+    l->m->n_tensors = l->src->set->n_tensors;
     return check_biases(l);
 }
 

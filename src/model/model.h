@@ -78,6 +78,7 @@ struct vt_model {
     const vt_tensor *embed, *final_norm, *head; /* head == embed if tied */
     vt_layer *layer;                            /* [n_layers] */
     int64_t weight_bytes;                       /* of all tensors, as stored */
+    int64_t n_tensors, n_params;                /* tensors in the files, and their elements */
     char quant[32];                 /* for people: the commonest type of the matrices, "Q4_1" */
     struct vt_tokenizer *tokenizer; /* NULL if the file has none */
     struct vt_template *chat_template;

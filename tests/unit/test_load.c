@@ -110,6 +110,63 @@ static void test_load_gguf_without_weights_needs_only_an_architecture(void **sta
     }
 }
 
+/* ---- split models ---- */
+
+#define SPLIT "tests/golden/split/"
+
+static void test_load_gguf_in_parts_is_the_whole_model(void **state)
+{
+    (void)state;
+    gguf_file *whole, *parts;
+    vt_model *m;
+    vt_err err = {0};
+    if (gguf_open(SPLIT "good.gguf", &whole, &err) != VT_OK ||
+        gguf_open_parts(SPLIT "good-00001-of-00003.gguf", &parts, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    assert_int_equal(parts->n_parts, 2);
+    assert_int_equal(parts->n_tensors, whole->n_tensors);
+    for (uint64_t i = 0; i < whole->n_tensors; i++) {
+        const vt_tensor *a = &whole->tensor[i], *b = gguf_tensor(parts, a->name);
+        assert_non_null(b);
+        assert_int_equal(b->dtype, a->dtype);
+        assert_int_equal(vt_tensor_bytes(b), vt_tensor_bytes(a));
+        assert_memory_equal(b->data, a->data, vt_tensor_bytes(a));
+    }
+    gguf_close(whole);
+    gguf_close(parts);
+    if (vt_model_load(SPLIT "good-00001-of-00003.gguf", &m, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    assert_string_equal(m->name, "good");
+    assert_non_null(m->tokenizer);
+    vt_model_free(m);
+}
+
+static void test_load_gguf_in_parts_that_do_not_fit_is_refused_with_the_reason(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *file, *words;
+    } cases[] = {
+        {"good-00002-of-00003", "is part 2 of 3; name the first one"},
+        {"order-00001-of-00003", "it says that it is part 3 of 3; 2 of 3 was expected"},
+        {"missing-00001-of-00003", "missing-00003-of-00003.gguf: cannot be opened"},
+        {"twice-00001-of-00003", "is in more than one part"},
+        {"count-00001-of-00003", "split.tensors.count is 12, and the 3 parts hold 11"},
+        {"other-00001-of-00003", "says that it is part 1 of 2, and its name says 1 of 3"},
+        {"unnumbered-00001-of-00003", "says that it is part 1 of 1; 3 of 3 was expected"},
+        {"unnamed", "its name does not end with -00001-of-00003.gguf"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char path[200];
+        vt_model *m;
+        vt_err err = {0};
+        snprintf(path, sizeof path, SPLIT "%s.gguf", cases[i].file);
+        assert_int_not_equal(vt_model_load(path, &m, &err), VT_OK);
+        if (!strstr(err.message, cases[i].words))
+            fail_msg("%s: \"%s\"", cases[i].file, err.message);
+    }
+}
+
 /* ---- finding ---- */
 
 /* A cache of its own, in a folder of its own. */
@@ -206,6 +263,8 @@ int main(void)
         cmocka_unit_test(test_load_gguf_reads_every_knob_of_a_tiny_llama),
         cmocka_unit_test(test_load_gguf_of_models_we_do_not_run_names_the_reason),
         cmocka_unit_test(test_load_gguf_without_weights_needs_only_an_architecture),
+        cmocka_unit_test(test_load_gguf_in_parts_is_the_whole_model),
+        cmocka_unit_test(test_load_gguf_in_parts_that_do_not_fit_is_refused_with_the_reason),
         cmocka_unit_test_setup_teardown(test_find_looks_in_the_cache_with_and_without_the_ending,
                                         make_cache, remove_cache),
         cmocka_unit_test_setup_teardown(test_find_of_an_unknown_name_says_where_it_looked,

@@ -50,6 +50,17 @@ static void test_safetensors_types_and_scalars_are_read(void **state)
     st_close(f);
 }
 
+static void test_safetensors_that_touch_are_read(void **state)
+{
+    (void)state;
+    st_file *f;
+    vt_err err = {0};
+    if (st_open(CORPUS "ok_touching.safetensors", &f, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    assert_int_equal(f->n_tensors, 2);
+    st_close(f);
+}
+
 static void test_safetensors_broken_files_are_refused_with_the_reason(void **state)
 {
     (void)state;
@@ -76,6 +87,8 @@ static void test_safetensors_broken_files_are_refused_with_the_reason(void **sta
         {"bad_offsets_beyond", "ends at byte 24 of the data, which has 23", VT_ERR_FORMAT},
         {"bad_offsets_size", "tensor t has 20 bytes, its shape and type 24", VT_ERR_FORMAT},
         {"bad_overlap", "tensors a and b overlap", VT_ERR_FORMAT},
+        {"bad_overlap_byte", "tensors a and b overlap", VT_ERR_FORMAT},
+        {"bad_name_nul", "holds a NUL", VT_ERR_FORMAT},
         {"bad_unaligned", "not aligned to its type", VT_ERR_FORMAT},
         {"bad_name_long", "name has 300 bytes", VT_ERR_FORMAT},
         {"bad_deep", "nested too deep", VT_ERR_FORMAT},
@@ -424,6 +437,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_safetensors_types_and_scalars_are_read),
+        cmocka_unit_test(test_safetensors_that_touch_are_read),
         cmocka_unit_test(test_safetensors_broken_files_are_refused_with_the_reason),
         cmocka_unit_test(test_safetensors_every_truncation_is_refused),
         cmocka_unit_test(test_folder_that_is_wrong_is_refused_with_the_reason),

@@ -72,7 +72,7 @@ static void show_progress(void *user, int64_t done, int64_t total)
     int64_t now = vt_now_ns(), every = p->c->log.tty ? 100000000 : 10000000000;
     if (p->begin_ns == 0) {
         p->begin_ns = p->shown_ns = now;
-        p->first = done; /* what was there already is no speed */
+        p->first = done; /* bytes of an earlier run do not count for the speed */
     }
     if (p->c->quiet || now - p->shown_ns < every)
         return;

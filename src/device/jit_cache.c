@@ -8,7 +8,7 @@
  *
  * A cubin is code that runs on the user's GPU, and its checksum guards against damage only: anybody
  * can compute it. The folder and its files are therefore used only if they belong to the user (or
- * root) and nobody else may write to them; links are not followed. Where VITRINE_CACHE lies in a
+ * root) and no other user may write to them; links are not followed. Where VITRINE_CACHE lies in a
  * folder that others share, kernels are compiled again rather than taken from them. */
 #include "device/jit_cache.h"
 
@@ -97,7 +97,8 @@ static vt_status open_cache(folder *f, bool make, vt_err *err)
 
 /* ---- one file ---- */
 
-/* The checksum is not of the header, and a terminal shows these. */
+/* The header's texts are not covered by the checksum, and a terminal shows them: unprintable bytes
+ * become '?'. */
 static void make_printable(char *text, size_t size)
 {
     text[size - 1] = 0;

@@ -48,7 +48,7 @@ typedef struct transfer {
     int64_t max;                 /* no more bytes than these are taken */
     int64_t have;                /* bytes in the .part file */
     int64_t most;                /* the most bytes it had at the end of any try */
-    int64_t announced;   /* size as the server says, for the progress alone; -1: it does not */
+    int64_t announced;   /* the size by Content-Length, used to show progress only; -1: unknown */
     int64_t range_begin; /* as Content-Range says; -1: it does not */
     int64_t not_before_ns;
     int tries, restarts;
@@ -90,7 +90,7 @@ static vt_status open_part(transfer *t, vt_err *err)
     return VT_OK;
 }
 
-/* Forgets what was fetched. */
+/* Drops what was fetched, to fetch it from the first byte. False if that was tried too often. */
 static bool begin_again(transfer *t)
 {
     t->have = t->most = 0;
@@ -145,7 +145,7 @@ static vt_status already_there(const transfer *t, bool *there, vt_err *err)
     return status;
 }
 
-/* Room for what is still to come, where the sizes are known. */
+/* Whether the disk has room for the bytes that are still to come, where sizes are known. */
 static vt_status check_space(const fetcher *f)
 {
     struct statvfs fs;
@@ -220,7 +220,7 @@ static size_t on_header(const char *bytes, size_t size, size_t count, void *user
     memcpy(line, bytes, len);
     line[len] = '\0';
     line[strcspn(line, "\r\n")] = '\0';
-    if (strncmp(line, "HTTP/", 5) == 0) /* a new answer: behind a redirect the range counts anew */
+    if (strncmp(line, "HTTP/", 5) == 0) /* the next answer, after a redirect: with its own range */
         t->range_begin = -1;
     const char *range = header_value(line, "content-range"),
                *linked = header_value(line, "x-linked-etag");
@@ -305,7 +305,7 @@ static vt_status restart(fetcher *f, transfer *t, const char *why)
 {
     if (begin_again(t))
         return VT_OK;
-    return vt_fail(f->err, VT_ERR_FORMAT, "%s: %s, and again after beginning anew", t->shown, why);
+    return vt_fail(f->err, VT_ERR_FORMAT, "%s: %s, and again after a new beginning", t->shown, why);
 }
 
 static vt_status finish(fetcher *f, transfer *t)
@@ -319,7 +319,7 @@ static vt_status finish(fetcher *f, transfer *t)
         if (begin_again(t))
             return VT_OK;
         unlink(t->part);
-        return vt_fail(f->err, why.status, "%s, and again after beginning anew", why.message);
+        return vt_fail(f->err, why.status, "%s, and again after a new beginning", why.message);
     }
     if (fsync(t->fd) != 0 || rename(t->part, t->file->path) != 0)
         return vt_fail(f->err, VT_ERR_IO, "%s: %s", t->file->path, strerror(errno));

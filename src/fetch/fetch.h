@@ -16,8 +16,8 @@
 #include "base/err.h"
 #include "fetch/hash.h"
 
-/* The largest size that is believed: 4 TiB, forty times the largest file on any hub. Sums over a
- * listing of a few thousand files cannot overflow then. */
+/* The largest size that is believed: 4 TiB, far above any published file. Sums over a listing
+ * of a few thousand files cannot overflow then. */
 #define FETCH_MAX_BYTES ((int64_t)1 << 42)
 
 typedef struct fetch_file {

@@ -1,6 +1,6 @@
 /* Wheels from Python's package index, by asking pip: its `--dry-run --report` names a wheel's
  * address and SHA-256 without installing anything, and knows the index, proxies and mirrors its
- * user has set up. A wheel is a zip file; python3, which is there if pip is, unpacks it.
+ * user has set up. A wheel is a zip file; python3, which pip needs too, unpacks it.
  *
  * Two things could run code of others here, and are kept from it:
  *   - Python imports modules from its working directory with -m and -c. It therefore runs in the

@@ -1,5 +1,6 @@
-/* SHA-256 and SHA-1 of files that were fetched: the first as hubs give it for large files, the
- * second as git names a blob. SHA-1 guards against damage here, not against an adversary. */
+/* SHA-256 and SHA-1 of files that were fetched. Hubs give the SHA-256 of large files, and the SHA-1
+ * by which git names small ones (blobs). The SHA-1 guards against damage, not against an
+ * adversary. */
 #ifndef VT_FETCH_HASH_H
 #define VT_FETCH_HASH_H
 

@@ -13,10 +13,10 @@
  *
  * The file may be hostile. The rules that keep it harmless:
  *   - a cursor never moves beyond the end; every length is compared with what is left before use;
- *   - a count is compared with the least number of bytes that many things need before anything is
- *     allocated for it, so memory stays below 8 times the header's size;
+ *   - before memory is allocated for n things, n is compared with the bytes that are left and the
+ *     least number of bytes a thing needs, so memory stays below 8 times the header's size;
  *   - after opening, every tensor lies inside the data, aligned, in a known type, overlapping none;
- *   - names are unique: which of two tensors is meant is not for us to guess.
+ *   - names are unique: with two tensors of a name, nothing says which one is meant.
  */
 #include "files/gguf.h"
 

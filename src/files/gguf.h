@@ -61,7 +61,7 @@ vt_status gguf_open(const char *path, gguf_file **out, vt_err *err);
  * llama.cpp's gguf-split writes them): `path` names the first; the others are opened too, and
  * tensor[] holds the tensors of all. The metadata is the first file's. */
 vt_status gguf_open_parts(const char *path, gguf_file **out, vt_err *err);
-/* Over bytes in memory, borrowed and aligned to 8: for tests and fuzzing. `name` is used in
+/* The same of bytes in memory, borrowed and aligned to 8: for tests and fuzzing. `name` is used in
  * messages. */
 vt_status gguf_open_bytes(const char *name, const void *bytes, size_t size, gguf_file **out,
                           vt_err *err);
@@ -70,9 +70,9 @@ void gguf_close(gguf_file *f);
 const gguf_value *gguf_find(const gguf_file *f, const char *key); /* NULL if absent */
 const vt_tensor *gguf_tensor(const gguf_file *f, const char *name);
 
-/* Typed access with conversion among integer widths (range-checked) and float widths. With
- * `required`, an absent key is an error; otherwise *out is left as it was. A wrong type is always
- * an error. */
+/* The value of a key. Integers of any width are converted (with a check of the range), floats of
+ * both widths too. If the key is absent, that is an error where `required`; else *out keeps what it
+ * was. A wrong type is always an error. */
 vt_status gguf_get_i64(const gguf_file *f, const char *key, bool required, int64_t *out,
                        vt_err *err);
 vt_status gguf_get_f64(const gguf_file *f, const char *key, bool required, double *out,

@@ -18,15 +18,15 @@ vt_status vt_read_json(const char *path, size_t max_bytes, json_t **out, vt_err 
 vt_status vt_read_json_text(const char *path, const char *text, size_t len, json_t **out,
                             vt_err *err);
 
-/* Member `key` of `object`. Absent and null are the same: an error if required, else *out stays.
- * `path` is used in messages. */
+/* Reads member `key` of `object`. A member that is absent or null is an error if it is required;
+ * else *out keeps what it was. `path` is used in messages. */
 vt_status vt_read_i32(const char *path, const json_t *object, const char *key, bool required,
                       int32_t *out, vt_err *err);
 vt_status vt_read_f64(const char *path, const json_t *object, const char *key, bool required,
                       double *out, vt_err *err);
 vt_status vt_read_bool(const char *path, const json_t *object, const char *key, bool required,
                        bool *out, vt_err *err);
-/* Borrowed from the object. */
+/* *out belongs to the object. */
 vt_status vt_read_str(const char *path, const json_t *object, const char *key, bool required,
                       const char **out, vt_err *err);
 /* The member itself, NULL where it is absent or null. */

@@ -148,7 +148,7 @@ static vt_status read_entry(const header *h, const json_node *name, const json_n
 
 /* ---- the header ---- */
 
-/* Names that appear twice: which of the tensors is meant is not for us to guess. */
+/* With two tensors of a name, nothing says which one is meant. */
 static vt_status refuse_equal_names(const header *h)
 {
     const st_file *f = h->file;

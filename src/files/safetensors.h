@@ -20,7 +20,7 @@ typedef struct st_file {
 } st_file;
 
 vt_status st_open(const char *path, st_file **out, vt_err *err);
-/* Over bytes in memory, borrowed and aligned to 8: for tests and fuzzing. */
+/* The same of bytes in memory, borrowed and aligned to 8: for tests and fuzzing. */
 vt_status st_open_bytes(const char *name, const void *bytes, size_t size, st_file **out,
                         vt_err *err);
 void st_close(st_file *f);

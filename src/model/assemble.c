@@ -1,9 +1,9 @@
 /* Architecture + named tensors -> layers.
  *
- * One table says it all: which field of vt_layer, its name in both kinds of file, its shape in
- * terms of the architecture's numbers, and when the model has it. The check for tensors that
- * nobody asked for is the other half of the table: a fine-tune with an extra bias or an attention
- * sink would otherwise load, run and be subtly wrong.
+ * One table has a row for each tensor of a layer: its field in vt_layer, its name in both kinds of
+ * file, its shape in terms of the architecture's numbers, and which models have it. A tensor in the
+ * file that has no row is an error: a fine-tune with an extra bias or an attention sink would
+ * otherwise load, run and be subtly wrong.
  */
 #include "model/assemble.h"
 
@@ -117,10 +117,11 @@ static const struct {
     {FIELD(expert_down), FIELD(expert_down_scale)},
 };
 
-/* Tensors that other programs store and nobody needs: rotary tables (made from the parameters),
- * rope_freqs (read with the metadata), a copy of a tied head, scales of static quantisation of
- * activations (ours is dynamic or none) and of queries. Those of keys and values are taken first
- * (take_kv_scale), under the names that we know. */
+/* Tensors that some programs store and that are not needed here: rotary tables (they are made from
+ * the parameters), rope_freqs (it is read with the metadata), a copy of a tied head, scales of
+ * statically quantised activations (activations are quantised dynamically here, or not at all) and
+ * of queries. The scales of keys and values were taken before (take_kv_scale), under the names that
+ * are known. */
 static bool ignorable(const vt_arch *arch, const char *name)
 {
     static const char *const part[] = {"rope_freqs.weight", "rotary_emb.inv_freq",
@@ -230,7 +231,7 @@ static vt_status take(assembly *a, const char *name, const dim_name *dims, bool 
     return VT_OK;
 }
 
-/* A number for each matrix, or for each block of it. */
+/* A scale has one number for a matrix, or one for each block of it. */
 static bool scale_fits(const vt_tensor *w, const vt_tensor *t, int64_t rows, int64_t cols)
 {
     if (w->rank == 2 && vt_tensor_elems(t) == 1)
@@ -289,8 +290,8 @@ static vt_status take_scale(assembly *a, const vt_tensor *w, const vt_tensor **o
     return VT_OK;
 }
 
-/* What stored K or V of an FP8 cache counts: one positive number, under either name that files have
- * for it (compressed-tensors; older ones beside the projection), or 1. */
+/* The factor of K or of V in an FP8 cache: one positive number under either name that files use for
+ * it (compressed-tensors' name, or the older one beside the projection), or 1. */
 static vt_status take_kv_scale(assembly *a, int32_t layer, const char *const names[2], float *out)
 {
     char name[160];
@@ -368,7 +369,8 @@ static vt_status take_layer(assembly *a, int32_t layer)
     return VT_OK;
 }
 
-/* Embedding, final norm, head. The embedding's rows are the vocabulary's size. */
+/* Takes the embedding, the final norm and the head. The embedding has one row for each token of the
+ * vocabulary. */
 static vt_status take_ends(assembly *a)
 {
     vt_model *m = a->m;
@@ -436,7 +438,7 @@ vt_status model_assemble(vt_model *m, const weight_source *src, vt_err *err)
     return status;
 }
 
-/* ---- the other way round: what a model needs ---- */
+/* ---- the tensors that an architecture needs, for a model without files ---- */
 
 static vt_status declare(vt_model *m, vt_tensor *t, vt_dtype dtype, const char *name,
                          const dim_name *dims, vt_err *err)

@@ -1,11 +1,11 @@
 /* config.json -> vt_arch.
  *
- * Defaults are those of the families' configuration classes in transformers, for keys that
- * published files leave out; anything that sets a shape is required. Two spellings of rope are in
- * use: `rope_theta` with `rope_scaling` (and `rope_local_base_freq` for Gemma), and
- * `rope_parameters` (transformers 5), which holds all of it and, where layers differ, one object
- * for each kind of layer. Windows likewise: one `sliding_window` for all layers, `layer_types`, or
- * the older rules that layer_types replaced.
+ * Keys that published files leave out have the defaults of the families' configuration classes in
+ * transformers; keys that set a shape are required. Rope has two spellings: `rope_theta` with
+ * `rope_scaling` (and `rope_local_base_freq` for Gemma), and `rope_parameters` (transformers 5),
+ * which holds all of it, with one object for each kind of layer where layers differ. Sliding
+ * windows have three: one `sliding_window` for all layers, `layer_types`, or the older rules that
+ * layer_types replaced (read_window_rule).
  */
 #include "model/hf_config.h"
 
@@ -65,7 +65,7 @@ static vt_status get_bool(config *c, const char *key, bool *out)
     return vt_read_bool(c->path, c->root, key, false, out, c->err);
 }
 
-/* Refuses a number that is set and not zero: a feature we do not compute. */
+/* Refuses a key that is set and not zero: it stands for something that is not computed here. */
 static vt_status refuse_f64(config *c, const char *key)
 {
     double v = 0;
@@ -199,8 +199,8 @@ static vt_status read_layer_types(config *c, const json_t *types)
     return VT_OK;
 }
 
-/* Gemma: every `pattern`-th layer sees everything. Qwen: the layers from max_window_layers on have
- * the window. */
+/* Which layers have the window where layer_types does not say it. Gemma: all but every
+ * `pattern`-th. Qwen: those from max_window_layers on. */
 static vt_status read_window_rule(config *c)
 {
     vt_arch *a = &c->m->arch;

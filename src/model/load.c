@@ -1,11 +1,11 @@
 /* Which loader, and which file a name means.
  *
  *   "/x", "./x", "x/y", "x.gguf"   a path; one with a slash may also be a name in the cache
- *   "smollm2-135m"                 a name that is known: the cache's file of that model alone
- *   "x"                            a name: in the cache, else a file or folder here
+ *   "smollm2-135m"                 a known name: that model's file in the cache, and nothing else
+ *   "x"                            any other name: in the cache, else a file or folder here
  *
- * Names go to the cache first because a folder that was downloaded or cloned may hold a file of
- * any name: whoever runs `vitrine run` in it, with the default model, must not load that. */
+ * Names are looked up in the cache first because a folder that was downloaded or cloned may hold a
+ * file of any name: `vitrine run` in that folder, with the default model, must not load it. */
 #include "model/load.h"
 
 #include <errno.h>
@@ -19,7 +19,7 @@
 
 enum { MAX_NAME = 255 };
 
-/* Names that are not their file's name. */
+/* Short names of files in the cache. */
 static const struct {
     const char *name, *file;
 } known_name[] = {

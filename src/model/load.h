@@ -14,12 +14,12 @@ vt_status vt_model_load_gguf(const char *path, bool weights, vt_model **out, vt_
 vt_status vt_model_load_folder(const char *path, bool weights, vt_model **out, vt_err *err);
 vt_status vt_model_load_dummy(const char *name, vt_model **out, vt_err *err);
 
-/* Over an open file, which it takes over, failing or not: for fuzzing. */
+/* A model of an open file. The file belongs to the model then, and is closed if this fails. */
 vt_status vt_model_from_gguf(gguf_file *file, bool weights, vt_model **out, vt_err *err);
 
-/* Makes sure that the weights are in host memory: a dummy model generates its own here, in
- * parallel, the first time; for all others there is nothing to do. Whoever reads weights on the
- * CPU calls it first. */
+/* Makes sure that the weights are in host memory. A dummy model generates its weights here, in
+ * parallel, the first time; for other models it does nothing. To be called before weights are read
+ * on the CPU. */
 vt_status vt_model_host_weights(const vt_model *m, vt_err *err);
 
 /* Where models are cached: $VITRINE_CACHE/models or ~/.cache/vitrine/models. */

@@ -5,10 +5,14 @@
  *   tokenizer.json, tokenizer_config.json, chat_template.jinja -> tokenizer and template
  *   generation_config.json               -> end-of-text ids and sampling defaults
  *
- * Folders store each expert as a tensor of its own; the engine wants [experts, out, in]. Where an
- * expert's matrices happen to lie one behind the other they are viewed as one, else they are
- * copied together once, which is the one case in which loading touches weights. (Those in FP8 are
- * looked through for NaN as well.)
+ * Folders store each expert as a tensor of its own; the engine takes [experts, out, in]. The
+ * experts of a layer become one tensor with a pointer to each matrix, wherever they lie in the
+ * files: no weight is copied, and none is read while loading but for FP8 scales, which are copied
+ * together and checked for NaN.
+ *
+ * The folder is written by a stranger: each JSON file has a limit. Small ones are read by jansson
+ * (1 MiB: 80 MB of memory at worst), tokenizer_config.json, which may repeat every added token,
+ * by the flat parser.
  */
 #include "model/load.h"
 
@@ -36,7 +40,7 @@ enum {
     EXPERT_NAME = 128,
 };
 
-/* The weights as the engine wants them: the set's tensors, then the stacked experts. */
+/* All tensors as model_assemble sees them: those of the files, then the stacked experts. */
 typedef struct folder_source {
     st_set *set;
     vt_tensor *stacked; /* [n_stacked] */
@@ -53,7 +57,7 @@ typedef struct loader {
     vt_err *err;
 } loader;
 
-/* `out` = folder/name; whether there is such a file. */
+/* Writes folder/name to `out`; true if that file exists. */
 static bool has_file(const loader *l, const char *name, char *out, size_t size)
 {
     struct stat st;
@@ -69,8 +73,8 @@ static vt_status no_memory(const loader *l)
 
 static const char *const projection[3] = {"gate_proj", "up_proj", "down_proj"};
 
-/* Tensor `suffix` of an expert's matrix, which then counts as taken; NULL where there is none.
- * `name` becomes its name. */
+/* The tensor of an expert's projection p with this suffix (its weight or its scale), or NULL where
+ * the file has none; it counts as taken then. Its name is written to `name`. */
 static const vt_tensor *expert_tensor(folder_source *s, int32_t layer, int32_t expert, int p,
                                       const char *suffix, char name[EXPERT_NAME])
 {
@@ -97,8 +101,8 @@ static vt_status add_stack(loader *l, int32_t layer, int p, const char *suffix, 
     return t.name ? VT_OK : no_memory(l);
 }
 
-/* The scales of FP8 experts as the file has them, [experts, 1, 1] or [experts, rows / 128, cols /
- * 128]: few bytes, so always a copy. */
+/* Copies the scales of a layer's FP8 experts into one tensor, [experts, 1, 1] or
+ * [experts, rows / 128, cols / 128] as in the file. They are few bytes. */
 static vt_status stack_scales(loader *l, int32_t layer, int p)
 {
     int32_t n = l->m->arch.n_experts;
@@ -138,8 +142,8 @@ static vt_status stack_scales(loader *l, int32_t layer, int p)
     return add_stack(l, layer, p, "_scale_inv", out);
 }
 
-/* A view of projection p of a layer's experts, nothing copied: 1, 2 ... must have expert 0's type
- * and shape, and lie wherever they do. */
+/* Makes one tensor of projection p of a layer's experts. Every expert must have the type and shape
+ * of expert 0; the matrices stay where they are in the files. */
 static vt_status stack_experts(loader *l, int32_t layer, int p)
 {
     char name[EXPERT_NAME];
@@ -214,7 +218,7 @@ static bool source_skip(const void *file, int64_t i)
     return i < s->set->n_tensors && s->absorbed[i];
 }
 
-/* Biases are optional in the table of weights; here the configuration has said which there are. */
+/* Biases are optional in the table of weights. Those that config.json announces must be there. */
 static vt_status check_biases(const loader *l)
 {
     for (int32_t i = 0; i < l->m->arch.n_layers; i++) {
@@ -282,7 +286,8 @@ static vt_status load_tokenizer(loader *l, const void *config, size_t config_len
     return status;
 }
 
-/* A template in a file of its own wins over the configuration's, as in transformers. */
+/* A template file takes precedence over the template in tokenizer_config.json, as in
+ * transformers. */
 static vt_status load_template_file(loader *l, const char *path)
 {
     const void *text;
@@ -390,7 +395,8 @@ static vt_status read_generation(loader *l, const char *path, const json_t *root
     return vt_read_i32(path, root, "top_k", false, &m->gen_top_k, l->err);
 }
 
-/* As in transformers, generation_config.json speaks alone where it exists. */
+/* Where generation_config.json exists, config.json's "eos_token_id" is not read: transformers does
+ * the same. */
 static vt_status load_generation(loader *l, const char *config_path, const json_t *config,
                                  int32_t *ids, int32_t *n)
 {

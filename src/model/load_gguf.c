@@ -1,9 +1,9 @@
 /* A GGUF file as a model: metadata keys to the architecture's knobs.
  *
- * Keys are "<general.architecture>.<key>". What the format leaves unsaid is fixed here per family,
- * as the programs that write these files assume it: llama files hold q and k permuted so that rope
- * turns neighbouring pairs; Gemma files hold (1 + w) in their norms; Gemma 3's windows follow a
- * pattern of six. */
+ * Keys are "<general.architecture>.<key>". Some facts are in no key, and the programs that write
+ * these files assume them for each family: llama files hold q and k permuted so that rope turns
+ * neighbouring pairs; Gemma files hold (1 + w) in their norms; Gemma 3's windows follow a pattern
+ * of six. */
 #include "model/load.h"
 
 #include <math.h>
@@ -69,9 +69,9 @@ static vt_status read_factor(reader *r, const char *key, double *out)
 
 /* ---- rope ---- */
 
-/* Llama 3.x files hold the rule's result, one divisor per frequency, instead of its parameters. All
- * published models use the parameters below; the file's numbers are checked against the rule, so a
- * model with others is refused rather than run wrong. */
+/* Llama 3.x files hold the result of Llama 3's rule, one divisor for each frequency, instead of its
+ * parameters. All published models use the parameters below. The file's divisors are compared with
+ * the rule, so that a model with other parameters is refused rather than run wrong. */
 static vt_status read_rope_freqs(reader *r)
 {
     const vt_tensor *t = gguf_tensor(r->file, "rope_freqs.weight");
@@ -148,7 +148,7 @@ static vt_status read_rope(reader *r)
 
 /* ---- windows ---- */
 
-/* Gemma 3: five layers with the window, one without. */
+/* Gemma 3: five layers with the window, then one without. */
 static vt_status read_gemma_windows(reader *r)
 {
     vt_arch *a = &r->m->arch;

@@ -223,8 +223,8 @@ static vt_status size_pages(const vt_model *m, const vt_options *o, sizes *s, vt
 }
 
 /* The longest context that is taken without being asked for. Rope tables are filled for all of it
- * when a model is loaded, and a file of 600 KB can claim 2^26 tokens: 20 s and 1.5 GB.
- * Models of public shapes stay below both limits, but for those made for a million tokens. */
+ * when a model is loaded, and a small file can claim any length. Models of public shapes stay below
+ * both limits, except those made for a million tokens. */
 static int32_t auto_context(const vt_arch *a)
 {
     int64_t row = (int64_t)sizeof(float) *

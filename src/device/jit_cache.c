@@ -269,13 +269,19 @@ static vt_status list_one(void *user, const char *file, const file_header *h, co
     return VT_OK;
 }
 
+/* Whether there is a cache yet. */
+static bool cache_exists(void)
+{
+    char path[PATH_SIZE - 300];
+    struct stat st;
+    return vt_cache_path("cubin", path, sizeof path, NULL) == VT_OK &&
+           (stat(path, &st) == 0 || errno != ENOENT);
+}
+
 vt_status vt_jit_check_cache(vt_err *err)
 {
     folder d;
-    char path[PATH_SIZE - 300];
-    struct stat st;
-    TRY(vt_cache_path("cubin", path, sizeof path, err));
-    if (stat(path, &st) != 0 && errno == ENOENT)
+    if (!cache_exists())
         return VT_OK; /* it will be made */
     TRY(open_cache(&d, false, err));
     close(d.fd);
@@ -285,7 +291,9 @@ vt_status vt_jit_check_cache(vt_err *err)
 vt_status vt_jit_list(vt_buf *out, vt_err *err)
 {
     folder d;
-    TRY(open_cache(&d, true, err));
+    if (!cache_exists())
+        return VT_OK; /* no kernels */
+    TRY(open_cache(&d, false, err));
     vt_status status = each_cubin(&d, list_one, out, err);
     close(d.fd);
     return status;

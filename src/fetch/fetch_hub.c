@@ -24,7 +24,7 @@
 
 enum { MAX_FILES = 2000, MAX_LISTING = 4 << 20, MAX_NAME = 255, MAX_PATH_NAME = 1000 };
 
-/* What a call works on. */
+/* A listing and what is asked of it. */
 typedef struct listing {
     const char *hub, *repo, *dir;
     int n_repo;       /* bytes of `repo` that are ORG/NAME */

@@ -1,4 +1,5 @@
-/* Any bytes as config.json: an architecture whose numbers are in range, or a message. */
+/* Any bytes as config.json: reading them gives an architecture whose numbers are in range, or fails
+ * with a message. */
 #include <stdlib.h>
 
 #include "files/json.h"

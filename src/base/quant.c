@@ -1,4 +1,4 @@
-/* Quantised types, one scalar function a type and direction.
+/* Quantised types: one scalar function for each type and direction.
  *
  * A row is a sequence of blocks (bytes in the file, little endian, no padding):
  *
@@ -94,7 +94,7 @@ static void dequant_q5_1(const uint8_t *b, float *x)
     }
 }
 
-/* The value of largest magnitude, sign kept. */
+/* The value of largest magnitude, with its sign. */
 static float peak_of(const float *x, int n)
 {
     float peak = 0;
@@ -113,7 +113,8 @@ static void range_of(const float *x, int n, float *lo, float *hi)
     }
 }
 
-/* x / d to the nearest integer in [lo, hi]; 0 where d is 0 (then so is the block). */
+/* x / d rounded to the nearest integer in [lo, hi]; 0 where d is 0, since the whole block is 0
+ * then. */
 static int level(float x, float d, int lo, int hi)
 {
     if (d == 0)
@@ -129,8 +130,8 @@ static void quant_q8_0(const float *x, uint8_t *b)
         b[2 + j] = (uint8_t)(int8_t)level(x[j], d, -127, 127);
 }
 
-/* Q4_0 and Q5_0: the peak gets the one level more that the negative side has. Levels go to
- * u[0..32). */
+/* Q4_0 and Q5_0: levels run from -n to n - 1, so the value of largest magnitude gets level -n.
+ * Levels go to u[0..32). */
 static void levels_symmetric(const float *x, uint8_t *d_out, int half, int *u)
 {
     float d = store_f16(d_out, peak_of(x, QK) / (float)-half);
@@ -245,9 +246,9 @@ static void dequant_q5_k(const uint8_t *b, float *x)
     }
 }
 
-/* Half n (128 elements) is four runs k of 32. Its 64 bytes of q: run k's low bits are in bytes (k
- * & 1) * 32 .., low nibbles for k < 2, high ones for k >= 2. Its 32 bytes of h: run k in bits 2k,
- * 2k+1. A scale covers 16 elements. */
+/* Half n (128 elements) consists of four runs k of 32 elements. In its 64 bytes of q, the low bits
+ * of run k are in the 32 bytes from (k & 1) * 32 on: in the low nibbles for k < 2, in the high ones
+ * for k >= 2. In its 32 bytes of h, run k is in bits 2k and 2k + 1. A scale covers 16 elements. */
 static void dequant_q6_k(const uint8_t *b, float *x)
 {
     const uint8_t *h = b + 128;

@@ -8,6 +8,7 @@
 
 #include "base/err.h"
 #include "cli/bench.h"
+#include "cli/model_name.h"
 #include "kv/cache.h"
 #include "model/model.h"
 #include "ops/attention/attention_shared.h"
@@ -181,6 +182,7 @@ static vt_status open_all(simulation *s, vt_err *err)
         path, text.data, text.len, (int32_t)vt_options_int(c->options, "requests"), &s->trace, err);
     vt_buf_release(&text);
     TRY(status);
+    cli_tell_model(c);
     TRY(vt_model_open(c->options, &s->model, err));
     TRY(strcmp(name, "this") == 0 ? vt_roofs_get(option_or(c, "threads", vt_cpu_get()->n_cores),
                                                  s->model->weight_bytes, &s->roofs, err)

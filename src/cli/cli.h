@@ -58,6 +58,9 @@ int cli_bench_simulate(cli *c);
 int cli_run_batch(cli *c);
 int cli_story_show(cli *c);
 int cli_pull(cli *c);
+int cli_list(cli *c);
+int cli_show(cli *c);
+int cli_rm(cli *c);
 int cli_completion(cli *c);
 
 /* ---- args.c ---- */

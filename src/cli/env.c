@@ -215,6 +215,8 @@ static void put_cache(vt_buf *b, const vt_term *term)
     vt_err err;
     heading(b, term, "Caches");
     line(b, term, "models", vt_cache_dir(path, sizeof path, &err) == VT_OK ? path : err.message);
+    if (vt_jit_check_cache(&err) != VT_OK)
+        line(b, term, "kernels", err.message);
 }
 
 /* ---- JSON ---- */

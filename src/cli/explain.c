@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 #include "cli/cli.h"
+#include "cli/model_name.h"
 #include "exec/cuda.h"
 #include "exec/describe.h"
 #include "exec/weights_cuda.h"
@@ -291,6 +292,7 @@ int cli_explain(cli *c)
     vt_err err = {0};
     vt_model *m = NULL;
     explanation x = {0};
+    cli_tell_model(c);
     vt_status status = vt_model_open(c->options, &m, &err);
     if (status == VT_OK)
         status = read_shape(c, m, &x, &err);

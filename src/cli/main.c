@@ -13,6 +13,7 @@
 #include "base/err.h"
 #include "cli/cli.h"
 #include "device/cpu.h"
+#include "files/map.h"
 
 /* One verb a paragraph. */
 /* clang-format off */
@@ -107,11 +108,25 @@ const cli_verb cli_verbs[] = {
      "Fetches a preset (smollm2-135m, gemma3-270m), or ORG/NAME from a Hugging Face style hub: "
      "its safetensors with their JSON files, or its GGUF file (ORG/NAME/FILE where there are "
      "several). A download that broke off is taken up where it stopped; sizes and hashes are "
-     "checked. A token is read from VITRINE_HUB_TOKEN or HF_TOKEN. Needs libcurl; presets need "
-     "python3 with pip.",
+     "checked. A hub's token is read from VITRINE_HUB_TOKEN; HF_TOKEN is sent to "
+     "https://huggingface.co alone. Needs libcurl; presets need python3 with pip.",
      "vitrine pull smollm2-135m\n"
      "vitrine pull --hub https://hub.example.org org/name",
      VT_FOR_PULL, 1, cli_pull},
+    {"list", "", "the models in the cache",
+     "Lists the models in the cache with their size, the type of most of their weights, and where "
+     "they are. Their names are what -m takes.",
+     NULL, VT_FOR_LIST, 0, cli_list},
+    {"show", "[NAME]", "what a model is: architecture, shape, weights, context, tokenizer",
+     "Describes a model without running it: a .gguf file, a Hugging Face folder, a name in the "
+     "cache, or dummy:NAME; the default model where no name is given.",
+     "vitrine show smollm2-135m\n"
+     "vitrine show dummy:qwen3-8b --json",
+     VT_FOR_SHOW, 1, cli_show},
+    {"rm", "NAME", "remove a model from the cache",
+     "Removes a model that 'vitrine list' names from the cache. It asks first on a terminal, and "
+     "needs --yes elsewhere.",
+     NULL, VT_FOR_RM, 1, cli_rm},
     {"completion", "[SHELL]", "a completion script for bash, zsh or fish",
      "Prints a script that completes verbs, options and their values: choices, files, models in "
      "the cache. SHELL is bash, zsh or fish; bash where it is left out. 'make install' puts the "
@@ -274,6 +289,7 @@ static void open_standard_files(void)
 int main(int argc, char **argv)
 {
     open_standard_files();
+    file_explain_sigbus();
     int status = dispatch(argc, argv);
     if (fflush(stdout) != 0 || ferror(stdout)) {
         cli_say("stdout could not be written");

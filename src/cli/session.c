@@ -13,6 +13,7 @@
 #include "base/err.h"
 #include "cli/cli.h"
 #include "device/cpu.h"
+#include "cli/model_name.h"
 
 /* A signal handler can reach nothing but these. */
 static volatile sig_atomic_t interrupted, loading_now;
@@ -86,6 +87,7 @@ vt_status cli_open(const cli *c, cli_session *s, vt_err *err)
     *s = (cli_session){0};
     int64_t begin = vt_now_ns();
     warn_of_threads(c);
+    cli_tell_model(c);
     announce_loading(c, true);
     loading_now = 1;
     vt_status status = interrupted ? vt_fail(err, VT_ERR_CANCELLED, "interrupted") : VT_OK;

@@ -77,6 +77,9 @@ vt_status vt_jit_compile(vt_jit *j, int32_t n_threads, jit_progress progress, vo
 /* The cache as a person sees it: one line an instance (name, arch, NVRTC, registers, spills, ms,
  * bytes). */
 vt_status vt_jit_list(vt_buf *out, vt_err *err);
+/* Whether the cache's folder can be used: VT_ERR_IO says why not (it belongs to another user, or
+ * others may write to it). Kernels are then compiled each time. */
+vt_status vt_jit_check_cache(vt_err *err);
 /* Copies every valid cubin file to or from a folder. *n: how many. */
 vt_status vt_jit_export(const char *dir, int32_t *n, vt_err *err);
 vt_status vt_jit_import(const char *dir, int32_t *n, vt_err *err);

@@ -4,18 +4,26 @@
  *
  * Written whole under a temporary name in the same folder, then renamed: a reader sees all of a
  * file or none. Two processes that compile the same kernel both write it; the second rename wins,
- * with equal bytes. */
+ * with equal bytes.
+ *
+ * A cubin is code that runs on the user's GPU, and its checksum guards against damage only: anybody
+ * can compute it. The folder and its files are therefore used only if they belong to the user (or
+ * root) and no other user may write to them; links are not followed. Where VITRINE_CACHE lies in a
+ * folder that others share, kernels are compiled again rather than taken from them. */
 #include "device/jit_cache.h"
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/cache_dir.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/random.h"
 
 #define CUBIN_MAGIC "VTCUBIN1"
 enum { CUBIN_MAX_BYTES = 64 << 20, PATH_SIZE = 1024 };
@@ -48,56 +56,49 @@ void jit_hash_hex(const jit_hash *h, char out[33])
              (unsigned long long)h->state);
 }
 
-uint64_t jit_hash_text(uint64_t h, const char *text)
+uint64_t jit_hash_text(uint64_t h, const char *text) { return vt_fnv1a(h, text, strlen(text) + 1); }
+
+static uint64_t checksum(const void *bytes, size_t n) { return vt_fnv1a(VT_FNV_OFFSET, bytes, n); }
+
+/* ---- the folder ---- */
+
+/* A folder of cubins, open. */
+typedef struct folder {
+    char path[PATH_SIZE];
+    int fd;
+    bool checked; /* files in it must be private too; not in one that the user named */
+} folder;
+
+static vt_status open_folder(folder *f, const char *path, bool checked, vt_err *err)
 {
-    do
-        h = (h ^ (uint8_t)*text) * 1099511628211u;
-    while (*text++);
-    return h;
+    f->checked = checked;
+    if (strlen(path) > PATH_SIZE - 300) /* room for file names */
+        return vt_fail(err, VT_ERR_USAGE, "the path %.200s... is too long", path);
+    memcpy(f->path, path, strlen(path) + 1);
+    f->fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (f->fd < 0)
+        return vt_fail(err, VT_ERR_IO, "%s is not a folder with compiled kernels: %s", path,
+                       strerror(errno));
+    vt_status status = checked ? vt_check_private(f->fd, path, err) : VT_OK;
+    if (status != VT_OK)
+        close(f->fd);
+    return status;
 }
 
-static uint64_t checksum(const void *bytes, size_t n)
+/* The cache's folder; with `make` it is made first. */
+static vt_status open_cache(folder *f, bool make, vt_err *err)
 {
-    const uint8_t *p = bytes;
-    uint64_t h = 14695981039346656037u;
-    for (size_t i = 0; i < n; i++)
-        h = (h ^ p[i]) * 1099511628211u;
-    return h;
-}
-
-/* ---- where ---- */
-
-static bool make_dirs(const char *path)
-{
-    char part[PATH_SIZE];
-    snprintf(part, sizeof part, "%s", path);
-    for (char *p = part + 1; *p; p++) {
-        if (*p != '/')
-            continue;
-        *p = 0;
-        if (mkdir(part, 0777) != 0 && errno != EEXIST)
-            return false;
-        *p = '/';
-    }
-    return mkdir(part, 0777) == 0 || errno == EEXIST;
-}
-
-static bool cache_dir(char *out, size_t size)
-{
-    const char *cache = getenv("VITRINE_CACHE"), *home = getenv("HOME");
-    int n;
-    if (cache && *cache)
-        n = snprintf(out, size, "%s/cubin", cache);
-    else if (home && *home)
-        n = snprintf(out, size, "%s/.cache/vitrine/cubin", home);
-    else
-        return false;
-    return n > 0 && (size_t)n < size - 300; /* room for file names */
+    char path[PATH_SIZE - 300];
+    TRY(vt_cache_path("cubin", path, sizeof path, err));
+    if (make)
+        TRY(vt_make_folders(path, err));
+    return open_folder(f, path, true, err);
 }
 
 /* ---- one file ---- */
 
-/* The checksum is not of the header, and a terminal shows these. */
+/* The header's texts are not covered by the checksum, and a terminal shows them: unprintable bytes
+ * become '?'. */
 static void make_printable(char *text, size_t size)
 {
     text[size - 1] = 0;
@@ -106,46 +107,51 @@ static void make_printable(char *text, size_t size)
             *text = '?';
 }
 
-/* The whole file, checked; NULL if it is not a cubin file of ours. */
-static uint8_t *read_file(const char *path, file_header *h)
+/* The cubin behind the header of open file `f`; NULL if it is not whole. */
+static uint8_t *read_cubin(FILE *f, file_header *h)
 {
-    FILE *f = fopen(path, "rb");
-    if (!f)
+    if (fread(h, sizeof *h, 1, f) != 1 || memcmp(h->magic, CUBIN_MAGIC, 8) != 0 ||
+        h->cubin_bytes == 0 || h->cubin_bytes > CUBIN_MAX_BYTES)
         return NULL;
-    uint8_t *bytes = NULL;
-    if (fread(h, sizeof *h, 1, f) == 1 && memcmp(h->magic, CUBIN_MAGIC, 8) == 0 &&
-        h->cubin_bytes > 0 && h->cubin_bytes <= CUBIN_MAX_BYTES &&
-        (bytes = malloc(h->cubin_bytes)) != NULL) {
-        bool whole = fread(bytes, 1, h->cubin_bytes, f) == h->cubin_bytes && fgetc(f) == EOF;
-        if (!whole || checksum(bytes, h->cubin_bytes) != h->checksum) {
-            free(bytes);
-            bytes = NULL;
-        }
+    uint8_t *bytes = malloc(h->cubin_bytes);
+    bool whole = bytes && fread(bytes, 1, h->cubin_bytes, f) == h->cubin_bytes && fgetc(f) == EOF;
+    if (whole && checksum(bytes, h->cubin_bytes) == h->checksum)
+        return bytes;
+    free(bytes);
+    return NULL;
+}
+
+/* The whole file, checked; NULL if it is not a cubin file of ours, or not to be trusted. */
+static uint8_t *read_file(const folder *d, const char *name, file_header *h)
+{
+    int flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | (d->checked ? O_NOFOLLOW : 0);
+    int fd = openat(d->fd, name, flags);
+    struct stat st;
+    bool good = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
+                (!d->checked || vt_check_private(fd, name, NULL) == VT_OK);
+    FILE *f = good ? fdopen(fd, "rb") : NULL;
+    if (!f) {
+        if (fd >= 0)
+            close(fd);
+        return NULL;
     }
+    uint8_t *bytes = read_cubin(f, h);
     fclose(f);
     make_printable(h->name, sizeof h->name);
     make_printable(h->arch, sizeof h->arch);
     return bytes;
 }
 
-static bool write_file(const char *dir, const char *file, const file_header *h, const void *cubin)
+static vt_status write_file(const folder *d, const char *name, const file_header *h,
+                            const void *cubin, vt_err *err)
 {
-    char temporary[PATH_SIZE + 64], path[PATH_SIZE + 64];
-    snprintf(temporary, sizeof temporary, "%s/.tmp-XXXXXX", dir);
-    snprintf(path, sizeof path, "%s/%s", dir, file);
-    int fd = mkstemp(temporary);
-    if (fd < 0)
-        return false;
-    FILE *f = fdopen(fd, "wb");
-    if (!f)
-        close(fd);
-    bool good = f && fwrite(h, sizeof *h, 1, f) == 1 &&
-                fwrite(cubin, 1, h->cubin_bytes, f) == h->cubin_bytes;
-    good = f && fclose(f) == 0 && good;
-    good = good && chmod(temporary, 0644) == 0 && rename(temporary, path) == 0;
-    if (!good)
-        unlink(temporary);
-    return good;
+    char path[PATH_SIZE + 128];
+    vt_new_file f;
+    snprintf(path, sizeof path, "%s/%s", d->path, name);
+    TRY(vt_new_file_begin(&f, path, err));
+    fwrite(h, sizeof *h, 1, f.file);
+    fwrite(cubin, 1, h->cubin_bytes, f.file);
+    return vt_new_file_end(&f, path, true, err);
 }
 
 static bool is_cubin_name(const char *name)
@@ -156,10 +162,10 @@ static bool is_cubin_name(const char *name)
 
 /* ---- what the JIT calls ---- */
 
-static void *read_as(const char *path, jit_cubin *out)
+static void *read_as(const folder *d, const char *name, jit_cubin *out)
 {
     file_header h;
-    uint8_t *bytes = read_file(path, &h);
+    uint8_t *bytes = read_file(d, name, &h);
     if (bytes)
         *out = (jit_cubin){.bytes = bytes,
                            .size = h.cubin_bytes,
@@ -171,32 +177,44 @@ static void *read_as(const char *path, jit_cubin *out)
     return bytes;
 }
 
+/* Opens the folder for reading its names; NULL where that fails. */
+static DIR *names_of(const folder *d)
+{
+    int fd = fcntl(d->fd, F_DUPFD_CLOEXEC, 0); /* closedir closes it */
+    DIR *names = fd >= 0 ? fdopendir(fd) : NULL;
+    if (!names && fd >= 0)
+        close(fd);
+    return names;
+}
+
 void *jit_cache_read(const char *key, int major, int minor, jit_cubin *out)
 {
-    char dir[PATH_SIZE], path[PATH_SIZE + 300];
-    if (!cache_dir(dir, sizeof dir))
+    folder d;
+    void *found = NULL;
+    if (open_cache(&d, false, NULL) != VT_OK)
         return NULL;
     if (major > 0) {
-        snprintf(path, sizeof path, "%s/%s-%d.%d.cubin", dir, key, major, minor);
-        return read_as(path, out);
+        char name[96];
+        snprintf(name, sizeof name, "%.32s-%d.%d.cubin", key, major, minor);
+        found = read_as(&d, name, out);
+        close(d.fd);
+        return found;
     }
-    DIR *d = opendir(dir);
-    void *found = NULL;
-    for (struct dirent *e; d && !found && (e = readdir(d));) {
-        if (!is_cubin_name(e->d_name) || strncmp(e->d_name, key, 32) != 0)
-            continue;
-        snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
-        found = read_as(path, out);
-    }
-    if (d)
-        closedir(d);
+    DIR *names = names_of(&d);
+    for (struct dirent *e; names && !found && (e = readdir(names));)
+        if (is_cubin_name(e->d_name) && strncmp(e->d_name, key, 32) == 0)
+            found = read_as(&d, e->d_name, out);
+    if (names)
+        closedir(names);
+    close(d.fd);
     return found;
 }
 
 void jit_cache_write(const char *key, int major, int minor, const char *arch, const char *name,
                      const jit_cubin *c)
 {
-    char dir[PATH_SIZE], file[64];
+    char file[96];
+    folder d;
     file_header h;
     memset(&h, 0, sizeof h); /* the padding is written too */
     memcpy(h.magic, CUBIN_MAGIC, 8);
@@ -210,9 +228,11 @@ void jit_cache_write(const char *key, int major, int minor, const char *arch, co
     h.nvrtc_minor = minor;
     snprintf(h.arch, sizeof h.arch, "%s", arch);
     snprintf(h.name, sizeof h.name, "%s", name);
-    snprintf(file, sizeof file, "%s-%d.%d.cubin", key, major, minor);
-    if (cache_dir(dir, sizeof dir) && make_dirs(dir))
-        write_file(dir, file, &h, c->bytes);
+    snprintf(file, sizeof file, "%.32s-%d.%d.cubin", key, major, minor);
+    if (open_cache(&d, true, NULL) != VT_OK)
+        return;
+    write_file(&d, file, &h, c->bytes, NULL);
+    close(d.fd);
 }
 
 /* ---- what people call ---- */
@@ -220,23 +240,19 @@ void jit_cache_write(const char *key, int major, int minor, const char *arch, co
 typedef vt_status (*cubin_visit)(void *user, const char *file, const file_header *h,
                                  const void *cubin, vt_err *err);
 
-static vt_status each_cubin(const char *dir, cubin_visit visit, void *user, vt_err *err)
+static vt_status each_cubin(const folder *d, cubin_visit visit, void *user, vt_err *err)
 {
-    DIR *d = opendir(dir);
+    DIR *names = names_of(d);
     vt_status status = VT_OK;
-    for (struct dirent *e; d && status == VT_OK && (e = readdir(d));) {
-        char path[PATH_SIZE + 300];
+    for (struct dirent *e; names && status == VT_OK && (e = readdir(names));) {
         file_header h;
-        if (!is_cubin_name(e->d_name))
-            continue;
-        snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
-        uint8_t *bytes = read_file(path, &h);
+        uint8_t *bytes = is_cubin_name(e->d_name) ? read_file(d, e->d_name, &h) : NULL;
         if (bytes)
             status = visit(user, e->d_name, &h, bytes, err);
         free(bytes);
     }
-    if (d)
-        closedir(d);
+    if (names)
+        closedir(names);
     return status;
 }
 
@@ -253,23 +269,38 @@ static vt_status list_one(void *user, const char *file, const file_header *h, co
     return VT_OK;
 }
 
-static vt_status my_cache_dir(char *out, size_t size, vt_err *err)
+/* Whether there is a cache yet. */
+static bool cache_exists(void)
 {
-    if (!cache_dir(out, size))
-        return vt_fail(err, VT_ERR_IO,
-                       "no kernel cache: neither VITRINE_CACHE nor HOME is set to a usable path");
+    char path[PATH_SIZE - 300];
+    struct stat st;
+    return vt_cache_path("cubin", path, sizeof path, NULL) == VT_OK &&
+           (stat(path, &st) == 0 || errno != ENOENT);
+}
+
+vt_status vt_jit_check_cache(vt_err *err)
+{
+    folder d;
+    if (!cache_exists())
+        return VT_OK; /* it will be made */
+    TRY(open_cache(&d, false, err));
+    close(d.fd);
     return VT_OK;
 }
 
 vt_status vt_jit_list(vt_buf *out, vt_err *err)
 {
-    char dir[PATH_SIZE];
-    TRY(my_cache_dir(dir, sizeof dir, err));
-    return each_cubin(dir, list_one, out, err);
+    folder d;
+    if (!cache_exists())
+        return VT_OK; /* no kernels */
+    TRY(open_cache(&d, false, err));
+    vt_status status = each_cubin(&d, list_one, out, err);
+    close(d.fd);
+    return status;
 }
 
 typedef struct copy_job {
-    const char *to;
+    const folder *to;
     int32_t n;
 } copy_job;
 
@@ -277,22 +308,13 @@ static vt_status copy_one(void *user, const char *file, const file_header *h, co
                           vt_err *err)
 {
     copy_job *job = user;
-    if (!write_file(job->to, file, h, cubin))
-        return vt_fail(err, VT_ERR_IO, "%s/%s cannot be written: %s", job->to, file,
-                       strerror(errno));
+    TRY(write_file(job->to, file, h, cubin, err));
     job->n++;
     return VT_OK;
 }
 
-static vt_status copy_all(const char *from, const char *to, int32_t *n, vt_err *err)
+static vt_status copy_all(const folder *from, const folder *to, int32_t *n, vt_err *err)
 {
-    struct stat st;
-    if (strlen(from) > PATH_SIZE - 300 || strlen(to) > PATH_SIZE - 300)
-        return vt_fail(err, VT_ERR_USAGE, "the folder's path is too long");
-    if (stat(from, &st) != 0 || !S_ISDIR(st.st_mode))
-        return vt_fail(err, VT_ERR_IO, "%s is not a folder with compiled kernels", from);
-    if (!make_dirs(to))
-        return vt_fail(err, VT_ERR_IO, "%s cannot be made: %s", to, strerror(errno));
     copy_job job = {.to = to};
     TRY(each_cubin(from, copy_one, &job, err));
     *n = job.n;
@@ -301,14 +323,27 @@ static vt_status copy_all(const char *from, const char *to, int32_t *n, vt_err *
 
 vt_status vt_jit_export(const char *dir, int32_t *n, vt_err *err)
 {
-    char cache[PATH_SIZE];
-    TRY(my_cache_dir(cache, sizeof cache, err));
-    return copy_all(cache, dir, n, err);
+    folder cache, to;
+    TRY(vt_make_folders(dir, err));
+    TRY(open_folder(&to, dir, false, err));
+    vt_status status = open_cache(&cache, true, err);
+    if (status == VT_OK) {
+        status = copy_all(&cache, &to, n, err);
+        close(cache.fd);
+    }
+    close(to.fd);
+    return status;
 }
 
 vt_status vt_jit_import(const char *dir, int32_t *n, vt_err *err)
 {
-    char cache[PATH_SIZE];
-    TRY(my_cache_dir(cache, sizeof cache, err));
-    return copy_all(dir, cache, n, err);
+    folder cache, from;
+    TRY(open_folder(&from, dir, false, err));
+    vt_status status = open_cache(&cache, true, err);
+    if (status == VT_OK) {
+        status = copy_all(&from, &cache, n, err);
+        close(cache.fd);
+    }
+    close(from.fd);
+    return status;
 }

@@ -1,53 +1,51 @@
 /* Measured roofs on disk (device/roofs_cache.h). */
 #include "device/roofs_cache.h"
 
+#include <fcntl.h>
 #include <jansson.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <sys/stat.h>
+#include <string.h>
 #include <unistd.h>
+
+#include "base/cache_dir.h"
+#include "base/json_write.h"
 
 enum { FILE_VERSION = 1 };
 
-/* ~/.cache/vitrine/roofs-<key>.json; false where there is no place for it. */
-static bool cache_path(const char *key, char *out, size_t size, bool make)
+/* $VITRINE_CACHE/roofs-<key>.json, where what is no letter or digit in the key becomes '-'. */
+static vt_status cache_path(const char *key, char *out, size_t size)
 {
-    const char *cache = getenv("VITRINE_CACHE"), *home = getenv("HOME");
-    char folder[512], name[256];
-    int n;
-    if (cache && *cache)
-        n = snprintf(folder, sizeof folder, "%s", cache);
-    else if (home && *home)
-        n = snprintf(folder, sizeof folder, "%s/.cache/vitrine", home);
-    else
-        return false;
-    if (n < 0 || (size_t)n >= sizeof folder)
-        return false;
-    for (char *p = folder + 1; make && *p; p++) /* mkdir -p; what is there already is fine */
-        if (*p == '/') {
-            *p = '\0';
-            mkdir(folder, 0777);
-            *p = '/';
-        }
-    if (make)
-        mkdir(folder, 0777);
-    size_t at = 0;
-    for (const char *p = key; *p && at + 1 < sizeof name; p++)
+    char name[256];
+    size_t at = (size_t)snprintf(name, sizeof name, "roofs-");
+    for (const char *p = key; *p && at + 6 < sizeof name; p++)
         name[at++] = (*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') ||
                              (*p >= '0' && *p <= '9')
                          ? *p
                          : '-';
-    name[at] = '\0';
-    n = snprintf(out, size, "%s/roofs-%s.json", folder, name);
-    return n > 0 && (size_t)n < size;
+    memcpy(name + at, ".json", 6);
+    return vt_cache_path(name, out, size, NULL);
+}
+
+/* The file's JSON, or NULL. Its figures only colour reports, so whose file it is does not matter;
+ * a FIFO must not hang us. */
+static json_t *load(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    FILE *f = fd >= 0 ? fdopen(fd, "rb") : NULL;
+    if (!f && fd >= 0)
+        close(fd);
+    json_t *j = f ? json_loadf(f, 0, NULL) : NULL;
+    if (f)
+        fclose(f);
+    return j;
 }
 
 void roofs_cache_read(const char *key, vt_roofs *r, int64_t working_set)
 {
     char path[1024], set[32];
-    if (!cache_path(key, path, sizeof path, false))
+    if (cache_path(key, path, sizeof path) != VT_OK)
         return;
-    json_t *j = json_load_file(path, 0, NULL), *near = json_object_get(j, "near");
+    json_t *j = load(path), *near = json_object_get(j, "near");
     if (json_integer_value(json_object_get(j, "version")) == FILE_VERSION) {
         r->far_bytes = json_integer_value(json_object_get(j, "far_bytes"));
         r->memory_bytes_per_s = json_number_value(json_object_get(j, "memory_bytes_per_s"));
@@ -63,34 +61,55 @@ void roofs_cache_read(const char *key, vt_roofs *r, int64_t working_set)
     json_decref(j);
 }
 
+/* The working sets that the file has, and r's own. */
+static void put_near(vt_json *w, const json_t *near, const vt_roofs *r)
+{
+    char set[32];
+    const char *key;
+    json_t *value;
+    snprintf(set, sizeof set, "%lld", (long long)r->near_bytes);
+    vt_json_open(w, "near", '{');
+    json_object_foreach((json_t *)(uintptr_t)near, key, value)
+    {
+        if (strcmp(key, set) != 0 && json_is_number(value))
+            vt_json_real(w, key, json_number_value(value));
+    }
+    if (r->near_bytes > 0)
+        vt_json_real(w, set, r->near_bytes_per_s);
+    vt_json_close(w);
+}
+
 /* Written beside and renamed, so that two processes cannot mix their halves. */
 void roofs_cache_write(const char *key, const vt_roofs *r)
 {
-    char path[1024], temporary[1056], set[32];
-    if (!cache_path(key, path, sizeof path, true))
+    char path[1024];
+    vt_new_file f;
+    vt_buf text;
+    vt_json w;
+    if (cache_path(key, path, sizeof path) != VT_OK || vt_make_folders_above(path, NULL) != VT_OK)
         return;
-    json_t *old = json_load_file(path, 0, NULL);
-    json_t *near = json_deep_copy(json_object_get(old, "near"));
-    if (!json_is_object(near)) {
-        json_decref(near);
-        near = json_object();
-    }
+    json_t *old = load(path);
+    vt_buf_init(&text, 1 << 20);
+    vt_json_begin(&w, &text, 2);
+    vt_json_open(&w, NULL, '{');
+    vt_json_int(&w, "version", FILE_VERSION);
+    vt_json_string(&w, "device", r->name);
+    vt_json_string(&w, "level", r->level);
+    vt_json_int(&w, "threads", r->threads);
+    vt_json_int(&w, "far_bytes", r->far_bytes);
+    vt_json_real(&w, "memory_bytes_per_s", r->memory_bytes_per_s);
+    vt_json_real(&w, "fp32_per_s", r->fp32_per_s);
+    vt_json_real(&w, "bf16_per_s", r->bf16_per_s);
+    vt_json_real(&w, "int8_per_s", r->int8_per_s);
+    put_near(&w, json_object_get(old, "near"), r);
+    vt_json_int(&w, "l2_bytes", (int64_t)r->l2_bytes);
+    vt_json_real(&w, "l2_bytes_per_s", r->l2_bytes_per_s);
+    vt_json_real(&w, "kernel_s", r->kernel_s);
+    vt_json_close(&w);
     json_decref(old);
-    snprintf(set, sizeof set, "%lld", (long long)r->near_bytes);
-    if (r->near_bytes > 0)
-        json_object_set_new(near, set, json_real(r->near_bytes_per_s));
-    json_t *j = json_pack("{s:i, s:s, s:s, s:i, s:I, s:f, s:f, s:f, s:f, s:o, s:I, s:f, s:f}",
-                          "version", FILE_VERSION, "device", r->name, "level", r->level, "threads",
-                          r->threads, "far_bytes", (json_int_t)r->far_bytes, "memory_bytes_per_s",
-                          r->memory_bytes_per_s, "fp32_per_s", r->fp32_per_s, "bf16_per_s",
-                          r->bf16_per_s, "int8_per_s", r->int8_per_s, "near", near, "l2_bytes",
-                          (json_int_t)r->l2_bytes, "l2_bytes_per_s", r->l2_bytes_per_s, "kernel_s",
-                          r->kernel_s);
-    snprintf(temporary, sizeof temporary, "%s.%ld", path, (long)getpid());
-    if (j && json_dump_file(j, temporary, JSON_INDENT(2) | JSON_REAL_PRECISION(6)) == 0) {
-        if (rename(temporary, path) != 0)
-            unlink(temporary);
-    } else
-        unlink(temporary);
-    json_decref(j);
+    if (vt_json_end(&w) && vt_new_file_begin(&f, path, NULL) == VT_OK) {
+        fwrite(text.data, 1, text.len, f.file);
+        vt_new_file_end(&f, path, true, NULL);
+    }
+    vt_buf_release(&text);
 }

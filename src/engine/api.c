@@ -8,7 +8,7 @@
  *   page-size 16, max-running 64, token-budget 512, kv-dtype f32 for F32 weights and else f16,
  *   kv-memory what max-running sequences of max-context can fill, at most an eighth of the memory,
  *   on CUDA page-size 64, max-running 256, token-budget 4096, kv-dtype bf16, kv-memory what is free
- *   max-context the model's, or what kv-memory holds. */
+ *   max-context the model's, or what kv-memory holds, at most what auto_context says. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,7 +31,9 @@ enum {
     AUTO_BUDGET_CUDA = 4096,
     SCORE_ROWS_MIN = 16, /* rows of logits kept for scoring prompts, beside one per sequence */
     SCORE_ROWS_MAX = 256,
-    SCORE_BYTES = 128 << 20
+    SCORE_BYTES = 128 << 20,
+    AUTO_CONTEXT = 256 << 10,    /* tokens */
+    AUTO_ROPE_BYTES = 256 << 20, /* of the tables of rope's cosines and sines */
 };
 
 const char *vt_version(void) { return "0.1.0"; }
@@ -191,11 +193,23 @@ static vt_status size_pages(const vt_model *m, const vt_options *o, sizes *s, vt
     return VT_OK;
 }
 
+/* The longest context that is taken without being asked for. Rope tables are filled for all of it
+ * when a model is loaded, and a small file can claim any length. Models of public shapes stay below
+ * both limits, except those made for a million tokens. */
+static int32_t auto_context(const vt_arch *a)
+{
+    int64_t row = (int64_t)sizeof(float) *
+                  (a->rope.dims + (a->has_rope_local ? a->rope_local.dims : 0));
+    int64_t most = AUTO_ROPE_BYTES / row;
+    most = most < AUTO_CONTEXT ? most : AUTO_CONTEXT;
+    return a->max_context < most ? a->max_context : (int32_t)most;
+}
+
 static vt_status choose_sizes(const vt_model *m, const vt_options *o, sizes *s, vt_err *err)
 {
     bool cuda = on_cuda(o);
     s->page_size = option_or(o, "page-size", cuda ? AUTO_PAGE_SIZE_CUDA : AUTO_PAGE_SIZE);
-    s->max_context = option_or(o, "max-context", m->arch.max_context);
+    s->max_context = option_or(o, "max-context", auto_context(&m->arch));
     if (s->max_context > m->arch.max_context)
         return vt_fail(err, VT_ERR_USAGE, "max-context is %d, and %s was made for at most %d",
                        s->max_context, m->name, m->arch.max_context);

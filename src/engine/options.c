@@ -66,10 +66,11 @@ static const vt_option table[] = {
     ROW("json", VT_OPTION_FLAG, .fallback = "false",
         .verbs = VT_FOR_ENGINE | VT_FOR_RUN | VT_FOR_SCORE | VT_FOR_TOKENIZE | VT_FOR_EXPLAIN |
                  VT_FOR_ENV | VT_FOR_LATENCY | VT_FOR_KERNELS | VT_FOR_STARTUP | VT_FOR_OFFLINE |
-                 VT_FOR_SIMULATE,
+                 VT_FOR_SIMULATE | VT_FOR_LIST | VT_FOR_SHOW,
         .help = "print one JSON object instead of text"),
     ROW("quiet", VT_OPTION_FLAG, .letter = 'q', .fallback = "false",
-        .verbs = VT_FOR_ENGINE | MODEL | VT_FOR_ENV | VT_FOR_KERNELS | VT_FOR_PULL,
+        .verbs = VT_FOR_ENGINE | MODEL | VT_FOR_ENV | VT_FOR_KERNELS | VT_FOR_PULL |
+                 VT_FOR_LIST | VT_FOR_RM,
         .help = "nothing on stderr but errors"),
     ROW("jit", VT_OPTION_FLAG, .fallback = "false", .verbs = VT_FOR_ENV,
         .help = "list the compiled GPU kernels in the cache, with their template parameters"),
@@ -89,7 +90,7 @@ static const vt_option table[] = {
         .help = "element type of the KV cache; auto: bf16 on a GPU, f32 for F32 weights, else f16"),
     ROW("max-context", INT(1, 1 << 24), .flags = VT_OPTION_AUTO, .value_name = "N",
         .fallback = "auto", .verbs = PLANNED,
-        .help = "longest sequence in tokens; auto: what the model and memory allow"),
+        .help = "longest sequence in tokens; auto: what the model and memory allow, at most 256 Ki"),
     ROW("max-running", INT(1, 4096), .flags = VT_OPTION_AUTO, .value_name = "N", .fallback = "auto",
         .verbs = PLANNED, .help = "requests that run together"),
     ROW("max-queued", INT(1, 1 << 20), .value_name = "N", .fallback = "1024", .verbs = ENGINE,
@@ -182,6 +183,15 @@ static const vt_option table[] = {
         .help = "a Hugging Face style hub, for ORG/NAME; VITRINE_HUB sets it too"),
     ROW("connections", INT(1, 32), .value_name = "N", .fallback = "4", .verbs = VT_FOR_PULL,
         .help = "files fetched at once"),
+    ROW("require-hash", VT_OPTION_FLAG, .verbs = VT_FOR_PULL,
+        .help = "refuse files for which the hub's listing gives no hash"),
+    ROW("max-size", VT_OPTION_SIZE, .min = 1, .max = 4398046511104.0, .value_name = "BYTES",
+        .fallback = "64G", .verbs = VT_FOR_PULL,
+        .help = "most that is taken of a file whose size the hub does not tell"),
+
+    /* rm */
+    ROW("yes", VT_OPTION_FLAG, .letter = 'y', .verbs = VT_FOR_RM,
+        .help = "remove without asking"),
 
     /* explain and bench */
     ROW("prompt", INT(0, 1 << 20), .flags = VT_OPTION_AUTO, .value_name = "N", .fallback = "auto",

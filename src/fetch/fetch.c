@@ -7,8 +7,11 @@
  *
  * Nothing a server says is believed: the size and hash come from the listing and are checked on the
  * bytes in the .part file; a range that was not asked for, more bytes than announced and a 416 all
- * begin the file again. Tries that bring no byte are counted and waited for; one that brings some
- * starts the count anew. The .part file is locked, so two programs cannot write it at once.
+ * begin the file again. A try that brings the file beyond the most bytes it ever had is progress;
+ * tries without progress are counted, wait longer each time, and end after MAX_TRIES. (Counting
+ * every byte as progress would never end with a server that ignores ranges and always sends the
+ * first half.) The .part file is locked, so two programs cannot write it at once, it is not opened
+ * through a link, and it is hashed through the descriptor that was written.
  */
 #include "fetch/fetch.h"
 
@@ -24,9 +27,11 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "base/cache_dir.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "fetch/fetch_curl.h"
+#include "fetch/fetch_url.h"
 
 enum { MAX_PATH = 4096, MAX_TRIES = 6, MAX_RESTARTS = 2, POLL_MS = 100 };
 
@@ -39,9 +44,11 @@ typedef struct transfer {
     curl_easy *easy;
     int fd;
     char part[MAX_PATH];
-    int64_t have;        /* bytes in the .part file */
-    int64_t have_before; /* when this try began */
-    int64_t announced;   /* size as the server says, for the progress alone; -1: it does not */
+    char shown[FETCH_URL_SHOWN]; /* the URL, for messages */
+    int64_t max;                 /* no more bytes than these are taken */
+    int64_t have;                /* bytes in the .part file */
+    int64_t most;                /* the most bytes it had at the end of any try */
+    int64_t announced;   /* the size by Content-Length, used to show progress only; -1: unknown */
     int64_t range_begin; /* as Content-Range says; -1: it does not */
     int64_t not_before_ns;
     int tries, restarts;
@@ -63,42 +70,30 @@ typedef struct fetcher {
 
 /* ---- files ---- */
 
-static vt_status make_folders(const char *path, vt_err *err)
-{
-    char folder[MAX_PATH];
-    size_t len = strlen(path);
-    if (len + 8 > sizeof folder) /* room for ".part" */
-        return vt_fail(err, VT_ERR_IO, "the path %.200s... is longer than %d bytes", path,
-                       MAX_PATH - 8);
-    for (size_t i = 1; i < len; i++) {
-        if (path[i] != '/')
-            continue;
-        memcpy(folder, path, i);
-        folder[i] = '\0';
-        if (mkdir(folder, 0777) != 0 && errno != EEXIST)
-            return vt_fail(err, VT_ERR_IO, "%s: %s", folder, strerror(errno));
-    }
-    return VT_OK;
-}
-
 static vt_status open_part(transfer *t, vt_err *err)
 {
     struct stat st;
-    TRY(make_folders(t->file->path, err));
+    if (strlen(t->file->path) + 8 > sizeof t->part) /* room for ".part" */
+        return vt_fail(err, VT_ERR_IO, "the path %.200s... is longer than %d bytes", t->file->path,
+                       MAX_PATH - 8);
+    TRY(vt_make_folders_above(t->file->path, err));
     snprintf(t->part, sizeof t->part, "%s.part", t->file->path);
-    t->fd = open(t->part, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    t->fd = open(t->part, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
     if (t->fd < 0 || fstat(t->fd, &st) != 0)
-        return vt_fail(err, VT_ERR_IO, "%s: %s", t->part, strerror(errno));
+        return vt_fail(err, VT_ERR_IO, "%s: %s", t->part,
+                       errno == ELOOP ? "it is a link" : strerror(errno));
+    if (!S_ISREG(st.st_mode))
+        return vt_fail(err, VT_ERR_IO, "%s: not a regular file", t->part);
     if (flock(t->fd, LOCK_EX | LOCK_NB) != 0)
         return vt_fail(err, VT_ERR_BUSY, "%s: another program is fetching it", t->part);
-    t->have = st.st_size;
+    t->have = t->most = st.st_size;
     return VT_OK;
 }
 
-/* Forgets what was fetched. */
+/* Drops what was fetched, to fetch it from the first byte. False if that was tried too often. */
 static bool begin_again(transfer *t)
 {
-    t->have = 0;
+    t->have = t->most = 0;
     t->tries = 0;
     return ftruncate(t->fd, 0) == 0 && ++t->restarts <= MAX_RESTARTS;
 }
@@ -108,9 +103,9 @@ static bool is_hex(const char *s, size_t n)
     return strlen(s) == n && strspn(s, "0123456789abcdefABCDEF") == n;
 }
 
-/* Whether the bytes at `path` are the expected ones. Without any hash they are taken as they are.
- */
-static vt_status check_hash(const transfer *t, const char *path, bool *right, vt_err *err)
+/* Whether the bytes of open file `fd`, called `name` in messages, are the expected ones. Without any
+ * hash they are taken as they are. */
+static vt_status check_hash(const transfer *t, int fd, const char *name, bool *right, vt_err *err)
 {
     const fetch_file *f = t->file;
     const char *sha256 = f->sha256, *git = f->git_sha1;
@@ -121,10 +116,10 @@ static vt_status check_hash(const transfer *t, const char *path, bool *right, vt
         git = is_hex(t->etag, 40) ? t->etag : "";
     }
     if (*sha256) {
-        TRY(hash_file(path, HASH_SHA256, false, hex, err));
+        TRY(hash_fd(fd, name, HASH_SHA256, false, hex, err));
         *right = strcasecmp(hex, sha256) == 0;
     } else if (*git) {
-        TRY(hash_file(path, HASH_SHA1, true, hex, err));
+        TRY(hash_fd(fd, name, HASH_SHA1, true, hex, err));
         *right = strcasecmp(hex, git) == 0;
     }
     if (!*right)
@@ -133,26 +128,32 @@ static vt_status check_hash(const transfer *t, const char *path, bool *right, vt
     return VT_OK;
 }
 
-/* Is the file there already, as it should be? */
+/* Whether the file exists already, with the size and hash it should have. */
 static vt_status already_there(const transfer *t, bool *there, vt_err *err)
 {
     const fetch_file *f = t->file;
     struct stat st;
+    vt_status status = VT_OK;
     *there = false;
     bool known = f->size >= 0 || *f->sha256 || *f->git_sha1;
-    if (!known || stat(f->path, &st) != 0 || (f->size >= 0 && st.st_size != f->size))
+    int fd = known ? open(f->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
+    if (fd < 0)
         return VT_OK;
-    return check_hash(t, f->path, there, err);
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (f->size < 0 || st.st_size == f->size))
+        status = check_hash(t, fd, f->path, there, err);
+    close(fd);
+    return status;
 }
 
-/* Room for what is still to come, where the sizes are known. */
+/* Whether the disk has room for the bytes that are still to come, where sizes are known. */
 static vt_status check_space(const fetcher *f)
 {
     struct statvfs fs;
     int64_t need = 0;
     for (int32_t i = 0; i < f->n; i++)
         if (f->t[i].state != DONE && f->t[i].file->size > f->t[i].have)
-            need += f->t[i].file->size - f->t[i].have;
+            if (__builtin_add_overflow(need, f->t[i].file->size - f->t[i].have, &need))
+                need = INT64_MAX;
     for (int32_t i = 0; i < f->n && need > 0; i++) {
         if (f->t[i].state == DONE || fstatvfs(f->t[i].fd, &fs) != 0)
             continue;
@@ -178,14 +179,14 @@ static size_t on_body(const char *bytes, size_t size, size_t count, void *user)
         t->discard = code != 200 && code != 206; /* an error's page */
         t->wrong_range = code == 206 && t->range_begin != t->have;
         if (code == 200 && t->have > 0) { /* the server does not resume: from the beginning then */
-            t->have = t->have_before = 0;
+            t->have = 0;
             if (ftruncate(t->fd, 0) != 0)
                 t->write_errno = errno;
         }
     }
     if (t->discard)
         return n;
-    t->too_long = t->file->size >= 0 && (int64_t)n > t->file->size - t->have;
+    t->too_long = (int64_t)n > t->max - t->have;
     if (t->wrong_range || t->write_errno || t->too_long)
         return 0; /* ends the transfer */
     while (done < n) {
@@ -219,7 +220,7 @@ static size_t on_header(const char *bytes, size_t size, size_t count, void *user
     memcpy(line, bytes, len);
     line[len] = '\0';
     line[strcspn(line, "\r\n")] = '\0';
-    if (strncmp(line, "HTTP/", 5) == 0) /* a new answer: behind a redirect the range counts anew */
+    if (strncmp(line, "HTTP/", 5) == 0) /* the next answer, after a redirect: with its own range */
         t->range_begin = -1;
     const char *range = header_value(line, "content-range"),
                *linked = header_value(line, "x-linked-etag");
@@ -227,8 +228,10 @@ static size_t on_header(const char *bytes, size_t size, size_t count, void *user
     const char *length = header_value(line, "content-length");
     if (range && strncasecmp(range, "bytes ", 6) == 0)
         t->range_begin = strtoll(range + 6, NULL, 10);
-    if (length)
-        t->announced = t->have + strtoll(length, NULL, 10);
+    if (length) {
+        long long told = strtoll(length, NULL, 10);
+        t->announced = told >= 0 && told <= FETCH_MAX_BYTES ? t->have + told : -1;
+    }
     if (etag) {
         char hex[HASH_HEX];
         etag += strncmp(etag, "W/", 2) == 0 ? 2 : 0;
@@ -261,7 +264,6 @@ static vt_status start(fetcher *f, transfer *t)
     }
     t->body = t->discard = t->too_long = t->wrong_range = false;
     t->range_begin = -1;
-    t->have_before = t->have;
     t->error_text[0] = '\0';
     if (f->api.multi_add_handle(f->multi, t->easy) != 0)
         return vt_fail(f->err, VT_ERR_MEMORY, "libcurl: the transfer could not be started");
@@ -281,17 +283,19 @@ static void stop(fetcher *f, transfer *t)
     f->n_running--;
 }
 
-/* Again, a little later; `why` is told when it was the last time. */
+/* Tries again a little later. `why` is the message's reason when there were too many tries. */
 static vt_status retry(fetcher *f, transfer *t, const char *why)
 {
     int64_t patience = f->o->patience_ms > 0 ? f->o->patience_ms : 5000;
-    if (t->have > t->have_before)
+    if (t->have > t->most) {
+        t->most = t->have;
         t->tries = 0;
+    }
     if (++t->tries > MAX_TRIES)
         return vt_fail(f->err, VT_ERR_IO,
                        "%s: %s, %d times in a row, after %" PRId64 " bytes; what is there is kept: "
                        "run again to go on",
-                       t->file->url, why, MAX_TRIES, t->have);
+                       t->shown, why, MAX_TRIES, t->most);
     int64_t wait = (int64_t)100 << t->tries;
     t->not_before_ns = vt_now_ns() + (wait < patience ? wait : patience) * 1000000;
     return VT_OK;
@@ -301,22 +305,21 @@ static vt_status restart(fetcher *f, transfer *t, const char *why)
 {
     if (begin_again(t))
         return VT_OK;
-    return vt_fail(f->err, VT_ERR_FORMAT, "%s: %s, and again after beginning anew", t->file->url,
-                   why);
+    return vt_fail(f->err, VT_ERR_FORMAT, "%s: %s, and again after a new beginning", t->shown, why);
 }
 
 static vt_status finish(fetcher *f, transfer *t)
 {
     bool right;
     vt_err why = {0};
-    TRY(check_hash(t, t->part, &right, &why) == VT_OK
+    TRY(check_hash(t, t->fd, t->part, &right, &why) == VT_OK
             ? VT_OK
             : vt_fail(f->err, why.status, "%s", why.message));
     if (!right) {
         if (begin_again(t))
             return VT_OK;
         unlink(t->part);
-        return vt_fail(f->err, why.status, "%s, and again after beginning anew", why.message);
+        return vt_fail(f->err, why.status, "%s, and again after a new beginning", why.message);
     }
     if (fsync(t->fd) != 0 || rename(t->part, t->file->path) != 0)
         return vt_fail(f->err, VT_ERR_IO, "%s: %s", t->file->path, strerror(errno));
@@ -330,10 +333,9 @@ static vt_status finish(fetcher *f, transfer *t)
 static vt_status refused(fetcher *f, const transfer *t, long code)
 {
     if (code == 401 || code == 403)
-        return vt_fail(f->err, VT_ERR_IO, "%s: the server refuses it (HTTP %ld)%s", t->file->url,
-                       code,
+        return vt_fail(f->err, VT_ERR_IO, "%s: the server refuses it (HTTP %ld)%s", t->shown, code,
                        f->o->token ? " with the token that was given" : ": a token may be needed");
-    return vt_fail(f->err, VT_ERR_IO, "%s: the server answers HTTP %ld", t->file->url, code);
+    return vt_fail(f->err, VT_ERR_IO, "%s: the server answers HTTP %ld", t->shown, code);
 }
 
 /* A try has ended with curl's `result`. */
@@ -347,6 +349,11 @@ static vt_status ended(fetcher *f, transfer *t, int result)
         return vt_fail(f->err, VT_ERR_IO, "%s: %s", t->part, strerror(t->write_errno));
     if (t->wrong_range)
         return restart(f, t, "the server sent another range than was asked for");
+    if (t->too_long && t->file->size < 0)
+        return vt_fail(f->err, VT_ERR_FORMAT,
+                       "%s: its size is not known, and it is longer than %" PRId64
+                       " bytes, the most that is taken then",
+                       t->shown, t->max);
     if (t->too_long)
         return restart(f, t, "the server sent more bytes than were announced");
     if (code == 416 && t->have > 0 && t->file->size < 0 && *t->file->sha256)
@@ -392,7 +399,8 @@ static void report(const fetcher *f)
         const transfer *t = &f->t[i];
         done += t->state == DONE && t->file->size >= 0 ? t->file->size : t->have;
         int64_t size = t->file->size >= 0 ? t->file->size : t->announced;
-        total = size < 0 || total < 0 ? -1 : total + size;
+        if (size < 0 || total < 0 || __builtin_add_overflow(total, size, &total))
+            total = -1;
     }
     if (f->o->progress)
         f->o->progress(f->o->user, done, total);
@@ -430,6 +438,14 @@ static vt_status prepare(fetcher *f, const fetch_file *file)
         t->file = &file[i];
         t->fd = -1;
         t->announced = -1;
+        t->max = f->o->max_unknown > 0 ? f->o->max_unknown : FETCH_MAX_BYTES;
+        fetch_url_show(t->file->url, t->shown);
+        if (t->file->size > FETCH_MAX_BYTES)
+            return vt_fail(f->err, VT_ERR_FORMAT,
+                           "%s: %" PRId64 " bytes are announced, at most %" PRId64 " are believed",
+                           t->shown, t->file->size, FETCH_MAX_BYTES);
+        if (t->file->size >= 0)
+            t->max = t->file->size;
         TRY(already_there(t, &there, &ignored));
         if (there) {
             t->state = DONE;
@@ -481,8 +497,9 @@ static size_t on_text(const char *bytes, size_t size, size_t count, void *user)
 static vt_status fetch_once(const curl_api *api, const char *url, const char *what,
                             struct curl_list *headers, vt_buf *out, bool *again, vt_err *err)
 {
-    char text[CURL_ERROR_SIZE] = "";
+    char text[CURL_ERROR_SIZE] = "", shown[FETCH_URL_SHOWN];
     long code = 0;
+    fetch_url_show(url, shown);
     curl_easy *easy = api->easy_init();
     if (!easy)
         return vt_fail(err, VT_ERR_MEMORY, "libcurl: out of memory");
@@ -494,13 +511,14 @@ static vt_status fetch_once(const curl_api *api, const char *url, const char *wh
     api->easy_cleanup(easy);
     *again = !out->failed && (result != 0 || code >= 500 || code == 429);
     if (out->failed)
-        return vt_fail(err, VT_ERR_MEMORY, "%s: %s is longer than %zu bytes", url, what, out->max);
+        return vt_fail(err, VT_ERR_MEMORY, "%s: the answer is longer than %zu bytes", shown,
+                       out->max);
     if (result != 0)
-        return vt_fail(err, VT_ERR_IO, "%s: %s", url, *text ? text : api->easy_strerror(result));
+        return vt_fail(err, VT_ERR_IO, "%s: %s", shown, *text ? text : api->easy_strerror(result));
     if (code == 404)
-        return vt_fail(err, VT_ERR_IO, "%s: there is no %s (HTTP 404)", url, what);
+        return vt_fail(err, VT_ERR_IO, "%s: there is no %s (HTTP 404)", shown, what);
     if (code >= 400)
-        return vt_fail(err, VT_ERR_IO, "%s: the server refuses %s (HTTP %ld)%s", url, what, code,
+        return vt_fail(err, VT_ERR_IO, "%s: the server refuses %s (HTTP %ld)%s", shown, what, code,
                        headers || code >= 404 ? "" : ": a token may be needed");
     return VT_OK;
 }

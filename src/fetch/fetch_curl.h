@@ -1,7 +1,7 @@
-/* What we use of libcurl, by dlopen and with our own declarations: no headers to build, nothing
- * linked. */
-#ifndef VT_FILES_FETCH_CURL_H
-#define VT_FILES_FETCH_CURL_H
+/* The functions of libcurl that are used here. They are found by dlopen and declared here, so that
+ * the build needs neither curl's headers nor its library. */
+#ifndef VT_FETCH_CURL_H
+#define VT_FETCH_CURL_H
 
 #include <stddef.h>
 
@@ -74,8 +74,8 @@ vt_status curl_open(curl_api *api, vt_err *err);
  */
 void curl_prepare(const curl_api *api, curl_easy *easy, const char *url, struct curl_list *headers,
                   char *error_text);
-/* "Authorization: Bearer ..." as a header list, or NULL. curl drops it when a redirect leaves the
- * host. */
+/* A header list with "Authorization: Bearer <token>", or NULL without a token. curl does not send it
+ * to another host after a redirect. */
 struct curl_list *curl_headers(const curl_api *api, const char *token);
 
 #endif

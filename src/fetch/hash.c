@@ -5,10 +5,12 @@
 #include "fetch/hash.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static const uint32_t k256[64] = {
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
@@ -104,36 +106,49 @@ void hash_finish(hash_state *s, char hex[HASH_HEX])
         snprintf(hex + 8 * i, 9, "%08x", (unsigned)s->h[i]);
 }
 
-vt_status hash_file(const char *path, hash_kind kind, bool git_blob, char hex[HASH_HEX],
-                    vt_err *err)
+vt_status hash_fd(int fd, const char *name, hash_kind kind, bool git_blob, char hex[HASH_HEX],
+                  vt_err *err)
 {
     enum { CHUNK = 1 << 20 };
     struct stat st;
     hash_state s;
-    size_t n;
-    FILE *f = fopen(path, "rb");
+    off_t at = 0;
+    if (fstat(fd, &st) != 0)
+        return vt_fail(err, VT_ERR_IO, "%s: %s", name, strerror(errno));
     uint8_t *chunk = malloc(CHUNK);
-    if (!f || !chunk || fstat(fileno(f), &st) != 0) {
-        vt_status status = f && !chunk ? vt_fail(err, VT_ERR_MEMORY, "out of memory")
-                                       : vt_fail(err, VT_ERR_IO, "%s: %s", path, strerror(errno));
-        if (f)
-            fclose(f);
-        free(chunk);
-        return status;
-    }
+    if (!chunk)
+        return vt_fail(err, VT_ERR_MEMORY, "%s: out of memory", name);
     hash_init(&s, kind);
     if (git_blob) {
         char head[40];
         int len = snprintf(head, sizeof head, "blob %lld", (long long)st.st_size);
         hash_add(&s, head, (size_t)len + 1); /* with its NUL */
     }
-    while ((n = fread(chunk, 1, CHUNK, f)) > 0)
-        hash_add(&s, chunk, n);
-    bool failed = ferror(f) != 0;
-    fclose(f);
+    ssize_t n;
+    while ((n = pread(fd, chunk, CHUNK, at)) > 0 || (n < 0 && errno == EINTR))
+        if (n > 0) {
+            hash_add(&s, chunk, (size_t)n);
+            at += n;
+        }
+    int failure = errno;
     free(chunk);
-    if (failed)
-        return vt_fail(err, VT_ERR_IO, "%s: it could not be read to its end", path);
+    if (n < 0)
+        return vt_fail(err, VT_ERR_IO, "%s: it could not be read to its end: %s", name,
+                       strerror(failure));
     hash_finish(&s, hex);
     return VT_OK;
+}
+
+vt_status hash_file(const char *path, hash_kind kind, bool git_blob, char hex[HASH_HEX],
+                    vt_err *err)
+{
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return vt_fail(err, VT_ERR_IO, "%s: %s", path, strerror(errno));
+    vt_status status = fstat(fd, &st) == 0 && S_ISREG(st.st_mode)
+                           ? hash_fd(fd, path, kind, git_blob, hex, err)
+                           : vt_fail(err, VT_ERR_IO, "%s: not a regular file", path);
+    close(fd);
+    return status;
 }

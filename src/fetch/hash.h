@@ -1,8 +1,10 @@
-/* SHA-256 and SHA-1 of files that were fetched: the first as hubs give it for large files, the
- * second as git names a blob. SHA-1 guards against damage here, not against an adversary. */
-#ifndef VT_FILES_HASH_H
-#define VT_FILES_HASH_H
+/* SHA-256 and SHA-1 of files that were fetched. Hubs give the SHA-256 of large files, and the SHA-1
+ * by which git names small ones (blobs). The SHA-1 guards against damage, not against an
+ * adversary. */
+#ifndef VT_FETCH_HASH_H
+#define VT_FETCH_HASH_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -24,8 +26,11 @@ void hash_add(hash_state *s, const void *bytes, size_t n);
 /* The digest in lower-case hexadecimal. */
 void hash_finish(hash_state *s, char hex[HASH_HEX]);
 
-/* Of a whole file; git_blob puts "blob <size>\0" in front, as git does. */
+/* The digest of a whole file; git_blob puts "blob <size>\0" in front, as git does. */
 vt_status hash_file(const char *path, hash_kind kind, bool git_blob, char hex[HASH_HEX],
                     vt_err *err);
+/* The same of an open regular file, from its beginning; its offset stays. `name` is for messages. */
+vt_status hash_fd(int fd, const char *name, hash_kind kind, bool git_blob, char hex[HASH_HEX],
+                  vt_err *err);
 
 #endif

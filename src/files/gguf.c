@@ -13,14 +13,12 @@
  *
  * The file may be hostile. The rules that keep it harmless:
  *   - a cursor never moves beyond the end; every length is compared with what is left before use;
- *   - a count is compared with the least number of bytes that many things need before anything is
- *     allocated for it, so memory stays below 8 times the header's size;
+ *   - before memory is allocated for n things, n is compared with the bytes that are left and the
+ *     least number of bytes a thing needs, so memory stays below 8 times the header's size;
  *   - after opening, every tensor lies inside the data, aligned, in a known type, overlapping none;
- *   - names are unique: which of two tensors is meant is not for us to guess.
+ *   - names are unique: with two tensors of a name, nothing says which one is meant.
  */
 #include "files/gguf.h"
-
-#include "files/map.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -186,12 +184,12 @@ static vt_status read_value(cursor *c, vt_arena *arena, gguf_value *v)
 static vt_status read_metadata(cursor *c, gguf_file *f)
 {
     size_t n = (size_t)f->n_values;
-    f->value = vt_arena_alloc(&f->arena, n, sizeof *f->value);
-    f->value_index = vt_arena_alloc(&f->arena, n, sizeof *f->value_index);
+    f->value = vt_arena_alloc(&f->view.arena, n, sizeof *f->value);
+    f->value_index = vt_arena_alloc(&f->view.arena, n, sizeof *f->value_index);
     if (!f->value || !f->value_index)
         return no_memory(c);
     for (size_t i = 0; i < n; i++) {
-        TRY(read_value(c, &f->arena, &f->value[i]));
+        TRY(read_value(c, &f->view.arena, &f->value[i]));
         f->value_index[i] = (name_entry){f->value[i].key.data, f->value[i].key.len, (uint32_t)i};
     }
     const name_entry *twice = name_index_sort(f->value_index, n);
@@ -305,7 +303,7 @@ static vt_status read_tensors(cursor *c, gguf_file *f, byte_span *span)
 {
     size_t n = (size_t)f->n_tensors;
     for (size_t i = 0; i < n; i++) {
-        TRY(read_tensor(c, &f->arena, &f->tensor[i], &span[i].begin));
+        TRY(read_tensor(c, &f->view.arena, &f->tensor[i], &span[i].begin));
         f->tensor_index[i] = (name_entry){f->tensor[i].name, strlen(f->tensor[i].name),
                                           (uint32_t)i};
     }
@@ -363,12 +361,12 @@ static vt_status read_header(cursor *c, gguf_file *f)
 
 static vt_status read_file(gguf_file *f, vt_err *err)
 {
-    cursor c = {.bytes = f->map, .size = f->size, .path = f->path, .err = err};
+    cursor c = {.bytes = f->view.map, .size = f->view.size, .path = f->path, .err = err};
     TRY(read_header(&c, f));
     TRY(read_metadata(&c, f));
     size_t n = (size_t)f->n_tensors;
-    f->tensor = vt_arena_alloc(&f->arena, n, sizeof *f->tensor);
-    f->tensor_index = vt_arena_alloc(&f->arena, n, sizeof *f->tensor_index);
+    f->tensor = vt_arena_alloc(&f->view.arena, n, sizeof *f->tensor);
+    f->tensor_index = vt_arena_alloc(&f->view.arena, n, sizeof *f->tensor_index);
     byte_span *span = vt_calloc(n, sizeof *span);
     vt_status status = f->tensor && f->tensor_index && span ? read_tensors(&c, f, span)
                                                             : no_memory(&c);
@@ -376,22 +374,17 @@ static vt_status read_file(gguf_file *f, vt_err *err)
     return status;
 }
 
-static vt_status open_mapped(const char *path, const void *bytes, size_t size, bool mapped,
-                             gguf_file **out, vt_err *err)
+/* Opens the file at `path`, or `bytes` of that name. */
+static vt_status open_view(const char *path, const void *bytes, size_t size, gguf_file **out,
+                           vt_err *err)
 {
     gguf_file *f = vt_calloc(1, sizeof *f);
-    vt_status status;
-    if (!f) {
-        if (mapped)
-            file_unmap(bytes, size);
+    if (!f)
         return vt_fail(err, VT_ERR_MEMORY, "%s: out of memory", path);
-    }
-    f->map = bytes;
-    f->size = size;
-    f->mapped = mapped;
-    vt_arena_init(&f->arena, 0);
-    f->path = vt_arena_strdup(&f->arena, path, strlen(path));
-    status = f->path ? read_file(f, err) : vt_fail(err, VT_ERR_MEMORY, "%s: out of memory", path);
+    vt_status status = file_view_open(&f->view, path, bytes, size, err);
+    f->path = f->view.path;
+    if (status == VT_OK)
+        status = read_file(f, err);
     if (status != VT_OK) {
         gguf_close(f);
         return status;
@@ -403,24 +396,21 @@ static vt_status open_mapped(const char *path, const void *bytes, size_t size, b
 vt_status gguf_open_bytes(const char *name, const void *bytes, size_t size, gguf_file **out,
                           vt_err *err)
 {
-    return open_mapped(name, bytes, size, false, out, err);
+    return open_view(name, bytes, size, out, err);
 }
 
 vt_status gguf_open(const char *path, gguf_file **out, vt_err *err)
 {
-    const void *map;
-    size_t size;
-    TRY(file_map(path, &map, &size, err));
-    return open_mapped(path, map, size, true, out, err);
+    return open_view(path, NULL, 0, out, err);
 }
 
 void gguf_close(gguf_file *f)
 {
     if (!f)
         return;
-    if (f->mapped)
-        file_unmap(f->map, f->size);
-    vt_arena_release(&f->arena);
+    for (int32_t i = 0; i < f->n_parts; i++)
+        gguf_close(f->part[i]);
+    file_view_close(&f->view);
     free(f);
 }
 

@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "base/tensor.h"
 #include "files/index.h"
+#include "files/map.h"
 
 typedef enum gguf_type {
     GGUF_U8,
@@ -44,20 +45,23 @@ typedef struct gguf_value {
 } gguf_value;
 
 typedef struct gguf_file {
-    char *path;
-    const uint8_t *map;
-    size_t size;
+    file_view view;
+    const char *path; /* view.path */
     uint32_t version;
     uint64_t n_values, n_tensors;
     gguf_value *value; /* [n_values] */
     vt_tensor *tensor; /* [n_tensors], dim[0] outermost (GGUF's order reversed), names copied */
     name_entry *value_index, *tensor_index; /* sorted by name */
-    bool mapped;                            /* by us: gguf_open, not gguf_open_bytes */
-    vt_arena arena;
+    struct gguf_file **part;                /* [n_parts] what gguf_open_parts has opened besides */
+    int32_t n_parts;
 } gguf_file;
 
 vt_status gguf_open(const char *path, gguf_file **out, vt_err *err);
-/* Over bytes in memory, borrowed and aligned to 8: for tests and fuzzing. `name` is used in
+/* The same for a model that may be split over several files (NAME-00001-of-00003.gguf, as
+ * llama.cpp's gguf-split writes them): `path` names the first; the others are opened too, and
+ * tensor[] holds the tensors of all. The metadata is the first file's. */
+vt_status gguf_open_parts(const char *path, gguf_file **out, vt_err *err);
+/* The same of bytes in memory, borrowed and aligned to 8: for tests and fuzzing. `name` is used in
  * messages. */
 vt_status gguf_open_bytes(const char *name, const void *bytes, size_t size, gguf_file **out,
                           vt_err *err);
@@ -66,9 +70,9 @@ void gguf_close(gguf_file *f);
 const gguf_value *gguf_find(const gguf_file *f, const char *key); /* NULL if absent */
 const vt_tensor *gguf_tensor(const gguf_file *f, const char *name);
 
-/* Typed access with conversion among integer widths (range-checked) and float widths. With
- * `required`, an absent key is an error; otherwise *out is left as it was. A wrong type is always
- * an error. */
+/* The value of a key. Integers of any width are converted (with a check of the range), floats of
+ * both widths too. If the key is absent, that is an error where `required`; else *out keeps what it
+ * was. A wrong type is always an error. */
 vt_status gguf_get_i64(const gguf_file *f, const char *key, bool required, int64_t *out,
                        vt_err *err);
 vt_status gguf_get_f64(const gguf_file *f, const char *key, bool required, double *out,

@@ -1,6 +1,6 @@
-/* What the readers of both formats need once: names found by binary search, and byte ranges that
- * must not overlap. Both sort an array the caller owns; nothing is allocated, nothing is
- * quadratic. */
+/* Two things that the readers of both formats share: finding names by binary search, and checking
+ * that byte ranges do not overlap. Both sort an array that the caller owns, in n log n, without
+ * allocating. */
 #ifndef VT_FILES_INDEX_H
 #define VT_FILES_INDEX_H
 
@@ -15,7 +15,7 @@ typedef struct name_entry {
 
 /* Sorts by name. Returns an entry that equals its predecessor, or NULL when all names differ. */
 const name_entry *name_index_sort(name_entry *e, size_t n);
-/* The thing's index; -1 if there is none. */
+/* The `at` of the entry with this name; -1 if there is none. */
 int64_t name_index_find(const name_entry *e, size_t n, const char *name, size_t len);
 
 typedef struct byte_span {

@@ -7,7 +7,8 @@
 
 #include "files/map.h"
 
-vt_status json_file_parse(const char *path, const char *text, size_t len, json_t **out, vt_err *err)
+vt_status vt_read_json_text(const char *path, const char *text, size_t len, json_t **out,
+                            vt_err *err)
 {
     json_error_t e;
     json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &e);
@@ -22,7 +23,7 @@ vt_status json_file_parse(const char *path, const char *text, size_t len, json_t
     return VT_OK;
 }
 
-vt_status json_file_load(const char *path, size_t max_bytes, json_t **out, vt_err *err)
+vt_status vt_read_json(const char *path, size_t max_bytes, json_t **out, vt_err *err)
 {
     const void *text;
     size_t size;
@@ -30,12 +31,12 @@ vt_status json_file_load(const char *path, size_t max_bytes, json_t **out, vt_er
     vt_status status = size > max_bytes ? vt_fail(err, VT_ERR_FORMAT,
                                                   "%s: %zu bytes of JSON (at most %zu allowed)",
                                                   path, size, max_bytes)
-                                        : json_file_parse(path, text, size, out, err);
+                                        : vt_read_json_text(path, text, size, out, err);
     file_unmap(text, size);
     return status;
 }
 
-const json_t *json_member(const json_t *object, const char *key)
+const json_t *vt_read_member(const json_t *object, const char *key)
 {
     const json_t *v = json_object_get(object, key);
     return v && !json_is_null(v) ? v : NULL;
@@ -66,7 +67,7 @@ static const char *kind_of(const json_t *v)
 static vt_status find(const char *path, const json_t *object, const char *key, bool required,
                       const json_t **out, vt_err *err)
 {
-    *out = json_member(object, key);
+    *out = vt_read_member(object, key);
     if (!*out && required)
         return vt_fail(err, VT_ERR_FORMAT, "%s: \"%s\" is missing", path, key);
     return VT_OK;
@@ -79,8 +80,8 @@ static vt_status wrong_kind(const char *path, const char *key, const json_t *v, 
                    want);
 }
 
-vt_status json_get_f64(const char *path, const json_t *object, const char *key, bool required,
-                       double *out, vt_err *err)
+vt_status vt_read_f64(const char *path, const json_t *object, const char *key, bool required,
+                      double *out, vt_err *err)
 {
     const json_t *v;
     TRY(find(path, object, key, required, &v, err));
@@ -91,11 +92,11 @@ vt_status json_get_f64(const char *path, const json_t *object, const char *key, 
     return VT_OK;
 }
 
-vt_status json_get_i32(const char *path, const json_t *object, const char *key, bool required,
-                       int32_t *out, vt_err *err)
+vt_status vt_read_i32(const char *path, const json_t *object, const char *key, bool required,
+                      int32_t *out, vt_err *err)
 {
     double d = *out;
-    TRY(json_get_f64(path, object, key, required, &d, err));
+    TRY(vt_read_f64(path, object, key, required, &d, err));
     if (!(d >= INT32_MIN && d <= INT32_MAX) || d != floor(d))
         return vt_fail(err, VT_ERR_FORMAT,
                        "%s: \"%s\" is %.17g; a whole number of 32 bits was expected", path, key, d);
@@ -103,8 +104,8 @@ vt_status json_get_i32(const char *path, const json_t *object, const char *key, 
     return VT_OK;
 }
 
-vt_status json_get_bool(const char *path, const json_t *object, const char *key, bool required,
-                        bool *out, vt_err *err)
+vt_status vt_read_bool(const char *path, const json_t *object, const char *key, bool required,
+                       bool *out, vt_err *err)
 {
     const json_t *v;
     TRY(find(path, object, key, required, &v, err));
@@ -115,8 +116,8 @@ vt_status json_get_bool(const char *path, const json_t *object, const char *key,
     return VT_OK;
 }
 
-vt_status json_get_str(const char *path, const json_t *object, const char *key, bool required,
-                       const char **out, vt_err *err)
+vt_status vt_read_str(const char *path, const json_t *object, const char *key, bool required,
+                      const char **out, vt_err *err)
 {
     const json_t *v;
     TRY(find(path, object, key, required, &v, err));

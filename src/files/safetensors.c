@@ -1,27 +1,27 @@
 /* Safetensors reader.
  *
- * The header is JSON from a stranger, so it is bounded twice: by the file's size and by 16 MiB,
- * which is 100,000 tensors; jansson needs some tens of bytes a character in the worst case. (The
- * format allows 100 MB; the largest published models stay below 1 MB a shard.) After opening,
- * every tensor lies inside the data, aligned to its element, in a known type, with exactly the
- * bytes its shape needs, and overlaps no other. Holes between tensors are allowed.
+ * The header and the index are JSON from a stranger. Both are bounded by the file's size and by
+ * 16 MiB, and read into flat nodes, 12 bytes of memory for a byte of JSON at most: 200 MB for
+ * 16 MiB. A header of 16 MiB describes 100,000 tensors. (The format allows 100 MB; the largest
+ * published models stay below 1 MB a shard, and their indexes below 8 MB.) After opening, every
+ * tensor lies inside the data, aligned to its element, in a known type, with exactly the bytes its
+ * shape needs, and overlaps no other. Holes between tensors are allowed.
  *
  * A shard named in index.json must be a plain file name: an index cannot reach outside its folder.
  */
 #include "files/safetensors.h"
 
-#include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-#include "files/json.h"
-#include "files/map.h"
+#include "files/json_flat.h"
 
 enum {
     MAX_HEADER = 16 << 20,
-    MAX_INDEX = 64 << 20,
+    MAX_INDEX = 16 << 20,
     MAX_SHARDS = 2048,
     MAX_NAME = 255,
 };
@@ -38,6 +38,7 @@ static const struct {
 
 typedef struct header {
     st_file *file;
+    const vt_flat_doc *doc;
     const uint8_t *data; /* start of the data section */
     uint64_t data_bytes;
     vt_err *err;
@@ -45,70 +46,80 @@ typedef struct header {
 
 static vt_status bad_entry(const header *h, const vt_tensor *t, const char *what)
 {
-    return vt_fail(h->err, VT_ERR_FORMAT, "%s: tensor %.80s: %s", h->file->path, t->name, what);
+    return vt_fail(h->err, VT_ERR_FORMAT, "%s: tensor %.80s: %s", h->file->view.path, t->name,
+                   what);
 }
 
-static vt_status read_dtype(const header *h, const json_t *entry, vt_tensor *t)
+/* A whole number from 0 to 2^53, which is what a double holds exactly. */
+static bool whole_number(const vt_flat_node *v, int64_t *out)
 {
-    const char *name = json_string_value(json_object_get(entry, "dtype"));
-    if (!name)
+    if (!v || v->type != VT_FLAT_NUMBER || !(v->number >= 0 && v->number <= 0x1p53) ||
+        v->number != floor(v->number))
+        return false;
+    *out = (int64_t)v->number;
+    return true;
+}
+
+static vt_status read_dtype(const header *h, const vt_flat_node *entry, vt_tensor *t)
+{
+    const vt_flat_node *name = vt_flat_get(h->doc, entry, "dtype");
+    if (!name || name->type != VT_FLAT_STRING)
         return bad_entry(h, t, "\"dtype\" is missing or no string");
     for (size_t i = 0; i < sizeof st_type / sizeof *st_type; i++)
-        if (strcmp(name, st_type[i].name) == 0) {
+        if (vt_flat_is(name, st_type[i].name)) {
             t->dtype = st_type[i].dtype;
             return VT_OK;
         }
     return vt_fail(
         h->err, VT_ERR_UNSUPPORTED,
-        "%s: tensor %.80s has type %.20s; supported are F32 F16 BF16 F8_E4M3 I8 U8 I32 I64",
-        h->file->path, t->name, name);
+        "%s: tensor %.80s has type %.*s; supported are F32 F16 BF16 F8_E4M3 I8 U8 I32 I64",
+        h->file->view.path, t->name, (int)(name->len < 20 ? name->len : 20), name->s);
 }
 
-static vt_status read_shape(const header *h, const json_t *entry, vt_tensor *t)
+static vt_status read_shape(const header *h, const vt_flat_node *entry, vt_tensor *t)
 {
-    const json_t *shape = json_object_get(entry, "shape");
-    if (!json_is_array(shape))
+    const vt_flat_node *shape = vt_flat_get(h->doc, entry, "shape");
+    if (!shape || shape->type != VT_FLAT_ARRAY)
         return bad_entry(h, t, "\"shape\" is missing or no array");
-    size_t rank = json_array_size(shape);
-    if (rank > VT_MAX_RANK)
+    if (shape->len > VT_MAX_RANK)
         return vt_fail(h->err, VT_ERR_FORMAT,
-                       "%s: tensor %.80s has %zu dimensions (at most %d allowed)", h->file->path,
-                       t->name, rank, VT_MAX_RANK);
+                       "%s: tensor %.80s has %u dimensions (at most %d allowed)",
+                       h->file->view.path, t->name, shape->len, VT_MAX_RANK);
     int64_t elems = 1;
-    t->rank = rank ? (int32_t)rank : 1;
+    int32_t i = 0;
+    t->rank = shape->len ? (int32_t)shape->len : 1;
     t->dim[0] = 1; /* a scalar */
-    for (size_t i = 0; i < rank; i++) {
-        const json_t *d = json_array_get(shape, i);
-        t->dim[i] = json_integer_value(d);
-        if (!json_is_integer(d) || t->dim[i] < 1 || t->dim[i] > INT64_MAX / 8 ||
+    for (const vt_flat_node *d = vt_flat_first(shape); d; d = vt_flat_after(h->doc, shape, d), i++)
+        if (!whole_number(d, &t->dim[i]) || t->dim[i] < 1 ||
             __builtin_mul_overflow(elems, t->dim[i], &elems) || elems > INT64_MAX / 8)
             return bad_entry(h, t, "its shape is impossible");
-    }
     t->row_stride = t->dim[t->rank - 1];
     return VT_OK;
 }
 
-static vt_status read_offsets(const header *h, const json_t *entry, vt_tensor *t, byte_span *span)
+static vt_status read_offsets(const header *h, const vt_flat_node *entry, vt_tensor *t,
+                              byte_span *span)
 {
-    const json_t *pair = json_object_get(entry, "data_offsets");
-    const json_t *begin = json_array_get(pair, 0), *end = json_array_get(pair, 1);
-    if (json_array_size(pair) != 2 || !json_is_integer(begin) || !json_is_integer(end) ||
-        json_integer_value(begin) < 0 || json_integer_value(end) < json_integer_value(begin))
+    const vt_flat_node *pair = vt_flat_get(h->doc, entry, "data_offsets");
+    const vt_flat_node *first = vt_flat_first(pair);
+    int64_t begin, end;
+    if (!first || pair->type != VT_FLAT_ARRAY || pair->len != 2 || !whole_number(first, &begin) ||
+        !whole_number(vt_flat_after(h->doc, pair, first), &end) || end < begin)
         return bad_entry(h, t, "\"data_offsets\" is no pair [begin, end]");
-    span->begin = (uint64_t)json_integer_value(begin);
-    span->end = (uint64_t)json_integer_value(end);
+    span->begin = (uint64_t)begin;
+    span->end = (uint64_t)end;
     uint64_t bytes = (uint64_t)vt_tensor_bytes(t);
     if (span->end > h->data_bytes)
         return vt_fail(
             h->err, VT_ERR_FORMAT,
             "%s: tensor %.80s ends at byte %llu of the data, which has %llu: the file is "
             "truncated",
-            h->file->path, t->name, (unsigned long long)span->end,
+            h->file->view.path, t->name, (unsigned long long)span->end,
             (unsigned long long)h->data_bytes);
     if (span->end - span->begin != bytes)
         return vt_fail(h->err, VT_ERR_FORMAT,
-                       "%s: tensor %.80s has %llu bytes, its shape and type %llu", h->file->path,
-                       t->name, (unsigned long long)(span->end - span->begin),
+                       "%s: tensor %.80s has %llu bytes, its shape and type %llu",
+                       h->file->view.path, t->name, (unsigned long long)(span->end - span->begin),
                        (unsigned long long)bytes);
     t->data = (void *)(uintptr_t)(h->data + span->begin); /* never written through */
     if ((uintptr_t)t->data % (uintptr_t)vt_dtype_get(t->dtype)->bytes != 0)
@@ -118,17 +129,17 @@ static vt_status read_offsets(const header *h, const json_t *entry, vt_tensor *t
     return VT_OK;
 }
 
-static vt_status read_entry(const header *h, const char *name, const json_t *entry, vt_tensor *t,
-                            byte_span *span)
+static vt_status read_entry(const header *h, const vt_flat_node *name, const vt_flat_node *entry,
+                            vt_tensor *t, byte_span *span)
 {
-    size_t len = strlen(name);
-    if (len == 0 || len > MAX_NAME)
-        return vt_fail(h->err, VT_ERR_FORMAT, "%s: a tensor's name has %zu bytes (1 to %d allowed)",
-                       h->file->path, len, MAX_NAME);
-    t->name = vt_arena_strdup(&h->file->arena, name, len);
+    if (name->len == 0 || name->len > MAX_NAME || memchr(name->s, 0, name->len))
+        return vt_fail(h->err, VT_ERR_FORMAT,
+                       "%s: a tensor's name has %u bytes or holds a NUL (1 to %d allowed)",
+                       h->file->view.path, name->len, MAX_NAME);
+    t->name = vt_arena_strdup(&h->file->view.arena, name->s, name->len);
     if (!t->name)
-        return vt_fail(h->err, VT_ERR_MEMORY, "%s: out of memory", h->file->path);
-    if (!json_is_object(entry))
+        return vt_fail(h->err, VT_ERR_MEMORY, "%s: out of memory", h->file->view.path);
+    if (entry->type != VT_FLAT_OBJECT)
         return bad_entry(h, t, "its entry is no object");
     TRY(read_dtype(h, entry, t));
     TRY(read_shape(h, entry, t));
@@ -137,83 +148,99 @@ static vt_status read_entry(const header *h, const char *name, const json_t *ent
 
 /* ---- the header ---- */
 
-static vt_status read_entries(const header *h, json_t *root, byte_span *span)
+/* With two tensors of a name, nothing says which one is meant. */
+static vt_status refuse_equal_names(const header *h)
+{
+    const st_file *f = h->file;
+    size_t n = (size_t)f->n_tensors;
+    name_entry *sorted = vt_calloc(n + 1, sizeof *sorted);
+    if (!sorted)
+        return vt_fail(h->err, VT_ERR_MEMORY, "%s: out of memory", f->view.path);
+    for (size_t i = 0; i < n; i++)
+        sorted[i] = (name_entry){f->tensor[i].name, strlen(f->tensor[i].name), (uint32_t)i};
+    const name_entry *twice = name_index_sort(sorted, n);
+    vt_status status = twice ? vt_fail(h->err, VT_ERR_FORMAT, "%s: tensor %.80s appears twice",
+                                       f->view.path, twice->name)
+                             : VT_OK;
+    free(sorted);
+    return status;
+}
+
+static vt_status read_entries(const header *h, byte_span *span)
 {
     st_file *f = h->file;
-    const char *name;
-    json_t *entry;
-    json_object_foreach(root, name, entry)
-    {
-        if (strcmp(name, "__metadata__") == 0)
+    const vt_flat_doc *doc = h->doc;
+    const vt_flat_node *root = doc->node, *entry;
+    for (const vt_flat_node *name = vt_flat_first(root); name;
+         name = vt_flat_after(doc, root, entry)) {
+        entry = vt_flat_after(doc, root, name);
+        if (vt_flat_is(name, "__metadata__"))
             continue;
         size_t i = (size_t)f->n_tensors;
         span[i].at = (uint32_t)i;
         TRY(read_entry(h, name, entry, &f->tensor[i], &span[i]));
         f->n_tensors++;
     }
+    TRY(refuse_equal_names(h));
     const byte_span *overlap = byte_span_sort(span, (size_t)f->n_tensors);
     if (overlap)
-        return vt_fail(h->err, VT_ERR_FORMAT, "%s: tensors %.80s and %.80s overlap", f->path,
+        return vt_fail(h->err, VT_ERR_FORMAT, "%s: tensors %.80s and %.80s overlap", f->view.path,
                        f->tensor[overlap[-1].at].name, f->tensor[overlap->at].name);
     return VT_OK;
 }
 
-static vt_status read_header(const header *h, const char *text, size_t len)
+static vt_status read_header(header *h, const char *text, size_t len)
 {
-    json_error_t e;
-    json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &e);
-    if (!root)
-        return vt_fail(h->err, VT_ERR_FORMAT, "%s: the header is not valid JSON: column %d: %s",
-                       h->file->path, e.column, e.text);
-    size_t n = json_object_size(root); /* 0 if it is no object */
-    h->file->tensor = vt_arena_alloc(&h->file->arena, n, sizeof *h->file->tensor);
+    vt_flat_doc doc;
+    st_file *f = h->file;
+    vt_err why = {0};
+    if (vt_flat_parse("the header", text, len, &doc, &why) != VT_OK)
+        return vt_fail(h->err, why.status, "%s: %s", f->view.path, why.message);
+    h->doc = &doc;
+    size_t n = doc.node->type == VT_FLAT_OBJECT ? doc.node->len : 0;
+    f->tensor = vt_arena_alloc(&f->view.arena, n, sizeof *f->tensor);
     byte_span *span = vt_calloc(n, sizeof *span);
     vt_status status;
-    if (!json_is_object(root))
-        status = vt_fail(h->err, VT_ERR_FORMAT, "%s: the header is no JSON object", h->file->path);
-    else if (!h->file->tensor || !span)
-        status = vt_fail(h->err, VT_ERR_MEMORY, "%s: out of memory", h->file->path);
+    if (doc.node->type != VT_FLAT_OBJECT)
+        status = vt_fail(h->err, VT_ERR_FORMAT, "%s: the header is no JSON object", f->view.path);
+    else if (!f->tensor || !span)
+        status = vt_fail(h->err, VT_ERR_MEMORY, "%s: out of memory", f->view.path);
     else
-        status = read_entries(h, root, span);
+        status = read_entries(h, span);
     free(span);
-    json_decref(root);
+    vt_flat_release(&doc);
     return status;
 }
 
 static vt_status read_file(st_file *f, vt_err *err)
 {
+    const file_view *v = &f->view;
     uint64_t len = 0;
-    if (f->size < 8)
+    if (v->size < 8)
         return vt_fail(err, VT_ERR_FORMAT, "%s: %zu bytes are too few for a safetensors file",
-                       f->path, f->size);
+                       v->path, v->size);
     for (int i = 0; i < 8; i++)
-        len |= (uint64_t)f->map[i] << (8 * i);
-    if (len > f->size - 8 || len > MAX_HEADER)
+        len |= (uint64_t)v->map[i] << (8 * i);
+    if (len > v->size - 8 || len > MAX_HEADER)
         return vt_fail(
             err, VT_ERR_FORMAT,
             "%s: not a safetensors file: a header of %llu bytes in a file of %zu (at most %d "
             "allowed)",
-            f->path, (unsigned long long)len, f->size, MAX_HEADER);
-    header h = {.file = f, .data = f->map + 8 + len, .data_bytes = f->size - 8 - len, .err = err};
-    return read_header(&h, (const char *)f->map + 8, (size_t)len);
+            v->path, (unsigned long long)len, v->size, MAX_HEADER);
+    header h = {.file = f, .data = v->map + 8 + len, .data_bytes = v->size - 8 - len, .err = err};
+    return read_header(&h, (const char *)v->map + 8, (size_t)len);
 }
 
-static vt_status open_mapped(const char *path, const void *bytes, size_t size, bool mapped,
-                             st_file **out, vt_err *err)
+/* Opens the file at `path`, or `bytes` of that name. */
+static vt_status open_view(const char *path, const void *bytes, size_t size, st_file **out,
+                           vt_err *err)
 {
     st_file *f = vt_calloc(1, sizeof *f);
-    if (!f) {
-        if (mapped)
-            file_unmap(bytes, size);
+    if (!f)
         return vt_fail(err, VT_ERR_MEMORY, "%s: out of memory", path);
-    }
-    f->map = bytes;
-    f->size = size;
-    f->mapped = mapped;
-    vt_arena_init(&f->arena, 0);
-    f->path = vt_arena_strdup(&f->arena, path, strlen(path));
-    vt_status status = f->path ? read_file(f, err)
-                               : vt_fail(err, VT_ERR_MEMORY, "%s: out of memory", path);
+    vt_status status = file_view_open(&f->view, path, bytes, size, err);
+    if (status == VT_OK)
+        status = read_file(f, err);
     if (status != VT_OK) {
         st_close(f);
         return status;
@@ -225,37 +252,34 @@ static vt_status open_mapped(const char *path, const void *bytes, size_t size, b
 vt_status st_open_bytes(const char *name, const void *bytes, size_t size, st_file **out,
                         vt_err *err)
 {
-    return open_mapped(name, bytes, size, false, out, err);
+    return open_view(name, bytes, size, out, err);
 }
 
 vt_status st_open(const char *path, st_file **out, vt_err *err)
 {
-    const void *map;
-    size_t size;
-    TRY(file_map(path, &map, &size, err));
-    return open_mapped(path, map, size, true, out, err);
+    return open_view(path, NULL, 0, out, err);
 }
 
 void st_close(st_file *f)
 {
     if (!f)
         return;
-    if (f->mapped)
-        file_unmap(f->map, f->size);
-    vt_arena_release(&f->arena);
+    file_view_close(&f->view);
     free(f);
 }
 
 /* ---- folders ---- */
 
-static vt_status add_file(st_set *s, const char *folder, const char *name, vt_err *err)
+/* Opens the file `name` of `len` bytes in the folder. */
+static vt_status add_file(st_set *s, const char *folder, const char *name, size_t len, vt_err *err)
 {
     char path[4096];
-    if (!*name || strchr(name, '/') || strlen(name) > MAX_NAME || strcmp(name, "..") == 0)
+    bool dots = len == 2 && memcmp(name, "..", 2) == 0;
+    if (len == 0 || len > MAX_NAME || memchr(name, '/', len) || memchr(name, 0, len) || dots)
         return vt_fail(err, VT_ERR_FORMAT,
-                       "%s/model.safetensors.index.json: \"%.80s\" is no plain file name", folder,
-                       name);
-    if ((size_t)snprintf(path, sizeof path, "%s/%s", folder, name) >= sizeof path)
+                       "%s/model.safetensors.index.json: \"%.*s\" is no plain file name", folder,
+                       (int)(len < 80 ? len : 80), name);
+    if ((size_t)snprintf(path, sizeof path, "%s/%.*s", folder, (int)len, name) >= sizeof path)
         return vt_fail(err, VT_ERR_IO, "%.200s...: the path is too long", folder);
     TRY(st_open(path, &s->file[s->n_files], err));
     s->n_tensors += s->file[s->n_files]->n_tensors;
@@ -263,37 +287,41 @@ static vt_status add_file(st_set *s, const char *folder, const char *name, vt_er
     return VT_OK;
 }
 
-/* Sorted copies of the distinct file names in weight_map. */
-static vt_status open_shards(st_set *s, const char *folder, const char *index, const json_t *map,
-                             vt_err *err)
+/* The file names in weight_map, sorted; shard[] has room for all of them. */
+static vt_status sort_shards(const char *index, const vt_flat_doc *doc, const vt_flat_node *map,
+                             name_entry *shard, size_t *n, vt_err *err)
 {
-    name_entry *shard = vt_calloc(json_object_size(map), sizeof *shard);
-    size_t n = 0;
-    const char *name;
-    json_t *value;
-    vt_status status = VT_OK;
-    if (!shard)
-        return vt_fail(err, VT_ERR_MEMORY, "%s: out of memory", index);
-    json_object_foreach((json_t *)(uintptr_t)map, name, value)
-    {
-        if (!json_is_string(value)) {
-            free(shard);
-            return vt_fail(err, VT_ERR_FORMAT, "%s: weight_map has no file for %.80s", index, name);
-        }
-        const char *file = json_string_value(value);
-        shard[n++] = (name_entry){file, strlen(file), 0};
+    const vt_flat_node *value;
+    *n = 0;
+    for (const vt_flat_node *name = vt_flat_first(map); name;
+         name = vt_flat_after(doc, map, value)) {
+        value = vt_flat_after(doc, map, name);
+        if (value->type != VT_FLAT_STRING)
+            return vt_fail(err, VT_ERR_FORMAT, "%s: weight_map has no file for %.*s", index,
+                           (int)(name->len < 80 ? name->len : 80), name->s);
+        shard[(*n)++] = (name_entry){value->s, value->len, 0};
     }
-    name_index_sort(shard, n);
-    s->file = vt_arena_alloc(&s->arena, n < MAX_SHARDS ? n : MAX_SHARDS, sizeof(st_file *));
-    if (!s->file)
-        status = vt_fail(err, VT_ERR_MEMORY, "%s: out of memory", index);
+    name_index_sort(shard, *n);
+    return VT_OK;
+}
+
+/* Opens each file that weight_map names once. */
+static vt_status open_shards(st_set *s, const char *folder, const char *index,
+                             const vt_flat_doc *doc, const vt_flat_node *map, vt_err *err)
+{
+    name_entry *shard = vt_calloc((size_t)map->len + 1, sizeof *shard);
+    size_t n = 0, most = map->len < MAX_SHARDS ? map->len : MAX_SHARDS;
+    s->file = vt_arena_alloc(&s->arena, most, sizeof(st_file *));
+    vt_status status = shard && s->file ? sort_shards(index, doc, map, shard, &n, err)
+                                        : vt_fail(err, VT_ERR_MEMORY, "%s: out of memory", index);
     for (size_t i = 0; i < n && status == VT_OK; i++) {
-        if (i > 0 && strcmp(shard[i].name, shard[i - 1].name) == 0)
+        if (i > 0 && shard[i].len == shard[i - 1].len &&
+            memcmp(shard[i].name, shard[i - 1].name, shard[i].len) == 0)
             continue;
         if (s->n_files == MAX_SHARDS)
             status = vt_fail(err, VT_ERR_FORMAT, "%s: more than %d files", index, MAX_SHARDS);
         else
-            status = add_file(s, folder, shard[i].name, err);
+            status = add_file(s, folder, shard[i].name, shard[i].len, err);
     }
     free(shard);
     return status;
@@ -321,29 +349,48 @@ static vt_status merge(st_set *s, const char *folder, vt_err *err)
     return VT_OK;
 }
 
+/* Every tensor of weight_map must be in one of the files. */
+static vt_status check_map(const st_set *s, const char *index, const vt_flat_doc *doc,
+                           const vt_flat_node *map, vt_err *err)
+{
+    const vt_flat_node *value;
+    for (const vt_flat_node *name = vt_flat_first(map); name;
+         name = vt_flat_after(doc, map, value)) {
+        value = vt_flat_after(doc, map, name);
+        if (name_index_find(s->index, (size_t)s->n_tensors, name->s, name->len) < 0)
+            return vt_fail(err, VT_ERR_FORMAT, "%s: tensor %.*s is not in %.*s", index,
+                           (int)(name->len < 80 ? name->len : 80), name->s,
+                           (int)(value->len < 80 ? value->len : 80), value->s);
+    }
+    return VT_OK;
+}
+
+static vt_status open_map(st_set *s, const char *folder, const char *index, const vt_flat_doc *doc,
+                          vt_err *err)
+{
+    const vt_flat_node *map = vt_flat_get(doc, doc->node, "weight_map");
+    if (!map || map->type != VT_FLAT_OBJECT)
+        return vt_fail(err, VT_ERR_FORMAT, "%s: \"weight_map\" is missing or no object", index);
+    TRY(open_shards(s, folder, index, doc, map, err));
+    TRY(merge(s, folder, err));
+    return check_map(s, index, doc, map, err);
+}
+
 static vt_status open_indexed(st_set *s, const char *folder, const char *index, vt_err *err)
 {
-    json_t *root;
-    TRY(json_file_load(index, MAX_INDEX, &root, err));
-    const json_t *map = json_member(root, "weight_map");
-    vt_status status = json_is_object(map)
-                           ? open_shards(s, folder, index, map, err)
-                           : vt_fail(err, VT_ERR_FORMAT,
-                                     "%s: \"weight_map\" is missing or no object", index);
-    if (status == VT_OK)
-        status = merge(s, folder, err);
-    const char *name;
-    json_t *value;
-    if (status == VT_OK)
-        json_object_foreach((json_t *)(uintptr_t)map, name, value)
-        {
-            if (st_find(s, name) < 0) {
-                status = vt_fail(err, VT_ERR_FORMAT, "%s: tensor %.80s is not in %.80s", index,
-                                 name, json_string_value(value));
-                break;
-            }
-        }
-    json_decref(root);
+    const void *text;
+    size_t size;
+    vt_flat_doc doc;
+    TRY(file_map(index, &text, &size, err));
+    vt_status status = size > MAX_INDEX ? vt_fail(err, VT_ERR_FORMAT,
+                                                  "%s: %zu bytes of JSON (at most %d allowed)",
+                                                  index, size, MAX_INDEX)
+                                        : vt_flat_parse(index, text, size, &doc, err);
+    if (status == VT_OK) {
+        status = open_map(s, folder, index, &doc, err);
+        vt_flat_release(&doc);
+    }
+    file_unmap(text, size);
     return status;
 }
 
@@ -352,7 +399,7 @@ static vt_status open_single(st_set *s, const char *folder, vt_err *err)
     s->file = vt_arena_alloc(&s->arena, 1, sizeof(st_file *));
     if (!s->file)
         return vt_fail(err, VT_ERR_MEMORY, "%s: out of memory", folder);
-    TRY(add_file(s, folder, "model.safetensors", err));
+    TRY(add_file(s, folder, "model.safetensors", strlen("model.safetensors"), err));
     return merge(s, folder, err);
 }
 

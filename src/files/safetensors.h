@@ -11,19 +11,16 @@
 #include "base/mem.h"
 #include "base/tensor.h"
 #include "files/index.h"
+#include "files/map.h"
 
 typedef struct st_file {
-    char *path;
-    const uint8_t *map;
-    size_t size;
-    bool mapped; /* by us: st_open, not st_open_bytes */
+    file_view view;
     int64_t n_tensors;
     vt_tensor *tensor; /* [n_tensors]; a scalar has shape [1] */
-    vt_arena arena;
 } st_file;
 
 vt_status st_open(const char *path, st_file **out, vt_err *err);
-/* Over bytes in memory, borrowed and aligned to 8: for tests and fuzzing. */
+/* The same of bytes in memory, borrowed and aligned to 8: for tests and fuzzing. */
 vt_status st_open_bytes(const char *name, const void *bytes, size_t size, st_file **out,
                         vt_err *err);
 void st_close(st_file *f);

@@ -1,9 +1,9 @@
 /* Architecture + named tensors -> layers.
  *
- * One table says it all: which field of vt_layer, its name in both kinds of file, its shape in
- * terms of the architecture's numbers, and when the model has it. The check for tensors that
- * nobody asked for is the other half of the table: a fine-tune with an extra bias or an attention
- * sink would otherwise load, run and be subtly wrong.
+ * One table has a row for each tensor of a layer: its field in vt_layer, its name in both kinds of
+ * file, its shape in terms of the architecture's numbers, and which models have it. A tensor in the
+ * file that has no row is an error: a fine-tune with an extra bias or an attention sink would
+ * otherwise load, run and be subtly wrong.
  */
 #include "model/assemble.h"
 
@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/quant.h"
+#include "files/gguf_split.h"
 #include "text/template/template.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -116,10 +117,11 @@ static const struct {
     {FIELD(expert_down), FIELD(expert_down_scale)},
 };
 
-/* Tensors that other programs store and nobody needs: rotary tables (made from the parameters),
- * rope_freqs (read with the metadata), a copy of a tied head, scales of static quantisation of
- * activations (ours is dynamic or none) and of queries. Those of keys and values are taken first
- * (take_kv_scale), under the names that we know. */
+/* Tensors that some programs store and that are not needed here: rotary tables (they are made from
+ * the parameters), rope_freqs (it is read with the metadata), a copy of a tied head, scales of
+ * statically quantised activations (activations are quantised dynamically here, or not at all) and
+ * of queries. The scales of keys and values were taken before (take_kv_scale), under the names that
+ * are known. */
 static bool ignorable(const vt_arch *arch, const char *name)
 {
     static const char *const part[] = {"rope_freqs.weight", "rotary_emb.inv_freq",
@@ -208,6 +210,7 @@ static void count(assembly *a, int64_t i, bool in_layer)
         return;
     a->used[i] = 1;
     a->m->weight_bytes += vt_tensor_bytes(t);
+    a->m->n_params += vt_tensor_elems(t);
     if (in_layer && t->rank > 1)
         a->matrix_bytes[t->dtype] += vt_tensor_bytes(t);
 }
@@ -228,7 +231,7 @@ static vt_status take(assembly *a, const char *name, const dim_name *dims, bool 
     return VT_OK;
 }
 
-/* A number for each matrix, or for each block of it. */
+/* A scale has one number for a matrix, or one for each block of it. */
 static bool scale_fits(const vt_tensor *w, const vt_tensor *t, int64_t rows, int64_t cols)
 {
     if (w->rank == 2 && vt_tensor_elems(t) == 1)
@@ -287,8 +290,8 @@ static vt_status take_scale(assembly *a, const vt_tensor *w, const vt_tensor **o
     return VT_OK;
 }
 
-/* What stored K or V of an FP8 cache counts: one positive number, under either name that files have
- * for it (compressed-tensors; older ones beside the projection), or 1. */
+/* The factor of K or of V in an FP8 cache: one positive number under either name that files use for
+ * it (compressed-tensors' name, or the older one beside the projection), or 1. */
 static vt_status take_kv_scale(assembly *a, int32_t layer, const char *const names[2], float *out)
 {
     char name[160];
@@ -366,7 +369,8 @@ static vt_status take_layer(assembly *a, int32_t layer)
     return VT_OK;
 }
 
-/* Embedding, final norm, head. The embedding's rows are the vocabulary's size. */
+/* Takes the embedding, the final norm and the head. The embedding has one row for each token of the
+ * vocabulary. */
 static vt_status take_ends(assembly *a)
 {
     vt_model *m = a->m;
@@ -425,6 +429,7 @@ static vt_status assemble(assembly *a)
 vt_status model_assemble(vt_model *m, const weight_source *src, vt_err *err)
 {
     TRY(arch_check(m, err));
+    m->n_tensors = src->n_tensors;
     assembly a = {.m = m, .src = src, .err = err, .used = vt_calloc((size_t)src->n_tensors, 1)};
     if (!a.used)
         return vt_fail(err, VT_ERR_MEMORY, "%s: out of memory", m->path);
@@ -433,7 +438,7 @@ vt_status model_assemble(vt_model *m, const weight_source *src, vt_err *err)
     return status;
 }
 
-/* ---- the other way round: what a model needs ---- */
+/* ---- the tensors that an architecture needs, for a model without files ---- */
 
 static vt_status declare(vt_model *m, vt_tensor *t, vt_dtype dtype, const char *name,
                          const dim_name *dims, vt_err *err)
@@ -474,6 +479,14 @@ vt_status model_declare(vt_model *m, vt_dtype dtype, vt_tensor **out, int64_t *n
 }
 
 /* ---- the architecture's numbers ---- */
+
+vt_status model_check_factor(const char *path, const char *key, double value, vt_err *err)
+{
+    if (fabs(value) >= MODEL_SCALE_MIN && fabs(value) <= MODEL_SCALE_MAX)
+        return VT_OK;
+    return vt_fail(err, VT_ERR_MODEL, "%s: %s is %g (between %g and %g expected)", path, key, value,
+                   MODEL_SCALE_MIN, MODEL_SCALE_MAX);
+}
 
 static vt_status check_rope(const vt_model *m, const vt_rope_params *r, vt_err *err)
 {
@@ -572,7 +585,10 @@ vt_status model_new(const char *path, vt_model **out, vt_err *err)
     while (begin > 0 && path[begin - 1] != '/')
         begin--;
     size_t name_len = len - begin;
-    if (name_len > 5 && memcmp(path + len - 5, ".gguf", 5) == 0)
+    gguf_split_name split;
+    if (gguf_split_parse(path + begin, name_len, &split))
+        name_len = split.prefix;
+    else if (name_len > 5 && memcmp(path + len - 5, ".gguf", 5) == 0)
         name_len -= 5;
     m->path = vt_arena_strdup(&m->arena, path, strlen(path));
     m->name = vt_arena_strdup(&m->arena, path + begin, name_len);

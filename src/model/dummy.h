@@ -2,7 +2,7 @@
  * on a GPU and on any number of ranks.
  *
  *   key(name)   = mix(FNV-1a of the name's bytes, 64 bits)
- *   word(k, j)  = mix(k + (j + 1) * 0x9e3779b97f4a7c15)            splitmix64 as a counter hash
+ *   word(k, j)  = mix(k + (j + 1) * 0x9e3779b97f4a7c15)            mix: vt_mix64, splitmix64's
  *   r(k, i)     = int16 of bits 16 (i % 4) .. of word(k, i / 4)    four elements a word
  *   matrix      : bf16( r * 2^-(15 + s) ),      s = floor(log2(cols) / 2)
  *   norm weight : bf16( 1 + r * 2^-19 )         within 1/16 of 1
@@ -20,27 +20,20 @@
 #ifndef VT_MODEL_DUMMY_H
 #define VT_MODEL_DUMMY_H
 
+#include <string.h>
+
+#include "base/random.h"
 #include "base/tensor.h"
 #include "model/model.h"
 
-static inline uint64_t dummy_mix(uint64_t z)
-{
-    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-    return z ^ z >> 31;
-}
-
 static inline uint64_t dummy_key(const char *name)
 {
-    uint64_t h = UINT64_C(0xcbf29ce484222325);
-    for (; *name; name++)
-        h = (h ^ (uint8_t)*name) * UINT64_C(0x100000001b3);
-    return dummy_mix(h);
+    return vt_mix64(vt_fnv1a(VT_FNV_OFFSET, name, strlen(name)));
 }
 
 static inline uint64_t dummy_word(uint64_t key, uint64_t j)
 {
-    return dummy_mix(key + (j + 1) * UINT64_C(0x9e3779b97f4a7c15));
+    return vt_mix64(key + (j + 1) * UINT64_C(0x9e3779b97f4a7c15));
 }
 
 /* s of the table above, for a matrix. */

@@ -1,11 +1,11 @@
 /* config.json -> vt_arch.
  *
- * Defaults are those of the families' configuration classes in transformers, for keys that
- * published files leave out; anything that sets a shape is required. Two spellings of rope are in
- * use: `rope_theta` with `rope_scaling` (and `rope_local_base_freq` for Gemma), and
- * `rope_parameters` (transformers 5), which holds all of it and, where layers differ, one object
- * for each kind of layer. Windows likewise: one `sliding_window` for all layers, `layer_types`, or
- * the older rules that layer_types replaced.
+ * Keys that published files leave out have the defaults of the families' configuration classes in
+ * transformers; keys that set a shape are required. Rope has two spellings: `rope_theta` with
+ * `rope_scaling` (and `rope_local_base_freq` for Gemma), and `rope_parameters` (transformers 5),
+ * which holds all of it, with one object for each kind of layer where layers differ. Sliding
+ * windows have three: one `sliding_window` for all layers, `layer_types`, or the older rules that
+ * layer_types replaced (read_window_rule).
  */
 #include "model/hf_config.h"
 
@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "files/json.h"
+#include "model/assemble.h"
 
 typedef struct family {
     const char *model_type;
@@ -51,20 +52,20 @@ typedef struct config {
 
 static vt_status get_i32(config *c, const char *key, bool required, int32_t *out)
 {
-    return json_get_i32(c->path, c->root, key, required, out, c->err);
+    return vt_read_i32(c->path, c->root, key, required, out, c->err);
 }
 
 static vt_status get_f64(config *c, const char *key, bool required, double *out)
 {
-    return json_get_f64(c->path, c->root, key, required, out, c->err);
+    return vt_read_f64(c->path, c->root, key, required, out, c->err);
 }
 
 static vt_status get_bool(config *c, const char *key, bool *out)
 {
-    return json_get_bool(c->path, c->root, key, false, out, c->err);
+    return vt_read_bool(c->path, c->root, key, false, out, c->err);
 }
 
-/* Refuses a number that is set and not zero: a feature we do not compute. */
+/* Refuses a key that is set and not zero: it stands for something that is not computed here. */
 static vt_status refuse_f64(config *c, const char *key)
 {
     double v = 0;
@@ -90,28 +91,31 @@ static vt_status read_yarn(config *c, const json_t *o, vt_rope_params *p)
     p->beta_slow = 1;
     p->yarn_truncate = true;
     p->original_context = c->m->arch.max_context;
-    TRY(json_get_i32(c->path, o, "original_max_position_embeddings", false, &p->original_context,
-                     c->err));
-    TRY(json_get_f64(c->path, o, "beta_fast", false, &p->beta_fast, c->err));
-    TRY(json_get_f64(c->path, o, "beta_slow", false, &p->beta_slow, c->err));
-    TRY(json_get_bool(c->path, o, "truncate", false, &p->yarn_truncate, c->err));
-    TRY(json_get_f64(c->path, o, "mscale", false, &mscale, c->err));
-    TRY(json_get_f64(c->path, o, "mscale_all_dim", false, &mscale_all, c->err));
+    TRY(vt_read_i32(c->path, o, "original_max_position_embeddings", false, &p->original_context,
+                    c->err));
+    TRY(vt_read_f64(c->path, o, "beta_fast", false, &p->beta_fast, c->err));
+    TRY(vt_read_f64(c->path, o, "beta_slow", false, &p->beta_slow, c->err));
+    TRY(vt_read_bool(c->path, o, "truncate", false, &p->yarn_truncate, c->err));
+    TRY(vt_read_f64(c->path, o, "mscale", false, &mscale, c->err));
+    TRY(vt_read_f64(c->path, o, "mscale_all_dim", false, &mscale_all, c->err));
     if (mscale != 0 && mscale_all != 0)
         p->attn_factor = yarn_mscale(p->factor, mscale) / yarn_mscale(p->factor, mscale_all);
     else
         p->attn_factor = yarn_mscale(p->factor, 1);
-    return json_get_f64(c->path, o, "attention_factor", false, &p->attn_factor, c->err);
+    bool given = vt_read_member(o, "attention_factor") != NULL;
+    TRY(vt_read_f64(c->path, o, "attention_factor", false, &p->attn_factor, c->err));
+    return model_check_factor(c->path, given ? "\"attention_factor\"" : "the factor of \"mscale\"",
+                              p->attn_factor, c->err);
 }
 
 static vt_status read_llama3(config *c, const json_t *o, vt_rope_params *p)
 {
     p->scaling = VT_ROPE_LLAMA3;
     p->original_context = c->m->arch.max_context;
-    TRY(json_get_f64(c->path, o, "low_freq_factor", true, &p->low_freq_factor, c->err));
-    TRY(json_get_f64(c->path, o, "high_freq_factor", true, &p->high_freq_factor, c->err));
-    return json_get_i32(c->path, o, "original_max_position_embeddings", false, &p->original_context,
-                        c->err);
+    TRY(vt_read_f64(c->path, o, "low_freq_factor", true, &p->low_freq_factor, c->err));
+    TRY(vt_read_f64(c->path, o, "high_freq_factor", true, &p->high_freq_factor, c->err));
+    return vt_read_i32(c->path, o, "original_max_position_embeddings", false, &p->original_context,
+                       c->err);
 }
 
 /* A rope_scaling object, or one of rope_parameters; NULL: nothing is scaled. */
@@ -123,15 +127,15 @@ static vt_status read_rope_object(config *c, const json_t *o, vt_rope_params *p)
         return VT_OK;
     if (!json_is_object(o))
         return vt_fail(c->err, VT_ERR_FORMAT, "%s: the rope parameters are no object", c->path);
-    TRY(json_get_f64(c->path, o, "rope_theta", false, &p->base, c->err));
-    TRY(json_get_f64(c->path, o, "partial_rotary_factor", false, &partial, c->err));
+    TRY(vt_read_f64(c->path, o, "rope_theta", false, &p->base, c->err));
+    TRY(vt_read_f64(c->path, o, "partial_rotary_factor", false, &partial, c->err));
     if (!(partial > 0 && partial <= 1))
         return vt_fail(c->err, VT_ERR_MODEL,
                        "%s: \"partial_rotary_factor\" is %g (above 0, at most 1)", c->path,
                        partial);
     p->dims = (int32_t)((double)p->dims * partial);
-    TRY(json_get_str(c->path, o, "type", false, &type, c->err));
-    TRY(json_get_str(c->path, o, "rope_type", false, &type, c->err));
+    TRY(vt_read_str(c->path, o, "type", false, &type, c->err));
+    TRY(vt_read_str(c->path, o, "rope_type", false, &type, c->err));
     if (strcmp(type, "default") == 0)
         return VT_OK;
     bool linear = strcmp(type, "linear") == 0, llama3 = strcmp(type, "llama3") == 0;
@@ -139,7 +143,7 @@ static vt_status read_rope_object(config *c, const json_t *o, vt_rope_params *p)
         return vt_fail(c->err, VT_ERR_UNSUPPORTED,
                        "%s: rope type %.40s is not supported (default, linear, llama3, yarn are)",
                        c->path, type);
-    TRY(json_get_f64(c->path, o, "factor", true, &p->factor, c->err));
+    TRY(vt_read_f64(c->path, o, "factor", true, &p->factor, c->err));
     if (llama3)
         return read_llama3(c, o, p);
     if (!linear)
@@ -151,20 +155,20 @@ static vt_status read_rope_object(config *c, const json_t *o, vt_rope_params *p)
 static vt_status read_rope(config *c)
 {
     vt_arch *a = &c->m->arch;
-    const json_t *all = json_member(c->root, "rope_parameters");
+    const json_t *all = vt_read_member(c->root, "rope_parameters");
     const json_t *global = all, *local = NULL;
     double partial = 1;
-    if (json_member(all, "full_attention")) {
-        global = json_member(all, "full_attention");
-        local = json_member(all, "sliding_attention");
+    if (vt_read_member(all, "full_attention")) {
+        global = vt_read_member(all, "full_attention");
+        local = vt_read_member(all, "sliding_attention");
     } else if (!all) {
-        global = json_member(c->root, "rope_scaling");
+        global = vt_read_member(c->root, "rope_scaling");
     }
     a->rope = (vt_rope_params){.base = c->family->gemma ? 1e6 : 1e4, .dims = a->head_dim};
     a->rope_local = (vt_rope_params){.base = 1e4, .dims = a->head_dim};
     a->has_rope_local = c->family->gemma;
     TRY(get_f64(c, "partial_rotary_factor", false, &partial));
-    if (partial != 1 && !json_member(global, "partial_rotary_factor"))
+    if (partial != 1 && !vt_read_member(global, "partial_rotary_factor"))
         return vt_fail(c->err, VT_ERR_UNSUPPORTED,
                        "%s: \"partial_rotary_factor\" %g is not supported for %s", c->path, partial,
                        c->family->model_type);
@@ -195,8 +199,8 @@ static vt_status read_layer_types(config *c, const json_t *types)
     return VT_OK;
 }
 
-/* Gemma: every `pattern`-th layer sees everything. Qwen: the layers from max_window_layers on have
- * the window. */
+/* Which layers have the window where layer_types does not say it. Gemma: all but every
+ * `pattern`-th. Qwen: those from max_window_layers on. */
 static vt_status read_window_rule(config *c)
 {
     vt_arch *a = &c->m->arch;
@@ -217,7 +221,7 @@ static vt_status read_windows(config *c)
     vt_arch *a = &c->m->arch;
     bool use = c->family->gemma || strcmp(c->family->name, "mistral") == 0;
     TRY(get_bool(c, "use_sliding_window", &use));
-    if (!use || !json_member(c->root, "sliding_window"))
+    if (!use || !vt_read_member(c->root, "sliding_window"))
         return VT_OK;
     TRY(get_i32(c, "sliding_window", true, &a->window));
     if (a->window < 1)
@@ -228,7 +232,7 @@ static vt_status read_windows(config *c)
     a->layer_window = vt_arena_alloc(&c->m->arena, (size_t)a->n_layers, 1);
     if (!a->layer_window)
         return vt_fail(c->err, VT_ERR_MEMORY, "%s: out of memory", c->path);
-    const json_t *types = json_member(c->root, "layer_types");
+    const json_t *types = vt_read_member(c->root, "layer_types");
     return types ? read_layer_types(c, types) : read_window_rule(c);
 }
 
@@ -238,8 +242,9 @@ static vt_status read_experts(config *c)
 {
     vt_arch *a = &c->m->arch;
     int32_t step = 1;
-    const json_t *dense = json_member(c->root, "mlp_only_layers");
-    const char *count = json_member(c->root, "num_experts") ? "num_experts" : "num_local_experts";
+    const json_t *dense = vt_read_member(c->root, "mlp_only_layers");
+    const char *count = vt_read_member(c->root, "num_experts") ? "num_experts"
+                                                               : "num_local_experts";
     TRY(get_i32(c, count, true, &a->n_experts));
     TRY(get_i32(c, "num_experts_per_tok", true, &a->n_experts_used));
     TRY(get_i32(c, "moe_intermediate_size", true, &a->expert_ffn));
@@ -269,8 +274,8 @@ static vt_status read_experts(config *c)
 static vt_status read_activation(config *c)
 {
     const char *name = c->family->gemma ? "gelu_pytorch_tanh" : "silu";
-    TRY(json_get_str(c->path, c->root, "hidden_act", false, &name, c->err));
-    TRY(json_get_str(c->path, c->root, "hidden_activation", false, &name, c->err));
+    TRY(vt_read_str(c->path, c->root, "hidden_act", false, &name, c->err));
+    TRY(vt_read_str(c->path, c->root, "hidden_activation", false, &name, c->err));
     if (strcmp(name, "silu") == 0)
         c->m->arch.activation = VT_ACT_SILU;
     else if (strcmp(name, "gelu_pytorch_tanh") == 0)
@@ -318,6 +323,7 @@ static vt_status read_gemma(config *c)
     a->norm_plus_one = a->post_norms = true;
     a->embed_scale = sqrtf((float)a->hidden);
     TRY(get_f64(c, "query_pre_attn_scalar", false, &scalar));
+    TRY(model_check_factor(c->path, "\"query_pre_attn_scalar\"", scalar, c->err));
     a->attn_scale = (float)(1 / sqrt(scalar));
     TRY(refuse_f64(c, "attn_logit_softcapping"));
     TRY(refuse_f64(c, "final_logit_softcapping"));
@@ -330,15 +336,15 @@ static vt_status read_gemma(config *c)
 
 static vt_status read_quantisation(config *c)
 {
-    const json_t *q = json_member(c->root, "quantization_config");
+    const json_t *q = vt_read_member(c->root, "quantization_config");
     const char *method = "";
     if (!q)
         return VT_OK;
-    TRY(json_get_str(c->path, q, "quant_method", true, &method, c->err));
+    TRY(vt_read_str(c->path, q, "quant_method", true, &method, c->err));
     if (strcmp(method, "fp8") != 0)
         return vt_fail(c->err, VT_ERR_UNSUPPORTED,
                        "%s: quantisation %.40s is not supported (fp8 is)", c->path, method);
-    const json_t *block = json_member(q, "weight_block_size");
+    const json_t *block = vt_read_member(q, "weight_block_size");
     if (block &&
         (json_array_size(block) != 2 || json_number_value(json_array_get(block, 0)) != 128 ||
          json_number_value(json_array_get(block, 1)) != 128))
@@ -362,7 +368,7 @@ static vt_status read_biases(config *c)
 static vt_status find_family(config *c)
 {
     const char *type = "";
-    TRY(json_get_str(c->path, c->root, "model_type", true, &type, c->err));
+    TRY(vt_read_str(c->path, c->root, "model_type", true, &type, c->err));
     for (size_t i = 0; i < sizeof families / sizeof *families; i++)
         if (strcmp(type, families[i].model_type) == 0)
             c->family = &families[i];

@@ -1,4 +1,4 @@
-/* config.json of a Hugging Face folder: its numbers as an architecture's knobs. */
+/* Reads config.json of a Hugging Face folder into an architecture description (vt_arch). */
 #ifndef VT_MODEL_HF_CONFIG_H
 #define VT_MODEL_HF_CONFIG_H
 
@@ -7,9 +7,9 @@
 #include "base/err.h"
 #include "model/model.h"
 
-/* What the file says beyond vt_arch. */
+/* What the file says that vt_arch has no place for. */
 typedef struct hf_extra {
-    bool fp8;                        /* matrices in FP8 with their scales beside them */
+    bool fp8; /* matrices are in FP8, and tensors with their scales stand beside them */
     bool qkv_bias, o_bias, mlp_bias; /* the model has these biases: they must be in the weights */
 } hf_extra;
 

@@ -1,5 +1,11 @@
-/* Which loader, and where models are found: a path wins over a name, a name is looked up in the
- * cache. */
+/* Which loader, and which file a name means.
+ *
+ *   "/x", "./x", "x/y", "x.gguf"   a path; one with a slash may also be a name in the cache
+ *   "smollm2-135m"                 a known name: that model's file in the cache, and nothing else
+ *   "x"                            any other name: in the cache, else a file or folder here
+ *
+ * Names are looked up in the cache first because a folder that was downloaded or cloned may hold a
+ * file of any name: `vitrine run` in that folder, with the default model, must not load it. */
 #include "model/load.h"
 
 #include <errno.h>
@@ -8,9 +14,12 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/cache_dir.h"
 #include "base/err.h"
 
-/* Names that are not their file's name. */
+enum { MAX_NAME = 255 };
+
+/* Short names of files in the cache. */
 static const struct {
     const char *name, *file;
 } known_name[] = {
@@ -19,18 +28,7 @@ static const struct {
 
 vt_status vt_cache_dir(char *out, size_t size, vt_err *err)
 {
-    const char *cache = getenv("VITRINE_CACHE"), *home = getenv("HOME");
-    int n;
-    if (cache && *cache)
-        n = snprintf(out, size, "%s/models", cache);
-    else if (home && *home)
-        n = snprintf(out, size, "%s/.cache/vitrine/models", home);
-    else
-        return vt_fail(err, VT_ERR_IO,
-                       "neither VITRINE_CACHE nor HOME is set, so there is no place for models");
-    if (n < 0 || (size_t)n >= size)
-        return vt_fail(err, VT_ERR_IO, "the cache's path is longer than %zu bytes", size - 1);
-    return VT_OK;
+    return vt_cache_path("models", out, size, err);
 }
 
 static bool exists(const char *path)
@@ -39,19 +37,33 @@ static bool exists(const char *path)
     return stat(path, &st) == 0;
 }
 
+/* The file of a known name, or NULL. */
+static const char *known_file(const char *name)
+{
+    for (size_t i = 0; i < sizeof known_name / sizeof *known_name; i++)
+        if (strcmp(name, known_name[i].name) == 0)
+            return known_name[i].file;
+    return NULL;
+}
+
+const char *vt_model_known_name(const char *file)
+{
+    for (size_t i = 0; i < sizeof known_name / sizeof *known_name; i++)
+        if (strcmp(file, known_name[i].file) == 0)
+            return known_name[i].name;
+    return NULL;
+}
+
 vt_status vt_model_find(const char *name, char *path, size_t size, vt_err *err)
 {
     char dir[3072], full[4096];
     TRY(vt_cache_dir(dir, sizeof dir, err));
-    const char *file = NULL;
-    for (size_t i = 0; i < sizeof known_name / sizeof *known_name; i++)
-        if (strcmp(name, known_name[i].name) == 0)
-            file = known_name[i].file;
+    const char *file = known_file(name);
     bool found = false;
     if (file) {
         snprintf(full, sizeof full, "%s/%.255s", dir, file);
         found = exists(full);
-    } else if (*name && strlen(name) < 256 && !strstr(name, "..")) {
+    } else if (*name && *name != '.' && strlen(name) <= MAX_NAME && !strstr(name, "..")) {
         snprintf(full, sizeof full, "%s/%.255s", dir, name);
         found = exists(full);
         if (!found) {
@@ -70,24 +82,55 @@ vt_status vt_model_find(const char *name, char *path, size_t size, vt_err *err)
     return VT_OK;
 }
 
+bool vt_model_is_name(const char *name)
+{
+    size_t len = strlen(name);
+    bool gguf = len >= 5 && strcmp(name + len - 5, ".gguf") == 0;
+    return *name && *name != '.' && !strchr(name, '/') && !gguf;
+}
+
+vt_status vt_model_resolve(const char *name, char *path, size_t size, bool *in_cache, vt_err *err)
+{
+    *in_cache = vt_model_is_name(name) && vt_model_find(name, path, size, NULL) == VT_OK;
+    if (*in_cache)
+        return VT_OK;
+    if (exists(name) && !known_file(name)) {
+        if (strlen(name) >= size)
+            return vt_fail(err, VT_ERR_IO, "the path %.200s... is longer than %zu bytes", name,
+                           size - 1);
+        memcpy(path, name, strlen(name) + 1);
+        return VT_OK;
+    }
+    if (*name == '/' || *name == '.')
+        return vt_fail(err, VT_ERR_IO, "%s: %s", name, strerror(errno));
+    TRY(vt_model_find(name, path, size, err));
+    *in_cache = true;
+    return VT_OK;
+}
+
+static vt_status load(const char *name_or_path, bool weights, vt_model **out, vt_err *err)
+{
+    char path[4096];
+    struct stat st;
+    bool in_cache;
+    if (strncmp(name_or_path, "dummy:", 6) == 0)
+        return vt_model_load_dummy(name_or_path + 6, out, err);
+    TRY(vt_model_resolve(name_or_path, path, sizeof path, &in_cache, err));
+    if (stat(path, &st) != 0)
+        return vt_fail(err, VT_ERR_IO, "%s: %s", path, strerror(errno));
+    if (S_ISDIR(st.st_mode))
+        return vt_model_load_folder(path, weights, out, err);
+    return vt_model_load_gguf(path, weights, out, err);
+}
+
 vt_status vt_model_load(const char *name_or_path, vt_model **out, vt_err *err)
 {
-    char found[4096];
-    struct stat st;
-    const char *path = name_or_path;
-    if (strncmp(path, "dummy:", 6) == 0)
-        return vt_model_load_dummy(path + 6, out, err);
-    if (stat(path, &st) != 0) {
-        if (strchr(path, '/') == path || strncmp(path, "./", 2) == 0)
-            return vt_fail(err, VT_ERR_IO, "%s: %s", path, strerror(errno));
-        TRY(vt_model_find(path, found, sizeof found, err));
-        path = found;
-        if (stat(path, &st) != 0)
-            return vt_fail(err, VT_ERR_IO, "%s: %s", path, strerror(errno));
-    }
-    if (S_ISDIR(st.st_mode))
-        return vt_model_load_folder(path, true, out, err);
-    return vt_model_load_gguf(path, true, out, err);
+    return load(name_or_path, true, out, err);
+}
+
+vt_status vt_model_load_words(const char *name_or_path, vt_model **out, vt_err *err)
+{
+    return load(name_or_path, false, out, err);
 }
 
 void vt_model_free(vt_model *m)

@@ -7,23 +7,32 @@
 
 /* A .gguf file, a Hugging Face folder, a name in the cache, or dummy:NAME. */
 vt_status vt_model_load(const char *name_or_path, vt_model **out, vt_err *err);
-/* Each of the forms. `weights` false: metadata, tokenizer and template only (a vocabulary-only GGUF
- * works). */
+/* The same without weights: metadata, tokenizer and template (a vocabulary-only GGUF works). */
+vt_status vt_model_load_words(const char *name_or_path, vt_model **out, vt_err *err);
+/* Each of the forms; `weights` false as in vt_model_load_words. */
 vt_status vt_model_load_gguf(const char *path, bool weights, vt_model **out, vt_err *err);
 vt_status vt_model_load_folder(const char *path, bool weights, vt_model **out, vt_err *err);
 vt_status vt_model_load_dummy(const char *name, vt_model **out, vt_err *err);
 
-/* Over an open file, which it takes over, failing or not: for fuzzing. */
+/* A model of an open file. The file belongs to the model then, and is closed if this fails. */
 vt_status vt_model_from_gguf(gguf_file *file, bool weights, vt_model **out, vt_err *err);
 
-/* Makes sure that the weights are in host memory: a dummy model generates its own here, in
- * parallel, the first time; for all others there is nothing to do. Whoever reads weights on the
- * CPU calls it first. */
+/* Makes sure that the weights are in host memory. A dummy model generates its weights here, in
+ * parallel, the first time; for other models it does nothing. To be called before weights are read
+ * on the CPU. */
 vt_status vt_model_host_weights(const vt_model *m, vt_err *err);
 
 /* Where models are cached: $VITRINE_CACHE/models or ~/.cache/vitrine/models. */
 vt_status vt_cache_dir(char *out, size_t size, vt_err *err);
 /* Resolves a name to a path in the cache ("smollm2-135m" is known by its file name). */
 vt_status vt_model_find(const char *name, char *path, size_t size, vt_err *err);
+/* The name that is known for a file of the cache, or NULL. */
+const char *vt_model_known_name(const char *file);
+/* Whether it is a bare name: no slash, no .gguf, no dot in front. Those are looked up in the cache
+ * first. */
+bool vt_model_is_name(const char *name);
+/* The path that a name or path stands for, by the rules at the top of load.c; *in_cache: it was
+ * found in the cache. Not for dummy:NAME. */
+vt_status vt_model_resolve(const char *name, char *path, size_t size, bool *in_cache, vt_err *err);
 
 #endif

@@ -5,10 +5,14 @@
  *   tokenizer.json, tokenizer_config.json, chat_template.jinja -> tokenizer and template
  *   generation_config.json               -> end-of-text ids and sampling defaults
  *
- * Folders store each expert as a tensor of its own; the engine wants [experts, out, in]. Where an
- * expert's matrices happen to lie one behind the other they are viewed as one, else they are
- * copied together once, which is the one case in which loading touches weights. (Those in FP8 are
- * looked through for NaN as well.)
+ * Folders store each expert as a tensor of its own; the engine takes [experts, out, in]. The
+ * experts of a layer become one tensor with a pointer to each matrix, wherever they lie in the
+ * files: no weight is copied, and none is read while loading but for FP8 scales, which are copied
+ * together and checked for NaN.
+ *
+ * The folder is written by a stranger: each JSON file has a limit. Small ones are read by jansson
+ * (1 MiB: 80 MB of memory at worst), tokenizer_config.json, which may repeat every added token,
+ * by the flat parser.
  */
 #include "model/load.h"
 
@@ -19,6 +23,7 @@
 #include <sys/stat.h>
 
 #include "files/json.h"
+#include "files/json_flat.h"
 #include "files/map.h"
 #include "files/safetensors.h"
 #include "model/assemble.h"
@@ -35,7 +40,7 @@ enum {
     EXPERT_NAME = 128,
 };
 
-/* The weights as the engine wants them: the set's tensors, then the stacked experts. */
+/* All tensors as model_assemble sees them: those of the files, then the stacked experts. */
 typedef struct folder_source {
     st_set *set;
     vt_tensor *stacked; /* [n_stacked] */
@@ -52,7 +57,7 @@ typedef struct loader {
     vt_err *err;
 } loader;
 
-/* `out` = folder/name; whether there is such a file. */
+/* Writes folder/name to `out`; true if that file exists. */
 static bool has_file(const loader *l, const char *name, char *out, size_t size)
 {
     struct stat st;
@@ -68,8 +73,8 @@ static vt_status no_memory(const loader *l)
 
 static const char *const projection[3] = {"gate_proj", "up_proj", "down_proj"};
 
-/* Tensor `suffix` of an expert's matrix, which then counts as taken; NULL where there is none.
- * `name` becomes its name. */
+/* The tensor of an expert's projection p with this suffix (its weight or its scale), or NULL where
+ * the file has none; it counts as taken then. Its name is written to `name`. */
 static const vt_tensor *expert_tensor(folder_source *s, int32_t layer, int32_t expert, int p,
                                       const char *suffix, char name[EXPERT_NAME])
 {
@@ -96,8 +101,8 @@ static vt_status add_stack(loader *l, int32_t layer, int p, const char *suffix, 
     return t.name ? VT_OK : no_memory(l);
 }
 
-/* The scales of FP8 experts as the file has them, [experts, 1, 1] or [experts, rows / 128, cols /
- * 128]: few bytes, so always a copy. */
+/* Copies the scales of a layer's FP8 experts into one tensor, [experts, 1, 1] or
+ * [experts, rows / 128, cols / 128] as in the file. They are few bytes. */
 static vt_status stack_scales(loader *l, int32_t layer, int p)
 {
     int32_t n = l->m->arch.n_experts;
@@ -137,8 +142,8 @@ static vt_status stack_scales(loader *l, int32_t layer, int p)
     return add_stack(l, layer, p, "_scale_inv", out);
 }
 
-/* A view of projection p of a layer's experts, nothing copied: 1, 2 ... must have expert 0's type
- * and shape, and lie wherever they do. */
+/* Makes one tensor of projection p of a layer's experts. Every expert must have the type and shape
+ * of expert 0; the matrices stay where they are in the files. */
 static vt_status stack_experts(loader *l, int32_t layer, int p)
 {
     char name[EXPERT_NAME];
@@ -213,7 +218,7 @@ static bool source_skip(const void *file, int64_t i)
     return i < s->set->n_tensors && s->absorbed[i];
 }
 
-/* Biases are optional in the table of weights; here the configuration has said which there are. */
+/* Biases are optional in the table of weights. Those that config.json announces must be there. */
 static vt_status check_biases(const loader *l)
 {
     for (int32_t i = 0; i < l->m->arch.n_layers; i++) {
@@ -253,6 +258,7 @@ static vt_status load_weights(loader *l)
                          .skip = source_skip,
                          .n_tensors = l->src->set->n_tensors + l->src->n_stacked};
     TRY(model_assemble(l->m, &src, l->err));
+    l->m->n_tensors = l->src->set->n_tensors;
     return check_biases(l);
 }
 
@@ -280,7 +286,8 @@ static vt_status load_tokenizer(loader *l, const void *config, size_t config_len
     return status;
 }
 
-/* A template in a file of its own wins over the configuration's, as in transformers. */
+/* A template file takes precedence over the template in tokenizer_config.json, as in
+ * transformers. */
 static vt_status load_template_file(loader *l, const char *path)
 {
     const void *text;
@@ -296,41 +303,39 @@ static vt_status load_template_file(loader *l, const char *path)
 
 /* "chat_template" is a string, or a list of {"name", "template"} of which "default" is taken, else
  * the first. */
-static vt_status load_template_value(loader *l, const char *path, const json_t *value)
+static vt_status load_template_value(loader *l, const char *path, const vt_flat_doc *doc,
+                                     const vt_flat_node *value)
 {
-    const json_t *chosen = value;
-    if (json_is_array(value)) {
-        chosen = json_object_get(json_array_get(value, 0), "template");
-        for (size_t i = 0; i < json_array_size(value); i++) {
-            const json_t *entry = json_array_get(value, i);
-            const char *name = json_string_value(json_object_get(entry, "name"));
-            if (name && strcmp(name, "default") == 0)
-                chosen = json_object_get(entry, "template");
-        }
+    const vt_flat_node *chosen = value;
+    if (value->type == VT_FLAT_ARRAY) {
+        chosen = vt_flat_get(doc, vt_flat_first(value), "template");
+        for (const vt_flat_node *entry = vt_flat_first(value); entry;
+             entry = vt_flat_after(doc, value, entry))
+            if (vt_flat_is(vt_flat_get(doc, entry, "name"), "default"))
+                chosen = vt_flat_get(doc, entry, "template");
     }
-    if (!json_is_string(chosen))
+    if (!chosen || chosen->type != VT_FLAT_STRING)
         return vt_fail(l->err, VT_ERR_FORMAT,
                        "%s: \"chat_template\" is neither a string nor a list of named "
                        "ones",
                        path);
-    return vt_template_parse(path, json_string_value(chosen), json_string_length(chosen),
-                             &l->m->chat_template, l->err);
+    return vt_template_parse(path, chosen->s, chosen->len, &l->m->chat_template, l->err);
 }
 
 static vt_status load_text_config(loader *l, const char *path, const void *text, size_t len)
 {
     char file[4096];
-    json_t *root;
+    vt_flat_doc doc;
     if (len > MAX_TOKENIZER_CONFIG)
         return vt_fail(l->err, VT_ERR_FORMAT, "%s: %zu bytes (at most %d allowed)", path, len,
                        MAX_TOKENIZER_CONFIG);
     TRY(load_tokenizer(l, text, len));
     if (has_file(l, "chat_template.jinja", file, sizeof file))
         return load_template_file(l, file);
-    TRY(json_file_parse(path, text, len, &root, l->err));
-    const json_t *value = json_member(root, "chat_template");
-    vt_status status = value ? load_template_value(l, path, value) : VT_OK;
-    json_decref(root);
+    TRY(vt_flat_parse(path, text, len, &doc, l->err));
+    const vt_flat_node *value = vt_flat_get(&doc, doc.node, "chat_template");
+    vt_status status = value ? load_template_value(l, path, &doc, value) : VT_OK;
+    vt_flat_release(&doc);
     return status;
 }
 
@@ -373,7 +378,7 @@ static vt_status get_float(loader *l, const char *path, const json_t *root, cons
                            float *out)
 {
     double v = (double)*out;
-    TRY(json_get_f64(path, root, key, false, &v, l->err));
+    TRY(vt_read_f64(path, root, key, false, &v, l->err));
     *out = (float)v;
     return VT_OK;
 }
@@ -383,26 +388,27 @@ static vt_status read_generation(loader *l, const char *path, const json_t *root
 {
     vt_model *m = l->m;
     bool sampled = true;
-    TRY(add_eos(l, path, json_member(root, "eos_token_id"), ids, n));
+    TRY(add_eos(l, path, vt_read_member(root, "eos_token_id"), ids, n));
     TRY(get_float(l, path, root, "temperature", &m->gen_temperature));
     TRY(get_float(l, path, root, "top_p", &m->gen_top_p));
     TRY(get_float(l, path, root, "min_p", &m->gen_min_p));
     TRY(get_float(l, path, root, "repetition_penalty", &m->gen_repetition_penalty));
-    TRY(json_get_bool(path, root, "do_sample", false, &sampled, l->err));
+    TRY(vt_read_bool(path, root, "do_sample", false, &sampled, l->err));
     if (!sampled)
         m->gen_temperature = 0; /* the model asks for greedy answers, whatever else it says */
-    return json_get_i32(path, root, "top_k", false, &m->gen_top_k, l->err);
+    return vt_read_i32(path, root, "top_k", false, &m->gen_top_k, l->err);
 }
 
-/* As in transformers, generation_config.json speaks alone where it exists. */
+/* Where generation_config.json exists, config.json's "eos_token_id" is not read: transformers does
+ * the same. */
 static vt_status load_generation(loader *l, const char *config_path, const json_t *config,
                                  int32_t *ids, int32_t *n)
 {
     char path[4096];
     json_t *root;
     if (!has_file(l, "generation_config.json", path, sizeof path))
-        return add_eos(l, config_path, json_member(config, "eos_token_id"), ids, n);
-    TRY(json_file_load(path, MAX_CONFIG, &root, l->err));
+        return add_eos(l, config_path, vt_read_member(config, "eos_token_id"), ids, n);
+    TRY(vt_read_json(path, MAX_CONFIG, &root, l->err));
     vt_status status = read_generation(l, path, root, ids, n);
     json_decref(root);
     return status;
@@ -437,7 +443,7 @@ static vt_status load(loader *l, bool weights)
         if (!config)
             return no_memory(l);
     } else {
-        TRY(json_file_load(path, MAX_CONFIG, &config, l->err));
+        TRY(vt_read_json(path, MAX_CONFIG, &config, l->err));
     }
     vt_status status = read_folder(l, path, config, weights);
     json_decref(config);

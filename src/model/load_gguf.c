@@ -1,9 +1,9 @@
 /* A GGUF file as a model: metadata keys to the architecture's knobs.
  *
- * Keys are "<general.architecture>.<key>". What the format leaves unsaid is fixed here per family,
- * as the programs that write these files assume it: llama files hold q and k permuted so that rope
- * turns neighbouring pairs; Gemma files hold (1 + w) in their norms; Gemma 3's windows follow a
- * pattern of six. */
+ * Keys are "<general.architecture>.<key>". Some facts are in no key, and the programs that write
+ * these files assume them for each family: llama files hold q and k permuted so that rope turns
+ * neighbouring pairs; Gemma files hold (1 + w) in their norms; Gemma 3's windows follow a pattern
+ * of six. */
 #include "model/load.h"
 
 #include <math.h>
@@ -60,11 +60,18 @@ static vt_status read_f64(reader *r, const char *key, bool required, double *out
     return gguf_get_f64(r->file, key_of(r, key), required, out, r->err);
 }
 
+/* A factor that is multiplied in; *out stays where the file does not give it. */
+static vt_status read_factor(reader *r, const char *key, double *out)
+{
+    TRY(read_f64(r, key, false, out));
+    return model_check_factor(r->m->path, r->key, *out, r->err);
+}
+
 /* ---- rope ---- */
 
-/* Llama 3.x files hold the rule's result, one divisor per frequency, instead of its parameters. All
- * published models use the parameters below; the file's numbers are checked against the rule, so a
- * model with others is refused rather than run wrong. */
+/* Llama 3.x files hold the result of Llama 3's rule, one divisor for each frequency, instead of its
+ * parameters. All published models use the parameters below. The file's divisors are compared with
+ * the rule, so that a model with other parameters is refused rather than run wrong. */
 static vt_status read_rope_freqs(reader *r)
 {
     const vt_tensor *t = gguf_tensor(r->file, "rope_freqs.weight");
@@ -123,7 +130,7 @@ static vt_status read_rope_scaling(reader *r)
     TRY(read_i32(r, "rope.scaling.original_context_length", true, &p->original_context));
     TRY(read_f64(r, "rope.scaling.yarn_beta_fast", false, &p->beta_fast));
     TRY(read_f64(r, "rope.scaling.yarn_beta_slow", false, &p->beta_slow));
-    TRY(read_f64(r, "rope.scaling.attn_factor", false, &attn_factor));
+    TRY(read_factor(r, "rope.scaling.attn_factor", &attn_factor));
     p->attn_factor = attn_factor * (0.1 * log(p->factor) + 1);
     return VT_OK;
 }
@@ -141,7 +148,7 @@ static vt_status read_rope(reader *r)
 
 /* ---- windows ---- */
 
-/* Gemma 3: five layers with the window, one without. */
+/* Gemma 3: five layers with the window, then one without. */
 static vt_status read_gemma_windows(reader *r)
 {
     vt_arch *a = &r->m->arch;
@@ -249,10 +256,10 @@ static vt_status read_arch(reader *r)
     TRY(read_heads(r));
     TRY(read_i32(r, "attention.sliding_window", false, &a->window));
     scale = 1 / sqrt((double)a->head_dim);
-    TRY(read_f64(r, "attention.scale", false, &scale));
+    TRY(read_factor(r, "attention.scale", &scale));
     a->attn_scale = (float)scale;
     scale = 1;
-    TRY(read_f64(r, "logit_scale", false, &scale));
+    TRY(read_factor(r, "logit_scale", &scale));
     a->logit_scale = (float)scale;
     a->qk_norm = r->family->qk_norm;
     a->tied_head = !gguf_tensor(r->file, "output.weight");
@@ -311,9 +318,9 @@ static vt_status read_weights(reader *r)
         return vt_fail(r->err, VT_ERR_MODEL,
                        "%s: holds no tensors: it is a vocabulary, not a model", r->m->path);
     TRY(gguf_get_i64(r->file, "split.count", false, &parts, r->err));
-    if (parts > 1)
+    if (parts > 1 && r->file->n_parts == 0)
         return vt_fail(r->err, VT_ERR_UNSUPPORTED,
-                       "%s: one of %lld parts; join them first (gguf-split --merge)", r->m->path,
+                       "%s: one of %lld parts, and the others are not open", r->m->path,
                        (long long)parts);
     TRY(read_arch(r));
     weight_source src = {.file = r->file,
@@ -376,7 +383,7 @@ vt_status vt_model_from_gguf(gguf_file *file, bool weights, vt_model **out, vt_e
     }
     m->source = file;
     m->close = close_gguf;
-    m->mapped = file->mapped;
+    m->mapped = file->view.mapped;
     reader r = {.file = file, .m = m, .err = err};
     status = read_model(&r, weights);
     if (status != VT_OK) {
@@ -390,6 +397,6 @@ vt_status vt_model_from_gguf(gguf_file *file, bool weights, vt_model **out, vt_e
 vt_status vt_model_load_gguf(const char *path, bool weights, vt_model **out, vt_err *err)
 {
     gguf_file *file;
-    TRY(gguf_open(path, &file, err));
+    TRY(weights ? gguf_open_parts(path, &file, err) : gguf_open(path, &file, err));
     return vt_model_from_gguf(file, weights, out, err);
 }

@@ -52,7 +52,7 @@ typedef struct vt_arch {
     bool has_rope_local;
     /* mixture of experts; n_experts 0: dense */
     int32_t n_experts, n_experts_used, expert_ffn;
-    bool norm_topk;     /* the chosen experts' weights are rescaled to sum to 1 */
+    bool norm_topk;     /* the weights of the chosen experts are rescaled to a sum of 1 */
     uint8_t *layer_moe; /* [n_layers] 1: experts, 0: dense; NULL: all as n_experts says */
 } vt_arch;
 
@@ -67,7 +67,7 @@ typedef struct vt_layer {
         *down_scale; /* FP8: one number, or one for each 128 x 128 block */
     const vt_tensor *expert_gate_scale, *expert_up_scale,
         *expert_down_scale; /* FP8: rank 3, every expert's own, [n_experts, 1, 1] or blocks */
-    /* What a stored K, a stored V of an FP8 cache counts: 1 where the file says nothing. */
+    /* An FP8 cache stores K and V divided by these; 1 where the file gives none. */
     float kv_k_scale, kv_v_scale;
 } vt_layer;
 
@@ -78,7 +78,8 @@ struct vt_model {
     const vt_tensor *embed, *final_norm, *head; /* head == embed if tied */
     vt_layer *layer;                            /* [n_layers] */
     int64_t weight_bytes;                       /* of all tensors, as stored */
-    char quant[32];                 /* for people: the commonest type of the matrices, "Q4_1" */
+    int64_t n_tensors, n_params; /* tensors in the files; elements of those that are used */
+    char quant[32]; /* the type that most bytes of the matrices have, for people: "Q4_1" */
     struct vt_tokenizer *tokenizer; /* NULL if the file has none */
     struct vt_template *chat_template;
     int32_t *eos;       /* [n_eos] ids that end a completion */
@@ -87,9 +88,9 @@ struct vt_model {
     /* generation defaults from generation_config.json; NAN or -1 where absent */
     float gen_temperature, gen_top_p, gen_min_p, gen_repetition_penalty;
     int32_t gen_top_k;
-    /* what must be given back */
+    /* what holds the weights, and how it is released */
     void (*close)(struct vt_model *m);
-    bool mapped;  /* every tensor lies in a mapped file: pages dropped come back from there */
+    bool mapped;  /* every tensor lies in a mapped file: pages that are dropped can be read again */
     void *source; /* the open file(s), private to the loader */
 };
 

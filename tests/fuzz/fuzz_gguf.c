@@ -1,5 +1,5 @@
 /* Any bytes as a GGUF file: opening either fails with a message or gives views that may all be
- * read; building a model of it likewise. */
+ * read; building a model of them fails with a message or gives a model. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,5 @@
-/* Any bytes as config.json: an architecture whose numbers are in range, or a message. */
+/* Any bytes as config.json: reading them gives an architecture whose numbers are in range, or fails
+ * with a message. */
 #include <stdlib.h>
 
 #include "files/json.h"
@@ -15,7 +16,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     vt_err err = {0};
     if (model_new("fuzz", &m, &err) != VT_OK)
         return 0;
-    if (json_file_parse("fuzz", (const char *)data, size, &root, &err) == VT_OK) {
+    if (vt_read_json_text("fuzz", (const char *)data, size, &root, &err) == VT_OK) {
         vt_status status = hf_config_read("fuzz", root, m, &extra, &err);
         if (status == VT_OK)
             status = arch_check(m, &err);

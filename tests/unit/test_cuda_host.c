@@ -7,6 +7,7 @@
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -302,6 +303,64 @@ test_jit_cache_when_a_byte_is_wrong_or_the_end_is_missing_then_nothing_false_is_
     remove_cache(dir);
 }
 
+/* What stands at `path` then must not be used, and the sentence of vt_jit_check_cache names `words`
+ * where the whole folder is refused. */
+static void expect_refused(const char *words)
+{
+    jit_cubin out;
+    vt_err err = {0};
+    assert_null(jit_cache_read(key, 13, 0, &out));
+    assert_null(jit_cache_read(key, 0, 0, &out));
+    if (words) {
+        assert_int_equal(vt_jit_check_cache(&err), VT_ERR_IO);
+        assert_non_null(strstr(err.message, words));
+    }
+}
+
+/* Code that another user could have put there must not run on this user's GPU. */
+static void test_jit_cache_when_others_could_have_written_it_then_it_is_not_used(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/vitrine-cubin-XXXXXX", folder[256], path[400], moved[400], bytes[CUBIN];
+    struct stat st;
+    assert_non_null(mkdtemp(dir));
+    setenv("VITRINE_CACHE", dir, 1);
+    fill_cubin(bytes, 1);
+    jit_cubin in = {.bytes = bytes, .size = CUBIN};
+    jit_cache_write(key, 13, 0, "sm_90a", "some<kernel=1>", &in);
+    snprintf(folder, sizeof folder, "%s/cubin", dir);
+    snprintf(path, sizeof path, "%s/%s-13.0.cubin", folder, key);
+    snprintf(moved, sizeof moved, "%s/elsewhere", dir);
+    assert_int_equal(stat(folder, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0700);
+    assert_true(read_whole());
+    assert_int_equal(vt_jit_check_cache(NULL), VT_OK);
+
+    assert_int_equal(chmod(folder, 0777), 0);
+    expect_refused("mode 777");
+    assert_int_equal(chmod(folder, 0770), 0);
+    expect_refused("lets other users write");
+    assert_int_equal(chmod(folder, 0755), 0);
+    assert_true(read_whole());
+    assert_int_equal(chmod(path, 0664), 0);
+    expect_refused(NULL);
+    assert_int_equal(chmod(path, 0644), 0);
+    assert_true(read_whole());
+    assert_int_equal(rename(path, moved), 0);
+    assert_int_equal(symlink(moved, path), 0);
+    expect_refused(NULL);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rename(moved, path), 0);
+    if (geteuid() == 0) { /* only root can give files away */
+        assert_int_equal(chown(path, 12345, 12345), 0);
+        expect_refused(NULL);
+        assert_int_equal(chown(path, 0, 0), 0);
+        assert_int_equal(chown(folder, 12345, 12345), 0);
+        expect_refused("belongs to user 12345");
+    }
+    remove_cache(dir);
+}
+
 static void test_jit_cache_when_processes_write_at_once_then_each_file_is_whole(void **state)
 {
     (void)state;
@@ -475,6 +534,7 @@ int main(void)
         cmocka_unit_test(test_sample_pack_when_rows_side_by_side_have_a_mask_then_it_travels_once),
         cmocka_unit_test(test_jit_want_when_asked_twice_then_one_instance),
         cmocka_unit_test(test_jit_cache_when_a_file_is_torn_then_it_is_not_read),
+        cmocka_unit_test(test_jit_cache_when_others_could_have_written_it_then_it_is_not_used),
         cmocka_unit_test(
             test_jit_cache_when_a_byte_is_wrong_or_the_end_is_missing_then_nothing_false_is_read),
         cmocka_unit_test(test_jit_cache_when_processes_write_at_once_then_each_file_is_whole),

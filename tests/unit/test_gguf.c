@@ -119,7 +119,7 @@ static void test_gguf_tensors_are_views_with_the_outermost_dimension_first(void 
     assert_int_equal(b->dim[0], 2);
     assert_int_equal(b->dim[1], 32);
     assert_int_equal((const uint8_t *)b->data - (const uint8_t *)a->data, 16);
-    assert_int_equal((const uint8_t *)b->data + 36 - f->map, f->size);
+    assert_int_equal((const uint8_t *)b->data + 36 - f->view.map, f->view.size);
     gguf_close(f);
 }
 
@@ -201,10 +201,10 @@ static void test_gguf_every_truncation_is_refused(void **state)
 {
     (void)state;
     gguf_file *whole = open_good("ok_llama"), *f;
-    for (size_t n = 0; n < whole->size; n++) {
+    for (size_t n = 0; n < whole->view.size; n++) {
         uint8_t *copy = test_malloc(n ? n
                                       : 1); /* exact size: a sanitizer sees the first byte beyond */
-        memcpy(copy, whole->map, n);
+        memcpy(copy, whole->view.map, n);
         vt_err err = {0};
         if (gguf_open_bytes("cut", copy, n, &f, &err) == VT_OK) {
             /* zeros at the very end may be padding that no tensor claims */

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "device/cpu.h"
 #include "model/load.h"
 
 #define CORPUS "tests/fuzz/corpus/gguf/"
@@ -77,6 +78,9 @@ static void test_load_gguf_of_models_we_do_not_run_names_the_reason(void **state
          VT_ERR_UNSUPPORTED},
         {"model_value_length", "keys of 8 and values of 16", VT_ERR_UNSUPPORTED},
         {"model_experts", "a llama model with 8 experts", VT_ERR_UNSUPPORTED},
+        {"model_logit_scale", "llama.logit_scale is 3e+38", VT_ERR_MODEL},
+        {"model_attention_scale", "llama.attention.scale is 3e+38", VT_ERR_MODEL},
+        {"model_attn_factor", "llama.rope.scaling.attn_factor is 3e+38", VT_ERR_MODEL},
         {"model_key_type", "llama.context_length has type f32", VT_ERR_FORMAT},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -104,6 +108,125 @@ static void test_load_gguf_without_weights_needs_only_an_architecture(void **sta
             fail_msg("%s", err.message);
         assert_null(m->layer);
         vt_model_free(m);
+    }
+}
+
+/* ---- long contexts ---- */
+
+/* The model of ok_model_llama.gguf with another context_length; *bytes is its file. */
+static vt_model *with_context(uint32_t context, uint8_t **bytes)
+{
+    static const char key[] = "llama.context_length";
+    gguf_file *f;
+    vt_model *m;
+    vt_err err = {0};
+    FILE *file = fopen(CORPUS "ok_model_llama.gguf", "rb");
+    assert_non_null(file);
+    assert_int_equal(fseek(file, 0, SEEK_END), 0);
+    size_t n = (size_t)ftell(file);
+    rewind(file);
+    *bytes = aligned_alloc(64, (n + 63) / 64 * 64);
+    assert_int_equal(fread(*bytes, 1, n, file), n);
+    fclose(file);
+    uint8_t *at = memmem(*bytes, n, key, sizeof key - 1);
+    assert_non_null(at);
+    memcpy(at + sizeof key - 1 + 4, &context, 4); /* behind the key: its type, then the value */
+    if (gguf_open_bytes("long", *bytes, n, &f, &err) != VT_OK ||
+        vt_model_from_gguf(f, true, &m, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    return m;
+}
+
+/* A file may claim any context. What is taken without --max-context is bounded, since rope tables
+ * are filled for all of it. */
+static void
+test_engine_when_the_model_claims_a_huge_context_then_a_bounded_one_is_taken(void **state)
+{
+    (void)state;
+    static const char *const set[][2] = {{"device", "cpu"}, {"threads", "1"}, {"kv-memory", "64M"}};
+    enum { LONG = (256 << 10) + 1 };
+    uint8_t *bytes;
+    vt_options *o;
+    vt_engine *e;
+    vt_request_params p;
+    vt_request_id id;
+    vt_err err = {0};
+    assert_int_equal(vt_cpu_init(&err), VT_OK);
+    vt_model *m = with_context(1u << 26, &bytes);
+    assert_int_equal(m->arch.max_context, 1 << 26);
+    assert_int_equal(vt_options_new(&o, &err), VT_OK);
+    for (size_t i = 0; i < sizeof set / sizeof *set; i++)
+        assert_int_equal(vt_options_set(o, set[i][0], set[i][1], &err), VT_OK);
+    if (vt_engine_new(m, o, &e, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    vt_request_init(&p);
+    p.prompt = test_calloc(LONG, sizeof *p.prompt);
+    p.n_prompt = LONG;
+    p.max_tokens = 1;
+    assert_int_equal(vt_engine_submit(e, &p, &id, &err), VT_ERR_USAGE);
+    if (!strstr(err.message, "262144"))
+        fail_msg("%s", err.message);
+    test_free((void *)(uintptr_t)p.prompt);
+    vt_engine_free(e);
+    vt_options_free(o);
+    vt_model_free(m);
+    free(bytes);
+}
+
+/* ---- split models ---- */
+
+#define SPLIT "tests/golden/split/"
+
+static void test_load_gguf_in_parts_is_the_whole_model(void **state)
+{
+    (void)state;
+    gguf_file *whole, *parts;
+    vt_model *m;
+    vt_err err = {0};
+    if (gguf_open(SPLIT "good.gguf", &whole, &err) != VT_OK ||
+        gguf_open_parts(SPLIT "good-00001-of-00003.gguf", &parts, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    assert_int_equal(parts->n_parts, 2);
+    assert_int_equal(parts->n_tensors, whole->n_tensors);
+    for (uint64_t i = 0; i < whole->n_tensors; i++) {
+        const vt_tensor *a = &whole->tensor[i], *b = gguf_tensor(parts, a->name);
+        assert_non_null(b);
+        assert_int_equal(b->dtype, a->dtype);
+        assert_int_equal(vt_tensor_bytes(b), vt_tensor_bytes(a));
+        assert_memory_equal(b->data, a->data, vt_tensor_bytes(a));
+    }
+    gguf_close(whole);
+    gguf_close(parts);
+    if (vt_model_load(SPLIT "good-00001-of-00003.gguf", &m, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    assert_string_equal(m->name, "good");
+    assert_non_null(m->tokenizer);
+    vt_model_free(m);
+}
+
+static void test_load_gguf_in_parts_that_do_not_fit_is_refused_with_the_reason(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *file, *words;
+    } cases[] = {
+        {"good-00002-of-00003", "is part 2 of 3; name the first one"},
+        {"order-00001-of-00003", "it says that it is part 3 of 3; 2 of 3 was expected"},
+        {"missing-00001-of-00003", "missing-00003-of-00003.gguf: cannot be opened"},
+        {"twice-00001-of-00003", "is in more than one part"},
+        {"count-00001-of-00003", "split.tensors.count is 12, and the 3 parts hold 11"},
+        {"other-00001-of-00003", "says that it is part 1 of 2, and its name says 1 of 3"},
+        {"unnumbered-00001-of-00003", "says that it is part 1 of 1; 3 of 3 was expected"},
+        {"unnamed", "its name does not end with -00001-of-00003.gguf"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char path[200];
+        vt_model *m;
+        vt_err err = {0};
+        snprintf(path, sizeof path, SPLIT "%s.gguf", cases[i].file);
+        assert_int_not_equal(vt_model_load(path, &m, &err), VT_OK);
+        if (!strstr(err.message, cases[i].words))
+            fail_msg("%s: \"%s\"", cases[i].file, err.message);
     }
 }
 
@@ -203,6 +326,10 @@ int main(void)
         cmocka_unit_test(test_load_gguf_reads_every_knob_of_a_tiny_llama),
         cmocka_unit_test(test_load_gguf_of_models_we_do_not_run_names_the_reason),
         cmocka_unit_test(test_load_gguf_without_weights_needs_only_an_architecture),
+        cmocka_unit_test(
+            test_engine_when_the_model_claims_a_huge_context_then_a_bounded_one_is_taken),
+        cmocka_unit_test(test_load_gguf_in_parts_is_the_whole_model),
+        cmocka_unit_test(test_load_gguf_in_parts_that_do_not_fit_is_refused_with_the_reason),
         cmocka_unit_test_setup_teardown(test_find_looks_in_the_cache_with_and_without_the_ending,
                                         make_cache, remove_cache),
         cmocka_unit_test_setup_teardown(test_find_of_an_unknown_name_says_where_it_looked,

@@ -69,7 +69,7 @@ static void test_table_matches_transformers_in_every_scheme(void **state)
         }
     }
     fclose(f);
-    assert_int_equal(schemes, 8);
+    assert_int_equal(schemes, 9);
 }
 
 /* At position 100,003 the exact angle, reduced in long double, not in fp32. */

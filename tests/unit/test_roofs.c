@@ -8,11 +8,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #include "device/roofs.h"
+#include "device/roofs_cache.h"
 
 static char folder[] = "/tmp/vitrine-roofs-XXXXXX";
 
@@ -54,6 +56,39 @@ static void test_roofs_get_when_measured_then_positive_and_kept(void **state)
     assert_float_equal((float)(b.memory_bytes_per_s / a.memory_bytes_per_s), 1, 1e-4f);
     assert_float_equal((float)(b.near_bytes_per_s / a.near_bytes_per_s), 1, 1e-4f);
     assert_float_equal((float)(b.fp32_per_s / a.fp32_per_s), 1, 1e-4f);
+}
+
+/* A link with the name of the temporary file, as it could be foreseen, must not be written through;
+ * the folders are for their owner alone. */
+static void test_roofs_cache_when_written_then_no_link_is_followed(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/vitrine-roofs-XXXXXX", victim[256], link[400], text[16] = "", clean[300];
+    char inner[256];
+    struct stat st;
+    vt_roofs r = {.name = "this", .level = "avx2", .far_bytes = 1, .near_bytes = 5};
+    assert_non_null(mkdtemp(dir));
+    snprintf(inner, sizeof inner, "%s/inner", dir);
+    setenv("VITRINE_CACHE", inner, 1);
+    roofs_cache_write("first", &r);
+    assert_int_equal(stat(inner, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0700);
+    snprintf(victim, sizeof victim, "%s/victim", dir);
+    FILE *f = fopen(victim, "w");
+    assert_non_null(f);
+    fputs("mine", f);
+    fclose(f);
+    snprintf(link, sizeof link, "%s/roofs-key.json.%ld", inner, (long)getpid());
+    assert_int_equal(symlink(victim, link), 0);
+    roofs_cache_write("key", &r);
+    f = fopen(victim, "r");
+    assert_non_null(f);
+    assert_non_null(fgets(text, sizeof text, f));
+    fclose(f);
+    assert_string_equal(text, "mine");
+    setenv("VITRINE_CACHE", folder, 1);
+    snprintf(clean, sizeof clean, "rm -r %s", dir);
+    assert_int_equal(system(clean), 0);
 }
 
 static void test_roofs_get_when_new_working_set_then_rest_kept(void **state)
@@ -115,6 +150,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_roofs_get_when_measured_then_positive_and_kept),
+        cmocka_unit_test(test_roofs_cache_when_written_then_no_link_is_followed),
         cmocka_unit_test(test_roofs_get_when_new_working_set_then_rest_kept),
         cmocka_unit_test(test_roofs_get_when_file_broken_then_measured_again),
         cmocka_unit_test(test_roofs_named_when_unknown_then_listed),

@@ -105,8 +105,9 @@ static size_t take(size_t *at, size_t bytes)
     return from;
 }
 
-static moe_space space_at(const moe_linear_args *a, int64_t tokens, char *base)
+static moe_space space_at(const moe_linear_args *a, int64_t tokens, char *memory)
 {
+    uintptr_t base = (uintptr_t)memory; /* NULL where only the size is asked for */
     size_t at = 0, n = (size_t)a->n_experts, rows = (size_t)tokens, k = (size_t)a->expert->dim[1];
     size_t hidden = (size_t)a->y->dim[1] * sizeof(float),
            ffn = (size_t)a->down[0].cols * sizeof(float);
@@ -117,7 +118,7 @@ static moe_space space_at(const moe_linear_args *a, int64_t tokens, char *base)
     s.xe = (float *)(base + take(&at, rows * hidden));
     s.he = (float *)(base + take(&at, rows * ffn));
     s.oe = (float *)(base + take(&at, rows * hidden));
-    s.linear = base + at;
+    s.linear = (char *)(base + at);
     s.bytes = at;
     return s;
 }

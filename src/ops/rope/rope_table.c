@@ -16,6 +16,8 @@
 
 #define PI 3.14159265358979323846
 
+enum { FINE = 64, LANES = 8 };
+
 static double llama3_frequency(const vt_rope_params *p, double f)
 {
     double wave = 2 * PI / f, context = p->original_context;
@@ -74,16 +76,45 @@ static double amplitude(const vt_rope_params *p)
     return p->factor <= 1 ? 1 : 0.1 * log(p->factor) + 1;
 }
 
+/* Columns i0 .. i0 + n of the table's halves. The angle of position p is split as
+ *
+ *   p f = (p - p % FINE) f + (p % FINE) f      cos(a + b) = cos a cos b - sin a sin b
+ *
+ * so that sines and cosines are computed for every FINE-th position and for FINE small ones: 33
+ * million pairs (128 Ki positions of a head of 512) take 0.8 s in place of 11. All in double: the
+ * sum's error is some 1e-16, far below the fp32 that is kept. The split depends on the position
+ * alone, so any part of a table equals the same part of the whole. */
+static void fill_columns(const vt_rope_params *p, int32_t i0, int32_t n, int64_t first,
+                         int64_t positions, float *cos_sin)
+{
+    double f[LANES] = {0}, c[LANES] = {0}, s[LANES] = {0}, scale = amplitude(p);
+    double fine_c[FINE][LANES], fine_s[FINE][LANES];
+    int32_t half = p->dims / 2;
+    for (int32_t j = 0; j < n; j++)
+        f[j] = frequency(p, i0 + j);
+    for (int32_t k = 0; k < FINE; k++)
+        for (int32_t j = 0; j < LANES; j++) {
+            fine_c[k][j] = cos(k * f[j]);
+            fine_s[k][j] = sin(k * f[j]);
+        }
+    for (int64_t row = 0; row < positions; row++) {
+        int64_t k = (first + row) % FINE;
+        for (int32_t j = 0; j < n && (k == 0 || row == 0); j++) {
+            double angle = (double)(first + row - k) * f[j];
+            c[j] = cos(angle) * scale;
+            s[j] = sin(angle) * scale;
+        }
+        float *out = cos_sin + row * p->dims + i0;
+        for (int32_t j = 0; j < n; j++) {
+            out[j] = (float)(c[j] * fine_c[k][j] - s[j] * fine_s[k][j]);
+            out[half + j] = (float)(s[j] * fine_c[k][j] + c[j] * fine_s[k][j]);
+        }
+    }
+}
+
 void rope_table(const vt_rope_params *p, int64_t first, int64_t positions, float *cos_sin)
 {
     int32_t half = p->dims / 2;
-    double scale = amplitude(p);
-    for (int32_t i = 0; i < half; i++) {
-        double f = frequency(p, i);
-        for (int64_t row = 0; row < positions; row++) {
-            double angle = (double)(first + row) * f;
-            cos_sin[row * p->dims + i] = (float)(cos(angle) * scale);
-            cos_sin[row * p->dims + half + i] = (float)(sin(angle) * scale);
-        }
-    }
+    for (int32_t i = 0; i < half; i += LANES)
+        fill_columns(p, i, half - i < LANES ? half - i : LANES, first, positions, cos_sin);
 }

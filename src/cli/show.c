@@ -1,0 +1,118 @@
+/* vitrine show: what a model is, without running it. The weights are found and their shapes
+ * checked, as for running it, but not read. */
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "base/json_write.h"
+#include "cli/cli.h"
+#include "model/load.h"
+#include "text/tokenizer/tokenizer.h"
+
+static const char *scaling_name(vt_rope_scaling s)
+{
+    static const char *const name[] = {"none", "linear", "llama3", "yarn"};
+    return (unsigned)s < sizeof name / sizeof *name ? name[s] : "unknown";
+}
+
+static void put_json(vt_buf *b, const vt_model *m)
+{
+    const vt_arch *a = &m->arch;
+    vt_json w;
+    vt_json_begin(&w, b, -1);
+    vt_json_open(&w, NULL, '{');
+    vt_json_string(&w, "name", m->name);
+    vt_json_string(&w, "path", m->path);
+    vt_json_string(&w, "architecture", a->family);
+    vt_json_int(&w, "parameters", m->n_params);
+    vt_json_int(&w, "tensors", m->n_tensors);
+    vt_json_int(&w, "bytes", m->weight_bytes);
+    vt_json_string(&w, "type", m->quant);
+    vt_json_int(&w, "context", a->max_context);
+    vt_json_int(&w, "layers", a->n_layers);
+    vt_json_int(&w, "hidden", a->hidden);
+    vt_json_int(&w, "heads", a->n_heads);
+    vt_json_int(&w, "kv_heads", a->n_kv_heads);
+    vt_json_int(&w, "head_dim", a->head_dim);
+    vt_json_int(&w, "ffn", a->ffn);
+    vt_json_int(&w, "vocabulary", a->vocab);
+    vt_json_int(&w, "experts", a->n_experts);
+    vt_json_int(&w, "experts_used", a->n_experts ? a->n_experts_used : 0);
+    vt_json_int(&w, "window", a->window);
+    vt_json_real(&w, "rope_base", a->rope.base);
+    vt_json_string(&w, "rope_scaling", scaling_name(a->rope.scaling));
+    vt_json_bool(&w, "tied_head", a->tied_head);
+    if (m->tokenizer)
+        vt_json_int(&w, "tokens", vt_tokenizer_vocab(m->tokenizer));
+    else
+        vt_json_null(&w, "tokens");
+    vt_json_bool(&w, "chat_template", m->chat_template != NULL);
+    vt_json_close(&w);
+    if (!vt_json_end(&w))
+        b->failed = true;
+    vt_buf_putc(b, '\n');
+}
+
+static void row(vt_buf *b, const vt_term *term, const char *name, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+static void row(vt_buf *b, const vt_term *term, const char *name, const char *fmt, ...)
+{
+    char text[4200];
+    size_t start = b->len;
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    vt_text_ink(b, term, VT_INK_DIM, name);
+    vt_text_pad(b, start, 14);
+    vt_buf_printf(b, "%s\n", text);
+}
+
+static void put_text(vt_buf *b, const vt_term *term, const vt_model *m)
+{
+    const vt_arch *a = &m->arch;
+    vt_buf size;
+    vt_buf_init(&size, 64);
+    vt_text_bytes(&size, (double)m->weight_bytes);
+    row(b, term, "name", "%s", m->name);
+    row(b, term, "path", "%s", m->path);
+    row(b, term, "architecture", "%s", a->family);
+    row(b, term, "parameters", "%.4g million in %lld tensors", (double)m->n_params * 1e-6,
+        (long long)m->n_tensors);
+    row(b, term, "weights", "%s, %s", m->quant, size.data ? size.data : "");
+    row(b, term, "context", "%d tokens%s%s", a->max_context,
+        a->rope.scaling == VT_ROPE_PLAIN ? "" : ", rope scaling ",
+        a->rope.scaling == VT_ROPE_PLAIN ? "" : scaling_name(a->rope.scaling));
+    row(b, term, "shape", "%d layers, hidden %d, feed-forward %d", a->n_layers, a->hidden, a->ffn);
+    row(b, term, "attention", "%d heads of %d, %d KV heads", a->n_heads, a->head_dim,
+        a->n_kv_heads);
+    if (a->window)
+        row(b, term, "window", "%d tokens%s", a->window, a->layer_window ? ", in some layers" : "");
+    if (a->n_experts)
+        row(b, term, "experts", "%d of %d rows, %d for each token", a->n_experts, a->expert_ffn,
+            a->n_experts_used);
+    if (m->tokenizer)
+        row(b, term, "tokenizer", "%d tokens", vt_tokenizer_vocab(m->tokenizer));
+    else
+        row(b, term, "tokenizer", "none");
+    row(b, term, "template", "%s", m->chat_template ? "yes" : "no");
+    vt_buf_release(&size);
+}
+
+int cli_show(cli *c)
+{
+    vt_err err = {0};
+    vt_model *m;
+    vt_buf b;
+    const char *name = c->n_args > 0 ? c->arg[0] : vt_options_get(c->options, "model");
+    if (vt_model_load(name, &m, &err) != VT_OK)
+        return cli_fail(&err);
+    vt_buf_init(&b, 0);
+    if (c->json)
+        put_json(&b, m);
+    else
+        put_text(&b, &c->out, m);
+    bool ok = !b.failed && fwrite(b.data, 1, b.len, stdout) == b.len;
+    vt_buf_release(&b);
+    vt_model_free(m);
+    return ok ? CLI_DONE : CLI_FAILED;
+}

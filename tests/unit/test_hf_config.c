@@ -1,0 +1,126 @@
+/* config.json: what keys that published files leave out mean. The values are those of the
+ * families' configuration classes in transformers. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <string.h>
+
+#include "files/json.h"
+#include "model/assemble.h"
+#include "model/hf_config.h"
+#include "model/load.h"
+
+#define SHAPE                                                                       \
+    "\"hidden_size\": 128, \"intermediate_size\": 12, \"num_attention_heads\": 2, " \
+    "\"num_key_value_heads\": 2, \"head_dim\": 64, \"max_position_embeddings\": 32, "
+
+/* A model with the knobs of `config`, or the end of the test. */
+static vt_model *read_config(const char *config)
+{
+    json_t *root;
+    vt_model *m;
+    hf_extra extra;
+    vt_err err = {0};
+    assert_int_equal(model_new("test", &m, &err), VT_OK);
+    if (vt_read_json_text("config", config, strlen(config), &root, &err) != VT_OK ||
+        hf_config_read("config", root, m, &extra, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    json_decref(root);
+    return m;
+}
+
+static void expect_refused(const char *config, const char *words)
+{
+    json_t *root;
+    vt_model *m;
+    hf_extra extra;
+    vt_err err = {0};
+    assert_int_equal(model_new("test", &m, &err), VT_OK);
+    assert_int_equal(vt_read_json_text("config", config, strlen(config), &root, &err), VT_OK);
+    assert_int_equal(hf_config_read("config", root, m, &extra, &err), VT_ERR_MODEL);
+    if (!strstr(err.message, words))
+        fail_msg("\"%s\" lacks \"%s\"", err.message, words);
+    json_decref(root);
+    vt_model_free(m);
+}
+
+static void expect_windows(const char *config, const char *want)
+{
+    vt_model *m = read_config(config);
+    assert_int_equal(m->arch.n_layers, strlen(want));
+    assert_int_equal(m->arch.window, 8);
+    assert_non_null(m->arch.layer_window);
+    for (int32_t i = 0; i < m->arch.n_layers; i++)
+        if (m->arch.layer_window[i] != want[i] - '0')
+            fail_msg("layer %d has %d, expected %c", i, m->arch.layer_window[i], want[i]);
+    vt_model_free(m);
+}
+
+/* Without layer_types: every sixth layer sees everything, or every sliding_window_pattern-th. */
+static void test_config_gemma_without_layer_types_has_its_pattern(void **state)
+{
+    (void)state;
+    expect_windows("{" SHAPE "\"model_type\": \"gemma3_text\", \"num_hidden_layers\": 13, "
+                   "\"sliding_window\": 8}",
+                   "1111101111101");
+    expect_windows("{" SHAPE "\"model_type\": \"gemma3_text\", \"num_hidden_layers\": 5, "
+                   "\"sliding_window\": 8, \"sliding_window_pattern\": 2}",
+                   "10101");
+}
+
+/* Without layer_types: the layers from max_window_layers (28) on have the window. */
+static void test_config_qwen_without_layer_types_has_its_rule(void **state)
+{
+    (void)state;
+    expect_windows("{" SHAPE "\"model_type\": \"qwen2\", \"num_hidden_layers\": 4, "
+                   "\"use_sliding_window\": true, \"sliding_window\": 8, "
+                   "\"max_window_layers\": 2}",
+                   "0011");
+    expect_windows("{" SHAPE "\"model_type\": \"qwen3\", \"num_hidden_layers\": 30, "
+                   "\"use_sliding_window\": true, \"sliding_window\": 8}",
+                   "000000000000000000000000000011");
+}
+
+static void test_config_when_keys_are_left_out_then_their_defaults_hold(void **state)
+{
+    (void)state;
+    vt_model *m = read_config("{" SHAPE "\"model_type\": \"llama\", \"num_hidden_layers\": 1}");
+    assert_float_equal(m->arch.norm_eps, 1e-6, 1e-9);
+    assert_float_equal(m->arch.attn_scale, 1 / sqrt(64.0), 1e-7);
+    assert_true(m->arch.rope.base == 1e4 && m->arch.rope.dims == 64 && !m->arch.tied_head);
+    vt_model_free(m);
+    m = read_config("{" SHAPE "\"model_type\": \"gemma3_text\", \"num_hidden_layers\": 1}");
+    assert_float_equal(m->arch.norm_eps, 1e-6, 1e-9);
+    assert_float_equal(m->arch.attn_scale, 1 / sqrt(256.0), 1e-7); /* query_pre_attn_scalar */
+    assert_true(m->arch.rope.base == 1e6 && m->arch.rope_local.base == 1e4 && m->arch.tied_head);
+    vt_model_free(m);
+}
+
+/* Factors that would make every logit infinite or zero are refused with their key. */
+static void test_config_when_a_factor_is_absurd_then_its_key_is_named(void **state)
+{
+    (void)state;
+    expect_refused("{" SHAPE "\"model_type\": \"gemma3_text\", \"num_hidden_layers\": 1, "
+                   "\"query_pre_attn_scalar\": 1e-300}",
+                   "\"query_pre_attn_scalar\" is 1e-300");
+#define YARN(more)                                                    \
+    "{" SHAPE "\"model_type\": \"llama\", \"num_hidden_layers\": 1, " \
+    "\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 2, " more "}}"
+    expect_refused(YARN("\"attention_factor\": 3e38"), "\"attention_factor\" is 3e+38");
+    expect_refused(YARN("\"mscale\": 1e300, \"mscale_all_dim\": 1"), "the factor of \"mscale\"");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_config_gemma_without_layer_types_has_its_pattern),
+        cmocka_unit_test(test_config_qwen_without_layer_types_has_its_rule),
+        cmocka_unit_test(test_config_when_keys_are_left_out_then_their_defaults_hold),
+        cmocka_unit_test(test_config_when_a_factor_is_absurd_then_its_key_is_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

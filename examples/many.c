@@ -1,8 +1,8 @@
-/* Several prompts at once: the engine's loop runs on a thread of its own, callbacks come from there,
- * and the main thread shows how far loading is and, in the end, what the engine counted.
+/* Several prompts at once: the engine's loop runs on a thread of its own, callbacks come from
+ * there, and the main thread shows how far loading is and, in the end, what the engine counted.
  *
- *   cc -Iinclude examples/many.c -Lbuild/release -lvitrine -Wl,-rpath,build/release -lpthread -o many
- *   ./many "Once upon a time" "The capital of France is" "2 + 2 ="
+ *   cc -Iinclude examples/many.c -Lbuild/release -lvitrine -Wl,-rpath,build/release -lpthread -o
+ *   many ./many "Once upon a time" "The capital of France is" "2 + 2 ="
  */
 #include <pthread.h>
 #include <stdio.h>

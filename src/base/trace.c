@@ -55,8 +55,8 @@ uint64_t vt_trace_copy(const vt_trace_ring *r, vt_trace_event *out, uint64_t max
 {
     if (!r || !r->event || max == 0)
         return 0;
-    /* The slot of the oldest event is the one the producer may be writing now: it is never copied.
-     * */
+    /* The slot of the oldest event is the one the producer may be writing now: it is never
+     * copied. */
     uint64_t end = atomic_load_explicit(&r->written, memory_order_acquire);
     uint64_t held = end < r->capacity ? end : r->capacity - 1;
     uint64_t n = held < max ? held : max;

@@ -2,8 +2,8 @@
  *
  * Names and signs are those of llama.cpp (--repeat-penalty, --presence-penalty,
  * --frequency-penalty, --logit-bias) and of the OpenAI API. One difference: llama.cpp looks at the
- * last 64 tokens; here, as in vLLM, the repetition penalty looks at the whole prompt and answer, the
- * other two at the answer. */
+ * last 64 tokens; here, as in vLLM, the repetition penalty looks at the whole prompt and answer,
+ * the other two at the answer. */
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
@@ -16,7 +16,8 @@
 
 enum { MAX_BIASES = 1024 }; /* as many as the engine takes */
 
-/* "ID=X", or as llama.cpp has it "ID+X" and "ID-X", at *p, up to a comma or the end. False where it is something else. */
+/* "ID=X", or as llama.cpp has it "ID+X" and "ID-X", at *p, up to a comma or the end. False where it
+ * is something else. */
 static bool read_bias(const char **p, vt_logit_bias *out)
 {
     char *end;

@@ -213,8 +213,8 @@ static int launch(const struct cublaslt *lt, const vt_cuda_lane *lane, const cub
     if (code != 0)
         return code;
     code = lt->f.matmul(lt->handle, lt->product, &p->alpha, p->w, l.w, p->x, l.x, &beta,
-                        p->c ? p->c : p->y, l.c, p->y, l.y, algo, workspace,
-                        CUBLASLT_WORKSPACE, lane->stream);
+                        p->c ? p->c : p->y, l.c, p->y, l.y, algo, workspace, CUBLASLT_WORKSPACE,
+                        lane->stream);
     layouts_release(lt, &l);
     return code;
 }

@@ -4,8 +4,8 @@
 
 #include "device/jit.h"
 
-/* FNV-1a, 128 bits. The key decides only which file is looked for, in a cache that only its user can
- * write, so a cryptographic hash would add nothing. */
+/* FNV-1a, 128 bits. The key decides only which file is looked for, in a cache that only its user
+ * can write, so a cryptographic hash would add nothing. */
 typedef struct jit_hash {
     unsigned __int128 state;
 } jit_hash;

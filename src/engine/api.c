@@ -1,7 +1,7 @@
 /* include/vitrine.h on top of the model, text and engine layers: thin wrappers, and the place where
- * the text of options becomes the numbers of an engine. (vt_options_* are in options.c, vt_render_chat and vt_encode_chat in chat.c,
- * vt_model_free in model/, requests in request.c, submit, step and the loop in engine.c,
- * vt_engine_story in story/.)
+ * the text of options becomes the numbers of an engine. (vt_options_* are in options.c,
+ * vt_render_chat and vt_encode_chat in chat.c, vt_model_free in model/, requests in request.c,
+ * submit, step and the loop in engine.c, vt_engine_story in story/.)
  *
  * What "auto" means is decided here from the model, the device (device/choose.h says which) and the
  * machine:

@@ -90,7 +90,7 @@ static const vt_option table[] = {
         .help = "element type of the KV cache; auto: bf16 on a GPU, f32 for F32 weights, else f16"),
     ROW("max-context", INT(1, 1 << 24), .flags = VT_OPTION_AUTO, .value_name = "N",
         .fallback = "auto", .verbs = PLANNED,
-        .help = "longest sequence in tokens; auto: what the model and memory allow, at most 256 Ki"),
+        .help = "longest sequence in tokens; auto: what model and memory allow, at most 256 Ki"),
     ROW("max-running", INT(1, 4096), .flags = VT_OPTION_AUTO, .value_name = "N", .fallback = "auto",
         .verbs = PLANNED, .help = "requests that run together"),
     ROW("max-queued", INT(1, 1 << 20), .value_name = "N", .fallback = "1024", .verbs = ENGINE,

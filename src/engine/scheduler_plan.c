@@ -331,7 +331,7 @@ static verdict admit(vt_sched *s, filling *fill, int32_t at)
     if (f.copy_from >= 0) {
         vt_step *step = &fill->plan->step;
         fill->plan->copy[step->batch.n_copies++] = (vt_page_copy){f.copy_from, q->page[f.n_pages],
-                                                            f.copy_tokens};
+                                                                  f.copy_tokens};
         q->n_computed += f.copy_tokens;
     }
     if (q->n_computed >= q->n_prompt) /* it was retracted, and its prompt was still cached */

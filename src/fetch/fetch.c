@@ -103,8 +103,8 @@ static bool is_hex(const char *s, size_t n)
     return strlen(s) == n && strspn(s, "0123456789abcdefABCDEF") == n;
 }
 
-/* Whether the bytes of open file `fd`, called `name` in messages, are the expected ones. Without any
- * hash they are taken as they are. */
+/* Whether the bytes of open file `fd`, called `name` in messages, are the expected ones. Without
+ * any hash they are taken as they are. */
 static vt_status check_hash(const transfer *t, int fd, const char *name, bool *right, vt_err *err)
 {
     const fetch_file *f = t->file;

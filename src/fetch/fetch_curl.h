@@ -74,8 +74,8 @@ vt_status curl_open(curl_api *api, vt_err *err);
  */
 void curl_prepare(const curl_api *api, curl_easy *easy, const char *url, struct curl_list *headers,
                   char *error_text);
-/* A header list with "Authorization: Bearer <token>", or NULL without a token. curl does not send it
- * to another host after a redirect. */
+/* A header list with "Authorization: Bearer <token>", or NULL without a token. curl does not send
+ * it to another host after a redirect. */
 struct curl_list *curl_headers(const curl_api *api, const char *token);
 
 #endif

@@ -29,7 +29,8 @@ void hash_finish(hash_state *s, char hex[HASH_HEX]);
 /* The digest of a whole file; git_blob puts "blob <size>\0" in front, as git does. */
 vt_status hash_file(const char *path, hash_kind kind, bool git_blob, char hex[HASH_HEX],
                     vt_err *err);
-/* The same of an open regular file, from its beginning; its offset stays. `name` is for messages. */
+/* The same of an open regular file, from its beginning; its offset stays. `name` is for
+ * messages. */
 vt_status hash_fd(int fd, const char *name, hash_kind kind, bool git_blob, char hex[HASH_HEX],
                   vt_err *err);
 

@@ -2,9 +2,10 @@
  *
  *   {"a":[1,"x"]}  ->  [object next=5] [string a] [array next=5] [1] [string x]
  *
- * A tokenizer.json is a vocabulary and its merges: half a million short strings. A general DOM has a
- * hash table per object and an allocation per string: jansson takes 170 ms for Qwen2's (11 MB, 0.76
- * million values). This reader allocates only the array, and copies of strings with escapes: 27 ms.
+ * A tokenizer.json is a vocabulary and its merges: half a million short strings. A general DOM has
+ * a hash table per object and an allocation per string: jansson takes 170 ms for Qwen2's (11 MB,
+ * 0.76 million values). This reader allocates only the array, and copies of strings with escapes:
+ * 27 ms.
  */
 #include "files/json_flat.h"
 

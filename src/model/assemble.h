@@ -22,8 +22,8 @@ typedef struct weight_source {
 vt_status model_new(const char *path, vt_model **out, vt_err *err);
 
 /* Factors that models give in their files lie between these, by magnitude: published ones are
- * between 0.01 and 1000. What is far beyond makes every logit infinite or zero, and is refused at load, where
- * its key is known. */
+ * between 0.01 and 1000. What is far beyond makes every logit infinite or zero, and is refused at
+ * load, where its key is known. */
 #define MODEL_SCALE_MIN 1e-6
 #define MODEL_SCALE_MAX 1e6
 vt_status model_check_factor(const char *path, const char *key, double value, vt_err *err);

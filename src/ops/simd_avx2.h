@@ -1,5 +1,5 @@
-/* Eight floats at a time, AVX2 + FMA + F16C. The meaning of every function is in simd_portable.h.
- * */
+/* Eight floats at a time, AVX2 + FMA + F16C. The meaning of every function is in
+ * simd_portable.h. */
 #ifndef VT_OPS_SIMD_AVX2_H
 #define VT_OPS_SIMD_AVX2_H
 

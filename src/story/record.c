@@ -192,13 +192,12 @@ static void choose_steps(story_record *r)
 
 /* ---- op calls ---- */
 
-/* The oldest step's calls may have been overwritten in part. A whole step begins with the first call
- * of the forward pass, or with what stands before it. */
+/* The oldest step's calls may have been overwritten in part. A whole step begins with the first
+ * call of the forward pass, or with what stands before it. */
 static void drop_partial_steps(const story_input *in, story_record *r)
 {
     for (int32_t i = 0; i < r->n_steps; i++)
-        if (r->step[i].n_call > 0 &&
-            r->call[r->step[i].first_call].call > in->program->n_before)
+        if (r->step[i].n_call > 0 && r->call[r->step[i].first_call].call > in->program->n_before)
             r->step[i].n_call = 0;
 }
 

@@ -43,8 +43,8 @@ typedef struct step_record {
 } step_record;
 
 typedef struct call_time {
-    int32_t call;    /* index in the program */
-    double s;        /* from its predecessor's end to its own, on worker 0 */
+    int32_t call; /* index in the program */
+    double s;     /* from its predecessor's end to its own, on worker 0 */
 } call_time;
 
 /* Call `call` launched kernel `kernel`. */

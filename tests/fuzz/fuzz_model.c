@@ -1,6 +1,6 @@
-/* Any bytes as a GGUF model that is run: opening fails with a message, or the model answers a prompt
- * of three tokens with up to four, on the CPU, or the engine says why not. Sizes that a small file
- * may claim (a long context, a large feed-forward) must not make that slow or large. */
+/* Any bytes as a GGUF model that is run: opening fails with a message, or the model answers a
+ * prompt of three tokens with up to four, on the CPU, or the engine says why not. Sizes that a
+ * small file may claim (a long context, a large feed-forward) must not make that slow or large. */
 #include <stdlib.h>
 #include <string.h>
 

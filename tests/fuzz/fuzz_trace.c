@@ -1,4 +1,5 @@
-/* Traces of requests (sim/trace_file.h): whatever the bytes, a file of sane lines or one sentence. */
+/* Traces of requests (sim/trace_file.h): whatever the bytes, a file of sane lines or one
+ * sentence. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* Fetching without a network: URLs, listings, wheels. (tests/cli/test_pull.py has the transfers.) */
+/* Fetching without a network: URLs, listings, wheels. (tests/cli/test_pull.py has the
+ * transfers.) */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -9,8 +9,8 @@
 
 #include "common/op_run.h"
 
-/* One implementation on one case: within tolerance of the reference, the same bits for every team.
- * */
+/* One implementation on one case: within tolerance of the reference, the same bits for every
+ * team. */
 static void check_impl(const vt_op *op, const vt_impl *impl, const vt_case *c, const op_args *want,
                        op_teams *teams)
 {

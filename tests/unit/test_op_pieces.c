@@ -20,8 +20,8 @@
 
 /* ---- attention ---- */
 
-/* A sub-batch of one sequence's tokens [from, from + n) of `whole`, as a prefill or (n 1) a decode.
- * */
+/* A sub-batch of one sequence's tokens [from, from + n) of `whole`, as a prefill or (n 1) a
+ * decode. */
 typedef struct piece {
     vt_batch batch;
     int32_t q_start[2], kv_len[1], page_start[2];

@@ -1,5 +1,5 @@
-/* The exponential that the kernels share, against libm in double: its stated error, and its edges.
- * */
+/* The exponential that the kernels share, against libm in double: its stated error, and its
+ * edges. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

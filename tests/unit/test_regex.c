@@ -287,7 +287,7 @@ static void test_regex_class_of_many_scripts_costs_as_one(void **state)
     char *pattern = malloc(COPIES * 7 + 8);
     uint64_t one, many;
     assert_non_null(pattern);
-    strcpy(pattern, "[");
+    pattern[0] = '[';
     for (int i = 0; i < COPIES; i++)
         memcpy(pattern + 1 + i * 7, "\\p{Han}", 8);
     memcpy(pattern + 1 + COPIES * 7, "]+", 3);
@@ -303,15 +303,16 @@ static void test_regex_sets_that_cannot_be_merged_are_limited(void **state)
     (void)state;
     char pattern[65 * 8 + 8] = "[";
     for (int i = 0; i < 65; i++)
-        strcat(pattern, "[^\\w\\d]");
-    strcat(pattern, "]");
+        memcpy(pattern + 1 + i * 8, "[^\\w\\d]", 8);
+    pattern[1 + 65 * 8] = ']';
     vt_regex *re = NULL;
     vt_err err = {0};
     assert_int_equal(vt_regex_compile(pattern, strlen(pattern), &re, &err), VT_ERR_UNSUPPORTED);
     assert_string_equal(err.message, "regex: a class of more than 64 sets that cannot be merged");
 }
 
-/* Every prefix of some patterns, in a block of exactly its size: the sanitizer sees a read beyond. */
+/* Every prefix of some patterns, in a block of exactly its size: the sanitizer sees a read
+ * beyond. */
 static void test_regex_pattern_needs_no_byte_behind_it(void **state)
 {
     (void)state;

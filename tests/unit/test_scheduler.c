@@ -213,8 +213,8 @@ static void test_samples_when_n_is_4_then_the_prompt_is_computed_once(void **sta
         p.temperature = 1;
         submit(&f, &p);
         run_all(&f);
-        /* 15 pages are shared, one token of the last is copied, one computed again for its logits
-         * */
+        /* 15 pages are shared, one token of the last is copied, one computed again for its
+         * logits */
         assert_int_equal(vt_engine_scheduler(f.engine)->stats.prefill_tokens, 62 + 3);
         assert_int_equal(h[3].cached, 61);
         for (int i = 0; i < 4; i++)

@@ -1,5 +1,5 @@
-/* Files made to hang a tokenizer or to fill the memory: each loads, or is refused by name, and so is
- * each text. Without the limits these tests would run for minutes to years, or out of memory. */
+/* Files made to hang a tokenizer or to fill the memory: each loads, or is refused by name, and so
+ * is each text. Without the limits these tests would run for minutes to years, or out of memory. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -52,21 +52,29 @@ typedef struct chat {
     vt_text_range content[8];
 } chat;
 
+static void add(chat *c, const char *text)
+{
+    size_t n = strlen(text);
+    assert_true(c->len + n < sizeof c->text);
+    memcpy(c->text + c->len, text, n + 1);
+    c->len += n;
+}
+
 /* The same chat with another marker: equal seeds draw equal contents. */
 static chat draw(uint64_t seed, const char *marker, const char *const *part, size_t n_part)
 {
     static const char *const between[] = {"", "\n", " ", "|>", "a", "<|"};
     chat c = {.n = 1 + vt_random_next(&seed) % 7};
     for (size_t i = 0; i < c.n; i++) {
-        c.len += (size_t)sprintf(c.text + c.len, "%s%s", marker,
-                                 between[vt_random_next(&seed) % 6]);
+        add(&c, marker);
+        add(&c, between[vt_random_next(&seed) % 6]);
         c.content[i].begin = c.len;
         for (uint64_t k = vt_random_next(&seed) % 8; k > 0; k--)
-            c.len += (size_t)sprintf(c.text + c.len, "%s", part[vt_random_next(&seed) % n_part]);
+            add(&c, part[vt_random_next(&seed) % n_part]);
         c.content[i].end = c.len;
-        c.len += (size_t)sprintf(c.text + c.len, "%s", between[vt_random_next(&seed) % 6]);
+        add(&c, between[vt_random_next(&seed) % 6]);
     }
-    c.len += (size_t)sprintf(c.text + c.len, "%s", marker);
+    add(&c, marker);
     return c;
 }
 

@@ -1,6 +1,6 @@
 /* KV store over the vector type: see simd_portable.h for how this header is compiled. The unit of
- * work is one token: its K and V rows are read once and written, rounded, to one slot of each pool.
- * */
+ * work is one token: its K and V rows are read once and written, rounded, to one slot of each
+ * pool. */
 #include "ops/access.h"
 #include "ops/kv_store/kv_store.h"
 #include "ops/simd_any.h"

@@ -70,8 +70,8 @@ static void rope_reference(const void *args)
     }
 }
 
-/* p: tokens, heads, kv_heads, head_dim, dims, interleaved, norm dtype + 1 (0: no norms), plus_one
- * */
+/* p: tokens, heads, kv_heads, head_dim, dims, interleaved, norm dtype + 1 (0: no norms),
+ * plus_one */
 static const vt_case rope_cases[] = {
     {.name = "tokens=1 9/3x64", .p = {1, 9, 3, 64, 64}, .bench = true},
     {.name = "tokens=512 9/3x64", .p = {512, 9, 3, 64, 64}, .bench = true},

@@ -1,9 +1,10 @@
 /* Regular expressions, part 1: pattern text to a tree of nodes and character sets.
  *
  * Recursive descent, one function per level: alternation, sequence, repetition, atom. A class is a
- * little language of its own ([a-z&&[^b]\p{L}]). Case-insensitive letters become sets at once, so that
- * nothing later knows of case. Folding is one character to one, including U+017F with s and U+212A
- * with k; Oniguruma also knows sequences (ss and sharp s), which no tokenizer's contractions need.
+ * little language of its own ([a-z&&[^b]\p{L}]). Case-insensitive letters become sets at once, so
+ * that nothing later knows of case. Folding is one character to one, including U+017F with s and
+ * U+212A with k; Oniguruma also knows sequences (ss and sharp s), which no tokenizer's contractions
+ * need.
  */
 #include <stdlib.h>
 #include <string.h>

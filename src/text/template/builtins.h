@@ -40,8 +40,8 @@
  *   format()   fields by position, name, .attribute and      !a, nested {} in a specification,
  *              [item]; !s !r; specifications (format.c)      = # _ b c n o X
  *
- * `safe` gives the text itself: there is no Markup type, so "+" does not escape what is added to it.
- * (In jinja2 it does, although Hugging Face switches escaping off.)
+ * `safe` gives the text itself: there is no Markup type, so "+" does not escape what is added to
+ * it. (In jinja2 it does, although Hugging Face switches escaping off.)
  */
 #ifndef VT_TEXT_TEMPLATE_BUILTINS_H
 #define VT_TEXT_TEMPLATE_BUILTINS_H

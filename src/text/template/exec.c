@@ -1,9 +1,9 @@
 /* Statements, loops and macros.
  *
  * Scopes are jinja2's: for bodies (each iteration), with, macros, call, filter, set and generation
- * blocks open one; `if` does not. Assignments go to the innermost scope, so a loop cannot change what
- * is outside it except through a namespace. A macro sees the scopes where it was defined, as they
- * are when it is called.
+ * blocks open one; `if` does not. Assignments go to the innermost scope, so a loop cannot change
+ * what is outside it except through a namespace. A macro sees the scopes where it was defined, as
+ * they are when it is called.
  *
  * break and continue travel as r->flow: every body stops while it is set, the loop clears it.
  */
@@ -481,8 +481,8 @@ static vt_status loop_iterations(tpl_run *r, loop *l, bool *finished_one)
     return VT_OK;
 }
 
-/* Runs the loop in r->scope. The else part runs if no iteration reached its end (in jinja2, break and
- * continue in the first one do not count). */
+/* Runs the loop in r->scope. The else part runs if no iteration reached its end (in jinja2, break
+ * and continue in the first one do not count). */
 static vt_status loop_run(tpl_run *r, const tpl_node *n, tpl_value iterable, int32_t depth0)
 {
     bool finished_one = false;

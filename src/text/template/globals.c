@@ -1,5 +1,5 @@
-/* Functions that every template finds: jinja2's range, dict, namespace and joiner, and Hugging Face's
- * raise_exception and strftime_now. */
+/* Functions that every template finds: jinja2's range, dict, namespace and joiner, and Hugging
+ * Face's raise_exception and strftime_now. */
 #include <time.h>
 
 #include "text/template/builtins.h"

@@ -1,6 +1,7 @@
 /* From a template's source to tokens, as jinja2's lexer does with trim_blocks and lstrip_blocks.
  *
- * The source is text with three kinds of tags in it: {{ }}, {% %} and {# #}. White space around tags:
+ * The source is text with three kinds of tags in it: {{ }}, {% %} and {# #}. White space around
+ * tags:
  *
  *   {%- -%}   strips all white space on that side, newlines included
  *   {%+ +%}   keeps all of it

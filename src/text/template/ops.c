@@ -3,9 +3,9 @@
  *   x.name      the attribute (a method) first, then the item
  *   x["name"]   the item first, then the attribute
  *
- * Lists and dicts are immutable here (jinja2's ImmutableSandboxedEnvironment): the methods that would
- * change them, and every name with two underscores at both ends, look undefined and fail when they
- * are called.
+ * Lists and dicts are immutable here (jinja2's ImmutableSandboxedEnvironment): the methods that
+ * would change them, and every name with two underscores at both ends, look undefined and fail when
+ * they are called.
  */
 #include "text/template/interpreter.h"
 

@@ -1,9 +1,9 @@
 /* Values as text: str() and repr() as Python writes them.
  *
- * Floats are written with the fewest digits that read back as the same double. Any number of at most
- * 15 digits survives the way through a double, so 15 digits without their zeros at the end are the
- * shortest form if they read back; otherwise it has 16 or 17 digits. Subnormal doubles hold fewer
- * than 15 digits, so there the search begins with one digit.
+ * Floats are written with the fewest digits that read back as the same double. Any number of at
+ * most 15 digits survives the way through a double, so 15 digits without their zeros at the end are
+ * the shortest form if they read back; otherwise it has 16 or 17 digits. Subnormal doubles hold
+ * fewer than 15 digits, so there the search begins with one digit.
  */
 #include "text/template/values.h"
 

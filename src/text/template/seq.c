@@ -1,7 +1,8 @@
 /* Filters of sequences and dicts.
  *
- * What is a generator in jinja2 (map, select, unique, items ...) is computed at once here and handed
- * out as a one-shot iterator; an error inside shows when the template reaches it, as it would there.
+ * What is a generator in jinja2 (map, select, unique, items ...) is computed at once here and
+ * handed out as a one-shot iterator; an error inside shows when the template reaches it, as it
+ * would there.
  */
 #include "text/template/builtins.h"
 

@@ -1,5 +1,5 @@
-/* The public functions: a template is parsed once and rendered many times. This file joins the parts
- * (values.h lists them) and hands the builtins to the parser and the interpreter. */
+/* The public functions: a template is parsed once and rendered many times. This file joins the
+ * parts (values.h lists them) and hands the builtins to the parser and the interpreter. */
 #include "text/template/template.h"
 
 #include <stdlib.h>

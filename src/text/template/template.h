@@ -31,7 +31,8 @@ typedef struct vt_template_limits {
     int32_t max_depth; /* nesting of calls, bodies, expressions and values; 0: 400 */
     size_t max_output; /* bytes; 0: 16 MiB */
     int64_t now;       /* seconds since the epoch for strftime_now; 0: the clock */
-    /* Asked every few thousand steps; true ends the rendering with VT_ERR_CANCELLED. NULL: never. */
+    /* Asked every few thousand steps; true ends the rendering with VT_ERR_CANCELLED. NULL:
+     * never. */
     bool (*stop)(void *context);
     void *stop_context;
     int64_t *steps_taken; /* out, after failures too; may be NULL */

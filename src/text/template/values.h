@@ -28,7 +28,8 @@
  *   - 16 bytes that are decoded character by character, or searched for a substring;
  *   - 8 bytes whose case is changed.
  * Whatever scans, builds or compares pays before it works (a substring search right after it), so
- * that a step never takes more than about 200 ns and the whole budget ends within seconds. `depth` bounds the C stack.
+ * that a step never takes more than about 200 ns and the whole budget ends within seconds. `depth`
+ * bounds the C stack.
  */
 #ifndef VT_TEXT_TEMPLATE_VALUES_H
 #define VT_TEXT_TEMPLATE_VALUES_H

@@ -6,8 +6,8 @@
  * without pre-tokenizer sees a whole document as one) use a linked list and a heap, n log n.
  *
  * A cache of words comes first (direct mapped, a cache line per entry, sized by the text's length):
- * 85 % (40 KB of the Bible) to 96 % (600 KB of C++) of a text's words occur in it earlier. The cache
- * belongs to the call, so threads share a tokenizer without locks.
+ * 85 % (40 KB of the Bible) to 96 % (600 KB of C++) of a text's words occur in it earlier. The
+ * cache belongs to the call, so threads share a tokenizer without locks.
  */
 #include <limits.h>
 #include <stdlib.h>

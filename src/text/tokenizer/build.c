@@ -317,7 +317,8 @@ static vt_status index_all_added(vt_tokenizer *t, vt_err *err)
     size_t bytes = 0;
     for (int32_t i = 0; i < t->n_added; i++)
         bytes += t->added[i].len;
-    /* One budget of steps for all tokens of the file, an eighth of a text's: nothing here is long. */
+    /* One budget of steps for all tokens of the file, an eighth of a text's: nothing here is
+     * long. */
     vt_regex_scratch_begin(&regex, bytes / 8);
     norm_work_init(&w, &regex, bytes);
     vt_status status = VT_OK;

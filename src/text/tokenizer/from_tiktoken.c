@@ -114,8 +114,8 @@ static vt_status apply_encoding(vt_tokenizer *t, const char *name, vt_err *err)
                    name, t->vocab.n);
 }
 
-/* "added_tokens_decoder": {"128000": {"content": "<|begin_of_text|>", "special": true, ...}, ...}
- * */
+/* "added_tokens_decoder": {"128000": {"content": "<|begin_of_text|>", "special": true, ...},
+ * ...} */
 static vt_status add_special(vt_tokenizer *t, const vt_flat_doc *config, vt_err *err)
 {
     const vt_flat_node *list = vt_flat_get(config, config->node, "added_tokens_decoder");

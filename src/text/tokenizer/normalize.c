@@ -31,8 +31,8 @@ static void marks_reach(norm_marks *m, size_t end, size_t to)
         m->at[m->done++] = to;
 }
 
-/* The input up to `end`, from the last mark set, became [begin, stop) of the output: a range that begins inside begins
- * with it, a range that ends inside ends with it. */
+/* The input up to `end`, from the last mark set, became [begin, stop) of the output: a range that
+ * begins inside begins with it, a range that ends inside ends with it. */
 static void marks_inside(norm_marks *m, size_t end, size_t begin, size_t stop)
 {
     for (; m->done < m->n && m->at[m->done] < end; m->done++) {

@@ -120,7 +120,8 @@ static void run_decompose(norm_run *r, uint32_t c, bool compat)
 }
 
 /* Canonical order: marks between two starters sorted by class, equal classes in their order.
- * Few marks are sorted by insertion; a pile of 32 or more, which only hostile text has, by counting.
+ * Few marks are sorted by insertion; a pile of 32 or more, which only hostile text has, by
+ * counting.
  */
 static void order_marks(uint32_t *code, size_t n)
 {
@@ -178,8 +179,8 @@ static void run_compose(norm_run *r)
     for (size_t i = 0; i < r->n; i++) {
         uint32_t c = r->code[i];
         int ccc = vt_uprop_of(c).ccc;
-        /* Blocked when something of the same or a higher class, or another starter, lies between.
-         * */
+        /* Blocked when something of the same or a higher class, or another starter, lies
+         * between. */
         if (starter != SIZE_MAX && (last == -1 || (last != 0 && last < ccc))) {
             uint32_t made = compose(r->code[starter], c);
             if (made) {
@@ -233,8 +234,8 @@ bool vt_unicode_is_normal(const char *s, size_t n, vt_uform form)
     return true;
 }
 
-/* Unchanged text is copied in spans: s[from..held) goes out as it is. The character at `held` waits,
- * since a mark behind it may compose with it. */
+/* Unchanged text is copied in spans: s[from..held) goes out as it is. The character at `held`
+ * waits, since a mark behind it may compose with it. */
 bool vt_unicode_normalize(vt_buf *out, const char *s, size_t n, vt_uform form)
 {
     norm_run run;

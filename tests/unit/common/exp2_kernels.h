@@ -1,5 +1,5 @@
-/* vf_exp2 of each instruction set as a plain function, for test_op_simd.c. n is a multiple of 16.
- * */
+/* vf_exp2 of each instruction set as a plain function, for test_op_simd.c. n is a multiple of
+ * 16. */
 #ifndef VT_TESTS_EXP2_KERNELS_H
 #define VT_TESTS_EXP2_KERNELS_H
 

@@ -162,7 +162,7 @@ static vt_status make_setup(simulation *s, vt_err *err)
                                    .go_on = on_rate,
                                    .user = s};
     vt_target target = vt_target_cpu(vt_cpu_get()->level, lim);
-    TRY(vt_describe(s->model, &target, s->kv_dtype, NULL, 0, &s->described, err));
+    TRY(vt_describe(s->model, &target, s->kv_dtype, &s->described, err));
     s->seq = calloc((size_t)lim->max_seqs, sizeof *s->seq);
     if (!s->seq)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for %d sequences", lim->max_seqs);

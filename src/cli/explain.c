@@ -92,6 +92,7 @@ static vt_status make_plan(const cli *c, const vt_model *m, explanation *x, vt_e
                         .n_workers = 1};
     vt_target target = gpu ? vt_target_of_h200(&limits)
                            : vt_target_cpu(vt_cpu_get()->level, &limits);
+    TRY(vt_options_backends(c->options, target.device, target.backend, &target.n_backends, err));
     if (gpu)
         TRY(vt_executor_cuda_check_kv(kv, err));
     story_seq *seqs = calloc((size_t)x->n_seqs, sizeof *seqs);
@@ -99,7 +100,7 @@ static vt_status make_plan(const cli *c, const vt_model *m, explanation *x, vt_e
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for %d sequences", x->n_seqs);
     for (int32_t i = 0; i < x->n_seqs; i++)
         seqs[i] = x->seq;
-    vt_status status = vt_describe(m, &target, kv, NULL, 0, &x->described, err);
+    vt_status status = vt_describe(m, &target, kv, &x->described, err);
     if (status == VT_OK)
         status = story_step_new(x->described.program, limits.max_tokens, limits.max_seqs, &x->plan,
                                 err);

@@ -243,6 +243,8 @@ static vt_status make_executor(const vt_model *m, const vt_options *o, const siz
                                  .async = !vt_options_flag(o, "no-overlap"),
                                  .record = vt_options_flag(o, "record"),
                                  .progress = vt_options_progress(o)};
+    TRY(vt_options_backends(o, on_cuda(o) ? VT_DEVICE_CUDA : VT_DEVICE_CPU, config.backend,
+                            &config.n_backends, err));
     if (!on_cuda(o)) {
         if (vt_options_flag(o, "no-graphs"))
             return vt_fail(err, VT_ERR_USAGE,

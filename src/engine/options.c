@@ -100,8 +100,13 @@ static const vt_option table[] = {
         .help = "most tokens in one step: longer prompts are cut into chunks"),
     ROW("policy", CHOICE("fcfs|lpm|priority"), .value_name = "NAME", .fallback = "fcfs",
         .verbs = PLANNED, .help = "who runs next: first come, longest prefix match, or priority"),
-    ROW("attention-backend", VT_OPTION_TEXT, .later = "*", .value_name = "NAME", .fallback = "auto",
-        .verbs = ENGINE, .help = "attention implementation, or two of them: prefill,decode"),
+    ROW("attention-backend", VT_OPTION_TEXT, .value_name = "NAME", .fallback = "auto",
+        .verbs = ENGINE | VT_FOR_EXPLAIN,
+        .help = "attention kernels, such as fa2 or avx2, or two names: PREFILL,DECODE; auto: see "
+                "explain"),
+    ROW("linear-backend", VT_OPTION_TEXT, .value_name = "NAME", .fallback = "auto",
+        .verbs = ENGINE | VT_FOR_EXPLAIN,
+        .help = "matrix kernels, such as cublaslt or avx2, wherever they can run; auto: see explain"),
     ROW("deterministic", VT_OPTION_FLAG, .fallback = "false", .verbs = ENGINE,
         .help = "the same tokens whatever else is in the batch; on a CPU that always holds"),
     ROW("no-overlap", VT_OPTION_FLAG, .fallback = "false", .verbs = PLANNED,
@@ -708,6 +713,18 @@ vt_status vt_options_device_failed(const vt_options *o, vt_status status, vt_err
 {
     bool by_auto = strcmp(vt_options_get(o, "device"), "auto") == 0;
     return by_auto && vt_options_cuda(o) >= 0 ? vt_device_auto_failed(status, err) : status;
+}
+
+vt_status vt_options_backends(const vt_options *o, vt_device_kind device,
+                              vt_backend out[VT_MAX_BACKENDS], int32_t *n, vt_err *err)
+{
+    static const char *const attention[] = {"attention_prefill", "attention_decode", NULL};
+    static const char *const linear[] = {"linear", NULL};
+    *n = 0;
+    TRY(vt_backend_parse("attention-backend", vt_options_get(o, "attention-backend"), attention,
+                         device, out, n, err));
+    return vt_backend_parse("linear-backend", vt_options_get(o, "linear-backend"), linear, device,
+                            out, n, err);
 }
 
 vt_dtype vt_options_kv_dtype(const vt_options *o, vt_dtype weights)

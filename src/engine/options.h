@@ -13,6 +13,7 @@
 
 #include "base/progress.h"
 #include "base/tensor.h"
+#include "exec/backend.h"
 #include "vitrine.h"
 
 typedef enum vt_option_type {
@@ -103,6 +104,9 @@ void vt_options_device(const vt_options *o, char *out, size_t size); /* vt_devic
 /* Something failed with `status` on the option's device: vt_device_auto_failed if "auto" chose
  * it. */
 vt_status vt_options_device_failed(const vt_options *o, vt_status status, vt_err *err);
+/* Options attention-backend and linear-backend, for this device. */
+vt_status vt_options_backends(const vt_options *o, vt_device_kind device,
+                              vt_backend out[VT_MAX_BACKENDS], int32_t *n, vt_err *err);
 vt_dtype vt_options_kv_dtype(const vt_options *o, vt_dtype weights); /* vt_kv_choose_dtype */
 
 /* What vt_options_set_progress set; belongs to `o`. */

@@ -282,15 +282,14 @@ static vt_status build(cpu_executor *x, const vt_executor_config *c, vt_err *err
     const vt_arch *a = &x->model->arch;
     vt_isa level = vt_cpu_get()->level;
     TRY(vt_team_new(c->n_threads, &x->team, err));
-    TRY(vt_weights_load_cpu(x->model, x->team, level, c->limits.max_context, c->progress,
-                            &x->weights, err));
+    vt_target target = vt_target_cpu(level, &c->limits);
+    target.limits.n_workers = c->n_threads;
+    memcpy(target.backend, c->backend, sizeof target.backend);
+    target.n_backends = c->n_backends;
+    TRY(vt_weights_load_cpu(x->model, x->team, &target, c->progress, &x->weights, err));
     TRY(vt_kv_cache_init_cpu(&x->kv, a->n_layers, c->n_pages, c->limits.page_size, a->n_kv_heads,
                              a->head_dim, c->kv_dtype, err));
-    vt_program_config config = {.target = vt_target_cpu(level, &c->limits),
-                                .activation = VT_F32,
-                                .backend = c->backend,
-                                .n_backends = c->n_backends};
-    config.target.limits.n_workers = c->n_threads;
+    vt_program_config config = {.target = target, .activation = VT_F32};
     TRY(vt_program_build(x->model, x->weights, &x->kv, &config, &x->prog, err));
     TRY(reserve(x, c, err));
     if (c->async) {

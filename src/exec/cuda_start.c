@@ -2,6 +2,8 @@
  *
  * Kernels are named by a dry run (lane.collect) over a ladder of tokens and of rows, and compiled
  * together before anything runs. */
+#include <string.h>
+
 #include "base/clock.h"
 #include "base/err.h"
 #include "exec/cuda_inside.h"
@@ -196,15 +198,18 @@ static bool wants_library(const vt_layout *l)
 static vt_target target_of(const cuda_executor *x)
 {
     const vt_cuda *c = x->cuda;
-    return (vt_target){.device = VT_DEVICE_CUDA,
-                       .limits = x->config.limits,
-                       .level = c->level,
-                       .sm_count = c->sm_count,
-                       .max_shared_bytes = c->max_shared_bytes,
-                       .deterministic = x->options.deterministic,
-                       .cublaslt = x->library,
-                       .cublaslt_all = x->library && c->cublaslt_use == CUBLASLT_ALL,
-                       .shared_rows = x->options.shared_rows};
+    vt_target t = {.device = VT_DEVICE_CUDA,
+                   .limits = x->config.limits,
+                   .level = c->level,
+                   .sm_count = c->sm_count,
+                   .max_shared_bytes = c->max_shared_bytes,
+                   .deterministic = x->options.deterministic,
+                   .cublaslt = x->library,
+                   .cublaslt_all = x->library && c->cublaslt_use == CUBLASLT_ALL,
+                   .shared_rows = x->options.shared_rows,
+                   .n_backends = x->config.n_backends};
+    memcpy(t.backend, x->config.backend, sizeof t.backend);
+    return t;
 }
 
 vt_status cuda_start_describe(cuda_executor *x, vt_err *err)
@@ -214,10 +219,7 @@ vt_status cuda_start_describe(cuda_executor *x, vt_err *err)
     x->max_graphs = MAX_GRAPHS;
     x->graph_tokens = x->model->arch.n_experts ? 0 : GRAPH_TOKENS; /* docs/cuda.md says why */
     TRY(cuda_kv_make(x, err));
-    vt_program_config config = {.target = target_of(x),
-                                .activation = VT_BF16,
-                                .backend = x->config.backend,
-                                .n_backends = x->config.n_backends};
+    vt_program_config config = {.target = target_of(x), .activation = VT_BF16};
     TRY(vt_program_build(x->model, &x->weights->weights, &x->kv, &config, &x->prog, err));
     x->tail_bytes = cuda_step_tail_bytes(x, x->config.limits.max_rows);
     x->n_body = x->prog->n_forward;

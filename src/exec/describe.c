@@ -49,7 +49,7 @@ static vt_status describe(const vt_model *m, const vt_program_config *c, vt_dtyp
     const vt_target *t = &c->target;
     TRY(describe_cache(m, t, kv_dtype, &d->kv, err));
     if (t->device == VT_DEVICE_CPU) {
-        TRY(vt_weights_load_cpu(m, NULL, t->isa, t->limits.max_context, NULL, &d->weights, err));
+        TRY(vt_weights_load_cpu(m, NULL, t, NULL, &d->weights, err));
         return vt_program_build(m, d->weights, &d->kv, c, &d->program, err);
     }
     TRY(vt_cuda_weights_load(NULL, m, t->limits.max_context, 1, &d->cuda_weights, err));
@@ -57,12 +57,10 @@ static vt_status describe(const vt_model *m, const vt_program_config *c, vt_dtyp
 }
 
 vt_status vt_describe(const vt_model *m, const vt_target *target, vt_dtype kv_dtype,
-                      const vt_backend *backend, int32_t n_backends, vt_described *out, vt_err *err)
+                      vt_described *out, vt_err *err)
 {
     vt_program_config config = {.target = *target,
                                 .activation = target->device == VT_DEVICE_CPU ? VT_F32 : VT_BF16,
-                                .backend = backend,
-                                .n_backends = n_backends,
                                 .describe = true};
     vt_described d = {0};
     vt_status status = describe(m, &config, kv_dtype, &d, err);

@@ -17,8 +17,7 @@ typedef struct vt_described {
 vt_target vt_target_of_h200(const vt_limits *limits);
 
 vt_status vt_describe(const vt_model *m, const vt_target *target, vt_dtype kv_dtype,
-                      const vt_backend *backend, int32_t n_backends, vt_described *out,
-                      vt_err *err);
+                      vt_described *out, vt_err *err);
 void vt_described_release(vt_described *d);
 
 #endif

@@ -54,9 +54,9 @@ typedef struct vt_executor_config {
     int32_t n_pages, n_pool_slots;
     vt_dtype kv_dtype;
     int32_t n_threads;
-    bool async;                /* launch returns at once and a thread of its own runs the step */
-    bool record;               /* per-call events into trace rings */
-    const vt_backend *backend; /* [n_backends] rows that the user asked for */
+    bool async;  /* launch returns at once and a thread of its own runs the step */
+    bool record; /* per-call events into trace rings */
+    vt_backend backend[VT_MAX_BACKENDS]; /* [n_backends] vt_target.backend */
     int32_t n_backends;
     const vt_progress_hook *progress; /* told while the executor is made; NULL: nobody is */
 } vt_executor_config;

@@ -142,14 +142,6 @@ static int16_t plan_index(builder *b, const vt_host_plan *plan, const vt_call *c
     return (int16_t)p->n_plans++;
 }
 
-static const char *wanted_row(const builder *b, const vt_op *op)
-{
-    for (int32_t i = 0; i < b->config->n_backends; i++)
-        if (strcmp(b->config->backend[i].op, op->name) == 0)
-            return b->config->backend[i].row;
-    return NULL;
-}
-
 /* The largest number that decides a call's row. */
 static int32_t most_of(const vt_call *c, const vt_limits *lim)
 {
@@ -162,8 +154,7 @@ static void choose(builder *b, vt_call *c)
 {
     vt_program *p = b->p;
     vt_choice choice[VT_MAX_CHOICES];
-    int32_t n = vt_op_choose(c->op, c->args, &p->target, most_of(c, &p->target.limits),
-                             wanted_row(b, c->op), choice);
+    int32_t n = vt_op_choose(c->op, c->args, &p->target, most_of(c, &p->target.limits), choice);
     if (n == 0) {
         b->status = vt_fail(b->err, VT_ERR_UNSUPPORTED,
                             "%s: no implementation of %s for this device", c->label, c->op->name);
@@ -431,25 +422,46 @@ void vt_program_place(vt_program *p, void *memory)
         p->symbolic[i]->data = (char *)memory + (size_t)p->symbolic[i]->data;
 }
 
-/* A row that was asked for by name must run something. */
+/* The first row of the op's calls for which `is` holds; NULL: none. */
+static const vt_impl *row_that(const vt_program *p, const char *op, const char *name, bool is)
+{
+    for (int32_t k = 0; k < p->n_calls; k++)
+        for (int32_t j = 0; strcmp(p->call[k].op->name, op) == 0 && j < p->call[k].n_choices; j++)
+            if (vt_impl_is(p->call[k].choice[j].impl, name) == is)
+                return p->call[k].choice[j].impl;
+    return NULL;
+}
+
+/* A row that was asked for must run something. */
 static void check_backends(builder *b)
 {
-    for (int32_t i = 0; i < b->config->n_backends && b->status == VT_OK; i++) {
-        const vt_backend *want = &b->config->backend[i];
-        bool used = !want->row || strcmp(want->row, "auto") == 0;
-        for (int32_t k = 0; k < b->p->n_calls && !used; k++)
-            for (int32_t j = 0; j < b->p->call[k].n_choices; j++) {
-                const vt_impl *impl = b->p->call[k].choice[j].impl;
-                used = used || (strcmp(b->p->call[k].op->name, want->op) == 0 &&
-                                (strcmp(impl->name, want->row) == 0 ||
-                                 (impl->family && strcmp(impl->family, want->row) == 0)));
-            }
-        if (!used)
+    const vt_target *t = &b->p->target;
+    for (int32_t i = 0; i < t->n_backends && b->status == VT_OK; i++)
+        if (!row_that(b->p, t->backend[i].op, t->backend[i].row, true))
+            b->status = vt_fail(b->err, VT_ERR_UNSUPPORTED, "%s: %s cannot run on %s here%s",
+                                b->m->name, t->backend[i].op, t->backend[i].row,
+                                t->deterministic
+                                    ? " (deterministic takes only rows whose sums have "
+                                      "a fixed order)"
+                                    : "");
+}
+
+/* vt_op.one_family_with. */
+static void check_families(builder *b)
+{
+    for (int32_t k = 0; k < b->p->n_calls && b->status == VT_OK; k++) {
+        const vt_call *c = &b->p->call[k];
+        const char *family = c->choice[0].impl->family, *with = c->op->one_family_with;
+        if (!b->p->target.deterministic || !with || !family)
+            continue;
+        const vt_impl *other = row_that(b->p, with, family, false);
+        other = other ? other : row_that(b->p, c->op->name, family, false);
+        if (other)
             b->status = vt_fail(
-                b->err, VT_ERR_UNSUPPORTED, "%s: no call of %s can run on %s here%s", b->m->name,
-                want->op, want->row,
-                b->p->target.deterministic ? " (with deterministic, only rows of a fixed order may)"
-                                           : "");
+                b->err, VT_ERR_UNSUPPORTED,
+                "deterministic: %s runs on %s and %s on %s, and both must be of one "
+                "family, because a token may pass through either",
+                c->op->name, family, with, other->family ? other->family : other->name);
     }
 }
 
@@ -472,6 +484,7 @@ vt_status vt_program_build(const vt_model *m, const vt_weights *w, const vt_kv_c
     if (b.status == VT_OK)
         build_calls(&b);
     check_backends(&b);
+    check_families(&b);
     if (b.status == VT_OK && p->target.device == VT_DEVICE_CPU && !config->describe) {
         p->memory = vt_pages_alloc(p->activation_bytes);
         if (!p->memory)

@@ -51,17 +51,10 @@ typedef struct vt_program_plan {
 
 enum { VT_MAX_PLANS = 8 };
 
-/* The user's wish for an op's rows (--attention-backend, --linear-backend). */
-typedef struct vt_backend {
-    const char *op, *row; /* a row's name or family; NULL or "auto": the card's own choice */
-} vt_backend;
-
 typedef struct vt_program_config {
     vt_target target;
-    vt_dtype activation;       /* F32 on CPU, BF16 on CUDA */
-    const vt_backend *backend; /* [n_backends] */
-    int32_t n_backends;
-    bool describe; /* the program is only looked at: no memory */
+    vt_dtype activation; /* F32 on CPU, BF16 on CUDA */
+    bool describe;       /* the program is only looked at: no memory */
 } vt_program_config;
 
 typedef struct vt_program {

@@ -50,14 +50,14 @@ const vt_tensor **vt_weights_tensor(vt_weights *w, const vt_layout_entry *e);
 
 /* ---- on the CPU ---- */
 
-/* Packs the entries of `l` with `team` for the implementations of `level`. Norms, routers and the
+/* Packs the entries of `l` with `team` for the rows that the target will choose; rope
+ * tables reach limits.max_context. Norms, routers and the
  * embedding stay in the file. Without a team nothing is read: such weights have shapes, can be
  * costed, and must not run. `progress` may be NULL. The list may be freed afterwards. */
-vt_status vt_weights_realise_cpu(const vt_layout *l, vt_team *team, vt_isa level,
-                                 int32_t max_context, const vt_progress_hook *progress,
-                                 vt_weights **out, vt_err *err);
+vt_status vt_weights_realise_cpu(const vt_layout *l, vt_team *team, const vt_target *target,
+                                 const vt_progress_hook *progress, vt_weights **out, vt_err *err);
 /* The whole model. */
-vt_status vt_weights_load_cpu(const vt_model *m, vt_team *team, vt_isa level, int32_t max_context,
+vt_status vt_weights_load_cpu(const vt_model *m, vt_team *team, const vt_target *target,
                               const vt_progress_hook *progress, vt_weights **out, vt_err *err);
 void vt_weights_free(vt_weights *w);
 

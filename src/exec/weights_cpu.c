@@ -190,9 +190,8 @@ static vt_status fill_entries(weights_loader *l, int32_t max_context)
     return l->team ? pack_all(l) : VT_OK;
 }
 
-vt_status vt_weights_realise_cpu(const vt_layout *layout, vt_team *team, vt_isa level,
-                                 int32_t max_context, const vt_progress_hook *progress,
-                                 vt_weights **out, vt_err *err)
+vt_status vt_weights_realise_cpu(const vt_layout *layout, vt_team *team, const vt_target *target,
+                                 const vt_progress_hook *progress, vt_weights **out, vt_err *err)
 {
     if (team) /* costing reads no weight */
         TRY(vt_model_host_weights(layout->model, err));
@@ -203,12 +202,12 @@ vt_status vt_weights_realise_cpu(const vt_layout *layout, vt_team *team, vt_isa 
     weights_loader l = {.w = w,
                         .layout = layout,
                         .team = team,
-                        .target = vt_target_cpu(level, NULL),
+                        .target = *target,
                         .err = err,
                         .progress = progress};
     vt_status status = vt_weights_init(w, layout, err);
     if (status == VT_OK)
-        status = fill_entries(&l, max_context);
+        status = fill_entries(&l, target->limits.max_context);
     if (status != VT_OK) {
         vt_weights_free(w);
         return status;
@@ -217,12 +216,12 @@ vt_status vt_weights_realise_cpu(const vt_layout *layout, vt_team *team, vt_isa 
     return VT_OK;
 }
 
-vt_status vt_weights_load_cpu(const vt_model *m, vt_team *team, vt_isa level, int32_t max_context,
+vt_status vt_weights_load_cpu(const vt_model *m, vt_team *team, const vt_target *target,
                               const vt_progress_hook *progress, vt_weights **out, vt_err *err)
 {
     vt_layout *layout;
     TRY(vt_layout_make(m, &layout, err));
-    vt_status status = vt_weights_realise_cpu(layout, team, level, max_context, progress, out, err);
+    vt_status status = vt_weights_realise_cpu(layout, team, target, progress, out, err);
     vt_layout_free(layout);
     return status;
 }

@@ -88,9 +88,29 @@ bool vt_impl_fits(const vt_impl *impl, const void *args, const vt_target *t, con
     return !impl->supports || impl->supports(args, t, upto);
 }
 
+bool vt_impl_is(const vt_impl *impl, const char *name)
+{
+    return strcmp(impl->name, name) == 0 || (impl->family && strcmp(impl->family, name) == 0);
+}
+
+static const vt_impl *select_wanted(const vt_op *op, const char *name, const void *args,
+                                    const vt_target *t, const vt_size *upto)
+{
+    for (const vt_impl *const *impl = op->impls; *impl; impl++)
+        if (vt_impl_is(*impl, name) && vt_impl_fits(*impl, args, t, upto))
+            return *impl;
+    return NULL;
+}
+
 const vt_impl *vt_op_select(const vt_op *op, const void *args, const vt_target *t,
                             const vt_size *upto)
 {
+    const vt_impl *wanted = NULL;
+    for (int32_t i = 0; i < t->n_backends && !wanted; i++)
+        if (strcmp(t->backend[i].op, op->name) == 0)
+            wanted = select_wanted(op, t->backend[i].row, args, t, upto);
+    if (wanted)
+        return wanted;
     for (const vt_impl *const *impl = op->impls; *impl; impl++)
         if (vt_impl_fits(*impl, args, t, upto) &&
             (!(*impl)->suits || (*impl)->suits(args, t, upto)))
@@ -112,26 +132,13 @@ const vt_impl *vt_op_row(const vt_op *op, vt_device_kind device, const char *nam
  * (exec/cuda_step.c). 1 2 4 8 16 32 64 96 ... 1024, then in steps of 512. */
 static int32_t next_border(int32_t n) { return n < 32 ? n * 2 : n < 1024 ? n + 32 : n + 512; }
 
-static const vt_impl *choose_at(const vt_op *op, const void *args, const vt_target *t,
-                                const char *wanted, int32_t n)
-{
-    vt_size size = {.tokens = n, .seqs = n, .rows = n, .decodes = n, .prefills = n};
-    for (const vt_impl *const *impl = op->impls; wanted && *impl; impl++)
-        if ((strcmp((*impl)->name, wanted) == 0 ||
-             ((*impl)->family && strcmp((*impl)->family, wanted) == 0)) &&
-            vt_impl_fits(*impl, args, t, &size))
-            return *impl;
-    return vt_op_select(op, args, t, &size);
-}
-
 int32_t vt_op_choose(const vt_op *op, const void *args, const vt_target *t, int32_t most,
-                     const char *wanted, vt_choice out[VT_MAX_CHOICES])
+                     vt_choice out[VT_MAX_CHOICES])
 {
     int32_t n = 0;
-    if (wanted && strcmp(wanted, "auto") == 0)
-        wanted = NULL;
     for (int32_t at = 1;; at = next_border(at)) {
-        const vt_impl *impl = choose_at(op, args, t, wanted, at);
+        vt_size size = {.tokens = at, .seqs = at, .rows = at, .decodes = at, .prefills = at};
+        const vt_impl *impl = vt_op_select(op, args, t, &size);
         if (!impl || (n == VT_MAX_CHOICES && out[n - 1].impl != impl))
             return 0;
         if (n == 0 || out[n - 1].impl != impl)

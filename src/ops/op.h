@@ -72,6 +72,13 @@ typedef struct vt_size {
 } vt_size;
 
 /* What a program is built for: the device as rows of a card see it, and the user's wishes. */
+/* What a user asked for with --attention-backend or --linear-backend. */
+typedef struct vt_backend {
+    const char *op, *row; /* a row's name or family; both are the card's own strings */
+} vt_backend;
+
+enum { VT_MAX_BACKENDS = 4 };
+
 typedef struct vt_target {
     vt_device_kind device;
     vt_isa isa; /* CPU: the instruction set level */
@@ -85,6 +92,8 @@ typedef struct vt_target {
     bool cublaslt_all;   /* ... for every product it can compute, to measure it */
     int32_t shared_rows; /* decodes read shared pages once where that saves so many KV rows
                             (tokens times kv_heads) or more; 0: never */
+    vt_backend backend[VT_MAX_BACKENDS]; /* [n_backends] rows that come first wherever they fit */
+    int32_t n_backends;
 } vt_target;
 
 /* Rows of a tensor in a step of this size: its own, or what it follows (vt_tensor.follows). */
@@ -280,6 +289,9 @@ typedef struct vt_op {
     int32_t n_operands;
     const vt_impl *const *impls;    /* NULL-terminated, best first within a device */
     const vt_impl *const *variants; /* NULL-terminated; or NULL: none */
+    /* Where a result must not depend on the rest of the batch, this op's rows must be of one family
+     * with those of the op of this name, because a token may pass through either. NULL: none. */
+    const char *one_family_with;
 } vt_op;
 
 /* Every card, NULL-terminated. */
@@ -288,7 +300,8 @@ const vt_op *vt_op_find(const char *name);
 
 /* Whether the target has what the row needs, and the row supports the call. */
 bool vt_impl_fits(const vt_impl *impl, const void *args, const vt_target *t, const vt_size *upto);
-/* The first row that fits and suits; NULL if none. On the CPU it does not depend on the size. */
+/* The row that runs a call of this size: one that the target's user asked for, if it fits; else the
+ * first that fits and suits; NULL if none. On the CPU it does not depend on the size. */
 const vt_impl *vt_op_select(const vt_op *op, const void *args, const vt_target *t,
                             const vt_size *upto);
 /* A row or variant of this name; NULL if none. */
@@ -302,11 +315,12 @@ typedef struct vt_choice {
 
 enum { VT_MAX_CHOICES = 12 };
 
-/* The rows for every size up to `most`, ascending, the last one's upto = INT32_MAX. `wanted`: take
- * the rows of that name or family wherever they fit; NULL or "auto": the card's own choice. Returns
- * how many; 0: some size has no row. */
+/* The rows for every size up to `most`, ascending, the last one's upto = INT32_MAX. Returns how
+ * many; 0: some size has no row. */
 int32_t vt_op_choose(const vt_op *op, const void *args, const vt_target *t, int32_t most,
-                     const char *wanted, vt_choice out[VT_MAX_CHOICES]);
+                     vt_choice out[VT_MAX_CHOICES]);
+/* Whether a row has this name, or belongs to this family. */
+bool vt_impl_is(const vt_impl *impl, const char *name);
 /* The CPU at this level; limits may be NULL for calls that ask for no memory. */
 vt_target vt_target_cpu(vt_isa isa, const vt_limits *limits);
 

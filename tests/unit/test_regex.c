@@ -301,10 +301,10 @@ static void test_regex_class_of_many_scripts_costs_as_one(void **state)
 static void test_regex_sets_that_cannot_be_merged_are_limited(void **state)
 {
     (void)state;
-    char pattern[65 * 8 + 8] = "[";
+    char pattern[65 * 7 + 8] = "[";
     for (int i = 0; i < 65; i++)
-        memcpy(pattern + 1 + i * 8, "[^\\w\\d]", 8);
-    pattern[1 + 65 * 8] = ']';
+        memcpy(pattern + 1 + i * 7, "[^\\w\\d]", 7);
+    pattern[1 + 65 * 7] = ']';
     vt_regex *re = NULL;
     vt_err err = {0};
     assert_int_equal(vt_regex_compile(pattern, strlen(pattern), &re, &err), VT_ERR_UNSUPPORTED);

@@ -113,7 +113,7 @@ static int setup(void **state)
                         .page_size = 16,
                         .n_workers = 2};
     vt_target target = vt_target_cpu(VT_ISA_PORTABLE, &limits);
-    if (vt_describe(m, &target, VT_F16, NULL, 0, &f->described, NULL) != VT_OK)
+    if (vt_describe(m, &target, VT_F16, &f->described, NULL) != VT_OK)
         return -1;
     f->in.program = f->described.program;
     f->in.n_workers = 2;

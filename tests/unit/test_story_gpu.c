@@ -187,7 +187,7 @@ static int setup(void **state)
                         .page_size = 16,
                         .n_workers = 1};
     vt_target target = vt_target_of_h200(&limits);
-    if (vt_describe(m, &target, VT_BF16, NULL, 0, &f->described, NULL) != VT_OK)
+    if (vt_describe(m, &target, VT_BF16, &f->described, NULL) != VT_OK)
         return -1;
     f->in.program = f->described.program;
     f->in.device = "cuda";

@@ -399,4 +399,5 @@ const vt_op attention_decode_op = {
     .operands = attention_operands,
     .n_operands = sizeof attention_operands / sizeof *attention_operands,
     .impls = decode_impls,
+    .one_family_with = "attention_prefill",
 };

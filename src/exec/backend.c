@@ -1,0 +1,84 @@
+#include "exec/backend.h"
+
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+
+/* The card's own string for a name; NULL: no row of the device has it. */
+static const char *find_name(const vt_op *op, vt_device_kind device, const char *s, size_t n)
+{
+    for (const vt_impl *const *impl = op->impls; *impl; impl++) {
+        const char *const name[] = {(*impl)->name, (*impl)->family};
+        for (int i = 0; i < 2 && (*impl)->device == device; i++)
+            if (name[i] && strlen(name[i]) == n && memcmp(name[i], s, n) == 0)
+                return name[i];
+    }
+    return NULL;
+}
+
+static bool listed(const vt_buf *b, const char *name)
+{
+    size_t n = strlen(name);
+    for (const char *at = b->data; at && (at = strstr(at, name)); at += n)
+        if ((at == b->data || at[-1] == ' ') && (at[n] == ',' || at[n] == '\0'))
+            return true;
+    return false;
+}
+
+/* "auto, fa2, fa3, split" */
+static void list_names(vt_buf *b, const char *const *ops, vt_device_kind device)
+{
+    vt_buf_puts(b, "auto");
+    for (; *ops; ops++)
+        for (const vt_impl *const *impl = vt_op_find(*ops)->impls; *impl; impl++) {
+            const char *const name[] = {(*impl)->name, (*impl)->family};
+            for (int i = 0; i < 2 && (*impl)->device == device; i++)
+                if (name[i] && !listed(b, name[i]))
+                    vt_buf_printf(b, ", %s", name[i]);
+        }
+}
+
+static vt_status unknown(const char *option, const char *text, const char *const *ops,
+                         vt_device_kind device, vt_err *err)
+{
+    vt_buf names;
+    vt_buf_init(&names, 0);
+    list_names(&names, ops, device);
+    vt_status status = vt_fail(err, VT_ERR_USAGE, "%s is '%s'; on %s it may be %s%s", option, text,
+                               device == VT_DEVICE_CPU ? "a CPU" : "a GPU",
+                               names.data ? names.data : "auto",
+                               ops[1] ? ", or two of them with a comma between" : "");
+    vt_buf_release(&names);
+    return status;
+}
+
+/* Appends what text[0, len) asks of one op. False: no row of the op has such a name. */
+static bool take(const char *op, const char *text, size_t len, vt_device_kind device,
+                 vt_backend out[VT_MAX_BACKENDS], int32_t *n)
+{
+    if (len == 4 && memcmp(text, "auto", 4) == 0)
+        return true;
+    const char *row = find_name(vt_op_find(op), device, text, len);
+    if (row && *n < VT_MAX_BACKENDS)
+        out[(*n)++] = (vt_backend){vt_op_find(op)->name, row};
+    return row;
+}
+
+vt_status vt_backend_parse(const char *option, const char *text, const char *const *ops,
+                           vt_device_kind device, vt_backend out[VT_MAX_BACKENDS], int32_t *n,
+                           vt_err *err)
+{
+    const char *at = text;
+    bool one = !strchr(text, ','), any = false, all = true;
+    for (const char *const *op = ops; *op; op++) {
+        size_t len = strcspn(at, ",");
+        bool found = take(*op, at, len, device, out, n);
+        any = any || found;
+        all = all && found;
+        if (!one && at[len] != (op[1] ? ',' : '\0'))
+            return unknown(option, text, ops, device, err);
+        at += one ? 0 : len + 1;
+    }
+    return (one ? any : all) ? VT_OK : unknown(option, text, ops, device, err);
+}

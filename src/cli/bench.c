@@ -1,4 +1,5 @@
 /* What the benches share (cli/bench.h). */
+#include "base/knob.h"
 #include "cli/bench.h"
 
 #include <math.h>
@@ -47,15 +48,23 @@ json_t *cli_bench_json(const cli *c, const char *bench, const char *model)
             const char *value = vt_options_get(c->options, id);
             json_object_set_new(settings, opt[i].key, value ? json_string(value) : json_null());
         }
+    json_t *knobs = json_object(); /* those that are set */
+    for (int k = 0; k < VT_N_KNOBS; k++)
+        if (vt_knob_text((vt_knob)k))
+            json_object_set_new(knobs, vt_knobs[k].env, json_string(vt_knob_text((vt_knob)k)));
     char device[16];
     bool chosen = vt_option_find("device", c->verb->options) != NULL; /* simulate runs nowhere */
     int32_t gpu = chosen ? vt_options_cuda(c->options) : -1;
     if (chosen)
         vt_options_device(c->options, device, sizeof device);
-    return json_pack("{s:s, s:s, s:s, s:s, s:s?, s:{s:s, s:s, s:i, s:i, s:I, s:o}, s:o}", "bench",
-                     bench, "model", model, "version", vt_version(), "commit", VT_COMMIT, "device",
-                     chosen ? device : NULL, "machine", "cpu", cpu->model, "level",
-                     vt_isa_name(cpu->level), "cpus", cpu->n_cpus, "cores", cpu->n_cores,
-                     "memory_bytes", (json_int_t)cpu->memory_bytes, "gpu",
-                     gpu < 0 ? json_null() : cli_gpu_json(gpu), "settings", settings);
+    json_t *machine = json_pack("{s:s, s:s, s:i, s:i, s:I, s:o}", "cpu", cpu->model, "level",
+                                vt_isa_name(cpu->level), "cpus", cpu->n_cpus, "cores", cpu->n_cores,
+                                "memory_bytes", (json_int_t)cpu->memory_bytes, "gpu",
+                                gpu < 0 ? json_null() : cli_gpu_json(gpu));
+    json_t *j = json_pack("{s:s, s:s, s:s, s:s, s:s?}", "bench", bench, "model", model, "version",
+                          vt_version(), "commit", VT_COMMIT, "device", chosen ? device : NULL);
+    json_object_set_new(j, "machine", machine);
+    json_object_set_new(j, "settings", settings);
+    json_object_set_new(j, "knobs", knobs);
+    return j;
 }

@@ -1,6 +1,7 @@
 /* --help, written from the table of verbs and the table of options. */
 #include <string.h>
 
+#include "base/knob.h"
 #include "cli/cli.h"
 
 enum { TEXT_COLUMN = 27 };
@@ -82,7 +83,7 @@ void cli_help_verb(vt_buf *b, const vt_term *term, const cli_verb *verb)
 /* "  left      right", the right side wrapped in its column. */
 static void two_columns(vt_buf *b, const vt_term *term, const char *left, const char *right)
 {
-    enum { COLUMN = 21 };
+    enum { COLUMN = 25 };
     size_t start = b->len;
     vt_buf_printf(b, "  %s", left);
     vt_text_pad(b, start, COLUMN);
@@ -103,10 +104,11 @@ void cli_help_program(vt_buf *b, const vt_term *term)
         b, "  vitrine run \"Why is the sky blue?\" --story\n  vitrine explain\n  vitrine env\n");
     heading(b, term, "Environment");
     two_columns(b, term, "VITRINE_CACHE", "folder of models and measurements [~/.cache/vitrine]");
-    two_columns(b, term, "VITRINE_ISA",
-                "use no instruction set above this: portable|avx2|avx512|amx");
     two_columns(b, term, "VITRINE_MODEL, ...", "every common option has such a twin");
     two_columns(b, term, "NO_COLOR", "no colours on a terminal either");
+    heading(b, term, "To measure, and for odd machines");
+    for (int k = 0; k < VT_N_KNOBS; k++)
+        two_columns(b, term, vt_knobs[k].env, vt_knobs[k].help);
     heading(b, term, "Exit status");
     vt_buf_puts(b, "  0 done, 1 failed, 2 wrong usage, 130 stopped by Ctrl-C\n");
 }

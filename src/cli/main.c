@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/knob.h"
 #include "cli/cli.h"
 #include "device/cpu.h"
 #include "files/map.h"
@@ -230,7 +231,7 @@ static int run_verb(const cli_verb *verb, int n, char **argv)
         vt_buf b = {0};
         cli_help_verb(&b, &c.out, verb);
         status = print(&b, stdout);
-    } else if (vt_cpu_init(&err) != VT_OK) {
+    } else if (vt_knob_check_all(&err) != VT_OK || vt_cpu_init(&err) != VT_OK) {
         status = cli_fail(&err);
     } else {
         c.json = vt_options_flag(c.options, "json");

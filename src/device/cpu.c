@@ -16,6 +16,7 @@
 #endif
 
 #include "base/err.h"
+#include "base/knob.h"
 
 static const char *const kIsaNames[VT_ISA_COUNT] = {"portable", "avx2", "avx512", "amx", "neon"};
 
@@ -195,9 +196,9 @@ static void cpu_detect(void)
     g_cpu.memory_bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
     g_cpu.best = detect_isa();
     g_cpu.level = g_cpu.best;
-    const char *want = getenv("VITRINE_ISA");
+    const char *want = vt_knob_text(VT_KNOB_ISA);
     vt_isa isa;
-    if (want && *want && vt_isa_parse(want, &isa, NULL) == VT_OK)
+    if (want && vt_isa_parse(want, &isa, NULL) == VT_OK)
         g_cpu.level = isa;
 }
 
@@ -227,15 +228,16 @@ vt_status vt_isa_parse(const char *name, vt_isa *out, vt_err *err)
         *out = (vt_isa)i;
         return VT_OK;
     }
-    return vt_fail(err, VT_ERR_USAGE,
-                   "VITRINE_ISA=%s: expected portable, avx2, avx512, amx or neon", name);
+    return vt_fail(err, VT_ERR_USAGE, "VITRINE_ISA=%s: expected %s", name,
+                   vt_knobs[VT_KNOB_ISA].expected);
 }
 
 vt_status vt_cpu_init(vt_err *err)
 {
-    const char *want = getenv("VITRINE_ISA");
+    const char *want = vt_knob_text(VT_KNOB_ISA);
     vt_isa isa;
-    if (want && *want)
+    TRY(vt_knob_check(VT_KNOB_ISA, err));
+    if (want)
         TRY(vt_isa_parse(want, &isa, err));
     vt_cpu_get();
     return VT_OK;

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/knob.h"
 #include "base/mem.h"
 #include "device/cublaslt_api.h"
 
@@ -47,22 +48,16 @@ struct cublaslt {
 
 vt_status vt_cublaslt_use(cublaslt_use *use, vt_err *err)
 {
-    const char *want = getenv("VITRINE_CUBLASLT");
+    const char *want = vt_knob_text(VT_KNOB_CUBLASLT);
     *use = CUBLASLT_FASTER;
-    if (!want || !*want)
+    TRY(vt_knob_check(VT_KNOB_CUBLASLT, err));
+    if (!want)
         return VT_OK;
     if (want[0] == '/' && !dlopen(want, RTLD_NOW | RTLD_LOCAL)) /* stays open */
         return vt_fail(err, VT_ERR_DEVICE, "VITRINE_CUBLASLT=%s cannot be opened: %s", want,
                        dlerror());
-    if (want[0] == '/')
-        return VT_OK;
-    if (strcmp(want, "0") == 0)
-        *use = CUBLASLT_NEVER;
-    else if (strcmp(want, "all") == 0)
-        *use = CUBLASLT_ALL;
-    else
-        return vt_fail(err, VT_ERR_USAGE,
-                       "VITRINE_CUBLASLT=%s: 0, all or the library's path was expected", want);
+    if (want[0] != '/')
+        *use = want[0] == '0' ? CUBLASLT_NEVER : CUBLASLT_ALL;
     return VT_OK;
 }
 
@@ -73,7 +68,7 @@ static void *open_library(char *why, size_t size)
     static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12",
                                         "/usr/local/cuda/lib64/libcublasLt.so.13",
                                         "/usr/local/cuda/lib64/libcublasLt.so.12", NULL};
-    const char *chosen = getenv("VITRINE_CUBLASLT");
+    const char *chosen = vt_knob_text(VT_KNOB_CUBLASLT);
     void *library = NULL;
     if (chosen && chosen[0] == '/') {
         library = dlopen(chosen, RTLD_NOW | RTLD_LOCAL);

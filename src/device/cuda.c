@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/knob.h"
 #include "base/mem.h"
 #include "device/cublaslt.h"
 
@@ -29,11 +30,10 @@ static int32_t capability(const vt_cuda *c) { return 10 * c->cc_major + c->cc_mi
 static vt_status choose_level(vt_cuda *c, vt_err *err)
 {
     int32_t cc = capability(c);
-    const char *want = getenv("VITRINE_CUDA_LEVEL");
+    const char *want = vt_knob_text(VT_KNOB_CUDA_LEVEL);
+    TRY(vt_knob_check(VT_KNOB_CUDA_LEVEL, err));
     c->level = cc == 90 ? 90 : 80;
-    if (want && *want) {
-        if (strcmp(want, "80") != 0 && strcmp(want, "90") != 0)
-            return vt_fail(err, VT_ERR_USAGE, "VITRINE_CUDA_LEVEL=%s: 80 or 90 was expected", want);
+    if (want) {
         if (want[0] == '9' && c->level < 90)
             return vt_fail(err, VT_ERR_UNSUPPORTED,
                            "VITRINE_CUDA_LEVEL=90 needs compute capability 9.0; %s has %d.%d",

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/knob.h"
 
 static void *open_first(const char *const *names)
 {
@@ -71,10 +72,10 @@ vt_status cuda_nvrtc_open(cuda_nvrtc *n, vt_err *err)
                                         "/opt/cuda/lib64/libnvrtc.so",
                                         "libnvrtc.so",
                                         NULL};
-    const char *chosen = getenv("VITRINE_NVRTC");
+    const char *chosen = vt_knob_text(VT_KNOB_NVRTC);
     memset(n, 0, sizeof *n);
-    n->library = chosen && *chosen ? dlopen(chosen, RTLD_NOW | RTLD_LOCAL) : open_first(names);
-    if (!n->library && chosen && *chosen)
+    n->library = chosen ? dlopen(chosen, RTLD_NOW | RTLD_LOCAL) : open_first(names);
+    if (!n->library && chosen)
         return vt_fail(err, VT_ERR_DEVICE, "VITRINE_NVRTC=%s cannot be opened: %s", chosen,
                        dlerror());
     if (!n->library)

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/knob.h"
 #include "exec/cuda_inside.h"
 
 static vt_status fetch_results(cuda_executor *x, const vt_step *step, result_slot *slot,
@@ -239,32 +240,10 @@ static void cuda_exec_free(vt_executor *base)
 
 void vt_cuda_options_init(vt_cuda_options *o)
 {
-    const char *pdl = getenv("VITRINE_CUDA_PDL"), *one = getenv("VITRINE_CUDA_ONE_GRAPH"),
-               *shared = getenv("VITRINE_CUDA_SHARED");
     *o = (vt_cuda_options){.graphs = true,
-                           .pdl = !(pdl && strcmp(pdl, "0") == 0),
-                           .one_graph = one && strcmp(one, "1") == 0,
-                           .shared_rows = shared && *shared ? (int32_t)strtol(shared, NULL, 10)
-                                                            : VT_SHARED_ROWS_LEAST};
-}
-
-/* What vt_cuda_options_init() takes from the environment, where it can still be refused. */
-static vt_status check_environment(vt_err *err)
-{
-    static const char *const switches[] = {"VITRINE_CUDA_PDL", "VITRINE_CUDA_ONE_GRAPH"};
-    for (int i = 0; i < 2; i++) {
-        const char *v = getenv(switches[i]);
-        if (v && *v && strcmp(v, "0") != 0 && strcmp(v, "1") != 0)
-            return vt_fail(err, VT_ERR_USAGE, "%s=%s: 0 or 1 was expected", switches[i], v);
-    }
-    const char *shared = getenv("VITRINE_CUDA_SHARED");
-    char *end = NULL;
-    long long rows = shared && *shared ? strtoll(shared, &end, 10) : 0;
-    if (rows < 0 || rows > INT32_MAX || (end && (*end || end == shared)))
-        return vt_fail(err, VT_ERR_USAGE,
-                       "VITRINE_CUDA_SHARED=%s: a number of KV rows was expected, 0 to %d", shared,
-                       INT32_MAX);
-    return VT_OK;
+                           .pdl = vt_knob_int(VT_KNOB_CUDA_PDL),
+                           .one_graph = vt_knob_int(VT_KNOB_CUDA_ONE_GRAPH),
+                           .shared_rows = (int32_t)vt_knob_int(VT_KNOB_CUDA_SHARED)};
 }
 
 static cuda_executor *new_executor(const vt_model *m, const vt_executor_config *config,
@@ -300,7 +279,7 @@ vt_status vt_executor_cuda_check_kv(vt_dtype kv_dtype, vt_err *err)
 vt_status vt_executor_cuda_new(const vt_model *m, const vt_executor_config *config,
                                const vt_cuda_options *options, vt_executor **out, vt_err *err)
 {
-    TRY(check_environment(err));
+    TRY(vt_knob_check_all(err));
     TRY(vt_executor_cuda_check_kv(config->kv_dtype, err));
     cuda_executor *x = new_executor(m, config, options, err);
     if (!x)
@@ -362,7 +341,7 @@ vt_status vt_executor_cuda_collect(const vt_model *m, const vt_limits *limits, v
 {
     vt_executor_config config = {
         .limits = *limits, .n_pages = 16, .n_pool_slots = limits->max_seqs, .kv_dtype = kv_dtype};
-    vt_cuda_options options = {.pdl = level >= 90, .shared_rows = VT_SHARED_ROWS_LEAST};
+    vt_cuda_options options = {.pdl = level >= 90, .shared_rows = (int32_t)vt_knobs[VT_KNOB_CUDA_SHARED].preset};
     cuda_executor *x = new_executor(m, &config, &options, err);
     if (!x)
         return VT_ERR_MEMORY;

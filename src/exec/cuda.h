@@ -5,10 +5,6 @@
 #include "device/cuda.h"
 #include "exec/executor.h"
 
-/* Decodes that share pages read them once where that saves so many KV rows (tokens times kv_heads):
- * the default, measured on an H200. */
-enum { VT_SHARED_ROWS_LEAST = 1 << 18 };
-
 typedef struct vt_cuda_options {
     int32_t ordinal;
     bool graphs; /* steps of up to 1,024 tokens as graphs */
@@ -18,9 +14,8 @@ typedef struct vt_cuda_options {
     int32_t shared_rows; /* vt_target.shared_rows; 0: never */
 } vt_cuda_options;
 
-/* Graphs, PDL, shared pages read once; not deterministic. VITRINE_CUDA_PDL=0 turns PDL off,
- * VITRINE_CUDA_ONE_GRAPH=1 joins sampling to the forward pass, VITRINE_CUDA_SHARED=N sets
- * shared_rows. */
+/* Graphs, PDL and shared pages read once, as far as the knobs (base/knob.h) say nothing else; not
+ * deterministic. */
 void vt_cuda_options_init(vt_cuda_options *o);
 
 /* KV bytes that fit beside the weights: 90 % of the free memory less weights and workspaces. */

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/err.h"
+#include "base/knob.h"
 #include "exec/cuda.h"
 #include "exec/weights_cuda.h"
 
@@ -15,7 +16,7 @@ vt_target vt_target_of_h200(const vt_limits *limits)
                        .sm_count = SMS,
                        .max_shared_bytes = SHARED_BYTES,
                        .cublaslt = true,
-                       .shared_rows = VT_SHARED_ROWS_LEAST};
+                       .shared_rows = (int32_t)vt_knobs[VT_KNOB_CUDA_SHARED].preset};
 }
 
 static vt_status describe_cache(const vt_model *m, const vt_target *t, vt_dtype kv_dtype,

@@ -212,7 +212,7 @@ static void test_device_when_the_variable_is_not_known_then_it_does_not_open(voi
 {
     (void)state;
     static const char *const row[][2] = {
-        {"yes", "VITRINE_CUBLASLT=yes: 0, all or the library's path was expected"},
+        {"yes", "VITRINE_CUBLASLT=yes: expected 0, all or the library's path"},
         {"/nowhere/libcublasLt.so", "VITRINE_CUBLASLT=/nowhere/libcublasLt.so cannot be opened: "},
         {"/proc/self/status", "VITRINE_CUBLASLT=/proc/self/status cannot be opened: "}};
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {

@@ -456,14 +456,14 @@ static void test_executor_when_the_environment_is_wrong_then_it_is_named(void **
     static const struct {
         const char *name, *value, *message;
     } wrong[] = {
-        {"VITRINE_CUDA_PDL", "off", "VITRINE_CUDA_PDL=off: 0 or 1 was expected"},
-        {"VITRINE_CUDA_ONE_GRAPH", "yes", "VITRINE_CUDA_ONE_GRAPH=yes: 0 or 1 was expected"},
+        {"VITRINE_CUDA_PDL", "off", "VITRINE_CUDA_PDL=off: expected 0 or 1"},
+        {"VITRINE_CUDA_ONE_GRAPH", "yes", "VITRINE_CUDA_ONE_GRAPH=yes: expected 0 or 1"},
         {"VITRINE_CUDA_SHARED", "abc",
-         "VITRINE_CUDA_SHARED=abc: a number of KV rows was expected, 0 to 2147483647"},
+         "VITRINE_CUDA_SHARED=abc: expected a number of KV rows from 0 to 2147483647"},
         {"VITRINE_CUDA_SHARED", "-1",
-         "VITRINE_CUDA_SHARED=-1: a number of KV rows was expected, 0 to 2147483647"},
+         "VITRINE_CUDA_SHARED=-1: expected a number of KV rows from 0 to 2147483647"},
         {"VITRINE_CUDA_SHARED", "4294967296",
-         "VITRINE_CUDA_SHARED=4294967296: a number of KV rows was expected, 0 to 2147483647"}};
+         "VITRINE_CUDA_SHARED=4294967296: expected a number of KV rows from 0 to 2147483647"}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         vt_executor_config config = {.kv_dtype = VT_BF16};
         vt_cuda_options options;

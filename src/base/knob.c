@@ -1,0 +1,91 @@
+#include "base/knob.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+const vt_knob_row vt_knobs[VT_N_KNOBS] = {
+    [VT_KNOB_ISA] = {.env = "VITRINE_ISA",
+                     .choices = "portable|avx2|avx512|amx|neon",
+                     .expected = "portable, avx2, avx512, amx or neon",
+                     .help = "use no instruction set above this one"},
+    [VT_KNOB_CUDA_LEVEL] = {.env = "VITRINE_CUDA_LEVEL",
+                            .choices = "80|90",
+                            .expected = "80 or 90",
+                            .help = "80: kernels of mma.sync and cp.async on a Hopper GPU too"},
+    [VT_KNOB_CUDA_PDL] = {.env = "VITRINE_CUDA_PDL",
+                          .choices = "0|1",
+                          .preset = 1,
+                          .expected = "0 or 1",
+                          .help = "0: no kernel begins before the one in front of it has ended"},
+    [VT_KNOB_CUDA_ONE_GRAPH] = {.env = "VITRINE_CUDA_ONE_GRAPH",
+                                .choices = "0|1",
+                                .expected = "0 or 1",
+                                .help = "1: sampling is part of the forward pass's CUDA graph"},
+    /* Reading shared pages once pays from so many KV rows on (tokens times kv_heads), measured on
+     * an H200. */
+    [VT_KNOB_CUDA_SHARED] = {.env = "VITRINE_CUDA_SHARED",
+                             .number = true,
+                             .most = INT32_MAX,
+                             .preset = 1 << 18,
+                             .expected = "a number of KV rows from 0 to 2147483647",
+                             .help = "decodes read shared pages once where that saves so many KV "
+                                     "rows; 0: never"},
+    [VT_KNOB_CUBLASLT] = {.env = "VITRINE_CUBLASLT",
+                          .choices = "0|all",
+                          .path = true,
+                          .expected = "0, all or the library's path",
+                          .help =
+                              "0: never use cuBLASLt; all: wherever it can compute; or its path"},
+    [VT_KNOB_NVRTC] = {.env = "VITRINE_NVRTC",
+                       .path = true,
+                       .expected = "the library's path",
+                       .help = "the NVRTC library that compiles kernels"},
+};
+
+const char *vt_knob_text(vt_knob k)
+{
+    const char *text = getenv(vt_knobs[k].env);
+    return text && *text ? text : NULL;
+}
+
+static bool is_choice(const char *choices, const char *text)
+{
+    size_t n = strlen(text);
+    for (const char *c = choices; c; c = strchr(c, '|')) {
+        c += *c == '|';
+        if (strcspn(c, "|") == n && strncasecmp(c, text, n) == 0)
+            return true;
+    }
+    return false;
+}
+
+static bool is_number(const char *text, int64_t most)
+{
+    char *end;
+    long long n = strtoll(text, &end, 10);
+    return end != text && !*end && n >= 0 && n <= most;
+}
+
+vt_status vt_knob_check(vt_knob k, vt_err *err)
+{
+    const vt_knob_row *row = &vt_knobs[k];
+    const char *text = vt_knob_text(k);
+    if (!text || is_choice(row->choices, text) || (row->number && is_number(text, row->most)) ||
+        (row->path && (!row->choices || text[0] == '/')))
+        return VT_OK;
+    return vt_fail(err, VT_ERR_USAGE, "%s=%s: expected %s", row->env, text, row->expected);
+}
+
+vt_status vt_knob_check_all(vt_err *err)
+{
+    for (int k = 0; k < VT_N_KNOBS; k++)
+        TRY(vt_knob_check((vt_knob)k, err));
+    return VT_OK;
+}
+
+int64_t vt_knob_int(vt_knob k)
+{
+    const char *text = vt_knob_text(k);
+    return text ? strtoll(text, NULL, 10) : vt_knobs[k].preset;
+}

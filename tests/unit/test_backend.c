@@ -1,0 +1,211 @@
+/* --attention-backend and --linear-backend: which names are known, what they choose, and what a
+ * program refuses. Knobs, the switches of the environment. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/knob.h"
+#include "exec/backend.h"
+#include "exec/describe.h"
+#include "model/load.h"
+
+static const char *const attention[] = {"attention_prefill", "attention_decode", NULL};
+static const char *const linear[] = {"linear", NULL};
+
+static void test_names_are_those_of_the_card(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        vt_device_kind device;
+        const char *prefill, *decode; /* NULL: nothing is asked for */
+        bool known;
+    } row[] = {
+        {"auto", VT_DEVICE_CUDA, NULL, NULL, true},
+        {"fa2", VT_DEVICE_CUDA, "fa2", "fa2", true},
+        {"split", VT_DEVICE_CUDA, NULL, "split", true},
+        {"fa3,split", VT_DEVICE_CUDA, "fa3", "split", true},
+        {"auto,fa2-tiles", VT_DEVICE_CUDA, NULL, "fa2-tiles", true},
+        {"avx2", VT_DEVICE_CPU, "avx2", "avx2", true},
+        {"avx2,portable", VT_DEVICE_CPU, "avx2", "portable", true},
+        {"fa2", VT_DEVICE_CPU, NULL, NULL, false},
+        {"avx2", VT_DEVICE_CUDA, NULL, NULL, false},
+        {"split,split", VT_DEVICE_CUDA, NULL, NULL, false},
+        {"fa2,", VT_DEVICE_CUDA, NULL, NULL, false},
+        {"fa2,fa2,fa2", VT_DEVICE_CUDA, NULL, NULL, false},
+        {"fa", VT_DEVICE_CUDA, NULL, NULL, false},
+        {"", VT_DEVICE_CUDA, NULL, NULL, false},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        vt_backend got[VT_MAX_BACKENDS];
+        const char *asked[2] = {NULL, NULL};
+        int32_t n = 0;
+        vt_err err = {0};
+        vt_status status = vt_backend_parse("attention-backend", row[i].text, attention,
+                                            row[i].device, got, &n, &err);
+        if (status != (row[i].known ? VT_OK : VT_ERR_USAGE))
+            fail_msg("%s: %s", row[i].text, err.message);
+        if (!row[i].known)
+            continue;
+        for (int32_t k = 0; k < n; k++)
+            asked[strcmp(got[k].op, "attention_decode") == 0] = got[k].row;
+        const char *want[2] = {row[i].prefill, row[i].decode};
+        for (int k = 0; k < 2; k++)
+            if (!want[k] != !asked[k] || (want[k] && strcmp(want[k], asked[k]) != 0))
+                fail_msg("%s: %s runs on %s", row[i].text, attention[k], asked[k]);
+    }
+}
+
+static void test_an_unknown_name_lists_the_known_ones(void **state)
+{
+    (void)state;
+    vt_backend got[VT_MAX_BACKENDS];
+    int32_t n = 0;
+    vt_err err = {0};
+    assert_int_equal(
+        vt_backend_parse("linear-backend", "cublas", linear, VT_DEVICE_CUDA, got, &n, &err),
+        VT_ERR_USAGE);
+    assert_non_null(strstr(err.message, "linear-backend is 'cublas'; on a GPU it may be auto, "));
+    assert_non_null(strstr(err.message, ", cublaslt,"));
+    assert_non_null(strstr(err.message, ", gemm_sm80, sm80,"));
+}
+
+/* The program of a model on a GPU of this level, with what the two options say. */
+static vt_status describe(int32_t level, bool deterministic, const char *attention_text,
+                          const char *linear_text, vt_described *d, vt_err *err)
+{
+    static vt_model *m;
+    vt_limits limits = {.max_tokens = 2048,
+                        .max_seqs = 64,
+                        .max_rows = 64,
+                        .max_context = 4096,
+                        .page_size = 64,
+                        .n_workers = 1};
+    vt_target target = vt_target_of_h200(&limits);
+    if (!m && vt_model_load_dummy("qwen3-0.6b", &m, err) != VT_OK)
+        return err->status;
+    target.level = level;
+    target.deterministic = deterministic;
+    assert_int_equal(vt_backend_parse("attention-backend", attention_text, attention,
+                                      VT_DEVICE_CUDA, target.backend, &target.n_backends, NULL),
+                     VT_OK);
+    assert_int_equal(vt_backend_parse("linear-backend", linear_text, linear, VT_DEVICE_CUDA,
+                                      target.backend, &target.n_backends, NULL),
+                     VT_OK);
+    return vt_describe(m, &target, VT_BF16, d, err);
+}
+
+/* Whether all rows of all calls of the op are of this name or family. */
+static bool all_on(const vt_program *p, const char *op, const char *name)
+{
+    bool all = true, any = false;
+    for (int32_t i = 0; i < p->n_calls; i++)
+        for (int32_t k = 0; strcmp(p->call[i].op->name, op) == 0 && k < p->call[i].n_choices; k++) {
+            any = true;
+            all = all && vt_impl_is(p->call[i].choice[k].impl, name);
+        }
+    return any && all;
+}
+
+static void test_a_program_runs_on_what_was_asked_for(void **state)
+{
+    (void)state;
+    static const struct {
+        int32_t level;
+        bool deterministic;
+        const char *attention, *linear;
+        const char *prefill, *decode, *product; /* names or families; NULL: any */
+    } row[] = {
+        {90, false, "auto", "auto", "fa3", "fa2", NULL},
+        {90, false, "fa2", "gemm_sm80", "fa2", "fa2", "gemm_sm80"},
+        {90, false, "fa3", "sm80", "fa3", "fa3-tiles", "sm80"},
+        {90, true, "auto", "auto", "fa3", "fa3", NULL},
+        {90, true, "fa2", "auto", "fa2", "fa2-tiles", NULL},
+        {80, true, "auto", "auto", "fa2", "fa2-tiles", NULL},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        vt_described d;
+        vt_err err = {0};
+        if (describe(row[i].level, row[i].deterministic, row[i].attention, row[i].linear, &d,
+                     &err) != VT_OK)
+            fail_msg("%zu: %s", i, err.message);
+        assert_true(all_on(d.program, "attention_prefill", row[i].prefill));
+        assert_true(all_on(d.program, "attention_decode", row[i].decode));
+        assert_true(!row[i].product || all_on(d.program, "linear", row[i].product));
+        vt_described_release(&d);
+    }
+}
+
+static void test_what_cannot_run_is_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        int32_t level;
+        bool deterministic;
+        const char *attention, *linear, *message;
+    } row[] = {
+        {80, false, "fa3", "auto", "attention_prefill cannot run on fa3 here"},
+        {80, false, "auto", "gemm_sm90", "linear cannot run on gemm_sm90 here"},
+        {90, true, "auto,split", "auto",
+         "attention_decode cannot run on split here (deterministic"},
+        {90, true, "fa3,fa2", "auto", "attention_decode runs on fa2 and attention_prefill on fa3"},
+        {90, true, "fa2,auto", "auto", "attention_decode runs on fa3 and attention_prefill on fa2"},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        vt_described d;
+        vt_err err = {0};
+        assert_int_equal(
+            describe(row[i].level, row[i].deterministic, row[i].attention, row[i].linear, &d, &err),
+            VT_ERR_UNSUPPORTED);
+        if (!strstr(err.message, row[i].message))
+            fail_msg("%s", err.message);
+    }
+}
+
+static void test_knobs_take_what_they_declare(void **state)
+{
+    (void)state;
+    static const struct {
+        vt_knob knob;
+        const char *text, *message; /* NULL: allowed */
+    } row[] = {
+        {VT_KNOB_CUDA_PDL, "0", NULL},
+        {VT_KNOB_CUDA_PDL, "", NULL},
+        {VT_KNOB_CUDA_PDL, "2", "VITRINE_CUDA_PDL=2: expected 0 or 1"},
+        {VT_KNOB_CUDA_PDL, "0|1", "VITRINE_CUDA_PDL=0|1: expected 0 or 1"},
+        {VT_KNOB_CUDA_SHARED, "2147483647", NULL},
+        {VT_KNOB_CUDA_SHARED, "2147483648",
+         "VITRINE_CUDA_SHARED=2147483648: expected a number of KV rows from 0 to 2147483647"},
+        {VT_KNOB_CUBLASLT, "/lib/x.so", NULL},
+        {VT_KNOB_CUBLASLT, "lib/x.so",
+         "VITRINE_CUBLASLT=lib/x.so: expected 0, all or the library's path"},
+        {VT_KNOB_NVRTC, "libnvrtc.so.12", NULL},
+        {VT_KNOB_ISA, "AVX2", NULL},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        vt_err err = {0};
+        setenv(vt_knobs[row[i].knob].env, row[i].text, 1);
+        vt_status status = vt_knob_check(row[i].knob, &err);
+        assert_int_equal(status, row[i].message ? VT_ERR_USAGE : VT_OK);
+        if (row[i].message)
+            assert_string_equal(err.message, row[i].message);
+        unsetenv(vt_knobs[row[i].knob].env);
+    }
+    assert_int_equal(vt_knob_int(VT_KNOB_CUDA_PDL), 1);
+    assert_int_equal(vt_knob_int(VT_KNOB_CUDA_SHARED), 1 << 18);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_names_are_those_of_the_card),
+        cmocka_unit_test(test_an_unknown_name_lists_the_known_ones),
+        cmocka_unit_test(test_a_program_runs_on_what_was_asked_for),
+        cmocka_unit_test(test_what_cannot_run_is_refused),
+        cmocka_unit_test(test_knobs_take_what_they_declare),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

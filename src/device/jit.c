@@ -19,6 +19,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/random.h"
 #include "base/mem.h"
 #include "device/cuda_api.h"
 #include "device/jit_cache.h"
@@ -110,11 +111,11 @@ const jit_cubin *vt_jit_get(const vt_jit *j, int32_t index)
  * because two literals of equal text need not be one. */
 static uint64_t spec_hash(const jit_spec *s)
 {
-    uint64_t h = jit_hash_text(14695981039346656037u, s->source);
+    uint64_t h = jit_hash_text(VT_FNV_OFFSET, s->source);
     h = jit_hash_text(h, s->kernel);
     for (int32_t i = 0; i < JIT_MAX_PARAMS && s->param[i].name; i++) {
         h = jit_hash_text(h, s->param[i].name);
-        h = (h ^ (uint32_t)s->param[i].value) * 1099511628211u;
+        h = (h ^ (uint32_t)s->param[i].value) * VT_FNV_PRIME;
     }
     return h ^ h >> 29;
 }

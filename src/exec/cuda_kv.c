@@ -5,11 +5,12 @@
  *   ...                                           kv_ready ->|
  *
  * The device's page p + 1 is the engine's page p: page 0 is the padding page, where padded tokens
- * store their K and V and which nothing reads. At start-up a sequence of max-context has room, and an eighth of all pages; whenever
- * less than half of that is unused, a thread backs an eighth more in every pool, while the engine
- * goes on with what there is. Where memory cannot be had the cache stays as it is: the engine works
- * on with fewer pages, evicting and retracting sooner, as if kv-memory were smaller. One eighth a
- * time: a pool has a handle of its own for every growth, and growths should be few. */
+ * store their K and V and which nothing reads. At start-up a sequence of max-context has room, and
+ * an eighth of all pages; whenever less than half of that is unused, a thread backs an eighth more
+ * in every pool, while the engine goes on with what there is. Where memory cannot be had the cache
+ * stays as it is: the engine works on with fewer pages, evicting and retracting sooner, as if
+ * kv-memory were smaller. One eighth a time: a pool has a handle of its own for every growth, and
+ * growths should be few. */
 #include <pthread.h>
 
 #include "base/err.h"

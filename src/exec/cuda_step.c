@@ -8,8 +8,8 @@
  * come last, because their number changes every step. Where plans lie is found by walking the
  * program's list of them.
  *
- * Side data (the contexts of rows with penalties, biases, masks, page copies) are copied apart, into
- * a range of addresses that is reserved whole and gets memory as far as some step needed.
+ * Side data (the contexts of rows with penalties, biases, masks, page copies) are copied apart,
+ * into a range of addresses that is reserved whole and gets memory as far as some step needed.
  *
  * A step that can be a graph is padded to a bucket:
  *

@@ -157,9 +157,9 @@ typedef struct vt_packing {
 
 /* ---- rows and cards ---- */
 
-/* Host work of a row for each step. Calls whose rows have the same vt_host_plan and equal keys share one
- * plan a step (all layers' attention, for one). The executor lays the plans of a program out in one
- * block; with that a step allocates nothing and a captured graph needs no host work. */
+/* Host work of a row for each step. Calls whose rows have the same vt_host_plan and equal keys
+ * share one plan a step (all layers' attention, for one). The executor lays the plans of a program
+ * out in one block; with that a step allocates nothing and a captured graph needs no host work. */
 typedef struct vt_host_plan {
     const char *name;                  /* "decode_split" */
     uint64_t (*key)(const void *args); /* NULL: one plan for all calls */
@@ -310,8 +310,8 @@ int32_t vt_op_choose(const vt_op *op, const void *args, const vt_target *t, int3
 /* The CPU at this level; limits may be NULL for calls that ask for no memory. */
 vt_target vt_target_cpu(vt_isa isa, const vt_limits *limits);
 
-/* The form in which the op's rows for this device want w: that of the first row which packs it. NULL
- * if none does. A GPU's loader asks this; a program asks for rows once weights are packed. */
+/* The form in which the op's rows for this device want w: that of the first row which packs it.
+ * NULL if none does. A GPU's loader asks this; a program asks for rows once weights are packed. */
 const vt_packing *vt_op_packing(const vt_op *op, const vt_weight *w, const vt_target *t);
 /* All of w into dst, packing->bytes(w) bytes. */
 void vt_pack_all(const vt_packing *p, const vt_weight *w, void *dst);

@@ -1,5 +1,5 @@
-/* The layout of a model's weights: one rule of stacking for every device, so one program; and ranges
- * of rows and columns, which pack to the bytes that a dense copy of them packs to. */
+/* The layout of a model's weights: one rule of stacking for every device, so one program; and
+ * ranges of rows and columns, which pack to the bytes that a dense copy of them packs to. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -16,9 +16,9 @@
  * graph's grid fits every step of its bucket.
  *
  * In a fixed order (--deterministic, or where the tile kernels are asked for) a decode is a prefill
- * of one token and runs through that kernel. Its items are a chunk of ATTENTION_CUDA_CHUNK positions
- * each, or the whole KV, of one tile of the token's rows; nothing is shared, because its order of
- * sums is that of absolute positions:
+ * of one token and runs through that kernel. Its items are a chunk of ATTENTION_CUDA_CHUNK
+ * positions each, or the whole KV, of one tile of the token's rows; nothing is shared, because its
+ * order of sums is that of absolute positions:
  *
  *   sequence | begin | end | its first item | its items | tile | - | - */
 #ifndef VT_OPS_ATTENTION_CUDA_H
@@ -85,7 +85,8 @@ int32_t attention_decode_single(const attention_plan_config *c, int32_t seq, int
                                 int32_t at);
 /* How many of a plan's items serve several sequences. */
 int32_t attention_shared_items(const int32_t *plan, int32_t n_items);
-/* Slots of partial results that a plan with this many items can need; bytes of workspace for them. */
+/* Slots of partial results that a plan with this many items can need; bytes of workspace for
+ * them. */
 int32_t attention_decode_slots(int32_t heads, int32_t sm_count, int32_t items);
 size_t attention_decode_workspace(const attention_plan_config *c, int32_t items, int32_t head_dim);
 

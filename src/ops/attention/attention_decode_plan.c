@@ -14,7 +14,8 @@
  * tile of 64 rows counting as a sequence of that length: a token of such a tile costs about what a
  * token of a sequence of its own does. Shared items come first: they are the longest, and the many
  * own ones behind them are then the last to arrive, which merge. Where no plan can have such items
- * (attention_may_share) the kernel is an instance without code for them, less than half as large. */
+ * (attention_may_share) the kernel is an instance without code for them, less than half as
+ * large. */
 #include "ops/attention/attention_cuda.h"
 
 #include <assert.h>

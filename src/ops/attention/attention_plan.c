@@ -10,9 +10,10 @@
  * sequence of 3 KV heads on 2 workers would leave one idle a third of the time) and their states
  * fit the budget.
  *
- * A plan holds counts only, made once a step for all layers: the task of an index is found by a division where every sequence is one task
- * a KV head, as in decode, and by walking the sequences otherwise. Tasks of one sequence come
- * latest rows first, since these see the most KV and the last task to start should be a short one.
+ * A plan holds counts only, made once a step for all layers: the task of an index is found by a
+ * division where every sequence is one task a KV head, as in decode, and by walking the sequences
+ * otherwise. Tasks of one sequence come latest rows first, since these see the most KV and the last
+ * task to start should be a short one.
  */
 #include "ops/attention/attention_impls.h"
 

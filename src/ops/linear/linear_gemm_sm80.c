@@ -1,4 +1,5 @@
-/* The launch of gemm_sm80.cu: 64 or 128 x 128 tiles, split over K where tiles are fewer than SMs. */
+/* The launch of gemm_sm80.cu: 64 or 128 x 128 tiles, split over K where tiles are fewer than
+ * SMs. */
 #include "ops/linear/linear_cuda.h"
 
 #include "ops/cuda_impls.h"

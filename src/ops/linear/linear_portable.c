@@ -5,8 +5,9 @@
  *                       └─ x[0] . row, x[1] . row, ...      one dot product a token
  *
  * Activations are not quantised here: there is no 8-bit dot product that would need it, so it
- * would only lose accuracy. A dot product keeps 16 partial sums, k modulo 16, so that compilers can use whatever
- * vectors the machine has without reordering anything; they are added pairwise at the end. */
+ * would only lose accuracy. A dot product keeps 16 partial sums, k modulo 16, so that compilers can
+ * use whatever vectors the machine has without reordering anything; they are added pairwise at the
+ * end. */
 #include <math.h>
 
 #include "ops/linear/linear_impl.h"

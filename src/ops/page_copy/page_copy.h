@@ -1,5 +1,5 @@
-/* Copies the first slots of KV pages to other pages, in every layer's K and V pool: a prefix hit that
- * ends inside a page takes a copy of that page's beginning.
+/* Copies the first slots of KV pages to other pages, in every layer's K and V pool: a prefix hit
+ * that ends inside a page takes a copy of that page's beginning.
  *
  *   pool[to, h, i, :] = pool[from, h, i, :]     i < n_tokens, for every copy {from, to, n_tokens}
  *

@@ -1,5 +1,6 @@
-/* rope_store: the card and its portable row. Movement bounds it: q, k and v are read once, q and the
- * pools written. As two ops k is written and read once more, and a CPU's workers meet once more. */
+/* rope_store: the card and its portable row. Movement bounds it: q, k and v are read once, q and
+ * the pools written. As two ops k is written and read once more, and a CPU's workers meet once
+ * more. */
 #include "ops/rope_store/rope_store.h"
 
 #include <math.h>

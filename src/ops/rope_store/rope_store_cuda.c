@@ -1,5 +1,5 @@
-/* rope_store on CUDA: rope.cu with STORE; for heads and rows of any length the two ops' plain kernels
- * one after the other. */
+/* rope_store on CUDA: rope.cu with STORE; for heads and rows of any length the two ops' plain
+ * kernels one after the other. */
 #include "ops/rope_store/rope_store.h"
 
 #include "ops/cuda_impls.h"

@@ -424,8 +424,8 @@ static void test_plan_when_decodes_are_few_then_they_share_nothing(void **state)
     }
 }
 
-/* In a fixed order nothing is shared: the row whose plans share has none, and the plans of rows that
- * have one never say that they do. */
+/* In a fixed order nothing is shared: the row whose plans share has none, and the plans of rows
+ * that have one never say that they do. */
 static void test_plan_when_the_order_is_fixed_then_nothing_is_shared(void **state)
 {
     (void)state;

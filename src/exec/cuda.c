@@ -90,7 +90,7 @@ static vt_status run_step(cuda_executor *x, const vt_step *step, result_slot *sl
          timed = x->observer && x->observer->begin(x->observer, step);
     step_shape shape = cuda_step_shape(x, &step->batch);
     x->lane.apart = timed;
-    x->prog->sample_row = step->rows;
+    x->prog->rows = step->rows;
     cuda_step_bind(x, &shape);
     TRY(vt_cuda_check(x->cuda, d->event_record(slot->begin, x->lane.stream), "recording an event",
                       err));

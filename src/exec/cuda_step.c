@@ -203,7 +203,7 @@ void cuda_step_bind(cuda_executor *x, const step_shape *s)
     x->bound = s;
     x->bound_layout = cuda_step_layout(x, s);
     vt_batch batch = device_batch(x, &s->size, &x->bound_layout);
-    vt_program_bind(x->prog, &batch, &s->size, x->prog->sample_row);
+    vt_program_bind(x->prog, &batch, &s->size, x->prog->rows);
 }
 
 /* ---- filling ---- */

@@ -408,7 +408,7 @@ static void build_calls(builder *b)
     p->n_forward = p->n_calls;
     EMIT(b, sample, -1, "", VT_WHEN_ROWS,
          {.logits = p->logits,
-          .row = &p->sample_row,
+          .row = &p->rows,
           .token_pool = &p->token_pool,
           .token = p->token,
           .logprob = p->logprob,
@@ -515,7 +515,7 @@ void vt_program_bind(vt_program *p, const vt_batch *batch, const vt_size *size,
 {
     p->batch = *batch;
     p->size = *size;
-    p->sample_row = rows;
+    p->rows = rows;
     for (int32_t i = 0; i < p->n_symbolic; i++)
         p->symbolic[i]->dim[0] = p->symbolic[i]->follows == VT_FOLLOWS_TOKENS ? size->tokens
                                                                               : size->rows;

@@ -63,7 +63,7 @@ typedef struct vt_program {
     vt_dtype activation;
     vt_batch batch;                  /* the bound batch */
     vt_size size;                    /* and its size */
-    const vt_sample_row *sample_row; /* the bound sampling rows, in host memory */
+    const vt_sample_row *rows; /* the bound rows of logits, in host memory: how to sample each */
     int32_t *token_pool;
     vt_call *call;
     /* [0, n_before) page copies, [n_before, n_forward) the forward pass, [n_forward, n_calls)

@@ -19,7 +19,8 @@ enum { TOKENS = 70, ROWS = 96, COLS = 64, WORKSPACE = 64 << 20 };
 typedef struct rig {
     vt_cuda *cuda;
     vt_cuda_lane lane;
-    void *x, *w, *y, *bias;
+    vt_target target;
+    void *workspace, *x, *w, *y, *bias;
     linear_args args;
     vt_tensor tx, tw, ty, tb;
     vt_weight weight;
@@ -36,6 +37,21 @@ static void *block(rig *r, size_t bytes)
     return p;
 }
 
+/* What the executor finds when it starts (exec/cuda_start.c). */
+static vt_target target_of(vt_cuda *c)
+{
+    char why[160];
+    bool there = c->level >= 90 && vt_cublaslt_open(c, why, sizeof why) > 0;
+    return (vt_target){.device = VT_DEVICE_CUDA,
+                       .limits = {.max_tokens = TOKENS, .max_seqs = TOKENS, .max_rows = TOKENS},
+                       .workspace_bytes = WORKSPACE,
+                       .level = c->level,
+                       .sm_count = c->sm_count,
+                       .max_shared_bytes = c->max_shared_bytes,
+                       .cublaslt = there,
+                       .cublaslt_all = there && c->cublaslt_use == CUBLASLT_ALL};
+}
+
 /* y = x W^T on a device that `emulator` and `want` (VITRINE_CUBLASLT) describe. */
 static void open_rig(rig *r, const char *emulator, const char *want)
 {
@@ -45,10 +61,11 @@ static void open_rig(rig *r, const char *emulator, const char *want)
     setenv("VITRINE_CUBLASLT", want, 1);
     if (vt_cuda_open(0, &r->cuda, &err) != VT_OK)
         fail_msg("%s", err.message);
-    r->lane = (vt_cuda_lane){.cuda = r->cuda, .workspace_bytes = WORKSPACE, .max_note = 8};
+    r->target = target_of(r->cuda);
+    r->lane = (vt_cuda_lane){.cuda = r->cuda, .max_note = 8};
     r->lane.note = r->note;
     assert_int_equal(r->cuda->driver.stream_create(&r->lane.stream, CU_STREAM_NON_BLOCKING, 0), 0);
-    r->lane.workspace = block(r, WORKSPACE);
+    r->workspace = block(r, WORKSPACE);
     r->tx = vt_tensor_2d(r->x = block(r, TOKENS * COLS * 2), VT_BF16, TOKENS, COLS);
     r->tw = vt_tensor_2d(r->w = block(r, ROWS * COLS * 2), VT_BF16, ROWS, COLS);
     r->ty = vt_tensor_2d(r->y = block(r, TOKENS * ROWS * 2), VT_BF16, TOKENS, ROWS);
@@ -64,7 +81,7 @@ static void open_rig(rig *r, const char *emulator, const char *want)
 
 static void close_rig(rig *r)
 {
-    void *blocks[] = {r->lane.workspace, r->x, r->w, r->y, r->bias};
+    void *blocks[] = {r->workspace, r->x, r->w, r->y, r->bias};
     r->cuda->driver.stream_sync(r->lane.stream);
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
         vt_cuda_free(r->cuda, blocks[i]);
@@ -73,17 +90,38 @@ static void close_rig(rig *r)
     unsetenv("VITRINE_CUBLASLT");
 }
 
+/* The row that the card takes for the rig's product. */
+static const vt_impl *row_of(const rig *r)
+{
+    int32_t tokens = (int32_t)r->tx.dim[0];
+    const vt_impl *impl = vt_op_select(&linear_op, &r->args, &r->target,
+                                       &(vt_size){.tokens = tokens, .rows = tokens});
+    assert_non_null(impl);
+    return impl;
+}
+
+static vt_status run_on(rig *r, const vt_impl *impl)
+{
+    vt_size size = {.tokens = (int32_t)r->tx.dim[0], .rows = (int32_t)r->tx.dim[0]};
+    vt_lane lane = {.target = &r->target,
+                    .size = &size,
+                    .workspace = r->workspace,
+                    .workspace_bytes = WORKSPACE,
+                    .cuda = &r->lane};
+    return impl->run(&r->args, &lane);
+}
+
 static vt_status collect_and_run(rig *r)
 {
-    vt_lane lane = {.device = VT_DEVICE_CUDA, .cuda = &r->lane};
+    const vt_impl *impl = row_of(r);
     vt_err err = {0};
     r->lane.collect = true;
-    assert_int_equal(linear_cuda_impl.run(&r->args, &lane), VT_OK);
+    assert_int_equal(run_on(r, impl), VT_OK);
     r->lane.collect = false;
     if (vt_cuda_compile(r->cuda, NULL, NULL, &err) != VT_OK)
         fail_msg("%s", err.message);
     r->lane.n_launches = 0;
-    return linear_cuda_impl.run(&r->args, &lane);
+    return run_on(r, impl);
 }
 
 /* Runs the product, which must work, and says whether the library did it. */
@@ -119,9 +157,9 @@ static void test_product_when_it_may_not_then_a_kernel_of_ours_runs_it(void **st
     rig r;
     assert_false(runs_there("cc=80", "all"));
     open_rig(&r, "cc=90", "all");
-    r.lane.deterministic = true;
+    r.target.deterministic = true;
     assert_false(on_library(&r));
-    r.lane.deterministic = false;
+    r.target.deterministic = false;
     r.args.bias = &r.tb;
     assert_false(on_library(&r));
     r.args.bias = NULL;
@@ -129,6 +167,8 @@ static void test_product_when_it_may_not_then_a_kernel_of_ours_runs_it(void **st
     assert_false(on_library(&r));
     r.tx.dim[0] = r.ty.dim[0] = 17;
     assert_true(on_library(&r));
+    r.target.cublaslt = false;
+    assert_false(on_library(&r));
     close_rig(&r);
 }
 
@@ -147,6 +187,10 @@ test_library_when_it_is_missing_or_broken_then_ours_runs_and_env_can_say_why(voi
         r.cuda->cublaslt_use = i == 1 ? CUBLASLT_NEVER : CUBLASLT_ALL;
         assert_int_equal(vt_cublaslt_open(r.cuda, why, sizeof why), 0);
         assert_non_null(strstr(why, row[i].why));
+        r.target = target_of(r.cuda);
+        assert_false(on_library(&r));
+        r.target.cublaslt = r.target.cublaslt_all = true; /* though the device has none */
+        assert_ptr_equal(row_of(&r), &linear_cuda_cublaslt);
         assert_false(on_library(&r));
         close_rig(&r);
     }
@@ -162,10 +206,9 @@ test_product_when_the_library_refuses_it_then_ours_or_an_error_that_names_it(voi
     rig r;
     assert_false(runs_there("cc=90,cublaslt=failing", "all"));
     open_rig(&r, "cc=90", "all");
-    vt_lane lane = {.device = VT_DEVICE_CUDA, .cuda = &r.lane};
     assert_true(on_library(&r));
     setenv("VITRINE_EMULATOR", "cc=90,cublaslt=failing", 1);
-    assert_int_equal(linear_cuda_impl.run(&r.args, &lane), VT_ERR_DEVICE);
+    assert_int_equal(run_on(&r, row_of(&r)), VT_ERR_DEVICE);
     assert_non_null(strstr(r.lane.err.message, "cublasLtMatmul of 70 tokens by [96, 64] failed"));
     assert_non_null(strstr(r.lane.err.message, "VITRINE_CUBLASLT=0"));
     close_rig(&r);
@@ -202,7 +245,13 @@ static void test_products_when_measured_to_be_faster_there_then_they_are_chosen(
                          .y = &y,
                          .epilogue = row[i].pair ? LINEAR_SWIGLU : LINEAR_NONE,
                          .scale = 1};
-        if (linear_cublaslt_faster(&a) != row[i].chosen)
+        vt_target t = {.device = VT_DEVICE_CUDA,
+                       .level = 90,
+                       .sm_count = 132,
+                       .max_shared_bytes = 227 << 10,
+                       .cublaslt = true};
+        vt_size size = {.tokens = row[i].tokens, .rows = row[i].tokens};
+        if ((vt_op_select(&linear_op, &a, &t, &size) == &linear_cuda_cublaslt) != row[i].chosen)
             fail_msg("%d tokens by [%d, %d]: %d expected", row[i].tokens, row[i].rows, row[i].cols,
                      row[i].chosen);
     }

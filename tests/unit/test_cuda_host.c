@@ -19,11 +19,11 @@
 #include "exec/cuda.h"
 #include "exec/weights_cuda.h"
 #include "ops/attention/attention_cuda.h"
-#include "ops/sample/sample_cuda.h"
+#include "ops/sample/sample.h"
 
 enum { MAX_SEQS = 64 };
 
-/* ---- plans ---- */
+/* ---- plans of attention ---- */
 
 /* A batch of n decodes with these KV lengths. */
 static vt_batch decodes(const int32_t *kv_len, int32_t n, int32_t *q_start)
@@ -37,11 +37,11 @@ static vt_batch decodes(const int32_t *kv_len, int32_t n, int32_t *q_start)
 /* Every sequence's KV is covered once, in order, by consecutive items. */
 static void check_decode_plan(const attention_plan_config *c, const int32_t *kv_len, int32_t n)
 {
-    int32_t q_start[MAX_SEQS + 1], capacity = attention_decode_capacity(c, n, 1 << 17), used, none;
+    int32_t q_start[MAX_SEQS + 1], capacity = attention_decode_capacity(c, n, 1 << 17);
     vt_batch b = decodes(kv_len, n, q_start);
-    int32_t *plan = calloc(attention_decode_plan_ints(capacity, n), sizeof *plan), unused[2];
-    attention_cuda_plan(c, &b, plan, capacity, unused, 0, &used, &none);
-    assert_true(used <= capacity && none == 0);
+    int32_t *plan = calloc(attention_decode_plan_ints(capacity, n), sizeof *plan);
+    int32_t used = attention_decode_fill(c, &b, plan, capacity);
+    assert_true(used <= capacity);
     int32_t at = 0;
     for (int32_t s = 0; s < n; s++) {
         int32_t first = at, covered = 0;
@@ -79,7 +79,6 @@ static void test_decode_plan_when_lengths_vary_then_each_kv_is_covered_once(void
     }
 }
 
-/* Every tile of every token has its KV covered once, in order, by chunks or by one item. */
 /* At most one range for each SM, and what is left of a bucket's capacity is for its padding. */
 static void test_decode_plan_when_decodes_are_few_then_ranges_fill_the_rings(void **state)
 {
@@ -89,14 +88,13 @@ static void test_decode_plan_when_decodes_are_few_then_ranges_fill_the_rings(voi
         int32_t len, ranges;
     } one[] = {{1, 1}, {256, 1}, {257, 3}, {512, 4}, {1024, 8}, {2048, 8}, {4096, 16}, {99999, 16}};
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
-        int32_t q_start[2], plan[64 * DECODE_ITEM_INTS], unused[2], used, none;
+        int32_t q_start[2], plan[64 * DECODE_ITEM_INTS];
         vt_batch b = decodes(&one[i].len, 1, q_start);
-        attention_cuda_plan(&c, &b, plan, 60, unused, 0, &used, &none);
-        assert_int_equal(used, one[i].ranges);
+        assert_int_equal(attention_decode_fill(&c, &b, plan, 60), one[i].ranges);
     }
     uint32_t seed = 3;
     for (int32_t round = 0; round < 400; round++) {
-        int32_t kv_len[4], n = 1 + round % 4, q_start[5], used, none, unused[2];
+        int32_t kv_len[4], n = 1 + round % 4, q_start[5];
         c.kv_heads = round % 3 ? 8 : 1;
         for (int32_t i = 0; i < n; i++, seed = seed * 1664525u + 1013904223u)
             kv_len[i] = 1 + (int32_t)(seed >> 8) % (seed & 64 ? 600 : 60000);
@@ -104,21 +102,22 @@ static void test_decode_plan_when_decodes_are_few_then_ranges_fill_the_rings(voi
         vt_batch b = decodes(kv_len, n, q_start);
         int32_t bucket = n == 3 ? 4 : n, capacity = attention_decode_capacity(&c, bucket, 1 << 17);
         int32_t *plan = calloc(attention_decode_plan_ints(capacity, bucket), sizeof *plan);
-        attention_cuda_plan(&c, &b, plan, capacity, unused, 0, &used, &none);
+        int32_t used = attention_decode_fill(&c, &b, plan, capacity);
         assert_true(used + bucket - n <= capacity);
         assert_true(capacity <= 132 / c.kv_heads + bucket - 1);
         free(plan);
     }
 }
 
+/* Every tile of every token has its KV covered once, in order, by chunks or by one item. */
 static void check_chunk_plan(const attention_plan_config *c, const int32_t *kv_len, int32_t n)
 {
-    int32_t q_start[MAX_SEQS + 1], capacity = attention_decode_capacity(c, n, 1 << 17), used, none;
-    int32_t tiles = (c->heads / c->kv_heads + c->prefill_rows - 1) / c->prefill_rows, at = 0;
+    int32_t q_start[MAX_SEQS + 1], capacity = attention_chunks_capacity(c, n, 1 << 17);
+    int32_t tiles = (c->heads / c->kv_heads + c->tile_rows - 1) / c->tile_rows, at = 0;
     vt_batch b = decodes(kv_len, n, q_start);
-    int32_t *plan = calloc((size_t)capacity, DECODE_ITEM_INTS * sizeof *plan), unused[2];
-    attention_cuda_plan(c, &b, plan, capacity, unused, 0, &used, &none);
-    assert_true(used <= capacity && none == 0);
+    int32_t *plan = calloc((size_t)capacity, DECODE_ITEM_INTS * sizeof *plan);
+    int32_t used = attention_chunks_fill(c, &b, plan, capacity);
+    assert_true(used <= capacity);
     for (int32_t i = 0; i < n * tiles; i++) {
         int32_t first = at, covered = 0, parts = plan[first * DECODE_ITEM_INTS + 4];
         for (; at < first + parts; at++) {
@@ -143,8 +142,7 @@ static void check_chunk_plan(const attention_plan_config *c, const int32_t *kv_l
 static void test_decode_plan_when_deterministic_then_it_is_cut_at_chunks_only(void **state)
 {
     (void)state;
-    attention_plan_config c = {
-        .heads = 96, .kv_heads = 1, .sm_count = 132, .prefill_rows = 64, .deterministic = true};
+    attention_plan_config c = {.heads = 96, .kv_heads = 1, .sm_count = 132, .tile_rows = 64};
     attention_plan_config narrow = c;
     narrow.heads = 16;
     narrow.kv_heads = 8;
@@ -158,19 +156,61 @@ static void test_decode_plan_when_deterministic_then_it_is_cut_at_chunks_only(vo
         check_chunk_plan(&c, kv_len, n);
         check_chunk_plan(&narrow, kv_len, n);
     }
-    int32_t plan[2200 * DECODE_ITEM_INTS], q_start[2], used, none, unused[2], len = 5000;
+    int32_t plan[2200 * DECODE_ITEM_INTS], q_start[2], len = 5000;
     vt_batch b = decodes(&len, 1, q_start); /* alone: every chunk has its CTA */
-    attention_cuda_plan(&narrow, &b, plan, 2200, unused, 0, &used, &none);
-    assert_int_equal(used, 10);
+    assert_int_equal(attention_chunks_fill(&narrow, &b, plan, 2200), 10);
 }
 
-/* ---- sampling rows ---- */
+/* ---- sampling rows: a plan of the row, with side data ---- */
 
-static void test_sample_pack_when_a_row_has_no_penalty_then_its_context_stays_at_home(void **state)
+enum { SAMPLE_ROWS = 8 };
+
+/* sample.cuh's SampleRow. Places are counted from the begin of all side data, in elements. */
+typedef struct device_row {
+    uint64_t seed;
+    float temperature, top_p, min_p, repetition, presence, frequency;
+    int32_t top_k, n_top, position, pool_slot, target, context, n_prompt, n_context, pending_slot,
+        bias, n_bias, mask;
+} device_row;
+
+/* The plan of a step of n rows, padded to a bucket. */
+typedef struct filled_rows {
+    device_row row[SAMPLE_ROWS];
+    union {
+        int32_t context[512];
+        uint32_t mask[512];
+        vt_logit_bias bias[256];
+    } side;
+    size_t side_bytes;
+} filled_rows;
+
+static filled_rows fill_rows(const vt_sample_row *rows, int32_t n, int32_t bucket, int64_t vocab)
+{
+    const vt_host_plan *plan = vt_op_row(&sample_op, VT_DEVICE_CUDA, "parts")->plan;
+    vt_limits limits = {
+        .max_tokens = 64, .max_seqs = 4, .max_rows = SAMPLE_ROWS, .max_context = 16};
+    vt_target t = {.device = VT_DEVICE_CUDA, .limits = limits};
+    vt_tensor logits = vt_tensor_2d(NULL, VT_F32, SAMPLE_ROWS, vocab);
+    sample_args a = {.logits = &logits, .row = &rows};
+    vt_batch batch = {.n_rows = n};
+    vt_size size = {.rows = bucket, .bucket = true};
+    filled_rows f;
+    memset(&f, 0x5a, sizeof f);
+    int32_t items = plan->items(&a, &t, &size, &batch);
+    assert_int_equal(items, bucket);
+    assert_int_equal(plan->items(&a, &t, &size, NULL), bucket);
+    assert_int_equal(plan->bytes(&a, &t, &size, items), (size_t)bucket * sizeof f.row[0]);
+    f.side_bytes = plan->side_bytes(&a, &batch);
+    assert_true(f.side_bytes <= plan->most_side_bytes(&a, &t) && f.side_bytes <= sizeof f.side);
+    assert_int_equal(plan->fill(&a, &t, &size, &batch, items, f.row, &f.side), n);
+    return f;
+}
+
+static void test_sample_plan_when_a_row_has_no_penalty_then_its_context_stays_at_home(void **state)
 {
     (void)state;
-    int32_t context[3] = {4, 5, 6}, contexts[8];
-    vt_logit_bias bias[2] = {{1, 0.5f}, {2, -1}}, biases[8];
+    int32_t context[3] = {4, 5, 6};
+    vt_logit_bias bias[2] = {{1, 0.5f}, {2, -1}};
     vt_sample_row rows[3] = {
         {.repetition_penalty = 1, .context = context, .n_context = 3, .pending_slot = 0},
         {.repetition_penalty = 1.2f,
@@ -179,37 +219,82 @@ static void test_sample_pack_when_a_row_has_no_penalty_then_its_context_stays_at
          .n_context = 3,
          .pending_slot = 2},
         {.repetition_penalty = 1, .bias = bias, .n_bias = 2, .pending_slot = -1}};
-    sample_cuda_row out[3];
-    sample_cuda_counts n = sample_cuda_count(rows, 3, 100);
-    assert_int_equal(n.contexts, 3);
-    assert_int_equal(n.biases, 2);
-    assert_int_equal(n.mask_words, 0);
-    sample_cuda_pack(rows, 3, 100, out, contexts, biases, NULL);
+    filled_rows f = fill_rows(rows, 3, 3, 100);
+    const device_row *out = f.row;
+    /* one context, its end rounded to a bias; two biases; no mask */
+    assert_int_equal(f.side_bytes, 2 * sizeof bias[0] + sizeof bias);
     assert_int_equal(out[0].n_context, 0);
     assert_int_equal(out[0].pending_slot, -1);
     assert_int_equal(out[1].n_context, 3);
+    assert_int_equal(out[1].n_prompt, 1);
     assert_int_equal(out[1].pending_slot, 2);
-    assert_memory_equal(contexts + out[1].context, context, sizeof context);
+    assert_memory_equal(f.side.context + out[1].context, context, sizeof context);
     assert_int_equal(out[2].n_bias, 2);
-    assert_memory_equal(biases + out[2].bias, bias, sizeof bias);
+    assert_memory_equal(f.side.bias + out[2].bias, bias, sizeof bias);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(out[i].mask, -1);
 }
 
-static void test_sample_pack_when_rows_side_by_side_have_a_mask_then_it_travels_once(void **state)
+static void test_sample_plan_when_rows_side_by_side_have_a_mask_then_it_travels_once(void **state)
 {
     (void)state;
     const uint32_t mask[2] = {5, 1}, other[2] = {9, 0};
-    uint32_t masks[6];
     vt_sample_row rows[6] = {{.mask = mask}, {.mask = mask},  {.mask = NULL},
                              {.mask = mask}, {.mask = other}, {.mask = other}};
-    sample_cuda_row out[6];
-    assert_int_equal(sample_cuda_count(rows, 6, 33).mask_words, 6);
-    sample_cuda_pack(rows, 6, 33, out, NULL, NULL, masks);
+    filled_rows f = fill_rows(rows, 6, 6, 33);
+    assert_int_equal(f.side_bytes, 6 * sizeof(uint32_t));
     for (int i = 0; i < 6; i++)
         if (!rows[i].mask)
-            assert_int_equal(out[i].mask, -1);
+            assert_int_equal(f.row[i].mask, -1);
         else
-            assert_memory_equal(masks + out[i].mask, rows[i].mask, sizeof mask);
-    assert_int_equal(out[1].mask, out[0].mask);
+            assert_memory_equal(f.side.mask + f.row[i].mask, rows[i].mask, sizeof mask);
+    assert_int_equal(f.row[1].mask, f.row[0].mask);
+    assert_int_equal(f.row[5].mask, f.row[4].mask);
+}
+
+/* All three kinds at once: nothing lies on anything else. */
+static void test_sample_plan_when_rows_bring_everything_then_each_finds_its_own(void **state)
+{
+    (void)state;
+    int32_t context[2][5] = {{1, 2, 3, 4, 5}, {6, 7, 8, 9, 10}};
+    vt_logit_bias bias[2][3] = {{{1, 1}, {2, 2}, {3, 3}}, {{4, 4}, {5, 5}, {6, 6}}};
+    const uint32_t mask[2][3] = {{11, 12, 13}, {14, 15, 16}};
+    vt_sample_row rows[2];
+    for (int i = 0; i < 2; i++)
+        rows[i] = (vt_sample_row){.repetition_penalty = 1,
+                                  .frequency_penalty = 0.5f,
+                                  .context = context[i],
+                                  .n_context = 5,
+                                  .bias = bias[i],
+                                  .n_bias = 3,
+                                  .mask = mask[i],
+                                  .pending_slot = -1};
+    filled_rows f = fill_rows(rows, 2, 2, 90);
+    assert_int_equal(f.side_bytes, sizeof context + sizeof bias + sizeof mask);
+    for (int i = 0; i < 2; i++) {
+        assert_memory_equal(f.side.context + f.row[i].context, context[i], sizeof context[i]);
+        assert_memory_equal(f.side.bias + f.row[i].bias, bias[i], sizeof bias[i]);
+        assert_memory_equal(f.side.mask + f.row[i].mask, mask[i], sizeof mask[i]);
+    }
+}
+
+/* Padding rows choose the greatest logit and write it nowhere. */
+static void test_sample_plan_when_padded_then_the_rest_asks_for_nothing(void **state)
+{
+    (void)state;
+    vt_sample_row rows[3] = {{.temperature = 1, .pool_slot = 7, .repetition_penalty = 1.5f},
+                             {.temperature = 1, .pool_slot = 8},
+                             {.temperature = 1, .pool_slot = 9}};
+    filled_rows f = fill_rows(rows, 3, SAMPLE_ROWS, 100);
+    assert_int_equal(f.side_bytes, 0);
+    assert_int_equal(f.row[2].pool_slot, 9);
+    for (int i = 3; i < SAMPLE_ROWS; i++) {
+        const device_row *r = &f.row[i];
+        assert_true(r->temperature == 0 && r->repetition == 1 && r->presence == 0 &&
+                    r->frequency == 0);
+        assert_true(r->n_top == -1 && r->target == -1 && r->mask == -1 && r->n_bias == 0);
+        assert_true(r->n_context == 0 && r->pending_slot == -1 && r->pool_slot == -1);
+    }
 }
 
 /* ---- the JIT ---- */
@@ -530,8 +615,10 @@ int main(void)
         cmocka_unit_test(test_decode_plan_when_lengths_vary_then_each_kv_is_covered_once),
         cmocka_unit_test(test_decode_plan_when_decodes_are_few_then_ranges_fill_the_rings),
         cmocka_unit_test(test_decode_plan_when_deterministic_then_it_is_cut_at_chunks_only),
-        cmocka_unit_test(test_sample_pack_when_a_row_has_no_penalty_then_its_context_stays_at_home),
-        cmocka_unit_test(test_sample_pack_when_rows_side_by_side_have_a_mask_then_it_travels_once),
+        cmocka_unit_test(test_sample_plan_when_a_row_has_no_penalty_then_its_context_stays_at_home),
+        cmocka_unit_test(test_sample_plan_when_rows_side_by_side_have_a_mask_then_it_travels_once),
+        cmocka_unit_test(test_sample_plan_when_rows_bring_everything_then_each_finds_its_own),
+        cmocka_unit_test(test_sample_plan_when_padded_then_the_rest_asks_for_nothing),
         cmocka_unit_test(test_jit_want_when_asked_twice_then_one_instance),
         cmocka_unit_test(test_jit_cache_when_a_file_is_torn_then_it_is_not_read),
         cmocka_unit_test(test_jit_cache_when_others_could_have_written_it_then_it_is_not_used),

@@ -23,6 +23,7 @@
 #include "ops/cuda_impls.h"
 #include "ops/embed/embed.h"
 #include "ops/linear/linear.h"
+#include "ops/linear/linear_pack_cuda.h"
 #include "ops/moe/moe.h"
 
 /* Shapes that reach every kernel: groups of 2 and 3 heads, head_dim 128 and 64, q/k norms. Layers
@@ -135,7 +136,30 @@ static void compile_all(const char *arch, int32_t level, vt_dtype kv, const char
 
 /* ---- quantised weights: every type at a row of 4096, where registers are scarcest ---- */
 
-static void run_linear(vt_cuda_lane *lane, vt_dtype type, int32_t tokens, int64_t rows, bool pair)
+/* Collects the kernels of the row that the card takes for the call. */
+static void run_card(vt_cuda_lane *lane, const vt_target *t, const vt_op *op, const void *args,
+                     int32_t tokens)
+{
+    vt_size size = {.tokens = tokens, .seqs = tokens, .rows = tokens};
+    const vt_impl *impl = vt_op_select(op, args, t, &size);
+    vt_lane l = {.target = t, .size = &size, .workspace_bytes = t->workspace_bytes, .cuda = lane};
+    assert_non_null(impl);
+    assert_string_not_equal(impl->name, "any");
+    assert_int_equal(impl->run(args, &l), VT_OK);
+}
+
+static vt_target target_of(int32_t level)
+{
+    return (vt_target){.device = VT_DEVICE_CUDA,
+                       .limits = {.max_tokens = 4096, .max_seqs = 256, .max_rows = 256},
+                       .workspace_bytes = 64 << 20,
+                       .level = level,
+                       .sm_count = 132,
+                       .max_shared_bytes = level >= 90 ? 227 << 10 : 163 << 10};
+}
+
+static void run_linear(vt_cuda_lane *lane, const vt_target *t, vt_dtype type, int32_t tokens,
+                       int64_t rows, bool pair)
 {
     enum { COLS = 4096 };
     vt_tensor w = vt_tensor_2d(NULL, type, rows, COLS),
@@ -147,23 +171,21 @@ static void run_linear(vt_cuda_lane *lane, vt_dtype type, int32_t tokens, int64_
                         .rows = rows,
                         .cols = COLS,
                         .dtype = type,
-                        .packed_for = &linear_cuda_impl};
+                        .packing = &linear_cuda_packing};
     linear_args a = {.x = &x,
                      .w = &weight,
                      .residual = pair ? NULL : &y,
                      .y = &y,
                      .epilogue = pair ? LINEAR_SWIGLU : LINEAR_NONE,
                      .scale = 1};
-    assert_true(linear_cuda_impl.supports(&a));
-    vt_lane l = {.device = VT_DEVICE_CUDA, .cuda = lane};
-    assert_int_equal(linear_cuda_impl.run(&a, &l), VT_OK);
-    embed_args e = {.table = &w, .y = &x, .scale = 1};
-    assert_true(embed_cuda_impl.supports(&e));
-    assert_int_equal(embed_cuda_impl.run(&e, &l), VT_OK);
+    run_card(lane, t, &linear_op, &a, tokens);
+    const int32_t *ids = NULL;
+    embed_args e = {.table = &w, .tokens = &ids, .y = &x, .scale = 1};
+    run_card(lane, t, &embed_op, &e, tokens);
 }
 
 /* Experts of 2048 columns, and of 768 on their way down. */
-static void run_experts(vt_cuda_lane *lane, vt_dtype type, int32_t tokens)
+static void run_experts(vt_cuda_lane *lane, const vt_target *t, vt_dtype type, int32_t tokens)
 {
     enum { N = 4, HIDDEN = 2048, FFN = 768, USED = 2 };
     vt_tensor x = vt_tensor_2d(NULL, VT_BF16, tokens, HIDDEN),
@@ -179,13 +201,13 @@ static void run_experts(vt_cuda_lane *lane, vt_dtype type, int32_t tokens)
                                  .rows = 2 * FFN,
                                  .cols = HIDDEN,
                                  .dtype = type,
-                                 .packed_for = &linear_cuda_impl};
+                                 .packing = &linear_cuda_packing};
         back[e] = (vt_weight){.part = {&down},
                               .n_parts = 1,
                               .rows = HIDDEN,
                               .cols = FFN,
                               .dtype = type,
-                              .packed_for = &linear_cuda_impl};
+                              .packing = &linear_cuda_packing};
     }
     moe_linear_args a = {.x = &x,
                          .expert = &expert,
@@ -194,9 +216,7 @@ static void run_experts(vt_cuda_lane *lane, vt_dtype type, int32_t tokens)
                          .down = back,
                          .n_experts = N,
                          .y = &x};
-    assert_true(moe_linear_cuda_impl.supports(&a));
-    vt_lane l = {.device = VT_DEVICE_CUDA, .cuda = lane};
-    assert_int_equal(moe_linear_cuda_impl.run(&a, &l), VT_OK);
+    run_card(lane, t, &moe_linear_op, &a, tokens);
 }
 
 static void compile_quantised(const char *arch, int32_t level, const vt_dtype *type, int32_t n)
@@ -204,19 +224,19 @@ static void compile_quantised(const char *arch, int32_t level, const vt_dtype *t
     vt_err err = {0};
     vt_cuda *cuda;
     assert_int_equal(vt_cuda_offline(arch, level, 132, &cuda, &err), VT_OK);
-    vt_cuda_lane lane = {
-        .cuda = cuda, .collect = true, .pdl = level >= 90, .workspace_bytes = 64 << 20};
+    vt_cuda_lane lane = {.cuda = cuda, .collect = true, .pdl = level >= 90};
+    vt_target t = target_of(level);
     for (int32_t i = 0; i < n; i++) {
-        run_linear(&lane, type[i], 1, 1024, false); /* 8 rows a CTA */
-        run_linear(&lane, type[i], 1, 8192, false);
-        run_linear(&lane, type[i], 1, 8192, true);
-        run_linear(&lane, type[i], 4, 8192, true);
-        run_linear(&lane, type[i], 8, 8192, true);
-        run_linear(&lane, type[i], 16, 8192, false);
-        run_linear(&lane, type[i], 32, 8192, true);
-        run_linear(&lane, type[i], 65, 8192, true);
-        run_experts(&lane, type[i], 1);
-        run_experts(&lane, type[i], 20);
+        run_linear(&lane, &t, type[i], 1, 1024, false); /* 8 rows a CTA */
+        run_linear(&lane, &t, type[i], 1, 8192, false);
+        run_linear(&lane, &t, type[i], 1, 8192, true);
+        run_linear(&lane, &t, type[i], 4, 8192, true);
+        run_linear(&lane, &t, type[i], 8, 8192, true);
+        run_linear(&lane, &t, type[i], 16, 8192, false);
+        run_linear(&lane, &t, type[i], 32, 8192, true);
+        run_linear(&lane, &t, type[i], 65, 8192, true);
+        run_experts(&lane, &t, type[i], 1);
+        run_experts(&lane, &t, type[i], 20);
     }
     assert_true(compile_named(cuda) >= 12 * n); /* those, a panel's and the embedding's */
     vt_cuda_close(cuda);
@@ -243,15 +263,13 @@ static void compile_deterministic(const char *arch, int32_t level)
     vt_err err = {0};
     vt_cuda *cuda;
     assert_int_equal(vt_cuda_offline(arch, level, 132, &cuda, &err), VT_OK);
-    vt_cuda_lane lane = {.cuda = cuda,
-                         .collect = true,
-                         .pdl = level >= 90,
-                         .deterministic = true,
-                         .workspace_bytes = 64 << 20};
+    vt_cuda_lane lane = {.cuda = cuda, .collect = true, .pdl = level >= 90};
+    vt_target t = target_of(level);
+    t.deterministic = true;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         for (size_t k = 0; k < sizeof tokens / sizeof *tokens; k++) {
-            run_linear(&lane, VT_BF16, tokens[k], rows[i], false);
-            run_linear(&lane, VT_BF16, tokens[k], rows[i], true);
+            run_linear(&lane, &t, VT_BF16, tokens[k], rows[i], false);
+            run_linear(&lane, &t, VT_BF16, tokens[k], rows[i], true);
         }
     assert_true(compile_named(cuda) > 20);
     vt_cuda_close(cuda);

@@ -17,6 +17,7 @@
 #include "device/cuda.h"
 #include "engine/engine.h"
 #include "engine/options.h"
+#include "exec/cuda.h"
 #include "exec/weights_cuda.h"
 #include "model/load.h"
 
@@ -234,12 +235,52 @@ static void test_compile_when_a_kernel_cannot_be_loaded_then_the_next_try_loads_
     }
 }
 
+/* The words that CTAs count each other in are as many for every call: limits that need more are
+ * refused at the start, by the first call that does. */
+static void test_executor_when_its_limits_need_too_many_tickets_then_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        int32_t seqs, rows;
+        const char *message;
+    } row[] = {{CUDA_TICKETS + 1, 4,
+                "L00.attention_decode: max-running 65537 with 4 rows of logits a step needs "},
+               {4, CUDA_TICKETS + 1,
+                "sample: max-running 4 with 65537 rows of logits a step needs 65537 tickets, and "
+                "there are 65536: set a smaller max-running"}};
+    setenv("VITRINE_EMULATOR", "memory=256", 1);
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        vt_model *m = tiny_model("llama");
+        vt_executor_config config = {.limits = {.max_tokens = 64,
+                                                .max_seqs = row[i].seqs,
+                                                .max_rows = row[i].rows,
+                                                .max_context = 64,
+                                                .page_size = 16,
+                                                .n_workers = 1},
+                                     .n_pages = 8,
+                                     .n_pool_slots = 2,
+                                     .kv_dtype = VT_BF16,
+                                     .n_threads = 1};
+        vt_cuda_options options = {.graphs = true, .pdl = true};
+        vt_executor *x = NULL;
+        vt_err err = {0};
+        assert_int_equal(vt_executor_cuda_new(m, &config, &options, &x, &err), VT_ERR_UNSUPPORTED);
+        if (strncmp(err.message, row[i].message, strlen(row[i].message)) != 0)
+            fail_msg("%s", err.message);
+        assert_non_null(strstr(err.message, "set a smaller max-running"));
+        assert_null(x);
+        assert_int_equal(left_over(), 0);
+        vt_model_free(m);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_compile_when_a_kernel_cannot_be_loaded_then_the_next_try_loads_it),
         cmocka_unit_test(
             test_weights_when_an_upload_is_refused_then_no_kernel_writes_to_what_is_gone),
+        cmocka_unit_test(test_executor_when_its_limits_need_too_many_tickets_then_refused),
         cmocka_unit_test(test_engine_when_any_call_is_refused_then_nothing_is_lost),
         cmocka_unit_test(test_recording_engine_when_any_call_is_refused_then_nothing_is_lost),
     };

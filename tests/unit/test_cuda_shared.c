@@ -9,6 +9,7 @@
 
 #include "ops/attention/attention_cuda.h"
 #include "ops/attention/attention_shared.h"
+#include "ops/cuda_impls.h"
 
 enum { MOST = 1200, PAGES = 80, TRUNKS = 5 };
 
@@ -312,13 +313,14 @@ static void check_executed(const executed *x)
     }
 }
 
-/* A plan for `padding` more sequences than there are, which are put behind it as cuda_step.c does.
+/* A plan for `padding` more sequences than there are, which are put behind it as
+ * attention_cuda.c does.
  * Returns how many items are of several sequences. */
 static int32_t check_plan(const attention_plan_config *c, sequences *q, int32_t padding)
 {
     static const int32_t nobody = 0;
     vt_batch *b = &q->batch;
-    int32_t n = b->n_seqs + padding, longest = 1, used, none, unused[2], n_shared = 0;
+    int32_t n = b->n_seqs + padding, longest = 1, n_shared = 0;
     for (int32_t s = 0; s < b->n_seqs; s++)
         longest = q->kv_len[s] > longest ? q->kv_len[s] : longest;
     /* the context that there is room for is now and then no longer than what is used of it */
@@ -339,7 +341,7 @@ static int32_t check_plan(const attention_plan_config *c, sequences *q, int32_t 
     x.slots = malloc((size_t)x.n_slots * sizeof *x.slots);
     assert_true(plan && x.slots && x.first && x.count && x.seen);
     memset(x.slots, 0xff, (size_t)x.n_slots * sizeof *x.slots);
-    attention_cuda_plan(c, b, plan, capacity, unused, 0, &used, &none);
+    int32_t used = attention_decode_fill(c, b, plan, capacity);
     for (int32_t i = used; i < capacity; i++)
         assert_int_equal(plan[(size_t)i * DECODE_ITEM_INTS], -1);
     for (int32_t i = 0; i < padding; i++) {
@@ -353,7 +355,7 @@ static int32_t check_plan(const attention_plan_config *c, sequences *q, int32_t 
         item[6] > 0 ? run_shared(&x, item) : run_own(&x, item);
     }
     check_executed(&x);
-    assert_int_equal(attention_shared_items(c, plan, used), n_shared);
+    assert_int_equal(attention_shared_items(plan, used), n_shared);
     free(plan);
     free(x.slots);
     free(x.first);
@@ -420,8 +422,18 @@ static void test_plan_when_decodes_are_few_then_they_share_nothing(void **state)
         assert_int_equal(check_plan(&c, q, 0) > 0, may);
         free(q);
     }
-    c.deterministic = true;
-    assert_false(attention_may_share(&c, 1000));
+}
+
+/* In a fixed order nothing is shared: the row whose plans share has none, and the plans of rows
+ * that have one never say that they do. */
+static void test_plan_when_the_order_is_fixed_then_nothing_is_shared(void **state)
+{
+    (void)state;
+    assert_false(attention_decode_split.fixed_order);
+    assert_non_null(attention_decode_split.plan->shared);
+    for (const vt_impl *const *impl = attention_decode_op.impls; *impl; impl++)
+        if ((*impl)->device == VT_DEVICE_CUDA && (*impl)->fixed_order && (*impl)->plan)
+            assert_null((*impl)->plan->shared);
 }
 
 int main(void)
@@ -434,6 +446,7 @@ int main(void)
         cmocka_unit_test(test_plan_when_pages_are_shared_then_each_kv_is_covered_once),
         cmocka_unit_test(test_plan_when_sharing_does_not_apply_then_there_is_none),
         cmocka_unit_test(test_plan_when_decodes_are_few_then_they_share_nothing),
+        cmocka_unit_test(test_plan_when_the_order_is_fixed_then_nothing_is_shared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

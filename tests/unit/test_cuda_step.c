@@ -4,10 +4,14 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "exec/cuda_inside.h"
+#include "exec/describe.h"
+#include "model/load.h"
+#include "ops/attention/attention_cuda.h"
 
 enum { MAX_TOKENS = 1500, MAX_SEQS = 40, MAX_PAGES = 4096, PAGE = 16, N_PAGES = 777 };
 
@@ -77,27 +81,93 @@ static void make_step(step_arrays *a, uint32_t *rng)
     b->row_token = a->row_token;
 }
 
-/* As much of an executor as a step's block needs. */
-static cuda_executor *new_executor(bool deterministic)
+/* As much of an executor as a step's block needs: the program of a model, described for a GPU. */
+typedef struct rig {
+    cuda_executor x;
+    vt_described d;
+    vt_model *m;
+} rig;
+
+static rig *new_rig(const char *model, bool deterministic, const vt_limits *limits)
 {
-    cuda_executor *x = calloc(1, sizeof *x);
-    assert_non_null(x);
-    x->config.limits = (vt_limits){.max_tokens = MAX_TOKENS,
-                                   .max_seqs = MAX_SEQS,
-                                   .max_rows = MAX_SEQS + 8,
-                                   .max_context = 1024,
-                                   .page_size = PAGE};
+    rig *r = calloc(1, sizeof *r);
+    vt_err err = {0};
+    assert_non_null(r);
+    vt_target t = vt_target_of_h200(limits);
+    t.sm_count = 20;
+    t.shared_rows = 1;
+    t.deterministic = deterministic;
+    if (vt_model_load(model, &r->m, &err) != VT_OK ||
+        vt_describe(r->m, &t, VT_BF16, NULL, 0, &r->d, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    cuda_executor *x = &r->x;
+    x->prog = r->d.program;
+    x->config.limits = *limits;
     x->config.n_pages = N_PAGES;
-    x->plan = (attention_plan_config){.heads = 16,
-                                      .kv_heads = 4,
-                                      .few = {8, 3},
-                                      .sm_count = 20,
-                                      .prefill_rows = 128,
-                                      .deterministic = deterministic,
-                                      .shared_rows = 1};
+    x->kv.first_page = 1;
     x->graph_tokens = GRAPH_TOKENS;
-    x->tail_bytes = cuda_step_tail_bytes(x->config.limits.max_rows);
-    return x;
+    x->tail_bytes = cuda_step_tail_bytes(x, limits->max_rows);
+    for (int32_t i = 0, n = 0; i < x->prog->n_plans; i++)
+        x->side_part[i] = x->prog->plan[i].plan->most_side_bytes ? n++ : -1;
+    return r;
+}
+
+static void free_rig(rig *r)
+{
+    vt_described_release(&r->d);
+    vt_model_free(r->m);
+    free(r);
+}
+
+static vt_limits step_limits(void)
+{
+    return (vt_limits){.max_tokens = MAX_TOKENS,
+                       .max_seqs = MAX_SEQS,
+                       .max_rows = MAX_SEQS + 8,
+                       .max_context = 1024,
+                       .page_size = PAGE};
+}
+
+static rig *step_rig(bool deterministic)
+{
+    vt_limits limits = step_limits();
+    return new_rig("dummy:qwen3-0.6b", deterministic, &limits);
+}
+
+static vt_size largest_size(const cuda_executor *x)
+{
+    const vt_limits *lim = &x->config.limits;
+    return (vt_size){.tokens = lim->max_tokens,
+                     .seqs = lim->max_seqs,
+                     .rows = lim->max_rows,
+                     .decodes = lim->max_seqs,
+                     .prefills = lim->max_seqs,
+                     .copies = lim->max_seqs};
+}
+
+/* The index of the program's plan of this name; -1: none. */
+static int32_t plan_of(const cuda_executor *x, const char *name)
+{
+    for (int32_t i = 0; i < x->prog->n_plans; i++)
+        if (strcmp(x->prog->plan[i].plan->name, name) == 0)
+            return i;
+    return -1;
+}
+
+/* One that must be there. */
+static int32_t must_plan(const cuda_executor *x, const char *name)
+{
+    int32_t i = plan_of(x, name);
+    if (i < 0)
+        fail_msg("the program has no plan '%s'", name);
+    return i;
+}
+
+/* Decode's plan: `deterministic` has its own. */
+static int32_t decode_plan(const cuda_executor *x)
+{
+    return must_plan(x,
+                     x->prog->target.deterministic ? "chunks in tiles of 128 rows" : "KV ranges");
 }
 
 static const int32_t *at(const char *block, size_t offset)
@@ -153,43 +223,51 @@ static void expect_same_step(cuda_executor *x, const step_arrays *a, char *plain
     step_layout m = cuda_step_layout(x, &g);
     size_t end = cuda_step_fill(x, &a->step, &g, padded);
     assert_true(end <= x->step_bytes);
-    assert_int_equal(s.tokens, b->n_tokens);
+    assert_int_equal(s.size.tokens, b->n_tokens);
     assert_false(s.decode || s.body || s.tail);
-    assert_true(g.tokens >= b->n_tokens && g.rows >= b->n_rows && g.seqs >= b->n_seqs);
+    assert_true(g.size.tokens >= b->n_tokens && g.size.rows >= b->n_rows &&
+                g.size.seqs >= b->n_seqs);
+    assert_int_equal(g.size.pad_seqs, g.decode ? g.size.seqs - b->n_seqs : 0);
     const size_t per_token[][2] = {
         {l.token, m.token}, {l.position, m.position}, {l.seq_of, m.seq_of}, {l.slot, m.slot}};
     for (size_t i = 0; i < 4; i++)
         expect_equal(plain, per_token[i][0], padded, per_token[i][1], b->n_tokens);
-    for (int32_t t = 0; t < b->n_tokens; t++) /* the device's first page is nobody's */
+    for (int32_t t = 0; t < b->n_tokens; t++) /* the device's first page is for padding */
         assert_int_equal(at(padded, m.slot)[t], b->slot[t] + PAGE);
     for (int32_t p = 0; p < b->n_pages; p++)
         assert_int_equal(at(padded, m.page_ids)[p], b->page_ids[p] + 1);
-    for (int32_t t = b->n_tokens; t < g.tokens; t++)
+    for (int32_t t = b->n_tokens; t < g.size.tokens; t++)
         assert_int_equal(at(padded, m.slot)[t], 0);
     expect_equal(plain, l.q_start, padded, m.q_start, b->n_seqs + 1);
     expect_equal(plain, l.kv_len, padded, m.kv_len, b->n_seqs);
     expect_equal(plain, l.page_start, padded, m.page_start, b->n_seqs + 1);
     expect_equal(plain, l.page_ids, padded, m.page_ids, b->n_pages);
     expect_equal(plain, l.row_token, padded, m.row_token, b->n_rows);
-    for (int32_t r = b->n_rows; r < g.rows; r++)
-        assert_in_range(at(padded, m.row_token)[r], 0, g.tokens - 1);
-    expect_same_plan(plain, l.decode_plan, s.decode_items, padded, m.decode_plan, g.decode_items,
-                     DECODE_ITEM_INTS, b->n_seqs);
-    const int32_t *item = at(plain, l.decode_plan);
-    for (int32_t i = 0; !x->plan.deterministic && i < s.decode_items && item[i * 8] >= 0; i++)
+    for (int32_t r = b->n_rows; r < g.size.rows; r++)
+        assert_in_range(at(padded, m.row_token)[r], 0, g.size.tokens - 1);
+    int32_t d = decode_plan(x), p = must_plan(x, "tiles of 128 rows");
+    assert_int_equal(s.used[d], b->n_decode > 0);
+    assert_int_equal(g.used[d], s.used[d]);
+    assert_int_equal(s.used[p], b->n_decode < b->n_seqs);
+    assert_int_equal(g.used[p], s.used[p]);
+    expect_same_plan(plain, l.plan[d], s.items[d], padded, m.plan[d], g.items[d], DECODE_ITEM_INTS,
+                     b->n_seqs);
+    const int32_t *item = at(plain, l.plan[d]);
+    bool may = x->prog->plan[d].plan->shared != NULL;
+    for (int32_t i = 0; may && i < s.items[d] && item[i * 8] >= 0; i++)
         if (item[i * 8 + 6] > 0) { /* of several sequences, which are in the table behind */
             size_t first = (size_t)item[i * 8] * DECODE_MEMBER_INTS * 4;
-            expect_equal(plain, l.decode_plan + (size_t)s.decode_items * 32 + first, padded,
-                         m.decode_plan + (size_t)g.decode_items * 32 + first,
+            expect_equal(plain, l.plan[d] + (size_t)s.items[d] * 32 + first, padded,
+                         m.plan[d] + (size_t)g.items[d] * 32 + first,
                          3 + DECODE_MEMBER_INTS * (item[i * 8 + 6] - 1));
             n_shared++;
         }
     if (g.decode) /* padding sequences have their items too */
-        expect_padding_planned(at(padded, m.decode_plan), g.decode_items, DECODE_ITEM_INTS,
-                               b->n_seqs, g.seqs);
-    expect_same_plan(plain, l.prefill_plan, s.prefill_items, padded, m.prefill_plan,
-                     g.prefill_items, PREFILL_ITEM_INTS, b->n_seqs);
-    for (int32_t q = g.decode ? b->n_seqs : g.seqs; q < g.seqs; q++) {
+        expect_padding_planned(at(padded, m.plan[d]), g.items[d], DECODE_ITEM_INTS, b->n_seqs,
+                               g.size.seqs);
+    expect_same_plan(plain, l.plan[p], s.items[p], padded, m.plan[p], g.items[p], PREFILL_ITEM_INTS,
+                     b->n_seqs);
+    for (int32_t q = b->n_seqs; g.decode && q < g.size.seqs; q++) {
         assert_int_equal(at(padded, m.kv_len)[q], 1);
         assert_int_equal(at(padded, m.page_ids)[at(padded, m.page_start)[q]], 0);
     }
@@ -201,8 +279,10 @@ static void test_step_when_padded_then_it_holds_the_same_step(void **state)
     uint32_t rng = 5;
     step_arrays *a = malloc(sizeof *a);
     for (int deterministic = 0; deterministic < 2; deterministic++) {
-        cuda_executor *x = new_executor(deterministic);
-        step_shape most = cuda_step_largest(x);
+        rig *r = step_rig(deterministic);
+        cuda_executor *x = &r->x;
+        vt_size largest = largest_size(x);
+        step_shape most = cuda_step_of_size(x, &largest);
         x->step_bytes = cuda_step_layout(x, &most).page_ids + (MAX_PAGES + MAX_SEQS) * 4;
         char *plain = malloc(x->step_bytes), *padded = malloc(x->step_bytes);
         assert_true(a && plain && padded);
@@ -212,7 +292,8 @@ static void test_step_when_padded_then_it_holds_the_same_step(void **state)
         }
         free(plain);
         free(padded);
-        free(x);
+        assert_int_equal(x->shared_items > 0, !deterministic);
+        free_rig(r);
     }
     free(a);
     assert_true(n_shared > 100);
@@ -223,34 +304,41 @@ static void test_step_when_padded_then_it_holds_the_same_step(void **state)
 static void test_layout_when_one_part_changes_then_the_other_stays(void **state)
 {
     (void)state;
-    cuda_executor *x = new_executor(false);
-    step_shape a = cuda_step_decode(x, 8), b = cuda_step_largest(x);
-    b.rows = a.rows;
+    rig *r = step_rig(false);
+    cuda_executor *x = &r->x;
+    vt_size largest = largest_size(x);
+    step_shape a = cuda_step_decode(x, 8), b = cuda_step_of_size(x, &largest);
+    int32_t rows = must_plan(x, "sampling rows");
+    b.size.rows = a.size.rows;
     step_layout la = cuda_step_layout(x, &a), lb = cuda_step_layout(x, &b);
     assert_int_equal(la.row_token, lb.row_token);
-    assert_int_equal(la.rows, lb.rows);
+    assert_int_equal(la.plan[rows], lb.plan[rows]);
     assert_int_equal(la.begin, lb.begin);
     b = a;
-    b.rows = x->config.limits.max_rows;
+    b.size.rows = x->config.limits.max_rows;
     lb = cuda_step_layout(x, &b);
     assert_int_equal(lb.begin, 0);
     assert_int_equal(la.token, lb.token);
-    assert_int_equal(la.prefill_plan, lb.prefill_plan);
+    for (int32_t i = 0; i < x->prog->n_plans; i++)
+        if (i != rows)
+            assert_int_equal(la.plan[i], lb.plan[i]);
+    assert_true(la.plan[rows] < la.token && la.plan[decode_plan(x)] > la.page_start);
     assert_int_equal(la.token, x->tail_bytes);
-    free(x);
+    free_rig(r);
 }
 
 /* Kernels and the order of their sums change at these numbers of tokens: linear_cuda.c. */
 static void test_shape_when_padded_then_no_border_of_a_linear_is_crossed(void **state)
 {
     (void)state;
-    cuda_executor *x = new_executor(false);
+    rig *r = step_rig(false);
+    cuda_executor *x = &r->x;
     int32_t q_start[2] = {0, 0}, kv_len[1] = {0};
     x->options.graphs = true;
     for (int32_t n = 2; n <= MAX_TOKENS; n++) {
         q_start[1] = kv_len[0] = n;
         vt_batch b = {.n_tokens = n, .n_seqs = 1, .q_start = q_start, .kv_len = kv_len};
-        int32_t p = cuda_step_shape(x, &b).tokens;
+        int32_t p = cuda_step_shape(x, &b).size.tokens;
         assert_in_range(p, n, n + 63);
         assert_int_equal(p <= 16, n <= 16);
         assert_int_equal(p <= 32, n <= 32);
@@ -268,7 +356,7 @@ static void test_shape_when_padded_then_no_border_of_a_linear_is_crossed(void **
     assert_int_equal(cuda_step_bucket(5, 6), 6);
     assert_int_equal(cuda_step_bucket(7, 6), 0);
     assert_int_equal(cuda_step_bucket(257, 300), 0);
-    free(x);
+    free_rig(r);
 }
 
 /* Decodes, and `more` a prompt of ten tokens behind them. */
@@ -292,23 +380,85 @@ static void test_shape_when_padded_then_its_kernel_has_code_for_the_plan(void **
     static const int32_t most[] = {1, 3, 4, 5, 7, 40, 300};
     static const int32_t kv_len[302];
     int32_t q_start[303];
-    cuda_executor *x = new_executor(false);
     for (size_t m = 0; m < sizeof most / sizeof *most; m++) {
-        x->config.limits.max_seqs = most[m];
-        x->config.limits.max_rows = most[m] + 8;
+        vt_limits limits = step_limits();
+        limits.max_seqs = most[m];
+        limits.max_rows = most[m] + 8;
+        rig *r = new_rig("dummy:smollm2-135m", false, &limits);
+        cuda_executor *x = &r->x;
+        const vt_program_plan *plan = &x->prog->plan[decode_plan(x)];
+        attention_plan_config c = attention_plan_config_of(plan->args, &x->prog->target, 0);
         for (int32_t n = 1; n <= most[m]; n++)
             for (int graphs = 0; graphs < 2; graphs++)
                 for (int more = 0; more < 2 && n + more <= most[m]; more++) {
                     vt_batch b = batch_of(n, more, q_start, kv_len);
                     x->options.graphs = graphs;
                     step_shape s = cuda_step_shape(x, &b);
-                    assert_true(s.decodes >= n && (graphs || s.decodes == n));
-                    assert_int_equal(attention_may_share(&x->plan, s.decodes),
-                                     attention_may_share(&x->plan, n));
-                    assert_int_equal(attention_may_share(&x->plan, n), n > ATTENTION_FEW);
+                    assert_true(s.size.decodes >= n && (graphs || s.size.decodes == n));
+                    assert_int_equal(attention_may_share(&c, s.size.decodes),
+                                     attention_may_share(&c, n));
+                    assert_int_equal(attention_may_share(&c, n), n > ATTENTION_FEW);
                 }
+        free_rig(r);
     }
-    free(x);
+}
+
+/* What a row's side data is bounded by is refused before a byte of it is copied. */
+static void test_side_data_when_it_is_more_than_its_plan_allows_then_refused(void **state)
+{
+    (void)state;
+    rig *r = step_rig(false);
+    cuda_executor *x = &r->x;
+    const vt_program_plan *rows = &x->prog->plan[must_plan(x, "sampling rows")];
+    size_t most = rows->plan->most_side_bytes(rows->args, &x->prog->target);
+    vt_sample_row row = {.repetition_penalty = 1,
+                         .n_bias = (int32_t)(most / sizeof(vt_logit_bias)) + 1,
+                         .pending_slot = -1};
+    vt_step step = {.id = 7, .batch = {.n_rows = 1}, .rows = &row};
+    step_shape s = cuda_step_of_size(x, &(vt_size){.rows = 1});
+    result_slot slot = {0};
+    vt_err err = {0};
+    char want[128];
+    vt_program_bind(x->prog, &step.batch, &s.size, step.rows);
+    assert_int_equal(cuda_step_upload_side(x, &step, &s, &slot, &err), VT_ERR_USAGE);
+    snprintf(want, sizeof want, "step 7 brings %zu bytes of sampling rows, expected at most %zu",
+             (size_t)row.n_bias * sizeof(vt_logit_bias), most);
+    assert_string_equal(err.message, want);
+    assert_true(slot.side == NULL && slot.side_bytes == 0);
+    vt_page_copy copy[MAX_SEQS + 1] = {{0}};
+    step.batch = (vt_batch){.n_copies = MAX_SEQS + 1, .copies = copy};
+    s = cuda_step_of_size(x, &(vt_size){.copies = MAX_SEQS + 1});
+    assert_int_equal(cuda_step_upload_side(x, &step, &s, &slot, &err), VT_ERR_USAGE);
+    assert_non_null(strstr(err.message, "bytes of page copies, expected at most"));
+    free_rig(r);
+}
+
+/* All layers' attention is planned once: a plan for each kind of host work, whatever the layers. */
+static void test_plans_when_calls_have_equal_work_then_they_share_one(void **state)
+{
+    (void)state;
+    rig *r = step_rig(false);
+    const vt_program *p = r->x.prog;
+    int32_t decodes = 0;
+    assert_int_equal(p->n_plans, 4); /* page copies, decode, prefill, sampling */
+    for (int32_t i = 0; i < p->n_plans; i++)
+        for (int32_t k = i + 1; k < p->n_plans; k++)
+            assert_true(p->plan[i].plan != p->plan[k].plan || p->plan[i].key != p->plan[k].key);
+    for (int32_t i = 0; i < p->n_calls; i++)
+        for (int32_t k = 0; k < p->call[i].n_choices; k++) {
+            const vt_host_plan *want = p->call[i].choice[k].impl->plan;
+            int16_t plan = p->call[i].plan[k];
+            assert_int_equal(plan >= 0, want != NULL);
+            if (plan < 0)
+                continue;
+            assert_ptr_equal(p->plan[plan].plan, want);
+            assert_int_equal(p->plan[plan].when, p->call[i].when);
+            if (want->key)
+                assert_true(p->plan[plan].key == want->key(p->call[i].args));
+            decodes += plan == decode_plan(&r->x);
+        }
+    assert_int_equal(decodes, r->m->arch.n_layers);
+    free_rig(r);
 }
 
 int main(void)
@@ -318,6 +468,8 @@ int main(void)
         cmocka_unit_test(test_layout_when_one_part_changes_then_the_other_stays),
         cmocka_unit_test(test_shape_when_padded_then_no_border_of_a_linear_is_crossed),
         cmocka_unit_test(test_shape_when_padded_then_its_kernel_has_code_for_the_plan),
+        cmocka_unit_test(test_side_data_when_it_is_more_than_its_plan_allows_then_refused),
+        cmocka_unit_test(test_plans_when_calls_have_equal_work_then_they_share_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

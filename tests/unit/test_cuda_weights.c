@@ -65,9 +65,9 @@ static void check_matrix(const fixture *f, const vt_layout_entry *e, int64_t i, 
     vt_err err = {0};
     vt_arena_init(&arena, 0);
     must(vt_layout_weight(e, i, &arena, &host, &err), &err);
-    assert_int_equal(w->packed_bytes, w->packed_for->pack_bytes(&host));
+    assert_int_equal(w->packed_bytes, w->packing->bytes(&host));
     void *want = vt_calloc(1, w->packed_bytes), *got = read_back(f, w->part[0], w->packed_bytes);
-    vt_pack_all(w->packed_for, &host, want);
+    vt_pack_all(w->packing, &host, want);
     assert_memory_equal(got, want, w->packed_bytes);
     free(want);
     free(got);

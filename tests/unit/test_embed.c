@@ -50,9 +50,9 @@ static void test_embed_picks_the_row_of_each_token(void **state)
 {
     (void)state;
     float table[3][2] = {{1, 2}, {3, 4}, {5, 6}}, y[2][2];
-    int32_t tokens[2] = {2, 0};
+    const int32_t ids[2] = {2, 0}, *tokens = ids;
     vt_tensor tt = vt_tensor_2d(table, VT_F32, 3, 2), ty = vt_tensor_2d(y, VT_F32, 2, 2);
-    embed_args a = {&tt, tokens, &ty, 10};
+    embed_args a = {.table = &tt, .tokens = &tokens, .y = &ty, .scale = 10};
     run_all(&a, 1);
     assert_float_equal(y[0][0], 50, 0);
     assert_float_equal(y[0][1], 60, 0);

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "exec/program.h"
+#include "exec/describe.h"
 #include "exec/weights_cuda.h"
 #include "model/load.h"
 #include "ops/cases.h"
@@ -38,31 +38,28 @@ static vt_model *load(const char *name)
 
 /* ---- one program for both devices ---- */
 
-static vt_program *program_of(const vt_model *m, const vt_weights *w, vt_device_kind device)
+static vt_described program_of(const vt_model *m, vt_device_kind device)
 {
+    vt_limits limits = case_limits(1);
+    limits.max_context = CONTEXT;
     bool gpu = device == VT_DEVICE_CUDA;
-    vt_program_config config = {.device = device,
-                                .isa = gpu ? VT_ISA_PORTABLE : vt_cpu_get()->level,
-                                .activation = gpu ? VT_BF16 : VT_F32,
-                                .limits = case_limits(1)};
-    vt_program *p;
+    vt_target target = gpu ? vt_target_of_h200(&limits)
+                           : vt_target_cpu(vt_cpu_get()->level, &limits);
+    vt_described d;
     vt_err err = {0};
-    must(vt_program_build(m, w, NULL, &config, &p, &err), &err);
-    return p;
+    must(vt_describe(m, &target, gpu ? VT_BF16 : VT_F16, NULL, 0, &d, &err), &err);
+    return d;
 }
 
 /* Both devices' programs have the same calls; returns the number of calls. */
 static int32_t same_program(const vt_model *m)
 {
-    vt_weights *cpu;
-    vt_cuda_weights *gpu;
-    vt_err err = {0};
-    must(vt_weights_load_cpu(m, NULL, vt_cpu_get()->level, CONTEXT, &cpu, &err), &err);
-    must(vt_cuda_weights_load(NULL, m, CONTEXT, 1, &gpu, &err), &err);
-    vt_program *p = program_of(m, cpu, VT_DEVICE_CPU),
-               *q = program_of(m, &gpu->weights, VT_DEVICE_CUDA);
+    vt_described cpu = program_of(m, VT_DEVICE_CPU), gpu = program_of(m, VT_DEVICE_CUDA);
+    const vt_program *p = cpu.program, *q = gpu.program;
     int32_t n = p->n_calls;
     assert_int_equal(n, q->n_calls);
+    assert_int_equal(p->n_before, q->n_before);
+    assert_int_equal(p->n_forward, q->n_forward);
     for (int32_t i = 0; i < n; i++) {
         assert_string_equal(p->call[i].label, q->call[i].label);
         assert_ptr_equal(p->call[i].op, q->call[i].op);
@@ -74,10 +71,8 @@ static int32_t same_program(const vt_model *m)
         assert_int_equal(a->w->cols, b->w->cols);
         assert_int_equal(a->bias != NULL, b->bias != NULL);
     }
-    vt_program_free(p);
-    vt_program_free(q);
-    vt_weights_free(cpu);
-    vt_cuda_weights_free(NULL, gpu);
+    vt_described_release(&cpu);
+    vt_described_release(&gpu);
     return n;
 }
 
@@ -215,17 +210,18 @@ static vt_tensor *dense_copy(vt_arena *arena, const vt_tensor *view)
 
 static void same_packed(const vt_impl *impl, const vt_weight *a, const vt_weight *b)
 {
-    size_t bytes = impl->pack_bytes ? impl->pack_bytes(a) : 0;
+    const vt_packing *p = impl->packing;
+    size_t bytes = p ? p->bytes(a) : 0;
     if (!bytes)
         return;
-    assert_int_equal(bytes, impl->pack_bytes(b));
+    assert_int_equal(bytes, p->bytes(b));
     char *x = vt_calloc(2, bytes), *y = x + bytes;
-    memset(x, 0x11, bytes); /* a byte that pack leaves out shows */
+    memset(x, 0x11, bytes); /* a byte that write() leaves out shows */
     memset(y, 0x22, bytes);
-    vt_pack_all(impl, a, x);
-    size_t unit = impl->pack_unit(b), half = bytes / unit / 2;
-    impl->pack(b, (int64_t)half, (int64_t)(bytes / unit - half), y + half * unit);
-    impl->pack(b, 0, (int64_t)half, y);
+    vt_pack_all(p, a, x);
+    size_t unit = p->unit(b), half = bytes / unit / 2;
+    p->write(b, (int64_t)half, (int64_t)(bytes / unit - half), y + half * unit);
+    p->write(b, 0, (int64_t)half, y);
     assert_memory_equal(x, y, bytes);
     free(x);
 }

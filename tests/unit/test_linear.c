@@ -83,6 +83,8 @@ static void run_with(const vt_impl *impl, const linear_args *a, vt_team *team)
 static bool can_run(const vt_impl *impl)
 {
     vt_isa best = vt_cpu_get()->best;
+    if (impl->device != VT_DEVICE_CPU)
+        return false;
     return impl->isa == VT_ISA_PORTABLE || (best != VT_ISA_NEON && impl->isa <= best);
 }
 
@@ -182,7 +184,7 @@ static void test_linear_reference_multiplies_by_rows_of_the_weight(void **state)
     vt_tensor tb = vt_tensor_2d(bias, VT_F32, 1, 2), tr = vt_tensor_2d(res, VT_F32, 1, 2);
     vt_tensor ty = vt_tensor_2d(y, VT_F32, 1, 2);
     vt_weight weight = {.part = {&tw}, .n_parts = 1, .rows = 2, .cols = 3, .dtype = VT_F32};
-    linear_args a = {&tx, &weight, &tb, &tr, &ty, LINEAR_NONE, 2};
+    linear_args a = {.x = &tx, .w = &weight, .bias = &tb, .residual = &tr, .y = &ty, .scale = 2};
     linear_op.reference(&a);
     assert_float_equal(y[0], 2 * 140 + 5 + 100, 0);
     assert_float_equal(y[1], 2 * 20 + 6 + 200, 0);
@@ -196,7 +198,7 @@ static void test_linear_reference_of_a_pair_is_silu_gate_times_up(void **state)
     vt_tensor tx = vt_tensor_2d(&x, VT_F32, 1, 1), ty = vt_tensor_2d(&y, VT_F32, 1, 1);
     vt_weight weight = {
         .part = {&tg, &tu}, .n_parts = 2, .paired = true, .rows = 2, .cols = 1, .dtype = VT_F32};
-    linear_args a = {&tx, &weight, NULL, NULL, &ty, LINEAR_SWIGLU, 1};
+    linear_args a = {.x = &tx, .w = &weight, .y = &ty, .epilogue = LINEAR_SWIGLU, .scale = 1};
     linear_op.reference(&a);
     assert_float_equal(y, 2 / (1 + exp(-2.0)) * 3, 1e-6);
     a.epilogue = LINEAR_GEGLU; /* gelu(2) = 1.9545977 in the tanh form */

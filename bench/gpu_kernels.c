@@ -681,7 +681,8 @@ static void section_gemv(bench *b)
             linear_row(b, &layers[i], VT_BF16, tokens[k], SMALL);
 }
 
-/* Weights in the tiles of linear_quant.h. Their bits are random, scales too, which changes no time. */
+/* Weights in the tiles of linear_quant.h. Their bits are random, scales too, which changes no time.
+ * */
 static void section_quant(bench *b)
 {
     static const vt_dtype type[] = {VT_FP8_E4M3, VT_Q8_0, VT_Q4_K, VT_Q6_K};

@@ -1,5 +1,6 @@
 /* make build/release/libvitrine_internal.a
- * gcc -O2 -D_GNU_SOURCE -Iinclude -Isrc bench/micro/linear.c build/release/libvitrine_internal.a -ljansson \
+ * gcc -O2 -D_GNU_SOURCE -Iinclude -Isrc bench/micro/linear.c build/release/libvitrine_internal.a
+ * -ljansson \
  *     -lm -ldl -lpthread -o build/bench_linear && build/bench_linear
  *
  * The linears of a forward pass, each shape at 1, 8, 64 and 512 tokens with every implementation

@@ -1,8 +1,10 @@
-/* make build/release/libvitrine_internal.a && gcc -O2 -D_GNU_SOURCE -Iinclude -Isrc bench/micro/radix.c \
- *     build/release/libvitrine_internal.a -ljansson -lm -lpthread -o build/bench_radix && build/bench_radix
+/* make build/release/libvitrine_internal.a && gcc -O2 -D_GNU_SOURCE -Iinclude -Isrc
+ * bench/micro/radix.c \
+ *     build/release/libvitrine_internal.a -ljansson -lm -lpthread -o build/bench_radix &&
+ *     build/bench_radix
  *
- * The prefix cache: a lookup of a prompt that is cached as a whole, among many others that share its
- * first half; an insertion of a page; an eviction. Best of several rounds. */
+ * The prefix cache: a lookup of a prompt that is cached as a whole, among many others that share
+ * its first half; an insertion of a page; an eviction. Best of several rounds. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +20,8 @@ static void write_prompt(int32_t *t, int32_t n, int32_t which)
         t[i] = i < n / 2 ? i * 13 % 5000 : (which * 7919 + i * 31) % 50000;
 }
 
-/* As a sequence that ran: pages taken, entered one by one, let go. Returns the time of the entering. */
+/* As a sequence that ran: pages taken, entered one by one, let go. Returns the time of the
+ * entering. */
 static int64_t remember(vt_radix *r, int32_t tenant, const int32_t *token, int32_t n, int32_t *page)
 {
     int32_t size = r->page_size, n_pages = n / size;

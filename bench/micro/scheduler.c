@@ -1,9 +1,11 @@
-/* make build/release/libvitrine_internal.a && gcc -O2 -D_GNU_SOURCE -Iinclude -Isrc bench/micro/scheduler.c \
- *     build/release/libvitrine_internal.a -ljansson -lm -lpthread -o build/bench_scheduler && build/bench_scheduler
+/* make build/release/libvitrine_internal.a && gcc -O2 -D_GNU_SOURCE -Iinclude -Isrc
+ * bench/micro/scheduler.c \
+ *     build/release/libvitrine_internal.a -ljansson -lm -lpthread -o build/bench_scheduler &&
+ *     build/bench_scheduler
  *
- * What a step costs the scheduler: plan and commit, with n sequences decoding at a context, one step in
- * flight as in the overlapped loop. No device and no text. Median and best of the steps; the pages of
- * a step are copied into its batch, so the context counts. */
+ * What a step costs the scheduler: plan and commit, with n sequences decoding at a context, one
+ * step in flight as in the overlapped loop. No device and no text. Median and best of the steps;
+ * the pages of a step are copied into its batch, so the context counts. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,5 @@
-/* make build/release/libvitrine_internal.a && gcc -O2 -D_GNU_SOURCE -Iinclude -Isrc bench/micro/tokenizer.c
+/* make build/release/libvitrine_internal.a && gcc -O2 -D_GNU_SOURCE -Iinclude -Isrc
+ * bench/micro/tokenizer.c
  *   build/release/libvitrine_internal.a -ljansson -lm -lpthread -o build/bench_tokenizer
  * build/bench_tokenizer FILE.gguf|tokenizer.json|FILE.tiktoken TEXT...
  *

@@ -1,8 +1,10 @@
 /* make build/release/libvitrine_internal.a && gcc -O2 -D_GNU_SOURCE -Iinclude bench/micro/ttft.c \
- *     build/release/libvitrine_internal.a -ljansson -lm -lpthread -o build/bench_ttft && build/bench_ttft [MODEL]
+ *     build/release/libvitrine_internal.a -ljansson -lm -lpthread -o build/bench_ttft &&
+ *     build/bench_ttft [MODEL]
  *
- * What a prefix hit saves: time to the first token of a prompt of a prefix and 16 tokens of its own,
- * with the prefix not cached (cold) and cached (warm). Best of three, each with a new random prefix. */
+ * What a prefix hit saves: time to the first token of a prompt of a prefix and 16 tokens of its
+ * own, with the prefix not cached (cold) and cached (warm). Best of three, each with a new random
+ * prefix. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>

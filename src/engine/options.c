@@ -106,7 +106,8 @@ static const vt_option table[] = {
                 "explain"),
     ROW("linear-backend", VT_OPTION_TEXT, .value_name = "NAME", .fallback = "auto",
         .verbs = ENGINE | VT_FOR_EXPLAIN,
-        .help = "matrix kernels, such as cublaslt or avx2, wherever they can run; auto: see explain"),
+        .help = "matrix kernels, such as cublaslt or avx2, wherever they can run; auto: see "
+                "explain"),
     ROW("deterministic", VT_OPTION_FLAG, .fallback = "false", .verbs = ENGINE,
         .help = "the same tokens whatever else is in the batch; on a CPU that always holds"),
     ROW("no-overlap", VT_OPTION_FLAG, .fallback = "false", .verbs = PLANNED,

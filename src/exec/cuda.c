@@ -341,7 +341,8 @@ vt_status vt_executor_cuda_collect(const vt_model *m, const vt_limits *limits, v
 {
     vt_executor_config config = {
         .limits = *limits, .n_pages = 16, .n_pool_slots = limits->max_seqs, .kv_dtype = kv_dtype};
-    vt_cuda_options options = {.pdl = level >= 90, .shared_rows = (int32_t)vt_knobs[VT_KNOB_CUDA_SHARED].preset};
+    vt_cuda_options options = {.pdl = level >= 90,
+                               .shared_rows = (int32_t)vt_knobs[VT_KNOB_CUDA_SHARED].preset};
     cuda_executor *x = new_executor(m, &config, &options, err);
     if (!x)
         return VT_ERR_MEMORY;

@@ -61,8 +61,8 @@ typedef struct vt_program {
     vt_arena arena;
     vt_target target;
     vt_dtype activation;
-    vt_batch batch;                  /* the bound batch */
-    vt_size size;                    /* and its size */
+    vt_batch batch;            /* the bound batch */
+    vt_size size;              /* and its size */
     const vt_sample_row *rows; /* the bound rows of logits, in host memory: how to sample each */
     int32_t *token_pool;
     vt_call *call;

@@ -55,7 +55,7 @@ static void for_each_call(void (*check)(const vt_program *p, const vt_call *c))
             vt_target t = gpu(i);
             vt_described d;
             vt_err err = {0};
-            if (vt_describe(m, &t, VT_BF16, NULL, 0, &d, &err) != VT_OK)
+            if (vt_describe(m, &t, VT_BF16, &d, &err) != VT_OK)
                 fail_msg("%s", err.message);
             for (int32_t n = 0; n < d.program->n_calls; n++)
                 check(d.program, &d.program->call[n]);
@@ -155,15 +155,11 @@ static vt_status describe_wanting(const char *model, const vt_target *t, const c
                                   const char *row, vt_described *d, vt_err *err)
 {
     vt_model *m = load(model);
-    vt_backend want = {op, row};
-    vt_status status = vt_describe(m, t, VT_BF16, &want, 1, d, err);
+    vt_target wanting = *t;
+    wanting.backend[wanting.n_backends++] = (vt_backend){op, row};
+    vt_status status = vt_describe(m, &wanting, VT_BF16, d, err);
     vt_model_free(m);
     return status;
-}
-
-static bool is_named(const vt_impl *impl, const char *name)
-{
-    return strcmp(impl->name, name) == 0 || (impl->family && strcmp(impl->family, name) == 0);
 }
 
 /* Whether a call of n tokens or rows runs on a row of this name or family, which it must where one
@@ -174,8 +170,8 @@ static bool took_wanted(const vt_program *p, const vt_call *c, int32_t n, const 
     const vt_impl *taken = vt_call_impl(c, &size);
     bool fits = false;
     for (const vt_impl *const *impl = c->op->impls; *impl; impl++)
-        fits = fits || (is_named(*impl, want) && vt_impl_fits(*impl, c->args, &p->target, &size));
-    if (fits != is_named(taken, want))
+        fits = fits || (vt_impl_is(*impl, want) && vt_impl_fits(*impl, c->args, &p->target, &size));
+    if (fits != vt_impl_is(taken, want))
         fail_msg("%s, %d: %s %s, and %s was taken", c->label, n, want,
                  fits ? "fits" : "does not fit", taken->name);
     return fits;
@@ -210,17 +206,16 @@ static void test_row_when_wanted_and_it_fits_nowhere_then_the_message_names_it(v
     static const struct {
         int32_t gpu;
         const char *op, *row, *message;
-    } wrong[] = {
-        {0, "linear", "sm90", "no call of linear can run on sm90 here"},
-        {2, "linear", "cublaslt", "no call of linear can run on cublaslt here"},
-        {2, "linear", "passes", "no call of linear can run on passes here"},
-        {0, "attention_decode", "fa3", "no call of attention_decode can run on fa3 here"},
-        {4, "linear", "small",
-         "no call of linear can run on small here (with deterministic, only rows of a fixed order "
-         "may)"},
-        {4, "attention_decode", "split",
-         "no call of attention_decode can run on split here (with deterministic, only rows of a "
-         "fixed order may)"}};
+    } wrong[] = {{0, "linear", "sm90", "linear cannot run on sm90 here"},
+                 {2, "linear", "cublaslt", "linear cannot run on cublaslt here"},
+                 {2, "linear", "passes", "linear cannot run on passes here"},
+                 {0, "attention_decode", "fa3", "attention_decode cannot run on fa3 here"},
+                 {4, "linear", "small",
+                  "linear cannot run on small here (deterministic takes only rows whose sums "
+                  "have a fixed order)"},
+                 {4, "attention_decode", "split",
+                  "attention_decode cannot run on split here (deterministic takes only rows "
+                  "whose sums have a fixed order)"}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         vt_target t = gpu(wrong[i].gpu);
         vt_described d = {0};
@@ -234,26 +229,6 @@ static void test_row_when_wanted_and_it_fits_nowhere_then_the_message_names_it(v
     }
 }
 
-static void test_row_when_auto_is_wanted_then_the_card_chooses(void **state)
-{
-    (void)state;
-    vt_target t = gpu(3);
-    vt_described d, plain;
-    vt_err err = {0};
-    assert_int_equal(describe_wanting("dummy:qwen3-0.6b", &t, "linear", "auto", &d, &err), VT_OK);
-    assert_int_equal(describe_wanting("dummy:qwen3-0.6b", &t, "linear", NULL, &plain, &err), VT_OK);
-    for (int32_t i = 0; i < d.program->n_calls; i++) {
-        const vt_call *a = &d.program->call[i], *b = &plain.program->call[i];
-        assert_int_equal(a->n_choices, b->n_choices);
-        for (int32_t k = 0; k < a->n_choices; k++) {
-            assert_int_equal(a->choice[k].upto, b->choice[k].upto);
-            assert_ptr_equal(a->choice[k].impl, b->choice[k].impl);
-        }
-    }
-    vt_described_release(&d);
-    vt_described_release(&plain);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -262,7 +237,6 @@ int main(void)
         cmocka_unit_test(test_bucket_never_lies_across_a_change_of_rows),
         cmocka_unit_test(test_row_when_wanted_then_it_is_taken_wherever_it_fits),
         cmocka_unit_test(test_row_when_wanted_and_it_fits_nowhere_then_the_message_names_it),
-        cmocka_unit_test(test_row_when_auto_is_wanted_then_the_card_chooses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

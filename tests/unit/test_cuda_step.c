@@ -98,7 +98,7 @@ static rig *new_rig(const char *model, bool deterministic, const vt_limits *limi
     t.shared_rows = 1;
     t.deterministic = deterministic;
     if (vt_model_load(model, &r->m, &err) != VT_OK ||
-        vt_describe(r->m, &t, VT_BF16, NULL, 0, &r->d, &err) != VT_OK)
+        vt_describe(r->m, &t, VT_BF16, &r->d, &err) != VT_OK)
         fail_msg("%s", err.message);
     cuda_executor *x = &r->x;
     x->prog = r->d.program;

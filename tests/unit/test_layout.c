@@ -47,7 +47,7 @@ static vt_described program_of(const vt_model *m, vt_device_kind device)
                            : vt_target_cpu(vt_cpu_get()->level, &limits);
     vt_described d;
     vt_err err = {0};
-    must(vt_describe(m, &target, gpu ? VT_BF16 : VT_F16, NULL, 0, &d, &err), &err);
+    must(vt_describe(m, &target, gpu ? VT_BF16 : VT_F16, &d, &err), &err);
     return d;
 }
 

@@ -23,7 +23,7 @@ static inline __m256i lanes_below(int n)
 
 static inline vf vf_set1(float x) { return _mm256_set1_ps(x); }
 static inline vf vf_zero(void) { return _mm256_setzero_ps(); }
-static inline vf vf_load(const float *p) { return _mm256_loadu_ps(p); }
+static inline vf vf_load(const void *p) { return _mm256_loadu_ps(p); }
 static inline void vf_store(float *p, vf v) { _mm256_storeu_ps(p, v); }
 static inline vf vf_load_n(const float *p, int n) { return _mm256_maskload_ps(p, lanes_below(n)); }
 static inline void vf_store_n(float *p, vf v, int n) { _mm256_maskstore_ps(p, lanes_below(n), v); }
@@ -104,9 +104,9 @@ static inline vf vf_exp2(vf x)
     return _mm256_and_ps(in, vf_mul(p, _mm256_castsi256_ps(bits)));
 }
 
-static inline vf vf_load_f16(const uint16_t *p)
+static inline vf vf_load_f16(const void *p)
 {
-    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
+    return _mm256_cvtph_ps(_mm_loadu_si128(p));
 }
 static inline vf vf_load_f16_n(const uint16_t *p, int n)
 {

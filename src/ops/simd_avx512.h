@@ -18,7 +18,7 @@ static inline __mmask16 lanes_below(int n) { return (__mmask16)((1u << n) - 1); 
 
 static inline vf vf_set1(float x) { return _mm512_set1_ps(x); }
 static inline vf vf_zero(void) { return _mm512_setzero_ps(); }
-static inline vf vf_load(const float *p) { return _mm512_loadu_ps(p); }
+static inline vf vf_load(const void *p) { return _mm512_loadu_ps(p); }
 static inline void vf_store(float *p, vf v) { _mm512_storeu_ps(p, v); }
 static inline vf vf_load_n(const float *p, int n)
 {
@@ -95,9 +95,9 @@ static inline vf vf_exp2(vf x)
     return _mm512_maskz_scalef_ps(in, p, n);
 }
 
-static inline vf vf_load_f16(const uint16_t *p)
+static inline vf vf_load_f16(const void *p)
 {
-    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
+    return _mm512_cvtph_ps(_mm256_loadu_si256(p));
 }
 static inline vf vf_load_f16_n(const uint16_t *p, int n)
 {

@@ -83,7 +83,7 @@ INLINE void add_sums(linear_traits tr, int T, sums sum, const uint8_t *w, const 
         vi v = vi_load(sum[t]);
         if (!tr.min)
             v = vi_add(v, vi_set(load_i32(s + PANEL + t)));
-        acc[t] = vf_fma(vf_of_int(v), vf_mul(d, vf_set(s[t])), acc[t]);
+        acc[t] = vf_fma(vf_of_int(v), vf_mul(d, vf_set1(s[t])), acc[t]);
     }
 }
 
@@ -166,7 +166,7 @@ static int64_t split_panel_bytes(const vt_weight *w, int64_t tokens)
 /* x = hi + lo + an error of 2^-17 |x|; zeros beyond the last column. */
 static void split(const float *x, int64_t cols, int panel, int token, uint8_t *dst)
 {
-    for (int64_t k = 0; k < cols; k += V) {
+    for (int64_t k = 0; k < cols; k += VF) {
         vf v = vf_load_some(x + k, cols - k);
         __m256bh hi = _mm512_cvtneps_pbh(v);
         vf back = vf_bits(VI_SLLI32(_mm512_cvtepu16_epi32((__m256i)hi), 16));
@@ -174,9 +174,10 @@ static void split(const float *x, int64_t cols, int panel, int token, uint8_t *d
         uint8_t *q = dst + k / STEP * 2 * panel * ROW_BYTES + token * ROW_BYTES + k % STEP * 2;
         _mm256_storeu_si256((__m256i *)q, (__m256i)hi);
         _mm256_storeu_si256((__m256i *)(q + panel * ROW_BYTES), (__m256i)lo);
-        if (k + V >= cols && k % STEP == 0) { /* the second half of the last 32 columns */
-            _mm256_storeu_si256((__m256i *)(q + 2 * V), _mm256_setzero_si256());
-            _mm256_storeu_si256((__m256i *)(q + 2 * V + panel * ROW_BYTES), _mm256_setzero_si256());
+        if (k + VF >= cols && k % STEP == 0) { /* the second half of the last 32 columns */
+            _mm256_storeu_si256((__m256i *)(q + 2 * VF), _mm256_setzero_si256());
+            _mm256_storeu_si256((__m256i *)(q + 2 * VF + panel * ROW_BYTES),
+                                _mm256_setzero_si256());
         }
     }
 }

@@ -24,7 +24,7 @@ enum {
     PREFETCH = 2048,               /* bytes ahead in the stream of one-token weights */
 };
 
-/* ---- weights of one block, V rows ---- */
+/* ---- weights of one block, VF rows ---- */
 
 typedef struct weight_block {
     vi q[8]; /* groups of 4 columns, unsigned */
@@ -69,26 +69,26 @@ INLINE void load_quants(int bits, const uint8_t *p, vi *q)
     }
 }
 
-/* Block b of a packed tile, rows V h .. of it. */
+/* Block b of a packed tile, rows VF h .. of it. */
 INLINE void load_packed(vt_dtype type, const linear_layout *l, const uint8_t *tile, int64_t b,
                         int h, weight_block *w)
 {
     const linear_traits tr = linear_traits_of(type);
-    load_quants(tr.bits, tile + b * linear_quant_bytes(tr) + 4 * V * h, w->q);
+    load_quants(tr.bits, tile + b * linear_quant_bytes(tr) + 4 * VF * h, w->q);
     const uint8_t *s = tile + l->scales_at + b * linear_scale_bytes(tr);
     if (!tr.k) {
-        w->d = vf_of_f16(s + 2 * V * h);
-        w->e = tr.min ? vf_of_f16(s + 32 + 2 * V * h) : vf_zero();
+        w->d = vf_load_f16(s + 2 * VF * h);
+        w->e = tr.min ? vf_load_f16(s + 32 + 2 * VF * h) : vf_zero();
         return;
     }
     const uint8_t *d = tile + l->supers_at + b / 8 * 64;
-    vf of_256 = vf_of_f16(d + 2 * V * h);
+    vf of_256 = vf_load_f16(d + 2 * VF * h);
     if (tr.halves) {
-        w->d = vf_mul(of_256, vf_of_int(vi_of_i8(s + V * h)));
-        w->e = vf_mul(of_256, vf_of_int(vi_of_i8(s + 16 + V * h)));
+        w->d = vf_mul(of_256, vf_of_int(vi_of_i8(s + VF * h)));
+        w->e = vf_mul(of_256, vf_of_int(vi_of_i8(s + 16 + VF * h)));
     } else {
-        w->d = vf_mul(of_256, vf_of_int(vi_of_u8(s + V * h)));
-        w->e = vf_mul(vf_of_f16(d + 32 + 2 * V * h), vf_of_int(vi_of_u8(s + 16 + V * h)));
+        w->d = vf_mul(of_256, vf_of_int(vi_of_u8(s + VF * h)));
+        w->e = vf_mul(vf_load_f16(d + 32 + 2 * VF * h), vf_of_int(vi_of_u8(s + 16 + VF * h)));
     }
 }
 
@@ -96,9 +96,9 @@ INLINE void load_unpacked(const uint8_t *block, int h, weight_block *w)
 {
     UNROLL
     for (int g = 0; g < 8; g++)
-        w->q[g] = vi_load(block + 64 * g + 4 * V * h);
-    w->d = vf_load(block + 512 + 4 * V * h);
-    w->e = vf_load(block + 576 + 4 * V * h);
+        w->q[g] = vi_load(block + 64 * g + 4 * VF * h);
+    w->d = vf_load(block + 512 + 4 * VF * h);
+    w->e = vf_load(block + 576 + 4 * VF * h);
 }
 
 /* Blocks first .. first + n - 1 of a packed tile. */
@@ -111,9 +111,9 @@ INLINE void unpack(vt_dtype type, const linear_layout *l, const uint8_t *tile, i
             load_packed(type, l, tile, b, h, &w);
             UNROLL
             for (int g = 0; g < 8; g++)
-                vi_store(dst + 64 * g + 4 * V * h, w.q[g]);
-            vf_store((float *)(dst + 512) + V * h, w.d);
-            vf_store((float *)(dst + 576) + V * h, w.e);
+                vi_store(dst + 64 * g + 4 * VF * h, w.q[g]);
+            vf_store((float *)(dst + 512) + VF * h, w.d);
+            vf_store((float *)(dst + 576) + VF * h, w.e);
         }
 }
 
@@ -167,7 +167,7 @@ INLINE void dot_begin(linear_traits tr, const float *c, int T, vi *sum)
 {
     UNROLL
     for (int t = 0; t < T; t++)
-        sum[t] = tr.min || (V == 8 && tr.bits == 8) ? vi_set(0) : vi_set(load_i32(c + t));
+        sum[t] = tr.min || (VF == 8 && tr.bits == 8) ? vi_set(0) : vi_set(load_i32(c + t));
 }
 
 /* ---- activations ---- */
@@ -179,13 +179,13 @@ static int64_t panel_block_bytes(int64_t tokens) { return tokens * (32 + 3 * 4);
  * in the result. Blocks below 1e-30 count as zeros: 127 / max would overflow. */
 INLINE void quantise_block(linear_traits tr, const float *x, int panel, uint8_t *q, float *s)
 {
-    enum { N = LINEAR_BLOCK / V };
+    enum { N = LINEAR_BLOCK / VF };
     const vi magnitude = vi_set(0x7fffffff);
     vf v[N];
     vi quant[N], top = vi_set(0);
     UNROLL
     for (int i = 0; i < N; i++) {
-        v[i] = vf_load(x + V * i);
+        v[i] = vf_load(x + VF * i);
         top = vi_max(top, vi_and(vi_bits(v[i]), magnitude));
     }
     int32_t bits = vi_max_all(top);
@@ -193,10 +193,10 @@ INLINE void quantise_block(linear_traits tr, const float *x, int panel, uint8_t 
     memcpy(&peak, &bits, sizeof peak);
     bool tiny = peak < 1e-30f;
     float d = tiny ? 0 : peak * (1.0f / 127);
-    vf inverse = vf_set(tiny ? 0 : 127 / peak);
+    vf inverse = vf_set1(tiny ? 0 : 127 / peak);
     UNROLL
     for (int i = 0; i < N; i++)
-        quant[i] = vi_of_float(vf_max(vf_mul(v[i], inverse), vf_set(-127))); /* NaN: -127 */
+        quant[i] = vi_of_float(vf_max(vf_mul(v[i], inverse), vf_set1(-127))); /* NaN: -127 */
 #ifdef __AVX512F__
     _mm_storeu_si128((__m128i *)q, _mm512_cvtsepi32_epi8(quant[0]));
     _mm_storeu_si128((__m128i *)(q + 16), _mm512_cvtsepi32_epi8(quant[1]));
@@ -232,7 +232,7 @@ static void quantise(vt_dtype type, const float *x, int64_t cols, int panel, int
 /* Tokens whose int32 sums are formed side by side. They are independent, which AVX-512 has the
  * registers for: 84 cycles a tile, block and 16 tokens against 92 one by one. With the 16 registers
  * of AVX2 one by one is faster: 195 against 231. */
-enum { TOGETHER = V == 16 ? 8 : 1 };
+enum { TOGETHER = VF == 16 ? 8 : 1 };
 
 /* acc[t] += a block's products for T tokens (a constant <= 8) of a panel of P; q, s: quants and
  * scales of the first of them. */
@@ -247,14 +247,14 @@ INLINE void add_block(linear_traits tr, const weight_block *w, const uint8_t *q,
         dot(tr, w, 0, tr.halves ? 4 : 8, q + 32 * t, n, sum);
         UNROLL
         for (int i = t; i < t + n; i++)
-            acc[i] = vf_fma(vf_of_int(sum[i - t]), vf_mul(w->d, vf_set(s[i])), acc[i]);
+            acc[i] = vf_fma(vf_of_int(sum[i - t]), vf_mul(w->d, vf_set1(s[i])), acc[i]);
         if (!tr.halves)
             continue;
         dot_begin(tr, s + 2 * P + t, n, sum);
         dot(tr, w, 4, 4, q + 32 * t, n, sum);
         UNROLL
         for (int i = t; i < t + n; i++)
-            acc[i] = vf_fma(vf_of_int(sum[i - t]), vf_mul(w->e, vf_set(s[i])), acc[i]);
+            acc[i] = vf_fma(vf_of_int(sum[i - t]), vf_mul(w->e, vf_set1(s[i])), acc[i]);
     }
 }
 
@@ -274,9 +274,9 @@ INLINE void dot_packed(vt_dtype type, const linear_layout *l, const uint8_t *til
             load_packed(type, l, tile, b, h, &w);
             add_block(tr, &w, q, s, 1, 1, &acc);
             if (tr.min)
-                low = vf_fma(w.e, vf_set(s[1]), low);
+                low = vf_fma(w.e, vf_set1(s[1]), low);
         }
-        vf_store(out + V * h, tr.min ? vf_add(acc, low) : acc);
+        vf_store(out + VF * h, tr.min ? vf_add(acc, low) : acc);
     }
 }
 
@@ -349,7 +349,7 @@ INLINE void dot_tokens(linear_traits tr, const block_run *c, int t0, int T,
         vf acc[8];
         UNROLL
         for (int t = 0; t < T; t++)
-            acc[t] = c->resume ? vf_load(sum[t0 + t] + V * h) : vf_zero();
+            acc[t] = c->resume ? vf_load(sum[t0 + t] + VF * h) : vf_zero();
         for (int64_t b = 0; b < c->blocks; b++, q += panel_block_bytes(PANEL)) {
             weight_block w;
             load_unpacked(c->tile + b * UNPACKED_BLOCK, h, &w);
@@ -359,7 +359,7 @@ INLINE void dot_tokens(linear_traits tr, const block_run *c, int t0, int T,
         }
         UNROLL
         for (int t = 0; t < T; t++)
-            vf_store(sum[t0 + t] + V * h, acc[t]);
+            vf_store(sum[t0 + t] + VF * h, acc[t]);
     }
 }
 
@@ -421,16 +421,16 @@ INLINE void min_tokens(const block_run *c, int t0, int T, float (*low)[LINEAR_TI
         vf acc[8];
         UNROLL
         for (int t = 0; t < T; t++)
-            acc[t] = c->resume ? vf_load(low[t0 + t] + V * h) : vf_zero();
+            acc[t] = c->resume ? vf_load(low[t0 + t] + VF * h) : vf_zero();
         for (int64_t b = 0; b < c->blocks; b++, s += panel_block_bytes(PANEL) / 4) {
-            vf e = vf_load(c->tile + b * UNPACKED_BLOCK + 576 + 4 * V * h);
+            vf e = vf_load(c->tile + b * UNPACKED_BLOCK + 576 + 4 * VF * h);
             UNROLL
             for (int t = 0; t < T; t++)
-                acc[t] = vf_fma(e, vf_set(s[t]), acc[t]);
+                acc[t] = vf_fma(e, vf_set1(s[t]), acc[t]);
         }
         UNROLL
         for (int t = 0; t < T; t++)
-            vf_store(low[t0 + t] + V * h, acc[t]);
+            vf_store(low[t0 + t] + VF * h, acc[t]);
     }
 }
 

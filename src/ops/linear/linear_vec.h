@@ -1,7 +1,6 @@
-/* Vectors of V fp32 or int32 lanes for the x86 kernels of linear: 8 with AVX2, 16 with AVX-512. A
- * tile of weights has 16 rows, so a vector is half of it or all of it. One-line wrappers, so that a
- * kernel is written once; included by linear_dot.h and linear_x86.h and compiled per instruction
- * set. */
+/* What the x86 kernels of linear add to ops/simd_avx2.h and ops/simd_avx512.h: vectors of VF int32
+ * lanes, and a few more operations on floats. A tile of weights has 16 rows, so a vector is half of
+ * it or all of it. Included by linear_dot.h and linear_x86.h and compiled per instruction set. */
 #ifndef VT_OPS_LINEAR_VEC_H
 #define VT_OPS_LINEAR_VEC_H
 
@@ -10,6 +9,11 @@
 #include <string.h>
 
 #include "ops/linear/linear_pack.h"
+#ifdef __AVX512F__
+#include "ops/simd_avx512.h"
+#else
+#include "ops/simd_avx2.h"
+#endif
 
 #define INLINE static inline __attribute__((always_inline))
 #define NOINLINE static __attribute__((noinline))
@@ -17,23 +21,10 @@
 #define UNROLL16 _Pragma("GCC unroll 16")
 
 #ifdef __AVX512F__
-enum { V = 16 };
-typedef __m512 vf;
 typedef __m512i vi;
-INLINE vf vf_zero(void) { return _mm512_setzero_ps(); }
-INLINE vf vf_set(float x) { return _mm512_set1_ps(x); }
-INLINE vf vf_load(const void *p) { return _mm512_loadu_ps(p); }
-INLINE void vf_store(float *p, vf x) { _mm512_storeu_ps(p, x); }
-INLINE vf vf_add(vf a, vf b) { return _mm512_add_ps(a, b); }
-INLINE vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
-INLINE vf vf_div(vf a, vf b) { return _mm512_div_ps(a, b); }
-INLINE vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
 INLINE vf vf_fnma(vf a, vf b, vf c) { return _mm512_fnmadd_ps(a, b, c); }
-INLINE vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); } /* b where either is NaN */
-INLINE vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); } /* likewise */
 INLINE vf vf_round(vf a) { return _mm512_roundscale_ps(a, 0x08); }
 INLINE vf vf_of_int(vi a) { return _mm512_cvtepi32_ps(a); }
-INLINE vf vf_of_f16(const void *p) { return _mm512_cvtph_ps(_mm256_loadu_si256(p)); }
 INLINE vf vf_bits(vi a) { return _mm512_castsi512_ps(a); }
 INLINE vi vi_of_float(vf a) { return _mm512_cvtps_epi32(a); }
 INLINE vi vi_bits(vf a) { return _mm512_castps_si512(a); }
@@ -53,23 +44,10 @@ INLINE int32_t vi_sum_all(vi a) { return _mm512_reduce_add_epi32(a); }
 #define VI_SRLI16(a, n) _mm512_srli_epi16(a, n)
 #define VI_SLLI32(a, n) _mm512_slli_epi32(a, n)
 #else
-enum { V = 8 };
-typedef __m256 vf;
 typedef __m256i vi;
-INLINE vf vf_zero(void) { return _mm256_setzero_ps(); }
-INLINE vf vf_set(float x) { return _mm256_set1_ps(x); }
-INLINE vf vf_load(const void *p) { return _mm256_loadu_ps(p); }
-INLINE void vf_store(float *p, vf x) { _mm256_storeu_ps(p, x); }
-INLINE vf vf_add(vf a, vf b) { return _mm256_add_ps(a, b); }
-INLINE vf vf_mul(vf a, vf b) { return _mm256_mul_ps(a, b); }
-INLINE vf vf_div(vf a, vf b) { return _mm256_div_ps(a, b); }
-INLINE vf vf_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
 INLINE vf vf_fnma(vf a, vf b, vf c) { return _mm256_fnmadd_ps(a, b, c); }
-INLINE vf vf_min(vf a, vf b) { return _mm256_min_ps(a, b); }
-INLINE vf vf_max(vf a, vf b) { return _mm256_max_ps(a, b); }
 INLINE vf vf_round(vf a) { return _mm256_round_ps(a, 0x08); }
 INLINE vf vf_of_int(vi a) { return _mm256_cvtepi32_ps(a); }
-INLINE vf vf_of_f16(const void *p) { return _mm256_cvtph_ps(_mm_loadu_si128(p)); }
 INLINE vf vf_bits(vi a) { return _mm256_castsi256_ps(a); }
 INLINE vi vi_of_float(vf a) { return _mm256_cvtps_epi32(a); }
 INLINE vi vi_bits(vf a) { return _mm256_castps_si256(a); }
@@ -100,7 +78,7 @@ INLINE int32_t vi_sum_all(vi a)
 #define VI_SLLI32(a, n) _mm256_slli_epi32(a, n)
 #endif
 
-enum { HALVES = LINEAR_TILE / V };
+enum { HALVES = LINEAR_TILE / VF };
 
 INLINE float load_f32(const void *p)
 {
@@ -120,25 +98,25 @@ INLINE int32_t load_i32(const void *p)
  * x is held in [-87, 88], where neither end is denormal or infinite; NaN passes. */
 INLINE vf vf_exp(vf x)
 {
-    x = vf_min(vf_set(88), vf_max(vf_set(-87), x));
-    vf n = vf_round(vf_mul(x, vf_set(1.44269504f)));
-    vf r = vf_fnma(n, vf_set(0x1.62e4p-1f), x);
-    r = vf_fnma(n, vf_set(1.42860677e-6f), r);
-    vf p = vf_set(1.0f / 5040);
-    p = vf_fma(p, r, vf_set(1.0f / 720));
-    p = vf_fma(p, r, vf_set(1.0f / 120));
-    p = vf_fma(p, r, vf_set(1.0f / 24));
-    p = vf_fma(p, r, vf_set(1.0f / 6));
-    p = vf_fma(p, r, vf_set(0.5f));
-    p = vf_fma(p, r, vf_set(1));
-    p = vf_fma(p, r, vf_set(1));
+    x = vf_min(vf_set1(88), vf_max(vf_set1(-87), x));
+    vf n = vf_round(vf_mul(x, vf_set1(1.44269504f)));
+    vf r = vf_fnma(n, vf_set1(0x1.62e4p-1f), x);
+    r = vf_fnma(n, vf_set1(1.42860677e-6f), r);
+    vf p = vf_set1(1.0f / 5040);
+    p = vf_fma(p, r, vf_set1(1.0f / 720));
+    p = vf_fma(p, r, vf_set1(1.0f / 120));
+    p = vf_fma(p, r, vf_set1(1.0f / 24));
+    p = vf_fma(p, r, vf_set1(1.0f / 6));
+    p = vf_fma(p, r, vf_set1(0.5f));
+    p = vf_fma(p, r, vf_set1(1));
+    p = vf_fma(p, r, vf_set1(1));
     return vf_bits(vi_add(vi_bits(p), VI_SLLI32(vi_of_float(n), 23)));
 }
 
 INLINE vf vf_load_some(const float *p, int64_t n)
 {
-    float some[V] = {0};
-    if (n >= V)
+    float some[VF] = {0};
+    if (n >= VF)
         return vf_load(p);
     memcpy(some, p, (size_t)n * sizeof *p);
     return vf_load(some);
@@ -146,8 +124,8 @@ INLINE vf vf_load_some(const float *p, int64_t n)
 
 INLINE void vf_store_some(float *p, vf x, int64_t n)
 {
-    float some[V];
-    if (n >= V) {
+    float some[VF];
+    if (n >= VF) {
         vf_store(p, x);
         return;
     }

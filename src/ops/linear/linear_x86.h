@@ -40,18 +40,18 @@ typedef float tile_sums[PANEL][LINEAR_TILE]; /* [t][row] */
 
 /* ---- float weights ---- */
 
-/* Columns k, k + 1, ... of V rows of a tile; BF16 comes in pairs, so `w` has room for two. */
+/* Columns k, k + 1, ... of VF rows of a tile; BF16 comes in pairs, so `w` has room for two. */
 INLINE int load_columns(vt_dtype type, const uint8_t *tile, int64_t k, int h, vf *w)
 {
     if (type == VT_F32) {
-        w[0] = vf_load(tile + (LINEAR_TILE * k + V * h) * 4);
+        w[0] = vf_load(tile + (LINEAR_TILE * k + VF * h) * 4);
         return 1;
     }
     if (type == VT_F16) {
-        w[0] = vf_of_f16(tile + (LINEAR_TILE * k + V * h) * 2);
+        w[0] = vf_load_f16(tile + (LINEAR_TILE * k + VF * h) * 2);
         return 1;
     }
-    vi pair = vi_load(tile + (LINEAR_TILE * k + 2 * V * h) * 2);
+    vi pair = vi_load(tile + (LINEAR_TILE * k + 2 * VF * h) * 2);
     w[0] = vf_bits(VI_SLLI32(pair, 16));
     w[1] = vf_bits(vi_and(pair, vi_set((int32_t)0xffff0000)));
     return 2;
@@ -78,7 +78,7 @@ INLINE void dot_float(vt_dtype type, int R, int t0, int T, int64_t cols, const u
                     break;
                 UNROLL
                 for (int t = 0; t < T; t++) {
-                    vf xk = vf_set(x[t * stride + k + i]);
+                    vf xk = vf_set1(x[t * stride + k + i]);
                     UNROLL
                     for (int r = 0; r < R; r++)
                         acc[r][t] = vf_fma(w[r][i], xk, acc[r][t]);
@@ -87,7 +87,7 @@ INLINE void dot_float(vt_dtype type, int R, int t0, int T, int64_t cols, const u
         }
         UNROLL
         for (int i = 0; i < R * T; i++)
-            vf_store(out[i / T][t0 + i % T] + V * h, acc[i / T][i % T]);
+            vf_store(out[i / T][t0 + i % T] + VF * h, acc[i / T][i % T]);
     }
 }
 
@@ -138,9 +138,9 @@ INLINE vf vf_activation(linear_epilogue e, vf g)
     vf z = g;
     if (e == LINEAR_GEGLU) {
         vf cube = vf_mul(vf_mul(g, g), g);
-        z = vf_mul(vf_set(1.5957691f), vf_fma(cube, vf_set(0.044715f), g));
+        z = vf_mul(vf_set1(1.5957691f), vf_fma(cube, vf_set1(0.044715f), g));
     }
-    return vf_div(g, vf_add(vf_set(1), vf_exp(vf_mul(z, vf_set(-1)))));
+    return vf_div(g, vf_add(vf_set1(1), vf_exp(vf_mul(z, vf_set1(-1)))));
 }
 
 /* One or two tiles: two of a pair become one tile of outputs. */
@@ -175,11 +175,11 @@ static int64_t unit_column(const unit *u, const linear_args *a, int k, int64_t *
     return w->paired && a->epilogue == LINEAR_NONE ? row + k * rows : row;
 }
 
-/* Lanes V h .. of token t's sum, the minima's share added if there is one. */
+/* Lanes VF h .. of token t's sum, the minima's share added if there is one. */
 INLINE vf whole_sum(const tile_sums sum, const tile_sums low, int64_t t, int h)
 {
-    vf v = vf_load(sum[t] + V * h);
-    return low ? vf_add(v, vf_load(low[t] + V * h)) : v;
+    vf v = vf_load(sum[t] + VF * h);
+    return low ? vf_add(v, vf_load(low[t] + VF * h)) : v;
 }
 
 /* Sums of n tokens from t0 on, sum[tile] (+ low[tile], or NULL), to y. */
@@ -187,12 +187,12 @@ static void unit_finish(const unit *u, const linear_args *a, int64_t t0, int64_t
                         const tile_sums *sum, const tile_sums *low)
 {
     bool glu = a->epilogue != LINEAR_NONE;
-    vf scale = vf_set(a->scale);
+    vf scale = vf_set1(a->scale);
     for (int k = 0; k < (glu ? 1 : u->tiles); k++) {
         int64_t columns, column = unit_column(u, a, k, &columns);
-        for (int h = 0; h < HALVES && V * h < columns; h++) {
-            int64_t j = column + V * h, some = columns - V * h;
-            vf bias = vf_load(u->bias[k] + V * h), up_bias = vf_load(u->bias[1] + V * h);
+        for (int h = 0; h < HALVES && VF * h < columns; h++) {
+            int64_t j = column + VF * h, some = columns - VF * h;
+            vf bias = vf_load(u->bias[k] + VF * h), up_bias = vf_load(u->bias[1] + VF * h);
             for (int64_t t = 0; t < n; t++) {
                 vf v = vf_mul(whole_sum(sum[k], low ? low[k] : NULL, t, h), scale);
                 if (a->bias)
@@ -238,9 +238,9 @@ static void add_segment(const unit *u, const vt_weight *w, int64_t i, int64_t n,
         }
         for (int64_t t = 0; t < n; t++)
             for (int h = 0; h < HALVES; h++) {
-                vf before = i ? vf_load(out[k][t] + V * h) : vf_zero();
-                vf sum = vf_load(part[k][t] + V * h);
-                vf_store(out[k][t] + V * h, vf_fma(sum, vf_load(scale + V * h), before));
+                vf before = i ? vf_load(out[k][t] + VF * h) : vf_zero();
+                vf sum = vf_load(part[k][t] + VF * h);
+                vf_store(out[k][t] + VF * h, vf_fma(sum, vf_load(scale + VF * h), before));
             }
     }
 }

@@ -2,30 +2,21 @@
  * uses.
  *
  * A card is found by name in a table of a dozen entries: a linear search is the right data
- * structure. The order of vt_ops is the order of a forward pass, so that listings read like one. */
+ * structure. The table is made of ops/cards.h. */
 #include "ops/op.h"
 
 #include <string.h>
 
-#include "ops/attention/attention.h"
-#include "ops/embed/embed.h"
-#include "ops/kv_store/kv_store.h"
-#include "ops/linear/linear.h"
-#include "ops/moe/moe.h"
-#include "ops/page_copy/page_copy.h"
-#include "ops/prefix_match/prefix_match.h"
-#include "ops/rmsnorm/rmsnorm.h"
-#include "ops/rope/rope.h"
-#include "ops/rope_store/rope_store.h"
-#include "ops/sample/sample.h"
-#include "ops/silu_mul/silu_mul.h"
+#define VT_CARD(name) extern const vt_op name##_op;
+#include "ops/cards.h"
+#undef VT_CARD
 
+#define VT_CARD(name) &name##_op,
 const vt_op *const vt_ops[] = {
-    &page_copy_op,  &embed_op,     &rmsnorm_op,    &add_rmsnorm_op,      &linear_op,
-    &rope_store_op, &rope_op,      &kv_store_op,   &attention_decode_op, &attention_prefill_op,
-    &silu_mul_op,   &moe_route_op, &moe_linear_op, &sample_op,           &prefix_match_op,
+#include "ops/cards.h"
     NULL,
 };
+#undef VT_CARD
 
 const vt_op *vt_op_find(const char *name)
 {

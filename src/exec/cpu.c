@@ -103,10 +103,15 @@ static void make_plans(cpu_executor *x)
     vt_program *p = x->prog;
     bool used[VT_MAX_PLANS];
     vt_program_plans_used(p, &p->size, used);
-    for (int32_t i = 0; i < p->n_plans; i++)
-        if (used[i])
-            x->items[i] = p->plan[i].plan->fill(p->plan[i].args, &p->target, &p->size, &p->batch, 0,
-                                                x->plans + x->plan_at[i], NULL);
+    for (int32_t i = 0; i < p->n_plans; i++) {
+        const vt_host_plan *plan = p->plan[i].plan;
+        const void *args = p->plan[i].args;
+        if (!used[i])
+            continue;
+        int32_t items = vt_plan_items(plan, args, &p->target, &p->size, &p->batch);
+        x->items[i] = plan->fill(args, &p->target, &p->size, &p->batch, items,
+                                 x->plans + x->plan_at[i], NULL);
+    }
 }
 
 static void copy_results(cpu_executor *x, cpu_result *r, int32_t n_rows)
@@ -244,6 +249,21 @@ static void cpu_free(vt_executor *base)
     free(x);
 }
 
+/* Gives every plan room for the largest step. Returns the bytes of all. */
+static size_t place_plans(cpu_executor *x, const vt_limits *limits)
+{
+    const vt_target *t = &x->prog->target;
+    vt_size most = vt_size_most(limits);
+    size_t bytes = 0;
+    for (int32_t i = 0; i < x->prog->n_plans; i++) {
+        const vt_program_plan *p = &x->prog->plan[i];
+        int32_t items = vt_plan_items(p->plan, p->args, t, &most, NULL);
+        x->plan_at[i] = bytes;
+        bytes += vt_round_up(p->plan->bytes(p->args, t, &most, items), VT_CACHE_LINE);
+    }
+    return bytes;
+}
+
 /* Everything a step touches is reserved here: the step path allocates nothing. */
 static vt_status reserve(cpu_executor *x, const vt_executor_config *c, vt_err *err)
 {
@@ -260,13 +280,7 @@ static vt_status reserve(cpu_executor *x, const vt_executor_config *c, vt_err *e
     x->token_pool = vt_calloc((size_t)c->n_pool_slots, sizeof *x->token_pool);
     x->ticket = vt_calloc((size_t)x->prog->n_calls, sizeof *x->ticket);
     x->workspace = vt_aligned_alloc(VT_CACHE_LINE, x->prog->target.workspace_bytes);
-    size_t plan_bytes = 0;
-    for (int32_t i = 0; i < x->prog->n_plans; i++) {
-        const vt_program_plan *p = &x->prog->plan[i];
-        x->plan_at[i] = plan_bytes;
-        plan_bytes += vt_round_up(p->plan->bytes(p->args, &x->prog->target, NULL, 0),
-                                  VT_CACHE_LINE);
-    }
+    size_t plan_bytes = place_plans(x, &c->limits);
     x->plans = vt_aligned_alloc(VT_CACHE_LINE, plan_bytes + VT_CACHE_LINE);
     x->ring = vt_calloc(n, sizeof *x->ring);
     if (!ok || !x->token_pool || !x->ticket || !x->workspace || !x->plans || !x->ring)

@@ -33,23 +33,11 @@ static vt_status make_slots(cuda_executor *x, vt_err *err)
     return VT_OK;
 }
 
-/* Every limit at once. */
-static vt_size largest_size(const cuda_executor *x)
-{
-    const vt_limits *lim = &x->config.limits;
-    return (vt_size){.tokens = lim->max_tokens,
-                     .seqs = lim->max_seqs,
-                     .rows = lim->max_rows,
-                     .decodes = lim->max_seqs,
-                     .prefills = lim->max_seqs,
-                     .copies = lim->max_seqs};
-}
-
 /* Bytes of the largest step, with a page list for every sequence. */
 static size_t largest_block(const cuda_executor *x)
 {
     const vt_limits *lim = &x->config.limits;
-    vt_size size = largest_size(x);
+    vt_size size = vt_size_most(&x->config.limits);
     step_shape s = cuda_step_of_size(x, &size);
     int64_t pages = (int64_t)lim->max_seqs * vt_ceil_div(lim->max_context, lim->page_size) +
                     lim->max_seqs;

@@ -22,7 +22,8 @@ static vt_size size_of(const vt_batch *b)
                      .seqs = b->n_seqs,
                      .rows = b->n_rows,
                      .decodes = b->n_decode,
-                     .prefills = b->n_seqs - b->n_decode};
+                     .prefills = b->n_seqs - b->n_decode,
+                     .copies = b->n_copies};
 }
 
 vt_status on_cpu_make(on_cpu *c, const vt_op *op, const vt_impl *impl, const void *args,
@@ -35,7 +36,8 @@ vt_status on_cpu_make(on_cpu *c, const vt_op *op, const vt_impl *impl, const voi
     t->workspace_bytes = impl->workspace ? impl->workspace(args, t) : 0;
     c->workspace = vt_aligned_alloc(VT_CACHE_LINE,
                                     vt_round_up(t->workspace_bytes + 1, VT_CACHE_LINE));
-    size_t bytes = impl->plan ? impl->plan->bytes(args, t, &c->size, 0) : 0;
+    int32_t items = impl->plan ? vt_plan_items(impl->plan, args, t, &c->size, batch) : 0;
+    size_t bytes = impl->plan ? impl->plan->bytes(args, t, &c->size, items) : 0;
     c->plan = vt_calloc(bytes + 1, 1);
     if (!c->workspace || !c->plan) {
         on_cpu_release(c);
@@ -43,7 +45,7 @@ vt_status on_cpu_make(on_cpu *c, const vt_op *op, const vt_impl *impl, const voi
                        op->name, impl->name, t->workspace_bytes);
     }
     if (impl->plan)
-        c->items = impl->plan->fill(args, t, &c->size, batch, 0, c->plan, NULL);
+        c->items = impl->plan->fill(args, t, &c->size, batch, items, c->plan, NULL);
     return VT_OK;
 }
 

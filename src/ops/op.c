@@ -34,6 +34,16 @@ static bool level_includes(vt_isa level, vt_isa isa)
     return level != VT_ISA_NEON && isa < level;
 }
 
+vt_size vt_size_most(const vt_limits *limits)
+{
+    return (vt_size){.tokens = limits->max_tokens,
+                     .seqs = limits->max_seqs,
+                     .rows = limits->max_rows,
+                     .decodes = limits->max_seqs,
+                     .prefills = limits->max_seqs,
+                     .copies = limits->max_seqs};
+}
+
 int64_t vt_size_rows(const vt_tensor *t, const vt_size *size)
 {
     if (!size || t->follows == VT_FIXED)
@@ -153,6 +163,12 @@ const vt_packing *vt_op_packing(const vt_op *op, const vt_weight *w, const vt_ta
 void vt_pack_all(const vt_packing *p, const vt_weight *w, void *dst)
 {
     p->write(w, 0, (int64_t)(p->bytes(w) / p->unit(w)), dst);
+}
+
+int32_t vt_plan_items(const vt_host_plan *plan, const void *args, const vt_target *t,
+                      const vt_size *size, const vt_batch *batch)
+{
+    return plan->items ? plan->items(args, t, size, batch) : 0;
 }
 
 vt_target vt_target_cpu(vt_isa isa, const vt_limits *limits)

@@ -96,6 +96,8 @@ typedef struct vt_target {
     int32_t n_backends;
 } vt_target;
 
+/* Every limit at once: no step is larger. */
+vt_size vt_size_most(const vt_limits *limits);
 /* Rows of a tensor in a step of this size: its own, or what it follows (vt_tensor.follows). */
 int64_t vt_size_rows(const vt_tensor *t, const vt_size *size);
 /* Rows, elements and bytes of a tensor in this batch; batch NULL: the tensor's own. */
@@ -173,12 +175,14 @@ typedef struct vt_host_plan {
     const char *name;                  /* "decode_split" */
     uint64_t (*key)(const void *args); /* NULL: one plan for all calls */
     /* Items of work that a step of this size needs, rounded where size->bucket. batch NULL: the
-     * most that any batch of this size can need. Fixes grids, so it is part of a graph's key. */
+     * most that any batch of this size can need. Fixes grids, so it is part of a graph's key. NULL,
+     * for rows of a CPU only: bytes() does not depend on the items. */
     int32_t (*items)(const void *args, const vt_target *t, const vt_size *size,
                      const vt_batch *batch);
     size_t (*bytes)(const void *args, const vt_target *t, const vt_size *size, int32_t items);
     /* Data that few steps bring, of no fixed size: uploaded apart, only when there are some. Both
-     * NULL: none. most_side_bytes bounds what side_bytes may answer; batch has host arrays. */
+     * NULL: none. most_side_bytes bounds what side_bytes may answer; batch has host arrays. For rows
+     * of a GPU only. */
     size_t (*most_side_bytes)(const void *args, const vt_target *t);
     size_t (*side_bytes)(const void *args, const vt_batch *batch);
     /* Fills out[bytes] and side[side_bytes] from a batch with host arrays, which is not padded:
@@ -188,6 +192,10 @@ typedef struct vt_host_plan {
     /* How many of a filled plan's items serve several sequences at once. NULL: none ever do. */
     int32_t (*shared)(const void *plan, int32_t items);
 } vt_host_plan;
+
+/* plan->items(), or 0 where there is none. */
+int32_t vt_plan_items(const vt_host_plan *plan, const void *args, const vt_target *t,
+                      const vt_size *size, const vt_batch *batch);
 
 /* How a row cuts its work, for people: stories, explain and labs print it. Zero or empty: does not
  * apply. */

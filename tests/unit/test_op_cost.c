@@ -1,4 +1,4 @@
-/* Costs against figures worked out by hand, and the arithmetic of lanes and costs. */
+/* Costs against figures worked out by hand, and the arithmetic of lanes, costs and plans. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,6 +12,7 @@
 #include "ops/kv_store/kv_store.h"
 #include "ops/linear/linear.h"
 #include "ops/moe/moe.h"
+#include "ops/on_cpu.h"
 #include "ops/rmsnorm/rmsnorm.h"
 #include "ops/rope/rope.h"
 #include "ops/sample/sample.h"
@@ -234,6 +235,52 @@ static void test_select_takes_the_best_that_the_level_has(void **state)
     assert_null(select_at(VT_ISA_AMX, &a));
 }
 
+/* ---- plans ---- */
+
+static int32_t two_a_token(const void *args, const vt_target *t, const vt_size *size,
+                           const vt_batch *batch)
+{
+    (void)args, (void)t;
+    return 2 * (batch ? batch->n_tokens : size->tokens);
+}
+
+static size_t a_word_an_item(const void *args, const vt_target *t, const vt_size *size,
+                             int32_t items)
+{
+    (void)args, (void)t, (void)size;
+    return (size_t)items * sizeof(int32_t);
+}
+
+static int32_t number_items(const void *args, const vt_target *t, const vt_size *size,
+                            const vt_batch *batch, int32_t items, void *out, void *side)
+{
+    (void)args, (void)t, (void)size, (void)side;
+    for (int32_t i = 0; i < items; i++)
+        ((int32_t *)out)[i] = i;
+    return 2 * batch->n_tokens;
+}
+
+static const vt_host_plan numbers = {
+    .name = "numbers", .items = two_a_token, .bytes = a_word_an_item, .fill = number_items};
+
+/* A row of a CPU may count its items as one of a GPU does: its plan has room for them. */
+static void test_plan_with_items_when_made_for_a_cpu_then_filled_whole(void **state)
+{
+    (void)state;
+    static const vt_operand operands[] = {
+        {"batch", offsetof(kv_store_args, batch), VT_OPERAND_BATCH, true, false, 0}};
+    const vt_op op = {.name = "made up", .operands = operands, .n_operands = 1};
+    const vt_impl impl = {.name = "planned", .plan = &numbers};
+    vt_batch batch = {.n_tokens = 1000, .n_seqs = 1};
+    kv_store_args args = {.batch = &batch};
+    on_cpu c;
+    assert_int_equal(on_cpu_make(&c, &op, &impl, &args, 2, NULL), VT_OK);
+    assert_int_equal(c.items, 2000);
+    for (int32_t i = 0; i < c.items; i++)
+        assert_int_equal(((const int32_t *)c.plan)[i], i);
+    on_cpu_release(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -246,6 +293,7 @@ int main(void)
         cmocka_unit_test(test_cost_sums),
         cmocka_unit_test(test_lane_shares_partition_the_work),
         cmocka_unit_test(test_select_takes_the_best_that_the_level_has),
+        cmocka_unit_test(test_plan_with_items_when_made_for_a_cpu_then_filled_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,14 @@
-/* Costs against figures worked out by hand, and the arithmetic of lanes, costs and plans. */
+/* Costs against figures worked out by hand, what holds for the cost of every card, and the
+ * arithmetic of lanes, costs and plans. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <string.h>
 
+#include "common/op_run.h"
 #include "ops/attention/attention.h"
 #include "ops/attention/attention_shared.h"
 #include "ops/cases.h"
@@ -235,6 +238,50 @@ static void test_select_takes_the_best_that_the_level_has(void **state)
     assert_null(select_at(VT_ISA_AMX, &a));
 }
 
+/* ---- every card ---- */
+
+static bool no_negative(const vt_cost *c)
+{
+    return c->read.weights >= 0 && c->read.kv >= 0 && c->read.activations >= 0 &&
+           c->write.weights >= 0 && c->write.kv >= 0 && c->write.activations >= 0 &&
+           c->flops.fp32 >= 0 && c->flops.bf16 >= 0 && c->flops.fp8 >= 0 && c->flops.int8 >= 0;
+}
+
+/* A case's own sizes are those of its batch, so both ways to ask give one answer. A result has to
+ * be written somewhere, unless the case has no work at all. */
+static void check_cost(const vt_op *op, const vt_case *c)
+{
+    op_args a;
+    op_args_make(&a, op, c);
+    vt_cost own = op->cost(a.args, NULL);
+    int64_t written = own.write.weights + own.write.kv + own.write.activations;
+    if (!no_negative(&own))
+        fail_msg("%s, %s: a negative cost", op->name, c->name);
+    if (written == 0 && vt_cost_bytes(&own) + vt_cost_flops(&own) > 0)
+        fail_msg("%s, %s: costs %lld bytes and writes none", op->name, c->name,
+                 (long long)vt_cost_bytes(&own));
+    const vt_batch *batch = vt_op_batch(op, a.args);
+    vt_cost asked = batch ? op->cost(a.args, batch) : own;
+    if (memcmp(&own, &asked, sizeof own) != 0)
+        fail_msg("%s, %s: %lld bytes by its args, %lld by its batch", op->name, c->name,
+                 (long long)vt_cost_bytes(&own), (long long)vt_cost_bytes(&asked));
+    op_args_release(&a);
+}
+
+static void test_every_cost_is_that_of_its_batch(void **state)
+{
+    (void)state;
+    for (const vt_op *const *op = vt_ops; *op; op++) {
+        int32_t n = 0;
+        for (int32_t i = 0; i < (*op)->n_cases; i++)
+            if (!(*op)->cases[i].bench) { /* those take seconds to make */
+                check_cost(*op, &(*op)->cases[i]);
+                n++;
+            }
+        print_message("%s: the costs of %d cases\n", (*op)->name, n);
+    }
+}
+
 /* ---- plans ---- */
 
 static int32_t two_a_token(const void *args, const vt_target *t, const vt_size *size,
@@ -293,6 +340,7 @@ int main(void)
         cmocka_unit_test(test_cost_sums),
         cmocka_unit_test(test_lane_shares_partition_the_work),
         cmocka_unit_test(test_select_takes_the_best_that_the_level_has),
+        cmocka_unit_test(test_every_cost_is_that_of_its_batch),
         cmocka_unit_test(test_plan_with_items_when_made_for_a_cpu_then_filled_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -56,7 +56,8 @@ static void check_portable(const vt_op *op, const op_args *a)
 static void test_portable_supports_every_case_and_all_match_their_references(void **state)
 {
     vt_target best = vt_target_cpu(vt_cpu_get()->best, NULL);
-    for (const vt_op *const *op = vt_ops; *op; op++)
+    for (const vt_op *const *op = vt_ops; *op; op++) {
+        int32_t compared = 0;
         for (int32_t i = 0; i < (*op)->n_cases; i++) {
             const vt_case *c = &(*op)->cases[i];
             op_args want;
@@ -67,10 +68,17 @@ static void test_portable_supports_every_case_and_all_match_their_references(voi
             if (quick)
                 (*op)->reference(want.args);
             for (const vt_impl *const *impl = (*op)->impls; quick && *impl; impl++)
-                if (op_may_run(*impl) && vt_impl_fits(*impl, want.args, &best, NULL))
+                if (op_may_run(*impl) && vt_impl_fits(*impl, want.args, &best, NULL)) {
                     check_impl(*op, *impl, c, &want, *state);
+                    compared++;
+                }
             op_args_release(&want);
         }
+        if (compared == 0)
+            fail_msg("%s: no case is small enough to be compared", (*op)->name);
+        print_message("%s: %d cases, %d comparisons with the reference\n", (*op)->name,
+                      (*op)->n_cases, compared);
+    }
 }
 
 static void test_every_card_is_complete(void **state)

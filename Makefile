@@ -49,7 +49,7 @@ SRC := $(filter-out %_avx2.c %_avx512.c %_amx.c,$(SRC))
 endif
 LIB_SRC := $(filter-out src/cli/%,$(SRC))
 CLI_SRC := $(filter src/cli/%,$(SRC))
-CU := $(sort $(shell find src -name '*.cu' -o -name '*.cuh'))
+CU := $(sort $(shell find src -name '*.cu' -o -name '*.cuh' -o -name '*_params.h'))
 obj = $(patsubst %.c,$(B)/%.o,$(1))
 LIB_OBJ := $(call obj,$(LIB_SRC)) $(if $(CU),$(B)/gen/kernels.o)
 CLI_OBJ := $(call obj,$(CLI_SRC))

@@ -2,14 +2,7 @@
  * goes over the items of the same plan; decode needs none. */
 #include "ops/attention/attention_cuda.h"
 #include "ops/cuda_impls.h"
-
-typedef struct attention_any_params {
-    const void *q, *k_pool, *v_pool;
-    void *o;
-    const int32_t *items, *seq_of, *kv_len, *page_start, *page_ids, *q_start;
-    int32_t q_stride, o_stride, window;
-    float scale_log2, v_scale;
-} attention_any_params;
+#include "ops/attention/attention_params.h"
 
 static bool attention_any_supports(const void *args, const vt_target *t, const vt_size *upto)
 {

@@ -16,16 +16,7 @@
 #include <assert.h>
 
 #include "ops/cuda_impls.h"
-
-typedef struct decode_params {
-    const void *q, *k_pool, *v_pool;
-    void *o;
-    const int32_t *items, *members, *kv_len, *page_start, *page_ids, *q_start;
-    float *partial, *state;
-    uint32_t *tickets;
-    int32_t q_stride, o_stride, window;
-    float scale_log2, v_scale;
-} decode_params;
+#include "ops/attention/attention_params.h"
 
 attention_plan_config attention_plan_config_of(const attention_args *a, const vt_target *t,
                                                int32_t tile_rows)
@@ -132,24 +123,26 @@ static vt_status split_run(const void *args, const vt_lane *lane)
     bool two = (int64_t)decodes * a->kv_heads * tiles < 12 * t->sm_count;
     uint32_t least = element == 1 && two ? 77 << 10 : 0, most = ring > merge ? ring : merge;
     size_t states = (size_t)attention_decode_slots(a->heads, t->sm_count, items) * (size_t)a->heads;
-    decode_params p = {.q = a->q->data,
-                       .k_pool = a->k_pool->data,
-                       .v_pool = a->v_pool->data,
-                       .o = a->o->data,
-                       .items = lane->plan,
-                       .members = (const int32_t *)lane->plan + (size_t)items * DECODE_ITEM_INTS,
-                       .kv_len = a->batch->kv_len,
-                       .page_start = a->batch->page_start,
-                       .page_ids = a->batch->page_ids,
-                       .q_start = a->batch->q_start,
-                       .state = lane->workspace,
-                       .partial = (float *)lane->workspace + vt_round_up(states * 2, 32),
-                       .tickets = lane->tickets,
-                       .q_stride = (int32_t)a->q->row_stride,
-                       .o_stride = (int32_t)a->o->row_stride,
-                       .window = a->window,
-                       .scale_log2 = a->scale * a->k_scale * 1.44269504f,
-                       .v_scale = a->v_scale};
+    attention_decode_params p = {
+        .q = a->q->data,
+        .k_pool = a->k_pool->data,
+        .v_pool = a->v_pool->data,
+        .o = a->o->data,
+        .items = lane->plan,
+        .members = (const attention_decode_member *)((const attention_decode_item *)lane->plan +
+                                                     items),
+        .kv_len = a->batch->kv_len,
+        .page_start = a->batch->page_start,
+        .page_ids = a->batch->page_ids,
+        .q_start = a->batch->q_start,
+        .state = lane->workspace,
+        .partial = (float *)lane->workspace + vt_round_up(states * 2, 32),
+        .tickets = lane->tickets,
+        .q_stride = (int32_t)a->q->row_stride,
+        .o_stride = (int32_t)a->o->row_stride,
+        .window = a->window,
+        .scale_log2 = a->scale * a->k_scale * 1.44269504f,
+        .v_scale = a->v_scale};
     return vt_cuda_launch(
         lane->cuda,
         &(cuda_launch){

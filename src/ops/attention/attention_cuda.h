@@ -26,15 +26,16 @@
 
 #include "device/cuda.h"
 #include "ops/attention/attention.h"
+#include "ops/attention/attention_params.h"
 
 enum {
     ATTENTION_PREFILL_WARPS = 4,
     ATTENTION_PREFILL_ROWS = 16 * ATTENTION_PREFILL_WARPS,
     ATTENTION_PREFILL_ROWS_SM90 = 128,
     ATTENTION_SHARED_ROWS = 64, /* (sequence, head) that one shared item computes, at most */
-    DECODE_ITEM_INTS = 8,
-    DECODE_MEMBER_INTS = 4,
-    PREFILL_ITEM_INTS = 2,
+    DECODE_ITEM_INTS = sizeof(attention_decode_item) / sizeof(int32_t),
+    DECODE_MEMBER_INTS = sizeof(attention_decode_member) / sizeof(int32_t),
+    PREFILL_ITEM_INTS = sizeof(attention_prefill_item) / sizeof(int32_t),
     ATTENTION_CUDA_CHUNK = 512 /* a deterministic row's sums: attention_chunk.cuh */
 };
 
@@ -78,13 +79,13 @@ int32_t attention_decode_capacity(const attention_plan_config *c, int32_t n_deco
 /* Ints of a plan with this many items for this many decodes. */
 size_t attention_decode_plan_ints(int32_t items, int32_t n_decode);
 /* Fills a plan of `capacity` items from a batch with host arrays; returns the items used. */
-int32_t attention_decode_fill(const attention_plan_config *c, const vt_batch *b, int32_t *plan,
+int32_t attention_decode_fill(const attention_plan_config *c, const vt_batch *b, void *plan,
                               int32_t capacity);
 /* Adds a sequence of one KV token behind `at` items; returns how many items it takes. */
-int32_t attention_decode_single(const attention_plan_config *c, int32_t seq, int32_t *plan,
+int32_t attention_decode_single(const attention_plan_config *c, int32_t seq, void *plan,
                                 int32_t at);
 /* How many of a plan's items serve several sequences. */
-int32_t attention_shared_items(const int32_t *plan, int32_t n_items);
+int32_t attention_shared_items(const void *plan, int32_t n_items);
 /* Slots of partial results that a plan with this many items can need; bytes of workspace for them. */
 int32_t attention_decode_slots(int32_t heads, int32_t sm_count, int32_t items);
 size_t attention_decode_workspace(const attention_plan_config *c, int32_t items, int32_t head_dim);
@@ -92,13 +93,13 @@ size_t attention_decode_workspace(const attention_plan_config *c, int32_t items,
 /* ---- attention_tiles_plan.c: the tile kernels ---- */
 
 int32_t attention_tiles_capacity(const attention_plan_config *c, int32_t n_seqs, int32_t n_tokens);
-int32_t attention_tiles_fill(const attention_plan_config *c, const vt_batch *b, int32_t *plan,
+int32_t attention_tiles_fill(const attention_plan_config *c, const vt_batch *b, void *plan,
                              int32_t capacity);
 int32_t attention_chunks_capacity(const attention_plan_config *c, int32_t n_decode,
                                   int32_t max_context);
-int32_t attention_chunks_fill(const attention_plan_config *c, const vt_batch *b, int32_t *plan,
+int32_t attention_chunks_fill(const attention_plan_config *c, const vt_batch *b, void *plan,
                               int32_t capacity);
-int32_t attention_chunks_single(const attention_plan_config *c, int32_t seq, int32_t *plan,
+int32_t attention_chunks_single(const attention_plan_config *c, int32_t seq, void *plan,
                                 int32_t at);
 /* Plans of prefill tiles, and of decodes in a fixed order, by the tile's rows (64 or 128). */
 extern const vt_host_plan attention_tiles_64, attention_tiles_128, attention_chunks_64,

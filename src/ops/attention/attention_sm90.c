@@ -3,20 +3,9 @@
 
 #include "base/err.h"
 #include "ops/cuda_impls.h"
+#include "ops/attention/attention_sm90_params.h"
 
 enum { SHARED_SLACK = 1024, STAGES = 2, ROWS = ATTENTION_PREFILL_ROWS_SM90 };
-
-typedef struct prefill_sm90_params {
-    cu_tensor_map k, v, q_map;
-    const void *q;
-    void *o;
-    const int32_t *items, *q_start, *kv_len, *page_start, *page_ids;
-    int32_t n_items, q_stride, o_stride, kv_heads, window;
-    float scale_log2, v_scale;
-    const void *k_pool, *v_pool;
-    float *partial, *state;
-    uint32_t *tickets;
-} prefill_sm90_params;
 
 static vt_status encode_pool(vt_cuda *c, const vt_tensor *pool, cu_tensor_map *out, vt_err *err)
 {
@@ -26,7 +15,7 @@ static vt_status encode_pool(vt_cuda *c, const vt_tensor *pool, cu_tensor_map *o
 }
 
 static vt_status encode_maps(const attention_args *a, vt_cuda *c, int32_t group,
-                             prefill_sm90_params *p, vt_err *err)
+                             attention_prefill_sm90_params *p, vt_err *err)
 {
     if (a->k_pool->dtype == VT_BF16) {
         TRY(encode_pool(c, a->k_pool, &p->k, err));
@@ -49,25 +38,25 @@ vt_status attention_prefill_sm90_run(const attention_args *a, const vt_lane *lan
     int32_t group = a->heads / a->kv_heads, block = a->head_dim == 256 ? 64 : 128;
     bool fp8 = a->k_pool->dtype == VT_FP8_E4M3;
     int32_t raw_stages = !fp8 ? 0 : a->head_dim == 256 ? 1 : 2; /* the kernel's RAW_STAGES */
-    prefill_sm90_params p = {.q = a->q->data,
-                             .o = a->o->data,
-                             .items = lane->plan,
-                             .q_start = a->batch->q_start,
-                             .kv_len = a->batch->kv_len,
-                             .page_start = a->batch->page_start,
-                             .page_ids = a->batch->page_ids,
-                             .n_items = n_items,
-                             .q_stride = (int32_t)a->q->row_stride,
-                             .o_stride = (int32_t)a->o->row_stride,
-                             .kv_heads = a->kv_heads,
-                             .window = a->window,
-                             .scale_log2 = a->scale * a->k_scale * 1.44269504f,
-                             .v_scale = a->v_scale,
-                             .k_pool = a->k_pool->data,
-                             .v_pool = a->v_pool->data,
-                             .partial = chunks.o,
-                             .state = chunks.state,
-                             .tickets = lane->tickets};
+    attention_prefill_sm90_params p = {.q = a->q->data,
+                                       .o = a->o->data,
+                                       .items = lane->plan,
+                                       .q_start = a->batch->q_start,
+                                       .kv_len = a->batch->kv_len,
+                                       .page_start = a->batch->page_start,
+                                       .page_ids = a->batch->page_ids,
+                                       .n_items = n_items,
+                                       .q_stride = (int32_t)a->q->row_stride,
+                                       .o_stride = (int32_t)a->o->row_stride,
+                                       .kv_heads = a->kv_heads,
+                                       .window = a->window,
+                                       .scale_log2 = a->scale * a->k_scale * 1.44269504f,
+                                       .v_scale = a->v_scale,
+                                       .k_pool = a->k_pool->data,
+                                       .v_pool = a->v_pool->data,
+                                       .partial = chunks.o,
+                                       .state = chunks.state,
+                                       .tickets = lane->tickets};
     if (!l->collect)
         TRY(encode_maps(a, l->cuda, group, &p, &l->err));
     int64_t work = (int64_t)n_items * a->kv_heads;

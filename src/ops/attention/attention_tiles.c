@@ -2,16 +2,7 @@
 #include "ops/attention/attention_cuda.h"
 
 #include "ops/cuda_impls.h"
-
-typedef struct prefill_params {
-    const void *q, *k_pool, *v_pool;
-    void *o;
-    const int32_t *items, *kv_len, *page_start, *page_ids, *q_start;
-    int32_t q_stride, o_stride, window;
-    float scale_log2, v_scale;
-    float *partial, *state;
-    uint32_t *tickets;
-} prefill_params;
+#include "ops/attention/attention_params.h"
 
 attention_chunk_states attention_chunk_states_of(const attention_args *a, const vt_lane *lane)
 {
@@ -26,23 +17,23 @@ vt_status attention_prefill_sm80_run(const attention_args *a, const vt_lane *lan
     int32_t element = vt_dtype_get(a->k_pool->dtype)->bytes;
     bool chunks_only = decode || lane->target->deterministic;
     attention_chunk_states chunks = attention_chunk_states_of(a, lane);
-    prefill_params p = {.q = a->q->data,
-                        .k_pool = a->k_pool->data,
-                        .v_pool = a->v_pool->data,
-                        .o = a->o->data,
-                        .items = lane->plan,
-                        .kv_len = a->batch->kv_len,
-                        .page_start = a->batch->page_start,
-                        .page_ids = a->batch->page_ids,
-                        .q_start = a->batch->q_start,
-                        .q_stride = (int32_t)a->q->row_stride,
-                        .o_stride = (int32_t)a->o->row_stride,
-                        .window = a->window,
-                        .scale_log2 = a->scale * a->k_scale * 1.44269504f,
-                        .v_scale = a->v_scale,
-                        .partial = chunks.o,
-                        .state = chunks.state,
-                        .tickets = lane->tickets};
+    attention_prefill_sm80_params p = {.q = a->q->data,
+                                       .k_pool = a->k_pool->data,
+                                       .v_pool = a->v_pool->data,
+                                       .o = a->o->data,
+                                       .items = lane->plan,
+                                       .kv_len = a->batch->kv_len,
+                                       .page_start = a->batch->page_start,
+                                       .page_ids = a->batch->page_ids,
+                                       .q_start = a->batch->q_start,
+                                       .q_stride = (int32_t)a->q->row_stride,
+                                       .o_stride = (int32_t)a->o->row_stride,
+                                       .window = a->window,
+                                       .scale_log2 = a->scale * a->k_scale * 1.44269504f,
+                                       .v_scale = a->v_scale,
+                                       .partial = chunks.o,
+                                       .state = chunks.state,
+                                       .tickets = lane->tickets};
     return vt_cuda_launch(
         lane->cuda,
         &(cuda_launch){

@@ -4,14 +4,7 @@
 #include "ops/cuda_impls.h"
 #include "ops/linear/linear_pack_cuda.h"
 #include "ops/linear/linear_quant.h"
-
-typedef struct embed_params {
-    const void *table;
-    const int32_t *tokens, *pool;
-    void *y;
-    int32_t n_tokens;
-    float scale;
-} embed_params;
+#include "ops/embed/embed_params.h"
 
 static bool embed_supports(const void *args, const vt_target *target, const vt_size *upto)
 {

@@ -2,14 +2,7 @@
 #include "ops/kv_store/kv_store.h"
 
 #include "ops/cuda_impls.h"
-
-typedef struct kv_store_params {
-    const void *k, *v;
-    void *k_pool, *v_pool;
-    const int32_t *slot;
-    int32_t k_stride, v_stride, n_tokens;
-    float k_inverse, v_inverse;
-} kv_store_params;
+#include "ops/kv_store/kv_store_params.h"
 
 static bool any_supports(const void *args, const vt_target *t, const vt_size *upto)
 {

@@ -4,15 +4,7 @@
 #include "ops/linear/linear_cuda.h"
 #include "ops/linear/linear_impl.h"
 #include "ops/linear/linear_pack_cuda.h"
-
-typedef struct linear_any_params {
-    const void *x, *w;
-    const float *bias;
-    const void *residual;
-    void *y;
-    int32_t x_stride, y_stride, residual_stride, n_tokens, rows;
-    float scale;
-} linear_any_params;
+#include "ops/linear/linear_params.h"
 
 static bool linear_any_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
@@ -32,17 +24,17 @@ static vt_status linear_any_run(const void *args, const vt_lane *lane)
     int32_t rows = (int32_t)(pair ? a->w->rows / 2 : a->w->rows);
     if (tokens == 0)
         return VT_OK;
-    linear_any_params p = {.x = a->x->data,
-                           .w = a->w->part[0]->data,
-                           .bias = a->bias ? a->bias->data : NULL,
-                           .residual = a->residual ? a->residual->data : NULL,
-                           .y = a->y->data,
-                           .x_stride = (int32_t)a->x->row_stride,
-                           .y_stride = (int32_t)a->y->row_stride,
-                           .residual_stride = a->residual ? (int32_t)a->residual->row_stride : 0,
-                           .n_tokens = tokens,
-                           .rows = rows,
-                           .scale = a->scale};
+    linear_params p = {.x = a->x->data,
+                       .w = a->w->part[0]->data,
+                       .bias = a->bias ? a->bias->data : NULL,
+                       .residual = a->residual ? a->residual->data : NULL,
+                       .y = a->y->data,
+                       .x_stride = (int32_t)a->x->row_stride,
+                       .y_stride = (int32_t)a->y->row_stride,
+                       .residual_stride = a->residual ? (int32_t)a->residual->row_stride : 0,
+                       .n_tokens = tokens,
+                       .rows = rows,
+                       .scale = a->scale};
     return vt_cuda_launch(
         lane->cuda,
         &(cuda_launch){.spec = JIT_SPEC("linear_any.cu", "linear_any", {"k", (int32_t)a->w->cols},

@@ -5,16 +5,7 @@
 #include "device/cuda.h"
 #include "ops/linear/linear.h"
 #include "ops/linear/linear_pack_cuda.h"
-
-/* Parameters of linear_small.cu and linear_quant.cu. */
-typedef struct linear_small_params {
-    const void *x, *w;
-    const float *bias;
-    const void *residual;
-    void *y;
-    int32_t x_stride, y_stride, residual_stride, n_tokens, rows;
-    float scale;
-} linear_small_params;
+#include "ops/linear/linear_params.h"
 
 /* 0 none, 1 silu, 2 gelu */
 static inline int32_t linear_pair(const linear_args *a)
@@ -27,7 +18,7 @@ static inline int32_t linear_outputs(const linear_args *a)
     return (int32_t)(a->epilogue == LINEAR_NONE ? a->w->rows : a->w->rows / 2);
 }
 
-linear_small_params linear_small_params_of(const linear_args *a);
+linear_params linear_params_of(const linear_args *a);
 
 /* run() for `most` tokens at a time: the order of sums of a small kernel is the same for any number
  * of tokens, and the weights are read once for each piece. */

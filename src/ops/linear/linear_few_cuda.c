@@ -12,20 +12,19 @@ enum { ORDERED_CTAS = 99, MAX_SEGMENTS = 8, ORDERED_TOKENS_MOST = 16 };
  * loads in flight that four tiles of tokens do not fit the registers. */
 int32_t linear_small_tokens(const linear_args *a) { return a->w->cols > 4096 ? 16 : 32; }
 
-linear_small_params linear_small_params_of(const linear_args *a)
+linear_params linear_params_of(const linear_args *a)
 {
-    return (linear_small_params){.x = a->x->data,
-                                 .w = a->w->part[0]->data,
-                                 .bias = a->bias ? a->bias->data : NULL,
-                                 .residual = a->residual ? a->residual->data : NULL,
-                                 .y = a->y->data,
-                                 .x_stride = (int32_t)a->x->row_stride,
-                                 .y_stride = (int32_t)a->y->row_stride,
-                                 .residual_stride = a->residual ? (int32_t)a->residual->row_stride
-                                                                : 0,
-                                 .n_tokens = (int32_t)a->x->dim[0],
-                                 .rows = linear_outputs(a),
-                                 .scale = a->scale};
+    return (linear_params){.x = a->x->data,
+                           .w = a->w->part[0]->data,
+                           .bias = a->bias ? a->bias->data : NULL,
+                           .residual = a->residual ? a->residual->data : NULL,
+                           .y = a->y->data,
+                           .x_stride = (int32_t)a->x->row_stride,
+                           .y_stride = (int32_t)a->y->row_stride,
+                           .residual_stride = a->residual ? (int32_t)a->residual->row_stride : 0,
+                           .n_tokens = (int32_t)a->x->dim[0],
+                           .rows = linear_outputs(a),
+                           .scale = a->scale};
 }
 
 static vt_status run_small(const linear_args *a, const vt_lane *lane)
@@ -35,7 +34,7 @@ static vt_status run_small(const linear_args *a, const vt_lane *lane)
     int32_t warps = chunks > 48 ? 8 : 4;
     int32_t tiles = tokens <= 8 ? 1 : tokens <= 16 ? 2 : 4;
     bool half = !pair && rows / 16 < lane->target->sm_count;
-    linear_small_params p = linear_small_params_of(a);
+    linear_params p = linear_params_of(a);
     return vt_cuda_launch(
         lane->cuda,
         &(cuda_launch){.spec = JIT_SPEC("linear_small.cu", "linear_small", {"k", k},
@@ -83,7 +82,7 @@ static vt_status run_ordered(const linear_args *a, const vt_lane *lane)
     int32_t rows = linear_outputs(a), tiles = a->x->dim[0] <= 8 ? 1 : 2;
     /* half as many rows a CTA where that many warps would leave memory idle */
     bool half = !pair && rows / 16 * warps < 6 * lane->target->sm_count;
-    linear_small_params p = linear_small_params_of(a);
+    linear_params p = linear_params_of(a);
     return vt_cuda_launch(
         lane->cuda,
         &(cuda_launch){.spec = JIT_SPEC("linear_ordered.cu", "linear_ordered", {"k", k},

@@ -2,17 +2,7 @@
 #include "ops/linear/linear_cuda.h"
 
 #include "ops/cuda_impls.h"
-
-typedef struct gemm_params {
-    const void *x, *w;
-    const float *bias;
-    const void *residual;
-    void *y;
-    float *partial;
-    uint32_t *tickets;
-    int32_t x_stride, y_stride, residual_stride, n_tokens, rows;
-    float scale;
-} gemm_params;
+#include "ops/linear/linear_params.h"
 
 /* Segments of K: in the weight's own order (linear_segments), or 0 for whatever is fastest. */
 static vt_status run_gemm(const linear_args *a, const vt_lane *lane, int32_t segments)
@@ -33,19 +23,19 @@ static vt_status run_gemm(const linear_args *a, const vt_lane *lane, int32_t seg
     if (segments > 1 && tiles * segments <= 2 * sms && segments <= room)
         split = segments;
     int32_t stages = bm == 128 ? 3 : 4;
-    gemm_params p = {.x = a->x->data,
-                     .w = a->w->part[0]->data,
-                     .bias = a->bias ? a->bias->data : NULL,
-                     .residual = a->residual ? a->residual->data : NULL,
-                     .y = a->y->data,
-                     .partial = lane->workspace,
-                     .tickets = lane->tickets,
-                     .x_stride = (int32_t)a->x->row_stride,
-                     .y_stride = (int32_t)a->y->row_stride,
-                     .residual_stride = a->residual ? (int32_t)a->residual->row_stride : 0,
-                     .n_tokens = tokens,
-                     .rows = rows,
-                     .scale = a->scale};
+    gemm_sm80_params p = {.x = a->x->data,
+                          .w = a->w->part[0]->data,
+                          .bias = a->bias ? a->bias->data : NULL,
+                          .residual = a->residual ? a->residual->data : NULL,
+                          .y = a->y->data,
+                          .partial = lane->workspace,
+                          .tickets = lane->tickets,
+                          .x_stride = (int32_t)a->x->row_stride,
+                          .y_stride = (int32_t)a->y->row_stride,
+                          .residual_stride = a->residual ? (int32_t)a->residual->row_stride : 0,
+                          .n_tokens = tokens,
+                          .rows = rows,
+                          .scale = a->scale};
     return vt_cuda_launch(
         lane->cuda,
         &(cuda_launch){.spec = JIT_SPEC("gemm_sm80.cu", "gemm_sm80", {"k", k}, {"bm", bm},

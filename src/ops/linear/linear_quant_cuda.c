@@ -15,6 +15,7 @@
 #include "ops/linear/linear_cuda.h"
 #include "ops/linear/linear_pack_cuda.h"
 #include "ops/linear/linear_quant.h"
+#include "ops/linear/linear_params.h"
 
 /* quant_tile.cuh has these numbers. */
 _Static_assert(VT_FP8_E4M3 == 3 && VT_Q8_0 == 4 && VT_Q4_0 == 5 && VT_Q4_1 == 6 && VT_Q5_0 == 7 &&
@@ -87,7 +88,7 @@ static vt_status run_pass(const linear_args *a, const vt_lane *lane)
     bool many = 2 * groups >= 5 * sms; /* an SM has 16 warps of them, with 4 a group */
     linear_quant_form f = linear_quant_form_of(a->w, a->x->dim[0], many, half, lane->target);
     int64_t room = sms * f.resident;
-    linear_small_params p = linear_small_params_of(a);
+    linear_params p = linear_params_of(a);
     return vt_cuda_launch(
         lane->cuda,
         &(cuda_launch){
@@ -104,20 +105,15 @@ static vt_status run_pass(const linear_args *a, const vt_lane *lane)
 
 /* ---- many tokens ---- */
 
-typedef struct panel_params {
-    const void *w[2];
-    void *out;
-    int32_t rows;
-} panel_params;
-
 /* Rows [at, at + n) of the weight (of both halves of a pair) as BF16 at `to`. */
 static vt_status write_panel(const linear_args *a, const vt_lane *lane, int32_t at, int32_t n,
                              void *to)
 {
     int32_t k = (int32_t)a->w->cols, halves = linear_pair(a) ? 2 : 1;
     int64_t tile_bytes = linear_quant_tile_bytes(a->w->dtype, k);
-    const char *gate = (const char *)a->w->part[0]->data + at / QUANT_TILE * tile_bytes;
-    panel_params p = {{gate, gate + linear_quant_tiles(linear_outputs(a)) * tile_bytes}, to, n};
+    const uint8_t *gate = (const uint8_t *)a->w->part[0]->data + at / QUANT_TILE * tile_bytes;
+    quant_panel_params p = {
+        {gate, gate + linear_quant_tiles(linear_outputs(a)) * tile_bytes}, to, n};
     return vt_cuda_launch(lane->cuda,
                           &(cuda_launch){.spec = JIT_SPEC("quant_panel.cu", "quant_panel",
                                                           {"type", (int32_t)a->w->dtype}, {"k", k}),

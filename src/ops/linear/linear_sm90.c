@@ -26,6 +26,7 @@
 
 #include "base/err.h"
 #include "ops/cuda_impls.h"
+#include "ops/linear/linear_sm90_params.h"
 
 enum {
     TILE_ROWS = 128,
@@ -37,23 +38,6 @@ enum {
     SPLIT_SHARED = 96 << 10, /* of its stages: two CTAs an SM */
     MAX_SPLIT = 8            /* CTAs in a cluster, everywhere */
 };
-
-typedef struct gemm_sm90_params {
-    cu_tensor_map x, w, y, residual;
-    float *y_f32;
-    const float *bias;
-    int32_t m, n, k, y_stride;
-    float scale;
-} gemm_sm90_params;
-
-typedef struct gemm_split_params {
-    cu_tensor_map x, w;
-    void *y;
-    const void *residual;
-    const float *bias;
-    int32_t m, n, k, y_stride, residual_stride;
-    float scale;
-} gemm_split_params;
 
 static bool aligned_rows(const vt_tensor *t)
 {

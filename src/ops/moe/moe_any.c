@@ -6,22 +6,7 @@
 #include "ops/linear/linear_pack_cuda.h"
 #include "ops/moe/moe.h"
 #include "ops/moe/moe_cuda.h"
-
-typedef struct route_any_params {
-    const void *x;
-    const float *router;
-    int32_t *expert;
-    float *weight;
-    int32_t x_stride;
-} route_any_params;
-
-typedef struct expert_any_params {
-    const void *x, *weights;
-    const int32_t *expert;
-    const float *route;
-    void *y;
-    int32_t x_stride, y_stride;
-} expert_any_params;
+#include "ops/moe/moe_params.h"
 
 static bool route_any_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
@@ -37,7 +22,7 @@ static vt_status route_any_run(const void *args, const vt_lane *lane)
     int64_t tokens = a->x->dim[0];
     if (tokens == 0 && !lane->cuda->collect)
         return VT_OK;
-    route_any_params p = {a->x->data, a->router->data, a->expert->data, a->weight->data,
+    moe_route_params p = {a->x->data, a->router->data, a->expert->data, a->weight->data,
                           (int32_t)a->x->row_stride};
     return vt_cuda_launch(
         lane->cuda,
@@ -58,8 +43,8 @@ static bool linear_any_supports(const void *args, const vt_target *t, const vt_s
            moe_cuda_stacked(a->gate_up, a->n_experts) && moe_cuda_stacked(a->down, a->n_experts);
 }
 
-static vt_status run_product(vt_cuda_lane *l, const moe_linear_args *a, const expert_any_params *p,
-                             bool up, int64_t items)
+static vt_status run_product(vt_cuda_lane *l, const moe_linear_args *a,
+                             const moe_expert_any_params *p, bool up, int64_t items)
 {
     const vt_weight *w = up ? a->gate_up : a->down;
     int32_t rows = (int32_t)(up ? w->rows / 2 : w->rows);
@@ -88,19 +73,19 @@ static vt_status linear_any_run(const void *args, const vt_lane *lane)
                 (long long)slots, (long long)ffn, lane->workspace_bytes);
         return VT_ERR_MEMORY;
     }
-    expert_any_params up = {.x = a->x->data,
-                            .weights = a->gate_up[0].part[0]->data,
-                            .expert = a->expert->data,
-                            .y = lane->workspace,
-                            .x_stride = (int32_t)a->x->row_stride,
-                            .y_stride = (int32_t)ffn};
-    expert_any_params down = {.x = lane->workspace,
-                              .weights = a->down[0].part[0]->data,
-                              .expert = a->expert->data,
-                              .route = a->weight->data,
-                              .y = a->y->data,
-                              .x_stride = (int32_t)ffn,
-                              .y_stride = (int32_t)a->y->row_stride};
+    moe_expert_any_params up = {.x = a->x->data,
+                                .weights = a->gate_up[0].part[0]->data,
+                                .expert = a->expert->data,
+                                .y = lane->workspace,
+                                .x_stride = (int32_t)a->x->row_stride,
+                                .y_stride = (int32_t)ffn};
+    moe_expert_any_params down = {.x = lane->workspace,
+                                  .weights = a->down[0].part[0]->data,
+                                  .expert = a->expert->data,
+                                  .route = a->weight->data,
+                                  .y = a->y->data,
+                                  .x_stride = (int32_t)ffn,
+                                  .y_stride = (int32_t)a->y->row_stride};
     vt_status status = run_product(l, a, &up, true, slots);
     return status == VT_OK ? run_product(l, a, &down, false, tokens) : status;
 }

@@ -20,6 +20,7 @@
 #include "ops/linear/linear_pack_cuda.h"
 #include "ops/linear/linear_quant.h"
 #include "ops/moe/moe.h"
+#include "ops/moe/moe_params.h"
 
 enum { TILE = 16, GROUP_THREADS = 256 };
 
@@ -45,7 +46,7 @@ static scratch scratch_of(int64_t slots, int32_t experts, int32_t hidden, int32_
     scratch s;
     size_t at = 0;
     s.order = take(&at, slots, 4);
-    s.tiles = take(&at, most_tiles(slots, experts), 12);
+    s.tiles = take(&at, most_tiles(slots, experts), sizeof(moe_tile));
     s.n_tiles = take(&at, 1, 4);
     s.count = take(&at, (int64_t)GROUP_THREADS * experts, 4);
     s.h = take(&at, slots * ffn, 2);
@@ -63,14 +64,6 @@ size_t moe_cuda_workspace(const void *args, const vt_target *t)
 
 /* ---- routing ---- */
 
-typedef struct route_params {
-    const void *x;
-    const float *router;
-    int32_t *expert;
-    float *weight;
-    int32_t x_stride;
-} route_params;
-
 static bool route_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
     (void)t, (void)upto;
@@ -85,8 +78,8 @@ static vt_status route_run(const void *args, const vt_lane *lane)
     int64_t tokens = a->x->dim[0];
     if (tokens == 0 && !lane->cuda->collect)
         return VT_OK;
-    route_params p = {a->x->data, a->router->data, a->expert->data, a->weight->data,
-                      (int32_t)a->x->row_stride};
+    moe_route_params p = {a->x->data, a->router->data, a->expert->data, a->weight->data,
+                          (int32_t)a->x->row_stride};
     return vt_cuda_launch(
         lane->cuda,
         &(cuda_launch){.spec = JIT_SPEC("moe_route.cu", "moe_route",
@@ -99,29 +92,6 @@ static vt_status route_run(const void *args, const vt_lane *lane)
 }
 
 /* ---- the experts ---- */
-
-typedef struct group_params {
-    const int32_t *expert;
-    int32_t *order;
-    void *tile;
-    int32_t *n_tiles, *count;
-    int32_t n_slots;
-} group_params;
-
-typedef struct expert_params {
-    const void *x, *weights;
-    const int32_t *order, *n_tiles;
-    const void *tile;
-    const float *route;
-    void *y;
-    int32_t x_stride;
-} expert_params;
-
-typedef struct sum_params {
-    const float *part;
-    void *y;
-    int32_t y_stride, n_tokens;
-} sum_params;
 
 static bool stacked(const vt_weight *w, int32_t n, int64_t bytes)
 {
@@ -156,7 +126,7 @@ static bool linear_supports(const void *args, const vt_target *t, const vt_size 
 
 /* As run_product, weights in tiles. An expert has a slot of a token at most once. */
 static vt_status run_quant_product(const vt_lane *lane, const moe_linear_args *a,
-                                   const expert_params *p, bool up, int64_t tiles)
+                                   const moe_expert_params *p, bool up, int64_t tiles)
 {
     const vt_weight *w = up ? a->gate_up : a->down;
     int32_t rows = (int32_t)(up ? w->rows / 2 : w->rows), k = (int32_t)w->cols;
@@ -180,8 +150,8 @@ static vt_status run_quant_product(const vt_lane *lane, const moe_linear_args *a
         p, sizeof *p);
 }
 
-static vt_status run_product(const vt_lane *lane, const moe_linear_args *a, const expert_params *p,
-                             bool up, int64_t tiles)
+static vt_status run_product(const vt_lane *lane, const moe_linear_args *a,
+                             const moe_expert_params *p, bool up, int64_t tiles)
 {
     const vt_weight *w = up ? a->gate_up : a->down;
     int32_t rows = (int32_t)(up ? w->rows / 2 : w->rows), k = (int32_t)w->cols;
@@ -215,12 +185,9 @@ static vt_status linear_run(const void *args, const vt_lane *lane)
                        "moe_linear: %lld slots need %zu bytes of workspace, there are %zu",
                        (long long)slots, s.bytes, lane->workspace_bytes);
     }
-    group_params g = {a->expert->data,
-                      (int32_t *)(w + s.order),
-                      w + s.tiles,
-                      (int32_t *)(w + s.n_tiles),
-                      (int32_t *)(w + s.count),
-                      (int32_t)slots};
+    moe_group_params g = {a->expert->data,           (int32_t *)(w + s.order),
+                          (moe_tile *)(w + s.tiles), (int32_t *)(w + s.n_tiles),
+                          (int32_t *)(w + s.count),  (int32_t)slots};
     vt_status status = vt_cuda_launch(
         l,
         &(cuda_launch){.spec = JIT_SPEC("moe_group.cu", "moe_group", {"experts", a->n_experts},
@@ -228,24 +195,24 @@ static vt_status linear_run(const void *args, const vt_lane *lane)
                        .grid = {1, 1, 1},
                        .threads = GROUP_THREADS},
         &g, sizeof g);
-    expert_params p = {.x = a->x->data,
-                       .weights = a->gate_up[0].part[0]->data,
-                       .order = g.order,
-                       .n_tiles = g.n_tiles,
-                       .tile = g.tile,
-                       .route = a->weight->data,
-                       .y = w + s.h,
-                       .x_stride = (int32_t)a->x->row_stride};
+    moe_expert_params p = {.x = a->x->data,
+                           .weights = a->gate_up[0].part[0]->data,
+                           .order = g.order,
+                           .n_tiles = g.n_tiles,
+                           .tile = g.tile,
+                           .route = a->weight->data,
+                           .y = w + s.h,
+                           .x_stride = (int32_t)a->x->row_stride};
     if (status == VT_OK)
         status = run_product(lane, a, &p, true, tiles);
-    p.x = w + s.h;
+    p.x = (const uint16_t *)(w + s.h);
     p.x_stride = ffn;
     p.weights = a->down[0].part[0]->data;
     p.y = w + s.part;
     if (status == VT_OK)
         status = run_product(lane, a, &p, false, tiles);
-    sum_params sum = {(const float *)(w + s.part), a->y->data, (int32_t)a->y->row_stride,
-                      (int32_t)tokens};
+    moe_sum_params sum = {(const float *)(w + s.part), a->y->data, (int32_t)a->y->row_stride,
+                          (int32_t)tokens};
     if (status == VT_OK)
         status = vt_cuda_launch(
             l,

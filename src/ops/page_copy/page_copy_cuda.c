@@ -4,14 +4,9 @@
 #include <string.h>
 
 #include "ops/cuda_impls.h"
+#include "ops/page_copy/page_copy_params.h"
 
-typedef struct page_copy_params {
-    void *pools;
-    const void *copies;
-    uint64_t pool_stride;
-} page_copy_params;
-
-_Static_assert(sizeof(vt_page_copy) == 12, "the kernel's PageCopy");
+_Static_assert(sizeof(vt_page_copy) == sizeof(page_copy_item), "copies are uploaded as they are");
 
 static int64_t pool_stride(const page_copy_args *a)
 {
@@ -78,7 +73,7 @@ static vt_status page_copy_run(const void *args, const vt_lane *lane)
     const page_copy_args *a = args;
     int32_t heads = (int32_t)a->k->dim[1], page = (int32_t)a->k->dim[2];
     int64_t row = vt_dtype_row_bytes(a->k->dtype, a->k->dim[3]);
-    page_copy_params p = {.pools = (char *)a->k[0].data + a->first_page * heads * page * row,
+    page_copy_params p = {.pools = (uint8_t *)a->k[0].data + a->first_page * heads * page * row,
                           .copies = lane->side,
                           .pool_stride = (uint64_t)pool_stride(a)};
     return vt_cuda_launch(

@@ -3,17 +3,9 @@
 #include "ops/rmsnorm/rmsnorm.h"
 
 #include "ops/cuda_impls.h"
+#include "ops/rmsnorm/rmsnorm_params.h"
 
 enum { NARROW_THREADS = 256, SM_THREADS = 2048 };
-
-typedef struct rmsnorm_params {
-    const void *x;
-    const int32_t *row;
-    const float *weight;
-    void *residual, *y;
-    int32_t x_stride, y_stride, residual_stride, n_rows;
-    float eps;
-} rmsnorm_params;
 
 static bool rmsnorm_supports(const void *args, const vt_target *t, const vt_size *upto)
 {

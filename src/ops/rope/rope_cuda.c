@@ -2,16 +2,8 @@
 #include "ops/rope/rope_cuda.h"
 
 #include "ops/cuda_impls.h"
-
-typedef struct rope_params {
-    void *q, *k;
-    const void *v;
-    void *k_pool, *v_pool;
-    const int32_t *position, *slot;
-    const float *cos_sin, *q_norm, *k_norm;
-    int32_t q_stride, k_stride, v_stride, n_tokens;
-    float eps, k_inverse, v_inverse;
-} rope_params;
+#include "ops/rope/rope_any_params.h"
+#include "ops/rope/rope_params.h"
 
 bool rope_cuda_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
@@ -71,14 +63,6 @@ static vt_status rope_run(const void *args, const vt_lane *lane)
 }
 
 /* ---- any shape ---- */
-
-typedef struct rope_any_params {
-    void *q, *k;
-    const int32_t *position;
-    const float *cos_sin, *q_norm, *k_norm;
-    int32_t q_stride, k_stride, n_tokens;
-    float eps;
-} rope_any_params;
 
 static bool any_supports(const void *args, const vt_target *t, const vt_size *upto)
 {

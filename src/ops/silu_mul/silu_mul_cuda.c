@@ -2,12 +2,7 @@
 #include "ops/silu_mul/silu_mul.h"
 
 #include "ops/cuda_impls.h"
-
-typedef struct silu_mul_params {
-    const void *x;
-    void *y;
-    int32_t x_stride, y_stride, n_tokens;
-} silu_mul_params;
+#include "ops/silu_mul/silu_mul_params.h"
 
 static bool silu_mul_supports(const void *args, const vt_target *t, const vt_size *upto)
 {

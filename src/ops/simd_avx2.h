@@ -179,7 +179,7 @@ static inline void vf_transpose(vf r[VF])
     }
 }
 
-enum { MATCH_BLOCK = 32 };
+enum { MATCH_VECTOR_BYTES = 32, MATCH_BLOCK = 32 };
 static inline int match_block(const int32_t *a, const int32_t *b)
 {
     __m256i e[4];

@@ -171,7 +171,7 @@ static inline void vf_transpose(vf r[VF])
     }
 }
 
-enum { MATCH_BLOCK = 64 };
+enum { MATCH_VECTOR_BYTES = 64, MATCH_BLOCK = 64 };
 static inline int match_block(const int32_t *a, const int32_t *b)
 {
     __mmask16 differ[4];

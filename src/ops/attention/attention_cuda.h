@@ -117,6 +117,15 @@ attention_chunk_states attention_chunk_states_of(const attention_args *a, const 
 vt_status attention_prefill_sm80_run(const attention_args *a, const vt_lane *lane, bool decode);
 vt_status attention_prefill_sm90_run(const attention_args *a, const vt_lane *lane, bool decode);
 
+void attention_prefill_sm80_describe(const attention_args *a, const vt_target *t,
+                                     const vt_size *size, bool decode, vt_cut *out);
+void attention_prefill_sm90_describe(const attention_args *a, const vt_target *t,
+                                     const vt_size *size, bool decode, vt_cut *out);
+
+/* For describe: the size, or where there is none the batch's own; and vt_cut.shape. */
+vt_size attention_size_of(const attention_args *a, const vt_size *size);
+void attention_cut_shape(const attention_args *a, int64_t seqs, int64_t tokens, vt_cut *out);
+
 /* What the fast kernels can read. */
 bool attention_cuda_supports(const void *args, const vt_target *t, const vt_size *upto);
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "ops/cuda_impls.h"
+#include "ops/cut.h"
 #include "ops/sample/sample_params.h"
 
 /* ---- the step's rows: a plan with side data ----
@@ -155,7 +156,12 @@ _Static_assert(sizeof(vt_logit_bias) == sizeof(sample_bias), "biases are copied 
 /* As sample.cuh has them: a CTA takes a chunk at a time; of each chunk stay one float a thread and
  * two sums of 16 bytes. A third of an SM a CTA, eight CTAs an SM where the rows give so many. */
 enum { THREADS = 256, VECTORS = 8, CHUNK = THREADS * VECTORS * 4, BLOCKS = 3, CTAS = 8 };
-enum { CHUNK_MAXIMA = THREADS * 4, CHUNK_SUMS = 2 * sizeof(sample_chunk_mass), MAX_VOCAB = 400000 };
+enum {
+    CHUNK_MAXIMA = THREADS * 4,
+    CHUNK_SUMS = 2 * sizeof(sample_chunk_mass),
+    MAX_VOCAB = 400000,
+    STATIC_SHARED = 34 << 10
+};
 
 static size_t sample_workspace(const void *args, const vt_target *t)
 {
@@ -176,17 +182,39 @@ static bool sample_supports(const void *args, const vt_target *t, const vt_size 
     return a->logits->dtype == VT_F32 && a->logits->dim[1] <= MAX_VOCAB;
 }
 
+/* How a row of logits is cut: into `chunks`, which `parts` CTAs share out. */
+typedef struct sample_form {
+    int32_t chunks, parts;
+    bool aligned; /* rows are whole 16-byte vectors */
+    cuda_launch launch;
+} sample_form;
+
+static sample_form form_of(const sample_args *a, const vt_target *t, int64_t rows)
+{
+    int32_t vocab = (int32_t)a->logits->dim[1], chunks = (int32_t)vt_ceil_div(vocab, CHUNK),
+            parts = (int32_t)vt_ceil_div(t->sm_count * CTAS, rows > 0 ? rows : 1);
+    parts = parts < chunks ? parts : chunks;
+    bool aligned = vocab % 4 == 0 && a->logits->row_stride % 4 == 0;
+    return (sample_form){
+        .chunks = chunks,
+        .parts = parts,
+        .aligned = aligned,
+        .launch = {.spec = JIT_SPEC("sample.cu", "sample", {"vocab", vocab}, {"threads", THREADS},
+                                    {"vectors", VECTORS}, {"blocks", aligned ? BLOCKS : BLOCKS - 1},
+                                    {"aligned", aligned}),
+                   .grid = {(uint32_t)(rows * parts), 1, 1},
+                   .threads = THREADS,
+                   .shared_bytes = (uint32_t)(chunks * CHUNK_MAXIMA)}};
+}
+
 static vt_status sample_run(const void *args, const vt_lane *lane)
 {
     const sample_args *a = args;
     const char *side = lane->side;
-    int32_t vocab = (int32_t)a->logits->dim[1], rows = (int32_t)a->logits->dim[0];
+    int32_t rows = (int32_t)a->logits->dim[0];
     if (rows == 0 && !lane->cuda->collect)
         return VT_OK;
-    int32_t chunks = (int32_t)vt_ceil_div(vocab, CHUNK),
-            parts = (int32_t)vt_ceil_div(lane->target->sm_count * CTAS, rows > 0 ? rows : 1);
-    parts = parts < chunks ? parts : chunks;
-    bool aligned = vocab % 4 == 0 && a->logits->row_stride % 4 == 0;
+    sample_form f = form_of(a, lane->target, rows);
     sample_params p = {.logits = a->logits->data,
                        .rows = lane->plan,
                        .contexts = (const int32_t *)side,
@@ -199,21 +227,27 @@ static vt_status sample_run(const void *args, const vt_lane *lane)
                        .top_logprob = a->top_logprob->data,
                        .group_max = lane->workspace,
                        .mass = (sample_chunk_mass *)lane->workspace +
-                               (size_t)rows * (size_t)chunks *
+                               (size_t)rows * (size_t)f.chunks *
                                    (CHUNK_MAXIMA / sizeof(sample_chunk_mass)),
                        .tickets = lane->tickets,
                        .logits_stride = (int32_t)a->logits->row_stride,
-                       .parts = parts};
-    return vt_cuda_launch(
-        lane->cuda,
-        &(cuda_launch){.spec = JIT_SPEC("sample.cu", "sample", {"vocab", vocab},
-                                        {"threads", THREADS}, {"vectors", VECTORS},
-                                        {"blocks", aligned ? BLOCKS : BLOCKS - 1},
-                                        {"aligned", aligned}),
-                       .grid = {(uint32_t)(rows * parts), 1, 1},
-                       .threads = THREADS,
-                       .shared_bytes = (uint32_t)(chunks * CHUNK_MAXIMA)},
-        &p, sizeof p);
+                       .parts = f.parts};
+    return vt_cuda_launch(lane->cuda, &f.launch, &p, sizeof p);
+}
+
+static void sample_describe(const void *args, const vt_target *t, const vt_size *size, vt_cut *out)
+{
+    const sample_args *a = args;
+    int64_t rows = vt_size_rows(a->logits, size);
+    sample_form f = form_of(a, t, rows);
+    vt_cut_shape(out, "%lld rows of %lld logits", (long long)rows, (long long)a->logits->dim[1]);
+    out->tile[0] = 1;
+    out->tile[1] = CHUNK;
+    out->split = f.parts;
+    vt_cut_roles(out, NULL, f.parts > 1 ? "last CTA of a row" : NULL);
+    cuda_launch l = f.launch;
+    l.shared_bytes += STATIC_SHARED;
+    vt_cut_grid(out, t, &l, f.aligned ? 16 : 4);
 }
 
 const vt_impl sample_cuda_impl = {.name = "parts",
@@ -221,6 +255,7 @@ const vt_impl sample_cuda_impl = {.name = "parts",
                                   .fixed_order = true,
                                   .supports = sample_supports,
                                   .run = sample_run,
+                                  .describe = sample_describe,
                                   .plan = &rows_plan,
                                   .workspace = sample_workspace,
                                   .tickets = sample_tickets};

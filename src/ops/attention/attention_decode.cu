@@ -270,7 +270,7 @@ INLINE void merge_slots(const attention_decode_params &p, const attention_decode
         total += __shfl_xor_sync(~0u, total, 1);
         total += __shfl_xor_sync(~0u, total, 2);
         if (row < rows && threadIdx.x % 4 == 0)
-            scale[row] = make_float2(best, total > 0.f ? p.v_scale / total : 0.f);
+            scale[row] = make_float2(best, total == 0.f ? 0.f : p.v_scale / total); // NaN stays NaN
     }
     __syncthreads();
 #pragma unroll 1
@@ -410,7 +410,7 @@ INLINE void attend_own(const attention_decode_params &p, const attention_decode_
         i64 head = head0 + r;
         if (item.n_slots == 1) {
             p.o[(i64)token * p.o_stride + (kv_head * GROUP + head) * HEAD_DIM + d] = f32_bf16(
-                total > 0.f ? value / total * p.v_scale : 0.f);
+                total == 0.f ? 0.f : value / total * p.v_scale); // no visible key: 0; NaN stays NaN
         } else {
             i64 slot = ((i64)item.slot * KV_HEADS + kv_head) * GROUP + head;
             p.partial[slot * HEAD_DIM + d] = value;

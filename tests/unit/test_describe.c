@@ -160,6 +160,11 @@ static void check_launch(const vt_op *op, const vt_impl *impl, const vt_case *c,
     vt_status status = impl->run(args, &lane);
     if (status != VT_OK)
         fail_msg("%s, %s, %s: %s", op->name, impl->name, c->name, l.err.message);
+    for (int32_t i = 0; i < l.n_record; i++)
+        if (record[i].shared_bytes > (uint32_t)t->max_shared_bytes)
+            fail_msg("%s, %s, %s: %s takes %u bytes of shared memory, a CTA has %d", op->name,
+                     impl->name, c->name, record[i].spec.kernel, record[i].shared_bytes,
+                     t->max_shared_bytes);
     if (cut->workers > 0 && !launches_fit(&l, cut))
         fail_msg("%s, %s, %s: %lld items in %g waves, but the first of %d grids is %u x %u x %u",
                  op->name, impl->name, c->name, (long long)cut->items, cut->waves, l.n_record,
@@ -181,7 +186,7 @@ static int32_t check_case(const vt_op *op, const vt_impl *impl, const vt_case *c
     bool made = cuda ? args_on_cuda(op, impl, args, &arena) : case_pack(op, impl, args, &arena);
     bool empty = outputs[0]->dim[0] == 0; /* such a call does nothing */
     if (made && !empty && vt_impl_fits(impl, args, &t, NULL)) {
-        vt_cut cut = {{0}};
+        vt_cut cut = {.shape = ""};
         t.workspace_bytes = impl->workspace ? impl->workspace(args, &t) : 0;
         if (!impl->describe)
             fail_msg("%s, %s does not describe itself", op->name, impl->name);

@@ -22,10 +22,15 @@
 attention_plan_config attention_plan_config_of(const attention_args *a, const vt_target *t,
                                                int32_t tile_rows)
 {
+    int32_t element = vt_dtype_get(a->k_pool->dtype)->bytes;
+    attention_decode_shape few = attention_decode_shape_of(t, a->head_dim, element, ATTENTION_FEW),
+                           many = attention_decode_shape_of(t, a->head_dim, element,
+                                                            ATTENTION_FEW + 1);
     return (attention_plan_config){.heads = a->heads,
                                    .kv_heads = a->kv_heads,
                                    .sm_count = t->sm_count,
-                                   .few = attention_decode_shape_of(t, a->head_dim, ATTENTION_FEW),
+                                   .few = few,
+                                   .narrow = many.warps < ATTENTION_SHARED_WARPS,
                                    .tile_rows = tile_rows,
                                    .shared_rows = t->shared_rows};
 }
@@ -64,7 +69,8 @@ vt_size attention_size_of(const attention_args *a, const vt_size *size)
 static uint64_t split_key(const void *args)
 {
     const attention_args *a = args;
-    return (uint64_t)a->heads << 32 | (uint64_t)a->kv_heads << 16 | (uint64_t)a->head_dim;
+    return (uint64_t)a->k_pool->dtype << 48 | (uint64_t)a->heads << 32 |
+           (uint64_t)a->kv_heads << 16 | (uint64_t)a->head_dim;
 }
 
 static int32_t split_items(const void *args, const vt_target *t, const vt_size *size,
@@ -130,10 +136,10 @@ static split_form split_form_of(const attention_args *a, const vt_target *t, int
                                 int32_t items)
 {
     attention_plan_config c = attention_plan_config_of(a, t, 0);
-    attention_decode_shape k = attention_decode_shape_of(t, a->head_dim, decodes);
     int32_t group = a->heads / a->kv_heads, element = vt_dtype_get(a->k_pool->dtype)->bytes;
+    attention_decode_shape k = attention_decode_shape_of(t, a->head_dim, element, decodes);
     int32_t tile = group < 16 ? group : 16, tiles = (int32_t)vt_ceil_div(group, 16);
-    uint32_t ring = (uint32_t)(k.warps * k.stages * 2 * DECODE_BLOCK * a->head_dim * element);
+    uint32_t ring = (uint32_t)attention_decode_ring_bytes(k, a->head_dim, element);
     uint32_t merge = (uint32_t)(k.warps * tile * (a->head_dim + 2) * 4);
     /* FP8: three CTAs an SM where there are many. The plan cuts few sequences for two, and with
      * room for more they are not dealt evenly (32 x 4096: 103 us, not 81): they ask for it. */
@@ -200,7 +206,9 @@ static void split_describe(const void *args, const vt_target *t, const vt_size *
     out->tile[2] = f.shape.warps * DECODE_BLOCK;
     out->split = of.decodes > 0 ? (int32_t)vt_ceil_div(f.launch.grid[1], of.decodes) : 0;
     vt_cut_roles(out,
-                 f.shape.warps == 8 ? "8 warps, a ring of KV each" : "4 warps, a ring of KV each",
+                 f.shape.warps == 8   ? "8 warps, a ring of KV each"
+                 : f.shape.warps == 4 ? "4 warps, a ring of KV each"
+                                      : "2 warps, a ring of KV each",
                  "last CTA of a sequence");
     vt_cut_grid(out, t, &f.launch, 16);
 }

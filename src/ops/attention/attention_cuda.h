@@ -33,6 +33,7 @@ enum {
     ATTENTION_PREFILL_ROWS = 16 * ATTENTION_PREFILL_WARPS,
     ATTENTION_PREFILL_ROWS_SM90 = 128,
     ATTENTION_SHARED_ROWS = 64, /* (sequence, head) that one shared item computes, at most */
+    ATTENTION_SHARED_WARPS = 4, /* of 16 rows each */
     DECODE_ITEM_INTS = sizeof(attention_decode_item) / sizeof(int32_t),
     DECODE_MEMBER_INTS = sizeof(attention_decode_member) / sizeof(int32_t),
     PREFILL_ITEM_INTS = sizeof(attention_prefill_item) / sizeof(int32_t),
@@ -48,6 +49,7 @@ typedef struct attention_decode_shape {
 typedef struct attention_plan_config {
     int32_t heads, kv_heads, sm_count;
     attention_decode_shape few; /* the shape for at most ATTENTION_FEW decodes */
+    bool narrow;                /* CTAs for more decodes have too few warps for shared items */
     int32_t tile_rows;          /* packed rows of a prefill tile */
     /* Decodes with the same first pages read these once where that saves so many KV rows (tokens
      * times kv_heads) or more; 0: never */
@@ -66,9 +68,13 @@ attention_plan_config attention_plan_config_of(const attention_args *a, const vt
 
 /* ---- attention_decode_plan.c: the split decode kernel ---- */
 
-/* The shape of the kernel's CTAs for this many decodes. */
+/* The shape of the kernel's CTAs for this many decodes and KV elements of so many bytes: its rings
+ * fit the shared memory that the target gives a CTA. */
 attention_decode_shape attention_decode_shape_of(const vt_target *t, int32_t head_dim,
-                                                 int32_t n_decode);
+                                                 int32_t element_bytes, int32_t n_decode);
+/* Bytes of its rings. */
+int64_t attention_decode_ring_bytes(attention_decode_shape s, int32_t head_dim,
+                                    int32_t element_bytes);
 /* Whether a plan for this many decodes may have items of several sequences. The kernel for plans
  * that cannot has no code for them, so the answer must be the same for a batch and for the bucket
  * that it is padded to. */

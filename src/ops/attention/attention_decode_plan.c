@@ -30,12 +30,31 @@ static int32_t decode_target(const attention_plan_config *c, int32_t n_decode)
     return n > 1 ? n : 1;
 }
 
-attention_decode_shape attention_decode_shape_of(const vt_target *t, int32_t head_dim,
-                                                 int32_t n_decode)
+int64_t attention_decode_ring_bytes(attention_decode_shape s, int32_t head_dim,
+                                    int32_t element_bytes)
 {
-    bool wide = head_dim > 128; /* what the shared memory has room for */
+    return (int64_t)s.warps * s.stages * 2 * DECODE_BLOCK * head_dim * element_bytes;
+}
+
+/* The kernel's own arrays in shared memory: those of the merge. */
+enum { MERGE_BYTES = 2048 };
+
+/* The first of the shapes that fits, from the one that suits the size on. A GPU that gives a CTA 99
+ * KB has no room for four warps with two blocks of 256 BF16 dimensions each: two warps with three
+ * keep as many blocks on the way. A shape of fewer than four warps runs no shared items. */
+attention_decode_shape attention_decode_shape_of(const vt_target *t, int32_t head_dim,
+                                                 int32_t element_bytes, int32_t n_decode)
+{
+    static const attention_decode_shape shape[] = {{8, 3}, {4, 3}, {4, 2}, {2, 3}, {2, 2}};
+    enum { LAST = sizeof shape / sizeof *shape - 1 };
+    bool wide = head_dim > 128;
     bool few = n_decode <= ATTENTION_FEW && !wide && t->level >= 90;
-    return (attention_decode_shape){.warps = few ? 8 : 4, .stages = wide ? 2 : 3};
+    int i = few ? 0 : wide ? 2 : 1;
+    while (i < LAST && t->max_shared_bytes > 0 &&
+           attention_decode_ring_bytes(shape[i], head_dim, element_bytes) + MERGE_BYTES >
+               t->max_shared_bytes)
+        i++;
+    return shape[i];
 }
 
 /* Slots that a plan of so many items can need. A range that is one sequence's takes one; a shared
@@ -102,7 +121,7 @@ static int32_t members_a_tile(const attention_plan_config *c, int32_t n)
 bool attention_may_share(const attention_plan_config *c, int32_t n_decode)
 {
     bool one_tile = c->heads / c->kv_heads <= 16; /* of the kernel: a token's heads of a KV head */
-    return c->shared_rows > 0 && one_tile && n_decode > ATTENTION_FEW;
+    return c->shared_rows > 0 && one_tile && !c->narrow && n_decode > ATTENTION_FEW;
 }
 
 static void find_groups(const attention_plan_config *c, const vt_batch *b, shared_groups *out)

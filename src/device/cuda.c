@@ -297,6 +297,8 @@ vt_status vt_cuda_launch(vt_cuda_lane *lane, const cuda_launch *l, const void *p
     vt_cuda *c = lane->cuda;
     bool pdl = lane->pdl && !l->no_pdl && c->cc_major >= 9;
     vt_err err = {0};
+    if (lane->n_record < lane->max_record)
+        lane->record[lane->n_record++] = *l;
     int32_t index = want(lane, l, pdl);
     if (index < 0) {
         vt_fail(&err, VT_ERR_MEMORY, "out of memory noting kernel %s", l->spec.kernel);

@@ -118,6 +118,7 @@ vt_status vt_cuda_upload(vt_cuda *c, const cuda_upload *pieces, int32_t n, int32
 
 /* Where kernels are launched: a stream and how. What one call of an op works on (its plan,
  * workspace, tickets) is in vt_lane (ops/op.h). */
+struct cuda_launch;
 struct vt_cuda_lane {
     vt_cuda *cuda;
     cu_stream stream;
@@ -127,6 +128,10 @@ struct vt_cuda_lane {
     int32_t n_launches; /* kernels, those of graphs too, since somebody zeroed it */
     int32_t *note;      /* [max_note] the JIT's index of each (graphs aside); NULL: not wanted */
     int32_t max_note;
+    /* Launches as their callers ask for them, collected ones too: tests compare them with what a
+     * row says of itself. [max_record], of which the first n_record are used; NULL: not wanted */
+    struct cuda_launch *record;
+    int32_t max_record, n_record;
     vt_err err; /* of the first failed launch */
 };
 typedef struct vt_cuda_lane vt_cuda_lane;

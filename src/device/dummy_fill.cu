@@ -3,12 +3,7 @@
 //
 // Grid: one thread four elements (one 64-bit hash word), 256 threads a CTA. Bytes: 2 an element;
 // integer-bound.
-
-struct DummyFillParams {
-    u16 *out;
-    u64 key, n, first; // n elements from word `first` (four elements a word) on
-    float base, scale;
-};
+#include "dummy_fill_params.h"
 
 INLINE u64 mix(u64 z)
 {
@@ -17,7 +12,7 @@ INLINE u64 mix(u64 z)
     return z ^ z >> 31;
 }
 
-KERNEL __launch_bounds__(256) dummy_fill(const __grid_constant__ DummyFillParams p)
+KERNEL __launch_bounds__(256) dummy_fill(const __grid_constant__ dummy_fill_params p)
 {
     u64 j = (u64)blockIdx.x * 256 + threadIdx.x;
     pdl_go();

@@ -36,7 +36,7 @@ typedef struct jit_entry {
     bool ready;
 } jit_entry;
 
-enum { MAX_HEADERS = 32 };
+enum { MAX_HEADERS = 64 };
 
 struct vt_jit {
     char arch[16];
@@ -60,6 +60,18 @@ const jit_text *jit_find_text(const char *name)
     return NULL;
 }
 
+static bool ends_with(const char *name, const char *end)
+{
+    size_t n = strlen(name), m = strlen(end);
+    return n > m && strcmp(name + n - m, end) == 0;
+}
+
+/* Device code that kernels share, and parameter structs that they share with host code. */
+static bool is_header(const char *name)
+{
+    return ends_with(name, ".cuh") || ends_with(name, "_params.h");
+}
+
 vt_status vt_jit_new(const char *arch, vt_jit **out, vt_err *err)
 {
     vt_jit *j = vt_calloc(1, sizeof *j);
@@ -68,8 +80,7 @@ vt_status vt_jit_new(const char *arch, vt_jit **out, vt_err *err)
     snprintf(j->arch, sizeof j->arch, "%s", arch);
     j->use_cache = true;
     for (const jit_text *t = vt_kernel_texts; t->name; t++) {
-        size_t len = strlen(t->name);
-        if (len > 4 && strcmp(t->name + len - 4, ".cuh") == 0) {
+        if (is_header(t->name)) {
             if (j->n_headers == MAX_HEADERS) {
                 free(j);
                 return vt_fail(err, VT_ERR_DEVICE, "kernel header %s is one more than %d", t->name,
@@ -276,7 +287,7 @@ static vt_status compile_failed(vt_jit *j, const jit_entry *e, nvrtc_program p, 
     return VT_ERR_DEVICE;
 }
 
-/* ptx.cuh goes in front of every kernel; other .cuh files are headers in memory. */
+/* ptx.cuh goes in front of every kernel; other .cuh files and *_params.h are headers in memory. */
 static char *full_text(const jit_text *kernel)
 {
     const jit_text *ptx = jit_find_text("ptx.cuh");

@@ -5,15 +5,9 @@
 // ---- reading ----
 // Grid: a few CTAs of 512 threads a multiprocessor; a thread has 8 loads of 16 bytes in flight and walks with the
 // grid over [p, p + 16 n), `passes` times. Bytes: 16 n passes. The memory holds zeros.
-struct RoofsReadParams {
-    const u8 *p;
-    u64 n;
-    u32 *out;
-    i32 passes;
-    u32 never;
-};
+#include "roofs_params.h"
 
-KERNEL __launch_bounds__(512) roofs_read(const __grid_constant__ RoofsReadParams p)
+KERNEL __launch_bounds__(512) roofs_read(const __grid_constant__ roofs_read_params p)
 {
     u64 stride = (u64)gridDim.x * 512, first = (u64)blockIdx.x * 512 + threadIdx.x;
     u32 sum = 0;
@@ -32,14 +26,9 @@ KERNEL __launch_bounds__(512) roofs_read(const __grid_constant__ RoofsReadParams
 }
 
 // ---- computing ----
-struct RoofsComputeParams {
-    u32 *out;
-    i32 rounds;
-    u32 never;
-};
 
 // Fused multiply-adds on 16 independent numbers a thread, 256 threads. FLOPs: 32 a thread and round.
-KERNEL __launch_bounds__(256) roofs_fp32(const __grid_constant__ RoofsComputeParams p)
+KERNEL __launch_bounds__(256) roofs_fp32(const __grid_constant__ roofs_compute_params p)
 {
     float a[16], x = 1.f - (float)threadIdx.x * 1e-6f, y = (float)blockIdx.x * 1e-6f;
 #pragma unroll
@@ -66,7 +55,7 @@ INLINE u32 noise(u32 i)
 }
 
 // mma.sync m16n8k16 on 8 independent tiles a warp, 8 warps. FLOPs: 8 * 4096 a warp and round.
-KERNEL __launch_bounds__(256) roofs_bf16_sm80(const __grid_constant__ RoofsComputeParams p)
+KERNEL __launch_bounds__(256) roofs_bf16_sm80(const __grid_constant__ roofs_compute_params p)
 {
     float c[8][4];
     u32 a[4], b[2];
@@ -93,7 +82,7 @@ KERNEL __launch_bounds__(256) roofs_bf16_sm80(const __grid_constant__ RoofsCompu
 }
 
 // ---- nothing ----
-KERNEL roofs_empty(const __grid_constant__ RoofsComputeParams p)
+KERNEL roofs_empty(const __grid_constant__ roofs_compute_params p)
 {
     if (p.rounds == -1)
         *p.out = 1;

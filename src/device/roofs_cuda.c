@@ -18,6 +18,7 @@
 #include "base/mem.h"
 #include "device/roofs_cache.h"
 #include "device/roofs_cuda.h"
+#include "device/roofs_params.h"
 
 enum {
     BEST_OF = 4,
@@ -31,20 +32,6 @@ enum {
 
 static const double kEnough = 2e-3, kPatience = 0.2; /* seconds of a run */
 static const uint32_t kNever = 0x7fc12345;           /* a NaN that no arithmetic makes */
-
-typedef struct read_params {
-    const void *p;
-    uint64_t n;
-    void *out;
-    int32_t passes;
-    uint32_t never;
-} read_params;
-
-typedef struct compute_params {
-    void *out;
-    int32_t rounds;
-    uint32_t never;
-} compute_params;
 
 typedef struct gauge {
     vt_cuda *cuda;
@@ -75,8 +62,8 @@ static vt_status launch(gauge *g, run_kind kind, int32_t rounds)
                      .grid = {per_sm * (uint32_t)g->cuda->sm_count, 1, 1},
                      .threads = kind == READ ? READ_THREADS : COMPUTE_THREADS,
                      .shared_bytes = sm90 ? SM90_SHARED : 0};
-    read_params r = {g->buffer, g->reads / 16, g->out, rounds, kNever};
-    compute_params c = {g->out, rounds, kNever};
+    roofs_read_params r = {g->buffer, g->reads / 16, g->out, rounds, kNever};
+    roofs_compute_params c = {g->out, rounds, kNever};
     return kind == READ ? vt_cuda_launch(&g->lane, &l, &r, sizeof r)
                         : vt_cuda_launch(&g->lane, &l, &c, sizeof c);
 }

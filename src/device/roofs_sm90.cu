@@ -2,12 +2,7 @@
 // multiprocessor. A group multiplies its tile [64][64] by the common one [256][64]: 4 steps of 16 in K. FLOPs:
 // 4 * 524288 a warpgroup and round.
 #include "ptx_sm90.cuh"
-
-struct RoofsComputeParams {
-    u32 *out;
-    i32 rounds;
-    u32 never;
-};
+#include "roofs_params.h"
 
 // Operands are noise, not zeros: what a multiplier draws, and so the clock, depends on its bits.
 INLINE u32 noise(u32 i)
@@ -19,7 +14,7 @@ INLINE u32 noise(u32 i)
 
 constexpr u32 kTileA = 64 * 64 * 2, kTileB = 256 * 64 * 2;
 
-KERNEL __launch_bounds__(256, 1) roofs_bf16_sm90(const __grid_constant__ RoofsComputeParams p)
+KERNEL __launch_bounds__(256, 1) roofs_bf16_sm90(const __grid_constant__ roofs_compute_params p)
 {
     extern __shared__ char raw[];
     u32 *tiles = (u32 *)(((size_t)raw + SWIZZLE_ATOM - 1) & ~(size_t)(SWIZZLE_ATOM - 1));

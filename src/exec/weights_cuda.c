@@ -20,6 +20,7 @@
 #include "base/err.h"
 #include "model/dummy.h"
 #include "ops/rope/rope.h"
+#include "device/dummy_fill_params.h"
 
 enum { ALIGN = 256 };
 
@@ -261,12 +262,6 @@ static void produce_dummy_floats(const void *arg, void *out, size_t begin, size_
         }
 }
 
-typedef struct dummy_fill_params {
-    void *out;
-    uint64_t key, n, first; /* n elements from word `first` of the whole tensor */
-    float base, scale;
-} dummy_fill_params;
-
 /* A kernel makes runs of elements that begin at a hash word of 4: whole rows do. Columns of a
  * dummy's matrix, which only a rank of several has, are made on the host. */
 static bool made_by_kernel(const source *s)
@@ -292,7 +287,7 @@ static vt_status fill_dummy(vt_cuda_lane *lane, const loader *l, const source *s
         dummy_rule rule = dummy_rule_of(t);
         int64_t row = s->expert * t->dim[t->rank - 2] + p->row;
         uint64_t n = (uint64_t)(p->rows * p->cols), first = (uint64_t)(row * p->cols);
-        dummy_fill_params params = {out, rule.key, n, first / 4, rule.base, rule.scale};
+        dummy_fill_params params = {(uint16_t *)out, rule.key, n, first / 4, rule.base, rule.scale};
         TRY(vt_cuda_launch(
             lane,
             &(cuda_launch){.spec = JIT_SPEC("dummy_fill.cu", "dummy_fill", {NULL, 0}),

@@ -8,6 +8,13 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 typedef int i32;
 typedef long long i64;
+// The same under the names that the parameter headers use, which host code includes too.
+#define VT_KERNEL
+typedef u8 uint8_t;
+typedef u16 uint16_t;
+typedef u32 uint32_t;
+typedef u64 uint64_t;
+typedef i32 int32_t;
 
 #define KERNEL extern "C" __global__ void
 #define INLINE __forceinline__ static

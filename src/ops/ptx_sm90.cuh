@@ -47,16 +47,16 @@ INLINE void named_barrier(int id, int threads)
 
 /* ---- TMA ---- */
 
-typedef struct __align__(64) tensor_map {
+typedef struct __align__(64) cu_tensor_map {
     char bytes[128];
-} tensor_map;
+} cu_tensor_map;
 
-INLINE void tma_prefetch_map(const tensor_map *m)
+INLINE void tma_prefetch_map(const cu_tensor_map *m)
 {
     asm volatile("prefetch.tensormap [%0];" ::"l"(m) : "memory");
 }
 
-INLINE void tma_load_2d(const tensor_map *m, u64 *full, void *to, int col, int row)
+INLINE void tma_load_2d(const cu_tensor_map *m, u64 *full, void *to, int col, int row)
 {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
                  " [%0], [%1, {%2, %3}], [%4];" ::"r"(shared_address(to)),
@@ -64,7 +64,7 @@ INLINE void tma_load_2d(const tensor_map *m, u64 *full, void *to, int col, int r
                  : "memory");
 }
 
-INLINE void tma_load_3d(const tensor_map *m, u64 *full, void *to, int x, int y, int z)
+INLINE void tma_load_3d(const cu_tensor_map *m, u64 *full, void *to, int x, int y, int z)
 {
     asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
                  " [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(shared_address(to)),
@@ -74,7 +74,7 @@ INLINE void tma_load_3d(const tensor_map *m, u64 *full, void *to, int x, int y, 
 
 /* Stores run behind the thread that issues them: commit, then wait until their source may be overwritten (read), or
  * until they are done (all). Waits are that thread's own. */
-INLINE void tma_store_2d(const tensor_map *m, const void *from, int col, int row)
+INLINE void tma_store_2d(const cu_tensor_map *m, const void *from, int col, int row)
 {
     asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];" ::"l"(m),
                  "r"(shared_address(from)), "r"(col), "r"(row)

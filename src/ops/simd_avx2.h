@@ -104,10 +104,7 @@ static inline vf vf_exp2(vf x)
     return _mm256_and_ps(in, vf_mul(p, _mm256_castsi256_ps(bits)));
 }
 
-static inline vf vf_load_f16(const void *p)
-{
-    return _mm256_cvtph_ps(_mm_loadu_si128(p));
-}
+static inline vf vf_load_f16(const void *p) { return _mm256_cvtph_ps(_mm_loadu_si128(p)); }
 static inline vf vf_load_f16_n(const uint16_t *p, int n)
 {
     uint16_t h[VF] = {0};
@@ -179,7 +176,7 @@ static inline void vf_transpose(vf r[VF])
     }
 }
 
-enum { MATCH_BLOCK = 32 };
+enum { MATCH_VECTOR_BYTES = 32, MATCH_BLOCK = 32 };
 static inline int match_block(const int32_t *a, const int32_t *b)
 {
     __m256i e[4];

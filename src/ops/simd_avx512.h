@@ -95,10 +95,7 @@ static inline vf vf_exp2(vf x)
     return _mm512_maskz_scalef_ps(in, p, n);
 }
 
-static inline vf vf_load_f16(const void *p)
-{
-    return _mm512_cvtph_ps(_mm256_loadu_si256(p));
-}
+static inline vf vf_load_f16(const void *p) { return _mm512_cvtph_ps(_mm256_loadu_si256(p)); }
 static inline vf vf_load_f16_n(const uint16_t *p, int n)
 {
     return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(lanes_below(n), p));
@@ -171,7 +168,7 @@ static inline void vf_transpose(vf r[VF])
     }
 }
 
-enum { MATCH_BLOCK = 64 };
+enum { MATCH_VECTOR_BYTES = 64, MATCH_BLOCK = 64 };
 static inline int match_block(const int32_t *a, const int32_t *b)
 {
     __mmask16 differ[4];

@@ -171,7 +171,7 @@ static inline void vf_transpose(vf r[VF])
 }
 
 /* Compares MATCH_BLOCK words; the index of the first that differs, MATCH_BLOCK if none does. */
-enum { MATCH_BLOCK = 8 };
+enum { MATCH_VECTOR_BYTES = 8, MATCH_BLOCK = 8 };
 static inline int match_block(const int32_t *a, const int32_t *b)
 {
     uint64_t x[MATCH_BLOCK / 2], y[MATCH_BLOCK / 2];

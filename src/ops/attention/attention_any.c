@@ -2,14 +2,8 @@
  * goes over the items of the same plan; decode needs none. */
 #include "ops/attention/attention_cuda.h"
 #include "ops/cuda_impls.h"
-
-typedef struct attention_any_params {
-    const void *q, *k_pool, *v_pool;
-    void *o;
-    const int32_t *items, *seq_of, *kv_len, *page_start, *page_ids, *q_start;
-    int32_t q_stride, o_stride, window;
-    float scale_log2, v_scale;
-} attention_any_params;
+#include "ops/cut.h"
+#include "ops/attention/attention_params.h"
 
 static bool attention_any_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
@@ -19,9 +13,22 @@ static bool attention_any_supports(const void *args, const vt_target *t, const v
            a->head_dim <= 2048; /* five rows of fp32 in shared memory */
 }
 
-/* The grid's x is n and its y `rows`. */
-static vt_status launch(const attention_args *a, const vt_lane *lane, bool decode, int32_t n,
-                        int32_t rows)
+/* Decode: a CTA for each token and head. Prefill: for each item of the plan, its rows and KV head.
+ * */
+static cuda_launch launch_of(const attention_args *a, bool decode, int32_t n)
+{
+    int32_t group = a->heads / a->kv_heads;
+    return (cuda_launch){.spec = JIT_SPEC("attention_any.cu", "attention_any",
+                                          {"head_dim", a->head_dim}, {"group", group},
+                                          {"kv_heads", a->kv_heads},
+                                          {"page", (int32_t)a->k_pool->dim[2]}, {"decode", decode},
+                                          {"fp8", a->k_pool->dtype == VT_FP8_E4M3}),
+                         .grid = {(uint32_t)n, (uint32_t)(decode ? group : ATTENTION_PREFILL_ROWS),
+                                  (uint32_t)a->kv_heads},
+                         .threads = 128};
+}
+
+static vt_status run(const attention_args *a, const vt_lane *lane, bool decode, int32_t n)
 {
     attention_any_params p = {.q = a->q->data,
                               .k_pool = a->k_pool->data,
@@ -38,37 +45,57 @@ static vt_status launch(const attention_args *a, const vt_lane *lane, bool decod
                               .window = a->window,
                               .scale_log2 = a->scale * a->k_scale * 1.44269504f,
                               .v_scale = a->v_scale};
-    return vt_cuda_launch(
-        lane->cuda,
-        &(cuda_launch){
-            .spec = JIT_SPEC("attention_any.cu", "attention_any", {"head_dim", a->head_dim},
-                             {"group", a->heads / a->kv_heads}, {"kv_heads", a->kv_heads},
-                             {"page", (int32_t)a->k_pool->dim[2]}, {"decode", decode},
-                             {"fp8", a->k_pool->dtype == VT_FP8_E4M3}),
-            .grid = {(uint32_t)n, (uint32_t)rows, (uint32_t)a->kv_heads},
-            .threads = 128},
-        &p, sizeof p);
+    cuda_launch l = launch_of(a, decode, n);
+    return vt_cuda_launch(lane->cuda, &l, &p, sizeof p);
 }
 
 static vt_status decode_any_run(const void *args, const vt_lane *lane)
 {
     const attention_args *a = args;
-    return launch(a, lane, true, a->batch->n_tokens, a->heads / a->kv_heads);
+    return run(a, lane, true, a->batch->n_tokens);
 }
 
 static vt_status prefill_any_run(const void *args, const vt_lane *lane)
 {
-    return launch(args, lane, false, lane->items, ATTENTION_PREFILL_ROWS);
+    return run(args, lane, false, lane->items);
+}
+
+static void describe(const attention_args *a, const vt_target *t, int64_t seqs, int64_t tokens,
+                     cuda_launch l, vt_cut *out)
+{
+    attention_cut_shape(a, seqs, tokens, out);
+    out->tile[0] = 1;
+    out->tile[1] = a->head_dim;
+    out->tile[2] = 32;
+    vt_cut_roles(out, "4 warps, every fourth block of keys each", "warps in rising order");
+    vt_cut_grid(out, t, &l, vt_dtype_get(a->k_pool->dtype)->bytes);
+}
+
+static void decode_any_describe(const void *args, const vt_target *t, const vt_size *size,
+                                vt_cut *out)
+{
+    vt_size of = attention_size_of(args, size);
+    describe(args, t, of.decodes, of.decodes, launch_of(args, true, of.tokens), out);
+}
+
+static void prefill_any_describe(const void *args, const vt_target *t, const vt_size *size,
+                                 vt_cut *out)
+{
+    vt_size of = attention_size_of(args, size);
+    int32_t items = attention_tiles_64.items(args, t, &of, NULL);
+    describe(args, t, of.prefills, of.tokens - of.decodes, launch_of(args, false, items), out);
 }
 
 const vt_impl attention_decode_any = {.name = "any",
                                       .device = VT_DEVICE_CUDA,
                                       .fixed_order = true,
                                       .supports = attention_any_supports,
-                                      .run = decode_any_run};
+                                      .run = decode_any_run,
+                                      .describe = decode_any_describe};
 const vt_impl attention_prefill_any = {.name = "any",
                                        .device = VT_DEVICE_CUDA,
                                        .fixed_order = true,
                                        .supports = attention_any_supports,
                                        .run = prefill_any_run,
+                                       .describe = prefill_any_describe,
                                        .plan = &attention_tiles_64};

@@ -12,29 +12,21 @@
 // KV, again for every row.
 // Template: HEAD_DIM (up to 2048), GROUP, KV_HEADS, PAGE, DECODE, FP8.
 #include "kv.cuh"
-
-struct AttentionAnyParams {
-    const u16 *q;
-    const kv_t *k_pool, *v_pool;
-    u16 *o;
-    const i32 *items, *seq_of, *kv_len, *page_start, *page_ids, *q_start;
-    i32 q_stride, o_stride, window;
-    float scale_log2, v_scale;
-};
+#include "attention_params.h"
 
 constexpr int kWarps = 4, kPer = (HEAD_DIM + 31) / 32;
 
-KERNEL __launch_bounds__(kWarps * 32) attention_any(const __grid_constant__ AttentionAnyParams p)
+KERNEL __launch_bounds__(kWarps * 32) attention_any(const __grid_constant__ attention_any_params p)
 {
     __shared__ float query[HEAD_DIM], part[kWarps][HEAD_DIM], warp_top[kWarps], warp_total[kWarps];
     int tid = threadIdx.x, lane = tid % 32, warp = tid / 32;
     pdl_go();
     pdl_wait();
-    const i32 *item = p.items + 2 * (i64)blockIdx.x;
-    i32 seq = DECODE ? p.seq_of[blockIdx.x] : item[0];
+    const attention_prefill_item *item = p.items + blockIdx.x;
+    i32 seq = DECODE ? p.seq_of[blockIdx.x] : item->seq;
     if (seq < 0) // an item without work
         return;
-    i32 row = (DECODE ? 0 : item[1] * (i32)gridDim.y) + (i32)blockIdx.y;
+    i32 row = (DECODE ? 0 : item->tile * (i32)gridDim.y) + (i32)blockIdx.y;
     i32 token = p.q_start[seq] + row / GROUP, end = p.q_start[seq + 1];
     if (token >= end || (DECODE && (end - token > 1 || token != (i32)blockIdx.x)))
         return;

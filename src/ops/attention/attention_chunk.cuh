@@ -4,6 +4,7 @@
 //
 // A state is (m, l, o): the largest score times log2(e), the sum of 2^(score - m), that sum over V. Joining an empty
 // one (-inf, 0, 0) changes nothing.
+#include "attention_params.h"
 
 struct Joint {
     float m, keep, add; // of both; factors of the left and of the right state
@@ -54,10 +55,6 @@ template <int kRegs> INLINE void end_chunks(const float *total, const float *tm,
 
 // ---- one CTA a chunk: decodes ----
 
-struct ChunkItem { // DECODE_ITEM_INTS of ops/attention/attention_cuda.h
-    i32 seq, begin, end, first_item, n_items, tile, spare[2];
-};
-
 struct Chunks { // where states wait: [items][kv_heads][GROUP], o [HEAD_DIM] each
     float *o, *state; // state: m, l
     i32 kv_heads;
@@ -89,7 +86,7 @@ INLINE void store_chunk(const Chunks &c, i32 item, i32 head, const i32 (&row)[2]
 
 // Rows [begin, end) of a head's group from all their chunks, by `threads` threads, into out [GROUP][HEAD_DIM].
 // kMixed: registers hold the columns of FP8 V, 4 q + 2 e + x of 16 where they would have 8 x + 2 q + e.
-template <bool kMixed> INLINE void join_chunks(const Chunks &c, const ChunkItem &it, i32 head, i32 begin, i32 end,
+template <bool kMixed> INLINE void join_chunks(const Chunks &c, const attention_chunk_item &it, i32 head, i32 begin, i32 end,
                                                 int thread, int threads, u16 *out)
 {
     for (int i = thread; i < (end - begin) * HEAD_DIM; i += threads) {

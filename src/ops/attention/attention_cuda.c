@@ -16,24 +16,21 @@
 #include <assert.h>
 
 #include "ops/cuda_impls.h"
-
-typedef struct decode_params {
-    const void *q, *k_pool, *v_pool;
-    void *o;
-    const int32_t *items, *members, *kv_len, *page_start, *page_ids, *q_start;
-    float *partial, *state;
-    uint32_t *tickets;
-    int32_t q_stride, o_stride, window;
-    float scale_log2, v_scale;
-} decode_params;
+#include "ops/cut.h"
+#include "ops/attention/attention_params.h"
 
 attention_plan_config attention_plan_config_of(const attention_args *a, const vt_target *t,
                                                int32_t tile_rows)
 {
+    int32_t element = vt_dtype_get(a->k_pool->dtype)->bytes;
+    attention_decode_shape few = attention_decode_shape_of(t, a->head_dim, element, ATTENTION_FEW),
+                           many = attention_decode_shape_of(t, a->head_dim, element,
+                                                            ATTENTION_FEW + 1);
     return (attention_plan_config){.heads = a->heads,
                                    .kv_heads = a->kv_heads,
                                    .sm_count = t->sm_count,
-                                   .few = attention_decode_shape_of(t, a->head_dim, ATTENTION_FEW),
+                                   .few = few,
+                                   .narrow = many.warps < ATTENTION_SHARED_WARPS,
                                    .tile_rows = tile_rows,
                                    .shared_rows = t->shared_rows};
 }
@@ -56,12 +53,24 @@ static bool sm90_supports(const void *args, const vt_target *t, const vt_size *u
     return attention_cuda_supports(a, t, upto) && tiles && (page == 16 || page == 32 || page == 64);
 }
 
+vt_size attention_size_of(const attention_args *a, const vt_size *size)
+{
+    if (size)
+        return *size;
+    const vt_batch *b = a->batch;
+    return (vt_size){.tokens = b->n_tokens,
+                     .seqs = b->n_seqs,
+                     .decodes = b->n_decode,
+                     .prefills = b->n_seqs - b->n_decode};
+}
+
 /* ---- the split decode kernel ---- */
 
 static uint64_t split_key(const void *args)
 {
     const attention_args *a = args;
-    return (uint64_t)a->heads << 32 | (uint64_t)a->kv_heads << 16 | (uint64_t)a->head_dim;
+    return (uint64_t)a->k_pool->dtype << 48 | (uint64_t)a->heads << 32 |
+           (uint64_t)a->kv_heads << 16 | (uint64_t)a->head_dim;
 }
 
 static int32_t split_items(const void *args, const vt_target *t, const vt_size *size,
@@ -116,52 +125,92 @@ static int64_t split_tickets(const void *args, const vt_target *t)
     return (int64_t)t->limits.max_seqs * ((const attention_args *)args)->heads;
 }
 
-static vt_status split_run(const void *args, const vt_lane *lane)
+/* A plan's launch. */
+typedef struct split_form {
+    attention_decode_shape shape;
+    int32_t element; /* bytes of a KV element */
+    cuda_launch launch;
+} split_form;
+
+static split_form split_form_of(const attention_args *a, const vt_target *t, int32_t decodes,
+                                int32_t items)
 {
-    const attention_args *a = args;
-    const vt_target *t = lane->target;
-    int32_t decodes = lane->size->decodes, items = lane->items;
     attention_plan_config c = attention_plan_config_of(a, t, 0);
-    attention_decode_shape k = attention_decode_shape_of(t, a->head_dim, decodes);
     int32_t group = a->heads / a->kv_heads, element = vt_dtype_get(a->k_pool->dtype)->bytes;
+    attention_decode_shape k = attention_decode_shape_of(t, a->head_dim, element, decodes);
     int32_t tile = group < 16 ? group : 16, tiles = (int32_t)vt_ceil_div(group, 16);
-    uint32_t ring = (uint32_t)(k.warps * k.stages * 2 * DECODE_BLOCK * a->head_dim * element);
+    uint32_t ring = (uint32_t)attention_decode_ring_bytes(k, a->head_dim, element);
     uint32_t merge = (uint32_t)(k.warps * tile * (a->head_dim + 2) * 4);
     /* FP8: three CTAs an SM where there are many. The plan cuts few sequences for two, and with
      * room for more they are not dealt evenly (32 x 4096: 103 us, not 81): they ask for it. */
     bool two = (int64_t)decodes * a->kv_heads * tiles < 12 * t->sm_count;
     uint32_t least = element == 1 && two ? 77 << 10 : 0, most = ring > merge ? ring : merge;
+    return (split_form){
+        .shape = k,
+        .element = element,
+        .launch = {.spec = JIT_SPEC("attention_decode.cu", "attention_decode",
+                                    {"head_dim", a->head_dim}, {"group", group},
+                                    {"kv_heads", a->kv_heads}, {"page", (int32_t)a->k_pool->dim[2]},
+                                    {"warps", k.warps}, {"stages", k.stages},
+                                    {"windowed", a->window > 0}, {"fp8", element == 1},
+                                    {"shared", attention_may_share(&c, decodes)}),
+                   .grid = {(uint32_t)a->kv_heads, (uint32_t)items, (uint32_t)tiles},
+                   .threads = (uint32_t)k.warps * 32,
+                   .shared_bytes = most > least ? most : least}};
+}
+
+static vt_status split_run(const void *args, const vt_lane *lane)
+{
+    const attention_args *a = args;
+    const vt_target *t = lane->target;
+    int32_t items = lane->items;
+    split_form f = split_form_of(a, t, lane->size->decodes, items);
+    const attention_decode_item *item = lane->plan;
     size_t states = (size_t)attention_decode_slots(a->heads, t->sm_count, items) * (size_t)a->heads;
-    decode_params p = {.q = a->q->data,
-                       .k_pool = a->k_pool->data,
-                       .v_pool = a->v_pool->data,
-                       .o = a->o->data,
-                       .items = lane->plan,
-                       .members = (const int32_t *)lane->plan + (size_t)items * DECODE_ITEM_INTS,
-                       .kv_len = a->batch->kv_len,
-                       .page_start = a->batch->page_start,
-                       .page_ids = a->batch->page_ids,
-                       .q_start = a->batch->q_start,
-                       .state = lane->workspace,
-                       .partial = (float *)lane->workspace + vt_round_up(states * 2, 32),
-                       .tickets = lane->tickets,
-                       .q_stride = (int32_t)a->q->row_stride,
-                       .o_stride = (int32_t)a->o->row_stride,
-                       .window = a->window,
-                       .scale_log2 = a->scale * a->k_scale * 1.44269504f,
-                       .v_scale = a->v_scale};
-    return vt_cuda_launch(
-        lane->cuda,
-        &(cuda_launch){
-            .spec = JIT_SPEC("attention_decode.cu", "attention_decode", {"head_dim", a->head_dim},
-                             {"group", group}, {"kv_heads", a->kv_heads},
-                             {"page", (int32_t)a->k_pool->dim[2]}, {"warps", k.warps},
-                             {"stages", k.stages}, {"windowed", a->window > 0},
-                             {"fp8", element == 1}, {"shared", attention_may_share(&c, decodes)}),
-            .grid = {(uint32_t)a->kv_heads, (uint32_t)items, (uint32_t)tiles},
-            .threads = (uint32_t)k.warps * 32,
-            .shared_bytes = most > least ? most : least},
-        &p, sizeof p);
+    attention_decode_params p = {.q = a->q->data,
+                                 .k_pool = a->k_pool->data,
+                                 .v_pool = a->v_pool->data,
+                                 .o = a->o->data,
+                                 .items = item,
+                                 .members = (const attention_decode_member *)(item + items),
+                                 .kv_len = a->batch->kv_len,
+                                 .page_start = a->batch->page_start,
+                                 .page_ids = a->batch->page_ids,
+                                 .q_start = a->batch->q_start,
+                                 .state = lane->workspace,
+                                 .partial = (float *)lane->workspace + vt_round_up(states * 2, 32),
+                                 .tickets = lane->tickets,
+                                 .q_stride = (int32_t)a->q->row_stride,
+                                 .o_stride = (int32_t)a->o->row_stride,
+                                 .window = a->window,
+                                 .scale_log2 = a->scale * a->k_scale * 1.44269504f,
+                                 .v_scale = a->v_scale};
+    return vt_cuda_launch(lane->cuda, &f.launch, &p, sizeof p);
+}
+
+void attention_cut_shape(const attention_args *a, int64_t seqs, int64_t tokens, vt_cut *out)
+{
+    vt_cut_shape(out, "%lld tokens of %lld sequences, %d/%d heads of %d", (long long)tokens,
+                 (long long)seqs, a->heads, a->kv_heads, a->head_dim);
+}
+
+/* Items are those that a batch of this size has room for: how many it fills depends on its KV. */
+static void split_describe(const void *args, const vt_target *t, const vt_size *size, vt_cut *out)
+{
+    const attention_args *a = args;
+    vt_size of = attention_size_of(a, size);
+    split_form f = split_form_of(a, t, of.decodes, split_items(a, t, &of, NULL));
+    attention_cut_shape(a, of.decodes, of.decodes, out);
+    out->tile[0] = 16;
+    out->tile[1] = a->head_dim;
+    out->tile[2] = f.shape.warps * DECODE_BLOCK;
+    out->split = of.decodes > 0 ? (int32_t)vt_ceil_div(f.launch.grid[1], of.decodes) : 0;
+    vt_cut_roles(out,
+                 f.shape.warps == 8   ? "8 warps, a ring of KV each"
+                 : f.shape.warps == 4 ? "4 warps, a ring of KV each"
+                                      : "2 warps, a ring of KV each",
+                 "last CTA of a sequence");
+    vt_cut_grid(out, t, &f.launch, 16);
 }
 
 /* ---- the tile kernels ---- */
@@ -181,6 +230,30 @@ static size_t chunks_64_workspace(const void *args, const vt_target *t)
 static size_t chunks_128_workspace(const void *args, const vt_target *t)
 {
     return chunks_workspace(args, t, ATTENTION_PREFILL_ROWS_SM90);
+}
+
+static void fa2_decode_describe(const void *args, const vt_target *t, const vt_size *size,
+                                vt_cut *out)
+{
+    attention_prefill_sm80_describe(args, t, size, true, out);
+}
+
+static void fa3_decode_describe(const void *args, const vt_target *t, const vt_size *size,
+                                vt_cut *out)
+{
+    attention_prefill_sm90_describe(args, t, size, true, out);
+}
+
+static void fa2_prefill_describe(const void *args, const vt_target *t, const vt_size *size,
+                                 vt_cut *out)
+{
+    attention_prefill_sm80_describe(args, t, size, false, out);
+}
+
+static void fa3_prefill_describe(const void *args, const vt_target *t, const vt_size *size,
+                                 vt_cut *out)
+{
+    attention_prefill_sm90_describe(args, t, size, false, out);
 }
 
 static vt_status fa2_decode_run(const void *args, const vt_lane *lane)
@@ -208,6 +281,7 @@ const vt_impl attention_decode_split = {.name = "split",
                                         .device = VT_DEVICE_CUDA,
                                         .supports = attention_cuda_supports,
                                         .run = split_run,
+                                        .describe = split_describe,
                                         .plan = &split_plan,
                                         .workspace = split_workspace,
                                         .tickets = split_tickets};
@@ -218,6 +292,7 @@ const vt_impl attention_decode_fa3 = {.name = "fa3-tiles",
                                       .fixed_order = true,
                                       .supports = sm90_supports,
                                       .run = fa3_decode_run,
+                                      .describe = fa3_decode_describe,
                                       .plan = &attention_chunks_128,
                                       .workspace = chunks_128_workspace,
                                       .tickets = split_tickets};
@@ -227,6 +302,7 @@ const vt_impl attention_decode_fa2 = {.name = "fa2-tiles",
                                       .fixed_order = true,
                                       .supports = attention_cuda_supports,
                                       .run = fa2_decode_run,
+                                      .describe = fa2_decode_describe,
                                       .plan = &attention_chunks_64,
                                       .workspace = chunks_64_workspace,
                                       .tickets = split_tickets};
@@ -237,6 +313,7 @@ const vt_impl attention_prefill_fa3 = {.name = "fa3",
                                        .fixed_order = true,
                                        .supports = sm90_supports,
                                        .run = fa3_prefill_run,
+                                       .describe = fa3_prefill_describe,
                                        .plan = &attention_tiles_128};
 const vt_impl attention_prefill_fa2 = {.name = "fa2",
                                        .family = "fa2",
@@ -244,4 +321,5 @@ const vt_impl attention_prefill_fa2 = {.name = "fa2",
                                        .fixed_order = true,
                                        .supports = attention_cuda_supports,
                                        .run = fa2_prefill_run,
+                                       .describe = fa2_prefill_describe,
                                        .plan = &attention_tiles_64};

@@ -26,15 +26,17 @@
 
 #include "device/cuda.h"
 #include "ops/attention/attention.h"
+#include "ops/attention/attention_params.h"
 
 enum {
     ATTENTION_PREFILL_WARPS = 4,
     ATTENTION_PREFILL_ROWS = 16 * ATTENTION_PREFILL_WARPS,
     ATTENTION_PREFILL_ROWS_SM90 = 128,
     ATTENTION_SHARED_ROWS = 64, /* (sequence, head) that one shared item computes, at most */
-    DECODE_ITEM_INTS = 8,
-    DECODE_MEMBER_INTS = 4,
-    PREFILL_ITEM_INTS = 2,
+    ATTENTION_SHARED_WARPS = 4, /* of 16 rows each */
+    DECODE_ITEM_INTS = sizeof(attention_decode_item) / sizeof(int32_t),
+    DECODE_MEMBER_INTS = sizeof(attention_decode_member) / sizeof(int32_t),
+    PREFILL_ITEM_INTS = sizeof(attention_prefill_item) / sizeof(int32_t),
     ATTENTION_CUDA_CHUNK = 512 /* a deterministic row's sums: attention_chunk.cuh */
 };
 
@@ -47,6 +49,7 @@ typedef struct attention_decode_shape {
 typedef struct attention_plan_config {
     int32_t heads, kv_heads, sm_count;
     attention_decode_shape few; /* the shape for at most ATTENTION_FEW decodes */
+    bool narrow;                /* CTAs for more decodes have too few warps for shared items */
     int32_t tile_rows;          /* packed rows of a prefill tile */
     /* Decodes with the same first pages read these once where that saves so many KV rows (tokens
      * times kv_heads) or more; 0: never */
@@ -65,9 +68,13 @@ attention_plan_config attention_plan_config_of(const attention_args *a, const vt
 
 /* ---- attention_decode_plan.c: the split decode kernel ---- */
 
-/* The shape of the kernel's CTAs for this many decodes. */
+/* The shape of the kernel's CTAs for this many decodes and KV elements of so many bytes: its rings
+ * fit the shared memory that the target gives a CTA. */
 attention_decode_shape attention_decode_shape_of(const vt_target *t, int32_t head_dim,
-                                                 int32_t n_decode);
+                                                 int32_t element_bytes, int32_t n_decode);
+/* Bytes of its rings. */
+int64_t attention_decode_ring_bytes(attention_decode_shape s, int32_t head_dim,
+                                    int32_t element_bytes);
 /* Whether a plan for this many decodes may have items of several sequences. The kernel for plans
  * that cannot has no code for them, so the answer must be the same for a batch and for the bucket
  * that it is padded to. */
@@ -78,13 +85,13 @@ int32_t attention_decode_capacity(const attention_plan_config *c, int32_t n_deco
 /* Ints of a plan with this many items for this many decodes. */
 size_t attention_decode_plan_ints(int32_t items, int32_t n_decode);
 /* Fills a plan of `capacity` items from a batch with host arrays; returns the items used. */
-int32_t attention_decode_fill(const attention_plan_config *c, const vt_batch *b, int32_t *plan,
+int32_t attention_decode_fill(const attention_plan_config *c, const vt_batch *b, void *plan,
                               int32_t capacity);
 /* Adds a sequence of one KV token behind `at` items; returns how many items it takes. */
-int32_t attention_decode_single(const attention_plan_config *c, int32_t seq, int32_t *plan,
+int32_t attention_decode_single(const attention_plan_config *c, int32_t seq, void *plan,
                                 int32_t at);
 /* How many of a plan's items serve several sequences. */
-int32_t attention_shared_items(const int32_t *plan, int32_t n_items);
+int32_t attention_shared_items(const void *plan, int32_t n_items);
 /* Slots of partial results that a plan with this many items can need; bytes of workspace for
  * them. */
 int32_t attention_decode_slots(int32_t heads, int32_t sm_count, int32_t items);
@@ -93,13 +100,13 @@ size_t attention_decode_workspace(const attention_plan_config *c, int32_t items,
 /* ---- attention_tiles_plan.c: the tile kernels ---- */
 
 int32_t attention_tiles_capacity(const attention_plan_config *c, int32_t n_seqs, int32_t n_tokens);
-int32_t attention_tiles_fill(const attention_plan_config *c, const vt_batch *b, int32_t *plan,
+int32_t attention_tiles_fill(const attention_plan_config *c, const vt_batch *b, void *plan,
                              int32_t capacity);
 int32_t attention_chunks_capacity(const attention_plan_config *c, int32_t n_decode,
                                   int32_t max_context);
-int32_t attention_chunks_fill(const attention_plan_config *c, const vt_batch *b, int32_t *plan,
+int32_t attention_chunks_fill(const attention_plan_config *c, const vt_batch *b, void *plan,
                               int32_t capacity);
-int32_t attention_chunks_single(const attention_plan_config *c, int32_t seq, int32_t *plan,
+int32_t attention_chunks_single(const attention_plan_config *c, int32_t seq, void *plan,
                                 int32_t at);
 /* Plans of prefill tiles, and of decodes in a fixed order, by the tile's rows (64 or 128). */
 extern const vt_host_plan attention_tiles_64, attention_tiles_128, attention_chunks_64,
@@ -116,6 +123,15 @@ attention_chunk_states attention_chunk_states_of(const attention_args *a, const 
 /* Over prefill items, or over the items of decodes in a fixed order. */
 vt_status attention_prefill_sm80_run(const attention_args *a, const vt_lane *lane, bool decode);
 vt_status attention_prefill_sm90_run(const attention_args *a, const vt_lane *lane, bool decode);
+
+void attention_prefill_sm80_describe(const attention_args *a, const vt_target *t,
+                                     const vt_size *size, bool decode, vt_cut *out);
+void attention_prefill_sm90_describe(const attention_args *a, const vt_target *t,
+                                     const vt_size *size, bool decode, vt_cut *out);
+
+/* For describe: the size, or where there is none the batch's own; and vt_cut.shape. */
+vt_size attention_size_of(const attention_args *a, const vt_size *size);
+void attention_cut_shape(const attention_args *a, int64_t seqs, int64_t tokens, vt_cut *out);
 
 /* What the fast kernels can read. */
 bool attention_cuda_supports(const void *args, const vt_target *t, const vt_size *upto);

@@ -25,26 +25,7 @@
 // fetched once a layer, and small batches feel that.
 // Template: HEAD_DIM (16-multiple up to 256), GROUP, KV_HEADS, PAGE, WARPS, STAGES, WINDOWED, FP8, SHARED.
 #include "kv.cuh"
-
-struct DecodeItem { // ops/attention/attention_cuda.h
-    i32 seq, begin, end, first_slot, n_slots, slot, n_members, spare;
-};
-struct DecodeMember {
-    i32 seq, first_slot, n_slots, spare;
-};
-struct DecodeParams {
-    const u16 *q;
-    const kv_t *k_pool, *v_pool;
-    u16 *o;
-    const DecodeItem *items;
-    const DecodeMember *members;
-    const i32 *kv_len, *page_start, *page_ids, *q_start;
-    float *partial; // [slots][kv_heads][GROUP][HEAD_DIM]
-    float *state;   // [slots][kv_heads][GROUP][2] m, l
-    u32 *tickets;   // [seqs * kv_heads * z]
-    i32 q_stride, o_stride, window;
-    float scale_log2, v_scale;
-};
+#include "attention_params.h"
 
 constexpr int kWarps = WARPS, kBlock = 16, kDimSteps = HEAD_DIM / 16, kVecs = HEAD_DIM / kKvVec,
               kRowBytes = kVecs * 16;
@@ -189,7 +170,7 @@ INLINE void store_row(float *to, const Rows &x, int h)
 }
 
 // This warp's block of 16 tokens to `to`, but for token `but`; zeros from `end` on.
-INLINE void fetch_block(const DecodeParams &p, const i32 *pages, u32 to, i32 block, i32 begin,
+INLINE void fetch_block(const attention_decode_params &p, const i32 *pages, u32 to, i32 block, i32 begin,
                         i32 end, i32 but = -1)
 {
     constexpr bool kOnePage = PAGE % kBlock == 0; // a block is in one page
@@ -214,7 +195,7 @@ INLINE void fetch_block(const DecodeParams &p, const i32 *pages, u32 to, i32 blo
 }
 
 // Token j alone, to its place in a block.
-INLINE void fetch_token(const DecodeParams &p, const i32 *pages, u32 to, i32 j)
+INLINE void fetch_token(const attention_decode_params &p, const i32 *pages, u32 to, i32 j)
 {
     i64 from = (((i64)pages[j / PAGE] * KV_HEADS + blockIdx.x) * PAGE + j % PAGE) * HEAD_DIM;
 #pragma unroll
@@ -255,7 +236,7 @@ INLINE void load_queries(u32 (&q)[kDimSteps][4], const u16 *low, const u16 *high
 // [rows], shared: maximum, v_scale / sum.
 constexpr int kPieces = HEAD_DIM / 4, kMostRows = 64;
 template <int UNITS, int DEPTH>
-INLINE void merge_slots(const DecodeParams &p, const DecodeMember *done, int n_done, int head0,
+INLINE void merge_slots(const attention_decode_params &p, const attention_decode_member *done, int n_done, int head0,
                         int heads, float2 *scale)
 {
     int rows = n_done * heads;
@@ -289,7 +270,7 @@ INLINE void merge_slots(const DecodeParams &p, const DecodeMember *done, int n_d
         total += __shfl_xor_sync(~0u, total, 1);
         total += __shfl_xor_sync(~0u, total, 2);
         if (row < rows && threadIdx.x % 4 == 0)
-            scale[row] = make_float2(best, total > 0.f ? p.v_scale / total : 0.f);
+            scale[row] = make_float2(best, total == 0.f ? 0.f : p.v_scale / total); // NaN stays NaN
     }
     __syncthreads();
 #pragma unroll 1
@@ -349,7 +330,7 @@ INLINE void merge_slots(const DecodeParams &p, const DecodeMember *done, int n_d
 }
 
 // A range of one sequence.
-INLINE void attend_own(const DecodeParams &p, const DecodeItem &item, u8 *shared)
+INLINE void attend_own(const attention_decode_params &p, const attention_decode_item &item, u8 *shared)
 {
     constexpr int kHalves = kLow ? 2 : 1;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, q4 = lane % 4;
@@ -429,7 +410,7 @@ INLINE void attend_own(const DecodeParams &p, const DecodeItem &item, u8 *shared
         i64 head = head0 + r;
         if (item.n_slots == 1) {
             p.o[(i64)token * p.o_stride + (kv_head * GROUP + head) * HEAD_DIM + d] = f32_bf16(
-                total > 0.f ? value / total * p.v_scale : 0.f);
+                total == 0.f ? 0.f : value / total * p.v_scale); // no visible key: 0; NaN stays NaN
         } else {
             i64 slot = ((i64)item.slot * KV_HEADS + kv_head) * GROUP + head;
             p.partial[slot * HEAD_DIM + d] = value;
@@ -446,7 +427,7 @@ INLINE void attend_own(const DecodeParams &p, const DecodeItem &item, u8 *shared
         return;
     constexpr int kUnits = (kTileHeads * kPieces + kWarps * 32 - 1) / (kWarps * 32);
     __shared__ float2 scale[kTileHeads];
-    DecodeMember whole = {item.seq, item.first_slot, item.n_slots, 0};
+    attention_decode_member whole = {item.seq, item.first_slot, item.n_slots, 0};
     merge_slots<kUnits < 4 ? kUnits : 4, 16 / (kUnits < 4 ? kUnits : 4)>(p, &whole, 1, head0, heads,
                                                                       scale);
 }
@@ -454,8 +435,8 @@ INLINE void attend_own(const DecodeParams &p, const DecodeItem &item, u8 *shared
 #if SHARED
 // Draws the ticket of every member; those that this CTA was the last of go to `done`. Returns their
 // number.
-INLINE int last_of_members(const DecodeParams &p, const DecodeMember *member, int n,
-                           DecodeMember *done)
+INLINE int last_of_members(const attention_decode_params &p, const attention_decode_member *member, int n,
+                           attention_decode_member *done)
 {
     __shared__ u32 last[2];
     if (threadIdx.x < 2)
@@ -484,14 +465,14 @@ INLINE int last_of_members(const DecodeParams &p, const DecodeMember *member, in
 
 // A range that the item's members share: row r of the tile is head r % GROUP of member r / GROUP.
 // It ends before every member's own last token.
-INLINE void attend_shared(const DecodeParams &p, const DecodeItem &item, u8 *shared)
+INLINE void attend_shared(const attention_decode_params &p, const attention_decode_item &item, u8 *shared)
 {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, q4 = lane % 4;
-    const DecodeMember *member = p.members + item.seq;
+    const attention_decode_member *member = p.members + item.seq;
     const i32 *pages = p.page_ids + p.page_start[member[0].seq];
     i32 begin = item.begin, end = item.end, first_kept[2] = {0, 0};
     const u16 *q_row[2];
-    DecodeMember mine[2];
+    attention_decode_member mine[2];
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         int r = warp * 16 + h * 8 + g, i = r / GROUP;
@@ -558,7 +539,7 @@ INLINE void attend_shared(const DecodeParams &p, const DecodeItem &item, u8 *sha
         if (q4 == 0)
             *(float2 *)(p.state + slot * 2) = make_float2(x.m[h], x.l[h]);
     }
-    __shared__ DecodeMember done[kMostRows];
+    __shared__ attention_decode_member done[kMostRows];
     __shared__ float2 scale[kMostRows];
     int n_done = last_of_members(p, member, item.n_members, done);
     if (n_done > 0)
@@ -573,13 +554,13 @@ INLINE void attend_shared(const DecodeParams &p, const DecodeItem &item, u8 *sha
 #endif
 
 KERNEL __launch_bounds__(kWarps * 32, MIN_CTAS)
-    attention_decode(const __grid_constant__ DecodeParams p)
+    attention_decode(const __grid_constant__ attention_decode_params p)
 {
     static_assert(HEAD_DIM % 16 == 0 && HEAD_DIM <= 256, "fragments of 16 dimensions");
     static_assert(!SHARED || (GROUP <= 16 && WARPS == 4), "a member's heads are in one tile of 64 rows");
     extern __shared__ __align__(128) u8 shared[];
     pdl_go();
-    DecodeItem item = p.items[blockIdx.y];
+    attention_decode_item item = p.items[blockIdx.y];
     // CTAs without work go at once, so that the next kernel's find room; those of the first item stay, so
     // that this kernel does not end before the one before it has.
     if (item.seq < 0) {

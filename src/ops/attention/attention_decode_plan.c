@@ -19,7 +19,6 @@
 #include "ops/attention/attention_cuda.h"
 
 #include <assert.h>
-#include <string.h>
 
 #include "ops/attention/attention_shared.h"
 
@@ -32,12 +31,31 @@ static int32_t decode_target(const attention_plan_config *c, int32_t n_decode)
     return n > 1 ? n : 1;
 }
 
-attention_decode_shape attention_decode_shape_of(const vt_target *t, int32_t head_dim,
-                                                 int32_t n_decode)
+int64_t attention_decode_ring_bytes(attention_decode_shape s, int32_t head_dim,
+                                    int32_t element_bytes)
 {
-    bool wide = head_dim > 128; /* what the shared memory has room for */
+    return (int64_t)s.warps * s.stages * 2 * DECODE_BLOCK * head_dim * element_bytes;
+}
+
+/* The kernel's own arrays in shared memory: those of the merge. */
+enum { MERGE_BYTES = 2048 };
+
+/* The first of the shapes that fits, from the one that suits the size on. A GPU that gives a CTA 99
+ * KB has no room for four warps with two blocks of 256 BF16 dimensions each: two warps with three
+ * keep as many blocks on the way. A shape of fewer than four warps runs no shared items. */
+attention_decode_shape attention_decode_shape_of(const vt_target *t, int32_t head_dim,
+                                                 int32_t element_bytes, int32_t n_decode)
+{
+    static const attention_decode_shape shape[] = {{8, 3}, {4, 3}, {4, 2}, {2, 3}, {2, 2}};
+    enum { LAST = sizeof shape / sizeof *shape - 1 };
+    bool wide = head_dim > 128;
     bool few = n_decode <= ATTENTION_FEW && !wide && t->level >= 90;
-    return (attention_decode_shape){.warps = few ? 8 : 4, .stages = wide ? 2 : 3};
+    int i = few ? 0 : wide ? 2 : 1;
+    while (i < LAST && t->max_shared_bytes > 0 &&
+           attention_decode_ring_bytes(shape[i], head_dim, element_bytes) + MERGE_BYTES >
+               t->max_shared_bytes)
+        i++;
+    return shape[i];
 }
 
 /* Slots that a plan of so many items can need. A range that is one sequence's takes one; a shared
@@ -68,18 +86,18 @@ static int32_t ranges_of(int32_t kv_len, int32_t aim)
     return n < most ? n : most;
 }
 
-int32_t attention_decode_single(const attention_plan_config *c, int32_t seq, int32_t *plan,
-                                int32_t at)
+int32_t attention_decode_single(const attention_plan_config *c, int32_t seq, void *plan, int32_t at)
 {
     (void)c;
-    const int32_t item[DECODE_ITEM_INTS] = {seq, 0, 1, at, 1}; /* its whole KV */
-    memcpy(plan + (size_t)at * DECODE_ITEM_INTS, item, sizeof item);
+    attention_decode_item *item = (attention_decode_item *)plan + at;
+    *item = (attention_decode_item){.seq = seq, .end = 1, .first_slot = at, .n_slots = 1};
     return 1;
 }
 
 /* A decode plan while it is made. */
 typedef struct plan_work {
-    int32_t *item, capacity, n_items, n_slots;
+    attention_decode_item *item;
+    int32_t capacity, n_items, n_slots;
     int32_t aim, most; /* tokens of a range; items */
     shared_groups groups;
     struct {
@@ -104,7 +122,7 @@ static int32_t members_a_tile(const attention_plan_config *c, int32_t n)
 bool attention_may_share(const attention_plan_config *c, int32_t n_decode)
 {
     bool one_tile = c->heads / c->kv_heads <= 16; /* of the kernel: a token's heads of a KV head */
-    return c->shared_rows > 0 && one_tile && n_decode > ATTENTION_FEW;
+    return c->shared_rows > 0 && one_tile && !c->narrow && n_decode > ATTENTION_FEW;
 }
 
 static void find_groups(const attention_plan_config *c, const vt_batch *b, shared_groups *out)
@@ -128,14 +146,11 @@ static int32_t cut(int32_t len, int32_t parts, int32_t *step)
     return (len + *step - 1) / *step;
 }
 
-static int32_t *add_item(plan_work *p, int32_t seq, int32_t begin, int32_t end)
+static attention_decode_item *add_item(plan_work *p, int32_t seq, int32_t begin, int32_t end)
 {
     assert(p->n_items < p->capacity);
-    int32_t *item = p->item + (size_t)p->n_items++ * DECODE_ITEM_INTS;
-    memset(item, 0, DECODE_ITEM_INTS * sizeof *item);
-    item[0] = seq;
-    item[1] = begin;
-    item[2] = end;
+    attention_decode_item *item = p->item + p->n_items++;
+    *item = (attention_decode_item){.seq = seq, .begin = begin, .end = end};
     return item;
 }
 
@@ -152,9 +167,10 @@ static void plan_group(const attention_plan_config *c, plan_work *p, const share
     for (int32_t k = 0; k < parts; k++)
         for (int32_t i = 0; i < g->n; i += tile) {
             int32_t end = (k + 1) * step;
-            int32_t *item = add_item(p, g->first + i, k * step, end < g->len ? end : g->len);
-            item[5] = k;
-            item[6] = g->n - i < tile ? g->n - i : tile;
+            attention_decode_item *item = add_item(p, g->first + i, k * step,
+                                                   end < g->len ? end : g->len);
+            item->slot = k;
+            item->n_members = g->n - i < tile ? g->n - i : tile;
         }
 }
 
@@ -181,10 +197,10 @@ static void plan_own(const attention_plan_config *c, const vt_batch *b, plan_wor
     parts = cut(len, parts < left ? parts : left, &step);
     for (int32_t k = 0; k < parts; k++) {
         int32_t end = (k + 1) * step < len ? (k + 1) * step : len;
-        int32_t *item = add_item(p, s, begin + k * step, begin + end);
-        item[3] = first;
-        item[4] = n_shared + parts;
-        item[5] = first + n_shared + k;
+        attention_decode_item *item = add_item(p, s, begin + k * step, begin + end);
+        item->first_slot = first;
+        item->n_slots = n_shared + parts;
+        item->slot = first + n_shared + k;
     }
     p->n_slots += n_shared + parts;
     if (known) {
@@ -211,7 +227,7 @@ static int32_t aim_of(const attention_plan_config *c, const vt_batch *b,
     return aim < least ? least : aim < INT32_MAX / 2 ? (int32_t)aim : INT32_MAX / 2;
 }
 
-int32_t attention_decode_fill(const attention_plan_config *c, const vt_batch *b, int32_t *plan,
+int32_t attention_decode_fill(const attention_plan_config *c, const vt_batch *b, void *plan,
                               int32_t capacity)
 {
     plan_work p;
@@ -230,22 +246,23 @@ int32_t attention_decode_fill(const attention_plan_config *c, const vt_batch *b,
         plan_group(c, &p, &p.groups.group[i]);
     for (int32_t s = 0; s < b->n_decode; s++)
         plan_own(c, b, &p, s);
+    attention_decode_member *member = (attention_decode_member *)(p.item + capacity);
     for (int32_t i = 0; i < p.groups.n_seqs; i++) {
-        int32_t s = p.groups.seq[i], first = p.seq[s].first_slot,
-                member[DECODE_MEMBER_INTS] = {s, first, p.seq[s].n_slots};
-        memcpy(plan + (size_t)capacity * DECODE_ITEM_INTS + (size_t)i * DECODE_MEMBER_INTS, member,
-               sizeof member);
+        int32_t s = p.groups.seq[i];
+        member[i] = (attention_decode_member){
+            .seq = s, .first_slot = p.seq[s].first_slot, .n_slots = p.seq[s].n_slots};
     }
     assert(p.n_slots <= attention_decode_slots(c->heads, c->sm_count, capacity));
     for (int32_t i = p.n_items; i < capacity; i++)
-        plan[(size_t)i * DECODE_ITEM_INTS] = -1;
+        p.item[i].seq = -1;
     return p.n_items;
 }
 
-int32_t attention_shared_items(const int32_t *decode_plan, int32_t n_decode)
+int32_t attention_shared_items(const void *plan, int32_t n_items)
 {
+    const attention_decode_item *item = plan;
     int32_t n = 0;
-    while (n < n_decode && decode_plan[(size_t)n * DECODE_ITEM_INTS + 6] > 0)
+    while (n < n_items && item[n].n_members > 0)
         n++; /* they come first */
     return n;
 }

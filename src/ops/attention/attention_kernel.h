@@ -31,6 +31,7 @@
 #include <string.h>
 
 #include "ops/access.h"
+#include "ops/cut.h"
 #include "ops/attention/attention_impls.h"
 #include "ops/simd_any.h"
 
@@ -575,4 +576,38 @@ static size_t attention_workspace(const void *args, const vt_target *t)
     return (scratch_floats(stride) * (size_t)limits->n_workers +
             attention_budget_floats(a, limits, stride)) *
            sizeof(float);
+}
+
+/* Tasks that a step of this size has, before any of them is split: that depends on the lengths of
+ * the KV, which a size does not tell. */
+static void attention_describe(const void *args, const vt_target *t, const vt_size *size,
+                               int64_t seqs, int64_t tokens, vt_cut *out)
+{
+    (void)size;
+    const attention_args *a = args;
+    int64_t rows = tokens * (a->heads / a->kv_heads),
+            tiles = seqs + (rows > seqs ? (rows - seqs) / ATTENTION_ROWS : 0);
+    vt_cut_shape(out, "%lld tokens of %lld sequences, %d/%d heads of %d", (long long)tokens,
+                 (long long)seqs, a->heads, a->kv_heads, a->head_dim);
+    out->tile[0] = ATTENTION_ROWS;
+    out->tile[1] = a->head_dim;
+    out->tile[2] = ATTENTION_CHUNK;
+    vt_cut_roles(out, NULL, "chunks of KV in rising order");
+    vt_cut_cpu(out, t, tiles * a->kv_heads, (int32_t)(VF * sizeof(float)));
+}
+
+static void attention_decode_describe(const void *args, const vt_target *t, const vt_size *size,
+                                      vt_cut *out)
+{
+    int64_t n = size ? size->decodes : ((const attention_args *)args)->batch->n_decode;
+    attention_describe(args, t, size, n, n, out);
+}
+
+static void attention_prefill_describe(const void *args, const vt_target *t, const vt_size *size,
+                                       vt_cut *out)
+{
+    const vt_batch *b = ((const attention_args *)args)->batch;
+    int64_t n = size ? size->prefills : b->n_seqs - b->n_decode,
+            tokens = size ? size->tokens - size->decodes : b->n_tokens - b->n_decode;
+    attention_describe(args, t, size, n, tokens, out);
 }

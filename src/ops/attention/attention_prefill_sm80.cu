@@ -15,21 +15,6 @@
 #include "kv.cuh"
 #include "attention_chunk.cuh"
 
-struct PrefillItem { // ops/attention/attention_cuda.h
-    i32 seq, tile;
-};
-struct PrefillParams {
-    const u16 *q;
-    const kv_t *k_pool, *v_pool;
-    u16 *o;
-    const PrefillItem *items;
-    const i32 *kv_len, *page_start, *page_ids, *q_start;
-    i32 q_stride, o_stride, window;
-    float scale_log2, v_scale;
-    float *partial, *state; // DECODE: Chunks
-    u32 *tickets;           // [seqs][kTilesToken][KV_HEADS]
-};
-
 constexpr int kThreads = WARPS * 32, kRows = WARPS * 16, kDimSteps = HEAD_DIM / 16,
               kVecs = HEAD_DIM / kKvVec, kQVecs = HEAD_DIM / 8; // of 16 bytes in a row
 constexpr int kTiles = BLOCK / 8;
@@ -45,15 +30,15 @@ template <int kRow> INLINE u32 chunk_at(u32 row, u32 chunk)
 INLINE u32 at(u32 row, u32 chunk) { return chunk_at<kVecs>(row, chunk); }
 INLINE u32 q_at(u32 row, u32 chunk) { return chunk_at<kQVecs>(row, chunk); }
 
-KERNEL __launch_bounds__(kThreads, 1) attention_prefill_sm80(const __grid_constant__ PrefillParams p)
+KERNEL __launch_bounds__(kThreads, 1) attention_prefill_sm80(const __grid_constant__ attention_prefill_sm80_params p)
 {
     extern __shared__ __align__(128) u8 shared[];
     int tid = threadIdx.x, lane = tid % 32, warp = tid / 32, g = lane / 4, q4 = lane % 4,
         kv_head = blockIdx.y;
 #if DECODE
-    ChunkItem item = ((const ChunkItem *)p.items)[blockIdx.x];
+    attention_chunk_item item = ((const attention_chunk_item *)p.items)[blockIdx.x];
 #else
-    PrefillItem item = p.items[blockIdx.x];
+    attention_prefill_item item = ((const attention_prefill_item *)p.items)[blockIdx.x];
 #endif
     pdl_go();
     pdl_wait();

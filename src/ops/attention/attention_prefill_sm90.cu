@@ -30,6 +30,7 @@
 #include "ptx_sm90.cuh"
 #include "kv.cuh"
 #include "attention_chunk.cuh"
+#include "attention_sm90_params.h"
 
 #if HEAD_DIM == 256
 #define BLOCK_N 64
@@ -48,21 +49,6 @@
 #define FULL_ARRIVALS (FP8 ? 64 : 1)         /* threads that fill a K or V tile */
 #define RAW_BYTES (BLOCK_N * HEAD_DIM)       /* of an E4M3 tile */
 #define RAW_STAGES (HEAD_DIM == 256 ? 1 : 2) /* as many as shared memory has room for */
-
-typedef struct prefill_params {
-    tensor_map k, v;       /* pools as [pages * kv_heads * PAGE, HEAD_DIM], boxes [PAGE, 64]; unused with FP8 */
-    tensor_map q_map;      /* [tokens, heads, HEAD_DIM], boxes [128 / GROUP, GROUP, 64]; unused without Q_BY_TMA */
-    const u16 *q;
-    u16 *o;
-    const int *item;       /* [n_items][2] sequence and tile of 128 rows; a sequence of -1: nothing */
-    const int *q_start, *kv_len, *page_start, *page_ids;
-    int n_items, q_stride, o_stride, kv_heads, window;
-    float scale_log2;      /* scale * k_scale * log2(e) */
-    float v_scale;
-    const u8 *k_pool, *v_pool; /* FP8 */
-    float *partial, *state; /* DECODE: Chunks */
-    u32 *tickets;           /* [seqs][TILES][kv_heads][2] */
-} prefill_params;
 
 #define TILES ((GROUP + BLOCK_M - 1) / BLOCK_M) /* of a token */
 #if CHUNK
@@ -96,18 +82,18 @@ typedef struct tile {      /* what an item covers */
 #endif
 
 /* Work number `index`: the items times the KV heads. seq -1: none. */
-INLINE tile tile_of(const prefill_params &p, int index)
+INLINE tile tile_of(const attention_prefill_sm90_params &p, int index)
 {
     tile t;
     t.index = index / p.kv_heads;
 #if DECODE
-    ChunkItem it = ((const ChunkItem *)p.item)[t.index];
+    attention_chunk_item it = ((const attention_chunk_item *)p.items)[t.index];
     t.seq = it.seq;
     t.row0 = it.tile * BLOCK_M;
 #else
-    const int *it = p.item + 2 * t.index;
-    t.seq = it[0];
-    t.row0 = it[1] * BLOCK_M;
+    const attention_prefill_item *it = (const attention_prefill_item *)p.items + t.index;
+    t.seq = it->seq;
+    t.row0 = it->tile * BLOCK_M;
 #endif
     t.head = index % p.kv_heads;
     t.block0 = t.block1 = 0;
@@ -132,7 +118,7 @@ INLINE tile tile_of(const prefill_params &p, int index)
 
 /* ---- producer ---- */
 
-INLINE void load_block(const prefill_params &p, const tile &t, const tensor_map *map,
+INLINE void load_block(const attention_prefill_sm90_params &p, const tile &t, const cu_tensor_map *map,
                                                   u64 *full, char *to, int block)
 {
     int first = p.page_start[t.seq], last = p.page_start[t.seq + 1] - 1;
@@ -155,7 +141,7 @@ typedef struct shared {
 } shared;
 
 #if Q_BY_TMA
-INLINE void load_q_tile(const prefill_params &p, const tile &t, const shared &sh, u32 round)
+INLINE void load_q_tile(const attention_prefill_sm90_params &p, const tile &t, const shared &sh, u32 round)
 {
     barrier_wait(sh.q_empty, (round + 1) & 1);
     barrier_expect(sh.q_full, DT * Q_TILE);
@@ -180,7 +166,7 @@ typedef struct stream { /* K's or V's way through the items' blocks */
 } stream;
 
 /* To the first block of the next item that has any. */
-INLINE void next_item(const prefill_params &p, stream &s)
+INLINE void next_item(const attention_prefill_sm90_params &p, stream &s)
 {
     int end = p.n_items * p.kv_heads;
     do
@@ -192,7 +178,7 @@ INLINE void next_item(const prefill_params &p, stream &s)
 }
 
 /* A head's rows of a page are one run of bytes. */
-INLINE void fetch_raw(const prefill_params &p, stream &s)
+INLINE void fetch_raw(const attention_prefill_sm90_params &p, stream &s)
 {
     const int pages = BLOCK_N / PAGE, page_bytes = PAGE * HEAD_DIM;
     if (s.index < p.n_items * p.kv_heads) {
@@ -234,7 +220,7 @@ INLINE void raw_to_tile(const stream &s, const char *from, char *to)
     }
 }
 
-INLINE void produce_fp8(const prefill_params &p, const shared &sh)
+INLINE void produce_fp8(const attention_prefill_sm90_params &p, const shared &sh)
 {
     bool v = threadIdx.x >= 64;
     stream s;
@@ -273,7 +259,7 @@ INLINE void produce_fp8(const prefill_params &p, const shared &sh)
 }
 #endif
 
-INLINE void produce(const prefill_params &p, const shared &sh)
+INLINE void produce(const attention_prefill_sm90_params &p, const shared &sh)
 {
     u32 at = 0, round = 0;
     for (int i = blockIdx.x; i < p.n_items * p.kv_heads; i += gridDim.x) {
@@ -298,7 +284,7 @@ INLINE void produce(const prefill_params &p, const shared &sh)
 
 #if !Q_BY_TMA
 /* This warpgroup's 64 rows of Q into swizzled tiles; rows beyond the sequence are zeros. */
-INLINE void load_q(const prefill_params &p, const tile &t, char *q_tiles, int group,
+INLINE void load_q(const attention_prefill_sm90_params &p, const tile &t, char *q_tiles, int group,
                                               int thread)
 {
     const int chunks = HEAD_DIM / 8; /* of 16 bytes */
@@ -392,7 +378,7 @@ INLINE void sum_rows(float *l)
     }
 }
 
-INLINE void store_o(const prefill_params &p, const tile &t, const float *o, const float *l,
+INLINE void store_o(const attention_prefill_sm90_params &p, const tile &t, const float *o, const float *l,
                                                int row_in_tile, int lane)
 {
 #pragma unroll
@@ -427,11 +413,11 @@ INLINE void wipe_v(char *v, const tile &t, int group, int thread)
 
 #if DECODE
 /* The state of a chunk; whoever leaves the last one of a token makes its result. */
-INLINE void finish_chunk(const prefill_params &p, const tile &t, const float *o, const float *m, const float *l,
+INLINE void finish_chunk(const attention_prefill_sm90_params &p, const tile &t, const float *o, const float *m, const float *l,
                          int group, int thread)
 {
     __shared__ u32 drawn[2];
-    ChunkItem it = ((const ChunkItem *)p.item)[t.index];
+    attention_chunk_item it = ((const attention_chunk_item *)p.items)[t.index];
     Chunks c = {p.partial, p.state, p.kv_heads, p.v_scale};
     int first = t.row0 + group * 64, row = first + thread / 32 * 16 + thread % 32 / 4;
     store_chunk(c, t.index, t.head, {row, row + 8}, o, m, l);
@@ -452,11 +438,11 @@ INLINE void finish_chunk(const prefill_params &p, const tile &t, const float *o,
 }
 #endif
 
-INLINE void finish(const prefill_params &p, const tile &t, const float *o, const float *m, const float *l, int group,
+INLINE void finish(const attention_prefill_sm90_params &p, const tile &t, const float *o, const float *m, const float *l, int group,
                    int thread)
 {
 #if DECODE
-    if (((const ChunkItem *)p.item)[t.index].n_items > 1)
+    if (((const attention_chunk_item *)p.items)[t.index].n_items > 1)
         return finish_chunk(p, t, o, m, l, group, thread);
 #endif
     store_o(p, t, o, l, group * 64 + thread / 32 * 16 + thread % 32 / 4, thread % 32);
@@ -485,7 +471,7 @@ INLINE void pass(const tile &t, const shared &sh, u32 at, u32 round)
 #endif
 
 /* One item; `at` counts KV blocks over all items, as the producer does. */
-INLINE void attend(const prefill_params &p, const tile &t, const shared &sh, u32 at,
+INLINE void attend(const attention_prefill_sm90_params &p, const tile &t, const shared &sh, u32 at,
                                               u32 round)
 {
     int group = threadIdx.x / 128 - 1, thread = threadIdx.x % 128, lane = thread % 32;
@@ -594,7 +580,7 @@ INLINE void attend(const prefill_params &p, const tile &t, const shared &sh, u32
     finish(p, t, o, m, l, group, thread);
 }
 
-KERNEL __launch_bounds__(384, 1) attention_prefill_sm90(const __grid_constant__ prefill_params p)
+KERNEL __launch_bounds__(384, 1) attention_prefill_sm90(const __grid_constant__ attention_prefill_sm90_params p)
 {
     extern __shared__ char raw[];
     __shared__ u64 q_full, q_empty, k_full[STAGES], k_empty[STAGES], v_full[STAGES], v_empty[STAGES];

@@ -3,20 +3,10 @@
 
 #include "base/err.h"
 #include "ops/cuda_impls.h"
+#include "ops/cut.h"
+#include "ops/attention/attention_sm90_params.h"
 
 enum { SHARED_SLACK = 1024, STAGES = 2, ROWS = ATTENTION_PREFILL_ROWS_SM90 };
-
-typedef struct prefill_sm90_params {
-    cu_tensor_map k, v, q_map;
-    const void *q;
-    void *o;
-    const int32_t *items, *q_start, *kv_len, *page_start, *page_ids;
-    int32_t n_items, q_stride, o_stride, kv_heads, window;
-    float scale_log2, v_scale;
-    const void *k_pool, *v_pool;
-    float *partial, *state;
-    uint32_t *tickets;
-} prefill_sm90_params;
 
 static vt_status encode_pool(vt_cuda *c, const vt_tensor *pool, cu_tensor_map *out, vt_err *err)
 {
@@ -26,7 +16,7 @@ static vt_status encode_pool(vt_cuda *c, const vt_tensor *pool, cu_tensor_map *o
 }
 
 static vt_status encode_maps(const attention_args *a, vt_cuda *c, int32_t group,
-                             prefill_sm90_params *p, vt_err *err)
+                             attention_prefill_sm90_params *p, vt_err *err)
 {
     if (a->k_pool->dtype == VT_BF16) {
         TRY(encode_pool(c, a->k_pool, &p->k, err));
@@ -40,50 +30,76 @@ static vt_status encode_maps(const attention_args *a, vt_cuda *c, int32_t group,
     return vt_cuda_tensor_map_3d(c, a->q->data, dim, stride, box, &p->q_map, err);
 }
 
+static int32_t block_of(const attention_args *a) { return a->head_dim == 256 ? 64 : 128; }
+
+static cuda_launch launch_of(const attention_args *a, const vt_target *t, int32_t items,
+                             bool decode)
+{
+    int32_t group = a->heads / a->kv_heads, block = block_of(a);
+    bool fp8 = a->k_pool->dtype == VT_FP8_E4M3, chunks_only = decode || t->deterministic;
+    int32_t raw_stages = !fp8 ? 0 : a->head_dim == 256 ? 1 : 2; /* the kernel's RAW_STAGES */
+    int64_t work = (int64_t)items * a->kv_heads;
+    return (cuda_launch){
+        .spec = JIT_SPEC(
+            "attention_prefill_sm90.cu", "attention_prefill_sm90", {"head_dim", a->head_dim},
+            {"group", group}, {"page", (int32_t)a->k_pool->dim[2]}, {"window", a->window > 0},
+            {"fp8", fp8}, {"chunk", chunks_only ? ATTENTION_CUDA_CHUNK : 0}, {"decode", decode}),
+        .grid = {(uint32_t)(work < t->sm_count ? work : t->sm_count), 1, 1},
+        .threads = 384,
+        .shared_bytes = (uint32_t)((ROWS + 2 * STAGES * block + raw_stages * block) * a->head_dim *
+                                       2 +
+                                   SHARED_SLACK)};
+}
+
 vt_status attention_prefill_sm90_run(const attention_args *a, const vt_lane *lane, bool decode)
 {
     vt_cuda_lane *l = lane->cuda;
-    int32_t n_items = lane->items;
-    bool chunks_only = decode || lane->target->deterministic;
     attention_chunk_states chunks = attention_chunk_states_of(a, lane);
-    int32_t group = a->heads / a->kv_heads, block = a->head_dim == 256 ? 64 : 128;
-    bool fp8 = a->k_pool->dtype == VT_FP8_E4M3;
-    int32_t raw_stages = !fp8 ? 0 : a->head_dim == 256 ? 1 : 2; /* the kernel's RAW_STAGES */
-    prefill_sm90_params p = {.q = a->q->data,
-                             .o = a->o->data,
-                             .items = lane->plan,
-                             .q_start = a->batch->q_start,
-                             .kv_len = a->batch->kv_len,
-                             .page_start = a->batch->page_start,
-                             .page_ids = a->batch->page_ids,
-                             .n_items = n_items,
-                             .q_stride = (int32_t)a->q->row_stride,
-                             .o_stride = (int32_t)a->o->row_stride,
-                             .kv_heads = a->kv_heads,
-                             .window = a->window,
-                             .scale_log2 = a->scale * a->k_scale * 1.44269504f,
-                             .v_scale = a->v_scale,
-                             .k_pool = a->k_pool->data,
-                             .v_pool = a->v_pool->data,
-                             .partial = chunks.o,
-                             .state = chunks.state,
-                             .tickets = lane->tickets};
+    cuda_launch launch = launch_of(a, lane->target, lane->items, decode);
+    attention_prefill_sm90_params p = {.q = a->q->data,
+                                       .o = a->o->data,
+                                       .items = lane->plan,
+                                       .q_start = a->batch->q_start,
+                                       .kv_len = a->batch->kv_len,
+                                       .page_start = a->batch->page_start,
+                                       .page_ids = a->batch->page_ids,
+                                       .n_items = lane->items,
+                                       .q_stride = (int32_t)a->q->row_stride,
+                                       .o_stride = (int32_t)a->o->row_stride,
+                                       .kv_heads = a->kv_heads,
+                                       .window = a->window,
+                                       .scale_log2 = a->scale * a->k_scale * 1.44269504f,
+                                       .v_scale = a->v_scale,
+                                       .k_pool = a->k_pool->data,
+                                       .v_pool = a->v_pool->data,
+                                       .partial = chunks.o,
+                                       .state = chunks.state,
+                                       .tickets = lane->tickets};
     if (!l->collect)
-        TRY(encode_maps(a, l->cuda, group, &p, &l->err));
-    int64_t work = (int64_t)n_items * a->kv_heads;
-    return vt_cuda_launch(
-        l,
-        &(cuda_launch){
-            .spec = JIT_SPEC("attention_prefill_sm90.cu", "attention_prefill_sm90",
-                             {"head_dim", a->head_dim}, {"group", group},
-                             {"page", (int32_t)a->k_pool->dim[2]}, {"window", a->window > 0},
-                             {"fp8", fp8}, {"chunk", chunks_only ? ATTENTION_CUDA_CHUNK : 0},
-                             {"decode", decode}),
-            .grid = {(uint32_t)(work < lane->target->sm_count ? work : lane->target->sm_count), 1,
-                     1},
-            .threads = 384,
-            .shared_bytes = (uint32_t)((ROWS + 2 * STAGES * block + raw_stages * block) *
-                                           a->head_dim * 2 +
-                                       SHARED_SLACK)},
-        &p, sizeof p);
+        TRY(encode_maps(a, l->cuda, a->heads / a->kv_heads, &p, &l->err));
+    return vt_cuda_launch(l, &launch, &p, sizeof p);
+}
+
+void attention_prefill_sm90_describe(const attention_args *a, const vt_target *t,
+                                     const vt_size *size, bool decode, vt_cut *out)
+{
+    vt_size of = attention_size_of(a, size);
+    const vt_host_plan *plan = decode ? &attention_chunks_128 : &attention_tiles_128;
+    int32_t items = plan->items(a, t, &of, NULL);
+    cuda_launch l = launch_of(a, t, items, decode);
+    if (decode)
+        attention_cut_shape(a, of.decodes, of.decodes, out);
+    else
+        attention_cut_shape(a, of.prefills, of.tokens - of.decodes, out);
+    out->tile[0] = ROWS;
+    out->tile[1] = a->head_dim;
+    out->tile[2] = block_of(a);
+    vt_cut_roles(out,
+                 a->k_pool->dtype == VT_FP8_E4M3
+                     ? "1 converting producer warpgroup, 2 consumer warpgroups"
+                     : "1 TMA producer warpgroup, 2 consumer warpgroups",
+                 decode ? "last warpgroup, in rising order" : NULL);
+    vt_cut_cuda(out, t, (int64_t)items * a->kv_heads, &l, 16);
+    out->resident = 1; /* its registers fill an SM */
+    out->waves = (double)out->items / out->workers;
 }

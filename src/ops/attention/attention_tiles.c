@@ -2,16 +2,8 @@
 #include "ops/attention/attention_cuda.h"
 
 #include "ops/cuda_impls.h"
-
-typedef struct prefill_params {
-    const void *q, *k_pool, *v_pool;
-    void *o;
-    const int32_t *items, *kv_len, *page_start, *page_ids, *q_start;
-    int32_t q_stride, o_stride, window;
-    float scale_log2, v_scale;
-    float *partial, *state;
-    uint32_t *tickets;
-} prefill_params;
+#include "ops/cut.h"
+#include "ops/attention/attention_params.h"
 
 attention_chunk_states attention_chunk_states_of(const attention_args *a, const vt_lane *lane)
 {
@@ -20,41 +12,63 @@ attention_chunk_states attention_chunk_states_of(const attention_args *a, const 
     return (attention_chunk_states){.o = state + vt_round_up(states * 2, 32), .state = state};
 }
 
+static int32_t block_of(const attention_args *a) { return a->head_dim > 128 ? 16 : 64; }
+
+static cuda_launch launch_of(const attention_args *a, const vt_target *t, int32_t items,
+                             bool decode)
+{
+    int32_t group = a->heads / a->kv_heads, block = block_of(a);
+    int32_t element = vt_dtype_get(a->k_pool->dtype)->bytes;
+    bool chunks_only = decode || t->deterministic;
+    return (cuda_launch){
+        .spec = JIT_SPEC("attention_prefill_sm80.cu", "attention_prefill_sm80",
+                         {"head_dim", a->head_dim}, {"group", group}, {"kv_heads", a->kv_heads},
+                         {"page", (int32_t)a->k_pool->dim[2]}, {"warps", ATTENTION_PREFILL_WARPS},
+                         {"block", block}, {"windowed", a->window > 0}, {"fp8", element == 1},
+                         {"chunk", chunks_only ? ATTENTION_CUDA_CHUNK : 0}, {"decode", decode}),
+        .grid = {(uint32_t)items, (uint32_t)a->kv_heads, 1},
+        .threads = ATTENTION_PREFILL_WARPS * 32,
+        .shared_bytes = (uint32_t)((ATTENTION_PREFILL_ROWS * 2 + 4 * block * element) *
+                                   a->head_dim)};
+}
+
 vt_status attention_prefill_sm80_run(const attention_args *a, const vt_lane *lane, bool decode)
 {
-    int32_t group = a->heads / a->kv_heads, block = a->head_dim > 128 ? 16 : 64;
-    int32_t element = vt_dtype_get(a->k_pool->dtype)->bytes;
-    bool chunks_only = decode || lane->target->deterministic;
     attention_chunk_states chunks = attention_chunk_states_of(a, lane);
-    prefill_params p = {.q = a->q->data,
-                        .k_pool = a->k_pool->data,
-                        .v_pool = a->v_pool->data,
-                        .o = a->o->data,
-                        .items = lane->plan,
-                        .kv_len = a->batch->kv_len,
-                        .page_start = a->batch->page_start,
-                        .page_ids = a->batch->page_ids,
-                        .q_start = a->batch->q_start,
-                        .q_stride = (int32_t)a->q->row_stride,
-                        .o_stride = (int32_t)a->o->row_stride,
-                        .window = a->window,
-                        .scale_log2 = a->scale * a->k_scale * 1.44269504f,
-                        .v_scale = a->v_scale,
-                        .partial = chunks.o,
-                        .state = chunks.state,
-                        .tickets = lane->tickets};
-    return vt_cuda_launch(
-        lane->cuda,
-        &(cuda_launch){
-            .spec = JIT_SPEC("attention_prefill_sm80.cu", "attention_prefill_sm80",
-                             {"head_dim", a->head_dim}, {"group", group}, {"kv_heads", a->kv_heads},
-                             {"page", (int32_t)a->k_pool->dim[2]},
-                             {"warps", ATTENTION_PREFILL_WARPS}, {"block", block},
-                             {"windowed", a->window > 0}, {"fp8", element == 1},
-                             {"chunk", chunks_only ? ATTENTION_CUDA_CHUNK : 0}, {"decode", decode}),
-            .grid = {(uint32_t)lane->items, (uint32_t)a->kv_heads, 1},
-            .threads = ATTENTION_PREFILL_WARPS * 32,
-            .shared_bytes = (uint32_t)((ATTENTION_PREFILL_ROWS * 2 + 4 * block * element) *
-                                       a->head_dim)},
-        &p, sizeof p);
+    cuda_launch l = launch_of(a, lane->target, lane->items, decode);
+    attention_prefill_sm80_params p = {.q = a->q->data,
+                                       .k_pool = a->k_pool->data,
+                                       .v_pool = a->v_pool->data,
+                                       .o = a->o->data,
+                                       .items = lane->plan,
+                                       .kv_len = a->batch->kv_len,
+                                       .page_start = a->batch->page_start,
+                                       .page_ids = a->batch->page_ids,
+                                       .q_start = a->batch->q_start,
+                                       .q_stride = (int32_t)a->q->row_stride,
+                                       .o_stride = (int32_t)a->o->row_stride,
+                                       .window = a->window,
+                                       .scale_log2 = a->scale * a->k_scale * 1.44269504f,
+                                       .v_scale = a->v_scale,
+                                       .partial = chunks.o,
+                                       .state = chunks.state,
+                                       .tickets = lane->tickets};
+    return vt_cuda_launch(lane->cuda, &l, &p, sizeof p);
+}
+
+void attention_prefill_sm80_describe(const attention_args *a, const vt_target *t,
+                                     const vt_size *size, bool decode, vt_cut *out)
+{
+    vt_size of = attention_size_of(a, size);
+    const vt_host_plan *plan = decode ? &attention_chunks_64 : &attention_tiles_64;
+    cuda_launch l = launch_of(a, t, plan->items(a, t, &of, NULL), decode);
+    if (decode)
+        attention_cut_shape(a, of.decodes, of.decodes, out);
+    else
+        attention_cut_shape(a, of.prefills, of.tokens - of.decodes, out);
+    out->tile[0] = ATTENTION_PREFILL_ROWS;
+    out->tile[1] = a->head_dim;
+    out->tile[2] = block_of(a);
+    vt_cut_roles(out, "4 warps of 16 rows", decode ? "last CTA, in rising order" : NULL);
+    vt_cut_grid(out, t, &l, 16);
 }

@@ -16,7 +16,6 @@
 #include "ops/attention/attention_cuda.h"
 
 #include <assert.h>
-#include <string.h>
 
 #include "device/cuda.h"
 
@@ -29,9 +28,10 @@ int32_t attention_tiles_capacity(const attention_plan_config *c, int32_t n_seqs,
 }
 
 /* Tiles late in a sequence see the most KV; they go first, so that the short ones fill the end. */
-int32_t attention_tiles_fill(const attention_plan_config *c, const vt_batch *b, int32_t *plan,
+int32_t attention_tiles_fill(const attention_plan_config *c, const vt_batch *b, void *plan,
                              int32_t capacity)
 {
+    attention_prefill_item *item = plan;
     int32_t group = c->heads / c->kv_heads, most = 0, n = 0;
     for (int32_t s = b->n_decode; s < b->n_seqs; s++) {
         int32_t tiles = (int32_t)vt_ceil_div((int64_t)(b->q_start[s + 1] - b->q_start[s]) * group,
@@ -44,12 +44,10 @@ int32_t attention_tiles_fill(const attention_plan_config *c, const vt_batch *b, 
             if ((int64_t)tile * c->tile_rows >= rows)
                 continue;
             assert(n < capacity);
-            plan[n * PREFILL_ITEM_INTS] = s;
-            plan[n * PREFILL_ITEM_INTS + 1] = tile;
-            n++;
+            item[n++] = (attention_prefill_item){.seq = s, .tile = tile};
         }
     for (int32_t i = n; i < capacity; i++)
-        plan[i * PREFILL_ITEM_INTS] = -1;
+        item[i].seq = -1;
     return n;
 }
 
@@ -71,27 +69,31 @@ int32_t attention_chunks_capacity(const attention_plan_config *c, int32_t n_deco
 }
 
 /* One item for each tile of a token: its range [begin, end) as part `part` of `parts`. */
-static void put_chunk(const attention_plan_config *c, int32_t *plan, int32_t at, int32_t seq,
-                      int32_t begin, int32_t end, int32_t part, int32_t parts)
+static void put_chunk(const attention_plan_config *c, attention_chunk_item *plan, int32_t at,
+                      int32_t seq, int32_t begin, int32_t end, int32_t part, int32_t parts)
 {
     int32_t tiles = token_tiles(c);
     for (int32_t i = 0; i < tiles; i++) {
-        int32_t n = at + i * parts + part,
-                item[DECODE_ITEM_INTS] = {seq, begin, end, at + i * parts, parts, i};
-        memcpy(plan + (size_t)n * DECODE_ITEM_INTS, item, sizeof item);
+        int32_t first = at + i * parts;
+        plan[first + part] = (attention_chunk_item){.seq = seq,
+                                                    .begin = begin,
+                                                    .end = end,
+                                                    .first_item = first,
+                                                    .n_items = parts,
+                                                    .tile = i};
     }
 }
 
-int32_t attention_chunks_single(const attention_plan_config *c, int32_t seq, int32_t *plan,
-                                int32_t at)
+int32_t attention_chunks_single(const attention_plan_config *c, int32_t seq, void *plan, int32_t at)
 {
     put_chunk(c, plan, at, seq, 0, 1, 0, 1);
     return token_tiles(c);
 }
 
-int32_t attention_chunks_fill(const attention_plan_config *c, const vt_batch *b, int32_t *plan,
+int32_t attention_chunks_fill(const attention_plan_config *c, const vt_batch *b, void *plan,
                               int32_t capacity)
 {
+    attention_chunk_item *item = plan;
     int32_t tiles = token_tiles(c), n = 0, most = tiles * (b->n_decode + MORE_ITEMS);
     int64_t total = 0, share;
     /* a ticket for each tile of each warpgroup's rows */
@@ -104,18 +106,18 @@ int32_t attention_chunks_fill(const attention_plan_config *c, const vt_batch *b,
         /* later ones need one each, and a graph's padding has what this batch's share leaves */
         int32_t left = (capacity < most ? capacity : most) - n - (b->n_decode - s - 1) * tiles;
         if (!tickets || len <= SHARES * share || (int64_t)parts * tiles > left) {
-            put_chunk(c, plan, n, s, 0, len, 0, 1);
+            put_chunk(c, item, n, s, 0, len, 0, 1);
             n += tiles;
             continue;
         }
         for (int32_t k = 0; k < parts; k++) {
             int32_t begin = k * ATTENTION_CUDA_CHUNK, end = begin + ATTENTION_CUDA_CHUNK;
-            put_chunk(c, plan, n, s, begin, end < len ? end : len, k, parts);
+            put_chunk(c, item, n, s, begin, end < len ? end : len, k, parts);
         }
         n += parts * tiles;
     }
     for (int32_t i = n; i < capacity; i++)
-        plan[(size_t)i * DECODE_ITEM_INTS] = -1;
+        item[i].seq = -1;
     return n;
 }
 
@@ -197,11 +199,11 @@ static int32_t chunks_items(const void *args, const vt_target *t, const vt_size 
 static size_t chunks_bytes(const void *args, const vt_target *t, const vt_size *size, int32_t items)
 {
     (void)args, (void)t, (void)size;
-    return (size_t)items * DECODE_ITEM_INTS * sizeof(int32_t);
+    return (size_t)items * sizeof(attention_chunk_item);
 }
 
 static int32_t chunks_fill(const void *args, const vt_target *t, const vt_size *size,
-                           const vt_batch *batch, int32_t items, int32_t *out, int32_t tile_rows)
+                           const vt_batch *batch, int32_t items, void *out, int32_t tile_rows)
 {
     attention_plan_config c = attention_plan_config_of(args, t, tile_rows);
     int32_t n = attention_chunks_fill(&c, batch, out, items);

@@ -10,6 +10,7 @@
 #include "base/quant.h"
 #include "ops/cases.h"
 #include "ops/cuda_impls.h"
+#include "ops/cut.h"
 
 static vt_cost embed_cost(const void *args, const vt_batch *batch)
 {
@@ -76,12 +77,22 @@ static bool embed_supports(const void *args, const vt_target *t, const vt_size *
     return !a->y || a->y->dtype == VT_F32;
 }
 
+static void embed_describe(const void *args, const vt_target *t, const vt_size *size, vt_cut *out)
+{
+    const embed_args *a = args;
+    int64_t tokens = vt_size_rows(a->y, size);
+    vt_cut_shape(out, "%lld rows of %lld from %lld", (long long)tokens, (long long)a->table->dim[1],
+                 (long long)a->table->dim[0]);
+    vt_cut_cpu(out, t, tokens, 0);
+}
+
 static const vt_impl embed_portable = {
     .name = "portable",
     .device = VT_DEVICE_CPU,
     .isa = VT_ISA_PORTABLE,
     .supports = embed_supports,
     .run = embed_run,
+    .describe = embed_describe,
 };
 static const vt_impl *const embed_impls[] = {&embed_portable, &embed_cuda_impl, NULL};
 

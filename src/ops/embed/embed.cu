@@ -5,16 +5,9 @@
 // step".
 // Bytes: 2 * hidden * 2 a token; bound by memory from about 1000 tokens, by launch latency below.
 // Template: HIDDEN, VEC (8, or 1 where hidden is not a multiple of 8), SCALED.
+#include "embed_params.h"
 
-struct EmbedParams {
-    const u16 *table;
-    const i32 *tokens, *pool;
-    u16 *y;
-    i32 n_tokens;
-    float scale;
-};
-
-KERNEL __launch_bounds__(128) embed(const __grid_constant__ EmbedParams p)
+KERNEL __launch_bounds__(128) embed(const __grid_constant__ embed_params p)
 {
     constexpr u32 kVectors = HIDDEN / VEC;
     u32 i = blockIdx.x * 128 + threadIdx.x, t = i / kVectors, c = i % kVectors;
@@ -25,7 +18,7 @@ KERNEL __launch_bounds__(128) embed(const __grid_constant__ EmbedParams p)
     i32 token = p.tokens[t];
     if (token < 0)
         token = p.pool[-1 - token];
-    const u16 *from = p.table + (i64)token * HIDDEN + c * VEC;
+    const u16 *from = (const u16 *)p.table + (i64)token * HIDDEN + c * VEC;
     u16 *to = p.y + (i64)t * HIDDEN + c * VEC;
     if constexpr (VEC == 8) {
         uint4 v = load_weights16(from);

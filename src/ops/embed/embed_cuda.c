@@ -2,16 +2,10 @@
 #include "ops/embed/embed.h"
 
 #include "ops/cuda_impls.h"
+#include "ops/cut.h"
 #include "ops/linear/linear_pack_cuda.h"
 #include "ops/linear/linear_quant.h"
-
-typedef struct embed_params {
-    const void *table;
-    const int32_t *tokens, *pool;
-    void *y;
-    int32_t n_tokens;
-    float scale;
-} embed_params;
+#include "ops/embed/embed_params.h"
 
 static bool embed_supports(const void *args, const vt_target *target, const vt_size *upto)
 {
@@ -22,10 +16,24 @@ static bool embed_supports(const void *args, const vt_target *target, const vt_s
            a->y->dtype == VT_BF16;
 }
 
+static cuda_launch launch_of(const embed_args *a, int64_t tokens)
+{
+    int32_t hidden = (int32_t)a->y->dim[1], vec = hidden % 8 == 0 ? 8 : 1;
+    bool quantised = a->table->dtype != VT_BF16;
+    int64_t threads = tokens * (quantised ? 4 * vt_ceil_div(hidden, QUANT_UNIT) : hidden / vec);
+    cuda_launch l = {.spec = JIT_SPEC("embed.cu", "embed", {"hidden", hidden}, {"vec", vec},
+                                      {"scaled", a->scale != 1.0f}),
+                     .grid = {cuda_blocks(threads, 128), 1, 1},
+                     .threads = 128};
+    if (quantised)
+        l.spec = JIT_SPEC("embed_quant.cu", "embed_quant", {"type", (int32_t)a->table->dtype},
+                          {"k", hidden}, {"scaled", a->scale != 1.0f});
+    return l;
+}
+
 static vt_status embed_run(const void *args, const vt_lane *lane)
 {
     const embed_args *a = args;
-    int32_t hidden = (int32_t)a->y->dim[1], vec = hidden % 8 == 0 ? 8 : 1;
     int64_t tokens = a->y->dim[0];
     if (tokens == 0 && !lane->cuda->collect)
         return VT_OK;
@@ -35,23 +43,18 @@ static vt_status embed_run(const void *args, const vt_lane *lane)
                       .y = a->y->data,
                       .n_tokens = (int32_t)tokens,
                       .scale = a->scale};
-    if (a->table->dtype != VT_BF16)
-        return vt_cuda_launch(
-            lane->cuda,
-            &(cuda_launch){
-                .spec = JIT_SPEC("embed_quant.cu", "embed_quant",
-                                 {"type", (int32_t)a->table->dtype}, {"k", hidden},
-                                 {"scaled", a->scale != 1.0f}),
-                .grid = {cuda_blocks(tokens * 4 * vt_ceil_div(hidden, QUANT_UNIT), 128), 1, 1},
-                .threads = 128},
-            &p, sizeof p);
-    return vt_cuda_launch(
-        lane->cuda,
-        &(cuda_launch){.spec = JIT_SPEC("embed.cu", "embed", {"hidden", hidden}, {"vec", vec},
-                                        {"scaled", a->scale != 1.0f}),
-                       .grid = {cuda_blocks(tokens * (hidden / vec), 128), 1, 1},
-                       .threads = 128},
-        &p, sizeof p);
+    cuda_launch l = launch_of(a, tokens);
+    return vt_cuda_launch(lane->cuda, &l, &p, sizeof p);
+}
+
+static void embed_describe(const void *args, const vt_target *t, const vt_size *size, vt_cut *out)
+{
+    const embed_args *a = args;
+    int64_t tokens = vt_size_rows(a->y, size);
+    cuda_launch l = launch_of(a, tokens);
+    vt_cut_shape(out, "%lld rows of %lld from %lld", (long long)tokens, (long long)a->y->dim[1],
+                 (long long)a->table->dim[0]);
+    vt_cut_grid(out, t, &l, a->y->dim[1] % 8 == 0 ? 16 : 2);
 }
 
 /* The table's form is that of a linear op's weight, so that a model whose head is its embedding has
@@ -61,4 +64,5 @@ const vt_impl embed_cuda_impl = {.name = "gather",
                                  .fixed_order = true,
                                  .supports = embed_supports,
                                  .run = embed_run,
+                                 .describe = embed_describe,
                                  .packing = &linear_table_packing};

@@ -6,16 +6,9 @@
 // launch latency for all but long prefills.
 // Template: TYPE, K, SCALED.
 #include "quant_tile.cuh"
+#include "embed_params.h"
 
-struct EmbedParams {
-    const u8 *table;
-    const i32 *tokens, *pool;
-    u16 *y;
-    i32 n_tokens;
-    float scale;
-};
-
-KERNEL __launch_bounds__(128) embed_quant(const __grid_constant__ EmbedParams p)
+KERNEL __launch_bounds__(128) embed_quant(const __grid_constant__ embed_params p)
 {
     u32 i = blockIdx.x * 128 + threadIdx.x, t = i / (kUnits * 4), unit = i / 4 % kUnits, q = i % 4;
     pdl_go();
@@ -26,7 +19,7 @@ KERNEL __launch_bounds__(128) embed_quant(const __grid_constant__ EmbedParams p)
     if (token < 0)
         token = p.pool[-1 - token];
     Unit u;
-    load_unit(p.table + token / 8 * kTileBytes, unit, token % 8 * 4 + q, u);
+    load_unit((const u8 *)p.table + token / 8 * kTileBytes, unit, token % 8 * 4 + q, u);
     u16 *y = p.y + (i64)t * K;
 #pragma unroll
     for (int c = 0; c < 4; c++) {

@@ -91,7 +91,8 @@ static void *kv_store_make_args(const vt_case *c, uint64_t seed, vt_arena *arena
 static const vt_impl kv_store_portable = {.name = "portable",
                                           .device = VT_DEVICE_CPU,
                                           .supports = kv_store_supports,
-                                          .run = kv_store_run};
+                                          .run = kv_store_run,
+                                          .describe = kv_store_describe};
 
 static const vt_impl *const kv_store_impls[] = {
 #if defined(__x86_64__)

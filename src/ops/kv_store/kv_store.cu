@@ -6,16 +6,9 @@
 // about 1000 tokens.
 // Template: KV_HEADS, HEAD_DIM (a multiple of 8), PAGE, FP8.
 #include "kv.cuh"
+#include "kv_store_params.h"
 
-struct KvStoreParams {
-    const u16 *k, *v;
-    kv_t *k_pool, *v_pool;
-    const i32 *slot;
-    i32 k_stride, v_stride, n_tokens; // strides in elements
-    float k_inverse, v_inverse;       // 1 / scale, for FP8
-};
-
-KERNEL __launch_bounds__(128) kv_store(const __grid_constant__ KvStoreParams p)
+KERNEL __launch_bounds__(128) kv_store(const __grid_constant__ kv_store_params p)
 {
     constexpr u32 kPerHead = HEAD_DIM / 8, kPerToken = KV_HEADS * kPerHead;
     u32 i = blockIdx.x * 128 + threadIdx.x, t = i / kPerToken, r = i % kPerToken;

@@ -4,16 +4,9 @@
 // and the same of V; 128 threads a CTA. Bytes: 8 * kv_heads * head_dim a token, FP8 6.
 // Template: KV_HEADS, HEAD_DIM, PAGE, FP8.
 #include "kv.cuh"
+#include "kv_store_params.h"
 
-struct KvStoreParams {
-    const u16 *k, *v;
-    kv_t *k_pool, *v_pool;
-    const i32 *slot;
-    i32 k_stride, v_stride, n_tokens; // strides in elements
-    float k_inverse, v_inverse;       // 1 / scale, for FP8
-};
-
-KERNEL __launch_bounds__(128) kv_store_any(const __grid_constant__ KvStoreParams p)
+KERNEL __launch_bounds__(128) kv_store_any(const __grid_constant__ kv_store_params p)
 {
     constexpr u32 kPerToken = KV_HEADS * HEAD_DIM;
     u32 i = blockIdx.x * 128 + threadIdx.x, t = i / kPerToken, r = i % kPerToken;

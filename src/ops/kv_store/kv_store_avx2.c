@@ -10,4 +10,5 @@ const vt_impl kv_store_avx2 = {.name = "avx2",
                                .device = VT_DEVICE_CPU,
                                .isa = VT_ISA_AVX2,
                                .supports = kv_store_supports,
-                               .run = kv_store_run};
+                               .run = kv_store_run,
+                               .describe = kv_store_describe};

@@ -10,4 +10,5 @@ const vt_impl kv_store_avx512 = {.name = "avx512",
                                  .device = VT_DEVICE_CPU,
                                  .isa = VT_ISA_AVX512,
                                  .supports = kv_store_supports,
-                                 .run = kv_store_run};
+                                 .run = kv_store_run,
+                                 .describe = kv_store_describe};

@@ -2,14 +2,8 @@
 #include "ops/kv_store/kv_store.h"
 
 #include "ops/cuda_impls.h"
-
-typedef struct kv_store_params {
-    const void *k, *v;
-    void *k_pool, *v_pool;
-    const int32_t *slot;
-    int32_t k_stride, v_stride, n_tokens;
-    float k_inverse, v_inverse;
-} kv_store_params;
+#include "ops/cut.h"
+#include "ops/kv_store/kv_store_params.h"
 
 static bool any_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
@@ -26,10 +20,21 @@ static bool kv_store_supports(const void *args, const vt_target *t, const vt_siz
            a->v->row_stride % 8 == 0;
 }
 
-static vt_status launch(const kv_store_args *a, vt_cuda_lane *lane, bool fast)
+static cuda_launch launch_of(const kv_store_args *a, int64_t tokens, bool fast)
 {
     int32_t kv_heads = (int32_t)a->k_pool->dim[1], page = (int32_t)a->k_pool->dim[2],
             dim = (int32_t)a->k_pool->dim[3];
+    return (cuda_launch){
+        .spec = JIT_SPEC(fast ? "kv_store.cu" : "kv_store_any.cu",
+                         fast ? "kv_store" : "kv_store_any", {"kv_heads", kv_heads},
+                         {"head_dim", dim}, {"page", page},
+                         {"fp8", a->k_pool->dtype == VT_FP8_E4M3}),
+        .grid = {cuda_blocks(tokens * kv_heads * (fast ? dim / 8 : dim), 128), 1, 1},
+        .threads = 128};
+}
+
+static vt_status launch(const kv_store_args *a, vt_cuda_lane *lane, bool fast)
+{
     int32_t tokens = a->batch->n_tokens;
     if (tokens == 0 && !lane->collect)
         return VT_OK;
@@ -43,16 +48,29 @@ static vt_status launch(const kv_store_args *a, vt_cuda_lane *lane, bool fast)
                          tokens,
                          1 / a->k_scale,
                          1 / a->v_scale};
-    return vt_cuda_launch(
-        lane,
-        &(cuda_launch){
-            .spec = JIT_SPEC(fast ? "kv_store.cu" : "kv_store_any.cu",
-                             fast ? "kv_store" : "kv_store_any", {"kv_heads", kv_heads},
-                             {"head_dim", dim}, {"page", page},
-                             {"fp8", a->k_pool->dtype == VT_FP8_E4M3}),
-            .grid = {cuda_blocks((int64_t)tokens * kv_heads * (fast ? dim / 8 : dim), 128), 1, 1},
-            .threads = 128},
-        &p, sizeof p);
+    cuda_launch l = launch_of(a, tokens, fast);
+    return vt_cuda_launch(lane, &l, &p, sizeof p);
+}
+
+static void describe(const kv_store_args *a, const vt_target *t, const vt_size *size, bool fast,
+                     vt_cut *out)
+{
+    int64_t tokens = vt_size_rows(a->k, size);
+    cuda_launch l = launch_of(a, tokens, fast);
+    vt_cut_shape(out, "%lld tokens, %lld heads of %lld", (long long)tokens,
+                 (long long)a->k_pool->dim[1], (long long)a->k_pool->dim[3]);
+    vt_cut_grid(out, t, &l, fast ? 16 : 2);
+}
+
+static void kv_store_describe(const void *args, const vt_target *t, const vt_size *size,
+                              vt_cut *out)
+{
+    describe(args, t, size, true, out);
+}
+
+static void any_describe(const void *args, const vt_target *t, const vt_size *size, vt_cut *out)
+{
+    describe(args, t, size, false, out);
 }
 
 static vt_status kv_store_run(const void *args, const vt_lane *lane)
@@ -69,9 +87,11 @@ const vt_impl kv_store_cuda_impl = {.name = "scatter",
                                     .device = VT_DEVICE_CUDA,
                                     .fixed_order = true,
                                     .supports = kv_store_supports,
-                                    .run = kv_store_run};
+                                    .run = kv_store_run,
+                                    .describe = kv_store_describe};
 const vt_impl kv_store_cuda_any_impl = {.name = "any",
                                         .device = VT_DEVICE_CUDA,
                                         .fixed_order = true,
                                         .supports = any_supports,
-                                        .run = any_run};
+                                        .run = any_run,
+                                        .describe = any_describe};

@@ -2,6 +2,7 @@
  * work is one token: its K and V rows are read once and written, rounded, to one slot of each
  * pool. */
 #include "ops/access.h"
+#include "ops/cut.h"
 #include "ops/kv_store/kv_store.h"
 #include "ops/simd_any.h"
 
@@ -43,4 +44,14 @@ static bool kv_store_supports(const void *args, const vt_target *t, const vt_siz
     const kv_store_args *a = args;
     return a->k->dtype == VT_F32 && a->v->dtype == VT_F32 && dtype_is_kv(a->k_pool->dtype) &&
            a->v_pool->dtype == a->k_pool->dtype;
+}
+
+static inline void kv_store_describe(const void *args, const vt_target *t, const vt_size *size,
+                                     vt_cut *out)
+{
+    const kv_store_args *a = args;
+    int64_t tokens = vt_size_rows(a->k, size);
+    vt_cut_shape(out, "%lld tokens, %lld heads of %lld", (long long)tokens,
+                 (long long)a->k_pool->dim[1], (long long)a->k_pool->dim[3]);
+    vt_cut_cpu(out, t, tokens, (int32_t)(VF * sizeof(float)));
 }

@@ -12,17 +12,7 @@
 // SEGMENTS > 1 (SPLIT 1): the CTA sums as many parts of K apart, with the bits of that SPLIT.
 // Template: K, BM, BN, STAGES, PAIR, OUT_F32, BIAS, RESIDUAL, SPLIT, SEGMENTS.
 #include "linear_order.cuh"
-
-struct GemmParams {
-    const u16 *x, *w;
-    const float *bias;
-    const u16 *residual;
-    void *y;
-    float *partial; // [SPLIT][tiles][256 threads][accumulators]
-    u32 *tickets;   // [tiles]
-    i32 x_stride, y_stride, residual_stride, n_tokens, rows;
-    float scale;
-};
+#include "linear_params.h"
 
 constexpr int kBk = 64, kThreads = 256, kWm = BM / 2, kWn = BN / 4, kMi = kWm / 16, kNi = kWn / 8;
 constexpr int kSteps = (K + kBk - 1) / kBk;
@@ -42,7 +32,7 @@ INLINE i32 weight_row(i32 j0, i32 r, i32 rows)
     }
 }
 
-KERNEL __launch_bounds__(kThreads, 1) gemm_sm80(const __grid_constant__ GemmParams p)
+KERNEL __launch_bounds__(kThreads, 1) gemm_sm80(const __grid_constant__ gemm_sm80_params p)
 {
     static_assert(K % 8 == 0 && kNi % 2 == 0, "16-byte loads; B fragments come in pairs");
     extern __shared__ __align__(1024) u8 shared[];

@@ -23,18 +23,10 @@
 // RESIDUAL, OUT_F32. BM is 128.
 #include "ptx_sm90.cuh"
 #include "linear_order.cuh"
+#include "linear_sm90_params.h"
 
 #define BM 128 // two consumer warpgroups of 64 rows
 #define BK 64 /* 128 bytes: one swizzle atom wide */
-
-typedef struct gemm_params {
-    tensor_map x, w;        /* boxes [BM, 64] and [BN or with PAIR BN / 2, 64]; all maps have 128-byte swizzle */
-    tensor_map y, residual; /* boxes [64, 64]; residual [M, N] bf16 may be y */
-    float *y_f32;           /* OUT_F32: the output, row stride y_stride */
-    const float *bias;      /* [N] */
-    int m, n, k, y_stride;
-    float scale;
-} gemm_params;
 
 #define GROUP_M 8
 #define TILE_X_BYTES (BM * BK * 2)
@@ -78,7 +70,7 @@ INLINE u32 *c_pair(char *c, int row, int col)
 }
 
 /* Two neighbouring columns of one row of the tile, into the C buffer or straight to memory. */
-INLINE void finish_pair(const gemm_params &p, char *c, int tm, int tn, int row, int col,
+INLINE void finish_pair(const gemm_sm90_params &p, char *c, int tm, int tn, int row, int col,
                                                    float a, float b)
 {
 #if BIAS
@@ -109,7 +101,7 @@ INLINE void finish_pair(const gemm_params &p, char *c, int tm, int tn, int row, 
 #endif
 
 /* The tile's accumulators of one thread. With PAIR the gate is in the first half of the columns. */
-INLINE void finish_all(const gemm_params &p, char *c, const float *acc, int tm, int tn,
+INLINE void finish_all(const gemm_sm90_params &p, char *c, const float *acc, int tm, int tn,
                                                   int row, int lane)
 {
 #pragma unroll
@@ -130,7 +122,7 @@ INLINE void finish_all(const gemm_params &p, char *c, const float *acc, int tm, 
 }
 
 /* The 64 rows of a warpgroup leave for memory; returns when the buffer may be written again. */
-INLINE void send_c(const gemm_params &p, char *c, int tm, int tn, int group, int thread)
+INLINE void send_c(const gemm_sm90_params &p, char *c, int tm, int tn, int group, int thread)
 {
     fence_async_shared();
     named_barrier(1 + group, 128);
@@ -147,7 +139,7 @@ typedef struct shared {
     u64 *full, *empty, *c_full, *c_empty;
 } shared;
 
-INLINE void produce(const gemm_params &p, const shared &sh, int tiles_m, int tiles_n,
+INLINE void produce(const gemm_sm90_params &p, const shared &sh, int tiles_m, int tiles_n,
                                                int steps)
 {
     u32 at = 0, round = 0;
@@ -190,7 +182,7 @@ INLINE void multiply_stage(float *acc, u32 x, u32 w, int first)
     wgmma_commit();
 }
 
-INLINE void finish_tile(const gemm_params &p, const shared &sh, const float *acc, int tm,
+INLINE void finish_tile(const gemm_sm90_params &p, const shared &sh, const float *acc, int tm,
                                                    int tn, u32 round)
 {
     int group = threadIdx.x / 128 - 1, thread = threadIdx.x % 128, lane = thread % 32;
@@ -208,7 +200,7 @@ INLINE void finish_tile(const gemm_params &p, const shared &sh, const float *acc
 #endif
 }
 
-INLINE void consume(const gemm_params &p, const shared &sh, int tiles_m, int tiles_n,
+INLINE void consume(const gemm_sm90_params &p, const shared &sh, int tiles_m, int tiles_n,
                                                int steps)
 {
     int group = threadIdx.x / 128 - 1, thread = threadIdx.x % 128;
@@ -259,7 +251,7 @@ INLINE void consume(const gemm_params &p, const shared &sh, int tiles_m, int til
         tma_store_wait_all();
 }
 
-KERNEL __launch_bounds__(384, 1) gemm_sm90(const __grid_constant__ gemm_params p)
+KERNEL __launch_bounds__(384, 1) gemm_sm90(const __grid_constant__ gemm_sm90_params p)
 {
     extern __shared__ char raw[];
     __shared__ u64 full[STAGES], empty[STAGES], c_full, c_empty;

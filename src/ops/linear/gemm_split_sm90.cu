@@ -24,17 +24,9 @@
 // Template: BM 64 | 128, X_ROWS 32 | BM, SPLIT 1 | 2 | 4 | 8, STAGES, PAIR, BIAS, RESIDUAL, OUT_F32.
 #include "ptx_sm90.cuh"
 #include "linear_order.cuh"
+#include "linear_sm90_params.h"
 
 constexpr i32 BN = 64, BK = 64; // BK: 128 bytes, one swizzle atom
-
-struct SplitParams {
-    tensor_map x, w; // boxes [X_ROWS, 64] and [64 or with PAIR 32, 64], 128-byte swizzle
-    void *y;
-    const u16 *residual; // may be y
-    const float *bias;   // [N]
-    i32 m, n, k, y_stride, residual_stride;
-    float scale;
-};
 
 constexpr i32 kConsumers = BM * 2, kThreads = kConsumers + 32;
 constexpr i32 kXBytes = BM * BK * 2, kWBytes = BN * BK * 2, kStage = kXBytes + kWBytes;
@@ -49,7 +41,7 @@ struct Tile {
     i32 rank;
 };
 
-INLINE Tile my_tile(const SplitParams &p)
+INLINE Tile my_tile(const gemm_split_params &p)
 {
     i32 tiles_m = (p.m + BM - 1) / BM, steps = (p.k + BK - 1) / BK;
     i32 tile = blockIdx.x / SPLIT, rank = blockIdx.x % SPLIT;
@@ -58,7 +50,7 @@ INLINE Tile my_tile(const SplitParams &p)
     return {tile % tiles_m * BM, tile / tiles_m * kColumns, first, end - first, rank};
 }
 
-INLINE void load_w(const SplitParams &p, const Tile &t, i32 step, char *stage, u64 *full)
+INLINE void load_w(const gemm_split_params &p, const Tile &t, i32 step, char *stage, u64 *full)
 {
     i32 k = (t.first + step) * BK;
     tma_load_2d(&p.w, full, stage + kXBytes, k, t.n);
@@ -66,13 +58,13 @@ INLINE void load_w(const SplitParams &p, const Tile &t, i32 step, char *stage, u
         tma_load_2d(&p.w, full, stage + kXBytes + kWBytes / 2, k, p.n / 2 + t.n);
 }
 
-INLINE void load_x(const SplitParams &p, const Tile &t, i32 step, char *stage, u64 *full)
+INLINE void load_x(const gemm_split_params &p, const Tile &t, i32 step, char *stage, u64 *full)
 {
     tma_load_2d(&p.x, full, stage, (t.first + step) * BK, t.m);
 }
 
 // Of one thread, like produce(): the first stages' weights, before the last kernel has ended.
-INLINE void produce_ahead(const SplitParams &p, const Tile &t, char *stages, u64 *full)
+INLINE void produce_ahead(const gemm_split_params &p, const Tile &t, char *stages, u64 *full)
 {
     for (i32 i = 0; i < min(STAGES, t.steps); i++) {
         barrier_expect(&full[i], kLoaded);
@@ -80,7 +72,7 @@ INLINE void produce_ahead(const SplitParams &p, const Tile &t, char *stages, u64
     }
 }
 
-INLINE void produce(const SplitParams &p, const Tile &t, char *stages, u64 *full, u64 *empty)
+INLINE void produce(const gemm_split_params &p, const Tile &t, char *stages, u64 *full, u64 *empty)
 {
     for (i32 i = 0; i < t.steps; i++) {
         i32 s = i % STAGES;
@@ -151,7 +143,7 @@ INLINE float4 whole_sum(const float *mine)
 INLINE float activation(float x) { return PAIR == 1 ? silu(x) : gelu_tanh(x); }
 
 // Columns col .. col + 3 of one row of y.
-INLINE void finish4(const SplitParams &p, float4 a, float4 up, i32 row, i32 col)
+INLINE void finish4(const gemm_split_params &p, float4 a, float4 up, i32 row, i32 col)
 {
     float v[4] = {a.x, a.y, a.z, a.w};
 #pragma unroll
@@ -177,7 +169,7 @@ INLINE void finish4(const SplitParams &p, float4 a, float4 up, i32 row, i32 col)
         *(uint2 *)((u16 *)p.y + at) = make_uint2(pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3]));
 }
 
-KERNEL __launch_bounds__(kThreads, 2) gemm_split_sm90(const __grid_constant__ SplitParams p)
+KERNEL __launch_bounds__(kThreads, 2) gemm_split_sm90(const __grid_constant__ gemm_split_params p)
 {
     extern __shared__ char raw[];
     __shared__ u64 full[STAGES], empty[STAGES];

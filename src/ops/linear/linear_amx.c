@@ -359,12 +359,27 @@ static vt_cost amx_extra(const void *args, const vt_batch *batch)
     return extra_of(a, vt_batch_rows(a->x, batch), split_panel_bytes(a->w, PANEL));
 }
 
+static void amx_describe(const void *args, const vt_target *t, const vt_size *size, vt_cut *out)
+{
+    const linear_args *a = args;
+    x86_describe(args, t, size, out);
+    if (linear_packed_type(a->w) != VT_BF16)
+        return;
+    int64_t tokens = vt_size_rows(a->x, size);
+    vt_lane lane = {.n_workers = out->workers};
+    schedule s = schedule_of(&lane, vt_ceil_div(linear_layout_of(a->w).n_tiles, 2),
+                             vt_ceil_div(tokens, PANEL), split_panel_bytes(a->w, PANEL));
+    out->tile[2] = STEP;
+    vt_cut_cpu(out, t, s.tickets, 64); /* a row of a tile */
+}
+
 const vt_impl linear_amx = {
     .name = "amx",
     .device = VT_DEVICE_CPU,
     .isa = VT_ISA_AMX,
     .supports = x86_supports,
     .run = amx_run,
+    .describe = amx_describe,
     .packing = &linear_x86_packing,
     .workspace = amx_workspace,
     .extra = amx_extra,

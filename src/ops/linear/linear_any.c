@@ -1,18 +1,11 @@
 /* linear on CUDA for BF16 weights that the fast kernels cannot read 16 bytes at a time: see
  * linear_any.cu. */
 #include "ops/cuda_impls.h"
+#include "ops/cut.h"
 #include "ops/linear/linear_cuda.h"
 #include "ops/linear/linear_impl.h"
 #include "ops/linear/linear_pack_cuda.h"
-
-typedef struct linear_any_params {
-    const void *x, *w;
-    const float *bias;
-    const void *residual;
-    void *y;
-    int32_t x_stride, y_stride, residual_stride, n_tokens, rows;
-    float scale;
-} linear_any_params;
+#include "ops/linear/linear_params.h"
 
 static bool linear_any_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
@@ -24,33 +17,36 @@ static bool linear_any_supports(const void *args, const vt_target *t, const vt_s
            (!a->residual || a->residual->dtype == VT_BF16);
 }
 
+static cuda_launch launch_of(const linear_args *a, int64_t tokens)
+{
+    int32_t tile = tokens == 1 ? 1 : 8;
+    return (cuda_launch){.spec = JIT_SPEC("linear_any.cu", "linear_any", {"k", (int32_t)a->w->cols},
+                                          {"tokens", tile}, {"pair", linear_pair(a)},
+                                          {"out_f32", a->y->dtype == VT_F32}),
+                         .grid = {cuda_blocks(linear_outputs(a), 4), cuda_blocks(tokens, tile), 1},
+                         .threads = 128};
+}
+
 static vt_status linear_any_run(const void *args, const vt_lane *lane)
 {
     const linear_args *a = args;
-    int32_t tokens = (int32_t)a->x->dim[0], tile = tokens == 1 ? 1 : 8;
-    int32_t pair = a->epilogue == LINEAR_SWIGLU ? 1 : a->epilogue == LINEAR_GEGLU ? 2 : 0;
-    int32_t rows = (int32_t)(pair ? a->w->rows / 2 : a->w->rows);
-    if (tokens == 0)
+    if (a->x->dim[0] == 0)
         return VT_OK;
-    linear_any_params p = {.x = a->x->data,
-                           .w = a->w->part[0]->data,
-                           .bias = a->bias ? a->bias->data : NULL,
-                           .residual = a->residual ? a->residual->data : NULL,
-                           .y = a->y->data,
-                           .x_stride = (int32_t)a->x->row_stride,
-                           .y_stride = (int32_t)a->y->row_stride,
-                           .residual_stride = a->residual ? (int32_t)a->residual->row_stride : 0,
-                           .n_tokens = tokens,
-                           .rows = rows,
-                           .scale = a->scale};
-    return vt_cuda_launch(
-        lane->cuda,
-        &(cuda_launch){.spec = JIT_SPEC("linear_any.cu", "linear_any", {"k", (int32_t)a->w->cols},
-                                        {"tokens", tile}, {"pair", pair},
-                                        {"out_f32", a->y->dtype == VT_F32}),
-                       .grid = {cuda_blocks(rows, 4), cuda_blocks(tokens, tile), 1},
-                       .threads = 128},
-        &p, sizeof p);
+    linear_params p = linear_params_of(a);
+    cuda_launch l = launch_of(a, a->x->dim[0]);
+    return vt_cuda_launch(lane->cuda, &l, &p, sizeof p);
+}
+
+static void linear_any_describe(const void *args, const vt_target *t, const vt_size *size,
+                                vt_cut *out)
+{
+    const linear_args *a = args;
+    int64_t tokens = vt_size_rows(a->x, size);
+    cuda_launch l = launch_of(a, tokens);
+    linear_cut_shape(a, size, out);
+    out->tile[0] = tokens == 1 ? 1 : 8;
+    out->tile[1] = 4;
+    vt_cut_grid(out, t, &l, 2);
 }
 
 const vt_impl linear_cuda_any_impl = {
@@ -60,4 +56,5 @@ const vt_impl linear_cuda_any_impl = {
     .packing = &linear_dense_packing,
     .supports = linear_any_supports,
     .run = linear_any_run,
+    .describe = linear_any_describe,
 };

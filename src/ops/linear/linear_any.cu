@@ -6,17 +6,9 @@
 // lane + 32 ... in rising order, then the lanes are added: a sum's order depends on K alone.
 // Bytes: 2 * rows * K a tile.
 // Template: K, TOKENS, PAIR (0 none, 1 silu, 2 gelu), OUT_F32.
+#include "linear_params.h"
 
-struct LinearAnyParams {
-    const u16 *x, *w;
-    const float *bias;   // or null
-    const u16 *residual; // or null; may be y
-    void *y;
-    i32 x_stride, y_stride, residual_stride, n_tokens, rows; // rows: outputs (of the pair, where PAIR)
-    float scale;
-};
-
-KERNEL __launch_bounds__(128) linear_any(const __grid_constant__ LinearAnyParams p)
+KERNEL __launch_bounds__(128) linear_any(const __grid_constant__ linear_params p)
 {
     int lane = threadIdx.x % 32;
     i32 j = blockIdx.x * 4 + threadIdx.x / 32, t0 = blockIdx.y * TOKENS;
@@ -24,7 +16,7 @@ KERNEL __launch_bounds__(128) linear_any(const __grid_constant__ LinearAnyParams
     pdl_wait();
     if (j >= p.rows)
         return;
-    const u16 *w = p.w + (i64)j * K, *w_up = w + (PAIR ? (i64)p.rows * K : 0), *x[TOKENS];
+    const u16 *w = (const u16 *)p.w + (i64)j * K, *w_up = w + (PAIR ? (i64)p.rows * K : 0), *x[TOKENS];
 #pragma unroll
     for (int n = 0; n < TOKENS; n++) // tokens beyond the last are read as the last and thrown away
         x[n] = p.x + (i64)min(t0 + n, p.n_tokens - 1) * p.x_stride;

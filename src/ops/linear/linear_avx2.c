@@ -7,6 +7,7 @@ const vt_impl linear_avx2 = {
     .isa = VT_ISA_AVX2,
     .supports = x86_supports,
     .run = x86_run,
+    .describe = x86_describe,
     .packing = &linear_x86_packing,
     .workspace = x86_workspace,
     .extra = x86_extra,

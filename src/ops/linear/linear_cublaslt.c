@@ -27,7 +27,9 @@
 
 #include "base/err.h"
 #include "ops/cuda_impls.h"
+#include "ops/cut.h"
 #include "ops/linear/linear_cuda.h"
+#include "ops/linear/linear_impl.h"
 #include "ops/silu_mul/silu_mul.h"
 
 /* Numbers of weights, and the shortest rows. */
@@ -142,4 +144,17 @@ vt_status linear_cublaslt_run(const void *args, const vt_lane *lane)
         TRY(a->epilogue == LINEAR_NONE ? run_product(a, lane, bucket, &ran)
                                        : run_pair(a, lane, bucket, &ran));
     return ran ? VT_OK : run_own(a, lane);
+}
+
+/* The library chooses tiles and CTAs: one item, and its own words for the rest. */
+void linear_cublaslt_describe(const void *args, const vt_target *t, const vt_size *size,
+                              vt_cut *out)
+{
+    (void)t;
+    const linear_args *a = args;
+    linear_cut_shape(a, size, out);
+    out->items = 1;
+    vt_cut_roles(
+        out, a->epilogue == LINEAR_NONE ? "cuBLASLt's kernel" : "cuBLASLt's kernel, then silu_mul",
+        NULL);
 }

@@ -110,11 +110,10 @@ static bool passes_suits(const void *args, const vt_target *t, const vt_size *up
            vt_size_rows(a->x, upto) <= LINEAR_PASSES_TOKENS;
 }
 
-/* The GEMMs' partial sums, the library's workspace, a pair before its activation, panels. */
 static size_t workspace(const void *args, const vt_target *t)
 {
     (void)args, (void)t;
-    return (size_t)64 << 20;
+    return LINEAR_WORKSPACE;
 }
 
 vt_status linear_gemm_run(const linear_args *a, const vt_lane *lane)
@@ -135,6 +134,7 @@ const vt_impl linear_cuda_ordered = {.name = "ordered",
                                      .supports = bf16_supports,
                                      .suits = ordered_suits,
                                      .run = linear_ordered_run,
+                                     .describe = linear_ordered_describe,
                                      .packing = &linear_cuda_packing,
                                      .workspace = workspace};
 const vt_impl linear_cuda_small = {.name = "small",
@@ -142,6 +142,7 @@ const vt_impl linear_cuda_small = {.name = "small",
                                    .supports = bf16_supports,
                                    .suits = small_suits,
                                    .run = linear_small_run,
+                                   .describe = linear_small_describe,
                                    .packing = &linear_cuda_packing,
                                    .workspace = workspace};
 const vt_impl linear_cuda_cublaslt = {.name = "cublaslt",
@@ -149,6 +150,7 @@ const vt_impl linear_cuda_cublaslt = {.name = "cublaslt",
                                       .supports = cublaslt_supports,
                                       .suits = cublaslt_suits,
                                       .run = linear_cublaslt_run,
+                                      .describe = linear_cublaslt_describe,
                                       .packing = &linear_cuda_packing,
                                       .workspace = workspace};
 const vt_impl linear_cuda_split_sm90 = {.name = "split_sm90",
@@ -159,6 +161,7 @@ const vt_impl linear_cuda_split_sm90 = {.name = "split_sm90",
                                         .supports = split_supports,
                                         .suits = split_suits,
                                         .run = linear_split_sm90_run,
+                                        .describe = linear_split_sm90_describe,
                                         .packing = &linear_cuda_packing,
                                         .workspace = workspace};
 const vt_impl linear_cuda_gemm_sm90 = {.name = "gemm_sm90",
@@ -168,6 +171,7 @@ const vt_impl linear_cuda_gemm_sm90 = {.name = "gemm_sm90",
                                        .fixed_order = true,
                                        .supports = sm90_supports,
                                        .run = linear_gemm_sm90_run,
+                                       .describe = linear_gemm_sm90_describe,
                                        .packing = &linear_cuda_packing,
                                        .workspace = workspace};
 const vt_impl linear_cuda_gemm_sm80 = {.name = "gemm_sm80",
@@ -176,6 +180,7 @@ const vt_impl linear_cuda_gemm_sm80 = {.name = "gemm_sm80",
                                        .fixed_order = true,
                                        .supports = bf16_supports,
                                        .run = linear_gemm_sm80_run,
+                                       .describe = linear_gemm_sm80_describe,
                                        .packing = &linear_cuda_packing,
                                        .workspace = workspace};
 const vt_impl linear_cuda_quant_passes = {.name = "passes",
@@ -184,6 +189,7 @@ const vt_impl linear_cuda_quant_passes = {.name = "passes",
                                           .supports = tiles_supports,
                                           .suits = passes_suits,
                                           .run = linear_quant_passes_run,
+                                          .describe = linear_quant_passes_describe,
                                           .packing = &linear_cuda_packing,
                                           .workspace = workspace,
                                           .extra = linear_quant_passes_extra};
@@ -191,6 +197,7 @@ const vt_impl linear_cuda_quant_panels = {.name = "panels",
                                           .device = VT_DEVICE_CUDA,
                                           .supports = panels_supports,
                                           .run = linear_quant_panels_run,
+                                          .describe = linear_quant_panels_describe,
                                           .packing = &linear_cuda_packing,
                                           .workspace = workspace,
                                           .extra = linear_quant_panels_extra};

@@ -5,16 +5,10 @@
 #include "device/cuda.h"
 #include "ops/linear/linear.h"
 #include "ops/linear/linear_pack_cuda.h"
+#include "ops/linear/linear_params.h"
 
-/* Parameters of linear_small.cu and linear_quant.cu. */
-typedef struct linear_small_params {
-    const void *x, *w;
-    const float *bias;
-    const void *residual;
-    void *y;
-    int32_t x_stride, y_stride, residual_stride, n_tokens, rows;
-    float scale;
-} linear_small_params;
+/* The GEMMs' partial sums, the library's workspace, a pair before its activation, panels. */
+enum { LINEAR_WORKSPACE = 64 << 20 };
 
 /* 0 none, 1 silu, 2 gelu */
 static inline int32_t linear_pair(const linear_args *a)
@@ -27,12 +21,39 @@ static inline int32_t linear_outputs(const linear_args *a)
     return (int32_t)(a->epilogue == LINEAR_NONE ? a->w->rows : a->w->rows / 2);
 }
 
-linear_small_params linear_small_params_of(const linear_args *a);
+/* What a call's workspace will have: the target's, or while that is being decided what it asks for.
+ * */
+static inline size_t linear_workspace_bytes(const vt_target *t)
+{
+    return t->workspace_bytes ? t->workspace_bytes : (size_t)LINEAR_WORKSPACE;
+}
+
+linear_params linear_params_of(const linear_args *a);
 
 /* run() for `most` tokens at a time: the order of sums of a small kernel is the same for any number
  * of tokens, and the weights are read once for each piece. */
 vt_status linear_in_pieces(const linear_args *a, const vt_lane *lane, int32_t most,
                            vt_status (*run)(const linear_args *piece, const vt_lane *lane));
+
+/* The shape of a call that goes through linear_in_pieces, and how many pieces there are. */
+void linear_cut_pieces(const linear_args *a, const vt_size *size, int32_t most, vt_cut *out);
+
+/* vt_impl.describe of the rows, each in the file of its run(). */
+void linear_small_describe(const void *args, const vt_target *t, const vt_size *size, vt_cut *out);
+void linear_ordered_describe(const void *args, const vt_target *t, const vt_size *size,
+                             vt_cut *out);
+void linear_cublaslt_describe(const void *args, const vt_target *t, const vt_size *size,
+                              vt_cut *out);
+void linear_split_sm90_describe(const void *args, const vt_target *t, const vt_size *size,
+                                vt_cut *out);
+void linear_gemm_sm90_describe(const void *args, const vt_target *t, const vt_size *size,
+                               vt_cut *out);
+void linear_gemm_sm80_describe(const void *args, const vt_target *t, const vt_size *size,
+                               vt_cut *out);
+void linear_quant_passes_describe(const void *args, const vt_target *t, const vt_size *size,
+                                  vt_cut *out);
+void linear_quant_panels_describe(const void *args, const vt_target *t, const vt_size *size,
+                                  vt_cut *out);
 
 /* linear_few_cuda.c */
 int32_t linear_small_tokens(const linear_args *a);

@@ -1,8 +1,12 @@
 /* linear on CUDA for few tokens: the launches of linear_small.cu and linear_ordered.cu. */
 #include "ops/linear/linear_cuda.h"
 
+#include <stdio.h>
+
 #include "base/err.h"
 #include "ops/cuda_impls.h"
+#include "ops/cut.h"
+#include "ops/linear/linear_impl.h"
 
 /* Segments: with tiles of 64 weight rows at least so many CTAs stream a weight, if its rows are
  * long enough to give each of them two steps of 64 columns. */
@@ -12,40 +16,49 @@ enum { ORDERED_CTAS = 99, MAX_SEGMENTS = 8, ORDERED_TOKENS_MOST = 16 };
  * loads in flight that four tiles of tokens do not fit the registers. */
 int32_t linear_small_tokens(const linear_args *a) { return a->w->cols > 4096 ? 16 : 32; }
 
-linear_small_params linear_small_params_of(const linear_args *a)
+linear_params linear_params_of(const linear_args *a)
 {
-    return (linear_small_params){.x = a->x->data,
-                                 .w = a->w->part[0]->data,
-                                 .bias = a->bias ? a->bias->data : NULL,
-                                 .residual = a->residual ? a->residual->data : NULL,
-                                 .y = a->y->data,
-                                 .x_stride = (int32_t)a->x->row_stride,
-                                 .y_stride = (int32_t)a->y->row_stride,
-                                 .residual_stride = a->residual ? (int32_t)a->residual->row_stride
-                                                                : 0,
-                                 .n_tokens = (int32_t)a->x->dim[0],
-                                 .rows = linear_outputs(a),
-                                 .scale = a->scale};
+    return (linear_params){.x = a->x->data,
+                           .w = a->w->part[0]->data,
+                           .bias = a->bias ? a->bias->data : NULL,
+                           .residual = a->residual ? a->residual->data : NULL,
+                           .y = a->y->data,
+                           .x_stride = (int32_t)a->x->row_stride,
+                           .y_stride = (int32_t)a->y->row_stride,
+                           .residual_stride = a->residual ? (int32_t)a->residual->row_stride : 0,
+                           .n_tokens = (int32_t)a->x->dim[0],
+                           .rows = linear_outputs(a),
+                           .scale = a->scale};
+}
+
+/* Rows of the weight for a CTA: a pair's gate and up are 16, else 16 outputs or, where these would
+ * be too few CTAs, 8. */
+static cuda_launch few_launch(const linear_args *a, jit_spec spec, bool half, int32_t warps)
+{
+    bool pair = linear_pair(a) != 0;
+    return (cuda_launch){.spec = spec,
+                         .grid = {cuda_blocks(linear_outputs(a), pair || half ? 8 : 16), 1, 1},
+                         .threads = (uint32_t)warps * 32};
+}
+
+static cuda_launch small_launch_of(const linear_args *a, const vt_target *t, int64_t tokens)
+{
+    int32_t k = (int32_t)a->w->cols, chunks = (int32_t)vt_ceil_div(k, 32), pair = linear_pair(a);
+    int32_t warps = chunks > 48 ? 8 : 4;
+    int32_t tiles = tokens <= 8 ? 1 : tokens <= 16 ? 2 : 4;
+    bool half = !pair && linear_outputs(a) / 16 < t->sm_count;
+    jit_spec spec = JIT_SPEC("linear_small.cu", "linear_small", {"k", k}, {"warps", warps},
+                             {"tiles", tiles}, {"half", half}, {"pair", pair},
+                             {"out_f32", a->y->dtype == VT_F32}, {"bias", a->bias != NULL},
+                             {"residual", a->residual != NULL});
+    return few_launch(a, spec, half, warps);
 }
 
 static vt_status run_small(const linear_args *a, const vt_lane *lane)
 {
-    int32_t k = (int32_t)a->w->cols, chunks = (int32_t)vt_ceil_div(k, 32);
-    int32_t tokens = (int32_t)a->x->dim[0], rows = linear_outputs(a), pair = linear_pair(a);
-    int32_t warps = chunks > 48 ? 8 : 4;
-    int32_t tiles = tokens <= 8 ? 1 : tokens <= 16 ? 2 : 4;
-    bool half = !pair && rows / 16 < lane->target->sm_count;
-    linear_small_params p = linear_small_params_of(a);
-    return vt_cuda_launch(
-        lane->cuda,
-        &(cuda_launch){.spec = JIT_SPEC("linear_small.cu", "linear_small", {"k", k},
-                                        {"warps", warps}, {"tiles", tiles}, {"half", half},
-                                        {"pair", pair}, {"out_f32", a->y->dtype == VT_F32},
-                                        {"bias", a->bias != NULL},
-                                        {"residual", a->residual != NULL}),
-                       .grid = {cuda_blocks(rows, pair || half ? 8 : 16), 1, 1},
-                       .threads = (uint32_t)warps * 32},
-        &p, sizeof p);
+    linear_params p = linear_params_of(a);
+    cuda_launch l = small_launch_of(a, lane->target, a->x->dim[0]);
+    return vt_cuda_launch(lane->cuda, &l, &p, sizeof p);
 }
 
 int32_t linear_segments(const linear_args *a)
@@ -77,23 +90,64 @@ vt_status linear_in_pieces(const linear_args *a, const vt_lane *lane, int32_t mo
 }
 
 /* A few tokens as the GEMMs would compute them. */
-static vt_status run_ordered(const linear_args *a, const vt_lane *lane)
+static cuda_launch ordered_launch_of(const linear_args *a, const vt_target *t, int64_t tokens)
 {
     int32_t k = (int32_t)a->w->cols, warps = linear_segments(a), pair = linear_pair(a);
-    int32_t rows = linear_outputs(a), tiles = a->x->dim[0] <= 8 ? 1 : 2;
+    int32_t tiles = tokens <= 8 ? 1 : 2;
     /* half as many rows a CTA where that many warps would leave memory idle */
-    bool half = !pair && rows / 16 * warps < 6 * lane->target->sm_count;
-    linear_small_params p = linear_small_params_of(a);
-    return vt_cuda_launch(
-        lane->cuda,
-        &(cuda_launch){.spec = JIT_SPEC("linear_ordered.cu", "linear_ordered", {"k", k},
-                                        {"warps", warps}, {"tiles", tiles}, {"half", half},
-                                        {"pair", pair}, {"out_f32", a->y->dtype == VT_F32},
-                                        {"bias", a->bias != NULL},
-                                        {"residual", a->residual != NULL}),
-                       .grid = {cuda_blocks(rows, pair || half ? 8 : 16), 1, 1},
-                       .threads = (uint32_t)warps * 32},
-        &p, sizeof p);
+    bool half = !pair && linear_outputs(a) / 16 * warps < 6 * t->sm_count;
+    jit_spec spec = JIT_SPEC("linear_ordered.cu", "linear_ordered", {"k", k}, {"warps", warps},
+                             {"tiles", tiles}, {"half", half}, {"pair", pair},
+                             {"out_f32", a->y->dtype == VT_F32}, {"bias", a->bias != NULL},
+                             {"residual", a->residual != NULL});
+    return few_launch(a, spec, half, warps);
+}
+
+static vt_status run_ordered(const linear_args *a, const vt_lane *lane)
+{
+    linear_params p = linear_params_of(a);
+    cuda_launch l = ordered_launch_of(a, lane->target, a->x->dim[0]);
+    return vt_cuda_launch(lane->cuda, &l, &p, sizeof p);
+}
+
+/* The cut of a launch for up to `most` tokens, which is repeated until all have had their turn. */
+void linear_cut_pieces(const linear_args *a, const vt_size *size, int32_t most, vt_cut *out)
+{
+    int64_t tokens = vt_size_rows(a->x, size), pieces = vt_ceil_div(tokens, most);
+    char roles[64] = "";
+    if (pieces > 1)
+        snprintf(roles, sizeof roles, "%lld launches of up to %d tokens", (long long)pieces, most);
+    linear_cut_shape(a, size, out);
+    out->tile[0] = (int32_t)(tokens < most ? tokens : most);
+    vt_cut_roles(out, roles, NULL);
+}
+
+static void few_describe(const linear_args *a, const vt_target *t, const vt_size *size,
+                         int32_t most, cuda_launch l, vt_cut *out)
+{
+    linear_cut_pieces(a, size, most, out);
+    out->tile[1] = (int32_t)vt_ceil_div(linear_outputs(a), l.grid[0]);
+    out->split = (int32_t)l.threads / 32;
+    snprintf(out->merge, sizeof out->merge, "warps of a CTA, in rising order");
+    vt_cut_grid(out, t, &l, 16);
+}
+
+static int64_t piece_of(const linear_args *a, const vt_size *size, int32_t most)
+{
+    int64_t tokens = vt_size_rows(a->x, size);
+    return tokens < most ? tokens : most;
+}
+
+void linear_small_describe(const void *args, const vt_target *t, const vt_size *size, vt_cut *out)
+{
+    int32_t most = linear_small_tokens(args);
+    few_describe(args, t, size, most, small_launch_of(args, t, piece_of(args, size, most)), out);
+}
+
+void linear_ordered_describe(const void *args, const vt_target *t, const vt_size *size, vt_cut *out)
+{
+    int32_t most = ORDERED_TOKENS_MOST;
+    few_describe(args, t, size, most, ordered_launch_of(args, t, piece_of(args, size, most)), out);
 }
 
 vt_status linear_small_run(const void *args, const vt_lane *lane)

@@ -2,6 +2,7 @@
 #ifndef VT_OPS_LINEAR_IMPL_H
 #define VT_OPS_LINEAR_IMPL_H
 
+#include "ops/cut.h"
 #include "ops/linear/linear.h"
 
 #define LINEAR_SCALE_BLOCK 128 /* FP8 scales cover 128 x 128 weights */
@@ -24,6 +25,14 @@ static inline const void *linear_part_row(const vt_tensor *part, int64_t row)
 }
 /* Row `row` of the stacked weight as fp32, FP8 scales applied. dst is [cols]. */
 void linear_weight_row(const vt_weight *w, int64_t row, float *dst);
+
+/* "[17 x 4096] x [4096 x 6144] Q4_K": x times the transposed weight. */
+static inline void linear_cut_shape(const linear_args *a, const vt_size *size, vt_cut *out)
+{
+    vt_cut_shape(out, "[%lld x %lld] x [%lld x %lld] %s", (long long)vt_size_rows(a->x, size),
+                 (long long)a->w->cols, (long long)a->w->cols, (long long)a->w->rows,
+                 vt_dtype_get(a->w->dtype)->name);
+}
 
 extern const vt_impl linear_portable, linear_avx2, linear_avx512, linear_amx;
 

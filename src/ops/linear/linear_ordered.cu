@@ -15,15 +15,7 @@
 #include "linear_order.cuh"
 constexpr int kColumns = TILES * 8;
 #include "linear_finish.cuh"
-
-struct LinearParams {
-    const u16 *x, *w;
-    const float *bias;
-    const u16 *residual;
-    void *y;
-    i32 x_stride, y_stride, residual_stride, n_tokens, rows; // rows: outputs (of the pair, where PAIR)
-    float scale;
-};
+#include "linear_params.h"
 
 constexpr int kSegmentUnits = ((K + kSegmentGrain - 1) / kSegmentGrain + WARPS - 1) / WARPS; // of the longest
 constexpr int kChunks = (K + 31) / 32, kLongest = kSegmentUnits * kSegmentGrain / 32;
@@ -68,7 +60,7 @@ struct no {
     constexpr operator bool() const { return false; }
 };
 
-KERNEL __launch_bounds__(WARPS * 32, kResident) linear_ordered(const __grid_constant__ LinearParams p)
+KERNEL __launch_bounds__(WARPS * 32, kResident) linear_ordered(const __grid_constant__ linear_params p)
 {
     __shared__ WarpSums sums;
     static_assert(K % 8 == 0, "a lane's 16 bytes are all inside a row or all outside");
@@ -77,7 +69,8 @@ KERNEL __launch_bounds__(WARPS * 32, kResident) linear_ordered(const __grid_cons
     int begin = segment_begin(warp, WARPS, K), end = min(segment_begin(warp + 1, WARPS, K), K);
     // rows beyond the last are read as the last: their sums are thrown away
     int row_low = min(j0 + g, p.rows - 1), row_high = PAIR ? p.rows + row_low : min(j0 + 8 + g, p.rows - 1);
-    const u16 *low = p.w + (i64)row_low * K + q * 8, *high = p.w + (i64)row_high * K + q * 8;
+    const u16 *w = (const u16 *)p.w, *low = w + (i64)row_low * K + q * 8,
+              *high = w + (i64)row_high * K + q * 8;
 
     uint4 wl[kPrefetch], wh[kPrefetch];
     auto fetch = [&](int step, uint4 &l, uint4 &h) {

@@ -83,11 +83,23 @@ static vt_status portable_run(const void *args, const vt_lane *lane)
     return VT_OK;
 }
 
+static void portable_describe(const void *args, const vt_target *t, const vt_size *size,
+                              vt_cut *out)
+{
+    const linear_args *a = args;
+    int64_t n = a->epilogue != LINEAR_NONE ? a->w->rows / 2 : a->w->rows,
+            grain = VT_CACHE_LINE / sizeof(float);
+    linear_cut_shape(a, size, out);
+    out->tile[1] = (int32_t)grain;
+    vt_cut_cpu(out, t, vt_ceil_div(n, grain), 0);
+}
+
 const vt_impl linear_portable = {
     .name = "portable",
     .device = VT_DEVICE_CPU,
     .isa = VT_ISA_PORTABLE,
     .supports = portable_supports,
     .run = portable_run,
+    .describe = portable_describe,
     .workspace = portable_workspace,
 };

@@ -25,18 +25,9 @@
 #include "quant_rows.cuh"
 #include "linear_order.cuh"
 #include "linear_finish.cuh"
+#include "linear_params.h"
 
-struct QuantParams {
-    const u16 *x;
-    const u8 *w;
-    const float *bias;
-    const u16 *residual;
-    void *y;
-    i32 x_stride, y_stride, residual_stride, n_tokens, rows; // rows: outputs (of the pair, where PAIR)
-    float scale;
-};
-
-KERNEL __launch_bounds__(WARPS * 32, RESIDENT) linear_quant(const __grid_constant__ QuantParams p)
+KERNEL __launch_bounds__(WARPS * 32, RESIDENT) linear_quant(const __grid_constant__ linear_params p)
 {
     constexpr int kBuffers = TILES == 1 ? 2 : 1; // two: a group's sums are read while the next one's are made
     __shared__ WarpSums sums[kBuffers];
@@ -45,7 +36,7 @@ KERNEL __launch_bounds__(WARPS * 32, RESIDENT) linear_quant(const __grid_constan
     int groups = (p.rows + kGroupRows - 1) / kGroupRows, tiles = (p.rows + 7) / 8;
     auto aim = [&](int group, const u8 *&low, u32 &apart) {
         int first = group * kGroupTiles;
-        low = p.w + first * kTileBytes;
+        low = (const u8 *)p.w + first * kTileBytes;
         // a tile beyond the last is read as the last: its sums are thrown away
         apart = (PAIR ? tiles : min(1, tiles - 1 - first)) * (u32)kTileBytes;
     };

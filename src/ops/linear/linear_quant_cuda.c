@@ -10,11 +10,16 @@
  * two passes are cheaper than a panel for every type; by time they are about equal, as a pass of 32
  * tokens is bound by its arithmetic. H200, gate+up of 8B as Q4_K, us: 32 tokens 71, 64 145, 128 in
  * panels 164 (BF16: 73, 65, 68). What is missing is a GEMM that dequantises as it goes. */
+#include <stdio.h>
+
 #include "base/err.h"
 #include "ops/cuda_impls.h"
+#include "ops/cut.h"
 #include "ops/linear/linear_cuda.h"
+#include "ops/linear/linear_impl.h"
 #include "ops/linear/linear_pack_cuda.h"
 #include "ops/linear/linear_quant.h"
+#include "ops/linear/linear_params.h"
 
 /* quant_tile.cuh has these numbers. */
 _Static_assert(VT_FP8_E4M3 == 3 && VT_Q8_0 == 4 && VT_Q4_0 == 5 && VT_Q4_1 == 6 && VT_Q5_0 == 7 &&
@@ -78,53 +83,83 @@ linear_quant_form linear_quant_form_of(const vt_weight *w, int64_t tokens, bool 
     return f;
 }
 
-static vt_status run_pass(const linear_args *a, const vt_lane *lane)
+/* One pass over the weight: groups of its rows, dealt to CTAs that stay. */
+typedef struct pass_form {
+    linear_quant_form quant;
+    int32_t group_rows; /* outputs of a group */
+    int64_t groups;
+    cuda_launch launch;
+} pass_form;
+
+static pass_form pass_form_of(const linear_args *a, const vt_target *t, int64_t tokens)
 {
     int32_t k = (int32_t)a->w->cols, pair = linear_pair(a), rows = linear_outputs(a);
-    int64_t sms = lane->target->sm_count;
+    int64_t sms = t->sm_count;
     bool half = !pair && vt_ceil_div(rows, 16) < sms;
-    int64_t groups = vt_ceil_div(rows, pair || half ? 8 : 16);
+    int32_t group_rows = pair || half ? 8 : 16;
+    int64_t groups = vt_ceil_div(rows, group_rows);
     bool many = 2 * groups >= 5 * sms; /* an SM has 16 warps of them, with 4 a group */
-    linear_quant_form f = linear_quant_form_of(a->w, a->x->dim[0], many, half, lane->target);
+    linear_quant_form f = linear_quant_form_of(a->w, tokens, many, half, t);
     int64_t room = sms * f.resident;
-    linear_small_params p = linear_small_params_of(a);
-    return vt_cuda_launch(
-        lane->cuda,
-        &(cuda_launch){
-            .spec = JIT_SPEC("linear_quant.cu", "linear_quant", {"type", (int32_t)a->w->dtype},
-                             {"k", k}, {"warps", f.warps}, {"tiles", f.tiles}, {"slots", f.slots},
-                             {"stages", f.stages}, {"resident", f.resident}, {"half", half},
-                             {"pair", pair}, {"out_f32", a->y->dtype == VT_F32},
-                             {"bias", a->bias != NULL}, {"residual", a->residual != NULL}),
-            .grid = {(uint32_t)(groups < room ? groups : room), 1, 1},
-            .threads = (uint32_t)f.warps * 32,
-            .shared_bytes = f.shared_bytes},
-        &p, sizeof p);
+    return (pass_form){
+        .quant = f,
+        .group_rows = group_rows,
+        .groups = groups,
+        .launch = {.spec = JIT_SPEC("linear_quant.cu", "linear_quant",
+                                    {"type", (int32_t)a->w->dtype}, {"k", k}, {"warps", f.warps},
+                                    {"tiles", f.tiles}, {"slots", f.slots}, {"stages", f.stages},
+                                    {"resident", f.resident}, {"half", half}, {"pair", pair},
+                                    {"out_f32", a->y->dtype == VT_F32}, {"bias", a->bias != NULL},
+                                    {"residual", a->residual != NULL}),
+                   .grid = {(uint32_t)(groups < room ? groups : room), 1, 1},
+                   .threads = (uint32_t)f.warps * 32,
+                   .shared_bytes = f.shared_bytes}};
+}
+
+static vt_status run_pass(const linear_args *a, const vt_lane *lane)
+{
+    linear_params p = linear_params_of(a);
+    pass_form f = pass_form_of(a, lane->target, a->x->dim[0]);
+    return vt_cuda_launch(lane->cuda, &f.launch, &p, sizeof p);
+}
+
+void linear_quant_passes_describe(const void *args, const vt_target *t, const vt_size *size,
+                                  vt_cut *out)
+{
+    const linear_args *a = args;
+    int64_t tokens = vt_size_rows(a->x, size);
+    pass_form f = pass_form_of(a, t, tokens < PASS_TOKENS ? tokens : PASS_TOKENS);
+    linear_cut_pieces(a, size, PASS_TOKENS, out);
+    out->tile[1] = f.group_rows;
+    out->tile[2] = 2 * QUANT_UNIT;
+    out->split = f.quant.warps;
+    snprintf(out->merge, sizeof out->merge, "warps of a CTA, in rising order");
+    vt_cut_cuda(out, t, f.groups, &f.launch, 16);
+    out->resident = f.quant.resident;
+    out->waves = (double)out->items / ((double)out->workers * out->resident);
 }
 
 /* ---- many tokens ---- */
 
-typedef struct panel_params {
-    const void *w[2];
-    void *out;
-    int32_t rows;
-} panel_params;
+static cuda_launch panel_launch_of(const linear_args *a, int32_t n)
+{
+    int32_t k = (int32_t)a->w->cols, halves = linear_pair(a) ? 2 : 1;
+    return (cuda_launch){
+        .spec = JIT_SPEC("quant_panel.cu", "quant_panel", {"type", (int32_t)a->w->dtype}, {"k", k}),
+        .grid = {cuda_blocks(k, 4 * QUANT_UNIT), cuda_blocks(n, QUANT_TILE), (uint32_t)halves},
+        .threads = PANEL_THREADS};
+}
 
 /* Rows [at, at + n) of the weight (of both halves of a pair) as BF16 at `to`. */
 static vt_status write_panel(const linear_args *a, const vt_lane *lane, int32_t at, int32_t n,
                              void *to)
 {
-    int32_t k = (int32_t)a->w->cols, halves = linear_pair(a) ? 2 : 1;
-    int64_t tile_bytes = linear_quant_tile_bytes(a->w->dtype, k);
-    const char *gate = (const char *)a->w->part[0]->data + at / QUANT_TILE * tile_bytes;
-    panel_params p = {{gate, gate + linear_quant_tiles(linear_outputs(a)) * tile_bytes}, to, n};
-    return vt_cuda_launch(lane->cuda,
-                          &(cuda_launch){.spec = JIT_SPEC("quant_panel.cu", "quant_panel",
-                                                          {"type", (int32_t)a->w->dtype}, {"k", k}),
-                                         .grid = {cuda_blocks(k, 4 * QUANT_UNIT),
-                                                  cuda_blocks(n, QUANT_TILE), (uint32_t)halves},
-                                         .threads = PANEL_THREADS},
-                          &p, sizeof p);
+    int64_t tile_bytes = linear_quant_tile_bytes(a->w->dtype, (int32_t)a->w->cols);
+    const uint8_t *gate = (const uint8_t *)a->w->part[0]->data + at / QUANT_TILE * tile_bytes;
+    quant_panel_params p = {
+        {gate, gate + linear_quant_tiles(linear_outputs(a)) * tile_bytes}, to, n};
+    cuda_launch l = panel_launch_of(a, n);
+    return vt_cuda_launch(lane->cuda, &l, &p, sizeof p);
 }
 
 static vt_tensor columns_of(const vt_tensor *t, int32_t at, int32_t n)
@@ -158,28 +193,57 @@ static vt_status run_panel(const linear_args *a, const vt_lane *lane, int32_t at
     return linear_gemm_run(&piece, lane);
 }
 
+static size_t panel_row_bytes(const linear_args *a)
+{
+    return (size_t)a->w->cols * 2 * (linear_pair(a) ? 2 : 1);
+}
+
+/* Outputs that a panel makes: panels of about equal size that fit the workspace. 0: none fits. */
+static int32_t panel_outputs(const linear_args *a, size_t workspace_bytes)
+{
+    int32_t rows = linear_outputs(a);
+    size_t room = workspace_bytes / 2 < PANEL_BYTES ? workspace_bytes / 2 : PANEL_BYTES;
+    int32_t most = (int32_t)(room / panel_row_bytes(a)) / PANEL_ROWS * PANEL_ROWS;
+    if (most == 0)
+        return 0;
+    int32_t each = (int32_t)vt_ceil_div(rows, vt_ceil_div(rows, most));
+    return (int32_t)vt_round_up((size_t)each, PANEL_ROWS);
+}
+
 vt_status linear_quant_panels_run(const void *args, const vt_lane *lane)
 {
     const linear_args *a = args;
-    int32_t rows = linear_outputs(a);
-    size_t row_bytes = (size_t)a->w->cols * 2 * (linear_pair(a) ? 2 : 1);
-    size_t whole = lane->workspace_bytes, room = whole / 2 < PANEL_BYTES ? whole / 2 : PANEL_BYTES;
-    int32_t most = (int32_t)(room / row_bytes) / PANEL_ROWS * PANEL_ROWS;
+    int32_t rows = linear_outputs(a), each = panel_outputs(a, lane->workspace_bytes);
+    size_t whole = lane->workspace_bytes;
     if (a->x->dim[0] == 0)
         return VT_OK;
-    if (most == 0)
+    if (each == 0)
         return vt_fail(&lane->cuda->err, VT_ERR_UNSUPPORTED,
                        "a workspace of %zu bytes does not hold %d rows of %lld columns as BF16",
                        whole, PANEL_ROWS, (long long)a->w->cols);
-    int32_t each = (int32_t)vt_ceil_div(rows, vt_ceil_div(rows, most));
-    each = (int32_t)vt_round_up((size_t)each, PANEL_ROWS);
     vt_lane gemm = *lane; /* the panel lies behind what the GEMM may use */
-    gemm.workspace_bytes = (whole - (size_t)each * row_bytes) / PANEL_ALIGN * PANEL_ALIGN;
+    gemm.workspace_bytes = (whole - (size_t)each * panel_row_bytes(a)) / PANEL_ALIGN * PANEL_ALIGN;
     vt_status status = VT_OK;
     for (int32_t at = 0; at < rows && status == VT_OK; at += each)
         status = run_panel(a, &gemm, at, rows - at < each ? rows - at : each,
                            (char *)lane->workspace + gemm.workspace_bytes);
     return status;
+}
+
+/* Panels one after the other, two launches each: the cut is that of the first panel's first. */
+void linear_quant_panels_describe(const void *args, const vt_target *t, const vt_size *size,
+                                  vt_cut *out)
+{
+    const linear_args *a = args;
+    int32_t rows = linear_outputs(a), each = panel_outputs(a, linear_workspace_bytes(t));
+    linear_cut_shape(a, size, out);
+    if (each == 0)
+        return;
+    cuda_launch l = panel_launch_of(a, rows < each ? rows : each);
+    out->tile[1] = each;
+    snprintf(out->roles, sizeof out->roles, "%lld panels: to BF16, then a GEMM",
+             (long long)vt_ceil_div(rows, each));
+    vt_cut_grid(out, t, &l, 16);
 }
 
 vt_status linear_quant_passes_run(const void *args, const vt_lane *lane)

@@ -26,6 +26,9 @@
 
 #include "base/err.h"
 #include "ops/cuda_impls.h"
+#include "ops/cut.h"
+#include "ops/linear/linear_impl.h"
+#include "ops/linear/linear_sm90_params.h"
 
 enum {
     TILE_ROWS = 128,
@@ -37,23 +40,6 @@ enum {
     SPLIT_SHARED = 96 << 10, /* of its stages: two CTAs an SM */
     MAX_SPLIT = 8            /* CTAs in a cluster, everywhere */
 };
-
-typedef struct gemm_sm90_params {
-    cu_tensor_map x, w, y, residual;
-    float *y_f32;
-    const float *bias;
-    int32_t m, n, k, y_stride;
-    float scale;
-} gemm_sm90_params;
-
-typedef struct gemm_split_params {
-    cu_tensor_map x, w;
-    void *y;
-    const void *residual;
-    const float *bias;
-    int32_t m, n, k, y_stride, residual_stride;
-    float scale;
-} gemm_split_params;
 
 static bool aligned_rows(const vt_tensor *t)
 {
@@ -122,20 +108,46 @@ static vt_status encode_maps(const linear_args *a, vt_cuda *c, int32_t bn, bool 
     return VT_OK;
 }
 
+/* The persistent kernel with tiles of bn weight rows. */
+typedef struct width_form {
+    int32_t bn, stages;
+    int64_t tiles;
+    cuda_launch launch;
+} width_form;
+
+static width_form width_form_of(const linear_args *a, const vt_target *t, int64_t tokens,
+                                int32_t bn, int32_t segments)
+{
+    int32_t pair = linear_pair(a);
+    bool f32 = a->y->dtype == VT_F32;
+    uint32_t stage = (uint32_t)(TILE_ROWS + bn) * TILE_K_BYTES, c_bytes = 0;
+    if (!f32)
+        c_bytes = (uint32_t)vt_ceil_div(out_columns(bn, pair != 0), 64) * TILE_ROWS * 128;
+    uint32_t room = (uint32_t)t->max_shared_bytes - STATIC_SHARED - SHARED_SLACK - c_bytes;
+    uint32_t stages = room / stage > MAX_STAGES ? MAX_STAGES : room / stage;
+    int64_t tiles = tiles_of(tokens, linear_outputs(a), TILE_ROWS, out_columns(bn, pair != 0));
+    int64_t ctas = tiles < t->sm_count ? tiles : t->sm_count;
+    return (width_form){
+        .bn = bn,
+        .stages = (int32_t)stages,
+        .tiles = tiles,
+        .launch = {.spec = JIT_SPEC("gemm_sm90.cu", "gemm_sm90", {"bn", bn},
+                                    {"stages", (int32_t)stages},
+                                    {"segments", segments > 1 ? segments : 1}, {"pair", pair},
+                                    {"bias", a->bias != NULL}, {"residual", a->residual != NULL},
+                                    {"out_f32", f32}),
+                   .grid = {(uint32_t)ctas, 1, 1},
+                   .threads = 384,
+                   .no_pdl = a->fresh,
+                   .shared_bytes = stages * stage + c_bytes + SHARED_SLACK}};
+}
+
 static vt_status launch_width(const linear_args *a, const vt_lane *lane, int32_t bn,
                               int32_t segments)
 {
     vt_cuda_lane *l = lane->cuda;
-    int32_t pair = linear_pair(a);
-    bool f32 = a->y->dtype == VT_F32;
-    int64_t columns = pair ? a->w->rows / 2 : a->w->rows;
-    uint32_t stage = (uint32_t)(TILE_ROWS + bn) * TILE_K_BYTES, c_bytes = 0;
-    if (!f32)
-        c_bytes = (uint32_t)vt_ceil_div(out_columns(bn, pair != 0), 64) * TILE_ROWS * 128;
-    uint32_t room = (uint32_t)lane->target->max_shared_bytes - STATIC_SHARED - SHARED_SLACK -
-                    c_bytes;
-    uint32_t stages = room / stage > MAX_STAGES ? MAX_STAGES : room / stage;
-    gemm_sm90_params p = {.y_f32 = f32 ? a->y->data : NULL,
+    width_form f = width_form_of(a, lane->target, a->x->dim[0], bn, segments);
+    gemm_sm90_params p = {.y_f32 = a->y->dtype == VT_F32 ? a->y->data : NULL,
                           .bias = a->bias ? a->bias->data : NULL,
                           .m = (int32_t)a->x->dim[0],
                           .n = (int32_t)a->w->rows,
@@ -143,21 +155,8 @@ static vt_status launch_width(const linear_args *a, const vt_lane *lane, int32_t
                           .y_stride = (int32_t)a->y->row_stride,
                           .scale = a->scale};
     if (!l->collect)
-        TRY(encode_maps(a, l->cuda, bn, pair != 0, &p, &l->err));
-    int64_t tiles = tiles_of(p.m, columns, TILE_ROWS, out_columns(bn, pair != 0));
-    int64_t ctas = tiles < lane->target->sm_count ? tiles : lane->target->sm_count;
-    return vt_cuda_launch(
-        l,
-        &(cuda_launch){.spec = JIT_SPEC("gemm_sm90.cu", "gemm_sm90", {"bn", bn},
-                                        {"stages", (int32_t)stages},
-                                        {"segments", segments > 1 ? segments : 1}, {"pair", pair},
-                                        {"bias", a->bias != NULL},
-                                        {"residual", a->residual != NULL}, {"out_f32", f32}),
-                       .grid = {(uint32_t)ctas, 1, 1},
-                       .threads = 384,
-                       .no_pdl = a->fresh,
-                       .shared_bytes = stages * stage + c_bytes + SHARED_SLACK},
-        &p, sizeof p);
+        TRY(encode_maps(a, l->cuda, bn, linear_pair(a) != 0, &p, &l->err));
+    return vt_cuda_launch(l, &f.launch, &p, sizeof p);
 }
 
 /* ---- few tokens: gemm_split_sm90.cu ---- */
@@ -201,18 +200,42 @@ bool linear_split_suits(const linear_args *a, const vt_target *t, int64_t tokens
     return split_of(a, t, tokens).suits;
 }
 
+typedef struct split_form {
+    int32_t x_rows; /* of the box that brings x */
+    cuda_launch launch;
+} split_form;
+
+/* For `tokens` tokens cut as `t` says. A dry run asks with the most tokens that this kind of cut is
+ * for. */
+static split_form split_form_of(const linear_args *a, split_tile t, int64_t tokens)
+{
+    enum { FEW_ROWS = 32 };
+    int32_t pair = linear_pair(a);
+    uint32_t stage = (uint32_t)(t.bm + SPLIT_COLUMNS) * TILE_K_BYTES;
+    uint32_t stages = SPLIT_SHARED / stage;
+    int32_t x_rows = tokens <= FEW_ROWS ? FEW_ROWS : t.bm;
+    int64_t tiles = tiles_of(tokens, linear_outputs(a), t.bm,
+                             out_columns(SPLIT_COLUMNS, pair != 0));
+    return (split_form){
+        .x_rows = x_rows,
+        .launch = {.spec = JIT_SPEC("gemm_split_sm90.cu", "gemm_split_sm90", {"bm", t.bm},
+                                    {"x_rows", x_rows}, {"split", t.split},
+                                    {"stages", (int32_t)stages}, {"pair", pair},
+                                    {"bias", a->bias != NULL}, {"residual", a->residual != NULL},
+                                    {"out_f32", a->y->dtype == VT_F32}),
+                   .grid = {(uint32_t)(tiles * t.split), 1, 1},
+                   .cluster = (uint32_t)t.split,
+                   .threads = (uint32_t)t.bm * 2 + 32,
+                   .no_pdl = a->fresh,
+                   .shared_bytes = stages * stage + SHARED_SLACK}};
+}
+
 static vt_status launch_split(const linear_args *a, const vt_lane *lane, split_tile t,
                               int64_t tokens)
 {
     vt_cuda_lane *l = lane->cuda;
-    enum { FEW_ROWS = 32 };
-    int32_t pair = linear_pair(a);
-    bool f32 = a->y->dtype == VT_F32;
     const vt_tensor *x = a->x, *y = a->y, *r = a->residual;
-    uint32_t stage = (uint32_t)(t.bm + SPLIT_COLUMNS) * TILE_K_BYTES;
-    uint32_t stages = SPLIT_SHARED / stage;
-    int32_t x_rows = tokens <= FEW_ROWS ? FEW_ROWS : t.bm;
-    int32_t out = out_columns(SPLIT_COLUMNS, pair != 0);
+    split_form f = split_form_of(a, t, tokens);
     gemm_split_params p = {.y = y->data,
                            .residual = r ? r->data : NULL,
                            .bias = a->bias ? a->bias->data : NULL,
@@ -223,25 +246,13 @@ static vt_status launch_split(const linear_args *a, const vt_lane *lane, split_t
                            .residual_stride = r ? (int32_t)r->row_stride : 0,
                            .scale = a->scale};
     if (!l->collect) {
-        TRY(vt_cuda_tensor_map_2d(l->cuda, x->data, p.m, p.k, x->row_stride * 2, (uint32_t)x_rows,
+        uint32_t out = (uint32_t)out_columns(SPLIT_COLUMNS, linear_pair(a) != 0);
+        TRY(vt_cuda_tensor_map_2d(l->cuda, x->data, p.m, p.k, x->row_stride * 2, (uint32_t)f.x_rows,
                                   64, &p.x, &l->err));
-        TRY(vt_cuda_tensor_map_2d(l->cuda, a->w->part[0]->data, p.n, p.k, (int64_t)p.k * 2,
-                                  (uint32_t)out, 64, &p.w, &l->err));
+        TRY(vt_cuda_tensor_map_2d(l->cuda, a->w->part[0]->data, p.n, p.k, (int64_t)p.k * 2, out, 64,
+                                  &p.w, &l->err));
     }
-    int64_t tiles = tiles_of(p.m, pair ? p.n / 2 : p.n, t.bm, out);
-    return vt_cuda_launch(
-        l,
-        &(cuda_launch){.spec = JIT_SPEC("gemm_split_sm90.cu", "gemm_split_sm90", {"bm", t.bm},
-                                        {"x_rows", x_rows}, {"split", t.split},
-                                        {"stages", (int32_t)stages}, {"pair", pair},
-                                        {"bias", a->bias != NULL}, {"residual", r != NULL},
-                                        {"out_f32", f32}),
-                       .grid = {(uint32_t)(tiles * t.split), 1, 1},
-                       .cluster = (uint32_t)t.split,
-                       .threads = (uint32_t)t.bm * 2 + 32,
-                       .no_pdl = a->fresh,
-                       .shared_bytes = stages * stage + SHARED_SLACK},
-        &p, sizeof p);
+    return vt_cuda_launch(l, &f.launch, &p, sizeof p);
 }
 
 /* ---- running ---- */
@@ -270,19 +281,59 @@ vt_status linear_split_sm90_run(const void *args, const vt_lane *lane)
     return launch_split(a, lane, split_of(a, lane->target, a->x->dim[0]), a->x->dim[0]);
 }
 
+/* The width that a number of tokens asks for. */
+static width_form chosen_width(const linear_args *a, const vt_target *t, int64_t tokens)
+{
+    int32_t segments = t->deterministic ? linear_segments(a) : 0;
+    int32_t bn = choose_width(tokens, linear_outputs(a), linear_pair(a) != 0, t->sm_count,
+                              segments);
+    return width_form_of(a, t, tokens, bn, segments);
+}
+
 vt_status linear_gemm_sm90_run(const void *args, const vt_lane *lane)
 {
     const linear_args *a = args;
-    bool pair = a->epilogue != LINEAR_NONE;
-    int64_t columns = pair ? a->w->rows / 2 : a->w->rows;
+    bool pair = linear_pair(a) != 0;
     int32_t segments = lane->target->deterministic ? linear_segments(a) : 0;
     if (a->x->dim[0] == 0)
         return VT_OK;
     if (!lane->cuda->collect)
-        return launch_width(
-            a, lane, choose_width(a->x->dim[0], columns, pair, lane->target->sm_count, segments),
-            segments);
+        return launch_width(a, lane, chosen_width(a, lane->target, a->x->dim[0]).bn, segments);
     for (int i = first_width(segments); i < (pair ? 2 : N_WIDTHS); i++)
         TRY(launch_width(a, lane, kWidth[i], segments)); /* other token numbers want other tiles */
     return VT_OK;
+}
+
+void linear_split_sm90_describe(const void *args, const vt_target *t, const vt_size *size,
+                                vt_cut *out)
+{
+    const linear_args *a = args;
+    int64_t tokens = vt_size_rows(a->x, size);
+    split_tile tile = split_of(a, t, tokens);
+    split_form f = split_form_of(a, tile, tokens);
+    linear_cut_shape(a, size, out);
+    out->tile[0] = tile.bm;
+    out->tile[1] = SPLIT_COLUMNS;
+    out->tile[2] = 64;
+    out->split = tile.split;
+    vt_cut_roles(out,
+                 tile.bm == 64 ? "1 TMA producer warp, 1 consumer warpgroup"
+                               : "1 TMA producer warp, 2 consumer warpgroups",
+                 tile.split > 1 ? "cluster, in rising order" : NULL);
+    vt_cut_grid(out, t, &f.launch, 16);
+}
+
+void linear_gemm_sm90_describe(const void *args, const vt_target *t, const vt_size *size,
+                               vt_cut *out)
+{
+    const linear_args *a = args;
+    width_form f = chosen_width(a, t, vt_size_rows(a->x, size));
+    linear_cut_shape(a, size, out);
+    out->tile[0] = TILE_ROWS;
+    out->tile[1] = f.bn;
+    out->tile[2] = 64;
+    vt_cut_roles(out, "1 TMA producer warpgroup, 2 consumer warpgroups", NULL);
+    vt_cut_cuda(out, t, f.tiles, &f.launch, 16);
+    out->resident = 1; /* its registers fill an SM */
+    out->waves = (double)out->items / out->workers;
 }

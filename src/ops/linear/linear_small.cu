@@ -18,16 +18,7 @@
 #include "linear_order.cuh"
 constexpr int kColumns = TILES * 8;
 #include "linear_finish.cuh"
-
-struct LinearParams {
-    const u16 *x, *w;
-    const float *bias;
-    const u16 *residual;
-    void *y;
-    i32 x_stride, y_stride, residual_stride, n_tokens,
-        rows; // rows: outputs (of the pair, where PAIR)
-    float scale;
-};
+#include "linear_params.h"
 
 constexpr int kChunks = (K + 31) / 32, kSteps = (kChunks + WARPS - 1) / WARPS;
 constexpr int kMost = HALF && TILES <= 2 ? 16 : 8, kPrefetch = kSteps < kMost ? kSteps : kMost;
@@ -36,7 +27,7 @@ constexpr int kMost = HALF && TILES <= 2 ? 16 : 8, kPrefetch = kSteps < kMost ? 
 constexpr int kResident = TILES > 2 ? 1 : TILES == 2 ? 8 / WARPS : 20 / WARPS;
 
 KERNEL __launch_bounds__(WARPS * 32, kResident)
-    linear_small(const __grid_constant__ LinearParams p)
+    linear_small(const __grid_constant__ linear_params p)
 {
     __shared__ WarpSums sums;
     static_assert(K % 8 == 0, "a lane's 16 bytes are all inside a row or all outside");
@@ -45,7 +36,8 @@ KERNEL __launch_bounds__(WARPS * 32, kResident)
     // rows beyond the last are read as the last: their sums are thrown away
     int row_low = min(j0 + g, p.rows - 1),
         row_high = PAIR ? p.rows + row_low : min(j0 + 8 + g, p.rows - 1);
-    const u16 *low = p.w + (i64)row_low * K + q * 8, *high = p.w + (i64)row_high * K + q * 8;
+    const u16 *w = (const u16 *)p.w, *low = w + (i64)row_low * K + q * 8,
+              *high = w + (i64)row_high * K + q * 8;
 
     uint4 wl[kPrefetch], wh[kPrefetch];
     auto fetch = [&](int step, uint4 &l, uint4 &h) {

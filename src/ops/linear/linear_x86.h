@@ -554,3 +554,23 @@ static vt_cost x86_extra(const void *args, const vt_batch *batch)
     return extra_of(a, vt_batch_rows(a->x, batch),
                     panels ? a->w->cols / LINEAR_BLOCK * panel_block_bytes(PANEL) : 0);
 }
+
+static void x86_describe(const void *args, const vt_target *t, const vt_size *size, vt_cut *out)
+{
+    const linear_args *a = args;
+    linear_layout l = linear_layout_of(a->w);
+    int64_t tokens = vt_size_rows(a->x, size);
+    bool quantised = vt_dtype_quantised(a->w->dtype);
+    int32_t per_unit = quantised && !a->w->paired ? 1 : 2;
+    vt_lane lane = {.n_workers = t->limits.n_workers > 0 ? t->limits.n_workers : 1};
+    int64_t units = vt_ceil_div(l.n_tiles, per_unit), chunk = units_per_ticket(units, &lane);
+    int64_t items = vt_ceil_div(units, chunk);
+    if (quantised && tokens > 1)
+        items = schedule_of(&lane, units, vt_ceil_div(tokens, PANEL),
+                            l.blocks * panel_block_bytes(PANEL))
+                    .tickets;
+    linear_cut_shape(a, size, out);
+    out->tile[0] = (int32_t)(tokens < PANEL ? tokens : PANEL);
+    out->tile[1] = per_unit * LINEAR_TILE;
+    vt_cut_cpu(out, t, items, VF * (int32_t)sizeof(float));
+}

@@ -6,14 +6,9 @@
 // Bytes: those of the tiles once, 2 a weight written (and read again by the GEMM, from L2 where it fits).
 // Template: TYPE, K.
 #include "quant_tile.cuh"
+#include "linear_params.h"
 
-struct PanelParams {
-    const u8 *w[2]; // the first tile, of gate and of up
-    u16 *out;
-    i32 rows;
-};
-
-KERNEL __launch_bounds__(128) quant_panel(const __grid_constant__ PanelParams p)
+KERNEL __launch_bounds__(128) quant_panel(const __grid_constant__ quant_panel_params p)
 {
     int lane = threadIdx.x % 32, unit = blockIdx.x * 4 + threadIdx.x / 32, row = blockIdx.y * 8 + lane / 4;
     Unit u;

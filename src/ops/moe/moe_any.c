@@ -3,25 +3,11 @@
  * of a token). */
 #include "base/err.h"
 #include "ops/cuda_impls.h"
+#include "ops/cut.h"
 #include "ops/linear/linear_pack_cuda.h"
 #include "ops/moe/moe.h"
 #include "ops/moe/moe_cuda.h"
-
-typedef struct route_any_params {
-    const void *x;
-    const float *router;
-    int32_t *expert;
-    float *weight;
-    int32_t x_stride;
-} route_any_params;
-
-typedef struct expert_any_params {
-    const void *x, *weights;
-    const int32_t *expert;
-    const float *route;
-    void *y;
-    int32_t x_stride, y_stride;
-} expert_any_params;
+#include "ops/moe/moe_params.h"
 
 static bool route_any_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
@@ -31,23 +17,33 @@ static bool route_any_supports(const void *args, const vt_target *t, const vt_si
            a->router->dim[0] + a->k <= 8192; /* both are in shared memory */
 }
 
+static cuda_launch route_launch_of(const moe_route_args *a, int64_t tokens)
+{
+    return (cuda_launch){.spec = JIT_SPEC("moe_route_any.cu", "moe_route_any",
+                                          {"hidden", (int32_t)a->router->dim[1]},
+                                          {"experts", (int32_t)a->router->dim[0]}, {"k_used", a->k},
+                                          {"normalise", a->normalise}),
+                         .grid = {(uint32_t)tokens, 1, 1},
+                         .threads = 256};
+}
+
 static vt_status route_any_run(const void *args, const vt_lane *lane)
 {
     const moe_route_args *a = args;
     int64_t tokens = a->x->dim[0];
     if (tokens == 0 && !lane->cuda->collect)
         return VT_OK;
-    route_any_params p = {a->x->data, a->router->data, a->expert->data, a->weight->data,
+    moe_route_params p = {a->x->data, a->router->data, a->expert->data, a->weight->data,
                           (int32_t)a->x->row_stride};
-    return vt_cuda_launch(
-        lane->cuda,
-        &(cuda_launch){.spec = JIT_SPEC("moe_route_any.cu", "moe_route_any",
-                                        {"hidden", (int32_t)a->router->dim[1]},
-                                        {"experts", (int32_t)a->router->dim[0]}, {"k_used", a->k},
-                                        {"normalise", a->normalise}),
-                       .grid = {(uint32_t)tokens, 1, 1},
-                       .threads = 256},
-        &p, sizeof p);
+    cuda_launch l = route_launch_of(a, tokens);
+    return vt_cuda_launch(lane->cuda, &l, &p, sizeof p);
+}
+
+static void route_any_describe(const void *args, const vt_target *t, const vt_size *size,
+                               vt_cut *out)
+{
+    cuda_launch l = route_launch_of(args, vt_size_rows(((const moe_route_args *)args)->x, size));
+    moe_cuda_route_cut(args, t, size, &l, 2, out);
 }
 
 static bool linear_any_supports(const void *args, const vt_target *t, const vt_size *upto)
@@ -58,21 +54,17 @@ static bool linear_any_supports(const void *args, const vt_target *t, const vt_s
            moe_cuda_stacked(a->gate_up, a->n_experts) && moe_cuda_stacked(a->down, a->n_experts);
 }
 
-static vt_status run_product(vt_cuda_lane *l, const moe_linear_args *a, const expert_any_params *p,
-                             bool up, int64_t items)
+static cuda_launch product_launch_of(const moe_linear_args *a, bool up, int64_t items)
 {
     const vt_weight *w = up ? a->gate_up : a->down;
     int32_t rows = (int32_t)(up ? w->rows / 2 : w->rows);
-    return vt_cuda_launch(
-        l,
-        &(cuda_launch){.spec = JIT_SPEC("moe_expert_any.cu", "moe_expert_any",
-                                        {"k", (int32_t)w->cols}, {"rows", rows}, {"up", up},
-                                        {"gelu", a->activation == VT_ACT_GELU_TANH},
-                                        {"k_used", (int32_t)a->expert->dim[1]},
-                                        {"accumulate", !up && a->accumulate}),
-                       .grid = {(uint32_t)items, cuda_blocks(rows, 4), 1},
-                       .threads = 128},
-        p, sizeof *p);
+    return (cuda_launch){.spec = JIT_SPEC("moe_expert_any.cu", "moe_expert_any",
+                                          {"k", (int32_t)w->cols}, {"rows", rows}, {"up", up},
+                                          {"gelu", a->activation == VT_ACT_GELU_TANH},
+                                          {"k_used", (int32_t)a->expert->dim[1]},
+                                          {"accumulate", !up && a->accumulate}),
+                         .grid = {(uint32_t)items, cuda_blocks(rows, 4), 1},
+                         .threads = 128};
 }
 
 static vt_status linear_any_run(const void *args, const vt_lane *lane)
@@ -88,32 +80,50 @@ static vt_status linear_any_run(const void *args, const vt_lane *lane)
                 (long long)slots, (long long)ffn, lane->workspace_bytes);
         return VT_ERR_MEMORY;
     }
-    expert_any_params up = {.x = a->x->data,
-                            .weights = a->gate_up[0].part[0]->data,
-                            .expert = a->expert->data,
-                            .y = lane->workspace,
-                            .x_stride = (int32_t)a->x->row_stride,
-                            .y_stride = (int32_t)ffn};
-    expert_any_params down = {.x = lane->workspace,
-                              .weights = a->down[0].part[0]->data,
-                              .expert = a->expert->data,
-                              .route = a->weight->data,
-                              .y = a->y->data,
-                              .x_stride = (int32_t)ffn,
-                              .y_stride = (int32_t)a->y->row_stride};
-    vt_status status = run_product(l, a, &up, true, slots);
-    return status == VT_OK ? run_product(l, a, &down, false, tokens) : status;
+    moe_expert_any_params up = {.x = a->x->data,
+                                .weights = a->gate_up[0].part[0]->data,
+                                .expert = a->expert->data,
+                                .y = lane->workspace,
+                                .x_stride = (int32_t)a->x->row_stride,
+                                .y_stride = (int32_t)ffn};
+    moe_expert_any_params down = {.x = lane->workspace,
+                                  .weights = a->down[0].part[0]->data,
+                                  .expert = a->expert->data,
+                                  .route = a->weight->data,
+                                  .y = a->y->data,
+                                  .x_stride = (int32_t)ffn,
+                                  .y_stride = (int32_t)a->y->row_stride};
+    cuda_launch up_launch = product_launch_of(a, true, slots),
+                down_launch = product_launch_of(a, false, tokens);
+    vt_status status = vt_cuda_launch(l, &up_launch, &up, sizeof up);
+    return status == VT_OK ? vt_cuda_launch(l, &down_launch, &down, sizeof down) : status;
+}
+
+/* Two launches: the cut is that of gate and up. */
+static void linear_any_describe(const void *args, const vt_target *t, const vt_size *size,
+                                vt_cut *out)
+{
+    const moe_linear_args *a = args;
+    int64_t slots = vt_size_rows(a->x, size) * a->expert->dim[1];
+    cuda_launch l = product_launch_of(a, true, slots);
+    moe_cuda_linear_cut(a, size, out);
+    vt_cut_roles(out, "gate and up, then down", NULL);
+    out->tile[0] = 1;
+    out->tile[1] = 4;
+    vt_cut_grid(out, t, &l, 2);
 }
 
 const vt_impl moe_route_cuda_any_impl = {.name = "any",
                                          .device = VT_DEVICE_CUDA,
                                          .fixed_order = true,
                                          .supports = route_any_supports,
-                                         .run = route_any_run};
+                                         .run = route_any_run,
+                                         .describe = route_any_describe};
 const vt_impl moe_linear_cuda_any_impl = {.name = "any",
                                           .device = VT_DEVICE_CUDA,
                                           .fixed_order = true,
                                           .supports = linear_any_supports,
                                           .run = linear_any_run,
+                                          .describe = linear_any_describe,
                                           .packing = &linear_dense_packing,
                                           .workspace = moe_cuda_workspace};

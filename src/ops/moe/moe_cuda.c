@@ -16,10 +16,12 @@
 
 #include "base/err.h"
 #include "ops/cuda_impls.h"
+#include "ops/cut.h"
 #include "ops/linear/linear_cuda.h"
 #include "ops/linear/linear_pack_cuda.h"
 #include "ops/linear/linear_quant.h"
 #include "ops/moe/moe.h"
+#include "ops/moe/moe_params.h"
 
 enum { TILE = 16, GROUP_THREADS = 256 };
 
@@ -45,7 +47,7 @@ static scratch scratch_of(int64_t slots, int32_t experts, int32_t hidden, int32_
     scratch s;
     size_t at = 0;
     s.order = take(&at, slots, 4);
-    s.tiles = take(&at, most_tiles(slots, experts), 12);
+    s.tiles = take(&at, most_tiles(slots, experts), sizeof(moe_tile));
     s.n_tiles = take(&at, 1, 4);
     s.count = take(&at, (int64_t)GROUP_THREADS * experts, 4);
     s.h = take(&at, slots * ffn, 2);
@@ -63,14 +65,6 @@ size_t moe_cuda_workspace(const void *args, const vt_target *t)
 
 /* ---- routing ---- */
 
-typedef struct route_params {
-    const void *x;
-    const float *router;
-    int32_t *expert;
-    float *weight;
-    int32_t x_stride;
-} route_params;
-
 static bool route_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
     (void)t, (void)upto;
@@ -79,49 +73,46 @@ static bool route_supports(const void *args, const vt_target *t, const vt_size *
            a->x->row_stride % 8 == 0 && a->router->dim[0] <= MOE_CUDA_EXPERTS && a->k <= 16;
 }
 
+static cuda_launch route_launch_of(const moe_route_args *a, int64_t tokens)
+{
+    return (cuda_launch){.spec = JIT_SPEC("moe_route.cu", "moe_route",
+                                          {"hidden", (int32_t)a->router->dim[1]},
+                                          {"experts", (int32_t)a->router->dim[0]}, {"k_used", a->k},
+                                          {"normalise", a->normalise}),
+                         .grid = {(uint32_t)tokens, 1, 1},
+                         .threads = 256};
+}
+
 static vt_status route_run(const void *args, const vt_lane *lane)
 {
     const moe_route_args *a = args;
     int64_t tokens = a->x->dim[0];
     if (tokens == 0 && !lane->cuda->collect)
         return VT_OK;
-    route_params p = {a->x->data, a->router->data, a->expert->data, a->weight->data,
-                      (int32_t)a->x->row_stride};
-    return vt_cuda_launch(
-        lane->cuda,
-        &(cuda_launch){.spec = JIT_SPEC("moe_route.cu", "moe_route",
-                                        {"hidden", (int32_t)a->router->dim[1]},
-                                        {"experts", (int32_t)a->router->dim[0]}, {"k_used", a->k},
-                                        {"normalise", a->normalise}),
-                       .grid = {(uint32_t)tokens, 1, 1},
-                       .threads = 256},
-        &p, sizeof p);
+    moe_route_params p = {a->x->data, a->router->data, a->expert->data, a->weight->data,
+                          (int32_t)a->x->row_stride};
+    cuda_launch l = route_launch_of(a, tokens);
+    return vt_cuda_launch(lane->cuda, &l, &p, sizeof p);
+}
+
+void moe_cuda_route_cut(const moe_route_args *a, const vt_target *t, const vt_size *size,
+                        const cuda_launch *l, int32_t vector_bytes, vt_cut *out)
+{
+    vt_cut_shape(out, "[%lld x %lld] x [%lld x %lld], best %d", (long long)vt_size_rows(a->x, size),
+                 (long long)a->router->dim[1], (long long)a->router->dim[1],
+                 (long long)a->router->dim[0], a->k);
+    out->tile[0] = 1;
+    vt_cut_roles(out, "8 warps score experts, then 1 chooses", NULL);
+    vt_cut_grid(out, t, l, vector_bytes);
+}
+
+static void route_describe(const void *args, const vt_target *t, const vt_size *size, vt_cut *out)
+{
+    cuda_launch l = route_launch_of(args, vt_size_rows(((const moe_route_args *)args)->x, size));
+    moe_cuda_route_cut(args, t, size, &l, 16, out);
 }
 
 /* ---- the experts ---- */
-
-typedef struct group_params {
-    const int32_t *expert;
-    int32_t *order;
-    void *tile;
-    int32_t *n_tiles, *count;
-    int32_t n_slots;
-} group_params;
-
-typedef struct expert_params {
-    const void *x, *weights;
-    const int32_t *order, *n_tiles;
-    const void *tile;
-    const float *route;
-    void *y;
-    int32_t x_stride;
-} expert_params;
-
-typedef struct sum_params {
-    const float *part;
-    void *y;
-    int32_t y_stride, n_tokens;
-} sum_params;
 
 static bool stacked(const vt_weight *w, int32_t n, int64_t bytes)
 {
@@ -154,49 +145,87 @@ static bool linear_supports(const void *args, const vt_target *t, const vt_size 
            readable(a->gate_up, a->n_experts) && readable(a->down, a->n_experts);
 }
 
-/* As run_product, weights in tiles. An expert has a slot of a token at most once. */
-static vt_status run_quant_product(const vt_lane *lane, const moe_linear_args *a,
-                                   const expert_params *p, bool up, int64_t tiles)
+/* One of the two products: pieces of work, and the launch. */
+typedef struct product_form {
+    int64_t items;
+    int32_t resident; /* 0: only its compilation tells */
+    cuda_launch launch;
+} product_form;
+
+/* Weights in tiles. An expert has a slot of a token at most once. */
+static product_form quant_product_of(const moe_linear_args *a, const vt_target *t, bool up,
+                                     int64_t tokens, int64_t tiles)
 {
     const vt_weight *w = up ? a->gate_up : a->down;
     int32_t rows = (int32_t)(up ? w->rows / 2 : w->rows), k = (int32_t)w->cols;
-    int64_t slots = a->x->dim[0] < TILE ? a->x->dim[0] : TILE;
-    linear_quant_form f = linear_quant_form_of(w, slots, true, false, lane->target);
+    int64_t slots = tokens < TILE ? tokens : TILE;
+    linear_quant_form f = linear_quant_form_of(w, slots, true, false, t);
     if (f.tiles > 1 && f.resident > 1) /* x of its rows takes registers too */
         f.resident /= 2;
     int64_t items = tiles * vt_ceil_div(rows, up ? 8 : 16),
-            room = (int64_t)lane->target->sm_count * f.resident;
-    return vt_cuda_launch(
-        lane->cuda,
-        &(cuda_launch){.spec = JIT_SPEC("moe_quant.cu", "moe_quant", {"type", (int32_t)w->dtype},
-                                        {"k", k}, {"rows", rows}, {"warps", f.warps},
-                                        {"stages", f.stages}, {"resident", f.resident},
-                                        {"slots", f.slots}, {"tiles", f.tiles}, {"up", up},
-                                        {"gelu", a->activation == VT_ACT_GELU_TANH},
-                                        {"k_used", (int32_t)a->expert->dim[1]}),
-                       .grid = {(uint32_t)(items < room ? items : room), 1, 1},
-                       .threads = (uint32_t)f.warps * 32,
-                       .shared_bytes = f.shared_bytes},
-        p, sizeof *p);
+            room = (int64_t)t->sm_count * f.resident;
+    return (product_form){
+        .items = items,
+        .resident = f.resident,
+        .launch = {.spec = JIT_SPEC("moe_quant.cu", "moe_quant", {"type", (int32_t)w->dtype},
+                                    {"k", k}, {"rows", rows}, {"warps", f.warps},
+                                    {"stages", f.stages}, {"resident", f.resident},
+                                    {"slots", f.slots}, {"tiles", f.tiles}, {"up", up},
+                                    {"gelu", a->activation == VT_ACT_GELU_TANH},
+                                    {"k_used", (int32_t)a->expert->dim[1]}),
+                   .grid = {(uint32_t)(items < room ? items : room), 1, 1},
+                   .threads = (uint32_t)f.warps * 32,
+                   .shared_bytes = f.shared_bytes}};
 }
 
-static vt_status run_product(const vt_lane *lane, const moe_linear_args *a, const expert_params *p,
-                             bool up, int64_t tiles)
+static product_form product_of(const moe_linear_args *a, const vt_target *t, bool up,
+                               int64_t tokens, int64_t tiles)
 {
     const vt_weight *w = up ? a->gate_up : a->down;
     int32_t rows = (int32_t)(up ? w->rows / 2 : w->rows), k = (int32_t)w->cols;
     int32_t warps = k >= 1024 ? 8 : 4;
     if (w->dtype != VT_BF16)
-        return run_quant_product(lane, a, p, up, tiles);
-    return vt_cuda_launch(
-        lane->cuda,
-        &(cuda_launch){.spec = JIT_SPEC("moe_expert.cu", "moe_expert", {"k", k}, {"rows", rows},
-                                        {"warps", warps}, {"up", up},
-                                        {"gelu", a->activation == VT_ACT_GELU_TANH},
-                                        {"k_used", (int32_t)a->expert->dim[1]}),
-                       .grid = {cuda_blocks(rows, up ? 8 : 16), (uint32_t)tiles, 1},
-                       .threads = (uint32_t)warps * 32},
-        p, sizeof *p);
+        return quant_product_of(a, t, up, tokens, tiles);
+    return (product_form){.items = tiles * vt_ceil_div(rows, up ? 8 : 16),
+                          .launch = {.spec = JIT_SPEC("moe_expert.cu", "moe_expert", {"k", k},
+                                                      {"rows", rows}, {"warps", warps}, {"up", up},
+                                                      {"gelu", a->activation == VT_ACT_GELU_TANH},
+                                                      {"k_used", (int32_t)a->expert->dim[1]}),
+                                     .grid = {cuda_blocks(rows, up ? 8 : 16), (uint32_t)tiles, 1},
+                                     .threads = (uint32_t)warps * 32}};
+}
+
+static vt_status run_product(const vt_lane *lane, const moe_linear_args *a,
+                             const moe_expert_params *p, bool up, int64_t tiles)
+{
+    product_form f = product_of(a, lane->target, up, a->x->dim[0], tiles);
+    return vt_cuda_launch(lane->cuda, &f.launch, p, sizeof *p);
+}
+
+void moe_cuda_linear_cut(const moe_linear_args *a, const vt_size *size, vt_cut *out)
+{
+    vt_cut_shape(out, "%lld tokens, %lld of %d experts, %lld x %lld",
+                 (long long)vt_size_rows(a->x, size), (long long)a->expert->dim[1], a->n_experts,
+                 (long long)a->y->dim[1], (long long)a->down[0].cols);
+}
+
+/* Four launches: the cut is that of gate and up, with the most tiles that routing can make. */
+static void linear_describe(const void *args, const vt_target *t, const vt_size *size, vt_cut *out)
+{
+    const moe_linear_args *a = args;
+    int64_t tokens = vt_size_rows(a->x, size);
+    product_form f = product_of(a, t, true, tokens,
+                                most_tiles(tokens * a->expert->dim[1], a->n_experts));
+    moe_cuda_linear_cut(a, size, out);
+    out->tile[0] = TILE;
+    out->tile[1] = 8;
+    out->split = (int32_t)f.launch.threads / 32;
+    vt_cut_roles(out, "sort by expert, gate and up, down, sum", "warps of a CTA, in rising order");
+    vt_cut_cuda(out, t, f.items, &f.launch, 16);
+    if (f.resident > 0) {
+        out->resident = f.resident;
+        out->waves = (double)out->items / ((double)out->workers * out->resident);
+    }
 }
 
 static vt_status linear_run(const void *args, const vt_lane *lane)
@@ -215,12 +244,9 @@ static vt_status linear_run(const void *args, const vt_lane *lane)
                        "moe_linear: %lld slots need %zu bytes of workspace, there are %zu",
                        (long long)slots, s.bytes, lane->workspace_bytes);
     }
-    group_params g = {a->expert->data,
-                      (int32_t *)(w + s.order),
-                      w + s.tiles,
-                      (int32_t *)(w + s.n_tiles),
-                      (int32_t *)(w + s.count),
-                      (int32_t)slots};
+    moe_group_params g = {a->expert->data,           (int32_t *)(w + s.order),
+                          (moe_tile *)(w + s.tiles), (int32_t *)(w + s.n_tiles),
+                          (int32_t *)(w + s.count),  (int32_t)slots};
     vt_status status = vt_cuda_launch(
         l,
         &(cuda_launch){.spec = JIT_SPEC("moe_group.cu", "moe_group", {"experts", a->n_experts},
@@ -228,24 +254,24 @@ static vt_status linear_run(const void *args, const vt_lane *lane)
                        .grid = {1, 1, 1},
                        .threads = GROUP_THREADS},
         &g, sizeof g);
-    expert_params p = {.x = a->x->data,
-                       .weights = a->gate_up[0].part[0]->data,
-                       .order = g.order,
-                       .n_tiles = g.n_tiles,
-                       .tile = g.tile,
-                       .route = a->weight->data,
-                       .y = w + s.h,
-                       .x_stride = (int32_t)a->x->row_stride};
+    moe_expert_params p = {.x = a->x->data,
+                           .weights = a->gate_up[0].part[0]->data,
+                           .order = g.order,
+                           .n_tiles = g.n_tiles,
+                           .tile = g.tile,
+                           .route = a->weight->data,
+                           .y = w + s.h,
+                           .x_stride = (int32_t)a->x->row_stride};
     if (status == VT_OK)
         status = run_product(lane, a, &p, true, tiles);
-    p.x = w + s.h;
+    p.x = (const uint16_t *)(w + s.h);
     p.x_stride = ffn;
     p.weights = a->down[0].part[0]->data;
     p.y = w + s.part;
     if (status == VT_OK)
         status = run_product(lane, a, &p, false, tiles);
-    sum_params sum = {(const float *)(w + s.part), a->y->data, (int32_t)a->y->row_stride,
-                      (int32_t)tokens};
+    moe_sum_params sum = {(const float *)(w + s.part), a->y->data, (int32_t)a->y->row_stride,
+                          (int32_t)tokens};
     if (status == VT_OK)
         status = vt_cuda_launch(
             l,
@@ -289,12 +315,14 @@ const vt_impl moe_route_cuda_impl = {.name = "token",
                                      .device = VT_DEVICE_CUDA,
                                      .fixed_order = true,
                                      .supports = route_supports,
-                                     .run = route_run};
+                                     .run = route_run,
+                                     .describe = route_describe};
 const vt_impl moe_linear_cuda_impl = {.name = "grouped",
                                       .device = VT_DEVICE_CUDA,
                                       .fixed_order = true,
                                       .supports = linear_supports,
                                       .run = linear_run,
+                                      .describe = linear_describe,
                                       .packing = &experts_packing,
                                       .workspace = moe_cuda_workspace,
                                       .extra = linear_extra};

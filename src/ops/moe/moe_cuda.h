@@ -2,12 +2,19 @@
 #ifndef VT_OPS_MOE_CUDA_H
 #define VT_OPS_MOE_CUDA_H
 
+#include "device/cuda.h"
+#include "ops/moe/moe.h"
 #include "ops/op.h"
 
 enum { MOE_CUDA_EXPERTS = 1024 }; /* most that the fast kernels take, and tiles with them */
 
 /* vt_impl.workspace of moe_linear's rows. */
 size_t moe_cuda_workspace(const void *args, const vt_target *t);
+
+/* For describe: the cut of a router's launch, and the shape of the experts' products. */
+void moe_cuda_route_cut(const moe_route_args *a, const vt_target *t, const vt_size *size,
+                        const cuda_launch *l, int32_t vector_bytes, vt_cut *out);
+void moe_cuda_linear_cut(const moe_linear_args *a, const vt_size *size, vt_cut *out);
 
 /* Expert e's BF16 matrix is e strides behind the first. */
 bool moe_cuda_stacked(const vt_weight *w, int32_t n);

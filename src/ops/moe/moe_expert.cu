@@ -14,7 +14,7 @@
 constexpr int kChunks = (K + 31) / 32, kSteps = (kChunks + WARPS - 1) / WARPS;
 constexpr int kPrefetch = kSteps < 8 ? kSteps : 8, kSlots = 16;
 
-KERNEL __launch_bounds__(WARPS * 32, 1) moe_expert(const __grid_constant__ MoeExpertParams p)
+KERNEL __launch_bounds__(WARPS * 32, 1) moe_expert(const __grid_constant__ moe_expert_params p)
 {
     static_assert(K % 8 == 0, "16-byte loads");
     __shared__ float part[WARPS][kSlots][17];
@@ -23,7 +23,7 @@ KERNEL __launch_bounds__(WARPS * 32, 1) moe_expert(const __grid_constant__ MoeEx
     pdl_wait();
     if ((i32)blockIdx.y >= *p.n_tiles)
         return;
-    MoeTile tile = p.tile[blockIdx.y];
+    moe_tile tile = p.tile[blockIdx.y];
     int j0 = blockIdx.x * kGroupOut;
     const u16 *w = (const u16 *)p.weights + (i64)tile.expert * (UP ? 2 : 1) * ROWS * K;
     int row_low = min(j0 + g, ROWS - 1), row_high = UP ? ROWS + row_low : min(j0 + 8 + g, ROWS - 1);

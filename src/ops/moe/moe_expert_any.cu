@@ -8,14 +8,7 @@
 // the elements lane, lane + 32 ... in rising order, then the lanes are added. Bytes: an expert's weights, again
 // for every slot that goes to it.
 // Template: K, ROWS, UP, GELU, K_USED, ACCUMULATE (down: adds to y).
-
-struct MoeExpertAnyParams {
-    const u16 *x, *weights; // down: x is h
-    const i32 *expert;
-    const float *route;
-    u16 *y; // UP: h
-    i32 x_stride, y_stride;
-};
+#include "moe_params.h"
 
 INLINE float dot(const u16 *w, const u16 *x)
 {
@@ -25,7 +18,7 @@ INLINE float dot(const u16 *w, const u16 *x)
     return warp_sum(sum);
 }
 
-KERNEL __launch_bounds__(128) moe_expert_any(const __grid_constant__ MoeExpertAnyParams p)
+KERNEL __launch_bounds__(128) moe_expert_any(const __grid_constant__ moe_expert_any_params p)
 {
     i32 j = blockIdx.y * 4 + threadIdx.x / 32;
     i64 item = blockIdx.x;

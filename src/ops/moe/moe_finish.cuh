@@ -1,23 +1,11 @@
 // The experts' products (moe_expert.cu, moe_quant.cu): their parameters, and what becomes of a tile's sums.
 // Needs ROWS, WARPS, UP, GELU, K_USED.
-
-struct MoeTile {
-    i32 expert, begin, count;
-};
-struct MoeExpertParams {
-    const u16 *x;
-    const void *weights;
-    const i32 *order, *n_tiles;
-    const MoeTile *tile;
-    const float *route;
-    void *y;
-    i32 x_stride;
-};
+#include "moe_params.h"
 
 constexpr int kGroupOut = UP ? 8 : 16; // output rows of a group
 
 // x's row of the n-th slot of a tile; the last one's beyond it.
-INLINE const u16 *moe_slot_x(const MoeExpertParams &p, const MoeTile &tile, int n)
+INLINE const u16 *moe_slot_x(const moe_expert_params &p, const moe_tile &tile, int n)
 {
     i32 slot = p.order[tile.begin + min(n, tile.count - 1)];
     return p.x + (i64)(UP ? slot / K_USED : slot) * p.x_stride;
@@ -25,7 +13,7 @@ INLINE const u16 *moe_slot_x(const MoeExpertParams &p, const MoeTile &tile, int 
 
 // part[warp][slot][row] are the sums of the group's outputs (UP: rows 0 .. 7 gate, 8 .. 15 up). Adds the warps' in
 // rising order and writes h, or the slot's result times its routing weight.
-template <int N> INLINE void moe_finish(const MoeExpertParams &p, const MoeTile &tile, int group,
+template <int N> INLINE void moe_finish(const moe_expert_params &p, const moe_tile &tile, int group,
                                              const float (&part)[WARPS][N][17])
 {
     for (int i = threadIdx.x; i < tile.count * kGroupOut; i += WARPS * 32) {

@@ -5,22 +5,11 @@
 // n_tiles. Grid: one CTA. Each thread walks its own stretch of the slots twice (count, place), so the
 // order is the same in every run. Bytes: 12 a slot; latency-bound.
 // Template: EXPERTS (up to 1024), TILE.
-
-struct MoeTile {
-    i32 expert, begin, count;
-};
-struct MoeGroupParams {
-    const i32 *expert;
-    i32 *order;
-    MoeTile *tile;
-    i32 *n_tiles;
-    i32 *count; // [THREADS][EXPERTS] scratch
-    i32 n_slots;
-};
+#include "moe_params.h"
 
 constexpr int kThreads = 256;
 
-KERNEL __launch_bounds__(kThreads, 1) moe_group(const __grid_constant__ MoeGroupParams p)
+KERNEL __launch_bounds__(kThreads, 1) moe_group(const __grid_constant__ moe_group_params p)
 {
     __shared__ i32 start[EXPERTS + 1], tiles[EXPERTS + 1];
     int tid = threadIdx.x;

@@ -22,6 +22,7 @@
 #include "ops/access.h"
 #include "ops/cases.h"
 #include "ops/cuda_impls.h"
+#include "ops/cut.h"
 #include "ops/linear/linear.h"
 
 /* ---- cost ---- */
@@ -323,10 +324,34 @@ static void *moe_linear_make_args(const vt_case *c, uint64_t seed, vt_arena *are
     return fill_choice(a, expert, weight, arena, &seed) ? a : NULL;
 }
 
+/* Experts one after the other, each as two products that all workers share: the cut is that of an
+ * expert's gate and up for its share of the tokens, items are those of all experts in use. */
+static void moe_linear_describe(const void *args, const vt_target *t, const vt_size *size,
+                                vt_cut *out)
+{
+    const moe_linear_args *a = args;
+    int64_t pairs = vt_size_rows(a->x, size) * a->expert->dim[1],
+            used = pairs < a->n_experts ? pairs : a->n_experts;
+    if (used == 0)
+        return;
+    vt_tensor x = vt_tensor_2d(NULL, VT_F32, vt_ceil_div(pairs, used), a->y->dim[1]),
+              h = vt_tensor_2d(NULL, VT_F32, x.dim[0], a->down[0].cols);
+    linear_args up = {
+        .x = &x, .w = &a->gate_up[0], .y = &h, .epilogue = epilogue_of(a), .scale = 1};
+    const vt_impl *impl = linear_impl_of(&up, t);
+    if (impl && impl->describe)
+        impl->describe(&up, t, NULL, out);
+    vt_cut_shape(out, "%lld of %d experts, %lld tokens each, %lld x %lld", (long long)used,
+                 a->n_experts, (long long)x.dim[0], (long long)a->y->dim[1],
+                 (long long)a->down[0].cols);
+    vt_cut_cpu(out, t, used * out->items, out->vector_bytes);
+}
+
 static const vt_impl moe_linear_cpu = {.name = "cpu",
                                        .device = VT_DEVICE_CPU,
                                        .supports = moe_linear_supports,
                                        .run = moe_linear_run,
+                                       .describe = moe_linear_describe,
                                        .workspace = moe_linear_workspace};
 
 static const vt_impl *const moe_linear_impls[] = {&moe_linear_cpu, &moe_linear_cuda_impl,

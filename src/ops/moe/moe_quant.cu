@@ -18,7 +18,7 @@ constexpr int kGroups = (ROWS + kGroupRows - 1) / kGroupRows, kRowTiles = (ROWS 
 static_assert(kGroupRows == kGroupOut, "what moe_finish() takes");
 constexpr i64 kExpertBytes = (UP ? 2 : 1) * kRowTiles * kTileBytes;
 
-KERNEL __launch_bounds__(WARPS * 32, RESIDENT) moe_quant(const __grid_constant__ MoeExpertParams p)
+KERNEL __launch_bounds__(WARPS * 32, RESIDENT) moe_quant(const __grid_constant__ moe_expert_params p)
 {
     __shared__ float part[WARPS][kColumns][17];
     extern __shared__ __align__(128) u8 shared[];
@@ -36,7 +36,7 @@ KERNEL __launch_bounds__(WARPS * 32, RESIDENT) moe_quant(const __grid_constant__
     Columns columns = columns_of(lane);
 #pragma unroll 1
     for (int item = blockIdx.x; item < items; item += gridDim.x) {
-        MoeTile tile = p.tile[item / kGroups];
+        moe_tile tile = p.tile[item / kGroups];
         const u16 *x[TILES];
 #pragma unroll
         for (int n = 0; n < TILES; n++)

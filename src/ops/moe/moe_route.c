@@ -98,6 +98,7 @@ static const vt_impl moe_route_portable = {.name = "portable",
                                            .device = VT_DEVICE_CPU,
                                            .supports = moe_route_supports,
                                            .run = moe_route_run,
+                                           .describe = moe_route_describe,
                                            .workspace = moe_route_workspace};
 
 static const vt_impl *const moe_route_impls[] = {

@@ -6,16 +6,9 @@
 // Bytes: the router once a token from L2; latency-bound for few tokens.
 // Template: HIDDEN (a multiple of 8), EXPERTS (up to 1024), K_USED, NORMALISE.
 #include "moe_choose.cuh"
+#include "moe_params.h"
 
-struct MoeRouteParams {
-    const u16 *x;
-    const float *router;
-    i32 *expert;
-    float *weight;
-    i32 x_stride;
-};
-
-KERNEL __launch_bounds__(256, 1) moe_route(const __grid_constant__ MoeRouteParams p)
+KERNEL __launch_bounds__(256, 1) moe_route(const __grid_constant__ moe_route_params p)
 {
     __shared__ float logit[EXPERTS];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;

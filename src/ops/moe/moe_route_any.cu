@@ -6,16 +6,9 @@
 // chooses. Bytes: the router once a token from L2.
 // Template: HIDDEN, EXPERTS, K_USED (EXPERTS + K_USED up to 8192), NORMALISE.
 #include "moe_choose.cuh"
+#include "moe_params.h"
 
-struct MoeRouteParams {
-    const u16 *x;
-    const float *router;
-    i32 *expert;
-    float *weight;
-    i32 x_stride;
-};
-
-KERNEL __launch_bounds__(256) moe_route_any(const __grid_constant__ MoeRouteParams p)
+KERNEL __launch_bounds__(256) moe_route_any(const __grid_constant__ moe_route_params p)
 {
     __shared__ float logit[EXPERTS], chosen[K_USED];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;

@@ -9,4 +9,5 @@ const vt_impl moe_route_avx2 = {.name = "avx2",
                                 .isa = VT_ISA_AVX2,
                                 .supports = moe_route_supports,
                                 .run = moe_route_run,
+                                .describe = moe_route_describe,
                                 .workspace = moe_route_workspace};

@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "ops/access.h"
+#include "ops/cut.h"
 #include "ops/moe/moe_impls.h"
 #include "ops/simd_any.h"
 
@@ -108,4 +109,18 @@ static bool moe_route_supports(const void *args, const vt_target *t, const vt_si
     (void)t, (void)upto;
     const moe_route_args *a = args;
     return a->x->dtype == VT_F32 && dtype_is_float(a->router->dtype);
+}
+
+static void moe_route_describe(const void *args, const vt_target *t, const vt_size *size,
+                               vt_cut *out)
+{
+    const moe_route_args *a = args;
+    int64_t experts = a->router->dim[0], tokens = vt_size_rows(a->x, size);
+    vt_cut_shape(out, "[%lld x %lld] x [%lld x %lld], best %d", (long long)tokens,
+                 (long long)a->router->dim[1], (long long)a->router->dim[1], (long long)experts,
+                 a->k);
+    out->tile[0] = 8 * ROUTE_TOKENS;
+    out->tile[1] = ROUTE_EXPERTS;
+    vt_cut_cpu(out, t, vt_ceil_div(tokens, 8 * ROUTE_TOKENS) * vt_ceil_div(experts, ROUTE_EXPERTS),
+               (int32_t)(VF * sizeof(float)));
 }

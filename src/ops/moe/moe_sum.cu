@@ -3,14 +3,9 @@
 // part [tokens, K_USED, HIDDEN] fp32, y [tokens, HIDDEN] bf16. Grid: a thread four elements, 256 threads a
 // CTA. Bytes: 4 * K_USED * HIDDEN a token and y; memory-bound.
 // Template: HIDDEN (a multiple of 4), K_USED, ACCUMULATE.
+#include "moe_params.h"
 
-struct MoeSumParams {
-    const float *part;
-    u16 *y;
-    i32 y_stride, n_tokens;
-};
-
-KERNEL __launch_bounds__(256, 1) moe_sum(const __grid_constant__ MoeSumParams p)
+KERNEL __launch_bounds__(256, 1) moe_sum(const __grid_constant__ moe_sum_params p)
 {
     u32 i = blockIdx.x * 256 + threadIdx.x, t = i / (HIDDEN / 4), c = i % (HIDDEN / 4) * 4;
     pdl_go();

@@ -5,6 +5,7 @@
 
 #include "ops/cases.h"
 #include "ops/cuda_impls.h"
+#include "ops/cut.h"
 
 static int64_t slot_bytes(const page_copy_args *a) /* of one pool, all heads */
 {
@@ -142,8 +143,20 @@ static const vt_operand page_copy_operands[] = {
      offsetof(page_copy_args, n_layers)},
 };
 
-static const vt_impl page_copy_portable = {
-    .name = "portable", .device = VT_DEVICE_CPU, .run = page_copy_run};
+static void page_copy_describe(const void *args, const vt_target *t, const vt_size *size,
+                               vt_cut *out)
+{
+    const page_copy_args *a = args;
+    int64_t copies = size ? size->copies : a->batch->n_copies;
+    vt_cut_shape(out, "%lld pages, %d layers, %lld heads of %lld", (long long)copies, a->n_layers,
+                 (long long)a->k->dim[1], (long long)a->k->dim[3]);
+    vt_cut_cpu(out, t, 2 * copies * a->n_layers * a->k->dim[1], 0);
+}
+
+static const vt_impl page_copy_portable = {.name = "portable",
+                                           .device = VT_DEVICE_CPU,
+                                           .run = page_copy_run,
+                                           .describe = page_copy_describe};
 
 static const vt_impl *const page_copy_impls[] = {&page_copy_portable, &page_copy_cuda_impl, NULL};
 

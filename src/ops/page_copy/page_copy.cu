@@ -5,21 +5,13 @@
 // copies [n] {from, to, n_tokens}. Grid: x = copies, y = layers * 2 pools, z = kv heads; 128
 // threads copy n_tokens * ROW bytes.
 // Template: KV_HEADS, ROW, PAGE.
+#include "page_copy_params.h"
 
-struct PageCopy {
-    i32 from, to, n_tokens;
-};
-struct PageCopyParams {
-    u8 *pools;
-    const PageCopy *copies;
-    u64 pool_stride; // bytes
-};
-
-KERNEL __launch_bounds__(128) page_copy(const __grid_constant__ PageCopyParams p)
+KERNEL __launch_bounds__(128) page_copy(const __grid_constant__ page_copy_params p)
 {
     pdl_go();
     pdl_wait();
-    PageCopy c = p.copies[blockIdx.x];
+    page_copy_item c = p.copies[blockIdx.x];
     u8 *pool = p.pools + blockIdx.y * p.pool_stride;
     const u8 *from = pool + ((i64)c.from * KV_HEADS + blockIdx.z) * PAGE * ROW;
     u8 *to = pool + ((i64)c.to * KV_HEADS + blockIdx.z) * PAGE * ROW;

@@ -4,14 +4,10 @@
 #include <string.h>
 
 #include "ops/cuda_impls.h"
+#include "ops/cut.h"
+#include "ops/page_copy/page_copy_params.h"
 
-typedef struct page_copy_params {
-    void *pools;
-    const void *copies;
-    uint64_t pool_stride;
-} page_copy_params;
-
-_Static_assert(sizeof(vt_page_copy) == 12, "the kernel's PageCopy");
+_Static_assert(sizeof(vt_page_copy) == sizeof(page_copy_item), "copies are uploaded as they are");
 
 static int64_t pool_stride(const page_copy_args *a)
 {
@@ -73,22 +69,36 @@ static const vt_host_plan copies_plan = {.name = "page copies",
                                          .side_bytes = side_bytes,
                                          .fill = copies_fill};
 
+static cuda_launch launch_of(const page_copy_args *a, int64_t copies)
+{
+    int32_t heads = (int32_t)a->k->dim[1], page = (int32_t)a->k->dim[2];
+    int64_t row = vt_dtype_row_bytes(a->k->dtype, a->k->dim[3]);
+    return (cuda_launch){.spec = JIT_SPEC("page_copy.cu", "page_copy", {"kv_heads", heads},
+                                          {"row", (int32_t)row}, {"page", page}),
+                         .grid = {(uint32_t)copies, (uint32_t)(2 * a->n_layers), (uint32_t)heads},
+                         .threads = 128};
+}
+
 static vt_status page_copy_run(const void *args, const vt_lane *lane)
 {
     const page_copy_args *a = args;
-    int32_t heads = (int32_t)a->k->dim[1], page = (int32_t)a->k->dim[2];
-    int64_t row = vt_dtype_row_bytes(a->k->dtype, a->k->dim[3]);
-    page_copy_params p = {.pools = (char *)a->k[0].data + a->first_page * heads * page * row,
+    int64_t page = a->k->dim[1] * a->k->dim[2] * vt_dtype_row_bytes(a->k->dtype, a->k->dim[3]);
+    page_copy_params p = {.pools = (uint8_t *)a->k[0].data + a->first_page * page,
                           .copies = lane->side,
                           .pool_stride = (uint64_t)pool_stride(a)};
-    return vt_cuda_launch(
-        lane->cuda,
-        &(cuda_launch){
-            .spec = JIT_SPEC("page_copy.cu", "page_copy", {"kv_heads", heads},
-                             {"row", (int32_t)row}, {"page", page}),
-            .grid = {(uint32_t)lane->items, (uint32_t)(2 * a->n_layers), (uint32_t)heads},
-            .threads = 128},
-        &p, sizeof p);
+    cuda_launch l = launch_of(a, lane->items);
+    return vt_cuda_launch(lane->cuda, &l, &p, sizeof p);
+}
+
+static void page_copy_describe(const void *args, const vt_target *t, const vt_size *size,
+                               vt_cut *out)
+{
+    const page_copy_args *a = args;
+    int64_t copies = size ? size->copies : a->batch->n_copies;
+    cuda_launch l = launch_of(a, copies);
+    vt_cut_shape(out, "%lld pages, %d layers, %lld heads of %lld", (long long)copies, a->n_layers,
+                 (long long)a->k->dim[1], (long long)a->k->dim[3]);
+    vt_cut_grid(out, t, &l, vt_dtype_row_bytes(a->k->dtype, a->k->dim[3]) % 16 == 0 ? 16 : 1);
 }
 
 const vt_impl page_copy_cuda_impl = {.name = "pages",
@@ -96,4 +106,5 @@ const vt_impl page_copy_cuda_impl = {.name = "pages",
                                      .fixed_order = true,
                                      .supports = page_copy_supports,
                                      .run = page_copy_run,
+                                     .describe = page_copy_describe,
                                      .plan = &copies_plan};

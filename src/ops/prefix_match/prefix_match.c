@@ -78,8 +78,10 @@ static void *prefix_match_make_args(const vt_case *c, uint64_t seed, vt_arena *a
     return args;
 }
 
-static const vt_impl prefix_match_portable = {
-    .name = "portable", .device = VT_DEVICE_CPU, .run = prefix_match_run};
+static const vt_impl prefix_match_portable = {.name = "portable",
+                                              .device = VT_DEVICE_CPU,
+                                              .run = prefix_match_run,
+                                              .describe = prefix_match_describe};
 
 static const vt_impl *const prefix_match_impls[] = {
 #if defined(__x86_64__)

@@ -9,5 +9,8 @@ int64_t match_length_avx2(const int32_t *a, const int32_t *b, int64_t n)
     return match_length(a, b, n);
 }
 
-const vt_impl prefix_match_avx2 = {
-    .name = "avx2", .device = VT_DEVICE_CPU, .isa = VT_ISA_AVX2, .run = prefix_match_run};
+const vt_impl prefix_match_avx2 = {.name = "avx2",
+                                   .device = VT_DEVICE_CPU,
+                                   .isa = VT_ISA_AVX2,
+                                   .run = prefix_match_run,
+                                   .describe = prefix_match_describe};

@@ -1,6 +1,7 @@
 /* Prefix match over whole cache lines: see simd_portable.h for how this header is compiled.
  * match_block compares MATCH_BLOCK ids at once, so there is one branch for two or four lines of
  * each sequence. */
+#include "ops/cut.h"
 #include "ops/prefix_match/prefix_match.h"
 
 static int64_t match_length(const int32_t *a, const int32_t *b, int64_t n)
@@ -23,4 +24,15 @@ static vt_status prefix_match_run(const void *args, const vt_lane *lane)
     if (lane->worker == 0)
         *a->match = match_length(a->a, a->b, a->n);
     return VT_OK;
+}
+
+static void prefix_match_describe(const void *args, const vt_target *t, const vt_size *size,
+                                  vt_cut *out)
+{
+    (void)t, (void)size;
+    const prefix_match_args *a = args;
+    vt_target one = {.limits.n_workers = 1};
+    vt_cut_shape(out, "%lld ids against %lld", (long long)a->n, (long long)a->n);
+    out->tile[0] = MATCH_BLOCK;
+    vt_cut_cpu(out, &one, 1, MATCH_VECTOR_BYTES);
 }

@@ -135,12 +135,16 @@ static void *add_rmsnorm_make_args(const vt_case *c, uint64_t seed, vt_arena *ar
     return make_args(c, seed, arena, true, outputs, n_outputs);
 }
 
-static const vt_impl rmsnorm_portable = {
-    .name = "portable", .device = VT_DEVICE_CPU, .supports = rmsnorm_supports, .run = rmsnorm_run};
+static const vt_impl rmsnorm_portable = {.name = "portable",
+                                         .device = VT_DEVICE_CPU,
+                                         .supports = rmsnorm_supports,
+                                         .run = rmsnorm_run,
+                                         .describe = rmsnorm_describe};
 static const vt_impl add_rmsnorm_portable = {.name = "portable",
                                              .device = VT_DEVICE_CPU,
                                              .supports = rmsnorm_supports,
-                                             .run = add_rmsnorm_run};
+                                             .run = add_rmsnorm_run,
+                                             .describe = rmsnorm_describe};
 
 static const vt_impl *const rmsnorm_impls[] = {
 #if defined(__x86_64__)

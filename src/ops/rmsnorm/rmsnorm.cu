@@ -10,15 +10,7 @@
 // Bytes: 4 * hidden a row (ADD: 8); bound by memory for many rows, by latency below about 2000.
 // Template: HIDDEN, VEC (8 or 1), THREADS, LANES (a power of two up to 32, or THREADS), ADD, ROWS (a
 // row index is given), PLUS_ONE. Grid: CTAs that walk the rows THREADS / LANES at a time.
-
-struct RmsnormParams {
-    const u16 *x;
-    const i32 *row;
-    const float *weight;
-    u16 *residual, *y;
-    i32 x_stride, y_stride, residual_stride, n_rows;
-    float eps;
-};
+#include "rmsnorm_params.h"
 
 constexpr int kVectors = HIDDEN / VEC, kPer = (kVectors + LANES - 1) / LANES;
 constexpr int kRows = THREADS / LANES, kWarps = LANES <= 32 ? 1 : LANES / 32;
@@ -53,7 +45,7 @@ struct Row {
     raw_t x[kPer], residual[ADD ? kPer : 1];
 };
 
-INLINE void load_row(const RmsnormParams &p, i32 t, u32 lane, Row &row)
+INLINE void load_row(const rmsnorm_params &p, i32 t, u32 lane, Row &row)
 {
     const u16 *x = p.x + (i64)(ROWS ? p.row[t] : t) * p.x_stride;
     const u16 *residual = p.residual + (i64)t * p.residual_stride;
@@ -69,7 +61,7 @@ INLINE void load_row(const RmsnormParams &p, i32 t, u32 lane, Row &row)
 }
 
 // s = x (+ residual, which is written); returns the lane's sum of squares.
-INLINE float add_row(const RmsnormParams &p, i32 t, u32 lane, const Row &row, float (&s)[kPer][VEC])
+INLINE float add_row(const rmsnorm_params &p, i32 t, u32 lane, const Row &row, float (&s)[kPer][VEC])
 {
     u16 *residual = p.residual + (i64)t * p.residual_stride;
     float sum = 0.f;
@@ -115,7 +107,7 @@ INLINE float row_sum(float sum, float *part)
     return sum;
 }
 
-KERNEL __launch_bounds__(THREADS) rmsnorm(const __grid_constant__ RmsnormParams p)
+KERNEL __launch_bounds__(THREADS) rmsnorm(const __grid_constant__ rmsnorm_params p)
 {
     __shared__ float part[2][kWarps]; // of this row and the next: one barrier a row
     u32 lane = threadIdx.x % LANES;

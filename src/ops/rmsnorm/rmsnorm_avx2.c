@@ -10,9 +10,11 @@ const vt_impl rmsnorm_avx2 = {.name = "avx2",
                               .device = VT_DEVICE_CPU,
                               .isa = VT_ISA_AVX2,
                               .supports = rmsnorm_supports,
-                              .run = rmsnorm_run};
+                              .run = rmsnorm_run,
+                              .describe = rmsnorm_describe};
 const vt_impl add_rmsnorm_avx2 = {.name = "avx2",
                                   .device = VT_DEVICE_CPU,
                                   .isa = VT_ISA_AVX2,
                                   .supports = rmsnorm_supports,
-                                  .run = add_rmsnorm_run};
+                                  .run = add_rmsnorm_run,
+                                  .describe = rmsnorm_describe};

@@ -10,9 +10,11 @@ const vt_impl rmsnorm_avx512 = {.name = "avx512",
                                 .device = VT_DEVICE_CPU,
                                 .isa = VT_ISA_AVX512,
                                 .supports = rmsnorm_supports,
-                                .run = rmsnorm_run};
+                                .run = rmsnorm_run,
+                                .describe = rmsnorm_describe};
 const vt_impl add_rmsnorm_avx512 = {.name = "avx512",
                                     .device = VT_DEVICE_CPU,
                                     .isa = VT_ISA_AVX512,
                                     .supports = rmsnorm_supports,
-                                    .run = add_rmsnorm_run};
+                                    .run = add_rmsnorm_run,
+                                    .describe = rmsnorm_describe};

@@ -3,17 +3,10 @@
 #include "ops/rmsnorm/rmsnorm.h"
 
 #include "ops/cuda_impls.h"
+#include "ops/cut.h"
+#include "ops/rmsnorm/rmsnorm_params.h"
 
 enum { NARROW_THREADS = 256, SM_THREADS = 2048 };
-
-typedef struct rmsnorm_params {
-    const void *x;
-    const int32_t *row;
-    const float *weight;
-    void *residual, *y;
-    int32_t x_stride, y_stride, residual_stride, n_rows;
-    float eps;
-} rmsnorm_params;
 
 static bool rmsnorm_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
@@ -23,7 +16,14 @@ static bool rmsnorm_supports(const void *args, const vt_target *t, const vt_size
            a->y->dim[1] <= 32768 && (!a->residual || a->residual->dtype == VT_BF16);
 }
 
-static vt_status launch(const rmsnorm_args *a, vt_cuda_lane *lane)
+/* CTAs that the rows need, and the launch: no more CTAs than the SMs hold at once. */
+typedef struct rmsnorm_form {
+    int64_t ctas;
+    int32_t vec; /* elements of a load */
+    cuda_launch launch;
+} rmsnorm_form;
+
+static rmsnorm_form form_of(const rmsnorm_args *a, const vt_target *t, int64_t rows)
 {
     int32_t hidden = (int32_t)a->y->dim[1];
     bool wide = cuda_vectors_of_8(hidden, a->x->row_stride) && a->y->row_stride % 8 == 0;
@@ -36,9 +36,25 @@ static vt_status launch(const rmsnorm_args *a, vt_cuda_lane *lane)
         lanes = threads;
     else
         threads = NARROW_THREADS;
-    int64_t rows = a->y->dim[0], ctas = vt_ceil_div(rows, threads / lanes);
-    int64_t most = (int64_t)lane->cuda->sm_count * (SM_THREADS / threads);
-    if (rows == 0 && !lane->collect)
+    int64_t ctas = vt_ceil_div(rows, threads / lanes);
+    int64_t most = (int64_t)t->sm_count * (SM_THREADS / threads);
+    return (rmsnorm_form){
+        .ctas = ctas,
+        .vec = vec,
+        .launch = {.spec = JIT_SPEC("rmsnorm.cu", "rmsnorm", {"hidden", hidden}, {"vec", vec},
+                                    {"threads", threads}, {"lanes", lanes},
+                                    {"add", a->residual != NULL}, {"rows", a->row != NULL},
+                                    {"plus_one", a->plus_one}),
+                   .grid = {(uint32_t)(ctas < most ? ctas : most), 1, 1},
+                   .threads = (uint32_t)threads}};
+}
+
+static vt_status rmsnorm_run(const void *args, const vt_lane *lane)
+{
+    const rmsnorm_args *a = args;
+    int64_t rows = a->y->dim[0];
+    rmsnorm_form f = form_of(a, lane->target, rows);
+    if (rows == 0 && !lane->cuda->collect)
         return VT_OK;
     rmsnorm_params p = {.x = a->x->data,
                         .row = a->row ? *a->row : NULL,
@@ -50,29 +66,27 @@ static vt_status launch(const rmsnorm_args *a, vt_cuda_lane *lane)
                         .residual_stride = a->residual ? (int32_t)a->residual->row_stride : 0,
                         .n_rows = (int32_t)rows,
                         .eps = a->eps};
-    return vt_cuda_launch(
-        lane,
-        &(cuda_launch){.spec = JIT_SPEC("rmsnorm.cu", "rmsnorm", {"hidden", hidden}, {"vec", vec},
-                                        {"threads", threads}, {"lanes", lanes},
-                                        {"add", a->residual != NULL}, {"rows", a->row != NULL},
-                                        {"plus_one", a->plus_one}),
-                       .grid = {(uint32_t)(ctas < most ? ctas : most), 1, 1},
-                       .threads = (uint32_t)threads},
-        &p, sizeof p);
+    return vt_cuda_launch(lane->cuda, &f.launch, &p, sizeof p);
 }
 
-static vt_status rmsnorm_run(const void *args, const vt_lane *lane)
+static void rmsnorm_describe(const void *args, const vt_target *t, const vt_size *size, vt_cut *out)
 {
-    return launch(args, lane->cuda);
+    const rmsnorm_args *a = args;
+    int64_t rows = vt_size_rows(a->y, size);
+    rmsnorm_form f = form_of(a, t, rows);
+    vt_cut_shape(out, "%lld rows of %lld", (long long)rows, (long long)a->y->dim[1]);
+    vt_cut_cuda(out, t, f.ctas, &f.launch, 2 * f.vec);
 }
 
 const vt_impl rmsnorm_cuda_impl = {.name = "rows",
                                    .device = VT_DEVICE_CUDA,
                                    .fixed_order = true,
                                    .supports = rmsnorm_supports,
-                                   .run = rmsnorm_run};
+                                   .run = rmsnorm_run,
+                                   .describe = rmsnorm_describe};
 const vt_impl add_rmsnorm_cuda_impl = {.name = "rows",
                                        .device = VT_DEVICE_CUDA,
                                        .fixed_order = true,
                                        .supports = rmsnorm_supports,
-                                       .run = rmsnorm_run};
+                                       .run = rmsnorm_run,
+                                       .describe = rmsnorm_describe};

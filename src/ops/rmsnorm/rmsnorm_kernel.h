@@ -2,6 +2,7 @@
  * to the workers; a row is summed by one worker in four interleaved partial sums, so its bits do
  * not depend on who else is there. One pass reads x for the sum, a second (from L1) scales it. */
 #include "ops/access.h"
+#include "ops/cut.h"
 #include "ops/rmsnorm/rmsnorm.h"
 #include "ops/simd_any.h"
 
@@ -72,4 +73,12 @@ static bool rmsnorm_supports(const void *args, const vt_target *t, const vt_size
     const rmsnorm_args *a = args;
     return a->x->dtype == VT_F32 && a->y->dtype == VT_F32 && dtype_is_float(a->weight->dtype) &&
            (!a->residual || a->residual->dtype == VT_F32);
+}
+
+static void rmsnorm_describe(const void *args, const vt_target *t, const vt_size *size, vt_cut *out)
+{
+    const rmsnorm_args *a = args;
+    int64_t rows = vt_size_rows(a->y, size);
+    vt_cut_shape(out, "%lld rows of %lld", (long long)rows, (long long)a->y->dim[1]);
+    vt_cut_cpu(out, t, rows, (int32_t)(VF * sizeof(float)));
 }

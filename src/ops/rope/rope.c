@@ -123,8 +123,11 @@ static void *rope_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
     return a->q && a->k ? a : NULL;
 }
 
-static const vt_impl rope_portable = {
-    .name = "portable", .device = VT_DEVICE_CPU, .supports = rope_supports, .run = rope_run};
+static const vt_impl rope_portable = {.name = "portable",
+                                      .device = VT_DEVICE_CPU,
+                                      .supports = rope_supports,
+                                      .run = rope_run,
+                                      .describe = rope_describe};
 
 static const vt_impl *const rope_impls[] = {
 #if defined(__x86_64__)

@@ -11,16 +11,7 @@
 // HEAD_DIM a token; memory-bound for many tokens.
 // Template: HEADS, KV_HEADS, HEAD_DIM, DIMS, INTERLEAVED, NORM, PLUS_ONE, STORE, PAGE, FP8.
 #include "kv.cuh"
-
-struct RopeParams {
-    u16 *q, *k;
-    const u16 *v;
-    kv_t *k_pool, *v_pool;
-    const i32 *position, *slot;
-    const float *cos_sin, *q_norm, *k_norm;
-    i32 q_stride, k_stride, v_stride, n_tokens;
-    float eps, k_inverse, v_inverse; // 1 / scale, for FP8
-};
+#include "rope_params.h"
 
 constexpr bool kFast = !INTERLEAVED && DIMS == HEAD_DIM && HEAD_DIM % 16 == 0 && HEAD_DIM <= 512 &&
                        (HEAD_DIM & (HEAD_DIM - 1)) == 0;
@@ -162,7 +153,7 @@ INLINE void copy_head(const u16 *from, u16 *to, float, int lane)
     }
 }
 
-KERNEL __launch_bounds__(128) rope(const __grid_constant__ RopeParams p)
+KERNEL __launch_bounds__(128) rope(const __grid_constant__ rope_params p)
 {
     constexpr u32 kItems = HEADS + KV_HEADS + (STORE ? KV_HEADS : 0);
     u32 i = (blockIdx.x * 128 + threadIdx.x) / kLanes, lane = threadIdx.x % kLanes;

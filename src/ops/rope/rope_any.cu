@@ -6,16 +6,9 @@
 // threads a CTA. A lane reads and writes the same elements, and the norm's sum is done before anybody writes,
 // so no copy of the head is kept. Bytes: 6 * (HEADS + KV_HEADS) * HEAD_DIM a token.
 // Template: HEADS, KV_HEADS, HEAD_DIM, DIMS, INTERLEAVED, PLUS_ONE.
+#include "rope_any_params.h"
 
-struct RopeAnyParams {
-    u16 *q, *k;
-    const i32 *position;
-    const float *cos_sin, *q_norm, *k_norm; // norms may be null
-    i32 q_stride, k_stride, n_tokens;
-    float eps;
-};
-
-KERNEL __launch_bounds__(128) rope_any(const __grid_constant__ RopeAnyParams p)
+KERNEL __launch_bounds__(128) rope_any(const __grid_constant__ rope_any_params p)
 {
     constexpr u32 kHeads = HEADS + KV_HEADS;
     constexpr int kHalf = DIMS / 2;

@@ -10,4 +10,5 @@ const vt_impl rope_avx2 = {.name = "avx2",
                            .device = VT_DEVICE_CPU,
                            .isa = VT_ISA_AVX2,
                            .supports = rope_supports,
-                           .run = rope_run};
+                           .run = rope_run,
+                           .describe = rope_describe};

@@ -10,4 +10,5 @@ const vt_impl rope_avx512 = {.name = "avx512",
                              .device = VT_DEVICE_CPU,
                              .isa = VT_ISA_AVX512,
                              .supports = rope_supports,
-                             .run = rope_run};
+                             .run = rope_run,
+                             .describe = rope_describe};

@@ -9,5 +9,7 @@ bool rope_cuda_supports(const void *args, const vt_target *t, const vt_size *upt
 /* store NULL: rope alone. With it the rotated k and v go to their page slots; the activations' k is
  * not written. */
 vt_status rope_cuda_launch(const rope_args *a, const kv_store_args *store, vt_cuda_lane *lane);
+void rope_cuda_describe(const rope_args *a, const kv_store_args *store, const vt_target *t,
+                        const vt_size *size, vt_cut *out);
 
 #endif

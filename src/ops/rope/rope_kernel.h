@@ -3,6 +3,7 @@
  * and rotated while it sits in L1. Interleaved pairs take the scalar path: no model of ours has
  * them after loading. */
 #include "ops/access.h"
+#include "ops/cut.h"
 #include "ops/rope/rope.h"
 #include "ops/simd_any.h"
 
@@ -76,4 +77,14 @@ static bool rope_supports(const void *args, const vt_target *t, const vt_size *u
     return a->q->dtype == VT_F32 && a->k->dtype == VT_F32 && a->cos_sin->dtype == VT_F32 &&
            (!a->q_norm || dtype_is_float(a->q_norm->dtype)) &&
            (!a->k_norm || dtype_is_float(a->k_norm->dtype));
+}
+
+static inline void rope_describe(const void *args, const vt_target *t, const vt_size *size,
+                                 vt_cut *out)
+{
+    const rope_args *a = args;
+    int64_t tokens = vt_size_rows(a->q, size), heads = (a->q->dim[1] + a->k->dim[1]) / a->head_dim;
+    vt_cut_shape(out, "%lld tokens, %lld heads of %d", (long long)tokens, (long long)heads,
+                 a->head_dim);
+    vt_cut_cpu(out, t, tokens * heads, (int32_t)(VF * sizeof(float)));
 }

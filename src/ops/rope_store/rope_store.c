@@ -185,7 +185,8 @@ static const vt_operand rope_store_operands[] = {
 static const vt_impl rope_store_portable = {.name = "portable",
                                             .device = VT_DEVICE_CPU,
                                             .supports = rope_store_supports,
-                                            .run = rope_store_run};
+                                            .run = rope_store_run,
+                                            .describe = rope_store_describe};
 
 static const vt_impl *const rope_store_impls[] = {
 #if defined(__x86_64__)

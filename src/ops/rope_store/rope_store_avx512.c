@@ -10,4 +10,5 @@ const vt_impl rope_store_avx512 = {.name = "avx512",
                                    .device = VT_DEVICE_CPU,
                                    .isa = VT_ISA_AVX512,
                                    .supports = rope_store_supports,
-                                   .run = rope_store_run};
+                                   .run = rope_store_run,
+                                   .describe = rope_store_describe};

@@ -3,6 +3,7 @@
 #include "ops/rope_store/rope_store.h"
 
 #include "ops/cuda_impls.h"
+#include "ops/cut.h"
 #include "ops/rope/rope_cuda.h"
 
 /* One launch reads v beside q and k, in vectors. */
@@ -21,6 +22,12 @@ static vt_status fused_run(const void *args, const vt_lane *lane)
     return rope_cuda_launch(&a->rope, &a->store, lane->cuda);
 }
 
+static void fused_describe(const void *args, const vt_target *t, const vt_size *size, vt_cut *out)
+{
+    const rope_store_args *a = args;
+    rope_cuda_describe(&a->rope, &a->store, t, size, out);
+}
+
 static bool any_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
     const rope_store_args *a = args;
@@ -35,13 +42,23 @@ static vt_status any_run(const void *args, const vt_lane *lane)
     return status == VT_OK ? kv_store_cuda_any_impl.run(&a->store, lane) : status;
 }
 
+/* Two launches; the first one's cut is told. */
+static void any_describe(const void *args, const vt_target *t, const vt_size *size, vt_cut *out)
+{
+    const rope_store_args *a = args;
+    rope_cuda_any_impl.describe(&a->rope, t, size, out);
+    vt_cut_roles(out, "rope_any, then kv_store_any", NULL);
+}
+
 const vt_impl rope_store_cuda_impl = {.name = "heads",
                                       .device = VT_DEVICE_CUDA,
                                       .fixed_order = true,
                                       .supports = fused_supports,
-                                      .run = fused_run};
+                                      .run = fused_run,
+                                      .describe = fused_describe};
 const vt_impl rope_store_cuda_any_impl = {.name = "any",
                                           .device = VT_DEVICE_CUDA,
                                           .fixed_order = true,
                                           .supports = any_supports,
-                                          .run = any_run};
+                                          .run = any_run,
+                                          .describe = any_describe};

@@ -37,3 +37,14 @@ static bool rope_store_supports(const void *args, const vt_target *t, const vt_s
     const rope_store_args *a = args;
     return rope_supports(&a->rope, t, upto) && kv_store_supports(&a->store, t, upto);
 }
+
+static void rope_store_describe(const void *args, const vt_target *t, const vt_size *size,
+                                vt_cut *out)
+{
+    const rope_args *a = &((const rope_store_args *)args)->rope;
+    int64_t tokens = vt_size_rows(a->q, size),
+            heads = (a->q->dim[1] + 2 * a->k->dim[1]) / a->head_dim;
+    vt_cut_shape(out, "%lld tokens, %lld heads of %d", (long long)tokens, (long long)heads,
+                 a->head_dim);
+    vt_cut_cpu(out, t, tokens * heads, (int32_t)(VF * sizeof(float)));
+}

@@ -350,6 +350,7 @@ static const vt_impl sample_portable = {.name = "portable",
                                         .device = VT_DEVICE_CPU,
                                         .supports = sample_supports,
                                         .run = sample_run,
+                                        .describe = sample_describe,
                                         .workspace = sample_workspace};
 
 static const vt_impl *const sample_impls[] = {

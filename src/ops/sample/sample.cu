@@ -32,43 +32,16 @@
 
 #include "sample.cuh"
 
-struct SampleRow { // ops/sample/sample_cuda.h
-    u64 seed;
-    float temperature, top_p, min_p, repetition, presence, frequency;
-    i32 top_k, n_top, position, pool_slot, target, context, n_prompt, n_context, pending_slot, bias,
-        n_bias, mask;
-};
-struct SampleBias {
-    i32 id;
-    float bias;
-};
-struct SampleParams {
-    float *logits;
-    const SampleRow *rows;
-    const i32 *contexts;
-    const SampleBias *biases;
-    const u32 *masks;
-    i32 *pool;
-    i32 *token;
-    float *logprob;
-    i32 *top_id;
-    float *top_logprob;
-    float *group_max; // [rows][kGroups]
-    ChunkMass *mass;  // [rows][kChunks][2]
-    u32 *tickets;     // [rows]
-    i32 logits_stride, parts;
-};
-
 constexpr int kMaxTop = 20;
 constexpr int kTry = 96;   // groups that a nucleus is looked for in
 constexpr int kNeed = 512; // the largest top-k that the few are asked for
 constexpr float kLeast = -3.4028234e38f; // what is not masked
 
-INLINE float scale_of(const SampleRow &row) { return min(kLog2e / row.temperature, 1e30f); }
+INLINE float scale_of(const sample_row &row) { return min(kLog2e / row.temperature, 1e30f); }
 
 // What a row wants to know of itself: the sum of all weights at temperature 1, for log-probabilities
 // (0), and at its own, for drawing from all of it and for a share of it (1).
-INLINE bool wants_mass(const SampleRow &row, int which)
+INLINE bool wants_mass(const sample_row &row, int which)
 {
     bool sampled = row.target < 0 && row.temperature > 0.f;
     bool few = (row.top_k > 0 && row.top_k < VOCAB) || (row.top_p >= 1.f && row.min_p > 0.f);
@@ -78,7 +51,7 @@ INLINE bool wants_mass(const SampleRow &row, int which)
 // ---- the stream ----
 
 // Mask, bias and penalties of the ids in a chunk, where they lie.
-__noinline__ static void adjust(const SampleParams &p, const SampleRow &row, float *x, i32 chunk)
+__noinline__ static void adjust(const sample_params &p, const sample_row &row, float *x, i32 chunk)
 {
     Shared *s = &shared();
     i32 first = chunk * kChunk, n = min(kChunk, VOCAB - first);
@@ -93,7 +66,7 @@ __noinline__ static void adjust(const SampleParams &p, const SampleRow &row, flo
     }
 #pragma unroll 1
     for (int i = threadIdx.x; i < row.n_bias; i += THREADS) {
-        SampleBias b = p.biases[row.bias + i];
+        sample_bias b = p.biases[row.bias + i];
         if ((u32)(b.id - first) < (u32)n)
             atomicAdd(&x[b.id - first], b.bias);
     }
@@ -152,7 +125,7 @@ INLINE float largest(const Group &g)
 
 // The weight of a chunk whose group maxima are `best`, and the exponent it is told in: this
 // depends on the chunk's logits alone.
-INLINE ChunkMass weigh_chunk(float scale, float best, const Group &g)
+INLINE sample_chunk_mass weigh_chunk(float scale, float best, const Group &g)
 {
     Shared *s = &shared();
     i32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -185,8 +158,8 @@ INLINE ChunkMass weigh_chunk(float scale, float best, const Group &g)
     return {sum, m.exponent, 0.f};
 }
 
-INLINE void stream(const SampleParams &p, const SampleRow &row, float *x,
-                   float *group_max, ChunkMass *mass, i32 part)
+INLINE void stream(const sample_params &p, const sample_row &row, float *x,
+                   float *group_max, sample_chunk_mass *mass, i32 part)
 {
 #pragma unroll 1
     for (i32 chunk = part; chunk < kChunks; chunk += p.parts) {
@@ -202,7 +175,7 @@ INLINE void stream(const SampleParams &p, const SampleRow &row, float *x,
 #pragma unroll 1
         for (int which = 0; which < 2; which++)
             if (wants_mass(row, which)) {
-                ChunkMass m = weigh_chunk(which ? scale_of(row) : kLog2e, best, g);
+                sample_chunk_mass m = weigh_chunk(which ? scale_of(row) : kLog2e, best, g);
                 if (threadIdx.x == 0)
                     mass[chunk * 2 + which] = m;
             }
@@ -278,13 +251,13 @@ INLINE u64 share_of(u64 total, float p)
     u64 want = (u64)((double)total * (double)p);
     return want > 0 ? want : 1;
 }
-INLINE u64 least_of(const SampleRow &row, const Mass &m, float top) // p_i >= min_p * p_max
+INLINE u64 least_of(const sample_row &row, const Mass &m, float top) // p_i >= min_p * p_max
 {
     return row.min_p > 0.f ? (u64)((double)mass_of(m, top) * (double)min(row.min_p, 1.f)) : 0;
 }
 
 // From the n few; total: what top-p is a share of, 0: what these weigh. -1 if they do not reach that share.
-__noinline__ static i32 draw_few(const SampleRow &row, const Mass &m, i32 n, i32 top_k, u64 total)
+__noinline__ static i32 draw_few(const sample_row &row, const Mass &m, i32 n, i32 top_k, u64 total)
 {
     Shared *s = &shared();
     i32 kept = top_k > 0 ? min(top_k, n) : n;
@@ -325,7 +298,7 @@ __noinline__ static i32 draw_few(const SampleRow &row, const Mass &m, i32 n, i32
 }
 
 // From the whole row, whatever its shape.
-__noinline__ static i32 draw_many(const SampleRow &row, const Mass &m, i32 top_k)
+__noinline__ static i32 draw_many(const sample_row &row, const Mass &m, i32 top_k)
 {
     Weights w = {m, whole_row(), 0, false};
     if (top_k > 0)
@@ -407,7 +380,7 @@ struct Chosen {
     i32 n;
     bool draws;
 };
-INLINE Chosen choose_few(const SampleRow &row, const Mass &m, bool sampled, i32 top_k, i32 n_top)
+INLINE Chosen choose_few(const sample_row &row, const Mass &m, bool sampled, i32 top_k, i32 n_top)
 {
     float top = shared().row.top, low = kInfinity, least = kLeast;
     bool nucleus = row.top_p < 1.f, cold = m.base != 0.f, whole = true;
@@ -434,7 +407,7 @@ INLINE Chosen choose_few(const SampleRow &row, const Mass &m, bool sampled, i32 
     return {n, draws && (need > n_top || top_k > 0 || whole)};
 }
 
-__noinline__ static void finish(const SampleParams &p, const SampleRow &row, i32 row_index)
+__noinline__ static void finish(const sample_params &p, const sample_row &row, i32 row_index)
 {
     Shared *s = &shared();
     float top = s->row.top;
@@ -484,15 +457,15 @@ __noinline__ static void finish(const SampleParams &p, const SampleRow &row, i32
         p.pool[row.pool_slot] = max(token, 0); // a step in flight may embed it
 }
 
-KERNEL __launch_bounds__(THREADS, BLOCKS) sample(const __grid_constant__ SampleParams p)
+KERNEL __launch_bounds__(THREADS, BLOCKS) sample(const __grid_constant__ sample_params p)
 {
     pdl_go();
     pdl_wait();
     i32 row_index = blockIdx.x / p.parts, part = blockIdx.x % p.parts;
-    const SampleRow &row = p.rows[row_index];
+    const sample_row &row = p.rows[row_index];
     float *x = p.logits + (i64)row_index * p.logits_stride,
           *group_max = p.group_max + (i64)row_index * kGroups;
-    ChunkMass *mass = p.mass + (i64)row_index * kChunks * 2;
+    sample_chunk_mass *mass = p.mass + (i64)row_index * kChunks * 2;
     stream(p, row, x, group_max, mass, part);
     if (!last_of(&p.tickets[row_index], p.parts))
         return;

@@ -4,6 +4,7 @@
 //   weigh_row, locate   the row's weight; the id at which the running sum passes a number
 //   gather, compare     few logits into shared memory; what stands before each of them
 //   select              the place in the row's order at which a count or a weight is reached
+#include "sample_params.h"
 
 constexpr int kWarps = THREADS / 32;
 constexpr int kChunk = THREADS * VECTORS * 4, kChunks = (VOCAB + kChunk - 1) / kChunk, kGroups = kChunks * THREADS;
@@ -13,13 +14,9 @@ constexpr float kUnits = 549755813888.f; // 2^39
 static_assert(kBins % THREADS == 0, "threads share the bins equally");
 static_assert(VOCAB <= 400000, "a bin's piece of a weight must not overflow");
 
-struct ChunkMass { // of one chunk: its weight in units of 2^(exponent - 39)
-    u64 sum;
-    float exponent, spare;
-};
 struct Row {
     const float *x;
-    const ChunkMass *mass;
+    const sample_chunk_mass *mass;
     float top; // the largest logit
 };
 struct Few {

@@ -9,4 +9,5 @@ const vt_impl sample_avx2 = {.name = "avx2",
                              .isa = VT_ISA_AVX2,
                              .supports = sample_supports,
                              .run = sample_run,
+                             .describe = sample_describe,
                              .workspace = sample_workspace};

@@ -9,4 +9,5 @@ const vt_impl sample_avx512 = {.name = "avx512",
                                .isa = VT_ISA_AVX512,
                                .supports = sample_supports,
                                .run = sample_run,
+                               .describe = sample_describe,
                                .workspace = sample_workspace};

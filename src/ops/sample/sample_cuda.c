@@ -6,30 +6,8 @@
 #include <string.h>
 
 #include "ops/cuda_impls.h"
-
-/* A row as the device takes it. */
-typedef struct sample_cuda_row {
-    uint64_t seed;
-    float temperature, top_p, min_p, repetition, presence, frequency;
-    int32_t top_k, n_top, position, pool_slot, target, context, n_prompt, n_context, pending_slot,
-        bias, n_bias, mask; /* mask: its first word; -1: none */
-} sample_cuda_row;
-
-typedef struct sample_params {
-    void *logits;
-    const sample_cuda_row *rows;
-    const int32_t *contexts;
-    const void *biases;
-    const uint32_t *masks;
-    int32_t *pool, *token;
-    float *logprob;
-    int32_t *top_id;
-    float *top_logprob;
-    float *group_max;
-    void *mass;
-    uint32_t *tickets;
-    int32_t logits_stride, parts;
-} sample_params;
+#include "ops/cut.h"
+#include "ops/sample/sample_params.h"
 
 /* ---- the step's rows: a plan with side data ----
  *
@@ -102,17 +80,17 @@ static int32_t rows_items(const void *args, const vt_target *t, const vt_size *s
 static size_t rows_bytes(const void *args, const vt_target *t, const vt_size *size, int32_t items)
 {
     (void)args, (void)t, (void)size;
-    return (size_t)items * sizeof(sample_cuda_row);
+    return (size_t)items * sizeof(sample_row);
 }
 
 /* A row that only pads: greedy, nothing asked, no slot written. */
-static const sample_cuda_row kPadding = {.top_p = 1,
-                                         .repetition = 1,
-                                         .n_top = -1,
-                                         .pool_slot = -1,
-                                         .target = -1,
-                                         .pending_slot = -1,
-                                         .mask = -1};
+static const sample_row kPadding = {.top_p = 1,
+                                    .repetition = 1,
+                                    .n_top = -1,
+                                    .pool_slot = -1,
+                                    .target = -1,
+                                    .pending_slot = -1,
+                                    .mask = -1};
 
 static int32_t rows_fill(const void *args, const vt_target *t, const vt_size *size,
                          const vt_batch *batch, int32_t items, void *out, void *side)
@@ -120,7 +98,7 @@ static int32_t rows_fill(const void *args, const vt_target *t, const vt_size *si
     (void)t, (void)size;
     const sample_args *a = args;
     const vt_sample_row *rows = *a->row;
-    sample_cuda_row *row = out;
+    sample_row *row = out;
     int32_t n = batch->n_rows, words = (int32_t)vt_ceil_div(a->logits->dim[1], 32);
     side_layout l = layout_of(rows, n, a->logits->dim[1]);
     int32_t *contexts = side;
@@ -135,25 +113,25 @@ static int32_t rows_fill(const void *args, const vt_target *t, const vt_size *si
             mask += words;
             memcpy(masks + mask, r->mask, (size_t)words * sizeof *masks);
         }
-        row[i] = (sample_cuda_row){.seed = r->seed,
-                                   .temperature = r->temperature,
-                                   .top_p = r->top_p,
-                                   .min_p = r->min_p,
-                                   .repetition = r->repetition_penalty,
-                                   .presence = r->presence_penalty,
-                                   .frequency = r->frequency_penalty,
-                                   .top_k = r->top_k,
-                                   .n_top = r->n_top,
-                                   .position = r->position,
-                                   .pool_slot = r->pool_slot,
-                                   .target = r->target,
-                                   .context = n_contexts,
-                                   .n_prompt = penalties ? r->n_prompt : 0,
-                                   .n_context = context_of(r),
-                                   .pending_slot = penalties ? r->pending_slot : -1,
-                                   .bias = n_biases,
-                                   .n_bias = r->n_bias,
-                                   .mask = r->mask ? mask : -1};
+        row[i] = (sample_row){.seed = r->seed,
+                              .temperature = r->temperature,
+                              .top_p = r->top_p,
+                              .min_p = r->min_p,
+                              .repetition = r->repetition_penalty,
+                              .presence = r->presence_penalty,
+                              .frequency = r->frequency_penalty,
+                              .top_k = r->top_k,
+                              .n_top = r->n_top,
+                              .position = r->position,
+                              .pool_slot = r->pool_slot,
+                              .target = r->target,
+                              .context = n_contexts,
+                              .n_prompt = penalties ? r->n_prompt : 0,
+                              .n_context = context_of(r),
+                              .pending_slot = penalties ? r->pending_slot : -1,
+                              .bias = n_biases,
+                              .n_bias = r->n_bias,
+                              .mask = r->mask ? mask : -1};
         if (row[i].n_context > 0)
             memcpy(contexts + n_contexts, r->context, (size_t)row[i].n_context * sizeof *contexts);
         if (r->n_bias > 0)
@@ -173,13 +151,17 @@ static const vt_host_plan rows_plan = {.name = "sampling rows",
                                        .side_bytes = side_bytes,
                                        .fill = rows_fill};
 
-_Static_assert(sizeof(vt_logit_bias) == 8, "biases are copied as they are");
-_Static_assert(sizeof(sample_cuda_row) == 80, "the kernel's SampleRow");
+_Static_assert(sizeof(vt_logit_bias) == sizeof(sample_bias), "biases are copied as they are");
 
 /* As sample.cuh has them: a CTA takes a chunk at a time; of each chunk stay one float a thread and
  * two sums of 16 bytes. A third of an SM a CTA, eight CTAs an SM where the rows give so many. */
 enum { THREADS = 256, VECTORS = 8, CHUNK = THREADS * VECTORS * 4, BLOCKS = 3, CTAS = 8 };
-enum { CHUNK_MAXIMA = THREADS * 4, CHUNK_SUMS = 32, MAX_VOCAB = 400000 };
+enum {
+    CHUNK_MAXIMA = THREADS * 4,
+    CHUNK_SUMS = 2 * sizeof(sample_chunk_mass),
+    MAX_VOCAB = 400000,
+    STATIC_SHARED = 34 << 10
+};
 
 static size_t sample_workspace(const void *args, const vt_target *t)
 {
@@ -200,21 +182,43 @@ static bool sample_supports(const void *args, const vt_target *t, const vt_size 
     return a->logits->dtype == VT_F32 && a->logits->dim[1] <= MAX_VOCAB;
 }
 
+/* How a row of logits is cut: into `chunks`, which `parts` CTAs share out. */
+typedef struct sample_form {
+    int32_t chunks, parts;
+    bool aligned; /* rows are whole 16-byte vectors */
+    cuda_launch launch;
+} sample_form;
+
+static sample_form form_of(const sample_args *a, const vt_target *t, int64_t rows)
+{
+    int32_t vocab = (int32_t)a->logits->dim[1], chunks = (int32_t)vt_ceil_div(vocab, CHUNK),
+            parts = (int32_t)vt_ceil_div(t->sm_count * CTAS, rows > 0 ? rows : 1);
+    parts = parts < chunks ? parts : chunks;
+    bool aligned = vocab % 4 == 0 && a->logits->row_stride % 4 == 0;
+    return (sample_form){
+        .chunks = chunks,
+        .parts = parts,
+        .aligned = aligned,
+        .launch = {.spec = JIT_SPEC("sample.cu", "sample", {"vocab", vocab}, {"threads", THREADS},
+                                    {"vectors", VECTORS}, {"blocks", aligned ? BLOCKS : BLOCKS - 1},
+                                    {"aligned", aligned}),
+                   .grid = {(uint32_t)(rows * parts), 1, 1},
+                   .threads = THREADS,
+                   .shared_bytes = (uint32_t)(chunks * CHUNK_MAXIMA)}};
+}
+
 static vt_status sample_run(const void *args, const vt_lane *lane)
 {
     const sample_args *a = args;
     const char *side = lane->side;
-    int32_t vocab = (int32_t)a->logits->dim[1], rows = (int32_t)a->logits->dim[0];
+    int32_t rows = (int32_t)a->logits->dim[0];
     if (rows == 0 && !lane->cuda->collect)
         return VT_OK;
-    int32_t chunks = (int32_t)vt_ceil_div(vocab, CHUNK),
-            parts = (int32_t)vt_ceil_div(lane->target->sm_count * CTAS, rows > 0 ? rows : 1);
-    parts = parts < chunks ? parts : chunks;
-    bool aligned = vocab % 4 == 0 && a->logits->row_stride % 4 == 0;
+    sample_form f = form_of(a, lane->target, rows);
     sample_params p = {.logits = a->logits->data,
                        .rows = lane->plan,
                        .contexts = (const int32_t *)side,
-                       .biases = side,
+                       .biases = (const sample_bias *)lane->side,
                        .masks = (const uint32_t *)side,
                        .pool = a->token_pool ? *a->token_pool : NULL,
                        .token = a->token->data,
@@ -222,21 +226,28 @@ static vt_status sample_run(const void *args, const vt_lane *lane)
                        .top_id = a->top_id->data,
                        .top_logprob = a->top_logprob->data,
                        .group_max = lane->workspace,
-                       .mass = (char *)lane->workspace +
-                               (size_t)rows * (size_t)chunks * CHUNK_MAXIMA,
+                       .mass = (sample_chunk_mass *)lane->workspace +
+                               (size_t)rows * (size_t)f.chunks *
+                                   (CHUNK_MAXIMA / sizeof(sample_chunk_mass)),
                        .tickets = lane->tickets,
                        .logits_stride = (int32_t)a->logits->row_stride,
-                       .parts = parts};
-    return vt_cuda_launch(
-        lane->cuda,
-        &(cuda_launch){.spec = JIT_SPEC("sample.cu", "sample", {"vocab", vocab},
-                                        {"threads", THREADS}, {"vectors", VECTORS},
-                                        {"blocks", aligned ? BLOCKS : BLOCKS - 1},
-                                        {"aligned", aligned}),
-                       .grid = {(uint32_t)(rows * parts), 1, 1},
-                       .threads = THREADS,
-                       .shared_bytes = (uint32_t)(chunks * CHUNK_MAXIMA)},
-        &p, sizeof p);
+                       .parts = f.parts};
+    return vt_cuda_launch(lane->cuda, &f.launch, &p, sizeof p);
+}
+
+static void sample_describe(const void *args, const vt_target *t, const vt_size *size, vt_cut *out)
+{
+    const sample_args *a = args;
+    int64_t rows = vt_size_rows(a->logits, size);
+    sample_form f = form_of(a, t, rows);
+    vt_cut_shape(out, "%lld rows of %lld logits", (long long)rows, (long long)a->logits->dim[1]);
+    out->tile[0] = 1;
+    out->tile[1] = CHUNK;
+    out->split = f.parts;
+    vt_cut_roles(out, NULL, f.parts > 1 ? "last CTA of a row" : NULL);
+    cuda_launch l = f.launch;
+    l.shared_bytes += STATIC_SHARED;
+    vt_cut_grid(out, t, &l, f.aligned ? 16 : 4);
 }
 
 const vt_impl sample_cuda_impl = {.name = "parts",
@@ -244,6 +255,7 @@ const vt_impl sample_cuda_impl = {.name = "parts",
                                   .fixed_order = true,
                                   .supports = sample_supports,
                                   .run = sample_run,
+                                  .describe = sample_describe,
                                   .plan = &rows_plan,
                                   .workspace = sample_workspace,
                                   .tickets = sample_tickets};

@@ -17,6 +17,7 @@
 
 #include "ops/access.h"
 #include "ops/sample/sample_impls.h"
+#include "ops/cut.h"
 #include "ops/simd_any.h"
 
 enum { DRAW_BLOCK = 1024, BISECTIONS = 24, FEW = 512 };
@@ -302,4 +303,12 @@ static bool sample_supports(const void *args, const vt_target *t, const vt_size 
     (void)t, (void)upto;
     const sample_args *a = args;
     return a->logits->dtype == VT_F32;
+}
+
+static void sample_describe(const void *args, const vt_target *t, const vt_size *size, vt_cut *out)
+{
+    const sample_args *a = args;
+    int64_t rows = vt_size_rows(a->logits, size);
+    vt_cut_shape(out, "%lld rows of %lld logits", (long long)rows, (long long)a->logits->dim[1]);
+    vt_cut_cpu(out, t, rows, (int32_t)(VF * sizeof(float)));
 }

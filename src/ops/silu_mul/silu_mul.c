@@ -64,7 +64,8 @@ static void *silu_mul_make_args(const vt_case *c, uint64_t seed, vt_arena *arena
 static const vt_impl silu_mul_portable = {.name = "portable",
                                           .device = VT_DEVICE_CPU,
                                           .supports = silu_mul_supports,
-                                          .run = silu_mul_run};
+                                          .run = silu_mul_run,
+                                          .describe = silu_mul_describe};
 
 static const vt_impl *const silu_mul_impls[] = {
 #if defined(__x86_64__)

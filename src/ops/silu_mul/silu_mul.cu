@@ -2,16 +2,11 @@
 //
 // Grid: one thread a vector of VEC outputs. Bytes: 6 n a token; bound by memory.
 // Template: N, VEC (8 or 1), GELU.
-
-struct SiluMulParams {
-    const u16 *x;
-    u16 *y;
-    i32 x_stride, y_stride, n_tokens;
-};
+#include "silu_mul_params.h"
 
 INLINE float activate(float x) { return GELU ? gelu_tanh(x) : silu(x); }
 
-KERNEL __launch_bounds__(256) silu_mul(const __grid_constant__ SiluMulParams p)
+KERNEL __launch_bounds__(256) silu_mul(const __grid_constant__ silu_mul_params p)
 {
     constexpr u32 kVectors = N / VEC;
     u32 i = blockIdx.x * 256 + threadIdx.x, t = i / kVectors, c = i % kVectors;

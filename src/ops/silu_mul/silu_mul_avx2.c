@@ -10,4 +10,5 @@ const vt_impl silu_mul_avx2 = {.name = "avx2",
                                .device = VT_DEVICE_CPU,
                                .isa = VT_ISA_AVX2,
                                .supports = silu_mul_supports,
-                               .run = silu_mul_run};
+                               .run = silu_mul_run,
+                               .describe = silu_mul_describe};

@@ -2,12 +2,8 @@
 #include "ops/silu_mul/silu_mul.h"
 
 #include "ops/cuda_impls.h"
-
-typedef struct silu_mul_params {
-    const void *x;
-    void *y;
-    int32_t x_stride, y_stride, n_tokens;
-} silu_mul_params;
+#include "ops/cut.h"
+#include "ops/silu_mul/silu_mul_params.h"
 
 static bool silu_mul_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
@@ -16,27 +12,43 @@ static bool silu_mul_supports(const void *args, const vt_target *t, const vt_siz
     return a->x->dtype == VT_BF16 && a->y->dtype == VT_BF16;
 }
 
+static cuda_launch launch_of(const silu_mul_args *a, int64_t tokens, int32_t *vec)
+{
+    int32_t n = (int32_t)a->y->dim[1];
+    bool wide = cuda_vectors_of_8(n, a->x->row_stride) && a->y->row_stride % 8 == 0;
+    *vec = wide ? 8 : 1;
+    return (cuda_launch){.spec = JIT_SPEC("silu_mul.cu", "silu_mul", {"n", n}, {"vec", *vec},
+                                          {"gelu", a->activation == VT_ACT_GELU_TANH}),
+                         .grid = {cuda_blocks(tokens * (n / *vec), 256), 1, 1},
+                         .threads = 256};
+}
+
 static vt_status silu_mul_run(const void *args, const vt_lane *lane)
 {
     const silu_mul_args *a = args;
-    int32_t n = (int32_t)a->y->dim[1];
-    bool wide = cuda_vectors_of_8(n, a->x->row_stride) && a->y->row_stride % 8 == 0;
-    int32_t vec = wide ? 8 : 1;
+    int32_t vec;
     if (a->y->dim[0] == 0 && !lane->cuda->collect)
         return VT_OK;
     silu_mul_params p = {a->x->data, a->y->data, (int32_t)a->x->row_stride,
                          (int32_t)a->y->row_stride, (int32_t)a->y->dim[0]};
-    return vt_cuda_launch(
-        lane->cuda,
-        &(cuda_launch){.spec = JIT_SPEC("silu_mul.cu", "silu_mul", {"n", n}, {"vec", vec},
-                                        {"gelu", a->activation == VT_ACT_GELU_TANH}),
-                       .grid = {cuda_blocks(a->y->dim[0] * (n / vec), 256), 1, 1},
-                       .threads = 256},
-        &p, sizeof p);
+    cuda_launch l = launch_of(a, a->y->dim[0], &vec);
+    return vt_cuda_launch(lane->cuda, &l, &p, sizeof p);
+}
+
+static void silu_mul_describe(const void *args, const vt_target *t, const vt_size *size,
+                              vt_cut *out)
+{
+    const silu_mul_args *a = args;
+    int32_t vec;
+    int64_t rows = vt_size_rows(a->y, size);
+    cuda_launch l = launch_of(a, rows, &vec);
+    vt_cut_shape(out, "%lld rows of 2 x %lld", (long long)rows, (long long)a->y->dim[1]);
+    vt_cut_grid(out, t, &l, 2 * vec);
 }
 
 const vt_impl silu_mul_cuda_impl = {.name = "rows",
                                     .device = VT_DEVICE_CUDA,
                                     .fixed_order = true,
                                     .supports = silu_mul_supports,
-                                    .run = silu_mul_run};
+                                    .run = silu_mul_run,
+                                    .describe = silu_mul_describe};

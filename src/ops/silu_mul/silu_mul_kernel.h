@@ -6,8 +6,11 @@
  * (0.5 (1 + tanh u) is the logistic function of 2 u.) exp2 clamps, so g far below 0 gives a tiny
  * number and not 0 / 0. */
 #include "ops/access.h"
+#include "ops/cut.h"
 #include "ops/silu_mul/silu_mul.h"
 #include "ops/simd_any.h"
+
+enum { SILU_CHUNK = 1024 }; /* elements of a row that are one piece of work */
 
 static inline vf gate(vf g, vt_activation activation)
 {
@@ -22,7 +25,7 @@ static inline vf gate(vf g, vt_activation activation)
 static vt_status silu_mul_run(const void *args, const vt_lane *lane)
 {
     const silu_mul_args *a = args;
-    int64_t n = a->y->dim[1], chunk = 1024, chunks = vt_ceil_div(n, chunk), begin, end;
+    int64_t n = a->y->dim[1], chunk = SILU_CHUNK, chunks = vt_ceil_div(n, chunk), begin, end;
     vt_lane_share(lane, a->y->dim[0] * chunks, 1, &begin, &end);
     for (int64_t unit = begin; unit < end; unit++) {
         int64_t t = unit / chunks, i = unit % chunks * chunk, last = i + chunk < n ? i + chunk : n;
@@ -42,4 +45,15 @@ static bool silu_mul_supports(const void *args, const vt_target *t, const vt_siz
     (void)t, (void)upto;
     const silu_mul_args *a = args;
     return a->x->dtype == VT_F32 && a->y->dtype == VT_F32;
+}
+
+static void silu_mul_describe(const void *args, const vt_target *t, const vt_size *size,
+                              vt_cut *out)
+{
+    const silu_mul_args *a = args;
+    int64_t rows = vt_size_rows(a->y, size), n = a->y->dim[1];
+    vt_cut_shape(out, "%lld rows of 2 x %lld", (long long)rows, (long long)n);
+    out->tile[0] = 1;
+    out->tile[1] = SILU_CHUNK;
+    vt_cut_cpu(out, t, rows * vt_ceil_div(n, SILU_CHUNK), (int32_t)(VF * sizeof(float)));
 }

@@ -1,0 +1,82 @@
+/* Parameters and plan items of the attention kernels. The host's code and the kernels include this
+ * file. */
+#ifndef VT_OPS_ATTENTION_ATTENTION_PARAMS_H
+#define VT_OPS_ATTENTION_ATTENTION_PARAMS_H
+
+#ifndef VT_KERNEL
+#include "ops/params_host.h"
+#endif
+
+/* ---- items of the plans (attention_cuda.h says how work is cut) ---- */
+
+/* A KV range [begin, end) of one sequence, or of several that share its pages. An unused item has
+ * seq -1. */
+typedef struct attention_decode_item {
+    int32_t seq;        /* shared: index of its first member */
+    int32_t begin, end; /* KV positions */
+    int32_t first_slot; /* of the sequence; not set where shared */
+    int32_t n_slots;    /* of the sequence; not set where shared */
+    int32_t slot;       /* the item's own; shared: its place among a member's slots */
+    int32_t n_members;  /* shared: sequences; else 0 */
+    int32_t spare;
+} attention_decode_item;
+
+/* A sequence that has shared items: where its partial results lie. */
+typedef struct attention_decode_member {
+    int32_t seq, first_slot, n_slots, spare;
+} attention_decode_member;
+
+/* A tile of a sequence's packed rows (token, head of the group). Unused: seq -1. */
+typedef struct attention_prefill_item {
+    int32_t seq, tile;
+} attention_prefill_item;
+
+/* A KV range [begin, end) of one token's tile of rows, in a fixed order. Unused: seq -1. */
+typedef struct attention_chunk_item {
+    int32_t seq, begin, end;
+    int32_t first_item, n_items; /* all of this token's tile, one after the other */
+    int32_t tile, spare[2];
+} attention_chunk_item;
+
+/* ---- parameters ---- */
+
+/* attention_decode.cu */
+typedef struct attention_decode_params {
+    const uint16_t *q;
+    const kv_t *k_pool, *v_pool;
+    uint16_t *o;
+    const attention_decode_item *items;
+    const attention_decode_member *members;
+    const int32_t *kv_len, *page_start, *page_ids, *q_start;
+    float *partial;    /* [slots][kv_heads][GROUP][HEAD_DIM] */
+    float *state;      /* [slots][kv_heads][GROUP][2]: maximum, sum */
+    uint32_t *tickets; /* [seqs * kv_heads * tiles of 16 heads] */
+    int32_t q_stride, o_stride, window;
+    float scale_log2, v_scale; /* scale * k_scale * log2(e) */
+} attention_decode_params;
+
+/* attention_prefill_sm80.cu */
+typedef struct attention_prefill_sm80_params {
+    const uint16_t *q;
+    const kv_t *k_pool, *v_pool;
+    uint16_t *o;
+    const void *items; /* attention_prefill_item; DECODE: attention_chunk_item */
+    const int32_t *kv_len, *page_start, *page_ids, *q_start;
+    int32_t q_stride, o_stride, window;
+    float scale_log2, v_scale;
+    float *partial, *state; /* DECODE: see attention_chunk.cuh */
+    uint32_t *tickets;      /* DECODE: [seqs][tiles of a token][kv_heads] */
+} attention_prefill_sm80_params;
+
+/* attention_any.cu */
+typedef struct attention_any_params {
+    const uint16_t *q;
+    const kv_t *k_pool, *v_pool;
+    uint16_t *o;
+    const attention_prefill_item *items; /* DECODE: none */
+    const int32_t *seq_of, *kv_len, *page_start, *page_ids, *q_start;
+    int32_t q_stride, o_stride, window;
+    float scale_log2, v_scale;
+} attention_any_params;
+
+#endif

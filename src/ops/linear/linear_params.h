@@ -1,0 +1,41 @@
+/* Parameters of linear's kernels that need no tensor map. The host's code and the kernels include
+ * this file. */
+#ifndef VT_OPS_LINEAR_LINEAR_PARAMS_H
+#define VT_OPS_LINEAR_LINEAR_PARAMS_H
+
+#ifndef VT_KERNEL
+#include "ops/params_host.h"
+#endif
+
+/* linear_small.cu, linear_ordered.cu, linear_any.cu, linear_quant.cu */
+typedef struct linear_params {
+    const uint16_t *x;
+    const void *w;            /* BF16 rows, or quantised tiles */
+    const float *bias;        /* linear_any.cu: may be NULL */
+    const uint16_t *residual; /* linear_any.cu: may be NULL; may be y */
+    void *y;
+    int32_t x_stride, y_stride, residual_stride, n_tokens;
+    int32_t rows; /* outputs: of a pair, those after the activation */
+    float scale;
+} linear_params;
+
+/* gemm_sm80.cu */
+typedef struct gemm_sm80_params {
+    const uint16_t *x, *w;
+    const float *bias;
+    const uint16_t *residual;
+    void *y;
+    float *partial;    /* [SPLIT][tiles][256 threads][accumulators] */
+    uint32_t *tickets; /* [tiles] */
+    int32_t x_stride, y_stride, residual_stride, n_tokens, rows;
+    float scale;
+} gemm_sm80_params;
+
+/* quant_panel.cu */
+typedef struct quant_panel_params {
+    const uint8_t *w[2]; /* the first tile, of gate and of up */
+    uint16_t *out;
+    int32_t rows;
+} quant_panel_params;
+
+#endif

@@ -1,0 +1,61 @@
+/* Parameters and work items of the kernels of moe_route and moe_linear. The host's code and the
+ * kernels include this file. */
+#ifndef VT_OPS_MOE_MOE_PARAMS_H
+#define VT_OPS_MOE_MOE_PARAMS_H
+
+#ifndef VT_KERNEL
+#include "ops/params_host.h"
+#endif
+
+/* Up to 16 slots of one expert: order[begin .. begin + count). moe_group.cu makes them. */
+typedef struct moe_tile {
+    int32_t expert, begin, count;
+} moe_tile;
+
+/* moe_route.cu, moe_route_any.cu */
+typedef struct moe_route_params {
+    const uint16_t *x;
+    const float *router;
+    int32_t *expert;
+    float *weight;
+    int32_t x_stride;
+} moe_route_params;
+
+/* moe_group.cu */
+typedef struct moe_group_params {
+    const int32_t *expert;
+    int32_t *order;
+    moe_tile *tile;
+    int32_t *n_tiles;
+    int32_t *count; /* [threads][EXPERTS] scratch */
+    int32_t n_slots;
+} moe_group_params;
+
+/* moe_expert.cu, moe_quant.cu */
+typedef struct moe_expert_params {
+    const uint16_t *x;
+    const void *weights;
+    const int32_t *order, *n_tiles;
+    const moe_tile *tile;
+    const float *route;
+    void *y; /* UP: h, BF16; else the slots' results, fp32 */
+    int32_t x_stride;
+} moe_expert_params;
+
+/* moe_sum.cu */
+typedef struct moe_sum_params {
+    const float *part;
+    uint16_t *y;
+    int32_t y_stride, n_tokens;
+} moe_sum_params;
+
+/* moe_expert_any.cu */
+typedef struct moe_expert_any_params {
+    const uint16_t *x, *weights; /* down: x is h */
+    const int32_t *expert;
+    const float *route;
+    uint16_t *y; /* UP: h */
+    int32_t x_stride, y_stride;
+} moe_expert_any_params;
+
+#endif

@@ -1,0 +1,283 @@
+/* What rows say of how they cut their work (vt_impl.describe), for every case of every card that a
+ * row fits: it has a shape and items, its waves follow from these, and a CUDA row's figures are
+ * those of the launches that its run() makes on a lane that only collects. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <string.h>
+
+#include "device/cuda.h"
+#include "ops/cases.h"
+#include "ops/linear/linear.h"
+#include "ops/on_cpu.h"
+
+enum { MAX_RECORD = 64, FAKE_BASE = 1 << 20 };
+
+/* ---- the args of a case as a GPU has them: other types, no data ---- */
+
+static void *member(const void *args, const vt_operand *o)
+{
+    return *(void *const *)((const char *)args + o->offset);
+}
+
+static int32_t count_of(const void *args, const vt_operand *o)
+{
+    int32_t n;
+    memcpy(&n, (const char *)args + o->count, sizeof n);
+    return n;
+}
+
+/* In the form that `p` packs it in; false: the row reads none such. */
+static bool weight_on_cuda(vt_weight *w, const vt_packing *p, vt_arena *arena, char *data)
+{
+    if (!p || p->bytes(w) == 0)
+        return false;
+    vt_tensor *t = vt_arena_alloc(arena, 1, sizeof *t);
+    *t = vt_tensor_2d(data, p->type ? p->type(w) : w->dtype, w->rows, w->cols);
+    w->packed_bytes = p->bytes(w);
+    w->packing = p;
+    w->dtype = t->dtype;
+    w->n_parts = 1;
+    w->part[0] = t;
+    memset(w->scale, 0, sizeof w->scale);
+    return true;
+}
+
+/* Matrices of equal size one after the other, as a loader puts them. */
+static bool weights_on_cuda(vt_weight *w, int32_t n, const vt_packing *p, vt_arena *arena)
+{
+    char *at = (char *)(uintptr_t)FAKE_BASE;
+    for (int32_t i = 0; i < n; i++) {
+        if (!weight_on_cuda(&w[i], p, arena, at))
+            return false;
+        at += w[i].packed_bytes;
+    }
+    return true;
+}
+
+static void tensor_on_cuda(vt_tensor *t, vt_dtype dtype)
+{
+    t->dtype = dtype;
+    t->data = NULL;
+}
+
+static void kv_on_cuda(vt_tensor *t)
+{
+    tensor_on_cuda(t, t->dtype == VT_FP8_E4M3 ? VT_FP8_E4M3 : VT_BF16);
+}
+
+static void table_on_cuda(vt_tensor *t, const vt_packing *p)
+{
+    vt_weight w = {
+        .part = {t}, .n_parts = 1, .rows = t->dim[0], .cols = t->dim[1], .dtype = t->dtype};
+    if (p && p->type)
+        tensor_on_cuda(t, p->type(&w));
+}
+
+static bool args_on_cuda(const vt_op *op, const vt_impl *impl, void *args, vt_arena *arena)
+{
+    for (int32_t i = 0; i < op->n_operands; i++) {
+        const vt_operand *o = &op->operands[i];
+        void *m = member(args, o);
+        if (!m)
+            continue;
+        if (o->kind == VT_OPERAND_ACTIVATION)
+            tensor_on_cuda(m, VT_BF16);
+        else if (o->kind == VT_OPERAND_F32)
+            tensor_on_cuda(m, VT_F32);
+        else if (o->kind == VT_OPERAND_KV)
+            kv_on_cuda(m);
+        else if (o->kind == VT_OPERAND_TABLE)
+            table_on_cuda(m, impl->packing);
+        else if (o->kind == VT_OPERAND_WEIGHT && !weights_on_cuda(m, 1, impl->packing, arena))
+            return false;
+        else if (o->kind == VT_OPERAND_WEIGHTS &&
+                 !weights_on_cuda(m, count_of(args, o), impl->packing, arena))
+            return false;
+        else if (o->kind == VT_OPERAND_KV_LAYERS)
+            for (int32_t k = 0; k < count_of(args, o); k++)
+                kv_on_cuda((vt_tensor *)m + k);
+    }
+    return true;
+}
+
+/* ---- checks ---- */
+
+static vt_size size_of(const vt_batch *b)
+{
+    if (!b)
+        return (vt_size){0};
+    return (vt_size){.tokens = b->n_tokens,
+                     .seqs = b->n_seqs,
+                     .rows = b->n_rows,
+                     .decodes = b->n_decode,
+                     .prefills = b->n_seqs - b->n_decode,
+                     .copies = b->n_copies};
+}
+
+static void check_cut(const char *op, const vt_impl *impl, const vt_case *c, const vt_cut *cut)
+{
+    if (cut->shape[0] == 0)
+        fail_msg("%s, %s, %s: no shape", op, impl->name, c->name);
+    if (cut->items <= 0)
+        fail_msg("%s, %s, %s: %lld items", op, impl->name, c->name, (long long)cut->items);
+    double lanes = (double)cut->workers * cut->resident;
+    if (lanes == 0 ? cut->waves != 0 || cut->roles[0] == 0
+                   : fabs(cut->waves * lanes - (double)cut->items) > 1e-6 * (double)cut->items)
+        fail_msg("%s, %s, %s: %g waves of %lld items over %d x %d", op, impl->name, c->name,
+                 cut->waves, (long long)cut->items, cut->workers, cut->resident);
+}
+
+/* Some launch of the call has a CTA for each item, or fewer: equally many on every SM, which share
+ * the items out. */
+static bool launches_fit(const vt_cuda_lane *l, const vt_cut *cut)
+{
+    for (int32_t i = 0; i < l->n_record; i++) {
+        const uint32_t *g = l->record[i].grid;
+        int64_t ctas = (int64_t)g[0] * g[1] * g[2];
+        if (ctas == cut->items || (ctas < cut->items && ctas > 0 && ctas % cut->workers == 0))
+            return true;
+    }
+    return false;
+}
+
+static void check_launch(const vt_op *op, const vt_impl *impl, const vt_case *c, const void *args,
+                         const vt_target *t, const vt_size *size, vt_cuda *cuda, const vt_cut *cut)
+{
+    static cuda_launch record[MAX_RECORD];
+    vt_cuda_lane l = {.cuda = cuda, .collect = true, .record = record, .max_record = MAX_RECORD};
+    vt_lane lane = {.target = t,
+                    .size = size,
+                    .workspace_bytes = t->workspace_bytes,
+                    .cuda = &l,
+                    .items = impl->plan ? impl->plan->items(args, t, size, NULL) : 0};
+    if (impl->plan && impl->plan->most_side_bytes) /* copies: as many as the step brings */
+        lane.items = impl->plan->items(args, t, size, vt_op_batch(op, args));
+    vt_status status = impl->run(args, &lane);
+    if (status != VT_OK)
+        fail_msg("%s, %s, %s: %s", op->name, impl->name, c->name, l.err.message);
+    for (int32_t i = 0; i < l.n_record; i++)
+        if (record[i].shared_bytes > (uint32_t)t->max_shared_bytes)
+            fail_msg("%s, %s, %s: %s takes %u bytes of shared memory, a CTA has %d", op->name,
+                     impl->name, c->name, record[i].spec.kernel, record[i].shared_bytes,
+                     t->max_shared_bytes);
+    if (cut->workers > 0 && !launches_fit(&l, cut))
+        fail_msg("%s, %s, %s: %lld items in %g waves, but the first of %d grids is %u x %u x %u",
+                 op->name, impl->name, c->name, (long long)cut->items, cut->waves, l.n_record,
+                 record[0].grid[0], record[0].grid[1], record[0].grid[2]);
+}
+
+/* ---- every row, every case ---- */
+
+static int32_t check_case(const vt_op *op, const vt_impl *impl, const vt_case *c, vt_target t,
+                          vt_cuda *cuda)
+{
+    vt_arena arena;
+    vt_tensor *outputs[VT_MAX_OUTPUTS];
+    int32_t n_outputs = 0, done = 0;
+    vt_arena_init(&arena, (size_t)1 << 31);
+    void *args = op->make_args(c, 1, &arena, outputs, &n_outputs);
+    assert_non_null(args);
+    vt_size size = size_of(vt_op_batch(op, args));
+    bool made = cuda ? args_on_cuda(op, impl, args, &arena) : case_pack(op, impl, args, &arena);
+    bool empty = outputs[0]->dim[0] == 0; /* such a call does nothing */
+    if (made && !empty && vt_impl_fits(impl, args, &t, NULL)) {
+        vt_cut cut = {.shape = ""};
+        t.workspace_bytes = impl->workspace ? impl->workspace(args, &t) : 0;
+        if (!impl->describe)
+            fail_msg("%s, %s does not describe itself", op->name, impl->name);
+        impl->describe(args, &t, vt_op_batch(op, args) ? &size : NULL, &cut);
+        check_cut(op->name, impl, c, &cut);
+        if (cuda)
+            check_launch(op, impl, c, args, &t, &size, cuda, &cut);
+        done = 1;
+    }
+    vt_arena_release(&arena);
+    return done;
+}
+
+/* Dense products that the tensor-core rows can read; the card has such cases for benchmarks alone,
+ * of sizes that would take minutes here. p as in linear.c; 8: the weight is a pair. */
+static const vt_case dense[] = {
+    {.name = "1 x 512 x 512", .p = {1, VT_BF16, 512, 256, 128, 128, LINEAR_NONE}},
+    {.name = "17 x 512 x 512", .p = {17, VT_BF16, 512, 256, 128, 128, LINEAR_NONE}},
+    {.name = "64 x 2048 x 192", .p = {64, VT_BF16, 2048, 192, 0, 0, LINEAR_NONE}},
+    {.name = "100 x 512 x 512 SwiGLU", .p = {100, VT_BF16, 512, 256, 256, 0, LINEAR_SWIGLU, 8}},
+    {.name = "300 x 128 x 1024", .p = {300, VT_BF16, 128, 1024, 0, 0, LINEAR_NONE}},
+    {.name = "600 x 128 x 1024 SwiGLU", .p = {600, VT_BF16, 128, 512, 512, 0, LINEAR_SWIGLU, 8}},
+};
+
+static void check_device(vt_target t, vt_cuda *cuda)
+{
+    for (const vt_op *const *op = vt_ops; *op; op++) {
+        const vt_impl *const *const table[] = {(*op)->impls, (*op)->variants};
+        for (int k = 0; k < 2; k++)
+            for (const vt_impl *const *impl = table[k]; impl && *impl; impl++) {
+                int32_t done = 0;
+                for (int32_t i = 0; (*impl)->device == t.device && i < (*op)->n_cases; i++)
+                    if (!(*op)->cases[i].bench)
+                        done += check_case(*op, *impl, &(*op)->cases[i], t, cuda);
+                for (size_t i = 0; *op == &linear_op && (*impl)->device == t.device &&
+                                   i < sizeof dense / sizeof *dense;
+                     i++)
+                    done += check_case(*op, *impl, &dense[i], t, cuda);
+                if (done > 0)
+                    print_message("%s, %s: %d cases\n", (*op)->name, (*impl)->name, done);
+            }
+    }
+}
+
+static void test_rows_of_the_cpu_describe_every_case(void **state)
+{
+    (void)state;
+    vt_limits limits = case_limits(3);
+    check_device(vt_target_cpu(vt_cpu_get()->level, &limits), NULL);
+}
+
+static void check_gpu(const char *arch, int32_t level, int32_t sms, int32_t shared,
+                      bool deterministic)
+{
+    vt_err err = {0};
+    vt_cuda *cuda;
+    vt_target t = {.device = VT_DEVICE_CUDA,
+                   .limits = case_limits(0),
+                   .level = level,
+                   .sm_count = sms,
+                   .max_shared_bytes = shared,
+                   .deterministic = deterministic,
+                   .cublaslt = true,
+                   .shared_rows = 1};
+    if (vt_cuda_offline(arch, level, sms, &cuda, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    check_device(t, cuda);
+    vt_cuda_close(cuda);
+}
+
+static void test_rows_of_a_gpu_describe_what_they_launch(void **state)
+{
+    (void)state;
+    check_gpu("sm_90a", 90, 132, 227 << 10, false);
+    check_gpu("sm_80", 80, 108, 163 << 10, false);
+    check_gpu("sm_86", 80, 28, 99 << 10, false);
+}
+
+static void test_rows_of_a_gpu_describe_what_they_launch_in_order(void **state)
+{
+    (void)state;
+    check_gpu("sm_90a", 90, 132, 227 << 10, true);
+    check_gpu("sm_80", 80, 108, 163 << 10, true);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rows_of_the_cpu_describe_every_case),
+        cmocka_unit_test(test_rows_of_a_gpu_describe_what_they_launch),
+        cmocka_unit_test(test_rows_of_a_gpu_describe_what_they_launch_in_order),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

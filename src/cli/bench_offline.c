@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/random.h"
 #include "cli/bench.h"
 #include "engine/engine.h"
 
@@ -25,14 +26,6 @@ typedef struct offline {
     bool failed;
     char why[256];
 } offline;
-
-static uint64_t random64(uint64_t *state) /* splitmix64 */
-{
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
 
 static void on_event(void *user, const vt_event *e)
 {
@@ -85,8 +78,8 @@ static vt_status draw_lengths(const cli *c, uint64_t *rng, lengths *l, vt_err *e
     TRY(read_range(c, "output-range", "output", &out[0], &out[1], err));
     TRY(make_room(l, n, err));
     while (l->n < n)
-        add_pair(l, in[0] + (int32_t)(random64(rng) % (uint64_t)(in[1] - in[0] + 1)),
-                 out[0] + (int32_t)(random64(rng) % (uint64_t)(out[1] - out[0] + 1)));
+        add_pair(l, in[0] + (int32_t)(vt_random_next(rng) % (uint64_t)(in[1] - in[0] + 1)),
+                 out[0] + (int32_t)(vt_random_next(rng) % (uint64_t)(out[1] - out[0] + 1)));
     return VT_OK;
 }
 
@@ -145,7 +138,7 @@ static vt_status submit_all(cli_session *s, const lengths *l, int32_t shared, ui
         vt_request_init(&p);
         int32_t end = i == 0 && shared > 0 ? longest : l->input[i];
         for (int32_t k = i > 0 ? shared : 0; k < end; k++)
-            prompt[k] = (int32_t)(random64(rng) % (uint64_t)vocab);
+            prompt[k] = (int32_t)(vt_random_next(rng) % (uint64_t)vocab);
         p.prompt = prompt;
         p.n_prompt = l->input[i];
         p.max_tokens = l->output[i];

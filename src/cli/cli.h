@@ -111,11 +111,11 @@ typedef struct cli_session {
 vt_status cli_open(const cli *c, cli_session *s, vt_err *err);
 void cli_close(cli_session *s);
 
-/* What came of a request. Times are from cli_generate's begin. */
+/* What came of a request. Times of tokens are when the device had made them. */
 typedef struct cli_reply {
     vt_buf text;
     int32_t *token;    /* [n_tokens] */
-    int64_t *token_ns; /* [n_tokens] when each came */
+    int64_t *token_ns; /* [n_tokens] */
     int32_t n_tokens, cap;
     vt_finish finish;
     int32_t prompt_tokens, completion_tokens, cached_tokens;

@@ -53,6 +53,8 @@ typedef struct timings {
     double prefill_ms, ttft_ms, decode_ms, decode_tokens_per_s; /* NAN where there is none */
 } timings;
 
+enum { ENOUGH_DECODED = 3 }; /* tokens after the first: fewer say nothing about speed */
+
 /* arrival_ns: when the prompt was known; the reply begins when its ids were. */
 static timings time_reply(const cli_reply *r, int64_t arrival_ns)
 {
@@ -62,7 +64,7 @@ static timings time_reply(const cli_reply *r, int64_t arrival_ns)
     t.prefill_ms = (double)(r->first_ns - r->begin_ns) * 1e-6;
     t.ttft_ms = (double)(r->first_ns - arrival_ns) * 1e-6;
     t.decode_ms = (double)(r->last_ns - r->first_ns) * 1e-6;
-    if (r->n_tokens > 1 && t.decode_ms > 0)
+    if (r->n_tokens > ENOUGH_DECODED && t.decode_ms > 0)
         t.decode_tokens_per_s = (r->n_tokens - 1) * 1e3 / t.decode_ms;
     return t;
 }

@@ -220,7 +220,7 @@ static void on_event(void *user, const vt_event *e)
 {
     cli_reply *r = user;
     if (e->n_tokens > 0) {
-        r->last_ns = vt_now_ns();
+        r->last_ns = e->made_ns;
         if (r->n_tokens == 0)
             r->first_ns = r->last_ns;
     }

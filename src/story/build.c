@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/stats.h"
 #include "device/probe.h"
 #include "model/model.h"
 #include "story/findings.h"
@@ -19,23 +20,10 @@
 #include "story/phases.h"
 #include "version.h"
 
-enum { MAX_SERIES = 512 };
-
-static int rising(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* The value at share q of the sorted values (nearest rank); NAN of none. Sorts v. */
-static double percentile(double *v, int32_t n, double q)
-{
-    if (n == 0)
-        return NAN;
-    qsort(v, (size_t)n, sizeof *v, rising);
-    int32_t at = (int32_t)ceil(q * n) - 1;
-    return v[at < 0 ? 0 : at];
-}
+enum {
+    MAX_SERIES = 512,
+    ENOUGH_GAPS = 3 /* between tokens: with fewer, the headline names no speed */
+};
 
 /* ---- the request's times ---- */
 
@@ -132,10 +120,11 @@ static json_t *request_json(story_record *r, story_facts *f)
     if (!q || !gap)
         return json_null();
     time_request(r, f);
-    json_t *itl = series(gap, n_gaps, 1e3, measured); /* before percentile() sorts */
+    f->n_gaps = n_gaps;
+    json_t *itl = series(gap, n_gaps, 1e3, measured); /* before vt_percentile() sorts */
     int32_t left_out = drop_timed(r, gap, &n_gaps);
-    f->itl_p50_s = percentile(gap, n_gaps, 0.50);
-    f->itl_p99_s = percentile(gap, n_gaps, 0.99);
+    f->itl_p50_s = vt_percentile(gap, (size_t)n_gaps, 0.50);
+    f->itl_p99_s = vt_percentile(gap, (size_t)n_gaps, 0.99);
     return json_pack(
         "{s:I, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
         "s:i}",
@@ -183,10 +172,12 @@ static json_t *phase_json(const story_input *in, const phase *p)
         json_array_append_new(ops, op_json(in, p, &p->op[i]));
     double n = p->n_steps ? p->n_steps : NAN, t = p->n_timed ? p->n_timed : NAN;
     return json_pack(
-        "{s:s, s:i, s:i, s:i, s:i, s:i, s:f, s:o, s:o, s:{s:o, s:o, s:o}, s:o, s:o, s:o, s:o, s:o, "
+        "{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:o, s:o, s:{s:o, s:o, s:o}, s:o, s:o, s:o, "
+        "s:o, s:o, "
         "s:o}",
         "name", p->name, "steps", p->n_steps, "timed_steps", p->n_timed, "tokens", p->n_tokens,
-        "kv_first", p->kv_first, "kv_last", p->kv_last, "others", p->others, "wall_ms",
+        "kv_first", p->kv_first, "kv_last", p->kv_last, "timed_kv_first", p->timed_kv_first,
+        "timed_kv_last", p->timed_kv_last, "others", p->others, "wall_ms",
         ms((double)(p->end_ns - p->begin_ns) * 1e-9, measured), "device_ms",
         ms(p->device_s, measured), "per_step", "schedule_us",
         us(p->part_s[VT_PART_SCHEDULE] / n, measured), "prepare_us",
@@ -238,13 +229,13 @@ static const op_sum *find_op(const phase *p, const char *op)
 static json_t *side_json(const story_input *in, const phase *p, const char *attention)
 {
     const op_sum *o = find_op(p, attention);
-    const story_kernel *k = o ? op_kernel(in, o) : NULL;
+    const vt_kernel_facts *k = o ? op_kernel(in, o) : NULL;
     char how[96] = "";
-    if (in->gpu)
+    if (story_gpu(in))
         story_gpu_how(p, how, sizeof how);
     return json_pack("{s:s, s:s, s:s?, s:s?, s:f, s:o, s:o, s:o, s:o, s:o}", "attention", attention,
                      "impl", o ? o->impl : "none", "kernel", k ? k->name : NULL, "how",
-                     in->gpu ? how : NULL, "rows",
+                     story_gpu(in) ? how : NULL, "rows",
                      p->n_steps ? (double)p->n_tokens / p->n_steps : 0.0, "flop_per_byte",
                      tagged(intensity(p), 2, derived), "of_memory",
                      tagged(reached(p, &in->roofs, STORY_BOUND_MEMORY), 4, derived), "of_int8",
@@ -280,14 +271,15 @@ static json_t *memory_json(const story_input *in, story_record *r)
 {
     json_t *out = json_pack("{s:o, s:o, s:o, s:i, s:i, s:o}", "weight_bytes",
                             tagged((double)in->model->weight_bytes, 0, derived), "packed_bytes",
-                            tagged((double)in->packed_bytes, 0, derived), "kv_pool_bytes",
-                            tagged((double)in->kv_bytes, 0, derived), "pages", in->n_pages,
-                            "page_size", in->program->target.limits.page_size, "resident_bytes",
+                            tagged(in->packed_bytes, 0, derived), "kv_pool_bytes",
+                            tagged(in->kv_bytes, 0, derived), "pages", in->n_pages, "page_size",
+                            in->program->target.limits.page_size, "resident_bytes",
                             tagged(resident_bytes(), 0, measured));
-    if (in->gpu) {
-        double free_bytes = in->gpu->free_bytes < 0 ? NAN : (double)in->gpu->free_bytes;
+    const story_source *gpu = story_gpu(in);
+    if (gpu) {
+        double free_bytes = gpu->free_bytes < 0 ? NAN : (double)gpu->free_bytes;
         json_object_set_new(out, "device_bytes",
-                            tagged((double)in->gpu->memory_bytes, 0, measured));
+                            tagged((double)gpu->is.device.memory_bytes, 0, measured));
         json_object_set_new(out, "device_free_bytes", tagged(free_bytes, 0, measured));
     }
     double *held = vt_arena_alloc(&r->arena, (size_t)r->n_steps + 1, 3 * sizeof *held);
@@ -309,13 +301,15 @@ static json_t *memory_json(const story_input *in, story_record *r)
 static json_t *threads_json(const story_input *in, const story_record *r)
 {
     json_t *list = json_array();
-    for (int32_t w = 0; w < in->n_workers; w++) {
-        double all = r->worker_busy_s[w] + r->worker_wait_s[w];
+    for (int32_t k = 0, w = -1; k < in->n_sources; k++) {
+        double all = r->busy_s[k] + r->wait_s[k];
+        if (in->source[k].is.kind != VT_SOURCE_WORKER)
+            continue;
+        w++;
         json_array_append_new(
             list, json_pack("{s:i, s:o, s:o, s:o}", "worker", w, "busy_ms",
-                            ms(r->worker_busy_s[w], measured), "wait_ms",
-                            ms(r->worker_wait_s[w], measured), "busy",
-                            tagged(all > 0 ? r->worker_busy_s[w] / all : NAN, 4, derived)));
+                            ms(r->busy_s[k], measured), "wait_ms", ms(r->wait_s[k], measured),
+                            "busy", tagged(all > 0 ? r->busy_s[k] / all : NAN, 4, derived)));
     }
     return list;
 }
@@ -342,7 +336,7 @@ static json_t *not_measured_json(const story_input *in, const phase phases[STORY
     int32_t lost = 0;
     for (int i = 0; i < STORY_PHASES; i++)
         lost += phases[i].n_steps - phases[i].n_timed - phases[i].gpu.n_whole;
-    if (in->gpu)
+    if (story_gpu(in))
         story_gpu_not_measured(in, phases, list);
     else if (!vt_probe_perf_events(why, sizeof why))
         json_array_append_new(
@@ -366,7 +360,7 @@ static json_t *not_measured_json(const story_input *in, const phase phases[STORY
 static json_t *observer_json(const story_input *in, const phase *d, story_facts *f)
 {
     double calls = 0;
-    if (in->gpu)
+    if (story_gpu(in))
         return story_gpu_observer(in, d, f);
     for (int32_t i = 0; i < d->n_ops; i++)
         calls += d->op[i].n_calls;
@@ -427,7 +421,7 @@ static json_t *headline_json(const story_input *in, const story_record *r,
     if (r->mine && r->mine->n_token_ns > 0) {
         vt_buf_puts(&b, "First token after ");
         vt_text_time(&b, f->ttft_s);
-        if (isfinite(f->itl_p50_s)) {
+        if (f->n_gaps >= ENOUGH_GAPS) {
             vt_buf_puts(&b, ", then one every ");
             vt_text_time(&b, f->itl_p50_s);
         }
@@ -435,7 +429,7 @@ static json_t *headline_json(const story_input *in, const story_record *r,
     } else
         vt_buf_printf(&b, "%d prefill and %d decode steps.", phases[STORY_PREFILL].n_steps,
                       d->n_steps);
-    if (d->n_timed > 0 && in->gpu)
+    if (d->n_timed > 0 && story_gpu(in))
         headline_gpu(&b, d, &in->roofs);
     else if (d->n_timed > 0)
         headline_decode(&b, d, &in->roofs);
@@ -464,7 +458,7 @@ static void phase_event(const story_input *in, json_t *list, const request_recor
                         const phase *p)
 {
     char mixed[64] = "", how[96] = "";
-    if (in->gpu)
+    if (story_gpu(in))
         story_gpu_how(p, how, sizeof how);
     if (p->others > 0)
         snprintf(mixed, sizeof mixed, ", with %.1f other sequences", p->others);
@@ -473,7 +467,7 @@ static void phase_event(const story_input *in, json_t *list, const request_recor
                p->n_steps,
                p->name[0] == 'p' ? (p->n_steps == 1 ? "chunk" : "chunks")
                                  : (p->n_steps == 1 ? "step" : "steps"),
-               mixed, in->gpu ? "; " : "", how);
+               mixed, story_gpu(in) ? "; " : "", how);
 }
 
 static json_t *timeline_json(const story_input *in, const story_record *r,
@@ -514,6 +508,15 @@ static json_t *model_json(const vt_model *m)
                      (json_int_t)m->weight_bytes);
 }
 
+/* "amx", "sm_90a": of what ran the steps. */
+static const char *level_of(const story_input *in)
+{
+    for (int32_t i = 0; i < in->n_sources; i++)
+        if (in->source[i].is.device.level)
+            return in->source[i].is.device.level;
+    return "";
+}
+
 static json_t *assemble(const story_input *in, story_record *r, const phase phases[STORY_PHASES])
 {
     story_facts f = {
@@ -528,10 +531,9 @@ static json_t *assemble(const story_input *in, story_record *r, const phase phas
                      " s:o, s:o, s:o}",
                      "schema", "vitrine.story", "version", STORY_VERSION, "engine", "version",
                      vt_version(), "commit", VT_COMMIT, "device", in->device, "machine",
-                     in->roofs.name, "level",
-                     in->gpu ? in->roofs.level : vt_isa_name(in->program->target.isa), "threads",
-                     in->n_workers, "gpu", story_gpu_json(in), "model", model_json(in->model),
-                     "roofs", roofs_json(&in->roofs), "headline", headline_json(in, r, phases, &f),
+                     in->roofs.name, "level", level_of(in), "threads", story_n_workers(in), "gpu",
+                     story_gpu_json(in), "model", model_json(in->model), "roofs",
+                     roofs_json(&in->roofs), "headline", headline_json(in, r, phases, &f),
                      "request", request, "timeline", timeline_json(in, r, phases, &f), "phases",
                      list, "transition", transition_json(in, phases), "memory", memory_json(in, r),
                      "threads", threads_json(in, r), "findings", story_findings(in, phases, &f),
@@ -550,25 +552,16 @@ static bool roofs_beaten(const phase phases[STORY_PHASES])
     return false;
 }
 
-static vt_status sum_under_roofs(story_input *in, story_record *r, story_step *plan,
-                                 phase phases[STORY_PHASES], vt_err *err)
-{
-    TRY(story_sum_phases(in, r, plan, phases, err));
-    if (!in->roofs.measured || !roofs_beaten(phases))
-        return VT_OK;
-    TRY(in->gpu ? vt_roofs_cuda(in->gpu->ordinal, in->roofs.near_bytes, true, &in->roofs, err)
-                : vt_roofs_again(in->roofs.threads, in->roofs.near_bytes, &in->roofs, err));
-    return story_sum_phases(in, r, plan, phases, err);
-}
-
-static vt_status build(story_input *in, story_record *r, char **json, vt_err *err)
+static vt_status build(const story_input *in, story_record *r, char **json, bool *beaten,
+                       vt_err *err)
 {
     phase phases[STORY_PHASES];
     story_step *plan = NULL;
     const vt_limits *lim = &in->program->target.limits;
     TRY(story_step_new(in->program, lim->max_tokens, lim->max_seqs, &plan, err));
-    vt_status status = sum_under_roofs(in, r, plan, phases, err);
+    vt_status status = story_sum_phases(in, r, plan, phases, err);
     if (status == VT_OK) {
+        *beaten = in->roofs.measured && roofs_beaten(phases);
         json_t *story = assemble(in, r, phases);
         *json = story ? json_dumps(story, JSON_INDENT(1) | JSON_REAL_PRECISION(10)) : NULL;
         json_decref(story);
@@ -579,16 +572,20 @@ static vt_status build(story_input *in, story_record *r, char **json, vt_err *er
     return status;
 }
 
-vt_status story_build(story_input *in, vt_request_id id, char **json, size_t *len, vt_err *err)
+vt_status story_build(const story_input *in, vt_request_id id, char **json, size_t *len,
+                      bool *beaten, vt_err *err)
 {
     story_record r;
     char *text = NULL;
+    bool some_beaten = false;
     TRY(story_record_make(in, id, &r, err));
-    vt_status status = build(in, &r, &text, err);
+    vt_status status = build(in, &r, &text, &some_beaten, err);
     story_record_release(&r);
     if (status == VT_OK) {
         *json = text;
         *len = strlen(text);
+        if (beaten)
+            *beaten = some_beaten;
     }
     return status;
 }

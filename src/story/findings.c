@@ -79,8 +79,8 @@ static void judge_roofs(findings *f, const story_input *in, const phase *p)
                 "not a roof",
                 p->name, o->kind, 100 * o->s / p->ops_s, o->s / o->n_calls * 1e6,
                 o->floor_s / o->n_calls * 1e6,
-                in->gpu ? "starting and draining a kernel"
-                        : "getting all workers to start and to meet");
+                story_gpu(in) ? "starting and draining a kernel"
+                              : "getting all workers to start and to meet");
         else if (gap)
             add(f, 'W', "roof.gap", "35 % of the roof, for ops above 10 % of the time",
                 op_evidence(p, o),
@@ -126,7 +126,7 @@ static void judge_workers(findings *f, const phase *p)
             p->ops_s * 1e3, p->timed_s * 1e3, 100 * (p->timed_s - p->ops_s) / p->timed_s);
 }
 
-static void judge_gpu(findings *f, const story_input *in, const phase *p)
+static void judge_gpu(findings *f, const story_input *in, const story_source *gpu, const phase *p)
 {
     const phase_on_gpu *g = &p->gpu;
     double tokens = g->n_steps ? g->tokens / g->n_steps : 0, step_s = phase_step_s(p);
@@ -172,7 +172,7 @@ static void judge_gpu(findings *f, const story_input *in, const phase *p)
             p->name, timed_s / step_s);
     for (int32_t i = 0; i < p->n_ops; i++)
         for (int32_t k = 0; k < p->op[i].n_kernels; k++) {
-            const story_kernel *kernel = &in->gpu->kernel[p->op[i].kernel[k].kernel];
+            const vt_kernel_facts *kernel = &gpu->kernel[p->op[i].kernel[k].kernel];
             if (kernel->spill_bytes > 0)
                 add(f, 'W', "kernel.spill", "one byte",
                     json_pack("{s:s, s:s, s:s, s:i}", "phase", p->name, "op", p->op[i].kind,
@@ -211,8 +211,8 @@ json_t *story_findings(const story_input *in, const phase phases[STORY_PHASES],
     findings f = {.list = json_array()};
     for (int i = STORY_PHASES - 1; i >= 0; i--) { /* decode first: it is most of a request's time */
         const phase *p = &phases[i];
-        if (in->gpu && p->n_steps)
-            judge_gpu(&f, in, p);
+        if (story_gpu(in) && p->n_steps)
+            judge_gpu(&f, in, story_gpu(in), p);
         if (p->n_timed == 0)
             continue;
         judge_roofs(&f, in, p);

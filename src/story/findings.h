@@ -11,6 +11,7 @@
 typedef struct story_facts {
     double total_s, queue_s, steps_s, waits_s, tail_s;
     double ttft_s, itl_p50_s, itl_p99_s;
+    int32_t n_gaps;    /* between tokens */
     double recorder_s; /* cost of recording, per decode step */
 } story_facts;
 

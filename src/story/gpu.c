@@ -10,7 +10,7 @@
 static json_t *known(double v, int digits) { return tagged(v < 0 ? NAN : v, digits, measured); }
 
 /* Clocks tell why a roof of another day is not reached. */
-static json_t *state_json(const story_gpu *g)
+static json_t *state_json(const story_source *g)
 {
     const vt_gpu_state *s = &g->state;
     json_t *held = json_array();
@@ -30,15 +30,16 @@ static json_t *state_json(const story_gpu *g)
 
 json_t *story_gpu_json(const story_input *in)
 {
-    const story_gpu *g = in->gpu;
+    const story_source *g = story_gpu(in);
     if (!g)
         return json_null();
+    const vt_device_facts *d = &g->is.device;
     return json_pack("{s:i, s:s, s:s, s:i, s:i, s:I, s:I, s:i, s:i, s:o, s:o}", "ordinal",
-                     g->ordinal, "name", in->roofs.name, "arch", in->roofs.level, "level", g->level,
-                     "multiprocessors", g->sm_count, "memory_bytes", (json_int_t)g->memory_bytes,
-                     "l2_bytes", (json_int_t)g->l2_bytes, "driver_version", g->driver_version,
-                     "kernels_compiled", g->n_kernels, "clock_error_us",
-                     us(g->notice_ns * 1e-9, measured), "state", state_json(g));
+                     d->ordinal, "name", in->roofs.name, "arch", d->level, "level", d->kernel_level,
+                     "multiprocessors", d->sm_count, "memory_bytes", (json_int_t)d->memory_bytes,
+                     "l2_bytes", (json_int_t)d->l2_bytes, "driver_version", d->driver_version,
+                     "kernels_compiled", g->is.n_kernels, "clock_error_us",
+                     us(g->is.clock_error_ns * 1e-9, measured), "state", state_json(g));
 }
 
 void story_gpu_how(const phase *p, char *out, size_t size)
@@ -64,7 +65,7 @@ json_t *story_gpu_phase(const story_input *in, const phase *p)
 {
     const phase_on_gpu *g = &p->gpu;
     char how[96];
-    if (!in->gpu)
+    if (!story_gpu(in))
         return json_null();
     double n = g->n_steps ? g->n_steps : NAN;
     int32_t timed = g->n_steps - g->n_whole;
@@ -86,7 +87,7 @@ json_t *story_gpu_kernels(const story_input *in, const phase *p, const op_sum *o
 {
     json_t *list = json_array();
     for (int32_t i = 0; i < o->n_kernels; i++) {
-        const story_kernel *k = &in->gpu->kernel[o->kernel[i].kernel];
+        const vt_kernel_facts *k = &story_gpu(in)->kernel[o->kernel[i].kernel];
         json_array_append_new(list, json_pack("{s:s, s:f, s:i, s:i, s:i}", "name", k->name,
                                               "launches", (double)o->kernel[i].n / p->n_timed,
                                               "registers", k->registers, "spill_bytes",
@@ -97,7 +98,7 @@ json_t *story_gpu_kernels(const story_input *in, const phase *p, const op_sum *o
 
 json_t *story_gpu_observer(const story_input *in, const phase *d, story_facts *f)
 {
-    const story_gpu *g = in->gpu;
+    const story_source *g = story_gpu(in);
     double events = d->n_timed ? 1 : NAN; /* the uploads'; then one a launch of a call */
     for (int32_t i = 0; i < d->n_ops && d->n_timed; i++)
         events += d->op[i].link ? 0 : (double)d->op[i].n_calls / d->n_timed;
@@ -105,11 +106,11 @@ json_t *story_gpu_observer(const story_input *in, const phase *d, story_facts *f
     double whole = d->gpu.n_whole ? d->gpu.whole_s / d->gpu.n_whole : NAN;
     f->recorder_s = timed - whole;
     return json_pack("{s:o, s:o, s:o, s:o, s:o, s:i, s:o, s:o}", "events_per_step",
-                     tagged(events, 1, derived), "event_ns", tagged(g->event_ns, 1, measured),
-                     "read_ns", tagged(g->read_ns, 1, measured), "timed_step_us",
-                     us(timed, measured), "whole_step_us", us(whole, measured), "period", g->period,
-                     "step_us", us((timed - whole) / g->period, derived), "tax",
-                     tagged((timed / whole - 1) / g->period, 5, derived));
+                     tagged(events, 1, derived), "event_ns", tagged(g->is.event_ns, 1, measured),
+                     "read_ns", tagged(g->is.read_ns, 1, measured), "timed_step_us",
+                     us(timed, measured), "whole_step_us", us(whole, measured), "period",
+                     g->is.period, "step_us", us((timed - whole) / g->is.period, derived), "tax",
+                     tagged((timed / whole - 1) / g->is.period, 5, derived));
 }
 
 void story_gpu_not_measured(const story_input *in, const phase phases[STORY_PHASES], json_t *list)
@@ -130,9 +131,9 @@ void story_gpu_not_measured(const story_input *in, const phase phases[STORY_PHAS
         snprintf(what, sizeof what, "op calls of %d step%s", whole, whole == 1 ? "" : "s");
         json_array_append_new(list, json_pack("{s:s, s:s}", "what", what, "why", why));
     }
-    if (!in->gpu->has_state)
+    if (!story_gpu(in)->has_state)
         json_array_append_new(list, json_pack("{s:s, s:s}", "what", "clocks, power, temperature",
-                                              "why", in->gpu->state_missing));
+                                              "why", story_gpu(in)->state_missing));
     json_array_append_new(
         list, json_pack("{s:s, s:s}", "what", "overlap of neighbouring kernels", "why",
                         "in a timed step each kernel begins after the end of the one before it"));

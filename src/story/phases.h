@@ -54,7 +54,8 @@ typedef struct phase {
     op_sum *op;               /* [n_ops], longest first */
     int32_t n_ops;
     double floor_s;
-    int32_t kv_first, kv_last; /* context of the request in its first and last step */
+    int32_t kv_first, kv_last;             /* context of the request in its first and last step, */
+    int32_t timed_kv_first, timed_kv_last; /* and in the first and last of the timed ones */
     phase_on_gpu gpu;
 } phase;
 
@@ -70,7 +71,7 @@ static inline double op_bytes(const op_sum *o) { return (double)vt_cost_bytes(&o
  * by call, where there are any; else of the timed ones. NAN where there is none. */
 double phase_step_s(const phase *p);
 /* The kernel instance that most calls of an op kind launched; NULL: none, or not on a GPU. */
-const story_kernel *op_kernel(const story_input *in, const op_sum *o);
+const vt_kernel_facts *op_kernel(const story_input *in, const op_sum *o);
 /* floor / time, or NAN. */
 double op_of_roof(const op_sum *o);
 

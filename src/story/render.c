@@ -340,8 +340,10 @@ static void step_table(page *p, const json_t *phase, const char *title)
     char range[64];
     if (!phase || num(phase, "timed_steps") < 1)
         return;
+    bool timed = isfinite(num(phase, "timed_kv_first")); /* older stories do not have it */
     snprintf(range, sizeof range, "[mean of %.0f, context %.0f to %.0f]", num(phase, "timed_steps"),
-             num(phase, "kv_first"), num(phase, "kv_last"));
+             num(phase, timed ? "timed_kv_first" : "kv_first"),
+             num(phase, timed ? "timed_kv_last" : "kv_last"));
     heading(p, title, range);
     bool gpu = json_is_object(get(phase, "gpu"));
     vt_table_init(&t, gpu ? "op|runs as|>time|>share|>bytes exp|>speed|>of roof|bound"

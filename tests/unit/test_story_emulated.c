@@ -10,6 +10,7 @@
 #include <jansson.h>
 
 #include "common/emulated_gpu.h"
+#include "engine/options.h"
 #include "engine/recording.h"
 #include "exec/describe.h"
 
@@ -185,8 +186,8 @@ static void test_emulated_program_is_as_described(void **state)
     vt_described d;
     run_requests(t, true);
     assert_int_equal(vt_engine_recording(t->engine, &r, NULL), VT_OK);
-    assert_int_equal(vt_describe(t->model, &r.program->target, r.kv_dtype, NULL, 0, &d, NULL),
-                     VT_OK);
+    vt_dtype kv = vt_options_kv_dtype(t->options, t->model->layer[0].q->dtype);
+    assert_int_equal(vt_describe(t->model, &r.program->target, kv, NULL, 0, &d, NULL), VT_OK);
     const vt_program *p = d.program;
     assert_int_equal(p->n_calls, r.program->n_calls);
     for (int32_t i = 0; i < p->n_calls; i++) {

@@ -191,14 +191,16 @@ static int report(const cli *c, cli_session *s, const lengths *l, const offline 
     double out_s = o->n_tokens / wall_s, total_s = (double)(l->total_input + o->n_tokens) / wall_s;
     if (c->json) {
         json_t *j = cli_bench_json(c, "offline", vt_model_name(s->model));
-        json_object_update_new(
-            j, json_pack("{s:i, s:I, s:I, s:i, s:o, s:o, s:o, s:o, s:I, s:I}", "sequences", l->n,
-                         "input_tokens", (json_int_t)l->total_input, "cached_tokens",
-                         (json_int_t)cached, "output_tokens", o->n_tokens, "output_tokens_per_s",
-                         cli_json_number(out_s, 2), "total_tokens_per_s",
-                         cli_json_number(total_s, 2), "wall_s", cli_json_number(wall_s, 3),
-                         "load_ms", cli_json_number(s->load_ms, 3), "steps",
-                         (json_int_t)st.sched.steps, "retracted", (json_int_t)st.sched.retracted));
+        json_object_set_new(j, "sequences", json_integer(l->n));
+        json_object_set_new(j, "input_tokens", json_integer(l->total_input));
+        json_object_set_new(j, "cached_tokens", json_integer((json_int_t)cached));
+        json_object_set_new(j, "output_tokens", json_integer(o->n_tokens));
+        json_object_set_new(j, "output_tokens_per_s", cli_json_number(out_s, 2));
+        json_object_set_new(j, "total_tokens_per_s", cli_json_number(total_s, 2));
+        json_object_set_new(j, "wall_s", cli_json_number(wall_s, 3));
+        json_object_set_new(j, "load_ms", cli_json_number(s->load_ms, 3));
+        json_object_set_new(j, "steps", json_integer((json_int_t)st.sched.steps));
+        json_object_set_new(j, "retracted", json_integer((json_int_t)st.sched.retracted));
         return cli_print_json(j);
     }
     printf("%s: %d sequences, %lld tokens in (%llu from the cache), %d out, %.2f s\n",

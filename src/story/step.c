@@ -67,6 +67,8 @@ void story_step_free(story_step *p)
 
 const vt_program *story_step_program(const story_step *p) { return p->program; }
 
+const vt_size *story_step_size(const story_step *p) { return &p->size; }
+
 /* One token, and a context before it: attention_decode's. A prompt of one token is a prefill. */
 static bool is_decode(const story_seq *s) { return s->q_len == 1 && s->kv_len > 1; }
 

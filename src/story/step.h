@@ -27,6 +27,7 @@ const vt_program *story_step_program(const story_step *s);
 /* Sets the sequences. Those with q_len 1 whose context is longer are decodes, and come first in the
  * batch. */
 vt_status story_step_set(story_step *s, const story_seq *seq, int32_t n, vt_err *err);
+const vt_size *story_step_size(const story_step *s);
 /* The row that runs a call in this step; NULL: the step has nothing for the call. */
 const vt_impl *story_step_impl(const story_step *s, int32_t call);
 /* Compulsory cost of a call under the step, and what its row moves beyond it. False: the step has

@@ -11,9 +11,9 @@ typedef struct kernel_sum {
     int32_t kernel, n;
 } kernel_sum;
 
-/* All calls of a kind ("linear.qkv") in a phase. Sums over its timed steps. Calls that run in one
- * launch are one kind ("rope+kv_store"); what a GPU's step spends outside calls is a kind too
- * ("upload", "results"), whose cost is the bytes that crossed the link and which has no roof. */
+/* All calls of a kind ("linear.qkv") in a phase, as sums over its timed steps. What a GPU's step
+ * spends outside calls is a kind too ("upload", "results"): its cost is the bytes that crossed the
+ * link, and it has no roof. */
 typedef struct op_sum {
     const char *kind, *op, *impl;
     bool link;

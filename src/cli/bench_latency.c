@@ -3,15 +3,15 @@
  *   submit B prompts      all B have their first token      gen - 1 steps later
  *   |------ prefill ------|------------- decode ------------|
  *
- * Prefill counts B * prompt tokens over the first part. In the second every step makes one token
- * of each of the B sequences: nobody ends before (those that began early make more tokens), so a
- * step's time is batch / decode_tokens_per_s.
+ * The prefill speed is B * prompt tokens over the first part. In the second part every step makes one
+ * token for each of the B sequences: none ends before the others (those that began early make more
+ * tokens), so a step's time is batch / decode_tokens_per_s.
  *
- * Each repetition has new random prompts, so the prefix cache never helps; one repetition before
- * the counted ones warms caches and threads up.
+ * Each repetition has new random prompts, so the prefix cache never helps. One repetition that does
+ * not count comes first, to warm up caches and threads.
  *
- * On a GPU, the gap between steps: how long it idled from the end of a step to the beginning of the
- * next. The first gap of a repetition is the time between repetitions and does not count. */
+ * A GPU also tells the gaps between steps: how long it idled from the end of a step to the beginning
+ * of the next. The first gap of a repetition is the time between repetitions and does not count. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +32,8 @@ typedef struct batch_run {
     char why[256];
 } batch_run;
 
-/* One per sequence, so that an event finds both. The first one's tokens count the steps. */
+/* One for each sequence: it leads an event to the run and to the sequence's own count. The first
+ * sequence's tokens count the steps. */
 typedef struct bench_seq {
     batch_run *run;
     int32_t n_tokens;
@@ -121,7 +122,7 @@ static vt_status run_once(cli_session *s, const shape *sh, uint64_t *rng, batch_
     for (int32_t b = 0; seq && id && b < sh->batch; b++)
         vt_engine_abort(s->engine, id[b]);
     while (!idle && vt_engine_step(s->engine, &idle, NULL) == VT_OK)
-        ; /* until nothing calls back into seq[] */
+        ; /* afterwards no event calls back into seq[] */
     free(seq);
     free(id);
     return status;
@@ -241,7 +242,7 @@ static int report(const cli *c, const cli_session *s, const shape *sh, results *
     return ok ? CLI_DONE : CLI_FAILED;
 }
 
-/* Room for the batch, where the person did not say otherwise. */
+/* Makes room for the batch in the options that the user left alone. */
 static vt_status make_room(const cli *c, const shape *sh, vt_err *err)
 {
     char text[32];
@@ -306,7 +307,7 @@ int cli_bench_latency(cli *c)
         status = run_all(c, &s, &sh, &r, &err);
     int code = status == VT_OK ? CLI_DONE : cli_fail(&err);
     if (status == VT_OK ||
-        (status == VT_ERR_CANCELLED && r.ttft.n > 0)) { /* Ctrl-C: what is there */
+        (status == VT_ERR_CANCELLED && r.ttft.n > 0)) { /* Ctrl-C: report the runs so far */
         int reported = report(c, &s, &sh, &r);
         code = code == CLI_DONE ? reported : code;
     }

@@ -1,9 +1,9 @@
 /* vitrine bench offline: many sequences of mixed lengths, as fast as they go.
  *
- * All are submitted before the clock starts, so what is measured is the engine with a full queue:
- * admission, mixed batches, page pressure, the tail when few are left. Prompts are random ids, so
- * the prefix cache does not help unless --shared-prefix makes them begin alike; sequences generate
- * exactly what was asked for (no end token). */
+ * All sequences are submitted before the clock starts, so the bench measures an engine with a full
+ * queue: admission, mixed batches, page pressure, the tail when few are left. Prompts are random ids,
+ * so the prefix cache does not help unless --shared-prefix makes them begin alike. A sequence
+ * generates exactly as many tokens as it was given (no end token). */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* vitrine env: what this machine offers. Everything is looked up or tried now. Roofs are measured
- * each time, and the best that was ever seen is kept: a roof is a maximum. */
+/* vitrine env: what this machine offers. Everything is looked up or tried when the verb runs. Roofs
+ * are measured each time, and the best ever measured is kept: a roof is a maximum. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -128,7 +128,8 @@ static void put_cublaslt(vt_buf *b, const vt_term *term, vt_cuda *gpu)
     line(b, term, "cuBLASLt", text);
 }
 
-/* Where models run without --device; *why: what keeps "auto" from the GPU, or VT_OK. */
+/* Finds where models run without --device, and in *why what keeps "auto" from the GPU (VT_OK:
+ * nothing does). */
 static void default_device(const vt_options *o, char *device, size_t size, vt_err *why)
 {
     *why = (vt_err){0};
@@ -305,7 +306,8 @@ static json_t *cpu_roofs_json(const vt_roofs *r)
 
 static int print_object(const vt_options *o, const vt_roofs *r)
 {
-    /* before the libraries are tried: of two by the same name the first stays the one in use */
+    /* The GPU comes before the libraries are tried: where two have the same name, the one that was
+     * opened first stays in use. */
     json_t *gpu = gpu_json(), *device = default_device_json(o), *all = json_object();
     char why[256], cache[4096];
     bool perf = vt_probe_perf_events(why, sizeof why);

@@ -1,5 +1,5 @@
-/* vitrine explain: the program for a batch, with what every call must move and compute. Runs
- * nothing. */
+/* vitrine explain: prints the program for a batch, with what every call must move and compute. It
+ * runs nothing. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,7 +60,7 @@ static int64_t threads_wanted(const cli *c)
     return n ? n : vt_cpu_get()->n_cores;
 }
 
-/* Batch and context from the options: a decode step by default. */
+/* Takes batch and context from the options; by default the step is a decode. */
 static vt_status read_shape(const cli *c, const vt_model *m, explanation *x, vt_err *err)
 {
     int64_t prompt = vt_options_int(c->options, "prompt"),
@@ -125,7 +125,8 @@ static vt_status get_roofs(const cli *c, const vt_model *m, explanation *x, vt_e
                          &x->roofs, err);
 }
 
-/* The line a call belongs to: its own, or the one of its kind and row. NULL: out of memory. */
+/* The line that a call belongs to: its own with `all`, else the one of its kind and row. NULL: out of
+ * memory. */
 static line *line_of(explanation *x, const vt_call *call, const char *impl, bool all)
 {
     const char *name = all ? call->label : story_call_kind(call);

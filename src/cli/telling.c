@@ -1,4 +1,4 @@
-/* --story: the story of a request, on stderr (stdout is the answer's) or in a file. */
+/* --story: writes the story of a request to stderr (stdout has the answer) or to a file. */
 #include "cli/telling.h"
 
 #include <errno.h>

@@ -2,8 +2,8 @@
  *
  *   launch ──> queue of at most 2 steps ──> run_step on the team ──> results[step % 4] ──> wait
  *
- * Without `async` a step runs inside wait(), on the caller's thread: nothing is started behind
- * anybody's back. With it a runner thread (the team's worker 0) runs steps as they are launched,
+ * Without `async` a step runs inside wait(), on the caller's thread, and no thread is started but the
+ * team's. With it a runner thread (the team's worker 0) runs steps as they are launched,
  * and the caller prepares the next one meanwhile.
  *
  * Inside a step every worker walks the same list of calls and meets the others at a barrier after

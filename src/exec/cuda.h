@@ -1,12 +1,12 @@
-/* The CUDA executor (exec/executor.h) and what a person may ask of it. */
+/* The CUDA executor (exec/executor.h) and its options. */
 #ifndef VT_EXEC_CUDA_H
 #define VT_EXEC_CUDA_H
 
 #include "device/cuda.h"
 #include "exec/executor.h"
 
-/* Decodes that share pages read them once where that saves so many KV rows (tokens times kv_heads):
- * the default, measured on an H200. */
+/* Decodes that share pages read them once where that saves at least this many KV rows (tokens times
+ * kv_heads). The default, measured on an H200. */
 enum { VT_SHARED_ROWS_LEAST = 1 << 18 };
 
 typedef struct vt_cuda_options {
@@ -26,7 +26,7 @@ void vt_cuda_options_init(vt_cuda_options *o);
 /* KV bytes that fit beside the weights: 90 % of the free memory less weights and workspaces. */
 vt_status vt_executor_cuda_kv_bytes(const vt_model *m, int32_t ordinal, int32_t max_context,
                                     int64_t *bytes, vt_err *err);
-/* An error for a KV type that CUDA does not have. */
+/* An error for a KV type that no CUDA kernel reads. */
 vt_status vt_executor_cuda_check_kv(vt_dtype kv_dtype, vt_err *err);
 vt_status vt_executor_cuda_new(const vt_model *m, const vt_executor_config *config,
                                const vt_cuda_options *options, vt_executor **out, vt_err *err);

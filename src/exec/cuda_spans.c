@@ -1,22 +1,24 @@
 /* When the calls of a step ran on the device.
  *
- * A graph is one launch: nobody sees into it. So a recording executor takes some steps out of their
- * graphs: all that compute prompt tokens, and of the decodes the first and then one in PERIOD. The
- * calls of such a step are launched one by one, with an event behind each:
+ * A graph is one launch, and the times of its calls cannot be seen. So a recording executor runs some
+ * steps without their graphs: all steps that compute prompt tokens, the first decode step, and then
+ * one decode step in PERIOD. The calls of such a step are launched one by one, with an event behind
+ * each:
  *
  *   begin | copies, upload | E | call 0 | E | call 1 | E ... call n-1 | E | results | end
  *
- * It is the same work as in the graph: the bucket's padded shape, the same kernel instances. What
- * differs is what is measured too: no overlap of neighbours (programmatic dependent launch is off),
- * the event between two kernels (event_ns), and the device waiting for the host where that launches
+ * The work is the same as in the graph: the bucket's padded shape, the same kernel instances. Three
+ * things differ, and the times include them: neighbours do not overlap (programmatic dependent launch
+ * is off), an event lies between two kernels (event_ns), and the device waits where the host launches
  * more slowly than kernels end. Steps that stay in their graphs are only timed as a whole; a story
  * shows both.
  *
- * The host's clock and the device's: events give differences only. Steps are chained by the time
- * between their begins; `offset`, host time minus chained device time, is the smallest that was
- * seen when the host learned of an end, because the host can only learn late. It is allowed to grow
- * by kDrift, more than two quartz clocks differ by. How late the host learns at best is measured at
- * the start (notice_ns): by so much device times may lie late on the host's clock. */
+ * How device times get onto the host's clock. Events give differences only, so the executor adds up
+ * the times between the begins of consecutive steps. `offset` is the host's time minus that sum, at
+ * the moment when the host learns that a step has ended. The host can only learn late, so the
+ * smallest offset ever seen is the best one. It may grow by kDrift, which is more than two quartz
+ * clocks differ by. How late the host learns at best is measured at the start (notice_ns): device
+ * times may lie that much late on the host's clock. */
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
@@ -28,14 +30,14 @@
 #include "exec/cuda_inside.h"
 
 enum {
-    /* Much less would slow a run that is being looked at: a timed step of a small model takes about
-     * twice its time. */
+    /* A shorter period would slow the run that is being recorded: a timed step of a small model takes
+     * about twice its time. */
     PERIOD = 8,
     RING_SPANS = 1 << 17,
     RING_LAUNCHES = 1 << 16,
     SETS = MAX_IN_FLIGHT, /* a step's marks are read before another takes their place */
     ROUNDS = 16,          /* of calibration */
-    KERNELS_A_CALL = 4    /* room for notes; more are counted and not named */
+    KERNELS_A_CALL = 4    /* room for their names; further ones are only counted */
 };
 
 static const double kDrift = 1e-4;
@@ -140,7 +142,7 @@ static vt_status make_set(cuda_spans *s, span_set *set, vt_err *err)
 
 /* ---- launching ---- */
 
-/* Decode steps are many and alike: a sample of them is enough. */
+/* There are many decode steps and they are alike: timing a sample of them is enough. */
 static bool shall_time(cuda_spans *s, const vt_batch *b)
 {
     bool decode = b->n_tokens == b->n_decode;
@@ -180,7 +182,7 @@ static vt_status spans_mark(vt_observer *o, vt_mark_kind kind, int64_t value, vt
 {
     cuda_spans *s = (cuda_spans *)o;
     span_set *set = s->launching;
-    if (!set) /* calls of a dry run or of a capture */
+    if (!set) /* a dry run or a capture launches its calls, and is no step */
         return VT_OK;
     switch (kind) {
     case VT_MARK_UPLOADED:

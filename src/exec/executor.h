@@ -1,5 +1,5 @@
-/* The executor: what runs a step. The scheduler knows this interface and nothing of devices; the
- * CPU, CUDA and the simulator's fake device stand behind it.
+/* The executor runs steps. The engine knows this interface and nothing of devices; the CPU, CUDA and
+ * the simulator's fake device implement it.
  *
  *   launch(step N)   may return before the work is done; the step's arrays stay untouched until
  *   its wait
@@ -43,8 +43,9 @@ struct vt_executor {
     void (*free)(vt_executor *x);
     /* What the calls' indices in events mean; NULL: it runs no program. */
     const vt_program *(*program)(const vt_executor *x);
-    /* How many of config.n_pages may be used from the next launch on: never fewer than before. More
-     * are made in time, as far as memory goes; `taken` pages are in use now. NULL: all, always. */
+    /* How many of config.n_pages may be used from the next launch on; the number never shrinks.
+     * `taken` pages are in use now: the executor makes more in time, as far as memory goes. NULL: all
+     * pages may be used from the start. */
     int32_t (*pages)(vt_executor *x, int32_t taken);
     /* The places where events are recorded (none, if the executor does not record), and the numbers
      * that it keeps. Both fill out[0 .. max) and return how many there are. */
@@ -62,7 +63,7 @@ typedef struct vt_executor_config {
     bool record;               /* per-call events into trace rings */
     const vt_backend *backend; /* [n_backends] rows that the user asked for */
     int32_t n_backends;
-    const vt_progress_hook *progress; /* told while the executor is made; NULL: nobody is */
+    const vt_progress_hook *progress; /* told while the executor is made; may be NULL */
 } vt_executor_config;
 
 vt_status vt_executor_cpu_new(const vt_model *m, const vt_executor_config *config,
@@ -74,7 +75,8 @@ bool vt_executor_find(const vt_executor *x, const char *key, vt_report *out);
 /* Its value; `otherwise` where there is none. */
 double vt_executor_value(const vt_executor *x, const char *key, double otherwise);
 
-/* Within the limits? They sized an executor's memory: a larger step would write beyond it. */
+/* An error for a step beyond the limits: they sized the executor's memory, and the step would write
+ * past its end. */
 vt_status vt_step_check(const vt_limits *limits, const vt_step *step, vt_err *err);
 
 #endif

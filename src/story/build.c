@@ -28,8 +28,8 @@ enum {
 
 /* ---- the request's times ---- */
 
-/* queue | step, gap, step, gap ... | tail: they sum to finish - arrive by construction of the
- * timeline, and a step counts from where the one before it ended. */
+/* Cuts the request's time into queue | step, gap, step, gap ... | tail. A step counts from the end of
+ * the one before it, so the parts sum to finish - arrive. */
 static void time_request(const story_record *r, story_facts *f)
 {
     const request_record *q = r->mine;
@@ -56,8 +56,8 @@ static void time_request(const story_record *r, story_facts *f)
         f->ttft_s = (double)(q->token_ns[0] - q->arrive_ns) * 1e-9;
 }
 
-/* A timed step of a GPU takes longer than it would by itself: gaps in which one ended say nothing
- * about the others. Keeps the rest, unless too few are left; returns how many went. */
+/* Drops the gaps in which a timed step of a GPU ended: timing made those steps longer, and the others
+ * are what a user sees. Keeps all gaps where too few would be left. Returns how many were dropped. */
 static int32_t drop_timed(const story_record *r, double *gap, int32_t *n)
 {
     enum { MIN_GAPS = 4 };
@@ -262,7 +262,7 @@ static double intensity(const phase *p)
     return bytes > 0 ? flops / bytes : NAN;
 }
 
-/* Share of the roof `b` that the phase reaches while its device works. */
+/* The share of roof `b` that the phase reaches while its device works. */
 static double reached(const phase *p, const vt_roofs *roofs, story_bound b)
 {
     const double roof[STORY_BOUNDS] = {vt_roofs_bandwidth(roofs), roofs->fp32_per_s,
@@ -456,9 +456,9 @@ static void put_observer(vt_json *w, const story_input *in, const phase *d)
     vt_json_close(w);
 }
 
-/* ---- the paragraph that one may stop after ---- */
+/* ---- the headline: a reader may stop after it ---- */
 
-/* A GPU's steps mostly run in graphs, and their time as a whole is the true one. */
+/* Most steps of a GPU run in graphs; their time as a whole is the true one. */
 static void headline_gpu(vt_buf *b, const phase *d, const vt_roofs *roofs)
 {
     double bytes = 0, step_s = phase_step_s(d);
@@ -651,14 +651,11 @@ static vt_status assemble(const story_input *in, story_record *r, const phase ph
     return vt_json_end(&w) ? VT_OK : vt_fail(err, VT_ERR_MEMORY, "out of memory for a story");
 }
 
-/* True where an op of weight ran faster than its roof: the roof was measured on a busy machine. */
 static bool roofs_beaten(const phase phases[STORY_PHASES])
 {
-    static const double weight = 0.03, beaten = 1.05;
     for (int i = 0; i < STORY_PHASES; i++)
         for (int32_t k = 0; k < phases[i].n_ops; k++)
-            if (phases[i].op[k].s > weight * phases[i].ops_s &&
-                op_of_roof(&phases[i].op[k]) > beaten)
+            if (op_beats_roof(&phases[i], &phases[i].op[k]))
                 return true;
     return false;
 }

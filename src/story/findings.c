@@ -1,5 +1,6 @@
-/* Findings (story/findings.h). Thresholds are here, named, and printed with each finding; they mark
- * what is worth a look, not what is wrong. W: worth doing something about; N: good to know. */
+/* Findings (story/findings.h). Each threshold is a named constant here and is printed with its
+ * findings; it marks what is worth a look, not what is wrong. Severity W: worth doing something about;
+ * N: good to know. */
 #include "story/findings.h"
 
 #include <math.h>
@@ -9,7 +10,7 @@
 
 static const double near_roof = 0.60;     /* from here on an op counts as bound by its roof */
 static const double far_from_roof = 0.35; /* below it there is something to find */
-static const double worth_a_look = 0.10;  /* share of device time from which an op is judged */
+static const double worth_a_look = 0.10;  /* an op is judged from this share of device time on */
 static const double little_work_s = 2e-6;
 static const double large_share = 0.30;
 static const double idle_workers = 0.10;
@@ -65,7 +66,7 @@ static void end_op(findings *f, const phase *p, const op_sum *o)
     end(f);
 }
 
-/* The ops that matter against the roof that binds them. */
+/* Compares the ops that matter with the roof that binds them. */
 static void judge_roofs(findings *f, const story_input *in, const phase *p)
 {
     double bound_s = 0, floor_s = 0;
@@ -107,6 +108,23 @@ static void judge_roofs(findings *f, const story_input *in, const phase *p)
                 story_bound_name(op_bound(o)), 100 * (1 - op_of_roof(o)));
             end_op(f, p, o);
         }
+    }
+}
+
+/* Roofs are measured again before a story is told where an op beats one. An op that still does says
+ * that this machine's speed changes: the shares of roofs are too high. */
+static void judge_measured(findings *f, const story_input *in, const phase *p)
+{
+    for (int32_t i = 0; in->roofs.measured && i < p->n_ops; i++) {
+        const op_sum *o = &p->op[i];
+        if (!op_beats_roof(p, o))
+            continue;
+        begin(f, 'N', "roof.beaten", "105 % of the roof, for ops above 3 % of the time",
+              "%s %s ran at %.0f %% of its %s roof: the roof was measured while the machine was "
+              "busy",
+              p->name, o->kind, 100 * op_of_roof(o), story_bound_name(op_bound(o)));
+        end_op(f, p, o);
+        return;
     }
 }
 
@@ -281,6 +299,7 @@ void story_findings(vt_json *w, const story_input *in, const phase phases[STORY_
         if (p->n_timed == 0)
             continue;
         judge_roofs(&f, in, p);
+        judge_measured(&f, in, p);
         judge_shares(&f, p);
         judge_workers(&f, p);
     }

@@ -23,6 +23,12 @@ story_bound op_bound(const op_sum *o)
 
 double op_of_roof(const op_sum *o) { return o->s > 0 && o->floor_s > 0 ? o->floor_s / o->s : NAN; }
 
+bool op_beats_roof(const phase *p, const op_sum *o)
+{
+    static const double weight = 0.03, beaten = 1.05;
+    return o->s > weight * p->ops_s && op_of_roof(o) > beaten;
+}
+
 double phase_step_s(const phase *p)
 {
     return p->gpu.n_whole ? p->gpu.whole_s / p->gpu.n_whole
@@ -66,7 +72,7 @@ static void add_call(const story_input *in, story_record *r, const story_step *p
     if (t->call < 0 || t->call >= program->n_calls)
         return;
     const vt_call *c = &program->call[t->call];
-    /* how many pages a step copied is not recorded: their copies have a time and no bytes */
+    /* the recording does not say how many pages a step copied: copies have a time and no bytes */
     if (!story_step_cost(plan, t->call, &cost, &extra) && c->when != VT_WHEN_COPIES)
         return;
     const char *impl = c->when == VT_WHEN_COPIES ? c->choice[0].impl->name
@@ -91,7 +97,7 @@ static void add_call(const story_input *in, story_record *r, const story_step *p
     p->floor_s += floor_s;
 }
 
-/* A row is wanted where the step reached the end of a prompt: there a token is chosen. */
+/* A sequence asks for a row of logits once the step has reached the end of its prompt. */
 static int32_t rows_of(const story_record *r, const step_seq *q)
 {
     const request_record *owner = story_find_request(r, q->request);
@@ -142,7 +148,7 @@ static void add_kernels(const story_input *in, story_record *r, const story_step
     }
 }
 
-/* What a GPU's step did beside its calls. */
+/* What a GPU's step did before and behind its calls. */
 static void add_moves(story_record *r, const step_record *s, phase *p)
 {
     static const char *const kind[VT_MOVES] = {"upload", "results"};

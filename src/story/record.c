@@ -205,7 +205,7 @@ static vt_status read_requests(const story_source *from, vt_request_id id, story
     return VT_OK;
 }
 
-/* ---- which steps, and which of them are prefill ---- */
+/* ---- which steps belong to the story, and which of them are prefill ---- */
 
 static void choose_steps(story_record *r)
 {

@@ -11,13 +11,15 @@ typedef struct span {
 typedef struct step_seq {
     uint64_t request;
     int32_t q_len, kv_len;
-    int32_t shared_pages; /* that another sequence of the step has as well */
+    int32_t shared_pages; /* as in vt_step_seq */
 } step_seq;
 
 /* How a GPU ran a step. */
 typedef struct step_on_gpu {
-    bool known, timed;    /* timed: call by call; else all at once, without calls */
-    int32_t graph_tokens; /* of the graph it ran in (or would have, were it not timed); 0: none */
+    bool known; /* the launch is in the recording */
+    bool timed; /* call by call; else only as a whole */
+    int32_t
+        graph_tokens; /* of the graph that the step fits; 0: none. A timed step does not use it */
     int32_t n_kernels;
     int64_t bytes_in;
     double idle_s; /* of the device before it; NAN: not known */
@@ -32,7 +34,7 @@ typedef struct step_record {
     span part[VT_PARTS]; /* what the engine's thread did for it */
     int32_t n_tokens, n_seqs, n_decode;
     int32_t pages_held, pages_cached, pages_free; /* after it */
-    int32_t first_seq, n_seq;                     /* seq[first_seq ..): as many as were found */
+    int32_t first_seq, n_seq;                     /* seq[first_seq ..): those in the recording */
     int32_t first_call, n_call; /* in call, in program order; 0: its calls are not known */
     int32_t n_sources;          /* whose spans of the step are there from its beginning */
     double busy_s, wait_s;      /* sums over the workers' calls and barrier waits */

@@ -2,9 +2,9 @@
  * KERNELS and GPU, MEMORY, THREADS, FINDINGS, NOT MEASURED, OBSERVER. At most 100 cells wide; reads
  * as well without colour.
  *
- * The JSON may come from a file that somebody else wrote: every read tolerates what is missing or
- * of another type, counts are bounded, and text is cleaned of control characters before it goes to
- * a terminal. */
+ * The JSON may come from a file of unknown origin: every read tolerates members that are missing or
+ * of another type, counts are bounded, and control characters are taken out of text before it goes
+ * to a terminal. */
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@ typedef struct page {
 
 static const json_t *get(const json_t *o, const char *key) { return json_object_get(o, key); }
 
-/* A plain number or the value of a tagged one; NAN where there is none. */
+/* The value of a number, plain or tagged; NAN if the member is neither. */
 static double num(const json_t *o, const char *key)
 {
     const json_t *v = get(o, key);
@@ -369,7 +369,7 @@ static void step_table(page *p, const json_t *phase, const char *title)
     }
 }
 
-/* ---- what only a GPU has ---- */
+/* ---- sections of a GPU's stories ---- */
 
 static void kernel_lines(page *p, const json_t *op)
 {

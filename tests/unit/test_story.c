@@ -375,10 +375,12 @@ static void test_story_when_roof_beaten_then_said_and_left_alone(void **state)
         assert_int_equal(story_build(&f->in, 7, &text[i], &len[i], &beaten, NULL), VT_OK);
     assert_true(beaten);
     assert_memory_equal(&before, &f->in.roofs, sizeof before);
+    assert_non_null(strstr(text[0], "roof.beaten"));
     f->in.roofs.memory_bytes_per_s = f->in.roofs.fp32_per_s = f->in.roofs.int8_per_s = 1e15;
     free(text[1]);
     assert_int_equal(story_build(&f->in, 7, &text[1], &len[1], &beaten, NULL), VT_OK);
     assert_false(beaten);
+    assert_null(strstr(text[1], "roof.beaten"));
     free(text[0]);
     free(text[1]);
 }

@@ -339,7 +339,7 @@ static void test_gpu_story_bytes_are_those_of_the_program(void **state)
     json_decref(s);
 }
 
-/* Of three sequences' 21 tokens one page of 16 is the same. */
+/* Three sequences have a context of 21 tokens each, and share its first page of 16. */
 static void test_gpu_story_bytes_of_shared_pages_count_once(void **state)
 {
     fake *f = *state;

@@ -175,13 +175,11 @@ static void judge_workers(findings *f, const phase *p)
     }
 }
 
-static void judge_gpu(findings *f, const story_input *in, const story_source *gpu, const phase *p)
+/* How a GPU ran the phase's steps. */
+static void judge_launches(findings *f, const story_input *in, const phase *p)
 {
     const phase_on_gpu *g = &p->gpu;
     double tokens = g->n_steps ? g->tokens / g->n_steps : 0, step_s = phase_step_s(p);
-    int32_t timed = g->n_steps - g->n_whole;
-    double launch_s = timed ? g->prepare_timed_s / timed : 0,
-           timed_s = p->n_timed ? p->timed_s / p->n_timed : NAN;
     double idle_s = g->n_idle ? g->idle_s / g->n_idle : 0;
     if (g->graph_least > 0 && tokens < (1 - padded_rows) * g->graph_least) {
         begin(f, 'N', "graph.padding", "25 % of a graph's rows",
@@ -206,8 +204,7 @@ static void judge_gpu(findings *f, const story_input *in, const story_source *gp
     if (empty_s > many_kernels * step_s) {
         begin(f, 'N', "kernel.count", "20 % of a step",
               "%s launches %.0f kernels a step: empty ones, one behind another, would take %.0f of "
-              "its "
-              "%.0f us",
+              "its %.0f us",
               p->name, g->kernels / g->n_steps, empty_s * 1e6, step_s * 1e6);
         vt_json_string(f->w, "phase", p->name);
         vt_json_real(f->w, "kernels", g->kernels / g->n_steps);
@@ -215,11 +212,19 @@ static void judge_gpu(findings *f, const story_input *in, const story_source *gp
         vt_json_real(f->w, "step_us", step_s * 1e6);
         end(f);
     }
+}
+
+/* What timing a GPU's steps call by call did to them. */
+static void judge_timing(findings *f, const phase *p)
+{
+    const phase_on_gpu *g = &p->gpu;
+    int32_t timed = g->n_steps - g->n_whole;
+    double launch_s = timed ? g->prepare_timed_s / timed : 0,
+           timed_s = p->n_timed ? p->timed_s / p->n_timed : NAN, step_s = phase_step_s(p);
     if (launch_s > host_bound * timed_s) {
         begin(f, 'N', "timed.starved", "80 % of a timed step",
               "%s: the host needs %.0f us to launch a timed step of %.0f us call by call: where it "
-              "is "
-              "late the GPU waits, and the wait counts to the call",
+              "is late the GPU waits, and the wait counts to the call",
               p->name, launch_s * 1e6, timed_s * 1e6);
         vt_json_string(f->w, "phase", p->name);
         vt_json_real(f->w, "prepare_us", launch_s * 1e6);
@@ -236,6 +241,10 @@ static void judge_gpu(findings *f, const story_input *in, const story_source *gp
         vt_json_real(f->w, "whole_us", step_s * 1e6);
         end(f);
     }
+}
+
+static void judge_kernels(findings *f, const story_source *gpu, const phase *p)
+{
     for (int32_t i = 0; i < p->n_ops; i++)
         for (int32_t k = 0; k < p->op[i].n_kernels; k++) {
             const vt_kernel_facts *kernel = &gpu->kernel[p->op[i].kernel[k].kernel];
@@ -294,8 +303,11 @@ void story_findings(vt_json *w, const story_input *in, const phase phases[STORY_
     vt_json_open(w, "findings", '[');
     for (int i = STORY_PHASES - 1; i >= 0; i--) { /* decode first: it is most of a request's time */
         const phase *p = &phases[i];
-        if (story_gpu(in) && p->n_steps)
-            judge_gpu(&f, in, story_gpu(in), p);
+        if (p->gpu.n_steps) {
+            judge_launches(&f, in, p);
+            judge_timing(&f, p);
+            judge_kernels(&f, story_gpu(in), p);
+        }
         if (p->n_timed == 0)
             continue;
         judge_roofs(&f, in, p);

@@ -33,39 +33,38 @@ static void release(copies *c)
     free(c->facts);
 }
 
-/* The newest events of a ring, malloc'ed; none where the source has no such ring. */
-static vt_status copy_ring(const vt_trace_ring *ring, const void *out, uint64_t *n, vt_err *err)
+/* The newest events of a ring, malloc'ed. NULL where the source has no such ring, or, with *ok set to
+ * false, where memory ran out. */
+static void *copy_ring(const vt_trace_ring *ring, uint64_t *n, bool *ok)
 {
     if (!ring)
-        return VT_OK;
+        return NULL;
     uint64_t written = atomic_load_explicit(&ring->written, memory_order_acquire);
     uint64_t max = written < ring->capacity ? written : ring->capacity;
     void *events = vt_calloc(max + 1, ring->event_bytes);
-    if (!events)
-        return vt_fail(err, VT_ERR_MEMORY, "out of memory copying %llu events",
-                       (unsigned long long)max);
-    *n = vt_trace_copy(ring, events, max);
-    memcpy((void *)out, &events, sizeof events);
-    return VT_OK;
+    *n = events ? vt_trace_copy(ring, events, max) : 0;
+    *ok = *ok && events;
+    return events;
 }
 
 static vt_status copy_source(const vt_source *from, story_source *to, vt_err *err)
 {
     vt_err why = {0};
     to->is = *from;
-    TRY(copy_ring(from->requests, &to->request, &to->n_requests, err));
-    TRY(copy_ring(from->steps, &to->step, &to->n_steps, err));
-    TRY(copy_ring(from->spans, &to->span, &to->n_spans, err));
-    TRY(copy_ring(from->launches, &to->launch, &to->n_launches, err));
+    bool ok = true;
+    to->request = copy_ring(from->requests, &to->n_requests, &ok);
+    to->step = copy_ring(from->steps, &to->n_steps, &ok);
+    to->span = copy_ring(from->spans, &to->n_spans, &ok);
+    to->launch = copy_ring(from->launches, &to->n_launches, &ok);
     to->free_bytes = from->free_bytes ? from->free_bytes(from->owner) : -1;
     to->has_state = from->state && from->state(from->owner, &to->state, &why) == VT_OK;
     snprintf(to->state_missing, sizeof to->state_missing, "%s", why.message);
     vt_kernel_facts *kernel = vt_calloc((size_t)from->n_kernels + 1, sizeof *kernel);
-    if (!kernel)
-        return vt_fail(err, VT_ERR_MEMORY, "out of memory for a story");
+    to->kernel = kernel;
+    if (!kernel || !ok)
+        return vt_fail(err, VT_ERR_MEMORY, "out of memory copying what %s recorded", from->name);
     for (int32_t k = 0; k < from->n_kernels; k++)
         from->kernel(from->owner, k, &kernel[k]);
-    to->kernel = kernel;
     return VT_OK;
 }
 

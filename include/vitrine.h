@@ -188,6 +188,7 @@ typedef struct vt_event {
     int32_t prompt_tokens, completion_tokens;
     int32_t cached_tokens; /* prompt tokens that the prefix cache had */
     const char *error;     /* with VT_FINISH_ERROR: one sentence; else NULL */
+    int64_t made_ns;       /* with tokens: when the device had made them, on CLOCK_MONOTONIC */
 } vt_event;
 
 /* Called from the thread that runs the step. It may call vt_engine_abort and vt_engine_submit, and

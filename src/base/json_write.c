@@ -189,3 +189,10 @@ void vt_json_quantity(vt_json *w, const char *key, double value, const char *uni
     vt_json_close(w);
     w->indent = indent;
 }
+
+void vt_json_tagged(vt_json *w, const char *key, double value, int digits, const char *tag)
+{
+    char text[400];
+    snprintf(text, sizeof text, "%.*f", digits, value); /* not finite: "nan", "inf" */
+    vt_json_quantity(w, key, strtod(text, NULL), NULL, tag);
+}

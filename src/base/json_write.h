@@ -58,5 +58,7 @@ void vt_json_raw(vt_json *w, const char *key, const char *json, size_t n);
 /* {"value": v, "unit": "us", "tag": "measured"}; a value that is not finite becomes null with the
  * tag "n/a". A unit of NULL is left out. */
 void vt_json_quantity(vt_json *w, const char *key, double value, const char *unit, const char *tag);
+/* The same without a unit, rounded to so many digits behind the point. */
+void vt_json_tagged(vt_json *w, const char *key, double value, int digits, const char *tag);
 
 #endif

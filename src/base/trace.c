@@ -1,32 +1,46 @@
-/* The trace ring: one producer, any number of readers, newest events win.
+/* The trace ring: one writer, any number of readers, newest events win.
  *
- *   event[written & (capacity - 1)] is the next to be overwritten
+ *   slot[written % capacity] is the next to be overwritten
  *
- * A reader copies a window and then looks at `written` again: events that the producer may have
+ * A reader copies a window and then looks at `written` again: events that the writer may have
  * overwritten meanwhile are dropped from the front of the copy. The copy of an event that is being
- * written may be torn, but it is always among those dropped. */
+ * written may be torn, but it is always among those dropped.
+ *
+ * Slots are written and read in words, as relaxed atomics: plain moves on every machine, and no
+ * data race for the language. The fences order them: who reads a word of event n reads `written` >=
+ * n afterwards. */
 #include "base/trace.h"
 
+#include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/err.h"
 #include "base/mem.h"
 
 static const uint64_t kMaxCapacity = (uint64_t)1 << 26;
+enum { WORD = sizeof(uint64_t), MAX_EVENT_BYTES = 16 * WORD };
 
-vt_status vt_trace_init(vt_trace_ring *r, uint64_t capacity, vt_err *err)
+_Static_assert(sizeof(vt_request_event) == 40, "base/trace.h says so");
+_Static_assert(sizeof(vt_step_event) == 56, "base/trace.h says so");
+_Static_assert(sizeof(vt_span) == 16, "base/trace.h says so");
+_Static_assert(sizeof(vt_launch_event) == 80, "base/trace.h says so");
+
+vt_status vt_trace_init(vt_trace_ring *r, size_t event_bytes, uint64_t capacity, vt_err *err)
 {
+    assert(event_bytes > 0 && event_bytes <= MAX_EVENT_BYTES && event_bytes % WORD == 0);
     if (capacity == 0 || capacity > kMaxCapacity)
         return vt_fail(err, VT_ERR_USAGE, "trace ring: capacity %llu is not in 1..%llu",
                        (unsigned long long)capacity, (unsigned long long)kMaxCapacity);
     uint64_t cap = 1;
     while (cap < capacity)
         cap *= 2;
-    vt_trace_event *event = vt_calloc(cap, sizeof *event);
-    if (!event)
+    _Atomic uint64_t *slot = vt_calloc(cap, event_bytes);
+    if (!slot)
         return vt_fail(err, VT_ERR_MEMORY, "trace ring: out of memory for %llu events",
                        (unsigned long long)cap);
-    r->event = event;
+    r->slot = slot;
+    r->event_bytes = event_bytes;
     r->capacity = cap;
     atomic_store(&r->written, 0);
     return VT_OK;
@@ -36,41 +50,181 @@ void vt_trace_release(vt_trace_ring *r)
 {
     if (!r)
         return;
-    free(r->event);
-    r->event = NULL;
+    free(r->slot);
+    r->slot = NULL;
     r->capacity = 0;
     atomic_store(&r->written, 0);
 }
 
-void vt_trace_add(vt_trace_ring *r, const vt_trace_event *e)
+/* `bytes` is a constant at every call, so the loop is a few moves. */
+static inline void put(vt_trace_ring *r, const void *event, size_t bytes)
 {
-    if (!r || !r->event)
+    if (!r || !r->slot)
         return;
-    uint64_t n = atomic_load_explicit(&r->written, memory_order_relaxed);
-    r->event[n & (r->capacity - 1)] = *e;
+    assert(r->event_bytes == bytes);
+    uint64_t n = atomic_load_explicit(&r->written, memory_order_relaxed),
+             word[MAX_EVENT_BYTES / WORD];
+    _Atomic uint64_t *slot = r->slot + (n & (r->capacity - 1)) * (bytes / WORD);
+    memcpy(word, event, bytes);
+    atomic_thread_fence(memory_order_release);
+    for (size_t i = 0; i < bytes / WORD; i++)
+        atomic_store_explicit(&slot[i], word[i], memory_order_relaxed);
     atomic_store_explicit(&r->written, n + 1, memory_order_release);
 }
 
-uint64_t vt_trace_copy(const vt_trace_ring *r, vt_trace_event *out, uint64_t max)
+uint64_t vt_trace_copy(const vt_trace_ring *r, void *out, uint64_t max)
 {
-    if (!r || !r->event || max == 0)
+    if (!r || !r->slot || max == 0)
         return 0;
-    /* The slot of the oldest event is the one the producer may be writing now: it is never
-     * copied. */
+    /* The slot of the oldest event is the one the writer may be filling now: it is never copied. */
     uint64_t end = atomic_load_explicit(&r->written, memory_order_acquire);
     uint64_t held = end < r->capacity ? end : r->capacity - 1;
     uint64_t n = held < max ? held : max;
     uint64_t begin = end - n;
-    for (uint64_t i = 0; i < n; i++)
-        out[i] = r->event[(begin + i) & (r->capacity - 1)];
+    size_t words = r->event_bytes / WORD;
+    uint64_t *to = out;
+    for (uint64_t i = 0; i < n; i++) {
+        const _Atomic uint64_t *slot = r->slot + ((begin + i) & (r->capacity - 1)) * words;
+        for (size_t k = 0; k < words; k++)
+            *to++ = atomic_load_explicit(&slot[k], memory_order_relaxed);
+    }
     atomic_thread_fence(memory_order_acquire);
     uint64_t now = atomic_load_explicit(&r->written, memory_order_relaxed);
-    uint64_t whole = now + 1 > r->capacity ? now + 1 - r->capacity
-                                           : 0; /* the first event surely whole */
+    /* the first event that is surely whole */
+    uint64_t whole = now + 1 > r->capacity ? now + 1 - r->capacity : 0;
     uint64_t lost = whole > begin ? whole - begin : 0;
     if (lost >= n)
         return 0;
-    for (uint64_t i = lost; i < n; i++)
-        out[i - lost] = out[i];
+    memmove(out, (char *)out + lost * r->event_bytes, (n - lost) * r->event_bytes);
     return n - lost;
 }
+
+/* ---- requests ---- */
+
+static void put_request(vt_trace_ring *r, const vt_request_event *e) { put(r, e, sizeof *e); }
+
+void vt_trace_arrive(vt_trace_ring *r, uint64_t request, int64_t at_ns, int32_t n_prompt,
+                     int32_t n_bytes)
+{
+    put_request(r,
+                &(vt_request_event){.arrive = {VT_REQ_ARRIVE, n_prompt, request, at_ns, n_bytes}});
+}
+
+void vt_trace_tokenise(vt_trace_ring *r, uint64_t request, int64_t begin_ns, int64_t end_ns,
+                       int32_t n_tokens)
+{
+    put_request(
+        r, &(vt_request_event){.tokenise = {VT_REQ_TOKENISE, n_tokens, request, begin_ns, end_ns}});
+}
+
+void vt_trace_match(vt_trace_ring *r, uint64_t request, int64_t begin_ns, int64_t end_ns,
+                    int32_t n_cached, int32_t n_copied)
+{
+    put_request(r, &(vt_request_event){
+                       .match = {VT_REQ_MATCH, n_cached, request, begin_ns, end_ns, n_copied}});
+}
+
+void vt_trace_admit(vt_trace_ring *r, uint64_t request, int64_t at_ns, int32_t n_pages)
+{
+    put_request(r, &(vt_request_event){.admit = {VT_REQ_ADMIT, n_pages, request, at_ns}});
+}
+
+void vt_trace_retract(vt_trace_ring *r, uint64_t request, int64_t at_ns)
+{
+    put_request(r, &(vt_request_event){.retract = {VT_REQ_RETRACT, request, at_ns}});
+}
+
+void vt_trace_token(vt_trace_ring *r, uint64_t request, int64_t at_ns, uint64_t step, int32_t index,
+                    int32_t token)
+{
+    put_request(r,
+                &(vt_request_event){.token = {VT_REQ_TOKEN, index, request, at_ns, step, token}});
+}
+
+void vt_trace_finish(vt_trace_ring *r, uint64_t request, int64_t at_ns, int32_t finish,
+                     int32_t n_output)
+{
+    put_request(r,
+                &(vt_request_event){.finish = {VT_REQ_FINISH, finish, request, at_ns, n_output}});
+}
+
+void vt_trace_cache_event(vt_trace_ring *r, uint64_t request, int64_t at_ns, vt_trace_cache what,
+                          int32_t n)
+{
+    put_request(r, &(vt_request_event){.cache = {VT_REQ_CACHE, n, request, at_ns, what}});
+}
+
+/* ---- steps ---- */
+
+static void put_step(vt_trace_ring *r, const vt_step_event *e) { put(r, e, sizeof *e); }
+
+void vt_trace_step(vt_trace_ring *r, const vt_step_ran *ran)
+{
+    vt_step_event e = {.ran = *ran};
+    e.ran.kind = VT_STEP_RAN;
+    put_step(r, &e);
+}
+
+void vt_trace_part_of(vt_trace_ring *r, uint64_t step, vt_trace_part part, int64_t begin_ns,
+                      int64_t end_ns)
+{
+    put_step(r, &(vt_step_event){.part = {VT_STEP_PART, part, step, begin_ns, end_ns}});
+}
+
+void vt_trace_seq(vt_trace_ring *r, uint64_t step, uint64_t request, int32_t q_len, int32_t kv_len,
+                  int32_t shared_pages)
+{
+    put_step(r, &(vt_step_event){.seq = {VT_STEP_SEQ, q_len, step, request, kv_len, shared_pages}});
+}
+
+/* ---- spans ---- */
+
+static const uint64_t kMost = ((uint64_t)1 << 40) - 1; /* of a time in a span */
+
+static uint64_t since(int64_t from_ns, int64_t to_ns)
+{
+    uint64_t ns = to_ns > from_ns ? (uint64_t)(to_ns - from_ns) : 0;
+    return ns < kMost ? ns : kMost;
+}
+
+static void put_span(vt_trace_ring *r, vt_span_kind kind, int64_t base_ns, int32_t call,
+                     int64_t begin_ns, int64_t end_ns)
+{
+    vt_span e = {.call = {.kind = kind & 15,
+                          .call = (uint32_t)call & 0xfffff,
+                          .begin_ns = since(base_ns, begin_ns) & kMost,
+                          .length_ns = since(begin_ns, end_ns) & kMost}};
+    put(r, &e, sizeof e);
+}
+
+void vt_trace_base(vt_trace_ring *r, uint64_t step, int64_t begin_ns)
+{
+    vt_span e = {.base = {.kind = VT_SPAN_BASE,
+                          .step = step & (((uint64_t)1 << 60) - 1),
+                          .begin_ns = begin_ns}};
+    put(r, &e, sizeof e);
+}
+
+void vt_trace_call(vt_trace_ring *r, int64_t base_ns, int32_t call, int64_t begin_ns,
+                   int64_t end_ns)
+{
+    put_span(r, VT_SPAN_CALL, base_ns, call, begin_ns, end_ns);
+}
+
+void vt_trace_wait(vt_trace_ring *r, int64_t base_ns, int32_t call, int64_t begin_ns,
+                   int64_t end_ns)
+{
+    put_span(r, VT_SPAN_WAIT, base_ns, call, begin_ns, end_ns);
+}
+
+void vt_trace_kernel(vt_trace_ring *r, int32_t call, int32_t kernel)
+{
+    vt_span e = {.kernel = {.kind = VT_SPAN_KERNEL,
+                            .call = (uint32_t)call & 0xfffff,
+                            .kernel = (uint32_t)kernel}};
+    put(r, &e, sizeof e);
+}
+
+/* ---- launches ---- */
+
+void vt_trace_launch(vt_trace_ring *r, const vt_launch_event *e) { put(r, e, sizeof *e); }

@@ -1,86 +1,284 @@
-/* The trace ring: what happened, when, in fixed-size events.
+/* Trace rings: what happened and when, in events of a fixed size.
  *
- * One ring per writing thread, single producer, overwriting the oldest. The engine and the
- * executors write; the story reads a copied window. Writing is ~20 ns, never allocates, never
- * blocks. Names are not stored: an event holds indices (step, call, request) that the reader
- * resolves through the program and the request table. */
+ * A ring has one writer and any number of readers; new events overwrite the oldest. The engine and
+ * the executors write; a story reads a copy. Writing takes about 20 ns, never allocates and never
+ * blocks. Events hold indices (step, call, request) in place of names: the reader resolves them
+ * through the program and the requests.
+ *
+ *   ring       its events        written by                        bytes
+ *   requests   vt_request_event  the engine's thread                  40
+ *   steps      vt_step_event     the engine's thread                  56
+ *   spans      vt_span           each CPU worker, each GPU stream     16
+ *   launches   vt_launch_event   each GPU stream                      80
+ *
+ * Each kind of event has a struct, and one function that writes it. All times are those of
+ * vt_now_ns. */
 #ifndef VT_BASE_TRACE_H
 #define VT_BASE_TRACE_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "vitrine.h"
 
-typedef enum vt_trace_kind {
-    VT_TRACE_NONE = 0,
-    VT_TRACE_REQUEST,   /* id = request; a = vt_trace_request; b, c by stage (see below) */
-    VT_TRACE_STEP,      /* one engine step: id = step; a = tokens, b = sequences, c = decodes */
-    VT_TRACE_STEP_PART, /* id = step; a = vt_trace_part */
-    VT_TRACE_STEP_SEQ,  /* a sequence's share: id = request; a = step, b = q_len, c = kv_len,
-                           spare = pages that another decode of the step has too (the same for all
-                           of a group, and 0 for one of them) */
-    VT_TRACE_CALL,      /* one op call as the device ran it: id = step; a = index in the program,
-                           b = worker or stream */
-    VT_TRACE_WAIT,      /* a worker waited at the barrier after call `a` of step `id`: b = worker;
-                           a = -1: a GPU had nothing to do before the step */
-    VT_TRACE_MEMORY,    /* after step id: a = pages held, b = cached, c = free */
-    VT_TRACE_CACHE,     /* id = request; a = vt_trace_cache, b = tokens or pages */
-    VT_TRACE_LAUNCH, /* how a GPU ran step id (its span there): a = kernels, b = bytes copied to the
-                           device, c = tokens of the graph that it fits, padded (0: none), spare = 1
-                           where its calls ran one by one between events instead */
-    VT_TRACE_MOVE,   /* a span of a timed step in which no call ran: id = step, a = vt_trace_move,
-                           b = bytes */
-    VT_TRACE_KERNEL, /* call a of step id launched instance b of the JIT's list */
-    VT_TRACE_KINDS
-} vt_trace_kind;
+/* ---- rings ---- */
 
-/* Field a of VT_TRACE_REQUEST. */
-typedef enum vt_trace_request {
-    VT_REQ_ARRIVE = 0, /* b = prompt tokens, c = prompt bytes (0 if it came as ids) */
-    VT_REQ_TOKENISE,   /* span; b = tokens */
-    VT_REQ_MATCH,      /* span; b = cached tokens, c = those copied from a partly matching page */
-    VT_REQ_ADMIT,      /* b = pages taken */
+typedef struct vt_trace_ring {
+    _Atomic uint64_t *slot;   /* [capacity] of event_bytes each */
+    size_t event_bytes;       /* a multiple of 8 */
+    uint64_t capacity;        /* a power of two */
+    _Atomic uint64_t written; /* events ever written; the next goes to slot written % capacity */
+} vt_trace_ring;
+
+/* Room for `capacity` events, rounded up to a power of two. */
+vt_status vt_trace_init(vt_trace_ring *r, size_t event_bytes, uint64_t capacity, vt_err *err);
+void vt_trace_release(vt_trace_ring *r);
+/* Copies the newest up to `max` events, oldest first, to out[max * event_bytes], aligned to
+ * 8 bytes; returns how many. Safe against a running writer: events that are overwritten during the
+ * copy are left out. */
+uint64_t vt_trace_copy(const vt_trace_ring *r, void *out, uint64_t max);
+
+/* ---- requests: what the engine's thread did with them ---- */
+
+typedef enum vt_request_kind {
+    VT_REQ_ARRIVE = 1,
+    VT_REQ_TOKENISE,
+    VT_REQ_MATCH,
+    VT_REQ_ADMIT,
     VT_REQ_RETRACT,
-    VT_REQ_TOKEN, /* published: b = index in the output, c = token id */
-    VT_REQ_FINISH /* b = vt_finish, c = completion tokens */
-} vt_trace_request;
+    VT_REQ_TOKEN,
+    VT_REQ_FINISH,
+    VT_REQ_CACHE
+} vt_request_kind;
 
+typedef enum vt_trace_cache { VT_CACHE_HIT = 0, VT_CACHE_INSERT, VT_CACHE_EVICT } vt_trace_cache;
+
+typedef struct vt_req_arrive {
+    vt_request_kind kind;
+    int32_t n_prompt; /* tokens */
+    uint64_t request;
+    int64_t at_ns;
+    int32_t n_bytes; /* of the prompt's text; 0: it came as ids */
+} vt_req_arrive;
+
+typedef struct vt_req_tokenise {
+    vt_request_kind kind;
+    int32_t n_tokens;
+    uint64_t request;
+    int64_t begin_ns, end_ns;
+} vt_req_tokenise;
+
+/* The look-up in the prefix cache. */
+typedef struct vt_req_match {
+    vt_request_kind kind;
+    int32_t n_cached; /* tokens found, */
+    uint64_t request;
+    int64_t begin_ns, end_ns;
+    int32_t n_copied; /* and those of them that were copied from a page that matches in part */
+} vt_req_match;
+
+typedef struct vt_req_admit {
+    vt_request_kind kind;
+    int32_t n_pages; /* taken */
+    uint64_t request;
+    int64_t at_ns;
+} vt_req_admit;
+
+typedef struct vt_req_retract {
+    vt_request_kind kind;
+    uint64_t request;
+    int64_t at_ns;
+} vt_req_retract;
+
+/* A token was published. */
+typedef struct vt_req_token {
+    vt_request_kind kind;
+    int32_t index; /* in the output */
+    uint64_t request;
+    int64_t at_ns;
+    uint64_t step; /* that made it; 0: none is known */
+    int32_t token;
+} vt_req_token;
+
+typedef struct vt_req_finish {
+    vt_request_kind kind;
+    int32_t finish; /* vt_finish */
+    uint64_t request;
+    int64_t at_ns;
+    int32_t n_output; /* completion tokens */
+} vt_req_finish;
+
+typedef struct vt_req_cache {
+    vt_request_kind kind;
+    int32_t n;        /* HIT: tokens; INSERT, EVICT: pages */
+    uint64_t request; /* 0: of no request in particular */
+    int64_t at_ns;
+    vt_trace_cache what;
+} vt_req_cache;
+
+typedef union vt_request_event {
+    vt_request_kind kind;
+    struct { /* the members that all kinds begin with */
+        vt_request_kind kind_;
+        int32_t n_;
+        uint64_t request;
+    };
+    vt_req_arrive arrive;
+    vt_req_tokenise tokenise;
+    vt_req_match match;
+    vt_req_admit admit;
+    vt_req_retract retract;
+    vt_req_token token;
+    vt_req_finish finish;
+    vt_req_cache cache;
+} vt_request_event;
+
+/* A ring of NULL, or one that was never made, records nothing: so with all writers below. */
+void vt_trace_arrive(vt_trace_ring *r, uint64_t request, int64_t at_ns, int32_t n_prompt,
+                     int32_t n_bytes);
+void vt_trace_tokenise(vt_trace_ring *r, uint64_t request, int64_t begin_ns, int64_t end_ns,
+                       int32_t n_tokens);
+void vt_trace_match(vt_trace_ring *r, uint64_t request, int64_t begin_ns, int64_t end_ns,
+                    int32_t n_cached, int32_t n_copied);
+void vt_trace_admit(vt_trace_ring *r, uint64_t request, int64_t at_ns, int32_t n_pages);
+void vt_trace_retract(vt_trace_ring *r, uint64_t request, int64_t at_ns);
+void vt_trace_token(vt_trace_ring *r, uint64_t request, int64_t at_ns, uint64_t step, int32_t index,
+                    int32_t token);
+void vt_trace_finish(vt_trace_ring *r, uint64_t request, int64_t at_ns, int32_t finish,
+                     int32_t n_output);
+void vt_trace_cache_event(vt_trace_ring *r, uint64_t request, int64_t at_ns, vt_trace_cache what,
+                          int32_t n);
+
+/* ---- steps: what the engine's thread knows of them ---- */
+
+typedef enum vt_step_kind { VT_STEP_RAN = 1, VT_STEP_PART, VT_STEP_SEQ } vt_step_kind;
+
+/* What the engine's thread does for a step. */
 typedef enum vt_trace_part {
     VT_PART_SCHEDULE = 0,
     VT_PART_PREPARE,
-    VT_PART_DEVICE,
     VT_PART_SAMPLE,
     VT_PART_PUBLISH,
     VT_PARTS
 } vt_trace_part;
 
-/* The step's arrays on their way to the device (page copies with them), and its results back. */
+/* A step's device work is over. */
+typedef struct vt_step_ran {
+    vt_step_kind kind;
+    int32_t n_tokens;
+    uint64_t step;
+    int64_t begin_ns, end_ns; /* of the device's work */
+    int32_t n_seqs, n_decode;
+    int32_t pages_held, pages_cached, pages_free; /* after it */
+} vt_step_ran;
+
+typedef struct vt_step_part {
+    vt_step_kind kind;
+    vt_trace_part part;
+    uint64_t step;
+    int64_t begin_ns, end_ns;
+} vt_step_part;
+
+/* One sequence of a step. */
+typedef struct vt_step_seq {
+    vt_step_kind kind;
+    int32_t q_len; /* new tokens; kv_len: its context after them */
+    uint64_t step, request;
+    int32_t kv_len;
+    /* pages that another decode of the step has too: the same number for all of a group, and 0 for
+     * one of them */
+    int32_t shared_pages;
+} vt_step_seq;
+
+typedef union vt_step_event {
+    vt_step_kind kind;
+    struct { /* the members that all kinds begin with */
+        vt_step_kind kind_;
+        int32_t n_;
+        uint64_t step;
+    };
+    vt_step_ran ran;
+    vt_step_part part;
+    vt_step_seq seq;
+} vt_step_event;
+
+/* `e`: all but its kind. */
+void vt_trace_step(vt_trace_ring *r, const vt_step_ran *e);
+void vt_trace_part_of(vt_trace_ring *r, uint64_t step, vt_trace_part part, int64_t begin_ns,
+                      int64_t end_ns);
+void vt_trace_seq(vt_trace_ring *r, uint64_t step, uint64_t request, int32_t q_len, int32_t kv_len,
+                  int32_t shared_pages);
+
+/* ---- spans: when the calls of a step ran ----
+ *
+ *   base 17 | call 0 | wait 0 | call 1 | wait 1 | ... | base 18 | call 0 ...
+ *
+ * Times are relative to the base in front of them, so that a span takes 16 bytes. A span may begin
+ * and last up to 2^40 ns (18 minutes) after its base; a longer time is cut to that. Spans whose
+ * base has been overwritten belong to no step. */
+
+typedef enum vt_span_kind {
+    VT_SPAN_BASE = 1,
+    VT_SPAN_CALL,
+    VT_SPAN_WAIT,
+    VT_SPAN_KERNEL
+} vt_span_kind;
+
+/* What follows belongs to this step. */
+typedef struct vt_span_base {
+    uint64_t kind : 4, step : 60;
+    int64_t begin_ns;
+} vt_span_base;
+
+/* A call as this worker or stream ran it; `call` is its index in the program. A wait: what the
+ * worker waited at the barrier behind the call. */
+typedef struct vt_span_call {
+    uint64_t kind : 4, call : 20, begin_ns : 40;
+    uint64_t length_ns : 40, : 24;
+} vt_span_call;
+
+/* The call launched kernel instance `kernel` of the source's list. */
+typedef struct vt_span_kernel {
+    uint64_t kind : 4, call : 20, kernel : 40;
+    uint64_t unused;
+} vt_span_kernel;
+
+typedef union vt_span {
+    struct {
+        uint64_t kind : 4, : 60;
+    };
+    vt_span_base base;
+    vt_span_call call, wait;
+    vt_span_kernel kernel;
+} vt_span;
+
+void vt_trace_base(vt_trace_ring *r, uint64_t step, int64_t begin_ns);
+/* base_ns: what vt_trace_base was told last. */
+void vt_trace_call(vt_trace_ring *r, int64_t base_ns, int32_t call, int64_t begin_ns,
+                   int64_t end_ns);
+void vt_trace_wait(vt_trace_ring *r, int64_t base_ns, int32_t call, int64_t begin_ns,
+                   int64_t end_ns);
+void vt_trace_kernel(vt_trace_ring *r, int32_t call, int32_t kernel);
+
+/* ---- launches: how a GPU ran its steps ---- */
+
+/* A step's arrays on their way to the device (page copies with them), and its results back. */
 typedef enum vt_trace_move { VT_MOVE_TO_DEVICE = 0, VT_MOVE_TO_HOST, VT_MOVES } vt_trace_move;
 
-typedef enum vt_trace_cache { VT_CACHE_HIT = 0, VT_CACHE_INSERT, VT_CACHE_EVICT } vt_trace_cache;
+typedef struct vt_launch_event {
+    uint64_t step;
+    int64_t begin_ns, end_ns; /* on the device */
+    int64_t idle_ns;          /* the device had nothing to do for so long before the step */
+    int64_t move_bytes[VT_MOVES];
+    /* What a timed step spent before its first call and behind its last one. */
+    int64_t move_ns[VT_MOVES];
+    int32_t n_kernels;
+    int32_t graph_tokens; /* of the graph that the step fits, with its padding; 0: none */
+    bool timed; /* its calls ran one by one between events, not in the graph: there are spans */
+} vt_launch_event;
 
-typedef struct vt_trace_event {
-    int64_t begin_ns, end_ns; /* equal for an instant */
-    uint64_t id;
-    uint16_t kind; /* vt_trace_kind */
-    uint16_t spare;
-    int32_t a, b, c;
-} vt_trace_event; /* 40 bytes */
-
-typedef struct vt_trace_ring {
-    vt_trace_event *event; /* [capacity], capacity a power of two */
-    uint64_t capacity;
-    _Atomic uint64_t written; /* events ever written; index is written & (capacity - 1) */
-} vt_trace_ring;
-
-vt_status vt_trace_init(vt_trace_ring *r, uint64_t capacity, vt_err *err); /* rounded up to 2^k */
-void vt_trace_release(vt_trace_ring *r);
-/* NULL ring: nothing is recorded. */
-void vt_trace_add(vt_trace_ring *r, const vt_trace_event *e);
-/* Copies the newest up to `max` events, oldest first; returns how many. Safe against a running
- * writer: events overwritten during the copy are left out. */
-uint64_t vt_trace_copy(const vt_trace_ring *r, vt_trace_event *out, uint64_t max);
+void vt_trace_launch(vt_trace_ring *r, const vt_launch_event *e);
 
 #endif

@@ -3,24 +3,26 @@
  *   submit B prompts      all B have their first token      gen - 1 steps later
  *   |------ prefill ------|------------- decode ------------|
  *
- * Prefill counts B * prompt tokens over the first part. In the second every step makes one token
- * of each of the B sequences: nobody ends before (those that began early make more tokens), so a
- * step's time is batch / decode_tokens_per_s.
+ * The prefill speed is B * prompt tokens over the first part. In the second part every step makes
+ * one token for each of the B sequences: none ends before the others (those that began early make
+ * more tokens), so a step's time is batch / decode_tokens_per_s.
  *
- * Each repetition has new random prompts, so the prefix cache never helps; one repetition before
- * the counted ones warms caches and threads up.
+ * Each repetition has new random prompts, so the prefix cache never helps. One repetition that does
+ * not count comes first, to warm up caches and threads.
  *
- * On a GPU, the gap between steps: how long it idled from the end of a step to the beginning of the
- * next. The first gap of a repetition is the time between repetitions and does not count. */
+ * A GPU also tells the gaps between steps: how long it idled from the end of a step to the
+ * beginning of the next. The first gap of a repetition is the time between repetitions and does not
+ * count. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/random.h"
+#include "base/stats.h"
 #include "cli/bench.h"
 #include "engine/engine.h"
-#include "exec/cuda.h"
 #include "model/model.h"
 
 typedef struct batch_run {
@@ -31,7 +33,8 @@ typedef struct batch_run {
     char why[256];
 } batch_run;
 
-/* One per sequence, so that an event finds both. The first one's tokens count the steps. */
+/* One for each sequence: it leads an event to the run and to the sequence's own count. The first
+ * sequence's tokens count the steps. */
 typedef struct bench_seq {
     batch_run *run;
     int32_t n_tokens;
@@ -60,14 +63,6 @@ static void on_event(void *user, const vt_event *e)
     }
 }
 
-static uint64_t random64(uint64_t *state) /* splitmix64 */
-{
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
-
 typedef struct shape {
     int32_t prompt, gen, batch;
 } shape;
@@ -84,7 +79,7 @@ static vt_status submit_all(cli_session *s, const shape *sh, uint64_t *rng, benc
                            : vt_fail(err, VT_ERR_MEMORY, "out of memory for %d prompt tokens", n);
     for (int32_t b = 0; b < sh->batch && status == VT_OK; b++) {
         for (int32_t i = 0; i < n; i++)
-            prompt[i] = (int32_t)(random64(rng) % (uint64_t)vocab);
+            prompt[i] = (int32_t)(vt_random_next(rng) % (uint64_t)vocab);
         vt_request_init(&p);
         p.prompt = prompt;
         p.n_prompt = n;
@@ -128,7 +123,7 @@ static vt_status run_once(cli_session *s, const shape *sh, uint64_t *rng, batch_
     for (int32_t b = 0; seq && id && b < sh->batch; b++)
         vt_engine_abort(s->engine, id[b]);
     while (!idle && vt_engine_step(s->engine, &idle, NULL) == VT_OK)
-        ; /* until nothing calls back into seq[] */
+        ; /* afterwards no event calls back into seq[] */
     free(seq);
     free(id);
     return status;
@@ -139,29 +134,22 @@ enum { MAX_GAPS = 1 << 14, REP_GAPS = 4096 };
 typedef struct results {
     cli_sample prefill, decode, ttft, load;
     uint64_t retracted; /* sequences that gave up their pages, and were computed again */
-    float gap_us[MAX_GAPS];
+    double gap_us[MAX_GAPS];
     int32_t n_gaps;
 } results;
 
-/* The gaps since number *seen, less the first; what no longer fits is left out. */
+/* The gaps since number *seen, without the first one. What no longer fits is left out. */
 static void add_gaps(const cli_session *s, uint64_t *seen, results *out)
 {
-    float us[REP_GAPS];
-    int32_t n = vt_executor_cuda_gaps(vt_engine_executor(s->engine), *seen + 1, us, REP_GAPS, seen);
-    for (int32_t i = 0; i < n && out->n_gaps < MAX_GAPS; i++)
-        out->gap_us[out->n_gaps++] = us[i];
-}
-
-static int by_size(const void *a, const void *b)
-{
-    float x = *(const float *)a, y = *(const float *)b;
-    return (x > y) - (x < y);
-}
-
-/* Nearest rank; NAN of none. Sorted. */
-static double gap_percentile(const results *r, double p)
-{
-    return r->n_gaps ? (double)r->gap_us[(int32_t)(p * (r->n_gaps - 1) + 0.5)] : NAN;
+    vt_report gaps;
+    if (!vt_executor_find(vt_engine_executor(s->engine), "step_gap", &gaps) || !gaps.series)
+        return; /* a device that does not tell */
+    const vt_series *of = gaps.series;
+    uint64_t most = of->capacity < REP_GAPS ? (uint64_t)of->capacity : REP_GAPS, from = *seen + 1;
+    from = of->n > from + most ? of->n - most : from;
+    for (; from < of->n && out->n_gaps < MAX_GAPS; from++)
+        out->gap_us[out->n_gaps++] = (double)of->value[from % (uint64_t)of->capacity];
+    *seen = of->n;
 }
 
 static uint64_t retracted(const cli_session *s)
@@ -193,26 +181,31 @@ static void put_sample(vt_table *t, const char *what, const cli_sample *s, const
     vt_table_cell(t, "%.1f", s->high);
 }
 
-/* What loading on a GPU consisted of, under "startup"; nothing elsewhere. */
+/* What making the executor took, under "startup"; nothing where it does not tell. */
 static void add_startup(json_t *o, const vt_executor *x)
 {
-    vt_cuda_startup s;
-    if (!vt_executor_cuda_startup(x, &s))
-        return;
-    json_object_set_new(
-        o, "startup",
-        json_pack("{s:o, s:o, s:o, s:o, s:i, s:i, s:I}", "open_ms", cli_json_number(s.open_ms, 2),
-                  "weights_ms", cli_json_number(s.weights_ms, 2), "compile_ms",
-                  cli_json_number(s.compile_ms, 2), "capture_ms", cli_json_number(s.capture_ms, 2),
-                  "kernels", s.n_kernels, "graphs", s.n_graphs, "weight_bytes",
-                  (json_int_t)s.weight_bytes));
+    static const char group[] = "startup.";
+    vt_report all[VT_MAX_REPORTS];
+    int32_t n = x->report ? x->report(x, all, VT_MAX_REPORTS) : 0;
+    for (int32_t i = 0; i < n && i < VT_MAX_REPORTS; i++) {
+        const vt_report *r = &all[i];
+        if (strncmp(r->key, group, sizeof group - 1) != 0)
+            continue;
+        if (!json_object_get(o, "startup"))
+            json_object_set_new(o, "startup", json_object());
+        json_object_set_new(json_object_get(o, "startup"), r->key + sizeof group - 1,
+                            strcmp(r->unit, "ms") == 0 ? cli_json_number(r->value, 2)
+                                                       : json_integer((json_int_t)r->value));
+    }
 }
 
 static int report(const cli *c, const cli_session *s, const shape *sh, results *r)
 {
     const vt_model *m = s->model;
-    qsort(r->gap_us, (size_t)r->n_gaps, sizeof *r->gap_us, by_size);
-    double p50 = gap_percentile(r, 0.50), p99 = gap_percentile(r, 0.99);
+    size_t n_gaps = (size_t)r->n_gaps;
+    double p50 = vt_percentile(r->gap_us, n_gaps, 0.50),
+           p99 = vt_percentile(r->gap_us, n_gaps, 0.99),
+           longest = vt_percentile(r->gap_us, n_gaps, 1);
     if (c->json) {
         json_t *o = cli_bench_json(c, "latency", vt_model_name(m));
         json_object_update_new(o, json_pack("{s:i, s:i, s:i}", "prompt", sh->prompt, "gen", sh->gen,
@@ -224,8 +217,8 @@ static int report(const cli *c, const cli_session *s, const shape *sh, results *
         json_object_update_new(o, json_pack("{s:o, s:o, s:o, s:i, s:I}", "step_gap_us_p50",
                                             cli_json_number(p50, 2), "step_gap_us_p99",
                                             cli_json_number(p99, 2), "step_gap_us_max",
-                                            cli_json_number(gap_percentile(r, 1), 2), "step_gaps",
-                                            r->n_gaps, "retracted", (json_int_t)r->retracted));
+                                            cli_json_number(longest, 2), "step_gaps", r->n_gaps,
+                                            "retracted", (json_int_t)r->retracted));
         add_startup(o, vt_engine_executor(s->engine));
         return cli_print_json(o);
     }
@@ -250,7 +243,7 @@ static int report(const cli *c, const cli_session *s, const shape *sh, results *
     return ok ? CLI_DONE : CLI_FAILED;
 }
 
-/* Room for the batch, where the person did not say otherwise. */
+/* Makes room for the batch in the options that the user left alone. */
 static vt_status make_room(const cli *c, const shape *sh, vt_err *err)
 {
     char text[32];
@@ -315,7 +308,7 @@ int cli_bench_latency(cli *c)
         status = run_all(c, &s, &sh, &r, &err);
     int code = status == VT_OK ? CLI_DONE : cli_fail(&err);
     if (status == VT_OK ||
-        (status == VT_ERR_CANCELLED && r.ttft.n > 0)) { /* Ctrl-C: what is there */
+        (status == VT_ERR_CANCELLED && r.ttft.n > 0)) { /* Ctrl-C: report the runs so far */
         int reported = report(c, &s, &sh, &r);
         code = code == CLI_DONE ? reported : code;
     }

@@ -1,15 +1,16 @@
 /* vitrine bench offline: many sequences of mixed lengths, as fast as they go.
  *
- * All are submitted before the clock starts, so what is measured is the engine with a full queue:
- * admission, mixed batches, page pressure, the tail when few are left. Prompts are random ids, so
- * the prefix cache does not help unless --shared-prefix makes them begin alike; sequences generate
- * exactly what was asked for (no end token). */
+ * All sequences are submitted before the clock starts, so the bench measures an engine with a full
+ * queue: admission, mixed batches, page pressure, the tail when few are left. Prompts are random
+ * ids, so the prefix cache does not help unless --shared-prefix makes them begin alike. A sequence
+ * generates exactly as many tokens as it was given (no end token). */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/random.h"
 #include "cli/bench.h"
 #include "engine/engine.h"
 
@@ -25,14 +26,6 @@ typedef struct offline {
     bool failed;
     char why[256];
 } offline;
-
-static uint64_t random64(uint64_t *state) /* splitmix64 */
-{
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
 
 static void on_event(void *user, const vt_event *e)
 {
@@ -85,8 +78,8 @@ static vt_status draw_lengths(const cli *c, uint64_t *rng, lengths *l, vt_err *e
     TRY(read_range(c, "output-range", "output", &out[0], &out[1], err));
     TRY(make_room(l, n, err));
     while (l->n < n)
-        add_pair(l, in[0] + (int32_t)(random64(rng) % (uint64_t)(in[1] - in[0] + 1)),
-                 out[0] + (int32_t)(random64(rng) % (uint64_t)(out[1] - out[0] + 1)));
+        add_pair(l, in[0] + (int32_t)(vt_random_next(rng) % (uint64_t)(in[1] - in[0] + 1)),
+                 out[0] + (int32_t)(vt_random_next(rng) % (uint64_t)(out[1] - out[0] + 1)));
     return VT_OK;
 }
 
@@ -145,7 +138,7 @@ static vt_status submit_all(cli_session *s, const lengths *l, int32_t shared, ui
         vt_request_init(&p);
         int32_t end = i == 0 && shared > 0 ? longest : l->input[i];
         for (int32_t k = i > 0 ? shared : 0; k < end; k++)
-            prompt[k] = (int32_t)(random64(rng) % (uint64_t)vocab);
+            prompt[k] = (int32_t)(vt_random_next(rng) % (uint64_t)vocab);
         p.prompt = prompt;
         p.n_prompt = l->input[i];
         p.max_tokens = l->output[i];
@@ -198,14 +191,16 @@ static int report(const cli *c, cli_session *s, const lengths *l, const offline 
     double out_s = o->n_tokens / wall_s, total_s = (double)(l->total_input + o->n_tokens) / wall_s;
     if (c->json) {
         json_t *j = cli_bench_json(c, "offline", vt_model_name(s->model));
-        json_object_update_new(
-            j, json_pack("{s:i, s:I, s:I, s:i, s:o, s:o, s:o, s:o, s:I, s:I}", "sequences", l->n,
-                         "input_tokens", (json_int_t)l->total_input, "cached_tokens",
-                         (json_int_t)cached, "output_tokens", o->n_tokens, "output_tokens_per_s",
-                         cli_json_number(out_s, 2), "total_tokens_per_s",
-                         cli_json_number(total_s, 2), "wall_s", cli_json_number(wall_s, 3),
-                         "load_ms", cli_json_number(s->load_ms, 3), "steps",
-                         (json_int_t)st.sched.steps, "retracted", (json_int_t)st.sched.retracted));
+        json_object_set_new(j, "sequences", json_integer(l->n));
+        json_object_set_new(j, "input_tokens", json_integer(l->total_input));
+        json_object_set_new(j, "cached_tokens", json_integer((json_int_t)cached));
+        json_object_set_new(j, "output_tokens", json_integer(o->n_tokens));
+        json_object_set_new(j, "output_tokens_per_s", cli_json_number(out_s, 2));
+        json_object_set_new(j, "total_tokens_per_s", cli_json_number(total_s, 2));
+        json_object_set_new(j, "wall_s", cli_json_number(wall_s, 3));
+        json_object_set_new(j, "load_ms", cli_json_number(s->load_ms, 3));
+        json_object_set_new(j, "steps", json_integer((json_int_t)st.sched.steps));
+        json_object_set_new(j, "retracted", json_integer((json_int_t)st.sched.retracted));
         return cli_print_json(j);
     }
     printf("%s: %d sequences, %lld tokens in (%llu from the cache), %d out, %.2f s\n",

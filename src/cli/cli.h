@@ -133,11 +133,11 @@ typedef struct cli_session {
 vt_status cli_open(const cli *c, cli_session *s, vt_err *err);
 void cli_close(cli_session *s);
 
-/* What came of a request. Times are from cli_generate's begin. */
+/* What came of a request. Times of tokens are when the device had made them. */
 typedef struct cli_reply {
     vt_buf text;
     int32_t *token;    /* [n_tokens] */
-    int64_t *token_ns; /* [n_tokens] when each came */
+    int64_t *token_ns; /* [n_tokens] */
     int32_t n_tokens, cap;
     vt_buf logprobs; /* for each token 1 + n_top vt_token_logprob: its own, the likeliest */
     int32_t n_top;
@@ -157,7 +157,7 @@ typedef struct cli_reply {
  * user are set here. Release the reply in any case. */
 vt_status cli_generate(cli_session *s, vt_request_params *p, cli_reply *r, vt_err *err);
 void cli_reply_release(cli_reply *r);
-/* Tokens per second behind the second token; NAN where the answer is too short to tell. */
+/* Tokens per second after the first token; NAN where fewer than three follow it. */
 double cli_tokens_per_s(const cli_reply *r);
 
 /* "stop", "length", "abort" ... as the JSON forms spell it. */

@@ -1,5 +1,5 @@
-/* vitrine env: what this machine offers. Everything is looked up or tried now. Roofs are measured
- * each time, and the best that was ever seen is kept: a roof is a maximum. */
+/* vitrine env: what this machine offers. Everything is looked up or tried when the verb runs. Roofs
+ * are measured each time, and the best ever measured is kept: a roof is a maximum. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -128,7 +128,8 @@ static void put_cublaslt(vt_buf *b, const vt_term *term, vt_cuda *gpu)
     line(b, term, "cuBLASLt", text);
 }
 
-/* Where models run without --device; *why: what keeps "auto" from the GPU, or VT_OK. */
+/* Finds where models run without --device, and in *why what keeps "auto" from the GPU (VT_OK:
+ * nothing does). */
 static void default_device(const vt_options *o, char *device, size_t size, vt_err *why)
 {
     *why = (vt_err){0};
@@ -235,6 +236,24 @@ static json_t *libraries_json(void)
     return o;
 }
 
+static void set(json_t *o, const char *key, json_t *value) { json_object_set_new(o, key, value); }
+
+/* A rate that the hardware does not have is 0. */
+static json_t *rate_json(double rate) { return rate > 0 ? cli_json_number(rate, 0) : json_null(); }
+
+static json_t *gpu_roofs_json(const vt_roofs *r)
+{
+    json_t *o = json_object();
+    set(o, "working_set_bytes", json_integer(r->far_bytes));
+    set(o, "memory_bytes_per_s", cli_json_number(r->memory_bytes_per_s, 0));
+    set(o, "l2_working_set_bytes", json_integer(r->l2_bytes));
+    set(o, "l2_bytes_per_s", cli_json_number(r->l2_bytes_per_s, 0));
+    set(o, "fp32_per_s", cli_json_number(r->fp32_per_s, 0));
+    set(o, "bf16_per_s", cli_json_number(r->bf16_per_s, 0));
+    set(o, "kernel_us", cli_json_number(r->kernel_s * 1e6, 3));
+    return o;
+}
+
 /* The GPU, with its roofs. */
 static json_t *gpu_json(void)
 {
@@ -244,18 +263,8 @@ static json_t *gpu_json(void)
     if (!json_is_object(gpu))
         return gpu;
     bool there = vt_roofs_cuda(0, 0, true, &r, &err) == VT_OK;
-    json_object_set_new(gpu, "roofs_missing", there ? json_null() : json_string(err.message));
-    json_object_set_new(gpu, "roofs",
-                        there
-                            ? json_pack("{s:I, s:o, s:I, s:o, s:o, s:o, s:o}", "working_set_bytes",
-                                        (json_int_t)r.far_bytes, "memory_bytes_per_s",
-                                        cli_json_number(r.memory_bytes_per_s, 0),
-                                        "l2_working_set_bytes", (json_int_t)r.l2_bytes,
-                                        "l2_bytes_per_s", cli_json_number(r.l2_bytes_per_s, 0),
-                                        "fp32_per_s", cli_json_number(r.fp32_per_s, 0),
-                                        "bf16_per_s", cli_json_number(r.bf16_per_s, 0), "kernel_us",
-                                        cli_json_number(r.kernel_s * 1e6, 3))
-                            : json_null());
+    set(gpu, "roofs_missing", there ? json_null() : json_string(err.message));
+    set(gpu, "roofs", there ? gpu_roofs_json(&r) : json_null());
     return gpu;
 }
 
@@ -269,33 +278,53 @@ static json_t *default_device_json(const vt_options *o)
         why.status == VT_OK ? json_null() : cli_json_text(why.message, strlen(why.message)));
 }
 
+static json_t *cpu_json(const vt_cpu *cpu)
+{
+    json_t *o = json_object();
+    set(o, "model", cli_json_text(cpu->model, strlen(cpu->model)));
+    set(o, "cpus", json_integer(cpu->n_cpus));
+    set(o, "cores", json_integer(cpu->n_cores));
+    set(o, "numa_nodes", json_integer(cpu->n_nodes));
+    set(o, "l1d_bytes", json_integer(cpu->l1d_bytes));
+    set(o, "l2_bytes", json_integer(cpu->l2_bytes));
+    set(o, "l3_bytes", json_integer(cpu->l3_bytes));
+    set(o, "memory_bytes", json_integer(cpu->memory_bytes));
+    set(o, "level", json_string(vt_isa_name(cpu->level)));
+    set(o, "best_level", json_string(vt_isa_name(cpu->best)));
+    return o;
+}
+
+static json_t *cpu_roofs_json(const vt_roofs *r)
+{
+    json_t *o = json_object();
+    set(o, "threads", json_integer(r->threads));
+    set(o, "working_set_bytes", json_integer(r->far_bytes));
+    set(o, "memory_bytes_per_s", cli_json_number(r->memory_bytes_per_s, 0));
+    set(o, "fp32_per_s", cli_json_number(r->fp32_per_s, 0));
+    set(o, "bf16_per_s", rate_json(r->bf16_per_s));
+    set(o, "int8_per_s", cli_json_number(r->int8_per_s, 0));
+    return o;
+}
+
 static int print_object(const vt_options *o, const vt_roofs *r)
 {
-    /* before the libraries are tried: of two by the same name the first stays the one in use */
-    json_t *gpu = gpu_json(), *device = default_device_json(o);
-    const vt_cpu *cpu = vt_cpu_get();
+    /* The GPU comes before the libraries are tried: where two have the same name, the one that was
+     * opened first stays in use. */
+    json_t *gpu = gpu_json(), *device = default_device_json(o), *all = json_object();
     char why[256], cache[4096];
     bool perf = vt_probe_perf_events(why, sizeof why);
-    json_t *roofs = json_pack("{s:i, s:I, s:o, s:o, s:o, s:o}", "threads", r->threads,
-                              "working_set_bytes", (json_int_t)r->far_bytes, "memory_bytes_per_s",
-                              cli_json_number(r->memory_bytes_per_s, 0), "fp32_per_s",
-                              cli_json_number(r->fp32_per_s, 0), "bf16_per_s",
-                              r->bf16_per_s > 0 ? cli_json_number(r->bf16_per_s, 0) : json_null(),
-                              "int8_per_s", cli_json_number(r->int8_per_s, 0));
-    json_t *machine = json_pack(
-        "{s:s, s:i, s:i, s:i, s:I, s:I, s:I, s:I, s:s, s:s}", "model", cpu->model, "cpus",
-        cpu->n_cpus, "cores", cpu->n_cores, "numa_nodes", cpu->n_nodes, "l1d_bytes",
-        (json_int_t)cpu->l1d_bytes, "l2_bytes", (json_int_t)cpu->l2_bytes, "l3_bytes",
-        (json_int_t)cpu->l3_bytes, "memory_bytes", (json_int_t)cpu->memory_bytes, "level",
-        vt_isa_name(cpu->level), "best_level", vt_isa_name(cpu->best));
-    json_t *models = vt_cache_dir(cache, sizeof cache, NULL) == VT_OK
-                         ? cli_json_text(cache, strlen(cache))
-                         : json_null();
-    return cli_print_json(json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:{s:s, s:s?}, s:o}",
-                                    "version", vt_version(), "commit", VT_COMMIT, "cpu", machine,
-                                    "roofs", roofs, "gpu", gpu, "device", device, "libraries",
-                                    libraries_json(), "profiling", "tier", "T0", "t1_missing",
-                                    perf ? NULL : why, "models", models));
+    set(all, "version", json_string(vt_version()));
+    set(all, "commit", json_string(VT_COMMIT));
+    set(all, "cpu", cpu_json(vt_cpu_get()));
+    set(all, "roofs", cpu_roofs_json(r));
+    set(all, "gpu", gpu);
+    set(all, "device", device);
+    set(all, "libraries", libraries_json());
+    set(all, "profiling", json_pack("{s:s, s:s?}", "tier", "T0", "t1_missing", perf ? NULL : why));
+    set(all, "models",
+        vt_cache_dir(cache, sizeof cache, NULL) == VT_OK ? cli_json_text(cache, strlen(cache))
+                                                         : json_null());
+    return cli_print_json(all);
 }
 
 /* {"kernels": ["a line of vt_jit_list", ...]} */

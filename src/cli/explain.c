@@ -1,10 +1,11 @@
-/* vitrine explain: the program for a batch, with what every call must move and compute. Runs
- * nothing. */
+/* vitrine explain: prints the program for a batch, with what every call must move and compute. It
+ * runs nothing. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
+#include "base/json_write.h"
 #include "cli/cli.h"
 #include "cli/model_name.h"
 #include "exec/cuda.h"
@@ -15,7 +16,8 @@
 
 /* One line of the table: a call, or all calls of a kind. */
 typedef struct line {
-    char *name; /* the line's own */
+    char *name;          /* the line's own */
+    const vt_call *call; /* the first of them; NULL: the sum of all */
     const char *impl;
     int32_t n_calls;
     vt_cost cost, extra;
@@ -59,7 +61,7 @@ static int64_t threads_wanted(const cli *c)
     return n ? n : vt_cpu_get()->n_cores;
 }
 
-/* Batch and context from the options: a decode step by default. */
+/* Takes batch and context from the options; by default the step is a decode. */
 static vt_status read_shape(const cli *c, const vt_model *m, explanation *x, vt_err *err)
 {
     int64_t prompt = vt_options_int(c->options, "prompt"),
@@ -80,13 +82,17 @@ static vt_status read_shape(const cli *c, const vt_model *m, explanation *x, vt_
     return VT_OK;
 }
 
+enum { ROOM_TOKENS = 8192, ROOM_SEQS = 256 };
+
 static vt_status make_plan(const cli *c, const vt_model *m, explanation *x, vt_err *err)
 {
     bool gpu = vt_options_cuda(c->options) >= 0;
     vt_dtype kv = vt_options_kv_dtype(c->options, m->layer[0].q->dtype);
-    vt_limits limits = {.max_tokens = x->seq.q_len * x->n_seqs,
-                        .max_seqs = x->n_seqs,
-                        .max_rows = x->n_seqs,
+    int32_t tokens = x->seq.q_len * x->n_seqs;
+    /* an engine's limits, or more: so that the rows of other sizes are known too */
+    vt_limits limits = {.max_tokens = tokens > ROOM_TOKENS ? tokens : ROOM_TOKENS,
+                        .max_seqs = x->n_seqs > ROOM_SEQS ? x->n_seqs : ROOM_SEQS,
+                        .max_rows = x->n_seqs > ROOM_SEQS ? x->n_seqs : ROOM_SEQS,
                         .max_context = m->arch.max_context,
                         .page_size = gpu ? 64 : 16,
                         .n_workers = 1};
@@ -102,8 +108,7 @@ static vt_status make_plan(const cli *c, const vt_model *m, explanation *x, vt_e
         seqs[i] = x->seq;
     vt_status status = vt_describe(m, &target, kv, &x->described, err);
     if (status == VT_OK)
-        status = story_step_new(x->described.program, limits.max_tokens, limits.max_seqs, &x->plan,
-                                err);
+        status = story_step_new(x->described.program, tokens, x->n_seqs, &x->plan, err);
     if (status == VT_OK)
         status = story_step_set(x->plan, seqs, x->n_seqs, err);
     free(seqs);
@@ -122,7 +127,8 @@ static vt_status get_roofs(const cli *c, const vt_model *m, explanation *x, vt_e
                          &x->roofs, err);
 }
 
-/* The line a call belongs to: its own, or the one of its kind and row. NULL: out of memory. */
+/* The line that a call belongs to: its own with `all`, else the one of its kind and row. NULL: out
+ * of memory. */
 static line *line_of(explanation *x, const vt_call *call, const char *impl, bool all)
 {
     const char *name = all ? call->label : story_call_kind(call);
@@ -131,6 +137,7 @@ static line *line_of(explanation *x, const vt_call *call, const char *impl, bool
             return &x->line[i];
     line *l = &x->line[x->n_lines];
     l->name = strdup(name);
+    l->call = call;
     l->impl = impl;
     x->n_lines += l->name != NULL;
     return l->name ? l : NULL;
@@ -218,6 +225,117 @@ static void table_line(vt_table *t, const line *l, const line *total, bool sum)
     vt_table_cell(t, "%s", story_bound_name(bound_of(l)));
 }
 
+/* ---- which row runs which size, and how it cuts its work ---- */
+
+/* What a call's row is chosen by. */
+static const char *size_unit(const vt_call *call)
+{
+    return call->when == VT_WHEN_ROWS     ? "rows"
+           : call->when == VT_WHEN_DECODE ? "sequences"
+                                          : "tokens";
+}
+
+/* "up to 64 tokens: small; up to 256: gemm_split; above: cublaslt" */
+static void put_choices(vt_buf *b, const vt_call *call)
+{
+    for (int32_t i = 0; i < call->n_choices; i++) {
+        const vt_choice *choice = &call->choice[i];
+        if (i + 1 < call->n_choices)
+            vt_buf_printf(b, "%sup to %d%s%s: %s", i ? "; " : "", choice->upto, i ? "" : " ",
+                          i ? "" : size_unit(call), choice->impl->name);
+        else
+            vt_buf_printf(b, "; above: %s", choice->impl->name);
+    }
+}
+
+/* Appends what of the cut applies to the row. */
+static void put_cut(vt_buf *b, const vt_cut *cut)
+{
+    if (*cut->shape)
+        vt_buf_printf(b, ", %s", cut->shape);
+    if (cut->tile[0] && cut->tile[2])
+        vt_buf_printf(b, ", tiles of %d x %d x %d", cut->tile[0], cut->tile[1], cut->tile[2]);
+    else if (cut->tile[0])
+        vt_buf_printf(b, ", tiles of %d x %d", cut->tile[0], cut->tile[1]);
+    if (cut->split > 1)
+        vt_buf_printf(b, ", reduction split in %d", cut->split);
+    if (cut->items)
+        vt_buf_printf(b, ", %lld items", (long long)cut->items);
+    if (cut->items && cut->workers)
+        vt_buf_printf(b, " over %d", cut->workers);
+    if (cut->resident > 1)
+        vt_buf_printf(b, " x %d resident", cut->resident);
+    if (cut->waves > 0)
+        vt_buf_printf(b, ": %.2f waves", cut->waves);
+    if (cut->vector_bytes)
+        vt_buf_printf(b, ", loads of %d bytes", cut->vector_bytes);
+    if (*cut->roles)
+        vt_buf_printf(b, ", %s", cut->roles);
+    if (*cut->merge)
+        vt_buf_printf(b, ", merged by %s", cut->merge);
+}
+
+/* Whether an earlier line tells of the same kind and row: layers are alike. */
+static bool told_before(const explanation *x, int32_t i)
+{
+    for (int32_t k = 0; k < i; k++)
+        if (x->line[k].impl == x->line[i].impl &&
+            strcmp(story_call_kind(x->line[k].call), story_call_kind(x->line[i].call)) == 0)
+            return true;
+    return false;
+}
+
+/* A line under the table: its heading once, a call's kind, text. */
+static void put_note(vt_buf *b, const vt_term *term, const char *heading, bool *first,
+                     const vt_call *call, const vt_buf *text)
+{
+    enum { COLUMN = 20 };
+    if (*first)
+        vt_buf_printf(b, "\n%s\n", heading);
+    *first = false;
+    size_t start = b->len;
+    vt_buf_printf(b, "  %s", story_call_kind(call));
+    vt_text_pad(b, start, COLUMN);
+    vt_text_wrap(b, text->data ? text->data : "", COLUMN, term->width);
+    vt_buf_putc(b, '\n');
+}
+
+/* The rows by size of each kind that has several. */
+static void put_all_choices(vt_buf *b, const vt_term *term, const explanation *x)
+{
+    bool first = true;
+    for (int32_t i = 0; i < x->n_lines; i++) {
+        vt_buf text = {0};
+        if (x->line[i].call->n_choices < 2 || told_before(x, i))
+            continue;
+        put_choices(&text, x->line[i].call);
+        put_note(b, term, "What an op runs as depends on the size of the step:", &first,
+                 x->line[i].call, &text);
+        vt_buf_release(&text);
+    }
+}
+
+/* How each row cuts this step, where it says so. */
+static void put_all_cuts(vt_buf *b, const vt_term *term, const explanation *x)
+{
+    const vt_program *p = story_step_program(x->plan);
+    const vt_size *size = story_step_size(x->plan);
+    bool first = true;
+    for (int32_t i = 0; i < x->n_lines; i++) {
+        const vt_call *call = x->line[i].call;
+        const vt_impl *impl = vt_call_impl(call, size);
+        vt_cut cut = {0};
+        vt_buf text = {0};
+        if (!impl->describe || told_before(x, i))
+            continue;
+        impl->describe(call->args, &p->target, size, &cut);
+        vt_buf_puts(&text, impl->name);
+        put_cut(&text, &cut);
+        put_note(b, term, "How the rows cut this step:", &first, call, &text);
+        vt_buf_release(&text);
+    }
+}
+
 static int print_text(const cli *c, const vt_model *m, const explanation *x)
 {
     vt_buf b = {0}, roofs = {0};
@@ -238,6 +356,9 @@ static int print_text(const cli *c, const vt_model *m, const explanation *x)
         table_line(&t, &x->line[i], &x->total, false);
     table_line(&t, &x->total, &x->total, true);
     vt_table_finish(&t, &b, &c->out, 0);
+    put_all_choices(&b, &c->out, x);
+    if (vt_options_flag(c->options, "all"))
+        put_all_cuts(&b, &c->out, x);
     if (vt_cost_bytes(&x->total.extra) > 0) {
         vt_buf_puts(&b, "\nBeyond that the implementations move ");
         vt_text_bytes(&b, (double)vt_cost_bytes(&x->total.extra));
@@ -254,38 +375,91 @@ static int print_text(const cli *c, const vt_model *m, const explanation *x)
 
 /* ---- JSON ---- */
 
-static json_t *traffic_json(const vt_traffic *t)
+static void write_traffic(vt_json *w, const char *key, const vt_traffic *t)
 {
-    return json_pack("{s:I, s:I, s:I}", "weights", (json_int_t)t->weights, "kv", (json_int_t)t->kv,
-                     "activations", (json_int_t)t->activations);
+    vt_json_open(w, key, '{');
+    vt_json_int(w, "weights", t->weights);
+    vt_json_int(w, "kv", t->kv);
+    vt_json_int(w, "activations", t->activations);
+    vt_json_close(w);
 }
 
-static json_t *line_json(const line *l)
+/* The rows that run the call by size, [{"up_to", "impl"}]; the last one has no limit. */
+static void write_choices(vt_json *w, const vt_call *call)
+{
+    vt_json_open(w, "choices", '[');
+    for (int32_t i = 0; i < call->n_choices; i++) {
+        vt_json_open(w, NULL, '{');
+        if (i + 1 < call->n_choices)
+            vt_json_int(w, "up_to", call->choice[i].upto);
+        else
+            vt_json_null(w, "up_to");
+        vt_json_string(w, "impl", call->choice[i].impl->name);
+        vt_json_close(w);
+    }
+    vt_json_close(w);
+}
+
+static void write_line(vt_json *w, const char *key, const line *l)
 {
     const vt_flops *f = &l->cost.flops;
-    return json_pack(
-        "{s:s, s:s, s:i, s:o, s:o, s:I, s:{s:I, s:I, s:I, s:I}, s:o, s:s}", "name",
-        l->name ? l->name : "sum", "impl", l->impl ? l->impl : "", "calls", l->n_calls,
-        "read_bytes", traffic_json(&l->cost.read), "write_bytes", traffic_json(&l->cost.write),
-        "extra_bytes", (json_int_t)vt_cost_bytes(&l->extra), "flops", "fp32", (json_int_t)f->fp32,
-        "bf16", (json_int_t)f->bf16, "fp8", (json_int_t)f->fp8, "int8", (json_int_t)f->int8,
-        "least_us", cli_json_number(l->floor_s * 1e6, 3), "bound", story_bound_name(bound_of(l)));
+    vt_json_open(w, key, '{');
+    vt_json_string(w, "name", l->name ? l->name : "sum");
+    vt_json_string(w, "impl", l->impl ? l->impl : "");
+    vt_json_int(w, "calls", l->n_calls);
+    write_traffic(w, "read_bytes", &l->cost.read);
+    write_traffic(w, "write_bytes", &l->cost.write);
+    vt_json_int(w, "extra_bytes", vt_cost_bytes(&l->extra));
+    vt_json_open(w, "flops", '{');
+    vt_json_int(w, "fp32", f->fp32);
+    vt_json_int(w, "bf16", f->bf16);
+    vt_json_int(w, "fp8", f->fp8);
+    vt_json_int(w, "int8", f->int8);
+    vt_json_close(w);
+    vt_json_fixed(w, "least_us", l->floor_s * 1e6, 3);
+    vt_json_string(w, "bound", story_bound_name(bound_of(l)));
+    if (l->call)
+        write_choices(w, l->call);
+    vt_json_close(w);
+}
+
+static void write_hardware(vt_json *w, const vt_roofs *r)
+{
+    vt_json_open(w, "hardware", '{');
+    vt_json_string(w, "name", r->name);
+    vt_json_string(w, "level", r->level);
+    vt_json_int(w, "threads", r->threads);
+    vt_json_bool(w, "measured", r->measured);
+    vt_json_fixed(w, "read_bytes_per_s", vt_roofs_bandwidth(r), 0);
+    vt_json_fixed(w, "fp32_per_s", r->fp32_per_s, 0);
+    vt_json_fixed(w, "bf16_per_s", r->bf16_per_s, 0);
+    vt_json_fixed(w, "int8_per_s", r->int8_per_s, 0);
+    vt_json_close(w);
 }
 
 static int print_object(const vt_model *m, const explanation *x)
 {
-    json_t *lines = json_array();
-    const vt_roofs *r = &x->roofs;
+    vt_buf b = {0};
+    vt_json w;
+    vt_json_begin(&w, &b, -1);
+    vt_json_open(&w, NULL, '{');
+    vt_json_string(&w, "model", m->name);
+    vt_json_string(&w, "quant", m->quant);
+    vt_json_open(&w, "batch", '{');
+    vt_json_int(&w, "sequences", x->n_seqs);
+    vt_json_int(&w, "new_tokens", x->seq.q_len);
+    vt_json_int(&w, "context", x->seq.kv_len);
+    vt_json_close(&w);
+    write_hardware(&w, &x->roofs);
+    vt_json_open(&w, "calls", '[');
     for (int32_t i = 0; i < x->n_lines; i++)
-        json_array_append_new(lines, line_json(&x->line[i]));
-    return cli_print_json(json_pack(
-        "{s:s, s:s, s:{s:i, s:i, s:i}, s:{s:s, s:s, s:i, s:b, s:o, s:o, s:o, s:o}, s:o, s:o}",
-        "model", m->name, "quant", m->quant, "batch", "sequences", x->n_seqs, "new_tokens",
-        x->seq.q_len, "context", x->seq.kv_len, "hardware", "name", r->name, "level", r->level,
-        "threads", r->threads, "measured", (int)r->measured, "read_bytes_per_s",
-        cli_json_number(vt_roofs_bandwidth(r), 0), "fp32_per_s", cli_json_number(r->fp32_per_s, 0),
-        "bf16_per_s", cli_json_number(r->bf16_per_s, 0), "int8_per_s",
-        cli_json_number(r->int8_per_s, 0), "calls", lines, "total", line_json(&x->total)));
+        write_line(&w, NULL, &x->line[i]);
+    vt_json_close(&w);
+    write_line(&w, "total", &x->total);
+    vt_json_close(&w);
+    bool ok = vt_json_end(&w) && vt_buf_putc(&b, '\n') && fwrite(b.data, 1, b.len, stdout) == b.len;
+    vt_buf_release(&b);
+    return ok ? CLI_DONE : CLI_FAILED;
 }
 
 int cli_explain(cli *c)

@@ -1,4 +1,4 @@
-/* --story: the story of a request, on stderr (stdout is the answer's) or in a file. */
+/* --story: writes the story of a request to stderr (stdout has the answer) or to a file. */
 #include "cli/telling.h"
 
 #include <math.h>
@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/stats.h"
 #include "story/story.h"
 
 static bool ends_with(const char *s, const char *tail)
@@ -35,24 +36,17 @@ vt_status cli_prepare_story(const cli *c, vt_err *err)
 
 enum { MIN_GAPS = 8, MAX_GAPS = 64 };
 
-static int rising(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
 /* The median gap between the first n + 1 tokens. */
 static double median_gap_us(const cli_reply *r, int32_t n)
 {
-    int64_t gap[MAX_GAPS];
+    double gap[MAX_GAPS];
     for (int32_t i = 0; i < n; i++)
-        gap[i] = r->token_ns[i + 1] - r->token_ns[i];
-    qsort(gap, (size_t)n, sizeof *gap, rising);
-    return (double)gap[n / 2] * 1e-3;
+        gap[i] = (double)(r->token_ns[i + 1] - r->token_ns[i]) * 1e-3;
+    return vt_median(gap, (size_t)n);
 }
 
-/* Runs the request again without the recorder. NAN where there are too few tokens or it does not
- * work: a story is told all the same. *first_us: to the first token. */
+/* Runs the request again without the recorder; returns its median gap, and in *first_us the time to
+ * its first token. NAN where it makes too few tokens or fails: a story is told all the same. */
 static double run_unrecorded(const cli *c, cli_session *s, const vt_request_params *again,
                              int32_t n, double *first_us)
 {

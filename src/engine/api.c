@@ -287,16 +287,6 @@ static vt_status new_engine(const vt_model *m, const vt_options *o, vt_engine **
     TRY(make_executor(m, o, &s, &limits, &x, err));
     TRY(vt_engine_create(&c, x, &e, err));
     e->model = m;
-    e->kv_dtype = s.kv_dtype;
-    e->kv_bytes = (int64_t)s.page_bytes * s.n_pages;
-    e->n_workers = on_cuda(o) ? 0 : limits.n_workers; /* a GPU has no rings of CPU workers */
-    e->worker_ring = vt_calloc((size_t)limits.n_workers, sizeof *e->worker_ring);
-    if (!e->worker_ring) {
-        vt_engine_free(e);
-        return vt_fail(err, VT_ERR_MEMORY, "out of memory for an engine");
-    }
-    for (int32_t w = 0; w < e->n_workers; w++)
-        e->worker_ring[w] = vt_executor_cpu_ring(x, w);
     *out = e;
     return VT_OK;
 }
@@ -316,16 +306,8 @@ vt_status vt_engine_recording(vt_engine *e, vt_recording *out, vt_err *err)
     if (!e->config.record || !e->model)
         return vt_fail(err, VT_ERR_USAGE, "the engine keeps no recording (option record)");
     *out = (vt_recording){.model = e->model,
-                          .engine = &e->ring,
-                          .worker = e->worker_ring,
-                          .n_workers = e->n_workers,
+                          .executor = e->executor,
                           .program = e->executor->program(e->executor),
-                          .kv_dtype = e->kv_dtype,
-                          .page_size = e->config.sched.limits.page_size,
-                          .n_pages = e->config.sched.n_pages,
-                          .kv_bytes = e->kv_bytes,
-                          .packed_bytes = e->n_workers ? vt_executor_cpu_packed_bytes(e->executor)
-                                                       : 0};
-    out->on_gpu = vt_executor_cuda_recording(e->executor, &out->gpu);
+                          .n_pages = e->config.sched.n_pages};
     return VT_OK;
 }

@@ -18,6 +18,7 @@
 #include "engine/engine.h"
 
 #include <errno.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,24 +30,11 @@
 #include "engine/engine_inside.h"
 #include "ops/attention/attention_shared.h"
 
-enum { RING_EVENTS = 1 << 17 };
+enum { RING_EVENTS = 1 << 17 }; /* of each ring */
 
 static int64_t now(const vt_engine *e)
 {
     return e->config.now ? e->config.now(e->config.clock) : vt_now_ns();
-}
-
-static void trace(vt_engine *e, vt_trace_kind kind, uint64_t id, int32_t a, int32_t b, int32_t c,
-                  int64_t begin, int64_t end)
-{
-    if (e->config.record)
-        vt_trace_add(&e->ring, &(vt_trace_event){.begin_ns = begin,
-                                                 .end_ns = end,
-                                                 .id = id,
-                                                 .kind = (uint16_t)kind,
-                                                 .a = a,
-                                                 .b = b,
-                                                 .c = c});
 }
 
 /* ---- making and freeing ---- */
@@ -59,7 +47,10 @@ static vt_status reserve(vt_engine *e, vt_err *err)
     e->top = vt_calloc(rows * VT_MAX_TOP_LOGPROBS, sizeof *e->top);
     if (!e->inbox || !e->logprob || !e->top)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for an engine");
-    return e->config.record ? vt_trace_init(&e->ring, RING_EVENTS, err) : VT_OK;
+    if (!e->config.record)
+        return VT_OK; /* rings that were not made record nothing */
+    TRY(vt_trace_init(&e->requests, sizeof(vt_request_event), RING_EVENTS, err));
+    return vt_trace_init(&e->steps, sizeof(vt_step_event), RING_EVENTS, err);
 }
 
 /* Tells the scheduler how many KV pages the executor has made so far. */
@@ -149,6 +140,7 @@ static void tell_scores(vt_engine *e, const vt_output *o, const vt_step_result *
     vt_seq *q = o->seq;
     vt_event event = event_of(q);
     event.completion_tokens = 0;
+    event.made_ns = result->end_ns;
     event.tokens = q->token + o->scored_from + 1;
     event.n_tokens = o->n_scored;
     add_logprobs(e, &event, q, result, o->row, event.tokens, o->n_scored);
@@ -160,8 +152,7 @@ static void tell_end(vt_engine *e, vt_seq *q, vt_event *event)
     event->finish = (vt_finish)q->finish;
     event->error = q->finish == VT_FINISH_ERROR ? q->error : NULL;
     e->n_finished[q->finish]++;
-    int64_t t = now(e);
-    trace(e, VT_TRACE_REQUEST, q->req->id, VT_REQ_FINISH, q->finish, vt_seq_output(q), t, t);
+    vt_trace_finish(&e->requests, q->req->id, now(e), q->finish, vt_seq_output(q));
 }
 
 /* Makes one output of the scheduler into text and events. A stop string that is found here ends the
@@ -186,11 +177,13 @@ static void publish(vt_engine *e, const vt_output *o, const vt_step_result *resu
     if (o->token >= 0) {
         event.tokens = q->token + q->n_tokens - 1;
         event.n_tokens = 1;
+        event.made_ns = result ? result->end_ns : 0;
         if (q->req->p.logprobs >= 0)
             add_logprobs(e, &event, q, result, o->row + o->n_scored, event.tokens, 1);
         e->n_output_tokens++;
         int64_t t = e->config.record ? now(e) : 0;
-        trace(e, VT_TRACE_REQUEST, q->req->id, VT_REQ_TOKEN, vt_seq_output(q) - 1, o->token, t, t);
+        vt_trace_token(&e->requests, q->req->id, t, result ? result->id : 0, vt_seq_output(q) - 1,
+                       o->token);
     }
     if (q->state == VT_SEQ_DONE)
         tell_end(e, q, &event);
@@ -249,8 +242,7 @@ static void take_in(vt_engine *e)
     e->flush = false;
     for (int32_t i = 0; i < n_inbox; i++) {
         vt_req *r = e->inbox[i];
-        trace(e, VT_TRACE_REQUEST, r->id, VT_REQ_ARRIVE, r->p.n_prompt, 0, r->arrive_ns,
-              r->arrive_ns);
+        vt_trace_arrive(&e->requests, r->id, r->arrive_ns, r->p.n_prompt, 0);
         vt_sched_add(&e->sched, r);
     }
     e->n_inbox = 0;
@@ -276,23 +268,23 @@ static void take_in(vt_engine *e)
 static void trace_plan(vt_engine *e, const vt_flight *f)
 {
     const vt_plan *p = f->plan;
-    trace(e, VT_TRACE_STEP_PART, p->step.id, VT_PART_SCHEDULE, 0, 0, f->begin_ns, f->planned_ns);
-    trace(e, VT_TRACE_STEP_PART, p->step.id, VT_PART_PREPARE, 0, 0, f->planned_ns, f->launched_ns);
+    vt_trace_part_of(&e->steps, p->step.id, VT_PART_SCHEDULE, f->begin_ns, f->planned_ns);
+    vt_trace_part_of(&e->steps, p->step.id, VT_PART_PREPARE, f->planned_ns, f->launched_ns);
     for (int32_t i = 0; i < p->step.batch.n_seqs; i++) {
         const vt_plan_entry *entry = &p->entry[i];
         const vt_seq *q = entry->seq;
         if (q->admit_step == p->step.id) {
-            trace(e, VT_TRACE_REQUEST, q->req->id, VT_REQ_MATCH, entry->kv_len - entry->q_len,
-                  q->hit_copied, f->begin_ns, f->planned_ns);
-            trace(e, VT_TRACE_REQUEST, q->req->id, VT_REQ_ADMIT, q->n_pages, 0, f->planned_ns,
-                  f->planned_ns);
-            trace(e, VT_TRACE_CACHE, q->req->id, VT_CACHE_HIT, entry->kv_len - entry->q_len, 0,
-                  f->planned_ns, f->planned_ns);
+            int32_t cached = entry->kv_len - entry->q_len;
+            vt_trace_match(&e->requests, q->req->id, f->begin_ns, f->planned_ns, cached,
+                           q->hit_copied);
+            vt_trace_admit(&e->requests, q->req->id, f->planned_ns, q->n_pages);
+            vt_trace_cache_event(&e->requests, q->req->id, f->planned_ns, VT_CACHE_HIT, cached);
         }
     }
 }
 
-/* What a plan did to pages and to others: pages entered and given up since the last plan. */
+/* What a plan did to pages and to other requests: pages entered and given up since the last
+ * plan. */
 static void trace_changes(vt_engine *e, int64_t at)
 {
     const vt_radix_stats *st = &e->sched.radix.stats;
@@ -300,37 +292,28 @@ static void trace_changes(vt_engine *e, int64_t at)
     for (int32_t i = 0; i < VT_EVICT_CAUSES; i++)
         evicted += st->evicted_pages[i];
     if (st->inserted_pages > e->told_inserted)
-        trace(e, VT_TRACE_CACHE, 0, VT_CACHE_INSERT,
-              (int32_t)(st->inserted_pages - e->told_inserted), 0, at, at);
+        vt_trace_cache_event(&e->requests, 0, at, VT_CACHE_INSERT,
+                             (int32_t)(st->inserted_pages - e->told_inserted));
     if (evicted > e->told_evicted)
-        trace(e, VT_TRACE_CACHE, 0, VT_CACHE_EVICT, (int32_t)(evicted - e->told_evicted), 0, at,
-              at);
+        vt_trace_cache_event(&e->requests, 0, at, VT_CACHE_EVICT,
+                             (int32_t)(evicted - e->told_evicted));
     e->told_inserted = st->inserted_pages;
     e->told_evicted = evicted;
     for (int32_t i = 0; i < e->sched.n_retracted; i++)
-        trace(e, VT_TRACE_REQUEST, e->sched.retracted[i]->req->id, VT_REQ_RETRACT, 0, 0, at, at);
+        vt_trace_retract(&e->requests, e->sched.retracted[i]->req->id, at);
 }
 
 /* The sequences of a step, with the pages that decodes have in common. */
-static void trace_seqs(vt_engine *e, const vt_plan *p, const vt_step_result *r)
+static void trace_seqs(vt_engine *e, const vt_plan *p)
 {
     const vt_batch *b = &p->step.batch;
     int32_t shared[SHARED_MOST_SEQS] = {0};
-    if (!e->config.record)
-        return;
     if (b->n_decode <= SHARED_MOST_SEQS)
         shared_kv_find(b, shared);
     for (int32_t i = 0; i < b->n_seqs; i++) {
         int32_t pages = i < b->n_decode && i < SHARED_MOST_SEQS ? shared[i] / b->page_size : 0;
-        vt_trace_add(&e->ring,
-                     &(vt_trace_event){.begin_ns = r->begin_ns,
-                                       .end_ns = r->end_ns,
-                                       .id = p->entry[i].seq->req->id,
-                                       .kind = VT_TRACE_STEP_SEQ,
-                                       .spare = (uint16_t)(pages < UINT16_MAX ? pages : UINT16_MAX),
-                                       .a = (int32_t)p->step.id,
-                                       .b = p->entry[i].q_len,
-                                       .c = p->entry[i].kv_len});
+        vt_trace_seq(&e->steps, p->step.id, p->entry[i].seq->req->id, p->entry[i].q_len,
+                     p->entry[i].kv_len, pages);
     }
 }
 
@@ -338,12 +321,16 @@ static void trace_step(vt_engine *e, const vt_plan *p, const vt_step_result *r)
 {
     const vt_batch *b = &p->step.batch;
     const vt_pool *pool = &e->sched.radix.pool;
-    trace(e, VT_TRACE_STEP, p->step.id, b->n_tokens, b->n_seqs, b->n_decode, r->begin_ns,
-          r->end_ns);
-    trace(e, VT_TRACE_STEP_PART, p->step.id, VT_PART_DEVICE, 0, 0, r->begin_ns, r->end_ns);
-    trace_seqs(e, p, r);
-    trace(e, VT_TRACE_MEMORY, p->step.id, pool->n_held, pool->n_cached, pool->n_free, r->end_ns,
-          r->end_ns);
+    vt_trace_step(&e->steps, &(vt_step_ran){.step = p->step.id,
+                                            .begin_ns = r->begin_ns,
+                                            .end_ns = r->end_ns,
+                                            .n_tokens = b->n_tokens,
+                                            .n_seqs = b->n_seqs,
+                                            .n_decode = b->n_decode,
+                                            .pages_held = pool->n_held,
+                                            .pages_cached = pool->n_cached,
+                                            .pages_free = pool->n_free});
+    trace_seqs(e, p);
 }
 
 static void fail_steps(vt_engine *e)
@@ -379,7 +366,7 @@ static vt_status finish_step(vt_engine *e, vt_err *err)
     publish_all(e, &result);
     int64_t end = now(e);
     e->publish_ns += end - begin;
-    trace(e, VT_TRACE_STEP_PART, result.id, VT_PART_PUBLISH, 0, 0, begin, end);
+    vt_trace_part_of(&e->steps, result.id, VT_PART_PUBLISH, begin, end);
     return VT_OK;
 }
 
@@ -755,11 +742,10 @@ void vt_engine_free(vt_engine *e)
         vt_sched_release(&e->sched);
     }
     e->executor->free(e->executor);
-    if (e->config.record)
-        vt_trace_release(&e->ring);
+    vt_trace_release(&e->requests);
+    vt_trace_release(&e->steps);
     pthread_cond_destroy(&e->wake);
     pthread_mutex_destroy(&e->lock);
-    free(e->worker_ring);
     free(e->inbox);
     free(e->live);
     free(e->logprob);
@@ -768,10 +754,24 @@ void vt_engine_free(vt_engine *e)
 }
 
 void vt_engine_dump_cache(const vt_engine *e, vt_buf *out) { vt_radix_dump(&e->sched.radix, out); }
-const vt_trace_ring *vt_engine_ring(const vt_engine *e)
+
+int32_t vt_engine_sources(const vt_engine *e, vt_source *out, int32_t max)
 {
-    return e->config.record ? &e->ring : NULL;
+    if (!e->config.record)
+        return 0;
+    if (max > 0)
+        out[0] = (vt_source){.name = "engine",
+                             .kind = VT_SOURCE_ENGINE,
+                             .requests = &e->requests,
+                             .steps = &e->steps,
+                             .period = 1,
+                             .clock_error_ns = NAN,
+                             .event_ns = NAN,
+                             .read_ns = NAN};
+    const vt_executor *x = e->executor;
+    return 1 + (x->sources ? x->sources(x, max > 1 ? out + 1 : NULL, max > 1 ? max - 1 : 0) : 0);
 }
+
 const vt_executor *vt_engine_executor(const vt_engine *e) { return e->executor; }
 const vt_model *vt_engine_model(const vt_engine *e) { return e->model; }
 const vt_sched *vt_engine_scheduler(const vt_engine *e) { return &e->sched; }

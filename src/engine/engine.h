@@ -11,7 +11,6 @@
 #define VT_ENGINE_ENGINE_H
 
 #include "base/buf.h"
-#include "base/trace.h"
 #include "exec/executor.h"
 #include "engine/scheduler.h"
 
@@ -52,8 +51,9 @@ void vt_engine_dump_cache(const vt_engine *e, vt_buf *out);
 vt_status vt_engine_hold(vt_engine *e, vt_err *err);
 void vt_engine_release(vt_engine *e);
 
-/* For the story: the engine's own events, and what runs the steps. */
-const vt_trace_ring *vt_engine_ring(const vt_engine *e);
+/* Where an engine that records writes its events: its own rings first, then its executor's. Fills
+ * out[0 .. max) and returns how many there are; 0 without `record`. */
+int32_t vt_engine_sources(const vt_engine *e, vt_source *out, int32_t max);
 const vt_executor *vt_engine_executor(const vt_engine *e);
 const vt_model *vt_engine_model(const vt_engine *e); /* NULL if made by vt_engine_create */
 /* For tests and the simulator. */

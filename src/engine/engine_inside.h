@@ -15,18 +15,13 @@ typedef struct vt_flight {
 struct vt_engine {
     vt_engine_config config;
     vt_executor *executor;
-    /* read by vt_engine_recording; model is NULL if the engine was made by vt_engine_create */
-    const vt_model *model;
-    const vt_trace_ring **worker_ring; /* [n_workers] */
-    int32_t n_workers;
-    vt_dtype kv_dtype;
-    int64_t kv_bytes;
+    const vt_model *model; /* NULL if the engine was made by vt_engine_create */
     /* used by the thread that runs the step alone */
     vt_sched sched;
     bool has_sched;
     vt_flight flight[VT_PLANS]; /* oldest first */
     int32_t n_flight;
-    vt_trace_ring ring;
+    vt_trace_ring requests, steps; /* of an engine that records */
     vt_token_logprob *logprob,
         *top; /* [max_rows], [max_rows][VT_MAX_TOP_LOGPROBS]: an event's arrays */
     uint64_t n_finished[VT_FINISH_ERROR + 1], n_output_tokens;

@@ -220,7 +220,7 @@ static const vt_option table[] = {
         .verbs = VT_FOR_EXPLAIN | VT_FOR_SIMULATE,
         .help = "predict for this machine (measured) or a named one"),
     ROW("all", VT_OPTION_FLAG, .fallback = "false", .verbs = VT_FOR_EXPLAIN,
-        .help = "every call of every layer, not one line a kind"),
+        .help = "every call of every layer, not one line a kind; and how each row cuts its work"),
 
     /* bench offline and run --batch */
     ROW("num", INT(1, 1 << 20), .value_name = "N", .fallback = "256", .verbs = VT_FOR_OFFLINE,

@@ -2,9 +2,9 @@
  *
  *   launch ──> queue of at most 2 steps ──> run_step on the team ──> results[step % 4] ──> wait
  *
- * Without `async` a step runs inside wait(), on the caller's thread: nothing is started behind
- * anybody's back. With it a runner thread (the team's worker 0) runs steps as they are launched,
- * and the caller prepares the next one meanwhile.
+ * Without `async` a step runs inside wait(), on the caller's thread, and no thread is started but
+ * the team's. With it a runner thread (the team's worker 0) runs steps as they are launched, and
+ * the caller prepares the next one meanwhile.
  *
  * Inside a step every worker walks the same list of calls and meets the others at a barrier after
  * each. What a call produced is visible to all behind that barrier. Results are copied out of the
@@ -12,7 +12,9 @@
  * them. */
 #include "exec/executor.h"
 
+#include <math.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,7 +22,7 @@
 #include "base/err.h"
 #include "exec/program.h"
 
-enum { MAX_IN_FLIGHT = 2, RESULTS = 4, RING_EVENTS = 1 << 17 };
+enum { MAX_IN_FLIGHT = 2, RESULTS = 4, RING_SPANS = 1 << 17 };
 
 typedef struct cpu_result {
     int32_t *token, *top_id;
@@ -54,17 +56,6 @@ typedef struct cpu_executor {
     pthread_cond_t changed;
 } cpu_executor;
 
-static void trace_span(cpu_executor *x, int32_t worker, vt_trace_kind kind, int32_t call,
-                       int64_t begin, int64_t end)
-{
-    vt_trace_add(&x->ring[worker], &(vt_trace_event){.begin_ns = begin,
-                                                     .end_ns = end,
-                                                     .id = x->current->id,
-                                                     .kind = (uint16_t)kind,
-                                                     .a = call,
-                                                     .b = worker});
-}
-
 /* One worker's walk through the program. */
 static void run_calls(void *arg, int32_t worker)
 {
@@ -77,7 +68,11 @@ static void run_calls(void *arg, int32_t worker)
                     .n_workers = vt_team_size(x->team),
                     .workspace = x->workspace,
                     .workspace_bytes = p->target.workspace_bytes};
-    int64_t begin = x->record ? vt_now_ns() : 0;
+    vt_trace_ring *ring = &x->ring[worker];
+    int64_t base = x->result[x->finished % RESULTS].view.begin_ns,
+            begin = x->record ? vt_now_ns() : 0;
+    if (x->record)
+        vt_trace_base(ring, x->current->id, base);
     for (int32_t i = 0; i < p->n_calls; i++) {
         const vt_call *c = &p->call[i];
         if (!vt_call_active(c, &p->size))
@@ -92,8 +87,8 @@ static void run_calls(void *arg, int32_t worker)
         if (!x->record)
             continue;
         int64_t met = vt_now_ns();
-        trace_span(x, worker, VT_TRACE_CALL, i, begin, ran);
-        trace_span(x, worker, VT_TRACE_WAIT, i, ran, met);
+        vt_trace_call(ring, base, i, begin, ran);
+        vt_trace_wait(ring, base, i, ran, met);
         begin = met;
     }
 }
@@ -204,15 +199,47 @@ static const vt_program *cpu_program(const vt_executor *base)
     return ((const cpu_executor *)base)->prog;
 }
 
-const vt_trace_ring *vt_executor_cpu_ring(const vt_executor *base, int32_t worker)
+/* ---- sources and reports ---- */
+
+static vt_status cpu_roofs(const void *owner, bool again, vt_roofs *out, vt_err *err)
 {
-    const cpu_executor *x = (const cpu_executor *)base;
-    return x->ring && worker >= 0 && worker < vt_team_size(x->team) ? &x->ring[worker] : NULL;
+    const cpu_executor *x = owner;
+    int32_t threads = vt_team_size(x->team);
+    return again ? vt_roofs_again(threads, x->model->weight_bytes, out, err)
+                 : vt_roofs_get(threads, x->model->weight_bytes, out, err);
 }
 
-int64_t vt_executor_cpu_packed_bytes(const vt_executor *base)
+static int32_t cpu_sources(const vt_executor *base, vt_source *out, int32_t max)
 {
-    return ((const cpu_executor *)base)->weights->packed_bytes;
+    const cpu_executor *x = (const cpu_executor *)base;
+    int32_t n = x->record ? vt_team_size(x->team) : 0;
+    for (int32_t w = 0; w < n && w < max; w++) {
+        out[w] = (vt_source){.kind = VT_SOURCE_WORKER,
+                             .spans = &x->ring[w],
+                             .device = {.level = vt_isa_name(x->prog->target.isa)},
+                             .period = 1,
+                             .clock_error_ns = NAN,
+                             .event_ns = NAN,
+                             .read_ns = NAN,
+                             .owner = x,
+                             .roofs = cpu_roofs};
+        snprintf(out[w].name, sizeof out[w].name, "worker %d", w);
+    }
+    return n;
+}
+
+static int32_t cpu_report(const vt_executor *base, vt_report *out, int32_t max)
+{
+    const cpu_executor *x = (const cpu_executor *)base;
+    const vt_kv_cache *kv = &x->kv;
+    double page = (double)vt_kv_page_bytes(kv->n_layers, kv->kv_heads, kv->page_size, kv->head_dim,
+                                           kv->dtype);
+    const vt_report all[] = {{"packed_bytes", (double)x->weights->packed_bytes, "B", NULL},
+                             {"kv_bytes", page * kv->n_pages, "B", NULL}};
+    enum { ALL = sizeof all / sizeof *all };
+    for (int32_t i = 0; i < ALL && i < max; i++)
+        out[i] = all[i];
+    return ALL;
 }
 
 static void cpu_free(vt_executor *base)
@@ -287,7 +314,7 @@ static vt_status reserve(cpu_executor *x, const vt_executor_config *c, vt_err *e
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for the CPU executor");
     x->prog->token_pool = x->token_pool;
     for (size_t w = 0; c->record && w < n; w++)
-        TRY(vt_trace_init(&x->ring[w], RING_EVENTS, err));
+        TRY(vt_trace_init(&x->ring[w], sizeof(vt_span), RING_SPANS, err));
     return VT_OK;
 }
 
@@ -327,6 +354,8 @@ vt_status vt_executor_cpu_new(const vt_model *m, const vt_executor_config *confi
                             .wait = cpu_wait,
                             .free = cpu_free,
                             .program = cpu_program,
+                            .sources = cpu_sources,
+                            .report = cpu_report,
                             .n_pool_slots = config->n_pool_slots};
     x->model = m;
     x->record = config->record;

@@ -7,6 +7,7 @@
  *
  * A step's block (cuda_step.c) lies at one device address; the stream orders its reuse, so two
  * steps may be in flight with one block on the device and four on the host. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -133,25 +134,7 @@ static void note_gap(cuda_executor *x, const result_slot *slot)
     float ms = 0;
     const result_slot *before = &x->slot[(x->waited + SLOTS - 1) % SLOTS];
     if (x->waited > 0 && x->cuda->driver.event_elapsed(&ms, before->end, slot->begin) == 0)
-        x->gap_us[x->n_gaps++ % GAPS] = ms * 1000;
-}
-
-int32_t vt_executor_cuda_gaps(const vt_executor *base, uint64_t since, float *us, int32_t most,
-                              uint64_t *end)
-{
-    const cuda_executor *x = (const cuda_executor *)base;
-    int32_t n = 0;
-    *end = since;
-    if (base->launch != cuda_exec_launch)
-        return 0;
-    uint64_t from = since;
-    most = most < GAPS ? most : GAPS;
-    if (x->n_gaps > from + (uint64_t)most)
-        from = x->n_gaps - (uint64_t)most;
-    for (; from < x->n_gaps; from++)
-        us[n++] = x->gap_us[from % GAPS];
-    *end = x->n_gaps;
-    return n;
+        x->gap_us[x->gaps.n++ % GAPS] = ms * 1000;
 }
 
 static vt_status finish_step(cuda_executor *x, result_slot *slot, vt_step_result *out, vt_err *err)
@@ -191,6 +174,33 @@ static vt_status cuda_exec_wait(vt_executor *base, vt_step_result *out, vt_err *
 static const vt_program *cuda_exec_program(const vt_executor *base)
 {
     return ((const cuda_executor *)base)->prog;
+}
+
+static int32_t cuda_exec_report(const vt_executor *base, vt_report *out, int32_t max)
+{
+    const cuda_executor *x = (const cuda_executor *)base;
+    const vt_kv_cache *kv = &x->kv;
+    double page = (double)vt_kv_page_bytes(kv->n_layers, kv->kv_heads, kv->page_size, kv->head_dim,
+                                           kv->dtype);
+    uint64_t n = x->gaps.n;
+    const vt_report all[] = {
+        {"packed_bytes", (double)x->weights->bytes, "B", NULL},
+        {"kv_bytes", page * x->config.n_pages, "B", NULL},
+        {"startup.open_ms", x->startup.open_ms, "ms", NULL},
+        {"startup.weights_ms", x->startup.weights_ms, "ms", NULL},
+        {"startup.compile_ms", x->startup.compile_ms, "ms", NULL},
+        {"startup.capture_ms", x->startup.capture_ms, "ms", NULL},
+        {"startup.kernels", vt_jit_count(x->cuda->jit), "", NULL},
+        {"startup.graphs", x->n_graphs, "", NULL},
+        {"startup.weight_bytes", (double)x->weights->bytes, "B", NULL},
+        {"late_compiles", x->cuda->late_compiles, "", NULL},
+        {"shared_items", (double)x->shared_items, "", NULL},
+        {"step_gap", n ? (double)x->gap_us[(n - 1) % GAPS] : NAN, "us", &x->gaps},
+    };
+    enum { ALL = sizeof all / sizeof *all };
+    for (int32_t i = 0; i < ALL && i < max; i++)
+        out[i] = all[i];
+    return ALL;
 }
 
 /* ---- making one ---- */
@@ -259,11 +269,14 @@ static cuda_executor *new_executor(const vt_model *m, const vt_executor_config *
                             .wait = cuda_exec_wait,
                             .free = cuda_exec_free,
                             .program = cuda_exec_program,
+                            .sources = cuda_spans_sources,
+                            .report = cuda_exec_report,
                             .pages = cuda_kv_pages,
                             .n_pool_slots = config->n_pool_slots};
     x->model = m;
     x->config = *config;
     x->options = *options;
+    x->gaps = (vt_series){.value = x->gap_us, .capacity = GAPS};
     return x;
 }
 
@@ -292,26 +305,6 @@ vt_status vt_executor_cuda_new(const vt_model *m, const vt_executor_config *conf
     x->config.progress = NULL; /* it was borrowed */
     *out = &x->base;
     return VT_OK;
-}
-
-bool vt_executor_cuda_startup(const vt_executor *base, vt_cuda_startup *out)
-{
-    if (base->launch != cuda_exec_launch)
-        return false;
-    const cuda_executor *x = (const cuda_executor *)base;
-    *out = x->startup;
-    out->n_kernels = vt_jit_count(x->cuda->jit);
-    out->n_graphs = x->n_graphs;
-    out->late_compiles = x->cuda->late_compiles;
-    out->weight_bytes = x->weights->bytes;
-    out->shared_items = x->shared_items;
-    return true;
-}
-
-bool vt_executor_cuda_recording(const vt_executor *base, vt_cuda_recording *out)
-{
-    return base->launch == cuda_exec_launch &&
-           cuda_spans_recording((const cuda_executor *)base, out);
 }
 
 vt_status vt_executor_cuda_kv_bytes(const vt_model *m, int32_t ordinal, int32_t max_context,

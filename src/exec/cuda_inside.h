@@ -98,10 +98,12 @@ typedef struct cuda_executor {
     result_slot slot[SLOTS];
     uint64_t launched, waited;
     uint64_t shared_items; /* of all steps' plans: items that served several sequences */
-    float gap_us[GAPS];    /* gap k is at k % GAPS */
-    uint64_t n_gaps;
-    vt_cuda_startup startup;
-    vt_observer *observer; /* NULL: nobody looks */
+    float gap_us[GAPS];
+    vt_series gaps; /* the values are in gap_us */
+    struct {
+        double open_ms, weights_ms, compile_ms, capture_ms;
+    } startup;
+    vt_observer *observer; /* NULL: steps are not observed */
 } cuda_executor;
 
 static inline cu_ptr cuda_address(const void *p) { return (cu_ptr)(uintptr_t)p; }
@@ -143,7 +145,8 @@ int32_t cuda_kv_pages(vt_executor *x, int32_t taken); /* vt_executor.pages */
 /* ---- cuda_spans.c ---- */
 
 vt_status cuda_spans_new(cuda_executor *x, vt_err *err);
-bool cuda_spans_recording(const cuda_executor *x, vt_cuda_recording *out);
+/* vt_executor.sources: the stream, where the executor records. */
+int32_t cuda_spans_sources(const vt_executor *base, vt_source *out, int32_t max);
 
 /* ---- cuda_graph.c ---- */
 

@@ -1,22 +1,24 @@
 /* When the calls of a step ran on the device.
  *
- * A graph is one launch: nobody sees into it. So a recording executor takes some steps out of their
- * graphs: all that compute prompt tokens, and of the decodes the first and then one in PERIOD. The
- * calls of such a step are launched one by one, with an event behind each:
+ * A graph is one launch, and the times of its calls cannot be seen. So a recording executor runs
+ * some steps without their graphs: all steps that compute prompt tokens, the first decode step, and
+ * then one decode step in PERIOD. The calls of such a step are launched one by one, with an event
+ * behind each:
  *
  *   begin | copies, upload | E | call 0 | E | call 1 | E ... call n-1 | E | results | end
  *
- * It is the same work as in the graph: the bucket's padded shape, the same kernel instances. What
- * differs is what is measured too: no overlap of neighbours (programmatic dependent launch is off),
- * the event between two kernels (event_ns), and the device waiting for the host where that launches
- * more slowly than kernels end. Steps that stay in their graphs are only timed as a whole; a story
- * shows both.
+ * The work is the same as in the graph: the bucket's padded shape, the same kernel instances. Three
+ * things differ, and the times include them: neighbours do not overlap (programmatic dependent
+ * launch is off), an event lies between two kernels (event_ns), and the device waits where the host
+ * launches more slowly than kernels end. Steps that stay in their graphs are only timed as a whole;
+ * a story shows both.
  *
- * The host's clock and the device's: events give differences only. Steps are chained by the time
- * between their begins; `offset`, host time minus chained device time, is the smallest that was
- * seen when the host learned of an end, because the host can only learn late. It is allowed to grow
- * by kDrift, more than two quartz clocks differ by. How late the host learns at best is measured at
- * the start (notice_ns): by so much device times may lie late on the host's clock. */
+ * How device times get onto the host's clock. Events give differences only, so the executor adds up
+ * the times between the begins of consecutive steps. `offset` is the host's time minus that sum, at
+ * the moment when the host learns that a step has ended. The host can only learn late, so the
+ * smallest offset ever seen is the best one. It may grow by kDrift, which is more than two quartz
+ * clocks differ by. How late the host learns at best is measured at the start (notice_ns): device
+ * times may lie that much late on the host's clock. */
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
@@ -24,16 +26,18 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/stats.h"
 #include "exec/cuda_inside.h"
 
 enum {
-    /* Much less would slow a run that is being looked at: a timed step of a small model takes about
-     * twice its time. */
+    /* A shorter period would slow the run that is being recorded: a timed step of a small model
+     * takes about twice its time. */
     PERIOD = 8,
-    RING_EVENTS = 1 << 17,
+    RING_SPANS = 1 << 17,
+    RING_LAUNCHES = 1 << 16,
     SETS = MAX_IN_FLIGHT, /* a step's marks are read before another takes their place */
     ROUNDS = 16,          /* of calibration */
-    KERNELS_A_CALL = 4    /* room for notes; more are counted and not named */
+    KERNELS_A_CALL = 4    /* room for their names; further ones are only counted */
 };
 
 static const double kDrift = 1e-4;
@@ -56,7 +60,7 @@ typedef struct span_set {
 typedef struct cuda_spans {
     vt_observer base;
     cuda_executor *x;
-    vt_trace_ring ring;
+    vt_trace_ring spans, launches;
     span_set set[SETS];
     span_set *launching; /* the step that is being launched; NULL: none */
     uint64_t n_decodes;
@@ -71,12 +75,6 @@ typedef struct cuda_spans {
 } cuda_spans;
 
 /* ---- calibration ---- */
-
-static int rising(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 static vt_status elapsed(const vt_cuda *c, cu_event from, cu_event to, double *ms, vt_err *err)
 {
@@ -105,7 +103,7 @@ static vt_status measure_notice(cuda_spans *s, cu_event e, vt_err *err)
         s->offset_ns = fmin(i ? s->offset_ns : INFINITY, (double)after - ms * 1e6);
         s->offset_at_ns = after;
     }
-    qsort(late, ROUNDS, sizeof *late, rising);
+    vt_sort_doubles(late, ROUNDS);
     s->notice_ns = late[ROUNDS / 2];
     return VT_OK;
 }
@@ -144,7 +142,7 @@ static vt_status make_set(cuda_spans *s, span_set *set, vt_err *err)
 
 /* ---- launching ---- */
 
-/* Decode steps are many and alike: a sample of them is enough. */
+/* There are many decode steps and they are alike: timing a sample of them is enough. */
 static bool shall_time(cuda_spans *s, const vt_batch *b)
 {
     bool decode = b->n_tokens == b->n_decode;
@@ -184,7 +182,7 @@ static vt_status spans_mark(vt_observer *o, vt_mark_kind kind, int64_t value, vt
 {
     cuda_spans *s = (cuda_spans *)o;
     span_set *set = s->launching;
-    if (!set) /* calls of a dry run or of a capture */
+    if (!set) /* a dry run or a capture launches its calls, and is no step */
         return VT_OK;
     switch (kind) {
     case VT_MARK_UPLOADED:
@@ -211,22 +209,10 @@ static vt_status spans_mark(vt_observer *o, vt_mark_kind kind, int64_t value, vt
 
 /* ---- reading ---- */
 
-static void add(cuda_spans *s, vt_trace_kind kind, uint64_t step, double begin_ns, double end_ns,
-                int32_t a, int64_t b, int32_t c, bool timed)
-{
-    vt_trace_add(&s->ring, &(vt_trace_event){.begin_ns = (int64_t)begin_ns,
-                                             .end_ns = (int64_t)end_ns,
-                                             .id = step,
-                                             .kind = (uint16_t)kind,
-                                             .spare = timed,
-                                             .a = a,
-                                             .b = (int32_t)(b < INT32_MAX ? b : INT32_MAX),
-                                             .c = c});
-}
-
-/* Where the step's begin lies on the host's clock; it ended `ms` later, now the host knows. */
+/* Where the step's begin lies on the host's clock, and how long the device had been idle before
+ * it. The step ended `ms` after its begin; now the host knows. */
 static vt_status place_step(cuda_spans *s, const result_slot *slot, double ms, int64_t now,
-                            double *begin_ns, vt_err *err)
+                            double *begin_ns, double *idle_ns, vt_err *err)
 {
     cuda_executor *x = s->x;
     double since = 0;
@@ -237,36 +223,36 @@ static vt_status place_step(cuda_spans *s, const result_slot *slot, double ms, i
     s->offset_ns = fmin(seen, s->offset_ns + kDrift * (double)(now - s->offset_at_ns));
     s->offset_at_ns = now;
     *begin_ns = s->offset_ns + s->device_ms * 1e6;
-    double idle = before ? fmax(0, since - s->last_ms) * 1e6 : 0;
+    *idle_ns = before ? fmax(0, since - s->last_ms) * 1e6 : 0;
     s->last_ms = ms;
-    add(s, VT_TRACE_WAIT, slot->view.id, *begin_ns - idle, *begin_ns, -1, 0, 0, false);
     return VT_OK;
 }
 
-/* Every span begins where the one before it ended, so that they sum to the step. */
+/* The spans of a timed step. Each begins where the one before it ended, so that with the moves
+ * before and behind them they sum to the step. */
 static vt_status write_marks(cuda_spans *s, const span_set *set, const result_slot *slot,
-                             double begin_ns, double end_ns, vt_err *err)
+                             vt_launch_event *step, vt_err *err)
 {
     cuda_executor *x = s->x;
-    uint64_t id = slot->view.id;
-    double at = begin_ns;
+    int64_t base = step->begin_ns, at = base;
     int32_t n = 0;
+    vt_trace_base(&s->spans, step->step, base);
     for (int32_t i = 0; i < set->n_marks; i++) {
         const mark *m = &set->mark[i];
         double ms = 0;
         TRY(elapsed(x->cuda, slot->begin, set->event[i], &ms, err));
-        double to = fmax(at, begin_ns + ms * 1e6);
+        int64_t to = base + (int64_t)(ms * 1e6);
+        to = to > at ? to : at;
         if (m->call < 0)
-            add(s, VT_TRACE_MOVE, id, at, to, VT_MOVE_TO_DEVICE, (int64_t)set->moved[0], 0, true);
+            step->move_ns[VT_MOVE_TO_DEVICE] = to - at;
         else
-            add(s, VT_TRACE_CALL, id, at, to, m->call, 0, 0, true);
+            vt_trace_call(&s->spans, base, m->call, at, to);
         for (; n < m->n_launches && n < s->max_notes; n++)
             if (m->call >= 0)
-                add(s, VT_TRACE_KERNEL, id, at, at, m->call, set->note[n], 0, true);
+                vt_trace_kernel(&s->spans, m->call, set->note[n]);
         at = to;
     }
-    add(s, VT_TRACE_MOVE, id, at, fmax(at, end_ns), VT_MOVE_TO_HOST, (int64_t)set->moved[1], 0,
-        true);
+    step->move_ns[VT_MOVE_TO_HOST] = step->end_ns > at ? step->end_ns - at : 0;
     return VT_OK;
 }
 
@@ -277,20 +263,26 @@ static vt_status spans_end(vt_observer *o, vt_step_result *view, vt_err *err)
     const result_slot *slot = &x->slot[x->waited % SLOTS];
     const span_set *set = &s->set[x->waited % SETS];
     int64_t now = view->end_ns;
-    double ms = 0, begin_ns = 0;
+    double ms = 0, begin_ns = 0, idle_ns = 0;
     TRY(elapsed(x->cuda, slot->begin, slot->end, &ms, err));
-    TRY(place_step(s, slot, ms, now, &begin_ns, err));
-    double end_ns = begin_ns + ms * 1e6;
+    TRY(place_step(s, slot, ms, now, &begin_ns, &idle_ns, err));
     view->begin_ns = (int64_t)begin_ns;
-    view->end_ns = (int64_t)end_ns;
+    view->end_ns = (int64_t)(begin_ns + ms * 1e6);
+    vt_launch_event step = {.step = slot->view.id,
+                            .begin_ns = view->begin_ns,
+                            .end_ns = view->end_ns,
+                            .idle_ns = (int64_t)idle_ns,
+                            .move_bytes = {(int64_t)set->moved[VT_MOVE_TO_DEVICE],
+                                           (int64_t)set->moved[VT_MOVE_TO_HOST]},
+                            .n_kernels = set->n_kernels,
+                            .graph_tokens = set->graph_tokens,
+                            .timed = set->timed};
     if (set->timed) {
-        TRY(write_marks(s, set, slot, begin_ns, end_ns, err));
+        TRY(write_marks(s, set, slot, &step, err));
         s->read_ns += (double)(vt_now_ns() - now);
         s->n_reads += set->n_marks;
     }
-    /* last: a reader that finds it finds the step's other events too */
-    add(s, VT_TRACE_LAUNCH, slot->view.id, begin_ns, end_ns, set->n_kernels,
-        (int64_t)set->moved[VT_MOVE_TO_DEVICE], set->graph_tokens, set->timed);
+    vt_trace_launch(&s->launches, &step); /* last: a reader that finds it finds the spans too */
     return VT_OK;
 }
 
@@ -311,7 +303,8 @@ static void spans_free(vt_observer *o)
     }
     if (s->origin)
         d->event_destroy(s->origin);
-    vt_trace_release(&s->ring);
+    vt_trace_release(&s->spans);
+    vt_trace_release(&s->launches);
     free(s);
 }
 
@@ -326,7 +319,8 @@ vt_status cuda_spans_new(cuda_executor *x, vt_err *err)
     x->observer = &s->base;
     s->max_marks = x->prog->n_calls + 1;
     s->max_notes = s->max_marks * KERNELS_A_CALL;
-    TRY(vt_trace_init(&s->ring, RING_EVENTS, err));
+    TRY(vt_trace_init(&s->spans, sizeof(vt_span), RING_SPANS, err));
+    TRY(vt_trace_init(&s->launches, sizeof(vt_launch_event), RING_LAUNCHES, err));
     TRY(vt_cuda_check(x->cuda, x->cuda->driver.event_create(&s->origin, CU_EVENT_DEFAULT),
                       "making an event", err));
     for (int i = 0; i < SETS; i++)
@@ -335,17 +329,65 @@ vt_status cuda_spans_new(cuda_executor *x, vt_err *err)
     return measure_event(s, s->set[0].event, s->max_marks < 64 ? s->max_marks : 64, err);
 }
 
-bool cuda_spans_recording(const cuda_executor *x, vt_cuda_recording *out)
+/* ---- the source ---- */
+
+static void kernel_facts(const void *owner, int32_t k, vt_kernel_facts *out)
 {
+    const cuda_spans *s = owner;
+    const jit_cubin *cubin = vt_jit_get(s->x->cuda->jit, k);
+    *out = (vt_kernel_facts){.name = vt_jit_name(s->x->cuda->jit, k)};
+    if (cubin) {
+        out->registers = cubin->registers;
+        out->spill_bytes = cubin->spill_bytes;
+        out->shared_bytes = cubin->shared_bytes;
+    }
+}
+
+static vt_status roofs(const void *owner, bool again, vt_roofs *out, vt_err *err)
+{
+    const cuda_executor *x = ((const cuda_spans *)owner)->x;
+    return vt_roofs_cuda(x->cuda->ordinal, (int64_t)x->weights->bytes, again, out, err);
+}
+
+static int64_t free_bytes(const void *owner)
+{
+    vt_cuda *c = ((const cuda_spans *)owner)->x->cuda;
+    size_t bytes = 0, total = 0;
+    bool known = vt_cuda_enter(c, NULL) == VT_OK && c->driver.mem_info(&bytes, &total) == 0;
+    return known ? (int64_t)bytes : -1;
+}
+
+static vt_status state(const void *owner, vt_gpu_state *out, vt_err *err)
+{
+    return vt_nvml_read(((const cuda_spans *)owner)->x->cuda->ordinal, out, err);
+}
+
+int32_t cuda_spans_sources(const vt_executor *base, vt_source *out, int32_t max)
+{
+    const cuda_executor *x = (const cuda_executor *)base;
     const cuda_spans *s = (const cuda_spans *)x->observer;
-    if (!s)
-        return false;
-    *out = (vt_cuda_recording){.ring = &s->ring,
-                               .cuda = x->cuda,
-                               .weight_bytes = x->weights->bytes,
-                               .period = PERIOD,
-                               .notice_ns = s->notice_ns,
-                               .event_ns = s->event_ns,
-                               .read_ns = s->n_reads ? s->read_ns / (double)s->n_reads : NAN};
-    return true;
+    const vt_cuda *c = x->cuda;
+    if (s && max > 0)
+        *out = (vt_source){.name = "rank 0",
+                           .kind = VT_SOURCE_STREAM,
+                           .spans = &s->spans,
+                           .launches = &s->launches,
+                           .device = {.level = c->arch,
+                                      .ordinal = c->ordinal,
+                                      .kernel_level = c->level,
+                                      .sm_count = c->sm_count,
+                                      .driver_version = c->driver_version,
+                                      .memory_bytes = (int64_t)c->total_bytes,
+                                      .l2_bytes = c->l2_bytes},
+                           .period = PERIOD,
+                           .clock_error_ns = s->notice_ns,
+                           .event_ns = s->event_ns,
+                           .read_ns = s->n_reads ? s->read_ns / (double)s->n_reads : NAN,
+                           .n_kernels = vt_jit_count(c->jit),
+                           .owner = s,
+                           .kernel = kernel_facts,
+                           .roofs = roofs,
+                           .free_bytes = free_bytes,
+                           .state = state};
+    return s ? 1 : 0;
 }

@@ -1,5 +1,5 @@
-/* The executor: what runs a step. The scheduler knows this interface and nothing of devices; the
- * CPU, CUDA and the simulator's fake device stand behind it.
+/* The executor runs steps. The engine knows this interface and nothing of devices; the CPU, CUDA
+ * and the simulator's fake device implement it.
  *
  *   launch(step N)   may return before the work is done; the step's arrays stay untouched until
  *   its wait
@@ -13,8 +13,8 @@
 #define VT_EXEC_EXECUTOR_H
 
 #include "base/progress.h"
-#include "base/trace.h"
 #include "exec/program.h"
+#include "exec/source.h"
 #include "ops/batch.h"
 #include "ops/sample/sample.h"
 #include "vitrine.h"
@@ -41,11 +41,16 @@ struct vt_executor {
     vt_status (*launch)(vt_executor *x, const vt_step *step, vt_err *err);
     vt_status (*wait)(vt_executor *x, vt_step_result *out, vt_err *err);
     void (*free)(vt_executor *x);
-    const struct vt_program *(*program)(
-        const vt_executor *x); /* for explain and story; may return NULL */
-    /* How many of config.n_pages may be used from the next launch on: never fewer than before. More
-     * are made in time, as far as memory goes; `taken` pages are in use now. NULL: all, always. */
+    /* What the calls' indices in events mean; NULL: it runs no program. */
+    const vt_program *(*program)(const vt_executor *x);
+    /* How many of config.n_pages may be used from the next launch on; the number never shrinks.
+     * `taken` pages are in use now: the executor makes more in time, as far as memory goes. NULL:
+     * all pages may be used from the start. */
     int32_t (*pages)(vt_executor *x, int32_t taken);
+    /* The places where events are recorded (none, if the executor does not record), and the numbers
+     * that it keeps. Both fill out[0 .. max) and return how many there are. */
+    int32_t (*sources)(const vt_executor *x, vt_source *out, int32_t max);
+    int32_t (*report)(const vt_executor *x, vt_report *out, int32_t max);
     int32_t n_pool_slots; /* size of the token pool */
 };
 
@@ -58,17 +63,20 @@ typedef struct vt_executor_config {
     bool record; /* per-call events into trace rings */
     vt_backend backend[VT_MAX_BACKENDS]; /* [n_backends] vt_target.backend */
     int32_t n_backends;
-    const vt_progress_hook *progress; /* told while the executor is made; NULL: nobody is */
+    const vt_progress_hook *progress; /* told while the executor is made; may be NULL */
 } vt_executor_config;
 
 vt_status vt_executor_cpu_new(const vt_model *m, const vt_executor_config *config,
                               vt_executor **out, vt_err *err);
-/* The rings of a CPU executor: ring w holds worker w's VT_TRACE_CALL and VT_TRACE_WAIT events. */
-const vt_trace_ring *vt_executor_cpu_ring(const vt_executor *x, int32_t worker);
-/* Bytes of weights repacked at load. */
-int64_t vt_executor_cpu_packed_bytes(const vt_executor *x);
 
-/* Within the limits? They sized an executor's memory: a larger step would write beyond it. */
+enum { VT_MAX_REPORTS = 32 };
+/* The report of this key; false: the executor keeps none. */
+bool vt_executor_find(const vt_executor *x, const char *key, vt_report *out);
+/* Its value; `otherwise` where there is none. */
+double vt_executor_value(const vt_executor *x, const char *key, double otherwise);
+
+/* An error for a step beyond the limits: they sized the executor's memory, and the step would write
+ * past its end. */
 vt_status vt_step_check(const vt_limits *limits, const vt_step *step, vt_err *err);
 
 #endif

@@ -1,26 +1,26 @@
-/* Somebody who looks on while an executor launches steps: a recorder of spans now, hardware
- * counters later. An executor without one does nothing of this. */
+/* An observer is told while an executor launches steps: today a recorder of spans, later a reader
+ * of hardware counters. An executor without one makes none of these calls. */
 #ifndef VT_EXEC_OBSERVER_H
 #define VT_EXEC_OBSERVER_H
 
 #include "exec/executor.h"
 
 typedef enum vt_mark_kind {
-    VT_MARK_UPLOADED, /* everything up to the end of the uploads is launched */
-    VT_MARK_CALL,     /* everything up to the end of call `value` is launched */
-    VT_MARK_GRAPH,    /* there is a graph for the step: it has `value` tokens, padding counted */
-    VT_MARK_IN,       /* `value` bytes of the step were copied to the device */
-    VT_MARK_OUT,      /* ... and back to the host */
-    VT_MARK_LAUNCHED  /* all of the step but its end is launched */
+    VT_MARK_UPLOADED, /* the step is launched up to the end of its uploads */
+    VT_MARK_CALL,     /* the step is launched up to the end of call `value` */
+    VT_MARK_GRAPH,    /* the step fits a graph for `value` tokens, padding included */
+    VT_MARK_IN,       /* a copy of `value` bytes to the device is launched */
+    VT_MARK_OUT,      /* a copy of `value` bytes to the host is launched */
+    VT_MARK_LAUNCHED  /* the whole step is launched, but for the event at its end */
 } vt_mark_kind;
 
 typedef struct vt_observer vt_observer;
 struct vt_observer {
-    /* Before anything of the step is launched. True: its calls shall run one by one, with a mark
-     * behind each, even where there is a graph for them. */
+    /* Called before the step is launched. True asks the executor to run the step's calls one by
+     * one, with a mark behind each, even where it has a graph for them. */
     bool (*begin)(vt_observer *o, const vt_step *step);
     vt_status (*mark)(vt_observer *o, vt_mark_kind kind, int64_t value, vt_err *err);
-    /* The oldest step that has not ended did now; may correct the times in `view`. */
+    /* Called when the oldest step in flight has ended; may correct the times in `view`. */
     vt_status (*end)(vt_observer *o, vt_step_result *view, vt_err *err);
     void (*free)(vt_observer *o);
 };

@@ -8,6 +8,7 @@
  * device, where a layer stores all KV before any row attends. */
 #include "sim/fake_device.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,6 +37,7 @@ typedef struct fake_device {
     fake_flight flight[IN_FLIGHT];
     int32_t n_flight;
     int64_t busy_until_ns;
+    uint64_t n_waited, n_faults;        /* steps that ended, and launches and waits that failed */
     int32_t *token[IN_FLIGHT], *top_id; /* results: a step's may be read while the next one runs */
     float *logprob[IN_FLIGHT], *top_logprob;
     char violation[160];
@@ -231,6 +233,13 @@ static bool roll(fake_device *x, int32_t ppm)
     return (int32_t)(x->rng % 1000000) < ppm;
 }
 
+static bool fails(fake_device *x)
+{
+    bool now = roll(x, x->config.fault_ppm);
+    x->n_faults += now;
+    return now;
+}
+
 static int64_t cost_of(const fake_device *x, const vt_step *step)
 {
     if (x->config.cost_ns)
@@ -245,7 +254,7 @@ static vt_status fake_launch(vt_executor *base, const vt_step *step, vt_err *err
         violate(x, "three steps in flight", (int32_t)step->id);
         return vt_fail(err, VT_ERR_DEVICE, "three steps in flight");
     }
-    if (roll(x, x->config.fault_ppm))
+    if (fails(x))
         return vt_fail(err, VT_ERR_DEVICE, "the fake device failed to launch step %llu",
                        (unsigned long long)step->id);
     int64_t now = x->config.clock ? x->config.clock->now_ns : 0;
@@ -282,7 +291,8 @@ static vt_status fake_wait(vt_executor *base, vt_step_result *out, vt_err *err)
     x->n_flight--;
     if (x->config.clock && x->config.clock->now_ns < f.end_ns)
         x->config.clock->now_ns = f.end_ns;
-    if (roll(x, x->config.fault_ppm)) {
+    x->n_waited++;
+    if (fails(x)) {
         scramble(x);
         return vt_fail(err, VT_ERR_DEVICE, "the fake device lost step %llu",
                        (unsigned long long)id);
@@ -316,10 +326,37 @@ static void fake_free(vt_executor *base)
     free(x);
 }
 
-static const struct vt_program *fake_program(const vt_executor *base)
+static const vt_program *fake_program(const vt_executor *base)
 {
     (void)base;
     return NULL;
+}
+
+/* One stream without rings: the steps' fake times are in the engine's ring already, and there are
+ * no calls. */
+static int32_t fake_sources(const vt_executor *base, vt_source *out, int32_t max)
+{
+    if (max > 0)
+        *out = (vt_source){.name = "rank 0",
+                           .kind = VT_SOURCE_STREAM,
+                           .device = {.level = "fake"},
+                           .period = 1,
+                           .clock_error_ns = 0,
+                           .event_ns = NAN,
+                           .read_ns = NAN,
+                           .owner = base};
+    return 1;
+}
+
+static int32_t fake_report(const vt_executor *base, vt_report *out, int32_t max)
+{
+    const fake_device *x = (const fake_device *)base;
+    const vt_report all[] = {{"steps", (double)x->n_waited, "", NULL},
+                             {"faults", (double)x->n_faults, "", NULL}};
+    enum { ALL = sizeof all / sizeof *all };
+    for (int32_t i = 0; i < ALL && i < max; i++)
+        out[i] = all[i];
+    return ALL;
 }
 
 const char *vt_fake_violation(const vt_executor *x) { return ((const fake_device *)x)->violation; }
@@ -358,6 +395,8 @@ vt_status vt_fake_device_new(const vt_fake_config *c, vt_executor **out, vt_err 
                             .wait = fake_wait,
                             .free = fake_free,
                             .program = fake_program,
+                            .sources = fake_sources,
+                            .report = fake_report,
                             .n_pool_slots = c->n_pool_slots};
     if (!reserve(x)) {
         fake_free(&x->base);

@@ -1,6 +1,7 @@
 /* vt_engine_story: copies an engine's rings and has a story made of them. Defined here and not in
  * the engine, because the engine does not know stories. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,105 +12,87 @@
 #include "model/model.h"
 #include "story/story.h"
 
-/* The newest events of a ring, malloc'ed. */
-static vt_status copy_ring(const vt_trace_ring *ring, vt_trace_event **out, uint64_t *n,
-                           vt_err *err)
-{
-    uint64_t written = atomic_load_explicit(&ring->written, memory_order_acquire);
-    uint64_t max = written < ring->capacity ? written : ring->capacity;
-    *out = vt_calloc(max + 1, sizeof **out);
-    if (!*out)
-        return vt_fail(err, VT_ERR_MEMORY, "out of memory copying %llu events",
-                       (unsigned long long)max);
-    *n = vt_trace_copy(ring, *out, max);
-    return VT_OK;
-}
-
 /* What a story_input borrows. */
 typedef struct copies {
-    vt_trace_event
-        *events[STORY_MAX_WORKERS + 1]; /* the engine's, then the workers' or the GPU's */
-    story_gpu gpu;
-    story_kernel *kernel;
+    vt_source *facts;     /* [n] */
+    story_source *source; /* [n]; every array of a source is malloc'ed */
+    int32_t n;
 } copies;
+
+static void release(copies *c)
+{
+    for (int32_t i = 0; c->source && i < c->n; i++) {
+        story_source *s = &c->source[i];
+        free((void *)s->request);
+        free((void *)s->step);
+        free((void *)s->span);
+        free((void *)s->launch);
+        free((void *)s->kernel);
+    }
+    free(c->source);
+    free(c->facts);
+}
+
+/* The newest events of a ring, malloc'ed. NULL where the source has no such ring, or, with *ok set
+ * to false, where memory ran out. */
+static void *copy_ring(const vt_trace_ring *ring, uint64_t *n, bool *ok)
+{
+    if (!ring)
+        return NULL;
+    uint64_t written = atomic_load_explicit(&ring->written, memory_order_acquire);
+    uint64_t max = written < ring->capacity ? written : ring->capacity;
+    void *events = vt_calloc(max + 1, ring->event_bytes);
+    *n = events ? vt_trace_copy(ring, events, max) : 0;
+    *ok = *ok && events;
+    return events;
+}
+
+static vt_status copy_source(const vt_source *from, story_source *to, vt_err *err)
+{
+    vt_err why = {0};
+    to->is = *from;
+    bool ok = true;
+    to->request = copy_ring(from->requests, &to->n_requests, &ok);
+    to->step = copy_ring(from->steps, &to->n_steps, &ok);
+    to->span = copy_ring(from->spans, &to->n_spans, &ok);
+    to->launch = copy_ring(from->launches, &to->n_launches, &ok);
+    to->free_bytes = from->free_bytes ? from->free_bytes(from->owner) : -1;
+    to->has_state = from->state && from->state(from->owner, &to->state, &why) == VT_OK;
+    snprintf(to->state_missing, sizeof to->state_missing, "%s", why.message);
+    vt_kernel_facts *kernel = vt_calloc((size_t)from->n_kernels + 1, sizeof *kernel);
+    to->kernel = kernel;
+    if (!kernel || !ok)
+        return vt_fail(err, VT_ERR_MEMORY, "out of memory copying what %s recorded", from->name);
+    for (int32_t k = 0; k < from->n_kernels; k++)
+        from->kernel(from->owner, k, &kernel[k]);
+    return VT_OK;
+}
 
 /* What reading the clock and writing an event costs here and now. */
 static double event_cost_ns(void)
 {
     enum { EVENTS = 4096 };
     vt_trace_ring ring;
-    if (vt_trace_init(&ring, EVENTS, NULL) != VT_OK)
+    if (vt_trace_init(&ring, sizeof(vt_span), EVENTS, NULL) != VT_OK)
         return NAN;
     double best = INFINITY;
     for (int run = 0; run < 5; run++) {
         int64_t begin = vt_now_ns();
-        for (int i = 0; i < EVENTS; i++) {
-            int64_t now = vt_now_ns();
-            vt_trace_add(
-                &ring,
-                &(vt_trace_event){.begin_ns = begin, .end_ns = now, .kind = VT_TRACE_CALL, .a = i});
-        }
+        for (int i = 0; i < EVENTS; i++)
+            vt_trace_call(&ring, begin, i, begin, vt_now_ns());
         best = fmin(best, (double)(vt_now_ns() - begin) / EVENTS);
     }
     vt_trace_release(&ring);
     return best;
 }
 
-static vt_status collect_workers(const vt_recording *r, story_input *in, copies *c, vt_err *err)
+/* The roofs of the device that runs the steps: the first source that knows any. */
+static vt_status get_roofs(const copies *c, bool again, vt_roofs *out, vt_err *err)
 {
-    if (r->n_workers > STORY_MAX_WORKERS)
-        return vt_fail(err, VT_ERR_UNSUPPORTED, "stories are told of at most %d threads, not of %d",
-                       STORY_MAX_WORKERS, r->n_workers);
-    in->device = "cpu";
-    in->n_workers = r->n_workers;
-    for (int32_t w = 0; w < r->n_workers; w++) {
-        TRY(copy_ring(r->worker[w], &c->events[w + 1], &in->n_worker[w], err));
-        in->worker[w] = c->events[w + 1];
-    }
-    return vt_roofs_get(r->n_workers, r->model->weight_bytes, &in->roofs, err);
-}
-
-/* Names of kernels stay the JIT's. */
-static vt_status collect_gpu(const vt_recording *r, story_input *in, copies *c, vt_err *err)
-{
-    vt_cuda *cuda = r->gpu.cuda;
-    size_t free_bytes = 0, total = 0;
-    bool known = vt_cuda_enter(cuda, NULL) == VT_OK &&
-                 cuda->driver.mem_info(&free_bytes, &total) == 0;
-    c->gpu = (story_gpu){.ordinal = cuda->ordinal,
-                         .level = cuda->level,
-                         .sm_count = cuda->sm_count,
-                         .driver_version = cuda->driver_version,
-                         .memory_bytes = (int64_t)cuda->total_bytes,
-                         .free_bytes = known ? (int64_t)free_bytes : -1,
-                         .l2_bytes = cuda->l2_bytes,
-                         .n_kernels = vt_jit_count(cuda->jit),
-                         .period = r->gpu.period,
-                         .notice_ns = r->gpu.notice_ns,
-                         .event_ns = r->gpu.event_ns,
-                         .read_ns = r->gpu.read_ns};
-    vt_err why = {0};
-    c->gpu.has_state = vt_nvml_read(cuda->ordinal, &c->gpu.state, &why) == VT_OK;
-    snprintf(c->gpu.state_missing, sizeof c->gpu.state_missing, "%s", why.message);
-    c->kernel = vt_calloc((size_t)c->gpu.n_kernels + 1, sizeof *c->kernel);
-    if (!c->kernel)
-        return vt_fail(err, VT_ERR_MEMORY, "out of memory for a story");
-    for (int32_t i = 0; i < c->gpu.n_kernels; i++) {
-        const jit_cubin *cubin = vt_jit_get(cuda->jit, i);
-        c->kernel[i].name = vt_jit_name(cuda->jit, i);
-        if (cubin) {
-            c->kernel[i].registers = cubin->registers;
-            c->kernel[i].spill_bytes = cubin->spill_bytes;
-            c->kernel[i].shared_bytes = cubin->shared_bytes;
-        }
-    }
-    TRY(copy_ring(r->gpu.ring, &c->events[1], &c->gpu.n_events, err));
-    c->gpu.event = c->events[1];
-    c->gpu.kernel = c->kernel;
-    in->gpu = &c->gpu;
-    in->device = "cuda";
-    in->packed_bytes = (int64_t)r->gpu.weight_bytes;
-    return vt_roofs_cuda(cuda->ordinal, (int64_t)r->gpu.weight_bytes, false, &in->roofs, err);
+    for (int32_t i = 0; i < c->n; i++)
+        if (c->facts[i].roofs)
+            return c->facts[i].roofs(c->facts[i].owner, again, out, err);
+    return vt_fail(err, VT_ERR_UNSUPPORTED, "the executor knows no roofs of its device");
 }
 
 static vt_status collect(vt_engine *e, story_input *in, copies *c, vt_err *err)
@@ -119,28 +102,50 @@ static vt_status collect(vt_engine *e, story_input *in, copies *c, vt_err *err)
     in->model = r.model;
     in->program = r.program;
     in->n_pages = r.n_pages;
-    in->kv_bytes = r.kv_bytes;
-    in->packed_bytes = r.packed_bytes;
-    TRY(copy_ring(r.engine, &c->events[0], &in->n_engine, err));
-    in->engine = c->events[0];
+    in->device = r.executor->name;
+    in->kv_bytes = vt_executor_value(r.executor, "kv_bytes", NAN);
+    in->packed_bytes = vt_executor_value(r.executor, "packed_bytes", 0);
+    c->n = vt_engine_sources(e, NULL, 0);
+    c->facts = vt_calloc((size_t)c->n + 1, sizeof *c->facts);
+    c->source = vt_calloc((size_t)c->n + 1, sizeof *c->source);
+    if (!c->facts || !c->source)
+        return vt_fail(err, VT_ERR_MEMORY, "out of memory for a story");
+    vt_engine_sources(e, c->facts, c->n);
+    for (int32_t i = 0; i < c->n; i++)
+        TRY(copy_source(&c->facts[i], &c->source[i], err));
+    in->source = c->source;
+    in->n_sources = c->n;
+    if (story_n_workers(in) > STORY_MAX_WORKERS)
+        return vt_fail(err, VT_ERR_UNSUPPORTED, "stories are told of at most %d threads, not of %d",
+                       STORY_MAX_WORKERS, story_n_workers(in));
     in->event_cost_ns = event_cost_ns();
-    return r.on_gpu ? collect_gpu(&r, in, c, err) : collect_workers(&r, in, c, err);
+    return get_roofs(c, false, &in->roofs, err);
 }
 
+/* Where an op beats its roof the roofs were measured on a busy machine: they are measured again,
+ * once, and the story is told under the new ones. */
 static vt_status build(vt_engine *e, vt_request_id id, char **json, size_t *len, vt_err *err)
 {
-    story_input *in = vt_calloc(1, sizeof *in);
-    copies *c = vt_calloc(1, sizeof *c);
-    vt_status status = in && c ? collect(e, in, c, err)
-                               : vt_fail(err, VT_ERR_MEMORY, "out of memory for a story");
+    story_input in = {0};
+    copies c = {0};
+    char *text = NULL;
+    size_t n = 0;
+    bool beaten = false;
+    vt_status status = collect(e, &in, &c, err);
     if (status == VT_OK)
-        status = story_build(in, id, json, len, err);
-    for (int32_t i = 0; c && i <= STORY_MAX_WORKERS; i++)
-        free(c->events[i]);
-    if (c)
-        free(c->kernel);
-    free(c);
-    free(in);
+        status = story_build(&in, id, &text, &n, &beaten, err);
+    if (status == VT_OK && beaten) {
+        free(text);
+        text = NULL;
+        status = get_roofs(&c, true, &in.roofs, err);
+        if (status == VT_OK)
+            status = story_build(&in, id, &text, &n, NULL, err);
+    }
+    release(&c);
+    if (status == VT_OK) {
+        *json = text;
+        *len = n;
+    }
     return status;
 }
 

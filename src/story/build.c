@@ -1,16 +1,18 @@
 /* story.json from a recording (story/story.h, docs/story-format.md).
  *
- * Every number that is a time, a size, a rate or a share is written as {"value", "tag"}: `measured`
- * (read from a clock or a counter), `derived` (from measured times and exact bytes or FLOPs), `n/a`
- * (null: could not be seen here). Counts of tokens, steps and calls are plain integers: they are
- * exact. */
-#include <jansson.h>
+ * A pure function of the recording and the roofs. Every number that is a time, a size, a rate or a
+ * share is written as {"value", "tag"}: `measured` (read from a clock or a counter), `derived`
+ * (from measured times and exact bytes or FLOPs), `n/a` (null: could not be seen here). Counts of
+ * tokens, steps and calls are plain integers: they are exact. */
 #include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/stats.h"
 #include "device/probe.h"
 #include "model/model.h"
 #include "story/findings.h"
@@ -19,28 +21,15 @@
 #include "story/phases.h"
 #include "version.h"
 
-enum { MAX_SERIES = 512 };
-
-static int rising(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* The value at share q of the sorted values (nearest rank); NAN of none. Sorts v. */
-static double percentile(double *v, int32_t n, double q)
-{
-    if (n == 0)
-        return NAN;
-    qsort(v, (size_t)n, sizeof *v, rising);
-    int32_t at = (int32_t)ceil(q * n) - 1;
-    return v[at < 0 ? 0 : at];
-}
+enum {
+    MAX_SERIES = 512,
+    ENOUGH_GAPS = 3 /* between tokens: with fewer, the headline names no speed */
+};
 
 /* ---- the request's times ---- */
 
-/* queue | step, gap, step, gap ... | tail: they sum to finish - arrive by construction of the
- * timeline, and a step counts from where the one before it ended. */
+/* Cuts the request's time into queue | step, gap, step, gap ... | tail. A step counts from the end
+ * of the one before it, so the parts sum to finish - arrive. */
 static void time_request(const story_record *r, story_facts *f)
 {
     const request_record *q = r->mine;
@@ -67,8 +56,9 @@ static void time_request(const story_record *r, story_facts *f)
         f->ttft_s = (double)(q->token_ns[0] - q->arrive_ns) * 1e-9;
 }
 
-/* A timed step of a GPU takes longer than it would by itself: gaps in which one ended say nothing
- * about the others. Keeps the rest, unless too few are left; returns how many went. */
+/* Drops the gaps in which a timed step of a GPU ended: timing made those steps longer, and the
+ * others are what a user sees. Keeps all gaps where too few would be left. Returns how many were
+ * dropped. */
 static int32_t drop_timed(const story_record *r, double *gap, int32_t *n)
 {
     enum { MIN_GAPS = 4 };
@@ -103,19 +93,23 @@ static double *token_gaps(story_record *r, int32_t *n)
     return gap;
 }
 
-/* At most MAX_SERIES values, each the mean of a run. */
-static json_t *series(const double *v, int32_t n, double scale, const char *tag)
+/* {"values", "tag"}: at most MAX_SERIES values, each the mean of a run. */
+static void put_series(vt_json *w, const char *key, const double *v, int32_t n, double scale,
+                       const char *tag)
 {
-    json_t *list = json_array();
     int32_t out = n < MAX_SERIES ? n : MAX_SERIES;
+    vt_json_open(w, key, '{');
+    vt_json_open(w, "values", '[');
     for (int32_t c = 0; c < out; c++) {
         int32_t from = (int32_t)((int64_t)c * n / out), to = (int32_t)((int64_t)(c + 1) * n / out);
         double sum = 0;
         for (int32_t i = from; i < to; i++)
             sum += v[i];
-        json_array_append_new(list, json_real(round(sum / (to - from) * scale * 1e4) / 1e4));
+        vt_json_fixed(w, NULL, sum / (to - from) * scale, 4);
     }
-    return json_pack("{s:o, s:s}", "values", list, "tag", n ? tag : "n/a");
+    vt_json_close(w);
+    vt_json_string(w, "tag", n ? tag : "n/a");
+    vt_json_close(w);
 }
 
 static const char *finish_name(int32_t finish)
@@ -124,78 +118,135 @@ static const char *finish_name(int32_t finish)
     return finish >= 0 && finish <= VT_FINISH_ERROR ? name[finish] : "none";
 }
 
-static json_t *request_json(story_record *r, story_facts *f)
+/* Everything that several parts of the story say. */
+static vt_status find_facts(story_record *r, story_facts *f, vt_err *err)
+{
+    *f = (story_facts){
+        .total_s = NAN, .tail_s = NAN, .ttft_s = NAN, .itl_p50_s = NAN, .itl_p99_s = NAN};
+    f->gap_s = token_gaps(r, &f->n_gaps);
+    double *sorted = vt_arena_alloc(&r->arena, (size_t)f->n_gaps + 1, sizeof *sorted);
+    if (!f->gap_s || !sorted)
+        return vt_fail(err, VT_ERR_MEMORY, "out of memory for a story");
+    if (!r->mine)
+        return VT_OK;
+    int32_t n = f->n_gaps;
+    time_request(r, f);
+    memcpy(sorted, f->gap_s, (size_t)n * sizeof *sorted);
+    f->n_left_out = drop_timed(r, sorted, &n);
+    f->itl_p50_s = vt_percentile(sorted, (size_t)n, 0.50);
+    f->itl_p99_s = vt_percentile(sorted, (size_t)n, 0.99);
+    return VT_OK;
+}
+
+static void put_request(vt_json *w, const story_record *r, const story_facts *f)
 {
     const request_record *q = r->mine;
-    int32_t n_gaps;
-    double *gap = token_gaps(r, &n_gaps);
-    if (!q || !gap)
-        return json_null();
-    time_request(r, f);
-    json_t *itl = series(gap, n_gaps, 1e3, measured); /* before percentile() sorts */
-    int32_t left_out = drop_timed(r, gap, &n_gaps);
-    f->itl_p50_s = percentile(gap, n_gaps, 0.50);
-    f->itl_p99_s = percentile(gap, n_gaps, 0.99);
-    return json_pack(
-        "{s:I, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
-        "s:i}",
-        "id", (json_int_t)q->id, "prompt_tokens", q->n_prompt, "cached_tokens", q->n_cached,
-        "copied_tokens", q->n_copied, "completion_tokens", q->n_output, "pages", q->n_pages,
-        "retracted", q->n_retracted, "finish", finish_name(q->finish), "total_ms",
-        ms(f->total_s, measured), "queue_ms", ms(f->queue_s, measured), "steps_ms",
-        ms(f->steps_s, measured), "waits_ms", ms(f->waits_s, measured), "tail_ms",
-        ms(f->tail_s, measured), "ttft_ms", ms(f->ttft_s, measured), "itl_p50_ms",
-        ms(f->itl_p50_s, measured), "itl_p99_ms", ms(f->itl_p99_s, measured), "itl_ms", itl,
-        "itl_left_out", left_out);
+    if (!q) {
+        vt_json_null(w, "request");
+        return;
+    }
+    vt_json_open(w, "request", '{');
+    vt_json_int(w, "id", (int64_t)q->id);
+    vt_json_int(w, "prompt_tokens", q->n_prompt);
+    vt_json_int(w, "cached_tokens", q->n_cached);
+    vt_json_int(w, "copied_tokens", q->n_copied);
+    vt_json_int(w, "completion_tokens", q->n_output);
+    vt_json_int(w, "pages", q->n_pages);
+    vt_json_int(w, "retracted", q->n_retracted);
+    vt_json_string(w, "finish", finish_name(q->finish));
+    put_ms(w, "total_ms", f->total_s, measured);
+    put_ms(w, "queue_ms", f->queue_s, measured);
+    put_ms(w, "steps_ms", f->steps_s, measured);
+    put_ms(w, "waits_ms", f->waits_s, measured);
+    put_ms(w, "tail_ms", f->tail_s, measured);
+    put_ms(w, "ttft_ms", f->ttft_s, measured);
+    put_ms(w, "itl_p50_ms", f->itl_p50_s, measured);
+    put_ms(w, "itl_p99_ms", f->itl_p99_s, measured);
+    put_series(w, "itl_ms", f->gap_s, f->n_gaps, 1e3, measured);
+    vt_json_int(w, "itl_left_out", f->n_left_out);
+    vt_json_close(w);
 }
 
 /* ---- phases ---- */
 
-/* Per step of the phase, so that a decode table reads "one decode step". */
-static json_t *op_json(const story_input *in, const phase *p, const op_sum *o)
+static void put_op_work(vt_json *w, const op_sum *o, double n)
 {
-    double n = p->n_timed;
     const vt_cost *c = &o->cost;
-    return json_pack(
-        "{s:s, s:s, s:s, s:f, s:i, s:i, s:o, s:o, s:{s:f, s:f, s:f, s:s}, s:o, s:o,"
-        " s:{s:f, s:f, s:f, s:f, s:s}, s:o, s:o, s:o, s:s, s:{s:s, s:o, s:I}, s:o}",
-        "kind", o->kind, "op", o->op, "impl", o->impl, "calls", o->n_calls / n, "layer_first",
-        o->layer_first, "layer_last", o->layer_last, "time_us", us(o->s / n, measured), "share",
-        tagged(p->ops_s > 0 ? o->s / p->ops_s : NAN, 5, derived), "expected_bytes", "weights",
-        (double)(c->read.weights + c->write.weights) / n, "kv",
-        (double)(c->read.kv + c->write.kv) / n, "activations",
-        (double)(c->read.activations + c->write.activations) / n, "tag", derived, "extra_bytes",
-        tagged((double)vt_cost_bytes(&o->extra) / n, 0, derived), "measured_bytes",
-        tagged(NAN, 0, measured), "flops", "fp32", (double)c->flops.fp32 / n, "bf16",
-        (double)c->flops.bf16 / n, "fp8", (double)c->flops.fp8 / n, "int8",
-        (double)c->flops.int8 / n, "tag", derived, "bytes_per_s",
-        tagged(o->s > 0 ? op_bytes(o) / o->s : NAN, 0, derived), "floor_us",
-        us(o->floor_s / n, derived), "of_roof", tagged(op_of_roof(o), 4, derived), "bound",
-        o->link ? "link" : story_bound_name(op_bound(o)), "slowest", "call", o->slowest, "time_us",
-        us(o->slowest_s, measured), "step", (json_int_t)o->slowest_step, "kernels",
-        story_gpu_kernels(in, p, o));
+    vt_json_open(w, "expected_bytes", '{');
+    vt_json_real(w, "weights", (double)(c->read.weights + c->write.weights) / n);
+    vt_json_real(w, "kv", (double)(c->read.kv + c->write.kv) / n);
+    vt_json_real(w, "activations", (double)(c->read.activations + c->write.activations) / n);
+    vt_json_string(w, "tag", derived);
+    vt_json_close(w);
+    vt_json_tagged(w, "extra_bytes", (double)vt_cost_bytes(&o->extra) / n, 0, derived);
+    vt_json_tagged(w, "measured_bytes", NAN, 0, measured); /* no counters are read yet */
+    vt_json_open(w, "flops", '{');
+    vt_json_real(w, "fp32", (double)c->flops.fp32 / n);
+    vt_json_real(w, "bf16", (double)c->flops.bf16 / n);
+    vt_json_real(w, "fp8", (double)c->flops.fp8 / n);
+    vt_json_real(w, "int8", (double)c->flops.int8 / n);
+    vt_json_string(w, "tag", derived);
+    vt_json_close(w);
 }
 
-static json_t *phase_json(const story_input *in, const phase *p)
+/* Per step of the phase, so that a decode table reads "one decode step". */
+static void put_op(vt_json *w, const story_input *in, const phase *p, const op_sum *o)
 {
-    json_t *ops = json_array();
-    for (int32_t i = 0; i < p->n_ops; i++)
-        json_array_append_new(ops, op_json(in, p, &p->op[i]));
+    double n = p->n_timed;
+    vt_json_open(w, NULL, '{');
+    vt_json_string(w, "kind", o->kind);
+    vt_json_string(w, "op", o->op);
+    vt_json_string(w, "impl", o->impl);
+    vt_json_real(w, "calls", o->n_calls / n);
+    vt_json_int(w, "layer_first", o->layer_first);
+    vt_json_int(w, "layer_last", o->layer_last);
+    put_us(w, "time_us", o->s / n, measured);
+    vt_json_tagged(w, "share", p->ops_s > 0 ? o->s / p->ops_s : NAN, 5, derived);
+    put_op_work(w, o, n);
+    vt_json_tagged(w, "bytes_per_s", o->s > 0 ? op_bytes(o) / o->s : NAN, 0, derived);
+    put_us(w, "floor_us", o->floor_s / n, derived);
+    vt_json_tagged(w, "of_roof", op_of_roof(o), 4, derived);
+    vt_json_string(w, "bound", o->link ? "link" : story_bound_name(op_bound(o)));
+    vt_json_open(w, "slowest", '{');
+    vt_json_string(w, "call", o->slowest);
+    put_us(w, "time_us", o->slowest_s, measured);
+    vt_json_int(w, "step", (int64_t)o->slowest_step);
+    vt_json_close(w);
+    story_gpu_kernels(w, in, p, o);
+    vt_json_close(w);
+}
+
+static void put_phase(vt_json *w, const story_input *in, const phase *p)
+{
     double n = p->n_steps ? p->n_steps : NAN, t = p->n_timed ? p->n_timed : NAN;
-    return json_pack(
-        "{s:s, s:i, s:i, s:i, s:i, s:i, s:f, s:o, s:o, s:{s:o, s:o, s:o}, s:o, s:o, s:o, s:o, s:o, "
-        "s:o}",
-        "name", p->name, "steps", p->n_steps, "timed_steps", p->n_timed, "tokens", p->n_tokens,
-        "kv_first", p->kv_first, "kv_last", p->kv_last, "others", p->others, "wall_ms",
-        ms((double)(p->end_ns - p->begin_ns) * 1e-9, measured), "device_ms",
-        ms(p->device_s, measured), "per_step", "schedule_us",
-        us(p->part_s[VT_PART_SCHEDULE] / n, measured), "prepare_us",
-        us(p->part_s[VT_PART_PREPARE] / n, measured), "publish_us",
-        us(p->part_s[VT_PART_PUBLISH] / n, measured), "step_us", us(p->timed_s / t, measured),
-        "ops_us", us(p->ops_s / t, measured), "floor_us", us(p->floor_s / t, derived),
-        "unexplained",
-        tagged(p->timed_s > 0 ? (p->timed_s - p->ops_s) / p->timed_s : NAN, 5, derived), "ops", ops,
-        "gpu", story_gpu_phase(in, p));
+    vt_json_open(w, NULL, '{');
+    vt_json_string(w, "name", p->name);
+    vt_json_int(w, "steps", p->n_steps);
+    vt_json_int(w, "timed_steps", p->n_timed);
+    vt_json_int(w, "tokens", p->n_tokens);
+    vt_json_int(w, "kv_first", p->kv_first);
+    vt_json_int(w, "kv_last", p->kv_last);
+    vt_json_int(w, "timed_kv_first", p->timed_kv_first);
+    vt_json_int(w, "timed_kv_last", p->timed_kv_last);
+    vt_json_real(w, "others", p->others);
+    put_ms(w, "wall_ms", (double)(p->end_ns - p->begin_ns) * 1e-9, measured);
+    put_ms(w, "device_ms", p->device_s, measured);
+    vt_json_open(w, "per_step", '{');
+    put_us(w, "schedule_us", p->part_s[VT_PART_SCHEDULE] / n, measured);
+    put_us(w, "prepare_us", p->part_s[VT_PART_PREPARE] / n, measured);
+    put_us(w, "publish_us", p->part_s[VT_PART_PUBLISH] / n, measured);
+    vt_json_close(w);
+    put_us(w, "step_us", p->timed_s / t, measured);
+    put_us(w, "ops_us", p->ops_s / t, measured);
+    put_us(w, "floor_us", p->floor_s / t, derived);
+    vt_json_tagged(w, "unexplained", p->timed_s > 0 ? (p->timed_s - p->ops_s) / p->timed_s : NAN, 5,
+                   derived);
+    vt_json_open(w, "ops", '[');
+    for (int32_t i = 0; i < p->n_ops; i++)
+        put_op(w, in, p, &p->op[i]);
+    vt_json_close(w);
+    story_gpu_phase(w, in, p);
+    vt_json_close(w);
 }
 
 /* ---- the transition from prefill to decode ---- */
@@ -212,7 +263,7 @@ static double intensity(const phase *p)
     return bytes > 0 ? flops / bytes : NAN;
 }
 
-/* Share of the roof `b` that the phase reaches while its device works. */
+/* The share of roof `b` that the phase reaches while its device works. */
 static double reached(const phase *p, const vt_roofs *roofs, story_bound b)
 {
     const double roof[STORY_BOUNDS] = {vt_roofs_bandwidth(roofs), roofs->fp32_per_s,
@@ -235,33 +286,42 @@ static const op_sum *find_op(const phase *p, const char *op)
     return NULL;
 }
 
-static json_t *side_json(const story_input *in, const phase *p, const char *attention)
+static void put_side(vt_json *w, const char *key, const story_input *in, const phase *p,
+                     const char *attention)
 {
     const op_sum *o = find_op(p, attention);
-    const story_kernel *k = o ? op_kernel(in, o) : NULL;
+    const vt_kernel_facts *k = o ? op_kernel(in, o) : NULL;
     char how[96] = "";
-    if (in->gpu)
+    vt_json_open(w, key, '{');
+    vt_json_string(w, "attention", attention);
+    vt_json_string(w, "impl", o ? o->impl : "none");
+    vt_json_string(w, "kernel", k ? k->name : NULL);
+    if (story_gpu(in))
         story_gpu_how(p, how, sizeof how);
-    return json_pack("{s:s, s:s, s:s?, s:s?, s:f, s:o, s:o, s:o, s:o, s:o}", "attention", attention,
-                     "impl", o ? o->impl : "none", "kernel", k ? k->name : NULL, "how",
-                     in->gpu ? how : NULL, "rows",
-                     p->n_steps ? (double)p->n_tokens / p->n_steps : 0.0, "flop_per_byte",
-                     tagged(intensity(p), 2, derived), "of_memory",
-                     tagged(reached(p, &in->roofs, STORY_BOUND_MEMORY), 4, derived), "of_int8",
-                     tagged(reached(p, &in->roofs, STORY_BOUND_INT8), 4, derived), "of_fp32",
-                     tagged(reached(p, &in->roofs, STORY_BOUND_FP32), 4, derived), "of_bf16",
-                     tagged(reached(p, &in->roofs, STORY_BOUND_BF16), 4, derived));
+    vt_json_string(w, "how", *how ? how : NULL);
+    vt_json_real(w, "rows", p->n_steps ? (double)p->n_tokens / p->n_steps : 0.0);
+    vt_json_tagged(w, "flop_per_byte", intensity(p), 2, derived);
+    vt_json_tagged(w, "of_memory", reached(p, &in->roofs, STORY_BOUND_MEMORY), 4, derived);
+    vt_json_tagged(w, "of_int8", reached(p, &in->roofs, STORY_BOUND_INT8), 4, derived);
+    vt_json_tagged(w, "of_fp32", reached(p, &in->roofs, STORY_BOUND_FP32), 4, derived);
+    vt_json_tagged(w, "of_bf16", reached(p, &in->roofs, STORY_BOUND_BF16), 4, derived);
+    vt_json_close(w);
 }
 
-static json_t *transition_json(const story_input *in, const phase phases[STORY_PHASES])
+static void put_transition(vt_json *w, const story_input *in, const phase phases[STORY_PHASES])
 {
     const phase *p = &phases[STORY_PREFILL], *d = &phases[STORY_DECODE];
-    if (p->n_timed == 0 || d->n_timed == 0)
-        return json_null();
-    return json_pack("{s:s, s:s, s:o, s:o, s:o}", "what", "prefill -> decode", "reason",
-                     "one query row a sequence from here on", "at_ms", json_null(), "before",
-                     side_json(in, p, "attention_prefill"), "after",
-                     side_json(in, d, "attention_decode"));
+    if (p->n_timed == 0 || d->n_timed == 0) {
+        vt_json_null(w, "transition");
+        return;
+    }
+    vt_json_open(w, "transition", '{');
+    vt_json_string(w, "what", "prefill -> decode");
+    vt_json_string(w, "reason", "one query row a sequence from here on");
+    vt_json_null(w, "at_ms");
+    put_side(w, "before", in, p, "attention_prefill");
+    put_side(w, "after", in, d, "attention_decode");
+    vt_json_close(w);
 }
 
 /* ---- memory, threads, what stands around the numbers ---- */
@@ -276,112 +336,130 @@ static double resident_bytes(void)
     return n == 2 ? (double)resident * (double)sysconf(_SC_PAGESIZE) : NAN;
 }
 
-static json_t *memory_json(const story_input *in, story_record *r)
+/* "pages_held", "pages_cached", "pages_free" after each chosen step. */
+static void put_pages(vt_json *w, story_record *r)
 {
-    json_t *out = json_pack("{s:o, s:o, s:o, s:i, s:i, s:o}", "weight_bytes",
-                            tagged((double)in->model->weight_bytes, 0, derived), "packed_bytes",
-                            tagged((double)in->packed_bytes, 0, derived), "kv_pool_bytes",
-                            tagged((double)in->kv_bytes, 0, derived), "pages", in->n_pages,
-                            "page_size", in->program->target.limits.page_size, "resident_bytes",
-                            tagged(resident_bytes(), 0, measured));
-    if (in->gpu) {
-        double free_bytes = in->gpu->free_bytes < 0 ? NAN : (double)in->gpu->free_bytes;
-        json_object_set_new(out, "device_bytes",
-                            tagged((double)in->gpu->memory_bytes, 0, measured));
-        json_object_set_new(out, "device_free_bytes", tagged(free_bytes, 0, measured));
-    }
-    double *held = vt_arena_alloc(&r->arena, (size_t)r->n_steps + 1, 3 * sizeof *held);
-    int32_t n = 0;
-    for (int32_t i = 0; held && i < r->n_steps; i++)
-        if (r->step[i].chosen) {
-            held[n] = r->step[i].pages_held;
-            held[r->n_steps + n] = r->step[i].pages_cached;
-            held[2 * r->n_steps + n++] = r->step[i].pages_free;
+    static const char *const key[] = {"pages_held", "pages_cached", "pages_free"};
+    double *v = vt_arena_alloc(&r->arena, (size_t)r->n_steps + 1, sizeof *v);
+    for (int k = 0; v && k < 3; k++) {
+        int32_t n = 0;
+        for (int32_t i = 0; i < r->n_steps; i++) {
+            const step_record *s = &r->step[i];
+            if (s->chosen)
+                v[n++] = k == 0 ? s->pages_held : k == 1 ? s->pages_cached : s->pages_free;
         }
-    if (held) {
-        json_object_set_new(out, "pages_held", series(held, n, 1, measured));
-        json_object_set_new(out, "pages_cached", series(held + r->n_steps, n, 1, measured));
-        json_object_set_new(out, "pages_free", series(held + 2 * r->n_steps, n, 1, measured));
+        put_series(w, key[k], v, n, 1, measured);
     }
-    return out;
 }
 
-static json_t *threads_json(const story_input *in, const story_record *r)
+static void put_memory(vt_json *w, const story_input *in, story_record *r)
 {
-    json_t *list = json_array();
-    for (int32_t w = 0; w < in->n_workers; w++) {
-        double all = r->worker_busy_s[w] + r->worker_wait_s[w];
-        json_array_append_new(
-            list, json_pack("{s:i, s:o, s:o, s:o}", "worker", w, "busy_ms",
-                            ms(r->worker_busy_s[w], measured), "wait_ms",
-                            ms(r->worker_wait_s[w], measured), "busy",
-                            tagged(all > 0 ? r->worker_busy_s[w] / all : NAN, 4, derived)));
+    const story_source *gpu = story_gpu(in);
+    vt_json_open(w, "memory", '{');
+    vt_json_tagged(w, "weight_bytes", (double)in->model->weight_bytes, 0, derived);
+    vt_json_tagged(w, "packed_bytes", in->packed_bytes, 0, derived);
+    vt_json_tagged(w, "kv_pool_bytes", in->kv_bytes, 0, derived);
+    vt_json_int(w, "pages", in->n_pages);
+    vt_json_int(w, "page_size", in->program->target.limits.page_size);
+    vt_json_tagged(w, "resident_bytes", resident_bytes(), 0, measured);
+    if (gpu) {
+        double free_bytes = gpu->free_bytes < 0 ? NAN : (double)gpu->free_bytes;
+        vt_json_tagged(w, "device_bytes", (double)gpu->is.device.memory_bytes, 0, measured);
+        vt_json_tagged(w, "device_free_bytes", free_bytes, 0, measured);
     }
-    return list;
+    put_pages(w, r);
+    vt_json_close(w);
 }
 
-static json_t *roofs_json(const vt_roofs *r)
+static void put_threads(vt_json *w, const story_input *in, const story_record *r)
 {
-    return json_pack("{s:o, s:I, s:o, s:I, s:o, s:o, s:o, s:o, s:I, s:o}", "memory_bytes_per_s",
-                     tagged(r->memory_bytes_per_s, 0, measured), "memory_working_set_bytes",
-                     (json_int_t)r->far_bytes, "weights_bytes_per_s",
-                     tagged(r->near_bytes > 0 ? r->near_bytes_per_s : NAN, 0, measured),
-                     "weights_working_set_bytes", (json_int_t)r->near_bytes, "fp32_per_s",
-                     tagged(r->fp32_per_s, 0, measured), "bf16_per_s",
-                     tagged(r->bf16_per_s > 0 ? r->bf16_per_s : NAN, 0, measured), "int8_per_s",
-                     tagged(r->int8_per_s > 0 ? r->int8_per_s : NAN, 0, measured), "l2_bytes_per_s",
-                     tagged(r->l2_bytes > 0 ? r->l2_bytes_per_s : NAN, 0, measured),
-                     "l2_working_set_bytes", (json_int_t)r->l2_bytes, "kernel_us",
-                     us(r->kernel_s > 0 ? r->kernel_s : NAN, measured));
+    int32_t worker = 0;
+    vt_json_open(w, "threads", '[');
+    for (int32_t k = 0; k < in->n_sources; k++) {
+        double all = r->busy_s[k] + r->wait_s[k];
+        if (in->source[k].is.kind != VT_SOURCE_WORKER)
+            continue;
+        vt_json_open(w, NULL, '{');
+        vt_json_int(w, "worker", worker++);
+        put_ms(w, "busy_ms", r->busy_s[k], measured);
+        put_ms(w, "wait_ms", r->wait_s[k], measured);
+        vt_json_tagged(w, "busy", all > 0 ? r->busy_s[k] / all : NAN, 4, derived);
+        vt_json_close(w);
+    }
+    vt_json_close(w);
 }
 
-static json_t *not_measured_json(const story_input *in, const phase phases[STORY_PHASES])
+/* A rate that the hardware does not have is 0. */
+static void put_rate(vt_json *w, const char *key, double rate)
 {
-    json_t *list = json_array();
+    vt_json_tagged(w, key, rate > 0 ? rate : NAN, 0, measured);
+}
+
+static void put_roofs(vt_json *w, const vt_roofs *r)
+{
+    vt_json_open(w, "roofs", '{');
+    vt_json_tagged(w, "memory_bytes_per_s", r->memory_bytes_per_s, 0, measured);
+    vt_json_int(w, "memory_working_set_bytes", r->far_bytes);
+    put_rate(w, "weights_bytes_per_s", r->near_bytes > 0 ? r->near_bytes_per_s : 0);
+    vt_json_int(w, "weights_working_set_bytes", r->near_bytes);
+    vt_json_tagged(w, "fp32_per_s", r->fp32_per_s, 0, measured);
+    put_rate(w, "bf16_per_s", r->bf16_per_s);
+    put_rate(w, "int8_per_s", r->int8_per_s);
+    put_rate(w, "l2_bytes_per_s", r->l2_bytes > 0 ? r->l2_bytes_per_s : 0);
+    vt_json_int(w, "l2_working_set_bytes", r->l2_bytes);
+    put_us(w, "kernel_us", r->kernel_s > 0 ? r->kernel_s : NAN, measured);
+    vt_json_close(w);
+}
+
+static void put_not_measured(vt_json *w, const story_input *in, const phase phases[STORY_PHASES])
+{
     char why[200];
     int32_t lost = 0;
     for (int i = 0; i < STORY_PHASES; i++)
         lost += phases[i].n_steps - phases[i].n_timed - phases[i].gpu.n_whole;
-    if (in->gpu)
-        story_gpu_not_measured(in, phases, list);
-    else if (!vt_probe_perf_events(why, sizeof why))
-        json_array_append_new(
-            list, json_pack("{s:s, s:s}", "what", "bytes moved, cache misses, stalls", "why", why));
+    vt_json_open(w, "not_measured", '[');
+    if (story_gpu(in))
+        story_gpu_not_measured(w, story_gpu(in), phases);
     else
-        json_array_append_new(list,
-                              json_pack("{s:s, s:s}", "what", "bytes moved, cache misses, stalls",
-                                        "why", "the recorder does not read hardware counters yet"));
+        put_missing(w, "bytes moved, cache misses, stalls",
+                    vt_probe_perf_events(why, sizeof why)
+                        ? "the recorder does not read hardware counters yet"
+                        : why);
     if (lost > 0) {
         snprintf(why, sizeof why, "the recorder's rings hold the newest events; %d steps are older",
                  lost);
-        json_array_append_new(
-            list, json_pack("{s:s, s:s}", "what", "op calls of some steps", "why", why));
+        put_missing(w, "op calls of some steps", why);
     }
-    json_array_append_new(list, json_pack("{s:s, s:s}", "what", "tokenising and the chat template",
-                                          "why", "they end before the engine sees the request"));
-    return list;
+    put_missing(w, "tokenising and the chat template",
+                "they end before the engine sees the request");
+    vt_json_close(w);
 }
 
-/* Clock reads and events cost time too: so many events a step, each so long. */
-static json_t *observer_json(const story_input *in, const phase *d, story_facts *f)
+/* Reading the clock and writing events cost time too. */
+static void put_observer(vt_json *w, const story_input *in, const phase *d)
 {
+    const story_source *gpu = story_gpu(in);
     double calls = 0;
-    if (in->gpu)
-        return story_gpu_observer(in, d, f);
-    for (int32_t i = 0; i < d->n_ops; i++)
-        calls += d->op[i].n_calls;
-    double events = d->n_timed ? 2 * calls / d->n_timed
-                               : NAN; /* a call and a wait, on each worker at once */
-    f->recorder_s = events * in->event_cost_ns * 1e-9;
-    return json_pack(
-        "{s:o, s:o, s:o, s:o}", "events_per_step", tagged(events, 0, derived), "event_ns",
-        tagged(in->event_cost_ns, 1, measured), "step_us", us(f->recorder_s, derived), "tax",
-        tagged(d->n_timed ? f->recorder_s / (d->timed_s / d->n_timed) : NAN, 5, derived));
+    vt_json_open(w, "observer", '{');
+    if (gpu) {
+        story_gpu_observer(w, gpu, d);
+    } else {
+        for (int32_t i = 0; i < d->n_ops; i++)
+            calls += d->op[i].n_calls;
+        /* a call and a wait, on each worker at once */
+        double events = d->n_timed ? 2 * calls / d->n_timed : NAN;
+        double cost_s = events * in->event_cost_ns * 1e-9;
+        vt_json_tagged(w, "events_per_step", events, 0, derived);
+        vt_json_tagged(w, "event_ns", in->event_cost_ns, 1, measured);
+        put_us(w, "step_us", cost_s, derived);
+        vt_json_tagged(w, "tax", d->n_timed ? cost_s / (d->timed_s / d->n_timed) : NAN, 5, derived);
+    }
+    vt_json_close(w);
 }
 
-/* ---- the paragraph that one may stop after ---- */
+/* ---- the headline: a reader may stop after it ---- */
 
-/* A GPU's steps mostly run in graphs, and their time as a whole is the true one. */
+/* Most steps of a GPU run in graphs; their time as a whole is the true one. */
 static void headline_gpu(vt_buf *b, const phase *d, const vt_roofs *roofs)
 {
     double bytes = 0, step_s = phase_step_s(d);
@@ -419,15 +497,15 @@ static void headline_decode(vt_buf *b, const phase *d, const vt_roofs *roofs)
     vt_buf_puts(b, " a step.");
 }
 
-static json_t *headline_json(const story_input *in, const story_record *r,
-                             const phase phases[STORY_PHASES], const story_facts *f)
+static void put_headline(vt_json *w, const story_input *in, const story_record *r,
+                         const phase phases[STORY_PHASES], const story_facts *f)
 {
     vt_buf b = {0};
     const phase *d = &phases[STORY_DECODE];
     if (r->mine && r->mine->n_token_ns > 0) {
         vt_buf_puts(&b, "First token after ");
         vt_text_time(&b, f->ttft_s);
-        if (isfinite(f->itl_p50_s)) {
+        if (f->n_gaps >= ENOUGH_GAPS) {
             vt_buf_puts(&b, ", then one every ");
             vt_text_time(&b, f->itl_p50_s);
         }
@@ -435,160 +513,183 @@ static json_t *headline_json(const story_input *in, const story_record *r,
     } else
         vt_buf_printf(&b, "%d prefill and %d decode steps.", phases[STORY_PREFILL].n_steps,
                       d->n_steps);
-    if (d->n_timed > 0 && in->gpu)
+    if (d->n_timed > 0 && story_gpu(in))
         headline_gpu(&b, d, &in->roofs);
     else if (d->n_timed > 0)
         headline_decode(&b, d, &in->roofs);
-    json_t *text = json_string(b.data ? b.data : "");
+    vt_json_string(w, "headline", b.data ? b.data : "");
     vt_buf_release(&b);
-    return text;
 }
 
 /* ---- the timeline ---- */
 
-static void event_json(json_t *list, const char *what, double at_s, double s, const char *fmt, ...)
+static void put_event(vt_json *w, const char *what, double at_s, double s, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
 
-static void event_json(json_t *list, const char *what, double at_s, double s, const char *fmt, ...)
+static void put_event(vt_json *w, const char *what, double at_s, double s, const char *fmt, ...)
 {
     char text[256];
     va_list args;
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    json_array_append_new(list, json_pack("{s:s, s:o, s:o, s:s}", "event", what, "at_ms",
-                                          ms(at_s, measured), "ms", ms(s, measured), "text", text));
+    vt_json_open(w, NULL, '{');
+    vt_json_string(w, "event", what);
+    put_ms(w, "at_ms", at_s, measured);
+    put_ms(w, "ms", s, measured);
+    vt_json_string(w, "text", text);
+    vt_json_close(w);
 }
 
-static void phase_event(const story_input *in, json_t *list, const request_record *q,
-                        const phase *p)
+static void put_phase_event(vt_json *w, const story_input *in, const request_record *q,
+                            const phase *p)
 {
     char mixed[64] = "", how[96] = "";
-    if (in->gpu)
+    if (story_gpu(in))
         story_gpu_how(p, how, sizeof how);
     if (p->others > 0)
         snprintf(mixed, sizeof mixed, ", with %.1f other sequences", p->others);
-    event_json(list, p->name, (double)(p->begin_ns - q->arrive_ns) * 1e-9,
-               (double)(p->end_ns - p->begin_ns) * 1e-9, "%d tokens in %d %s%s%s%s", p->n_tokens,
-               p->n_steps,
-               p->name[0] == 'p' ? (p->n_steps == 1 ? "chunk" : "chunks")
-                                 : (p->n_steps == 1 ? "step" : "steps"),
-               mixed, in->gpu ? "; " : "", how);
+    put_event(w, p->name, (double)(p->begin_ns - q->arrive_ns) * 1e-9,
+              (double)(p->end_ns - p->begin_ns) * 1e-9, "%d tokens in %d %s%s%s%s%s", p->n_tokens,
+              p->n_steps, p->name[0] == 'p' ? "chunk" : "step", p->n_steps == 1 ? "" : "s", mixed,
+              *how ? "; " : "", how);
 }
 
-static json_t *timeline_json(const story_input *in, const story_record *r,
-                             const phase phases[STORY_PHASES], const story_facts *f)
+static void put_timeline(vt_json *w, const story_input *in, const story_record *r,
+                         const phase phases[STORY_PHASES], const story_facts *f)
 {
-    json_t *list = json_array();
     const request_record *q = r->mine;
     const phase *p = &phases[STORY_PREFILL], *d = &phases[STORY_DECODE];
-    if (!q)
-        return list;
-    event_json(list, "arrive", 0, NAN, "%d prompt tokens", q->n_prompt);
-    if (q->match.end_ns)
-        event_json(list, "match", (double)(q->match.begin_ns - q->arrive_ns) * 1e-9,
-                   span_s(q->match),
-                   "%d of %d tokens found in the cache, %d of them copied; %d pages", q->n_cached,
-                   q->n_prompt, q->n_copied, q->n_pages);
-    if (p->n_steps)
-        phase_event(in, list, q, p);
-    if (p->n_steps && d->n_steps)
-        event_json(list, "transition", (double)(d->begin_ns - q->arrive_ns) * 1e-9, NAN,
-                   "prefill -> decode");
-    if (d->n_steps)
-        phase_event(in, list, q, d);
-    if (q->finish_ns)
-        event_json(list, "done", f->total_s, NAN, "%s", finish_name(q->finish));
-    return list;
+    vt_json_open(w, "timeline", '[');
+    if (q)
+        put_event(w, "arrive", 0, NAN, "%d prompt tokens", q->n_prompt);
+    if (q && q->match.end_ns)
+        put_event(w, "match", (double)(q->match.begin_ns - q->arrive_ns) * 1e-9, span_s(q->match),
+                  "%d of %d tokens found in the cache, %d of them copied; %d pages", q->n_cached,
+                  q->n_prompt, q->n_copied, q->n_pages);
+    if (q && p->n_steps)
+        put_phase_event(w, in, q, p);
+    if (q && p->n_steps && d->n_steps)
+        put_event(w, "transition", (double)(d->begin_ns - q->arrive_ns) * 1e-9, NAN,
+                  "prefill -> decode");
+    if (q && d->n_steps)
+        put_phase_event(w, in, q, d);
+    if (q && q->finish_ns)
+        put_event(w, "done", f->total_s, NAN, "%s", finish_name(q->finish));
+    vt_json_close(w);
 }
 
 /* ---- all of it ---- */
 
-static json_t *model_json(const vt_model *m)
+/* "amx", "sm_90a": of what ran the steps. */
+static const char *level_of(const story_input *in)
+{
+    for (int32_t i = 0; i < in->n_sources; i++)
+        if (in->source[i].is.device.level)
+            return in->source[i].is.device.level;
+    return "";
+}
+
+static void put_engine(vt_json *w, const story_input *in)
+{
+    vt_json_open(w, "engine", '{');
+    vt_json_string(w, "version", vt_version());
+    vt_json_string(w, "commit", VT_COMMIT);
+    vt_json_string(w, "device", in->device);
+    vt_json_string(w, "machine", in->roofs.name);
+    vt_json_string(w, "level", level_of(in));
+    vt_json_int(w, "threads", story_n_workers(in));
+    story_gpu_engine(w, in);
+    vt_json_close(w);
+}
+
+static void put_model(vt_json *w, const vt_model *m)
 {
     const vt_arch *a = &m->arch;
-    return json_pack("{s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:I}", "name", m->name,
-                     "family", a->family, "quant", m->quant, "layers", a->n_layers, "hidden",
-                     a->hidden, "heads", a->n_heads, "kv_heads", a->n_kv_heads, "head_dim",
-                     a->head_dim, "ffn", a->ffn, "vocab", a->vocab, "weight_bytes",
-                     (json_int_t)m->weight_bytes);
+    vt_json_open(w, "model", '{');
+    vt_json_string(w, "name", m->name);
+    vt_json_string(w, "family", a->family);
+    vt_json_string(w, "quant", m->quant);
+    vt_json_int(w, "layers", a->n_layers);
+    vt_json_int(w, "hidden", a->hidden);
+    vt_json_int(w, "heads", a->n_heads);
+    vt_json_int(w, "kv_heads", a->n_kv_heads);
+    vt_json_int(w, "head_dim", a->head_dim);
+    vt_json_int(w, "ffn", a->ffn);
+    vt_json_int(w, "vocab", a->vocab);
+    vt_json_int(w, "weight_bytes", m->weight_bytes);
+    vt_json_close(w);
 }
 
-static json_t *assemble(const story_input *in, story_record *r, const phase phases[STORY_PHASES])
+static vt_status assemble(const story_input *in, story_record *r, const phase phases[STORY_PHASES],
+                          vt_buf *out, vt_err *err)
 {
-    story_facts f = {
-        .total_s = NAN, .tail_s = NAN, .ttft_s = NAN, .itl_p50_s = NAN, .itl_p99_s = NAN};
-    json_t *request = request_json(r, &f), *list = json_array();
-    json_t *observer = observer_json(in, &phases[STORY_DECODE], &f);
+    story_facts f;
+    vt_json w;
+    TRY(find_facts(r, &f, err));
+    vt_json_begin(&w, out, 1);
+    vt_json_open(&w, NULL, '{');
+    vt_json_string(&w, "schema", "vitrine.story");
+    vt_json_int(&w, "version", STORY_VERSION);
+    put_engine(&w, in);
+    put_model(&w, in->model);
+    put_roofs(&w, &in->roofs);
+    put_headline(&w, in, r, phases, &f);
+    put_request(&w, r, &f);
+    put_timeline(&w, in, r, phases, &f);
+    vt_json_open(&w, "phases", '[');
     for (int i = 0; i < STORY_PHASES; i++)
         if (phases[i].n_steps)
-            json_array_append_new(list, phase_json(in, &phases[i]));
-    return json_pack("{s:s, s:i, s:{s:s, s:s, s:s, s:s, s:s, s:i, s:o}, s:o, s:o, s:o, s:o, s:o, "
-                     "s:o, s:o, s:o, s:o,"
-                     " s:o, s:o, s:o}",
-                     "schema", "vitrine.story", "version", STORY_VERSION, "engine", "version",
-                     vt_version(), "commit", VT_COMMIT, "device", in->device, "machine",
-                     in->roofs.name, "level",
-                     in->gpu ? in->roofs.level : vt_isa_name(in->program->target.isa), "threads",
-                     in->n_workers, "gpu", story_gpu_json(in), "model", model_json(in->model),
-                     "roofs", roofs_json(&in->roofs), "headline", headline_json(in, r, phases, &f),
-                     "request", request, "timeline", timeline_json(in, r, phases, &f), "phases",
-                     list, "transition", transition_json(in, phases), "memory", memory_json(in, r),
-                     "threads", threads_json(in, r), "findings", story_findings(in, phases, &f),
-                     "not_measured", not_measured_json(in, phases), "observer", observer);
+            put_phase(&w, in, &phases[i]);
+    vt_json_close(&w);
+    put_transition(&w, in, phases);
+    put_memory(&w, in, r);
+    put_threads(&w, in, r);
+    story_findings(&w, in, phases, &f);
+    put_not_measured(&w, in, phases);
+    put_observer(&w, in, &phases[STORY_DECODE]);
+    vt_json_close(&w);
+    return vt_json_end(&w) ? VT_OK : vt_fail(err, VT_ERR_MEMORY, "out of memory for a story");
 }
 
-/* True where an op of weight ran faster than its roof: the roof was measured on a busy machine. */
 static bool roofs_beaten(const phase phases[STORY_PHASES])
 {
-    static const double weight = 0.03, beaten = 1.05;
     for (int i = 0; i < STORY_PHASES; i++)
         for (int32_t k = 0; k < phases[i].n_ops; k++)
-            if (phases[i].op[k].s > weight * phases[i].ops_s &&
-                op_of_roof(&phases[i].op[k]) > beaten)
+            if (op_beats_roof(&phases[i], &phases[i].op[k]))
                 return true;
     return false;
 }
 
-static vt_status sum_under_roofs(story_input *in, story_record *r, story_step *plan,
-                                 phase phases[STORY_PHASES], vt_err *err)
-{
-    TRY(story_sum_phases(in, r, plan, phases, err));
-    if (!in->roofs.measured || !roofs_beaten(phases))
-        return VT_OK;
-    TRY(in->gpu ? vt_roofs_cuda(in->gpu->ordinal, in->roofs.near_bytes, true, &in->roofs, err)
-                : vt_roofs_again(in->roofs.threads, in->roofs.near_bytes, &in->roofs, err));
-    return story_sum_phases(in, r, plan, phases, err);
-}
-
-static vt_status build(story_input *in, story_record *r, char **json, vt_err *err)
+static vt_status build(const story_input *in, story_record *r, vt_buf *out, bool *beaten,
+                       vt_err *err)
 {
     phase phases[STORY_PHASES];
     story_step *plan = NULL;
     const vt_limits *lim = &in->program->target.limits;
     TRY(story_step_new(in->program, lim->max_tokens, lim->max_seqs, &plan, err));
-    vt_status status = sum_under_roofs(in, r, plan, phases, err);
-    if (status == VT_OK) {
-        json_t *story = assemble(in, r, phases);
-        *json = story ? json_dumps(story, JSON_INDENT(1) | JSON_REAL_PRECISION(10)) : NULL;
-        json_decref(story);
-        if (!*json)
-            status = vt_fail(err, VT_ERR_MEMORY, "out of memory for a story");
-    }
+    vt_status status = story_sum_phases(in, r, plan, phases, err);
+    if (status == VT_OK)
+        status = assemble(in, r, phases, out, err);
+    *beaten = status == VT_OK && in->roofs.measured && roofs_beaten(phases);
     story_step_free(plan);
     return status;
 }
 
-vt_status story_build(story_input *in, vt_request_id id, char **json, size_t *len, vt_err *err)
+vt_status story_build(const story_input *in, vt_request_id id, char **json, size_t *len,
+                      bool *beaten, vt_err *err)
 {
     story_record r;
-    char *text = NULL;
+    vt_buf out = {0};
+    bool some_beaten = false;
     TRY(story_record_make(in, id, &r, err));
-    vt_status status = build(in, &r, &text, err);
+    vt_status status = build(in, &r, &out, &some_beaten, err);
     story_record_release(&r);
     if (status == VT_OK) {
-        *json = text;
-        *len = strlen(text);
+        *json = vt_buf_detach(&out, len);
+        if (beaten)
+            *beaten = some_beaten;
     }
+    vt_buf_release(&out);
     return status;
 }

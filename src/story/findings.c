@@ -1,5 +1,6 @@
-/* Findings (story/findings.h). Thresholds are here, named, and printed with each finding; they mark
- * what is worth a look, not what is wrong. W: worth doing something about; N: good to know. */
+/* Findings (story/findings.h). Each threshold is a named constant here and is printed with its
+ * findings; it marks what is worth a look, not what is wrong. Severity W: worth doing something
+ * about; N: good to know. */
 #include "story/findings.h"
 
 #include <math.h>
@@ -9,7 +10,7 @@
 
 static const double near_roof = 0.60;     /* from here on an op counts as bound by its roof */
 static const double far_from_roof = 0.35; /* below it there is something to find */
-static const double worth_a_look = 0.10;  /* share of device time from which an op is judged */
+static const double worth_a_look = 0.10;  /* an op is judged from this share of device time on */
 static const double little_work_s = 2e-6;
 static const double large_share = 0.30;
 static const double idle_workers = 0.10;
@@ -24,35 +25,48 @@ static const double host_bound = 0.80;
 static const double many_kernels = 0.20;
 
 typedef struct findings {
-    json_t *list;
+    vt_json *w;
     int n_w, n_n;
 } findings;
 
-static void add(findings *f, char severity, const char *rule, const char *threshold,
-                json_t *evidence, const char *fmt, ...) __attribute__((format(printf, 6, 7)));
+static void begin(findings *f, char severity, const char *rule, const char *threshold,
+                  const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 
-static void add(findings *f, char severity, const char *rule, const char *threshold,
-                json_t *evidence, const char *fmt, ...)
+/* Begins a finding; its evidence follows, member by member, then end(). */
+static void begin(findings *f, char severity, const char *rule, const char *threshold,
+                  const char *fmt, ...)
 {
-    char text[400], id[16];
+    char text[400];
     va_list args;
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    snprintf(id, sizeof id, "%c%d", severity, severity == 'W' ? ++f->n_w : ++f->n_n);
-    json_array_append_new(f->list,
-                          json_pack("{s:s, s:s, s:s, s:s, s:o}", "id", id, "rule", rule, "text",
-                                    text, "threshold", threshold, "evidence", evidence));
+    vt_json_open(f->w, NULL, '{');
+    vt_json_printf(f->w, "id", "%c%d", severity, severity == 'W' ? ++f->n_w : ++f->n_n);
+    vt_json_string(f->w, "rule", rule);
+    vt_json_string(f->w, "text", text);
+    vt_json_string(f->w, "threshold", threshold);
+    vt_json_open(f->w, "evidence", '{');
 }
 
-static json_t *op_evidence(const phase *p, const op_sum *o)
+static void end(findings *f)
 {
-    return json_pack("{s:s, s:s, s:i, s:f, s:f}", "phase", p->name, "op", o->kind, "steps",
-                     p->n_timed, "share", o->s / p->ops_s, "of_roof",
-                     isnan(op_of_roof(o)) ? 0.0 : op_of_roof(o));
+    vt_json_close(f->w);
+    vt_json_close(f->w);
 }
 
-/* The ops that matter against the roof that binds them. */
+/* The evidence about an op, and the end of its finding. */
+static void end_op(findings *f, const phase *p, const op_sum *o)
+{
+    vt_json_string(f->w, "phase", p->name);
+    vt_json_string(f->w, "op", o->kind);
+    vt_json_int(f->w, "steps", p->n_timed);
+    vt_json_real(f->w, "share", o->s / p->ops_s);
+    vt_json_real(f->w, "of_roof", isnan(op_of_roof(o)) ? 0.0 : op_of_roof(o));
+    end(f);
+}
+
+/* Compares the ops that matter with the roof that binds them. */
 static void judge_roofs(findings *f, const story_input *in, const phase *p)
 {
     double bound_s = 0, floor_s = 0;
@@ -61,32 +75,56 @@ static void judge_roofs(findings *f, const story_input *in, const phase *p)
             bound_s += p->op[i].s;
             floor_s += p->op[i].floor_s;
         }
-    if (p->ops_s > 0 && bound_s > 0.5 * p->ops_s && floor_s > near_roof * bound_s)
-        add(f, 'N', "roof.memory", "60 % of the read roof",
-            json_pack("{s:s, s:i, s:f, s:f}", "phase", p->name, "steps", p->n_timed, "share",
-                      bound_s / p->ops_s, "of_roof", floor_s / bound_s),
-            "%s is bound by memory: %.0f %% of its time moves bytes at %.0f %% of the read roof",
-            p->name, 100 * bound_s / p->ops_s, 100 * floor_s / bound_s);
+    if (p->ops_s > 0 && bound_s > 0.5 * p->ops_s && floor_s > near_roof * bound_s) {
+        begin(f, 'N', "roof.memory", "60 % of the read roof",
+              "%s is bound by memory: %.0f %% of its time moves bytes at %.0f %% of the read roof",
+              p->name, 100 * bound_s / p->ops_s, 100 * floor_s / bound_s);
+        vt_json_string(f->w, "phase", p->name);
+        vt_json_int(f->w, "steps", p->n_timed);
+        vt_json_real(f->w, "share", bound_s / p->ops_s);
+        vt_json_real(f->w, "of_roof", floor_s / bound_s);
+        end(f);
+    }
     int32_t told = 0; /* ops come longest first: the two that cost most are enough */
     for (int32_t i = 0; i < p->n_ops && told < 2; i++) {
         const op_sum *o = &p->op[i];
         bool gap = !o->link && o->s > worth_a_look * p->ops_s && op_of_roof(o) < far_from_roof;
         told += gap;
-        if (gap && o->floor_s < little_work_s * o->n_calls)
-            add(f, 'W', "call.latency", "2 us of work a call, for ops above 10 % of the time",
-                op_evidence(p, o),
+        if (gap && o->floor_s < little_work_s * o->n_calls) {
+            begin(
+                f, 'W', "call.latency", "2 us of work a call, for ops above 10 % of the time",
                 "%s %s takes %.0f %% of the time: %.1f us a call for %.1f us of work; %s binds it, "
                 "not a roof",
                 p->name, o->kind, 100 * o->s / p->ops_s, o->s / o->n_calls * 1e6,
                 o->floor_s / o->n_calls * 1e6,
-                in->gpu ? "starting and draining a kernel"
-                        : "getting all workers to start and to meet");
-        else if (gap)
-            add(f, 'W', "roof.gap", "35 % of the roof, for ops above 10 % of the time",
-                op_evidence(p, o),
+                story_gpu(in) ? "starting and draining a kernel"
+                              : "getting all workers to start and to meet");
+            end_op(f, p, o);
+        } else if (gap) {
+            begin(
+                f, 'W', "roof.gap", "35 % of the roof, for ops above 10 % of the time",
                 "%s %s takes %.0f %% of the time at %.0f %% of its %s roof: %.0f %% of it could go",
                 p->name, o->kind, 100 * o->s / p->ops_s, 100 * op_of_roof(o),
                 story_bound_name(op_bound(o)), 100 * (1 - op_of_roof(o)));
+            end_op(f, p, o);
+        }
+    }
+}
+
+/* Roofs are measured again before a story is told where an op beats one. An op that still does says
+ * that this machine's speed changes: the shares of roofs are too high. */
+static void judge_measured(findings *f, const story_input *in, const phase *p)
+{
+    for (int32_t i = 0; in->roofs.measured && i < p->n_ops; i++) {
+        const op_sum *o = &p->op[i];
+        if (!op_beats_roof(p, o))
+            continue;
+        begin(f, 'N', "roof.beaten", "105 % of the roof, for ops above 3 % of the time",
+              "%s %s ran at %.0f %% of its %s roof: the roof was measured while the machine was "
+              "busy",
+              p->name, o->kind, 100 * op_of_roof(o), story_bound_name(op_bound(o)));
+        end_op(f, p, o);
+        return;
     }
 }
 
@@ -97,128 +135,186 @@ static void judge_shares(findings *f, const phase *p)
         bytes += p->op[i].link ? 0 : op_bytes(&p->op[i]);
     for (int32_t i = 0; i < p->n_ops; i++) {
         const op_sum *o = &p->op[i];
-        if (!o->link && o->layer_first < 0 && o->s > large_share / 2 * p->ops_s && bytes > 0)
-            add(f, 'N', "share.outside", "15 % for one op outside the layers", op_evidence(p, o),
-                "%s alone costs %.0f %% of a %s step: it moves %.1f MB, %.0f %% of all", o->kind,
-                100 * o->s / p->ops_s, p->name, op_bytes(o) / p->n_timed * 1e-6,
-                100 * op_bytes(o) / bytes);
+        if (!o->link && o->layer_first < 0 && o->s > large_share / 2 * p->ops_s && bytes > 0) {
+            begin(f, 'N', "share.outside", "15 % for one op outside the layers",
+                  "%s alone costs %.0f %% of a %s step: it moves %.1f MB, %.0f %% of all", o->kind,
+                  100 * o->s / p->ops_s, p->name, op_bytes(o) / p->n_timed * 1e-6,
+                  100 * op_bytes(o) / bytes);
+            end_op(f, p, o);
+        }
     }
-    if (p->n_ops && p->op[0].layer_first >= 0 && p->op[0].s > large_share * p->ops_s)
-        add(f, 'N', "share.largest", "30 % of the time", op_evidence(p, &p->op[0]),
-            "%s is the hotspot of %s: %.0f %% of its device time", p->op[0].kind, p->name,
-            100 * p->op[0].s / p->ops_s);
+    if (p->n_ops && p->op[0].layer_first >= 0 && p->op[0].s > large_share * p->ops_s) {
+        begin(f, 'N', "share.largest", "30 % of the time",
+              "%s is the hotspot of %s: %.0f %% of its device time", p->op[0].kind, p->name,
+              100 * p->op[0].s / p->ops_s);
+        end_op(f, p, &p->op[0]);
+    }
 }
 
 static void judge_workers(findings *f, const phase *p)
 {
     double all = p->busy_s + p->wait_s;
-    if (all > 0 && p->wait_s > idle_workers * all)
-        add(f, 'W', "threads.wait", "10 % of the workers' time",
-            json_pack("{s:s, s:i, s:f}", "phase", p->name, "steps", p->n_timed, "wait_share",
-                      p->wait_s / all),
-            "%s: workers spend %.0f %% of their time waiting for each other at barriers", p->name,
-            100 * p->wait_s / all);
-    if (p->timed_s > 0 && fabs(p->timed_s - p->ops_s) > unexplained * p->timed_s)
-        add(f, 'W', "time.unexplained", "2 % of the device time",
-            json_pack("{s:s, s:i, s:f}", "phase", p->name, "steps", p->n_timed, "share",
-                      (p->timed_s - p->ops_s) / p->timed_s),
-            "%s: the ops sum to %.3f ms of %.3f ms device time: %.1f %% lies outside them", p->name,
-            p->ops_s * 1e3, p->timed_s * 1e3, 100 * (p->timed_s - p->ops_s) / p->timed_s);
+    if (all > 0 && p->wait_s > idle_workers * all) {
+        begin(f, 'W', "threads.wait", "10 % of the workers' time",
+              "%s: workers spend %.0f %% of their time waiting for each other at barriers", p->name,
+              100 * p->wait_s / all);
+        vt_json_string(f->w, "phase", p->name);
+        vt_json_int(f->w, "steps", p->n_timed);
+        vt_json_real(f->w, "wait_share", p->wait_s / all);
+        end(f);
+    }
+    if (p->timed_s > 0 && fabs(p->timed_s - p->ops_s) > unexplained * p->timed_s) {
+        begin(f, 'W', "time.unexplained", "2 % of the device time",
+              "%s: the ops sum to %.3f ms of %.3f ms device time: %.1f %% lies outside them",
+              p->name, p->ops_s * 1e3, p->timed_s * 1e3,
+              100 * (p->timed_s - p->ops_s) / p->timed_s);
+        vt_json_string(f->w, "phase", p->name);
+        vt_json_int(f->w, "steps", p->n_timed);
+        vt_json_real(f->w, "share", (p->timed_s - p->ops_s) / p->timed_s);
+        end(f);
+    }
 }
 
-static void judge_gpu(findings *f, const story_input *in, const phase *p)
+/* How a GPU ran the phase's steps. */
+static void judge_launches(findings *f, const story_input *in, const phase *p)
 {
     const phase_on_gpu *g = &p->gpu;
     double tokens = g->n_steps ? g->tokens / g->n_steps : 0, step_s = phase_step_s(p);
+    double idle_s = g->n_idle ? g->idle_s / g->n_idle : 0;
+    if (g->graph_least > 0 && tokens < (1 - padded_rows) * g->graph_least) {
+        begin(f, 'N', "graph.padding", "25 % of a graph's rows",
+              "%s runs in a graph for %d tokens with %.4g: %.0f %% of its rows are padding",
+              p->name, g->graph_least, tokens, 100 * (1 - tokens / g->graph_least));
+        vt_json_string(f->w, "phase", p->name);
+        vt_json_int(f->w, "graph_tokens", g->graph_least);
+        vt_json_real(f->w, "tokens", tokens);
+        end(f);
+    }
+    if (idle_s > gpu_idle * step_s) {
+        begin(f, 'W', "gpu.idle", "5 % of a step",
+              "%s: the GPU stands idle for %.1f us before a step of %.1f us", p->name, idle_s * 1e6,
+              step_s * 1e6);
+        vt_json_string(f->w, "phase", p->name);
+        vt_json_int(f->w, "steps", g->n_idle);
+        vt_json_real(f->w, "idle_us", idle_s * 1e6);
+        vt_json_real(f->w, "step_us", step_s * 1e6);
+        end(f);
+    }
+    double empty_s = g->n_steps ? g->kernels / g->n_steps * in->roofs.kernel_s : 0;
+    if (empty_s > many_kernels * step_s) {
+        begin(f, 'N', "kernel.count", "20 % of a step",
+              "%s launches %.0f kernels a step: empty ones, one behind another, would take %.0f of "
+              "its %.0f us",
+              p->name, g->kernels / g->n_steps, empty_s * 1e6, step_s * 1e6);
+        vt_json_string(f->w, "phase", p->name);
+        vt_json_real(f->w, "kernels", g->kernels / g->n_steps);
+        vt_json_real(f->w, "kernel_us", in->roofs.kernel_s * 1e6);
+        vt_json_real(f->w, "step_us", step_s * 1e6);
+        end(f);
+    }
+}
+
+/* What timing a GPU's steps call by call did to them. */
+static void judge_timing(findings *f, const phase *p)
+{
+    const phase_on_gpu *g = &p->gpu;
     int32_t timed = g->n_steps - g->n_whole;
     double launch_s = timed ? g->prepare_timed_s / timed : 0,
-           timed_s = p->n_timed ? p->timed_s / p->n_timed : NAN;
-    double idle_s = g->n_idle ? g->idle_s / g->n_idle : 0;
-    if (g->graph_least > 0 && tokens < (1 - padded_rows) * g->graph_least)
-        add(f, 'N', "graph.padding", "25 % of a graph's rows",
-            json_pack("{s:s, s:i, s:f}", "phase", p->name, "graph_tokens", g->graph_least, "tokens",
-                      tokens),
-            "%s runs in a graph for %d tokens with %.4g: %.0f %% of its rows are padding", p->name,
-            g->graph_least, tokens, 100 * (1 - tokens / g->graph_least));
-    if (idle_s > gpu_idle * step_s)
-        add(f, 'W', "gpu.idle", "5 % of a step",
-            json_pack("{s:s, s:i, s:f, s:f}", "phase", p->name, "steps", g->n_idle, "idle_us",
-                      idle_s * 1e6, "step_us", step_s * 1e6),
-            "%s: the GPU stands idle for %.1f us before a step of %.1f us", p->name, idle_s * 1e6,
-            step_s * 1e6);
-    double empty_s = g->n_steps ? g->kernels / g->n_steps * in->roofs.kernel_s : 0;
-    if (empty_s > many_kernels * step_s)
-        add(f, 'N', "kernel.count", "20 % of a step",
-            json_pack("{s:s, s:f, s:f, s:f}", "phase", p->name, "kernels", g->kernels / g->n_steps,
-                      "kernel_us", in->roofs.kernel_s * 1e6, "step_us", step_s * 1e6),
-            "%s launches %.0f kernels a step: empty ones, one behind another, would take %.0f of "
-            "its "
-            "%.0f us",
-            p->name, g->kernels / g->n_steps, empty_s * 1e6, step_s * 1e6);
-    if (launch_s > host_bound * timed_s)
-        add(f, 'N', "timed.starved", "80 % of a timed step",
-            json_pack("{s:s, s:f, s:f}", "phase", p->name, "prepare_us", launch_s * 1e6, "timed_us",
-                      timed_s * 1e6),
-            "%s: the host needs %.0f us to launch a timed step of %.0f us call by call: where it "
-            "is "
-            "late the GPU waits, and the wait counts to the call",
-            p->name, launch_s * 1e6, timed_s * 1e6);
-    if (g->n_whole && timed_s > timed_slower * step_s)
-        add(f, 'N', "timed.slower", "1.25 times the untimed step",
-            json_pack("{s:s, s:f, s:f}", "phase", p->name, "timed_us", timed_s * 1e6, "whole_us",
-                      step_s * 1e6),
-            "timed call by call a %s step takes %.2f times as long as in its graph: shares are "
-            "near, rates and shares of roofs are lower bounds",
-            p->name, timed_s / step_s);
+           timed_s = p->n_timed ? p->timed_s / p->n_timed : NAN, step_s = phase_step_s(p);
+    if (launch_s > host_bound * timed_s) {
+        begin(f, 'N', "timed.starved", "80 % of a timed step",
+              "%s: the host needs %.0f us to launch a timed step of %.0f us call by call: where it "
+              "is late the GPU waits, and the wait counts to the call",
+              p->name, launch_s * 1e6, timed_s * 1e6);
+        vt_json_string(f->w, "phase", p->name);
+        vt_json_real(f->w, "prepare_us", launch_s * 1e6);
+        vt_json_real(f->w, "timed_us", timed_s * 1e6);
+        end(f);
+    }
+    if (g->n_whole && timed_s > timed_slower * step_s) {
+        begin(f, 'N', "timed.slower", "1.25 times the untimed step",
+              "timed call by call a %s step takes %.2f times as long as in its graph: shares are "
+              "near, rates and shares of roofs are lower bounds",
+              p->name, timed_s / step_s);
+        vt_json_string(f->w, "phase", p->name);
+        vt_json_real(f->w, "timed_us", timed_s * 1e6);
+        vt_json_real(f->w, "whole_us", step_s * 1e6);
+        end(f);
+    }
+}
+
+static void judge_kernels(findings *f, const story_source *gpu, const phase *p)
+{
     for (int32_t i = 0; i < p->n_ops; i++)
         for (int32_t k = 0; k < p->op[i].n_kernels; k++) {
-            const story_kernel *kernel = &in->gpu->kernel[p->op[i].kernel[k].kernel];
-            if (kernel->spill_bytes > 0)
-                add(f, 'W', "kernel.spill", "one byte",
-                    json_pack("{s:s, s:s, s:s, s:i}", "phase", p->name, "op", p->op[i].kind,
-                              "kernel", kernel->name, "spill_bytes", kernel->spill_bytes),
-                    "%s %s: a thread of its kernel spills %d bytes of registers", p->name,
-                    p->op[i].kind, kernel->spill_bytes);
+            const vt_kernel_facts *kernel = &gpu->kernel[p->op[i].kernel[k].kernel];
+            if (kernel->spill_bytes > 0) {
+                begin(f, 'W', "kernel.spill", "one byte",
+                      "%s %s: a thread of its kernel spills %d bytes of registers", p->name,
+                      p->op[i].kind, kernel->spill_bytes);
+                vt_json_string(f->w, "phase", p->name);
+                vt_json_string(f->w, "op", p->op[i].kind);
+                vt_json_string(f->w, "kernel", kernel->name);
+                vt_json_int(f->w, "spill_bytes", kernel->spill_bytes);
+                end(f);
+            }
         }
 }
 
 static void judge_request(findings *f, const phase *decode, const story_facts *t)
 {
-    if (t->total_s > 0 && t->waits_s > host_share * t->total_s)
-        add(f, 'W', "host.gaps", "5 % of the request",
-            json_pack("{s:f, s:f}", "waits_ms", t->waits_s * 1e3, "total_ms", t->total_s * 1e3),
+    if (t->total_s > 0 && t->waits_s > host_share * t->total_s) {
+        begin(
+            f, 'W', "host.gaps", "5 % of the request",
             "the device stood still for %.1f ms between this request's steps: %.0f %% of its time",
             t->waits_s * 1e3, 100 * t->waits_s / t->total_s);
-    if (t->total_s > 0 && t->queue_s > queued_share * t->total_s)
-        add(f, 'W', "queue.share", "20 % of the request",
-            json_pack("{s:f, s:f}", "queue_ms", t->queue_s * 1e3, "total_ms", t->total_s * 1e3),
-            "%.0f %% of the request's time was waiting for its first step",
-            100 * t->queue_s / t->total_s);
-    if (t->itl_p99_s > itl_spread * t->itl_p50_s)
-        add(f, 'W', "itl.spread", "p99 above 1.5 times p50",
-            json_pack("{s:f, s:f}", "p50_ms", t->itl_p50_s * 1e3, "p99_ms", t->itl_p99_s * 1e3),
-            "tokens come unevenly: the gap between two is %.2f ms (p50) and %.2f ms (p99)",
-            t->itl_p50_s * 1e3, t->itl_p99_s * 1e3);
-    if (decode->others >= 1)
-        add(f, 'N', "batch.shared", "one other sequence",
-            json_pack("{s:f}", "others", decode->others),
-            "its decode steps were shared with %.1f other sequences on average", decode->others);
+        vt_json_real(f->w, "waits_ms", t->waits_s * 1e3);
+        vt_json_real(f->w, "total_ms", t->total_s * 1e3);
+        end(f);
+    }
+    if (t->total_s > 0 && t->queue_s > queued_share * t->total_s) {
+        begin(f, 'W', "queue.share", "20 % of the request",
+              "%.0f %% of the request's time was waiting for its first step",
+              100 * t->queue_s / t->total_s);
+        vt_json_real(f->w, "queue_ms", t->queue_s * 1e3);
+        vt_json_real(f->w, "total_ms", t->total_s * 1e3);
+        end(f);
+    }
+    if (t->itl_p99_s > itl_spread * t->itl_p50_s) {
+        begin(f, 'W', "itl.spread", "p99 above 1.5 times p50",
+              "tokens come unevenly: the gap between two is %.2f ms (p50) and %.2f ms (p99)",
+              t->itl_p50_s * 1e3, t->itl_p99_s * 1e3);
+        vt_json_real(f->w, "p50_ms", t->itl_p50_s * 1e3);
+        vt_json_real(f->w, "p99_ms", t->itl_p99_s * 1e3);
+        end(f);
+    }
+    if (decode->others >= 1) {
+        begin(f, 'N', "batch.shared", "one other sequence",
+              "its decode steps were shared with %.1f other sequences on average", decode->others);
+        vt_json_real(f->w, "others", decode->others);
+        end(f);
+    }
 }
 
-json_t *story_findings(const story_input *in, const phase phases[STORY_PHASES],
-                       const story_facts *t)
+void story_findings(vt_json *w, const story_input *in, const phase phases[STORY_PHASES],
+                    const story_facts *t)
 {
-    findings f = {.list = json_array()};
+    findings f = {.w = w};
+    vt_json_open(w, "findings", '[');
     for (int i = STORY_PHASES - 1; i >= 0; i--) { /* decode first: it is most of a request's time */
         const phase *p = &phases[i];
-        if (in->gpu && p->n_steps)
-            judge_gpu(&f, in, p);
+        if (p->gpu.n_steps) {
+            judge_launches(&f, in, p);
+            judge_timing(&f, p);
+            judge_kernels(&f, story_gpu(in), p);
+        }
         if (p->n_timed == 0)
             continue;
         judge_roofs(&f, in, p);
+        judge_measured(&f, in, p);
         judge_shares(&f, p);
         judge_workers(&f, p);
     }
     judge_request(&f, &phases[STORY_DECODE], t);
-    return f.list;
+    vt_json_close(w);
 }

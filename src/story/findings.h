@@ -3,20 +3,19 @@
 #ifndef VT_STORY_FINDINGS_H
 #define VT_STORY_FINDINGS_H
 
-#include <jansson.h>
-
+#include "base/json_write.h"
 #include "story/phases.h"
 
 /* What the rules look at, beside the phases. NAN where it is not known. */
 typedef struct story_facts {
     double total_s, queue_s, steps_s, waits_s, tail_s;
     double ttft_s, itl_p50_s, itl_p99_s;
-    double recorder_s; /* cost of recording, per decode step */
+    double *gap_s;              /* [n_gaps] between tokens */
+    int32_t n_gaps, n_left_out; /* of the percentiles */
 } story_facts;
 
-/* A JSON array of {"id", "severity", "rule", "text", "evidence", "threshold"}; NULL when out of
- * memory. */
-json_t *story_findings(const story_input *in, const phase phases[STORY_PHASES],
-                       const story_facts *f);
+/* Writes "findings", a list of {"id", "rule", "text", "threshold", "evidence"}. */
+void story_findings(vt_json *w, const story_input *in, const phase phases[STORY_PHASES],
+                    const story_facts *f);
 
 #endif

@@ -7,38 +7,57 @@
 
 #include "story/numbers.h"
 
-static json_t *known(double v, int digits) { return tagged(v < 0 ? NAN : v, digits, measured); }
-
-/* Clocks tell why a roof of another day is not reached. */
-static json_t *state_json(const story_gpu *g)
+/* A value below 0 is not known. */
+static void put_known(vt_json *w, const char *key, double v, int digits)
 {
-    const vt_gpu_state *s = &g->state;
-    json_t *held = json_array();
-    if (!g->has_state) {
-        json_decref(held);
-        return json_null();
-    }
-    for (int32_t i = 1; s->throttle > 0 && vt_nvml_reason(i); i++) /* 0: idle, as it is now */
-        if (s->throttle >> i & 1)
-            json_array_append_new(held, json_string(vt_nvml_reason(i)));
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "sm_mhz", known(s->sm_mhz, 0),
-                     "sm_max_mhz", known(s->sm_max_mhz, 0), "memory_mhz", known(s->memory_mhz, 0),
-                     "memory_max_mhz", known(s->memory_max_mhz, 0), "power_w", known(s->power_w, 1),
-                     "power_limit_w", known(s->power_limit_w, 1), "temperature_c",
-                     known(s->temperature_c, 0), "clocks_held_by", held);
+    vt_json_tagged(w, key, v < 0 ? NAN : v, digits, measured);
 }
 
-json_t *story_gpu_json(const story_input *in)
+/* Clocks tell why a roof of another day is not reached. */
+static void put_state(vt_json *w, const story_source *g)
 {
-    const story_gpu *g = in->gpu;
-    if (!g)
-        return json_null();
-    return json_pack("{s:i, s:s, s:s, s:i, s:i, s:I, s:I, s:i, s:i, s:o, s:o}", "ordinal",
-                     g->ordinal, "name", in->roofs.name, "arch", in->roofs.level, "level", g->level,
-                     "multiprocessors", g->sm_count, "memory_bytes", (json_int_t)g->memory_bytes,
-                     "l2_bytes", (json_int_t)g->l2_bytes, "driver_version", g->driver_version,
-                     "kernels_compiled", g->n_kernels, "clock_error_us",
-                     us(g->notice_ns * 1e-9, measured), "state", state_json(g));
+    const vt_gpu_state *s = &g->state;
+    if (!g->has_state) {
+        vt_json_null(w, "state");
+        return;
+    }
+    vt_json_open(w, "state", '{');
+    put_known(w, "sm_mhz", s->sm_mhz, 0);
+    put_known(w, "sm_max_mhz", s->sm_max_mhz, 0);
+    put_known(w, "memory_mhz", s->memory_mhz, 0);
+    put_known(w, "memory_max_mhz", s->memory_max_mhz, 0);
+    put_known(w, "power_w", s->power_w, 1);
+    put_known(w, "power_limit_w", s->power_limit_w, 1);
+    put_known(w, "temperature_c", s->temperature_c, 0);
+    vt_json_open(w, "clocks_held_by", '[');
+    for (int32_t i = 1; s->throttle > 0 && vt_nvml_reason(i); i++) /* 0: idle, as it is now */
+        if (s->throttle >> i & 1)
+            vt_json_string(w, NULL, vt_nvml_reason(i));
+    vt_json_close(w);
+    vt_json_close(w);
+}
+
+void story_gpu_engine(vt_json *w, const story_input *in)
+{
+    const story_source *g = story_gpu(in);
+    if (!g) {
+        vt_json_null(w, "gpu");
+        return;
+    }
+    const vt_device_facts *d = &g->is.device;
+    vt_json_open(w, "gpu", '{');
+    vt_json_int(w, "ordinal", d->ordinal);
+    vt_json_string(w, "name", in->roofs.name);
+    vt_json_string(w, "arch", d->level);
+    vt_json_int(w, "level", d->kernel_level);
+    vt_json_int(w, "multiprocessors", d->sm_count);
+    vt_json_int(w, "memory_bytes", d->memory_bytes);
+    vt_json_int(w, "l2_bytes", d->l2_bytes);
+    vt_json_int(w, "driver_version", d->driver_version);
+    vt_json_int(w, "kernels_compiled", g->is.n_kernels);
+    put_us(w, "clock_error_us", g->is.clock_error_ns * 1e-9, measured);
+    put_state(w, g);
+    vt_json_close(w);
 }
 
 void story_gpu_how(const phase *p, char *out, size_t size)
@@ -60,80 +79,86 @@ void story_gpu_how(const phase *p, char *out, size_t size)
                  g->graph_most, unit, used);
 }
 
-json_t *story_gpu_phase(const story_input *in, const phase *p)
+void story_gpu_phase(vt_json *w, const story_input *in, const phase *p)
 {
     const phase_on_gpu *g = &p->gpu;
     char how[96];
-    if (!in->gpu)
-        return json_null();
-    double n = g->n_steps ? g->n_steps : NAN;
-    int32_t timed = g->n_steps - g->n_whole;
-    story_gpu_how(p, how, sizeof how);
-    return json_pack(
-        "{s:s, s:i, s:i, s:o, s:o, s:o, s:o, s:i, s:o, s:o, s:o, s:o}", "how", how,
-        "graph_tokens_least", g->graph_least, "graph_tokens_most", g->graph_most, "tokens",
-        tagged(g->tokens / n, 3, measured), "kernels_per_step", tagged(g->kernels / n, 2, measured),
-        "host_to_device_bytes", tagged(g->bytes_in / n, 0, measured), "idle_us",
-        us(g->n_idle ? g->idle_s / g->n_idle : NAN, measured), "whole_steps", g->n_whole,
-        "whole_step_us", us(g->n_whole ? g->whole_s / g->n_whole : NAN, measured), "slower",
-        tagged(g->n_whole && p->n_timed ? p->timed_s / p->n_timed / phase_step_s(p) : NAN, 3,
-               derived),
-        "prepare_timed_us", us(timed ? g->prepare_timed_s / timed : NAN, measured),
-        "prepare_whole_us", us(g->n_whole ? g->prepare_whole_s / g->n_whole : NAN, measured));
-}
-
-json_t *story_gpu_kernels(const story_input *in, const phase *p, const op_sum *o)
-{
-    json_t *list = json_array();
-    for (int32_t i = 0; i < o->n_kernels; i++) {
-        const story_kernel *k = &in->gpu->kernel[o->kernel[i].kernel];
-        json_array_append_new(list, json_pack("{s:s, s:f, s:i, s:i, s:i}", "name", k->name,
-                                              "launches", (double)o->kernel[i].n / p->n_timed,
-                                              "registers", k->registers, "spill_bytes",
-                                              k->spill_bytes, "shared_bytes", k->shared_bytes));
+    if (!story_gpu(in)) {
+        vt_json_null(w, "gpu");
+        return;
     }
-    return list;
+    double n = g->n_steps ? g->n_steps : NAN, whole = g->n_whole ? g->n_whole : NAN;
+    double timed = g->n_steps > g->n_whole ? g->n_steps - g->n_whole : NAN;
+    story_gpu_how(p, how, sizeof how);
+    vt_json_open(w, "gpu", '{');
+    vt_json_string(w, "how", how);
+    vt_json_int(w, "graph_tokens_least", g->graph_least);
+    vt_json_int(w, "graph_tokens_most", g->graph_most);
+    vt_json_tagged(w, "tokens", g->tokens / n, 3, measured);
+    vt_json_tagged(w, "kernels_per_step", g->kernels / n, 2, measured);
+    vt_json_tagged(w, "host_to_device_bytes", g->bytes_in / n, 0, measured);
+    put_us(w, "idle_us", g->n_idle ? g->idle_s / g->n_idle : NAN, measured);
+    vt_json_int(w, "whole_steps", g->n_whole);
+    put_us(w, "whole_step_us", g->whole_s / whole, measured);
+    vt_json_tagged(w, "slower",
+                   g->n_whole && p->n_timed ? p->timed_s / p->n_timed / phase_step_s(p) : NAN, 3,
+                   derived);
+    put_us(w, "prepare_timed_us", g->prepare_timed_s / timed, measured);
+    put_us(w, "prepare_whole_us", g->prepare_whole_s / whole, measured);
+    vt_json_close(w);
 }
 
-json_t *story_gpu_observer(const story_input *in, const phase *d, story_facts *f)
+void story_gpu_kernels(vt_json *w, const story_input *in, const phase *p, const op_sum *o)
 {
-    const story_gpu *g = in->gpu;
+    const story_source *g = story_gpu(in);
+    vt_json_open(w, "kernels", '[');
+    for (int32_t i = 0; i < o->n_kernels; i++) {
+        const vt_kernel_facts *k = &g->kernel[o->kernel[i].kernel];
+        vt_json_open(w, NULL, '{');
+        vt_json_string(w, "name", k->name);
+        vt_json_real(w, "launches", (double)o->kernel[i].n / p->n_timed);
+        vt_json_int(w, "registers", k->registers);
+        vt_json_int(w, "spill_bytes", k->spill_bytes);
+        vt_json_int(w, "shared_bytes", k->shared_bytes);
+        vt_json_close(w);
+    }
+    vt_json_close(w);
+}
+
+void story_gpu_observer(vt_json *w, const story_source *g, const phase *d)
+{
     double events = d->n_timed ? 1 : NAN; /* the uploads'; then one a launch of a call */
     for (int32_t i = 0; i < d->n_ops && d->n_timed; i++)
         events += d->op[i].link ? 0 : (double)d->op[i].n_calls / d->n_timed;
     double timed = d->n_timed ? d->timed_s / d->n_timed : NAN;
     double whole = d->gpu.n_whole ? d->gpu.whole_s / d->gpu.n_whole : NAN;
-    f->recorder_s = timed - whole;
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:i, s:o, s:o}", "events_per_step",
-                     tagged(events, 1, derived), "event_ns", tagged(g->event_ns, 1, measured),
-                     "read_ns", tagged(g->read_ns, 1, measured), "timed_step_us",
-                     us(timed, measured), "whole_step_us", us(whole, measured), "period", g->period,
-                     "step_us", us((timed - whole) / g->period, derived), "tax",
-                     tagged((timed / whole - 1) / g->period, 5, derived));
+    vt_json_tagged(w, "events_per_step", events, 1, derived);
+    vt_json_tagged(w, "event_ns", g->is.event_ns, 1, measured);
+    vt_json_tagged(w, "read_ns", g->is.read_ns, 1, measured);
+    put_us(w, "timed_step_us", timed, measured);
+    put_us(w, "whole_step_us", whole, measured);
+    vt_json_int(w, "period", g->is.period);
+    put_us(w, "step_us", (timed - whole) / g->is.period, derived);
+    vt_json_tagged(w, "tax", (timed / whole - 1) / g->is.period, 5, derived);
 }
 
-void story_gpu_not_measured(const story_input *in, const phase phases[STORY_PHASES], json_t *list)
+void story_gpu_not_measured(vt_json *w, const story_source *g, const phase phases[STORY_PHASES])
 {
     int32_t whole = 0;
+    char what[64];
     for (int i = 0; i < STORY_PHASES; i++)
         whole += phases[i].gpu.n_whole;
-    json_array_append_new(
-        list, json_pack("{s:s, s:s}", "what", "bytes moved, cache hits, occupancy, stalls", "why",
-                        "the GPU's counters are CUPTI's (tiers T2 and T3), which is not read yet; "
-                        "times are of tier T0"));
+    put_missing(w, "bytes moved, cache hits, occupancy, stalls",
+                "the GPU's counters are CUPTI's (tiers T2 and T3), which is not read yet; times "
+                "are of tier T0");
     if (whole > 0) {
-        char why[200];
-        snprintf(why, sizeof why,
-                 "a graph is one launch, and nobody sees into it; op times are from steps that ran "
-                 "call by call");
-        char what[64];
         snprintf(what, sizeof what, "op calls of %d step%s", whole, whole == 1 ? "" : "s");
-        json_array_append_new(list, json_pack("{s:s, s:s}", "what", what, "why", why));
+        put_missing(w, what,
+                    "a graph is one launch, and nobody sees into it; op times are from steps that "
+                    "ran call by call");
     }
-    if (!in->gpu->has_state)
-        json_array_append_new(list, json_pack("{s:s, s:s}", "what", "clocks, power, temperature",
-                                              "why", in->gpu->state_missing));
-    json_array_append_new(
-        list, json_pack("{s:s, s:s}", "what", "overlap of neighbouring kernels", "why",
-                        "in a timed step each kernel begins after the end of the one before it"));
+    if (!g->has_state)
+        put_missing(w, "clocks, power, temperature", g->state_missing);
+    put_missing(w, "overlap of neighbouring kernels",
+                "in a timed step each kernel begins after the end of the one before it");
 }

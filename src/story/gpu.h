@@ -2,21 +2,20 @@
 #ifndef VT_STORY_GPU_H
 #define VT_STORY_GPU_H
 
-#include <jansson.h>
-
+#include "base/json_write.h"
 #include "story/findings.h"
 
-/* "gpu" of the engine: the device, and how it was watched. Null where the engine has a CPU. */
-json_t *story_gpu_json(const story_input *in);
-/* "gpu" of a phase: graphs and padding, kernels, bytes to the device, idle time. */
-json_t *story_gpu_phase(const story_input *in, const phase *p);
-/* "kernels" of an op kind: the instances its calls launched. */
-json_t *story_gpu_kernels(const story_input *in, const phase *p, const op_sum *o);
-/* How the phase's steps ran, for a person: "in the graph for 8 sequences, 5.0 used". */
+/* "gpu" of the engine: the device, and how it was watched. Null where CPU workers ran the steps. */
+void story_gpu_engine(vt_json *w, const story_input *in);
+/* "gpu" of a phase: graphs and padding, kernels, bytes to the device, idle time; or null. */
+void story_gpu_phase(vt_json *w, const story_input *in, const phase *p);
+/* "kernels" of an op kind: the instances that its calls launched. */
+void story_gpu_kernels(vt_json *w, const story_input *in, const phase *p, const op_sum *o);
+/* How the phase's steps ran, for a person: "in the graph for 8 sequences, 5 used". */
 void story_gpu_how(const phase *p, char *out, size_t size);
-/* What timing calls one by one costs; sets f->recorder_s. */
-json_t *story_gpu_observer(const story_input *in, const phase *decode, story_facts *f);
-/* Appends to a list of {"what", "why"}. */
-void story_gpu_not_measured(const story_input *in, const phase phases[STORY_PHASES], json_t *list);
+/* The members of "observer" where only some steps are timed: what timing their calls costs. */
+void story_gpu_observer(vt_json *w, const story_source *g, const phase *decode);
+/* Elements of "not_measured". */
+void story_gpu_not_measured(vt_json *w, const story_source *g, const phase phases[STORY_PHASES]);
 
 #endif

@@ -2,21 +2,27 @@
 #ifndef VT_STORY_NUMBERS_H
 #define VT_STORY_NUMBERS_H
 
-#include <jansson.h>
-#include <math.h>
+#include "base/json_write.h"
 
 static const char measured[] = "measured", derived[] = "derived";
 
-/* {"value": v rounded, "tag": tag}; not finite: null and n/a. */
-static inline json_t *tagged(double v, int digits, const char *tag)
+static inline void put_ms(vt_json *w, const char *key, double seconds, const char *tag)
 {
-    double scale = pow(10, digits);
-    if (!isfinite(v))
-        return json_pack("{s:n, s:s}", "value", "tag", "n/a");
-    return json_pack("{s:f, s:s}", "value", round(v * scale) / scale, "tag", tag);
+    vt_json_tagged(w, key, seconds * 1e3, 4, tag);
 }
 
-static inline json_t *ms(double seconds, const char *tag) { return tagged(seconds * 1e3, 4, tag); }
-static inline json_t *us(double seconds, const char *tag) { return tagged(seconds * 1e6, 2, tag); }
+static inline void put_us(vt_json *w, const char *key, double seconds, const char *tag)
+{
+    vt_json_tagged(w, key, seconds * 1e6, 2, tag);
+}
+
+/* An element of "not_measured". */
+static inline void put_missing(vt_json *w, const char *what, const char *why)
+{
+    vt_json_open(w, NULL, '{');
+    vt_json_string(w, "what", what);
+    vt_json_string(w, "why", why);
+    vt_json_close(w);
+}
 
 #endif

@@ -1,8 +1,8 @@
 /* Phases of a story (story/phases.h).
  *
- * For each step the plan is bound to the sequences that were in it; every call's exact cost then
- * stands beside the time it took. The plan is built like the engine's program, so a call's index
- * means the same in both. */
+ * For each step the step's cost model (story/step.h) gets the sequences that were in it; every
+ * call's exact cost then stands beside the time it took. It reads the engine's own program, so a
+ * call's index in an event is its index there. */
 #include "story/phases.h"
 
 #include <math.h>
@@ -23,6 +23,12 @@ story_bound op_bound(const op_sum *o)
 
 double op_of_roof(const op_sum *o) { return o->s > 0 && o->floor_s > 0 ? o->floor_s / o->s : NAN; }
 
+bool op_beats_roof(const phase *p, const op_sum *o)
+{
+    static const double weight = 0.03, beaten = 1.05;
+    return o->s > weight * p->ops_s && op_of_roof(o) > beaten;
+}
+
 double phase_step_s(const phase *p)
 {
     return p->gpu.n_whole ? p->gpu.whole_s / p->gpu.n_whole
@@ -30,13 +36,14 @@ double phase_step_s(const phase *p)
                           : NAN;
 }
 
-const story_kernel *op_kernel(const story_input *in, const op_sum *o)
+const vt_kernel_facts *op_kernel(const story_input *in, const op_sum *o)
 {
+    const story_source *gpu = story_gpu(in);
     const kernel_sum *most = NULL;
     for (int32_t i = 0; i < o->n_kernels; i++)
         if (!most || o->kernel[i].n > most->n)
             most = &o->kernel[i];
-    return most ? &in->gpu->kernel[most->kernel] : NULL;
+    return gpu && most ? &gpu->kernel[most->kernel] : NULL;
 }
 
 /* The sum of a kind, made at its first call; NULL: out of memory. */
@@ -65,7 +72,7 @@ static void add_call(const story_input *in, story_record *r, const story_step *p
     if (t->call < 0 || t->call >= program->n_calls)
         return;
     const vt_call *c = &program->call[t->call];
-    /* how many pages a step copied is not recorded: their copies have a time and no bytes */
+    /* the recording does not say how many pages a step copied: copies have a time and no bytes */
     if (!story_step_cost(plan, t->call, &cost, &extra) && c->when != VT_WHEN_COPIES)
         return;
     const char *impl = c->when == VT_WHEN_COPIES ? c->choice[0].impl->name
@@ -90,7 +97,7 @@ static void add_call(const story_input *in, story_record *r, const story_step *p
     p->floor_s += floor_s;
 }
 
-/* A row is wanted where the step reached the end of a prompt: there a token is chosen. */
+/* A sequence asks for a row of logits once the step has reached the end of its prompt. */
 static int32_t rows_of(const story_record *r, const step_seq *q)
 {
     const request_record *owner = story_find_request(r, q->request);
@@ -116,6 +123,7 @@ static void add_kernels(const story_input *in, story_record *r, const story_step
                         const step_record *s, phase *p)
 {
     const vt_program *program = story_step_program(plan);
+    const story_source *gpu = story_gpu(in);
     int32_t at = 0;
     for (int32_t i = 0; i < s->n_call; i++) {
         const call_time *t = &r->call[s->first_call + i];
@@ -127,7 +135,7 @@ static void add_kernels(const story_input *in, story_record *r, const story_step
                          : NULL;
         for (; at < s->gpu.n_kernel && r->kernel[s->gpu.first_kernel + at].call <= t->call; at++) {
             int32_t kernel = r->kernel[s->gpu.first_kernel + at].kernel, k = 0;
-            if (!o || kernel < 0 || kernel >= in->gpu->n_kernels)
+            if (!o || kernel < 0 || kernel >= gpu->is.n_kernels)
                 continue;
             while (k < o->n_kernels && o->kernel[k].kernel != kernel)
                 k++;
@@ -140,7 +148,7 @@ static void add_kernels(const story_input *in, story_record *r, const story_step
     }
 }
 
-/* What a GPU's step did beside its calls. */
+/* What a GPU's step did before and behind its calls. */
 static void add_moves(story_record *r, const step_record *s, phase *p)
 {
     static const char *const kind[VT_MOVES] = {"upload", "results"};
@@ -199,13 +207,15 @@ static void add_step(const story_input *in, story_record *r, const step_record *
     add_gpu(s, p);
     if (!bind_step(r, s, plan, seq))
         return;
-    p->n_timed++;
+    if (p->n_timed++ == 0)
+        p->timed_kv_first = s->kv_len;
+    p->timed_kv_last = s->kv_len;
     p->timed_s += span_s(s->device);
     p->busy_s += s->busy_s;
     p->wait_s += s->wait_s;
     for (int32_t i = 0; i < s->n_call; i++)
         add_call(in, r, plan, s, p, &r->call[s->first_call + i]);
-    if (in->gpu) {
+    if (s->gpu.known) {
         add_kernels(in, r, plan, s, p);
         add_moves(r, s, p);
     }

@@ -11,9 +11,9 @@ typedef struct kernel_sum {
     int32_t kernel, n;
 } kernel_sum;
 
-/* All calls of a kind ("linear.qkv") in a phase. Sums over its timed steps. Calls that run in one
- * launch are one kind ("rope+kv_store"); what a GPU's step spends outside calls is a kind too
- * ("upload", "results"), whose cost is the bytes that crossed the link and which has no roof. */
+/* All calls of a kind ("linear.qkv") in a phase, as sums over its timed steps. What a GPU's step
+ * spends outside calls is a kind too ("upload", "results"): its cost is the bytes that crossed the
+ * link, and it has no roof. */
 typedef struct op_sum {
     const char *kind, *op, *impl;
     bool link;
@@ -31,9 +31,9 @@ typedef struct op_sum {
 
 /* What a GPU's recording says about the steps of a phase. */
 typedef struct phase_on_gpu {
-    int32_t n_steps; /* known */
-    int32_t n_whole; /* of them, those that were timed as a whole only: in their graphs */
-    double whole_s;  /* device time of these */
+    int32_t n_steps; /* whose launches are in the recording */
+    int32_t n_whole; /* of them, those that were timed only as a whole: in their graphs */
+    double whole_s;  /* device time of the latter */
     int32_t graph_least, graph_most;         /* tokens of the graphs, padded; 0: none fits */
     double kernels, bytes_in, tokens;        /* sums over the known steps */
     double prepare_timed_s, prepare_whole_s; /* of the host, for steps of either kind */
@@ -54,24 +54,27 @@ typedef struct phase {
     op_sum *op;               /* [n_ops], longest first */
     int32_t n_ops;
     double floor_s;
-    int32_t kv_first, kv_last; /* context of the request in its first and last step */
+    int32_t kv_first, kv_last;             /* context of the request in its first and last step, */
+    int32_t timed_kv_first, timed_kv_last; /* and in the first and last of the timed ones */
     phase_on_gpu gpu;
 } phase;
 
 typedef enum story_phase { STORY_PREFILL, STORY_DECODE, STORY_PHASES } story_phase;
 
-/* Arrays come from the record's arena. `plan` is bound and rebound. */
+/* Sums up the chosen steps. Arrays come from the record's arena; `plan` is set for each step. */
 vt_status story_sum_phases(const story_input *in, story_record *r, story_step *plan,
                            phase out[STORY_PHASES], vt_err *err);
 story_bound op_bound(const op_sum *o);
 /* Compulsory bytes moved by an op kind. */
 static inline double op_bytes(const op_sum *o) { return (double)vt_cost_bytes(&o->cost); }
-/* Device time of a step as it runs unobserved: on a GPU the mean of those that were not timed call
- * by call, where there are any; else of the timed ones. NAN where there is none. */
+/* Device time of a step as it runs unobserved, in the mean: of the steps that were not timed call
+ * by call, if the recording has any; else of the timed ones. NAN without either. */
 double phase_step_s(const phase *p);
 /* The kernel instance that most calls of an op kind launched; NULL: none, or not on a GPU. */
-const story_kernel *op_kernel(const story_input *in, const op_sum *o);
+const vt_kernel_facts *op_kernel(const story_input *in, const op_sum *o);
 /* floor / time, or NAN. */
 double op_of_roof(const op_sum *o);
+/* Whether an op of weight ran faster than its roof allows: the roof was measured too low. */
+bool op_beats_roof(const phase *p, const op_sum *o);
 
 #endif

@@ -1,9 +1,9 @@
 /* A recording put in order.
  *
- * The rings overwrite their oldest events, so any of what is looked for may be missing: a step
- * without its calls, a request without its arrival. Nothing is assumed but that events of one ring
- * are in the order in which they were written and that step numbers are consecutive. Steps whose op
- * calls are gone keep n_call 0 and are left out of op tables. */
+ * The rings overwrite their oldest events, so any event may be missing: a step without its calls, a
+ * request without its arrival. The only assumptions are that the events of one ring are in the
+ * order in which they were written, and that step numbers are consecutive. Steps whose op calls are
+ * gone keep n_call 0 and are left out of op tables. */
 #include "story/record.h"
 
 #include <math.h>
@@ -17,27 +17,51 @@ static vt_status out_of_memory(vt_err *err)
     return vt_fail(err, VT_ERR_MEMORY, "out of memory for a story");
 }
 
+const story_source *story_find_source(const story_input *in, vt_source_kind kind)
+{
+    for (int32_t i = 0; i < in->n_sources; i++)
+        if (in->source[i].is.kind == kind)
+            return &in->source[i];
+    return NULL;
+}
+
+int32_t story_n_workers(const story_input *in)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < in->n_sources; i++)
+        n += in->source[i].is.kind == VT_SOURCE_WORKER;
+    return n;
+}
+
 static step_record *find_step(const story_record *r, uint64_t id)
 {
     bool there = r->n_steps > 0 && id >= r->step[0].id && id - r->step[0].id < (uint64_t)r->n_steps;
     return there ? &r->step[id - r->step[0].id] : NULL;
 }
 
-/* Step ids run from the smallest to the largest VT_TRACE_STEP seen. */
-static vt_status make_steps(const story_input *in, story_record *r, vt_err *err)
+/* The engine's events; an empty source where there are none. */
+static const story_source *engine_of(const story_input *in)
+{
+    static const story_source none;
+    const story_source *e = story_find_source(in, VT_SOURCE_ENGINE);
+    return e ? e : &none;
+}
+
+/* Step ids run from the smallest to the largest that is known to have run. */
+static vt_status make_steps(const story_source *e, story_record *r, vt_err *err)
 {
     uint64_t low = UINT64_MAX, high = 0;
-    for (uint64_t i = 0; i < in->n_engine; i++)
-        if (in->engine[i].kind == VT_TRACE_STEP) {
-            low = in->engine[i].id < low ? in->engine[i].id : low;
-            high = in->engine[i].id > high ? in->engine[i].id : high;
+    for (uint64_t i = 0; i < e->n_steps; i++)
+        if (e->step[i].kind == VT_STEP_RAN) {
+            low = e->step[i].step < low ? e->step[i].step : low;
+            high = e->step[i].step > high ? e->step[i].step : high;
         }
     if (low > high)
         return VT_OK;
-    if (high - low >= in->n_engine)
+    if (high - low >= e->n_steps)
         return vt_fail(
             err, VT_ERR_FORMAT, "the recording's steps run from %llu to %llu in %llu events",
-            (unsigned long long)low, (unsigned long long)high, (unsigned long long)in->n_engine);
+            (unsigned long long)low, (unsigned long long)high, (unsigned long long)e->n_steps);
     r->n_steps = (int32_t)(high - low + 1);
     r->step = vt_arena_alloc(&r->arena, (size_t)r->n_steps, sizeof *r->step);
     if (!r->step)
@@ -47,30 +71,33 @@ static vt_status make_steps(const story_input *in, story_record *r, vt_err *err)
     return VT_OK;
 }
 
-static void read_step_event(story_record *r, const vt_trace_event *e)
+static void read_step_event(story_record *r, const vt_step_event *e)
 {
-    span when = {e->begin_ns, e->end_ns};
-    step_record *s = find_step(r, e->kind == VT_TRACE_STEP_SEQ ? (uint64_t)(uint32_t)e->a : e->id);
+    step_record *s = find_step(r, e->step);
     if (!s)
         return;
-    if (e->kind == VT_TRACE_STEP) {
-        s->device = when;
-        s->n_tokens = e->a;
-        s->n_seqs = e->b;
-        s->n_decode = e->c;
-    } else if (e->kind == VT_TRACE_STEP_PART && e->a >= 0 && e->a < VT_PARTS) {
-        s->part[e->a] = when;
-    } else if (e->kind == VT_TRACE_MEMORY) {
-        s->pages_held = e->a;
-        s->pages_cached = e->b;
-        s->pages_free = e->c;
-    } else if (e->kind == VT_TRACE_STEP_SEQ) {
+    switch (e->kind) {
+    case VT_STEP_RAN:
+        s->device = (span){e->ran.begin_ns, e->ran.end_ns};
+        s->n_tokens = e->ran.n_tokens;
+        s->n_seqs = e->ran.n_seqs;
+        s->n_decode = e->ran.n_decode;
+        s->pages_held = e->ran.pages_held;
+        s->pages_cached = e->ran.pages_cached;
+        s->pages_free = e->ran.pages_free;
+        break;
+    case VT_STEP_PART:
+        if ((unsigned)e->part.part < VT_PARTS)
+            s->part[e->part.part] = (span){e->part.begin_ns, e->part.end_ns};
+        break;
+    case VT_STEP_SEQ:
         s->n_seq++;
+        break;
     }
 }
 
-/* Each step's sequences, side by side: counted by read_step_event, now placed. */
-static vt_status place_seqs(const story_input *in, story_record *r, vt_err *err)
+/* Puts each step's sequences side by side. read_step_event has counted them. */
+static vt_status place_seqs(const story_source *e, story_record *r, vt_err *err)
 {
     int32_t total = 0;
     for (int32_t i = 0; i < r->n_steps; i++) {
@@ -81,12 +108,12 @@ static vt_status place_seqs(const story_input *in, story_record *r, vt_err *err)
     r->seq = vt_arena_alloc(&r->arena, (size_t)total + 1, sizeof *r->seq);
     if (!r->seq)
         return out_of_memory(err);
-    for (uint64_t i = 0; i < in->n_engine; i++) {
-        const vt_trace_event *e = &in->engine[i];
-        step_record *s = e->kind == VT_TRACE_STEP_SEQ ? find_step(r, (uint64_t)(uint32_t)e->a)
-                                                      : NULL;
+    for (uint64_t i = 0; i < e->n_steps; i++) {
+        const vt_step_seq *q = &e->step[i].seq;
+        step_record *s = q->kind == VT_STEP_SEQ ? find_step(r, q->step) : NULL;
         if (s)
-            r->seq[s->first_seq + s->n_seq++] = (step_seq){e->id, e->b, e->c, e->spare};
+            r->seq[s->first_seq + s->n_seq++] = (step_seq){q->request, q->q_len, q->kv_len,
+                                                           q->shared_pages};
     }
     return VT_OK;
 }
@@ -106,54 +133,63 @@ const request_record *story_find_request(const story_record *r, uint64_t id)
                          : NULL;
 }
 
-static void read_request_event(request_record *q, const vt_trace_event *e)
+/* When the device had made a token: the end of its step. The engine's thread publishes tokens late
+ * where it shares a core with a worker, and by another delay each time. */
+static int64_t token_time(const story_record *r, const vt_req_token *e)
 {
-    switch ((vt_trace_request)e->a) {
+    const step_record *s = find_step(r, e->step);
+    return s && s->device.end_ns > 0 ? s->device.end_ns : e->at_ns;
+}
+
+static void read_request_event(const story_record *r, request_record *q, const vt_request_event *e)
+{
+    switch (e->kind) {
     case VT_REQ_ARRIVE:
-        q->arrive_ns = e->begin_ns;
-        q->n_prompt = e->b;
+        q->arrive_ns = e->arrive.at_ns;
+        q->n_prompt = e->arrive.n_prompt;
         break;
     case VT_REQ_MATCH:
-        q->match = (span){e->begin_ns, e->end_ns};
-        q->n_cached = e->b;
-        q->n_copied = e->c;
+        q->match = (span){e->match.begin_ns, e->match.end_ns};
+        q->n_cached = e->match.n_cached;
+        q->n_copied = e->match.n_copied;
         break;
     case VT_REQ_ADMIT:
-        q->n_pages = e->b;
+        q->n_pages = e->admit.n_pages;
         break;
     case VT_REQ_RETRACT:
         q->n_retracted++;
         break;
     case VT_REQ_TOKEN:
         if (q->token_ns)
-            q->token_ns[q->n_token_ns++] = e->begin_ns;
+            q->token_ns[q->n_token_ns++] = token_time(r, &e->token);
         break;
     case VT_REQ_FINISH:
-        q->finish_ns = e->end_ns;
-        q->finish = e->b;
-        q->n_output = e->c;
+        q->finish_ns = e->finish.at_ns;
+        q->finish = e->finish.finish;
+        q->n_output = e->finish.n_output;
         break;
     case VT_REQ_TOKENISE:
+    case VT_REQ_CACHE:
         break;
     }
 }
 
-static vt_status read_requests(const story_input *in, vt_request_id id, story_record *r,
+static vt_status read_requests(const story_source *from, vt_request_id id, story_record *r,
                                vt_err *err)
 {
     int32_t n = 0, tokens = 0;
-    for (uint64_t i = 0; i < in->n_engine; i++) {
-        const vt_trace_event *e = &in->engine[i];
-        n += e->kind == VT_TRACE_REQUEST && e->a == VT_REQ_ARRIVE;
-        tokens += e->kind == VT_TRACE_REQUEST && e->a == VT_REQ_TOKEN && e->id == id;
+    for (uint64_t i = 0; i < from->n_requests; i++) {
+        const vt_request_event *e = &from->request[i];
+        n += e->kind == VT_REQ_ARRIVE;
+        tokens += e->kind == VT_REQ_TOKEN && e->request == id;
     }
     r->request = vt_arena_alloc(&r->arena, (size_t)n + 1, sizeof *r->request);
     int64_t *token_ns = vt_arena_alloc(&r->arena, (size_t)tokens + 1, sizeof *token_ns);
     if (!r->request || !token_ns)
         return out_of_memory(err);
-    for (uint64_t i = 0; i < in->n_engine; i++)
-        if (in->engine[i].kind == VT_TRACE_REQUEST && in->engine[i].a == VT_REQ_ARRIVE)
-            r->request[r->n_requests++].id = in->engine[i].id;
+    for (uint64_t i = 0; i < from->n_requests; i++)
+        if (from->request[i].kind == VT_REQ_ARRIVE)
+            r->request[r->n_requests++].id = from->request[i].request;
     qsort(r->request, (size_t)r->n_requests, sizeof *r->request, by_id);
     r->mine = id ? (request_record *)story_find_request(r, id) : NULL;
     if (id && !r->mine)
@@ -161,17 +197,15 @@ static vt_status read_requests(const story_input *in, vt_request_id id, story_re
                        (unsigned long long)id);
     if (r->mine)
         r->mine->token_ns = token_ns;
-    for (uint64_t i = 0; i < in->n_engine; i++) {
-        request_record *q = in->engine[i].kind == VT_TRACE_REQUEST
-                                ? (request_record *)story_find_request(r, in->engine[i].id)
-                                : NULL;
+    for (uint64_t i = 0; i < from->n_requests; i++) {
+        request_record *q = (request_record *)story_find_request(r, from->request[i].request);
         if (q)
-            read_request_event(q, &in->engine[i]);
+            read_request_event(r, q, &from->request[i]);
     }
     return VT_OK;
 }
 
-/* ---- which steps, and which of them are prefill ---- */
+/* ---- which steps belong to the story, and which of them are prefill ---- */
 
 static void choose_steps(story_record *r)
 {
@@ -190,118 +224,192 @@ static void choose_steps(story_record *r)
     }
 }
 
-/* ---- op calls ---- */
+/* ---- op calls ----
+ *
+ *   worker 0  | call 7 ====|..wait..|                  descheduled                  | call 8 =|
+ *   worker 1  | call 7 ======|.wait.| call 8 ===============|.......... wait ................|
+ *   op time   |------- call 7 ------|------------------- call 8 -----------------------------|
+ *
+ * All workers run the same list of calls and meet at a barrier after each. A call ends when the
+ * barrier behind it opens, which no worker sees before all have come there: at the earliest end of
+ * a wait. Worker 0's own times would give call 7 what it slept behind the barrier, and call 8
+ * almost nothing. A call begins where the one before it ended, so that the ops of a step sum to the
+ * step; the first begins with the earliest worker, and the last one ends with the latest. Streams
+ * have no barriers: there a call ends when the last stream has run it. */
 
-/* The oldest step's calls may have been overwritten in part. A whole step begins with the first
- * call of the forward pass, or with what stands before it. */
-static void drop_partial_steps(const story_input *in, story_record *r)
-{
-    for (int32_t i = 0; i < r->n_steps; i++)
-        if (r->step[i].n_call > 0 && r->call[r->step[i].first_call].call > in->program->n_before)
-            r->step[i].n_call = 0;
-}
+/* A source's spans in their order, each with the step that it belongs to. */
+typedef struct span_walk {
+    const story_source *from;
+    story_record *record;
+    uint64_t at;
+    step_record *step; /* NULL: unknown */
+    int64_t base_ns;
+    int32_t n_call; /* calls of the step so far, the current one among them */
+} span_walk;
 
-/* A call and the wait behind it make the op's time on worker 0. */
-static vt_status read_calls(const story_input *in, story_record *r, vt_err *err)
+/* The next span that is no base and belongs to a known step; NULL at the end. */
+static const vt_span *next_span(span_walk *w)
 {
-    const vt_trace_event *e = in->worker[0];
-    uint64_t n = in->n_workers > 0 ? in->n_worker[0] : 0;
-    r->call = vt_arena_alloc(&r->arena, (size_t)n / 2 + 1, sizeof *r->call);
-    if (!r->call)
-        return out_of_memory(err);
-    for (uint64_t i = 0; i + 1 < n; i++) {
-        step_record *s = find_step(r, e[i].id);
-        if (!s || e[i].kind != VT_TRACE_CALL || e[i + 1].kind != VT_TRACE_WAIT ||
-            e[i + 1].a != e[i].a || e[i + 1].id != e[i].id)
-            continue;
-        if (s->n_call == 0)
-            s->first_call = r->n_calls;
-        r->call[r->n_calls++] = (call_time){.call = e[i].a,
-                                            .s = (double)(e[i + 1].end_ns - e[i].begin_ns) * 1e-9};
-        s->n_call++;
+    while (w->at < w->from->n_spans) {
+        const vt_span *e = &w->from->span[w->at++];
+        if (e->kind == VT_SPAN_BASE) {
+            w->step = find_step(w->record, e->base.step);
+            w->base_ns = e->base.begin_ns;
+            w->n_call = 0;
+        } else if (w->step) {
+            w->n_call += e->kind == VT_SPAN_CALL;
+            return e;
+        }
     }
-    drop_partial_steps(in, r);
-    return VT_OK;
+    return NULL;
 }
 
-/* ---- a GPU's ring ---- */
-
-static void read_gpu_event(story_record *r, step_record *s, const vt_trace_event *e)
+/* The record of the walk's current call: made by the first source, found by the others. NULL: this
+ * source tells of other calls than the first one did. */
+static call_time *call_of(span_walk *w, const vt_span_call *e, bool first)
 {
-    step_on_gpu *g = &s->gpu;
-    double seconds = (double)(e->end_ns - e->begin_ns) * 1e-9;
-    if (e->kind == VT_TRACE_LAUNCH) {
-        g->known = true;
-        g->timed = e->spare != 0;
-        g->n_kernels = e->a;
-        g->bytes_in = e->b;
-        g->graph_tokens = e->c;
-    } else if (e->kind == VT_TRACE_WAIT) {
-        g->idle_s = seconds;
-    } else if (e->kind == VT_TRACE_MOVE && e->a >= 0 && e->a < VT_MOVES) {
-        g->n_moves++;
-        g->move_s[e->a] = seconds;
-        g->move_bytes[e->a] = e->b;
-    } else if (e->kind == VT_TRACE_CALL) {
+    story_record *r = w->record;
+    step_record *s = w->step;
+    if (first && e->kind == VT_SPAN_CALL) {
         if (s->n_call++ == 0)
             s->first_call = r->n_calls;
-        r->call[r->n_calls++] = (call_time){.call = e->a, .s = seconds};
-    } else if (e->kind == VT_TRACE_KERNEL) {
-        if (g->n_kernel++ == 0)
-            g->first_kernel = r->n_kernels;
-        r->kernel[r->n_kernels++] = (kernel_call){e->a, e->b};
+        r->call[r->n_calls] = (call_time){.call = (int32_t)e->call, .begin_ns = INT64_MAX};
+        return &r->call[r->n_calls++];
+    }
+    call_time *c = w->n_call > 0 && w->n_call <= s->n_call ? &r->call[s->first_call + w->n_call - 1]
+                                                           : NULL;
+    return c && c->call == (int32_t)e->call ? c : NULL;
+}
+
+static void read_span(span_walk *w, const vt_span *e, bool first)
+{
+    story_record *r = w->record;
+    if (e->kind == VT_SPAN_KERNEL) {
+        if (!first)
+            return;
+        if (w->step->gpu.n_kernel++ == 0)
+            w->step->gpu.first_kernel = r->n_kernels;
+        r->kernel[r->n_kernels++] = (kernel_call){(int32_t)e->kernel.call,
+                                                  (int32_t)e->kernel.kernel};
+        return;
+    }
+    call_time *c = call_of(w, &e->call, first);
+    int64_t begin = w->base_ns + (int64_t)e->call.begin_ns,
+            end = begin + (int64_t)e->call.length_ns;
+    if (!c) {
+        w->step->n_sources = -1; /* whatever else comes: never complete */
+        w->step = NULL;
+    } else if (e->kind == VT_SPAN_CALL) {
+        w->step->n_sources += w->n_call == 1;
+        c->begin_ns = begin < c->begin_ns ? begin : c->begin_ns;
+        c->ran_ns = end > c->ran_ns ? end : c->ran_ns;
+    } else if (e->kind == VT_SPAN_WAIT) {
+        c->met_ns = c->met_ns == 0 || end < c->met_ns ? end : c->met_ns;
+        c->left_ns = end > c->left_ns ? end : c->left_ns;
     }
 }
 
-static vt_status read_gpu(const story_input *in, story_record *r, vt_err *err)
+static void time_calls(story_record *r, const step_record *s)
 {
-    const story_gpu *gpu = in->gpu;
-    r->call = vt_arena_alloc(&r->arena, (size_t)gpu->n_events + 1, sizeof *r->call);
-    r->kernel = vt_arena_alloc(&r->arena, (size_t)gpu->n_events + 1, sizeof *r->kernel);
-    if (!r->call || !r->kernel)
-        return out_of_memory(err);
-    for (int32_t i = 0; i < r->n_steps; i++)
-        r->step[i].gpu.idle_s = NAN;
-    for (uint64_t i = 0; i < gpu->n_events; i++) {
-        step_record *s = find_step(r, gpu->event[i].id);
-        if (s)
-            read_gpu_event(r, s, &gpu->event[i]);
+    call_time *c = &r->call[s->first_call];
+    int64_t at = s->n_call ? c[0].begin_ns : 0;
+    for (int32_t i = 0; i < s->n_call; i++) {
+        int64_t end = c[i].ran_ns > c[i].met_ns ? c[i].ran_ns : c[i].met_ns;
+        if (i + 1 == s->n_call && c[i].left_ns > end)
+            end = c[i].left_ns;
+        end = end > at ? end : at;
+        c[i].s = (double)(end - at) * 1e-9;
+        at = end;
     }
-    for (int32_t i = 0; i < r->n_steps; i++)
-        if (r->step[i].gpu.n_moves < VT_MOVES)
+}
+
+/* Calls of all sources. A step counts where every source has it from its beginning. */
+static vt_status read_calls(const story_input *in, story_record *r, vt_err *err)
+{
+    int32_t n_sources = 0;
+    for (int32_t k = 0; k < in->n_sources; k++) {
+        span_walk w = {.from = &in->source[k], .record = r};
+        const vt_span *e;
+        if (w.from->is.kind == VT_SOURCE_ENGINE)
+            continue;
+        if (n_sources++ == 0) {
+            r->call = vt_arena_alloc(&r->arena, (size_t)w.from->n_spans + 1, sizeof *r->call);
+            r->kernel = vt_arena_alloc(&r->arena, (size_t)w.from->n_spans + 1, sizeof *r->kernel);
+            if (!r->call || !r->kernel)
+                return out_of_memory(err);
+        }
+        while ((e = next_span(&w)))
+            read_span(&w, e, n_sources == 1);
+    }
+    for (int32_t i = 0; i < r->n_steps; i++) {
+        if (r->step[i].n_sources != n_sources)
             r->step[i].n_call = 0;
-    drop_partial_steps(in, r);
+        time_calls(r, &r->step[i]);
+    }
     return VT_OK;
 }
 
+/* ---- a GPU's launches ---- */
+
+static void read_launches(const story_source *from, story_record *r)
+{
+    for (uint64_t i = 0; i < from->n_launches; i++) {
+        const vt_launch_event *e = &from->launch[i];
+        step_record *s = find_step(r, e->step);
+        if (!s)
+            continue;
+        s->gpu.known = true;
+        s->gpu.timed = e->timed;
+        s->gpu.n_kernels = e->n_kernels;
+        s->gpu.bytes_in = e->move_bytes[VT_MOVE_TO_DEVICE];
+        s->gpu.graph_tokens = e->graph_tokens;
+        s->gpu.idle_s = (double)e->idle_ns * 1e-9;
+        for (int m = 0; m < VT_MOVES; m++) {
+            s->gpu.move_s[m] = (double)e->move_ns[m] * 1e-9;
+            s->gpu.move_bytes[m] = e->move_bytes[m];
+        }
+    }
+}
+
+/* How long each worker worked and waited. */
 static void read_workers(const story_input *in, story_record *r)
 {
-    for (int32_t w = 0; w < in->n_workers; w++)
-        for (uint64_t i = 0; i < in->n_worker[w]; i++) {
-            const vt_trace_event *e = &in->worker[w][i];
-            step_record *s = find_step(r, e->id);
-            double seconds = (double)(e->end_ns - e->begin_ns) * 1e-9;
-            if (!s || !s->chosen || s->n_call == 0)
+    for (int32_t k = 0; k < in->n_sources; k++) {
+        span_walk w = {.from = &in->source[k], .record = r};
+        const vt_span *e;
+        while (w.from->is.kind == VT_SOURCE_WORKER && (e = next_span(&w))) {
+            double seconds = (double)e->call.length_ns * 1e-9;
+            if (!w.step->chosen || w.step->n_call == 0)
                 continue;
-            if (e->kind == VT_TRACE_CALL) {
-                s->busy_s += seconds;
-                r->worker_busy_s[w] += seconds;
-            } else if (e->kind == VT_TRACE_WAIT) {
-                s->wait_s += seconds;
-                r->worker_wait_s[w] += seconds;
+            if (e->kind == VT_SPAN_CALL) {
+                w.step->busy_s += seconds;
+                r->busy_s[k] += seconds;
+            } else if (e->kind == VT_SPAN_WAIT) {
+                w.step->wait_s += seconds;
+                r->wait_s[k] += seconds;
             }
         }
+    }
 }
 
 static vt_status fill(const story_input *in, vt_request_id id, story_record *r, vt_err *err)
 {
-    TRY(make_steps(in, r, err));
-    for (uint64_t i = 0; i < in->n_engine; i++)
-        read_step_event(r, &in->engine[i]);
-    TRY(place_seqs(in, r, err));
-    TRY(read_requests(in, id, r, err));
+    const story_source *e = engine_of(in);
+    r->busy_s = vt_arena_alloc(&r->arena, (size_t)in->n_sources + 1, sizeof *r->busy_s);
+    r->wait_s = vt_arena_alloc(&r->arena, (size_t)in->n_sources + 1, sizeof *r->wait_s);
+    if (!r->busy_s || !r->wait_s)
+        return out_of_memory(err);
+    TRY(make_steps(e, r, err));
+    for (uint64_t i = 0; i < e->n_steps; i++)
+        read_step_event(r, &e->step[i]);
+    TRY(place_seqs(e, r, err));
+    TRY(read_requests(e, id, r, err));
     choose_steps(r);
-    TRY(in->gpu ? read_gpu(in, r, err) : read_calls(in, r, err));
+    for (int32_t i = 0; i < r->n_steps; i++)
+        r->step[i].gpu.idle_s = NAN;
+    TRY(read_calls(in, r, err));
+    for (int32_t k = 0; k < in->n_sources; k++)
+        read_launches(&in->source[k], r);
     read_workers(in, r);
     return VT_OK;
 }

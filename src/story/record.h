@@ -11,17 +11,18 @@ typedef struct span {
 typedef struct step_seq {
     uint64_t request;
     int32_t q_len, kv_len;
-    int32_t shared_pages; /* that another sequence of the step has as well */
+    int32_t shared_pages; /* as in vt_step_seq */
 } step_seq;
 
 /* How a GPU ran a step. */
 typedef struct step_on_gpu {
-    bool known, timed;    /* timed: call by call; else all at once, without calls */
-    int32_t graph_tokens; /* of the graph it ran in (or would have, were it not timed); 0: none */
+    bool known; /* the launch is in the recording */
+    bool timed; /* call by call; else only as a whole */
+    int32_t
+        graph_tokens; /* of the graph that the step fits; 0: none. A timed step does not use it */
     int32_t n_kernels;
     int64_t bytes_in;
     double idle_s; /* of the device before it; NAN: not known */
-    int32_t n_moves;
     double move_s[VT_MOVES];
     int64_t move_bytes[VT_MOVES];
     int32_t first_kernel, n_kernel; /* in kernel_call */
@@ -33,18 +34,23 @@ typedef struct step_record {
     span part[VT_PARTS]; /* what the engine's thread did for it */
     int32_t n_tokens, n_seqs, n_decode;
     int32_t pages_held, pages_cached, pages_free; /* after it */
-    int32_t first_seq, n_seq;                     /* seq[first_seq ..): as many as were found */
-    int32_t first_call, n_call; /* in call: worker 0's calls, in program order; 0: not there */
+    int32_t first_seq, n_seq;                     /* seq[first_seq ..): those in the recording */
+    int32_t first_call, n_call; /* in call, in program order; 0: its calls are not known */
+    int32_t n_sources;          /* whose spans of the step are there from its beginning */
     double busy_s, wait_s;      /* sums over the workers' calls and barrier waits */
     bool chosen;                /* belongs to the story */
-    bool prefill;               /* of the story's request (or of anybody, where it is about all) */
+    bool prefill;               /* of the story's request (or of any, where it is about all) */
     int32_t q_len, kv_len;      /* of the story's request in this step */
     step_on_gpu gpu;
 } step_record;
 
+/* A call, seen by all workers (or streams) of the team that ran it. */
 typedef struct call_time {
-    int32_t call; /* index in the program */
-    double s;     /* from its predecessor's end to its own, on worker 0 */
+    int32_t call;            /* index in the program */
+    double s;                /* from the end of the call before it to its own end (record.c) */
+    int64_t begin_ns;        /* earliest */
+    int64_t ran_ns;          /* latest end of the work */
+    int64_t met_ns, left_ns; /* earliest and latest end of a wait behind it; 0: no one waits */
 } call_time;
 
 /* Call `call` launched kernel `kernel`. */
@@ -57,8 +63,9 @@ typedef struct request_record {
     int64_t arrive_ns, finish_ns;
     span match;
     int32_t n_prompt, n_cached, n_copied, n_pages, n_output, n_retracted;
-    int32_t finish;    /* vt_finish; NONE: not over */
-    int64_t *token_ns; /* [n_token_ns] when each token was published, of the story's request only */
+    int32_t finish; /* vt_finish; NONE: not over */
+    int64_t
+        *token_ns; /* [n_token_ns] when the device had made each token; the story's request only */
     int32_t n_token_ns;
 } request_record;
 
@@ -73,9 +80,8 @@ typedef struct story_record {
     int32_t n_kernels;
     request_record *request; /* [n_requests] by id */
     int32_t n_requests;
-    request_record *mine; /* NULL where the story is about all steps */
-    double worker_busy_s[STORY_MAX_WORKERS],
-        worker_wait_s[STORY_MAX_WORKERS]; /* over the chosen steps */
+    request_record *mine;    /* NULL where the story is about all steps */
+    double *busy_s, *wait_s; /* [n_sources] over the chosen steps */
 } story_record;
 
 /* Fails with VT_ERR_USAGE where the recording holds nothing of the request. */

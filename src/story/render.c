@@ -2,9 +2,9 @@
  * KERNELS and GPU, MEMORY, THREADS, FINDINGS, NOT MEASURED, OBSERVER. At most 100 cells wide; reads
  * as well without colour.
  *
- * The JSON may come from a file that somebody else wrote: every read tolerates what is missing or
- * of another type, counts are bounded, and text is cleaned of control characters before it goes to
- * a terminal. */
+ * The JSON may come from a file of unknown origin: every read tolerates members that are missing or
+ * of another type, counts are bounded, and control characters are taken out of text before it goes
+ * to a terminal. */
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@ typedef struct page {
 
 static const json_t *get(const json_t *o, const char *key) { return json_object_get(o, key); }
 
-/* A plain number or the value of a tagged one; NAN where there is none. */
+/* The value of a number, plain or tagged; NAN if the member is neither. */
 static double num(const json_t *o, const char *key)
 {
     const json_t *v = get(o, key);
@@ -338,8 +338,10 @@ static void step_table(page *p, const json_t *phase, const char *title)
     char range[64];
     if (!phase || num(phase, "timed_steps") < 1)
         return;
+    bool timed = isfinite(num(phase, "timed_kv_first")); /* older stories do not have it */
     snprintf(range, sizeof range, "[mean of %.0f, context %.0f to %.0f]", num(phase, "timed_steps"),
-             num(phase, "kv_first"), num(phase, "kv_last"));
+             num(phase, timed ? "timed_kv_first" : "kv_first"),
+             num(phase, timed ? "timed_kv_last" : "kv_last"));
     heading(p, title, range);
     bool gpu = json_is_object(get(phase, "gpu"));
     vt_table_init(&t, gpu ? "op|runs as|>time|>share|>bytes exp|>speed|>of roof|bound"
@@ -365,7 +367,7 @@ static void step_table(page *p, const json_t *phase, const char *title)
     }
 }
 
-/* ---- what only a GPU has ---- */
+/* ---- sections of a GPU's stories ---- */
 
 static void kernel_lines(page *p, const json_t *op)
 {

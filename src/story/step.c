@@ -16,7 +16,7 @@ struct story_step {
     int32_t max_tokens, max_seqs;
     vt_batch batch;
     vt_size size;
-    int32_t *zeros;                /* [max_tokens] token, slot: costs do not look at these */
+    int32_t *zeros;                /* [max_tokens] tokens and slots, which costs do not read */
     int32_t *position, *seq_of;    /* [max_tokens] */
     int32_t *q_start, *page_start; /* [max_seqs + 1] */
     int32_t *kv_len, *shared_kv;   /* [max_seqs] */
@@ -67,7 +67,10 @@ void story_step_free(story_step *p)
 
 const vt_program *story_step_program(const story_step *p) { return p->program; }
 
-/* One token, and a context before it: attention_decode's. A prompt of one token is a prefill. */
+const vt_size *story_step_size(const story_step *p) { return &p->size; }
+
+/* One token with a context before it: attention_decode runs it. A prompt of one token is a
+ * prefill. */
 static bool is_decode(const story_seq *s) { return s->q_len == 1 && s->kv_len > 1; }
 
 static void place(story_step *p, vt_batch *b, const story_seq *s)
@@ -145,8 +148,8 @@ bool story_step_cost(const story_step *p, int32_t call, vt_cost *compulsory, vt_
     return true;
 }
 
-/* The unit that does a kind of work. Hardware that has no such unit uses another one: bf16 on fp32
- * lanes, and on a GPU whose table has no fp32 or int8 figure, its matrix unit. */
+/* The unit that does a kind of work. Hardware without that unit uses another one: bf16 runs on fp32
+ * lanes, and fp32 or int8 on the matrix unit of a GPU whose table has no figure for them. */
 static story_bound unit_of(const vt_roofs *r, story_bound b)
 {
     if (b == STORY_BOUND_INT8 && r->int8_per_s > 0)

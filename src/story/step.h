@@ -1,8 +1,8 @@
-/* What a step of given sequences has to move and to compute, call by call of a program.
+/* What a step of given sequences must move and compute, for each call of a program.
  *
- * The program is an engine's own or a described one (exec/describe.h) and is only read: nothing of
- * it is bound, so a story can be told while the engine runs. `explain` prints these costs; a story
- * sets measured times beside them. */
+ * The program is an engine's own or a described one (exec/describe.h). It is only read, never
+ * bound, so a story can be told while the engine runs. `explain` prints these costs; a story puts
+ * measured times beside them. */
 #ifndef VT_STORY_STEP_H
 #define VT_STORY_STEP_H
 
@@ -12,25 +12,27 @@
 /* A sequence's part of a step: q_len new tokens, after which its context is kv_len tokens long. */
 typedef struct story_seq {
     int32_t q_len, kv_len;
-    int32_t n_rows;       /* logit rows it asks for: 1 where a token is chosen */
-    int32_t shared_pages; /* a decode's: that another one has as well, as in VT_TRACE_STEP_SEQ */
+    int32_t n_rows;       /* rows of logits it asks for: 1 where a token is chosen */
+    int32_t shared_pages; /* as in vt_step_seq (base/trace.h) */
 } story_seq;
 
 typedef struct story_step story_step;
 
-/* Steps of up to max_tokens tokens in max_seqs sequences; the program is borrowed. */
+/* Makes room for steps of up to max_tokens tokens in max_seqs sequences. The program is
+ * borrowed. */
 vt_status story_step_new(const vt_program *p, int32_t max_tokens, int32_t max_seqs,
                          story_step **out, vt_err *err);
 void story_step_free(story_step *s);
 const vt_program *story_step_program(const story_step *s);
 
-/* Sets the sequences. Those with q_len 1 whose context is longer are decodes, and come first in the
- * batch. */
+/* Sets the sequences. A sequence with one new token and a longer context is a decode; decodes come
+ * first in the batch. */
 vt_status story_step_set(story_step *s, const story_seq *seq, int32_t n, vt_err *err);
-/* The row that runs a call in this step; NULL: the step has nothing for the call. */
+const vt_size *story_step_size(const story_step *s);
+/* The row that runs a call in this step; NULL: the step does not run the call. */
 const vt_impl *story_step_impl(const story_step *s, int32_t call);
-/* Compulsory cost of a call under the step, and what its row moves beyond it. False: the step has
- * nothing for the call. */
+/* The compulsory cost of a call in this step, and what its row moves beyond it. False: the step
+ * does not run the call. */
 bool story_step_cost(const story_step *s, int32_t call, vt_cost *compulsory, vt_cost *extra);
 
 /* The least time the cost can take under the roofs, and which one sets it. */

@@ -1,62 +1,64 @@
 /* Stories: from a recording to story.json, and from story.json to a person.
  *
- *   trace rings ──copy──> story_record ──+ program costs, roofs──> story.json ──> terminal
- *                         (collect.c)      (build.c)               docs/story-format.md  (render.c)
+ *   rings of all sources ──copy──> story_input ──> story_record ──> phases ──> story.json ──>
+ *   terminal
+ *                     (api_story.c)          (record.c)      (phases.c)  (build.c)     (render.c)
  *
- * story.json is the single source: the terminal form is rendered from its text, so a story told
- * later from a file reads the same. */
+ * story.json (docs/story-format.md) is the single source: the terminal form is rendered from its
+ * text, so a story told later from a file reads the same. */
 #ifndef VT_STORY_STORY_H
 #define VT_STORY_STORY_H
 
 #include "base/buf.h"
 #include "base/term.h"
-#include "base/trace.h"
-#include "device/nvml.h"
+#include "exec/source.h"
 #include "story/step.h"
 
 enum { STORY_VERSION = 0, STORY_MAX_WORKERS = 256 };
 
-/* A compiled kernel, with its template parameters in its name. */
-typedef struct story_kernel {
-    const char *name; /* "rmsnorm<hidden=1024,threads=128,level=90,pdl=1>" */
-    int32_t registers, spill_bytes, shared_bytes;
-} story_kernel;
-
-/* What a GPU's recording has in place of workers. */
-typedef struct story_gpu {
-    const vt_trace_event *event; /* [n_events] launches, moves, calls, kernels; oldest first */
-    uint64_t n_events;
-    const story_kernel *kernel; /* [n_kernels] by index in the trace */
-    int32_t n_kernels;
-    int32_t ordinal, level, sm_count, driver_version;
-    int64_t memory_bytes, free_bytes, l2_bytes; /* free_bytes: when the story was made; -1 */
-    int32_t period; /* one decode step in so many ran call by call, to be timed */
-    double notice_ns, event_ns, read_ns; /* exec/cuda.h */
-    bool has_state;                      /* clocks, power, temperature when the story was made */
+/* A source's facts, and copies of what its rings held when the story was made; oldest first. */
+typedef struct story_source {
+    vt_source is; /* its rings and functions are not used any more */
+    const vt_request_event *request;
+    const vt_step_event *step;
+    const vt_span *span;
+    const vt_launch_event *launch;
+    uint64_t n_requests, n_steps, n_spans, n_launches;
+    const vt_kernel_facts *kernel; /* [is.n_kernels] */
+    int64_t free_bytes;            /* of the device's memory; -1: not known */
+    bool has_state;                /* clocks, power, temperature */
     vt_gpu_state state;
     char state_missing[512]; /* why not */
-} story_gpu;
+} story_source;
 
 /* Everything a story is made of. Borrowed for the length of story_build. */
 typedef struct story_input {
     const vt_model *model;
-    const vt_trace_event *engine; /* [n_engine] requests, steps, memory; oldest first */
-    uint64_t n_engine;
-    const vt_trace_event *worker[STORY_MAX_WORKERS]; /* [n_worker[w]] calls and waits */
-    uint64_t n_worker[STORY_MAX_WORKERS];
-    int32_t n_workers;
-    const vt_program *program; /* the engine's own, only read */
+    const vt_program *program;  /* the engine's own, only read */
+    const story_source *source; /* [n_sources], the engine's among them */
+    int32_t n_sources;
+    const char *device; /* "cpu", "cuda" */
     int32_t n_pages;
-    int64_t kv_bytes, packed_bytes;
-    const char *device;   /* "cpu", "cuda" */
-    const story_gpu *gpu; /* NULL: a CPU engine */
+    double kv_bytes, packed_bytes;
     vt_roofs roofs;
     double event_cost_ns; /* of recording one event, measured; NAN: unknown */
 } story_input;
 
-/* The story of request `id`, or of all steps recorded (id 0), as JSON text (free() it). Where
- * measured roofs turn out too low (an op ran faster), they are measured again and replaced. */
-vt_status story_build(story_input *in, vt_request_id id, char **json, size_t *len, vt_err *err);
+/* The first source of a kind; NULL: there is none. */
+const story_source *story_find_source(const story_input *in, vt_source_kind kind);
+/* The GPU that ran the steps (of several, the first one); NULL: CPU workers did. */
+static inline const story_source *story_gpu(const story_input *in)
+{
+    return story_find_source(in, VT_SOURCE_STREAM);
+}
+/* CPU workers among the sources. */
+int32_t story_n_workers(const story_input *in);
+
+/* The story of request `id`, or of all steps recorded (id 0), as JSON text (free() it). `beaten`
+ * (may be NULL) is set where an op of weight ran faster than its measured roof: the roofs were
+ * measured on a busy machine, and the caller may measure them again. */
+vt_status story_build(const story_input *in, vt_request_id id, char **json, size_t *len,
+                      bool *beaten, vt_err *err);
 
 /* The terminal form of a story.json. `name` is used in messages. Appends to out. */
 vt_status story_render(const char *name, const char *json, size_t len, const vt_term *term,

@@ -41,6 +41,23 @@ def test_explain_counts_the_caches_type():
     ok(*gpu, "fp8")
 
 
+def test_explain_names_the_rows_of_other_sizes():
+    gpu = ["explain", "-m", "dummy:qwen3-8b", "--device", "cuda", "--hardware", "h200"]
+    for tokens in ("1", "100", "700"):
+        for call in ok(*gpu, "--prompt", tokens, "--json").json["calls"]:
+            sizes = [c["up_to"] for c in call["choices"]]
+            assert sizes[-1] is None and sizes[:-1] == sorted(set(sizes[:-1])), call
+            if call["name"] == "linear.qkv":  # chosen by tokens: the row that runs is the table's
+                fits = [c["impl"] for c in call["choices"] if c["up_to"] is None or int(tokens) <= c["up_to"]]
+                same(call["impl"], fits[0], tokens)
+                assert len(sizes) > 1, call
+    text = ok(*gpu).text
+    assert "depends on the size of the step" in text and "tokens: small; up to" in text.replace("\n", " "), text
+    assert max(map(len, text.split("\n"))) <= 100
+    same([len(c["choices"]) for c in ok("explain", "-m", DUMMY, "--json").json["calls"] if len(c["choices"]) != 1], [])
+    assert "depends on the size" not in ok("explain", "-m", DUMMY).text, "a CPU's rows do not depend on it"
+
+
 def test_explain_of_a_big_model_reads_no_weights():
     r = ok("explain", "--json", "-m", "dummy:qwen3-8b", "--hardware", "h200").json
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 4 << 20, "KiB, of the largest program so far"
@@ -71,7 +88,7 @@ def test_bench_latency_has_the_documented_form():
     for key in ("prefill_tokens_per_s", "decode_tokens_per_s", "ttft_ms", "load_ms"):
         assert r[key] > 0 and key + "_stdev" in r, key
     same((r["step_gap_us_p50"], r["step_gap_us_p99"], r["step_gaps"]), (None, None, 0), "a CPU has no gaps")
-    assert r["machine"]["gpu"] is None
+    assert r["machine"]["gpu"] is None and "startup" not in r
     assert r["ttft_ms_stdev"] is not None and r["load_ms_stdev"] is None
     same((r["settings"]["prompt"], r["settings"]["gen"], r["settings"]["batch"], r["settings"]["reps"]),
          ("16", "4", "2", "2"))

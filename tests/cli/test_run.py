@@ -19,9 +19,11 @@ def test_run_json_has_the_documented_form():
     assert t["decode_tokens_per_s"] > 7e3 / t["decode_ms"], t  # seven gaps, the first of eight left out
 
 
-def test_run_one_token_has_no_decode_speed():
-    r = run_json("-n", "1", "--ignore-eos", COUNT)
-    same((len(r["tokens"]), r["timings"]["decode_tokens_per_s"]), (1, None))
+def test_run_few_tokens_have_no_decode_speed():
+    for n in (1, 3):
+        r = run_json("-n", str(n), "--ignore-eos", COUNT)
+        same((len(r["tokens"]), r["timings"]["decode_tokens_per_s"]), (n, None))
+    assert "tokens/s" not in ok("run", "-n", "3", "--ignore-eos", *FAST, *model(), COUNT).log
 
 
 def test_run_text_on_stdout_is_the_json_text():

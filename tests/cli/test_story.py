@@ -39,6 +39,24 @@ def test_story_adds_up():
     same(s["phases"][1]["tokens"], 23)
 
 
+def test_story_names_the_context_of_timed_steps():
+    s, shown, _ = story("-n", "5", "--ignore-eos", COUNT)
+    d = s["phases"][1]
+    same((d["timed_kv_first"], d["timed_kv_last"]), (d["kv_first"], d["kv_last"]), "all steps are timed")
+    d["timed_steps"], d["timed_kv_first"] = 2, d["kv_last"] - 1
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "s.json")
+        json.dump(s, open(path, "w"))
+        assert f"[mean of 2, context {d['kv_last'] - 1} to {d['kv_last']}]" in ok("story", "show", path).text
+
+
+def test_story_says_nothing_of_speed_for_few_tokens():
+    few, _, _ = story("-n", "3", "--ignore-eos", COUNT)
+    assert "then one every" not in few["headline"] and few["headline"].startswith("First token after"), few["headline"]
+    more, _, _ = story("-n", "4", "--ignore-eos", COUNT)
+    assert "then one every" in more["headline"], more["headline"]
+
+
 def test_story_bytes_are_those_of_explain():
     s, _, _ = story("-n", "3", "--ignore-eos", "--tokens", ",".join(["7"] * 40))
     e = ok("explain", "--json", "--prompt", "40", *model()).json

@@ -1,5 +1,6 @@
 /* base: errors, checked memory, buffers, the trace ring and the team. */
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -100,28 +101,152 @@ static void test_trace_ring_keeps_the_newest(void **state)
 {
     (void)state;
     vt_trace_ring r = {0};
-    assert_int_equal(vt_trace_init(&r, 100, NULL), VT_OK);
+    assert_int_equal(vt_trace_init(&r, sizeof(vt_request_event), 100, NULL), VT_OK);
     assert_int_equal(r.capacity, 128);
     for (int i = 0; i < 1000; i++)
-        vt_trace_add(&r, &(vt_trace_event){.id = (uint64_t)i});
-    vt_trace_event out[200];
+        vt_trace_retract(&r, (uint64_t)i, i);
+    vt_request_event out[200];
     uint64_t n = vt_trace_copy(&r, out, 200);
     assert_int_equal(n, 127);
     for (uint64_t i = 0; i < n; i++)
-        assert_int_equal(out[i].id, 1000 - n + i);
+        assert_int_equal(out[i].request, 1000 - n + i);
     assert_int_equal(vt_trace_copy(&r, out, 5), 5);
-    assert_int_equal(out[4].id, 999);
+    assert_int_equal(out[4].request, 999);
     vt_trace_release(&r);
-    vt_trace_add(&r, out); /* a released ring records nothing */
+    vt_trace_retract(&r, 1, 1); /* a released ring records nothing */
     assert_int_equal(vt_trace_copy(&r, out, 5), 0);
+}
+
+/* Every kind of event reads back what its writer was told. */
+static void test_trace_events_read_back(void **state)
+{
+    (void)state;
+    vt_trace_ring r = {0};
+    vt_request_event q[8];
+    vt_step_event s[3];
+    assert_int_equal(vt_trace_init(&r, sizeof *q, 16, NULL), VT_OK);
+    vt_trace_arrive(&r, 7, 100, 20, 80);
+    vt_trace_tokenise(&r, 7, 101, 102, 20);
+    vt_trace_match(&r, 7, 103, 104, 16, 3);
+    vt_trace_admit(&r, 7, 105, 2);
+    vt_trace_retract(&r, 7, 106);
+    vt_trace_token(&r, 7, 107, 55, 4, 4711);
+    vt_trace_finish(&r, 7, 108, VT_FINISH_LENGTH, 5);
+    vt_trace_cache_event(&r, 7, 109, VT_CACHE_EVICT, 6);
+    assert_int_equal(vt_trace_copy(&r, q, 8), 8);
+    for (int i = 0; i < 8; i++) {
+        assert_int_equal(q[i].kind, VT_REQ_ARRIVE + i);
+        assert_int_equal(q[i].request, 7);
+    }
+    assert_true(q[0].arrive.at_ns == 100 && q[0].arrive.n_prompt == 20 &&
+                q[0].arrive.n_bytes == 80);
+    assert_true(q[1].tokenise.begin_ns == 101 && q[1].tokenise.end_ns == 102 &&
+                q[1].tokenise.n_tokens == 20);
+    assert_true(q[2].match.begin_ns == 103 && q[2].match.end_ns == 104 &&
+                q[2].match.n_cached == 16 && q[2].match.n_copied == 3);
+    assert_true(q[3].admit.at_ns == 105 && q[3].admit.n_pages == 2 && q[4].retract.at_ns == 106);
+    assert_true(q[5].token.at_ns == 107 && q[5].token.step == 55 && q[5].token.index == 4 &&
+                q[5].token.token == 4711);
+    assert_true(q[6].finish.at_ns == 108 && q[6].finish.finish == VT_FINISH_LENGTH &&
+                q[6].finish.n_output == 5);
+    assert_true(q[7].cache.at_ns == 109 && q[7].cache.what == VT_CACHE_EVICT && q[7].cache.n == 6);
+    vt_trace_release(&r);
+    assert_int_equal(vt_trace_init(&r, sizeof *s, 16, NULL), VT_OK);
+    vt_trace_step(&r, &(vt_step_ran){.step = 9, .n_tokens = 3, .pages_free = 4});
+    vt_trace_part_of(&r, 9, VT_PART_PUBLISH, 1, 2);
+    vt_trace_seq(&r, 9, 7, 1, 21, 2);
+    assert_int_equal(vt_trace_copy(&r, s, 3), 3);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(s[i].kind, VT_STEP_RAN + i);
+        assert_int_equal(s[i].step, 9);
+    }
+    assert_true(s[0].ran.n_tokens == 3 && s[0].ran.pages_free == 4);
+    assert_true(s[1].part.part == VT_PART_PUBLISH && s[1].part.end_ns == 2);
+    assert_true(s[2].seq.request == 7 && s[2].seq.q_len == 1 && s[2].seq.kv_len == 21 &&
+                s[2].seq.shared_pages == 2);
+    vt_trace_release(&r);
+}
+
+/* A span takes 16 bytes; times before its base are 0, times that do not fit are cut. */
+static void test_trace_spans_are_relative_to_their_base(void **state)
+{
+    (void)state;
+    const int64_t base = INT64_C(1) << 50, most = (INT64_C(1) << 40) - 1;
+    vt_trace_ring r = {0};
+    vt_span s[6];
+    assert_int_equal(sizeof(vt_span), 16);
+    assert_int_equal(vt_trace_init(&r, sizeof *s, 16, NULL), VT_OK);
+    vt_trace_base(&r, UINT64_C(1) << 59, base);
+    vt_trace_call(&r, base, 275, base + 3, base + 10);
+    vt_trace_wait(&r, base, 275, base + 10, base + 11);
+    vt_trace_kernel(&r, 275, 12345);
+    vt_trace_call(&r, base, (1 << 20) - 1, base - 5, base - 7);
+    vt_trace_call(&r, base, 0, base + 2 * most, base + 5 * most);
+    assert_int_equal(vt_trace_copy(&r, s, 6), 6);
+    assert_true(s[0].kind == VT_SPAN_BASE && s[0].base.step == UINT64_C(1) << 59 &&
+                s[0].base.begin_ns == base);
+    assert_true(s[1].kind == VT_SPAN_CALL && s[1].call.call == 275 && s[1].call.begin_ns == 3 &&
+                s[1].call.length_ns == 7);
+    assert_true(s[2].kind == VT_SPAN_WAIT && s[2].wait.call == 275 && s[2].wait.begin_ns == 10 &&
+                s[2].wait.length_ns == 1);
+    assert_true(s[3].kind == VT_SPAN_KERNEL && s[3].kernel.call == 275 &&
+                s[3].kernel.kernel == 12345);
+    assert_true(s[4].call.call == (1 << 20) - 1 && s[4].call.begin_ns == 0 &&
+                s[4].call.length_ns == 0);
+    assert_true(s[5].call.begin_ns == (uint64_t)most && s[5].call.length_ns == (uint64_t)most);
+    vt_trace_release(&r);
+}
+
+enum { RACE = 4096 };
+
+typedef struct trace_race {
+    vt_trace_ring ring;
+    atomic_bool stop;
+} trace_race;
+
+static void *write_events(void *arg)
+{
+    trace_race *t = arg;
+    for (uint64_t i = 1; !atomic_load_explicit(&t->stop, memory_order_relaxed); i++)
+        vt_trace_tokenise(&t->ring, i, (int64_t)i, (int64_t)(2 * i), (int32_t)(i & 0xffff));
+    return NULL;
+}
+
+/* Copies of a ring that is being written hold whole events, one after the other. */
+static void test_trace_copy_beside_a_writer_holds_whole_events(void **state)
+{
+    (void)state;
+    static trace_race t;
+    static vt_request_event out[RACE];
+    pthread_t writer;
+    uint64_t copied = 0;
+    assert_int_equal(vt_trace_init(&t.ring, sizeof *out, RACE, NULL), VT_OK);
+    assert_int_equal(pthread_create(&writer, NULL, write_events, &t), 0);
+    for (int round = 0; round < 10000000 && copied < 100000; round++) {
+        uint64_t n = vt_trace_copy(&t.ring, out, RACE / 4);
+        copied += n;
+        if (n == 0)
+            sched_yield(); /* the writer has not begun */
+        for (uint64_t i = 0; i < n; i++) {
+            const vt_req_tokenise *e = &out[i].tokenise;
+            if (e->request != out[0].request + i || (uint64_t)e->begin_ns != e->request ||
+                (uint64_t)e->end_ns != 2 * e->request ||
+                e->n_tokens != (int32_t)(e->request & 0xffff))
+                fail_msg("a torn event %llu", (unsigned long long)e->request);
+        }
+    }
+    atomic_store(&t.stop, true);
+    pthread_join(writer, NULL);
+    assert_true(copied > 0);
+    vt_trace_release(&t.ring);
 }
 
 static void test_trace_init_with_bad_capacity_is_refused(void **state)
 {
     (void)state;
     vt_trace_ring r = {0};
-    assert_int_equal(vt_trace_init(&r, 0, NULL), VT_ERR_USAGE);
-    assert_int_equal(vt_trace_init(&r, UINT64_MAX, NULL), VT_ERR_USAGE);
+    assert_int_equal(vt_trace_init(&r, 16, 0, NULL), VT_ERR_USAGE);
+    assert_int_equal(vt_trace_init(&r, 16, UINT64_MAX, NULL), VT_ERR_USAGE);
 }
 
 enum { TEAM_ROUNDS = 300, TEAM_BARRIERS = 5 };
@@ -189,6 +314,9 @@ int main(void)
         cmocka_unit_test(test_buf_beyond_max_fails_and_stays_valid),
         cmocka_unit_test(test_buf_printf_and_detach_hand_over_the_bytes),
         cmocka_unit_test(test_trace_ring_keeps_the_newest),
+        cmocka_unit_test(test_trace_events_read_back),
+        cmocka_unit_test(test_trace_spans_are_relative_to_their_base),
+        cmocka_unit_test(test_trace_copy_beside_a_writer_holds_whole_events),
         cmocka_unit_test(test_trace_init_with_bad_capacity_is_refused),
         cmocka_unit_test(test_team_barrier_holds_everybody_back),
         cmocka_unit_test(test_team_of_impossible_size_is_refused),

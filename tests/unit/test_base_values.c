@@ -73,6 +73,23 @@ static void write_strings(vt_json *w)
     vt_json_string(w, NULL, NULL);
 }
 
+static void write_tagged(vt_json *w)
+{
+    vt_json_tagged(w, NULL, 1234.56789, 2, "measured");
+    vt_json_tagged(w, NULL, 4e12, 0, "derived");
+    vt_json_tagged(w, NULL, NAN, 2, "measured");
+    vt_json_tagged(w, NULL, INFINITY, 0, "derived");
+}
+
+static void test_json_tagged_when_written_then_rounded_or_null(void **state)
+{
+    (void)state;
+    written_must_be(write_tagged, "[{\"value\":1234.57,\"tag\":\"measured\"},"
+                                  "{\"value\":4e+12,\"tag\":\"derived\"},"
+                                  "{\"value\":null,\"tag\":\"n/a\"},"
+                                  "{\"value\":null,\"tag\":\"n/a\"}]");
+}
+
 static void test_json_string_when_bytes_are_not_text_then_escaped_or_replaced(void **state)
 {
     (void)state;
@@ -122,6 +139,7 @@ int main(void)
         cmocka_unit_test(test_percentile_when_the_rank_is_between_two_values_then_the_upper_one),
         cmocka_unit_test(test_median_when_the_number_is_even_then_the_mean_of_the_middle_two),
         cmocka_unit_test(test_json_real_when_written_then_the_shortest_that_reads_back),
+        cmocka_unit_test(test_json_tagged_when_written_then_rounded_or_null),
         cmocka_unit_test(test_json_string_when_bytes_are_not_text_then_escaped_or_replaced),
         cmocka_unit_test(test_utf8_when_at_the_borders_of_unicode_then_only_scalar_values),
         cmocka_unit_test(test_buf_when_it_is_full_then_the_last_byte_fits_and_no_more),

@@ -237,8 +237,8 @@ static void test_decode_of_wide_heads_fits_99_kb(void **state)
     run_and_check("cc=80,memory=64", MOST_SEQS, 200, 256, -1);
 }
 
-/* A sequence of one range, whose CTA writes the result, and of several, which the last CTA merges.
- * */
+/* A sequence of one range, whose CTA writes the result, and of several, which the last CTA
+ * merges. */
 static void test_decode_keeps_a_nan_in_the_head_it_came_into(void **state)
 {
     (void)state;

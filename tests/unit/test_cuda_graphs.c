@@ -97,24 +97,18 @@ static void run_round(vt_engine *e, int32_t round, int32_t vocab, answer a[REQUE
     }
 }
 
-static vt_cuda_startup startup(const vt_executor *x)
-{
-    vt_cuda_startup s;
-    assert_true(vt_executor_cuda_startup(x, &s));
-    return s;
-}
-
 /* The gaps between steps do not overlap, so all together they are shorter than the run. */
 static void check_gaps(vt_executor *x, uint64_t *n_gaps, int64_t begin_ns)
 {
-    enum { MOST = 256 };
-    float us[MOST];
-    int32_t n = vt_executor_cuda_gaps(x, 0, us, MOST, n_gaps);
+    vt_report gaps;
     double sum = 0;
-    assert_int_equal(n, *n_gaps < MOST ? (int32_t)*n_gaps : MOST);
-    for (int32_t i = 0; i < n; i++) {
-        assert_true(us[i] > 0);
-        sum += us[i];
+    assert_true(vt_executor_find(x, "step_gap", &gaps));
+    assert_non_null(gaps.series);
+    *n_gaps = gaps.series->n;
+    assert_true(*n_gaps > 0 && *n_gaps <= (uint64_t)gaps.series->capacity);
+    for (uint64_t i = 0; i < *n_gaps; i++) {
+        assert_true(gaps.series->value[i] > 0);
+        sum += (double)gaps.series->value[i];
     }
     assert_true(sum * 1e3 < (double)(vt_now_ns() - begin_ns));
 }
@@ -143,13 +137,13 @@ static outcome *run(const vt_model *m, const vt_cuda_options *options)
     if (vt_executor_cuda_new(m, &config, options, &x, &err) != VT_OK ||
         vt_engine_create(&c, x, &e, &err) != VT_OK)
         fail_msg("%s", err.message);
-    o->n_graphs[0] = startup(x).n_graphs;
+    o->n_graphs[0] = (int32_t)vt_executor_value(x, "startup.graphs", -1);
     int64_t begin = vt_now_ns();
     for (int32_t r = 0; r < ROUNDS; r++) {
         run_round(e, r, m->arch.vocab, o->answer[r]);
-        o->n_graphs[r + 1] = startup(x).n_graphs;
+        o->n_graphs[r + 1] = (int32_t)vt_executor_value(x, "startup.graphs", -1);
     }
-    o->n_kernels = startup(x).n_kernels;
+    o->n_kernels = (int32_t)vt_executor_value(x, "startup.kernels", -1);
     check_gaps(x, &o->n_gaps, begin);
     vt_engine_free(e);
     return o;

@@ -618,7 +618,8 @@ static void test_record_when_on_then_the_ring_tells_a_request_in_order(void **st
     static heard h;
     memset(&h, 0, sizeof h);
     int32_t prompt[20];
-    vt_trace_event ev[200];
+    vt_request_event ev[200];
+    vt_step_event step[200];
     fixture_defaults(&f);
     f.config.record = true;
     fixture_open(&f);
@@ -626,19 +627,28 @@ static void test_record_when_on_then_the_ring_tells_a_request_in_order(void **st
     vt_request_params p = ask(prompt, 20, 3, &h);
     vt_request_id id = submit(&f, &p);
     run_all(&f);
-    uint64_t n = vt_trace_copy(vt_engine_ring(f.engine), ev, 200);
-    int32_t seen[VT_REQ_FINISH + 1] = {0}, steps = 0, last = -1;
+    vt_source source[4];
+    assert_int_equal(vt_engine_sources(f.engine, source, 4), 2); /* and the fake device's */
+    assert_string_equal(source[0].name, "engine");
+    uint64_t n = vt_trace_copy(source[0].requests, ev, 200);
+    int32_t seen[VT_REQ_CACHE + 1] = {0}, steps = 0, last = -1;
     for (uint64_t i = 0; i < n; i++) {
-        steps += ev[i].kind == VT_TRACE_STEP;
-        assert_true(ev[i].end_ns >= ev[i].begin_ns);
-        if (ev[i].kind != VT_TRACE_REQUEST)
+        if (ev[i].kind == VT_REQ_CACHE)
             continue;
-        assert_int_equal(ev[i].id, id);
-        assert_true(ev[i].a >= last);
-        last = ev[i].a;
-        seen[ev[i].a]++;
+        assert_int_equal(ev[i].request, id);
+        assert_true((int32_t)ev[i].kind >= last);
+        last = (int32_t)ev[i].kind;
+        seen[ev[i].kind]++;
+    }
+    n = vt_trace_copy(source[0].steps, step, 200);
+    for (uint64_t i = 0; i < n; i++) {
+        steps += step[i].kind == VT_STEP_RAN;
+        if (step[i].kind == VT_STEP_RAN)
+            assert_true(step[i].ran.end_ns >= step[i].ran.begin_ns);
     }
     assert_int_equal(steps, 3);
+    assert_int_equal(vt_executor_value(vt_engine_executor(f.engine), "steps", -1), 3);
+    assert_int_equal(vt_executor_value(vt_engine_executor(f.engine), "kv_bytes", -1), -1);
     assert_int_equal(seen[VT_REQ_ARRIVE], 1);
     assert_int_equal(seen[VT_REQ_MATCH], 1);
     assert_int_equal(seen[VT_REQ_ADMIT], 1);
@@ -656,7 +666,8 @@ static void test_record_when_pages_are_shared_then_the_ring_tells_how_many(void 
     static heard h[2];
     memset(h, 0, sizeof h);
     int32_t prompt[22], together = 0, shared = 0;
-    vt_trace_event ev[400];
+    vt_step_event ev[400];
+    vt_source source;
     fixture_defaults(&f);
     f.config.record = true;
     fixture_open(&f);
@@ -669,12 +680,14 @@ static void test_record_when_pages_are_shared_then_the_ring_tells_how_many(void 
             assert_int_equal(vt_engine_step(f.engine, &idle, NULL), VT_OK);
     }
     run_all(&f);
-    uint64_t n = vt_trace_copy(vt_engine_ring(f.engine), ev, 400);
+    vt_engine_sources(f.engine, &source, 1);
+    uint64_t n = vt_trace_copy(source.steps, ev, 400);
     for (uint64_t i = 0; i < n; i++) {
-        together += ev[i].kind == VT_TRACE_STEP && ev[i].c == 2;
-        shared += ev[i].kind == VT_TRACE_STEP_SEQ && ev[i].spare > 0;
-        if (ev[i].kind == VT_TRACE_STEP_SEQ && ev[i].spare > 0)
-            assert_in_range(ev[i].spare, 21 / 4, (ev[i].c - 1) / 4);
+        together += ev[i].kind == VT_STEP_RAN && ev[i].ran.n_decode == 2;
+        if (ev[i].kind != VT_STEP_SEQ || ev[i].seq.shared_pages == 0)
+            continue;
+        shared++;
+        assert_in_range(ev[i].seq.shared_pages, 21 / 4, (ev[i].seq.kv_len - 1) / 4);
     }
     assert_true(together > 5);
     assert_int_equal(shared, together);

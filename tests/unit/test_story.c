@@ -17,31 +17,31 @@
 
 enum { MAX_EVENTS = 20000, PROMPT = 20, MS = 1000000 };
 
-/* A recording that is being made up: one request of PROMPT tokens, one worker or two. */
+enum { ENGINE, WORKER_0, WORKER_1, SOURCES };
+
+/* A recording that is being made up: one request of PROMPT tokens, two workers. */
 typedef struct fake {
     story_input in;
-    vt_trace_event *engine, *worker[2];
+    story_source source[SOURCES];
+    vt_trace_ring requests, steps, spans[2];
     vt_described described;
     story_step *plan;
     uint64_t n_step;
+    int64_t late_ns; /* how late the first token is published */
 } fake;
 
-static vt_trace_event *add(vt_trace_event *list, uint64_t *n, vt_trace_kind kind, uint64_t id,
-                           int64_t begin, int64_t end)
+static void end_step(fake *f, uint64_t id, uint64_t request, int32_t q_len, int32_t kv_len,
+                     int64_t begin, int64_t end)
 {
-    assert_true(*n < MAX_EVENTS);
-    vt_trace_event *e = &list[(*n)++];
-    *e = (vt_trace_event){.begin_ns = begin, .end_ns = end, .id = id, .kind = (uint16_t)kind};
-    return e;
-}
-
-static void add_request(fake *f, uint64_t id, vt_trace_request what, int32_t b, int32_t c,
-                        int64_t begin, int64_t end)
-{
-    vt_trace_event *e = add(f->engine, &f->in.n_engine, VT_TRACE_REQUEST, id, begin, end);
-    e->a = what;
-    e->b = b;
-    e->c = c;
+    vt_trace_step(&f->steps, &(vt_step_ran){.step = id,
+                                            .begin_ns = begin,
+                                            .end_ns = end,
+                                            .n_tokens = q_len,
+                                            .n_seqs = 1,
+                                            .n_decode = q_len == 1,
+                                            .pages_held = 2,
+                                            .pages_free = 6});
+    vt_trace_seq(&f->steps, id, request, q_len, kv_len, 0);
 }
 
 /* A step of one sequence whose device time [begin, end) is cut into equal calls; each worker works
@@ -54,6 +54,8 @@ static void add_step(fake *f, uint64_t request, int32_t q_len, int32_t kv_len, i
     story_seq seq = {.q_len = q_len, .kv_len = kv_len, .n_rows = kv_len >= PROMPT};
     assert_int_equal(story_step_set(f->plan, &seq, 1, NULL), VT_OK);
     int32_t n_active = 0, at = 0;
+    for (int32_t w = 0; w < 2; w++)
+        vt_trace_base(&f->spans[w], id, begin);
     for (int32_t i = 0; i < p->n_calls; i++)
         n_active += story_step_impl(f->plan, i) != NULL;
     for (int32_t i = 0; i < p->n_calls; i++) {
@@ -61,24 +63,14 @@ static void add_step(fake *f, uint64_t request, int32_t q_len, int32_t kv_len, i
             continue;
         int64_t from = begin + (end - begin) * at / n_active,
                 to = begin + (end - begin) * (at + 1) / n_active;
-        for (int32_t w = 0; w < f->in.n_workers; w++) {
+        for (int32_t w = 0; w < 2; w++) {
             int64_t ran = to - (to - from) / 10;
-            add(f->worker[w], &f->in.n_worker[w], VT_TRACE_CALL, id, from, ran)->a = i;
-            add(f->worker[w], &f->in.n_worker[w], VT_TRACE_WAIT, id, ran, to)->a = i;
+            vt_trace_call(&f->spans[w], begin, i, from, ran);
+            vt_trace_wait(&f->spans[w], begin, i, ran, to);
         }
         at++;
     }
-    vt_trace_event *e = add(f->engine, &f->in.n_engine, VT_TRACE_STEP, id, begin, end);
-    e->a = q_len;
-    e->b = 1;
-    e->c = q_len == 1;
-    e = add(f->engine, &f->in.n_engine, VT_TRACE_STEP_SEQ, request, begin, end);
-    e->a = (int32_t)id;
-    e->b = q_len;
-    e->c = kv_len;
-    e = add(f->engine, &f->in.n_engine, VT_TRACE_MEMORY, id, end, end);
-    e->a = 2;
-    e->c = 6;
+    end_step(f, id, request, q_len, kv_len, begin, end);
 }
 
 /* Arrives at 1 ms; prefill 3 to 13 ms; decodes of 5 ms with 1 ms between them; done 1 ms after the
@@ -86,16 +78,53 @@ static void add_step(fake *f, uint64_t request, int32_t q_len, int32_t kv_len, i
 static void tell_plain(fake *f, int32_t n_decode)
 {
     int64_t at = 13 * MS;
-    add_request(f, 7, VT_REQ_ARRIVE, PROMPT, 0, 1 * MS, 1 * MS);
-    add_request(f, 7, VT_REQ_MATCH, 0, 0, 2 * MS, 2 * MS + 5000);
+    vt_trace_arrive(&f->requests, 7, 1 * MS, PROMPT, 0);
+    vt_trace_match(&f->requests, 7, 2 * MS, 2 * MS + 5000, 0, 0);
     add_step(f, 7, PROMPT, PROMPT, 3 * MS, at);
-    add_request(f, 7, VT_REQ_TOKEN, 0, 42, at, at);
+    vt_trace_token(&f->requests, 7, at + f->late_ns, f->n_step, 0, 42);
     for (int32_t i = 0; i < n_decode; i++) {
         add_step(f, 7, 1, PROMPT + 1 + i, at + MS, at + 6 * MS);
         at += 6 * MS;
-        add_request(f, 7, VT_REQ_TOKEN, i + 1, 43, at, at);
+        vt_trace_token(&f->requests, 7, at + 1000, f->n_step, i + 1, 43);
     }
-    add_request(f, 7, VT_REQ_FINISH, VT_FINISH_LENGTH, n_decode + 1, at + MS, at + MS);
+    vt_trace_finish(&f->requests, 7, at + MS, VT_FINISH_LENGTH, n_decode + 1);
+}
+
+static void *copy(const vt_trace_ring *r, uint64_t *n)
+{
+    void *out = calloc(MAX_EVENTS, r->event_bytes);
+    assert_non_null(out);
+    *n = vt_trace_copy(r, out, MAX_EVENTS);
+    assert_true(*n < MAX_EVENTS);
+    return out;
+}
+
+static void forget(fake *f)
+{
+    free((void *)f->source[ENGINE].request);
+    free((void *)f->source[ENGINE].step);
+    for (int w = 0; w < 2; w++)
+        free((void *)f->source[WORKER_0 + w].span);
+    memset(f->source, 0, sizeof f->source);
+}
+
+/* The sources with copies of what the rings hold. `lost`: how many of worker 0's spans are gone. */
+static void collect(fake *f, uint64_t lost)
+{
+    forget(f);
+    story_source *e = &f->source[ENGINE];
+    e->is = (vt_source){.name = "engine", .kind = VT_SOURCE_ENGINE};
+    e->request = copy(&f->requests, &e->n_requests);
+    e->step = copy(&f->steps, &e->n_steps);
+    for (int i = 0; i < 2; i++) {
+        story_source *w = &f->source[WORKER_0 + i];
+        w->is = (vt_source){.kind = VT_SOURCE_WORKER, .device = {.level = "portable"}, .period = 1};
+        vt_span *spans = copy(&f->spans[i], &w->n_spans);
+        uint64_t gone = i == 0 ? lost : 0;
+        w->n_spans -= gone;
+        memmove(spans, spans + gone, w->n_spans * sizeof *spans);
+        w->span = spans;
+    }
 }
 
 static int setup(void **state)
@@ -116,7 +145,8 @@ static int setup(void **state)
     if (vt_describe(m, &target, VT_F16, &f->described, NULL) != VT_OK)
         return -1;
     f->in.program = f->described.program;
-    f->in.n_workers = 2;
+    f->in.source = f->source;
+    f->in.n_sources = SOURCES;
     f->in.device = "cpu";
     f->in.n_pages = 8;
     f->in.event_cost_ns = 25;
@@ -125,10 +155,12 @@ static int setup(void **state)
                              .fp32_per_s = 100e9,
                              .int8_per_s = 400e9,
                              .threads = 2};
-    f->engine = calloc(MAX_EVENTS, sizeof *f->engine);
-    f->in.engine = f->engine;
+    if (vt_trace_init(&f->requests, sizeof(vt_request_event), MAX_EVENTS, NULL) != VT_OK ||
+        vt_trace_init(&f->steps, sizeof(vt_step_event), MAX_EVENTS, NULL) != VT_OK)
+        return -1;
     for (int w = 0; w < 2; w++)
-        f->in.worker[w] = f->worker[w] = calloc(MAX_EVENTS, sizeof **f->worker);
+        if (vt_trace_init(&f->spans[w], sizeof(vt_span), MAX_EVENTS, NULL) != VT_OK)
+            return -1;
     return story_step_new(f->in.program, 64, 4, &f->plan, NULL) == VT_OK ? 0 : -1;
 }
 
@@ -138,25 +170,30 @@ static int teardown(void **state)
     story_step_free(f->plan);
     vt_described_release(&f->described);
     vt_model_free((vt_model *)f->in.model);
-    free(f->engine);
-    free(f->worker[0]);
-    free(f->worker[1]);
+    forget(f);
+    vt_trace_release(&f->requests);
+    vt_trace_release(&f->steps);
+    for (int w = 0; w < 2; w++)
+        vt_trace_release(&f->spans[w]);
     free(f);
     return 0;
 }
 
-static json_t *tell(fake *f, vt_request_id id)
+static json_t *tell_without(fake *f, vt_request_id id, uint64_t lost)
 {
     char *text = NULL;
     size_t len = 0;
     vt_err err = {0};
-    if (story_build(&f->in, id, &text, &len, &err) != VT_OK)
+    collect(f, lost);
+    if (story_build(&f->in, id, &text, &len, NULL, &err) != VT_OK)
         fail_msg("%s", err.message);
     json_t *story = json_loadb(text, len, 0, NULL);
     free(text);
     assert_non_null(story);
     return story;
 }
+
+static json_t *tell(fake *f, vt_request_id id) { return tell_without(f, id, 0); }
 
 static double value(const json_t *o, const char *key)
 {
@@ -219,15 +256,133 @@ static void test_story_when_old_calls_overwritten_then_said(void **state)
 {
     fake *f = *state;
     tell_plain(f, 3);
-    f->in.worker[0] += 100; /* the first 100 events of the prefill are gone */
-    f->in.n_worker[0] -= 100;
-    json_t *s = tell(f, 7);
+    json_t *s = tell_without(f, 7, 100); /* the first 100 spans of the prefill are gone */
     assert_int_equal(value(json_array_get(json_object_get(s, "phases"), 0), "timed_steps"), 0);
     assert_int_equal(value(json_array_get(json_object_get(s, "phases"), 1), "timed_steps"), 3);
     char *not_measured = json_dumps(json_object_get(s, "not_measured"), 0);
     assert_non_null(strstr(not_measured, "1 steps are older"));
     free(not_measured);
     json_decref(s);
+}
+
+/* Two calls of a decode step as two workers saw them. Worker 0 sleeps behind the first call's
+ * barrier, from 1 ms to 9 ms; meanwhile worker 1 runs the second call, which then waits for it. */
+static void add_descheduled(fake *f, int32_t first, int32_t second, bool sleeps)
+{
+    int64_t begin = 100 * MS, wake = sleeps ? 9 * MS : MS, end = begin + wake + 3 * MS;
+    uint64_t id = ++f->n_step;
+    const int64_t met[2] = {begin + wake, begin + MS}, ran[2] = {end, begin + 4 * MS};
+    for (int w = 0; w < 2; w++) {
+        vt_trace_base(&f->spans[w], id, begin);
+        vt_trace_call(&f->spans[w], begin, first, begin, begin + MS - 1000 * w);
+        vt_trace_wait(&f->spans[w], begin, first, begin + MS - 1000 * w, met[w]);
+        vt_trace_call(&f->spans[w], begin, second, met[w], ran[w]);
+        vt_trace_wait(&f->spans[w], begin, second, ran[w], end);
+    }
+    end_step(f, id, 7, 1, PROMPT + 1, begin, end);
+}
+
+static int32_t call_of(const fake *f, const char *label)
+{
+    const vt_program *p = f->in.program;
+    for (int32_t i = 0; i < p->n_calls; i++)
+        if (strcmp(p->call[i].label, label) == 0)
+            return i;
+    fail_msg("no call %s", label);
+    return -1;
+}
+
+/* Before, an op's time was worker 0's own: rmsnorm.final took 9 ms, and linear.head nothing. */
+static void test_story_when_a_worker_sleeps_at_a_barrier_then_no_op_beats_its_roof(void **state)
+{
+    fake *f = *state;
+    vt_trace_arrive(&f->requests, 7, 1 * MS, PROMPT, 0);
+    add_descheduled(f, call_of(f, "rmsnorm.final"), call_of(f, "linear.head"), true);
+    json_t *s = tell(f, 7), *op;
+    const json_t *d = json_array_get(json_object_get(s, "phases"), 0);
+    size_t i;
+    assert_int_equal(value(d, "timed_steps"), 1);
+    json_array_foreach(json_object_get(d, "ops"), i, op)
+    {
+        bool head = strcmp(json_string_value(json_object_get(op, "kind")), "linear.head") == 0;
+        NEAR(value(op, "time_us"), head ? 11000.0 : 1000.0);
+        assert_true(value(op, "of_roof") < 1);
+    }
+    NEAR(value(d, "ops_us"), 12000.0);
+    assert_true(fabs(value(d, "unexplained")) < 0.02);
+    json_decref(s);
+}
+
+/* A worker whose spans tell of other calls than worker 0's: the step has no op times. */
+static void test_story_when_workers_disagree_then_step_is_not_timed(void **state)
+{
+    fake *f = *state;
+    vt_trace_arrive(&f->requests, 7, 1 * MS, PROMPT, 0);
+    add_descheduled(f, call_of(f, "rmsnorm.final"), call_of(f, "linear.head"), false);
+    vt_trace_base(&f->spans[0], ++f->n_step, 200 * MS);
+    vt_trace_base(&f->spans[1], f->n_step, 200 * MS);
+    vt_trace_call(&f->spans[0], 200 * MS, 3, 200 * MS, 201 * MS);
+    vt_trace_call(&f->spans[1], 200 * MS, 4, 200 * MS, 201 * MS);
+    end_step(f, f->n_step, 7, 1, PROMPT + 2, 200 * MS, 201 * MS);
+    json_t *s = tell(f, 7);
+    const json_t *d = json_array_get(json_object_get(s, "phases"), 0);
+    assert_int_equal(value(d, "steps"), 2);
+    assert_int_equal(value(d, "timed_steps"), 1);
+    assert_int_equal(value(d, "timed_kv_last"), PROMPT + 1);
+    json_decref(s);
+}
+
+/* The first token is published 4 ms late: the gap behind it stays that of the steps. */
+static void test_story_when_a_token_is_published_late_then_gaps_are_the_devices(void **state)
+{
+    fake *f = *state;
+    f->late_ns = 4 * MS;
+    tell_plain(f, 2);
+    json_t *s = tell(f, 7);
+    const json_t *q = json_object_get(s, "request");
+    NEAR(value(q, "ttft_ms"), 12.0);
+    NEAR(value(q, "itl_p50_ms"), 6.0);
+    NEAR(value(q, "itl_p99_ms"), 6.0);
+    const char *headline = json_string_value(json_object_get(s, "headline"));
+    assert_non_null(strstr(headline, "First token after 12.0 ms."));
+    assert_null(strstr(headline, "then one every")); /* two decoded tokens say nothing of speed */
+    json_decref(s);
+}
+
+static void test_story_when_three_tokens_decoded_then_headline_names_the_gap(void **state)
+{
+    fake *f = *state;
+    tell_plain(f, 3);
+    json_t *s = tell(f, 7);
+    assert_non_null(strstr(json_string_value(json_object_get(s, "headline")),
+                           "First token after 12.0 ms, then one every 6.00 ms."));
+    json_decref(s);
+}
+
+/* Building a story is a pure function: it says that a roof was beaten and measures nothing. */
+static void test_story_when_roof_beaten_then_said_and_left_alone(void **state)
+{
+    fake *f = *state;
+    char *text[2] = {NULL};
+    size_t len[2] = {0};
+    bool beaten = false;
+    f->in.roofs.measured = true;
+    f->in.roofs.memory_bytes_per_s = 1e6;
+    const vt_roofs before = f->in.roofs;
+    tell_plain(f, 3);
+    collect(f, 0);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(story_build(&f->in, 7, &text[i], &len[i], &beaten, NULL), VT_OK);
+    assert_true(beaten);
+    assert_memory_equal(&before, &f->in.roofs, sizeof before);
+    assert_non_null(strstr(text[0], "roof.beaten"));
+    f->in.roofs.memory_bytes_per_s = f->in.roofs.fp32_per_s = f->in.roofs.int8_per_s = 1e15;
+    free(text[1]);
+    assert_int_equal(story_build(&f->in, 7, &text[1], &len[1], &beaten, NULL), VT_OK);
+    assert_false(beaten);
+    assert_null(strstr(text[1], "roof.beaten"));
+    free(text[0]);
+    free(text[1]);
 }
 
 static void test_story_when_request_unknown_then_refused(void **state)
@@ -237,7 +392,8 @@ static void test_story_when_request_unknown_then_refused(void **state)
     size_t len = 0;
     vt_err err = {0};
     tell_plain(f, 1);
-    assert_int_equal(story_build(&f->in, 8, &text, &len, &err), VT_ERR_USAGE);
+    collect(f, 0);
+    assert_int_equal(story_build(&f->in, 8, &text, &len, NULL, &err), VT_ERR_USAGE);
     assert_non_null(strstr(err.message, "request 8"));
     assert_null(text);
 }
@@ -246,7 +402,7 @@ static void test_story_when_about_all_then_every_step(void **state)
 {
     fake *f = *state;
     tell_plain(f, 2);
-    add_request(f, 9, VT_REQ_ARRIVE, PROMPT, 0, 40 * MS, 40 * MS);
+    vt_trace_arrive(&f->requests, 9, 40 * MS, PROMPT, 0);
     add_step(f, 9, PROMPT, PROMPT, 41 * MS, 51 * MS);
     json_t *s = tell(f, 0);
     assert_true(json_is_null(json_object_get(s, "request")));
@@ -302,7 +458,8 @@ static void test_render_when_story_told_then_sections_within_width(void **state)
     char *text = NULL;
     size_t len = 0;
     tell_plain(f, 3);
-    assert_int_equal(story_build(&f->in, 7, &text, &len, NULL), VT_OK);
+    collect(f, 0);
+    assert_int_equal(story_build(&f->in, 7, &text, &len, NULL, NULL), VT_OK);
     assert_int_equal(story_render("test", text, len, &term, &out, NULL), VT_OK);
     for (size_t i = 0; i < sizeof word / sizeof word[0]; i++)
         assert_non_null(strstr(out.data, word[i]));
@@ -345,6 +502,17 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_story_ops_when_costed_then_bytes_are_the_models, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_story_when_old_calls_overwritten_then_said, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(
+            test_story_when_a_worker_sleeps_at_a_barrier_then_no_op_beats_its_roof, setup,
+            teardown),
+        cmocka_unit_test_setup_teardown(test_story_when_workers_disagree_then_step_is_not_timed,
+                                        setup, teardown),
+        cmocka_unit_test_setup_teardown(
+            test_story_when_a_token_is_published_late_then_gaps_are_the_devices, setup, teardown),
+        cmocka_unit_test_setup_teardown(
+            test_story_when_three_tokens_decoded_then_headline_names_the_gap, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_story_when_roof_beaten_then_said_and_left_alone, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_story_when_request_unknown_then_refused, setup,
                                         teardown),

@@ -10,6 +10,8 @@
 #include <jansson.h>
 
 #include "common/emulated_gpu.h"
+#include "engine/engine.h"
+#include "engine/options.h"
 #include "engine/recording.h"
 #include "exec/describe.h"
 
@@ -185,7 +187,8 @@ static void test_emulated_program_is_as_described(void **state)
     vt_described d;
     run_requests(t, true);
     assert_int_equal(vt_engine_recording(t->engine, &r, NULL), VT_OK);
-    assert_int_equal(vt_describe(t->model, &r.program->target, r.kv_dtype, &d, NULL), VT_OK);
+    vt_dtype kv = vt_options_kv_dtype(t->options, t->model->layer[0].q->dtype);
+    assert_int_equal(vt_describe(t->model, &r.program->target, kv, &d, NULL), VT_OK);
     const vt_program *p = d.program;
     assert_int_equal(p->n_calls, r.program->n_calls);
     for (int32_t i = 0; i < p->n_calls; i++) {
@@ -201,6 +204,57 @@ static void test_emulated_program_is_as_described(void **state)
                              b->op->cost(b->args, NULL).read.weights);
     }
     vt_described_release(&d);
+}
+
+static void check_source(const vt_source *s, const char *name, vt_source_kind kind)
+{
+    assert_string_equal(s->name, name);
+    assert_int_equal(s->kind, kind);
+    assert_true((s->requests != NULL) == (kind == VT_SOURCE_ENGINE));
+    assert_true((s->spans != NULL) == (kind != VT_SOURCE_ENGINE));
+    assert_true((s->launches != NULL) == (kind == VT_SOURCE_STREAM));
+}
+
+/* The same questions to a GPU's engine and to a CPU's: a reader needs not know which of the two it
+ * is. */
+static void test_sources_and_reports_when_asked_then_each_executor_has_its_own(void **state)
+{
+    tale *t = *state;
+    vt_source s[4];
+    vt_kernel_facts k;
+    run_requests(t, true);
+    const vt_executor *x = vt_engine_executor(t->engine);
+    assert_int_equal(vt_engine_sources(t->engine, NULL, 0), 2);
+    assert_int_equal(vt_engine_sources(t->engine, s, 4), 2);
+    check_source(&s[0], "engine", VT_SOURCE_ENGINE);
+    check_source(&s[1], "rank 0", VT_SOURCE_STREAM);
+    assert_true(s[1].period > 1 && s[1].device.sm_count > 0 && s[1].clock_error_ns > 0);
+    assert_int_equal(s[1].n_kernels, vt_executor_value(x, "startup.kernels", -1));
+    s[1].kernel(s[1].owner, 0, &k);
+    assert_non_null(strchr(k.name, '<'));
+    assert_true(vt_executor_value(x, "packed_bytes", 0) > 0);
+    assert_true(vt_executor_value(x, "startup.compile_ms", -1) >= 0);
+    assert_true(vt_executor_value(x, "step_gap", -1) >= 0);
+    assert_true(isnan(vt_executor_value(x, "no such thing", NAN)));
+    vt_engine_free(t->engine);
+    t->engine = NULL;
+
+    set(t, "device", "cpu");
+    set(t, "threads", "2");
+    run_requests(t, true);
+    x = vt_engine_executor(t->engine);
+    assert_int_equal(vt_engine_sources(t->engine, s, 4), 3);
+    check_source(&s[0], "engine", VT_SOURCE_ENGINE);
+    check_source(&s[1], "worker 0", VT_SOURCE_WORKER);
+    check_source(&s[2], "worker 1", VT_SOURCE_WORKER);
+    assert_int_equal(s[2].period, 1);
+    assert_int_equal(s[2].device.sm_count, 0);
+    assert_true(vt_executor_value(x, "kv_bytes", 0) > 0);
+    assert_true(isnan(vt_executor_value(x, "step_gap", NAN)));
+    vt_engine_free(t->engine);
+    t->engine = NULL;
+    run_requests(t, false);
+    assert_int_equal(vt_engine_sources(t->engine, s, 4), 0);
 }
 
 /* Timed steps take other launches: the tokens may not differ. */
@@ -222,6 +276,7 @@ int main(void)
         TEST(test_emulated_story_when_requests_share_steps_then_each_adds_up),
         TEST(test_emulated_story_when_about_all_then_every_step_is_in_it),
         TEST(test_emulated_program_is_as_described),
+        TEST(test_sources_and_reports_when_asked_then_each_executor_has_its_own),
         TEST(test_emulated_recording_changes_no_token),
     };
     return cmocka_run_group_tests(tests, emulated_gpu_open, NULL);

@@ -23,7 +23,7 @@ enum {
     PREPARE_US = 4500
 };
 
-static const story_kernel kernels[] = {
+static const vt_kernel_facts kernels[] = {
     {"attention_prefill_sm90<head_dim=128>", 168, 0, 1024},
     {"attention_decode<head_dim=128>", 96, 0, 2048},
     {"gemm_sm90<bn=128>", 168, 16, 0},
@@ -33,42 +33,18 @@ static const story_kernel kernels[] = {
 /* A recording that is being made up: one request of PROMPT tokens. */
 typedef struct fake {
     story_input in;
-    story_gpu gpu;
-    vt_trace_event *engine, *device;
-    uint64_t n_engine, n_device;
+    story_source source[2]; /* the engine, the GPU */
+    vt_request_event *requests;
+    vt_step_event *steps;
+    vt_span *spans;
+    vt_launch_event *launches;
+    vt_trace_ring request_ring, step_ring, span_ring, launch_ring;
     vt_described described;
     story_step *plan;
     uint64_t n_step;
     int64_t last_end;
     int32_t shared_pages; /* of all sequences but the first */
 } fake;
-
-static void add(vt_trace_event *list, uint64_t *n, vt_trace_event e, vt_trace_kind kind)
-{
-    assert_true(*n < MAX_EVENTS);
-    e.kind = (uint16_t)kind;
-    list[(*n)++] = e;
-}
-
-static void on_engine(fake *f, vt_trace_kind kind, vt_trace_event e)
-{
-    add(f->engine, &f->n_engine, e, kind);
-    f->in.n_engine = f->n_engine;
-}
-
-static void on_device(fake *f, vt_trace_kind kind, vt_trace_event e)
-{
-    add(f->device, &f->n_device, e, kind);
-    f->gpu.n_events = f->n_device;
-}
-
-static void request(fake *f, vt_trace_request what, int32_t b, int32_t c, int64_t begin,
-                    int64_t end)
-{
-    on_engine(
-        f, VT_TRACE_REQUEST,
-        (vt_trace_event){.begin_ns = begin, .end_ns = end, .id = 7, .a = what, .b = b, .c = c});
-}
 
 static int32_t kernel_of(const vt_call *c)
 {
@@ -79,7 +55,7 @@ static int32_t kernel_of(const vt_call *c)
 }
 
 /* The calls of the step, in equal times. */
-static void add_calls(fake *f, uint64_t id, int64_t begin, int64_t end)
+static void add_calls(fake *f, int64_t base, int64_t begin, int64_t end)
 {
     const vt_program *p = story_step_program(f->plan);
     int32_t n = 0, at = 0;
@@ -88,13 +64,9 @@ static void add_calls(fake *f, uint64_t id, int64_t begin, int64_t end)
     for (int32_t i = 0; i < p->n_calls; i++) {
         if (!story_step_impl(f->plan, i))
             continue;
-        on_device(f, VT_TRACE_CALL,
-                  (vt_trace_event){.begin_ns = begin + (end - begin) * at / n,
-                                   .end_ns = begin + (end - begin) * (at + 1) / n,
-                                   .id = id,
-                                   .a = i});
-        on_device(f, VT_TRACE_KERNEL,
-                  (vt_trace_event){.id = id, .a = i, .b = kernel_of(&p->call[i])});
+        vt_trace_call(&f->span_ring, base, i, begin + (end - begin) * at / n,
+                      begin + (end - begin) * (at + 1) / n);
+        vt_trace_kernel(&f->span_ring, i, kernel_of(&p->call[i]));
         at++;
     }
 }
@@ -107,50 +79,32 @@ static void step(fake *f, int32_t q_len, int32_t kv_len, int32_t seqs, int32_t g
     story_seq seq[8];
     for (int32_t i = 0; i < seqs; i++) {
         seq[i] = (story_seq){.q_len = q_len, .kv_len = kv_len, .n_rows = kv_len >= PROMPT};
-        on_engine(f, VT_TRACE_STEP_SEQ,
-                  (vt_trace_event){.begin_ns = begin,
-                                   .end_ns = end,
-                                   .id = 7 + (uint64_t)i,
-                                   .spare = (uint16_t)(i > 0 ? f->shared_pages : 0),
-                                   .a = (int32_t)id,
-                                   .b = q_len,
-                                   .c = kv_len});
+        vt_trace_seq(&f->step_ring, id, 7 + (uint64_t)i, q_len, kv_len,
+                     i > 0 ? f->shared_pages : 0);
     }
     assert_int_equal(story_step_set(f->plan, seq, seqs, NULL), VT_OK);
-    on_engine(f, VT_TRACE_STEP,
-              (vt_trace_event){.begin_ns = begin,
-                               .end_ns = end,
-                               .id = id,
-                               .a = q_len * seqs,
-                               .b = seqs,
-                               .c = q_len == 1 ? seqs : 0});
-    on_device(f, VT_TRACE_WAIT,
-              (vt_trace_event){.begin_ns = f->last_end, .end_ns = begin, .id = id, .a = -1});
-    f->last_end = end;
-    on_engine(f, VT_TRACE_STEP_PART,
-              (vt_trace_event){.begin_ns = begin - PREPARE_US * 1000,
-                               .end_ns = begin,
-                               .id = id,
-                               .a = VT_PART_PREPARE});
+    vt_trace_step(&f->step_ring, &(vt_step_ran){.step = id,
+                                                .begin_ns = begin,
+                                                .end_ns = end,
+                                                .n_tokens = q_len * seqs,
+                                                .n_seqs = seqs,
+                                                .n_decode = q_len == 1 ? seqs : 0});
+    vt_trace_part_of(&f->step_ring, id, VT_PART_PREPARE, begin - PREPARE_US * 1000, begin);
     if (timed) {
-        int64_t first = begin + UPLOAD_US * 1000, last = end - RESULTS_US * 1000;
-        on_device(
-            f, VT_TRACE_MOVE,
-            (vt_trace_event){
-                .begin_ns = begin, .end_ns = first, .id = id, .a = VT_MOVE_TO_DEVICE, .b = 4096});
-        add_calls(f, id, first, last);
-        on_device(f, VT_TRACE_MOVE,
-                  (vt_trace_event){
-                      .begin_ns = last, .end_ns = end, .id = id, .a = VT_MOVE_TO_HOST, .b = 4});
+        vt_trace_base(&f->span_ring, id, begin);
+        add_calls(f, begin, begin + UPLOAD_US * 1000, end - RESULTS_US * 1000);
     }
-    on_device(f, VT_TRACE_LAUNCH,
-              (vt_trace_event){.begin_ns = begin,
-                               .end_ns = end,
-                               .id = id,
-                               .spare = timed,
-                               .a = 228,
-                               .b = 4096,
-                               .c = graph});
+    vt_trace_launch(&f->launch_ring, &(vt_launch_event){.step = id,
+                                                        .begin_ns = begin,
+                                                        .end_ns = end,
+                                                        .idle_ns = begin - f->last_end,
+                                                        .move_bytes = {4096, 4},
+                                                        .move_ns = {timed ? UPLOAD_US * 1000 : 0,
+                                                                    timed ? RESULTS_US * 1000 : 0},
+                                                        .n_kernels = 228,
+                                                        .graph_tokens = graph,
+                                                        .timed = timed});
+    f->last_end = end;
 }
 
 /* Arrives at 1 ms; prefill 3 to 13 ms; then a step each 6 ms: the first and every fourth is timed
@@ -159,17 +113,17 @@ static void tell_plain(fake *f, int32_t n_decode, int32_t seqs, int32_t graph)
 {
     int64_t at = 13 * MS;
     f->last_end = 2 * MS;
-    request(f, VT_REQ_ARRIVE, PROMPT, 0, 1 * MS, 1 * MS);
-    request(f, VT_REQ_MATCH, 0, 0, 2 * MS, 2 * MS + 5000);
+    vt_trace_arrive(&f->request_ring, 7, 1 * MS, PROMPT, 0);
+    vt_trace_match(&f->request_ring, 7, 2 * MS, 2 * MS + 5000, 0, 0);
     step(f, PROMPT, PROMPT, 1, 0, true, 3 * MS, at);
-    request(f, VT_REQ_TOKEN, 0, 42, at, at);
+    vt_trace_token(&f->request_ring, 7, at, f->n_step, 0, 42);
     for (int32_t i = 0; i < n_decode; i++) {
         bool timed = i % 4 == 0;
         step(f, 1, PROMPT + 1 + i, seqs, graph, timed, at + MS, at + (timed ? 6 : 3) * MS);
         at += (timed ? 6 : 3) * MS;
-        request(f, VT_REQ_TOKEN, i + 1, 43, at, at);
+        vt_trace_token(&f->request_ring, 7, at, f->n_step, i + 1, 43);
     }
-    request(f, VT_REQ_FINISH, VT_FINISH_LENGTH, n_decode + 1, at + MS, at + MS);
+    vt_trace_finish(&f->request_ring, 7, at + MS, VT_FINISH_LENGTH, n_decode + 1);
 }
 
 static int setup(void **state)
@@ -200,30 +154,44 @@ static int setup(void **state)
                              .l2_bytes = 25 << 20,
                              .l2_bytes_per_s = 8e12,
                              .kernel_s = 1e-6};
-    f->engine = calloc(MAX_EVENTS, sizeof *f->engine);
-    f->device = calloc(MAX_EVENTS, sizeof *f->device);
-    f->gpu = (story_gpu){.event = f->device,
-                         .kernel = kernels,
-                         .n_kernels = sizeof kernels / sizeof *kernels,
-                         .level = 90,
-                         .sm_count = 132,
-                         .memory_bytes = 141000000000,
-                         .free_bytes = 101000000000,
-                         .period = 4,
-                         .notice_ns = 12000,
-                         .event_ns = 1000,
-                         .read_ns = 2000,
-                         .has_state = true,
-                         .state = {.sm_mhz = 1500,
-                                   .sm_max_mhz = 1980,
-                                   .memory_mhz = -1,
-                                   .memory_max_mhz = -1,
-                                   .temperature_c = 45,
-                                   .power_w = 690,
-                                   .power_limit_w = 700,
-                                   .throttle = 4}};
-    f->in.gpu = &f->gpu;
-    f->in.engine = f->engine;
+    f->requests = calloc(MAX_EVENTS, sizeof *f->requests);
+    f->steps = calloc(MAX_EVENTS, sizeof *f->steps);
+    f->spans = calloc(MAX_EVENTS, sizeof *f->spans);
+    f->launches = calloc(MAX_EVENTS, sizeof *f->launches);
+    if (vt_trace_init(&f->request_ring, sizeof *f->requests, MAX_EVENTS, NULL) != VT_OK ||
+        vt_trace_init(&f->step_ring, sizeof *f->steps, MAX_EVENTS, NULL) != VT_OK ||
+        vt_trace_init(&f->span_ring, sizeof *f->spans, MAX_EVENTS, NULL) != VT_OK ||
+        vt_trace_init(&f->launch_ring, sizeof *f->launches, MAX_EVENTS, NULL) != VT_OK)
+        return -1;
+    f->source[0] = (story_source){.is = {.name = "engine", .kind = VT_SOURCE_ENGINE},
+                                  .request = f->requests,
+                                  .step = f->steps};
+    f->source[1] = (story_source){.is = {.name = "rank 0",
+                                         .kind = VT_SOURCE_STREAM,
+                                         .device = {.level = "sm_90a",
+                                                    .kernel_level = 90,
+                                                    .sm_count = 132,
+                                                    .memory_bytes = 141000000000},
+                                         .period = 4,
+                                         .clock_error_ns = 12000,
+                                         .event_ns = 1000,
+                                         .read_ns = 2000,
+                                         .n_kernels = sizeof kernels / sizeof *kernels},
+                                  .span = f->spans,
+                                  .launch = f->launches,
+                                  .kernel = kernels,
+                                  .free_bytes = 101000000000,
+                                  .has_state = true,
+                                  .state = {.sm_mhz = 1500,
+                                            .sm_max_mhz = 1980,
+                                            .memory_mhz = -1,
+                                            .memory_max_mhz = -1,
+                                            .temperature_c = 45,
+                                            .power_w = 690,
+                                            .power_limit_w = 700,
+                                            .throttle = 4}};
+    f->in.source = f->source;
+    f->in.n_sources = 2;
     return story_step_new(f->in.program, 64, 8, &f->plan, NULL) == VT_OK ? 0 : -1;
 }
 
@@ -233,24 +201,43 @@ static int teardown(void **state)
     story_step_free(f->plan);
     vt_described_release(&f->described);
     vt_model_free((vt_model *)f->in.model);
-    free(f->engine);
-    free(f->device);
+    vt_trace_release(&f->request_ring);
+    vt_trace_release(&f->step_ring);
+    vt_trace_release(&f->span_ring);
+    vt_trace_release(&f->launch_ring);
+    free(f->requests);
+    free(f->steps);
+    free(f->spans);
+    free(f->launches);
     free(f);
     return 0;
 }
 
-static json_t *tell(fake *f)
+/* What the rings hold, but for the first `lost` spans. */
+static void collect(fake *f, uint64_t lost)
+{
+    f->source[0].n_requests = vt_trace_copy(&f->request_ring, f->requests, MAX_EVENTS);
+    f->source[0].n_steps = vt_trace_copy(&f->step_ring, f->steps, MAX_EVENTS);
+    f->source[1].n_launches = vt_trace_copy(&f->launch_ring, f->launches, MAX_EVENTS);
+    f->source[1].n_spans = vt_trace_copy(&f->span_ring, f->spans, MAX_EVENTS) - lost;
+    f->source[1].span = f->spans + lost;
+}
+
+static json_t *tell_without(fake *f, uint64_t lost)
 {
     char *text = NULL;
     size_t len = 0;
     vt_err err = {0};
-    if (story_build(&f->in, 7, &text, &len, &err) != VT_OK)
+    collect(f, lost);
+    if (story_build(&f->in, 7, &text, &len, NULL, &err) != VT_OK)
         fail_msg("%s", err.message);
     json_t *story = json_loadb(text, len, 0, NULL);
     free(text);
     assert_non_null(story);
     return story;
 }
+
+static json_t *tell(fake *f) { return tell_without(f, 0); }
 
 static double value(const json_t *o, const char *key)
 {
@@ -352,7 +339,7 @@ static void test_gpu_story_bytes_are_those_of_the_program(void **state)
     json_decref(s);
 }
 
-/* Of three sequences' 21 tokens one page of 16 is the same. */
+/* Three sequences have a context of 21 tokens each, and share its first page of 16. */
 static void test_gpu_story_bytes_of_shared_pages_count_once(void **state)
 {
     fake *f = *state;
@@ -439,7 +426,7 @@ static void test_gpu_story_when_no_step_was_timed_then_said(void **state)
 {
     fake *f = *state;
     f->last_end = 2 * MS;
-    request(f, VT_REQ_ARRIVE, PROMPT, 0, 1 * MS, 1 * MS);
+    vt_trace_arrive(&f->request_ring, 7, 1 * MS, PROMPT, 0);
     step(f, 1, PROMPT + 1, 1, 1, false, 3 * MS, 5 * MS);
     json_t *s = tell(f);
     assert_int_equal(value(phase(s, 0), "timed_steps"), 0);
@@ -455,9 +442,7 @@ static void test_gpu_story_when_a_step_lost_its_beginning_then_not_timed(void **
 {
     fake *f = *state;
     tell_plain(f, 5, 1, 1);
-    f->gpu.event += 2; /* the prefill's upload is overwritten */
-    f->gpu.n_events -= 2;
-    json_t *s = tell(f);
+    json_t *s = tell_without(f, 2); /* the prefill's first spans are overwritten */
     assert_int_equal(value(phase(s, 0), "timed_steps"), 0);
     assert_int_equal(value(phase(s, 1), "timed_steps"), 2);
     json_decref(s);
@@ -481,7 +466,8 @@ static void test_gpu_render_when_told_then_sections_within_width(void **state)
     char *text = NULL;
     size_t len = 0;
     tell_plain(f, 9, 5, 8);
-    assert_int_equal(story_build(&f->in, 7, &text, &len, NULL), VT_OK);
+    collect(f, 0);
+    assert_int_equal(story_build(&f->in, 7, &text, &len, NULL, NULL), VT_OK);
     assert_int_equal(story_render("test", text, len, &term, &out, NULL), VT_OK);
     for (size_t i = 0; i < sizeof word / sizeof word[0]; i++)
         if (!strstr(out.data, word[i]))

@@ -13,8 +13,8 @@ static bool attention_any_supports(const void *args, const vt_target *t, const v
            a->head_dim <= 2048; /* five rows of fp32 in shared memory */
 }
 
-/* Decode: a CTA for each token and head. Prefill: for each item of the plan, its rows and KV head.
- * */
+/* Decode: a CTA for each token and head. Prefill: for each item of the plan, its rows and KV
+ * head. */
 static cuda_launch launch_of(const attention_args *a, bool decode, int32_t n)
 {
     int32_t group = a->heads / a->kv_heads;

@@ -1,5 +1,5 @@
-/* Parameters of kv_store.cu and kv_store_any.cu. The host's code and the kernels include this file.
- * */
+/* Parameters of kv_store.cu and kv_store_any.cu. The host's code and the kernels include this
+ * file. */
 #ifndef VT_OPS_KV_STORE_KV_STORE_PARAMS_H
 #define VT_OPS_KV_STORE_KV_STORE_PARAMS_H
 

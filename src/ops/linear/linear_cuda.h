@@ -21,8 +21,8 @@ static inline int32_t linear_outputs(const linear_args *a)
     return (int32_t)(a->epilogue == LINEAR_NONE ? a->w->rows : a->w->rows / 2);
 }
 
-/* What a call's workspace will have: the target's, or while that is being decided what it asks for.
- * */
+/* What a call's workspace will have: the target's, or while that is being decided what it asks
+ * for. */
 static inline size_t linear_workspace_bytes(const vt_target *t)
 {
     return t->workspace_bytes ? t->workspace_bytes : (size_t)LINEAR_WORKSPACE;

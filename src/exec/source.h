@@ -1,0 +1,84 @@
+/* What an executor, or the engine, offers to whoever tells what happened: stories, benches, env.
+ *
+ *   vt_source   a place where events are written: a CPU worker, a GPU's stream, the engine's
+ *   thread.
+ *               It names its rings and describes the device behind them.
+ *   vt_report   a number that an executor keeps about itself: "startup.open_ms" = 120 ms.
+ *
+ * Both are asked for through vt_executor (exec/executor.h), so that no reader needs to know which
+ * executor it talks to. An executor of several GPUs offers a source for each rank. */
+#ifndef VT_EXEC_SOURCE_H
+#define VT_EXEC_SOURCE_H
+
+#include "base/trace.h"
+#include "device/nvml.h"
+#include "device/roofs.h"
+#include "ops/op.h"
+
+typedef enum vt_source_kind {
+    VT_SOURCE_ENGINE, /* requests and steps */
+    VT_SOURCE_WORKER, /* a thread of a CPU team: spans, with waits at barriers */
+    VT_SOURCE_STREAM  /* a GPU's stream: launches, and spans of the steps that were timed */
+} vt_source_kind;
+
+/* A compiled kernel, with its template parameters in its name. */
+typedef struct vt_kernel_facts {
+    const char *name; /* "rmsnorm<hidden=1024,threads=128,level=90,pdl=1>"; valid as the source */
+    int32_t registers, spill_bytes, shared_bytes; /* shared_bytes: static */
+} vt_kernel_facts;
+
+/* A device, for people. What a device does not have is 0. */
+typedef struct vt_device_facts {
+    const char *level; /* "amx", "sm_90a" */
+    /* a GPU's */
+    int32_t ordinal, kernel_level, sm_count, driver_version;
+    int64_t memory_bytes, l2_bytes;
+} vt_device_facts;
+
+/* Pointers stay valid as long as the executor. Rings may be written while they are read
+ * (vt_trace_copy); the others may be called between steps. */
+typedef struct vt_source {
+    char name[24]; /* "engine", "worker 1", "rank 0" */
+    vt_source_kind kind;
+    const vt_trace_ring *requests, *steps, *spans, *launches; /* NULL: it writes none of that */
+    vt_device_facts device;
+    int32_t period; /* one decode step in `period` is timed call by call; 1: every step is */
+    /* Measured; NAN: not known, or does not apply. */
+    double clock_error_ns; /* times of this source may lie so late on the host's clock */
+    double event_ns;       /* what an event between two kernels takes of the device's time */
+    double read_ns;        /* what reading one event takes of the host's time */
+    int32_t n_kernels;     /* that vt_span_kernel can name */
+    const void *owner;     /* passed to the functions, each of which may be NULL */
+    void (*kernel)(const void *owner, int32_t k, vt_kernel_facts *out);
+    /* The device's roofs; `again`: measured now (device/roofs.h). */
+    vt_status (*roofs)(const void *owner, bool again, vt_roofs *out, vt_err *err);
+    int64_t (*free_bytes)(const void *owner); /* of the device's memory, now; -1: not known */
+    vt_status (*state)(const void *owner, vt_gpu_state *out, vt_err *err); /* clocks, power, now */
+} vt_source;
+
+/* Values of which there is one a step: number k of `n` ever noted is at value[k % capacity]. */
+typedef struct vt_series {
+    const float *value;
+    int32_t capacity;
+    uint64_t n;
+} vt_series;
+
+/* Keys, and what they mean:
+ *   packed_bytes   weights in the layout of their kernels, beside the file's
+ *   kv_bytes       the pages of the KV cache
+ *   startup.*      what making the executor took: open_ms, weights_ms, compile_ms, capture_ms,
+ *   kernels,
+ *                  graphs, weight_bytes
+ *   late_compiles  kernels that were compiled after the start
+ *   shared_items   pieces of decode attention so far that served several sequences at once
+ *   steps, faults  of the simulator's fake device: steps that ended, launches and waits that failed
+ *   step_gap       the device's idle time between the end of a step and the beginning of the next
+ *   */
+typedef struct vt_report {
+    const char *key;
+    double value;
+    const char *unit;        /* "ms", "us", "B"; "": a count */
+    const vt_series *series; /* all values, of which `value` is the newest; NULL: there is one */
+} vt_report;
+
+#endif

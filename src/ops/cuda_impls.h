@@ -1,7 +1,8 @@
-/* The CUDA rows of all cards, each in src/ops/<op>/. Their tensors are in device memory:
- * activations and matrices BF16, norms, biases and tables F32, ids I32. Where the fast kernels want
- * rows of 16-byte vectors there is a row "any" behind them for every other shape: loads of one
- * element, no tensor cores, correct for any shape, not fast. */
+/* CUDA rows, each in src/ops/<op>/, and what their host code shares. Only the card needs to know a
+ * row, so a new op declares its rows in a header of its own folder and adds nothing here. Tensors
+ * are in device memory: activations and matrices BF16, norms, biases and tables F32, ids I32. Where
+ * the fast kernels want rows of 16-byte vectors there is a row "any" behind them for every other
+ * shape: loads of one element, no tensor cores, correct for any shape, not fast. */
 #ifndef VT_OPS_CUDA_IMPLS_H
 #define VT_OPS_CUDA_IMPLS_H
 

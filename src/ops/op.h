@@ -181,8 +181,8 @@ typedef struct vt_host_plan {
                      const vt_batch *batch);
     size_t (*bytes)(const void *args, const vt_target *t, const vt_size *size, int32_t items);
     /* Data that few steps bring, of no fixed size: uploaded apart, only when there are some. Both
-     * NULL: none. most_side_bytes bounds what side_bytes may answer; batch has host arrays. For
-     * rows of a GPU only. */
+     * NULL: none. most_side_bytes bounds what side_bytes may answer; batch has host arrays. Only
+     * rows of a GPU may have side data. */
     size_t (*most_side_bytes)(const void *args, const vt_target *t);
     size_t (*side_bytes)(const void *args, const vt_batch *batch);
     /* Fills out[bytes] and side[side_bytes] from a batch with host arrays, which is not padded:

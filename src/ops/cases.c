@@ -6,6 +6,7 @@
 #include "ops/cases.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "base/quant.h"
 #include "base/random.h"
@@ -88,6 +89,25 @@ vt_tensor *case_fill(vt_arena *arena, vt_tensor *t, float mean, float scale, uin
     return t;
 }
 
+/* Rows of a weight with numbers of their own; those behind repeat them. A prime, so that a wrong tile
+ * or a wrong stride of a kernel still shows. */
+enum { DISTINCT_ROWS = 1021 };
+
+static vt_tensor *fill_weight(vt_arena *arena, vt_tensor *t, float scale, uint64_t *state)
+{
+    if (!t)
+        return NULL;
+    vt_tensor first = *t;
+    int64_t bytes = vt_dtype_row_bytes(t->dtype, t->row_stride), rows = t->dim[0];
+    first.dim[0] = rows < DISTINCT_ROWS ? rows : DISTINCT_ROWS;
+    if (!case_fill(arena, &first, 0, scale, state))
+        return NULL;
+    for (int64_t r = first.dim[0]; r < rows; r++)
+        memcpy((char *)t->data + r * bytes, (char *)t->data + r % DISTINCT_ROWS * bytes,
+               (size_t)bytes);
+    return t;
+}
+
 vt_weight *case_weight(vt_arena *arena, vt_dtype dtype, int32_t n_parts, const int64_t *rows,
                        int64_t cols, bool paired, uint64_t *state)
 {
@@ -97,13 +117,16 @@ vt_weight *case_weight(vt_arena *arena, vt_dtype dtype, int32_t n_parts, const i
     *w = (vt_weight){.n_parts = n_parts, .paired = paired, .cols = cols, .dtype = dtype};
     float scale = 1.0f / sqrtf((float)cols);
     for (int32_t i = 0; i < n_parts; i++) {
-        w->part[i] = case_fill(arena, case_tensor_2d(arena, dtype, rows[i], cols), 0, scale, state);
+        w->part[i] = fill_weight(arena, case_tensor_2d(arena, dtype, rows[i], cols), scale, state);
         if (!w->part[i])
             return NULL;
         w->rows += rows[i];
     }
     return w;
 }
+
+const char *const case_scale_words[] = {
+    [CASE_SCALE_NONE] = "none", [CASE_SCALE_ONE] = "one", [CASE_SCALE_BLOCKS] = "blocks", NULL};
 
 bool case_scales(vt_arena *arena, vt_weight *w, bool blocks, uint64_t *state)
 {

@@ -136,8 +136,7 @@ static vt_dtype device_type(const vt_operand *o, const vt_tensor *t)
 {
     if (is_integer(t->dtype))
         return t->dtype;
-    bool logits = o->kind == VT_OPERAND_ACTIVATION && o->written &&
-                  t->follows == VT_FOLLOWS_ROWS;
+    bool logits = o->kind == VT_OPERAND_ACTIVATION && o->written && t->follows == VT_FOLLOWS_ROWS;
     if (o->kind == VT_OPERAND_F32 || logits)
         return VT_F32;
     bool pool = o->kind == VT_OPERAND_KV || o->kind == VT_OPERAND_KV_LAYERS;
@@ -216,7 +215,10 @@ static vt_status twin_of(on_cuda *c, const vt_operand *o, const vt_tensor *host,
 
 /* ---- operands ---- */
 
-static void **member(void *args, const vt_operand *o) { return (void **)((char *)args + o->offset); }
+static void **member(void *args, const vt_operand *o)
+{
+    return (void **)((char *)args + o->offset);
+}
 
 static int32_t count_of(const void *args, const vt_operand *o)
 {
@@ -312,8 +314,8 @@ static vt_status make_weights(on_cuda *c, const vt_operand *o, const vt_packing 
 {
     const vt_weight *host = *member(c->args, o);
     int32_t n = o->kind == VT_OPERAND_WEIGHTS ? count_of(c->args, o) : 1;
-    const vt_packing *p;
-    vt_tensor *part;
+    const vt_packing *p = NULL;
+    vt_tensor *part = NULL;
     TRY(pack_weights(c, host, n, wanted, &part, &p, err));
     vt_weight *w = vt_arena_alloc(&c->arena, (size_t)n, sizeof *w);
     if (!w)
@@ -341,8 +343,8 @@ static vt_weight weight_of_table(const vt_tensor *t)
 static vt_status make_table(on_cuda *c, const vt_operand *o, const vt_packing *wanted, vt_err *err)
 {
     vt_weight w = weight_of_table(*member(c->args, o));
-    const vt_packing *p;
-    vt_tensor *part;
+    const vt_packing *p = NULL;
+    vt_tensor *part = NULL;
     TRY(pack_weights(c, &w, 1, wanted, &part, &p, err));
     *member(c->args, o) = part;
     return VT_OK;
@@ -796,8 +798,9 @@ vt_status on_cuda_fetch(on_cuda *c, const vt_tensor *output, void **bytes, vt_er
 static void wrong(on_cuda_error *e, int64_t row, int64_t col, double got, double want, double error)
 {
     if (e->good)
-        snprintf(e->why, sizeof e->why, "row %lld, %lld: %g, expected %g (error %.3g, allowed %.3g)",
-                 (long long)row, (long long)col, got, want, error, e->allowed);
+        snprintf(e->why, sizeof e->why,
+                 "row %lld, %lld: %g, expected %g (error %.3g, allowed %.3g)", (long long)row,
+                 (long long)col, got, want, error, e->allowed);
     e->good = false;
 }
 

@@ -70,7 +70,7 @@ typedef struct on_cuda_weights {
 typedef struct on_cuda {
     on_cuda_gpu *gpu;
     const vt_op *op;
-    void *args; /* the device's */
+    void *args;            /* the device's */
     const vt_batch *batch; /* the host's; of an op without one: its number of rows alone */
     vt_batch counted, device_batch;
     const vt_batch *batch_on_device; /* NULL: not made yet */

@@ -171,6 +171,7 @@ static vt_status fill_twin(on_cuda *c, on_cuda_twin *w, vt_err *err)
     if (status == VT_OK) {
         convert(h, w->device.dtype, image, row);
         status = new_upload(c, image, w->bytes, &w->device.data, err);
+        w->base = w->device.data;
     }
     free(row);
     free(image);
@@ -486,8 +487,8 @@ static vt_status keep_first_values(on_cuda *c, vt_err *err)
             continue;
         TRY(new_block(c, w->bytes, &w->first, err));
         TRY(check(c->gpu,
-                  c->gpu->cuda->driver.copy_device(address(w->first), address(w->device.data),
-                                                   w->bytes, c->gpu->lane.stream),
+                  c->gpu->cuda->driver.copy_device(address(w->first), address(w->base), w->bytes,
+                                                   c->gpu->lane.stream),
                   "keeping an operand", err));
     }
     return wait_for(c->gpu, "keeping operands", err);
@@ -579,6 +580,22 @@ static vt_status make_plan(on_cuda *c, const vt_host_plan *p, vt_err *err)
     return status;
 }
 
+void on_cuda_window(on_cuda *c, int64_t at, int64_t n)
+{
+    int64_t all = 0;
+    for (int32_t i = 0; i < c->n_twins && all == 0; i++)
+        all = c->twin[i].host.rank == 2 ? c->twin[i].host.dim[0] : 0;
+    for (int32_t i = 0; i < c->n_twins; i++) {
+        on_cuda_twin *w = &c->twin[i];
+        if (w->host.rank != 2 || w->host.dim[0] != all)
+            continue;
+        w->device.data = w->base + vt_dtype_row_bytes(w->device.dtype, at * w->device.row_stride);
+        w->device.dim[0] = n;
+    }
+    c->counted.n_tokens = c->counted.n_seqs = c->counted.n_rows = (int32_t)n;
+    c->size.tokens = c->size.seqs = c->size.rows = c->size.prefills = (int32_t)n;
+}
+
 vt_status on_cuda_take(on_cuda *c, const vt_impl *impl, vt_err *err)
 {
     drop_row(c);
@@ -656,11 +673,11 @@ static vt_status reset(on_cuda *c, vt_err *err)
         int pattern = is_integer(w->device.dtype) ? INT_PATTERN : FLOAT_PATTERN;
         if (w->first)
             TRY(check(c->gpu,
-                      c->gpu->cuda->driver.copy_device(address(w->device.data), address(w->first),
+                      c->gpu->cuda->driver.copy_device(address(w->base), address(w->first),
                                                        w->bytes, c->gpu->lane.stream),
                       "putting an operand back", err));
         else if (w->written)
-            TRY(fill(c, w->device.data, pattern, w->bytes, err));
+            TRY(fill(c, w->base, pattern, w->bytes, err));
     }
     return fill(c, c->workspace, FLOAT_PATTERN, c->target.workspace_bytes, err);
 }
@@ -786,7 +803,7 @@ vt_status on_cuda_fetch(on_cuda *c, const vt_tensor *output, void **bytes, vt_er
     if (!*bytes)
         return no_memory(c, err);
     vt_status status = check(
-        g, g->cuda->driver.copy_to_host(*bytes, address(w->device.data), w->bytes, g->lane.stream),
+        g, g->cuda->driver.copy_to_host(*bytes, address(w->base), w->bytes, g->lane.stream),
         "download", err);
     if (status == VT_OK)
         status = wait_for(g, "download", err);

@@ -50,8 +50,9 @@ enum { ON_CUDA_MAX_TWINS = 48, ON_CUDA_MAX_KERNELS = 256 };
 
 /* The device's copy of one host tensor. */
 typedef struct on_cuda_twin {
-    vt_tensor host; /* its sizes; data is the host's */
-    vt_tensor device;
+    vt_tensor host;   /* its sizes; data is the host's */
+    vt_tensor device; /* what the args point at: all rows, or those of on_cuda_window */
+    char *base;       /* all rows */
     size_t bytes;
     void *first; /* the values before any run, of operands that are read and written */
     bool read, written;
@@ -111,6 +112,9 @@ bool on_cuda_fits(const on_cuda *c, const vt_impl *impl);
 const vt_impl *on_cuda_choice(const on_cuda *c);
 /* Makes plan, side data, workspace and tickets for the row. */
 vt_status on_cuda_take(on_cuda *c, const vt_impl *impl, vt_err *err);
+/* Makes the call one of rows [at, at + n) of its activations and of what follows them row by row;
+ * for an op without a batch or an index. A row must be taken again. on_cuda_fetch still gives all rows. */
+void on_cuda_window(on_cuda *c, int64_t at, int64_t n);
 /* Puts the operands back to what they were at first, runs the row once and waits. Kernels that are
  * not compiled yet are compiled. */
 vt_status on_cuda_run(on_cuda *c, vt_err *err);

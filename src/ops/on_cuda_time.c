@@ -70,7 +70,7 @@ static vt_status put_back(on_cuda *c, vt_err *err)
         const on_cuda_twin *w = &c->twin[i];
         if (w->first)
             TRY(vt_cuda_check(c->gpu->cuda,
-                              d->copy_device(address(w->device.data), address(w->first), w->bytes,
+                              d->copy_device(address(w->base), address(w->first), w->bytes,
                                              c->gpu->lane.stream),
                               "putting an operand back", err));
     }

@@ -16,7 +16,7 @@ typedef struct shape {
     int32_t named[VT_MAX_FIELDS], n_named;
 } shape;
 
-static int64_t least_of(const vt_field *f) { return f->preset == 0 || f->words ? 0 : 1; }
+static int64_t least_of(const vt_field *f) { return f->preset == 0 || f->words || f->zero ? 0 : 1; }
 static int64_t most_of(const vt_field *f) { return f->most ? f->most : VT_FIELD_MOST; }
 
 /* ---- names ---- */

@@ -306,6 +306,7 @@ static vt_status pack_weights(on_cuda *c, const vt_weight *host, int32_t n,
         .base = base, .bytes = (size_t)n * each, .part = part, .n = n, .each = each};
     c->n_weights++;
     c->quantised |= part[0].dtype != VT_BF16;
+    c->rounded |= part[0].dtype == VT_BF16 && vt_dtype_quantised(host->dtype);
     *parts = part;
     return VT_OK;
 }
@@ -787,7 +788,7 @@ double on_cuda_tolerance(const on_cuda *c, const vt_tensor *device)
     bool one_matrix = c->n_weights == 1 && c->weights[0].n == 1;
     if (c->op->tolerance == 0 || is_integer(device->dtype))
         return 0;
-    if (c->quantised && one_matrix && c->size.tokens > FEW_TOKENS)
+    if (c->rounded || (c->quantised && one_matrix && c->size.tokens > FEW_TOKENS))
         return 0.02;
     return device->dtype == VT_F32 ? 0.002 : 0.01;
 }

@@ -80,6 +80,7 @@ typedef struct on_cuda {
     on_cuda_weights weights[4];
     int32_t n_weights;
     bool quantised; /* some weight is kept in fewer bits than BF16 */
+    bool rounded;   /* some quantised weight of the host's is BF16 */
     void **block;   /* device memory of the args */
     int32_t n_blocks, max_blocks;
     vt_arena arena;
@@ -124,9 +125,9 @@ vt_status on_cuda_launch(on_cuda *c, vt_err *err);
 /* How far an element may be from the reference: |got - want| <= allowed (1 + |want|).
  *
  *   0       the card's own tolerance is 0: copies, stores. Integers and ids always.
- *   0.02    a quantised weight meets more than 64 tokens: a kernel has it as BF16, the reference
- *           as the integers and scales of the file. (Few tokens, and the slots of experts, meet the
- *           integers themselves.)
+ *   0.02    a quantised weight is BF16 on the device, or meets more than 64 tokens, where kernels
+ *           make it BF16: the reference has the integers and scales of the file. (Few tokens, and
+ *           the slots of experts, meet the integers themselves.)
  *   0.01    BF16 results of fp32 sums
  *   0.002   F32 results
  *

@@ -224,6 +224,7 @@ typedef struct vt_field {
     bool is_type;             /* a vt_dtype, by name */
     int64_t most;             /* 0: VT_FIELD_MOST. The least is 0 where the preset is, else 1 */
     const char *const *words; /* NULL-terminated names of the values 0, 1 ...; NULL: numbers */
+    bool zero;                /* 0 is a value though the preset is not */
 } vt_field;
 
 enum { VT_FIELD_MOST = 1 << 18 };

@@ -45,7 +45,7 @@ enum { N, DIFFER, SHIFT };
 
 static const vt_field prefix_match_fields[] = {
     [N] = {"n", 65536, false, 1 << 24},
-    [DIFFER] = {"differ", 65536, false, 1 << 24},
+    [DIFFER] = {"differ", 65536, false, 1 << 24, NULL, true},
     [SHIFT] = {"shift", 0, false, 64},
 };
 

@@ -197,7 +197,7 @@ static const vt_field sample_fields[] = {
     [ROWS] = {"rows", 1, false, 4096},
     [VOCAB] = {"vocab", 151936, false, 1 << 20},
     [KIND] = {"kind", 0, false, KIND_ANY, kind_words},
-    [SPREAD] = {"spread", 30, false, 10000},
+    [SPREAD] = {"spread", 30, false, 10000, NULL, true},
     [EVERY] = {"every", 0, false, 1 << 20},
     [MASK] = {"mask", 0, false, MASK_EACH, mask_words},
 };

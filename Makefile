@@ -210,7 +210,7 @@ $(B)/gpu/%: tests/gpu/%.c tests/gpu/gpu_cases.c tests/gpu/gpu_random.c tests/gpu
   tests/gpu/gpu_cases.h tests/gpu/gpu_options.h $(B)/libvitrine_internal.a
 	@mkdir -p $(@D)
 	@$(CC) $(CFLAGS_ALL) -MF $@.d -Itests/gpu $(LDFLAGS_ALL) -o $@ $(filter %.c,$^) $(B)/libvitrine_internal.a $(STATIC_LIBS) $(SYS_LIBS)
-$(B)/gpu/gpu_kernels: bench/gpu_kernels.c bench/gpu_rig.c bench/gpu_rig.h $(B)/libvitrine_internal.a
+$(B)/gpu/gpu_kernels: bench/gpu_kernels.c $(B)/libvitrine_internal.a
 	@mkdir -p $(@D)
 	@$(CC) $(CFLAGS_ALL) -MF $@.d $(LDFLAGS_ALL) -o $@ $(filter %.c,$^) $(B)/libvitrine_internal.a $(STATIC_LIBS) $(SYS_LIBS)
 test-gpu: all gpu-programs

@@ -72,6 +72,10 @@ vt_tensor *case_slice(vt_arena *arena, const vt_tensor *wide, int64_t begin, int
     return t;
 }
 
+/* Rows with numbers of their own; those behind repeat them, for large tensors would take long. A
+ * prime, so that a wrong tile or a wrong stride of a kernel still shows. */
+enum { DISTINCT_ROWS = 1021 };
+
 vt_tensor *case_fill(vt_arena *arena, vt_tensor *t, float mean, float scale, uint64_t *state)
 {
     if (!t)
@@ -82,29 +86,15 @@ vt_tensor *case_fill(vt_arena *arena, vt_tensor *t, float mean, float scale, uin
         return NULL;
     int64_t stride = vt_dtype_row_bytes(t->dtype, t->row_stride);
     for (int64_t r = 0; r < rows; r++) {
+        if (r >= DISTINCT_ROWS) {
+            memcpy((char *)t->data + r * stride, (char *)t->data + r % DISTINCT_ROWS * stride,
+                   (size_t)vt_dtype_row_bytes(t->dtype, cols));
+            continue;
+        }
         for (int64_t i = 0; i < cols; i++)
             row[i] = mean + scale * case_normal(state);
         vt_quant_row(t->dtype, row, (char *)t->data + r * stride, cols);
     }
-    return t;
-}
-
-/* Rows of a weight with numbers of their own; those behind repeat them. A prime, so that a wrong tile
- * or a wrong stride of a kernel still shows. */
-enum { DISTINCT_ROWS = 1021 };
-
-static vt_tensor *fill_weight(vt_arena *arena, vt_tensor *t, float scale, uint64_t *state)
-{
-    if (!t)
-        return NULL;
-    vt_tensor first = *t;
-    int64_t bytes = vt_dtype_row_bytes(t->dtype, t->row_stride), rows = t->dim[0];
-    first.dim[0] = rows < DISTINCT_ROWS ? rows : DISTINCT_ROWS;
-    if (!case_fill(arena, &first, 0, scale, state))
-        return NULL;
-    for (int64_t r = first.dim[0]; r < rows; r++)
-        memcpy((char *)t->data + r * bytes, (char *)t->data + r % DISTINCT_ROWS * bytes,
-               (size_t)bytes);
     return t;
 }
 
@@ -117,7 +107,7 @@ vt_weight *case_weight(vt_arena *arena, vt_dtype dtype, int32_t n_parts, const i
     *w = (vt_weight){.n_parts = n_parts, .paired = paired, .cols = cols, .dtype = dtype};
     float scale = 1.0f / sqrtf((float)cols);
     for (int32_t i = 0; i < n_parts; i++) {
-        w->part[i] = fill_weight(arena, case_tensor_2d(arena, dtype, rows[i], cols), scale, state);
+        w->part[i] = case_fill(arena, case_tensor_2d(arena, dtype, rows[i], cols), 0, scale, state);
         if (!w->part[i])
             return NULL;
         w->rows += rows[i];

@@ -627,6 +627,8 @@ vt_status on_cuda_launch(on_cuda *c, vt_err *err)
                     .workspace_bytes = c->target.workspace_bytes,
                     .cuda = l,
                     .tickets = c->gpu->tickets};
+    if (c->impl->plan && c->items == 0 && !l->collect) /* nothing to do: no executor calls it */
+        return VT_OK;
     l->err = (vt_err){0};
     vt_status status = c->impl->run(c->args, &lane);
     if (status == VT_OK)
@@ -652,7 +654,7 @@ static vt_status compile(on_cuda *c, vt_err *err)
     l->collect = false;
     l->pdl = pdl;
     if (status == VT_OK)
-        status = vt_cuda_compile(c->gpu->cuda, NULL, NULL, err);
+        status = vt_cuda_compile(c->gpu->cuda, c->gpu->progress, c->gpu->progress_user, err);
     c->compiled = status == VT_OK;
     return status;
 }

@@ -40,6 +40,8 @@ typedef struct on_cuda_gpu {
     bool padded, emulated;
     void *flush, *tickets;
     size_t flush_bytes;
+    jit_progress progress; /* of compiling; may be NULL */
+    void *progress_user;
 } on_cuda_gpu;
 
 /* VT_ERR_DEVICE and its like where there is no usable GPU of this number. */

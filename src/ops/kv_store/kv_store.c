@@ -38,7 +38,7 @@ static void kv_store_reference(const void *args)
     }
 }
 
-enum { TOKENS, DECODES, KV_HEADS, HEAD_DIM, POOL, PAGE, K_SCALE, V_SCALE };
+enum { TOKENS, DECODES, KV_HEADS, HEAD_DIM, POOL, PAGE, K_SCALE, V_SCALE, SCATTER };
 
 static const vt_field kv_store_fields[] = {
     [TOKENS] = {"tokens", 1},
@@ -49,6 +49,7 @@ static const vt_field kv_store_fields[] = {
     [PAGE] = {"page", 64, false, 1024},
     [K_SCALE] = {"k_scale", 0, false, 100000000},
     [V_SCALE] = {"v_scale", 0, false, 100000000},
+    [SCATTER] = {"scatter", 0, false, 1},
 };
 
 static const char *kv_store_refuses(const vt_case *c)
@@ -104,6 +105,17 @@ static const vt_case kv_store_cases[] = {
            [V_SCALE] = 3}},
 };
 
+/* Every token to a slot of any other's, as far apart as they lie. */
+static void scatter(vt_batch *b, uint64_t *seed)
+{
+    int32_t *slot = (int32_t *)(uintptr_t)b->slot;
+    for (int32_t i = b->n_tokens - 1; i > 0; i--) {
+        int32_t k = (int32_t)(case_random(seed) % (uint64_t)(i + 1)), t = slot[i];
+        slot[i] = slot[k];
+        slot[k] = t;
+    }
+}
+
 static void *kv_store_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
                                 vt_tensor *outputs[VT_MAX_OUTPUTS], int32_t *n_outputs)
 {
@@ -122,6 +134,8 @@ static void *kv_store_make_args(const vt_case *c, uint64_t seed, vt_arena *arena
                       : NULL;
     if (!kv)
         return NULL;
+    if (c->p[SCATTER])
+        scatter(b, &seed);
     *a = (kv_store_args){
         .batch = b,
         .k = case_slice(arena, kv, 0, width),

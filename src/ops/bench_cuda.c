@@ -1,5 +1,5 @@
 /* The kernel benchmark on a GPU: see bench.h. Every row that takes a case runs once against the
- * reference, then is timed; rows that want weights in the same form share the args on the device. */
+ * reference, then is timed; rows that want weights in the same form share the device's args. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -116,7 +116,7 @@ const vt_impl *on_cuda_choice(const on_cuda *c);
 /* Makes plan, side data, workspace and tickets for the row. */
 vt_status on_cuda_take(on_cuda *c, const vt_impl *impl, vt_err *err);
 /* Makes the call one of rows [at, at + n) of its activations and of what follows them row by row;
- * for an op without a batch or an index. A row must be taken again. on_cuda_fetch still gives all rows. */
+ * for an op without a batch or an index. on_cuda_fetch still gives all rows. */
 void on_cuda_window(on_cuda *c, int64_t at, int64_t n);
 /* Puts the operands back to what they were at first, runs the row once and waits. Kernels that are
  * not compiled yet are compiled. */

@@ -69,10 +69,10 @@ static vt_status put_back(on_cuda *c, vt_err *err)
     for (int32_t i = 0; i < c->n_twins; i++) {
         const on_cuda_twin *w = &c->twin[i];
         if (w->first)
-            TRY(vt_cuda_check(c->gpu->cuda,
-                              d->copy_device(address(w->base), address(w->first), w->bytes,
-                                             c->gpu->lane.stream),
-                              "putting an operand back", err));
+            TRY(vt_cuda_check(
+                c->gpu->cuda,
+                d->copy_device(address(w->base), address(w->first), w->bytes, c->gpu->lane.stream),
+                "putting an operand back", err));
     }
     return VT_OK;
 }

@@ -277,8 +277,8 @@ typedef struct vt_op {
     void (*reference)(const void *args);
     const vt_field *fields; /* [n_fields] of the cases */
     int32_t n_fields;
-    /* What does not fit together in a shape, as a sentence; NULL: nothing. The card's pointer may be
-     * NULL too: every shape within the fields' limits is one. */
+    /* What does not fit together in a shape, as a sentence; NULL: nothing. The pointer may be NULL:
+     * every shape within the fields' limits is a case. */
     const char *(*refuses)(const vt_case *c);
     const vt_case *cases;
     int32_t n_cases;

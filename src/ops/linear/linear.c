@@ -430,6 +430,26 @@ static const vt_case linear_cases[] = {
     {.name = "Q6_K down 64x1024x3072",
      .p = {[TOKENS] = 64, [TYPE] = VT_Q6_K, [COLS] = 3072, [ROWS] = 1024, [RESIDUAL] = 1},
      .bench = true},
+    /* Qwen3-8B */
+    {.name = "Q4_K 8B o 1x4096x4096",
+     .p = {[TOKENS] = 1, [TYPE] = VT_Q4_K, [COLS] = 4096, [ROWS] = 4096, [RESIDUAL] = 1},
+     .bench = true},
+    {.name = "Q8_0 8B qkv 8x6144x4096",
+     .p = {[TOKENS] = 8,
+           [TYPE] = VT_Q8_0,
+           [COLS] = 4096,
+           [ROWS] = 4096,
+           [ROWS2] = 1024,
+           [ROWS3] = 1024},
+     .bench = true},
+    {.name = "FP8 blocks 8B o 64x4096x4096",
+     .p = {[TOKENS] = 64,
+           [TYPE] = VT_FP8_E4M3,
+           [COLS] = 4096,
+           [ROWS] = 4096,
+           [RESIDUAL] = 1,
+           [SCALES] = CASE_SCALE_BLOCKS},
+     .bench = true},
 };
 
 static const vt_impl *const linear_impls[] = {

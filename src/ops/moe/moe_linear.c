@@ -271,6 +271,14 @@ static const char *moe_linear_refuses(const vt_case *c)
  * quantised to int8 between the two linears would hide errors of half a percent
  * (tests/unit/test_op_moe.c bounds those). */
 static const vt_case moe_linear_cases[] = {
+    {.name = "30B-A3B tokens=1 2048x768 experts=128 k=8 Q4_K",
+     .p = {[TOKENS] = 1,
+           [HIDDEN] = 2048,
+           [FFN] = 768,
+           [EXPERTS] = 128,
+           [USED] = 8,
+           [TYPE] = VT_Q4_K},
+     .bench = true},
     {.name = "tokens=1 2048x768 experts=16 k=8 bf16",
      .p =
          {[TOKENS] = 1, [HIDDEN] = 2048, [FFN] = 768, [EXPERTS] = 16, [USED] = 8, [TYPE] = VT_BF16},
@@ -353,7 +361,8 @@ static bool fill_choice(const moe_linear_args *a, vt_tensor *expert, vt_tensor *
     return true;
 }
 
-enum { DISTINCT = 16 }; /* experts with weights of their own: more would only take time */
+/* Experts with weights of their own: more would only take time to draw. */
+enum { DISTINCT = 16, FEW_DISTINCT = 3 };
 
 static void *moe_linear_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
                                   vt_tensor *outputs[VT_MAX_OUTPUTS], int32_t *n_outputs)
@@ -370,10 +379,11 @@ static void *moe_linear_make_args(const vt_case *c, uint64_t seed, vt_arena *are
     if (!a || !up || !down || !x || !y || !expert || !weight)
         return NULL;
     bool blocks = p[SCALES] == CASE_SCALE_BLOCKS;
+    int64_t distinct = experts * hidden * ffn > 1 << 26 ? FEW_DISTINCT : DISTINCT;
     for (int64_t e = 0; e < experts; e++) {
-        if (e >= DISTINCT) { /* the same numbers again, packed into memory of their own */
-            up[e] = up[e % DISTINCT];
-            down[e] = down[e % DISTINCT];
+        if (e >= distinct) { /* the same numbers again, packed into memory of their own */
+            up[e] = up[e % distinct];
+            down[e] = down[e % distinct];
             continue;
         }
         vt_weight *u = case_weight(arena, (vt_dtype)p[TYPE], 2, (int64_t[]){ffn, ffn}, hidden, true,

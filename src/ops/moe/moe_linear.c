@@ -271,13 +271,14 @@ static const char *moe_linear_refuses(const vt_case *c)
  * quantised to int8 between the two linears would hide errors of half a percent
  * (tests/unit/test_op_moe.c bounds those). */
 static const vt_case moe_linear_cases[] = {
-    {.name = "30B-A3B tokens=1 2048x768 experts=128 k=8 Q4_K",
+    {.name = "tokens=1 2048x768 experts=32 k=8 fp8 blocks",
      .p = {[TOKENS] = 1,
            [HIDDEN] = 2048,
            [FFN] = 768,
-           [EXPERTS] = 128,
+           [EXPERTS] = 32,
            [USED] = 8,
-           [TYPE] = VT_Q4_K},
+           [TYPE] = VT_FP8_E4M3,
+           [SCALES] = CASE_SCALE_BLOCKS},
      .bench = true},
     {.name = "tokens=1 2048x768 experts=16 k=8 bf16",
      .p =

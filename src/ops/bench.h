@@ -2,9 +2,9 @@
  * (bench.c) and for a GPU (bench_cuda.c, with the methods of ops/on_cuda.h).
  *
  * A measurement on a CPU calls run() many times inside one run of the team, with a barrier after
- * each call, as an executor does; a repetition is as many calls as last min_rep_ns. Arguments are the case's
- * own, so whatever fits in cache is in cache, unless `cold` is set: then calls rotate through
- * enough copies of them to pass COLD_BYTES, more than a core's L2. */
+ * each call, as an executor does; a repetition is as many calls as last min_rep_ns. Arguments are
+ * the case's own, so whatever fits in cache is in cache, unless `cold` is set: then calls rotate
+ * through enough copies of them to pass COLD_BYTES, more than a core's L2. */
 #ifndef VT_OPS_BENCH_H
 #define VT_OPS_BENCH_H
 

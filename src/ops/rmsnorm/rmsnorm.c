@@ -80,7 +80,7 @@ static void add_rmsnorm_reference(const void *args)
 enum { TOKENS, HIDDEN, ROWS, TYPE, PLUS_ONE, IN_PLACE };
 
 static const vt_field rmsnorm_fields[] = {
-    [TOKENS] = {"tokens", 1},
+    [TOKENS] = {"tokens", 1, false, 1 << 20},
     [HIDDEN] = {"hidden", 4096},
     [ROWS] = {"rows", 0},
     [TYPE] = {"type", VT_F32, true},

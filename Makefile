@@ -153,7 +153,7 @@ $(B)/emulator/libnvidia-ml.so.1: tests/emulator/nvml.c
 	@mkdir -p $(@D)
 	@$(CC) -shared -fPIC -Wall -Wextra -Wl,-soname,libnvidia-ml.so.1 -o $@ $<
 
-$(addprefix $(B)/tests/test_,emulator emulator_race emulator_driver emulator_faults cublaslt auto_device cuda_attention cuda_engine cuda_refused cuda_graphs cuda_kv cuda_launch cuda_logits cuda_weights story_emulated): \
+$(addprefix $(B)/tests/test_,emulator emulator_race emulator_driver emulator_faults cublaslt auto_device cuda_attention cuda_engine cuda_refused cuda_graphs cuda_kv cuda_launch cuda_logits cuda_weights on_cuda story_emulated): \
   $(EMULATOR)
 units: $(UNIT) $(REPLAY)
 unit: $(B)/tests/test_$(T)
@@ -221,11 +221,14 @@ GPU_MAIN := gpu_parity gpu_order
 #   make gpu-pack    what a machine with a GPU and no network needs, in two parts (docs/cuda.md, "Running on a device")
 .PHONY: gpu-programs test-gpu bench-gpu gpu-pack
 gpu-programs: $(addprefix $(B)/gpu/,$(GPU_MAIN)) $(B)/gpu/gpu_kernels
+$(B)/gpu/gpu_order: tests/gpu/gpu_order.c $(B)/libvitrine_internal.a
+	@mkdir -p $(@D)
+	@$(CC) $(CFLAGS_ALL) -MF $@.d $(LDFLAGS_ALL) -o $@ $< $(B)/libvitrine_internal.a $(STATIC_LIBS) $(SYS_LIBS)
 $(B)/gpu/%: tests/gpu/%.c tests/gpu/gpu_cases.c tests/gpu/gpu_random.c tests/gpu/gpu_options.c \
   tests/gpu/gpu_cases.h tests/gpu/gpu_options.h $(B)/libvitrine_internal.a
 	@mkdir -p $(@D)
 	@$(CC) $(CFLAGS_ALL) -MF $@.d -Itests/gpu $(LDFLAGS_ALL) -o $@ $(filter %.c,$^) $(B)/libvitrine_internal.a $(STATIC_LIBS) $(SYS_LIBS)
-$(B)/gpu/gpu_kernels: bench/gpu_kernels.c bench/gpu_rig.c bench/gpu_rig.h $(B)/libvitrine_internal.a
+$(B)/gpu/gpu_kernels: bench/gpu_kernels.c $(B)/libvitrine_internal.a
 	@mkdir -p $(@D)
 	@$(CC) $(CFLAGS_ALL) -MF $@.d $(LDFLAGS_ALL) -o $@ $(filter %.c,$^) $(B)/libvitrine_internal.a $(STATIC_LIBS) $(SYS_LIBS)
 test-gpu: all gpu-programs

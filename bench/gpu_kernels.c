@@ -1,490 +1,221 @@
 /* The CUDA kernels alone, on the shapes of docs/performance.md: one JSON line a row, each with what
  * it read and computed by the op's own card. bench/gpu runs it and makes the table.
  *
- * Methods, named in every line:
- *   cold   the median of single launches between events, a 256 MiB fill before each. The fill runs
- *          longer than the launches take to arrive, so the host's share is hidden; an empty pair of
- *          events reads what the row `floor` says. The lines it leaves dirty in L2 are part of it.
- *   graph  the period of a call inside a CUDA graph of 48 equal calls: what a decode step pays.
- *          Inputs are warm, but a linear's weights are another copy in each call, so that they come
- *          from memory as in a real step.
- *   pdl    the same with programmatic dependent launch
- *   host   wall time of host code, median
+ * A row is an op and a shape as text (ops/case_text.h), run on the implementation that a program
+ * would take for it, and timed as ops/on_cuda.h says: cold, in a graph, in a graph with PDL. `host`
+ * is wall time of host code, median. `vitrine bench kernels --device cuda` runs any one of them by
+ * hand, checks it, and runs the other implementations too.
  *
- *   gpu_kernels [--only SECTION,...] [--tiny] [--list] [--compile]
+ *   gpu_kernels [--only SECTION,...] [--deterministic] [--tiny] [--list]
  *
- * --list prints the rows and --compile compiles their kernels (for sm_90a), both without a GPU;
- * --tiny takes shapes that an emulated GPU can run, whose figures mean nothing. The section `jit`
- * compiles every kernel of the chosen sections anew, cache or not, and reports the times. Exit
- * status: 0, 1 when a row failed, 2 wrong usage, 77 without a GPU. */
-#include <math.h>
+ * --list prints the rows without a GPU. --tiny takes shapes that an emulated GPU can run, whose
+ * figures mean nothing. The section `jit` compiles every kernel of the chosen sections anew, cache
+ * or not, and reports the times. Exit status: 0, 1 when a row failed, 2 wrong usage, 77 without a
+ * GPU. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "device/cublaslt.h"
-#include "gpu_rig.h"
-#include "ops/attention/attention_cuda.h"
-#include "ops/embed/embed.h"
-#include "ops/kv_store/kv_store.h"
-#include "ops/cuda_impls.h"
-#include "ops/linear/linear.h"
-#include "ops/linear/linear_quant.h"
-#include "ops/rmsnorm/rmsnorm.h"
-#include "ops/rope/rope_cuda.h"
-#include "ops/sample/sample_cuda.h"
-#include "ops/silu_mul/silu_mul.h"
+#include "base/stats.h"
+#include "ops/case_text.h"
+#include "ops/on_cuda.h"
+#include "ops/sample/sample.h"
 
-enum { PAGE = 64, DIM = 128, KV_HEADS = 8 };
+enum { COLD = 1 << ON_CUDA_COLD, GRAPH = 1 << ON_CUDA_GRAPH, PDL = 1 << ON_CUDA_PDL };
+enum { SMALL = COLD | GRAPH | PDL, MOST_NUMBERS = 16 };
+#define ARENA ((size_t)48 << 30)
 
-/* ---- the floor and the copy roof ---- */
+typedef struct bench {
+    on_cuda_gpu gpu;
+    bool tiny, list, jit;
+    const char *section;
+    int32_t n_failed, n_compiled;
+} bench;
 
-static vt_status launch_nothing(bench *b, const work *w, int32_t call)
-{
-    (void)b, (void)w, (void)call;
-    return VT_OK;
-}
+/* Rows of a section: one for each number, which stands for %d in name and shape. */
+typedef struct rows {
+    const char *section, *name, *op, *shape;
+    int32_t number[MOST_NUMBERS]; /* ends with 0 */
+    int methods;                  /* up to `small_to`; beyond it COLD alone */
+    int32_t small_to;
+} rows;
 
-typedef struct host_block {
-    void *from; /* pinned */
-    size_t bytes;
-} host_block;
-
-static vt_status launch_copy(bench *b, const work *w, int32_t call)
-{
-    (void)call;
-    if (b->lane.collect)
-        return VT_OK;
-    return vt_cuda_check(b->cuda,
-                         b->cuda->driver.copy_device(rig_address(b->out), rig_address(b->in),
-                                                     *(const size_t *)w->more, b->lane.stream),
-                         "copy", &b->lane.err);
-}
-
-static vt_status launch_upload(bench *b, const work *w, int32_t call)
-{
-    (void)call;
-    const host_block *u = w->more;
-    if (b->lane.collect)
-        return VT_OK;
-    return vt_cuda_check(
-        b->cuda,
-        b->cuda->driver.copy_to_device(rig_address(b->out), u->from, u->bytes, b->lane.stream),
-        "upload", &b->lane.err);
-}
-
-static void section_roof(bench *b)
-{
-    size_t bytes = b->tiny ? 1 << 20 : (size_t)512 << 20;
-    work floor = {
-        .name = "floor: an empty pair of events", .methods = COLD, .launch = launch_nothing};
-    work copy = {.name = "copy 512 MiB",
-                 .methods = COLD,
-                 .launch = launch_copy,
-                 .more = &bytes,
-                 .cost = {.read = {.activations = (int64_t)bytes},
-                          .write = {.activations = (int64_t)bytes}}};
-    host_block host = {.bytes = b->tiny ? 1 << 20 : (size_t)256 << 20};
-    work from_host = {.name = "copy 256 MiB from pinned memory",
-                      .methods = COLD,
-                      .launch = launch_upload,
-                      .more = &host,
-                      .cost = {.read = {.weights = (int64_t)host.bytes}}};
-    vt_err err = {0};
-    measure(b, &floor);
-    measure(b, &copy);
-    if (b->mode == MODE_RUN) {
-        rig_must(vt_cuda_pinned(b->cuda, host.bytes, &host.from, &err), &err);
-        for (size_t i = 0; i < host.bytes / 4; i++)
-            ((uint32_t *)host.from)[i] = (uint32_t)i * 2654435761u;
+#define PREFILL(h, n, len)                                              \
+    {                                                                   \
+        "prefill", "prefill " #h "/8 " #n " x %d", "attention_prefill", \
+            "seqs=" #n ",q_len=%d,kv_len=%d,heads=" #h, {len}, COLD, 0  \
     }
-    measure(b, &from_host);
-    if (host.from)
-        vt_cuda_pinned_free(b->cuda, host.from);
-}
-
-/* ---- attention ---- */
-
-typedef struct batch_arrays {
-    vt_batch host, device;
-    int32_t *ints; /* owns the host arrays */
-} batch_arrays;
-
-/* n sequences of q_len new tokens and kv_len in all; pages in random order. */
-static batch_arrays make_batch(bench *b, int32_t n, int32_t q_len, int32_t kv_len)
-{
-    int32_t tokens = n * q_len, each = (kv_len + PAGE - 1) / PAGE, pages = n * each;
-    int32_t *p = calloc((size_t)(4 * tokens + 3 * (n + 1) + pages), sizeof *p);
-    uint64_t state = 7;
-    if (!p) {
-        fprintf(stderr, "gpu_kernels: out of memory\n");
-        exit(1);
+#define DECODE(h, n, len, how)                                       \
+    {                                                                \
+        "decode", "decode " #h "/8 " #n " x %d", "attention_decode", \
+            "seqs=" #n ",kv_len=%d,heads=" #h, {len}, how, 1 << 30   \
     }
-    int32_t *token = p, *position = token + tokens, *seq_of = position + tokens,
-            *slot = seq_of + tokens, *q_start = slot + tokens, *kv = q_start + n + 1,
-            *page_start = kv + n + 1, *ids = page_start + n + 1;
-    for (int32_t i = 0; i < pages; i++)
-        ids[i] = i;
-    for (int32_t i = pages - 1; i > 0; i--) {
-        int32_t k = (int32_t)(rig_next64(&state) % (uint64_t)(i + 1)), t = ids[i];
-        ids[i] = ids[k];
-        ids[k] = t;
+#define FP8_PREFILL(n, len)                                                       \
+    {                                                                             \
+        "prefill", "prefill fp8 32/8 " #n " x %d", "attention_prefill",           \
+            "seqs=" #n ",q_len=%d,kv_len=%d,heads=32,kv_type=fp8", {len}, COLD, 0 \
     }
-    for (int32_t s = 0; s <= n; s++) {
-        q_start[s] = s * q_len;
-        page_start[s] = s * each;
-        kv[s] = kv_len;
+#define FP8_DECODE(h, n, len, how)                                                \
+    {                                                                             \
+        "decode", "decode fp8 " #h "/8 " #n " x %d", "attention_decode",          \
+            "seqs=" #n ",kv_len=%d,heads=" #h ",kv_type=fp8", {len}, how, 1 << 30 \
     }
-    for (int32_t t = 0; t < tokens; t++) {
-        int32_t s = seq_of[t] = t / q_len;
-        position[t] = kv_len - q_len + t % q_len;
-        slot[t] = ids[s * each + position[t] / PAGE] * PAGE + position[t] % PAGE;
+/* `pages` of 64 tokens in front of all sequences are the same. */
+#define SHARED(h, n, len, pages, tokens)                                                 \
+    {                                                                                    \
+        "shared", "decode " #h "/8 " #n " x %d, " #tokens " shared", "attention_decode", \
+            "seqs=" #n ",kv_len=%d,heads=" #h ",shared=" #pages, {len}, COLD, 0          \
     }
-    batch_arrays out = {.ints = p,
-                        .host = {.n_tokens = tokens,
-                                 .n_seqs = n,
-                                 .n_decode = q_len == 1 ? n : 0,
-                                 .n_pages = pages,
-                                 .page_size = PAGE,
-                                 .token = token,
-                                 .position = position,
-                                 .seq_of = seq_of,
-                                 .slot = slot,
-                                 .q_start = q_start,
-                                 .kv_len = kv,
-                                 .page_start = page_start,
-                                 .page_ids = ids}};
-    out.device = out.host;
-    size_t bytes = (size_t)(4 * tokens + 3 * (n + 1) + pages) * sizeof *p;
-    const int32_t *d = upload(b, p, bytes);
-    out.device.token = d;
-    out.device.position = d + (position - p);
-    out.device.seq_of = d + (seq_of - p);
-    out.device.slot = d + (slot - p);
-    out.device.q_start = d + (q_start - p);
-    out.device.kv_len = d + (kv - p);
-    out.device.page_start = d + (page_start - p);
-    out.device.page_ids = d + (ids - p);
-    return out;
-}
-
-static vt_tensor pool_of(void *data, int32_t pages, vt_dtype kv)
-{
-    return (vt_tensor){.data = data,
-                       .dtype = kv,
-                       .rank = 4,
-                       .row_stride = DIM,
-                       .dim = {pages, KV_HEADS, PAGE, DIM}};
-}
-
-/* The first `shared` tokens of every sequence become those of the first one, but for a page they
- * are a part of. */
-static void share_pages(bench *b, batch_arrays *batch, int32_t shared)
-{
-    const vt_batch *h = &batch->host;
-    int32_t *ids = (int32_t *)(uintptr_t)h->page_ids;
-    for (int32_t s = 1; s < h->n_seqs; s++)
-        memcpy(ids + h->page_start[s], ids, (size_t)(shared / PAGE) * sizeof *ids);
-    if (shared > 0)
-        batch->device.page_ids = upload(b, ids, (size_t)h->n_pages * sizeof *ids);
-}
-
-static attention_plan_config plan_config(const bench *b, int32_t heads)
-{
-    return (attention_plan_config){.heads = heads,
-                                   .kv_heads = KV_HEADS,
-                                   .few = attention_decode_shape_of(b->cuda, DIM, ATTENTION_FEW),
-                                   .sm_count = b->cuda->sm_count,
-                                   .prefill_rows = attention_prefill_rows(b->cuda, DIM, PAGE),
-                                   .deterministic = b->lane.deterministic};
-}
-
-/* The plan of the batch into the lane, as a step's block has it. */
-static void set_plan(bench *b, int32_t heads, int32_t shared_rows, const vt_batch *host)
-{
-    attention_plan_config c = plan_config(b, heads);
-    c.shared_rows = shared_rows;
-    int32_t decode = attention_decode_capacity(&c, host->n_decode, 1 << 20),
-            prefill = attention_prefill_capacity(&c, host->n_seqs, host->n_tokens), used[2];
-    size_t n_decode = attention_decode_plan_ints(decode, host->n_decode),
-           n = n_decode + (size_t)prefill * PREFILL_ITEM_INTS;
-    int32_t *plan = calloc(n, sizeof *plan);
-    if (!plan)
-        exit(1);
-    attention_cuda_plan(&c, host, plan, decode, plan + n_decode, prefill, &used[0], &used[1]);
-    b->lane.prefill_rows = c.prefill_rows;
-    b->lane.attention_plan = upload(b, plan, n * sizeof *plan);
-    b->lane.prefill_plan = b->lane.attention_plan + n_decode;
-    b->lane.decode_items = host->n_decode ? decode : 0;
-    b->lane.decodes = host->n_decode;
-    b->lane.decode_shares = attention_may_share(&c, host->n_decode);
-    b->lane.prefill_items = host->n_decode ? 0 : prefill;
-    free(plan);
-}
-
-/* `shared` tokens in front of all sequences are the same; `apart`: each reads them for itself. */
-typedef struct attention_shape {
-    int32_t heads, n, kv_len, shared;
-    bool apart, fp8; /* fp8: KV in E4M3 */
-} attention_shape;
-
-static void attention_row(bench *b, const vt_op *op, const attention_shape *shape, int methods)
-{
-    char name[96], common[32] = "";
-    int32_t heads = shape->heads, n = shape->n, kv_len = shape->kv_len, shared = shape->shared;
-    if (shared > 0)
-        snprintf(common, sizeof common, ", %d shared%s", shared, shape->apart ? ", apart" : "");
-    vt_dtype kv = shape->fp8 ? VT_FP8_E4M3 : VT_BF16;
-    snprintf(name, sizeof name, "%s%s %d/%d %d x %d%s",
-             op == &attention_decode_op ? "decode" : "prefill", shape->fp8 ? " fp8" : "", heads,
-             KV_HEADS, n, kv_len, common);
-    n = pick(b, n, n < 5 ? n : 5);
-    shared = pick(b, shared, shared < 64 ? shared : 64);
-    kv_len = pick(b, kv_len, kv_len < 70 ? kv_len : 70);
-    int32_t q_len = op == &attention_decode_op ? 1 : kv_len;
-    batch_arrays batch = make_batch(b, n, q_len, kv_len);
-    share_pages(b, &batch, shared);
-    int64_t rows = (int64_t)n * q_len, width = (int64_t)heads * DIM;
-    size_t pool = (size_t)batch.host.n_pages * KV_HEADS * PAGE * DIM *
-                  (size_t)vt_dtype_get(kv)->bytes;
-    vt_tensor q = in_2d(b, VT_BF16, rows, width), o = out_2d(b, VT_BF16, rows, width);
-    vt_tensor k = pool_of(take_in(b, pool), batch.host.n_pages, kv),
-              v = pool_of(take_in(b, pool), batch.host.n_pages, kv);
-    attention_args args = {.batch = &batch.host,
-                           .q = &q,
-                           .k_pool = &k,
-                           .v_pool = &v,
-                           .o = &o,
-                           .heads = heads,
-                           .kv_heads = KV_HEADS,
-                           .head_dim = DIM,
-                           .scale = 1 / sqrtf(DIM),
-                           .k_scale = 1,
-                           .v_scale = 1};
-    work w = row_of(op, &args, methods);
-    args.batch = &batch.device;
-    memcpy(w.name, name, sizeof name);
-    set_plan(b, heads, shape->apart ? 0 : 1, &batch.host);
-    measure(b, &w);
-    free(batch.ints);
-}
-
-static void section_prefill(bench *b)
-{
-    static const int32_t row[][3] = {{32, 1, 2048}, {32, 1, 4096}, {32, 1, 8192},
-                                     {32, 8, 2048}, {32, 64, 256}, {16, 1, 4096},
-                                     {16, 1, 8192}, {16, 8, 2048}, {16, 64, 256}};
-    for (size_t i = 0; i < sizeof row / sizeof *row; i++)
-        attention_row(b, &attention_prefill_op,
-                      &(attention_shape){.heads = row[i][0], .n = row[i][1], .kv_len = row[i][2]},
-                      COLD);
-    static const int32_t fp8[][3] = {{32, 1, 8192}, {32, 8, 2048}, {32, 64, 256}};
-    for (size_t i = 0; i < sizeof fp8 / sizeof *fp8; i++)
-        attention_row(b, &attention_prefill_op,
-                      &(attention_shape){
-                          .heads = fp8[i][0], .n = fp8[i][1], .kv_len = fp8[i][2], .fp8 = true},
-                      COLD);
-}
-
-static void section_decode(bench *b)
-{
-    static const int32_t row[][3] = {
-        {32, 1, 1024},   {32, 1, 4096},   {32, 1, 32768}, {32, 8, 4096},  {32, 32, 4096},
-        {32, 64, 2048},  {32, 128, 1024}, {32, 256, 512}, {16, 1, 1024},  {16, 32, 4096},
-        {16, 128, 1024}, {16, 256, 512},  {16, 256, 896}, {40, 32, 4096}, {40, 256, 512}};
-    for (size_t i = 0; i < sizeof row / sizeof *row; i++)
-        attention_row(b, &attention_decode_op,
-                      &(attention_shape){.heads = row[i][0], .n = row[i][1], .kv_len = row[i][2]},
-                      row[i][1] == 1 ? SMALL : COLD);
-    static const int32_t fp8[][3] = {{32, 1, 4096},  {32, 1, 32768}, {32, 32, 4096},
-                                     {32, 64, 2048}, {32, 256, 512}, {16, 256, 512},
-                                     {16, 32, 4096}, {40, 256, 512}};
-    for (size_t i = 0; i < sizeof fp8 / sizeof *fp8; i++)
-        attention_row(b, &attention_decode_op,
-                      &(attention_shape){
-                          .heads = fp8[i][0], .n = fp8[i][1], .kv_len = fp8[i][2], .fp8 = true},
-                      fp8[i][1] == 1 ? SMALL : COLD);
-}
-
-/* Decodes with a common beginning, read once and read for each: by the kernel that has no code for
- * the former. */
-static void section_shared(bench *b)
-{
-    static const int32_t row[][4] = {
-        {32, 5, 8192, 8064},  {32, 8, 1024, 896},   {32, 8, 8192, 8064},  {32, 64, 512, 384},
-        {32, 64, 2048, 1920}, {32, 256, 1024, 896}, {16, 64, 2048, 1920}, {40, 64, 2048, 1024}};
-    for (size_t i = 0; i < sizeof row / sizeof *row; i++)
-        for (int apart = 0; apart < 2; apart++)
-            attention_row(b, &attention_decode_op,
-                          &(attention_shape){.heads = row[i][0],
-                                             .n = row[i][1],
-                                             .kv_len = row[i][2],
-                                             .shared = row[i][3],
-                                             .apart = apart},
-                          COLD);
-}
-
-/* ---- row kernels: hidden 4096, intermediate 12288, 32 + 8 heads of 128 ---- */
-
-static int row_methods(int32_t tokens) { return tokens <= 256 ? SMALL : COLD; }
-
-static void norm_row(bench *b, const char *what, int32_t tokens, int32_t heads, bool add)
-{
-    int32_t hidden = heads ? DIM : pick(b, 4096, 256),
-            rows = pick(b, tokens, tokens < 5 ? tokens : 5) * (heads ? heads : 1);
-    vt_tensor weight = in_1d(b, hidden), x = in_2d(b, VT_BF16, rows, hidden);
-    vt_tensor r = out_2d(b, VT_BF16, rows, hidden), y = out_2d(b, VT_BF16, rows, hidden);
-    rmsnorm_args args = {.x = heads ? &y : &x,
-                         .weight = &weight,
-                         .residual = add ? &r : NULL,
-                         .y = &y,
-                         .eps = 1e-6f};
-    work w = row_of(add ? &add_rmsnorm_op : &rmsnorm_op, &args, row_methods(tokens));
-    snprintf(w.name, sizeof w.name, "%s %d", what, tokens);
-    w.restore.to = add ? r.data : y.data; /* in place: the heads, the residual */
-    w.restore.from = x.data;
-    w.restore.bytes = add || heads ? (size_t)vt_tensor_bytes(&x) : 0;
-    measure(b, &w);
-}
-
-static vt_status launch_rope_store(bench *b, const work *w, int32_t call)
-{
-    (void)call;
-    return rope_store_cuda_run(w->args, w->more, &b->op_lane);
-}
-
-/* rope alone, with the norm of q and k before it, and with the store behind it too. */
-static void rope_row(bench *b, const char *what, int32_t tokens, bool norm, bool store)
-{
-    enum { HEADS = 32, POSITIONS = 2048 };
-    int32_t n = pick(b, tokens, tokens < 5 ? tokens : 5);
-    batch_arrays batch = make_batch(b, 1, n, n < POSITIONS ? POSITIONS : n);
-    int64_t width = (HEADS + 2 * KV_HEADS) * DIM;
-    vt_tensor from = in_2d(b, VT_BF16, n, width), to = out_2d(b, VT_BF16, n, width);
-    vt_tensor q = to, k = to, v = to, table = in_2d(b, VT_F32, n < POSITIONS ? POSITIONS : n, DIM);
-    vt_tensor q_norm = in_1d(b, DIM), k_norm = in_1d(b, DIM);
-    q.dim[1] = HEADS * DIM;
-    k.dim[1] = v.dim[1] = KV_HEADS * DIM;
-    k.data = (char *)to.data + HEADS * DIM * 2;
-    v.data = (char *)k.data + KV_HEADS * DIM * 2;
-    size_t pool = (size_t)batch.host.n_pages * KV_HEADS * PAGE * DIM * 2;
-    vt_tensor k_pool = pool_of(take_out(b, pool), batch.host.n_pages, VT_BF16),
-              v_pool = pool_of(take_out(b, pool), batch.host.n_pages, VT_BF16);
-    rope_args rope = {.batch = &batch.device,
-                      .q = &q,
-                      .k = &k,
-                      .head_dim = DIM,
-                      .dims = DIM,
-                      .cos_sin = &table,
-                      .q_norm = norm ? &q_norm : NULL,
-                      .k_norm = norm ? &k_norm : NULL,
-                      .eps = 1e-6f};
-    kv_store_args kv = {.batch = &batch.device,
-                        .k = &k,
-                        .v = &v,
-                        .k_pool = &k_pool,
-                        .v_pool = &v_pool,
-                        .k_scale = 1,
-                        .v_scale = 1};
-    work w = row_of(&rope_op, &rope, row_methods(tokens));
-    snprintf(w.name, sizeof w.name, "%s %d", what, tokens);
-    if (store) { /* k is read once, and written to its page alone */
-        vt_cost both = kv_store_op.cost(&kv);
-        vt_cost_add(&w.cost, &both);
-        w.cost.read.activations -= vt_tensor_bytes(&k);
-        w.cost.write.activations -= vt_tensor_bytes(&k);
-        w.launch = launch_rope_store;
-        w.more = &kv;
+#define ROW(name_, op_, shape_)                                       \
+    {                                                                 \
+        "rows", name_ " %d", op_, shape_, {1, 256, 16384}, SMALL, 256 \
     }
-    w.restore.to = to.data;
-    w.restore.from = from.data;
-    w.restore.bytes = (size_t)vt_tensor_bytes(&from);
-    measure(b, &w);
-    free(batch.ints);
-}
-
-static void silu_row(bench *b, int32_t tokens)
-{
-    int32_t n = pick(b, tokens, tokens < 5 ? tokens : 5), inner = pick(b, 12288, 256);
-    vt_tensor x = in_2d(b, VT_BF16, n, 2 * inner), y = out_2d(b, VT_BF16, n, inner);
-    silu_mul_args args = {.x = &x, .y = &y, .activation = VT_ACT_SILU};
-    work w = row_of(&silu_mul_op, &args, row_methods(tokens));
-    snprintf(w.name, sizeof w.name, "silu %d", tokens);
-    measure(b, &w);
-}
-
-static void index_row(bench *b, int32_t tokens)
-{
-    int32_t n = pick(b, tokens, tokens < 5 ? tokens : 5), vocab = pick(b, 151936, 1000),
-            hidden = pick(b, 4096, 256);
-    int32_t *id = calloc((size_t)n, sizeof *id);
-    uint64_t state = 3;
-    if (!id)
-        exit(1);
-    for (int32_t i = 0; i < n; i++)
-        id[i] = (int32_t)(rig_next64(&state) % (uint64_t)vocab);
-    vt_tensor table = in_2d(b, VT_BF16, vocab, hidden), y = out_2d(b, VT_BF16, n, hidden);
-    embed_args args = {
-        .table = &table, .tokens = upload(b, id, (size_t)n * sizeof *id), .y = &y, .scale = 1};
-    work w = row_of(&embed_op, &args, row_methods(tokens));
-    snprintf(w.name, sizeof w.name, "index 4096 %d", tokens);
-    measure(b, &w);
-    free(id);
-}
-
-static void store_row(bench *b, int32_t tokens, bool random)
-{
-    int32_t n = pick(b, tokens, tokens < 5 ? tokens : 5), page = (n + PAGE - 1) / PAGE;
-    batch_arrays batch = make_batch(b, 1, n, page * PAGE);
-    int32_t *slot = (int32_t *)(uintptr_t)batch.host.slot;
-    uint64_t state = 5;
-    for (int32_t i = 0; i < n; i++)
-        slot[i] = i;
-    for (int32_t i = n - 1; random && i > 0; i--) {
-        int32_t k = (int32_t)(rig_next64(&state) % (uint64_t)(i + 1)), t = slot[i];
-        slot[i] = slot[k];
-        slot[k] = t;
+#define LAYER(what, cols_, shape_)                                                               \
+    {"gemm",                                                                                     \
+     "linear " what " %d",                                                                       \
+     "linear",                                                                                   \
+     "tokens=%d,cols=" #cols_ "," shape_,                                                        \
+     {256, 2048, 8192},                                                                          \
+     COLD,                                                                                       \
+     0},                                                                                         \
+    {                                                                                            \
+        "gemv", "linear " what " %d", "linear", "tokens=%d,cols=" #cols_ "," shape_, {1, 8, 64}, \
+            SMALL, 1 << 30                                                                       \
     }
-    batch.device.slot = upload(b, slot, (size_t)n * sizeof *slot);
-    size_t pool = (size_t)page * KV_HEADS * PAGE * DIM * 2;
-    vt_tensor k = in_2d(b, VT_BF16, n, KV_HEADS * DIM), v = in_2d(b, VT_BF16, n, KV_HEADS * DIM);
-    vt_tensor k_pool = pool_of(take_out(b, pool), page, VT_BF16),
-              v_pool = pool_of(take_out(b, pool), page, VT_BF16);
-    kv_store_args args = {.batch = &batch.device,
-                          .k = &k,
-                          .v = &v,
-                          .k_pool = &k_pool,
-                          .v_pool = &v_pool,
-                          .k_scale = 1,
-                          .v_scale = 1};
-    work w = row_of(&kv_store_op, &args, row_methods(tokens));
-    snprintf(w.name, sizeof w.name, "store%s %d", random ? " random" : "", tokens);
-    measure(b, &w);
-    free(batch.ints);
-}
-
-static void section_rows(bench *b)
-{
-    static const int32_t tokens[] = {1, 256, 16384};
-    for (size_t i = 0; i < sizeof tokens / sizeof *tokens; i++) {
-        int32_t t = tokens[i];
-        norm_row(b, "rmsnorm", t, 0, false);
-        norm_row(b, "add+rmsnorm", t, 0, true);
-        norm_row(b, "q-head norm", t, 32, false);
-        rope_row(b, "rope", t, false, false);
-        rope_row(b, "qk-norm+rope", t, true, false);
-        rope_row(b, "qk-norm+rope+store", t, true, true);
-        silu_row(b, t);
-        index_row(b, t);
-        store_row(b, t, false);
-        store_row(b, t, true);
+#define HEAD(what, cols_)                                                                \
+    {"gemm",   "linear " what " head %d",                                                \
+     "linear", "tokens=%d,cols=" #cols_ ",rows=151936,logits=1",                         \
+     {256},    COLD,                                                                     \
+     0},                                                                                 \
+    {                                                                                    \
+        "gemv", "linear " what " head %d", "linear",                                     \
+            "tokens=%d,cols=" #cols_ ",rows=151936,logits=1", {1, 8, 64}, SMALL, 1 << 30 \
     }
+#define QUANT(what, type_, cols_, shape_)                                                 \
+    {                                                                                     \
+        "quant", "linear " what " " type_ " %d", "linear",                                \
+            "tokens=%d,type=" type_ ",cols=" #cols_ "," shape_, {1, 8, 64, 256}, SMALL, 1 \
+    }
+#define QUANT_8B(type_)                                                             \
+    QUANT("8B qkv", type_, 4096, "rows=4096,rows2=1024,rows3=1024"),                \
+        QUANT("8B o", type_, 4096, "rows=4096,residual=1"),                         \
+        QUANT("8B gate+up", type_, 4096, "rows=12288,rows2=12288,epilogue=swiglu"), \
+        QUANT("8B down", type_, 12288, "rows=4096,residual=1"),                     \
+        QUANT("8B head", type_, 4096, "rows=151936,logits=1")
+#define EXPERTS(what, shape_)                                                                  \
+    {                                                                                          \
+        "experts", "experts 30B-A3B " what " %d", "moe_linear",                                \
+            "tokens=%d,hidden=2048,ffn=768,experts=128,k=8," shape_, {1, 8, 64, 512}, SMALL, 1 \
+    }
+#define BOTH(what, cols_, shape_)                                                                 \
+    {"cublaslt",                                                                                  \
+     "linear " what " %d own",                                                                    \
+     "linear",                                                                                    \
+     "tokens=%d,cols=" #cols_ "," shape_,                                                         \
+     {32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096, 8192},                          \
+     COLD | PDL,                                                                                  \
+     256},                                                                                        \
+    {                                                                                             \
+        "cublaslt", "linear " what " %d cublasLt", "linear", "tokens=%d,cols=" #cols_ "," shape_, \
+            {32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096, 8192}, COLD | PDL, 256   \
+    }
+
+/* clang-format off */
+static const rows kRows[] = {
+    PREFILL(32, 1, 2048), PREFILL(32, 1, 4096), PREFILL(32, 1, 8192), PREFILL(32, 8, 2048),
+    PREFILL(32, 64, 256), PREFILL(16, 1, 4096), PREFILL(16, 1, 8192), PREFILL(16, 8, 2048),
+    PREFILL(16, 64, 256), FP8_PREFILL(1, 8192), FP8_PREFILL(8, 2048), FP8_PREFILL(64, 256),
+    DECODE(32, 1, 1024, SMALL), DECODE(32, 1, 4096, SMALL), DECODE(32, 1, 32768, SMALL),
+    DECODE(32, 8, 4096, COLD), DECODE(32, 32, 4096, COLD), DECODE(32, 64, 2048, COLD),
+    DECODE(32, 128, 1024, COLD), DECODE(32, 256, 512, COLD), DECODE(16, 1, 1024, SMALL),
+    DECODE(16, 32, 4096, COLD), DECODE(16, 128, 1024, COLD), DECODE(16, 256, 512, COLD),
+    DECODE(16, 256, 896, COLD), DECODE(40, 32, 4096, COLD), DECODE(40, 256, 512, COLD),
+    FP8_DECODE(32, 1, 4096, SMALL), FP8_DECODE(32, 1, 32768, SMALL), FP8_DECODE(32, 32, 4096, COLD),
+    FP8_DECODE(32, 64, 2048, COLD), FP8_DECODE(32, 256, 512, COLD), FP8_DECODE(16, 256, 512, COLD),
+    FP8_DECODE(16, 32, 4096, COLD), FP8_DECODE(40, 256, 512, COLD),
+    SHARED(32, 5, 8192, 126, 8064), SHARED(32, 8, 1024, 14, 896), SHARED(32, 8, 8192, 126, 8064),
+    SHARED(32, 64, 512, 6, 384), SHARED(32, 64, 2048, 30, 1920), SHARED(32, 256, 1024, 14, 896),
+    SHARED(16, 64, 2048, 30, 1920), SHARED(40, 64, 2048, 16, 1024),
+    ROW("rmsnorm", "rmsnorm", "tokens=%d,hidden=4096"),
+    ROW("add+rmsnorm", "add_rmsnorm", "tokens=%d,hidden=4096"),
+    {"rows", "q-head norm 1", "rmsnorm", "tokens=32,hidden=128,in_place=1", {1}, SMALL, 256},
+    {"rows", "q-head norm 256", "rmsnorm", "tokens=8192,hidden=128,in_place=1", {256}, SMALL, 256},
+    {"rows", "q-head norm 16384", "rmsnorm", "tokens=524288,hidden=128,in_place=1", {16384}, COLD, 0},
+    ROW("rope", "rope", "tokens=%d"),
+    ROW("qk-norm+rope", "rope", "tokens=%d,norm=1"),
+    {"rows", "qk-norm+rope+store %d", "rope_store", "tokens=%d,heads=32,kv_type=bf16,page=64,norm=1",
+     {1, 256, 16384}, SMALL, 256},
+    ROW("silu", "silu_mul", "tokens=%d"),
+    ROW("index 4096", "embed", "tokens=%d,vocab=151936"),
+    ROW("store", "kv_store", "tokens=%d"),
+    ROW("store random", "kv_store", "tokens=%d,scatter=1"),
+    LAYER("0.6B qkv", 1024, "rows=2048,rows2=1024,rows3=1024"),
+    LAYER("0.6B o", 2048, "rows=1024,residual=1"),
+    LAYER("0.6B gate+up", 1024, "rows=3072,rows2=3072,epilogue=swiglu"),
+    LAYER("0.6B down", 3072, "rows=1024,residual=1"),
+    HEAD("0.6B", 1024),
+    LAYER("8B qkv", 4096, "rows=4096,rows2=1024,rows3=1024"),
+    LAYER("8B o", 4096, "rows=4096,residual=1"),
+    LAYER("8B gate+up", 4096, "rows=12288,rows2=12288,epilogue=swiglu"),
+    LAYER("8B down", 12288, "rows=4096,residual=1"),
+    HEAD("8B", 4096),
+    QUANT_8B("fp8"), QUANT_8B("q8_0"), QUANT_8B("q4_k"), QUANT_8B("q6_k"),
+    EXPERTS("bf16", "type=bf16"), EXPERTS("fp8", "type=fp8,scales=blocks"),
+    EXPERTS("q8_0", "type=q8_0"), EXPERTS("q4_k", "type=q4_k"),
+    BOTH("0.6B qkv", 1024, "rows=4096"), BOTH("0.6B o", 2048, "rows=1024,residual=1"),
+    BOTH("0.6B down", 3072, "rows=1024,residual=1"), BOTH("8B qkv", 4096, "rows=6144"),
+    BOTH("8B o", 4096, "rows=4096,residual=1"), BOTH("8B gate+up", 4096, "rows=24576"),
+    BOTH("8B down", 12288, "rows=4096,residual=1"), BOTH("14B qkv", 5120, "rows=7168"),
+    BOTH("14B o", 5120, "rows=5120,residual=1"), BOTH("14B gate+up", 5120, "rows=34816"),
+    BOTH("14B down", 17408, "rows=5120,residual=1"),
+    {"plan", "plan decode 32/8 1 x %d", "attention_decode", "seqs=1,kv_len=%d", {4096}, 0, 0},
+    {"plan", "plan decode 32/8 32 x %d", "attention_decode", "seqs=32,kv_len=%d", {4096}, 0, 0},
+    {"plan", "plan decode 16/8 256 x %d", "attention_decode", "seqs=256,kv_len=%d,heads=16", {512}, 0, 0},
+    {"plan", "plan decode 16/8 256 x %d, shared", "attention_decode",
+     "seqs=256,kv_len=%d,heads=16,shared=30", {2048}, 0, 0},
+    {"plan", "plan prefill 32/8 8 x %d", "attention_prefill", "seqs=8,q_len=%d,kv_len=%d", {2048}, 0, 0},
+};
+/* clang-format on */
+
+/* ---- output ---- */
+
+static void must(vt_status status, const vt_err *err)
+{
+    if (status == VT_OK)
+        return;
+    fprintf(stderr, "gpu_kernels: %s\n", err->message);
+    exit(1);
 }
 
-/* ---- sampling ---- */
+static void print_row(const bench *b, const char *name, const char *method, const on_cuda_times *t,
+                      const vt_cost *c)
+{
+    double bytes = (double)vt_cost_bytes(c), flops = (double)vt_cost_flops(c);
+    printf("{\"section\": \"%s\", \"row\": \"%s\", \"method\": \"%s\", \"us\": %.3f, \"us_min\": "
+           "%.3f, \"us_max\": %.3f, \"n\": %d, \"bytes\": %.0f, \"flops\": %.0f, \"gb_per_s\": "
+           "%.1f, \"tflop_per_s\": %.2f%s}\n",
+           b->section, name, method, t->us, t->us_min, t->us_max, t->n, bytes, flops,
+           t->us > 0 ? bytes / t->us * 1e-3 : 0, t->us > 0 ? flops / t->us * 1e-6 : 0,
+           b->tiny ? ", \"tiny\": true" : "");
+    fflush(stdout);
+}
 
+static void print_failure(bench *b, const char *name, const char *method, const char *why)
+{
+    b->n_failed++;
+    printf("{\"section\": \"%s\", \"row\": \"%s\", \"method\": \"%s\", \"error\": \"", b->section,
+           name, method);
+    for (const char *p = why; *p; p++)
+        putchar(*p == '"' || *p == '\\' || (unsigned char)*p < ' ' ? ' ' : *p);
+    printf("\"}\n");
+    fflush(stdout);
+}
+
+/* ---- one row ---- */
+
+/* Settings of a request, for rows of the sampling section. */
 typedef struct sampling_kind {
     const char *name;
     float temperature, top_p;
@@ -492,63 +223,173 @@ typedef struct sampling_kind {
     int32_t allowed; /* one id in so many; 0: no mask */
 } sampling_kind;
 
-static void sample_rows(bench *b, int32_t rows, const sampling_kind *kind)
+static void set_sampling(sample_args *a, const sampling_kind *k, vt_arena *arena)
 {
-    char name[96];
-    snprintf(name, sizeof name, "%s %d", kind->name, rows);
-    rows = pick(b, rows, rows < 3 ? rows : 3);
-    int32_t vocab = pick(b, 151936, 1000);
-    vt_tensor from = in_2d(b, VT_F32, rows, vocab), logits = out_2d(b, VT_F32, rows, vocab);
-    vt_tensor token = out_2d(b, VT_I32, 1, rows), logprob = out_2d(b, VT_F32, 1, rows);
-    vt_tensor top_id = out_2d(b, VT_I32, rows, VT_MAX_TOP_LOGPROBS),
-              top_logprob = out_2d(b, VT_F32, rows, VT_MAX_TOP_LOGPROBS);
-    vt_sample_row *row = calloc((size_t)rows, sizeof *row);
-    sample_cuda_row *packed = calloc((size_t)rows, sizeof *packed);
-    size_t words = (size_t)vt_ceil_div(vocab, 32); /* a mask for each row */
-    uint32_t *mask = calloc((size_t)rows * words, 4), *masks = calloc((size_t)rows * words, 4);
-    if (!row || !packed || !mask || !masks)
-        exit(1);
-    for (size_t i = 0; kind->allowed && i < (size_t)rows * words * 32; i += (size_t)kind->allowed)
+    int64_t n = a->logits->dim[0], words = vt_ceil_div(a->logits->dim[1], 32);
+    uint32_t *mask = k->allowed ? vt_arena_alloc(arena, (size_t)(n * words), 4) : NULL;
+    for (int64_t i = 0; mask && i < n * words * 32; i += k->allowed)
         mask[i / 32] |= 1u << i % 32;
-    for (int32_t i = 0; i < rows; i++)
-        row[i] = (vt_sample_row){.temperature = kind->temperature,
-                                 .top_p = kind->top_p,
-                                 .top_k = kind->top_k,
-                                 .repetition_penalty = 1,
-                                 .n_top = kind->n_top,
-                                 .seed = 1000 + (uint64_t)i,
-                                 .position = i,
-                                 .pool_slot = -1,
-                                 .target = -1,
-                                 .pending_slot = -1,
-                                 .mask = kind->allowed ? mask + (size_t)i * words : NULL};
-    sample_cuda_pack(row, rows, vocab, packed, NULL, NULL, masks);
-    b->lane.sample_masks = upload(b, masks, (size_t)rows * words * 4);
-    b->lane.sample_rows = upload(b, packed, (size_t)rows * sizeof *packed);
-    const vt_sample_row *const first = row;
-    sample_args args = {.logits = &logits,
-                        .row = &first,
-                        .token = &token,
-                        .logprob = &logprob,
-                        .top_id = &top_id,
-                        .top_logprob = &top_logprob};
-    work w = row_of(&sample_op, &args, SMALL);
-    memcpy(w.name, name, sizeof name);
-    w.restore.to = logits.data;
-    w.restore.from = from.data;
-    w.restore.bytes = (size_t)vt_tensor_bytes(&from);
-    measure(b, &w);
-    free(masks);
-    free(mask);
-    free(packed);
-    free(row);
+    for (int64_t i = 0; i < n; i++) {
+        vt_sample_row *row = (vt_sample_row *)(uintptr_t) & (*a->row)[i];
+        row->temperature = k->temperature;
+        row->top_p = k->top_p;
+        row->top_k = k->top_k;
+        row->n_top = k->n_top;
+        row->mask = mask ? mask + i * words : NULL;
+    }
 }
 
-static void section_sampling(bench *b)
+static void time_methods(bench *b, on_cuda *c, const char *name, int methods)
 {
-    /* The logits spread as random ones do: at temperature 0.6 a nucleus of 0.9 has tens of
-     * thousands of ids, at 0.06 a dozen. */
-    static const int32_t rows[] = {1, 32, 256};
+    vt_cost cost = on_cuda_cost(c);
+    for (int m = 0; m < ON_CUDA_METHODS; m++) {
+        on_cuda_times t;
+        vt_err err = {0};
+        if (!(methods & 1 << m))
+            continue;
+        if (on_cuda_time(c, (on_cuda_method)m, b->tiny, &t, &err) == VT_OK)
+            print_row(b, name, on_cuda_method_name[m], &t, &cost);
+        else
+            print_failure(b, name, on_cuda_method_name[m], err.message);
+    }
+}
+
+/* The host's part of a step: filling the plan of the row that was taken. */
+static void time_plan(bench *b, const on_cuda *c, const char *name)
+{
+    enum { REPS = 51 };
+    double us[REPS];
+    const vt_host_plan *p = c->impl->plan;
+    size_t bytes = p ? p->bytes(c->args, &c->target, &c->size, c->items) : 0;
+    void *out = calloc(bytes + 16, 1);
+    for (int32_t i = -3; p && out && i < REPS; i++) {
+        int64_t begin = vt_now_ns();
+        p->fill(c->args, &c->target, &c->size, c->batch, c->items, out, NULL);
+        us[i < 0 ? 0 : i] = (double)(vt_now_ns() - begin) * 1e-3;
+    }
+    on_cuda_times t = {
+        .us = vt_median(us, REPS), .us_min = us[0], .us_max = us[REPS - 1], .n = REPS};
+    print_row(b, name, "host", &t, &(vt_cost){0});
+    free(out);
+}
+
+/* Methods 0: the plan alone. */
+static vt_status run_call(bench *b, const char *name, const vt_op *op, void *args, int methods,
+                          vt_err *err)
+{
+    static on_cuda c;
+    TRY(on_cuda_round(op, args, err));
+    TRY(on_cuda_make(&c, &b->gpu, op, args, NULL, err));
+    const vt_impl *impl = on_cuda_choice(&c);
+    vt_status status = impl ? on_cuda_take(&c, impl, err)
+                            : vt_fail(err, VT_ERR_UNSUPPORTED, "%s: no row takes it", op->name);
+    if (status == VT_OK && methods)
+        status = on_cuda_run(&c, err);
+    if (status == VT_OK && methods && !b->jit)
+        time_methods(b, &c, name, methods);
+    else if (status == VT_OK && !b->jit)
+        time_plan(b, &c, name);
+    on_cuda_release(&c);
+    return status;
+}
+
+static void run_shape(bench *b, const char *name, const char *op_name, const char *shape,
+                      int methods, const sampling_kind *kind)
+{
+    const vt_op *op = vt_op_find(op_name);
+    vt_case_text text;
+    vt_tensor *output[VT_MAX_OUTPUTS];
+    int32_t n_outputs;
+    vt_arena arena;
+    vt_err err = {0};
+    if (b->list) {
+        printf("%s\t%s\n", b->section, name);
+        return;
+    }
+    must(vt_case_from_text(op, shape, &text, &err), &err);
+    vt_arena_init(&arena, ARENA);
+    void *args = op->make_args(&text.c, 42, &arena, output, &n_outputs);
+    vt_status status = VT_OK;
+    if (!args)
+        status = vt_fail(&err, VT_ERR_MEMORY, "out of host memory");
+    else if (kind)
+        set_sampling(args, kind, &arena);
+    if (status == VT_OK)
+        status = run_call(b, name, op, args, methods, &err);
+    if (status != VT_OK)
+        print_failure(b, name, "", err.message);
+    vt_arena_release(&arena);
+}
+
+/* Small numbers in place of the shape's, for an emulated GPU. */
+static void shrink(char *shape, size_t size)
+{
+    static const struct {
+        const char *field;
+        int32_t most;
+    } limit[] = {{"tokens", 5}, {"seqs", 3},     {"q_len", 70},  {"kv_len", 70}, {"cols", 256},
+                 {"rows", 160}, {"rows2", 160},  {"rows3", 160}, {"n", 256},     {"vocab", 1000},
+                 {"ffn", 256},  {"hidden", 256}, {"experts", 4}, {"k", 2},       {"shared", 1}};
+    char out[256] = "";
+    size_t at = 0;
+    for (char *p = strtok(shape, ","); p; p = strtok(NULL, ",")) {
+        char *equals = strchr(p, '=');
+        int32_t value = (int32_t)strtol(equals + 1, NULL, 10);
+        *equals = 0;
+        char *text = equals + 1, few[16];
+        for (size_t i = 0; i < sizeof limit / sizeof *limit; i++)
+            if (strcmp(limit[i].field, p) == 0 && value > limit[i].most) {
+                snprintf(few, sizeof few, "%d", limit[i].most);
+                text = few;
+            }
+        at += (size_t)snprintf(out + at, sizeof out - at, "%s%s=%s", at ? "," : "", p, text);
+    }
+    snprintf(shape, size, "%s", out);
+}
+
+/* %d of name and shape, twice at most. */
+static void run_number(bench *b, const rows *r, int32_t n)
+{
+    char name[96], shape[256];
+    int methods = n <= r->small_to || !r->methods ? r->methods : COLD;
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+    snprintf(name, sizeof name, r->name, n);
+    snprintf(shape, sizeof shape, r->shape, n, n);
+#pragma GCC diagnostic pop
+    if (b->tiny)
+        shrink(shape, sizeof shape);
+    run_shape(b, name, r->op, shape, methods, NULL);
+}
+
+static void run_rows(bench *b, const rows *r)
+{
+    bool there = b->gpu.target.cublaslt;
+    for (int32_t i = 0; i < MOST_NUMBERS && r->number[i]; i++) {
+        bool library = strstr(r->name, "cublasLt") != NULL;
+        if (library && !there && !b->list)
+            continue;
+        b->gpu.target.cublaslt = there && strcmp(b->section, "cublaslt") != 0;
+        b->gpu.target.cublaslt |= b->gpu.target.cublaslt_all = library && there;
+        run_number(b, r, r->number[i]);
+        b->gpu.target.cublaslt = there;
+        b->gpu.target.cublaslt_all = false;
+        if (strcmp(b->section, "shared") != 0)
+            continue;
+        rows apart = *r;
+        char name[96];
+        snprintf(name, sizeof name, "%s, apart", r->name);
+        apart.name = name;
+        b->gpu.target.shared_rows = 0; /* each sequence reads them for itself */
+        run_number(b, &apart, r->number[i]);
+        b->gpu.target.shared_rows = 1;
+    }
+}
+
+static void run_sampling(bench *b)
+{
+    /* At temperature 0.6 a nucleus of 0.9 has tens of thousands of ids, at 0.06 a dozen. */
+    static const int32_t n[] = {1, 32, 256};
     static const sampling_kind kind[] = {{"sample", 0.6f, 0.9f, 50, -1, 0},
                                          {"greedy", 0, 1, 0, -1, 0},
                                          {"sample sharp top-p", 0.06f, 0.9f, 0, -1, 0},
@@ -559,228 +400,92 @@ static void section_sampling(bench *b)
                                          {"sample allowed few", 0.6f, 0.9f, 50, -1, 10000},
                                          {"greedy allowed few", 0, 1, 0, -1, 10000}};
     for (size_t k = 0; k < sizeof kind / sizeof *kind; k++)
-        for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-            sample_rows(b, rows[i], &kind[k]);
-}
-
-/* ---- linear ---- */
-
-typedef struct layer {
-    const char *name;
-    int32_t rows, cols;
-    linear_epilogue epilogue;
-    bool residual, head;
-} layer;
-
-static const layer layers[] = {
-    {"0.6B qkv", 4096, 1024, LINEAR_NONE, false, false},
-    {"0.6B o", 1024, 2048, LINEAR_NONE, true, false},
-    {"0.6B gate+up", 6144, 1024, LINEAR_SWIGLU, false, false},
-    {"0.6B down", 1024, 3072, LINEAR_NONE, true, false},
-    {"0.6B head", 151936, 1024, LINEAR_NONE, false, true},
-    {"8B qkv", 6144, 4096, LINEAR_NONE, false, false},
-    {"8B o", 4096, 4096, LINEAR_NONE, true, false},
-    {"8B gate+up", 24576, 4096, LINEAR_SWIGLU, false, false},
-    {"8B down", 4096, 12288, LINEAR_NONE, true, false},
-    {"8B head", 151936, 4096, LINEAR_NONE, false, true},
-};
-
-/* gate+up with its activation and o, down with their residual, as the model runs them; `of` says on
- * what. */
-static void linear_row_of(bench *b, const layer *l, vt_dtype type, int32_t tokens, int methods,
-                          const char *of)
-{
-    int32_t m = pick(b, tokens, tokens < 20 ? tokens : 20), cols = pick(b, l->cols, 256),
-            rows = pick(b, l->rows, 320);
-    bool pair = l->epilogue != LINEAR_NONE;
-    bool tiles = linear_quant_type(type, cols);
-    size_t bytes = tiles ? linear_quant_matrix_bytes(type, rows, cols, pair)
-                         : (size_t)rows * (size_t)cols * 2;
-    vt_tensor x = in_2d(b, VT_BF16, m, cols);
-    vt_tensor y = out_2d(b, l->head ? VT_F32 : VT_BF16, m, pair ? rows / 2 : rows);
-    vt_tensor residual = in_2d(b, VT_BF16, m, rows);
-    b->in_used = vt_round_up(b->in_used, 1 << 16);
-    size_t room = b->mode == MODE_RUN ? (b->in_bytes - b->in_used) / vt_round_up(bytes, 256) : 1;
-    vt_tensor part = vt_tensor_2d(take_in(b, bytes), type, rows, cols);
-    vt_weight weight = {.part = {&part},
-                        .n_parts = 1,
-                        .paired = pair,
-                        .rows = rows,
-                        .cols = cols,
-                        .dtype = type,
-                        .packed_bytes = tiles ? bytes : 0,
-                        .packed_for = tiles ? &linear_cuda_impl : NULL};
-    linear_args args = {.x = &x,
-                        .w = &weight,
-                        .residual = l->residual ? &residual : NULL,
-                        .y = &y,
-                        .epilogue = l->epilogue,
-                        .scale = 1};
-    work w = row_of(&linear_op, &args, methods);
-    snprintf(w.name, sizeof w.name, "linear %s%s%s %d%s", l->name, tiles ? " " : "",
-             tiles ? vt_dtype_get(type)->name : "", tokens, of);
-    w.rotate = &part.data;
-    w.rotate_base = part.data;
-    w.rotate_stride = vt_round_up(bytes, 256);
-    w.n_rotate = room > (size_t)b->calls ? b->calls : room > 1 ? (int32_t)room : 1;
-    measure(b, &w);
-}
-
-static void linear_row(bench *b, const layer *l, vt_dtype type, int32_t tokens, int methods)
-{
-    linear_row_of(b, l, type, tokens, methods, "");
-}
-
-/* Kernels of our own beside cuBLASLt on all shapes, which the choice in linear_cublaslt.c is from.
- * The library has no pairs: gate+up runs without its activation there, and `silu` in the section
- * rows is what would come on top. */
-static void section_cublaslt(bench *b)
-{
-    static const int32_t tokens[] = {32,  64,  96,   128,  192,  256, 384,
-                                     512, 768, 1024, 2048, 4096, 8192};
-    static const layer more[] = {
-        {"14B qkv", 7168, 5120, LINEAR_NONE, false, false},
-        {"14B o", 5120, 5120, LINEAR_NONE, true, false},
-        {"14B gate+up", 34816, 5120, LINEAR_SWIGLU, false, false},
-        {"14B down", 5120, 17408, LINEAR_NONE, true, false},
-    };
-    enum { FEW = sizeof layers / sizeof *layers, ALL = FEW + sizeof more / sizeof *more };
-    char why[160];
-    int32_t use = b->cuda->cublaslt_use;
-    bool library = b->mode != MODE_RUN || vt_cublaslt_open(b->cuda, why, sizeof why) > 0;
-    for (size_t k = 0; k < sizeof tokens / sizeof *tokens; k++)
-        for (size_t i = 0; i < ALL; i++) {
-            layer l = i < FEW ? layers[i] : more[i - FEW];
-            int methods = tokens[k] <= 256 ? COLD | PDL : COLD;
-            if (l.head && tokens[k] > 256)
-                continue;
-            b->cuda->cublaslt_use = CUBLASLT_NEVER;
-            linear_row_of(b, &l, VT_BF16, tokens[k], methods, " own");
-            b->cuda->cublaslt_use = CUBLASLT_ALL;
-            l.epilogue = LINEAR_NONE;
-            if (library)
-                linear_row_of(b, &l, VT_BF16, tokens[k], methods, " cublasLt");
+        for (size_t i = 0; i < sizeof n / sizeof *n; i++) {
+            char name[96], shape[96];
+            snprintf(name, sizeof name, "%s %d", kind[k].name, n[i]);
+            snprintf(shape, sizeof shape, "rows=%d,vocab=%d,kind=plain,spread=10",
+                     b->tiny && n[i] > 3 ? 3 : n[i], b->tiny ? 1000 : 151936);
+            run_shape(b, name, "sample", shape, SMALL, &kind[k]);
         }
-    b->cuda->cublaslt_use = use;
 }
 
-static void section_gemm(bench *b)
-{
-    static const int32_t tokens[] = {256, 2048, 8192};
-    for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)
-        for (size_t k = 0; k < sizeof tokens / sizeof *tokens; k++)
-            if (!layers[i].head || k == 0) /* no step wants the logits of 2048 rows */
-                linear_row(b, &layers[i], VT_BF16, tokens[k], COLD);
-}
+/* ---- the floor and the copy roof ---- */
 
-static void section_gemv(bench *b)
+/* An empty pair of events (bytes 0), a copy on the device, or one from pinned memory. */
+static void copy_row(bench *b, const char *name, size_t bytes, bool from_host)
 {
-    static const int32_t tokens[] = {1, 8, 64};
-    for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)
-        for (size_t k = 0; k < sizeof tokens / sizeof *tokens; k++)
-            linear_row(b, &layers[i], VT_BF16, tokens[k], SMALL);
-}
-
-/* Weights in the tiles of linear_quant.h. Their bits are random, scales too, which changes no time.
- * */
-static void section_quant(bench *b)
-{
-    static const vt_dtype type[] = {VT_FP8_E4M3, VT_Q8_0, VT_Q4_K, VT_Q6_K};
-    static const int32_t tokens[] = {1, 8, 64, 256};
-    for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)
-        for (size_t t = 0; t < sizeof type / sizeof *type; t++)
-            for (size_t k = 0; k < sizeof tokens / sizeof *tokens; k++)
-                if (strncmp(layers[i].name, "8B", 2) == 0)
-                    linear_row(b, &layers[i], type[t], tokens[k], tokens[k] == 1 ? SMALL : COLD);
-}
-
-/* ---- the host's plan of a step's attention, and compiling ---- */
-
-static void plan_row(bench *b, int32_t heads, int32_t n, int32_t q_len, int32_t kv_len,
-                     int32_t shared)
-{
-    enum { REPS = 51 };
+    enum { REPS = 30 };
+    const cuda_driver *d = b->gpu.cuda ? &b->gpu.cuda->driver : NULL;
+    cu_stream stream = b->gpu.lane.stream;
     double us[REPS];
-    work w = {.name = ""};
-    snprintf(w.name, sizeof w.name, "plan %s %d/%d %d x %d%s", q_len == 1 ? "decode" : "prefill",
-             heads, KV_HEADS, n, kv_len, shared > 0 ? ", shared" : "");
-    if (b->mode == MODE_LIST)
-        printf("%s\t%s\n", b->section, w.name);
-    if (b->mode == MODE_LIST || b->collecting)
-        return;
-    batch_arrays batch = make_batch(b, n, q_len, kv_len);
-    share_pages(b, &batch, shared);
-    attention_plan_config c = plan_config(b, heads);
-    c.shared_rows = ATTENTION_SHARED_ROWS_LEAST;
-    int32_t decode = attention_decode_capacity(&c, batch.host.n_decode, 40960), used[2],
-            prefill = attention_prefill_capacity(&c, n, batch.host.n_tokens);
-    size_t n_decode = attention_decode_plan_ints(decode, batch.host.n_decode);
-    int32_t *plan = calloc(n_decode + (size_t)prefill * PREFILL_ITEM_INTS, sizeof *plan);
-    if (!plan)
-        exit(1);
-    for (int32_t i = -3; i < REPS; i++) {
-        int64_t begin = vt_now_ns();
-        attention_cuda_plan(&c, &batch.host, plan, decode, plan + n_decode, prefill, &used[0],
-                            &used[1]);
-        us[i < 0 ? 0 : i] = (double)(vt_now_ns() - begin) * 1e-3;
-    }
-    print_row(b, &w, "host", us, REPS);
-    free(plan);
-    free(batch.ints);
-    end_row(b);
-}
-
-static void section_plan(bench *b)
-{
-    plan_row(b, 32, 1, 1, 4096, 0);
-    plan_row(b, 32, 32, 1, 4096, 0);
-    plan_row(b, 16, 256, 1, 512, 0);
-    plan_row(b, 16, 256, 1, 2048, 1920);
-    plan_row(b, 32, 8, 2048, 2048, 0);
-}
-
-static bool on_compiled(void *user, int32_t done, int32_t total, const char *name, double ms,
-                        bool cached)
-{
-    const bench *b = user;
-    (void)done, (void)total;
-    if (b->jit && !cached)
-        printf("{\"section\": \"jit\", \"row\": \"%s\", \"method\": \"host\", \"us\": %.0f}\n",
-               name, ms * 1e3);
-    return true;
-}
-
-/* Everything that was collected, at once. */
-static void compile(bench *b)
-{
+    void *from = NULL, *to = NULL;
+    cu_event mark[2] = {0};
     vt_err err = {0};
-    int64_t begin = vt_now_ns();
-    if (b->jit)
-        vt_jit_set_cache(b->cuda->jit, false);
-    vt_status status = b->mode == MODE_RUN ? vt_cuda_compile(b->cuda, on_compiled, b, &err)
-                                           : vt_jit_compile(b->cuda->jit, 0, on_compiled, b, &err);
-    rig_must(status, &err);
-    if (b->jit || b->mode == MODE_COMPILE)
-        printf("{\"section\": \"jit\", \"row\": \"jit: all %d kernels\", \"method\": \"host\", "
-               "\"us\": %.0f}\n",
-               vt_jit_count(b->cuda->jit), (double)(vt_now_ns() - begin) * 1e-3);
-    fflush(stdout);
+    if (b->list) {
+        printf("%s\t%s\n", b->section, name);
+        return;
+    }
+    must(vt_cuda_alloc(b->gpu.cuda, bytes + 16, &to, &err), &err);
+    must(from_host ? vt_cuda_pinned(b->gpu.cuda, bytes + 16, &from, &err)
+                   : vt_cuda_alloc(b->gpu.cuda, bytes + 16, &from, &err),
+         &err);
+    if (from_host)
+        memset(from, 0x5a, bytes);
+    cu_ptr src = (cu_ptr)(uintptr_t)from, dst = (cu_ptr)(uintptr_t)to;
+    int32_t reps = b->tiny ? 3 : REPS;
+    for (int i = 0; i < 2; i++)
+        must(vt_cuda_check(b->gpu.cuda, d->event_create(&mark[i], CU_EVENT_DEFAULT), "event", &err),
+             &err);
+    for (int32_t i = -3; i < reps; i++) {
+        float ms = 0;
+        d->fill8((cu_ptr)(uintptr_t)b->gpu.flush, (unsigned char)i, b->gpu.flush_bytes, stream);
+        d->event_record(mark[0], stream);
+        if (bytes && from_host)
+            d->copy_to_device(dst, from, bytes, stream);
+        else if (bytes)
+            d->copy_device(dst, src, bytes, stream);
+        d->event_record(mark[1], stream);
+        must(vt_cuda_check(b->gpu.cuda, d->stream_sync(stream), name, &err), &err);
+        d->event_elapsed(&ms, mark[0], mark[1]);
+        us[i < 0 ? 0 : i] = (double)ms * 1e3;
+    }
+    on_cuda_times t = {.us = vt_median(us, (size_t)reps), .n = reps};
+    t.us_min = us[0]; /* the median sorts */
+    t.us_max = us[reps - 1];
+    vt_cost cost = {.read = {.activations = (int64_t)bytes},
+                    .write = {.activations = from_host ? 0 : (int64_t)bytes}};
+    print_row(b, name, "cold", &t, &cost);
+    for (int i = 0; i < 2; i++)
+        d->event_destroy(mark[i]);
+    from_host ? vt_cuda_pinned_free(b->gpu.cuda, from) : vt_cuda_free(b->gpu.cuda, from);
+    vt_cuda_free(b->gpu.cuda, to);
 }
 
-/* ---- main ---- */
+static void run_roof(bench *b)
+{
+    size_t mib = (size_t)1 << 20;
+    copy_row(b, "floor: an empty pair of events", 0, false);
+    copy_row(b, "copy 512 MiB", b->tiny ? mib : 512 * mib, false);
+    copy_row(b, "copy 256 MiB from pinned memory", b->tiny ? mib : 256 * mib, true);
+}
 
-typedef struct section {
-    const char *name;
-    void (*run)(bench *b);
-} section;
+/* ---- sections ---- */
 
-static const section sections[] = {
-    {"roof", section_roof},     {"prefill", section_prefill},   {"decode", section_decode},
-    {"shared", section_shared}, {"rows", section_rows},         {"sampling", section_sampling},
-    {"gemm", section_gemm},     {"gemv", section_gemv},         {"quant", section_quant},
-    {"plan", section_plan},     {"cublaslt", section_cublaslt},
-};
-enum { N_SECTIONS = sizeof sections / sizeof *sections };
+static const char *const kSections[] = {"roof", "prefill", "decode", "shared",  "rows", "sampling",
+                                        "gemm", "gemv",    "quant",  "experts", "plan", "cublaslt"};
+enum { N_SECTIONS = sizeof kSections / sizeof *kSections };
+
+static void run_section(bench *b, const char *section)
+{
+    b->section = section;
+    if (strcmp(section, "roof") == 0 && !b->jit)
+        run_roof(b);
+    if (strcmp(section, "sampling") == 0)
+        run_sampling(b);
+    for (size_t i = 0; i < sizeof kRows / sizeof *kRows; i++)
+        if (strcmp(kRows[i].section, section) == 0 && (!b->jit || kRows[i].methods))
+            run_rows(b, &kRows[i]);
+}
 
 /* Whether `name` is one of the words of "a,b,c"; NULL: all. */
 static bool in_list(const char *list, const char *name)
@@ -795,15 +500,14 @@ static bool in_list(const char *list, const char *name)
 static bool known_list(const char *list)
 {
     for (const char *p = list; p && *p; p += strcspn(p, ","), p += *p == ',') {
-        bool known = strcspn(p, ",") == 3 && strncmp(p, "jit", 3) == 0;
+        size_t n = strcspn(p, ",");
+        bool known = n == 3 && strncmp(p, "jit", 3) == 0;
         for (int i = 0; i < N_SECTIONS; i++)
-            known = known || (strcspn(p, ",") == strlen(sections[i].name) &&
-                              strncmp(p, sections[i].name, strlen(sections[i].name)) == 0);
+            known = known || (n == strlen(kSections[i]) && strncmp(p, kSections[i], n) == 0);
         if (!known) {
-            fprintf(stderr, "gpu_kernels: --only: '%.*s' found, expected some of jit",
-                    (int)strcspn(p, ","), p);
+            fprintf(stderr, "gpu_kernels: --only: '%.*s' found, expected some of jit", (int)n, p);
             for (int i = 0; i < N_SECTIONS; i++)
-                fprintf(stderr, ", %s", sections[i].name);
+                fprintf(stderr, ", %s", kSections[i]);
             fputc('\n', stderr);
             return false;
         }
@@ -811,85 +515,88 @@ static bool known_list(const char *list)
     return true;
 }
 
-static void run_sections(bench *b, const char *only)
+static bool on_compiled(void *user, int32_t done, int32_t total, const char *name, double ms,
+                        bool cached)
 {
-    bool jit_alone = only && strcmp(only, "jit") == 0; /* then of every section */
-    for (int i = 0; i < N_SECTIONS; i++) {
-        b->section = sections[i].name;
-        if (jit_alone ? b->collecting : in_list(only, sections[i].name))
-            sections[i].run(b);
-    }
+    bench *b = user;
+    (void)done, (void)total;
+    b->n_compiled += !cached;
+    if (!cached && b->jit)
+        printf("{\"section\": \"jit\", \"row\": \"%s\", \"method\": \"host\", \"us\": %.0f}\n",
+               name, ms * 1e3);
+    return true;
+}
+
+/* Compiles what the sections run, each kernel anew. `only` is "jit" alone: of every section. */
+static void run_jit(bench *b, const char *only)
+{
+    bool all = strcmp(only, "jit") == 0;
+    int64_t begin = vt_now_ns();
+    b->jit = true;
+    vt_jit_set_cache(b->gpu.cuda->jit, false);
+    for (int i = 0; i < N_SECTIONS; i++)
+        if (all || in_list(only, kSections[i]))
+            run_section(b, kSections[i]);
+    vt_jit_set_cache(b->gpu.cuda->jit, true);
+    b->jit = false;
+    printf("{\"section\": \"jit\", \"row\": \"jit: all %d kernels\", \"method\": \"host\", \"us\": "
+           "%.0f}\n",
+           b->n_compiled, (double)(vt_now_ns() - begin) * 1e-3);
+    fflush(stdout);
 }
 
 static void print_machine(const bench *b)
 {
     int sm_khz = 0, memory_khz = 0;
-    b->cuda->driver.device_attribute(&sm_khz, CU_ATTR_CLOCK_KHZ, b->cuda->device);
-    b->cuda->driver.device_attribute(&memory_khz, CU_ATTR_MEMORY_CLOCK_KHZ, b->cuda->device);
+    const vt_cuda *c = b->gpu.cuda;
+    c->driver.device_attribute(&sm_khz, CU_ATTR_CLOCK_KHZ, c->device);
+    c->driver.device_attribute(&memory_khz, CU_ATTR_MEMORY_CLOCK_KHZ, c->device);
     printf("{\"machine\": \"%s\", \"arch\": \"%s\", \"level\": %d, \"sms\": %d, \"driver\": %d, "
            "\"sm_mhz\": %d, \"memory_mhz\": %d, \"l2_bytes\": %d, \"flush_bytes\": %zu}\n",
-           b->cuda->name, b->cuda->arch, b->cuda->level, b->cuda->sm_count, b->cuda->driver_version,
-           sm_khz / 1000, memory_khz / 1000, b->cuda->l2_bytes, b->flush_bytes);
+           c->name, c->arch, c->level, c->sm_count, c->driver_version, sm_khz / 1000,
+           memory_khz / 1000, c->l2_bytes, b->gpu.flush_bytes);
     fflush(stdout);
 }
 
 int main(int argc, char **argv)
 {
-    static bench b = {.mode = MODE_RUN};
+    static bench b;
     vt_err err = {0};
     const char *only = NULL;
-    bool deterministic = false;
+    on_cuda_options o = {.library = true, .shared_rows = 1};
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--only") == 0 && i + 1 < argc) {
             only = argv[++i];
         } else if (strcmp(argv[i], "--tiny") == 0) {
             b.tiny = true;
         } else if (strcmp(argv[i], "--deterministic") == 0) {
-            deterministic = true;
+            o.deterministic = true;
         } else if (strcmp(argv[i], "--list") == 0) {
-            b.mode = MODE_LIST;
-        } else if (strcmp(argv[i], "--compile") == 0) {
-            b.mode = MODE_COMPILE;
+            b.list = true;
         } else {
-            fprintf(stderr,
-                    "usage: gpu_kernels [--only SECTION,...] [--deterministic] [--tiny] [--list] "
-                    "[--compile]\n");
+            fprintf(stderr, "usage: gpu_kernels [--only SECTION,...] [--deterministic] [--tiny] "
+                            "[--list]\n");
             return 2;
         }
     }
     if (!known_list(only))
         return 2;
-    b.jit = only && in_list(only, "jit");
-    b.reps = b.tiny ? 3 : 30;
-    b.calls = b.tiny ? 4 : 48;
-    b.launches = b.tiny ? 2 : 10;
-    size_t mib = (size_t)1 << 20;
-    b.in_bytes = (b.tiny ? 16 : 3072) * mib;
-    b.out_bytes = (b.tiny ? 16 : 1536) * mib;
-    b.workspace_bytes = (b.tiny ? 32 : 1024) * mib;
-    b.flush_bytes = (b.tiny ? 1 : 256) * mib;
-    if (b.mode == MODE_RUN)
-        rig_open(&b);
-    else
-        rig_must(vt_cuda_offline("sm_90a", 90, 132, &b.cuda, &err), &err);
-    b.lane.cuda = b.cuda;
-    b.lane.deterministic = deterministic;
-    b.op_lane = (vt_lane){.device = VT_DEVICE_CUDA, .cuda = &b.lane};
-    if (b.mode == MODE_RUN)
-        print_machine(&b);
-    b.collecting = true;
-    run_sections(&b, only);
-    b.collecting = false;
-    if (b.mode == MODE_LIST)
-        return 0;
-    compile(&b);
-    if (b.mode == MODE_RUN)
-        run_sections(&b, only);
-    if (b.cuda->late_compiles > 0) {
-        fprintf(stderr, "gpu_kernels: %d kernels were compiled while rows were timed\n",
-                b.cuda->late_compiles);
-        b.n_failed++;
+    o.flush_bytes = (size_t)(b.tiny ? 1 : 256) << 20;
+    if (!b.list && on_cuda_open(0, &o, &b.gpu, &err) != VT_OK) {
+        printf("{\"skip\": \"no GPU\"}\n");
+        fprintf(stderr, "gpu_kernels: %s\n", err.message);
+        return 77;
     }
-    rig_close(&b);
+    b.gpu.target.cublaslt_all = false; /* where it was measured to be faster */
+    b.gpu.progress = on_compiled;
+    b.gpu.progress_user = &b;
+    if (!b.list)
+        print_machine(&b);
+    if (only && in_list(only, "jit") && !b.list)
+        run_jit(&b, only);
+    for (int i = 0; i < N_SECTIONS; i++)
+        if (in_list(only, kSections[i]))
+            run_section(&b, kSections[i]);
+    on_cuda_close(&b.gpu);
     return b.n_failed != 0;
 }

@@ -1,43 +1,65 @@
-/* vitrine bench kernels [OP]: every implementation of every real-size case of every op, timed and
- * checked against the reference (ops/bench.h).
+/* vitrine bench kernels [OP]: every implementation of every real-size case of every op, or of the
+ * shapes that --shape gives, timed and checked against the reference (ops/bench.h), on the CPU or
+ * on a GPU.
  *
- * The share of the roof is that of the binding one: least time over median time. Work whose bytes
- * fit into L2 and that is not run --cold never meets the memory roof, so only its arithmetic is
- * held against a roof. */
+ * The share of the roof is that of the binding one: least time over median time. On a CPU, work
+ * whose bytes fit into L2 and that is not run cold never meets the memory roof, so only its
+ * arithmetic is held against a roof; on a GPU that holds for every method but cold. An emulated GPU
+ * checks results; its times mean nothing and are left out. */
 #include <math.h>
 #include <string.h>
 
 #include "base/err.h"
+#include "base/json_write.h"
 #include "cli/bench.h"
+#include "device/choose.h"
 #include "device/cpu.h"
 #include "device/roofs.h"
 #include "ops/bench.h"
 
+enum { FLUSH = 256 << 20, EMULATED_FLUSH = 1 << 20 };
+
 typedef struct kernels_report {
     const cli *c;
-    vt_roofs roofs;
+    vt_roofs roofs; /* all 0: not known */
     bool cold;
+    int64_t l2_bytes;
     const vt_op *op; /* whose table is open; NULL: none */
     vt_table table;
     json_t *results;
-    int32_t n_wrong;
+    int32_t n_results, n_wrong;
 } kernels_report;
+
+/* The time of the longest part at its roof, in seconds, and that roof's name. */
+static double least_time(const kernels_report *k, const bench_result *r, const char **roof)
+{
+    const vt_flops *f = &r->cost.flops;
+    int64_t bytes = vt_cost_bytes(&r->cost);
+    const vt_roofs *at = &k->roofs;
+    const struct {
+        const char *name;
+        double work, per_s;
+    } part[] = {
+        {"fp32", (double)f->fp32, at->fp32_per_s},
+        {"bf16", (double)f->bf16, at->bf16_per_s},
+        {"fp8", (double)f->fp8, at->fp8_per_s},
+        {"int8", (double)f->int8, at->int8_per_s},
+        {"memory", k->cold || bytes > k->l2_bytes ? (double)bytes : 0, at->memory_bytes_per_s}};
+    double least = 0;
+    *roof = "fp32";
+    for (size_t i = 0; i < sizeof part / sizeof *part; i++)
+        if (part[i].per_s > 0 && part[i].work / part[i].per_s > least) {
+            least = part[i].work / part[i].per_s;
+            *roof = part[i].name;
+        }
+    return least;
+}
 
 /* Share of the binding roof; NAN where none applies. */
 static double roof_share(const kernels_report *k, const bench_result *r, const char **roof)
 {
-    const vt_flops *f = &r->cost.flops;
-    double fp32 = k->roofs.fp32_per_s > 0 ? (double)f->fp32 / k->roofs.fp32_per_s : 0;
-    double int8 = k->roofs.int8_per_s > 0 ? (double)f->int8 / k->roofs.int8_per_s : 0;
-    double memory = (double)vt_cost_bytes(&r->cost) / k->roofs.memory_bytes_per_s;
-    bool near = !k->cold && vt_cost_bytes(&r->cost) <= vt_cpu_get()->l2_bytes * r->n_workers;
-    double least = fp32 > int8 ? fp32 : int8;
-    *roof = fp32 > int8 ? "fp32" : "int8";
-    if (!near && memory > least) {
-        least = memory;
-        *roof = "memory";
-    }
-    return least > 0 ? least * 1e9 / (double)r->median_ns : NAN;
+    double least = least_time(k, r, roof);
+    return least > 0 && r->timed ? least * 1e9 / (double)r->median_ns : NAN;
 }
 
 static void flush_table(kernels_report *k)
@@ -56,8 +78,12 @@ static void flush_table(kernels_report *k)
     k->op = NULL;
 }
 
-static void cell_time(vt_table *t, int64_t ns)
+static void cell_time(vt_table *t, const bench_result *r, int64_t ns)
 {
+    if (!r->timed) {
+        vt_table_cell(t, "n/a");
+        return;
+    }
     vt_buf b = {0};
     vt_text_time(&b, (double)ns * 1e-9);
     vt_table_cell(t, "%s", b.data ? b.data : "");
@@ -73,33 +99,67 @@ static void put_row(kernels_report *k, const bench_result *r, double share, cons
     }
     vt_table_cell(&k->table, "%s", r->c->name);
     vt_table_cell(&k->table, "%s", r->impl->name);
-    cell_time(&k->table, r->best_ns);
-    cell_time(&k->table, r->median_ns);
-    vt_table_cell(&k->table, "%.1f", r->gb_per_s);
-    vt_table_cell(&k->table, r->flops > 0 ? "%.1f" : "-", r->gflop_per_s);
+    cell_time(&k->table, r, r->best_ns);
+    cell_time(&k->table, r, r->median_ns);
+    vt_table_cell(&k->table, r->timed ? "%.1f" : "n/a", r->gb_per_s);
+    vt_table_cell(&k->table, !r->timed ? "n/a" : r->flops > 0 ? "%.1f" : "-", r->gflop_per_s);
     if (isnan(r->error))
         vt_table_cell(&k->table, "-");
     else
-        vt_table_cell(&k->table, r->error <= r->op->tolerance ? "%.1e" : "%.1e WRONG", r->error);
+        vt_table_cell(&k->table, r->wrong ? "%.1e WRONG" : "%.1e", r->error);
     if (isfinite(share))
         vt_table_cell(&k->table, "%.0f %% %s", 100 * share, roof);
     else
         vt_table_cell(&k->table, "-");
 }
 
+/* The kernels that one call launches, by the names and parameters they were compiled with. */
+static void put_kernels(vt_json *w, const bench_result *r)
+{
+    vt_json_open(w, "kernels", '[');
+    for (int32_t i = 0; r->cuda && i < r->cuda->n_kernels; i++)
+        vt_json_string(w, NULL, vt_jit_name(r->cuda->gpu->cuda->jit, r->cuda->kernel[i]));
+    vt_json_close(w);
+}
+
+static void put_number(vt_json *w, const char *key, bool there, double v, int digits)
+{
+    if (there)
+        vt_json_fixed(w, key, v, digits);
+    else
+        vt_json_null(w, key);
+}
+
 static void put_json(kernels_report *k, const bench_result *r, double share, const char *roof)
 {
-    json_t *o = json_pack("{s:s, s:s, s:s, s:i, s:I, s:I, s:I, s:I}", "op", r->op->name, "case",
-                          r->c->name, "implementation", r->impl->name, "threads", r->n_workers,
-                          "best_ns", (json_int_t)r->best_ns, "median_ns", (json_int_t)r->median_ns,
-                          "bytes", (json_int_t)r->bytes, "flops", (json_int_t)r->flops);
-    json_object_set_new(o, "gb_per_s", cli_json_number(r->gb_per_s, 3));
-    json_object_set_new(o, "gflop_per_s", cli_json_number(r->gflop_per_s, 3));
-    json_object_set_new(o, "roof", isfinite(share) ? json_string(roof) : json_null());
-    json_object_set_new(o, "roof_share", cli_json_number(share, 4));
-    json_object_set_new(o, "error", cli_json_number(r->error, 12));
-    json_object_set_new(o, "tolerance", cli_json_number(r->op->tolerance, 12));
-    json_array_append_new(k->results, o);
+    vt_buf b = {0};
+    vt_json w;
+    vt_json_begin(&w, &b, -1);
+    vt_json_open(&w, NULL, '{');
+    vt_json_string(&w, "op", r->op->name);
+    vt_json_string(&w, "case", r->c->name);
+    vt_json_string(&w, "implementation", r->impl->name);
+    vt_json_string(&w, "device", r->cuda ? "cuda" : "cpu");
+    vt_json_string(&w, "method", r->method);
+    put_number(&w, "threads", !r->cuda, r->n_workers, 0);
+    put_number(&w, "best_ns", r->timed, (double)r->best_ns, 0);
+    put_number(&w, "median_ns", r->timed, (double)r->median_ns, 0);
+    vt_json_int(&w, "bytes", r->bytes);
+    vt_json_int(&w, "flops", r->flops);
+    put_number(&w, "gb_per_s", r->timed, r->gb_per_s, 3);
+    put_number(&w, "gflop_per_s", r->timed, r->gflop_per_s, 3);
+    put_number(&w, "tflop_per_s", r->timed, r->gflop_per_s * 1e-3, 3);
+    vt_json_string(&w, "roof", isfinite(share) ? roof : NULL);
+    put_number(&w, "roof_share", isfinite(share), share, 4);
+    vt_json_real(&w, "error", r->error);
+    vt_json_real(&w, "tolerance", r->allowed);
+    vt_json_string(&w, "wrong", r->wrong ? (r->why[0] ? r->why : "beyond the tolerance") : NULL);
+    put_kernels(&w, r);
+    vt_json_close(&w);
+    json_t *o = vt_json_end(&w) ? json_loadb(b.data, b.len, 0, NULL) : NULL;
+    if (o)
+        json_array_append_new(k->results, o);
+    vt_buf_release(&b);
 }
 
 static void report(void *user, const bench_result *r)
@@ -107,8 +167,8 @@ static void report(void *user, const bench_result *r)
     kernels_report *k = user;
     const char *roof;
     double share = roof_share(k, r, &roof);
-    if (r->error > r->op->tolerance)
-        k->n_wrong++;
+    k->n_results++;
+    k->n_wrong += r->wrong;
     if (k->results)
         put_json(k, r, share, roof);
     else
@@ -117,36 +177,97 @@ static void report(void *user, const bench_result *r)
         cli_note(k->c, "%s, %s, %s", r->op->name, r->c->name, r->impl->name);
 }
 
+static vt_status read_method(const cli *c, bool gpu, bench_options *o, vt_err *err)
+{
+    const char *method = vt_options_get(c->options, "method");
+    if (strcmp(method, "auto") == 0)
+        method = gpu || vt_options_flag(c->options, "cold") ? "cold" : "warm";
+    for (int i = 0; i < ON_CUDA_METHODS; i++)
+        if (strcmp(method, on_cuda_method_name[i]) == 0)
+            o->method = (on_cuda_method)i;
+    o->cold = o->method == ON_CUDA_COLD;
+    if (!gpu && o->method != ON_CUDA_COLD && o->method != ON_CUDA_WARM)
+        return vt_fail(err, VT_ERR_USAGE, "--method %s: expected warm or cold on a CPU", method);
+    return VT_OK;
+}
+
+static vt_status bench_cpu(kernels_report *k, const bench_options *o, vt_err *err)
+{
+    const cli *c = k->c;
+    vt_team *team = NULL;
+    int32_t threads = (int32_t)vt_options_int(c->options, "threads");
+    threads = threads > 0 ? threads : vt_cpu_get()->n_cores;
+    k->l2_bytes = vt_cpu_get()->l2_bytes * threads;
+    vt_status status = vt_roofs_get(threads, 0, &k->roofs, err);
+    if (status == VT_OK)
+        status = vt_team_new(threads, &team, err);
+    if (status == VT_OK)
+        status = bench_kernels(c->n_args > 0 ? c->arg[0] : NULL, team, vt_cpu_get()->level, o,
+                               report, k, err);
+    vt_team_free(team);
+    return status;
+}
+
+/* Emulated: a small flush is as good. Its memory is the host's. */
+static vt_status open_gpu(int32_t ordinal, on_cuda_gpu *gpu, vt_err *err)
+{
+    on_cuda_options o = {.library = true, .shared_rows = 1, .flush_bytes = EMULATED_FLUSH};
+    TRY(on_cuda_open(ordinal, &o, gpu, err));
+    if (gpu->emulated)
+        return VT_OK;
+    on_cuda_close(gpu);
+    o.flush_bytes = FLUSH;
+    return on_cuda_open(ordinal, &o, gpu, err);
+}
+
+static vt_status bench_gpu(kernels_report *k, int32_t ordinal, const bench_options *o, vt_err *err)
+{
+    on_cuda_gpu gpu;
+    const cli *c = k->c;
+    TRY(open_gpu(ordinal, &gpu, err));
+    k->l2_bytes = gpu.cuda->l2_bytes;
+    vt_status status = VT_OK;
+    if (!gpu.emulated)
+        status = vt_roofs_cuda(ordinal, 0, false, &k->roofs, err);
+    if (status == VT_OK)
+        status = bench_kernels_cuda(c->n_args > 0 ? c->arg[0] : NULL, &gpu, o, report, k, err);
+    flush_table(k);
+    on_cuda_close(&gpu);
+    return status;
+}
+
+static int print_results(kernels_report *k)
+{
+    json_t *o = cli_bench_json(k->c, "kernels", "");
+    json_object_del(o, "model");
+    json_object_set_new(o, "results", k->results);
+    return cli_print_json(o);
+}
+
 int cli_bench_kernels(cli *c)
 {
     vt_err err = {0};
-    vt_team *team = NULL;
-    kernels_report k = {.c = c, .cold = vt_options_flag(c->options, "cold")};
-    bench_options options = {.repetitions = (int32_t)vt_options_int(c->options, "reps"),
-                             .cold = k.cold};
-    int32_t threads = (int32_t)vt_options_int(c->options, "threads");
-    threads = threads > 0 ? threads : vt_cpu_get()->n_cores;
+    int32_t ordinal = vt_device_choose(vt_options_get(c->options, "kernels-device"), NULL);
+    kernels_report k = {.c = c};
+    bench_options o = {.repetitions = (int32_t)vt_options_int(c->options, "reps"),
+                       .variants = vt_options_flag(c->options, "variants"),
+                       .impl = vt_options_get(c->options, "impl"),
+                       .shape = vt_options_get(c->options, "shape")};
+    vt_status status = read_method(c, ordinal >= 0, &o, &err);
+    k.cold = o.cold;
     if (c->json)
         k.results = json_array();
-    vt_status status = vt_roofs_get(threads, 0, &k.roofs, &err);
     if (status == VT_OK)
-        status = vt_team_new(threads, &team, &err);
-    if (status == VT_OK)
-        status = bench_kernels(c->n_args > 0 ? c->arg[0] : NULL, team, vt_cpu_get()->level,
-                               &options, report, &k, &err);
-    vt_team_free(team);
+        status = ordinal >= 0 ? bench_gpu(&k, ordinal, &o, &err) : bench_cpu(&k, &o, &err);
     flush_table(&k);
+    if (status == VT_OK && k.n_results == 0)
+        status = vt_fail(&err, VT_ERR_USAGE, "no implementation here%s%s takes these cases",
+                         o.impl ? " named " : "", o.impl ? o.impl : "");
     if (status != VT_OK) {
         json_decref(k.results);
         return cli_fail(&err);
     }
-    int code = CLI_DONE;
-    if (c->json) {
-        json_t *o = cli_bench_json(c, "kernels", "");
-        json_object_del(o, "model");
-        json_object_set_new(o, "results", k.results);
-        code = cli_print_json(o);
-    }
+    int code = c->json ? print_results(&k) : CLI_DONE;
     if (k.n_wrong == 0)
         return code;
     vt_fail(&err, VT_ERR_DEVICE, "%d results are further from the reference than their op allows",

@@ -84,6 +84,7 @@ const cli_verb cli_verbs[] = {
      "models, and holds its answer against the reference. Fails if one is further off than its "
      "op allows.",
      "vitrine bench kernels attention_decode --cold\n"
+     "vitrine bench kernels linear --device cuda --shape tokens=1|64,type=q4_k --method graph\n"
      "vitrine bench kernels --threads 1 --json",
      VT_FOR_KERNELS, 1, cli_bench_kernels},
     {"bench offline", "", "many sequences of mixed lengths, all at once",

@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "ops/access.h"
+#include "ops/case_text.h"
 #include "ops/cases.h"
 #include "ops/on_cpu.h"
 
@@ -197,40 +198,96 @@ out:
     return status;
 }
 
-static vt_status bench_case(const vt_op *op, const vt_case *c, vt_team *team, vt_isa level,
-                            const bench_options *o, bench_report report, void *user, vt_err *err)
+typedef struct bench_run {
+    vt_team *team;
+    vt_target target;
+    const bench_options *o;
+    bench_report report;
+    void *user;
+} bench_run;
+
+static vt_status bench_case(void *ctx, const vt_op *op, const vt_case *c, vt_err *err)
 {
+    const bench_run *b = ctx;
     case_args want;
     TRY(case_args_make(&want, op, c, NULL, err));
     vt_cost cost = op->cost(want.args, NULL);
-    bool checked = vt_cost_flops(&cost) <= (o->check_flops > 0 ? o->check_flops : 10000000000);
+    bool checked = vt_cost_flops(&cost) <=
+                   (b->o->check_flops > 0 ? b->o->check_flops : 10000000000);
     if (checked)
         op->reference(want.args);
     vt_status status = VT_OK;
-    vt_target target = vt_target_cpu(level, NULL);
-    for (const vt_impl *const *impl = op->impls; *impl && status == VT_OK; impl++) {
-        if (!vt_impl_fits(*impl, want.args, &target, NULL))
-            continue;
-        bench_result r = {.op = op, .c = c, .impl = *impl, .n_workers = vt_team_size(team)};
-        status = bench_impl(&r, team, o, checked ? &want : NULL, err);
-        if (status == VT_OK)
-            report(user, &r);
-    }
+    const vt_impl *const *const table[] = {op->impls, b->o->variants ? op->variants : NULL};
+    for (int t = 0; t < 2; t++)
+        for (const vt_impl *const *impl = table[t]; impl && *impl && status == VT_OK; impl++) {
+            if (!bench_wants(b->o, *impl) || !vt_impl_fits(*impl, want.args, &b->target, NULL))
+                continue;
+            bench_result r = {.op = op,
+                              .c = c,
+                              .impl = *impl,
+                              .method = b->o->cold ? "cold" : "warm",
+                              .n_workers = vt_team_size(b->team),
+                              .allowed = op->tolerance,
+                              .timed = true};
+            status = bench_impl(&r, b->team, b->o, checked ? &want : NULL, err);
+            r.wrong = r.error > op->tolerance;
+            if (status == VT_OK)
+                b->report(b->user, &r);
+        }
     vt_arena_release(&want.arena);
     return status;
+}
+
+bool bench_wants(const bench_options *o, const vt_impl *impl)
+{
+    return !o->impl || strcmp(o->impl, impl->name) == 0 ||
+           (impl->family && strcmp(o->impl, impl->family) == 0);
+}
+
+static vt_status each_of_shape(const vt_op *op, const bench_options *o,
+                               vt_status (*visit)(void *, const vt_op *, const vt_case *, vt_err *),
+                               void *ctx, vt_err *err)
+{
+    int32_t n;
+    vt_case_text *text = vt_calloc(VT_MAX_TEXT_CASES, sizeof *text);
+    if (!text)
+        return vt_fail(err, VT_ERR_MEMORY, "out of memory for %d cases", VT_MAX_TEXT_CASES);
+    vt_status status = vt_cases_from_text(op, o->shape, text, VT_MAX_TEXT_CASES, &n, err);
+    for (int32_t i = 0; status == VT_OK && i < n; i++)
+        status = visit(ctx, op, &text[i].c, err);
+    free(text);
+    return status;
+}
+
+vt_status bench_each_case(const char *op_name, const bench_options *o,
+                          vt_status (*visit)(void *ctx, const vt_op *op, const vt_case *c,
+                                             vt_err *err),
+                          void *ctx, vt_err *err)
+{
+    const vt_op *one = op_name ? vt_op_find(op_name) : NULL;
+    if (op_name && !one)
+        return vt_fail(err, VT_ERR_USAGE,
+                       "there is no op named %s: see vitrine explain for the names", op_name);
+    if (o->shape && !one)
+        return vt_fail(err, VT_ERR_USAGE, "--shape %s: expected with the name of an op", o->shape);
+    if (o->shape)
+        return each_of_shape(one, o, visit, ctx, err);
+    for (const vt_op *const *op = vt_ops; *op; op++)
+        for (int32_t i = 0; (!one || one == *op) && i < (*op)->n_cases; i++) {
+            const vt_case *c = &(*op)->cases[i];
+            if (c->bench || o->all_cases)
+                TRY(visit(ctx, *op, c, err));
+        }
+    return VT_OK;
 }
 
 vt_status bench_kernels(const char *op_name, vt_team *team, vt_isa level,
                         const bench_options *options, bench_report report, void *user, vt_err *err)
 {
-    if (op_name && !vt_op_find(op_name))
-        return vt_fail(err, VT_ERR_USAGE,
-                       "there is no op named %s: see vitrine explain for the names", op_name);
-    for (const vt_op *const *op = vt_ops; *op; op++)
-        for (int32_t i = 0; i < (*op)->n_cases; i++) {
-            const vt_case *c = &(*op)->cases[i];
-            if ((c->bench || options->all_cases) && (!op_name || strcmp(op_name, (*op)->name) == 0))
-                TRY(bench_case(*op, c, team, level, options, report, user, err));
-        }
-    return VT_OK;
+    bench_run b = {.team = team,
+                   .target = vt_target_cpu(level, NULL),
+                   .o = options,
+                   .report = report,
+                   .user = user};
+    return bench_each_case(op_name, options, bench_case, &b, err);
 }

@@ -1,12 +1,14 @@
-/* Times implementations on the cases of their cards: what `vitrine bench kernels` prints.
+/* Times implementations on the cases of their cards: what `vitrine bench kernels` prints, for a CPU
+ * (bench.c) and for a GPU (bench_cuda.c, with the methods of ops/on_cuda.h).
  *
- * A measurement calls run() many times inside one run of the team, with a barrier after each call,
- * as an executor does; a repetition is as many calls as last min_rep_ns. Arguments are the case's
- * own, so whatever fits in cache is in cache, unless `cold` is set: then calls rotate through
- * enough copies of them to pass COLD_BYTES, more than a core's L2. */
+ * A measurement on a CPU calls run() many times inside one run of the team, with a barrier after
+ * each call, as an executor does; a repetition is as many calls as last min_rep_ns. Arguments are
+ * the case's own, so whatever fits in cache is in cache, unless `cold` is set: then calls rotate
+ * through enough copies of them to pass COLD_BYTES, more than a core's L2. */
 #ifndef VT_OPS_BENCH_H
 #define VT_OPS_BENCH_H
 
+#include "ops/on_cuda.h"
 #include "ops/op.h"
 
 typedef struct bench_options {
@@ -15,20 +17,29 @@ typedef struct bench_options {
     int64_t check_flops; /* the reference is run for cases up to this much work; 0: 10 GFLOP */
     bool all_cases;      /* those that are not marked `bench` too */
     bool cold;
+    bool variants;         /* rows that an engine never chooses, too */
+    const char *impl;      /* only rows of this name or family; NULL: all */
+    const char *shape;     /* cases of this text (ops/case_text.h); NULL: the card's. Needs an op */
+    on_cuda_method method; /* GPU */
 } bench_options;
 
 typedef struct bench_result {
     const vt_op *op;
     const vt_case *c;
     const vt_impl *impl;
-    int32_t n_workers, n_calls; /* calls a repetition */
+    const char *method;         /* "cold" ... */
+    const on_cuda *cuda;        /* the call on the GPU, for its kernels' names; NULL: a CPU's */
+    int32_t n_workers, n_calls; /* CPU; calls a repetition */
     int64_t best_ns, median_ns; /* of one call */
     vt_cost cost;               /* compulsory */
     int64_t bytes;              /* compulsory, and the implementation's extra */
     int64_t flops;
     double gb_per_s, gflop_per_s; /* of the compulsory cost, at the median */
     /* against the reference, as the card's tolerance counts; NAN: not checked */
-    double error;
+    double error, allowed;
+    bool wrong;
+    char why[256]; /* it is wrong */
+    bool timed;    /* false: an emulated GPU, whose times mean nothing: they are 0 */
 } bench_result;
 
 typedef void (*bench_report)(void *user, const bench_result *r);
@@ -37,6 +48,18 @@ typedef void (*bench_report)(void *user, const bench_result *r);
  * best implementation first. Unknown names fail. */
 vt_status bench_kernels(const char *op_name, vt_team *team, vt_isa level,
                         const bench_options *options, bench_report report, void *user, vt_err *err);
+
+/* The same of every CUDA row that takes the case. */
+vt_status bench_kernels_cuda(const char *op_name, on_cuda_gpu *gpu, const bench_options *options,
+                             bench_report report, void *user, vt_err *err);
+
+/* Calls visit for every case that the options want. The case is gone after the call. */
+vt_status bench_each_case(const char *op_name, const bench_options *options,
+                          vt_status (*visit)(void *ctx, const vt_op *op, const vt_case *c,
+                                             vt_err *err),
+                          void *ctx, vt_err *err);
+/* Whether the options want this row. */
+bool bench_wants(const bench_options *o, const vt_impl *impl);
 
 /* max |got - want| / (1 + |want|) over two equal lists of outputs; infinite where one is NaN and
  * the other is not, or where integers differ. */

@@ -6,6 +6,7 @@
 #include "ops/cases.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "base/quant.h"
 #include "base/random.h"
@@ -71,6 +72,10 @@ vt_tensor *case_slice(vt_arena *arena, const vt_tensor *wide, int64_t begin, int
     return t;
 }
 
+/* Rows with numbers of their own; those behind repeat them, for large tensors would take long. A
+ * prime, so that a wrong tile or a wrong stride of a kernel still shows. */
+enum { DISTINCT_ROWS = 1021 };
+
 vt_tensor *case_fill(vt_arena *arena, vt_tensor *t, float mean, float scale, uint64_t *state)
 {
     if (!t)
@@ -81,6 +86,11 @@ vt_tensor *case_fill(vt_arena *arena, vt_tensor *t, float mean, float scale, uin
         return NULL;
     int64_t stride = vt_dtype_row_bytes(t->dtype, t->row_stride);
     for (int64_t r = 0; r < rows; r++) {
+        if (r >= DISTINCT_ROWS) {
+            memcpy((char *)t->data + r * stride, (char *)t->data + r % DISTINCT_ROWS * stride,
+                   (size_t)vt_dtype_row_bytes(t->dtype, cols));
+            continue;
+        }
         for (int64_t i = 0; i < cols; i++)
             row[i] = mean + scale * case_normal(state);
         vt_quant_row(t->dtype, row, (char *)t->data + r * stride, cols);
@@ -104,6 +114,9 @@ vt_weight *case_weight(vt_arena *arena, vt_dtype dtype, int32_t n_parts, const i
     }
     return w;
 }
+
+const char *const case_scale_words[] = {
+    [CASE_SCALE_NONE] = "none", [CASE_SCALE_ONE] = "one", [CASE_SCALE_BLOCKS] = "blocks", NULL};
 
 bool case_scales(vt_arena *arena, vt_weight *w, bool blocks, uint64_t *state)
 {

@@ -30,6 +30,10 @@ vt_tensor *case_fill(vt_arena *arena, vt_tensor *t, float mean, float scale, uin
 vt_weight *case_weight(vt_arena *arena, vt_dtype dtype, int32_t n_parts, const int64_t *rows,
                        int64_t cols, bool paired, uint64_t *state);
 
+/* What FP8 weights of a case are scaled by, as a field of the case. */
+enum { CASE_SCALE_NONE, CASE_SCALE_ONE, CASE_SCALE_BLOCKS };
+extern const char *const case_scale_words[];
+
 /* Scales of w's parts near 1, of each another: one number, or one for every 128 x 128 block. False
  * where the arena is out of memory. */
 bool case_scales(vt_arena *arena, vt_weight *w, bool blocks, uint64_t *state);

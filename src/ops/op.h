@@ -236,10 +236,15 @@ typedef struct vt_impl {
 
 /* One field of a case's shape: `--shape KEY=VALUE` of `vitrine bench kernels` sets it. */
 typedef struct vt_field {
-    const char *name; /* "tokens" */
-    int64_t preset;   /* where a case or a user says nothing */
-    bool is_type;     /* a vt_dtype, by name */
+    const char *name;         /* "tokens" */
+    int64_t preset;           /* where a text (ops/case_text.h) says nothing */
+    bool is_type;             /* a vt_dtype, by name */
+    int64_t most;             /* 0: VT_FIELD_MOST. The least is 0 where the preset is, else 1 */
+    const char *const *words; /* NULL-terminated names of the values 0, 1 ...; NULL: numbers */
+    bool zero;                /* 0 is a value though the preset is not */
 } vt_field;
+
+enum { VT_FIELD_MOST = 1 << 18 };
 
 enum { VT_MAX_FIELDS = 12, VT_MAX_OUTPUTS = 4 };
 
@@ -253,7 +258,8 @@ typedef struct vt_case {
 
 /* What a member of the args struct is: with this the same call can be made on a GPU. */
 typedef enum vt_operand_kind {
-    VT_OPERAND_ACTIVATION, /* vt_tensor *: BF16 on a GPU */
+    VT_OPERAND_ACTIVATION, /* vt_tensor *: BF16 on a GPU; F32 where a case's output follows rows of
+                              logits */
     VT_OPERAND_F32,        /* vt_tensor *: F32 on a GPU: norms, biases, tables, logits */
     VT_OPERAND_INT,        /* vt_tensor *: integers */
     VT_OPERAND_KV,         /* vt_tensor *: a KV pool: FP8 as it is, else BF16 */
@@ -264,7 +270,8 @@ typedef enum vt_operand_kind {
     VT_OPERAND_TABLE,      /* vt_tensor *: a weight matrix that is looked up by rows */
     VT_OPERAND_BATCH,      /* vt_batch * */
     VT_OPERAND_INDEX,      /* int32_t *const *: an index for each row of the output */
-    VT_OPERAND_POOL        /* int32_t *const *: the token pool */
+    VT_OPERAND_POOL        /* int32_t *const *: the token pool; a case's has a slot for each row of
+                              the output */
 } vt_operand_kind;
 
 typedef struct vt_operand {
@@ -287,6 +294,9 @@ typedef struct vt_op {
     void (*reference)(const void *args);
     const vt_field *fields; /* [n_fields] of the cases */
     int32_t n_fields;
+    /* What does not fit together in a shape, as a sentence; NULL: nothing. The pointer may be NULL:
+     * every shape within the fields' limits is a case. */
+    const char *(*refuses)(const vt_case *c);
     const vt_case *cases;
     int32_t n_cases;
     /* Random args for a case, everything from `arena`; outputs are listed so that a test can poison

@@ -110,6 +110,43 @@ def test_bench_kernels_checks_against_the_reference():
     fails(2, "nosuch", "bench", "kernels", "nosuch")
 
 
+KERNELS = {"bytes", "flops", "best_ns", "median_ns", "gb_per_s", "gflop_per_s", "tflop_per_s", "roof", "roof_share", "error",
+           "tolerance", "wrong", "kernels", "op", "case", "implementation", "device", "method", "threads"}
+
+
+def test_bench_kernels_takes_shapes():
+    r = ok("bench", "kernels", "linear", "--json", "--shape", "tokens=1|3,type=q8_0|f16,cols=64,rows=20", "--impl", "portable").json
+    same([x["case"] for x in r["results"]], [f"tokens={n} type={t} cols=64 rows=20" for n in (1, 3) for t in ("Q8_0", "F16")])
+    for x in r["results"]:
+        same(set(x), KERNELS)
+        same((x["implementation"], x["device"], x["method"], x["kernels"]), ("portable", "cpu", "warm", []))
+    same(ok("bench", "kernels", "silu_mul", "--json", "--shape", "n=64", "--method", "cold").json["results"][0]["method"], "cold")
+    for args, words in ((["linear", "--shape", "tokns=3"], ["'tokns'", "tokens, type, cols"]),
+                        (["linear", "--shape", "type=q4_k,cols=100"], "multiple of its block"),
+                        (["--shape", "tokens=3"], "name of an op"), (["linear", "--impl", "nosuch"], "nosuch"),
+                        (["linear", "--method", "graph"], "warm or cold")):
+        fails(2, words, "bench", "kernels", *args)
+
+
+def test_bench_kernels_on_a_gpu():
+    emulator = os.path.join(os.path.abspath(os.environ.get("VITRINE_BUILD", "build/release")), "emulator")
+    if SANITIZED or not os.path.exists(os.path.join(emulator, "libcuda.so.1")):
+        skip("the emulated GPU is not built here")
+    gpu = {"LD_LIBRARY_PATH": emulator, "VITRINE_CACHE": os.path.join(os.path.dirname(os.path.dirname(emulator)), "emulator-cache")}
+    shape = ("bench", "kernels", "linear", "--device", "cuda", "--shape", "tokens=2,type=bf16|q4_k,cols=256,rows=40")
+    r = ok(*shape, "--method", "graph", "--json", env=gpu).json
+    assert {"small", "passes", "any"} <= {x["implementation"] for x in r["results"]}, r["results"]
+    for x in r["results"]:
+        same(set(x), KERNELS)
+        same((x["device"], x["method"], x["median_ns"], x["gb_per_s"], x["roof"]), ("cuda", "graph", None, None, None),
+             "an emulated GPU has no times")
+        assert 0 < x["error"] <= x["tolerance"] and x["kernels"] and x["wrong"] is None, x
+        assert any("<" in k for k in x["kernels"]), x["kernels"]
+    text = ok(*shape, "--impl", "any", env=gpu).text
+    assert "n/a" in text and "small" not in text, text
+    fails(2, "passes", *shape[:5], "--shape", "tokens=2,cols=256,rows=40", "--impl", "passes", env=gpu)
+
+
 def test_bench_startup_counts_starts():
     r = ok("bench", "startup", "--json", "-r", "2", *model()).json
     assert r["start_ms"] > 0 and r["start_ms_stdev"] is not None and r["resident_bytes"] > 1 << 20

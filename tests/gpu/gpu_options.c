@@ -21,10 +21,11 @@ static int read_option(gpu_options *o, char **argv)
         const char *name;
         bool *on;
         const char **text;
-    } option[] = {{"--time", &o->timing, NULL},   {"--small", &o->small, NULL},
-                  {"--list", &o->list, NULL},     {"--pdl", &o->pdl, NULL},
-                  {"--op", NULL, &o->only_op},    {"--deterministic", &o->deterministic, NULL},
-                  {"--case", NULL, &o->only_case}};
+    } option[] = {{"--time", &o->timing, NULL},    {"--small", &o->small, NULL},
+                  {"--list", &o->list, NULL},      {"--pdl", &o->pdl, NULL},
+                  {"--op", NULL, &o->only_op},     {"--deterministic", &o->deterministic, NULL},
+                  {"--case", NULL, &o->only_case}, {"--padded", &o->padded, NULL},
+                  {"--rows", NULL, &o->rows}};
     uint64_t n;
     char rest;
     for (size_t i = 0; i < sizeof option / sizeof *option; i++) {

@@ -6,10 +6,11 @@
 #include <stdint.h>
 
 typedef struct gpu_options {
-    bool timing, small, list, pdl, deterministic; /* small: no bench cases */
-    const char *only_op, *only_case;              /* NULL: all */
-    int32_t shard, shards;                        /* every Nth case from number I */
-    int32_t n_random;                             /* cases of each op; 0: the chosen ones */
+    bool timing, small, list, pdl, padded, deterministic; /* small: no bench cases */
+    const char *only_op, *only_case;                      /* NULL: all */
+    const char *rows;      /* "all", or a row's name; NULL: the one that a program would take */
+    int32_t shard, shards; /* every Nth case from number I */
+    int32_t n_random;      /* cases of each op; 0: the chosen ones */
     uint64_t seed;
 } gpu_options;
 

@@ -4,8 +4,8 @@
  *   attention   a whole prompt at once    against its chunks, and its positions decoded, alone and
  *                                         beside other sequences
  *
- * Random data; every comparison is of bits, with no tolerance. A difference says how many elements
- * differ and where the first is.
+ * Each call runs on the row that a program would take for it. Random data; every comparison is of
+ * bits, with no tolerance. A difference says how many elements differ and where the first is.
  *
  * usage: gpu_order [--tiny] [--pdl]      --tiny: sizes for the emulated GPU
  * TAP on stdout; exit 1 when a comparison fails, 77 without a GPU. */
@@ -15,21 +15,18 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "device/cuda.h"
-#include "ops/attention/attention_cuda.h"
-#include "ops/cuda_impls.h"
+#include "base/mem.h"
+#include "ops/attention/attention.h"
+#include "ops/case_text.h"
+#include "ops/cases.h"
 #include "ops/linear/linear.h"
-#include "ops/linear/linear_quant.h"
+#include "ops/on_cuda.h"
 
-enum { WORKSPACE = 192 << 20, PAGE = 16, MAX_BLOCKS = 24 };
+enum { PAGE = 16, MOST_PIECES = 64 };
 
 typedef struct rig {
-    vt_cuda *cuda;
-    vt_cuda_lane lane;
-    vt_lane op_lane;
-    void *block[MAX_BLOCKS];
-    int32_t n_blocks, number, failed;
-    uint64_t random;
+    on_cuda_gpu gpu;
+    int32_t number, failed;
     bool tiny;
 } rig;
 
@@ -41,97 +38,24 @@ static void must(vt_status status, const vt_err *err)
     exit(1);
 }
 
-static void check(rig *r, cu_result code, const char *what)
+static void *must_have(void *p)
 {
-    vt_err err = {0};
-    must(vt_cuda_check(r->cuda, code, what, &err), &err);
-}
-
-static cu_ptr address(const void *p) { return (cu_ptr)(uintptr_t)p; }
-
-static void *device_block(rig *r, const void *from, size_t bytes)
-{
-    vt_err err = {0};
-    void *p = NULL;
-    if (r->lane.collect)
-        return (void *)(uintptr_t)4096; /* never touched */
-    if (r->n_blocks == MAX_BLOCKS)
-        must(vt_fail(&err, VT_ERR_MEMORY, "more than %d blocks", MAX_BLOCKS), &err);
-    must(vt_cuda_alloc(r->cuda, bytes + 256, &p, &err), &err);
-    r->block[r->n_blocks++] = p;
-    if (from)
-        check(r, r->cuda->driver.copy_to_device(address(p), from, bytes, r->lane.stream), "upload");
-    check(r, r->cuda->driver.stream_sync(r->lane.stream), "upload");
+    if (!p) {
+        printf("Bail out! out of host memory\n");
+        exit(1);
+    }
     return p;
 }
 
-/* Blocks from number `kept` on. */
-static void release_blocks(rig *r, int32_t kept)
-{
-    while (r->n_blocks > kept)
-        vt_cuda_free(r->cuda, r->block[--r->n_blocks]);
-}
-
-static uint32_t next32(rig *r) /* splitmix64 */
-{
-    uint64_t z = r->random += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return (uint32_t)(z >> 32);
-}
-
-/* bf16 in (-1, 1), some of them small. */
-static void *random_bf16(rig *r, size_t n)
-{
-    uint16_t *host = malloc(n * 2);
-    for (size_t i = 0; host && !r->lane.collect && i < n; i++) {
-        uint32_t bits = next32(r);
-        float f = (float)(int32_t)bits * 0x1p-31f;
-        host[i] = vt_f32_to_bf16(bits % 7 == 0 ? f * f * f : f);
-    }
-    void *there = device_block(r, host, n * 2);
-    free(host);
-    return there;
-}
-
-/* E4M3 below 2 in magnitude. */
-static void *random_fp8(rig *r, size_t n)
-{
-    uint8_t *host = malloc(n);
-    for (size_t i = 0; host && !r->lane.collect && i < n; i++)
-        host[i] = (uint8_t)(next32(r) >> 24 & 0xbf);
-    void *there = device_block(r, host, n);
-    free(host);
-    return there;
-}
-
-static void *random_f32(rig *r, size_t n)
-{
-    float *host = malloc(n * 4);
-    for (size_t i = 0; host && !r->lane.collect && i < n; i++)
-        host[i] = (float)(int32_t)next32(r) * 0x1p-31f;
-    void *there = device_block(r, host, n * 4);
-    free(host);
-    return there;
-}
-
-static void *download(rig *r, const void *from, size_t bytes)
-{
-    void *host = calloc(bytes + 1, 1);
-    if (r->lane.collect)
-        return host;
-    check(r, r->cuda->driver.copy_to_host(host, address(from), bytes, r->lane.stream), "download");
-    check(r, r->cuda->driver.stream_sync(r->lane.stream), "running a kernel");
-    return host;
-}
-
-static void run(rig *r, const vt_op *op, const void *args)
+/* Takes the row that a program would, and runs it. */
+static void run_choice(on_cuda *c)
 {
     vt_err err = {0};
-    const vt_impl *impl = vt_op_select(op, VT_DEVICE_CUDA, VT_ISA_PORTABLE, args);
+    const vt_impl *impl = on_cuda_choice(c);
     if (!impl)
-        must(vt_fail(&err, VT_ERR_UNSUPPORTED, "%s: not supported on CUDA", op->name), &err);
-    must(impl->run(args, &r->op_lane), &r->lane.err);
+        must(vt_fail(&err, VT_ERR_UNSUPPORTED, "%s: no deterministic row", c->op->name), &err);
+    must(on_cuda_take(c, impl, &err), &err);
+    must(on_cuda_run(c, &err), &err);
 }
 
 /* Rows of `cols` elements of `size` bytes. Returns whether they are the same; tells where not. */
@@ -154,8 +78,6 @@ static bool same(const char *what, const void *got, const void *want, int64_t ro
 
 static void report(rig *r, bool good, const char *what)
 {
-    if (r->lane.collect)
-        return;
     printf("%s %d - %s\n", good ? "ok" : "not ok", ++r->number, what);
     fflush(stdout);
     r->failed += !good;
@@ -163,110 +85,82 @@ static void report(rig *r, bool good, const char *what)
 
 /* ---- linear ---- */
 
-typedef struct linear_case {
-    vt_dtype type;
-    int32_t rows, cols;
-    linear_epilogue epilogue;
-    bool bias, residual, f32;
-    float scale;
-} linear_case;
-
-static const linear_case kLinear[] = {
-    {VT_BF16, 4096, 1024, LINEAR_NONE, false, false, false, 1},
-    {VT_BF16, 1024, 2048, LINEAR_NONE, false, true, false, 1},
-    {VT_BF16, 6144, 1024, LINEAR_SWIGLU, false, false, false, 1},
-    {VT_BF16, 1024, 3072, LINEAR_NONE, false, true, false, 1},
-    {VT_BF16, 16000, 1024, LINEAR_NONE, false, false, true, 1},
-    {VT_BF16, 6144, 4096, LINEAR_NONE, true, false, false, 0.37f},
-    {VT_BF16, 4096, 12288, LINEAR_NONE, false, true, false, 1},
-    {VT_BF16, 8192, 4096, LINEAR_GEGLU, false, false, false, 1},
-    {VT_BF16, 1152, 896, LINEAR_NONE, true, true, false, 1.7f},
-    {VT_BF16, 576, 1544, LINEAR_NONE, true, false, true, 0.11f},
-    {VT_BF16, 3072, 576, LINEAR_SWIGLU, false, false, false, 0.7f},
-};
-static const linear_case kTinyLinear[] = {
-    {VT_BF16, 96, 264, LINEAR_NONE, true, true, false, 0.37f},
-    {VT_BF16, 96, 1096, LINEAR_NONE, false, false, true, 1},
-    {VT_BF16, 144, 512, LINEAR_SWIGLU, false, false, false, 1},
-};
-
-static vt_tensor rows_of(const vt_tensor *t, int64_t at, int64_t n)
-{
-    vt_tensor s = *t;
-    s.data = (char *)s.data + at * t->row_stride * vt_dtype_get(t->dtype)->bytes;
-    s.dim[0] = n;
-    return s;
-}
+static const char *const kLinear[] = {"tokens=1100,cols=1024,rows=4096",
+                                      "tokens=1100,cols=2048,rows=1024,residual=1",
+                                      "tokens=1100,cols=1024,rows=3072,rows2=3072,epilogue=swiglu",
+                                      "tokens=1100,cols=3072,rows=1024,residual=1",
+                                      "tokens=1100,cols=1024,rows=16000,logits=1",
+                                      "tokens=1100,cols=4096,rows=6144,bias=1",
+                                      "tokens=1100,cols=12288,rows=4096,residual=1",
+                                      "tokens=1100,cols=4096,rows=4096,rows2=4096,epilogue=geglu",
+                                      "tokens=1100,cols=896,rows=1152,bias=1,residual=1",
+                                      "tokens=1100,cols=1544,rows=576,bias=1,logits=1",
+                                      "tokens=1100,cols=576,rows=1536,rows2=1536,epilogue=swiglu",
+                                      "tokens=300,type=q4_k|fp8|q8_0,cols=1024,rows=2048",
+                                      NULL};
+static const char *const kTinyLinear[] = {"tokens=100,cols=264,rows=96,bias=1,residual=1",
+                                          "tokens=100,cols=1096,rows=96,logits=1",
+                                          "tokens=100,cols=512,rows=72,rows2=72,epilogue=swiglu",
+                                          "tokens=70,type=q4_k,cols=256,rows=96", NULL};
 
 /* Rows [at, at + n) alone, against what they were among all. */
-static bool linear_part(rig *r, const linear_args *all, const char *want, int64_t at, int64_t n)
+static bool linear_part(on_cuda *c, const vt_tensor *y, const char *want, int64_t at, int64_t n)
 {
     char what[64];
-    const vt_tensor *y0 = all->y;
-    size_t size = (size_t)vt_dtype_get(y0->dtype)->bytes, row = (size_t)y0->row_stride * size;
-    vt_tensor x = rows_of(all->x, at, n), y = rows_of(y0, at, n),
-              residual = all->residual ? rows_of(all->residual, at, n) : x;
-    linear_args part = *all;
-    part.x = &x;
-    part.y = &y;
-    part.residual = all->residual ? &residual : NULL;
-    if (!r->lane.collect)
-        check(r,
-              r->cuda->driver.fill8(address(y0->data), 0xff, (size_t)y0->dim[0] * row,
-                                    r->lane.stream),
-              "poison");
-    run(r, &linear_op, &part);
-    void *got = download(r, y.data, (size_t)n * row);
+    void *got;
+    vt_err err = {0};
+    on_cuda_window(c, at, n);
+    run_choice(c);
+    must(on_cuda_fetch(c, y, &got, &err), &err);
+    const vt_tensor *d = &on_cuda_find(c, y)->device;
+    size_t size = (size_t)vt_dtype_get(d->dtype)->bytes, row = (size_t)d->row_stride * size;
     snprintf(what, sizeof what, "rows %lld .. %lld", (long long)at, (long long)(at + n - 1));
-    bool good = same(what, got, want + (size_t)at * row, n, y0->dim[1], size);
+    bool good = same(what, (char *)got + (size_t)at * row, want + (size_t)at * row, n, d->dim[1],
+                     size);
     free(got);
     return good;
 }
 
-static void linear_rows(rig *r, const linear_case *c)
+static void linear_rows(rig *r, const vt_case_text *text)
 {
     static const int32_t some[] = {1,  2,  8,   9,   16,  17,  31,  33,  64,
                                    65, 96, 128, 129, 200, 256, 257, 400, 700};
     static const int32_t few[] = {1, 7, 9, 16, 17, 40, 65};
-    int32_t n = r->tiny ? 100 : 1100, count = r->tiny ? 7 : 18;
-    bool pair = c->epilogue != LINEAR_NONE, good = true;
-    int64_t out = pair ? c->rows / 2 : c->rows;
-    vt_tensor x = vt_tensor_2d(random_bf16(r, (size_t)n * (size_t)c->cols), VT_BF16, n, c->cols);
-    vt_tensor part = vt_tensor_2d(random_bf16(r, (size_t)c->rows * (size_t)c->cols), VT_BF16,
-                                  c->rows, c->cols);
-    vt_tensor y = vt_tensor_2d(device_block(r, NULL, (size_t)(n * out) * 4),
-                               c->f32 ? VT_F32 : VT_BF16, n, out);
-    vt_tensor residual = vt_tensor_2d(random_bf16(r, (size_t)(n * out)), VT_BF16, n, out);
-    vt_tensor bias = {.data = random_f32(r, (size_t)c->rows),
-                      .dtype = VT_F32,
-                      .rank = 1,
-                      .row_stride = c->rows,
-                      .dim = {c->rows}};
-    vt_weight w = {.part = {&part},
-                   .n_parts = 1,
-                   .paired = pair,
-                   .rows = c->rows,
-                   .cols = c->cols,
-                   .dtype = VT_BF16};
-    linear_args a = {.x = &x,
-                     .w = &w,
-                     .bias = c->bias ? &bias : NULL,
-                     .residual = c->residual ? &residual : NULL,
-                     .y = &y,
-                     .epilogue = c->epilogue,
-                     .scale = c->scale};
-    run(r, &linear_op, &a);
-    char *want = download(r, y.data, (size_t)(n * out) * (c->f32 ? 4 : 2));
+    vt_arena arena;
+    vt_tensor *output[VT_MAX_OUTPUTS];
+    int32_t n_outputs, count = r->tiny ? 7 : 18;
+    vt_err err = {0};
+    static on_cuda c;
+    vt_arena_init(&arena, 0);
+    void *args = must_have(linear_op.make_args(&text->c, 7, &arena, output, &n_outputs));
+    must(on_cuda_round(&linear_op, args, &err), &err);
+    must(on_cuda_make(&c, &r->gpu, &linear_op, args, NULL, &err), &err);
+    int64_t n = output[0]->dim[0];
+    void *want;
+    run_choice(&c);
+    must(on_cuda_fetch(&c, output[0], &want, &err), &err);
+    bool good = true;
     for (int32_t i = 0; i < count; i++)
-        good = linear_part(r, &a, want, 0, r->tiny ? few[i] : some[i]) && good;
-    good = linear_part(r, &a, want, n - 1, 1) && good;
-    good = linear_part(r, &a, want, n / 2, 20) && good;
-    char name[96];
-    snprintf(name, sizeof name, "linear %d x %d%s%s%s%s", c->rows, c->cols, pair ? " pair" : "",
-             c->bias ? " bias" : "", c->residual ? " residual" : "", c->f32 ? " f32" : "");
+        if ((r->tiny ? few[i] : some[i]) < n)
+            good = linear_part(&c, output[0], want, 0, r->tiny ? few[i] : some[i]) && good;
+    good = linear_part(&c, output[0], want, n - 1, 1) && good;
+    good = linear_part(&c, output[0], want, n / 2, 20) && good;
+    char name[192];
+    snprintf(name, sizeof name, "linear %s", text->name);
     report(r, good, name);
     free(want);
-    release_blocks(r, 0);
+    on_cuda_release(&c);
+    vt_arena_release(&arena);
+}
+
+static void linear_cases(rig *r, const char *shape)
+{
+    static vt_case_text text[4];
+    int32_t n;
+    vt_err err = {0};
+    must(vt_cases_from_text(&linear_op, shape, text, 4, &n, &err), &err);
+    for (int32_t i = 0; i < n; i++)
+        linear_rows(r, &text[i]);
 }
 
 /* ---- attention ---- */
@@ -289,103 +183,97 @@ static const attention_case kTinyAttention[] = {
     {2, 1, 64, 300, 1100, VT_FP8_E4M3},
 };
 
-/* One sequence's KV, and the queries and results of all its positions. */
+/* One sequence's KV, and the queries of all its positions. */
 typedef struct prompt {
-    vt_tensor q, k, v, o;
-    int32_t *pages;
-    char *want; /* o of the whole prompt at once */
+    const attention_case *c;
+    vt_arena arena;
+    vt_tensor *q, *k, *v;
+    char *want; /* o of the whole prompt at once, BF16 */
 } prompt;
 
 /* Pieces of the prompt: sequence s computes positions [begin[s], end[s]); the first n_decode are
  * decodes. */
 typedef struct pieces {
-    int32_t n, n_decode, begin[64], end[64];
+    int32_t n, n_decode, begin[MOST_PIECES], end[MOST_PIECES];
 } pieces;
 
-/* The pieces' queries one after the other, as a step has them; o likewise. */
-static void run_pieces(rig *r, const attention_case *c, const prompt *p, const pieces *s,
-                       vt_tensor *o)
+/* A batch of the pieces. All sequences have the prompt's pages, in falling order. */
+static vt_batch *batch_of(const prompt *p, const pieces *s, vt_arena *arena)
 {
-    int32_t kept = r->n_blocks, each = (c->tokens + PAGE - 1) / PAGE, tokens = 0;
+    int32_t each = (p->c->tokens + PAGE - 1) / PAGE, tokens = 0;
     for (int32_t i = 0; i < s->n; i++)
         tokens += s->end[i] - s->begin[i];
     size_t ints = (size_t)(4 * tokens + 3 * (s->n + 1) + s->n * each);
-    int32_t *a = calloc(ints, sizeof *a), *position = a + tokens, *seq_of = position + tokens,
-            *q_start = seq_of + 2 * tokens, *kv_len = q_start + s->n + 1,
-            *page_start = kv_len + s->n + 1, *ids = page_start + s->n + 1;
-    int64_t width = (int64_t)c->heads * c->head_dim;
-    vt_tensor q = vt_tensor_2d(device_block(r, NULL, (size_t)(tokens * width) * 2), VT_BF16, tokens,
-                               width);
-    *o = vt_tensor_2d(device_block(r, NULL, (size_t)(tokens * width) * 2), VT_BF16, tokens, width);
+    vt_batch *b = must_have(vt_arena_alloc(arena, 1, sizeof *b));
+    int32_t *a = must_have(vt_arena_alloc(arena, ints, sizeof *a)), *position = a + tokens,
+            *seq_of = position + tokens, *q_start = seq_of + 2 * tokens,
+            *kv_len = q_start + s->n + 1, *page_start = kv_len + s->n + 1,
+            *ids = page_start + s->n + 1;
     for (int32_t i = 0, t = 0; i < s->n; i++) {
-        int32_t n = s->end[i] - s->begin[i];
-        if (!r->lane.collect)
-            check(
-                r,
-                r->cuda->driver.copy_device(address(q.data) + (cu_ptr)(t * width * 2),
-                                            address(p->q.data) + (cu_ptr)(s->begin[i] * width * 2),
-                                            (size_t)(n * width) * 2, r->lane.stream),
-                "queries");
         q_start[i] = t;
-        page_start[i] = i * each;
         kv_len[i] = s->end[i];
-        for (int32_t k = 0; k < n; k++, t++) {
+        page_start[i] = i * each;
+        for (int32_t k = s->begin[i]; k < s->end[i]; k++, t++) {
             seq_of[t] = i;
-            position[t] = s->begin[i] + k;
+            position[t] = k;
         }
-        memcpy(ids + i * each, p->pages, (size_t)each * sizeof *ids);
+        for (int32_t k = 0; k < each; k++)
+            ids[i * each + k] = each - 1 - k;
     }
     q_start[s->n] = tokens;
     page_start[s->n] = s->n * each;
-    vt_batch host = {.n_tokens = tokens,
-                     .n_seqs = s->n,
-                     .n_decode = s->n_decode,
-                     .n_pages = s->n * each,
-                     .page_size = PAGE,
-                     .token = a,
-                     .position = position,
-                     .seq_of = seq_of,
-                     .slot = seq_of + tokens,
-                     .q_start = q_start,
-                     .kv_len = kv_len,
-                     .page_start = page_start,
-                     .page_ids = ids};
-    const int32_t *d = device_block(r, a, ints * sizeof *a);
-    vt_batch device = host;
-    device.token = d;
-    device.position = d + (position - a);
-    device.seq_of = d + (seq_of - a);
-    device.slot = d + (host.slot - a);
-    device.q_start = d + (q_start - a);
-    device.kv_len = d + (kv_len - a);
-    device.page_start = d + (page_start - a);
-    device.page_ids = d + (ids - a);
-    attention_plan_config config = {
-        .heads = c->heads,
-        .kv_heads = c->kv_heads,
-        .few = attention_decode_shape_of(r->cuda, c->head_dim, ATTENTION_FEW),
-        .sm_count = r->cuda->sm_count,
-        .prefill_rows = attention_prefill_rows(r->cuda, c->head_dim, PAGE),
-        .deterministic = true};
-    r->lane.prefill_rows = config.prefill_rows;
-    int32_t decodes = attention_decode_capacity(&config, s->n_decode, c->tokens),
-            prefills = attention_prefill_capacity(&config, s->n, tokens), used[2];
-    size_t n = attention_decode_plan_ints(decodes, s->n_decode) +
-               (size_t)prefills * PREFILL_ITEM_INTS;
-    int32_t *plan = calloc(n, sizeof *plan);
-    attention_cuda_plan(&config, &host, plan, decodes,
-                        plan + attention_decode_plan_ints(decodes, s->n_decode), prefills, &used[0],
-                        &used[1]);
-    r->lane.attention_plan = device_block(r, plan, n * sizeof *plan);
-    r->lane.prefill_plan = r->lane.attention_plan +
-                           attention_decode_plan_ints(decodes, s->n_decode);
-    r->lane.decode_items = s->n_decode ? decodes : 0;
-    r->lane.prefill_items = s->n > s->n_decode ? prefills : 0;
-    attention_args args = {.batch = &device,
-                           .q = &q,
-                           .k_pool = &p->k,
-                           .v_pool = &p->v,
-                           .o = o,
+    *b = (vt_batch){.n_tokens = tokens,
+                    .n_seqs = s->n,
+                    .n_decode = s->n_decode,
+                    .n_pages = s->n * each,
+                    .page_size = PAGE,
+                    .token = a,
+                    .position = position,
+                    .seq_of = seq_of,
+                    .slot = seq_of + tokens,
+                    .q_start = q_start,
+                    .kv_len = kv_len,
+                    .page_start = page_start,
+                    .page_ids = ids};
+    return b;
+}
+
+/* Runs one of the two ops on the pieces' queries; the rows of its own are copied to `to`. */
+static void run_op(rig *r, const vt_op *op, const attention_args *args, int32_t first, int32_t last,
+                   char *to)
+{
+    static on_cuda c;
+    void *got;
+    vt_err err = {0};
+    size_t row = (size_t)args->o->dim[1] * 2;
+    if (first == last)
+        return;
+    must(on_cuda_make(&c, &r->gpu, op, args, NULL, &err), &err);
+    run_choice(&c);
+    must(on_cuda_fetch(&c, args->o, &got, &err), &err);
+    memcpy(to + (size_t)first * row, (char *)got + (size_t)first * row,
+           (size_t)(last - first) * row);
+    free(got);
+    on_cuda_release(&c);
+}
+
+/* The pieces' o, one after the other as a step has them. The caller frees it. */
+static char *run_pieces(rig *r, const prompt *p, const pieces *s)
+{
+    const attention_case *c = p->c;
+    vt_arena arena;
+    vt_arena_init(&arena, 0);
+    vt_batch *b = batch_of(p, s, &arena);
+    int64_t width = (int64_t)c->heads * c->head_dim;
+    vt_tensor *q = must_have(case_tensor_2d(&arena, VT_BF16, b->n_tokens, width));
+    for (int32_t t = 0; t < b->n_tokens; t++)
+        memcpy((char *)q->data + (size_t)(t * width) * 2,
+               (char *)p->q->data + (size_t)(b->position[t] * width) * 2, (size_t)width * 2);
+    attention_args args = {.batch = b,
+                           .q = q,
+                           .k_pool = p->k,
+                           .v_pool = p->v,
+                           .o = must_have(case_tensor_2d(&arena, VT_BF16, b->n_tokens, width)),
                            .heads = c->heads,
                            .kv_heads = c->kv_heads,
                            .head_dim = c->head_dim,
@@ -394,122 +282,96 @@ static void run_pieces(rig *r, const attention_case *c, const prompt *p, const p
                            .k_scale = 1,
                            .v_scale = 1,
                            .window = c->window};
-    if (s->n_decode)
-        run(r, &attention_decode_op, &args);
-    if (s->n > s->n_decode)
-        run(r, &attention_prefill_op, &args);
-    char *got = download(r, o->data, (size_t)(tokens * width) * 2);
-    o->data = got; /* on the host from here on */
-    free(plan);
-    free(a);
-    release_blocks(r, kept);
+    char *o = must_have(calloc((size_t)(b->n_tokens * width), 2));
+    int32_t decodes = b->q_start[b->n_decode];
+    run_op(r, &attention_decode_op, &args, 0, decodes, o);
+    run_op(r, &attention_prefill_op, &args, decodes, b->n_tokens, o);
+    vt_arena_release(&arena);
+    return o;
 }
 
-static bool same_pieces(rig *r, const attention_case *c, const prompt *p, const pieces *s,
-                        const char *name)
+static bool same_pieces(rig *r, const prompt *p, const pieces *s, const char *name)
 {
-    vt_tensor o;
-    size_t row = (size_t)c->heads * (size_t)c->head_dim * 2;
+    int64_t width = (int64_t)p->c->heads * p->c->head_dim, at = 0;
     bool good = true;
-    run_pieces(r, c, p, s, &o);
-    const char *got = o.data;
+    char *o = run_pieces(r, p, s);
     for (int32_t i = 0; i < s->n; i++) {
         char what[96];
         int32_t n = s->end[i] - s->begin[i];
         snprintf(what, sizeof what, "%s, positions %d .. %d", name, s->begin[i], s->end[i] - 1);
-        good = same(what, got, p->want + (size_t)s->begin[i] * row, n, (int64_t)row / 2, 2) && good;
-        got += (size_t)n * row;
+        good = same(what, o + (size_t)(at * width) * 2, p->want + (size_t)(s->begin[i] * width) * 2,
+                    n, width, 2) &&
+               good;
+        at += n;
     }
-    free(o.data);
+    free(o);
     return good;
 }
 
-static bool chunks(rig *r, const attention_case *c, const prompt *p)
+static bool chunks(rig *r, const prompt *p)
 {
     bool good = true;
-    for (int32_t size = 37; size < c->tokens; size *= 4) { /* all chunks of the prompt at once */
+    for (int32_t size = 37; size < p->c->tokens; size *= 4) { /* all chunks of the prompt at once */
         pieces s = {0};
-        for (int32_t at = 0; at < c->tokens && s.n < 64; at += size, s.n++) {
+        for (int32_t at = 0; at < p->c->tokens && s.n < MOST_PIECES; at += size, s.n++) {
             s.begin[s.n] = at;
-            s.end[s.n] = at + size < c->tokens ? at + size : c->tokens;
+            s.end[s.n] = at + size < p->c->tokens ? at + size : p->c->tokens;
         }
-        good = same_pieces(r, c, p, &s, "chunks") && good;
+        good = same_pieces(r, p, &s, "chunks") && good;
     }
     return good;
 }
 
-static bool decodes(rig *r, const attention_case *c, const prompt *p)
+static bool decodes(rig *r, const prompt *p)
 {
-    pieces s = {.n = 64, .n_decode = 60};
+    pieces s = {.n = MOST_PIECES, .n_decode = 60};
     for (int32_t i = 0; i < s.n; i++) {
-        s.begin[i] = i < 8 ? c->tokens - 1 - i : i * (c->tokens / 64);
+        s.begin[i] = i < 8 ? p->c->tokens - 1 - i : i * (p->c->tokens / MOST_PIECES);
         s.end[i] = s.begin[i] + (i < s.n_decode ? 1 : 1 + i % 4 * 5);
     }
-    bool good = same_pieces(r, c, p, &s, "64 decodes");
+    bool good = same_pieces(r, p, &s, "64 decodes");
     for (int32_t i = 0; i < 60; i += 13) {
         pieces one = {.n = 1, .n_decode = 1, .begin = {s.begin[i]}, .end = {s.end[i]}};
-        good = same_pieces(r, c, p, &one, "a decode") && good;
+        good = same_pieces(r, p, &one, "a decode") && good;
     }
     return good;
 }
 
 static void attention_rows(rig *r, const attention_case *c)
 {
-    int32_t pages = (c->tokens + PAGE - 1) / PAGE;
-    size_t pool = (size_t)pages * (size_t)c->kv_heads * PAGE * (size_t)c->head_dim;
-    int64_t width = (int64_t)c->heads * c->head_dim;
-    prompt p = {.pages = calloc((size_t)pages, sizeof *p.pages)};
-    p.k = (vt_tensor){.data = c->kv == VT_BF16 ? random_bf16(r, pool) : random_fp8(r, pool),
-                      .dtype = c->kv,
-                      .rank = 4,
-                      .row_stride = c->head_dim,
-                      .dim = {pages, c->kv_heads, PAGE, c->head_dim}};
-    p.v = p.k;
-    p.v.data = c->kv == VT_BF16 ? random_bf16(r, pool) : random_fp8(r, pool);
-    p.q = vt_tensor_2d(random_bf16(r, (size_t)(c->tokens * width)), VT_BF16, c->tokens, width);
-    for (int32_t i = 0; i < pages; i++)
-        p.pages[i] = pages - 1 - i;
+    prompt p = {.c = c};
+    uint64_t seed = 11;
+    int64_t pages = (c->tokens + PAGE - 1) / PAGE, width = (int64_t)c->heads * c->head_dim;
+    vt_arena *a = &p.arena;
+    vt_arena_init(a, 0);
+    vt_tensor *pool[2];
+    for (int i = 0; i < 2; i++)
+        pool[i] = must_have(case_fill(
+            a, case_tensor_4d(a, c->kv, pages, c->kv_heads, PAGE, c->head_dim), 0, 0.5f, &seed));
+    p.k = pool[0];
+    p.v = pool[1];
+    p.q = must_have(case_fill(a, case_tensor_2d(a, VT_BF16, c->tokens, width), 0, 0.5f, &seed));
     pieces all = {.n = 1, .end = {c->tokens}};
-    run_pieces(r, c, &p, &all, &p.o);
-    p.want = p.o.data;
-    bool good = chunks(r, c, &p);
-    good = decodes(r, c, &p) && good;
+    p.want = run_pieces(r, &p, &all);
+    bool good = chunks(r, &p);
+    good = decodes(r, &p) && good;
     char name[96];
     snprintf(name, sizeof name, "attention %d/%d heads of %d%s, window %d, %d tokens", c->heads,
              c->kv_heads, c->head_dim, c->kv == VT_BF16 ? "" : " FP8", c->window, c->tokens);
     report(r, good, name);
     free(p.want);
-    free(p.pages);
-    release_blocks(r, 0);
+    vt_arena_release(a);
 }
 
 /* ---- main ---- */
 
-static void open_lane(rig *r, bool pdl)
-{
-    vt_err err = {0};
-    void *tickets;
-    r->lane = (vt_cuda_lane){
-        .cuda = r->cuda, .workspace_bytes = WORKSPACE, .pdl = pdl, .deterministic = true};
-    check(r, r->cuda->driver.stream_create(&r->lane.stream, CU_STREAM_NON_BLOCKING, 0), "stream");
-    must(vt_cuda_alloc(r->cuda, WORKSPACE, &r->lane.workspace, &err), &err);
-    must(vt_cuda_alloc(r->cuda, CUDA_TICKETS * 4, &tickets, &err), &err);
-    r->lane.tickets = tickets;
-    check(r, r->cuda->driver.fill8(address(tickets), 0, CUDA_TICKETS * 4, r->lane.stream),
-          "tickets");
-    r->op_lane = (vt_lane){.device = VT_DEVICE_CUDA, .cuda = &r->lane};
-}
-
 static void run_all(rig *r)
 {
-    const linear_case *l = r->tiny ? kTinyLinear : kLinear;
     const attention_case *a = r->tiny ? kTinyAttention : kAttention;
-    size_t n_linear = r->tiny ? sizeof kTinyLinear / sizeof *l : sizeof kLinear / sizeof *l;
-    size_t n_attention = r->tiny ? sizeof kTinyAttention / sizeof *a
-                                 : sizeof kAttention / sizeof *a;
-    for (size_t i = 0; i < n_linear; i++)
-        linear_rows(r, &l[i]);
-    for (size_t i = 0; i < n_attention; i++)
+    size_t n = r->tiny ? sizeof kTinyAttention / sizeof *a : sizeof kAttention / sizeof *a;
+    for (const char *const *l = r->tiny ? kTinyLinear : kLinear; *l; l++)
+        linear_cases(r, *l);
+    for (size_t i = 0; i < n; i++)
         attention_rows(r, &a[i]);
 }
 
@@ -517,28 +379,25 @@ int main(int argc, char **argv)
 {
     static rig r;
     vt_err err = {0};
-    bool pdl = false;
+    on_cuda_options options = {.deterministic = true};
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--tiny") == 0) {
             r.tiny = true;
         } else if (strcmp(argv[i], "--pdl") == 0) {
-            pdl = true;
+            options.pdl = true;
         } else {
             fprintf(stderr, "gpu_order: '%s' found, expected --tiny or --pdl\n", argv[i]);
             return 2;
         }
     }
-    if (vt_cuda_open(0, &r.cuda, &err) != VT_OK) {
+    if (on_cuda_open(0, &options, &r.gpu, &err) != VT_OK) {
         printf("1..0 # skip %s\n", err.message);
         return 77;
     }
-    open_lane(&r, pdl);
-    printf("# %s, %s, level %d\n", r.cuda->name, r.cuda->arch, r.cuda->level);
-    r.lane.collect = true; /* all kernels are compiled at once */
-    run_all(&r);
-    r.lane.collect = false;
-    must(vt_cuda_compile(r.cuda, NULL, NULL, &err), &err);
+    const vt_cuda *c = r.gpu.cuda;
+    printf("# %s, %s, level %d\n", c->name, c->arch, c->level);
     run_all(&r);
     printf("1..%d\n# passed %d, failed %d\n", r.number, r.number - r.failed, r.failed);
+    on_cuda_close(&r.gpu);
     return r.failed != 0 || r.number == 0;
 }

@@ -32,7 +32,7 @@ static int32_t few(draw *d, int32_t most) { return between(d, 1, between(d, 1, m
 
 /* ---- attention ---- */
 
-enum { MOST_SEQS = 12, LONGEST = 400 };
+enum { MOST_SEQS = 12, LONGEST = 400, TEXT = 176 };
 
 static int32_t whole_pages(const vt_batch *b, int32_t s)
 {
@@ -70,15 +70,18 @@ static void fill_pools(const attention_args *a, vt_tensor *const pool[2], uint64
             }
 }
 
-/* p: as the card's, but for lengths: sequences, -, -, 1000 heads + kv_heads, head_dim, pool type,
- * page, window */
+/* The card's shape, but for the lengths, which come from the seed. */
 static void *make_attention(const vt_case *c, uint64_t seed, vt_arena *arena,
                             vt_tensor *outputs[VT_MAX_OUTPUTS], int32_t *n_outputs)
 {
     draw d = {seed};
-    int32_t heads = (int32_t)(c->p[3] / 1000), kv_heads = (int32_t)(c->p[3] % 1000),
-            n = (int32_t)c->p[0], size = (int32_t)c->p[6], decodes = below(&d, n + 1);
-    bool fp8 = c->p[5] == VT_FP8_E4M3;
+    const vt_op *op = &attention_decode_op; /* both cards have the same fields */
+    int32_t heads = (int32_t)vt_case_get(op, c, "heads"),
+            kv_heads = (int32_t)vt_case_get(op, c, "kv_heads"),
+            dim = (int32_t)vt_case_get(op, c, "head_dim"), n = (int32_t)vt_case_get(op, c, "seqs"),
+            size = (int32_t)vt_case_get(op, c, "page"), decodes = below(&d, n + 1);
+    vt_dtype type = (vt_dtype)vt_case_get(op, c, "kv_type");
+    bool fp8 = type == VT_FP8_E4M3;
     case_seq seq[MOST_SEQS];
     for (int32_t s = 0; s < n; s++) {
         int32_t before = below(&d, 4) ? few(&d, LONGEST) : 0, q = s < decodes ? 1 : few(&d, 150);
@@ -90,22 +93,21 @@ static void *make_attention(const vt_case *c, uint64_t seed, vt_arena *arena,
         return NULL;
     share_pages(&d, b);
     vt_tensor *qkv = case_tensor_2d(arena, VT_F32, b->n_tokens,
-                                    (int64_t)(heads + 2 * kv_heads) * c->p[4]);
+                                    (int64_t)(heads + 2 * kv_heads) * dim);
     qkv = case_fill(arena, qkv, 0, 3, &d.state);
     *a = (attention_args){.batch = b,
-                          .q = case_slice(arena, qkv, 0, heads * c->p[4]),
+                          .q = case_slice(arena, qkv, 0, (int64_t)heads * dim),
                           .heads = heads,
                           .kv_heads = kv_heads,
-                          .head_dim = (int32_t)c->p[4],
-                          .scale = 1 / sqrtf((float)c->p[4]),
+                          .head_dim = dim,
+                          .scale = 1 / sqrtf((float)dim),
                           .k_scale = fp8 ? 1 / 30.0f : 1,
                           .v_scale = fp8 ? 20 : 1,
-                          .window = (int32_t)c->p[7]};
+                          .window = (int32_t)vt_case_get(op, c, "window")};
     vt_tensor *pool[2];
     for (int i = 0; i < 2; i++)
-        pool[i] = case_tensor_4d(arena, (vt_dtype)c->p[5], case_batch_pages(b), kv_heads, size,
-                                 c->p[4]);
-    a->o = case_tensor_2d(arena, VT_F32, b->n_tokens, heads * c->p[4]);
+        pool[i] = case_tensor_4d(arena, type, case_batch_pages(b), kv_heads, size, dim);
+    a->o = case_tensor_2d(arena, VT_F32, b->n_tokens, (int64_t)heads * dim);
     if (!a->q || !pool[0] || !pool[1] || !a->o)
         return NULL;
     a->k_pool = pool[0];
@@ -116,156 +118,190 @@ static void *make_attention(const vt_case *c, uint64_t seed, vt_arena *arena,
     return a;
 }
 
-static void draw_attention(draw *d, gpu_case *g)
+static void draw_attention(draw *d, gpu_call *g, char *text)
 {
-    static const struct {
-        int32_t heads, dim;
-        vt_dtype type;
-        int32_t page;
-    } shape[] = {
-        {32008, 128, VT_BF16, 64},   {32008, 128, VT_FP8_E4M3, 64}, {9003, 64, VT_BF16, 16},
-        {9003, 64, VT_FP8_E4M3, 16}, {4001, 256, VT_BF16, 32},      {4001, 256, VT_FP8_E4M3, 64},
-        {5005, 96, VT_BF16, 16},     {6003, 112, VT_FP8_E4M3, 7},   {3001, 13, VT_BF16, 5},
-        {35005, 13, VT_FP8_E4M3, 5}, {40002, 64, VT_BF16, 64},      {16001, 64, VT_FP8_E4M3, 16}};
+    static const char *const shape[] = {"heads=32,kv_heads=8,head_dim=128,kv_type=bf16,page=64",
+                                        "heads=32,kv_heads=8,head_dim=128,kv_type=fp8,page=64",
+                                        "heads=9,kv_heads=3,head_dim=64,kv_type=bf16,page=16",
+                                        "heads=9,kv_heads=3,head_dim=64,kv_type=fp8,page=16",
+                                        "heads=4,kv_heads=1,head_dim=256,kv_type=bf16,page=32",
+                                        "heads=4,kv_heads=1,head_dim=256,kv_type=fp8,page=64",
+                                        "heads=5,kv_heads=5,head_dim=96,kv_type=bf16,page=16",
+                                        "heads=6,kv_heads=3,head_dim=112,kv_type=fp8,page=7",
+                                        "heads=3,kv_heads=1,head_dim=13,kv_type=bf16,page=5",
+                                        "heads=35,kv_heads=5,head_dim=13,kv_type=fp8,page=5",
+                                        "heads=40,kv_heads=2,head_dim=64,kv_type=bf16,page=64",
+                                        "heads=16,kv_heads=1,head_dim=64,kv_type=fp8,page=16"};
     static const int32_t window[] = {0, 0, 1, 17, 64, 130};
-    int32_t i = below(d, (int32_t)(sizeof shape / sizeof *shape));
+    const char *s = ONE_OF(d, shape);
+    int32_t seqs = between(d, 1, MOST_SEQS);
     g->make = make_attention;
-    g->c.p[0] = between(d, 1, MOST_SEQS);
-    g->c.p[3] = shape[i].heads;
-    g->c.p[4] = shape[i].dim;
-    g->c.p[5] = shape[i].type;
-    g->c.p[6] = shape[i].page;
-    g->c.p[7] = ONE_OF(d, window);
+    snprintf(text, TEXT, "seqs=%d,%s,window=%d", seqs, s, ONE_OF(d, window));
 }
 
-/* ---- the others: the card's parameters ---- */
+/* ---- the others ---- */
 
-static void draw_linear(draw *d, gpu_case *g)
+static void draw_linear(draw *d, gpu_call *g, char *text)
 {
     static const struct {
-        vt_dtype type;
+        const char *name;
         int32_t cols[4];
-    } type[] = {{VT_BF16, {24, 200, 1000, 43}},   {VT_FP8_E4M3, {40, 136, 648, 43}},
-                {VT_Q8_0, {32, 96, 544, 1056}},   {VT_Q4_0, {32, 160, 576, 1056}},
-                {VT_Q4_1, {64, 96, 544, 1056}},   {VT_Q5_0, {32, 160, 576, 1056}},
-                {VT_Q5_1, {64, 96, 544, 1056}},   {VT_Q4_K, {256, 512, 768, 2304}},
-                {VT_Q5_K, {256, 512, 768, 2304}}, {VT_Q6_K, {256, 512, 768, 2304}}};
+    } type[] = {{"bf16", {24, 200, 1000, 43}},   {"fp8", {40, 136, 648, 43}},
+                {"q8_0", {32, 96, 544, 1056}},   {"q4_0", {32, 160, 576, 1056}},
+                {"q4_1", {64, 96, 544, 1056}},   {"q5_0", {32, 160, 576, 1056}},
+                {"q5_1", {64, 96, 544, 1056}},   {"q4_k", {256, 512, 768, 2304}},
+                {"q5_k", {256, 512, 768, 2304}}, {"q6_k", {256, 512, 768, 2304}}};
+    static const char *const scales[] = {"none", "blocks", "one"};
+    (void)g;
     int32_t i = below(d, (int32_t)(sizeof type / sizeof *type)), rows = few(d, 700);
     bool pair = below(d, 4) == 0, parts = !pair && below(d, 3) == 0;
-    int64_t *p = g->c.p;
-    p[0] = below(d, 2) ? between(d, 1, 65) : few(d, 200);
-    p[1] = type[i].type;
-    p[2] = type[i].cols[below(d, 4)];
-    p[3] = rows;
-    p[4] = pair ? rows : parts ? few(d, 100) : 0;
-    p[5] = parts ? few(d, 100) : 0;
-    p[6] = pair ? (below(d, 2) ? LINEAR_SWIGLU : LINEAR_GEGLU) : LINEAR_NONE;
-    p[7] = (below(d, 2) ? 1 : 0) | (!pair && below(d, 2) ? 2 : 0) | (pair ? 8 : 0) |
-           (p[1] == VT_FP8_E4M3 ? 16 * below(d, 3) : 0);
-    g->f32_out = below(d, 4) == 0 && !(p[7] & 2);
+    int32_t tokens = below(d, 2) ? between(d, 1, 65) : few(d, 200),
+            cols = type[i].cols[below(d, 4)],
+            rows2 = pair    ? rows
+                    : parts ? few(d, 100)
+                            : 0,
+            rows3 = parts ? few(d, 100) : 0;
+    const char *epilogue = !pair ? "none" : below(d, 2) ? "swiglu" : "geglu";
+    bool bias = below(d, 2), residual = !pair && below(d, 2);
+    const char *scale = i == 1 ? scales[below(d, 3)] : "none";
+    bool logits = below(d, 4) == 0 && !residual && !pair;
+    snprintf(text, TEXT,
+             "tokens=%d,type=%s,cols=%d,rows=%d,rows2=%d,rows3=%d,epilogue=%s,bias=%d,residual=%d,"
+             "scales=%s,logits=%d",
+             tokens, type[i].name, cols, rows, rows2, rows3, epilogue, bias, residual, scale,
+             logits);
 }
 
-static void draw_kv_store(draw *d, gpu_case *g)
+static void draw_kv_store(draw *d, gpu_call *g, char *text)
 {
     static const int32_t dim[] = {64, 128, 256, 96, 24, 13}, page[] = {16, 64, 5},
                          scale[] = {0, 3, 250, 37000, 1000000};
-    const int32_t p[] = {few(d, 90),
-                         below(d, 6),
-                         between(d, 1, 4),
-                         ONE_OF(d, dim),
-                         below(d, 2) ? VT_BF16 : VT_FP8_E4M3,
-                         ONE_OF(d, page),
-                         ONE_OF(d, scale),
-                         ONE_OF(d, scale)};
-    for (int i = 0; i < 8; i++)
-        g->c.p[i] = i > 5 && p[4] == VT_BF16 ? 0 : p[i];
+    (void)g;
+    int32_t tokens = few(d, 90), decodes = below(d, 6), heads = between(d, 1, 4),
+            size = ONE_OF(d, dim);
+    bool fp8 = below(d, 2) == 0;
+    int32_t pages = ONE_OF(d, page), k = ONE_OF(d, scale), v = ONE_OF(d, scale);
+    snprintf(
+        text, TEXT,
+        "tokens=%d,decodes=%d,kv_heads=%d,head_dim=%d,kv_type=%s,page=%d,k_scale=%d,v_scale=%d",
+        tokens, decodes, heads, size, fp8 ? "fp8" : "bf16", pages, fp8 ? k : 0, fp8 ? v : 0);
 }
 
-static void draw_sample(draw *d, gpu_case *g)
+static void draw_rope_store(draw *d, gpu_call *g, char *text)
+{
+    static const int32_t shape[][2] = {{64, 64}, {128, 128}, {256, 128}, {96, 40}, {14, 8}};
+    static const int32_t page[] = {16, 64, 5};
+    (void)g;
+    int32_t i = below(d, 5), tokens = few(d, 60), decodes = below(d, 6), heads = between(d, 1, 9),
+            kv_heads = between(d, 1, 3), pages = ONE_OF(d, page);
+    bool fp8 = below(d, 2) == 0, interleaved = below(d, 3) == 0, norm = below(d, 2);
+    snprintf(text, TEXT,
+             "tokens=%d,decodes=%d,heads=%d,kv_heads=%d,head_dim=%d,dims=%d,kv_type=%s,page=%d,"
+             "interleaved=%d,norm=%d,scaled=%d",
+             tokens, decodes, heads, kv_heads, shape[i][0], shape[i][1], fp8 ? "fp8" : "bf16",
+             pages, interleaved, norm, fp8 && below(d, 2));
+}
+
+static void draw_sample(draw *d, gpu_call *g, char *text)
 {
     static const int32_t vocab[] = {1, 2, 31, 997, 8192, 8193, 20004},
                          spread[] = {0, 1, 10, 30, 500}, every[] = {0, 0, 0, 2, 7, 700};
-    const int32_t p[] = {between(d, 1, 40), ONE_OF(d, vocab), 9 + below(d, 2),
-                         ONE_OF(d, spread), ONE_OF(d, every), below(d, 7)};
-    for (int i = 0; i < 6; i++)
-        g->c.p[i] = p[i];
+    static const char *const mask[] = {"none", "one", "half", "borders", "all", "nothing", "each"};
+    (void)g;
+    int32_t rows = between(d, 1, 40), v = ONE_OF(d, vocab);
+    const char *kind = below(d, 2) ? "any" : "each";
+    int32_t s = ONE_OF(d, spread), e = ONE_OF(d, every);
+    snprintf(text, TEXT, "rows=%d,vocab=%d,kind=%s,spread=%d,every=%d,mask=%s", rows, v, kind, s, e,
+             ONE_OF(d, mask));
 }
 
-static void draw_rope(draw *d, gpu_case *g)
+static void draw_rope(draw *d, gpu_call *g, char *text)
 {
     static const int32_t shape[][2] = {{64, 64}, {128, 128}, {256, 128}, {96, 40}, {13, 8}};
-    int32_t i = below(d, 5);
-    const int32_t p[] = {few(d, 90),
-                         between(d, 1, 9),
-                         between(d, 1, 3),
-                         shape[i][0],
-                         shape[i][1],
-                         below(d, 3) == 0,
-                         below(d, 2) ? VT_F32 + 1 : 0,
-                         below(d, 2)};
-    for (int k = 0; k < 8; k++)
-        g->c.p[k] = k == 7 && !p[6] ? 0 : p[k];
+    (void)g;
+    int32_t i = below(d, 5), tokens = few(d, 90), heads = between(d, 1, 9),
+            kv_heads = between(d, 1, 3);
+    bool interleaved = below(d, 3) == 0, norm = below(d, 2), plus_one = below(d, 2) && norm;
+    snprintf(
+        text, TEXT,
+        "tokens=%d,heads=%d,kv_heads=%d,head_dim=%d,dims=%d,interleaved=%d,norm=%d,plus_one=%d",
+        tokens, heads, kv_heads, shape[i][0], shape[i][1], interleaved, norm, plus_one);
 }
 
-static void draw_rmsnorm(draw *d, gpu_case *g)
+static void draw_rmsnorm(draw *d, gpu_call *g, char *text)
 {
     static const int32_t hidden[] = {1, 24, 64, 128, 576, 1024, 1027, 5120};
-    const int32_t p[] = {few(d, 600), ONE_OF(d, hidden), below(d, 4) ? 0 : few(d, 20),
-                         VT_F32,      below(d, 2),       below(d, 3) == 0};
-    for (int i = 0; i < 6; i++)
-        g->c.p[i] = p[i];
-    if (p[2] > 0)
-        g->c.p[5] = 0;
-    if (p[2] > p[0])
-        g->c.p[2] = p[0];
+    (void)g;
+    int32_t tokens = few(d, 600), h = ONE_OF(d, hidden), rows = below(d, 4) ? 0 : few(d, 20);
+    bool plus_one = below(d, 2), in_place = below(d, 3) == 0 && rows == 0;
+    rows = rows < tokens ? rows : tokens;
+    snprintf(text, TEXT, "tokens=%d,hidden=%d,rows=%d,plus_one=%d,in_place=%d", tokens, h, rows,
+             plus_one, in_place);
 }
 
-static void draw_embed(draw *d, gpu_case *g)
+static void draw_embed(draw *d, gpu_call *g, char *text)
 {
-    static const vt_dtype type[] = {VT_BF16, VT_FP8_E4M3, VT_Q8_0, VT_Q4_0, VT_Q4_1,
-                                    VT_Q5_0, VT_Q5_1,     VT_Q4_K, VT_Q6_K};
-    const int32_t p[] = {few(d, 200), ONE_OF(d, type), few(d, 300), 256 * between(d, 1, 2),
-                         below(d, 2)};
-    for (int i = 0; i < 5; i++)
-        g->c.p[i] = p[i];
+    static const char *const type[] = {"bf16", "fp8",  "q8_0", "q4_0", "q4_1",
+                                       "q5_0", "q5_1", "q4_k", "q6_k"};
+    (void)g;
+    int32_t tokens = few(d, 200), vocab = few(d, 300), hidden = 256 * between(d, 1, 2);
+    const char *t = ONE_OF(d, type);
+    bool scaled = below(d, 2), pooled = below(d, 3) == 0;
+    snprintf(text, TEXT, "tokens=%d,type=%s,vocab=%d,hidden=%d,scaled=%d,pooled=%d", tokens, t,
+             vocab, hidden, scaled, pooled);
 }
 
-static void draw_silu_mul(draw *d, gpu_case *g)
+static void draw_silu_mul(draw *d, gpu_call *g, char *text)
 {
-    const int32_t p[] = {few(d, 90), few(d, 3000), below(d, 2), below(d, 3) ? 2 : 100};
-    for (int i = 0; i < 4; i++)
-        g->c.p[i] = p[i];
+    (void)g;
+    int32_t tokens = few(d, 90), n = few(d, 3000);
+    const char *activation = below(d, 2) ? "gelu" : "silu";
+    snprintf(text, TEXT, "tokens=%d,n=%d,activation=%s,spread=%d", tokens, n, activation,
+             below(d, 3) ? 2 : 100);
+}
+
+static void draw_page_copy(draw *d, gpu_call *g, char *text)
+{
+    static const int32_t dim[] = {64, 128, 24, 13}, page[] = {16, 64, 5};
+    (void)g;
+    int32_t size = ONE_OF(d, page), tokens = between(d, 1, size), copies = few(d, 9),
+            layers = between(d, 1, 4), heads = between(d, 1, 4), n = ONE_OF(d, dim);
+    snprintf(text, TEXT, "copies=%d,tokens=%d,layers=%d,kv_heads=%d,head_dim=%d,kv_type=%s,page=%d",
+             copies, tokens, layers, heads, n, below(d, 2) ? "bf16" : "fp8", size);
 }
 
 /* The router is left out: near ties would choose another expert. */
-static void draw_moe_linear(draw *d, gpu_case *g)
+static void draw_moe_linear(draw *d, gpu_call *g, char *text)
 {
     static const struct {
-        vt_dtype type;
+        const char *type;
         int32_t hidden, ffn;
-    } shape[] = {{VT_BF16, 64, 96},       {VT_BF16, 42, 27},      {VT_Q8_0, 160, 96},
-                 {VT_Q4_0, 96, 160},      {VT_Q4_1, 160, 96},     {VT_Q4_K, 256, 512},
-                 {VT_Q6_K, 512, 256},     {VT_FP8_E4M3, 136, 40}, {VT_FP8_E4M3, 264, 136},
-                 {VT_FP8_E4M3, 141, 135}, {VT_FP8_E4M3, 40, 35}};
-    static const int32_t scales[] = {0, MOE_CASE_SCALE, MOE_CASE_BLOCKS};
-    int32_t i = below(d, (int32_t)(sizeof shape / sizeof *shape)), experts = between(d, 1, 6);
-    int32_t flags = below(d, 2) | (shape[i].type == VT_FP8_E4M3 ? scales[below(d, 3)] : 0);
-    const int32_t p[] = {
-        few(d, 60),    shape[i].hidden, shape[i].ffn, experts, between(d, 1, experts),
-        shape[i].type, flags,           below(d, 2)};
-    for (int k = 0; k < 8; k++)
-        g->c.p[k] = p[k];
+    } shape[] = {{"bf16", 64, 96},  {"bf16", 42, 27},   {"q8_0", 160, 96},  {"q4_0", 96, 160},
+                 {"q4_1", 160, 96}, {"q4_k", 256, 512}, {"q6_k", 512, 256}, {"fp8", 136, 40},
+                 {"fp8", 264, 136}, {"fp8", 141, 135},  {"fp8", 40, 35}};
+    static const char *const scales[] = {"none", "one", "blocks"};
+    (void)g;
+    int32_t i = below(d, (int32_t)(sizeof shape / sizeof *shape)), experts = between(d, 1, 6),
+            tokens = few(d, 60), used = between(d, 1, experts);
+    bool fp8 = strcmp(shape[i].type, "fp8") == 0, accumulate = below(d, 2), gelu = below(d, 2);
+    snprintf(text, TEXT,
+             "tokens=%d,hidden=%d,ffn=%d,experts=%d,k=%d,type=%s,scales=%s,activation=%s,"
+             "accumulate=%d",
+             tokens, shape[i].hidden, shape[i].ffn, experts, used, shape[i].type,
+             fp8 ? scales[below(d, 3)] : "none", gelu ? "gelu" : "silu", accumulate);
 }
 
 /* ---- a case ---- */
 
 static const struct {
     const char *op;
-    void (*draw)(draw *d, gpu_case *g);
+    void (*draw)(draw *d, gpu_call *g, char *text); /* writes TEXT bytes at most */
 } drawers[] = {{"attention_decode", draw_attention},
                {"attention_prefill", draw_attention},
                {"linear", draw_linear},
                {"kv_store", draw_kv_store},
+               {"rope_store", draw_rope_store},
+               {"page_copy", draw_page_copy},
                {"sample", draw_sample},
                {"rope", draw_rope},
                {"rmsnorm", draw_rmsnorm},
@@ -274,22 +310,23 @@ static const struct {
                {"silu_mul", draw_silu_mul},
                {"moe_linear", draw_moe_linear}};
 
-bool gpu_random_case(const char *op, uint64_t seed, int32_t number, gpu_case *out)
+vt_status gpu_random_call(const vt_op *op, uint64_t seed, int32_t number, gpu_call *out,
+                          bool *found, vt_err *err)
 {
-    static char name[160];
+    char text[TEXT];
+    *found = false;
     for (size_t i = 0; i < sizeof drawers / sizeof *drawers; i++) {
-        if (strcmp(drawers[i].op, op) != 0)
+        if (strcmp(drawers[i].op, op->name) != 0)
             continue;
         draw d = {seed * 0x9e3779b97f4a7c15u + (uint64_t)number * 0xbf58476d1ce4e5b9u + i};
-        *out = (gpu_case){.op = drawers[i].op};
+        *found = true;
         out->seed = case_random(&d.state);
-        drawers[i].draw(&d, out);
-        const int64_t *p = out->c.p;
-        snprintf(name, sizeof name, "random %d: %lld %lld %lld %lld %lld %lld %lld %lld", number,
-                 (long long)p[0], (long long)p[1], (long long)p[2], (long long)p[3],
-                 (long long)p[4], (long long)p[5], (long long)p[6], (long long)p[7]);
-        out->c.name = name;
-        return true;
+        out->make = op->make_args;
+        out->large = false;
+        drawers[i].draw(&d, out, text);
+        snprintf(out->name, sizeof out->name, "random %d: %s", number, text);
+        out->c = &out->text.c;
+        return vt_case_from_text(op, text, &out->text, err);
     }
-    return false;
+    return VT_OK;
 }

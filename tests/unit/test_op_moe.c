@@ -77,7 +77,7 @@ static void compare_alone(const vt_case *c, const op_teams *teams)
 static void test_moe_token_alone_gives_the_same_bits(void **state)
 {
     static const vt_case fp8 = {.name = "FP8 blocks",
-                                .p = {9, 264, 136, 6, 3, VT_FP8_E4M3, MOE_CASE_BLOCKS}};
+                                .p = {9, 264, 136, 6, 3, VT_FP8_E4M3, CASE_SCALE_BLOCKS}};
     compare_alone(&quantised[0], *state);
     compare_alone(&fp8, *state);
 }

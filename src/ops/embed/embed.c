@@ -98,7 +98,26 @@ static const vt_impl *const embed_impls[] = {&embed_portable, &embed_cuda_impl, 
 
 /* ---- cases ---- */
 
-enum { P_TOKENS, P_DTYPE, P_VOCAB, P_HIDDEN, P_SCALED, P_POOLED };
+enum { TOKENS, TYPE, VOCAB, HIDDEN, SCALED, POOLED };
+
+static const vt_field embed_fields[] = {
+    [TOKENS] = {"tokens", 1},
+    [TYPE] = {"type", VT_BF16, true},
+    [VOCAB] = {"vocab", 32000, false, 1 << 20},
+    [HIDDEN] = {"hidden", 4096, false, 1 << 16},
+    [SCALED] = {"scaled", 0, false, 1},
+    [POOLED] = {"pooled", 0, false, 1},
+};
+
+static const char *embed_refuses(const vt_case *c)
+{
+    bool known = c->p[TYPE] <= VT_Q6_K;
+    return !known || c->p[HIDDEN] % vt_dtype_get((vt_dtype)c->p[TYPE])->block
+               ? "type: hidden is a multiple of its block of columns"
+               : NULL;
+}
+
+/* scaled: by 7.5; pooled: every second token by its slot of the token pool */
 
 static void *embed_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
                              vt_tensor *outputs[VT_MAX_OUTPUTS], int32_t *n_outputs)
@@ -106,18 +125,18 @@ static void *embed_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
     const int64_t *p = c->p;
     uint64_t rng = seed;
     embed_args *a = vt_arena_alloc(arena, 1, sizeof *a);
-    vt_tensor *table = case_tensor_2d(arena, (vt_dtype)p[P_DTYPE], p[P_VOCAB], p[P_HIDDEN]);
+    vt_tensor *table = case_tensor_2d(arena, (vt_dtype)p[TYPE], p[VOCAB], p[HIDDEN]);
     table = case_fill(arena, table, 0, 1, &rng);
     int32_t **list = vt_arena_alloc(arena, 2, sizeof *list);
-    int32_t *tokens = vt_arena_alloc(arena, 2 * (size_t)p[P_TOKENS], sizeof *tokens);
-    vt_tensor *y = case_tensor_2d(arena, VT_F32, p[P_TOKENS], p[P_HIDDEN]);
+    int32_t *tokens = vt_arena_alloc(arena, 2 * (size_t)p[TOKENS], sizeof *tokens);
+    vt_tensor *y = case_tensor_2d(arena, VT_F32, p[TOKENS], p[HIDDEN]);
     if (!a || !table || !list || !tokens || !y)
         return NULL;
-    for (int64_t t = 0; t < p[P_TOKENS]; t++)
-        tokens[t] = (int32_t)(case_random(&rng) % (uint64_t)p[P_VOCAB]);
+    for (int64_t t = 0; t < p[TOKENS]; t++)
+        tokens[t] = (int32_t)(case_random(&rng) % (uint64_t)p[VOCAB]);
     list[0] = tokens;
-    list[1] = tokens + p[P_TOKENS];
-    for (int64_t t = 0; p[P_POOLED] && t < p[P_TOKENS]; t += 2) { /* every second one by its slot */
+    list[1] = tokens + p[TOKENS];
+    for (int64_t t = 0; p[POOLED] && t < p[TOKENS]; t += 2) { /* every second one by its slot */
         list[1][t] = tokens[t];
         tokens[t] = (int32_t)(-1 - t);
     }
@@ -125,15 +144,21 @@ static void *embed_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
                       .tokens = (const int32_t *const *)&list[0],
                       .token_pool = &list[1],
                       .y = y,
-                      .scale = p[P_SCALED] ? 7.5f : 1};
+                      .scale = p[SCALED] ? 7.5f : 1};
     outputs[0] = y;
     *n_outputs = 1;
     return a;
 }
 
-#define CASE(what, ...)                    \
-    {                                      \
-        .name = what, .p = { __VA_ARGS__ } \
+#define CASE(what, tokens, type, vocab, hidden, scaled) \
+    {                                                   \
+        .name = what, .p = {                            \
+            [TOKENS] = tokens,                          \
+            [TYPE] = type,                              \
+            [VOCAB] = vocab,                            \
+            [HIDDEN] = hidden,                          \
+            [SCALED] = scaled                           \
+        }                                               \
     }
 static const vt_case embed_cases[] = {
     CASE("F32 3x67", 3, VT_F32, 10, 67, 0),
@@ -141,7 +166,8 @@ static const vt_case embed_cases[] = {
     CASE("BF16 3x67", 3, VT_BF16, 10, 67, 0),
     CASE("FP8 3x67", 3, VT_FP8_E4M3, 10, 67, 0),
     CASE("Q8_0 17x96", 17, VT_Q8_0, 33, 96, 0),
-    CASE("BF16 7x64 from the token pool", 7, VT_BF16, 33, 64, 0, 1),
+    {.name = "BF16 7x64 from the token pool",
+     .p = {[TOKENS] = 7, [TYPE] = VT_BF16, [VOCAB] = 33, [HIDDEN] = 64, [POOLED] = 1}},
     CASE("Q4_0 5x96 scaled", 5, VT_Q4_0, 33, 96, 1),
     CASE("Q4_1 5x96", 5, VT_Q4_1, 33, 96, 0),
     CASE("Q5_0 5x96", 5, VT_Q5_0, 33, 96, 0),
@@ -149,8 +175,12 @@ static const vt_case embed_cases[] = {
     CASE("Q4_K 5x512", 5, VT_Q4_K, 9, 512, 0),
     CASE("Q5_K 5x512", 5, VT_Q5_K, 9, 512, 0),
     CASE("Q6_K 5x512", 5, VT_Q6_K, 9, 512, 0),
-    {.name = "Q8_0 1x576", .p = {1, VT_Q8_0, 4096, 576, 0}, .bench = true},
-    {.name = "Q8_0 512x576", .p = {512, VT_Q8_0, 4096, 576, 0}, .bench = true},
+    {.name = "Q8_0 1x576",
+     .p = {[TOKENS] = 1, [TYPE] = VT_Q8_0, [VOCAB] = 4096, [HIDDEN] = 576},
+     .bench = true},
+    {.name = "Q8_0 512x576",
+     .p = {[TOKENS] = 512, [TYPE] = VT_Q8_0, [VOCAB] = 4096, [HIDDEN] = 576},
+     .bench = true},
 };
 
 static const vt_operand embed_operands[] = {
@@ -168,6 +198,9 @@ const vt_op embed_op = {
     .tolerance_reason = "the values are exact; a scale rounds once",
     .cost = embed_cost,
     .reference = embed_reference,
+    .fields = embed_fields,
+    .n_fields = sizeof embed_fields / sizeof *embed_fields,
+    .refuses = embed_refuses,
     .cases = embed_cases,
     .n_cases = sizeof embed_cases / sizeof *embed_cases,
     .make_args = embed_make_args,

@@ -38,50 +38,115 @@ static void kv_store_reference(const void *args)
     }
 }
 
-/* p: tokens of a prefill, decodes beside it, kv_heads, head_dim, pool dtype, page_size, k_scale and
- * v_scale in thousandths (0: 1) */
-static const vt_case kv_store_cases[] = {
-    {.name = "tokens=1 kv_heads=3 d=64 f16", .p = {1, 0, 3, 64, VT_F16, 16}, .bench = true},
-    {.name = "tokens=512 kv_heads=3 d=64 f16", .p = {512, 0, 3, 64, VT_F16, 16}, .bench = true},
-    {.name = "tokens=512 kv_heads=8 d=128 f16", .p = {512, 0, 8, 128, VT_F16, 16}, .bench = true},
-    {.name = "tokens=512 kv_heads=8 d=128 f32", .p = {512, 0, 8, 128, VT_F32, 16}, .bench = true},
-    {.name = "tokens=33+5 kv_heads=3 d=20 f16 page=7", .p = {33, 5, 3, 20, VT_F16, 7}},
-    {.name = "tokens=9+2 kv_heads=1 d=256 bf16", .p = {9, 2, 1, 256, VT_BF16, 16}},
-    {.name = "tokens=4 kv_heads=2 d=40 f32 page=64", .p = {4, 0, 2, 40, VT_F32, 64}},
-    {.name = "tokens=33+5 kv_heads=3 d=20 fp8 page=7", .p = {33, 5, 3, 20, VT_FP8_E4M3, 7}},
-    {.name = "tokens=70 kv_heads=2 d=64 fp8 scales", /* subnormals; beyond 448 */
-     .p = {70, 0, 2, 64, VT_FP8_E4M3, 16, 37000, 3}},
+enum { TOKENS, DECODES, KV_HEADS, HEAD_DIM, POOL, PAGE, K_SCALE, V_SCALE, SCATTER };
+
+static const vt_field kv_store_fields[] = {
+    [TOKENS] = {"tokens", 1},
+    [DECODES] = {"decodes", 0, false, 4096},
+    [KV_HEADS] = {"kv_heads", 8, false, 512},
+    [HEAD_DIM] = {"head_dim", 128, false, 1024},
+    [POOL] = {"kv_type", VT_BF16, true},
+    [PAGE] = {"page", 64, false, 1024},
+    [K_SCALE] = {"k_scale", 0, false, 100000000},
+    [V_SCALE] = {"v_scale", 0, false, 100000000},
+    [SCATTER] = {"scatter", 0, false, 1},
 };
+
+static const char *kv_store_refuses(const vt_case *c)
+{
+    return c->p[POOL] > VT_FP8_E4M3 ? "kv_type: f32, f16, bf16 or fp8" : NULL;
+}
+
+/* tokens of a prefill, with decodes beside it; k_scale and v_scale in thousandths, 0 for a scale of
+ * 1 */
+static const vt_case kv_store_cases[] = {
+    {.name = "tokens=1 kv_heads=3 d=64 f16",
+     .p = {[TOKENS] = 1, [KV_HEADS] = 3, [HEAD_DIM] = 64, [POOL] = VT_F16, [PAGE] = 16},
+     .bench = true},
+    {.name = "tokens=512 kv_heads=3 d=64 f16",
+     .p = {[TOKENS] = 512, [KV_HEADS] = 3, [HEAD_DIM] = 64, [POOL] = VT_F16, [PAGE] = 16},
+     .bench = true},
+    {.name = "tokens=512 kv_heads=8 d=128 f16",
+     .p = {[TOKENS] = 512, [KV_HEADS] = 8, [HEAD_DIM] = 128, [POOL] = VT_F16, [PAGE] = 16},
+     .bench = true},
+    {.name = "tokens=512 kv_heads=8 d=128 f32",
+     .p = {[TOKENS] = 512, [KV_HEADS] = 8, [HEAD_DIM] = 128, [POOL] = VT_F32, [PAGE] = 16},
+     .bench = true},
+    {.name = "tokens=33+5 kv_heads=3 d=20 f16 page=7",
+     .p = {[TOKENS] = 33,
+           [DECODES] = 5,
+           [KV_HEADS] = 3,
+           [HEAD_DIM] = 20,
+           [POOL] = VT_F16,
+           [PAGE] = 7}},
+    {.name = "tokens=9+2 kv_heads=1 d=256 bf16",
+     .p = {[TOKENS] = 9,
+           [DECODES] = 2,
+           [KV_HEADS] = 1,
+           [HEAD_DIM] = 256,
+           [POOL] = VT_BF16,
+           [PAGE] = 16}},
+    {.name = "tokens=4 kv_heads=2 d=40 f32 page=64",
+     .p = {[TOKENS] = 4, [KV_HEADS] = 2, [HEAD_DIM] = 40, [POOL] = VT_F32, [PAGE] = 64}},
+    {.name = "tokens=33+5 kv_heads=3 d=20 fp8 page=7",
+     .p = {[TOKENS] = 33,
+           [DECODES] = 5,
+           [KV_HEADS] = 3,
+           [HEAD_DIM] = 20,
+           [POOL] = VT_FP8_E4M3,
+           [PAGE] = 7}},
+    {.name = "tokens=70 kv_heads=2 d=64 fp8 scales", /* subnormals; beyond 448 */
+     .p = {[TOKENS] = 70,
+           [KV_HEADS] = 2,
+           [HEAD_DIM] = 64,
+           [POOL] = VT_FP8_E4M3,
+           [PAGE] = 16,
+           [K_SCALE] = 37000,
+           [V_SCALE] = 3}},
+};
+
+/* Every token to a slot of any other's, as far apart as they lie. */
+static void scatter(vt_batch *b, uint64_t *seed)
+{
+    int32_t *slot = (int32_t *)(uintptr_t)b->slot;
+    for (int32_t i = b->n_tokens - 1; i > 0; i--) {
+        int32_t k = (int32_t)(case_random(seed) % (uint64_t)(i + 1)), t = slot[i];
+        slot[i] = slot[k];
+        slot[k] = t;
+    }
+}
 
 static void *kv_store_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
                                 vt_tensor *outputs[VT_MAX_OUTPUTS], int32_t *n_outputs)
 {
-    int32_t n_seqs = (int32_t)c->p[1] + 1, page_size = (int32_t)c->p[5];
+    int32_t n_seqs = (int32_t)c->p[DECODES] + 1, page_size = (int32_t)c->p[PAGE];
     case_seq *seq = vt_arena_alloc(arena, (size_t)n_seqs, sizeof *seq);
     kv_store_args *a = vt_arena_alloc(arena, 1, sizeof *a);
     if (!seq || !a)
         return NULL;
     for (int32_t s = 0; s < n_seqs - 1; s++)
         seq[s] = (case_seq){1, 3 + 11 * s};
-    seq[n_seqs - 1] = (case_seq){(int32_t)c->p[0], (int32_t)c->p[0] + 5};
+    seq[n_seqs - 1] = (case_seq){(int32_t)c->p[TOKENS], (int32_t)c->p[TOKENS] + 5};
     vt_batch *b = case_batch(arena, page_size, n_seqs, seq, true, 100, &seed);
-    int64_t width = c->p[2] * c->p[3];
+    int64_t width = c->p[KV_HEADS] * c->p[HEAD_DIM];
     vt_tensor *kv = b ? case_fill(arena, case_tensor_2d(arena, VT_F32, b->n_tokens, 2 * width), 0,
                                   1, &seed)
                       : NULL;
     if (!kv)
         return NULL;
+    if (c->p[SCATTER])
+        scatter(b, &seed);
     *a = (kv_store_args){
         .batch = b,
         .k = case_slice(arena, kv, 0, width),
         .v = case_slice(arena, kv, width, width),
-        .k_scale = c->p[6] ? (float)c->p[6] / 1000 : 1,
-        .v_scale = c->p[7] ? (float)c->p[7] / 1000 : 1,
+        .k_scale = c->p[K_SCALE] ? (float)c->p[K_SCALE] / 1000 : 1,
+        .v_scale = c->p[V_SCALE] ? (float)c->p[V_SCALE] / 1000 : 1,
     };
-    a->k_pool = case_tensor_4d(arena, (vt_dtype)c->p[4], case_batch_pages(b), c->p[2], page_size,
-                               c->p[3]);
-    a->v_pool = case_tensor_4d(arena, (vt_dtype)c->p[4], case_batch_pages(b), c->p[2], page_size,
-                               c->p[3]);
+    a->k_pool = case_tensor_4d(arena, (vt_dtype)c->p[POOL], case_batch_pages(b), c->p[KV_HEADS],
+                               page_size, c->p[HEAD_DIM]);
+    a->v_pool = case_tensor_4d(arena, (vt_dtype)c->p[POOL], case_batch_pages(b), c->p[KV_HEADS],
+                               page_size, c->p[HEAD_DIM]);
     outputs[0] = a->k_pool;
     outputs[1] = a->v_pool;
     *n_outputs = 2;
@@ -117,6 +182,9 @@ const vt_op kv_store_op = {
     .tolerance_reason = "one rounding to nearest even, the same everywhere",
     .cost = kv_store_cost,
     .reference = kv_store_reference,
+    .fields = kv_store_fields,
+    .n_fields = sizeof kv_store_fields / sizeof *kv_store_fields,
+    .refuses = kv_store_refuses,
     .cases = kv_store_cases,
     .n_cases = sizeof kv_store_cases / sizeof *kv_store_cases,
     .make_args = kv_store_make_args,

@@ -157,8 +157,45 @@ static void linear_reference(const void *args)
 
 /* ---- cases ---- */
 
-enum { P_TOKENS, P_DTYPE, P_COLS, P_ROWS0, P_ROWS1, P_ROWS2, P_EPILOGUE, P_FLAGS };
-enum { BIAS = 1, RESIDUAL = 2, SLICED = 4, PAIRED = 8, SCALED = 16, SCALE = 32 };
+enum { TOKENS, TYPE, COLS, ROWS, ROWS2, ROWS3, EPILOGUE, BIAS, RESIDUAL, SLICED, SCALES, LOGITS };
+
+static const char *const epilogues[] = {
+    [LINEAR_NONE] = "none", [LINEAR_SWIGLU] = "swiglu", [LINEAR_GEGLU] = "geglu", NULL};
+
+static const vt_field linear_fields[] = {
+    [TOKENS] = {"tokens", 1, false, 1 << 16},
+    [TYPE] = {"type", VT_BF16, true},
+    [COLS] = {"cols", 4096, false, 1 << 17},
+    [ROWS] = {"rows", 4096},
+    [ROWS2] = {"rows2", 0},
+    [ROWS3] = {"rows3", 0},
+    [EPILOGUE] = {"epilogue", 0, false, 2, epilogues},
+    [BIAS] = {"bias", 0, false, 1},
+    [RESIDUAL] = {"residual", 0, false, 1},
+    [SLICED] = {"sliced", 0, false, 1},
+    [SCALES] = {"scales", 0, false, 2, case_scale_words},
+    [LOGITS] = {"logits", 0, false, 1},
+};
+
+static const char *linear_refuses(const vt_case *c)
+{
+    const int64_t *p = c->p;
+    if (p[TYPE] > VT_Q6_K || p[COLS] % vt_dtype_get((vt_dtype)p[TYPE])->block)
+        return "type: cols is a multiple of its block of columns";
+    if (p[EPILOGUE] && (p[ROWS2] != p[ROWS] || p[ROWS3]))
+        return "epilogue: a gate and an up of equal numbers of rows, rows2 = rows";
+    if (p[ROWS3] && !p[ROWS2])
+        return "rows3: not without rows2";
+    if (p[SCALES] && p[TYPE] != VT_FP8_E4M3)
+        return "scales: of fp8 weights only";
+    if (p[LOGITS] && (p[RESIDUAL] || p[EPILOGUE]))
+        return "logits: without residual and epilogue";
+    return (p[ROWS] + p[ROWS2] + p[ROWS3]) * p[COLS] > (int64_t)1 << 32
+               ? "rows: rows times cols is at most 2^32"
+               : NULL;
+}
+
+/* rows2, rows3: of further parts; logits: an F32 result on a GPU too, as the head has */
 
 /* Activations whose quantisation to int8 in blocks of 32 is exact (see the essay above). */
 static void fill_on_grid(vt_tensor *x, uint64_t *rng)
@@ -188,53 +225,67 @@ static void *linear_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
 {
     const int64_t *p = c->p;
     uint64_t rng = seed;
-    vt_dtype dtype = (vt_dtype)p[P_DTYPE];
-    int64_t flags = p[P_FLAGS];
-    int32_t n_parts = 1 + (p[P_ROWS1] > 0) + (p[P_ROWS2] > 0);
+    vt_dtype dtype = (vt_dtype)p[TYPE];
+    bool paired = p[EPILOGUE] != LINEAR_NONE;
+    int32_t n_parts = 1 + (p[ROWS2] > 0) + (p[ROWS3] > 0);
     linear_args *a = vt_arena_alloc(arena, 1, sizeof *a);
-    vt_weight *w = case_weight(arena, dtype, n_parts, &p[P_ROWS0], p[P_COLS], flags & PAIRED, &rng);
-    vt_tensor *x = activations(arena, p[P_TOKENS], p[P_COLS], flags & SLICED);
+    vt_weight *w = case_weight(arena, dtype, n_parts, &p[ROWS], p[COLS], paired, &rng);
+    vt_tensor *x = activations(arena, p[TOKENS], p[COLS], p[SLICED]);
     if (!a || !w || !x)
         return NULL;
-    int64_t n = p[P_EPILOGUE] == LINEAR_NONE ? w->rows : w->rows / 2;
-    vt_tensor *y = activations(arena, p[P_TOKENS], n, flags & SLICED);
+    int64_t n = paired ? w->rows / 2 : w->rows;
+    vt_tensor *y = activations(arena, p[TOKENS], n, p[SLICED]);
     vt_tensor *bias = case_fill(arena, case_tensor_1d(arena, VT_F32, w->rows), 0, 1, &rng);
-    vt_tensor *residual = case_fill(arena, case_tensor_2d(arena, VT_F32, p[P_TOKENS], n), 0, 1,
-                                    &rng);
+    vt_tensor *residual = case_fill(arena, case_tensor_2d(arena, VT_F32, p[TOKENS], n), 0, 1, &rng);
     if (!y || !bias || !residual)
         return NULL;
     if (vt_dtype_quantised(dtype))
         fill_on_grid(x, &rng);
     else if (!case_fill(arena, x, 0, 1, &rng))
         return NULL;
-    if (flags & (SCALED | SCALE) && !case_scales(arena, w, flags & SCALED, &rng))
+    if (p[SCALES] && !case_scales(arena, w, p[SCALES] == CASE_SCALE_BLOCKS, &rng))
         return NULL;
     *a = (linear_args){.x = x,
                        .w = w,
-                       .bias = flags & BIAS ? bias : NULL,
-                       .residual = flags & RESIDUAL ? residual : NULL,
+                       .bias = p[BIAS] ? bias : NULL,
+                       .residual = p[RESIDUAL] ? residual : NULL,
                        .y = y,
-                       .epilogue = (linear_epilogue)p[P_EPILOGUE],
-                       .scale = flags & BIAS ? 0.5f : 1};
+                       .epilogue = (linear_epilogue)p[EPILOGUE],
+                       .scale = p[BIAS] ? 0.5f : 1};
+    if (p[LOGITS])
+        y->follows = VT_FOLLOWS_ROWS;
     outputs[0] = y;
     *n_outputs = 1;
     return a;
 }
 
-#define CASE(what, ...)                    \
-    {                                      \
-        .name = what, .p = { __VA_ARGS__ } \
-    }
-#define BENCH(what, ...)                                \
-    {                                                   \
-        .name = what, .p = {__VA_ARGS__}, .bench = true \
-    }
 #define FOUR(what, dtype, cols)                                                                 \
-    CASE(what " 1 token", 1, dtype, cols, 33, 0, 0, LINEAR_NONE, 0),                            \
-        CASE(what " 17 tokens, q, k, v, bias, sliced", 17, dtype, cols, 48, 9, 10, LINEAR_NONE, \
-             BIAS | SLICED),                                                                    \
-        CASE(what " 3 tokens, SwiGLU", 3, dtype, cols, 21, 21, 0, LINEAR_SWIGLU, PAIRED),       \
-        CASE(what " 33 tokens, residual", 33, dtype, cols, 40, 0, 0, LINEAR_NONE, RESIDUAL)
+    {.name = what " 1 token", .p = {[TOKENS] = 1, [TYPE] = dtype, [COLS] = cols, [ROWS] = 33}}, \
+        {.name = what " 17 tokens, q, k, v, bias, sliced",                                      \
+         .p = {[TOKENS] = 17,                                                                   \
+               [TYPE] = dtype,                                                                  \
+               [COLS] = cols,                                                                   \
+               [ROWS] = 48,                                                                     \
+               [ROWS2] = 9,                                                                     \
+               [ROWS3] = 10,                                                                    \
+               [BIAS] = 1,                                                                      \
+               [SLICED] = 1}},                                                                  \
+        {.name = what " 3 tokens, SwiGLU",                                                      \
+         .p = {[TOKENS] = 3,                                                                    \
+               [TYPE] = dtype,                                                                  \
+               [COLS] = cols,                                                                   \
+               [ROWS] = 21,                                                                     \
+               [ROWS2] = 21,                                                                    \
+               [EPILOGUE] = LINEAR_SWIGLU}},                                                    \
+    {                                                                                           \
+        .name = what " 33 tokens, residual", .p = {                                             \
+            [TOKENS] = 33,                                                                      \
+            [TYPE] = dtype,                                                                     \
+            [COLS] = cols,                                                                      \
+            [ROWS] = 40,                                                                        \
+            [RESIDUAL] = 1                                                                      \
+        }                                                                                       \
+    }
 
 static const vt_case linear_cases[] = {
     FOUR("F32", VT_F32, 67),
@@ -249,32 +300,156 @@ static const vt_case linear_cases[] = {
     FOUR("Q4_K", VT_Q4_K, 512),
     FOUR("Q5_K", VT_Q5_K, 512),
     FOUR("Q6_K", VT_Q6_K, 512),
-    CASE("FP8 with 128x128 scales", 5, VT_FP8_E4M3, 200, 150, 0, 0, LINEAR_NONE, SCALED),
-    CASE("FP8 with 128x128 scales, SwiGLU", 35, VT_FP8_E4M3, 256, 140, 140, 0, LINEAR_SWIGLU,
-         PAIRED | SCALED),
-    CASE("FP8 with 128x128 scales, 1 token", 1, VT_FP8_E4M3, 300, 50, 0, 0, LINEAR_NONE, SCALED),
-    CASE("FP8 with 128x128 scales, q, k, v", 17, VT_FP8_E4M3, 136, 150, 9, 140, LINEAR_NONE,
-         SCALED),
-    CASE("FP8 with a scale each, SwiGLU", 3, VT_FP8_E4M3, 67, 21, 21, 0, LINEAR_SWIGLU,
-         PAIRED | SCALE),
-    CASE("Q4_1 GEGLU, bias", 9, VT_Q4_1, 64, 16, 16, 0, LINEAR_GEGLU, PAIRED | BIAS),
-    CASE("Q4_1 no token", 0, VT_Q4_1, 64, 16, 0, 0, LINEAR_NONE, 0),
+    {.name = "FP8 with 128x128 scales",
+     .p = {[TOKENS] = 5,
+           [TYPE] = VT_FP8_E4M3,
+           [COLS] = 200,
+           [ROWS] = 150,
+           [SCALES] = CASE_SCALE_BLOCKS}},
+    {.name = "FP8 with 128x128 scales, SwiGLU",
+     .p = {[TOKENS] = 35,
+           [TYPE] = VT_FP8_E4M3,
+           [COLS] = 256,
+           [ROWS] = 140,
+           [ROWS2] = 140,
+           [EPILOGUE] = LINEAR_SWIGLU,
+           [SCALES] = CASE_SCALE_BLOCKS}},
+    {.name = "FP8 with 128x128 scales, 1 token",
+     .p = {[TOKENS] = 1,
+           [TYPE] = VT_FP8_E4M3,
+           [COLS] = 300,
+           [ROWS] = 50,
+           [SCALES] = CASE_SCALE_BLOCKS}},
+    {.name = "FP8 with 128x128 scales, q, k, v",
+     .p = {[TOKENS] = 17,
+           [TYPE] = VT_FP8_E4M3,
+           [COLS] = 136,
+           [ROWS] = 150,
+           [ROWS2] = 9,
+           [ROWS3] = 140,
+           [SCALES] = CASE_SCALE_BLOCKS}},
+    {.name = "FP8 with a scale each, SwiGLU",
+     .p = {[TOKENS] = 3,
+           [TYPE] = VT_FP8_E4M3,
+           [COLS] = 67,
+           [ROWS] = 21,
+           [ROWS2] = 21,
+           [EPILOGUE] = LINEAR_SWIGLU,
+           [SCALES] = CASE_SCALE_ONE}},
+    {.name = "Q4_1 GEGLU, bias",
+     .p = {[TOKENS] = 9,
+           [TYPE] = VT_Q4_1,
+           [COLS] = 64,
+           [ROWS] = 16,
+           [ROWS2] = 16,
+           [EPILOGUE] = LINEAR_GEGLU,
+           [BIAS] = 1}},
+    {.name = "Q4_1 no token", .p = {[TOKENS] = 0, [TYPE] = VT_Q4_1, [COLS] = 64, [ROWS] = 16}},
     /* SmolLM2-135M: qkv, o, gate+up, down, head */
-    BENCH("Q4_1 qkv 1x960x576", 1, VT_Q4_1, 576, 576, 192, 192, LINEAR_NONE, 0),
-    BENCH("Q4_1 qkv 64x960x576", 64, VT_Q4_1, 576, 576, 192, 192, LINEAR_NONE, 0),
-    BENCH("Q4_1 qkv 512x960x576", 512, VT_Q4_1, 576, 576, 192, 192, LINEAR_NONE, 0),
-    BENCH("Q4_1 o 1x576x576", 1, VT_Q4_1, 576, 576, 0, 0, LINEAR_NONE, RESIDUAL),
-    BENCH("Q4_1 gate+up 1x3072x576", 1, VT_Q4_1, 576, 1536, 1536, 0, LINEAR_SWIGLU, PAIRED),
-    BENCH("Q4_1 gate+up 64x3072x576", 64, VT_Q4_1, 576, 1536, 1536, 0, LINEAR_SWIGLU, PAIRED),
-    BENCH("Q4_1 gate+up 512x3072x576", 512, VT_Q4_1, 576, 1536, 1536, 0, LINEAR_SWIGLU, PAIRED),
-    BENCH("Q4_1 down 1x576x1536", 1, VT_Q4_1, 1536, 576, 0, 0, LINEAR_NONE, RESIDUAL),
-    BENCH("Q4_1 down 512x576x1536", 512, VT_Q4_1, 1536, 576, 0, 0, LINEAR_NONE, RESIDUAL),
-    BENCH("Q8_0 head 1x49152x576", 1, VT_Q8_0, 576, 49152, 0, 0, LINEAR_NONE, 0),
+    {.name = "Q4_1 qkv 1x960x576",
+     .p =
+         {[TOKENS] = 1, [TYPE] = VT_Q4_1, [COLS] = 576, [ROWS] = 576, [ROWS2] = 192, [ROWS3] = 192},
+     .bench = true},
+    {.name = "Q4_1 qkv 64x960x576",
+     .p = {[TOKENS] = 64,
+           [TYPE] = VT_Q4_1,
+           [COLS] = 576,
+           [ROWS] = 576,
+           [ROWS2] = 192,
+           [ROWS3] = 192},
+     .bench = true},
+    {.name = "Q4_1 qkv 512x960x576",
+     .p = {[TOKENS] = 512,
+           [TYPE] = VT_Q4_1,
+           [COLS] = 576,
+           [ROWS] = 576,
+           [ROWS2] = 192,
+           [ROWS3] = 192},
+     .bench = true},
+    {.name = "Q4_1 o 1x576x576",
+     .p = {[TOKENS] = 1, [TYPE] = VT_Q4_1, [COLS] = 576, [ROWS] = 576, [RESIDUAL] = 1},
+     .bench = true},
+    {.name = "Q4_1 gate+up 1x3072x576",
+     .p = {[TOKENS] = 1,
+           [TYPE] = VT_Q4_1,
+           [COLS] = 576,
+           [ROWS] = 1536,
+           [ROWS2] = 1536,
+           [EPILOGUE] = LINEAR_SWIGLU},
+     .bench = true},
+    {.name = "Q4_1 gate+up 64x3072x576",
+     .p = {[TOKENS] = 64,
+           [TYPE] = VT_Q4_1,
+           [COLS] = 576,
+           [ROWS] = 1536,
+           [ROWS2] = 1536,
+           [EPILOGUE] = LINEAR_SWIGLU},
+     .bench = true},
+    {.name = "Q4_1 gate+up 512x3072x576",
+     .p = {[TOKENS] = 512,
+           [TYPE] = VT_Q4_1,
+           [COLS] = 576,
+           [ROWS] = 1536,
+           [ROWS2] = 1536,
+           [EPILOGUE] = LINEAR_SWIGLU},
+     .bench = true},
+    {.name = "Q4_1 down 1x576x1536",
+     .p = {[TOKENS] = 1, [TYPE] = VT_Q4_1, [COLS] = 1536, [ROWS] = 576, [RESIDUAL] = 1},
+     .bench = true},
+    {.name = "Q4_1 down 512x576x1536",
+     .p = {[TOKENS] = 512, [TYPE] = VT_Q4_1, [COLS] = 1536, [ROWS] = 576, [RESIDUAL] = 1},
+     .bench = true},
+    {.name = "Q8_0 head 1x49152x576",
+     .p = {[TOKENS] = 1, [TYPE] = VT_Q8_0, [COLS] = 576, [ROWS] = 49152},
+     .bench = true},
     /* Qwen3-0.6B */
-    BENCH("BF16 qkv 1x4096x1024", 1, VT_BF16, 1024, 2048, 1024, 1024, LINEAR_NONE, 0),
-    BENCH("BF16 qkv 64x4096x1024", 64, VT_BF16, 1024, 2048, 1024, 1024, LINEAR_NONE, 0),
-    BENCH("Q4_K gate+up 1x6144x1024", 1, VT_Q4_K, 1024, 3072, 3072, 0, LINEAR_SWIGLU, PAIRED),
-    BENCH("Q6_K down 64x1024x3072", 64, VT_Q6_K, 3072, 1024, 0, 0, LINEAR_NONE, RESIDUAL),
+    {.name = "BF16 qkv 1x4096x1024",
+     .p = {[TOKENS] = 1,
+           [TYPE] = VT_BF16,
+           [COLS] = 1024,
+           [ROWS] = 2048,
+           [ROWS2] = 1024,
+           [ROWS3] = 1024},
+     .bench = true},
+    {.name = "BF16 qkv 64x4096x1024",
+     .p = {[TOKENS] = 64,
+           [TYPE] = VT_BF16,
+           [COLS] = 1024,
+           [ROWS] = 2048,
+           [ROWS2] = 1024,
+           [ROWS3] = 1024},
+     .bench = true},
+    {.name = "Q4_K gate+up 1x6144x1024",
+     .p = {[TOKENS] = 1,
+           [TYPE] = VT_Q4_K,
+           [COLS] = 1024,
+           [ROWS] = 3072,
+           [ROWS2] = 3072,
+           [EPILOGUE] = LINEAR_SWIGLU},
+     .bench = true},
+    {.name = "Q6_K down 64x1024x3072",
+     .p = {[TOKENS] = 64, [TYPE] = VT_Q6_K, [COLS] = 3072, [ROWS] = 1024, [RESIDUAL] = 1},
+     .bench = true},
+    /* Qwen3-8B */
+    {.name = "Q4_K 8B o 1x4096x4096",
+     .p = {[TOKENS] = 1, [TYPE] = VT_Q4_K, [COLS] = 4096, [ROWS] = 4096, [RESIDUAL] = 1},
+     .bench = true},
+    {.name = "Q8_0 8B qkv 8x6144x4096",
+     .p = {[TOKENS] = 8,
+           [TYPE] = VT_Q8_0,
+           [COLS] = 4096,
+           [ROWS] = 4096,
+           [ROWS2] = 1024,
+           [ROWS3] = 1024},
+     .bench = true},
+    {.name = "FP8 blocks 8B o 64x4096x4096",
+     .p = {[TOKENS] = 64,
+           [TYPE] = VT_FP8_E4M3,
+           [COLS] = 4096,
+           [ROWS] = 4096,
+           [RESIDUAL] = 1,
+           [SCALES] = CASE_SCALE_BLOCKS},
+     .bench = true},
 };
 
 static const vt_impl *const linear_impls[] = {
@@ -314,6 +489,9 @@ const vt_op linear_op = {
                         "deviation to 8-bit rounding where weights are quantised",
     .cost = linear_cost,
     .reference = linear_reference,
+    .fields = linear_fields,
+    .n_fields = sizeof linear_fields / sizeof *linear_fields,
+    .refuses = linear_refuses,
     .cases = linear_cases,
     .n_cases = sizeof linear_cases / sizeof *linear_cases,
     .make_args = linear_make_args,

@@ -32,9 +32,6 @@ typedef struct moe_linear_args {
     bool accumulate;
 } moe_linear_args;
 
-/* Flags of moe_linear's cases: y += ; FP8 with one scale a matrix, with one a block. */
-enum { MOE_CASE_ACCUMULATE = 1, MOE_CASE_SCALE = 2, MOE_CASE_BLOCKS = 4 };
-
 extern const vt_op moe_route_op;
 extern const vt_op moe_linear_op;
 

@@ -237,28 +237,110 @@ static bool moe_linear_supports(const void *args, const vt_target *t, const vt_s
 
 /* ---- cases ---- */
 
-/* p: tokens, hidden, ffn, experts, k, dtype, flags, activation. Float and FP8 weights: activations
+enum { TOKENS, HIDDEN, FFN, EXPERTS, USED, TYPE, SCALES, ACTIVATION, ACCUMULATE };
+
+static const char *const activations[] = {
+    [VT_ACT_SILU] = "silu", [VT_ACT_GELU_TANH] = "gelu", NULL};
+
+static const vt_field moe_linear_fields[] = {
+    [TOKENS] = {"tokens", 1, false, 1 << 14},
+    [HIDDEN] = {"hidden", 2048, false, 1 << 14},
+    [FFN] = {"ffn", 768, false, 1 << 15},
+    [EXPERTS] = {"experts", 16, false, 1024},
+    [USED] = {"k", 8, false, 1024},
+    [TYPE] = {"type", VT_BF16, true},
+    [SCALES] = {"scales", 0, false, 2, case_scale_words},
+    [ACTIVATION] = {"activation", 0, false, 1, activations},
+    [ACCUMULATE] = {"accumulate", 0, false, 1},
+};
+
+static const char *moe_linear_refuses(const vt_case *c)
+{
+    const int64_t *p = c->p;
+    int64_t block = vt_dtype_get((vt_dtype)p[TYPE])->block;
+    if (p[TYPE] > VT_Q6_K || p[HIDDEN] % block || p[FFN] % block)
+        return "type: hidden and ffn are multiples of its block of columns";
+    if (p[SCALES] && p[TYPE] != VT_FP8_E4M3)
+        return "scales: of fp8 weights only";
+    if (p[USED] > p[EXPERTS])
+        return "k: at most as many as experts";
+    return p[HIDDEN] * p[FFN] * p[EXPERTS] > (int64_t)1 << 32
+               ? "experts: hidden times ffn times experts is at most 2^32"
+               : NULL;
+}
+
+/* Float and FP8 weights: activations
  * quantised to int8 between the two linears would hide errors of half a percent
  * (tests/unit/test_op_moe.c bounds those). */
 static const vt_case moe_linear_cases[] = {
+    {.name = "tokens=1 2048x768 experts=32 k=8 fp8 blocks",
+     .p = {[TOKENS] = 1,
+           [HIDDEN] = 2048,
+           [FFN] = 768,
+           [EXPERTS] = 32,
+           [USED] = 8,
+           [TYPE] = VT_FP8_E4M3,
+           [SCALES] = CASE_SCALE_BLOCKS},
+     .bench = true},
     {.name = "tokens=1 2048x768 experts=16 k=8 bf16",
-     .p = {1, 2048, 768, 16, 8, VT_BF16},
+     .p =
+         {[TOKENS] = 1, [HIDDEN] = 2048, [FFN] = 768, [EXPERTS] = 16, [USED] = 8, [TYPE] = VT_BF16},
      .bench = true},
     {.name = "tokens=64 1024x768 experts=16 k=8 bf16",
-     .p = {64, 1024, 768, 16, 8, VT_BF16},
+     .p = {[TOKENS] = 64,
+           [HIDDEN] = 1024,
+           [FFN] = 768,
+           [EXPERTS] = 16,
+           [USED] = 8,
+           [TYPE] = VT_BF16},
      .bench = true},
-    {.name = "tokens=9 36x20 experts=5 k=2 f32", .p = {9, 36, 20, 5, 2, VT_F32}},
+    {.name = "tokens=9 36x20 experts=5 k=2 f32",
+     .p = {[TOKENS] = 9, [HIDDEN] = 36, [FFN] = 20, [EXPERTS] = 5, [USED] = 2, [TYPE] = VT_F32}},
     {.name = "tokens=7 64x96 experts=8 k=3 f16 gelu accumulate",
-     .p = {7, 64, 96, 8, 3, VT_F16, 1, 1}},
-    {.name = "tokens=5 33x65 experts=4 k=4 bf16", .p = {5, 33, 65, 4, 4, VT_BF16}},
+     .p = {[TOKENS] = 7,
+           [HIDDEN] = 64,
+           [FFN] = 96,
+           [EXPERTS] = 8,
+           [USED] = 3,
+           [TYPE] = VT_F16,
+           [ACCUMULATE] = 1,
+           [ACTIVATION] = VT_ACT_GELU_TANH}},
+    {.name = "tokens=5 33x65 experts=4 k=4 bf16",
+     .p = {[TOKENS] = 5, [HIDDEN] = 33, [FFN] = 65, [EXPERTS] = 4, [USED] = 4, [TYPE] = VT_BF16}},
     {.name = "tokens=6 37x41 experts=5 k=2 fp8 gelu accumulate",
-     .p = {6, 37, 41, 5, 2, VT_FP8_E4M3, MOE_CASE_ACCUMULATE | MOE_CASE_SCALE, 1}},
+     .p = {[TOKENS] = 6,
+           [HIDDEN] = 37,
+           [FFN] = 41,
+           [EXPERTS] = 5,
+           [USED] = 2,
+           [TYPE] = VT_FP8_E4M3,
+           [ACCUMULATE] = 1,
+           [SCALES] = CASE_SCALE_ONE,
+           [ACTIVATION] = VT_ACT_GELU_TANH}},
     {.name = "tokens=3 141x135 experts=9 k=2 fp8 blocks",
-     .p = {3, 141, 135, 9, 2, VT_FP8_E4M3, MOE_CASE_BLOCKS}},
+     .p = {[TOKENS] = 3,
+           [HIDDEN] = 141,
+           [FFN] = 135,
+           [EXPERTS] = 9,
+           [USED] = 2,
+           [TYPE] = VT_FP8_E4M3,
+           [SCALES] = CASE_SCALE_BLOCKS}},
     {.name = "tokens=4 40x35 experts=3 k=2 fp8",
-     .p = {4, 40, 35, 3, 2, VT_FP8_E4M3, MOE_CASE_SCALE}},
+     .p = {[TOKENS] = 4,
+           [HIDDEN] = 40,
+           [FFN] = 35,
+           [EXPERTS] = 3,
+           [USED] = 2,
+           [TYPE] = VT_FP8_E4M3,
+           [SCALES] = CASE_SCALE_ONE}},
     {.name = "tokens=37 264x144 experts=3 k=2 fp8 blocks",
-     .p = {37, 264, 144, 3, 2, VT_FP8_E4M3, MOE_CASE_BLOCKS}},
+     .p = {[TOKENS] = 37,
+           [HIDDEN] = 264,
+           [FFN] = 144,
+           [EXPERTS] = 3,
+           [USED] = 2,
+           [TYPE] = VT_FP8_E4M3,
+           [SCALES] = CASE_SCALE_BLOCKS}},
 };
 
 /* k different experts a token, at random, with weights that sum to 1. */
@@ -282,10 +364,14 @@ static bool fill_choice(const moe_linear_args *a, vt_tensor *expert, vt_tensor *
     return true;
 }
 
+/* Experts with weights of their own: more would only take time to draw. */
+enum { DISTINCT = 16, FEW_DISTINCT = 3 };
+
 static void *moe_linear_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
                                   vt_tensor *outputs[VT_MAX_OUTPUTS], int32_t *n_outputs)
 {
-    int64_t tokens = c->p[0], hidden = c->p[1], ffn = c->p[2], experts = c->p[3], k = c->p[4];
+    const int64_t *p = c->p;
+    int64_t tokens = p[TOKENS], hidden = p[HIDDEN], ffn = p[FFN], experts = p[EXPERTS], k = p[USED];
     moe_linear_args *a = vt_arena_alloc(arena, 1, sizeof *a);
     vt_weight *up = vt_arena_alloc(arena, (size_t)experts, sizeof *up);
     vt_weight *down = vt_arena_alloc(arena, (size_t)experts, sizeof *down);
@@ -295,16 +381,23 @@ static void *moe_linear_make_args(const vt_case *c, uint64_t seed, vt_arena *are
               *weight = case_tensor_2d(arena, VT_F32, tokens, k);
     if (!a || !up || !down || !x || !y || !expert || !weight)
         return NULL;
-    bool blocks = c->p[6] & MOE_CASE_BLOCKS, scaled = blocks || c->p[6] & MOE_CASE_SCALE;
+    bool blocks = p[SCALES] == CASE_SCALE_BLOCKS;
+    int64_t distinct = experts * hidden * ffn > 1 << 26 ? FEW_DISTINCT : DISTINCT;
     for (int64_t e = 0; e < experts; e++) {
-        vt_weight *u = case_weight(arena, (vt_dtype)c->p[5], 2, (int64_t[]){ffn, ffn}, hidden, true,
+        if (e >= distinct) { /* the same numbers again, packed into memory of their own */
+            up[e] = up[e % distinct];
+            down[e] = down[e % distinct];
+            continue;
+        }
+        vt_weight *u = case_weight(arena, (vt_dtype)p[TYPE], 2, (int64_t[]){ffn, ffn}, hidden, true,
                                    &seed);
-        vt_weight *d = case_weight(arena, (vt_dtype)c->p[5], 1, &hidden, ffn, false, &seed);
+        vt_weight *d = case_weight(arena, (vt_dtype)p[TYPE], 1, &hidden, ffn, false, &seed);
         if (!u || !d)
             return NULL;
-        if (scaled &&
+        if (p[SCALES] &&
             !(case_scales(arena, u, blocks, &seed) && case_scales(arena, d, blocks, &seed)))
             return NULL;
+        u->n_experts = d->n_experts = (int32_t)experts;
         up[e] = *u;
         down[e] = *d;
     }
@@ -314,9 +407,9 @@ static void *moe_linear_make_args(const vt_case *c, uint64_t seed, vt_arena *are
                            .gate_up = up,
                            .down = down,
                            .n_experts = (int32_t)experts,
-                           .activation = (vt_activation)c->p[7],
+                           .activation = (vt_activation)p[ACTIVATION],
                            .y = y,
-                           .accumulate = c->p[6] & MOE_CASE_ACCUMULATE};
+                           .accumulate = p[ACCUMULATE] != 0};
     if (a->accumulate)
         case_fill(arena, y, 0, 1, &seed);
     outputs[0] = y;
@@ -377,6 +470,9 @@ const vt_op moe_linear_op = {
         "two fp32 products in another order than the reference, one after the other",
     .cost = moe_linear_cost,
     .reference = moe_linear_reference,
+    .fields = moe_linear_fields,
+    .n_fields = sizeof moe_linear_fields / sizeof *moe_linear_fields,
+    .refuses = moe_linear_refuses,
     .cases = moe_linear_cases,
     .n_cases = sizeof moe_linear_cases / sizeof *moe_linear_cases,
     .make_args = moe_linear_make_args,

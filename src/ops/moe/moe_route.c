@@ -60,34 +60,72 @@ static void moe_route_reference(const void *args)
     free(logit);
 }
 
-/* p: tokens, hidden, experts, k, normalise, router dtype */
+enum { TOKENS, HIDDEN, EXPERTS, USED, NORMALISE, TYPE };
+
+static const vt_field moe_route_fields[] = {
+    [TOKENS] = {"tokens", 1},
+    [HIDDEN] = {"hidden", 2048, false, 1 << 16},
+    [EXPERTS] = {"experts", 128, false, 4096},
+    [USED] = {"k", 8, false, 4096},
+    [NORMALISE] = {"normalise", 1, false, 1},
+    [TYPE] = {"type", VT_F32, true},
+};
+
+static const char *moe_route_refuses(const vt_case *c)
+{
+    if (c->p[TYPE] > VT_BF16)
+        return "type: the router is f32, f16 or bf16";
+    return c->p[USED] > c->p[EXPERTS] ? "k: at most as many as experts" : NULL;
+}
+
+/* type: of the router */
 static const vt_case moe_route_cases[] = {
     {.name = "tokens=1 hidden=2048 experts=128 k=8",
-     .p = {1, 2048, 128, 8, 1, VT_F32},
+     .p = {[TOKENS] = 1,
+           [HIDDEN] = 2048,
+           [EXPERTS] = 128,
+           [USED] = 8,
+           [NORMALISE] = 1,
+           [TYPE] = VT_F32},
      .bench = true},
     {.name = "tokens=512 hidden=2048 experts=128 k=8",
-     .p = {512, 2048, 128, 8, 1, VT_F32},
+     .p = {[TOKENS] = 512,
+           [HIDDEN] = 2048,
+           [EXPERTS] = 128,
+           [USED] = 8,
+           [NORMALISE] = 1,
+           [TYPE] = VT_F32},
      .bench = true},
-    {.name = "tokens=7 hidden=36 experts=5 k=2 f16", .p = {7, 36, 5, 2, 0, VT_F16}},
-    {.name = "tokens=3 hidden=1027 experts=17 k=17 bf16", .p = {3, 1027, 17, 17, 1, VT_BF16}},
-    {.name = "tokens=4 hidden=64 experts=1 k=1", .p = {4, 64, 1, 1, 0, VT_F32}},
+    {.name = "tokens=7 hidden=36 experts=5 k=2 f16",
+     .p = {[TOKENS] = 7, [HIDDEN] = 36, [EXPERTS] = 5, [USED] = 2, [TYPE] = VT_F16}},
+    {.name = "tokens=3 hidden=1027 experts=17 k=17 bf16",
+     .p = {[TOKENS] = 3,
+           [HIDDEN] = 1027,
+           [EXPERTS] = 17,
+           [USED] = 17,
+           [NORMALISE] = 1,
+           [TYPE] = VT_BF16}},
+    {.name = "tokens=4 hidden=64 experts=1 k=1",
+     .p = {[TOKENS] = 4, [HIDDEN] = 64, [EXPERTS] = 1, [USED] = 1, [TYPE] = VT_F32}},
 };
 
 static void *moe_route_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
                                  vt_tensor *outputs[VT_MAX_OUTPUTS], int32_t *n_outputs)
 {
     moe_route_args *a = vt_arena_alloc(arena, 1, sizeof *a);
-    vt_tensor *x = case_fill(arena, case_tensor_2d(arena, VT_F32, c->p[0], c->p[1]), 0, 1, &seed);
-    vt_tensor *router = case_fill(arena, case_tensor_2d(arena, (vt_dtype)c->p[5], c->p[2], c->p[1]),
-                                  0, 2 / sqrtf((float)c->p[1]), &seed);
+    vt_tensor *x = case_fill(arena, case_tensor_2d(arena, VT_F32, c->p[TOKENS], c->p[HIDDEN]), 0, 1,
+                             &seed);
+    vt_tensor *router = case_fill(
+        arena, case_tensor_2d(arena, (vt_dtype)c->p[TYPE], c->p[EXPERTS], c->p[HIDDEN]), 0,
+        2 / sqrtf((float)c->p[HIDDEN]), &seed);
     if (!a || !x || !router)
         return NULL;
     *a = (moe_route_args){.x = x,
                           .router = router,
-                          .k = (int32_t)c->p[3],
-                          .normalise = c->p[4] != 0,
-                          .expert = case_tensor_2d(arena, VT_I32, c->p[0], c->p[3]),
-                          .weight = case_tensor_2d(arena, VT_F32, c->p[0], c->p[3])};
+                          .k = (int32_t)c->p[USED],
+                          .normalise = c->p[NORMALISE] != 0,
+                          .expert = case_tensor_2d(arena, VT_I32, c->p[TOKENS], c->p[USED]),
+                          .weight = case_tensor_2d(arena, VT_F32, c->p[TOKENS], c->p[USED])};
     outputs[0] = a->expert;
     outputs[1] = a->weight;
     *n_outputs = 2;
@@ -123,6 +161,9 @@ const vt_op moe_route_op = {
     .tolerance_reason = "fp32 dot products and expf against double; the chosen experts are exact",
     .cost = moe_route_cost,
     .reference = moe_route_reference,
+    .fields = moe_route_fields,
+    .n_fields = sizeof moe_route_fields / sizeof *moe_route_fields,
+    .refuses = moe_route_refuses,
     .cases = moe_route_cases,
     .n_cases = sizeof moe_route_cases / sizeof *moe_route_cases,
     .make_args = moe_route_make_args,

@@ -69,11 +69,18 @@ static vt_status page_copy_run(const void *args, const vt_lane *lane)
 enum { COPIES, TOKENS, LAYERS, KV_HEADS, HEAD_DIM, POOL, PAGE };
 
 static const vt_field page_copy_fields[] = {
-    [COPIES] = {"copies", 1},       [TOKENS] = {"tokens", 15},
-    [LAYERS] = {"layers", 28},      [KV_HEADS] = {"kv_heads", 8},
-    [HEAD_DIM] = {"head_dim", 128}, [POOL] = {"kv_type", VT_F16, true},
-    [PAGE] = {"page", 16},
+    [COPIES] = {"copies", 1, false, 4096},       [TOKENS] = {"tokens", 15},
+    [LAYERS] = {"layers", 28, false, 256},       [KV_HEADS] = {"kv_heads", 8, false, 512},
+    [HEAD_DIM] = {"head_dim", 128, false, 1024}, [POOL] = {"kv_type", VT_F16, true},
+    [PAGE] = {"page", 16, false, 1024},
 };
+
+static const char *page_copy_refuses(const vt_case *c)
+{
+    if (c->p[TOKENS] > c->p[PAGE])
+        return "tokens: at most a page of them";
+    return c->p[POOL] > VT_FP8_E4M3 ? "kv_type: f32, f16, bf16 or fp8" : NULL;
+}
 
 #define CASE(what, copies, tokens, layers, heads, dim, type, page) \
     {                                                              \
@@ -170,6 +177,7 @@ const vt_op page_copy_op = {
     .reference = page_copy_reference,
     .fields = page_copy_fields,
     .n_fields = sizeof page_copy_fields / sizeof *page_copy_fields,
+    .refuses = page_copy_refuses,
     .cases = page_copy_cases,
     .n_cases = sizeof page_copy_cases / sizeof *page_copy_cases,
     .make_args = page_copy_make_args,

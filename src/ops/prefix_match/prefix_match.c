@@ -41,25 +41,36 @@ static void prefix_match_reference(const void *args)
     *a->match = i;
 }
 
-/* p: n, first difference (n: none), elements by which both are off a 64-byte boundary */
+enum { N, DIFFER, SHIFT };
+
+static const vt_field prefix_match_fields[] = {
+    [N] = {"n", 65536, false, 1 << 24},
+    [DIFFER] = {"differ", 65536, false, 1 << 24, NULL, true},
+    [SHIFT] = {"shift", 0, false, 64},
+};
+
+/* differ: the first difference (n or more: none); shift: elements by which both are off a 64-byte
+ * boundary */
 static const vt_case prefix_match_cases[] = {
-    {.name = "n=8192 all equal", .p = {8192, 8192}, .bench = true},
-    {.name = "n=65536 all equal", .p = {65536, 65536}, .bench = true},
-    {.name = "n=65536 all equal, unaligned", .p = {65536, 65536, 3}, .bench = true},
-    {.name = "n=0", .p = {0, 0}},
-    {.name = "n=1 differs", .p = {1, 0}},
-    {.name = "n=7 equal", .p = {7, 7}},
-    {.name = "n=1000 differs at 0", .p = {1000, 0, 1}},
-    {.name = "n=1000 differs at 63", .p = {1000, 63, 5}},
-    {.name = "n=1000 differs at 64", .p = {1000, 64, 2}},
-    {.name = "n=1000 differs at 999", .p = {1000, 999, 7}},
-    {.name = "n=1023 differs at 777", .p = {1023, 777}},
+    {.name = "n=8192 all equal", .p = {[N] = 8192, [DIFFER] = 8192}, .bench = true},
+    {.name = "n=65536 all equal", .p = {[N] = 65536, [DIFFER] = 65536}, .bench = true},
+    {.name = "n=65536 all equal, unaligned",
+     .p = {[N] = 65536, [DIFFER] = 65536, [SHIFT] = 3},
+     .bench = true},
+    {.name = "n=0", .p = {}},
+    {.name = "n=1 differs", .p = {[N] = 1}},
+    {.name = "n=7 equal", .p = {[N] = 7, [DIFFER] = 7}},
+    {.name = "n=1000 differs at 0", .p = {[N] = 1000, [SHIFT] = 1}},
+    {.name = "n=1000 differs at 63", .p = {[N] = 1000, [DIFFER] = 63, [SHIFT] = 5}},
+    {.name = "n=1000 differs at 64", .p = {[N] = 1000, [DIFFER] = 64, [SHIFT] = 2}},
+    {.name = "n=1000 differs at 999", .p = {[N] = 1000, [DIFFER] = 999, [SHIFT] = 7}},
+    {.name = "n=1023 differs at 777", .p = {[N] = 1023, [DIFFER] = 777}},
 };
 
 static void *prefix_match_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
                                     vt_tensor *outputs[VT_MAX_OUTPUTS], int32_t *n_outputs)
 {
-    int64_t n = c->p[0], differ = c->p[1], shift = c->p[2];
+    int64_t n = c->p[N], differ = c->p[DIFFER], shift = c->p[SHIFT];
     prefix_match_args *args = vt_arena_alloc(arena, 1, sizeof *args);
     int32_t *a = vt_arena_alloc(arena, (size_t)(n + shift) + 1, sizeof *a);
     int32_t *b = vt_arena_alloc(arena, (size_t)(n + shift) + 1, sizeof *b);
@@ -100,6 +111,8 @@ const vt_op prefix_match_op = {
     .tolerance_reason = "an integer",
     .cost = prefix_match_cost,
     .reference = prefix_match_reference,
+    .fields = prefix_match_fields,
+    .n_fields = sizeof prefix_match_fields / sizeof *prefix_match_fields,
     .cases = prefix_match_cases,
     .n_cases = sizeof prefix_match_cases / sizeof *prefix_match_cases,
     .make_args = prefix_match_make_args,

@@ -77,31 +77,60 @@ static void add_rmsnorm_reference(const void *args)
     }
 }
 
-/* p: tokens, hidden, rows (0: no row index), weight dtype, plus_one, in place */
+enum { TOKENS, HIDDEN, ROWS, TYPE, PLUS_ONE, IN_PLACE };
+
+static const vt_field rmsnorm_fields[] = {
+    [TOKENS] = {"tokens", 1, false, 1 << 20},
+    [HIDDEN] = {"hidden", 4096},
+    [ROWS] = {"rows", 0},
+    [TYPE] = {"type", VT_F32, true},
+    [PLUS_ONE] = {"plus_one", 0, false, 1},
+    [IN_PLACE] = {"in_place", 0, false, 1},
+};
+
+static const char *rmsnorm_refuses(const vt_case *c)
+{
+    if (c->p[TYPE] > VT_BF16)
+        return "type: the norm's weights are f32, f16 or bf16";
+    if (c->p[ROWS] > c->p[TOKENS])
+        return "rows: at most as many as tokens";
+    return c->p[ROWS] && c->p[IN_PLACE] ? "in_place: not with rows" : NULL;
+}
+
+/* rows: 0 for a call without an index. add_rmsnorm has no use for rows and in_place. */
 static const vt_case rmsnorm_cases[] = {
-    {.name = "tokens=1 hidden=576", .p = {1, 576, 0, VT_F32}, .bench = true},
-    {.name = "tokens=512 hidden=576", .p = {512, 576, 0, VT_F32}, .bench = true},
-    {.name = "tokens=2048 hidden=4096", .p = {2048, 4096, 0, VT_F32}, .bench = true},
-    {.name = "tokens=17 hidden=20", .p = {17, 20, 0, VT_F32}},
-    {.name = "tokens=3 hidden=1", .p = {3, 1, 0, VT_F16}},
-    {.name = "tokens=5 hidden=1027 bf16 plus_one", .p = {5, 1027, 0, VT_BF16, 1}},
-    {.name = "tokens=33 hidden=640 rows=4", .p = {33, 640, 4, VT_F32}},
-    {.name = "tokens=6 hidden=576 in place", .p = {6, 576, 0, VT_F16, 0, 1}},
+    {.name = "tokens=1 hidden=576",
+     .p = {[TOKENS] = 1, [HIDDEN] = 576, [TYPE] = VT_F32},
+     .bench = true},
+    {.name = "tokens=512 hidden=576",
+     .p = {[TOKENS] = 512, [HIDDEN] = 576, [TYPE] = VT_F32},
+     .bench = true},
+    {.name = "tokens=2048 hidden=4096",
+     .p = {[TOKENS] = 2048, [HIDDEN] = 4096, [TYPE] = VT_F32},
+     .bench = true},
+    {.name = "tokens=17 hidden=20", .p = {[TOKENS] = 17, [HIDDEN] = 20, [TYPE] = VT_F32}},
+    {.name = "tokens=3 hidden=1", .p = {[TOKENS] = 3, [HIDDEN] = 1, [TYPE] = VT_F16}},
+    {.name = "tokens=5 hidden=1027 bf16 plus_one",
+     .p = {[TOKENS] = 5, [HIDDEN] = 1027, [TYPE] = VT_BF16, [PLUS_ONE] = 1}},
+    {.name = "tokens=33 hidden=640 rows=4",
+     .p = {[TOKENS] = 33, [HIDDEN] = 640, [ROWS] = 4, [TYPE] = VT_F32}},
+    {.name = "tokens=6 hidden=576 in place",
+     .p = {[TOKENS] = 6, [HIDDEN] = 576, [TYPE] = VT_F16, [IN_PLACE] = 1}},
 };
 
 static void *make_args(const vt_case *c, uint64_t seed, vt_arena *arena, bool add,
                        vt_tensor **outputs, int32_t *n_outputs)
 {
-    int64_t tokens = c->p[0], hidden = c->p[1], rows = add ? 0 : c->p[2];
-    bool in_place = c->p[5] && !add;
+    int64_t tokens = c->p[TOKENS], hidden = c->p[HIDDEN], rows = add ? 0 : c->p[ROWS];
+    bool in_place = c->p[IN_PLACE] && !add;
     rmsnorm_args *a = vt_arena_alloc(arena, 1, sizeof *a);
     vt_tensor *x = case_fill(arena, case_tensor_2d(arena, VT_F32, tokens, hidden), 0.1f, 1, &seed);
-    vt_tensor *w = case_fill(arena, case_tensor_1d(arena, (vt_dtype)c->p[3], hidden), 1, 0.3f,
+    vt_tensor *w = case_fill(arena, case_tensor_1d(arena, (vt_dtype)c->p[TYPE], hidden), 1, 0.3f,
                              &seed);
     vt_tensor *y = in_place ? x : case_tensor_2d(arena, VT_F32, rows ? rows : tokens, hidden);
     if (!a || !x || !w || !y)
         return NULL;
-    *a = (rmsnorm_args){.x = x, .weight = w, .y = y, .eps = 1e-5f, .plus_one = c->p[4] != 0};
+    *a = (rmsnorm_args){.x = x, .weight = w, .y = y, .eps = 1e-5f, .plus_one = c->p[PLUS_ONE] != 0};
     outputs[(*n_outputs)++] = y;
     if (rows) {
         int32_t *row = vt_arena_alloc(arena, (size_t)rows, sizeof *row);
@@ -176,6 +205,9 @@ const vt_op rmsnorm_op = {
     .tolerance_reason = "fp32 sum of squares in partial sums against double",
     .cost = rmsnorm_cost,
     .reference = rmsnorm_reference,
+    .fields = rmsnorm_fields,
+    .n_fields = sizeof rmsnorm_fields / sizeof *rmsnorm_fields,
+    .refuses = rmsnorm_refuses,
     .cases = rmsnorm_cases,
     .n_cases = sizeof rmsnorm_cases / sizeof *rmsnorm_cases,
     .make_args = rmsnorm_make_args,
@@ -192,6 +224,9 @@ const vt_op add_rmsnorm_op = {
     .tolerance_reason = "fp32 sum of squares in partial sums against double",
     .cost = add_rmsnorm_cost,
     .reference = add_rmsnorm_reference,
+    .fields = rmsnorm_fields,
+    .n_fields = sizeof rmsnorm_fields / sizeof *rmsnorm_fields,
+    .refuses = rmsnorm_refuses,
     .cases = rmsnorm_cases,
     .n_cases = sizeof rmsnorm_cases / sizeof *rmsnorm_cases,
     .make_args = add_rmsnorm_make_args,

@@ -70,26 +70,76 @@ static void rope_reference(const void *args)
     }
 }
 
-/* p: tokens, heads, kv_heads, head_dim, dims, interleaved, norm dtype + 1 (0: no norms),
- * plus_one */
+enum { TOKENS, HEADS, KV_HEADS, HEAD_DIM, DIMS, INTERLEAVED, NORM, TYPE, PLUS_ONE };
+
+static const vt_field rope_fields[] = {
+    [TOKENS] = {"tokens", 1},
+    [HEADS] = {"heads", 32, false, 512},
+    [KV_HEADS] = {"kv_heads", 8, false, 512},
+    [HEAD_DIM] = {"head_dim", 128, false, 1024},
+    [DIMS] = {"dims", 0, false, 1024},
+    [INTERLEAVED] = {"interleaved", 0, false, 1},
+    [NORM] = {"norm", 0, false, 1},
+    [TYPE] = {"type", VT_F32, true},
+    [PLUS_ONE] = {"plus_one", 0, false, 1},
+};
+
+static const char *rope_refuses(const vt_case *c)
+{
+    int64_t dims = c->p[DIMS] ? c->p[DIMS] : c->p[HEAD_DIM];
+    if (dims > c->p[HEAD_DIM] || dims % 2)
+        return "dims: an even number, head_dim at most";
+    return c->p[TYPE] > VT_BF16 ? "type: the norms' weights are f32, f16 or bf16" : NULL;
+}
+
+/* dims 0: head_dim; type: of the norms' weights */
 static const vt_case rope_cases[] = {
-    {.name = "tokens=1 9/3x64", .p = {1, 9, 3, 64, 64}, .bench = true},
-    {.name = "tokens=512 9/3x64", .p = {512, 9, 3, 64, 64}, .bench = true},
+    {.name = "tokens=1 9/3x64",
+     .p = {[TOKENS] = 1, [HEADS] = 9, [KV_HEADS] = 3, [HEAD_DIM] = 64, [DIMS] = 64},
+     .bench = true},
+    {.name = "tokens=512 9/3x64",
+     .p = {[TOKENS] = 512, [HEADS] = 9, [KV_HEADS] = 3, [HEAD_DIM] = 64, [DIMS] = 64},
+     .bench = true},
     {.name = "tokens=512 16/8x128 norms",
-     .p = {512, 16, 8, 128, 128, 0, VT_F32 + 1},
+     .p = {[TOKENS] = 512,
+           [HEADS] = 16,
+           [KV_HEADS] = 8,
+           [HEAD_DIM] = 128,
+           [DIMS] = 128,
+           [NORM] = 1,
+           [TYPE] = VT_F32},
      .bench = true},
     {.name = "tokens=64 4/1x256 norms plus_one",
-     .p = {64, 4, 1, 256, 256, 0, VT_BF16 + 1, 1},
+     .p = {[TOKENS] = 64,
+           [HEADS] = 4,
+           [KV_HEADS] = 1,
+           [HEAD_DIM] = 256,
+           [DIMS] = 256,
+           [NORM] = 1,
+           [TYPE] = VT_BF16,
+           [PLUS_ONE] = 1},
      .bench = true},
-    {.name = "tokens=7 3/1x20", .p = {7, 3, 1, 20, 20}},
-    {.name = "tokens=5 4/2x40 dims=20", .p = {5, 4, 2, 40, 20}},
-    {.name = "tokens=5 2/2x24 interleaved f16 norms", .p = {5, 2, 2, 24, 16, 1, VT_F16 + 1}},
+    {.name = "tokens=7 3/1x20",
+     .p = {[TOKENS] = 7, [HEADS] = 3, [KV_HEADS] = 1, [HEAD_DIM] = 20, [DIMS] = 20}},
+    {.name = "tokens=5 4/2x40 dims=20",
+     .p = {[TOKENS] = 5, [HEADS] = 4, [KV_HEADS] = 2, [HEAD_DIM] = 40, [DIMS] = 20}},
+    {.name = "tokens=5 2/2x24 interleaved f16 norms",
+     .p = {[TOKENS] = 5,
+           [HEADS] = 2,
+           [KV_HEADS] = 2,
+           [HEAD_DIM] = 24,
+           [DIMS] = 16,
+           [INTERLEAVED] = 1,
+           [NORM] = 1,
+           [TYPE] = VT_F16}},
 };
 
 static void *rope_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
                             vt_tensor *outputs[VT_MAX_OUTPUTS], int32_t *n_outputs)
 {
-    int64_t tokens = c->p[0], n_q = c->p[1] * c->p[3], n_k = c->p[2] * c->p[3];
+    const int64_t *p = c->p;
+    int64_t tokens = p[TOKENS], d = p[HEAD_DIM], n_q = p[HEADS] * d, n_k = p[KV_HEADS] * d,
+            dims = p[DIMS] ? p[DIMS] : d;
     int32_t context = 2 * (int32_t)tokens + 40;
     rope_args *a = vt_arena_alloc(arena, 1, sizeof *a);
     vt_batch *b = case_batch(arena, 16, 1, &(case_seq){(int32_t)tokens, context - 3}, false, 100,
@@ -97,21 +147,21 @@ static void *rope_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
     /* q and k are slices of one fused [tokens, q | k | v] tensor, as a program has them */
     vt_tensor *qkv = case_fill(arena, case_tensor_2d(arena, VT_F32, tokens, n_q + 2 * n_k), 0, 1,
                                &seed);
-    vt_tensor *table = case_tensor_2d(arena, VT_F32, context, c->p[4]);
+    vt_tensor *table = case_tensor_2d(arena, VT_F32, context, dims);
     if (!a || !b || !qkv || !table)
         return NULL;
-    rope_table(&(vt_rope_params){.base = 10000, .dims = (int32_t)c->p[4]}, 0, context, table->data);
+    rope_table(&(vt_rope_params){.base = 10000, .dims = (int32_t)dims}, 0, context, table->data);
     *a = (rope_args){.batch = b,
                      .q = case_slice(arena, qkv, 0, n_q),
                      .k = case_slice(arena, qkv, n_q, n_k),
-                     .head_dim = (int32_t)c->p[3],
-                     .dims = (int32_t)c->p[4],
-                     .interleaved = c->p[5] != 0,
+                     .head_dim = (int32_t)d,
+                     .dims = (int32_t)dims,
+                     .interleaved = p[INTERLEAVED] != 0,
                      .cos_sin = table,
                      .eps = 1e-6f,
-                     .plus_one = c->p[7] != 0};
-    if (c->p[6]) {
-        vt_dtype type = (vt_dtype)(c->p[6] - 1);
+                     .plus_one = p[PLUS_ONE] != 0};
+    if (p[NORM]) {
+        vt_dtype type = (vt_dtype)p[TYPE];
         a->q_norm = case_fill(arena, case_tensor_1d(arena, type, a->head_dim), 1, 0.3f, &seed);
         a->k_norm = case_fill(arena, case_tensor_1d(arena, type, a->head_dim), 1, 0.3f, &seed);
         if (!a->q_norm || !a->k_norm)
@@ -153,6 +203,9 @@ const vt_op rope_op = {
     .tolerance_reason = "three fp32 roundings against one; with norms an fp32 sum against double",
     .cost = rope_cost,
     .reference = rope_reference,
+    .fields = rope_fields,
+    .n_fields = sizeof rope_fields / sizeof *rope_fields,
+    .refuses = rope_refuses,
     .cases = rope_cases,
     .n_cases = sizeof rope_cases / sizeof *rope_cases,
     .make_args = rope_make_args,

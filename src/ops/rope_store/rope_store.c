@@ -36,17 +36,25 @@ enum { TOKENS, DECODES, HEADS, KV_HEADS, HEAD_DIM, DIMS, POOL, PAGE, INTERLEAVED
 
 static const vt_field rope_store_fields[] = {
     [TOKENS] = {"tokens", 1},
-    [DECODES] = {"decodes", 0},
-    [HEADS] = {"heads", 16},
-    [KV_HEADS] = {"kv_heads", 8},
-    [HEAD_DIM] = {"head_dim", 128},
-    [DIMS] = {"dims", 0},
+    [DECODES] = {"decodes", 0, false, 4096},
+    [HEADS] = {"heads", 16, false, 512},
+    [KV_HEADS] = {"kv_heads", 8, false, 512},
+    [HEAD_DIM] = {"head_dim", 128, false, 1024},
+    [DIMS] = {"dims", 0, false, 1024},
     [POOL] = {"kv_type", VT_F16, true},
-    [PAGE] = {"page", 16},
-    [INTERLEAVED] = {"interleaved", 0},
-    [NORM] = {"norm", 0},
-    [SCALED] = {"scaled", 0},
+    [PAGE] = {"page", 16, false, 1024},
+    [INTERLEAVED] = {"interleaved", 0, false, 1},
+    [NORM] = {"norm", 0, false, 1},
+    [SCALED] = {"scaled", 0, false, 1},
 };
+
+static const char *rope_store_refuses(const vt_case *c)
+{
+    int64_t dims = c->p[DIMS] ? c->p[DIMS] : c->p[HEAD_DIM];
+    if (dims > c->p[HEAD_DIM] || dims % 2)
+        return "dims: an even number, head_dim at most";
+    return c->p[POOL] > VT_FP8_E4M3 ? "kv_type: f32, f16, bf16 or fp8" : NULL;
+}
 
 static const vt_case rope_store_cases[] = {
     {.name = "tokens=1 9/3x64 f16",
@@ -206,6 +214,7 @@ const vt_op rope_store_op = {
     .reference = rope_store_reference,
     .fields = rope_store_fields,
     .n_fields = sizeof rope_store_fields / sizeof *rope_store_fields,
+    .refuses = rope_store_refuses,
     .cases = rope_store_cases,
     .n_cases = sizeof rope_store_cases / sizeof *rope_store_cases,
     .make_args = rope_store_make_args,

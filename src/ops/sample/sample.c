@@ -174,45 +174,97 @@ enum {
     MASK_EACH = MASKS /* row r has kind r / KINDS % MASKS */
 };
 
-/* p: rows, vocab, kind of the first row (KINDS: row r has kind r % KINDS, and the last row a NaN),
- * 10 x spread (0: all equal; -1: the ends of what a float can be; -2: zeros of both signs), n > 0:
- * all but every n-th logit are -infinity, kind of mask */
+enum { ROWS, VOCAB, KIND, SPREAD, EVERY, MASK };
+
+static const char *const kind_words[] = {[KIND_GREEDY] = "greedy",
+                                         [KIND_PLAIN] = "plain",
+                                         [KIND_TOP_K] = "top_k",
+                                         [KIND_TOP_P] = "top_p",
+                                         [KIND_MIN_P] = "min_p",
+                                         [KIND_ALL] = "all",
+                                         [KIND_PENALTIES] = "penalties",
+                                         [KIND_SCORE] = "score",
+                                         [KIND_HALF] = "half",
+                                         [KINDS] = "each",
+                                         [KIND_ANY] = "any",
+                                         NULL};
+static const char *const mask_words[] = {[MASK_NONE] = "none", [MASK_ONE] = "one",
+                                         [MASK_HALF] = "half", [MASK_BORDERS] = "borders",
+                                         [MASK_ALL] = "all",   [MASK_NOTHING] = "nothing",
+                                         [MASK_EACH] = "each", NULL};
+
+static const vt_field sample_fields[] = {
+    [ROWS] = {"rows", 1, false, 4096},
+    [VOCAB] = {"vocab", 151936, false, 1 << 20},
+    [KIND] = {"kind", 0, false, KIND_ANY, kind_words},
+    [SPREAD] = {"spread", 30, false, 10000, NULL, true},
+    [EVERY] = {"every", 0, false, 1 << 20},
+    [MASK] = {"mask", 0, false, MASK_EACH, mask_words},
+};
+
+/* kind: of every row's settings; "each": row r has kind r % KINDS, and the last row a NaN. spread: ten
+ * times the deviation of the logits (0: all equal; -1: the ends of what a float can be; -2: zeros of
+ * both signs). every n > 0: all but every n-th logit are -infinity. */
 static const vt_case sample_cases[] = {
-    {.name = "rows=1 vocab=49152 greedy", .p = {1, 49152, KIND_GREEDY, 30}, .bench = true},
-    {.name = "rows=1 vocab=49152 temperature", .p = {1, 49152, KIND_PLAIN, 30}, .bench = true},
-    {.name = "rows=1 vocab=49152 top-k top-p min-p", .p = {1, 49152, KIND_ALL, 30}, .bench = true},
-    {.name = "rows=32 vocab=151936 top-p", .p = {32, 151936, KIND_TOP_P, 30}, .bench = true},
-    {.name = "rows=1 vocab=151936 top-p of a flat row",
-     .p = {1, 151936, KIND_TOP_P, 1},
+    {.name = "rows=1 vocab=49152 greedy",
+     .p = {[ROWS] = 1, [VOCAB] = 49152, [SPREAD] = 30},
      .bench = true},
-    {.name = "rows=41 vocab=1000 all kinds", .p = {41, 1000, KINDS, 25}},
-    {.name = "rows=17 vocab=37 all kinds", .p = {17, 37, KINDS, 20}},
-    {.name = "rows=9 vocab=1 all kinds", .p = {9, 1, KINDS, 20}},
-    {.name = "rows=24 vocab=5003 flat, all kinds", .p = {24, 5003, KINDS, 2}},
-    {.name = "rows=16 vocab=2048 far apart, all kinds", .p = {16, 2048, KINDS, 500}},
-    {.name = "rows=9 vocab=5001 equal, all kinds", .p = {9, 5001, KINDS, 0}},
+    {.name = "rows=1 vocab=49152 temperature",
+     .p = {[ROWS] = 1, [VOCAB] = 49152, [KIND] = KIND_PLAIN, [SPREAD] = 30},
+     .bench = true},
+    {.name = "rows=1 vocab=49152 top-k top-p min-p",
+     .p = {[ROWS] = 1, [VOCAB] = 49152, [KIND] = KIND_ALL, [SPREAD] = 30},
+     .bench = true},
+    {.name = "rows=32 vocab=151936 top-p",
+     .p = {[ROWS] = 32, [VOCAB] = 151936, [KIND] = KIND_TOP_P, [SPREAD] = 30},
+     .bench = true},
+    {.name = "rows=1 vocab=151936 top-p of a flat row",
+     .p = {[ROWS] = 1, [VOCAB] = 151936, [KIND] = KIND_TOP_P, [SPREAD] = 1},
+     .bench = true},
+    {.name = "rows=41 vocab=1000 all kinds",
+     .p = {[ROWS] = 41, [VOCAB] = 1000, [KIND] = KINDS, [SPREAD] = 25}},
+    {.name = "rows=17 vocab=37 all kinds",
+     .p = {[ROWS] = 17, [VOCAB] = 37, [KIND] = KINDS, [SPREAD] = 20}},
+    {.name = "rows=9 vocab=1 all kinds",
+     .p = {[ROWS] = 9, [VOCAB] = 1, [KIND] = KINDS, [SPREAD] = 20}},
+    {.name = "rows=24 vocab=5003 flat, all kinds",
+     .p = {[ROWS] = 24, [VOCAB] = 5003, [KIND] = KINDS, [SPREAD] = 2}},
+    {.name = "rows=16 vocab=2048 far apart, all kinds",
+     .p = {[ROWS] = 16, [VOCAB] = 2048, [KIND] = KINDS, [SPREAD] = 500}},
+    {.name = "rows=9 vocab=5001 equal, all kinds",
+     .p = {[ROWS] = 9, [VOCAB] = 5001, [KIND] = KINDS}},
     {.name = "rows=3 vocab=5002 seven allowed, top-k top-p min-p",
-     .p = {3, 5002, KIND_ALL, 30, 700}},
-    {.name = "rows=120 vocab=3001 any settings", .p = {120, 3001, KIND_ANY, 30}},
-    {.name = "rows=120 vocab=3000 flat, any settings", .p = {120, 3000, KIND_ANY, 1}},
-    {.name = "rows=60 vocab=1999 equal, any settings", .p = {60, 1999, KIND_ANY, 0}},
-    {.name = "rows=60 vocab=1999 any settings, zeros of both signs", .p = {60, 1999, KIND_ANY, -2}},
-    {.name = "rows=60 vocab=997 any settings, extreme logits", .p = {60, 997, KIND_ANY, -1}},
+     .p = {[ROWS] = 3, [VOCAB] = 5002, [KIND] = KIND_ALL, [SPREAD] = 30, [EVERY] = 700}},
+    {.name = "rows=120 vocab=3001 any settings",
+     .p = {[ROWS] = 120, [VOCAB] = 3001, [KIND] = KIND_ANY, [SPREAD] = 30}},
+    {.name = "rows=120 vocab=3000 flat, any settings",
+     .p = {[ROWS] = 120, [VOCAB] = 3000, [KIND] = KIND_ANY, [SPREAD] = 1}},
+    {.name = "rows=60 vocab=1999 equal, any settings",
+     .p = {[ROWS] = 60, [VOCAB] = 1999, [KIND] = KIND_ANY}},
+    {.name = "rows=60 vocab=1999 any settings, zeros of both signs",
+     .p = {[ROWS] = 60, [VOCAB] = 1999, [KIND] = KIND_ANY, [SPREAD] = -2}},
+    {.name = "rows=60 vocab=997 any settings, extreme logits",
+     .p = {[ROWS] = 60, [VOCAB] = 997, [KIND] = KIND_ANY, [SPREAD] = -1}},
     {.name = "rows=60 vocab=8195 any settings, extreme logits, masked",
-     .p = {60, 8195, KIND_ANY, -1, 0, MASK_EACH}},
-    {.name = "rows=3 vocab=20000 top-k of half", .p = {3, 20000, KIND_HALF, 20}},
-    {.name = "rows=60 vocab=1000 all kinds, masked", .p = {60, 1000, KINDS, 25, 0, MASK_EACH}},
-    {.name = "rows=60 vocab=33 all kinds, masked", .p = {60, 33, KINDS, 25, 0, MASK_EACH}},
-    {.name = "rows=60 vocab=64 flat, all kinds, masked", .p = {60, 64, KINDS, 2, 0, MASK_EACH}},
-    {.name = "rows=60 vocab=1 all kinds, masked", .p = {60, 1, KINDS, 25, 0, MASK_EACH}},
+     .p = {[ROWS] = 60, [VOCAB] = 8195, [KIND] = KIND_ANY, [SPREAD] = -1, [MASK] = MASK_EACH}},
+    {.name = "rows=3 vocab=20000 top-k of half",
+     .p = {[ROWS] = 3, [VOCAB] = 20000, [KIND] = KIND_HALF, [SPREAD] = 20}},
+    {.name = "rows=60 vocab=1000 all kinds, masked",
+     .p = {[ROWS] = 60, [VOCAB] = 1000, [KIND] = KINDS, [SPREAD] = 25, [MASK] = MASK_EACH}},
+    {.name = "rows=60 vocab=33 all kinds, masked",
+     .p = {[ROWS] = 60, [VOCAB] = 33, [KIND] = KINDS, [SPREAD] = 25, [MASK] = MASK_EACH}},
+    {.name = "rows=60 vocab=64 flat, all kinds, masked",
+     .p = {[ROWS] = 60, [VOCAB] = 64, [KIND] = KINDS, [SPREAD] = 2, [MASK] = MASK_EACH}},
+    {.name = "rows=60 vocab=1 all kinds, masked",
+     .p = {[ROWS] = 60, [VOCAB] = 1, [KIND] = KINDS, [SPREAD] = 25, [MASK] = MASK_EACH}},
     {.name = "rows=60 vocab=3001 any settings, masked",
-     .p = {60, 3001, KIND_ANY, 30, 0, MASK_EACH}},
+     .p = {[ROWS] = 60, [VOCAB] = 3001, [KIND] = KIND_ANY, [SPREAD] = 30, [MASK] = MASK_EACH}},
     {.name = "rows=11 vocab=16385 one allowed, all kinds",
-     .p = {11, 16385, KINDS, 25, 0, MASK_ONE}},
+     .p = {[ROWS] = 11, [VOCAB] = 16385, [KIND] = KINDS, [SPREAD] = 25, [MASK] = MASK_ONE}},
     {.name = "rows=11 vocab=40003 far apart, borders of words allowed, all kinds",
-     .p = {11, 40003, KINDS, 500, 0, MASK_BORDERS}},
+     .p = {[ROWS] = 11, [VOCAB] = 40003, [KIND] = KINDS, [SPREAD] = 500, [MASK] = MASK_BORDERS}},
     {.name = "rows=32 vocab=151936 top-k top-p min-p, half masked",
-     .p = {32, 151936, KIND_ALL, 30, 0, MASK_HALF},
+     .p = {[ROWS] = 32, [VOCAB] = 151936, [KIND] = KIND_ALL, [SPREAD] = 30, [MASK] = MASK_HALF},
      .bench = true},
 };
 
@@ -314,24 +366,25 @@ static const uint32_t *make_mask(vt_arena *arena, int64_t kind, int32_t vocab, u
 static void *sample_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
                               vt_tensor *outputs[VT_MAX_OUTPUTS], int32_t *n_outputs)
 {
-    int64_t rows = c->p[0], vocab = c->p[1];
+    int64_t rows = c->p[ROWS], vocab = c->p[VOCAB];
     sample_args *a = vt_arena_alloc(arena, 1, sizeof *a);
     vt_sample_row *row = vt_arena_alloc(arena, (size_t)rows, sizeof *row),
                   **at = vt_arena_alloc(arena, 1, sizeof *at);
     vt_tensor *logits = case_tensor_2d(arena, VT_F32, rows, vocab);
-    if (!a || !row || !at || !case_fill(arena, logits, 0, (float)c->p[3] * 0.1f, &seed))
+    if (!a || !row || !at || !case_fill(arena, logits, 0, (float)c->p[SPREAD] * 0.1f, &seed))
         return NULL;
     for (int64_t r = 0; r < rows; r++)
-        row[r] = make_row(arena, c->p[2] == KINDS ? r % KINDS : c->p[2], (int32_t)vocab, &seed);
-    if (c->p[3] < 0)
-        fill_extremes(logits, c->p[3] == -2, &seed);
-    for (int64_t i = 0; c->p[4] > 0 && i < rows * vocab; i++)
-        if (i % c->p[4])
+        row[r] = make_row(arena, c->p[KIND] == KINDS ? r % KINDS : c->p[KIND], (int32_t)vocab,
+                          &seed);
+    if (c->p[SPREAD] < 0)
+        fill_extremes(logits, c->p[SPREAD] == -2, &seed);
+    for (int64_t i = 0; c->p[EVERY] > 0 && i < rows * vocab; i++)
+        if (i % c->p[EVERY])
             tensor_set(logits, i / vocab, i % vocab, -INFINITY);
-    for (int64_t r = 0; r < rows && c->p[5] != MASK_NONE; r++)
-        row[r].mask = make_mask(arena, c->p[5] == MASK_EACH ? r / KINDS % MASKS : c->p[5],
+    for (int64_t r = 0; r < rows && c->p[MASK] != MASK_NONE; r++)
+        row[r].mask = make_mask(arena, c->p[MASK] == MASK_EACH ? r / KINDS % MASKS : c->p[MASK],
                                 (int32_t)vocab, &seed);
-    if (c->p[2] == KINDS)
+    if (c->p[KIND] == KINDS)
         tensor_set(logits, rows - 1, vocab / 2, NAN);
     *at = row;
     *a = (sample_args){.logits = logits,
@@ -378,6 +431,8 @@ const vt_op sample_op = {
         "tokens are exact; a log-probability carries the fp32 rounding of its logit and of the sum",
     .cost = sample_cost,
     .reference = sample_reference,
+    .fields = sample_fields,
+    .n_fields = sizeof sample_fields / sizeof *sample_fields,
     .cases = sample_cases,
     .n_cases = sizeof sample_cases / sizeof *sample_cases,
     .make_args = sample_make_args,

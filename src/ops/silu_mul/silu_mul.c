@@ -36,26 +36,44 @@ static void silu_mul_reference(const void *args)
         }
 }
 
-/* p: tokens, n, activation, scale of x */
+enum { TOKENS, N, ACTIVATION, SPREAD };
+
+static const char *const activations[] = {
+    [VT_ACT_SILU] = "silu", [VT_ACT_GELU_TANH] = "gelu", NULL};
+
+static const vt_field silu_mul_fields[] = {
+    [TOKENS] = {"tokens", 1},
+    [N] = {"n", 12288},
+    [ACTIVATION] = {"activation", 0, false, 1, activations},
+    [SPREAD] = {"spread", 2, false, 1000},
+};
+
+/* spread: the deviation of x */
 static const vt_case silu_mul_cases[] = {
-    {.name = "tokens=1 n=1536 silu", .p = {1, 1536, VT_ACT_SILU, 2}, .bench = true},
-    {.name = "tokens=512 n=1536 silu", .p = {512, 1536, VT_ACT_SILU, 2}, .bench = true},
-    {.name = "tokens=512 n=2048 gelu", .p = {512, 2048, VT_ACT_GELU_TANH, 2}, .bench = true},
-    {.name = "tokens=5 n=1 silu", .p = {5, 1, VT_ACT_SILU, 2}},
-    {.name = "tokens=3 n=1061 gelu", .p = {3, 1061, VT_ACT_GELU_TANH, 2}},
-    {.name = "tokens=3 n=333 silu far out", .p = {3, 333, VT_ACT_SILU, 100}},
-    {.name = "tokens=3 n=333 gelu far out", .p = {3, 333, VT_ACT_GELU_TANH, 100}},
+    {.name = "tokens=1 n=1536 silu", .p = {[TOKENS] = 1, [N] = 1536, [SPREAD] = 2}, .bench = true},
+    {.name = "tokens=512 n=1536 silu",
+     .p = {[TOKENS] = 512, [N] = 1536, [SPREAD] = 2},
+     .bench = true},
+    {.name = "tokens=512 n=2048 gelu",
+     .p = {[TOKENS] = 512, [N] = 2048, [ACTIVATION] = VT_ACT_GELU_TANH, [SPREAD] = 2},
+     .bench = true},
+    {.name = "tokens=5 n=1 silu", .p = {[TOKENS] = 5, [N] = 1, [SPREAD] = 2}},
+    {.name = "tokens=3 n=1061 gelu",
+     .p = {[TOKENS] = 3, [N] = 1061, [ACTIVATION] = VT_ACT_GELU_TANH, [SPREAD] = 2}},
+    {.name = "tokens=3 n=333 silu far out", .p = {[TOKENS] = 3, [N] = 333, [SPREAD] = 100}},
+    {.name = "tokens=3 n=333 gelu far out",
+     .p = {[TOKENS] = 3, [N] = 333, [ACTIVATION] = VT_ACT_GELU_TANH, [SPREAD] = 100}},
 };
 
 static void *silu_mul_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
                                 vt_tensor *outputs[VT_MAX_OUTPUTS], int32_t *n_outputs)
 {
     silu_mul_args *a = vt_arena_alloc(arena, 1, sizeof *a);
-    vt_tensor *x = case_tensor_2d(arena, VT_F32, c->p[0], 2 * c->p[1]);
-    vt_tensor *y = case_tensor_2d(arena, VT_F32, c->p[0], c->p[1]);
-    if (!a || !case_fill(arena, x, 0, (float)c->p[3], &seed) || !y)
+    vt_tensor *x = case_tensor_2d(arena, VT_F32, c->p[TOKENS], 2 * c->p[N]);
+    vt_tensor *y = case_tensor_2d(arena, VT_F32, c->p[TOKENS], c->p[N]);
+    if (!a || !case_fill(arena, x, 0, (float)c->p[SPREAD], &seed) || !y)
         return NULL;
-    *a = (silu_mul_args){.x = x, .y = y, .activation = (vt_activation)c->p[2]};
+    *a = (silu_mul_args){.x = x, .y = y, .activation = (vt_activation)c->p[ACTIVATION]};
     outputs[0] = y;
     *n_outputs = 1;
     return a;
@@ -87,6 +105,8 @@ const vt_op silu_mul_op = {
     .tolerance_reason = "a polynomial exponential within 1.5e-7 and five fp32 roundings",
     .cost = silu_mul_cost,
     .reference = silu_mul_reference,
+    .fields = silu_mul_fields,
+    .n_fields = sizeof silu_mul_fields / sizeof *silu_mul_fields,
     .cases = silu_mul_cases,
     .n_cases = sizeof silu_mul_cases / sizeof *silu_mul_cases,
     .make_args = silu_mul_make_args,

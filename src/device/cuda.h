@@ -3,7 +3,8 @@
  * How a kernel comes to be (the whole of it, for who writes the next one):
  *   1. src/ops/<op>/<name>.cu: header-free text; `ptx.cuh` is pasted in front (types, PTX
  *      wrappers). The entry is extern "C" __global__ with one `const __grid_constant__` parameter
- *      struct. Template parameters are macros (HIDDEN, THREADS ...), always integers; PDL (0 or 1)
+ *      struct, which src/ops/<op>/<name>_params.h declares for kernel and host alike (such headers
+ *      are embedded too). Template parameters are macros (HIDDEN, THREADS ...), always integers; PDL (0 or 1)
  *      and LEVEL (80 or 90) are added here.
  *   2. src/ops/<op>/<op>_cuda.c: `const vt_impl <op>_cuda_impl`; its run() fills the same struct:
  *          vt_cuda_launch(lane->cuda,

@@ -74,11 +74,11 @@ INLINE uint4 load_weights16(const void *p)
     return v;
 }
 
-// Races that do no harm, told to the race detector of the emulated GPU, from here to the next one of these. They are
-// nothing on a GPU.
-//   loads that are issued before it is known whether they are needed: somebody may write what is thrown away
+// Harmless races. These marks tell the race detector of the emulated GPU; each holds until the next one. On a GPU
+// they compile to nothing.
+//   loads that are issued before it is known whether they are needed: another thread may write the value, which is then thrown away
 //   stores of the same value by several, each of which then reads what it has stored itself
-//   stores of padding tokens' K and V, all of them to page 0: whatever it holds then, no result is of it
+//   stores of padding tokens' K and V, all of them to page 0, which no result reads
 #ifdef __EMULATED_GPU__
 #define LOADS_ARE_DISCARDED(condition) emu_loads_are_discarded(condition)
 #define STORES_ARE_EQUAL(condition) emu_stores_are_equal(condition)

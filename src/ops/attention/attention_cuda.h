@@ -51,14 +51,14 @@ typedef struct attention_plan_config {
     attention_decode_shape few; /* the shape for at most ATTENTION_FEW decodes */
     bool narrow;                /* CTAs for more decodes have too few warps for shared items */
     int32_t tile_rows;          /* packed rows of a prefill tile */
-    /* Decodes with the same first pages read these once where that saves so many KV rows (tokens
-     * times kv_heads) or more; 0: never */
+    /* Decodes with the same first pages read them once where that saves at least this many KV rows
+     * (tokens times kv_heads); 0: never */
     int32_t shared_rows;
 } attention_plan_config;
 
 enum {
-    /* At most so many decodes are cut for latency and never share pages: sharing was measured to
-     * lose there. Padding never crosses this number (exec/cuda_step.c), so it changes neither. */
+    /* Up to this many decodes are cut for latency and never share pages: there sharing was measured
+     * to lose. Padding never crosses this number (exec/cuda_step.c), so it changes neither. */
     ATTENTION_FEW = 4,
     DECODE_BLOCK = 16 /* tokens that a warp of the decode kernel takes at once */
 };

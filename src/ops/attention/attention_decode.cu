@@ -9,7 +9,7 @@
 //     read once for all of them. Warp w takes the blocks of 16 tokens w, w + WARPS, ... of the
 //     range through its own ring of STAGES blocks in shared memory (cp.async, no barrier between
 //     warps), with its own running maximum and sum; they meet once at the end
-//   that several sequences share, its pages being the same: four warps, 64 rows (sequence, head),
+//   that several sequences share because their pages are the same: four warps, 64 rows (sequence, head),
 //     16 a warp, and the four rings together are STAGES blocks of 64 tokens that all warps read
 // A range that is not the whole sequence leaves (m, l, O) in fp32 in a slot; the last CTA of a
 // (sequence, kv head) merges the sequence's slots, which are in rising order of KV.

@@ -24,7 +24,8 @@
 
 enum { RANGE_GRAIN = 64 };
 
-/* Ranges that the SMs have room for, two a SM or, of few decodes, one. */
+/* How many KV ranges to aim for: two per SM, or one per SM when there are at most ATTENTION_FEW
+ * decodes. */
 static int32_t decode_target(const attention_plan_config *c, int32_t n_decode)
 {
     int32_t n = (n_decode <= ATTENTION_FEW ? 1 : 2) * c->sm_count / c->kv_heads;
@@ -58,7 +59,7 @@ attention_decode_shape attention_decode_shape_of(const vt_target *t, int32_t hea
     return shape[i];
 }
 
-/* Slots that a plan of so many items can need. A range that is one sequence's takes one; a shared
+/* The most slots that a plan of `items` items can need. A range that is one sequence's takes one; a shared
  * one as many as it has members, of which a tile has ATTENTION_SHARED_ROWS * kv_heads / heads, and
  * all tiles together have at most half as many ranges again as decode_target() and one for each
  * sequence. */
@@ -174,7 +175,8 @@ static void plan_group(const attention_plan_config *c, plan_work *p, const share
         }
 }
 
-/* Of one of few decodes: as many as its length needs, and if that is several, finer ones. */
+/* KV ranges for one decode of a small batch: enough to cover its length. If that is more than one,
+ * cut finer. */
 static int32_t ranges_of_few(const attention_plan_config *c, const vt_batch *b, int32_t len,
                              int32_t aim)
 {
@@ -185,7 +187,7 @@ static int32_t ranges_of_few(const attention_plan_config *c, const vt_batch *b, 
     return n > 1 && fine > n ? fine : n;
 }
 
-/* What a sequence has alone. Every later one keeps room for one item. */
+/* Items for the KV that a sequence shares with no other. Each later sequence keeps room for one item. */
 static void plan_own(const attention_plan_config *c, const vt_batch *b, plan_work *p, int32_t s)
 {
     bool known = s < SHARED_MOST_SEQS;
@@ -209,7 +211,7 @@ static void plan_own(const attention_plan_config *c, const vt_batch *b, plan_wor
     }
 }
 
-/* Tokens that a range should have. */
+/* How many KV tokens a range should have. */
 static int32_t aim_of(const attention_plan_config *c, const vt_batch *b,
                       const shared_groups *groups)
 {
@@ -234,7 +236,7 @@ int32_t attention_decode_fill(const attention_plan_config *c, const vt_batch *b,
     p.item = plan;
     p.capacity = capacity;
     p.n_items = p.n_slots = 0;
-    /* of few, the rest of a capacity is for the bucket's padding */
+    /* In a small batch the rest of the capacity is left to the bucket's padding. */
     p.most = b->n_decode <= ATTENTION_FEW
                  ? attention_decode_capacity(c, b->n_decode, INT32_MAX - RANGE_GRAIN)
                  : capacity;

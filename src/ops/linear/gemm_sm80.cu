@@ -32,182 +32,238 @@ INLINE i32 weight_row(i32 j0, i32 r, i32 rows)
     }
 }
 
-KERNEL __launch_bounds__(kThreads, 1) gemm_sm80(const __grid_constant__ gemm_sm80_params p)
-{
-    static_assert(K % 8 == 0 && kNi % 2 == 0, "16-byte loads; B fragments come in pairs");
-    extern __shared__ __align__(1024) u8 shared[];
-    u32 base = shared_address(shared);
-    int tid = threadIdx.x, lane = tid % 32, warp = tid / 32, wm = warp / 4, wn = warp % 4;
+// ---- the tile of a CTA ----
 
-    // tile of this CTA: groups of 8 token tiles, token tile fastest
+struct GemmTile {
+    i32 m0, j0;       // first token, first output
+    i32 tiles;        // of the whole product
+    int step0, step1; // steps of K [step0, step1), of kBk each
+};
+
+// Groups of 8 token tiles, token tile fastest. A tile beyond the product has m0 or j0 beyond it.
+INLINE GemmTile tile_of(const gemm_sm80_params &p)
+{
+    GemmTile t;
     i32 tiles_m = (p.n_tokens + BM - 1) / BM, tiles_n = (p.rows + kOut - 1) / kOut;
     i32 group = blockIdx.x / (8 * tiles_n), in_group = blockIdx.x % (8 * tiles_n);
-    i32 height = min(8, tiles_m - group * 8), m0 = (group * 8 + in_group % height) * BM,
-        j0 = in_group / height * kOut;
-    if (m0 >= p.n_tokens || j0 >= p.rows)
-        return;
-    int step0 = segment_begin(blockIdx.z, SPLIT, K) / kBk,
-        step1 = min(segment_begin(blockIdx.z + 1, SPLIT, K) / kBk, kSteps);
+    i32 height = min(8, tiles_m - group * 8);
+    t.m0 = (group * 8 + in_group % height) * BM;
+    t.j0 = in_group / height * kOut;
+    t.tiles = tiles_m * tiles_n;
+    t.step0 = segment_begin(blockIdx.z, SPLIT, K) / kBk;
+    t.step1 = min(segment_begin(blockIdx.z + 1, SPLIT, K) / kBk, kSteps);
+    return t;
+}
 
-    auto fetch_w = [&](int step, int stage) {
-        u32 to = base + stage * kStageBytes + BM * 128;
-#pragma unroll
-        for (int i = tid; i < BN * 8; i += kThreads) {
-            int r = i / 8, c = i % 8, k = step * kBk + c * 8;
-            i32 j = weight_row(j0, r, p.rows);
-            copy_async16(to + swizzled(r, c), p.w + (i64)(j < 0 ? 0 : j) * K + (k < K ? k : 0),
-                         j >= 0 && k < K ? 16 : 0);
-        }
-    };
-    auto fetch_x = [&](int step, int stage) {
-        u32 to = base + stage * kStageBytes;
-#pragma unroll
-        for (int i = tid; i < BM * 8; i += kThreads) {
-            int r = i / 8, c = i % 8, k = step * kBk + c * 8, t = m0 + r;
-            bool inside = t < p.n_tokens && k < K;
-            copy_async16(to + swizzled(r, c),
-                         p.x + (i64)(inside ? t : 0) * p.x_stride + (inside ? k : 0),
-                         inside ? 16 : 0);
-        }
-    };
+// ---- global -> shared ----
 
+// Step `step` of the tile's weight rows to the stage at `to`, behind its tokens.
+INLINE void fetch_w(const gemm_sm80_params &p, const GemmTile &t, int step, u32 to)
+{
+    to += BM * 128;
+#pragma unroll
+    for (int i = threadIdx.x; i < BN * 8; i += kThreads) {
+        int r = i / 8, c = i % 8, k = step * kBk + c * 8;
+        i32 j = weight_row(t.j0, r, p.rows);
+        copy_async16(to + swizzled(r, c), p.w + (i64)(j < 0 ? 0 : j) * K + (k < K ? k : 0),
+                     j >= 0 && k < K ? 16 : 0);
+    }
+}
+
+// The same of the tile's tokens.
+INLINE void fetch_x(const gemm_sm80_params &p, const GemmTile &t, int step, u32 to)
+{
+#pragma unroll
+    for (int i = threadIdx.x; i < BM * 8; i += kThreads) {
+        int r = i / 8, c = i % 8, k = step * kBk + c * 8, token = t.m0 + r;
+        bool inside = token < p.n_tokens && k < K;
+        copy_async16(to + swizzled(r, c),
+                     p.x + (i64)(inside ? token : 0) * p.x_stride + (inside ? k : 0),
+                     inside ? 16 : 0);
+    }
+}
+
+// ---- products ----
+
+typedef float Accumulators[kMi][kNi][4]; // of this warp's kWm tokens x kWn weight rows
+
+// acc += the stage at `xs`: kBk elements of K.
+INLINE void multiply_stage(u32 xs, Accumulators &acc)
+{
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, wm = warp / 4, wn = warp % 4;
+    u32 ws = xs + BM * 128;
+#pragma unroll
+    for (int kk = 0; kk < 4; kk++) {
+        frag4 a[kMi], b[kNi / 2];
+#pragma unroll
+        for (int i = 0; i < kMi; i++)
+            a[i] = load_matrix4(xs + swizzled(wm * kWm + i * 16 + lane % 16, kk * 2 + lane / 16));
+#pragma unroll
+        for (int i = 0; i < kNi / 2; i++)
+            b[i] = load_matrix4(ws + swizzled(wn * kWn + i * 16 + lane / 16 * 8 + lane % 8,
+                                              kk * 2 + lane / 8 % 2));
+#pragma unroll
+        for (int i = 0; i < kMi; i++)
+#pragma unroll
+            for (int j = 0; j < kNi; j++)
+                mma_bf16(acc[i][j], a[i].r[0], a[i].r[1], a[i].r[2], a[i].r[3],
+                         b[j / 2].r[j % 2 * 2], b[j / 2].r[j % 2 * 2 + 1]);
+    }
+}
+
+// A segment of K has ended: its sums go to `total`, acc begins again.
+constexpr bool kApart = SEGMENTS > 1;
+typedef float Totals[kApart ? kMi : 1][kApart ? kNi : 1][4];
+INLINE void add_segment(Totals &total, Accumulators &acc, bool first)
+{
+#pragma unroll
+    for (int i = 0; i < kMi * kNi * 4; i++) {
+        float &sum = total[kApart ? i / 4 / kNi : 0][kApart ? i / 4 % kNi : 0][i % 4];
+        float &part = acc[i / 4 / kNi][i / 4 % kNi][i % 4];
+        sum = first ? part : sum + part;
+        part = 0.f;
+    }
+}
+
+// This CTA's part of K: acc = x W^T over its steps, STAGES - 1 of them on the way.
+INLINE void multiply(const gemm_sm80_params &p, const GemmTile &t, u32 base, Accumulators &acc)
+{
     // weights of the first stages may be asked for before the inputs exist
 #pragma unroll
     for (int s = 0; s < STAGES - 1; s++)
-        if (step0 + s < step1)
-            fetch_w(step0 + s, s);
+        if (t.step0 + s < t.step1)
+            fetch_w(p, t, t.step0 + s, base + s * kStageBytes);
     pdl_go();
     pdl_wait();
 #pragma unroll
     for (int s = 0; s < STAGES - 1; s++) {
-        if (step0 + s < step1)
-            fetch_x(step0 + s, s);
+        if (t.step0 + s < t.step1)
+            fetch_x(p, t, t.step0 + s, base + s * kStageBytes);
         copy_async_commit();
     }
-
-    float acc[kMi][kNi][4] = {};
-    constexpr bool kApart = SEGMENTS > 1;
-    float total[kApart ? kMi : 1][kApart ? kNi : 1][4];
-    auto add_segment = [&](bool first) {
-#pragma unroll
-        for (int i = 0; i < kMi * kNi * 4; i++) {
-            float &sum = total[kApart ? i / 4 / kNi : 0][kApart ? i / 4 % kNi : 0][i % 4];
-            float &part = acc[i / 4 / kNi][i / 4 % kNi][i % 4];
-            sum = first ? part : sum + part;
-            part = 0.f;
-        }
-    };
+    Totals total;
     int stage = 0, segment = 1;
-    for (int step = step0; step < step1; step++) {
+    for (int step = t.step0; step < t.step1; step++) {
         if (kApart && step == segment_begin(segment, SEGMENTS, K) / kBk)
-            add_segment(segment++ == 1);
+            add_segment(total, acc, segment++ == 1);
         copy_async_wait<STAGES - 2>();
         __syncthreads();
         int ahead = step + STAGES - 1, into = (stage + STAGES - 1) % STAGES;
-        if (ahead < step1) {
-            fetch_w(ahead, into);
-            fetch_x(ahead, into);
+        if (ahead < t.step1) {
+            fetch_w(p, t, ahead, base + into * kStageBytes);
+            fetch_x(p, t, ahead, base + into * kStageBytes);
         }
         copy_async_commit();
-        u32 xs = base + stage * kStageBytes, ws = xs + BM * 128;
-#pragma unroll
-        for (int kk = 0; kk < 4; kk++) {
-            frag4 a[kMi], b[kNi / 2];
-#pragma unroll
-            for (int i = 0; i < kMi; i++)
-                a[i] = load_matrix4(xs +
-                                    swizzled(wm * kWm + i * 16 + lane % 16, kk * 2 + lane / 16));
-#pragma unroll
-            for (int i = 0; i < kNi / 2; i++)
-                b[i] = load_matrix4(ws + swizzled(wn * kWn + i * 16 + lane / 16 * 8 + lane % 8,
-                                                  kk * 2 + lane / 8 % 2));
-#pragma unroll
-            for (int i = 0; i < kMi; i++)
-#pragma unroll
-                for (int j = 0; j < kNi; j++)
-                    mma_bf16(acc[i][j], a[i].r[0], a[i].r[1], a[i].r[2], a[i].r[3],
-                             b[j / 2].r[j % 2 * 2], b[j / 2].r[j % 2 * 2 + 1]);
-        }
+        multiply_stage(base + stage * kStageBytes, acc);
         stage = (stage + 1) % STAGES;
     }
     copy_async_wait<0>();
     if constexpr (kApart) {
-        add_segment(false);
+        add_segment(total, acc, false);
 #pragma unroll
         for (int i = 0; i < kMi * kNi; i++)
             *(float4 *)acc[i / kNi][i % kNi] = *(float4 *)total[i / kNi][i % kNi];
     }
+}
 
-    if constexpr (SPLIT > 1) {
-        constexpr int kQuads = kMi * kNi;
-        i32 tiles = tiles_m * tiles_n, tile = blockIdx.x;
-        float4 *mine = (float4 *)p.partial + ((i64)blockIdx.z * tiles + tile) * kQuads * kThreads +
-                       tid;
+// SPLIT > 1: the last CTA of a tile gets the sum of all parts, in rising order; false for the others.
+INLINE bool join_parts(const gemm_sm80_params &p, i32 tiles, Accumulators &acc)
+{
+    constexpr int kQuads = kMi * kNi;
+    int tid = threadIdx.x;
+    i32 tile = blockIdx.x;
+    float4 *mine = (float4 *)p.partial + ((i64)blockIdx.z * tiles + tile) * kQuads * kThreads + tid;
 #pragma unroll
-        for (int i = 0; i < kQuads; i++)
-            mine[i * kThreads] = *(float4 *)acc[i / kNi][i % kNi];
-        if (!last_of(p.tickets + tile, SPLIT))
-            return;
+    for (int i = 0; i < kQuads; i++)
+        mine[i * kThreads] = *(float4 *)acc[i / kNi][i % kNi];
+    if (!last_of(p.tickets + tile, SPLIT))
+        return false;
 #pragma unroll
-        for (int i = 0; i < kQuads; i++) {
-            float4 sum;
+    for (int i = 0; i < kQuads; i++) {
+        float4 sum;
 #pragma unroll
-            for (int z = 0; z < SPLIT; z++) {
-                float4 v = __ldcg((const float4 *)p.partial +
-                                  (((i64)z * tiles + tile) * kQuads + i) * kThreads + tid);
-                sum = z == 0 ? v : make_float4(sum.x + v.x, sum.y + v.y, sum.z + v.z, sum.w + v.w);
-            }
-            *(float4 *)acc[i / kNi][i % kNi] = sum;
+        for (int z = 0; z < SPLIT; z++) {
+            float4 v = __ldcg((const float4 *)p.partial +
+                              (((i64)z * tiles + tile) * kQuads + i) * kThreads + tid);
+            sum = z == 0 ? v : make_float4(sum.x + v.x, sum.y + v.y, sum.z + v.z, sum.w + v.w);
         }
+        *(float4 *)acc[i / kNi][i % kNi] = sum;
     }
+    return true;
+}
 
-    // epilogue: lane (g, q) holds rows g and g + 8, columns 2 q and 2 q + 1 of each 16 x 8 fragment
-    int g = lane / 4, q = lane % 4;
-    auto put = [&](i32 t, i32 j, float a, float b) { // outputs j and j + 1 of token t
-        if (t >= p.n_tokens)
-            return;
+// ---- epilogue: lane (g, q) holds rows g and g + 8, columns 2 q and 2 q + 1 of each 16 x 8 fragment ----
+
+// Outputs j and j + 1 of token t.
+INLINE void put(const gemm_sm80_params &p, i32 t, i32 j, float a, float b)
+{
+    if (t >= p.n_tokens)
+        return;
 #pragma unroll
-        for (int e = 0; e < 2; e++) {
-            float v = e ? b : a;
-            if (j + e >= p.rows)
-                return;
-            if constexpr (RESIDUAL)
-                v = plus(v, bf16_f32(p.residual[(i64)t * p.residual_stride + j + e]));
-            if constexpr (OUT_F32)
-                ((float *)p.y)[(i64)t * p.y_stride + j + e] = v;
-            else
-                ((u16 *)p.y)[(i64)t * p.y_stride + j + e] = f32_bf16(v);
-        }
-    };
-    auto biased = [&](float v, i32 j, i32 row) {
-        return BIAS && j < p.rows ? scaled(v, p.scale, p.bias[row]) : scaled(v, p.scale);
-    };
+    for (int e = 0; e < 2; e++) {
+        float v = e ? b : a;
+        if (j + e >= p.rows)
+            return;
+        if constexpr (RESIDUAL)
+            v = plus(v, bf16_f32(p.residual[(i64)t * p.residual_stride + j + e]));
+        if constexpr (OUT_F32)
+            ((float *)p.y)[(i64)t * p.y_stride + j + e] = v;
+        else
+            ((u16 *)p.y)[(i64)t * p.y_stride + j + e] = f32_bf16(v);
+    }
+}
+
+// A sum of output j, which is row `row` of the weight.
+INLINE float biased(const gemm_sm80_params &p, float v, i32 j, i32 row)
+{
+    return BIAS && j < p.rows ? scaled(v, p.scale, p.bias[row]) : scaled(v, p.scale);
+}
+
+INLINE void finish(const gemm_sm80_params &p, const GemmTile &tile, const Accumulators &acc)
+{
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, wm = warp / 4, wn = warp % 4;
+    int g = lane / 4, q = lane % 4;
 #pragma unroll
     for (int i = 0; i < kMi; i++) {
-        i32 t = m0 + wm * kWm + i * 16 + g;
+        i32 t = tile.m0 + wm * kWm + i * 16 + g;
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             if constexpr (PAIR) {
 #pragma unroll
                 for (int n = 0; n < kNi; n += 2) {
-                    i32 j = j0 + (wn * kWn + n * 8) / 2 + 2 * q;
+                    i32 j = tile.j0 + (wn * kWn + n * 8) / 2 + 2 * q;
                     float v[2];
 #pragma unroll
                     for (int e = 0; e < 2; e++) {
-                        float gate = biased(acc[i][n][2 * h + e], j + e, j + e);
-                        float up = biased(acc[i][n + 1][2 * h + e], j + e, p.rows + j + e);
+                        float gate = biased(p, acc[i][n][2 * h + e], j + e, j + e);
+                        float up = biased(p, acc[i][n + 1][2 * h + e], j + e, p.rows + j + e);
                         v[e] = (PAIR == 1 ? silu(gate) : gelu_tanh(gate)) * up;
                     }
-                    put(t + 8 * h, j, v[0], v[1]);
+                    put(p, t + 8 * h, j, v[0], v[1]);
                 }
             } else {
 #pragma unroll
                 for (int n = 0; n < kNi; n++) {
-                    i32 j = j0 + wn * kWn + n * 8 + 2 * q;
-                    put(t + 8 * h, j, biased(acc[i][n][2 * h], j, j),
-                        biased(acc[i][n][2 * h + 1], j + 1, j + 1));
+                    i32 j = tile.j0 + wn * kWn + n * 8 + 2 * q;
+                    put(p, t + 8 * h, j, biased(p, acc[i][n][2 * h], j, j),
+                        biased(p, acc[i][n][2 * h + 1], j + 1, j + 1));
                 }
             }
         }
     }
+}
+
+KERNEL __launch_bounds__(kThreads, 1) gemm_sm80(const __grid_constant__ gemm_sm80_params p)
+{
+    static_assert(K % 8 == 0 && kNi % 2 == 0, "16-byte loads; B fragments come in pairs");
+    extern __shared__ __align__(1024) u8 shared[];
+    GemmTile tile = tile_of(p);
+    if (tile.m0 >= p.n_tokens || tile.j0 >= p.rows)
+        return;
+    Accumulators acc = {};
+    multiply(p, tile, shared_address(shared), acc);
+    if constexpr (SPLIT > 1)
+        if (!join_parts(p, tile.tiles, acc))
+            return;
+    finish(p, tile, acc);
 }

@@ -283,8 +283,8 @@ static vt_status linear_run(const void *args, const vt_lane *lane)
     return status;
 }
 
-/* 0 where the kernels above cannot read this expert or, its other matrix having the same two sizes,
- * that one: moe_any.c reads both then. */
+/* 0 where the kernels above cannot read this expert. Its other matrix has the same two sizes, so they
+ * cannot read that one either, and moe_any.c reads both. */
 static size_t experts_pack_bytes(const vt_weight *w)
 {
     int64_t outputs = w->paired ? w->rows / 2 : w->rows;
@@ -298,7 +298,7 @@ static const vt_packing experts_packing = {.name = "tiles or bf16",
                                            .type = linear_cuda_pack_type,
                                            .write = linear_cuda_pack};
 
-/* What tiles have beyond the file's bytes, of the experts that the card counts. */
+/* Bytes of the tiles beyond the file's, for the experts that the card counts. */
 static vt_cost linear_extra(const void *args, const vt_batch *batch)
 {
     const moe_linear_args *a = args;

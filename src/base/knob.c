@@ -1,3 +1,4 @@
+/* The table of knobs, and reading their environment variables (base/knob.h). */
 #include "base/knob.h"
 
 #include <stdlib.h>
@@ -22,8 +23,8 @@ const vt_knob_row vt_knobs[VT_N_KNOBS] = {
                                 .choices = "0|1",
                                 .expected = "0 or 1",
                                 .help = "1: sampling is part of the forward pass's CUDA graph"},
-    /* Reading shared pages once pays from so many KV rows on (tokens times kv_heads), measured on
-     * an H200. */
+    /* The preset is the number of KV rows (tokens times kv_heads) from which on reading shared
+     * pages only once is faster, measured on an H200. */
     [VT_KNOB_CUDA_SHARED] = {.env = "VITRINE_CUDA_SHARED",
                              .number = true,
                              .most = INT32_MAX,

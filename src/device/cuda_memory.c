@@ -3,7 +3,8 @@
  *   thread w   produce -> pinned[w][0] -> copy on stream w     one part is produced
  *              produce -> pinned[w][1] -> copy on stream w     while the last one crosses the bus
  *
- * Parts are handed out by one atomic counter over all pieces, about PART_BYTES each. */
+ * All pieces are cut into parts of about PART_BYTES; threads take the parts one by one from a
+ * common atomic counter. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -84,7 +85,7 @@ static void give_back(vt_cuda *c, cu_ptr at, size_t bytes, cu_mem_handle handle)
     c->driver.mem_release(handle);
 }
 
-/* Memory of its own for [at, at + bytes). */
+/* Creates device memory and maps it at [at, at + bytes). */
 static vt_status back(vt_cuda *c, cu_ptr at, size_t bytes, cu_mem_handle *out, vt_err *err)
 {
     cu_mem_prop prop = device_memory(c);

@@ -1,4 +1,5 @@
-/* Roofs in AVX-512: FMA and VNNI's four products a lane. Sixteen accumulators on two ports. */
+/* Roofs in AVX-512: FMA, and VNNI with its four products per lane. Sixteen accumulators keep two
+ * ports busy. */
 #include <immintrin.h>
 
 #include "device/roofs.h"

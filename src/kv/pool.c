@@ -33,7 +33,7 @@ vt_status vt_pool_init(vt_pool *p, int32_t n_pages, vt_err *err)
 /* The new pages go below the free ones, so that they are taken last:
  *
  *   4 pages, 1 and 0 free:   [1 0]        grown to 6:   [5 4 1 0]
- *                               ^ top                         ^ top
+ *                                ^ top                          ^ top
  */
 void vt_pool_resize(vt_pool *p, int32_t n)
 {

@@ -1,6 +1,6 @@
 /* One NVIDIA GPU: context, memory, streams, launches, graphs.
  *
- * How a kernel comes to be (the whole of it, for who writes the next one):
+ * How a kernel is written, compiled and launched:
  *   1. src/ops/<op>/<name>.cu: header-free text; `ptx.cuh` is pasted in front (types, PTX
  *      wrappers). The entry is extern "C" __global__ with one `const __grid_constant__` parameter
  *      struct. Template parameters are macros (HIDDEN, THREADS ...), always integers; PDL (0 or 1)
@@ -49,12 +49,12 @@ typedef struct vt_cuda {
     vt_jit *jit;
     cuda_kernel *kernel; /* [n_kernels], by the JIT's index */
     int32_t n_kernels, late_compiles;
-    struct cublaslt *cublaslt; /* cublaslt.h; NULL: nobody has asked for it */
+    struct cublaslt *cublaslt; /* cublaslt.h; NULL: it was not opened yet */
     int32_t cublaslt_use;      /* VITRINE_CUBLASLT */
 } vt_cuda;
 
-/* Whether a model can be run on GPU `ordinal` as things are: driver, GPU and NVRTC are there, new
- * enough, and fit each other. The error says what is wrong. Makes no context. */
+/* Checks whether a model can run on GPU `ordinal`: driver, GPU and NVRTC exist, are new enough and
+ * fit each other. The error says what is wrong. Makes no context. */
 vt_status vt_cuda_usable(int32_t ordinal, vt_err *err);
 
 /* The implementation level is the device's, capped by VITRINE_CUDA_LEVEL (80 or 90). */
@@ -96,7 +96,7 @@ static inline vt_status cuda_range_init(vt_cuda *c, size_t bytes, cuda_range *r,
 {
     return cuda_range_init_parts(c, 1, bytes, r, err);
 }
-/* At least `bytes` of every part backed; on failure as many as before. */
+/* Makes sure that at least `bytes` of every part have memory; on failure as many as before have. */
 vt_status cuda_range_grow(vt_cuda *c, cuda_range *r, size_t bytes, vt_err *err);
 void cuda_range_release(vt_cuda *c, cuda_range *r);
 
@@ -123,9 +123,9 @@ struct vt_cuda_lane {
     cu_stream stream;
     bool collect;       /* note the kernels, launch nothing */
     bool pdl;           /* programmatic dependent launch between this stream's kernels */
-    bool apart;         /* the same kernels, each after the end of the one before it: to be timed */
-    int32_t n_launches; /* kernels, those of graphs too, since somebody zeroed it */
-    int32_t *note;      /* [max_note] the JIT's index of each (graphs aside); NULL: not wanted */
+    bool apart;         /* kernels do not overlap, so that each can be timed */
+    int32_t n_launches; /* kernels launched, with those of graphs, since the caller zeroed this */
+    int32_t *note;      /* [max_note] the JIT's index of each, except in graphs; NULL: not wanted */
     int32_t max_note;
     vt_err err; /* of the first failed launch */
 };

@@ -106,8 +106,8 @@ const jit_cubin *vt_jit_get(const vt_jit *j, int32_t index)
 
 /* ---- the list of instances ---- */
 
-/* Names are literals, so that the pointers' values would do; their text is hashed all the same,
- * because two literals of equal text need not be one. */
+/* Names are string literals. Their text is hashed rather than their addresses, because two literals
+ * with equal text may have two addresses. */
 static uint64_t spec_hash(const jit_spec *s)
 {
     uint64_t h = jit_hash_text(14695981039346656037u, s->source);
@@ -241,8 +241,8 @@ static vt_status entry_key(const vt_jit *j, jit_entry *e, vt_err *err)
     return VT_OK;
 }
 
-/* "Used 40 registers", "8 bytes spill stores, 8 bytes spill loads", "1024 bytes smem":
- * of ptxas -v. */
+/* The largest number before `words` in the output of ptxas -v, such as "Used 40 registers", "8
+ * bytes spill stores, 8 bytes spill loads", "1024 bytes smem". */
 static int32_t number_before(const char *log, const char *words)
 {
     int64_t most = 0;

@@ -38,7 +38,7 @@ static vt_status make_slots(cuda_executor *x, vt_err *err)
     return VT_OK;
 }
 
-/* A size that no step exceeds: every field at its limit. */
+/* Every limit at once. */
 static vt_size largest_size(const cuda_executor *x)
 {
     const vt_limits *lim = &x->config.limits;
@@ -50,8 +50,7 @@ static vt_size largest_size(const cuda_executor *x)
                      .copies = lim->max_seqs};
 }
 
-/* Bytes of the block of the largest step, in which every sequence lists the pages of max_context
- * tokens. */
+/* Bytes of the largest step, with a page list for every sequence. */
 static size_t largest_block(const cuda_executor *x)
 {
     const vt_limits *lim = &x->config.limits;

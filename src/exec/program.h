@@ -65,7 +65,7 @@ typedef struct vt_program {
     vt_target target;
     vt_dtype activation;
     vt_batch batch;                  /* the bound batch */
-    vt_size size;                    /* its size, padded if the step is */
+    vt_size size;                    /* and its size */
     const vt_sample_row *sample_row; /* the bound sampling rows, in host memory */
     int32_t *token_pool;
     vt_call *call;

@@ -36,7 +36,7 @@ typedef struct fake_device {
     fake_flight flight[IN_FLIGHT];
     int32_t n_flight;
     int64_t busy_until_ns;
-    int32_t *token[IN_FLIGHT], *top_id; /* results; a step's are read while the next one runs */
+    int32_t *token[IN_FLIGHT], *top_id; /* results: a step's may be read while the next one runs */
     float *logprob[IN_FLIGHT], *top_logprob;
     char violation[160];
 } fake_device;

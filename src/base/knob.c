@@ -30,8 +30,8 @@ const vt_knob_row vt_knobs[VT_N_KNOBS] = {
                              .most = INT32_MAX,
                              .preset = 1 << 18,
                              .expected = "a number of KV rows from 0 to 2147483647",
-                             .help = "decodes read shared pages once where that saves so many KV "
-                                     "rows; 0: never"},
+                             .help = "decodes read shared pages once where that saves this many "
+                                     "KV rows; 0: never"},
     [VT_KNOB_CUBLASLT] = {.env = "VITRINE_CUBLASLT",
                           .choices = "0|all",
                           .path = true,

@@ -71,7 +71,8 @@ vt_status vt_jit_new(const char *arch, vt_jit **out, vt_err *err)
         if (len > 4 && strcmp(t->name + len - 4, ".cuh") == 0) {
             if (j->n_headers == MAX_HEADERS) {
                 free(j);
-                return vt_fail(err, VT_ERR_DEVICE, "kernel header %s is one more than %d", t->name,
+                return vt_fail(err, VT_ERR_DEVICE,
+                               "kernel header %s is beyond the limit of %d headers", t->name,
                                MAX_HEADERS);
             }
             j->header_name[j->n_headers] = t->name;

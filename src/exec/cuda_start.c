@@ -88,8 +88,8 @@ static vt_status check_tickets(const cuda_executor *x, vt_err *err)
             int64_t n = impl->tickets ? impl->tickets(c->args, &x->prog->target) : 0;
             if (n > CUDA_TICKETS)
                 return vt_fail(err, VT_ERR_UNSUPPORTED,
-                               "%s: max-running %d with %d rows of logits a step needs %lld "
-                               "tickets, and there are %d: set a smaller max-running",
+                               "%s: max-running %d with %d rows of logits per step needs %lld "
+                               "tickets, but there are only %d: set a smaller max-running",
                                c->label, x->config.limits.max_seqs, x->config.limits.max_rows,
                                (long long)n, CUDA_TICKETS);
         }

@@ -137,9 +137,10 @@ static int16_t plan_index(builder *b, const vt_host_plan *plan, const vt_call *c
         if (p->plan[i].plan == plan && p->plan[i].key == key)
             return (int16_t)i;
     if (p->n_plans == VT_MAX_PLANS) {
-        b->status = vt_fail(b->err, VT_ERR_UNSUPPORTED,
-                            "%s: a step has more than %d different plans of attention and the like",
-                            c->label, VT_MAX_PLANS);
+        b->status = vt_fail(
+            b->err, VT_ERR_UNSUPPORTED,
+            "%s: the calls of a step need more than %d different plans (of attention and others)",
+            c->label, VT_MAX_PLANS);
         return -1;
     }
     p->plan[p->n_plans] = (vt_program_plan){plan, c->args, key, c->when};

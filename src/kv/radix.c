@@ -577,7 +577,8 @@ static vt_status check_siblings(const vt_radix *r, int32_t root, int32_t tenant,
         if (++*n > r->pool.n_pages)
             return vt_fail(err, VT_ERR_FORMAT, "the tree has a cycle");
         if (!r->pool.in_tree[root] || node->parent != parent || node->tenant != tenant)
-            return vt_fail(err, VT_ERR_FORMAT, "page %d hangs below page %d and does not know it",
+            return vt_fail(err, VT_ERR_FORMAT,
+                           "page %d is below page %d, but its node names another parent or tenant",
                            root, parent);
         if (r->pool.refs[root] > 0 && parent >= 0 && r->pool.refs[parent] == 0)
             return vt_fail(err, VT_ERR_FORMAT, "page %d is held and its parent %d is not", root,
@@ -609,7 +610,8 @@ vt_status vt_radix_check(const vt_radix *r, vt_err *err)
     for (int32_t i = 0; i < r->pool.n_pages; i++)
         in_tree += r->pool.in_tree[i];
     if (seen != in_tree)
-        return vt_fail(err, VT_ERR_FORMAT, "%d pages hang in the tree, %d think they do", seen,
+        return vt_fail(err, VT_ERR_FORMAT,
+                       "%d pages were found in the tree, %d are marked as being in it", seen,
                        in_tree);
     for (int32_t i = 1; i < r->n_heap; i++)
         if (older(r, r->heap[i], r->heap[(i - 1) / 2]))

@@ -60,7 +60,7 @@ vt_status vt_cuda_usable(int32_t ordinal, vt_err *err);
 /* The implementation level is the device's, capped by VITRINE_CUDA_LEVEL (80 or 90). */
 vt_status vt_cuda_open(int32_t ordinal, vt_cuda **out, vt_err *err);
 void vt_cuda_close(vt_cuda *c);
-/* A device that is not there: run() on a collecting lane notes its kernels, and vt_jit_compile
+/* Makes a vt_cuda without a device: run() on a collecting lane notes kernels, and vt_jit_compile
  * compiles them for `arch`. For tests and for making a bundle on another machine. */
 vt_status vt_cuda_offline(const char *arch, int32_t level, int32_t sm_count, vt_cuda **out,
                           vt_err *err);
@@ -79,12 +79,12 @@ vt_status vt_cuda_pinned(vt_cuda *c, size_t bytes, void **out,
                          vt_err *err); /* host memory the device reads */
 void vt_cuda_pinned_free(vt_cuda *c, void *p);
 
-/* A range of addresses that is reserved whole and backed as far as needed: it grows without moving,
+/* A range of addresses that is reserved whole and gets memory as needed: it grows without moving,
  * so graphs and tensor maps that hold its addresses stay valid. It has parts of equal size,
- * `stride` apart, each backed from its start. */
+ * `stride` apart, each of which has memory from its start on. */
 typedef struct cuda_range {
     void *base;
-    size_t stride, mapped, chunk; /* a part's addresses, its backed bytes, their granularity */
+    size_t stride, mapped, chunk; /* of a part: addresses, bytes with memory, their granularity */
     int32_t n_parts, n_growths;
     cu_mem_handle *handle; /* [n_growths][n_parts] */
     size_t *growth;        /* [n_growths] bytes that each part grew by */
@@ -102,8 +102,8 @@ void cuda_range_release(vt_cuda *c, cuda_range *r);
 
 /* Upload of many pieces: `n_threads` host threads fill pinned buffers (two each) by produce() and
  * copy them, so that conversion, page-cache reads and the bus overlap. produce(arg, out, begin,
- * bytes) writes bytes [begin, begin + bytes) of the piece as the device shall see it; `grain` keeps
- * begin on its borders. */
+ * bytes) writes bytes [begin, begin + bytes) of the piece in the form that the device is to get;
+ * `begin` is a multiple of `grain`. */
 typedef struct cuda_upload {
     void *to;
     size_t bytes, grain;

@@ -27,7 +27,7 @@ typedef struct jit_entry {
     const char *source, *kernel;
     char name[JIT_NAME_MAX];
     char key[33];  /* 32 hex digits */
-    uint64_t hash; /* of name, for the table */
+    uint64_t hash; /* the name's hash, for the table */
     jit_param param[JIT_MAX_PARAMS];
     jit_cubin cubin;
     void *owned; /* the allocation that holds cubin.bytes */
@@ -336,7 +336,7 @@ typedef struct compile_job {
     int32_t *todo; /* [n] indices still to compile */
     int32_t n;
     atomic_int next;
-    pthread_mutex_t lock; /* of the fields below */
+    pthread_mutex_t lock; /* guards the fields below */
     int32_t done, total;
     jit_progress progress;
     void *user;

@@ -7,10 +7,10 @@
  *   vt_jit_want             notes that an instance is needed (cheap, idempotent)
  *   vt_jit_compile          compiles all that is noted and not in the cache, in parallel
  *
- * Cache: one file an instance in $VITRINE_CACHE/cubin (or ~/.cache/vitrine/cubin), named by a
+ * Cache: one file per instance in $VITRINE_CACHE/cubin (or ~/.cache/vitrine/cubin), named by a
  * 128-bit hash of the text with its headers, the options and the architecture, and by NVRTC's
- * version. Never a time stamp, no lock: a file is written under a temporary name and renamed. A
- * broken file is compiled anew. */
+ * version. Time stamps are never compared. No lock is needed, because a file is written under a
+ * temporary name and then renamed. A broken file is compiled again. */
 #ifndef VT_DEVICE_JIT_H
 #define VT_DEVICE_JIT_H
 

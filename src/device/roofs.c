@@ -106,7 +106,7 @@ typedef struct job {
     int64_t rounds;
     uint64_t (*read)(const void *p, size_t bytes);
     char *buffer;
-    size_t bytes; /* of the whole working set */
+    size_t bytes; /* size of the whole working set */
     int32_t passes;
     _Atomic uint64_t checksum; /* uses the reads, so that the compiler keeps them */
 } job;

@@ -9,7 +9,7 @@ enum { ACC = 12 };
 /* Keeps a value in a register and hides it from the optimiser. */
 #define OPAQUE(v) __asm__ volatile("" : "+x"(v))
 
-/* Four streams a thread, each prefetched 1 KiB ahead (see roofs_avx512.c for what that gains). */
+/* Four streams per thread, each prefetched 1 KiB ahead (see roofs_avx512.c for what that gains). */
 static uint64_t read_avx2(const void *p, size_t bytes)
 {
     size_t quarter = bytes / 4 / 64 * 64;

@@ -30,8 +30,9 @@ enum {
 /* State of KV growth: idle, a thread is mapping memory, or the device has no more. */
 enum { KV_IDLE, KV_GROWING, KV_FULL };
 
-/* What fixes where everything lies in a step's block. `decode`, `body`, `tail`: which parts are
- * padded to a bucket, and so may be graphs (cuda_graph.c). */
+/* Everything that the layout of a step's block depends on. `decode`, `body` and `tail` say which
+ * parts of the step are padded to a bucket, and so may run as graphs (cuda_graph.c): the whole step
+ * of decodes, the layers, and what follows them. */
 typedef struct step_shape {
     vt_size size;                /* with padding */
     int32_t items[VT_MAX_PLANS]; /* room in each plan; 0 for plans that this step does not use */

@@ -27,8 +27,7 @@
 enum { WARM_TOKENS = 16, WARM_BUCKET = 256, MAX_ALGORITHMS = 4096 };
 
 /* Everything that an algorithm depends on. The struct has no padding, since it is compared as
- * bytes.
- */
+ * bytes. */
 typedef struct shape_key {
     int64_t x_stride, c_stride, y_stride;
     int32_t bucket, n, k, f32;
@@ -105,8 +104,7 @@ static bool find_functions(struct cublaslt *lt, void *library)
 }
 
 /* Makes the library's objects that live as long as the device. The device's context must be
- * current.
- */
+ * current. */
 static bool make_handles(struct cublaslt *lt)
 {
     const int32_t transposed = LT_OP_T;

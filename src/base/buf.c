@@ -1,3 +1,4 @@
+/* A growable byte buffer with a maximum size (base/buf.h). */
 #include "base/buf.h"
 
 #include <stdarg.h>
@@ -26,7 +27,7 @@ void vt_buf_clear(vt_buf *b)
         b->data[0] = 0;
 }
 
-/* Room for n more bytes and the NUL. Doubles, up to max. */
+/* Makes room for n more bytes and the NUL. The size is doubled, up to max. */
 static bool buf_reserve(vt_buf *b, size_t n)
 {
     if (b->max == 0)

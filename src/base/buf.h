@@ -1,5 +1,5 @@
-/* A growable byte buffer with a maximum. After a failed append it stays valid and `failed` is set,
- * so a writer may check once at the end. Always NUL-terminated beyond `len`. */
+/* A growable byte buffer with a maximum size. After a failed append it stays valid and `failed` is
+ * set, so a writer may check once at the end. The byte behind the last one is always NUL. */
 #ifndef VT_BASE_BUF_H
 #define VT_BASE_BUF_H
 
@@ -9,7 +9,7 @@
 typedef struct vt_buf {
     char *data;
     size_t len, cap, max; /* max 0: 1 GiB */
-    bool failed;          /* out of memory or beyond max */
+    bool failed;          /* some append ran out of memory or went beyond max */
 } vt_buf;
 
 void vt_buf_init(vt_buf *b, size_t max);

@@ -1,3 +1,4 @@
+/* The folders and files of the cache on disk (base/cache_dir.h). */
 #include "base/cache_dir.h"
 
 #include <errno.h>
@@ -25,7 +26,7 @@ vt_status vt_cache_path(const char *name, char *out, size_t size, vt_err *err)
     return VT_OK;
 }
 
-/* Makes the first `len` bytes of `path`, a folder. */
+/* Makes the folder whose path is the first `len` bytes of `path`. */
 static vt_status make_one(const char *path, size_t len, vt_err *err)
 {
     char folder[MAX_PATH];

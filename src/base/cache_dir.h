@@ -1,11 +1,11 @@
-/* The cache on disk: where it is, how its folders are made, and whether what lies in it can be
- * trusted.
+/* The cache on disk: where it is, how its folders are made, and whether its files can be trusted.
  *
  *   $VITRINE_CACHE, or ~/.cache/vitrine
  *       models/   cubin/   roofs-<key>.json
  *
- * Folders are made for their owner alone (mode 0700): a cubin in the cache is code that runs on the
- * owner's GPU, and a model in it is what a bare name loads. */
+ * Folders are made accessible to their owner alone (mode 0700), because a cubin in the cache is
+ * code that runs on the owner's GPU, and a model given by its name alone is loaded from the
+ * cache. */
 #ifndef VT_BASE_CACHE_DIR_H
 #define VT_BASE_CACHE_DIR_H
 
@@ -15,31 +15,31 @@
 
 #include "base/err.h"
 
-/* The path of `name` inside the cache; name "" gives the cache's own folder. An error where neither
- * VITRINE_CACHE nor HOME is set, or the path does not fit. */
+/* Writes the path of `name` inside the cache; name "" gives the cache's own folder. Fails if
+ * neither VITRINE_CACHE nor HOME is set, or if the path does not fit. */
 vt_status vt_cache_path(const char *name, char *out, size_t size, vt_err *err);
 
-/* Makes a folder and those above it that are missing, each with mode 0700. Folders that exist are
- * left as they are. */
+/* Makes a folder and all missing folders above it, each with mode 0700. Folders that exist are left
+ * as they are. */
 vt_status vt_make_folders(const char *path, vt_err *err);
 
 /* Makes the folders above a file. */
 vt_status vt_make_folders_above(const char *path, vt_err *err);
 
-/* Whether only this user (or root) can change the open file or folder: it belongs to one of the
- * two, and neither group nor others may write to it. VT_ERR_IO names `path` and what is wrong. */
+/* Checks that only this user or root can change the open file or folder: one of the two owns it,
+ * and neither group nor others may write to it. If not, VT_ERR_IO names `path` and what is
+ * wrong. */
 vt_status vt_check_private(int fd, const char *path, vt_err *err);
 
-/* Writing a file so that readers see either the old bytes or all of the new ones: a temporary file
- * with a name that cannot be foreseen in the same folder, then a rename. */
+/* Writing a file so that readers see either the old bytes or all of the new ones: the bytes go to a
+ * temporary file in the same folder, whose name cannot be predicted, and that is then renamed. */
 typedef struct vt_new_file {
     FILE *file;
     char temporary[1200];
 } vt_new_file;
 
 vt_status vt_new_file_begin(vt_new_file *f, const char *path, vt_err *err);
-/* Closes the file and, if `keep`, gives it its name; else it is removed. Removed too where writing
- * failed. */
+/* Closes the file. If `keep` is true and nothing failed, renames it to `path`; else removes it. */
 vt_status vt_new_file_end(vt_new_file *f, const char *path, bool keep, vt_err *err);
 
 #endif

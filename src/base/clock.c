@@ -1,3 +1,4 @@
+/* The clock of the whole program (base/clock.h). */
 #include "base/clock.h"
 
 #include <time.h>

@@ -1,3 +1,4 @@
+/* Building an error's message (base/err.h). */
 #include "base/err.h"
 
 #include <stdarg.h>

@@ -1,5 +1,6 @@
-/* Errors: a status that is returned and one sentence that says what, where and what was expected.
- * Built where the knowledge is, once, and passed up unchanged. Library code never prints. */
+/* Errors: a function returns a status, and one sentence says what was found, where, and what was
+ * expected. The sentence is built once, where the details are known, and passed up unchanged.
+ * Library code never prints. */
 #ifndef VT_BASE_ERR_H
 #define VT_BASE_ERR_H
 
@@ -10,10 +11,10 @@
 vt_status vt_fail(vt_err *err, vt_status status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* VT_ERR_USAGE and "<what> is NULL" if p is NULL: for arguments of the public API. */
+/* Fails with VT_ERR_USAGE and "<what> is NULL" if p is NULL. For arguments of the public API. */
 vt_status vt_check_pointer(const void *p, const char *what, vt_err *err);
 
-/* Evaluates to the caller's return on failure: TRY(f(x, err)); */
+/* Returns from the calling function if the expression fails: TRY(f(x, err)); */
 #define TRY(expr)                       \
     do {                                \
         vt_status try_status_ = (expr); \
@@ -21,7 +22,7 @@ vt_status vt_check_pointer(const void *p, const char *what, vt_err *err);
             return try_status_;         \
     } while (0)
 
-/* Same, with a clean-up label: TRY_GOTO(status, f(x, err), out); */
+/* Jumps to a clean-up label instead: TRY_GOTO(status, f(x, err), out); */
 #define TRY_GOTO(status, expr, label) \
     do {                              \
         (status) = (expr);            \

@@ -1,3 +1,4 @@
+/* The table of knobs, and reading their environment variables (base/knob.h). */
 #include "base/knob.h"
 
 #include <stdlib.h>
@@ -22,15 +23,15 @@ const vt_knob_row vt_knobs[VT_N_KNOBS] = {
                                 .choices = "0|1",
                                 .expected = "0 or 1",
                                 .help = "1: sampling is part of the forward pass's CUDA graph"},
-    /* Reading shared pages once pays from so many KV rows on (tokens times kv_heads), measured on
-     * an H200. */
+    /* The preset is the number of KV rows (tokens times kv_heads) from which on reading shared
+     * pages only once is faster, measured on an H200. */
     [VT_KNOB_CUDA_SHARED] = {.env = "VITRINE_CUDA_SHARED",
                              .number = true,
                              .most = INT32_MAX,
                              .preset = 1 << 18,
                              .expected = "a number of KV rows from 0 to 2147483647",
-                             .help = "decodes read shared pages once where that saves so many KV "
-                                     "rows; 0: never"},
+                             .help = "decodes read shared pages once where that saves this many "
+                                     "KV rows; 0: never"},
     [VT_KNOB_CUBLASLT] = {.env = "VITRINE_CUBLASLT",
                           .choices = "0|all",
                           .path = true,

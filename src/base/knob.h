@@ -1,5 +1,6 @@
-/* Knobs: environment variables for measuring and for odd machines, no options of a verb. Each is
- * declared once, in knob.c; --help, `bench --json` and the checks read that table. */
+/* Knobs: environment variables for measurements and for unusual machines. They are not options of
+ * any verb. Each is declared once, in knob.c; --help, `bench --json` and the checks read that
+ * table. */
 #ifndef VT_BASE_KNOB_H
 #define VT_BASE_KNOB_H
 
@@ -21,22 +22,23 @@ typedef enum vt_knob {
 
 typedef struct vt_knob_row {
     const char *env;      /* "VITRINE_CUDA_PDL" */
-    const char *choices;  /* "0|1"; NULL: any */
-    bool number;          /* from 0 to `most` */
-    bool path;            /* a path is a value too; without choices: whatever dlopen takes */
-    int64_t most, preset; /* `preset` holds where the variable is not set */
-    const char *expected; /* for the message of a wrong value: "0 or 1" */
+    const char *choices;  /* "0|1": the allowed words; NULL: there are none */
+    bool number;          /* a number from 0 to `most` is allowed */
+    bool path;            /* a path is allowed; without choices anything that dlopen takes */
+    int64_t most, preset; /* `preset` is the value if the variable is not set */
+    const char *expected; /* what the message for a wrong value expects: "0 or 1" */
     const char *help;     /* one line, no full stop */
 } vt_knob_row;
 
 extern const vt_knob_row vt_knobs[VT_N_KNOBS];
 
-/* The variable's text; NULL where it is not set, or empty. */
+/* The variable's text; NULL if it is not set or empty. */
 const char *vt_knob_text(vt_knob k);
-/* Fails where the text is none that the row allows: "VITRINE_CUDA_PDL=off: expected 0 or 1". */
+/* Fails if the table does not allow the variable's text: "VITRINE_CUDA_PDL=off: expected 0 or
+ * 1". */
 vt_status vt_knob_check(vt_knob k, vt_err *err);
 vt_status vt_knob_check_all(vt_err *err);
-/* The number of a knob that was checked: of its text, or its preset. */
+/* The value of a numeric knob, from its text or else its preset. It must have been checked. */
 int64_t vt_knob_int(vt_knob k);
 
 #endif

@@ -2,10 +2,10 @@
  *
  *   arena.head -> [block: next | cap | used | bytes ........ ] -> [block ...] -> NULL
  *
- * A new block is at least twice the last one (64 KiB to 4 MiB), so an arena of n bytes costs O(log
- * n) mallocs while it is small and wastes at most a block while it is large. Blocks come from
- * calloc: big ones are fresh zero pages from the kernel, so zeroing costs nothing until they are
- * touched. */
+ * A new block is twice as large as the last one (from 64 KiB up to 4 MiB, or larger if an
+ * allocation needs it). So an arena of n bytes costs O(log n) mallocs while it is small, and wastes
+ * at most one block when it is large. Blocks come from calloc: large ones are fresh zero pages from
+ * the kernel, so zeroing costs nothing until they are touched. */
 #include "base/mem.h"
 
 #include <stdlib.h>

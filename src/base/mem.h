@@ -1,4 +1,4 @@
-/* Memory: checked sizes, aligned blocks and a bump arena.
+/* Memory: checked size arithmetic, aligned blocks and a bump arena.
  *
  * Every size that comes from outside goes through vt_mul_size / vt_add_size. Allocators return NULL
  * on failure; callers turn that into VT_ERR_MEMORY. */
@@ -11,7 +11,7 @@
 
 #define VT_CACHE_LINE 64
 
-/* false on overflow; *out untouched then. */
+/* False on overflow; *out is untouched then. */
 static inline bool vt_mul_size(size_t a, size_t b, size_t *out)
 {
     return !__builtin_mul_overflow(a, b, out);
@@ -27,11 +27,12 @@ static inline int64_t vt_ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b
 void *vt_calloc(size_t n, size_t size);            /* zeroed, n * size checked */
 void *vt_aligned_alloc(size_t align, size_t size); /* uninitialised; free with free() */
 
-/* Large, page-aligned, zeroed on first touch, huge pages asked for. */
+/* A large page-aligned block, zeroed when first touched; huge pages are asked for. */
 void *vt_pages_alloc(size_t size);
 void vt_pages_free(void *p, size_t size);
 
-/* Bump arena: everything allocated from it dies together. Blocks are 16-byte aligned and zeroed. */
+/* Bump arena: everything allocated from it is freed together. Allocations are 16-byte aligned and
+ * zeroed. */
 typedef struct vt_arena {
     struct vt_arena_block *head;
     size_t used, limit; /* bytes handed out; allocation beyond `limit` fails (0: no limit) */

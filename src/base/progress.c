@@ -1,3 +1,4 @@
+/* Passing a progress report on to the caller's callback (base/progress.h). */
 #include "base/progress.h"
 
 #include "base/err.h"

@@ -1,15 +1,15 @@
-/* Quantised types: exact scalar conversion of rows, with which every faster path is compared. The
- * layouts are GGUF's (ggml-common.h describes them; tests compare with the `gguf` Python
+/* Quantised types: exact scalar conversion of rows. Every faster implementation is compared with
+ * these. The layouts are GGUF's (ggml-common.h describes them; tests compare with the `gguf` Python
  * package). */
 #ifndef VT_BASE_QUANT_H
 #define VT_BASE_QUANT_H
 
 #include "base/tensor.h"
 
-/* n elements (a multiple of the type's block) of any float or quantised type -> fp32. */
+/* Converts n elements (a multiple of the type's block) of any float or quantised type to fp32. */
 void vt_dequant_row(vt_dtype type, const void *src, float *dst, int64_t n);
-/* fp32 -> type. Quantised types are rounded to nearest within each block: good enough for tests and
- * random models, not for publishing quantised weights. */
+/* Converts fp32 to `type`. Quantised types are rounded to nearest within each block: good enough
+ * for tests and random models, not for publishing quantised weights. */
 void vt_quant_row(vt_dtype type, const float *src, void *dst, int64_t n);
 
 #endif

@@ -1,3 +1,4 @@
+/* The process's secret seed for hash tables (base/random.h). */
 #include "base/random.h"
 
 #include <pthread.h>
@@ -11,7 +12,7 @@ static void make_seed(void)
 {
     if (getrandom(&seed, sizeof seed, GRND_NONBLOCK) == sizeof seed)
         return;
-    struct timespec now; /* early boot: a clock is a weaker secret, but not a constant */
+    struct timespec now; /* getrandom failed (early boot): a clock is a weaker secret */
     clock_gettime(CLOCK_REALTIME, &now);
     seed = vt_mix64((uint64_t)now.tv_nsec << 32 ^ (uint64_t)now.tv_sec ^ (uint64_t)(uintptr_t)&now);
 }

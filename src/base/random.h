@@ -1,5 +1,5 @@
 /* Hashing and random numbers that are pure functions of their input: the same on every machine.
- * Not for hash tables whose keys come from outside: those take a secret seed (vt_hash_seed). */
+ * Hash tables whose keys come from outside must also use a secret seed (vt_hash_seed). */
 #ifndef VT_BASE_RANDOM_H
 #define VT_BASE_RANDOM_H
 
@@ -33,7 +33,7 @@ static inline uint64_t vt_random_next(uint64_t *state)
     return vt_mix64(*state += UINT64_C(0x9e3779b97f4a7c15));
 }
 
-/* A secret of this process for hash tables whose keys come from outside, from getrandom(2); the
+/* A secret number from getrandom(2), for hash tables whose keys come from outside. It stays the
  * same for the whole life of the process. */
 uint64_t vt_hash_seed(void);
 

@@ -1,3 +1,4 @@
+/* Sorting, percentiles and medians (base/stats.h). */
 #include "base/stats.h"
 
 #include <math.h>

@@ -6,8 +6,8 @@
 
 /* Sorts v[0..n) into ascending order. */
 void vt_sort_doubles(double *v, size_t n);
-/* The nearest-rank percentile: the smallest value that at least the share q (0..1) of the values do
- * not exceed. Sorts v. NAN when n is 0. */
+/* The nearest-rank percentile: the smallest value v[i] such that at least the share q (0..1) of all
+ * values are at most v[i]. Sorts v. NAN when n is 0. */
 double vt_percentile(double *v, size_t n, double q);
 /* The mean of the middle one or two values. Sorts v. NAN when n is 0. */
 double vt_median(double *v, size_t n);

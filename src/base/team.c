@@ -4,15 +4,15 @@
  *                                       fn(arg, 0)         ... and count themselves done
  *                                       wait until done == n - 1
  *
- * Waiting, everywhere: spin up to SPIN_NS on a 32-bit word, then futex-sleep on it. A waiter
+ * Every wait spins on a 32-bit word for up to SPIN_NS, then sleeps on it with a futex. A waiter
  * announces itself in `sleepers` before it sleeps, so a waker that sees 0 there skips the system
- * call: with everyone spinning a barrier costs one atomic add and one store (about 0.2 us for 2
+ * call. While all workers spin, a barrier costs one atomic add and one store (about 0.2 us for 2
  * workers).
  *
- * The barrier is a counter and a phase word; the last to arrive resets the counter and bumps the
- * phase. Pinning: worker i of 1..n-1 gets the i-th CPU from the end of the process's set; worker 0
- * is the caller's thread and stays where its owner put it. When the team is larger than the set
- * nobody is pinned. */
+ * The barrier is a counter and a phase word; the last worker to arrive resets the counter and
+ * increments the phase. Pinning: worker i of 1..n-1 gets the i-th CPU from the end of the process's
+ * set; worker 0 is the caller's thread and keeps its CPUs. If the team is larger than the set no
+ * worker is pinned. */
 #include "base/team.h"
 
 #include <errno.h>
@@ -31,16 +31,16 @@
 
 enum { TEAM_MAX = 1024, SPIN_NS = 20000, SPINS_PER_CLOCK = 64 };
 
-typedef struct team_word { /* a futex word and who sleeps on it, on a line of their own */
+typedef struct team_word { /* a futex word and its number of sleepers, on their own cache line */
     _Alignas(VT_CACHE_LINE) atomic_uint value;
     atomic_int sleepers;
 } team_word;
 
 struct vt_team {
     int32_t n;
-    team_word generation; /* bumped to start a run */
-    team_word done;       /* bumped by each worker that finished the run */
-    team_word phase;      /* bumped by the last to arrive at a barrier */
+    team_word generation; /* incremented to start a run */
+    team_word done;       /* incremented by each worker that finished the run */
+    team_word phase;      /* incremented by the last worker to arrive at a barrier */
     _Alignas(VT_CACHE_LINE) atomic_int arrived;
     _Alignas(VT_CACHE_LINE) vt_team_fn fn;
     void *arg;
@@ -49,7 +49,7 @@ struct vt_team {
         pthread_t thread;
         vt_team *team;
         int32_t worker;
-    } * thread; /* [n - 1], worker i + 1 */
+    } * thread; /* [n - 1], thread i is worker i + 1 */
     int32_t n_started;
 };
 
@@ -83,7 +83,7 @@ static void word_wait(team_word *word, unsigned old)
 
 static void word_bump(team_word *word)
 {
-    atomic_fetch_add(&word->value, 1); /* sequentially consistent: ordered against `sleepers` */
+    atomic_fetch_add(&word->value, 1); /* sequentially consistent: before the read of `sleepers` */
     if (atomic_load(&word->sleepers) > 0)
         syscall(SYS_futex, &word->value, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
@@ -101,7 +101,8 @@ static void *team_main(void *p)
     }
 }
 
-/* The CPUs this process may use, from the last to the first; -1 where there are too few. */
+/* Pins worker 1 to the last CPU that this process may use, worker 2 to the one before it, and so
+ * on. Does nothing if there are too few. */
 static void team_pin(vt_team *t)
 {
     cpu_set_t allowed;

@@ -14,14 +14,17 @@
 typedef struct vt_team vt_team;
 typedef void (*vt_team_fn)(void *arg, int32_t worker);
 
-/* n >= 1. Threads are pinned to the n-1 last CPUs this process may use, if it has that many. */
+/* Makes a team of n >= 1 workers. Its threads are pinned to the last n - 1 CPUs that this process
+ * may use, if it has n of them. */
 vt_status vt_team_new(int32_t n, vt_team **out, vt_err *err);
 void vt_team_free(vt_team *t);
 int32_t vt_team_size(const vt_team *t);
 
-/* fn(arg, w) on every worker; returns when all have returned. One caller at a time. */
+/* Calls fn(arg, w) on every worker w and returns when all calls have returned. Only one thread may
+ * call this at a time. */
 void vt_team_run(vt_team *t, vt_team_fn fn, void *arg);
-/* Only inside a run: every worker must call it the same number of times. */
+/* Waits until all workers have called it. To be called only inside a run, by every worker the same
+ * number of times. */
 void vt_team_barrier(vt_team *t, int32_t worker);
 
 #endif

@@ -1,8 +1,7 @@
 /* Element types and tensors: the table of types, sizes, and exact scalar conversions.
  *
- * Conversions work on bits, so they give the same answer on every machine and under every flag.
- * They are the yardstick: the vectorised paths of ops/ are compared with them, none of them is
- * meant to be fast.
+ * Conversions work on bits, so they give the same answer on every machine and under every compiler
+ * flag. They need not be fast: the vectorised code of ops/ is compared with them.
  *
  *   f32  s eeeeeeee mmmmmmmmmmmmmmmmmmmmmmm   bias 127
  *   bf16 s eeeeeeee mmmmmmm                   bias 127: the upper half of an f32
@@ -108,7 +107,7 @@ uint16_t vt_f32_to_f16(float f)
         return (uint16_t)(sign | 0x7e00 | (a >> 13 & 0x1ff)); /* NaN, made quiet */
     if (a >= 0x477ff000u)
         return (uint16_t)(sign | 0x7c00); /* 65520 and above round to infinity */
-    /* 2^-14 and above: normal; a carry of the rounding moves into the exponent, as it should. */
+    /* 2^-14 and above: normal. If rounding carries, it increments the exponent, as it should. */
     if (a >= 0x38800000u)
         return (uint16_t)(sign | shift_round(a - (112u << 23), 13));
     if (a < 0x33000000u)

@@ -1,7 +1,7 @@
-/* Element types and tensors: typed views of memory somebody else owns.
+/* Element types, and tensors: typed views of memory that something else owns.
  *
- * A quantised type stores blocks of `block` elements in `bytes` bytes along the last dimension; the
- * layouts are GGUF's. Sizes are exact: dtype_bytes(t, n) for n elements of one row. */
+ * A quantised type stores each block of `block` elements along the last dimension in `bytes` bytes;
+ * the layouts are GGUF's. Sizes are exact: vt_dtype_row_bytes(t, n) for n elements of one row. */
 #ifndef VT_BASE_TENSOR_H
 #define VT_BASE_TENSOR_H
 
@@ -37,32 +37,32 @@ typedef struct vt_dtype_info {
 
 const vt_dtype_info *vt_dtype_get(vt_dtype t);
 static inline bool vt_dtype_quantised(vt_dtype t) { return t >= VT_Q8_0 && t <= VT_Q6_K; }
-/* Bytes of a row of n elements; n must be a multiple of the block. */
+/* The bytes of a row of n elements; n must be a multiple of the block. */
 int64_t vt_dtype_row_bytes(vt_dtype t, int64_t n);
 
 #define VT_MAX_RANK 4
 
 typedef enum vt_follows { VT_FIXED, VT_FOLLOWS_TOKENS, VT_FOLLOWS_ROWS } vt_follows;
 
-/* dim[0] is the outermost. Rows (all but the last dimension) lie `row_stride` elements apart, which
- * is dim[rank-1] unless the tensor is a slice of a wider one; only rank-2 activations are ever
- * slices. */
+/* dim[0] is the outermost dimension; a row is a run along the last one. Rows lie `row_stride`
+ * elements apart. That is dim[rank-1] unless the tensor is a slice of a wider one; only rank-2
+ * activations are ever slices. */
 typedef struct vt_tensor {
     void *data;
     vt_dtype dtype;
     int32_t rank;
     int64_t dim[VT_MAX_RANK];
     int64_t row_stride;
-    vt_follows follows;  /* whether dim[0] is a step's number of tokens, or of logit rows */
+    vt_follows follows;  /* what a step sets dim[0] to: its tokens, its rows of logits, nothing */
     const char *name;    /* for people; may be NULL */
-    void *const *matrix; /* rank 3: where each matrix lies, if not one behind the other */
+    void *const *matrix; /* rank 3: the address of each matrix; NULL: one after the other */
 } vt_tensor;
 
 int64_t vt_tensor_elems(const vt_tensor *t);
-int64_t vt_tensor_bytes(const vt_tensor *t); /* of the elements viewed, gaps not counted */
+int64_t vt_tensor_bytes(const vt_tensor *t); /* bytes of its elements without gaps between rows */
 /* Rank-2 view of dense memory, [rows, cols]. */
 vt_tensor vt_tensor_2d(void *data, vt_dtype dtype, int64_t rows, int64_t cols);
-/* Matrix i of a tensor of rank 3; without data where that has none. */
+/* Matrix i of a tensor of rank 3. Its data is NULL if the tensor's is. */
 vt_tensor vt_tensor_matrix(const vt_tensor *t, int64_t i);
 
 /* Scalar conversions, exact, round to nearest even. */

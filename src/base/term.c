@@ -1,9 +1,9 @@
 /* Text for terminals (base/term.h).
  *
- * The eight block glyphs of sparklines and bars are three bytes of UTF-8 and one cell wide, which
- * is why everything here counts cells: printf's widths count bytes. Wide (East Asian) characters
- * count two cells by the ranges below, combining marks none; that is enough for model names and
- * prompts. */
+ * Everything here counts cells, while printf's widths count bytes: each of the eight block glyphs
+ * of sparklines and bars has three bytes of UTF-8 and is one cell wide. Wide (East Asian)
+ * characters, found by the ranges below, count as two cells and combining marks as none; that is
+ * enough for model names and prompts. */
 #include "base/term.h"
 
 #include <math.h>
@@ -38,7 +38,8 @@ void vt_text_ink(vt_buf *b, const vt_term *t, vt_ink ink, const char *text)
         vt_buf_puts(b, text);
 }
 
-/* The code point at s (len > 0 bytes left) and its length; a stray byte counts as one character. */
+/* The code point at s (len > 0 bytes are left) and its length. An invalid byte counts as one
+ * character. */
 static uint32_t decode(const unsigned char *s, size_t len, size_t *used)
 {
     static const uint32_t first[5] = {0, 0x7f, 0x1f, 0x0f, 0x07};
@@ -86,7 +87,7 @@ int32_t vt_text_width(const char *text, size_t len)
     return cells;
 }
 
-/* ---- text from elsewhere ---- */
+/* ---- untrusted text ---- */
 
 bool vt_text_is_control(uint32_t c)
 {
@@ -95,14 +96,14 @@ bool vt_text_is_control(uint32_t c)
            (c >= 0x2066 && c <= 0x2069);
 }
 
-/* Appends the characters that s holds whole; with `last`, whatever it holds. */
+/* Appends the characters that s holds completely; if `last`, everything that it holds. */
 static void show_held(vt_buf *b, vt_shown *s, bool last)
 {
     while (s->n_held > 0) {
         int step = vt_utf8_step(s->held, (size_t)s->n_held);
         bool cr = s->held[0] == '\r';
         if (!last && (step == 0 || (cr && s->n_held == 1)))
-            return; /* the next piece decides */
+            return; /* the next piece decides what this becomes */
         uint32_t c = 0xfffd;
         if (step > 0)
             vt_utf8_next(s->held, &c);
@@ -189,7 +190,7 @@ void vt_text_wrap(vt_buf *b, const char *text, int32_t indent, int32_t width)
     }
 }
 
-/* Three significant digits; never an exponent for the magnitudes we scale to. */
+/* Appends v with three significant digits. Scaled values are small enough to need no exponent. */
 static void number(vt_buf *b, double v)
 {
     double a = fabs(v);
@@ -258,7 +259,7 @@ void vt_text_spark(vt_buf *b, const double *value, int32_t n, int32_t cells)
         low = fmin(low, value[i]);
         high = fmax(high, value[i]);
     }
-    low = fmin(low, 0); /* heights are proportional, so the base is zero */
+    low = fmin(low, 0); /* heights are proportional to values, so they begin at zero */
     for (int32_t c = 0; c < cells; c++) {
         int32_t from = (int32_t)((int64_t)c * n / cells),
                 to = (int32_t)((int64_t)(c + 1) * n / cells);

@@ -1,9 +1,9 @@
-/* Text for terminals: durations and sizes in their natural unit, tables, bars, sparklines, wrapped
- * paragraphs, progress lines, and text from elsewhere made harmless. Everything is appended to a
+/* Text for terminals: durations and sizes in suitable units, tables, bars, sparklines, wrapped
+ * paragraphs, progress lines, and making untrusted text harmless. Everything is appended to a
  * buffer; nothing here prints.
  *
- * Widths are counted in terminal cells, not bytes. 100 cells are the most that is ever used. Colour
- * is an addition: every text reads as well without it. */
+ * Widths are counted in terminal cells, not bytes; at most 100 cells are used. Colour never carries
+ * information: every text is complete without it. */
 #ifndef VT_BASE_TERM_H
 #define VT_BASE_TERM_H
 
@@ -20,7 +20,8 @@ typedef struct vt_term {
     int32_t width; /* cells, at most VT_TERM_WIDTH */
 } vt_term;
 
-/* What stands behind a file descriptor. Colour wants a terminal, not "dumb", and no NO_COLOR. */
+/* Finds out whether a file descriptor is a terminal. Colour is used if it is one, TERM is not
+ * "dumb" and NO_COLOR is not set. */
 vt_term vt_term_of(int fd);
 
 typedef enum vt_ink {
@@ -34,48 +35,50 @@ typedef enum vt_ink {
 } vt_ink;
 
 void vt_text_ink(vt_buf *b, const vt_term *t, vt_ink ink, const char *text);
-/* Cells that text[0..len) takes; escape sequences take none. */
+/* How many cells text[0..len) takes; escape sequences take none. */
 int32_t vt_text_width(const char *text, size_t len);
-/* Spaces until the line that began at byte `line_start` of b is `column` cells wide. */
+/* Appends spaces until the line that begins at byte `line_start` of b is `column` cells wide. */
 void vt_text_pad(vt_buf *b, size_t line_start, int32_t column);
-/* A paragraph broken at spaces; lines after the first begin with `indent` spaces. */
+/* Appends a paragraph broken at spaces; lines after the first begin with `indent` spaces. */
 void vt_text_wrap(vt_buf *b, const char *text, int32_t indent, int32_t width);
 
-/* ---- text from elsewhere: tokens, file names, messages ---- */
+/* ---- untrusted text: tokens, file names, messages ---- */
 
-/* True for a character that makes a terminal act, or that makes text look like other text: the C0
+/* True for a character that controls a terminal, or that makes text look like other text: the C0
  * controls except newline and tab, DEL, the C1 controls (U+0080..U+009F: U+009B begins a control
  * sequence as ESC [ does), and the marks that change the direction of writing (U+061C, U+200E,
  * U+200F, U+202A..U+202E, U+2066..U+2069). */
 bool vt_text_is_control(uint32_t c);
 
-/* Text on its way to a terminal in pieces that may end in the middle of a character. Begin with
- * zeros. */
+/* The state between pieces of one text that is written to a terminal; a piece may end in the middle
+ * of a character. Begin with zeros. */
 typedef struct vt_shown {
     char held[4]; /* the beginning of a character, or a CR whose LF may follow */
     int32_t n_held;
 } vt_shown;
 
-/* Appends text[0..len) to b as a terminal may see it: a control character (as above) and each
- * ill-formed part become U+FFFD, CR LF becomes LF. Nothing else changes. */
+/* Appends text[0..len) to b in a form that is safe on a terminal: each control character (as above)
+ * and each ill-formed part become U+FFFD, CR LF becomes LF. Nothing else changes. */
 void vt_text_show(vt_buf *b, vt_shown *s, const char *text, size_t len);
-/* The text has ended: appends what was still held. */
+/* Appends what was still held, when the text has ended. */
 void vt_text_show_end(vt_buf *b, vt_shown *s);
-/* The same for a message of one line, in place: controls, newline and tab become spaces, ill-formed
- * parts '?'; a last character that was cut off is dropped. The text never grows. */
+/* Makes a one-line message safe in place: controls, newline and tab become spaces, ill-formed parts
+ * become '?', and a last character that was cut off is dropped. The text never grows. */
 void vt_text_clean_line(char *text);
 
-/* Three significant digits and a unit: "12.3 us", "1.05 GB/s" (powers of 1000), "2.0 GiB". */
+/* Append three significant digits and a unit: "12.3 us", "1.05 GB/s" (powers of 1000), "2.0
+ * GiB". */
 void vt_text_time(vt_buf *b, double seconds);
 void vt_text_bytes(vt_buf *b, double bytes);
 void vt_text_rate(vt_buf *b, double per_second, const char *unit);
 
 /* A bar of up to `cells` cells for a share in [0, 1]; at least one cell when share > 0. */
 void vt_text_bar(vt_buf *b, double share, int32_t cells);
-/* One glyph a value, or the mean of several where cells are fewer. NAN: a space. */
+/* One glyph per value; if there are fewer cells than values, each shows the mean of several. NAN
+ * becomes a space. */
 void vt_text_spark(vt_buf *b, const double *value, int32_t n, int32_t cells);
 
-/* Cells of a table, row by row, with columns as wide as their widest cell. */
+/* A table, filled cell by cell, row after row. A column is as wide as its widest cell. */
 typedef struct vt_table {
     int32_t n_columns;
     bool right[VT_TABLE_COLUMNS]; /* right-aligned: numbers */
@@ -86,11 +89,12 @@ typedef struct vt_table {
 /* titles: "op|>time|share"; a '>' marks a right-aligned column. */
 void vt_table_init(vt_table *t, const char *titles);
 void vt_table_cell(vt_table *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Appends the table, each line behind `indent` spaces, and releases it. Lines wider than the
+/* Appends the table, each line indented by `indent` spaces, and releases it. Lines wider than the
  * terminal are cut. */
 void vt_table_finish(vt_table *t, vt_buf *b, const vt_term *term, int32_t indent);
 
-/* "loading  [#####.....]  50 %  12.3 MB/s  4 s left": one line, no newline. total 0: unknown. */
+/* Appends "loading  [#####.....]  50 %  12.3 MB/s  4 s left", without a newline. total 0:
+ * unknown. */
 void vt_text_progress(vt_buf *b, const char *label, double done, double total, double elapsed_s,
                       const char *unit);
 

@@ -1,3 +1,4 @@
+/* Encoding, validating and repairing UTF-8 (base/utf8.h). */
 #include "base/utf8.h"
 
 #include <string.h>
@@ -42,8 +43,8 @@ int vt_utf8_step(const char *s, size_t n)
     if (lead < 0xC2 || lead > 0xF4)
         return -1;
     length = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
-    /* The second byte's range is narrower where overlong forms, surrogates or > U+10FFFF would
-     * begin. */
+    /* After these lead bytes the second byte's range is narrower: the rest of it would encode
+     * overlong forms, surrogates or code points above U+10FFFF. */
     if (lead == 0xE0)
         low = 0xA0;
     else if (lead == 0xED)

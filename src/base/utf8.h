@@ -30,17 +30,18 @@ static inline int vt_utf8_next(const char *s, uint32_t *c)
     return 4;
 }
 
-/* Writes c (no surrogate, < 0x110000) to out[4]; returns its length. */
+/* Writes c (no surrogate, < 0x110000) as UTF-8 to out[4]; returns its length in bytes. */
 int vt_utf8_put(uint32_t c, char *out);
+/* Appends c to b as UTF-8. */
 bool vt_utf8_add(vt_buf *b, uint32_t c);
 /* Length of the longest valid prefix of s. */
 size_t vt_utf8_valid(const char *s, size_t n);
-/* Looks at s[0..n), n >= 1: the length of a whole valid character, or minus the length of the
- * ill-formed part that becomes one U+FFFD (Unicode's "maximal subpart"), or 0 when s may still
- * become a character with more bytes. */
+/* Examines the beginning of s[0..n), n >= 1. Returns the length of a complete valid character; or
+ * minus the length of the ill-formed part that becomes one U+FFFD (Unicode's "maximal subpart"); or
+ * 0 if more bytes may complete the character. */
 int vt_utf8_step(const char *s, size_t n);
-/* Appends s with every ill-formed part as U+FFFD, like Python's errors="replace" and Rust's
- * from_utf8_lossy. */
+/* Appends s with U+FFFD in place of every ill-formed part, like Python's errors="replace" and
+ * Rust's from_utf8_lossy. */
 bool vt_utf8_add_lossy(vt_buf *b, const char *s, size_t n);
 
 #endif

@@ -1,4 +1,4 @@
-/* Which device (device/choose.h). */
+/* Which device a model runs on (device/choose.h). */
 #include "device/choose.h"
 
 #include <stdatomic.h>

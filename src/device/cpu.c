@@ -1,5 +1,5 @@
-/* The CPU's description, from cpuid, sysconf and /sys. Read once under pthread_once; everything
- * else in the program takes instruction-set levels as arguments. */
+/* The CPU's description, from cpuid, sysconf and /sys. It is read once under pthread_once. Code
+ * that depends on the instruction-set level gets the level as an argument. */
 #include "device/cpu.h"
 
 #include <ctype.h>
@@ -23,6 +23,7 @@ static const char *const kIsaNames[VT_ISA_COUNT] = {"portable", "avx2", "avx512"
 const char *vt_isa_name(vt_isa isa) { return isa < VT_ISA_COUNT ? kIsaNames[isa] : "?"; }
 
 #if defined(__x86_64__)
+/* Whether the operating system saves the registers of these features (bits of XCR0). */
 static bool xcr0_has(unsigned mask)
 {
     unsigned lo, hi;
@@ -117,7 +118,8 @@ static void detect_caches(vt_cpu *c)
     }
 }
 
-/* Distinct (package, core) pairs among the CPUs allowed, as far as /sys tells. */
+/* Counts the physical cores among the CPUs that this process may use: distinct (package, core)
+ * pairs. A CPU that /sys does not describe counts as a core. */
 static int32_t count_cores(const cpu_set_t *allowed, int32_t n_cpus)
 {
     enum { MAX_CPUS = 1024 };
@@ -145,10 +147,11 @@ static int32_t count_cores(const cpu_set_t *allowed, int32_t n_cpus)
     return n > 0 ? n : n_cpus;
 }
 
-/* A container of 2 CPUs on a machine of 64 may run on all of them, for a thirty-second of the time:
- * with 64 threads one of them is always the one that has to wait. Measured with 64 threads on 2
- * CPUs: 1 token/s, with 2 threads 48. Version 2 of control groups has "quota period" or "max
- * period" in one file, version 1 a file for each and -1 for no limit. */
+/* A container limited to 2 CPUs on a machine of 64 may run on all 64, but for a thirty-second of
+ * the time. With 64 threads, some thread is then always suspended and the others wait for it: with
+ * a limit of 2 CPUs, 64 threads gave 1 token/s and 2 threads gave 48. Control groups version 2 have
+ * one file with "quota period" or "max period"; version 1 has a file for each, and -1 means no
+ * limit. */
 int32_t vt_cpu_quota(const char *root)
 {
     char path[512], line[64], *rest = line;
@@ -202,6 +205,7 @@ static void cpu_detect(void)
         g_cpu.level = isa;
 }
 
+/* Whether a machine whose best level is `best` can run code for level `want`. */
 static bool isa_has(vt_isa best, vt_isa want)
 {
     if (want == VT_ISA_PORTABLE || want == best)

@@ -1,12 +1,13 @@
-/* cuBLASLt: opening it, the algorithms of shapes, launching (cublaslt.h).
+/* cuBLASLt: opening the library, choosing an algorithm for each shape, launching (cublaslt.h).
  *
- * Its matrices are column-major. Ours, read so, are transposed, and y^T = W x^T is what it
- * multiplies: A = W as [k, n], transposed; B = x as [k, m]; D = y as [n, m].
+ * The library's matrices are column-major. Our row-major matrices, read as column-major ones, are
+ * transposed, so the product that it computes is y^T = W x^T: A = W as [k, n], transposed; B = x as
+ * [k, m]; D = y as [n, m].
  *
- * Not asked of it: biases (with bf16 results it wants them in bf16, ours are fp32) and the
- * activations of pairs, which it does not have. It keeps one context of its own for the device's
- * primary context, which is ours too (vt_cuda_open). The library is half a gigabyte of which a
- * process maps what it runs. */
+ * Two things are not left to the library: biases (with bf16 results it wants bf16 biases, and ours
+ * are fp32), and the activations of pairs, which it does not offer. It keeps one context object of
+ * its own for the device's primary context, which is also the context that we use (vt_cuda_open).
+ * The library's file has half a gigabyte, but a process maps only what it runs. */
 #include "device/cublaslt.h"
 
 #include <dlfcn.h>
@@ -19,11 +20,14 @@
 #include "base/mem.h"
 #include "device/cublaslt_api.h"
 
-/* What is launched while kernels are collected: so many tokens of buckets that decode graphs have,
- * which are captured before any step. Other graphs are captured behind a step that ran without. */
+/* While kernels are collected, products are launched once to make the library load their kernels:
+ * those for buckets of up to WARM_BUCKET tokens, which decode graphs may have, with at most
+ * WARM_TOKENS tokens. Decode graphs are captured before any step; all other graphs are captured
+ * after a step that ran without them and so loaded the kernels. */
 enum { WARM_TOKENS = 16, WARM_BUCKET = 256, MAX_ALGORITHMS = 4096 };
 
-/* What an algorithm depends on, without padding: compared as bytes. */
+/* Everything that an algorithm depends on. The struct has no padding, since it is compared as
+ * bytes. */
 typedef struct shape_key {
     int64_t x_stride, c_stride, y_stride;
     int32_t bucket, n, k, f32;
@@ -41,7 +45,7 @@ struct cublaslt {
     lt_handle handle;
     lt_desc product; /* transposed A, fp32 sums */
     lt_preference preference;
-    char why[160]; /* version 0: why there is none */
+    char why[160]; /* why the library cannot be used, if version is 0 */
     algorithm *algorithm;
     int32_t n, capacity;
 };
@@ -99,7 +103,8 @@ static bool find_functions(struct cublaslt *lt, void *library)
     return true;
 }
 
-/* The context is current. */
+/* Makes the library's objects that live as long as the device. The device's context must be
+ * current. */
 static bool make_handles(struct cublaslt *lt)
 {
     const int32_t transposed = LT_OP_T;
@@ -181,7 +186,8 @@ static void layouts_release(const struct cublaslt *lt, layouts *l)
             lt->f.layout_destroy(all[i]);
 }
 
-/* For `m` tokens. Without c, its layout is y's: nothing is read (beta 0). */
+/* Describes the matrices of a product of `m` tokens. Without c its layout is that of y; nothing is
+ * read through it, because beta is 0. */
 static int layouts_make(const struct cublaslt *lt, const cublaslt_product *p, int32_t m, layouts *l)
 {
     int type = p->f32 ? LT_R_32F : LT_R_16BF;
@@ -214,7 +220,7 @@ static int launch(const struct cublaslt *lt, const vt_cuda_lane *lane, const cub
     return code;
 }
 
-/* The library's first choice for a whole bucket. */
+/* Asks the library for its first choice of an algorithm for a bucket full of tokens. */
 static bool choose(const struct cublaslt *lt, const cublaslt_product *p, lt_algorithm *out)
 {
     layouts l;
@@ -241,6 +247,7 @@ void vt_cublaslt_prepare(vt_cuda *c)
         choose(c->cublaslt, &p, &algo);
 }
 
+/* The entry of the product's shape and bucket; a new one asks the library. NULL: no room. */
 static algorithm *find(struct cublaslt *lt, const cublaslt_product *p)
 {
     shape_key key = {.x_stride = p->x_stride,
@@ -301,13 +308,13 @@ vt_status vt_cublaslt_run(vt_cuda_lane *lane, const cublaslt_product *p, void *w
     int code = launch(lt, lane, p, workspace, m, &a->algo);
     a->launched = true;
     if (first && code != 0) {
-        a->there = false; /* never mind: ours runs, now and later */
+        a->there = false; /* no error: our own kernel runs, now and later */
         return VT_OK;
     }
     if (code != 0)
         return run_failed(lane, lt, p, code);
     if (lane->collect)
-        return VT_OK; /* our own kernel is noted too: some bucket may need it */
+        return VT_OK; /* *ran stays false: our own kernel is noted too, some bucket may need it */
     *ran = true;
     return vt_cuda_launched(lane, &JIT_SPEC("", "cublasLt", {"rows", p->n}, {"cols", p->k},
                                             {"tokens", p->bucket}, {"residual", p->c != NULL},

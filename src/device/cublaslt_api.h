@@ -1,12 +1,13 @@
-/* The parts of cublasLt.h that we use, in our own declarations: numbers and layouts of cuBLAS 12
- * and 13 (tests/unit/test_cuda_abi.c checks them where the header is). */
+/* The parts of cublasLt.h that we use, in our own declarations. The numbers and layouts are those
+ * of cuBLAS 12 and 13; tests/unit/test_cuda_abi.c checks them where NVIDIA's header is
+ * installed. */
 #ifndef VT_DEVICE_CUBLASLT_API_H
 #define VT_DEVICE_CUBLASLT_API_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-struct cu_stream_st; /* cuda_api.h; CUDA's runtime has the same streams */
+struct cu_stream_st; /* cuda_api.h; streams of CUDA's runtime and driver are the same */
 typedef struct lt_context *lt_handle;
 typedef struct lt_desc_st *lt_desc;
 typedef struct lt_layout_st *lt_layout;

@@ -91,8 +91,8 @@ static vt_status find_gpu(vt_cuda *c, int32_t ordinal, vt_err *err)
     return VT_OK;
 }
 
-/* NVRTC compiles for this GPU, and the driver knows what it makes: code of a later major version
- * of CUDA is none that a driver promises to load. */
+/* Checks that NVRTC can compile for this GPU, and that the driver can load the result: a driver
+ * need not load code made by a later major version of CUDA. */
 static vt_status find_compiler(const vt_cuda *c, vt_err *err)
 {
     enum { MOST = 64 };
@@ -217,7 +217,7 @@ static vt_status load_into(vt_cuda *c, int32_t index, cuda_kernel *k, vt_err *er
         what, err);
 }
 
-/* Wholly or not at all, so that a later launch may try again. */
+/* Loads a kernel completely or leaves it unloaded, so that a later launch may try again. */
 static vt_status load_kernel(vt_cuda *c, int32_t index, vt_err *err)
 {
     cuda_kernel k = {0};
@@ -274,7 +274,7 @@ static void note_launch(vt_cuda_lane *lane, int32_t index)
     lane->n_launches++;
 }
 
-/* The launch fits the kernel as it was compiled and loaded. */
+/* Checks that the launch fits the kernel as it was compiled and loaded. */
 static vt_status check_launch(const vt_cuda *c, int32_t index, const cuda_launch *l,
                               size_t params_bytes, vt_err *err)
 {

@@ -1,6 +1,6 @@
 /* One NVIDIA GPU: context, memory, streams, launches, graphs.
  *
- * How a kernel comes to be (the whole of it, for who writes the next one):
+ * How a kernel is written, compiled and launched:
  *   1. src/ops/<op>/<name>.cu: header-free text; `ptx.cuh` is pasted in front (types, PTX
  *      wrappers). The entry is extern "C" __global__ with one `const __grid_constant__` parameter
  *      struct, which src/ops/<op>/<name>_params.h declares for kernel and host alike (such headers
@@ -50,18 +50,18 @@ typedef struct vt_cuda {
     vt_jit *jit;
     cuda_kernel *kernel; /* [n_kernels], by the JIT's index */
     int32_t n_kernels, late_compiles;
-    struct cublaslt *cublaslt; /* cublaslt.h; NULL: nobody has asked for it */
+    struct cublaslt *cublaslt; /* cublaslt.h; NULL: it was not opened yet */
     int32_t cublaslt_use;      /* VITRINE_CUBLASLT */
 } vt_cuda;
 
-/* Whether a model can be run on GPU `ordinal` as things are: driver, GPU and NVRTC are there, new
- * enough, and fit each other. The error says what is wrong. Makes no context. */
+/* Checks whether a model can run on GPU `ordinal`: driver, GPU and NVRTC exist, are new enough and
+ * fit each other. The error says what is wrong. Makes no context. */
 vt_status vt_cuda_usable(int32_t ordinal, vt_err *err);
 
 /* The implementation level is the device's, capped by VITRINE_CUDA_LEVEL (80 or 90). */
 vt_status vt_cuda_open(int32_t ordinal, vt_cuda **out, vt_err *err);
 void vt_cuda_close(vt_cuda *c);
-/* A device that is not there: run() on a collecting lane notes its kernels, and vt_jit_compile
+/* Makes a vt_cuda without a device: run() on a collecting lane notes kernels, and vt_jit_compile
  * compiles them for `arch`. For tests and for making a bundle on another machine. */
 vt_status vt_cuda_offline(const char *arch, int32_t level, int32_t sm_count, vt_cuda **out,
                           vt_err *err);
@@ -80,12 +80,12 @@ vt_status vt_cuda_pinned(vt_cuda *c, size_t bytes, void **out,
                          vt_err *err); /* host memory the device reads */
 void vt_cuda_pinned_free(vt_cuda *c, void *p);
 
-/* A range of addresses that is reserved whole and backed as far as needed: it grows without moving,
+/* A range of addresses that is reserved whole and gets memory as needed: it grows without moving,
  * so graphs and tensor maps that hold its addresses stay valid. It has parts of equal size,
- * `stride` apart, each backed from its start. */
+ * `stride` apart, each of which has memory from its start on. */
 typedef struct cuda_range {
     void *base;
-    size_t stride, mapped, chunk; /* a part's addresses, its backed bytes, their granularity */
+    size_t stride, mapped, chunk; /* of a part: addresses, bytes with memory, their granularity */
     int32_t n_parts, n_growths;
     cu_mem_handle *handle; /* [n_growths][n_parts] */
     size_t *growth;        /* [n_growths] bytes that each part grew by */
@@ -97,14 +97,14 @@ static inline vt_status cuda_range_init(vt_cuda *c, size_t bytes, cuda_range *r,
 {
     return cuda_range_init_parts(c, 1, bytes, r, err);
 }
-/* At least `bytes` of every part backed; on failure as many as before. */
+/* Makes sure that at least `bytes` of every part have memory; on failure as many as before have. */
 vt_status cuda_range_grow(vt_cuda *c, cuda_range *r, size_t bytes, vt_err *err);
 void cuda_range_release(vt_cuda *c, cuda_range *r);
 
 /* Upload of many pieces: `n_threads` host threads fill pinned buffers (two each) by produce() and
  * copy them, so that conversion, page-cache reads and the bus overlap. produce(arg, out, begin,
- * bytes) writes bytes [begin, begin + bytes) of the piece as the device shall see it; `grain` keeps
- * begin on its borders. */
+ * bytes) writes bytes [begin, begin + bytes) of the piece in the form that the device is to get;
+ * `begin` is a multiple of `grain`. */
 typedef struct cuda_upload {
     void *to;
     size_t bytes, grain;
@@ -125,9 +125,9 @@ struct vt_cuda_lane {
     cu_stream stream;
     bool collect;       /* note the kernels, launch nothing */
     bool pdl;           /* programmatic dependent launch between this stream's kernels */
-    bool apart;         /* the same kernels, each after the end of the one before it: to be timed */
-    int32_t n_launches; /* kernels, those of graphs too, since somebody zeroed it */
-    int32_t *note;      /* [max_note] the JIT's index of each (graphs aside); NULL: not wanted */
+    bool apart;         /* kernels do not overlap, so that each can be timed */
+    int32_t n_launches; /* kernels launched, with those of graphs, since the caller zeroed this */
+    int32_t *note;      /* [max_note] the JIT's index of each, except in graphs; NULL: not wanted */
     int32_t max_note;
     /* Launches as their callers ask for them, collected ones too: tests compare them with what a
      * row says of itself. [max_record], of which the first n_record are used; NULL: not wanted */

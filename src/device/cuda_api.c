@@ -1,9 +1,9 @@
-/* Opening NVIDIA's libraries: a short list of places for each, and a message that helps when none
- * has it.
+/* Opening NVIDIA's libraries: each is looked for in a short list of places, and if it is in none of
+ * them the message says where to get it.
  *
  * libcuda belongs to the driver and lies where the loader looks. NVRTC comes with the toolkit or as
  * a Python wheel (nvidia-cuda-nvrtc), so toolkit folders are tried too; VITRINE_NVRTC names a file
- * outright. */
+ * directly. */
 #include "device/cuda_api.h"
 
 #include <dlfcn.h>
@@ -24,7 +24,8 @@ static void *open_first(const char *const *names)
     return NULL;
 }
 
-/* `*slot` gets the address of symbol; which is missing is remembered, for the message. */
+/* Writes the address of a function to *slot. *missing keeps the first name that was not found, for
+ * the message. */
 static void find_symbol(void *library, const char *symbol, void *slot, const char **missing)
 {
     void *address = dlsym(library, symbol);
@@ -47,7 +48,7 @@ vt_status cuda_driver_open(cuda_driver *d, vt_err *err)
 #define CUDA_FIND(member, symbol, params) find_symbol(d->library, symbol, &d->member, &missing);
     CUDA_DRIVER_FUNCTIONS(CUDA_FIND)
 #undef CUDA_FIND
-    const char *absent = NULL; /* allowed */
+    const char *absent = NULL; /* a missing function is allowed here */
 #define CUDA_FIND(member, symbol, params) find_symbol(d->library, symbol, &d->member, &absent);
     CUDA_DRIVER_OPTIONAL(CUDA_FIND)
 #undef CUDA_FIND

@@ -1,9 +1,9 @@
 /* The parts of NVIDIA's libraries that we use, in our own declarations.
  *
- * libcuda, libnvrtc and libnvidia-ml are opened at run time, so the program builds and runs without
- * a toolkit or a driver and says which library is missing when it needs it. Numbers and layouts are
- * those of CUDA 12.3 and later; tests/unit/test_cuda_abi.c checks them against <cuda.h> where there
- * is one. */
+ * libcuda, libnvrtc and libnvidia-ml are opened at run time. So the program builds and runs without
+ * a toolkit or a driver, and when it needs a library that is missing it says which. Numbers and
+ * layouts are those of CUDA 12.3 and later; tests/unit/test_cuda_abi.c checks them against <cuda.h>
+ * where that is installed. */
 #ifndef VT_DEVICE_CUDA_API_H
 #define VT_DEVICE_CUDA_API_H
 
@@ -165,7 +165,7 @@ typedef struct cu_tensor_map {
        const uint64_t *stride_bytes, const uint32_t *box, const uint32_t *element_stride,         \
        int interleave, int swizzle, int l2_promotion, int oob_fill))
 
-/* Driver functions that came after CUDA 12.3: the member is NULL where the driver has none. */
+/* Driver functions that came after CUDA 12.3: a member is NULL if the driver lacks the function. */
 #define CUDA_DRIVER_OPTIONAL(F)                        \
     F(kernel_param, "cuKernelGetParamInfo", /* 12.4 */ \
       (cu_kernel k, size_t index, size_t * offset, size_t * bytes))
@@ -202,12 +202,12 @@ typedef struct cuda_nvrtc {
 #undef CUDA_MEMBER
 } cuda_nvrtc;
 
-/* Fill the tables. Failure is VT_ERR_DEVICE with the library that is missing and where to get it.
- * The libraries stay open until the process ends: unloading a driver under its threads is not safe.
- */
+/* Open a library and fill its table of functions. On failure the error is VT_ERR_DEVICE; its
+ * message names the missing library and says where to get it. The libraries stay open until the
+ * process ends, because unloading a driver while its threads run is not safe. */
 vt_status cuda_driver_open(cuda_driver *d, vt_err *err);
 vt_status cuda_nvrtc_open(cuda_nvrtc *n, vt_err *err);
-/* NULL, or "CUDA_ERROR_NAME (text)" turned into one sentence by cuda_fail. */
+/* Fails with VT_ERR_DEVICE and a message of `what` and the driver's name and text for error r. */
 vt_status cuda_fail(const cuda_driver *d, cu_result r, const char *what, vt_err *err);
 
 #endif

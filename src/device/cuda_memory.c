@@ -3,7 +3,8 @@
  *   thread w   produce -> pinned[w][0] -> copy on stream w     one part is produced
  *              produce -> pinned[w][1] -> copy on stream w     while the last one crosses the bus
  *
- * Parts are handed out by one atomic counter over all pieces, about PART_BYTES each. */
+ * All pieces are cut into parts of about PART_BYTES; threads take the parts one by one from a
+ * common atomic counter. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -41,7 +42,7 @@ vt_status vt_cuda_pinned(vt_cuda *c, size_t bytes, void **out, vt_err *err)
 {
     void *p = NULL;
     if (c->driver.host_alloc(&p, bytes ? bytes : 1, CU_HOST_PORTABLE) != 0)
-        return vt_fail(err, VT_ERR_MEMORY, "%.1f MiB of pinned host memory cannot be had",
+        return vt_fail(err, VT_ERR_MEMORY, "%.1f MiB of pinned host memory could not be allocated",
                        (double)bytes / 1048576);
     *out = p;
     return VT_OK;
@@ -84,14 +85,14 @@ static void give_back(vt_cuda *c, cu_ptr at, size_t bytes, cu_mem_handle handle)
     c->driver.mem_release(handle);
 }
 
-/* Memory of its own for [at, at + bytes). */
+/* Creates device memory and maps it at [at, at + bytes). */
 static vt_status back(vt_cuda *c, cu_ptr at, size_t bytes, cu_mem_handle *out, vt_err *err)
 {
     cu_mem_prop prop = device_memory(c);
     cu_mem_access access = {.location = prop.location, .flags = CU_MEM_ACCESS_READ_WRITE};
     cu_mem_handle handle = 0;
     if (c->driver.mem_create(&handle, bytes, &prop, 0) != 0)
-        return vt_fail(err, VT_ERR_MEMORY, "%.1f MiB more GPU memory cannot be had",
+        return vt_fail(err, VT_ERR_MEMORY, "%.1f MiB more GPU memory could not be allocated",
                        (double)bytes / 1048576);
     vt_status status = vt_cuda_check(c, c->driver.mem_map(at, bytes, 0, handle, 0),
                                      "mapping GPU memory", err);

@@ -28,7 +28,7 @@ typedef struct jit_entry {
     const char *source, *kernel;
     char name[JIT_NAME_MAX];
     char key[33];  /* 32 hex digits */
-    uint64_t hash; /* of name, for the table */
+    uint64_t hash; /* the name's hash, for the table */
     jit_param param[JIT_MAX_PARAMS];
     jit_cubin cubin;
     void *owned; /* the allocation that holds cubin.bytes */
@@ -83,7 +83,8 @@ vt_status vt_jit_new(const char *arch, vt_jit **out, vt_err *err)
         if (is_header(t->name)) {
             if (j->n_headers == MAX_HEADERS) {
                 free(j);
-                return vt_fail(err, VT_ERR_DEVICE, "kernel header %s is one more than %d", t->name,
+                return vt_fail(err, VT_ERR_DEVICE,
+                               "kernel header %s is beyond the limit of %d headers", t->name,
                                MAX_HEADERS);
             }
             j->header_name[j->n_headers] = t->name;
@@ -118,8 +119,8 @@ const jit_cubin *vt_jit_get(const vt_jit *j, int32_t index)
 
 /* ---- the list of instances ---- */
 
-/* Names are literals, so that the pointers' values would do; their text is hashed all the same,
- * because two literals of equal text need not be one. */
+/* Names are string literals. Their text is hashed rather than their addresses, because two literals
+ * with equal text may have two addresses. */
 static uint64_t spec_hash(const jit_spec *s)
 {
     uint64_t h = jit_hash_text(VT_FNV_OFFSET, s->source);
@@ -253,8 +254,8 @@ static vt_status entry_key(const vt_jit *j, jit_entry *e, vt_err *err)
     return VT_OK;
 }
 
-/* "Used 40 registers", "8 bytes spill stores, 8 bytes spill loads", "1024 bytes smem":
- * of ptxas -v. */
+/* The largest number before `words` in the output of ptxas -v, such as "Used 40 registers", "8
+ * bytes spill stores, 8 bytes spill loads", "1024 bytes smem". */
 static int32_t number_before(const char *log, const char *words)
 {
     int64_t most = 0;
@@ -347,7 +348,7 @@ typedef struct compile_job {
     int32_t *todo; /* [n] indices still to compile */
     int32_t n;
     atomic_int next;
-    pthread_mutex_t lock; /* of the fields below */
+    pthread_mutex_t lock; /* guards the fields below */
     int32_t done, total;
     jit_progress progress;
     void *user;

@@ -7,10 +7,10 @@
  *   vt_jit_want             notes that an instance is needed (cheap, idempotent)
  *   vt_jit_compile          compiles all that is noted and not in the cache, in parallel
  *
- * Cache: one file an instance in $VITRINE_CACHE/cubin (or ~/.cache/vitrine/cubin), named by a
+ * Cache: one file per instance in $VITRINE_CACHE/cubin (or ~/.cache/vitrine/cubin), named by a
  * 128-bit hash of the text with its headers, the options and the architecture, and by NVRTC's
- * version. Never a time stamp, no lock: a file is written under a temporary name and renamed. A
- * broken file is compiled anew. */
+ * version. Time stamps are never compared. No lock is needed, because a file is written under a
+ * temporary name and then renamed. A broken file is compiled again. */
 #ifndef VT_DEVICE_JIT_H
 #define VT_DEVICE_JIT_H
 
@@ -55,7 +55,8 @@ typedef struct vt_jit vt_jit;
  * compiled. */
 vt_status vt_jit_new(const char *arch, vt_jit **out, vt_err *err);
 void vt_jit_free(vt_jit *j);
-/* Off: neither reads nor writes the disk (for tests of the compiler's output). On when made. */
+/* Whether the disk is read and written; true when made. (Off for tests of the compiler's
+ * output.) */
 void vt_jit_set_cache(vt_jit *j, bool on);
 
 /* Index of the instance, the same for an equal spec; -1 when out of memory. One thread. */
@@ -69,8 +70,8 @@ const jit_cubin *vt_jit_get(const vt_jit *j, int32_t index);
 /* Called from any compiling thread, one call at a time. False stops: VT_ERR_CANCELLED. */
 typedef bool (*jit_progress)(void *user, int32_t done, int32_t total, const char *name, double ms,
                              bool cached);
-/* Everything wanted and not yet there. n_threads 0: as many as CPUs, at most 16. On failure the
- * message holds the first line of the compiler's complaint. */
+/* Compiles everything that is wanted and not compiled yet. n_threads 0: as many threads as CPUs, at
+ * most 16. On failure the message contains the first line of the compiler's error. */
 vt_status vt_jit_compile(vt_jit *j, int32_t n_threads, jit_progress progress, void *user,
                          vt_err *err);
 

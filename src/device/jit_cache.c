@@ -85,7 +85,7 @@ static vt_status open_folder(folder *f, const char *path, bool checked, vt_err *
     return status;
 }
 
-/* The cache's folder; with `make` it is made first. */
+/* Opens the cache's folder; if `make`, makes it first. */
 static vt_status open_cache(folder *f, bool make, vt_err *err)
 {
     char path[PATH_SIZE - 300];
@@ -107,7 +107,7 @@ static void make_printable(char *text, size_t size)
             *text = '?';
 }
 
-/* The cubin behind the header of open file `f`; NULL if it is not whole. */
+/* Reads the cubin after the header of open file `f`; NULL if it is not complete. */
 static uint8_t *read_cubin(FILE *f, file_header *h)
 {
     if (fread(h, sizeof *h, 1, f) != 1 || memcmp(h->magic, CUBIN_MAGIC, 8) != 0 ||
@@ -121,7 +121,7 @@ static uint8_t *read_cubin(FILE *f, file_header *h)
     return NULL;
 }
 
-/* The whole file, checked; NULL if it is not a cubin file of ours, or not to be trusted. */
+/* Reads and checks a whole file; NULL if it is not a cubin file of ours, or cannot be trusted. */
 static uint8_t *read_file(const folder *d, const char *name, file_header *h)
 {
     int flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | (d->checked ? O_NOFOLLOW : 0);
@@ -269,7 +269,7 @@ static vt_status list_one(void *user, const char *file, const file_header *h, co
     return VT_OK;
 }
 
-/* Whether there is a cache yet. */
+/* Whether the cache's folder exists. */
 static bool cache_exists(void)
 {
     char path[PATH_SIZE - 300];

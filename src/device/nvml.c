@@ -1,8 +1,8 @@
 /* Reading the GPU's state (device/nvml.h).
  *
- * The library numbers GPUs by itself and knows nothing of CUDA_VISIBLE_DEVICES, so the GPU is named
- * by its place on the PCI bus, which the driver tells. Each value is asked for alone: a GPU that
- * has no power meter still has clocks. */
+ * The library numbers the GPUs itself and ignores CUDA_VISIBLE_DEVICES, so a GPU is identified by
+ * its address on the PCI bus, which the driver tells. Each value is asked for separately: a GPU
+ * without a power meter still has clocks. */
 #include "device/nvml.h"
 
 #include <dlfcn.h>
@@ -65,7 +65,7 @@ static vt_status open_library(nvml *n, vt_err *err)
     return VT_OK;
 }
 
-/* "00000000:19:00.0" of the driver's GPU. */
+/* Writes the PCI address of the driver's GPU `ordinal`, such as "00000000:19:00.0". */
 static vt_status pci_place(int32_t ordinal, char *out, size_t size, vt_err *err)
 {
     cuda_driver d;

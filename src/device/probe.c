@@ -1,6 +1,5 @@
-/* What can be found and observed on this machine (device/probe.h). Everything is tried: a file
- * that lies where it is expected may still not load, and a kernel that has perf events may not
- * give them to a guest. */
+/* What can be found and observed on this machine (device/probe.h). Everything is tried out: a file
+ * may exist and still not load, and a kernel with perf events may refuse them to a guest. */
 #include "device/probe.h"
 
 #include <dlfcn.h>
@@ -61,7 +60,8 @@ const vt_probe_library *vt_probe_libraries(int *n)
     return library;
 }
 
-/* As it is named, then with the version numbers that a machine without the -dev link has. */
+/* Tries the plain name, then the name with the version numbers that exist on machines without the
+ * -dev package's link. */
 static void *open_any(const char *file)
 {
     static const char *const version[] = {"", ".13", ".12"};
@@ -89,5 +89,5 @@ bool vt_probe_open(const vt_probe_library *l, char *found, size_t size)
     }
     bool named = dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0 && map && map->l_name[0];
     snprintf(found, size, "%s", named ? map->l_name : l->file);
-    return true; /* not closed: the libraries of CUDA leak then, and this is asked once */
+    return true; /* not closed: CUDA's libraries leak when closed, and this is called once */
 }

@@ -1,18 +1,17 @@
-/* What can be found and observed on this machine, tried out and not guessed. */
+/* What can be found and observed on this machine. Everything is tried out, nothing is guessed. */
 #ifndef VT_DEVICE_PROBE_H
 #define VT_DEVICE_PROBE_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/* True where this process may count hardware events (cycles) of itself; else `why` says what stands
- * against it. */
+/* True if this process can count its own hardware events (cycles); else `why` gets the reason. */
 bool vt_probe_perf_events(char *why, size_t size);
 
-/* A library that is loaded at run time, where it is there. */
+/* A library that is loaded at run time if it is installed. */
 typedef struct vt_probe_library {
     const char *name; /* "nvrtc" */
-    const char *file; /* what dlopen is asked for first */
+    const char *file; /* the name that is tried first */
     const char *purpose;
 } vt_probe_library;
 

@@ -1,12 +1,13 @@
-/* Roofs: measuring, keeping, and the table of named hardware (device/roofs.h).
+/* Roofs: measuring them, keeping them on disk, and the table of named hardware (device/roofs.h).
  *
  * A roof is a maximum, so each figure is the best of several short runs of all threads together:
- * whatever else runs on the machine can only make a run slower. Register kernels run ROUND_S each;
- * the read passes go over a buffer of up to MAX_FAR bytes (twice the last-level cache where that is
- * less).
+ * other programs on the machine can only make a run slower. A run of a register kernel takes
+ * round_s. The read passes go over a buffer of twice the last-level cache, at least MIN_FAR and at
+ * most MAX_FAR bytes.
  *
- * A virtual machine reports its host's whole cache (hundreds of MiB) of which it has a share; the
- * buffer is capped because touching it costs more than reading it. */
+ * The maximum is there because a virtual machine reports the whole cache of its host (hundreds of
+ * MiB), of which it only has a share, and writing a buffer for the first time takes longer than
+ * reading it. */
 #include "device/roofs.h"
 
 #include <math.h>
@@ -76,7 +77,7 @@ static const roofs_kernels portable = {
     .int8_how = "portable C",
 };
 
-/* The best kernel of each kind at a level. */
+/* The best kernel of each kind that an instruction-set level has. */
 static roofs_kernels kernels_of(vt_isa level)
 {
     roofs_kernels k = portable;
@@ -101,13 +102,13 @@ static roofs_kernels kernels_of(vt_isa level)
 
 typedef struct job {
     vt_team *team;
-    double (*compute)(int64_t rounds); /* or NULL: read */
+    double (*compute)(int64_t rounds); /* NULL: call `read` instead */
     int64_t rounds;
     uint64_t (*read)(const void *p, size_t bytes);
     char *buffer;
-    size_t bytes; /* of the whole working set */
+    size_t bytes; /* size of the whole working set */
     int32_t passes;
-    _Atomic uint64_t checksum; /* so that the reads are used */
+    _Atomic uint64_t checksum; /* uses the reads, so that the compiler keeps them */
 } job;
 
 static void job_worker(void *arg, int32_t worker)
@@ -124,6 +125,7 @@ static void job_worker(void *arg, int32_t worker)
     atomic_fetch_xor(&j->checksum, sum);
 }
 
+/* Writes the worker's share of the buffer, so that the memory exists and is near that worker. */
 static void touch_worker(void *arg, int32_t worker)
 {
     job *j = arg;
@@ -143,7 +145,7 @@ static double best_time(job *j)
     return best;
 }
 
-/* Operations a second of a register kernel on all threads; 0 for NULL. */
+/* Operations per second of a register kernel on all threads; 0 if `kernel` is NULL. */
 static double measure_compute(vt_team *team, double (*kernel)(int64_t))
 {
     if (!kernel)
@@ -157,7 +159,8 @@ static double measure_compute(vt_team *team, double (*kernel)(int64_t))
     return kernel(1) * (double)j.rounds * vt_team_size(team) / best_time(&j);
 }
 
-/* Bytes a second of reading `bytes` of the buffer, in as many passes as make a run long enough. */
+/* Bytes per second when all threads read `bytes` of the buffer, with enough passes for a run that
+ * can be timed. */
 static double measure_read(vt_team *team, const roofs_kernels *k, char *buffer, size_t bytes)
 {
     size_t used = bytes / (size_t)vt_team_size(team) / 4096 * 4096 * (size_t)vt_team_size(team);
@@ -180,8 +183,8 @@ static size_t far_bytes(const vt_cpu *cpu)
 
 static void raise(double *roof, double now) { *roof = fmax(*roof, now); }
 
-/* Raises the figures of `r` to what is measured now: all of them, or only the near working set's.
- */
+/* Measures and raises figures of `r` that are now higher: all figures, or only that of the near
+ * working set. */
 static vt_status measure(vt_roofs *r, bool all, int64_t working_set, vt_err *err)
 {
     const vt_cpu *cpu = vt_cpu_get();
@@ -234,7 +237,7 @@ static vt_status get(int32_t threads, int64_t working_set, bool again, vt_roofs 
                   .int8_how = k.int8_how};
     if (working_set < 0)
         working_set = 0;
-    if (working_set > 0) /* a few hundred KiB more or less do not matter: fewer measurements */
+    if (working_set > 0) /* rounded to 1 MiB, so that similar sizes share one measurement */
         working_set = (int64_t)vt_round_up((size_t)working_set, 1 << 20);
     snprintf(r.name, sizeof r.name, "%s", cpu->model);
     snprintf(r.level, sizeof r.level, "%s", vt_isa_name(cpu->level));
@@ -246,7 +249,7 @@ static vt_status get(int32_t threads, int64_t working_set, bool again, vt_roofs 
         TRY(measure(&r, all, working_set, err));
         roofs_cache_write(key, &r);
     }
-    if (working_set > 0) /* what can be read from afar can be read from near */
+    if (working_set > 0) /* a near working set is never slower than a far one */
         raise(&r.near_bytes_per_s, r.memory_bytes_per_s);
     *out = r;
     return VT_OK;
@@ -269,9 +272,9 @@ double vt_roofs_bandwidth(const vt_roofs *r)
 
 /* ---- named hardware ---- */
 
-/* Measured with libraries at large sizes, not taken from datasheets: device read bandwidth and
- * cuBLAS bf16 at M = 2048 (bench/peers has the scripts). fp32 and fp8 are left out until they are
- * measured. */
+/* These figures were measured with libraries at large sizes, not taken from datasheets: the
+ * device's read bandwidth, and cuBLAS in bf16 at M = 2048 (the scripts are in bench/peers). fp32
+ * and fp8 are left out until they are measured. */
 static const vt_roofs named[] = {
     {.name = "h200",
      .memory_bytes_per_s = 4.25e12,

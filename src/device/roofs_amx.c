@@ -1,5 +1,6 @@
-/* Roofs of the matrix unit: 16 x 16 results over 64 int8 or 32 bf16 products each, four result
- * tiles so that one product need not wait for the one before it. Reading and fp32 are AVX-512's.
+/* Roofs of the matrix unit (AMX): one instruction adds 64 int8 or 32 bf16 products to each of 16 x
+ * 16 results. Four tiles of results are used in turn, so that an instruction need not wait for the
+ * one before it. Reading and fp32 use the AVX-512 kernels.
  *
  * The tile configuration is loaded by inline assembly: GCC 12's _tile_loadconfig tells the compiler
  * that it reads 8 of the 64 bytes, and the stores to the others are dropped. */

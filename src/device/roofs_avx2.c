@@ -6,10 +6,10 @@
 
 enum { ACC = 12 };
 
-/* Keeps a value in a register and unknown to the optimiser. */
+/* Keeps a value in a register and hides it from the optimiser. */
 #define OPAQUE(v) __asm__ volatile("" : "+x"(v))
 
-/* Four streams a thread, each prefetched 1 KiB ahead (see roofs_avx512.c for what that gains). */
+/* Four streams per thread, each prefetched 1 KiB ahead (see roofs_avx512.c for what that gains). */
 static uint64_t read_avx2(const void *p, size_t bytes)
 {
     size_t quarter = bytes / 4 / 64 * 64;
@@ -41,7 +41,8 @@ static double fp32_avx2(int64_t rounds)
     return (double)rounds * ACC * 8 * 2;
 }
 
-/* u8 x s8 pairs to s16, pairs of those to s32, added: three instructions for 32 products. */
+/* Multiplies u8 by s8 and adds pairs to s16, adds pairs of those to s32, and adds these to the
+ * sums: three instructions for 32 products. */
 static double int8_avx2(int64_t rounds)
 {
     __m256i u = _mm256_set1_epi8(3), s = _mm256_set1_epi8(-5), ones = _mm256_set1_epi16(1),

@@ -1,4 +1,5 @@
-/* Roofs in AVX-512: FMA and VNNI's four products a lane. Sixteen accumulators on two ports. */
+/* Roofs in AVX-512: FMA, and VNNI with its four products per lane. Sixteen accumulators keep two
+ * ports busy. */
 #include <immintrin.h>
 
 #include "device/roofs.h"
@@ -7,8 +8,9 @@ enum { ACC = 16 };
 
 #define OPAQUE(v) __asm__ volatile("" : "+v"(v))
 
-/* Four streams a thread, each prefetched 1 KiB ahead: on a Sapphire Rapids core 29.9 GB/s over 96
- * MiB and 17.8 over 768 MiB, against 22.6 and 16.3 of one plain stream (best of 5). */
+/* Four streams per thread, each prefetched 1 KiB ahead: on a Sapphire Rapids core that gave 29.9
+ * GB/s over 96 MiB and 17.8 over 768 MiB, against 22.6 and 16.3 with one plain stream (best of
+ * 5). */
 static uint64_t read_avx512(const void *p, size_t bytes)
 {
     size_t quarter = bytes / 4 / 128 * 128;

@@ -12,7 +12,8 @@
 
 enum { FILE_VERSION = 1 };
 
-/* $VITRINE_CACHE/roofs-<key>.json, where what is no letter or digit in the key becomes '-'. */
+/* The path $VITRINE_CACHE/roofs-<key>.json. Every character of the key but letters and digits
+ * becomes '-'. */
 static vt_status cache_path(const char *key, char *out, size_t size)
 {
     char name[256];
@@ -26,8 +27,8 @@ static vt_status cache_path(const char *key, char *out, size_t size)
     return vt_cache_path(name, out, size, NULL);
 }
 
-/* The file's JSON, or NULL. Its figures only colour reports, so whose file it is does not matter;
- * a FIFO must not hang us. */
+/* The file's JSON, or NULL. It does not matter who owns the file, because its figures only appear
+ * in reports. Opening it must not block if it is a FIFO. */
 static json_t *load(const char *path)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -61,7 +62,7 @@ void roofs_cache_read(const char *key, vt_roofs *r, int64_t working_set)
     json_decref(j);
 }
 
-/* The working sets that the file has, and r's own. */
+/* The working sets that are in the file already, and that of `r`. */
 static void put_near(vt_json *w, const json_t *near, const vt_roofs *r)
 {
     char set[32];
@@ -79,7 +80,8 @@ static void put_near(vt_json *w, const json_t *near, const vt_roofs *r)
     vt_json_close(w);
 }
 
-/* Written beside and renamed, so that two processes cannot mix their halves. */
+/* The file is written under another name and then renamed, so that two processes cannot mix their
+ * output. */
 void roofs_cache_write(const char *key, const vt_roofs *r)
 {
     char path[1024];

@@ -1,15 +1,15 @@
 /* The roofs of a GPU (device/roofs.h): small kernels (roofs.cu) between two events.
  *
- *   memory   reading MAX_FAR bytes, or what fits, far beyond the L2
- *   near     reading as many bytes as were asked for, again and again
- *   l2       reading half as many as the L2 holds
+ *   memory   reading MAX_FAR bytes, or as many as fit: far more than the L2 holds
+ *   near     reading the given working set again and again
+ *   l2       reading half as many bytes as the L2 holds
  *   fp32     multiply-adds on the ordinary units
  *   bf16     wgmma from shared memory on sm_90, mma.sync elsewhere
- *   kernel   one empty kernel behind another in a graph, without overlap
+ *   kernel   empty kernels one after another in a graph, without overlap
  *
  * Each is the best of BEST_OF runs that are long enough for events to time. A device that is so
- * slow that a pass over the memory would take more than kPatience (an emulated one) reads less of
- * it; the bytes are stated with the figure. */
+ * slow that a pass over the memory would take longer than kPatience (an emulated one) reads less of
+ * it; the number of bytes is reported with the figure. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -38,8 +38,8 @@ typedef struct gauge {
     vt_cuda_lane lane;
     cu_event from, to;
     void *buffer, *out;
-    size_t bytes; /* of the buffer */
-    size_t reads; /* of it, by a run of READ */
+    size_t bytes; /* size of the buffer */
+    size_t reads; /* how many of these bytes a round of READ reads */
 } gauge;
 
 typedef enum run_kind { READ, FP32, BF16, EMPTY } run_kind;
@@ -53,7 +53,7 @@ static jit_spec spec_of(const vt_cuda *c, run_kind kind)
     return (jit_spec){.source = "roofs.cu", .kernel = entry[kind]};
 }
 
-/* CTAs a multiprocessor: enough warps for each to hide the others' latency. */
+/* Launches a kernel with as many CTAs per multiprocessor as hide each other's latency. */
 static vt_status launch(gauge *g, run_kind kind, int32_t rounds)
 {
     bool sm90 = kind == BF16 && g->cuda->level >= 90;
@@ -68,7 +68,7 @@ static vt_status launch(gauge *g, run_kind kind, int32_t rounds)
                         : vt_cuda_launch(&g->lane, &l, &c, sizeof c);
 }
 
-/* Operations (bytes for READ) of one round. */
+/* The operations of one round; for READ its bytes. */
 static double work_of(const gauge *g, run_kind kind)
 {
     double sms = g->cuda->sm_count;
@@ -116,12 +116,13 @@ static vt_status time_run(gauge *g, run_kind kind, int32_t rounds, double *secon
     return end_run(g, seconds, err);
 }
 
-/* Work a second: rounds are added until a run is long enough, then the best of several counts. */
+/* Raises *rate to the work per second: the rounds are doubled until a run is long enough to time,
+ * then the best of several runs counts. */
 static vt_status measure_rate(gauge *g, run_kind kind, double *rate, vt_err *err)
 {
     double seconds = 0, best = INFINITY;
     int32_t rounds = 1;
-    TRY(time_run(g, kind, rounds, &seconds, err)); /* the first one warms up */
+    TRY(time_run(g, kind, rounds, &seconds, err)); /* the first run only warms up */
     for (;;) {
         TRY(time_run(g, kind, rounds, &seconds, err));
         if (seconds >= kEnough || rounds >= 1 << 20)
@@ -159,7 +160,7 @@ static vt_status measure_kernel(gauge *g, double *kernel_s, vt_err *err)
     return status;
 }
 
-/* As much memory as there is, up to `want`; zeros. */
+/* Allocates a buffer of zeros: `want` bytes, or half of the free memory if that is less. */
 static vt_status take_buffer(gauge *g, size_t want, vt_err *err)
 {
     size_t free_bytes = 0, total = 0;
@@ -176,7 +177,7 @@ static vt_status take_buffer(gauge *g, size_t want, vt_err *err)
                          "clearing", err);
 }
 
-/* A pass over the whole buffer must not take for ever: what is read of it then. */
+/* How much of the buffer to read, so that a pass does not take much longer than kPatience. */
 static vt_status patient_bytes(gauge *g, size_t *bytes, vt_err *err)
 {
     double seconds = 0;
@@ -241,7 +242,8 @@ static vt_status open_and_measure(vt_cuda *c, vt_roofs *r, bool all, int64_t wor
     return status;
 }
 
-/* Another GPU, driver or clock: other roofs. */
+/* The name of the cache file. It changes with the GPU, the driver and the clocks, because the roofs
+ * do. */
 static vt_status make_key(const vt_cuda *c, char *out, size_t size, vt_err *err)
 {
     int sm_khz = 0, memory_khz = 0;
@@ -280,7 +282,7 @@ vt_status vt_roofs_cuda(int32_t ordinal, int64_t working_set, bool again, vt_roo
     }
     vt_cuda_close(c);
     if (status == VT_OK) {
-        if (working_set > 0) /* what can be read from afar can be read from near */
+        if (working_set > 0) /* a near working set is never slower than a far one */
             r.near_bytes_per_s = fmax(r.near_bytes_per_s, r.memory_bytes_per_s);
         *out = r;
     }

@@ -1,4 +1,4 @@
-/* The kernels behind a GPU's roofs (device/roofs.h), for who compiles them without measuring. */
+/* The kernels that measure a GPU's roofs (device/roofs.h), for compiling them without measuring. */
 #ifndef VT_DEVICE_ROOFS_CUDA_H
 #define VT_DEVICE_ROOFS_CUDA_H
 

@@ -1,3 +1,4 @@
+/* Reading the values of --attention-backend and --linear-backend (exec/backend.h). */
 #include "exec/backend.h"
 
 #include <string.h>
@@ -5,7 +6,8 @@
 #include "base/buf.h"
 #include "base/err.h"
 
-/* The card's own string for a name; NULL: no row of the device has it. */
+/* The string on the op card that equals s[0..n): the name or the family of an implementation for
+ * this device. NULL if none of them has that name. */
 static const char *find_name(const vt_op *op, vt_device_kind device, const char *s, size_t n)
 {
     for (const vt_impl *const *impl = op->impls; *impl; impl++) {
@@ -17,6 +19,7 @@ static const char *find_name(const vt_op *op, vt_device_kind device, const char 
     return NULL;
 }
 
+/* Whether the comma-separated list in `b` contains the name already. */
 static bool listed(const vt_buf *b, const char *name)
 {
     size_t n = strlen(name);
@@ -26,7 +29,7 @@ static bool listed(const vt_buf *b, const char *name)
     return false;
 }
 
-/* "auto, fa2, fa3, split" */
+/* Appends everything that the user could have named: "auto, fa2, fa3, split". */
 static void list_names(vt_buf *b, const char *const *ops, vt_device_kind device)
 {
     vt_buf_puts(b, "auto");
@@ -53,7 +56,8 @@ static vt_status unknown(const char *option, const char *text, const char *const
     return status;
 }
 
-/* Appends what text[0, len) asks of one op. False: no row of the op has such a name. */
+/* Appends the implementation that text[0, len) names for one op; "auto" appends nothing. Returns
+ * false if no implementation of the op has that name. */
 static bool take(const char *op, const char *text, size_t len, vt_device_kind device,
                  vt_backend out[VT_MAX_BACKENDS], int32_t *n)
 {

@@ -7,7 +7,7 @@
  * the caller prepares the next one meanwhile.
  *
  * Inside a step every worker walks the same list of calls and meets the others at a barrier after
- * each. What a call produced is visible to all behind that barrier. Results are copied out of the
+ * each. Behind the barrier all workers see what the call wrote. Results are copied out of the
  * program's tensors, because the next step may already be writing there when the engine reads
  * them. */
 #include "exec/executor.h"
@@ -40,9 +40,9 @@ typedef struct cpu_executor {
     int32_t *token_pool;
     atomic_int *ticket; /* [n_calls] */
     void *workspace;
-    char *plans; /* the step's plans, one behind the other */
+    char *plans; /* the step's plans, one after the other */
     size_t plan_at[VT_MAX_PLANS];
-    int32_t items[VT_MAX_PLANS]; /* of the step's */
+    int32_t items[VT_MAX_PLANS]; /* how many items each of these plans has */
     bool record;
     vt_trace_ring *ring;    /* [n_workers] */
     const vt_step *current; /* the step the team is running */

@@ -48,7 +48,7 @@ static vt_status fetch_results(cuda_executor *x, const vt_step *step, result_slo
     return VT_OK;
 }
 
-/* Page copies come before everything else of the step; its block is not there yet. */
+/* Page copies run before everything else of the step, even before its block is uploaded. */
 static vt_status run_copies(cuda_executor *x, const vt_step *step, const step_shape *shape,
                             result_slot *slot, vt_err *err)
 {
@@ -60,11 +60,12 @@ static vt_status run_copies(cuda_executor *x, const vt_step *step, const step_sh
     return cuda_run_calls(x, 0, x->prog->n_before, err);
 }
 
-/* Uploads the step, runs it, fetches its results. `apart`: no graphs.
+/* Uploads the step, runs it and fetches its results. `apart`: use no graphs.
  *
- * KV of a decode's earlier tokens may be read before this step's rope_store has run (attention's
- * decode kernel does): that holds because a decode never attends to KV that this step stores, but
- * for its own token's (ops/batch.h), and because this upload lies between two steps' kernels. */
+ * A kernel may read the KV of a decode's earlier tokens before this step's rope_store has run
+ * (attention's decode kernel does). Two facts make that safe: a decode attends to no KV that this
+ * step stores except its own token's (ops/batch.h), and this upload lies between the kernels of two
+ * steps, so that the step before has stored its KV. */
 static vt_status run_batch(cuda_executor *x, const vt_step *step, const step_shape *shape,
                            bool apart, result_slot *slot, vt_err *err)
 {
@@ -82,8 +83,9 @@ static vt_status run_batch(cuda_executor *x, const vt_step *step, const step_sha
     return fetch_results(x, step, slot, err);
 }
 
-/* What might have been a graph and was not is captured behind the step, while the device works; the
- * step has been launched, so a failure there only means no more graphs. */
+/* Pieces of the step that could have run as graphs but have none yet are captured after the launch,
+ * while the device works on the step. A failure to capture does not concern the step: it only means
+ * that no more graphs are captured. */
 static vt_status run_step(cuda_executor *x, const vt_step *step, result_slot *slot, vt_err *err)
 {
     const cuda_driver *d = &x->cuda->driver;
@@ -123,12 +125,13 @@ static vt_status cuda_exec_launch(vt_executor *base, const vt_step *step, vt_err
     x->lane.apart = false;
     if (status == VT_OK)
         x->launched++;
-    else /* the next step fills the same block, which a part of this one may still read */
+    else /* wait: the next step fills the same block, which parts of this one may still read */
         x->cuda->driver.stream_sync(x->lane.stream);
     return status;
 }
 
-/* From the end of the step before to this one's beginning. A step that failed has no such times. */
+/* Notes the time from the end of the last step to the beginning of this one. A failed step has no
+ * such times. */
 static void note_gap(cuda_executor *x, const result_slot *slot)
 {
     float ms = 0;
@@ -158,7 +161,7 @@ static vt_status finish_step(cuda_executor *x, result_slot *slot, vt_step_result
     return VT_OK;
 }
 
-/* A step that failed is over as well: it must not stay in flight and hide why later ones fail. */
+/* A failed step has ended too: if it stayed in flight, it would hide why later steps fail. */
 static vt_status cuda_exec_wait(vt_executor *base, vt_step_result *out, vt_err *err)
 {
     cuda_executor *x = (cuda_executor *)base;

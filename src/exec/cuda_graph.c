@@ -1,23 +1,38 @@
-/* A step as graphs.
+/* Running a step as CUDA graphs.
  *
- *   decode          | layers + head | sample |      both by sequences (of the bucket)
- *   prefill, mixed  | layers | head | sample |      layers by tokens and plan items, others by rows
+ * A step's calls are cut into pieces, and each piece that is padded to a bucket has a graph:
  *
- * Sampling stands alone, so that masks may come while the forward pass runs, and so that all steps
- * share it: a row bucket has one graph. The price is a launch gap a step, and that the head's last
- * kernel does not overlap with sampling's first (options.one_graph: VITRINE_CUDA_ONE_GRAPH=1 joins
- * them). The layers of a prefill stand apart from its head because rows and tokens have buckets of
- * their own: together they would be a graph for every pair.
+ *   calls:           n_before            n_body   n_forward   n_calls
+ *                    |                   |        |           |
+ *   decode           |      layers + head         |  sample   |
+ *   prefill, mixed   |      layers       |  head  |  sample   |
+ *
+ *   key of a graph   the calls that it covers, and of the bucket:
+ *     layers         tokens, sequences, decodes, items of the plans
+ *     head, sample   rows, items of the plans of calls for rows
+ *     layers + head  both
+ *
+ * Two pieces with equal keys (step_piece, compared as bytes) launch the same kernels with the same
+ * grids and addresses, so one graph serves both.
+ *
+ * Sampling is a piece of its own, so that masks may arrive while the forward pass runs, and so that
+ * all kinds of steps share its graphs: there is one for each row bucket. The price is one launch
+ * gap per step, and the head's last kernel does not overlap sampling's first
+ * (VITRINE_CUDA_ONE_GRAPH=1 joins the two pieces: options.one_graph). The layers of a prefill are
+ * kept apart from its head because rows and tokens are padded to buckets independently: one piece
+ * for both would need a graph for every pair of buckets.
  *
  * Decode graphs are captured at start-up, from the largest to the smallest. Which of the many
- * prefill and mixed buckets a process meets depends on its requests, so these are captured when
- * they are met: the step is launched call by call, then captured while the device works on it. */
+ * prefill and mixed buckets a process meets depends on its requests, so each of these is captured
+ * when it is first met: the step is launched call by call, then captured while the device works on
+ * it. */
 #include <string.h>
 
 #include "base/err.h"
 #include "exec/cuda_inside.h"
 
-/* The items of the plans that a piece's calls use. */
+/* Copies into the piece's key the item counts of the plans that its calls use: the plans of calls
+ * for rows (`rows`), or those of the other calls. */
 static void copy_items(const cuda_executor *x, const step_shape *s, bool rows, step_piece *piece)
 {
     for (int32_t i = 0; i < x->prog->n_plans; i++)
@@ -26,6 +41,11 @@ static void copy_items(const cuda_executor *x, const step_shape *s, bool rows, s
             piece->items[i] = s->items[i];
 }
 
+/* 1. at[] becomes the borders of the pieces: always n_before and n_calls; n_body where the head is
+ *    apart from the layers, n_forward where sampling is apart from the head. A step without rows of
+ *    logits runs neither head nor sampling, so it is one piece.
+ * 2. A piece's key gets the sizes that its calls depend on. All other fields stay 0, which lets
+ *    steps that differ only in those share the graph. */
 int32_t cuda_graph_cut(const cuda_executor *x, const step_shape *s, step_piece piece[MAX_PIECES])
 {
     int32_t at[MAX_PIECES + 1] = {x->prog->n_before}, n = 0;
@@ -50,6 +70,7 @@ int32_t cuda_graph_cut(const cuda_executor *x, const step_shape *s, step_piece p
     return n;
 }
 
+/* Whether the piece is padded to a bucket: only such pieces repeat often enough to be captured. */
 static bool may_be_graph(const step_shape *s, const step_piece *p)
 {
     return s->decode || (p->tokens > 0 ? s->body : s->tail);
@@ -89,7 +110,7 @@ vt_status cuda_graph_capture(cuda_executor *x, const step_shape *s, vt_err *err)
         TRY(cuda_graph_begin(&x->lane, err));
         vt_status status = cuda_run_calls(x, piece[i].begin, piece[i].end, err);
         vt_status ended = cuda_graph_end(&x->lane, &g->graph, status == VT_OK ? err : NULL);
-        if (status != VT_OK) /* what was captured lacks calls */
+        if (status != VT_OK) /* the captured graph lacks the calls after the failed one */
             cuda_graph_release(x->cuda, &g->graph);
         TRY(status);
         TRY(ended);

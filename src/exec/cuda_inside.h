@@ -23,27 +23,28 @@ enum {
     SLOTS = 4,
     MAX_GRAPHS = 192,
     MAX_PIECES = 3,
-    GAPS = 4096,        /* kept */
-    GRAPH_TOKENS = 1024 /* of the largest prefill or mixed step that is a graph */
+    GAPS = 4096,        /* how many of the last gaps are kept */
+    GRAPH_TOKENS = 1024 /* prefill and mixed steps of more tokens do not run as graphs */
 };
 
 /* State of KV growth: idle, a thread is mapping memory, or the device has no more. */
 enum { KV_IDLE, KV_GROWING, KV_FULL };
 
-/* What fixes where everything lies in a step's block. `decode`, `body`, `tail`: which parts are
- * padded to a bucket, and so may be graphs (cuda_graph.c). */
+/* Everything that the layout of a step's block depends on. `decode`, `body` and `tail` say which
+ * parts of the step are padded to a bucket, and so may run as graphs (cuda_graph.c): the whole step
+ * of decodes, the layers, and what follows them. */
 typedef struct step_shape {
-    vt_size size;                /* padded */
-    int32_t items[VT_MAX_PLANS]; /* of each plan; 0 where this step has no use for it */
+    vt_size size;                /* with padding */
+    int32_t items[VT_MAX_PLANS]; /* room in each plan; 0 for plans that this step does not use */
     bool used[VT_MAX_PLANS];
     bool decode, body, tail;
 } step_shape;
 
-/* Byte offsets in the block; what is before `begin` does not travel. */
+/* Byte offsets in the block; bytes before `begin` are not copied to the device. */
 typedef struct step_layout {
     size_t begin, row_token, token, position, seq_of, slot, q_start, kv_len, page_start;
     size_t plan[VT_MAX_PLANS];
-    size_t page_ids; /* these last: their number changes every step */
+    size_t page_ids; /* the last array, because its size changes every step */
 } step_layout;
 
 /* Calls [begin, end) of the program, and all that their launches depend on. */
@@ -85,14 +86,14 @@ typedef struct cuda_executor {
     vt_program *prog;
     void *activations, *workspace, *tickets, *step_block, *token_pool;
     size_t step_bytes, tail_bytes;   /* of the largest step's block, and of its part for rows */
-    cuda_range side;                 /* a part for each plan with side data */
-    int32_t side_part[VT_MAX_PLANS]; /* which; -1: the plan has none */
+    cuda_range side;                 /* has a part for each plan with side data */
+    int32_t side_part[VT_MAX_PLANS]; /* which part is the plan's; -1: it has no side data */
     vt_cuda_lane lane;
     bool library;            /* cuBLASLt is open and may be used */
     const step_shape *bound; /* the step whose calls run; its layout */
     step_layout bound_layout;
     int32_t n_body;       /* calls [prog->n_before, n_body) are the layers */
-    int32_t graph_tokens; /* of the largest prefill step that is a graph; 0: none is */
+    int32_t graph_tokens; /* the most tokens of a prefill step that runs as graphs; 0: none does */
     piece_graph graph[MAX_GRAPHS];
     int32_t n_graphs, max_graphs;
     result_slot slot[SLOTS];
@@ -119,15 +120,15 @@ int32_t cuda_step_bucket(int32_t n, int32_t most);
 int32_t cuda_step_most_decode(const cuda_executor *x);
 step_shape cuda_step_decode(const cuda_executor *x, int32_t seqs); /* a decode bucket's shape */
 step_shape cuda_step_shape(const cuda_executor *x, const vt_batch *b);
-/* The shape of some size that no batch has: with the most items that any batch could need. */
+/* A shape of this size without a batch: it has room for the items of any batch of that size. */
 step_shape cuda_step_of_size(const cuda_executor *x, const vt_size *size);
 /* The program gets the shape's sizes and the device addresses of its arrays. `s` must live until
  * the next bind. */
 void cuda_step_bind(cuda_executor *x, const step_shape *s);
 /* Fills the pinned block for the step, padded to the shape; returns where it ends. */
 size_t cuda_step_fill(cuda_executor *x, const vt_step *step, const step_shape *s, char *out);
-/* Side data of the plans that this step uses, by copies of their own, which few steps need. Also
- * fills these plans' part of the pinned block. */
+/* Copies the side data of the plans that this step uses; few steps have any. Also fills these plans
+ * in the pinned block. */
 vt_status cuda_step_upload_side(cuda_executor *x, const vt_step *step, const step_shape *s,
                                 result_slot *slot, vt_err *err);
 
@@ -152,18 +153,19 @@ int32_t cuda_spans_sources(const vt_executor *base, vt_source *out, int32_t max)
 
 /* Cuts a step of this shape into pieces; returns how many. */
 int32_t cuda_graph_cut(const cuda_executor *x, const step_shape *s, step_piece piece[MAX_PIECES]);
-/* Runs the bound step, as graphs where they are there; apart: call by call all the same. */
+/* Runs the bound step: pieces that have a graph as graphs, the others call by call. `apart`: all of
+ * them call by call. */
 vt_status cuda_graph_run(cuda_executor *x, const step_shape *s, bool apart, vt_err *err);
-/* Captures what of the bound step may be graphs and is not yet. */
+/* Captures those pieces of the bound step that may be graphs and have none yet. */
 vt_status cuda_graph_capture(cuda_executor *x, const step_shape *s, vt_err *err);
 
 /* ---- cuda_start.c ---- */
 
-/* What needs no device: target, KV description, program. */
+/* Makes everything that needs no device: target, KV description, program. */
 vt_status cuda_start_describe(cuda_executor *x, vt_err *err);
 /* A dry run over a ladder of sizes names every kernel that steps need. */
 vt_status cuda_start_collect(cuda_executor *x, vt_err *err);
-/* All of it: device, weights, memory, kernels, graphs. */
+/* Makes all parts of the executor: device, weights, memory, kernels, graphs. */
 vt_status cuda_start_build(cuda_executor *x, vt_err *err);
 
 #endif

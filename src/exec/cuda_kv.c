@@ -1,16 +1,22 @@
-/* The KV cache's memory: reserved for all pages, backed for those that are used.
+/* The KV cache's device memory: addresses are reserved for all pages, but only as many pages have
+ * memory behind them as are used.
  *
  *   layer 0 K  [padding page | page 0 | page 1 | ...        |  reserved        ]
  *   layer 0 V  [padding page | page 0 | page 1 | ...        |  reserved        ]
  *   ...                                           kv_ready ->|
  *
- * The device's page p + 1 is the engine's page p: page 0 is the padding page, where padded tokens
- * store their K and V and which nothing reads. At start-up a sequence of max-context has room, and
- * an eighth of all pages; whenever less than half of that is unused, a thread backs an eighth more
- * in every pool, while the engine goes on with what there is. Where memory cannot be had the cache
- * stays as it is: the engine works on with fewer pages, evicting and retracting sooner, as if
- * kv-memory were smaller. One eighth a time: a pool has a handle of its own for every growth, and
- * growths should be few. */
+ * The engine's page p is the device's page p + 1. The device's page 0 is the padding page: padding
+ * tokens store their K and V there and nothing reads it.
+ *
+ *   1. At start-up enough pages get memory for one sequence of max-context tokens, and at least an
+ *      eighth of all pages.
+ *   2. Whenever fewer unused pages are left than half of an eighth, a thread adds memory for an
+ *      eighth more to every pool. Meanwhile the engine continues with the pages that it has.
+ *   3. If the device has no more memory, the cache keeps its size. The engine then works with fewer
+ *      pages, evicting and retracting sooner, as if kv-memory were smaller.
+ *
+ * The cache grows by a whole eighth at a time because every growth of a pool needs a memory handle
+ * of its own, so growths should be few. */
 #include <pthread.h>
 
 #include "base/err.h"
@@ -18,18 +24,22 @@
 
 enum { GROWTHS = 8 };
 
-static size_t page_bytes(const cuda_executor *x) /* of one pool */
+/* Bytes of one page in one pool (K or V of one layer). */
+static size_t page_bytes(const cuda_executor *x)
 {
     return (size_t)vt_kv_page_bytes(1, x->kv.kv_heads, x->kv.page_size, x->kv.head_dim,
                                     x->kv.dtype) /
            2;
 }
 
+/* Pages that one growth adds. */
 static int32_t growth_step(const cuda_executor *x)
 {
     return (int32_t)vt_ceil_div(x->config.n_pages, GROWTHS);
 }
 
+/* Puts memory behind the first n pages of every pool (at most n_pages), and behind the padding page
+ * before them. The driver maps memory in large chunks, so more pages than asked may be ready. */
 static vt_status back_pages(cuda_executor *x, int64_t n, vt_err *err)
 {
     n = n < x->config.n_pages ? n : x->config.n_pages;
@@ -64,7 +74,7 @@ vt_status cuda_kv_make(cuda_executor *x, vt_err *err)
         TRY(back_pages(x, sequence > step ? sequence : step, err));
     }
     for (int32_t i = 0; i < 2 * a->n_layers; i++) {
-        /* pools in memory: L0 k, L0 v, L1 k, ...; tensors: all k, then all v */
+        /* The pools lie in memory as L0 k, L0 v, L1 k, ...; kv_tensors has all k, then all v. */
         size_t at = (size_t)(i < a->n_layers ? 2 * i : 2 * (i - a->n_layers) + 1);
         x->kv_tensors[i] = (vt_tensor){
             .data = x->kv_range.base ? (char *)x->kv_range.base + at * x->kv_range.stride : NULL,
@@ -76,6 +86,7 @@ vt_status cuda_kv_make(cuda_executor *x, vt_err *err)
     return VT_OK;
 }
 
+/* Body of the thread that adds memory. */
 static void *grow(void *arg)
 {
     cuda_executor *x = arg;
@@ -86,7 +97,7 @@ static void *grow(void *arg)
     return NULL;
 }
 
-/* The thread that grew has nothing more to do: waits for its end. */
+/* Waits for the thread that adds memory, if there is one. */
 void cuda_kv_join(cuda_executor *x)
 {
     if (x->kv_thread_started)
@@ -94,6 +105,7 @@ void cuda_kv_join(cuda_executor *x)
     x->kv_thread_started = false;
 }
 
+/* Returns how many pages have memory, and starts a growth if `taken` comes too close to that. */
 int32_t cuda_kv_pages(vt_executor *base, int32_t taken)
 {
     cuda_executor *x = (cuda_executor *)base;

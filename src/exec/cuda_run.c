@@ -1,8 +1,9 @@
-/* Running calls of the bound program on the lane: every call gets its own plan, side data and
- * items, the shared workspace and the shared tickets, and nothing else of the step. */
+/* Running calls of the bound program on the lane. A call gets its own plan, side data and number of
+ * items, the workspace and the tickets that all calls share, and nothing else of the step. */
 #include "base/err.h"
 #include "exec/cuda_inside.h"
 
+/* The lane for a call that uses plan number `plan`; -1: it uses none. */
 static vt_lane lane_of(cuda_executor *x, int16_t plan)
 {
     vt_lane lane = {.target = &x->prog->target,

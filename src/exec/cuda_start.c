@@ -1,7 +1,11 @@
-/* Making a CUDA executor: memory, the program's place in it, kernels, the decode buckets' graphs.
+/* Making a CUDA executor.
  *
- * Kernels are named by a dry run (lane.collect) over a ladder of tokens and of rows, and compiled
- * together before anything runs. */
+ *   1. open the device and upload the weights; the file of cuBLASLt is loaded meanwhile
+ *   2. describe: target, KV cache, program
+ *   3. allocate memory and place the program's tensors in it
+ *   4. a dry run (lane.collect) over a ladder of tokens and of rows notes every kernel that steps
+ *      can need; all of them are compiled together before anything runs
+ *   5. capture a graph for every decode bucket */
 #include <string.h>
 
 #include "base/clock.h"
@@ -9,6 +13,7 @@
 #include "exec/cuda_inside.h"
 #include "device/cublaslt.h"
 
+/* The pinned host memory and the events of each step that may be in flight or still be read. */
 static vt_status make_slots(cuda_executor *x, vt_err *err)
 {
     size_t rows = (size_t)x->config.limits.max_rows;
@@ -44,8 +49,8 @@ static size_t largest_block(const cuda_executor *x)
     return cuda_step_layout(x, &s).page_ids + (size_t)pages * 4 + 4096;
 }
 
-/* A part of the range for each plan with side data: addresses for the most it may bring, memory for
- * none yet. */
+/* Reserves one part of a range for each plan with side data. A part has addresses for the most
+ * bytes that its plan may ever bring; it gets memory when a step first brings some. */
 static vt_status make_side(cuda_executor *x, vt_err *err)
 {
     int32_t n = 0;
@@ -61,7 +66,7 @@ static vt_status make_side(cuda_executor *x, vt_err *err)
     return n ? cuda_range_init_parts(x->cuda, n, most, &x->side, err) : VT_OK;
 }
 
-/* All calls share the lane's tickets one after the other. */
+/* The calls of a step use the same tickets one after the other, so the largest need decides. */
 static vt_status check_tickets(const cuda_executor *x, vt_err *err)
 {
     for (int32_t i = 0; i < x->prog->n_calls; i++)
@@ -71,8 +76,8 @@ static vt_status check_tickets(const cuda_executor *x, vt_err *err)
             int64_t n = impl->tickets ? impl->tickets(c->args, &x->prog->target) : 0;
             if (n > CUDA_TICKETS)
                 return vt_fail(err, VT_ERR_UNSUPPORTED,
-                               "%s: max-running %d with %d rows of logits a step needs %lld "
-                               "tickets, and there are %d: set a smaller max-running",
+                               "%s: max-running %d with %d rows of logits per step needs %lld "
+                               "tickets, but there are only %d: set a smaller max-running",
                                c->label, x->config.limits.max_seqs, x->config.limits.max_rows,
                                (long long)n, CUDA_TICKETS);
         }
@@ -106,8 +111,8 @@ static vt_status make_memory(cuda_executor *x, vt_err *err)
     return make_slots(x, err);
 }
 
-/* Layers, and rows, for a dry run. As many decodes as there may be of tokens: attention's kernel
- * depends on them too. */
+/* A dry run of all calls with this many tokens and rows. It has as many decodes as that many tokens
+ * can have, because the choice of attention's kernel depends on their number too. */
 static vt_status collect_size(cuda_executor *x, int32_t tokens, int32_t rows, vt_err *err)
 {
     int32_t most = x->config.limits.max_seqs;
@@ -124,7 +129,8 @@ static vt_status collect_size(cuda_executor *x, int32_t tokens, int32_t rows, vt
     return status;
 }
 
-/* 1 2 4 ... 32 64 96 ... most; then 0. Kernels change at these sizes. */
+/* The size after n in the ladder 1 2 4 ... 32 64 96 ... most, then 0. The choice of a kernel
+ * changes only at these sizes. */
 static int32_t next_size(int32_t n, int32_t most)
 {
     int32_t next = n < 32 ? n * 2 : n + 32;
@@ -144,7 +150,7 @@ vt_status cuda_start_collect(cuda_executor *x, vt_err *err)
     return status;
 }
 
-/* The decode buckets, the largest first. */
+/* Captures the graphs of all decode buckets, the largest first. */
 static vt_status capture(cuda_executor *x, vt_err *err)
 {
     int32_t most = cuda_step_most_decode(x), above = INT32_MAX;
@@ -163,6 +169,7 @@ static vt_status capture(cuda_executor *x, vt_err *err)
                          err);
 }
 
+/* Milliseconds since *from, which becomes now. */
 static double ms_since(int64_t *from)
 {
     int64_t now = vt_now_ns(), before = *from;
@@ -170,7 +177,7 @@ static double ms_since(int64_t *from)
     return (double)(now - before) * 1e-6;
 }
 
-/* Whether a product of this model is large enough for the library to be faster. */
+/* Whether any matrix of this model is large enough for cuBLASLt to be faster. */
 static bool wants_library(const vt_layout *l)
 {
     for (int32_t i = 0; i < l->n; i++) {
@@ -216,8 +223,8 @@ vt_status cuda_start_describe(cuda_executor *x, vt_err *err)
     return VT_OK;
 }
 
-/* Opening cuBLASLt takes as long as opening the device and loading a small model's weights do;
- * beside them it takes little time. */
+/* Opening cuBLASLt takes as long as opening the device and loading a small model's weights. In a
+ * thread beside these two it costs little time. */
 static void *preload_library(void *arg)
 {
     (void)arg;
@@ -244,7 +251,7 @@ static vt_status open_device(cuda_executor *x, bool library, vt_err *err)
     return status;
 }
 
-/* With --deterministic, and below Hopper, every product runs on kernels of our own. */
+/* With --deterministic, and on GPUs older than Hopper, every product runs on our own kernels. */
 static bool may_use_library(const cuda_executor *x, bool wanted)
 {
     return x->cuda->level >= 90 && x->cuda->cublaslt_use != CUBLASLT_NEVER &&
@@ -265,7 +272,7 @@ static vt_status load_weights(cuda_executor *x, const vt_layout *layout, bool li
     return status;
 }
 
-/* Device and weights. */
+/* Opens the device and uploads the weights. */
 static vt_status open_and_load(cuda_executor *x, int64_t *t, vt_err *err)
 {
     vt_layout *layout;

@@ -1,34 +1,46 @@
-/* A step's block: one copy from pinned memory to one device address.
+/* A step's block: everything that the calls of a step read from the host, in one piece of pinned
+ * memory that is copied to one device address.
  *
- *   row_token | plans of calls for rows || token | position | seq_of | slot | q_start | kv_len |
- *   page_start | plans of the other calls | page ids
+ *   0           begin                   tail_bytes                          page_ids
+ *   |  unused   |  for the rows         |  for the layers                   |          |
+ *   |           |  row_token            |  token, position, seq_of, slot,   | page ids |
+ *   |           |  plans of calls       |  q_start, kv_len, page_start,     |          |
+ *   |           |  for rows             |  plans of the other calls         |          |
+ *               <- size from rows only -><- size from tokens, seqs, items --><- varies ->
+ *               <------------------- these bytes are copied ---------------------------->
  *
- * What rows need ends at a fixed place, what the layers need begins there; so either part's
- * addresses follow from its own sizes alone, and a captured graph finds its arrays again. Page ids
- * come last, because their number changes every step. Where plans lie is found by walking the
- * program's list of them.
+ * The part for the rows always ends at tail_bytes, the size that it has with max_rows rows, and the
+ * part for the layers begins there. So the addresses in either part depend on its own sizes alone,
+ * and a captured graph, which knows the sizes of only one part, finds its arrays again. Page ids
+ * come last because their number changes every step. The plans of each part lie in the order of the
+ * program's list of plans.
  *
- * Side data (the contexts of rows with penalties, biases, masks, page copies) are copied apart,
- * into a range of addresses that is reserved whole and gets memory as far as some step needed.
+ * Side data (the contexts of rows with penalties, biases, masks, page copies) are copied
+ * separately. They go to a range of addresses that is reserved whole and has as much memory as any
+ * step so far needed.
  *
  * A step that can be a graph is padded to a bucket:
  *
- *   decode   n sequences to the next of kBuckets: a padding row has token 0, one KV token in the
- *            padding page, greedy sampling and no pool slot
- *   others   tokens to 16, 32 or the next multiple of 64. Padding tokens belong to no sequence:
- *            their K and V go to the padding page and nothing attends to or from them. Decodes are
- *            counted as 1, 4, 16 ...; plans round their items (vt_size.bucket)
- *   rows     to the next of kBuckets; padding rows norm token 0's stream once more
+ *   decode   the sequences are padded to the next size in kBuckets. A padding sequence has token 0,
+ *            one KV token in the padding page, greedy sampling and no pool slot
+ *   others   the tokens are padded to 16, 32 or the next multiple of 64. Padding tokens belong to
+ *            no sequence: their K and V go to the padding page and nothing attends to or from them.
+ *            The number of decodes is rounded up to 1, 4, 16 ...; plans round their numbers of
+ *            items (vt_size.bucket)
+ *   rows     the rows are padded to the next size in kBuckets. A padding row computes the norm of
+ *            token 0's stream once more
  *
- * Results of padding are not read, and what is read is bitwise what the step gives unpadded: no op
- * mixes tokens but attention, whose plan is made without the padding; and rows of a card are chosen
- * alike for all numbers of tokens of a bucket (vt_op_choose). */
+ * Results of padding are never read. Results that are read are bitwise those of the unpadded step:
+ * the only op that mixes tokens is attention, and its plan is made without the padding; and one
+ * implementation of each op is chosen for all numbers of tokens in a bucket (vt_op_choose). */
 #include <assert.h>
 #include <string.h>
 
 #include "base/err.h"
 #include "exec/cuda_inside.h"
 
+/* Reserves n elements of `size` bytes at *at and moves *at behind them, 16-byte aligned. Returns
+ * the offset of the first. */
 static size_t take(size_t *at, int64_t n, size_t size)
 {
     size_t here = *at;
@@ -62,7 +74,8 @@ static size_t plan_bytes(const cuda_executor *x, int32_t i, const vt_size *size,
     return p->plan->bytes(p->args, &x->prog->target, size, items);
 }
 
-/* Plans of calls for rows have as many items as rows, whatever else the step has. */
+/* The items of a plan of calls for rows. They depend on the number of rows and on nothing else of
+ * the step, so no batch is needed. */
 static int32_t row_items(const cuda_executor *x, int32_t i, const vt_size *size)
 {
     const vt_program_plan *p = &x->prog->plan[i];
@@ -79,6 +92,12 @@ size_t cuda_step_tail_bytes(const cuda_executor *x, int32_t rows)
     return bytes;
 }
 
+/* Lays out the block for a shape (picture above):
+ *
+ *   1. The part for the rows begins as far before tail_bytes as it needs.
+ *   2. Its arrays and plans fill it exactly, so that `at` arrives at tail_bytes.
+ *   3. The arrays of the layers follow, then the plans that this step uses (others take 0 bytes).
+ *   4. Page ids begin where everything else ends. */
 step_layout cuda_step_layout(const cuda_executor *x, const step_shape *s)
 {
     const vt_size *n = &s->size;
@@ -104,7 +123,8 @@ step_layout cuda_step_layout(const cuda_executor *x, const step_shape *s)
 
 /* ---- shapes ---- */
 
-/* The items of every plan that a step of the shape's size wants. batch NULL: the most. */
+/* Sets which plans a step of this size uses and how many items each of them has: the number that
+ * the batch needs or, where `batch` is NULL, the most that any batch of this size could need. */
 static void set_items(const cuda_executor *x, const vt_batch *batch, step_shape *s)
 {
     vt_program_plans_used(x->prog, &s->size, s->used);
@@ -139,7 +159,7 @@ static int32_t power_of_4(int32_t n)
     return (int32_t)(p < INT32_MAX ? p : INT32_MAX);
 }
 
-/* Tokens, sequences and decodes of the layers' part, padded. */
+/* Pads the sizes that the layers depend on: tokens, sequences and decodes. */
 static void pad_body(const cuda_executor *x, vt_size *n)
 {
     const vt_limits *lim = &x->config.limits;
@@ -151,6 +171,13 @@ static void pad_body(const cuda_executor *x, vt_size *n)
     n->bucket = true;
 }
 
+/* The shape that a batch runs with. Nothing is padded when graphs are off; else:
+ *
+ *   1. A batch of decodes alone, each with one row of logits, is padded to a decode bucket as a
+ *      whole, if there is a bucket large enough.
+ *   2. Any other batch of at most graph_tokens tokens gets padded layers (`body`).
+ *   3. Independently of that, its rows are padded to a row bucket if there is one (`tail`).
+ *   4. The plans' items follow from the padded sizes and the batch. */
 step_shape cuda_step_shape(const cuda_executor *x, const vt_batch *b)
 {
     int32_t n = 0, rows = 0;
@@ -178,7 +205,8 @@ step_shape cuda_step_shape(const cuda_executor *x, const vt_batch *b)
     return s;
 }
 
-/* The batch as the device sees it: the shape's sizes, addresses of the block's arrays. */
+/* The batch as the device sees it: the sizes are the shape's, the arrays lie in the device's block.
+ */
 static vt_batch device_batch(const cuda_executor *x, const vt_size *n, const step_layout *l)
 {
     const char *base = x->step_block;
@@ -208,13 +236,15 @@ void cuda_step_bind(cuda_executor *x, const step_shape *s)
 
 /* ---- filling ---- */
 
+/* Copies n integers and fills up to `padded` with zeros. */
 static void copy_ints(char *to, const int32_t *from, int64_t n, int64_t padded)
 {
     memcpy(to, from, (size_t)n * 4);
     memset(to + n * 4, 0, (size_t)(padded - n) * 4);
 }
 
-/* The device's pages come after the padding page (cuda_kv.c). */
+/* The same with `by` added to each of the n integers: on the device the pages come after the
+ * padding page (cuda_kv.c), so page ids are shifted by one page and slots by one page's tokens. */
 static void copy_shifted(char *to, const int32_t *from, int64_t n, int64_t padded, int32_t by)
 {
     int32_t *out = (int32_t *)to;
@@ -223,7 +253,7 @@ static void copy_shifted(char *to, const int32_t *from, int64_t n, int64_t padde
     memset(out + n, 0, (size_t)(padded - n) * 4);
 }
 
-/* A decode bucket's sequences beyond the step's: one token each, in the padding page. */
+/* Fills a decode bucket up with sequences of one token each, which lies in the padding page. */
 static void pad_sequences(const vt_batch *b, const vt_size *n, const step_layout *l, char *out)
 {
     int32_t *q_start = (int32_t *)(out + l->q_start), *kv_len = (int32_t *)(out + l->kv_len),
@@ -240,13 +270,14 @@ static void pad_sequences(const vt_batch *b, const vt_size *n, const step_layout
     }
 }
 
-/* A plan that asks for more items than the shape has room for would be cut short without a word. */
+/* Fills the plans, except those with side data: cuda_step_upload_side has filled them. A plan that
+ * needed more items than the shape has would lose the rest silently, hence the assert. */
 static void fill_plans(cuda_executor *x, const vt_batch *b, const step_shape *s,
                        const step_layout *l, char *out)
 {
     for (int32_t i = 0; i < x->prog->n_plans; i++) {
         const vt_program_plan *p = &x->prog->plan[i];
-        if (!s->used[i] || p->plan->most_side_bytes) /* those are filled with their side data */
+        if (!s->used[i] || p->plan->most_side_bytes)
             continue;
         int32_t n = p->plan->fill(p->args, &x->prog->target, &s->size, b, s->items[i],
                                   out + l->plan[i], NULL);
@@ -277,6 +308,7 @@ size_t cuda_step_fill(cuda_executor *x, const vt_step *step, const step_shape *s
 
 /* ---- side data ---- */
 
+/* Gives the slot pinned memory for at least `bytes` bytes of side data. */
 static vt_status grow_pinned(cuda_executor *x, result_slot *slot, size_t bytes, vt_err *err)
 {
     void *p;
@@ -289,6 +321,7 @@ static vt_status grow_pinned(cuda_executor *x, result_slot *slot, size_t bytes, 
     return VT_OK;
 }
 
+/* Copies one plan's side data into its part of the device's range. */
 static vt_status upload_one(cuda_executor *x, const char *from, int32_t plan, size_t bytes,
                             vt_err *err)
 {
@@ -302,6 +335,9 @@ static vt_status upload_one(cuda_executor *x, const char *from, int32_t plan, si
         x->prog->plan[plan].plan->name, err);
 }
 
+/*   1. Ask every plan with side data how many bytes this step brings, and check the limit.
+ *   2. Make room for their sum in the slot's pinned memory.
+ *   3. Fill each plan together with its side data, and copy the side data to the device. */
 vt_status cuda_step_upload_side(cuda_executor *x, const vt_step *step, const step_shape *s,
                                 result_slot *slot, vt_err *err)
 {

@@ -1,3 +1,4 @@
+/* Building a program that is only printed and costed (exec/describe.h). */
 #include "exec/describe.h"
 
 #include <stdlib.h>
@@ -19,6 +20,7 @@ vt_target vt_target_of_h200(const vt_limits *limits)
                        .shared_rows = (int32_t)vt_knobs[VT_KNOB_CUDA_SHARED].preset};
 }
 
+/* Tensors with the shapes of a KV cache of one page, and without memory. */
 static vt_status describe_cache(const vt_model *m, const vt_target *t, vt_dtype kv_dtype,
                                 vt_kv_cache *kv, vt_err *err)
 {

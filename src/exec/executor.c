@@ -1,4 +1,4 @@
-/* What every executor asks of a step. */
+/* The check that every executor makes of a step. */
 #include "exec/executor.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Walking a model into the list of its weights, and views of the list's ranges (exec/layout.h). */
+/* Making the list of a model's weights, and views of the ranges in it (exec/layout.h). */
 #include "exec/layout.h"
 
 #include <stdio.h>
@@ -59,7 +59,7 @@ static vt_layout_entry *add_entry(vt_layout *l, vt_weight_role role, int32_t lay
     return e;
 }
 
-/* The whole tensor below the parts before it. */
+/* Adds a whole tensor as the entry's next part; parts are stacked, the first on top. */
 static void add_part(vt_layout_entry *e, const vt_tensor *t, const vt_tensor *scale)
 {
     vt_layout_part p = {.tensor = t, .scale = scale, .cols = 1};
@@ -72,7 +72,7 @@ static void add_part(vt_layout_entry *e, const vt_tensor *t, const vt_tensor *sc
     e->part[e->n_parts++] = p;
 }
 
-/* An entry of one tensor; none for NULL. */
+/* Adds an entry of one tensor. Adds nothing for NULL. */
 static void add_one(vt_layout *l, vt_weight_role role, int32_t layer, const vt_tensor *t,
                     const vt_tensor *scale)
 {
@@ -218,13 +218,15 @@ int64_t vt_layout_matrices(const vt_layout_entry *e)
     return e->kind == VT_KIND_EXPERTS ? e->part[0].tensor->dim[0] : 1;
 }
 
-/* Begins and ends at multiples of `block`; the end of the tensor is a border too. */
+/* Whether [begin, begin + n) lies inside [0, whole), begins at a multiple of `block`, and ends at
+ * one or at the end of the tensor. */
 static bool on_borders(int64_t begin, int64_t n, int64_t whole, int64_t block)
 {
     bool inside = begin >= 0 && n >= 0 && begin <= whole && n <= whole - begin;
     return inside && begin % block == 0 && ((begin + n) % block == 0 || begin + n == whole);
 }
 
+/* A view of rows [row, row + rows) and columns [col, col + cols) of a tensor. */
 static vt_status range_view(const vt_layout_entry *e, const vt_tensor *whole, int64_t row,
                             int64_t rows, int64_t col, int64_t cols, vt_tensor *out, vt_err *err)
 {
@@ -246,7 +248,8 @@ static vt_status range_view(const vt_layout_entry *e, const vt_tensor *whole, in
     return VT_OK;
 }
 
-/* The scale of a range: the whole one if it is one number, else the blocks of the range. */
+/* The scales of a part of FP8 tensor `of`: all of `scale` if the part is the whole tensor or there
+ * is one scale for it, else those of the blocks that the part covers. */
 static vt_status scale_view(const vt_layout_entry *e, const vt_layout_part *p, const vt_tensor *of,
                             const vt_tensor *scale, vt_tensor *out, vt_err *err)
 {
@@ -264,6 +267,7 @@ static vt_status scale_view(const vt_layout_entry *e, const vt_layout_part *p, c
                       p->col / SCALE_BLOCK, vt_ceil_div(p->cols, SCALE_BLOCK), out, err);
 }
 
+/* Matrix i of an experts' tensor; the tensor itself in other entries. */
 static vt_tensor matrix_of(const vt_layout_entry *e, const vt_tensor *t, int64_t i)
 {
     return e->kind == VT_KIND_EXPERTS ? vt_tensor_matrix(t, i) : *t;

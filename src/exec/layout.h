@@ -5,24 +5,25 @@
  *                 ├─ weights_cpu.c    packs each entry into host memory
  *                 └─ weights_cuda.c   packs each entry and copies it to the device
  *
- * An entry is one weight as the program uses it: up to three tensors of the file one below the
- * other, from each of them a range of rows and of columns. The list is in the order in which a step
- * reads it, so that memory allocated in list order is read in address order.
+ * An entry is one weight as the program uses it: up to three tensors of the file stacked one below
+ * the other, each reduced to a range of its rows and columns. The list is in the order in which a
+ * step reads the weights, so that memory allocated in list order is read in address order.
  *
- * There is one rule of stacking:
+ * Tensors are stacked by the same rules on every device:
  *   - q, k and v are one matrix where their types in the file are equal. A missing bias of one of
  *     them counts as zeros if another has one.
  *   - gate and up are one paired matrix where their types are equal and neither has a bias: the
  *     linear op then applies the activation where both values of a pair meet.
  *   - the experts' gate and up are always paired; files in which their types differ are refused.
- * The types that count are the file's, not the device's. A GPU that turns both F16 and BF16 into
- * BF16 could stack more, but then one file would have two programs; such a file costs it two more
- * launches a layer.
+ * These rules compare the types in the file, not those on the device. A GPU, which turns both F16
+ * and BF16 into BF16, could stack more, but then one file would have two programs; a file with both
+ * types costs a GPU two more launches per layer.
  *
- * All ranges are whole in what vt_layout_make returns. A rank of a tensor-parallel group narrows
- * them and copies nothing: rows of q, k, v, gate and up (whole heads, equal rows of gate and up)
- * with their biases, columns of o and down. Ranges begin and end on borders of the type's blocks
- * and, where FP8 scales come in blocks, of those (128 rows, 128 columns). */
+ * vt_layout_make returns ranges that cover whole tensors. A rank of a tensor-parallel group narrows
+ * them without copying anything: the rows of q, k, v, gate and up (whole heads; the same rows of
+ * gate and of up) with their biases, and the columns of o and down. Ranges must begin and end
+ * between two blocks of the type and, where FP8 scales are given per block of 128 rows and 128
+ * columns, between two of these. */
 #ifndef VT_EXEC_LAYOUT_H
 #define VT_EXEC_LAYOUT_H
 
@@ -30,7 +31,7 @@
 #include "ops/op.h"
 
 typedef enum vt_weight_kind {
-    VT_KIND_MATRIX,  /* of a linear op */
+    VT_KIND_MATRIX,  /* the weight of a linear op */
     VT_KIND_EXPERTS, /* one matrix for each expert: parts are [experts, rows, cols] */
     VT_KIND_EMBED,   /* a table whose rows are looked up */
     VT_KIND_ROUTER,  /* a matrix that stays in a float type */
@@ -38,11 +39,11 @@ typedef enum vt_weight_kind {
     VT_KIND_ROPE     /* computed, not in the file */
 } vt_weight_kind;
 
-/* What an entry is to the program. */
+/* What the program uses an entry for. */
 typedef enum vt_weight_role {
     VT_ROLE_EMBED,
     VT_ROLE_ATTN_NORM,
-    VT_ROLE_QKV, /* q, k and v stacked; or the three roles after it */
+    VT_ROLE_QKV, /* q, k and v stacked; a layer has either this or the next three */
     VT_ROLE_Q,
     VT_ROLE_K,
     VT_ROLE_V,
@@ -59,7 +60,7 @@ typedef enum vt_weight_role {
     VT_ROLE_ROUTER,
     VT_ROLE_EXPERT_GATE_UP,
     VT_ROLE_EXPERT_DOWN,
-    VT_ROLE_GATE_UP, /* gate and up paired; or the two roles after it */
+    VT_ROLE_GATE_UP, /* gate and up paired; a layer has either this or the next two */
     VT_ROLE_GATE,
     VT_ROLE_UP,
     VT_ROLE_GATE_BIAS,
@@ -78,7 +79,7 @@ typedef enum vt_weight_role {
  * Vectors: rows are elements, and there is 1 column. */
 typedef struct vt_layout_part {
     const vt_tensor *tensor; /* NULL: `rows` zeros (a bias that the file does not have) */
-    const vt_tensor *scale;  /* FP8: of the whole tensor; or NULL */
+    const vt_tensor *scale;  /* FP8: the scales of the whole tensor; NULL for other types */
     int64_t row, rows, col, cols;
 } vt_layout_part;
 
@@ -91,7 +92,7 @@ typedef struct vt_layout_entry {
     int32_t layer; /* -1: outside the layers */
     int32_t n_parts;
     vt_layout_part part[VT_LAYOUT_PARTS];
-    bool paired;                /* gate and up: rows i of both belong together */
+    bool paired;                /* row i of gate and row i of up are used together */
     const vt_rope_params *rope; /* VT_KIND_ROPE */
 } vt_layout_entry;
 
@@ -101,21 +102,23 @@ typedef struct vt_layout {
     int32_t n;
 } vt_layout;
 
-/* Reads shapes and types, no weight. The model must outlive the list. */
+/* Makes the list. It reads the tensors' shapes and types but no data. The model must outlive the
+ * list. */
 vt_status vt_layout_make(const vt_model *m, vt_layout **out, vt_err *err);
 void vt_layout_free(vt_layout *l);
 
-/* Rows of all parts. */
+/* The number of rows of all parts together. */
 int64_t vt_layout_rows(const vt_layout_entry *e);
-/* Matrices of an entry: the number of experts, or 1. */
+/* How many matrices an entry has: the number of experts, or 1. */
 int64_t vt_layout_matrices(const vt_layout_entry *e);
-/* Matrix i of an entry of kind MATRIX, EXPERTS or EMBED as a weight whose parts are views of the
- * file's tensors, in `arena`. VT_ERR_USAGE where a range does not fit its tensor. */
+/* Fills *out with matrix i of an entry of kind MATRIX, EXPERTS or EMBED. The parts of the weight
+ * are views of the file's tensors; the views are allocated in `arena`. VT_ERR_USAGE if a range does
+ * not fit its tensor. */
 vt_status vt_layout_weight(const vt_layout_entry *e, int64_t i, vt_arena *arena, vt_weight *out,
                            vt_err *err);
-/* The only part of an entry of kind EMBED, ROUTER or VECTOR as a view. */
+/* A view of the only part of an entry of kind EMBED, ROUTER or VECTOR. */
 vt_status vt_layout_tensor(const vt_layout_entry *e, vt_tensor *out, vt_err *err);
-/* All parts of an entry of kind ROUTER or VECTOR, one after the other, as fp32. */
+/* Converts all parts of an entry of kind ROUTER or VECTOR to fp32, one after the other. */
 void vt_layout_floats(const vt_layout_entry *e, float *out);
 
 #endif

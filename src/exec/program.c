@@ -1,15 +1,17 @@
 /* Building and binding the program (exec/program.h).
  *
  *   x [tokens, hidden]  the residual stream
- *   h [tokens, hidden]  a normed copy, or a sub-layer's output before its post-norm
+ *   h [tokens, hidden]  a normed copy: the input of a sub-layer
+ *   t [tokens, hidden]  a sub-layer's output before it joins x, where layers have post-norms
  *   qkv [tokens, (Hq + 2 Hk) d]   q, k and v are slices of it
  *   o [tokens, Hq d]    attention's output
  *   f [tokens, ffn]     after SwiGLU; g [tokens, 2 ffn] where gate and up could not be paired
  *   r [rows, hidden], logits [rows, vocab]
  *
- * All layers share these buffers. Two shapes of a layer exist: pre-norm, where `linear o` and
- * `linear down` add into x in their epilogue; and Gemma's, with norms behind the sub-layers too,
- * where add_rmsnorm joins the stream and makes the next sub-layer's input in one pass. */
+ * All layers share these buffers. There are two kinds of layers: in pre-norm layers `linear o` and
+ * `linear down` add their results into x in their epilogues. Gemma's layers have norms after the
+ * sub-layers too; there add_rmsnorm adds t into x and makes the next sub-layer's input in one pass.
+ */
 #include "exec/program.h"
 
 #include <stdio.h>
@@ -35,7 +37,7 @@ typedef struct builder {
     const vt_weights *w;
     const vt_kv_cache *kv;
     vt_err *err;
-    vt_status status; /* the first failure; later calls do nothing */
+    vt_status status; /* the first failure; after it nothing is built any more */
     vt_tensor *x, *h, *t, *qkv, *q, *k, *v, *o, *f, *g, *gate, *up, *r, *expert, *expert_weight;
 } builder;
 
@@ -48,8 +50,9 @@ static void *build_alloc(builder *b, size_t n, size_t size)
     return p;
 }
 
-/* ---- tensors: offsets first, addresses when everything is known ---- */
+/* ---- tensors: their data pointers are offsets until vt_program_place ---- */
 
+/* An activation of its own: a new buffer of `cols` columns, with one row for each token or row. */
 static vt_tensor *activation(builder *b, const char *name, vt_follows follows, int64_t cols,
                              vt_dtype dtype)
 {
@@ -61,7 +64,7 @@ static vt_tensor *activation(builder *b, const char *name, vt_follows follows, i
     *t = vt_tensor_2d(NULL, dtype, rows, cols);
     t->name = name;
     t->follows = follows;
-    t->data = (void *)b->p->activation_bytes; /* an offset until place() */
+    t->data = (void *)b->p->activation_bytes; /* an offset until vt_program_place */
     b->p->activation_bytes = vt_round_up(b->p->activation_bytes + (size_t)vt_tensor_bytes(t), 256);
     b->p->symbolic[b->p->n_symbolic++] = t;
     return t;
@@ -81,6 +84,7 @@ static vt_tensor *slice(builder *b, const char *name, const vt_tensor *of, int64
     return t;
 }
 
+/* Whether some layer has gate and up as two weights, which could not be paired. */
 static bool needs_plain_gate_up(const builder *b)
 {
     for (int32_t i = 0; i < b->m->arch.n_layers; i++)
@@ -124,7 +128,7 @@ static void make_tensors(builder *b)
 
 /* ---- calls ---- */
 
-/* The plan of this kind and key, made for the first call that wants it. */
+/* The index of the plan of this kind and key; adds the plan when a call first needs it. */
 static int16_t plan_index(builder *b, const vt_host_plan *plan, const vt_call *c)
 {
     vt_program *p = b->p;
@@ -133,16 +137,17 @@ static int16_t plan_index(builder *b, const vt_host_plan *plan, const vt_call *c
         if (p->plan[i].plan == plan && p->plan[i].key == key)
             return (int16_t)i;
     if (p->n_plans == VT_MAX_PLANS) {
-        b->status = vt_fail(b->err, VT_ERR_UNSUPPORTED,
-                            "%s: a step has more than %d different plans of attention and the like",
-                            c->label, VT_MAX_PLANS);
+        b->status = vt_fail(
+            b->err, VT_ERR_UNSUPPORTED,
+            "%s: the calls of a step need more than %d different plans (of attention and others)",
+            c->label, VT_MAX_PLANS);
         return -1;
     }
     p->plan[p->n_plans] = (vt_program_plan){plan, c->args, key, c->when};
     return (int16_t)p->n_plans++;
 }
 
-/* The largest number that decides a call's row. */
+/* The largest value of the number that decides which implementation runs a call (see deciding). */
 static int32_t most_of(const vt_call *c, const vt_limits *lim)
 {
     return c->when == VT_WHEN_ROWS     ? lim->max_rows
@@ -150,6 +155,8 @@ static int32_t most_of(const vt_call *c, const vt_limits *lim)
                                        : lim->max_tokens;
 }
 
+/* Chooses the implementations of a call, adds their plans to the program, and makes the workspace
+ * large enough for them. */
 static void choose(builder *b, vt_call *c)
 {
     vt_program *p = b->p;
@@ -177,6 +184,7 @@ static void choose(builder *b, vt_call *c)
     }
 }
 
+/* Appends a call with a copy of its args. */
 static void emit(builder *b, const vt_op *op, const void *args, size_t size, int32_t layer,
                  const char *what, vt_when when)
 {
@@ -227,6 +235,7 @@ static void emit_add_norm(builder *b, int32_t layer, const char *what, const vt_
     emit(b, &add_rmsnorm_op, &args, sizeof args, layer, what, VT_WHEN_TOKENS);
 }
 
+/* Whether the layer's attention sees only a window of tokens. */
 static bool windowed(const vt_arch *a, int32_t layer)
 {
     return a->window > 0 && (!a->layer_window || a->layer_window[layer]);
@@ -257,7 +266,7 @@ static void build_attention(builder *b, int32_t i)
     bool local = windowed(a, i) && a->has_rope_local;
     const vt_rope_params *rope = local ? &a->rope_local : &a->rope;
     vt_tensor *k_pool = &b->kv->k[i], *v_pool = &b->kv->v[i];
-    bool scaled = k_pool->dtype == VT_FP8_E4M3; /* the file's scales are for FP8 */
+    bool scaled = k_pool->dtype == VT_FP8_E4M3; /* the scales in the file are meant for FP8 */
     float k_scale = scaled ? lw->kv_k_scale : 1, v_scale = scaled ? lw->kv_v_scale : 1;
     build_qkv(b, i);
     rope_args rotate = {.batch = &b->p->batch,
@@ -295,7 +304,7 @@ static void build_attention(builder *b, int32_t i)
     emit(b, &attention_prefill_op, &att, sizeof att, i, "", VT_WHEN_PREFILL);
 }
 
-/* y = ffn(h), or y += ffn(h) where y is the stream. */
+/* y = ffn(h), or y += ffn(h) if y is the residual stream. */
 static void build_ffn(builder *b, int32_t i, vt_tensor *y)
 {
     const vt_arch *a = &b->m->arch;
@@ -371,7 +380,7 @@ static void build_layer(builder *b, int32_t i)
     emit_norm(b, i, "post_ffn", b->t, lw->post_ffn_norm, b->t);
     bool last =
         i + 1 ==
-        b->m->arch.n_layers; /* the last one only joins the stream: `final` norms the rows */
+        b->m->arch.n_layers; /* after the last layer only x matters: `final` norms its rows */
     emit_add_norm(b, i, last ? "join" : "attn", b->t,
                   last ? b->w->final_norm : b->w->layer[i + 1].attn_norm, b->h);
 }
@@ -422,7 +431,8 @@ void vt_program_place(vt_program *p, void *memory)
         p->symbolic[i]->data = (char *)memory + (size_t)p->symbolic[i]->data;
 }
 
-/* The first row of the op's calls for which `is` holds; NULL: none. */
+/* The first implementation chosen for calls of op `op` whose name or family is `name` (`is` true)
+ * or is not (`is` false). NULL if there is none. */
 static const vt_impl *row_that(const vt_program *p, const char *op, const char *name, bool is)
 {
     for (int32_t k = 0; k < p->n_calls; k++)
@@ -432,7 +442,7 @@ static const vt_impl *row_that(const vt_program *p, const char *op, const char *
     return NULL;
 }
 
-/* A row that was asked for must run something. */
+/* Fails if an implementation that the user asked for runs no call. */
 static void check_backends(builder *b)
 {
     const vt_target *t = &b->p->target;
@@ -446,7 +456,8 @@ static void check_backends(builder *b)
                                     : "");
 }
 
-/* vt_op.one_family_with. */
+/* Deterministic programs run two ops with implementations of one family where the op's card says so
+ * (vt_op.one_family_with). Fails if the choices do not. */
 static void check_families(builder *b)
 {
     for (int32_t k = 0; k < b->p->n_calls && b->status == VT_OK; k++) {
@@ -531,7 +542,7 @@ vt_size vt_size_of(const vt_batch *b)
                      .copies = b->n_copies};
 }
 
-/* The number that decides whether a call runs, and on which row. */
+/* The number that decides whether a call runs (it is above 0) and with which implementation. */
 static int32_t deciding(const vt_call *c, const vt_size *size)
 {
     switch ((vt_when)c->when) {

@@ -6,13 +6,15 @@
  *             linear o, rmsnorm, linear gate+up, linear down
  *   rmsnorm of the wanted rows, linear head | sample
  *
- * Built once from the architecture description with symbolic sizes; binding a batch sets the sizes.
- * The list can be printed, costed without running, run by the CPU team, launched on a stream or
- * captured into a graph. Fusion is a choice of what to emit. Every call's args point into the
- * program (tensors, batch), so binding touches a dozen tensors and no call.
+ * A program is built once from the architecture description, with symbolic sizes; binding a batch
+ * sets the sizes. The list can be printed, costed without running, run by the CPU team, launched on
+ * a stream or captured into a graph. Ops are fused by emitting one call for both. Every call's args
+ * point into the program (tensors, batch), so binding changes a dozen tensors and no call.
  *
- * A call keeps the rows that run it by size (vt_choice), chosen when the program is built. The host
- * work of those rows is the program's list of plans: calls that can share one do. */
+ * Which implementation runs a call may depend on the step's size. A call lists its choices
+ * (vt_choice), which are made when the program is built. Some implementations need a plan that the
+ * host computes for every step; the program lists these plans, and calls share one where they can.
+ */
 #ifndef VT_EXEC_PROGRAM_H
 #define VT_EXEC_PROGRAM_H
 
@@ -34,19 +36,20 @@ typedef struct vt_call {
     const vt_op *op;
     void *args;        /* the op's own struct, in the program's arena */
     vt_choice *choice; /* [n_choices] by size */
-    int16_t *plan;     /* [n_choices] index in the program's plans; -1: the row has none */
+    int16_t *plan;     /* [n_choices] index in the program's plans; -1: that choice needs none */
     int16_t n_choices;
     int16_t layer;  /* -1: outside the layers */
     uint8_t when;   /* vt_when */
     char label[40]; /* "L07.linear.qkv" */
 } vt_call;
 
-/* One plan of a step: made for `args`, the first call's that uses it, and shared by all others. */
+/* One plan of a step. It is made from `args`, the arguments of the first call that uses it, and all
+ * calls with an equal key share it. */
 typedef struct vt_program_plan {
     const vt_host_plan *plan;
     const void *args;
     uint64_t key;
-    uint8_t when; /* of its calls */
+    uint8_t when; /* vt_when of its calls */
 } vt_program_plan;
 
 enum { VT_MAX_PLANS = 8 };
@@ -54,7 +57,7 @@ enum { VT_MAX_PLANS = 8 };
 typedef struct vt_program_config {
     vt_target target;
     vt_dtype activation; /* F32 on CPU, BF16 on CUDA */
-    bool describe;       /* the program is only looked at: no memory */
+    bool describe;       /* the program will not run: allocate no activations */
 } vt_program_config;
 
 typedef struct vt_program {
@@ -79,21 +82,22 @@ typedef struct vt_program {
     void *memory;
 } vt_program;
 
-/* On the CPU the program brings its activations' memory. On CUDA their data are offsets until the
- * caller places them in activation_bytes of device memory (vt_program_place, once). The target's
- * workspace_bytes of the result are what its rows ask for. Fails where a backend fits no call. */
+/* Builds the program of a model. On the CPU the program allocates the memory of its activations. On
+ * CUDA their data pointers are offsets until the caller, once, places them in activation_bytes of
+ * device memory (vt_program_place). target.workspace_bytes of the result is the most that any of
+ * its calls needs. Fails if a backend that the user named can run no call. */
 vt_status vt_program_build(const vt_model *m, const vt_weights *w, const vt_kv_cache *kv,
                            const vt_program_config *config, vt_program **out, vt_err *err);
 void vt_program_place(vt_program *p, void *memory);
 void vt_program_free(vt_program *p);
-/* Sets the tensors' sizes; the arrays of `batch` and `rows` are borrowed until the next bind. A
- * padded step has the bucket's size, and the batch that the device sees. */
+/* Sets the tensors' sizes; the arrays of `batch` and `rows` are borrowed until the next bind. For a
+ * padded step `size` is the bucket's, and `batch` is the one that the device sees. */
 void vt_program_bind(vt_program *p, const vt_batch *batch, const vt_size *size,
                      const vt_sample_row *rows);
 
 /* The size of a step that is not padded. */
 vt_size vt_size_of(const vt_batch *batch);
-/* Whether a step of this size runs the call at all. */
+/* Whether a step of this size runs the call. */
 bool vt_call_active(const vt_call *c, const vt_size *size);
 /* Which of the call's choices a step of this size takes. */
 int32_t vt_call_choice(const vt_call *c, const vt_size *size);
@@ -101,7 +105,7 @@ static inline const vt_impl *vt_call_impl(const vt_call *c, const vt_size *size)
 {
     return c->choice[vt_call_choice(c, size)].impl;
 }
-/* Marks used[i] for every plan that an active call of a step of this size wants. */
+/* Sets used[i] to whether any call that a step of this size runs needs plan i. */
 void vt_program_plans_used(const vt_program *p, const vt_size *size, bool used[VT_MAX_PLANS]);
 
 #endif

@@ -1,4 +1,4 @@
-/* Where each entry of a layout goes in a vt_weights (exec/weights.h). */
+/* The place of each entry of a layout in a vt_weights (exec/weights.h). */
 #include "exec/weights.h"
 
 #include <stddef.h>

@@ -1,9 +1,9 @@
 /* A model's weights on the CPU.
  *
- * Matrices are packed for the implementation that will run them (vt_impl.pack), by the whole team,
- * one matrix after the other, into one block. Norms, routers and the embedding are used where they
- * lie in the file. Without a team nothing is packed and no table is computed: such weights can be
- * costed but not run. */
+ * Matrices are packed for the implementation that will run them (vt_impl.packing). The whole team
+ * packs one matrix after the other into one block. Norms, routers and the embedding are used where
+ * they lie in the file. Without a team nothing is packed and no table is computed: such weights can
+ * be costed but not run. */
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -32,6 +32,7 @@ typedef struct pack_job {
     int32_t n_workers;
 } pack_job;
 
+/* Packs one worker's share of the units that a matrix is packed in. */
 static void pack_worker(void *arg, int32_t worker)
 {
     const pack_job *job = arg;
@@ -44,9 +45,10 @@ static void pack_worker(void *arg, int32_t worker)
         p->write(job->w, begin, end - begin, job->dst + (size_t)begin * unit);
 }
 
-/* The file's pages behind a packed weight are not needed again and need not count as ours. (Where
- * the embedding is the head too, its pages come back as tokens are looked up.) A part with gaps
- * between its rows shares its pages with other ranges: they stay. */
+/* Gives up the file's pages behind a packed weight: they are not needed again and need not count as
+ * this process's memory. (If the embedding is also the head, its pages come back when tokens are
+ * looked up.) The pages of a part with gaps between its rows stay, because other ranges lie in the
+ * gaps. */
 static void drop_pages(const vt_weight *w)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
@@ -62,7 +64,7 @@ static void drop_pages(const vt_weight *w)
     }
 }
 
-/* Chooses the implementation that will run w, and asks how many bytes it packs w into. */
+/* Chooses the implementation that will run w, and adds the size of its packed form to the total. */
 static vt_status weight_plan(weights_loader *l, vt_weight *w)
 {
     linear_args probe = {.w = w, .scale = 1};
@@ -107,8 +109,9 @@ static vt_status each_weight(weights_loader *l, vt_status (*fn)(weights_loader *
     return VT_OK;
 }
 
-/* All packed weights lie in one block of huge pages: with a mapping each, those under 2 MiB had
- * small pages, and one-token products streamed at 14-15 GB/s a core in place of 19-21. */
+/* Packs everything into one block of huge pages. Rejected: a mapping for each weight. Weights under
+ * 2 MiB then had small pages, and one-token products streamed at 14-15 GB/s per core instead of
+ * 19-21. */
 static vt_status pack_all(weights_loader *l)
 {
     TRY(each_weight(l, weight_plan));
@@ -135,7 +138,7 @@ static vt_status fill_experts(weights_loader *l, const vt_layout_entry *e)
     return VT_OK;
 }
 
-/* Parts joined as fp32. */
+/* Joins the parts of an entry into one fp32 vector. */
 static vt_status join(weights_loader *l, const vt_layout_entry *e, vt_tensor *t)
 {
     int64_t n = vt_layout_rows(e);

@@ -2,16 +2,16 @@
  *
  *   describe   walk the layout; every entry gets an offset in one range, and a source that says
  *              how its bytes are made
- *   reserve    one range of that size
- *   fill       vt_cuda_upload: threads convert units into pinned buffers while earlier ones cross
- *              the bus; a dummy model's matrices are made by a kernel and cross nothing
+ *   reserve    make a range of the size that this adds up to
+ *   fill       vt_cuda_upload: threads convert parts into pinned buffers while earlier ones cross
+ *              the bus; a dummy model's matrices are made by a kernel on the device
  *
  *   [ embed | L00: norm, q k v stacked, o, norm, gate up, down | L01 ... | head | rope tables ]
  *
- * The bytes of a matrix are the business of the implementation that will run it: the first CUDA
- * row of the op that packs it (vt_op_packing) gives size, element type and bytes. A head that is
- * the embedding shares its memory where both ops want the same form. The experts of an entry follow
- * each other without a gap: the grouped product finds them by a stride. */
+ * The implementation that will run a matrix decides how its bytes look: the op's first CUDA
+ * implementation that packs the matrix (vt_op_packing) gives size, element type and bytes. If the
+ * head is the embedding, the two share memory where both ops want the same form. The experts of an
+ * entry follow each other without gaps, because the grouped product finds them by a stride. */
 #include "exec/weights_cuda.h"
 
 #include <stdlib.h>
@@ -27,9 +27,9 @@ enum { ALIGN = 256 };
 /* Where the bytes of a device tensor come from. */
 typedef struct source {
     const vt_layout_entry *entry;
-    int64_t expert;            /* of an entry of kind EXPERTS, else 0 */
-    const vt_packing *packing; /* of `host`; NULL: a vector, a router or a rope table */
-    vt_weight host;            /* parts are views of the file */
+    int64_t expert;            /* its number in an entry of kind EXPERTS, else 0 */
+    const vt_packing *packing; /* how `host` is packed; NULL: a vector, a router or a rope table */
+    vt_weight host;            /* the matrix; its parts are views of the file */
     vt_tensor *to;
     size_t offset, bytes; /* in the range */
     bool dummy;
@@ -39,10 +39,10 @@ typedef struct loader {
     vt_cuda_weights *w;
     const vt_layout *layout;
     int32_t max_context;
-    vt_arena arena; /* of the host views: until everything is uploaded */
+    vt_arena arena; /* holds the views of the file until everything is uploaded */
     source *source;
     int32_t n, capacity;
-    const vt_layout_entry *embed; /* for a head that may share it */
+    const vt_layout_entry *embed; /* the embedding, which the head may share */
     const vt_packing *embed_packing;
     vt_tensor *embed_tensor;
     vt_err *err;
@@ -63,7 +63,7 @@ static source *add_source(loader *l)
     return &l->source[l->n++];
 }
 
-/* Gives `s` a device tensor at the end of the range. */
+/* Adds source `s` to the list and gives it a device tensor at the end of the range. */
 static vt_status describe_source(loader *l, const source *s, vt_tensor t, vt_tensor **out)
 {
     vt_tensor *to = vt_arena_alloc(&l->w->weights.arena, 1, sizeof *to);
@@ -83,7 +83,7 @@ static vt_status describe_source(loader *l, const source *s, vt_tensor t, vt_ten
 
 static void align(loader *l) { l->w->bytes = vt_round_up(l->w->bytes, ALIGN); }
 
-/* The weight that run() gets for a matrix of the file that lies at `to` in packed form. */
+/* Makes *w the weight that run() will get: matrix `host` of the file, packed by `p`, at `to`. */
 static void set_weight(vt_weight *w, const vt_weight *host, const vt_packing *p, vt_tensor *to)
 {
     *w = (vt_weight){.part = {to},
@@ -118,7 +118,8 @@ static bool same_range(const vt_layout_entry *a, const vt_layout_entry *b)
            p->row == q->row && p->rows == q->rows && p->col == q->col && p->cols == q->cols;
 }
 
-/* Matrix i of an entry, which becomes `*w` or, for the embedding, a tensor. */
+/* Describes matrix i of an entry. It becomes `*w`; w is NULL for the embedding, which becomes a
+ * tensor. */
 static vt_status describe_matrix(loader *l, const vt_layout_entry *e, int64_t i, vt_weight *w)
 {
     source s = {.entry = e, .expert = i};
@@ -154,8 +155,8 @@ static vt_status describe_experts(loader *l, const vt_layout_entry *e)
     return VT_OK;
 }
 
-/* A vector, router or rope table, as F32. (Which expert wins must not depend on a rounding, so a
- * router does not become BF16.) */
+/* Describes a vector, a router or a rope table, which all become F32. (A router does not become
+ * BF16, because rounding must not decide which expert wins.) */
 static vt_status describe_floats(loader *l, const vt_layout_entry *e)
 {
     int64_t rows = vt_layout_rows(e);
@@ -201,7 +202,7 @@ static void produce_packed(const void *arg, void *out, size_t begin, size_t byte
 static void produce_floats(const void *arg, void *out, size_t begin, size_t bytes)
 {
     const source *s = arg;
-    (void)begin; /* the grain is the whole tensor */
+    (void)begin; /* the grain is the whole tensor, so this is called once for all of it */
     (void)bytes;
     vt_layout_floats(s->entry, out);
 }
@@ -213,8 +214,8 @@ static void produce_table(const void *arg, void *out, size_t begin, size_t bytes
     rope_table(s->entry->rope, (int64_t)(begin / row), (int64_t)(bytes / row), out);
 }
 
-/* Elements [col, col + n) of row `row` of a part of a dummy model, which has no file: the whole
- * tensor's rule makes them. A vector has one row. */
+/* Makes elements [col, col + n) of row `row` of a part of a dummy model. It has no file: a rule for
+ * the whole tensor computes each element from its index. A vector has one row. */
 static void dummy_elements(const source *s, const vt_layout_part *p, int64_t row, int64_t col,
                            int64_t n, uint16_t *out)
 {
@@ -227,7 +228,7 @@ static void dummy_elements(const source *s, const vt_layout_part *p, int64_t row
     dummy_fill(&rule, (uint64_t)first, n, out);
 }
 
-/* A matrix of BF16 rows, part after part. */
+/* Makes whole rows of a dummy model's matrix in BF16, part after part. */
 static void produce_dummy_matrix(const void *arg, void *out, size_t begin, size_t bytes)
 {
     const source *s = arg;
@@ -241,7 +242,7 @@ static void produce_dummy_matrix(const void *arg, void *out, size_t begin, size_
     }
 }
 
-/* A norm or a router: entries of one part. */
+/* Makes a norm or a router of a dummy model. Such entries have one part. */
 static void produce_dummy_floats(const void *arg, void *out, size_t begin, size_t bytes)
 {
     enum { CHUNK = 512 };
@@ -262,8 +263,9 @@ static void produce_dummy_floats(const void *arg, void *out, size_t begin, size_
         }
 }
 
-/* A kernel makes runs of elements that begin at a hash word of 4: whole rows do. Columns of a
- * dummy's matrix, which only a rank of several has, are made on the host. */
+/* Whether the kernel can make a dummy's matrix. It makes runs of elements that begin at a multiple
+ * of 4 (one hash word makes 4 elements); whole rows do. A range of columns, which only a rank of a
+ * tensor-parallel group has, is made on the host. */
 static bool made_by_kernel(const source *s)
 {
     if (!s->dummy || !s->packing)
@@ -278,6 +280,7 @@ static bool made_by_kernel(const source *s)
     return true;
 }
 
+/* Launches the kernel that makes a dummy's matrix, once for each part. */
 static vt_status fill_dummy(vt_cuda_lane *lane, const loader *l, const source *s)
 {
     char *out = (char *)l->w->range.base + s->offset;
@@ -299,6 +302,7 @@ static vt_status fill_dummy(vt_cuda_lane *lane, const loader *l, const source *s
     return VT_OK;
 }
 
+/* How vt_cuda_upload is to make the bytes of a source. */
 static cuda_upload upload_of(const loader *l, const source *s)
 {
     cuda_upload u = {.to = (char *)l->w->range.base + s->offset, .bytes = s->bytes, .arg = s};
@@ -338,7 +342,7 @@ static vt_status fill(loader *l, vt_cuda *c, int32_t n_threads)
     }
     if (status == VT_OK)
         status = vt_cuda_upload(c, piece, n, n_threads, err);
-    if (lane.stream) { /* also after a failure: the memory that dummies are written to goes away */
+    if (lane.stream) { /* wait after a failure too: the memory being written is about to be freed */
         vt_status made = vt_cuda_check(c, c->driver.stream_sync(lane.stream),
                                        "making dummy weights", status == VT_OK ? err : NULL);
         status = status == VT_OK ? made : status;
@@ -350,7 +354,7 @@ static vt_status fill(loader *l, vt_cuda *c, int32_t n_threads)
 
 /* ---- all of it ---- */
 
-/* Offsets become addresses (without a device, they stay offsets from 0). */
+/* Turns offsets into addresses. Without a device they stay offsets: the range begins at 0. */
 static void place(loader *l)
 {
     for (int32_t i = 0; i < l->n; i++)

@@ -1,6 +1,6 @@
-/* A model's weights in device memory, all in one range of device addresses. Matrices have the form
- * that the CUDA implementation that will run them asks for (vt_impl.pack); vectors, routers and
- * rope tables are F32. */
+/* A model's weights in device memory, all in one range of device addresses. Each matrix has the
+ * form that the CUDA implementation which will run it asks for (vt_impl.packing); vectors, routers
+ * and rope tables are F32. */
 #ifndef VT_EXEC_WEIGHTS_CUDA_H
 #define VT_EXEC_WEIGHTS_CUDA_H
 
@@ -21,7 +21,7 @@ size_t vt_cuda_weights_bytes(const vt_model *m, int32_t max_context);
  * without a device). The list may be freed afterwards. */
 vt_status vt_cuda_weights_realise(vt_cuda *c, const vt_layout *l, int32_t max_context,
                                   int32_t n_threads, vt_cuda_weights **out, vt_err *err);
-/* The whole model. */
+/* The same for all weights of a model. */
 vt_status vt_cuda_weights_load(vt_cuda *c, const vt_model *m, int32_t max_context,
                                int32_t n_threads, vt_cuda_weights **out, vt_err *err);
 void vt_cuda_weights_free(vt_cuda *c, vt_cuda_weights *w);

@@ -3,8 +3,8 @@
  *
  *   base: | k[0] | v[0] | k[1] | v[1] | ...      each [pages, kv_heads, page_size, head_dim]
  *
- * It is one block and not 2 * n_layers of them, because huge pages are handed out in whole blocks.
- * A cache that is reserved generously costs nothing until its pages are first written. */
+ * It is one block rather than 2 * n_layers of them, because huge pages are handed out in whole
+ * blocks. A cache that is reserved generously costs nothing until its pages are first written. */
 #include "kv/cache.h"
 
 #include <stdlib.h>

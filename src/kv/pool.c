@@ -1,8 +1,8 @@
 /* Page pool (kv/pool.h): a stack of free pages and a reference count for each page.
  *
- * Pages are taken from the top of the stack, so that the page that was dropped last, whose lines
- * may still be in a CPU cache, is used first. Rejected: a free list threaded through the pages' own
- * memory. It would touch cold lines, and on a GPU the host cannot touch them at all. */
+ * Pages are taken from the top of the stack, so that the page that was freed last, which may still
+ * be in a CPU cache, is used first. Rejected: a free list threaded through the pages' own memory.
+ * It would touch memory that is in no cache, and on a GPU the host cannot touch it at all. */
 #include "kv/pool.h"
 
 #include <assert.h>
@@ -30,11 +30,16 @@ vt_status vt_pool_init(vt_pool *p, int32_t n_pages, vt_err *err)
     return VT_OK;
 }
 
+/* The new pages go below the free ones, so that they are taken last:
+ *
+ *   4 pages, 1 and 0 free:   [1 0]        grown to 6:   [5 4 1 0]
+ *                                ^ top                          ^ top
+ */
 void vt_pool_resize(vt_pool *p, int32_t n)
 {
     int32_t more = n - p->n_pages;
     assert(more >= 0 || p->n_free == p->n_pages);
-    if (more < 0) { /* all pages are free: write the stack anew */
+    if (more < 0) { /* fewer pages, and all are free: write the whole stack again */
         more = n;
         p->n_free = 0;
     }
@@ -109,7 +114,7 @@ void vt_pool_leave_tree(vt_pool *p, int32_t page)
 vt_status vt_pool_check(const vt_pool *p, vt_err *err)
 {
     int32_t held = 0, cached = 0, idle = 0;
-    /* sums of squares: they differ if a page is on the stack twice */
+    /* Sums of the squares of page numbers: they differ if a page is on the stack twice. */
     uint64_t idle_sum = 0, stack_sum = 0;
     for (int32_t i = 0; i < p->n_pages; i++) {
         held += p->refs[i] > 0;

@@ -1,26 +1,29 @@
 /* Radix prefix cache (kv/radix.h).
  *
- *   children of a node: a treap ordered by their tokens (its heap order scrambles page numbers)
+ * The children of a node form a treap: a binary search tree by their tokens which is also a heap by
+ * a priority computed from the page number.
  *
- *               [4 4 9 1]            A search for 4 4 7 2 walks 4 4 9 1 -> 2 8 8 8 -> 4 4 7 (a
- *              /         \           tail). It passes both neighbours of the place where 4 4 7 2
- *      [2 8 8 8]        [5 0 0 3]    would stand, and so also the sibling that shares the longest
- *             \                      beginning: the one to copy from
+ *               [4 4 9 1]            A search for 4 4 7 2 visits 4 4 9 1, 2 8 8 8 and 4 4 7 (a
+ *              /         \           tail). It visits both neighbours of the place where 4 4 7 2
+ *      [2 8 8 8]        [5 0 0 3]    belongs. One of them is the sibling that begins with the most
+ *             \                      tokens of 4 4 7 2: the one to copy from
  *            [4 4 7 -]
  *
  * Three rules hold after every call (vt_radix_check):
  *   1. a held page's parent is held: sequences hold their whole path;
  *   2. the heap holds exactly the unreferenced leaves;
  *   3. only leaves may be partly filled.
- * So all cached pages can be evicted, leaf by leaf, and an admission can count on n_free + n_cached
- * pages.
+ * It follows that all cached pages can be evicted, leaf by leaf, so an admission can count on
+ * n_free + n_cached pages.
+ *
+ * All arrays are indexed by page number, so the cache never allocates after vt_radix_init.
  *
  * Rejected: path-compressed edges of many pages. They need an allocator for token runs of any
- * length and a split whenever two prompts part, to save pointer hops that cost 20 ns a page
- * (bench/micro/radix.c) in a lookup that saves milliseconds of prefill. Rejected: a hash of each
- * page's prefix as its key. It is one probe a page, but it matches by hash alone or compares
- * tokens anyway, and cannot find the sibling to copy from. Everything is indexed by page number,
- * so the cache never allocates after vt_radix_init. */
+ * length and a split whenever two prompts diverge. All they save is pointer hops that cost 20 ns
+ * per page (bench/micro/radix.c), in a lookup that saves milliseconds of prefill.
+ * Rejected: a hash of each page's prefix as its key. A lookup would be one probe per page, but it
+ * would either trust the hash or compare tokens anyway, and it could not find the sibling to copy
+ * from. */
 #include "kv/radix.h"
 
 #include <assert.h>
@@ -50,7 +53,7 @@ vt_status vt_radix_init(vt_radix *r, int32_t n_pages, int32_t page_size, int32_t
                        "out of memory for the prefix cache of %d pages of %d tokens", n_pages,
                        page_size);
     }
-    (void)vt_prefix_match(t.token, t.token, 1); /* reads the CPU's description now, not in a step */
+    (void)vt_prefix_match(t.token, t.token, 1); /* detects the CPU now rather than in a step */
     *r = t;
     return VT_OK;
 }
@@ -65,6 +68,7 @@ void vt_radix_release(vt_radix *r)
     *r = (vt_radix){0};
 }
 
+/* The tokens of a page, [page_size]. */
 static int32_t *tokens_of(const vt_radix *r, int32_t page)
 {
     return r->token + (int64_t)page * r->page_size;
@@ -72,7 +76,7 @@ static int32_t *tokens_of(const vt_radix *r, int32_t page)
 
 /* ---- tenants ---- */
 
-/* Only to tell most salts apart quickly: the salts themselves are compared too. */
+/* The hash only tells most salts apart quickly: if hashes are equal the salts are compared too. */
 static uint64_t salt_hash(const char *salt, int32_t len, int32_t adapter)
 {
     return vt_fnv1a(VT_FNV_OFFSET ^ (uint64_t)(uint32_t)adapter, salt, (size_t)len);
@@ -106,6 +110,7 @@ int32_t vt_radix_join(vt_radix *r, const char *salt, int32_t salt_len, int32_t a
     return vacant;
 }
 
+/* Frees the tenant's entry in the table if no request names it and the tree has no page of it. */
 static void tenant_retire(vt_tenant *t) { t->live = t->users > 0 || t->child >= 0; }
 
 void vt_radix_leave(vt_radix *r, int32_t tenant)
@@ -119,21 +124,22 @@ void vt_radix_leave(vt_radix *r, int32_t tenant)
 
 /* ---- the eviction heap: least recently used first, positions kept in the nodes ---- */
 
+/* Whether page a is to be evicted before page b. */
 static bool older(const vt_radix *r, int32_t a, int32_t b)
 {
     const vt_radix_node *x = &r->node[a], *y = &r->node[b];
     return x->used != y->used ? x->used < y->used : a < b;
 }
 
-/* A binary heap in an array: the children of place i are 2 i + 1 and 2 i + 2. Every page knows its
- * place, so that one in the middle can be taken out. */
+/* Writes a page to place `at` of the heap, a binary heap in an array: the children of place i are
+ * 2 i + 1 and 2 i + 2. Every page knows its place, so that one in the middle can be removed. */
 static void heap_put(vt_radix *r, int32_t at, int32_t page)
 {
     r->heap[at] = page;
     r->node[page].heap_at = at;
 }
 
-/* Puts `page` at place `at` or above it: younger ancestors come down a place each. */
+/* Puts `page` at place `at` or above it: ancestors that are younger move down one place each. */
 static void heap_up(vt_radix *r, int32_t at, int32_t page)
 {
     for (; at > 0 && older(r, page, r->heap[(at - 1) / 2]); at = (at - 1) / 2)
@@ -141,7 +147,8 @@ static void heap_up(vt_radix *r, int32_t at, int32_t page)
     heap_put(r, at, page);
 }
 
-/* Puts `page` at place `at` or below it: at each level the older child goes up a place. */
+/* Puts `page` at place `at` or below it: at each level, the older child moves up if it is older
+ * than `page`. */
 static void heap_down(vt_radix *r, int32_t at, int32_t page)
 {
     for (;;) {
@@ -158,15 +165,15 @@ static void heap_down(vt_radix *r, int32_t at, int32_t page)
     heap_put(r, at, page);
 }
 
-/* Takes a page out of the heap; does nothing if it is not there. Numbers are times of last use:
+/* Removes a page from the heap; does nothing if it is not there. The numbers are times of last use:
  *
  *   before:      1            remove 4            after:       1
  *             4     2                                       5     2
  *            8 9   3 5                                     8 9   3
  *
- *   1. the array's last entry, 5 here, must move: it is put into the gap
- *   2. it came from another branch, so it may be older than the gap's parent: then it moves up;
- *      else it moves down, as long as a child is older
+ *   1. the array's last entry, here 5, is taken off the end and put into the gap
+ *   2. it may come from another branch, so it may be older than the gap's parent: then it moves up.
+ *      Otherwise it moves down, as long as a child is older
  */
 static void heap_remove(vt_radix *r, int32_t page)
 {
@@ -183,15 +190,15 @@ static void heap_remove(vt_radix *r, int32_t page)
         heap_down(r, at, last);
 }
 
-/* Restores rule 2 (the heap holds exactly the unreferenced leaves) for one page, after its
- * references or its children changed:
+/* Restores rule 2 (the heap holds exactly the unreferenced leaves) for one page, after its number
+ * of references or of children changed:
  *
  *                       in the heap      not in the heap
  *   evictable now       stays            enters
  *   not evictable now   leaves           stays out
  *
- * Its time of last use must not have changed while it was in the heap: a page is used only while a
- * sequence holds it, and then it is not there. */
+ * A page's time of last use never changes while it is in the heap: a page is used only while a
+ * sequence holds it, and a held page is not in the heap. */
 static void settle_heap(vt_radix *r, int32_t page)
 {
     bool evictable = r->pool.in_tree[page] && r->pool.refs[page] == 0 && r->node[page].child < 0;
@@ -204,10 +211,10 @@ static void settle_heap(vt_radix *r, int32_t page)
 /* ---- the treap of siblings ----
  *
  * A binary search tree by the nodes' tokens that is at the same time a heap by a priority, the
- * highest on top (Seidel and Aragon, 1996). Priorities are as good as random, so the tree is as
- * deep as one of random insertions: about 2 ln n. */
+ * highest on top (Seidel and Aragon, 1996). Priorities are as good as random, so the tree is about
+ * 2 ln n deep, like a search tree whose keys were inserted in random order. */
 
-/* A fixed scrambling of the page's number: the same tree in every run. */
+/* A page's priority is a fixed scrambling of its number, so that every run builds the same tree. */
 static uint32_t priority(int32_t page)
 {
     uint32_t x = (uint32_t)page * 0x9e3779b1u;
@@ -215,8 +222,9 @@ static uint32_t priority(int32_t page)
     return x ^ (x >> 13);
 }
 
-/* Order of token[0..n) against a node's tokens: negative, 0 or positive, a prefix comes first.
- * *common gets the length of what they share. */
+/* Compares token[0..n) with a node's tokens: negative if they come before the node's, 0 if they are
+ * equal, positive if they come after. A prefix comes before what it begins. *common is set to the
+ * number of tokens at the beginning that are equal. */
 static int compare(const vt_radix *r, const int32_t *token, int32_t n, int32_t page,
                    int32_t *common)
 {
@@ -229,19 +237,22 @@ static int compare(const vt_radix *r, const int32_t *token, int32_t n, int32_t p
     return (n > fill) - (n < fill);
 }
 
-/* Splits a treap into what comes before and what comes after token[0..n); no node is equal to it.
+/* Splits a treap into the nodes that come before token[0..n) and those that come after; no node is
+ * equal to it.
  *
  *   root:  4            split at 5:   before:  4        after:  7
  *        2   7                               2   *             6   9
  *           6 9                                               *
  *
  *   1. go down as a search for the tokens would: 4, 7, 6
- *   2. a node that comes after them goes with its right subtree to the open place of `after`; its
- *      left child is the next open place there, and the search goes on in its old left subtree
- *   3. a node that comes before them goes to the open place of `before`, mirrored
- *   4. where the search ends both open places (*) become empty
+ *   2. a node that comes after them moves, with its right subtree, to the open place of `after`.
+ *      Its left child is the next open place of `after`, and the search continues in what was its
+ *      left subtree
+ *   3. a node that comes before them moves to the open place of `before`, with left and right
+ *      exchanged
+ *   4. where the search ends, both open places (*) become empty
  *
- * Nodes keep their ancestors' order, so both results are treaps. */
+ * No node moves above one that was its ancestor, so both results are heaps and thus treaps. */
 static void treap_split(vt_radix *r, int32_t root, const int32_t *token, int32_t n, int32_t *before,
                         int32_t *after)
 {
@@ -261,11 +272,20 @@ static void treap_split(vt_radix *r, int32_t root, const int32_t *token, int32_t
     *before = *after = -1;
 }
 
-/* Enters a page whose tokens and fill are set.
+/* Inserts page x, whose tokens and fill are set.
  *
- *   1. go down as a search would, as long as the nodes have the higher priority
- *   2. the page stands where the first node with a lower one stood; that node's whole subtree is
- *      split at the page's tokens into its left and its right child
+ *   before:     4            insert 8, whose priority      after:     4
+ *             /   \          is lower than 4's and                  /   \
+ *            2     7         higher than 7's                       2     8
+ *                 / \                                                   / \
+ *                6   9                                                 7   9
+ *                                                                     /
+ *                                                                    6
+ *
+ *   1. go down as a search for x would, as long as the nodes' priorities are higher than x's
+ *   2. x takes the place of the first node whose priority is lower (or an empty place). The subtree
+ *      that stood there is split at x's tokens: what comes before x becomes its left child, what
+ *      comes after x its right child
  */
 static void treap_insert(vt_radix *r, int32_t *root, int32_t page)
 {
@@ -279,18 +299,20 @@ static void treap_insert(vt_radix *r, int32_t *root, int32_t page)
     *root = page;
 }
 
-/* Takes a page out: its two subtrees are joined in its place.
+/* Removes page x: its two subtrees are joined in its place.
  *
  *   before:      x            after:       a           priority of a > of b > of 2
  *             a     b                    1   b
  *            1 2   3 4                      *  4         * : 2 and 3, joined by the same rule
  *
- *   1. find the pointer that names the page: `root`
- *   2. of the two subtrees' tops, a (all before x) and b (all after x), the one with the higher
- *      priority takes the place. If it is a, it keeps its left side, and the place to fill next is
- *      its right child: a's old right side and b are the two subtrees still to join. If it is b,
- *      the same mirrored
- *   3. when one of the two is empty, the other fills the place
+ *   1. find the pointer that names x: the place to fill, `root`
+ *   2. a and b are the roots of x's left and right subtrees. Every node below a comes before every
+ *      node below b. Whichever of the two has the higher priority takes the place:
+ *        a   keeps its left subtree. The next place to fill is its right child, and the subtrees
+ *            still to join are a's old right subtree and b
+ *        b   keeps its right subtree. The next place to fill is its left child, and the subtrees
+ *            still to join are a and b's old left subtree
+ *   3. when one of the two is empty, the other takes the place
  */
 static void treap_remove(vt_radix *r, int32_t *root, int32_t page)
 {
@@ -316,14 +338,16 @@ static void treap_remove(vt_radix *r, int32_t *root, int32_t page)
     *root = a >= 0 ? a : b;
 }
 
-/* The pointer to the root of the children's treap: of a page, or of a tenant's first pages. */
+/* Where the root of the children's treap is stored: in node `parent`, or in the tenant for the
+ * first pages of prompts (parent -1). */
 static int32_t *children(vt_radix *r, int32_t tenant, int32_t parent)
 {
     return parent >= 0 ? &r->node[parent].child : &r->tenant[tenant].child;
 }
 
-/* The sibling that shares the longest beginning with token[0..n), -1 if none shares any. It is a
- * neighbour of the place where token[0..n) would stand in token order, and a search passes both. */
+/* The sibling with the most tokens in common with the beginning of token[0..n), and in *common how
+ * many; -1 if none has any. In token order it stands directly before or after the place where
+ * token[0..n) belongs, and a search visits both of these neighbours. */
 static int32_t closest(const vt_radix *r, int32_t root, const int32_t *token, int32_t n,
                        int32_t *common)
 {
@@ -345,6 +369,13 @@ static int32_t closest(const vt_radix *r, int32_t root, const int32_t *token, in
 
 /* ---- the functions that the scheduler calls ---- */
 
+/* At each level:
+ *
+ *   1. look for the child that is closest to the next page_size tokens
+ *   2. if it has all of them, take the page and go on below it
+ *   3. otherwise stop; if it has some of them and an earlier step writes it, it is the page to copy
+ *      these tokens from
+ */
 vt_radix_match vt_radix_find(const vt_radix *r, int32_t tenant, const int32_t *token, int32_t n,
                              uint64_t step, int32_t *page)
 {
@@ -394,8 +425,8 @@ void vt_radix_drop(vt_radix *r, const int32_t *page, int32_t n)
     }
 }
 
-/* Takes an unreferenced leaf out of the tree; its page becomes free. Its parent may be a leaf now,
- * and thereby evictable. */
+/* Removes an unreferenced leaf from the tree; its page becomes free. Its parent may have become a
+ * leaf, and so evictable. */
 static void forget(vt_radix *r, int32_t page, vt_evict cause)
 {
     vt_radix_node *node = &r->node[page];
@@ -414,26 +445,30 @@ vt_status vt_radix_take(vt_radix *r, int32_t n, int32_t *ids, vt_evict cause)
 {
     if (vt_radix_available(r) < n)
         return VT_ERR_NO_PAGES;
-    /* While a page is cached the heap is not empty: by rule 1 nothing below it is held, so some
-     * leaf below it is unreferenced, and by rule 2 that leaf is in the heap. */
+    /* While any page is cached the heap is not empty: by rule 1 nothing below that page is held, so
+     * it or some leaf below it is an unreferenced leaf, and by rule 2 that leaf is in the heap. */
     while (r->pool.n_free < n)
         forget(r, r->heap[0], cause);
     return vt_pool_take(&r->pool, n, ids);
 }
 
-/* The four things that may stand at the place already, for pages of 4 tokens:
+/* There are four cases, here for pages of 4 tokens ("-" is an empty place in a tail):
  *
- *   tokens        closest sibling   outcome
- *   [4 4 7 2]     [4 4 9 1]         a new sibling
- *   [4 4 7 2]     [4 4 7 2]         the sibling stands for both; `page` stays the caller's
- *   [4 4 7 -]     [4 4 7 2]         the same: a longer page covers this tail
- *   [4 4 7 2]     [4 4 7 -]         the new page covers that tail, which is forgotten; if a
- *                                   sequence holds it, it stays until it is evicted
+ *   new page      closest sibling   outcome
+ *   [4 4 7 2]     [4 4 9 1]         the page becomes a new sibling
+ *   [4 4 7 2]     [4 4 7 2]         duplicate: the sibling is returned, `page` is not entered
+ *   [4 4 7 -]     [4 4 7 2]         the same: the sibling begins with all tokens of the new tail
+ *   [4 4 7 2]     [4 4 7 -]         the new page covers that tail. The tail is forgotten, unless a
+ *                                   sequence holds it: then it stays until it is evicted
+ *
+ *   before:   parent                    after [4 4 7 2]:   parent
+ *             |                                            |
+ *             [2 8 8 8] [4 4 7 -] [5 0 0 3]                [2 8 8 8] [4 4 7 2] [5 0 0 3]
  *
  *   1. look for the closest sibling; return it if it has all `fill` tokens
- *   2. write the node and enter it into the treap; from here on find() offers it
- *   3. only now forget the covered tail: it hangs in the same treap
- *   4. the parent has a child: if it was evictable it no longer is
+ *   2. write the node and insert it into the siblings' treap; from now on vt_radix_find offers it
+ *   3. only then forget the covered tail, which is in the same treap
+ *   4. the parent has a child now, so it is no longer evictable
  */
 int32_t vt_radix_insert(vt_radix *r, int32_t tenant, int32_t parent, const int32_t *token,
                         int32_t fill, int32_t page, uint64_t step)
@@ -442,7 +477,7 @@ int32_t vt_radix_insert(vt_radix *r, int32_t tenant, int32_t parent, const int32
     assert(parent < 0 || (r->pool.in_tree[parent] && r->node[parent].fill == r->page_size));
     int32_t *root = children(r, tenant, parent), common;
     int32_t near = closest(r, *root, token, fill, &common);
-    if (near >= 0 && common == fill) { /* the same tokens, or a page that covers this tail */
+    if (near >= 0 && common == fill) { /* a duplicate, or a page that covers this tail */
         r->stats.duplicate_pages++;
         return near;
     }
@@ -477,7 +512,8 @@ int32_t vt_radix_flush(vt_radix *r)
 
 /* ---- as text, and checks ---- */
 
-/* One line for a page and for the only children below it that have as many references. */
+/* Writes one line for a page together with the pages below it, as long as each is an only child and
+ * has as many references; then the children of the last of them. */
 static void dump_node(const vt_radix *r, int32_t page, int32_t depth, vt_buf *out);
 
 static void dump_siblings(const vt_radix *r, int32_t root, int32_t depth, vt_buf *out)
@@ -523,14 +559,15 @@ void vt_radix_dump(const vt_radix *r, vt_buf *out)
         if (!t->live || t->child < 0)
             continue;
         if (t->salt_len > 0)
-            vt_buf_puts(out, "tenant with a salt\n"); /* which salt is the tenant's secret */
+            vt_buf_puts(out, "tenant with a salt\n"); /* the salt itself is a secret */
         else
             vt_buf_puts(out, "tenant without a salt\n");
         dump_siblings(r, t->child, 0, out);
     }
 }
 
-/* Checks every node of a treap of siblings, and of the treaps below them; counts them in *n. */
+/* Checks every node of a treap of siblings and of the treaps below it, and adds their number to *n.
+ */
 static vt_status check_siblings(const vt_radix *r, int32_t root, int32_t tenant, int32_t parent,
                                 int32_t *n, vt_err *err)
 {
@@ -540,7 +577,8 @@ static vt_status check_siblings(const vt_radix *r, int32_t root, int32_t tenant,
         if (++*n > r->pool.n_pages)
             return vt_fail(err, VT_ERR_FORMAT, "the tree has a cycle");
         if (!r->pool.in_tree[root] || node->parent != parent || node->tenant != tenant)
-            return vt_fail(err, VT_ERR_FORMAT, "page %d hangs below page %d and does not know it",
+            return vt_fail(err, VT_ERR_FORMAT,
+                           "page %d is below page %d, but its node names another parent or tenant",
                            root, parent);
         if (r->pool.refs[root] > 0 && parent >= 0 && r->pool.refs[parent] == 0)
             return vt_fail(err, VT_ERR_FORMAT, "page %d is held and its parent %d is not", root,
@@ -572,7 +610,8 @@ vt_status vt_radix_check(const vt_radix *r, vt_err *err)
     for (int32_t i = 0; i < r->pool.n_pages; i++)
         in_tree += r->pool.in_tree[i];
     if (seen != in_tree)
-        return vt_fail(err, VT_ERR_FORMAT, "%d pages hang in the tree, %d think they do", seen,
+        return vt_fail(err, VT_ERR_FORMAT,
+                       "%d pages were found in the tree, %d are marked as being in it", seen,
                        in_tree);
     for (int32_t i = 1; i < r->n_heap; i++)
         if (older(r, r->heap[i], r->heap[(i - 1) / 2]))

@@ -1,4 +1,4 @@
-/* Radix prefix cache: it knows which token prefixes have their KV in pages already.
+/* Radix prefix cache: a tree of the token prefixes whose KV is already in pages.
  *
  *   tenant ""  ────[p7: <s> You are ...]──[p3: helpful ...]──┬─[p9: What is ...]
  *                                                            └─[p2: Why do ...]──[p5: a tail]
@@ -6,10 +6,11 @@
  *
  * An edge is one page of tokens, so a node is a page, and the node's number is the page's number.
  * Matching compares tokens one by one. A sequence holds (vt_radix_hold) every page of its path
- * while it runs. So a prefix can be shared while the sequence that computed it still runs, and a
- * page is never evicted before its children.
+ * while it runs. Therefore a page is never evicted before its children. A prefix can be shared even
+ * while the sequence that computed it still runs.
  *
- * The scheduler calls this and never the page pool itself. One thread. */
+ * The scheduler calls only these functions and never the page pool itself. All calls must come from
+ * one thread. */
 #ifndef VT_KV_RADIX_H
 #define VT_KV_RADIX_H
 
@@ -18,30 +19,30 @@
 
 enum { VT_SALT_MAX = 128, VT_NO_TENANT = -1 };
 
-/* Why cached pages were given up. */
+/* Why cached pages were evicted. */
 typedef enum vt_evict {
     VT_EVICT_ADMIT = 0, /* room for a new prompt */
     VT_EVICT_GROW,      /* room for a running sequence's next page */
-    VT_EVICT_COVERED,   /* a tail that a longer page now covers */
-    VT_EVICT_FLUSH,
+    VT_EVICT_COVERED,   /* the page was a tail, and a longer page now begins with its tokens */
+    VT_EVICT_FLUSH,     /* vt_radix_flush */
     VT_EVICT_CAUSES
 } vt_evict;
 
 typedef struct vt_radix_stats {
     uint64_t lookups, lookup_tokens; /* admissions, and the tokens of their sequences */
-    uint64_t hit_tokens;             /* of these, tokens found in whole pages and shared */
-    uint64_t copied_tokens;          /* of these, tokens found in a part of a page and copied */
+    uint64_t hit_tokens;             /* how many of these were found in whole pages and shared */
+    uint64_t copied_tokens;          /* how many were found in a part of a page and copied */
     uint64_t inserted_pages, duplicate_pages;
     uint64_t evicted_pages[VT_EVICT_CAUSES];
 } vt_radix_stats;
 
 typedef struct vt_radix_node {
-    int32_t parent; /* page; -1 for the first page of a prompt */
+    int32_t parent; /* a page; -1 for the first page of a prompt */
     int32_t tenant;
     int32_t child;       /* root of the children's treap; -1: a leaf */
     int32_t left, right; /* in the siblings' treap */
-    int32_t fill;        /* tokens; page_size unless a tail */
-    int32_t heap_at;     /* where in the eviction heap; -1: not evictable now */
+    int32_t fill;        /* tokens in the page; fewer than page_size only in a tail */
+    int32_t heap_at;     /* its place in the eviction heap; -1: not evictable now */
     uint64_t used;       /* the tick of its last use */
     uint64_t step;       /* the engine step that writes its last token */
 } vt_radix_node;
@@ -50,16 +51,16 @@ typedef struct vt_tenant {
     uint64_t hash;
     char salt[VT_SALT_MAX];
     int32_t salt_len;
-    int32_t adapter; /* kept for adapters: 0 */
+    int32_t adapter; /* reserved for adapters: always 0 today */
     int32_t child;   /* root of the treap of first pages */
-    int32_t users;   /* requests that name it */
+    int32_t users;   /* joins without a leave yet */
     bool live;
 } vt_tenant;
 
 typedef struct vt_radix {
     vt_pool pool;
     int32_t page_size, n_tenants;
-    int32_t *token;        /* [n_pages, page_size] what the cached pages hold */
+    int32_t *token;        /* [n_pages, page_size] the tokens of the pages in the tree */
     vt_radix_node *node;   /* [n_pages], valid where pool.in_tree */
     int32_t *heap, n_heap; /* unreferenced leaves, least recently used first */
     vt_tenant *tenant;     /* [n_tenants] */
@@ -67,8 +68,8 @@ typedef struct vt_radix {
     vt_radix_stats stats;
 } vt_radix;
 
-/* How much of a prompt is cached: `n_pages` whole pages, and after them `copy_tokens` tokens at the
- * beginning of page `copy_from` (-1: none). */
+/* How much of a prompt is cached: `n_pages` whole pages and, following them, the first
+ * `copy_tokens` tokens of page `copy_from` (-1: none). */
 typedef struct vt_radix_match {
     int32_t n_pages, copy_from, copy_tokens;
 } vt_radix_match;
@@ -77,32 +78,36 @@ vt_status vt_radix_init(vt_radix *r, int32_t n_pages, int32_t page_size, int32_t
                         vt_err *err);
 void vt_radix_release(vt_radix *r);
 
-/* Tenants share prefixes only among their own requests. Returns the tenant of a salt and an
- * adapter, or VT_NO_TENANT if the table is full: a request without a tenant neither finds nor
+/* Requests share prefixes only with requests of the same tenant. Returns the tenant of a salt and
+ * an adapter, or VT_NO_TENANT if the table is full: a request without a tenant neither finds nor
  * enters pages. Call vt_radix_leave when the request is over. */
 int32_t vt_radix_join(vt_radix *r, const char *salt, int32_t salt_len, int32_t adapter);
 void vt_radix_leave(vt_radix *r, int32_t tenant);
 
-/* The longest cached prefix of token[0..n). Whole pages are written to page[0 .. n / page_size). A
- * part of a page is offered only if a step before `step` writes that page. Nothing is held yet. */
+/* Finds the longest cached prefix of token[0..n) and writes its whole pages to page[], which has
+ * room for n / page_size. A part of a page is offered for copying only if a step before `step`
+ * writes that page. The pages found are not held yet. */
 vt_radix_match vt_radix_find(const vt_radix *r, int32_t tenant, const int32_t *token, int32_t n,
                              uint64_t step, int32_t *page);
+/* A sequence begins to use the pages. */
 void vt_radix_hold(vt_radix *r, const int32_t *page, int32_t n);
+/* A sequence no longer uses the pages. */
 void vt_radix_drop(vt_radix *r, const int32_t *page, int32_t n);
 
 /* Takes n pages into ids[0..n), evicting the least recently used leaves if too few are free. All or
  * nothing: on VT_ERR_NO_PAGES ids is untouched. */
 vt_status vt_radix_take(vt_radix *r, int32_t n, int32_t *ids, vt_evict cause);
+/* How many pages vt_radix_take can provide. */
 static inline int32_t vt_radix_available(const vt_radix *r)
 {
     return r->pool.n_free + r->pool.n_cached;
 }
 
-/* Enters a held page with the KV of token[0..fill), whose parent is page `parent` (-1: it is the
- * first of a prompt). Returns the page that stands for these tokens now: `page`, or another one
- * that had them before; then `page` is not entered, and the caller should hold the other one
- * instead. A tail (fill < page_size) whose tokens a longer page begins with is that second case
- * too. */
+/* Enters a held page with the KV of token[0..fill) below page `parent` (-1: it is the first page of
+ * a prompt). Returns the page that the tree has for these tokens now. That is `page`, or another
+ * page that the tree already had for them; then `page` is not entered, and the caller should hold
+ * the other one instead. If `page` is a tail (fill < page_size) and a longer page begins with its
+ * tokens, that longer page is returned in the same way. */
 int32_t vt_radix_insert(vt_radix *r, int32_t tenant, int32_t parent, const int32_t *token,
                         int32_t fill, int32_t page, uint64_t step);
 
@@ -111,8 +116,8 @@ int32_t vt_radix_flush(vt_radix *r);
 
 /* Writes the tree as text for people: one line for each run of pages without a branch. */
 void vt_radix_dump(const vt_radix *r, vt_buf *out);
-/* Verifies the pool, the three rules of radix.c and the order of siblings from scratch; for
- * tests. */
+/* Checks the pool, the three rules of radix.c and the order of siblings, computing everything
+ * again. For tests. */
 vt_status vt_radix_check(const vt_radix *r, vt_err *err);
 
 #endif

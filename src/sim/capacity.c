@@ -1,10 +1,10 @@
-/* Capacity replaying (sim/capacity.h).
+/* Replaying a trace for capacity planning (sim/capacity.h).
  *
- * Each replica has a clock of its own, which its device moves. Before a request is dispatched every
- * replica is run up to the time of the request's arrival, so that the choice sees what a real
- * dispatcher would see; a replica in the middle of a step takes the request in when that step is
- * over. The CPU's own time (scheduling, text) is not in the model: on a real machine it is hidden
- * behind the device. */
+ * Each replica has a clock of its own, which its device moves. Before a request is dispatched,
+ * every replica is run up to the time of the request's arrival, so that the choice is based on what
+ * a real dispatcher would see. A replica in the middle of a step accepts the request when that step
+ * is over. The CPU's own time (scheduling, text) is not modelled: on a real machine it is hidden
+ * behind the device's. */
 #include "sim/capacity.h"
 
 #include <math.h>
@@ -23,10 +23,10 @@
 typedef struct replica {
     vt_fake_clock clock;
     vt_engine *engine;
-    int64_t open_tokens; /* of requests not ended */
+    int64_t open_tokens; /* prompt and output tokens of its requests that have not ended */
 } replica;
 
-/* A request that was submitted, and when its newest token came. */
+/* A submitted request, and when its newest token came. */
 typedef struct flight {
     struct replaying *replaying;
     replica *at;
@@ -86,7 +86,7 @@ static vt_status open_replica(const vt_capacity_setup *s, replica *r, vt_err *er
     return vt_engine_create(&config, x, &r->engine, err);
 }
 
-/* Steps a replica until its clock is at `until_ns` or nothing is left to do. */
+/* Runs steps of a replica until its clock reaches `until_ns` or nothing is left to do. */
 static vt_status run_until(replaying *p, replica *r, int64_t until_ns, vt_err *err)
 {
     bool idle = false;
@@ -100,8 +100,9 @@ static vt_status run_until(replaying *p, replica *r, int64_t until_ns, vt_err *e
     return VT_OK;
 }
 
-/* Tokens that are equal where the hashes are, and nowhere else: a block is numbered by its hash, or
- * by request and place if it has none, and its tokens are drawn from that number. */
+/* Writes a prompt whose blocks have equal tokens exactly where the trace has equal hashes. The
+ * tokens of a block are random numbers whose seed is the block's hash or, if it has none, made from
+ * the request's number and the block's place. */
 static void write_prompt(const vt_trace_file *t, int32_t at, int32_t *token)
 {
     const vt_trace_line *l = &t->line[at];
@@ -115,7 +116,7 @@ static void write_prompt(const vt_trace_file *t, int32_t at, int32_t *token)
     }
 }
 
-/* The replica whose open requests have the fewest tokens, prompts and outputs together. */
+/* The replica whose open requests have the fewest tokens (prompt and output) in total. */
 static replica *least_loaded(replaying *p)
 {
     replica *best = &p->replica[0];
@@ -125,7 +126,8 @@ static replica *least_loaded(replaying *p)
     return best;
 }
 
-/* Can the engine serve request `l`? Counts why not, and outputs that it will cut. */
+/* Whether the engine can serve request `l`. If not, counts the reason; if it will cut the output,
+ * counts that. */
 static bool check_room(const vt_capacity_setup *s, const vt_trace_line *l, vt_capacity_result *out)
 {
     const vt_limits *lim = &s->sched.limits;
@@ -145,7 +147,7 @@ static bool check_room(const vt_capacity_setup *s, const vt_trace_line *l, vt_ca
     return true;
 }
 
-/* Submits request i, which arrives at `at`, to the replica with the least to do. */
+/* Submits request i, which arrives at `at`, to the least loaded replica. */
 static vt_status send(replaying *p, const vt_trace_file *t, int32_t i, int64_t at, int32_t *token,
                       vt_err *err)
 {
@@ -196,7 +198,8 @@ static vt_percentiles percentiles(double *v, int64_t n)
     return p;
 }
 
-/* Requests a second, if the run's tail would be as short as `tail_s` on an idle machine. */
+/* Requests served per second, not counting the `tail_s` seconds that an idle machine needs after
+ * the last arrival. */
 static double served(const vt_capacity_result *r, double tail_s)
 {
     double behind_s = r->tail_s > tail_s ? r->tail_s - tail_s : 0;
@@ -276,7 +279,8 @@ vt_status vt_capacity_run(const vt_capacity_setup *s, const vt_trace_file *t, do
 
 /* ---- the search ---- */
 
-/* A rate that the table has, or a run more, put where it belongs. NULL: the table is full. */
+/* *row is the table's row for a rate. If there is none, the trace is run at that rate and the
+ * result is inserted in order. NULL: the table is full. */
 static vt_status add_rate(const vt_capacity_setup *s, const vt_trace_file *t, double rate,
                           vt_capacity_table *table, vt_capacity_result **row, vt_err *err)
 {
@@ -300,9 +304,9 @@ static vt_status add_rate(const vt_capacity_setup *s, const vt_trace_file *t, do
     return VT_OK;
 }
 
-/* The power of two below a rate at which the devices would be busy a third of the time, if the work
- * of run `r` were spread over a longer time. (Alone, requests batch less well and make more work:
- * the guess may have to be made again.) */
+/* Guesses a rate at which the devices are busy for at most a third of the time: the work of run `r`
+ * spread over a longer time, rounded down to a power of two. (At lower rates smaller batches form
+ * and there is more work in total, so the guess may have to be repeated.) */
 static double guess_idle(const vt_capacity_result *r)
 {
     double busy_s = r->device_share * (r->span_s + r->tail_s);
@@ -312,7 +316,7 @@ static double guess_idle(const vt_capacity_result *r)
 
 enum { GUESSES = 16 };
 
-/* The row of a rate at which the devices idle more than half of the time. */
+/* Finds a rate at which the devices idle more than half of the time, and adds its row. */
 static vt_status find_idle(const vt_capacity_setup *s, const vt_trace_file *t,
                            vt_capacity_table *table, double *rate, vt_err *err)
 {
@@ -329,7 +333,8 @@ static vt_status find_idle(const vt_capacity_setup *s, const vt_trace_file *t,
     return VT_OK;
 }
 
-/* served_per_s of every row, now that the tail of an idle machine is known, and what follows. */
+/* Computes served_per_s of every row, now that the tail of an idle machine is known, and from that
+ * the first saturated row. */
 static void judge(vt_capacity_table *table, double idle_rate)
 {
     table->idle = 0;
@@ -358,8 +363,8 @@ vt_status vt_capacity_search(const vt_capacity_setup *s, const vt_trace_file *t,
     double idle;
     TRY(find_idle(s, t, &table, &idle, err));
     judge(&table, idle);
-    /* The first guesses may have left rows that are saturated far above: fill in what lies
-     * below. */
+    /* The first guesses may have left rows at rates far above saturation: also try the rates below
+     * them. */
     for (double rate = 2 * idle; table.row[0].n_done > 0; rate *= 2) {
         if (table.saturated >= 0 && rate >= table.row[table.saturated].rate)
             break;

@@ -2,10 +2,10 @@
  *
  *   kv[slot of p] = mix(kv[slot of p-1], token, kv[slot of some position before p])
  *
- * One earlier position, chosen by hash, stands for attention. Reading all of them would make a step
- * as slow as a real one, and over thousands of tokens a wrong page is read soon enough. Sequences
- * run in batch order, so one that rides on a page of the same step finds it written, as on a real
- * device, where a layer stores all KV before any row attends. */
+ * Reading one earlier position, chosen by a hash, stands for attention. Reading all of them would
+ * make a step as slow as a real one, and over thousands of tokens a wrong page is soon read anyway.
+ * Sequences run in batch order. So a sequence that shares a page written in the same step finds it
+ * written, as on a real device, where a layer stores all KV before any row attends. */
 #include "sim/fake_device.h"
 
 #include <math.h>
@@ -30,9 +30,9 @@ typedef struct fake_device {
     vt_fake_config config;
     uint64_t rng;
     uint64_t *kv;         /* [n_pages * page_size] */
-    uint64_t *written_by; /* [n_pages * page_size] step that wrote it last */
-    uint64_t *page_by;    /* [n_pages] likewise, any of its slots */
-    uint64_t *hash;       /* [max_tokens] of the step being run */
+    uint64_t *written_by; /* [n_pages * page_size] the step that wrote the slot last */
+    uint64_t *page_by;    /* [n_pages] the step that wrote any slot of the page last */
+    uint64_t *hash;       /* [max_tokens] the hashes of the step being run */
     int32_t *token_pool;
     fake_flight flight[IN_FLIGHT];
     int32_t n_flight;
@@ -167,8 +167,8 @@ static void run_seq(fake_device *x, const vt_step *step, int32_t s)
     }
 }
 
-/* A device may read the KV of a decode before the step's KV is stored. So no decode may attend to
- * KV that its own step writes, except to that of its own token. */
+/* Checks that a decode attends to no KV that its own step writes, except that of its own token: a
+ * device may read a decode's KV before it stores the KV of the step. */
 static void check_decode(fake_device *x, const vt_step *step, int32_t s)
 {
     const vt_batch *b = &step->batch;
@@ -264,7 +264,7 @@ static vt_status fake_launch(vt_executor *base, const vt_step *step, vt_err *err
     f->begin_ns = now > x->busy_until_ns ? now : x->busy_until_ns;
     f->end_ns = x->busy_until_ns = f->begin_ns + cost_of(x, step);
     x->n_flight++;
-    if (x->n_flight == 1 && !x->config.hollow && roll(x, 500000)) /* runs now; else at its wait */
+    if (x->n_flight == 1 && !x->config.hollow && roll(x, 500000)) /* run now, else at the wait */
         run_step(x, f, x->token[step->id % IN_FLIGHT], x->logprob[step->id % IN_FLIGHT]);
     return VT_OK;
 }

@@ -1,14 +1,14 @@
-/* An executor for the simulator and for tests: it computes no model, but checks everything that a
- * step says.
+/* An executor for the simulator and for tests: it computes no model, but checks every field of a
+ * step.
  *
- * In place of keys and values a KV slot holds one number: a hash of the slot's token and of what
- * the slots of earlier positions hold. The "logits" of a row are that hash. So the token that a row
+ * Instead of keys and values a KV slot holds one number: a hash of the slot's token and of what the
+ * slots of earlier positions hold. The "logits" of a row are that hash. So the token that a row
  * chooses is right only if every page, slot, copy and pending token before it was right.
  * vt_fake_reference computes which tokens a request must get, from its prompt and seed alone.
  *
- * Steps take fake time (vt_fake_clock) and fail as often as the configuration says. A step runs at
- * its launch or as late as its wait, by chance. A batch that breaks the contract of ops/batch.h is
- * refused. */
+ * Steps take fake time (vt_fake_clock) and fail as often as the configuration says. Whether a step
+ * runs at its launch or only at its wait is random. A batch that breaks the contract of ops/batch.h
+ * is refused. */
 #ifndef VT_SIM_FAKE_DEVICE_H
 #define VT_SIM_FAKE_DEVICE_H
 
@@ -23,20 +23,20 @@ int64_t vt_fake_now(void *clock); /* vt_engine_config.now */
 typedef struct vt_fake_config {
     vt_limits limits;
     int32_t n_pages, n_pool_slots, vocab;
-    uint64_t seed;        /* decides about faults and about when steps run */
+    uint64_t seed;        /* determines faults and when steps run */
     int32_t fault_ppm;    /* how many of a million launches, and of a million waits, fail */
     vt_fake_clock *clock; /* borrowed; NULL: steps take no time */
     int64_t (*cost_ns)(void *user, const vt_step *step);
-    void *user;  /* of cost_ns; NULL cost_ns: 100 us and 1 us a token */
-    bool hollow; /* no KV, every token 0: for planning, where only time and pages count */
+    void *user;  /* passed to cost_ns. If that is NULL, a step takes 100 us and 1 us per token */
+    bool hollow; /* keep no KV and make every token 0: for planning, which needs only time, pages */
 } vt_fake_config;
 
 vt_status vt_fake_device_new(const vt_fake_config *c, vt_executor **out, vt_err *err);
-/* How the first bad batch broke the contract, "" if there was none. */
+/* How the first bad batch broke the contract; "" if no batch did. */
 const char *vt_fake_violation(const vt_executor *x);
 
-/* What a request with this prompt, sampling row and vocabulary gets when it runs alone: n tokens in
- * out, their log-probabilities in logprob, and those of the prompt's tokens in score[1 ..
+/* Computes what a request with this prompt, sampling row and vocabulary gets when it runs alone: n
+ * tokens in out, their log-probabilities in logprob, and those of the prompt's tokens in score[1 ..
  * n_prompt). scratch: [n_prompt + n]. */
 void vt_fake_reference(const int32_t *prompt, int32_t n_prompt, const vt_sample_row *row,
                        int32_t vocab, int32_t n, int32_t *out, float *logprob, float *score,

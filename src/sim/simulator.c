@@ -1,12 +1,12 @@
 /* The simulator (sim/simulator.h).
  *
  *   script (from the seed): requests with arrival times, aborts     expectation: vt_fake_reference
- *        │ submit, abort when the fake clock says so                    ▲ compare, token by token
+ *        │ submit and abort at times of the fake clock                  ▲ compare, token by token
  *        ▼                                                              │
  *   vt_engine_step ── scheduler, radix tree ── fake device ── events ───┘
  *
- * The clock only moves when the fake device works or when nothing is left to do, so a run of
- * thousands of requests takes milliseconds and never depends on the machine. */
+ * The clock moves only when the fake device works or when nothing is left to do, so a run of
+ * thousands of requests takes milliseconds, and its result never depends on the machine. */
 #include "sim/simulator.h"
 
 #include <stdarg.h>
@@ -33,10 +33,10 @@ enum {
 };
 
 typedef struct completion {
-    int32_t expected[OUTPUT_MAX + 1]; /* what it gets alone, with its end */
+    int32_t expected[OUTPUT_MAX + 1]; /* the tokens that it gets alone, with the one that ends it */
     float logprob[OUTPUT_MAX + 1];
     int32_t n_expected;
-    vt_finish expected_finish; /* of an undisturbed run */
+    vt_finish expected_finish; /* how it ends if nothing disturbs it */
     int32_t n_got;
     vt_finish finish;
 } completion;
@@ -45,12 +45,12 @@ typedef struct script {
     struct sim *sim;
     vt_request_params p;
     int32_t prompt[PROMPT_MAX], stop_id;
-    int64_t arrive_ns, abort_ns; /* abort INT64_MAX: never */
-    vt_request_id id;            /* 0: not submitted, or turned away */
+    int64_t arrive_ns, abort_ns; /* abort_ns INT64_MAX: it is never aborted */
+    vt_request_id id;            /* 0: not submitted, or refused */
     bool submitted, aborted, timed;
-    float score[PROMPT_MAX]; /* what its prompt tokens score */
+    float score[PROMPT_MAX]; /* the expected log-probabilities of its prompt tokens */
     int32_t n_scored;
-    uint64_t arrive_step, wait_bound; /* fcfs: it must have got a token or ended by then */
+    uint64_t arrive_step, wait_bound; /* fcfs: by then it must have a token or have ended */
     completion done[SAMPLES_MAX];
 } script;
 
@@ -70,7 +70,7 @@ typedef struct sim {
     char failure[400];
 } sim;
 
-static int32_t between(sim *s, int32_t lo, int32_t hi) /* inclusive */
+static int32_t between(sim *s, int32_t lo, int32_t hi) /* both inclusive */
 {
     return lo + (int32_t)(vt_random_next(&s->rng) % (uint64_t)(hi - lo + 1));
 }
@@ -96,7 +96,8 @@ static bool ends(const sim *s, const script *r, int32_t token)
     return stop || (!r->p.ignore_eos && (token == s->eos[0] || token == s->eos[1]));
 }
 
-/* Seeds and lengths are taken from the engine's own checked copy of the request. */
+/* Computes what a request should get. Seeds and lengths are taken from the engine's own checked
+ * copy of the request. */
 static void expect(sim *s, script *r)
 {
     vt_req *made;
@@ -242,7 +243,7 @@ static void write_request(sim *s, script *r, int64_t arrive_ns)
 static void write_script(sim *s)
 {
     for (int32_t f = 0; f < FAMILIES; f++)
-        for (int32_t i = 0; i < PREFIX_MAX; i++) /* families 0 and 1 .. part somewhere inside */
+        for (int32_t i = 0; i < PREFIX_MAX; i++) /* family f shares 16 f tokens with 0 */
             s->family[f][i] = f > 0 && i < 16 * f ? s->family[0][i] : between(s, 0, VOCAB - 1);
     int64_t at = 0, gap_us = between(s, 1, 3000);
     for (int32_t i = 0; i < s->n; i++) {
@@ -288,7 +289,8 @@ static vt_status make_engine(sim *s, vt_err *err)
 
 /* ---- running it ---- */
 
-/* An upper bound for the steps that all open requests can take: each step brings the oldest on. */
+/* An upper bound for the steps that all open requests can take, since each step advances the oldest
+ * one. */
 static uint64_t work_ahead(const sim *s)
 {
     uint64_t work = 0;
@@ -405,7 +407,7 @@ static vt_status run(sim *s, vt_sim_report *report, vt_err *err)
             fail(s, "no end after %llu steps", (unsigned long long)s->steps);
     }
     bool idle = false;
-    while (!s->failure[0] && !idle) /* what is still in flight */
+    while (!s->failure[0] && !idle) /* finish the steps that are still in flight */
         if (vt_engine_step(s->engine, &idle, NULL) != VT_OK && !s->faulty)
             fail(s, "the step failed after the last end");
     if (!s->failure[0])

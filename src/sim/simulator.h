@@ -1,14 +1,14 @@
-/* The simulator: the real engine, scheduler and prefix cache on a fake device with a fake clock.
- * What happens is a pure function of a seed, so a seed that fails can be run again.
+/* The simulator: the real engine, scheduler and prefix cache on a fake device with a fake clock. A
+ * run is a pure function of its seed, so a seed that fails can be run again.
  *
  * A run makes a random engine (pages, page size, budget, policy, overlap, faults ...), sends it
  * random requests (shared prefixes, several completions, stop tokens, scores, salts, priorities,
  * timeouts), aborts some, and after every step checks:
  *
  *   - all invariants of scheduler, radix tree and page pool (vt_sched_check), and the device's own;
- *   - every completion gets exactly the tokens and log-probabilities it gets alone, and no more;
+ *   - every completion gets exactly the tokens and log-probabilities that it would get alone;
  *   - every completion ends exactly once, for a reason that fits;
- *   - under fcfs no request waits longer than the work before it can take;
+ *   - under fcfs no request waits longer than the work submitted before it can take;
  *   - in the end no page, slot or request is still in use. */
 #ifndef VT_SIM_SIMULATOR_H
 #define VT_SIM_SIMULATOR_H

@@ -15,11 +15,11 @@ typedef struct reading {
     vt_trace_file file;
     int32_t cap, hash_cap, max;
     const char *name;
-    int32_t number; /* of the line, from 1 */
+    int32_t number; /* the number of the line, counted from 1 */
     vt_err *err;
 } reading;
 
-/* Room for a line more with n hashes. */
+/* Makes room for one more line with n_hash hashes. */
 static bool make_room(reading *r, int32_t n_hash)
 {
     if (r->file.n == r->cap) {
@@ -43,7 +43,7 @@ static bool make_room(reading *r, int32_t n_hash)
     return true;
 }
 
-/* A length in tokens: a whole number of lo to MOST_TOKENS. */
+/* Reads a length in tokens: a whole number from lo to MOST_TOKENS. */
 static vt_status read_length(const reading *r, const json_t *j, const char *key, int32_t lo,
                              int32_t *out)
 {
@@ -61,8 +61,8 @@ static vt_status read_length(const reading *r, const json_t *j, const char *key,
     return VT_OK;
 }
 
-/* Numbers and strings are hashed from different beginnings, so 5 and "5" are two ids. Two ids get
- * the same 64 bits with a chance that no trace is long enough to meet. */
+/* Reads one id as a 64-bit hash. Numbers and strings start from different seeds, so 5 and "5" are
+ * two ids. No trace is long enough for two ids to get the same 64 bits with any real chance. */
 static vt_status read_hash(const reading *r, const json_t *v, size_t i, uint64_t *out)
 {
     enum { FROM_NUMBER = 1, FROM_STRING = 2 };
@@ -83,7 +83,7 @@ static vt_status read_hash(const reading *r, const json_t *v, size_t i, uint64_t
     return VT_OK;
 }
 
-/* hash_ids of the line that is being read go behind those of the lines before. */
+/* Appends the hash_ids of the line being read to those of the lines before it. */
 static vt_status read_hashes(reading *r, const json_t *list, vt_trace_line *line)
 {
     if (list && !json_is_null(list) && !json_is_array(list))

@@ -96,7 +96,6 @@ typedef struct timings {
     double prefill_ms, ttft_ms, decode_ms, decode_tokens_per_s; /* NAN where there is none */
 } timings;
 
-
 /* arrival_ns: when the prompt was known; the reply begins when its ids were. */
 static timings time_reply(const cli_reply *r, int64_t arrival_ns)
 {

@@ -4,8 +4,8 @@
  *   1. src/ops/<op>/<name>.cu: header-free text; `ptx.cuh` is pasted in front (types, PTX
  *      wrappers). The entry is extern "C" __global__ with one `const __grid_constant__` parameter
  *      struct, which src/ops/<op>/<name>_params.h declares for kernel and host alike (such headers
- *      are embedded too). Template parameters are macros (HIDDEN, THREADS ...), always integers; PDL (0 or 1)
- *      and LEVEL (80 or 90) are added here.
+ *      are embedded too). Template parameters are macros (HIDDEN, THREADS ...), always integers;
+ *      PDL (0 or 1) and LEVEL (80 or 90) are added here.
  *   2. src/ops/<op>/<op>_cuda.c: `const vt_impl <op>_cuda_impl`; its run() fills the same struct:
  *          vt_cuda_launch(lane->cuda,
  *                         &(cuda_launch){.spec = JIT_SPEC("x.cu", "x", {"hidden", 1024}),

@@ -76,7 +76,8 @@ INLINE uint4 load_weights16(const void *p)
 
 // Harmless races. These marks tell the race detector of the emulated GPU; each holds until the next one. On a GPU
 // they compile to nothing.
-//   loads that are issued before it is known whether they are needed: another thread may write the value, which is then thrown away
+//   loads that are issued before it is known whether they are needed: another thread may write the value, which is
+//   then thrown away
 //   stores of the same value by several, each of which then reads what it has stored itself
 //   stores of padding tokens' K and V, all of them to page 0, which no result reads
 #ifdef __EMULATED_GPU__

@@ -1,5 +1,5 @@
-/* The cases. Numbers of tokens straddle the borders between kernels and tiles: 8, 16, 32 (small), 64,
- * 128 (GEMM). */
+/* The cases. Numbers of tokens straddle the borders between kernels and tiles: 8, 16, 32 (small),
+ * 64, 128 (GEMM). */
 #include "gpu_cases.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
-/* Calls of CUDA rows outside the engine (ops/on_cuda.h), on the emulated GPU: a right row is right, a
- * planted error of every kind is seen, a launch that fails is an error and not a hang; and shapes as
- * text (ops/case_text.h). */
+/* Calls of CUDA rows outside the engine (ops/on_cuda.h), on the emulated GPU: a right row is right,
+ * a planted error of every kind is seen, a launch that fails is an error and not a hang; and shapes
+ * as text (ops/case_text.h). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -117,7 +117,8 @@ static void test_rows_agree_with_their_references(void **state)
 
 /* ---- planted errors ---- */
 
-/* The args that the row gets are changed after the reference's: as a kernel that computes it wrong. */
+/* The args that the row gets are changed after the reference's: as a kernel that computes it wrong.
+ * */
 static void expect_wrong(call *k, const char *words)
 {
     on_cuda_error e = run_and_compare(k);

@@ -86,8 +86,8 @@ INLINE void store_chunk(const Chunks &c, i32 item, i32 head, const i32 (&row)[2]
 
 // Rows [begin, end) of a head's group from all their chunks, by `threads` threads, into out [GROUP][HEAD_DIM].
 // kMixed: registers hold the columns of FP8 V, 4 q + 2 e + x of 16 where they would have 8 x + 2 q + e.
-template <bool kMixed> INLINE void join_chunks(const Chunks &c, const attention_chunk_item &it, i32 head, i32 begin, i32 end,
-                                                int thread, int threads, u16 *out)
+template <bool kMixed> INLINE void join_chunks(const Chunks &c, const attention_chunk_item &it, i32 head, i32 begin,
+                                                i32 end, int thread, int threads, u16 *out)
 {
     for (int i = thread; i < (end - begin) * HEAD_DIM; i += threads) {
         int row = begin + i / HEAD_DIM, d = i % HEAD_DIM;

@@ -59,10 +59,10 @@ attention_decode_shape attention_decode_shape_of(const vt_target *t, int32_t hea
     return shape[i];
 }
 
-/* The most slots that a plan of `items` items can need. A range that is one sequence's takes one; a shared
- * one as many as it has members, of which a tile has ATTENTION_SHARED_ROWS * kv_heads / heads, and
- * all tiles together have at most half as many ranges again as decode_target() and one for each
- * sequence. */
+/* The most slots that a plan of `items` items can need. A range that is one sequence's takes one; a
+ * shared one as many as it has members, of which a tile has ATTENTION_SHARED_ROWS * kv_heads /
+ * heads, and all tiles together have at most half as many ranges again as decode_target() and one
+ * for each sequence. */
 int32_t attention_decode_slots(int32_t heads, int32_t sm_count, int32_t items)
 {
     return 2 * items + 3 * sm_count * ATTENTION_SHARED_ROWS / heads + 8;
@@ -187,7 +187,8 @@ static int32_t ranges_of_few(const attention_plan_config *c, const vt_batch *b, 
     return n > 1 && fine > n ? fine : n;
 }
 
-/* Items for the KV that a sequence shares with no other. Each later sequence keeps room for one item. */
+/* Items for the KV that a sequence shares with no other. Each later sequence keeps room for one
+ * item. */
 static void plan_own(const attention_plan_config *c, const vt_batch *b, plan_work *p, int32_t s)
 {
     bool known = s < SHARED_MOST_SEQS;

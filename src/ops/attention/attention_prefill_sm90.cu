@@ -413,8 +413,8 @@ INLINE void wipe_v(char *v, const tile &t, int group, int thread)
 
 #if DECODE
 /* The state of a chunk; whoever leaves the last one of a token makes its result. */
-INLINE void finish_chunk(const attention_prefill_sm90_params &p, const tile &t, const float *o, const float *m, const float *l,
-                         int group, int thread)
+INLINE void finish_chunk(const attention_prefill_sm90_params &p, const tile &t, const float *o, const float *m,
+                         const float *l, int group, int thread)
 {
     __shared__ u32 drawn[2];
     attention_chunk_item it = ((const attention_chunk_item *)p.items)[t.index];
@@ -438,8 +438,8 @@ INLINE void finish_chunk(const attention_prefill_sm90_params &p, const tile &t, 
 }
 #endif
 
-INLINE void finish(const attention_prefill_sm90_params &p, const tile &t, const float *o, const float *m, const float *l, int group,
-                   int thread)
+INLINE void finish(const attention_prefill_sm90_params &p, const tile &t, const float *o, const float *m, const float *l,
+                   int group, int thread)
 {
 #if DECODE
     if (((const attention_chunk_item *)p.items)[t.index].n_items > 1)

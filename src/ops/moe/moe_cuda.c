@@ -283,8 +283,8 @@ static vt_status linear_run(const void *args, const vt_lane *lane)
     return status;
 }
 
-/* 0 where the kernels above cannot read this expert. Its other matrix has the same two sizes, so they
- * cannot read that one either, and moe_any.c reads both. */
+/* 0 where the kernels above cannot read this expert. Its other matrix has the same two sizes, so
+ * they cannot read that one either, and moe_any.c reads both. */
 static size_t experts_pack_bytes(const vt_weight *w)
 {
     int64_t outputs = w->paired ? w->rows / 2 : w->rows;

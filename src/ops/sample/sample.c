@@ -202,9 +202,9 @@ static const vt_field sample_fields[] = {
     [MASK] = {"mask", 0, false, MASK_EACH, mask_words},
 };
 
-/* kind: of every row's settings; "each": row r has kind r % KINDS, and the last row a NaN. spread: ten
- * times the deviation of the logits (0: all equal; -1: the ends of what a float can be; -2: zeros of
- * both signs). every n > 0: all but every n-th logit are -infinity. */
+/* kind: of every row's settings; "each": row r has kind r % KINDS, and the last row a NaN. spread:
+ * ten times the deviation of the logits (0: all equal; -1: the ends of what a float can be; -2:
+ * zeros of both signs). every n > 0: all but every n-th logit are -infinity. */
 static const vt_case sample_cases[] = {
     {.name = "rows=1 vocab=49152 greedy",
      .p = {[ROWS] = 1, [VOCAB] = 49152, [SPREAD] = 30},

@@ -154,8 +154,8 @@ static const vt_host_plan rows_plan = {.name = "sampling rows",
 _Static_assert(sizeof(vt_logit_bias) == sizeof(sample_bias), "biases are copied as they are");
 
 /* As sample.cuh has them: a CTA takes a chunk at a time; it keeps one float for each thread
- * and two sums of 16 bytes for each chunk. A CTA takes a third of an SM; the grid has eight CTAs for
- * each SM where there are enough rows. */
+ * and two sums of 16 bytes for each chunk. A CTA takes a third of an SM; the grid has eight CTAs
+ * for each SM where there are enough rows. */
 enum { THREADS = 256, VECTORS = 8, CHUNK = THREADS * VECTORS * 4, BLOCKS = 3, CTAS = 8 };
 enum {
     CHUNK_MAXIMA = THREADS * 4,

@@ -438,8 +438,8 @@ INLINE void finish_chunk(const attention_prefill_sm90_params &p, const tile &t, 
 }
 #endif
 
-INLINE void finish(const attention_prefill_sm90_params &p, const tile &t, const float *o, const float *m, const float *l,
-                   int group, int thread)
+INLINE void finish(const attention_prefill_sm90_params &p, const tile &t, const float *o, const float *m,
+                   const float *l, int group, int thread)
 {
 #if DECODE
     if (((const attention_chunk_item *)p.items)[t.index].n_items > 1)

@@ -244,10 +244,10 @@ static void test_executor_when_its_limits_need_too_many_tickets_then_refused(voi
         int32_t seqs, rows;
         const char *message;
     } row[] = {{CUDA_TICKETS + 1, 4,
-                "L00.attention_decode: max-running 65537 with 4 rows of logits a step needs "},
+                "L00.attention_decode: max-running 65537 with 4 rows of logits per step needs "},
                {4, CUDA_TICKETS + 1,
-                "sample: max-running 4 with 65537 rows of logits a step needs 65537 tickets, and "
-                "there are 65536: set a smaller max-running"}};
+                "sample: max-running 4 with 65537 rows of logits per step needs 65537 tickets, "
+                "but there are only 65536: set a smaller max-running"}};
     setenv("VITRINE_EMULATOR", "memory=256", 1);
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         vt_model *m = tiny_model("llama");

@@ -330,7 +330,7 @@ static const char *const wgmma_text =
     "KERNEL test(const __grid_constant__ Params p) {\n"
     "  extern __shared__ __align__(1024) u8 d[];\n"
     "  __shared__ u64 full;\n"
-    "  const tensor_map *m = (const tensor_map *)p.map;\n"
+    "  const cu_tensor_map *m = (const cu_tensor_map *)p.map;\n"
     "  if (threadIdx.x == 0) {\n"
     "    barrier_init(&full, 1);\n"
     "    barrier_init_done();\n"
@@ -399,7 +399,7 @@ static const char *const pipeline_text =
     "KERNEL test(const __grid_constant__ Params p) {\n"
     "  extern __shared__ __align__(1024) u8 d[];\n"
     "  __shared__ u64 full, empty;\n"
-    "  const tensor_map *m = (const tensor_map *)p.map;\n"
+    "  const cu_tensor_map *m = (const cu_tensor_map *)p.map;\n"
     "  if (threadIdx.x == 0) {\n"
     "    barrier_init(&full, 1);\n"
     "    barrier_init(&empty, 1);\n"
@@ -464,31 +464,32 @@ static void test_tma_when_a_box_leaves_the_tensor_then_zeros_and_nothing_written
     }
     params p = {.in = in, .out = out};
     map_matrix(&p, in, 20, 72, 16);
-    must_run(&(launch){.ctas = 1,
-                       .threads = 32,
-                       .shared_bytes = 2048,
-                       .p = &p,
-                       .text = "struct Map { u64 magic, address, rest[14]; };\n"
-                               "KERNEL test(const __grid_constant__ Params p) {\n"
-                               "  extern __shared__ __align__(1024) u8 d[];\n"
-                               "  __shared__ u64 full;\n"
-                               "  __shared__ __align__(64) Map out;\n"
-                               "  const tensor_map *m = (const tensor_map *)p.map;\n"
-                               "  if (threadIdx.x) return;\n"
-                               "  barrier_init(&full, 1);\n"
-                               "  barrier_expect(&full, 2048);\n"
-                               "  tma_load_2d(m, &full, d, 48, 10);\n"
-                               "  barrier_wait(&full, 0);\n"
-                               "  out = *(const Map *)m;\n"
-                               "  out.address = (u64)p.out;\n"
-                               "  u16 *v = (u16 *)d;\n"
-                               "  bool zeros = v[24 ^ 0] == 0 && v[10 * 64 + (0 ^ 2) * 8] == 0;\n"
-                               "  for (int i = 0; i < 1024; i++) v[i]++;\n"
-                               "  fence_async_shared();\n"
-                               "  tma_store_2d((const tensor_map *)&out, d, zeros ? 48 : 0, 10);\n"
-                               "  tma_store_commit();\n"
-                               "  tma_store_wait_all();\n"
-                               "}"});
+    must_run(
+        &(launch){.ctas = 1,
+                  .threads = 32,
+                  .shared_bytes = 2048,
+                  .p = &p,
+                  .text = "struct Map { u64 magic, address, rest[14]; };\n"
+                          "KERNEL test(const __grid_constant__ Params p) {\n"
+                          "  extern __shared__ __align__(1024) u8 d[];\n"
+                          "  __shared__ u64 full;\n"
+                          "  __shared__ __align__(64) Map out;\n"
+                          "  const cu_tensor_map *m = (const cu_tensor_map *)p.map;\n"
+                          "  if (threadIdx.x) return;\n"
+                          "  barrier_init(&full, 1);\n"
+                          "  barrier_expect(&full, 2048);\n"
+                          "  tma_load_2d(m, &full, d, 48, 10);\n"
+                          "  barrier_wait(&full, 0);\n"
+                          "  out = *(const Map *)m;\n"
+                          "  out.address = (u64)p.out;\n"
+                          "  u16 *v = (u16 *)d;\n"
+                          "  bool zeros = v[24 ^ 0] == 0 && v[10 * 64 + (0 ^ 2) * 8] == 0;\n"
+                          "  for (int i = 0; i < 1024; i++) v[i]++;\n"
+                          "  fence_async_shared();\n"
+                          "  tma_store_2d((const cu_tensor_map *)&out, d, zeros ? 48 : 0, 10);\n"
+                          "  tma_store_commit();\n"
+                          "  tma_store_wait_all();\n"
+                          "}"});
     for (uint32_t i = 0; i < 20 * 72; i++)
         assert_int_equal(out[i], i / 72 >= 10 && i % 72 >= 48 ? i + 2 : 7);
 }

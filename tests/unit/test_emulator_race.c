@@ -240,11 +240,11 @@ static void test_ring_when_a_stage_is_filled_before_all_have_read_it_then_race(v
 
 /* ---- TMA, mbarriers, wgmma ---- */
 
-#define TILE_HEAD                                          \
-    KERNEL_HEAD                                            \
-    "  extern __shared__ __align__(1024) u8 d[];\n"        \
-    "  __shared__ u64 full, empty;\n"                      \
-    "  const tensor_map *m = (const tensor_map *)p.map;\n" \
+#define TILE_HEAD                                                \
+    KERNEL_HEAD                                                  \
+    "  extern __shared__ __align__(1024) u8 d[];\n"              \
+    "  __shared__ u64 full, empty;\n"                            \
+    "  const cu_tensor_map *m = (const cu_tensor_map *)p.map;\n" \
     "  if (i == 0) { barrier_init(&full, 1); barrier_init(&empty, 1); barrier_init_done(); }\n"
 
 static void test_mbarrier_when_nothing_is_between_it_and_its_init_then_race(void **state)

@@ -14,9 +14,6 @@ def test_run_json_has_the_documented_form():
     assert r["usage"]["prompt_tokens"] > 5 and r["usage"]["cached_tokens"] == 0
     t = r["timings"]
     assert 0 < t["prefill_ms"] <= t["ttft_ms"] and t["load_ms"] > 0 and t["decode_ms"] > 0
-    same(t["decode_tokens_per_s"], None, "the speed of five tokens, which are too few to tell")
-    t = run_json("-n", "9", "--ignore-eos", COUNT)["timings"]
-    assert t["decode_tokens_per_s"] > 7e3 / t["decode_ms"], t  # seven gaps, the first of eight left out
 
 
 def test_run_few_tokens_have_no_decode_speed():

@@ -739,6 +739,8 @@ const vt_op attention_prefill_op = {
     .impls = prefill_impls,
 };
 
+static const vt_impl *const decode_variants[] = {&attention_decode_whole, NULL};
+
 const vt_op attention_decode_op = {
     .name = "attention_decode",
     .what = "attention of one new token a sequence over paged KV",
@@ -757,5 +759,6 @@ const vt_op attention_decode_op = {
     .operands = attention_operands,
     .n_operands = sizeof attention_operands / sizeof *attention_operands,
     .impls = decode_impls,
+    .variants = decode_variants,
     .one_family_with = "attention_prefill",
 };

@@ -112,6 +112,35 @@ static const vt_host_plan split_plan = {.name = "KV ranges",
                                         .fill = split_fill,
                                         .shared = split_shared};
 
+/* The plan of the variant "whole": one item for each decode, however long its KV is. */
+static int32_t whole_items(const void *args, const vt_target *t, const vt_size *size,
+                           const vt_batch *batch)
+{
+    (void)args, (void)t, (void)batch;
+    return size->decodes;
+}
+
+static int32_t whole_fill(const void *args, const vt_target *t, const vt_size *size,
+                          const vt_batch *batch, int32_t items, void *out, void *side)
+{
+    (void)args, (void)t, (void)items, (void)side;
+    attention_decode_item *item = out;
+    int32_t n = 0;
+    for (; n < batch->n_decode; n++)
+        item[n] = (attention_decode_item){
+            .seq = n, .end = batch->kv_len[n], .first_slot = n, .n_slots = 1, .slot = 0};
+    for (int32_t i = 0; i < size->pad_seqs; i++, n++)
+        item[n] = (attention_decode_item){
+            .seq = batch->n_seqs + i, .end = 1, .first_slot = n, .n_slots = 1};
+    return n;
+}
+
+static const vt_host_plan whole_plan = {.name = "one KV range a decode",
+                                        .key = split_key,
+                                        .items = whole_items,
+                                        .bytes = split_bytes,
+                                        .fill = whole_fill};
+
 static size_t split_workspace(const void *args, const vt_target *t)
 {
     const attention_args *a = args;
@@ -195,11 +224,11 @@ void attention_cut_shape(const attention_args *a, int64_t seqs, int64_t tokens, 
 }
 
 /* Items are those that a batch of this size has room for: how many it fills depends on its KV. */
-static void split_describe(const void *args, const vt_target *t, const vt_size *size, vt_cut *out)
+static void describe_items(const attention_args *a, const vt_target *t, const vt_size *size,
+                           const vt_host_plan *plan, vt_cut *out)
 {
-    const attention_args *a = args;
     vt_size of = attention_size_of(a, size);
-    split_form f = split_form_of(a, t, of.decodes, split_items(a, t, &of, NULL));
+    split_form f = split_form_of(a, t, of.decodes, plan->items(a, t, &of, NULL));
     attention_cut_shape(a, of.decodes, of.decodes, out);
     out->tile[0] = 16;
     out->tile[1] = a->head_dim;
@@ -211,6 +240,16 @@ static void split_describe(const void *args, const vt_target *t, const vt_size *
                                       : "2 warps, a ring of KV each",
                  "last CTA of a sequence");
     vt_cut_grid(out, t, &f.launch, 16);
+}
+
+static void split_describe(const void *args, const vt_target *t, const vt_size *size, vt_cut *out)
+{
+    describe_items(args, t, size, &split_plan, out);
+}
+
+static void whole_describe(const void *args, const vt_target *t, const vt_size *size, vt_cut *out)
+{
+    describe_items(args, t, size, &whole_plan, out);
 }
 
 /* ---- the tile kernels ---- */
@@ -276,6 +315,16 @@ static vt_status fa3_prefill_run(const void *args, const vt_lane *lane)
     return attention_prefill_sm90_run(args, lane, false);
 }
 
+/* Never chosen: what cutting KV into ranges gains, and what its merge costs. One sequence of 8,192
+ * tokens with 8 KV heads is 8 CTAs of work here; cut, it is 132. */
+const vt_impl attention_decode_whole = {.name = "whole",
+                                        .device = VT_DEVICE_CUDA,
+                                        .supports = attention_cuda_supports,
+                                        .run = split_run,
+                                        .describe = whole_describe,
+                                        .plan = &whole_plan,
+                                        .workspace = split_workspace,
+                                        .tickets = split_tickets};
 const vt_impl attention_decode_split = {.name = "split",
                                         .family = "fa2",
                                         .device = VT_DEVICE_CUDA,

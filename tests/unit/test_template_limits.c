@@ -16,7 +16,7 @@
 #include "text/template/builtins.h"
 #include "text/template/template.h"
 
-enum { HANG_SECONDS = 60 };
+enum { HANG_SECONDS = 600 };
 
 typedef struct result {
     vt_status status;

@@ -316,8 +316,8 @@ static vt_status fa3_prefill_run(const void *args, const vt_lane *lane)
 }
 
 /* Never chosen: what cutting KV into ranges gains, and what its merge costs. One sequence of 8,192
- * tokens with 8 KV heads is 8 CTAs of work here; cut, it is 132 (H200, 32 heads of 128, BF16: 60 us,
- * 20 cut; 32 sequences of 4,096: 133 and 135, 256 of 1,024: 254 both). */
+ * tokens with 8 KV heads is 8 CTAs of work here; cut, it is 132 (H200, 32 heads of 128, BF16: 60
+ * us, 20 cut; 32 sequences of 4,096: 133 and 135, 256 of 1,024: 254 both). */
 const vt_impl attention_decode_whole = {.name = "whole",
                                         .device = VT_DEVICE_CUDA,
                                         .supports = attention_cuda_supports,

@@ -18,8 +18,8 @@
 // Quants are exact integers, sums of a chunk (Q6_K: of 16 columns) are scaled in fp32. A minimum's share is min *
 // sum(x over the chunk): the sum comes from the tensor core too, by rows of ones (HALF has 8 rows to spare for them).
 // A type's offset goes in first, as a row of that number. Order of the sums of a row and a token: the chunks of a warp
-// by chunk % 4, each in rising order; then (0 + 1) + (2 + 3); then the warps in rising order. Neither SLOTS nor TILES
-// nor HALF changes it, so that a token's result depends on nobody else's.
+// by chunk % 4, each in rising order; then (0 + 1) + (2 + 3); then the warps in rising order. TILES and
+// HALF do not change it. SLOTS does not either, but an H200 rounds the last bit otherwise: deterministic steps use one.
 //
 // Needs TYPE, K, WARPS, STAGES, SLOTS (4, 2, 1), TILES (of 8 columns; 1 where SLOTS > 1), HALF, PAIR.
 #include "quant_tile.cuh"

@@ -1,11 +1,11 @@
 /* The executor runs steps. The engine knows this interface and nothing of devices; the CPU, CUDA
  * and the simulator's fake device implement it.
  *
- *   launch(step N)   may return before the work is done; the step's arrays stay untouched until
- *   its wait
- *   launch(step N+1) may follow at once: its batch.token may be -1-k, "the token that slot k got
- *   in step N"
- *   wait()           the oldest launched step; fills what the CPU has to learn
+ *   launch(step N)    may return before the work is done; the caller leaves the step's arrays
+ *                     untouched until its wait
+ *   launch(step N+1)  may follow at once: its batch.token may be -1-k, "the token that slot k got
+ *                     in step N"
+ *   wait()            waits for the oldest launched step, and fills what the CPU has to learn
  *
  * At most two steps are in flight. Page copies and frees are ordered by launch: a page freed after
  * step N was scheduled may be handed out for step N+1, because the device runs steps in order. */

@@ -1,8 +1,7 @@
 /* What an executor, or the engine, offers to whoever tells what happened: stories, benches, env.
  *
  *   vt_source   a place where events are written: a CPU worker, a GPU's stream, the engine's
- *   thread.
- *               It names its rings and describes the device behind them.
+ *               thread. It names its rings and describes the device behind them.
  *   vt_report   a number that an executor keeps about itself: "startup.open_ms" = 120 ms.
  *
  * Both are asked for through vt_executor (exec/executor.h), so that no reader needs to know which
@@ -67,13 +66,11 @@ typedef struct vt_series {
  *   packed_bytes   weights in the layout of their kernels, beside the file's
  *   kv_bytes       the pages of the KV cache
  *   startup.*      what making the executor took: open_ms, weights_ms, compile_ms, capture_ms,
- *   kernels,
- *                  graphs, weight_bytes
+ *                  kernels, graphs, weight_bytes
  *   late_compiles  kernels that were compiled after the start
  *   shared_items   pieces of decode attention so far that served several sequences at once
  *   steps, faults  of the simulator's fake device: steps that ended, launches and waits that failed
- *   step_gap       the device's idle time between the end of a step and the beginning of the next
- *   */
+ *   step_gap       the device's idle time between the end of a step and the begin of the next */
 typedef struct vt_report {
     const char *key;
     double value;

@@ -3,8 +3,7 @@
  * The format is Mooncake's (github.com/kvcache-ai/Mooncake), JSON lines:
  *
  *   {"timestamp": 27482, "input_length": 6955, "output_length": 52, "hash_ids": [46, 47, "a1"]}
- *    ms                  tokens                tokens                one for each 512 tokens of
- *    input
+ *    ms                  tokens                tokens                one for 512 input tokens
  *
  * Equal hash_ids stand for equal blocks of 512 prompt tokens, so that a prefix cache finds in the
  * replay what it would have found in the original. An id is a whole number or a string. hash_ids

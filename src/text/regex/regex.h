@@ -1,10 +1,10 @@
 /* Regular expressions as tokenizer files use them: Oniguruma's (Ruby) syntax over UTF-8, Unicode
  * classes from our own tables, leftmost match with the order of alternatives deciding.
  *
- *   a|b  (?:..) (..) (?i:..) (?i)  (?=..) (?!..) (?<=..) (?<!..) (?>..)  
+ *   a|b  (?:..) (..) (?i:..) (?i)  (?=..) (?!..) (?<=..) (?<!..) (?>..)
  *   x* x+ x? x{n,m}, lazy with ? or possessive with +
- *   [..&&[^..]]  . \p{..} \P{..} \p{^..} \s \d \w \h and capitals  ^ $ \A \z \Z \b \B  \n \t \xHH
- *   \x{H..} \uHHHH
+ *   [..&&[^..]]  . \p{..} \P{..} \p{^..} \s \d \w \h and capitals
+ *   ^ $ \A \z \Z \b \B  \n \t \xHH \x{H..} \uHHHH
  *
  * Refused by name: back-references, named groups, conditionals, POSIX brackets, lookbehind of
  * varying length. Groups do not capture. Matching is bounded: a pattern that backtracks without

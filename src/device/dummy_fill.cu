@@ -1,8 +1,8 @@
-// Weights of dummy models, made where they are used: element i = bf16(base + r(key, i) * scale)
+// Makes the weights of dummy models on the device: element i = bf16(base + r(key, i) * scale)
 // (model/dummy.h)
 //
-// Grid: one thread four elements (one 64-bit hash word), 256 threads a CTA. Bytes: 2 an element;
-// integer-bound.
+// Grid: one thread for four elements (one 64-bit hash word), 256 threads per CTA. Bytes: 2 per element;
+// bound by integer arithmetic.
 #include "dummy_fill_params.h"
 
 INLINE u64 mix(u64 z)
@@ -21,7 +21,7 @@ KERNEL __launch_bounds__(256) dummy_fill(const __grid_constant__ dummy_fill_para
 #pragma unroll
     for (int k = 0; k < 4; k++) {
         u64 i = j * 4 + k;
-        if (i < p.n) // __fmul_rn, __fadd_rn: two roundings as on the CPU, the first of them exact
+        if (i < p.n) // __fmul_rn, __fadd_rn: rounded twice as on the CPU; the product is exact
             p.out[i] = f32_bf16(
                 __fadd_rn(p.base, __fmul_rn((float)(short)(word >> 16 * k), p.scale)));
     }

@@ -1,10 +1,10 @@
-// What the device can do at most, for its roofs (device/roofs.h): no useful work, nothing else in the way.
+// Kernels that measure the most a device can do: its roofs (device/roofs.h). They do no useful work.
 //
-// Every kernel ends with a write that never happens (`never` is a value that no sum takes), so that no compiler may
-// drop the work.
+// Every kernel ends with a conditional write that never happens: no sum takes the value `never`. It keeps the compiler
+// from removing the work.
 // ---- reading ----
-// Grid: a few CTAs of 512 threads a multiprocessor; a thread has 8 loads of 16 bytes in flight and walks with the
-// grid over [p, p + 16 n), `passes` times. Bytes: 16 n passes. The memory holds zeros.
+// Grid: a few CTAs of 512 threads per multiprocessor. The grid walks `passes` times over [p, p + 16 n); each thread has
+// 8 loads of 16 bytes in flight. Bytes: 16 n passes. The memory holds zeros.
 #include "roofs_params.h"
 
 KERNEL __launch_bounds__(512) roofs_read(const __grid_constant__ roofs_read_params p)
@@ -27,7 +27,7 @@ KERNEL __launch_bounds__(512) roofs_read(const __grid_constant__ roofs_read_para
 
 // ---- computing ----
 
-// Fused multiply-adds on 16 independent numbers a thread, 256 threads. FLOPs: 32 a thread and round.
+// Fused multiply-adds on 16 independent numbers per thread, 256 threads. FLOPs: 32 per thread and round.
 KERNEL __launch_bounds__(256) roofs_fp32(const __grid_constant__ roofs_compute_params p)
 {
     float a[16], x = 1.f - (float)threadIdx.x * 1e-6f, y = (float)blockIdx.x * 1e-6f;
@@ -46,7 +46,8 @@ KERNEL __launch_bounds__(256) roofs_fp32(const __grid_constant__ roofs_compute_p
         *p.out = 1;
 }
 
-// Operands are noise, not zeros: what a multiplier draws, and so the clock, depends on its bits.
+// The operands are noise and not zeros, because the power that a multiplier draws, and so the clock, depends on their
+// bits.
 INLINE u32 noise(u32 i)
 {
     i = (i ^ i >> 16) * 0x45d9f3bu;
@@ -54,7 +55,7 @@ INLINE u32 noise(u32 i)
     return 0x3f803f80u ^ ((i ^ i >> 16) & 0x807f807fu); // two bf16 of magnitude 1 to 2
 }
 
-// mma.sync m16n8k16 on 8 independent tiles a warp, 8 warps. FLOPs: 8 * 4096 a warp and round.
+// mma.sync m16n8k16 on 8 independent tiles per warp, 8 warps. FLOPs: 8 * 4096 per warp and round.
 KERNEL __launch_bounds__(256) roofs_bf16_sm80(const __grid_constant__ roofs_compute_params p)
 {
     float c[8][4];
@@ -81,7 +82,7 @@ KERNEL __launch_bounds__(256) roofs_bf16_sm80(const __grid_constant__ roofs_comp
         *p.out = 1;
 }
 
-// ---- nothing ----
+// ---- an empty kernel ----
 KERNEL roofs_empty(const __grid_constant__ roofs_compute_params p)
 {
     if (p.rounds == -1)

@@ -1,10 +1,11 @@
-// wgmma m64n256k16 from shared memory, for the bf16 roof of sm_90 (roofs.cu): 2 warpgroups, one CTA a
-// multiprocessor. A group multiplies its tile [64][64] by the common one [256][64]: 4 steps of 16 in K. FLOPs:
-// 4 * 524288 a warpgroup and round.
+// wgmma m64n256k16 from shared memory, for the bf16 roof of sm_90 (roofs.cu): 2 warpgroups, one CTA per
+// multiprocessor. Each warpgroup multiplies its own tile [64][64] by a common one [256][64]: 4 steps of 16 in K.
+// FLOPs: 4 * 524288 per warpgroup and round.
 #include "ptx_sm90.cuh"
 #include "roofs_params.h"
 
-// Operands are noise, not zeros: what a multiplier draws, and so the clock, depends on its bits.
+// The operands are noise and not zeros, because the power that a multiplier draws, and so the clock, depends on their
+// bits.
 INLINE u32 noise(u32 i)
 {
     i = (i ^ i >> 16) * 0x45d9f3bu;

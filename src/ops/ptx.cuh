@@ -1,6 +1,6 @@
-// Pasted in front of every kernel: short types, and PTX behind one-line wrappers named by what they
-// do. Functions are device functions by default (-default-device). No header of CUDA's is used
-// anywhere.
+// This file is pasted in front of every kernel. It defines short names for types, and one-line wrappers
+// of PTX instructions that are named after what they do. Functions without a qualifier are device
+// functions (-default-device). No kernel includes a header of CUDA.
 
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -8,7 +8,7 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 typedef int i32;
 typedef long long i64;
-// The same under the names that the parameter headers use, which host code includes too.
+// The same types under the names of <stdint.h>: the parameter headers, which host code includes too, use them.
 #define VT_KERNEL
 typedef u8 uint8_t;
 typedef u16 uint16_t;
@@ -32,7 +32,7 @@ INLINE u32 pack_bf16(float low, float high)
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
     return r;
 }
-// a * b + c on pairs, rounded once; subnormals count
+// a * b + c on pairs, rounded once. Subnormals are not flushed to zero.
 INLINE u32 fma_bf16x2(u32 a, u32 b, u32 c)
 {
     u32 r;
@@ -64,7 +64,8 @@ INLINE uint4 pack8(const f32x8 &a)
 // ---- global memory ----
 INLINE uint4 load16(const void *p) { return *(const uint4 *)p; }
 INLINE void store16(void *p, uint4 v) { *(uint4 *)p = v; }
-// Weights are read once: not kept in L1. Safe before pdl_wait(): nobody writes them.
+// Weights are read once, so they are not kept in L1. Calling this before pdl_wait() is safe, because no kernel writes
+// weights.
 INLINE uint4 load_weights16(const void *p)
 {
     uint4 v;
@@ -74,12 +75,13 @@ INLINE uint4 load_weights16(const void *p)
     return v;
 }
 
-// Harmless races. These marks tell the race detector of the emulated GPU; each holds until the next one. On a GPU
-// they compile to nothing.
-//   loads that are issued before it is known whether they are needed: another thread may write the value, which is
-//   then thrown away
-//   stores of the same value by several, each of which then reads what it has stored itself
-//   stores of padding tokens' K and V, all of them to page 0, which no result reads
+// Harmless races. These marks announce them to the race detector of the emulated GPU. A mark holds until the next one
+// of its kind. On a GPU the marks compile to nothing.
+//   LOADS_ARE_DISCARDED      The loads are issued before the kernel knows whether it needs them. Another thread may
+//                            write the same place meanwhile; then the loaded value is thrown away.
+//   STORES_ARE_EQUAL         Several threads store the same value to the same place, and each of them reads back what
+//                            it has stored itself.
+//   STORES_TO_PADDING_PAGE   Padding tokens all store their K and V to page 0, the padding page. No result reads it.
 #ifdef __EMULATED_GPU__
 #define LOADS_ARE_DISCARDED(condition) emu_loads_are_discarded(condition)
 #define STORES_ARE_EQUAL(condition) emu_stores_are_equal(condition)
@@ -87,10 +89,11 @@ INLINE uint4 load_weights16(const void *p)
 #define LOADS_ARE_DISCARDED(condition) ((void)0)
 #define STORES_ARE_EQUAL(condition) ((void)0)
 #endif
-#define STORES_ARE_NOBODYS(condition) STORES_ARE_EQUAL(condition)
+#define STORES_TO_PADDING_PAGE(condition) STORES_ARE_EQUAL(condition)
 
 // ---- programmatic dependent launch ----
-// Everything another kernel wrote, or may still read, is touched after pdl_wait() only.
+// A kernel calls pdl_wait() before it reads what another kernel wrote, and before it writes what another kernel may
+// still read. pdl_go() allows the next kernel of the stream to start.
 INLINE void pdl_wait()
 {
 #if PDL
@@ -106,7 +109,7 @@ INLINE void pdl_go()
 
 // ---- shared memory and cp.async ----
 INLINE u32 shared_address(const void *p) { return (u32)__cvta_generic_to_shared(p); }
-// 16 bytes global -> shared; `bytes` 0 writes zeros and reads nothing.
+// Copies 16 bytes from global to shared memory. With `bytes` 0 it writes zeros and reads nothing.
 INLINE void copy_async16(u32 to, const void *from, u32 bytes)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes)
@@ -140,8 +143,10 @@ INLINE frag4 load_matrix4_transposed(u32 address)
                  : "memory");
     return f;
 }
-// c[16 x 8] += a[16 x 16] b[16 x 8]; lane 4 g + t holds a (g, 2t), (g + 8, 2t), (g, 2t + 8), (g +
-// 8, 2t + 8), b (2t, g), (2t + 8, g), c (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1).
+// c[16 x 8] += a[16 x 16] b[16 x 8]. Lane 4 g + t holds, as (row, column) of the first element of each register:
+//   a   (g, 2t), (g + 8, 2t), (g, 2t + 8), (g + 8, 2t + 8)
+//   b   (2t, g), (2t + 8, g)
+//   c   (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1)
 INLINE void mma_bf16(float (&c)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1)
 {
     asm volatile(
@@ -165,8 +170,8 @@ INLINE float warp_sum(float v)
         v += __shfl_xor_sync(~0u, v, d);
     return v;
 }
-// The exact division has a slow path for denominators beyond 2^126, a function call of some 400
-// cycles for the whole warp; this one gives 0 there, as it should.
+// Exact division has a slow path for denominators above 2^126: a function call that costs the whole warp about 400
+// cycles. __fdividef returns 0 there, which is the right result.
 INLINE float silu(float x) { return __fdividef(x, 1.f + __expf(-x)); }
 INLINE float gelu_tanh(float x)
 {
@@ -175,8 +180,9 @@ INLINE float gelu_tanh(float x)
 }
 
 // ---- "the last CTA does the rest" ----
-// Every thread's global writes before the call are visible to the CTA that gets true. `parts` CTAs
-// take part; the ticket is zero again afterwards. All threads of the CTA must call it.
+// Returns true in the last of `parts` CTAs that call it with this ticket. That CTA sees all global writes which the
+// threads of the other CTAs made before their calls. The ticket must be zero before the first call, and is zero again
+// after the last one. All threads of a CTA must call it.
 INLINE bool last_of(u32 *ticket, u32 parts)
 {
     __shared__ u32 drawn;

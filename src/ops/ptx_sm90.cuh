@@ -1,8 +1,8 @@
-/* Hopper's own instructions behind named one-line wrappers: wgmma, TMA, mbarriers, register hand-over.
- * Needs sm_90a. Included by the *_sm90.cu kernels, behind ptx.cuh.
+/* One-line wrappers for Hopper's instructions: wgmma, TMA, mbarriers, and moving registers between warpgroups
+ * (setmaxnreg). They need sm_90a. The *_sm90.cu kernels include this file; ptx.cuh comes before it.
  *
- * Shared tiles are [rows][64] bf16 with 128-byte swizzle, as TMA writes them: 8 rows of 128 bytes make an
- * atom of 1,024 bytes, atoms follow each other along the rows.
+ * Tiles in shared memory are [rows][64] bf16 with the 128-byte swizzle, as TMA writes them: 8 rows of 128 bytes are
+ * an atom of 1,024 bytes, and the atoms of a tile follow each other along the rows.
  *   K-major operand (rows are M or N, the 64 columns are K): SBO = 1024, a step of 16 in K is +32 bytes
  *   MN-major operand (rows are K, the 64 columns are N): SBO = 1024 along K, LBO = bytes between
  *   neighbouring tiles of 64 columns; a step of 16 in K is 2 atoms, +2048 bytes
@@ -72,8 +72,8 @@ INLINE void tma_load_3d(const cu_tensor_map *m, u64 *full, void *to, int x, int 
                  : "memory");
 }
 
-/* Stores run behind the thread that issues them: commit, then wait until their source may be overwritten (read), or
- * until they are done (all). Waits are that thread's own. */
+/* TMA stores run asynchronously. The thread that issued them commits them, and then waits either until their source
+ * may be overwritten (wait_read) or until they are complete (wait_all). Only the issuing thread can wait for them. */
 INLINE void tma_store_2d(const cu_tensor_map *m, const void *from, int col, int row)
 {
     asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];" ::"l"(m),
@@ -90,7 +90,7 @@ INLINE void tma_store_wait_all(void)
     asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 
-/* Ordinary writes to shared memory become visible to wgmma and TMA. */
+/* Makes ordinary writes to shared memory visible to wgmma and TMA. */
 INLINE void fence_async_shared(void)
 {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -259,7 +259,7 @@ INLINE void wgmma_m64n256k16_rs_t(float *d /* [128] */, const u32 *a /* [4] */, 
 
 /* ---- clusters ---- */
 
-/* All threads of the cluster's CTAs; with one CTA, of it. */
+/* A barrier for all threads of all CTAs of the cluster; with one CTA, for the threads of this CTA. */
 template <int kCtas> INLINE void cluster_sync(void)
 {
     if (kCtas > 1)
@@ -270,7 +270,7 @@ template <int kCtas> INLINE void cluster_sync(void)
         __syncthreads();
 }
 
-/* 16 bytes of the cluster's CTA `rank`, at the address that `mine` has here. */
+/* Loads 16 bytes from the shared memory of CTA `rank` of the cluster, at the address that `mine` has in this CTA. */
 INLINE float4 load_peer16(const float *mine, u32 rank)
 {
     u32 there;

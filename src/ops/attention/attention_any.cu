@@ -1,15 +1,18 @@
-// Attention over paged KV for heads, groups, pages and windows of any size; decode and prefill.
+// Attention over paged KV for heads, groups, pages and windows of any size, for decode and prefill.
 //
 //   o[t, h, :] = sum_j softmax_j(scale * q[t, h] . k[j, h / GROUP]) v[j, h / GROUP],
 //   j <= position[t] and, with a window w > 0, j > position[t] - w
 //
-// q, o [tokens, heads * HEAD_DIM] bf16, pools [pages, KV_HEADS, PAGE, HEAD_DIM] bf16, or with FP8 E4M3 of k / k_scale
-// (in scale_log2) and v / v_scale; all aligned to an element only. Grid: one CTA of four warps a row (token, head).
-// Decode: x = tokens of the step, of which those that are not their sequence's only one leave, y = heads of a group,
-// z = KV heads. Prefill: x = the plan's items {sequence, tile}, y = packed rows (token, head of the group) of a tile,
-// z = KV heads. Warp w takes every fourth block of 32 keys, a lane a key's score and then elements lane, lane + 32 ...
-// of o; warps are merged in rising order. The order of sums depends on position and window alone. Bytes: the row's
-// KV, again for every row.
+// q, o [tokens, heads * HEAD_DIM] bf16; pools [pages, KV_HEADS, PAGE, HEAD_DIM] bf16, or with FP8 k / k_scale and
+// v / v_scale as E4M3 (k_scale is a factor of scale_log2). All are aligned to one element only.
+// Grid: one CTA of four warps for each row (token, head).
+//   decode    x = tokens of the step, y = heads of a group, z = KV heads. CTAs whose token is not the only one of its
+//             sequence return at once.
+//   prefill   x = items {sequence, tile} of the plan, y = packed rows (token, head of the group) of a tile,
+//             z = KV heads.
+// Warp w takes every fourth block of 32 keys. A lane computes the score of one key, and then elements lane,
+// lane + 32, ... of o. The warps' results are merged in rising order. The order of sums depends on position and window
+// alone. Bytes: each row reads its whole KV.
 // Template: HEAD_DIM (up to 2048), GROUP, KV_HEADS, PAGE, DECODE, FP8.
 #include "kv.cuh"
 #include "attention_params.h"
@@ -41,8 +44,8 @@ KERNEL __launch_bounds__(kWarps * 32) attention_any(const __grid_constant__ atte
     float acc[kPer] = {}, top = -kInfinity, total = 0.f;
     for (i32 block = first / 32 + warp; block <= position / 32; block += kWarps) {
         i32 key = block * 32 + lane;
-        bool seen = key >= first && key <= position; // others may hold anything, NaNs too
-        u32 at = 0;                                  // of the key's row in the pools
+        bool seen = key >= first && key <= position; // other slots may hold anything, even NaNs
+        u32 at = 0;                                  // index of the key's row in the pools
         float score = -kInfinity;
         if (seen) {
             at = ((u32)pages[key / PAGE] * KV_HEADS + blockIdx.z) * PAGE + key % PAGE;
@@ -85,7 +88,7 @@ KERNEL __launch_bounds__(kWarps * 32) attention_any(const __grid_constant__ atte
         warp_total[warp] = total;
     }
     __syncthreads();
-    float best = warp_top[0], factor[kWarps], sum = 0.f; // warp 0 always had a key
+    float best = warp_top[0], factor[kWarps], sum = 0.f; // warp 0 always has a key
 #pragma unroll
     for (int w = 1; w < kWarps; w++)
         best = fmaxf(best, warp_top[w]);

@@ -1,27 +1,27 @@
 // Prefill attention over paged KV, FlashAttention-2 style: mma.sync m16n8k16, cp.async, online
 // softmax in fp32. (Dao, 2023, arXiv:2307.08691.)
 //
-// q [tokens, kv_heads * GROUP * HEAD_DIM] bf16 slice, pools [pages, kv_heads, PAGE, HEAD_DIM] bf16
-// (FP8: E4M3, which become bf16 as attention_decode.cu says; Q lies in shared memory with the even
-// dimensions of 16 first), o like q.
+// q [tokens, kv_heads * GROUP * HEAD_DIM] bf16 slice; pools [pages, kv_heads, PAGE, HEAD_DIM] bf16; o like q.
+// With FP8 the pools hold E4M3, which is converted to bf16 as attention_decode.cu describes. Q then lies in shared
+// memory with the even dimensions of each 16 first.
 // Grid: x = items of the plan (a sequence and a tile of its packed rows, longest first), y = kv
 // heads. Packed row R of a sequence is token R / GROUP, head R % GROUP: the heads of a group share
-// every K and V tile. One CTA: WARPS * 16 rows, KV tiles of BLOCK tokens at multiples of BLOCK from
-// 0, double-buffered. Only tiles that a mask cuts are masked.
+// every K and V tile. One CTA works on WARPS * 16 rows. KV tiles have BLOCK tokens, begin at multiples
+// of BLOCK and are double-buffered. A tile is masked only if a mask cuts it.
 // FLOPs: 4 * HEAD_DIM * heads * (pairs of q and kv); the roof is the mma.sync rate.
-// Template: HEAD_DIM, GROUP, KV_HEADS, PAGE, WARPS, BLOCK, WINDOWED, FP8, CHUNK (0, or
-// deterministic: the keys of a chunk, attention_chunk.cuh), DECODE (with CHUNK: items are KV ranges of
-// single tokens).
+// Template: HEAD_DIM, GROUP, KV_HEADS, PAGE, WARPS, BLOCK, WINDOWED, FP8, CHUNK (0; in deterministic
+// programs the number of keys in a chunk, attention_chunk.cuh), DECODE (only with CHUNK: items are KV
+// ranges of single tokens).
 #include "kv.cuh"
 #include "attention_chunk.cuh"
 
 constexpr int kThreads = WARPS * 32, kRows = WARPS * 16, kDimSteps = HEAD_DIM / 16,
-              kVecs = HEAD_DIM / kKvVec, kQVecs = HEAD_DIM / 8; // of 16 bytes in a row
+              kVecs = HEAD_DIM / kKvVec, kQVecs = HEAD_DIM / 8; // 16-byte vectors in a row
 constexpr int kTiles = BLOCK / 8;
 constexpr int kTilesToken = (GROUP + kRows - 1) / kRows, kRegs = kDimSteps * 8;
 constexpr u32 kKvBytes = BLOCK * kVecs * 16;
 
-// 16-byte chunk of a row of kRow of them; the exclusive or spreads eight rows over all banks.
+// Offset of a 16-byte chunk in rows of kRow chunks. The exclusive or spreads eight rows over all banks.
 template <int kRow> INLINE u32 chunk_at(u32 row, u32 chunk)
 {
     constexpr u32 kMask = kRow % 8 == 0 ? 7 : kRow == 4 ? 3 : 0, kShift = kRow == 4;
@@ -39,10 +39,10 @@ typedef attention_prefill_item Item;
 // ---- what a CTA works on ----
 
 struct Tile {
-    i32 token0, rows, row0;     // first token in the batch; the sequence's packed rows; first of the tile's
-    i32 past;                   // KV before the sequence's first new token
-    i32 kv_end;                 // KV that the tile's last token sees
-    i32 block_begin, block_end; // of BLOCK keys each
+    i32 token0, rows, row0;     // first token in the batch; packed rows of the sequence; first row of the tile
+    i32 past;                   // KV length before the sequence's first new token
+    i32 kv_end;                 // KV length that the tile's last token sees
+    i32 block_begin, block_end; // blocks of BLOCK keys each
     const i32 *pages;
 };
 
@@ -61,17 +61,17 @@ INLINE Tile tile_of(const attention_prefill_sm80_params &p, const Item &item)
     t.block_end = (t.kv_end + BLOCK - 1) / BLOCK;
 #if DECODE
     t.block_end = min(t.block_end, (item.end + BLOCK - 1) / BLOCK);
-    t.block_begin = max(t.block_begin, item.begin / BLOCK); // no block: a chunk before the window
+    t.block_begin = max(t.block_begin, item.begin / BLOCK); // no blocks if the chunk lies before the window
 #endif
     return t;
 }
 
 // ---- global -> shared ----
 
-// The tile's Q rows to the begin of shared memory; rows beyond the last are zeros.
+// Copies the tile's Q rows to the beginning of shared memory. Rows beyond the last are zeros.
 INLINE void fetch_q(const attention_prefill_sm80_params &p, const Tile &t, u8 *shared)
 {
-    constexpr int kStep = FP8 ? 2 : 1; // chunks that go together
+    constexpr int kStep = FP8 ? 2 : 1; // chunks that are copied together
 #pragma unroll
     for (int i = threadIdx.x; i < kRows * kQVecs / kStep; i += kThreads) {
         i32 r = i / (kQVecs / kStep), c = i % (kQVecs / kStep) * kStep, row = t.row0 + r;
@@ -95,7 +95,7 @@ INLINE void fetch_q(const attention_prefill_sm80_params &p, const Tile &t, u8 *s
     }
 }
 
-// A block of K (or V) to `to`; keys beyond kv_end are zeros.
+// Copies a block of K (or V) to `to`. Keys beyond kv_end are zeros.
 INLINE void fetch_block(const Tile &t, const kv_t *pool, i32 block, u32 to)
 {
 #pragma unroll
@@ -109,7 +109,7 @@ INLINE void fetch_block(const Tile &t, const kv_t *pool, i32 block, u32 to)
     }
 }
 
-// K and V of a block to a stage.
+// Copies K and V of a block to a stage.
 INLINE void fetch_kv(const attention_prefill_sm80_params &p, const Tile &t, i32 block, u32 stage)
 {
     fetch_block(t, p.k_pool, block, stage);
@@ -118,7 +118,7 @@ INLINE void fetch_kv(const attention_prefill_sm80_params &p, const Tile &t, i32 
 
 // ---- a block of keys, by a warp of 16 rows ----
 
-// What a lane has of the rows g and g + 8 of its warp, and where they stand.
+// A lane's part of rows g and g + 8 of its warp, and the places of these rows.
 struct Rows {
     float o[kDimSteps * 2][4], m[2], l[2];
     i32 row[2], pos[2]; // packed row, position of its token
@@ -139,7 +139,7 @@ INLINE Rows rows_of(const Tile &t)
     return x;
 }
 
-// s = Q K^T. A last odd step of 16 FP8 dimensions is read twice.
+// s = Q K^T. Steps of 16 FP8 dimensions are read in pairs; if their number is odd, the last one is read twice.
 INLINE void score(float (&s)[kTiles][4], u32 qs, u32 ks)
 {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -176,7 +176,8 @@ INLINE void score(float (&s)[kTiles][4], u32 qs, u32 ks)
 #endif
 }
 
-// Scores of keys from j0 on become weights 2^(score - m); what the rows have so far shrinks to the new m.
+// Turns the scores of keys j0, j0 + 1, ... into weights 2^(score - m), and scales what the rows have summed so far
+// down to the new maximum m.
 INLINE void softmax(Rows &x, float (&s)[kTiles][4], i32 j0, float scale_log2, i32 window)
 {
     int q4 = threadIdx.x % 4;
@@ -208,7 +209,7 @@ INLINE void softmax(Rows &x, float (&s)[kTiles][4], i32 j0, float scale_log2, i3
                 s[n][2 * h + e] = exp2_fast(s[n][2 * h + e] - base);
                 sum += s[n][2 * h + e];
             }
-        x.l[h] = x.l[h] * shrink + sum; // of this lane's columns; sum_rows() adds the quad's
+        x.l[h] = x.l[h] * shrink + sum; // sum over this lane's columns; sum_rows() adds those of the quad
 #pragma unroll
         for (int d = 0; d < kDimSteps * 2; d++) {
             x.o[d][2 * h] *= shrink;
@@ -217,7 +218,7 @@ INLINE void softmax(Rows &x, float (&s)[kTiles][4], i32 j0, float scale_log2, i3
     }
 }
 
-// o += P V, with P the weights of the block.
+// o += P V, where P are the weights of the block.
 INLINE void add_values(Rows &x, const float (&s)[kTiles][4], u32 vs)
 {
     int lane = threadIdx.x % 32;
@@ -256,7 +257,10 @@ INLINE void sum_rows(Rows &x)
     }
 }
 
-// ---- main loop: all blocks of the tile, the next one on the way; x.l is the rows' sum afterwards ----
+// ---- main loop ----
+
+// Goes over all blocks of the tile, fetching each block while the one before it is used. Afterwards x.l holds the
+// rows' sums.
 
 INLINE void attend(const attention_prefill_sm80_params &p, const Tile &t, const Item &item, u32 qs, Rows &x)
 {
@@ -265,9 +269,10 @@ INLINE void attend(const attention_prefill_sm80_params &p, const Tile &t, const 
         fetch_kv(p, t, t.block_begin, kvs);
     copy_async_commit();
 #if CHUNK
-    float room[kRegs], *total = room + (item.seq >> 31); // plus a 0 that keeps it out of the registers
+    // adds 0, which the compiler cannot know: so `room` stays out of the registers
+    float room[kRegs], *total = room + (item.seq >> 31);
     float total_m[2] = {-kInfinity, -kInfinity}, total_l[2] = {0.f, 0.f};
-    bool more = false; // total holds the chunks before this one
+    bool more = false; // whether total holds the chunks before this one
 #endif
     int stage = 0;
     for (i32 block = t.block_begin; block < t.block_end; block++, stage ^= 1) {
@@ -279,7 +284,7 @@ INLINE void attend(const attention_prefill_sm80_params &p, const Tile &t, const 
         u32 ks = kvs + stage * 2 * kKvBytes, vs = ks + kKvBytes;
         i32 j0 = block * BLOCK;
 #if CHUNK
-        if (block > t.block_begin && j0 % CHUNK == 0) { // a chunk has ended with the block before
+        if (block > t.block_begin && j0 % CHUNK == 0) { // the block before this one ended a chunk
             sum_rows(x);
             add_chunk<kRegs>(total, total_m, total_l, &x.o[0][0], x.m, x.l, !more);
             more = true;
@@ -332,7 +337,7 @@ INLINE void store_rows(const attention_prefill_sm80_params &p, const Tile &t, co
 }
 
 #if DECODE
-// One of several chunks of a token: its state waits in the workspace, the last one joins all.
+// A token with several chunks: each CTA leaves its chunk's state in the workspace, and the last CTA joins them all.
 INLINE void store_state(const attention_prefill_sm80_params &p, const Tile &t, const Item &item, const Rows &x)
 {
     i32 kv_head = blockIdx.y;

@@ -1,9 +1,9 @@
 // y[t, :] = scale * table[token[t], :]     table [vocab, hidden] bf16, y [tokens, hidden] bf16
 //
-// Grid: one thread a vector of VEC elements, 128 threads a CTA; neighbouring threads, neighbouring
-// addresses. token[t] < 0 means "the token that slot -1 - token[t] of the pool got in the last
-// step".
-// Bytes: 2 * hidden * 2 a token; bound by memory from about 1000 tokens, by launch latency below.
+// Grid: one thread for each vector of VEC elements, 128 threads per CTA; neighbouring threads have
+// neighbouring addresses. token[t] < 0 means "the token that slot -1 - token[t] of the pool got in the
+// last step".
+// Bytes: 2 * hidden * 2 per token; bound by memory from about 1000 tokens on, by launch latency below.
 // Template: HIDDEN, VEC (8, or 1 where hidden is not a multiple of 8), SCALED.
 #include "embed_params.h"
 

@@ -1,9 +1,9 @@
 // y[t, :] = scale * table[token[t], :]     table [vocab, K] in quantised tiles (ops/linear/linear_quant.h),
-// y [tokens, K] bf16. The head's tiles serve, where a model ties the two.
+// y [tokens, K] bf16. Where a model ties its embedding and its head, both use the same tiles.
 //
-// Grid: one thread a token, unit of 128 columns and lane quad q, 128 threads a CTA. token[t] < 0: see embed.cu.
-// Bytes: a row's share of its tile (quads of threads read 64 of 512 contiguous bytes), 2 K written; bound by
-// launch latency for all but long prefills.
+// Grid: one thread for each token, unit of 128 columns and lane q of a quad; 128 threads per CTA. token[t] < 0: see
+// embed.cu. Bytes per token: the row's share of its tile is read (a quad of threads reads 64 of 512 contiguous
+// bytes), 2 K are written. Bound by launch latency for all but long prefills.
 // Template: TYPE, K, SCALED.
 #include "quant_tile.cuh"
 #include "embed_params.h"

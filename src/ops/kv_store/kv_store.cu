@@ -1,9 +1,9 @@
-// pool[page, h, slot % page, :] = k[t, h, :], and v likewise     k, v [tokens, kv_heads * head_dim]
-// bf16 slices; FP8 pools hold E4M3 of k / k_scale and v / v_scale
+// pool[page, h, slot % page, :] = k[t, h, :], and the same for v     k, v [tokens, kv_heads * head_dim]
+// bf16 slices. FP8 pools hold k / k_scale and v / v_scale as E4M3.
 //
-// Grid: one thread a 16-byte vector of K and the same of V; 128 threads a CTA. A head's row is
-// contiguous on both sides. Bytes: 8 * kv_heads * head_dim a token, FP8 6. Bound by memory from
-// about 1000 tokens.
+// Grid: one thread for each 16-byte vector of K and the same vector of V; 128 threads per CTA. A head's
+// row is contiguous in the source and in the pool. Bytes: 8 * kv_heads * head_dim per token, with FP8 6.
+// Bound by memory from about 1000 tokens on.
 // Template: KV_HEADS, HEAD_DIM (a multiple of 8), PAGE, FP8.
 #include "kv.cuh"
 #include "kv_store_params.h"
@@ -18,7 +18,7 @@ KERNEL __launch_bounds__(128) kv_store(const __grid_constant__ kv_store_params p
     if (t >= (u32)p.n_tokens)
         return;
     i32 slot = p.slot[t];
-    STORES_ARE_NOBODYS(slot < PAGE);
+    STORES_TO_PADDING_PAGE(slot < PAGE);
     i64 to = (((i64)(slot / PAGE) * KV_HEADS + head) * PAGE + slot % PAGE) * HEAD_DIM + c * 8;
     uint4 k = load16(p.k + (i64)t * p.k_stride + r * 8),
           v = load16(p.v + (i64)t * p.v_stride + r * 8);

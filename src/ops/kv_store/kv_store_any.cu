@@ -1,7 +1,7 @@
-// kv_store for rows of any length: pool[page, h, slot % page, :] = k[t, h, :], and v likewise
+// kv_store for rows of any length: pool[page, h, slot % page, :] = k[t, h, :], and the same for v
 //
-// k, v [tokens, kv_heads * head_dim] bf16 slices, aligned to 2 bytes only. Grid: one thread an element of K
-// and the same of V; 128 threads a CTA. Bytes: 8 * kv_heads * head_dim a token, FP8 6.
+// k, v [tokens, kv_heads * head_dim] bf16 slices, aligned to 2 bytes only. Grid: one thread for each element of K
+// and the same element of V; 128 threads per CTA. Bytes: 8 * kv_heads * head_dim per token, with FP8 6.
 // Template: KV_HEADS, HEAD_DIM, PAGE, FP8.
 #include "kv.cuh"
 #include "kv_store_params.h"
@@ -16,7 +16,7 @@ KERNEL __launch_bounds__(128) kv_store_any(const __grid_constant__ kv_store_para
     if (t >= (u32)p.n_tokens)
         return;
     i32 slot = p.slot[t];
-    STORES_ARE_NOBODYS(slot < PAGE);
+    STORES_TO_PADDING_PAGE(slot < PAGE);
     i64 to = (((i64)(slot / PAGE) * KV_HEADS + head) * PAGE + slot % PAGE) * HEAD_DIM + c;
     u16 k = p.k[(i64)t * p.k_stride + r], v = p.v[(i64)t * p.v_stride + r];
 #if FP8

@@ -2,14 +2,15 @@
 // ldmatrix
 //
 // x [tokens, K] bf16, W [rows, K] bf16. One CTA: BM tokens x BN weight rows, 8 warps as 2 x 4, each
-// (BM / 2) x (BN / 4). Shared memory: STAGES x (BM + BN) rows of 64 elements (128 bytes), 16-byte
-// chunk c of row r at c ^ (r & 7), so that ldmatrix and cp.async both touch all banks. Paired: rows
-// of W alternate 8 gate, 8 up, so a thread holds both.
+// (BM / 2) x (BN / 4). Shared memory: STAGES x (BM + BN) rows of 64 elements (128 bytes). 16-byte
+// chunk c of row r lies at c ^ (r & 7), so that ldmatrix and cp.async both touch all banks. Paired: the
+// tile's rows of W are 8 gate rows, 8 up rows and so on in turn, so that a thread holds both.
 // Grid: x = tiles in groups of 8 tiles of tokens (the group's x stays in L2 while W streams by), z
-// = SPLIT parts of K; with SPLIT > 1 the parts are written as fp32 fragments and the last CTA of a
-// tile adds them in rising order (linear_order.cuh): that of the sums is fixed by K and SPLIT. FLOPs:
-// 2 tokens rows K; the roof is the tensor cores' mma.sync rate.
-// SEGMENTS > 1 (SPLIT 1): the CTA sums as many parts of K apart, with the bits of that SPLIT.
+// = SPLIT parts of K. With SPLIT > 1 the parts are written as fp32 fragments, and the last CTA of a
+// tile adds them in rising order (linear_order.cuh): K and SPLIT alone fix the order of the sums.
+// FLOPs: 2 tokens rows K; the roof is the tensor cores' mma.sync rate.
+// SEGMENTS > 1 (with SPLIT 1): one CTA sums that many parts of K separately, and gets the same bits as
+// SPLIT = SEGMENTS would.
 // Template: K, BM, BN, STAGES, PAIR, OUT_F32, BIAS, RESIDUAL, SPLIT, SEGMENTS.
 #include "linear_order.cuh"
 #include "linear_params.h"
@@ -17,11 +18,11 @@
 constexpr int kBk = 64, kThreads = 256, kWm = BM / 2, kWn = BN / 4, kMi = kWm / 16, kNi = kWn / 8;
 constexpr int kSteps = (K + kBk - 1) / kBk;
 constexpr u32 kStageBytes = (BM + BN) * 128;
-constexpr int kOut = PAIR ? BN / 2 : BN; // outputs a tile
+constexpr int kOut = PAIR ? BN / 2 : BN; // outputs per tile
 
 INLINE u32 swizzled(u32 row, u32 chunk) { return row * 128 + ((chunk ^ (row & 7)) << 4); }
 
-// The weight row of row r of this tile; beyond the last: -1.
+// The weight row that is row r of this tile, or -1 beyond the last.
 INLINE i32 weight_row(i32 j0, i32 r, i32 rows)
 {
     if constexpr (PAIR) {
@@ -36,11 +37,12 @@ INLINE i32 weight_row(i32 j0, i32 r, i32 rows)
 
 struct GemmTile {
     i32 m0, j0;       // first token, first output
-    i32 tiles;        // of the whole product
-    int step0, step1; // steps of K [step0, step1), of kBk each
+    i32 tiles;        // number of tiles of the whole product
+    int step0, step1; // this CTA's steps of K, [step0, step1), of kBk elements each
 };
 
-// Groups of 8 token tiles, token tile fastest. A tile beyond the product has m0 or j0 beyond it.
+// Tiles run in groups of 8 token tiles, and within a group the token tile changes fastest. For a tile outside of the
+// product m0 or j0 is too large.
 INLINE GemmTile tile_of(const gemm_sm80_params &p)
 {
     GemmTile t;
@@ -57,7 +59,7 @@ INLINE GemmTile tile_of(const gemm_sm80_params &p)
 
 // ---- global -> shared ----
 
-// Step `step` of the tile's weight rows to the stage at `to`, behind its tokens.
+// Copies step `step` of the tile's weight rows to the stage at `to`, after its tokens.
 INLINE void fetch_w(const gemm_sm80_params &p, const GemmTile &t, int step, u32 to)
 {
     to += BM * 128;
@@ -70,7 +72,7 @@ INLINE void fetch_w(const gemm_sm80_params &p, const GemmTile &t, int step, u32 
     }
 }
 
-// The same of the tile's tokens.
+// The same for the tile's tokens.
 INLINE void fetch_x(const gemm_sm80_params &p, const GemmTile &t, int step, u32 to)
 {
 #pragma unroll
@@ -85,9 +87,9 @@ INLINE void fetch_x(const gemm_sm80_params &p, const GemmTile &t, int step, u32 
 
 // ---- products ----
 
-typedef float Accumulators[kMi][kNi][4]; // of this warp's kWm tokens x kWn weight rows
+typedef float Accumulators[kMi][kNi][4]; // this warp's kWm tokens x kWn weight rows
 
-// acc += the stage at `xs`: kBk elements of K.
+// Adds the products of the stage at `xs`, kBk elements of K, to acc.
 INLINE void multiply_stage(u32 xs, Accumulators &acc)
 {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, wm = warp / 4, wn = warp % 4;
@@ -111,7 +113,7 @@ INLINE void multiply_stage(u32 xs, Accumulators &acc)
     }
 }
 
-// A segment of K has ended: its sums go to `total`, acc begins again.
+// At the end of a segment of K: adds its sums to `total` and sets acc to zero.
 constexpr bool kApart = SEGMENTS > 1;
 typedef float Totals[kApart ? kMi : 1][kApart ? kNi : 1][4];
 INLINE void add_segment(Totals &total, Accumulators &acc, bool first)
@@ -125,10 +127,10 @@ INLINE void add_segment(Totals &total, Accumulators &acc, bool first)
     }
 }
 
-// This CTA's part of K: acc = x W^T over its steps, STAGES - 1 of them on the way.
+// acc = x W^T over this CTA's steps of K, with STAGES - 1 steps in flight.
 INLINE void multiply(const gemm_sm80_params &p, const GemmTile &t, u32 base, Accumulators &acc)
 {
-    // weights of the first stages may be asked for before the inputs exist
+    // the weights of the first stages may be loaded before the inputs exist
 #pragma unroll
     for (int s = 0; s < STAGES - 1; s++)
         if (t.step0 + s < t.step1)
@@ -166,7 +168,7 @@ INLINE void multiply(const gemm_sm80_params &p, const GemmTile &t, u32 base, Acc
     }
 }
 
-// SPLIT > 1: the last CTA of a tile gets the sum of all parts, in rising order; false for the others.
+// SPLIT > 1: returns true in the last CTA of a tile, with the sum of all parts in rising order; false in the others.
 INLINE bool join_parts(const gemm_sm80_params &p, i32 tiles, Accumulators &acc)
 {
     constexpr int kQuads = kMi * kNi;
@@ -194,7 +196,7 @@ INLINE bool join_parts(const gemm_sm80_params &p, i32 tiles, Accumulators &acc)
 
 // ---- epilogue: lane (g, q) holds rows g and g + 8, columns 2 q and 2 q + 1 of each 16 x 8 fragment ----
 
-// Outputs j and j + 1 of token t.
+// Stores outputs j and j + 1 of token t.
 INLINE void put(const gemm_sm80_params &p, i32 t, i32 j, float a, float b)
 {
     if (t >= p.n_tokens)
@@ -213,7 +215,7 @@ INLINE void put(const gemm_sm80_params &p, i32 t, i32 j, float a, float b)
     }
 }
 
-// A sum of output j, which is row `row` of the weight.
+// Applies scale and bias to a sum of output j, which is row `row` of the weight.
 INLINE float biased(const gemm_sm80_params &p, float v, i32 j, i32 row)
 {
     return BIAS && j < p.rows ? scaled(v, p.scale, p.bias[row]) : scaled(v, p.scale);

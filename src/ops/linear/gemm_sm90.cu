@@ -4,22 +4,23 @@
 //   PAIR 1, 2: W is gate [N/2, K] over up [N/2, K]; y [M, N/2] = silu(gate) * up, or gelu_tanh(gate) * up
 //
 // Grid: min(tiles, SMs) CTAs of 384 threads, persistent over tiles of BM x BN. Warpgroup 0 is the producer: one
-// thread keeps STAGES tiles of x and W on the way by TMA. Warpgroups 1 and 2 multiply: each owns 64 rows of the
-// tile and issues m64nBNk16 wgmmas on the stage that has arrived, one stage behind in waiting, so that the tensor
-// cores always have the next one queued. With PAIR a W tile is BN/2 gate rows over BN/2 up rows: a thread holds
-// both values of a pair.
+// thread keeps STAGES tiles of x and W in flight by TMA. Warpgroups 1 and 2 multiply: each owns 64 rows of the tile
+// and issues m64nBNk16 wgmmas on the stage that has arrived. It waits for the stage before that one only, so that the
+// tensor cores always have the next products queued. With PAIR a W tile is BN/2 gate rows over BN/2 up rows, so that a
+// thread holds both values of a pair.
 //
-// Epilogue: the residual tile has come by TMA into the C buffer meanwhile; the consumers add in place there and one
-// thread a warpgroup sends its 64 rows off by TMA, which runs beside the next tile. (Stored straight from registers,
-// 8192 x 4096 x 1024 took 222 us instead of 121: 16-byte pieces, and nothing overlapped them.) fp32 output (logits)
-// is stored directly.
+// Epilogue: meanwhile TMA has loaded the residual tile into the C buffer. The consumers add to it in place, and one
+// thread per warpgroup stores its 64 rows by TMA, which runs while the next tile is computed. (Stored straight from
+// registers, 8192 x 4096 x 1024 took 222 us instead of 121: the stores have 16 bytes, and nothing overlaps them.) fp32
+// output (logits) is stored directly.
 //
-// Bytes: M K + N K + M N elements at least; W is read once for every BM rows, from L2 where tiles run in groups of
+// Bytes: M K + N K + M N elements at least. W is read once for every BM rows, from L2 if tiles run in groups of
 // GROUP_M. Roof: bf16 tensor cores from about M = 256 on, DRAM below. The sum over K runs in steps of 16 in rising
-// order whatever M is: a row's result does not depend on the others. With SEGMENTS > 1 it runs in that many segments
-// (linear_order.cuh), whose sums a second set of registers adds up: the bits of gemm_split_sm90.cu with as many CTAs.
+// order for every M, so a row's result does not depend on the other rows. With SEGMENTS > 1, K is cut into that many
+// segments (linear_order.cuh), whose sums are added in a second set of registers. The result has the same bits as that
+// of gemm_split_sm90.cu with as many CTAs.
 //
-// Template parameters: BN 128 | 256 (64 without PAIR), STAGES, SEGMENTS (1, or with BN 64 | 128 more), PAIR, BIAS,
+// Template parameters: BN 128 | 256 (64 without PAIR), STAGES, SEGMENTS (1; more with BN 64 | 128), PAIR, BIAS,
 // RESIDUAL, OUT_F32. BM is 128.
 #include "ptx_sm90.cuh"
 #include "linear_order.cuh"
@@ -41,7 +42,8 @@
 #define WGMMA wgmma_m64n64k16_ss
 #endif
 
-/* Tile t of the persistent walk: GROUP_M rows of tiles go together, so that their W tiles come from L2. */
+/* Row *tm and column *tn of tile t of the persistent walk. GROUP_M rows of tiles are walked together, so that their
+ * W tiles come from L2. */
 INLINE void tile_at(int t, int tiles_m, int tiles_n, int *tm, int *tn)
 {
     int group = t / (GROUP_M * tiles_n), first = group * GROUP_M;
@@ -51,7 +53,7 @@ INLINE void tile_at(int t, int tiles_m, int tiles_n, int *tm, int *tn)
     *tn = in / height;
 }
 
-/* ---- the C buffer: tiles of [64 columns][128 rows], swizzled as TMA has them ---- */
+/* ---- the C buffer: for each 64 columns a tile of 128 rows, swizzled as TMA expects it ---- */
 
 #if PAIR
 #if BN < 128
@@ -69,12 +71,13 @@ INLINE u32 *c_pair(char *c, int row, int col)
     return (u32 *)(c + col / 64 * C_TILE + row * 128 + (((col % 64) / 8 ^ row % 8) * 16) + col % 8 * 2);
 }
 
-/* Two neighbouring columns of one row of the tile, into the C buffer or straight to memory. */
+/* Applies the epilogue to two neighbouring columns of one row of the tile. The results go to the C buffer, or with
+ * OUT_F32 straight to memory. */
 INLINE void finish_pair(const gemm_sm90_params &p, char *c, int tm, int tn, int row, int col,
                                                    float a, float b)
 {
 #if BIAS
-    int first = min(tn * BN + col, p.n - 2); /* columns beyond the last are not kept */
+    int first = min(tn * BN + col, p.n - 2); /* columns beyond the last are thrown away */
     a = scaled(a, p.scale, p.bias[first]);
     b = scaled(b, p.scale, p.bias[first + 1]);
 #else
@@ -100,7 +103,7 @@ INLINE void finish_pair(const gemm_sm90_params &p, char *c, int tm, int tn, int 
 #define ACTIVATION gelu_tanh
 #endif
 
-/* The tile's accumulators of one thread. With PAIR the gate is in the first half of the columns. */
+/* Applies the epilogue to one thread's accumulators. With PAIR the gate is in the first half of the columns. */
 INLINE void finish_all(const gemm_sm90_params &p, char *c, const float *acc, int tm, int tn,
                                                   int row, int lane)
 {
@@ -121,7 +124,8 @@ INLINE void finish_all(const gemm_sm90_params &p, char *c, const float *acc, int
     }
 }
 
-/* The 64 rows of a warpgroup leave for memory; returns when the buffer may be written again. */
+/* Starts the TMA stores of a warpgroup's 64 rows of the C buffer. It does not wait for them: finish_tile or consume
+ * does, before the buffer is written again. */
 INLINE void send_c(const gemm_sm90_params &p, char *c, int tm, int tn, int group, int thread)
 {
     fence_async_shared();
@@ -146,10 +150,10 @@ INLINE void produce(const gemm_sm90_params &p, const shared &sh, int tiles_m, in
     for (int t = blockIdx.x; t < tiles_m * tiles_n; t += gridDim.x, round++) {
         int tm, tn;
         tile_at(t, tiles_m, tiles_n, &tm, &tn);
-#pragma unroll 1 // one thread's work, and it has 40 registers
+#pragma unroll 1 // one thread does this, with 40 registers
         for (int k = 0; k < steps; k++, at++) {
             u32 s = at % STAGES;
-            barrier_wait(&sh.empty[s], (at / STAGES + 1) & 1); /* passes at once the first time round */
+            barrier_wait(&sh.empty[s], (at / STAGES + 1) & 1); /* in the first round this does not wait */
             barrier_expect(&sh.full[s], TILE_X_BYTES + TILE_W_BYTES);
             char *to = sh.tiles + s * (TILE_X_BYTES + TILE_W_BYTES);
             tma_load_2d(&p.x, &sh.full[s], to, k * BK, tm * BM);
@@ -160,7 +164,7 @@ INLINE void produce(const gemm_sm90_params &p, const shared &sh, int tiles_m, in
             tma_load_2d(&p.w, &sh.full[s], to + TILE_X_BYTES, k * BK, tn * BN);
 #endif
 #if RESIDUAL
-            if (k == min(STAGES, steps) - 1) { /* behind the first stages: they are more urgent */
+            if (k == min(STAGES, steps) - 1) { /* after the first stages, which are more urgent */
                 barrier_wait(sh.c_empty, (round + 1) & 1);
                 barrier_expect(sh.c_full, C_TILES * C_TILE);
                 for (int j = 0; j < 2 * C_TILES; j++)
@@ -191,7 +195,7 @@ INLINE void finish_tile(const gemm_sm90_params &p, const shared &sh, const float
     barrier_wait(sh.c_full, round & 1);
 #elif !OUT_F32
     if (thread == 0)
-        tma_store_wait_read(); /* the last tile has left the buffer */
+        tma_store_wait_read(); /* the stores of the previous tile have read the buffer */
     named_barrier(1 + group, 128);
 #endif
     finish_all(p, sh.c, acc, tm, tn, row, lane);
@@ -224,7 +228,7 @@ INLINE void consume(const gemm_sm90_params &p, const shared &sh, int tiles_m, in
                 barrier_wait(&sh.full[s], (at / STAGES) & 1);
                 multiply_stage(acc, x + group * 64 * BK * 2, x + TILE_X_BYTES, k == begin);
 #if RESIDUAL
-                if (k == 0 && round > 0 && thread == 0) { /* the last tile has left: the next residual may come */
+                if (k == 0 && round > 0 && thread == 0) { /* the C buffer is read: the next residual may be loaded */
                     tma_store_wait_read();
                     barrier_arrive(sh.c_empty);
                 }
@@ -266,7 +270,7 @@ KERNEL __launch_bounds__(384, 1) gemm_sm90(const __grid_constant__ gemm_sm90_par
         tma_prefetch_map(&p.w);
         for (int s = 0; s < STAGES; s++) {
             barrier_init(&full[s], 1);
-            barrier_init(&empty[s], 2); /* one arrival a consumer warpgroup */
+            barrier_init(&empty[s], 2); /* one arrival per consumer warpgroup */
         }
         barrier_init(&c_full, 1);
         barrier_init(&c_empty, 2);

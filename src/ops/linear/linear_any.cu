@@ -1,10 +1,10 @@
 // y[t, j] = epilogue(scale * x[t, :] . W[j, :] + bias[j]) + residual[t, j]     rows of any length
 //
 // x [tokens, K] bf16, W [rows, K] bf16, y [tokens, rows] bf16 or fp32 (paired: [tokens, rows / 2]), all aligned
-// to their elements only. Grid: x = groups of four outputs, a warp each (paired: a gate row and the up row that
-// belongs to it), y = tiles of TOKENS tokens that share the weight's elements. A lane adds the elements lane,
-// lane + 32 ... in rising order, then the lanes are added: a sum's order depends on K alone.
-// Bytes: 2 * rows * K a tile.
+// to their elements only. Grid: x = groups of four outputs, one warp for each (paired: for a gate row and the up row
+// that belongs to it), y = tiles of TOKENS tokens that share the weight's elements. A lane adds the elements lane,
+// lane + 32, ... in rising order, then the lanes' sums are added: the order of a sum depends on K alone.
+// Bytes: 2 * rows * K per tile.
 // Template: K, TOKENS, PAIR (0 none, 1 silu, 2 gelu), OUT_F32.
 #include "linear_params.h"
 
@@ -18,7 +18,7 @@ KERNEL __launch_bounds__(128) linear_any(const __grid_constant__ linear_params p
         return;
     const u16 *w = (const u16 *)p.w + (i64)j * K, *w_up = w + (PAIR ? (i64)p.rows * K : 0), *x[TOKENS];
 #pragma unroll
-    for (int n = 0; n < TOKENS; n++) // tokens beyond the last are read as the last and thrown away
+    for (int n = 0; n < TOKENS; n++) // beyond the last token the last one is read again, and its results thrown away
         x[n] = p.x + (i64)min(t0 + n, p.n_tokens - 1) * p.x_stride;
     float sum[TOKENS] = {}, up[TOKENS] = {}, mine = 0.f, mine_up = 0.f;
     for (int i = lane; i < K; i += 32) {

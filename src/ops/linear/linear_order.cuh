@@ -1,12 +1,12 @@
 // The order of sums that every kernel of a deterministic linear keeps (linear_cuda.h): K is cut into S segments
-// at multiples of 128 columns, each is summed from zero in rising k by tensor-core steps of 16 neighbouring columns,
-// and the segments' sums are added in rising order. Rows and columns of a tile do not know of each other, so tiles
-// of any size, mma.sync and wgmma make the same bits. So that they stay the same behind the sums, what a compiler could
-// contract in one kernel and not in the other is spelled out: scaled(), plus().
+// at multiples of 128 columns. Each segment is summed from zero in rising k by tensor-core steps of 16 neighbouring
+// columns, and the segments' sums are added in rising order. The rows and columns of a tile do not affect each other,
+// so tiles of any size, with mma.sync or with wgmma, give the same bits. The arithmetic after the sums is written with
+// explicit roundings, scaled() and plus(), because a compiler could contract it in one kernel and not in another.
 
 constexpr int kSegmentGrain = 128;
 
-// First column of segment s of S; of segment S: at least K.
+// First column of segment s of `segments`. For s = segments it returns K or more.
 INLINE int segment_begin(int s, int segments, int k)
 {
     return s * ((k + kSegmentGrain - 1) / kSegmentGrain) / segments * kSegmentGrain;

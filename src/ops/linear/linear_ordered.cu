@@ -1,13 +1,13 @@
-// linear_small.cu in the order of sums of linear_order.cuh: what it makes of a few tokens has the bits that the
-// GEMMs make of many.
+// Like linear_small.cu, but with the order of sums of linear_order.cuh: its results for few tokens have the same bits
+// as those of the GEMMs for many.
 //
 // x [tokens, K] bf16, W [rows, K] bf16, y [tokens, rows] bf16 or fp32 (paired: [tokens, rows / 2]).
-// The weights are the 16-row side of mma m16n8k16, eight tokens the other. Warp s takes segment s of K. A lane reads
-// 16 contiguous bytes of a row, so a quad holds 32 columns of it, and gets the columns of its fragments from the
-// other lanes of the quad (transpose()): a step then multiplies 16 neighbouring columns, as the GEMMs do.
-// (linear_small.cu saves these 12 shuffles a kilobyte by permuting K.)
-// Grid: one CTA a group of 16 weight rows (HALF: 8; paired: 8 gate rows and the 8 up rows that belong to them), a
-// warp a segment. PREFETCH chunks of weights are in registers before pdl_wait().
+// The weights are the 16-row operand of mma m16n8k16, and eight tokens are the other. Warp s takes segment s of K. A
+// lane reads 16 contiguous bytes of a row, so a quad holds 32 columns of it. The lane gets the columns of its fragments
+// from the other lanes of the quad (transpose()), and a step then multiplies 16 neighbouring columns, as in the GEMMs.
+// (linear_small.cu saves these 12 shuffles per kilobyte by permuting K.)
+// Grid: one CTA for each group of 16 weight rows (HALF: 8; paired: 8 gate rows and the 8 up rows that belong to them),
+// one warp for each segment. kPrefetch chunks of weights are loaded to registers before pdl_wait().
 // Bytes: 2 * rows * K; the roof is memory bandwidth.
 // Template: K, WARPS (= segments), TILES (of 8 tokens, 1 or 2), HALF, PAIR (0 none, 1 silu, 2 gelu), OUT_F32, BIAS,
 // RESIDUAL.
@@ -17,10 +17,10 @@ constexpr int kColumns = TILES * 8;
 #include "linear_finish.cuh"
 #include "linear_params.h"
 
-constexpr int kSegmentUnits = ((K + kSegmentGrain - 1) / kSegmentGrain + WARPS - 1) / WARPS; // of the longest
+constexpr int kSegmentUnits = ((K + kSegmentGrain - 1) / kSegmentGrain + WARPS - 1) / WARPS; // grains in the longest
 constexpr int kChunks = (K + 31) / 32, kLongest = kSegmentUnits * kSegmentGrain / 32;
 constexpr int kSteps = kLongest < kChunks ? kLongest : kChunks;
-constexpr int kMost = HALF ? 16 : 8; // chunks of weights on the way
+constexpr int kMost = HALF ? 16 : 8; // the most chunks of weights in flight
 
 constexpr int largest_divisor(int n, int most)
 {
@@ -28,14 +28,15 @@ constexpr int largest_divisor(int n, int most)
         most--;
     return most;
 }
-// A loop without branches lets loads run ahead: they divide the steps, and only ragged segments are asked for ends.
+// Loads run ahead only in a loop without branches. So the number of chunks in flight divides the number of steps, and
+// only ragged segments are checked for their ends.
 constexpr int kPrefetch = largest_divisor(kSteps, kMost);
 constexpr int kAhead = kPrefetch % 8 == 0 && TILES == 1 ? 8 : kPrefetch % 4 == 0 ? 4 : kPrefetch; // chunks of x
 constexpr bool kRagged = K % (kSegmentGrain * WARPS) != 0;
 constexpr int kResident = 8 / WARPS; // CTAs an SM holds at least
 
-// A 4 x 4 transpose over the lanes of a quad: lane q brings the columns 8 q .. 8 q + 7 of 32 in four registers and
-// leaves with 2 q + 8 i, 2 q + 8 i + 1 in register i.
+// A 4 x 4 transpose over the lanes of a quad. Before, lane q holds columns 8 q .. 8 q + 7 of 32 in four registers;
+// afterwards it holds columns 2 q + 8 i and 2 q + 8 i + 1 in register i.
 INLINE void transpose(u32 (&r)[4], int q)
 {
 #pragma unroll
@@ -67,7 +68,7 @@ KERNEL __launch_bounds__(WARPS * 32, kResident) linear_ordered(const __grid_cons
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, q = lane % 4;
     int j0 = blockIdx.x * kRowsOut;
     int begin = segment_begin(warp, WARPS, K), end = min(segment_begin(warp + 1, WARPS, K), K);
-    // rows beyond the last are read as the last: their sums are thrown away
+    // Lanes for rows beyond the last read the last row again; their sums are thrown away.
     int row_low = min(j0 + g, p.rows - 1), row_high = PAIR ? p.rows + row_low : min(j0 + 8 + g, p.rows - 1);
     const u16 *w = (const u16 *)p.w, *low = w + (i64)row_low * K + q * 8,
               *high = w + (i64)row_high * K + q * 8;
@@ -100,7 +101,7 @@ KERNEL __launch_bounds__(WARPS * 32, kResident) linear_ordered(const __grid_cons
 #pragma unroll
     for (int i = 0; i < kAhead; i++)
         fetch_x(i, i);
-    // kPrefetch steps from s0 on; `more`: those behind them are fetched meanwhile
+    // Multiplies kPrefetch steps from s0 on. With `more` it also fetches the steps after them.
     auto multiply = [&](int s0, auto more) {
 #pragma unroll
         for (int i = 0; i < kPrefetch; i++) {

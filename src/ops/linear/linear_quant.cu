@@ -1,25 +1,27 @@
 // y[t, j] = epilogue(scale * x[t, :] . W[j, :] + bias[j]) + residual[t, j]     for few tokens, W in quantised
 // tiles (ops/linear/linear_quant.h)
 //
-// x [tokens, K] bf16, y [tokens, rows] bf16 or fp32 (paired: [tokens, rows / 2]). The products are quant_rows.cuh's.
-// Grid: RESIDENT CTAs an SM, all there at once; groups of 16 rows (8: HALF, PAIR) are dealt to them round, and a warp's
-// stream of copies goes from one group to the next without a stop. It begins before pdl_wait().
-// Bytes: those of the tiles, 0.56 a weight for Q4_0; the roof is memory bandwidth.
+// x [tokens, K] bf16, y [tokens, rows] bf16 or fp32 (paired: [tokens, rows / 2]). quant_rows.cuh makes the products.
+// Grid: RESIDENT CTAs per SM, all resident at the same time. Groups of 16 rows (8 with HALF or PAIR) are dealt out to
+// them in turn. A warp's stream of copies goes from one group to the next without a stop; it begins before pdl_wait().
+// Bytes: those of the tiles, 0.56 per weight for Q4_0; the roof is memory bandwidth.
 //
-// What it came from: each warp had two to three units in registers, a CTA for each group, 8 columns for 8 tokens. An
-// H200 then read Q4_K at 1.8 TB/s, FP8 at 3.2 (8B gate+up, 1 token). Of Q4_K that was 296 instructions for 16 rows x
-// 128 columns, where memory delivers as many weights in 64 clocks of an SM: more than four a clock. 142 of 591 were
-// logic, 54 shifts, 64 HFMA2 that made exact bf16 of nibbles, 96 FADD, FMUL and PRMT that made scales of bytes, each in
-// four lanes alike. Now 150: nibbles are bf16 as they are cut out, scales are made once, a lane those of its chunk.
+// History. At first each warp held two to three units in registers, each group had a CTA of its own, and the 8 columns
+// of a product were 8 tokens. An H200 then read Q4_K at 1.8 TB/s and FP8 at 3.2 TB/s (8B gate+up, 1 token). Q4_K took
+// 296 instructions for 16 rows x 128 columns. Memory delivers that many weights in 64 clocks of an SM, so the SM would
+// have had to execute more than four per clock. Of 591 instructions in the loop, 142 were logic and 54 shifts, 64 HFMA2
+// made exact bf16 of nibbles, and 96 FADD, FMUL and PRMT made scales of bytes, the same ones in four lanes. Now the
+// 16 rows x 128 columns take 150 instructions: nibbles are bf16 as soon as they are cut out, and scales are made once,
+// because a lane makes only those of its own chunk.
 //
-//   8B, 1 token, us a call in a graph of 48 (H200)        qkv    o    gate+up    down    head (Q4_K, Q6_K)
-//   Q4_K: a CTA a group, units in registers              10.2   6.9    31.3      14.7     172.6   197.6
-//         this arithmetic, a CTA a group                  8.4   7.1    20.2      15.1     141.3   202.1
-//         2 CTAs of 8 warps an SM, to the end             8.8   5.9    19.2      10.8     112.1   159.4
+//   8B, 1 token, us per call in a graph of 48 (H200)      qkv    o    gate+up    down    head (Q4_K, Q6_K)
+//   Q4_K: one CTA per group, units in registers          10.2   6.9    31.3      14.7     172.6   197.6
+//         today's arithmetic, one CTA per group           8.4   7.1    20.2      15.1     141.3   202.1
+//         2 resident CTAs of 8 warps per SM               8.8   5.9    19.2      10.8     112.1   159.4
 //         4 CTAs of 4 warps                               7.0   6.4    17.8      12.8      89.5   150.2
 //         6 CTAs of 4 warps                               7.9   6.3    18.6      12.3      95.1   155.0
-// So 4 warps where groups are many, else 8. With programmatic launches the same, if rings fill the shared memory; with
-// room for a third CTA an SM gate+up took 23.4 (linear_quant_cuda.c says why).
+// So CTAs have 4 warps if there are many groups, else 8. Programmatic launches change nothing as long as the rings fill
+// the shared memory; with room for a third CTA per SM gate+up took 23.4 (linear_quant_cuda.c says why).
 // Template: TYPE, K, WARPS, TILES (of 8 tokens), SLOTS, STAGES, RESIDENT, HALF, PAIR (0 none, 1 silu, 2 gelu), OUT_F32,
 // BIAS, RESIDUAL.
 #include "quant_rows.cuh"
@@ -29,7 +31,7 @@
 
 KERNEL __launch_bounds__(WARPS * 32, RESIDENT) linear_quant(const __grid_constant__ linear_params p)
 {
-    constexpr int kBuffers = TILES == 1 ? 2 : 1; // two: a group's sums are read while the next one's are made
+    constexpr int kBuffers = TILES == 1 ? 2 : 1; // with two, a group's sums are read while the next group's are made
     __shared__ WarpSums sums[kBuffers];
     extern __shared__ __align__(128) u8 shared[];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4;
@@ -37,7 +39,7 @@ KERNEL __launch_bounds__(WARPS * 32, RESIDENT) linear_quant(const __grid_constan
     auto aim = [&](int group, const u8 *&low, u32 &apart) {
         int first = group * kGroupTiles;
         low = (const u8 *)p.w + first * kTileBytes;
-        // a tile beyond the last is read as the last: its sums are thrown away
+        // in place of a tile beyond the last the last is read again; its sums are thrown away
         apart = (PAIR ? tiles : min(1, tiles - 1 - first)) * (u32)kTileBytes;
     };
     auto stream = pair_stream(aim, groups, shared);

@@ -1,16 +1,16 @@
-// y[t, j] = epilogue(scale * x[t, :] . W[j, :] + bias[j]) + residual[t, j]     for few tokens: the
-// weights decide
+// y[t, j] = epilogue(scale * x[t, :] . W[j, :] + bias[j]) + residual[t, j]     for few tokens, where
+// reading the weights takes most of the time
 //
 // x [tokens, K] bf16, W [rows, K] bf16, y [tokens, rows] bf16 or fp32 (paired: [tokens, rows / 2]).
-// The weights are the 16-row side of mma m16n8k16, eight tokens the other, so up to 8 tokens cost
-// what one does.
-// Grid: one CTA a group of 16 weight rows (HALF: 8; paired: 8 gate rows and the 8 up rows that
-// belong to them), WARPS warps that share out K in chunks of 32 elements, chunk c going to warp c %
-// WARPS. A chunk's K order is permuted so that each lane reads 16 contiguous bytes of a row
-// (elements 8 q .. 8 q + 7 of quad lane q serve as the fragments' k = 2q, 2q+1, 2q+8, 2q+9 of two
-// mma steps); x is read the same way, and the sum does not care. PREFETCH chunks of weights are in
-// registers before pdl_wait(), so the stream of weights does not stop between kernels. Warps' sums
-// are added in rising order: a row's result depends on K and WARPS only, never on the batch.
+// The weights are the 16-row operand of mma m16n8k16, and eight tokens are the other, so up to 8 tokens
+// cost what one does.
+// Grid: one CTA for each group of 16 weight rows (HALF: 8; paired: 8 gate rows and the 8 up rows that
+// belong to them). WARPS warps divide K in chunks of 32 elements: chunk c goes to warp c % WARPS. The
+// order of K within a chunk is permuted so that each lane reads 16 contiguous bytes of a row: elements
+// 8 q .. 8 q + 7 of quad lane q serve as the fragments' k = 2q, 2q+1, 2q+8, 2q+9 of two mma steps. x is
+// read in the same order, so the products match. kPrefetch chunks of weights are loaded to registers
+// before pdl_wait(), so that the stream of weights does not stop between kernels. The warps' sums are
+// added in rising order: a row's result depends on K and WARPS only, never on the batch.
 // Bytes: 2 * rows * K; the roof is memory bandwidth.
 // Template: K, WARPS, TILES (of 8 tokens), HALF, PAIR (0 none, 1 silu, 2 gelu), OUT_F32, BIAS,
 // RESIDUAL.
@@ -23,7 +23,7 @@ constexpr int kColumns = TILES * 8;
 constexpr int kChunks = (K + 31) / 32, kSteps = (kChunks + WARPS - 1) / WARPS;
 constexpr int kMost = HALF && TILES <= 2 ? 16 : 8, kPrefetch = kSteps < kMost ? kSteps : kMost;
 
-// CTAs an SM shall hold: what keeps enough loads in flight, and what the registers allow
+// CTAs that an SM shall hold: enough to keep many loads in flight, and not more than the registers allow
 constexpr int kResident = TILES > 2 ? 1 : TILES == 2 ? 8 / WARPS : 20 / WARPS;
 
 KERNEL __launch_bounds__(WARPS * 32, kResident)
@@ -33,7 +33,7 @@ KERNEL __launch_bounds__(WARPS * 32, kResident)
     static_assert(K % 8 == 0, "a lane's 16 bytes are all inside a row or all outside");
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, q = lane % 4;
     int j0 = blockIdx.x * kRowsOut;
-    // rows beyond the last are read as the last: their sums are thrown away
+    // Lanes for rows beyond the last read the last row again; their sums are thrown away.
     int row_low = min(j0 + g, p.rows - 1),
         row_high = PAIR ? p.rows + row_low : min(j0 + 8 + g, p.rows - 1);
     const u16 *w = (const u16 *)p.w, *low = w + (i64)row_low * K + q * 8,
@@ -73,7 +73,7 @@ KERNEL __launch_bounds__(WARPS * 32, kResident)
             }
             if (step + kPrefetch < kSteps)
                 fetch(step + kPrefetch, wl[i], wh[i]);
-            // four tiles of x, eight steps ahead, would not fit the registers: two steps do
+            // Four tiles of x, eight steps ahead, would not fit into the registers. Two steps do.
             if (TILES > 2 && i % 2)
                 asm volatile("" ::: "memory");
         }

@@ -1,9 +1,9 @@
-// out[r, :] = bf16 of weight row first + r, from quantised tiles (ops/linear/linear_quant.h): a panel of the
+// out[r, :] = bf16 of weight row first + r, from quantised tiles (ops/linear/linear_quant.h): makes a panel of the
 // weight for the GEMMs of many tokens.
 //
-// out [rows, K] bf16; paired (gridDim.z 2): [2 rows, K], the up rows under the gate rows.
-// Grid: x = groups of 4 units of 128 columns, y = tiles of 8 rows, z = gate, up; one warp a unit, 4 warps.
-// Bytes: those of the tiles once, 2 a weight written (and read again by the GEMM, from L2 where it fits).
+// out [rows, K] bf16; paired (gridDim.z 2): [2 rows, K], the up rows below the gate rows.
+// Grid: x = groups of 4 units of 128 columns, y = tiles of 8 rows, z = gate, up; 4 warps, one per unit.
+// Bytes: the tiles are read once, 2 per weight are written. The GEMM reads these again, from L2 if they fit there.
 // Template: TYPE, K.
 #include "quant_tile.cuh"
 #include "linear_params.h"

@@ -1,48 +1,50 @@
-// Rows of quantised tiles times few columns of x: what linear_quant.cu and moe_quant.cu share.
+// Rows of quantised tiles times few columns of x. linear_quant.cu and moe_quant.cu share this code.
 //
-// A group is two tiles of 8 weight rows (HALF: one; PAIR: a gate tile and the up tile that belongs to it), WARPS warps
-// of a CTA work on it together. Its units of 128 columns go in pairs: pair p, 256 columns and their super-scales in one
-// piece, to warp p % WARPS. PairStream copies a warp's pairs, group after group, STAGES ahead of use into shared
-// memory; pair_products() multiplies one; row_sums() ends a group.
+// A group is two tiles of 8 weight rows (HALF: one; PAIR: a gate tile and the up tile that belongs to it). The WARPS
+// warps of a CTA work on a group together. Its units of 128 columns go to the warps in pairs: a pair is 256 columns and
+// their super-scales, contiguous in memory, and pair p goes to warp p % WARPS. PairStream copies a warp's pairs, group
+// after group, to shared memory, STAGES pairs ahead of their use. pair_products() multiplies one pair, and row_sums()
+// ends a group.
 //
-// mma m16n8k16: weight rows on the side of 16, and on the side of 8 the columns. With more than 4 tokens these are
-// 8 tokens. With fewer, SLOTS chunks of 32 weight columns share the sums' columns, 8 / SLOTS tokens each: where column
-// and chunk do not meet x is zero, and the factor that makes it so is the one that x needs anyway (quant_tile.cuh). One
-// set of sums then holds SLOTS chunks, and scaling costs a lane 1 / SLOTS of what it costs otherwise; of 4 chunks, all
-// lanes' scales are different ones.
+// In mma m16n8k16 the 16-row operand is weight rows. The 8 columns are 8 tokens if there are more than 4. With fewer
+// tokens, SLOTS chunks of 32 weight columns share the 8 columns, with 8 / SLOTS tokens each: x is zero where a column
+// does not belong to the chunk at hand. The factor that makes it zero is the one that x is multiplied by anyway
+// (quant_tile.cuh). One set of sums then holds SLOTS chunks, so scaling costs a lane 1 / SLOTS of what it would cost
+// otherwise. With 4 slots no two lanes make the same scale.
 //
 //   SLOTS 4, 2 tokens    column     0    1    2    3    4    5    6    7
 //                        chunk      0    0    1    1    2    2    3    3        of the unit
 //                        token      0    1    0    1    0    1    0    1
 //
-// Quants are exact integers, sums of a chunk (Q6_K: of 16 columns) are scaled in fp32. A minimum's share is min *
-// sum(x over the chunk): the sum comes from the tensor core too, by rows of ones (HALF has 8 rows to spare for them).
-// A type's offset goes in first, as a row of that number. Order of the sums of a row and a token: the chunks of a warp
-// by chunk % 4, each in rising order; then (0 + 1) + (2 + 3); then the warps in rising order. TILES and
-// HALF do not change it. SLOTS does not either, but an H200 rounds the last bit otherwise: deterministic steps use one.
+// Quants are exact integers; the sums of a chunk (Q6_K: of 16 columns) are scaled in fp32. A minimum adds min *
+// sum(x over the chunk). The tensor core makes that sum too, from rows of ones (HALF leaves 8 rows free for them). The
+// offset of a type is subtracted first, by a product with rows of that number.
+// Order of the sums for a row and a token: a warp adds its chunks in four sums, by chunk % 4, each in rising order;
+// then (0 + 1) + (2 + 3); then the warps' sums are added in rising order. TILES and HALF do not change this order.
+// SLOTS does not either, but on an H200 the last bit is rounded differently, so deterministic steps use one slot.
 //
-// Needs TYPE, K, WARPS, STAGES, SLOTS (4, 2, 1), TILES (of 8 columns; 1 where SLOTS > 1), HALF, PAIR.
+// Needs TYPE, K, WARPS, STAGES, SLOTS (4, 2, 1), TILES (of 8 columns; 1 if SLOTS > 1), HALF, PAIR.
 #include "quant_tile.cuh"
 
-static_assert(SLOTS == 1 || (TILES == 1 && TYPE != FP8), "a scale a chunk, one tile of columns");
+static_assert(SLOTS == 1 || (TILES == 1 && TYPE != FP8), "slots need one scale per chunk, and one tile of columns");
 
 constexpr int kPairs = (kUnits + 1) / 2, kSteps = (kPairs + WARPS - 1) / WARPS;
 constexpr bool kRagged = kPairs % WARPS != 0; // the last step has no pair for some warps
 constexpr int kGroupTiles = HALF || PAIR ? 1 : 2, kGroupRows = kGroupTiles * 8;
-constexpr int kTokens = 8 / SLOTS;                          // in 8 columns
-constexpr int kColumns = SLOTS > 1 ? kTokens : TILES * 8;   // tokens in all
-constexpr int kSets = 4 / SLOTS;                            // of sums, a unit
-constexpr int kAcc = TYPE == FP8 ? 1 : kSets;               // FP8 has one scale a unit
+constexpr int kTokens = 8 / SLOTS;                          // tokens in 8 columns
+constexpr int kColumns = SLOTS > 1 ? kTokens : TILES * 8;   // tokens in total
+constexpr int kSets = 4 / SLOTS;                            // sets of sums per unit
+constexpr int kAcc = TYPE == FP8 ? 1 : kSets;               // FP8 has one scale per unit
 
 // ---- the ring ----
 
-constexpr int kPart = 2 * unit_bytes(4) + 32 * kSuper;                   // a pair of one tile
-constexpr int kStage = (HALF ? 1 : 2) * kPart;                           // of the group
-constexpr int kLastPart = (int)(kTileBytes - (i64)(kPairs - 1) * kPart); // the row's last pair
-constexpr int kCopies = (kPart + 511) / 512;                             // of 16 bytes a lane, a tile
+constexpr int kPart = 2 * unit_bytes(4) + 32 * kSuper;                   // bytes of a pair in one tile
+constexpr int kStage = (HALF ? 1 : 2) * kPart;                           // bytes of a pair in the group's tiles
+constexpr int kLastPart = (int)(kTileBytes - (i64)(kPairs - 1) * kPart); // bytes of a tile's last pair
+constexpr int kCopies = (kPart + 511) / 512;                             // 16-byte copies per lane and tile
 
-// Aim: aim(item, low, apart) names the two tiles of an item, the high one `apart` bytes behind the low one; items
-// blockIdx.x, + gridDim.x, ... below `items`.
+// The CTA works on items blockIdx.x, blockIdx.x + gridDim.x, ... below `items`. aim(item, low, apart) returns the
+// addresses of an item's two tiles: the high tile begins `apart` bytes after the low one.
 template <class Aim> struct PairStream {
     const Aim &aim;
     int items, lane, warp, item, step, slot;
@@ -86,7 +88,8 @@ template <class Aim> struct PairStream {
         for (int i = 0; i < STAGES; i++)
             copy(i);
     }
-    // The oldest pair, low tile first and the high one kPart behind it; then next() for its place.
+    // Waits for the oldest pair and returns it: its part of the low tile, and kPart bytes later that of the high one.
+    // When the pair has been used, next() fills its place again.
     __forceinline__ const u8 *wait() const
     {
         copy_async_wait<STAGES - 1>();
@@ -110,8 +113,9 @@ template <class Aim> INLINE PairStream<Aim> pair_stream(const Aim &aim, int item
 
 // ---- columns ----
 
-// Lane (g, q) loads x of token g % kTokens in chunks that are slot_x mod SLOTS, and holds sums of chunks that are
-// slot_c mod SLOTS. even, odd: x's factors for chunk s, 2^96 and 2^96 >> kOddShift, where they meet, else 0.
+// Lane (g, q) loads x of token g % kTokens for the chunks that equal slot_x mod SLOTS, and holds the sums of the chunks
+// that equal slot_c mod SLOTS. even[s] and odd[s] are the factors of x for chunk s: 2^96 and 2^96 >> kOddShift if the
+// lane loads x for chunk s, else 0.
 struct Columns {
     int slot_x, slot_c;
     u32 even[SLOTS], odd[SLOTS];
@@ -128,7 +132,7 @@ INLINE Columns columns_of(int lane)
     return c;
 }
 
-// x of chunk `chunk` for lane quad q, in the order of the quants; zeros beyond the row.
+// x of a chunk for lane q of a quad, in the order of the quants; zeros beyond the row.
 INLINE uint4 load_x(const u16 *x, int chunk, int q)
 {
     int k = chunk * 32 + (kHalves ? 4 : 8) * q;
@@ -148,7 +152,7 @@ struct RowScale {
     float scale[2], min;
 };
 
-// Row g of a unit in shared memory: the scales of chunk c, which may be another one in every lane.
+// The scales of chunk c in row g of a unit in shared memory. c may differ from lane to lane.
 template <int CHUNKS> INLINE RowScale row_scale(const u8 *pair, const u8 *unit, int g, int c)
 {
     const u8 *row = unit + scales_at(CHUNKS) + g * scale_bytes(CHUNKS), *super = pair + 2 * unit_bytes(4) + g * 4;
@@ -183,12 +187,13 @@ INLINE void add_scaled(float (&c)[4], const float (&s)[4], float low, float high
     c[3] += high * s[3];
 }
 
-// One set of sums of a unit, for 8 columns: of quants, of those of second 16 columns (Q6_K), of x (minima).
+// One set of a unit's sums, for 8 columns: sums of quants times x, the same for the second 16 columns of each chunk
+// (Q6_K), and sums of x (for minima).
 struct Sums {
     float quants[4], second[4], x[4];
 };
 
-// a, b: quants of a chunk, of the low and of the high rows; x: the chunk's, with factors.
+// a, b: the quants of a chunk in the low and in the high rows; x: the chunk's x times its factors.
 INLINE void chunk_products(const u32 (&a)[4], const u32 (&b)[4], const uint4 &x, Sums &s)
 {
     auto &second = kHalves ? s.second : s.quants;
@@ -210,7 +215,7 @@ INLINE void scale_sums(const Sums &s, const RowScale &low, const RowScale &high,
     add_scaled(acc, s.quants, low.scale[0], high.scale[0]);
     if constexpr (kHalves)
         add_scaled(acc, s.second, low.scale[1], high.scale[1]);
-    if constexpr (kMins && HALF) { // the high rows were ones: rows 8 .. 15 are sums of x
+    if constexpr (kMins && HALF) { // the high rows were ones, so rows 8 .. 15 hold the sums of x
         acc[0] += low.min * s.quants[2];
         acc[1] += low.min * s.quants[3];
     } else if constexpr (kMins) {
@@ -218,19 +223,20 @@ INLINE void scale_sums(const Sums &s, const RowScale &low, const RowScale &high,
     }
 }
 
-// Unit `unit` of a row, of CHUNKS chunks, `at` bytes behind its pair's begin: times x, scaled, added to acc.
+// Multiplies a unit of CHUNKS chunks by x, scales the products and adds them to acc. The unit lies `at` bytes after the
+// beginning of its pair.
 template <int CHUNKS>
 INLINE void unit_products(const u8 *pair, int at, int unit, const Columns &columns, const u16 *const (&x)[TILES],
                           int lane, float (&acc)[TILES][kAcc][4])
 {
-    constexpr int kEvery = TYPE == FP8 ? CHUNKS : SLOTS; // chunks in a set of sums
+    constexpr int kEvery = TYPE == FP8 ? CHUNKS : SLOTS; // chunks per set of sums
     const u8 *pair_high = pair + (HALF ? 0 : kPart);
     int g = lane / 4, q = lane % 4;
     Unit low, high;
     load_quants<CHUNKS>(pair + at, lane, low);
     if constexpr (!HALF)
         load_quants<CHUNKS>(pair_high + at, lane, high);
-    uint4 early[kSets]; // x of one tile of columns
+    uint4 early[kSets]; // x, loaded ahead if there is one tile of columns
     if constexpr (TILES == 1)
 #pragma unroll
         for (int r = 0; r < kSets; r++)
@@ -264,11 +270,11 @@ INLINE void unit_products(const u8 *pair, int at, int unit, const Columns &colum
                 scale_sums(sums[n], scale, scale_high, acc[n][TYPE == FP8 ? 0 : r]);
         }
         if (TILES > 1)
-            __syncwarp(); // x further ahead would not fit the registers
+            __syncwarp(); // keeps x from being loaded further ahead, for which there are not enough registers
     }
 }
 
-// Pair `pair` of a row, its tiles at `at`.
+// Multiplies pair `pair`, which lies at `at` in shared memory.
 INLINE void pair_products(const u8 *at, int pair, const Columns &columns, const u16 *const (&x)[TILES], int lane,
                           float (&acc)[TILES][kAcc][4])
 {
@@ -284,7 +290,7 @@ INLINE void pair_products(const u8 *at, int pair, const Columns &columns, const 
     }
 }
 
-// A warp's sums: c as an mma has them, the first kColumns columns.
+// Ends a warp's sums of a group: c are the sums in the layout of an mma result, in its first kColumns columns.
 INLINE void row_sums(const float (&acc)[TILES][kAcc][4], float (&c)[TILES][4])
 {
 #pragma unroll

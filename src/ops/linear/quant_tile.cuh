@@ -1,29 +1,31 @@
-// Reading quantised tiles: what a lane loads of a unit, and what it makes of it. The layout is told in
-// ops/linear/linear_quant.h. Needs the macros TYPE (a vt_dtype) and K (columns).
+// Reading quantised tiles: what a lane loads of a unit, and how it unpacks that. ops/linear/linear_quant.h describes
+// the layout. Needs the macros TYPE (a vt_dtype) and K (columns).
 //
-//   Unit u; load_unit(tile, index, lane, u)     16 to 40 bytes of row lane / 4 of the tile
-//   quants_of(u, chunk, a)                      8 exact integers (FP8: values) of 32 columns as bf16 pairs
+//   Unit u; load_unit(tile, index, lane, u)     loads 16 to 40 bytes of row lane / 4 of the tile
+//   quants_of(u, chunk, a)                      this lane's 8 exact integers (FP8: values) of 32 columns, as bf16 pairs
 //   raw_quants_of(u, chunk, a)                  the same in fewer instructions, for products with scaled x (below)
 //   scale_of(u, chunk, half), min_of(u, chunk)  x = scale * quant + min
 //   values_of(u, chunk, v)                      the 8 values, fp32
 //
-// Where the 8 elements of lane quad q stand in the 32 columns: 8 q .. 8 q + 7; in Q6_K, whose scales cover
-// 16 columns, 4 q .. 4 q + 3 and 16 + 4 q .. 16 + 4 q + 3, so that an m16n8k16 stays within one scale.
+// The 8 elements of lane q of a quad are columns 8 q .. 8 q + 7 of the 32. In Q6_K, whose scales cover 16 columns, they
+// are 4 q .. 4 q + 3 and 16 + 4 q .. 16 + 4 q + 3, so that an m16n8k16 stays within one scale.
 //
-// A nibble n becomes bf16 by its bits: 0x4300 | n is 128 + n, and one fma.rn.bf16x2 takes 128 and the type's
-// offset away; every step is exact. A byte of Q8_0 is 128 + its low 7 bits less 128, or less 256 with the sign
-// bit. E4M3 is a bf16 with another exponent bias: its bits moved to their places, times 2^120 (subnormals too).
+// quants_of() makes bf16 by bit operations. A nibble n: 0x4300 | n is the bf16 128 + n, and one fma.rn.bf16x2 subtracts
+// 128 and the type's offset; every step is exact. A byte of Q8_0: 128 + its low 7 bits, less 128, or less 256 if the
+// sign bit is set. E4M3 is a bf16 with a different exponent bias: its bits are moved to their places and multiplied by
+// 2^120, which is right for subnormals too.
 //
-// The bits of a bf16 below 0x0100 are, as an integer, its value times 2^133: subnormals, and behind them the lowest
-// binade in the same steps. So a byte cut out of a word is an exact bf16 without any arithmetic, raw_quants_of(), once
-// x is larger by a power of two: x times 2^96 (exact while |x| < 2^32), sums times 2^37. Types of 4 bits leave pairs 1
-// and 3 in bits 4 .. 7, as 16 times their value; x of those columns is times 2^92.
+// raw_quants_of() needs no arithmetic. If the bits of a bf16, read as an integer, are below 0x0100, then that integer
+// is the value times 2^133: this holds for subnormals and for the lowest binade, which has the same steps. So a byte
+// cut out of a word is an exact bf16, only tiny. To make up for it, x is multiplied by 2^96 (exact while |x| < 2^32)
+// and the sums by 2^37. Types of 4 bits leave pairs 1 and 3 in bits 4 .. 7, which is 16 times their value; x of those
+// columns is multiplied by 2^92.
 
 enum { FP8 = 3, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K };
 static_assert(TYPE >= FP8 && TYPE <= Q6_K && K % 8 == 0, "types that have tiles");
 
 constexpr bool kBytes = TYPE == FP8 || TYPE == Q8_0;
-constexpr bool kSuper = TYPE >= Q4_K; // scales are integers, scaled again for 256 columns
+constexpr bool kSuper = TYPE >= Q4_K; // scales are integers; a super-scale for 256 columns multiplies them
 constexpr bool kHalves = TYPE == Q6_K; // a scale covers 16 columns
 constexpr bool kMins = TYPE == Q4_1 || TYPE == Q5_1 || TYPE == Q4_K || TYPE == Q5_K;
 constexpr int kHighBits = TYPE == Q5_0 || TYPE == Q5_1 || TYPE == Q5_K ? 1 : TYPE == Q6_K ? 2 : 0;
@@ -33,7 +35,7 @@ constexpr int kChunks = (K + 31) / 32, kUnits = (kChunks + 3) / 4, kTail = kChun
 constexpr int words_of(int chunks) { return chunks == 3 ? 4 : chunks; } // 1, 2 or 4
 constexpr int low_bytes(int chunks) { return kBytes ? chunks * 256 : words_of(chunks) * 128; }
 constexpr int scales_at(int chunks) { return low_bytes(chunks) + kHighBits * 128; }
-constexpr int scale_bytes(int chunks) // of a row
+constexpr int scale_bytes(int chunks) // per row
 {
     return TYPE == FP8 ? 4 : kSuper ? 8 : words_of(chunks) * (kMins ? 4 : 2);
 }
@@ -46,7 +48,7 @@ struct Unit {
     u32 low[kBytes ? 8 : 4], high[2], scale[4], super;
 };
 
-// N = 2, 4, 8 or 16 bytes.
+// Loads N = 2, 4, 8 or 16 bytes.
 template <int N> INLINE void load_shared(const u8 *p, u32 *to)
 {
     if constexpr (N == 16) {
@@ -62,7 +64,7 @@ template <int N> INLINE void load_shared(const u8 *p, u32 *to)
     }
 }
 
-// The same from global memory that nobody writes.
+// The same from global memory that no kernel writes.
 template <int N> INLINE void load_words(const u8 *p, u32 *to)
 {
     if constexpr (N == 16) {
@@ -92,7 +94,7 @@ template <int CHUNKS> INLINE void load_part(const u8 *p, int lane, Unit &u)
     load_words<scale_bytes(CHUNKS)>(p + scales_at(CHUNKS) + lane / 4 * scale_bytes(CHUNKS), u.scale);
 }
 
-// Quants of a unit that was copied to shared memory; of its row's scales what all chunks need (K types, but Q6_K).
+// Loads the quants of a unit that was copied to shared memory. row_scale() in quant_rows.cuh reads the scales.
 template <int CHUNKS> INLINE void load_quants(const u8 *p, int lane, Unit &u)
 {
     if constexpr (!kBytes) {
@@ -119,7 +121,7 @@ INLINE void load_unit(const u8 *tile, int index, int lane, Unit &u)
     }
 }
 
-// The bits of `w`, moved right by `by` (left where negative) and cut out by `mask`.
+// The bits of `w`, moved right by `by` (left if it is negative) and masked.
 INLINE u32 field(u32 w, int by, u32 mask) { return (by >= 0 ? w >> by : w << -by) & mask; }
 
 // a[p]: elements 2 p (low half) and 2 p + 1 of chunk c.
@@ -146,13 +148,13 @@ INLINE void quants_of(const Unit &u, int c, u32 (&a)[4])
     }
 }
 
-// What raw_quants_of() makes: n times 2^133 (FP8: times 2^120) in pairs 0 and 2, and 2^kOddShift of that in 1 and 3.
+// raw_quants_of() returns n times 2^-133 (FP8: times 2^-120) in pairs 0 and 2, and 2^kOddShift times that in 1 and 3.
 constexpr int kOddShift = !kBytes && kHighBits == 0 ? 4 : 0;
-// Of the integers, this much is too much: they are not signed.
+// Its integers are unsigned: they are too large by this offset.
 constexpr int kRawOffset = TYPE == Q8_0 ? 128 : kOffset;
-constexpr float kRawUnit = TYPE == FP8 ? 0x1p24f : 0x1p37f; // takes 2^-133 (2^-120) and x's 2^96 away
+constexpr float kRawUnit = TYPE == FP8 ? 0x1p24f : 0x1p37f; // makes up for 2^-133 (2^-120) and x's 2^96
 
-// The bf16 pair of a whole number n >= 0 in pair p, as raw_quants_of() has it.
+// The bf16 pair of an integer n >= 0 in pair p, in the form of raw_quants_of().
 constexpr u32 raw_pair(u32 n, int p) { return (n << (p % 2 * kOddShift)) * 0x00010001u; }
 
 INLINE void raw_quants_of(const Unit &u, int c, u32 (&a)[4])
@@ -174,13 +176,13 @@ INLINE void raw_quants_of(const Unit &u, int c, u32 (&a)[4])
     }
 }
 
-// Byte i of w, as a float: 2^23 + byte, less 2^23 and `zero`.
+// Byte i of w as a float, less `zero`: makes 2^23 + byte by its bits and subtracts 2^23 + zero.
 INLINE float byte_f32(u32 w, int i, float zero)
 {
     return __uint_as_float(__byte_perm(w, 0x4b000000u, 0x7440 + i)) - (8388608.f + zero);
 }
 
-// The scale of chunk c; of its second 16 columns where `half` (Q6_K; the same otherwise).
+// The scale of chunk c. In Q6_K `half` selects the scale of its second 16 columns; other types have one for all 32.
 INLINE float scale_of(const Unit &u, int c, int half)
 {
     if constexpr (TYPE == FP8)
@@ -218,7 +220,8 @@ INLINE void values_of(const Unit &u, int c, float (&v)[8])
     }
 }
 
-// A chunk's 8 values of lane quad q as bf16 to their places in a row of K elements; false beyond the row.
+// Stores the 8 values that lane q of a quad has of a chunk, as bf16, to their places in a row of K elements. Values
+// beyond the row are dropped.
 INLINE void store_values(u16 *row, int chunk, int q, const float (&v)[8])
 {
     int k = chunk * 32 + (kHalves ? 4 : 8) * q;

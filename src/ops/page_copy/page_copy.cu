@@ -1,9 +1,9 @@
-// Copies the first slots of a page to another, in every layer's K and V pool (a prefix hit that
-// ends inside a page).
+// Copies the first slots of one page to another page, in every layer's K and V pool. A prefix hit
+// that ends inside a page needs it.
 //
 // pools [layers * 2, pages, KV_HEADS, PAGE, ROW bytes], pool_stride bytes apart.
-// copies [n] {from, to, n_tokens}. Grid: x = copies, y = layers * 2 pools, z = kv heads; 128
-// threads copy n_tokens * ROW bytes.
+// copies [n] {from, to, n_tokens}. Grid: x = copies, y = layers * 2 pools, z = kv heads; the 128
+// threads of a CTA copy n_tokens * ROW bytes.
 // Template: KV_HEADS, ROW, PAGE.
 #include "page_copy_params.h"
 

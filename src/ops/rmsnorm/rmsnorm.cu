@@ -1,21 +1,21 @@
 // y[t, :] = x[r(t), :] * w / rms(x[r(t), :])                           ADD=0
-// s = x + residual; residual <- bf16(s); y = s * w / rms(s)            ADD=1 (s unrounded in the
-// norm)
+// s = x + residual; residual <- bf16(s); y = s * w / rms(s)            ADD=1
+// The norm uses s before it is rounded.
 //
 // x, residual, y [tokens, HIDDEN] bf16, w [HIDDEN] fp32. LANES threads share a row: a part of a warp for
-// narrow rows (a head), the whole CTA for wide ones. Each keeps its PER vectors of VEC elements in
-// registers, so a row is read once, and its weights, so that a CTA which walks many rows reads them
-// once: at 4096 columns the weights are twice the bytes of a row. The next row is on its way while
-// one is summed. fp32 sums: shuffles, then one value a warp through shared memory.
-// Bytes: 4 * hidden a row (ADD: 8); bound by memory for many rows, by latency below about 2000.
+// narrow rows (a head), the whole CTA for wide ones. A thread keeps its kPer vectors of VEC elements in
+// registers, so that a row is read once. It keeps its weights there too, so that a CTA which walks many
+// rows reads them once: at 4096 columns the weights are twice the bytes of a row. The next row is loaded
+// while one is summed. Sums are fp32: by shuffles, then one value per warp through shared memory.
+// Bytes: 4 * hidden per row (ADD: 8); bound by memory for many rows, by latency below about 2000.
 // Template: HIDDEN, VEC (8 or 1), THREADS, LANES (a power of two up to 32, or THREADS), ADD, ROWS (a
-// row index is given), PLUS_ONE. Grid: CTAs that walk the rows THREADS / LANES at a time.
+// row index is given), PLUS_ONE. Grid: CTAs that walk the rows, THREADS / LANES rows at a time.
 #include "rmsnorm_params.h"
 
 constexpr int kVectors = HIDDEN / VEC, kPer = (kVectors + LANES - 1) / LANES;
 constexpr int kRows = THREADS / LANES, kWarps = LANES <= 32 ? 1 : LANES / 32;
 
-// VEC elements as they come from memory, and as fp32.
+// VEC elements as they lie in memory (Raw); widen() makes fp32 of them.
 template <int N> struct Raw { typedef uint4 type; };
 template <> struct Raw<1> { typedef u16 type; };
 typedef Raw<VEC>::type raw_t;
@@ -60,7 +60,7 @@ INLINE void load_row(const rmsnorm_params &p, i32 t, u32 lane, Row &row)
     }
 }
 
-// s = x (+ residual, which is written); returns the lane's sum of squares.
+// s = x, or with ADD s = x + residual, which it also writes. Returns the lane's sum of squares.
 INLINE float add_row(const rmsnorm_params &p, i32 t, u32 lane, const Row &row, float (&s)[kPer][VEC])
 {
     u16 *residual = p.residual + (i64)t * p.residual_stride;
@@ -89,7 +89,7 @@ INLINE float add_row(const rmsnorm_params &p, i32 t, u32 lane, const Row &row, f
     return sum;
 }
 
-// The row's sum, in every one of its lanes. `part`: kWarps floats that no one reads any more.
+// The sum of the row, returned to all of its lanes. `part` are kWarps floats that no thread reads any more.
 INLINE float row_sum(float sum, float *part)
 {
 #pragma unroll
@@ -109,7 +109,7 @@ INLINE float row_sum(float sum, float *part)
 
 KERNEL __launch_bounds__(THREADS) rmsnorm(const __grid_constant__ rmsnorm_params p)
 {
-    __shared__ float part[2][kWarps]; // of this row and the next: one barrier a row
+    __shared__ float part[2][kWarps]; // for this row and the next, so that one barrier per row is enough
     u32 lane = threadIdx.x % LANES;
     float w[kPer][VEC], s[kPer][VEC];
 #pragma unroll
@@ -125,7 +125,7 @@ KERNEL __launch_bounds__(THREADS) rmsnorm(const __grid_constant__ rmsnorm_params
     i32 step = gridDim.x * kRows, mine = threadIdx.x / LANES;
     if ((i32)blockIdx.x * kRows + mine < p.n_rows)
         load_row(p, blockIdx.x * kRows + mine, lane, row);
-    // all of a warp's rows go round together: a row beyond the last takes part in the shuffles alone
+    // All rows of a warp go through the loop together. A row beyond the last takes part in the shuffles only.
     for (i32 first = blockIdx.x * kRows, odd = 0; first < p.n_rows; first += step, odd ^= 1) {
         i32 t = first + mine;
         bool there = kRows == 1 || t < p.n_rows;

@@ -1,14 +1,14 @@
-// Rotary embedding of q and k, with the per-head RMSNorm before it (NORM) and the KV store behind
-// it (STORE; FP8 pools hold E4M3 of k / k_scale and v / v_scale, rounded from fp32 for k).
+// Rotary embedding of q and k, with the per-head RMSNorm before it (NORM) and the KV store after it
+// (STORE). FP8 pools hold k / k_scale and v / v_scale as E4M3; k is rounded from fp32 directly.
 //
 // q [tokens, HEADS * HEAD_DIM], k and v [tokens, KV_HEADS * HEAD_DIM] bf16 slices, in place; with
-// STORE the rotated k and v go to their page slots instead (the activations' k and v are not read
-// again). cos_sin [context, DIMS] fp32: row p = cos(0 .. DIMS/2) | sin(0 .. DIMS/2).
+// STORE the rotated k and v go to their page slots instead, and no kernel reads k and v of the
+// activations again. cos_sin [context, DIMS] fp32: row p = cos(0 .. DIMS/2) | sin(0 .. DIMS/2).
 //
-// Grid: kLanes lanes work on one head of one token, 128 threads a CTA. Non-interleaved full
-// rotation with HEAD_DIM a multiple of 16: a lane holds 8 elements of the first half and the 8 that
-// pair with them. Everything else: a warp a head, pair by pair. Bytes: 4 * (HEADS + KV_HEADS) *
-// HEAD_DIM a token; memory-bound for many tokens.
+// Grid: kLanes lanes work on one head of one token, 128 threads per CTA. In a full rotation that is not
+// interleaved, with HEAD_DIM a multiple of 16 (kFast), a lane holds 8 elements of the first half and the
+// 8 that pair with them. In all other cases a warp works on a head, pair by pair. Bytes: 4 * (HEADS +
+// KV_HEADS) * HEAD_DIM per token; memory-bound for many tokens.
 // Template: HEADS, KV_HEADS, HEAD_DIM, DIMS, INTERLEAVED, NORM, PLUS_ONE, STORE, PAGE, FP8.
 #include "kv.cuh"
 #include "rope_params.h"
@@ -17,9 +17,9 @@ constexpr bool kFast = !INTERLEAVED && DIMS == HEAD_DIM && HEAD_DIM % 16 == 0 &&
                        (HEAD_DIM & (HEAD_DIM - 1)) == 0;
 constexpr int kLanes = kFast ? HEAD_DIM / 16 : 32;
 constexpr int kHalf = DIMS / 2;
-constexpr int kPer = (HEAD_DIM + 31) / 32; // slow path: elements a lane
+constexpr int kPer = (HEAD_DIM + 31) / 32; // slow path: elements per lane
 
-// Over the lanes of one head; the other heads of the warp may have gone home.
+// The sum over the lanes of one head. Lanes of the warp's other heads may have returned already.
 INLINE float head_sum(float v)
 {
     u32 mask = kLanes == 32 ? ~0u
@@ -33,7 +33,8 @@ INLINE float head_sum(float v)
 INLINE float over_scale(float v, float inverse, u8) { return v * inverse; }
 INLINE float over_scale(float v, float, u16) { return v; }
 
-// What a lane needs beside the head itself: no step's kernels write it, so it is loaded before their turn.
+// What a lane needs beside the head itself. No kernel of a step writes these values, so they are loaded before
+// pdl_wait().
 struct Fixed {
     float norm_a[8], norm_b[8], cosine[8], sine[8];
 };
@@ -55,7 +56,8 @@ INLINE void load_fixed(Fixed &f, const float *norm, const float *cos_sin, int c)
     load8(cos_sin + kHalf + c * 8, f.sine);
 }
 
-// 8 elements at c * 8 of the first half and 8 of the second. T: bf16, or E4M3 of values times `inverse`.
+// Rotates the 8 elements at c * 8 of the first half with the 8 of the second half. T is the type of the result: bf16,
+// or E4M3 of the values times `inverse`.
 template <class T>
 INLINE void rotate_fast(const u16 *from, T *to, const Fixed &f, float eps, float inverse, int c)
 {
@@ -98,7 +100,7 @@ INLINE void rotate_slow(const u16 *from, T *to, const float *norm, const float *
         float v = bf16_f32(from[i]);
         return NORM ? v * scale * (norm[i] + (float)PLUS_ONE) : v;
     };
-    float x[kPer], y[kPer]; // read all of the head before any of it is written
+    float x[kPer], y[kPer]; // the whole head is read before any of it is written
 #pragma unroll
     for (int n = 0; n < kPer; n++) {
         int i = n * 32 + lane; // pair index below kHalf, then single elements beyond DIMS
@@ -177,7 +179,7 @@ KERNEL __launch_bounds__(128) rope(const __grid_constant__ rope_params p)
                              : p.k + (i64)t * p.k_stride;
     from += head * HEAD_DIM;
     kv_t *stored = nullptr;
-    STORES_ARE_NOBODYS(STORE && !is_q && slot < PAGE);
+    STORES_TO_PADDING_PAGE(STORE && !is_q && slot < PAGE);
     if (STORE && !is_q)
         stored = (is_v ? p.v_pool : p.k_pool) +
                  (((i64)(slot / PAGE) * KV_HEADS + head) * PAGE + slot % PAGE) * HEAD_DIM;

@@ -1,10 +1,10 @@
-// rope for heads and rows of any length, with the per-head RMSNorm of q and of k before it where a weight is
-// given. In place.
+// rope for heads and rows of any length, with the per-head RMSNorm of q and of k before it if a weight is
+// given. It works in place.
 //
 // q [tokens, HEADS * HEAD_DIM], k [tokens, KV_HEADS * HEAD_DIM] bf16 slices, aligned to 2 bytes only; cos_sin
-// [context, DIMS] fp32: row p = cos(0 .. DIMS/2) | sin(0 .. DIMS/2). Grid: a warp a head of a token, 128
-// threads a CTA. A lane reads and writes the same elements, and the norm's sum is done before anybody writes,
-// so no copy of the head is kept. Bytes: 6 * (HEADS + KV_HEADS) * HEAD_DIM a token.
+// [context, DIMS] fp32: row p = cos(0 .. DIMS/2) | sin(0 .. DIMS/2). Grid: one warp for each head of a token, 128
+// threads per CTA. A lane reads and writes the same elements, and the norm's sum is complete before any lane
+// writes, so no copy of the head is kept. Bytes: 6 * (HEADS + KV_HEADS) * HEAD_DIM per token.
 // Template: HEADS, KV_HEADS, HEAD_DIM, DIMS, INTERLEAVED, PLUS_ONE.
 #include "rope_any_params.h"
 
@@ -27,7 +27,7 @@ KERNEL __launch_bounds__(128) rope_any(const __grid_constant__ rope_any_params p
         for (int c = lane; c < HEAD_DIM; c += 32)
             sum = fmaf(bf16_f32(x[c]), bf16_f32(x[c]), sum);
         scale = rsqrtf(warp_sum(sum) / HEAD_DIM + p.eps);
-        __syncwarp(); // all have read what others now write: shuffles order no memory
+        __syncwarp(); // all lanes have read what other lanes write next; a shuffle alone does not order memory
     }
     auto element = [&](int c) {
         float v = bf16_f32(x[c]);

@@ -1,46 +1,50 @@
-// The next token of every logit row, without sorting it (sample.h says in which order what is applied).
+// Samples the next token of every row of logits without sorting the row. sample.h says in which order bias, penalties,
+// temperature, top-k and the others are applied.
 //
-// logits [rows, VOCAB] fp32. Grid: p.parts CTAs a row.
+// logits [rows, VOCAB] fp32. Grid: p.parts CTAs per row.
 //
-//   chunk   kChunk logits; a thread takes VECTORS float4 of it, THREADS float4 apart: its group
-//   stream  every CTA reads its chunks once, after it applied mask, bias and penalties to ids in them, and leaves the
-//           largest logit of each group; and where the row wants a sum of exponentials (log-probabilities, plain
-//           temperature, what top-p is a share of) that of each chunk, with an exponent of the chunk's own
-//   finish  the row's last CTA (a ticket) has the maximum and the groups' maxima. The k best logits lie in the
-//           groups whose maximum is among the k best of those, so it takes these few from L2 again, compares each
-//           with each and draws. Greedy wants the group of the maximum; plain temperature one chunk
+//   chunk   kChunk logits. A thread takes VECTORS float4 of it, THREADS float4 apart: these are its group
+//   stream  every CTA applies mask, bias and penalties to the ids of its chunks, reads the chunks once, and writes the
+//           largest logit of each group. If the row needs a sum of exponentials (for log-probabilities, for plain
+//           temperature, or as the total of which top-p is a share), it also writes the sum of each chunk; each chunk
+//           has an exponent of its own
+//   finish  the row's last CTA (found by a ticket) has the maximum and the groups' maxima. The k best logits lie in
+//           the k groups with the largest maxima. So the CTA loads these few groups again, from L2, compares
+//           each candidate with each other and draws. Greedy sampling needs the group of the maximum only, plain
+//           temperature one chunk
 //
-// A nucleus is tried with the best of kTry groups. What the few cannot decide (the nucleus of a flat row, top-k
-// beyond kNeed, hundreds of equals) is done by that CTA in passes over the row (sample.cuh).
+// A nucleus is first looked for in the kTry best groups. Where the few cannot decide (the nucleus of a flat row, top-k
+// beyond kNeed, hundreds of equal logits), the same CTA makes passes over the whole row (sample.cuh).
 //
-// Weights are fixed point, so sums do not depend on their order, and a chunk's exponent on its logits alone: the
-// same seed gives the same token whatever runs beside it and however a row is divided. Bytes: 4 * VOCAB a row, bound
-// by memory for many rows, by the latency of the finish for few.
-// Template: VOCAB, THREADS, BLOCKS (CTAs an SM), VECTORS, ALIGNED (rows are 16-byte vectors).
+// Weights are in fixed point, so sums do not depend on their order; a chunk's exponent depends on its logits alone. So
+// the same seed gives the same token whatever else is in the step and however a row is divided among CTAs. Bytes:
+// 4 * VOCAB per row. Bound by memory for many rows, by the latency of the finish for few.
+// Template: VOCAB, THREADS, BLOCKS (CTAs per SM), VECTORS, ALIGNED (rows are 16-byte vectors).
 //
 // Tried, us for 1, 32 and 256 rows (one H200, cold L2, vocabulary 151,936, top-k 50 and top-p 0.9):
 //   a row in the shared memory of a cluster of eight, radix select, 14 cluster barriers   147, 431, 2540
-//   this                                                                                  16.9, 25.3, 66.5
+//   this kernel                                                                           16.9, 25.3, 66.5
 //     with sorting networks in the finish, not comparisons; THREADS x VECTORS, BLOCKS = 256 x 8, 3: 23.4, 34.1, 74.9
 //       256 x 8, 4   23.4, 35.7, 78.3      512 x 8, 2   21.9, 34.7, 77.7      1024 x 4, 1   30.2, 39.3, 111
 //       256 x 4, 4   23.8, 36.6, 86.0      512 x 4, 2   23.0, 36.6, 85.1
-//       where its time went: 5.4, 11.7, 50.0 the stream; 1 to 2 the ticket; 1 the maxima; 2 the histogram of groups;
-//       5.4, 7, 8 the few from L2; 3.5 sorting them; 5.5, 7, 7 the draw, which sorted again
-//       four, eight or sixteen CTAs an SM where the rows give so many: within 1 us
-// A flat nucleus (temperature 0.6 of random logits) took 507, 664, 747 before its passes became fewer and cheaper;
-// not measured since. Plain temperature 27, 36, 83; greedy 10.5, 18.3, 56.3; five log-probabilities 16.6, 25.8, 70.2.
+//       where that variant's time went: 5.4, 11.7, 50.0 the stream; 1 to 2 the ticket; 1 the maxima; 2 the histogram
+//       of groups; 5.4, 7, 8 loading the few from L2; 3.5 sorting them; 5.5, 7, 7 the draw, which sorted again
+//       four, eight or sixteen CTAs per SM, if there are enough rows for them: differences below 1 us
+// A flat nucleus (temperature 0.6 on random logits) took 507, 664, 747 before its passes became fewer and cheaper; it
+// was not measured since. Plain temperature takes 27, 36, 83; greedy 10.5, 18.3, 56.3; five log-probabilities 16.6,
+// 25.8, 70.2.
 
 #include "sample.cuh"
 
 constexpr int kMaxTop = 20;
-constexpr int kTry = 96;   // groups that a nucleus is looked for in
-constexpr int kNeed = 512; // the largest top-k that the few are asked for
-constexpr float kLeast = -3.4028234e38f; // what is not masked
+constexpr int kTry = 96;   // the number of groups in which a nucleus is looked for first
+constexpr int kNeed = 512; // the largest top-k that is drawn from the few
+constexpr float kLeast = -3.4028234e38f; // the smallest logit that is not masked
 
 INLINE float scale_of(const sample_row &row) { return min(kLog2e / row.temperature, 1e30f); }
 
-// What a row wants to know of itself: the sum of all weights at temperature 1, for log-probabilities
-// (0), and at its own, for drawing from all of it and for a share of it (1).
+// Whether a row needs the sum of all its weights: at temperature 1, for log-probabilities (which = 0); at its own
+// temperature, for drawing from the whole row and for top-p (which = 1).
 INLINE bool wants_mass(const sample_row &row, int which)
 {
     bool sampled = row.target < 0 && row.temperature > 0.f;
@@ -50,13 +54,13 @@ INLINE bool wants_mass(const sample_row &row, int which)
 
 // ---- the stream ----
 
-// Mask, bias and penalties of the ids in a chunk, where they lie.
+// Applies mask, bias and penalties to the logits of a chunk, in place.
 __noinline__ static void adjust(const sample_params &p, const sample_row &row, float *x, i32 chunk)
 {
     Shared *s = &shared();
     i32 first = chunk * kChunk, n = min(kChunk, VOCAB - first);
     x += first;
-    if (row.mask >= 0) { // a warp has a word
+    if (row.mask >= 0) { // the lanes of a warp share one word of the mask
         const u32 *mask = p.masks + row.mask + first / 32;
 #pragma unroll 4
         for (int i = threadIdx.x; i < n; i += THREADS)
@@ -123,8 +127,8 @@ INLINE float largest(const Group &g)
     return max_nan(max_nan(m[0], m[1]), max_nan(m[2], m[3]));
 }
 
-// The weight of a chunk whose group maxima are `best`, and the exponent it is told in: this
-// depends on the chunk's logits alone.
+// The weight of a chunk, and its exponent, which depends on the chunk's logits alone. `best` is the maximum of this
+// thread's group.
 INLINE sample_chunk_mass weigh_chunk(float scale, float best, const Group &g)
 {
     Shared *s = &shared();
@@ -184,15 +188,15 @@ INLINE void stream(const sample_params &p, const sample_row &row, float *x,
 
 // ---- the few ----
 
-// Bins that rise with the distance from the maximum: 64 an octave from 2^-8 to 2^8.
+// The bin of a distance from the maximum: 64 bins per octave from 2^-8 to 2^8.
 INLINE i32 bin_of(float distance)
 {
     i32 b = (i32)(__float_as_uint(distance) >> 17) - ((127 - 8) << 6);
     return min(max(b, 0), kBins - 1);
 }
 
-// Gathers at least the `need` best logits, and those from `low` up. *whole: these are all there. Of the best, those
-// below `least` may be left out.
+// Gathers at least the `need` best logits and all logits from `low` on, and returns their number. *whole says whether
+// all of these found room. Logits below `least` may be left out even if they are among the best.
 __noinline__ static i32 best_logits(i32 need, float low, float least, bool *whole)
 {
     Shared *s = &shared();
@@ -207,7 +211,7 @@ __noinline__ static i32 best_logits(i32 need, float low, float least, bool *whol
             atomicAdd(&s->histogram[kCount + bin_of(top - groups()[chunk * THREADS + threadIdx.x])], 1u);
         __syncthreads();
         find_bin(0, need, true);
-        // where the bin ends, and two roundings below
+        // the end of the bin, less two roundings
         float edge = __uint_as_float((u32)(s->bin + 1 + ((127 - 8) << 6)) << 17);
         float from = s->bin == kBins - 1 ? -kInfinity : top - edge - (fabsf(top) + edge) * 2.4e-7f;
         low = min(low, max(from, least));
@@ -223,7 +227,7 @@ __noinline__ static i32 best_logits(i32 need, float low, float least, bool *whol
 
 // ---- the draw ----
 
-// Philox 4x32-10 (Salmon et al., 2011), the first word's top 24 bits: sample_uniform() of the CPU.
+// The top 24 bits of the first word of Philox 4x32-10 (Salmon et al., 2011), like sample_uniform() on the CPU.
 INLINE u32 philox24(u64 seed, u64 counter)
 {
     u32 x0 = (u32)counter, x1 = (u32)(counter >> 32), x2 = 0, x3 = 0, k0 = (u32)seed,
@@ -256,7 +260,8 @@ INLINE u64 least_of(const sample_row &row, const Mass &m, float top) // p_i >= m
     return row.min_p > 0.f ? (u64)((double)mass_of(m, top) * (double)min(row.min_p, 1.f)) : 0;
 }
 
-// From the n few; total: what top-p is a share of, 0: what these weigh. -1 if they do not reach that share.
+// Draws from the n candidates. top-p is a share of `total`, or of the candidates' weight if `total` is 0. Returns -1
+// if the candidates do not reach that share.
 __noinline__ static i32 draw_few(const sample_row &row, const Mass &m, i32 n, i32 top_k, u64 total)
 {
     Shared *s = &shared();
@@ -278,7 +283,7 @@ __noinline__ static i32 draw_few(const sample_row &row, const Mass &m, i32 n, i3
             s->few[i].weight = 0;
     __syncthreads();
 #pragma unroll 1
-    for (i32 i = threadIdx.x; i < n; i += THREADS) { // running sums by rising ids
+    for (i32 i = threadIdx.x; i < n; i += THREADS) { // running sums in rising order of ids
         Few mine = s->few[i];
         if (mine.weight == 0)
             continue;
@@ -297,7 +302,7 @@ __noinline__ static i32 draw_few(const sample_row &row, const Mass &m, i32 n, i3
     return s->id;
 }
 
-// From the whole row, whatever its shape.
+// Draws from the whole row. This works for every row, but needs passes over it.
 __noinline__ static i32 draw_many(const sample_row &row, const Mass &m, i32 top_k)
 {
     Weights w = {m, whole_row(), 0, false};
@@ -341,7 +346,7 @@ INLINE i32 first_of_top()
     return s->id;
 }
 
-// The groups' maxima into shared memory; the largest, a NaN if there is one.
+// Copies the groups' maxima to shared memory and returns the largest, or NaN if any of them is NaN.
 INLINE float row_max(const float *group_max)
 {
     Shared *s = &shared();
@@ -375,7 +380,8 @@ INLINE float log_sum_of(float top)
            kLog2e;
 }
 
-// The few that the row's settings ask for, compared by its weights; what they are good for.
+// Gathers the candidates that the row's settings need, and compares them by the row's weights. `n` is their number,
+// `draws` says whether the token can be drawn from them.
 struct Chosen {
     i32 n;
     bool draws;
@@ -389,12 +395,12 @@ INLINE Chosen choose_few(const sample_row &row, const Mass &m, bool sampled, i32
     if (sampled && top_k > 0 ? top_k <= kNeed : sampled && nucleus && !cold) {
         need = max(n_top, top_k > 0 ? top_k : min(kTry, VOCAB));
         draws = true;
-        if (n_top == 0) // what is farther weighs nothing
+        if (n_top == 0) // logits farther from the maximum have weight 0
             least = max(least, top - 28.f * row.temperature);
     } else if (sampled && top_k == 0 && !nucleus && !cold) {
         u64 weight = least_of(row, m, top);
         draws = weight > 0;
-        if (draws) // all that min-p can keep
+        if (draws) // every logit that min-p may keep
             low = top - __log2f((float)mass_of(m, top) / ((float)weight - 0.5f)) / m.scale * 1.001f -
                   fabsf(top) * 2.4e-7f - 1e-6f / m.scale;
     }
@@ -444,7 +450,7 @@ __noinline__ static void finish(const sample_params &p, const sample_row &row, i
     if (few.draws)
         token = draw_few(row, m, few.n, top_k, top_k > 0 || row.top_p >= 1.f ? 0 : weigh_chunks(1, m.exponent));
     if (sampled && token < 0) {
-        __syncthreads(); // the few are read, and no longer needed
+        __syncthreads(); // all threads have read the candidates, which are no longer needed
         token = draw_many(row, m, top_k);
     } else if (good && !sampled)
         token = row.target < 0 ? first_of_top() : row.target < VOCAB ? row.target : -1;
@@ -454,7 +460,7 @@ __noinline__ static void finish(const sample_params &p, const sample_row &row, i
     p.logprob[row_index] =
         token >= 0 && wants_mass(row, 0) ? __ldcg(s->row.x + token) - top - s->log_sum : 0.f;
     if (row.pool_slot >= 0)
-        p.pool[row.pool_slot] = max(token, 0); // a step in flight may embed it
+        p.pool[row.pool_slot] = max(token, 0); // a step already in flight may embed this token
 }
 
 KERNEL __launch_bounds__(THREADS, BLOCKS) sample(const __grid_constant__ sample_params p)

@@ -1,14 +1,15 @@
-// What the kernel of sample.cu knows of a row, and its passes over it. Needs VOCAB, THREADS, VECTORS, ALIGNED.
+// The data that the kernel of sample.cu keeps about a row of logits, and its passes over the row.
+// Needs VOCAB, THREADS, VECTORS, ALIGNED.
 //
-//   Mass, mass_of       an id's weight, fixed point: sums do not depend on their order
-//   weigh_row, locate   the row's weight; the id at which the running sum passes a number
-//   gather, compare     few logits into shared memory; what stands before each of them
-//   select              the place in the row's order at which a count or a weight is reached
+//   Mass, mass_of       the weight of an id, in fixed point: sums do not depend on their order
+//   weigh_row, locate   the weight of the row; the id at which the running sum passes a number
+//   gather, compare     copies a few logits ("the few") to shared memory; ranks them
+//   select              finds the place in the row's order at which a count or a weight is reached
 #include "sample_params.h"
 
 constexpr int kWarps = THREADS / 32;
 constexpr int kChunk = THREADS * VECTORS * 4, kChunks = (VOCAB + kChunk - 1) / kChunk, kGroups = kChunks * THREADS;
-constexpr int kMost = 1024; // candidates
+constexpr int kMost = 1024; // the most candidates that shared memory holds
 constexpr int kBins = 1024;
 constexpr float kUnits = 549755813888.f; // 2^39
 static_assert(kBins % THREADS == 0, "threads share the bins equally");
@@ -19,11 +20,11 @@ struct Row {
     const sample_chunk_mass *mass;
     float top; // the largest logit
 };
-struct Few {
+struct Few { // a candidate
     u64 ranked, weight;
 };
 
-// A histogram's parts: weights in pieces of 13 bits, and how many ids.
+// Offsets of a histogram's parts: the weights in pieces of 13 bits, and the number of ids.
 enum Piece { kLowBits = 0, kMiddleBits = kBins, kHighBits = 2 * kBins, kCount = 3 * kBins };
 struct Shared {
     union {
@@ -32,15 +33,15 @@ struct Shared {
             union {
                 u32 histogram[4 * kBins]; // shared memory adds 32 bits natively
                 struct {
-                    u64 above[kMost]; // of few: the weight of the better ones
-                    u32 rank[kMost];  // their number
+                    u64 above[kMost]; // for each candidate: the weight of the better ones
+                    u32 rank[kMost];  // and their number
                     u32 listed[kMost]; // groups to look into
                 };
             };
         };
-        struct { // before that: of one chunk
-            u32 count[kChunk]; // in the output
-            u32 seen[kChunk / 32]; // in the prompt
+        struct { // used earlier, for one chunk
+            u32 count[kChunk]; // how often each id occurs in the output
+            u32 seen[kChunk / 32]; // whether it occurs in the prompt, a bit per id
         };
     };
     u64 chunk_mass[kChunks], part[kWarps], sum, found;
@@ -50,13 +51,13 @@ struct Shared {
     Row row;
 };
 
-// The same for every function: a call need not pass it, and its addresses are constants.
+// All functions use this one block. Calls need not pass it, and its addresses are constants.
 INLINE Shared &shared()
 {
     __shared__ Shared s;
     return s;
 }
-INLINE float *groups() // [kGroups] the groups' maxima; each is used by its thread alone
+INLINE float *groups() // [kGroups] the groups' maxima; only the thread of a group uses its entry
 {
     extern __shared__ __align__(16) float group[];
     return group;
@@ -64,7 +65,7 @@ INLINE float *groups() // [kGroups] the groups' maxima; each is used by its thre
 
 // ---- logits ----
 
-INLINE u32 key_of(float f) // rising with the value; 0 and -0 are equal
+INLINE u32 key_of(float f) // keys rise with the value; 0 and -0 have the same key
 {
     u32 u = __float_as_uint(f + 0.f);
     return u ^ (u >> 31 ? 0xffffffffu : 0x80000000u);
@@ -76,7 +77,7 @@ INLINE float value_of(u32 key)
 }
 INLINE i32 id_of(u64 ranked) { return (i32)~(u32)ranked; }
 
-// A NaN if there is one.
+// NaN if an operand is NaN.
 INLINE float max_nan(float a, float b)
 {
     float m;
@@ -84,8 +85,8 @@ INLINE float max_nan(float a, float b)
     return m;
 }
 
-// Logits are read once or twice and may have been changed by this kernel: L2 only. Volatile, so that
-// the loads are issued before it is known whether they must be repeated (stream).
+// Logits are read once or twice, and this kernel may have changed them, so they are cached in L2 only. The load is
+// volatile, so that it is issued before the kernel knows whether it must be repeated (stream).
 INLINE float4 load_logits(const float *p)
 {
     float4 v;
@@ -95,7 +96,7 @@ INLINE float4 load_logits(const float *p)
     return v;
 }
 
-// Ids at .. at + 3; -infinity beyond the vocabulary.
+// Loads the logits of ids at .. at + 3; -infinity beyond the vocabulary.
 INLINE float4 load4(const float *x, i32 at)
 {
     float4 v = make_float4(-kInfinity, -kInfinity, -kInfinity, -kInfinity);
@@ -125,7 +126,7 @@ INLINE Group load_group(const float *x, i32 chunk)
     return g;
 }
 
-// f(value, id) for four logits.
+// Calls f(value, id) for four logits.
 template <class F> INLINE void each_of(const float4 &v, i32 id, F f)
 {
     f(v.x, id);
@@ -138,12 +139,14 @@ INLINE float smallest(const float4 &v) { return min(min(v.x, v.y), min(v.z, v.w)
 
 // ---- weights ----
 
-// exp2((x - base) scale - exponent) in units of 2^-39, rounded to nearest: the high part in units of 2^-17,
-// the rest of it (exact) in units of 2^-39, both by adding a number whose last bit is the unit.
-// Sums of up to 500 of each fit.
+// The weight of a logit x is exp2((x - base) scale - exponent) in units of 2^-39, rounded to nearest. It is made of
+// two integers: the high part in units of 2^-17, and the rest, which is exact, in units of 2^-39. Adding a float whose
+// last bit has the size of the unit rounds to that unit. Sums of up to 500 of each part fit.
+// Usually the base is 0, and the exponent is the largest x times scale, rounded up to an integer. In cold rows (see
+// mass_of_row) the base is the largest x and the exponent is 0.
 struct Mass {
-    float scale, base, exponent; // the base is 0 and the exponent an integer, the largest x scale
-};                               // rounded up; or for cold rows the base is the largest x
+    float scale, base, exponent;
+};
 constexpr float kHigh = 96.f, kLow = 1.5f / 65536.f;
 INLINE void add_mass(const Mass &m, float x, u32 &highs, u32 &lows)
 {
@@ -162,7 +165,7 @@ INLINE Mass mass_below(float scale, float top)
 {
     return {scale, 0.f, top == -kInfinity ? 0.f : ceilf(top * scale)};
 }
-// A cold row: x scale has no fraction left in fp32.
+// A row is cold if its temperature is so low that x times scale has no fraction left in fp32.
 INLINE Mass mass_of_row(float scale, float top)
 {
     if (fabsf(top) * scale < 4194304.f)
@@ -171,7 +174,7 @@ INLINE Mass mass_of_row(float scale, float top)
 }
 // ---- sums ----
 
-// The sum of what the threads below have, and of what all have.
+// Sums of a value over the threads of the CTA: over those with a lower index than this one, and over all.
 struct Sums {
     u64 below, all;
 };
@@ -200,7 +203,7 @@ __noinline__ static Sums sum_below(u64 mine)
 
 // ---- passes over the row ----
 
-struct Place { // in the order of the row: larger logits first, then lower ids
+struct Place { // a place in the order of the row: larger logits first, then lower ids
     float value;
     i32 id;
 };
@@ -211,12 +214,12 @@ INLINE bool reaches(float x, i32 id, const Place &p)
 INLINE Place place_of(u64 ranked) { return {value_of((u32)(ranked >> 32)), id_of(ranked)}; }
 INLINE Place whole_row() { return {-kInfinity, VOCAB - 1}; }
 
-// What an id weighs in the pass at hand.
+// How ids are weighed in one pass.
 struct Weights {
     Mass mass;
-    Place from; // what does not reach it weighs nothing
-    u64 least;  // less mass than this is none
-    bool tie;   // only equals of `from` weigh, and 1
+    Place from; // ids behind this place weigh 0
+    u64 least;  // smaller weights count as 0
+    bool tie;   // logits equal to that of `from` weigh 1, all others 0
 };
 INLINE u64 weigh(const Weights &w, float x, i32 id)
 {
@@ -226,7 +229,8 @@ INLINE u64 weigh(const Weights &w, float x, i32 id)
     return mass >= w.least ? mass : 0;
 }
 
-// What the stream found, in units of 2^(exponent - 39): the sum. s->chunk_mass: each chunk's.
+// Returns the sum of the weights that the stream found, in units of 2^(exponent - 39), and sets s->chunk_mass to the
+// weight of each chunk.
 __noinline__ static u64 weigh_chunks(int which, float exponent)
 {
     Shared *s = &shared();
@@ -244,7 +248,7 @@ __noinline__ static u64 weigh_chunks(int which, float exponent)
     return total;
 }
 
-// The same by a pass over the row, for any weights.
+// The same for any weights, by a pass over the row.
 __noinline__ static u64 weigh_row(const Weights &w)
 {
     Shared *s = &shared();
@@ -275,15 +279,15 @@ __noinline__ static u64 weigh_row(const Weights &w)
     return total;
 }
 
-// The sum of the whole row.
+// The weight of the whole row.
 INLINE u64 weigh_all(int which, const Mass &m)
 {
     return m.base == 0.f ? weigh_chunks(which, m.exponent)
                          : weigh_row({m, whole_row(), 0, false});
 }
 
-// The first id at which the running sum of weights, by rising ids, exceeds `at`, which is below
-// the total; s->chunk_mass has these weights. `own`: a chunk has its own exponent.
+// The first id at which the running sum of weights, in rising order of ids, exceeds `at`, which is smaller than the
+// total. s->chunk_mass must hold the same weights. `own`: each chunk has an exponent of its own.
 __noinline__ static i32 locate(Weights w, u64 at, bool own)
 {
     Shared *s = &shared();
@@ -318,16 +322,17 @@ __noinline__ static i32 locate(Weights w, u64 at, bool own)
     return s->id;
 }
 
-// ---- few ----
+// ---- the few ----
 
-// Which logits: those that reach a place, and whose code (below) and key begin with these bits.
+// Selects the logits that reach a place and whose code (below) and key begin with these bits.
 struct Range {
     Place from;
     u32 code_mask, code, key_mask, key;
 };
 
-// 20 bits that rise with the distance from the top: of the logarithm of a weight; or where ids count alike, of the
-// distance itself, 64 bins of 16 bits and more an octave from 2^-8 to 2^8.
+// A logit's code has 20 bits and rises with its distance from the largest logit. It is made of the logarithm of the
+// weight, or, if all ids count the same (`ones`), of the upper bits of the distance itself, as a float from 2^-8 to
+// 2^8: 4 bits of exponent, 16 of mantissa. Its upper 10 bits then are bins, 64 per octave.
 struct Code {
     Mass mass;
     float top;
@@ -348,7 +353,7 @@ INLINE bool within(const Code &c, const Range &r, float x, i32 id)
            (key_of(x) & r.key_mask) == r.key;
 }
 
-// Whether some of the four may be within: codes rise as logits fall.
+// Whether any of the four may be within the range. Codes rise as logits fall.
 INLINE bool may_be_within(const Code &c, const Range &r, const float4 &v)
 {
     float best = largest(v);
@@ -358,8 +363,8 @@ INLINE bool may_be_within(const Code &c, const Range &r, const float4 &v)
            (code_of(c, smallest(v)) & r.code_mask) >= r.code;
 }
 
-// The range's logits into s->few, in no order; how many there are, perhaps more than kMost. Groups that may hold
-// some are listed first, so that the loads from L2 go out together.
+// Copies the range's logits to s->few, in no order, and returns how many there are. If that is more than kMost, some
+// are missing in s->few. The groups that may hold some are listed first, so that the loads from L2 are issued together.
 __noinline__ static i32 gather(const Range &r, const Code &c)
 {
     Shared *s = &shared();
@@ -383,7 +388,7 @@ __noinline__ static i32 gather(const Range &r, const Code &c)
         }
     }
     __syncthreads();
-    bool listed = s->n_listed <= kMost; // else through the whole row
+    bool listed = s->n_listed <= kMost; // if not, the whole row is searched
     i32 loads = listed ? s->n_listed * VECTORS : (VOCAB + 3) / 4;
     auto id_at = [&](i32 i) {
         u32 group = listed ? s->listed[i / VECTORS] : 0;
@@ -414,7 +419,7 @@ __noinline__ static i32 gather(const Range &r, const Code &c)
     return s->n;
 }
 
-// Of each of n few: its weight (ones: 1), and number and weight of the better ones.
+// Computes for each of the n candidates its weight (with `ones`: 1), and the number and the weight of the better ones.
 __noinline__ static void compare(i32 n, const Mass &m, bool ones)
 {
     Shared *s = &shared();
@@ -441,8 +446,8 @@ __noinline__ static void compare(i32 n, const Mass &m, bool ones)
 
 // ---- selection ----
 
-// The first bin at which the running sum, begun at `above`, reaches `rank` (the last one if none does): s->bin,
-// s->sum without it, s->n logits in it.
+// Finds the first bin at which the running sum, which starts at `above`, reaches `rank` (the last bin if none does).
+// Sets s->bin to the bin, s->sum to the sum before it, and s->n to the number of logits in it.
 __noinline__ static void find_bin(u64 above, u64 rank, bool ones)
 {
     constexpr int kEach = kBins / THREADS;
@@ -471,7 +476,8 @@ __noinline__ static void find_bin(u64 above, u64 rank, bool ones)
     __syncthreads();
 }
 
-// One pass of select: the histogram of the range's logits over 10 bits of the code (pass 0, 1) or 8 of the key.
+// One pass of select: makes the histogram of the range's logits over 10 bits of the code (passes 0 and 1) or over 8
+// bits of the key (passes 2 to 5).
 INLINE void count_bins(const Weights &w, const Code &c, const Range &r, int pass)
 {
     constexpr int kAhead = 4;
@@ -523,9 +529,13 @@ INLINE void count_bins(const Weights &w, const Code &c, const Range &r, int pass
     __syncthreads();
 }
 
-// The place at which the weights of all better ones fall short of `rank`, and with it reach it. `ones`: what
-// reaches w.from weighs 1. The last place if none reaches it: the stream's sums, of which a rank is a share, are finer
-// than those of single weights, and may be larger.
+// Finds the first place in the row's order at which the running sum of weights reaches `rank`. With `ones`, each logit
+// that reaches w.from weighs 1. Returns the last place if the sum never reaches `rank`. That can happen because a rank
+// is a share of the stream's sums, which are finer than sums of single weights and may be larger.
+//
+//   1. make a histogram of the range, find the bin in which `rank` is reached, and narrow the range to that bin
+//   2. repeat until the bin has at most kMost logits, or all bits are used: then its logits are all equal
+//   3. compare the logits of the bin with each other; or count the equal ones by rising ids
 __noinline__ static Place select(const Weights &w, u64 rank, bool ones)
 {
     Shared *s = &shared();
@@ -550,11 +560,11 @@ __noinline__ static Place select(const Weights &w, u64 rank, bool ones)
             r.key |= (255 - bin) << shift;
             r.key_mask |= 255u << shift;
         }
-        if (n <= kMost) // comparing them is quicker than another pass
+        if (n <= kMost) // comparing them is faster than another pass
             break;
     }
     i32 n = gather(r, c);
-    if (n > kMost) { // all equal: the first so many of them
+    if (n > kMost) { // all are equal: take the first ones of them
         float value = value_of(r.key);
         u64 each = ones ? 1 : max(mass_of(w.mass, value), 1ull);
         Weights ties = {w.mass, {value, 0}, 0, true};
@@ -564,7 +574,7 @@ __noinline__ static Place select(const Weights &w, u64 rank, bool ones)
     compare(n, w.mass, ones);
 #pragma unroll 1
     for (i32 i = threadIdx.x; i < n; i += THREADS) {
-        bool last = s->rank[i] == n - 1; // if none reaches it
+        bool last = s->rank[i] == n - 1; // for the case that none reaches `rank`
         u64 before = above + s->above[i], with = before + s->few[i].weight;
         if ((before < rank && with >= rank) || (last && with < rank))
             s->found = s->few[i].ranked;

@@ -1,6 +1,6 @@
 // y[t, i] = act(x[t, i]) * x[t, n + i]     x [tokens, 2 n] bf16, y [tokens, n] bf16
 //
-// Grid: one thread a vector of VEC outputs. Bytes: 6 n a token; bound by memory.
+// Grid: one thread for each vector of VEC outputs. Bytes: 6 n per token; bound by memory.
 // Template: N, VEC (8 or 1), GELU.
 #include "silu_mul_params.h"
 

@@ -1,11 +1,12 @@
-/* Linears on cuBLASLt (device/cublaslt.h): which it can compute, and which it should.
+/* Linears on cuBLASLt (device/cublaslt.h): which calls it can compute, and which it should.
  *
- * A pair is two launches there: gate and up as one product into the workspace, rounded to bf16, and
- * silu_mul behind it. Biases stay ours (cublaslt.c says why), and so do weights too small to have
- * been measured.
+ * With the library a pair takes two launches: gate and up as one product into the workspace,
+ * rounded to bf16, and then silu_mul. Our own kernels run calls with a bias (cublaslt.c says why),
+ * and weights that are smaller than those that were measured.
  *
- * Measured on one H200 (cuBLASLt 13.1, `gpu_kernels --only cublaslt`), microseconds of ours / the
- * library's: up to 256 tokens the period in a graph, beyond that single launches behind a flush.
+ * Measured on one H200 (cuBLASLt 13.1, `gpu_kernels --only cublaslt`), microseconds of our kernels
+ * / the library's: up to 256 tokens the period in a graph, beyond that single launches after a
+ * flush.
  *
  *   tokens          64           128          256          512          2048          8192
  *   0.6B o       4.3 / 5.7    7.0 / 6.4   10.2 / 7.4   16.4 / 11.6  22.4 / 22.8   69.8 / 65.0
@@ -19,7 +20,8 @@
  *   14B gate+up  105 / 94.9   121 / 98.8   181 / 144    274 / 242   1074 / 1123   4554 / 4451
  *
  * (The library's gate+up is without the activation: silu_mul adds 2 to 7 us up to 256 tokens.) At
- * 192 tokens, a tile and a half of ours, it is twice as fast; from 2048 on both are bound alike. */
+ * 192 tokens, which is one and a half of our tiles, the library is twice as fast. From 2048 tokens
+ * on both reach the same limit. */
 #include "device/cublaslt.h"
 
 #include <stdlib.h>
@@ -32,7 +34,7 @@
 #include "ops/linear/linear_impl.h"
 #include "ops/silu_mul/silu_mul.h"
 
-/* Numbers of weights, and the shortest rows. */
+/* Limits: numbers of weights (rows x columns), and the shortest rows. */
 enum {
     LEAST = CUBLASLT_LEAST,
     LARGE = 16 << 20,
@@ -40,7 +42,7 @@ enum {
     LEAST_COLS = CUBLASLT_LEAST_COLS
 };
 
-/* 16-byte vectors everywhere, which its kernels for Hopper want. */
+/* Whether all rows are 16-byte vectors, which the library's kernels for Hopper need. */
 static bool aligned_rows(const vt_tensor *t)
 {
     return (uintptr_t)t->data % 16 == 0 && t->row_stride * vt_dtype_get(t->dtype)->bytes % 16 == 0;
@@ -55,7 +57,8 @@ bool linear_cublaslt_computes(const linear_args *a)
            (!a->residual || (aligned_rows(a->residual) && a->y->dtype == VT_BF16));
 }
 
-/* Of numbers of tokens that may be padded to each other (exec/cuda_step.c), and coarser beyond. */
+/* Rounds a number of tokens up to its bucket: up to 1,024 to the sizes that steps are padded to
+ * (exec/cuda_step.c), beyond that to coarser ones. */
 static int32_t bucket_of(int64_t tokens)
 {
     return (int32_t)(tokens <= 32     ? 32
@@ -102,7 +105,8 @@ static vt_status run_product(const linear_args *a, const vt_lane *lane, int32_t 
     return vt_cublaslt_run(lane->cuda, &p, lane->workspace, ran);
 }
 
-/* Gate and up for a whole bucket lie behind the library's part of the workspace, if they fit. */
+/* Computes a pair. Gate and up of a whole bucket lie behind the library's part of the workspace, if
+ * they fit there; *ran says whether they did. */
 static vt_status run_pair(const linear_args *a, const vt_lane *lane, int32_t bucket, bool *ran)
 {
     size_t bytes = (size_t)bucket * (size_t)a->w->rows * 2;
@@ -122,8 +126,8 @@ static vt_status run_pair(const linear_args *a, const vt_lane *lane, int32_t buc
     return silu_mul_cuda_impl.run(&act, lane);
 }
 
-/* Where the library has no algorithm, or collects (it is warmed then), a GEMM of ours runs, or is
- * noted, all the same. */
+/* Runs our own GEMM: if the library has no algorithm for the call, and in a dry run, so that the
+ * kernel is compiled for that case. */
 static vt_status run_own(const linear_args *a, const vt_lane *lane)
 {
     vt_lane own = *lane;
@@ -146,7 +150,8 @@ vt_status linear_cublaslt_run(const void *args, const vt_lane *lane)
     return ran ? VT_OK : run_own(a, lane);
 }
 
-/* The library chooses tiles and CTAs: one item, and its own words for the rest. */
+/* The library chooses tiles and CTAs itself, so this describes one item and what the library says
+ * about its choice. */
 void linear_cublaslt_describe(const void *args, const vt_target *t, const vt_size *size,
                               vt_cut *out)
 {

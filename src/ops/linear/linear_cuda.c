@@ -1,25 +1,27 @@
-/* linear's CUDA rows: which kernel family computes a product, by the number of tokens.
+/* linear's rows for CUDA. The number of tokens decides which kernel family computes a product:
  *
  *   BF16 weights
- *     ordered      linear_ordered.cu, only with --deterministic: a few tokens as the GEMMs sum them
- *     small        linear_small.cu, up to 16 tokens: the weights stream through once, tokens ride
- *                  along (up to 32 before Hopper, where cols <= 4096)
- *     cublaslt     the library, where it is there and was measured to be faster (linear_cublaslt.c)
+ *     ordered      linear_ordered.cu, only with --deterministic: a few tokens, in the GEMMs' order
+ *                  of sums
+ *     small        linear_small.cu, up to 16 tokens: the weights are read once for all of them (up
+ *                  to 32 tokens before Hopper, if cols <= 4096)
+ *     cublaslt     the library, if it is installed and was measured to be faster
+ *                  (linear_cublaslt.c)
  *     split_sm90   gemm_split_sm90.cu: tens of tokens, K split over a cluster (linear_sm90.c)
  *     gemm_sm90    gemm_sm90.cu: hundreds of tokens, persistent
- *     gemm_sm80    gemm_sm80.cu: any number beyond a few, before Hopper
+ *     gemm_sm80    gemm_sm80.cu: more than a few tokens, before Hopper
  *   quantised and FP8 weights in tiles (linear_quant.h, linear_quant_cuda.c)
- *     passes       linear_quant.cu, 32 tokens a pass
- *     panels       quant_panel.cu writes rows of the weight as BF16, a GEMM of the above reads them
+ *     passes       linear_quant.cu, 32 tokens per pass
+ *     panels       quant_panel.cu writes rows of the weight as BF16, one of the GEMMs reads them
  *   any            linear_any.cu: BF16 rows that are not whole 16-byte vectors
  *
  * BF16 weights lie in device memory as one dense matrix [rows, cols], the parts one after the
  * other.
  *
- * Deterministic: a row's sum must be taken in the same order whatever else is in the batch, so that
- * order is the weight's (linear_order.cuh: the number of segments depends on its shape alone), and
- * rows that keep it are chosen by the number of tokens as above: `ordered` for a few, the GEMMs
- * with a CTA, or a turn of their loop, for every segment. */
+ * Deterministic programs: a token's sum must have the same order whatever else is in the batch. So
+ * the weight decides the order (linear_order.cuh: the number of segments depends on its shape
+ * alone). Among the rows that keep this order the number of tokens decides as above: `ordered` for
+ * a few tokens, else the GEMMs, with one CTA or one turn of their loop for every segment. */
 #include "ops/linear/linear.h"
 
 #include "base/err.h"
@@ -28,9 +30,9 @@
 #include "ops/linear/linear_impl.h"
 #include "ops/linear/linear_pack_cuda.h"
 
-/* Tokens up to which linear_ordered.cu beats the split GEMM, measured on an H200: two tiles of 8
- * where every row is one warp's, one elsewhere (16 x 4096 x 12288: 67 us there, 43 in the GEMM;
- * 16 x 24576 x 4096: 58 and 80). */
+/* The number of tokens up to which linear_ordered.cu beats the split GEMM, measured on an H200: two
+ * tiles of 8 tokens if a weight has one segment (16 x 24576 x 4096: 58 us, the GEMM takes 80), else
+ * one tile (16 x 4096 x 12288: 67 us, the GEMM takes 43). */
 enum { ORDERED_TOKENS = 16, ORDERED_TOKENS_SPLIT = 8 };
 
 static bool fits_common(const linear_args *a)
@@ -99,7 +101,7 @@ static bool tiles_supports(const void *args, const vt_target *t, const vt_size *
 
 static bool panels_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
-    const linear_args *a = args; /* a pair's biases would have to be cut like its rows */
+    const linear_args *a = args; /* a pair's bias would have to be cut like its rows */
     return tiles_supports(a, t, upto) && !(a->epilogue != LINEAR_NONE && a->bias);
 }
 

@@ -1,4 +1,4 @@
-/* What the files of linear's CUDA implementation share (linear_cuda.c tells who does what). */
+/* What the files of linear's CUDA implementation share (linear_cuda.c says what each does). */
 #ifndef VT_OPS_LINEAR_CUDA_H
 #define VT_OPS_LINEAR_CUDA_H
 
@@ -7,10 +7,11 @@
 #include "ops/linear/linear_pack_cuda.h"
 #include "ops/linear/linear_params.h"
 
-/* The GEMMs' partial sums, the library's workspace, a pair before its activation, panels. */
+/* The workspace holds partial sums of the GEMMs, the library's workspace, pairs before their
+ * activation, and panels. */
 enum { LINEAR_WORKSPACE = 64 << 20 };
 
-/* 0 none, 1 silu, 2 gelu */
+/* The kernels' PAIR: 0 no pair, 1 silu, 2 gelu */
 static inline int32_t linear_pair(const linear_args *a)
 {
     return a->epilogue == LINEAR_SWIGLU ? 1 : a->epilogue == LINEAR_GEGLU ? 2 : 0;
@@ -21,8 +22,8 @@ static inline int32_t linear_outputs(const linear_args *a)
     return (int32_t)(a->epilogue == LINEAR_NONE ? a->w->rows : a->w->rows / 2);
 }
 
-/* What a call's workspace will have: the target's, or while that is being decided what it asks
- * for. */
+/* The size of a call's workspace: the target's, or, while that is not decided yet, the size that
+ * the call asks for. */
 static inline size_t linear_workspace_bytes(const vt_target *t)
 {
     return t->workspace_bytes ? t->workspace_bytes : (size_t)LINEAR_WORKSPACE;
@@ -30,8 +31,8 @@ static inline size_t linear_workspace_bytes(const vt_target *t)
 
 linear_params linear_params_of(const linear_args *a);
 
-/* run() for `most` tokens at a time: the order of sums of a small kernel is the same for any number
- * of tokens, and the weights are read once for each piece. */
+/* Calls run() for `most` tokens at a time. The weights are read once for each piece. The order of a
+ * small kernel's sums is the same for any number of tokens, so cutting changes no result. */
 vt_status linear_in_pieces(const linear_args *a, const vt_lane *lane, int32_t most,
                            vt_status (*run)(const linear_args *piece, const vt_lane *lane));
 
@@ -59,15 +60,16 @@ void linear_quant_panels_describe(const void *args, const vt_target *t, const vt
 int32_t linear_small_tokens(const linear_args *a);
 vt_status linear_small_run(const void *args, const vt_lane *lane);
 vt_status linear_ordered_run(const void *args, const vt_lane *lane);
-/* Deterministic: the segments that a row of the weight is summed in (linear_order.cuh), whatever
- * the number of tokens. Depends on the weight's shape alone. */
+/* Deterministic programs: the number of segments in which a row of the weight is summed
+ * (linear_order.cuh). It depends on the weight's shape alone, not on the number of tokens. */
 int32_t linear_segments(const linear_args *a);
 
 /* The GEMM that the card would choose for these BF16 weights and this many tokens. */
 vt_status linear_gemm_run(const linear_args *a, const vt_lane *lane);
 vt_status linear_gemm_sm80_run(const void *args, const vt_lane *lane);
 
-/* linear_sm90.c: wgmma and TMA need level 90, 16-byte rows, and a pair without a bias. */
+/* linear_sm90.c. Whether its kernels can run the call: they need level 90 for wgmma and TMA, rows
+ * of 16-byte vectors, and pairs without a bias. */
 bool linear_sm90_fits(const linear_args *a, const vt_target *t);
 bool linear_split_fits(const linear_args *a, int64_t tokens);
 bool linear_split_suits(const linear_args *a, const vt_target *t, int64_t tokens);
@@ -76,9 +78,9 @@ vt_status linear_gemm_sm90_run(const void *args, const vt_lane *lane);
 /* Whether the persistent kernel's tiles leave less than a tenth of the SMs' time idle. */
 bool linear_sm90_fills(int64_t tokens, int64_t columns, bool pair, int32_t sms);
 
-/* On Hopper the split GEMM and cuBLASLt take over where a third tile of tokens would start in
- * linear_small.cu: qwen3-8b on an H200, 32 sequences, 3,360 tokens/s there and 4,030 here; 16
- * sequences, 2,570 and 2,030. */
+/* On Hopper linear_small.cu runs up to two tiles of 8 tokens, and the split GEMM and cuBLASLt take
+ * over beyond. Tokens/s of qwen3-8b on an H200 with linear_small.cu and with these: 16 sequences
+ * 2,570 and 2,030; 32 sequences 3,360 and 4,030. */
 enum { LINEAR_SMALL_TOKENS = 16 };
 
 /* linear_cublaslt.c */
@@ -87,21 +89,21 @@ bool linear_cublaslt_suits(const linear_args *a, const vt_target *t, int64_t tok
 vt_status linear_cublaslt_run(const void *args, const vt_lane *lane);
 
 /* linear_quant_cuda.c: weights in quantised tiles. */
-enum { LINEAR_PASSES_TOKENS = 64 }; /* up to so many in passes, beyond in panels */
+enum { LINEAR_PASSES_TOKENS = 64 }; /* passes up to this number of tokens, panels beyond */
 bool linear_quant_supports(const vt_weight *w);
 vt_status linear_quant_passes_run(const void *args, const vt_lane *lane);
 vt_status linear_quant_panels_run(const void *args, const vt_lane *lane);
-/* How a kernel of quant_rows.cuh runs: its template parameters and its launch. `many`: groups of
- * rows enough to fill an SM with CTAs of few warps; it decides the order of sums, so it is of the
- * weight's shape alone. */
+/* How a kernel of quant_rows.cuh runs: its template parameters and its launch. `many` says that
+ * there are enough groups of rows to fill an SM with CTAs of few warps. It decides the order of
+ * sums, so it must depend on the weight's shape alone. */
 typedef struct linear_quant_form {
-    int32_t warps, slots, tiles, stages, resident; /* resident: CTAs an SM */
+    int32_t warps, slots, tiles, stages, resident; /* resident: CTAs per SM */
     uint32_t shared_bytes;
 } linear_quant_form;
 
 linear_quant_form linear_quant_form_of(const vt_weight *w, int64_t tokens, bool many, bool half,
                                        const vt_target *t);
-/* What a run moves beyond the card's compulsory bytes. */
+/* The bytes that a run moves beyond the card's compulsory ones. */
 vt_cost linear_quant_passes_extra(const void *args, const vt_batch *batch);
 vt_cost linear_quant_panels_extra(const void *args, const vt_batch *batch);
 

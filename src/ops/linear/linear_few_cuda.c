@@ -8,12 +8,12 @@
 #include "ops/cut.h"
 #include "ops/linear/linear_impl.h"
 
-/* Segments: with tiles of 64 weight rows at least so many CTAs stream a weight, if its rows are
- * long enough to give each of them two steps of 64 columns. */
+/* A weight has enough segments that, with tiles of 64 weight rows, at least ORDERED_CTAS CTAs
+ * stream it, if its rows are long enough to give each of them two steps of 64 columns. */
 enum { ORDERED_CTAS = 99, MAX_SEGMENTS = 8, ORDERED_TOKENS_MOST = 16 };
 
-/* linear_small.cu takes this many tokens at once: with long rows the loop over K keeps so many
- * loads in flight that four tiles of tokens do not fit the registers. */
+/* The number of tokens that linear_small.cu takes at once. With long rows its loop over K keeps so
+ * many loads in flight that the registers have no room for four tiles of tokens. */
 int32_t linear_small_tokens(const linear_args *a) { return a->w->cols > 4096 ? 16 : 32; }
 
 linear_params linear_params_of(const linear_args *a)
@@ -31,8 +31,8 @@ linear_params linear_params_of(const linear_args *a)
                            .scale = a->scale};
 }
 
-/* Rows of the weight for a CTA: a pair's gate and up are 16, else 16 outputs or, where these would
- * be too few CTAs, 8. */
+/* A CTA takes 16 rows of the weight: 8 of gate and 8 of up for a pair, else 16 outputs; with `half`
+ * 8 outputs, which gives twice as many CTAs. */
 static cuda_launch few_launch(const linear_args *a, jit_spec spec, bool half, int32_t warps)
 {
     bool pair = linear_pair(a) != 0;
@@ -89,12 +89,12 @@ vt_status linear_in_pieces(const linear_args *a, const vt_lane *lane, int32_t mo
     return VT_OK;
 }
 
-/* A few tokens as the GEMMs would compute them. */
+/* The launch of linear_ordered.cu: few tokens with the GEMMs' order of sums. */
 static cuda_launch ordered_launch_of(const linear_args *a, const vt_target *t, int64_t tokens)
 {
     int32_t k = (int32_t)a->w->cols, warps = linear_segments(a), pair = linear_pair(a);
     int32_t tiles = tokens <= 8 ? 1 : 2;
-    /* half as many rows a CTA where that many warps would leave memory idle */
+    /* half as many rows per CTA if there are too few warps to keep memory busy */
     bool half = !pair && linear_outputs(a) / 16 * warps < 6 * t->sm_count;
     jit_spec spec = JIT_SPEC("linear_ordered.cu", "linear_ordered", {"k", k}, {"warps", warps},
                              {"tiles", tiles}, {"half", half}, {"pair", pair},
@@ -110,7 +110,7 @@ static vt_status run_ordered(const linear_args *a, const vt_lane *lane)
     return vt_cuda_launch(lane->cuda, &l, &p, sizeof p);
 }
 
-/* The cut of a launch for up to `most` tokens, which is repeated until all have had their turn. */
+/* Describes a launch for up to `most` tokens, which is repeated until all tokens are computed. */
 void linear_cut_pieces(const linear_args *a, const vt_size *size, int32_t most, vt_cut *out)
 {
     int64_t tokens = vt_size_rows(a->x, size), pieces = vt_ceil_div(tokens, most);

@@ -1,4 +1,4 @@
-/* The launch of gemm_sm80.cu: 64 or 128 x 128 tiles, split over K where tiles are fewer than
+/* The launch of gemm_sm80.cu: tiles of 64 or 128 x 128, with K split if there are fewer tiles than
  * SMs. */
 #include "ops/linear/linear_cuda.h"
 
@@ -7,7 +7,7 @@
 #include "ops/linear/linear_impl.h"
 #include "ops/linear/linear_params.h"
 
-/* Tiles of bm tokens x 128 rows of the weight, K cut into `split` parts of a CTA each. */
+/* Tiles of bm tokens x 128 rows of the weight. K is cut into `split` parts, with a CTA for each. */
 typedef struct gemm_form {
     int32_t bm, split;
     cuda_launch launch;
@@ -15,7 +15,8 @@ typedef struct gemm_form {
 
 enum { BN = 128 };
 
-/* segments: of K in the weight's own order (linear_segments), or 0 for whatever is fastest. */
+/* segments: the number of segments of K that the weight prescribes (linear_segments), or 0 for the
+ * fastest cut. */
 static gemm_form form_of(const linear_args *a, const vt_target *t, int32_t tokens,
                          size_t workspace_bytes)
 {
@@ -32,7 +33,7 @@ static gemm_form form_of(const linear_args *a, const vt_target *t, int32_t token
     while (segments == 0 && split < 8 && tiles * split * 2 <= 2 * sms && steps / (2 * split) >= 4 &&
            2 * split <= room)
         split *= 2;
-    /* in order: a CTA for each segment while that fills no more than the SMs */
+    /* a CTA for each segment, as long as there are at most two CTAs per SM */
     if (segments > 1 && tiles * segments <= 2 * sms && segments <= room)
         split = segments;
     int32_t stages = bm == 128 ? 3 : 4;

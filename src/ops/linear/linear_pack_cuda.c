@@ -1,5 +1,5 @@
-/* Packing weights for a CUDA device (linear_pack_cuda.h). Called by the threads of an upload: each
- * packs some units into pinned memory while earlier ones cross the bus. */
+/* Packing weights for a CUDA device (linear_pack_cuda.h). The threads of an upload call this: each
+ * packs some units into pinned memory while earlier units are copied to the device. */
 #include "ops/linear/linear_pack_cuda.h"
 
 #include <string.h>
@@ -12,8 +12,8 @@ static bool in_tiles(const vt_weight *w) { return linear_quant_type(w->dtype, w-
 
 /* ---- dense ---- */
 
-/* Columns dequantised at a time: a whole row would need an allocation, and this is a multiple of
- * every type's block and of the blocks of FP8 scales. */
+/* The number of columns that are dequantised at a time. A whole row would need an allocation. The
+ * number is a multiple of every type's block and of the blocks of FP8 scales. */
 enum { CHUNK = 4096 };
 
 static size_t linear_dense_pack_unit(const vt_weight *w)
@@ -32,7 +32,7 @@ static vt_dtype linear_dense_pack_type(const vt_weight *w)
     return VT_BF16;
 }
 
-/* `at` begins a block of scales. */
+/* Multiplies values of columns [at, at + n) by their scales. `at` must begin a block of scales. */
 static void apply_scale(const vt_tensor *scale, int64_t row, int64_t at, float *values, int64_t n)
 {
     for (int64_t begin = 0; begin < n; begin += LINEAR_SCALE_BLOCK) {
@@ -56,7 +56,7 @@ static void dense_row(const vt_weight *w, int32_t part, int64_t row, uint16_t *o
     }
 }
 
-/* Rows [row, row + n) of one part. BF16 rows without gaps are one copy. */
+/* Packs rows [row, row + n) of one part. BF16 rows without gaps are copied at once. */
 static void dense_rows(const vt_weight *w, int32_t part, int64_t row, int64_t n, uint16_t *out)
 {
     const vt_tensor *t = w->part[part];
@@ -83,7 +83,7 @@ static void linear_dense_pack(const vt_weight *w, int64_t first, int64_t n, void
     }
 }
 
-/* ---- tiles where there are some, else dense ---- */
+/* ---- tiles if the type and width have them, else dense ---- */
 
 static size_t linear_table_pack_bytes(const vt_weight *w)
 {

@@ -10,14 +10,14 @@
 
 #include "ops/op.h"
 
-/* Of linear: tiles where there are some, else dense. Not for rows of odd lengths: kernels read rows
- * 16 bytes at a time. */
+/* The packing of linear's weights: tiles if the type and width have them, else dense. It does not
+ * take rows that are no multiple of 16 bytes, because the kernels read 16 bytes at a time. */
 extern const vt_packing linear_cuda_packing;
-/* Of embed: likewise, rows of any length. */
+/* The packing of embed's table: the same for rows of any length. */
 extern const vt_packing linear_table_packing;
 extern const vt_packing linear_dense_packing;
 
-/* The parts of linear_cuda_packing, for those who want it of fewer weights. */
+/* The functions of linear_cuda_packing, for packings that take fewer weights. */
 size_t linear_cuda_pack_bytes(const vt_weight *w);
 size_t linear_cuda_pack_unit(const vt_weight *w);
 vt_dtype linear_cuda_pack_type(const vt_weight *w);

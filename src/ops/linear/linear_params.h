@@ -15,7 +15,7 @@ typedef struct linear_params {
     const uint16_t *residual; /* linear_any.cu: may be NULL; may be y */
     void *y;
     int32_t x_stride, y_stride, residual_stride, n_tokens;
-    int32_t rows; /* outputs: of a pair, those after the activation */
+    int32_t rows; /* outputs; for a pair their number after the activation */
     float scale;
 } linear_params;
 
@@ -33,7 +33,7 @@ typedef struct gemm_sm80_params {
 
 /* quant_panel.cu */
 typedef struct quant_panel_params {
-    const uint8_t *w[2]; /* the first tile, of gate and of up */
+    const uint8_t *w[2]; /* the first tiles of gate and of up */
     uint16_t *out;
     int32_t rows;
 } quant_panel_params;

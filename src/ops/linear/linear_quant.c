@@ -1,7 +1,7 @@
-/* Packing rows of a file into quantised tiles (linear_quant.h draws them).
+/* Packing rows of a file into quantised tiles (linear_quant.h describes the layout).
  *
- * A row's blocks are first brought to bytes in column order (linear_pack.h), then dealt to the
- * lanes that own them. */
+ * A row's blocks are first unpacked to bytes in column order (linear_pack.h). Then each byte goes
+ * to the place from which its lane reads it. */
 #include "ops/linear/linear_quant.h"
 
 #include <string.h>
@@ -15,7 +15,7 @@ enum { CHUNK = 32, UNIT_CHUNKS = 4, LANES_OF_ROW = 4, SUPER_BYTES = 4 };
 typedef struct quant_form {
     vt_dtype type;
     bool bytes, halves, super;
-    int high_bits, row_scale_bytes; /* of a full unit */
+    int high_bits, row_scale_bytes; /* in a full unit */
 } quant_form;
 
 static quant_form form_of(vt_dtype type)
@@ -108,7 +108,7 @@ static void deal_chunk(const quant_form *f, const uint8_t *quant, int g, int c, 
     for (int q = 0; q < LANES_OF_ROW; q++) {
         int lane = LANES_OF_ROW * g + q;
         if (f->bytes) {
-            int in_group = chunks - c / 2 * 2 == 1 ? 1 : 2; /* chunks beside it in its 16 bytes */
+            int in_group = chunks - c / 2 * 2 == 1 ? 1 : 2; /* chunks that share the lane's bytes */
             uint8_t *to = unit + c / 2 * 512 + lane * in_group * 8 + c % 2 * 8;
             for (int e = 0; e < 8; e++)
                 to[e] = quant[8 * q + e / 4 * 4 + kOrder[e % 4]];
@@ -170,7 +170,7 @@ static void pack_quantised_row(const quant_form *f, const uint8_t *src, int64_t 
             int c = (int)(chunk % UNIT_CHUNKS), n = chunks_of_unit(chunks, u);
             uint8_t *unit = tile + unit_at(f, u), *quant = p.q + CHUNK * i;
             for (int j = 0; f->bytes && j < CHUNK; j++)
-                quant[j] ^= 0x80; /* plain blocks hold q + 128 */
+                quant[j] ^= 0x80; /* the unpacked bytes are q + 128 */
             deal_chunk(f, quant, g, c, n, unit);
             deal_scales(f, &p, i, g, c, n, unit);
         }
@@ -205,7 +205,7 @@ static void pack_fp8_row(const quant_form *f, const uint8_t *src, int64_t cols, 
     }
 }
 
-/* Which row of which part is row g of a tile; false beyond the last row. */
+/* Finds the part and the row that are row g of a tile. False beyond the last row. */
 static bool find_row(const linear_quant_source *s, int64_t tile, int g, int32_t *part, int64_t *row)
 {
     *part = 0;

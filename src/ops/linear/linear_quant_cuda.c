@@ -1,15 +1,17 @@
 /* linear on CUDA for weights in quantised tiles (linear_quant.h).
  *
- *   up to 64 tokens   linear_quant.cu, 32 at a time: the tiles stream through once for each 32
- *   more              quant_panel.cu writes some rows of the weight as BF16 into the end of the
- *                     workspace, the GEMM of BF16 weights makes those columns of y, and so on; the
- *                     GEMM's split-K partials have the workspace's beginning to themselves
- *   deterministic     linear_quant.cu for any number of tokens
+ *   up to 64 tokens   passes: linear_quant.cu for 32 tokens at a time; each pass reads all tiles
+ *   more              panels: quant_panel.cu writes some rows of the weight as BF16 to the end of
+ *                     the workspace, a GEMM for BF16 weights makes those columns of y, and so on
+ *                     with the next rows; the GEMM may use the beginning of the workspace for its
+ *                     split-K partials
+ *   deterministic     passes for any number of tokens
  *
- * Bytes a weight of b: passes cost b for each 32 tokens, a panel b + 2 written + 2 read. By bytes
- * two passes are cheaper than a panel for every type; by time they are about equal, as a pass of 32
- * tokens is bound by its arithmetic. H200, gate+up of 8B as Q4_K, us: 32 tokens 71, 64 145, 128 in
- * panels 164 (BF16: 73, 65, 68). What is missing is a GEMM that dequantises as it goes. */
+ * If a weight has b bytes, passes read b bytes per weight for each 32 tokens; a panel costs b + 2
+ * bytes written + 2 bytes read. Counted in bytes, two passes are cheaper than a panel for every
+ * type. In time they are about equal, because a pass of 32 tokens is bound by its arithmetic. H200,
+ * gate+up of 8B as Q4_K, us: 71 for 32 tokens, 145 for 64, 164 for 128 in panels (BF16 weights: 73,
+ * 65, 68). A GEMM that dequantises as it goes does not exist yet. */
 #include <stdio.h>
 
 #include "base/err.h"
@@ -21,21 +23,21 @@
 #include "ops/linear/linear_quant.h"
 #include "ops/linear/linear_params.h"
 
-/* quant_tile.cuh has these numbers. */
+/* quant_tile.cuh uses these numbers. */
 _Static_assert(VT_FP8_E4M3 == 3 && VT_Q8_0 == 4 && VT_Q4_0 == 5 && VT_Q4_1 == 6 && VT_Q5_0 == 7 &&
                    VT_Q5_1 == 8 && VT_Q4_K == 9 && VT_Q5_K == 10 && VT_Q6_K == 11,
                "the kernels' types");
 
 enum {
     PASS_TOKENS = 32,
-    MAX_WARPS = 8, /* of a CTA */
+    MAX_WARPS = 8, /* in a CTA */
     FEW_WARPS = 4,
     SM_WARPS = 16,
     MAX_STAGES = 8,
-    PADDED_CTAS = 5, /* with more, what an SM does not have left would matter */
+    PADDED_CTAS = 5, /* with more CTAs on an SM, their requests are not padded (see below) */
     PANEL_ALIGN = 1024,
-    PANEL_ROWS = 256,       /* a multiple of every GEMM's tile, so that only the last one is cut */
-    PANEL_BYTES = 32 << 20, /* about what stays in L2 between the two kernels */
+    PANEL_ROWS = 256,       /* a multiple of every GEMM's tile, so only the last tile is cut */
+    PANEL_BYTES = 32 << 20, /* about as much as stays in L2 between the two kernels */
     PANEL_THREADS = 128
 };
 
@@ -46,20 +48,24 @@ bool linear_quant_supports(const vt_weight *w)
            (vt_dtype_get(w->dtype)->block == 1 || w->cols % vt_dtype_get(w->dtype)->block == 0);
 }
 
-/* Warps share pairs of units out: as many as leaves the fewest idle in the last round. */
+/* The warps of a CTA take pairs of units in turn. Returns the number of warps, at most `most`, that
+ * leaves the fewest of them idle in the last round. */
 static int32_t warps_for(int64_t k, int32_t most)
 {
     int32_t pairs = (int32_t)vt_ceil_div(k, 2 * QUANT_UNIT);
     return (int32_t)vt_ceil_div(pairs, vt_ceil_div(pairs, most));
 }
 
-/* CTAs of 16 warps in all an SM, and exactly those: if more fitted, some of the next kernel's would
- * come early, to some SMs more than to others, and as each has its share of the work fixed, the
- * kernel would end late (12 layers and head of 8B as Q4_K, 1 token: 1.11 ms with room for twice as
- * many, 0.77 without). So a CTA asks for more shared memory than its rings need. Rings of 96 KB an
- * SM: with 200 KB Q4_K's gate+up took 20.3 us in place of 17.8, its head 92.6 in place of 89.5, FP8
- * and Q6_K 1 to 7 % more (a graph of 48 calls without programmatic launches): what is wanted later
- * delays what is wanted first. Both at once, 96 KB and the rest unused, has not been measured. */
+/* The form of a launch that fills every SM with CTAs of 16 warps together, and with exactly these.
+ * If more CTAs fitted, some CTAs of the next kernel would start early, on some SMs more than on
+ * others. Each CTA has a fixed share of the work, so that kernel would end late (12 layers and head
+ * of 8B as Q4_K, 1 token: 1.11 ms with room for twice as many CTAs, 0.77 ms without). So a CTA asks
+ * for more shared memory than its rings need.
+ *
+ * The rings have 96 KB per SM. With 200 KB Q4_K's gate+up took 20.3 us instead of 17.8, its head
+ * 92.6 instead of 89.5, and FP8 and Q6_K 1 to 7 % more (a graph of 48 calls without programmatic
+ * launches), because loads that are needed later delay those that are needed first. The two
+ * together, rings of 96 KB and the rest of the memory unused, have not been measured. */
 linear_quant_form linear_quant_form_of(const vt_weight *w, int64_t tokens, bool many, bool half,
                                        const vt_target *target)
 {
@@ -68,11 +74,12 @@ linear_quant_form linear_quant_form_of(const vt_weight *w, int64_t tokens, bool 
                                     : tokens <= 16 ? 2
                                                    : 4};
     vt_dtype type = w->dtype;
-    /* Tensor cores round sums of several slots unlike one slot's (H200: 192 columns of Q4_0, the
-     * last bit), so a deterministic step has one slot for any number of tokens. */
+    /* Tensor cores round sums of several slots differently from sums of one slot (H200: the last
+     * bit, for 192 columns of Q4_0). So a deterministic step has one slot for any number of
+     * tokens. */
     f.slots = type == VT_FP8_E4M3 || tokens > 4 || target->deterministic ? 1 : tokens > 2 ? 2 : 4;
     bool wide = type == VT_Q4_1 || type == VT_Q5_1 || type == VT_Q5_K || type == VT_Q6_K;
-    int32_t sm_warps = f.tiles == 4           ? SM_WARPS / 2 /* what the registers allow */
+    int32_t sm_warps = f.tiles == 4           ? SM_WARPS / 2 /* the registers allow no more */
                        : f.tiles == 2 && wide ? SM_WARPS * 3 / 4
                                               : SM_WARPS;
     f.resident = sm_warps / f.warps;
@@ -85,10 +92,10 @@ linear_quant_form linear_quant_form_of(const vt_weight *w, int64_t tokens, bool 
     return f;
 }
 
-/* One pass over the weight: groups of its rows, dealt to CTAs that stay. */
+/* One pass over the weight: groups of its rows, dealt out to persistent CTAs. */
 typedef struct pass_form {
     linear_quant_form quant;
-    int32_t group_rows; /* outputs of a group */
+    int32_t group_rows; /* outputs in a group */
     int64_t groups;
     cuda_launch launch;
 } pass_form;
@@ -100,7 +107,7 @@ static pass_form pass_form_of(const linear_args *a, const vt_target *t, int64_t 
     bool half = !pair && vt_ceil_div(rows, 16) < sms;
     int32_t group_rows = pair || half ? 8 : 16;
     int64_t groups = vt_ceil_div(rows, group_rows);
-    bool many = 2 * groups >= 5 * sms; /* an SM has 16 warps of them, with 4 a group */
+    bool many = 2 * groups >= 5 * sms; /* 4 warps per group then fill the 16 of an SM */
     linear_quant_form f = linear_quant_form_of(a->w, tokens, many, half, t);
     int64_t room = sms * f.resident;
     return (pass_form){
@@ -152,7 +159,7 @@ static cuda_launch panel_launch_of(const linear_args *a, int32_t n)
         .threads = PANEL_THREADS};
 }
 
-/* Rows [at, at + n) of the weight (of both halves of a pair) as BF16 at `to`. */
+/* Writes rows [at, at + n) of the weight (of both halves of a pair) as BF16 to `to`. */
 static vt_status write_panel(const linear_args *a, const vt_lane *lane, int32_t at, int32_t n,
                              void *to)
 {
@@ -200,7 +207,8 @@ static size_t panel_row_bytes(const linear_args *a)
     return (size_t)a->w->cols * 2 * (linear_pair(a) ? 2 : 1);
 }
 
-/* Outputs that a panel makes: panels of about equal size that fit the workspace. 0: none fits. */
+/* The number of outputs that a panel makes: all panels have about equal size and fit into the
+ * workspace. 0 if no panel fits. */
 static int32_t panel_outputs(const linear_args *a, size_t workspace_bytes)
 {
     int32_t rows = linear_outputs(a);
@@ -223,7 +231,7 @@ vt_status linear_quant_panels_run(const void *args, const vt_lane *lane)
         return vt_fail(&lane->cuda->err, VT_ERR_UNSUPPORTED,
                        "a workspace of %zu bytes does not hold %d rows of %lld columns as BF16",
                        whole, PANEL_ROWS, (long long)a->w->cols);
-    vt_lane gemm = *lane; /* the panel lies behind what the GEMM may use */
+    vt_lane gemm = *lane; /* the panel lies behind the part that the GEMM may use */
     gemm.workspace_bytes = (whole - (size_t)each * panel_row_bytes(a)) / PANEL_ALIGN * PANEL_ALIGN;
     vt_status status = VT_OK;
     for (int32_t at = 0; at < rows && status == VT_OK; at += each)
@@ -232,7 +240,8 @@ vt_status linear_quant_panels_run(const void *args, const vt_lane *lane)
     return status;
 }
 
-/* Panels one after the other, two launches each: the cut is that of the first panel's first. */
+/* Panels run one after the other with two launches each. This describes the first launch of the
+ * first panel. */
 void linear_quant_panels_describe(const void *args, const vt_target *t, const vt_size *size,
                                   vt_cut *out)
 {
@@ -253,7 +262,7 @@ vt_status linear_quant_passes_run(const void *args, const vt_lane *lane)
     return linear_in_pieces(args, lane, PASS_TOKENS, run_pass);
 }
 
-/* Bytes of the tiles beyond the file's. */
+/* How many bytes the tiles have more than the weight has in the file. */
 static int64_t tiles_extra(const vt_weight *w)
 {
     return (int64_t)w->packed_bytes - w->rows * vt_dtype_row_bytes(w->dtype, w->cols);

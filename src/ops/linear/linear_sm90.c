@@ -1,16 +1,18 @@
-/* The launches of gemm_sm90.cu and gemm_split_sm90.cu: which, tiles, stages, tensor maps.
+/* The launches of gemm_sm90.cu and gemm_split_sm90.cu: the choice between them, their tiles, stages
+ * and tensor maps.
  *
- * Hundreds of tokens: the persistent kernel. The width BN of a tile is chosen by a small model: a
- * CTA's time is its number of tiles (a wave is one tile on every SM) times the cost of a tile,
- * which grows with BN but less than in proportion, because a wgmma of 256 columns reads A once
+ * For hundreds of tokens the persistent kernel runs. A small model chooses the width BN of a tile:
+ * a CTA's time is its number of tiles (a wave is one tile on every SM) times the cost of a tile.
+ * That cost grows with BN, but less than in proportion, because a wgmma of 256 columns reads A once
  * where two of 128 read it twice. Measured on an H200 at 8192 x 6144 x 4096: 465, 720, 738 TFLOP/s
  * for BN 64, 128, 256.
  *
- * Tens of tokens: memory decides, so what counts is that enough SMs stream. K is split until the
- * CTAs are three quarters of the SMs (a power of two of at most 8); beyond that a split only adds
- * sums to exchange. Up to 64 tokens this wins for every shape, up to 256 where the persistent
- * kernel would leave most SMs idle. Microseconds on an H200 in chains of launches over weights
- * larger than L2, persistent (its best width) / split 1, 2, 4, 8:
+ * For tens of tokens memory bandwidth decides, so enough SMs must stream weights. K is split, into
+ * a power of two of at most 8 parts, until there are CTAs for three quarters of the SMs. Splitting
+ * further only adds sums to exchange. Up to 64 tokens the split kernel wins for every shape; up to
+ * 256 tokens it wins where the persistent kernel would leave most SMs idle. Microseconds on an H200
+ * in chains of launches over weights larger than L2, persistent (its best width) / split 1, 2, 4,
+ * 8:
  *
  *   64 x 6144 x 4096             26.0 / 22.3  19.0  20.6  25.9     96 tiles: 2
  *   64 x 4096 x 4096             23.2 / 19.1  13.5  16.1  18.7     64 tiles: 2
@@ -36,9 +38,9 @@ enum {
     SHARED_SLACK = 1024,
     STATIC_SHARED = 512,
     MAX_STAGES = 6,
-    SPLIT_COLUMNS = 64,      /* of a tile of the split kernel */
-    SPLIT_SHARED = 96 << 10, /* of its stages: two CTAs an SM */
-    MAX_SPLIT = 8            /* CTAs in a cluster, everywhere */
+    SPLIT_COLUMNS = 64,      /* width of a tile of the split kernel */
+    SPLIT_SHARED = 96 << 10, /* bytes of its stages: an SM has room for two CTAs */
+    MAX_SPLIT = 8            /* CTAs that a cluster may have on every GPU */
 };
 
 static bool aligned_rows(const vt_tensor *t)
@@ -54,7 +56,7 @@ bool linear_sm90_fits(const linear_args *a, const vt_target *t)
            !(pair && (a->bias || a->residual || f32)) && a->w->rows % 2 == 0;
 }
 
-/* Columns of y a tile makes: half its width for pairs. */
+/* The columns of y that a tile makes: half its width for pairs. */
 static int32_t out_columns(int32_t bn, bool pair) { return pair ? bn / 2 : bn; }
 
 static int64_t tiles_of(int64_t tokens, int64_t columns, int32_t bm, int32_t out)
@@ -64,7 +66,7 @@ static int64_t tiles_of(int64_t tokens, int64_t columns, int32_t bm, int32_t out
 
 enum { N_WIDTHS = 3 };
 static const int32_t kWidth[N_WIDTHS] = {256, 128, 64};
-static const int64_t kCost[N_WIDTHS] = {100, 52, 41}; /* of a tile: BN over the measured rate */
+static const int64_t kCost[N_WIDTHS] = {100, 52, 41}; /* of a tile: BN / measured rate */
 
 /* Two sets of accumulators leave no registers for the widest tile. */
 static int first_width(int32_t segments) { return segments > 1 ? 1 : 0; }
@@ -161,7 +163,7 @@ static vt_status launch_width(const linear_args *a, const vt_lane *lane, int32_t
 
 /* ---- few tokens: gemm_split_sm90.cu ---- */
 
-/* How a weight is cut for some number of tokens. */
+/* How the split kernel cuts a weight for a number of tokens. */
 typedef struct split_tile {
     int32_t bm, split;
     bool suits; /* false: the persistent kernel is faster */
@@ -169,7 +171,8 @@ typedef struct split_tile {
 
 enum { SPLIT_TOKENS = 256 };
 
-/* `segments`: in order, or 0: as many parts as make enough SMs stream. */
+/* Deterministic programs have as many parts as the weight has segments (linear_segments), others
+ * as many as make enough SMs stream. */
 static split_tile split_of(const linear_args *a, const vt_target *target, int64_t tokens)
 {
     bool pair = a->epilogue != LINEAR_NONE;
@@ -182,10 +185,10 @@ static split_tile split_of(const linear_args *a, const vt_target *target, int64_
     else
         while (t.split < MAX_SPLIT && 4 * tiles * t.split < 3 * sms && steps >= 4 * t.split)
             t.split *= 2;
-    if (t.bm == 128 && t.split < (pair ? 2 : 4)) /* gemm_sm90.cu has no narrow tiles of pairs */
+    if (t.bm == 128 && t.split < (pair ? 2 : 4)) /* gemm_sm90.cu has no narrow tiles for pairs */
         t.suits = false;
     if (segments > 0 && t.bm == 128 && 2 * tiles * t.split > 3 * sms)
-        t.suits = false; /* more CTAs than half as many again as SMs only exchange sums */
+        t.suits = false; /* more than 1.5 CTAs per SM only exchange more sums */
     return t;
 }
 
@@ -201,12 +204,12 @@ bool linear_split_suits(const linear_args *a, const vt_target *t, int64_t tokens
 }
 
 typedef struct split_form {
-    int32_t x_rows; /* of the box that brings x */
+    int32_t x_rows; /* rows of the TMA box for x */
     cuda_launch launch;
 } split_form;
 
-/* For `tokens` tokens cut as `t` says. A dry run asks with the most tokens that this kind of cut is
- * for. */
+/* The launch for `tokens` tokens, cut as `t` says. A dry run passes the most tokens for which a
+ * weight is cut in this way. */
 static split_form split_form_of(const linear_args *a, split_tile t, int64_t tokens)
 {
     enum { FEW_ROWS = 32 };
@@ -257,10 +260,10 @@ static vt_status launch_split(const linear_args *a, const vt_lane *lane, split_t
 
 /* ---- running ---- */
 
-/* A dry run names every tiling that this weight may want at some number of tokens. */
+/* A dry run launches every tiling that this weight may need at some number of tokens. */
 static vt_status collect_splits(const linear_args *a, const vt_lane *lane)
 {
-    /* the most tokens of every kind of tiling that split_of() tells apart */
+    /* the most tokens for each of the tilings that split_of() distinguishes */
     static const int32_t kFew[] = {32, 64, 128, 256};
     int64_t here = a->x->dim[0];
     for (size_t i = 0; i < sizeof kFew / sizeof kFew[0]; i++) {
@@ -281,7 +284,7 @@ vt_status linear_split_sm90_run(const void *args, const vt_lane *lane)
     return launch_split(a, lane, split_of(a, lane->target, a->x->dim[0]), a->x->dim[0]);
 }
 
-/* The width that a number of tokens asks for. */
+/* The launch with the best width for a number of tokens. */
 static width_form chosen_width(const linear_args *a, const vt_target *t, int64_t tokens)
 {
     int32_t segments = t->deterministic ? linear_segments(a) : 0;
@@ -300,7 +303,7 @@ vt_status linear_gemm_sm90_run(const void *args, const vt_lane *lane)
     if (!lane->cuda->collect)
         return launch_width(a, lane, chosen_width(a, lane->target, a->x->dim[0]).bn, segments);
     for (int i = first_width(segments); i < (pair ? 2 : N_WIDTHS); i++)
-        TRY(launch_width(a, lane, kWidth[i], segments)); /* other token numbers want other tiles */
+        TRY(launch_width(a, lane, kWidth[i], segments)); /* other numbers of tokens */
     return VT_OK;
 }
 

@@ -1,11 +1,11 @@
 /* Attention: the cards of attention_prefill and attention_decode, the portable form and the
  * reference.
  *
- * The cost is compulsory traffic: each KV row that any query row of the step may see is read once,
- * however many tiles read it again from cache, and however many decodes have the same pages in
- * front (those of prefills count for each). FLOPs are the two products of every visible (row,
- * position) pair, 4 head_dim; the softmax's handful of operations a pair is left out, as the papers
- * do. */
+ * The cost is compulsory traffic. Each KV row that any query row of the step may see counts as read
+ * once, even if several tiles read it again from cache, or if several decodes have the same first
+ * pages (KV that prefills share counts for each of them). FLOPs are the two products for every
+ * visible (row, position) pair, 4 head_dim. The few operations of the softmax per pair are not
+ * counted, as in the papers. */
 #include "ops/attention/attention.h"
 
 #include <math.h>
@@ -19,13 +19,13 @@
 #include "ops/attention/attention_kernel.h"
 #include "ops/attention/attention_shared.h"
 
-/* Positions [begin, position] that a query at `position` sees. */
+/* A query at `position` sees positions [begin, position]; returns begin. */
 static int64_t span_begin(const attention_args *a, int64_t position)
 {
     return a->window > 0 && position >= a->window ? position - a->window + 1 : 0;
 }
 
-/* Of so many positions' K and V, all heads. */
+/* Bytes of K and V of this many positions, all heads together. */
 static int64_t kv_bytes(const attention_args *a, int64_t positions)
 {
     return 2 * positions * a->kv_heads * vt_dtype_row_bytes(a->k_pool->dtype, a->head_dim);
@@ -56,8 +56,9 @@ static vt_cost attention_cost(const attention_args *a, const vt_batch *b, int32_
     };
 }
 
-/* KV rows a head that decodes see and another one sees too; in a window, the one of its group with
- * the least context sees the most of what they share. */
+/* KV rows (per head) that more than one decode sees, counted once for each decode but one of a
+ * group. With a window, the decode of a group with the least context sees the most of the shared
+ * part. */
 static int64_t seen_again(const attention_args *a, const vt_batch *b)
 {
     int32_t tokens[SHARED_MOST_SEQS], n = b->n_decode;
@@ -90,14 +91,14 @@ static vt_cost decode_cost(const void *args, const vt_batch *batch)
     return c;
 }
 
-/* The CPU's rows read every sequence's KV. */
+/* The CPU's rows read the KV of every sequence separately. */
 vt_cost attention_decode_extra(const void *args, const vt_batch *batch)
 {
     const attention_args *a = args;
     return (vt_cost){.read = {.kv = kv_bytes(a, seen_again(a, batch ? batch : a->batch))}};
 }
 
-/* ---- reference: in double, one row at a time ---- */
+/* ---- reference: one row at a time, in double ---- */
 
 static int64_t pool_row(const attention_args *a, int32_t seq, int64_t h, int64_t pos)
 {
@@ -106,7 +107,7 @@ static int64_t pool_row(const attention_args *a, int32_t seq, int64_t h, int64_t
     return (page * a->kv_heads + h) * b->page_size + pos % b->page_size;
 }
 
-/* Four sums beside each other: one alone waits for every addition. */
+/* Four independent sums, because a single one would wait for every addition. */
 static double reference_dot(const double *x, const double *y, int64_t n)
 {
     double sum[4] = {0};
@@ -144,7 +145,8 @@ static void reference_row(const attention_args *a, int64_t t, int64_t h, int64_t
         tensor_set(a->o, t, h * d + i, (float)(acc[i] / sum * a->v_scale));
 }
 
-/* One sequence and KV head: the positions that its rows see become doubles once. */
+/* Computes one sequence and KV head. K and V of the positions that its rows see are converted to
+ * double once. */
 static void reference_head(const attention_args *a, int32_t seq, int64_t kv_head)
 {
     const vt_batch *b = a->batch;
@@ -217,10 +219,10 @@ static const char *attention_refuses(const vt_case *c)
                : NULL;
 }
 
-/* Sequence s has kv_len + step s. A decode of one token stands in front of every prefill case.
- * Decodes: `shared` first pages are common to the sequences of a family, of which there are
- * `families`; every seventh sequence is of none. An FP8 pool has a k_scale of 1/30 and a v_scale of
- * 20: large K, small V. */
+/* Sequence s has kv_len + step * s tokens. Every prefill case begins with a decode of one token.
+ * In decode cases the sequences of a family have their first `shared` pages in common. There are
+ * `families` families, and every seventh sequence belongs to none. FP8 pools have a k_scale of 1/30
+ * and a v_scale of 20, for large K and small V. */
 static const vt_case prefill_cases[] = {
     {.name = "1 x 512 9/3x64 f16",
      .p = {[SEQS] = 1,
@@ -577,7 +579,8 @@ static void copy_row(vt_tensor *const pool[2], int64_t from, int64_t to)
 
 enum { DISTINCT_SEQS = 13 };
 
-/* Of a large batch, sequence s has the KV of sequence s % DISTINCT_SEQS: drawing it takes long. */
+/* In a large batch sequence s has the same KV as sequence s % DISTINCT_SEQS, because drawing random
+ * numbers takes long. */
 static bool repeats(const attention_args *a, int32_t s, int64_t pos)
 {
     const vt_batch *b = a->batch;
@@ -585,8 +588,8 @@ static bool repeats(const attention_args *a, int32_t s, int64_t pos)
     return numbers > 1 << 24 && s >= DISTINCT_SEQS && pos < b->kv_len[s % DISTINCT_SEQS];
 }
 
-/* Pools whose slots hold NaN except where a sequence has stored something: what must not be read
- * shows. */
+/* Fills the pools: slots in which no sequence has stored anything hold NaN, so that reading them
+ * shows in the result. */
 static void fill_pools(const attention_args *a, vt_tensor *const pool[2], uint64_t *state)
 {
     const vt_batch *b = a->batch;
@@ -605,8 +608,8 @@ static void fill_pools(const attention_args *a, vt_tensor *const pool[2], uint64
                 }
 }
 
-/* Families as above: a member's first pages become those of its family's first member, the
- * sequence with the family's number. */
+/* Makes the families of a case: replaces the first pages of each member by those of the family's
+ * first member, which is the sequence with the family's number. */
 static void share_pages(vt_batch *b, int32_t families, int32_t n)
 {
     int32_t *ids = (int32_t *)(uintptr_t)b->page_ids;

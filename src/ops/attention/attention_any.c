@@ -1,5 +1,5 @@
-/* Attention on CUDA for shapes that the tensor-core kernels cannot read: attention_any.cu. Prefill
- * goes over the items of the same plan; decode needs none. */
+/* Attention on CUDA for shapes that the tensor-core kernels do not support: attention_any.cu.
+ * Prefill uses the plan of the tile kernels; decode needs no plan. */
 #include "ops/attention/attention_cuda.h"
 #include "ops/cuda_impls.h"
 #include "ops/cut.h"
@@ -13,8 +13,8 @@ static bool attention_any_supports(const void *args, const vt_target *t, const v
            a->head_dim <= 2048; /* five rows of fp32 in shared memory */
 }
 
-/* Decode: a CTA for each token and head. Prefill: for each item of the plan, its rows and KV
- * head. */
+/* Decode has a CTA for each token and head, prefill for each item of the plan, row of its tile and
+ * KV head. */
 static cuda_launch launch_of(const attention_args *a, bool decode, int32_t n)
 {
     int32_t group = a->heads / a->kv_heads;

@@ -1,16 +1,16 @@
-/* Attention's CUDA rows, and the launch of attention_decode.cu.
+/* Attention's rows for CUDA, and the launch of attention_decode.cu.
  *
  *   decode    split        attention_decode.cu: KV ranges of a sequence, merged by the last CTA
- *             fa3-tiles    attention_prefill_sm90.cu over one token's rows, in a fixed order
- *             fa2-tiles    attention_prefill_sm80.cu likewise
+ *             fa3-tiles    attention_prefill_sm90.cu over one token's rows, sums in a fixed order
+ *             fa2-tiles    attention_prefill_sm80.cu, the same
  *             any          attention_any.cu (attention_any.c)
  *   prefill   fa3          attention_prefill_sm90.cu: wgmma, TMA
  *             fa2          attention_prefill_sm80.cu: mma.sync, cp.async
  *             any          attention_any.cu
  *
- * Deterministic: the order of sums depends on positions alone, so a token gives the same bits
- * whether it was decoded or, after a retraction or in another request's prompt, computed in a
- * chunk. Decode and prefill must then be of one family. */
+ * In deterministic programs the order of sums depends on positions alone. So a token has the same
+ * bits whether it was decoded, or computed in a chunk after a retraction or in another request's
+ * prompt. Decode and prefill must then use rows of one family. */
 #include "ops/attention/attention_cuda.h"
 
 #include <assert.h>
@@ -44,7 +44,7 @@ bool attention_cuda_supports(const void *args, const vt_target *t, const vt_size
            d % 16 == 0 && d <= 256 && a->q->row_stride % 8 == 0 && a->o->row_stride % 8 == 0;
 }
 
-/* The tile kernel for Hopper: whole swizzled rows, and pages that are TMA boxes. */
+/* The tile kernel for Hopper needs whole swizzled rows, and pages that are TMA boxes. */
 static bool sm90_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
     const attention_args *a = args;
@@ -170,8 +170,9 @@ static split_form split_form_of(const attention_args *a, const vt_target *t, int
     int32_t tile = group < 16 ? group : 16, tiles = (int32_t)vt_ceil_div(group, 16);
     uint32_t ring = (uint32_t)attention_decode_ring_bytes(k, a->head_dim, element);
     uint32_t merge = (uint32_t)(k.warps * tile * (a->head_dim + 2) * 4);
-    /* FP8: three CTAs an SM where there are many. The plan cuts few sequences for two, and with
-     * room for more they are not dealt evenly (32 x 4096: 103 us, not 81): they ask for it. */
+    /* With FP8, an SM has room for three CTAs. For few sequences the plan makes two CTAs per SM,
+     * which the GPU does not spread evenly if there is room for a third (32 x 4096: 103 us instead
+     * of 81). In that case a CTA asks for so much shared memory that only two fit. */
     bool two = (int64_t)decodes * a->kv_heads * tiles < 12 * t->sm_count;
     uint32_t least = element == 1 && two ? 77 << 10 : 0, most = ring > merge ? ring : merge;
     return (split_form){
@@ -223,7 +224,8 @@ void attention_cut_shape(const attention_args *a, int64_t seqs, int64_t tokens, 
                  (long long)seqs, a->heads, a->kv_heads, a->head_dim);
 }
 
-/* Items are those that a batch of this size has room for: how many it fills depends on its KV. */
+/* Describes the most items that a batch of this size can have. How many it really has depends on
+ * the lengths of its KV. */
 static void describe_items(const attention_args *a, const vt_target *t, const vt_size *size,
                            const vt_host_plan *plan, vt_cut *out)
 {
@@ -315,9 +317,10 @@ static vt_status fa3_prefill_run(const void *args, const vt_lane *lane)
     return attention_prefill_sm90_run(args, lane, false);
 }
 
-/* Never chosen: what cutting KV into ranges gains, and what its merge costs. One sequence of 8,192
- * tokens with 8 KV heads is 8 CTAs of work here; cut, it is 132 (H200, 32 heads of 128, BF16: 60
- * us, 20 cut; 32 sequences of 4,096: 133 and 135, 256 of 1,024: 254 both). */
+/* A variant that is never chosen. It shows what cutting KV into ranges gains, and what the merge
+ * costs. One sequence of 8,192 tokens with 8 KV heads gives 8 CTAs of work here, and 132 if it is
+ * cut. H200, 32 heads of 128, BF16, whole and cut: one sequence of 8,192 tokens 60 and 20 us, 32
+ * sequences of 4,096 133 and 135, 256 of 1,024 254 and 254. */
 const vt_impl attention_decode_whole = {.name = "whole",
                                         .device = VT_DEVICE_CUDA,
                                         .supports = attention_cuda_supports,

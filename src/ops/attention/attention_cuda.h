@@ -1,24 +1,25 @@
-/* The work of a step's attention, cut into pieces on the host: one upload, used by every layer.
+/* The host cuts the work of a step's attention into items. They are uploaded once, and every layer
+ * uses them.
  *
  *   decode item   a KV range [begin, end) of a sequence, or of several that share its pages
  *   member        a sequence that has shared items: where its partial results lie
  *   prefill item  a sequence and a tile of its packed rows (token, head of the group)
  *
- * A sequence with several ranges has a slot of the workspace for each, one behind the other in
- * rising order of KV: those that it shares first, then its own. Items, int32 [8]:
+ * A sequence with several ranges has a slot of the workspace for each of them. Its slots lie in
+ * rising order of KV: first those of shared ranges, then its own. Items are int32 [8]:
  *
  *   own      sequence       | begin | end | first slot | slots | its slot         | 0       | -
  *   shared   its 1st member | begin | end | -          | -     | slot of a member | members | -
  *   member   sequence | first slot | slots | -
  *
- * Buffers: decode items [decode_capacity][8] and behind them members [decodes][4]; prefill items
- * [prefill_capacity][2]; all int32. Unused items have seq -1 and lie at the end, so that a captured
- * graph's grid fits every step of its bucket.
+ * Buffers: decode items [decode_capacity][8] followed by members [decodes][4]; prefill items
+ * [prefill_capacity][2]; all int32. Unused items have seq -1 and lie at the end, so that the grid
+ * of a captured graph fits every step of its bucket.
  *
- * In a fixed order (--deterministic, or where the tile kernels are asked for) a decode is a prefill
- * of one token and runs through that kernel. Its items are a chunk of ATTENTION_CUDA_CHUNK
- * positions each, or the whole KV, of one tile of the token's rows; nothing is shared, because its
- * order of sums is that of absolute positions:
+ * In a fixed order (--deterministic, or if the user asks for the tile kernels) a decode is a
+ * prefill of one token and runs through that kernel. An item is one tile of the token's rows with a
+ * chunk of ATTENTION_CUDA_CHUNK positions, or with the whole KV. Nothing is shared, because
+ * absolute positions fix the order of sums:
  *
  *   sequence | begin | end | its first item | its items | tile | - | - */
 #ifndef VT_OPS_ATTENTION_CUDA_H
@@ -32,15 +33,15 @@ enum {
     ATTENTION_PREFILL_WARPS = 4,
     ATTENTION_PREFILL_ROWS = 16 * ATTENTION_PREFILL_WARPS,
     ATTENTION_PREFILL_ROWS_SM90 = 128,
-    ATTENTION_SHARED_ROWS = 64, /* (sequence, head) that one shared item computes, at most */
-    ATTENTION_SHARED_WARPS = 4, /* of 16 rows each */
+    ATTENTION_SHARED_ROWS = 64, /* the most (sequence, head) pairs that one shared item computes */
+    ATTENTION_SHARED_WARPS = 4, /* warps for these, 16 rows each */
     DECODE_ITEM_INTS = sizeof(attention_decode_item) / sizeof(int32_t),
     DECODE_MEMBER_INTS = sizeof(attention_decode_member) / sizeof(int32_t),
     PREFILL_ITEM_INTS = sizeof(attention_prefill_item) / sizeof(int32_t),
-    ATTENTION_CUDA_CHUNK = 512 /* a deterministic row's sums: attention_chunk.cuh */
+    ATTENTION_CUDA_CHUNK = 512 /* keys in a chunk of a sum in fixed order: attention_chunk.cuh */
 };
 
-/* A CTA of the decode kernel: warps, and blocks of 16 tokens in each one's ring. */
+/* A CTA of the decode kernel: its warps, and the blocks of 16 tokens in each warp's ring. */
 typedef struct attention_decode_shape {
     int32_t warps, stages;
 } attention_decode_shape;
@@ -51,16 +52,17 @@ typedef struct attention_plan_config {
     attention_decode_shape few; /* the shape for at most ATTENTION_FEW decodes */
     bool narrow;                /* CTAs for more decodes have too few warps for shared items */
     int32_t tile_rows;          /* packed rows of a prefill tile */
-    /* Decodes with the same first pages read them once where that saves at least this many KV rows
-     * (tokens times kv_heads); 0: never */
+    /* Decodes with the same first pages read them once if that saves at least this many KV rows
+     * (tokens times kv_heads); 0: never. */
     int32_t shared_rows;
 } attention_plan_config;
 
 enum {
-    /* Up to this many decodes are cut for latency and never share pages: there sharing was measured
-     * to lose. Padding never crosses this number (exec/cuda_step.c), so it changes neither. */
+    /* Up to this many decodes are cut for low latency and never share pages, because sharing was
+     * measured to be slower for so few. Padding never crosses this number (exec/cuda_step.c), so it
+     * changes neither. */
     ATTENTION_FEW = 4,
-    DECODE_BLOCK = 16 /* tokens that a warp of the decode kernel takes at once */
+    DECODE_BLOCK = 16 /* tokens that a warp of the decode kernel works on at a time */
 };
 
 attention_plan_config attention_plan_config_of(const attention_args *a, const vt_target *t,
@@ -68,11 +70,11 @@ attention_plan_config attention_plan_config_of(const attention_args *a, const vt
 
 /* ---- attention_decode_plan.c: the split decode kernel ---- */
 
-/* The shape of the kernel's CTAs for this many decodes and KV elements of so many bytes: its rings
- * fit the shared memory that the target gives a CTA. */
+/* The shape of the kernel's CTAs for this many decodes and this size of KV elements. Its rings fit
+ * into the shared memory that the target gives a CTA. */
 attention_decode_shape attention_decode_shape_of(const vt_target *t, int32_t head_dim,
                                                  int32_t element_bytes, int32_t n_decode);
-/* Bytes of its rings. */
+/* Bytes of the rings of such a CTA. */
 int64_t attention_decode_ring_bytes(attention_decode_shape s, int32_t head_dim,
                                     int32_t element_bytes);
 /* Whether a plan for this many decodes may have items of several sequences. The kernel for plans
@@ -82,18 +84,18 @@ bool attention_may_share(const attention_plan_config *c, int32_t n_decode);
 /* The most items that a batch of n_decode decodes can need. */
 int32_t attention_decode_capacity(const attention_plan_config *c, int32_t n_decode,
                                   int32_t max_context);
-/* Ints of a plan with this many items for this many decodes. */
+/* The number of ints in a plan with this many items for this many decodes. */
 size_t attention_decode_plan_ints(int32_t items, int32_t n_decode);
 /* Fills a plan of `capacity` items from a batch with host arrays; returns the items used. */
 int32_t attention_decode_fill(const attention_plan_config *c, const vt_batch *b, void *plan,
                               int32_t capacity);
-/* Adds a sequence of one KV token behind `at` items; returns how many items it takes. */
+/* Adds a sequence of one KV token after the first `at` items. Returns how many items it takes. */
 int32_t attention_decode_single(const attention_plan_config *c, int32_t seq, void *plan,
                                 int32_t at);
 /* How many of a plan's items serve several sequences. */
 int32_t attention_shared_items(const void *plan, int32_t n_items);
-/* Slots of partial results that a plan with this many items can need; bytes of workspace for
- * them. */
+/* The most slots for partial results that a plan with this many items can need, and the bytes of
+ * workspace for them. */
 int32_t attention_decode_slots(int32_t heads, int32_t sm_count, int32_t items);
 size_t attention_decode_workspace(const attention_plan_config *c, int32_t items, int32_t head_dim);
 
@@ -108,19 +110,19 @@ int32_t attention_chunks_fill(const attention_plan_config *c, const vt_batch *b,
                               int32_t capacity);
 int32_t attention_chunks_single(const attention_plan_config *c, int32_t seq, void *plan,
                                 int32_t at);
-/* Plans of prefill tiles, and of decodes in a fixed order, by the tile's rows (64 or 128). */
+/* Plans of prefill tiles, and of decodes in a fixed order, for tiles of 64 or 128 rows. */
 extern const vt_host_plan attention_tiles_64, attention_tiles_128, attention_chunks_64,
     attention_chunks_128;
 
 /* ---- attention_tiles.c: launches of the tile kernels ---- */
 
-/* Where chunks leave their states in the workspace. */
+/* Where the kernels store the states of chunks in the workspace. */
 typedef struct attention_chunk_states {
     float *o, *state; /* [items][heads][head_dim], [items][heads][2] */
 } attention_chunk_states;
 attention_chunk_states attention_chunk_states_of(const attention_args *a, const vt_lane *lane);
 
-/* Over prefill items, or over the items of decodes in a fixed order. */
+/* Launches the kernel over prefill items, or over the items of decodes in a fixed order. */
 vt_status attention_prefill_sm80_run(const attention_args *a, const vt_lane *lane, bool decode);
 vt_status attention_prefill_sm90_run(const attention_args *a, const vt_lane *lane, bool decode);
 
@@ -129,11 +131,11 @@ void attention_prefill_sm80_describe(const attention_args *a, const vt_target *t
 void attention_prefill_sm90_describe(const attention_args *a, const vt_target *t,
                                      const vt_size *size, bool decode, vt_cut *out);
 
-/* For describe: the size, or where there is none the batch's own; and vt_cut.shape. */
+/* For describe(): the given size, or the batch's own if there is none; and vt_cut.shape. */
 vt_size attention_size_of(const attention_args *a, const vt_size *size);
 void attention_cut_shape(const attention_args *a, int64_t seqs, int64_t tokens, vt_cut *out);
 
-/* What the fast kernels can read. */
+/* Whether the tensor-core kernels support the call. */
 bool attention_cuda_supports(const void *args, const vt_target *t, const vt_size *upto);
 
 #endif

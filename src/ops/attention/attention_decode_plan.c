@@ -1,21 +1,22 @@
-/* How the split decode kernel's work is cut (attention_cuda.h has the form of a plan).
+/* How the split decode kernel's work is cut (attention_cuda.h describes the form of a plan).
  *
- * Decode is cut so that about two CTAs an SM have equal work: all KV tokens over that number is the
- * aim, and a sequence gets round(kv_len / aim) ranges of equal length in multiples of 64. A batch
- * of as many sequences as there is room for is not cut at all.
+ * Decodes are cut so that about two CTAs per SM have equal work. The aim for the length of a range
+ * is the number of all KV tokens divided by that number of CTAs. A sequence gets round(kv_len /
+ * aim) ranges of equal length, in multiples of 64 tokens. A batch that has as many sequences as
+ * there is room for CTAs is not cut at all.
  *
- * Up to ATTENTION_FEW decodes are a matter of latency, not of bandwidth: a CTA has more warps with
- * a ring each, which it fills while the kernels before it end, and a range as long as the rings
- * costs less than the merge of two. So one CTA an SM is aimed at, a range fills the rings, and only
- * what needs several ranges anyway is cut finer, to a block a warp, as long as that leaves half of
- * the SMs to the weights that the next kernel fetches ahead.
+ * For up to ATTENTION_FEW decodes latency matters and not bandwidth. A CTA then has more warps,
+ * each with a ring of its own, which it fills while earlier kernels end. A range as long as the
+ * rings costs less than merging two ranges. So the aim is one CTA per SM, and a range fills the
+ * rings. Only a sequence that needs several ranges anyway is cut finer, down to one block per warp,
+ * as long as half of the SMs are left to the weights that the next kernel fetches ahead.
  *
- * Where decodes share their first pages (attention_shared.h) those are cut in the same way, each
- * tile of 64 rows counting as a sequence of that length: a token of such a tile costs about what a
- * token of a sequence of its own does. Shared items come first: they are the longest, and the many
- * own ones behind them are then the last to arrive, which merge. Where no plan can have such items
- * (attention_may_share) the kernel is an instance without code for them, less than half as
- * large. */
+ * The first pages that decodes share (attention_shared.h) are cut in the same way. Each tile of 64
+ * rows counts as a sequence of the shared length, because a token of such a tile costs about as
+ * much as a token of a single sequence. Shared items come first. They are the longest, and so the
+ * many items of single sequences after them arrive last and do the merging. If no plan of this size
+ * can have shared items (attention_may_share), the kernel is an instance without code for them,
+ * which is less than half as large. */
 #include "ops/attention/attention_cuda.h"
 
 #include <assert.h>
@@ -38,12 +39,13 @@ int64_t attention_decode_ring_bytes(attention_decode_shape s, int32_t head_dim,
     return (int64_t)s.warps * s.stages * 2 * DECODE_BLOCK * head_dim * element_bytes;
 }
 
-/* The kernel's own arrays in shared memory: those of the merge. */
+/* Bytes of the kernel's arrays in shared memory beside the rings, which the merge uses. */
 enum { MERGE_BYTES = 2048 };
 
-/* The first of the shapes that fits, from the one that suits the size on. A GPU that gives a CTA 99
- * KB has no room for four warps with two blocks of 256 BF16 dimensions each: two warps with three
- * keep as many blocks on the way. A shape of fewer than four warps runs no shared items. */
+/* Returns the first shape that fits, beginning with the one that suits the size best. A GPU that
+ * gives a CTA 99 KB has no room for four warps with two blocks of 256 BF16 dimensions each; two
+ * warps with three blocks keep about as many in flight. A shape with fewer than four warps cannot
+ * run shared items. */
 attention_decode_shape attention_decode_shape_of(const vt_target *t, int32_t head_dim,
                                                  int32_t element_bytes, int32_t n_decode)
 {
@@ -59,10 +61,10 @@ attention_decode_shape attention_decode_shape_of(const vt_target *t, int32_t hea
     return shape[i];
 }
 
-/* The most slots that a plan of `items` items can need. A range that is one sequence's takes one; a
- * shared one as many as it has members, of which a tile has ATTENTION_SHARED_ROWS * kv_heads /
- * heads, and all tiles together have at most half as many ranges again as decode_target() and one
- * for each sequence. */
+/* The most slots that a plan of `items` items can need. A range of a single sequence takes one
+ * slot, a shared range one for each member. A tile has ATTENTION_SHARED_ROWS * kv_heads / heads
+ * members, and all tiles together have at most 1.5 times decode_target() ranges, and one more for
+ * each sequence. */
 int32_t attention_decode_slots(int32_t heads, int32_t sm_count, int32_t items)
 {
     return 2 * items + 3 * sm_count * ATTENTION_SHARED_ROWS / heads + 8;
@@ -71,7 +73,8 @@ int32_t attention_decode_slots(int32_t heads, int32_t sm_count, int32_t items)
 int32_t attention_decode_capacity(const attention_plan_config *c, int32_t n_decode,
                                   int32_t max_context)
 {
-    /* few: each length over a target's part of all, rounded up; the sum is less than target + n */
+    /* For few decodes, a sequence gets its share of the target, rounded up. The sum of these is
+     * less than target + n. */
     int64_t grains = n_decode * vt_ceil_div(max_context, RANGE_GRAIN);
     int32_t aimed = decode_target(c, n_decode) + n_decode +
                     (n_decode <= ATTENTION_FEW ? -1 : n_decode / 2);
@@ -95,21 +98,21 @@ int32_t attention_decode_single(const attention_plan_config *c, int32_t seq, voi
     return 1;
 }
 
-/* A decode plan while it is made. */
+/* A decode plan while it is being made. */
 typedef struct plan_work {
     attention_decode_item *item;
     int32_t capacity, n_items, n_slots;
-    int32_t aim, most; /* tokens of a range; items */
+    int32_t aim, most; /* tokens that a range should have; the most items */
     shared_groups groups;
     struct {
-        int32_t begin;    /* of the KV that it has alone */
-        int32_t n_shared; /* slots for what is before that */
+        int32_t begin;    /* where the KV begins that it does not share */
+        int32_t n_shared; /* slots for the shared KV before that */
         int32_t first_slot, n_slots;
     } seq[SHARED_MOST_SEQS];
 } plan_work;
 
-/* Members of a group of n that one item computes. A tile of more rows reads KV less often; more
- * tiles use more SMs, also for the merge behind them. */
+/* How many members of a group of n one item computes. With larger tiles KV is read less often; more
+ * tiles use more SMs, also for the merge after them. */
 static int32_t members_a_tile(const attention_plan_config *c, int32_t n)
 {
     int32_t heads = c->heads / c->kv_heads, most = ATTENTION_SHARED_ROWS / heads,
@@ -122,7 +125,8 @@ static int32_t members_a_tile(const attention_plan_config *c, int32_t n)
 
 bool attention_may_share(const attention_plan_config *c, int32_t n_decode)
 {
-    bool one_tile = c->heads / c->kv_heads <= 16; /* of the kernel: a token's heads of a KV head */
+    /* the kernel has one tile for the heads of a token that use the same KV head */
+    bool one_tile = c->heads / c->kv_heads <= 16;
     return c->shared_rows > 0 && one_tile && !c->narrow && n_decode > ATTENTION_FEW;
 }
 
@@ -137,7 +141,8 @@ static void find_groups(const attention_plan_config *c, const vt_batch *b, share
     shared_groups_find(b, &rule, out);
 }
 
-/* Ranges of `len` tokens: their number, and the length of all but the last. */
+/* Cuts `len` tokens into at most `parts` ranges: returns their number, and in *step the length of
+ * all but the last. */
 static int32_t cut(int32_t len, int32_t parts, int32_t *step)
 {
     *step = len;
@@ -155,7 +160,7 @@ static attention_decode_item *add_item(plan_work *p, int32_t seq, int32_t begin,
     return item;
 }
 
-/* The shared part's items: every range for every tile of members. */
+/* Adds the items for the shared part of a group: every range for every tile of members. */
 static void plan_group(const attention_plan_config *c, plan_work *p, const shared_group *g)
 {
     int32_t tile = members_a_tile(c, g->n), step,
@@ -187,8 +192,8 @@ static int32_t ranges_of_few(const attention_plan_config *c, const vt_batch *b, 
     return n > 1 && fine > n ? fine : n;
 }
 
-/* Items for the KV that a sequence shares with no other. Each later sequence keeps room for one
- * item. */
+/* Adds the items for the KV that a sequence shares with no other one. Leaves room for one item for
+ * each later sequence. */
 static void plan_own(const attention_plan_config *c, const vt_batch *b, plan_work *p, int32_t s)
 {
     bool known = s < SHARED_MOST_SEQS;
@@ -237,7 +242,7 @@ int32_t attention_decode_fill(const attention_plan_config *c, const vt_batch *b,
     p.item = plan;
     p.capacity = capacity;
     p.n_items = p.n_slots = 0;
-    /* In a small batch the rest of the capacity is left to the bucket's padding. */
+    /* In a small batch the rest of the capacity is left for the bucket's padding. */
     p.most = b->n_decode <= ATTENTION_FEW
                  ? attention_decode_capacity(c, b->n_decode, INT32_MAX - RANGE_GRAIN)
                  : capacity;
@@ -266,7 +271,7 @@ int32_t attention_shared_items(const void *plan, int32_t n_items)
     const attention_decode_item *item = plan;
     int32_t n = 0;
     while (n < n_items && item[n].n_members > 0)
-        n++; /* they come first */
+        n++; /* shared items come first */
     return n;
 }
 

@@ -19,10 +19,10 @@ typedef struct attention_task {
 /* The tasks of a step's sequences [first_seq, last_seq), counted and found without a list: see
  * attention_plan.c. */
 typedef struct attention_plan {
-    const attention_args *args; /* of the call; a plan as such has none */
+    const attention_args *args; /* set for each call that uses the plan */
     int32_t first_seq, last_seq;
     int32_t group, n_tasks;
-    bool one_each;      /* every sequence is one task a KV head: decode */
+    bool one_each;      /* every sequence has one task per KV head, as in decode */
     int32_t n_items;    /* split: (task, chunk) pairs; else 0 */
     size_t part_floats; /* of one item's partial state: rows, their maxima and sums */
 } attention_plan;
@@ -36,11 +36,12 @@ attention_plan attention_plan_make(const attention_args *a, int32_t first_seq, i
 attention_task attention_plan_task(const attention_plan *p, int32_t index);
 /* The task and the chunk of a split item, and the index of the task's first item. */
 attention_task attention_plan_item(const attention_plan *p, int32_t item, int32_t *chunk);
-/* KV positions a task's rows see: [*first, *last). */
+/* The KV positions that a task's rows see: [*first, *last). */
 void attention_task_span(const attention_plan *p, const attention_task *t, int32_t *first,
                          int32_t *last);
 
-/* Shared memory: a scratch of scratch_floats for each worker, then the partial states. */
+/* The floats that partial states may take. The shared workspace holds a scratch of scratch_floats
+ * for each worker, then the partial states. */
 size_t attention_budget_floats(const attention_args *a, const vt_limits *limits, int32_t stride);
 
 #endif

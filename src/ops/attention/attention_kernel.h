@@ -13,20 +13,20 @@
  *     merge the chunk's (m, l, acc) into the row's total
  *   o = acc / l
  *
- * Why a row's bits depend on nothing but its own q and the KV it sees: every product sum runs over
- * d, and over j, in rising order with one accumulator; sums over a block's p go through the same
- * tree; a block or a row's masked part contributes p = 0 exactly, which leaves m, l and acc as they
- * are (a zero's sign aside, removed at the end). So tiles, tasks, chunking of the prompt and
- * workers are all free.
+ * A row's bits depend only on its own q and the KV it sees. Every sum of products runs over d, and
+ * over j, in rising order with one accumulator. Sums over a block's p always go through the same
+ * tree. A masked block, or the masked part of a row, contributes p = 0 exactly, which leaves m, l
+ * and acc as they are (except for the sign of a zero, which is removed at the end). So tiles,
+ * tasks, workers and the chunks of a prompt may be chosen freely.
  *
  * Both products are C[rows][cols] += A[rows][k] B[k][cols] with B streamed from L1, so one register
  * tile (matmul_tile) serves both. Rejected: dot products along d with horizontal sums, which need
- * no transpose. They save a decode of group 1 half its shuffles, but a prefill tile pays 15 extra
- * adds for 16 scores, and the two must be the same arithmetic. Rejected too: AMX, each operand
- * split into two bf16 and three or four tile products for one: a prefill of 512 tokens (9/3 heads
- * of 64) took 1.48 ms where AVX-512 takes 2.44, but a decode at 1,024 positions 89 us for 60, as a
- * tile of 3 rows costs what 16 cost, at ten times the error; and batched decode is where attention
- * weighs most. */
+ * no transpose. They save half the shuffles of a decode with group 1, but a prefill tile pays 15
+ * extra additions for 16 scores, and the two must use the same arithmetic. Also rejected: AMX, with
+ * each operand split into two bf16 and three or four tile products in place of one. A prefill of
+ * 512 tokens (9/3 heads of 64) took 1.48 ms where AVX-512 takes 2.44. But a decode at 1,024
+ * positions took 89 us instead of 60, because a tile of 3 rows costs as much as one of 16. The
+ * error was ten times as large, and attention matters most in batched decode. */
 #include <math.h>
 #include <string.h>
 
@@ -36,7 +36,7 @@
 #include "ops/simd_any.h"
 
 #define EMPTY_MAX \
-    (-1e30f) /* of a row that has seen nothing: finite, so that differences stay numbers */
+    (-1e30f) /* maximum of a row that has seen no key: finite, so that differences are numbers */
 
 /* Running softmax of n rows: maximum, sum, unnormalised output. */
 typedef struct row_states {
@@ -201,8 +201,8 @@ static inline int64_t page_offset(const kv_view *kv, int32_t pos, int32_t *run)
     return ((page * kv->args->kv_heads + kv->kv_head) * size + in_page) * kv->args->head_dim;
 }
 
-/* Starts loading the K and V rows of [pos, pos + ATTENTION_BLOCK): a page is too short a run for
- * the hardware's prefetchers, and its successor lies anywhere. */
+/* Starts loading the K and V rows of [pos, pos + ATTENTION_BLOCK). A page is too short for the
+ * hardware's prefetchers, and the next page may lie anywhere. */
 static void prefetch_block(const kv_view *kv, int32_t pos)
 {
     const attention_args *a = kv->args;
@@ -262,7 +262,7 @@ pack_values(const kv_view *kv, vt_dtype dtype, int32_t base, int j0, int j1, flo
     }
 }
 
-/* Where V's rows [base + j0, base + j1) lie. */
+/* Finds the addresses of V's rows [base + j0, base + j1). */
 static void find_values(const kv_view *kv, int32_t base, int j0, int j1, const char **row)
 {
     for (int j = j0, run; j < j1; j += run) {
@@ -273,7 +273,8 @@ static void find_values(const kv_view *kv, int32_t base, int j0, int j1, const c
     }
 }
 
-/* A single tile of rows, a decode, reads 16-bit V where it lies: it would not pay to unpack it. */
+/* A decode, which is a single tile of rows, reads 16-bit V from the pool: it would not pay to
+ * unpack it. */
 static void pack_block(const kv_view *kv, int32_t base, int j0, int j1, scratch *s)
 {
     vt_dtype dtype = kv->args->k_pool->dtype;
@@ -299,8 +300,8 @@ static void pack_block(const kv_view *kv, int32_t base, int j0, int j1, scratch 
 
 /* ---- softmax ---- */
 
-/* Scores of one row against a block -> p in place (0 outside [begin, end)); returns the new
- * maximum. [v0, v1) are the columns that hold anything, whole vectors. */
+/* Replaces the scores of one row against a block by p (0 outside [begin, end)) and returns the new
+ * maximum. [v0, v1) are the columns that hold scores, in whole vectors. */
 static inline float row_softmax(float *s, int v0, int v1, int begin, int end, float m, float *sum)
 {
     vf best = vf_set1(-INFINITY);
@@ -321,7 +322,8 @@ static inline float row_softmax(float *s, int v0, int v1, int begin, int end, fl
     return m;
 }
 
-/* rows <= TILE_ROWS rows of the tile, from `r`, against the packed block at `base`. */
+/* Computes `rows` <= TILE_ROWS rows of the tile, from `r` on, against the packed block at
+ * `base`. */
 static void block_rows(scratch *s, const row_states *state, const kv_view *kv, int r, int rows,
                        int32_t base)
 {
@@ -365,7 +367,7 @@ static void states_clear(const row_states *s, int32_t rows, int32_t stride)
     memset(s->acc, 0, (size_t)rows * (size_t)stride * sizeof(float));
 }
 
-/* total = total and part, over disjoint positions. */
+/* Merges `part` into `total`. The two are states over disjoint positions. */
 static void states_merge(const row_states *total, const row_states *part, int32_t rows,
                          int32_t stride)
 {
@@ -386,7 +388,7 @@ static void states_merge(const row_states *total, const row_states *part, int32_
     }
 }
 
-/* The query rows of a task, times scale * log2(e), and the span each row sees. */
+/* Loads the query rows of a task, times scale * log2(e), and the span of KV that each row sees. */
 static void load_rows(const attention_plan *p, const attention_task *t, int32_t stride, scratch *s)
 {
     const attention_args *a = p->args;
@@ -421,7 +423,7 @@ static void store_rows(const attention_plan *p, const attention_task *t, int32_t
     }
 }
 
-/* The rows in `s` over one chunk, into `state`. */
+/* Computes the rows in `s` over one chunk, into `state`. */
 static void attend_chunk(const attention_plan *p, const attention_task *t, int32_t stride,
                          int32_t chunk, scratch *s, const row_states *state)
 {
@@ -472,7 +474,7 @@ static row_states part_at(float *parts, const attention_plan *p, int32_t item, i
                         .l = base + (size_t)rows * (size_t)(stride + 1)};
 }
 
-/* Few tasks: their chunks are dealt out, then each task's states are merged in order. */
+/* For few tasks: deals their chunks out to the workers, then merges each task's states in order. */
 static void run_split(const attention_plan *p, const vt_lane *lane, int32_t stride, scratch *s,
                       float *parts)
 {
@@ -578,8 +580,8 @@ static size_t attention_workspace(const void *args, const vt_target *t)
            sizeof(float);
 }
 
-/* Tasks that a step of this size has, before any of them is split: that depends on the lengths of
- * the KV, which a size does not tell. */
+/* Describes the tasks of a step of this size before any of them is split. What is split depends on
+ * the lengths of the KV, which a size does not contain. */
 static void attention_describe(const void *args, const vt_target *t, const vt_size *size,
                                int64_t seqs, int64_t tokens, vt_cut *out)
 {

@@ -14,10 +14,10 @@
 typedef struct attention_decode_item {
     int32_t seq;        /* shared: index of its first member */
     int32_t begin, end; /* KV positions */
-    int32_t first_slot; /* of the sequence; not set where shared */
-    int32_t n_slots;    /* of the sequence; not set where shared */
-    int32_t slot;       /* the item's own; shared: its place among a member's slots */
-    int32_t n_members;  /* shared: sequences; else 0 */
+    int32_t first_slot; /* the sequence's first slot; not set in shared items */
+    int32_t n_slots;    /* the sequence's slots; not set in shared items */
+    int32_t slot;       /* the item's own slot; shared: its place among a member's slots */
+    int32_t n_members;  /* shared: number of sequences; else 0 */
     int32_t spare;
 } attention_decode_item;
 
@@ -34,7 +34,7 @@ typedef struct attention_prefill_item {
 /* A KV range [begin, end) of one token's tile of rows, in a fixed order. Unused: seq -1. */
 typedef struct attention_chunk_item {
     int32_t seq, begin, end;
-    int32_t first_item, n_items; /* all of this token's tile, one after the other */
+    int32_t first_item, n_items; /* the items of this token's tile, which lie in a row */
     int32_t tile, spare[2];
 } attention_chunk_item;
 

@@ -1,18 +1,18 @@
-/* Which worker does what in an attention step: tasks, and when a task is split.
+/* How an attention step is divided among the CPU's workers: tasks, and when a task is split.
  *
  *   task   one KV head of one sequence and up to ATTENTION_ROWS of its query rows
  *   item   a task restricted to one chunk of ATTENTION_CHUNK absolute KV positions
  *
- * The arithmetic is the same either way: a row is computed chunk by chunk, each chunk from an empty
- * state, and the chunks are merged in rising order. Who computes a chunk, and whether its state
- * waits in a worker's own scratch or in shared memory, changes no bit. So splitting is free to
- * follow the load: tasks are split when there are fewer than SPLIT_BELOW for each worker (one
- * sequence of 3 KV heads on 2 workers would leave one idle a third of the time) and their states
- * fit the budget.
+ * The arithmetic is the same in both cases: a row is computed chunk by chunk, each chunk from an
+ * empty state, and the chunks are merged in rising order. Which worker computes a chunk, and
+ * whether its state lies in that worker's scratch or in shared memory, changes no bit. So the load
+ * decides what is split: tasks are split if there are fewer than SPLIT_BELOW for each worker (one
+ * sequence of 3 KV heads on 2 workers would leave one idle a third of the time) and if their states
+ * fit into the budget.
  *
- * A plan holds counts only, made once a step for all layers: the task of an index is found by a
- * division where every sequence is one task a KV head, as in decode, and by walking the sequences
- * otherwise. Tasks of one sequence come latest rows first, since these see the most KV and the last
+ * A plan holds counts only, and is made once per step for all layers. The task of an index is found
+ * by a division if every sequence has one task per KV head, as in decode, and else by walking the
+ * sequences. The tasks of a sequence begin with its last rows: these see the most KV, and the last
  * task to start should be a short one.
  */
 #include "ops/attention/attention_impls.h"
@@ -31,7 +31,7 @@ static int32_t n_tiles_of(const attention_plan *p, int32_t seq)
     return (int32_t)vt_ceil_div(n_rows_of(p, seq), ATTENTION_ROWS);
 }
 
-/* Task `index` of those of one sequence. */
+/* Task `index` of one sequence. */
 static attention_task task_of_seq(const attention_plan *p, int32_t seq, int32_t index)
 {
     int32_t tile = n_tiles_of(p, seq) - 1 - index / p->args->kv_heads;
@@ -98,7 +98,8 @@ size_t attention_budget_floats(const attention_args *a, const vt_limits *limits,
     return limits->n_workers < 2 ? 0 : most < cap ? most : cap;
 }
 
-/* The window decides which chunks a task has, the heads and their length how large a state is. */
+/* The key has the window, which decides which chunks a task has, and the heads and their length,
+ * which decide how large a state is. */
 uint64_t attention_plan_key(const void *args)
 {
     const attention_args *a = args;

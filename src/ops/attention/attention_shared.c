@@ -1,9 +1,10 @@
 /* Finding groups of decodes with common first pages (attention_shared.h).
  *
- * Sequences are chained by their first page in a hash table; most steps end there, with every chain
- * one long. A comparison is a memcmp of the whole run that is hoped for, then a walk. The number of
- * comparisons is bounded (COMPARISONS for each sequence), so that a step of many small families
- * costs no more than one of few: sequences that are left over then read their pages alone. */
+ * Sequences are chained by their first page in a hash table. In most steps every chain has one
+ * sequence, and the search ends there. Two sequences are compared by a memcmp of as many pages as
+ * they are likely to share, and then page by page. The number of comparisons is bounded
+ * (COMPARISONS for each sequence), so that a step of many small families costs no more than one of
+ * few. Sequences that have not been compared by then read their pages alone. */
 #include "ops/attention/attention_shared.h"
 
 #include <string.h>
@@ -17,7 +18,7 @@ typedef struct chain {
     int32_t seq[SHARED_MOST_SEQS], n;
 } chain;
 
-/* How many of the others share at least so many pages with the first. */
+/* How many other sequences share at least `pages` pages with the first one of a chain. */
 typedef struct length_count {
     int32_t pages, n;
 } length_count;
@@ -32,7 +33,8 @@ static const int32_t *pages_of(const vt_batch *b, int32_t s)
     return b->page_ids + b->page_start[s];
 }
 
-/* Leading pages that a and c have in common; `hope`: as many as that are likely. */
+/* The number of first pages that sequences s and t have in common. `hope` is the number that is
+ * likely. */
 static int32_t common_pages(const vt_batch *b, int32_t s, int32_t t, int32_t hope)
 {
     int32_t n = whole_pages(b, s), m = whole_pages(b, t), i = 0;
@@ -45,7 +47,7 @@ static int32_t common_pages(const vt_batch *b, int32_t s, int32_t t, int32_t hop
     return i;
 }
 
-/* Counts a length; when there is no more room, as the next shorter one that is there. */
+/* Counts a length. If there is no room for another length, it counts as the next shorter one. */
 static void count_length(length_count *count, int32_t *n, int32_t pages)
 {
     int32_t nearest = -1;
@@ -63,7 +65,7 @@ static void count_length(length_count *count, int32_t *n, int32_t pages)
         count[nearest].n++;
 }
 
-/* The number of pages whose group saves the most; 0: none may be one. */
+/* The number of common pages for which the group saves the most; 0 if the rule allows no group. */
 static int32_t best_length(const vt_batch *b, const shared_rule *rule, const length_count *count,
                            int32_t n)
 {
@@ -82,8 +84,7 @@ static int32_t best_length(const vt_batch *b, const shared_rule *rule, const len
     return best;
 }
 
-/* Takes the best group around the chain's first sequence out of the chain, or that sequence alone.
- */
+/* Takes the best group with the chain's first sequence out of the chain, or that sequence alone. */
 static void take_group(const vt_batch *b, const shared_rule *rule, chain *c, shared_groups *out)
 {
     int32_t pages[SHARED_MOST_SEQS], first = c->seq[0], n_counts = 0, left = 0, hope = 1;
@@ -116,8 +117,8 @@ void shared_groups_find(const vt_batch *b, const shared_rule *rule, shared_group
     bool shared = false;
     out->n = out->n_seqs = 0;
     memset(head, -1, sizeof head);
-    /* rising chains: from the last to the first. Two pages in one place of the table are one chain,
-     * whose sequences then have no page in common. */
+    /* From the last to the first, so that chains rise. If two first pages have the same place in
+     * the table, their sequences are in one chain, and have no page in common. */
     for (int32_t s = n - 1; s >= 0; s--) {
         if (whole_pages(b, s) < 1)
             continue;

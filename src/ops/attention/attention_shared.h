@@ -4,9 +4,9 @@
  *   pages     7 3 9 4 1 | 7 3 9 4 2 | 5 6 | 7 8      of four sequences
  *   groups    {0, 1} with 7 3 9 4                    {0, 1, 3} with 7 would save less
  *
- * Groups are disjoint and not nested. Among sequences with the same first page, one is compared
- * with all others, and of the groups around it (all that share at least so many pages with it) the
- * one that saves the most is taken; then the next one that is left. */
+ * Groups are disjoint and not nested. Among the sequences with the same first page, the first one
+ * is compared with all others. A group is all sequences that share at least n pages with it; the n
+ * that saves the most is taken. Then the same is done for the sequences that are left. */
 #ifndef VT_OPS_ATTENTION_SHARED_H
 #define VT_OPS_ATTENTION_SHARED_H
 
@@ -16,7 +16,7 @@ enum { SHARED_MOST_SEQS = 1024 }; /* later decodes of a step are never in a grou
 
 typedef struct shared_group {
     int32_t first, n; /* members: seq[first .. first + n) */
-    int32_t len;      /* KV tokens that all of them have, whole pages, less than any of them has */
+    int32_t len;      /* KV tokens that all members share: whole pages, less than each one's KV */
 } shared_group;
 
 typedef struct shared_groups {
@@ -25,19 +25,20 @@ typedef struct shared_groups {
     int32_t seq[SHARED_MOST_SEQS];
 } shared_groups;
 
-/* What a group must have to be one. `tile`: so many members share one reading of its pages. */
+/* When decodes make a group. `tile`: how many members share one reading of the group's pages. */
 typedef struct shared_rule {
-    int32_t least_tokens; /* of the shared part, at least 1 */
-    int64_t least_saved;  /* tokens that need not be read: (n - ceil(n / tile)) * len */
+    int32_t least_tokens; /* the shortest shared part, at least 1 */
+    int64_t least_saved;  /* the least number of tokens saved: (n - ceil(n / tile)) * len */
     int32_t tile;
 } shared_rule;
 
-/* The groups among the decodes of a batch with host arrays. */
+/* Finds the groups among the decodes of a batch with host arrays. */
 void shared_groups_find(const vt_batch *b, const shared_rule *rule, shared_groups *out);
 
-/* For each decode the leading KV tokens that another one with no more context has in the same
- * pages: what a step reads twice if it reads every sequence's KV. Of a group, however small, all
- * but the one with the least context have its length, others 0. tokens [n_decode]. */
+/* Fills tokens[n_decode] with the number of KV tokens of each decode that another decode, which
+ * has no more context, has in the same first pages: a step that reads the KV of every sequence
+ * reads these again. In a group of any size, the member with the least context has 0 and the others
+ * have the length of the shared part. Decodes outside of groups have 0. */
 void shared_kv_find(const vt_batch *b, int32_t *tokens);
 
 #endif

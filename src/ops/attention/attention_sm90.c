@@ -1,4 +1,4 @@
-/* The launch of attention_prefill_sm90.cu: tensor maps of the pools and of Q, one CTA an SM. */
+/* The launch of attention_prefill_sm90.cu: tensor maps of the pools and of Q, one CTA per SM. */
 #include "ops/attention/attention_cuda.h"
 
 #include "base/err.h"
@@ -23,7 +23,7 @@ static vt_status encode_maps(const attention_args *a, vt_cuda *c, int32_t group,
         TRY(encode_pool(c, a->v_pool, &p->v, err));
     }
     if (ROWS % group != 0)
-        return VT_OK; /* the kernel fetches Q without a map */
+        return VT_OK; /* the kernel then loads Q without a map */
     const int64_t dim[3] = {a->head_dim, a->heads, a->q->dim[0]};
     const int64_t stride[2] = {(int64_t)a->head_dim * 2, a->q->row_stride * 2};
     const uint32_t box[3] = {64, (uint32_t)group, (uint32_t)(ROWS / group)};

@@ -1,4 +1,4 @@
-/* The launch of attention_prefill_sm80.cu (attention_sm90.c has the other tile kernel's). */
+/* The launch of attention_prefill_sm80.cu. attention_sm90.c launches the other tile kernel. */
 #include "ops/attention/attention_cuda.h"
 
 #include "ops/cuda_impls.h"

@@ -1,18 +1,18 @@
 /* The plans of the tile kernels (attention_prefill_sm80.cu, attention_prefill_sm90.cu).
  *
- * Prefill: a sequence's packed rows (token, head of the group) in tiles.
+ * Prefill: a sequence's packed rows (token, head of the group) are cut into tiles.
  *
- * Decode in a fixed order: a decode is a prefill of one token and runs through the same kernel, so
- * that a token gives the same bits whether it was decoded or, after a retraction or in another
- * request's prompt, computed in a chunk. Its order of sums depends on positions alone.
+ * Decode in a fixed order: a decode is a prefill of one token and runs through the same kernel. So
+ * a token has the same bits whether it was decoded, or computed in a chunk after a retraction or in
+ * another request's prompt. The order of sums depends on positions alone.
  *
- *   a long sequence among few     an item a chunk of ATTENTION_CUDA_CHUNK positions
- *   any other                     one item, its whole KV
+ *   a long sequence among few     one item for each chunk of ATTENTION_CUDA_CHUNK positions
+ *   any other                     one item for its whole KV
  *
- * Both make the same bits (attention_chunk.cuh), so what is cut may follow the load. On an H200 a
- * chunk of its own costs about 5 us more than as part of a sequence (32 x 4096, 16/8 heads: 232 us
- * cut), so only sequences are cut that are longer than SHARES times what an SM has to do on
- * average. */
+ * Both give the same bits (attention_chunk.cuh), so the load may decide what is cut. On an H200 a
+ * chunk that is an item of its own costs about 5 us more than as part of a sequence (32 x 4096,
+ * 16/8 heads: 232 us cut). So only sequences are cut that are longer than SHARES times the average
+ * work of an SM. */
 #include "ops/attention/attention_cuda.h"
 
 #include <assert.h>
@@ -27,7 +27,7 @@ int32_t attention_tiles_capacity(const attention_plan_config *c, int32_t n_seqs,
     return n_seqs + (int32_t)vt_ceil_div(rows, c->tile_rows);
 }
 
-/* Tiles late in a sequence see the most KV; they go first, so that the short ones fill the end. */
+/* Tiles late in a sequence see the most KV. They come first, so that short ones fill the end. */
 int32_t attention_tiles_fill(const attention_plan_config *c, const vt_batch *b, void *plan,
                              int32_t capacity)
 {
@@ -55,7 +55,7 @@ int32_t attention_tiles_fill(const attention_plan_config *c, const vt_batch *b, 
 
 enum { MORE_ITEMS = 2048, SHARES = 2 };
 
-/* Tiles of one token's rows. */
+/* The number of tiles of one token's rows. */
 static int32_t token_tiles(const attention_plan_config *c)
 {
     return (int32_t)vt_ceil_div(c->heads / c->kv_heads, c->tile_rows);
@@ -68,7 +68,7 @@ int32_t attention_chunks_capacity(const attention_plan_config *c, int32_t n_deco
     return token_tiles(c) * (n_decode + (int32_t)(more < MORE_ITEMS ? more : MORE_ITEMS));
 }
 
-/* One item for each tile of a token: its range [begin, end) as part `part` of `parts`. */
+/* Adds one item for each tile of a token: range [begin, end), which is part `part` of `parts`. */
 static void put_chunk(const attention_plan_config *c, attention_chunk_item *plan, int32_t at,
                       int32_t seq, int32_t begin, int32_t end, int32_t part, int32_t parts)
 {
@@ -103,7 +103,8 @@ int32_t attention_chunks_fill(const attention_plan_config *c, const vt_batch *b,
     share = total * c->kv_heads * tiles / c->sm_count;
     for (int32_t s = 0; s < b->n_decode; s++) {
         int32_t len = b->kv_len[s], parts = (int32_t)vt_ceil_div(len, ATTENTION_CUDA_CHUNK);
-        /* later ones need one each, and a graph's padding has what this batch's share leaves */
+        /* each later sequence needs an item per tile, and the padding of a graph gets the items
+         * that this batch leaves */
         int32_t left = (capacity < most ? capacity : most) - n - (b->n_decode - s - 1) * tiles;
         if (!tickets || len <= SHARES * share || (int64_t)parts * tiles > left) {
             put_chunk(c, item, n, s, 0, len, 0, 1);

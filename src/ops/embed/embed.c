@@ -1,8 +1,8 @@
-/* The embedding lookup: one row of the table a token, dequantised where it is quantised.
+/* The embedding lookup: one row of the table per token, dequantised if the table is quantised.
  *
- * Bytes, not FLOPs: 576 values of Q8_0 are 612 bytes a token. vt_dequant_row does it well enough:
- * the 512 tokens of a prefill of SmolLM2 take 0.1 ms with two threads (vitrine bench kernels
- * embed). Tokens are split over the workers. */
+ * Memory bounds it, not arithmetic: 576 values of Q8_0 are 612 bytes per token. vt_dequant_row is
+ * fast enough: a prefill of 512 tokens of SmolLM2 takes 0.1 ms with two threads (vitrine bench
+ * kernels embed). Tokens are divided among the workers. */
 #include "ops/embed/embed.h"
 
 #include <stdlib.h>
@@ -117,7 +117,7 @@ static const char *embed_refuses(const vt_case *c)
                : NULL;
 }
 
-/* scaled: by 7.5; pooled: every second token by its slot of the token pool */
+/* scaled: by 7.5; pooled: every second token is given by its slot of the token pool */
 
 static void *embed_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
                              vt_tensor *outputs[VT_MAX_OUTPUTS], int32_t *n_outputs)

@@ -7,12 +7,11 @@
 #include "ops/op.h"
 
 typedef struct embed_args {
-    const vt_tensor *table; /* [vocab, hidden], any float or quantised type */
-    const int32_t *const
-        *tokens;                /* *tokens is [tokens]: ids, or -1-k: what slot k of the pool has */
-    int32_t *const *token_pool; /* *token_pool is [slots]; NULL: every id is >= 0 */
-    vt_tensor *y;               /* [tokens, hidden] */
-    float scale;                /* Gemma: sqrt(hidden); else 1 */
+    const vt_tensor *table;       /* [vocab, hidden], any float or quantised type */
+    const int32_t *const *tokens; /* *tokens is [tokens]: ids, or -1-k: slot k of the pool */
+    int32_t *const *token_pool;   /* *token_pool is [slots]; NULL: every id is >= 0 */
+    vt_tensor *y;                 /* [tokens, hidden] */
+    float scale;                  /* Gemma: sqrt(hidden); else 1 */
 } embed_args;
 
 extern const vt_op embed_op;

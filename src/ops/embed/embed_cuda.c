@@ -57,8 +57,8 @@ static void embed_describe(const void *args, const vt_target *t, const vt_size *
     vt_cut_grid(out, t, &l, a->y->dim[1] % 8 == 0 ? 16 : 2);
 }
 
-/* The table's form is that of a linear op's weight, so that a model whose head is its embedding has
- * one copy. */
+/* The table has the form of a linear op's weight, so that a model whose head is its embedding needs
+ * one copy of it. */
 const vt_impl embed_cuda_impl = {.name = "gather",
                                  .device = VT_DEVICE_CUDA,
                                  .fixed_order = true,

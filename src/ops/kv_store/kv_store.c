@@ -1,6 +1,6 @@
-/* KV store: the card, its portable form and the reference. Movement, and a rounding: 4 bytes read
- * and 2 (16-bit pool) or 1 (FP8) written an element, scattered by rows of head_dim elements, so
- * never less than a cache line at a time for the models we know. */
+/* KV store: the card, its portable form and the reference. The op moves data and rounds it: per
+ * element it reads 4 bytes and writes 2 (16-bit pool) or 1 (FP8). Writes are scattered by rows of
+ * head_dim elements, which is at least a cache line in all models that we know. */
 #include "ops/kv_store/kv_store.h"
 
 #include "ops/cases.h"
@@ -57,8 +57,8 @@ static const char *kv_store_refuses(const vt_case *c)
     return c->p[POOL] > VT_FP8_E4M3 ? "kv_type: f32, f16, bf16 or fp8" : NULL;
 }
 
-/* tokens of a prefill, with decodes beside it; k_scale and v_scale in thousandths, 0 for a scale of
- * 1 */
+/* tokens: of a prefill, with decodes in the same batch; k_scale and v_scale: in thousandths, 0 for
+ * a scale of 1 */
 static const vt_case kv_store_cases[] = {
     {.name = "tokens=1 kv_heads=3 d=64 f16",
      .p = {[TOKENS] = 1, [KV_HEADS] = 3, [HEAD_DIM] = 64, [POOL] = VT_F16, [PAGE] = 16},
@@ -105,7 +105,7 @@ static const vt_case kv_store_cases[] = {
            [V_SCALE] = 3}},
 };
 
-/* Every token to a slot of any other's, as far apart as they lie. */
+/* Permutes the tokens' slots at random, so that neighbours are far apart. */
 static void scatter(vt_batch *b, uint64_t *seed)
 {
     int32_t *slot = (int32_t *)(uintptr_t)b->slot;

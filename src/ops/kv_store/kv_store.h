@@ -2,8 +2,8 @@
  *
  *   pool[page, h, slot % page_size, :] = round(k[t, h, :] / k_scale)     slot = batch.slot[t]
  *
- * Scales are for pools of FP8 (E4M3, beyond +-448 the nearest end); others have 1. The quotient is
- * the fp32 product with the fp32 reciprocal. */
+ * Pools of FP8 (E4M3) have scales, and values beyond +-448 become +-448; other pools have scales of
+ * 1. The quotient is computed as the fp32 product with the fp32 reciprocal. */
 #ifndef VT_OPS_KV_STORE_H
 #define VT_OPS_KV_STORE_H
 
@@ -13,7 +13,7 @@ typedef struct kv_store_args {
     const vt_batch *batch;      /* slot */
     const vt_tensor *k, *v;     /* [tokens, kv_heads * head_dim], slices */
     vt_tensor *k_pool, *v_pool; /* [pages, kv_heads, page_size, head_dim] */
-    float k_scale, v_scale;     /* what a stored K, a stored V counts */
+    float k_scale, v_scale;     /* factors of the stored K and V */
 } kv_store_args;
 
 extern const vt_op kv_store_op;

@@ -1,4 +1,4 @@
-/* page_copy: the card, and the CPU's row: memcpy of the run of bytes that a head's slots are. */
+/* page_copy: the card, and the CPU's row: one memcpy for the slots of each head. */
 #include "ops/page_copy/page_copy.h"
 
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "ops/cuda_impls.h"
 #include "ops/cut.h"
 
-static int64_t slot_bytes(const page_copy_args *a) /* of one pool, all heads */
+static int64_t slot_bytes(const page_copy_args *a) /* in one pool, all heads together */
 {
     return a->k->dim[1] * vt_dtype_row_bytes(a->k->dtype, a->k->dim[3]);
 }
@@ -119,7 +119,7 @@ static void *page_copy_make_args(const vt_case *c, uint64_t seed, vt_arena *aren
     vt_batch *b = vt_arena_alloc(arena, 1, sizeof *b);
     vt_page_copy *copy = vt_arena_alloc(arena, (size_t)n, sizeof *copy);
     vt_tensor *pool = vt_arena_alloc(arena, 2 * (size_t)layers, sizeof *pool);
-    /* all pools in one block, as a cache has them: L0 K, L0 V, L1 K ... */
+    /* all pools in one block, as in a KV cache: L0 K, L0 V, L1 K ... */
     vt_tensor *all = case_fill(arena,
                                case_tensor_4d(arena, (vt_dtype)p[POOL], 2 * layers * pages,
                                               p[KV_HEADS], p[PAGE], p[HEAD_DIM]),

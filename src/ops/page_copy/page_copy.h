@@ -13,7 +13,7 @@ typedef struct page_copy_args {
     const vt_batch *batch; /* copies */
     vt_tensor *k, *v;      /* [n_layers] pools [pages, kv_heads, page_size, head_dim] */
     int32_t n_layers;
-    int32_t first_page; /* the pools' page of the batch's page 0 */
+    int32_t first_page; /* the page of the pools that is page 0 of the batch */
 } page_copy_args;
 
 extern const vt_op page_copy_op;

@@ -14,7 +14,7 @@ static int64_t pool_stride(const page_copy_args *a)
     return (const char *)a->v[0].data - (const char *)a->k[0].data;
 }
 
-/* The kernel finds the pools by a stride: L0 K, L0 V, L1 K ... */
+/* The kernel finds the pools by a stride, so they must lie as L0 K, L0 V, L1 K ... */
 static bool page_copy_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
     (void)t, (void)upto;

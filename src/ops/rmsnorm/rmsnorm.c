@@ -1,8 +1,7 @@
 /* RMSNorm: the cards of rmsnorm and add_rmsnorm, and their portable form.
  *
- * Bound by memory at every size that matters: 4 flops an element against 8 bytes moved. On the CPU
- * the rows of a step stay in L2, so what counts is that x is read once from there; the second read
- * hits L1. */
+ * Memory bounds it at every size that matters: it moves 8 bytes for 4 flops per element. On the CPU
+ * the rows of a step stay in L2. x is read from there once; the second read hits L1. */
 #include "ops/rmsnorm/rmsnorm.h"
 
 #include <math.h>
@@ -21,7 +20,7 @@ static vt_cost rmsnorm_cost(const void *args, const vt_batch *batch)
         .read = {.activations = vt_dtype_row_bytes(a->x->dtype, n),
                  .weights = vt_batch_bytes(a->weight, batch)},
         .write = {.activations = vt_batch_bytes(a->y, batch)},
-        .flops = {.fp32 = 4 * n}, /* square, add, two scalings; the root is one a row */
+        .flops = {.fp32 = 4 * n}, /* square, add, two scalings; one root per row */
     };
     if (a->row)
         c.read.activations += vt_batch_rows(a->y, batch) * (int64_t)sizeof(int32_t);

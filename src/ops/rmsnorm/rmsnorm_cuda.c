@@ -16,10 +16,11 @@ static bool rmsnorm_supports(const void *args, const vt_target *t, const vt_size
            a->y->dim[1] <= 32768 && (!a->residual || a->residual->dtype == VT_BF16);
 }
 
-/* CTAs that the rows need, and the launch: no more CTAs than the SMs hold at once. */
+/* The number of CTAs that the rows need, and the launch, with no more CTAs than the SMs hold at the
+ * same time. */
 typedef struct rmsnorm_form {
     int64_t ctas;
-    int32_t vec; /* elements of a load */
+    int32_t vec; /* elements per load */
     cuda_launch launch;
 } rmsnorm_form;
 

@@ -1,6 +1,6 @@
 /* RMSNorm over the vector type: see simd_portable.h for how this header is compiled. Rows are dealt
- * to the workers; a row is summed by one worker in four interleaved partial sums, so its bits do
- * not depend on who else is there. One pass reads x for the sum, a second (from L1) scales it. */
+ * out to the workers. One worker sums a row in four interleaved partial sums, so its bits do not
+ * depend on the number of workers. One pass reads x for the sum, a second (from L1) scales it. */
 #include "ops/access.h"
 #include "ops/cut.h"
 #include "ops/rmsnorm/rmsnorm.h"

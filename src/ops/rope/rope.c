@@ -10,7 +10,8 @@
 #include "ops/simd_portable.h"
 #include "ops/rope/rope_kernel.h"
 
-/* q and k in place, the table's rows of this step's positions, and the norms' weights. */
+/* q and k are read and written; the table's rows of this step's positions and the norms' weights
+ * are read. */
 static vt_cost rope_cost(const void *args, const vt_batch *batch)
 {
     const rope_args *a = args;
@@ -19,9 +20,9 @@ static vt_cost rope_cost(const void *args, const vt_batch *batch)
     int64_t bytes = vt_dtype_row_bytes(a->q->dtype, qk);
     vt_cost c = {
         .read = {.activations = bytes + tokens * (a->dims + 1) *
-                                            4}, /* a row of the table and a position each */
+                                            4}, /* per token: a row of the table, and a position */
         .write = {.activations = bytes},
-        .flops = {.fp32 = 3 * qk / a->head_dim * a->dims}, /* 4 multiplies and 2 adds a pair */
+        .flops = {.fp32 = 3 * qk / a->head_dim * a->dims}, /* 4 multiplies and 2 adds per pair */
     };
     if (a->q_norm) {
         c.read.weights += vt_batch_bytes(a->q_norm, batch);
@@ -92,7 +93,7 @@ static const char *rope_refuses(const vt_case *c)
     return c->p[TYPE] > VT_BF16 ? "type: the norms' weights are f32, f16 or bf16" : NULL;
 }
 
-/* dims 0: head_dim; type: of the norms' weights */
+/* dims 0 means head_dim; type is that of the norms' weights */
 static const vt_case rope_cases[] = {
     {.name = "tokens=1 9/3x64",
      .p = {[TOKENS] = 1, [HEADS] = 9, [KV_HEADS] = 3, [HEAD_DIM] = 64, [DIMS] = 64},
@@ -144,7 +145,7 @@ static void *rope_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
     rope_args *a = vt_arena_alloc(arena, 1, sizeof *a);
     vt_batch *b = case_batch(arena, 16, 1, &(case_seq){(int32_t)tokens, context - 3}, false, 100,
                              &seed);
-    /* q and k are slices of one fused [tokens, q | k | v] tensor, as a program has them */
+    /* q and k are slices of one fused [tokens, q | k | v] tensor, as in a program */
     vt_tensor *qkv = case_fill(arena, case_tensor_2d(arena, VT_F32, tokens, n_q + 2 * n_k), 0, 1,
                                &seed);
     vt_tensor *table = case_tensor_2d(arena, VT_F32, context, dims);

@@ -25,8 +25,9 @@ typedef struct rope_args {
 
 extern const vt_op rope_op;
 
-/* Fills cos_sin for `positions` positions from `first`. Angles and scaling in double; llama3,
- * linear and yarn (with its attention factor) as Hugging Face's modeling_rope_utils has them. */
+/* Fills cos_sin for `positions` positions from `first` on. Angles and scaling are computed in
+ * double. llama3, linear and yarn (with its attention factor) follow Hugging Face's
+ * modeling_rope_utils. */
 void rope_table(const vt_rope_params *p, int64_t first, int64_t positions,
                 float *cos_sin /* [positions, dims] */);
 

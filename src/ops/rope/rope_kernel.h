@@ -1,7 +1,7 @@
 /* Rotary embedding over the vector type: see simd_portable.h for how this header is compiled. The
- * unit of work is one head of one token, [head_dim], q heads first; a unit is normalised (if asked)
- * and rotated while it sits in L1. Interleaved pairs take the scalar path: no model of ours has
- * them after loading. */
+ * unit of work is one head of one token, [head_dim], q heads first. A unit is normalised (if the
+ * model wants that) and rotated while it is in L1. Interleaved pairs take a scalar path: no model
+ * that we support has them after loading. */
 #include "ops/access.h"
 #include "ops/cut.h"
 #include "ops/rope/rope.h"

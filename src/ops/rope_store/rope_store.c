@@ -1,6 +1,6 @@
-/* rope_store: the card and its portable row. Movement bounds it: q, k and v are read once, q and
- * the pools written. As two ops k is written and read once more, and a CPU's workers meet once
- * more. */
+/* rope_store: the card and its portable row. Memory bounds it: q, k and v are read once, q and the
+ * pools are written. As two ops k would be written and read once more, and the CPU's workers would
+ * have one more barrier. */
 #include "ops/rope_store/rope_store.h"
 
 #include <math.h>
@@ -18,7 +18,7 @@ static vt_cost rope_store_cost(const void *args, const vt_batch *batch)
     vt_cost c = rope_op.cost(&a->rope, batch), store = kv_store_op.cost(&a->store, batch);
     int64_t k = tokens * vt_dtype_row_bytes(a->rope.k->dtype, a->rope.k->dim[1]);
     vt_cost_add(&c, &store);
-    c.write.activations -= k; /* it goes to its page instead */
+    c.write.activations -= k; /* k goes to its page instead */
     c.read.activations -= k;
     return c;
 }

@@ -1,6 +1,6 @@
-/* Rotary embedding of q and k, and the store of K and V behind it, as one op: the rotated k goes
- * straight to its page slot (ops/rope/rope.h and ops/kv_store/kv_store.h have the maths). What a
- * program calls; rope and kv_store alone are for tests, benchmarks and labs.
+/* Rotary embedding of q and k, followed by the store of K and V, as one op: the rotated k goes
+ * straight to its page slot (ops/rope/rope.h and ops/kv_store/kv_store.h have the maths). Programs
+ * call this op; rope and kv_store alone are for tests, benchmarks and labs.
  *
  * q is rotated in place. Whether the activations' k is rotated in place too is left open: nothing
  * reads it afterwards. */
@@ -12,7 +12,7 @@
 
 typedef struct rope_store_args {
     rope_args rope;
-    kv_store_args store; /* its k is rope.k */
+    kv_store_args store; /* store.k is rope.k */
 } rope_store_args;
 
 extern const vt_op rope_store_op;

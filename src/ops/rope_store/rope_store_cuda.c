@@ -1,12 +1,12 @@
-/* rope_store on CUDA: rope.cu with STORE; for heads and rows of any length the two ops' plain
- * kernels one after the other. */
+/* rope_store on CUDA: rope.cu with STORE. For heads and rows of any length the kernels of the two
+ * ops run one after the other. */
 #include "ops/rope_store/rope_store.h"
 
 #include "ops/cuda_impls.h"
 #include "ops/cut.h"
 #include "ops/rope/rope_cuda.h"
 
-/* One launch reads v beside q and k, in vectors. */
+/* The fused kernel reads v too, so v must be made of vectors like q and k. */
 static bool fused_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
     const rope_args *rope = &((const rope_store_args *)args)->rope;
@@ -42,7 +42,7 @@ static vt_status any_run(const void *args, const vt_lane *lane)
     return status == VT_OK ? kv_store_cuda_any_impl.run(&a->store, lane) : status;
 }
 
-/* Two launches; the first one's cut is told. */
+/* There are two launches; this describes the first. */
 static void any_describe(const void *args, const vt_target *t, const vt_size *size, vt_cut *out)
 {
     const rope_store_args *a = args;

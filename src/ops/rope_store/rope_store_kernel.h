@@ -1,6 +1,6 @@
 /* rope_store over the vector type: see simd_portable.h for how this header is compiled. The unit of
- * work is one head of one token, q heads first, then k, then v: a k head is rotated in place and
- * stored while it sits in L1, so no worker waits for another. */
+ * work is one head of one token, q heads first, then k, then v. A k head is rotated in place and
+ * stored while it is in L1, so no worker waits for another one. */
 #include "ops/rope_store/rope_store.h"
 
 #include "ops/rope/rope_kernel.h"

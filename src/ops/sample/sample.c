@@ -1,10 +1,10 @@
 /* Sampling: the card, its portable form and the reference.
  *
- * What "exact" means here: the ids of a row are totally ordered (higher logit first, lower id among
- * equals); top-k keeps the first k of that order, top-p the shortest prefix whose probability
- * reaches p, and both hold for any vocabulary up to 2^18 because sums of weights are exact
- * (sample_kernel.h). Rejected: sorting the row (152k ids: milliseconds), and thresholds found by
- * bisection on probabilities (ties and the last bit). */
+ * Selection is exact in this sense: the ids of a row are totally ordered (higher logit first, lower
+ * id among equals); top-k keeps the first k ids of that order, top-p the shortest prefix whose
+ * probability reaches p. Both hold for any vocabulary up to 2^18, because sums of weights are exact
+ * (sample_kernel.h). Rejected: sorting the row (152k ids take milliseconds), and finding thresholds
+ * by bisection on probabilities (wrong for ties and in the last bit). */
 #include "ops/sample/sample.h"
 
 #include <float.h>
@@ -16,8 +16,9 @@
 #include "ops/simd_portable.h"
 #include "ops/sample/sample_kernel.h"
 
-/* Reads the logits and writes a result a row: the work beyond one exponential an element depends on
- * the row's settings and is not counted, nor is a mask, a bit beside an id's four bytes. */
+/* The logits are read, and one result is written per row. Work beyond one exponential per element
+ * depends on the row's settings and is not counted. Nor is a mask, which adds one bit to the four
+ * bytes of an id. */
 static vt_cost sample_cost(const void *args, const vt_batch *batch)
 {
     const sample_args *a = args;
@@ -30,7 +31,7 @@ static vt_cost sample_cost(const void *args, const vt_batch *batch)
     };
 }
 
-/* ---- reference: sorts the row, double throughout ---- */
+/* ---- reference: sorts the row; everything is double ---- */
 
 typedef struct ranked {
     double x, w;
@@ -76,7 +77,7 @@ static void reference_adjust(float *l, int32_t n, const vt_sample_row *row, cons
     }
 }
 
-/* e is [n], best first, with x of logits; returns the chosen id. */
+/* e is [n], best first, and its x are logits. Returns the chosen id. */
 static int32_t reference_choose(ranked *e, int32_t n, const vt_sample_row *row)
 {
     if (!(row->temperature > 0))
@@ -122,7 +123,7 @@ static void reference_row(const sample_args *a, int64_t r, float *l, ranked *e)
     if (!nan && isfinite(e[0].x)) {
         for (int32_t i = 0; i < n; i++)
             sum += exp(e[i].x - e[0].x);
-        double top = e[0].x, log_sum = log(sum); /* apart: a sum of both may lose the second */
+        double top = e[0].x, log_sum = log(sum); /* kept apart: their sum could lose log_sum */
         for (int32_t i = 0; i < row->n_top && i < n && isfinite(e[i].x); i++)
             sample_put_top(a, r, i, e[i].id, (float)(e[i].x - top - log_sum));
         token = row->target >= 0 ? row->target : reference_choose(e, n, row);
@@ -165,10 +166,10 @@ enum {
 
 enum {
     MASK_NONE,
-    MASK_ONE,     /* a single id, which may be of the last word's */
+    MASK_ONE,     /* a single id, which may be in the last word */
     MASK_HALF,    /* ids drawn at random */
     MASK_BORDERS, /* the first and last ids of words and of the vocabulary */
-    MASK_ALL,     /* whole words of bits, those behind the vocabulary too */
+    MASK_ALL,     /* all bits of all words, also those beyond the vocabulary */
     MASK_NOTHING,
     MASKS,
     MASK_EACH = MASKS /* row r has kind r / KINDS % MASKS */
@@ -202,9 +203,9 @@ static const vt_field sample_fields[] = {
     [MASK] = {"mask", 0, false, MASK_EACH, mask_words},
 };
 
-/* kind: of every row's settings; "each": row r has kind r % KINDS, and the last row a NaN. spread:
- * ten times the deviation of the logits (0: all equal; -1: the ends of what a float can be; -2:
- * zeros of both signs). every n > 0: all but every n-th logit are -infinity. */
+/* kind: the settings of every row; "each": row r has kind r % KINDS, and the last row has a NaN.
+ * spread: ten times the deviation of the logits (0: all equal; -1: the largest and smallest floats;
+ * -2: zeros of both signs). every n > 0: all but every n-th logit are -infinity. */
 static const vt_case sample_cases[] = {
     {.name = "rows=1 vocab=49152 greedy",
      .p = {[ROWS] = 1, [VOCAB] = 49152, [SPREAD] = 30},
@@ -328,8 +329,9 @@ static vt_sample_row make_row(vt_arena *arena, int64_t kind, int32_t vocab, uint
     return row;
 }
 
-/* Each row some of them, from two to all; `zeros`: of both signs, and nothing else. No two that
- * only the coldest temperatures tell apart (sample.h). */
+/* Fills each row with some of the extreme values, from two of them to all; with `zeros` with zeros
+ * of both signs only. No two values are so close that only the lowest temperatures distinguish them
+ * (sample.h). */
 static void fill_extremes(vt_tensor *logits, bool zeros, uint64_t *seed)
 {
     static const float some[] = {0,     -0.0f,        FLT_MAX,  -FLT_MAX, 1e30f,      -1e30f,
@@ -344,7 +346,7 @@ static void fill_extremes(vt_tensor *logits, bool zeros, uint64_t *seed)
     }
 }
 
-/* Bits behind the vocabulary are set: nobody may look at them. */
+/* Bits beyond the vocabulary are set, because no implementation may read them. */
 static const uint32_t *make_mask(vt_arena *arena, int64_t kind, int32_t vocab, uint64_t *seed)
 {
     int32_t words = (int32_t)vt_ceil_div(vocab, 32);

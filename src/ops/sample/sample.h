@@ -1,15 +1,24 @@
 /* The next token of every logit row, and the log-probabilities that were asked for.
  *
- * In this order, in fp32:  mask (an id that may not be chosen counts as -infinity in all that
- * follows, whatever its logit was);  bias;  repetition penalty over prompt and output (l > 0 ?
- * l / r : l * r); presence and frequency penalties over the output;  log-probabilities (of these
- * logits, temperature 1); temperature (0: argmax, lowest id wins a tie, done; others below about
- * 1e-30 count as that);  top-k;  softmax;
- * top-p over what is left (the smallest set, most likely first, whose sum reaches p);  min-p (drop
- * p_i < min_p * p_max);  one draw by inverse CDF over ids in rising order, u = philox(seed,
- * position). (This is Hugging Face's order of warpers.) NaN logits, or nothing above -infinity: the
- * row yields token -1 and the engine fails the request. A list of log-probabilities holds ids above
- * -infinity; where fewer are left than were asked for, it ends with ids of -1. */
+ * The steps, in fp32 and in this order, which is Hugging Face's order of warpers:
+ *
+ *   mask                an id that may not be chosen has logit -infinity from here on, whatever its
+ *                       logit was
+ *   bias
+ *   penalties           repetition, over prompt and output (l > 0 ? l / r : l * r); presence and
+ *                       frequency, over the output
+ *   log-probabilities   of these logits, at temperature 1
+ *   temperature         0: takes the largest logit, the lowest id among equals, and ends;
+ *                       temperatures below about 1e-30 count as 1e-30
+ *   top-k
+ *   softmax
+ *   top-p               keeps the smallest set, most likely ids first, whose sum reaches p
+ *   min-p               drops ids with p_i < min_p * p_max
+ *   draw                by inverse CDF over ids in rising order, u = philox(seed, position)
+ *
+ * If a logit is NaN, or none is above -infinity, the row's token is -1 and the engine fails the
+ * request. A list of log-probabilities holds ids above -infinity; if fewer are left than were asked
+ * for, it ends with ids of -1. */
 #ifndef VT_OPS_SAMPLE_H
 #define VT_OPS_SAMPLE_H
 
@@ -28,7 +37,7 @@ typedef struct vt_sample_row {
     int32_t target;    /* -1: choose. >= 0: no choice, the log-probability of this id (scoring) */
     const int32_t *context; /* [n_context] prompt then output so far, for penalties; NULL if none */
     int32_t n_prompt, n_context;
-    int32_t pending_slot; /* token pool slot whose token belongs behind context (sampled last step
+    int32_t pending_slot;      /* token pool slot whose token follows the context (sampled last step
                                   and not yet known to the CPU); -1: none */
     const vt_logit_bias *bias; /* [n_bias] */
     int32_t n_bias;

@@ -1,6 +1,6 @@
-/* sample on CUDA: packing the rows for upload, and the launch of sample.cu, which is the same for
- * every level, number of rows and settings: whether a row has penalties or filters is the row's
- * business, and a captured graph must serve all. */
+/* sample on CUDA: packs the rows for upload, and launches sample.cu. The kernel is the same for
+ * every level, number of rows and settings. Each row of a launch says itself whether it has
+ * penalties or filters, because one captured graph must serve them all. */
 #include "ops/sample/sample.h"
 
 #include <string.h>
@@ -12,9 +12,9 @@
 /* ---- the step's rows: a plan with side data ----
  *
  *   plan   [size.rows] rows of fixed size
- *   side   contexts of the rows that have penalties | biases | masks, one behind the other; a row
- *          has the places of its own as offsets from the begin of all of it, in elements of each
- *          kind. Few steps bring any, and a mask is 19 KB for 151,936 ids. */
+ *   side   contexts of the rows that have penalties | biases | masks, one after the other. A row
+ *          holds the offsets of its own from the beginning of the side data, in elements of each
+ *          kind. Few steps have side data. A mask has 19 KB for 151,936 ids. */
 
 static bool has_penalties(const vt_sample_row *r)
 {
@@ -22,7 +22,7 @@ static bool has_penalties(const vt_sample_row *r)
            r->frequency_penalty != 0.0f;
 }
 
-/* Rows side by side (samples of one request) share a mask. */
+/* Whether row i brings a mask of its own. Neighbouring rows (samples of one request) share one. */
 static bool brings_mask(const vt_sample_row *rows, int32_t i)
 {
     return rows[i].mask && (i == 0 || rows[i - 1].mask != rows[i].mask);
@@ -58,8 +58,8 @@ static size_t side_bytes(const void *args, const vt_batch *batch)
     return layout_of(*a->row, batch->n_rows, a->logits->dim[1]).bytes;
 }
 
-/* What a request may bring (engine/request.h): a context, 1,024 biases, a mask; the rows of one
- * request share them. */
+/* The most that the requests of a step can bring (engine/request.h): each a context, 1,024 biases
+ * and a mask, which the rows of one request share. */
 static size_t most_side_bytes(const void *args, const vt_target *t)
 {
     enum { MOST_BIASES = 1024 };
@@ -83,7 +83,7 @@ static size_t rows_bytes(const void *args, const vt_target *t, const vt_size *si
     return (size_t)items * sizeof(sample_row);
 }
 
-/* A row that only pads: greedy, nothing asked, no slot written. */
+/* A padding row: greedy, without log-probabilities, and it writes no slot. */
 static const sample_row kPadding = {.top_p = 1,
                                     .repetition = 1,
                                     .n_top = -1,
@@ -153,9 +153,9 @@ static const vt_host_plan rows_plan = {.name = "sampling rows",
 
 _Static_assert(sizeof(vt_logit_bias) == sizeof(sample_bias), "biases are copied as they are");
 
-/* As sample.cuh has them: a CTA takes a chunk at a time; it keeps one float for each thread
- * and two sums of 16 bytes for each chunk. A CTA takes a third of an SM; the grid has eight CTAs
- * for each SM where there are enough rows. */
+/* The same numbers as in sample.cuh. A CTA takes one chunk at a time. It stores one float per
+ * thread and chunk, and two sums of 16 bytes per chunk. An SM holds three CTAs; the grid has eight
+ * per SM if there are enough rows. */
 enum { THREADS = 256, VECTORS = 8, CHUNK = THREADS * VECTORS * 4, BLOCKS = 3, CTAS = 8 };
 enum {
     CHUNK_MAXIMA = THREADS * 4,
@@ -183,7 +183,7 @@ static bool sample_supports(const void *args, const vt_target *t, const vt_size 
     return a->logits->dtype == VT_F32 && a->logits->dim[1] <= MAX_VOCAB;
 }
 
-/* How a row of logits is cut: into `chunks`, which `parts` CTAs share out. */
+/* How a row of logits is cut: into `chunks`, which are divided among `parts` CTAs. */
 typedef struct sample_form {
     int32_t chunks, parts;
     bool aligned; /* rows are whole 16-byte vectors */

@@ -13,15 +13,16 @@ typedef struct sample_candidates {
     int32_t n;
 } sample_candidates;
 
-/* The worst candidate of the smallest set, best first, that has `count` members or, with count 0,
- * whose weights sum to at least `mass`. Expected time linear in n; in place. */
+/* Takes candidates, best first, until there are `count` of them or, with count 0, until their
+ * weights sum to at least `mass`. Returns the id of the last one. Works in place; the expected time
+ * is linear in n. */
 int32_t sample_cut(sample_candidates *c, int32_t count, double mass);
 
 /* Mask, bias and penalties, in place. seen: [vocab] scratch. */
 void sample_adjust(float *logits, int32_t vocab, const vt_sample_row *row,
                    const int32_t *token_pool, int32_t *seen);
 
-/* Where results of row r go. */
+/* Store results of row r. */
 void sample_put_top(const sample_args *a, int64_t r, int32_t rank, int32_t id, float logprob);
 
 #endif

@@ -1,14 +1,14 @@
 /* Sampling over the vector type: see simd_portable.h for how this header is compiled. The unit of
- * work is a row; a row takes a handful of passes over [vocab] floats in L2:
+ * work is a row. A row takes a few passes over [vocab] floats in L2:
  *
- *   mask                   writes what may not be chosen, by words of 32 ids
+ *   mask                   sets ids that may not be chosen to -infinity, by words of 32 ids
  *   bias, penalties        touch only the ids they name
  *   maximum, NaN           one pass
- *   log-probabilities      one pass of exponentials, when asked for
+ *   log-probabilities      one pass of exponentials, if the request wants them
  *   greedy                 one pass to find the first maximum
  *   weights                w = e^((l - max) / T) in a workspace, one pass
- *   top-k, top-p           bisect for a narrow band of logits around the border of the set, one
- *                          pass each; select in the band exactly; clear the weights of those below
+ *   top-k, top-p bisection finds a narrow band of logits around the border of the set, one
+ *                          pass per step; selects in the band exactly; clears the weights below it
  *   draw                   sum blocks of weights until u * total lies inside one
  *
  * Weights are rounded to multiples of 2^-34 and are at most 1, so sums of up to 2^18 of them are
@@ -23,7 +23,7 @@
 enum { DRAW_BLOCK = 1024, BISECTIONS = 24, FEW = 512 };
 #define ZERO_BELOW 25.0f /* e^-25 is below half of 2^-34: such weights are 0 */
 #define FIRST_GUESS 4.0f
-#define COLDEST 1e-30f /* colder is the same, and its inverse is still finite */
+#define COLDEST 1e-30f /* lower temperatures give the same; its inverse is still finite */
 
 /* Largest logit; NAN if any is NaN. */
 static float row_max(const float *x, int32_t n)
@@ -58,7 +58,7 @@ static int32_t first_at_least(const float *x, int32_t n, float least)
     return i;
 }
 
-/* Ids with least <= x < below, rising. */
+/* Collects the ids with least <= x < below, in rising order. */
 static int32_t collect(const float *x, int32_t n, float least, float below, int32_t *id)
 {
     int32_t found = 0, i = 0;
@@ -74,7 +74,7 @@ static int32_t collect(const float *x, int32_t n, float least, float below, int3
     return found;
 }
 
-/* Sum of e^(x - max), float in blocks, double over them. */
+/* Sum of e^(x - max), in float within blocks and in double over the blocks. */
 static double sum_exp(const float *x, int32_t n, float max)
 {
     double total = 0;
@@ -105,7 +105,7 @@ static double sum_weights(const float *w, int32_t n)
     return vd_sum(sum);
 }
 
-/* How many ids have x >= least, and what they weigh. */
+/* The number of ids with x >= least, and their weight. */
 typedef struct tail {
     int32_t count;
     double mass;
@@ -130,7 +130,7 @@ static tail tail_from(const float *x, const float *w, int32_t n, float least)
     return t;
 }
 
-/* w <- e^((x - max) / temperature) on the grid of 2^-34. */
+/* w <- e^((x - max) / temperature), rounded to multiples of 2^-34. */
 static void weigh(const float *x, int32_t n, float max, float temperature, float *w)
 {
     vf grid = vf_set1(0x1p-11f), below = vf_set1(0x0.ffffffp-11f),
@@ -144,14 +144,14 @@ static void weigh(const float *x, int32_t n, float max, float temperature, float
 }
 
 /* Keeps the weights of the best `count` ids (count > 0) or of the smallest set with mass `mass`;
- * clears the others. [least, below) is narrowed by bisection until few logits lie in it: those from
+ * clears the others. Bisection narrows [least, below) until few logits lie in it: the logits from
  * `below` up are too few, those from `least` up are enough. */
 static void keep_best(const float *x, float *w, int32_t n, float max, float temperature,
                       int32_t count, double mass, int32_t *id)
 {
     float least = max - ZERO_BELOW * temperature, below = INFINITY;
     tail at_least = tail_from(x, w, n, least), at_below = {0};
-    if (count > at_least.count) { /* top-k beyond what weighs anything */
+    if (count > at_least.count) { /* top-k is larger than the number of weights above 0 */
         below = least;
         at_below = at_least;
         least = -INFINITY;
@@ -173,7 +173,7 @@ static void keep_best(const float *x, float *w, int32_t n, float max, float temp
     }
     sample_candidates c = {.x = x, .weight = w, .id = id, .n = collect(x, n, least, below, id)};
     int32_t last = sample_cut(&c, count > 0 ? count - at_below.count : 0, mass - at_below.mass);
-    for (int32_t i = 0; i < c.n; i++) /* equals of the last one with higher ids, and worse */
+    for (int32_t i = 0; i < c.n; i++) /* worse than the last one: smaller, or higher ids */
         if (x[id[i]] < x[last] || (x[id[i]] == x[last] && id[i] > last))
             w[id[i]] = 0;
     for (int32_t i = 0; i < n && least > -INFINITY; i += VF) {
@@ -234,7 +234,7 @@ static void top_logprobs(const sample_args *a, int64_t r, const float *x, int32_
     k = k < VT_MAX_TOP_LOGPROBS ? k : VT_MAX_TOP_LOGPROBS;
     k = k < n ? k : n;
     for (int32_t i = 0; i < n; i++) {
-        if (m == k) { /* skip what cannot enter */
+        if (m == k) { /* skip logits that are too small for the list */
             float worst = nextafterf(x[id[m - 1]], INFINITY);
             i += first_at_least(x + i, n - i, worst);
             if (i == n)
@@ -275,7 +275,7 @@ static void sample_one(const sample_args *a, int64_t r, float *w, int32_t *id)
     ((int32_t *)a->token->data)[r] = token;
     ((float *)a->logprob->data)[r] = logprob;
     if (pool && row->pool_slot >= 0)
-        pool[row->pool_slot] = token < 0 ? 0 : token; /* a step in flight may embed it */
+        pool[row->pool_slot] = token < 0 ? 0 : token; /* the next step may embed it */
 }
 
 static size_t sample_row_floats(int64_t vocab) { return vt_round_up((size_t)vocab, 16); }

@@ -11,9 +11,9 @@ typedef struct sample_row {
     uint64_t seed;
     float temperature, top_p, min_p, repetition, presence, frequency;
     int32_t top_k, n_top, position, pool_slot, target;
-    int32_t context, n_prompt, n_context, pending_slot; /* context: its first element; penalties */
-    int32_t bias, n_bias;                               /* bias: its first element */
-    int32_t mask;                                       /* its first word; -1: none */
+    int32_t context, n_prompt, n_context, pending_slot; /* for penalties; context: first element */
+    int32_t bias, n_bias;                               /* bias: first element */
+    int32_t mask;                                       /* first word; -1: none */
 } sample_row;
 
 /* vt_logit_bias of vitrine.h */

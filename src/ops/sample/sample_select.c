@@ -34,7 +34,7 @@ static void keep_allowed(float *logits, int32_t vocab, const uint32_t *mask)
     }
 }
 
-/* What penalties look at: the known context, then the pending token if there is one. */
+/* The tokens that penalties count: the known context, then the pending token if there is one. */
 typedef struct history {
     const int32_t *id;
     int32_t known, n, pending;
@@ -51,7 +51,7 @@ static history history_of(const vt_sample_row *row, const int32_t *token_pool)
     return h;
 }
 
-/* -1 for an id that is not of this vocabulary. */
+/* Entry i of the history; -1 if its id is not in this vocabulary. */
 static int32_t history_at(const history *h, int32_t i, int32_t vocab)
 {
     int32_t id = i < h->known ? h->id[i] : h->pending;

@@ -1,5 +1,5 @@
-/* Gated activation: the card, its portable form and the reference. Bound by memory wherever the
- * exponential is vectorised; 12 bytes an output. */
+/* Gated activation: the card, its portable form and the reference. Memory bounds it if the
+ * exponential is vectorised: 12 bytes per output. */
 #include "ops/silu_mul/silu_mul.h"
 
 #include <math.h>

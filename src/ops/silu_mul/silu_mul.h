@@ -1,5 +1,5 @@
 /* y[t, i] = act(x[t, i]) * x[t, n + i], x = [gate | up]; act is silu or gelu (tanh form). fp32
- * inside. Used where the linear before it has no SwiGLU epilogue. */
+ * inside. A program uses it if the linear before it has no SwiGLU epilogue. */
 #ifndef VT_OPS_SILU_MUL_H
 #define VT_OPS_SILU_MUL_H
 

@@ -1,4 +1,4 @@
-/* One element of a float tensor, whatever its type: what the scalar references are written with. */
+/* Access to single elements of float tensors of any type. The scalar references use it. */
 #ifndef VT_OPS_ACCESS_H
 #define VT_OPS_ACCESS_H
 
@@ -7,7 +7,7 @@
 #include "base/tensor.h"
 
 static inline bool dtype_is_float(vt_dtype t) { return t == VT_F32 || t == VT_F16 || t == VT_BF16; }
-/* What a KV pool may be made of. */
+/* Whether a KV pool may have elements of this type. */
 static inline bool dtype_is_kv(vt_dtype t) { return dtype_is_float(t) || t == VT_FP8_E4M3; }
 
 static inline float tensor_get(const vt_tensor *t, int64_t row, int64_t col)

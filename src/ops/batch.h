@@ -4,15 +4,15 @@
  *   tokens     0 1 2 3 | 4 | 5 6 7    three sequences: a chunk of 4, a decode, a chunk of 3
  *   q_start    0         4   5       8
  *   n_decode   sequences 0 .. n_decode-1 bring exactly one token: a step puts its decodes first,
- *              so the picture above would really start with the sequence of token 4. All of a
- *              decode's KV but its one token's was stored by earlier steps: a device may read it
- *              before this step's is stored (the simulator checks that)
+ *              so the picture above would really start with the sequence of token 4. Earlier steps
+ *              have stored all KV of a decode except that of its one token. So a device may read it
+ *              before this step's KV is stored (the simulator checks that)
  *   kv_len     per sequence, after this step's tokens have been stored
  *   pages      CSR: page_start[s] .. page_start[s+1] index page_ids
  *   row_token  the tokens whose logits are wanted, ascending
  *
- * Arrays are int32 so that a device can take them as they are; they belong to whoever built the
- * batch and stay put until the step has ended. */
+ * Arrays are int32 so that a device can use them as they are. They belong to the code that built
+ * the batch, and stay in place until the step has ended. */
 #ifndef VT_OPS_BATCH_H
 #define VT_OPS_BATCH_H
 
@@ -40,8 +40,8 @@ typedef struct vt_batch {
     const vt_page_copy *copies; /* [n_copies], done before the forward pass */
     int32_t n_copies;
     const int32_t *adapter;   /* [n_seqs], all 0: kept for adapters; may be NULL */
-    const int32_t *shared_kv; /* a batch without pages, which is only costed: [n_decode] as
-                                  shared_kv_find gives it (ops/attention); may be NULL */
+    const int32_t *shared_kv; /* for a batch without pages, of which only costs are asked:
+                                  [n_decode] from shared_kv_find (ops/attention); may be NULL */
 } vt_batch;
 
 #endif

@@ -5,9 +5,9 @@
  *   repetition   worker 0:  now ─ run(case) ─ barrier ─ run(case) ─ barrier ─ ... ─ now
  *                others:          run(case) ─ barrier ─ run(case) ─ barrier ─ ...
  *
- * The first repetition warms up and sizes the rest. Best and median are both kept: on a shared
- * machine the best says what the code can do, the distance to the median says how much the
- * neighbours took. */
+ * The first repetition warms up and decides how many calls the others have. Best and median are
+ * both kept. On a shared machine the best says how fast the code is, and the distance to the median
+ * how much other processes disturbed it. */
 #include "ops/bench.h"
 
 #include <math.h>
@@ -45,8 +45,9 @@ static vt_status case_args_make(case_args *a, const vt_op *op, const vt_case *c,
 
 /* ---- comparing ---- */
 
-/* Two FP8 values side by side are up to 12 % apart. Where the last bit of an fp32 sum decides a
- * rounding, that is no error; ops that must be exact have a tolerance below FP8_STEP. */
+/* Two neighbouring FP8 values differ by up to 12 %. The last bit of an fp32 sum can decide which of
+ * them a result is rounded to, and that is no error. Ops that must be exact have a tolerance below
+ * FP8_STEP. */
 #define FP8_STEP 1e-3
 
 static bool fp8_neighbours(const vt_tensor *got, const vt_tensor *want, int64_t row, int64_t col)
@@ -93,7 +94,7 @@ typedef struct bench_job {
     int32_t n_copies, n_calls;
     vt_team *team;
     atomic_int *ticket; /* [MAX_CALLS] */
-    on_cpu on;          /* the copies have one shape */
+    on_cpu on;          /* one for all copies, which have the same shape */
 } bench_job;
 
 static void job_main(void *p, int32_t worker)
@@ -180,7 +181,7 @@ static void fill_result(bench_result *r, const void *args)
     r->gflop_per_s = (double)r->flops / (double)r->median_ns;
 }
 
-/* want: the reference's answer, or NULL. */
+/* want: the reference's outputs, or NULL. */
 static vt_status bench_impl(bench_result *r, vt_team *team, const bench_options *o,
                             const case_args *want, vt_err *err)
 {
@@ -188,7 +189,7 @@ static vt_status bench_impl(bench_result *r, vt_team *team, const bench_options 
     vt_status status;
     TRY_GOTO(status, reserve(&job, r->op, r->c, o, err), out);
     r->error = NAN;
-    time_calls(&job, 1); /* the first call alone sees fresh in-place arguments */
+    time_calls(&job, 1); /* only the first call has fresh in-place arguments */
     if (want)
         r->error = bench_error(job.copy[0].output, want->output, want->n_outputs);
     measure(&job, o, r);

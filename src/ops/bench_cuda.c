@@ -1,5 +1,6 @@
-/* The kernel benchmark on a GPU: see bench.h. Every row that takes a case runs once against the
- * reference, then is timed; rows that want weights in the same form share the device's args. */
+/* The kernel benchmark on a GPU: see bench.h. Every row that supports a case runs once and is
+ * compared with the reference, then it is timed. Rows that want weights in the same form share the
+ * args on the device. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +18,8 @@ typedef struct bench_run {
     void *user;
 } bench_run;
 
-/* A case on the host, and on the device in each form that its rows want weights in. */
+/* A case on the host, and its args on the device, once for each form that its rows want weights
+ * in. */
 typedef struct call {
     const vt_op *op;
     const vt_case *c;
@@ -82,14 +84,15 @@ static vt_status bench_row(const bench_run *b, call *k, on_cuda *c, const vt_imp
     vt_cost extra = impl->extra ? impl->extra(c->args, c->batch) : (vt_cost){0};
     r.bytes = vt_cost_bytes(&r.cost) + vt_cost_bytes(&extra);
     r.flops = vt_cost_flops(&r.cost);
-    TRY(on_cuda_time(c, b->o->method, emulated, &t, err)); /* that an emulated one can, too */
+    TRY(on_cuda_time(c, b->o->method, emulated, &t, err)); /* an emulated GPU runs this too */
     if (r.timed)
         fill_times(&r, &t);
     b->report(b->user, &r);
     return VT_OK;
 }
 
-/* Device args of all rows are made before the reference runs, which may work in place. */
+/* The device's args for all rows are made before the reference runs, because it may work in
+ * place. */
 static vt_status bench_rows(const bench_run *b, call *k, bool only_make, vt_err *err)
 {
     const vt_impl *const *const table[] = {k->op->impls, b->o->variants ? k->op->variants : NULL};

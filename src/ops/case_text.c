@@ -9,7 +9,7 @@
 
 #include "base/err.h"
 
-/* The values of every field, and in which order the text names them. */
+/* The values of every field, and the order in which the text names the fields. */
 typedef struct shape {
     int64_t value[VT_MAX_FIELDS][VT_CASE_VALUES];
     int32_t n[VT_MAX_FIELDS]; /* 0: not named */
@@ -100,7 +100,7 @@ static vt_status read_value(const vt_op *op, const vt_field *f, const char *text
     return VT_OK;
 }
 
-/* "1|8|64" up to `end`. */
+/* Reads "1|8|64" up to `end`. */
 static vt_status read_values(const vt_op *op, int32_t field, const char *text, const char *end,
                              shape *s, vt_err *err)
 {
@@ -160,7 +160,7 @@ static const char *value_name(const vt_field *f, int64_t v, char room[24])
     return room;
 }
 
-/* Combination `number` of the shape's values. */
+/* Makes the case for combination `number` of the shape's values. */
 static vt_status make_case(const vt_op *op, const shape *s, int32_t number, vt_case_text *out,
                            vt_err *err)
 {

@@ -4,8 +4,8 @@
  *   text    FIELD=VALUE[|VALUE ...],FIELD=...    fields of the card (vt_op.fields), each once
  *   value   a number; a type by its name ("q4_k", "bf16"); a word of the field ("swiglu", "blocks")
  *
- * A field that is not named has its preset. Several values of a field make a case of each, and
- * fields with several make all combinations, the last one varying fastest. */
+ * A field that is not named has its preset. Several values of a field make several cases; several
+ * such fields make all combinations, in which the last field changes fastest. */
 #ifndef VT_OPS_CASE_TEXT_H
 #define VT_OPS_CASE_TEXT_H
 
@@ -19,11 +19,12 @@ typedef struct vt_case_text {
         name[VT_CASE_NAME]; /* "tokens=8 cols=4096": the fields of the text, cut where it is full */
 } vt_case_text;
 
-/* The cases of the text into out[0 .. *n), at most `most`. Errors (VT_ERR_USAGE) name the field and
- * what was expected: an unknown one is answered with the card's list. */
+/* Makes the cases of the text, out[0 .. *n), at most `most`. Errors (VT_ERR_USAGE) name the field
+ * and what was expected; for an unknown field they list those of the card. */
 vt_status vt_cases_from_text(const vt_op *op, const char *text, vt_case_text *out, int32_t most,
                              int32_t *n, vt_err *err);
-/* A text without lists. out->c.name points into *out: do not copy it. */
+/* Makes the case of a text without lists. out->c.name points into *out, so *out must not be
+ * copied. */
 vt_status vt_case_from_text(const vt_op *op, const char *text, vt_case_text *out, vt_err *err);
 /* The value of the field of this name; 0: the card has none. */
 int64_t vt_case_get(const vt_op *op, const vt_case *c, const char *field);

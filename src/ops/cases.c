@@ -1,7 +1,7 @@
 /* Random arguments for op cards: see cases.h.
  *
- * Pages are dealt from one shuffled deck, so consecutive positions of a sequence lie on pages far
- * apart and neighbouring pages belong to different sequences: a kernel that forgets the page table
+ * Pages are dealt from one shuffled deck. So consecutive positions of a sequence lie on pages far
+ * apart, neighbouring pages belong to different sequences, and a kernel that ignores the page table
  * fails. */
 #include "ops/cases.h"
 
@@ -72,8 +72,9 @@ vt_tensor *case_slice(vt_arena *arena, const vt_tensor *wide, int64_t begin, int
     return t;
 }
 
-/* Rows with numbers of their own; those behind repeat them, for large tensors would take long. A
- * prime, so that a wrong tile or a wrong stride of a kernel still shows. */
+/* The number of rows with random numbers of their own. Later rows repeat these, because filling
+ * large tensors would take long. It is a prime, so that a kernel's wrong tile or wrong stride still
+ * shows. */
 enum { DISTINCT_ROWS = 1021 };
 
 vt_tensor *case_fill(vt_arena *arena, vt_tensor *t, float mean, float scale, uint64_t *state)

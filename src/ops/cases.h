@@ -30,12 +30,12 @@ vt_tensor *case_fill(vt_arena *arena, vt_tensor *t, float mean, float scale, uin
 vt_weight *case_weight(vt_arena *arena, vt_dtype dtype, int32_t n_parts, const int64_t *rows,
                        int64_t cols, bool paired, uint64_t *state);
 
-/* What FP8 weights of a case are scaled by, as a field of the case. */
+/* How FP8 weights of a case are scaled, as a field of the case. */
 enum { CASE_SCALE_NONE, CASE_SCALE_ONE, CASE_SCALE_BLOCKS };
 extern const char *const case_scale_words[];
 
-/* Scales of w's parts near 1, of each another: one number, or one for every 128 x 128 block. False
- * where the arena is out of memory. */
+/* Gives w's parts scales near 1, different ones for each part: one number, or one for every 128 x
+ * 128 block. False if the arena is out of memory. */
 bool case_scales(vt_arena *arena, vt_weight *w, bool blocks, uint64_t *state);
 
 typedef struct case_seq {
@@ -47,7 +47,7 @@ typedef struct case_seq {
  * random below `vocab`. Page ids are a random permutation of 0 .. case_batch_pages() - 1. */
 vt_batch *case_batch(vt_arena *arena, int32_t page_size, int32_t n_seqs, const case_seq *seq,
                      bool decode, int32_t vocab, uint64_t *state);
-/* Pages that pools for this batch must have: those it names and a few that it does not. */
+/* The number of pages that pools for this batch must have: those that it uses and a few more. */
 int32_t case_batch_pages(const vt_batch *b);
 
 /* Packs the weights of a linear op's or moe_linear's arguments for `impl` (moe_linear: for the

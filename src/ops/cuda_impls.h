@@ -1,8 +1,9 @@
-/* CUDA rows, each in src/ops/<op>/, and what their host code shares. Only the card needs to know a
- * row, so a new op declares its rows in a header of its own folder and adds nothing here. Tensors
- * are in device memory: activations and matrices BF16, norms, biases and tables F32, ids I32. Where
- * the fast kernels want rows of 16-byte vectors there is a row "any" behind them for every other
- * shape: loads of one element, no tensor cores, correct for any shape, not fast. */
+/* The CUDA rows of ops in src/ops/<op>/, and helpers that their host code shares. Only its card
+ * needs to know a row, so a new op declares its rows in a header of its own folder and adds nothing
+ * here. Tensors are in device memory: activations and matrices BF16, norms, biases and tables F32,
+ * ids I32. If the fast kernels need rows of 16-byte vectors, a row "any" comes after them for all
+ * other shapes. It loads single elements and uses no tensor cores: correct for any shape, not
+ * fast. */
 #ifndef VT_OPS_CUDA_IMPLS_H
 #define VT_OPS_CUDA_IMPLS_H
 
@@ -22,7 +23,7 @@ extern const vt_impl linear_cuda_ordered, linear_cuda_small, linear_cuda_cublasl
     linear_cuda_split_sm90, linear_cuda_gemm_sm90, linear_cuda_gemm_sm80, linear_cuda_quant_passes,
     linear_cuda_quant_panels, linear_cuda_any_impl;
 
-/* What a KV pool may be made of. */
+/* Whether a KV pool on a GPU may have elements of this type. */
 static inline bool cuda_is_kv(vt_dtype t) { return t == VT_BF16 || t == VT_FP8_E4M3; }
 
 static inline uint32_t cuda_blocks(int64_t items, int64_t per_block)
@@ -30,7 +31,7 @@ static inline uint32_t cuda_blocks(int64_t items, int64_t per_block)
     return (uint32_t)vt_ceil_div(items, per_block);
 }
 
-/* Rows of 16-byte vectors: the row length and the distance between rows keep them aligned. */
+/* Whether rows are 16-byte vectors: their length and their distance keep the vectors aligned. */
 static inline bool cuda_vectors_of_8(int64_t n, int64_t stride)
 {
     return n % 8 == 0 && stride % 8 == 0;

@@ -1,23 +1,24 @@
-/* Helpers for vt_impl.describe: what follows from a row's own numbers. */
+/* Helpers for vt_impl.describe: they fill in what follows from a row's own numbers. */
 #ifndef VT_OPS_CUT_H
 #define VT_OPS_CUT_H
 
 #include "device/cuda.h"
 #include "ops/op.h"
 
-/* out->shape, as printf does it; cut where it is too long. */
+/* Formats out->shape like printf; cuts it off if it is too long. */
 __attribute__((format(printf, 2, 3))) void vt_cut_shape(vt_cut *out, const char *format, ...);
-/* out->roles and out->merge. NULL: stays empty. */
+/* Sets out->roles and out->merge. NULL leaves one empty. */
 void vt_cut_roles(vt_cut *out, const char *roles, const char *merge);
 
-/* CPU: `items` pieces, dealt to the target's workers. vector_bytes 0: no vectors. */
+/* CPU: `items` pieces are dealt out to the target's workers. vector_bytes 0: no vectors. */
 void vt_cut_cpu(vt_cut *out, const vt_target *t, int64_t items, int32_t vector_bytes);
 
-/* CUDA: `items` pieces of work for CTAs that are launched as `l` says. resident is what threads and
- * shared memory allow; a kernel with many registers has fewer, which only its compilation tells. */
+/* CUDA: `items` pieces of work for the CTAs of launch `l`. `resident` is the number that threads
+ * and shared memory allow. A kernel with many registers has fewer, which is known only once it is
+ * compiled. */
 void vt_cut_cuda(vt_cut *out, const vt_target *t, int64_t items, const cuda_launch *l,
                  int32_t vector_bytes);
-/* The same where every CTA is one piece. */
+/* The same if every CTA works on one piece. */
 void vt_cut_grid(vt_cut *out, const vt_target *t, const cuda_launch *l, int32_t vector_bytes);
 int64_t vt_cut_ctas(const cuda_launch *l);
 

@@ -12,15 +12,16 @@ typedef struct on_cpu {
     int32_t items;
 } on_cpu;
 
-/* The batch that a call's args hold, by the card's operands; NULL: the op has none. */
+/* The batch in a call's args, found by the card's operands; NULL: the op has none. */
 const vt_batch *vt_op_batch(const vt_op *op, const void *args);
 
-/* Memory for calls of `impl` with args of this shape on n_workers workers. The workspace is not
- * cleared. */
+/* Makes the memory for calls of `impl` with args of this shape on n_workers workers. The workspace
+ * is not cleared. */
 vt_status on_cpu_make(on_cpu *c, const vt_op *op, const vt_impl *impl, const void *args,
                       int32_t n_workers, vt_err *err);
 void on_cpu_release(on_cpu *c);
-/* Worker `worker`'s lane; ticket is shared by the workers of one call and zero when it begins. */
+/* The lane of worker `worker`. The workers of a call share `ticket`, which must be zero when the
+ * call begins. */
 vt_lane on_cpu_lane(const on_cpu *c, vt_team *team, int32_t worker, atomic_int *ticket);
 
 #endif

@@ -1,4 +1,4 @@
-/* A GPU, the memory of a call, its plan and its runs: see on_cuda.h. */
+/* Opening a GPU; memory, plan and runs of a call: see on_cuda.h. */
 #include "ops/on_cuda_inside.h"
 
 #include <stdlib.h>
@@ -207,7 +207,7 @@ vt_status on_cuda_launch(on_cuda *c, vt_err *err)
                     .workspace_bytes = c->target.workspace_bytes,
                     .cuda = l,
                     .tickets = c->gpu->tickets};
-    if (c->impl->plan && c->items == 0 && !l->collect) /* nothing to do: no executor calls it */
+    if (c->impl->plan && c->items == 0 && !l->collect) /* an executor makes no such call */
         return VT_OK;
     l->err = (vt_err){0};
     vt_status status = c->impl->run(c->args, &lane);
@@ -220,7 +220,7 @@ vt_status on_cuda_launch(on_cuda *c, vt_err *err)
     return status;
 }
 
-/* The kernels of the row, those with PDL too where calls may be timed with it. */
+/* Compiles the kernels of the row, and their forms with PDL if calls may be timed with it. */
 static vt_status compile(on_cuda *c, vt_err *err)
 {
     vt_cuda_lane *l = &c->gpu->lane;

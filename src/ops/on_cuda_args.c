@@ -32,7 +32,7 @@ static vt_dtype device_type(const vt_operand *o, const vt_tensor *t)
     return pool && t->dtype == VT_FP8_E4M3 ? VT_FP8_E4M3 : VT_BF16;
 }
 
-/* Rows of a host tensor as the device has them, gaps of slices left zero. */
+/* Converts a host tensor to the device's type. Gaps between the rows of slices stay zero. */
 static void convert(const vt_tensor *t, vt_dtype type, char *image, float *row)
 {
     int64_t cols = cols_of(t);
@@ -67,7 +67,8 @@ static vt_status fill_twin(on_cuda *c, on_cuda_twin *w, vt_err *err)
     return status;
 }
 
-/* Operands may be the same tensor (in place), or parts of one that lie side by side. */
+/* Finds the device's copy of a host tensor. Operands may be the same tensor (in place), or parts of
+ * one tensor that lie side by side. */
 on_cuda_twin *on_cuda_twin_of(const on_cuda *c, const vt_tensor *host)
 {
     for (int32_t i = 0; i < c->n_twins; i++) {
@@ -105,13 +106,13 @@ static vt_status twin_of(on_cuda *c, const vt_operand *o, const vt_tensor *host,
 
 /* ---- operands ---- */
 
-/* All layers' pools are one block of the host's memory, and become one of the device's. */
+/* The pools of all layers are one block of host memory, and become one block of device memory. */
 static vt_status make_layers(on_cuda *c, const vt_operand *o, vt_err *err)
 {
     vt_tensor *host = *member(c->args, o), *pool;
     int32_t n = count_of(c->args, o);
     const char *first = host[0].data, *end = first;
-    for (int32_t k = 0; k < c->op->n_operands; k++) { /* those of the other operand too */
+    for (int32_t k = 0; k < c->op->n_operands; k++) { /* K's operand and V's */
         const vt_operand *other = &c->op->operands[k];
         const vt_tensor *t = *(vt_tensor *const *)((const char *)c->args + other->offset);
         for (int32_t i = 0; other->kind == VT_OPERAND_KV_LAYERS && other >= o && i < n; i++) {
@@ -149,7 +150,7 @@ static const vt_packing *packing_for(const on_cuda *c, const vt_packing *wanted,
     return vt_op_packing(c->op, w, &c->gpu->target);
 }
 
-/* n matrices of one shape in the packed form, one behind the other. */
+/* Packs n matrices of one shape, one after the other. */
 static vt_status pack_weights(on_cuda *c, const vt_weight *host, int32_t n,
                               const vt_packing *wanted, vt_tensor **parts, const vt_packing **form,
                               vt_err *err)
@@ -254,7 +255,8 @@ static vt_status make_batch(on_cuda *c, const vt_batch *b, vt_err *err)
     return VT_OK;
 }
 
-/* An index or the pool: as many words as the output has rows, behind two pointers. */
+/* Makes an index or the token pool: as many words as the output has rows, reached through two
+ * pointers. */
 static vt_status make_words(on_cuda *c, const vt_operand *o, int64_t rows, vt_err *err)
 {
     int32_t *const *host = *member(c->args, o);
@@ -267,7 +269,7 @@ static vt_status make_words(on_cuda *c, const vt_operand *o, int64_t rows, vt_er
     return VT_OK;
 }
 
-/* Rows of the first tensor that the op writes. */
+/* The number of rows of the first tensor that the op writes. */
 static int64_t output_rows(const vt_op *op, const void *args)
 {
     for (int32_t i = 0; i < op->n_operands; i++) {
@@ -310,7 +312,7 @@ static vt_status make_operand(on_cuda *c, const vt_operand *o, const vt_packing 
 
 /* ---- sizes ---- */
 
-/* Rows that a call without a batch works on: those of its first tensor of rank 2. */
+/* The number of rows that a call without a batch works on: those of its first tensor of rank 2. */
 static int64_t first_rows(const vt_op *op, const void *args)
 {
     for (int32_t i = 0; i < op->n_operands; i++) {

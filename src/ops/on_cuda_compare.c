@@ -1,4 +1,5 @@
-/* Values that a GPU holds exactly, and outputs against the reference: see on_cuda.h. */
+/* Rounding to values that a GPU holds exactly, and comparing outputs with the reference: see
+ * on_cuda.h. */
 #include "ops/on_cuda_inside.h"
 
 #include <math.h>
@@ -26,7 +27,7 @@ static void round_rows(const vt_tensor *t, float *row)
     }
 }
 
-/* Values become BF16 ones, in the tensor's own type. */
+/* Rounds the values to BF16; the tensor keeps its type. */
 static vt_status round_tensor(const vt_tensor *t, vt_err *err)
 {
     if (!t || (t->dtype != VT_F32 && t->dtype != VT_F16))
@@ -55,7 +56,7 @@ static vt_status round_weights(const vt_weight *w, int32_t n, vt_err *err)
     return VT_OK;
 }
 
-/* Whether another operand that is read is this tensor. */
+/* Whether this tensor is also an operand that is read. */
 static bool read_elsewhere(const vt_op *op, void *args, const vt_tensor *t)
 {
     for (int32_t i = 0; i < op->n_operands; i++) {

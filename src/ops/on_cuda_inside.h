@@ -2,7 +2,7 @@
  *
  *   on_cuda.c           the GPU, memory, plans, runs
  *   on_cuda_args.c      the args on the device
- *   on_cuda_compare.c   values that a GPU holds exactly; outputs against the reference
+ *   on_cuda_compare.c   rounding to values that a GPU holds exactly; comparing outputs
  *   on_cuda_time.c      timing */
 #ifndef VT_OPS_ON_CUDA_INSIDE_H
 #define VT_OPS_ON_CUDA_INSIDE_H
@@ -23,7 +23,7 @@ static inline int64_t rows_of(const vt_tensor *t)
     return t->rank == 1 ? 1 : cols_of(t) == 0 ? 0 : vt_tensor_elems(t) / cols_of(t);
 }
 
-/* Elements from row to row: a slice's differ from its columns. */
+/* The distance between rows in elements: in a slice it is more than the number of columns. */
 static inline int64_t stride_of(const vt_tensor *t)
 {
     return t->rank == 2 && !vt_dtype_quantised(t->dtype) ? t->row_stride : cols_of(t);
@@ -51,11 +51,11 @@ static inline vt_status no_memory(const on_cuda *c, vt_err *err)
 
 /* Waits until everything on the stream has run. */
 vt_status on_cuda_wait(on_cuda_gpu *g, const char *what, vt_err *err);
-/* Memory of the call, given back by on_cuda_release. */
+/* Allocates device memory for the call; on_cuda_release frees it. */
 vt_status on_cuda_new_block(on_cuda *c, size_t bytes, void **out, vt_err *err);
-/* Copies to the device, and waits. */
+/* Copies to the device and waits. */
 vt_status on_cuda_upload(on_cuda *c, void *to, const void *from, size_t bytes, vt_err *err);
-/* Fills on the stream. */
+/* Fills device memory on the stream, and does not wait. */
 vt_status on_cuda_fill(on_cuda *c, void *p, int pattern, size_t bytes, vt_err *err);
 on_cuda_twin *on_cuda_twin_of(const on_cuda *c, const vt_tensor *host);
 

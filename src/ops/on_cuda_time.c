@@ -1,7 +1,7 @@
 /* Timing calls on a GPU: the methods of on_cuda.h.
  *
- * Events are recorded on the stream and read after everything has run, so the host is never waited
- * for between launches. */
+ * Events are recorded on the stream and read after everything has run, so that the device never
+ * waits for the host between launches. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@
 #include "ops/on_cuda.h"
 
 enum { REPS = 30, WARM_UP = 3, CALLS = 48, LAUNCHES = 10, MOST_EVENTS = 64 };
-/* Weights that the calls of a graph read, all copies together. */
+/* The most bytes for all copies of the weights that the calls of a graph read. */
 #define COPIES_BYTES ((size_t)3 << 30)
 
 const char *const on_cuda_method_name[ON_CUDA_METHODS] = {"cold", "warm", "graph", "pdl"};
@@ -117,7 +117,7 @@ static vt_status time_single(on_cuda *c, bool cold, int32_t reps, on_cuda_times 
 
 /* ---- graphs ---- */
 
-/* Copies of the weights, each of all matrices; copy 0 is the weights themselves. */
+/* Copies of the weights. Each copy has all matrices; copy 0 is the original. */
 typedef struct weight_copies {
     char *base[4];
     size_t stride[4];

@@ -1,8 +1,8 @@
 /* The registry of op cards, the choice of an implementation, and the small helpers that every op
  * uses.
  *
- * A card is found by name in a table of a dozen entries: a linear search is the right data
- * structure. The table is made of ops/cards.h. */
+ * Cards are found by name with a linear search, which is fast enough for a table of a dozen
+ * entries. The table is made from ops/cards.h. */
 #include "ops/op.h"
 
 #include <string.h>
@@ -26,7 +26,7 @@ const vt_op *vt_op_find(const char *name)
     return NULL;
 }
 
-/* x86 levels include those below them; NEON includes only the portable code. */
+/* An x86 level includes those below it; NEON includes only the portable code. */
 static bool level_includes(vt_isa level, vt_isa isa)
 {
     if (isa == VT_ISA_PORTABLE || isa == level)
@@ -129,8 +129,9 @@ const vt_impl *vt_op_row(const vt_op *op, vt_device_kind device, const char *nam
     return NULL;
 }
 
-/* Sizes between which no row changes its mind: every bucket that a step may be padded to is one
- * (exec/cuda_step.c). 1 2 4 8 16 32 64 96 ... 1024, then in steps of 512. */
+/* The size after n in 1 2 4 8 16 32 64 96 ... 1024, then in steps of 512. Between two of these
+ * sizes no row changes its answer. Every bucket that a step may be padded to is one of them
+ * (exec/cuda_step.c). */
 static int32_t next_border(int32_t n) { return n < 32 ? n * 2 : n < 1024 ? n + 32 : n + 512; }
 
 int32_t vt_op_choose(const vt_op *op, const void *args, const vt_target *t, int32_t most,

@@ -71,7 +71,6 @@ typedef struct vt_size {
     bool bucket;                /* padded: plans round their items, so that few graphs are needed */
 } vt_size;
 
-/* What a program is built for: the device as rows of a card see it, and the user's wishes. */
 /* What a user asked for with --attention-backend or --linear-backend. */
 typedef struct vt_backend {
     const char *op, *row; /* a row's name or family; both are the card's own strings */
@@ -79,33 +78,35 @@ typedef struct vt_backend {
 
 enum { VT_MAX_BACKENDS = 4 };
 
+/* What a program is built for: the device as the rows of a card see it, and the user's wishes. */
 typedef struct vt_target {
     vt_device_kind device;
     vt_isa isa; /* CPU: the instruction set level */
     vt_limits limits;
-    size_t workspace_bytes; /* of vt_lane.workspace; 0 while it is being decided */
+    size_t workspace_bytes; /* size of vt_lane.workspace; 0 while it is being decided */
     /* CUDA */
     int32_t level; /* 80: mma.sync and cp.async; 90: wgmma and TMA too */
     int32_t sm_count, max_shared_bytes;
     bool deterministic;  /* a row's result does not depend on what else is in the batch */
-    bool cublaslt;       /* the library is there and may be used */
+    bool cublaslt;       /* the library is installed and may be used */
     bool cublaslt_all;   /* ... for every product it can compute, to measure it */
-    int32_t shared_rows; /* decodes read shared pages once where that saves so many KV rows
-                            (tokens times kv_heads) or more; 0: never */
+    int32_t shared_rows; /* decodes read shared pages once if that saves at least this many KV rows
+                            (tokens times kv_heads); 0: never */
     vt_backend backend[VT_MAX_BACKENDS]; /* [n_backends] rows that come first wherever they fit */
     int32_t n_backends;
 } vt_target;
 
-/* Every limit at once: no step is larger. */
+/* The size that has every limit at once; no step is larger. */
 vt_size vt_size_most(const vt_limits *limits);
-/* Rows of a tensor in a step of this size: its own, or what it follows (vt_tensor.follows). */
+/* The number of rows of a tensor in a step of this size: its own, or that of what it follows
+ * (vt_tensor.follows). */
 int64_t vt_size_rows(const vt_tensor *t, const vt_size *size);
 /* Rows, elements and bytes of a tensor in this batch; batch NULL: the tensor's own. */
 int64_t vt_batch_rows(const vt_tensor *t, const vt_batch *batch);
 int64_t vt_batch_elems(const vt_tensor *t, const vt_batch *batch);
 int64_t vt_batch_bytes(const vt_tensor *t, const vt_batch *batch);
 
-/* ---- what a row runs on ---- */
+/* ---- lanes: where a row runs ---- */
 
 typedef struct vt_cuda_lane vt_cuda_lane; /* device/cuda.h */
 
@@ -115,9 +116,9 @@ typedef struct vt_cuda_lane vt_cuda_lane; /* device/cuda.h */
  * A call sees its own plan, side data, workspace and tickets, and no other call's. */
 typedef struct vt_lane {
     const vt_target *target;
-    const vt_size *size; /* of the step */
+    const vt_size *size; /* the step's */
     const void *plan;    /* what the row's plan wrote for this step; on a GPU a device address */
-    const void *side;    /* its side data, likewise */
+    const void *side;    /* its side data; on a GPU a device address too */
     int32_t items;       /* the plan's items, padding counted */
     void *workspace;     /* shared by all calls one after the other; 64-byte aligned */
     size_t workspace_bytes;
@@ -154,62 +155,64 @@ typedef struct vt_weight {
     const struct vt_packing *packing; /* the layout of `packed` */
 } vt_weight;
 
-/* A form in which rows of a card read a weight, where that is not the file's. It takes bytes(w), in
- * units (rows, or tiles of rows) of unit(w) bytes each. write() puts units [first, first + n) at
- * dst; threads may write disjoint ranges at the same time, so that a GPU's loader can convert and
- * copy a matrix piece by piece. Rows that read the same form share its vt_packing. */
+/* A form in which rows of a card read a weight, if that is not the form of the file. A packed
+ * weight has bytes(w) bytes, in units (rows, or tiles of rows) of unit(w) bytes each. write()
+ * writes units [first, first + n) to dst. Threads may write disjoint ranges at the same time, so
+ * that a GPU's loader can convert and copy a matrix piece by piece. Rows that read the same form
+ * share its vt_packing. */
 typedef struct vt_packing {
     const char *name;                     /* "tiles", "bf16", "x86" */
     size_t (*bytes)(const vt_weight *w);  /* 0: w is read as it is (CPU), or not at all (CUDA) */
     size_t (*unit)(const vt_weight *w);   /* bytes */
-    vt_dtype (*type)(const vt_weight *w); /* of the packed matrix; NULL: the weight's */
+    vt_dtype (*type)(const vt_weight *w); /* type of the packed matrix; NULL: the weight's */
     void (*write)(const vt_weight *w, int64_t first, int64_t n, void *dst);
 } vt_packing;
 
 /* ---- rows and cards ---- */
 
 /* Host work of a row for each step. Calls whose rows have the same vt_host_plan and equal keys
- * share one plan a step (all layers' attention, for one). The executor lays the plans of a program
- * out in one block; with that a step allocates nothing and a captured graph needs no host work. */
+ * share one plan per step (for example the attention of all layers). The executor lays out the
+ * plans of a program in one block, so a step allocates nothing and a captured graph needs no host
+ * work. */
 typedef struct vt_host_plan {
     const char *name;                  /* "decode_split" */
     uint64_t (*key)(const void *args); /* NULL: one plan for all calls */
-    /* Items of work that a step of this size needs, rounded where size->bucket. batch NULL: the
-     * most that any batch of this size can need. Fixes grids, so it is part of a graph's key. NULL,
-     * for rows of a CPU only: bytes() does not depend on the items. */
+    /* Items of work that a step of this size needs, rounded if size->bucket is set. batch NULL: the
+     * most that any batch of this size can need. The number fixes grids, so it is part of a graph's
+     * key. Rows of a CPU whose bytes() does not depend on the items may have NULL here. */
     int32_t (*items)(const void *args, const vt_target *t, const vt_size *size,
                      const vt_batch *batch);
     size_t (*bytes)(const void *args, const vt_target *t, const vt_size *size, int32_t items);
-    /* Data that few steps bring, of no fixed size: uploaded apart, only when there are some. Both
-     * NULL: none. most_side_bytes bounds what side_bytes may answer; batch has host arrays. Only
-     * rows of a GPU may have side data. */
+    /* Side data has no fixed size, and few steps have any. It is uploaded separately, and only if
+     * there is some. Both functions are NULL if a row never has any. most_side_bytes is a bound on
+     * side_bytes; batch has host arrays. Only rows of a GPU may have side data. */
     size_t (*most_side_bytes)(const void *args, const vt_target *t);
     size_t (*side_bytes)(const void *args, const vt_batch *batch);
-    /* Fills out[bytes] and side[side_bytes] from a batch with host arrays, which is not padded:
-     * size->pad_seqs says what follows it. Returns the items of the batch itself. */
+    /* Fills out[bytes] and side[side_bytes] from a batch with host arrays. The batch is not padded:
+     * size->pad_seqs sequences of padding follow it. Returns the items of the batch itself. */
     int32_t (*fill)(const void *args, const vt_target *t, const vt_size *size,
                     const vt_batch *batch, int32_t items, void *out, void *side);
     /* How many of a filled plan's items serve several sequences at once. NULL: none ever do. */
     int32_t (*shared)(const void *plan, int32_t items);
 } vt_host_plan;
 
-/* plan->items(), or 0 where there is none. */
+/* plan->items(), or 0 if the plan has no such function. */
 int32_t vt_plan_items(const vt_host_plan *plan, const void *args, const vt_target *t,
                       const vt_size *size, const vt_batch *batch);
 
-/* How a row cuts its work, for people: stories, explain and labs print it. Zero or empty: does not
- * apply. */
+/* How a row cuts its work. Stories, explain and labs print it. A member that does not apply is zero
+ * or empty. */
 typedef struct vt_cut {
     char shape[64];       /* "[512 x 4096] x [4096 x 6144]" */
-    int32_t tile[3];      /* of the output, and of the reduction */
+    int32_t tile[3];      /* rows and columns of the output, and length of the reduction */
     int32_t split;        /* parts of the reduction that different workers sum */
     int64_t items;        /* pieces of work ... */
-    int32_t workers;      /* ... over so many SMs (times resident) or CPU workers */
+    int32_t workers;      /* ... divided among this many SMs (times resident) or CPU workers */
     int32_t resident;     /* CTAs an SM holds at once */
     double waves;         /* items / (workers * resident) */
-    int32_t vector_bytes; /* of one load */
+    int32_t vector_bytes; /* bytes of one load */
     char roles[64];       /* "1 TMA producer warp, 2 consumer warpgroups" */
-    char merge[64];       /* how split parts meet: "last CTA", "cluster", "in order" */
+    char merge[64];       /* how split parts are merged: "last CTA", "cluster", "in order" */
 } vt_cut;
 
 typedef struct vt_impl {
@@ -221,7 +224,7 @@ typedef struct vt_impl {
     bool fixed_order; /* CUDA: its sums do not depend on what else is in the batch */
     /* Whether it can run a call of up to this size. NULL: every call. */
     bool (*supports)(const void *args, const vt_target *t, const vt_size *upto);
-    /* Whether it is the right choice at this size, of what it supports. NULL: yes. */
+    /* Whether it is the right choice for a call of this size that it supports. NULL: yes. */
     bool (*suits)(const void *args, const vt_target *t, const vt_size *upto);
     vt_status (*run)(const void *args, const vt_lane *lane);
     void (*describe)(const void *args, const vt_target *t, const vt_size *size, vt_cut *out);
@@ -237,11 +240,11 @@ typedef struct vt_impl {
 /* One field of a case's shape: `--shape KEY=VALUE` of `vitrine bench kernels` sets it. */
 typedef struct vt_field {
     const char *name;         /* "tokens" */
-    int64_t preset;           /* where a text (ops/case_text.h) says nothing */
+    int64_t preset;           /* its value if a text (ops/case_text.h) does not name it */
     bool is_type;             /* a vt_dtype, by name */
-    int64_t most;             /* 0: VT_FIELD_MOST. The least is 0 where the preset is, else 1 */
+    int64_t most;             /* 0: VT_FIELD_MOST. The least is 0 if the preset is 0, else 1 */
     const char *const *words; /* NULL-terminated names of the values 0, 1 ...; NULL: numbers */
-    bool zero;                /* 0 is a value though the preset is not */
+    bool zero;                /* 0 is allowed although the preset is not 0 */
 } vt_field;
 
 enum { VT_FIELD_MOST = 1 << 18 };
@@ -252,7 +255,7 @@ enum { VT_MAX_FIELDS = 12, VT_MAX_OUTPUTS = 4 };
  * tensor named by outputs(). See ops/cases.h for the helpers cards use. */
 typedef struct vt_case {
     const char *name;         /* "tokens=17 hidden=576" */
-    int64_t p[VT_MAX_FIELDS]; /* by the card's fields */
+    int64_t p[VT_MAX_FIELDS]; /* values of the card's fields */
     bool bench;               /* a real model's shape: timed by `vitrine bench kernels` */
 } vt_case;
 
@@ -266,7 +269,7 @@ typedef enum vt_operand_kind {
     VT_OPERAND_KV_LAYERS,  /* vt_tensor *: the pools of all layers, `count` says how many; K and V
                               pools lie one after the other: L0 K, L0 V, L1 K ... */
     VT_OPERAND_WEIGHT,     /* vt_weight *: in the row's packing */
-    VT_OPERAND_WEIGHTS,    /* vt_weight *: several, one behind the other, `count` says how many */
+    VT_OPERAND_WEIGHTS,    /* vt_weight *: an array of several, `count` says how many */
     VT_OPERAND_TABLE,      /* vt_tensor *: a weight matrix that is looked up by rows */
     VT_OPERAND_BATCH,      /* vt_batch * */
     VT_OPERAND_INDEX,      /* int32_t *const *: an index for each row of the output */
@@ -286,16 +289,16 @@ typedef struct vt_op {
     const char *name; /* "rmsnorm" */
     const char *what; /* one sentence */
     size_t args_size;
-    double tolerance; /* max |got - want| / (1 + |want|) allowed of a parity test */
+    double tolerance; /* max |got - want| / (1 + |want|) that a parity test allows */
     const char *tolerance_reason;
-    /* Compulsory traffic and work of a batch (host arrays). NULL: of the batch and the sizes that
-     * the args themselves have. */
+    /* Compulsory traffic and work for a batch with host arrays. NULL: for the batch and the sizes
+     * in the args themselves. */
     vt_cost (*cost)(const void *args, const vt_batch *batch);
     void (*reference)(const void *args);
-    const vt_field *fields; /* [n_fields] of the cases */
+    const vt_field *fields; /* [n_fields] the fields of a case */
     int32_t n_fields;
-    /* What does not fit together in a shape, as a sentence; NULL: nothing. The pointer may be NULL:
-     * every shape within the fields' limits is a case. */
+    /* A sentence that says why the values of a shape do not fit together; NULL if they do. The
+     * pointer may be NULL: then every shape within the fields' limits is a case. */
     const char *(*refuses)(const vt_case *c);
     const vt_case *cases;
     int32_t n_cases;
@@ -307,8 +310,8 @@ typedef struct vt_op {
     int32_t n_operands;
     const vt_impl *const *impls;    /* NULL-terminated, best first within a device */
     const vt_impl *const *variants; /* NULL-terminated; or NULL: none */
-    /* Where a result must not depend on the rest of the batch, this op's rows must be of one family
-     * with those of the op of this name, because a token may pass through either. NULL: none. */
+    /* If results must not depend on the rest of the batch, this op must run on rows of the same
+     * family as the op of this name, because a token may pass through either op. NULL: none. */
     const char *one_family_with;
 } vt_op;
 
@@ -318,14 +321,16 @@ const vt_op *vt_op_find(const char *name);
 
 /* Whether the target has what the row needs, and the row supports the call. */
 bool vt_impl_fits(const vt_impl *impl, const void *args, const vt_target *t, const vt_size *upto);
-/* The row that runs a call of this size: one that the target's user asked for, if it fits; else the
- * first that fits and suits; NULL if none. On the CPU it does not depend on the size. */
+/* The row that runs a call of this size: the one that the user asked for, if it fits; else the
+ * first one that fits and suits; NULL if there is none. On the CPU it does not depend on the
+ * size. */
 const vt_impl *vt_op_select(const vt_op *op, const void *args, const vt_target *t,
                             const vt_size *upto);
 /* A row or variant of this name; NULL if none. */
 const vt_impl *vt_op_row(const vt_op *op, vt_device_kind device, const char *name);
 
-/* A call with up to `upto` tokens (the head: rows; decode attention: sequences) runs on impl. */
+/* A call with up to `upto` tokens runs on impl. (For the head rows are counted, for decode
+ * attention sequences.) */
 typedef struct vt_choice {
     int32_t upto;
     const vt_impl *impl;
@@ -333,19 +338,19 @@ typedef struct vt_choice {
 
 enum { VT_MAX_CHOICES = 12 };
 
-/* The rows for every size up to `most`, ascending, the last one's upto = INT32_MAX. Returns how
- * many; 0: some size has no row. */
+/* Finds the rows for every size up to `most`, in rising order; the last one's upto is INT32_MAX.
+ * Returns their number; 0 if some size has no row. */
 int32_t vt_op_choose(const vt_op *op, const void *args, const vt_target *t, int32_t most,
                      vt_choice out[VT_MAX_CHOICES]);
 /* Whether a row has this name, or belongs to this family. */
 bool vt_impl_is(const vt_impl *impl, const char *name);
-/* The CPU at this level; limits may be NULL for calls that ask for no memory. */
+/* The target for the CPU at this level. limits may be NULL for calls that need no memory. */
 vt_target vt_target_cpu(vt_isa isa, const vt_limits *limits);
 
-/* The form in which the op's rows for this device want w: that of the first row which packs it.
- * NULL if none does. A GPU's loader asks this; a program asks for rows once weights are packed. */
+/* The form in which the op's rows for this device read w: that of the first row which packs it, or
+ * NULL if none does. A GPU's loader asks this. A program chooses rows after weights are packed. */
 const vt_packing *vt_op_packing(const vt_op *op, const vt_weight *w, const vt_target *t);
-/* All of w into dst, packing->bytes(w) bytes. */
+/* Packs all of w into dst, which has packing->bytes(w) bytes. */
 void vt_pack_all(const vt_packing *p, const vt_weight *w, void *dst);
 
 #endif

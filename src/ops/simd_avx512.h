@@ -125,7 +125,8 @@ static inline void vf_store_bf16_n(uint16_t *p, vf v, int n)
         p[i] = vt_f32_to_bf16(x[i]);
 }
 
-/* An e4m3 is an f16 with another exponent bias: its bits moved to their places, times 2^8. */
+/* An e4m3 is an f16 with a different exponent bias: its bits are moved to their places and the
+ * result multiplied by 2^8. */
 static inline vf vf_load_e4m3_n(const uint8_t *p, int n)
 {
     __m256i b = _mm256_cvtepu8_epi16(_mm_maskz_loadu_epi8(lanes_below(n), p));

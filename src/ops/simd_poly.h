@@ -1,4 +1,4 @@
-/* 2^f on [-1/2, 1/2] as a polynomial with constant term 1, so that 2^0 is exactly 1: a fit that
+/* 2^f on [-1/2, 1/2] as a polynomial with constant term 1, so that 2^0 is exactly 1. The fit
  * minimises the largest relative error, 2.0e-9 before rounding (tools/fixtures/exp2_poly.py).
  * Degree 5 would save one multiply-add and give 9.2e-8. Shared by all instruction sets. */
 #ifndef VT_OPS_SIMD_POLY_H

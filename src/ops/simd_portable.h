@@ -1,7 +1,7 @@
 /* Four floats at a time in plain C (compiler vector extensions): the portable form of the vector
- * type that every CPU kernel is written over. A kernel is one header, <op>_kernel.h, compiled once
- * per instruction set; what differs is which of simd_portable.h, simd_avx2.h and simd_avx512.h came
- * before it.
+ * type that CPU kernels are written over (linear has its own, linear_vec.h). A kernel is one
+ * header, <op>_kernel.h, compiled once per instruction set; only the header included before it
+ * differs: simd_portable.h, simd_avx2.h or simd_avx512.h.
  *
  *   vf            a vector of VF floats
  *   vf_fma(a,b,c) a * b + c; one rounding where the machine has FMA, two here: they differ between
@@ -10,7 +10,7 @@
  *   vf_sum, vf_hmax  over the lanes, in a fixed tree
  *   vf_load_n, vf_store_n  the first n lanes, 0 < n <= VF; others read as 0 and are not written
  *
- * TILE_ROWS x TILE_VECS accumulators are what the register file holds beside the operands. */
+ * TILE_ROWS x TILE_VECS accumulators are as many as the registers hold beside the operands. */
 #ifndef VT_OPS_SIMD_PORTABLE_H
 #define VT_OPS_SIMD_PORTABLE_H
 
@@ -159,7 +159,7 @@ static inline void vf_store_e4m3_n(uint8_t *p, vf v, int n)
         p[i] = vt_f32_to_fp8_e4m3(x[i]);
 }
 
-/* Rows become columns. */
+/* Transposes r: rows become columns. */
 static inline void vf_transpose(vf r[VF])
 {
     for (int i = 0; i < VF; i++)

@@ -8,8 +8,8 @@
  *   linear_avx2.c, linear_avx512.c, linear_amx.c
  *
  * Tolerance. Cases with a quantised weight draw every block of 32 activations as d * q with
- * integers |q| <= 127 of which one is +-127: then quantising the activations loses nothing, and
- * what is left is the order of fp32 sums. So a wrong sign, scale or index cannot hide behind
+ * integers |q| <= 127 of which one is +-127. Then quantising the activations loses nothing, and
+ * results differ only by the order of fp32 sums. So a wrong sign, scale or index cannot hide behind
  * quantisation noise. For activations that are not on such a grid, rounding adds an error of
  * variance d^2 / 12 with d = max|x| / 127 of the block: about 0.5 % of the result's deviation for
  * normally distributed x (test_linear_quantised_activations_cost_half_a_percent measures it). */
@@ -47,7 +47,7 @@ static vt_cost linear_cost(const void *args, const vt_batch *batch)
         .write = {.activations = vt_batch_bytes(a->y, batch)},
     };
     int64_t products = 2 * outputs * w->cols;
-    if (a->x->dtype == VT_BF16) /* a GPU's: on tensor cores, whatever the weights are kept in */
+    if (a->x->dtype == VT_BF16) /* on a GPU: tensor cores, for every type of weights */
         c.flops.bf16 = products;
     else if (vt_dtype_quantised(w->dtype))
         c.flops.int8 = products;
@@ -85,7 +85,7 @@ float linear_scale_at(const vt_tensor *scale, int64_t row, int64_t col)
     if (!scale)
         return 1;
     bool blocks = vt_tensor_elems(scale) > 1;        /* [rows / 128, cols / 128], rounded up */
-    int64_t across = blocks ? scale->row_stride : 0; /* a scale may be a view, as its matrix */
+    int64_t across = blocks ? scale->row_stride : 0; /* a scale may be a view, like its matrix */
     return linear_float_at(
         scale, blocks ? row / LINEAR_SCALE_BLOCK * across + col / LINEAR_SCALE_BLOCK : 0);
 }
@@ -121,7 +121,7 @@ static double activation(linear_epilogue e, double g)
 static double dot_reference(const linear_args *a, int64_t t, int64_t row, const float *w)
 {
     const float *x = (const float *)a->x->data + t * a->x->row_stride;
-    double part[4] = {0}; /* beside each other: one alone waits for every addition */
+    double part[4] = {0}; /* independent: a single sum would wait for every addition */
     int64_t k = 0, cols = a->w->cols;
     for (; k + 4 <= cols; k += 4)
         for (int i = 0; i < 4; i++)
@@ -195,7 +195,7 @@ static const char *linear_refuses(const vt_case *c)
                : NULL;
 }
 
-/* rows2, rows3: of further parts; logits: an F32 result on a GPU too, as the head has */
+/* rows2, rows3: rows of further parts; logits: the result is F32 on a GPU too, as for the head */
 
 /* Activations whose quantisation to int8 in blocks of 32 is exact (see the essay above). */
 static void fill_on_grid(vt_tensor *x, uint64_t *rng)
@@ -212,7 +212,7 @@ static void fill_on_grid(vt_tensor *x, uint64_t *rng)
         }
 }
 
-/* [tokens, cols] fp32; as columns of a wider tensor where `sliced`. */
+/* [tokens, cols] fp32; with `sliced` columns of a wider tensor. */
 static vt_tensor *activations(vt_arena *arena, int64_t tokens, int64_t cols, bool sliced)
 {
     if (!sliced)

@@ -25,8 +25,8 @@ typedef struct linear_args {
     const vt_tensor *residual; /* [tokens, rows] or NULL; may be y */
     vt_tensor *y;
     linear_epilogue epilogue;
-    bool fresh;  /* CUDA: the kernel before this one writes the weights, so that nothing of them may
-                    be fetched while it still runs */
+    bool fresh;  /* CUDA: the kernel before this one writes the weights, so no part of them may be
+                    loaded while it still runs */
     float scale; /* multiplies x W^T before bias; 1 unless the model scales its logits */
 } linear_args;
 

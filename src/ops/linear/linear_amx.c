@@ -1,39 +1,39 @@
 /* linear with AMX: a tile of 16 tokens times a tile of 16 weight rows in one instruction.
  *
- * Quantised types, 32 columns at a time, since every 32 have a scale of their own:
+ * Quantised types take 32 columns at a time, because every 32 have a scale of their own:
  *
- *   A  16 tokens x 32 int8     the panel's quants, as they lie
- *   B  8 groups x 16 rows x 4  an unpacked block, as it lies
+ *   A  16 tokens x 32 int8     the panel's quants, as they lie in memory
+ *   B  8 groups x 16 rows x 4  an unpacked block, as it lies in memory
  *   C  16 tokens x 16 rows     int32, stored to a buffer of 1 KiB, read back row by row,
  *                              converted, scaled and added to 16 vectors of fp32 sums
  *
- * The int32 sums are those of vpdpbusd and what follows is the same, so few tokens take the AVX-512
- * kernels and get the same bits.
+ * The int32 sums equal those of vpdpbusd, and the arithmetic after them is the same. So few tokens
+ * take the AVX-512 kernels and get the same bits.
  *
- * What bounds it (bench/micro/linear_tile.c; Sapphire Rapids, one thread, everything in cache,
- * cycles of the 2.6 GHz time stamp counter): a 16 x 16 x 32 block takes 46, and 80 with vpdpbusd.
- * Loading, multiplying and storing tiles would take 25; but while the matrix unit is in use the
- * second 512-bit fp32 unit is not there (64 fma take 23 alone, 45 beside a mere tilezero), so that
- * the 48 conversions, products and sums of a block cannot take less than 37. Hence the minima, a
- * fourth operation, are summed apart (run_chunk).
+ * Limits (bench/micro/linear_tile.c; Sapphire Rapids, one thread, everything in cache, cycles of
+ * the 2.6 GHz time stamp counter): a 16 x 16 x 32 block takes 46, and 80 with vpdpbusd. Loading,
+ * multiplying and storing tiles would take 25. But while the matrix unit is in use, the second
+ * 512-bit fp32 unit is not available (64 fma take 23 alone, and 45 beside a mere tilezero), so the
+ * 48 conversions, products and sums of a block cannot take less than 37. Therefore the minima,
+ * which would be a fourth operation, are summed separately (run_chunk).
  *
- * Rejected: weights turned into bf16, with C summing over all of K and no scaling in the loop. It
- * would be three times as fast here, but one token would have to do it too, for the same bits, and
- * unpacking to bf16 is some 130 instructions a block where the product needs 28: decode would be
- * bound by that and no longer by memory. For bf16 weights software prefetch: 150 cycles a step
- * against 48.
+ * Rejected: converting weights to bf16, with C summing over all of K and no scaling in the loop. It
+ * would be three times as fast here. But a single token would have to do the same to get the same
+ * bits, and unpacking to bf16 takes about 130 instructions per block where the product needs 28:
+ * decode would then be bound by that and no longer by memory. Also rejected: software prefetch for
+ * bf16 weights (150 cycles per step, 48 without).
  *
  * BF16 weights stay exact; activations are split into two bf16, x = hi + lo, which keeps 16 bits of
  * their mantissa, and C holds fp32 sums over all of K:  C += hi B, C += lo B, 32 columns after 32.
  * vpdpbf16 and fma round differently, so here one token is a tile of one row.
  *
- * Tiles are configured when a call begins and released when it ends: a thread that holds tile data
- * costs the kernel 8 KiB at each switch. GCC 12's _tile_loadconfig tells the compiler that it reads
- * 8 bytes of 64, hence our own wrappers. */
+ * Tiles are configured when a call begins and released when it ends, because the operating system
+ * has to save 8 KiB at each switch of a thread that holds tile data. GCC 12's _tile_loadconfig
+ * tells the compiler that it reads 8 of the 64 bytes, so we have wrappers of our own. */
 #define LINEAR_PANEL amx_panel
 #include "ops/linear/linear_x86.h"
 
-/* Fewer tokens of a panel than this take the AVX-512 kernels. */
+/* A panel with fewer tokens than this takes the AVX-512 kernels. */
 enum { AMX_TOKENS = 5 };
 
 typedef struct tile_config {
@@ -65,7 +65,7 @@ INLINE void tile_release(void) { __asm__ volatile("tilerelease" : : : "memory");
 
 typedef int32_t sums[PANEL][LINEAR_TILE];
 
-/* C = A B of one block. */
+/* C = A B for one block. */
 INLINE void block_sums(const uint8_t *w, const uint8_t *q)
 {
     TILE_LOAD(1, q, 32);
@@ -74,7 +74,7 @@ INLINE void block_sums(const uint8_t *w, const uint8_t *q)
     TILE_DOT_SU(0, 1, 2);
 }
 
-/* acc[t] += sums of a block, as add_block does. s: d [16] | c [16] */
+/* acc[t] += the sums of a block, like add_block. s: d [16] | c [16] */
 INLINE void add_sums(linear_traits tr, int T, sums sum, const uint8_t *w, const float *s, vf *acc)
 {
     vf d = vf_load(w + 512);
@@ -113,7 +113,7 @@ INLINE void amx_tokens(linear_traits tr, int T, const block_run *c, float (*out)
         vf_store(out[t], acc[t]);
 }
 
-/* Rows of the tiles for n tokens: what amx_tokens is made for. */
+/* The number of rows of the tiles for n tokens; amx_tokens is compiled for these numbers. */
 INLINE int tile_tokens(int64_t n) { return n <= 8 ? 8 : n <= 12 ? 12 : 16; }
 
 INLINE void amx_sets(linear_traits tr, const block_run *c, float (*out)[LINEAR_TILE])
@@ -126,15 +126,15 @@ INLINE void amx_sets(linear_traits tr, const block_run *c, float (*out)[LINEAR_T
         amx_tokens(tr, 16, c, out);
 }
 
-/* Where tiles pay: not for few tokens, and not where 16 columns have a scale (Q6_K: 90 cycles
- * against 92, 57 against 46 for 8 tokens). */
+/* Whether tiles are faster: not for few tokens, and not if 16 columns have a scale (Q6_K: 90 cycles
+ * with tiles and 92 without; for 8 tokens 57 and 46). */
 static bool uses_tiles(vt_dtype type, int64_t tokens)
 {
     linear_traits tr = linear_traits_of(type);
     return tr.bits && !tr.halves && tokens >= AMX_TOKENS;
 }
 
-/* dot_panel, with tiles where they pay. */
+/* dot_panel, with tiles if they are faster. */
 NOINLINE void amx_panel(vt_dtype type, const block_run *c, float (*out)[LINEAR_TILE])
 {
     if (!uses_tiles(type, c->n))
@@ -155,7 +155,7 @@ static void configure_quantised(int64_t tokens)
 
 /* ---- BF16 weights ---- */
 
-enum { STEP = 32, ROW_BYTES = 2 * STEP }; /* columns of a tile; bytes of its rows */
+enum { STEP = 32, ROW_BYTES = 2 * STEP }; /* columns of a tile; bytes of one row */
 
 /* A panel of P tokens: for each 32 columns, hi [P][32] and lo [P][32] as bf16. */
 static int64_t split_panel_bytes(const vt_weight *w, int64_t tokens)
@@ -257,7 +257,7 @@ NOINLINE void float_panels(const float_job *j, int tiles, int n, int64_t steps, 
         amx_float(1, 1, 1, steps, tile, bytes, panel, 0, out);
 }
 
-/* The same over all columns, FP8's scales applied. */
+/* The same over all columns, with the scales of FP8 applied. */
 static void float_segments(const float_job *j, const unit *u, int n, const uint8_t *panel,
                            sums_of_panel *out)
 {
@@ -274,7 +274,7 @@ static void float_segments(const float_job *j, const unit *u, int n, const uint8
     }
 }
 
-/* Two tiles (unit i) and panels first .. last - 1, two at a time. */
+/* Computes two tiles (unit i) and panels first .. last - 1, two at a time. */
 static void float_unit(const float_job *j, int64_t i, int64_t first, int64_t last)
 {
     _Alignas(64) sums_of_panel out[2];

@@ -1,5 +1,5 @@
 /* int8 products of quantised weights and quantised activations: the kernels of linear for one tile
- * of 16 rows, compiled once per instruction set (linear_x86.h tells how they are put together).
+ * of 16 rows, compiled once per instruction set (linear_x86.h describes how they are used).
  *
  * Activations, per token and 32 columns: d = max|x| / 127, q = round(x / d), and a correction c
  * made from sum(q): for types with an offset, -offset * sum(q), where the int32 sum starts; for
@@ -17,11 +17,12 @@
 
 #include "ops/linear/linear_vec.h"
 
-/* PREFETCH: 2 to 8 KiB are alike on a quiet machine; beside busy neighbours 2 KiB is best. */
+/* PREFETCH: on an idle machine 2 to 8 KiB make no difference; beside busy processes 2 KiB is
+ * best. */
 enum {
     PANEL = 16,                    /* tokens */
     UNPACKED_BLOCK = 512 + 2 * 64, /* bytes */
-    PREFETCH = 2048,               /* bytes ahead in the stream of one-token weights */
+    PREFETCH = 2048,               /* bytes ahead in the stream of weights for one token */
 };
 
 /* ---- weights of one block, VF rows ---- */
@@ -134,9 +135,10 @@ INLINE void dot(linear_traits tr, const weight_block *w, int g0, int n, const ui
     }
 }
 #else
-/* vpmaddubsw adds two products in int16. Of 4-bit quants 8 groups fit (8 * 2 * 15 * 127 < 2^15), of
- * 5-bit ones 4, of 6-bit ones 2. 8-bit quants would not fit once: there the sign moves from the
- * weight, made signed again, to the activation, and no correction is wanted. */
+/* vpmaddubsw adds two products in int16. Sums of 8 groups fit for 4-bit quants (8 * 2 * 15 * 127 <
+ * 2^15), of 4 groups for 5-bit and of 2 groups for 6-bit quants. For 8-bit quants not even one
+ * group would fit. Their weights are made signed again, and the sign is moved to the activation;
+ * then no correction is needed. */
 INLINE void dot(linear_traits tr, const weight_block *w, int g0, int n, const uint8_t *x, int T,
                 vi *sum)
 {
@@ -162,7 +164,8 @@ INLINE void dot(linear_traits tr, const weight_block *w, int g0, int n, const ui
 }
 #endif
 
-/* Where sum[0..T) of a block start: at the correction for the type's offset. c: see above. */
+/* Sets the initial values of a block's sum[0..T): the correction for the type's offset. c: see
+ * above. */
 INLINE void dot_begin(linear_traits tr, const float *c, int T, vi *sum)
 {
     UNROLL
@@ -229,9 +232,9 @@ static void quantise(vt_dtype type, const float *x, int64_t cols, int panel, int
 
 /* ---- a packed tile and one token ---- */
 
-/* Tokens whose int32 sums are formed side by side. They are independent, which AVX-512 has the
- * registers for: 84 cycles a tile, block and 16 tokens against 92 one by one. With the 16 registers
- * of AVX2 one by one is faster: 195 against 231. */
+/* The number of tokens whose int32 sums are computed at the same time. They are independent of each
+ * other. AVX-512 has enough registers for this: 84 cycles per tile, block and 16 tokens, and 92 one
+ * by one. With the 16 registers of AVX2 one by one is faster: 195 cycles instead of 231. */
 enum { TOGETHER = VF == 16 ? 8 : 1 };
 
 /* acc[t] += a block's products for T tokens (a constant <= 8) of a panel of P; q, s: quants and
@@ -308,8 +311,8 @@ typedef struct block_run {
     int64_t blocks;
     const uint8_t *tile, *panel; /* of the first block */
     int n;                       /* tokens, 1 .. 16 */
-    bool resume;                 /* add to the sums that are there */
-    const uint8_t *ahead;        /* packed weights that will be wanted next, or NULL */
+    bool resume;                 /* add to the present sums */
+    const uint8_t *ahead;        /* packed weights that are needed next, or NULL */
     int64_t ahead_bytes;         /* a block's share of them */
 } block_run;
 
@@ -333,7 +336,7 @@ NOINLINE void unpack_blocks(vt_dtype type, const linear_layout *l, const uint8_t
     }
 }
 
-/* Asks for block b's share of the weights that come next, so that memory is busy meanwhile. */
+/* Prefetches block b's share of the weights that are needed next, so that memory stays busy. */
 INLINE void prefetch_ahead(const block_run *c, int64_t b)
 {
     for (int64_t i = 0; c->ahead && i < c->ahead_bytes; i += 64)
@@ -381,8 +384,8 @@ INLINE void dot_sets(linear_traits tr, const block_run *c, float (*sum)[LINEAR_T
         dot_tokens(tr, c, t, 1, sum);
 }
 
-/* sum[t][row] of the products. Unpacked, types differ by what follows the int32 sum and, for AVX2,
- * by how many products fit in int16. */
+/* sum[t][row] of the products. Once they are unpacked, types differ only by the arithmetic after
+ * the int32 sum and, for AVX2, by the number of products that fit in int16. */
 NOINLINE void dot_panel(vt_dtype type, const block_run *c, float (*sum)[LINEAR_TILE])
 {
     switch (type) {
@@ -413,7 +416,7 @@ NOINLINE void dot_panel(vt_dtype type, const block_run *c, float (*sum)[LINEAR_T
     }
 }
 
-/* low[t][row] += what the minima add, for T tokens (a constant <= 8) from t0 on. */
+/* low[t][row] += the share of the minima, for T tokens (a constant <= 8) from t0 on. */
 INLINE void min_tokens(const block_run *c, int t0, int T, float (*low)[LINEAR_TILE])
 {
     for (int h = 0; h < HALVES; h++) {
@@ -434,7 +437,7 @@ INLINE void min_tokens(const block_run *c, int t0, int T, float (*low)[LINEAR_TI
     }
 }
 
-/* low[t][row] of at least the panel's tokens. */
+/* low[t][row] for at least the panel's tokens. */
 NOINLINE void min_panel(const block_run *c, float (*low)[LINEAR_TILE])
 {
     if (c->n <= 2)

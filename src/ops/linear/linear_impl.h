@@ -18,12 +18,12 @@ static inline bool linear_scaled(const vt_weight *w)
 {
     return w->scale[0] || w->scale[1] || w->scale[2];
 }
-/* Row `row` of one part, as the file has it. The part may be a view of a wider tensor. */
+/* Row `row` of one part, in the form of the file. The part may be a view of a wider tensor. */
 static inline const void *linear_part_row(const vt_tensor *part, int64_t row)
 {
     return (const char *)part->data + row * vt_dtype_row_bytes(part->dtype, part->row_stride);
 }
-/* Row `row` of the stacked weight as fp32, FP8 scales applied. dst is [cols]. */
+/* Row `row` of the stacked weight as fp32, with FP8 scales applied. dst is [cols]. */
 void linear_weight_row(const vt_weight *w, int64_t row, float *dst);
 
 /* "[17 x 4096] x [4096 x 6144] Q4_K": x times the transposed weight. */

@@ -1,9 +1,9 @@
-/* Packing: GGUF rows to the tiles of linear_pack.h. Done once at load, by all workers.
+/* Packing: GGUF rows to the tiles of linear_pack.h. All workers do this together, once at load.
  *
- * A row's block is first brought to one form, quants as bytes in column order, and then dealt to
- * the 16-row tile in units of 4 bytes. Going through bytes saves a function per pair of formats and
- * costs little: 1.9 billion weights a second and core for Q4_1 (bench/micro/linear.c on a Sapphire
- * Rapids), 70 ms for SmolLM2-135M. */
+ * A row's block is first unpacked to one form, quants as bytes in column order, and then
+ * distributed over the 16-row tile in units of 4 bytes. The step through bytes saves a function for
+ * each pair of formats and costs little: 1.9 billion weights per second and core for Q4_1
+ * (bench/micro/linear.c on a Sapphire Rapids), 70 ms for SmolLM2-135M. */
 #include "ops/linear/linear_pack.h"
 
 #include <string.h>
@@ -104,7 +104,7 @@ void linear_to_plain(vt_dtype type, const uint8_t *b, linear_plain_block *p)
     }
 }
 
-/* 32 quants of row `r` of a tile to the tile's block at dst. */
+/* Writes 32 quants of row `r` of a tile to the tile's block at dst. */
 static void deal_quants(int bits, const uint8_t *q, int r, uint8_t *dst)
 {
     if (bits == 8) {

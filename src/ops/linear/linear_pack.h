@@ -34,7 +34,7 @@ typedef struct linear_traits {
     int offset;  /* the value is quant - offset */
     bool min;    /* each block has a minimum beside its scale */
     bool halves; /* a scale covers 16 columns */
-    bool k;      /* scales of 32 columns are integers, scaled by another for 256 */
+    bool k;      /* scales of 32 columns are integers, multiplied by one scale for 256 columns */
 } linear_traits;
 
 static inline __attribute__((always_inline)) linear_traits linear_traits_of(vt_dtype type)
@@ -71,7 +71,7 @@ static inline __attribute__((always_inline)) int linear_scale_bytes(linear_trait
     return t.k || !t.min ? 32 : 64;
 }
 
-/* A block of a quantised row brought to bytes in column order: 32 columns, or 256 of a K type. */
+/* A block of a quantised row, unpacked to bytes in column order: 32 columns, for K types 256. */
 typedef struct linear_plain_block {
     uint8_t q[LINEAR_SUPER]; /* Q8_0: q + 128 */
     uint8_t s[16], t[8];     /* K types: scales, minima */
@@ -95,7 +95,7 @@ static inline vt_dtype linear_packed_type(const vt_weight *w)
 {
     return w->dtype == VT_FP8_E4M3 ? VT_BF16 : w->dtype;
 }
-/* The form of every x86 row; a unit is a tile. */
+/* The packing that every x86 row reads; a unit is a tile. */
 extern const vt_packing linear_x86_packing;
 size_t linear_pack_bytes(const vt_weight *w);
 size_t linear_pack_unit(const vt_weight *w);

@@ -1,12 +1,12 @@
-/* linear on any machine: each weight row is dequantised once to fp32 and meets every token's
- * activations as they are.
+/* linear on any machine: each weight row is dequantised once to fp32 and multiplied by every
+ * token's activations.
  *
  *   worker's rows ──> row [cols] fp32, in the worker's part of the workspace
  *                       └─ x[0] . row, x[1] . row, ...      one dot product a token
  *
- * Activations are not quantised here: there is no 8-bit dot product that would need it, so it
- * would only lose accuracy. A dot product keeps 16 partial sums, k modulo 16, so that compilers can
- * use whatever vectors the machine has without reordering anything; they are added pairwise at the
+ * Activations are not quantised here. Without an 8-bit dot product that would only lose accuracy. A
+ * dot product keeps 16 partial sums, k modulo 16, so that compilers can use the machine's vectors,
+ * whatever their length, without reordering anything. The partial sums are added pairwise at the
  * end. */
 #include <math.h>
 

@@ -1,6 +1,7 @@
-/* What the x86 kernels of linear add to ops/simd_avx2.h and ops/simd_avx512.h: vectors of VF int32
- * lanes, and a few more operations on floats. A tile of weights has 16 rows, so a vector is half of
- * it or all of it. Included by linear_dot.h and linear_x86.h and compiled per instruction set. */
+/* The x86 kernels of linear need more than ops/simd_avx2.h and ops/simd_avx512.h have: vectors of
+ * VF int32 lanes, and a few more operations on floats. A tile of weights has 16 rows, so a vector
+ * is half of it or all of it. linear_dot.h and linear_x86.h include this file, which is compiled
+ * once per instruction set. */
 #ifndef VT_OPS_LINEAR_VEC_H
 #define VT_OPS_LINEAR_VEC_H
 

@@ -4,23 +4,23 @@
  * lane:
  *
  *   quantised   acc = fma(float(sum of a block's 32 int8 products), d_w * d_x, acc), block after
- *               block; where the type has minima, low = fma(min_w, d_x * sum(q_x), low), and
+ *               block; if the type has minima, low = fma(min_w, d_x * sum(q_x), low), and
  *               acc + low at the end
  *   float       acc = fma(w[k], x[k], acc), k after k
  *
- * An int32 sum of products is exact in any order, and nothing else is left to choose: one row or a
- * thousand, AVX2, AVX-512 or AMX tiles (quantised types), the results have the same bits
- * (test_linear_result_of_a_token_is_independent_of_the_batch,
+ * An int32 sum of products is exact in any order, and all other arithmetic is fixed. So the results
+ * have the same bits for one row or a thousand, and with AVX2, AVX-512 or AMX tiles (quantised
+ * types) (test_linear_result_of_a_token_is_independent_of_the_batch,
  * test_linear_quantised_result_is_independent_of_the_instruction_set).
  *
- * One token: weights go from their packed form through registers into the product, and every worker
- * quantises the token for itself (0.12 us for 576 columns; a barrier costs more). Several: the
- * workers quantise them together, then
+ * For one token, weights go from their packed form through registers into the product, and every
+ * worker quantises the token itself (0.12 us for 576 columns; a barrier costs more). Several tokens
+ * are quantised by the workers together. Then
  *
  *   ticket -> some units (a tile, or the two of a pair) and a set of panels (second-level cache)
  *     for each GROUP of panels
  *       for each CHUNK of blocks
- *         unpack it (first-level cache); all panels of the group meet it
+ *         unpack it (first-level cache); multiply it by all panels of the group
  *       epilogue
  *
  * so weights are read from memory once per set of panels, and sums wait in memory between
@@ -143,7 +143,7 @@ INLINE vf vf_activation(linear_epilogue e, vf g)
     return vf_div(g, vf_add(vf_set1(1), vf_exp(vf_mul(z, vf_set1(-1)))));
 }
 
-/* One or two tiles: two of a pair become one tile of outputs. */
+/* One or two tiles. The two tiles of a pair become one tile of outputs. */
 typedef struct unit {
     int64_t tile; /* the first */
     int tiles;
@@ -175,14 +175,15 @@ static int64_t unit_column(const unit *u, const linear_args *a, int k, int64_t *
     return w->paired && a->epilogue == LINEAR_NONE ? row + k * rows : row;
 }
 
-/* Lanes VF h .. of token t's sum, the minima's share added if there is one. */
+/* Lanes VF h .. of token t's sum, plus the share of the minima if there is one. */
 INLINE vf whole_sum(const tile_sums sum, const tile_sums low, int64_t t, int h)
 {
     vf v = vf_load(sum[t] + VF * h);
     return low ? vf_add(v, vf_load(low[t] + VF * h)) : v;
 }
 
-/* Sums of n tokens from t0 on, sum[tile] (+ low[tile], or NULL), to y. */
+/* Applies the epilogue to the sums of n tokens from t0 on, sum[tile] (+ low[tile], or NULL), and
+ * stores them to y. */
 static void unit_finish(const unit *u, const linear_args *a, int64_t t0, int64_t n,
                         const tile_sums *sum, const tile_sums *low)
 {
@@ -223,7 +224,7 @@ static int64_t segment_cols(const vt_weight *w)
     return w->cols;
 }
 
-/* Sums of n tokens over segment i join those before it. */
+/* Adds the sums of n tokens over segment i to those of the segments before it. */
 static void add_segment(const unit *u, const vt_weight *w, int64_t i, int64_t n,
                         const tile_sums *part, tile_sums *out)
 {
@@ -245,9 +246,9 @@ static void add_segment(const unit *u, const vt_weight *w, int64_t i, int64_t n,
     }
 }
 
-/* Asks for the lines of y (and of the residual, where it is another tensor) that unit_finish will
- * touch: rows of y lie pages apart, and 16 misses in a row cost as much as a third of the
- * products. */
+/* Prefetches the cache lines of y (and of the residual, if it is another tensor) that unit_finish
+ * will touch. Rows of y lie pages apart, and 16 misses one after the other cost as much as a third
+ * of the products. */
 static void unit_prefetch(const unit *u, const linear_args *a, int64_t t0, int64_t n)
 {
     const vt_tensor *y = a->y, *res = a->residual;
@@ -268,7 +269,7 @@ static int64_t take(const vt_lane *lane)
     return atomic_fetch_add_explicit(lane->ticket, 1, memory_order_relaxed);
 }
 
-/* Units a ticket stands for: about eight tickets a worker. */
+/* The number of units that a ticket stands for: there are about eight tickets per worker. */
 static int64_t units_per_ticket(int64_t n, const vt_lane *lane)
 {
     int64_t chunk = n / (8 * (int64_t)lane->n_workers);
@@ -281,7 +282,8 @@ static int64_t set_of(int64_t panel_bytes)
     return PANEL_SET_BYTES / panel_bytes > 1 ? PANEL_SET_BYTES / panel_bytes : 1;
 }
 
-/* Many tokens: a ticket is a chunk of units with one set of panels, small enough for the cache. */
+/* For many tokens: a ticket is a chunk of units with one set of panels, small enough for the
+ * cache. */
 typedef struct schedule {
     int64_t units, chunk, chunks, panels, set, tickets;
 } schedule;
@@ -354,7 +356,7 @@ static void run_one_token(const linear_args *a, const linear_layout *l, const vt
         }
 }
 
-/* Panels of this worker's share of the tokens. */
+/* Makes the panels of this worker's share of the tokens. */
 static void quantise_share(const linear_args *a, const vt_lane *lane, uint8_t *panels,
                            int64_t panel_bytes)
 {
@@ -363,8 +365,8 @@ static void quantise_share(const linear_args *a, const vt_lane *lane, uint8_t *p
     for (int64_t t = begin; t < end; t++)
         quantise(a->w->dtype, token(a, t), a->w->cols, PANEL, (int)(t % PANEL),
                  panels + t / PANEL * panel_bytes);
-    /* Tokens that the last panel lacks may be computed and thrown away: scales of zero keep old
-     * bytes from being denormal, which would be slow. */
+    /* The last panel may have fewer tokens. The missing ones may be computed and thrown away. Their
+     * scales are set to zero, because old bytes could be denormal, which would be slow. */
     int used = (int)(end % PANEL);
     uint8_t *s = panels + end / PANEL * panel_bytes + 32 * PANEL;
     for (int64_t b = 0; end == a->x->dim[0] && used && b < a->w->cols / LINEAR_BLOCK; b++)
@@ -373,7 +375,7 @@ static void quantise_share(const linear_args *a, const vt_lane *lane, uint8_t *p
                    4 * (size_t)(PANEL - used));
 }
 
-#ifdef LINEAR_PANEL /* the including file's way through a panel */
+#ifdef LINEAR_PANEL /* the including file has its own function for a panel */
 static void LINEAR_PANEL(vt_dtype type, const block_run *c, float (*sum)[LINEAR_TILE]);
 #else
 #define LINEAR_PANEL dot_panel
@@ -388,7 +390,7 @@ typedef struct group_job {
     const uint8_t *panels; /* all */
     int64_t first;         /* panel of the group */
     int n_panels;
-    bool ahead; /* the packed tiles after the unit's will be wanted soon */
+    bool ahead; /* the packed tiles after the unit's are needed soon */
 } group_job;
 
 static int tokens_of_panel(const linear_args *a, int64_t panel)
@@ -397,9 +399,9 @@ static int tokens_of_panel(const linear_args *a, int64_t panel)
     return (int)(rest < PANEL ? rest : PANEL);
 }
 
-/* Blocks first .. first + n - 1 of the unit's tiles and all panels; after the last block, the
- * epilogue. The minima of all panels come first: on Sapphire Rapids 512-bit fp32 runs at half rate
- * while the matrix unit is in use and for some 0.4 us after. */
+/* Multiplies blocks first .. first + n - 1 of the unit's tiles by all panels; after the last block
+ * it applies the epilogue. The minima of all panels come first: on Sapphire Rapids 512-bit fp32
+ * runs at half rate while the matrix unit is in use, and for about 0.4 us afterwards. */
 static void run_chunk(const group_job *j, int64_t first, int64_t n, tile_sums (*sum)[2],
                       tile_sums (*low)[2])
 {
@@ -414,7 +416,7 @@ static void run_chunk(const group_job *j, int64_t first, int64_t n, tile_sums (*
                       j->unpacked + k * CHUNK * UNPACKED_BLOCK);
     for (int pass = min ? 0 : 1; pass < 2; pass++)
         for (int p = 0; p < j->n_panels; p++) {
-            int s = all ? 0 : p; /* sums that need not wait share one place */
+            int s = all ? 0 : p; /* sums that are finished at once share one place */
             c.panel = j->panels + (j->first + p) * panel_bytes + first * panel_block_bytes(PANEL);
             c.n = tokens_of_panel(j->a, j->first + p);
             if (pass == 1)
@@ -434,7 +436,7 @@ static void run_chunk(const group_job *j, int64_t first, int64_t n, tile_sums (*
         }
 }
 
-/* Unit i and panels first .. last - 1; `unpacked` is the worker's own. */
+/* Computes unit i and panels first .. last - 1. `unpacked` is this worker's own. */
 static void run_unit(const linear_args *a, const linear_layout *l, int64_t i, int per_unit,
                      uint8_t *unpacked, const uint8_t *panels, int64_t first, int64_t last)
 {
@@ -529,8 +531,9 @@ static vt_status x86_run(const void *args, const vt_lane *lane)
     return VT_OK;
 }
 
-/* Padding and unpacked scales; the weights again for every further set of panels; the copy of the
- * activations that panels of `panel_bytes` hold (0: there is none), written and read once. */
+/* Extra traffic: padding and unpacked scales; the weights again for every further set of panels;
+ * and the copy of the activations in panels of `panel_bytes` (0: there is no copy), which is
+ * written and read once. */
 static vt_cost extra_of(const linear_args *a, int64_t tokens, int64_t panel_bytes)
 {
     int64_t stored = 0, packed = (int64_t)linear_pack_bytes(a->w), sets = 1;

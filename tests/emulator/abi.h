@@ -53,7 +53,7 @@ struct emu_api {
     void (*pdl_go)(emu_thread *);
     void (*bulk_wait_read)(emu_thread *, unsigned pending);
     void (*fence)(emu_thread *, int proxy);
-    /* called by code that is compiled for the race detector: every access, and atomics apart */
+    /* called by code that is compiled for the race detector: for every access, and for atomics */
     void (*access)(emu_thread *, const void *p, unsigned bytes, unsigned kind, const void *site);
     void (*atomic)(emu_thread *, const void *p, unsigned bytes, unsigned kind, const void *site);
 };
@@ -72,7 +72,7 @@ enum { /* flags of wgmma */
        EMU_TRANSPOSE_B = 16
 };
 
-/* A kernel's code finds this one in a register reserved for it. */
+/* The runtime's data of one thread. A reserved register holds its address in a kernel's code. */
 struct emu_thread {
     emu_dim thread, block, block_dim, grid_dim;
     const emu_api *api;
@@ -86,11 +86,11 @@ struct emu_thread {
     bool equals;      /* values that are stored now are stored by other threads too */
 };
 
-/* Every __shared__ declaration has one, of every instance of its function; the loader fills in the
- * offset. Section emu_slots has their addresses, each once or more: the code that uses a slot puts
- * it there, because g++ 12 ignores a section named in a template. */
+/* Every __shared__ declaration has a slot in each instance of its function. The loader fills in the
+ * offset. Section emu_slots has the addresses of all slots, each once or more. The code that uses a
+ * slot puts the address there, because g++ 12 ignores a section named in a template. */
 struct emu_slot {
-    unsigned size, align; /* size 0: extern __shared__, which lies behind all others */
+    unsigned size, align; /* size 0: extern __shared__, which lies after all others */
     volatile unsigned offset;
 };
 enum : unsigned { EMU_NOT_LAID_OUT = ~0u };

@@ -1,9 +1,10 @@
 /* libcublasLt.so.13 of the emulated GPU: bf16 products y = alpha W^T x + beta c of column-major
  * matrices with fp32 sums, which are all that src/device/cublaslt.c asks for; anything else is
- * refused. Its algorithms differ in the order of sums, and by 1/8192 of a result, which survives
- * rounding to bf16 often enough to be seen; and which one the heuristic names depends on the number
- * of columns that it is asked about. So who asks for padded and unpadded steps apart gets different
- * bits. VITRINE_EMULATOR=cublaslt=... makes it fail (emulator.h). */
+ * refused. Its algorithms differ in the order of sums, and by 1/8192 of a result, a difference that
+ * often survives rounding to bf16, so that tests see it. The heuristic's choice of algorithm
+ * depends on the number of columns that it is asked about. So a program that asks separately for
+ * padded and unpadded steps gets different bits. VITRINE_EMULATOR=cublaslt=... makes it fail
+ * (emulator.h). */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

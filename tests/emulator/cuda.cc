@@ -4,17 +4,17 @@
  *                 reads as NaN
  *   cuMemCreate   a memfd, mapped into a reservation of PROT_NONE pages: a stray pointer faults
  *   a stream      a queue of closures: `submit` appends, `run_until` runs from the front up to a
- *                 number. With stream=lazy nothing runs before something must have it: a
- *                 synchronisation, a poll that was repeated, a free. Pinned memory is read and
- *                 written when the copy runs, pageable memory as the driver does: sources are
- *                 staged at the call, destinations make the call wait.
+ *                 number. With stream=lazy nothing runs before a call needs it done: a
+ *                 synchronisation, a repeated poll, a free. Pinned memory is read and written when
+ *                 the copy runs. Pageable memory is treated as by the driver: sources are staged at
+ *                 the call, destinations make the call wait.
  *   an event      (stream, number of its record): complete when the stream has done that many
  *   a capture     collects the same closures in a list; a graph is that list, a launch of it one
  *                 entry of a stream
  *
- * One mutex is held through every call, also while kernels run; emu_run's own threads never call
- * the driver. A misuse is the error that NVIDIA's driver gives and a line on stderr that says what
- * was wrong. */
+ * One mutex is held during every call, also while kernels run; emu_run's own threads never call the
+ * driver. A misuse gives the same error as NVIDIA's driver, and a line on stderr that says what was
+ * wrong. */
 #include "cuda_state.h"
 
 #include <stdarg.h>
@@ -444,7 +444,7 @@ static void destroy_context()
     gpu.changed.notify_all(); /* calls that wait for this context's work return */
 }
 
-/* Counts what the program did not free, and names it on stderr. */
+/* Counts the objects that the program did not free, and names them on stderr. */
 static void count_left_over()
 {
     if (!gpu.failed && (!gpu.block.empty() || !gpu.mapped.empty() || !gpu.pinned.empty()))
@@ -464,17 +464,17 @@ cu_result drv_context_release(cu_device d)
         return fail(INVALID_CONTEXT, "the context is not retained");
     if (--gpu.context_refs > 0)
         return SUCCESS;
-    run_everything(); /* except work behind a kernel that hangs */
+    run_everything(); /* except work after a kernel that hangs */
     count_left_over();
     destroy_context();
     return SUCCESS;
 }
 
-/* Everything that the context holds is gone, for all who retained it, and queued work never runs.
- * Their references stay counted, and must be released; the next cuDevicePrimaryCtxRetain makes a
- * new context. A library's code would outlive its context, but what state its kernels are in after
- * a fault is not documented: here their handles are gone too, and the library can only be unloaded.
- */
+/* Frees everything that the context holds, for all callers that retained it; queued work never
+ * runs. Their references stay counted and must be released; the next cuDevicePrimaryCtxRetain makes
+ * a new context. A library's code would outlive its context, but the state of its kernels after a
+ * fault is not documented. So here their handles become invalid too, and the library can only be
+ * unloaded. */
 cu_result drv_context_reset(cu_device d)
 {
     LOCK("cuDevicePrimaryCtxReset");
@@ -531,7 +531,7 @@ cu_result drv_mem_alloc(cu_ptr *p, size_t bytes)
     if (whole < bytes || whole > gpu.set.memory - gpu.used)
         return OUT_OF_MEMORY;
     void *block = filled_block(
-        ALIGN, bytes); /* not rounded up: ASan's red zone begins behind the last byte */
+        ALIGN, bytes); /* not rounded up: ASan's red zone begins after the last byte */
     if (!block)
         return OUT_OF_MEMORY;
     gpu.used += whole;
@@ -553,7 +553,7 @@ cu_result drv_mem_free(cu_ptr p)
         return fail(INVALID_VALUE, "0x%llx is not a block of cuMemAlloc", (unsigned long long)p);
     if (cu_result r = wait_for_everything()) /* the driver waits too */
         return r;
-    it = gpu.block.find(p); /* another thread may have called meanwhile */
+    it = gpu.block.find(p); /* another thread may have changed the map meanwhile */
     if (it == gpu.block.end())
         return fail(INVALID_VALUE, "0x%llx was freed twice", (unsigned long long)p);
     gpu.used -= (it->second + ALIGN - 1) / ALIGN * ALIGN;
@@ -615,7 +615,7 @@ cu_result drv_mem_reserve(cu_ptr *p, size_t bytes, size_t align, cu_ptr at,
                           unsigned long long flags)
 {
     ENTER("cuMemAddressReserve");
-    (void)at; /* a wish */
+    (void)at; /* the address is only a hint */
     if (bytes == 0 || bytes % CHUNK || align & (align - 1) || flags)
         return fail(
             INVALID_VALUE,

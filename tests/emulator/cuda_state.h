@@ -1,5 +1,5 @@
-/* What the files of the emulated driver share: its errors, its objects, and the one state behind
- * its one mutex. The head of cuda.cc explains the design. */
+/* What the files of the emulated driver share: its errors, its objects, and its state, which one
+ * mutex protects. The head of cuda.cc explains the design. */
 #ifndef EMULATOR_CUDA_STATE_H
 #define EMULATOR_CUDA_STATE_H
 
@@ -24,8 +24,8 @@
 
 #include "emulator.h"
 
-/* Every function of cuda_api.h's table, with our name here and NVIDIA's in the library. A
- * declaration that changes there fails to compile here; a function that is added fails to link. */
+/* Every function of cuda_api.h's table, with our name here and NVIDIA's in the library. If a
+ * declaration changes there, this does not compile; if a function is added, this does not link. */
 extern "C" {
 #define DECLARE(member, symbol, params) \
     __attribute__((visibility("default"))) cu_result drv_##member params __asm__(symbol);
@@ -69,8 +69,8 @@ enum {
 #undef E
 };
 
-/* One entry of a stream's queue. HANGS: it could not end; it stays in front of its queue and is
- * called again when somebody asks for it. */
+/* One entry of a stream's queue. If it returns HANGS it has not ended: it stays at the front of the
+ * queue and is called again when a call needs it done. */
 typedef std::function<cu_result()> Work;
 enum { HANGS = -1 };
 typedef std::vector<Work> WorkList;
@@ -126,7 +126,7 @@ struct cu_kernel_st {
 };
 struct cu_library_st {
     std::shared_ptr<ModuleImage> image;
-    bool lost = false; /* to a reset of the context: it can only be unloaded */
+    bool lost = false; /* the context was reset: this can only be unloaded */
     std::map<std::string, std::unique_ptr<cu_kernel_st>> kernel;
 };
 
@@ -137,7 +137,7 @@ struct Settings {
     bool lazy = true;
 };
 
-struct Backing { /* what cuMemCreate gives */
+struct Backing { /* memory from cuMemCreate */
     int fd = -1;
     uint64_t bytes = 0;
     ~Backing();
@@ -180,7 +180,7 @@ struct Gpu {
     std::map<cu_graph_exec, std::unique_ptr<cu_graph_exec_st>> exec;
     std::map<cu_library, std::unique_ptr<cu_library_st>> library;
     std::map<cu_kernel, cu_kernel_st *> kernel;
-    std::vector<std::shared_ptr<Capture>> captures; /* that have not ended */
+    std::vector<std::shared_ptr<Capture>> captures; /* captures that have not ended */
 };
 
 extern Gpu &gpu;
@@ -195,13 +195,13 @@ __attribute__((format(printf, 2, 3))) cu_result fail(cu_result r, const char *fo
 
 /* ---- every call ---- */
 
-/* SUCCESS after cuInit where this thread's current context lives; after a failed kernel, its error.
- */
+/* SUCCESS if cuInit was called and this thread's current context lives; after a failed kernel, its
+ * error. */
 cu_result usable();
 /* OUT_OF_MEMORY for the call that refuse=N names; calls that free or wait are not counted. */
 cu_result refused();
-/* An error on a thread that captures a stream, which this call also makes invalid: calls that wait
- * for work outside the capture, or change it, are not allowed there. */
+/* An error if this thread captures a stream; the capture also becomes invalid. During a capture,
+ * calls that wait for work outside of it, or change such work, are not allowed. */
 cu_result outside_capture();
 
 #define LOCK(name)                               \
@@ -245,7 +245,7 @@ cu_result check_host(const char *what, const void *p, uint64_t bytes, bool *pinn
 void run_until(cu_stream_st &s, uint64_t number);
 void run_everything();
 /* The same for calls that wait: they return when the work is done, or with an error when the
- * context ends. The lock is given up while a kernel hangs. */
+ * context ends. They release the lock while a kernel hangs. */
 cu_result wait_until(StreamRef s, uint64_t number);
 cu_result wait_for_everything();
 /* Appends to the stream, or to its capture; with stream=eager it runs at once. `staged`: bytes that

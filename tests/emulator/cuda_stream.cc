@@ -43,8 +43,8 @@ void run_everything()
         run_until(*s.second, s.second->queued);
 }
 
-/* Gives up the lock until a hang has ended. An error: the caller's context is gone, or has failed.
- */
+/* Releases the lock until a hang has ended. Returns an error if the caller's context is gone or has
+ * failed. */
 static cu_result wait_for_change(uint64_t context)
 {
     const char *name = call_name;
@@ -96,7 +96,7 @@ static void enqueue(cu_stream_st &s, Work w)
     s.queued++;
 }
 
-/* `s` waits until `other` has done everything that is queued now. */
+/* Makes `s` wait until `other` has done everything that is queued now. */
 static void enqueue_wait(cu_stream_st &s, const StreamRef &other, uint64_t number)
 {
     if (other.get() != &s && other->done < number)
@@ -354,7 +354,7 @@ cu_result drv_stream_wait_event(cu_stream handle, cu_event event, unsigned flags
 
 /* ---- copies ---- */
 
-/* What is checked at the call is checked again when the copy runs: a range may have been unmapped
+/* The range is checked at the call, and again when the copy runs, because it may have been unmapped
  * meanwhile. */
 static Work copy_work(cu_stream stream, uint64_t to, uint64_t from, size_t bytes, bool to_device,
                       bool from_device)

@@ -1,7 +1,7 @@
-/* What a kernel sees besides its own text. PTX instructions are the functions ptx_*, named by the
- * instruction with its dots as underscores (:: as two), their arguments the operands in the order
- * of the PTX text, braces and brackets left out: nvrtc.cc turns asm statements into calls of them.
- * A new instruction needs one more function here and nothing else. */
+/* What a kernel sees besides its own text. A PTX instruction is a function ptx_*. Its name is that
+ * of the instruction with dots as underscores (:: as two); its arguments are the operands in the
+ * order of the PTX text, without braces and brackets. nvrtc.cc turns asm statements into calls of
+ * these functions. A new instruction needs one more function here and nothing else. */
 
 #if defined __x86_64__
 register emu_thread *emu asm("r15");
@@ -133,12 +133,12 @@ inline void *__cvta_shared_to_generic(size_t a) { return emu->api->shared(emu, (
 
 /* ---- atomics and loads ---- */
 
-/* How a kernel's text declares races that do no harm (src/ops/ptx.cuh). */
+/* Kernels call these to declare harmless races (src/ops/ptx.cuh). */
 inline void emu_loads_are_discarded(bool yes) { emu->discards = yes; }
 inline void emu_stores_are_equal(bool yes) { emu->equals = yes; }
 
-/* For the race detector (race.h) every access calls one of these, in place of the thread
- * sanitizer's own; atomics say apart that they are such, in functions that are not instrumented. */
+/* For the race detector (race.h) every access calls one of these functions, in place of the thread
+ * sanitizer's own. Atomics report themselves, in functions that are not instrumented. */
 #ifdef EMU_RACE
 #define EMU_QUIET __attribute__((noinline, no_sanitize("thread")))
 #define EMU_IS_ATOMIC(p, kind) \
@@ -212,7 +212,7 @@ EMU_ATOMIC(atomicInc, a >= b ? 0 : a + 1)
 template <class T>
 EMU_QUIET T atomicCAS(T *p, typename emu_same<T>::type expected, typename emu_same<T>::type next)
 {
-    emu->api->yield(emu); /* somebody may be spinning */
+    emu->api->yield(emu); /* another thread may be spinning */
     EMU_IS_ATOMIC(p, EMU_READ | EMU_WRITE);
     __atomic_compare_exchange(p, &expected, &next, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
     return expected;
@@ -266,7 +266,7 @@ double fabs(double);
 int abs(int), printf(const char *, ...);
 void *memcpy(void *, const void *, size_t), *memset(void *, int, size_t);
 }
-/* Of a NaN and a number it is the number; -0 is less than 0. */
+/* If one argument is NaN, the result is the other one; -0 is less than 0. */
 inline float fminf(float a, float b)
 {
     return a < b || b != b || (a == b && __builtin_signbit(a)) ? a : b;
@@ -405,7 +405,7 @@ inline unsigned emu_fma_bf16(unsigned a, unsigned b, unsigned c) /* one rounding
 {
     double exact = (double)__uint_as_float(a << 16) * __uint_as_float(b << 16) +
                    __uint_as_float(c << 16);
-    float odd = (float)exact; /* rounded to odd, so that a second rounding does no harm */
+    float odd = (float)exact; /* rounded to odd, so that a second rounding gives the right result */
     if (odd == odd && odd != exact)
         odd = __uint_as_float((__float_as_uint(odd) - (fabs((double)odd) > fabs(exact))) | 1);
     return emu_bf16(odd);
@@ -451,7 +451,7 @@ inline void ptx_ld_global_cg_v4_f32(float &a, float &b, float &c, float &d, emu_
 }
 EMU_QUIET void ptx_ld_acquire_gpu_global_u32(unsigned &d, emu_u64 p)
 {
-    emu->api->yield(emu); /* somebody may be spinning */
+    emu->api->yield(emu); /* another thread may be spinning */
     EMU_IS_ATOMIC((unsigned *)p, EMU_READ | EMU_ACQUIRE);
     d = __atomic_load_n((unsigned *)p, __ATOMIC_SEQ_CST);
 }
@@ -578,8 +578,8 @@ inline void ptx_barrier_sync(unsigned id, unsigned threads = 0)
 
 /* ---- PTX: sm_90 ---- */
 
-/* On older levels they exist for code that is compiled and never runs, such as the other branch of
- * a template. */
+/* On older levels these exist only for code that is compiled and never runs, such as the other
+ * branch of a template. */
 #if __CUDA_ARCH__ < 900
 emu_thread *emu_sm90() __attribute__((error("this PTX instruction needs sm_90")));
 #define emu emu_sm90()

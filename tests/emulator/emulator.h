@@ -1,20 +1,21 @@
 /* The emulated GPU: a libcuda.so.1 and a libnvrtc.so.13 of our own, so that the whole CUDA backend
  * (kernels, graphs, executor, engine) runs on a machine without a GPU, under the tests and under
- * sanitizers. It stands behind NVIDIA's entry points and is found like them, by dlopen:
+ * sanitizers. It has NVIDIA's entry points and is found like NVIDIA's libraries, by dlopen:
  *
  *     make emulator
  *     LD_LIBRARY_PATH=build/release/emulator build/vitrine run ... --device cuda
  *
- * It has no code for any op or model. What it takes from vitrine: the list of driver functions
- * (device/cuda_api.h, cublaslt_api.h), of which it has no others; the PTX instructions that
- * vitrine's kernels use; and the annotations for the race detector in kernels' text (ptx.cuh).
+ * It has no code for any op or model. It takes three things from vitrine: the list of driver
+ * functions (device/cuda_api.h, cublaslt_api.h), which are the only ones that it has; the PTX
+ * instructions that vitrine's kernels use; and the annotations for the race detector in kernels'
+ * text (ptx.cuh).
  *
- *   nvrtc.cc    nvrtcCompileProgram: the kernel's text is rewritten a little (inline PTX and
- *               __shared__ become C++), put behind device.h and given to g++ -shared; the "cubin"
- *               is that shared object. nvrtc_text.h names the files that do the rewriting
+ *   nvrtc.cc    nvrtcCompileProgram: rewrites a few parts of the kernel's text (inline PTX and
+ *               __shared__ become C++), puts device.h in front and gives all to g++ -shared; the
+ *               "cubin" is that shared object. nvrtc_text.h names the files that do the rewriting
  *   device.h    what a kernel sees: vector types, threadIdx, shuffles, atomics, math, and a
- *               function for every PTX instruction that is known; abi.h is what the runtime
- *               shares with it
+ *               function for every known PTX instruction; abi.h has what it shares with the
+ *               runtime
  *   fiber.cc    a thread of a CTA is a fiber; a CTA (or cluster) runs on one OS thread
  *   warp.cc     warp rendezvous (shuffles, ldmatrix, mma.sync), CTA barriers, cp.async
  *   sm90.cc     mbarriers, TMA, wgmma, clusters
@@ -28,16 +29,16 @@
  * Names: what C code sees is snake_case (emu_launch, cu_stream_st), types of C++ alone are
  * CamelCase (Thread, Capture), functions and variables are snake_case.
  *
- * What it checks and hardware does not: shared memory is poisoned with NaNs before every CTA and is
- * exactly as large as was asked for; a barrier that not all threads reach, or threads that wait for
- * ever, are an error with the names of the waiting threads (cuLaunch... returns
- * CUDA_ERROR_LAUNCH_FAILED, the text goes to stderr); under ASan global memory has red zones.
+ * It checks more than hardware does. Shared memory is poisoned with NaNs before every CTA and is
+ * exactly as large as the launch asked for. A barrier that not all threads reach, or threads that
+ * wait for ever, are an error that names the waiting threads (cuLaunch... returns
+ * CUDA_ERROR_LAUNCH_FAILED, the text goes to stderr). Under ASan global memory has red zones.
  *
  * VITRINE_EMULATOR=... (comma separated) sets:
  *   cc=N            compute capability: 90 (the default), 80, 86, 89, 120, or 75, on which nothing
  *                   runs. A block has up to 227 KiB of shared memory on 90, 163 on 80, 99 (101,376
  *                   bytes) on 86, 89 and 120. Clusters, TMA and programmatic launch begin with 90;
- *                   wgmma is there on 90 alone.
+ *                   only 90 has wgmma.
  *   sms=N           number of SMs (4)
  *   driver=N        what cuDriverGetVersion says (13000)
  *   nvrtc=N         the newest capability that NVRTC compiles for (120)
@@ -50,10 +51,10 @@
  *                   failing: every product fails
  *   race            looks for data races (race.h)
  *   fail=N          the N-th kernel since cuInit fails with CUDA_ERROR_LAUNCH_FAILED
- *   fault=N         the N-th kernel touches memory that is not there: it and every later call get
+ *   fault=N         the N-th kernel touches memory that does not exist: it and every later call get
  *                   CUDA_ERROR_ILLEGAL_ADDRESS until the context is reset or made anew
- *   hang=N          the N-th kernel never ends, and nothing behind it on its stream runs: queries
- *                   say CUDA_ERROR_NOT_READY, calls that wait do not return until the context is
+ *   hang=N          the N-th kernel never ends, and nothing after it on its stream runs: queries
+ *                   return CUDA_ERROR_NOT_READY, calls that wait do not return until the context is
  *                   reset or emu_end_hang() is called
  *                   Kernels are counted for fault and hang from when the text of VITRINE_EMULATOR
  *                   last changed. So each strikes once, also in a program that then makes a new
@@ -76,8 +77,9 @@ extern "C" {
 
 typedef struct emu_module emu_module; /* one loaded "cubin" */
 
-/* Loads a shared object's bytes (as nvrtcGetCUBIN gave them); NULL with a text in `message`.
- * Thread-safe. A size of 0: what the ELF header says (cuLibraryLoadData is told none). */
+/* Loads a shared object from the bytes that nvrtcGetCUBIN returned; on failure NULL, with a text in
+ * `message`. Thread-safe. With a size of 0 the ELF header tells the size (cuLibraryLoadData gets
+ * none). */
 emu_module *emu_module_load(const void *bytes, size_t size, char *message, size_t message_size);
 void emu_module_unload(emu_module *m);
 /* Size in bytes of static shared memory of the kernel; -1: no such kernel. */
@@ -94,11 +96,11 @@ typedef struct emu_launch {
     uint32_t grid[3], block[3], cluster, shared_bytes; /* cluster: CTAs along x, 0 or 1 none */
     const void *params; /* the kernel's one parameter struct, 64-byte aligned copy */
     size_t params_bytes;
-    int sm_level;   /* the device's compute capability: instructions that it lacks are errors */
+    int sm_level;   /* the device's compute capability: instructions it does not have are errors */
     uint64_t order; /* seed, 0: rising */
     /* for the race detector: */
     int overlaps;       /* launched with programmatic stream serialisation */
-    const void *stream; /* anything that tells streams apart */
+    const void *stream; /* any pointer that is different for each stream */
 } emu_launch;
 
 /* Bytes of shared memory, static and dynamic together, that a block may have on a device of compute
@@ -108,26 +110,27 @@ static inline uint32_t emu_max_shared(int cc)
     return (cc == 90 ? 227u : cc == 80 ? 163u : cc == 75 ? 64u : 99u) << 10;
 }
 
-/* Runs every CTA to its end. 0, or -1 with a text. Thread-safe: several launches may run on several
- * OS threads. */
+/* Runs every CTA to its end. Returns 0, or -1 with a text. Thread-safe: several launches may run on
+ * several OS threads. */
 int emu_run(const emu_launch *l, char *message, size_t message_size);
 
-/* For the race detector: what runs on the stream (NULL: on any) from now on begins when all before
- * it is done; and where memory that it may name lies (0 bytes: it is gone). */
+/* For the race detector. emu_race_order: what runs on the stream (NULL: on any) from now on begins
+ * after everything before it is done. emu_race_memory: names a block of memory for its messages (0
+ * bytes: the block is gone). */
 void emu_race_order(const void *stream);
 void emu_race_memory(uint64_t address, uint64_t bytes);
 
-/* Another library's work on a stream, or in its capture: run() gets a copy of the parameters, whose
- * addresses are the device's. A cu_result. */
+/* Queues another library's work on a stream, or adds it to its capture. run() gets a copy of the
+ * parameters; addresses in them are device addresses. Returns a cu_result. */
 int emu_submit(void *stream, int (*run)(const void *params), const void *params, size_t bytes);
 
-/* For tests. Whether refuse=N has come to pass; the name of the n-th call that could be refused,
- * from 1, or NULL; how many objects the last context still held when it was released, with the
- * libraries that are loaded. */
+/* For tests. Whether refuse=N has refused a call; the name of the n-th call that could be refused,
+ * counted from 1, or NULL; how many objects the last context still held when it was released,
+ * loaded libraries included. */
 int emu_was_refused(void);
 const char *emu_call_name(size_t n);
 void emu_refuse(uint64_t n); /* the n-th such call from now on */
-size_t emu_pending(void);    /* what streams have still to do */
+size_t emu_pending(void);    /* entries that are still queued on streams */
 size_t emu_waiting(void);    /* calls that do not return because a kernel hangs */
 void emu_end_hang(void);     /* the kernel that hangs runs now and ends */
 size_t emu_left_over(void);

@@ -1,4 +1,5 @@
-/* Fibers: stacks, switching, who runs next, and a launch from its first CTA to its last. */
+/* Fibers: stacks, switching, the choice of the next fiber, and running a launch from its first CTA
+ * to its last. */
 #include <csignal>
 #include <cstdarg>
 #include <cstdlib>
@@ -102,7 +103,7 @@ static void go(Group *g, Thread *to)
 #endif
 }
 
-/* ---- who runs next ---- */
+/* ---- the choice of the next fiber ---- */
 
 uint32_t random_of(Group *g, uint32_t below)
 {
@@ -170,7 +171,7 @@ static Thread *next_ready(Group *g)
     }
 }
 
-/* The next fiber, or the main one when there is none. */
+/* Switches to the next fiber, or to the main one if there is none. */
 static void leave(Group *g)
 {
     Thread *next = next_ready(g);
@@ -279,8 +280,8 @@ char *shared_at(Thread *t, uint32_t address, uint32_t bytes, uint32_t align, con
     return g->cta[rank].shared + offset;
 }
 
-/* All bytes 0xff: NaNs as floats and as bf16. The bytes behind shared memory get a pattern that
- * `intact` looks for when the CTA has ended. */
+/* Sets all bytes of shared memory to 0xff, which are NaNs as floats and as bf16. The bytes after it
+ * get a pattern that `intact` checks when the CTA has ended. */
 static void poison(Group *g, Cta *c)
 {
 #if EMU_ASAN
@@ -475,7 +476,7 @@ static bool run_group(Group *g)
 
 /* ---- a launch ---- */
 
-/* A signal in a kernel: prints kernel and thread, then lets the process die of it. */
+/* Handles a signal in a kernel: prints kernel and thread, then lets the signal end the process. */
 static void on_fault(int signal, siginfo_t *info, void *)
 {
     Group *g = running;
@@ -517,7 +518,7 @@ static void catch_faults()
 }
 
 static std::mutex pool_lock;
-/* Never destroyed: a leak checker looks after the destructors have run. */
+/* Never destroyed, because a leak checker looks after the destructors have run. */
 static std::vector<Group *> &pool = *new std::vector<Group *>;
 
 static Group *take()

@@ -14,7 +14,7 @@
 struct emu_module {
     void *library;
     std::string
-        code; /* the file's bytes, kept for addr2line where the module is for the race detector */
+        code; /* the file's bytes, kept for addr2line if the module is for the race detector */
     const char *base;
     const emu_exports *exports;
     uint32_t static_bytes, dynamic_offset;
@@ -61,7 +61,7 @@ emu_module *emu_module_load(const void *bytes, size_t size, char *message, size_
     }
     size = size ? size : elf_size(bytes);
     const char *tmp = getenv("TMPDIR");
-    char path[512]; /* a name of its own: the loader takes an equal name for the same library */
+    char path[512]; /* a unique name: the loader would take an equal name for the same library */
     snprintf(path, sizeof path, "%s/emulator-XXXXXX", tmp && *tmp ? tmp : "/tmp");
     int fd = mkstemp(path);
     for (size_t done = 0; fd >= 0 && done < size;) {
@@ -154,7 +154,7 @@ std::string describe_code(const void *pc)
     size_t offset = (size_t)((const char *)pc - (const char *)info.dli_fbase);
     for (const emu_module *m : instrumented)
         if (m->base == info.dli_fbase) {
-            std::string lines = lines_of(m, offset - 1); /* pc is the address behind the call */
+            std::string lines = lines_of(m, offset - 1); /* pc is the address after the call */
             if (!lines.empty())
                 return lines;
         }

@@ -1,9 +1,9 @@
 /* libnvrtc.so.13 of the emulated GPU: NVRTC's entry points over g++.
  *
- *   text ──g++ -E──> no macros ──rewrite──> C++ behind abi.h and device.h ──g++ -shared──> "cubin"
+ *   text ──g++ -E──> no macros ──rewrite──> C++ after abi.h and device.h ──g++ -shared──> "cubin"
  *
- * nvrtc_rewrite.cc replaces what is not C++ (asm, __shared__, __global__). The result stands in an
- * anonymous namespace, so that functions that a kernel does not use cost nothing. */
+ * nvrtc_rewrite.cc replaces what is not C++ (asm, __shared__, __global__). The result is in an
+ * anonymous namespace, so that functions which a kernel does not use cost nothing. */
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
@@ -42,7 +42,7 @@ struct Program {
     std::vector<string> headers, header_names;
 };
 
-/* VITRINE_EMULATOR has `race`: code is instrumented for the race detector (race.h). */
+/* Whether VITRINE_EMULATOR has `race`: then code is instrumented for the race detector (race.h). */
 bool races()
 {
     const char *set = getenv("VITRINE_EMULATOR");
@@ -118,8 +118,8 @@ std::vector<string> preprocessor_options(int n, const char *const *options)
     return list;
 }
 
-/* Where g++'s log says that a ptx_ function was not declared, puts a line in front that names the
- * PTX instruction. */
+/* If g++'s log says that a ptx_ function was not declared, puts a line in front that names the PTX
+ * instruction. */
 void name_instructions(Program *p, const std::map<string, string> &instructions)
 {
     for (const auto &i : instructions) {
@@ -131,9 +131,9 @@ void name_instructions(Program *p, const std::map<string, string> &instructions)
     }
 }
 
-/* Whether an emulator that is built with ASan compiles kernels with it too: only where
- * EMULATOR_ASAN=1 asks for it, because compiling takes three times as long; without it all builds
- * share the cached kernels. */
+/* Whether an emulator that is built with ASan compiles kernels with it too. It does so only with
+ * EMULATOR_ASAN=1, because compiling then takes three times as long. Without it all builds share
+ * the cached kernels. */
 bool instrumented()
 {
 #if defined __SANITIZE_ADDRESS__
@@ -144,7 +144,8 @@ bool instrumented()
 #endif
 }
 
-/* in.cu -> in.ii, which is returned: the text without macros and includes; empty: g++ failed. */
+/* Makes in.ii of in.cu and returns it: the text without macros and includes. Empty if g++
+ * failed. */
 string preprocess(const Program *p, const string &dir, const std::vector<string> &defines,
                   const string &errors)
 {
@@ -215,8 +216,8 @@ bool compile_in(Program *p, const string &dir, int n, const char *const *options
 
 enum { SUCCESS = 0, INVALID_INPUT = 3, COMPILATION = 6, INTERNAL = 11 };
 
-/* The version is part of cached cubins' names. It is no real NVRTC's, and differs between emulators
- * and between their kinds of instrumentation. */
+/* The version is part of the names of cached cubins. No real NVRTC has it, and it differs between
+ * emulators and between their kinds of instrumentation. */
 EXPORT int nvrtcVersion(int *major, int *minor)
 {
     *major = 13;
@@ -224,7 +225,7 @@ EXPORT int nvrtcVersion(int *major, int *minor)
     return SUCCESS;
 }
 
-/* The capabilities that are compiled for, up to nvrtc=N of VITRINE_EMULATOR. */
+/* The capabilities that this NVRTC compiles for, up to nvrtc=N of VITRINE_EMULATOR. */
 static std::vector<int> supported()
 {
     const char *set = getenv("VITRINE_EMULATOR"), *at = set ? strstr(set, "nvrtc=") : nullptr;

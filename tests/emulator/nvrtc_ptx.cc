@@ -1,10 +1,10 @@
-/* PTX as C++. An asm statement of one instruction becomes one call,
+/* Translates PTX to C++. An asm statement of one instruction becomes one call,
  *
  *   "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
  *   ptx_ldmatrix_sync_aligned_m8n8_x4_shared_b16(ptx_out<unsigned>(a), ..., ptx_in<unsigned>(p))
  *
- * and one of several instructions, with registers, predicates and labels, a lambda that is called
- * at once. An instruction that device.h does not have is a compile error. */
+ * and a statement of several instructions, with registers, predicates and labels, becomes a lambda
+ * that is called at once. An instruction that device.h does not have is a compile error. */
 #include "nvrtc_text.h"
 
 #include <algorithm>
@@ -157,7 +157,7 @@ class Ptx
         return operand_code(operand[number]);
     }
 
-    /* %a .. %z in braces, being x[0] .. x[n - 1]: an array of n. */
+    /* Operands in braces, if they are x[0] .. x[n - 1]: then they become an array of n. */
     string span(size_t end)
     {
         string base;

@@ -1,8 +1,8 @@
-/* The text of kernels, rewritten so that g++ compiles it behind device.h:
+/* Rewrites the text of kernels so that g++ can compile it together with device.h:
  *
- *   asm("...")           a C++ expression (nvrtc_ptx.cc)
- *   __shared__ T a[3];   a reference into the CTA's shared memory, whose place module.cc chooses
- *   __global__ name(P)   noted, for the table that the module exports
+ *   asm("...")           becomes a C++ expression (nvrtc_ptx.cc)
+ *   __shared__ T a[3];   becomes a reference into the CTA's shared memory; module.cc chooses where
+ *   __global__ name(P)   is noted for the table that the module exports
  *
  * Everything else is copied. Lines stay where they are, so that g++'s messages name the right ones.
  */
@@ -134,7 +134,7 @@ class Rewriter
         return o.substr(quote + 1, o.find('"', quote + 1) - quote - 1);
     }
 
-    /* `T a[3], b;` behind __shared__: becomes a struct in shared memory with these members, and
+    /* `T a[3], b;` after __shared__ becomes a struct in shared memory with these members, and
      * references to them. */
     void rewrite_shared(size_t from, bool dynamic)
     {
@@ -146,7 +146,7 @@ class Rewriter
         string names;
         for (const string &part : split(declaration, ',')) {
             size_t stop =
-                0; /* the first [ behind the name, if any; brackets of an attribute do not count */
+                0; /* the first [ after the name, if any; brackets of an attribute do not count */
             for (size_t i = 0; i < part.size(); i++)
                 if (part[i] == '(')
                     i = skip_brackets(part, i) - 1;

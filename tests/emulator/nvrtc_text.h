@@ -17,9 +17,9 @@ bool word_char(char c);
 size_t skip_space(const std::string &s, size_t at);
 /* The identifier or number that begins at `at`; empty: there is none. */
 std::string word_at(const std::string &s, size_t at);
-/* The position behind the string or character literal that begins at `at`. */
+/* The position after the string or character literal that begins at `at`. */
 size_t skip_quoted(const std::string &s, size_t at);
-/* The position behind the bracket that closes the one at `at`. */
+/* The position after the bracket that closes the one at `at`. */
 size_t skip_brackets(const std::string &s, size_t at);
 std::string trim(const std::string &s);
 /* The parts between separators that stand outside brackets and literals. */

@@ -1,13 +1,14 @@
 /* The accesses to every 4 bytes, what each new one is checked against, and reports. The head of
  * race.h explains the method.
  *
- *   address ──> cell {stamp, head} ──> entry ──> entry ──> ...      of a pool
+ *   address ──> cell {stamp, head} ──> entry ──> entry ──> ...      in a pool
  *
- * An entry is the accesses of one kind, by lanes of one warp at one clock, to the same bytes of the
- * 4. It goes when a later access that knows of it says as much: so a chain holds what may still be
- * half of a race. Shared memory's cells begin anew with every CTA, global memory's when something
- * orders all work so far with all that follows: the stamp says of which time a cell is. Reads of
- * global memory by several CTAs become one entry, for weights are read by all of them. */
+ * An entry stands for the accesses of one kind, by lanes of one warp at one clock, to the same
+ * bytes of the 4. It is removed when a later access that is ordered after it covers it. So a chain
+ * holds the accesses that may still be one half of a race. Cells of shared memory start empty with
+ * every CTA. Cells of global memory start empty when something orders all work so far before all
+ * that follows; the stamp tells to which such period a cell belongs. Reads of global memory by
+ * several CTAs become one entry, because all of them read weights. */
 #include <algorithm>
 #include <cstdarg>
 #include <cstdlib>
@@ -214,7 +215,7 @@ void report(const Access &a, const Entry &e, uint32_t offset, bool proxied)
 
 /* ---- an access to a cell ---- */
 
-/* Whether t is ordered behind all groups of this launch that have begun. */
+/* Whether t is ordered after all groups of this launch that have begun. */
 bool knows_all_groups(const Thread *t)
 {
     uint32_t n = 0;
@@ -227,8 +228,8 @@ bool conflict(uint8_t a, uint8_t b) { return ((a | b) & RACE_WRITE) && !(a & b &
 
 enum : uint8_t { SAME = (uint8_t) ~(RACE_SITE | RACE_MANY) };
 
-/* Stores of equal values (STORES_ARE_EQUAL) do not race with each other; an access that is ordered
- * behind one of them races with none. */
+/* Stores of equal values (STORES_ARE_EQUAL) do not race with each other. An access that is ordered
+ * after one of them races with none of them. */
 bool is_excused(const Cell &c, const Pool &pool, uint8_t bytes, const Access &a, const Entry &e,
                 bool proxied)
 {
@@ -236,7 +237,7 @@ bool is_excused(const Cell &c, const Pool &pool, uint8_t bytes, const Access &a,
         return false;
     if (a.kind & e.kind & RACE_EQUAL)
         return true;
-    if (a.kind & e.kind & RACE_WRITE) /* the other is another value */
+    if (a.kind & e.kind & RACE_WRITE) /* the other access stores another value */
         return false;
     for (uint32_t i = c.head; i; i = pool.at[i].next) {
         const Entry &x = pool.at[i];
@@ -297,7 +298,7 @@ void touch(Cell &c, Pool &pool, uint32_t stamp, uint8_t bytes, uint32_t offset, 
         }
         bool drop = covered && (ordered || both_atomic) && !(a.kind & e.kind & RACE_EQUAL);
         if (!drop && covered && reads && e.clock != PENDING) {
-            if (e.actor == a.actor) { /* ordered behind the new read: behind the old too */
+            if (e.actor == a.actor) { /* what is ordered after the new read is so after the old */
                 e.lanes &= ~a.bit;
                 drop = !e.lanes;
             } else if (record != race.record && launch == race.launch) {
@@ -335,7 +336,7 @@ bool is_shared(uint64_t address)
     return address - (uint64_t)(uintptr_t)race.group->arenas < (uint64_t)16 * ARENA;
 }
 
-/* f(address of 4 bytes, which of them, offset from p) */
+/* Calls f(address of 4 bytes, which of them, offset from p). */
 template <class F> void each_cell(uint64_t address, uint32_t bytes, F f)
 {
     for (uint64_t end = address + bytes, at = address & ~(uint64_t)3; at < end; at += 4) {

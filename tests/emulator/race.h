@@ -4,16 +4,16 @@
  *     ──> race_access (race.cc): the accesses so far to each 4 bytes, and whether this thread knows
  *         of them (race_order.cc)
  *
- * Two accesses to a byte of which one writes, by different threads, are a race unless something
- * orders them. FastTrack: every thread has a clock of its own, which goes on when it hands
- * something over (a barrier, an arrival, a fence). An access is (thread, clock); a thread knows of
- * it when it has been handed that clock. What a thread knows comes in layers, because orders come
- * with scopes and proxies:
+ * Two accesses to the same byte by different threads are a race if at least one of them writes and
+ * nothing orders them. The method is FastTrack's: every thread has a clock, which advances when the
+ * thread publishes something (at a barrier, an arrival, a fence). An access is (thread, clock).
+ * Another thread knows of it once it has received that clock. A thread's knowledge has layers,
+ * because orders have scopes and proxies:
  *
- *   seen      everything before it: what ordinary accesses must know of
+ *   seen      everything that is ordered before it; ordinary accesses are checked against this
  *   fenced    what it had seen at its last __threadfence(); its atomics publish this
- *   proxied   what it had seen at its last fence.proxy.async: what wgmma and TMA must know of
- *             ordinary writes to be allowed to touch them
+ *   proxied   what it had seen at its last fence.proxy.async; wgmma and TMA are checked against
+ *             this when they touch bytes that ordinary writes have written
  *   pending   what its atomics have read of others' publications: seen from its next fence on
  *   far       in each: other CTAs (by publications), and earlier kernels (by the launch or by
  *             griddepcontrol.wait)
@@ -67,9 +67,10 @@ template <class T> class Ref
     T *p = nullptr;
 };
 
-/* For each lane of a group, the clock up to which its accesses are known; behind them, the least of
- * each warp. Two extra warps stand for what runs beside threads: one has a lane for each mbarrier
- * (TMA loads), the other a lane for each warp (its wgmmas). A shared table never changes. */
+/* For each lane of a group, the clock up to which its accesses are known; after these, the least
+ * clock of each warp. Two extra warps stand for work that runs beside threads: one has a lane for
+ * each mbarrier (TMA loads), the other a lane for each warp (its wgmmas). A shared table never
+ * changes. */
 struct Dense {
     uint32_t refs, warps, clock[1];
     uint32_t *least() { return clock + 32 * warps; }
@@ -80,7 +81,7 @@ struct Dense {
     void settle(); /* computes least */
 };
 
-/* Which launches a thread knows to be over: all up to a number, and some of the 64 behind it. */
+/* Which launches a thread knows to have ended: all up to a number, and some of the 64 after it. */
 struct Horizon {
     uint32_t all = 0;
     uint64_t more = 0;
@@ -111,7 +112,7 @@ struct RaceThread {
              proxied_now = 0; /* the thread's own clock; k's entry for it is not used */
 };
 
-/* The maximum of tables, sharing the first for as long as that is it. */
+/* Computes the maximum of tables. Shares the first table as long as that is the maximum. */
 class Joiner
 {
   public:
@@ -126,7 +127,7 @@ class Joiner
     void owned();
 };
 
-/* What the threads that arrive at a barrier hand over. */
+/* The clocks that the threads arriving at a barrier publish. */
 class Gather
 {
   public:
@@ -134,7 +135,7 @@ class Gather
     void add(const Known &k);
     Known publish();
     void raise(uint32_t index, uint32_t clock) { seen.raise(index, clock); }
-    uint32_t latest = 0; /* clock of those that came */
+    uint32_t latest = 0; /* latest clock of the threads that have arrived */
   private:
     Joiner seen, fenced, proxied;
     Ref<Far> far, far_fenced, pending;
@@ -166,7 +167,7 @@ struct Race {
     std::vector<Record> records;
     /* this group */
     std::unordered_map<uint32_t, RaceMbar> mbar;
-    std::unordered_map<uint32_t, Gather> early; /* barriers: of those that only arrive */
+    std::unordered_map<uint32_t, Gather> early; /* barriers: from threads that only arrive */
     Gather cluster;
     Known cluster_done;
     std::unordered_map<const void *, Ref<Far>> published, published_shared;
@@ -193,7 +194,7 @@ enum : uint8_t {
 void race_access(emu_thread *e, const void *p, uint32_t bytes, uint32_t kind, const void *site);
 /* An instruction's access, at t->site. */
 void race_touch(Thread *t, const void *p, uint32_t bytes, uint32_t kind);
-/* The same by something that runs beside the threads: `lane` of the extra warp `which`. */
+/* The same for work that runs beside the threads: `lane` of the extra warp `which`. */
 void race_touch_as(Thread *t, uint32_t which, uint32_t lane, uint32_t clock, const void *p,
                    uint32_t bytes, uint32_t kind);
 /* Accesses that t issued as pending are done, as far as t knows. */
@@ -204,7 +205,7 @@ void race_launch_begin(Group *g);
 bool race_launch_end(Group *g);
 void race_group_begin(Group *g);
 
-/* ---- race_order.cc: who knows of whom ---- */
+/* ---- race_order.cc: which accesses a thread knows of ---- */
 
 bool race_knows(const Thread *t, uint32_t record, uint32_t launch, uint32_t warp, uint32_t lanes,
                 uint32_t clock, bool proxied);

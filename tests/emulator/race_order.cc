@@ -1,15 +1,15 @@
 /* Which accesses a thread knows of. The head of race.h explains the method.
  *
- * What orders (the PTX memory model, as far as kernels here use it):
+ * These order accesses (the PTX memory model, as far as kernels here use it):
  *   bar.sync, bar.arrive, __syncthreads; __syncwarp; barrier.cluster; mbarrier arrive -> wait
  *   __threadfence(); ... atomic -> atomic or ld.acquire; ... __threadfence(): also with barriers
  *       between the parts ("the last CTA merges")
- *   wgmma.wait_group, cp.async.wait_group, cp.async.bulk.wait_group: for what that thread (for
- *       wgmma: that warpgroup) issued; others need a barrier behind it
+ *   wgmma.wait_group, cp.async.wait_group, cp.async.bulk.wait_group: for work that this thread (for
+ *       wgmma: this warpgroup) issued; other threads need a barrier after it
  *   griddepcontrol.wait: everything that the predecessor did, and what that had waited for
  *   a launch without programmatic overlap, a copy, a graph's begin and end: everything before
- * What does not: shuffles, votes, __reduce_..._sync, ldmatrix, mma.sync: they synchronise lanes but
- * promise nothing of memory. */
+ * These do not: shuffles, votes, __reduce_..._sync, ldmatrix, mma.sync. They synchronise lanes but
+ * promise nothing about memory. */
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -90,7 +90,8 @@ Ref<Dense> Joiner::publish()
     return std::move(to);
 }
 
-/* The maximum of two tables. The last result is kept: the lanes of a warp ask for the same one. */
+/* The maximum of two tables. The last result is kept, because all lanes of a warp ask for the same
+ * one. */
 static Ref<Dense> maximum(const Ref<Dense> &a, const Ref<Dense> &b)
 {
     static Ref<Dense> &last_a = *new Ref<Dense>, &last_b = *new Ref<Dense>,

@@ -4,9 +4,10 @@
  *   Group ── cta[] ── warp[] ── lane[32] ──> Thread (a fiber: stack, what it waits for)
  *     ready: one bit a warp          warp.ready: one bit a lane
  *
- * A fiber runs until it has to wait; then it picks the next one that is ready and switches to it
- * directly. Whoever completes a rendezvous or a barrier sets the others' ready bits and goes on.
- * When nobody is ready, pending TMA loads arrive one by one; when there are none: a deadlock. */
+ * A fiber runs until it has to wait. Then it picks the next ready fiber and switches to it
+ * directly. The fiber that completes a rendezvous or a barrier sets the ready bits of the others
+ * and goes on. If no fiber is ready, pending TMA loads arrive one by one; if there are none, it is
+ * a deadlock. */
 #ifndef EMU_RUNTIME_H
 #define EMU_RUNTIME_H
 
@@ -66,8 +67,8 @@ struct BulkStore {
     uint32_t from;
     int at[5];
 };
-/* Work that a thread has issued, in committed groups; the first wait for a group does it. Numbers
- * count from the kernel's begin; what lies before first_* is done and forgotten. */
+/* Work that a thread has issued, in committed groups. The first wait for a group does its work.
+ * Numbers count from the beginning of the kernel; work before first_* is done and forgotten. */
 template <class T> struct Pending {
     std::vector<T> work;
     std::vector<uint32_t>
@@ -84,8 +85,8 @@ template <class T> struct Pending {
     void commit() { ends.push_back(first + (uint32_t)work.size()); }
     bool idle() const { return done == first + work.size(); }
     const T *at(uint32_t i) const { return i - first < work.size() ? &work[i - first] : nullptr; }
-    /* How many groups must be done so that at most `pending` are not; and the number of the work
-     * that they end with. */
+    /* How many groups must be done so that at most `pending` are left, and the number of the last
+     * piece of work in them. */
     uint32_t groups_until(uint32_t pending) const
     {
         return committed() > pending ? committed() - pending : 0;
@@ -132,7 +133,8 @@ struct Thread : emu_thread {
     Pending<BulkStore> stores;
     void *fake_stack;
     RaceThread race;
-    /* for the race detector: stores whose source is read and whose target may be unwritten */
+    /* for the race detector: stores whose source has been read, but whose target may not be
+     * written yet */
     std::vector<BulkStore> stored;
 };
 

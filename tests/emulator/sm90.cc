@@ -1,9 +1,9 @@
 /* Hopper: mbarriers, TMA, wgmma, clusters.
  *
- * An mbarrier is its 8 bytes of shared memory: pending arrivals, arrivals a phase, bytes still to
- * come (biased), phase, and a mark that poisoned memory does not carry. TMA loads arrive when no
- * thread can run (or at a random moment where the order is random), TMA stores and wgmmas happen
- * when they are waited for: a wait that is missing gives wrong results. */
+ * The 8 bytes of an mbarrier in shared memory hold the pending arrivals, the arrivals per phase,
+ * the bytes still to come (biased), the phase, and a mark that poisoned memory does not have. TMA
+ * loads arrive when no thread can run (or at a random moment if the order is random). TMA stores
+ * and wgmmas happen when a thread waits for them, so a missing wait gives wrong results. */
 #include <cstring>
 
 #include "runtime.h"
@@ -29,7 +29,7 @@ static Mbar *mbar_at(Thread *t, uint32_t address, const char *what)
     return b;
 }
 
-/* The phase ends when all arrivals and all bytes are there; its waiters go on. */
+/* Ends the phase if all arrivals and all bytes have come; its waiters go on. */
 static void settle(Cta *c, Mbar *b)
 {
     if (b->pending || b->tx != TX_ZERO)
@@ -321,9 +321,9 @@ static void bulk_wait(emu_thread *e, unsigned pending)
 
 /* ---- wgmma ----
  *
- * The tensor cores begin when all four warps of a warpgroup have issued: so whoever waits for a
- * group waits until all 128 lanes have committed it, and then does it for all of them. (One thread
- * may therefore hand a stage back for its warpgroup.) A warp owns 16 of the 64 rows. */
+ * The tensor cores begin when all four warps of a warpgroup have issued. So a thread that waits for
+ * a group waits until all 128 lanes have committed it, and then does the work for all of them. (One
+ * thread may therefore release a stage for its warpgroup.) A warp owns 16 of the 64 rows. */
 
 static void touch_operands(Thread *t, const Wgmma &m);
 
@@ -371,7 +371,7 @@ static void wgmma_commit(emu_thread *e)
     }
 }
 
-/* A matrix descriptor: how elements are found in shared memory. */
+/* A matrix descriptor: where elements lie in shared memory. */
 struct Operand {
     uint32_t start, lbo, sbo, span; /* span: bytes of the swizzle, 0: none */
     bool transposed;                /* rows of K with the other dimension contiguous */

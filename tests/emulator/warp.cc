@@ -1,7 +1,7 @@
-/* Lanes and CTAs meeting: shuffles, votes, ldmatrix, mma.sync, barriers; and cp.async.
+/* Operations of several lanes: shuffles, votes, ldmatrix, mma.sync, barriers; and cp.async.
  *
- * Lanes leave what they bring in their Thread and wait; the last one to arrive does the work of
- * all. Lanes that have exited are not waited for; what a shuffle reads from them is NaN. */
+ * Each lane leaves its arguments in its Thread and waits; the last one to arrive does the work of
+ * all. Lanes that have exited are not waited for; a shuffle reads NaN from them. */
 #include <cstring>
 
 #include "runtime.h"
@@ -340,7 +340,7 @@ void barriers_after_exit(Cta *c)
                 release(c, id);
 }
 
-/* ---- cp.async: happens when it is waited for, or at once where the order is random ---- */
+/* ---- cp.async: happens when a thread waits for it, or at once if the order is random ---- */
 
 static void copy(Thread *t, const Copy &c)
 {

@@ -1,6 +1,6 @@
-/* The public C API as a stranger uses it: wrong arguments are refused with a sentence, the loop and
- * stepping by hand keep out of each other's way, and structs may be older or newer than the
- * library. A tiny model runs on the CPU. */
+/* The public C API: wrong arguments are refused with a sentence, the loop and stepping by hand
+ * exclude each other, and structs may be older or newer than the library. A tiny model runs on the
+ * CPU. */
 #include <math.h>
 #include <pthread.h>
 #include <sched.h>
@@ -55,7 +55,7 @@ static vt_engine *open_engine(void)
     return e;
 }
 
-/* What a callback heard, and what it shall try from inside. */
+/* What a callback has received, and what it shall try to call. */
 typedef struct heard {
     vt_engine *engine; /* not NULL: try what a callback must not do */
     int32_t token[64], n;
@@ -129,7 +129,8 @@ static void test_options_when_pointers_are_null_then_usage(void **state)
     vt_options_free(o);
 }
 
-/* What vt_options_set refuses as a command's, vt_options_get does not know. */
+/* Options of the command line alone, which vt_options_set refuses, are unknown to
+ * vt_options_get. */
 static void test_options_get_when_the_key_is_a_commands_then_null(void **state)
 {
     (void)state;
@@ -319,8 +320,8 @@ static void test_model_tokens_when_asked_then_the_tokenizers(void **state)
 
 /* ---- min_tokens ---- */
 
-/* The token that a greedy answer begins with is made an end token: without min_tokens the answer
- * has that one token, with it the model has to say something else for as long. */
+/* The first token of a greedy answer is made an end token. Without min_tokens the answer is that
+ * one token; with it the model must produce other tokens first. */
 static void test_min_tokens_when_the_first_choice_would_end_then_another_is_chosen(void **state)
 {
     (void)state;
@@ -362,7 +363,7 @@ static void test_step_when_the_loop_runs_then_usage(void **state)
             "vt_engine_start: the engine's loop runs on a thread of its own (vt_engine_start)");
     assert_true(idle && ready); /* untouched */
     vt_engine_stop(e);
-    while (!atomic_load(&h.ended)) /* the request is still there, and steps by hand go on with it */
+    while (!atomic_load(&h.ended)) /* the request still exists, and steps by hand continue it */
         assert_int_equal(vt_engine_step(e, NULL, NULL), VT_OK);
     assert_int_equal(h.n, 40);
     vt_engine_free(e);
@@ -383,11 +384,11 @@ static void test_callback_when_it_steps_waits_or_starts_then_usage(void **state)
     vt_engine_free(e);
 }
 
-/* A callback may submit: here each request asks for the next one when it ends. */
+/* A callback may submit requests: here each request submits the next one when it ends. */
 typedef struct chain {
     vt_engine *engine;
     int32_t left, ended;
-    vt_status want; /* what a submit shall answer */
+    vt_status want; /* what a submit shall return */
 } chain;
 
 static void ask_again(void *user, const vt_event *e)
@@ -418,7 +419,7 @@ static void test_callback_when_it_submits_then_the_new_request_runs(void **state
         assert_int_equal(vt_engine_wait(c.engine, 0, &ready, NULL), VT_OK);
     }
     assert_int_equal(c.ended, 6);
-    /* while the engine is freed nothing more is accepted */
+    /* an engine that is being freed accepts no more requests */
     c.left = 1;
     c.want = VT_ERR_USAGE;
     assert_int_equal(vt_engine_submit(c.engine, &p, NULL, NULL), VT_OK);
@@ -452,7 +453,7 @@ static void test_wait_when_another_thread_submits_then_it_wakes(void **state)
     pthread_t thread;
     bool ready = true;
     assert_int_equal(vt_engine_wait(e, 1, &ready, NULL), VT_OK);
-    assert_false(ready); /* nothing came */
+    assert_false(ready); /* there was no event */
     assert_int_equal(pthread_create(&thread, NULL, submit_soon, &s), 0);
     assert_int_equal(vt_engine_wait(e, -1, &ready, NULL), VT_OK);
     assert_true(ready);
@@ -485,7 +486,7 @@ static void test_story_when_the_loop_runs_then_it_is_told(void **state)
     assert_non_null(strstr(json, "vitrine.story"));
     assert_int_equal(strlen(json), len);
     vt_free(json);
-    while (!atomic_load(&second.ended)) /* the loop was let go again */
+    while (!atomic_load(&second.ended)) /* the loop runs again */
         sched_yield();
     vt_engine_free(e);
 }

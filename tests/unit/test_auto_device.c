@@ -1,5 +1,5 @@
-/* --device auto on the emulated GPU: when it takes the GPU, when the CPU and why, and what is said
- * where the GPU that it took cannot do what is asked. */
+/* --device auto on the emulated GPU: when it takes the GPU, when it takes the CPU and why, and what
+ * it says if the GPU that it took cannot do what the user asks. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,7 +15,7 @@
 #include "device/cuda.h"
 #include "engine/options.h"
 
-/* The emulated GPU as VITRINE_EMULATOR says; NVRTC is its own, or none. */
+/* Makes the emulated GPU that VITRINE_EMULATOR describes, with its NVRTC or with none. */
 static void machine(const char *emulator, bool nvrtc)
 {
     static char file[1024];
@@ -102,7 +102,7 @@ static void test_auto_when_asked_again_then_the_answer_is_the_first_one(void **s
     assert_int_equal(vt_options_cuda(o), 0);
     machine("cc=90", false);
     assert_int_equal(vt_options_cuda(o), 0);
-    assert_int_equal(vt_options_kv_dtype(o, VT_F32), VT_BF16); /* what follows the device */
+    assert_int_equal(vt_options_kv_dtype(o, VT_F32), VT_BF16); /* depends on the device */
     assert_int_equal(vt_options_set(o, "device", "cpu", NULL), VT_OK);
     assert_int_equal(vt_options_cuda(o), -1);
     assert_int_equal(vt_options_kv_dtype(o, VT_F32), VT_F32);
@@ -118,7 +118,7 @@ static void test_device_failed_when_auto_chose_then_the_way_out_is_named(void **
     vt_fail(&err, VT_ERR_MEMORY, "too large");
     assert_int_equal(vt_options_device_failed(o, VT_ERR_MEMORY, &err), VT_ERR_MEMORY);
     assert_non_null(strstr(err.message, "too large (--device auto chose the GPU; --device cpu "));
-    vt_fail(&err, VT_ERR_USAGE, "not a number"); /* the person's, on any device */
+    vt_fail(&err, VT_ERR_USAGE, "not a number"); /* the user's mistake, on any device */
     assert_int_equal(vt_options_device_failed(o, VT_ERR_USAGE, &err), VT_ERR_USAGE);
     assert_string_equal(err.message, "not a number");
     assert_int_equal(vt_options_device_failed(o, VT_ERR_MEMORY, NULL), VT_ERR_MEMORY);
@@ -126,7 +126,7 @@ static void test_device_failed_when_auto_chose_then_the_way_out_is_named(void **
     char text[600] = "";
     for (int i = 0; i < 290; i++)
         memcpy(text + 2 * i, "\xc3\xa4", 3);
-    vt_fail(&err, VT_ERR_DEVICE, "%s", text); /* longer than there is room */
+    vt_fail(&err, VT_ERR_DEVICE, "%s", text); /* longer than the buffer */
     vt_options_device_failed(o, VT_ERR_DEVICE, &err);
     const char *out = strstr(err.message, " (--device auto");
     assert_non_null(out);
@@ -171,7 +171,7 @@ static void test_engine_when_the_gpu_cannot_then_the_error_names_the_cpu_which_c
     machine("memory=8192", true);
     assert_int_equal(vt_options_set(o, "kv-dtype", "f16", NULL), VT_OK);
     new_engine_fails(m, o, "kv-dtype F16 is not there on CUDA");
-    machine("memory=1024", true); /* less than an engine wants to work in */
+    machine("memory=1024", true); /* less than an engine needs */
     new_engine_fails(m, small(), "no room for KV");
     machine("memory=4", true);
     o = small();

@@ -1,5 +1,5 @@
 /* --attention-backend and --linear-backend: which names are known, what they choose, and what a
- * program refuses. Knobs, the switches of the environment. */
+ * program refuses. Also knobs, which are switches in the environment. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,7 +21,7 @@ static void test_names_are_those_of_the_card(void **state)
     static const struct {
         const char *text;
         vt_device_kind device;
-        const char *prefill, *decode; /* NULL: nothing is asked for */
+        const char *prefill, *decode; /* NULL: the user did not set it */
         bool known;
     } row[] = {
         {"auto", VT_DEVICE_CUDA, NULL, NULL, true},
@@ -73,7 +73,7 @@ static void test_an_unknown_name_lists_the_known_ones(void **state)
     assert_non_null(strstr(err.message, ", gemm_sm80, sm80,"));
 }
 
-/* The program of a model on a GPU of this level, with what the two options say. */
+/* The program of a model on a GPU of this level, with these values of the two options. */
 static vt_status describe(int32_t level, bool deterministic, const char *attention_text,
                           const char *linear_text, vt_described *d, vt_err *err)
 {
@@ -98,7 +98,7 @@ static vt_status describe(int32_t level, bool deterministic, const char *attenti
     return vt_describe(m, &target, VT_BF16, d, err);
 }
 
-/* Whether all rows of all calls of the op are of this name or family. */
+/* Whether all rows of all calls of the op have this name or family. */
 static bool all_on(const vt_program *p, const char *op, const char *name)
 {
     bool all = true, any = false;

@@ -117,7 +117,7 @@ static void test_trace_ring_keeps_the_newest(void **state)
     assert_int_equal(vt_trace_copy(&r, out, 5), 0);
 }
 
-/* Every kind of event reads back what its writer was told. */
+/* Every kind of event reads back the values that were written. */
 static void test_trace_events_read_back(void **state)
 {
     (void)state;
@@ -167,7 +167,7 @@ static void test_trace_events_read_back(void **state)
     vt_trace_release(&r);
 }
 
-/* A span takes 16 bytes; times before its base are 0, times that do not fit are cut. */
+/* A span takes 16 bytes. Times before its base become 0, times that do not fit are cut. */
 static void test_trace_spans_are_relative_to_their_base(void **state)
 {
     (void)state;
@@ -212,7 +212,7 @@ static void *write_events(void *arg)
     return NULL;
 }
 
-/* Copies of a ring that is being written hold whole events, one after the other. */
+/* Copies of a ring that is being written hold complete events in order. */
 static void test_trace_copy_beside_a_writer_holds_whole_events(void **state)
 {
     (void)state;
@@ -259,7 +259,7 @@ typedef struct team_probe {
     atomic_int runs;
 } team_probe;
 
-/* After barrier k nobody may still be before it. */
+/* After barrier k no worker may still be before it. */
 static void team_walk(void *arg, int32_t worker)
 {
     team_probe *p = arg;

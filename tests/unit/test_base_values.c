@@ -1,5 +1,5 @@
-/* base's small tools for values: percentiles, JSON that reads back, UTF-8's borders, a buffer's
- * last byte. */
+/* The small helpers of base: percentiles, JSON that reads back, the limits of UTF-8, the last byte
+ * of a buffer. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

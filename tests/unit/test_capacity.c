@@ -133,7 +133,7 @@ static void test_capacity_when_outputs_do_not_fit_then_cut_and_counted(void **st
     vt_trace_file_release(&t);
 }
 
-/* Step k takes k ms, so every gap between tokens is another one and no two percentiles agree. */
+/* Step k takes k ms, so all gaps between tokens differ and no two percentiles are equal. */
 static int64_t ever_slower(void *user, const vt_step *step)
 {
     (void)user;
@@ -169,8 +169,9 @@ static vt_trace_file regular(int32_t n, int32_t gap_ms)
     return parse(text);
 }
 
-/* Two requests at once take 100 ms and a little, so 20 a second are the most: whatever rate the
- * trace itself has, the search must find the border between 10 and 40 a second. */
+/* Two requests at the same time take a little more than 100 ms, so at most 20 per second can be
+ * served. The search must find that limit, between 10 and 40 per second, for a trace of any
+ * rate. */
 static void test_search_when_the_trace_is_slow_or_far_too_fast_then_the_same_border(void **state)
 {
     (void)state;

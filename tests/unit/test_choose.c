@@ -1,5 +1,6 @@
-/* How a program chooses rows: a call's table by size says what the card says at every size, no
- * bucket of padding lies across a change, and a row that is wanted is taken wherever it fits. */
+/* How a program chooses rows: the table of a call gives the same row as the card at every size, no
+ * bucket of padding lies across a change of rows, and a row that the user asks for is taken
+ * wherever it fits. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -42,7 +43,7 @@ static vt_model *load(const char *name)
     vt_err err = {0};
     if (vt_model_load(name, &m, &err) != VT_OK)
         fail_msg("%s", err.message);
-    m->arch.n_layers = 1; /* they are alike */
+    m->arch.n_layers = 1; /* all layers are alike */
     return m;
 }
 
@@ -126,7 +127,7 @@ static void expect_same_row(const vt_program *p, const vt_call *c, int32_t n, in
 {
     vt_size a = of(n), b = of(padded);
     const vt_impl *own = vt_call_impl(c, &a), *in_bucket = vt_call_impl(c, &b);
-    bool same_bits = p->target.deterministic; /* rows of a fixed order keep one and the same */
+    bool same_bits = p->target.deterministic; /* all rows with a fixed order have the same */
     if (own != in_bucket && !same_bits)
         fail_msg("%s, level %d, cublaslt %d: %d run on %s, padded to %d on %s", c->label,
                  p->target.level, p->target.cublaslt, n, own->name, padded, in_bucket->name);
@@ -162,7 +163,7 @@ static vt_status describe_wanting(const char *model, const vt_target *t, const c
     return status;
 }
 
-/* Whether a call of n tokens or rows runs on a row of this name or family, which it must where one
+/* Whether a call of n tokens or rows runs on a row of this name or family. It must if such a row
  * fits. */
 static bool took_wanted(const vt_program *p, const vt_call *c, int32_t n, const char *want)
 {
@@ -177,7 +178,8 @@ static bool took_wanted(const vt_program *p, const vt_call *c, int32_t n, const 
     return fits;
 }
 
-/* By its name or its family: wherever the row fits, the card's own choice elsewhere. */
+/* A row is asked for by its name or family: it is taken wherever it fits, and the card's own choice
+ * elsewhere. */
 static void test_row_when_wanted_then_it_is_taken_wherever_it_fits(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* The description of the CPU: what can be told apart without another machine. */
+/* The description of the CPU, as far as it can be tested on one machine. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +14,7 @@
 
 static char root[] = "/tmp/vitrine-cpu-XXXXXX";
 
-/* A file of the control group, or none where text is NULL. */
+/* Makes a file of the control group, or none if text is NULL. */
 static void put(const char *name, const char *text)
 {
     char path[256];

@@ -1,6 +1,6 @@
 /* cuBLASLt as an implementation of linear (device/cublaslt.h), on the emulated library: when it
- * runs, when kernels of our own do in its place, and what fails with which words. That it computes
- * the right thing is tests/gpu/gpu_parity's; that padding changes no bit, test_cuda_graphs'. */
+ * runs, when our own kernels run in its place, and which errors it gives. tests/gpu/gpu_parity
+ * tests its results; test_cuda_graphs tests that padding changes no bit. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -37,7 +37,7 @@ static void *block(rig *r, size_t bytes)
     return p;
 }
 
-/* What the executor finds when it starts (exec/cuda_start.c). */
+/* The state that the executor finds when it starts (exec/cuda_start.c). */
 static vt_target target_of(vt_cuda *c)
 {
     char why[160];
@@ -189,7 +189,7 @@ test_library_when_it_is_missing_or_broken_then_ours_runs_and_env_can_say_why(voi
         assert_non_null(strstr(why, row[i].why));
         r.target = target_of(r.cuda);
         assert_false(on_library(&r));
-        r.target.cublaslt = r.target.cublaslt_all = true; /* though the device has none */
+        r.target.cublaslt = r.target.cublaslt_all = true; /* although the device has none */
         assert_ptr_equal(row_of(&r), &linear_cuda_cublaslt);
         assert_false(on_library(&r));
         close_rig(&r);
@@ -197,8 +197,8 @@ test_library_when_it_is_missing_or_broken_then_ours_runs_and_env_can_say_why(voi
     assert_false(runs_there("cc=90,cublaslt=none", "all"));
 }
 
-/* What cannot be launched the first time runs on ours; what could be and cannot any more is an
- * error. */
+/* If the library cannot launch a product the first time, our own kernel runs. If it could before
+ * and now cannot, that is an error. */
 static void
 test_product_when_the_library_refuses_it_then_ours_or_an_error_that_names_it(void **state)
 {
@@ -214,7 +214,7 @@ test_product_when_the_library_refuses_it_then_ours_or_an_error_that_names_it(voi
     close_rig(&r);
 }
 
-/* Rows of linear_cublaslt.c's table. */
+/* Rows of the table in linear_cublaslt.c. */
 static void test_products_when_measured_to_be_faster_there_then_they_are_chosen(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* The split decode kernel on the emulated GPU: wide heads on a GPU with 99 KB of shared memory for
- * a CTA, and NaNs, which must reach the output of the head that they came into and no other. */
+/* The split decode kernel on the emulated GPU: wide heads on a GPU with 99 KB of shared memory per
+ * CTA; and NaNs, which must reach the output of their own head and no other. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,7 +17,7 @@
 
 enum { PAGE = 16, HEADS = 4, KV_HEADS = 2, MOST_SEQS = 6, MOST_PAGES = 400, MOST_BUFFERS = 16 };
 
-/* Decodes of equal length, each with pages of its own. */
+/* Decodes of equal length, none of which share pages. */
 typedef struct scene {
     vt_cuda *cuda;
     vt_cuda_lane cuda_lane;
@@ -105,7 +105,7 @@ static void *on_gpu(scene *s, const void *data, size_t bytes)
 
 #define ON_GPU(s, array, n) on_gpu(s, array, (size_t)(n) * sizeof *(array))
 
-/* s->o = the row's result. */
+/* Runs the row; its result is in s->o. */
 static void scene_run(scene *s, const vt_impl *impl)
 {
     int32_t n = s->n, width = HEADS * s->head_dim;
@@ -196,7 +196,7 @@ static void want_head(const scene *s, int32_t seq, int32_t h, double *out)
         out[d] /= total;
 }
 
-/* nan_head: that head of sequence 0 is NaN, or -1: none is. */
+/* nan_head: the head of sequence 0 that is NaN; -1: none. */
 static void check(const scene *s, int32_t nan_head)
 {
     double *want = malloc((size_t)s->head_dim * sizeof *want);
@@ -228,7 +228,7 @@ static void run_and_check(const char *emulator, int32_t n, int32_t kv_len, int32
     scene_close(&s);
 }
 
-/* 86 gives a CTA 99 KB: two warps' rings of 256 dimensions fit, four warps' do not. */
+/* 86 gives a CTA 99 KB: rings of 256 dimensions fit for two warps, but not for four. */
 static void test_decode_of_wide_heads_fits_99_kb(void **state)
 {
     (void)state;
@@ -237,7 +237,7 @@ static void test_decode_of_wide_heads_fits_99_kb(void **state)
     run_and_check("cc=80,memory=64", MOST_SEQS, 200, 256, -1);
 }
 
-/* A sequence of one range, whose CTA writes the result, and of several, which the last CTA
+/* A sequence with one range, whose CTA writes the result, and one with several, which the last CTA
  * merges. */
 static void test_decode_keeps_a_nan_in_the_head_it_came_into(void **state)
 {

@@ -1,7 +1,7 @@
-/* The engine on the emulated GPU (tests/emulator), from requests to tokens: CUDA graphs and overlap
- * change nothing, --deterministic keeps a request's tokens and log-probabilities bitwise whatever
- * runs beside it, retraction and prefix hits with copied pages included, and a kernel that fails
- * reaches the request as an error and leaves the process alive. */
+/* The engine on the emulated GPU (tests/emulator), from requests to tokens. CUDA graphs and overlap
+ * change nothing. With --deterministic a request's tokens and log-probabilities have the same bits
+ * whatever runs beside it, also after retraction and after prefix hits with copied pages. A kernel
+ * that fails gives the request an error and leaves the process alive. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -35,7 +35,7 @@ typedef struct request {
     char error[200];
 } request;
 
-/* What a test asks of an engine. */
+/* The settings of an engine in a test. */
 typedef struct setup {
     const char *emulator;
     int32_t running, budget, pages;
@@ -129,7 +129,7 @@ static void submit(vt_engine *e, request *r)
     engine_submit(e, &r->p);
 }
 
-/* Each request with nothing beside it. */
+/* Runs each request alone. */
 static void run_alone(const vt_model *m, const setup *s, request *r, outcome *out)
 {
     vt_engine *e = open_engine(m, s);
@@ -144,7 +144,7 @@ static void run_alone(const vt_model *m, const setup *s, request *r, outcome *ou
 
 enum { TOGETHER = 3 };
 
-/* The first of them, two steps between each and the next. */
+/* Runs the first requests, with two steps between each and the next. */
 static void run_together(const vt_model *m, const setup *s, request *r, outcome *out)
 {
     vt_engine *e = open_engine(m, s);
@@ -176,8 +176,8 @@ static void assert_same(const outcome *a, const outcome *b, const char *what, in
 
 /* ---- tests ---- */
 
-/* The same schedule with each of them off. A graph is padded to its bucket, so only the fixed cuts
- * of --deterministic promise equal bits. */
+/* The same schedule with graphs off, and with overlap off. A graph is padded to its bucket, so
+ * equal bits are promised only with --deterministic, which cuts in fixed places. */
 static void test_tokens_when_graphs_or_overlap_are_off_then_the_same(void **state)
 {
     (void)state;
@@ -258,7 +258,7 @@ static void test_tokens_when_deterministic_then_bitwise_the_same_in_any_schedule
     run_schedules(true, SCHEDULES / 2);
 }
 
-/* What a hit brings is what computing would give: greedy tokens' log-probabilities stay near. */
+/* A prefix hit gives the same KV as computing it: log-probabilities of greedy tokens stay close. */
 static void run_twice(bool fp8_kv)
 {
     const setup s = {
@@ -292,13 +292,13 @@ static void test_tokens_when_prefix_is_cached_then_near_those_without(void **sta
 
 enum { CROWD = 5, COMMON = 68 };
 
-/* What an executor reports of itself. */
+/* What an executor reports about itself. */
 typedef struct work {
     double shared_items, n_kernels;
 } work;
 
-/* Requests that begin alike, submitted while the first of them runs, `running` of them at once.
- * What it returns says how much of their attention was done for several. */
+/* Runs requests with a common beginning, submitted while the first of them runs, `running` at the
+ * same time. The report that it returns says how many attention items served several sequences. */
 static work run_alike(const vt_model *m, const char *shared, int32_t running, request *r,
                       outcome *out)
 {
@@ -326,7 +326,7 @@ static work run_alike(const vt_model *m, const char *shared, int32_t running, re
     return now;
 }
 
-/* Up to where two tokens are as likely as each other. */
+/* Log-probabilities that differ by less than this count as equal. */
 static void test_tokens_when_pages_are_shared_then_near_those_read_apart(void **state)
 {
     (void)state;
@@ -352,12 +352,12 @@ static void test_tokens_when_pages_are_shared_then_near_those_read_apart(void **
         r[k].p.user = &r[k];
     }
     work one = run_alike(m, "1", 8, r, together), none = run_alike(m, "0", 8, r, apart),
-         four = run_alike(m, "1", 4, r, few); /* never more than that decode at once */
+         four = run_alike(m, "1", 4, r, few); /* at most four decode at the same time */
     assert_true(one.shared_items > 4);        /* one in a step of several decodes */
     assert_int_equal(none.shared_items, 0);
     assert_int_equal(four.shared_items, 0);
-    /* kernels of few decodes, and of more with code for shared pages or without, each for layers
-     * with windows and without */
+    /* kernels for few decodes, and for more with code for shared pages or without it, each for
+     * layers with and without windows */
     assert_int_equal(one.n_kernels, none.n_kernels);
     assert_int_equal(four.n_kernels, none.n_kernels - 2);
     for (int32_t k = 0; k < CROWD; k++)
@@ -377,8 +377,8 @@ static bool contains(const int32_t *ids, int32_t n, int32_t id)
     return n > 0;
 }
 
-/* The second of three requests may only use a few ids, all, or one: those beside it do not notice,
- * and `all` changes nothing. Where nothing can be chosen the error says so. */
+/* The second of three requests may use a few ids, all ids, or one id. The requests beside it do not
+ * change, and `all` changes nothing. If no id can be chosen, the error says so. */
 static void check_allowed(const vt_model *m, const setup *s)
 {
     enum { FEW = 5 };
@@ -465,7 +465,7 @@ static void test_request_when_a_kernel_fails_then_it_ends_in_an_error(void **sta
         assert_int_equal(r[k].finish, VT_FINISH_ERROR);
         assert_true(r[k].error[0] != 0);
     }
-    submit(e, &r[3]); /* the device stays failed, and says so */
+    submit(e, &r[3]); /* the device stays failed, and the error says so */
     idle = false;
     assert_int_not_equal(vt_engine_step(e, &idle, &err), VT_OK);
     assert_non_null(strstr(err.message, "CUDA_ERROR_LAUNCH_FAILED"));
@@ -482,7 +482,7 @@ static void test_request_when_a_kernel_fails_then_it_ends_in_an_error(void **sta
     vt_model_free(m);
 }
 
-/* Steps of an engine that another thread began. */
+/* Runs steps of an engine that another thread has started. */
 static void *run_elsewhere(void *engine)
 {
     engine_run(engine);

@@ -1,6 +1,6 @@
-/* The CUDA executor's graphs on the emulated GPU (tests/emulator): the same requests with and
- * without graphs give the same tokens and log-probabilities, to the last bit, though every graph's
- * step is padded.
+/* The CUDA executor's graphs on the emulated GPU (tests/emulator): the same requests give the same
+ * tokens and log-probabilities with and without graphs, to the last bit, although every step that
+ * runs as a graph is padded.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -70,14 +70,14 @@ static void submit(vt_engine *e, int32_t which, int32_t round, int32_t vocab, an
     p.seed = (uint64_t)which;
     p.has_seed = true;
     p.logprobs = which % 3 ? 0 : 2;
-    p.prompt_logprobs = which == 3; /* rows that are not the last of a sequence */
+    p.prompt_logprobs = which == 3; /* wants rows for tokens that are not the last of a sequence */
     p.callback = hear;
     p.user = a;
     if (vt_engine_submit(e, &p, &id, &err) != VT_OK)
         fail_msg("%s", err.message);
 }
 
-/* Three requests first, the others while those decode: prefill, mixed and decode steps. */
+/* Runs three requests, and the others while those decode: prefill, mixed and decode steps. */
 static void run_round(vt_engine *e, int32_t round, int32_t vocab, answer a[REQUESTS])
 {
     vt_err err = {0};
@@ -97,7 +97,7 @@ static void run_round(vt_engine *e, int32_t round, int32_t vocab, answer a[REQUE
     }
 }
 
-/* The gaps between steps do not overlap, so all together they are shorter than the run. */
+/* The gaps between steps do not overlap, so their sum is less than the time of the run. */
 static void check_gaps(vt_executor *x, uint64_t *n_gaps, int64_t begin_ns)
 {
     vt_report gaps;
@@ -185,8 +185,8 @@ static void test_graphs_when_on_then_answers_are_bitwise_those_without(void **st
     compare_graphs("tests/golden/models/qwen3-fp8", true);
 }
 
-/* The emulated library's algorithms differ, and which one it names depends on the number of tokens
- * that it is asked about. */
+/* The algorithms of the emulated library give different bits, and its choice depends on the number
+ * of tokens that it is asked about. */
 static void
 test_graphs_when_products_are_cublaslts_then_answers_are_bitwise_those_without(void **state)
 {

@@ -79,7 +79,7 @@ static void test_decode_plan_when_lengths_vary_then_each_kv_is_covered_once(void
     }
 }
 
-/* At most one range for each SM, and what is left of a bucket's capacity is for its padding. */
+/* At most one range for each SM; the rest of a bucket's capacity is for its padding. */
 static void test_decode_plan_when_decodes_are_few_then_ranges_fill_the_rings(void **state)
 {
     (void)state;
@@ -165,7 +165,7 @@ static void test_decode_plan_when_deterministic_then_it_is_cut_at_chunks_only(vo
 
 enum { SAMPLE_ROWS = 8 };
 
-/* sample.cuh's SampleRow. Places are counted from the begin of all side data, in elements. */
+/* A row as sample.cuh reads it. Offsets count from the beginning of all side data, in elements. */
 typedef struct device_row {
     uint64_t seed;
     float temperature, top_p, min_p, repetition, presence, frequency;
@@ -252,7 +252,7 @@ static void test_sample_plan_when_rows_side_by_side_have_a_mask_then_it_travels_
     assert_int_equal(f.row[5].mask, f.row[4].mask);
 }
 
-/* All three kinds at once: nothing lies on anything else. */
+/* All three kinds at once do not overlap. */
 static void test_sample_plan_when_rows_bring_everything_then_each_finds_its_own(void **state)
 {
     (void)state;
@@ -278,7 +278,7 @@ static void test_sample_plan_when_rows_bring_everything_then_each_finds_its_own(
     }
 }
 
-/* Padding rows choose the greatest logit and write it nowhere. */
+/* Padding rows choose the largest logit and write it to no slot. */
 static void test_sample_plan_when_padded_then_the_rest_asks_for_nothing(void **state)
 {
     (void)state;
@@ -329,7 +329,7 @@ static void fill_cubin(char *bytes, int seed)
         bytes[i] = (char)(i * 7 + seed + i / 256);
 }
 
-/* What is read is the whole cubin of one write, or nothing. */
+/* A read returns the whole cubin of one write, or nothing. */
 static bool read_whole(void)
 {
     jit_cubin out;
@@ -384,12 +384,12 @@ test_jit_cache_when_a_byte_is_wrong_or_the_end_is_missing_then_nothing_false_is_
             vt_buf_release(&list);
         }
     }
-    assert_true(refused > (int)(n - CUBIN)); /* every cut, and what matters of the header */
+    assert_true(refused > (int)(n - CUBIN)); /* every cut, and every change of the header */
     remove_cache(dir);
 }
 
-/* What stands at `path` then must not be used, and the sentence of vt_jit_check_cache names `words`
- * where the whole folder is refused. */
+/* The entry at `path` must not be used. If the whole folder is refused, the sentence of
+ * vt_jit_check_cache has `words`. */
 static void expect_refused(const char *words)
 {
     jit_cubin out;
@@ -402,7 +402,7 @@ static void expect_refused(const char *words)
     }
 }
 
-/* Code that another user could have put there must not run on this user's GPU. */
+/* Code that another user could have written must not run on this user's GPU. */
 static void test_jit_cache_when_others_could_have_written_it_then_it_is_not_used(void **state)
 {
     (void)state;
@@ -468,7 +468,7 @@ static void test_jit_cache_when_processes_write_at_once_then_each_file_is_whole(
     bool seen = false;
     for (int i = 0; i < ROUNDS; i++) {
         bool there = read_whole();
-        assert_true(there || !seen); /* once there is one there always is */
+        assert_true(there || !seen); /* once an entry exists it always does */
         seen = there;
     }
     for (int w = 0; w < WRITERS; w++) {
@@ -534,7 +534,7 @@ static void test_cuda_open_when_there_is_no_driver_then_the_message_says_what_to
     assert_non_null(strstr(err.message, "--device cpu"));
 }
 
-/* Before anything is opened: no device is needed to be told. */
+/* The error comes before anything is opened, so it needs no device. */
 static void test_executor_when_the_environment_is_wrong_then_it_is_named(void **state)
 {
     (void)state;
@@ -578,7 +578,7 @@ static void test_nvml_read_when_there_is_no_library_then_it_says_so(void **state
     assert_null(vt_nvml_reason(64));
 }
 
-/* A GGUF file may have any of them; a missing one counts as zeros. */
+/* A GGUF file may have any of these biases; a missing one counts as zeros. */
 static void test_weights_when_some_of_q_k_v_have_biases_then_they_are_joined(void **state)
 {
     (void)state;

@@ -1,12 +1,11 @@
-/* Kernels without a GPU: every instance that the models of this program can need is named by a dry
- * run of the CUDA executor and compiled by NVRTC, for sm_80 and for sm_90a. What makes the test
- * fail is what would make a kernel slow in silence: spilled registers, and ptxas's advice that
- * wgmma was serialised or setmaxnreg ignored. Skipped where NVRTC is not installed, unless
- * VITRINE_REQUIRE_NVRTC=1.
+/* Kernels without a GPU: a dry run of the CUDA executor names every instance that the models of
+ * this program can need, and NVRTC compiles them, for sm_80 and for sm_90a. The test fails on
+ * messages that mean a slow kernel: spilled registers, and ptxas's notes that it serialised wgmma
+ * or ignored setmaxnreg. It is skipped if NVRTC is not installed, unless VITRINE_REQUIRE_NVRTC=1.
  *
- * Models and KV types have most kernels in common: what one of them compiled is in a cubin cache
- * that begins empty and ends with the program. A sanitizer sees the host's side, the dry runs;
- * NVRTC is not built with it and would say the same again, so nothing is compiled there. */
+ * Models and KV types have most kernels in common. They share a cubin cache, which is empty at
+ * first and is removed when the program ends. Under a sanitizer only the dry runs on the host take
+ * place: NVRTC is not built with it, and compiling would show nothing new. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -57,7 +56,7 @@ static void check_log(const char *name, const jit_cubin *c)
 }
 #endif
 
-/* Everything that was named; returns how many. */
+/* Compiles all kernels that were named; returns how many. */
 static int32_t compile_named(vt_cuda *cuda)
 {
     int32_t n = vt_jit_count(cuda->jit);
@@ -73,7 +72,8 @@ static int32_t compile_named(vt_cuda *cuda)
     return n;
 }
 
-/* Whether two names are one up to `end` of the first, but for the digit of a CTA's warps. */
+/* Whether two names are equal up to `end` of the first, except for the digit that is the number of
+ * warps. */
 static bool same_but_warps(const char *a, const char *end, const char *b)
 {
     static const char key[] = ",warps=";
@@ -83,8 +83,8 @@ static bool same_but_warps(const char *a, const char *end, const char *b)
            strncmp(a + at + 1, b + at + 1, (size_t)(end - a - at - 1)) == 0;
 }
 
-/* Decode attention with code for shared pages is there without it too, and much smaller: what is
- * not in the cubin is not fetched by an SM. Returns how many there are. */
+/* For each instance of decode attention with code for shared pages there is one without, which is
+ * much smaller: an SM does not have to fetch that code. Returns the number of such pairs. */
 static int32_t check_without_shared(const vt_jit *j, int32_t n)
 {
     static const char key[] = "shared=1";
@@ -238,7 +238,7 @@ static void compile_quantised(const char *arch, int32_t level, const vt_dtype *t
         run_experts(&lane, &t, type[i], 1);
         run_experts(&lane, &t, type[i], 20);
     }
-    assert_true(compile_named(cuda) >= 12 * n); /* those, a panel's and the embedding's */
+    assert_true(compile_named(cuda) >= 12 * n); /* these, panels and the embedding */
     vt_cuda_close(cuda);
 }
 
@@ -302,8 +302,8 @@ static void test_kernels_when_compiled_for_sm_80_then_no_spill_and_no_warning(vo
     compile_all("sm_80", 80, VT_FP8_E4M3, models + 1, 1);
 }
 
-/* Where no fast kernel fits: every cuda-any kernel is in one of the first two. The third has FP8
- * experts whose rows end inside a chunk. */
+/* Models whose shapes no fast kernel supports: the first two need every kernel for any shape. The
+ * third has FP8 experts whose rows end inside a chunk. */
 static void test_kernels_for_any_shape_when_compiled_then_no_spill_and_no_warning(void **state)
 {
     (void)state;

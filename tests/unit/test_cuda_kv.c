@@ -1,5 +1,5 @@
-/* The KV cache that grows, on the emulated GPU (tests/emulator): new pages serve as the first ones
- * do, and where memory ends the cache stays as it is. */
+/* A growing KV cache on the emulated GPU (tests/emulator): new pages work like the first ones, and
+ * when no more memory can be had the cache stays as it is. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -36,7 +36,7 @@ static cuda_executor *open_executor(vt_model **m, int32_t seqs)
     return (cuda_executor *)x;
 }
 
-/* Asks as the engine does, until nothing grows any more. */
+/* Asks for growth like the engine, until the cache does not grow any more. */
 static int32_t settle(cuda_executor *x, int32_t taken)
 {
     int32_t before;
@@ -129,7 +129,7 @@ static void test_kv_when_memory_ends_then_it_stays_as_it_is(void **state)
     vt_model_free(m);
 }
 
-/* Whatever call fails in the middle of a growth: of 2 * layers pools some have grown by then. */
+/* Any call may fail in the middle of growing, when some of the 2 * layers pools have grown. */
 static void test_kv_when_a_growth_is_refused_midway_then_it_is_taken_back(void **state)
 {
     (void)state;
@@ -168,7 +168,7 @@ static bool same_page(const cuda_executor *x, int32_t a, int32_t b)
     return memcmp(k + (size_t)(a + 1) * bytes, k + (size_t)(b + 1) * bytes, bytes) == 0;
 }
 
-/* As many as a step can admit sequences, and each may copy a page. */
+/* As many copies as a step can admit sequences, because each of them may copy a page. */
 static void test_copies_when_every_sequence_has_one_then_all_are_made(void **state)
 {
     (void)state;
@@ -196,8 +196,8 @@ static void test_copies_when_every_sequence_has_one_then_all_are_made(void **sta
     vt_model_free(m);
 }
 
-/* The emulator's libraries stand before any others: the loader finds a library that is there by
- * its name. */
+/* Loads the emulator's libraries before any others: the loader then finds the loaded library by its
+ * name. */
 static int open_emulator(void **state)
 {
     (void)state;
@@ -209,7 +209,7 @@ static int open_emulator(void **state)
     setenv("VITRINE_EMULATOR", "memory=192", 1);
     snprintf(file, sizeof file, "%s/../emulator/libnvrtc.so.13", path);
     setenv("VITRINE_NVRTC", file, 1);
-    snprintf(file, sizeof file, "%s/../../emulator-cache", path); /* its kernels are no GPU's */
+    snprintf(file, sizeof file, "%s/../../emulator-cache", path); /* no GPU can run its kernels */
     setenv("VITRINE_CACHE", file, 1);
     snprintf(file, sizeof file, "%s/../emulator/libcuda.so.1", path);
     if (!dlopen(file, RTLD_NOW | RTLD_LOCAL))

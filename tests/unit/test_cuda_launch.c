@@ -1,5 +1,5 @@
-/* vt_cuda_launch on the emulated GPU (tests/emulator): a launch whose parameter struct is not the
- * kernel's, or which asks for more shared memory than the GPU has, is refused before it runs. */
+/* vt_cuda_launch on the emulated GPU (tests/emulator): a launch with a wrong parameter struct, or
+ * with more shared memory than the GPU has, is refused before it runs. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -33,7 +33,7 @@ static vt_cuda *open_gpu(void)
 static vt_status fill_with(vt_cuda_lane *lane, void *out, size_t params_bytes,
                            uint32_t shared_bytes)
 {
-    /* room behind the struct, so that a size that is too large reads nothing foreign */
+    /* room after the struct, so that a size that is too large reads no other memory */
     struct {
         fill_params p;
         char room[16];
@@ -148,7 +148,7 @@ static int fact(const vt_cuda *c, cu_kernel k, int attribute)
     return value;
 }
 
-/* What the driver tells about a kernel: a story's facts about launches. */
+/* What the driver says about a kernel, which stories print. */
 static void test_kernel_when_asked_then_launch_bounds_shared_memory_and_parameters(void **state)
 {
     (void)state;
@@ -191,7 +191,7 @@ test_launch_when_more_shared_memory_is_asked_for_than_a_block_has_then_refused(v
         assert_int_equal(d->stream_sync(lane.stream), 0);
         assert_int_equal(fill_with(&lane, out, sizeof(fill_params), most + 1), VT_ERR_UNSUPPORTED);
         assert_non_null(strstr(lane.err.message, "the GPU gives a block"));
-        /* and the driver itself */
+        /* and the driver itself refuses more */
         cu_kernel k = lane.cuda->kernel[0].kernel;
         cu_launch_config config = {1, 1, 1, 256, 1, 1, most + 1, lane.stream, NULL, 0};
         fill_params params = {.out = out, .n = N};

@@ -1,12 +1,12 @@
-/* The CUDA executor on the emulated GPU (tests/emulator): every position's logits, against those
- * that transformers computed for the fixtures of tests/golden, and against the CPU for shapes that
- * no fixture has.
+/* The CUDA executor on the emulated GPU (tests/emulator): the logits of every position are compared
+ * with those that transformers computed for the fixtures of tests/golden, and with the CPU's for
+ * shapes that no fixture has.
  *
- * A step here takes any number of tokens of any sequences, so whole prompts, chunks, decodes and
- * mixtures meet. Tolerance: |got - want| <= 6 % of the row's largest |want|: activations and KV are
- * BF16, and these models' weights are larger and their attention sharper than a real model's. With
- * FP8 KV 25 %: test_golden_logits.c has 15 % with nothing else rounded. A wrong page, mask, angle
- * or scale moves a row by its own size. */
+ * A step here takes any number of tokens of any sequences: whole prompts, chunks, decodes and
+ * mixtures of these. Tolerance: |got - want| <= 6 % of the row's largest |want|, because
+ * activations and KV are BF16, and these models have larger weights and sharper attention than real
+ * models. With FP8 KV it is 25 %: test_golden_logits.c needs 15 % with nothing else rounded. A
+ * wrong page, mask, angle or scale changes a row by as much as its own size. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -119,7 +119,7 @@ typedef struct step_arrays {
     vt_sample_row rows[MAX_TOKENS];
 } step_arrays;
 
-/* Pages not in order: a wrong page shows. */
+/* Pages are not in order, so that a wrong page shows. */
 static int32_t page_of(const sequence *s, int32_t i) { return (s->first_page + i * 7) % PAGES; }
 
 static void add_sequence(step_arrays *a, vt_batch *b, const sequence *s, int32_t n)
@@ -155,7 +155,7 @@ static void fetch(device *d, float *to, const float *from, size_t bytes)
     ok(d->driver.copy_to_host(to, (cu_ptr)(uintptr_t)from, bytes, d->stream));
 }
 
-/* The next n[i] tokens of each sequence; single ones come first, as decodes. */
+/* Runs the next n[i] tokens of each sequence. Sequences with one token come first, as decodes. */
 static void run_step(device *d, sequence *const *seq, const int32_t *n, int32_t n_seqs)
 {
     step_arrays a = {0};
@@ -245,7 +245,7 @@ static void check(const char *what, const float *got, const float *want, int32_t
 
 /* ---- against transformers ---- */
 
-/* kv_scale: of every layer's K where KV is FP8, V has half of it; 0: 1. */
+/* kv_scale: the scale of every layer's K if KV is FP8; V has half of it; 0 stands for 1. */
 static void run_golden(const char *model, const char *golden, vt_dtype kv, float kv_scale)
 {
     static const int32_t chunk[] = {CONTEXT, 5, 1};
@@ -298,9 +298,10 @@ static void test_logits_of_fixtures_equal_transformers(void **state)
     run_golden("llama-quantised-Q4_K.gguf", "llama-quantised-Q4_K.bin", VT_BF16, 0);
 }
 
-/* Rows and heads of sizes that no served model has: the kernels for any shape, mixed with fast ones
- * where these fit. Experts of mixed types are here as their BF16 twin: in the folder's own prompts
- * two experts of one token are so near each other that BF16 takes the other one. */
+/* Rows and heads of sizes that no published model has. They run on the kernels for any shape, mixed
+ * with fast ones where these fit. The model with experts of mixed types is tested as its BF16 twin:
+ * in the prompts of its folder a token has two experts so close to each other that BF16 takes the
+ * other one. */
 static void test_logits_of_fixtures_of_odd_sizes_equal_transformers(void **state)
 {
     static const char *const folder[] = {
@@ -328,7 +329,8 @@ static void test_logits_of_fixtures_of_odd_sizes_equal_transformers(void **state
     run_golden("qwen3moe-norm-mixed-BF16.gguf", "qwen3moe-norm-mixed-BF16.bin", VT_BF16, 0);
 }
 
-/* Fast kernels and those for any shape, store behind rope and alone, windows; a file's scales. */
+/* Fast kernels and those for any shape; the store fused with rope and alone; windows; the scales of
+ * a file. */
 static void test_logits_with_fp8_kv_stay_near_transformers(void **state)
 {
     (void)state;
@@ -345,7 +347,7 @@ static void test_logits_with_fp8_kv_stay_near_transformers(void **state)
 
 enum { N_SEQS = 3 };
 
-/* Sequences of 70, 40 and 5 tokens: the first whole, then chunks and decodes beside each other. */
+/* Sequences of 70, 40 and 5 tokens: first whole prompts, then chunks and decodes in one step. */
 static void run_mixed(device *d, sequence *s)
 {
     sequence *all[N_SEQS] = {&s[0], &s[1], &s[2]};
@@ -395,7 +397,7 @@ static void test_logits_of_mixed_steps_equal_the_cpus(void **state)
 {
     (void)state;
     run_tiny("qwen3", "cc=90,memory=512");
-#ifndef VT_SANITIZE /* kernels compile for longer there; test_cuda_engine runs those of level 80 */
+#ifndef VT_SANITIZE /* kernels compile longer there; test_cuda_engine runs those of level 80 */
     run_tiny("qwen3", "cc=80,memory=512,order=3");
 #endif
     run_tiny("qwen3moe", "cc=90,memory=512");

@@ -1,6 +1,6 @@
-/* Every call of the driver that can be refused is refused once, on the emulated GPU: an engine that
- * cannot be made says why and leaves nothing behind; one that runs answers as if nothing had
- * happened, or tells the request. */
+/* Every call of the driver that can be refused is refused once, on the emulated GPU. An engine that
+ * cannot be made says why and leaves nothing behind. A running engine answers as if nothing had
+ * happened, or gives the request an error. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -47,7 +47,7 @@ static int open_emulator(void **state)
     return !was_refused || !left_over || !call_name || !pending || !refuse;
 }
 
-/* Deterministic, because what is tried again is cut into other steps. */
+/* Deterministic, because a second attempt may be cut into other steps. */
 static vt_status open_engine(const vt_model *m, bool record, int64_t call, vt_engine **e,
                              vt_err *err)
 {
@@ -77,7 +77,7 @@ static void on_event(void *user, const vt_event *e)
     r->finish = e->finish;
 }
 
-/* Some of them share their beginnings, so pages are copied too. */
+/* Some requests have common beginnings, so that pages are copied too. */
 static void run_requests(vt_engine *e, request *r)
 {
     bool idle = false;
@@ -101,7 +101,7 @@ static void run_requests(vt_engine *e, request *r)
         assert_int_equal(vt_engine_submit(e, &p, &id, NULL), VT_OK);
     }
     for (int32_t steps = 0; !idle; steps++) {
-        if (vt_engine_step(e, &idle, NULL) != VT_OK) /* requests are told */
+        if (vt_engine_step(e, &idle, NULL) != VT_OK) /* requests get the error */
             assert_int_equal(pending(), 0);          /* nothing reads what the next step writes */
         assert_true(steps < 1000);
     }
@@ -140,8 +140,8 @@ static bool alike(const char *const *name, int32_t i, int32_t k)
            strcmp(name[i + 1], name[k + 1]) == 0;
 }
 
-/* Calls of one name between neighbours of one name are alike, and a few of them are enough.
- * VITRINE_EMULATOR_EACH=1: every one, which takes minutes. */
+/* Calls of the same name between the same neighbours are alike, and a few of them are enough.
+ * VITRINE_EMULATOR_EACH=1 takes every call, which takes minutes. */
 static bool is_chosen(const char *const *name, int32_t i, int32_t n, int32_t of_a_kind)
 {
     int32_t before = 0;
@@ -189,8 +189,8 @@ static void test_recording_engine_when_any_call_is_refused_then_nothing_is_lost(
     refuse_each(true);
 }
 
-/* A dummy model's matrices are made by kernels, while its vectors are uploaded: where an upload
- * fails, the kernels must have ended before their memory goes. */
+/* Kernels make the matrices of a dummy model while its vectors are uploaded. If an upload fails,
+ * the kernels must have ended before their memory is freed. */
 static void
 test_weights_when_an_upload_is_refused_then_no_kernel_writes_to_what_is_gone(void **state)
 {
@@ -212,8 +212,8 @@ test_weights_when_an_upload_is_refused_then_no_kernel_writes_to_what_is_gone(voi
     vt_model_free(m);
 }
 
-/* Load, find, ask for the shared memory, ask for the parameters, set: whichever is refused, the
- * next launch may try again. */
+/* The first launch loads a kernel, finds it, asks for its shared memory and parameters and sets an
+ * attribute. Whichever of these calls is refused, the next launch may try again. */
 static void test_compile_when_a_kernel_cannot_be_loaded_then_the_next_try_loads_it(void **state)
 {
     (void)state;
@@ -235,8 +235,8 @@ static void test_compile_when_a_kernel_cannot_be_loaded_then_the_next_try_loads_
     }
 }
 
-/* The words that CTAs count each other in are as many for every call: limits that need more are
- * refused at the start, by the first call that does. */
+/* The number of tickets is the same for every call. Limits that need more are refused at the start,
+ * by the first call that needs them. */
 static void test_executor_when_its_limits_need_too_many_tickets_then_refused(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* Decodes with common first pages: the groups that are found, and that a plan with items of several
- * sequences covers every sequence's KV once, in slots that nobody else has. */
+/* Decodes with common first pages: the right groups are found, and a plan with items of several
+ * sequences covers every sequence's KV once, in slots that belong to that sequence alone. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -41,8 +41,8 @@ static sequences *new_sequences(int32_t page_size)
     return q;
 }
 
-/* The first `n` of `pages`, pages of its own behind them, and its last token `used` tokens into the
- * last page. */
+/* Adds a sequence with the first `n` of `pages`, then pages of its own. Its last page holds `used`
+ * tokens. */
 static void add(sequences *q, const int32_t *pages, int32_t n, int32_t n_own, int32_t used)
 {
     vt_batch *b = &q->batch;
@@ -59,7 +59,8 @@ static void add(sequences *q, const int32_t *pages, int32_t n, int32_t n_own, in
     q->page_start[s + 1] = b->n_pages;
 }
 
-/* Some begin like one of a few trunks, themselves alike at first, some like nothing. */
+/* Some sequences begin like one of a few trunks, whose beginnings are equal; others share
+ * nothing. */
 static sequences *random_sequences(int32_t n)
 {
     int32_t trunk[TRUNKS][PAGES], sizes[] = {1, 5, 16, 64}, size = sizes[below(4)];
@@ -73,9 +74,8 @@ static sequences *random_sequences(int32_t n)
     return q;
 }
 
-/* Pages of a small number of ids, in any order and again and again, so that lists agree by chance
- * for any length, and also where others did not; or ids that the table takes for one
- * (attention_shared.c). */
+/* Pages with few different ids in random order, so that lists agree by chance for any length, also
+ * after a difference; or ids that have the same place in the hash table (attention_shared.c). */
 static sequences *hostile_sequences(int32_t n)
 {
     int32_t sizes[] = {1, 2, 5, 16, 64, 128}, size = sizes[below(6)], ids[8], n_ids = 1 + below(8);
@@ -96,7 +96,7 @@ static sequences *hostile_sequences(int32_t n)
     return q;
 }
 
-/* All begin alike, by far the most of them: the most slots for the fewest items. */
+/* All sequences share nearly all of their pages: this needs the most slots for the fewest items. */
 static sequences *one_family(int32_t n)
 {
     int32_t trunk[PAGES], sizes[] = {16, 64, 128}, size = sizes[below(3)],
@@ -109,7 +109,7 @@ static sequences *one_family(int32_t n)
     return q;
 }
 
-/* Each kind in its turn. */
+/* Takes each kind in turn. */
 static sequences *any_sequences(int32_t i, int32_t n)
 {
     return i % 3 == 0 ? random_sequences(n) : i % 3 == 1 ? hostile_sequences(n) : one_family(n);
@@ -151,7 +151,7 @@ static void test_groups_when_a_longer_run_saves_more_then_it_is_taken(void **sta
     free(q);
 }
 
-/* The page of the last token is nobody else's, even if the batch says so. */
+/* The page of the last token is never shared, even if the batch says so. */
 static void test_groups_when_all_pages_are_the_same_then_the_last_token_is_own(void **state)
 {
     (void)state;
@@ -225,20 +225,20 @@ static void test_groups_when_there_are_many_pairs_then_each_is_found(void **stat
 
 /* ---- plans ---- */
 
-/* A slot: whose it is, and the KV that was put there. */
+/* A slot: its sequence, and the KV whose result it holds. */
 typedef struct slot {
     int32_t seq, begin, end;
 } slot;
 
-/* A plan as the kernel takes it (attention_decode.cu), and what it computes. */
+/* Executes a plan like the kernel (attention_decode.cu), and notes what it computes. */
 typedef struct executed {
     const attention_plan_config *c;
     const sequences *q;
-    int32_t n; /* decodes, padding too */
+    int32_t n; /* decodes, with padding */
     const int32_t *item, *member;
     int32_t capacity, n_slots;
     slot *slots;
-    int32_t *first, *count; /* [n] of the sequence's slots, as items and members say */
+    int32_t *first, *count; /* [n] the sequence's slots, as items and members say */
     uint8_t *seen;          /* [n][longest] how often a token was computed */
     int32_t longest;
 } executed;
@@ -256,7 +256,7 @@ static void fill_slot(executed *x, int32_t at, int32_t seq, int32_t begin, int32
     x->slots[at] = (slot){seq, begin, end};
 }
 
-/* What says where a sequence's slots are says the same everywhere. */
+/* All items and members of a sequence must name the same slots. */
 static void note_slots(executed *x, int32_t seq, int32_t first, int32_t count)
 {
     assert_true(count > 0);
@@ -275,7 +275,7 @@ static void run_own(executed *x, const int32_t *item)
         fill_slot(x, item[5], item[0], item[1], item[2]);
 }
 
-/* Read from the first member's pages, for all members. */
+/* An item that is read from the first member's pages for all members. */
 static void run_shared(executed *x, const int32_t *item)
 {
     const vt_batch *b = &x->q->batch;
@@ -290,12 +290,13 @@ static void run_shared(executed *x, const int32_t *item)
                              pages_of(x->q, lead)[t / b->page_size]);
         see(x, m[0], item[1], item[2]);
         note_slots(x, m[0], m[1], m[2]);
-        assert_true(item[5] < m[2]); /* it merges with its own last part at least */
+        assert_true(item[5] < m[2]); /* a member has at least one more slot, for its own part */
         fill_slot(x, m[1] + item[5], m[0], item[1], item[2]);
     }
 }
 
-/* Every token of every sequence once; the slots that are merged are all there, in rising order. */
+/* Every token of every sequence is computed once, and all slots that are merged are filled, in
+ * rising order. */
 static void check_executed(const executed *x)
 {
     for (int32_t s = 0; s < x->n; s++) {
@@ -313,9 +314,8 @@ static void check_executed(const executed *x)
     }
 }
 
-/* A plan for `padding` more sequences than there are, which are put behind it as
- * attention_cuda.c does.
- * Returns how many items are of several sequences. */
+/* Makes a plan with room for `padding` more sequences, and adds these after it like
+ * attention_cuda.c. Returns how many items have several sequences. */
 static int32_t check_plan(const attention_plan_config *c, sequences *q, int32_t padding)
 {
     static const int32_t nobody = 0;
@@ -323,7 +323,7 @@ static int32_t check_plan(const attention_plan_config *c, sequences *q, int32_t 
     int32_t n = b->n_seqs + padding, longest = 1, n_shared = 0;
     for (int32_t s = 0; s < b->n_seqs; s++)
         longest = q->kv_len[s] > longest ? q->kv_len[s] : longest;
-    /* the context that there is room for is now and then no longer than what is used of it */
+    /* sometimes the longest possible context is not longer than the longest sequence */
     int32_t capacity = attention_decode_capacity(c, n, longest + (below(2) ? below(5000) : 0));
     int32_t *plan = calloc(attention_decode_plan_ints(capacity, n), sizeof *plan);
     size_t floats = (size_t)c->heads * (128 + 2);
@@ -380,7 +380,7 @@ static void test_plan_when_pages_are_shared_then_each_kv_is_covered_once(void **
         int32_t n = 1 + below(i % 50 ? 90 : MOST - 60);
         sequences *q = any_sequences(i, n);
         int32_t shared = check_plan(&c, q, below(2) ? below(60) : 0);
-        if (!attention_may_share(&c, n)) /* the kernel could not read it */
+        if (!attention_may_share(&c, n)) /* the kernel could not read such items */
             assert_int_equal(shared, 0);
         n_shared += shared;
         free(q);
@@ -388,8 +388,8 @@ static void test_plan_when_pages_are_shared_then_each_kv_is_covered_once(void **
     assert_true(n_shared > 1000);
 }
 
-/* Heads that fill more than a tile, sharing turned off: no plan may have such items; too little to
- * save: this one has none. */
+/* If a token's heads fill more than a tile, or sharing is turned off, no plan may have shared
+ * items. If too little would be saved, this plan has none. */
 static void test_plan_when_sharing_does_not_apply_then_there_is_none(void **state)
 {
     (void)state;
@@ -406,7 +406,7 @@ static void test_plan_when_sharing_does_not_apply_then_there_is_none(void **stat
     }
 }
 
-/* The same pages and the same rule: from how many decodes on they are read once. */
+/* With the same pages and the same rule: from how many decodes on pages are read once. */
 static void test_plan_when_decodes_are_few_then_they_share_nothing(void **state)
 {
     (void)state;
@@ -424,8 +424,8 @@ static void test_plan_when_decodes_are_few_then_they_share_nothing(void **state)
     }
 }
 
-/* In a fixed order nothing is shared: the row whose plans share has none, and the plans of rows
- * that have one never say that they do. */
+/* In a fixed order nothing is shared: the row whose plans can share has no fixed order, and plans
+ * of rows with a fixed order never report shared items. */
 static void test_plan_when_the_order_is_fixed_then_nothing_is_shared(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* A step's block as the CUDA executor makes it, without a GPU: padded to a bucket it holds the same
- * step, and fits where it is put. */
+/* The block of a step that the CUDA executor makes, without a GPU: padded to a bucket it holds the
+ * same step, and it fits into its place. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -81,7 +81,8 @@ static void make_step(step_arrays *a, uint32_t *rng)
     b->row_token = a->row_token;
 }
 
-/* As much of an executor as a step's block needs: the program of a model, described for a GPU. */
+/* The part of an executor that a step's block needs: the program of a model, described for a
+ * GPU. */
 typedef struct rig {
     cuda_executor x;
     vt_described d;
@@ -154,7 +155,7 @@ static int32_t plan_of(const cuda_executor *x, const char *name)
     return -1;
 }
 
-/* One that must be there. */
+/* The index of a plan that must exist. */
 static int32_t must_plan(const cuda_executor *x, const char *name)
 {
     int32_t i = plan_of(x, name);
@@ -163,7 +164,7 @@ static int32_t must_plan(const cuda_executor *x, const char *name)
     return i;
 }
 
-/* Decode's plan: `deterministic` has its own. */
+/* The plan of decode attention; deterministic programs have another one. */
 static int32_t decode_plan(const cuda_executor *x)
 {
     return must_plan(x,
@@ -181,7 +182,7 @@ static void expect_equal(const char *a, size_t a_at, const char *b, size_t b_at,
         assert_memory_equal(a + a_at, b + b_at, (size_t)n * 4);
 }
 
-/* Items [0, n) are the same and the rest of the padded plan is empty, or padding's own. */
+/* Items [0, n) are the same, and the rest of the padded plan is empty or belongs to padding. */
 static void expect_same_plan(const char *plain, size_t plain_at, int32_t n_plain,
                              const char *padded, size_t padded_at, int32_t n_padded, int32_t ints,
                              int32_t n_seqs)
@@ -209,7 +210,7 @@ static void expect_padding_planned(const int32_t *plan, int32_t n_items, int32_t
     }
 }
 
-static int32_t n_shared; /* items of several sequences that were compared */
+static int32_t n_shared; /* compared items that have several sequences */
 
 static void expect_same_step(cuda_executor *x, const step_arrays *a, char *plain, char *padded)
 {
@@ -255,7 +256,7 @@ static void expect_same_step(cuda_executor *x, const step_arrays *a, char *plain
     const int32_t *item = at(plain, l.plan[d]);
     bool may = x->prog->plan[d].plan->shared != NULL;
     for (int32_t i = 0; may && i < s.items[d] && item[i * 8] >= 0; i++)
-        if (item[i * 8 + 6] > 0) { /* of several sequences, which are in the table behind */
+        if (item[i * 8 + 6] > 0) { /* several sequences, which the table after the items lists */
             size_t first = (size_t)item[i * 8] * DECODE_MEMBER_INTS * 4;
             expect_equal(plain, l.plan[d] + (size_t)s.items[d] * 32 + first, padded,
                          m.plan[d] + (size_t)g.items[d] * 32 + first,
@@ -299,8 +300,8 @@ static void test_step_when_padded_then_it_holds_the_same_step(void **state)
     assert_true(n_shared > 100);
 }
 
-/* A captured graph reads fixed addresses: those of rows may not move with the tokens, nor the
- * other way round. */
+/* A captured graph reads fixed addresses. So the addresses of rows may not depend on the number of
+ * tokens, nor those of tokens on the number of rows. */
 static void test_layout_when_one_part_changes_then_the_other_stays(void **state)
 {
     (void)state;
@@ -359,7 +360,7 @@ static void test_shape_when_padded_then_no_border_of_a_linear_is_crossed(void **
     free_rig(r);
 }
 
-/* Decodes, and `more` a prompt of ten tokens behind them. */
+/* A batch of decodes, and with `more` a prompt of ten tokens after them. */
 static vt_batch batch_of(int32_t n_decode, bool more, int32_t *q_start, const int32_t *kv_len)
 {
     for (int32_t s = 0; s <= n_decode; s++)
@@ -373,7 +374,7 @@ static vt_batch batch_of(int32_t n_decode, bool more, int32_t *q_start, const in
                       .kv_len = kv_len};
 }
 
-/* Which kernel runs follows from the bucket's decodes, which items there are from the batch's. */
+/* The bucket's decodes decide which kernel runs, the batch's decodes which items there are. */
 static void test_shape_when_padded_then_its_kernel_has_code_for_the_plan(void **state)
 {
     (void)state;
@@ -403,7 +404,7 @@ static void test_shape_when_padded_then_its_kernel_has_code_for_the_plan(void **
     }
 }
 
-/* What a row's side data is bounded by is refused before a byte of it is copied. */
+/* Side data beyond its limit is refused before a byte of it is copied. */
 static void test_side_data_when_it_is_more_than_its_plan_allows_then_refused(void **state)
 {
     (void)state;
@@ -433,7 +434,8 @@ static void test_side_data_when_it_is_more_than_its_plan_allows_then_refused(voi
     free_rig(r);
 }
 
-/* All layers' attention is planned once: a plan for each kind of host work, whatever the layers. */
+/* The attention of all layers is planned once: there is one plan for each kind of host work, for
+ * any number of layers. */
 static void test_plans_when_calls_have_equal_work_then_they_share_one(void **state)
 {
     (void)state;

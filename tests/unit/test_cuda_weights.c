@@ -1,6 +1,6 @@
 /* Weights in the memory of the emulated GPU: read back, they are the bytes that the implementations
- * pack, whole or a rank's ranges; and a dummy model's are the elements that model/dummy.h states,
- * whichever way they were made. */
+ * pack, for whole weights and for the ranges of a rank. The weights of a dummy model are the
+ * elements that model/dummy.h defines, whether a kernel or the host made them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -134,7 +134,7 @@ static void upper_half(int64_t *first, int64_t *n)
     *n -= *n / 2;
 }
 
-/* What the second of two ranks holds of layer 0. */
+/* Narrows layer 0 to the ranges of the second of two ranks. */
 static void second_rank(vt_layout *l, bool mixture)
 {
     vt_layout_entry *e = entry(l, "L00.qkv"), *o = entry(l, "L00.o");

@@ -1,6 +1,7 @@
-/* What rows say of how they cut their work (vt_impl.describe), for every case of every card that a
- * row fits: it has a shape and items, its waves follow from these, and a CUDA row's figures are
- * those of the launches that its run() makes on a lane that only collects. */
+/* What rows say about how they cut their work (vt_impl.describe), for every case of every card that
+ * a row supports: there is a shape and a number of items, the waves follow from these, and the
+ * figures of a CUDA row agree with the launches that its run() makes on a lane that only
+ * collects. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -31,7 +32,7 @@ static int32_t count_of(const void *args, const vt_operand *o)
     return n;
 }
 
-/* In the form that `p` packs it in; false: the row reads none such. */
+/* Puts the weight into the form of `p`. False if the row does not read that form. */
 static bool weight_on_cuda(vt_weight *w, const vt_packing *p, vt_arena *arena, char *data)
 {
     if (!p || p->bytes(w) == 0)
@@ -47,7 +48,7 @@ static bool weight_on_cuda(vt_weight *w, const vt_packing *p, vt_arena *arena, c
     return true;
 }
 
-/* Matrices of equal size one after the other, as a loader puts them. */
+/* Matrices of equal size one after the other, like a loader's. */
 static bool weights_on_cuda(vt_weight *w, int32_t n, const vt_packing *p, vt_arena *arena)
 {
     char *at = (char *)(uintptr_t)FAKE_BASE;
@@ -132,8 +133,8 @@ static void check_cut(const char *op, const vt_impl *impl, const vt_case *c, con
                  cut->waves, (long long)cut->items, cut->workers, cut->resident);
 }
 
-/* Some launch of the call has a CTA for each item, or fewer: equally many on every SM, which share
- * the items out. */
+/* One of the call's launches has a CTA for each item, or fewer: then every SM has the same number
+ * of CTAs, which divide the items among themselves. */
 static bool launches_fit(const vt_cuda_lane *l, const vt_cut *cut)
 {
     for (int32_t i = 0; i < l->n_record; i++) {
@@ -155,7 +156,7 @@ static void check_launch(const vt_op *op, const vt_impl *impl, const vt_case *c,
                     .workspace_bytes = t->workspace_bytes,
                     .cuda = &l,
                     .items = impl->plan ? impl->plan->items(args, t, size, NULL) : 0};
-    if (impl->plan && impl->plan->most_side_bytes) /* copies: as many as the step brings */
+    if (impl->plan && impl->plan->most_side_bytes) /* copies: as many as the step has */
         lane.items = impl->plan->items(args, t, size, vt_op_batch(op, args));
     vt_status status = impl->run(args, &lane);
     if (status != VT_OK)
@@ -200,8 +201,8 @@ static int32_t check_case(const vt_op *op, const vt_impl *impl, const vt_case *c
     return done;
 }
 
-/* Dense products that the tensor-core rows can read; the card has such cases for benchmarks alone,
- * of sizes that would take minutes here. p as in linear.c; 8: the weight is a pair. */
+/* Dense products that the tensor-core rows support. The card has such cases only for benchmarks,
+ * with sizes that would take minutes here. p as in linear.c; 8: the weight is a pair. */
 static const vt_case dense[] = {
     {.name = "1 x 512 x 512", .p = {1, VT_BF16, 512, 256, 128, 128, LINEAR_NONE}},
     {.name = "17 x 512 x 512", .p = {17, VT_BF16, 512, 256, 128, 128, LINEAR_NONE}},

@@ -2,10 +2,10 @@
  * are bitwise the same alone and in any batch, whatever the chunking, the cache hits, the page
  * size, the number of threads, retraction and overlap.
  *
- * Random engines run random schedules of a set of requests whose results alone are known. A
- * schedule is the requests' order and the steps between their submissions; batch composition,
- * chunk sizes, decode mixes and hits follow from it and from what the schedules before it left
- * in the cache. VITRINE_DETERMINISM=n runs n schedules an engine. */
+ * First each request runs alone. Then random engines run random schedules of the requests. A
+ * schedule is the order of the requests and the steps between their submissions. It decides, with
+ * what earlier schedules left in the cache, what is in each batch: chunk sizes, mixes of decodes,
+ * hits. VITRINE_DETERMINISM=n runs n schedules per engine. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -74,7 +74,7 @@ static void on_event(void *user, const vt_event *e)
 }
 
 /* Requests whose prompts have common beginnings of every length: greedy and sampled, some with
- * penalties, some that are allowed only the tokens of their prompt. */
+ * penalties, some restricted to the tokens of their prompt. */
 static void write_requests(request *r, int32_t vocab)
 {
     int32_t family[FAMILIES][PROMPT];
@@ -208,8 +208,8 @@ static void test_tokens_when_schedules_differ_then_bitwise_the_same(void **state
                   (unsigned long long)retracted, (unsigned long long)hits,
                   (unsigned long long)copied);
     assert_true(hits > 0 && copied > 0);
-    assert_true(retracted > 0 || total < 1000); /* the short run under sanitizers meets none */
-#ifndef VT_SANITIZE                             /* too few schedules there to be sure of one */
+    assert_true(retracted > 0 || total < 1000); /* a short run under sanitizers may have none */
+#ifndef VT_SANITIZE                             /* too few schedules there */
     assert_true(retracted > 0);
 #endif
 }

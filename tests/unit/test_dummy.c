@@ -1,4 +1,4 @@
-/* Dummy models: published sizes, and weights that are the function model/dummy.h states. */
+/* Dummy models: published sizes, and weights that follow the function in model/dummy.h. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -47,7 +47,7 @@ static void test_dummy_unknown_name_lists_the_known(void **state)
     assert_non_null(strstr(err.message, "qwen3-30b-a3b"));
 }
 
-/* The function of dummy.h, written once more as slowly and plainly as it reads there. */
+/* The function of dummy.h, written again as simply as it is stated there. */
 static uint64_t mix(uint64_t z)
 {
     z ^= z >> 30;
@@ -96,7 +96,7 @@ static void test_dummy_fill_is_the_stated_function_at_any_offset(void **state)
         assert_int_equal(all[i], slow_element(norm.name, true, 576, i));
 }
 
-/* Known answers: a device's generator is checked against these without running this code. */
+/* Known answers, with which a device's generator can be checked without this code. */
 static void test_dummy_fill_has_known_answers(void **state)
 {
     (void)state;

@@ -10,7 +10,7 @@
 #include "ops/cases.h"
 #include "ops/embed/embed.h"
 
-/* The workers of a lane one after the other: embed has no barrier. */
+/* Runs the workers one after the other, which is possible because embed has no barrier. */
 static void run_all(const embed_args *a, int32_t n_workers)
 {
     for (int32_t i = 0; i < n_workers; i++) {

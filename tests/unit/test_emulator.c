@@ -1,5 +1,5 @@
-/* The emulated GPU itself, without the driver above it: small kernels are compiled by its NVRTC,
- * run, and compared with plain loops; and faulty kernels must be refused. */
+/* The emulated GPU itself, without the driver: its NVRTC compiles small kernels, whose results are
+ * compared with plain loops; faulty kernels must be refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -393,7 +393,7 @@ static void test_wgmma_when_fed_by_tma_then_as_plain_loops(void **state)
         }
 }
 
-/* One stage serves sixteen tiles. One thread of each warpgroup hands it back, which is allowed
+/* One stage is used for sixteen tiles. One thread of each warpgroup releases it. That is allowed,
  * because its wait for the wgmma covers all four warps. */
 static const char *const pipeline_text =
     "KERNEL test(const __grid_constant__ Params p) {\n"

@@ -23,7 +23,8 @@ enum {
     N = 64
 };
 
-/* DummyFillParams of src/device/dummy_fill.cu: fills out[0..n) with bf16(base) where scale is 0 */
+/* The parameters of src/device/dummy_fill.cu, which fills out[0..n) with bf16(base) if scale is
+ * 0 */
 typedef struct fill_params {
     void *out;
     uint64_t key, n, first;
@@ -87,7 +88,7 @@ static void close_rig(rig *r)
     assert_int_equal(left_over(), 0);
 }
 
-/* Fills the block with a value that bf16 has. */
+/* Fills the block with a value that bf16 holds exactly. */
 static cu_result launch(rig *r, float value)
 {
     cu_launch_config config = {1, 1, 1, 256, 1, 1, 0, r->stream, NULL, 0};
@@ -106,7 +107,7 @@ static void block_must_be(rig *r, float value)
     assert_int_equal(got[N - 1], bits >> 16);
 }
 
-/* A new context, and the kernel in it, with the handles of the old ones given up. */
+/* Makes a new context with the kernel in it; drops the old handles. */
 static void come_back(rig *r)
 {
     cu_context c;
@@ -115,7 +116,7 @@ static void come_back(rig *r)
     OK(r->d.context_set(c));
     assert_int_equal(r->d.stream_sync(r->stream), INVALID_HANDLE);
     r->stream = NULL;
-    assert_int_equal(launch(r, 1), INVALID_HANDLE); /* kernels went too */
+    assert_int_equal(launch(r, 1), INVALID_HANDLE); /* kernels are gone too */
     open_rig(r, getenv("VITRINE_EMULATOR"));
     vt_cuda_close(lost); /* a release after a reset is allowed */
     OK(r->d.context_release(0));
@@ -131,7 +132,7 @@ static void test_fault_when_a_kernel_makes_one_then_every_call_says_so_until_a_r
         OK(launch(&r, (float)i));
         block_must_be(&r, (float)i);
     }
-    OK(launch(&r, 3)); /* it is told when somebody waits */
+    OK(launch(&r, 3)); /* the error comes when a call waits */
     OK(r.d.event_record(r.event, r.stream));
     assert_int_equal(r.d.stream_sync(r.stream), ILLEGAL_ADDRESS);
     assert_int_equal(r.d.event_query(r.event), ILLEGAL_ADDRESS);

@@ -1,5 +1,5 @@
-/* The emulated GPU's race detector: every kernel here is run twice, with RACY 1 and 0. The first
- * must be reported, with the places of both accesses; its twin must not. */
+/* The race detector of the emulated GPU: every kernel here runs twice, with RACY 1 and 0. With 1
+ * the race must be reported, with the places of both accesses; with 0 nothing may be reported. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -71,7 +71,7 @@ static int run_parts(const launch *l, bool racy)
     return r;
 }
 
-/* With RACY=1 the launch must be reported, with all of the words (separated by |); with 0 not. */
+/* With RACY=1 the launch must be reported with all of the words (separated by |), with 0 not. */
 static void only_when_racy(const launch *l, const char *words)
 {
     if (run_parts(l, true) == 0)
@@ -155,7 +155,7 @@ static void test_named_barrier_when_of_other_warps_then_race(void **state)
                    "test.cu:7|test.cu:4");
 }
 
-/* Producers only arrive at the barrier: it does not order what they write after that. */
+/* Producers only arrive at the barrier, so it does not order their later writes. */
 static void test_barrier_arrival_when_written_after_it_then_race(void **state)
 {
     (void)state;
@@ -299,7 +299,7 @@ static void test_tma_when_a_stage_is_filled_before_it_is_handed_back_then_race(v
         "written by TMA|test.cu:15|thread 32, ");
 }
 
-/* The 64 x 64 matrix times itself, from what threads have written. */
+/* Multiplies a 64 x 64 matrix, which threads have written, by itself. */
 #define MULTIPLY                                                           \
     "  u32 a = shared_address(d);\n"                                       \
     "  float acc[32];\n"                                                   \
@@ -505,8 +505,8 @@ static void test_overlap_when_one_thread_waits_for_all_then_a_barrier_tells(void
                    "no griddepcontrol.wait is between them");
 }
 
-/* The last kernel begins when the CTAs of the second allow it: before the first has ended, unless
- * they have waited for that. */
+/* The last kernel begins when the CTAs of the second allow it. The first may still run then, unless
+ * those CTAs have waited for it. */
 static void test_overlap_when_the_one_between_lets_go_too_early_then_race(void **state)
 {
     (void)state;
@@ -521,7 +521,7 @@ static void test_overlap_when_the_one_between_lets_go_too_early_then_race(void *
                    "was written by kernel test, 2 before it");
 }
 
-/* Loads whose values are thrown away may race if the kernel declares them so. */
+/* Loads whose values are thrown away may race if the kernel declares that. */
 static void test_loads_when_discarded_then_no_race(void **state)
 {
     (void)state;

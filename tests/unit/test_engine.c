@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "text/tokenizer/tokenizer.h"
 
-enum { ASCII = 120 }; /* a vocabulary of bytes that are text: the fake device chooses below it */
+enum { ASCII = 120 }; /* ids below this are single bytes of text: the fake device chooses these */
 
 static vt_tokenizer *tokenizer;
 
@@ -35,7 +35,7 @@ static void open_with_text(fixture *f, bool overlap)
     fixture_open(f);
 }
 
-/* What a prompt's completion is, undisturbed, and its text. */
+/* The completion of a prompt that runs alone, and its text. */
 static void reference(const int32_t *prompt, int32_t n_prompt, int32_t n, int32_t *out,
                       vt_buf *text)
 {
@@ -64,7 +64,7 @@ static void test_max_tokens_when_overlapped_then_exactly_that_many(void **state)
             run_all(&f);
             assert_int_equal(h.n, n);
             assert_int_equal(h.finish, VT_FINISH_LENGTH);
-            assert_int_equal(h.n_events, n); /* the last token's event says that it is the last */
+            assert_int_equal(h.n_events, n); /* the event of the last token says that it is */
             fixture_close(&f);
         }
 }
@@ -121,8 +121,8 @@ static void test_eos_when_sampled_then_nothing_after_it(void **state)
     assert_true(n_stopped > 5);
 }
 
-/* Property: with any piece of the undisturbed text as a stop string, the text is what lies
- * before its first occurrence, and the tokens end with the one that completes it. */
+/* Property: with any piece of that text as a stop string, the new text ends before the first
+ * occurrence of the piece, and the last token is the one that completes it. */
 static void test_stop_string_when_it_spans_tokens_then_text_ends_before_it(void **state)
 {
     (void)state;
@@ -139,7 +139,7 @@ static void test_stop_string_when_it_spans_tokens_then_text_ends_before_it(void 
             char stop[8] = {0};
             memcpy(stop, text.data + at, (size_t)len);
             if (strlen(stop) != (size_t)len)
-                continue; /* a NUL is no part of a C string */
+                continue; /* a C string cannot contain NUL */
             const char *stops[] = {"never found", stop};
             open_with_text(&f, (at + len) % 2);
             vt_request_params p = ask(prompt, 7, 60, &h);
@@ -186,7 +186,8 @@ static void test_stop_string_when_only_begun_then_held_text_comes_at_the_end(voi
 
 /* ---- min_tokens ---- */
 
-/* Text of the first min_tokens tokens is published as it is; a stop string counts behind them. */
+/* The text of the first min_tokens tokens is published as it is. Stop strings count only after
+ * it. */
 static void test_min_tokens_when_a_stop_string_comes_earlier_then_it_is_passed_over(void **state)
 {
     (void)state;
@@ -322,7 +323,7 @@ static void test_abort_when_from_the_callback_then_one_more_event_at_most_a_step
     submit(&f, &p);
     run_all(&f);
     assert_int_equal(h[0].finish, VT_FINISH_ABORT);
-    assert_int_equal(h[0].n, 5); /* the abort is taken in before the next step's results */
+    assert_int_equal(h[0].n, 5); /* the abort takes effect before the results of the next step */
     assert_int_equal(h[1].finish, VT_FINISH_LENGTH);
     assert_int_equal(h[1].n, 40);
     fixture_close(&f);
@@ -348,7 +349,7 @@ static void test_abort_when_queued_or_unknown_then_only_that_one_ends(void **sta
     vt_engine_abort(f.engine, id[1]);
     vt_engine_abort(f.engine, 999);
     run_all(&f);
-    vt_engine_abort(f.engine, id[1]); /* over long ago */
+    vt_engine_abort(f.engine, id[1]); /* that request has already ended */
     run_all(&f);
     assert_int_equal(h[0].n, 20);
     assert_int_equal(h[1].n, 0);
@@ -492,7 +493,8 @@ static void test_fault_when_the_device_keeps_failing_then_error_and_the_engine_g
     bool idle = false;
     vt_err err;
     for (int i = 0; i < 20 && !idle; i++) {
-        vt_status want = h.n_ends ? VT_OK : VT_ERR_DEVICE; /* the step that gives up fails too */
+        /* the step after which it gives up fails too */
+        vt_status want = h.n_ends ? VT_OK : VT_ERR_DEVICE;
         assert_int_equal(vt_engine_step(f.engine, &idle, &err), want);
     }
     assert_int_equal(h.finish, VT_FINISH_ERROR);
@@ -657,8 +659,8 @@ static void test_record_when_on_then_the_ring_tells_a_request_in_order(void **st
     fixture_close(&f);
 }
 
-/* Two requests with one prompt: its whole pages are the same (later ones too, when both say the
- * same and the second finds them in the tree), and one of the two says so. */
+/* Two requests with the same prompt share its whole pages. (Later pages too, if both produce the
+ * same tokens and the second finds them in the tree.) One of the two events reports that. */
 static void test_record_when_pages_are_shared_then_the_ring_tells_how_many(void **state)
 {
     (void)state;
@@ -694,7 +696,7 @@ static void test_record_when_pages_are_shared_then_the_ring_tells_how_many(void 
     fixture_close(&f);
 }
 
-/* An executor that makes pages bit by bit, up to `most`. */
+/* An executor that adds pages step by step, up to `most`. */
 static struct {
     int32_t ready, most;
 } growth;
@@ -712,7 +714,7 @@ static void
 test_pages_when_the_executor_makes_more_then_they_are_used_and_no_token_changes(void **state)
 {
     (void)state;
-    static const int32_t kMost[] = {16, 46, 256}; /* never more; some more; enough for all */
+    static const int32_t kMost[] = {16, 46, 256}; /* no growth; some growth; enough for all */
     for (size_t i = 0; i < sizeof kMost / sizeof *kMost; i++) {
         fixture f;
         vt_err err;

@@ -1,5 +1,5 @@
-/* Nothing in the step path allocates: this program counts every call of the allocator while
- * steps run. Under a sanitizer, which brings its own allocator, the test is skipped. */
+/* No code in the step path allocates: this program counts every call of the allocator while steps
+ * run. Under a sanitizer, which has its own allocator, the test is skipped. */
 #include "engine_fixture.h"
 
 #include "text/tokenizer/tokenizer.h"
@@ -43,8 +43,8 @@ static void count_tokens(void *user, const vt_event *e)
     n_tokens += (uint64_t)e->n_tokens;
 }
 
-/* Prefill, riding, decode, page growth, eviction, retraction, stop strings, ends: all of them in
- * a run whose requests exist before the counting begins. */
+/* Prefill, waiting for another request's pages, decode, page growth, eviction, retraction, stop
+ * strings, ends: all of these in a run whose requests exist before the counting begins. */
 static void test_step_when_everything_happens_then_no_allocation(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* The GGUF reader: values and tensors of good files, the message of each kind of broken one. */
+/* The GGUF reader: values and tensors of good files, and the message for each kind of broken
+ * file. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -196,7 +197,7 @@ static void test_gguf_broken_files_are_refused_with_the_reason(void **state)
     }
 }
 
-/* Property: no prefix of a good file, however short, does harm, and only the whole one opens. */
+/* Property: no prefix of a good file does harm, and only the whole file opens. */
 static void test_gguf_every_truncation_is_refused(void **state)
 {
     (void)state;

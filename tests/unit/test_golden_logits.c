@@ -1,11 +1,11 @@
-/* The whole forward pass against transformers: the tiny models of tools/fixtures/make_models.py,
- * every position's logits, with each prompt run whole, in uneven chunks, and token by token.
+/* The whole forward pass against transformers: the logits of every position for the tiny models of
+ * tools/fixtures/make_models.py. Each prompt runs whole, in uneven chunks, and token by token.
  *
- * Tolerance: |got - want| <= 1e-4 * (the largest |want| of the row) where products are exact in
- * fp32 or nearly so; both sides sum in fp32, in different orders, and logits are of order 1 to 10.
- * Quantised weights: the portable code multiplies them in fp32 too; the others quantise
- * activations to 8 bits in blocks, about 0.5 % a matrix, which these models with their sharp
- * attention turn into 2 % of the logits' deviation and up to 7 % of a row's peak. */
+ * Tolerance: |got - want| <= 1e-4 * (the largest |want| of the row) if products are exact in fp32
+ * or nearly so. Both sides sum in fp32, in different orders, and logits are of order 1 to 10.
+ * Quantised weights: the portable code multiplies them in fp32 too. The other implementations
+ * quantise activations to 8 bits in blocks, which costs about 0.5 % per matrix. The sharp attention
+ * of these models turns that into 2 % of the logits' deviation and up to 7 % of a row's peak. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -30,7 +30,7 @@ typedef struct golden_case {
     const char *golden; /* its logits */
     bool quantised;
     vt_dtype kv;
-    float kv_scale; /* of every layer's K; V has half of it; 0: 1 */
+    float kv_scale; /* scale of every layer's K; V has half of it; 0 stands for 1 */
 } golden_case;
 
 /* ---- the fixture ---- */
@@ -55,8 +55,8 @@ static void read_prompt(FILE *f, int32_t vocab, prompt *p)
 
 /* ---- running ---- */
 
-/* One step that feeds ids [begin, end) of the sequence and asks for every position's logits;
- * largest relative error of the rows goes to *worst. */
+/* Runs one step with ids [begin, end) of the sequence and wants the logits of every position.
+ * *worst becomes the largest relative error of the rows. */
 static void run_chunk(vt_executor *x, uint64_t id, const prompt *p, int32_t begin, int32_t end,
                       double *worst)
 {
@@ -112,7 +112,7 @@ static void run_chunk(vt_executor *x, uint64_t id, const prompt *p, int32_t begi
     }
 }
 
-/* Chunks of `chunk` tokens, the prompt's last one shorter. */
+/* Runs the prompt in chunks of `chunk` tokens; the last one may be shorter. */
 static double run_prompt(vt_executor *x, const prompt *p, int32_t chunk)
 {
     double worst = 0;
@@ -252,8 +252,8 @@ static void test_logits_of_quantised_models_stay_near_their_dequantised_twins(vo
     run_cases(cases, sizeof cases / sizeof *cases);
 }
 
-/* The cache as it is by default. Rounding K and V to 11 bits moves the logits of these models,
- * whose attention is sharp, by up to 2e-3 of a row's peak. */
+/* The default KV type. Rounding K and V to 11 bits moves the logits of these models, whose
+ * attention is sharp, by up to 2e-3 of a row's peak. */
 static void test_logits_with_an_f16_cache_move_by_its_rounding(void **state)
 {
     (void)state;
@@ -265,8 +265,9 @@ static void test_logits_with_an_f16_cache_move_by_its_rounding(void **state)
     run_cases(cases, sizeof cases / sizeof *cases);
 }
 
-/* Four bits of mantissa. Scales move which values round where, and nothing else: one that is
- * forgotten on the way in or out, or applied twice, moves the logits by their own size. */
+/* FP8 has four bits of mantissa. Scales change how values are rounded and nothing else. A scale
+ * that is forgotten when storing or loading, or applied twice, moves the logits by their own
+ * size. */
 static void test_logits_with_an_fp8_cache_move_by_its_rounding(void **state)
 {
     (void)state;

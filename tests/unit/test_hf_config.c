@@ -1,4 +1,4 @@
-/* config.json: what keys that published files leave out mean. The values are those of the
+/* config.json: the defaults of keys that published files leave out. The values are those of the
  * families' configuration classes in transformers. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,7 +18,7 @@
     "\"hidden_size\": 128, \"intermediate_size\": 12, \"num_attention_heads\": 2, " \
     "\"num_key_value_heads\": 2, \"head_dim\": 64, \"max_position_embeddings\": 32, "
 
-/* A model with the knobs of `config`, or the end of the test. */
+/* Makes a model with the settings of `config`; ends the test if that fails. */
 static vt_model *read_config(const char *config)
 {
     json_t *root;
@@ -60,7 +60,7 @@ static void expect_windows(const char *config, const char *want)
     vt_model_free(m);
 }
 
-/* Without layer_types: every sixth layer sees everything, or every sliding_window_pattern-th. */
+/* Without layer_types every sixth layer has no window, or every sliding_window_pattern-th. */
 static void test_config_gemma_without_layer_types_has_its_pattern(void **state)
 {
     (void)state;

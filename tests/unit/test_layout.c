@@ -1,5 +1,5 @@
-/* The layout of a model's weights: one rule of stacking for every device, so one program; and
- * ranges of rows and columns, which pack to the bytes that a dense copy of them packs to. */
+/* The layout of a model's weights: all devices have the same rule of stacking, and so the same
+ * program. Ranges of rows and columns pack to the same bytes as dense copies of these ranges. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -51,7 +51,7 @@ static vt_described program_of(const vt_model *m, vt_device_kind device)
     return d;
 }
 
-/* Both devices' programs have the same calls; returns the number of calls. */
+/* Checks that the programs of both devices have the same calls; returns their number. */
 static int32_t same_program(const vt_model *m)
 {
     vt_described cpu = program_of(m, VT_DEVICE_CPU), gpu = program_of(m, VT_DEVICE_CUDA);
@@ -111,7 +111,7 @@ static void test_program_when_types_of_a_layer_differ_then_still_the_same(void *
     vt_tensor v = *l->v, up = *l->up;
     vt_layout *layout;
     assert_int_equal(v.dtype, VT_BF16);
-    v.dtype = up.dtype = VT_F16; /* both are BF16 on a GPU: that must not stack them there */
+    v.dtype = up.dtype = VT_F16; /* on a GPU both become BF16, which must not make them stacked */
     l->v = &v;
     l->up = &up;
     int32_t n = same_program(m);
@@ -137,7 +137,7 @@ static void test_program_when_a_file_has_some_of_the_biases_then_still_the_same(
         bias[i].row_stride = bias[i].dim[0];
     int32_t n = same_program(m);
     l->k_bias = &bias[0];
-    assert_int_equal(same_program(m), n); /* stacked, the missing ones zeros */
+    assert_int_equal(same_program(m), n); /* stacked; missing biases are zeros */
     l->gate_bias = &bias[1];
     assert_int_equal(same_program(m), n + 2); /* gate, up, silu_mul */
     vt_model_free(m);
@@ -258,7 +258,7 @@ static void check_ranges(const vt_layout_entry *e, vt_arena *arena)
     }
 }
 
-/* A part of a tensor of [MATRICES, ROWS, COLS] with FP8 scales in blocks where `scaled`. */
+/* A part of a tensor of [MATRICES, ROWS, COLS], with FP8 scales in blocks if `scaled`. */
 static vt_layout_part random_part(vt_arena *arena, vt_dtype type, bool scaled, uint64_t *rng)
 {
     vt_tensor *all = case_fill(arena, case_tensor_2d(arena, type, MATRICES * ROWS, COLS), 0, 1,

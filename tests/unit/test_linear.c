@@ -1,5 +1,6 @@
-/* The linear op: every implementation this machine can run against the reference, and the rule of
- * determinism: a token's result does not depend on its neighbours or on the number of workers. */
+/* The linear op: every implementation that this machine can run is compared with the reference. The
+ * rule of determinism: a token's result does not depend on its neighbours or on the number of
+ * workers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -125,7 +126,7 @@ static int teardown(void **state)
 
 static float *row_of(const vt_tensor *t, int64_t i) { return (float *)t->data + i * t->row_stride; }
 
-/* NaN wherever the op has to write, so that a missed element shows. */
+/* Puts NaN wherever the op has to write, so that a missed element shows. */
 static void poison(vt_tensor *y)
 {
     for (int64_t t = 0; t < y->dim[0]; t++)
@@ -149,7 +150,7 @@ static void assert_rows_equal(const vt_tensor *y, const float *want, const char 
                          (double)row_of(y, t)[j], (double)want[t * y->dim[1] + j]);
 }
 
-/* Random args: `flags` as wished by the test, x normally distributed. */
+/* Random args: the test chooses `flags`; x is normally distributed. */
 static linear_args random_args(vt_arena *arena, vt_dtype type, int64_t tokens, int64_t rows,
                                int64_t cols, linear_epilogue epilogue, uint64_t seed)
 {
@@ -166,7 +167,7 @@ static linear_args random_args(vt_arena *arena, vt_dtype type, int64_t tokens, i
 
 static void release_args(linear_args *a) { free(a->w->packed); }
 
-/* Columns that are no multiple of anything but the type's block. */
+/* The number of columns is a multiple of the type's block and of nothing else. */
 static int64_t odd_cols(vt_dtype type)
 {
     int32_t block = vt_dtype_get(type)->block;
@@ -282,7 +283,8 @@ static void test_linear_result_of_a_token_is_independent_of_the_batch(void **sta
                              k & 1 ? LINEAR_SWIGLU : LINEAR_NONE);
 }
 
-/* The same where K is cut into pieces that fit the caches and tokens into sets. */
+/* The same for sizes at which K is cut into pieces that fit into the caches, and tokens into
+ * sets. */
 static void test_linear_result_of_a_token_is_independent_of_the_batch_when_k_is_large(void **state)
 {
     static const vt_dtype some[] = {VT_F16, VT_BF16, VT_Q8_0, VT_Q4_1, VT_Q6_K};
@@ -349,7 +351,7 @@ static void test_linear_pair_without_epilogue_gives_both_halves(void **state)
     }
 }
 
-/* What an implementation moves beyond the compulsory: its own copies, and padding. */
+/* Traffic of an implementation beyond the compulsory: its own copies, and padding. */
 static void test_linear_extra_counts_padding_and_the_copy_of_the_activations(void **state)
 {
     const vt_impl *impl;
@@ -416,8 +418,8 @@ static void test_linear_residual_may_be_the_output(void **state)
     vt_arena_release(&f->arena);
 }
 
-/* A token whose activations are not numbers has no result that looks like one, and harms no
- * other. */
+/* A token with NaN activations has no result that looks like a number, and changes no other
+ * token. */
 static void test_linear_nan_and_infinity_stay_visible_in_their_row(void **state)
 {
     const vt_impl *impl;
@@ -463,7 +465,7 @@ static void test_linear_tiny_activations_neither_overflow_nor_trap(void **state)
     }
 }
 
-/* What the tolerance's reason says of activations that are not on the int8 grid. */
+/* The claim in the comment about tolerance for activations that are not on the int8 grid. */
 static void test_linear_quantised_activations_cost_half_a_percent(void **state)
 {
     const vt_impl *impl;

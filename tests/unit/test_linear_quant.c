@@ -1,5 +1,6 @@
-/* Quantised tiles: read back as linear_quant.h draws them they give what the file's rows dequantise
- * to; their sizes are the documented ones; and a model's weights on a GPU keep their types. */
+/* Quantised tiles: read back in the layout of linear_quant.h, they give the values to which the
+ * rows of the file dequantise. Their sizes are the documented ones. A model's weights keep their
+ * types on a GPU. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -117,7 +118,7 @@ static void check(vt_arena *arena, vt_dtype t, int64_t cols, const int64_t *rows
     uint8_t *tiles = vt_arena_alloc(arena, size, 1);
     int64_t n = (int64_t)size / bytes;
     assert_int_equal(n * bytes, size);
-    linear_quant_pack(&s, 0, n / 2, tiles); /* in two goes, as uploads do */
+    linear_quant_pack(&s, 0, n / 2, tiles); /* in two pieces, like an upload */
     linear_quant_pack(&s, n / 2, n - n / 2, tiles + n / 2 * bytes);
     float *want = vt_arena_alloc(arena, (size_t)cols, sizeof *want);
     int64_t first = 0; /* row of the part's row 0 */

@@ -1,4 +1,5 @@
-/* Loading models: the knobs of good files, and the message for each kind of model we do not run. */
+/* Loading models: the settings of good files, and the message for each kind of model that we cannot
+ * run. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -137,8 +138,8 @@ static vt_model *with_context(uint32_t context, uint8_t **bytes)
     return m;
 }
 
-/* A file may claim any context. What is taken without --max-context is bounded, since rope tables
- * are filled for all of it. */
+/* A file may claim any context. The context that is used without --max-context is bounded, because
+ * rope tables are filled for all of it. */
 static void
 test_engine_when_the_model_claims_a_huge_context_then_a_bounded_one_is_taken(void **state)
 {
@@ -232,7 +233,7 @@ static void test_load_gguf_in_parts_that_do_not_fit_is_refused_with_the_reason(v
 
 /* ---- finding ---- */
 
-/* A cache of its own, in a folder of its own. */
+/* Makes a cache in a new folder. */
 static int make_cache(void **state)
 {
     char *dir = strdup("/tmp/vitrine_test_XXXXXX");

@@ -1,6 +1,6 @@
-/* Calls of CUDA rows outside the engine (ops/on_cuda.h), on the emulated GPU: a right row is right,
- * a planted error of every kind is seen, a launch that fails is an error and not a hang; and shapes
- * as text (ops/case_text.h). */
+/* Calls of CUDA rows outside the engine (ops/on_cuda.h), on the emulated GPU: a correct row passes,
+ * every kind of planted error is found, and a failed launch gives an error and does not hang. Also
+ * shapes as text (ops/case_text.h). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -73,7 +73,7 @@ static void call_release(call *k)
     vt_arena_release(&k->arena);
 }
 
-/* The reference's answer held against one run of the row that a program would take. */
+/* Compares the reference's outputs with one run of the row that a program would take. */
 static on_cuda_error run_and_compare(call *k)
 {
     on_cuda_error e;
@@ -117,8 +117,8 @@ static void test_rows_agree_with_their_references(void **state)
 
 /* ---- planted errors ---- */
 
-/* The args that the row gets are changed after the reference's: as a kernel that computes it wrong.
- * */
+/* The row's args are changed after the reference has run, which has the effect of a wrong
+ * kernel. */
 static void expect_wrong(call *k, const char *words)
 {
     on_cuda_error e = run_and_compare(k);
@@ -161,7 +161,7 @@ static vt_status run_nothing(const void *args, const vt_lane *lane)
     return VT_OK;
 }
 
-/* A parameter struct of another size than the kernel's. */
+/* A parameter struct with a wrong size. */
 static vt_status run_badly(const void *args, const vt_lane *lane)
 {
     (void)args;
@@ -231,7 +231,7 @@ static void test_tickets_that_are_not_zero_again_are_seen(void **state)
     assert_false(e.good);
     assert_non_null(strstr(e.why, "ticket 0 of 1"));
     call_release(&k);
-    check_right(&silu_mul_op, "tokens=4,n=64"); /* they were put back */
+    check_right(&silu_mul_op, "tokens=4,n=64"); /* the tickets were reset */
 }
 
 static void test_a_failing_launch_is_an_error_with_a_sentence(void **state)
@@ -344,7 +344,7 @@ static void test_shapes_that_are_wrong_are_refused_by_name(void **state)
     refused(vt_op_find("page_copy"), "tokens=17,page=16", "a page");
 }
 
-/* What a case of a card says in numbers is a shape that the card takes. */
+/* The shape of every case of a card is one that the card accepts. */
 static void test_every_case_of_every_card_is_a_shape(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* Costs against figures worked out by hand, what holds for the cost of every card, and the
- * arithmetic of lanes, costs and plans. */
+/* Costs against figures worked out by hand, properties that hold for the cost of every card, and
+ * the arithmetic of lanes, costs and plans. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -76,8 +76,8 @@ static void test_attention_cost_of_a_mixed_batch(void **state)
     assert_int_equal(c.read.kv, 5 * 3 * 64 * 2 * 2);
 }
 
-/* Decodes of 100, 70 and 40 tokens; the first two begin with the same 4 pages of 16, the third with
- * the first of these. One group is taken, that which saves the most. */
+/* Decodes of 100, 70 and 40 tokens. The first two begin with the same 4 pages of 16 tokens, the
+ * third with the first of these pages. One group is made, the one that saves the most. */
 static void test_attention_cost_of_shared_pages(void **state)
 {
     (void)state;
@@ -107,7 +107,7 @@ static void test_attention_cost_of_shared_pages(void **state)
     const int32_t row = 3 * 64 * 2 * 2;
     assert_int_equal(attention_decode_op.cost(&a, NULL).read.kv, (210 - 64) * row);
     assert_int_equal(attention_decode_op.cost(&a, NULL).flops.fp32, 4 * 210 * 576);
-    vt_cost extra = attention_decode_op.impls[0]->extra(&a, NULL); /* a CPU's reads them again */
+    vt_cost extra = attention_decode_op.impls[0]->extra(&a, NULL); /* the CPU reads them again */
     assert_int_equal(extra.read.kv, 64 * row);
     a.window = 50; /* they see 50 .. 99, 20 .. 69 and all 40: of the shared 64, 14 and 44 */
     assert_int_equal(attention_decode_op.cost(&a, NULL).read.kv, (50 + 50 + 40 - 14) * row);
@@ -116,7 +116,7 @@ static void test_attention_cost_of_shared_pages(void **state)
     assert_int_equal(shared_kv[0], 64);
     assert_int_equal(shared_kv[1], 0);
     assert_int_equal(shared_kv[2], 0);
-    b.page_ids = NULL; /* a step that is told of */
+    b.page_ids = NULL; /* a step of a story, which has no pages */
     b.shared_kv = shared_kv;
     assert_int_equal(attention_decode_op.cost(&a, NULL).read.kv, (50 + 50 + 40 - 14) * row);
 }
@@ -142,7 +142,8 @@ static void test_kv_store_rope_and_silu_costs(void **state)
     assert_int_equal(vt_cost_bytes(&c), 7 * 1536 * 12);
 }
 
-/* What the multiplier is follows the activations: a GPU's are bf16 and go to tensor cores. */
+/* The type of the activations decides which unit multiplies: on a GPU they are bf16, and tensor
+ * cores multiply them. */
 static void test_linear_products_count_for_the_unit_that_does_them(void **state)
 {
     (void)state;
@@ -247,8 +248,8 @@ static bool no_negative(const vt_cost *c)
            c->flops.fp32 >= 0 && c->flops.bf16 >= 0 && c->flops.fp8 >= 0 && c->flops.int8 >= 0;
 }
 
-/* A case's own sizes are those of its batch, so both ways to ask give one answer. A result has to
- * be written somewhere, unless the case has no work at all. */
+/* The sizes in a case's args are those of its batch, so both ways to ask give the same cost. A
+ * result has to be written somewhere, unless the case has no work at all. */
 static void check_cost(const vt_op *op, const vt_case *c)
 {
     op_args a;
@@ -274,7 +275,7 @@ static void test_every_cost_is_that_of_its_batch(void **state)
     for (const vt_op *const *op = vt_ops; *op; op++) {
         int32_t n = 0;
         for (int32_t i = 0; i < (*op)->n_cases; i++)
-            if (!(*op)->cases[i].bench) { /* those take seconds to make */
+            if (!(*op)->cases[i].bench) { /* bench cases take seconds to make */
                 check_cost(*op, &(*op)->cases[i]);
                 n++;
             }
@@ -310,7 +311,7 @@ static int32_t number_items(const void *args, const vt_target *t, const vt_size 
 static const vt_host_plan numbers = {
     .name = "numbers", .items = two_a_token, .bytes = a_word_an_item, .fill = number_items};
 
-/* A row of a CPU may count its items as one of a GPU does: its plan has room for them. */
+/* A row of a CPU may count its items like a row of a GPU: its plan has room for them. */
 static void test_plan_with_items_when_made_for_a_cpu_then_filled_whole(void **state)
 {
     (void)state;

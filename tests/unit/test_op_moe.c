@@ -20,7 +20,7 @@ static const vt_case quantised[] = {
     {.name = "Q4_K", .p = {3, 512, 256, 4, 4, VT_Q4_K}},
 };
 
-/* Root mean square of the difference over that of the reference. */
+/* Root mean square of the difference, divided by that of the reference. */
 static double relative_rms(const vt_tensor *got, const vt_tensor *want)
 {
     double difference = 0, size = 0;
@@ -33,7 +33,8 @@ static double relative_rms(const vt_tensor *got, const vt_tensor *want)
     return sqrt(difference / size);
 }
 
-/* Each of two quantisations leaves half a percent of a normally distributed vector. */
+/* Each of the two quantisations adds an error of half a percent to a normally distributed
+ * vector. */
 static void test_moe_quantised_stays_within_a_percent_and_a_half(void **state)
 {
     const vt_impl *impl = moe_linear_op.impls[0];

@@ -1,5 +1,6 @@
-/* What follows from a card alone: every implementation of every op, on every case, against the
- * reference; the same bits for 1 to 4 workers and whatever lies in the workspace. */
+/* Tests that need nothing but a card: every implementation of every op is compared with the
+ * reference on every case. It gives the same bits for 1 to 4 workers and for any contents of the
+ * workspace. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -52,7 +53,7 @@ static void check_portable(const vt_op *op, const op_args *a)
     assert_int_equal(impl->isa, VT_ISA_PORTABLE);
 }
 
-/* In one pass, for the large cases' random numbers take longest. */
+/* All checks are in one pass, because the random numbers of large cases take the most time. */
 static void test_portable_supports_every_case_and_all_match_their_references(void **state)
 {
     vt_target best = vt_target_cpu(vt_cpu_get()->best, NULL);

@@ -55,7 +55,8 @@ static const vt_impl *same_name(const vt_op *op, const char *name)
     return NULL;
 }
 
-/* Every token of a prefill case again, in chunks of `chunk` tokens; chunk 1: by the decode op. */
+/* Computes every token of a prefill case again, in chunks of `chunk` tokens; chunk 1 uses the
+ * decode op. */
 static void check_chunks(const vt_impl *prefill, const vt_case *c, int32_t chunk,
                          const op_teams *teams, int32_t workers)
 {

@@ -86,7 +86,7 @@ static void test_table_is_exact_far_out(void **state)
         assert_float_equal(table[100003 * DIMS + i], cosl(angle), 1e-7);
         assert_float_equal(table[100003 * DIMS + DIMS / 2 + i], sinl(angle), 1e-7);
     }
-    float rows[4 * DIMS]; /* as a part of the table that begins later */
+    float rows[4 * DIMS]; /* the same rows, made as a part of the table that begins later */
     rope_table(&p, POSITIONS - 4, 4, rows);
     assert_memory_equal(rows, table + (size_t)(POSITIONS - 4) * DIMS, sizeof rows);
     free(table);

@@ -1,6 +1,6 @@
-/* Sampling beyond parity: the distribution of many draws against exact probabilities, membership of
- * top-k and top-p sets, penalties and the token pool. Every test runs on every implementation the
- * machine has. */
+/* Sampling, beyond what the parity test covers: the distribution of many draws against exact
+ * probabilities, membership of top-k and top-p sets, penalties and the token pool. Every test runs
+ * on every implementation that the machine supports. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -36,7 +36,7 @@ static const vt_sample_row plain_row = {.temperature = 1,
                                         .pending_slot = -1,
                                         .seed = 20260917};
 
-/* Every row has the same logits and a position of its own. */
+/* Every row has the same logits and a different position. */
 static void bed_init(bed *b, int64_t rows, const float *logits, int64_t vocab, vt_sample_row like)
 {
     memset(b, 0, sizeof *b);
@@ -101,7 +101,7 @@ static void exact(const float *l, int32_t n, const vt_sample_row *row, double *p
         sum += kept[i] ? p[i] : 0;
     }
     for (int32_t i = 0; i < n && row->top_p < 1;
-         i++) { /* out if those before it already reach top_p */
+         i++) { /* not a member if those before it already reach top_p */
         double before = 0;
         for (int32_t j = 0; j < n; j++)
             if (l[j] > l[i] || (l[j] == l[i] && j < i))
@@ -222,18 +222,18 @@ static void membership(const vt_impl *impl, const op_teams *teams)
         check_members(impl, teams, near, &row, k);
     }
     row.top_k = 0;
-    row.top_p = 0.5f; /* exactly 20 of 40 equals: the set that reaches p, not one more */
+    row.top_p = 0.5f; /* exactly 20 of 40 equal ids: the smallest set that reaches p */
     check_members(impl, teams, equal, &row, 20);
     row.top_p = 0.5f + 0x1p-20f;
     check_members(impl, teams, equal, &row, 21);
     row.top_p = 0;
     check_members(impl, teams, near, &row, 1);
     row.top_p = 1;
-    row.min_p = 1; /* only those as likely as the best */
+    row.min_p = 1; /* only ids as likely as the best */
     check_members(impl, teams, equal, &row, 40);
     check_members(impl, teams, near, &row, 1);
     row.min_p = 0;
-    row.top_k = 8; /* top-p works on what top-k left: 6 of 8 equals make 0.75 */
+    row.top_k = 8; /* top-p works on the ids that top-k keeps: 6 of 8 equal ones make 0.75 */
     row.top_p = 0.75f;
     check_members(impl, teams, equal, &row, 6);
 }
@@ -318,30 +318,30 @@ static void test_penalties_and_bias_apply_in_order(void **state)
     for_each_impl(state, penalties);
 }
 
-/* Three ids are left of 70, in words of their own: the best of all is not among them. */
+/* The mask leaves three of 70 ids, each in another word; the best of all is not among them. */
 static void masks(const vt_impl *impl, const op_teams *teams)
 {
     float l[70], logprob;
-    uint32_t mask[3] = {1u << 31, 1, 0xffffffe0u}; /* 31, 32 and 69, and bits behind the end */
+    uint32_t mask[3] = {1u << 31, 1, 0xffffffe0u}; /* 31, 32 and 69, and bits beyond the end */
     int32_t context[] = {40, 31};
     vt_sample_row row = plain_row;
     random_logits(l, 70, 1, 3);
     l[31] = 2, l[32] = 1, l[69] = 2, l[40] = 50;
-    l[7] = NAN; /* not looked at */
+    l[7] = NAN; /* masked, so it has no effect */
     row.mask = mask;
     row.n_top = 5;
     row.temperature = 0;
     double sum = 2 * exp(2) + exp(1);
     assert_int_equal(sample_one_row(impl, teams, l, 70, &row, &logprob), 31);
     assert_float_equal(logprob, 2 - log(sum), 1e-5);
-    row.target = 32; /* scoring: of what is left */
+    row.target = 32; /* scoring counts only ids that are left */
     assert_int_equal(sample_one_row(impl, teams, l, 70, &row, &logprob), 32);
     assert_float_equal(logprob, 1 - log(sum), 1e-5);
     row.target = 40;
     assert_int_equal(sample_one_row(impl, teams, l, 70, &row, &logprob), 40);
     assert_true(logprob == -INFINITY);
     row.target = -1;
-    vt_logit_bias bias[] = {{40, 100}, {32, 1.5f}}; /* brings nothing back; lifts what is left */
+    vt_logit_bias bias[] = {{40, 100}, {32, 1.5f}}; /* a bias cannot unmask 40; it raises 32 */
     row.bias = bias;
     row.n_bias = 2;
     assert_int_equal(sample_one_row(impl, teams, l, 70, &row, &logprob), 32);
@@ -355,7 +355,7 @@ static void masks(const vt_impl *impl, const op_teams *teams)
     bed b;
     bool seen[70] = {0};
     row.temperature = 1.5f;
-    row.top_k = 2; /* 31 and 69: ranks are of what is left */
+    row.top_k = 2; /* 31 and 69: only ids that are left have ranks */
     bed_init(&b, 400, l, 70, row);
     op_run(&sample_op, impl, &b.a, teams, 2);
     for (int32_t r = 0; r < 400; r++)
@@ -415,7 +415,7 @@ static void pool(const vt_impl *impl, const op_teams *teams)
     assert_int_equal(b.token[0], 1);
     assert_int_equal(b.pool[2], 1);
     bed_release(&b);
-    row.context = NULL; /* nothing known but the pending token */
+    row.context = NULL; /* only the pending token is known */
     row.n_prompt = row.n_context = 0;
     bed_init(&b, 1, l, 4, row);
     b.pool[2] = 0;

@@ -1,4 +1,4 @@
-/* Requests and replies of the OpenAI forms (src/openai), where no model has to run: limits of
+/* Requests and replies of the OpenAI forms (src/openai), as far as no model has to run: limits of
  * memory, failures while an answer is collected, streamed pieces, reading results back. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -55,7 +55,8 @@ static void count_free(void *p)
     free(p);
 }
 
-/* The most that parsing `n` copies of `unit` between `begin` and `end` takes; 0 if refused. */
+/* The most bytes that parsing `n` copies of `unit` between `begin` and `end` takes; 0 if
+ * refused. */
 static size_t cost_of(const char *begin, const char *unit, size_t n, const char *end)
 {
     vt_buf text = {0};
@@ -69,7 +70,7 @@ static size_t cost_of(const char *begin, const char *unit, size_t n, const char 
     allocated = most = 0;
     vt_status status = vt_openai_json_load(text.data, text.len, &j, &e);
     size_t cost = status == VT_OK ? most : 0;
-    assert_true(status == VT_OK || (e.http == 400 && most == 0)); /* refused before it cost */
+    assert_true(status == VT_OK || (e.http == 400 && most == 0)); /* refused before it allocated */
     json_decref(j);
     size_t len = text.len;
     vt_buf_release(&text);
@@ -97,7 +98,7 @@ static void test_openai_json_when_it_would_take_much_memory_then_it_is_refused_f
     json_set_alloc_funcs(count_malloc, count_free);
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
         size_t n = 1024, last = 0;
-        for (; n <= 4 << 20; n *= 2) { /* as large as it is let through */
+        for (; n <= 4 << 20; n *= 2) { /* until it is refused */
             size_t cost = cost_of(shapes[s].begin, shapes[s].unit, n, shapes[s].end);
             if (cost == 0)
                 break;

@@ -154,8 +154,8 @@ static void test_parse_ids_when_odd_then_refused(void **state)
         assert_int_equal(vt_parse_ids(bad[i], "--tokens", &ids, &n, &err), VT_ERR_USAGE);
 }
 
-/* Every default is a value its own row accepts; no verb sees a key or a letter twice; code's names
- * (ids) are there once. */
+/* Every default is a value that its own row accepts; no verb has a key or a letter twice; every id
+ * occurs once. */
 static void test_option_table_when_read_then_consistent(void **state)
 {
     (void)state;

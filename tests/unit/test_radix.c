@@ -29,8 +29,8 @@ static void open_tree(vt_radix *r, int32_t n_pages)
     assert_int_equal(vt_radix_init(r, n_pages, SIZE, 4, NULL), VT_OK);
 }
 
-/* As a finished sequence does: full pages, then the tail, then lets go. Returns its pages in
- * page[]. */
+/* Enters a text like a finished sequence: full pages, then the tail, then releases the pages.
+ * Returns them in page[]. */
 static void remember(vt_radix *r, int32_t tenant, const int32_t *token, int32_t n, int32_t *page)
 {
     int32_t n_pages = (n + SIZE - 1) / SIZE;
@@ -76,7 +76,7 @@ static void test_radix_find_when_prefix_ends_inside_a_page_then_offers_a_copy(vo
     assert_int_equal(hit[0], page[0]);
     assert_int_equal(m.copy_from, page[1]);
     assert_int_equal(m.copy_tokens, 2);
-    m = vt_radix_find(&r, t, token, 10, 9, hit); /* the whole, tail included */
+    m = vt_radix_find(&r, t, token, 10, 9, hit); /* all of it, tail included */
     assert_int_equal(m.n_pages, 2);
     assert_int_equal(m.copy_from, page[2]);
     assert_int_equal(m.copy_tokens, 2);
@@ -204,8 +204,8 @@ static void test_radix_dump_when_runs_part_then_one_line_a_run(void **state)
     vt_radix_release(&r);
 }
 
-/* Property: find gives the longest prefix that any remembered text shares, page for page, and
- * never a token more; under random texts from a small alphabet, holds, drops and evictions. */
+/* Property: find returns the longest prefix that any remembered text shares, page by page, and
+ * never a token more. Texts from a small alphabet, holds, drops and evictions are random. */
 static int32_t longest_shared(int32_t (*texts)[24], const int32_t *len, int32_t n, const int32_t *q,
                               int32_t nq)
 {
@@ -226,7 +226,7 @@ static void test_radix_find_when_random_then_longest_shared_prefix(void **state)
     for (int round = 0; round < 60; round++) {
         vt_radix r;
         int32_t texts[40][24], len[40], page[6], hit[6];
-        open_tree(&r, 400); /* room for all: nothing is evicted, so the list is the truth */
+        open_tree(&r, 400); /* room for all: nothing is evicted, so the list is complete */
         int32_t t = vt_radix_join(&r, "", 0, 0);
         for (int32_t i = 0; i < 40; i++) {
             len[i] = 1 + below(&rng, 24);

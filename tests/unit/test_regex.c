@@ -1,5 +1,5 @@
-/* The regular-expression engine: what matches where, what is refused, and that it never hangs. Its
- * agreement with Oniguruma on whole texts is tested through test_tokenizer_golden.c. */
+/* The regular-expression engine: matches, refused patterns, and that it never hangs.
+ * test_tokenizer_golden.c tests its agreement with Oniguruma on whole texts. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -156,7 +156,7 @@ static void test_regex_exponential_backtracking_gives_up(void **state)
     vt_regex_free(re);
 }
 
-/* A NUL is a character of a property's name, not its end. */
+/* NUL is a character of a property's name and does not end it. */
 static void test_regex_property_name_with_nul_is_not_known(void **state)
 {
     (void)state;
@@ -166,7 +166,8 @@ static void test_regex_property_name_with_nul_is_not_known(void **state)
     assert_null(re);
 }
 
-/* Repetitions of nothing emit nothing, so the number of instructions does not bound them. */
+/* Repetitions of an empty expression emit no instructions, so the limit of instructions does not
+ * bound them. */
 static void test_regex_repetition_of_nothing_is_bounded(void **state)
 {
     (void)state;
@@ -181,7 +182,7 @@ static void test_regex_repetition_of_nothing_is_bounded(void **state)
     }
 }
 
-/* What vt_regex_find answers first in n copies of s, with the steps for a text of that size. */
+/* The first result of vt_regex_find in n copies of s, with the steps for a text of that size. */
 static int first_in_copies(const char *pattern, const char *s, size_t n, uint64_t *steps)
 {
     vt_regex *re = NULL;
@@ -241,7 +242,7 @@ static void test_regex_long_runs_are_walked_once(void **state)
     free(text);
 }
 
-/* No match in a long run: found out in one walk, from every start. */
+/* A long run without a match is walked over once, for all starts together. */
 static void test_regex_runs_without_what_must_follow_are_cheap(void **state)
 {
     (void)state;
@@ -253,7 +254,7 @@ static void test_regex_runs_without_what_must_follow_are_cheap(void **state)
     }
 }
 
-/* What is remembered of one walk says nothing of another text, or of another place. */
+/* What the engine remembers of a walk must not be used for another text or another place. */
 static void test_regex_walks_do_not_outlive_their_text(void **state)
 {
     (void)state;
@@ -297,7 +298,7 @@ static void test_regex_class_of_many_scripts_costs_as_one(void **state)
     free(pattern);
 }
 
-/* Sets that cannot be merged are limited in number, and each costs a step a look-up. */
+/* The number of sets that cannot be merged is limited, and each costs a step per look-up. */
 static void test_regex_sets_that_cannot_be_merged_are_limited(void **state)
 {
     (void)state;
@@ -311,8 +312,8 @@ static void test_regex_sets_that_cannot_be_merged_are_limited(void **state)
     assert_string_equal(err.message, "regex: a class of more than 64 sets that cannot be merged");
 }
 
-/* Every prefix of some patterns, in a block of exactly its size: the sanitizer sees a read
- * beyond. */
+/* Every prefix of some patterns, in a block of exactly its size, so that a sanitizer sees reads
+ * beyond it. */
 static void test_regex_pattern_needs_no_byte_behind_it(void **state)
 {
     (void)state;

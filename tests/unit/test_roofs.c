@@ -1,4 +1,4 @@
-/* Roofs: measured once, kept in a file, read again; a broken file is measured over. */
+/* Roofs are measured once, kept in a file and read again; a broken file is measured again. */
 #include <dirent.h>
 #include <math.h>
 #include <setjmp.h>
@@ -58,8 +58,8 @@ static void test_roofs_get_when_measured_then_positive_and_kept(void **state)
     assert_float_equal((float)(b.fp32_per_s / a.fp32_per_s), 1, 1e-4f);
 }
 
-/* A link with the name of the temporary file, as it could be foreseen, must not be written through;
- * the folders are for their owner alone. */
+/* If another user guesses the name of the temporary file and makes a link with it, the link must
+ * not be followed. Only their owner can read the folders. */
 static void test_roofs_cache_when_written_then_no_link_is_followed(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* Safetensors files and Hugging Face folders: what good ones give, the message of each kind of
- * broken one. */
+/* Safetensors files and Hugging Face folders: the contents of good ones, and the message for each
+ * kind of broken one. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -38,7 +38,7 @@ static void test_safetensors_types_and_scalars_are_read(void **state)
     vt_err err = {0};
     if (st_open(CORPUS "ok_types.safetensors", &f, &err) != VT_OK)
         fail_msg("%s", err.message);
-    assert_int_equal(f->n_tensors, 5); /* __metadata__ is none */
+    assert_int_equal(f->n_tensors, 5); /* __metadata__ is not a tensor */
     const vt_tensor *a = find(f, "a"), *b = find(f, "b"), *c = find(f, "c"), *s = find(f, "scalar");
     assert_true(a && b && c && s);
     assert_int_equal(a->dtype, VT_BF16);
@@ -228,7 +228,7 @@ static void test_folder_end_of_text_comes_from_config_or_generation_config(void 
     vt_model_free(m);
 }
 
-/* Each of the three forms holds the template {{ 1 }}, and the wrong choice would be {{ 2 }}. */
+/* Each of the three forms has the template {{ 1 }}; the wrong choice would give {{ 2 }}. */
 static void test_folder_chat_template_is_found_in_its_three_forms(void **state)
 {
     (void)state;

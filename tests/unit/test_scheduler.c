@@ -1,5 +1,5 @@
-/* The scheduler through the engine on the fake device: who runs, with how many tokens, on whose
- * pages. */
+/* The scheduler through the engine on the fake device: which requests run, with how many tokens, on
+ * which pages. */
 #include "engine_fixture.h"
 
 static int32_t running(const fixture *f) { return vt_engine_scheduler(f->engine)->n_running; }
@@ -51,7 +51,7 @@ static void test_admit_when_no_room_for_the_first_then_no_other_overtakes_it(voi
     submit(&f, &p);
     step(&f);
     p.user = &h[1];
-    submit(&f, &p); /* 20 pages wanted, 10 left */
+    submit(&f, &p); /* needs 20 pages, 10 are left */
     p = ask(small, 4, 4, &h[2]);
     submit(&f, &p); /* would fit */
     while (h[0].n_ends == 0) {
@@ -132,8 +132,8 @@ static void test_admit_when_prefixes_part_then_the_rider_takes_what_is_shared(vo
     fixture_close(&f);
 }
 
-/* Two tenants ask the same at the same time. If one waited for the other's pages it could tell from
- * its own delay what the other had asked. */
+/* Two tenants send the same prompt at the same time. If one waited for the other's pages, its delay
+ * would tell it what the other had sent. */
 static void test_admit_when_tenants_differ_then_neither_waits_for_the_other(void **state)
 {
     (void)state;
@@ -152,7 +152,7 @@ static void test_admit_when_tenants_differ_then_neither_waits_for_the_other(void
         p.cache_salt = same ? "one" : "two";
         submit(&f, &p);
         step(&f);
-        /* the same tenant rides on 24 pages of the first one's; another one computes its own */
+        /* the same tenant waits for 24 pages of the first request; another one computes its own */
         assert_int_equal(last_plan(&f)->step.batch.n_tokens, same ? 100 + 4 : 150);
         run_all(&f);
         assert_int_equal(b.cached, same ? 96 : 0);
@@ -161,9 +161,10 @@ static void test_admit_when_tenants_differ_then_neither_waits_for_the_other(void
     }
 }
 
-/* The same while the first one's prompt is being computed and the step has room for more. That
- * comes about when a prompt that is scored starts again, here after a fault: a step takes as many
- * of its tokens as there are rows, and tokens that have their scores already need no row. */
+/* The same while the first request's prompt is being computed and the step has room for more
+ * tokens. That happens when a prompt that is scored starts again, here after a fault: a step takes
+ * as many of its tokens as there are rows, and tokens that already have their scores need no
+ * row. */
 static void test_admit_when_a_tenants_prefill_goes_on_then_another_tenant_starts(void **state)
 {
     (void)state;
@@ -243,7 +244,7 @@ static void test_decode_when_pages_run_out_then_youngest_is_retracted_and_ends_r
     const vt_sched *s = vt_engine_scheduler(f.engine);
     int32_t n_retracted = 0;
     for (bool more = true; more;) {
-        const vt_seq *before[4] = {0}; /* what runs when the next step is planned */
+        const vt_seq *before[4] = {0}; /* the sequences that run when the next step is planned */
         for (int32_t k = 0; k < s->n_running; k++)
             before[s->running[k]->order] = s->running[k];
         more = step(&f);
@@ -338,7 +339,7 @@ static void test_lpm_when_hits_keep_coming_then_the_cold_one_is_not_starved(void
     run_all(&f);
     submit(&f, &one);
     int32_t n_hot = 0;
-    while (cold_heard.n_ends == 0) { /* always a hit in the queue beside it */
+    while (cold_heard.n_ends == 0) { /* the queue always has a hit beside it */
         vt_request_id id;
         if (vt_engine_submit(f.engine, &hot, &id, NULL) == VT_OK)
             n_hot++;

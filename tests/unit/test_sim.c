@@ -1,5 +1,5 @@
-/* The simulator over many seeds: in every schedule each request gets what it gets alone, and every
- * invariant holds after every step. A seed that fails is printed; `VITRINE_SIM_SEED=n
+/* The simulator over many seeds: in every schedule each request gets the same tokens as alone, and
+ * every invariant holds after every step. A seed that fails is printed; `VITRINE_SIM_SEED=n
  * build/release/tests/test_sim` runs it alone, VITRINE_SIM_SEEDS=n runs n seeds. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -49,7 +49,7 @@ static void test_sim_many_seeds_then_every_request_is_exact(void **state)
     assert_int_equal(failed, 0);
     if (n < SEEDS)
         return;
-    /* the seeds together must have met everything they are there to meet */
+    /* together the seeds must have caused every event that the simulator can cause */
     assert_true(sum.retracted > 0 && sum.faults > 0 && sum.hit_tokens > 0 && sum.copied_tokens > 0);
     assert_true(sum.evicted_pages > 0 && sum.finished[VT_FINISH_ABORT] > 0 &&
                 sum.finished[VT_FINISH_ERROR] > 0);

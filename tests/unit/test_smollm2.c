@@ -1,11 +1,11 @@
 /* The default model against Hugging Face transformers in fp32 on the exactly dequantised weights
  * (tests/golden/smollm2.json, tools/fixtures/make_smollm2.py), through the public API.
  *
- * The portable kernels multiply the quantised weights with fp32 activations: logits agree to a few
- * thousandths. The others round activations to int8 in blocks of 32, as llama.cpp does: logits move
- * by a few tenths, so a greedy continuation must agree up to the first choice whose top-1 margin
- * is no larger than that, and log-probabilities are near on average. Skipped
- * where the model is not in the cache. */
+ * The portable kernels multiply the quantised weights by fp32 activations, and logits agree to a
+ * few thousandths. The other kernels round activations to int8 in blocks of 32, like llama.cpp, and
+ * logits move by a few tenths. So a greedy continuation must agree up to the first choice whose
+ * top-1 margin is not larger than that, and log-probabilities must agree on average. Skipped if the
+ * model is not in the cache. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -34,7 +34,7 @@ static bool is_portable(void)
 
 static tolerance tolerance_now(void) { return is_portable() ? kExact : kInt8; }
 
-/* Where a token takes long, every fifth prompt does. */
+/* If a token takes long, only every fifth prompt is tested. */
 static bool left_out(size_t prompt)
 {
 #ifdef VT_SANITIZE

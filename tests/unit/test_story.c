@@ -1,4 +1,4 @@
-/* Stories of made-up recordings, whose every number is known beforehand. */
+/* Stories of artificial recordings, in which every number is known beforehand. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +19,7 @@ enum { MAX_EVENTS = 20000, PROMPT = 20, MS = 1000000 };
 
 enum { ENGINE, WORKER_0, WORKER_1, SOURCES };
 
-/* A recording that is being made up: one request of PROMPT tokens, two workers. */
+/* An artificial recording: one request of PROMPT tokens, two workers. */
 typedef struct fake {
     story_input in;
     story_source source[SOURCES];
@@ -44,8 +44,8 @@ static void end_step(fake *f, uint64_t id, uint64_t request, int32_t q_len, int3
     vt_trace_seq(&f->steps, id, request, q_len, kv_len, 0);
 }
 
-/* A step of one sequence whose device time [begin, end) is cut into equal calls; each worker works
- * for nine tenths of a call and waits for one. */
+/* A step of one sequence whose device time [begin, end) is divided equally among the calls. In each
+ * call a worker works for nine tenths of the time and waits for one tenth. */
 static void add_step(fake *f, uint64_t request, int32_t q_len, int32_t kv_len, int64_t begin,
                      int64_t end)
 {
@@ -73,8 +73,8 @@ static void add_step(fake *f, uint64_t request, int32_t q_len, int32_t kv_len, i
     end_step(f, id, request, q_len, kv_len, begin, end);
 }
 
-/* Arrives at 1 ms; prefill 3 to 13 ms; decodes of 5 ms with 1 ms between them; done 1 ms after the
- * last. */
+/* The request arrives at 1 ms. Its prefill lasts from 3 to 13 ms. Decodes take 5 ms with 1 ms
+ * between them. It is done 1 ms after the last. */
 static void tell_plain(fake *f, int32_t n_decode)
 {
     int64_t at = 13 * MS;
@@ -108,7 +108,8 @@ static void forget(fake *f)
     memset(f->source, 0, sizeof f->source);
 }
 
-/* The sources with copies of what the rings hold. `lost`: how many of worker 0's spans are gone. */
+/* The sources, with copies of the rings' contents. `lost`: how many spans of worker 0 are
+ * missing. */
 static void collect(fake *f, uint64_t lost)
 {
     forget(f);
@@ -243,7 +244,7 @@ static void test_story_ops_when_costed_then_bytes_are_the_models(void **state)
         kv += value(json_object_get(op, "expected_bytes"), "kv");
         calls += value(op, "calls");
     }
-    /* The embedding is the head too, so all weights are read once, nearly. */
+    /* The embedding is also the head, so nearly all weights are read once. */
     assert_true(weights > 0.98 * (double)f->in.model->weight_bytes);
     assert_true(weights < 1.02 * (double)f->in.model->weight_bytes);
     /* 30 layers, K and V, 3 heads of 64, 2 bytes: one token written, 21 and 22 read. */
@@ -265,8 +266,9 @@ static void test_story_when_old_calls_overwritten_then_said(void **state)
     json_decref(s);
 }
 
-/* Two calls of a decode step as two workers saw them. Worker 0 sleeps behind the first call's
- * barrier, from 1 ms to 9 ms; meanwhile worker 1 runs the second call, which then waits for it. */
+/* Two calls of a decode step in the spans of two workers. Worker 0 sleeps after the barrier of the
+ * first call, from 1 ms to 9 ms. Meanwhile worker 1 runs the second call and then waits for worker
+ * 0. */
 static void add_descheduled(fake *f, int32_t first, int32_t second, bool sleeps)
 {
     int64_t begin = 100 * MS, wake = sleeps ? 9 * MS : MS, end = begin + wake + 3 * MS;
@@ -313,7 +315,7 @@ static void test_story_when_a_worker_sleeps_at_a_barrier_then_no_op_beats_its_ro
     json_decref(s);
 }
 
-/* A worker whose spans tell of other calls than worker 0's: the step has no op times. */
+/* If the spans of a worker are for other calls than those of worker 0, the step has no op times. */
 static void test_story_when_workers_disagree_then_step_is_not_timed(void **state)
 {
     fake *f = *state;
@@ -332,7 +334,7 @@ static void test_story_when_workers_disagree_then_step_is_not_timed(void **state
     json_decref(s);
 }
 
-/* The first token is published 4 ms late: the gap behind it stays that of the steps. */
+/* The first token is published 4 ms late. The gap after it is still that of the steps. */
 static void test_story_when_a_token_is_published_late_then_gaps_are_the_devices(void **state)
 {
     fake *f = *state;
@@ -345,7 +347,7 @@ static void test_story_when_a_token_is_published_late_then_gaps_are_the_devices(
     NEAR(value(q, "itl_p99_ms"), 6.0);
     const char *headline = json_string_value(json_object_get(s, "headline"));
     assert_non_null(strstr(headline, "First token after 12.0 ms."));
-    assert_null(strstr(headline, "then one every")); /* two decoded tokens say nothing of speed */
+    assert_null(strstr(headline, "then one every")); /* two decoded tokens do not tell a speed */
     json_decref(s);
 }
 

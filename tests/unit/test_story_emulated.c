@@ -1,5 +1,5 @@
-/* A recording CUDA engine on the emulated GPU: the stories of requests that share their steps. What
- * is made up in test_story_gpu.c is real here, but for the times. */
+/* A recording CUDA engine on the emulated GPU: the stories of requests that share their steps. The
+ * recordings, which are artificial in test_story_gpu.c, are real here; only times mean nothing. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -178,8 +178,8 @@ static void test_emulated_story_when_about_all_then_every_step_is_in_it(void **s
     json_decref(s);
 }
 
-/* What explain describes without a device is what an engine runs: the same calls, rows and bytes of
- * weights. */
+/* explain describes, without a device, the same program that an engine runs: the same calls, rows
+ * and bytes of weights. */
 static void test_emulated_program_is_as_described(void **state)
 {
     tale *t = *state;
@@ -215,8 +215,8 @@ static void check_source(const vt_source *s, const char *name, vt_source_kind ki
     assert_true((s->launches != NULL) == (kind == VT_SOURCE_STREAM));
 }
 
-/* The same questions to a GPU's engine and to a CPU's: a reader needs not know which of the two it
- * is. */
+/* An engine on a GPU and one on a CPU answer the same questions. The caller need not know which of
+ * the two it has. */
 static void test_sources_and_reports_when_asked_then_each_executor_has_its_own(void **state)
 {
     tale *t = *state;
@@ -257,7 +257,7 @@ static void test_sources_and_reports_when_asked_then_each_executor_has_its_own(v
     assert_int_equal(vt_engine_sources(t->engine, s, 4), 0);
 }
 
-/* Timed steps take other launches: the tokens may not differ. */
+/* Timed steps use other launches, which must not change the tokens. */
 static void test_emulated_recording_changes_no_token(void **state)
 {
     tale *t = *state, plain;

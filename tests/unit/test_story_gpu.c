@@ -1,4 +1,4 @@
-/* Stories of a GPU's recordings, made up: every number is known beforehand. */
+/* Stories of artificial recordings of a GPU, in which every number is known beforehand. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -30,7 +30,7 @@ static const vt_kernel_facts kernels[] = {
     {"other<>", 32, 0, 0},
 };
 
-/* A recording that is being made up: one request of PROMPT tokens. */
+/* An artificial recording: one request of PROMPT tokens. */
 typedef struct fake {
     story_input in;
     story_source source[2]; /* the engine, the GPU */
@@ -43,7 +43,7 @@ typedef struct fake {
     story_step *plan;
     uint64_t n_step;
     int64_t last_end;
-    int32_t shared_pages; /* of all sequences but the first */
+    int32_t shared_pages; /* for all sequences except the first */
 } fake;
 
 static int32_t kernel_of(const vt_call *c)
@@ -54,7 +54,7 @@ static int32_t kernel_of(const vt_call *c)
                                                           : 3;
 }
 
-/* The calls of the step, in equal times. */
+/* The calls of the step, each with the same time. */
 static void add_calls(fake *f, int64_t base, int64_t begin, int64_t end)
 {
     const vt_program *p = story_step_program(f->plan);
@@ -71,7 +71,7 @@ static void add_calls(fake *f, int64_t base, int64_t begin, int64_t end)
     }
 }
 
-/* A step of one sequence among `seqs` alike, in a graph for `graph` (0: in none). */
+/* A step of `seqs` sequences of equal length, in a graph for `graph` (0: not in a graph). */
 static void step(fake *f, int32_t q_len, int32_t kv_len, int32_t seqs, int32_t graph, bool timed,
                  int64_t begin, int64_t end)
 {
@@ -107,8 +107,9 @@ static void step(fake *f, int32_t q_len, int32_t kv_len, int32_t seqs, int32_t g
     f->last_end = end;
 }
 
-/* Arrives at 1 ms; prefill 3 to 13 ms; then a step each 6 ms: the first and every fourth is timed
- * and takes 5 ms, the others 2 ms in their graph; each token is published at its step's end. */
+/* The request arrives at 1 ms. Its prefill lasts from 3 to 13 ms. Then there is a step every 6 ms:
+ * the first and every fourth is timed and takes 5 ms, the others take 2 ms in their graph. Each
+ * token is published when its step ends. */
 static void tell_plain(fake *f, int32_t n_decode, int32_t seqs, int32_t graph)
 {
     int64_t at = 13 * MS;
@@ -213,7 +214,7 @@ static int teardown(void **state)
     return 0;
 }
 
-/* What the rings hold, but for the first `lost` spans. */
+/* The contents of the rings, without the first `lost` spans. */
 static void collect(fake *f, uint64_t lost)
 {
     f->source[0].n_requests = vt_trace_copy(&f->request_ring, f->requests, MAX_EVENTS);
@@ -386,7 +387,8 @@ static void test_gpu_story_tells_how_steps_ran(void **state)
     json_decref(s);
 }
 
-/* Steps that run alone take 2 ms, so a token comes every 3; the timed ones are not its fault. */
+/* Steps that are not timed take 2 ms, so a token comes every 3 ms. The time of timed steps is not
+ * counted. */
 static void test_gpu_story_itl_leaves_timed_steps_out(void **state)
 {
     fake *f = *state;

@@ -44,7 +44,7 @@ static void test_stream_when_two_stops_lie_in_one_token_then_the_earlier_one_win
     int32_t id = long_token(4, &text);
     char early[2] = {text.data[1], 0}, late[2] = {text.data[3], 0};
     assert_int_not_equal(early[0], late[0]);
-    for (int turn = 0; turn < 2; turn++) { /* whichever is listed first */
+    for (int turn = 0; turn < 2; turn++) { /* in both orders */
         const char *stops[] = {turn ? early : late, turn ? late : early};
         vt_stream s;
         assert_int_equal(vt_stream_init(&s, tokenizer, stops, 2, 0, NULL), VT_OK);
@@ -57,8 +57,8 @@ static void test_stream_when_two_stops_lie_in_one_token_then_the_earlier_one_win
     vt_buf_release(&text);
 }
 
-/* A character that never becomes whole is given out as U+FFFD when no more ids come: the stop
- * string is complete only then. */
+/* A character that is never completed is published as U+FFFD when no more ids come. Only then is
+ * the stop string complete. */
 static void test_stream_when_the_end_completes_a_stop_then_it_is_found(void **state)
 {
     (void)state;

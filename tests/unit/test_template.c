@@ -1,5 +1,5 @@
-/* The template interpreter: the default model's chat template, limits, error messages. Equality
- * with jinja2 is test_template_golden.c's business. */
+/* The template interpreter: the default model's chat template, limits, error messages.
+ * test_template_golden.c tests equality with jinja2. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -38,7 +38,7 @@ static void expect(const char *source, const char *variables, const char *text)
     vt_buf_release(&r.out);
 }
 
-/* Fails with this status and all of the message in its text. */
+/* Rendering must fail with this status, and the error's text must contain all of the message. */
 static void expect_error(const char *source, const char *variables, vt_template_limits limits,
                          vt_status status, const char *message)
 {
@@ -48,7 +48,7 @@ static void expect_error(const char *source, const char *variables, vt_template_
     assert_string_equal(r.err.message, message);
 }
 
-/* The template the default model carries. */
+/* The template of the default model. */
 static const char chatml[] =
     "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}"
     "{{ '<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging "

@@ -1,7 +1,7 @@
-/* The step budget pays for every byte and every entry: no builtin, operator or statement works for
- * long without being charged. Times are not measured; a hang ends in SIGALRM.
+/* The step budget is charged for every byte and every entry, so that no builtin, operator or
+ * statement can work for long without charge. Times are not measured; a hang ends in SIGALRM.
  *
- * Each case here ran for minutes to weeks while only the visited nodes were charged. */
+ * Each case here ran for minutes to weeks when only visited nodes were charged. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -66,8 +66,8 @@ static char *repeated(const char *begin, const char *part, size_t n, const char 
 
 enum { BYTES = 4000000, ENTRIES = 20000 };
 
-/* Builtins whose work does not grow with the value: they may be free. A new builtin that fails the
- * tests below belongs here, or does not charge for what it scans. */
+/* Builtins whose work does not grow with the value: they need not charge. A new builtin that fails
+ * the tests below either belongs here, or does not charge for the bytes that it scans. */
 static const char *const constant[] = {
     /* filters */ "abs",
     "count",
@@ -123,7 +123,7 @@ static bool is_constant(const char *name)
     return false;
 }
 
-/* A rendering that the test drives by hand, with large values in its arena. */
+/* A rendering that the test controls itself, with large values in its arena. */
 typedef struct bench {
     vt_template *t;
     vt_err err;
@@ -194,7 +194,7 @@ static int64_t most_steps(bench *b, const tpl_builtin *f, tpl_value self)
         vt_status status = tpl_apply(&b->r, f, "builtin", self, &call, &out);
         alarm(0);
         int64_t steps = tpl_steps_taken(&b->r) - before;
-        if (status != VT_ERR_USAGE && steps > most) /* not where the types do not fit */
+        if (status != VT_ERR_USAGE && steps > most) /* calls with wrong types do not count */
             most = steps;
     }
     return most;
@@ -437,7 +437,7 @@ static void test_template_rendering_when_stopped_then_it_is_cancelled(void **sta
     assert_int_equal(r.status, VT_ERR_CANCELLED);
     assert_int_equal(asked, 3);
     assert_true(r.steps < 4 * TPL_LOOK_EVERY);
-    asked = 0; /* inside a generator, whose errors otherwise wait */
+    asked = 0; /* inside a generator, whose errors are otherwise delayed */
     r = render("{% set l = range(100000)|list %}{% set g = l|map('string') %}", "{}",
                (vt_template_limits){.stop = stop_at_third, .stop_context = &asked});
     assert_int_equal(r.status, VT_ERR_CANCELLED);

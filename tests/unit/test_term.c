@@ -113,7 +113,7 @@ static void test_progress_when_total_known_then_bar_and_time_left(void **state)
     EXPECT("load  0 B/s", vt_text_progress(&b, "load", 0, 0, 0, "B"));
 }
 
-/* Every way to cut the text in two shows the same. */
+/* However the text is cut in two, it shows the same. */
 static void expect_shown(const char *want, const char *text, size_t len)
 {
     for (size_t cut = 0; cut <= len; cut++) {

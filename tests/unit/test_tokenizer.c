@@ -1,6 +1,6 @@
-/* The tokenizer's public promises, on the synthetic vocabulary and, where it is there, on the
- * default model's. Equality with Hugging Face's tokenizers is tested from committed texts and ids
- * in test_tokenizer_golden.c. */
+/* What the tokenizer's header promises, with the synthetic vocabulary and, if it is installed, with
+ * that of the default model. test_tokenizer_golden.c tests equality with Hugging Face's tokenizers
+ * with committed texts and ids. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -95,7 +95,7 @@ static void test_tokenizer_default_model_knows_its_ids(void **state)
     vt_tokenizer_free(t);
 }
 
-/* For any ids: what streams out is whole characters, and together it is the decoded whole. */
+/* For any ids: streaming yields whole characters, and together they are the decoded text. */
 static void test_tokenizer_stream_of_any_ids_equals_decoding_them(void **state)
 {
     (void)state;

@@ -141,7 +141,7 @@ static uint32_t crc_of_decoded(const vt_tokenizer *t, const int32_t *ids, size_t
     return crc;
 }
 
-/* Prints what differs first and counts the rest, so that one run shows the extent. */
+/* Prints the first difference and counts the others, so that one run shows how many there are. */
 static void expect(const char *name, const char *what, uint32_t i, uint32_t got, uint32_t want,
                    int *wrong)
 {

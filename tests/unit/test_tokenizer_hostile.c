@@ -1,5 +1,6 @@
-/* Files made to hang a tokenizer or to fill the memory: each loads, or is refused by name, and so
- * is each text. Without the limits these tests would run for minutes to years, or out of memory. */
+/* Files and texts made to hang a tokenizer or to fill the memory: each is accepted, or refused with
+ * a message that names the reason. Without the limits these tests would run for minutes to years,
+ * or out of memory. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -163,7 +164,7 @@ static void test_tokenizer_many_added_tokens_are_loaded(void **state)
     assert_int_equal(vt_tokenizer_encode(t, "a<t99999>", 9, 0, &ids, NULL), VT_OK);
     assert_int_equal(ids.n, 2);
     assert_int_equal(ids.id[1], 5 + 99999);
-    assert_true(vt_tokenizer_is_special(t, 5 + 7)); /* given again: the later description counts */
+    assert_true(vt_tokenizer_is_special(t, 5 + 7)); /* listed twice: the later entry counts */
     assert_false(vt_tokenizer_is_special(t, 5 + 8));
     vt_ids_release(&ids);
     vt_tokenizer_free(t);
@@ -255,8 +256,9 @@ static void test_tokenizer_space_tokens_that_strip_equal_hugging_face(void **sta
     }
 }
 
-/* Words of eight bytes that an unseeded hash, a bijection on them, sends to one slot: found by
- * running it backwards. With a secret in every round they spread. */
+/* Words of eight bytes that an unseeded hash would send to one slot. The hash is a bijection on
+ * such words, so they are found by computing it backwards. With a secret in every round they
+ * spread. */
 static void test_vocab_hash_cannot_be_run_backwards(void **state)
 {
     (void)state;

@@ -95,15 +95,15 @@ static const char *const attributes[] = {"", ",\"normalized\":true", ",\"rstrip\
                                          ",\"single_word\":true"};
 enum { N_NORMALIZERS = 8, N_ATTRIBUTES = 5, ROUNDS = 200 };
 
-/* A normalised token behind Prepend is only found with a space in front, which here would be the
- * content's: such a match touches a literal range, and is rightly none. */
+/* With Prepend, a normalised token is only found with a space in front, which here would belong to
+ * the content. Such a match touches a literal range, so it must not count. */
 static bool needs_space(int k)
 {
     return strstr(normalizers[k % N_NORMALIZERS], "Prepend") &&
            strstr(attributes[k / N_NORMALIZERS], "normalized");
 }
 
-/* Contents that do not spell the special token: every id as without ranges. */
+/* If contents do not spell the special token, all ids are the same as without ranges. */
 static void test_tokenizer_literal_ranges_without_special_spelling_change_nothing(void **state)
 {
     (void)state;
@@ -138,7 +138,7 @@ static void test_tokenizer_literal_ranges_hide_special_spellings(void **state)
     (void)state;
     static const char *const part[] = {"<|a|>", "<|a", "a|>", "<",        "|>",           "a",
                                        "b",     " ",   "\n",  "\xCC\x81", "\xE4\xB8\xAD", "<|A|>"};
-    for (int k = 0; k < N_NORMALIZERS * (N_ATTRIBUTES - 1); k++) { /* but single_word */
+    for (int k = 0; k < N_NORMALIZERS * (N_ATTRIBUTES - 1); k++) { /* without single_word */
         if (needs_space(k))
             continue;
         const char *normalizer = normalizers[k % N_NORMALIZERS];
@@ -162,7 +162,7 @@ static void test_tokenizer_literal_ranges_hide_special_spellings(void **state)
     }
 }
 
-/* One range over the whole text: as without VT_TOKENIZE_SPECIAL. */
+/* One range over the whole text has the same effect as leaving out VT_TOKENIZE_SPECIAL. */
 static void test_tokenizer_literal_whole_text_equals_plain_tokenising(void **state)
 {
     (void)state;
@@ -183,7 +183,7 @@ static void test_tokenizer_literal_whole_text_equals_plain_tokenising(void **sta
     vt_tokenizer_free(t);
 }
 
-/* A content may not swallow the template's special token by completing a longer spelling. */
+/* A content must not hide the template's special token by completing a longer spelling. */
 static void test_tokenizer_literal_range_cannot_hide_the_special_token_beside_it(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* Loading tokenizers: every pre-tokenizer name of GGUF, tiktoken files, and what broken or unknown
- * files are told. */
+/* Loading tokenizers: every pre-tokenizer name of GGUF, tiktoken files, and the messages for broken
+ * or unknown files. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -90,7 +90,7 @@ static void expect_ids(const vt_tokenizer *t, const char *text, const int32_t *w
 
 /* ---- GGUF ---- */
 
-/* Those of llama.cpp's src/llama-vocab.cpp, November 2026. */
+/* The names in llama.cpp's src/llama-vocab.cpp, November 2026. */
 static const char *const names[] = {"default",
                                     "minicpm5",
                                     "llama3",
@@ -232,8 +232,7 @@ static void test_gguf_control_tokens_are_special_and_end_a_turn(void **state)
     vt_tokenizer_free(t);
 }
 
-/* Without scores all merges are equal, so the leftmost goes first; "d" falls back to nothing
- * known. */
+/* Without scores all merges are equal, so the leftmost is made first; "d" has no known fallback. */
 static void test_gguf_spm_adds_its_space_and_falls_back(void **state)
 {
     (void)state;

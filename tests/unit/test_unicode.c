@@ -1,5 +1,5 @@
-/* UTF-8 and normal forms. (That every code point's category and mapping is the tokenizers
- * package's is how the tables are made; test_tokenizer_golden.c sees them at work.) */
+/* UTF-8 and normal forms. (The tables are generated from the tokenizers package, so they agree with
+ * its categories and mappings; test_tokenizer_golden.c uses them.) */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -80,8 +80,8 @@ static void test_unicode_normal_forms_of_known_texts(void **state)
         }
 }
 
-/* For any text: normalising twice changes nothing, and is_normal never says yes to what would
- * change. */
+/* For any text: normalising it twice changes nothing more, and is_normal is never true for a text
+ * that normalising would change. */
 static void test_unicode_normalising_is_idempotent(void **state)
 {
     (void)state;

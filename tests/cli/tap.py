@@ -83,13 +83,13 @@ def fails(code, needle, *args, **kw):
     return r
 
 
-# A small cache and context: what the tests need, and quick to make.
+# A small cache and context: enough for the tests, and quick to make.
 FAST = ["--max-context", "512", "--kv-memory", "64M"]
 COUNT = "Count from one to ten."
 
 
 def model():
-    """The real model where it is there, else random weights of its shape."""
+    """The real model if it is installed, else random weights of its shape."""
     return ["-m", MODEL] if have_model() else ["-m", DUMMY]
 
 
@@ -99,11 +99,11 @@ def run_json(*args, **kw):
 
 def start(*args, env=None):
     return subprocess.Popen([BIN, *args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                            env=clean_env(env), bufsize=0)  # what is read ahead would be lost to communicate()
+                            env=clean_env(env), bufsize=0)  # communicate() would lose bytes that were read ahead
 
 
 def wait_until(condition, what):
-    """Returns when `condition()` is true, however long that takes, within reason."""
+    """Waits, within a generous limit, until `condition()` is true."""
     until = time.monotonic() + LIMIT_S
     while not condition():
         assert time.monotonic() < until, f"{LIMIT_S} s went by without: {what}"

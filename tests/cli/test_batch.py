@@ -89,7 +89,7 @@ def test_batch_killed_again_and_again_loses_and_doubles_nothing():
     with tempfile.TemporaryDirectory() as d:
         i, whole, o = write(d, [line(k) for k in range(N)]), os.path.join(d, "whole.jsonl"), os.path.join(d, "o.jsonl")
         ok(*args(i, whole))
-        # killed when there are so many new results, in whatever it does then
+        # killed when there is this number of new results, at any point of its work
         for more in (0, 1, 1) if SANITIZED else (0, 1, 1, 0, 1, 1, 1, 1):
             want = count_lines(o) + more
             p = start(*args(i, o))
@@ -97,7 +97,7 @@ def test_batch_killed_again_and_again_loses_and_doubles_nothing():
             p.send_signal(signal.SIGKILL)
             p.communicate()
         with open(o, "ab") as f:
-            f.write(b'{"id": "batch_req_id-3", "custom_id": "id-')  # as a crash in the middle of a write leaves it
+            f.write(b'{"id": "batch_req_id-3", "custom_id": "id-')  # like a crash in the middle of a write
         ok(*args(i, o))
         want, got = results(whole), results(o)
         same(sorted(got), sorted(want))
@@ -143,7 +143,7 @@ def test_batch_status_of_the_server_is_not_final_and_retry_failed_does_all_again
         header = json.loads(good[8:8 + struct.unpack("<Q", good[:8])[0]])
         begin, end = (8 + struct.unpack("<Q", good[:8])[0] + x for x in header["model.norm.weight"]["data_offsets"])
         with open(weights, "wb") as f:
-            f.write(good[:begin] + b"\xff" * (end - begin) + good[end:])  # every one is not a number
+            f.write(good[:begin] + b"\xff" * (end - begin) + good[end:])  # every weight is NaN
         lines = [plain("a", prompt=[1, 2, 3]), plain("b", prompt=[4, 5]), plain("c", prompt=[6], n=0)]
         i, o = write(d, lines), os.path.join(d, "out.jsonl")
         command = ["run", "--batch", i, "-o", o, "--quiet", "-m", name]
@@ -165,7 +165,7 @@ def test_batch_status_of_the_server_is_not_final_and_retry_failed_does_all_again
         same({k: r["response"]["status_code"] for k, r in after.items()}, {"a": 200, "b": 200, "c": 200})
         same([after[k] for k in "ab"], [before[k] for k in "ab"], "answers that were there")
         same(sorted(os.listdir(d)), ["in.jsonl", "model", "out.jsonl"])
-        os.symlink(o, os.path.join(d, "link"))  # the file behind a link is the one that is replaced
+        os.symlink(o, os.path.join(d, "link"))  # the file that the link names is replaced, not the link
         with open(o, "a") as f:
             f.write(json.dumps({"custom_id": "old", "response": {"status_code": 503}}) + "\n")
         ok(*command[:4], os.path.join(d, "link"), *command[5:])
@@ -388,7 +388,7 @@ NUMBER = (int, float)
 
 
 def check_shape(value, shape, at):
-    """`shape`: a type, a tuple of types, a set of values, [shape of every element], or {name: shape}, all of them there."""
+    """`shape`: a type, a tuple of types, a set of values, [shape of every element], or {name: shape} with every name present."""
     if isinstance(shape, dict):
         same(sorted(value), sorted(shape), at)
         for k in shape:

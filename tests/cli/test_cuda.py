@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the command line says of a GPU, on the emulated one: which of them, its state, the time between steps."""
+"""What the command line prints about a GPU, on the emulated one: which GPU, its state, the time between steps."""
 import json, os, re, tempfile
 
 from tap import *
@@ -21,7 +21,7 @@ def test_bench_latency_tells_the_gpu_and_its_gaps():
     args = ["bench", "latency", "--prompt", "12", "--gen", "4", "--batch", "2", "-r", "2", *TINY, *SMALL]
     r = ok(*args, "--device", "cuda:0", "--json", env=GPU).json
     assert 0 <= r["step_gap_us_p50"] <= r["step_gap_us_p99"]
-    # of two runs of four steps; the time between runs is none, the step in flight when a run ends may be one more
+    # two runs of four steps; the time between the runs is no gap; a step in flight when a run ends may add one
     assert 2 * (4 - 1) <= r["step_gaps"] <= 2 * 4, r["step_gaps"]
     gpu = r["machine"]["gpu"]
     same((gpu["ordinal"], gpu["name"], gpu["state_missing"]), (0, "Emulated GPU", None))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Models as files: which file a name means, files of strangers, list, show and rm."""
+"""Models as files: which file a name means, hostile files, list, show and rm."""
 import json, os, resource, shutil, struct, subprocess, sys, tempfile
 
 from tap import *
@@ -80,14 +80,14 @@ def test_names_that_are_not_in_the_cache_may_be_files_here():
 
 
 def test_names_that_are_known_are_never_files_of_the_current_folder():
-    """The default model's name: what a folder that was downloaded holds must not be loaded for it."""
+    """The default model's name must not load a file from a downloaded folder."""
     with Place() as p:
         p.put(TINY, p.here, "smollm2-135m")
         p.fails(1, ["no model smollm2-135m"], "run", *ASK)
         p.fails(1, ["no model smollm2-135m"], "tokenize", stdin=b"x")
 
 
-# ---- files of strangers ----
+# ---- hostile files ----
 
 def test_fifos_are_refused_at_once():
     with Place() as p:
@@ -124,7 +124,7 @@ def many(count, what=b"{},"):
 
 
 def test_json_of_strangers_is_refused_in_little_memory():
-    """Files of 9 MB that are nothing but small values: an error within LIMIT_BYTES."""
+    """Files of 9 MB with nothing but small values give an error within LIMIT_BYTES."""
     junk = many(3 << 20)[:-1]
     listed = b"[" + junk + b"]"
     with Place() as p:
@@ -149,7 +149,7 @@ def with_context(source, to, context):
 
 
 def test_a_context_of_64_million_tokens_is_not_taken_without_being_asked_for():
-    """Rope tables are filled for all of it. (tests/unit/test_load.c has the number that is taken.)"""
+    """Rope tables are filled for the whole context. (tests/unit/test_load.c has the context that is used.)"""
     with Place() as p:
         path = os.path.join(p.here, "long.gguf")
         with_context(TINY, path, 1 << 26)

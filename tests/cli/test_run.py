@@ -113,7 +113,7 @@ def ended(p):
 
 def test_run_ctrl_c_keeps_what_is_there_and_says_130():
     p = start("run", *LONG, *model(), "Once upon a time")
-    fcntl.fcntl(p.stdout, F_SETPIPE_SZ, 4096)  # more than that is not read: it cannot end before the signal
+    fcntl.fcntl(p.stdout, F_SETPIPE_SZ, 4096)  # the test does not read more than that, so the program cannot end before the signal
     first = p.stdout.read(1)
     p.send_signal(signal.SIGINT)
     code, out, err = ended(p)
@@ -126,14 +126,14 @@ def test_run_ctrl_c_keeps_what_is_there_and_says_130():
 
 
 def catches_interrupts(p):
-    """Whether the program has come to where it installs its handler."""
+    """Whether the program has installed its handler."""
     with open(f"/proc/{p.pid}/status") as f:
         caught = int(re.search(r"^SigCgt:\s*([0-9a-f]+)", f.read(), re.M).group(1), 16)
     return caught >> (signal.SIGINT - 1) & 1
 
 
 def test_run_ctrl_c_with_json_prints_an_object():
-    delay = 0.1  # until the signal comes after loading: how long that takes depends on the machine
+    delay = 0.1  # grows until the signal comes after loading, whose time depends on the machine
     while True:
         p = start("run", "--json", *LONG, *model(), "Once")
         wait_until(lambda: catches_interrupts(p), "a handler of SIGINT")
@@ -167,7 +167,7 @@ def test_chat_remembers_resets_and_tells():
     assert two > one + 12 and cached >= one, (one, two, cached)
     same((three, answers[2]), (one, answers[0]), "the first turn and the first turn after /reset")
     assert "'/nonsense' is no command" in r.log and "forgotten" in r.log
-    same(len(answers), 4)  # three answers; nothing behind /exit
+    same(len(answers), 4)  # three answers; nothing after /exit
 
 
 def test_chat_ends_at_the_end_of_input():

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Stories of a CUDA engine, told on the emulated GPU: their sums, their bytes, what they say of graphs and kernels."""
+"""Stories of a CUDA engine on the emulated GPU: their sums, their bytes, what they say about graphs and kernels."""
 import json, math, os, tempfile
 
 from tap import *
 
 BUILD = os.environ.get("VITRINE_BUILD", os.path.abspath("build/release"))
 EMULATOR = os.path.join(BUILD, "emulator")
-GPU = {"LD_LIBRARY_PATH": EMULATOR, "VITRINE_CACHE": os.path.join(os.path.dirname(BUILD), "emulator-cache")}  # its kernels are no GPU's
+GPU = {"LD_LIBRARY_PATH": EMULATOR, "VITRINE_CACHE": os.path.join(os.path.dirname(BUILD), "emulator-cache")}  # no GPU can run its kernels
 TINY = ["-m", "tests/golden/models/qwen3-fp8", "--device", "cuda"]
 SMALL = ["--max-running", "4", "--max-context", "256", "--kv-memory", "4M", "--token-budget", "64", "--ignore-eos"]
 PROMPT = ["--tokens", ",".join(str(i + 1) for i in range(10))]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What only a terminal shows: line editing, long lines, pastes, Ctrl-C and Ctrl-D, and control characters of others."""
+"""Behaviour on a terminal: line editing, long lines, pastes, Ctrl-C and Ctrl-D, control characters in foreign text."""
 import ctypes, json, os, pty, re, select, signal, tempfile, time
 
 from tap import *
@@ -38,7 +38,7 @@ class Terminal:
         return True
 
     def expect(self, pattern, begin=0):
-        """Waits until what came since byte `begin` matches; returns the match."""
+        """Waits until the output since byte `begin` matches; returns the match."""
         until = time.monotonic() + LIMIT_S
         while True:
             m = re.search(pattern.encode(), self.out[begin:], re.S)
@@ -49,7 +49,7 @@ class Terminal:
                 f"no {pattern!r} in {self.out[begin:][-2000:]!r}"
 
     def turn(self, text, pattern):
-        """Sends the text and waits for what must follow it, and for the next prompt."""
+        """Sends the text and waits for the expected output and the next prompt."""
         begin = len(self.out)
         self.send(text)
         m = self.expect(pattern, begin)
@@ -81,7 +81,7 @@ def have_libedit():
 
 
 def saved(t, folder):
-    """The conversation's user messages, by way of /save."""
+    """The conversation's user messages, read from a file that /save writes."""
     path = os.path.join(folder, "c.json")
     if os.path.exists(path):
         os.unlink(path)
@@ -204,13 +204,13 @@ def test_run_ctrl_c_while_the_prompt_is_typed_is_130():
     same(t.end(), 130)
 
 
-# ---- text of others ----
+# ---- foreign text ----
 
 CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 def harmless(out):
-    """What a terminal got holds no control character; the program's own colours and cursor orders apart."""
+    """A terminal gets no control characters except the program's own colours and cursor movements."""
     text = re.sub(r"\033\[(\?2004[hl]|[0-9;]*[mK])", "", out.decode("utf-8", "strict")).replace("\r\n", "\n")
     assert not CONTROL.search(text) and "\033" not in text and "\r" not in text, repr(text)
     return text

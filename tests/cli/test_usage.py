@@ -6,7 +6,7 @@ from tap import *
 
 VERBS = ["run", "chat", "score", "tokenize", "template", "explain", "bench latency", "bench kernels", "bench startup", "bench offline", "bench simulate", "story show", "env",
          "pull", "list", "show", "rm", "completion"]
-# design: what each verb takes, written down apart from the program's own table
+# the options that each verb takes, stated independently of the program's own table
 OPTIONS = {
     "run": "model device threads tp seed json quiet max-tokens temperature top-p top-k min-p stop ignore-eos raw tokens "
            "batch output retry-failed literal-content system story repeat-penalty presence-penalty frequency-penalty logit-bias samples logprobs file page-size kv-memory kv-dtype max-context max-running max-queued token-budget policy "
@@ -119,7 +119,7 @@ def test_closed_standard_streams_are_not_given_to_files():
         p = subprocess.run(["bash", "-c", '"$@" <&- >&- 2>&-', "bash", BIN, "run", "-n", "2", "--tokens", "5,6",
                             f"--story={story}", *FAST, *model()], env=clean_env(), timeout=LIMIT_S)
         same(p.returncode, 0)
-        json.load(open(story))  # and nothing else is in it
+        json.load(open(story))  # the file has nothing else in it
 
 
 def test_what_is_not_there_yet_is_refused_by_name():

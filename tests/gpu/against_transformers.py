@@ -1,4 +1,4 @@
-"""Beside transformers on the same GPU: what its own bf16 does to the same numbers.
+"""Compares with transformers on the same GPU, and with the error that its own bf16 has.
 
 qwen: a Qwen3-0.6B of random weights (tools/fixtures/random_model.py). The reference is transformers in fp32; ours may be
 half as far from it again as transformers' bf16.
@@ -84,7 +84,7 @@ def id_of(folder):
 
 
 def smollm2(d, tap, o):
-    """Where transformers in bf16, given the fp32 text so far, would leave it: what other people's bf16 does."""
+    """Where transformers in bf16, given the fp32 text so far, would choose another token."""
     gguf = os.path.join(os.environ.get("VITRINE_CACHE", os.path.expanduser("~/.cache/vitrine")),
                         "models/SmolLM2-135M-Instruct.Q4_1.gguf")
     if o.tiny or not os.path.exists(gguf):

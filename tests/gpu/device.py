@@ -1,4 +1,4 @@
-"""What the device tests share: running vitrine, TAP lines, and comparing what two runs said token by token.
+"""What the device tests share: running vitrine, TAP lines, and comparing two runs token by token.
 
 A run over prompts gives, for each, a list of steps: (bytes of the token, its log-probability, the two likeliest). Two runs
 that differ only in how they are computed (bf16 or int8, whole or in chunks) choose the same tokens until two candidates are
@@ -46,7 +46,7 @@ class Tap:
 
 
 class Device:
-    """How to run things, and until when. `base` goes to every vitrine that takes a model."""
+    """How to run programs, and until when. `base` are arguments for every vitrine that takes a model."""
 
     def __init__(self, build, model, base, end, limit):
         self.vitrine, self.parity = os.path.join(build, "vitrine"), os.path.join(build, "gpu/gpu_parity")
@@ -103,7 +103,7 @@ def margin(step):
 
 
 class Comparison:
-    """Of the tokens of many prompts with a reference that knows its margins."""
+    """Agreement of the tokens of many prompts with a reference that has its margins."""
 
     def __init__(self, bound):
         self.bound, self.equal, self.compared, self.beyond, self.ties = bound, 0, 0, [], []
@@ -159,8 +159,8 @@ def log_softmax(row):
 
 
 def against_rows(score, rows):
-    """Errors of `score --top K --json` with wanted log-probabilities: rows[i] maps ids, given the tokens before i; None: not
-    compared."""
+    """Differences between `score --top K --json` and expected log-probabilities: rows[i] maps ids to them, given the tokens
+    before i; a row of None is not compared."""
     e = Errors()
     for i in range(1, len(score["tokens"])):
         if rows[i] is None:

@@ -1,5 +1,5 @@
-/* The cases. Numbers of tokens straddle the borders between kernels and tiles: 8, 16, 32 (small),
- * 64, 128 (GEMM). */
+/* The cases. Their numbers of tokens lie on both sides of the borders between kernels and tiles: 8,
+ * 16, 32 (small), 64, 128 (GEMM). */
 #include "gpu_cases.h"
 
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include "ops/kv_store/kv_store.h"
 #include "ops/sample/sample.h"
 
-/* Every bf16 value, infinities and NaNs too, as K and as V: the shape has 65,536 of each. */
+/* Every bf16 value, also infinities and NaNs, as K and as V: the shape has 65,536 of each. */
 static void *make_kv_store_all(const vt_case *c, uint64_t seed, vt_arena *arena,
                                vt_tensor *outputs[VT_MAX_OUTPUTS], int32_t *n_outputs)
 {
@@ -25,8 +25,8 @@ static void *make_kv_store_all(const vt_case *c, uint64_t seed, vt_arena *arena,
     return a;
 }
 
-/* One likely id, and a row of others whose weights are 1.45 units of the kernel's fixed point:
- * their sum by chunks is larger than that of the rounded ones, which then never reaches a top-p of
+/* One likely id, and many others whose weights are 1.45 units of the kernel's fixed point. Their
+ * sum by chunks is larger than the sum of the rounded weights, which then never reaches a top-p of
  * 1 - 2^-24. */
 static void *make_sample_flat_tail(const vt_case *c, uint64_t seed, vt_arena *arena,
                                    vt_tensor *outputs[VT_MAX_OUTPUTS], int32_t *n_outputs)
@@ -42,7 +42,7 @@ static void *make_sample_flat_tail(const vt_case *c, uint64_t seed, vt_arena *ar
     return a;
 }
 
-/* Outputs that hold an id more often than 16 bits count. */
+/* Outputs in which an id occurs more often than 16 bits can count. */
 static void *make_sample_long_output(const vt_case *c, uint64_t seed, vt_arena *arena,
                                      vt_tensor *outputs[VT_MAX_OUTPUTS], int32_t *n_outputs)
 {
@@ -97,7 +97,7 @@ const gpu_case gpu_cases[] = {
     CASE("linear", "tokens=70,type=bf16,cols=640,rows=5004,logits=1"),
     CASE("linear", "tokens=300,type=bf16,cols=576,rows=1536,rows2=1536,epilogue=geglu"),
     CASE("linear", "tokens=257,type=bf16,cols=1000,rows=2000,bias=1,residual=1"),
-    /* the split GEMM on 132 SMs: 1, 2, 4 and 8 CTAs a tile, every epilogue, ragged edges */
+    /* the split GEMM on 132 SMs: 1, 2, 4 and 8 CTAs per tile, every epilogue, ragged edges */
     CASE("linear", "tokens=17,type=bf16,cols=4104,rows=200,residual=1"),
     CASE("linear", "tokens=40,type=bf16,cols=1000,rows=1000,residual=1"),
     CASE("linear", "tokens=64,type=bf16,cols=1000,rows=1504,rows2=1504,epilogue=swiglu"),
@@ -107,7 +107,8 @@ const gpu_case gpu_cases[] = {
     CASE("linear", "tokens=60,type=bf16,cols=640,rows=5004,logits=1"),
     CASE("linear", "tokens=40,type=bf16,cols=640,rows=1000,logits=1"),
     CASE("linear", "tokens=90,type=bf16,cols=640,rows=1000,logits=1"),
-    /* what cuBLASLt takes (no bias, no pair, rows in eights): columns of wider tensors, panels */
+    /* products that cuBLASLt takes (no bias, no pair, rows in eights): columns of wider tensors,
+     * panels */
     CASE("linear", "tokens=70,type=bf16,cols=1000,rows=1000,residual=1"),
     CASE("linear", "tokens=200,type=bf16,cols=2000,rows=1000,residual=1"),
     CASE("linear", "tokens=70,type=q8_0,cols=96,rows=1000,residual=1"),
@@ -139,7 +140,7 @@ const gpu_case gpu_cases[] = {
     CASE("linear", "tokens=70,type=fp8,cols=96,rows=1000,bias=1,residual=1"),
     CASE("linear", "tokens=3,type=fp8,cols=64,rows=5003,logits=1"),
     CASE("linear", "tokens=66,type=fp8,cols=192,rows=501,logits=1"),
-    /* FP8 with scales a block (flag 16); columns that end inside a chunk; a long row */
+    /* FP8 with a scale per block; columns that end inside a chunk; a long row */
     CASE("linear", "tokens=2,type=fp8,cols=1032,rows=300,scales=blocks"),
     CASE("linear", "tokens=65,type=fp8,cols=200,rows=140,rows2=140,epilogue=swiglu,scales=blocks"),
     CASE("linear", "tokens=2,type=fp8,cols=136,rows=150,rows2=70,rows3=80,scales=one"),
@@ -157,7 +158,7 @@ const gpu_case gpu_cases[] = {
     LARGE("linear", "tokens=1,type=q6_k,cols=12288,rows=4096,residual=1"),
     LARGE("linear",
           "tokens=1,type=fp8,cols=4096,rows=12288,rows2=12288,epilogue=swiglu,scales=blocks"),
-    /* Qwen3-0.6B at one token and 32; 8B's largest */
+    /* Qwen3-0.6B at one token and 32; the largest products of 8B */
     LARGE("linear", "tokens=1,type=bf16,cols=2048,rows=1024,residual=1"),
     LARGE("linear", "tokens=1,type=bf16,cols=1024,rows=3072,rows2=3072,epilogue=swiglu"),
     LARGE("linear", "tokens=1,type=bf16,cols=3072,rows=1024,residual=1"),
@@ -194,9 +195,9 @@ const gpu_case gpu_cases[] = {
           "seqs=256,kv_len=512,heads=16,kv_heads=8,head_dim=128,kv_type=bf16,page=64,step=37"),
     CASE("attention_decode",
          "seqs=3,kv_len=100,heads=64,kv_heads=4,head_dim=128,kv_type=bf16,page=64,step=37"),
-    /* shared pages: too few sequences to be a group, a pair and three, groups with rows for less
-     * than a tile, for three, for tiles that members do not fill; windows that begin before, in and
-     * behind the shared part */
+    /* shared pages: too few sequences for a group; groups of two and three; groups with rows for
+     * less than a tile, for three tiles, and for tiles that the members do not fill; windows that
+     * begin before, in and after the shared part */
     CASE("attention_decode", "seqs=4,kv_len=300,heads=32,kv_heads=8,head_dim=128,kv_type=bf16,page="
                              "64,families=1,shared=4,step=37"),
     CASE("attention_decode", "seqs=5,kv_len=300,heads=32,kv_heads=8,head_dim=128,kv_type=bf16,page="
@@ -223,7 +224,8 @@ const gpu_case gpu_cases[] = {
                               "page=64,families=1,shared=78,step=37"),
     LARGE("attention_decode", "seqs=64,kv_len=1950,heads=32,kv_heads=8,head_dim=128,kv_type=bf16,"
                               "page=64,families=1,shared=30,step=37"),
-    /* FP8 KV: 1 to 16 chunks of 16 in a row, odd numbers of them, groups beyond a tile, windows */
+    /* FP8 KV: 1 to 16 chunks of 16 in a row, odd numbers of chunks, groups larger than a tile,
+     * windows */
     LARGE("kv_store", "tokens=512,kv_heads=8,head_dim=128,kv_type=fp8,page=64"),
     CASE("kv_store",
          "tokens=7,decodes=3,kv_heads=3,head_dim=24,kv_type=fp8,page=5,k_scale=20,v_scale=5000"),
@@ -269,7 +271,8 @@ const gpu_case gpu_cases[] = {
                              "64,families=1,shared=3,step=37"),
     LARGE("attention_decode", "seqs=64,kv_len=1950,heads=32,kv_heads=8,head_dim=128,kv_type=fp8,"
                               "page=64,families=1,shared=30,step=37"),
-    /* cuda-any: rows of odd length, so that most begin at 2 bytes; every epilogue */
+    /* kernels for any shape: rows of odd length, so that most are aligned to 2 bytes only; every
+     * epilogue */
     CASE("linear", "tokens=1,type=bf16,cols=43,rows=40,bias=1,residual=1"),
     CASE("linear", "tokens=9,type=bf16,cols=37,rows=21,rows2=7,rows3=5"),
     CASE("linear", "tokens=17,type=bf16,cols=42,rows=27,rows2=27,epilogue=swiglu,bias=1"),
@@ -279,10 +282,10 @@ const gpu_case gpu_cases[] = {
     CASE("linear", "tokens=40,type=bf16,cols=64,rows=27,residual=1"),
     CASE("linear", "tokens=70,type=bf16,cols=72,rows=29,rows2=29,epilogue=swiglu"),
     CASE("kv_store", "tokens=5,decodes=2,kv_heads=3,head_dim=13,kv_type=bf16,page=5"),
-    /* the fast kernel, of which the card has large cases alone */
+    /* the fast kernel, for which the card has only large cases */
     CASE("rope", "tokens=5,heads=3,kv_heads=1,head_dim=32,dims=32,type=f32"),
     CASE("rope", "tokens=6,heads=2,kv_heads=1,head_dim=64,dims=64,norm=1,type=f32,plus_one=1"),
-    /* cuda-any */
+    /* the kernel for any shape */
     CASE("rope", "tokens=6,heads=5,kv_heads=1,head_dim=12,dims=12,norm=1,type=f32,plus_one=1"),
     CASE("rope", "tokens=4,heads=3,kv_heads=3,head_dim=13,dims=8,interleaved=1,norm=1,type=f32"),
     CASE("attention_prefill", "seqs=2,q_len=70,kv_len=133,heads=35,kv_heads=5,head_dim=13,kv_type="
@@ -323,8 +326,8 @@ const gpu_case gpu_cases[] = {
     CASE("moe_linear", "tokens=4,hidden=256,ffn=512,experts=5,k=3,type=q6_k,activation=gelu"),
     CASE("moe_linear", "tokens=7,hidden=256,ffn=512,experts=4,k=2,type=q6_k,accumulate=1"),
     CASE("moe_linear", "tokens=45,hidden=256,ffn=512,experts=4,k=2,type=q6_k"),
-    /* FP8: a scale a matrix, a scale a block; rows and columns that end inside a block, a unit, a
-     * chunk and a tile; more experts than slots; slots of one expert beyond a tile */
+    /* FP8: one scale per matrix, one per block; rows and columns that end inside a block, a unit, a
+     * chunk and a tile; more experts than slots; more slots of one expert than a tile has */
     CASE("moe_linear", "tokens=1,hidden=136,ffn=40,experts=17,k=2,type=fp8,scales=one"),
     CASE("moe_linear", "tokens=7,hidden=608,ffn=96,experts=4,k=3,type=fp8,scales=one,activation="
                        "gelu,accumulate=1"),

@@ -5,7 +5,7 @@
 
 #include "ops/case_text.h"
 
-/* As vt_op.make_args. */
+/* Like vt_op.make_args. */
 typedef void *(*gpu_make)(const vt_case *c, uint64_t seed, vt_arena *arena,
                           vt_tensor *outputs[VT_MAX_OUTPUTS], int32_t *n_outputs);
 
@@ -18,10 +18,10 @@ typedef struct gpu_case {
 
 extern const gpu_case gpu_cases[]; /* ends with an op of NULL */
 
-/* What is run: a case with the seed of its values. */
+/* One call to run: a case with the seed of its values. */
 typedef struct gpu_call {
     vt_case_text text;
-    const vt_case *c; /* of the card, or text.c */
+    const vt_case *c; /* a case of the card, or text.c */
     char name[192];
     uint64_t seed;
     gpu_make make;
@@ -32,8 +32,8 @@ enum { GPU_MOST_CALLS = 16 };
 
 /* The calls of a case, one for each combination of its shape's values, into out[0 .. *n). */
 vt_status gpu_calls_of(const vt_op *op, const gpu_case *g, gpu_call *out, int32_t *n, vt_err *err);
-/* A case of `op` of a random shape (gpu_random.c), a function of seed and number. Its name begins
- * "random NUMBER:". *found false: there are none of this op. */
+/* Makes a case of `op` with a random shape (gpu_random.c), which depends on seed and number. Its
+ * name begins with "random NUMBER:". *found is false if this op has no random cases. */
 vt_status gpu_random_call(const vt_op *op, uint64_t seed, int32_t number, gpu_call *out,
                           bool *found, vt_err *err);
 

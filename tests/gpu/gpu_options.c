@@ -14,7 +14,7 @@ static bool read_number(const char *text, uint64_t most, uint64_t *out)
     return end != text && !*end && !errno && text[0] != '-' && n <= most;
 }
 
-/* The number of arguments that argv[0] is with its value; 0: it is wrong. */
+/* The number of arguments that the option argv[0] takes with its value; 0 if it is wrong. */
 static int read_option(gpu_options *o, char **argv)
 {
     const struct {

@@ -10,11 +10,11 @@ typedef struct gpu_options {
     const char *only_op, *only_case;                      /* NULL: all */
     const char *rows;      /* "all", or a row's name; NULL: the one that a program would take */
     int32_t shard, shards; /* every Nth case from number I */
-    int32_t n_random;      /* cases of each op; 0: the chosen ones */
+    int32_t n_random;      /* random cases of each op; 0: run the chosen cases instead */
     uint64_t seed;
 } gpu_options;
 
-/* False: one is unknown, or its value missing or wrong, which stderr was told. */
+/* False if an option is unknown, or its value is missing or wrong; stderr has a message. */
 bool gpu_options_read(gpu_options *o, char **argv);
 
 #endif

@@ -1,11 +1,12 @@
-/* What --deterministic promises of an op: a row has the same bits whatever else is in the call.
+/* Tests what --deterministic promises for an op: a row has the same bits whatever else is in the
+ * call.
  *
- *   linear      all rows at once          against the first n of them, and against single ones
+ *   linear      all rows at once          against the first n of them, and against single rows
  *   attention   a whole prompt at once    against its chunks, and its positions decoded, alone and
  *                                         beside other sequences
  *
- * Each call runs on the row that a program would take for it. Random data; every comparison is of
- * bits, with no tolerance. A difference says how many elements differ and where the first is.
+ * Each call runs on the row that a program would take for it. Data is random; bits are compared,
+ * without tolerance. A message says how many elements differ and where the first one is.
  *
  * usage: gpu_order [--tiny] [--pdl]      --tiny: sizes for the emulated GPU
  * TAP on stdout; exit 1 when a comparison fails, 77 without a GPU. */
@@ -47,7 +48,7 @@ static void *must_have(void *p)
     return p;
 }
 
-/* Takes the row that a program would, and runs it. */
+/* Takes the row that a program would take, and runs it. */
 static void run_choice(on_cuda *c)
 {
     vt_err err = {0};
@@ -58,7 +59,8 @@ static void run_choice(on_cuda *c)
     must(on_cuda_run(c, &err), &err);
 }
 
-/* Rows of `cols` elements of `size` bytes. Returns whether they are the same; tells where not. */
+/* Compares rows of `cols` elements of `size` bytes. Returns whether they are equal; prints where
+ * they are not. */
 static bool same(const char *what, const void *got, const void *want, int64_t rows, int64_t cols,
                  size_t size)
 {
@@ -103,7 +105,7 @@ static const char *const kTinyLinear[] = {"tokens=100,cols=264,rows=96,bias=1,re
                                           "tokens=100,cols=512,rows=72,rows2=72,epilogue=swiglu",
                                           "tokens=70,type=q4_k,cols=256,rows=96", NULL};
 
-/* Rows [at, at + n) alone, against what they were among all. */
+/* Compares rows [at, at + n), computed alone, with the same rows computed among all. */
 static bool linear_part(on_cuda *c, const vt_tensor *y, const char *want, int64_t at, int64_t n)
 {
     char what[64];
@@ -197,7 +199,7 @@ typedef struct pieces {
     int32_t n, n_decode, begin[MOST_PIECES], end[MOST_PIECES];
 } pieces;
 
-/* A batch of the pieces. All sequences have the prompt's pages, in falling order. */
+/* Makes a batch of the pieces. All sequences have the prompt's pages, in falling order. */
 static vt_batch *batch_of(const prompt *p, const pieces *s, vt_arena *arena)
 {
     int32_t each = (p->c->tokens + PAGE - 1) / PAGE, tokens = 0;
@@ -238,7 +240,7 @@ static vt_batch *batch_of(const prompt *p, const pieces *s, vt_arena *arena)
     return b;
 }
 
-/* Runs one of the two ops on the pieces' queries; the rows of its own are copied to `to`. */
+/* Runs one of the two ops on the pieces' queries, and copies the rows that it computes to `to`. */
 static void run_op(rig *r, const vt_op *op, const attention_args *args, int32_t first, int32_t last,
                    char *to)
 {
@@ -257,7 +259,7 @@ static void run_op(rig *r, const vt_op *op, const attention_args *args, int32_t 
     on_cuda_release(&c);
 }
 
-/* The pieces' o, one after the other as a step has them. The caller frees it. */
+/* Computes o of the pieces, in the order of a step. The caller frees it. */
 static char *run_pieces(rig *r, const prompt *p, const pieces *s)
 {
     const attention_case *c = p->c;

@@ -1,10 +1,10 @@
-/* CUDA rows against their cards' references, case by case, on the device (ops/on_cuda.h says what
- * the device gets, and how far it may be off).
+/* Compares CUDA rows with the references of their cards, case by case, on the device (ops/on_cuda.h
+ * says what the device gets, and which tolerance it has).
  *
- * Each case runs on the row that a program would take for it, on cuBLASLt too where that computes
- * it, and with --rows all on every row and variant that supports the call. A linear's rows must
- * have the same bits in the smallest step that would be padded to the case's. Bench cases are timed
- * with --time: single launches, L2 flushed before each.
+ * Each case runs on the row that a program would take for it, and also on cuBLASLt if that can
+ * compute it; with --rows all it runs on every row and variant that supports the call. Rows of a
+ * linear's result must have the same bits in the smallest step that would be padded to this size.
+ * With --time bench cases are timed: single launches, with L2 flushed before each.
  *
  * usage: gpu_parity [--time] [--small] [--op NAME] [--case NAME] [--rows all|NAME] [--shard I/N]
  *     [--pdl] [--padded] [--deterministic] [--random N] [--seed S] [--list]
@@ -34,7 +34,7 @@ typedef struct row_seen {
 typedef struct rig {
     on_cuda_gpu gpu;
     gpu_options o;
-    int32_t seen; /* cases, of all shards */
+    int32_t seen; /* cases of all shards so far */
     int32_t passed, failed, skipped, number;
     row_seen row[256];
     int32_t n_rows;
@@ -49,7 +49,7 @@ typedef struct call {
     vt_tensor *output[VT_MAX_OUTPUTS];
     int32_t n_outputs;
     on_cuda form[MAX_FORMS];
-    const vt_packing *packing[MAX_FORMS]; /* NULL first: as a model's weights are loaded */
+    const vt_packing *packing[MAX_FORMS]; /* NULL first: the form in which models are loaded */
     int32_t n_forms;
 } call;
 
@@ -81,7 +81,8 @@ static void reached(rig *r, const vt_op *op, const vt_impl *impl)
             r->row[i].reached = true;
 }
 
-/* Of this level and mode; others cannot be reached here. */
+/* Prints the rows of this level and mode that no case has reached; others cannot be reached
+ * here. */
 static void print_unreached(const rig *r)
 {
     const vt_target *t = &r->gpu.target;
@@ -103,7 +104,7 @@ static void call_release(call *k)
     vt_arena_release(&k->arena);
 }
 
-/* The call in the form of the packing, made when first asked for. */
+/* The call in the form of the packing. It is made when it is first needed. */
 static on_cuda *form_of(rig *r, call *k, const vt_packing *p)
 {
     vt_err err = {0};
@@ -155,7 +156,7 @@ static bool same_in_bucket(on_cuda *c, const vt_tensor *output, char *why, size_
     return good;
 }
 
-/* linear and its like: a weight, and no batch. */
+/* Whether this is linear or a similar op: it has a weight, and no batch. */
 static bool is_product(const vt_op *op)
 {
     for (int32_t i = 0; i < op->n_operands; i++)

@@ -1,10 +1,10 @@
-/* Cases drawn at random, of shapes that nobody chose. What a kernel is compiled for (columns, head
- * sizes, vocabularies, types) comes from short lists, so that few kernels are compiled; numbers of
- * tokens, rows, sequences and lengths are any.
+/* Cases with random shapes. Numbers that kernels are compiled for (columns, head sizes,
+ * vocabularies, types) come from short lists, so that few kernels are compiled. Numbers of tokens,
+ * rows and sequences, and lengths, are arbitrary.
  *
- * Attention has batches of its own: decodes and chunks of prefill of any lengths side by side,
- * some of which begin with another's pages. Scores are wider spread than in the card's cases, so
- * that a token which is left out, or counted twice, moves its row beyond the tolerance. */
+ * Attention has batches of its own: decodes and chunks of prefill of any lengths in one batch, some
+ * of which begin with the pages of another sequence. Scores spread wider than in the card's cases,
+ * so that a token which is left out, or counted twice, moves its row beyond the tolerance. */
 #include "gpu_cases.h"
 
 #include <math.h>
@@ -26,7 +26,7 @@ static int32_t between(draw *d, int32_t low, int32_t high)
 {
     return low + below(d, high - low + 1);
 }
-/* Mostly few: uniform between 1 and a bound that is itself drawn. */
+/* Mostly small numbers: uniform between 1 and a bound that is itself random. */
 static int32_t few(draw *d, int32_t most) { return between(d, 1, between(d, 1, most)); }
 #define ONE_OF(d, list) list[below(d, (int32_t)(sizeof(list) / sizeof *(list)))]
 
@@ -39,7 +39,8 @@ static int32_t whole_pages(const vt_batch *b, int32_t s)
     return (b->kv_len[s] - (b->q_start[s + 1] - b->q_start[s])) / b->page_size;
 }
 
-/* Some sequences take their first pages, none of which holds a token of this step, from another. */
+/* Some sequences take their first pages from another one. No such page holds a token of this
+ * step. */
 static void share_pages(draw *d, vt_batch *b)
 {
     int32_t *ids = (int32_t *)(uintptr_t)b->page_ids;
@@ -70,7 +71,7 @@ static void fill_pools(const attention_args *a, vt_tensor *const pool[2], uint64
             }
 }
 
-/* The card's shape, but for the lengths, which come from the seed. */
+/* Makes args with the card's shape, except for the lengths, which come from the seed. */
 static void *make_attention(const vt_case *c, uint64_t seed, vt_arena *arena,
                             vt_tensor *outputs[VT_MAX_OUTPUTS], int32_t *n_outputs)
 {
@@ -270,7 +271,7 @@ static void draw_page_copy(draw *d, gpu_call *g, char *text)
              copies, tokens, layers, heads, n, below(d, 2) ? "bf16" : "fp8", size);
 }
 
-/* The router is left out: near ties would choose another expert. */
+/* moe_route has no random cases: near ties would choose another expert. */
 static void draw_moe_linear(draw *d, gpu_call *g, char *text)
 {
     static const struct {

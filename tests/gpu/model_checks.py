@@ -3,17 +3,17 @@ import math, os, random, struct, subprocess, sys, tempfile
 
 from device import *
 
-# Bounds, and what they come from. A bf16 activation or KV row is rounded to 8 bits; transformers in bf16 is 0.041 a token
-# from its own fp32 on SmolLM2. TIE: of the 100 prompts' fp32 text transformers in bf16 leaves 56, the widest margin there
-# being 0.3493 (section smollm2, one H200); ours left 38, 0.2744.
+# Bounds, and the reasons for them. A bf16 activation or KV row is rounded to 8 bits; transformers in bf16 is 0.041 per token
+# from its own fp32 on SmolLM2. TIE: transformers in bf16 leaves the fp32 text of 56 of the 100 prompts; the widest margin at
+# which it does so is 0.3493 (section smollm2, one H200). We leave 38, with a widest margin of 0.2744.
 TIE = 0.35          # margin at which another arithmetic may choose another token
 MEAN, WORST = 0.06, 0.6   # log-probabilities of the tiny models, whose attention is much sharper than a real one's
 PERPLEXITY = 0.01   # relative
-# Experts: where the router's choices are nearly equal bf16 activations take another expert, which is another answer there and
-# nowhere else. tiny-moe has four such positions of 199 on the emulated GPU (0.2 to 0.4 apart, all others below 0.1), and one
-# 2.07 apart on an H200.
+# Experts: where the router's choices are nearly equal, bf16 activations take another expert, which changes the answer at that
+# position only. tiny-moe has four such positions of 199 on the emulated GPU (0.2 to 0.4 apart, all others below 0.1), and one
+# that is 2.07 apart on an H200.
 # After these ids the router's second and third best logits are 0.045 apart in the last layer (fp32): bf16 activations
-# may take the other expert, which is another answer. Not compared.
+# may take the other expert, which changes the answer. That position is not compared.
 ROUTER_TIE = ("qwen3moe-norm-mixed", (11, 54, 20, 58))
 
 

@@ -1,11 +1,11 @@
-"""Stories and roofs on the device: a section of tests/gpu/run. What must hold is checked; times are figures in the lines."""
+"""Stories and roofs on the device: a section of tests/gpu/run. It checks properties; times are only printed."""
 import json, os, tempfile
 
 from device import *
 
-SUM = 0.02    # of a timed step that may lie outside its ops
-BEATEN = 1.05  # an op that does better than its roof by more shows that the roof is none
-WEIGHTY = 0.03  # share of a phase from which an op is looked at
+SUM = 0.02    # the share of a timed step that may lie outside its ops
+BEATEN = 1.05  # if an op is faster than its roof by more than this, the roof is wrong
+WEIGHTY = 0.03  # ops with a smaller share of a phase are not checked
 
 
 def value(x):

@@ -16,10 +16,11 @@ typedef struct emulated_runtime {
 
 extern emulated_runtime emu;
 
-/* A group's setup function. */
+/* The setup function of a group of tests. */
 int emulated_kernels_open(void **state);
 
-/* The module of `kernel` behind ptx.cuh (and ptx_sm90.cuh), or NULL with the log in emu.message. */
+/* Compiles `kernel` after ptx.cuh (and ptx_sm90.cuh). NULL on failure, with the log in
+ * emu.message. */
 emu_module *emulated_compile(const char *kernel, const char *arch);
 
 #endif

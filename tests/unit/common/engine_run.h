@@ -1,5 +1,5 @@
-/* What tests of whole engines do to them: set options, submit, step. A failure of any of these ends
- * the test with its sentence. */
+/* Helpers for tests of whole engines: set options, submit, step. A failure of any of these ends the
+ * test with its message. */
 #ifndef VT_TESTS_ENGINE_RUN_H
 #define VT_TESTS_ENGINE_RUN_H
 
@@ -10,7 +10,7 @@ void engine_option_int(vt_options *o, const char *key, int64_t value);
 void engine_option_flag(vt_options *o, const char *key, bool on);
 vt_engine *engine_open(const vt_model *m, const vt_options *o);
 void engine_submit(vt_engine *e, const vt_request_params *p);
-/* One step; true if there was something to do. */
+/* Runs one step; true if there was something to do. */
 bool engine_step(vt_engine *e);
 /* Steps until nothing is left. */
 void engine_run(vt_engine *e);

@@ -1,5 +1,5 @@
-/* Runs ops as an executor would, for tests: arguments from cards, teams of 1 to OP_MAX_WORKERS,
- * workspaces filled with NaN. Failures end the test. */
+/* Runs ops like an executor, for tests: arguments come from cards, teams have 1 to OP_MAX_WORKERS
+ * workers, workspaces are filled with NaN. Failures end the test. */
 #ifndef VT_TESTS_OP_RUN_H
 #define VT_TESTS_OP_RUN_H
 
@@ -19,16 +19,16 @@ typedef struct op_args {
     void *args;
     vt_tensor *output[VT_MAX_OUTPUTS];
     int32_t n_outputs;
-    bool untouched[VT_MAX_OUTPUTS]; /* all zero after make_args: an output only, not read */
+    bool untouched[VT_MAX_OUTPUTS]; /* all zeros after make_args: an output that is not read */
 } op_args;
 
-/* Always the same seed: two calls give equal arguments. */
+/* Makes arguments, always with the same seed: two calls give equal ones. */
 void op_args_make(op_args *a, const vt_op *op, const vt_case *c);
 void op_args_release(op_args *a);
 /* Fills pure outputs with bytes 0xff: NaN, or -1. */
 void op_poison(op_args *a);
 
-/* A CPU implementation whose instruction set this machine has. */
+/* Whether this is a CPU implementation whose instruction set this machine has. */
 bool op_may_run(const vt_impl *impl);
 /* Packs weights if there are any, and runs. */
 void op_run(const vt_op *op, const vt_impl *impl, op_args *a, const op_teams *teams,

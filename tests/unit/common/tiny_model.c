@@ -55,7 +55,7 @@ static void set_arch(vt_model *m, const char *name)
     snprintf(a->family, sizeof a->family, "%s", name);
     if (strcmp(name, "qwen3") == 0) {
         a->qk_norm = true;
-    } else if (strcmp(name, "qwen3moe") == 0) { /* four CTAs' worth of experts, two for a token */
+    } else if (strcmp(name, "qwen3moe") == 0) { /* experts for four CTAs, two per token */
         a->qk_norm = true;
         a->n_layers = 1;
         a->n_heads = 2;
@@ -88,7 +88,7 @@ static void set_arch(vt_model *m, const char *name)
     a->attn_scale = 1 / sqrtf((float)a->head_dim);
 }
 
-/* As a mixed file has them: gate and up of the experts in one quantised type, down in another. */
+/* Like a mixed file: gate and up of the experts have one quantised type, down another. */
 static void quantise_experts(tiny_source *s)
 {
     for (int64_t i = 0; i < s->n; i++)
@@ -96,7 +96,7 @@ static void quantise_experts(tiny_source *s)
             s->tensor[i].dtype = strstr(s->tensor[i].name, "down") ? VT_Q8_0 : VT_Q4_1;
 }
 
-/* FP8 with a scale for each block, of sizes that no fast kernel reads. */
+/* FP8 with a scale per block, in sizes that no fast kernel supports. */
 static void make_experts_fp8(vt_model *m, tiny_source *s)
 {
     for (int64_t i = 0, n = s->n; i < n; i++) {
@@ -111,12 +111,12 @@ static void make_experts_fp8(vt_model *m, tiny_source *s)
                            .dim = {t->dim[0], (t->dim[1] + 127) / 128, (t->dim[2] + 127) / 128},
                            .name = vt_arena_strdup(&m->arena, name, strlen(name))};
         assert_non_null(scale.name);
-        s->tensor[s->n++] = scale; /* in the room of optional tensors */
+        s->tensor[s->n++] = scale; /* uses the room of optional tensors */
     }
 }
 
-/* Uniform; matrices keep the size of what they multiply, norms and scales are near 1 (norms near 0
- * as Gemma stores them). */
+/* Fills with uniform random numbers. Matrices keep the size of the vectors that they multiply;
+ * norms and scales are near 1 (norms near 0 in Gemma's form). */
 static void fill(vt_model *m, vt_tensor *t, uint64_t *rng)
 {
     int64_t cols = t->dim[t->rank - 1], rows = vt_tensor_elems(t) / cols;
@@ -145,7 +145,7 @@ vt_model *tiny_model(const char *name)
     vt_model *m;
     vt_err err = {0};
     tiny_source s;
-    uint64_t rng = 10; /* with it no token of the tests has experts that nearly tie */
+    uint64_t rng = 10; /* with this seed no token of the tests has experts that nearly tie */
     if (model_new(name, &m, &err) != VT_OK)
         fail_msg("%s", err.message);
     m->close = close_tiny;

@@ -126,7 +126,7 @@ enum { VT_TOKENIZE_SPECIAL = 1, VT_TOKENIZE_ADD_BOS = 2 };
 /* Token ids of text[0..len). `*ids` is malloc'ed; free it with vt_free. */
 VT_API vt_status vt_tokenize(const vt_model *m, const char *text, size_t len, unsigned flags,
                              int32_t **ids, size_t *n_ids, vt_err *err);
-/* The text of ids[0..n_ids), special tokens included, of *len bytes and a NUL behind them (bytes
+/* The text of ids[0..n_ids), special tokens included, of *len bytes and a NUL after them (bytes
  * that are no UTF-8 become U+FFFD). Free it with vt_free. VT_ERR_USAGE for an id that the model
  * does not have, VT_ERR_MODEL for a model without a tokenizer. */
 VT_API vt_status vt_detokenize(const vt_model *m, const int32_t *ids, size_t n_ids, char **text,
@@ -178,7 +178,7 @@ typedef struct vt_event {
     int32_t sample;        /* 0 .. n-1: which of the n completions */
     const int32_t *tokens; /* [n_tokens] new token ids; n_tokens may be 0 at the end */
     int32_t n_tokens;
-    const char *text; /* [text_len] new text, whole UTF-8 characters only, no NUL behind it */
+    const char *text; /* [text_len] new text, whole UTF-8 characters only, no NUL after it */
     size_t text_len;
     const vt_token_logprob *logprobs;     /* [n_tokens] of the chosen tokens, or NULL */
     const vt_token_logprob *top_logprobs; /* [n_tokens][n_top], or NULL; ids are -1 where
@@ -201,7 +201,7 @@ typedef struct vt_logit_bias {
     float bias; /* added to its logit; -infinity: never chosen; infinity is refused */
 } vt_logit_bias;
 
-/* A request. vt_request_init fills in the defaults, which stand behind each field here; whatever a
+/* A request. vt_request_init fills in the defaults, which stand after each field here; whatever a
  * pointer points to is copied by vt_engine_submit. A count without its array is VT_ERR_USAGE. */
 typedef struct vt_request_params {
     size_t struct_size;       /* set by vt_request_init */

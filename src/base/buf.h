@@ -1,5 +1,5 @@
 /* A growable byte buffer with a maximum size. After a failed append it stays valid and `failed` is
- * set, so a writer may check once at the end. The byte behind the last one is always NUL. */
+ * set, so a writer may check once at the end. The byte after the last one is always NUL. */
 #ifndef VT_BASE_BUF_H
 #define VT_BASE_BUF_H
 

@@ -233,7 +233,7 @@ typedef struct vt_span_base {
 } vt_span_base;
 
 /* A call as this worker or stream ran it; `call` is its index in the program. A wait: what the
- * worker waited at the barrier behind the call. */
+ * worker waited at the barrier after the call. */
 typedef struct vt_span_call {
     uint64_t kind : 4, call : 20, begin_ns : 40;
     uint64_t length_ns : 40, : 24;
@@ -272,7 +272,7 @@ typedef struct vt_launch_event {
     int64_t begin_ns, end_ns; /* on the device */
     int64_t idle_ns;          /* the device had nothing to do for so long before the step */
     int64_t move_bytes[VT_MOVES];
-    /* What a timed step spent before its first call and behind its last one. */
+    /* What a timed step spent before its first call and after its last one. */
     int64_t move_ns[VT_MOVES];
     int32_t n_kernels;
     int32_t graph_tokens; /* of the graph that the step fits, with its padding; 0: none */

@@ -1,6 +1,6 @@
 /* Reading the command line against the option table.
  *
- *   --key VALUE  --key=VALUE  --flag  --flag=false  -n VALUE  -nVALUE  --  (no options behind it)
+ *   --key VALUE  --key=VALUE  --flag  --flag=false  -n VALUE  -nVALUE  --  (no options after it)
  *
  * Options and arguments may come in any order. An option with an optional value (--story) takes it
  * only behind '='; what would be taken for that value if it stood apart is refused. A lone '-' is
@@ -24,7 +24,7 @@ static vt_status unknown_option(const cli *c, const char *key, vt_err *err)
     return vt_fail(err, VT_ERR_USAGE, "unknown option --%.60s", key);
 }
 
-/* Whether the argument behind an option with an optional value was meant as that value: digits
+/* Whether the argument after an option with an optional value was meant as that value: digits
  * where a number is wanted, a name that ends as the option's files do. */
 static bool meant_as_value(const vt_option *opt, const char *next)
 {
@@ -35,7 +35,7 @@ static bool meant_as_value(const vt_option *opt, const char *next)
     return suffix && n > m && strcmp(next + n - m, suffix) == 0;
 }
 
-/* --key[=value], with `next` the argument behind it. *used is 1 where that was the value. */
+/* --key[=value], with `next` the argument after it. *used is 1 where that was the value. */
 static vt_status long_option(cli *c, const char *arg, const char *next, int *used, vt_err *err)
 {
     char key[MAX_KEY] = "", origin[MAX_KEY + 2];

@@ -89,7 +89,7 @@ json_t *cli_json_number(double v, int digits);
 json_t *cli_json_text(const char *text, size_t len);
 /* Text that the program did not write itself (a token, a file's content): exact into a pipe or a
  * file, harmless on a terminal (vt_text_show). It may come in pieces, with one `s` for all of them
- * and cli_put_end behind the last; cli_put_all is both for a text that is whole. False where it
+ * and cli_put_end after the last; cli_put_all is both for a text that is whole. False where it
  * could not be written. */
 bool cli_put(FILE *to, vt_shown *s, const char *text, size_t len);
 bool cli_put_end(FILE *to, vt_shown *s);

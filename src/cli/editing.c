@@ -260,7 +260,7 @@ typed_status editing_line(struct editing *e, const char *prompt, vt_buf *line)
     if (whole)
         take(e, text, n, line);
     else
-        fputc('\n', screen); /* behind the prompt, or what was dropped */
+        fputc('\n', screen); /* after the prompt, or what was dropped */
     fflush(screen);
     if (whole)
         return line->failed ? TYPED_FAILED : TYPED_DONE;

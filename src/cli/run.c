@@ -188,7 +188,7 @@ static bool interrupted(const cli_reply *r)
     return any;
 }
 
-/* One line behind the answer: how much, how fast, why it ended. */
+/* One line after the answer: how much, how fast, why it ended. */
 static void note_summary(const cli *c, const cli_session *s, const cli_reply *r,
                          const vt_request_params *p, const timings *t)
 {

@@ -18,7 +18,7 @@
  *   1. Render the variables as they are: the plain rendering.
  *   2. Mark: brackets around each message's content, inside its white space, because templates
  *      trim. In every other string (roles, names, tools, names of members) a third noncharacter
- *      goes behind the first character of each special token's spelling.
+ *      goes after the first character of each special token's spelling.
  *   3. Render, and strip the marks. If the text equals the plain rendering, its marks tell the
  *      literal ranges.
  *   4. If not (the template cuts or searches the content, and met a bracket), mark contents as all
@@ -181,7 +181,7 @@ static vt_status find_special(const marker *k, const char *s, size_t n, int32_t 
     return status;
 }
 
-/* `text` with a point behind the first character of every occurrence of a piece. */
+/* `text` with a point after the first character of every occurrence of a piece. */
 static bool add_points(const marker *k, vt_buf *text, const vt_buf *piece)
 {
     vt_buf out;
@@ -350,7 +350,7 @@ static vt_status mark_value(marker *k, json_t *v, place at, json_t **out)
 
 /* ---- literal ranges ---- */
 
-/* Appends a range behind the others; what overlaps the last one is cut off. */
+/* Appends a range after the others; what overlaps the last one is cut off. */
 static bool add_range(vt_buf *ranges, size_t begin, size_t end)
 {
     vt_text_range r = {begin, end}, last = {0};

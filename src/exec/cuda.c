@@ -3,7 +3,7 @@
  *   launch   host: arrays, plan and sampling rows of the step -> pinned block -> one copy
  *   device   page copies | layers | head | sample (graphs of the bucket, or call by call) |
  *            results to pinned memory
- *   wait     the event behind the results of the oldest step
+ *   wait     the event after the results of the oldest step
  *
  * A step's block (cuda_step.c) lies at one device address; the stream orders its reuse, so two
  * steps may be in flight with one block on the device and four on the host. */

@@ -3,7 +3,7 @@
  * A graph is one launch, and the times of its calls cannot be seen. So a recording executor runs
  * some steps without their graphs: all steps that compute prompt tokens, the first decode step, and
  * then one decode step in PERIOD. The calls of such a step are launched one by one, with an event
- * behind each:
+ * after each:
  *
  *   begin | copies, upload | E | call 0 | E | call 1 | E ... call n-1 | E | results | end
  *
@@ -164,7 +164,7 @@ static bool spans_begin(vt_observer *o, const vt_step *step)
     return set->timed;
 }
 
-/* An event behind everything that is launched so far. */
+/* An event after everything that is launched so far. */
 static vt_status add_mark(cuda_spans *s, int32_t call, vt_err *err)
 {
     span_set *set = s->launching;
@@ -229,7 +229,7 @@ static vt_status place_step(cuda_spans *s, const result_slot *slot, double ms, i
 }
 
 /* The spans of a timed step. Each begins where the one before it ended, so that with the moves
- * before and behind them they sum to the step. */
+ * before and after them they sum to the step. */
 static vt_status write_marks(cuda_spans *s, const span_set *set, const result_slot *slot,
                              vt_launch_event *step, vt_err *err)
 {

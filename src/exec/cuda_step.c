@@ -39,7 +39,7 @@
 #include "base/err.h"
 #include "exec/cuda_inside.h"
 
-/* Reserves n elements of `size` bytes at *at and moves *at behind them, 16-byte aligned. Returns
+/* Reserves n elements of `size` bytes at *at and moves *at after them, 16-byte aligned. Returns
  * the offset of the first. */
 static size_t take(size_t *at, int64_t n, size_t size)
 {

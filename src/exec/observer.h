@@ -17,7 +17,7 @@ typedef enum vt_mark_kind {
 typedef struct vt_observer vt_observer;
 struct vt_observer {
     /* Called before the step is launched. True asks the executor to run the step's calls one by
-     * one, with a mark behind each, even where it has a graph for them. */
+     * one, with a mark after each, even where it has a graph for them. */
     bool (*begin)(vt_observer *o, const vt_step *step);
     vt_status (*mark)(vt_observer *o, vt_mark_kind kind, int64_t value, vt_err *err);
     /* Called when the oldest step in flight has ended; may correct the times in `view`. */

@@ -16,7 +16,7 @@ static bool find_authority(const char *url, const char **begin, const char **end
     return true;
 }
 
-/* The byte behind the last '@' in [begin, end): where the host begins. */
+/* The byte after the last '@' in [begin, end): where the host begins. */
 static const char *behind_user(const char *begin, const char *end)
 {
     const char *host = begin;

@@ -1,5 +1,5 @@
 /* JSON read into one flat array of nodes, for files of tens of megabytes (tokenizer.json): a value
- * is followed by its children, and `next` is the first node behind them. A node takes 24 bytes, and
+ * is followed by its children, and `next` is the first node after them. A node takes 24 bytes, and
  * a text may have 16 million of them. Strings without escapes point into the input,
  * which has to stay. */
 #ifndef VT_FILES_JSON_FLAT_H
@@ -21,7 +21,7 @@ typedef enum vt_flat_type {
 typedef struct vt_flat_node {
     vt_flat_type type;
     uint32_t len;  /* bytes of a string; elements; members (each a key node and a value node) */
-    uint32_t next; /* index of the first node behind this value */
+    uint32_t next; /* index of the first node after this value */
     union {
         const char *s;
         double number;

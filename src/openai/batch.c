@@ -161,7 +161,7 @@ static bool skip_value(skim *s)
     return depth == 0;
 }
 
-/* The member name at s, without its quotes, and the ':' behind it. */
+/* The member name at s, without its quotes, and the ':' after it. */
 static bool read_name(skim *s, const char **name, size_t *len)
 {
     skip_space(s);

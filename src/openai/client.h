@@ -23,7 +23,7 @@ void vt_openai_call_write(const vt_openai_call *call, vt_json *w);
 
 /* What a reply or one chunk of it says. */
 typedef struct vt_openai_piece {
-    vt_buf text;        /* of all its choices, one behind the other */
+    vt_buf text;        /* of all its choices, one after the other */
     int32_t n_finished; /* choices that end here */
     vt_finish finish; /* why the last of them did: VT_FINISH_STOP, _LENGTH, or _ABORT for any other
                            reason; VT_FINISH_NONE where n_finished is 0 */

@@ -29,7 +29,7 @@ typedef struct vt_openai_reply {
     vt_openai_error error; /* http 0: none */
 } vt_openai_reply;
 
-/* An empty reply to a request. `id` is copied behind "chatcmpl-" or "cmpl-". */
+/* An empty reply to a request. `id` is copied after "chatcmpl-" or "cmpl-". */
 vt_status vt_openai_reply_init(vt_openai_reply *reply, const vt_openai_request *request,
                                const vt_model *m, const char *id, vt_err *err);
 void vt_openai_reply_release(vt_openai_reply *reply);

@@ -148,7 +148,7 @@ static void add_kernels(const story_input *in, story_record *r, const story_step
     }
 }
 
-/* What a GPU's step did before and behind its calls. */
+/* What a GPU's step did before and after its calls. */
 static void add_moves(story_record *r, const step_record *s, phase *p)
 {
     static const char *const kind[VT_MOVES] = {"upload", "results"};

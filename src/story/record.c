@@ -231,8 +231,8 @@ static void choose_steps(story_record *r)
  *   op time   |------- call 7 ------|------------------- call 8 -----------------------------|
  *
  * All workers run the same list of calls and meet at a barrier after each. A call ends when the
- * barrier behind it opens, which no worker sees before all have come there: at the earliest end of
- * a wait. Worker 0's own times would give call 7 what it slept behind the barrier, and call 8
+ * barrier after it opens, which no worker sees before all have come there: at the earliest end of
+ * a wait. Worker 0's own times would give call 7 what it slept after the barrier, and call 8
  * almost nothing. A call begins where the one before it ended, so that the ops of a step sum to the
  * step; the first begins with the earliest worker, and the last one ends with the latest. Streams
  * have no barriers: there a call ends when the last stream has run it. */

@@ -50,7 +50,7 @@ typedef struct call_time {
     double s;                /* from the end of the call before it to its own end (record.c) */
     int64_t begin_ns;        /* earliest */
     int64_t ran_ns;          /* latest end of the work */
-    int64_t met_ns, left_ns; /* earliest and latest end of a wait behind it; 0: no one waits */
+    int64_t met_ns, left_ns; /* earliest and latest end of a wait after it; 0: no one waits */
 } call_time;
 
 /* Call `call` launched kernel `kernel`. */

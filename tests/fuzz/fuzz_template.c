@@ -1,5 +1,5 @@
 /* Any bytes as a chat template over a fixed conversation: parsing and rendering either fail with a
- * message or give text, within the limits of a real rendering. Bytes behind a NUL are the variables
+ * message or give text, within the limits of a real rendering. Bytes after a NUL are the variables
  * instead.
  *
  * Run it with -timeout=30: a rendering that uses all of its 10 million steps takes about a second,

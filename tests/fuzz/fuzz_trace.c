@@ -13,7 +13,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     vt_trace_file t;
     vt_err err;
-    char *text = malloc(size + 1); /* files are read with a NUL behind them */
+    char *text = malloc(size + 1); /* files are read with a NUL after them */
     if (!text)
         return 0;
     memcpy(text, data, size);

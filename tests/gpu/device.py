@@ -2,7 +2,7 @@
 
 A run over prompts gives, for each, a list of steps: (bytes of the token, its log-probability, the two likeliest). Two runs
 that differ only in how they are computed (bf16 or int8, whole or in chunks) choose the same tokens until two candidates are
-nearly equal; from the first difference on they are two texts, so nothing behind it is compared. The margin of a step is the
+nearly equal; from the first difference on they are two texts, so nothing after it is compared. The margin of a step is the
 gap between its two likeliest log-probabilities: a difference at a margin above the bound is an error, below it a tie."""
 import json, math, os, subprocess, tempfile, time
 

@@ -131,7 +131,7 @@ static vt_model *with_context(uint32_t context, uint8_t **bytes)
     fclose(file);
     uint8_t *at = memmem(*bytes, n, key, sizeof key - 1);
     assert_non_null(at);
-    memcpy(at + sizeof key - 1 + 4, &context, 4); /* behind the key: its type, then the value */
+    memcpy(at + sizeof key - 1 + 4, &context, 4); /* after the key: its type, then the value */
     if (gguf_open_bytes("long", *bytes, n, &f, &err) != VT_OK ||
         vt_model_from_gguf(f, true, &m, &err) != VT_OK)
         fail_msg("%s", err.message);

@@ -420,7 +420,7 @@ static void test_openai_result_is_read_back_whole_or_not_at_all(void **state)
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         vt_openai_result r = {0};
         size_t n = strlen(lines[i].text);
-        char *exact = malloc(n ? n : 1); /* no NUL behind it */
+        char *exact = malloc(n ? n : 1); /* no NUL after it */
         memcpy(exact, lines[i].text, n);
         bool is = vt_openai_result_read(exact, n, &r);
         if (is != (lines[i].http != 0) || (is && r.http != lines[i].http))

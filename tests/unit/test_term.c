@@ -148,7 +148,7 @@ static void test_text_show_when_controls_then_replaced_however_it_is_cut(void **
                                     "b");
     SHOWN("x" BAD "y" BAD "z" BAD BAD, "x\u202ey\u2066z\u200f\u061c");
     SHOWN("zero" BAD, "zero\0");
-    SHOWN("\u00a0", "\xc2\xa0"); /* the first character behind C1 */
+    SHOWN("\u00a0", "\xc2\xa0"); /* the first character after C1 */
 }
 
 static void test_text_show_when_carriage_return_then_only_at_the_end_of_a_line(void **state)

@@ -105,7 +105,7 @@ static vt_status run_product(const linear_args *a, const vt_lane *lane, int32_t 
     return vt_cublaslt_run(lane->cuda, &p, lane->workspace, ran);
 }
 
-/* Computes a pair. Gate and up of a whole bucket lie behind the library's part of the workspace, if
+/* Computes a pair. Gate and up of a whole bucket lie after the library's part of the workspace, if
  * they fit there; *ran says whether they did. */
 static vt_status run_pair(const linear_args *a, const vt_lane *lane, int32_t bucket, bool *ran)
 {

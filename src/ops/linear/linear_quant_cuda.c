@@ -231,7 +231,7 @@ vt_status linear_quant_panels_run(const void *args, const vt_lane *lane)
         return vt_fail(&lane->cuda->err, VT_ERR_UNSUPPORTED,
                        "a workspace of %zu bytes does not hold %d rows of %lld columns as BF16",
                        whole, PANEL_ROWS, (long long)a->w->cols);
-    vt_lane gemm = *lane; /* the panel lies behind the part that the GEMM may use */
+    vt_lane gemm = *lane; /* the panel lies after the part that the GEMM may use */
     gemm.workspace_bytes = (whole - (size_t)each * panel_row_bytes(a)) / PANEL_ALIGN * PANEL_ALIGN;
     vt_status status = VT_OK;
     for (int32_t at = 0; at < rows && status == VT_OK; at += each)

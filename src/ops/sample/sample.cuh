@@ -217,7 +217,7 @@ INLINE Place whole_row() { return {-kInfinity, VOCAB - 1}; }
 // How ids are weighed in one pass.
 struct Weights {
     Mass mass;
-    Place from; // ids behind this place weigh 0
+    Place from; // ids after this place weigh 0
     u64 least;  // smaller weights count as 0
     bool tie;   // logits equal to that of `from` weigh 1, all others 0
 };

@@ -88,7 +88,7 @@ typedef enum regex_op {
     OP_NOT_AHEAD, /* program a matches here; continue at b */
     OP_BEHIND,
     OP_NOT_BEHIND, /* the same, `min` characters back, ending here */
-    OP_ATOMIC,     /* program a matches here and is not tried again; continue at b behind it */
+    OP_ATOMIC,     /* program a matches here and is not tried again; continue at b after it */
     OP_ASSERT,     /* regex_kind in a */
     OP_MATCH
 } regex_op;
@@ -104,7 +104,7 @@ typedef struct regex_inst {
     int32_t a, b;
     int32_t min, max;
     const regex_set *set;
-    const regex_set *then; /* OP_REPEAT: the character behind it has to be in this set; NULL: any */
+    const regex_set *then; /* OP_REPEAT: the character after it has to be in this set; NULL: any */
     const regex_alt *alt;
 } regex_inst;
 

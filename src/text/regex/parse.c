@@ -112,7 +112,7 @@ static vt_status set_add_folded(parser *p, regex_set *s, uint32_t low, uint32_t 
 static bool in_ranges(const regex_set *s, uint32_t c)
 {
     int32_t low = 0, high = s->n_range;
-    while (low < high) { /* the first range that ends at or behind c */
+    while (low < high) { /* the first range that ends at or after c */
         int32_t mid = low + (high - low) / 2;
         if (s->range[mid][1] < c)
             low = mid + 1;

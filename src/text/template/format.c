@@ -19,7 +19,7 @@ enum { MAX_WIDTH = 1 << 20, MAX_PRECISION = 1000, NUMBER_BYTES = 1500 };
 typedef struct spec {
     char fill[4];
     size_t n_fill;
-    char align;               /* '<' '>' '^', '=' (zeros behind the sign) or 0 */
+    char align;               /* '<' '>' '^', '=' (zeros after the sign) or 0 */
     char sign;                /* '+' ' ' or '-' */
     bool group;               /* commas between thousands */
     int64_t width, precision; /* precision -1: none */
@@ -94,7 +94,7 @@ static vt_status put_real(tpl_run *r, tpl_text *t, const spec *s, double v)
         snprintf(c_format, sizeof c_format, "%%.*%c", type);
         snprintf(body, sizeof body - 4, c_format, s->precision < 0 ? 6 : (int)s->precision,
                  magnitude);
-        if (!s->type && !strpbrk(body, ".e")) /* without a type there is a digit behind the point */
+        if (!s->type && !strpbrk(body, ".e")) /* without a type there is a digit after the point */
             memcpy(body + strlen(body), ".0", 3);
     }
     if (percent)
@@ -205,7 +205,7 @@ static vt_status percent_value(percent *p, spec *s, tpl_value v)
     return put_integer(p->r, &p->out, s, v.type == TPL_FLOAT ? (int64_t)v.real : tpl_as_int(v));
 }
 
-/* One conversion; p->at stands behind its percent sign. */
+/* One conversion; p->at stands after its percent sign. */
 static vt_status percent_one(percent *p)
 {
     spec s = {.fill = " ", .n_fill = 1, .precision = -1};

@@ -103,7 +103,7 @@ static vt_status str_remove(tpl_run *r, const tpl_args *a, tpl_value *out)
 /* ---- searching ---- */
 
 /* The bytes of self[arg[1]:arg[2]], counted in characters as slices count; *valid is false if the
- * start lies behind the end. */
+ * start lies after the end. */
 static vt_status bounds(tpl_run *r, const tpl_args *a, size_t *begin, size_t *end, bool *valid)
 {
     const tpl_str *s = a->self.str;

@@ -1,4 +1,4 @@
-/* Tests: the words that may stand behind `is`, and that select() and reject() take. Each gives a
+/* Tests: the words that may stand after `is`, and that select() and reject() take. Each gives a
  * bool. */
 #include "text/template/builtins.h"
 

@@ -27,7 +27,7 @@ static uint32_t edge_slot(const added_trie *t, uint32_t key)
     return (uint32_t)vt_mix64(vt_mix64(key ^ t->seed) + t->seed) & t->edge_mask;
 }
 
-/* The node behind `node` for byte b; 0: none. */
+/* The node after `node` for byte b; 0: none. */
 static uint32_t edge_find(const added_trie *t, uint32_t node, unsigned char b)
 {
     uint32_t key = node << 8 | b;
@@ -147,7 +147,7 @@ typedef enum verdict { TAKE, PASS_OVER, NOT_HERE } verdict;
 
 /* A special token is passed over, all of its spelling, where special tokens are not asked for, and
  * inside a literal range. One that crosses the border of a literal range counts as not there, so
- * that a shorter match in front of the border is still found, and text behind it is still looked
+ * that a shorter match in front of the border is still found, and text after it is still looked
  * at: a literal text cannot hide the special token beside it by completing a longer spelling. */
 static verdict judge(const added_search *s, const added_token *token, size_t start, size_t stop)
 {
@@ -155,7 +155,7 @@ static verdict judge(const added_search *s, const added_token *token, size_t sta
         return TAKE;
     if (!s->special)
         return PASS_OVER;
-    if (s->n_literal == 0 || s->literal->begin >= stop) /* the first range that ends behind start */
+    if (s->n_literal == 0 || s->literal->begin >= stop) /* the first range that ends after start */
         return TAKE;
     return s->literal->begin <= start && stop <= s->literal->end ? PASS_OVER : NOT_HERE;
 }

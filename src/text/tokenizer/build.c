@@ -2,7 +2,7 @@
  * are made when all pieces, merges and added tokens are known.
  *
  * Spellings of a byte-level vocabulary are mapped back to bytes once, here, so that encoding and
- * decoding work on plain bytes; only the few steps that look at mapped text (Falcon's digits behind
+ * decoding work on plain bytes; only the few steps that look at mapped text (Falcon's digits after
  * its ByteLevel) see the alphabet.
  */
 #include <stdlib.h>
@@ -239,7 +239,7 @@ static void find_cuts(vt_tokenizer *t)
     }
 }
 
-/* A ByteLevel step with others behind it hands mapped text on: a step that maps is put between. */
+/* A ByteLevel step with others after it hands mapped text on: a step that maps is put between. */
 static vt_status add_maps(vt_tokenizer *t, vt_err *err)
 {
     for (int32_t i = 0; i < t->n_pre; i++) {

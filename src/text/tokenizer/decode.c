@@ -118,7 +118,7 @@ static bool is_at(const char *s, size_t n, const char *what, size_t len)
     return len > 0 && n >= len && memcmp(s, what, len) == 0;
 }
 
-/* Strip: takes away up to `start` copies of content in front and up to `stop` behind, of each token
+/* Strip: takes away up to `start` copies of content in front and up to `stop` after, of each token
  * or, when fused, of the whole. */
 static bool feed_strip(vt_detok *d, int32_t at, const char *s, size_t n, vt_buf *out)
 {

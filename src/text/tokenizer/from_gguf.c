@@ -44,7 +44,7 @@ static vt_status want_numbers(const gguf_file *f, const char *key, uint64_t n,
     return VT_OK;
 }
 
-/* Phi-3's special tokens swallow the spaces behind them; its converted files do not say so. */
+/* Phi-3's special tokens swallow the spaces after them; its converted files do not say so. */
 static bool swallows_spaces(const gguf_file *f, gguf_str token)
 {
     gguf_str name = {0};

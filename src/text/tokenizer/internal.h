@@ -184,7 +184,7 @@ struct vt_tokenizer {
 
     /* The model. */
     bool byte_level; /* pieces hold bytes; a spelling maps each byte to a printable character */
-    bool mapped;     /* words arrive in that alphabet, since steps follow behind the mapping */
+    bool mapped;     /* words arrive in that alphabet, since steps follow after the mapping */
     bool byte_fallback, fuse_unk, ignore_merges;
     bool keep_invalid; /* ill-formed UTF-8 goes to the model byte by byte instead of as U+FFFD */
     int32_t unk;       /* -1: none */
@@ -192,7 +192,7 @@ struct vt_tokenizer {
         *suffix; /* of pieces inside and at the end of a word; empty for nearly all */
     size_t prefix_len, suffix_len;
     bool cut_marks;        /* a word may be cut in front of U+2581, but for before_mark */
-    bool before_mark[256]; /* some piece has U+2581 behind a character that ends with this byte */
+    bool before_mark[256]; /* some piece has U+2581 after a character that ends with this byte */
     int32_t byte_id[256];  /* id of a one-byte piece; -1 */
     int32_t fallback_id[256]; /* id of "<0xXX>"; -1 */
 

@@ -2,7 +2,7 @@
  *
  * A step cuts the piece it is given at its matches; what the cuts mean is its behaviour (a match
  * is dropped, stands alone, joins its neighbour ...). Each part goes to the next step at once, and
- * behind the last one to the model: no lists are built, so a megabyte of text needs no more memory
+ * after the last one to the model: no lists are built, so a megabyte of text needs no more memory
  * than a word does. Two steps rewrite their piece first: Metaspace (a space becomes U+2581) and
  * ByteLevel where other steps follow it; they keep the text in a buffer of their own.
  */
@@ -261,7 +261,7 @@ static vt_status byte_level(tok_work *w, int32_t at, const char *text, size_t n,
     return s->regex ? split(w, at, text, n, first) : pre_tokenize(w, at + 1, text, n, first);
 }
 
-/* Between a ByteLevel step and the steps behind it: spells the word in the alphabet of bytes. */
+/* Between a ByteLevel step and the steps after it: spells the word in the alphabet of bytes. */
 static vt_status map_bytes(tok_work *w, int32_t at, const char *text, size_t n, bool first)
 {
     vt_buf *b = begin_rewrite(w, at);

@@ -235,7 +235,7 @@ bool vt_unicode_is_normal(const char *s, size_t n, vt_uform form)
 }
 
 /* Unchanged text is copied in spans: s[from..held) goes out as it is. The character at `held`
- * waits, since a mark behind it may compose with it. */
+ * waits, since a mark after it may compose with it. */
 bool vt_unicode_normalize(vt_buf *out, const char *s, size_t n, vt_uform form)
 {
     norm_run run;

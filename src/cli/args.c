@@ -52,7 +52,7 @@ static vt_status long_option(cli *c, const char *arg, const char *next, int *use
         value = "true";
     else if (!value && (opt->flags & VT_OPTION_OPTIONAL)) {
         if (next && meant_as_value(opt, next))
-            return vt_fail(err, VT_ERR_USAGE, "--%s takes its value behind '=': --%s=%s", key, key,
+            return vt_fail(err, VT_ERR_USAGE, "--%s takes its value after '=': --%s=%s", key, key,
                            next);
         value = opt->type == VT_OPTION_INT ? "0" : "";
     } else if (!value && next) {
@@ -109,7 +109,7 @@ vt_status cli_parse(cli *c, int n, char **argv, bool *help, vt_err *err)
             return vt_fail(err, VT_ERR_USAGE,
                            "'%.60s' was not expected: put a text of several words in quotes", arg);
         else
-            return vt_fail(err, VT_ERR_USAGE, "'%.60s' was not expected behind %s", arg,
+            return vt_fail(err, VT_ERR_USAGE, "'%.60s' was not expected after %s", arg,
                            c->verb->args);
         i += used;
     }

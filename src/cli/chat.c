@@ -234,7 +234,7 @@ static vt_status run_command(chat *h, char *line, vt_err *err)
         if (strlen(k->name) != len || memcmp(k->name, line, len) != 0)
             continue;
         if (k->wants == NOTHING && *rest)
-            return vt_fail(err, VT_ERR_USAGE, "%s takes nothing behind it", k->name);
+            return vt_fail(err, VT_ERR_USAGE, "%s takes nothing after it", k->name);
         if (k->wants == A_FILE && !*rest)
             return vt_fail(err, VT_ERR_USAGE, "%s needs the name of a file", k->name);
         return k->run(h, rest, err);

@@ -107,7 +107,7 @@ static void put_gpu_roofs(vt_buf *b, const vt_term *term)
     put_roof(b, term, "bf16", r.bf16_per_s, "FLOP", r.bf16_how);
     vt_buf kernel = {0};
     vt_text_time(&kernel, r.kernel_s);
-    vt_buf_puts(&kernel, " (one behind another in a graph)");
+    vt_buf_puts(&kernel, " (one after another in a graph)");
     line(b, term, "empty kernel", kernel.data ? kernel.data : "");
     vt_buf_release(&kernel);
 }

@@ -203,7 +203,7 @@ static void judge_launches(findings *f, const story_input *in, const phase *p)
     double empty_s = g->n_steps ? g->kernels / g->n_steps * in->roofs.kernel_s : 0;
     if (empty_s > many_kernels * step_s) {
         begin(f, 'N', "kernel.count", "20 % of a step",
-              "%s launches %.0f kernels a step: empty ones, one behind another, would take %.0f of "
+              "%s launches %.0f kernels a step: empty ones, one after another, would take %.0f of "
               "its %.0f us",
               p->name, g->kernels / g->n_steps, empty_s * 1e6, step_s * 1e6);
         vt_json_string(f->w, "phase", p->name);

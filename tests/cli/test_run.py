@@ -294,7 +294,7 @@ def test_run_logprobs_are_those_of_score():
         assert math.isclose(p["logprob"], s["logprobs"][4 + i], abs_tol=1e-4), (i, p)
         same([t["id"] for t in p["top"]], [t["id"] for t in s["top"][4 + i]])
     fails(2, ["--logprobs", "--json"], "run", "--logprobs", "x")
-    fails(2, ["--logprobs takes its value behind '='", "--logprobs=2"], "run", "--json", "--logprobs", "2", "x")
+    fails(2, ["--logprobs takes its value after '='", "--logprobs=2"], "run", "--json", "--logprobs", "2", "x")
 
 
 def test_run_prompt_comes_from_a_file():
@@ -342,7 +342,7 @@ def test_story_is_written_whole_and_its_folder_is_looked_at_first():
         assert "model" not in r.log, "the folder is looked at before the model"
         os.mkdir(os.path.join(d, "f.json"))
         fails(1, "Is a directory", "run", f"--story={d}/f.json", "-m", "/no/such/model.gguf", "x")
-    fails(2, ["--story takes its value behind '='", "--story=x.json"], "run", "--story", "x.json")
+    fails(2, ["--story takes its value after '='", "--story=x.json"], "run", "--story", "x.json")
 
 
 def test_run_warns_of_more_threads_than_cpus():

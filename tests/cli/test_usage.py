@@ -77,7 +77,7 @@ def test_unknown_things_are_wrong_usage_and_named():
     fails(2, "--window is not an option of 'vitrine run'", "run", "--window", "4", "x")
     fails(2, "--max-tokens needs a value", "run", "x", "--max-tokens")
     fails(2, "in quotes", "run", "two", "words")
-    fails(2, "'b' was not expected behind NAME", "pull", "a", "b")
+    fails(2, "'b' was not expected after NAME", "pull", "a", "b")
     fails(2, "takes no arguments", "env", "please")
     fails(2, "needs one of: latency, startup, kernels", "bench")
 

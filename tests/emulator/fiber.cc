@@ -467,7 +467,7 @@ static bool run_group(Group *g)
     for (Cta &c : g->cta)
         if (!g->failed && !intact(g, &c)) {
             snprintf(g->message, sizeof g->message,
-                     "%s, CTA (%u, %u, %u): wrote behind its %u bytes of shared memory",
+                     "%s, CTA (%u, %u, %u): wrote beyond its %u bytes of shared memory",
                      g->launch->name, c.block.x, c.block.y, c.block.z, g->shared_bytes);
             g->failed = true;
         }

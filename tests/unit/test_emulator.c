@@ -227,7 +227,7 @@ static void test_shared_memory_when_written_behind_its_end_then_error(void **sta
                                 "  extern __shared__ float d[];\n"
                                 "  d[p.n] = 1.f;\n"
                                 "}"},
-              "wrote behind its 64 bytes");
+              "wrote beyond its 64 bytes");
 }
 #endif
 

@@ -251,7 +251,7 @@ static vt_status cached_word(tok_work *w, const char *word, size_t n)
         vt_buf_clear(&w->unmapped);
         if (!tok_unmap(word, n, &w->unmapped))
             return vt_fail(w->err, w->unmapped.failed ? VT_ERR_MEMORY : VT_ERR_UNSUPPORTED,
-                           "tokenizer: a step behind ByteLevel put characters into the text that "
+                           "tokenizer: a step after ByteLevel put characters into the text that "
                            "are no bytes");
         word = w->unmapped.data;
         n = w->unmapped.len;

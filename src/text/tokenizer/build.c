@@ -272,13 +272,13 @@ static vt_status check_decoder(vt_tokenizer *t, vt_err *err)
         }
         if (whole && (whole_before || s->fused))
             return vt_fail(err, VT_ERR_UNSUPPORTED,
-                           "tokenizer: a decoder with ByteLevel or ByteFallback behind ByteLevel, "
+                           "tokenizer: a decoder with ByteLevel or ByteFallback after ByteLevel, "
                            "ByteFallback or Fuse is not supported");
         if (s->fused && ((s->kind == DEC_STRIP && s->stop > 0) ||
                          (s->kind == DEC_REPLACE && !is_one_char(s->pattern, s->pattern_len))))
             return vt_fail(err, VT_ERR_UNSUPPORTED,
                            "tokenizer: a decoder that strips the end, or replaces several "
-                           "characters, behind Fuse is not supported");
+                           "characters, after Fuse is not supported");
         if (s->kind == DEC_REPLACE && s->content_len > s->pattern_len)
             growth *= (s->content_len + s->pattern_len - 1) / s->pattern_len;
         if (growth > TOK_MAX_DEC_GROWTH)

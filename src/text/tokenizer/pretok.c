@@ -174,7 +174,7 @@ static vt_status split(tok_work *w, int32_t at, const char *text, size_t n, bool
         int found = next_match(w, s.step, text, n, from, &start, &end);
         if (found < 0)
             return vt_fail(w->err, VT_ERR_UNSUPPORTED,
-                           "tokenizer: pre-tokenizer step %d takes too many steps behind byte %zu "
+                           "tokenizer: pre-tokenizer step %d takes too many steps after byte %zu "
                            "of a text of %zu bytes; a very long run of digits, spaces or letters "
                            "can be the reason",
                            at + 1, from, n);

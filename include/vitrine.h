@@ -13,9 +13,9 @@
  * A handle that was freed must not be used again: nothing can check that.
  *
  * Threads. Options belong to one thread at a time. A model is read-only once it is open and may be
- * shared by threads and engines. Of an engine's functions any thread may call vt_engine_submit,
- * vt_engine_abort, vt_engine_get_stats and vt_engine_story at any time; the comments say who may
- * call the others. There are no globals.
+ * shared by threads and engines. Any thread may call vt_engine_submit, vt_engine_abort,
+ * vt_engine_get_stats and vt_engine_story at any time; the comments of an engine's other functions
+ * say which thread may call them. There are no globals.
  *
  * Growth. A later version may append fields to vt_request_params, vt_stats, vt_event and
  * vt_progress_info, and values to the enumerations. A program that was compiled against an older
@@ -236,7 +236,7 @@ typedef struct vt_request_params {
     const char *cache_salt; /* NULL; at most 128 bytes. Requests with different salts share no
                                prefix and cannot tell by time what others asked */
     double timeout_s;       /* 0: none; then the request ends with VT_FINISH_ERROR */
-    vt_callback callback;   /* NULL: nobody is told */
+    vt_callback callback;   /* NULL: none */
     void *user;             /* handed to the callback */
     int32_t min_tokens;     /* 0; <= max_tokens. Before that many tokens no end token can be chosen
                                and no stop string is looked for */
@@ -260,7 +260,7 @@ VT_API void vt_engine_free(vt_engine *e);
  * VT_ERR_MEMORY. The callback may come before this call returns. */
 VT_API vt_status vt_engine_submit(vt_engine *e, const vt_request_params *p, vt_request_id *id,
                                   vt_err *err);
-/* Any thread. Ends a request wherever it is, before the next step's results are told; its last
+/* Any thread. Ends a request in any state, before the next step's results are published. Its last
  * event says VT_FINISH_ABORT. An unknown id, or one that has ended, is ignored. */
 VT_API void vt_engine_abort(vt_engine *e, vt_request_id id);
 

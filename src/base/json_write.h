@@ -49,7 +49,7 @@ void vt_json_printf(vt_json *w, const char *key, const char *fmt, ...)
 void vt_json_int(vt_json *w, const char *key, int64_t value);
 /* The shortest decimal form that reads back as the same double; null where it is not finite. */
 void vt_json_real(vt_json *w, const char *key, double value);
-/* As vt_json_real, rounded to so many digits after the point. */
+/* Like vt_json_real, rounded to this number of digits after the point. */
 void vt_json_fixed(vt_json *w, const char *key, double value, int digits);
 void vt_json_bool(vt_json *w, const char *key, bool value);
 void vt_json_null(vt_json *w, const char *key);
@@ -58,7 +58,7 @@ void vt_json_raw(vt_json *w, const char *key, const char *json, size_t n);
 /* {"value": v, "unit": "us", "tag": "measured"}; a value that is not finite becomes null with the
  * tag "n/a". A unit of NULL is left out. */
 void vt_json_quantity(vt_json *w, const char *key, double value, const char *unit, const char *tag);
-/* The same without a unit, rounded to so many digits after the point. */
+/* The same without a unit, rounded to this number of digits after the point. */
 void vt_json_tagged(vt_json *w, const char *key, double value, int digits, const char *tag);
 
 #endif

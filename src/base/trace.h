@@ -255,7 +255,7 @@ typedef union vt_span {
 } vt_span;
 
 void vt_trace_base(vt_trace_ring *r, uint64_t step, int64_t begin_ns);
-/* base_ns: what vt_trace_base was told last. */
+/* base_ns: the begin_ns of the last vt_trace_base. */
 void vt_trace_call(vt_trace_ring *r, int64_t base_ns, int32_t call, int64_t begin_ns,
                    int64_t end_ns);
 void vt_trace_wait(vt_trace_ring *r, int64_t base_ns, int32_t call, int64_t begin_ns,

@@ -275,7 +275,7 @@ static void put_cut(vt_buf *b, const vt_cut *cut)
         vt_buf_printf(b, ", merged by %s", cut->merge);
 }
 
-/* Whether an earlier line tells of the same kind and row: layers are alike. */
+/* Whether an earlier line has the same kind and row; all layers are alike. */
 static bool told_before(const explanation *x, int32_t i)
 {
     for (int32_t k = 0; k < i; k++)

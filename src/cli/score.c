@@ -30,7 +30,7 @@ typedef struct scores {
 typedef struct chunk {
     scores *out;
     int32_t begin, first, end; /* chunk [begin, end); positions from `first` on count */
-    int32_t at;                /* the next position to be told */
+    int32_t at;                /* the next position to be reported */
     vt_finish finish;
     char why[256];
 } chunk;

@@ -46,7 +46,7 @@ static double median_gap_us(const cli_reply *r, int32_t n)
 }
 
 /* Runs the request again without the recorder; returns its median gap, and in *first_us the time to
- * its first token. NAN where it makes too few tokens or fails: a story is told all the same. */
+ * its first token. NAN if it makes too few tokens or fails; the story is printed all the same. */
 static double run_unrecorded(const cli *c, cli_session *s, const vt_request_params *again,
                              int32_t n, double *first_us)
 {

@@ -6,10 +6,10 @@
  * file or none. Two processes that compile the same kernel both write it; the second rename wins,
  * with equal bytes.
  *
- * A cubin is code that runs on the user's GPU, and its checksum guards against damage only: anybody
- * can compute it. The folder and its files are therefore used only if they belong to the user (or
- * root) and no other user may write to them; links are not followed. Where VITRINE_CACHE lies in a
- * folder that others share, kernels are compiled again rather than taken from them. */
+ * A cubin is code that runs on the user's GPU. Its checksum guards against damage only, because
+ * anyone can compute it. The folder and its files are therefore used only if they belong to the
+ * user (or root) and no other user may write to them; links are not followed. Where VITRINE_CACHE
+ * lies in a folder that others share, kernels are compiled again rather than taken from them. */
 #include "device/jit_cache.h"
 
 #include <dirent.h>

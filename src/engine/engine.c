@@ -188,7 +188,7 @@ static void publish(vt_engine *e, const vt_output *o, const vt_step_result *resu
     if (q->state == VT_SEQ_DONE)
         tell_end(e, q, &event);
     else if (o->token < 0)
-        return; /* only scores, told above */
+        return; /* only scores, published above */
     event.text = q->stream.held.data;
     event.text_len = q->stream.ready;
     call_back(q, &event);
@@ -671,7 +671,7 @@ static void *loop_main(void *arg)
     vt_engine *e = arg;
     for (bool idle = false; loop_wait(e, idle); idle = false) {
         (void)step_begin(e, true, NULL);
-        (void)one_step(e, &idle, NULL); /* a failure is told to every request that it hit */
+        (void)one_step(e, &idle, NULL); /* every request that a failure hits gets its error */
         step_end(e);
     }
     return NULL;
@@ -713,7 +713,7 @@ void vt_engine_stop(vt_engine *e)
 
 /* ---- the end ---- */
 
-/* Ends every open request with VT_FINISH_ABORT, so that each one has told its end once. */
+/* Ends every open request with VT_FINISH_ABORT, so that each one has published its end once. */
 static void abort_all(vt_engine *e)
 {
     vt_step_result result;
@@ -734,7 +734,7 @@ void vt_engine_free(vt_engine *e)
         return;
     vt_engine_stop(e);
     pthread_mutex_lock(&e->lock);
-    e->closing = e->stepping = true; /* callbacks from here are told what others are */
+    e->closing = e->stepping = true; /* a callback that calls back gets the usual error */
     e->stepper = pthread_self();
     pthread_mutex_unlock(&e->lock);
     if (e->has_sched) {

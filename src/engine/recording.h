@@ -1,4 +1,4 @@
-/* What a story is told of: an engine that records (option `record`). */
+/* The recording that a story is made of: an engine records with option `record`. */
 #ifndef VT_ENGINE_RECORDING_H
 #define VT_ENGINE_RECORDING_H
 

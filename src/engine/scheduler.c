@@ -5,9 +5,9 @@
  *                    ^────── retract ────────────┘  └─ commit appends tokens
  *
  * A sequence that ends or is retracted gives up its pages at once, although a step in flight may
- * still write to them: the device runs steps in order, so whoever gets such a page next writes to
- * it later. The same holds for token pool slots. What must wait is the memory that the CPU reads
- * at a commit: a request is dead only when no step in flight contains it.
+ * still write to them: the device runs steps in order, so the next owner of such a page writes to
+ * it later. The same holds for token pool slots. Only the memory that the CPU reads at a commit
+ * must wait: a request is dead only when no step in flight contains it.
  *
  * The KV of a sequence that ended stays cached: its full pages are in the tree already, and its
  * last, partly filled page is entered as a tail, so that the next turn of a conversation copies it

@@ -1,5 +1,5 @@
-/* An observer is told while an executor launches steps: today a recorder of spans, later a reader
- * of hardware counters. An executor without one makes none of these calls. */
+/* An executor calls its observer while it launches steps. Today that is a recorder of spans; a
+ * reader of hardware counters can be another. An executor without one makes none of these calls. */
 #ifndef VT_EXEC_OBSERVER_H
 #define VT_EXEC_OBSERVER_H
 

@@ -1,4 +1,5 @@
-/* What an executor, or the engine, offers to whoever tells what happened: stories, benches, env.
+/* What an executor, or the engine, offers to code that reports what happened: stories, benches,
+ * env.
  *
  *   vt_source   a place where events are written: a CPU worker, a GPU's stream, the engine's
  *               thread. It names its rings and describes the device behind them.

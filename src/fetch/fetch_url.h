@@ -16,7 +16,8 @@ typedef struct fetch_url {
 } fetch_url;
 
 /* http:// or https://, a host, and no character that programs read differently (spaces, control
- * characters, backslashes): whoever decides by the host must see the host that is connected to. */
+ * characters, backslashes): code that decides by the host must see the host that curl connects
+ * to. */
 vt_status fetch_url_parse(const char *url, fetch_url *out, vt_err *err);
 
 /* `url` for messages: user and password become "***", and what does not fit is cut. Returns out. */

@@ -161,8 +161,8 @@ static void name_of(const vt_openai_reply *reply, int32_t id, vt_buf *piece)
     *piece = name;
 }
 
-/* One entry of "top_logprobs": {token: logprob, ...}. The chosen token is always in it; two ids
- * with one spelling are there once, with the higher value, which comes first. */
+/* One entry of "top_logprobs": {token: logprob, ...}. The chosen token is always in it. Two ids
+ * with the same spelling have one entry, with the higher value, which comes first. */
 static void write_top(const vt_openai_reply *reply, const vt_token_logprob *row, vt_buf *piece,
                       vt_json *w)
 {

@@ -7,7 +7,8 @@
  * allowed_token_ids, stop_token_ids, cache_salt, chat_template_kwargs.
  *
  * A field that is not in the table of request.c is refused by name, because a sampling field that
- * is silently ignored gives answers nobody asked for. A field that is null counts as not given. */
+ * is silently ignored gives other answers than the client wants. A field that is null counts as not
+ * given. */
 #ifndef VT_OPENAI_REQUEST_H
 #define VT_OPENAI_REQUEST_H
 

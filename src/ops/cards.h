@@ -1,6 +1,6 @@
-/* The list of cards. An op is in the program when its folder is there and its card, NAME_op, has a
- * line here; nothing else names every op. The order is that of a forward pass, so that listings
- * read like one. No include guard: whoever includes the list says what VT_CARD makes of a line. */
+/* The list of cards. An op is in the program if it has a folder and its card, NAME_op, has a line
+ * here; no other file names every op. The order is that of a forward pass, so that listings read
+ * like one. There is no include guard: each file that includes the list defines VT_CARD before. */
 VT_CARD(page_copy)
 VT_CARD(embed)
 VT_CARD(rmsnorm)

@@ -4,8 +4,8 @@
  *   make_args ──> args on the host ──on_cuda_round──> values that a GPU holds exactly
  *                       │
  *                       ├── on_cuda_make ──> the same args on the device (op.h: operands)
- *                       │ └── on_cuda_take(row) ── on_cuda_run ──┐ └── op->reference ──> outputs on
- *                       the host ──────────── on_cuda_compare
+ *                       │                       └── on_cuda_take(row) ── on_cuda_run ──┐
+ *                       └── op->reference ──> outputs on the host ──────────── on_cuda_compare
  *
  * The order matters: the reference may change its args in place, so the device's are made first.
  *

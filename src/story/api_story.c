@@ -122,8 +122,8 @@ static vt_status collect(vt_engine *e, story_input *in, copies *c, vt_err *err)
     return get_roofs(c, false, &in->roofs, err);
 }
 
-/* Where an op beats its roof the roofs were measured on a busy machine: they are measured again,
- * once, and the story is told under the new ones. */
+/* If an op beats its roof, the roofs were measured on a busy machine. They are measured again,
+ * once, and the story is made with the new ones. */
 static vt_status build(vt_engine *e, vt_request_id id, char **json, size_t *len, vt_err *err)
 {
     story_input in = {0};

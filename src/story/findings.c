@@ -85,7 +85,7 @@ static void judge_roofs(findings *f, const story_input *in, const phase *p)
         vt_json_real(f->w, "of_roof", floor_s / bound_s);
         end(f);
     }
-    int32_t told = 0; /* ops come longest first: the two that cost most are enough */
+    int32_t told = 0; /* the longest ops come first; a finding for two of them is enough */
     for (int32_t i = 0; i < p->n_ops && told < 2; i++) {
         const op_sum *o = &p->op[i];
         bool gap = !o->link && o->s > worth_a_look * p->ops_s && op_of_roof(o) < far_from_roof;
@@ -111,8 +111,8 @@ static void judge_roofs(findings *f, const story_input *in, const phase *p)
     }
 }
 
-/* Roofs are measured again before a story is told where an op beats one. An op that still does says
- * that this machine's speed changes: the shares of roofs are too high. */
+/* If an op beats a roof, the roofs are measured again before the story is made. If an op still
+ * beats one, the speed of this machine changes, and shares of roofs are too high. */
 static void judge_measured(findings *f, const story_input *in, const phase *p)
 {
     for (int32_t i = 0; in->roofs.measured && i < p->n_ops; i++) {

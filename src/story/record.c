@@ -231,11 +231,11 @@ static void choose_steps(story_record *r)
  *   op time   |------- call 7 ------|------------------- call 8 -----------------------------|
  *
  * All workers run the same list of calls and meet at a barrier after each. A call ends when the
- * barrier after it opens, which no worker sees before all have come there: at the earliest end of
- * a wait. Worker 0's own times would give call 7 what it slept after the barrier, and call 8
- * almost nothing. A call begins where the one before it ended, so that the ops of a step sum to the
- * step; the first begins with the earliest worker, and the last one ends with the latest. Streams
- * have no barriers: there a call ends when the last stream has run it. */
+ * barrier after it opens. No worker sees that before all have arrived, so it is the earliest end of
+ * a wait. By worker 0's own times call 7 would get the time that it slept after the barrier, and
+ * call 8 almost none. A call begins where the one before it ended, so that the ops of a step sum to
+ * the step; the first begins with the earliest worker, and the last one ends with the latest.
+ * Streams have no barriers: there a call ends when the last stream has run it. */
 
 /* A source's spans in their order, each with the step that it belongs to. */
 typedef struct span_walk {
@@ -264,8 +264,8 @@ static const vt_span *next_span(span_walk *w)
     return NULL;
 }
 
-/* The record of the walk's current call: made by the first source, found by the others. NULL: this
- * source tells of other calls than the first one did. */
+/* The record of the walk's current call. The first source makes it, the others find it. NULL if
+ * this source has spans of other calls than the first one. */
 static call_time *call_of(span_walk *w, const vt_span_call *e, bool first)
 {
     story_record *r = w->record;

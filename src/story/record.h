@@ -36,7 +36,7 @@ typedef struct step_record {
     int32_t pages_held, pages_cached, pages_free; /* after it */
     int32_t first_seq, n_seq;                     /* seq[first_seq ..): those in the recording */
     int32_t first_call, n_call; /* in call, in program order; 0: its calls are not known */
-    int32_t n_sources;          /* whose spans of the step are there from its beginning */
+    int32_t n_sources;          /* sources that have the step's spans from its beginning on */
     double busy_s, wait_s;      /* sums over the workers' calls and barrier waits */
     bool chosen;                /* belongs to the story */
     bool prefill;               /* of the story's request (or of any, where it is about all) */

@@ -5,7 +5,7 @@
  *                     (api_story.c)          (record.c)      (phases.c)  (build.c)     (render.c)
  *
  * story.json (docs/story-format.md) is the single source: the terminal form is rendered from its
- * text, so a story told later from a file reads the same. */
+ * text, so a story that is printed later from a file reads the same. */
 #ifndef VT_STORY_STORY_H
 #define VT_STORY_STORY_H
 

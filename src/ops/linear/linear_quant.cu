@@ -9,7 +9,7 @@
 // History. At first each warp held two to three units in registers, each group had a CTA of its own, and the 8 columns
 // of a product were 8 tokens. An H200 then read Q4_K at 1.8 TB/s and FP8 at 3.2 TB/s (8B gate+up, 1 token). Q4_K took
 // 296 instructions for 16 rows x 128 columns. Memory delivers that many weights in 64 clocks of an SM, so the SM would
-// have had to execute more than four per clock. Of 591 instructions in the loop, 142 were logic and 54 shifts, 64 HFMA2
+// have had to execute more than four per clock. The loop had 591 instructions: 142 were logic and 54 shifts, 64 HFMA2
 // made exact bf16 of nibbles, and 96 FADD, FMUL and PRMT made scales of bytes, the same ones in four lanes. Now the
 // 16 rows x 128 columns take 150 instructions: nibbles are bf16 as soon as they are cut out, and scales are made once,
 // because a lane makes only those of its own chunk.

@@ -7,8 +7,8 @@
  *
  *   DEC_BYTES     bytes of a byte-level vocabulary: an unfinished character (at most 3 bytes)
  *   DEC_FALLBACK  a run of byte tokens: Hugging Face decodes it as a whole, or turns every byte
- *                 into U+FFFD, so its text is known only when the run ends. Of a run beyond 256
- *                 bytes, what is valid so far goes out earlier.
+ *                 into U+FFFD, so its text is known only when the run ends. If a run is longer
+ *                 than 256 bytes, the text that is valid so far goes out earlier.
  *
  * `fused` steps see one string in parts instead of a list of tokens.
  */

@@ -2,8 +2,8 @@
  *
  * The file lists the stages by type name; each is translated into our step of the same meaning,
  * and a name we do not know is refused with its place. What the file says about truncation and
- * padding is left to the caller, as transformers does. Of tokenizer_config.json only bos_token,
- * eos_token and add_bos_token matter.
+ * padding is left to the caller, like in transformers. tokenizer_config.json is read only for
+ * bos_token, eos_token and add_bos_token.
  *
  * The model, its vocabulary and the added tokens are read here, the other stages in
  * from_json_steps.c.

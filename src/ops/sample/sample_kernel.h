@@ -7,7 +7,7 @@
  *   log-probabilities      one pass of exponentials, if the request wants them
  *   greedy                 one pass to find the first maximum
  *   weights                w = e^((l - max) / T) in a workspace, one pass
- *   top-k, top-p           bisection finds a narrow band of logits around the border of the set, one
+ *   top-k, top-p           bisection finds a narrow band of logits near the border of the set, one
  *                          pass per step; selects in the band exactly; clears the weights below it
  *   draw                   sum blocks of weights until u * total lies inside one
  *

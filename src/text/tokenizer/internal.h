@@ -191,9 +191,9 @@ struct vt_tokenizer {
     const char *prefix,
         *suffix; /* of pieces inside and at the end of a word; empty for nearly all */
     size_t prefix_len, suffix_len;
-    bool cut_marks;        /* a word may be cut in front of U+2581, but for before_mark */
-    bool before_mark[256]; /* some piece has U+2581 after a character that ends with this byte */
-    int32_t byte_id[256];  /* id of a one-byte piece; -1 */
+    bool cut_marks;           /* a word may be cut in front of U+2581, but for before_mark */
+    bool before_mark[256];    /* some piece has U+2581 after a character that ends with this byte */
+    int32_t byte_id[256];     /* id of a one-byte piece; -1 */
     int32_t fallback_id[256]; /* id of "<0xXX>"; -1 */
 
     int32_t bos, eos; /* -1: none */

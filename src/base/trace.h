@@ -151,7 +151,7 @@ void vt_trace_finish(vt_trace_ring *r, uint64_t request, int64_t at_ns, int32_t 
 void vt_trace_cache_event(vt_trace_ring *r, uint64_t request, int64_t at_ns, vt_trace_cache what,
                           int32_t n);
 
-/* ---- steps: what the engine's thread knows of them ---- */
+/* ---- steps: events that the engine's thread writes ---- */
 
 typedef enum vt_step_kind { VT_STEP_RAN = 1, VT_STEP_PART, VT_STEP_SEQ } vt_step_kind;
 

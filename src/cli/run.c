@@ -247,7 +247,7 @@ static int complete(const cli *c, cli_session *s, const vt_buf *text, vt_request
     return code;
 }
 
-/* What the options say of the request, checked before anything is loaded. */
+/* Reads and checks the options of the request before anything is loaded. */
 static vt_status read_options(const cli *c, vt_request_params *p, vt_err *err)
 {
     vt_request_init(p);

@@ -1,4 +1,4 @@
-/* The executor runs steps. The engine knows this interface and nothing of devices; the CPU, CUDA
+/* The executor runs steps. The engine knows this interface and nothing about devices; the CPU, CUDA
  * and the simulator's fake device implement it.
  *
  *   launch(step N)    may return before the work is done; the caller leaves the step's arrays

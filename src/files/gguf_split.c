@@ -18,7 +18,8 @@
 
 enum { MAX_PARTS = 1024, MAX_PATH = 4096 };
 
-/* What a file says of itself: part *no (from 0) of *count; 1 where it says nothing. */
+/* Reads which part of a model a file is: *no (from 0) of *count, which is 1 if the file does not
+ * say. */
 static vt_status read_numbers(const gguf_file *f, int64_t *no, int64_t *count, vt_err *err)
 {
     *no = 0;

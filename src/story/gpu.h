@@ -1,4 +1,4 @@
-/* What a story says of a GPU, beside what it says of every device. */
+/* The parts of a story that only a GPU has. */
 #ifndef VT_STORY_GPU_H
 #define VT_STORY_GPU_H
 

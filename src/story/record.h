@@ -84,7 +84,7 @@ typedef struct story_record {
     double *busy_s, *wait_s; /* [n_sources] over the chosen steps */
 } story_record;
 
-/* Fails with VT_ERR_USAGE where the recording holds nothing of the request. */
+/* Fails with VT_ERR_USAGE if the recording has nothing about the request. */
 vt_status story_record_make(const story_input *in, vt_request_id id, story_record *out,
                             vt_err *err);
 void story_record_release(story_record *r);

@@ -37,7 +37,7 @@ static vt_status str_title(tpl_run *r, const tpl_args *a, tpl_value *out)
     return tpl_text_value(r, &t, out);
 }
 
-/* ---- what it is made of ---- */
+/* ---- what a string is made of ---- */
 
 enum { ALPHA, ALNUM, DIGIT, SPACE };
 

@@ -1,4 +1,4 @@
-/* The tokenizer: what it knows of its tokens, and the way of a text through the stages.
+/* The tokenizer: facts about its tokens, and how a text goes through the stages.
  *
  *   bytes -> valid UTF-8 -> cut at added tokens -> normalise -> cut at normalised added tokens ->
  *   words -> ids

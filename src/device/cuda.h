@@ -130,7 +130,7 @@ struct vt_cuda_lane {
     int32_t *note;      /* [max_note] the JIT's index of each, except in graphs; NULL: not wanted */
     int32_t max_note;
     /* Launches as their callers ask for them, collected ones too: tests compare them with what a
-     * row says about itself. [max_record], of which the first n_record are used; NULL: not wanted */
+     * row describes. [max_record], of which the first n_record are used; NULL: not wanted */
     struct cuda_launch *record;
     int32_t max_record, n_record;
     vt_err err; /* of the first failed launch */

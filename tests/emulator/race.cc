@@ -204,7 +204,7 @@ void report(const Access &a, const Entry &e, uint32_t offset, bool proxied)
                        text_of(": a race: it %s %u bytes, ", verb(a.kind, false), a.size) + where +
                        " was " + verb(e.kind, true) + " by " + who + ", " + place(e.site, e.kind) +
                        (only_proxy                ? ", and no fence.proxy.async is between them"
-                        : e.clock == PENDING      ? ", which nobody has waited for"
+                        : e.clock == PENDING      ? ", which no thread has waited for"
                         : r.launch != race.launch ? ", and no griddepcontrol.wait is between them"
                                                   : ", and nothing orders the two");
     if (race.races == 1)

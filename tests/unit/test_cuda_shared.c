@@ -318,7 +318,7 @@ static void check_executed(const executed *x)
  * attention_cuda.c. Returns how many items have several sequences. */
 static int32_t check_plan(const attention_plan_config *c, sequences *q, int32_t padding)
 {
-    static const int32_t nobody = 0;
+    static const int32_t padding_page = 0;
     vt_batch *b = &q->batch;
     int32_t n = b->n_seqs + padding, longest = 1, n_shared = 0;
     for (int32_t s = 0; s < b->n_seqs; s++)
@@ -345,7 +345,7 @@ static int32_t check_plan(const attention_plan_config *c, sequences *q, int32_t 
     for (int32_t i = used; i < capacity; i++)
         assert_int_equal(plan[(size_t)i * DECODE_ITEM_INTS], -1);
     for (int32_t i = 0; i < padding; i++) {
-        add(q, &nobody, 1, 0, 1);
+        add(q, &padding_page, 1, 0, 1);
         used += attention_decode_single(c, b->n_seqs - 1, plan, used);
     }
     assert_in_range(used, n, capacity);

@@ -206,7 +206,7 @@ static void test_copy_when_not_waited_for_then_race(void **state)
     char text[2048];
     snprintf(text, sizeof text, "#define WAITS !RACY\n#define MEETS 0\n#define STEP 0\n%s",
              copy_text);
-    only_when_racy(&(launch){.threads = 64, .text = text}, "which nobody has waited for");
+    only_when_racy(&(launch){.threads = 64, .text = text}, "which no thread has waited for");
     snprintf(text, sizeof text, "#define WAITS 1\n#define MEETS !RACY\n#define STEP 1\n%s",
              copy_text);
     only_when_racy(&(launch){.threads = 64, .text = text}, "nothing orders the two");
@@ -235,7 +235,7 @@ static void test_ring_when_a_stage_is_filled_before_all_have_read_it_then_race(v
                   "  copy_async_wait<0>();\n"
                   "  p.out[i] = sum;\n"
                   "}"},
-        "test.cu:12|which nobody has waited for");
+        "test.cu:12|which no thread has waited for");
 }
 
 /* ---- TMA, mbarriers, wgmma ---- */
@@ -360,7 +360,7 @@ static void test_tma_store_when_its_source_is_not_fenced_or_overwritten_then_rac
                    "no fence.proxy.async is between them");
     snprintf(text, sizeof text, "#define FENCED 1\n#define LEFT !RACY\n%s%s", TILE_HEAD, body);
     only_when_racy(&(launch){.threads = 64, .shared_bytes = 8192, .text = text},
-                   "which nobody has waited for");
+                   "which no thread has waited for");
 }
 
 /* ---- clusters, and CTAs of a grid ---- */

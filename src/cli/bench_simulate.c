@@ -9,25 +9,21 @@
 #include "base/err.h"
 #include "cli/bench.h"
 #include "cli/model_name.h"
+#include "device/hardware.h"
 #include "kv/cache.h"
 #include "model/model.h"
 #include "ops/attention/attention_shared.h"
+#include "exec/cuda.h"
 #include "exec/describe.h"
 #include "sim/capacity.h"
 #include "story/step.h"
 
 enum { RUNNING = 256, BUDGET = 2048 };
 
-/* The memory of named hardware, from the vendor's data sheet, and the page size there. */
-static const struct {
-    const char *name;
-    int64_t bytes;
-    int32_t page_size;
-} memory_of[] = {{"h200", INT64_C(141000000000), 64}};
-
 typedef struct simulation {
     const cli *c;
     vt_model *model;
+    const vt_hardware *named; /* by --hardware; NULL: the CPU of this machine */
     vt_roofs roofs;
     vt_described described;
     story_step *plan;
@@ -98,33 +94,18 @@ static int32_t option_or(const cli *c, const char *key, int64_t otherwise)
     return (int32_t)(v > 0 ? v : otherwise);
 }
 
-static vt_status device_memory(const simulation *s, int64_t *bytes, int32_t *page_size, vt_err *err)
-{
-    const char *name = vt_options_get(s->c->options, "hardware");
-    *bytes = vt_options_int(s->c->options, "memory");
-    *page_size = 16;
-    for (size_t i = 0; i < sizeof memory_of / sizeof memory_of[0]; i++)
-        if (strcasecmp(name, memory_of[i].name) == 0) {
-            *page_size = memory_of[i].page_size;
-            *bytes = *bytes ? *bytes : memory_of[i].bytes;
-        }
-    if (*bytes == 0 && strcmp(name, "this") == 0)
-        *bytes = vt_cpu_get()->memory_bytes;
-    return *bytes ? VT_OK
-                  : vt_fail(err, VT_ERR_USAGE, "--memory: how much %s has is not known here", name);
-}
-
 /* KV pages: nine tenths of the memory less the weights. */
 static vt_status size_cache(simulation *s, vt_sched_config *sched, vt_err *err)
 {
     const vt_arch *a = &s->model->arch;
-    int64_t bytes;
-    int32_t page_size;
-    TRY(device_memory(s, &bytes, &page_size, err));
-    sched->limits.page_size = option_or(s->c, "page-size", page_size);
-    bool on_gpu = strcmp(vt_options_get(s->c->options, "hardware"), "this") != 0;
-    s->kv_dtype = vt_kv_choose_dtype(vt_options_get(s->c->options, "kv-dtype"), on_gpu,
+    int64_t bytes = vt_options_int(s->c->options, "memory");
+    if (bytes == 0)
+        bytes = s->named ? s->named->memory_bytes : vt_cpu_get()->memory_bytes;
+    sched->limits.page_size = option_or(s->c, "page-size", s->named ? 64 : 16);
+    s->kv_dtype = vt_kv_choose_dtype(vt_options_get(s->c->options, "kv-dtype"), s->named != NULL,
                                      s->model->layer[0].q->dtype);
+    if (s->named)
+        TRY(vt_executor_cuda_check_kv(s->kv_dtype, err));
     size_t page = vt_kv_page_bytes(a->n_layers, a->n_kv_heads, sched->limits.page_size, a->head_dim,
                                    s->kv_dtype);
     s->kv_bytes = bytes / 10 * 9 - s->model->weight_bytes;
@@ -161,7 +142,8 @@ static vt_status make_setup(simulation *s, vt_err *err)
                                    .cost_ns = step_cost_ns,
                                    .go_on = on_rate,
                                    .user = s};
-    vt_target target = vt_target_cpu(vt_cpu_get()->level, lim);
+    vt_target target = s->named ? vt_target_named(s->named, lim)
+                                : vt_target_cpu(vt_cpu_get()->level, lim);
     TRY(vt_describe(s->model, &target, s->kv_dtype, &s->described, err));
     s->seq = calloc((size_t)lim->max_seqs, sizeof *s->seq);
     if (!s->seq)
@@ -177,6 +159,8 @@ static vt_status open_all(simulation *s, vt_err *err)
     vt_buf text = {0};
     if (!path)
         return vt_fail(err, VT_ERR_USAGE, "--trace: missing, expected a file of requests");
+    if (strcmp(name, "this") != 0 && !(s->named = vt_hardware_find(name, err)))
+        return VT_ERR_USAGE;
     TRY(cli_read_file(path, &text, err));
     vt_status status = vt_trace_parse(
         path, text.data, text.len, (int32_t)vt_options_int(c->options, "requests"), &s->trace, err);
@@ -184,9 +168,11 @@ static vt_status open_all(simulation *s, vt_err *err)
     TRY(status);
     cli_tell_model(c);
     TRY(vt_model_open(c->options, &s->model, err));
-    TRY(strcmp(name, "this") == 0 ? vt_roofs_get(option_or(c, "threads", vt_cpu_get()->n_cores),
-                                                 s->model->weight_bytes, &s->roofs, err)
-                                  : vt_roofs_named(name, &s->roofs, err));
+    if (s->named)
+        s->roofs = s->named->roofs;
+    else
+        TRY(vt_roofs_get(option_or(c, "threads", vt_cpu_get()->n_cores), s->model->weight_bytes,
+                         &s->roofs, err));
     s->efficiency = vt_options_float(c->options, "efficiency");
     return make_setup(s, err);
 }

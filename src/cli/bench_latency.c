@@ -182,8 +182,9 @@ static void put_sample(vt_table *t, const char *what, const cli_sample *s, const
 }
 
 /* What making the executor took, under "startup"; nothing where it does not tell. */
-static void add_startup(json_t *o, const vt_executor *x)
+static void write_startup(vt_json *w, const vt_executor *x)
 {
+    bool open = false;
     static const char group[] = "startup.";
     vt_report all[VT_MAX_REPORTS];
     int32_t n = x->report ? x->report(x, all, VT_MAX_REPORTS) : 0;
@@ -191,12 +192,13 @@ static void add_startup(json_t *o, const vt_executor *x)
         const vt_report *r = &all[i];
         if (strncmp(r->key, group, sizeof group - 1) != 0)
             continue;
-        if (!json_object_get(o, "startup"))
-            json_object_set_new(o, "startup", json_object());
-        json_object_set_new(json_object_get(o, "startup"), r->key + sizeof group - 1,
-                            strcmp(r->unit, "ms") == 0 ? cli_json_number(r->value, 2)
-                                                       : json_integer((json_int_t)r->value));
+        if (!open)
+            vt_json_open(w, "startup", '{');
+        open = true;
+        vt_json_fixed(w, r->key + sizeof group - 1, r->value, strcmp(r->unit, "ms") == 0 ? 2 : 0);
     }
+    if (open)
+        vt_json_close(w);
 }
 
 static int report(const cli *c, const cli_session *s, const shape *sh, results *r)
@@ -206,23 +208,25 @@ static int report(const cli *c, const cli_session *s, const shape *sh, results *
     double p50 = vt_percentile(r->gap_us, n_gaps, 0.50),
            p99 = vt_percentile(r->gap_us, n_gaps, 0.99),
            longest = vt_percentile(r->gap_us, n_gaps, 1);
-    if (c->json) {
-        json_t *o = cli_bench_json(c, "latency", vt_model_name(m));
-        json_object_update_new(o, json_pack("{s:i, s:i, s:i}", "prompt", sh->prompt, "gen", sh->gen,
-                                            "batch", sh->batch));
-        cli_sample_json(o, "prefill_tokens_per_s", &r->prefill, 2);
-        cli_sample_json(o, "decode_tokens_per_s", &r->decode, 2);
-        cli_sample_json(o, "ttft_ms", &r->ttft, 3);
-        cli_sample_json(o, "load_ms", &r->load, 3);
-        json_object_update_new(o, json_pack("{s:o, s:o, s:o, s:i, s:I}", "step_gap_us_p50",
-                                            cli_json_number(p50, 2), "step_gap_us_p99",
-                                            cli_json_number(p99, 2), "step_gap_us_max",
-                                            cli_json_number(longest, 2), "step_gaps", r->n_gaps,
-                                            "retracted", (json_int_t)r->retracted));
-        add_startup(o, vt_engine_executor(s->engine));
-        return cli_print_json(o);
-    }
     vt_buf b = {0};
+    if (c->json) {
+        vt_json w;
+        cli_bench_begin(&w, &b, c, "latency", vt_model_name(m));
+        vt_json_int(&w, "prompt", sh->prompt);
+        vt_json_int(&w, "gen", sh->gen);
+        vt_json_int(&w, "batch", sh->batch);
+        cli_sample_write(&w, "prefill_tokens_per_s", &r->prefill, 2);
+        cli_sample_write(&w, "decode_tokens_per_s", &r->decode, 2);
+        cli_sample_write(&w, "ttft_ms", &r->ttft, 3);
+        cli_sample_write(&w, "load_ms", &r->load, 3);
+        vt_json_fixed(&w, "step_gap_us_p50", p50, 2);
+        vt_json_fixed(&w, "step_gap_us_p99", p99, 2);
+        vt_json_fixed(&w, "step_gap_us_max", longest, 2);
+        vt_json_int(&w, "step_gaps", r->n_gaps);
+        vt_json_int(&w, "retracted", (int64_t)r->retracted);
+        write_startup(&w, vt_engine_executor(s->engine));
+        return cli_object_print(&w);
+    }
     vt_table t;
     vt_buf_printf(&b, "%s %s, batch %d, %d prompt tokens, %d generated, %d runs\n",
                   vt_model_name(m), m->quant, sh->batch, sh->prompt, sh->gen, r->ttft.n);

@@ -4,6 +4,7 @@
  * falls behind (sim/capacity.h); the table shows what each rate would feel like. The device is
  * modelled: a step takes the least time that the roofs allow for the bytes and FLOPs of its ops, as
  * `vitrine explain` counts them, divided by --efficiency. */
+#include <math.h>
 #include <string.h>
 
 #include "base/err.h"
@@ -284,53 +285,57 @@ static int print_text(const simulation *s)
     return ok ? CLI_DONE : CLI_FAILED;
 }
 
-static json_t *percentiles_json(const vt_percentiles *p)
+static void write_percentiles(vt_json *w, const char *key, const vt_percentiles *p)
 {
-    return json_pack("{s:o, s:o, s:o, s:o}", "p50", cli_json_number(p->p50 * 1e3, 3), "p90",
-                     cli_json_number(p->p90 * 1e3, 3), "p99", cli_json_number(p->p99 * 1e3, 3),
-                     "mean", cli_json_number(p->mean * 1e3, 3));
+    vt_json_open(w, key, '{');
+    vt_json_fixed(w, "p50", p->p50 * 1e3, 3);
+    vt_json_fixed(w, "p90", p->p90 * 1e3, 3);
+    vt_json_fixed(w, "p99", p->p99 * 1e3, 3);
+    vt_json_fixed(w, "mean", p->mean * 1e3, 3);
+    vt_json_close(w);
 }
 
-static json_t *rate_json(const vt_capacity_result *r)
+static void write_rate(vt_json *w, const vt_capacity_result *r)
 {
-    json_t *o = json_object();
-    json_object_set_new(o, "rate", cli_json_number(r->rate, 4));
-    json_object_set_new(o, "done", json_integer(r->n_done));
-    json_object_set_new(o, "refused", json_integer(r->n_too_long + r->n_no_room));
-    json_object_set_new(o, "refused_too_long", json_integer(r->n_too_long));
-    json_object_set_new(o, "refused_no_kv_memory", json_integer(r->n_no_room));
-    json_object_set_new(o, "cut", json_integer(r->n_cut));
-    json_object_set_new(o, "cut_tokens", json_integer(r->cut_tokens));
-    json_object_set_new(o, "offered_per_s", cli_json_number(r->offered_per_s, 4));
-    json_object_set_new(o, "served_per_s", cli_json_number(r->served_per_s, 4));
-    json_object_set_new(o, "output_tokens_per_s", cli_json_number(r->output_tokens_per_s, 2));
-    json_object_set_new(o, "ttft_ms", percentiles_json(&r->ttft));
-    json_object_set_new(o, "itl_ms", percentiles_json(&r->itl));
-    json_object_set_new(o, "hit_share", cli_json_number(r->hit_share, 4));
-    json_object_set_new(o, "device_share", cli_json_number(r->device_share, 4));
-    json_object_set_new(o, "steps", json_integer((json_int_t)r->steps));
-    json_object_set_new(o, "retracted", json_integer((json_int_t)r->retracted));
-    json_object_set_new(o, "most_running", json_integer(r->most_running));
-    return o;
+    vt_json_open(w, NULL, '{');
+    vt_json_fixed(w, "rate", r->rate, 4);
+    vt_json_int(w, "done", r->n_done);
+    vt_json_int(w, "refused", r->n_too_long + r->n_no_room);
+    vt_json_int(w, "refused_too_long", r->n_too_long);
+    vt_json_int(w, "refused_no_kv_memory", r->n_no_room);
+    vt_json_int(w, "cut", r->n_cut);
+    vt_json_int(w, "cut_tokens", r->cut_tokens);
+    vt_json_fixed(w, "offered_per_s", r->offered_per_s, 4);
+    vt_json_fixed(w, "served_per_s", r->served_per_s, 4);
+    vt_json_fixed(w, "output_tokens_per_s", r->output_tokens_per_s, 2);
+    write_percentiles(w, "ttft_ms", &r->ttft);
+    write_percentiles(w, "itl_ms", &r->itl);
+    vt_json_fixed(w, "hit_share", r->hit_share, 4);
+    vt_json_fixed(w, "device_share", r->device_share, 4);
+    vt_json_int(w, "steps", (int64_t)r->steps);
+    vt_json_int(w, "retracted", (int64_t)r->retracted);
+    vt_json_int(w, "most_running", r->most_running);
+    vt_json_close(w);
 }
 
 static int print_object(const simulation *s)
 {
     const vt_capacity_table *t = &s->table;
-    json_t *o = cli_bench_json(s->c, "simulate", s->model->name), *rates = json_array();
+    vt_buf b = {0};
+    vt_json w;
+    cli_bench_begin(&w, &b, s->c, "simulate", s->model->name);
+    vt_json_string(&w, "hardware", s->roofs.name);
+    vt_json_int(&w, "requests", s->trace.n);
+    vt_json_int(&w, "requests_left_out", s->trace.n_left_out);
+    vt_json_int(&w, "requests_with_odd_hash_ids", s->trace.n_odd);
+    vt_json_string(&w, "kv_dtype", vt_dtype_get(s->kv_dtype)->name);
+    vt_json_int(&w, "kv_bytes", s->kv_bytes);
+    vt_json_fixed(&w, "saturates_at_rate", t->saturated >= 0 ? t->row[t->saturated].rate : NAN, 4);
+    vt_json_open(&w, "rates", '[');
     for (int32_t i = 0; i < t->n; i++)
-        json_array_append_new(rates, rate_json(&t->row[i]));
-    json_object_set_new(o, "hardware", json_string(s->roofs.name));
-    json_object_set_new(o, "requests", json_integer(s->trace.n));
-    json_object_set_new(o, "requests_left_out", json_integer(s->trace.n_left_out));
-    json_object_set_new(o, "requests_with_odd_hash_ids", json_integer(s->trace.n_odd));
-    json_object_set_new(o, "kv_dtype", json_string(vt_dtype_get(s->kv_dtype)->name));
-    json_object_set_new(o, "kv_bytes", json_integer(s->kv_bytes));
-    json_object_set_new(o, "saturates_at_rate",
-                        t->saturated >= 0 ? cli_json_number(t->row[t->saturated].rate, 4)
-                                          : json_null());
-    json_object_set_new(o, "rates", rates);
-    return cli_print_json(o);
+        write_rate(&w, &t->row[i]);
+    vt_json_close(&w);
+    return cli_object_print(&w);
 }
 
 int cli_bench_simulate(cli *c)

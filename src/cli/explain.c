@@ -516,8 +516,7 @@ static int print_object(const vt_model *m, const explanation *x)
 {
     vt_buf b = {0};
     vt_json w;
-    vt_json_begin(&w, &b, -1);
-    vt_json_open(&w, NULL, '{');
+    cli_object_begin(&w, &b);
     vt_json_string(&w, "model", m->name);
     vt_json_string(&w, "quant", m->quant);
     vt_json_open(&w, "batch", '{');
@@ -531,10 +530,7 @@ static int print_object(const vt_model *m, const explanation *x)
         write_line(&w, NULL, &x->line[i]);
     vt_json_close(&w);
     write_line(&w, "total", &x->total);
-    vt_json_close(&w);
-    bool ok = vt_json_end(&w) && vt_buf_putc(&b, '\n') && fwrite(b.data, 1, b.len, stdout) == b.len;
-    vt_buf_release(&b);
-    return ok ? CLI_DONE : CLI_FAILED;
+    return cli_object_print(&w);
 }
 
 int cli_explain(cli *c)

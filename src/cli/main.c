@@ -64,9 +64,9 @@ const cli_verb cli_verbs[] = {
      VT_FOR_TEMPLATE, 0, cli_template},
     {"explain", "", "the program for a batch: ops, bytes, FLOPs, predicted time; runs nothing",
      "Lists the op calls of one forward pass with the bytes each has to move and the FLOPs it "
-     "has to do, and predicts its least time from the roofs of the hardware. The program is the one "
-     "for the device that the model would run on, or for the GPU that --hardware names. Nothing is "
-     "run but the measuring of this machine's roofs, where they are not known yet.",
+     "has to do, and predicts its least time from the roofs of the hardware. The program is the "
+     "one for the device that the model would run on, or for the GPU that --hardware names. "
+     "Nothing is run but the measuring of this machine's roofs, where they are not known yet.",
      "vitrine explain --batch 8 --context 1024\n"
      "vitrine explain --prompt 512 -m dummy:qwen3-8b --hardware h200",
      VT_FOR_EXPLAIN, 0, cli_explain},

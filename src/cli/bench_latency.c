@@ -7,6 +7,10 @@
  * one token for each of the B sequences: none ends before the others (those that began early make
  * more tokens), so a step's time is batch / decode_tokens_per_s.
  *
+ * Tokens count from when the device had made them. The event comes later, and how much later
+ * depends on what else this thread had to do: where workers take every core, the first event may
+ * come when the second token is almost there.
+ *
  * Each repetition has new random prompts, so the prefix cache never helps. One repetition that does
  * not count comes first, to warm up caches and threads.
  *
@@ -45,13 +49,13 @@ static void on_event(void *user, const vt_event *e)
 {
     bench_seq *s = user;
     batch_run *r = s->run;
-    int64_t now = vt_now_ns();
+    int64_t now = e->made_ns;
     if (e->n_tokens > 0 && s->n_tokens == 0) {
         r->first_ns = r->n_first == 0 ? now : r->first_ns;
         r->all_first_ns = r->end_ns = now;
         r->n_first++;
     }
-    if (s->counts && s->n_tokens > 0 && r->n_first == r->n_seqs && r->n_steps < r->wanted) {
+    if (s->counts && e->n_tokens > 0 && s->n_tokens > 0 && r->n_first == r->n_seqs && r->n_steps < r->wanted) {
         r->n_steps += e->n_tokens;
         r->end_ns = now;
     }

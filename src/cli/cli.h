@@ -31,10 +31,8 @@ typedef struct cli_verb {
     int (*run)(cli *c);
 } cli_verb;
 
-/* Ends with a row whose name is NULL. */
-extern const cli_verb cli_verbs[];
-
 struct cli {
+    const cli_verb *verbs; /* all of them; ends with one whose name is NULL */
     const cli_verb *verb;
     vt_options *options;
     const char **arg; /* [n_args] positional arguments, borrowed from argv */
@@ -71,7 +69,7 @@ vt_status cli_parse(cli *c, int n, char **argv, bool *help, vt_err *err);
 
 /* ---- help.c ---- */
 
-void cli_help_program(vt_buf *b, const vt_term *term);
+void cli_help_program(vt_buf *b, const vt_term *term, const cli_verb *verbs);
 void cli_help_verb(vt_buf *b, const vt_term *term, const cli_verb *verb);
 
 /* ---- output.c: what is said ---- */

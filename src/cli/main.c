@@ -18,7 +18,7 @@
 
 /* One verb a paragraph. */
 /* clang-format off */
-const cli_verb cli_verbs[] = {
+static const cli_verb verbs[] = {
     {"run", "[PROMPT]", "one completion; the text on stdout as it comes",
      "Answers one prompt. The prompt is the argument, the file of -f, or all of stdin where there "
      "is neither or the argument is '-'. Text goes to stdout as it is made; everything else goes "
@@ -157,7 +157,7 @@ static bool names(const char *verb, const char *first, const char *second, int *
 
 static const cli_verb *find_verb(const char *first, const char *second, int *n_words)
 {
-    for (const cli_verb *v = cli_verbs; v->name; v++)
+    for (const cli_verb *v = verbs; v->name; v++)
         if (names(v->name, first, second, n_words))
             return v;
     return NULL;
@@ -189,7 +189,7 @@ static int unknown_verb(const char *first, const char *second)
             return CLI_FAILED;
         }
     vt_buf forms = {0};
-    for (const cli_verb *v = cli_verbs; v->name; v++)
+    for (const cli_verb *v = verbs; v->name; v++)
         if (strncmp(v->name, first, strlen(first)) == 0 && v->name[strlen(first)] == ' ')
             vt_buf_printf(&forms, "%s%s", forms.len ? ", " : "", v->name + strlen(first) + 1);
     if (forms.len)
@@ -204,7 +204,7 @@ static int unknown_verb(const char *first, const char *second)
 static int group_help(const char *group, const vt_term *term)
 {
     vt_buf b = {0};
-    for (const cli_verb *v = cli_verbs; v->name; v++)
+    for (const cli_verb *v = verbs; v->name; v++)
         if (strncmp(v->name, group, strlen(group)) == 0 && v->name[strlen(group)] == ' ') {
             if (b.len)
                 vt_buf_putc(&b, '\n');
@@ -219,7 +219,7 @@ static int run_verb(const cli_verb *verb, int n, char **argv)
 {
     vt_err err = {0};
     bool help = false;
-    cli c = {.verb = verb, .out = vt_term_of(1), .log = vt_term_of(2)};
+    cli c = {.verbs = verbs, .verb = verb, .out = vt_term_of(1), .log = vt_term_of(2)};
     int status = CLI_DONE;
     c.arg = calloc((size_t)n + 1, sizeof *c.arg);
     if (!c.arg) {
@@ -252,7 +252,7 @@ static int dispatch(int argc, char **argv)
     vt_buf b = {0};
     if (!first) {
         vt_term log = vt_term_of(2);
-        cli_help_program(&b, &log);
+        cli_help_program(&b, &log, verbs);
         print(&b, stderr);
         return CLI_USAGE;
     }
@@ -261,7 +261,7 @@ static int dispatch(int argc, char **argv)
         return CLI_DONE;
     }
     if (is_help(first) && !second) {
-        cli_help_program(&b, &term);
+        cli_help_program(&b, &term, verbs);
         return print(&b, stdout);
     }
     bool help_of = is_help(first); /* vitrine help run */

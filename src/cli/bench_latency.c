@@ -55,7 +55,8 @@ static void on_event(void *user, const vt_event *e)
         r->all_first_ns = r->end_ns = now;
         r->n_first++;
     }
-    if (s->counts && e->n_tokens > 0 && s->n_tokens > 0 && r->n_first == r->n_seqs && r->n_steps < r->wanted) {
+    if (s->counts && e->n_tokens > 0 && s->n_tokens > 0 && r->n_first == r->n_seqs &&
+        r->n_steps < r->wanted) {
         r->n_steps += e->n_tokens;
         r->end_ns = now;
     }
@@ -232,8 +233,9 @@ static int report(const cli *c, const cli_session *s, const shape *sh, results *
         return cli_object_print(&w);
     }
     vt_table t;
-    vt_buf_printf(&b, "%s %s, batch %d, %d prompt tokens, %d generated, %d runs\n",
-                  vt_model_name(m), m->quant, sh->batch, sh->prompt, sh->gen, r->ttft.n);
+    vt_buf_printf(&b, "%s %s, batch %d, %d prompt token%s, %d generated, %d run%s\n",
+                  vt_model_name(m), m->quant, sh->batch, sh->prompt, vt_text_s(sh->prompt), sh->gen,
+                  r->ttft.n, vt_text_s(r->ttft.n));
     vt_table_init(&t, "|>mean|>stdev|>min|>max");
     put_sample(&t, "prefill", &r->prefill, "tokens/s");
     put_sample(&t, "decode", &r->decode, "tokens/s");

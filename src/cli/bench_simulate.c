@@ -210,10 +210,11 @@ static void put_exceptions(vt_buf *b, const simulation *s)
             r->n_cut, t->n, (long long)r->cut_tokens,
             pool < lim->max_context ? "KV memory" : "context");
     if (t->n_odd > 0)
-        vt_buf_printf(b,
-                      "%d requests, the first in line %d, have more or fewer hash_ids than blocks "
-                      "of %d tokens: a block without an id shares nothing. ",
-                      t->n_odd, t->first_odd, VT_TRACE_BLOCK);
+        vt_buf_printf(
+            b,
+            "In %d request%s, the first in line %d, there are more or fewer hash_ids than "
+            "blocks of %d tokens: a block without an id shares nothing. ",
+            t->n_odd, vt_text_s(t->n_odd), t->first_odd, VT_TRACE_BLOCK);
 }
 
 static void put_verdict(vt_buf *b, const simulation *s, int32_t width)
@@ -254,10 +255,11 @@ static int print_text(const simulation *s)
     vt_buf b = {0};
     vt_table t;
     vt_buf_printf(&b,
-                  "%s %s on %d x %s: %d requests, %.1f GB of KV (%d pages of %d tokens) each\n"
+                  "%s %s on %d x %s: %d request%s, %.1f GB of KV (%d page%s of %d tokens) each\n"
                   "Times in ms\n\n",
                   s->model->name, s->model->quant, s->setup.n_replicas, s->roofs.name, s->trace.n,
-                  (double)s->kv_bytes * 1e-9, s->setup.sched.n_pages, lim->page_size);
+                  vt_text_s(s->trace.n), (double)s->kv_bytes * 1e-9, s->setup.sched.n_pages,
+                  vt_text_s(s->setup.sched.n_pages), lim->page_size);
     vt_table_init(&t, ">rate|>req/s|>served/s|>tok/s|>TTFT p50|>p90|>p99|>ITL p50|>p99|>hits|"
                       ">busy|>retracted");
     for (int32_t i = 0; i < s->table.n; i++) {

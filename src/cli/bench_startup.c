@@ -77,9 +77,10 @@ static int report(const cli *c, const cli_sample *wall, const cli_sample *reside
         return cli_object_print(&w);
     }
     vt_buf_printf(
-        &b, "%s: from nothing to one token in %.1f ms (stdev %.1f, best %.1f, %d starts), at most ",
+        &b,
+        "%s: from nothing to one token in %.1f ms (stdev %.1f, best %.1f, %d start%s), at most ",
         model, cli_sample_mean(wall), isfinite(cli_sample_stdev(wall)) ? cli_sample_stdev(wall) : 0,
-        wall->low, wall->n);
+        wall->low, wall->n, vt_text_s(wall->n));
     vt_text_bytes(&b, resident->high);
     vt_buf_puts(&b, " resident\n");
     fputs(b.data ? b.data : "", stdout);

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "files/json.h"
 #include "story/story.h"
 
 enum { MAX_ROWS = 64, SPARK_CELLS = 48, BAR_CELLS = 16, TIME_COLUMN = 11, TEXT_MAX = 300 };
@@ -700,10 +701,8 @@ static void title(page *p)
 vt_status story_render(const char *name, const char *json, size_t len, const vt_term *term,
                        vt_buf *out, vt_err *err)
 {
-    json_error_t why;
-    json_t *story = json_loadb(json, len, JSON_REJECT_DUPLICATES, &why);
-    if (!story)
-        return vt_fail(err, VT_ERR_FORMAT, "%s: line %d: %.200s", name, why.line, why.text);
+    json_t *story;
+    TRY(vt_json_load(name, json, len, JSON_REJECT_DUPLICATES, VT_JSON_MAX_TREE, &story, err));
     const char *schema = json_string_value(get(story, "schema"));
     json_int_t version = json_is_integer(get(story, "version"))
                              ? json_integer_value(get(story, "version"))

@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "base/json_write.h"
 #include "cli/bench.h"
 #include "device/choose.h"
 #include "device/cpu.h"

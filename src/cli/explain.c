@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "base/json_write.h"
 #include "cli/cli.h"
 #include "cli/model_name.h"
 #include "device/hardware.h"

@@ -10,7 +10,7 @@ typedef struct cli_sample {
 } cli_sample;
 
 void cli_sample_add(cli_sample *s, double v); /* NAN is not counted */
-double cli_sample_mean(const cli_sample *s);  /* NAN of none */
+double cli_sample_mean(const cli_sample *s);  /* NAN without values */
 double cli_sample_stdev(const cli_sample *s); /* of the sample (n - 1); NAN below two */
 /* "name": mean, "name_stdev": stdev */
 void cli_sample_write(vt_json *w, const char *name, const cli_sample *s, int digits);

@@ -307,7 +307,7 @@ static void put_choices(vt_buf *b, const vt_call *call)
     }
 }
 
-/* Appends what of the cut applies to the row. */
+/* Appends those members of the cut that the row has set. */
 static void put_cut(vt_buf *b, const vt_cut *cut)
 {
     if (*cut->shape)
@@ -480,7 +480,7 @@ static void write_line(vt_json *w, const char *key, const line *l)
     vt_json_close(w);
 }
 
-/* What of the GPU the choice of rows depends on. */
+/* The facts of the GPU that decide which rows are chosen. */
 static void write_gpu(vt_json *w, const explanation *x)
 {
     const vt_target *t = &x->described.program->target;

@@ -104,8 +104,8 @@ static const cli_verb verbs[] = {
      "Renders a story.json (written by run --story=FILE.json) as run --story would have.", NULL,
      VT_FOR_STORY, 1, cli_story_show},
     {"env", "", "what this machine offers: CPU, GPU, libraries, profiling tiers, measured roofs",
-     "Describes the hardware and what of it can be used and observed. Roofs are measured, which "
-     "takes about a second; the best figures ever seen on this machine are kept.",
+     "Describes the hardware, and which parts of it can be used and observed. Roofs are "
+     "measured, which takes about a second; the best figures ever seen on this machine are kept.",
      NULL, VT_FOR_ENV, 0, cli_env},
     {"pull", "NAME", "fetch a model into the cache",
      "Fetches a preset (smollm2-135m, gemma3-270m), or ORG/NAME from a Hugging Face style hub: "

@@ -243,6 +243,8 @@ static void put_verdict(vt_buf *b, const simulation *s, int32_t width)
                   "Modelled: a step takes the least time the roofs allow, at %.0f %% of them; the "
                   "CPU's time and the network are not counted.",
                   100 * s->efficiency);
+    if (s->named)
+        vt_buf_printf(&text, " The roofs of %s: %s.", s->roofs.name, s->named->source);
     vt_buf_putc(b, '\n');
     vt_text_wrap(b, text.data ? text.data : "", 0, width);
     vt_buf_putc(b, '\n');

@@ -37,6 +37,8 @@ typedef enum vt_ink {
 void vt_text_ink(vt_buf *b, const vt_term *t, vt_ink ink, const char *text);
 /* How many cells text[0..len) takes; escape sequences take none. */
 int32_t vt_text_width(const char *text, size_t len);
+/* The ending of a counted noun: "" for 1, else "s". */
+static inline const char *vt_text_s(int64_t n) { return n == 1 ? "" : "s"; }
 /* Appends spaces until the line that begins at byte `line_start` of b is `column` cells wide. */
 void vt_text_pad(vt_buf *b, size_t line_start, int32_t column);
 /* Appends a paragraph broken at spaces; lines after the first begin with `indent` spaces. */

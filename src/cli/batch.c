@@ -424,17 +424,13 @@ static int print_summary(const batch *b)
 {
     vt_json w;
     vt_buf text = {0};
-    vt_json_begin(&w, &text, -1);
-    vt_json_open(&w, NULL, '{');
+    cli_object_begin(&w, &text);
     vt_json_int(&w, "lines", b->n_lines);
     vt_json_int(&w, "done", b->n_done + b->n_found);
     vt_json_int(&w, "done_before", b->n_found);
     vt_json_int(&w, "failed", b->n_failed);
     vt_json_int(&w, "output_tokens", b->n_tokens);
-    vt_json_close(&w);
-    bool ok = vt_json_end(&w) && puts(text.data) >= 0;
-    vt_buf_release(&text);
-    return ok ? CLI_DONE : CLI_FAILED;
+    return cli_object_print(&w);
 }
 
 /* The exit status: 0 only where every line has an answer. `status` is how far the run came. */

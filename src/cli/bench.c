@@ -28,43 +28,66 @@ double cli_sample_stdev(const cli_sample *s)
     return sqrt(fmax(0, (s->squares - s->n * mean * mean) / (s->n - 1)));
 }
 
-void cli_sample_json(json_t *object, const char *name, const cli_sample *s, int digits)
+void cli_sample_write(vt_json *w, const char *name, const cli_sample *s, int digits)
 {
     char stdev[64];
     snprintf(stdev, sizeof stdev, "%s_stdev", name);
-    json_object_set_new(object, name, cli_json_number(cli_sample_mean(s), digits));
-    json_object_set_new(object, stdev, cli_json_number(cli_sample_stdev(s), digits));
+    vt_json_fixed(w, name, cli_sample_mean(s), digits);
+    vt_json_fixed(w, stdev, cli_sample_stdev(s), digits);
 }
 
-json_t *cli_bench_json(const cli *c, const char *bench, const char *model)
+static void write_machine(vt_json *w, int32_t gpu)
 {
     const vt_cpu *cpu = vt_cpu_get();
-    json_t *settings = json_object();
+    vt_json_open(w, "machine", '{');
+    vt_json_string(w, "cpu", cpu->model);
+    vt_json_string(w, "level", vt_isa_name(cpu->level));
+    vt_json_int(w, "cpus", cpu->n_cpus);
+    vt_json_int(w, "cores", cpu->n_cores);
+    vt_json_int(w, "memory_bytes", cpu->memory_bytes);
+    if (gpu < 0)
+        vt_json_null(w, "gpu");
+    else if (cli_gpu_open(w, "gpu", gpu))
+        vt_json_close(w);
+    vt_json_close(w);
+}
+
+static void write_settings(vt_json *w, const cli *c)
+{
     int32_t n;
     const vt_option *opt = vt_option_table(&n);
+    vt_json_open(w, "settings", '{');
     for (int32_t i = 0; i < n; i++)
-        if (opt[i].verbs & c->verb->options) {
-            const char *id = opt[i].id ? opt[i].id : opt[i].key;
-            const char *value = vt_options_get(c->options, id);
-            json_object_set_new(settings, opt[i].key, value ? json_string(value) : json_null());
-        }
-    json_t *knobs = json_object(); /* those that are set */
+        if (opt[i].verbs & c->verb->options)
+            vt_json_string(w, opt[i].key,
+                           vt_options_get(c->options, opt[i].id ? opt[i].id : opt[i].key));
+    vt_json_close(w);
+}
+
+/* Those that are set. */
+static void write_knobs(vt_json *w)
+{
+    vt_json_open(w, "knobs", '{');
     for (int k = 0; k < VT_N_KNOBS; k++)
         if (vt_knob_text((vt_knob)k))
-            json_object_set_new(knobs, vt_knobs[k].env, json_string(vt_knob_text((vt_knob)k)));
+            vt_json_string(w, vt_knobs[k].env, vt_knob_text((vt_knob)k));
+    vt_json_close(w);
+}
+
+void cli_bench_begin(vt_json *w, vt_buf *b, const cli *c, const char *bench, const char *model)
+{
     char device[16];
     bool chosen = vt_option_find("device", c->verb->options) != NULL; /* simulate runs nowhere */
-    int32_t gpu = chosen ? vt_options_cuda(c->options) : -1;
     if (chosen)
         vt_options_device(c->options, device, sizeof device);
-    json_t *machine = json_pack("{s:s, s:s, s:i, s:i, s:I, s:o}", "cpu", cpu->model, "level",
-                                vt_isa_name(cpu->level), "cpus", cpu->n_cpus, "cores", cpu->n_cores,
-                                "memory_bytes", (json_int_t)cpu->memory_bytes, "gpu",
-                                gpu < 0 ? json_null() : cli_gpu_json(gpu));
-    json_t *j = json_pack("{s:s, s:s, s:s, s:s, s:s?}", "bench", bench, "model", model, "version",
-                          vt_version(), "commit", VT_COMMIT, "device", chosen ? device : NULL);
-    json_object_set_new(j, "machine", machine);
-    json_object_set_new(j, "settings", settings);
-    json_object_set_new(j, "knobs", knobs);
-    return j;
+    cli_object_begin(w, b);
+    vt_json_string(w, "bench", bench);
+    if (model)
+        vt_json_string(w, "model", model);
+    vt_json_string(w, "version", vt_version());
+    vt_json_string(w, "commit", VT_COMMIT);
+    vt_json_string(w, "device", chosen ? device : NULL);
+    write_machine(w, chosen ? vt_options_cuda(c->options) : -1);
+    write_settings(w, c);
+    write_knobs(w);
 }

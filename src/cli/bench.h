@@ -10,12 +10,14 @@ typedef struct cli_sample {
 } cli_sample;
 
 void cli_sample_add(cli_sample *s, double v); /* NAN is not counted */
-double cli_sample_mean(const cli_sample *s);  /* NAN of none */
+double cli_sample_mean(const cli_sample *s);  /* NAN without values */
 double cli_sample_stdev(const cli_sample *s); /* of the sample (n - 1); NAN below two */
 /* "name": mean, "name_stdev": stdev */
-void cli_sample_json(json_t *object, const char *name, const cli_sample *s, int digits);
+void cli_sample_write(vt_json *w, const char *name, const cli_sample *s, int digits);
 
-/* {"commit", "version", "machine": {...}, "settings": {every option of the verb: its value}} */
-json_t *cli_bench_json(const cli *c, const char *bench, const char *model);
+/* Begins a bench's result in *b: {"bench", "model", "version", "commit", "device", "machine",
+ * "settings": {every option of the verb: its value}, "knobs". The object is left open for the
+ * bench's own members and cli_object_print. `model` NULL: the bench has none. */
+void cli_bench_begin(vt_json *w, vt_buf *b, const cli *c, const char *bench, const char *model);
 
 #endif

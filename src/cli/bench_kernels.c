@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "base/json_write.h"
 #include "cli/bench.h"
 #include "device/choose.h"
 #include "device/cpu.h"
@@ -26,7 +25,8 @@ typedef struct kernels_report {
     int64_t l2_bytes;
     const vt_op *op; /* whose table is open; NULL: none */
     vt_table table;
-    json_t *results;
+    vt_buf results; /* with --json: [{...}, ...], closed when the last is there */
+    vt_json json;
     int32_t n_results, n_wrong;
 } kernels_report;
 
@@ -132,34 +132,28 @@ static void put_number(vt_json *w, const char *key, bool there, double v, int di
 
 static void put_json(kernels_report *k, const bench_result *r, double share, const char *roof)
 {
-    vt_buf b = {0};
-    vt_json w;
-    vt_json_begin(&w, &b, -1);
-    vt_json_open(&w, NULL, '{');
-    vt_json_string(&w, "op", r->op->name);
-    vt_json_string(&w, "case", r->c->name);
-    vt_json_string(&w, "implementation", r->impl->name);
-    vt_json_string(&w, "device", r->cuda ? "cuda" : "cpu");
-    vt_json_string(&w, "method", r->method);
-    put_number(&w, "threads", !r->cuda, r->n_workers, 0);
-    put_number(&w, "best_ns", r->timed, (double)r->best_ns, 0);
-    put_number(&w, "median_ns", r->timed, (double)r->median_ns, 0);
-    vt_json_int(&w, "bytes", r->bytes);
-    vt_json_int(&w, "flops", r->flops);
-    put_number(&w, "gb_per_s", r->timed, r->gb_per_s, 3);
-    put_number(&w, "gflop_per_s", r->timed, r->gflop_per_s, 3);
-    put_number(&w, "tflop_per_s", r->timed, r->gflop_per_s * 1e-3, 3);
-    vt_json_string(&w, "roof", isfinite(share) ? roof : NULL);
-    put_number(&w, "roof_share", isfinite(share), share, 4);
-    vt_json_real(&w, "error", r->error);
-    vt_json_real(&w, "tolerance", r->allowed);
-    vt_json_string(&w, "wrong", r->wrong ? (r->why[0] ? r->why : "beyond the tolerance") : NULL);
-    put_kernels(&w, r);
-    vt_json_close(&w);
-    json_t *o = vt_json_end(&w) ? json_loadb(b.data, b.len, 0, NULL) : NULL;
-    if (o)
-        json_array_append_new(k->results, o);
-    vt_buf_release(&b);
+    vt_json *w = &k->json;
+    vt_json_open(w, NULL, '{');
+    vt_json_string(w, "op", r->op->name);
+    vt_json_string(w, "case", r->c->name);
+    vt_json_string(w, "implementation", r->impl->name);
+    vt_json_string(w, "device", r->cuda ? "cuda" : "cpu");
+    vt_json_string(w, "method", r->method);
+    put_number(w, "threads", !r->cuda, r->n_workers, 0);
+    put_number(w, "best_ns", r->timed, (double)r->best_ns, 0);
+    put_number(w, "median_ns", r->timed, (double)r->median_ns, 0);
+    vt_json_int(w, "bytes", r->bytes);
+    vt_json_int(w, "flops", r->flops);
+    put_number(w, "gb_per_s", r->timed, r->gb_per_s, 3);
+    put_number(w, "gflop_per_s", r->timed, r->gflop_per_s, 3);
+    put_number(w, "tflop_per_s", r->timed, r->gflop_per_s * 1e-3, 3);
+    vt_json_string(w, "roof", isfinite(share) ? roof : NULL);
+    put_number(w, "roof_share", isfinite(share), share, 4);
+    vt_json_real(w, "error", r->error);
+    vt_json_real(w, "tolerance", r->allowed);
+    vt_json_string(w, "wrong", r->wrong ? (r->why[0] ? r->why : "beyond the tolerance") : NULL);
+    put_kernels(w, r);
+    vt_json_close(w);
 }
 
 static void report(void *user, const bench_result *r)
@@ -169,7 +163,7 @@ static void report(void *user, const bench_result *r)
     double share = roof_share(k, r, &roof);
     k->n_results++;
     k->n_wrong += r->wrong;
-    if (k->results)
+    if (k->c->json)
         put_json(k, r, share, roof);
     else
         put_row(k, r, share, roof);
@@ -238,10 +232,15 @@ static vt_status bench_gpu(kernels_report *k, int32_t ordinal, const bench_optio
 
 static int print_results(kernels_report *k)
 {
-    json_t *o = cli_bench_json(k->c, "kernels", "");
-    json_object_del(o, "model");
-    json_object_set_new(o, "results", k->results);
-    return cli_print_json(o);
+    vt_buf b = {0};
+    vt_json w;
+    vt_json_close(&k->json);
+    cli_bench_begin(&w, &b, k->c, "kernels", NULL);
+    if (vt_json_end(&k->json))
+        vt_json_raw(&w, "results", k->results.data, k->results.len);
+    else
+        b.failed = true;
+    return cli_object_print(&w);
 }
 
 int cli_bench_kernels(cli *c)
@@ -255,8 +254,8 @@ int cli_bench_kernels(cli *c)
                        .shape = vt_options_get(c->options, "shape")};
     vt_status status = read_method(c, ordinal >= 0, &o, &err);
     k.cold = o.cold;
-    if (c->json)
-        k.results = json_array();
+    vt_json_begin(&k.json, &k.results, -1);
+    vt_json_open(&k.json, NULL, '[');
     if (status == VT_OK)
         status = ordinal >= 0 ? bench_gpu(&k, ordinal, &o, &err) : bench_cpu(&k, &o, &err);
     flush_table(&k);
@@ -264,10 +263,11 @@ int cli_bench_kernels(cli *c)
         status = vt_fail(&err, VT_ERR_USAGE, "no implementation here%s%s takes these cases",
                          o.impl ? " named " : "", o.impl ? o.impl : "");
     if (status != VT_OK) {
-        json_decref(k.results);
+        vt_buf_release(&k.results);
         return cli_fail(&err);
     }
     int code = c->json ? print_results(&k) : CLI_DONE;
+    vt_buf_release(&k.results);
     if (k.n_wrong == 0)
         return code;
     vt_fail(&err, VT_ERR_DEVICE, "%d results are further from the reference than their op allows",

@@ -7,6 +7,10 @@
  * one token for each of the B sequences: none ends before the others (those that began early make
  * more tokens), so a step's time is batch / decode_tokens_per_s.
  *
+ * Tokens count from when the device had made them. The event comes later, and how much later
+ * depends on what else this thread had to do: where workers take every core, the first event may
+ * come when the second token is almost there.
+ *
  * Each repetition has new random prompts, so the prefix cache never helps. One repetition that does
  * not count comes first, to warm up caches and threads.
  *
@@ -45,13 +49,14 @@ static void on_event(void *user, const vt_event *e)
 {
     bench_seq *s = user;
     batch_run *r = s->run;
-    int64_t now = vt_now_ns();
+    int64_t now = e->made_ns;
     if (e->n_tokens > 0 && s->n_tokens == 0) {
         r->first_ns = r->n_first == 0 ? now : r->first_ns;
         r->all_first_ns = r->end_ns = now;
         r->n_first++;
     }
-    if (s->counts && s->n_tokens > 0 && r->n_first == r->n_seqs && r->n_steps < r->wanted) {
+    if (s->counts && e->n_tokens > 0 && s->n_tokens > 0 && r->n_first == r->n_seqs &&
+        r->n_steps < r->wanted) {
         r->n_steps += e->n_tokens;
         r->end_ns = now;
     }
@@ -182,8 +187,9 @@ static void put_sample(vt_table *t, const char *what, const cli_sample *s, const
 }
 
 /* What making the executor took, under "startup"; nothing where it does not tell. */
-static void add_startup(json_t *o, const vt_executor *x)
+static void write_startup(vt_json *w, const vt_executor *x)
 {
+    bool open = false;
     static const char group[] = "startup.";
     vt_report all[VT_MAX_REPORTS];
     int32_t n = x->report ? x->report(x, all, VT_MAX_REPORTS) : 0;
@@ -191,12 +197,13 @@ static void add_startup(json_t *o, const vt_executor *x)
         const vt_report *r = &all[i];
         if (strncmp(r->key, group, sizeof group - 1) != 0)
             continue;
-        if (!json_object_get(o, "startup"))
-            json_object_set_new(o, "startup", json_object());
-        json_object_set_new(json_object_get(o, "startup"), r->key + sizeof group - 1,
-                            strcmp(r->unit, "ms") == 0 ? cli_json_number(r->value, 2)
-                                                       : json_integer((json_int_t)r->value));
+        if (!open)
+            vt_json_open(w, "startup", '{');
+        open = true;
+        vt_json_fixed(w, r->key + sizeof group - 1, r->value, strcmp(r->unit, "ms") == 0 ? 2 : 0);
     }
+    if (open)
+        vt_json_close(w);
 }
 
 static int report(const cli *c, const cli_session *s, const shape *sh, results *r)
@@ -206,26 +213,29 @@ static int report(const cli *c, const cli_session *s, const shape *sh, results *
     double p50 = vt_percentile(r->gap_us, n_gaps, 0.50),
            p99 = vt_percentile(r->gap_us, n_gaps, 0.99),
            longest = vt_percentile(r->gap_us, n_gaps, 1);
-    if (c->json) {
-        json_t *o = cli_bench_json(c, "latency", vt_model_name(m));
-        json_object_update_new(o, json_pack("{s:i, s:i, s:i}", "prompt", sh->prompt, "gen", sh->gen,
-                                            "batch", sh->batch));
-        cli_sample_json(o, "prefill_tokens_per_s", &r->prefill, 2);
-        cli_sample_json(o, "decode_tokens_per_s", &r->decode, 2);
-        cli_sample_json(o, "ttft_ms", &r->ttft, 3);
-        cli_sample_json(o, "load_ms", &r->load, 3);
-        json_object_update_new(o, json_pack("{s:o, s:o, s:o, s:i, s:I}", "step_gap_us_p50",
-                                            cli_json_number(p50, 2), "step_gap_us_p99",
-                                            cli_json_number(p99, 2), "step_gap_us_max",
-                                            cli_json_number(longest, 2), "step_gaps", r->n_gaps,
-                                            "retracted", (json_int_t)r->retracted));
-        add_startup(o, vt_engine_executor(s->engine));
-        return cli_print_json(o);
-    }
     vt_buf b = {0};
+    if (c->json) {
+        vt_json w;
+        cli_bench_begin(&w, &b, c, "latency", vt_model_name(m));
+        vt_json_int(&w, "prompt", sh->prompt);
+        vt_json_int(&w, "gen", sh->gen);
+        vt_json_int(&w, "batch", sh->batch);
+        cli_sample_write(&w, "prefill_tokens_per_s", &r->prefill, 2);
+        cli_sample_write(&w, "decode_tokens_per_s", &r->decode, 2);
+        cli_sample_write(&w, "ttft_ms", &r->ttft, 3);
+        cli_sample_write(&w, "load_ms", &r->load, 3);
+        vt_json_fixed(&w, "step_gap_us_p50", p50, 2);
+        vt_json_fixed(&w, "step_gap_us_p99", p99, 2);
+        vt_json_fixed(&w, "step_gap_us_max", longest, 2);
+        vt_json_int(&w, "step_gaps", r->n_gaps);
+        vt_json_int(&w, "retracted", (int64_t)r->retracted);
+        write_startup(&w, vt_engine_executor(s->engine));
+        return cli_object_print(&w);
+    }
     vt_table t;
-    vt_buf_printf(&b, "%s %s, batch %d, %d prompt tokens, %d generated, %d runs\n",
-                  vt_model_name(m), m->quant, sh->batch, sh->prompt, sh->gen, r->ttft.n);
+    vt_buf_printf(&b, "%s %s, batch %d, %d prompt token%s, %d generated, %d run%s\n",
+                  vt_model_name(m), m->quant, sh->batch, sh->prompt, vt_text_s(sh->prompt), sh->gen,
+                  r->ttft.n, vt_text_s(r->ttft.n));
     vt_table_init(&t, "|>mean|>stdev|>min|>max");
     put_sample(&t, "prefill", &r->prefill, "tokens/s");
     put_sample(&t, "decode", &r->decode, "tokens/s");

@@ -90,26 +90,26 @@ static vt_status read_lengths(const char *path, lengths *l, vt_err *err)
     vt_buf text = {0};
     TRY(cli_read_file(path, &text, err));
     int32_t n_lines = 1, number = 0;
+    const char *name = cli_file_name(path);
     for (size_t i = 0; i < text.len; i++)
         n_lines += text.data[i] == '\n';
     vt_status status = n_lines > MAX_PAIRS
-                           ? vt_fail(err, VT_ERR_USAGE, "%s: more than %d lines", path, MAX_PAIRS)
+                           ? vt_fail(err, VT_ERR_USAGE, "%s: more than %d lines", name, MAX_PAIRS)
                            : make_room(l, n_lines, err);
-    char *save = NULL;
-    for (char *line = text.len ? strtok_r(text.data, "\n", &save) : NULL; status == VT_OK && line;
-         line = strtok_r(NULL, "\n", &save)) {
+    for (char *rest = text.data, *line; status == VT_OK && (line = strsep(&rest, "\n"));) {
         int32_t in, out;
+        int used = 0;
         number++;
-        if (line[0] == '#')
+        if (line[0] == '#' || !line[strspn(line, " \t\r")])
             continue;
-        if (sscanf(line, "%d %d", &in, &out) == 2 && in >= 1 && out >= 1)
+        if (sscanf(line, "%d %d %n", &in, &out, &used) == 2 && !line[used] && in >= 1 && out >= 1)
             add_pair(l, in, out);
         else
             status = vt_fail(err, VT_ERR_FORMAT, "%s: line %d is '%.40s', expected two lengths",
-                             path, number, line);
+                             name, number, line);
     }
     if (status == VT_OK && l->n == 0)
-        status = vt_fail(err, VT_ERR_FORMAT, "%s: no lengths found", path);
+        status = vt_fail(err, VT_ERR_FORMAT, "%s: no lengths found", name);
     vt_buf_release(&text);
     return status;
 }
@@ -190,22 +190,24 @@ static int report(const cli *c, cli_session *s, const lengths *l, const offline 
     uint64_t cached = st.cache.hit_tokens + st.cache.copied_tokens;
     double out_s = o->n_tokens / wall_s, total_s = (double)(l->total_input + o->n_tokens) / wall_s;
     if (c->json) {
-        json_t *j = cli_bench_json(c, "offline", vt_model_name(s->model));
-        json_object_set_new(j, "sequences", json_integer(l->n));
-        json_object_set_new(j, "input_tokens", json_integer(l->total_input));
-        json_object_set_new(j, "cached_tokens", json_integer((json_int_t)cached));
-        json_object_set_new(j, "output_tokens", json_integer(o->n_tokens));
-        json_object_set_new(j, "output_tokens_per_s", cli_json_number(out_s, 2));
-        json_object_set_new(j, "total_tokens_per_s", cli_json_number(total_s, 2));
-        json_object_set_new(j, "wall_s", cli_json_number(wall_s, 3));
-        json_object_set_new(j, "load_ms", cli_json_number(s->load_ms, 3));
-        json_object_set_new(j, "steps", json_integer((json_int_t)st.sched.steps));
-        json_object_set_new(j, "retracted", json_integer((json_int_t)st.sched.retracted));
-        return cli_print_json(j);
+        vt_buf b = {0};
+        vt_json w;
+        cli_bench_begin(&w, &b, c, "offline", vt_model_name(s->model));
+        vt_json_int(&w, "sequences", l->n);
+        vt_json_int(&w, "input_tokens", l->total_input);
+        vt_json_int(&w, "cached_tokens", (int64_t)cached);
+        vt_json_int(&w, "output_tokens", o->n_tokens);
+        vt_json_fixed(&w, "output_tokens_per_s", out_s, 2);
+        vt_json_fixed(&w, "total_tokens_per_s", total_s, 2);
+        vt_json_fixed(&w, "wall_s", wall_s, 3);
+        vt_json_fixed(&w, "load_ms", s->load_ms, 3);
+        vt_json_int(&w, "steps", (int64_t)st.sched.steps);
+        vt_json_int(&w, "retracted", (int64_t)st.sched.retracted);
+        return cli_object_print(&w);
     }
-    printf("%s: %d sequences, %lld tokens in (%llu from the cache), %d out, %.2f s\n",
-           vt_model_name(s->model), l->n, (long long)l->total_input, (unsigned long long)cached,
-           o->n_tokens, wall_s);
+    printf("%s: %d sequence%s, %lld token%s in (%llu from the cache), %d out, %.2f s\n",
+           vt_model_name(s->model), l->n, vt_text_s(l->n), (long long)l->total_input,
+           vt_text_s(l->total_input), (unsigned long long)cached, o->n_tokens, wall_s);
     printf("  %.1f output tokens/s, %.1f tokens/s in all; %llu steps, %llu retracted\n", out_s,
            total_s, (unsigned long long)st.sched.steps, (unsigned long long)st.sched.retracted);
     return CLI_DONE;

@@ -4,30 +4,27 @@
  * falls behind (sim/capacity.h); the table shows what each rate would feel like. The device is
  * modelled: a step takes the least time that the roofs allow for the bytes and FLOPs of its ops, as
  * `vitrine explain` counts them, divided by --efficiency. */
+#include <math.h>
 #include <string.h>
 
 #include "base/err.h"
 #include "cli/bench.h"
 #include "cli/model_name.h"
+#include "device/hardware.h"
 #include "kv/cache.h"
 #include "model/model.h"
 #include "ops/attention/attention_shared.h"
+#include "exec/cuda.h"
 #include "exec/describe.h"
 #include "sim/capacity.h"
 #include "story/step.h"
 
 enum { RUNNING = 256, BUDGET = 2048 };
 
-/* The memory of named hardware, from the vendor's data sheet, and the page size there. */
-static const struct {
-    const char *name;
-    int64_t bytes;
-    int32_t page_size;
-} memory_of[] = {{"h200", INT64_C(141000000000), 64}};
-
 typedef struct simulation {
     const cli *c;
     vt_model *model;
+    const vt_hardware *named; /* by --hardware; NULL: the CPU of this machine */
     vt_roofs roofs;
     vt_described described;
     story_step *plan;
@@ -98,33 +95,18 @@ static int32_t option_or(const cli *c, const char *key, int64_t otherwise)
     return (int32_t)(v > 0 ? v : otherwise);
 }
 
-static vt_status device_memory(const simulation *s, int64_t *bytes, int32_t *page_size, vt_err *err)
-{
-    const char *name = vt_options_get(s->c->options, "hardware");
-    *bytes = vt_options_int(s->c->options, "memory");
-    *page_size = 16;
-    for (size_t i = 0; i < sizeof memory_of / sizeof memory_of[0]; i++)
-        if (strcasecmp(name, memory_of[i].name) == 0) {
-            *page_size = memory_of[i].page_size;
-            *bytes = *bytes ? *bytes : memory_of[i].bytes;
-        }
-    if (*bytes == 0 && strcmp(name, "this") == 0)
-        *bytes = vt_cpu_get()->memory_bytes;
-    return *bytes ? VT_OK
-                  : vt_fail(err, VT_ERR_USAGE, "--memory: how much %s has is not known here", name);
-}
-
 /* KV pages: nine tenths of the memory less the weights. */
 static vt_status size_cache(simulation *s, vt_sched_config *sched, vt_err *err)
 {
     const vt_arch *a = &s->model->arch;
-    int64_t bytes;
-    int32_t page_size;
-    TRY(device_memory(s, &bytes, &page_size, err));
-    sched->limits.page_size = option_or(s->c, "page-size", page_size);
-    bool on_gpu = strcmp(vt_options_get(s->c->options, "hardware"), "this") != 0;
-    s->kv_dtype = vt_kv_choose_dtype(vt_options_get(s->c->options, "kv-dtype"), on_gpu,
+    int64_t bytes = vt_options_int(s->c->options, "memory");
+    if (bytes == 0)
+        bytes = s->named ? s->named->memory_bytes : vt_cpu_get()->memory_bytes;
+    sched->limits.page_size = option_or(s->c, "page-size", s->named ? 64 : 16);
+    s->kv_dtype = vt_kv_choose_dtype(vt_options_get(s->c->options, "kv-dtype"), s->named != NULL,
                                      s->model->layer[0].q->dtype);
+    if (s->named)
+        TRY(vt_executor_cuda_check_kv(s->kv_dtype, err));
     size_t page = vt_kv_page_bytes(a->n_layers, a->n_kv_heads, sched->limits.page_size, a->head_dim,
                                    s->kv_dtype);
     s->kv_bytes = bytes / 10 * 9 - s->model->weight_bytes;
@@ -161,7 +143,8 @@ static vt_status make_setup(simulation *s, vt_err *err)
                                    .cost_ns = step_cost_ns,
                                    .go_on = on_rate,
                                    .user = s};
-    vt_target target = vt_target_cpu(vt_cpu_get()->level, lim);
+    vt_target target = s->named ? vt_target_named(s->named, lim)
+                                : vt_target_cpu(vt_cpu_get()->level, lim);
     TRY(vt_describe(s->model, &target, s->kv_dtype, &s->described, err));
     s->seq = calloc((size_t)lim->max_seqs, sizeof *s->seq);
     if (!s->seq)
@@ -177,6 +160,8 @@ static vt_status open_all(simulation *s, vt_err *err)
     vt_buf text = {0};
     if (!path)
         return vt_fail(err, VT_ERR_USAGE, "--trace: missing, expected a file of requests");
+    if (strcmp(name, "this") != 0 && !(s->named = vt_hardware_find(name, err)))
+        return VT_ERR_USAGE;
     TRY(cli_read_file(path, &text, err));
     vt_status status = vt_trace_parse(
         path, text.data, text.len, (int32_t)vt_options_int(c->options, "requests"), &s->trace, err);
@@ -184,9 +169,11 @@ static vt_status open_all(simulation *s, vt_err *err)
     TRY(status);
     cli_tell_model(c);
     TRY(vt_model_open(c->options, &s->model, err));
-    TRY(strcmp(name, "this") == 0 ? vt_roofs_get(option_or(c, "threads", vt_cpu_get()->n_cores),
-                                                 s->model->weight_bytes, &s->roofs, err)
-                                  : vt_roofs_named(name, &s->roofs, err));
+    if (s->named)
+        s->roofs = s->named->roofs;
+    else
+        TRY(vt_roofs_get(option_or(c, "threads", vt_cpu_get()->n_cores), s->model->weight_bytes,
+                         &s->roofs, err));
     s->efficiency = vt_options_float(c->options, "efficiency");
     return make_setup(s, err);
 }
@@ -223,10 +210,11 @@ static void put_exceptions(vt_buf *b, const simulation *s)
             r->n_cut, t->n, (long long)r->cut_tokens,
             pool < lim->max_context ? "KV memory" : "context");
     if (t->n_odd > 0)
-        vt_buf_printf(b,
-                      "%d requests, the first in line %d, have more or fewer hash_ids than blocks "
-                      "of %d tokens: a block without an id shares nothing. ",
-                      t->n_odd, t->first_odd, VT_TRACE_BLOCK);
+        vt_buf_printf(
+            b,
+            "In %d request%s, the first in line %d, there are more or fewer hash_ids than "
+            "blocks of %d tokens: a block without an id shares nothing. ",
+            t->n_odd, vt_text_s(t->n_odd), t->first_odd, VT_TRACE_BLOCK);
 }
 
 static void put_verdict(vt_buf *b, const simulation *s, int32_t width)
@@ -255,6 +243,8 @@ static void put_verdict(vt_buf *b, const simulation *s, int32_t width)
                   "Modelled: a step takes the least time the roofs allow, at %.0f %% of them; the "
                   "CPU's time and the network are not counted.",
                   100 * s->efficiency);
+    if (s->named)
+        vt_buf_printf(&text, " The roofs of %s: %s.", s->roofs.name, s->named->source);
     vt_buf_putc(b, '\n');
     vt_text_wrap(b, text.data ? text.data : "", 0, width);
     vt_buf_putc(b, '\n');
@@ -267,10 +257,11 @@ static int print_text(const simulation *s)
     vt_buf b = {0};
     vt_table t;
     vt_buf_printf(&b,
-                  "%s %s on %d x %s: %d requests, %.1f GB of KV (%d pages of %d tokens) each\n"
+                  "%s %s on %d x %s: %d request%s, %.1f GB of KV (%d page%s of %d tokens) each\n"
                   "Times in ms\n\n",
                   s->model->name, s->model->quant, s->setup.n_replicas, s->roofs.name, s->trace.n,
-                  (double)s->kv_bytes * 1e-9, s->setup.sched.n_pages, lim->page_size);
+                  vt_text_s(s->trace.n), (double)s->kv_bytes * 1e-9, s->setup.sched.n_pages,
+                  vt_text_s(s->setup.sched.n_pages), lim->page_size);
     vt_table_init(&t, ">rate|>req/s|>served/s|>tok/s|>TTFT p50|>p90|>p99|>ITL p50|>p99|>hits|"
                       ">busy|>retracted");
     for (int32_t i = 0; i < s->table.n; i++) {
@@ -298,53 +289,57 @@ static int print_text(const simulation *s)
     return ok ? CLI_DONE : CLI_FAILED;
 }
 
-static json_t *percentiles_json(const vt_percentiles *p)
+static void write_percentiles(vt_json *w, const char *key, const vt_percentiles *p)
 {
-    return json_pack("{s:o, s:o, s:o, s:o}", "p50", cli_json_number(p->p50 * 1e3, 3), "p90",
-                     cli_json_number(p->p90 * 1e3, 3), "p99", cli_json_number(p->p99 * 1e3, 3),
-                     "mean", cli_json_number(p->mean * 1e3, 3));
+    vt_json_open(w, key, '{');
+    vt_json_fixed(w, "p50", p->p50 * 1e3, 3);
+    vt_json_fixed(w, "p90", p->p90 * 1e3, 3);
+    vt_json_fixed(w, "p99", p->p99 * 1e3, 3);
+    vt_json_fixed(w, "mean", p->mean * 1e3, 3);
+    vt_json_close(w);
 }
 
-static json_t *rate_json(const vt_capacity_result *r)
+static void write_rate(vt_json *w, const vt_capacity_result *r)
 {
-    json_t *o = json_object();
-    json_object_set_new(o, "rate", cli_json_number(r->rate, 4));
-    json_object_set_new(o, "done", json_integer(r->n_done));
-    json_object_set_new(o, "refused", json_integer(r->n_too_long + r->n_no_room));
-    json_object_set_new(o, "refused_too_long", json_integer(r->n_too_long));
-    json_object_set_new(o, "refused_no_kv_memory", json_integer(r->n_no_room));
-    json_object_set_new(o, "cut", json_integer(r->n_cut));
-    json_object_set_new(o, "cut_tokens", json_integer(r->cut_tokens));
-    json_object_set_new(o, "offered_per_s", cli_json_number(r->offered_per_s, 4));
-    json_object_set_new(o, "served_per_s", cli_json_number(r->served_per_s, 4));
-    json_object_set_new(o, "output_tokens_per_s", cli_json_number(r->output_tokens_per_s, 2));
-    json_object_set_new(o, "ttft_ms", percentiles_json(&r->ttft));
-    json_object_set_new(o, "itl_ms", percentiles_json(&r->itl));
-    json_object_set_new(o, "hit_share", cli_json_number(r->hit_share, 4));
-    json_object_set_new(o, "device_share", cli_json_number(r->device_share, 4));
-    json_object_set_new(o, "steps", json_integer((json_int_t)r->steps));
-    json_object_set_new(o, "retracted", json_integer((json_int_t)r->retracted));
-    json_object_set_new(o, "most_running", json_integer(r->most_running));
-    return o;
+    vt_json_open(w, NULL, '{');
+    vt_json_fixed(w, "rate", r->rate, 4);
+    vt_json_int(w, "done", r->n_done);
+    vt_json_int(w, "refused", r->n_too_long + r->n_no_room);
+    vt_json_int(w, "refused_too_long", r->n_too_long);
+    vt_json_int(w, "refused_no_kv_memory", r->n_no_room);
+    vt_json_int(w, "cut", r->n_cut);
+    vt_json_int(w, "cut_tokens", r->cut_tokens);
+    vt_json_fixed(w, "offered_per_s", r->offered_per_s, 4);
+    vt_json_fixed(w, "served_per_s", r->served_per_s, 4);
+    vt_json_fixed(w, "output_tokens_per_s", r->output_tokens_per_s, 2);
+    write_percentiles(w, "ttft_ms", &r->ttft);
+    write_percentiles(w, "itl_ms", &r->itl);
+    vt_json_fixed(w, "hit_share", r->hit_share, 4);
+    vt_json_fixed(w, "device_share", r->device_share, 4);
+    vt_json_int(w, "steps", (int64_t)r->steps);
+    vt_json_int(w, "retracted", (int64_t)r->retracted);
+    vt_json_int(w, "most_running", r->most_running);
+    vt_json_close(w);
 }
 
 static int print_object(const simulation *s)
 {
     const vt_capacity_table *t = &s->table;
-    json_t *o = cli_bench_json(s->c, "simulate", s->model->name), *rates = json_array();
+    vt_buf b = {0};
+    vt_json w;
+    cli_bench_begin(&w, &b, s->c, "simulate", s->model->name);
+    vt_json_string(&w, "hardware", s->roofs.name);
+    vt_json_int(&w, "requests", s->trace.n);
+    vt_json_int(&w, "requests_left_out", s->trace.n_left_out);
+    vt_json_int(&w, "requests_with_odd_hash_ids", s->trace.n_odd);
+    vt_json_string(&w, "kv_dtype", vt_dtype_get(s->kv_dtype)->name);
+    vt_json_int(&w, "kv_bytes", s->kv_bytes);
+    vt_json_fixed(&w, "saturates_at_rate", t->saturated >= 0 ? t->row[t->saturated].rate : NAN, 4);
+    vt_json_open(&w, "rates", '[');
     for (int32_t i = 0; i < t->n; i++)
-        json_array_append_new(rates, rate_json(&t->row[i]));
-    json_object_set_new(o, "hardware", json_string(s->roofs.name));
-    json_object_set_new(o, "requests", json_integer(s->trace.n));
-    json_object_set_new(o, "requests_left_out", json_integer(s->trace.n_left_out));
-    json_object_set_new(o, "requests_with_odd_hash_ids", json_integer(s->trace.n_odd));
-    json_object_set_new(o, "kv_dtype", json_string(vt_dtype_get(s->kv_dtype)->name));
-    json_object_set_new(o, "kv_bytes", json_integer(s->kv_bytes));
-    json_object_set_new(o, "saturates_at_rate",
-                        t->saturated >= 0 ? cli_json_number(t->row[t->saturated].rate, 4)
-                                          : json_null());
-    json_object_set_new(o, "rates", rates);
-    return cli_print_json(o);
+        write_rate(&w, &t->row[i]);
+    vt_json_close(&w);
+    return cli_object_print(&w);
 }
 
 int cli_bench_simulate(cli *c)

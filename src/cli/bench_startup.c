@@ -68,17 +68,19 @@ static vt_status start_once(start *out, vt_err *err)
 static int report(const cli *c, const cli_sample *wall, const cli_sample *resident)
 {
     const char *model = vt_options_get(c->options, "model");
-    if (c->json) {
-        json_t *o = cli_bench_json(c, "startup", model);
-        cli_sample_json(o, "start_ms", wall, 2);
-        cli_sample_json(o, "resident_bytes", resident, 0);
-        return cli_print_json(o);
-    }
     vt_buf b = {0};
+    vt_json w;
+    if (c->json) {
+        cli_bench_begin(&w, &b, c, "startup", model);
+        cli_sample_write(&w, "start_ms", wall, 2);
+        cli_sample_write(&w, "resident_bytes", resident, 0);
+        return cli_object_print(&w);
+    }
     vt_buf_printf(
-        &b, "%s: from nothing to one token in %.1f ms (stdev %.1f, best %.1f, %d starts), at most ",
+        &b,
+        "%s: from nothing to one token in %.1f ms (stdev %.1f, best %.1f, %d start%s), at most ",
         model, cli_sample_mean(wall), isfinite(cli_sample_stdev(wall)) ? cli_sample_stdev(wall) : 0,
-        wall->low, wall->n);
+        wall->low, wall->n, vt_text_s(wall->n));
     vt_text_bytes(&b, resident->high);
     vt_buf_puts(&b, " resident\n");
     fputs(b.data ? b.data : "", stdout);

@@ -11,6 +11,7 @@
 #include <stdio.h>
 
 #include "base/buf.h"
+#include "base/json_write.h"
 #include "base/term.h"
 #include "engine/options.h"
 #include "vitrine.h"
@@ -30,10 +31,8 @@ typedef struct cli_verb {
     int (*run)(cli *c);
 } cli_verb;
 
-/* Ends with a row whose name is NULL. */
-extern const cli_verb cli_verbs[];
-
 struct cli {
+    const cli_verb *verbs; /* all of them; ends with one whose name is NULL */
     const cli_verb *verb;
     vt_options *options;
     const char **arg; /* [n_args] positional arguments, borrowed from argv */
@@ -70,7 +69,7 @@ vt_status cli_parse(cli *c, int n, char **argv, bool *help, vt_err *err);
 
 /* ---- help.c ---- */
 
-void cli_help_program(vt_buf *b, const vt_term *term);
+void cli_help_program(vt_buf *b, const vt_term *term, const cli_verb *verbs);
 void cli_help_verb(vt_buf *b, const vt_term *term, const cli_verb *verb);
 
 /* ---- output.c: what is said ---- */
@@ -83,6 +82,11 @@ int cli_fail(const vt_err *err);
 void cli_note(const cli *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Prints an object on one line and drops it; CLI_FAILED if it could not be built or written. */
 int cli_print_json(json_t *object);
+/* Begins an object on one line in *b, which must be empty. */
+void cli_object_begin(vt_json *w, vt_buf *b);
+/* Ends the object, prints it and releases its text; CLI_FAILED if it could not be built or
+ * written. */
+int cli_object_print(vt_json *w);
 /* A number with `digits` after the point at most; null where it is not finite. */
 json_t *cli_json_number(double v, int digits);
 /* A string of any bytes: what is not UTF-8 becomes U+FFFD. */
@@ -109,8 +113,9 @@ vt_status cli_check_writable(const char *path, vt_err *err);
 
 /* ---- gpu.c ---- */
 
-/* What GPU `ordinal` is and how it is now; null where there is none. */
-json_t *cli_gpu_json(int32_t ordinal);
+/* Opens an object with what GPU `ordinal` is and how it is now, for the caller to add to and to
+ * close. Where there is no such GPU it writes null and returns false. */
+bool cli_gpu_open(vt_json *w, const char *key, int32_t ordinal);
 /* Its clocks, power and temperature in one line, or why they are not available. */
 void cli_gpu_state(vt_buf *b, int32_t ordinal);
 

@@ -56,19 +56,19 @@ static void put_choices(vt_buf *b, const char *choices)
 }
 
 /* True for the first verb whose first word is this one. */
-static bool opens_group(const cli_verb *v)
+static bool opens_group(const cli_verb *verbs, const cli_verb *v)
 {
     size_t n = strcspn(v->name, " ");
-    for (const cli_verb *w = cli_verbs; w < v; w++)
+    for (const cli_verb *w = verbs; w < v; w++)
         if (strncmp(w->name, v->name, n) == 0 && (w->name[n] == ' ' || w->name[n] == '\0'))
             return false;
     return true;
 }
 
-static void put_first_words(vt_buf *b)
+static void put_first_words(vt_buf *b, const cli_verb *verbs)
 {
-    for (const cli_verb *v = cli_verbs; v->name; v++)
-        if (opens_group(v))
+    for (const cli_verb *v = verbs; v->name; v++)
+        if (opens_group(verbs, v))
             vt_buf_printf(b, "%.*s ", (int)strcspn(v->name, " "), v->name);
     vt_buf_puts(b, "--help --version");
 }
@@ -97,12 +97,12 @@ static void put_options(vt_buf *b, uint32_t verbs)
 
 /* What both need: functions that print the words for a verb, and the kind of an option's value
  * with its choices. */
-static void put_functions(vt_buf *b)
+static void put_functions(vt_buf *b, const cli_verb *verbs)
 {
     int32_t n;
     const vt_option *opt = vt_option_table(&n);
     vt_buf_puts(b, "_vitrine_words()\n{\n    case \"$1 $2\" in\n");
-    for (const cli_verb *v = cli_verbs; v->name; v++) {
+    for (const cli_verb *v = verbs; v->name; v++) {
         vt_buf_printf(b, strchr(v->name, ' ') ? "    \"%s\") echo \"" : "    \"%s \"*) echo \"",
                       v->name);
         put_options(b, v->options);
@@ -110,9 +110,9 @@ static void put_functions(vt_buf *b)
             vt_buf_puts(b, " bash zsh fish");
         vt_buf_puts(b, "\" ;;\n");
     }
-    for (const cli_verb *v = cli_verbs; v->name; v++) {
+    for (const cli_verb *v = verbs; v->name; v++) {
         size_t len = strcspn(v->name, " ");
-        if (v->name[len] == '\0' || !opens_group(v))
+        if (v->name[len] == '\0' || !opens_group(verbs, v))
             continue;
         vt_buf_printf(b, "    \"%.*s \"*) echo \"", (int)len, v->name);
         put_second_words(b, v);
@@ -153,10 +153,10 @@ static void put_functions(vt_buf *b)
                    "    done\n}\n");
 }
 
-static void put_bash(vt_buf *b)
+static void put_bash(vt_buf *b, const cli_verb *verbs)
 {
     vt_buf_puts(b, "# bash completion of vitrine: source <(vitrine completion bash)\n");
-    put_functions(b);
+    put_functions(b, verbs);
     vt_buf_puts(
         b, "_vitrine()\n{\n"
            "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} kind= joined= "
@@ -175,7 +175,7 @@ static void put_bash(vt_buf *b)
            "        local words\n"
            "        words=$(_vitrine_words \"${COMP_WORDS[1]}\" \"${COMP_WORDS[2]}\")\n"
            "        [ \"$COMP_CWORD\" = 1 ] && words=\"");
-    put_first_words(b);
+    put_first_words(b, verbs);
     vt_buf_puts(b, "\"\n"
                    "        COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n"
                    "        [ \"$COMP_CWORD\" = 1 ] || [ \"${cur#-}\" != \"$cur\" ] && return\n"
@@ -190,13 +190,13 @@ static void put_bash(vt_buf *b)
                    "complete -F _vitrine vitrine\n");
 }
 
-static void put_zsh(vt_buf *b)
+static void put_zsh(vt_buf *b, const cli_verb *verbs)
 {
     vt_buf_puts(
         b, "#compdef vitrine\n"
            "# zsh completion of vitrine: source <(vitrine completion zsh), or as a file _vitrine\n"
            "# in a folder of $fpath\n");
-    put_functions(b);
+    put_functions(b, verbs);
     vt_buf_puts(
         b,
         "_vitrine()\n{\n"
@@ -214,7 +214,7 @@ static void put_zsh(vt_buf *b)
         "    models) compadd -- ${(f)\"$(_vitrine_models)\"}; _files; return ;;\n"
         "    esac\n"
         "    if (( CURRENT == 2 )); then compadd -- ");
-    put_first_words(b);
+    put_first_words(b, verbs);
     vt_buf_puts(b, "; return; fi\n"
                    "    compadd -- ${=$(_vitrine_words \"${words[2]}\" \"${words[3]}\")}\n"
                    "    [[ $PREFIX == -* ]] || _files\n}\n"
@@ -257,7 +257,7 @@ static void put_fish_option(vt_buf *b, const char *condition, const vt_option *o
     vt_buf_putc(b, '\n');
 }
 
-static void put_fish(vt_buf *b)
+static void put_fish(vt_buf *b, const cli_verb *verbs)
 {
     int32_t n;
     const vt_option *opt = vt_option_table(&n);
@@ -269,15 +269,15 @@ static void put_fish(vt_buf *b)
                    "string replace -r '\\.gguf$' ''\n"
                    "end\n"
                    "complete -c vitrine -n __fish_use_subcommand -f -a '");
-    put_first_words(b);
+    put_first_words(b, verbs);
     vt_buf_puts(b, "'\n");
-    for (const cli_verb *v = cli_verbs; v->name; v++) {
+    for (const cli_verb *v = verbs; v->name; v++) {
         char condition[256];
         int len = (int)strcspn(v->name, " ");
         snprintf(condition, sizeof condition, "__fish_seen_subcommand_from %.*s%s%s", len, v->name,
                  v->name[len] ? "; and __fish_seen_subcommand_from" : "",
                  v->name[len] ? v->name + len : "");
-        if (v->name[len] && opens_group(v)) {
+        if (v->name[len] && opens_group(verbs, v)) {
             vt_buf_printf(b, "complete -c vitrine -n '__fish_seen_subcommand_from %.*s' -f -a '",
                           len, v->name);
             put_second_words(b, v);
@@ -297,11 +297,11 @@ int cli_completion(cli *c)
     vt_buf b = {0};
     vt_err err = {0};
     if (strcmp(shell, "bash") == 0)
-        put_bash(&b);
+        put_bash(&b, c->verbs);
     else if (strcmp(shell, "zsh") == 0)
-        put_zsh(&b);
+        put_zsh(&b, c->verbs);
     else if (strcmp(shell, "fish") == 0)
-        put_fish(&b);
+        put_fish(&b, c->verbs);
     else {
         vt_fail(&err, VT_ERR_USAGE, "'%.60s' found, expected bash, zsh or fish", shell);
         return cli_fail(&err);

@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 #include "cli/prompt.h"
+#include "files/json.h"
 
 enum { MAX_CONVERSATION_BYTES = 16 << 20 };
 
@@ -96,19 +97,17 @@ static const char *fault_of(const json_t *message, size_t i)
 
 static vt_status parse(const char *path, const vt_buf *text, json_t **out, vt_err *err)
 {
-    json_error_t why;
+    json_t *root = NULL;
     if (text->len > MAX_CONVERSATION_BYTES)
         return vt_fail(err, VT_ERR_FORMAT, "%s: more than %d MiB", path,
                        MAX_CONVERSATION_BYTES >> 20);
-    json_t *root = json_loadb(text->data ? text->data : "", text->len, JSON_REJECT_DUPLICATES,
-                              &why);
+    TRY(vt_json_load(path, text->data ? text->data : "", text->len, JSON_REJECT_DUPLICATES,
+                     VT_JSON_MAX_TREE, &root, err));
     json_t *messages = json_is_array(root) ? root : json_object_get(root, "messages");
     vt_status status = VT_OK;
     const json_t *message;
     size_t i;
-    if (!root)
-        status = vt_fail(err, VT_ERR_FORMAT, "%s: line %d: %.200s", path, why.line, why.text);
-    else if (!json_is_array(messages))
+    if (!json_is_array(messages))
         status = vt_fail(err, VT_ERR_FORMAT, "%s: expected an object with a list of messages",
                          path);
     json_array_foreach(status == VT_OK ? messages : NULL, i, message)

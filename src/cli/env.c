@@ -1,5 +1,6 @@
 /* vitrine env: what this machine offers. Everything is looked up or tried when the verb runs. Roofs
  * are measured each time, and the best ever measured is kept: a roof is a maximum. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -222,129 +223,151 @@ static void put_cache(vt_buf *b, const vt_term *term)
 
 /* ---- JSON ---- */
 
-static json_t *libraries_json(void)
+static void write_libraries(vt_json *w)
 {
     int n;
     const vt_probe_library *l = vt_probe_libraries(&n);
-    json_t *o = json_object();
+    vt_json_open(w, "libraries", '{');
     for (int i = 0; i < n; i++) {
         char found[512];
         bool there = vt_probe_open(&l[i], found, sizeof found);
-        json_object_set_new(o, l[i].name,
-                            there ? cli_json_text(found, strlen(found)) : json_null());
+        vt_json_string(w, l[i].name, there ? found : NULL);
     }
-    return o;
+    vt_json_close(w);
 }
 
-static void set(json_t *o, const char *key, json_t *value) { json_object_set_new(o, key, value); }
-
 /* A rate that the hardware does not have is 0. */
-static json_t *rate_json(double rate) { return rate > 0 ? cli_json_number(rate, 0) : json_null(); }
-
-static json_t *gpu_roofs_json(const vt_roofs *r)
+static void write_rate(vt_json *w, const char *key, double rate)
 {
-    json_t *o = json_object();
-    set(o, "working_set_bytes", json_integer(r->far_bytes));
-    set(o, "memory_bytes_per_s", cli_json_number(r->memory_bytes_per_s, 0));
-    set(o, "l2_working_set_bytes", json_integer(r->l2_bytes));
-    set(o, "l2_bytes_per_s", cli_json_number(r->l2_bytes_per_s, 0));
-    set(o, "fp32_per_s", cli_json_number(r->fp32_per_s, 0));
-    set(o, "bf16_per_s", cli_json_number(r->bf16_per_s, 0));
-    set(o, "kernel_us", cli_json_number(r->kernel_s * 1e6, 3));
-    return o;
+    vt_json_fixed(w, key, rate > 0 ? rate : NAN, 0);
+}
+
+static void write_gpu_roofs(vt_json *w, const vt_roofs *r)
+{
+    vt_json_open(w, "roofs", '{');
+    vt_json_int(w, "working_set_bytes", r->far_bytes);
+    vt_json_fixed(w, "memory_bytes_per_s", r->memory_bytes_per_s, 0);
+    vt_json_int(w, "l2_working_set_bytes", r->l2_bytes);
+    vt_json_fixed(w, "l2_bytes_per_s", r->l2_bytes_per_s, 0);
+    vt_json_fixed(w, "fp32_per_s", r->fp32_per_s, 0);
+    vt_json_fixed(w, "bf16_per_s", r->bf16_per_s, 0);
+    vt_json_fixed(w, "kernel_us", r->kernel_s * 1e6, 3);
+    vt_json_close(w);
 }
 
 /* The GPU, with its roofs. */
-static json_t *gpu_json(void)
+static void write_gpu(vt_json *w)
 {
-    json_t *gpu = cli_gpu_json(0);
     vt_roofs r;
     vt_err err;
-    if (!json_is_object(gpu))
-        return gpu;
+    if (!cli_gpu_open(w, "gpu", 0))
+        return;
     bool there = vt_roofs_cuda(0, 0, true, &r, &err) == VT_OK;
-    set(gpu, "roofs_missing", there ? json_null() : json_string(err.message));
-    set(gpu, "roofs", there ? gpu_roofs_json(&r) : json_null());
-    return gpu;
+    vt_json_string(w, "roofs_missing", there ? NULL : err.message);
+    if (there)
+        write_gpu_roofs(w, &r);
+    else
+        vt_json_null(w, "roofs");
+    vt_json_close(w);
 }
 
-static json_t *default_device_json(const vt_options *o)
+static void write_default_device(vt_json *w, const vt_options *o)
 {
     char device[16];
     vt_err why;
     default_device(o, device, sizeof device, &why);
-    return json_pack(
-        "{s:s, s:s, s:o}", "option", vt_options_get(o, "device"), "runs_on", device, "why_not_cuda",
-        why.status == VT_OK ? json_null() : cli_json_text(why.message, strlen(why.message)));
+    vt_json_open(w, "device", '{');
+    vt_json_string(w, "option", vt_options_get(o, "device"));
+    vt_json_string(w, "runs_on", device);
+    vt_json_string(w, "why_not_cuda", why.status == VT_OK ? NULL : why.message);
+    vt_json_close(w);
 }
 
-static json_t *cpu_json(const vt_cpu *cpu)
+static void write_cpu(vt_json *w, const vt_cpu *cpu)
 {
-    json_t *o = json_object();
-    set(o, "model", cli_json_text(cpu->model, strlen(cpu->model)));
-    set(o, "cpus", json_integer(cpu->n_cpus));
-    set(o, "cores", json_integer(cpu->n_cores));
-    set(o, "numa_nodes", json_integer(cpu->n_nodes));
-    set(o, "l1d_bytes", json_integer(cpu->l1d_bytes));
-    set(o, "l2_bytes", json_integer(cpu->l2_bytes));
-    set(o, "l3_bytes", json_integer(cpu->l3_bytes));
-    set(o, "memory_bytes", json_integer(cpu->memory_bytes));
-    set(o, "level", json_string(vt_isa_name(cpu->level)));
-    set(o, "best_level", json_string(vt_isa_name(cpu->best)));
-    return o;
+    vt_json_open(w, "cpu", '{');
+    vt_json_string(w, "model", cpu->model);
+    vt_json_int(w, "cpus", cpu->n_cpus);
+    vt_json_int(w, "cores", cpu->n_cores);
+    vt_json_int(w, "numa_nodes", cpu->n_nodes);
+    vt_json_int(w, "l1d_bytes", cpu->l1d_bytes);
+    vt_json_int(w, "l2_bytes", cpu->l2_bytes);
+    vt_json_int(w, "l3_bytes", cpu->l3_bytes);
+    vt_json_int(w, "memory_bytes", cpu->memory_bytes);
+    vt_json_string(w, "level", vt_isa_name(cpu->level));
+    vt_json_string(w, "best_level", vt_isa_name(cpu->best));
+    vt_json_close(w);
 }
 
-static json_t *cpu_roofs_json(const vt_roofs *r)
+static void write_cpu_roofs(vt_json *w, const vt_roofs *r)
 {
-    json_t *o = json_object();
-    set(o, "threads", json_integer(r->threads));
-    set(o, "working_set_bytes", json_integer(r->far_bytes));
-    set(o, "memory_bytes_per_s", cli_json_number(r->memory_bytes_per_s, 0));
-    set(o, "fp32_per_s", cli_json_number(r->fp32_per_s, 0));
-    set(o, "bf16_per_s", rate_json(r->bf16_per_s));
-    set(o, "int8_per_s", cli_json_number(r->int8_per_s, 0));
-    return o;
+    vt_json_open(w, "roofs", '{');
+    vt_json_int(w, "threads", r->threads);
+    vt_json_int(w, "working_set_bytes", r->far_bytes);
+    vt_json_fixed(w, "memory_bytes_per_s", r->memory_bytes_per_s, 0);
+    vt_json_fixed(w, "fp32_per_s", r->fp32_per_s, 0);
+    write_rate(w, "bf16_per_s", r->bf16_per_s);
+    vt_json_fixed(w, "int8_per_s", r->int8_per_s, 0);
+    vt_json_close(w);
 }
 
+static void write_profiling(vt_json *w)
+{
+    char why[256];
+    bool perf = vt_probe_perf_events(why, sizeof why);
+    vt_json_open(w, "profiling", '{');
+    vt_json_string(w, "tier", "T0");
+    vt_json_string(w, "t1_missing", perf ? NULL : why);
+    vt_json_close(w);
+}
+
+/* The GPU comes before the libraries are tried: where two have the same name, the one that was
+ * opened first stays in use. */
 static int print_object(const vt_options *o, const vt_roofs *r)
 {
-    /* The GPU comes before the libraries are tried: where two have the same name, the one that was
-     * opened first stays in use. */
-    json_t *gpu = gpu_json(), *device = default_device_json(o), *all = json_object();
-    char why[256], cache[4096];
-    bool perf = vt_probe_perf_events(why, sizeof why);
-    set(all, "version", json_string(vt_version()));
-    set(all, "commit", json_string(VT_COMMIT));
-    set(all, "cpu", cpu_json(vt_cpu_get()));
-    set(all, "roofs", cpu_roofs_json(r));
-    set(all, "gpu", gpu);
-    set(all, "device", device);
-    set(all, "libraries", libraries_json());
-    set(all, "profiling", json_pack("{s:s, s:s?}", "tier", "T0", "t1_missing", perf ? NULL : why));
-    set(all, "models",
-        vt_cache_dir(cache, sizeof cache, NULL) == VT_OK ? cli_json_text(cache, strlen(cache))
-                                                         : json_null());
-    return cli_print_json(all);
+    char cache[4096];
+    vt_buf b = {0};
+    vt_json w;
+    cli_object_begin(&w, &b);
+    vt_json_string(&w, "version", vt_version());
+    vt_json_string(&w, "commit", VT_COMMIT);
+    write_cpu(&w, vt_cpu_get());
+    write_cpu_roofs(&w, r);
+    write_gpu(&w);
+    write_default_device(&w, o);
+    write_libraries(&w);
+    write_profiling(&w);
+    vt_json_string(&w, "models", vt_cache_dir(cache, sizeof cache, NULL) == VT_OK ? cache : NULL);
+    return cli_object_print(&w);
 }
 
 /* {"kernels": ["a line of vt_jit_list", ...]} */
-static json_t *kernels_json(const vt_buf *lines)
+static int print_kernels(const vt_buf *lines)
 {
-    json_t *list = json_array();
+    vt_buf b = {0};
+    vt_json w;
+    cli_object_begin(&w, &b);
+    vt_json_open(&w, "kernels", '[');
     for (const char *p = lines->data; p && *p; p += *p == '\n') {
         size_t n = strcspn(p, "\n");
-        json_array_append_new(list, cli_json_text(p, n));
+        vt_json_string_n(&w, NULL, p, n);
         p += n;
     }
-    return json_pack("{s:o}", "kernels", list);
+    vt_json_close(&w);
+    return cli_object_print(&w);
 }
 
 /* "3 kernels copied to DIR", or {"copied": 3}. */
 static int print_moved(const cli *c, const char *verb, const char *key, int32_t n,
                        const char *folder)
 {
-    if (c->json)
-        return cli_print_json(json_pack("{s:i}", key, n));
+    if (c->json) {
+        vt_buf b = {0};
+        vt_json w;
+        cli_object_begin(&w, &b);
+        vt_json_int(&w, key, n);
+        return cli_object_print(&w);
+    }
     printf("%d kernel%s %s %s\n", n, n == 1 ? "" : "s", verb, folder);
     return CLI_DONE;
 }
@@ -371,7 +394,7 @@ static int jit_cache(const cli *c, const char *export_to, const char *import_fro
         return cli_fail(&err);
     }
     if (c->json) {
-        int code = cli_print_json(kernels_json(&b));
+        int code = print_kernels(&b);
         vt_buf_release(&b);
         return code;
     }

@@ -1,16 +1,20 @@
 /* vitrine explain: prints the program for a batch, with what every call must move and compute. It
- * runs nothing. */
+ * runs nothing.
+ *
+ * The program is the one of a device: of the GPU that --hardware names, whose figures a table has;
+ * else of the device that the model would run on, whose roofs are measured. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
-#include "base/json_write.h"
 #include "cli/cli.h"
 #include "cli/model_name.h"
+#include "device/hardware.h"
 #include "exec/cuda.h"
 #include "exec/describe.h"
 #include "exec/weights_cuda.h"
+#include "kv/cache.h"
 #include "model/model.h"
 #include "story/step.h"
 
@@ -28,6 +32,9 @@ typedef struct line {
 typedef struct explanation {
     story_seq seq; /* of each of n_seqs sequences */
     int32_t n_seqs;
+    const vt_hardware *named; /* by --hardware; NULL: the device is this machine's */
+    int32_t gpu;              /* -1: the program is a CPU's; its number, or 0 for a named GPU */
+    size_t cublaslt;          /* the version of the library found on this machine; 0: none */
     vt_described described;
     story_step *plan;
     vt_roofs roofs;
@@ -82,12 +89,48 @@ static vt_status read_shape(const cli *c, const vt_model *m, explanation *x, vt_
     return VT_OK;
 }
 
+/* Finds the device that is described. */
+static vt_status choose_device(const cli *c, explanation *x, vt_err *err)
+{
+    const char *name = vt_options_get(c->options, "hardware");
+    x->gpu = vt_options_cuda(c->options);
+    if (strcmp(name, "this") == 0)
+        return VT_OK;
+    x->named = vt_hardware_find(name, err);
+    if (!x->named)
+        return VT_ERR_USAGE;
+    if (vt_options_typed(c->options, "device") &&
+        strcmp(vt_options_get(c->options, "device"), "cpu") == 0)
+        return vt_fail(err, VT_ERR_USAGE, "--hardware: %s is a GPU, and --device is cpu",
+                       x->named->roofs.name);
+    x->gpu = 0;
+    return VT_OK;
+}
+
+static vt_status make_target(const cli *c, const vt_model *m, const vt_limits *limits,
+                             explanation *x, vt_target *target, vt_err *err)
+{
+    vt_err why;
+    if (x->gpu < 0) {
+        *target = vt_target_cpu(vt_cpu_get()->level, limits);
+    } else if (x->named) {
+        *target = vt_target_named(x->named, limits);
+    } else if (vt_target_here(m, x->gpu, limits, target, &x->cublaslt, &why) != VT_OK) {
+        return vt_fail(err, why.status,
+                       "%s (--hardware, such as h200, describes a GPU that need not be here)",
+                       why.message);
+    }
+    return vt_options_backends(c->options, target->device, target->backend, &target->n_backends,
+                               err);
+}
+
 enum { ROOM_TOKENS = 8192, ROOM_SEQS = 256 };
 
 static vt_status make_plan(const cli *c, const vt_model *m, explanation *x, vt_err *err)
 {
-    bool gpu = vt_options_cuda(c->options) >= 0;
-    vt_dtype kv = vt_options_kv_dtype(c->options, m->layer[0].q->dtype);
+    bool gpu = x->gpu >= 0;
+    vt_dtype kv = vt_kv_choose_dtype(vt_options_get(c->options, "kv-dtype"), gpu,
+                                     m->layer[0].q->dtype);
     int32_t tokens = x->seq.q_len * x->n_seqs;
     /* an engine's limits, or more: so that the rows of other sizes are known too */
     vt_limits limits = {.max_tokens = tokens > ROOM_TOKENS ? tokens : ROOM_TOKENS,
@@ -96,9 +139,8 @@ static vt_status make_plan(const cli *c, const vt_model *m, explanation *x, vt_e
                         .max_context = m->arch.max_context,
                         .page_size = gpu ? 64 : 16,
                         .n_workers = 1};
-    vt_target target = gpu ? vt_target_of_h200(&limits)
-                           : vt_target_cpu(vt_cpu_get()->level, &limits);
-    TRY(vt_options_backends(c->options, target.device, target.backend, &target.n_backends, err));
+    vt_target target;
+    TRY(make_target(c, m, &limits, x, &target, err));
     if (gpu)
         TRY(vt_executor_cuda_check_kv(kv, err));
     story_seq *seqs = calloc((size_t)x->n_seqs, sizeof *seqs);
@@ -117,13 +159,13 @@ static vt_status make_plan(const cli *c, const vt_model *m, explanation *x, vt_e
 
 static vt_status get_roofs(const cli *c, const vt_model *m, explanation *x, vt_err *err)
 {
-    const char *name = vt_options_get(c->options, "hardware");
-    int32_t gpu = vt_options_cuda(c->options);
-    if (strcmp(name, "this") != 0)
-        return vt_roofs_named(name, &x->roofs, err);
-    if (gpu < 0)
+    if (x->named) {
+        x->roofs = x->named->roofs;
+        return VT_OK;
+    }
+    if (x->gpu < 0)
         return vt_roofs_get((int32_t)threads_wanted(c), m->weight_bytes, &x->roofs, err);
-    return vt_roofs_cuda(gpu, (int64_t)vt_cuda_weights_bytes(m, m->arch.max_context), false,
+    return vt_roofs_cuda(x->gpu, (int64_t)vt_cuda_weights_bytes(m, m->arch.max_context), false,
                          &x->roofs, err);
 }
 
@@ -194,6 +236,23 @@ static void put_roofs(vt_buf *b, const vt_roofs *r)
         }
 }
 
+/* "Kernels of level 90, 132 SMs, cuBLASLt 13.1.0." */
+static void put_gpu(vt_buf *b, const explanation *x)
+{
+    const vt_target *t = &x->described.program->target;
+    if (x->named)
+        vt_buf_printf(b, " (%s)", x->named->source);
+    vt_buf_printf(b, ". The program is for kernels of level %d on %d SMs, ", t->level, t->sm_count);
+    if (x->named)
+        vt_buf_puts(b,
+                    t->cublaslt ? "and assumes that cuBLASLt is installed." : "without cuBLASLt.");
+    else if (x->cublaslt)
+        vt_buf_printf(b, "with cuBLASLt %zu.%zu.%zu.", x->cublaslt / 10000, x->cublaslt / 100 % 100,
+                      x->cublaslt % 100);
+    else
+        vt_buf_puts(b, "without cuBLASLt.");
+}
+
 static void cell_text(vt_table *t, void (*put)(vt_buf *, double), double v)
 {
     vt_buf cell = {0};
@@ -248,7 +307,7 @@ static void put_choices(vt_buf *b, const vt_call *call)
     }
 }
 
-/* Appends what of the cut applies to the row. */
+/* Appends those members of the cut that the row has set. */
 static void put_cut(vt_buf *b, const vt_cut *cut)
 {
     if (*cut->shape)
@@ -345,10 +404,8 @@ static int print_text(const cli *c, const vt_model *m, const explanation *x)
                   m->quant, x->n_seqs, x->n_seqs == 1 ? "" : "s", x->seq.q_len,
                   x->seq.q_len == 1 ? "" : "s", x->seq.kv_len);
     put_roofs(&roofs, &x->roofs);
-    if (!x->roofs.measured)
-        vt_buf_puts(&roofs, vt_options_cuda(c->options) < 0
-                                ? " (the program and its implementations are this machine's)"
-                                : " (the program is a GPU's)");
+    if (x->gpu >= 0)
+        put_gpu(&roofs, x);
     vt_text_wrap(&b, roofs.data ? roofs.data : "", 2, c->out.width);
     vt_buf_puts(&b, "\n\n");
     vt_table_init(&t, "op|runs as|>calls|>weights|>KV|>act.|>FLOP|>least|>share|bound");
@@ -423,8 +480,21 @@ static void write_line(vt_json *w, const char *key, const line *l)
     vt_json_close(w);
 }
 
-static void write_hardware(vt_json *w, const vt_roofs *r)
+/* The facts of the GPU that decide which rows are chosen. */
+static void write_gpu(vt_json *w, const explanation *x)
 {
+    const vt_target *t = &x->described.program->target;
+    vt_json_open(w, "gpu", '{');
+    vt_json_bool(w, "is_here", !x->named);
+    vt_json_int(w, "kernel_level", t->level);
+    vt_json_int(w, "multiprocessors", t->sm_count);
+    vt_json_bool(w, "cublaslt", t->cublaslt);
+    vt_json_close(w);
+}
+
+static void write_hardware(vt_json *w, const explanation *x)
+{
+    const vt_roofs *r = &x->roofs;
     vt_json_open(w, "hardware", '{');
     vt_json_string(w, "name", r->name);
     vt_json_string(w, "level", r->level);
@@ -434,6 +504,10 @@ static void write_hardware(vt_json *w, const vt_roofs *r)
     vt_json_fixed(w, "fp32_per_s", r->fp32_per_s, 0);
     vt_json_fixed(w, "bf16_per_s", r->bf16_per_s, 0);
     vt_json_fixed(w, "int8_per_s", r->int8_per_s, 0);
+    if (x->gpu >= 0)
+        write_gpu(w, x);
+    else
+        vt_json_null(w, "gpu");
     vt_json_close(w);
 }
 
@@ -441,8 +515,7 @@ static int print_object(const vt_model *m, const explanation *x)
 {
     vt_buf b = {0};
     vt_json w;
-    vt_json_begin(&w, &b, -1);
-    vt_json_open(&w, NULL, '{');
+    cli_object_begin(&w, &b);
     vt_json_string(&w, "model", m->name);
     vt_json_string(&w, "quant", m->quant);
     vt_json_open(&w, "batch", '{');
@@ -450,16 +523,13 @@ static int print_object(const vt_model *m, const explanation *x)
     vt_json_int(&w, "new_tokens", x->seq.q_len);
     vt_json_int(&w, "context", x->seq.kv_len);
     vt_json_close(&w);
-    write_hardware(&w, &x->roofs);
+    write_hardware(&w, x);
     vt_json_open(&w, "calls", '[');
     for (int32_t i = 0; i < x->n_lines; i++)
         write_line(&w, NULL, &x->line[i]);
     vt_json_close(&w);
     write_line(&w, "total", &x->total);
-    vt_json_close(&w);
-    bool ok = vt_json_end(&w) && vt_buf_putc(&b, '\n') && fwrite(b.data, 1, b.len, stdout) == b.len;
-    vt_buf_release(&b);
-    return ok ? CLI_DONE : CLI_FAILED;
+    return cli_object_print(&w);
 }
 
 int cli_explain(cli *c)
@@ -470,6 +540,8 @@ int cli_explain(cli *c)
     cli_tell_model(c);
     vt_status status = vt_model_open(c->options, &m, &err);
     if (status == VT_OK)
+        status = choose_device(c, &x, &err);
+    if (status == VT_OK)
         status = read_shape(c, m, &x, &err);
     if (status == VT_OK)
         status = make_plan(c, m, &x, &err);
@@ -477,7 +549,7 @@ int cli_explain(cli *c)
         status = get_roofs(c, m, &x, &err);
     if (status == VT_OK)
         status = cost_calls(&x, vt_options_flag(c->options, "all"), &err);
-    if (m)
+    if (m && !x.named)
         status = vt_options_device_failed(c->options, status, &err);
     int code = status != VT_OK ? cli_fail(&err)
                : c->json       ? print_object(m, &x)

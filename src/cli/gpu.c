@@ -1,49 +1,78 @@
 /* The GPU and its state, as vitrine env and the benches tell it. */
+#include <math.h>
+
 #include "cli/cli.h"
 #include "device/cuda.h"
 #include "device/nvml.h"
 
-static json_t *known(int64_t v) { return v < 0 ? json_null() : json_integer(v); }
-
-static json_t *reasons_json(int64_t bits)
+static void write_known(vt_json *w, const char *key, int64_t v)
 {
-    if (bits < 0)
-        return json_null();
-    json_t *list = json_array();
+    if (v < 0)
+        vt_json_null(w, key);
+    else
+        vt_json_int(w, key, v);
+}
+
+static void write_watts(vt_json *w, const char *key, double v)
+{
+    vt_json_fixed(w, key, v < 0 ? NAN : v, 1);
+}
+
+static void write_reasons(vt_json *w, int64_t bits)
+{
+    if (bits < 0) {
+        vt_json_null(w, "throttle");
+        return;
+    }
+    vt_json_open(w, "throttle", '[');
     for (int32_t i = 0; vt_nvml_reason(i); i++)
         if (bits >> i & 1)
-            json_array_append_new(list, json_string(vt_nvml_reason(i)));
-    return list;
+            vt_json_string(w, NULL, vt_nvml_reason(i));
+    vt_json_close(w);
 }
 
-static json_t *state_json(const vt_gpu_state *s)
+static void write_state(vt_json *w, const vt_gpu_state *s)
 {
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "sm_mhz", known(s->sm_mhz),
-                     "sm_max_mhz", known(s->sm_max_mhz), "memory_mhz", known(s->memory_mhz),
-                     "memory_max_mhz", known(s->memory_max_mhz), "temperature_c",
-                     known(s->temperature_c), "power_w",
-                     s->power_w < 0 ? json_null() : cli_json_number(s->power_w, 1), "power_limit_w",
-                     s->power_limit_w < 0 ? json_null() : cli_json_number(s->power_limit_w, 1),
-                     "throttle", reasons_json(s->throttle));
+    vt_json_open(w, "state", '{');
+    write_known(w, "sm_mhz", s->sm_mhz);
+    write_known(w, "sm_max_mhz", s->sm_max_mhz);
+    write_known(w, "memory_mhz", s->memory_mhz);
+    write_known(w, "memory_max_mhz", s->memory_max_mhz);
+    write_known(w, "temperature_c", s->temperature_c);
+    write_watts(w, "power_w", s->power_w);
+    write_watts(w, "power_limit_w", s->power_limit_w);
+    write_reasons(w, s->throttle);
+    vt_json_close(w);
 }
 
-json_t *cli_gpu_json(int32_t ordinal)
+bool cli_gpu_open(vt_json *w, const char *key, int32_t ordinal)
 {
     vt_cuda *gpu;
     vt_gpu_state state;
     vt_err err = {0};
-    if (vt_cuda_open(ordinal, &gpu, NULL) != VT_OK)
-        return json_null();
-    json_t *o = json_pack("{s:i, s:s, s:i, s:i, s:i, s:I, s:I, s:i, s:s, s:i}", "ordinal", ordinal,
-                          "name", gpu->name, "cc_major", gpu->cc_major, "cc_minor", gpu->cc_minor,
-                          "multiprocessors", gpu->sm_count, "l2_bytes", (json_int_t)gpu->l2_bytes,
-                          "memory_bytes", (json_int_t)gpu->total_bytes, "level", gpu->level, "arch",
-                          gpu->arch, "driver_version", gpu->driver_version);
+    if (vt_cuda_open(ordinal, &gpu, NULL) != VT_OK) {
+        vt_json_null(w, key);
+        return false;
+    }
+    vt_json_open(w, key, '{');
+    vt_json_int(w, "ordinal", ordinal);
+    vt_json_string(w, "name", gpu->name);
+    vt_json_int(w, "cc_major", gpu->cc_major);
+    vt_json_int(w, "cc_minor", gpu->cc_minor);
+    vt_json_int(w, "multiprocessors", gpu->sm_count);
+    vt_json_int(w, "l2_bytes", gpu->l2_bytes);
+    vt_json_int(w, "memory_bytes", (int64_t)gpu->total_bytes);
+    vt_json_int(w, "level", gpu->level);
+    vt_json_string(w, "arch", gpu->arch);
+    vt_json_int(w, "driver_version", gpu->driver_version);
     vt_cuda_close(gpu);
     bool there = vt_nvml_read(ordinal, &state, &err) == VT_OK;
-    json_object_set_new(o, "state", there ? state_json(&state) : json_null());
-    json_object_set_new(o, "state_missing", there ? json_null() : json_string(err.message));
-    return o;
+    if (there)
+        write_state(w, &state);
+    else
+        vt_json_null(w, "state");
+    vt_json_string(w, "state_missing", there ? NULL : err.message);
+    return true;
 }
 
 /* "SM 1980 of 1980 MHz" */

@@ -91,13 +91,13 @@ static void two_columns(vt_buf *b, const vt_term *term, const char *left, const 
     vt_buf_putc(b, '\n');
 }
 
-void cli_help_program(vt_buf *b, const vt_term *term)
+void cli_help_program(vt_buf *b, const vt_term *term, const cli_verb *verbs)
 {
     vt_buf_puts(b, "vitrine: an LLM inference engine that shows its work\n");
     heading(b, term, "Usage");
     vt_buf_puts(b, "  vitrine VERB [options]\n  vitrine VERB --help    everything a verb can do\n");
     heading(b, term, "Verbs");
-    for (const cli_verb *v = cli_verbs; v->name; v++)
+    for (const cli_verb *v = verbs; v->name; v++)
         two_columns(b, term, v->name, v->what);
     heading(b, term, "First steps");
     vt_buf_puts(

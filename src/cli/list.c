@@ -1,5 +1,4 @@
 /* vitrine list: the models in the cache. */
-#include "base/json_write.h"
 #include "cli/cli.h"
 #include "model/catalogue.h"
 
@@ -22,11 +21,11 @@ static void put_table(vt_buf *b, const vt_term *term, const vt_catalogue *c)
     vt_buf_release(&size);
 }
 
-static void put_json(vt_buf *b, const vt_catalogue *c)
+static int print_object(const vt_catalogue *c)
 {
+    vt_buf b = {0};
     vt_json w;
-    vt_json_begin(&w, b, -1);
-    vt_json_open(&w, NULL, '{');
+    cli_object_begin(&w, &b);
     vt_json_string(&w, "folder", c->folder);
     vt_json_open(&w, "models", '[');
     for (int32_t i = 0; i < c->n; i++) {
@@ -39,10 +38,7 @@ static void put_json(vt_buf *b, const vt_catalogue *c)
         vt_json_close(&w);
     }
     vt_json_close(&w);
-    vt_json_close(&w);
-    if (!vt_json_end(&w))
-        b->failed = true;
-    vt_buf_putc(b, '\n');
+    return cli_object_print(&w);
 }
 
 int cli_list(cli *c)
@@ -52,10 +48,13 @@ int cli_list(cli *c)
     vt_buf b;
     if (vt_catalogue_read(&models, &err) != VT_OK)
         return cli_fail(&err);
+    if (c->json) {
+        int code = print_object(&models);
+        vt_catalogue_release(&models);
+        return code;
+    }
     vt_buf_init(&b, 0);
-    if (c->json)
-        put_json(&b, &models);
-    else if (models.n > 0)
+    if (models.n > 0)
         put_table(&b, &c->out, &models);
     else
         cli_note(c, "no models in %s; 'vitrine pull' lists what can be fetched", models.folder);

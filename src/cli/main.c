@@ -18,7 +18,7 @@
 
 /* One verb a paragraph. */
 /* clang-format off */
-const cli_verb cli_verbs[] = {
+static const cli_verb verbs[] = {
     {"run", "[PROMPT]", "one completion; the text on stdout as it comes",
      "Answers one prompt. The prompt is the argument, the file of -f, or all of stdin where there "
      "is neither or the argument is '-'. Text goes to stdout as it is made; everything else goes "
@@ -64,8 +64,9 @@ const cli_verb cli_verbs[] = {
      VT_FOR_TEMPLATE, 0, cli_template},
     {"explain", "", "the program for a batch: ops, bytes, FLOPs, predicted time; runs nothing",
      "Lists the op calls of one forward pass with the bytes each has to move and the FLOPs it "
-     "has to do, and predicts its least time from the roofs of the hardware. Nothing is run but "
-     "the measuring of this machine's roofs, where they are not known yet.",
+     "has to do, and predicts its least time from the roofs of the hardware. The program is the "
+     "one for the device that the model would run on, or for the GPU that --hardware names. "
+     "Nothing is run but the measuring of this machine's roofs, where they are not known yet.",
      "vitrine explain --batch 8 --context 1024\n"
      "vitrine explain --prompt 512 -m dummy:qwen3-8b --hardware h200",
      VT_FOR_EXPLAIN, 0, cli_explain},
@@ -103,8 +104,8 @@ const cli_verb cli_verbs[] = {
      "Renders a story.json (written by run --story=FILE.json) as run --story would have.", NULL,
      VT_FOR_STORY, 1, cli_story_show},
     {"env", "", "what this machine offers: CPU, GPU, libraries, profiling tiers, measured roofs",
-     "Describes the hardware and what of it can be used and observed. Roofs are measured, which "
-     "takes about a second; the best figures ever seen on this machine are kept.",
+     "Describes the hardware, and which parts of it can be used and observed. Roofs are "
+     "measured, which takes about a second; the best figures ever seen on this machine are kept.",
      NULL, VT_FOR_ENV, 0, cli_env},
     {"pull", "NAME", "fetch a model into the cache",
      "Fetches a preset (smollm2-135m, gemma3-270m), or ORG/NAME from a Hugging Face style hub: "
@@ -156,7 +157,7 @@ static bool names(const char *verb, const char *first, const char *second, int *
 
 static const cli_verb *find_verb(const char *first, const char *second, int *n_words)
 {
-    for (const cli_verb *v = cli_verbs; v->name; v++)
+    for (const cli_verb *v = verbs; v->name; v++)
         if (names(v->name, first, second, n_words))
             return v;
     return NULL;
@@ -188,7 +189,7 @@ static int unknown_verb(const char *first, const char *second)
             return CLI_FAILED;
         }
     vt_buf forms = {0};
-    for (const cli_verb *v = cli_verbs; v->name; v++)
+    for (const cli_verb *v = verbs; v->name; v++)
         if (strncmp(v->name, first, strlen(first)) == 0 && v->name[strlen(first)] == ' ')
             vt_buf_printf(&forms, "%s%s", forms.len ? ", " : "", v->name + strlen(first) + 1);
     if (forms.len)
@@ -203,7 +204,7 @@ static int unknown_verb(const char *first, const char *second)
 static int group_help(const char *group, const vt_term *term)
 {
     vt_buf b = {0};
-    for (const cli_verb *v = cli_verbs; v->name; v++)
+    for (const cli_verb *v = verbs; v->name; v++)
         if (strncmp(v->name, group, strlen(group)) == 0 && v->name[strlen(group)] == ' ') {
             if (b.len)
                 vt_buf_putc(&b, '\n');
@@ -218,7 +219,7 @@ static int run_verb(const cli_verb *verb, int n, char **argv)
 {
     vt_err err = {0};
     bool help = false;
-    cli c = {.verb = verb, .out = vt_term_of(1), .log = vt_term_of(2)};
+    cli c = {.verbs = verbs, .verb = verb, .out = vt_term_of(1), .log = vt_term_of(2)};
     int status = CLI_DONE;
     c.arg = calloc((size_t)n + 1, sizeof *c.arg);
     if (!c.arg) {
@@ -251,7 +252,7 @@ static int dispatch(int argc, char **argv)
     vt_buf b = {0};
     if (!first) {
         vt_term log = vt_term_of(2);
-        cli_help_program(&b, &log);
+        cli_help_program(&b, &log, verbs);
         print(&b, stderr);
         return CLI_USAGE;
     }
@@ -260,7 +261,7 @@ static int dispatch(int argc, char **argv)
         return CLI_DONE;
     }
     if (is_help(first) && !second) {
-        cli_help_program(&b, &term);
+        cli_help_program(&b, &term, verbs);
         return print(&b, stdout);
     }
     bool help_of = is_help(first); /* vitrine help run */

@@ -92,22 +92,43 @@ static void escape_controls(vt_buf *b, const char *json)
     }
 }
 
-int cli_print_json(json_t *object)
+/* NULL: the text could not be built. */
+static int print_line(const char *json)
 {
-    char *text = object ? json_dumps(object, JSON_REAL_PRECISION(9) | JSON_COMPACT) : NULL;
     vt_buf b = {0};
-    if (text && isatty(1))
-        escape_controls(&b, text);
-    else if (text)
-        vt_buf_puts(&b, text);
+    if (json && isatty(1))
+        escape_controls(&b, json);
+    else if (json)
+        vt_buf_puts(&b, json);
     vt_buf_putc(&b, '\n');
-    bool ok = text && !b.failed && fwrite(b.data, 1, b.len, stdout) == b.len;
-    json_decref(object);
-    free(text);
+    bool ok = json && !b.failed && fwrite(b.data, 1, b.len, stdout) == b.len;
     vt_buf_release(&b);
     if (!ok)
         cli_say("the JSON result could not be written");
     return ok ? CLI_DONE : CLI_FAILED;
+}
+
+int cli_print_json(json_t *object)
+{
+    char *text = object ? json_dumps(object, JSON_REAL_PRECISION(9) | JSON_COMPACT) : NULL;
+    int code = print_line(text);
+    json_decref(object);
+    free(text);
+    return code;
+}
+
+void cli_object_begin(vt_json *w, vt_buf *b)
+{
+    vt_json_begin(w, b, -1);
+    vt_json_open(w, NULL, '{');
+}
+
+int cli_object_print(vt_json *w)
+{
+    vt_json_close(w);
+    int code = print_line(vt_json_end(w) ? w->out->data : NULL);
+    vt_buf_release(w->out);
+    return code;
 }
 
 json_t *cli_json_number(double v, int digits)

@@ -211,8 +211,8 @@ static int report(const cli *c, const scores *s)
 {
     double perplexity = s->n_scored ? exp(-s->sum / (double)s->n_scored) : NAN;
     if (!c->json) {
-        printf("%d tokens, %lld scored, perplexity %.4f\n", s->ids.n, (long long)s->n_scored,
-               perplexity);
+        printf("%d token%s, %lld scored, perplexity %.4f\n", s->ids.n, vt_text_s(s->ids.n),
+               (long long)s->n_scored, perplexity);
         return CLI_DONE;
     }
     json_t *tokens = json_array(), *logprobs = json_array(), *top = json_array();

@@ -3,7 +3,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "base/json_write.h"
 #include "cli/cli.h"
 #include "model/load.h"
 #include "text/tokenizer/tokenizer.h"
@@ -14,12 +13,12 @@ static const char *scaling_name(vt_rope_scaling s)
     return (unsigned)s < sizeof name / sizeof *name ? name[s] : "unknown";
 }
 
-static void put_json(vt_buf *b, const vt_model *m)
+static int print_object(const vt_model *m)
 {
     const vt_arch *a = &m->arch;
+    vt_buf b = {0};
     vt_json w;
-    vt_json_begin(&w, b, -1);
-    vt_json_open(&w, NULL, '{');
+    cli_object_begin(&w, &b);
     vt_json_string(&w, "name", m->name);
     vt_json_string(&w, "path", m->path);
     vt_json_string(&w, "architecture", a->family);
@@ -46,10 +45,7 @@ static void put_json(vt_buf *b, const vt_model *m)
     else
         vt_json_null(&w, "tokens");
     vt_json_bool(&w, "chat_template", m->chat_template != NULL);
-    vt_json_close(&w);
-    if (!vt_json_end(&w))
-        b->failed = true;
-    vt_buf_putc(b, '\n');
+    return cli_object_print(&w);
 }
 
 static void row(vt_buf *b, const vt_term *term, const char *name, const char *fmt, ...)
@@ -98,21 +94,23 @@ static void put_text(vt_buf *b, const vt_term *term, const vt_model *m)
     vt_buf_release(&size);
 }
 
+static int print_text(const vt_term *term, const vt_model *m)
+{
+    vt_buf b = {0};
+    put_text(&b, term, m);
+    bool ok = !b.failed && fwrite(b.data, 1, b.len, stdout) == b.len;
+    vt_buf_release(&b);
+    return ok ? CLI_DONE : CLI_FAILED;
+}
+
 int cli_show(cli *c)
 {
     vt_err err = {0};
     vt_model *m;
-    vt_buf b;
     const char *name = c->n_args > 0 ? c->arg[0] : vt_options_get(c->options, "model");
     if (vt_model_load(name, &m, &err) != VT_OK)
         return cli_fail(&err);
-    vt_buf_init(&b, 0);
-    if (c->json)
-        put_json(&b, m);
-    else
-        put_text(&b, &c->out, m);
-    bool ok = !b.failed && fwrite(b.data, 1, b.len, stdout) == b.len;
-    vt_buf_release(&b);
+    int code = c->json ? print_object(m) : print_text(&c->out, m);
     vt_model_free(m);
-    return ok ? CLI_DONE : CLI_FAILED;
+    return code;
 }

@@ -5,24 +5,23 @@
 #include "base/err.h"
 #include "cli/cli.h"
 #include "cli/metadata.h"
+#include "files/json.h"
 #include "text/template/template.h"
 
 /* A list of messages alone stands for {"messages": [...]}. */
 static vt_status read_variables(const char *path, char **json, vt_err *err)
 {
     vt_buf text = {0};
-    json_error_t why;
+    json_t *v = NULL;
     TRY(cli_read_file(path, &text, err));
-    json_t *v = json_loadb(text.data ? text.data : "", text.len,
-                           JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY, &why);
+    vt_status status = vt_json_load(cli_file_name(path), text.data ? text.data : "", text.len,
+                                    JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY,
+                                    VT_JSON_MAX_TREE, &v, err);
     vt_buf_release(&text);
+    TRY(status);
     if (json_is_array(v))
         v = json_pack("{s:o}", "messages", v);
-    vt_status status = VT_OK;
-    if (!v)
-        status = vt_fail(err, VT_ERR_FORMAT, "%s: line %d: %.200s", cli_file_name(path), why.line,
-                         why.text);
-    else if (!json_is_object(v))
+    if (!json_is_object(v))
         status = vt_fail(err, VT_ERR_FORMAT,
                          "%s: expected an object with messages, or a list of messages",
                          cli_file_name(path));

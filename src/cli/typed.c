@@ -17,8 +17,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -27,17 +25,7 @@
 #include "base/utf8.h"
 #include "cli/cli.h"
 
-enum {
-    CTRL_D = 4,
-    CTRL_H = 8,
-    CTRL_U = 21,
-    CTRL_W = 23,
-    ESC = 27,
-    DEL = 127,
-    PASTE_BEGINS = 200, /* the numbers of bracketed paste: ESC [ 200 ~ */
-    PASTE_ENDS = 201,
-    ESCAPE_MS = 50 /* a sequence's bytes come together; ESC alone is the key */
-};
+enum { CTRL_D = 4, CTRL_H = 8, CTRL_U = 21, CTRL_W = 23, ESC = 27, DEL = 127 };
 
 /* ---- the terminal ---- */
 
@@ -83,56 +71,6 @@ static bool set_raw(struct termios *before)
     return tcsetattr(0, TCSADRAIN, &raw) == 0;
 }
 
-bool typed_more(typed *t, int ms)
-{
-    struct pollfd p = {.fd = 0, .events = POLLIN};
-    return t->in.at < t->in.n || poll(&p, 1, ms) > 0;
-}
-
-/* Waits for bytes with SIGINT let in only while nothing else happens: a Ctrl-C between the look at
- * the flag and the read would otherwise wait for the next key. */
-static typed_status fill(typed_input *in)
-{
-    struct pollfd p = {.fd = 0, .events = POLLIN};
-    sigset_t held, before;
-    typed_status status = TYPED_DONE;
-    sigemptyset(&held);
-    sigaddset(&held, SIGINT);
-    sigprocmask(SIG_BLOCK, &held, &before);
-    while (status == TYPED_DONE && in->at == in->n) {
-        if (cli_interrupted()) {
-            status = TYPED_INTERRUPTED;
-            break;
-        }
-        if (ppoll(&p, 1, NULL, &before) < 0)
-            continue; /* a signal */
-        ssize_t n = read(0, in->byte, sizeof in->byte);
-        if (n > 0) {
-            in->at = 0;
-            in->n = (int)n;
-        } else if (n == 0 || errno == EIO) /* EIO: the terminal was closed */
-            status = TYPED_END;
-        else if (errno != EINTR && errno != EAGAIN)
-            status = TYPED_FAILED;
-    }
-    sigprocmask(SIG_SETMASK, &before, NULL);
-    return status;
-}
-
-int typed_byte(typed *t, typed_status *status)
-{
-    typed_input *in = &t->in;
-    if (in->at == in->n) {
-        typed_status filled = fill(in);
-        if (filled != TYPED_DONE) {
-            *status = filled;
-            return -1;
-        }
-    }
-    int byte = (unsigned char)in->byte[in->at++];
-    return byte == 0 ? CTRL_D : byte; /* how the kernel keeps one typed ahead of the switch */
-}
-
 /* ---- keys ---- */
 
 typedef struct plain {
@@ -141,22 +79,6 @@ typedef struct plain {
     vt_shown echo;
     bool whole_text; /* Enter is part of it, Ctrl-D ends it */
 } plain;
-
-/* The number of ESC [ number ~; 0 for every other sequence, of which nothing is left over. */
-static int escape_number(typed *t)
-{
-    typed_status ignored;
-    int number = 0, c;
-    if (!typed_more(t, ESCAPE_MS) || (c = typed_byte(t, &ignored)) < 0)
-        return 0;
-    if (c == 'O') /* ESC O x: a function key */
-        typed_byte(t, &ignored);
-    if (c != '[')
-        return 0;
-    while ((c = typed_byte(t, &ignored)) >= 0 && (c < 0x40 || c > 0x7e))
-        number = c >= '0' && c <= '9' && number < 1000 ? 10 * number + c - '0' : -1;
-    return c == '~' && number > 0 ? number : 0;
-}
 
 static void add(plain *p, const char *bytes, size_t n)
 {
@@ -195,21 +117,6 @@ static void take_back_word(plain *p)
         ;
 }
 
-typed_status typed_paste(typed *t, vt_buf *text)
-{
-    typed_status status = TYPED_DONE;
-    vt_shown state = {0};
-    int c;
-    while ((c = typed_byte(t, &status)) >= 0) {
-        if (c == ESC && escape_number(t) == PASTE_ENDS)
-            break;
-        char byte = c == '\r' ? '\n' : (char)c;
-        vt_text_show(text, &state, &byte, 1);
-    }
-    vt_text_show_end(text, &state);
-    return c >= 0 ? TYPED_DONE : status;
-}
-
 static typed_status add_paste(plain *p)
 {
     vt_buf pasted = {0};
@@ -240,7 +147,7 @@ static bool key(plain *p, int c, typed_status *status)
     else if (c == CTRL_U)
         while (take_back(p))
             ;
-    else if (c == ESC && escape_number(p->t) == PASTE_BEGINS)
+    else if (c == ESC && typed_escape(p->t) == TYPED_PASTE_BEGINS)
         return (*status = add_paste(p)) != TYPED_DONE;
     else if (c >= ' ' || c == '\t')
         add(p, &byte, 1);

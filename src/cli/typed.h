@@ -6,7 +6,8 @@
  *   libedit    cursor keys, history, search; loaded when it is there (editing.c)
  *   plain      Backspace, Ctrl-W, Ctrl-U; everywhere else (typed.c)
  *
- * Both know bracketed paste: a pasted text arrives whole, newlines included, and Enter ends it. */
+ * Both take their bytes from typed_input.c, and both know bracketed paste: a pasted text arrives
+ * whole, newlines included, and Enter ends it. */
 #ifndef VT_CLI_TYPED_H
 #define VT_CLI_TYPED_H
 
@@ -46,15 +47,22 @@ typed_status typed_line(typed *t, const char *prompt, vt_buf *line);
 /* Everything until one Ctrl-D, wherever it comes. */
 typed_status typed_text(typed *t, vt_buf *text);
 
-/* ---- between typed.c and editing.c ---- */
+/* ---- typed_input.c: what the two editors read ---- */
 
 /* The next byte, 1 to 255; -1 where there is none: *status says why. */
 int typed_byte(typed *t, typed_status *status);
 /* True if another byte comes within `ms`. */
 bool typed_more(typed *t, int ms);
+/* The numbers of bracketed paste: ESC [ 200 ~. */
+enum { TYPED_PASTE_BEGINS = 200, TYPED_PASTE_ENDS = 201 };
+/* Behind ESC: the number of ESC [ number ~; 0 for every other sequence, of which nothing is left
+ * over. */
+int typed_escape(typed *t);
 /* A pasted text up to the mark of its end. Carriage returns become newlines; other controls and
  * what is not UTF-8 become U+FFFD, so that a paste cannot steer the terminal. */
 typed_status typed_paste(typed *t, vt_buf *text);
+
+/* ---- editing.c ---- */
 
 /* NULL where libedit is not there, or cannot work on this terminal. */
 struct editing *editing_open(typed *t);

@@ -1,4 +1,4 @@
-/* Roofs: measuring them, keeping them on disk, and the table of named hardware (device/roofs.h).
+/* Roofs: measuring them and keeping them on disk (device/roofs.h).
  *
  * A roof is a maximum, so each figure is the best of several short runs of all threads together:
  * other programs on the machine can only make a run slower. A run of a register kernel takes
@@ -268,27 +268,4 @@ vt_status vt_roofs_again(int32_t threads, int64_t working_set, vt_roofs *out, vt
 double vt_roofs_bandwidth(const vt_roofs *r)
 {
     return r->near_bytes_per_s > 0 ? r->near_bytes_per_s : r->memory_bytes_per_s;
-}
-
-/* ---- named hardware ---- */
-
-/* These figures were measured with libraries at large sizes, not taken from datasheets: the
- * device's read bandwidth, and cuBLAS in bf16 at M = 2048 (the scripts are in bench/peers). fp32
- * and fp8 are left out until they are measured. */
-static const vt_roofs named[] = {
-    {.name = "h200",
-     .memory_bytes_per_s = 4.25e12,
-     .bf16_per_s = 730e12,
-     .bf16_how = "cuBLAS, 4096 x 12288"},
-};
-
-vt_status vt_roofs_named(const char *name, vt_roofs *out, vt_err *err)
-{
-    for (size_t i = 0; i < sizeof named / sizeof named[0]; i++)
-        if (strcasecmp(name, named[i].name) == 0) {
-            *out = named[i];
-            return VT_OK;
-        }
-    return vt_fail(err, VT_ERR_USAGE, "hardware '%.60s' is not in the table, expected this or h200",
-                   name);
 }

@@ -21,10 +21,10 @@
 #include "vitrine.h"
 
 typedef struct vt_roofs {
-    char name[96];     /* the CPU's model, or the table's name */
+    char name[96];     /* the CPU's model, the GPU's name, or a name of device/hardware.h */
     char level[16];    /* instruction set; "" for named hardware */
     int32_t threads;   /* 0 for named hardware */
-    bool measured;     /* true: measured on this machine; false: taken from the table */
+    bool measured;     /* true: measured on this machine; false: of device/hardware.h */
     int64_t far_bytes; /* the working set that memory_bytes_per_s was measured with */
     double memory_bytes_per_s;
     int64_t near_bytes; /* the working set that near_bytes_per_s is for; 0: none was asked for */
@@ -50,9 +50,6 @@ vt_status vt_roofs_again(int32_t threads, int64_t working_set, vt_roofs *out, vt
  * or measured now; `again`: always measured now, as in vt_roofs_again. */
 vt_status vt_roofs_cuda(int32_t ordinal, int64_t working_set, bool again, vt_roofs *out,
                         vt_err *err);
-
-/* Figures of named hardware, such as "h200"; VT_ERR_USAGE lists the names. */
-vt_status vt_roofs_named(const char *name, vt_roofs *out, vt_err *err);
 
 /* The bandwidth that a pass over the working set can reach: near_bytes_per_s if it was measured,
  * else memory_bytes_per_s. */

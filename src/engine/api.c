@@ -36,8 +36,6 @@ enum {
     AUTO_ROPE_BYTES = 256 << 20, /* of the tables of rope's cosines and sines */
 };
 
-const char *vt_version(void) { return "0.1.0"; }
-
 void vt_free(void *p) { free(p); }
 
 /* ---- model and text ---- */

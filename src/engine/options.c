@@ -231,7 +231,8 @@ static const vt_option table[] = {
         .help = "implementations that an engine never chooses, too"),
     ROW("hardware", VT_OPTION_TEXT, .value_name = "NAME", .fallback = "this",
         .verbs = VT_FOR_EXPLAIN | VT_FOR_SIMULATE,
-        .help = "predict for this machine (measured) or a named one"),
+        .help = "predict for this machine (measured) or for a GPU that need not be here: h200, "
+                "h100, a100-80gb-sxm, a100-80gb-pcie"),
     ROW("all", VT_OPTION_FLAG, .fallback = "false", .verbs = VT_FOR_EXPLAIN,
         .help = "every call of every layer, not one line a kind; and how each row cuts its work"),
 
@@ -277,6 +278,7 @@ enum { N_ROWS = sizeof table / sizeof table[0] };
 typedef struct values {
     char **text; /* [n], malloc'ed */
     int32_t n;
+    bool by_environment;
 } values;
 
 struct vt_options {
@@ -604,6 +606,7 @@ vt_status vt_options_assign(vt_options *o, const vt_option *opt, const char *val
         values_clear(v);
     v->text = grown;
     v->text[v->n++] = copy;
+    v->by_environment = false;
     return VT_OK;
 }
 
@@ -629,6 +632,7 @@ vt_status vt_options_new(vt_options **out, vt_err *err)
             vt_options_free(o);
             return status;
         }
+        o->row[i].by_environment = value && *value;
     }
     *out = o;
     return VT_OK;
@@ -750,6 +754,11 @@ bool vt_options_given(const vt_options *o, const char *key)
 {
     assert(row_of(key) >= 0);
     return o->row[row_of(key)].n > 0;
+}
+
+bool vt_options_typed(const vt_options *o, const char *key)
+{
+    return vt_options_given(o, key) && !o->row[row_of(key)].by_environment;
 }
 
 const char *const *vt_options_list(const vt_options *o, const char *key, int32_t *n)

@@ -113,6 +113,8 @@ vt_dtype vt_options_kv_dtype(const vt_options *o, vt_dtype weights); /* vt_kv_ch
 const vt_progress_hook *vt_options_progress(const vt_options *o);
 /* False while the value is the table's default. */
 bool vt_options_given(const vt_options *o, const char *key);
+/* As vt_options_given, and not by an environment variable. */
+bool vt_options_typed(const vt_options *o, const char *key);
 /* All values of a repeatable option, in the order given; they belong to `o`. */
 const char *const *vt_options_list(const vt_options *o, const char *key, int32_t *n);
 

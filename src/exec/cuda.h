@@ -18,6 +18,16 @@ typedef struct vt_cuda_options {
  * deterministic. */
 void vt_cuda_options_init(vt_cuda_options *o);
 
+struct vt_layout;
+
+/* The target of programs for this GPU, without the user's choice of rows. `library`: cuBLASLt is
+ * there and may be used. */
+vt_target vt_target_cuda(const vt_cuda *c, const vt_cuda_options *o, bool library,
+                         const vt_limits *limits);
+/* Whether an executor of a model with this layout uses cuBLASLt, if it is installed. */
+bool vt_cuda_may_use_library(const vt_cuda *c, const vt_cuda_options *o,
+                             const struct vt_layout *layout);
+
 /* KV bytes that fit beside the weights: 90 % of the free memory less weights and workspaces. */
 vt_status vt_executor_cuda_kv_bytes(const vt_model *m, int32_t ordinal, int32_t max_context,
                                     int64_t *bytes, vt_err *err);

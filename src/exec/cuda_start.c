@@ -190,19 +190,24 @@ static bool wants_library(const vt_layout *l)
     return false;
 }
 
+vt_target vt_target_cuda(const vt_cuda *c, const vt_cuda_options *o, bool library,
+                         const vt_limits *limits)
+{
+    return (vt_target){.device = VT_DEVICE_CUDA,
+                       .limits = *limits,
+                       .level = c->level,
+                       .sm_count = c->sm_count,
+                       .max_shared_bytes = c->max_shared_bytes,
+                       .deterministic = o->deterministic,
+                       .cublaslt = library,
+                       .cublaslt_all = library && c->cublaslt_use == CUBLASLT_ALL,
+                       .shared_rows = o->shared_rows};
+}
+
 static vt_target target_of(const cuda_executor *x)
 {
-    const vt_cuda *c = x->cuda;
-    vt_target t = {.device = VT_DEVICE_CUDA,
-                   .limits = x->config.limits,
-                   .level = c->level,
-                   .sm_count = c->sm_count,
-                   .max_shared_bytes = c->max_shared_bytes,
-                   .deterministic = x->options.deterministic,
-                   .cublaslt = x->library,
-                   .cublaslt_all = x->library && c->cublaslt_use == CUBLASLT_ALL,
-                   .shared_rows = x->options.shared_rows,
-                   .n_backends = x->config.n_backends};
+    vt_target t = vt_target_cuda(x->cuda, &x->options, x->library, &x->config.limits);
+    t.n_backends = x->config.n_backends;
     memcpy(t.backend, x->config.backend, sizeof t.backend);
     return t;
 }
@@ -252,16 +257,16 @@ static vt_status open_device(cuda_executor *x, bool library, vt_err *err)
 }
 
 /* With --deterministic, and on GPUs older than Hopper, every product runs on our own kernels. */
-static bool may_use_library(const cuda_executor *x, bool wanted)
+bool vt_cuda_may_use_library(const vt_cuda *c, const vt_cuda_options *o, const vt_layout *layout)
 {
-    return x->cuda->level >= 90 && x->cuda->cublaslt_use != CUBLASLT_NEVER &&
-           !x->options.deterministic && (wanted || x->cuda->cublaslt_use == CUBLASLT_ALL);
+    return c->level >= 90 && c->cublaslt_use != CUBLASLT_NEVER && !o->deterministic &&
+           (wants_library(layout) || c->cublaslt_use == CUBLASLT_ALL);
 }
 
-static vt_status load_weights(cuda_executor *x, const vt_layout *layout, bool library, vt_err *err)
+static vt_status load_weights(cuda_executor *x, const vt_layout *layout, vt_err *err)
 {
     pthread_t thread;
-    bool wanted = may_use_library(x, library),
+    bool wanted = vt_cuda_may_use_library(x->cuda, &x->options, layout),
          started = wanted && pthread_create(&thread, NULL, prepare_library, x) == 0;
     vt_status status = vt_cuda_weights_realise(x->cuda, layout, x->config.limits.max_context,
                                                x->config.n_threads, &x->weights, err);
@@ -287,7 +292,7 @@ static vt_status open_and_load(cuda_executor *x, int64_t *t, vt_err *err)
     if (status == VT_OK)
         status = vt_progress_report(x->config.progress, "uploading weights", 0, 1, err);
     if (status == VT_OK)
-        status = load_weights(x, layout, library, err);
+        status = load_weights(x, layout, err);
     if (status == VT_OK)
         status = vt_progress_report(x->config.progress, "uploading weights", 1, 1, err);
     vt_layout_free(layout);

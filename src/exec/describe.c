@@ -5,19 +5,41 @@
 
 #include "base/err.h"
 #include "base/knob.h"
+#include "device/cublaslt.h"
 #include "exec/cuda.h"
+#include "exec/layout.h"
 #include "exec/weights_cuda.h"
 
-vt_target vt_target_of_h200(const vt_limits *limits)
+vt_target vt_target_named(const vt_hardware *gpu, const vt_limits *limits)
 {
-    enum { SMS = 132, SHARED_BYTES = 227 << 10, LEVEL = 90 };
     return (vt_target){.device = VT_DEVICE_CUDA,
                        .limits = *limits,
-                       .level = LEVEL,
-                       .sm_count = SMS,
-                       .max_shared_bytes = SHARED_BYTES,
-                       .cublaslt = true,
+                       .level = gpu->kernel_level,
+                       .sm_count = gpu->sm_count,
+                       .max_shared_bytes = gpu->max_shared_bytes,
+                       .cublaslt = gpu->kernel_level >= 90,
                        .shared_rows = (int32_t)vt_knobs[VT_KNOB_CUDA_SHARED].preset};
+}
+
+vt_status vt_target_here(const vt_model *m, int32_t ordinal, const vt_limits *limits,
+                         vt_target *out, size_t *library, vt_err *err)
+{
+    vt_cuda *gpu;
+    vt_layout *layout;
+    vt_cuda_options options;
+    char why[160];
+    vt_cuda_options_init(&options);
+    TRY(vt_layout_make(m, &layout, err));
+    vt_status status = vt_cuda_open(ordinal, &gpu, err);
+    if (status == VT_OK) {
+        *library = vt_cuda_may_use_library(gpu, &options, layout)
+                       ? vt_cublaslt_open(gpu, why, sizeof why)
+                       : 0;
+        *out = vt_target_cuda(gpu, &options, *library > 0, limits);
+        vt_cuda_close(gpu);
+    }
+    vt_layout_free(layout);
+    return status;
 }
 
 /* Tensors with the shapes of a KV cache of one page, and without memory. */

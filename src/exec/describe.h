@@ -1,9 +1,10 @@
 /* A program that never runs: it is built from a model's description for some device, without
- * packing a weight, allocating a cache or opening a device. It can be printed and costed (explain,
+ * packing a weight or allocating a cache. It can be printed and costed (explain,
  * bench simulate), and works for dummy models of any size. */
 #ifndef VT_EXEC_DESCRIBE_H
 #define VT_EXEC_DESCRIBE_H
 
+#include "device/hardware.h"
 #include "exec/program.h"
 
 typedef struct vt_described {
@@ -13,9 +14,14 @@ typedef struct vt_described {
     vt_kv_cache kv;
 } vt_described;
 
-/* The target for describing a GPU program on a machine without one: an H200's number of
- * multiprocessors and shared memory, with cuBLASLt. */
-vt_target vt_target_of_h200(const vt_limits *limits);
+/* The target for describing a program on a GPU that need not be here. cuBLASLt is assumed to be
+ * installed where kernels of level 90 run; below that no program uses it. */
+vt_target vt_target_named(const vt_hardware *gpu, const vt_limits *limits);
+
+/* The target that an engine would have for `m` on GPU `ordinal` of this machine. It opens the GPU,
+ * and cuBLASLt if the engine would. *library is then its version, such as 130100, or 0. */
+vt_status vt_target_here(const vt_model *m, int32_t ordinal, const vt_limits *limits,
+                         vt_target *out, size_t *library, vt_err *err);
 
 /* Builds the program of `m` for `target`; vt_described_release frees it. */
 vt_status vt_describe(const vt_model *m, const vt_target *target, vt_dtype kv_dtype,

@@ -1,5 +1,6 @@
-/* What an executor, or the engine, offers to code that reports what happened: stories, benches,
- * env.
+/* What an executor, or the engine, offers to whoever tells what happened: stories and benches.
+ * (vitrine env opens no model and has no executor; it asks the devices, with the functions of
+ * src/device that fill a vt_source too: vt_roofs_cuda, vt_nvml_read.)
  *
  *   vt_source   a place where events are written: a CPU worker, a GPU's stream, the engine's
  *               thread. It names its rings and describes the device behind them.

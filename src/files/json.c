@@ -7,6 +7,56 @@
 
 #include "files/map.h"
 
+/* Bytes that jansson 2.14 takes on a 64-bit machine, malloc's own included, rounded up: an empty
+ * object with its table, an empty array with its table, one more number or string in a list, one
+ * more member of an object, one more string beside its text. */
+enum {
+    OBJECT_BYTES = 288,
+    ARRAY_BYTES = 160,
+    ELEMENT_BYTES = 64,
+    MEMBER_BYTES = 96,
+    STRING_BYTES = 64
+};
+
+uint64_t vt_json_tree_bytes(const char *text, size_t len)
+{
+    uint64_t bytes = 0;
+    bool in_string = false;
+    for (size_t i = 0; i < len; i++) {
+        char c = text[i];
+        if (in_string) {
+            i += c == '\\';
+            in_string = c != '"';
+        } else if (c == '"') {
+            in_string = true;
+            bytes += STRING_BYTES;
+        } else {
+            bytes += c == '{'   ? OBJECT_BYTES
+                     : c == '[' ? ARRAY_BYTES
+                     : c == ',' ? ELEMENT_BYTES
+                     : c == ':' ? MEMBER_BYTES
+                                : 0;
+        }
+    }
+    return bytes;
+}
+
+vt_status vt_json_load(const char *name, const char *text, size_t len, size_t flags,
+                       uint64_t max_tree, json_t **out, vt_err *err)
+{
+    json_error_t why;
+    if (vt_json_tree_bytes(text, len) > max_tree)
+        return vt_fail(err, VT_ERR_FORMAT,
+                       "%s: the JSON has so many values that they would take more than %llu MiB",
+                       name, (unsigned long long)max_tree >> 20);
+    json_t *root = json_loadb(text, len, flags, &why);
+    if (!root)
+        return vt_fail(err, VT_ERR_FORMAT, "%s: not valid JSON: line %d, column %d: %.200s", name,
+                       why.line, why.column, why.text);
+    *out = root;
+    return VT_OK;
+}
+
 vt_status vt_read_json_text(const char *path, const char *text, size_t len, json_t **out,
                             vt_err *err)
 {

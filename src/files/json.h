@@ -13,6 +13,19 @@
 
 #include "base/err.h"
 
+/* An upper bound of the memory that jansson takes for the values of this text, beside the text of
+ * strings. The text need not be valid JSON: what jansson builds before it meets a mistake is
+ * counted too. */
+uint64_t vt_json_tree_bytes(const char *text, size_t len);
+
+/* What of others' JSON may take in memory where a program reads a file that a person named. */
+#define VT_JSON_MAX_TREE (UINT64_C(256) << 20)
+
+/* Parses one value; `flags` are jansson's. A text whose values would take more than max_tree bytes
+ * is refused before anything is allocated. `name` stands in messages. */
+vt_status vt_json_load(const char *name, const char *text, size_t len, size_t flags,
+                       uint64_t max_tree, json_t **out, vt_err *err);
+
 /* A JSON object in a file of at most max_bytes; json_decref it. An absent file is VT_ERR_IO. */
 vt_status vt_read_json(const char *path, size_t max_bytes, json_t **out, vt_err *err);
 vt_status vt_read_json_text(const char *path, const char *text, size_t len, json_t **out,

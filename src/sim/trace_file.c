@@ -8,8 +8,14 @@
 
 #include "base/err.h"
 #include "base/random.h"
+#include "files/json.h"
 
-enum { MOST_TOKENS = 1 << 24, MOST_HASHES = 1 << 16, MOST_ALL_HASHES = 1 << 30 };
+enum {
+    MOST_TOKENS = 1 << 24,
+    MOST_HASHES = 1 << 16,
+    MOST_ALL_HASHES = 1 << 30,
+    MOST_LINE_BYTES = 32 << 20
+};
 
 typedef struct reading {
     vt_trace_file file;
@@ -141,13 +147,15 @@ static vt_status read_all(reading *r, const char *text, size_t len)
     for (size_t at = 0; at < len;) {
         const char *end = memchr(text + at, '\n', len - at);
         size_t n = end ? (size_t)(end - text) - at : len - at;
-        json_error_t why;
+        char line[240];
         r->number++;
         if (n > strspn(text + at, " \t\r")) {
-            json_t *j = json_loadb(text + at, n, JSON_ALLOW_NUL, &why);
-            vt_status status = j ? read_line(r, j)
-                                 : vt_fail(r->err, VT_ERR_FORMAT, "%s: line %d: %s", r->name,
-                                           r->number, why.text);
+            json_t *j = NULL;
+            snprintf(line, sizeof line, "%.200s: line %d", r->name, r->number);
+            vt_status status = vt_json_load(line, text + at, n, JSON_ALLOW_NUL, MOST_LINE_BYTES, &j,
+                                            r->err);
+            if (status == VT_OK)
+                status = read_line(r, j);
             json_decref(j);
             TRY(status);
         }

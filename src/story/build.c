@@ -550,9 +550,9 @@ static void put_phase_event(vt_json *w, const story_input *in, const request_rec
     if (p->others > 0)
         snprintf(mixed, sizeof mixed, ", with %.1f other sequences", p->others);
     put_event(w, p->name, (double)(p->begin_ns - q->arrive_ns) * 1e-9,
-              (double)(p->end_ns - p->begin_ns) * 1e-9, "%d tokens in %d %s%s%s%s%s", p->n_tokens,
-              p->n_steps, p->name[0] == 'p' ? "chunk" : "step", p->n_steps == 1 ? "" : "s", mixed,
-              *how ? "; " : "", how);
+              (double)(p->end_ns - p->begin_ns) * 1e-9, "%d token%s in %d %s%s%s%s%s", p->n_tokens,
+              vt_text_s(p->n_tokens), p->n_steps, p->name[0] == 'p' ? "chunk" : "step",
+              vt_text_s(p->n_steps), mixed, *how ? "; " : "", how);
 }
 
 static void put_timeline(vt_json *w, const story_input *in, const story_record *r,
@@ -562,11 +562,11 @@ static void put_timeline(vt_json *w, const story_input *in, const story_record *
     const phase *p = &phases[STORY_PREFILL], *d = &phases[STORY_DECODE];
     vt_json_open(w, "timeline", '[');
     if (q)
-        put_event(w, "arrive", 0, NAN, "%d prompt tokens", q->n_prompt);
+        put_event(w, "arrive", 0, NAN, "%d prompt token%s", q->n_prompt, vt_text_s(q->n_prompt));
     if (q && q->match.end_ns)
         put_event(w, "match", (double)(q->match.begin_ns - q->arrive_ns) * 1e-9, span_s(q->match),
-                  "%d of %d tokens found in the cache, %d of them copied; %d pages", q->n_cached,
-                  q->n_prompt, q->n_copied, q->n_pages);
+                  "%d of %d tokens found in the cache, %d of them copied; %d page%s", q->n_cached,
+                  q->n_prompt, q->n_copied, q->n_pages, vt_text_s(q->n_pages));
     if (q && p->n_steps)
         put_phase_event(w, in, q, p);
     if (q && p->n_steps && d->n_steps)

@@ -154,8 +154,8 @@ void story_gpu_not_measured(vt_json *w, const story_source *g, const phase phase
     if (whole > 0) {
         snprintf(what, sizeof what, "op calls of %d step%s", whole, whole == 1 ? "" : "s");
         put_missing(w, what,
-                    "a graph is one launch, and its calls cannot be timed; op times are from steps "
-                    "that ran call by call");
+                    "a graph is one launch, so its calls cannot be timed apart; op times are from "
+                    "steps that ran call by call");
     }
     if (!g->has_state)
         put_missing(w, "clocks, power, temperature", g->state_missing);

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "files/json.h"
 #include "story/story.h"
 
 enum { MAX_ROWS = 64, SPARK_CELLS = 48, BAR_CELLS = 16, TIME_COLUMN = 11, TEXT_MAX = 300 };
@@ -33,6 +34,9 @@ static double num(const json_t *o, const char *key)
         v = get(v, "value");
     return json_is_number(v) ? json_number_value(v) : NAN;
 }
+
+/* The ending of a counted noun. */
+static const char *s_of(double n) { return n == 1 ? "" : "s"; }
 
 /* Text for the terminal, in a buffer of the caller's: no control characters, of bounded length. */
 static const char *text(const json_t *o, const char *key, char out[TEXT_MAX])
@@ -163,9 +167,9 @@ static void kernel_text(vt_buf *b, const json_t *side)
 {
     char impl[TEXT_MAX], attention[TEXT_MAX], how[TEXT_MAX];
     bool gpu = json_is_string(get(side, "kernel"));
-    vt_buf_printf(b, "%s/%s, %.0f query rows a step", text(side, "attention", attention),
+    vt_buf_printf(b, "%s/%s, %.0f query row%s a step", text(side, "attention", attention),
                   gpu ? kernel_base(side, "kernel", impl) : text(side, "impl", impl),
-                  num(side, "rows"));
+                  num(side, "rows"), s_of(num(side, "rows")));
     if (*text(side, "how", how))
         vt_buf_printf(b, ", %s", how);
 }
@@ -674,17 +678,17 @@ static void title(page *p)
         snprintf(about, sizeof about, "RECORDING");
     text(m, "name", name);
     text(m, "quant", quant);
-    vt_buf_printf(&line, "%s%s%s · %s %s, ", name, strstr(name, quant) ? "" : " ",
+    vt_buf_printf(&line, "%s%s%s · %s %s", name, strstr(name, quant) ? "" : " ",
                   strstr(name, quant) ? "" : quant, text(e, "device", device),
                   text(e, "level", level));
     if (json_is_object(get(e, "gpu")))
-        vt_buf_puts(&line, text(get(e, "gpu"), "name", level));
-    else
-        vt_buf_printf(&line, "%.0f threads", num(e, "threads"));
+        vt_buf_printf(&line, ", %s", text(get(e, "gpu"), "name", level));
+    else if (isfinite(num(e, "threads")))
+        vt_buf_printf(&line, ", %.0f thread%s", num(e, "threads"), s_of(num(e, "threads")));
     if (json_is_object(q))
-        vt_buf_printf(&line, " · %.0f prompt tokens (%.0f cached) -> %.0f out",
-                      num(q, "prompt_tokens"), num(q, "cached_tokens"),
-                      num(q, "completion_tokens"));
+        vt_buf_printf(&line, " · %.0f prompt token%s (%.0f cached) -> %.0f out",
+                      num(q, "prompt_tokens"), s_of(num(q, "prompt_tokens")),
+                      num(q, "cached_tokens"), num(q, "completion_tokens"));
     vt_text_ink(p->b, p->term, VT_INK_BOLD, about);
     vt_buf_puts(p->b, "  ");
     vt_text_wrap(p->b, line.data ? line.data : "", 2, p->term->width - 12);
@@ -697,10 +701,8 @@ static void title(page *p)
 vt_status story_render(const char *name, const char *json, size_t len, const vt_term *term,
                        vt_buf *out, vt_err *err)
 {
-    json_error_t why;
-    json_t *story = json_loadb(json, len, JSON_REJECT_DUPLICATES, &why);
-    if (!story)
-        return vt_fail(err, VT_ERR_FORMAT, "%s: line %d: %.200s", name, why.line, why.text);
+    json_t *story;
+    TRY(vt_json_load(name, json, len, JSON_REJECT_DUPLICATES, VT_JSON_MAX_TREE, &story, err));
     const char *schema = json_string_value(get(story, "schema"));
     json_int_t version = json_is_integer(get(story, "version"))
                              ? json_integer_value(get(story, "version"))
@@ -709,6 +711,10 @@ vt_status story_render(const char *name, const char *json, size_t len, const vt_
         json_decref(story);
         return vt_fail(err, VT_ERR_FORMAT, "%s: not a story of schema vitrine.story version %d",
                        name, STORY_VERSION);
+    }
+    if (!json_is_array(get(story, "phases"))) {
+        json_decref(story);
+        return vt_fail(err, VT_ERR_FORMAT, "%s: no list 'phases', which every story has", name);
     }
     page p = {out, term, story};
     title(&p);

@@ -543,6 +543,7 @@ def test_bench_offline_counts_what_it_ran():
         same((a["cached_tokens"], r["cached_tokens"]), (0, 5 * 35), "prompts that begin alike")
         fails(2, ["--input: 'x' found", "100:1024"], "bench", "offline", "--input", "x", *model())
         fails(1, "line 1", "bench", "offline", "--lengths", write(d, ["1"], "bad"), *model())
+        fails(1, "line 3 is '5 6 7'", "bench", "offline", "--lengths", write(d, ["1 2", "", "5 6 7"], "bad"), *model())
 
 
 def trace(folder, n, gap_ms):
@@ -598,7 +599,7 @@ def test_bench_simulate_says_what_it_leaves_out():
         for sentence in ("Only the first 10 of the trace's 12 requests were replayed (--requests).",
                          "1 of 10 prompts are longer than the context of 40960 tokens: refused.",
                          "5 of 10 outputs are cut, by 20200 tokens in all: with their prompts they are longer than the context.",
-                         "5 requests, the first in line 2, have more or fewer hash_ids than blocks of 512 tokens"):
+                         "In 5 requests, the first in line 2, there are more or fewer hash_ids than blocks of 512 tokens"):
             assert sentence in text, sentence
         text = " ".join(ok(*base, "--memory", "19G").text.split())
         assert "6 of 12 prompts are larger than the KV memory of" in text, text

@@ -41,6 +41,10 @@ def test_explain_counts_the_caches_type():
     ok(*gpu, "fp8")
 
 
+def gpu_is_here():
+    return ok("env", "--json").json["gpu"] is not None
+
+
 def test_explain_names_the_rows_of_other_sizes():
     gpu = ["explain", "-m", "dummy:qwen3-8b", "--device", "cuda", "--hardware", "h200"]
     for tokens in ("1", "100", "700"):
@@ -67,6 +71,26 @@ def test_explain_of_a_big_model_reads_no_weights():
     assert max(map(len, text.split("\n"))) <= 100
     fails(2, ["'abacus'", "h200"], "explain", "-m", DUMMY, "--hardware", "abacus")
     fails(2, "context", "explain", "-m", DUMMY, "--context", "9999999")
+
+
+def test_explain_of_a_named_gpu_has_that_gpus_rows():
+    on_cpu = {"portable", "avx2", "avx512", "avx512vnni", "amx", "neon"}
+    big = ["explain", "-m", "dummy:qwen3-8b", "--prompt", "512"]
+    level = {"h200": 90, "h100": 90, "a100-80gb-sxm": 80, "A100-80GB-PCIE": 80}
+    for name in level:
+        r = ok(*big, "--hardware", name, "--json").json
+        gpu = r["hardware"]["gpu"]
+        same((gpu["kernel_level"], gpu["is_here"], gpu["cublaslt"]), (level[name], False, level[name] == 90), name)
+        rows = {c["impl"] for c in r["calls"]}
+        assert not rows & on_cpu, (name, rows)
+        same("gemm_sm80" in rows, level[name] == 80, name)
+        text = " ".join(ok(*big, "--hardware", name).text.split())
+        assert f"kernels of level {level[name]} on" in text and "cuBLASLt" in text, text
+    same(ok("explain", "-m", DUMMY, "--json", "--device", "cpu").json["hardware"]["gpu"], None)
+    fails(2, ["h200 is a GPU", "--device is cpu"], *big, "--hardware", "h200", "--device", "cpu")
+    no_gpu = {"LD_LIBRARY_PATH": "/nowhere"}
+    if not gpu_is_here():
+        fails(1, ["--hardware"], *big, "--device", "cuda", env=no_gpu)
 
 
 def test_env_describes_the_machine():

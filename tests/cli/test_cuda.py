@@ -54,9 +54,21 @@ def test_auto_takes_the_gpu_and_says_so():
         assert "cuda sm_90a" in ok("story", "show", path).text
     told = ok("score", *auto, *SMALL, "--tokens", "1,2,3", "--json", env=GPU).json
     same(told, ok("score", *TINY, "--device", "cuda", *SMALL, "--tokens", "1,2,3", "--json", env=GPU).json)
-    calls = ok("explain", *auto, "--hardware", "h200", "--json", env=GPU).json["calls"]
+    calls = ok("explain", *auto, "--json", env=GPU).json["calls"]
     on_cpu = {"portable", "avx2", "avx512", "avx512vnni", "amx", "neon"}
     assert calls and not any(c["impl"] in on_cpu for c in calls), [c["impl"] for c in calls]
+
+
+def test_explain_describes_the_gpu_that_is_there():
+    need_emulator()
+    for cc in (80, 90):
+        env = {**GPU, "VITRINE_EMULATOR": f"cc={cc}"}
+        r = ok("explain", *TINY, "--device", "cuda", "--json", env=env).json["hardware"]
+        same((r["gpu"]["is_here"], r["gpu"]["kernel_level"], r["gpu"]["cublaslt"]), (True, cc, False))
+        here = ok("env", "--json", env=env).json["gpu"]
+        same((r["name"], r["gpu"]["multiprocessors"]), (here["name"], here["multiprocessors"]))
+        named = ok("explain", *TINY, "--device", "cuda", "--hardware", "h200", "--json", env=env).json["hardware"]
+        same((named["name"], named["gpu"]["multiprocessors"]), ("h200", 132))
 
 
 def test_auto_is_the_cpu_where_the_gpu_is_not_usable_and_env_says_why():
@@ -81,7 +93,7 @@ def test_what_the_gpu_refuses_names_the_way_out_only_where_auto_chose_it():
     need_emulator()
     way_out = "--device cpu runs it on the CPU"
     f16 = ["-m", TINY[1], "--kv-dtype", "f16"]
-    for verb in (["run", "--tokens", "1,2", "-q", *SMALL], ["explain", "--hardware", "h200"]):
+    for verb in (["run", "--tokens", "1,2", "-q", *SMALL], ["explain"]):
         fails(1, ["kv-dtype F16", way_out], *verb, *f16, "--device", "auto", env=GPU)
         assert way_out not in fails(1, "kv-dtype F16", *verb, *f16, "--device", "cuda", env=GPU).log
         ok(*verb, *f16, "--device", "cpu", env=GPU)

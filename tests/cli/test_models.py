@@ -140,6 +140,20 @@ def test_json_of_strangers_is_refused_in_little_memory():
         p.ok("run", "-m", folder, *ASK, limit=True)
 
 
+def test_json_that_a_person_names_is_refused_in_little_memory():
+    """Files of 12 MB, of which jansson would make more than LIMIT_BYTES."""
+    lists = b"[" + many(4 << 20)[:-1] + b"]"
+    with Place() as p:
+        for name, data, *verb in (
+                ("s.json", b'{"schema":"vitrine.story","version":0,"phases":' + lists + b"}", "story", "show"),
+                ("t.jsonl", b'{"timestamp":1,"input_length":5,"hash_ids":' + lists + b"}", "bench", "simulate", "-m",
+                 "dummy:qwen3-0.6b", "--hardware", "h200", "--trace"),
+                ("m.json", lists, "template", "--messages")):
+            path = os.path.join(p.here, name)
+            open(path, "wb").write(data)
+            p.fails(1, [name, "so many values"], *verb, path, limit=True)
+
+
 def with_context(source, to, context):
     data = bytearray(open(source, "rb").read())
     key = b"llama.context_length"

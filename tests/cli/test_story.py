@@ -115,7 +115,8 @@ def test_story_numbers_are_tagged():
 def test_story_show_survives_strange_files():
     with tempfile.TemporaryDirectory() as d:
         path = os.path.join(d, "s.json")
-        for text in ("", "{", "[]", '{"schema": "vitrine.story", "version": 7}', '{"schema": 3}', "\x00"):
+        for text in ("", "{", "[]", '{"schema": "vitrine.story", "version": 7}', '{"schema": 3}', "\x00",
+                     '{"schema": "vitrine.story", "version": 0}'):
             open(path, "w").write(text)
             fails(1, "s.json", "story", "show", path)
         open(path, "w").write(json.dumps({
@@ -124,7 +125,7 @@ def test_story_show_survives_strange_files():
                 "ops": [4, {"kind": "\u202e", "layer_first": 1e30, "layer_last": 2e30}]}],
             "findings": [{}, 3], "threads": [0] * 1000, "not_measured": {}, "observer": {"tax": "x"}}))
         shown = ok("story", "show", path).text
-        assert "\x1b" not in shown and "RECORDING" in shown
+        assert "\x1b" not in shown and "RECORDING" in shown and "nan" not in shown.split("\n")[0], shown
     fails(1, "/no/story.json", "story", "show", "/no/story.json")
     fails(2, "which story", "story", "show")
 

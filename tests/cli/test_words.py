@@ -40,7 +40,7 @@ def test_template_needs_no_model_with_a_template():
         same(ok(*args, m).text, "[user]hé<go>3")
         same(ok(*args, m, "--no-generation-prompt").text, "[user]hé3")
         same(ok(*args, "-", stdin='[{"role": "a", "content": "b"}]').text, "[a]b<go>")
-        fails(1, "standard input: line 1", *args, "-", stdin="{")
+        fails(1, "standard input: not valid JSON: line 1", *args, "-", stdin="{")
         fails(1, "expected an object", *args, "-", stdin="3")
         fails(1, "/no/file", "template", "--template", t, "--messages", "/no/file")
         fails(2, "--messages is needed", "template", "--template", t)

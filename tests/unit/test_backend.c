@@ -84,7 +84,7 @@ static vt_status describe(int32_t level, bool deterministic, const char *attenti
                         .max_context = 4096,
                         .page_size = 64,
                         .n_workers = 1};
-    vt_target target = vt_target_of_h200(&limits);
+    vt_target target = vt_target_named(vt_hardware_find("h200", NULL), &limits);
     if (!m && vt_model_load_dummy("qwen3-0.6b", &m, err) != VT_OK)
         return err->status;
     target.level = level;

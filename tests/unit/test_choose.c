@@ -30,7 +30,7 @@ static vt_target gpu(int32_t i)
                         .max_rows = MAX_ROWS,
                         .max_context = 4096,
                         .page_size = 64};
-    vt_target t = vt_target_of_h200(&limits);
+    vt_target t = vt_target_named(vt_hardware_find("h200", NULL), &limits);
     t.level = gpus[i].level;
     t.deterministic = gpus[i].deterministic;
     t.cublaslt = gpus[i].cublaslt;

@@ -94,7 +94,7 @@ static rig *new_rig(const char *model, bool deterministic, const vt_limits *limi
     rig *r = calloc(1, sizeof *r);
     vt_err err = {0};
     assert_non_null(r);
-    vt_target t = vt_target_of_h200(limits);
+    vt_target t = vt_target_named(vt_hardware_find("h200", NULL), limits);
     t.sm_count = 20;
     t.shared_rows = 1;
     t.deterministic = deterministic;

@@ -43,7 +43,7 @@ static vt_described program_of(const vt_model *m, vt_device_kind device)
     vt_limits limits = case_limits(1);
     limits.max_context = CONTEXT;
     bool gpu = device == VT_DEVICE_CUDA;
-    vt_target target = gpu ? vt_target_of_h200(&limits)
+    vt_target target = gpu ? vt_target_named(vt_hardware_find("h200", NULL), &limits)
                            : vt_target_cpu(vt_cpu_get()->level, &limits);
     vt_described d;
     vt_err err = {0};

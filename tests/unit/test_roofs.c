@@ -13,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "device/hardware.h"
 #include "device/roofs.h"
 #include "device/roofs_cache.h"
 
@@ -121,13 +122,17 @@ static void test_roofs_get_when_file_broken_then_measured_again(void **state)
 static void test_roofs_named_when_unknown_then_listed(void **state)
 {
     (void)state;
-    vt_roofs r;
     vt_err err;
-    assert_int_equal(vt_roofs_named("H200", &r, &err), VT_OK);
-    assert_false(r.measured);
-    assert_true(r.memory_bytes_per_s > 4e12 && r.memory_bytes_per_s < 4.9e12);
-    assert_int_equal(vt_roofs_named("abacus", &r, &err), VT_ERR_USAGE);
-    assert_non_null(strstr(err.message, "'abacus' is not in the table, expected this or h200"));
+    const vt_hardware *h200 = vt_hardware_find("H200", &err),
+                      *a100 = vt_hardware_find("a100-80gb-sxm", &err);
+    assert_non_null(h200);
+    assert_false(h200->roofs.measured);
+    assert_true(h200->roofs.memory_bytes_per_s > 4e12 && h200->roofs.memory_bytes_per_s < 4.9e12);
+    assert_non_null(a100);
+    assert_int_equal(a100->kernel_level, 80);
+    assert_null(vt_hardware_find("abacus", &err));
+    assert_int_equal(err.status, VT_ERR_USAGE);
+    assert_non_null(strstr(err.message, "'abacus' is not in the table, expected this, h200,"));
 }
 
 static int setup(void **state)

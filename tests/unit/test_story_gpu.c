@@ -141,7 +141,7 @@ static int setup(void **state)
                         .max_context = 512,
                         .page_size = 16,
                         .n_workers = 1};
-    vt_target target = vt_target_of_h200(&limits);
+    vt_target target = vt_target_named(vt_hardware_find("h200", NULL), &limits);
     if (vt_describe(m, &target, VT_BF16, &f->described, NULL) != VT_OK)
         return -1;
     f->in.program = f->described.program;

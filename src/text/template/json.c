@@ -10,6 +10,8 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/err.h"
+#include "files/json.h"
 #include "text/template/builtins.h"
 
 /* ---- in ---- */
@@ -72,36 +74,15 @@ static vt_status from_json(tpl_run *r, json_t *j, int depth, tpl_value *out)
     }
 }
 
-/* jansson needs 75 bytes of memory for each byte of JSON such as `{},{},`. This limit keeps what it
- * builds from 10 MB of JSON to a few hundred MB. */
-static bool too_many_containers(const char *json, size_t len)
-{
-    enum { MAX_CONTAINERS = 1000000 };
-    size_t n = 0;
-    bool inside = false; /* a string */
-    for (size_t i = 0; i < len; i++) {
-        if (json[i] == '"')
-            inside = !inside;
-        else if (inside)
-            i += json[i] == '\\';
-        else
-            n += json[i] == '{' || json[i] == '[';
-    }
-    return n > MAX_CONTAINERS;
-}
-
 vt_status vt_template_parse_variables(const char *name, const char *json, size_t len, json_t **out,
                                       vt_err *err)
 {
-    json_error_t e;
-    if (too_many_containers(json, len))
-        return vt_fail(err, VT_ERR_USAGE,
-                       "%s: the variables hold more than a million objects and lists", name);
-    json_t *parsed = json_loadb(json, len, JSON_ALLOW_NUL, &e);
-    if (!parsed)
-        return vt_fail(err, VT_ERR_USAGE,
-                       "%s: the variables are not valid JSON: line %d, column %d: %s", name, e.line,
-                       e.column, e.text);
+    char what[256];
+    vt_err why;
+    json_t *parsed;
+    snprintf(what, sizeof what, "%.200s: the variables", name);
+    if (vt_json_load(what, json, len, JSON_ALLOW_NUL, VT_JSON_MAX_TREE, &parsed, &why) != VT_OK)
+        return vt_fail(err, VT_ERR_USAGE, "%s", why.message);
     if (!json_is_object(parsed)) {
         json_decref(parsed);
         return vt_fail(err, VT_ERR_USAGE, "%s: the variables are not a JSON object", name);

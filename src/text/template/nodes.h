@@ -153,7 +153,8 @@ struct tpl_node {
     tpl_node *a, *b, *c, *d;
     tpl_nodes items, body, orelse;
     tpl_node_args *args;
-    /* Of filters and tests. NULL: unknown, and refused if it is ever reached (inside an if). */
+    /* The builtin of a filter or a test. NULL: its name is unknown, which is an error only if
+     * the node is evaluated. */
     const tpl_builtin *builtin;
     tpl_macro_def *macro;
 };

@@ -43,8 +43,9 @@ typedef struct vt_template_limits {
 vt_status vt_template_render(const vt_template *t, const char *variables, size_t len,
                              const vt_template_limits *limits, vt_buf *out, vt_err *err);
 
-/* The two halves of it. Parses a JSON object; texts that hold more than a million objects and lists
- * are refused before they are parsed. `name` is used in messages; free `*out` with json_decref. */
+/* The two halves of it. Parses a JSON object; a text whose values would take more than
+ * VT_JSON_MAX_TREE bytes is refused before it is parsed. `name` is used in messages; free `*out`
+ * with json_decref. */
 vt_status vt_template_parse_variables(const char *name, const char *json, size_t len, json_t **out,
                                       vt_err *err);
 /* Renders with variables that are a parsed JSON object, which is only read. */

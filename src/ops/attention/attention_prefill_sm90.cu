@@ -41,14 +41,18 @@
 #define STAGES 2
 #define DT (HEAD_DIM / 64) /* tiles of 64 columns */
 #define Q_TILE (BLOCK_M * 128)
+#define Q_BYTES (DT * Q_TILE)
 #define KV_TILE (BLOCK_N * 128)
 #define KV_BYTES (DT * KV_TILE)
 #define S_REGS (BLOCK_N / 2)
 #define Q_BY_TMA (BLOCK_M % GROUP == 0)
+#define STAGE_O (Q_STAGES > 1)     /* O leaves through the Q tile, while the next Q is in the other one */
+#define Q_ARRIVALS (STAGE_O ? 8 : 2) /* that empty a Q tile: of each consumer warp, or warpgroup */
 #define O_REGS (HEAD_DIM / 2)
 #define FULL_ARRIVALS (FP8 ? 64 : 1)         /* threads that fill a K or V tile */
 #define RAW_BYTES (BLOCK_N * HEAD_DIM)       /* of an E4M3 tile */
 #define RAW_STAGES (HEAD_DIM == 256 ? 1 : 2) /* as many as shared memory has room for */
+#define TOTAL (p.n_items * p.kv_heads)       /* items, of all KV heads */
 
 #define TILES ((GROUP + BLOCK_M - 1) / BLOCK_M) /* of a token */
 #if CHUNK
@@ -135,19 +139,27 @@ INLINE void load_block(const attention_prefill_sm90_params &p, const tile &t, co
 
 typedef struct shared {
     char *q, *k, *v;                                   /* tiles */
-    u64 *q_full, *q_empty;                             /* [1] */
+    u64 *q_full, *q_empty;                             /* [Q_STAGES] */
     u64 *k_full, *k_empty, *v_full, *v_empty;          /* [STAGES] */
     char *raw;                                         /* FP8: RAW_STAGES tiles of K, then of V */
 } shared;
 
+/* The item that this CTA computes in its round number `round`; TOTAL or more: none, nor in later rounds. */
+INLINE int item_of(u32 round)
+{
+    return attention_dealt((int)round, (int)blockIdx.x, (int)gridDim.x);
+}
+
 #if Q_BY_TMA
 INLINE void load_q_tile(const attention_prefill_sm90_params &p, const tile &t, const shared &sh, u32 round)
 {
-    barrier_wait(sh.q_empty, (round + 1) & 1);
-    barrier_expect(sh.q_full, DT * Q_TILE);
+    u32 s = round % Q_STAGES;
+    barrier_wait(&sh.q_empty[s], (round / Q_STAGES + 1) & 1); /* passes at once the first time round */
+    barrier_expect(&sh.q_full[s], Q_BYTES);
 #pragma unroll
     for (int d = 0; d < DT; d++)
-        tma_load_3d(&p.q_map, sh.q_full, sh.q + d * Q_TILE, d * 64, t.head * GROUP, t.token0 + t.row0 / GROUP);
+        tma_load_3d(&p.q_map, &sh.q_full[s], sh.q + s * Q_BYTES + d * Q_TILE, d * 64, t.head * GROUP,
+                    t.token0 + t.row0 / GROUP);
 }
 #endif
 
@@ -160,7 +172,8 @@ typedef struct stream { /* K's or V's way through the items' blocks */
     char *raw, *tiles;
     u64 *full, *empty;
     int thread;         /* of 64 */
-    int index, block;   /* of the block that is fetched next */
+    int index, block;   /* the item, and its block, that is fetched next */
+    u32 round;          /* of the item */
     u32 fetched;        /* blocks */
     tile t;
 } stream;
@@ -168,12 +181,11 @@ typedef struct stream { /* K's or V's way through the items' blocks */
 /* To the first block of the next item that has any. */
 INLINE void next_item(const attention_prefill_sm90_params &p, stream &s)
 {
-    int end = p.n_items * p.kv_heads;
     do
-        s.index += gridDim.x;
-    while (s.index < end && (s.t = tile_of(p, s.index)).seq >= 0 && s.t.block0 == s.t.block1);
-    if (s.index < end && s.t.seq < 0)
-        s.index = end; /* so are all behind it */
+        s.index = item_of(s.round++);
+    while (s.index < TOTAL && (s.t = tile_of(p, s.index)).seq >= 0 && s.t.block0 == s.t.block1);
+    if (s.index < TOTAL && s.t.seq < 0)
+        s.index = TOTAL; /* the items behind an unused one are unused too */
     s.block = s.t.block0;
 }
 
@@ -181,7 +193,7 @@ INLINE void next_item(const attention_prefill_sm90_params &p, stream &s)
 INLINE void fetch_raw(const attention_prefill_sm90_params &p, stream &s)
 {
     const int pages = BLOCK_N / PAGE, page_bytes = PAGE * HEAD_DIM;
-    if (s.index < p.n_items * p.kv_heads) {
+    if (s.index < TOTAL) {
         int first = p.page_start[s.t.seq] + s.block * pages, last = p.page_start[s.t.seq + 1] - 1, page[pages];
         u32 to = shared_address(s.raw) + s.fetched % RAW_STAGES * RAW_BYTES + s.thread * 16;
 #pragma unroll
@@ -230,13 +242,13 @@ INLINE void produce_fp8(const attention_prefill_sm90_params &p, const shared &sh
     s.full = v ? sh.v_full : sh.k_full;
     s.empty = v ? sh.v_empty : sh.k_empty;
     s.thread = threadIdx.x % 64;
-    s.index = blockIdx.x - gridDim.x;
-    s.fetched = 0;
+    s.round = s.fetched = 0;
     next_item(p, s);
     for (int i = 0; i < RAW_STAGES; i++)
         fetch_raw(p, s);
-    u32 at = 0, round = 0;
-    for (int i = blockIdx.x; i < p.n_items * p.kv_heads; i += gridDim.x) {
+    u32 at = 0;
+    int i;
+    for (u32 round = 0; (i = item_of(round)) < TOTAL; round++) {
         tile t = tile_of(p, i);
         if (t.seq < 0)
             break;
@@ -254,18 +266,18 @@ INLINE void produce_fp8(const attention_prefill_sm90_params &p, const shared &sh
             barrier_arrive(&s.full[stage]);
             fetch_raw(p, s);
         }
-        round++;
     }
 }
 #endif
 
 INLINE void produce(const attention_prefill_sm90_params &p, const shared &sh)
 {
-    u32 at = 0, round = 0;
-    for (int i = blockIdx.x; i < p.n_items * p.kv_heads; i += gridDim.x) {
+    u32 at = 0;
+    int i;
+    for (u32 round = 0; (i = item_of(round)) < TOTAL; round++) {
         tile t = tile_of(p, i);
         if (t.seq < 0)
-            break; /* so are all behind it */
+            break; /* the items behind an unused one are unused too */
 #if Q_BY_TMA
         load_q_tile(p, t, sh, round);
 #endif
@@ -276,7 +288,6 @@ INLINE void produce(const attention_prefill_sm90_params &p, const shared &sh)
             barrier_wait(&sh.v_empty[s], parity);
             load_block(p, t, &p.v, &sh.v_full[s], sh.v + s * KV_BYTES, b);
         }
-        round++;
     }
 }
 
@@ -378,22 +389,61 @@ INLINE void sum_rows(float *l)
     }
 }
 
-INLINE void store_o(const attention_prefill_sm90_params &p, const tile &t, const float *o, const float *l,
-                                               int row_in_tile, int lane)
+/* Where a row of O goes. */
+INLINE u16 *o_row(const attention_prefill_sm90_params &p, const tile &t, int row)
 {
+    return p.o + (size_t)(t.token0 + row / GROUP) * p.o_stride + (t.head * GROUP + row % GROUP) * HEAD_DIM;
+}
+
+#if STAGE_O
+/* O by way of this warp's 16 rows of the item's Q tile, which its wgmmas have read:
+ *
+ *   registers   a lane has 4 bytes of every 16-byte piece of two rows
+ *   Q tile      the rows, swizzled as TMA has them: neither direction has bank conflicts
+ *   memory      16 bytes a lane, whole rows
+ *
+ * Rows behind the sequence's last are left out; they may be another sequence's. */
+INLINE void store_o(const attention_prefill_sm90_params &p, const tile &t, char *q, const float *o, const float *l,
+                    int group, int thread)
+{
+    const int chunks = HEAD_DIM / 8; /* of 16 bytes in a row */
+    int lane = thread % 32, first = group * 64 + thread / 32 * 16;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         float inverse = l[half] > 0.0f ? p.v_scale / l[half] : 0.0f;
-        int row = t.row0 + row_in_tile + 8 * half;
-        if (row >= t.rows)
-            continue;
-        u16 *to = p.o + (size_t)(t.token0 + row / GROUP) * p.o_stride + (t.head * GROUP + row % GROUP) * HEAD_DIM;
+        int row = first + lane / 4 + 8 * half;
 #pragma unroll
         for (int j = 0; j < HEAD_DIM / 8; j++)
-            *(u32 *)(to + j * 8 + lane % 4 * 2) =
+            *(u32 *)(q + j / 8 * Q_TILE + row * 128 + ((j ^ row) % 8) * 16 + lane % 4 * 4) =
                 pack_bf16(o[4 * j + 2 * half] * inverse, o[4 * j + 2 * half + 1] * inverse);
     }
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < 16 * chunks; i += 32) {
+        int row = first + (i + lane) / chunks, c = (i + lane) % chunks;
+        if (t.row0 + row < t.rows)
+            store16(o_row(p, t, t.row0 + row) + c * 8, load16(q + c / 8 * Q_TILE + row * 128 + ((c ^ row) % 8) * 16));
+    }
+    fence_async_shared(); /* before TMA writes the next Q there */
 }
+#else
+INLINE void store_o(const attention_prefill_sm90_params &p, const tile &t, char *, const float *o, const float *l,
+                    int group, int thread)
+{
+    int lane = thread % 32;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        float inverse = l[half] > 0.0f ? p.v_scale / l[half] : 0.0f;
+        int row = t.row0 + group * 64 + thread / 32 * 16 + lane / 4 + 8 * half;
+        if (row >= t.rows)
+            continue;
+        u16 *to = o_row(p, t, row) + lane % 4 * 2;
+#pragma unroll
+        for (int j = 0; j < HEAD_DIM / 8; j++)
+            *(u32 *)(to + j * 8) = pack_bf16(o[4 * j + 2 * half] * inverse, o[4 * j + 2 * half + 1] * inverse);
+    }
+}
+#endif
 
 /* Zeros in the rows of the last V tile that no key has. Both warpgroups do it, each before its own wgmma. */
 INLINE void wipe_v(char *v, const tile &t, int group, int thread)
@@ -438,14 +488,23 @@ INLINE void finish_chunk(const attention_prefill_sm90_params &p, const tile &t, 
 }
 #endif
 
-INLINE void finish(const attention_prefill_sm90_params &p, const tile &t, const float *o, const float *m,
+INLINE void finish(const attention_prefill_sm90_params &p, const tile &t, char *q, const float *o, const float *m,
                    const float *l, int group, int thread)
 {
 #if DECODE
     if (((const attention_chunk_item *)p.items)[t.index].n_items > 1)
         return finish_chunk(p, t, o, m, l, group, thread);
 #endif
-    store_o(p, t, o, l, group * 64 + thread / 32 * 16 + thread % 32 / 4, thread % 32);
+    store_o(p, t, q, o, l, group, thread);
+}
+
+/* Tells the producer that this warp, or its warpgroup, is done with the Q tile of a round. */
+INLINE void release_q(const shared &sh, u32 round, int thread)
+{
+    if (STAGE_O)
+        __syncwarp();
+    if (thread % (STAGE_O ? 32 : 128) == 0)
+        barrier_arrive(&sh.q_empty[round % Q_STAGES]);
 }
 
 #if DECODE
@@ -454,10 +513,9 @@ INLINE void pass(const tile &t, const shared &sh, u32 at, u32 round)
 {
     int thread = threadIdx.x % 128;
 #if Q_BY_TMA
-    barrier_wait(sh.q_full, round & 1);
+    barrier_wait(&sh.q_full[round % Q_STAGES], round / Q_STAGES & 1);
 #endif
-    if (thread == 0)
-        barrier_arrive(sh.q_empty);
+    release_q(sh, round, thread);
     for (int b = t.block0; b < t.block1; b++, at++) {
         u32 s = at % STAGES, parity = at / STAGES & 1;
         barrier_wait(&sh.k_full[s], parity);
@@ -476,12 +534,13 @@ INLINE void attend(const attention_prefill_sm90_params &p, const tile &t, const 
 {
     int group = threadIdx.x / 128 - 1, thread = threadIdx.x % 128, lane = thread % 32;
     int row_in_tile = group * 64 + thread / 32 * 16 + lane / 4;
+    char *q_tile = sh.q + round % Q_STAGES * Q_BYTES;
 #if Q_BY_TMA
-    barrier_wait(sh.q_full, round & 1);
+    barrier_wait(&sh.q_full[round % Q_STAGES], round / Q_STAGES & 1);
 #else
-    load_q(p, t, sh.q, group, thread);
+    load_q(p, t, q_tile, group, thread);
 #endif
-    u32 q = shared_address(sh.q) + group * 64 * 128, k = shared_address(sh.k), v = shared_address(sh.v);
+    u32 q = shared_address(q_tile) + group * 64 * 128, k = shared_address(sh.k), v = shared_address(sh.v);
     int position[2];
     for (int half = 0; half < 2; half++)
         position[half] = t.position0 + (t.row0 + row_in_tile + 8 * half) / GROUP;
@@ -499,9 +558,8 @@ INLINE void attend(const attention_prefill_sm90_params &p, const tile &t, const 
     if (n == 0) {
         for (int i = 0; i < O_REGS; i++)
             o[i] = 0.0f;
-        if (thread == 0)
-            barrier_arrive(sh.q_empty);
-        return finish(p, t, o, m, l, group, thread);
+        finish(p, t, q_tile, o, m, l, group, thread);
+        return release_q(sh, round, thread);
     }
 #endif
 #endif
@@ -520,11 +578,10 @@ INLINE void attend(const attention_prefill_sm90_params &p, const tile &t, const 
 #pragma unroll
         for (int i = 0; i < S_REGS; i++)
             wgmma_touch(s[i]);
-        if (thread == 0) {
+        if (thread == 0)
             barrier_arrive(&sh.k_empty[stage]);
-            if (j == n - 1)
-                barrier_arrive(sh.q_empty);
-        }
+        if (!STAGE_O && j == n - 1)
+            release_q(sh, round, thread);
         if (WINDOW || t.block0 + j >= clear)
             mask(s, t.block0 + j, lane, position, p.window);
 #if CHUNK
@@ -577,16 +634,19 @@ INLINE void attend(const attention_prefill_sm90_params &p, const tile &t, const 
     if (more)
         end_chunks<O_REGS>(total, total_m, total_l, o, m, l);
 #endif
-    finish(p, t, o, m, l, group, thread);
+    finish(p, t, q_tile, o, m, l, group, thread);
+    if (STAGE_O)
+        release_q(sh, round, thread);
 }
 
 KERNEL __launch_bounds__(384, 1) attention_prefill_sm90(const __grid_constant__ attention_prefill_sm90_params p)
 {
     extern __shared__ char raw[];
-    __shared__ u64 q_full, q_empty, k_full[STAGES], k_empty[STAGES], v_full[STAGES], v_empty[STAGES];
-    shared sh = {(char *)(((size_t)raw + SWIZZLE_ATOM - 1) & ~(size_t)(SWIZZLE_ATOM - 1)), 0, 0, &q_full, &q_empty,
+    __shared__ u64 q_full[Q_STAGES], q_empty[Q_STAGES], k_full[STAGES], k_empty[STAGES], v_full[STAGES],
+        v_empty[STAGES];
+    shared sh = {(char *)(((size_t)raw + SWIZZLE_ATOM - 1) & ~(size_t)(SWIZZLE_ATOM - 1)), 0, 0, q_full, q_empty,
                  k_full, k_empty, v_full, v_empty, 0};
-    sh.k = sh.q + DT * Q_TILE;
+    sh.k = sh.q + Q_STAGES * Q_BYTES;
     sh.v = sh.k + STAGES * KV_BYTES;
     sh.raw = sh.v + STAGES * KV_BYTES;
     if (threadIdx.x == 0) {
@@ -594,8 +654,10 @@ KERNEL __launch_bounds__(384, 1) attention_prefill_sm90(const __grid_constant__ 
         tma_prefetch_map(&p.k);
         tma_prefetch_map(&p.v);
 #endif
-        barrier_init(&q_full, 1);
-        barrier_init(&q_empty, 2);
+        for (int s = 0; s < Q_STAGES; s++) {
+            barrier_init(&q_full[s], 1);
+            barrier_init(&q_empty[s], Q_ARRIVALS);
+        }
         for (int s = 0; s < STAGES; s++) {
             barrier_init(&k_full[s], FULL_ARRIVALS);
             barrier_init(&v_full[s], FULL_ARRIVALS);
@@ -619,8 +681,9 @@ KERNEL __launch_bounds__(384, 1) attention_prefill_sm90(const __grid_constant__ 
     } else {
         SETMAXNREG_INC(232);
 #endif
-        u32 at = 0, round = 0;
-        for (int i = blockIdx.x; i < p.n_items * p.kv_heads; i += gridDim.x) {
+        u32 at = 0;
+        int i;
+        for (u32 round = 0; (i = item_of(round)) < TOTAL; round++) {
             tile t = tile_of(p, i);
             if (t.seq < 0)
                 break;
@@ -631,7 +694,6 @@ KERNEL __launch_bounds__(384, 1) attention_prefill_sm90(const __grid_constant__ 
 #endif
                 attend(p, t, sh, at, round);
             at += t.block1 - t.block0;
-            round++;
         }
     }
     pdl_go();

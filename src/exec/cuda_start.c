@@ -251,11 +251,11 @@ static vt_status open_device(cuda_executor *x, bool library, vt_err *err)
     return status;
 }
 
-/* With --deterministic, and on GPUs older than Hopper, every product runs on our own kernels. */
+/* With --deterministic every product runs on our own kernels. */
 static bool may_use_library(const cuda_executor *x, bool wanted)
 {
-    return x->cuda->level >= 90 && x->cuda->cublaslt_use != CUBLASLT_NEVER &&
-           !x->options.deterministic && (wanted || x->cuda->cublaslt_use == CUBLASLT_ALL);
+    return x->cuda->cublaslt_use != CUBLASLT_NEVER && !x->options.deterministic &&
+           (wanted || x->cuda->cublaslt_use == CUBLASLT_ALL);
 }
 
 static vt_status load_weights(cuda_executor *x, const vt_layout *layout, bool library, vt_err *err)

@@ -39,8 +39,7 @@ vt_status on_cuda_open(int32_t ordinal, const on_cuda_options *o, on_cuda_gpu *g
     TRY(vt_cuda_open(ordinal, &g->cuda, err));
     const vt_cuda *c = g->cuda;
     char why[160];
-    bool library = o->library && !o->deterministic && c->level >= 90 &&
-                   c->cublaslt_use != CUBLASLT_NEVER &&
+    bool library = o->library && !o->deterministic && c->cublaslt_use != CUBLASLT_NEVER &&
                    vt_cublaslt_open(g->cuda, why, sizeof why) > 0;
     g->lane = (vt_cuda_lane){.cuda = g->cuda, .pdl = o->pdl};
     g->emulated = strstr(c->name, "Emulated") != NULL;

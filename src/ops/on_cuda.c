@@ -106,7 +106,7 @@ static void drop_row(on_cuda *c)
             vt_cuda_free(c->gpu->cuda, block[i]);
     c->plan = c->side = c->workspace = NULL;
     c->impl = NULL;
-    c->items = 0;
+    c->items = c->variant = 0;
     c->compiled = false;
 }
 
@@ -136,6 +136,7 @@ static vt_status make_plan(on_cuda *c, const vt_host_plan *p, vt_err *err)
 {
     const vt_target *t = &c->target;
     c->items = p->items(c->args, t, &c->size, c->batch);
+    c->variant = vt_plan_variant(p, c->args, t, &c->size, c->batch);
     size_t bytes = p->bytes(c->args, t, &c->size, c->items);
     size_t side_bytes = p->side_bytes ? p->side_bytes(c->args, c->batch) : 0;
     char *plan = calloc(bytes + 16, 1), *side = calloc(side_bytes + 16, 1);
@@ -202,6 +203,7 @@ vt_status on_cuda_launch(on_cuda *c, vt_err *err)
                     .plan = c->plan,
                     .side = c->side,
                     .items = c->items,
+                    .variant = c->variant,
                     .workspace = c->workspace,
                     .workspace_bytes = c->target.workspace_bytes,
                     .cuda = l,

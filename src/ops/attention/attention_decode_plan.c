@@ -13,8 +13,8 @@
  * Where decodes share their first pages (attention_shared.h) those are cut in the same way, each
  * tile of 64 rows counting as a sequence of that length: a token of such a tile costs about what a
  * token of a sequence of its own does. Shared items come first: they are the longest, and the many
- * own ones behind them are then the last to arrive, which merge. Where no plan can have such items
- * (attention_may_share) the kernel is an instance without code for them, less than half as
+ * own ones behind them are then the last to arrive, which merge. A batch whose plan has no such
+ * items (attention_shares) runs an instance of the kernel without code for them, less than half as
  * large. */
 #include "ops/attention/attention_cuda.h"
 
@@ -97,6 +97,7 @@ int32_t attention_decode_single(const attention_plan_config *c, int32_t seq, voi
 
 /* A decode plan while it is made. */
 typedef struct plan_work {
+    attention_decode_item lost; /* one that the plan has no room for */
     attention_decode_item *item;
     int32_t capacity, n_items, n_slots;
     int32_t aim, most; /* tokens of a range; items */
@@ -137,6 +138,13 @@ static void find_groups(const attention_plan_config *c, const vt_batch *b, share
     shared_groups_find(b, &rule, out);
 }
 
+bool attention_shares(const attention_plan_config *c, const vt_batch *b)
+{
+    shared_groups groups;
+    find_groups(c, b, &groups);
+    return groups.n > 0;
+}
+
 /* Ranges of `len` tokens: their number, and the length of all but the last. */
 static int32_t cut(int32_t len, int32_t parts, int32_t *step)
 {
@@ -147,10 +155,11 @@ static int32_t cut(int32_t len, int32_t parts, int32_t *step)
     return (len + *step - 1) / *step;
 }
 
+/* Items beyond the plan's capacity are counted and not kept. */
 static attention_decode_item *add_item(plan_work *p, int32_t seq, int32_t begin, int32_t end)
 {
-    assert(p->n_items < p->capacity);
-    attention_decode_item *item = p->item + p->n_items++;
+    attention_decode_item *item = p->n_items < p->capacity ? p->item + p->n_items : &p->lost;
+    p->n_items++;
     *item = (attention_decode_item){.seq = seq, .begin = begin, .end = end};
     return item;
 }
@@ -187,8 +196,8 @@ static int32_t ranges_of_few(const attention_plan_config *c, const vt_batch *b, 
     return n > 1 && fine > n ? fine : n;
 }
 
-/* Items for the KV that a sequence shares with no other. Each later sequence keeps room for one
- * item. */
+/* Items for the KV that a sequence shares with no other, at least one. Each later sequence keeps
+ * room for one item. */
 static void plan_own(const attention_plan_config *c, const vt_batch *b, plan_work *p, int32_t s)
 {
     bool known = s < SHARED_MOST_SEQS;
@@ -197,6 +206,7 @@ static void plan_own(const attention_plan_config *c, const vt_batch *b, plan_wor
             first = p->n_slots,
             parts = b->n_decode <= ATTENTION_FEW ? ranges_of_few(c, b, len, p->aim)
                                                  : ranges_of(len, p->aim);
+    left = left > 1 ? left : 1; /* less only if the capacity is too small */
     parts = cut(len, parts < left ? parts : left, &step);
     for (int32_t k = 0; k < parts; k++) {
         int32_t end = (k + 1) * step < len ? (k + 1) * step : len;
@@ -249,6 +259,8 @@ int32_t attention_decode_fill(const attention_plan_config *c, const vt_batch *b,
         plan_group(c, &p, &p.groups.group[i]);
     for (int32_t s = 0; s < b->n_decode; s++)
         plan_own(c, b, &p, s);
+    if (p.n_items > capacity)
+        return p.n_items;
     attention_decode_member *member = (attention_decode_member *)(p.item + capacity);
     for (int32_t i = 0; i < p.groups.n_seqs; i++) {
         int32_t s = p.groups.seq[i];

@@ -15,8 +15,6 @@
  * average. */
 #include "ops/attention/attention_cuda.h"
 
-#include <assert.h>
-
 #include "device/cuda.h"
 
 /* ---- prefill ---- */
@@ -43,8 +41,9 @@ int32_t attention_tiles_fill(const attention_plan_config *c, const vt_batch *b, 
             int64_t rows = (int64_t)(b->q_start[s + 1] - b->q_start[s]) * group;
             if ((int64_t)tile * c->tile_rows >= rows)
                 continue;
-            assert(n < capacity);
-            item[n++] = (attention_prefill_item){.seq = s, .tile = tile};
+            if (n < capacity)
+                item[n] = (attention_prefill_item){.seq = s, .tile = tile};
+            n++;
         }
     for (int32_t i = n; i < capacity; i++)
         item[i].seq = -1;
@@ -106,7 +105,8 @@ int32_t attention_chunks_fill(const attention_plan_config *c, const vt_batch *b,
         /* later ones need one each, and a graph's padding has what this batch's share leaves */
         int32_t left = (capacity < most ? capacity : most) - n - (b->n_decode - s - 1) * tiles;
         if (!tickets || len <= SHARES * share || (int64_t)parts * tiles > left) {
-            put_chunk(c, item, n, s, 0, len, 0, 1);
+            if (n + tiles <= capacity)
+                put_chunk(c, item, n, s, 0, len, 0, 1);
             n += tiles;
             continue;
         }
@@ -207,6 +207,8 @@ static int32_t chunks_fill(const void *args, const vt_target *t, const vt_size *
 {
     attention_plan_config c = attention_plan_config_of(args, t, tile_rows);
     int32_t n = attention_chunks_fill(&c, batch, out, items);
+    if (n + size->pad_seqs * token_tiles(&c) > items)
+        return n + size->pad_seqs * token_tiles(&c);
     for (int32_t i = 0; i < size->pad_seqs; i++)
         n += attention_chunks_single(&c, batch->n_seqs + i, out, n);
     return n;

@@ -25,7 +25,7 @@ static int64_t span_begin(const attention_args *a, int64_t position)
     return a->window > 0 && position >= a->window ? position - a->window + 1 : 0;
 }
 
-/* Of so many positions' K and V, all heads. */
+/* Bytes of K and V of this many positions, all heads. */
 static int64_t kv_bytes(const attention_args *a, int64_t positions)
 {
     return 2 * positions * a->kv_heads * vt_dtype_row_bytes(a->k_pool->dtype, a->head_dim);

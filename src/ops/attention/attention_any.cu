@@ -5,7 +5,7 @@
 //
 // q, o [tokens, heads * HEAD_DIM] bf16, pools [pages, KV_HEADS, PAGE, HEAD_DIM] bf16, or with FP8 E4M3 of k / k_scale
 // (in scale_log2) and v / v_scale; all aligned to an element only. Grid: one CTA of four warps a row (token, head).
-// Decode: x = tokens of the step, of which those that are not their sequence's only one leave, y = heads of a group,
+// Decode: x = tokens of the step (a CTA leaves if its token is not its sequence's only one), y = heads of a group,
 // z = KV heads. Prefill: x = the plan's items {sequence, tile}, y = packed rows (token, head of the group) of a tile,
 // z = KV heads. Warp w takes every fourth block of 32 keys, a lane a key's score and then elements lane, lane + 32 ...
 // of o; warps are merged in rising order. The order of sums depends on position and window alone. Bytes: the row's

@@ -38,11 +38,11 @@ int64_t attention_decode_ring_bytes(attention_decode_shape s, int32_t head_dim,
     return (int64_t)s.warps * s.stages * 2 * DECODE_BLOCK * head_dim * element_bytes;
 }
 
-/* The kernel's own arrays in shared memory: those of the merge. */
+/* Shared memory of the kernel besides the rings: the arrays of the merge. */
 enum { MERGE_BYTES = 2048 };
 
-/* The first of the shapes that fits, from the one that suits the size on. A GPU that gives a CTA 99
- * KB has no room for four warps with two blocks of 256 BF16 dimensions each: two warps with three
+/* Tries the shapes from the one that suits the size on, and returns the first that fits. A GPU that
+ * gives a CTA 99 KB has no room for four warps with two blocks of 256 BF16 dimensions each: two warps with three
  * keep as many blocks on the way. A shape of fewer than four warps runs no shared items. */
 attention_decode_shape attention_decode_shape_of(const vt_target *t, int32_t head_dim,
                                                  int32_t element_bytes, int32_t n_decode)
@@ -59,10 +59,10 @@ attention_decode_shape attention_decode_shape_of(const vt_target *t, int32_t hea
     return shape[i];
 }
 
-/* The most slots that a plan of `items` items can need. A range that is one sequence's takes one; a
- * shared one as many as it has members, of which a tile has ATTENTION_SHARED_ROWS * kv_heads /
- * heads, and all tiles together have at most half as many ranges again as decode_target() and one
- * for each sequence. */
+/* The most slots that a plan of `items` items can need. A range of one sequence takes one slot. A
+ * shared range takes one for each member: a tile has at most ATTENTION_SHARED_ROWS * kv_heads /
+ * heads members, and all tiles together have at most 1.5 decode_target() ranges and one for each
+ * sequence. */
 int32_t attention_decode_slots(int32_t heads, int32_t sm_count, int32_t items)
 {
     return 2 * items + 3 * sm_count * ATTENTION_SHARED_ROWS / heads + 8;

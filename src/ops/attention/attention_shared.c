@@ -1,9 +1,10 @@
 /* Finding groups of decodes with common first pages (attention_shared.h).
  *
  * Sequences are chained by their first page in a hash table; most steps end there, with every chain
- * one long. A comparison is a memcmp of the whole run that is hoped for, then a walk. The number of
- * comparisons is bounded (COMPARISONS for each sequence), so that a step of many small families
- * costs no more than one of few: sequences that are left over then read their pages alone. */
+ * one long. A comparison is one memcmp of as many pages as the last pair had in common, then a walk
+ * page by page. The number of comparisons is bounded (COMPARISONS for each sequence), so that a
+ * step of many small families costs no more than a step of few large ones. Sequences that are not
+ * compared within the bound read their pages alone. */
 #include "ops/attention/attention_shared.h"
 
 #include <string.h>
@@ -17,7 +18,7 @@ typedef struct chain {
     int32_t seq[SHARED_MOST_SEQS], n;
 } chain;
 
-/* How many of the others share at least so many pages with the first. */
+/* How many of the other sequences have exactly `pages` first pages in common with the first. */
 typedef struct length_count {
     int32_t pages, n;
 } length_count;
@@ -32,7 +33,7 @@ static const int32_t *pages_of(const vt_batch *b, int32_t s)
     return b->page_ids + b->page_start[s];
 }
 
-/* Leading pages that a and c have in common; `hope`: as many as that are likely. */
+/* How many leading pages s and t have in common; `hope` is a likely answer. */
 static int32_t common_pages(const vt_batch *b, int32_t s, int32_t t, int32_t hope)
 {
     int32_t n = whole_pages(b, s), m = whole_pages(b, t), i = 0;
@@ -45,7 +46,7 @@ static int32_t common_pages(const vt_batch *b, int32_t s, int32_t t, int32_t hop
     return i;
 }
 
-/* Counts a length; when there is no more room, as the next shorter one that is there. */
+/* Counts a length. If the table is full, it counts as the longest of the shorter lengths there. */
 static void count_length(length_count *count, int32_t *n, int32_t pages)
 {
     int32_t nearest = -1;
@@ -63,7 +64,7 @@ static void count_length(length_count *count, int32_t *n, int32_t pages)
         count[nearest].n++;
 }
 
-/* The number of pages whose group saves the most; 0: none may be one. */
+/* The number of pages whose group saves the most; 0: no group meets the rule. */
 static int32_t best_length(const vt_batch *b, const shared_rule *rule, const length_count *count,
                            int32_t n)
 {
@@ -116,8 +117,8 @@ void shared_groups_find(const vt_batch *b, const shared_rule *rule, shared_group
     bool shared = false;
     out->n = out->n_seqs = 0;
     memset(head, -1, sizeof head);
-    /* rising chains: from the last to the first. Two pages in one place of the table are one chain,
-     * whose sequences then have no page in common. */
+    /* From the last sequence to the first, so that chains rise. Two pages with one hash are in one
+     * chain; their sequences then turn out to have no page in common. */
     for (int32_t s = n - 1; s >= 0; s--) {
         if (whole_pages(b, s) < 1)
             continue;

@@ -5,8 +5,9 @@
  *   groups    {0, 1} with 7 3 9 4                    {0, 1, 3} with 7 would save less
  *
  * Groups are disjoint and not nested. Among sequences with the same first page, one is compared
- * with all others, and of the groups around it (all that share at least so many pages with it) the
- * one that saves the most is taken; then the next one that is left. */
+ * with all others. For every number of pages there is a group around it: all sequences that share
+ * at least that many pages with it. The group that saves the most is taken out; then the same is
+ * done with the sequences that are left. */
 #ifndef VT_OPS_ATTENTION_SHARED_H
 #define VT_OPS_ATTENTION_SHARED_H
 
@@ -25,11 +26,11 @@ typedef struct shared_groups {
     int32_t seq[SHARED_MOST_SEQS];
 } shared_groups;
 
-/* What a group must have to be one. `tile`: so many members share one reading of its pages. */
+/* What makes sequences a group. */
 typedef struct shared_rule {
-    int32_t least_tokens; /* of the shared part, at least 1 */
+    int32_t least_tokens; /* in the shared part, at least 1 */
     int64_t least_saved;  /* tokens that need not be read: (n - ceil(n / tile)) * len */
-    int32_t tile;
+    int32_t tile;         /* members that share one reading of the pages */
 } shared_rule;
 
 /* The groups among the decodes of a batch with host arrays. */

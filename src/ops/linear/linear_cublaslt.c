@@ -32,7 +32,7 @@
 #include "ops/linear/linear_impl.h"
 #include "ops/silu_mul/silu_mul.h"
 
-/* Numbers of weights, and the shortest rows. */
+/* Sizes of matrices, in weights, and the fewest columns. */
 enum {
     LEAST = CUBLASLT_LEAST,
     LARGE = 16 << 20,
@@ -55,7 +55,8 @@ bool linear_cublaslt_computes(const linear_args *a)
            (!a->residual || (aligned_rows(a->residual) && a->y->dtype == VT_BF16));
 }
 
-/* Of numbers of tokens that may be padded to each other (exec/cuda_step.c), and coarser beyond. */
+/* The bucket of a number of tokens: numbers that may be padded to each other (exec/cuda_step.c) are
+ * in one bucket; beyond 1,024 buckets are coarser. */
 static int32_t bucket_of(int64_t tokens)
 {
     return (int32_t)(tokens <= 32     ? 32

@@ -56,8 +56,8 @@ static vt_cost attention_cost(const attention_args *a, const vt_batch *b, int32_
     };
 }
 
-/* KV rows a head that decodes see and another one sees too; in a window, the one of its group with
- * the least context sees the most of what they share. */
+/* For each KV head, the KV rows that decodes read although another decode reads them too. With a
+ * window, the member of a group with the least context sees the most of the shared part. */
 static int64_t seen_again(const attention_args *a, const vt_batch *b)
 {
     int32_t tokens[SHARED_MOST_SEQS], n = b->n_decode;
@@ -106,7 +106,7 @@ static int64_t pool_row(const attention_args *a, int32_t seq, int64_t h, int64_t
     return (page * a->kv_heads + h) * b->page_size + pos % b->page_size;
 }
 
-/* Four sums beside each other: one alone waits for every addition. */
+/* Four sums beside each other, because a single one would wait for every addition. */
 static double reference_dot(const double *x, const double *y, int64_t n)
 {
     double sum[4] = {0};
@@ -218,8 +218,8 @@ static const char *attention_refuses(const vt_case *c)
 }
 
 /* Sequence s has kv_len + step s. A decode of one token stands in front of every prefill case.
- * Decodes: `shared` first pages are common to the sequences of a family, of which there are
- * `families`; every seventh sequence is of none. An FP8 pool has a k_scale of 1/30 and a v_scale of
+ * Decodes: there are `families` families, whose sequences have their `shared` first pages in common;
+ * every seventh sequence belongs to none. An FP8 pool has a k_scale of 1/30 and a v_scale of
  * 20: large K, small V. */
 static const vt_case prefill_cases[] = {
     {.name = "1 x 512 9/3x64 f16",
@@ -577,7 +577,8 @@ static void copy_row(vt_tensor *const pool[2], int64_t from, int64_t to)
 
 enum { DISTINCT_SEQS = 13 };
 
-/* Of a large batch, sequence s has the KV of sequence s % DISTINCT_SEQS: drawing it takes long. */
+/* In a large batch sequence s has the KV of sequence s % DISTINCT_SEQS, because drawing random KV
+ * takes long. */
 static bool repeats(const attention_args *a, int32_t s, int64_t pos)
 {
     const vt_batch *b = a->batch;
@@ -585,8 +586,8 @@ static bool repeats(const attention_args *a, int32_t s, int64_t pos)
     return numbers > 1 << 24 && s >= DISTINCT_SEQS && pos < b->kv_len[s % DISTINCT_SEQS];
 }
 
-/* Pools whose slots hold NaN except where a sequence has stored something: what must not be read
- * shows. */
+/* Pools whose slots hold NaN except where a sequence has stored something, so that a read of an
+ * unwritten slot shows. */
 static void fill_pools(const attention_args *a, vt_tensor *const pool[2], uint64_t *state)
 {
     const vt_batch *b = a->batch;

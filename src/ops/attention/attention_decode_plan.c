@@ -42,8 +42,9 @@ int64_t attention_decode_ring_bytes(attention_decode_shape s, int32_t head_dim,
 enum { MERGE_BYTES = 2048 };
 
 /* Tries the shapes from the one that suits the size on, and returns the first that fits. A GPU that
- * gives a CTA 99 KB has no room for four warps with two blocks of 256 BF16 dimensions each: two warps with three
- * keep as many blocks on the way. A shape of fewer than four warps runs no shared items. */
+ * gives a CTA 99 KB has no room for four warps with two blocks of 256 BF16 dimensions each: two
+ * warps with three blocks keep as many on the way. A shape of fewer than four warps runs no shared
+ * items. */
 attention_decode_shape attention_decode_shape_of(const vt_target *t, int32_t head_dim,
                                                  int32_t element_bytes, int32_t n_decode)
 {

@@ -21,7 +21,7 @@ constexpr int kTiles = BLOCK / 8;
 constexpr int kTilesToken = (GROUP + kRows - 1) / kRows, kRegs = kDimSteps * 8;
 constexpr u32 kKvBytes = BLOCK * kVecs * 16;
 
-// 16-byte chunk of a row of kRow of them; the exclusive or spreads eight rows over all banks.
+// The place of a 16-byte chunk where a row has kRow chunks; the exclusive or spreads eight rows over all banks.
 template <int kRow> INLINE u32 chunk_at(u32 row, u32 chunk)
 {
     constexpr u32 kMask = kRow % 8 == 0 ? 7 : kRow == 4 ? 3 : 0, kShift = kRow == 4;
@@ -39,7 +39,7 @@ typedef attention_prefill_item Item;
 // ---- what a CTA works on ----
 
 struct Tile {
-    i32 token0, rows, row0;     // first token in the batch; the sequence's packed rows; first of the tile's
+    i32 token0, rows, row0;     // first token in the batch; the sequence's packed rows; the tile's first row
     i32 past;                   // KV before the sequence's first new token
     i32 kv_end;                 // KV that the tile's last token sees
     i32 block_begin, block_end; // of BLOCK keys each
@@ -61,14 +61,14 @@ INLINE Tile tile_of(const attention_prefill_sm80_params &p, const Item &item)
     t.block_end = (t.kv_end + BLOCK - 1) / BLOCK;
 #if DECODE
     t.block_end = min(t.block_end, (item.end + BLOCK - 1) / BLOCK);
-    t.block_begin = max(t.block_begin, item.begin / BLOCK); // no block: a chunk before the window
+    t.block_begin = max(t.block_begin, item.begin / BLOCK); // no block if the chunk lies before the window
 #endif
     return t;
 }
 
 // ---- global -> shared ----
 
-// The tile's Q rows to the begin of shared memory; rows beyond the last are zeros.
+// Copies the tile's Q rows to the begin of shared memory; rows beyond the last are zeros.
 INLINE void fetch_q(const attention_prefill_sm80_params &p, const Tile &t, u8 *shared)
 {
     constexpr int kStep = FP8 ? 2 : 1; // chunks that go together
@@ -95,7 +95,7 @@ INLINE void fetch_q(const attention_prefill_sm80_params &p, const Tile &t, u8 *s
     }
 }
 
-// A block of K (or V) to `to`; keys beyond kv_end are zeros.
+// Copies a block of K (or V) to `to`; keys beyond kv_end are zeros.
 INLINE void fetch_block(const Tile &t, const kv_t *pool, i32 block, u32 to)
 {
 #pragma unroll
@@ -109,7 +109,7 @@ INLINE void fetch_block(const Tile &t, const kv_t *pool, i32 block, u32 to)
     }
 }
 
-// K and V of a block to a stage.
+// Copies K and V of a block to a stage.
 INLINE void fetch_kv(const attention_prefill_sm80_params &p, const Tile &t, i32 block, u32 stage)
 {
     fetch_block(t, p.k_pool, block, stage);
@@ -118,7 +118,7 @@ INLINE void fetch_kv(const attention_prefill_sm80_params &p, const Tile &t, i32 
 
 // ---- a block of keys, by a warp of 16 rows ----
 
-// What a lane has of the rows g and g + 8 of its warp, and where they stand.
+// A lane's part of rows g and g + 8 of its warp, and the rows' positions.
 struct Rows {
     float o[kDimSteps * 2][4], m[2], l[2];
     i32 row[2], pos[2]; // packed row, position of its token
@@ -176,7 +176,7 @@ INLINE void score(float (&s)[kTiles][4], u32 qs, u32 ks)
 #endif
 }
 
-// Scores of keys from j0 on become weights 2^(score - m); what the rows have so far shrinks to the new m.
+// Turns the scores of keys from j0 on into weights 2^(score - m), and scales o and l to the new maximum m.
 INLINE void softmax(Rows &x, float (&s)[kTiles][4], i32 j0, float scale_log2, i32 window)
 {
     int q4 = threadIdx.x % 4;
@@ -208,7 +208,7 @@ INLINE void softmax(Rows &x, float (&s)[kTiles][4], i32 j0, float scale_log2, i3
                 s[n][2 * h + e] = exp2_fast(s[n][2 * h + e] - base);
                 sum += s[n][2 * h + e];
             }
-        x.l[h] = x.l[h] * shrink + sum; // of this lane's columns; sum_rows() adds the quad's
+        x.l[h] = x.l[h] * shrink + sum; // this lane's columns; sum_rows() adds the quad's
 #pragma unroll
         for (int d = 0; d < kDimSteps * 2; d++) {
             x.o[d][2 * h] *= shrink;
@@ -265,7 +265,7 @@ INLINE void attend(const attention_prefill_sm80_params &p, const Tile &t, const 
         fetch_kv(p, t, t.block_begin, kvs);
     copy_async_commit();
 #if CHUNK
-    float room[kRegs], *total = room + (item.seq >> 31); // plus a 0 that keeps it out of the registers
+    float room[kRegs], *total = room + (item.seq >> 31); // + 0, which keeps it out of registers
     float total_m[2] = {-kInfinity, -kInfinity}, total_l[2] = {0.f, 0.f};
     bool more = false; // total holds the chunks before this one
 #endif
@@ -332,7 +332,7 @@ INLINE void store_rows(const attention_prefill_sm80_params &p, const Tile &t, co
 }
 
 #if DECODE
-// One of several chunks of a token: its state waits in the workspace, the last one joins all.
+// Stores the state of one of a token's chunks in the workspace. The CTA that stores the last one joins all.
 INLINE void store_state(const attention_prefill_sm80_params &p, const Tile &t, const Item &item, const Rows &x)
 {
     i32 kv_head = blockIdx.y;

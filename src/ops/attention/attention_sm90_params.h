@@ -6,15 +6,16 @@
 #include "ops/params_host.h"
 #endif
 
-/* The piece of work of CTA `cta` in its round number `round`. Pieces fall in length, so every second
- * round is dealt backwards: with 4 CTAs
+/* Which piece of work CTA `cta` takes in its round number `round`. Pieces fall in length, so every
+ * second round is dealt backwards. With 4 CTAs:
  *
  *   round 0    0 1 2 3
  *   round 1    7 6 5 4
  *   round 2    8 9 ...
  *
- * Dealt forwards in every round, CTA 0 has the longest piece of each, and 1 x 4096 tokens take 12 %
- * (32/8 heads) or 24 % (16/8) longer than the mean of all CTAs. A CTA's pieces rise. */
+ * If every round were dealt forwards, CTA 0 would get the longest piece of each: for 1 x 4096 tokens
+ * its work was 12 % (32/8 heads) or 25 % (16/8) more than the mean, counted in KV blocks. So it is
+ * 0 %. A CTA's pieces rise in number. */
 static inline int32_t attention_dealt(int32_t round, int32_t cta, int32_t n_ctas)
 {
     return round * n_ctas + (round % 2 == 0 ? cta : n_ctas - 1 - cta);

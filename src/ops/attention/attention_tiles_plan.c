@@ -6,13 +6,12 @@
  * that a token gives the same bits whether it was decoded or, after a retraction or in another
  * request's prompt, computed in a chunk. Its order of sums depends on positions alone.
  *
- *   a long sequence among few     an item a chunk of ATTENTION_CUDA_CHUNK positions
- *   any other                     one item, its whole KV
+ *   a long sequence among few     an item for each chunk of ATTENTION_CUDA_CHUNK positions
+ *   any other                     one item for its whole KV
  *
- * Both make the same bits (attention_chunk.cuh), so what is cut may follow the load. On an H200 a
- * chunk of its own costs about 5 us more than as part of a sequence (32 x 4096, 16/8 heads: 232 us
- * cut), so only sequences are cut that are longer than SHARES times what an SM has to do on
- * average. */
+ * Both give the same bits (attention_chunk.cuh), so the load decides what is cut. On an H200 a chunk
+ * that is an item costs about 5 us more than one inside a sequence (32 x 4096, 16/8 heads: 232 us
+ * when cut). So only sequences are cut that are longer than SHARES times an SM's mean share. */
 #include "ops/attention/attention_cuda.h"
 
 #include "device/cuda.h"

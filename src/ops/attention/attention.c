@@ -219,8 +219,8 @@ static const char *attention_refuses(const vt_case *c)
 
 /* Sequence s has kv_len + step s. A decode of one token stands in front of every prefill case.
  * Decodes: there are `families` families, whose sequences have their `shared` first pages in
- * common; every seventh sequence belongs to none. An FP8 pool has a k_scale of 1/30 and a v_scale of
- * 20: large K, small V. */
+ * common; every seventh sequence belongs to none. An FP8 pool has a k_scale of 1/30 and a v_scale
+ * of 20: large K, small V. */
 static const vt_case prefill_cases[] = {
     {.name = "1 x 512 9/3x64 f16",
      .p = {[SEQS] = 1,

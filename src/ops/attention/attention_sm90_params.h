@@ -14,8 +14,8 @@
  *   round 2    8 9 ...
  *
  * If every round were dealt forwards, CTA 0 would get the longest piece of each: with 1 x 4096
- * tokens its work was 12 % (32/8 heads) or 25 % (16/8) more than the mean, counted in KV blocks. Now
- * it is 0 %. A CTA's pieces rise in number. */
+ * tokens its work was 12 % (32/8 heads) or 25 % (16/8) more than the mean, counted in KV blocks.
+ * Now it is 0 %. A CTA's pieces rise in number. */
 static inline int32_t attention_dealt(int32_t round, int32_t cta, int32_t n_ctas)
 {
     return round * n_ctas + (round % 2 == 0 ? cta : n_ctas - 1 - cta);

@@ -10,8 +10,9 @@
  *   any other                     one item for its whole KV
  *
  * Both give the same bits (attention_chunk.cuh), so the load decides what is cut. On an H200 a
- * chunk that is an item costs about 5 us more than one inside a sequence (32 x 4096, 16/8 heads: 232
- * us when cut). So only sequences are cut that are longer than SHARES times an SM's mean share. */
+ * chunk that is an item costs about 5 us more than one inside a sequence (32 x 4096, 16/8 heads:
+ * 232 us when cut). So only sequences are cut that are longer than SHARES times an SM's mean share.
+ */
 #include "ops/attention/attention_cuda.h"
 
 #include "device/cuda.h"

@@ -227,6 +227,48 @@ static void test_dealing_when_prompts_are_long_then_no_cta_has_much_more_than_th
     }
 }
 
+/* Of every sequence each tile once, and never a tile that sees more blocks of KV than the one before
+ * it, with cached KV or without. */
+static void test_tiles_plan_when_kv_is_cached_then_the_longest_items_come_first(void **state)
+{
+    (void)state;
+    uint32_t seed = 11;
+    for (int round = 0; round < 100; round++) {
+        enum { SEQS = 6, CAPACITY = 512 };
+        attention_plan_config c = {.heads = 8 * (1 + round % 9),
+                                   .kv_heads = 8,
+                                   .sm_count = 132,
+                                   .tile_rows = round % 2 ? 128 : 64};
+        int32_t q_start[SEQS + 1] = {0, 1}, kv_len[SEQS] = {70000}, seen[SEQS][CAPACITY] = {{0}};
+        int32_t group = c.heads / 8, tiles = 0;
+        for (int32_t s = 1; s < SEQS; s++) { /* behind one decode */
+            seed = seed * 1664525u + 1013904223u;
+            int32_t tokens = 1 + (int32_t)(seed >> 8) % 500;
+            q_start[s + 1] = q_start[s] + tokens;
+            kv_len[s] = tokens + (seed & 64 ? (int32_t)(seed >> 12) % 9000 : 0);
+            tiles += (tokens * group + c.tile_rows - 1) / c.tile_rows;
+        }
+        vt_batch b = {.n_tokens = q_start[SEQS],
+                      .n_seqs = SEQS,
+                      .n_decode = 1,
+                      .q_start = q_start,
+                      .kv_len = kv_len};
+        attention_prefill_item plan[CAPACITY];
+        int32_t before = INT32_MAX;
+        assert_int_equal(attention_tiles_fill(&c, &b, plan, CAPACITY), tiles);
+        for (int32_t i = 0; i < tiles; i++) {
+            int32_t s = plan[i].seq, tokens = q_start[s + 1] - q_start[s],
+                    rows = (plan[i].tile + 1) * c.tile_rows;
+            rows = rows < tokens * group ? rows : tokens * group;
+            int32_t blocks = (kv_len[s] - tokens + (rows - 1) / group) / 128;
+            assert_in_range(s, 1, SEQS - 1);
+            assert_int_equal(seen[s][plan[i].tile]++, 0);
+            assert_true(blocks <= before);
+            before = blocks;
+        }
+    }
+}
+
 /* The rest is not written, and the number of items says so. */
 static void test_tiles_plan_when_capacity_is_short_then_the_count_is_larger(void **state)
 {
@@ -702,6 +744,7 @@ int main(void)
         cmocka_unit_test(test_dealing_when_counts_are_odd_then_each_item_is_dealt_once),
         cmocka_unit_test(
             test_dealing_when_prompts_are_long_then_no_cta_has_much_more_than_the_mean),
+        cmocka_unit_test(test_tiles_plan_when_kv_is_cached_then_the_longest_items_come_first),
         cmocka_unit_test(test_tiles_plan_when_capacity_is_short_then_the_count_is_larger),
         cmocka_unit_test(test_sample_plan_when_a_row_has_no_penalty_then_its_context_stays_at_home),
         cmocka_unit_test(test_sample_plan_when_rows_side_by_side_have_a_mask_then_it_travels_once),

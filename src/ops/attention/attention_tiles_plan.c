@@ -25,26 +25,45 @@ int32_t attention_tiles_capacity(const attention_plan_config *c, int32_t n_seqs,
     return n_seqs + (int32_t)vt_ceil_div(rows, c->tile_rows);
 }
 
-/* Tiles late in a sequence see the most KV; they go first, so that the short ones fill the end. */
+/* The first tile of a sequence's new tokens that sees KV position `position`; all tiles behind it do
+ * too. Their number where none does. */
+static int32_t first_tile_at(const attention_plan_config *c, const vt_batch *b, int32_t seq,
+                             int64_t position)
+{
+    int32_t group = c->heads / c->kv_heads, tokens = b->q_start[seq + 1] - b->q_start[seq];
+    int64_t token = position - (b->kv_len[seq] - tokens);
+    if (token >= tokens)
+        return (int32_t)vt_ceil_div((int64_t)tokens * group, c->tile_rows);
+    return token > 0 ? (int32_t)(token * group / c->tile_rows) : 0;
+}
+
+enum { LEVEL_TOKENS = 128, MOST_LEVELS = 256 };
+
+/* Tiles that see the most KV go first, so that the short ones fill the end. A level is a range of
+ * KV positions in which tiles end: a block of the kernels, or more than one if KV is long.
+ *
+ *   level         3      2      1        0
+ *   sequence 0    4 3    2 1    0             with cached KV in front of it
+ *   sequence 1                  2 1      0
+ *   items         (0, 4) (0, 3) | (0, 2) (0, 1) | (0, 0) (1, 2) (1, 1) | (1, 0) */
 int32_t attention_tiles_fill(const attention_plan_config *c, const vt_batch *b, void *plan,
                              int32_t capacity)
 {
     attention_prefill_item *item = plan;
-    int32_t group = c->heads / c->kv_heads, most = 0, n = 0;
-    for (int32_t s = b->n_decode; s < b->n_seqs; s++) {
-        int32_t tiles = (int32_t)vt_ceil_div((int64_t)(b->q_start[s + 1] - b->q_start[s]) * group,
-                                             c->tile_rows);
-        most = tiles > most ? tiles : most;
-    }
-    for (int32_t tile = most - 1; tile >= 0; tile--)
+    int32_t longest = 0, n = 0;
+    for (int32_t s = b->n_decode; s < b->n_seqs; s++)
+        longest = b->kv_len[s] > longest ? b->kv_len[s] : longest;
+    int64_t level_tokens = vt_ceil_div(longest, (int64_t)MOST_LEVELS * LEVEL_TOKENS) * LEVEL_TOKENS;
+    for (int64_t end = longest; end > 0;) {
+        int64_t begin = (end - 1) / level_tokens * level_tokens;
         for (int32_t s = b->n_decode; s < b->n_seqs; s++) {
-            int64_t rows = (int64_t)(b->q_start[s + 1] - b->q_start[s]) * group;
-            if ((int64_t)tile * c->tile_rows >= rows)
-                continue;
-            if (n < capacity)
-                item[n] = (attention_prefill_item){.seq = s, .tile = tile};
-            n++;
+            int32_t first = first_tile_at(c, b, s, begin);
+            for (int32_t tile = first_tile_at(c, b, s, end) - 1; tile >= first; tile--, n++)
+                if (n < capacity)
+                    item[n] = (attention_prefill_item){.seq = s, .tile = tile};
         }
+        end = begin;
+    }
     for (int32_t i = n; i < capacity; i++)
         item[i].seq = -1;
     return n;

@@ -227,8 +227,8 @@ static void test_dealing_when_prompts_are_long_then_no_cta_has_much_more_than_th
     }
 }
 
-/* Of every sequence each tile once, and never a tile that sees more blocks of KV than the one before
- * it, with cached KV or without. */
+/* Each tile of every sequence once, and never a tile that sees more blocks of KV than the one in
+ * front of it, with cached KV or without. */
 static void test_tiles_plan_when_kv_is_cached_then_the_longest_items_come_first(void **state)
 {
     (void)state;

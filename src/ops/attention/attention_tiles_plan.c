@@ -25,8 +25,8 @@ int32_t attention_tiles_capacity(const attention_plan_config *c, int32_t n_seqs,
     return n_seqs + (int32_t)vt_ceil_div(rows, c->tile_rows);
 }
 
-/* The first tile of a sequence's new tokens that sees KV position `position`; all tiles behind it do
- * too. Their number where none does. */
+/* The first tile of a sequence's new tokens that sees KV position `position`; all tiles behind it
+ * see it too. The number of tiles if none does. */
 static int32_t first_tile_at(const attention_plan_config *c, const vt_batch *b, int32_t seq,
                              int64_t position)
 {

@@ -69,7 +69,8 @@ static vt_status run_copies(cuda_executor *x, const vt_step *step, const step_sh
 static vt_status run_batch(cuda_executor *x, const vt_step *step, const step_shape *shape,
                            bool apart, result_slot *slot, vt_err *err)
 {
-    size_t begin = x->bound_layout.begin, end = cuda_step_fill(x, step, shape, slot->step_block);
+    size_t begin = x->bound_layout.begin, end;
+    TRY(cuda_step_fill(x, step, shape, slot->step_block, &end, err));
     TRY(vt_cuda_check(x->cuda,
                       x->cuda->driver.copy_to_device(cuda_address(x->step_block) + begin,
                                                      slot->step_block + begin, end - begin,

@@ -8,8 +8,8 @@
  *   prefill, mixed   |      layers       |  head  |  sample   |
  *
  *   key of a graph   the calls that it covers, and of the bucket:
- *     layers         tokens, sequences, decodes, items of the plans
- *     head, sample   rows, items of the plans of calls for rows
+ *     layers         tokens, sequences, decodes, items and variants of the plans
+ *     head, sample   rows, items and variants of the plans of calls for rows
  *     layers + head  both
  *
  * Two pieces with equal keys (step_piece, compared as bytes) launch the same kernels with the same
@@ -22,7 +22,9 @@
  * kept apart from its head because rows and tokens are padded to buckets independently: one piece
  * for both would need a graph for every pair of buckets.
  *
- * Decode graphs are captured at start-up, from the largest to the smallest. Which of the many
+ * Decode graphs are captured at start-up, from the largest to the smallest, with variant 0 of every
+ * plan; a step that needs another variant has its graph captured when it is first met, as prefill
+ * and mixed steps have. Which of the many
  * prefill and mixed buckets a process meets depends on its requests, so each of these is captured
  * when it is first met: the step is launched call by call, then captured while the device works on
  * it. */
@@ -31,14 +33,16 @@
 #include "base/err.h"
 #include "exec/cuda_inside.h"
 
-/* Copies into the piece's key the item counts of the plans that its calls use: the plans of calls
- * for rows (`rows`), or those of the other calls. */
+/* Copies into the piece's key the item counts and variants of the plans that its calls use: the
+ * plans of calls for rows (`rows`), or those of the other calls. */
 static void copy_items(const cuda_executor *x, const step_shape *s, bool rows, step_piece *piece)
 {
     for (int32_t i = 0; i < x->prog->n_plans; i++)
         if ((x->prog->plan[i].when == VT_WHEN_ROWS) == rows &&
-            x->prog->plan[i].when != VT_WHEN_COPIES)
+            x->prog->plan[i].when != VT_WHEN_COPIES) {
             piece->items[i] = s->items[i];
+            piece->variant[i] = s->variant[i];
+        }
 }
 
 /* 1. at[] becomes the borders of the pieces: always n_before and n_calls; n_body where the head is

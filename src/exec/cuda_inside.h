@@ -34,8 +34,9 @@ enum { KV_IDLE, KV_GROWING, KV_FULL };
  * parts of the step are padded to a bucket, and so may run as graphs (cuda_graph.c): the whole step
  * of decodes, the layers, and what follows them. */
 typedef struct step_shape {
-    vt_size size;                /* with padding */
-    int32_t items[VT_MAX_PLANS]; /* room in each plan; 0 for plans that this step does not use */
+    vt_size size;                  /* with padding */
+    int32_t items[VT_MAX_PLANS];   /* room in each plan; 0 for plans that this step does not use */
+    int32_t variant[VT_MAX_PLANS]; /* vt_host_plan.variant */
     bool used[VT_MAX_PLANS];
     bool decode, body, tail;
 } step_shape;
@@ -50,7 +51,7 @@ typedef struct step_layout {
 /* Calls [begin, end) of the program, and all that their launches depend on. */
 typedef struct step_piece {
     int32_t begin, end, tokens, seqs, rows, decodes;
-    int32_t items[VT_MAX_PLANS];
+    int32_t items[VT_MAX_PLANS], variant[VT_MAX_PLANS];
 } step_piece;
 
 typedef struct piece_graph {
@@ -125,8 +126,10 @@ step_shape cuda_step_of_size(const cuda_executor *x, const vt_size *size);
 /* The program gets the shape's sizes and the device addresses of its arrays. `s` must live until
  * the next bind. */
 void cuda_step_bind(cuda_executor *x, const step_shape *s);
-/* Fills the pinned block for the step, padded to the shape; returns where it ends. */
-size_t cuda_step_fill(cuda_executor *x, const vt_step *step, const step_shape *s, char *out);
+/* Fills the pinned block for the step, padded to the shape. *end: where it ends. Fails if a plan
+ * needs more items than the shape has room for. */
+vt_status cuda_step_fill(cuda_executor *x, const vt_step *step, const step_shape *s, char *out,
+                         size_t *end, vt_err *err);
 /* Copies the side data of the plans that this step uses; few steps have any. Also fills these plans
  * in the pinned block. */
 vt_status cuda_step_upload_side(cuda_executor *x, const vt_step *step, const step_shape *s,

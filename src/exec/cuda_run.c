@@ -15,6 +15,7 @@ static vt_lane lane_of(cuda_executor *x, int16_t plan)
     if (plan < 0)
         return lane;
     lane.items = x->bound->items[plan];
+    lane.variant = x->bound->variant[plan];
     lane.plan = (const char *)x->step_block + x->bound_layout.plan[plan];
     if (x->side_part[plan] >= 0)
         lane.side = (const char *)x->side.base + (size_t)x->side_part[plan] * x->side.stride;

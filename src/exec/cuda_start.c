@@ -111,6 +111,22 @@ static vt_status make_memory(cuda_executor *x, vt_err *err)
     return make_slots(x, err);
 }
 
+/* A dry run of the bound shape's calls for each variant of its plans. */
+static vt_status collect_variants(cuda_executor *x, step_shape *s, vt_err *err)
+{
+    vt_status status = VT_OK;
+    int32_t most = 1;
+    for (int32_t v = 0; v < most && status == VT_OK; v++) {
+        for (int32_t i = 0; i < x->prog->n_plans; i++) {
+            int32_t n = s->used[i] ? x->prog->plan[i].plan->n_variants : 1;
+            s->variant[i] = v < n ? v : 0;
+            most = n > most ? n : most;
+        }
+        status = cuda_run_calls(x, 0, x->prog->n_calls, err);
+    }
+    return status;
+}
+
 /* A dry run of all calls with this many tokens and rows. It has as many decodes as that many tokens
  * can have, because the choice of attention's kernel depends on their number too. */
 static vt_status collect_size(cuda_executor *x, int32_t tokens, int32_t rows, vt_err *err)
@@ -124,7 +140,7 @@ static vt_status collect_size(cuda_executor *x, int32_t tokens, int32_t rows, vt
                     .copies = 1};
     step_shape s = cuda_step_of_size(x, &size);
     cuda_step_bind(x, &s);
-    vt_status status = cuda_run_calls(x, 0, x->prog->n_calls, err);
+    vt_status status = collect_variants(x, &s, err);
     x->bound = NULL;
     return status;
 }
@@ -256,11 +272,11 @@ static vt_status open_device(cuda_executor *x, bool library, vt_err *err)
     return status;
 }
 
-/* With --deterministic, and on GPUs older than Hopper, every product runs on our own kernels. */
-bool vt_cuda_may_use_library(const vt_cuda *c, const vt_cuda_options *o, const vt_layout *layout)
+/* With --deterministic every product runs on our own kernels. */
+static bool may_use_library(const cuda_executor *x, bool wanted)
 {
-    return c->level >= 90 && c->cublaslt_use != CUBLASLT_NEVER && !o->deterministic &&
-           (wants_library(layout) || c->cublaslt_use == CUBLASLT_ALL);
+    return x->cuda->cublaslt_use != CUBLASLT_NEVER && !x->options.deterministic &&
+           (wanted || x->cuda->cublaslt_use == CUBLASLT_ALL);
 }
 
 static vt_status load_weights(cuda_executor *x, const vt_layout *layout, vt_err *err)

@@ -33,7 +33,6 @@
  * Results of padding are never read. Results that are read are bitwise those of the unpadded step:
  * the only op that mixes tokens is attention, and its plan is made without the padding; and one
  * implementation of each op is chosen for all numbers of tokens in a bucket (vt_op_choose). */
-#include <assert.h>
 #include <string.h>
 
 #include "base/err.h"
@@ -123,14 +122,17 @@ step_layout cuda_step_layout(const cuda_executor *x, const step_shape *s)
 
 /* ---- shapes ---- */
 
-/* Sets which plans a step of this size uses and how many items each of them has: the number that
- * the batch needs or, where `batch` is NULL, the most that any batch of this size could need. */
+/* Sets which plans a step of this size uses, how many items each of them has and which variant of
+ * its kernel the batch needs. Where `batch` is NULL the items are the most that any batch of this
+ * size could need, and the variant is 0. */
 static void set_items(const cuda_executor *x, const vt_batch *batch, step_shape *s)
 {
     vt_program_plans_used(x->prog, &s->size, s->used);
     for (int32_t i = 0; i < x->prog->n_plans; i++) {
         const vt_program_plan *p = &x->prog->plan[i];
-        s->items[i] = s->used[i] ? p->plan->items(p->args, &x->prog->target, &s->size, batch) : 0;
+        const vt_target *t = &x->prog->target;
+        s->items[i] = s->used[i] ? p->plan->items(p->args, t, &s->size, batch) : 0;
+        s->variant[i] = s->used[i] ? vt_plan_variant(p->plan, p->args, t, &s->size, batch) : 0;
     }
 }
 
@@ -270,24 +272,38 @@ static void pad_sequences(const vt_batch *b, const vt_size *n, const step_layout
     }
 }
 
-/* Fills the plans, except those with side data: cuda_step_upload_side has filled them. A plan that
- * needed more items than the shape has would lose the rest silently, hence the assert. */
-static void fill_plans(cuda_executor *x, const vt_batch *b, const step_shape *s,
-                       const step_layout *l, char *out)
+/* A plan that needs more items than the shape has room for would lose the rest. */
+static vt_status check_items(const vt_host_plan *plan, uint64_t step, int32_t n, int32_t room,
+                             vt_err *err)
 {
+    if (n <= room)
+        return VT_OK;
+    return vt_fail(err, VT_ERR_DEVICE,
+                   "step %llu: the plan '%s' needs %d items, but there is room for %d: this is an "
+                   "error of the program",
+                   (unsigned long long)step, plan->name, n, room);
+}
+
+/* Fills the plans, except those with side data: cuda_step_upload_side has filled them. */
+static vt_status fill_plans(cuda_executor *x, const vt_step *step, const step_shape *s,
+                            const step_layout *l, char *out, vt_err *err)
+{
+    const vt_batch *b = &step->batch;
     for (int32_t i = 0; i < x->prog->n_plans; i++) {
         const vt_program_plan *p = &x->prog->plan[i];
         if (!s->used[i] || p->plan->most_side_bytes)
             continue;
         int32_t n = p->plan->fill(p->args, &x->prog->target, &s->size, b, s->items[i],
                                   out + l->plan[i], NULL);
-        assert(n <= s->items[i]);
+        TRY(check_items(p->plan, step->id, n, s->items[i], err));
         if (p->plan->shared)
             x->shared_items += (uint64_t)p->plan->shared(out + l->plan[i], n);
     }
+    return VT_OK;
 }
 
-size_t cuda_step_fill(cuda_executor *x, const vt_step *step, const step_shape *s, char *out)
+vt_status cuda_step_fill(cuda_executor *x, const vt_step *step, const step_shape *s, char *out,
+                         size_t *end, vt_err *err)
 {
     const vt_batch *b = &step->batch;
     const vt_size *n = &s->size;
@@ -301,9 +317,10 @@ size_t cuda_step_fill(cuda_executor *x, const vt_step *step, const step_shape *s
     copy_ints(out + l.kv_len, b->kv_len, b->n_seqs, b->n_seqs);
     copy_ints(out + l.page_start, b->page_start, b->n_seqs + 1, b->n_seqs + 1);
     copy_shifted(out + l.page_ids, b->page_ids, b->n_pages, b->n_pages, x->kv.first_page);
-    fill_plans(x, b, s, &l, out);
+    TRY(fill_plans(x, step, s, &l, out, err));
     pad_sequences(b, n, &l, out);
-    return l.page_ids + (size_t)(b->n_pages + n->pad_seqs) * 4;
+    *end = l.page_ids + (size_t)(b->n_pages + n->pad_seqs) * 4;
+    return VT_OK;
 }
 
 /* ---- side data ---- */
@@ -360,8 +377,9 @@ vt_status cuda_step_upload_side(cuda_executor *x, const vt_step *step, const ste
         const vt_program_plan *p = &x->prog->plan[i];
         if (!s->used[i] || x->side_part[i] < 0)
             continue;
-        p->plan->fill(p->args, &x->prog->target, &s->size, &step->batch, s->items[i],
-                      slot->step_block + l.plan[i], slot->side + at);
+        int32_t n = p->plan->fill(p->args, &x->prog->target, &s->size, &step->batch, s->items[i],
+                                  slot->step_block + l.plan[i], slot->side + at);
+        TRY(check_items(p->plan, step->id, n, s->items[i], err));
         TRY(upload_one(x, slot->side + at, i, bytes[i], err));
         at += vt_round_up(bytes[i], 16);
     }

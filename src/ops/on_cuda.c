@@ -39,8 +39,7 @@ vt_status on_cuda_open(int32_t ordinal, const on_cuda_options *o, on_cuda_gpu *g
     TRY(vt_cuda_open(ordinal, &g->cuda, err));
     const vt_cuda *c = g->cuda;
     char why[160];
-    bool library = o->library && !o->deterministic && c->level >= 90 &&
-                   c->cublaslt_use != CUBLASLT_NEVER &&
+    bool library = o->library && !o->deterministic && c->cublaslt_use != CUBLASLT_NEVER &&
                    vt_cublaslt_open(g->cuda, why, sizeof why) > 0;
     g->lane = (vt_cuda_lane){.cuda = g->cuda, .pdl = o->pdl};
     g->emulated = strstr(c->name, "Emulated") != NULL;
@@ -107,7 +106,7 @@ static void drop_row(on_cuda *c)
             vt_cuda_free(c->gpu->cuda, block[i]);
     c->plan = c->side = c->workspace = NULL;
     c->impl = NULL;
-    c->items = 0;
+    c->items = c->variant = 0;
     c->compiled = false;
 }
 
@@ -137,6 +136,7 @@ static vt_status make_plan(on_cuda *c, const vt_host_plan *p, vt_err *err)
 {
     const vt_target *t = &c->target;
     c->items = p->items(c->args, t, &c->size, c->batch);
+    c->variant = vt_plan_variant(p, c->args, t, &c->size, c->batch);
     size_t bytes = p->bytes(c->args, t, &c->size, c->items);
     size_t side_bytes = p->side_bytes ? p->side_bytes(c->args, c->batch) : 0;
     char *plan = calloc(bytes + 16, 1), *side = calloc(side_bytes + 16, 1);
@@ -203,6 +203,7 @@ vt_status on_cuda_launch(on_cuda *c, vt_err *err)
                     .plan = c->plan,
                     .side = c->side,
                     .items = c->items,
+                    .variant = c->variant,
                     .workspace = c->workspace,
                     .workspace_bytes = c->target.workspace_bytes,
                     .cuda = l,

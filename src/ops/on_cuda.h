@@ -91,7 +91,7 @@ typedef struct on_cuda {
     /* for the row that was taken */
     const vt_impl *impl;
     void *plan, *side, *workspace;
-    int32_t items;
+    int32_t items, variant;
     int64_t n_tickets;
     bool compiled;
     int32_t kernel[ON_CUDA_MAX_KERNELS]; /* the JIT's index of each launch of the last run */

@@ -172,6 +172,12 @@ int32_t vt_plan_items(const vt_host_plan *plan, const void *args, const vt_targe
     return plan->items ? plan->items(args, t, size, batch) : 0;
 }
 
+int32_t vt_plan_variant(const vt_host_plan *plan, const void *args, const vt_target *t,
+                        const vt_size *size, const vt_batch *batch)
+{
+    return plan->variant && batch ? plan->variant(args, t, size, batch) : 0;
+}
+
 vt_target vt_target_cpu(vt_isa isa, const vt_limits *limits)
 {
     return (vt_target){

@@ -120,6 +120,7 @@ typedef struct vt_lane {
     const void *plan;    /* what the row's plan wrote for this step; on a GPU a device address */
     const void *side;    /* its side data; on a GPU a device address too */
     int32_t items;       /* the plan's items, padding counted */
+    int32_t variant;     /* what the plan's variant() answered for this step; else 0 */
     void *workspace;     /* shared by all calls one after the other; 64-byte aligned */
     size_t workspace_bytes;
     /* CPU */
@@ -183,13 +184,21 @@ typedef struct vt_host_plan {
     int32_t (*items)(const void *args, const vt_target *t, const vt_size *size,
                      const vt_batch *batch);
     size_t (*bytes)(const void *args, const vt_target *t, const vt_size *size, int32_t items);
-    /* Side data has no fixed size, and few steps have any. It is uploaded separately, and only if
-     * there is some. Both functions are NULL if a row never has any. most_side_bytes is a bound on
-     * side_bytes; batch has host arrays. Only rows of a GPU may have side data. */
+    /* Which of the row's n_variants kernel instances this batch needs, from 0. For rows of a GPU
+     * that have an instance for what few batches contain; it reaches run() as vt_lane.variant and
+     * is part of a graph's key. NULL: always 0. */
+    int32_t (*variant)(const void *args, const vt_target *t, const vt_size *size,
+                       const vt_batch *batch);
+    int32_t n_variants;
+    /* Data that few steps bring, of no fixed size: uploaded apart, only when there are some. Both
+     * NULL: none. most_side_bytes bounds what side_bytes may answer; batch has host arrays. Only
+     * rows of a GPU may have side data. */
     size_t (*most_side_bytes)(const void *args, const vt_target *t);
     size_t (*side_bytes)(const void *args, const vt_batch *batch);
-    /* Fills out[bytes] and side[side_bytes] from a batch with host arrays. The batch is not padded:
-     * size->pad_seqs sequences of padding follow it. Returns the items of the batch itself. */
+    /* Fills out[bytes] and side[side_bytes] from a batch with host arrays, which is not padded:
+     * size->pad_seqs says what follows it. Returns how many items the batch and its padding need;
+     * more than `items` is an error of the plan, which the caller reports: the rest is not written.
+     */
     int32_t (*fill)(const void *args, const vt_target *t, const vt_size *size,
                     const vt_batch *batch, int32_t items, void *out, void *side);
     /* How many of a filled plan's items serve several sequences at once. NULL: none ever do. */
@@ -199,6 +208,9 @@ typedef struct vt_host_plan {
 /* plan->items(), or 0 if the plan has no such function. */
 int32_t vt_plan_items(const vt_host_plan *plan, const void *args, const vt_target *t,
                       const vt_size *size, const vt_batch *batch);
+/* plan->variant(); 0 where there is none, or no batch. */
+int32_t vt_plan_variant(const vt_host_plan *plan, const void *args, const vt_target *t,
+                        const vt_size *size, const vt_batch *batch);
 
 /* How a row cuts its work. Stories, explain and labs print it. A member that does not apply is zero
  * or empty. */

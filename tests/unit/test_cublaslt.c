@@ -41,7 +41,7 @@ static void *block(rig *r, size_t bytes)
 static vt_target target_of(vt_cuda *c)
 {
     char why[160];
-    bool there = c->level >= 90 && vt_cublaslt_open(c, why, sizeof why) > 0;
+    bool there = vt_cublaslt_open(c, why, sizeof why) > 0;
     return (vt_target){.device = VT_DEVICE_CUDA,
                        .limits = {.max_tokens = TOKENS, .max_seqs = TOKENS, .max_rows = TOKENS},
                        .workspace_bytes = WORKSPACE,
@@ -147,6 +147,7 @@ static void test_product_when_all_are_wanted_then_the_library_runs_it(void **sta
 {
     (void)state;
     assert_true(runs_there("cc=90", "all"));
+    assert_true(runs_there("cc=80", "all"));
     assert_false(runs_there("cc=90", "0"));
     assert_false(runs_there("cc=90", "")); /* too small to be faster there */
 }
@@ -155,7 +156,6 @@ static void test_product_when_it_may_not_then_a_kernel_of_ours_runs_it(void **st
 {
     (void)state;
     rig r;
-    assert_false(runs_there("cc=80", "all"));
     open_rig(&r, "cc=90", "all");
     r.target.deterministic = true;
     assert_false(on_library(&r));
@@ -220,15 +220,22 @@ static void test_products_when_measured_to_be_faster_there_then_they_are_chosen(
     (void)state;
     static const struct {
         int32_t tokens, rows, cols;
-        bool pair, f32, chosen;
-    } row[] = {{64, 1024, 2048, false, false, false},   {128, 1024, 2048, false, false, true},
-               {8192, 1024, 2048, false, false, true},  {16, 4096, 4096, false, false, false},
-               {64, 4096, 4096, false, false, true},    {2048, 6144, 4096, false, false, true},
-               {8192, 6144, 4096, false, false, false}, {128, 24576, 4096, true, false, true},
-               {256, 24576, 4096, true, false, false},  {256, 34816, 5120, true, false, true},
-               {512, 34816, 5120, true, false, false},  {128, 151936, 4096, false, true, false},
-               {256, 151936, 4096, false, true, true},  {256, 49152, 576, false, true, false},
-               {128, 6144, 1024, true, false, false}};
+        bool pair, f32, chosen, at_80;
+    } row[] = {{64, 1024, 2048, false, false, false, false},
+               {128, 1024, 2048, false, false, true, true},
+               {8192, 1024, 2048, false, false, true, true},
+               {16, 4096, 4096, false, false, false, false},
+               {64, 4096, 4096, false, false, true, true},
+               {2048, 6144, 4096, false, false, true, true},
+               {8192, 6144, 4096, false, false, false, true},
+               {128, 24576, 4096, true, false, true, true},
+               {256, 24576, 4096, true, false, false, true},
+               {256, 34816, 5120, true, false, true, true},
+               {512, 34816, 5120, true, false, false, true},
+               {128, 151936, 4096, false, true, false, true},
+               {256, 151936, 4096, false, true, true, true},
+               {256, 49152, 576, false, true, false, false},
+               {128, 6144, 1024, true, false, false, true}};
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         int64_t n = row[i].pair ? row[i].rows / 2 : row[i].rows;
         vt_tensor x = vt_tensor_2d(NULL, VT_BF16, row[i].tokens, row[i].cols),
@@ -245,15 +252,18 @@ static void test_products_when_measured_to_be_faster_there_then_they_are_chosen(
                          .y = &y,
                          .epilogue = row[i].pair ? LINEAR_SWIGLU : LINEAR_NONE,
                          .scale = 1};
-        vt_target t = {.device = VT_DEVICE_CUDA,
-                       .level = 90,
-                       .sm_count = 132,
-                       .max_shared_bytes = 227 << 10,
-                       .cublaslt = true};
-        vt_size size = {.tokens = row[i].tokens, .rows = row[i].tokens};
-        if ((vt_op_select(&linear_op, &a, &t, &size) == &linear_cuda_cublaslt) != row[i].chosen)
-            fail_msg("%d tokens by [%d, %d]: %d expected", row[i].tokens, row[i].rows, row[i].cols,
-                     row[i].chosen);
+        for (int32_t level = 80; level <= 90; level += 10) {
+            vt_target t = {.device = VT_DEVICE_CUDA,
+                           .level = level,
+                           .sm_count = 132,
+                           .max_shared_bytes = 227 << 10,
+                           .cublaslt = true};
+            vt_size size = {.tokens = row[i].tokens, .rows = row[i].tokens};
+            bool want = level == 80 ? row[i].at_80 : row[i].chosen;
+            if ((vt_op_select(&linear_op, &a, &t, &size) == &linear_cuda_cublaslt) != want)
+                fail_msg("level %d, %d tokens by [%d, %d]: %d expected", level, row[i].tokens,
+                         row[i].rows, row[i].cols, want);
+        }
     }
 }
 

@@ -105,8 +105,9 @@ static void *on_gpu(scene *s, const void *data, size_t bytes)
 
 #define ON_GPU(s, array, n) on_gpu(s, array, (size_t)(n) * sizeof *(array))
 
-/* Runs the row; its result is in s->o. */
-static void scene_run(scene *s, const vt_impl *impl)
+/* s->o = the row's result, from this variant of its kernel; -1: from the one that the batch needs.
+ */
+static void scene_run(scene *s, const vt_impl *impl, int32_t variant)
 {
     int32_t n = s->n, width = HEADS * s->head_dim;
     vt_batch host = {.n_tokens = n,
@@ -150,11 +151,13 @@ static void scene_run(scene *s, const vt_impl *impl)
     size_t bytes = impl->plan->bytes(&a, t, &size, items);
     void *plan = calloc(1, bytes);
     assert_non_null(plan);
-    impl->plan->fill(&a, t, &size, &host, items, plan, NULL);
+    assert_true(impl->plan->fill(&a, t, &size, &host, items, plan, NULL) <= items);
     vt_lane lane = {.target = t,
                     .size = &size,
                     .plan = on_gpu(s, plan, bytes),
                     .items = items,
+                    .variant = variant < 0 ? vt_plan_variant(impl->plan, &a, t, &size, &host)
+                                           : variant,
                     .workspace_bytes = impl->workspace(&a, t),
                     .cuda = &s->cuda_lane};
     lane.workspace = on_gpu(s, NULL, lane.workspace_bytes);
@@ -223,7 +226,7 @@ static void run_and_check(const char *emulator, int32_t n, int32_t kv_len, int32
     scene_open(&s, emulator, n, kv_len, head_dim);
     if (nan_head >= 0)
         s.q[nan_head * head_dim + 3] = 0x7fc0;
-    scene_run(&s, &attention_decode_split);
+    scene_run(&s, &attention_decode_split, -1);
     check(&s, nan_head);
     scene_close(&s);
 }
@@ -247,11 +250,31 @@ static void test_decode_keeps_a_nan_in_the_head_it_came_into(void **state)
     run_and_check("cc=90,memory=64", 2, 20, 128, 3);
 }
 
+/* A batch that shares no pages may run either instance of the kernel: whole sequences, and ranges
+ * that the last CTA merges. */
+static void test_decode_has_the_same_bits_with_and_without_code_for_shared_pages(void **state)
+{
+    (void)state;
+    static const int32_t lengths[] = {60, 1000};
+    for (int i = 0; i < 2; i++) {
+        scene a, b;
+        scene_open(&a, "cc=90,memory=64", MOST_SEQS, lengths[i], 64);
+        scene_run(&a, &attention_decode_split, 0);
+        scene_open(&b, "cc=90,memory=64", MOST_SEQS, lengths[i], 64);
+        scene_run(&b, &attention_decode_split, 1);
+        assert_int_not_equal(vt_jit_count(b.cuda->jit), 0);
+        assert_memory_equal(a.o, b.o, q_elems(&a) * sizeof *a.o);
+        scene_close(&b);
+        scene_close(&a);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_decode_of_wide_heads_fits_99_kb),
         cmocka_unit_test(test_decode_keeps_a_nan_in_the_head_it_came_into),
+        cmocka_unit_test(test_decode_has_the_same_bits_with_and_without_code_for_shared_pages),
     };
     return cmocka_run_group_tests(tests, emulated_gpu_open, NULL);
 }

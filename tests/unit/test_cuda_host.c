@@ -19,6 +19,7 @@
 #include "exec/cuda.h"
 #include "exec/weights_cuda.h"
 #include "ops/attention/attention_cuda.h"
+#include "ops/attention/attention_sm90_params.h"
 #include "ops/sample/sample.h"
 
 enum { MAX_SEQS = 64 };
@@ -159,6 +160,131 @@ static void test_decode_plan_when_deterministic_then_it_is_cut_at_chunks_only(vo
     int32_t plan[2200 * DECODE_ITEM_INTS], q_start[2], len = 5000;
     vt_batch b = decodes(&len, 1, q_start); /* alone: every chunk has its CTA */
     assert_int_equal(attention_chunks_fill(&narrow, &b, plan, 2200), 10);
+}
+
+/* ---- prefill: tiles, and how they are dealt to CTAs ---- */
+
+static void test_dealing_when_counts_are_odd_then_each_item_is_dealt_once(void **state)
+{
+    (void)state;
+    for (int32_t ctas = 1; ctas < 20; ctas++)
+        for (int32_t items = 0; items < 90; items++) {
+            int32_t dealt[90] = {0};
+            for (int32_t cta = 0; cta < ctas; cta++) {
+                int32_t item, before = -1;
+                for (int32_t r = 0; (item = attention_dealt(r, cta, ctas)) < items; r++) {
+                    assert_true(item > before);
+                    dealt[before = item]++;
+                }
+            }
+            for (int32_t i = 0; i < items; i++)
+                assert_int_equal(dealt[i], 1);
+        }
+}
+
+/* How much longer the busiest of 132 CTAs works than the mean, in KV blocks, for prompts of equal
+ * length: 0.1 is 10 %. */
+static double dealt_imbalance(int32_t heads, int32_t seqs, int32_t tokens)
+{
+    enum { CTAS = 132, BLOCK = 128 };
+    attention_plan_config c = {.heads = heads, .kv_heads = 8, .sm_count = CTAS, .tile_rows = 128};
+    int32_t q_start[MAX_SEQS + 1], kv_len[MAX_SEQS], group = heads / 8;
+    for (int32_t s = 0; s <= seqs; s++)
+        q_start[s] = s * tokens;
+    for (int32_t s = 0; s < seqs; s++)
+        kv_len[s] = tokens;
+    vt_batch b = {.n_tokens = seqs * tokens, .n_seqs = seqs, .q_start = q_start, .kv_len = kv_len};
+    int32_t capacity = attention_tiles_capacity(&c, 0, b.n_tokens);
+    attention_prefill_item *plan = calloc((size_t)capacity, sizeof *plan);
+    assert_int_equal(attention_tiles_fill(&c, &b, plan, capacity), capacity);
+    int64_t most = 0, total = 0;
+    for (int32_t cta = 0; cta < CTAS; cta++) {
+        int64_t blocks = 0;
+        int32_t i;
+        for (int32_t r = 0; (i = attention_dealt(r, cta, CTAS)) < capacity * 8; r++)
+            blocks += ((plan[i / 8].tile + 1) * 128 / group - 1) / BLOCK + 1;
+        most = blocks > most ? blocks : most;
+        total += blocks;
+    }
+    free(plan);
+    return (double)most * CTAS / (double)total - 1;
+}
+
+static void test_dealing_when_prompts_are_long_then_no_cta_has_much_more_than_the_mean(void **state)
+{
+    (void)state;
+    static const struct {
+        int32_t heads, seqs, tokens;
+        double most;
+    } want[] = {{32, 1, 4096, 0.002}, {32, 1, 8192, 0.002}, {32, 1, 2048, 0.035},
+                {32, 8, 2048, 0.035}, {32, 64, 256, 0.035}, {16, 1, 4096, 0.002},
+                {16, 1, 8192, 0.004}, {16, 8, 2048, 0.035}, {16, 64, 256, 0.05}};
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        double is = dealt_imbalance(want[i].heads, want[i].seqs, want[i].tokens);
+        if (!(is <= want[i].most))
+            fail_msg("%d heads, %d x %d: the busiest CTA has %.4f more than the mean",
+                     want[i].heads, want[i].seqs, want[i].tokens, is);
+    }
+}
+
+/* Each tile of every sequence once, and never a tile that sees more blocks of KV than the one in
+ * front of it, with cached KV or without. */
+static void test_tiles_plan_when_kv_is_cached_then_the_longest_items_come_first(void **state)
+{
+    (void)state;
+    uint32_t seed = 11;
+    for (int round = 0; round < 100; round++) {
+        enum { SEQS = 6, CAPACITY = 512 };
+        attention_plan_config c = {.heads = 8 * (1 + round % 9),
+                                   .kv_heads = 8,
+                                   .sm_count = 132,
+                                   .tile_rows = round % 2 ? 128 : 64};
+        int32_t q_start[SEQS + 1] = {0, 1}, kv_len[SEQS] = {70000}, seen[SEQS][CAPACITY] = {{0}};
+        int32_t group = c.heads / 8, tiles = 0;
+        for (int32_t s = 1; s < SEQS; s++) { /* behind one decode */
+            seed = seed * 1664525u + 1013904223u;
+            int32_t tokens = 1 + (int32_t)(seed >> 8) % 500;
+            q_start[s + 1] = q_start[s] + tokens;
+            kv_len[s] = tokens + (seed & 64 ? (int32_t)(seed >> 12) % 9000 : 0);
+            tiles += (tokens * group + c.tile_rows - 1) / c.tile_rows;
+        }
+        vt_batch b = {.n_tokens = q_start[SEQS],
+                      .n_seqs = SEQS,
+                      .n_decode = 1,
+                      .q_start = q_start,
+                      .kv_len = kv_len};
+        attention_prefill_item plan[CAPACITY];
+        int32_t before = INT32_MAX;
+        assert_int_equal(attention_tiles_fill(&c, &b, plan, CAPACITY), tiles);
+        for (int32_t i = 0; i < tiles; i++) {
+            int32_t s = plan[i].seq, tokens = q_start[s + 1] - q_start[s],
+                    rows = (plan[i].tile + 1) * c.tile_rows;
+            rows = rows < tokens * group ? rows : tokens * group;
+            int32_t blocks = (kv_len[s] - tokens + (rows - 1) / group) / 128;
+            assert_in_range(s, 1, SEQS - 1);
+            assert_int_equal(seen[s][plan[i].tile]++, 0);
+            assert_true(blocks <= before);
+            before = blocks;
+        }
+    }
+}
+
+/* The rest is not written, and the number of items says so. */
+static void test_tiles_plan_when_capacity_is_short_then_the_count_is_larger(void **state)
+{
+    (void)state;
+    attention_plan_config c = {.heads = 16, .kv_heads = 8, .sm_count = 132, .tile_rows = 128};
+    int32_t q_start[3] = {0, 1, 400}, kv_len[2] = {90, 500}; /* one decode, 7 tiles */
+    vt_batch b = {
+        .n_tokens = 400, .n_seqs = 2, .n_decode = 1, .q_start = q_start, .kv_len = kv_len};
+    attention_prefill_item plan[8];
+    memset(plan, 0x5a, sizeof plan);
+    assert_int_equal(attention_tiles_fill(&c, &b, plan, 5), 7);
+    assert_int_equal(plan[4].tile, 2);
+    assert_int_equal(plan[5].tile, 0x5a5a5a5a);
+    assert_int_equal(attention_tiles_fill(&c, &b, plan, 8), 7);
+    assert_int_equal(plan[6].tile, 0);
+    assert_int_equal(plan[7].seq, -1);
 }
 
 /* ---- sampling rows: a plan of the row, with side data ---- */
@@ -615,6 +741,11 @@ int main(void)
         cmocka_unit_test(test_decode_plan_when_lengths_vary_then_each_kv_is_covered_once),
         cmocka_unit_test(test_decode_plan_when_decodes_are_few_then_ranges_fill_the_rings),
         cmocka_unit_test(test_decode_plan_when_deterministic_then_it_is_cut_at_chunks_only),
+        cmocka_unit_test(test_dealing_when_counts_are_odd_then_each_item_is_dealt_once),
+        cmocka_unit_test(
+            test_dealing_when_prompts_are_long_then_no_cta_has_much_more_than_the_mean),
+        cmocka_unit_test(test_tiles_plan_when_kv_is_cached_then_the_longest_items_come_first),
+        cmocka_unit_test(test_tiles_plan_when_capacity_is_short_then_the_count_is_larger),
         cmocka_unit_test(test_sample_plan_when_a_row_has_no_penalty_then_its_context_stays_at_home),
         cmocka_unit_test(test_sample_plan_when_rows_side_by_side_have_a_mask_then_it_travels_once),
         cmocka_unit_test(test_sample_plan_when_rows_bring_everything_then_each_finds_its_own),

@@ -218,11 +218,12 @@ static void expect_same_step(cuda_executor *x, const step_arrays *a, char *plain
     x->options.graphs = false;
     step_shape s = cuda_step_shape(x, b);
     step_layout l = cuda_step_layout(x, &s);
-    cuda_step_fill(x, &a->step, &s, plain);
+    size_t end;
+    assert_int_equal(cuda_step_fill(x, &a->step, &s, plain, &end, NULL), VT_OK);
     x->options.graphs = true;
     step_shape g = cuda_step_shape(x, b);
     step_layout m = cuda_step_layout(x, &g);
-    size_t end = cuda_step_fill(x, &a->step, &g, padded);
+    assert_int_equal(cuda_step_fill(x, &a->step, &g, padded, &end, NULL), VT_OK);
     assert_true(end <= x->step_bytes);
     assert_int_equal(s.size.tokens, b->n_tokens);
     assert_false(s.decode || s.body || s.tail);
@@ -255,6 +256,8 @@ static void expect_same_step(cuda_executor *x, const step_arrays *a, char *plain
                      b->n_seqs);
     const int32_t *item = at(plain, l.plan[d]);
     bool may = x->prog->plan[d].plan->shared != NULL;
+    assert_int_equal(s.variant[d], may && s.used[d] && item[6] > 0); /* shared items come first */
+    assert_int_equal(g.variant[d], s.variant[d]);
     for (int32_t i = 0; may && i < s.items[d] && item[i * 8] >= 0; i++)
         if (item[i * 8 + 6] > 0) { /* several sequences, which the table after the items lists */
             size_t first = (size_t)item[i * 8] * DECODE_MEMBER_INTS * 4;
@@ -300,8 +303,59 @@ static void test_step_when_padded_then_it_holds_the_same_step(void **state)
     assert_true(n_shared > 100);
 }
 
-/* A captured graph reads fixed addresses. So the addresses of rows may not depend on the number of
- * tokens, nor those of tokens on the number of rows. */
+/* A graph of the instance without code for shared pages must not run a step that shares some. */
+static void test_graph_key_when_a_plan_needs_another_variant_then_it_differs(void **state)
+{
+    (void)state;
+    rig *r = step_rig(false);
+    step_shape own = cuda_step_decode(&r->x, 8), shared = own;
+    step_piece a[MAX_PIECES], b[MAX_PIECES];
+    shared.variant[decode_plan(&r->x)] = 1;
+    assert_int_equal(cuda_graph_cut(&r->x, &own, a), 2);
+    assert_int_equal(cuda_graph_cut(&r->x, &own, b), 2);
+    assert_memory_equal(a, b, 2 * sizeof *a);
+    assert_int_equal(cuda_graph_cut(&r->x, &shared, b), 2);
+    assert_memory_not_equal(&a[0], &b[0], sizeof *a); /* layers and head */
+    assert_memory_equal(&a[1], &b[1], sizeof *a);     /* sampling */
+    free_rig(r);
+}
+
+/* Every plan of some step with room for one item less than it needs. */
+static void test_fill_when_a_plan_has_too_little_room_then_it_is_named(void **state)
+{
+    (void)state;
+    uint32_t rng = 9;
+    step_arrays *a = malloc(sizeof *a);
+    assert_non_null(a);
+    for (int deterministic = 0; deterministic < 2; deterministic++) {
+        rig *r = step_rig(deterministic);
+        cuda_executor *x = &r->x;
+        vt_size largest = largest_size(x);
+        step_shape most = cuda_step_of_size(x, &largest);
+        char *block = malloc(cuda_step_layout(x, &most).page_ids + (MAX_PAGES + MAX_SEQS) * 4);
+        const int32_t plan[] = {decode_plan(x), must_plan(x, "tiles of 128 rows")};
+        assert_non_null(block);
+        x->options.graphs = false;
+        for (int k = 0; k < 2; k++) {
+            step_shape s;
+            vt_err err = {0};
+            size_t end;
+            do {
+                make_step(a, &rng);
+                s = cuda_step_shape(x, &a->step.batch);
+            } while (!s.used[plan[k]]);
+            s.items[plan[k]] = 0;
+            assert_int_equal(cuda_step_fill(x, &a->step, &s, block, &end, &err), VT_ERR_DEVICE);
+            assert_non_null(strstr(err.message, x->prog->plan[plan[k]].plan->name));
+        }
+        free(block);
+        free_rig(r);
+    }
+    free(a);
+}
+
+/* A captured graph reads fixed addresses: those of rows may not move with the tokens, nor the
+ * other way round. */
 static void test_layout_when_one_part_changes_then_the_other_stays(void **state)
 {
     (void)state;
@@ -370,6 +424,7 @@ static vt_batch batch_of(int32_t n_decode, bool more, int32_t *q_start, const in
                       .n_seqs = n_decode + more,
                       .n_decode = n_decode,
                       .n_rows = n_decode + more,
+                      .page_size = PAGE,
                       .q_start = q_start,
                       .kv_len = kv_len};
 }
@@ -467,6 +522,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_step_when_padded_then_it_holds_the_same_step),
+        cmocka_unit_test(test_graph_key_when_a_plan_needs_another_variant_then_it_differs),
+        cmocka_unit_test(test_fill_when_a_plan_has_too_little_room_then_it_is_named),
         cmocka_unit_test(test_layout_when_one_part_changes_then_the_other_stays),
         cmocka_unit_test(test_shape_when_padded_then_no_border_of_a_linear_is_crossed),
         cmocka_unit_test(test_shape_when_padded_then_its_kernel_has_code_for_the_plan),

@@ -25,7 +25,7 @@ static int64_t span_begin(const attention_args *a, int64_t position)
     return a->window > 0 && position >= a->window ? position - a->window + 1 : 0;
 }
 
-/* Bytes of K and V of this many positions, all heads together. */
+/* Bytes of K and V of this many positions, all heads. */
 static int64_t kv_bytes(const attention_args *a, int64_t positions)
 {
     return 2 * positions * a->kv_heads * vt_dtype_row_bytes(a->k_pool->dtype, a->head_dim);
@@ -56,9 +56,8 @@ static vt_cost attention_cost(const attention_args *a, const vt_batch *b, int32_
     };
 }
 
-/* KV rows (per head) that more than one decode sees, counted once for each decode but one of a
- * group. With a window, the decode of a group with the least context sees the most of the shared
- * part. */
+/* For each KV head, the KV rows that decodes read although another decode reads them too. With a
+ * window, the member of a group with the least context sees the most of the shared part. */
 static int64_t seen_again(const attention_args *a, const vt_batch *b)
 {
     int32_t tokens[SHARED_MOST_SEQS], n = b->n_decode;
@@ -107,7 +106,7 @@ static int64_t pool_row(const attention_args *a, int32_t seq, int64_t h, int64_t
     return (page * a->kv_heads + h) * b->page_size + pos % b->page_size;
 }
 
-/* Four independent sums, because a single one would wait for every addition. */
+/* Four sums beside each other, because a single one would wait for every addition. */
 static double reference_dot(const double *x, const double *y, int64_t n)
 {
     double sum[4] = {0};
@@ -219,10 +218,10 @@ static const char *attention_refuses(const vt_case *c)
                : NULL;
 }
 
-/* Sequence s has kv_len + step * s tokens. Every prefill case begins with a decode of one token.
- * In decode cases the sequences of a family have their first `shared` pages in common. There are
- * `families` families, and every seventh sequence belongs to none. FP8 pools have a k_scale of 1/30
- * and a v_scale of 20, for large K and small V. */
+/* Sequence s has kv_len + step s. A decode of one token stands in front of every prefill case.
+ * Decodes: there are `families` families, whose sequences have their `shared` first pages in
+ * common; every seventh sequence belongs to none. An FP8 pool has a k_scale of 1/30 and a v_scale
+ * of 20: large K, small V. */
 static const vt_case prefill_cases[] = {
     {.name = "1 x 512 9/3x64 f16",
      .p = {[SEQS] = 1,
@@ -579,8 +578,8 @@ static void copy_row(vt_tensor *const pool[2], int64_t from, int64_t to)
 
 enum { DISTINCT_SEQS = 13 };
 
-/* In a large batch sequence s has the same KV as sequence s % DISTINCT_SEQS, because drawing random
- * numbers takes long. */
+/* In a large batch sequence s has the KV of sequence s % DISTINCT_SEQS, because drawing random KV
+ * takes long. */
 static bool repeats(const attention_args *a, int32_t s, int64_t pos)
 {
     const vt_batch *b = a->batch;
@@ -588,8 +587,8 @@ static bool repeats(const attention_args *a, int32_t s, int64_t pos)
     return numbers > 1 << 24 && s >= DISTINCT_SEQS && pos < b->kv_len[s % DISTINCT_SEQS];
 }
 
-/* Fills the pools: slots in which no sequence has stored anything hold NaN, so that reading them
- * shows in the result. */
+/* Pools whose slots hold NaN except where a sequence has stored something, so that a read of an
+ * unwritten slot shows. */
 static void fill_pools(const attention_args *a, vt_tensor *const pool[2], uint64_t *state)
 {
     const vt_batch *b = a->batch;

@@ -3,16 +3,13 @@
 //   o[t, h, :] = sum_j softmax_j(scale * q[t, h] . k[j, h / GROUP]) v[j, h / GROUP],
 //   j <= position[t] and, with a window w > 0, j > position[t] - w
 //
-// q, o [tokens, heads * HEAD_DIM] bf16; pools [pages, KV_HEADS, PAGE, HEAD_DIM] bf16, or with FP8 k / k_scale and
-// v / v_scale as E4M3 (k_scale is a factor of scale_log2). All are aligned to one element only.
-// Grid: one CTA of four warps for each row (token, head).
-//   decode    x = tokens of the step, y = heads of a group, z = KV heads. CTAs whose token is not the only one of its
-//             sequence return at once.
-//   prefill   x = items {sequence, tile} of the plan, y = packed rows (token, head of the group) of a tile,
-//             z = KV heads.
-// Warp w takes every fourth block of 32 keys. A lane computes the score of one key, and then elements lane,
-// lane + 32, ... of o. The warps' results are merged in rising order. The order of sums depends on position and window
-// alone. Bytes: each row reads its whole KV.
+// q, o [tokens, heads * HEAD_DIM] bf16, pools [pages, KV_HEADS, PAGE, HEAD_DIM] bf16, or with FP8 E4M3 of k / k_scale
+// (in scale_log2) and v / v_scale; all aligned to an element only. Grid: one CTA of four warps a row (token, head).
+// Decode: x = tokens of the step (a CTA leaves if its token is not its sequence's only one), y = heads of a group,
+// z = KV heads. Prefill: x = the plan's items {sequence, tile}, y = packed rows (token, head of the group) of a tile,
+// z = KV heads. Warp w takes every fourth block of 32 keys, a lane a key's score and then elements lane, lane + 32 ...
+// of o; warps are merged in rising order. The order of sums depends on position and window alone. Bytes: the row's
+// KV, again for every row.
 // Template: HEAD_DIM (up to 2048), GROUP, KV_HEADS, PAGE, DECODE, FP8.
 #include "kv.cuh"
 #include "attention_params.h"

@@ -7,7 +7,7 @@
 #include "attention_params.h"
 
 struct Joint {
-    float m, keep, add; // of both; factors of the left and of the right state
+    float m, keep, add; // the maximum of both; the factors of the left and of the right state
 };
 
 INLINE Joint join(float m, float right)
@@ -16,14 +16,14 @@ INLINE Joint join(float m, float right)
     return {top, exp2_fast(m - base), exp2_fast(right - base)};
 }
 
-// l or o of both; the rounding is spelled out, lest two compilations contract it differently.
+// l or o of both states. The rounding is spelled out, so that no two compilations contract it differently.
 INLINE float joined(float left, float right, const Joint &j)
 {
     return __fmaf_rn(left, j.keep, __fmul_rn(right, j.add));
 }
 
-// What a thread of 16-row fragments keeps of the chunks before: O in local memory, as registers are scarce.
-// Register 4 j + 2 h + e of o is row h, column 8 j + 2 (lane % 4) + e; l is that of the whole row.
+// Adds a chunk to the total that a thread keeps of the chunks before it. `total` is O, in local memory because
+// registers are scarce. Register 4 j + 2 h + e of o is row h, column 8 j + 2 (lane % 4) + e; l is the whole row's.
 template <int kRegs> INLINE void add_chunk(float *total, float *tm, float *tl, const float *o, const float *m,
                                            const float *l, bool first)
 {
@@ -38,7 +38,7 @@ template <int kRegs> INLINE void add_chunk(float *total, float *tm, float *tl, c
     }
 }
 
-// The last chunk joins the ones before; o, m and l become the row's.
+// Joins the last chunk with the total; o, m and l become the row's.
 template <int kRegs> INLINE void end_chunks(const float *total, const float *tm, const float *tl, float *o,
                                             float *m, float *l)
 {
@@ -55,10 +55,10 @@ template <int kRegs> INLINE void end_chunks(const float *total, const float *tm,
 
 // ---- one CTA a chunk: decodes ----
 
-struct Chunks { // where states wait: [items][kv_heads][GROUP], o [HEAD_DIM] each
-    float *o, *state; // state: m, l
+struct Chunks { // where states wait, [items][kv_heads][GROUP]
+    float *o, *state; // [HEAD_DIM] each; m and l
     i32 kv_heads;
-    float v_scale; // of FP8 V; else 1
+    float v_scale; // FP8 V; else 1
 };
 
 INLINE i64 chunk_slot(const Chunks &c, i32 item, i32 head, i32 row)
@@ -66,7 +66,7 @@ INLINE i64 chunk_slot(const Chunks &c, i32 item, i32 head, i32 row)
     return ((i64)item * c.kv_heads + head) * GROUP + row;
 }
 
-// A thread's two rows into their slots.
+// Stores a thread's two rows in their slots.
 INLINE void store_chunk(const Chunks &c, i32 item, i32 head, const i32 (&row)[2], const float *o, const float *m,
                         const float *l)
 {
@@ -84,8 +84,8 @@ INLINE void store_chunk(const Chunks &c, i32 item, i32 head, const i32 (&row)[2]
     }
 }
 
-// Rows [begin, end) of a head's group from all their chunks, by `threads` threads, into out [GROUP][HEAD_DIM].
-// kMixed: registers hold the columns of FP8 V, 4 q + 2 e + x of 16 where they would have 8 x + 2 q + e.
+// `threads` threads join all chunks of rows [begin, end) of a head's group into out [GROUP][HEAD_DIM].
+// kMixed: registers hold FP8 V, column 4 q + 2 e + x of 16 where BF16 has column 8 x + 2 q + e.
 template <bool kMixed> INLINE void join_chunks(const Chunks &c, const attention_chunk_item &it, i32 head, i32 begin,
                                                 i32 end, int thread, int threads, u16 *out)
 {

@@ -13,8 +13,6 @@
  * prompt. Decode and prefill must then use rows of one family. */
 #include "ops/attention/attention_cuda.h"
 
-#include <assert.h>
-
 #include "ops/cuda_impls.h"
 #include "ops/cut.h"
 #include "ops/attention/attention_params.h"
@@ -94,10 +92,22 @@ static int32_t split_fill(const void *args, const vt_target *t, const vt_size *s
     (void)side;
     attention_plan_config c = attention_plan_config_of(args, t, 0);
     int32_t n = attention_decode_fill(&c, batch, out, items);
-    assert(attention_shared_items(out, n) == 0 || attention_may_share(&c, size->decodes));
+    if (n + size->pad_seqs > items)
+        return n + size->pad_seqs;
     for (int32_t i = 0; i < size->pad_seqs; i++)
         n += attention_decode_single(&c, batch->n_seqs + i, out, n);
     return n;
+}
+
+/* SPLIT_SHARED: the plan has items of several sequences, for which the kernel has an instance. */
+enum { SPLIT_OWN, SPLIT_SHARED, SPLIT_VARIANTS };
+
+static int32_t split_variant(const void *args, const vt_target *t, const vt_size *size,
+                             const vt_batch *batch)
+{
+    (void)size;
+    attention_plan_config c = attention_plan_config_of(args, t, 0);
+    return attention_shares(&c, batch) ? SPLIT_SHARED : SPLIT_OWN;
 }
 
 static int32_t split_shared(const void *plan, int32_t items)
@@ -109,6 +119,8 @@ static const vt_host_plan split_plan = {.name = "KV ranges",
                                         .key = split_key,
                                         .items = split_items,
                                         .bytes = split_bytes,
+                                        .variant = split_variant,
+                                        .n_variants = SPLIT_VARIANTS,
                                         .fill = split_fill,
                                         .shared = split_shared};
 
@@ -162,7 +174,7 @@ typedef struct split_form {
 } split_form;
 
 static split_form split_form_of(const attention_args *a, const vt_target *t, int32_t decodes,
-                                int32_t items)
+                                int32_t items, int32_t variant)
 {
     attention_plan_config c = attention_plan_config_of(a, t, 0);
     int32_t group = a->heads / a->kv_heads, element = vt_dtype_get(a->k_pool->dtype)->bytes;
@@ -174,6 +186,7 @@ static split_form split_form_of(const attention_args *a, const vt_target *t, int
      * which the GPU does not spread evenly if there is room for a third (32 x 4096: 103 us instead
      * of 81). In that case a CTA asks for so much shared memory that only two fit. */
     bool two = (int64_t)decodes * a->kv_heads * tiles < 12 * t->sm_count;
+    bool shared = variant == SPLIT_SHARED && attention_may_share(&c, decodes);
     uint32_t least = element == 1 && two ? 77 << 10 : 0, most = ring > merge ? ring : merge;
     return (split_form){
         .shape = k,
@@ -183,7 +196,7 @@ static split_form split_form_of(const attention_args *a, const vt_target *t, int
                                     {"kv_heads", a->kv_heads}, {"page", (int32_t)a->k_pool->dim[2]},
                                     {"warps", k.warps}, {"stages", k.stages},
                                     {"windowed", a->window > 0}, {"fp8", element == 1},
-                                    {"shared", attention_may_share(&c, decodes)}),
+                                    {"shared", shared}),
                    .grid = {(uint32_t)a->kv_heads, (uint32_t)items, (uint32_t)tiles},
                    .threads = (uint32_t)k.warps * 32,
                    .shared_bytes = most > least ? most : least}};
@@ -194,7 +207,7 @@ static vt_status split_run(const void *args, const vt_lane *lane)
     const attention_args *a = args;
     const vt_target *t = lane->target;
     int32_t items = lane->items;
-    split_form f = split_form_of(a, t, lane->size->decodes, items);
+    split_form f = split_form_of(a, t, lane->size->decodes, items, lane->variant);
     const attention_decode_item *item = lane->plan;
     size_t states = (size_t)attention_decode_slots(a->heads, t->sm_count, items) * (size_t)a->heads;
     attention_decode_params p = {.q = a->q->data,
@@ -230,7 +243,7 @@ static void describe_items(const attention_args *a, const vt_target *t, const vt
                            const vt_host_plan *plan, vt_cut *out)
 {
     vt_size of = attention_size_of(a, size);
-    split_form f = split_form_of(a, t, of.decodes, plan->items(a, t, &of, NULL));
+    split_form f = split_form_of(a, t, of.decodes, plan->items(a, t, &of, NULL), SPLIT_OWN);
     attention_cut_shape(a, of.decodes, of.decodes, out);
     out->tile[0] = 16;
     out->tile[1] = a->head_dim;

@@ -77,16 +77,19 @@ attention_decode_shape attention_decode_shape_of(const vt_target *t, int32_t hea
 /* Bytes of the rings of such a CTA. */
 int64_t attention_decode_ring_bytes(attention_decode_shape s, int32_t head_dim,
                                     int32_t element_bytes);
-/* Whether a plan for this many decodes may have items of several sequences. The kernel for plans
- * that cannot has no code for them, so the answer must be the same for a batch and for the bucket
- * that it is padded to. */
+/* Whether a plan for this many decodes may have items of several sequences. The answer is the same
+ * for a batch and for the bucket that it is padded to. */
 bool attention_may_share(const attention_plan_config *c, int32_t n_decode);
+/* Whether this batch's plan has items of several sequences. The kernel has an instance without code
+ * for them. */
+bool attention_shares(const attention_plan_config *c, const vt_batch *b);
 /* The most items that a batch of n_decode decodes can need. */
 int32_t attention_decode_capacity(const attention_plan_config *c, int32_t n_decode,
                                   int32_t max_context);
 /* The number of ints in a plan with this many items for this many decodes. */
 size_t attention_decode_plan_ints(int32_t items, int32_t n_decode);
-/* Fills a plan of `capacity` items from a batch with host arrays; returns the items used. */
+/* Fills a plan of `capacity` items from a batch with host arrays. Returns the items that the batch
+ * needs; those beyond `capacity` are not written. */
 int32_t attention_decode_fill(const attention_plan_config *c, const vt_batch *b, void *plan,
                               int32_t capacity);
 /* Adds a sequence of one KV token after the first `at` items. Returns how many items it takes. */
@@ -101,6 +104,7 @@ size_t attention_decode_workspace(const attention_plan_config *c, int32_t items,
 
 /* ---- attention_tiles_plan.c: the tile kernels ---- */
 
+/* Capacities and fills as above. */
 int32_t attention_tiles_capacity(const attention_plan_config *c, int32_t n_seqs, int32_t n_tokens);
 int32_t attention_tiles_fill(const attention_plan_config *c, const vt_batch *b, void *plan,
                              int32_t capacity);

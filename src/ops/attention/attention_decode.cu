@@ -4,32 +4,34 @@
 // q [tokens, kv_heads * GROUP * HEAD_DIM] bf16 slice, pools [pages, kv_heads, PAGE, HEAD_DIM] bf16
 // (FP8: E4M3 of k / k_scale, which is in scale_log2, and of v / v_scale), o like q.
 // Grid: x = kv heads, y = items of the plan, z = tiles of 16 heads of a group. An item is a KV range
-// [begin, end)
-//   of one sequence: the group's query heads are the 16-row side of mma m16n8k16, so K and V are
-//     read once for all of them. Warp w takes the blocks of 16 tokens w, w + WARPS, ... of the
-//     range through its own ring of STAGES blocks in shared memory (cp.async, no barrier between
-//     warps), with its own running maximum and sum; they meet once at the end
-//   that several sequences share because their pages are the same: four warps, 64 rows (sequence, head),
-//     16 a warp, and the four rings together are STAGES blocks of 64 tokens that all warps read
-// A range that is not the whole sequence leaves (m, l, O) in fp32 in a slot; the last CTA of a
-// (sequence, kv head) merges the sequence's slots, which are in rising order of KV.
+// [begin, end), of one of two kinds:
+//
+//   own      The range of one sequence. The group's query heads are the 16-row side of mma m16n8k16, so K and V
+//            are read once for all of them. Warp w takes the blocks of 16 tokens w, w + WARPS, ... of the range
+//            through its own ring of STAGES blocks in shared memory (cp.async, no barrier between warps), with
+//            its own running maximum and sum. The warps meet once, at the end.
+//   shared   A range that several sequences have in the same pages: four warps, 64 rows (sequence, head), 16
+//            rows a warp. The four rings together are STAGES blocks of 64 tokens that all warps read.
+//
+// An item that is not its whole sequence leaves (m, l, O) in fp32 in a slot. The last CTA of a (sequence, kv
+// head) merges the sequence's slots, which are in rising order of KV.
 // Bytes: 4 * kv_len * kv_heads * HEAD_DIM a sequence (FP8 2), shared ranges once: the roof is memory
 // bandwidth.
-// FP8: ldmatrix brings pairs of bytes, which become bf16 in registers (kv.cuh), bytes 0 and 2 of a word
-// and bytes 1 and 3. Of K, word t of a row is dimensions 4 t .. 4 t + 3 of 16, and Q's fragments are dealt
-// in the same order. Of V, transposed, a word is dimensions 2 g and 2 g + 1 of two tokens: the even
-// and the odd dimensions of 16 make a tile each, and a lane's four sums are neighbours.
-// Before its turn (pdl_wait) an item of the first kind fetches the first blocks of every warp's ring: all KV
-// but the step's own token's was stored by earlier steps, and a copy to the device lies between steps.
-// SHARED 0: there are no items of the second kind, nor code for them: less than half of it, which is
-// fetched once a layer, and small batches feel that.
+// FP8: ldmatrix brings words of four bytes, which become two pairs of bf16 in registers (kv.cuh): bytes 0 and 2,
+// and bytes 1 and 3. In K, word t of a row is dimensions 4 t .. 4 t + 3 of 16; Q's fragments have the same order.
+// In transposed V, a word is dimensions 2 g and 2 g + 1 of two tokens: the even and the odd dimensions of 16 make
+// a tile each, and a lane's four sums are neighbours.
+// Before its turn (pdl_wait) an own item fetches the first blocks of every warp's ring: earlier steps have stored
+// all KV but that of the step's own token, and a copy to the device lies between steps.
+// SHARED 0: the plan has no shared items, and the instance no code for them. It is less than half as large; an SM
+// fetches the code once a layer, which small batches feel.
 // Template: HEAD_DIM (16-multiple up to 256), GROUP, KV_HEADS, PAGE, WARPS, STAGES, WINDOWED, FP8, SHARED.
 #include "kv.cuh"
 #include "attention_params.h"
 
 constexpr int kWarps = WARPS, kBlock = 16, kDimSteps = HEAD_DIM / 16, kVecs = HEAD_DIM / kKvVec,
               kRowBytes = kVecs * 16;
-constexpr bool kOneTile = GROUP <= 16; // gridDim.z is 1: which heads are a tile's is known when compiling
+constexpr bool kOneTile = GROUP <= 16; // gridDim.z is 1: a tile's heads are known when compiling
 constexpr int kTileHeads = GROUP < 16 ? GROUP : 16;
 constexpr u32 kBlockBytes = kBlock * kRowBytes; // of K, and again of V
 constexpr bool kLow = kTileHeads > 8;           // rows 8 .. 15 of the fragments hold heads too
@@ -42,7 +44,7 @@ INLINE u32 at(u32 row, u32 chunk)
     return row * kRowBytes + ((chunk ^ (row >> kShift & kMask)) << 4);
 }
 
-// One block of 16 tokens' scores, or four: what rows g and g + 8 of a warp's tile have so far.
+// The running state of rows g and g + 8 of a warp's tile.
 struct Rows {
     float o[kDimSteps * 2][4], m[2], l[2];
 };
@@ -57,7 +59,7 @@ INLINE void add_blocks(Rows &x, const u32 (&q)[kDimSteps][4], u32 ks, u32 apart,
     float s[2 * N][4] = {};
 #if FP8
 #pragma unroll
-    for (int d = 0; d < kDimSteps; d += 2) // a last odd one is read twice
+    for (int d = 0; d < kDimSteps; d += 2) // a last odd step is read twice
 #pragma unroll
         for (int b = 0; b < N; b++) {
             frag4 k = load_matrix4(ks + b * apart + at(lane / 16 * 8 + lane % 8,
@@ -152,7 +154,7 @@ template <int HALVES> INLINE void sum_quads(Rows &x)
     }
 }
 
-// This lane's part of row half h to [HEAD_DIM].
+// Stores this lane's part of row half h to [HEAD_DIM].
 INLINE void store_row(float *to, const Rows &x, int h)
 {
     int q4 = threadIdx.x % 4;
@@ -169,7 +171,7 @@ INLINE void store_row(float *to, const Rows &x, int h)
 #endif
 }
 
-// This warp's block of 16 tokens to `to`, but for token `but`; zeros from `end` on.
+// Copies this warp's block of 16 tokens to `to`, except token `but`; zeros from `end` on.
 INLINE void fetch_block(const attention_decode_params &p, const i32 *pages, u32 to, i32 block, i32 begin,
                         i32 end, i32 but = -1)
 {
@@ -194,7 +196,7 @@ INLINE void fetch_block(const attention_decode_params &p, const i32 *pages, u32 
     }
 }
 
-// Token j alone, to its place in a block.
+// Copies token j alone, to its place in a block.
 INLINE void fetch_token(const attention_decode_params &p, const i32 *pages, u32 to, i32 j)
 {
     i64 from = (((i64)pages[j / PAGE] * KV_HEADS + blockIdx.x) * PAGE + j % PAGE) * HEAD_DIM;
@@ -229,11 +231,13 @@ INLINE void load_queries(u32 (&q)[kDimSteps][4], const u16 *low, const u16 *high
     }
 }
 
-// What the last CTA does for sequences whose slots are all there: their heads [head0, head0 + heads)
-// go to o. A row is a head of a sequence, four lanes find its maximum and sum; then threads take
-// UNITS pieces of four dimensions at a time through all slots in rising order. Nearly all of it is
-// waiting for loads from L2, so many are in flight: UNITS times DEPTH for each thread. `scale`
-// [rows], shared: maximum, v_scale / sum.
+// Merges the slots of n_done sequences, all of which are written, and stores heads [head0, head0 + heads) of o.
+//
+//   1. A row is a head of a sequence. Four lanes find its maximum and sum: scale[row], in shared memory, is the
+//      maximum and v_scale / sum.
+//   2. Each thread takes UNITS pieces of four dimensions at a time through all slots in rising order.
+//
+// Nearly all of the time is spent waiting for loads from L2, so each thread has UNITS times DEPTH in flight.
 constexpr int kPieces = HEAD_DIM / 4, kMostRows = 64;
 template <int UNITS, int DEPTH>
 INLINE void merge_slots(const attention_decode_params &p, const attention_decode_member *done, int n_done, int head0,
@@ -329,7 +333,7 @@ INLINE void merge_slots(const attention_decode_params &p, const attention_decode
     }
 }
 
-// A range of one sequence.
+// An own item: a range of one sequence.
 INLINE void attend_own(const attention_decode_params &p, const attention_decode_item &item, u8 *shared)
 {
     constexpr int kHalves = kLow ? 2 : 1;
@@ -433,8 +437,7 @@ INLINE void attend_own(const attention_decode_params &p, const attention_decode_
 }
 
 #if SHARED
-// Draws the ticket of every member; those that this CTA was the last of go to `done`. Returns their
-// number.
+// Draws the ticket of every member. Members whose last slot this CTA wrote go to `done`; returns how many.
 INLINE int last_of_members(const attention_decode_params &p, const attention_decode_member *member, int n,
                            attention_decode_member *done)
 {
@@ -463,8 +466,8 @@ INLINE int last_of_members(const attention_decode_params &p, const attention_dec
     return __popc(low) + __popc(high);
 }
 
-// A range that the item's members share: row r of the tile is head r % GROUP of member r / GROUP.
-// It ends before every member's own last token.
+// A shared item: row r of the tile is head r % GROUP of member r / GROUP. The range ends before every member's
+// newest token.
 INLINE void attend_shared(const attention_decode_params &p, const attention_decode_item &item, u8 *shared)
 {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, q4 = lane % 4;
@@ -495,8 +498,8 @@ INLINE void attend_shared(const attention_decode_params &p, const attention_deco
     u32 q[kDimSteps][4];
     load_queries(q, q_row[0], q_row[1]);
 
-    constexpr u32 kApart = STAGES * 2 * kBlockBytes; // of two warps' rings
-    constexpr int kTogether = FP8 ? 2 : kWarps;      // blocks: as many as there are registers for
+    constexpr u32 kApart = STAGES * 2 * kBlockBytes; // from one warp's ring to the next
+    constexpr int kTogether = FP8 ? 2 : kWarps;      // blocks at once: as many as registers allow
     u32 rings = shared_address(shared), mine_of = rings + warp * kApart;
     i32 block0 = begin / kBlock, n_blocks = (end + kBlock - 1) / kBlock;
 #pragma unroll
@@ -548,7 +551,7 @@ INLINE void attend_shared(const attention_decode_params &p, const attention_deco
 #endif
 
 #if FP8 && HEAD_DIM <= 128 && !WINDOWED && WARPS == 4 && __CUDA_ARCH__ >= 900
-#define MIN_CTAS 3 /* of an SM: registers are spilled for it elsewhere */
+#define MIN_CTAS 3 /* an SM; the other instances would spill registers */
 #else
 #define MIN_CTAS 1
 #endif
@@ -561,8 +564,8 @@ KERNEL __launch_bounds__(kWarps * 32, MIN_CTAS)
     extern __shared__ __align__(128) u8 shared[];
     pdl_go();
     attention_decode_item item = p.items[blockIdx.y];
-    // CTAs without work go at once, so that the next kernel's find room; those of the first item stay, so
-    // that this kernel does not end before the one before it has.
+    // CTAs without work leave at once, to make room for the next kernel's. Those of the first item stay, so that
+    // this kernel does not end before the one in front of it.
     if (item.seq < 0) {
         if (blockIdx.y == 0)
             pdl_wait();

@@ -11,12 +11,12 @@
  * rings. Only a sequence that needs several ranges anyway is cut finer, down to one block per warp,
  * as long as half of the SMs are left to the weights that the next kernel fetches ahead.
  *
- * The first pages that decodes share (attention_shared.h) are cut in the same way. Each tile of 64
- * rows counts as a sequence of the shared length, because a token of such a tile costs about as
- * much as a token of a single sequence. Shared items come first. They are the longest, and so the
- * many items of single sequences after them arrive last and do the merging. If no plan of this size
- * can have shared items (attention_may_share), the kernel is an instance without code for them,
- * which is less than half as large. */
+ * Where decodes share their first pages (attention_shared.h) those are cut in the same way, each
+ * tile of 64 rows counting as a sequence of that length: a token of such a tile costs about what a
+ * token of a sequence of its own does. Shared items come first: they are the longest, and the many
+ * own ones behind them are then the last to arrive, which merge. A batch whose plan has no such
+ * items (attention_shares) runs an instance of the kernel without code for them, less than half as
+ * large. */
 #include "ops/attention/attention_cuda.h"
 
 #include <assert.h>
@@ -39,13 +39,13 @@ int64_t attention_decode_ring_bytes(attention_decode_shape s, int32_t head_dim,
     return (int64_t)s.warps * s.stages * 2 * DECODE_BLOCK * head_dim * element_bytes;
 }
 
-/* Bytes of the kernel's arrays in shared memory beside the rings, which the merge uses. */
+/* Shared memory of the kernel besides the rings: the arrays of the merge. */
 enum { MERGE_BYTES = 2048 };
 
-/* Returns the first shape that fits, beginning with the one that suits the size best. A GPU that
- * gives a CTA 99 KB has no room for four warps with two blocks of 256 BF16 dimensions each; two
- * warps with three blocks keep about as many in flight. A shape with fewer than four warps cannot
- * run shared items. */
+/* Tries the shapes from the one that suits the size on, and returns the first that fits. A GPU that
+ * gives a CTA 99 KB has no room for four warps with two blocks of 256 BF16 dimensions each: two
+ * warps with three blocks keep as many on the way. A shape of fewer than four warps runs no shared
+ * items. */
 attention_decode_shape attention_decode_shape_of(const vt_target *t, int32_t head_dim,
                                                  int32_t element_bytes, int32_t n_decode)
 {
@@ -61,10 +61,10 @@ attention_decode_shape attention_decode_shape_of(const vt_target *t, int32_t hea
     return shape[i];
 }
 
-/* The most slots that a plan of `items` items can need. A range of a single sequence takes one
- * slot, a shared range one for each member. A tile has ATTENTION_SHARED_ROWS * kv_heads / heads
- * members, and all tiles together have at most 1.5 times decode_target() ranges, and one more for
- * each sequence. */
+/* The most slots that a plan of `items` items can need. A range of one sequence takes one slot. A
+ * shared range takes one for each member: a tile has at most ATTENTION_SHARED_ROWS * kv_heads /
+ * heads members, and all tiles together have at most 1.5 decode_target() ranges and one for each
+ * sequence. */
 int32_t attention_decode_slots(int32_t heads, int32_t sm_count, int32_t items)
 {
     return 2 * items + 3 * sm_count * ATTENTION_SHARED_ROWS / heads + 8;
@@ -100,6 +100,7 @@ int32_t attention_decode_single(const attention_plan_config *c, int32_t seq, voi
 
 /* A decode plan while it is being made. */
 typedef struct plan_work {
+    attention_decode_item lost; /* one that the plan has no room for */
     attention_decode_item *item;
     int32_t capacity, n_items, n_slots;
     int32_t aim, most; /* tokens that a range should have; the most items */
@@ -141,8 +142,14 @@ static void find_groups(const attention_plan_config *c, const vt_batch *b, share
     shared_groups_find(b, &rule, out);
 }
 
-/* Cuts `len` tokens into at most `parts` ranges: returns their number, and in *step the length of
- * all but the last. */
+bool attention_shares(const attention_plan_config *c, const vt_batch *b)
+{
+    shared_groups groups;
+    find_groups(c, b, &groups);
+    return groups.n > 0;
+}
+
+/* Ranges of `len` tokens: their number, and the length of all but the last. */
 static int32_t cut(int32_t len, int32_t parts, int32_t *step)
 {
     *step = len;
@@ -152,10 +159,11 @@ static int32_t cut(int32_t len, int32_t parts, int32_t *step)
     return (len + *step - 1) / *step;
 }
 
+/* Items beyond the plan's capacity are counted and not kept. */
 static attention_decode_item *add_item(plan_work *p, int32_t seq, int32_t begin, int32_t end)
 {
-    assert(p->n_items < p->capacity);
-    attention_decode_item *item = p->item + p->n_items++;
+    attention_decode_item *item = p->n_items < p->capacity ? p->item + p->n_items : &p->lost;
+    p->n_items++;
     *item = (attention_decode_item){.seq = seq, .begin = begin, .end = end};
     return item;
 }
@@ -192,8 +200,8 @@ static int32_t ranges_of_few(const attention_plan_config *c, const vt_batch *b, 
     return n > 1 && fine > n ? fine : n;
 }
 
-/* Adds the items for the KV that a sequence shares with no other one. Leaves room for one item for
- * each later sequence. */
+/* Items for the KV that a sequence shares with no other, at least one. Each later sequence keeps
+ * room for one item. */
 static void plan_own(const attention_plan_config *c, const vt_batch *b, plan_work *p, int32_t s)
 {
     bool known = s < SHARED_MOST_SEQS;
@@ -202,6 +210,7 @@ static void plan_own(const attention_plan_config *c, const vt_batch *b, plan_wor
             first = p->n_slots,
             parts = b->n_decode <= ATTENTION_FEW ? ranges_of_few(c, b, len, p->aim)
                                                  : ranges_of(len, p->aim);
+    left = left > 1 ? left : 1; /* less only if the capacity is too small */
     parts = cut(len, parts < left ? parts : left, &step);
     for (int32_t k = 0; k < parts; k++) {
         int32_t end = (k + 1) * step < len ? (k + 1) * step : len;
@@ -254,6 +263,8 @@ int32_t attention_decode_fill(const attention_plan_config *c, const vt_batch *b,
         plan_group(c, &p, &p.groups.group[i]);
     for (int32_t s = 0; s < b->n_decode; s++)
         plan_own(c, b, &p, s);
+    if (p.n_items > capacity)
+        return p.n_items;
     attention_decode_member *member = (attention_decode_member *)(p.item + capacity);
     for (int32_t i = 0; i < p.groups.n_seqs; i++) {
         int32_t s = p.groups.seq[i];

@@ -21,7 +21,7 @@ constexpr int kTiles = BLOCK / 8;
 constexpr int kTilesToken = (GROUP + kRows - 1) / kRows, kRegs = kDimSteps * 8;
 constexpr u32 kKvBytes = BLOCK * kVecs * 16;
 
-// Offset of a 16-byte chunk in rows of kRow chunks. The exclusive or spreads eight rows over all banks.
+// The place of a 16-byte chunk where a row has kRow chunks; the exclusive or spreads eight rows over all banks.
 template <int kRow> INLINE u32 chunk_at(u32 row, u32 chunk)
 {
     constexpr u32 kMask = kRow % 8 == 0 ? 7 : kRow == 4 ? 3 : 0, kShift = kRow == 4;
@@ -39,10 +39,10 @@ typedef attention_prefill_item Item;
 // ---- what a CTA works on ----
 
 struct Tile {
-    i32 token0, rows, row0;     // first token in the batch; packed rows of the sequence; first row of the tile
-    i32 past;                   // KV length before the sequence's first new token
-    i32 kv_end;                 // KV length that the tile's last token sees
-    i32 block_begin, block_end; // blocks of BLOCK keys each
+    i32 token0, rows, row0;     // first token in the batch; the sequence's packed rows; the tile's first row
+    i32 past;                   // KV before the sequence's first new token
+    i32 kv_end;                 // KV that the tile's last token sees
+    i32 block_begin, block_end; // of BLOCK keys each
     const i32 *pages;
 };
 
@@ -61,14 +61,14 @@ INLINE Tile tile_of(const attention_prefill_sm80_params &p, const Item &item)
     t.block_end = (t.kv_end + BLOCK - 1) / BLOCK;
 #if DECODE
     t.block_end = min(t.block_end, (item.end + BLOCK - 1) / BLOCK);
-    t.block_begin = max(t.block_begin, item.begin / BLOCK); // no blocks if the chunk lies before the window
+    t.block_begin = max(t.block_begin, item.begin / BLOCK); // no block if the chunk lies before the window
 #endif
     return t;
 }
 
 // ---- global -> shared ----
 
-// Copies the tile's Q rows to the beginning of shared memory. Rows beyond the last are zeros.
+// Copies the tile's Q rows to the begin of shared memory; rows beyond the last are zeros.
 INLINE void fetch_q(const attention_prefill_sm80_params &p, const Tile &t, u8 *shared)
 {
     constexpr int kStep = FP8 ? 2 : 1; // chunks that are copied together
@@ -95,7 +95,7 @@ INLINE void fetch_q(const attention_prefill_sm80_params &p, const Tile &t, u8 *s
     }
 }
 
-// Copies a block of K (or V) to `to`. Keys beyond kv_end are zeros.
+// Copies a block of K (or V) to `to`; keys beyond kv_end are zeros.
 INLINE void fetch_block(const Tile &t, const kv_t *pool, i32 block, u32 to)
 {
 #pragma unroll
@@ -118,7 +118,7 @@ INLINE void fetch_kv(const attention_prefill_sm80_params &p, const Tile &t, i32 
 
 // ---- a block of keys, by a warp of 16 rows ----
 
-// A lane's part of rows g and g + 8 of its warp, and the places of these rows.
+// A lane's part of rows g and g + 8 of its warp, and the rows' positions.
 struct Rows {
     float o[kDimSteps * 2][4], m[2], l[2];
     i32 row[2], pos[2]; // packed row, position of its token
@@ -176,8 +176,7 @@ INLINE void score(float (&s)[kTiles][4], u32 qs, u32 ks)
 #endif
 }
 
-// Turns the scores of keys j0, j0 + 1, ... into weights 2^(score - m), and scales what the rows have summed so far
-// down to the new maximum m.
+// Turns the scores of keys from j0 on into weights 2^(score - m), and scales o and l to the new maximum m.
 INLINE void softmax(Rows &x, float (&s)[kTiles][4], i32 j0, float scale_log2, i32 window)
 {
     int q4 = threadIdx.x % 4;
@@ -209,7 +208,7 @@ INLINE void softmax(Rows &x, float (&s)[kTiles][4], i32 j0, float scale_log2, i3
                 s[n][2 * h + e] = exp2_fast(s[n][2 * h + e] - base);
                 sum += s[n][2 * h + e];
             }
-        x.l[h] = x.l[h] * shrink + sum; // sum over this lane's columns; sum_rows() adds those of the quad
+        x.l[h] = x.l[h] * shrink + sum; // this lane's columns; sum_rows() adds the quad's
 #pragma unroll
         for (int d = 0; d < kDimSteps * 2; d++) {
             x.o[d][2 * h] *= shrink;
@@ -269,8 +268,7 @@ INLINE void attend(const attention_prefill_sm80_params &p, const Tile &t, const 
         fetch_kv(p, t, t.block_begin, kvs);
     copy_async_commit();
 #if CHUNK
-    // adds 0, which the compiler cannot know: so `room` stays out of the registers
-    float room[kRegs], *total = room + (item.seq >> 31);
+    float room[kRegs], *total = room + (item.seq >> 31); // + 0, which keeps it out of registers
     float total_m[2] = {-kInfinity, -kInfinity}, total_l[2] = {0.f, 0.f};
     bool more = false; // whether total holds the chunks before this one
 #endif
@@ -337,7 +335,7 @@ INLINE void store_rows(const attention_prefill_sm80_params &p, const Tile &t, co
 }
 
 #if DECODE
-// A token with several chunks: each CTA leaves its chunk's state in the workspace, and the last CTA joins them all.
+// Stores the state of one of a token's chunks in the workspace. The CTA that stores the last one joins all.
 INLINE void store_state(const attention_prefill_sm80_params &p, const Tile &t, const Item &item, const Rows &x)
 {
     i32 kv_head = blockIdx.y;

@@ -5,28 +5,39 @@
 //
 // An item is 128 query rows of one sequence and one KV head. Rows are (token, head of the group) pairs, row
 // r = token * GROUP + head, so that a K or V tile is read once for the whole group and short sequences fill the
-// tile. min(items, SMs) CTAs of 384 threads walk the items, which come longest first (attention_cuda.c).
-//   warpgroup 0: one thread brings Q, then K and V blocks of BLOCK_N keys by TMA, a page a box, 2 stages each; it
-//       runs ahead into the next item
-//   warpgroups 1, 2: 64 rows each. S = Q K^T from shared memory; softmax in registers; P V with P in registers.
-//       S of block j runs on the tensor cores while P V of block j-1 does: softmax hides behind them, and behind the
-//       other warpgroup's.
-// Where GROUP does not divide 128 the consumers fetch Q themselves (Q_BY_TMA 0). One CTA an item instead of the walk
-// took 369 us for 64 x 256 tokens (32/8 heads), ten of them a tile's start-up.
+// tile. min(items, SMs) CTAs of 384 threads walk the items. These come longest first (attention_tiles_plan.c), and
+// every second round is dealt backwards (attention_dealt), so that all CTAs have about equal work.
+//
+//   warpgroup 0      one thread brings Q, then K and V blocks of BLOCK_N keys by TMA, a page a box, 2 stages each; it
+//                    runs ahead into the next item
+//   warpgroups 1, 2  64 rows each. S = Q K^T from shared memory; softmax in registers; P V with P in registers. S of
+//                    block j runs on the tensor cores while P V of block j-1 does: softmax hides behind them, and
+//                    behind the other warpgroup's
+//
+// Q_STAGES 2: while the consumers work on an item, the next Q is already in the other Q tile, and the producer goes on
+// to that item's K and V. The finished O is staged in the item's own Q tile, from where it leaves in whole rows. Beside
+// each Q tile lies a description of its item, so that the consumers need no loads from global memory to begin.
+// Q_STAGES 1 (attention_sm90.c says when): Q is free after the last S, and O goes to memory from registers.
+//
+// Where GROUP does not divide 128 the consumers fetch Q themselves (Q_BY_TMA 0). One CTA for each item, in place of the
+// walk, took 369 us for 64 x 256 tokens (32/8 heads), of which ten were the start-up of a tile.
 // Blocks lie at absolute multiples of BLOCK_N, in rising order: a row's result does not depend on its chunk.
-// FP8: pools of E4M3 of k / k_scale, which is in scale_log2, and of v / v_scale. The producer warpgroup copies K (its
-// warps 0 and 1) and V (2 and 3) by cp.async, RAW_STAGES blocks ahead, to where the same threads read them again, make
-// bf16 of them (kv.cuh) and write the tiles that wgmma reads. Nothing an unwritten slot may hold becomes a NaN then.
-// Keys beyond kv_len are masked, but their V would be multiplied by zero, and the unwritten slots of a page may hold
-// NaN: the consumers wipe those rows of the last V tile.
+//
+// FP8: the pools hold E4M3 of k / k_scale, which is part of scale_log2, and of v / v_scale. The producer warpgroup
+// copies K (its warps 0 and 1) and V (warps 2 and 3) by cp.async, RAW_STAGES blocks ahead. The threads that copied a
+// block also read it back, make bf16 of it (kv.cuh) and write the tiles that wgmma reads. Whatever an unwritten slot
+// holds, it does not become a NaN that way.
+// Keys beyond kv_len are masked, but their V is still multiplied by zero, and the unwritten slots of a BF16 page may
+// hold NaN: the consumers wipe those rows of the last V tile.
 //
 // FLOPs: 4 HEAD_DIM per visible (query, key) pair and head; roof: bf16 tensor cores, the exponentials beside them (a
 // quarter of the tensor time at HEAD_DIM 128). Template parameters: HEAD_DIM 64 | 128 | 256, GROUP, PAGE 16 | 32 | 64,
-// WINDOW 0 | 1, FP8 0 | 1, CHUNK (0, or deterministic: of how many keys, attention_chunk.cuh), DECODE 0 | 1.
+// WINDOW 0 | 1, FP8 0 | 1, CHUNK (0; deterministic: how many keys a chunk has, attention_chunk.cuh), DECODE 0 | 1,
+// Q_STAGES 1 | 2.
 //
 // DECODE, with CHUNK: the items are KV ranges of single tokens (attention_cuda.h), a chunk or a whole sequence each.
-// One of the warpgroups then has no rows and only passes by: a block costs the tensor cores a third of the time that
-// its 64 KB need from memory.
+// One of the warpgroups then has no rows and only releases the tiles: a block costs the tensor cores a third of the
+// time that its 64 KB need from memory.
 #include "ptx_sm90.cuh"
 #include "kv.cuh"
 #include "attention_chunk.cuh"
@@ -41,19 +52,24 @@
 #define STAGES 2
 #define DT (HEAD_DIM / 64) /* tiles of 64 columns */
 #define Q_TILE (BLOCK_M * 128)
+#define Q_BYTES (DT * Q_TILE)
 #define KV_TILE (BLOCK_N * 128)
 #define KV_BYTES (DT * KV_TILE)
 #define S_REGS (BLOCK_N / 2)
 #define Q_BY_TMA (BLOCK_M % GROUP == 0)
+#define STAGE_O (Q_STAGES > 1)
+#define Q_ARRIVALS (STAGE_O ? 8 : 2) /* a Q tile is empty when each consumer warp, or warpgroup, has said so */
+#define TELL_ITEMS (Q_BY_TMA && STAGE_O) /* the producer tells the consumers what the item is, with its Q */
 #define O_REGS (HEAD_DIM / 2)
 #define FULL_ARRIVALS (FP8 ? 64 : 1)         /* threads that fill a K or V tile */
-#define RAW_BYTES (BLOCK_N * HEAD_DIM)       /* of an E4M3 tile */
+#define RAW_BYTES (BLOCK_N * HEAD_DIM)       /* an E4M3 tile */
 #define RAW_STAGES (HEAD_DIM == 256 ? 1 : 2) /* as many as shared memory has room for */
+#define TOTAL (p.n_items * p.kv_heads)       /* items, of all KV heads */
 
-#define TILES ((GROUP + BLOCK_M - 1) / BLOCK_M) /* of a token */
+#define TILES ((GROUP + BLOCK_M - 1) / BLOCK_M) /* tiles that a token's heads fill */
 #if CHUNK
 #define FIRST_OF_CHUNK(block) ((block) % (CHUNK / BLOCK_N) == 0)
-#define SCALED(m, scale) __fmul_rn(m, scale) /* never contracted: a block of which a row sees nothing changes nothing */
+#define SCALED(m, scale) __fmul_rn(m, scale) /* never contracted: a block that a row does not see changes nothing */
 #else
 #define FIRST_OF_CHUNK(block) 0
 #define SCALED(m, scale) ((m) * (scale))
@@ -65,7 +81,7 @@ typedef struct tile {      /* what an item covers */
     int position0;         /* absolute position of the sequence's first new token */
     int block0, block1;    /* KV blocks [block0, block1) */
     int kv_len;
-    int index;             /* of the item */
+    int index;             /* the item's place in p.items */
 } tile;
 
 #if BLOCK_N == 128
@@ -81,7 +97,7 @@ typedef struct tile {      /* what an item covers */
 #define PV wgmma_m64n64k16_rs_t
 #endif
 
-/* Work number `index`: the items times the KV heads. seq -1: none. */
+/* Item number `index` of TOTAL: item index / kv_heads of the plan, KV head index % kv_heads. seq -1: unused. */
 INLINE tile tile_of(const attention_prefill_sm90_params &p, int index)
 {
     tile t;
@@ -111,7 +127,7 @@ INLINE tile tile_of(const attention_prefill_sm90_params &p, int index)
 #endif
 #if DECODE
     t.block1 = min(t.block1, (it.end + BLOCK_N - 1) / BLOCK_N);
-    t.block0 = min(max(t.block0, it.begin / BLOCK_N), t.block1); /* none: a chunk before the window */
+    t.block0 = min(max(t.block0, it.begin / BLOCK_N), t.block1); /* equal: the chunk lies before the window */
 #endif
     return t;
 }
@@ -135,53 +151,70 @@ INLINE void load_block(const attention_prefill_sm90_params &p, const tile &t, co
 
 typedef struct shared {
     char *q, *k, *v;                                   /* tiles */
-    u64 *q_full, *q_empty;                             /* [1] */
+    u64 *q_full, *q_empty;                             /* [Q_STAGES] */
     u64 *k_full, *k_empty, *v_full, *v_empty;          /* [STAGES] */
     char *raw;                                         /* FP8: RAW_STAGES tiles of K, then of V */
+    tile *item;                                        /* [Q_STAGES], TELL_ITEMS: the item of each Q tile */
 } shared;
 
+/* The item that this CTA computes in its round number `round`; TOTAL or more: none, nor in later rounds. */
+INLINE int item_of(u32 round)
+{
+    return attention_dealt((int)round, (int)blockIdx.x, (int)gridDim.x);
+}
+
 #if Q_BY_TMA
+/* Q of an item, and with TELL_ITEMS the item. An unused item has no Q; it ends the consumers' walk. */
 INLINE void load_q_tile(const attention_prefill_sm90_params &p, const tile &t, const shared &sh, u32 round)
 {
-    barrier_wait(sh.q_empty, (round + 1) & 1);
-    barrier_expect(sh.q_full, DT * Q_TILE);
+    u32 s = round % Q_STAGES;
+    if (!TELL_ITEMS && t.seq < 0)
+        return;
+    barrier_wait(&sh.q_empty[s], (round / Q_STAGES + 1) & 1); /* passes at once the first time round */
+    if (TELL_ITEMS) {
+        sh.item[s] = t;
+        if (t.seq < 0)
+            return barrier_arrive(&sh.q_full[s]);
+    }
+    barrier_expect(&sh.q_full[s], Q_BYTES);
 #pragma unroll
     for (int d = 0; d < DT; d++)
-        tma_load_3d(&p.q_map, sh.q_full, sh.q + d * Q_TILE, d * 64, t.head * GROUP, t.token0 + t.row0 / GROUP);
+        tma_load_3d(&p.q_map, &sh.q_full[s], sh.q + s * Q_BYTES + d * Q_TILE, d * 64, t.head * GROUP,
+                    t.token0 + t.row0 / GROUP);
 }
 #endif
 
 #if FP8
-/* One thread's part of a block: chunk i of 16 elements is number i * 64 + thread of the tile's. */
+/* A thread's chunk i of 16 elements is chunk i * 64 + thread of the tile. */
 #define RAW_CHUNKS (RAW_BYTES / 16 / 64)
 
-typedef struct stream { /* K's or V's way through the items' blocks */
+typedef struct stream { /* 64 threads that bring K, or V, of all blocks of all items */
     const u8 *pool;
     char *raw, *tiles;
     u64 *full, *empty;
-    int thread;         /* of 64 */
-    int index, block;   /* of the block that is fetched next */
-    u32 fetched;        /* blocks */
+    int thread;         /* 0 to 63 */
+    int index, block;   /* the item, and its block, to be fetched next */
+    u32 round;          /* the round behind that item's */
+    u32 fetched;        /* how many blocks so far */
     tile t;
 } stream;
 
-/* To the first block of the next item that has any. */
+/* Moves on to the first block of the next item that has blocks. */
 INLINE void next_item(const attention_prefill_sm90_params &p, stream &s)
 {
-    int end = p.n_items * p.kv_heads;
     do
-        s.index += gridDim.x;
-    while (s.index < end && (s.t = tile_of(p, s.index)).seq >= 0 && s.t.block0 == s.t.block1);
-    if (s.index < end && s.t.seq < 0)
-        s.index = end; /* so are all behind it */
+        s.index = item_of(s.round++);
+    while (s.index < TOTAL && (s.t = tile_of(p, s.index)).seq >= 0 && s.t.block0 == s.t.block1);
+    if (s.index < TOTAL && s.t.seq < 0)
+        s.index = TOTAL; /* the items behind an unused one are unused too */
     s.block = s.t.block0;
 }
 
-/* A head's rows of a page are one run of bytes. */
+/* Begins to copy the next block. A head's rows of a page lie in one piece. */
 INLINE void fetch_raw(const attention_prefill_sm90_params &p, stream &s)
 {
     const int pages = BLOCK_N / PAGE, page_bytes = PAGE * HEAD_DIM;
-    if (s.index < p.n_items * p.kv_heads) {
+    if (s.index < TOTAL) {
         int first = p.page_start[s.t.seq] + s.block * pages, last = p.page_start[s.t.seq + 1] - 1, page[pages];
         u32 to = shared_address(s.raw) + s.fetched % RAW_STAGES * RAW_BYTES + s.thread * 16;
 #pragma unroll
@@ -230,21 +263,21 @@ INLINE void produce_fp8(const attention_prefill_sm90_params &p, const shared &sh
     s.full = v ? sh.v_full : sh.k_full;
     s.empty = v ? sh.v_empty : sh.k_empty;
     s.thread = threadIdx.x % 64;
-    s.index = blockIdx.x - gridDim.x;
-    s.fetched = 0;
+    s.round = s.fetched = 0;
     next_item(p, s);
     for (int i = 0; i < RAW_STAGES; i++)
         fetch_raw(p, s);
-    u32 at = 0, round = 0;
-    for (int i = blockIdx.x; i < p.n_items * p.kv_heads; i += gridDim.x) {
+    u32 at = 0;
+    int i;
+    for (u32 round = 0; (i = item_of(round)) < TOTAL; round++) {
         tile t = tile_of(p, i);
-        if (t.seq < 0)
-            break;
 #if Q_BY_TMA
         if (threadIdx.x == 0)
             load_q_tile(p, t, sh, round);
         __syncwarp();
 #endif
+        if (t.seq < 0)
+            break;
         for (int b = t.block0; b < t.block1; b++, at++) {
             u32 stage = at % STAGES;
             copy_async_wait<RAW_STAGES - 1>();
@@ -254,21 +287,21 @@ INLINE void produce_fp8(const attention_prefill_sm90_params &p, const shared &sh
             barrier_arrive(&s.full[stage]);
             fetch_raw(p, s);
         }
-        round++;
     }
 }
 #endif
 
 INLINE void produce(const attention_prefill_sm90_params &p, const shared &sh)
 {
-    u32 at = 0, round = 0;
-    for (int i = blockIdx.x; i < p.n_items * p.kv_heads; i += gridDim.x) {
+    u32 at = 0;
+    int i;
+    for (u32 round = 0; (i = item_of(round)) < TOTAL; round++) {
         tile t = tile_of(p, i);
-        if (t.seq < 0)
-            break; /* so are all behind it */
 #if Q_BY_TMA
         load_q_tile(p, t, sh, round);
 #endif
+        if (t.seq < 0)
+            break; /* the items behind an unused one are unused too */
         for (int b = t.block0; b < t.block1; b++, at++) {
             u32 s = at % STAGES, parity = (at / STAGES + 1) & 1; /* passes at once the first time round */
             barrier_wait(&sh.k_empty[s], parity);
@@ -276,7 +309,6 @@ INLINE void produce(const attention_prefill_sm90_params &p, const shared &sh)
             barrier_wait(&sh.v_empty[s], parity);
             load_block(p, t, &p.v, &sh.v_full[s], sh.v + s * KV_BYTES, b);
         }
-        round++;
     }
 }
 
@@ -335,7 +367,7 @@ INLINE void mask(float *s, int block, int lane, const int *position, int window)
     }
 }
 
-/* s becomes p = 2^(s * scale - m); returns by what the old sums and O must be multiplied. */
+/* s becomes p = 2^(s * scale - m); rescale becomes the factor for the old sums and O. */
 INLINE void softmax(float *s, float *m, float *l, float *rescale, float scale)
 {
 #pragma unroll
@@ -378,24 +410,63 @@ INLINE void sum_rows(float *l)
     }
 }
 
-INLINE void store_o(const attention_prefill_sm90_params &p, const tile &t, const float *o, const float *l,
-                                               int row_in_tile, int lane)
+/* Where a row of O goes. */
+INLINE u16 *o_row(const attention_prefill_sm90_params &p, const tile &t, int row)
 {
+    return p.o + (size_t)(t.token0 + row / GROUP) * p.o_stride + (t.head * GROUP + row % GROUP) * HEAD_DIM;
+}
+
+#if STAGE_O
+/* O by way of this warp's 16 rows of the item's Q tile, which its wgmmas have read:
+ *
+ *   registers   a lane has 4 bytes of every 16-byte piece of two rows
+ *   Q tile      the rows, swizzled as TMA has them: neither direction has bank conflicts
+ *   memory      16 bytes a lane, whole rows
+ *
+ * Rows behind the sequence's last are left out; they may be another sequence's. */
+INLINE void store_o(const attention_prefill_sm90_params &p, const tile &t, char *q, const float *o, const float *l,
+                    int group, int thread)
+{
+    const int chunks = HEAD_DIM / 8; /* of 16 bytes in a row */
+    int lane = thread % 32, first = group * 64 + thread / 32 * 16;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         float inverse = l[half] > 0.0f ? p.v_scale / l[half] : 0.0f;
-        int row = t.row0 + row_in_tile + 8 * half;
-        if (row >= t.rows)
-            continue;
-        u16 *to = p.o + (size_t)(t.token0 + row / GROUP) * p.o_stride + (t.head * GROUP + row % GROUP) * HEAD_DIM;
+        int row = first + lane / 4 + 8 * half;
 #pragma unroll
         for (int j = 0; j < HEAD_DIM / 8; j++)
-            *(u32 *)(to + j * 8 + lane % 4 * 2) =
+            *(u32 *)(q + j / 8 * Q_TILE + row * 128 + ((j ^ row) % 8) * 16 + lane % 4 * 4) =
                 pack_bf16(o[4 * j + 2 * half] * inverse, o[4 * j + 2 * half + 1] * inverse);
     }
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < 16 * chunks; i += 32) {
+        int row = first + (i + lane) / chunks, c = (i + lane) % chunks;
+        if (t.row0 + row < t.rows)
+            store16(o_row(p, t, t.row0 + row) + c * 8, load16(q + c / 8 * Q_TILE + row * 128 + ((c ^ row) % 8) * 16));
+    }
+    fence_async_shared(); /* before TMA writes the next Q there */
 }
+#else
+INLINE void store_o(const attention_prefill_sm90_params &p, const tile &t, char *, const float *o, const float *l,
+                    int group, int thread)
+{
+    int lane = thread % 32;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        float inverse = l[half] > 0.0f ? p.v_scale / l[half] : 0.0f;
+        int row = t.row0 + group * 64 + thread / 32 * 16 + lane / 4 + 8 * half;
+        if (row >= t.rows)
+            continue;
+        u16 *to = o_row(p, t, row) + lane % 4 * 2;
+#pragma unroll
+        for (int j = 0; j < HEAD_DIM / 8; j++)
+            *(u32 *)(to + j * 8) = pack_bf16(o[4 * j + 2 * half] * inverse, o[4 * j + 2 * half + 1] * inverse);
+    }
+}
+#endif
 
-/* Zeros in the rows of the last V tile that no key has. Both warpgroups do it, each before its own wgmma. */
+/* Writes zeros into the rows of the last V tile that hold no key. Both warpgroups do so, each before its own wgmma. */
 INLINE void wipe_v(char *v, const tile &t, int group, int thread)
 {
     int rows = t.block1 * BLOCK_N - t.kv_len;
@@ -412,7 +483,7 @@ INLINE void wipe_v(char *v, const tile &t, int group, int thread)
 }
 
 #if DECODE
-/* The state of a chunk; whoever leaves the last one of a token makes its result. */
+/* Stores the state of a chunk. The warpgroup that stores a token's last one joins them all into the result. */
 INLINE void finish_chunk(const attention_prefill_sm90_params &p, const tile &t, const float *o, const float *m,
                          const float *l, int group, int thread)
 {
@@ -438,26 +509,31 @@ INLINE void finish_chunk(const attention_prefill_sm90_params &p, const tile &t, 
 }
 #endif
 
-INLINE void finish(const attention_prefill_sm90_params &p, const tile &t, const float *o, const float *m,
+INLINE void finish(const attention_prefill_sm90_params &p, const tile &t, char *q, const float *o, const float *m,
                    const float *l, int group, int thread)
 {
 #if DECODE
     if (((const attention_chunk_item *)p.items)[t.index].n_items > 1)
         return finish_chunk(p, t, o, m, l, group, thread);
 #endif
-    store_o(p, t, o, l, group * 64 + thread / 32 * 16 + thread % 32 / 4, thread % 32);
+    store_o(p, t, q, o, l, group, thread);
+}
+
+/* Tells the producer that this warp, or its warpgroup, is done with the Q tile of a round. */
+INLINE void release_q(const shared &sh, u32 round, int thread)
+{
+    if (STAGE_O)
+        __syncwarp();
+    if (thread % (STAGE_O ? 32 : 128) == 0)
+        barrier_arrive(&sh.q_empty[round % Q_STAGES]);
 }
 
 #if DECODE
-/* An item in which this warpgroup has no rows: it only tells the producer so. */
+/* An item in which this warpgroup has no rows: it only tells the producer that it is done with the tiles. */
 INLINE void pass(const tile &t, const shared &sh, u32 at, u32 round)
 {
     int thread = threadIdx.x % 128;
-#if Q_BY_TMA
-    barrier_wait(sh.q_full, round & 1);
-#endif
-    if (thread == 0)
-        barrier_arrive(sh.q_empty);
+    release_q(sh, round, thread);
     for (int b = t.block0; b < t.block1; b++, at++) {
         u32 s = at % STAGES, parity = at / STAGES & 1;
         barrier_wait(&sh.k_full[s], parity);
@@ -470,18 +546,34 @@ INLINE void pass(const tile &t, const shared &sh, u32 at, u32 round)
 }
 #endif
 
-/* One item; `at` counts KV blocks over all items, as the producer does. */
+/* The item of this round; waits for its Q if TMA brings it. With TELL_ITEMS the dependent loads of tile_of() are made
+ * by the producer, ahead of time. */
+INLINE tile next_tile(const attention_prefill_sm90_params &p, const shared &sh, int item, u32 round)
+{
+    u64 *full = &sh.q_full[round % Q_STAGES];
+    u32 parity = round / Q_STAGES & 1;
+#if TELL_ITEMS
+    barrier_wait(full, parity);
+    return sh.item[round % Q_STAGES];
+#else
+    tile t = tile_of(p, item);
+    if (Q_BY_TMA && t.seq >= 0)
+        barrier_wait(full, parity);
+    return t;
+#endif
+}
+
+/* Computes one item; `at` counts KV blocks over all items, as the producer does. */
 INLINE void attend(const attention_prefill_sm90_params &p, const tile &t, const shared &sh, u32 at,
                                               u32 round)
 {
     int group = threadIdx.x / 128 - 1, thread = threadIdx.x % 128, lane = thread % 32;
     int row_in_tile = group * 64 + thread / 32 * 16 + lane / 4;
-#if Q_BY_TMA
-    barrier_wait(sh.q_full, round & 1);
-#else
-    load_q(p, t, sh.q, group, thread);
+    char *q_tile = sh.q + round % Q_STAGES * Q_BYTES;
+#if !Q_BY_TMA
+    load_q(p, t, q_tile, group, thread);
 #endif
-    u32 q = shared_address(sh.q) + group * 64 * 128, k = shared_address(sh.k), v = shared_address(sh.v);
+    u32 q = shared_address(q_tile) + group * 64 * 128, k = shared_address(sh.k), v = shared_address(sh.v);
     int position[2];
     for (int half = 0; half < 2; half++)
         position[half] = t.position0 + (t.row0 + row_in_tile + 8 * half) / GROUP;
@@ -492,16 +584,15 @@ INLINE void attend(const attention_prefill_sm90_params &p, const tile &t, const 
     u32 pr[S_REGS / 2];
     int n = t.block1 - t.block0;
 #if CHUNK
-    float room[O_REGS], *total = room + (t.seq >> 31); /* plus a 0 that keeps it out of the registers */
+    float room[O_REGS], *total = room + (t.seq >> 31); /* + 0, which keeps the array out of the registers */
     float total_m[2] = {-kInfinity, -kInfinity}, total_l[2] = {0.0f, 0.0f}, chunk_m[2], chunk_l[2];
     bool more = false; /* total holds the chunks before this one */
 #if DECODE && WINDOW
     if (n == 0) {
         for (int i = 0; i < O_REGS; i++)
             o[i] = 0.0f;
-        if (thread == 0)
-            barrier_arrive(sh.q_empty);
-        return finish(p, t, o, m, l, group, thread);
+        finish(p, t, q_tile, o, m, l, group, thread);
+        return release_q(sh, round, thread);
     }
 #endif
 #endif
@@ -520,11 +611,10 @@ INLINE void attend(const attention_prefill_sm90_params &p, const tile &t, const 
 #pragma unroll
         for (int i = 0; i < S_REGS; i++)
             wgmma_touch(s[i]);
-        if (thread == 0) {
+        if (thread == 0)
             barrier_arrive(&sh.k_empty[stage]);
-            if (j == n - 1)
-                barrier_arrive(sh.q_empty);
-        }
+        if (!STAGE_O && j == n - 1)
+            release_q(sh, round, thread);
         if (WINDOW || t.block0 + j >= clear)
             mask(s, t.block0 + j, lane, position, p.window);
 #if CHUNK
@@ -577,16 +667,20 @@ INLINE void attend(const attention_prefill_sm90_params &p, const tile &t, const 
     if (more)
         end_chunks<O_REGS>(total, total_m, total_l, o, m, l);
 #endif
-    finish(p, t, o, m, l, group, thread);
+    finish(p, t, q_tile, o, m, l, group, thread);
+    if (STAGE_O)
+        release_q(sh, round, thread);
 }
 
 KERNEL __launch_bounds__(384, 1) attention_prefill_sm90(const __grid_constant__ attention_prefill_sm90_params p)
 {
     extern __shared__ char raw[];
-    __shared__ u64 q_full, q_empty, k_full[STAGES], k_empty[STAGES], v_full[STAGES], v_empty[STAGES];
-    shared sh = {(char *)(((size_t)raw + SWIZZLE_ATOM - 1) & ~(size_t)(SWIZZLE_ATOM - 1)), 0, 0, &q_full, &q_empty,
-                 k_full, k_empty, v_full, v_empty, 0};
-    sh.k = sh.q + DT * Q_TILE;
+    __shared__ u64 q_full[Q_STAGES], q_empty[Q_STAGES], k_full[STAGES], k_empty[STAGES], v_full[STAGES],
+        v_empty[STAGES];
+    __shared__ tile items[Q_STAGES];
+    shared sh = {(char *)(((size_t)raw + SWIZZLE_ATOM - 1) & ~(size_t)(SWIZZLE_ATOM - 1)), 0, 0, q_full, q_empty,
+                 k_full, k_empty, v_full, v_empty, 0, items};
+    sh.k = sh.q + Q_STAGES * Q_BYTES;
     sh.v = sh.k + STAGES * KV_BYTES;
     sh.raw = sh.v + STAGES * KV_BYTES;
     if (threadIdx.x == 0) {
@@ -594,8 +688,10 @@ KERNEL __launch_bounds__(384, 1) attention_prefill_sm90(const __grid_constant__ 
         tma_prefetch_map(&p.k);
         tma_prefetch_map(&p.v);
 #endif
-        barrier_init(&q_full, 1);
-        barrier_init(&q_empty, 2);
+        for (int s = 0; s < Q_STAGES; s++) {
+            barrier_init(&q_full[s], 1);
+            barrier_init(&q_empty[s], Q_ARRIVALS);
+        }
         for (int s = 0; s < STAGES; s++) {
             barrier_init(&k_full[s], FULL_ARRIVALS);
             barrier_init(&v_full[s], FULL_ARRIVALS);
@@ -619,9 +715,10 @@ KERNEL __launch_bounds__(384, 1) attention_prefill_sm90(const __grid_constant__ 
     } else {
         SETMAXNREG_INC(232);
 #endif
-        u32 at = 0, round = 0;
-        for (int i = blockIdx.x; i < p.n_items * p.kv_heads; i += gridDim.x) {
-            tile t = tile_of(p, i);
+        u32 at = 0;
+        int i;
+        for (u32 round = 0; (i = item_of(round)) < TOTAL; round++) {
+            tile t = next_tile(p, sh, i, round);
             if (t.seq < 0)
                 break;
 #if DECODE
@@ -631,7 +728,6 @@ KERNEL __launch_bounds__(384, 1) attention_prefill_sm90(const __grid_constant__ 
 #endif
                 attend(p, t, sh, at, round);
             at += t.block1 - t.block0;
-            round++;
         }
     }
     pdl_go();

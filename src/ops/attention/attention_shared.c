@@ -1,10 +1,10 @@
 /* Finding groups of decodes with common first pages (attention_shared.h).
  *
- * Sequences are chained by their first page in a hash table. In most steps every chain has one
- * sequence, and the search ends there. Two sequences are compared by a memcmp of as many pages as
- * they are likely to share, and then page by page. The number of comparisons is bounded
- * (COMPARISONS for each sequence), so that a step of many small families costs no more than one of
- * few. Sequences that have not been compared by then read their pages alone. */
+ * Sequences are chained by their first page in a hash table; most steps end there, with every chain
+ * one long. A comparison is one memcmp of as many pages as the last pair had in common, then a walk
+ * page by page. The number of comparisons is bounded (COMPARISONS for each sequence), so that a
+ * step of many small families costs no more than a step of few large ones. Sequences that are not
+ * compared within the bound read their pages alone. */
 #include "ops/attention/attention_shared.h"
 
 #include <string.h>
@@ -18,7 +18,7 @@ typedef struct chain {
     int32_t seq[SHARED_MOST_SEQS], n;
 } chain;
 
-/* How many other sequences share at least `pages` pages with the first one of a chain. */
+/* How many of the other sequences have exactly `pages` first pages in common with the first. */
 typedef struct length_count {
     int32_t pages, n;
 } length_count;
@@ -33,8 +33,7 @@ static const int32_t *pages_of(const vt_batch *b, int32_t s)
     return b->page_ids + b->page_start[s];
 }
 
-/* The number of first pages that sequences s and t have in common. `hope` is the number that is
- * likely. */
+/* How many leading pages s and t have in common; `hope` is a likely answer. */
 static int32_t common_pages(const vt_batch *b, int32_t s, int32_t t, int32_t hope)
 {
     int32_t n = whole_pages(b, s), m = whole_pages(b, t), i = 0;
@@ -47,7 +46,7 @@ static int32_t common_pages(const vt_batch *b, int32_t s, int32_t t, int32_t hop
     return i;
 }
 
-/* Counts a length. If there is no room for another length, it counts as the next shorter one. */
+/* Counts a length. If the table is full, it counts as the longest of the shorter lengths there. */
 static void count_length(length_count *count, int32_t *n, int32_t pages)
 {
     int32_t nearest = -1;
@@ -65,7 +64,7 @@ static void count_length(length_count *count, int32_t *n, int32_t pages)
         count[nearest].n++;
 }
 
-/* The number of common pages for which the group saves the most; 0 if the rule allows no group. */
+/* The number of pages whose group saves the most; 0: no group meets the rule. */
 static int32_t best_length(const vt_batch *b, const shared_rule *rule, const length_count *count,
                            int32_t n)
 {
@@ -117,8 +116,8 @@ void shared_groups_find(const vt_batch *b, const shared_rule *rule, shared_group
     bool shared = false;
     out->n = out->n_seqs = 0;
     memset(head, -1, sizeof head);
-    /* From the last to the first, so that chains rise. If two first pages have the same place in
-     * the table, their sequences are in one chain, and have no page in common. */
+    /* From the last sequence to the first, so that chains rise. Two pages with one hash are in one
+     * chain; their sequences then turn out to have no page in common. */
     for (int32_t s = n - 1; s >= 0; s--) {
         if (whole_pages(b, s) < 1)
             continue;

@@ -4,9 +4,10 @@
  *   pages     7 3 9 4 1 | 7 3 9 4 2 | 5 6 | 7 8      of four sequences
  *   groups    {0, 1} with 7 3 9 4                    {0, 1, 3} with 7 would save less
  *
- * Groups are disjoint and not nested. Among the sequences with the same first page, the first one
- * is compared with all others. A group is all sequences that share at least n pages with it; the n
- * that saves the most is taken. Then the same is done for the sequences that are left. */
+ * Groups are disjoint and not nested. Among sequences with the same first page, one is compared
+ * with all others. For every number of pages there is a group around it: all sequences that share
+ * at least that many pages with it. The group that saves the most is taken out; then the same is
+ * done with the sequences that are left. */
 #ifndef VT_OPS_ATTENTION_SHARED_H
 #define VT_OPS_ATTENTION_SHARED_H
 
@@ -25,11 +26,11 @@ typedef struct shared_groups {
     int32_t seq[SHARED_MOST_SEQS];
 } shared_groups;
 
-/* When decodes make a group. `tile`: how many members share one reading of the group's pages. */
+/* What makes sequences a group. */
 typedef struct shared_rule {
-    int32_t least_tokens; /* the shortest shared part, at least 1 */
-    int64_t least_saved;  /* the least number of tokens saved: (n - ceil(n / tile)) * len */
-    int32_t tile;
+    int32_t least_tokens; /* in the shared part, at least 1 */
+    int64_t least_saved;  /* tokens that need not be read: (n - ceil(n / tile)) * len */
+    int32_t tile;         /* members that share one reading of the pages */
 } shared_rule;
 
 /* Finds the groups among the decodes of a batch with host arrays. */

@@ -32,23 +32,32 @@ static vt_status encode_maps(const attention_args *a, vt_cuda *c, int32_t group,
 
 static int32_t block_of(const attention_args *a) { return a->head_dim == 256 ? 64 : 128; }
 
+/* Tiles of Q in shared memory. With two, the next item's Q arrives while this item's O leaves
+ * through the other one. There is no room for two with head_dim 256, nor beside the raw tiles of
+ * FP8 KV with head_dim 128. A decode has one token's rows, too few to gain by it. */
+static int32_t q_stages_of(const attention_args *a, bool decode)
+{
+    bool room = a->head_dim == 64 || (a->head_dim == 128 && a->k_pool->dtype == VT_BF16);
+    return room && !decode ? 2 : 1;
+}
+
 static cuda_launch launch_of(const attention_args *a, const vt_target *t, int32_t items,
                              bool decode)
 {
     int32_t group = a->heads / a->kv_heads, block = block_of(a);
     bool fp8 = a->k_pool->dtype == VT_FP8_E4M3, chunks_only = decode || t->deterministic;
     int32_t raw_stages = !fp8 ? 0 : a->head_dim == 256 ? 1 : 2; /* the kernel's RAW_STAGES */
+    int32_t q_stages = q_stages_of(a, decode), tiles = q_stages * ROWS + 2 * STAGES * block;
     int64_t work = (int64_t)items * a->kv_heads;
     return (cuda_launch){
-        .spec = JIT_SPEC(
-            "attention_prefill_sm90.cu", "attention_prefill_sm90", {"head_dim", a->head_dim},
-            {"group", group}, {"page", (int32_t)a->k_pool->dim[2]}, {"window", a->window > 0},
-            {"fp8", fp8}, {"chunk", chunks_only ? ATTENTION_CUDA_CHUNK : 0}, {"decode", decode}),
+        .spec = JIT_SPEC("attention_prefill_sm90.cu", "attention_prefill_sm90",
+                         {"head_dim", a->head_dim}, {"group", group},
+                         {"page", (int32_t)a->k_pool->dim[2]}, {"window", a->window > 0},
+                         {"fp8", fp8}, {"chunk", chunks_only ? ATTENTION_CUDA_CHUNK : 0},
+                         {"decode", decode}, {"q_stages", q_stages}),
         .grid = {(uint32_t)(work < t->sm_count ? work : t->sm_count), 1, 1},
         .threads = 384,
-        .shared_bytes = (uint32_t)((ROWS + 2 * STAGES * block + raw_stages * block) * a->head_dim *
-                                       2 +
-                                   SHARED_SLACK)};
+        .shared_bytes = (uint32_t)((tiles + raw_stages * block) * a->head_dim * 2 + SHARED_SLACK)};
 }
 
 vt_status attention_prefill_sm90_run(const attention_args *a, const vt_lane *lane, bool decode)

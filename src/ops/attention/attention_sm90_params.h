@@ -6,6 +6,21 @@
 #include "ops/params_host.h"
 #endif
 
+/* Which piece of work CTA `cta` takes in its round number `round`. Pieces fall in length, so every
+ * second round is dealt backwards. With 4 CTAs:
+ *
+ *   round 0    0 1 2 3
+ *   round 1    7 6 5 4
+ *   round 2    8 9 ...
+ *
+ * If every round were dealt forwards, CTA 0 would get the longest piece of each: with 1 x 4096
+ * tokens its work was 12 % (32/8 heads) or 25 % (16/8) more than the mean, counted in KV blocks.
+ * Now it is 0 %. A CTA's pieces rise in number. */
+static inline int32_t attention_dealt(int32_t round, int32_t cta, int32_t n_ctas)
+{
+    return round * n_ctas + (round % 2 == 0 ? cta : n_ctas - 1 - cta);
+}
+
 typedef struct attention_prefill_sm90_params {
     cu_tensor_map k,
         v; /* pools as [pages * kv_heads * PAGE, HEAD_DIM], boxes [PAGE, 64]; FP8: unused */

@@ -6,16 +6,14 @@
  * a token has the same bits whether it was decoded, or computed in a chunk after a retraction or in
  * another request's prompt. The order of sums depends on positions alone.
  *
- *   a long sequence among few     one item for each chunk of ATTENTION_CUDA_CHUNK positions
+ *   a long sequence among few     an item for each chunk of ATTENTION_CUDA_CHUNK positions
  *   any other                     one item for its whole KV
  *
- * Both give the same bits (attention_chunk.cuh), so the load may decide what is cut. On an H200 a
- * chunk that is an item of its own costs about 5 us more than as part of a sequence (32 x 4096,
- * 16/8 heads: 232 us cut). So only sequences are cut that are longer than SHARES times the average
- * work of an SM. */
+ * Both give the same bits (attention_chunk.cuh), so the load decides what is cut. On an H200 a
+ * chunk that is an item costs about 5 us more than one inside a sequence (32 x 4096, 16/8 heads:
+ * 232 us when cut). So only sequences are cut that are longer than SHARES times an SM's mean share.
+ */
 #include "ops/attention/attention_cuda.h"
-
-#include <assert.h>
 
 #include "device/cuda.h"
 
@@ -27,25 +25,45 @@ int32_t attention_tiles_capacity(const attention_plan_config *c, int32_t n_seqs,
     return n_seqs + (int32_t)vt_ceil_div(rows, c->tile_rows);
 }
 
-/* Tiles late in a sequence see the most KV. They come first, so that short ones fill the end. */
+/* The first tile of a sequence's new tokens that sees KV position `position`; all tiles behind it
+ * see it too. The number of tiles if none does. */
+static int32_t first_tile_at(const attention_plan_config *c, const vt_batch *b, int32_t seq,
+                             int64_t position)
+{
+    int32_t group = c->heads / c->kv_heads, tokens = b->q_start[seq + 1] - b->q_start[seq];
+    int64_t token = position - (b->kv_len[seq] - tokens);
+    if (token >= tokens)
+        return (int32_t)vt_ceil_div((int64_t)tokens * group, c->tile_rows);
+    return token > 0 ? (int32_t)(token * group / c->tile_rows) : 0;
+}
+
+enum { LEVEL_TOKENS = 128, MOST_LEVELS = 256 };
+
+/* Tiles that see the most KV go first, so that the short ones fill the end. A level is a range of
+ * KV positions in which tiles end: a block of the kernels, or more than one if KV is long.
+ *
+ *   level         3      2      1        0
+ *   sequence 0    4 3    2 1    0             with cached KV in front of it
+ *   sequence 1                  2 1      0
+ *   items         (0, 4) (0, 3) | (0, 2) (0, 1) | (0, 0) (1, 2) (1, 1) | (1, 0) */
 int32_t attention_tiles_fill(const attention_plan_config *c, const vt_batch *b, void *plan,
                              int32_t capacity)
 {
     attention_prefill_item *item = plan;
-    int32_t group = c->heads / c->kv_heads, most = 0, n = 0;
-    for (int32_t s = b->n_decode; s < b->n_seqs; s++) {
-        int32_t tiles = (int32_t)vt_ceil_div((int64_t)(b->q_start[s + 1] - b->q_start[s]) * group,
-                                             c->tile_rows);
-        most = tiles > most ? tiles : most;
-    }
-    for (int32_t tile = most - 1; tile >= 0; tile--)
+    int32_t longest = 0, n = 0;
+    for (int32_t s = b->n_decode; s < b->n_seqs; s++)
+        longest = b->kv_len[s] > longest ? b->kv_len[s] : longest;
+    int64_t level_tokens = vt_ceil_div(longest, (int64_t)MOST_LEVELS * LEVEL_TOKENS) * LEVEL_TOKENS;
+    for (int64_t end = longest; end > 0;) {
+        int64_t begin = (end - 1) / level_tokens * level_tokens;
         for (int32_t s = b->n_decode; s < b->n_seqs; s++) {
-            int64_t rows = (int64_t)(b->q_start[s + 1] - b->q_start[s]) * group;
-            if ((int64_t)tile * c->tile_rows >= rows)
-                continue;
-            assert(n < capacity);
-            item[n++] = (attention_prefill_item){.seq = s, .tile = tile};
+            int32_t first = first_tile_at(c, b, s, begin);
+            for (int32_t tile = first_tile_at(c, b, s, end) - 1; tile >= first; tile--, n++)
+                if (n < capacity)
+                    item[n] = (attention_prefill_item){.seq = s, .tile = tile};
         }
+        end = begin;
+    }
     for (int32_t i = n; i < capacity; i++)
         item[i].seq = -1;
     return n;
@@ -107,7 +125,8 @@ int32_t attention_chunks_fill(const attention_plan_config *c, const vt_batch *b,
          * that this batch leaves */
         int32_t left = (capacity < most ? capacity : most) - n - (b->n_decode - s - 1) * tiles;
         if (!tickets || len <= SHARES * share || (int64_t)parts * tiles > left) {
-            put_chunk(c, item, n, s, 0, len, 0, 1);
+            if (n + tiles <= capacity)
+                put_chunk(c, item, n, s, 0, len, 0, 1);
             n += tiles;
             continue;
         }
@@ -208,6 +227,8 @@ static int32_t chunks_fill(const void *args, const vt_target *t, const vt_size *
 {
     attention_plan_config c = attention_plan_config_of(args, t, tile_rows);
     int32_t n = attention_chunks_fill(&c, batch, out, items);
+    if (n + size->pad_seqs * token_tiles(&c) > items)
+        return n + size->pad_seqs * token_tiles(&c);
     for (int32_t i = 0; i < size->pad_seqs; i++)
         n += attention_chunks_single(&c, batch->n_seqs + i, out, n);
     return n;

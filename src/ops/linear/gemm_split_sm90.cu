@@ -3,11 +3,15 @@
 //   x [M, K], W [N, K] row-major bf16; y [M, N] bf16 or fp32, row strides in elements
 //   PAIR 1, 2: W is gate [N/2, K] over up [N/2, K]; y [M, N/2] = silu(gate) * up, or gelu_tanh
 //
-// Few tokens make few tiles, and too few SMs would stream the weights. So SPLIT CTAs, one cluster,
-// share a tile of BM x 64 along K. Each runs its K range through STAGES stages of TMA (the last
-// warp loads; a warpgroup for every 64 rows of x multiplies), writes its fp32 sums over the stages,
-// and after a cluster barrier adds up rows SPLIT i + rank out of all peers' shared memory, in
-// rising rank: every sum has one order (linear_order.cuh), and nothing but y goes to memory.
+// Few tokens make few tiles, and too few SMs would stream the weights. So the SPLIT CTAs of a cluster
+// share a tile of BM x 64 along K:
+//
+//   1. Each CTA runs its K range through STAGES stages of TMA. The last warp loads; a warpgroup for
+//      every 64 rows of x multiplies.
+//   2. It writes its fp32 sums over the stages. A cluster barrier follows.
+//   3. CTA `rank` adds up rows SPLIT i + rank from the shared memory of all CTAs, in rising rank.
+//
+// So every sum has one order (linear_order.cuh), and nothing but y goes to memory.
 //
 // Grid: tiles x SPLIT CTAs, cluster {SPLIT, 1, 1}; the tiles of one W tile are neighbours, so that
 // it comes from L2 the second time. A CTA takes less than half an SM's shared memory: the next
@@ -15,10 +19,10 @@
 // so the stream of weights does not stop between kernels.
 //
 // Bytes: N K + M N, and x once for every tile of W, from L2. Roof: memory bandwidth.
-// Up to 32 tokens a box of x has X_ROWS = 32 rows, and the tile's others hold whatever was there:
-// a box whose rows are half beyond x's last is slow (24576 x 4096 SwiGLU at 32 tokens, us in a
-// graph on an H200: 65.8, and 57.6 so; 151936 x 4096: 339 and 306). Four boxes of 32 rows in place
-// of one of 128 lose up to 30 % at 64 tokens and more.
+// Up to 32 tokens a box of x has X_ROWS = 32 rows, and the other rows of the tile hold whatever was
+// there before. A box of 64 rows would lie half beyond the end of x, and that is slow (us in a graph
+// on an H200, 64 and 32 rows: 24576 x 4096 SwiGLU at 32 tokens 65.8 and 57.6; 151936 x 4096 339 and
+// 306). Four boxes of 32 rows in place of one of 128 lose up to 30 % at 64 tokens and more.
 // Tried: tiles of 128 columns, which read x half as often. At 64 tokens on an H200 they were equal
 // at best (6144 x 4096, 18.8 us against 19.0), 14 % slower at 4096 x 12288, 18 % at 1024 x 3072.
 // Template: BM 64 | 128, X_ROWS 32 | BM, SPLIT 1 | 2 | 4 | 8, STAGES, PAIR, BIAS, RESIDUAL, OUT_F32.
@@ -37,7 +41,7 @@ static_assert(BM * kSumStride * 4 <= STAGES * kStage, "the sums lie over the sta
 
 struct Tile {
     i32 m, n;         // first row and column of y
-    i32 first, steps; // of K, 64 each
+    i32 first, steps; // steps of 64 columns of K: the first, and how many
     i32 rank;
 };
 
@@ -63,7 +67,7 @@ INLINE void load_x(const gemm_split_params &p, const Tile &t, i32 step, char *st
     tma_load_2d(&p.x, full, stage, (t.first + step) * BK, t.m);
 }
 
-// Of one thread, like produce(): the first stages' weights, before the last kernel has ended.
+// Run by one thread, like produce(): loads the first stages' weights before the last kernel has ended.
 INLINE void produce_ahead(const gemm_split_params &p, const Tile &t, char *stages, u64 *full)
 {
     for (i32 i = 0; i < min(STAGES, t.steps); i++) {
@@ -115,7 +119,7 @@ INLINE void consume(const Tile &t, char *stages, u64 *full, u64 *empty)
 #pragma unroll
     for (i32 i = 0; i < BN / 2; i++)
         wgmma_touch(acc[i]);
-    named_barrier(1, kConsumers); // nobody reads the stages any more
+    named_barrier(1, kConsumers); // all wgmmas have read the stages
     i32 row = group * 64 + thread / 32 * 16 + lane / 4;
     float *sums = (float *)stages + row * kSumStride + lane % 4 * 2;
 #pragma unroll

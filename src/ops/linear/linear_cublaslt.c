@@ -34,7 +34,7 @@
 #include "ops/linear/linear_impl.h"
 #include "ops/silu_mul/silu_mul.h"
 
-/* Limits: numbers of weights (rows x columns), and the shortest rows. */
+/* Sizes of matrices, in weights, and the fewest columns. */
 enum {
     LEAST = CUBLASLT_LEAST,
     LARGE = 16 << 20,
@@ -57,8 +57,8 @@ bool linear_cublaslt_computes(const linear_args *a)
            (!a->residual || (aligned_rows(a->residual) && a->y->dtype == VT_BF16));
 }
 
-/* Rounds a number of tokens up to its bucket: up to 1,024 to the sizes that steps are padded to
- * (exec/cuda_step.c), beyond that to coarser ones. */
+/* The bucket of a number of tokens: numbers that may be padded to each other (exec/cuda_step.c) are
+ * in one bucket; beyond 1,024 buckets are coarser. */
 static int32_t bucket_of(int64_t tokens)
 {
     return (int32_t)(tokens <= 32     ? 32
@@ -66,15 +66,20 @@ static int32_t bucket_of(int64_t tokens)
                                       : (tokens + 511) / 512 * 512);
 }
 
-static bool faster(const linear_args *a, int32_t bucket, int32_t sms)
+/* Whether the library is faster than the rows behind it: those of level 90 as measured above. At
+ * level 80 they are gemm_sm80.cu alone. With it an H200 prefills at 28 % of level 90's speed, so
+ * from 65 tokens on the library runs everything. */
+static bool faster(const linear_args *a, int32_t bucket, const vt_target *t)
 {
     int64_t rows = a->w->rows, weights = rows * a->w->cols;
     if (weights < LEAST || a->w->cols < LEAST_COLS)
         return false;
+    if (t->level < 90 && bucket > 64)
+        return true;
     if (a->epilogue != LINEAR_NONE)
         return weights >= LARGE_PAIR &&
                (bucket <= 192 ||
-                (bucket <= 256 && !linear_sm90_fills(bucket, rows / 2, true, sms)));
+                (bucket <= 256 && !linear_sm90_fills(bucket, rows / 2, true, t->sm_count)));
     if (a->y->dtype == VT_F32)
         return bucket > 128;
     if (bucket <= 64)
@@ -84,7 +89,7 @@ static bool faster(const linear_args *a, int32_t bucket, int32_t sms)
 
 bool linear_cublaslt_suits(const linear_args *a, const vt_target *t, int64_t tokens)
 {
-    return t->cublaslt_all || faster(a, bucket_of(tokens), t->sm_count);
+    return t->cublaslt_all || faster(a, bucket_of(tokens), t);
 }
 
 static vt_status run_product(const linear_args *a, const vt_lane *lane, int32_t bucket, bool *ran)
@@ -105,29 +110,57 @@ static vt_status run_product(const linear_args *a, const vt_lane *lane, int32_t 
     return vt_cublaslt_run(lane->cuda, &p, lane->workspace, ran);
 }
 
-/* Computes a pair. Gate and up of a whole bucket lie after the library's part of the workspace, if
- * they fit there; *ran says whether they did. */
-static vt_status run_pair(const linear_args *a, const vt_lane *lane, int32_t bucket, bool *ran)
+/* How many tokens' gate and up fit behind the library's part of the workspace: all of the bucket,
+ * or a multiple of 64. */
+static int32_t pair_tokens(const linear_args *a, const vt_lane *lane, int32_t bucket)
 {
-    size_t bytes = (size_t)bucket * (size_t)a->w->rows * 2;
-    if (lane->workspace_bytes < CUBLASLT_WORKSPACE + bytes)
-        return VT_OK;
-    vt_tensor both = vt_tensor_2d((char *)lane->workspace + CUBLASLT_WORKSPACE, VT_BF16,
-                                  a->x->dim[0], a->w->rows);
+    size_t row = (size_t)a->w->rows * 2;
+    size_t room = lane->workspace_bytes > CUBLASLT_WORKSPACE
+                      ? (lane->workspace_bytes - CUBLASLT_WORKSPACE) / row
+                      : 0;
+    return room >= (size_t)bucket ? bucket : (int32_t)(room / 64 * 64);
+}
+
+/* The product of tokens [first, first + n) into the workspace, and silu_mul behind it. */
+static vt_status run_pair_part(const linear_args *a, const vt_lane *lane, int64_t first, int64_t n,
+                               int32_t bucket, bool *ran)
+{
+    vt_tensor both = vt_tensor_2d((char *)lane->workspace + CUBLASLT_WORKSPACE, VT_BF16, n,
+                                  a->w->rows),
+              x = *a->x, y = *a->y;
+    x.data = (char *)x.data + vt_dtype_row_bytes(x.dtype, first * x.row_stride);
+    y.data = (char *)y.data + vt_dtype_row_bytes(y.dtype, first * y.row_stride);
+    x.dim[0] = y.dim[0] = n;
     linear_args product = *a;
+    product.x = &x;
     product.y = &both;
     TRY(run_product(&product, lane, bucket, ran));
     if (!*ran && !lane->cuda->collect)
         return VT_OK;
     silu_mul_args act = {.x = &both,
-                         .y = a->y,
+                         .y = &y,
                          .activation = a->epilogue == LINEAR_SWIGLU ? VT_ACT_SILU
                                                                     : VT_ACT_GELU_TANH};
     return silu_mul_cuda_impl.run(&act, lane);
 }
 
-/* Runs our own GEMM: if the library has no algorithm for the call, and in a dry run, so that the
- * kernel is compiled for that case. */
+/* A pair goes in parts that fit the workspace. All parts of a product run one algorithm, and begin
+ * at the same tokens however the step is padded, so padding changes no bit. */
+static vt_status run_pair(const linear_args *a, const vt_lane *lane, int32_t bucket, bool *ran)
+{
+    int64_t tokens = a->x->dim[0];
+    int32_t part = pair_tokens(a, lane, bucket);
+    if (part == 0)
+        return VT_OK;
+    for (int64_t first = 0; first < tokens && (first == 0 || *ran); first += part) {
+        int64_t n = tokens - first < part ? tokens - first : part;
+        TRY(run_pair_part(a, lane, first, n, part < bucket ? bucket_of(part) : bucket, ran));
+    }
+    return VT_OK;
+}
+
+/* Where the library has no algorithm, or collects (it is warmed then), a GEMM of ours runs, or is
+ * noted, all the same. */
 static vt_status run_own(const linear_args *a, const vt_lane *lane)
 {
     vt_lane own = *lane;

@@ -24,7 +24,7 @@ KERNEL __launch_bounds__(128) moe_expert_any(const __grid_constant__ moe_expert_
     i64 item = blockIdx.x;
     pdl_go();
     pdl_wait();
-    if (j >= ROWS)
+    if (j >= ROWS || (UP && p.expert[item] < 0)) // a padding token goes to no expert
         return;
     float out = 0.f;
     if constexpr (UP) {
@@ -33,7 +33,8 @@ KERNEL __launch_bounds__(128) moe_expert_any(const __grid_constant__ moe_expert_
         out = (GELU ? gelu_tanh(gate) : silu(gate)) * up;
     } else {
         for (i64 slot = item * K_USED; slot < (item + 1) * K_USED; slot++)
-            out += p.route[slot] * dot(p.weights + ((i64)p.expert[slot] * ROWS + j) * K, p.x + slot * p.x_stride);
+            if (p.expert[slot] >= 0)
+                out += p.route[slot] * dot(p.weights + ((i64)p.expert[slot] * ROWS + j) * K, p.x + slot * p.x_stride);
     }
     if (threadIdx.x % 32)
         return;

@@ -8,15 +8,24 @@
 // Grid: RESIDENT CTAs an SM, items dealt round: groups of rows (8 UP, 16 down) of tile after tile of slots. Which
 // experts these are only the router knows, so nothing is fetched before it has ended.
 // Bytes: the tiles of every expert in use, once for 16 slots; the roof is memory bandwidth.
-// Template: TYPE, K, ROWS, WARPS, STAGES, RESIDENT, SLOTS, TILES, UP, GELU, K_USED.
+// Tiles are those of moe_group.cu (SORTED), or, of a single token, its slots: a token goes to an expert once.
+// Template: TYPE, K, ROWS, WARPS, STAGES, RESIDENT, SLOTS, TILES, UP, GELU, K_USED, SORTED.
 constexpr bool HALF = false;
 constexpr int PAIR = UP;
 #include "quant_rows.cuh"
-#include "moe_finish.cuh"
+#include "moe_tiles.cuh"
 
-constexpr int kGroups = (ROWS + kGroupRows - 1) / kGroupRows, kRowTiles = (ROWS + 7) / 8;
+constexpr int kRowTiles = (ROWS + 7) / 8;
 static_assert(kGroupRows == kGroupOut, "what moe_finish() takes");
 constexpr i64 kExpertBytes = (UP ? 2 : 1) * kRowTiles * kTileBytes;
+
+INLINE moe_tile tile_at(const moe_expert_params &p, i32 n)
+{
+    if constexpr (SORTED)
+        return load_tile(p.tile + n);
+    else
+        return {p.expert[n], n, 1, 0};
+}
 
 KERNEL __launch_bounds__(WARPS * 32, RESIDENT) moe_quant(const __grid_constant__ moe_expert_params p)
 {
@@ -25,10 +34,10 @@ KERNEL __launch_bounds__(WARPS * 32, RESIDENT) moe_quant(const __grid_constant__
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, q = lane % 4;
     pdl_go();
     pdl_wait();
-    int items = *p.n_tiles * kGroups;
+    int items = (SORTED ? *p.n_tiles : p.expert[0] < 0 ? 0 : p.n_slots) * kGroups;
     auto aim = [&](int item, const u8 *&low, u32 &apart) {
         int first = item % kGroups * kGroupTiles;
-        low = (const u8 *)p.weights + p.tile[item / kGroups].expert * kExpertBytes + first * kTileBytes;
+        low = (const u8 *)p.weights + tile_at(p, item / kGroups).expert * kExpertBytes + first * kTileBytes;
         apart = (UP ? kRowTiles : min(1, kRowTiles - 1 - first)) * (u32)kTileBytes;
     };
     auto stream = pair_stream(aim, items, shared);
@@ -36,11 +45,12 @@ KERNEL __launch_bounds__(WARPS * 32, RESIDENT) moe_quant(const __grid_constant__
     Columns columns = columns_of(lane);
 #pragma unroll 1
     for (int item = blockIdx.x; item < items; item += gridDim.x) {
-        moe_tile tile = p.tile[item / kGroups];
+        moe_tile tile = tile_at(p, item / kGroups);
+        auto slot_at = [&](int n) { return SORTED ? p.order[tile.begin + n] : tile.begin; };
         const u16 *x[TILES];
 #pragma unroll
         for (int n = 0; n < TILES; n++)
-            x[n] = moe_slot_x(p, tile, n * 8 + g % kTokens);
+            x[n] = moe_slot_x(p, slot_at(min(n * 8 + g % kTokens, tile.count - 1)));
         float acc[TILES][kAcc][4] = {}, c[TILES][4];
 #pragma unroll 1
         for (int step = 0; step < kSteps; step++) {
@@ -55,7 +65,7 @@ KERNEL __launch_bounds__(WARPS * 32, RESIDENT) moe_quant(const __grid_constant__
                 if (n * 8 + 2 * q < kColumns)
                     part[warp][n * 8 + 2 * q + e % 2][g + e / 2 * 8] = c[n][e];
         __syncthreads();
-        moe_finish(p, tile, item % kGroups, part);
+        moe_finish(p, tile.count, item % kGroups, part, slot_at);
         __syncthreads(); // `part` is the next item's
     }
 }

@@ -75,6 +75,8 @@ static void moe_linear_reference(const void *args)
             memset(y, 0, (size_t)hidden * sizeof *y);
         for (int64_t j = 0; j < a->expert->dim[1]; j++) {
             int32_t e = ((const int32_t *)a->expert->data)[t * a->expert->row_stride + j];
+            if (e < 0)
+                continue;
             vt_tensor x = vt_tensor_2d(row_f32(a->x, t), VT_F32, 1, hidden);
             vt_tensor h = vt_tensor_2d(he, VT_F32, 1, ffn), o = vt_tensor_2d(oe, VT_F32, 1, hidden);
             linear_op.reference(&(linear_args){
@@ -152,23 +154,27 @@ static size_t moe_linear_workspace(const void *args, const vt_target *t)
     return space_at(a, tokens, NULL).bytes + (bu > bd ? bu : bd);
 }
 
-/* Sorts the (token, choice) pairs by expert, by counting. */
+/* Sorts the (token, choice) pairs by expert, by counting. Pairs of padding tokens are left out. */
 static void sort_pairs(const moe_linear_args *a, const moe_space *s)
 {
     int64_t tokens = a->x->dim[0], k = a->expert->dim[1];
     const int32_t *expert = a->expert->data;
+    int64_t stride = a->expert->row_stride;
     memset(s->start, 0, (size_t)(a->n_experts + 1) * sizeof *s->start);
     for (int64_t t = 0; t < tokens; t++)
         for (int64_t j = 0; j < k; j++)
-            s->start[expert[t * a->expert->row_stride + j] + 1]++;
+            if (expert[t * stride + j] >= 0)
+                s->start[expert[t * stride + j] + 1]++;
     for (int32_t e = 0; e < a->n_experts; e++)
         s->start[e + 1] += s->start[e];
+    int32_t n_pairs = s->start[a->n_experts];
     for (int64_t t = tokens - 1; t >= 0; t--) /* fills each expert's range from its end */
         for (int64_t j = k - 1; j >= 0; j--)
-            s->pair[--s->start[expert[t * a->expert->row_stride + j] + 1]] = (int32_t)(t * k + j);
+            if (expert[t * stride + j] >= 0)
+                s->pair[--s->start[expert[t * stride + j] + 1]] = (int32_t)(t * k + j);
     for (int32_t e = 0; e < a->n_experts; e++) /* each start has moved one place up */
         s->start[e] = s->start[e + 1];
-    s->start[a->n_experts] = (int32_t)(tokens * k);
+    s->start[a->n_experts] = n_pairs;
     for (int32_t e = 0; e < 2 * a->n_experts; e++)
         atomic_store_explicit(&s->ticket[e], 0, memory_order_relaxed);
 }
@@ -237,7 +243,7 @@ static bool moe_linear_supports(const void *args, const vt_target *t, const vt_s
 
 /* ---- cases ---- */
 
-enum { TOKENS, HIDDEN, FFN, EXPERTS, USED, TYPE, SCALES, ACTIVATION, ACCUMULATE };
+enum { TOKENS, HIDDEN, FFN, EXPERTS, USED, TYPE, SCALES, ACTIVATION, ACCUMULATE, PADDING };
 
 static const char *const activations[] = {
     [VT_ACT_SILU] = "silu", [VT_ACT_GELU_TANH] = "gelu", NULL};
@@ -252,6 +258,7 @@ static const vt_field moe_linear_fields[] = {
     [SCALES] = {"scales", 0, false, 2, case_scale_words},
     [ACTIVATION] = {"activation", 0, false, 1, activations},
     [ACCUMULATE] = {"accumulate", 0, false, 1},
+    [PADDING] = {"padding", 0, false, 1 << 14}, /* of the tokens, the last ones */
 };
 
 static const char *moe_linear_refuses(const vt_case *c)
@@ -264,6 +271,8 @@ static const char *moe_linear_refuses(const vt_case *c)
         return "scales: of fp8 weights only";
     if (p[USED] > p[EXPERTS])
         return "k: at most as many as experts";
+    if (p[PADDING] > p[TOKENS])
+        return "padding: at most as many as tokens";
     return p[HIDDEN] * p[FFN] * p[EXPERTS] > (int64_t)1 << 32
                ? "experts: hidden times ffn times experts is at most 2^32"
                : NULL;
@@ -305,6 +314,14 @@ static const vt_case moe_linear_cases[] = {
            [TYPE] = VT_F16,
            [ACCUMULATE] = 1,
            [ACTIVATION] = VT_ACT_GELU_TANH}},
+    {.name = "tokens=8 64x40 experts=6 k=2 bf16 padding=3",
+     .p = {[TOKENS] = 8,
+           [HIDDEN] = 64,
+           [FFN] = 40,
+           [EXPERTS] = 6,
+           [USED] = 2,
+           [TYPE] = VT_BF16,
+           [PADDING] = 3}},
     {.name = "tokens=5 33x65 experts=4 k=4 bf16",
      .p = {[TOKENS] = 5, [HIDDEN] = 33, [FFN] = 65, [EXPERTS] = 4, [USED] = 4, [TYPE] = VT_BF16}},
     {.name = "tokens=6 37x41 experts=5 k=2 fp8 gelu accumulate",
@@ -343,9 +360,10 @@ static const vt_case moe_linear_cases[] = {
            [SCALES] = CASE_SCALE_BLOCKS}},
 };
 
-/* k different experts a token, at random, with weights that sum to 1. */
-static bool fill_choice(const moe_linear_args *a, vt_tensor *expert, vt_tensor *weight,
-                        vt_arena *arena, uint64_t *state)
+/* k different experts a token, at random, with weights that sum to about 1; for the last `padding`
+ * tokens none. */
+static bool fill_choice(const moe_linear_args *a, int64_t padding, vt_tensor *expert,
+                        vt_tensor *weight, vt_arena *arena, uint64_t *state)
 {
     int32_t *deck = vt_arena_alloc(arena, (size_t)a->n_experts, sizeof *deck);
     if (!deck)
@@ -357,8 +375,10 @@ static bool fill_choice(const moe_linear_args *a, vt_tensor *expert, vt_tensor *
             deck[j] = e;
         }
         for (int64_t j = 0; j < expert->dim[1]; j++) {
-            ((int32_t *)expert->data)[t * expert->row_stride + j] = deck[j];
-            row_f32(weight, t)[j] = 1.0f / (float)expert->dim[1] + 0.01f * case_normal(state);
+            bool none = t >= expert->dim[0] - padding;
+            ((int32_t *)expert->data)[t * expert->row_stride + j] = none ? -1 : deck[j];
+            row_f32(weight,
+                    t)[j] = none ? 0 : 1.0f / (float)expert->dim[1] + 0.01f * case_normal(state);
         }
     }
     return true;
@@ -414,7 +434,7 @@ static void *moe_linear_make_args(const vt_case *c, uint64_t seed, vt_arena *are
         case_fill(arena, y, 0, 1, &seed);
     outputs[0] = y;
     *n_outputs = 1;
-    return fill_choice(a, expert, weight, arena, &seed) ? a : NULL;
+    return fill_choice(a, p[PADDING], expert, weight, arena, &seed) ? a : NULL;
 }
 
 /* Experts one after the other, each as two products that all workers share: the cut is that of an

@@ -177,6 +177,7 @@ static product_form product_of(const moe_linear_args *a, const vt_target *t, boo
 {
     const vt_weight *w = up ? a->gate_up : a->down;
     int32_t k = (int32_t)w->cols, warps = k >= 1024 ? 8 : 4;
+    int32_t columns = c->tokens <= TILE / 2 ? TILE / 2 : TILE; /* a token is in a tile once */
     int64_t items = c->tiles * product_groups(a, up);
     if (w->dtype != VT_BF16)
         return quant_product_of(a, t, up, c);
@@ -185,7 +186,8 @@ static product_form product_of(const moe_linear_args *a, const vt_target *t, boo
         .launch = {.spec = JIT_SPEC("moe_expert.cu", "moe_expert", {"k", k},
                                     {"rows", (int32_t)product_rows(a, up)}, {"warps", warps},
                                     {"up", up}, {"gelu", a->activation == VT_ACT_GELU_TANH},
-                                    {"k_used", (int32_t)a->expert->dim[1]}, {"sorted", c->sorted}),
+                                    {"k_used", (int32_t)a->expert->dim[1]}, {"sorted", c->sorted},
+                                    {"tiles", columns / 8}),
                    .grid = {(uint32_t)items, 1, 1},
                    .threads = (uint32_t)warps * 32}};
 }

@@ -9,16 +9,18 @@
 // Grid: one CTA for each tile and group of output rows (8 UP, 16 down), the groups of a tile side by side. Tiles are
 // those of moe_group.cu (SORTED), or one for each slot (moe_tiles.cuh); CTAs whose tile is empty leave.
 // Bytes: the weights of every expert in use, once a tile; the roof is memory bandwidth.
-// Template: K, ROWS, WARPS, UP, GELU, K_USED, SORTED.
+// Template: K, ROWS, WARPS, UP, GELU, K_USED, SORTED, TILES (of 8 slots, 1 or 2).
 #include "moe_tiles.cuh"
 
 constexpr int kChunks = (K + 31) / 32, kSteps = (kChunks + WARPS - 1) / WARPS;
-constexpr int kPrefetch = kSteps < 8 ? kSteps : 8;
+// Loads of weights under way, such that 16 warps of an SM (128 registers a thread) have no register spilled.
+constexpr int kMost = TILES == 1 || (kSteps <= 8 && K % (WARPS * 32) == 0) ? 8 : 4;
+constexpr int kPrefetch = kSteps < kMost ? kSteps : kMost;
 
-KERNEL __launch_bounds__(WARPS * 32, 1) moe_expert(const __grid_constant__ moe_expert_params p)
+KERNEL __launch_bounds__(WARPS * 32, 16 / WARPS) moe_expert(const __grid_constant__ moe_expert_params p)
 {
     static_assert(K % 8 == 0, "16-byte loads");
-    __shared__ float part[WARPS][kTileSlots][17];
+    __shared__ float part[WARPS][TILES * 8][17];
     __shared__ i32 slot[kTileSlots];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, q = lane % 4;
     pdl_go();
@@ -30,11 +32,11 @@ KERNEL __launch_bounds__(WARPS * 32, 1) moe_expert(const __grid_constant__ moe_e
     const u16 *w = (const u16 *)p.weights + (i64)tile.expert * (UP ? 2 : 1) * ROWS * K;
     int row_low = min(j0 + g, ROWS - 1), row_high = UP ? ROWS + row_low : min(j0 + 8 + g, ROWS - 1);
     const u16 *low = w + (i64)row_low * K + q * 8, *high = w + (i64)row_high * K + q * 8;
-    const u16 *x[2];
+    const u16 *x[TILES];
 #pragma unroll
-    for (int n = 0; n < 2; n++)
+    for (int n = 0; n < TILES; n++)
         x[n] = moe_slot_x(p, slot[min(n * 8 + g, tile.count - 1)]) + q * 8;
-    float c[2][4] = {};
+    float c[TILES][4] = {};
 #pragma unroll 1
     for (int s0 = 0; s0 < kSteps; s0 += kPrefetch) {
         uint4 wl[kPrefetch], wh[kPrefetch];
@@ -49,7 +51,7 @@ KERNEL __launch_bounds__(WARPS * 32, 1) moe_expert(const __grid_constant__ moe_e
         for (int i = 0; i < kPrefetch; i++) {
             int k = ((s0 + i) * WARPS + warp) * 32;
 #pragma unroll
-            for (int n = 0; n < 2; n++) {
+            for (int n = 0; n < TILES; n++) {
                 uint4 b = k + q * 8 < K ? load16(x[n] + k) : make_uint4(0, 0, 0, 0);
                 mma_bf16(c[n], wl[i].x, wh[i].x, wl[i].y, wh[i].y, b.x, b.y);
                 mma_bf16(c[n], wl[i].z, wh[i].z, wl[i].w, wh[i].w, b.z, b.w);
@@ -57,7 +59,7 @@ KERNEL __launch_bounds__(WARPS * 32, 1) moe_expert(const __grid_constant__ moe_e
         }
     }
 #pragma unroll
-    for (int n = 0; n < 2; n++)
+    for (int n = 0; n < TILES; n++)
 #pragma unroll
         for (int e = 0; e < 4; e++)
             part[warp][n * 8 + 2 * q + e % 2][g + e / 2 * 8] = c[n][e];

@@ -1,6 +1,6 @@
-/* Mixture of experts on the emulated GPU: what parity with the reference (gpu_parity) does not ask. A token's choice
- * has the same bits in any company, padding tokens go to no expert, logits that are not numbers choose experts that
- * exist, and grids of a million tokens fit. */
+/* Mixture of experts on the emulated GPU, beyond parity with the reference (gpu_parity): a token's
+ * choice has the same bits in any company, padding tokens go to no expert, logits that are not
+ * numbers choose experts that exist, and grids of a million tokens fit. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

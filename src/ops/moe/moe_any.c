@@ -1,6 +1,6 @@
-/* Mixture of experts on CUDA for sizes that the tensor-core kernels cannot read: moe_route_any.cu,
- * and moe_expert_any.cu twice (gate and up -> h in the workspace; down and the sum over the slots
- * of a token). */
+/* Mixture of experts on CUDA for sizes that the fast kernels cannot read. Routing is one launch of
+ * moe_route_any.cu. The experts are two launches of moe_expert_any.cu: gate and up, which writes h
+ * to the workspace; then down with the sum over the slots of a token. */
 #include "base/err.h"
 #include "ops/cuda_impls.h"
 #include "ops/cut.h"
@@ -108,7 +108,7 @@ static vt_status linear_any_run(const void *args, const vt_lane *lane)
     return status == VT_OK ? vt_cuda_launch(l, &down_launch, &down, sizeof down) : status;
 }
 
-/* Two launches: the cut is that of gate and up. */
+/* There are two launches; the cut describes gate and up. */
 static void linear_any_describe(const void *args, const vt_target *t, const vt_size *size,
                                 vt_cut *out)
 {

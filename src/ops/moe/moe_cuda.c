@@ -147,7 +147,7 @@ typedef struct product_form {
     cuda_launch launch;
 } product_form;
 
-/* Weights in tiles. An expert has a slot of a token at most once. */
+/* The product for weights in quantised tiles. A token has at most one slot in a tile. */
 static product_form quant_product_of(const moe_linear_args *a, const vt_target *t, bool up,
                                      const call_form *c)
 {
@@ -177,7 +177,7 @@ static product_form product_of(const moe_linear_args *a, const vt_target *t, boo
 {
     const vt_weight *w = up ? a->gate_up : a->down;
     int32_t k = (int32_t)w->cols, warps = k >= 1024 ? 8 : 4;
-    int32_t columns = c->tokens <= TILE / 2 ? TILE / 2 : TILE; /* a token is in a tile once */
+    int32_t columns = c->tokens <= TILE / 2 ? TILE / 2 : TILE; /* a token has one slot in a tile */
     int64_t items = c->tiles * product_groups(a, up);
     if (w->dtype != VT_BF16)
         return quant_product_of(a, t, up, c);
@@ -206,7 +206,8 @@ void moe_cuda_linear_cut(const moe_linear_args *a, const vt_size *size, vt_cut *
                  (long long)a->y->dim[1], (long long)a->down[0].cols);
 }
 
-/* Several launches: the cut is that of gate and up, with the most tiles that routing can make. */
+/* There are several launches; the cut describes gate and up, with the most tiles that routing can
+ * make. */
 static void linear_describe(const void *args, const vt_target *t, const vt_size *size, vt_cut *out)
 {
     const moe_linear_args *a = args;
@@ -293,8 +294,8 @@ static vt_status linear_run(const void *args, const vt_lane *lane)
     return status == VT_OK ? run_sum(l, a, c.tokens, (const float *)(w + s.part)) : status;
 }
 
-/* 0 where the kernels above cannot read this expert. Its other matrix has the same two sizes, so
- * they cannot read that one either, and moe_any.c reads both. */
+/* 0 if the kernels above cannot read this expert. Its other matrix has the same two sizes, so they
+ * cannot read that one either, and the kernels of moe_any.c read both. */
 static size_t experts_pack_bytes(const vt_weight *w)
 {
     int64_t outputs = w->paired ? w->rows / 2 : w->rows;
@@ -308,7 +309,7 @@ static const vt_packing experts_packing = {.name = "tiles or bf16",
                                            .type = linear_cuda_pack_type,
                                            .write = linear_cuda_pack};
 
-/* Bytes of the tiles beyond the file's, for the experts that the card counts. */
+/* How many bytes more quantised tiles take than the file, for the experts that the card counts. */
 static vt_cost linear_extra(const void *args, const vt_batch *batch)
 {
     const moe_linear_args *a = args;

@@ -5,8 +5,8 @@
 //
 // weights [experts, UP ? 2 ROWS : ROWS, K] bf16, gate before up; x [tokens, K], h [slots, ROWS], y bf16, all
 // aligned to 2 bytes only. Grid: x = slots (UP) or tokens, y = groups of four outputs, a warp each. A lane adds
-// the elements lane, lane + 32 ... in rising order, then the lanes are added. Bytes: an expert's weights, again
-// for every slot that goes to it.
+// the elements lane, lane + 32 ... in rising order, then the lanes are added. Slots of padding tokens (expert -1) have
+// no products. Bytes: an expert's weights, again for every slot that goes to it.
 // Template: K, ROWS, UP, GELU, K_USED, ACCUMULATE (down: adds to y).
 #include "moe_params.h"
 

@@ -26,7 +26,8 @@ KERNEL __launch_bounds__(kThreads) moe_group(const __grid_constant__ moe_group_p
     pdl_wait();
     __syncthreads();
     // 1. Each warp counts its own stretch of the slots.
-    i32 stretch = (p.n_slots + kThreads - 1) / kThreads * 32, from = warp * stretch, to = min(from + stretch, p.n_slots);
+    i32 stretch = (p.n_slots + kThreads - 1) / kThreads * 32;
+    i32 from = warp * stretch, to = min(from + stretch, p.n_slots);
     i32 mine = 0;
 #pragma unroll 4
     for (i32 i = from; i < to; i += 32) {

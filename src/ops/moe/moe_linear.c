@@ -1,19 +1,20 @@
 /* The experts' linears: the card, and one implementation that runs every expert through the linear
  * op.
  *
- *   for each expert that anybody chose, in rising order
+ *   for each expert that some token has chosen, in rising order
  *     gather    x rows of its tokens            -> xe [rows, hidden]
  *     linear    gate+up, gated epilogue         -> he [rows, expert_ffn]
  *     linear    down                            -> oe [rows, hidden]
  *     scatter   y[t] += weight[t, j] * oe[row]
  *
- * A token's sum runs over its experts in rising order, whatever the batch, so its bits depend on
- * nothing else. The linears are those of the dense layers (the same packed layouts, the same
- * instruction sets), called by all workers together with a ticket of their own. Three barriers an
- * expert, 0.2 us each, are small beside an expert's weights (4.7 MB in Qwen3-30B-A3B at 8 bit).
+ * A token's results are added in the rising order of its experts, whatever else is in the batch, so
+ * its bits depend on nothing else. The linears are those of the dense layers (the same packed
+ * layouts, the same instruction sets). All workers call each of them together, with a ticket of its
+ * own. An expert costs three barriers of 0.2 us, which is little beside the time for its weights
+ * (4.7 MB in Qwen3-30B-A3B at 8 bit).
  *
- * FP8 experts are exact: packed as BF16, which has every E4M3 value, and 2 bytes a weight; sums of
- * 128 columns are scaled in fp32, each part of each expert by its own scales. */
+ * FP8 experts are exact: they are packed as BF16, 2 bytes a weight, which has every E4M3 value;
+ * sums of 128 columns are scaled in fp32, each part of each expert by its own scales. */
 #include "ops/moe/moe.h"
 
 #include <stdlib.h>
@@ -91,8 +92,8 @@ static void moe_linear_reference(const void *args)
 
 /* ---- implementation ---- */
 
-/* The shared workspace. pair p of expert e, start[e] <= p < start[e + 1], is token pair[p] / k,
- * choice pair[p] % k. */
+/* The shared workspace. Expert e has the pairs p with start[e] <= p < start[e + 1]; pair[p] / k is
+ * the token and pair[p] % k says which of its choices this is. */
 typedef struct moe_space {
     atomic_int *ticket;    /* [2 n_experts] */
     int32_t *start, *pair; /* [n_experts + 1], [pairs] */
@@ -126,8 +127,8 @@ static moe_space space_at(const moe_linear_args *a, int64_t tokens, char *memory
     return s;
 }
 
-/* The row of linear that reads the weight as it was packed; where it was not, the best one that
- * reads it as it is. */
+/* The row of linear that reads the weight in the form in which it was packed. For a weight that was
+ * not packed: the best row that reads it as it is. */
 static const vt_impl *linear_impl_of(const linear_args *args, const vt_target *t)
 {
     const vt_impl *impl = vt_op_select(&linear_op, args, t, NULL);
@@ -278,9 +279,9 @@ static const char *moe_linear_refuses(const vt_case *c)
                : NULL;
 }
 
-/* Float and FP8 weights: activations
- * quantised to int8 between the two linears would hide errors of half a percent
- * (tests/unit/test_op_moe.c bounds those). */
+/* The cases have float and FP8 weights. With quantised ones a CPU quantises the activations between
+ * the two linears to int8, which costs half a percent and would hide errors of that size
+ * (tests/unit/test_op_moe.c bounds it). */
 static const vt_case moe_linear_cases[] = {
     {.name = "tokens=1 2048x768 experts=32 k=8 fp8 blocks",
      .p = {[TOKENS] = 1,
@@ -384,7 +385,8 @@ static bool fill_choice(const moe_linear_args *a, int64_t padding, vt_tensor *ex
     return true;
 }
 
-/* Experts with weights of their own: more would only take time to draw. */
+/* How many experts get random weights of their own; the others repeat them, because drawing more
+ * takes long. */
 enum { DISTINCT = 16, FEW_DISTINCT = 3 };
 
 static void *moe_linear_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
@@ -404,7 +406,7 @@ static void *moe_linear_make_args(const vt_case *c, uint64_t seed, vt_arena *are
     bool blocks = p[SCALES] == CASE_SCALE_BLOCKS;
     int64_t distinct = experts * hidden * ffn > 1 << 26 ? FEW_DISTINCT : DISTINCT;
     for (int64_t e = 0; e < experts; e++) {
-        if (e >= distinct) { /* the same numbers again, packed into memory of their own */
+        if (e >= distinct) { /* the same numbers again; each is packed into its own memory */
             up[e] = up[e % distinct];
             down[e] = down[e % distinct];
             continue;
@@ -437,8 +439,9 @@ static void *moe_linear_make_args(const vt_case *c, uint64_t seed, vt_arena *are
     return fill_choice(a, p[PADDING], expert, weight, arena, &seed) ? a : NULL;
 }
 
-/* Experts one after the other, each as two products that all workers share: the cut is that of an
- * expert's gate and up for its share of the tokens, items are those of all experts in use. */
+/* Experts run one after the other, each as two products that all workers share. The cut describes
+ * one expert's gate and up for its share of the tokens; the items are those of all experts in
+ * use. */
 static void moe_linear_describe(const void *args, const vt_target *t, const vt_size *size,
                                 vt_cut *out)
 {

@@ -1,14 +1,15 @@
-// The experts' products of moe_expert.cu, weights in quantised tiles (ops/linear/linear_quant.h).
+// The experts' products of moe_expert.cu for weights in quantised tiles (ops/linear/linear_quant.h).
 //
 //   UP:    h[slot, j] = act(gate_e[j, :] . x[token]) * (up_e[j, :] . x[token])    token = slot / K_USED
 //   down:  part[slot, j] = weight[slot] * down_e[j, :] . h[slot]                  fp32
 //
-// weights: the experts' matrices one after the other, UP: pairs of ROWS. Slots of one expert are the columns of
-// quant_rows.cuh; a slot's sums do not depend on its neighbours.
-// Grid: RESIDENT CTAs an SM, items dealt round: groups of rows (8 UP, 16 down) of tile after tile of slots. Which
-// experts these are only the router knows, so nothing is fetched before it has ended.
-// Bytes: the tiles of every expert in use, once for 16 slots; the roof is memory bandwidth.
-// Tiles are those of moe_group.cu (SORTED), or, of a single token, its slots: a token goes to an expert once.
+// weights: the experts' matrices one after the other; UP: ROWS pairs of a gate row and an up row. The slots of one
+// expert are the columns of quant_rows.cuh; a slot's sums do not depend on its neighbours.
+// Grid: RESIDENT CTAs an SM. An item is a group of rows (8 UP, 16 down) of a tile of slots; CTA i takes the items i,
+// i + gridDim.x ... Nothing is fetched before the router has ended, because it decides which experts are needed.
+// Bytes: the quantised tiles of every expert in use, once for 16 slots; the roof is memory bandwidth.
+// Tiles of slots come from moe_group.cu (SORTED). A single token needs no sorting: each of its slots is a tile, because
+// it goes to an expert once.
 // Template: TYPE, K, ROWS, WARPS, STAGES, RESIDENT, SLOTS, TILES, UP, GELU, K_USED, SORTED.
 constexpr bool HALF = false;
 constexpr int PAIR = UP;
@@ -16,7 +17,7 @@ constexpr int PAIR = UP;
 #include "moe_tiles.cuh"
 
 constexpr int kRowTiles = (ROWS + 7) / 8;
-static_assert(kGroupRows == kGroupOut, "what moe_finish() takes");
+static_assert(kGroupRows == kGroupOut, "moe_finish() takes groups of kGroupOut rows");
 constexpr i64 kExpertBytes = (UP ? 2 : 1) * kRowTiles * kTileBytes;
 
 INLINE moe_tile tile_at(const moe_expert_params &p, i32 n)
@@ -66,6 +67,6 @@ KERNEL __launch_bounds__(WARPS * 32, RESIDENT) moe_quant(const __grid_constant__
                     part[warp][n * 8 + 2 * q + e % 2][g + e / 2 * 8] = c[n][e];
         __syncthreads();
         moe_finish(p, tile.count, item % kGroups, part, slot_at);
-        __syncthreads(); // `part` is the next item's
+        __syncthreads(); // the next item writes `part`
     }
 }

@@ -1,4 +1,4 @@
-/* MoE routing: the card, its portable form and the reference. */
+/* MoE routing: the card, the portable row and the reference. */
 #include "ops/moe/moe.h"
 
 #include <math.h>
@@ -86,7 +86,7 @@ static const char *moe_route_refuses(const vt_case *c)
     return c->p[USED] > c->p[EXPERTS] ? "k: at most as many as experts" : NULL;
 }
 
-/* type: of the router */
+/* `type` is that of the router. */
 static const vt_case moe_route_cases[] = {
     {.name = "tokens=1 hidden=2048 experts=128 k=8",
      .p = {[TOKENS] = 1,

@@ -58,7 +58,8 @@ INLINE void add_products(float &sum, const f32x8 &x, const uint4 &low, const uin
     sum = fmaf(x.v[7], __uint_as_float(high.w), sum);
 }
 
-// The logits of tokens [first, first + TOKENS) below `end`. Weights of the first chunks are loaded before the turn.
+// The logits of tokens [first, first + TOKENS) below `end`. Weights of the first chunks are loaded before the turn, and
+// before `end`, which comes from memory, is looked at.
 INLINE void score(const moe_route_params &p, i32 first, i32 end, int lane, int warp)
 {
     int first_expert = (blockIdx.y * EXPERT_WARPS + warp % EXPERT_WARPS) * PER;
@@ -67,9 +68,6 @@ INLINE void score(const moe_route_params &p, i32 first, i32 end, int lane, int w
 #pragma unroll
     for (int e = 0; e < PER; e++)
         w[e] = p.router + (i64)min(first_expert + e, EXPERTS - 1) * HIDDEN + lane * 8;
-#pragma unroll
-    for (int t = 0; t < TOKENS; t++)
-        x[t] = p.x + (i64)min(first + t, end - 1) * p.x_stride + lane * 8;
     float sum[kSums] = {};
 #pragma unroll 1
     for (int c = 0; c < kChunks; c += kAhead) {
@@ -85,17 +83,23 @@ INLINE void score(const moe_route_params &p, i32 first, i32 end, int lane, int w
         if (c == 0) {
             pdl_go();
             pdl_wait();
+#pragma unroll
+            for (int t = 0; t < TOKENS; t++)
+                x[t] = p.x + (i64)max(min(first + t, end - 1), 0) * p.x_stride + lane * 8;
         }
 #pragma unroll
-        for (int i = 0; i < kAhead; i++)
+        for (int i = 0; i < kAhead; i++) {
+            bool inside = (c + i) * 256 + lane * 8 < HIDDEN;
+            uint4 v[TOKENS];
 #pragma unroll
-            for (int t = 0; t < TOKENS; t++) {
-                bool inside = (c + i) * 256 + lane * 8 < HIDDEN;
-                f32x8 v = unpack8(inside ? load16(x[t] + (c + i) * 256) : make_uint4(0, 0, 0, 0));
+            for (int t = 0; t < TOKENS; t++)
+                v[t] = inside ? load16(x[t] + (c + i) * 256) : make_uint4(0, 0, 0, 0);
+#pragma unroll
+            for (int t = 0; t < TOKENS; t++)
 #pragma unroll
                 for (int e = 0; e < PER; e++)
-                    add_products(sum[t * PER + e], v, low[i][e], high[i][e]);
-            }
+                    add_products(sum[t * PER + e], unpack8(v[t]), low[i][e], high[i][e]);
+        }
     }
     float logit = warp_sums<kSums>(sum, lane);
     int number = lane / (32 / kSums), expert = first_expert + number % PER;
@@ -153,7 +157,7 @@ KERNEL __launch_bounds__(kWarps * 32) moe_route(const __grid_constant__ moe_rout
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     i32 begin = blockIdx.x * kBlockTokens, end = min(begin + kBlockTokens, p.n_tokens);
     i32 real = min(end, *p.n_real); // the step's block: no kernel writes it
-    if (begin < real) {
+    if (begin == 0 || begin < real) { // the first block need not wait for n_real
         score(p, begin + warp / EXPERT_WARPS * TOKENS, real, lane, warp);
         if (!last_of(p.tickets + blockIdx.x, gridDim.y))
             return;

@@ -102,12 +102,20 @@ typedef struct call_form {
     bool sorted;                  /* moe_group runs */
 } call_form;
 
+/* The most tokens that need no sorting: moe_expert takes FEW_TOKENS, moe_quant a single one. */
+static int64_t unsorted_tokens(const moe_linear_args *a)
+{
+    bool up = a->gate_up->dtype == VT_BF16, down = a->down->dtype == VT_BF16;
+    if ((up || down) && a->expert->dim[1] > FEW_USED)
+        return 0;
+    return up && down ? FEW_TOKENS : 1;
+}
+
 static call_form form_of(const moe_linear_args *a, int64_t tokens)
 {
-    int64_t used = a->expert->dim[1];
-    bool bf16 = a->gate_up->dtype == VT_BF16 && a->down->dtype == VT_BF16;
-    call_form f = {.tokens = tokens, .slots = tokens * used};
-    f.sorted = tokens > (bf16 && used <= FEW_USED ? FEW_TOKENS : bf16 ? 0 : 1);
+    call_form f = {.tokens = tokens,
+                   .slots = tokens * a->expert->dim[1],
+                   .sorted = tokens > unsorted_tokens(a)};
     f.tiles = f.sorted ? most_tiles(f.slots, a->n_experts) : f.slots;
     return f;
 }

@@ -285,11 +285,12 @@ static void draw_moe_linear(draw *d, gpu_call *g, char *text)
     int32_t i = below(d, (int32_t)(sizeof shape / sizeof *shape)), experts = between(d, 1, 6),
             tokens = few(d, 60), used = between(d, 1, experts);
     bool fp8 = strcmp(shape[i].type, "fp8") == 0, accumulate = below(d, 2), gelu = below(d, 2);
+    int32_t padding = below(d, 2) ? below(d, tokens + 1) : 0;
     snprintf(text, TEXT,
              "tokens=%d,hidden=%d,ffn=%d,experts=%d,k=%d,type=%s,scales=%s,activation=%s,"
-             "accumulate=%d",
+             "accumulate=%d,padding=%d",
              tokens, shape[i].hidden, shape[i].ffn, experts, used, shape[i].type,
-             fp8 ? scales[below(d, 3)] : "none", gelu ? "gelu" : "silu", accumulate);
+             fp8 ? scales[below(d, 3)] : "none", gelu ? "gelu" : "silu", accumulate, padding);
 }
 
 /* ---- a case ---- */

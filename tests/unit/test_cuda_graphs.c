@@ -166,7 +166,7 @@ static int32_t compare_graphs(const char *model, bool deterministic)
     assert_memory_equal(a->answer, b->answer, sizeof a->answer);
     assert_memory_equal(a->answer, c->answer, sizeof a->answer);
     assert_true(a->answer[0][3].n_scores == kPrompt[3] - 1);
-    /* prefill graphs came in the first round, and the second found them */
+    /* graphs of prefill steps and of rows came in the first round, and the second found them */
     assert_true(b->n_graphs[1] > b->n_graphs[0] + 3);
     assert_int_equal(b->n_graphs[2], b->n_graphs[1]);
     assert_true(c->n_graphs[0] > 0 && c->n_graphs[0] < b->n_graphs[0]);
@@ -183,6 +183,7 @@ static void test_graphs_when_on_then_answers_are_bitwise_those_without(void **st
     (void)state;
     compare_graphs("tests/golden/models/qwen3-fp8", false);
     compare_graphs("tests/golden/models/qwen3-fp8", true);
+    compare_graphs("tests/golden/models/qwen3moe-norm-mixed", false);
 }
 
 /* The algorithms of the emulated library give different bits, and its choice depends on the number

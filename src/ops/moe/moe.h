@@ -1,11 +1,15 @@
 /* Mixture of experts: routing, then the experts' linears.
  *
- * moe_route:  p = softmax(x Wr^T) over experts in fp32; the k largest (ties: lower index), in
- * falling
- *             order; weights p or p / sum of the chosen.
- * moe_linear: y[t] (+)= sum_j weight[t, j] * down_e( act(gate_e x[t]) * up_e x[t] ),  e = expert[t,
- * j]. Only the run knows which experts are read: cost() assumes min(experts, tokens * k) distinct
- * ones. */
+ * moe_route:  p = softmax(x Wr^T) over experts in fp32; the k largest, in falling order (ties: the
+ *             lower index); weights p, or p / sum of the chosen. A token's experts are always
+ *             different ones within [0, experts), even where logits are not numbers (its weights
+ *             are then NaN).
+ * moe_linear: y[t] (+)= sum_j weight[t, j] * down_e( act(gate_e x[t]) * up_e x[t] ),
+ *             e = expert[t, j].
+ *
+ * Padding tokens of a GPU's step have expert -1 and weight 0: they go to no expert, and their sum
+ * is 0. Only the run knows which experts are read: cost() assumes min(experts, tokens * k)
+ * different ones. */
 #ifndef VT_OPS_MOE_H
 #define VT_OPS_MOE_H
 
@@ -17,7 +21,7 @@ typedef struct moe_route_args {
     const vt_tensor *router; /* [experts, hidden] float type */
     int32_t k;
     bool normalise;
-    vt_tensor *expert; /* [tokens, k] int32 */
+    vt_tensor *expert; /* [tokens, k] int32; -1: padding */
     vt_tensor *weight; /* [tokens, k] fp32 */
 } moe_route_args;
 

@@ -1,6 +1,6 @@
-/* Mixture of experts on CUDA for sizes that the tensor-core kernels cannot read: moe_route_any.cu,
- * and moe_expert_any.cu twice (gate and up -> h in the workspace; down and the sum over the slots
- * of a token). */
+/* Mixture of experts on CUDA for sizes that the fast kernels cannot read. Routing is one launch of
+ * moe_route_any.cu. The experts are two launches of moe_expert_any.cu: gate and up, which writes h
+ * to the workspace; then down with the sum over the slots of a token. */
 #include "base/err.h"
 #include "ops/cuda_impls.h"
 #include "ops/cut.h"
@@ -33,8 +33,13 @@ static vt_status route_any_run(const void *args, const vt_lane *lane)
     int64_t tokens = a->x->dim[0];
     if (tokens == 0 && !lane->cuda->collect)
         return VT_OK;
-    moe_route_params p = {a->x->data, a->router->data, a->expert->data, a->weight->data,
-                          (int32_t)a->x->row_stride};
+    moe_route_params p = {.x = a->x->data,
+                          .router = a->router->data,
+                          .expert = a->expert->data,
+                          .weight = a->weight->data,
+                          .n_real = lane->plan,
+                          .x_stride = (int32_t)a->x->row_stride,
+                          .n_tokens = (int32_t)tokens};
     cuda_launch l = route_launch_of(a, tokens);
     return vt_cuda_launch(lane->cuda, &l, &p, sizeof p);
 }
@@ -42,8 +47,12 @@ static vt_status route_any_run(const void *args, const vt_lane *lane)
 static void route_any_describe(const void *args, const vt_target *t, const vt_size *size,
                                vt_cut *out)
 {
-    cuda_launch l = route_launch_of(args, vt_size_rows(((const moe_route_args *)args)->x, size));
-    moe_cuda_route_cut(args, t, size, &l, 2, out);
+    const moe_route_args *a = args;
+    cuda_launch l = route_launch_of(a, vt_size_rows(a->x, size));
+    moe_cuda_route_shape(a, size, out);
+    out->tile[0] = 1;
+    vt_cut_roles(out, "8 warps score experts, then 1 chooses", NULL);
+    vt_cut_grid(out, t, &l, 2);
 }
 
 static bool linear_any_supports(const void *args, const vt_target *t, const vt_size *upto)
@@ -99,7 +108,7 @@ static vt_status linear_any_run(const void *args, const vt_lane *lane)
     return status == VT_OK ? vt_cuda_launch(l, &down_launch, &down, sizeof down) : status;
 }
 
-/* Two launches: the cut is that of gate and up. */
+/* There are two launches; the cut describes gate and up. */
 static void linear_any_describe(const void *args, const vt_target *t, const vt_size *size,
                                 vt_cut *out)
 {
@@ -118,7 +127,8 @@ const vt_impl moe_route_cuda_any_impl = {.name = "any",
                                          .fixed_order = true,
                                          .supports = route_any_supports,
                                          .run = route_any_run,
-                                         .describe = route_any_describe};
+                                         .describe = route_any_describe,
+                                         .plan = &moe_cuda_tokens_plan};
 const vt_impl moe_linear_cuda_any_impl = {.name = "any",
                                           .device = VT_DEVICE_CUDA,
                                           .fixed_order = true,

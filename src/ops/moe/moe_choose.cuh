@@ -1,45 +1,26 @@
-// A router's choice, by one warp that has all logits of a token in shared memory: what moe_route.cu and
-// moe_route_any.cu share. Needs EXPERTS.
+// How a warp chooses a token's experts from its logits: what moe_route.cu and moe_route_any.cu share.
+//
+// Logits are compared as keys: unsigned integers in the order of the logits. NaN counts as -infinity, and key 0 marks
+// an expert that is taken. So whatever the logits are, a token's experts are different ones within [0, EXPERTS); the
+// sum of the exponentials, and with it every weight, is NaN if a logit was. Needs EXPERTS.
 
-// p of an expert = exp(its logit - top) / total.
-struct MoeSoftmax {
-    float top, total;
-};
-INLINE MoeSoftmax moe_softmax(const float *logit, int lane)
+INLINE u32 moe_key(float logit)
 {
-    float top = -kInfinity, total = 0.f;
-    for (int e = lane; e < EXPERTS; e += 32)
-        top = fmaxf(top, logit[e]);
-#pragma unroll
-    for (int d = 16; d; d >>= 1)
-        top = fmaxf(top, __shfl_xor_sync(~0u, top, d));
-    for (int e = lane; e < EXPERTS; e += 32)
-        total += __expf(logit[e] - top);
-    return {top, warp_sum(total)};
+    u32 bits = __float_as_uint(logit != logit ? -kInfinity : logit);
+    if (bits == 0x80000000u) // -0 equals 0
+        bits = 0;
+    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
+INLINE float moe_logit(u32 key) { return __uint_as_float(key & 0x80000000u ? key & 0x7fffffffu : ~key); }
 
-// The largest logit, ties: the lower index, in every lane.
 struct MoeBest {
-    float logit;
-    i32 at;
+    u32 key;
+    i32 expert;
 };
-INLINE MoeBest moe_best(const float *logit, int lane)
+// The warp's largest key; of equal ones the lowest expert. Each lane brings the best of its own experts.
+INLINE MoeBest moe_best(const MoeBest &mine)
 {
-    float best = -kInfinity;
-    i32 at = EXPERTS;
-    for (int e = lane; e < EXPERTS; e += 32)
-        if (logit[e] > best) {
-            best = logit[e];
-            at = e;
-        }
-#pragma unroll
-    for (int d = 16; d; d >>= 1) {
-        float other = __shfl_xor_sync(~0u, best, d);
-        i32 there = __shfl_xor_sync(~0u, at, d);
-        if (other > best || (other == best && there < at)) {
-            best = other;
-            at = there;
-        }
-    }
-    return {best, min(at, EXPERTS - 1)}; // min: only where logits are not numbers
+    u32 key = __reduce_max_sync(~0u, mine.key);
+    i32 expert = __reduce_min_sync(~0u, mine.key == key ? mine.expert : EXPERTS);
+    return {key, min(expert, EXPERTS - 1)};
 }

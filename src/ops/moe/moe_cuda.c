@@ -1,17 +1,21 @@
-/* Mixture of experts on CUDA: five launches a layer.
+/* The experts' linears on CUDA: three or four launches a layer.
  *
- *   moe_route   experts and weights of every token
  *   moe_group   slots (token, j) sorted by expert; tiles of up to 16 slots of one expert
  *   moe_expert  gate and up, activation -> h [slots, ffn] bf16
  *   moe_expert  down, times the routing weight -> part [slots, hidden] fp32
  *               (moe_quant, either of them, where its weights are in quantised tiles)
  *   moe_sum     the slots of a token, in order
  *
+ * Few tokens need no moe_group: up to 16 tokens a CTA of moe_expert finds the slots of its tile
+ * itself (moe_tiles.cuh), and for one token every slot is a tile of moe_quant. A slot's sums have
+ * the same order either way.
+ *
  * The grid has room for the most tiles that routing can make, so nothing waits for the host and a
- * graph serves every routing. Expert weights lie one after the other: [experts, 2 ffn, hidden] with
- * gate before up, [experts, hidden, ffn]; tiles likewise, each expert a matrix. Correct first: a
- * tile reads its expert's weights whole, so a large prefill reads them tokens * used / (16 experts)
- * times over. */
+ * graph serves every routing. Padding tokens have expert -1 and are in no tile: their number
+ * changes no result and loads no weights. Expert weights lie one after the other: [experts, 2 ffn,
+ * hidden] with gate before up, [experts, hidden, ffn]; tiles likewise, each expert a matrix.
+ * Correct first: a tile reads its expert's weights whole, so a large prefill reads them tokens *
+ * used / (16 experts) times over. */
 #include "ops/moe/moe_cuda.h"
 
 #include "base/err.h"
@@ -23,10 +27,16 @@
 #include "ops/moe/moe.h"
 #include "ops/moe/moe_params.h"
 
-enum { TILE = 16, GROUP_THREADS = 256 };
+enum {
+    TILE = 16,       /* slots of a tile; moe_tiles.cuh has the same number */
+    FEW_TOKENS = 16, /* moe_expert finds tiles itself, likewise ... */
+    FEW_USED = 16,   /* ... where a token has at most this many experts */
+    GROUP_THREADS = 256,
+    SUM_THREADS = 256
+};
 
 typedef struct scratch {
-    size_t order, tiles, n_tiles, count, h, part, bytes;
+    size_t order, tiles, n_tiles, h, part, bytes;
 } scratch;
 
 static int64_t most_tiles(int64_t slots, int32_t experts)
@@ -49,7 +59,6 @@ static scratch scratch_of(int64_t slots, int32_t experts, int32_t hidden, int32_
     s.order = take(&at, slots, 4);
     s.tiles = take(&at, most_tiles(slots, experts), sizeof(moe_tile));
     s.n_tiles = take(&at, 1, 4);
-    s.count = take(&at, (int64_t)GROUP_THREADS * experts, 4);
     s.h = take(&at, slots * ffn, 2);
     s.part = take(&at, slots * hidden, 4);
     s.bytes = at;
@@ -61,55 +70,6 @@ size_t moe_cuda_workspace(const void *args, const vt_target *t)
     const moe_linear_args *a = args;
     int64_t slots = (int64_t)t->limits.max_tokens * a->expert->dim[1];
     return scratch_of(slots, a->n_experts, (int32_t)a->y->dim[1], (int32_t)a->down[0].cols).bytes;
-}
-
-/* ---- routing ---- */
-
-static bool route_supports(const void *args, const vt_target *t, const vt_size *upto)
-{
-    (void)t, (void)upto;
-    const moe_route_args *a = args;
-    return a->x->dtype == VT_BF16 && a->router->dtype == VT_F32 && a->router->dim[1] % 8 == 0 &&
-           a->x->row_stride % 8 == 0 && a->router->dim[0] <= MOE_CUDA_EXPERTS && a->k <= 16;
-}
-
-static cuda_launch route_launch_of(const moe_route_args *a, int64_t tokens)
-{
-    return (cuda_launch){.spec = JIT_SPEC("moe_route.cu", "moe_route",
-                                          {"hidden", (int32_t)a->router->dim[1]},
-                                          {"experts", (int32_t)a->router->dim[0]}, {"k_used", a->k},
-                                          {"normalise", a->normalise}),
-                         .grid = {(uint32_t)tokens, 1, 1},
-                         .threads = 256};
-}
-
-static vt_status route_run(const void *args, const vt_lane *lane)
-{
-    const moe_route_args *a = args;
-    int64_t tokens = a->x->dim[0];
-    if (tokens == 0 && !lane->cuda->collect)
-        return VT_OK;
-    moe_route_params p = {a->x->data, a->router->data, a->expert->data, a->weight->data,
-                          (int32_t)a->x->row_stride};
-    cuda_launch l = route_launch_of(a, tokens);
-    return vt_cuda_launch(lane->cuda, &l, &p, sizeof p);
-}
-
-void moe_cuda_route_cut(const moe_route_args *a, const vt_target *t, const vt_size *size,
-                        const cuda_launch *l, int32_t vector_bytes, vt_cut *out)
-{
-    vt_cut_shape(out, "[%lld x %lld] x [%lld x %lld], best %d", (long long)vt_size_rows(a->x, size),
-                 (long long)a->router->dim[1], (long long)a->router->dim[1],
-                 (long long)a->router->dim[0], a->k);
-    out->tile[0] = 1;
-    vt_cut_roles(out, "8 warps score experts, then 1 chooses", NULL);
-    vt_cut_grid(out, t, l, vector_bytes);
-}
-
-static void route_describe(const void *args, const vt_target *t, const vt_size *size, vt_cut *out)
-{
-    cuda_launch l = route_launch_of(args, vt_size_rows(((const moe_route_args *)args)->x, size));
-    moe_cuda_route_cut(args, t, size, &l, 16, out);
 }
 
 /* ---- the experts ---- */
@@ -136,13 +96,56 @@ static bool readable(const vt_weight *w, int32_t n)
     return linear_quant_supports(w) && stacked(w, n, (int64_t)w->packed_bytes);
 }
 
+/* How a call of this many tokens runs. */
+typedef struct call_form {
+    int64_t tokens, slots, tiles; /* tiles: CTAs or work items for each group of output rows */
+    bool sorted;                  /* moe_group runs */
+} call_form;
+
+/* The most tokens that need no sorting: moe_expert takes FEW_TOKENS, moe_quant a single one. */
+static int64_t unsorted_tokens(const moe_linear_args *a)
+{
+    bool up = a->gate_up->dtype == VT_BF16, down = a->down->dtype == VT_BF16;
+    if ((up || down) && a->expert->dim[1] > FEW_USED)
+        return 0;
+    return up && down ? FEW_TOKENS : 1;
+}
+
+static call_form form_of(const moe_linear_args *a, int64_t tokens)
+{
+    call_form f = {.tokens = tokens,
+                   .slots = tokens * a->expert->dim[1],
+                   .sorted = tokens > unsorted_tokens(a)};
+    f.tiles = f.sorted ? most_tiles(f.slots, a->n_experts) : f.slots;
+    return f;
+}
+
+/* Outputs of a product, and how many of them a group has. */
+static int64_t product_rows(const moe_linear_args *a, bool up)
+{
+    return up ? a->gate_up->rows / 2 : a->down->rows;
+}
+static int64_t product_groups(const moe_linear_args *a, bool up)
+{
+    return vt_ceil_div(product_rows(a, up), up ? 8 : 16);
+}
+
+/* Grids and slot numbers are 32-bit. */
+static bool grids_fit(const moe_linear_args *a, int64_t tokens)
+{
+    call_form f = form_of(a, tokens);
+    return f.slots <= INT32_MAX && f.tiles * product_groups(a, true) <= INT32_MAX &&
+           f.tiles * product_groups(a, false) <= INT32_MAX;
+}
+
 static bool linear_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
-    (void)t, (void)upto;
+    (void)t;
     const moe_linear_args *a = args;
     return a->x->dtype == VT_BF16 && a->y->dtype == VT_BF16 && a->x->row_stride % 8 == 0 &&
            a->down[0].cols % 8 == 0 && a->n_experts <= MOE_CUDA_EXPERTS &&
-           readable(a->gate_up, a->n_experts) && readable(a->down, a->n_experts);
+           readable(a->gate_up, a->n_experts) && readable(a->down, a->n_experts) &&
+           (!upto || grids_fit(a, upto->tokens));
 }
 
 /* One of the two products: pieces of work, and the launch. */
@@ -152,53 +155,55 @@ typedef struct product_form {
     cuda_launch launch;
 } product_form;
 
-/* Weights in tiles. An expert has a slot of a token at most once. */
+/* The product for weights in quantised tiles. A token has at most one slot in a tile. */
 static product_form quant_product_of(const moe_linear_args *a, const vt_target *t, bool up,
-                                     int64_t tokens, int64_t tiles)
+                                     const call_form *c)
 {
     const vt_weight *w = up ? a->gate_up : a->down;
-    int32_t rows = (int32_t)(up ? w->rows / 2 : w->rows), k = (int32_t)w->cols;
-    int64_t slots = tokens < TILE ? tokens : TILE;
+    int64_t slots = c->tokens < TILE ? c->tokens : TILE;
     linear_quant_form f = linear_quant_form_of(w, slots, true, false, t);
     if (f.tiles > 1 && f.resident > 1) /* x of its rows takes registers too */
         f.resident /= 2;
-    int64_t items = tiles * vt_ceil_div(rows, up ? 8 : 16),
-            room = (int64_t)t->sm_count * f.resident;
+    int64_t items = c->tiles * product_groups(a, up), room = (int64_t)t->sm_count * f.resident;
     return (product_form){
         .items = items,
         .resident = f.resident,
         .launch = {.spec = JIT_SPEC("moe_quant.cu", "moe_quant", {"type", (int32_t)w->dtype},
-                                    {"k", k}, {"rows", rows}, {"warps", f.warps},
-                                    {"stages", f.stages}, {"resident", f.resident},
-                                    {"slots", f.slots}, {"tiles", f.tiles}, {"up", up},
+                                    {"k", (int32_t)w->cols}, {"rows", (int32_t)product_rows(a, up)},
+                                    {"warps", f.warps}, {"stages", f.stages},
+                                    {"resident", f.resident}, {"slots", f.slots},
+                                    {"tiles", f.tiles}, {"up", up},
                                     {"gelu", a->activation == VT_ACT_GELU_TANH},
-                                    {"k_used", (int32_t)a->expert->dim[1]}),
+                                    {"k_used", (int32_t)a->expert->dim[1]}, {"sorted", c->sorted}),
                    .grid = {(uint32_t)(items < room ? items : room), 1, 1},
                    .threads = (uint32_t)f.warps * 32,
                    .shared_bytes = f.shared_bytes}};
 }
 
 static product_form product_of(const moe_linear_args *a, const vt_target *t, bool up,
-                               int64_t tokens, int64_t tiles)
+                               const call_form *c)
 {
     const vt_weight *w = up ? a->gate_up : a->down;
-    int32_t rows = (int32_t)(up ? w->rows / 2 : w->rows), k = (int32_t)w->cols;
-    int32_t warps = k >= 1024 ? 8 : 4;
+    int32_t k = (int32_t)w->cols, warps = k >= 1024 ? 8 : 4;
+    int32_t columns = c->tokens <= TILE / 2 ? TILE / 2 : TILE; /* a token has one slot in a tile */
+    int64_t items = c->tiles * product_groups(a, up);
     if (w->dtype != VT_BF16)
-        return quant_product_of(a, t, up, tokens, tiles);
-    return (product_form){.items = tiles * vt_ceil_div(rows, up ? 8 : 16),
-                          .launch = {.spec = JIT_SPEC("moe_expert.cu", "moe_expert", {"k", k},
-                                                      {"rows", rows}, {"warps", warps}, {"up", up},
-                                                      {"gelu", a->activation == VT_ACT_GELU_TANH},
-                                                      {"k_used", (int32_t)a->expert->dim[1]}),
-                                     .grid = {cuda_blocks(rows, up ? 8 : 16), (uint32_t)tiles, 1},
-                                     .threads = (uint32_t)warps * 32}};
+        return quant_product_of(a, t, up, c);
+    return (product_form){
+        .items = items,
+        .launch = {.spec = JIT_SPEC("moe_expert.cu", "moe_expert", {"k", k},
+                                    {"rows", (int32_t)product_rows(a, up)}, {"warps", warps},
+                                    {"up", up}, {"gelu", a->activation == VT_ACT_GELU_TANH},
+                                    {"k_used", (int32_t)a->expert->dim[1]}, {"sorted", c->sorted},
+                                    {"tiles", columns / 8}),
+                   .grid = {(uint32_t)items, 1, 1},
+                   .threads = (uint32_t)warps * 32}};
 }
 
 static vt_status run_product(const vt_lane *lane, const moe_linear_args *a,
-                             const moe_expert_params *p, bool up, int64_t tiles)
+                             const moe_expert_params *p, bool up, const call_form *c)
 {
-    product_form f = product_of(a, lane->target, up, a->x->dim[0], tiles);
+    product_form f = product_of(a, lane->target, up, c);
     return vt_cuda_launch(lane->cuda, &f.launch, p, sizeof *p);
 }
 
@@ -209,18 +214,20 @@ void moe_cuda_linear_cut(const moe_linear_args *a, const vt_size *size, vt_cut *
                  (long long)a->y->dim[1], (long long)a->down[0].cols);
 }
 
-/* Four launches: the cut is that of gate and up, with the most tiles that routing can make. */
+/* There are several launches; the cut describes gate and up, with the most tiles that routing can
+ * make. */
 static void linear_describe(const void *args, const vt_target *t, const vt_size *size, vt_cut *out)
 {
     const moe_linear_args *a = args;
-    int64_t tokens = vt_size_rows(a->x, size);
-    product_form f = product_of(a, t, true, tokens,
-                                most_tiles(tokens * a->expert->dim[1], a->n_experts));
+    call_form c = form_of(a, vt_size_rows(a->x, size));
+    product_form f = product_of(a, t, true, &c);
     moe_cuda_linear_cut(a, size, out);
     out->tile[0] = TILE;
     out->tile[1] = 8;
     out->split = (int32_t)f.launch.threads / 32;
-    vt_cut_roles(out, "sort by expert, gate and up, down, sum", "warps of a CTA, in rising order");
+    vt_cut_roles(out,
+                 c.sorted ? "sort by expert, gate and up, down, sum" : "gate and up, down, sum",
+                 "warps of a CTA, in rising order");
     vt_cut_cuda(out, t, f.items, &f.launch, 16);
     if (f.resident > 0) {
         out->resident = f.resident;
@@ -228,63 +235,75 @@ static void linear_describe(const void *args, const vt_target *t, const vt_size 
     }
 }
 
+static vt_status run_group(vt_cuda_lane *l, const moe_linear_args *a, const call_form *c,
+                           const scratch *s, char *w)
+{
+    moe_group_params g = {.expert = a->expert->data,
+                          .order = (int32_t *)(w + s->order),
+                          .tile = (moe_tile *)(w + s->tiles),
+                          .n_tiles = (int32_t *)(w + s->n_tiles),
+                          .n_slots = (int32_t)c->slots,
+                          .n_room = (int32_t)c->tiles};
+    cuda_launch launch = {
+        .spec = JIT_SPEC("moe_group.cu", "moe_group", {"experts", a->n_experts}, {"tile", TILE}),
+        .grid = {(uint32_t)a->n_experts, 1, 1},
+        .threads = GROUP_THREADS};
+    return vt_cuda_launch(l, &launch, &g, sizeof g);
+}
+
+static vt_status run_sum(vt_cuda_lane *l, const moe_linear_args *a, int64_t tokens,
+                         const float *part)
+{
+    int32_t hidden = (int32_t)a->y->dim[1];
+    moe_sum_params p = {part, a->expert->data, a->y->data, (int32_t)a->y->row_stride};
+    cuda_launch launch = {.spec = JIT_SPEC("moe_sum.cu", "moe_sum", {"hidden", hidden},
+                                           {"k_used", (int32_t)a->expert->dim[1]},
+                                           {"threads", SUM_THREADS}, {"accumulate", a->accumulate}),
+                          .grid = {(uint32_t)tokens, cuda_blocks(hidden, 4 * SUM_THREADS), 1},
+                          .threads = SUM_THREADS};
+    return vt_cuda_launch(l, &launch, &p, sizeof p);
+}
+
 static vt_status linear_run(const void *args, const vt_lane *lane)
 {
     const moe_linear_args *a = args;
     vt_cuda_lane *l = lane->cuda;
-    int32_t used = (int32_t)a->expert->dim[1], hidden = (int32_t)a->y->dim[1];
-    int32_t ffn = (int32_t)a->down[0].cols;
-    int64_t tokens = a->x->dim[0], slots = tokens * used, tiles = most_tiles(slots, a->n_experts);
-    scratch s = scratch_of(slots, a->n_experts, hidden, ffn);
+    int32_t hidden = (int32_t)a->y->dim[1], ffn = (int32_t)a->down[0].cols;
+    call_form c = form_of(a, a->x->dim[0]);
+    scratch s = scratch_of(c.slots, a->n_experts, hidden, ffn);
     char *w = lane->workspace;
-    if (tokens == 0 && !l->collect)
+    if (c.tokens == 0 && !l->collect)
         return VT_OK;
     if (s.bytes > lane->workspace_bytes && !l->collect) {
         return vt_fail(&l->err, VT_ERR_MEMORY,
                        "moe_linear: %lld slots need %zu bytes of workspace, there are %zu",
-                       (long long)slots, s.bytes, lane->workspace_bytes);
+                       (long long)c.slots, s.bytes, lane->workspace_bytes);
     }
-    moe_group_params g = {a->expert->data,           (int32_t *)(w + s.order),
-                          (moe_tile *)(w + s.tiles), (int32_t *)(w + s.n_tiles),
-                          (int32_t *)(w + s.count),  (int32_t)slots};
-    vt_status status = vt_cuda_launch(
-        l,
-        &(cuda_launch){.spec = JIT_SPEC("moe_group.cu", "moe_group", {"experts", a->n_experts},
-                                        {"tile", TILE}),
-                       .grid = {1, 1, 1},
-                       .threads = GROUP_THREADS},
-        &g, sizeof g);
-    moe_expert_params p = {.x = a->x->data,
-                           .weights = a->gate_up[0].part[0]->data,
-                           .order = g.order,
-                           .n_tiles = g.n_tiles,
-                           .tile = g.tile,
-                           .route = a->weight->data,
-                           .y = w + s.h,
-                           .x_stride = (int32_t)a->x->row_stride};
+    moe_expert_params up = {.x = a->x->data,
+                            .weights = a->gate_up[0].part[0]->data,
+                            .order = (const int32_t *)(w + s.order),
+                            .n_tiles = (const int32_t *)(w + s.n_tiles),
+                            .tile = (const moe_tile *)(w + s.tiles),
+                            .expert = a->expert->data,
+                            .route = a->weight->data,
+                            .y = w + s.h,
+                            .x_stride = (int32_t)a->x->row_stride,
+                            .n_slots = (int32_t)c.slots};
+    moe_expert_params down = up;
+    down.x = (const uint16_t *)(w + s.h);
+    down.x_stride = ffn;
+    down.weights = a->down[0].part[0]->data;
+    down.y = w + s.part;
+    vt_status status = c.sorted ? run_group(l, a, &c, &s, w) : VT_OK;
     if (status == VT_OK)
-        status = run_product(lane, a, &p, true, tiles);
-    p.x = (const uint16_t *)(w + s.h);
-    p.x_stride = ffn;
-    p.weights = a->down[0].part[0]->data;
-    p.y = w + s.part;
+        status = run_product(lane, a, &up, true, &c);
     if (status == VT_OK)
-        status = run_product(lane, a, &p, false, tiles);
-    moe_sum_params sum = {(const float *)(w + s.part), a->y->data, (int32_t)a->y->row_stride,
-                          (int32_t)tokens};
-    if (status == VT_OK)
-        status = vt_cuda_launch(
-            l,
-            &(cuda_launch){.spec = JIT_SPEC("moe_sum.cu", "moe_sum", {"hidden", hidden},
-                                            {"k_used", used}, {"accumulate", a->accumulate}),
-                           .grid = {cuda_blocks(tokens * (hidden / 4), 256), 1, 1},
-                           .threads = 256},
-            &sum, sizeof sum);
-    return status;
+        status = run_product(lane, a, &down, false, &c);
+    return status == VT_OK ? run_sum(l, a, c.tokens, (const float *)(w + s.part)) : status;
 }
 
-/* 0 where the kernels above cannot read this expert. Its other matrix has the same two sizes, so
- * they cannot read that one either, and moe_any.c reads both. */
+/* 0 if the kernels above cannot read this expert. Its other matrix has the same two sizes, so they
+ * cannot read that one either, and the kernels of moe_any.c read both. */
 static size_t experts_pack_bytes(const vt_weight *w)
 {
     int64_t outputs = w->paired ? w->rows / 2 : w->rows;
@@ -298,7 +317,7 @@ static const vt_packing experts_packing = {.name = "tiles or bf16",
                                            .type = linear_cuda_pack_type,
                                            .write = linear_cuda_pack};
 
-/* Bytes of the tiles beyond the file's, for the experts that the card counts. */
+/* How many bytes more quantised tiles take than the file, for the experts that the card counts. */
 static vt_cost linear_extra(const void *args, const vt_batch *batch)
 {
     const moe_linear_args *a = args;
@@ -311,12 +330,6 @@ static vt_cost linear_extra(const void *args, const vt_batch *batch)
     return (vt_cost){.read.weights = more * (pairs < a->n_experts ? pairs : a->n_experts)};
 }
 
-const vt_impl moe_route_cuda_impl = {.name = "token",
-                                     .device = VT_DEVICE_CUDA,
-                                     .fixed_order = true,
-                                     .supports = route_supports,
-                                     .run = route_run,
-                                     .describe = route_describe};
 const vt_impl moe_linear_cuda_impl = {.name = "grouped",
                                       .device = VT_DEVICE_CUDA,
                                       .fixed_order = true,

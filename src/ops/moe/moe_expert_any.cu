@@ -5,8 +5,8 @@
 //
 // weights [experts, UP ? 2 ROWS : ROWS, K] bf16, gate before up; x [tokens, K], h [slots, ROWS], y bf16, all
 // aligned to 2 bytes only. Grid: x = slots (UP) or tokens, y = groups of four outputs, a warp each. A lane adds
-// the elements lane, lane + 32 ... in rising order, then the lanes are added. Bytes: an expert's weights, again
-// for every slot that goes to it.
+// the elements lane, lane + 32 ... in rising order, then the lanes are added. Slots of padding tokens (expert -1) have
+// no products. Bytes: an expert's weights, again for every slot that goes to it.
 // Template: K, ROWS, UP, GELU, K_USED, ACCUMULATE (down: adds to y).
 #include "moe_params.h"
 
@@ -24,7 +24,7 @@ KERNEL __launch_bounds__(128) moe_expert_any(const __grid_constant__ moe_expert_
     i64 item = blockIdx.x;
     pdl_go();
     pdl_wait();
-    if (j >= ROWS)
+    if (j >= ROWS || (UP && p.expert[item] < 0)) // a padding token goes to no expert
         return;
     float out = 0.f;
     if constexpr (UP) {
@@ -33,7 +33,8 @@ KERNEL __launch_bounds__(128) moe_expert_any(const __grid_constant__ moe_expert_
         out = (GELU ? gelu_tanh(gate) : silu(gate)) * up;
     } else {
         for (i64 slot = item * K_USED; slot < (item + 1) * K_USED; slot++)
-            out += p.route[slot] * dot(p.weights + ((i64)p.expert[slot] * ROWS + j) * K, p.x + slot * p.x_stride);
+            if (p.expert[slot] >= 0)
+                out += p.route[slot] * dot(p.weights + ((i64)p.expert[slot] * ROWS + j) * K, p.x + slot * p.x_stride);
     }
     if (threadIdx.x % 32)
         return;

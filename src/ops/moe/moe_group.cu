@@ -1,57 +1,82 @@
-// The tokens of each expert together: a counting sort of the (token, j) slots by expert, in rising order
-// of slots, and the list of tiles of up to 16 slots of one expert that the grouped products work on.
+// The tokens of each expert together: a counting sort of the (token, j) slots by expert, in rising order of slots,
+// and the list of tiles of up to TILE slots of one expert that the grouped products work on.
 //
-// expert [slots] int32; order [slots]: slot numbers sorted by expert; tile [n] {expert, begin, count},
-// n_tiles. Grid: one CTA. Each thread walks its own stretch of the slots twice (count, place), so the
-// order is the same in every run. Bytes: 12 a slot; latency-bound.
+//   expert [slots]          2  0  2  -1  0  2         -1: the slot of a padding token, it goes nowhere
+//   order                   1  4 | 0  2  5            slot numbers by expert
+//   tile (TILE = 2)        {0, begin 0, count 2} {2, begin 2, count 2} {2, begin 4, count 1} {count 0} ...
+//
+// Grid: a CTA an expert. Every CTA counts the slots of all experts, from which follows where its own begin, and then
+// places its own. So no CTA waits for another, and nothing depends on which one is first. The list ends with tiles
+// without slots, up to n_room. Bytes: 8 a slot and expert, from L2; latency-bound.
 // Template: EXPERTS (up to 1024), TILE.
 #include "moe_params.h"
 
-constexpr int kThreads = 256;
+constexpr int kWarps = 8, kThreads = kWarps * 32;
 
-KERNEL __launch_bounds__(kThreads, 1) moe_group(const __grid_constant__ moe_group_params p)
+INLINE i32 lanes_sum(i32 v) { return __reduce_add_sync(~0u, v); }
+
+KERNEL __launch_bounds__(kThreads) moe_group(const __grid_constant__ moe_group_params p)
 {
-    __shared__ i32 start[EXPERTS + 1], tiles[EXPERTS + 1];
-    int tid = threadIdx.x;
+    __shared__ i32 count[EXPERTS], own[kWarps], below[kWarps], below_tiles[kWarps];
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    i32 e = blockIdx.x;
+    for (int i = threadIdx.x; i < EXPERTS; i += kThreads)
+        count[i] = 0;
     pdl_go();
     pdl_wait();
-    i32 per = (p.n_slots + kThreads - 1) / kThreads, from = tid * per, to = min(from + per, p.n_slots);
-    for (i32 i = tid; i < kThreads * EXPERTS; i += kThreads)
-        p.count[i] = 0;
     __syncthreads();
-    i32 *mine = p.count + tid * EXPERTS;
-    for (i32 i = from; i < to; i++)
-        mine[p.expert[i]]++;
+    // 1. Each warp counts its own stretch of the slots.
+    i32 stretch = (p.n_slots + kThreads - 1) / kThreads * 32;
+    i32 from = warp * stretch, to = min(from + stretch, p.n_slots);
+    i32 mine = 0;
+#pragma unroll 4
+    for (i32 i = from; i < to; i += 32) {
+        i32 there = i + lane < to ? p.expert[i + lane] : -1;
+        if ((u32)there < EXPERTS)
+            atomicAdd(&count[there], 1);
+        mine += __popc(__ballot_sync(~0u, there == e));
+    }
+    if (lane == 0)
+        own[warp] = mine;
     __syncthreads();
-    for (i32 e = tid; e < EXPERTS; e += kThreads) { // exclusive over the threads; totals into start
-        i32 sum = 0;
-        for (int t = 0; t < kThreads; t++) {
-            i32 n = p.count[t * EXPERTS + e];
-            p.count[t * EXPERTS + e] = sum;
-            sum += n;
-        }
-        start[e] = sum;
-        tiles[e] = (sum + TILE - 1) / TILE;
+    // 2. Where this expert's slots and tiles begin.
+    i32 slots = 0, tiles = 0;
+    for (i32 i = threadIdx.x; i < e; i += kThreads) {
+        slots += count[i];
+        tiles += (count[i] + TILE - 1) / TILE;
+    }
+    slots = lanes_sum(slots);
+    tiles = lanes_sum(tiles);
+    if (lane == 0) {
+        below[warp] = slots;
+        below_tiles[warp] = tiles;
     }
     __syncthreads();
-    if (tid == 0) {
-        i32 at = 0, tile = 0;
-        for (int e = 0; e < EXPERTS; e++) {
-            i32 n = start[e], k = tiles[e];
-            start[e] = at;
-            tiles[e] = tile;
-            at += n;
-            tile += k;
-        }
-        start[EXPERTS] = at;
-        *p.n_tiles = tile;
+    i32 begin = 0, first_tile = 0, n = count[e], n_tiles = (n + TILE - 1) / TILE;
+#pragma unroll
+    for (int w = 0; w < kWarps; w++) {
+        begin += below[w];
+        first_tile += below_tiles[w];
     }
-    __syncthreads();
-    for (i32 e = tid; e < EXPERTS; e += kThreads)
-        for (i32 b = start[e], k = tiles[e]; b < start[e + 1]; b += TILE, k++)
-            p.tile[k] = {e, b, min(TILE, start[e + 1] - b)};
-    for (i32 i = from; i < to; i++) {
-        i32 e = p.expert[i];
-        p.order[start[e] + mine[e]++] = i;
+    // 3. Each warp places the slots of its stretch behind those of the stretches before.
+    i32 at = begin;
+    for (int w = 0; w < warp; w++)
+        at += own[w];
+#pragma unroll 4
+    for (i32 i = from; i < to; i += 32) {
+        bool here = i + lane < to && p.expert[i + lane] == e;
+        u32 all = __ballot_sync(~0u, here);
+        if (here)
+            p.order[at + __popc(all & ((1u << lane) - 1))] = i + lane;
+        at += __popc(all);
     }
+    for (i32 k = threadIdx.x; k < n_tiles; k += kThreads)
+        p.tile[first_tile + k] = {e, begin + k * TILE, min(TILE, n - k * TILE), 0};
+    if (e < EXPERTS - 1)
+        return;
+    // 4. The last expert's CTA ends the list.
+    for (i32 k = first_tile + n_tiles + threadIdx.x; k < p.n_room; k += kThreads)
+        p.tile[k] = {0, 0, 0, 0};
+    if (threadIdx.x == 0)
+        *p.n_tiles = first_tile + n_tiles;
 }

@@ -1,19 +1,20 @@
 /* The experts' linears: the card, and one implementation that runs every expert through the linear
  * op.
  *
- *   for each expert that anybody chose, in rising order
+ *   for each expert that some token has chosen, in rising order
  *     gather    x rows of its tokens            -> xe [rows, hidden]
  *     linear    gate+up, gated epilogue         -> he [rows, expert_ffn]
  *     linear    down                            -> oe [rows, hidden]
  *     scatter   y[t] += weight[t, j] * oe[row]
  *
- * A token's sum runs over its experts in rising order, whatever the batch, so its bits depend on
- * nothing else. The linears are those of the dense layers (the same packed layouts, the same
- * instruction sets), called by all workers together with a ticket of their own. Three barriers an
- * expert, 0.2 us each, are small beside an expert's weights (4.7 MB in Qwen3-30B-A3B at 8 bit).
+ * A token's results are added in the rising order of its experts, whatever else is in the batch, so
+ * its bits depend on nothing else. The linears are those of the dense layers (the same packed
+ * layouts, the same instruction sets). All workers call each of them together, with a ticket of its
+ * own. An expert costs three barriers of 0.2 us, which is little beside the time for its weights
+ * (4.7 MB in Qwen3-30B-A3B at 8 bit).
  *
- * FP8 experts are exact: packed as BF16, which has every E4M3 value, and 2 bytes a weight; sums of
- * 128 columns are scaled in fp32, each part of each expert by its own scales. */
+ * FP8 experts are exact: they are packed as BF16, 2 bytes a weight, which has every E4M3 value;
+ * sums of 128 columns are scaled in fp32, each part of each expert by its own scales. */
 #include "ops/moe/moe.h"
 
 #include <stdlib.h>
@@ -75,6 +76,8 @@ static void moe_linear_reference(const void *args)
             memset(y, 0, (size_t)hidden * sizeof *y);
         for (int64_t j = 0; j < a->expert->dim[1]; j++) {
             int32_t e = ((const int32_t *)a->expert->data)[t * a->expert->row_stride + j];
+            if (e < 0)
+                continue;
             vt_tensor x = vt_tensor_2d(row_f32(a->x, t), VT_F32, 1, hidden);
             vt_tensor h = vt_tensor_2d(he, VT_F32, 1, ffn), o = vt_tensor_2d(oe, VT_F32, 1, hidden);
             linear_op.reference(&(linear_args){
@@ -89,8 +92,8 @@ static void moe_linear_reference(const void *args)
 
 /* ---- implementation ---- */
 
-/* The shared workspace. pair p of expert e, start[e] <= p < start[e + 1], is token pair[p] / k,
- * choice pair[p] % k. */
+/* The shared workspace. Expert e has the pairs p with start[e] <= p < start[e + 1]; pair[p] / k is
+ * the token and pair[p] % k says which of its choices this is. */
 typedef struct moe_space {
     atomic_int *ticket;    /* [2 n_experts] */
     int32_t *start, *pair; /* [n_experts + 1], [pairs] */
@@ -124,8 +127,8 @@ static moe_space space_at(const moe_linear_args *a, int64_t tokens, char *memory
     return s;
 }
 
-/* The row of linear that reads the weight as it was packed; where it was not, the best one that
- * reads it as it is. */
+/* The row of linear that reads the weight in the form in which it was packed. For a weight that was
+ * not packed: the best row that reads it as it is. */
 static const vt_impl *linear_impl_of(const linear_args *args, const vt_target *t)
 {
     const vt_impl *impl = vt_op_select(&linear_op, args, t, NULL);
@@ -152,23 +155,27 @@ static size_t moe_linear_workspace(const void *args, const vt_target *t)
     return space_at(a, tokens, NULL).bytes + (bu > bd ? bu : bd);
 }
 
-/* Sorts the (token, choice) pairs by expert, by counting. */
+/* Sorts the (token, choice) pairs by expert, by counting. Pairs of padding tokens are left out. */
 static void sort_pairs(const moe_linear_args *a, const moe_space *s)
 {
     int64_t tokens = a->x->dim[0], k = a->expert->dim[1];
     const int32_t *expert = a->expert->data;
+    int64_t stride = a->expert->row_stride;
     memset(s->start, 0, (size_t)(a->n_experts + 1) * sizeof *s->start);
     for (int64_t t = 0; t < tokens; t++)
         for (int64_t j = 0; j < k; j++)
-            s->start[expert[t * a->expert->row_stride + j] + 1]++;
+            if (expert[t * stride + j] >= 0)
+                s->start[expert[t * stride + j] + 1]++;
     for (int32_t e = 0; e < a->n_experts; e++)
         s->start[e + 1] += s->start[e];
+    int32_t n_pairs = s->start[a->n_experts];
     for (int64_t t = tokens - 1; t >= 0; t--) /* fills each expert's range from its end */
         for (int64_t j = k - 1; j >= 0; j--)
-            s->pair[--s->start[expert[t * a->expert->row_stride + j] + 1]] = (int32_t)(t * k + j);
+            if (expert[t * stride + j] >= 0)
+                s->pair[--s->start[expert[t * stride + j] + 1]] = (int32_t)(t * k + j);
     for (int32_t e = 0; e < a->n_experts; e++) /* each start has moved one place up */
         s->start[e] = s->start[e + 1];
-    s->start[a->n_experts] = (int32_t)(tokens * k);
+    s->start[a->n_experts] = n_pairs;
     for (int32_t e = 0; e < 2 * a->n_experts; e++)
         atomic_store_explicit(&s->ticket[e], 0, memory_order_relaxed);
 }
@@ -237,7 +244,7 @@ static bool moe_linear_supports(const void *args, const vt_target *t, const vt_s
 
 /* ---- cases ---- */
 
-enum { TOKENS, HIDDEN, FFN, EXPERTS, USED, TYPE, SCALES, ACTIVATION, ACCUMULATE };
+enum { TOKENS, HIDDEN, FFN, EXPERTS, USED, TYPE, SCALES, ACTIVATION, ACCUMULATE, PADDING };
 
 static const char *const activations[] = {
     [VT_ACT_SILU] = "silu", [VT_ACT_GELU_TANH] = "gelu", NULL};
@@ -252,6 +259,7 @@ static const vt_field moe_linear_fields[] = {
     [SCALES] = {"scales", 0, false, 2, case_scale_words},
     [ACTIVATION] = {"activation", 0, false, 1, activations},
     [ACCUMULATE] = {"accumulate", 0, false, 1},
+    [PADDING] = {"padding", 0, false, 1 << 14}, /* of the tokens, the last ones */
 };
 
 static const char *moe_linear_refuses(const vt_case *c)
@@ -264,14 +272,16 @@ static const char *moe_linear_refuses(const vt_case *c)
         return "scales: of fp8 weights only";
     if (p[USED] > p[EXPERTS])
         return "k: at most as many as experts";
+    if (p[PADDING] > p[TOKENS])
+        return "padding: at most as many as tokens";
     return p[HIDDEN] * p[FFN] * p[EXPERTS] > (int64_t)1 << 32
                ? "experts: hidden times ffn times experts is at most 2^32"
                : NULL;
 }
 
-/* Float and FP8 weights: activations
- * quantised to int8 between the two linears would hide errors of half a percent
- * (tests/unit/test_op_moe.c bounds those). */
+/* The cases have float and FP8 weights. With quantised ones a CPU quantises the activations between
+ * the two linears to int8, which costs half a percent and would hide errors of that size
+ * (tests/unit/test_op_moe.c bounds it). */
 static const vt_case moe_linear_cases[] = {
     {.name = "tokens=1 2048x768 experts=32 k=8 fp8 blocks",
      .p = {[TOKENS] = 1,
@@ -305,6 +315,14 @@ static const vt_case moe_linear_cases[] = {
            [TYPE] = VT_F16,
            [ACCUMULATE] = 1,
            [ACTIVATION] = VT_ACT_GELU_TANH}},
+    {.name = "tokens=8 64x40 experts=6 k=2 bf16 padding=3",
+     .p = {[TOKENS] = 8,
+           [HIDDEN] = 64,
+           [FFN] = 40,
+           [EXPERTS] = 6,
+           [USED] = 2,
+           [TYPE] = VT_BF16,
+           [PADDING] = 3}},
     {.name = "tokens=5 33x65 experts=4 k=4 bf16",
      .p = {[TOKENS] = 5, [HIDDEN] = 33, [FFN] = 65, [EXPERTS] = 4, [USED] = 4, [TYPE] = VT_BF16}},
     {.name = "tokens=6 37x41 experts=5 k=2 fp8 gelu accumulate",
@@ -343,9 +361,10 @@ static const vt_case moe_linear_cases[] = {
            [SCALES] = CASE_SCALE_BLOCKS}},
 };
 
-/* k different experts a token, at random, with weights that sum to 1. */
-static bool fill_choice(const moe_linear_args *a, vt_tensor *expert, vt_tensor *weight,
-                        vt_arena *arena, uint64_t *state)
+/* k different experts a token, at random, with weights that sum to about 1; for the last `padding`
+ * tokens none. */
+static bool fill_choice(const moe_linear_args *a, int64_t padding, vt_tensor *expert,
+                        vt_tensor *weight, vt_arena *arena, uint64_t *state)
 {
     int32_t *deck = vt_arena_alloc(arena, (size_t)a->n_experts, sizeof *deck);
     if (!deck)
@@ -357,14 +376,17 @@ static bool fill_choice(const moe_linear_args *a, vt_tensor *expert, vt_tensor *
             deck[j] = e;
         }
         for (int64_t j = 0; j < expert->dim[1]; j++) {
-            ((int32_t *)expert->data)[t * expert->row_stride + j] = deck[j];
-            row_f32(weight, t)[j] = 1.0f / (float)expert->dim[1] + 0.01f * case_normal(state);
+            bool none = t >= expert->dim[0] - padding;
+            ((int32_t *)expert->data)[t * expert->row_stride + j] = none ? -1 : deck[j];
+            row_f32(weight,
+                    t)[j] = none ? 0 : 1.0f / (float)expert->dim[1] + 0.01f * case_normal(state);
         }
     }
     return true;
 }
 
-/* Experts with weights of their own: more would only take time to draw. */
+/* How many experts get random weights of their own; the others repeat them, because drawing more
+ * takes long. */
 enum { DISTINCT = 16, FEW_DISTINCT = 3 };
 
 static void *moe_linear_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
@@ -384,7 +406,7 @@ static void *moe_linear_make_args(const vt_case *c, uint64_t seed, vt_arena *are
     bool blocks = p[SCALES] == CASE_SCALE_BLOCKS;
     int64_t distinct = experts * hidden * ffn > 1 << 26 ? FEW_DISTINCT : DISTINCT;
     for (int64_t e = 0; e < experts; e++) {
-        if (e >= distinct) { /* the same numbers again, packed into memory of their own */
+        if (e >= distinct) { /* the same numbers again; each is packed into its own memory */
             up[e] = up[e % distinct];
             down[e] = down[e % distinct];
             continue;
@@ -414,11 +436,12 @@ static void *moe_linear_make_args(const vt_case *c, uint64_t seed, vt_arena *are
         case_fill(arena, y, 0, 1, &seed);
     outputs[0] = y;
     *n_outputs = 1;
-    return fill_choice(a, expert, weight, arena, &seed) ? a : NULL;
+    return fill_choice(a, p[PADDING], expert, weight, arena, &seed) ? a : NULL;
 }
 
-/* Experts one after the other, each as two products that all workers share: the cut is that of an
- * expert's gate and up for its share of the tokens, items are those of all experts in use. */
+/* Experts run one after the other, each as two products that all workers share. The cut describes
+ * one expert's gate and up for its share of the tokens; the items are those of all experts in
+ * use. */
 static void moe_linear_describe(const void *args, const vt_target *t, const vt_size *size,
                                 vt_cut *out)
 {

@@ -7,9 +7,10 @@
 #include "ops/params_host.h"
 #endif
 
-/* Up to 16 slots of one expert: order[begin .. begin + count). moe_group.cu makes them. */
+/* Up to 16 slots of one expert: order[begin .. begin + count). moe_group.cu makes them. 16 bytes,
+ * one load. */
 typedef struct moe_tile {
-    int32_t expert, begin, count;
+    int32_t expert, begin, count, unused;
 } moe_tile;
 
 /* moe_route.cu, moe_route_any.cu */
@@ -18,7 +19,10 @@ typedef struct moe_route_params {
     const float *router;
     int32_t *expert;
     float *weight;
-    int32_t x_stride;
+    const int32_t *n_real; /* tokens beyond are padding */
+    float *logits;         /* moe_route.cu: [tokens, EXPERTS] */
+    uint32_t *tickets;     /* moe_route.cu: one for each block of tokens */
+    int32_t x_stride, n_tokens;
 } moe_route_params;
 
 /* moe_group.cu */
@@ -27,8 +31,7 @@ typedef struct moe_group_params {
     int32_t *order;
     moe_tile *tile;
     int32_t *n_tiles;
-    int32_t *count; /* [threads][EXPERTS] scratch */
-    int32_t n_slots;
+    int32_t n_slots, n_room; /* n_room: most tiles that routing can make */
 } moe_group_params;
 
 /* moe_expert.cu, moe_quant.cu */
@@ -37,16 +40,18 @@ typedef struct moe_expert_params {
     const void *weights;
     const int32_t *order, *n_tiles;
     const moe_tile *tile;
+    const int32_t *expert; /* where slots are not sorted */
     const float *route;
     void *y; /* UP: h, BF16; else the slots' results, fp32 */
-    int32_t x_stride;
+    int32_t x_stride, n_slots;
 } moe_expert_params;
 
 /* moe_sum.cu */
 typedef struct moe_sum_params {
     const float *part;
+    const int32_t *expert;
     uint16_t *y;
-    int32_t y_stride, n_tokens;
+    int32_t y_stride;
 } moe_sum_params;
 
 /* moe_expert_any.cu */

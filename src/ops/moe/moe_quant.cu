@@ -1,22 +1,32 @@
-// The experts' products of moe_expert.cu, weights in quantised tiles (ops/linear/linear_quant.h).
+// The experts' products of moe_expert.cu for weights in quantised tiles (ops/linear/linear_quant.h).
 //
 //   UP:    h[slot, j] = act(gate_e[j, :] . x[token]) * (up_e[j, :] . x[token])    token = slot / K_USED
 //   down:  part[slot, j] = weight[slot] * down_e[j, :] . h[slot]                  fp32
 //
-// weights: the experts' matrices one after the other, UP: pairs of ROWS. Slots of one expert are the columns of
-// quant_rows.cuh; a slot's sums do not depend on its neighbours.
-// Grid: RESIDENT CTAs an SM, items dealt round: groups of rows (8 UP, 16 down) of tile after tile of slots. Which
-// experts these are only the router knows, so nothing is fetched before it has ended.
-// Bytes: the tiles of every expert in use, once for 16 slots; the roof is memory bandwidth.
-// Template: TYPE, K, ROWS, WARPS, STAGES, RESIDENT, SLOTS, TILES, UP, GELU, K_USED.
+// weights: the experts' matrices one after the other; UP: ROWS pairs of a gate row and an up row. The slots of one
+// expert are the columns of quant_rows.cuh; a slot's sums do not depend on its neighbours.
+// Grid: RESIDENT CTAs an SM. An item is a group of rows (8 UP, 16 down) of a tile of slots; CTA i takes the items i,
+// i + gridDim.x ... Nothing is fetched before the router has ended, because it decides which experts are needed.
+// Bytes: the quantised tiles of every expert in use, once for 16 slots; the roof is memory bandwidth.
+// Tiles of slots come from moe_group.cu (SORTED). A single token needs no sorting: each of its slots is a tile, because
+// it goes to an expert once.
+// Template: TYPE, K, ROWS, WARPS, STAGES, RESIDENT, SLOTS, TILES, UP, GELU, K_USED, SORTED.
 constexpr bool HALF = false;
 constexpr int PAIR = UP;
 #include "quant_rows.cuh"
-#include "moe_finish.cuh"
+#include "moe_tiles.cuh"
 
-constexpr int kGroups = (ROWS + kGroupRows - 1) / kGroupRows, kRowTiles = (ROWS + 7) / 8;
-static_assert(kGroupRows == kGroupOut, "what moe_finish() takes");
+constexpr int kRowTiles = (ROWS + 7) / 8;
+static_assert(kGroupRows == kGroupOut, "moe_finish() takes groups of kGroupOut rows");
 constexpr i64 kExpertBytes = (UP ? 2 : 1) * kRowTiles * kTileBytes;
+
+INLINE moe_tile tile_at(const moe_expert_params &p, i32 n)
+{
+    if constexpr (SORTED)
+        return load_tile(p.tile + n);
+    else
+        return {p.expert[n], n, 1, 0};
+}
 
 KERNEL __launch_bounds__(WARPS * 32, RESIDENT) moe_quant(const __grid_constant__ moe_expert_params p)
 {
@@ -25,10 +35,10 @@ KERNEL __launch_bounds__(WARPS * 32, RESIDENT) moe_quant(const __grid_constant__
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, q = lane % 4;
     pdl_go();
     pdl_wait();
-    int items = *p.n_tiles * kGroups;
+    int items = (SORTED ? *p.n_tiles : p.expert[0] < 0 ? 0 : p.n_slots) * kGroups;
     auto aim = [&](int item, const u8 *&low, u32 &apart) {
         int first = item % kGroups * kGroupTiles;
-        low = (const u8 *)p.weights + p.tile[item / kGroups].expert * kExpertBytes + first * kTileBytes;
+        low = (const u8 *)p.weights + tile_at(p, item / kGroups).expert * kExpertBytes + first * kTileBytes;
         apart = (UP ? kRowTiles : min(1, kRowTiles - 1 - first)) * (u32)kTileBytes;
     };
     auto stream = pair_stream(aim, items, shared);
@@ -36,11 +46,12 @@ KERNEL __launch_bounds__(WARPS * 32, RESIDENT) moe_quant(const __grid_constant__
     Columns columns = columns_of(lane);
 #pragma unroll 1
     for (int item = blockIdx.x; item < items; item += gridDim.x) {
-        moe_tile tile = p.tile[item / kGroups];
+        moe_tile tile = tile_at(p, item / kGroups);
+        auto slot_at = [&](int n) { return SORTED ? p.order[tile.begin + n] : tile.begin; };
         const u16 *x[TILES];
 #pragma unroll
         for (int n = 0; n < TILES; n++)
-            x[n] = moe_slot_x(p, tile, n * 8 + g % kTokens);
+            x[n] = moe_slot_x(p, slot_at(min(n * 8 + g % kTokens, tile.count - 1)));
         float acc[TILES][kAcc][4] = {}, c[TILES][4];
 #pragma unroll 1
         for (int step = 0; step < kSteps; step++) {
@@ -55,7 +66,7 @@ KERNEL __launch_bounds__(WARPS * 32, RESIDENT) moe_quant(const __grid_constant__
                 if (n * 8 + 2 * q < kColumns)
                     part[warp][n * 8 + 2 * q + e % 2][g + e / 2 * 8] = c[n][e];
         __syncthreads();
-        moe_finish(p, tile, item % kGroups, part);
-        __syncthreads(); // `part` is the next item's
+        moe_finish(p, tile.count, item % kGroups, part, slot_at);
+        __syncthreads(); // the next item writes `part`
     }
 }

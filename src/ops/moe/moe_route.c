@@ -1,4 +1,4 @@
-/* MoE routing: the card, its portable form and the reference. */
+/* MoE routing: the card, the portable row and the reference. */
 #include "ops/moe/moe.h"
 
 #include <math.h>
@@ -23,29 +23,34 @@ static vt_cost moe_route_cost(const void *args, const vt_batch *batch)
     };
 }
 
-static void reference_token(const moe_route_args *a, int64_t t, double *logit)
+/* Chooses k experts of one token by their logits; NaN counts as -infinity. An expert that is taken
+ * is marked in `taken`, so no expert is chosen twice. */
+static void reference_token(const moe_route_args *a, int64_t t, double *logit, bool *taken)
 {
-    int64_t experts = a->router->dim[0];
+    int32_t experts = (int32_t)a->router->dim[0];
     double max = -INFINITY, sum = 0, chosen = 0;
-    for (int64_t e = 0; e < experts; e++) {
+    for (int32_t e = 0; e < experts; e++) {
         logit[e] = 0;
+        taken[e] = false;
         for (int64_t i = 0; i < a->router->dim[1]; i++)
             logit[e] += (double)tensor_get(a->x, t, i) * tensor_get(a->router, e, i);
         max = fmax(max, logit[e]);
     }
-    for (int64_t e = 0; e < experts; e++)
+    for (int32_t e = 0; e < experts; e++) {
         sum += exp(logit[e] - max);
+        logit[e] = isnan(logit[e]) ? -INFINITY : logit[e];
+    }
     int32_t *expert = (int32_t *)a->expert->data + t * a->expert->row_stride;
     for (int32_t j = 0; j < a->k; j++) {
-        int32_t best = 0;
-        for (int32_t e = 1; e < experts; e++)
-            if (logit[e] > logit[best])
+        int32_t best = -1;
+        for (int32_t e = 0; e < experts; e++)
+            if (!taken[e] && (best < 0 || logit[e] > logit[best]))
                 best = e;
         expert[j] = best;
+        taken[best] = true;
         double p = exp(logit[best] - max) / sum;
         chosen += p;
         tensor_set(a->weight, t, j, (float)p);
-        logit[best] = -INFINITY;
     }
     for (int32_t j = 0; a->normalise && j < a->k; j++)
         tensor_set(a->weight, t, j, (float)(tensor_get(a->weight, t, j) / chosen));
@@ -54,9 +59,12 @@ static void reference_token(const moe_route_args *a, int64_t t, double *logit)
 static void moe_route_reference(const void *args)
 {
     const moe_route_args *a = args;
-    double *logit = malloc((size_t)a->router->dim[0] * sizeof *logit);
-    for (int64_t t = 0; logit && t < a->x->dim[0]; t++)
-        reference_token(a, t, logit);
+    size_t experts = (size_t)a->router->dim[0];
+    double *logit = malloc(experts * sizeof *logit);
+    bool *taken = malloc(experts * sizeof *taken);
+    for (int64_t t = 0; logit && taken && t < a->x->dim[0]; t++)
+        reference_token(a, t, logit, taken);
+    free(taken);
     free(logit);
 }
 
@@ -67,7 +75,7 @@ static const vt_field moe_route_fields[] = {
     [HIDDEN] = {"hidden", 2048, false, 1 << 16},
     [EXPERTS] = {"experts", 128, false, 4096},
     [USED] = {"k", 8, false, 4096},
-    [NORMALISE] = {"normalise", 1, false, 1},
+    [NORMALISE] = {"normalise", 1, false, 1, .zero = true},
     [TYPE] = {"type", VT_F32, true},
 };
 
@@ -78,7 +86,7 @@ static const char *moe_route_refuses(const vt_case *c)
     return c->p[USED] > c->p[EXPERTS] ? "k: at most as many as experts" : NULL;
 }
 
-/* type: of the router */
+/* `type` is that of the router. */
 static const vt_case moe_route_cases[] = {
     {.name = "tokens=1 hidden=2048 experts=128 k=8",
      .p = {[TOKENS] = 1,

@@ -1,55 +1,178 @@
-// Which experts a token goes to: p = softmax(x Wr^T) in fp32, the K_USED largest (ties: lower index),
-// in falling order, with p or p / (sum of the chosen) as weights.
+// Which experts a token goes to: p = softmax(x Wr^T) in fp32, the K_USED largest (ties: lower index), in falling
+// order, with p or p / (sum of the chosen) as weights. Padding tokens get expert -1 and weight 0.
 //
-// x [tokens, HIDDEN] bf16, router [EXPERTS, HIDDEN] fp32, expert [tokens, K_USED] int32, weight likewise
-// fp32. Grid: one CTA of 8 warps a token; warp w takes the experts w, w + 8, ...; then warp 0 chooses.
-// Bytes: the router once a token from L2; latency-bound for few tokens.
-// Template: HIDDEN (a multiple of 8), EXPERTS (up to 1024), K_USED, NORMALISE.
+//   logits   every warp: TOKENS x PER logits, lanes share out HIDDEN         -> p.logits [tokens, EXPERTS]
+//   choice   the last CTA of a block of tokens: a warp chooses for a token   -> expert, weight
+//
+// x [tokens, HIDDEN] bf16, router [EXPERTS, HIDDEN] fp32, expert [tokens, K_USED] int32, weight likewise fp32.
+// Grid: x = blocks of TOKENS * TOKEN_WARPS tokens, y = blocks of PER * EXPERT_WARPS experts. Each block of tokens has
+// a ticket.
+// Order of a logit's sum: lane l adds columns 8 l .. 8 l + 7, 256 + 8 l ... in rising order, then the lanes are added
+// as warp_sum() does. TOKENS, PER and the warps do not change it, so a token's choice has the same bits in any step.
+// Bytes: the router once for every block of tokens, from L2 after the first; one token is bound by latency (its
+// weights are fetched before the kernel's turn), many by fp32 arithmetic.
+// Template: HIDDEN (a multiple of 8), EXPERTS (up to 1024), K_USED (up to 16), NORMALISE, TOKENS, PER, TOKEN_WARPS,
+// EXPERT_WARPS.
 #include "moe_choose.cuh"
 #include "moe_params.h"
 
-KERNEL __launch_bounds__(256, 1) moe_route(const __grid_constant__ moe_route_params p)
+constexpr int kWarps = TOKEN_WARPS * EXPERT_WARPS, kBlockTokens = TOKENS * TOKEN_WARPS, kSums = TOKENS * PER;
+constexpr int kChunks = (HIDDEN + 255) / 256, kMostAhead = PER == 1 ? 8 : PER == 2 ? 4 : 1;
+constexpr int kAhead = kChunks < kMostAhead ? kChunks : kMostAhead; // chunks of weights in registers
+constexpr int kKeys = (EXPERTS + 31) / 32;
+static_assert(kSums <= 32 && (kSums & (kSums - 1)) == 0, "a lane ends with one sum");
+
+// Adds v[i] over the warp in warp_sum()'s order, for all i at once: lane l returns sum number l / (32 / N).
+template <int N> INLINE float warp_sums(float (&v)[N], int lane)
 {
-    __shared__ float logit[EXPERTS];
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    pdl_go();
-    pdl_wait();
-    const u16 *x = p.x + (i64)blockIdx.x * p.x_stride;
-    for (int e = warp; e < EXPERTS; e += 8) {
-        const float *w = p.router + (i64)e * HIDDEN;
-        float sum = 0.f;
-        for (int i = lane * 8; i < HIDDEN; i += 256) {
-            f32x8 v = unpack8(load16(x + i));
-            float4 a = *(const float4 *)(w + i), b = *(const float4 *)(w + i + 4);
-            sum += v.v[0] * a.x + v.v[1] * a.y + v.v[2] * a.z + v.v[3] * a.w + v.v[4] * b.x +
-                   v.v[5] * b.y + v.v[6] * b.z + v.v[7] * b.w;
-        }
-        sum = warp_sum(sum);
-        if (lane == 0)
-            logit[e] = sum;
-    }
-    __syncthreads();
-    if (warp)
-        return;
-    MoeSoftmax softmax = moe_softmax(logit, lane);
-    float chosen_sum = 0.f;
-    float chosen[K_USED];
-    i32 id[K_USED];
+    int d = 16;
 #pragma unroll
+    for (int n = N / 2; n >= 1; n /= 2, d /= 2) {
+        bool upper = lane & d;
+#pragma unroll
+        for (int i = 0; i < n; i++) {
+            float keep = upper ? v[n + i] : v[i], give = upper ? v[i] : v[n + i];
+            v[i] = keep + __shfl_xor_sync(~0u, give, d);
+        }
+    }
+#pragma unroll
+    for (; d; d /= 2)
+        v[0] += __shfl_xor_sync(~0u, v[0], d);
+    return v[0];
+}
+
+INLINE uint4 router16(const float *w)
+{
+    return TOKEN_WARPS == 1 ? load_weights16(w) : load16(w); // several warps read it: through L1
+}
+
+INLINE void add_products(float &sum, const f32x8 &x, const uint4 &low, const uint4 &high)
+{
+    sum = fmaf(x.v[0], __uint_as_float(low.x), sum);
+    sum = fmaf(x.v[1], __uint_as_float(low.y), sum);
+    sum = fmaf(x.v[2], __uint_as_float(low.z), sum);
+    sum = fmaf(x.v[3], __uint_as_float(low.w), sum);
+    sum = fmaf(x.v[4], __uint_as_float(high.x), sum);
+    sum = fmaf(x.v[5], __uint_as_float(high.y), sum);
+    sum = fmaf(x.v[6], __uint_as_float(high.z), sum);
+    sum = fmaf(x.v[7], __uint_as_float(high.w), sum);
+}
+
+// The logits of tokens [first, first + TOKENS) below `end`. Weights of the first chunks are loaded before the turn, and
+// before `end`, which comes from memory, is looked at.
+INLINE void score(const moe_route_params &p, i32 first, i32 end, int lane, int warp)
+{
+    int first_expert = (blockIdx.y * EXPERT_WARPS + warp % EXPERT_WARPS) * PER;
+    const float *w[PER];
+    const u16 *x[TOKENS];
+#pragma unroll
+    for (int e = 0; e < PER; e++)
+        w[e] = p.router + (i64)min(first_expert + e, EXPERTS - 1) * HIDDEN + lane * 8;
+    float sum[kSums] = {};
+#pragma unroll 1
+    for (int c = 0; c < kChunks; c += kAhead) {
+        uint4 low[kAhead][PER], high[kAhead][PER];
+#pragma unroll
+        for (int i = 0; i < kAhead; i++)
+#pragma unroll
+            for (int e = 0; e < PER; e++) {
+                bool inside = (c + i) * 256 + lane * 8 < HIDDEN;
+                low[i][e] = inside ? router16(w[e] + (c + i) * 256) : make_uint4(0, 0, 0, 0);
+                high[i][e] = inside ? router16(w[e] + (c + i) * 256 + 4) : make_uint4(0, 0, 0, 0);
+            }
+        if (c == 0) {
+            pdl_go();
+            pdl_wait();
+#pragma unroll
+            for (int t = 0; t < TOKENS; t++)
+                x[t] = p.x + (i64)max(min(first + t, end - 1), 0) * p.x_stride + lane * 8;
+        }
+#pragma unroll
+        for (int i = 0; i < kAhead; i++) {
+            bool inside = (c + i) * 256 + lane * 8 < HIDDEN;
+            uint4 v[TOKENS];
+#pragma unroll
+            for (int t = 0; t < TOKENS; t++)
+                v[t] = inside ? load16(x[t] + (c + i) * 256) : make_uint4(0, 0, 0, 0);
+#pragma unroll
+            for (int t = 0; t < TOKENS; t++)
+#pragma unroll
+                for (int e = 0; e < PER; e++)
+                    add_products(sum[t * PER + e], unpack8(v[t]), low[i][e], high[i][e]);
+        }
+    }
+    float logit = warp_sums<kSums>(sum, lane);
+    int number = lane / (32 / kSums), expert = first_expert + number % PER;
+    i32 token = first + number / PER;
+    if (lane % (32 / kSums) == 0 && token < end && expert < EXPERTS)
+        p.logits[(i64)token * EXPERTS + expert] = logit;
+}
+
+// A warp's choice for one token. Lane l looks at the experts l, l + 32 ...; lane k keeps the k-th choice.
+INLINE void choose(const moe_route_params &p, i32 token, int lane)
+{
+    const float *logit = p.logits + (i64)token * EXPERTS;
+    float v[kKeys], total = 0.f, chosen = 0.f, share = 0.f;
+    u32 key[kKeys], top = 0;
+    i32 expert = 0;
+#pragma unroll
+    for (int i = 0; i < kKeys; i++) {
+        bool inside = lane + 32 * i < EXPERTS;
+        v[i] = inside ? logit[lane + 32 * i] : -kInfinity;
+        key[i] = inside ? moe_key(v[i]) : 0;
+        top = max(top, key[i]);
+    }
+    float most = moe_logit(__reduce_max_sync(~0u, top));
+#pragma unroll
+    for (int i = 0; i < kKeys; i++)
+        total += lane + 32 * i < EXPERTS ? __expf(v[i] - most) : 0.f;
+    total = warp_sum(total);
+#pragma unroll 1
     for (int k = 0; k < K_USED; k++) {
-        MoeBest best = moe_best(logit, lane);
-        chosen[k] = __expf(best.logit - softmax.top) / softmax.total;
-        chosen_sum += chosen[k];
-        id[k] = best.at;
-        __syncwarp();
-        if (lane == 0)
-            logit[best.at] = -kInfinity;
-        __syncwarp();
-    }
-    if (lane == 0)
+        MoeBest mine = {0, EXPERTS};
 #pragma unroll
-        for (int k = 0; k < K_USED; k++) {
-            p.expert[(i64)blockIdx.x * K_USED + k] = id[k];
-            p.weight[(i64)blockIdx.x * K_USED + k] = NORMALISE ? chosen[k] / chosen_sum : chosen[k];
+        for (int i = 0; i < kKeys; i++)
+            if (key[i] > mine.key)
+                mine = {key[i], lane + 32 * i};
+        MoeBest best = moe_best(mine);
+#pragma unroll
+        for (int i = 0; i < kKeys; i++)
+            if (lane + 32 * i == best.expert)
+                key[i] = 0;
+        float probability = __expf(moe_logit(best.key) - most) / total;
+        chosen += probability;
+        if (lane == k) {
+            expert = best.expert;
+            share = probability;
         }
+    }
+    if (lane < K_USED) {
+        p.expert[(i64)token * K_USED + lane] = expert;
+        p.weight[(i64)token * K_USED + lane] = NORMALISE ? share / chosen : share;
+    }
+}
+
+KERNEL __launch_bounds__(kWarps * 32) moe_route(const __grid_constant__ moe_route_params p)
+{
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    i32 begin = blockIdx.x * kBlockTokens, end = min(begin + kBlockTokens, p.n_tokens);
+    i32 real = min(end, *p.n_real); // the step's block: no kernel writes it
+    if (begin == 0 || begin < real) { // the first block need not wait for n_real
+        score(p, begin + warp / EXPERT_WARPS * TOKENS, real, lane, warp);
+        if (!last_of(p.tickets + blockIdx.x, gridDim.y))
+            return;
+    } else {
+        pdl_go();
+        pdl_wait();
+        if (blockIdx.y > 0)
+            return;
+    }
+    for (i32 t = begin + warp; t < end; t += kWarps) {
+        if (t < real) {
+            choose(p, t, lane);
+        } else if (lane < K_USED) {
+            p.expert[(i64)t * K_USED + lane] = -1;
+            p.weight[(i64)t * K_USED + lane] = 0.f;
+        }
+    }
 }

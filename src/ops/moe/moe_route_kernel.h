@@ -1,7 +1,7 @@
 /* MoE routing over the vector type: see simd_portable.h for how this header is compiled. Two
- * phases: the router logits, dealt out by (token block, expert block) so that one token keeps a
- * team busy; then each token's softmax and choice. A logit is summed by one worker in a fixed
- * order. */
+ * phases: first the logits, whose blocks of tokens and experts are shared out to the workers, so
+ * that even one token keeps all of them busy; then each token's softmax and choice. One worker sums
+ * a logit, in a fixed order. */
 #include <math.h>
 
 #include "ops/access.h"
@@ -11,8 +11,8 @@
 
 enum { ROUTE_TOKENS = 4, ROUTE_EXPERTS = 4 };
 
-/* logits[t][e] = x[t] . w[first + e] for `tokens` x `experts` of them; the constants at the calls
- * put the sums in registers. One accumulator a logit, so its bits do not depend on the tile. */
+/* logits[t][e] = x[t] . w[e] for a tile of `tokens` x `experts`. The calls pass constants, so the
+ * sums stay in registers. A logit has one accumulator, so its bits do not depend on the tile. */
 static inline __attribute__((always_inline)) void route_tile(int tokens, int experts,
                                                              const vt_tensor *x, int64_t t0,
                                                              const vt_tensor *w, int64_t e0,
@@ -52,24 +52,34 @@ static void route_block(const moe_route_args *a, int64_t t0, int64_t tokens, int
             route_tile(1, 1, a->x, t, a->router, e, logits);
 }
 
-/* The k largest logits, falling; equals in rising order of index. logits are overwritten. */
-static void choose_experts(float *logits, int64_t n, int32_t k, bool normalise, int32_t *expert,
+/* Whether expert e comes after `last` in the order of choice: falling logits, equal ones in rising
+ * order of index. last < 0: nothing is chosen yet. */
+static bool comes_after(const float *logits, int32_t e, int32_t last)
+{
+    return last < 0 || logits[e] < logits[last] || (logits[e] == logits[last] && e > last);
+}
+
+/* The k largest logits, falling; equal ones in rising order of index. NaN counts as -infinity, so a
+ * token's experts are different ones whatever the logits are (moe_linear relies on it); all weights
+ * are NaN then, because the sum is. logits are overwritten. */
+static void choose_experts(float *logits, int32_t n, int32_t k, bool normalise, int32_t *expert,
                            float *weight)
 {
     float max = -INFINITY, sum = 0, chosen = 0;
-    for (int64_t e = 0; e < n; e++)
+    for (int32_t e = 0; e < n; e++)
         max = logits[e] > max ? logits[e] : max;
-    for (int64_t e = 0; e < n; e++)
+    for (int32_t e = 0; e < n; e++) {
         sum += expf(logits[e] - max);
-    for (int32_t j = 0; j < k; j++) {
-        int32_t best = 0;
-        for (int32_t e = 1; e < n; e++)
-            if (logits[e] > logits[best])
+        logits[e] = isnan(logits[e]) ? -INFINITY : logits[e];
+    }
+    for (int32_t j = 0, last = -1; j < k; j++) {
+        int32_t best = -1;
+        for (int32_t e = 0; e < n; e++)
+            if (comes_after(logits, e, last) && (best < 0 || logits[e] > logits[best]))
                 best = e;
-        expert[j] = best;
+        expert[j] = last = best;
         weight[j] = expf(logits[best] - max) / sum;
         chosen += weight[j];
-        logits[best] = -INFINITY;
     }
     for (int32_t j = 0; normalise && j < k; j++)
         weight[j] /= chosen;
@@ -91,7 +101,7 @@ static vt_status moe_route_run(const void *args, const vt_lane *lane)
     vt_team_barrier(lane->team, lane->worker);
     vt_lane_share(lane, tokens, 1, &begin, &end);
     for (int64_t t = begin; t < end; t++)
-        choose_experts(logits + t * experts, experts, a->k, a->normalise,
+        choose_experts(logits + t * experts, (int32_t)experts, a->k, a->normalise,
                        (int32_t *)a->expert->data + t * a->expert->row_stride,
                        row_f32(a->weight, t));
     return VT_OK;

@@ -118,6 +118,39 @@ def test_a_section_that_breaks_is_a_row_and_the_others_go_on():
     same(b.failed, 1)
 
 
+def test_rows_before_a_limit_count():
+    bench = load_script("gpu")
+    with tempfile.TemporaryDirectory() as folder:
+        program = os.path.join(folder, "gpu_kernels")
+        with open(program, "w") as f:
+            f.write("""#!/bin/sh
+echo '{"section": "gemv", "row": "linear 8B o 64", "method": "cold", "us": 18.5, "ran": "cublaslt"}'
+printf '{"section": "gemv", "row": "cut off'
+exec sleep 60
+""")
+        os.chmod(program, 0o755)
+        b = bench.Bench(bench.parse(["--list", "--limit", "2", "--out", os.path.join(folder, "out")]))
+        b.options.kernels = program
+        bench.kernels(b, "gemv")
+        b.log.close()
+        lines = bench.figures.read_lines([b.path])
+    same([o["row"] for o in lines], ["kernels: gemv", "linear 8B o 64"])
+    assert "stopped after 2 s" in lines[0]["error"] and b.failed == 1, lines
+
+
+def test_the_table_of_cpu_programs_has_every_round():
+    ours = [{"prefill_tokens_per_s": 100.0 + i, "decode_tokens_per_s": 10.0, "commit": "c0ffee"} for i in range(3)]
+    theirs = [[{"n_prompt": 512, "n_gen": 0, "avg_ts": 50.5, "build_commit": "abc"},
+               {"n_prompt": 0, "n_gen": 64, "avg_ts": 5.0 + i, "build_commit": "abc"}] for i in range(3)]
+    with tempfile.TemporaryDirectory() as folder:
+        for program, values in (("vitrine", ours), ("peer", theirs)):
+            with open(os.path.join(folder, f"m.gguf.{program}"), "w") as f:
+                f.write("\n".join(json.dumps(v, indent=1) for v in values))
+        r = script("bench/peers/llama_table.py", folder, "2", "3", "vitrine peer", "/models/m.gguf")
+    assert "| m | vitrine c0ffee | 101.0 (100.0-102.0) | 10.0 (10.0-10.0) |" in r.stdout, r.stdout + r.stderr
+    assert "| m | peer abc; ours is 2.00 and 1.67 times that | 50.5 (50.5-50.5) | 6.0 (5.0-7.0) |" in r.stdout, r.stdout
+
+
 MEASURED = [{"row": "offline qwen3-0.6b", "method": "", "value": 1234.5, "unit": "tok/s", "low": 1200.0, "high": 1300.0, "n": 3},
             {"row": "step qwen3-8b batch 1", "method": "", "error": "it broke"},
             {"row": "sample 32", "method": "cold", "us": 99.0, "gb_per_s": 1.0},

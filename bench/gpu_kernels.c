@@ -243,7 +243,7 @@ typedef struct sampling_kind {
     const char *name;
     float temperature, top_p;
     int32_t top_k, n_top;
-    int32_t allowed; /* one id in so many; 0: no mask */
+    int32_t allowed; /* n: every n-th id is allowed; 0: no mask */
 } sampling_kind;
 
 static void set_sampling(sample_args *a, const sampling_kind *k, vt_arena *arena)

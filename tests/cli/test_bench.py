@@ -152,6 +152,16 @@ def test_bench_kernels_takes_shapes():
         fails(2, words, "bench", "kernels", *args)
 
 
+def test_attention_shapes_may_have_different_numbers_of_new_tokens():
+    shape, flops = "seqs=3,q_len=5,kv_len=9,step=7", []
+    for more in ("", ",q_step=4"):
+        results = ok("bench", "kernels", "attention_prefill", "--json", "--shape", shape + more).json["results"]
+        assert results and all(x["error"] <= x["tolerance"] for x in results), results
+        flops.append(results[0]["flops"])
+    assert flops[1] > flops[0], flops
+    fails(2, "q_step: at most step", "bench", "kernels", "attention_prefill", "--shape", shape + ",q_step=8")
+
+
 def test_bench_kernels_on_a_gpu():
     emulator = os.path.join(os.path.abspath(os.environ.get("VITRINE_BUILD", "build/release")), "emulator")
     if SANITIZED or not os.path.exists(os.path.join(emulator, "libcuda.so.1")):

@@ -196,20 +196,21 @@ static int report(const cli *c, cli_session *s, const lengths *l, const offline 
     uint64_t cached = st.cache.hit_tokens + st.cache.copied_tokens;
     double out_s = o->n_tokens / wall_s, total_s = (double)(l->total_input + o->n_tokens) / wall_s;
     if (c->json) {
-        json_t *j = cli_bench_json(c, "offline", vt_model_name(s->model));
-        json_object_set_new(j, "sequences", json_integer(l->n));
-        json_object_set_new(j, "temperature",
-                            cli_json_number(vt_options_float(c->options, "temperature"), 3));
-        json_object_set_new(j, "input_tokens", json_integer(l->total_input));
-        json_object_set_new(j, "cached_tokens", json_integer((json_int_t)cached));
-        json_object_set_new(j, "output_tokens", json_integer(o->n_tokens));
-        json_object_set_new(j, "output_tokens_per_s", cli_json_number(out_s, 2));
-        json_object_set_new(j, "total_tokens_per_s", cli_json_number(total_s, 2));
-        json_object_set_new(j, "wall_s", cli_json_number(wall_s, 3));
-        json_object_set_new(j, "load_ms", cli_json_number(s->load_ms, 3));
-        json_object_set_new(j, "steps", json_integer((json_int_t)st.sched.steps));
-        json_object_set_new(j, "retracted", json_integer((json_int_t)st.sched.retracted));
-        return cli_print_json(j);
+        vt_buf b = {0};
+        vt_json w;
+        cli_bench_begin(&w, &b, c, "offline", vt_model_name(s->model));
+        vt_json_int(&w, "sequences", l->n);
+        vt_json_fixed(&w, "temperature", vt_options_float(c->options, "temperature"), 3);
+        vt_json_int(&w, "input_tokens", l->total_input);
+        vt_json_int(&w, "cached_tokens", (int64_t)cached);
+        vt_json_int(&w, "output_tokens", o->n_tokens);
+        vt_json_fixed(&w, "output_tokens_per_s", out_s, 2);
+        vt_json_fixed(&w, "total_tokens_per_s", total_s, 2);
+        vt_json_fixed(&w, "wall_s", wall_s, 3);
+        vt_json_fixed(&w, "load_ms", s->load_ms, 3);
+        vt_json_int(&w, "steps", (int64_t)st.sched.steps);
+        vt_json_int(&w, "retracted", (int64_t)st.sched.retracted);
+        return cli_object_print(&w);
     }
     printf("%s: %d sequence%s, %lld token%s in (%llu from the cache), %d out, %.2f s\n",
            vt_model_name(s->model), l->n, vt_text_s(l->n), (long long)l->total_input,

@@ -1,5 +1,5 @@
-/* What follows from a card alone: every implementation of every op, on every case, against the
- * reference; the same bits for 1 to 4 workers and whatever lies in the workspace. */
+/* What follows from a card alone: every implementation of every op, variants too, on every case,
+ * against the reference; the same bits for 1 to 4 workers and whatever lies in the workspace. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -52,10 +52,25 @@ static void check_portable(const vt_op *op, const op_args *a)
     assert_int_equal(impl->isa, VT_ISA_PORTABLE);
 }
 
+/* Every row and every variant of a card that this CPU can run, on one case. Returns how many. */
+static int32_t check_all_impls(const vt_op *op, const vt_case *c, const op_args *want,
+                               op_teams *teams)
+{
+    const vt_impl *const *const table[] = {op->impls, op->variants};
+    vt_target best = vt_target_cpu(vt_cpu_get()->best, NULL);
+    int32_t compared = 0;
+    for (int t = 0; t < 2; t++)
+        for (const vt_impl *const *impl = table[t]; impl && *impl; impl++)
+            if (op_may_run(*impl) && vt_impl_fits(*impl, want->args, &best, NULL)) {
+                check_impl(op, *impl, c, want, teams);
+                compared++;
+            }
+    return compared;
+}
+
 /* In one pass, for the large cases' random numbers take longest. */
 static void test_portable_supports_every_case_and_all_match_their_references(void **state)
 {
-    vt_target best = vt_target_cpu(vt_cpu_get()->best, NULL);
     for (const vt_op *const *op = vt_ops; *op; op++) {
         int32_t compared = 0;
         for (int32_t i = 0; i < (*op)->n_cases; i++) {
@@ -67,11 +82,8 @@ static void test_portable_supports_every_case_and_all_match_their_references(voi
             op_poison(&want);
             if (quick)
                 (*op)->reference(want.args);
-            for (const vt_impl *const *impl = (*op)->impls; quick && *impl; impl++)
-                if (op_may_run(*impl) && vt_impl_fits(*impl, want.args, &best, NULL)) {
-                    check_impl(*op, *impl, c, &want, *state);
-                    compared++;
-                }
+            if (quick)
+                compared += check_all_impls(*op, c, &want, *state);
             op_args_release(&want);
         }
         if (compared == 0)

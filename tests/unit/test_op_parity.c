@@ -4,10 +4,13 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <string.h>
 
 #include <cmocka.h>
 
 #include "common/op_run.h"
+#include "ops/case_text.h"
 
 /* One implementation on one case: within tolerance of the reference, the same bits for every
  * team. */
@@ -110,10 +113,28 @@ static void test_every_card_is_complete(void **state)
     assert_null(vt_op_find("no_such_op"));
 }
 
+/* Cases of a card turn its flags on and off, and so can who asks for a shape. */
+static void test_every_flag_of_a_card_can_be_turned_on_and_off(void **state)
+{
+    (void)state;
+    static vt_case_text made;
+    for (const vt_op *const *op = vt_ops; *op; op++)
+        for (int32_t i = 0; i < (*op)->n_fields; i++)
+            for (int on = 0; on < 2 && (*op)->fields[i].most == 1; on++) {
+                char shape[80];
+                vt_err err = {0};
+                snprintf(shape, sizeof shape, "%s=%d", (*op)->fields[i].name, on);
+                if (vt_case_from_text(*op, shape, &made, &err) != VT_OK &&
+                    strstr(err.message, "expected a number"))
+                    fail_msg("%s", err.message);
+            }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_card_is_complete),
+        cmocka_unit_test(test_every_flag_of_a_card_can_be_turned_on_and_off),
         cmocka_unit_test(test_portable_supports_every_case_and_all_match_their_references),
     };
     return cmocka_run_group_tests(tests, op_teams_setup, op_teams_teardown);

@@ -67,7 +67,7 @@ static const vt_field moe_route_fields[] = {
     [HIDDEN] = {"hidden", 2048, false, 1 << 16},
     [EXPERTS] = {"experts", 128, false, 4096},
     [USED] = {"k", 8, false, 4096},
-    [NORMALISE] = {"normalise", 1, false, 1},
+    [NORMALISE] = {"normalise", 1, false, 1, .zero = true},
     [TYPE] = {"type", VT_F32, true},
 };
 

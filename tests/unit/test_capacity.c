@@ -71,6 +71,22 @@ static void test_capacity_when_blocks_are_equal_then_the_second_prompt_hits(void
     vt_trace_file_release(&t);
 }
 
+/* Of a prompt that is there already all tokens but the last are hits: 15 pages of 64 are shared, and
+ * 63 tokens are copied out of the last one. So the last block of a trace's line shares, too. */
+static void test_capacity_when_a_prompt_comes_again_then_all_but_its_last_token_hits(void **state)
+{
+    (void)state;
+    vt_trace_file t = parse(
+        "{\"timestamp\": 0, \"input_length\": 1024, \"output_length\": 1, \"hash_ids\": [1, 2]}\n"
+        "{\"timestamp\": 500, \"input_length\": 1024, \"output_length\": 1, \"hash_ids\": [1, "
+        "2]}\n");
+    vt_capacity_setup s = setup(1);
+    vt_capacity_result r;
+    assert_int_equal(vt_capacity_run(&s, &t, 1, &r, NULL), VT_OK);
+    near(r.hit_share, 1023.0 / 2048);
+    vt_trace_file_release(&t);
+}
+
 static void test_capacity_when_more_replicas_then_waits_are_shorter(void **state)
 {
     (void)state;
@@ -310,6 +326,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_capacity_when_alone_then_times_are_the_steps),
         cmocka_unit_test(test_capacity_when_blocks_are_equal_then_the_second_prompt_hits),
+        cmocka_unit_test(test_capacity_when_a_prompt_comes_again_then_all_but_its_last_token_hits),
         cmocka_unit_test(test_capacity_when_more_replicas_then_waits_are_shorter),
         cmocka_unit_test(test_capacity_when_longer_than_the_context_then_refused_and_counted),
         cmocka_unit_test(test_capacity_when_kv_memory_is_too_small_then_that_is_counted),

@@ -95,6 +95,33 @@ static void test_tokenizer_default_model_knows_its_ids(void **state)
     vt_tokenizer_free(t);
 }
 
+/* A tokenizer.json that names no decoder: Hugging Face joins the pieces with spaces then, with none
+ * in front. */
+static void test_tokenizer_without_a_decoder_joins_pieces_with_spaces(void **state)
+{
+    (void)state;
+    static const char json[] = "{\"decoder\": null, \"model\": {\"type\": \"BPE\", \"vocab\": "
+                               "{\"a\": 0, \"b\": 1, \"ab\": 2}, \"merges\": [\"a b\"]}}";
+    static const int32_t ids[] = {2, 0, 1, 2};
+    vt_tokenizer *t = NULL;
+    vt_err err = {0};
+    vt_buf text;
+    vt_detok d;
+    if (vt_tokenizer_from_json("t", json, sizeof json - 1, NULL, 0, &t, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    vt_buf_init(&text, 0);
+    assert_int_equal(vt_tokenizer_decode(t, ids, 4, false, &text, &err), VT_OK);
+    assert_string_equal(text.data, "ab a b ab");
+    vt_buf_clear(&text);
+    vt_detok_init(&d, t);
+    for (int i = 0; i < 4; i++)
+        assert_true(vt_detok_feed(&d, ids[i], &text));
+    assert_true(vt_detok_finish(&d, &text));
+    assert_string_equal(text.data, "ab a b ab");
+    vt_buf_release(&text);
+    vt_tokenizer_free(t);
+}
+
 /* For any ids: what streams out is whole characters, and together it is the decoded whole. */
 static void test_tokenizer_stream_of_any_ids_equals_decoding_them(void **state)
 {
@@ -138,6 +165,7 @@ int main(void)
         cmocka_unit_test(test_tokenizer_synthetic_text_is_its_bytes),
         cmocka_unit_test(test_tokenizer_special_text_stays_text_unless_asked),
         cmocka_unit_test(test_tokenizer_default_model_knows_its_ids),
+        cmocka_unit_test(test_tokenizer_without_a_decoder_joins_pieces_with_spaces),
         cmocka_unit_test(test_tokenizer_stream_of_any_ids_equals_decoding_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -71,11 +71,15 @@ static int32_t check_all_impls(const vt_op *op, const vt_case *c, const op_args 
     return compared;
 }
 
+static const char *only; /* an op's name, the program's argument; NULL: all */
+
 /* In one pass, for the large cases' random numbers take longest. */
 static void test_portable_supports_every_case_and_all_match_their_references(void **state)
 {
     for (const vt_op *const *op = vt_ops; *op; op++) {
         int32_t compared = 0;
+        if (only && strcmp(only, (*op)->name) != 0)
+            continue;
         for (int32_t i = 0; i < (*op)->n_cases; i++) {
             const vt_case *c = &(*op)->cases[i];
             op_args want;
@@ -130,8 +134,13 @@ static void test_every_flag_of_a_card_can_be_turned_on_and_off(void **state)
             }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    only = argc > 1 ? argv[1] : NULL;
+    if (only && !vt_op_find(only)) {
+        fprintf(stderr, "%s is no op\n", only);
+        return 2;
+    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_card_is_complete),
         cmocka_unit_test(test_every_flag_of_a_card_can_be_turned_on_and_off),

@@ -71,8 +71,8 @@ static void test_capacity_when_blocks_are_equal_then_the_second_prompt_hits(void
     vt_trace_file_release(&t);
 }
 
-/* A prompt that comes again hits with all its tokens but the last: 15 pages of 64 are shared, and 63
- * tokens are copied out of the last page. So the last block of a trace's line shares, too. */
+/* A prompt that comes again hits with all its tokens but the last: 15 pages of 64 are shared, and
+ * 63 tokens are copied out of the last page. So the last block of a trace's line shares, too. */
 static void test_capacity_when_a_prompt_comes_again_then_all_but_its_last_token_hits(void **state)
 {
     (void)state;

@@ -64,8 +64,8 @@ static void test_admit_when_no_room_for_the_first_then_no_other_overtakes_it(voi
     fixture_close(&f);
 }
 
-/* Every running sequence will want a page before long. A prompt that would take the last ones waits,
- * because admitting it would only get another one retracted. */
+/* Every running sequence will want a page before long. A prompt that would take the last ones
+ * waits, because admitting it would only get another one retracted. */
 static void test_admit_when_a_prompt_would_take_the_last_pages_then_it_waits(void **state)
 {
     (void)state;

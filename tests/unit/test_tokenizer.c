@@ -122,6 +122,53 @@ static void test_tokenizer_without_a_decoder_joins_pieces_with_spaces(void **sta
     vt_tokenizer_free(t);
 }
 
+/* A tokenizer with this normalizer and these added tokens, over a, b, c and the space. */
+static vt_tokenizer *letters(const char *normalizer, const char *added)
+{
+    char json[600];
+    vt_tokenizer *t = NULL;
+    vt_err err = {0};
+    int n = snprintf(json, sizeof json,
+                     "{\"normalizer\": %s, \"added_tokens\": %s, \"model\": {\"type\": \"BPE\", "
+                     "\"vocab\": {\"a\": 0, \"b\": 1, \"c\": 2, \" \": 3}, \"merges\": []}}",
+                     normalizer, added);
+    if (vt_tokenizer_from_json("t", json, (size_t)n, NULL, 0, &t, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    return t;
+}
+
+/* Two added tokens of which one begins the other: the longer one, wherever it is whole. */
+static void test_tokenizer_added_token_when_one_begins_another_then_the_longest_wins(void **state)
+{
+    (void)state;
+    static const int32_t want[] = {5, 4, 0, 5};
+    vt_tokenizer *t = letters(
+        "null", "[{\"id\": 4, \"content\": \"ab\"}, {\"id\": 5, \"content\": \"abc\"}]");
+    expect_ids(t, "abcabaabc", VT_TOKENIZE_SPECIAL, want, 4);
+    vt_tokenizer_free(t);
+}
+
+/* Each side of Strip by itself. */
+static void test_tokenizer_strip_when_of_one_side_then_the_other_stays(void **state)
+{
+    (void)state;
+    static const int32_t left[] = {0, 3, 3}, right[] = {3, 3, 0}, both[] = {0},
+                         none[] = {3, 3, 0, 3, 3};
+    static const struct {
+        const char *normalizer;
+        const int32_t *want;
+        size_t n;
+    } row[] = {{"{\"type\": \"Strip\", \"strip_left\": true, \"strip_right\": false}", left, 3},
+               {"{\"type\": \"Strip\", \"strip_left\": false, \"strip_right\": true}", right, 3},
+               {"{\"type\": \"Strip\", \"strip_left\": true, \"strip_right\": true}", both, 1},
+               {"{\"type\": \"Strip\", \"strip_left\": false, \"strip_right\": false}", none, 5}};
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        vt_tokenizer *t = letters(row[i].normalizer, "[]");
+        expect_ids(t, "  a  ", 0, row[i].want, row[i].n);
+        vt_tokenizer_free(t);
+    }
+}
+
 /* For any ids: what streams out is whole characters, and together it is the decoded whole. */
 static void test_tokenizer_stream_of_any_ids_equals_decoding_them(void **state)
 {
@@ -166,6 +213,8 @@ int main(void)
         cmocka_unit_test(test_tokenizer_special_text_stays_text_unless_asked),
         cmocka_unit_test(test_tokenizer_default_model_knows_its_ids),
         cmocka_unit_test(test_tokenizer_without_a_decoder_joins_pieces_with_spaces),
+        cmocka_unit_test(test_tokenizer_added_token_when_one_begins_another_then_the_longest_wins),
+        cmocka_unit_test(test_tokenizer_strip_when_of_one_side_then_the_other_stays),
         cmocka_unit_test(test_tokenizer_stream_of_any_ids_equals_decoding_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -71,17 +71,17 @@ static void test_admit_when_a_prompt_would_take_the_last_pages_then_it_waits(voi
     (void)state;
     fixture f;
     heard h[2] = {0};
-    int32_t first[16], second[24];
+    int32_t first[16], second[20];
     fixture_defaults(&f);
-    f.config.sched.n_pages = 10; /* 4 for the first prompt, 6 for the second */
+    f.config.sched.n_pages = 10; /* 5 for the first prompt and its first token, 5 for the second */
     f.config.sched.prefix_cache = false;
     fixture_open(&f);
     count_up(first, 16, 0);
-    count_up(second, 24, 100);
+    count_up(second, 20, 100);
     vt_request_params p = ask(first, 16, 8, &h[0]);
     submit(&f, &p);
     step(&f);
-    p = ask(second, 24, 8, &h[1]);
+    p = ask(second, 20, 8, &h[1]);
     submit(&f, &p);
     while (h[0].n_ends == 0) {
         step(&f);

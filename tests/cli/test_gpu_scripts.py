@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""tests/gpu/run, bench/gpu and bench/tables: what they print and refuse without a GPU, what their comparisons find, which tables
-they make, and a short run of the first two on the emulated GPU where it is built."""
-import importlib.machinery, importlib.util, tempfile
+"""tests/gpu/run and bench/gpu: what they print and refuse without a GPU, what their comparisons find, and a short run of both
+on the emulated GPU where it is built."""
+import glob, importlib.machinery, importlib.util, re, tempfile
 
 from tap import *
 
@@ -102,6 +102,19 @@ def test_programs_refuse_what_is_none_of_their_options():
         assert r.returncode == 2 and r.stderr and not r.stdout, (argv, r)
     r = subprocess.run([parity, "--list", "--random", "2", "--seed", "7", "--op", "linear"], capture_output=True, text=True)
     same((r.returncode, len(r.stdout.splitlines())), (0, 2))
+
+
+def test_list_of_cases_names_the_ops_with_rows_for_a_gpu():
+    """The sanitizer's sections run what --list names: every op with a kernel, and none that has rows for a CPU alone."""
+    need_programs()
+    listed = {line.split("\t")[0] for line in
+              subprocess.run([PROGRAMS[0], "--list"], capture_output=True, text=True, check=True).stdout.splitlines()}
+    with_kernels = set()
+    for folder in glob.glob(os.path.join(ROOT, "src/ops/*/")):
+        text = "".join(open(path, encoding="utf-8").read() for path in glob.glob(folder + "*.c"))
+        if "VT_DEVICE_CUDA" in text:
+            with_kernels |= set(re.findall(r"^const vt_op (\w+)_op = ", text, re.M))
+    same(listed, with_kernels)
 
 
 def test_a_section_that_breaks_is_a_row_and_the_others_go_on():

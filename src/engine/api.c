@@ -256,6 +256,10 @@ static vt_status make_executor(const vt_model *m, const vt_options *o, const siz
     cuda.ordinal = vt_options_cuda(o);
     cuda.graphs = !vt_options_flag(o, "no-graphs");
     cuda.deterministic = vt_options_flag(o, "deterministic");
+    vt_err refused;
+    if (vt_jit_check_cache(&refused) != VT_OK)
+        vt_notice_tell(vt_options_notice(o), "%s; kernels are compiled again each time",
+                       refused.message);
     return vt_executor_cuda_new(m, &config, &cuda, out, err);
 }
 
@@ -281,7 +285,8 @@ static vt_status new_engine(const vt_model *m, const vt_options *o, vt_engine **
                                       .tokenizer = m->tokenizer,
                                       .seed = (uint64_t)vt_options_int(o, "seed")},
                           .overlap = !vt_options_flag(o, "no-overlap"),
-                          .record = vt_options_flag(o, "record")};
+                          .record = vt_options_flag(o, "record"),
+                          .notice = *vt_options_notice(o)};
     vt_executor *x;
     vt_engine *e;
     TRY(make_executor(m, o, &s, &limits, &x, err));

@@ -85,7 +85,7 @@ static vt_status run_batch(cuda_executor *x, const vt_step *step, const step_sha
 
 /* Pieces of the step that could have run as graphs but have none yet are captured after the launch,
  * while the device works on the step. A failure to capture does not concern the step: it only means
- * that no more graphs are captured. */
+ * that none is captured for a while. */
 static vt_status run_step(cuda_executor *x, const vt_step *step, result_slot *slot, vt_err *err)
 {
     const cuda_driver *d = &x->cuda->driver;
@@ -105,15 +105,27 @@ static vt_status run_step(cuda_executor *x, const vt_step *step, result_slot *sl
     x->lane.apart = false;
     TRY(vt_cuda_check(x->cuda, d->event_record(slot->end, x->lane.stream), "recording an event",
                       err));
-    if (some && !timed && cuda_graph_capture(x, &shape, NULL) != VT_OK)
-        x->max_graphs = x->n_graphs;
+    if (some && !timed && x->options.graphs)
+        (void)cuda_graph_capture(x, &shape, NULL);
     return VT_OK;
+}
+
+/* Waits for what was launched of a step that could not be launched as a whole: the next step fills
+ * the same block, which these parts may still read. */
+static void wait_for_failed(cuda_executor *x, const result_slot *slot)
+{
+    if (x->cuda->driver.event_record(slot->end, x->lane.stream) == 0)
+        (void)cuda_wait_event(x, slot->end, "waiting for a step", NULL);
+    else
+        x->cuda->driver.stream_sync(x->lane.stream);
 }
 
 static vt_status cuda_exec_launch(vt_executor *base, const vt_step *step, vt_err *err)
 {
     cuda_executor *x = (cuda_executor *)base;
     TRY(vt_step_check(&x->config.limits, step, err));
+    if (x->lost)
+        return vt_fail(err, VT_ERR_DEVICE, "the GPU's context is lost and was not made again");
     if (x->launched - x->waited >= MAX_IN_FLIGHT)
         return vt_fail(err, VT_ERR_USAGE, "step %llu: %d steps are in flight already",
                        (unsigned long long)step->id, MAX_IN_FLIGHT);
@@ -125,8 +137,8 @@ static vt_status cuda_exec_launch(vt_executor *base, const vt_step *step, vt_err
     x->lane.apart = false;
     if (status == VT_OK)
         x->launched++;
-    else /* wait: the next step fills the same block, which parts of this one may still read */
-        x->cuda->driver.stream_sync(x->lane.stream);
+    else
+        wait_for_failed(x, slot);
     return status;
 }
 
@@ -143,7 +155,7 @@ static void note_gap(cuda_executor *x, const result_slot *slot)
 static vt_status finish_step(cuda_executor *x, result_slot *slot, vt_step_result *out, vt_err *err)
 {
     float ms = 0;
-    TRY(vt_cuda_check(x->cuda, x->cuda->driver.event_sync(slot->end), "waiting for a step", err));
+    TRY(cuda_wait_event(x, slot->end, "waiting for a step", err));
     TRY(vt_cuda_check(x->cuda, x->cuda->driver.event_elapsed(&ms, slot->begin, slot->end),
                       "timing a step", err));
     note_gap(x, slot);
@@ -213,41 +225,10 @@ static void cuda_exec_free(vt_executor *base)
     cuda_executor *x = (cuda_executor *)base;
     if (!x)
         return;
-    vt_cuda *c = x->cuda;
-    if (c && c->context) {
-        vt_cuda_enter(c, NULL);
-        if (x->lane.stream)
-            c->driver.stream_sync(x->lane.stream);
-        if (x->observer)
-            x->observer->free(x->observer);
-        for (int32_t i = 0; i < x->n_graphs; i++)
-            cuda_graph_release(c, &x->graph[i].graph);
-        for (int i = 0; i < SLOTS; i++) {
-            result_slot *s = &x->slot[i];
-            void *pinned[] = {s->step_block, s->side,    s->token,
-                              s->top_id,     s->logprob, s->top_logprob};
-            for (size_t k = 0; k < sizeof pinned / sizeof *pinned; k++)
-                vt_cuda_pinned_free(c, pinned[k]);
-            if (s->begin)
-                c->driver.event_destroy(s->begin);
-            if (s->end)
-                c->driver.event_destroy(s->end);
-        }
-        void *blocks[] = {x->activations, x->workspace, x->tickets, x->step_block, x->token_pool};
-        for (size_t k = 0; k < sizeof blocks / sizeof *blocks; k++)
-            vt_cuda_free(c, blocks[k]);
-        cuda_kv_join(x);
-        if (x->kv_range.base)
-            cuda_range_release(c, &x->kv_range);
-        if (x->side.base)
-            cuda_range_release(c, &x->side);
-        if (x->lane.stream)
-            c->driver.stream_destroy(x->lane.stream);
-    }
-    vt_program_free(x->prog);
-    vt_cuda_weights_free(c && c->context ? c : NULL, x->weights);
-    vt_cuda_close(c);
-    free(x->kv_tensors);
+    cuda_release(x);
+    if (x->observer)
+        x->observer->free(x->observer);
+    vt_cuda_close(x->cuda);
     free(x);
 }
 
@@ -275,10 +256,16 @@ static cuda_executor *new_executor(const vt_model *m, const vt_executor_config *
                             .sources = cuda_spans_sources,
                             .report = cuda_exec_report,
                             .pages = cuda_kv_pages,
+                            .lost = cuda_lost,
+                            .renew = cuda_renew,
                             .n_pool_slots = config->n_pool_slots};
     x->model = m;
     x->config = *config;
     x->options = *options;
+    x->step_limit_ns = vt_knob_int(VT_KNOB_CUDA_STEP_LIMIT) * 1000000000;
+    x->max_graphs = MAX_GRAPHS;
+    x->retry_steps = RETRY_STEPS;
+    x->retry_ns = RETRY_NS;
     x->gaps = (vt_series){.value = x->gap_us, .capacity = GAPS};
     return x;
 }

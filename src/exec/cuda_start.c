@@ -1,11 +1,18 @@
 /* Making a CUDA executor.
  *
- *   1. open the device and upload the weights; the file of cuBLASLt is loaded meanwhile
- *   2. describe: target, KV cache, program
- *   3. allocate memory and place the program's tensors in it
- *   4. a dry run (lane.collect) over a ladder of tokens and of rows notes every kernel that steps
- *      can need; all of them are compiled together before anything runs
- *   5. capture a graph for every decode bucket */
+ *   1. open the device; the file of cuBLASLt is loaded meanwhile
+ *   2. describe the weights and give them memory; threads begin to upload them
+ *                                                           weights cross the bus
+ *   3. describe: target, KV cache, program                            |
+ *   4. allocate memory and place the program's tensors in it          |
+ *   5. a dry run (lane.collect) over a ladder of tokens and of rows   |
+ *      notes every kernel that steps can need; all of them are        |
+ *      compiled together, or come from the cubin cache, and loaded    |
+ *   6. capture a graph for every decode bucket                        |
+ *   7. wait for the weights                                 <---------+
+ *
+ * Steps 3 to 6 need the weights' addresses and none of their values. After a lost context
+ * (cuda_recover.c) all but step 1 are done again. */
 #include <string.h>
 
 #include "base/clock.h"
@@ -211,7 +218,6 @@ vt_status cuda_start_describe(cuda_executor *x, vt_err *err)
 {
     x->lane.cuda = x->cuda;
     x->lane.pdl = x->options.pdl;
-    x->max_graphs = MAX_GRAPHS;
     x->graph_tokens = x->model->arch.n_experts ? 0 : GRAPH_TOKENS; /* docs/cuda.md says why */
     TRY(cuda_kv_make(x, err));
     vt_program_config config = {.target = target_of(x), .activation = VT_BF16};
@@ -223,8 +229,8 @@ vt_status cuda_start_describe(cuda_executor *x, vt_err *err)
     return VT_OK;
 }
 
-/* Opening cuBLASLt takes as long as opening the device and loading a small model's weights. In a
- * thread beside these two it costs little time. */
+/* Loading the file of cuBLASLt takes as long as opening the device. In a thread beside it, it costs
+ * little time. */
 static void *preload_library(void *arg)
 {
     (void)arg;
@@ -232,13 +238,11 @@ static void *preload_library(void *arg)
     return NULL;
 }
 
-static void *prepare_library(void *arg)
+static void open_library(cuda_executor *x)
 {
-    cuda_executor *x = arg;
     char why[160];
     vt_cublaslt_prepare(x->cuda);
     x->library = vt_cublaslt_open(x->cuda, why, sizeof why) > 0;
-    return NULL;
 }
 
 static vt_status open_device(cuda_executor *x, bool library, vt_err *err)
@@ -258,43 +262,6 @@ static bool may_use_library(const cuda_executor *x, bool wanted)
            !x->options.deterministic && (wanted || x->cuda->cublaslt_use == CUBLASLT_ALL);
 }
 
-static vt_status load_weights(cuda_executor *x, const vt_layout *layout, bool library, vt_err *err)
-{
-    pthread_t thread;
-    bool wanted = may_use_library(x, library),
-         started = wanted && pthread_create(&thread, NULL, prepare_library, x) == 0;
-    vt_status status = vt_cuda_weights_realise(x->cuda, layout, x->config.limits.max_context,
-                                               x->config.n_threads, &x->weights, err);
-    if (started)
-        pthread_join(thread, NULL);
-    else if (wanted)
-        prepare_library(x);
-    return status;
-}
-
-/* Opens the device and uploads the weights. */
-static vt_status open_and_load(cuda_executor *x, int64_t *t, vt_err *err)
-{
-    vt_layout *layout;
-    TRY(vt_layout_make(x->model, &layout, err));
-    bool library = !x->options.deterministic && wants_library(layout);
-    vt_status status = open_device(x, library, err);
-    x->startup.open_ms = ms_since(t);
-    if (status == VT_OK)
-        status = vt_cuda_check(
-            x->cuda, x->cuda->driver.stream_create(&x->lane.stream, CU_STREAM_NON_BLOCKING, 0),
-            "making a stream", err);
-    if (status == VT_OK)
-        status = vt_progress_report(x->config.progress, "uploading weights", 0, 1, err);
-    if (status == VT_OK)
-        status = load_weights(x, layout, library, err);
-    if (status == VT_OK)
-        status = vt_progress_report(x->config.progress, "uploading weights", 1, 1, err);
-    vt_layout_free(layout);
-    x->startup.weights_ms = ms_since(t);
-    return status;
-}
-
 static bool on_compiled(void *user, int32_t done, int32_t total, const char *name, double ms,
                         bool cached)
 {
@@ -303,10 +270,12 @@ static bool on_compiled(void *user, int32_t done, int32_t total, const char *nam
     return vt_progress_report(x->config.progress, "compiling kernels", done, total, NULL) == VT_OK;
 }
 
-vt_status cuda_start_build(cuda_executor *x, vt_err *err)
+/* Steps 3 to 6. */
+static vt_status make_rest(cuda_executor *x, bool library, vt_err *err)
 {
     int64_t t = vt_now_ns();
-    TRY(open_and_load(x, &t, err));
+    if (may_use_library(x, library))
+        open_library(x);
     TRY(cuda_start_describe(x, err));
     TRY(make_memory(x, err));
     TRY(cuda_start_collect(x, err));
@@ -315,5 +284,41 @@ vt_status cuda_start_build(cuda_executor *x, vt_err *err)
     if (x->options.graphs)
         TRY(capture(x, err));
     x->startup.capture_ms = ms_since(&t);
+    return VT_OK;
+}
+
+/* Steps 2 to 7. Whatever fails, the upload has ended when this returns. */
+static vt_status make_on_device(cuda_executor *x, const vt_layout *layout, bool library,
+                                vt_err *err)
+{
+    vt_cuda_upload_run *run;
+    TRY(vt_cuda_check(x->cuda,
+                      x->cuda->driver.stream_create(&x->lane.stream, CU_STREAM_NON_BLOCKING, 0),
+                      "making a stream", err));
+    TRY(vt_progress_report(x->config.progress, "uploading weights", 0, 1, err));
+    TRY(vt_cuda_weights_begin(x->cuda, layout, x->config.limits.max_context, x->config.n_threads,
+                              &x->weights, &run, err));
+    vt_status status = make_rest(x, library, err);
+    vt_status uploaded = vt_cuda_weights_end(run, status != VT_OK, status == VT_OK ? err : NULL);
+    x->startup.weights_ms = x->weights->load_ms;
+    TRY(status);
+    TRY(uploaded);
+    return vt_progress_report(x->config.progress, "uploading weights", 1, 1, err);
+}
+
+vt_status cuda_start_build(cuda_executor *x, vt_err *err)
+{
+    int64_t t = vt_now_ns();
+    vt_layout *layout;
+    TRY(vt_layout_make(x->model, &layout, err));
+    bool library = !x->options.deterministic && wants_library(layout);
+    vt_status status = x->cuda ? VT_OK : open_device(x, library, err);
+    x->startup.open_ms = ms_since(&t);
+    if (status == VT_OK)
+        status = make_on_device(x, layout, library, err);
+    vt_layout_free(layout);
+    TRY(status);
+    if (x->observer)
+        return cuda_spans_renew(x, err);
     return x->config.record ? cuda_spans_new(x, err) : VT_OK;
 }

@@ -501,6 +501,148 @@ static void test_fault_when_the_device_keeps_failing_then_error_and_the_engine_g
     fixture_close(&f);
 }
 
+/* ---- a device that is lost ---- */
+
+typedef struct notices {
+    int32_t n;
+    char last[400];
+} notices;
+
+static void on_notice(void *user, const char *sentence)
+{
+    notices *told = user;
+    told->n++;
+    snprintf(told->last, sizeof told->last, "%s", sentence);
+}
+
+enum { LOSERS = 4, LOSER_TOKENS = 40 };
+
+/* Runs the same requests on a device that is lost now and then; returns how often it was. */
+static uint64_t run_losing(int32_t fault_ppm, int32_t *n_renewals, heard *h, notices *told)
+{
+    fixture f;
+    vt_engine_stats st;
+    int32_t prompt[20];
+    bool idle = false;
+    memset(h, 0, LOSERS * sizeof *h);
+    fixture_defaults(&f);
+    f.config.notice = (vt_notice_hook){on_notice, told};
+    f.device.fault_ppm = fault_ppm;
+    f.device.n_renewals = n_renewals;
+    f.device.seed = 5;
+    fixture_open(&f);
+    for (int i = 0; i < LOSERS; i++) {
+        count_up(prompt, 20, i);
+        vt_request_params p = ask(prompt, 20, LOSER_TOKENS, &h[i]);
+        p.temperature = i % 2 ? 1 : 0;
+        p.has_seed = true;
+        submit(&f, &p);
+    }
+    for (int i = 0; !idle && i < 1000; i++) {
+        assert_int_equal(vt_engine_step(f.engine, &idle, NULL), VT_OK);
+        assert_string_equal(vt_fake_violation(f.executor), "");
+    }
+    assert_true(idle);
+    vt_engine_copy_stats(f.engine, &st);
+    fixture_close(&f);
+    return st.recoveries;
+}
+
+static void test_device_when_lost_then_made_again_and_the_same_tokens_come(void **state)
+{
+    (void)state;
+    static heard want[LOSERS], got[LOSERS];
+    notices quiet = {0}, told = {0};
+    int32_t renewals = 100;
+    assert_int_equal(run_losing(0, &renewals, want, &quiet), 0);
+    assert_int_equal(quiet.n, 0);
+    uint64_t n = run_losing(20000, &renewals, got, &told);
+    assert_in_range(n, 1, 100);
+    assert_int_equal(told.n, n);
+    assert_non_null(strstr(told.last, "the device was lost (the fake device "));
+    assert_int_equal(renewals, 100 - (int32_t)n);
+    for (int i = 0; i < LOSERS; i++) {
+        assert_int_equal(got[i].finish, VT_FINISH_LENGTH);
+        assert_int_equal(got[i].n, LOSER_TOKENS);
+        assert_memory_equal(got[i].token, want[i].token, LOSER_TOKENS * sizeof(int32_t));
+    }
+}
+
+/* A request on a device that is lost at every launch; it takes three recoveries with it. */
+static void run_to_its_error(fixture *f, heard *h)
+{
+    int32_t prompt[20];
+    bool idle = false;
+    memset(h, 0, sizeof *h);
+    count_up(prompt, 20, 0);
+    vt_request_params p = ask(prompt, 20, 10, h);
+    submit(f, &p);
+    for (int i = 0; !idle && i < 20; i++)
+        (void)vt_engine_step(f->engine, &idle, NULL);
+    assert_true(idle);
+    assert_int_equal(h->finish, VT_FINISH_ERROR);
+}
+
+static void test_device_when_lost_too_often_then_requests_fail_until_an_hour_is_over(void **state)
+{
+    (void)state;
+    fixture f;
+    static heard h;
+    int32_t renewals = 100;
+    fixture_defaults(&f);
+    f.device.fault_ppm = 1000000;
+    f.device.n_renewals = &renewals;
+    fixture_open(&f);
+    for (int i = 0; i < 2; i++) {
+        run_to_its_error(&f, &h);
+        assert_string_equal(h.error, "the device failed and failed again");
+    }
+    assert_int_equal(renewals, 94);
+    run_to_its_error(&f, &h); /* with its third failure the limit is reached */
+    assert_string_equal(h.error, "the device failed and failed again");
+    assert_int_equal(renewals, 100 - VT_MAX_RECOVERIES);
+    run_to_its_error(&f, &h);
+    assert_non_null(strstr(h.error, "the device was made again 8 times within the last hour"));
+    assert_int_equal(renewals, 100 - VT_MAX_RECOVERIES);
+    run_to_its_error(&f, &h);
+    assert_int_equal(renewals, 100 - VT_MAX_RECOVERIES);
+    f.clock.now_ns += 3601 * (int64_t)1000000000;
+    run_to_its_error(&f, &h);
+    assert_string_equal(h.error, "the device failed and failed again");
+    fixture_close(&f);
+}
+
+static void
+test_device_when_it_cannot_be_made_again_then_all_requests_end_with_the_reason(void **state)
+{
+    (void)state;
+    fixture f;
+    static heard h[6];
+    memset(h, 0, sizeof h);
+    int32_t renewals = 0, prompt[20];
+    bool idle = false;
+    fixture_defaults(&f);
+    f.device.fault_ppm = 1000000;
+    f.device.n_renewals = &renewals;
+    fixture_open(&f);
+    count_up(prompt, 20, 0);
+    for (int i = 0; i < 6; i++) { /* four can run, two wait */
+        vt_request_params p = ask(prompt, 20, 10, &h[i]);
+        submit(&f, &p);
+    }
+    vt_err err = {0};
+    assert_int_equal(vt_engine_step(f.engine, &idle, &err), VT_ERR_DEVICE);
+    assert_non_null(
+        strstr(err.message, "making it again failed: the fake device is gone for good"));
+    for (int i = 0; i < 6; i++) {
+        assert_int_equal(h[i].finish, VT_FINISH_ERROR);
+        assert_string_equal(h[i].error, err.message);
+    }
+    assert_int_equal(vt_engine_step(f.engine, &idle, &err), VT_OK);
+    assert_true(idle);
+    fixture_close(&f);
+}
+
 static void test_allowed_when_given_then_the_step_has_it_as_a_mask_and_scoring_has_not(void **state)
 {
     (void)state;
@@ -778,6 +920,10 @@ int main(void)
         cmocka_unit_test(test_free_when_requests_are_open_then_each_ends_with_abort),
         cmocka_unit_test(
             test_fault_when_the_device_keeps_failing_then_error_and_the_engine_goes_on),
+        cmocka_unit_test(test_device_when_lost_then_made_again_and_the_same_tokens_come),
+        cmocka_unit_test(test_device_when_lost_too_often_then_requests_fail_until_an_hour_is_over),
+        cmocka_unit_test(
+            test_device_when_it_cannot_be_made_again_then_all_requests_end_with_the_reason),
         cmocka_unit_test(test_start_when_several_threads_submit_then_all_end),
         cmocka_unit_test(test_record_when_on_then_the_ring_tells_a_request_in_order),
         cmocka_unit_test(test_record_when_pages_are_shared_then_the_ring_tells_how_many),

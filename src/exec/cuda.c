@@ -282,12 +282,17 @@ vt_status vt_executor_cuda_check_kv(vt_dtype kv_dtype, vt_err *err)
 vt_status vt_executor_cuda_new(const vt_model *m, const vt_executor_config *config,
                                const vt_cuda_options *options, vt_executor **out, vt_err *err)
 {
-    TRY(vt_knob_check_all(err));
-    TRY(vt_executor_cuda_check_kv(config->kv_dtype, err));
-    cuda_executor *x = new_executor(m, config, options, err);
-    if (!x)
-        return VT_ERR_MEMORY;
-    vt_status status = cuda_start_build(x, err);
+    vt_status status = vt_knob_check_all(err);
+    if (status == VT_OK)
+        status = vt_executor_cuda_check_kv(config->kv_dtype, err);
+    cuda_executor *x = status == VT_OK ? new_executor(m, config, options, err) : NULL;
+    if (!x) {
+        vt_cuda_close(options->device);
+        return status == VT_OK ? VT_ERR_MEMORY : status;
+    }
+    x->cuda = options->device;
+    x->startup.open_ms = options->open_ms;
+    status = cuda_start_build(x, err);
     if (status != VT_OK) {
         cuda_exec_free(&x->base);
         return status;
@@ -297,17 +302,25 @@ vt_status vt_executor_cuda_new(const vt_model *m, const vt_executor_config *conf
     return VT_OK;
 }
 
-vt_status vt_executor_cuda_kv_bytes(const vt_model *m, int32_t ordinal, int32_t max_context,
+vt_status vt_executor_cuda_check_kv_bytes(const vt_model *m, const vt_cuda *c, int32_t max_context,
+                                          int64_t bytes, vt_err *err)
+{
+    int64_t weights = (int64_t)vt_cuda_weights_bytes(m, max_context);
+    if (bytes <= (int64_t)c->total_bytes - weights)
+        return VT_OK;
+    return vt_fail(
+        err, VT_ERR_USAGE,
+        "kv-memory is %.2f GiB and the weights of %s take %.2f, but %s has only %.2f GiB",
+        (double)bytes / (1 << 30), m->name, (double)weights / (1 << 30), c->name,
+        (double)c->total_bytes / (1 << 30));
+}
+
+vt_status vt_executor_cuda_kv_bytes(const vt_model *m, vt_cuda *c, int32_t max_context,
                                     int64_t *bytes, vt_err *err)
 {
-    vt_cuda *c;
     size_t free_bytes = 0, total = 0;
-    TRY(vt_cuda_open(ordinal, &c, err));
-    vt_status status = vt_cuda_check(c, c->driver.mem_info(&free_bytes, &total),
-                                     "asking for free GPU memory", err);
-    vt_cuda_close(c);
-    if (status != VT_OK)
-        return status;
+    TRY(vt_cuda_check(c, c->driver.mem_info(&free_bytes, &total), "asking for free GPU memory",
+                      err));
     int64_t weights = (int64_t)vt_cuda_weights_bytes(m, max_context);
     int64_t left = (int64_t)(free_bytes / 10 * 9) - weights - ((int64_t)2 << 30);
     if (left <= 0)

@@ -245,14 +245,26 @@ static void open_library(cuda_executor *x)
     x->library = vt_cublaslt_open(x->cuda, why, sizeof why) > 0;
 }
 
-static vt_status open_device(cuda_executor *x, bool library, vt_err *err)
+static vt_status open_device(int32_t ordinal, bool library, vt_cuda **out, vt_err *err)
 {
     pthread_t thread;
-    bool started = library && pthread_create(&thread, NULL, preload_library, x) == 0;
-    vt_status status = vt_cuda_open(x->options.ordinal, &x->cuda, err);
+    bool started = library && pthread_create(&thread, NULL, preload_library, NULL) == 0;
+    vt_status status = vt_cuda_open(ordinal, out, err);
     if (started)
         pthread_join(thread, NULL);
     return status;
+}
+
+vt_status vt_executor_cuda_open(const vt_model *m, vt_cuda_options *o, vt_err *err)
+{
+    int64_t t = vt_now_ns();
+    vt_layout *layout;
+    TRY(vt_layout_make(m, &layout, err));
+    bool library = !o->deterministic && wants_library(layout);
+    vt_layout_free(layout);
+    TRY(open_device(o->ordinal, library, &o->device, err));
+    o->open_ms = ms_since(&t);
+    return VT_OK;
 }
 
 /* With --deterministic, and on GPUs older than Hopper, every product runs on our own kernels. */
@@ -308,14 +320,16 @@ static vt_status make_on_device(cuda_executor *x, const vt_layout *layout, bool 
 
 vt_status cuda_start_build(cuda_executor *x, vt_err *err)
 {
-    int64_t t = vt_now_ns();
     vt_layout *layout;
+    if (!x->cuda) {
+        TRY(vt_executor_cuda_open(x->model, &x->options, err));
+        x->cuda = x->options.device;
+        x->startup.open_ms = x->options.open_ms;
+    }
+    TRY(vt_cuda_enter(x->cuda, err));
     TRY(vt_layout_make(x->model, &layout, err));
     bool library = !x->options.deterministic && wants_library(layout);
-    vt_status status = x->cuda ? VT_OK : open_device(x, library, err);
-    x->startup.open_ms = ms_since(&t);
-    if (status == VT_OK)
-        status = make_on_device(x, layout, library, err);
+    vt_status status = make_on_device(x, layout, library, err);
     vt_layout_free(layout);
     TRY(status);
     if (x->observer)

@@ -285,8 +285,8 @@ VT_API void vt_engine_abort(vt_engine *e, vt_request_id id);
  * One step: plans, launches, and waits for the step before it. *idle (idle may be NULL) is true
  * when nothing is left to do. VT_ERR_USAGE while the loop runs, on a second thread, or in a
  * callback. VT_ERR_DEVICE: the step failed; its requests are tried again or end with
- * VT_FINISH_ERROR, and the engine can be stepped on. If the GPU's context was lost with the step and
- * could be made again, the call returns VT_OK and the requests go on. */
+ * VT_FINISH_ERROR, and the engine can be stepped on. If the GPU's context was lost with the step
+ * and could be made again, the call returns VT_OK and the requests go on. */
 VT_API vt_status vt_engine_step(vt_engine *e, bool *idle, vt_err *err);
 /* Sleeps until there is something to do, at most timeout_ms (negative: for ever). *ready (ready may
  * be NULL) is true if there is. Returns at once while requests are open. VT_ERR_USAGE as for

@@ -148,8 +148,8 @@ typedef struct cuda_upload {
     const void *arg;
 } cuda_upload;
 
-/* `stop`, which may be NULL, is looked at before every part: if true, the upload ends early, without
- * an error. */
+/* `stop`, which may be NULL, is looked at before every part: if true, the upload ends early and
+ * without an error. */
 vt_status vt_cuda_upload(vt_cuda *c, const cuda_upload *pieces, int32_t n, int32_t n_threads,
                          const atomic_bool *stop, vt_err *err);
 

@@ -171,7 +171,7 @@ static vt_status check_kv_memory(const vt_model *m, const sizes *s, int64_t byte
         return vt_executor_cuda_check_kv_bytes(m, s->device, s->max_context, bytes, err);
     if (bytes <= most)
         return VT_OK;
-    return vt_fail(err, VT_ERR_USAGE,
+    return vt_fail(err, VT_ERR_MEMORY,
                    "kv-memory is %.2f GiB, but the machine has only %.2f GiB of memory",
                    (double)bytes / (1 << 30), (double)most / (1 << 30));
 }

@@ -7,6 +7,7 @@
  *
  * A step's block (cuda_step.c) lies at one device address; the stream orders its reuse, so two
  * steps may be in flight with one block on the device and four on the host. */
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,6 +61,22 @@ static vt_status run_copies(cuda_executor *x, const vt_step *step, const step_sh
     return cuda_run_calls(x, 0, x->prog->n_before, err);
 }
 
+/* The part of the contract below that can be seen in a step: a decode is one token, the last. */
+static vt_status check_decodes(const vt_step *step, vt_err *err)
+{
+    const vt_batch *b = &step->batch;
+    for (int32_t i = 0; i < b->n_decode; i++) {
+        int32_t token = b->q_start[i];
+        if (b->q_start[i + 1] - token != 1 || b->position[token] != b->kv_len[i] - 1)
+            return vt_fail(err, VT_ERR_USAGE,
+                           "step %llu: decode %d has %d tokens, the first at position %d of %d; "
+                           "expected one, at the last position",
+                           (unsigned long long)step->id, i, b->q_start[i + 1] - token,
+                           b->position[token], b->kv_len[i]);
+    }
+    return VT_OK;
+}
+
 /* Uploads the step, runs it and fetches its results. `apart`: use no graphs.
  *
  * A kernel may read the KV of a decode's earlier tokens before this step's rope_store has run
@@ -69,7 +86,9 @@ static vt_status run_copies(cuda_executor *x, const vt_step *step, const step_sh
 static vt_status run_batch(cuda_executor *x, const vt_step *step, const step_shape *shape,
                            bool apart, result_slot *slot, vt_err *err)
 {
+    TRY(check_decodes(step, err));
     size_t begin = x->bound_layout.begin, end = cuda_step_fill(x, step, shape, slot->step_block);
+    assert(end > begin); /* without this copy two steps' kernels could overlap */
     TRY(vt_cuda_check(x->cuda,
                       x->cuda->driver.copy_to_device(cuda_address(x->step_block) + begin,
                                                      slot->step_block + begin, end - begin,
@@ -308,11 +327,11 @@ vt_status vt_executor_cuda_check_kv_bytes(const vt_model *m, const vt_cuda *c, i
     int64_t weights = (int64_t)vt_cuda_weights_bytes(m, max_context);
     if (bytes <= (int64_t)c->total_bytes - weights)
         return VT_OK;
-    return vt_fail(
-        err, VT_ERR_USAGE,
-        "kv-memory is %.2f GiB and the weights of %s take %.2f, but %s has only %.2f GiB",
-        (double)bytes / (1 << 30), m->name, (double)weights / (1 << 30), c->name,
-        (double)c->total_bytes / (1 << 30));
+    return vt_fail(err, VT_ERR_MEMORY,
+                   "kv-memory is %.1f MiB and the weights of %s take %.1f MiB, but %s has only "
+                   "%.1f MiB of GPU memory",
+                   (double)bytes / 1048576, m->name, (double)weights / 1048576, c->name,
+                   (double)c->total_bytes / 1048576);
 }
 
 vt_status vt_executor_cuda_kv_bytes(const vt_model *m, vt_cuda *c, int32_t max_context,

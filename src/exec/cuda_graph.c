@@ -29,7 +29,7 @@
  *
  * At most max_graphs are kept. When a shape is met that has none, and the cache is full:
  *
- *   first time    its key goes into missed[], the last MISSED such keys; the piece runs call by call
+ *   first time    its key goes into missed[], which keeps MISSED keys; the piece runs call by call
  *   second time   the graph that was launched longest ago goes, and the shape gets its place
  *
  * So a shape that comes once displaces nothing, and a capture (about 1 ms of the host) is paid for

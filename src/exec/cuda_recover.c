@@ -1,9 +1,9 @@
 /* What the executor does when the GPU fails it.
  *
  *   a call or a kernel fails     the step's error; the context is still good
- *   the context is lost          a kernel touched memory that is not there, an ECC error, ...: every
- *                                later call fails. The engine asks cuda_lost, and then cuda_renew
- *                                makes everything on the device again:
+ *   the context is lost          a kernel touched memory that is not there, an ECC error, ...:
+ *                                every later call fails. The engine asks cuda_lost, and then
+ *                                cuda_renew makes everything on the device again:
  *
  *        free what the driver still takes | reset the context | weights, program, memory, kernels
  *        from the JIT's memory, graphs | KV pages, empty and as few as at start-up

@@ -13,6 +13,7 @@
  *
  * Steps 3 to 6 need the weights' addresses and none of their values. After a lost context
  * (cuda_recover.c) all but step 1 are done again. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -73,6 +74,19 @@ static vt_status make_side(cuda_executor *x, vt_err *err)
     return n ? cuda_range_init_parts(x->cuda, n, most, &x->side, err) : VT_OK;
 }
 
+static vt_status too_many_tickets(const cuda_executor *x, const vt_call *c, int64_t n, vt_err *err)
+{
+    const vt_limits *lim = &x->config.limits;
+    char most[48] = "";
+    if (n % lim->max_seqs == 0) /* every sequence needs the same number */
+        snprintf(most, sizeof most, ", at most %lld",
+                 CUDA_TICKETS / (long long)(n / lim->max_seqs));
+    return vt_fail(err, VT_ERR_UNSUPPORTED,
+                   "%s: max-running %d with %d rows of logits per step needs %lld tickets, but "
+                   "there are only %d: set a smaller max-running%s",
+                   c->label, lim->max_seqs, lim->max_rows, (long long)n, CUDA_TICKETS, most);
+}
+
 /* The calls of a step use the same tickets one after the other, so the largest need decides. */
 static vt_status check_tickets(const cuda_executor *x, vt_err *err)
 {
@@ -82,11 +96,7 @@ static vt_status check_tickets(const cuda_executor *x, vt_err *err)
             const vt_impl *impl = c->choice[k].impl;
             int64_t n = impl->tickets ? impl->tickets(c->args, &x->prog->target) : 0;
             if (n > CUDA_TICKETS)
-                return vt_fail(err, VT_ERR_UNSUPPORTED,
-                               "%s: max-running %d with %d rows of logits per step needs %lld "
-                               "tickets, but there are only %d: set a smaller max-running",
-                               c->label, x->config.limits.max_seqs, x->config.limits.max_rows,
-                               (long long)n, CUDA_TICKETS);
+                return too_many_tickets(x, c, n, err);
         }
     return VT_OK;
 }

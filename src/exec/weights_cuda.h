@@ -26,8 +26,8 @@ vt_status vt_cuda_weights_realise(vt_cuda *c, const vt_layout *l, int32_t max_co
                                   int32_t n_threads, vt_cuda_weights **out, vt_err *err);
 /* The same in two calls, so that other work goes on meanwhile. `begin` describes the weights, gives
  * them memory and addresses, and starts threads that fill it; a program may be built of *out at
- * once, but no step may run before `end`. `end` waits and frees `run`; with `stop` it does not wait
- * for what has not begun. If either fails, the caller still owns *out. `l` must live until `end`. */
+ * once, but no step may run before `end`. `end` waits and frees `run`; with `stop` the upload ends
+ * early. If either fails, the caller still owns *out. `l` must live until `end`. */
 vt_status vt_cuda_weights_begin(vt_cuda *c, const vt_layout *l, int32_t max_context,
                                 int32_t n_threads, vt_cuda_weights **out, vt_cuda_upload_run **run,
                                 vt_err *err);

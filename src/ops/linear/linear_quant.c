@@ -112,12 +112,16 @@ static uint64_t elements(const quant_form *f, const uint8_t *quant, int q)
     return first | (uint64_t)second << 32;
 }
 
-/* Moves the fields of `bits` bits at bits 0, 16, 32 and 48 of v together. */
+/* The four fields of 1, 2 or 4 bits at bits 0, 16, 32 and 48 of v, side by side. A product with a sum
+ * of powers of two adds up shifted copies of v: in each of them another field comes to its place in
+ * the upper 16 bits, and no two fields of any copies overlap. */
 static uint32_t gather(uint64_t v, int bits)
 {
-    v |= v >> (16 - bits);     /* fields 0 1 . 1 | 2 3 . 3, by 16 bits */
-    v |= v >> (32 - 2 * bits); /* fields 0 1 2 3 */
-    return (uint32_t)v & ((1u << (4 * bits)) - 1);
+    static const uint64_t kCopies[] = {
+        [1] = UINT64_C(1) << 48 | UINT64_C(1) << 33 | UINT64_C(1) << 18 | UINT64_C(1) << 3,
+        [2] = UINT64_C(1) << 48 | UINT64_C(1) << 34 | UINT64_C(1) << 20 | UINT64_C(1) << 6,
+        [4] = UINT64_C(1) << 48 | UINT64_C(1) << 36 | UINT64_C(1) << 24 | UINT64_C(1) << 12};
+    return (uint32_t)(v * kCopies[bits] >> 48);
 }
 
 /* One half-word of even elements below one of odd elements: the low or the high bits of a lane. */
@@ -134,29 +138,47 @@ static uint64_t swap_middle(uint64_t v)
     return (v & ends) | (v & second) << 8 | (v >> 8 & second);
 }
 
+static void deal_bytes(const uint8_t *quant, int g, int c, int chunks, uint8_t *unit)
+{
+    int beside = chunks - c / 2 * 2 == 1 ? 1 : 2; /* chunks in the 16 bytes of a lane */
+    uint8_t *to = unit + c / 2 * 512 + LANES_OF_ROW * g * beside * 8 + c % 2 * 8;
+    for (int q = 0; q < LANES_OF_ROW; q++, to += beside * 8) {
+        uint64_t v = swap_middle(load8(quant + 8 * q));
+        memcpy(to, &v, sizeof v);
+    }
+}
+
+static void deal_high_bits(const quant_form *f, const uint8_t *quant, int g, int c, int chunks,
+                           uint8_t *unit)
+{
+    bool one = f->high_bits == 1;
+    int bit = one ? UNIT_CHUNKS * c : 2 * (c % 2 * 4);
+    uint8_t *to = unit + low_bytes(f, chunks) + LANES_OF_ROW * g * f->high_bits * 4 +
+                  (one ? 0 : c / 2 * 4);
+    for (int q = 0; q < LANES_OF_ROW; q++, to += f->high_bits * 4) {
+        uint64_t v = elements(f, quant, q) >> 4;
+        or_u32(to, (one ? pairs(v, 1) : pairs(v, 2)) << bit);
+    }
+}
+
 /* Writes the 32 quants of row g in chunk c of a unit that has `chunks` of them. A word of 8 quants
- * is dealt by a few operations on 64 bits: reading quants one by one took three times as long, and
- * the packing of a 4-bit model took longer than its way across the bus. */
+ * is dealt by a few operations on 64 bits: taken one by one, the quants of a 4-bit model took longer
+ * to pack than to cross the bus. */
 static void deal_chunk(const quant_form *f, const uint8_t *quant, int g, int c, int chunks,
                        uint8_t *unit)
 {
-    int bit = f->high_bits == 2 ? 2 * (c % 2 * 4) : UNIT_CHUNKS * c;
-    int beside = chunks - c / 2 * 2 == 1 ? 1 : 2; /* chunks in the 16 bytes that hold bytes */
-    for (int q = 0; q < LANES_OF_ROW; q++) {
-        int lane = LANES_OF_ROW * g + q;
-        if (f->bytes) {
-            uint64_t v = swap_middle(load8(quant + 8 * q));
-            memcpy(unit + c / 2 * 512 + lane * beside * 8 + c % 2 * 8, &v, sizeof v);
-            continue;
-        }
-        uint64_t v = elements(f, quant, q);
-        uint32_t low = pairs(v, 4);
-        memcpy(unit + (lane * words_of(chunks) + c) * 4, &low, sizeof low);
-        if (f->high_bits)
-            or_u32(unit + low_bytes(f, chunks) + lane * f->high_bits * 4 +
-                       (f->high_bits == 2 ? c / 2 * 4 : 0),
-                   pairs(v >> 4, f->high_bits) << bit);
+    if (f->bytes) {
+        deal_bytes(quant, g, c, chunks, unit);
+        return;
     }
+    int stride = words_of(chunks) * 4;
+    uint8_t *to = unit + LANES_OF_ROW * g * stride + c * 4;
+    for (int q = 0; q < LANES_OF_ROW; q++, to += stride) {
+        uint32_t low = pairs(elements(f, quant, q), 4);
+        memcpy(to, &low, sizeof low);
+    }
+    if (f->high_bits)
+        deal_high_bits(f, quant, g, c, chunks, unit);
 }
 
 static void deal_scales(const quant_form *f, const linear_plain_block *p, int i, int g, int c,

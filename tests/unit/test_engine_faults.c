@@ -1,5 +1,5 @@
-/* The engine when its device is lost (engine/faults.c), on the fake device: requests go on in the new
- * one with the same tokens, as long as it can be made again. */
+/* The engine when its device is lost (engine/faults.c), on the fake device: requests go on in the
+ * new one with the same tokens, as long as it can be made again. */
 #include "engine_fixture.h"
 
 typedef struct notices {

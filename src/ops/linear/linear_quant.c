@@ -112,9 +112,9 @@ static uint64_t elements(const quant_form *f, const uint8_t *quant, int q)
     return first | (uint64_t)second << 32;
 }
 
-/* The four fields of 1, 2 or 4 bits at bits 0, 16, 32 and 48 of v, side by side. A product with a sum
- * of powers of two adds up shifted copies of v: in each of them another field comes to its place in
- * the upper 16 bits, and no two fields of any copies overlap. */
+/* The four fields of 1, 2 or 4 bits at bits 0, 16, 32 and 48 of v, side by side. A product with a
+ * sum of powers of two adds up shifted copies of v: in each of them another field comes to its
+ * place in the upper 16 bits, and no two fields of any copies overlap. */
 static uint32_t gather(uint64_t v, int bits)
 {
     static const uint64_t kCopies[] = {
@@ -162,8 +162,8 @@ static void deal_high_bits(const quant_form *f, const uint8_t *quant, int g, int
 }
 
 /* Writes the 32 quants of row g in chunk c of a unit that has `chunks` of them. A word of 8 quants
- * is dealt by a few operations on 64 bits: taken one by one, the quants of a 4-bit model took longer
- * to pack than to cross the bus. */
+ * is dealt by a few operations on 64 bits: taken one by one, the quants of a 4-bit model took
+ * longer to pack than to cross the bus. */
 static void deal_chunk(const quant_form *f, const uint8_t *quant, int g, int c, int chunks,
                        uint8_t *unit)
 {

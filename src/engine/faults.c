@@ -1,8 +1,8 @@
 /* What the engine does when a step fails.
  *
  *   1. The steps in flight are dropped. Their sequences keep their tokens and go back into the
- *      queue, and the prefix cache is emptied: nobody knows what the failed step wrote. A sequence
- *      that has failed more than VT_MAX_FAULTS times ends with an error.
+ *      queue, and the prefix cache is emptied, because the failed step may have written anything.
+ *      A sequence that has failed more than VT_MAX_FAULTS times ends with an error.
  *   2. If only the step failed, the next one is planned as usual: it computes the KV again.
  *   3. If the device is lost (vt_executor.lost), it is made again, at most VT_MAX_RECOVERIES times
  *      an hour. The requests wait meanwhile, and go on with the tokens that they have.

@@ -125,7 +125,7 @@ static bool was_missed(cuda_executor *x, const step_piece *p)
     return false;
 }
 
-/* The graph that was launched longest ago, of those that no step in flight runs; NULL: none. */
+/* The graph that was launched longest ago and that no step in flight runs; NULL: none. */
 static piece_graph *least_recent(cuda_executor *x)
 {
     piece_graph *oldest = NULL;

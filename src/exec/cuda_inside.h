@@ -27,7 +27,7 @@ enum {
     MAX_PIECES = 3,
     GAPS = 4096,         /* how many of the last gaps are kept */
     GRAPH_TOKENS = 1024, /* prefill and mixed steps of more tokens do not run as graphs */
-    RETRY_STEPS = 1000   /* after a capture that failed none is tried for so many steps */
+    RETRY_STEPS = 1000   /* no capture is tried for this many steps after one that failed */
 };
 
 /* After a growth of the KV cache that failed, none is tried for this long. */

@@ -107,7 +107,9 @@ static void release_left(cuda_executor *x, leftover *left)
 static void release_device(cuda_executor *x, leftover *left)
 {
     vt_cuda *c = x->cuda;
-    bool live = c && c->context && !c->hung && vt_cuda_enter(c, NULL) == VT_OK;
+    bool live = c && c->context && !c->hung && !vt_cuda_was_reset(c);
+    if (live)
+        (void)vt_cuda_enter(c, NULL);
     if (live && x->lane.stream)
         c->driver.stream_sync(x->lane.stream);
     cuda_kv_join(x);

@@ -200,7 +200,7 @@ vt_status vt_cuda_renew(vt_cuda *c, vt_err *err)
 
 void vt_cuda_set_hung(vt_cuda *c)
 {
-    c->hung = true;
+    atomic_store(&c->hung, true);
     atomic_store(&any_hung, true);
 }
 

@@ -54,7 +54,7 @@ typedef struct vt_cuda {
     struct cublaslt *cublaslt; /* cublaslt.h; NULL: it was not opened yet */
     int32_t cublaslt_use;      /* VITRINE_CUBLASLT */
     uint64_t n_resets;         /* of the GPU's context in this process, when it was retained */
-    bool hung;                 /* work on the GPU does not end: vt_cuda_set_hung */
+    atomic_bool hung;          /* work on the GPU does not end: vt_cuda_set_hung */
 } vt_cuda;
 
 /* Checks whether a model can run on GPU `ordinal`: driver, GPU and NVRTC exist, are new enough and

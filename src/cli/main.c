@@ -14,6 +14,7 @@
 #include "base/knob.h"
 #include "cli/cli.h"
 #include "device/cpu.h"
+#include "device/cuda.h"
 #include "files/map.h"
 
 /* One verb a paragraph. */
@@ -296,7 +297,9 @@ int main(int argc, char **argv)
     int status = dispatch(argc, argv);
     if (fflush(stdout) != 0 || ferror(stdout)) {
         cli_say("stdout could not be written");
-        return status == CLI_DONE ? CLI_FAILED : status;
+        status = status == CLI_DONE ? CLI_FAILED : status;
     }
+    if (vt_cuda_any_hung())
+        _exit(status == CLI_DONE ? CLI_FAILED : status);
     return status;
 }

@@ -286,6 +286,7 @@ struct vt_options {
     values row[N_ROWS];
     uint32_t readable; /* VT_FOR_... whose keys vt_options_get knows */
     vt_progress_hook progress;
+    vt_notice_hook notice;
     vt_device_auto *device; /* apart, because asking a const vt_options fills it in */
 };
 
@@ -778,3 +779,12 @@ vt_status vt_options_set_progress(vt_options *o, vt_progress progress, void *use
 }
 
 const vt_progress_hook *vt_options_progress(const vt_options *o) { return &o->progress; }
+
+vt_status vt_options_set_notice(vt_options *o, vt_notice notice, void *user, vt_err *err)
+{
+    TRY(vt_check_pointer(o, "vt_options_set_notice: the options", err));
+    o->notice = (vt_notice_hook){notice, user};
+    return VT_OK;
+}
+
+const vt_notice_hook *vt_options_notice(const vt_options *o) { return &o->notice; }

@@ -5,8 +5,8 @@
 //
 // q, o [tokens, heads * HEAD_DIM] bf16, pools [pages, KV_HEADS, PAGE, HEAD_DIM] bf16, or with FP8 E4M3 of k / k_scale
 // (in scale_log2) and v / v_scale; all aligned to an element only. Grid: one CTA of four warps a row (token, head).
-// Decode: x = tokens of the step, y = heads of a group, z = KV heads. Decodes are the first sequences of a step and have
-// one token each, so a CTA leaves where its token's index is not its sequence's. Prefill: x = the plan's items
+// Decode: x = tokens of the step, y = heads of a group, z = KV heads. Decodes are the first sequences of a step and
+// have one token each, so a CTA leaves where its token's index is not its sequence's. Prefill: x = the plan's items
 // {sequence, tile}, y = packed rows (token, head of the group) of a tile, z = KV heads. Warp w takes every fourth block
 // of 32 keys, a lane a key's score and then elements lane, lane + 32 ... of o; warps are merged in rising order. The
 // order of sums depends on position and window alone. Bytes: the row's KV, again for every row.

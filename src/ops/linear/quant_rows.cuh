@@ -20,7 +20,8 @@
 // sum(x over the chunk). The tensor core makes that sum too, from rows of ones (HALF leaves 8 rows free for them). The
 // offset of a type is subtracted first, by a product with rows of that number.
 // Order of the sums for a row and a token: a warp adds its chunks in four sums, by chunk % 4, each in rising order;
-// then (0 + 1) + (2 + 3); then the warps' sums are added in rising order. TILES, HALF and SLOTS do not change this order.
+// then (0 + 1) + (2 + 3); then the warps' sums are added in rising order. TILES, HALF and SLOTS do not change this
+// order.
 //
 // Needs TYPE, K, WARPS, STAGES, SLOTS (4, 2, 1), TILES (of 8 columns; 1 if SLOTS > 1), HALF, PAIR.
 #include "quant_tile.cuh"

@@ -13,6 +13,7 @@
 #define VT_SERVER_INSIDE_H
 
 #include "base/json_write.h"
+#include "engine/engine.h"
 #include "engine/options.h"
 #include "openai/json_load.h"
 #include "openai/reply.h"

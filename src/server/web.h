@@ -10,6 +10,7 @@
 #ifndef VT_SERVER_WEB_H
 #define VT_SERVER_WEB_H
 
+#include "base/buf.h"
 #include "server/http.h"
 
 typedef struct vt_web vt_web;

@@ -12,8 +12,8 @@
  *      come), a comment line in an event stream. The reset is looked for after 5, 10, 20 ... ms.
  *   3. Where nothing can be sent (HTTP/1.0, TLS, streams of other types) FIN counts as having left.
  *      Clients of those kinds that shut one side alone are not known to us.
- *   4. If the input buffer is full, the socket is not read and FIN would not be seen behind the
- *      bytes that it holds. Then poll() is asked from time to time.
+ *   4. If the input buffer is full, the socket is not read, and FIN waits behind the bytes in it, or
+ *      on the client's side of a closed window. Then poll() is asked and bytes are sent as in 2.
  *
  * A Unix socket tells the two apart by itself (POLLHUP against POLLRDHUP). */
 #include "server/web_inside.h"
@@ -69,6 +69,7 @@ void web_connection_drop(web_connection *c)
     c->dead = true;
     event_del(&c->deadline);
     event_del(&c->watch);
+    event_del(&c->again);
     *(c->prev ? &c->prev->next : &w->connections) = c->next;
     if (c->next)
         c->next->prev = c->prev;
@@ -233,8 +234,8 @@ static void on_watch(evutil_socket_t fd, short what, void *arg)
             c->watch_s = 0;
         }
     }
-    bool ask = c->eof && (c->watch_s == 0 || c->watch_s == WATCH_LAST_S);
-    if (ask && !web_probe(c)) {
+    bool ask = c->watch_s == 0 || c->watch_s == WATCH_LAST_S;
+    if (ask && !web_probe(c) && c->eof) {
         web_connection_drop(c);
         return;
     }
@@ -315,6 +316,15 @@ static void on_read(struct bufferevent *bev, void *arg)
         watch(c);
 }
 
+/* A request came while the one before it was answered. */
+static void on_again(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd, (void)what;
+    web_connection *c = arg;
+    if (takes_requests(c))
+        connection_pump(c);
+}
+
 /* All is sent. */
 static void on_write(struct bufferevent *bev, void *arg)
 {
@@ -339,7 +349,7 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
         return;
     }
     bool end = (what & BEV_EVENT_EOF) && !(what & BEV_EVENT_WRITING) && !c->ssl;
-    bool unread = takes_requests(c) && input_length(c) > 0; /* on_read will come */
+    bool unread = takes_requests(c) && input_length(c) > 0; /* on_again comes */
     if (!end || c->phase == WEB_LINGER || (takes_requests(c) && !unread)) {
         web_connection_drop(c);
         return;
@@ -385,6 +395,7 @@ void web_connection_new(vt_web *w, int fd, const char *peer)
     snprintf(c->peer, sizeof c->peer, "%s", peer);
     event_assign(&c->deadline, w->base, -1, 0, on_deadline, c);
     event_assign(&c->watch, w->base, -1, 0, on_watch, c);
+    event_assign(&c->again, w->base, -1, 0, on_again, c);
     c->next = w->connections;
     if (c->next)
         c->next->prev = c;

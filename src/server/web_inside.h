@@ -79,6 +79,7 @@ struct web_connection {
 
     struct event deadline; /* ends the phase; in ANSWER and FLUSH looks for progress of sending */
     struct event watch;    /* looks whether a client is still there that cannot be read from */
+    struct event again;    /* gives the reader what waits in the input buffer */
     double watch_s;
     size_t queued;      /* bytes ever put into the output buffer */
     size_t sent_before; /* of those, sent when `deadline` last looked */

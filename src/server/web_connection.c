@@ -169,6 +169,7 @@ static void grant_body(web_connection *c)
 static void act_on(web_connection *c, vt_http_state state)
 {
     const char *why;
+    int status;
     switch (state) {
     case VT_HTTP_IDLE:
         break;
@@ -184,7 +185,8 @@ static void act_on(web_connection *c, vt_http_state state)
         web_exchange_begin(c);
         break;
     case VT_HTTP_REFUSED:
-        web_answer_error(c, vt_http_reader_status(c->reader, &why), why);
+        status = vt_http_reader_status(c->reader, &why);
+        web_answer_error(c, status, why);
         break;
     }
 }

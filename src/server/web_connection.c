@@ -363,29 +363,45 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
 
 /* ---- the beginning ---- */
 
-static struct bufferevent *make_bufferevent(vt_web *w, int fd, web_connection *c)
+/* Owns fd, also upon failure. */
+static bool make_bufferevent(vt_web *w, int fd, web_connection *c)
 {
-    struct bufferevent *bev = w->tls ? web_tls_bufferevent(w, fd, &c->ssl)
-                                     : bufferevent_socket_new(w->base, fd, BEV_OPT_CLOSE_ON_FREE);
-    if (!bev)
+    c->bev = w->tls ? web_tls_bufferevent(w, fd, &c->ssl)
+                    : bufferevent_socket_new(w->base, fd, BEV_OPT_CLOSE_ON_FREE);
+    if (!c->bev) {
+        if (!w->tls)
+            close(fd);
+        return false;
+    }
+    bufferevent_setcb(c->bev, on_read, on_write, on_event, c);
+    bufferevent_setwatermark(c->bev, EV_READ, 0, WEB_INPUT);
+    bufferevent_set_max_single_read(c->bev, WEB_INPUT);
+    return true;
+}
+
+/* A connection without anything of libevent's, or NULL where it may not be or memory is short. */
+static web_connection *make_connection(vt_web *w, bool refusing)
+{
+    if (refusing && (w->tls || w->n_refusing >= WEB_MAX_REFUSING))
         return NULL;
-    bufferevent_setcb(bev, on_read, on_write, on_event, c);
-    bufferevent_setwatermark(bev, EV_READ, 0, WEB_INPUT);
-    bufferevent_set_max_single_read(bev, WEB_INPUT);
-    return bev;
+    web_connection *c = vt_calloc(1, sizeof *c);
+    if (c && vt_http_reader_new(&w->o.limits, &c->reader, NULL) != VT_OK) {
+        free(c);
+        return NULL;
+    }
+    return c;
 }
 
 void web_connection_new(vt_web *w, int fd, const char *peer)
 {
     bool refusing = w->n_connections >= w->o.max_connections;
-    web_connection *c = NULL;
-    if (!refusing || (!w->tls && w->n_refusing < WEB_MAX_REFUSING))
-        c = vt_calloc(1, sizeof *c);
-    if (c && vt_http_reader_new(&w->o.limits, &c->reader, NULL) == VT_OK)
-        c->bev = make_bufferevent(w, fd, c);
-    if (!c || !c->bev) {
+    web_connection *c = make_connection(w, refusing);
+    if (!c) {
         close(fd);
-        vt_http_reader_free(c ? c->reader : NULL);
+        return;
+    }
+    if (!make_bufferevent(w, fd, c)) {
+        vt_http_reader_free(c->reader);
         free(c);
         return;
     }

@@ -196,7 +196,8 @@ void web_listeners_close(vt_web *w);
 
 vt_status web_tls_new(const char *cert, const char *key, struct ssl_ctx_st **out, vt_err *err);
 void web_tls_free(struct ssl_ctx_st *tls);
-/* A bufferevent that speaks TLS over fd as a server, or NULL. Closes fd when it is freed. */
+/* A bufferevent that speaks TLS over fd as a server, or NULL. It owns fd from now on, also upon
+ * failure. */
 struct bufferevent *web_tls_bufferevent(vt_web *w, int fd, struct ssl_st **ssl);
 /* Says to the peer that no more bytes come. */
 void web_tls_close_notify(struct ssl_st *ssl);

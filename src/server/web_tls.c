@@ -88,14 +88,14 @@ void web_tls_free(struct ssl_ctx_st *tls) { SSL_CTX_free(tls); }
 struct bufferevent *web_tls_bufferevent(vt_web *w, int fd, struct ssl_st **ssl)
 {
     SSL *s = SSL_new(w->tls);
-    if (!s)
-        return NULL;
-    struct bufferevent *bev = bufferevent_openssl_socket_new(
-        w->base, fd, s, BUFFEREVENT_SSL_ACCEPTING, BEV_OPT_CLOSE_ON_FREE);
-    if (!bev) {
-        SSL_free(s);
+    if (!s) {
+        close(fd);
         return NULL;
     }
+    struct bufferevent *bev = bufferevent_openssl_socket_new(
+        w->base, fd, s, BUFFEREVENT_SSL_ACCEPTING, BEV_OPT_CLOSE_ON_FREE);
+    if (!bev) /* no memory; libevent frees s and closes fd in some of these cases, later */
+        return NULL;
     bufferevent_openssl_set_allow_dirty_shutdown(bev, 1);
     *ssl = s;
     return bev;

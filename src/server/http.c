@@ -1,22 +1,27 @@
 /* The reader of HTTP/1.1 requests: where a request begins and ends (server/http.h).
  *
- *   GET /v1/models HTTP/1.1 CRLF  ┐ collected in `head` line by line; every line must end in CR LF.
- *   Host: a CRLF                  │ The request line is read when it has come, the header lines when
- *   CRLF                          ┘ the empty line has come (http_head.c): then `head` stays in place.
- *   body                            collected in `body`, which grows with the bytes that have come
- *                                   and never with the length that a request claims
+ *   GET /v1/models HTTP/1.1 CRLF    collected in `head`, line by line, each of which must end in
+ *   Host: a CRLF                    CR LF. The request line is read when it has come, the header
+ *   CRLF                            lines when the empty line has come (http_head.c).
+ *   ...                             the body: collected in `body`, which grows with the bytes that
+ *                                   have come and never with the length that a request claims
  *
- * Why our own reader, on libevent's loop but without its evhttp. evhttp of Debian 12 (2.1.12 with
- * the fixes of 2026) was given 37 raw requests. It answered two different Content-Lengths with 200
- * and then ran the second request, which is request smuggling. It accepted "Content-Length : 3" and
- * "Transfer-Encoding: xchunked" and took the body for the next request; it accepted "+3" as a
- * length, "0x3" as a chunk size, folded lines, bare LF, a NUL in a value (which it cut there), no
- * Host and two Hosts. It has no deadline for a head that comes slowly, reads without bound while it
- * streams an answer (300 MB sent gave 292 MB of memory), and ends the process if a byte comes while
- * an answer is awaited and reading is on, which is needed to notice that a client has left. What
- * is refused here is in tests/unit/test_http.c, those 37 requests among it.
+ * Why we read requests ourselves, on libevent's loop but without its evhttp: evhttp of Debian 12
+ * (2.1.12 with the fixes of 2026) was given 37 raw requests.
+ * - It answered a request with two different Content-Lengths, and then ran the bytes behind it as a
+ *   second request. That is request smuggling.
+ * - It took "Content-Length : 3" and "Transfer-Encoding: xchunked" for no length at all, and so the
+ *   body for the next request.
+ * - It accepted "+3" as a length, "0x3" as a chunk size, folded lines, bare LF, a NUL in a value
+ *   (which it cut there), no Host and two Hosts.
+ * - It has no deadline for a head that comes slowly. It reads without bound while an answer is
+ *   streamed: 300 MB that were sent took 292 MB of memory. It ends the process if a byte comes
+ *   while an answer is awaited and reading is on; and reading must be on to notice that a client
+ *   leaves.
+ * tests/unit/test_http.c holds what is refused here, those requests among it.
  *
- * picohttpparser gave the shape: find the line's end with memchr, check bytes with a table. */
+ * The shape is picohttpparser's: memchr finds the end of a line, a table says which bytes may be
+ * where. A head of 13 lines takes 0.6 us (bench/micro/http.c). */
 #include "server/http_inside.h"
 
 #include <stdlib.h>

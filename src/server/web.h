@@ -19,8 +19,9 @@ typedef struct vt_exchange vt_exchange;
 typedef struct vt_web_options {
     vt_http_limits limits;
     int32_t max_connections; /* further ones are answered 503 and closed */
-    size_t max_unsent; /* bytes of a stream that wait for a client that does not read; more: it is
-                          dropped. One piece may be larger if nothing else waits */
+    /* Bytes of a stream that may wait for a client that does not read. With more, the client is
+     * dropped; but one piece may be larger if nothing else waits. */
+    size_t max_unsent;
     double head_s, body_s; /* from the first byte to the whole head; from there to the whole body */
     double idle_s;         /* before a request and between two of them on one connection */
     double send_s;         /* without any progress while bytes wait to be sent */
@@ -38,15 +39,16 @@ void vt_web_options_init(vt_web_options *o);
 
 /* TLS files are read here. */
 vt_status vt_web_new(const vt_web_options *o, vt_web **out, vt_err *err);
-/* Drops every connection and calls `gone` of open exchanges. Not while vt_web_run runs. Timers must
- * have been freed before. */
+/* Drops every connection and calls `gone` of open exchanges; posts that were taken and have not run
+ * yet are run. Not while vt_web_run runs. Timers must have been freed before. */
 void vt_web_free(vt_web *w);
-/* Listens. `host` may be a name (all its addresses), an IPv4 or an IPv6 address ("::" takes IPv4
- * too); port 0: any free one, *bound (may be NULL) says which. A Unix socket is a file: a stale one is replaced, a live one or another file is refused. */
+/* Listens. `host` is a name (on all its addresses), an IPv4 or an IPv6 address; "::" takes IPv4
+ * too. Port 0 takes any free one; *bound says which (`bound` may be NULL). A Unix socket is a file:
+ * a stale one is replaced; a live one, or a file of another kind, is refused. */
 vt_status vt_web_listen(vt_web *w, const char *host, int port, int *bound, vt_err *err);
 vt_status vt_web_listen_unix(vt_web *w, const char *path, vt_err *err);
 
-/* Runs the loop until vt_web_stop, once. */
+/* Runs the loop until vt_web_stop. A server runs once. */
 vt_status vt_web_run(vt_web *w, vt_err *err);
 /* Closes the listeners and the connections that are between two requests. Requests of which a byte
  * has come are still served; their answers say "Connection: close". */

@@ -3,17 +3,18 @@
  * A client that leaves while it waits for an answer is noticed at once, so that the work for it can
  * be stopped. How, in steps:
  *
- *   1. The socket is read during an answer too. What comes is the next request and waits in the
- *      input buffer; a reset or the end of the stream (FIN) is reported behind it.
- *   2. FIN does not yet mean that the client has left: it may have shut its sending side alone and
- *      still read ("printf ... | nc -N"). Over TCP the two look the same until something is sent,
- *      which a client that has left answers with a reset. So something is sent that a client must
- *      ignore: "100 Continue" before an answer has begun (RFC 9110, 15.2: any number of them may
- *      come), a comment line in an event stream. The reset is looked for after 5, 10, 20 ... ms.
+ *   1. The socket is read during an answer too. The bytes belong to the next request and wait in
+ *      the input buffer. Behind them libevent reports a reset, or that the client has shut its
+ *      sending side (FIN).
+ *   2. FIN does not yet mean that the client has left: it may still read ("printf ... | nc -N").
+ *      Over TCP the two look the same until the server sends something, which a client that has
+ *      left answers with a reset. So the server sends what a client must ignore: "100 Continue"
+ *      before the answer has begun (RFC 9110, 15.2 allows any number of them), a comment line in an
+ *      event stream. After 5, 10, 20 ... ms it looks whether a reset has come.
  *   3. Where nothing can be sent (HTTP/1.0, TLS, streams of other types) FIN counts as having left.
- *      Clients of those kinds that shut one side alone are not known to us.
- *   4. If the input buffer is full, the socket is not read, and FIN waits behind the bytes in it, or
- *      on the client's side of a closed window. Then poll() is asked and bytes are sent as in 2.
+ *      We know no client of these kinds that shuts one side alone.
+ *   4. If the input buffer is full, the socket is not read, and FIN waits behind the bytes in it,
+ *      or on the client's side of a closed window. Then poll() is asked and bytes are sent as in 2.
  *
  * A Unix socket tells the two apart by itself (POLLHUP against POLLRDHUP). */
 #include "server/web_inside.h"

@@ -165,8 +165,8 @@ void web_connection_sending(web_connection *c);
 
 /* ---- web_send.c ---- */
 
-/* Sends the parts in order: the socket takes what it can now, the rest waits. A failure shows later:
- * the connection is then dropped from the loop, not from here. */
+/* Sends the parts in order: the socket takes what it can now, the rest waits. If that fails, the
+ * connection is dropped, but from the loop and not within this call. */
 void web_send(web_connection *c, const struct iovec *part, int n);
 /* Drops the connection, but from the loop and not within this call. */
 void web_break(web_connection *c);
@@ -176,7 +176,7 @@ void web_shut(web_connection *c);
 
 /* ---- web_answer.c ---- */
 
-/* Appends the head of an answer to w->scratch. `length` < 0: none is named. */
+/* Appends the head of an answer to w->scratch, without a Content-Length if `length` is negative. */
 void web_write_head(web_connection *c, int status, const char *type, int64_t length,
                     const char *headers, bool keep_alive, bool chunked);
 /* An answer of the server's own, after which the connection is closed. */

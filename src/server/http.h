@@ -7,6 +7,7 @@
 #ifndef VT_SERVER_HTTP_H
 #define VT_SERVER_HTTP_H
 
+#include "base/err.h"
 #include "base/mem.h"
 
 typedef struct vt_http_limits {
@@ -23,18 +24,20 @@ typedef struct vt_http_header {
 
 typedef struct vt_http_request {
     const char *method; /* "GET" */
-    const char *path;   /* percent-decoded, always absolute, no "." or ".." segments, no NUL */
+    const char *path;   /* percent-decoded, absolute, UTF-8 without control characters or segments
+                           "." and ".."; "%2f" has become "/". "*" for "OPTIONS *" */
     const char *query;  /* what stands behind '?', not decoded; NULL: none */
     const vt_http_header *header; /* [n_headers] */
     int32_t n_headers;
     const char *body; /* [body_len], a NUL behind it */
     size_t body_len;
-    bool keep_alive;   /* the client allows another request on this connection */
-    bool expects_100;  /* "Expect: 100-continue": it waits for leave to send the body */
-    int32_t minor;     /* HTTP/1.minor: 0 or 1 */
+    bool keep_alive;  /* the client allows another request on this connection */
+    bool expects_100; /* "Expect: 100-continue": it waits for leave to send the body */
+    int32_t minor;    /* HTTP/1.minor: 0 or 1 */
 } vt_http_request;
 
-/* The value of the header `name` (lower case), or NULL. */
+/* The value of the first header `name` (lower case), or NULL. Host, Content-Length, Content-Type,
+ * Authorization, Transfer-Encoding and Expect cannot come twice: such requests are refused. */
 const char *vt_http_find(const vt_http_request *r, const char *name);
 
 typedef struct vt_http_reader vt_http_reader;
@@ -54,8 +57,11 @@ void vt_http_reader_free(vt_http_reader *r);
 vt_http_state vt_http_reader_feed(vt_http_reader *r, const void *data, size_t len, size_t *used);
 /* Valid in VT_HTTP_BODY and VT_HTTP_DONE, until vt_http_reader_next. */
 const vt_http_request *vt_http_reader_request(const vt_http_reader *r);
-/* In VT_HTTP_REFUSED: the status (400, 408, 411, 413, 414, 417, 431, 501, 505) and one sentence. */
+/* In VT_HTTP_REFUSED: the status (400, 413, 414, 417, 431, 501, 503, 505) and one sentence, which
+ * holds nothing that the client sent. */
 int vt_http_reader_status(const vt_http_reader *r, const char **why);
+/* Frees the body, so that it is not kept while an answer is computed; body_len becomes 0. */
+void vt_http_reader_drop_body(vt_http_reader *r);
 /* Forgets the request. Memory beyond a small size goes back. */
 void vt_http_reader_next(vt_http_reader *r);
 

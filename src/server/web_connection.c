@@ -53,6 +53,23 @@ static void drain_input(web_connection *c)
     evbuffer_drain(in, evbuffer_get_length(in));
 }
 
+/* Reading is switched off while the input buffer is full: libevent would call on_read all the time
+ * until the buffer is less full than its watermark. */
+static void pause_reading(web_connection *c)
+{
+    c->paused = true;
+    bufferevent_disable(c->bev, EV_READ);
+}
+
+/* What the socket still holds comes now, and FIN behind it once more. */
+static void resume_reading(web_connection *c)
+{
+    if (!c->paused || input_length(c) >= WEB_INPUT)
+        return;
+    c->paused = c->eof = false;
+    bufferevent_enable(c->bev, EV_READ);
+}
+
 /* ---- the end ---- */
 
 static void connection_free(web_connection *c)
@@ -92,12 +109,13 @@ void web_connection_drop(web_connection *c)
 static void linger(web_connection *c)
 {
     web_shut(c);
+    drain_input(c);
+    resume_reading(c);
     if (c->eof) {
         web_connection_drop(c);
         return;
     }
     c->phase = WEB_LINGER;
-    drain_input(c);
     set_deadline(c, WEB_LINGER_S);
 }
 
@@ -210,9 +228,12 @@ static void connection_pump(web_connection *c)
         act_on(c, state);
     }
     c->pumping = false;
-    if (c->dead)
+    if (c->dead) {
         connection_free(c);
-    else if (c->eof && takes_requests(c))
+        return;
+    }
+    resume_reading(c);
+    if (c->eof && takes_requests(c))
         web_connection_finish(c);
     else
         set_phase_deadline(c);
@@ -225,7 +246,7 @@ static void on_watch(evutil_socket_t fd, short what, void *arg)
     (void)fd, (void)what;
     web_connection *c = arg;
     struct pollfd asked = {.fd = c->fd, .events = POLLRDHUP};
-    if (c->phase != WEB_ANSWER || (!c->eof && input_length(c) < WEB_INPUT))
+    if (c->phase != WEB_ANSWER || (!c->eof && !c->paused))
         return;
     if (poll(&asked, 1, 0) > 0) {
         if (asked.revents & (POLLERR | POLLHUP | POLLNVAL)) {
@@ -315,8 +336,10 @@ static void on_read(struct bufferevent *bev, void *arg)
         connection_pump(c);
     else if (c->closing)
         drain_input(c);
-    else if (input_length(c) >= WEB_INPUT)
+    else if (input_length(c) >= WEB_INPUT) {
+        pause_reading(c);
         watch(c);
+    }
 }
 
 /* A request came while the one before it was answered. */

@@ -91,6 +91,7 @@ struct web_connection {
     bool continued; /* "100 Continue" was sent for this request */
     bool sending;   /* bytes wait to be sent, and `deadline` looks for progress */
     bool closing;   /* no further request is taken */
+    bool paused;    /* reading is off: the input buffer is full */
     bool eof;       /* the client has shut its sending side */
     bool broken;    /* a write failed: it is dropped from the loop */
     bool pumping;   /* connection_pump is on the stack */

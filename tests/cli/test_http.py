@@ -51,7 +51,7 @@ def answers(raw):
 
 
 H = b"Host: a\r\n"
-CLOSE = b"GET /health HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+CLOSE = b"GET /v1/models HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
 
 
 def post(headers, body=b"", host=H):
@@ -72,7 +72,7 @@ REFUSED = {
     "body above the limit": (413, post(b"Content-Length: 9999999999\r\n")),
     "space before the colon": (400, post(b"Content-Length : 3\r\n", b"abc")),
     "folded line": (400, post(b"X: y\r\n z\r\n")),
-    "bare LF": (400, b"GET /health HTTP/1.1\nHost: a\n\n"),
+    "bare LF": (400, b"GET /v1/models HTTP/1.1\nHost: a\n\n"),
     "NUL in a value": (400, post(b"X: a\0b\r\n")),
     "no Host": (400, post(b"", host=b"")),
     "two Hosts": (400, post(b"Host: b\r\n")),
@@ -105,10 +105,10 @@ def test_wrong_requests_get_one_json_error_and_the_end():
 
 def test_accepted_forms():
     """What a strict reader must still take: absolute targets, trailers, a POST without a length, pipelining."""
-    same(answers(b"GET http://a/health HTTP/1.1\r\n" + H + b"Connection: close\r\n\r\n")[0], [200])
+    same(answers(b"GET http://a/v1/models HTTP/1.1\r\n" + H + b"Connection: close\r\n\r\n")[0], [200])
     same(answers(post(b"Transfer-Encoding: chunked\r\n", b"1\r\n{\r\n0\r\nX: y\r\n\r\n") + CLOSE)[0], [404, 200])
     same(answers(post(b"") + CLOSE)[0], [404, 200])
-    same(answers(b"GET /health HTTP/1.1\r\n" + H + b"\r\n" + CLOSE)[0], [200, 200])
+    same(answers(b"GET /v1/models HTTP/1.1\r\n" + H + b"\r\n" + CLOSE)[0], [200, 200])
 
 
 def test_client_that_shut_its_side_gets_its_answer():
@@ -128,7 +128,7 @@ def test_http_client_keeps_its_connection():
     c.connect()
     first = c.sock
     for _ in range(3):
-        c.request("GET", "/health")
+        c.request("GET", "/v1/models")
         r = c.getresponse()
         r.read()
         same(r.status, 200)
@@ -170,7 +170,7 @@ def test_tls():
         p, where = serve("--port", "0", "--tls-cert", cert, "--tls-key", key)
         context = ssl.create_default_context(cafile=cert)
         c = http.client.HTTPSConnection("localhost", int(where.rsplit(":", 1)[1]), context=context, timeout=LIMIT_S)
-        c.request("GET", "/health")
+        c.request("GET", "/v1/models")
         same(c.getresponse().status, 200)
         c.close()
         p.terminate()

@@ -71,6 +71,52 @@ static void test_web_client_that_leaves_behind_a_full_input_is_gone(void **state
     site_close(s);
 }
 
+static void test_web_full_input_is_left_alone_until_its_turn(void **state)
+{
+    (void)state;
+    site *s = site_start();
+    int fd = dial(s), n_probes = 0;
+    char block[8192];
+    answer a;
+    memset(block, 'x', sizeof block);
+    say(fd, "GET /hold HTTP/1.1\r\nHost: a\r\n\r\n");
+    wait_for(&s->began);
+    for (int i = 0; i < 12; i++) /* more than the server reads ahead */
+        say_n(fd, block, sizeof block);
+    poll(NULL, 0, 300);
+    ask(s, end_held);
+    for (hear(fd, &a); a.status == 100; hear(fd, &a))
+        n_probes++;
+    assert_in_range(n_probes, 0, 200); /* one a second, not one each time that libevent asks */
+    assert_int_equal(a.status, 200);
+    expect(fd, 414, NULL); /* what waited */
+    expect_end(fd);
+    site_close(s);
+}
+
+static void test_web_requests_behind_a_full_input_are_answered(void **state)
+{
+    (void)state;
+    enum { N = 3000 };
+    site *s = site_start();
+    int fd = dial(s);
+    answer a;
+    say(fd, "GET /hold HTTP/1.1\r\nHost: a\r\n\r\n");
+    wait_for(&s->began);
+    for (int i = 0; i < N; i++)
+        say(fd, ECHO("x", "1"));
+    shutdown(fd, SHUT_WR);
+    poll(NULL, 0, 20);
+    ask(s, end_held);
+    for (hear(fd, &a); a.status == 100; hear(fd, &a))
+        ;
+    assert_int_equal(a.status, 200);
+    for (int i = 0; i < N; i++)
+        expect(fd, 200, "x");
+    expect_end(fd);
+    site_close(s);
+}
+
 static void test_web_client_that_shut_its_side_gets_its_answer(void **state)
 {
     (void)state;
@@ -184,6 +230,8 @@ int main(void)
         cmocka_unit_test(test_web_client_that_resets_while_it_waits_is_gone),
         cmocka_unit_test(test_web_client_that_closes_an_event_stream_is_gone),
         cmocka_unit_test(test_web_client_that_leaves_behind_a_full_input_is_gone),
+        cmocka_unit_test(test_web_full_input_is_left_alone_until_its_turn),
+        cmocka_unit_test(test_web_requests_behind_a_full_input_are_answered),
         cmocka_unit_test(test_web_client_that_shut_its_side_gets_its_answer),
         cmocka_unit_test(test_web_pipelined_requests_and_a_shut_side_are_all_answered),
         cmocka_unit_test(test_web_http_1_0_client_that_shuts_its_side_is_gone),

@@ -129,7 +129,7 @@ const cli_verb cli_verbs[] = {
      "Removes a model that 'vitrine list' names from the cache. It asks first on a terminal, and "
      "needs --yes elsewhere.",
      NULL, VT_FOR_RM, 1, cli_rm},
-    {"serve", NULL, "an OpenAI-compatible server",
+    {"serve", "", "an OpenAI-compatible server",
      "Answers /v1/chat/completions, /v1/completions and more over HTTP until SIGTERM or Ctrl-C, "
      "then finishes what is under way. Without --api-key-file everybody who reaches the address "
      "may use it; by default that is this machine alone.",

@@ -114,7 +114,7 @@ static void announce(const vt_server *s, const char *where)
 static void stop_if_drained(void *server)
 {
     vt_server *s = server;
-    if (s->draining && vt_web_open_exchanges(s->web) == 0 && s->n_generations == 0)
+    if (s->draining && vt_web_drained(s->web) && s->n_generations == 0)
         vt_web_stop(s->web);
 }
 

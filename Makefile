@@ -79,7 +79,7 @@ build/vitrine: $(B)/vitrine
 lib: $(B)/libvitrine.a $(B)/libvitrine.so
 $(B)/libvitrine_internal.a: $(LIB_OBJ)
 	@rm -f $@ && ar rcs $@ $^
-$(B)/libserver.a: $(SERVER_OBJ)
+$(B)/libserver.a: $(SERVER_OBJ) $(B)/gen/page.o
 	@rm -f $@ && ar rcs $@ $^
 $(B)/libvitrine.a: $(LIB_OBJ)
 	@$(LD) -r -o $(B)/libvitrine.o $^ && $(OBJCOPY) --localize-hidden $(B)/libvitrine.o
@@ -105,6 +105,14 @@ $(B)/gen/kernels.S: $(CU) tools/embed-kernels
 	@mkdir -p $(@D)
 	@tools/embed-kernels $(CU) > $@
 $(B)/gen/kernels.o: $(B)/gen/kernels.S
+	@$(CC) -c -o $@ $<
+
+# The live page, from its sources.
+PAGE := $(sort $(wildcard src/server/page/*))
+$(B)/gen/page.S: $(PAGE) tools/embed-kernels
+	@mkdir -p $(@D)
+	@tools/embed-kernels --table vt_page_files $(PAGE) > $@
+$(B)/gen/page.o: $(B)/gen/page.S
 	@$(CC) -c -o $@ $<
 
 $(B)/tests/%: tests/unit/%.c $(TEST_COMMON) $(B)/libserver.a $(B)/libvitrine_internal.a

@@ -202,7 +202,12 @@ void generation_start(vt_server *s, vt_exchange *x, const generation_form *form)
 void generation_headers(generation *g, bool whole)
 {
     char text[256];
+    char story[24];
     vt_web_header(g->x, "X-Request-Id", g->id);
+    if (g->n_submitted > 0) {
+        snprintf(story, sizeof story, "%llu", (unsigned long long)g->part[0].id);
+        vt_web_header(g->x, "X-Story-Id", story);
+    }
     if (!whole || g->error.http)
         return;
     const generation_times *t = &g->at;

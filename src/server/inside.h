@@ -6,6 +6,7 @@
  *   generation.c a completion: read on a helper thread, submitted, its events told on the loop
  *   events.c     engine thread -> loop thread
  *   work.c       helper threads for whatever takes long
+ *   page.c, live*.c      the live page: its files, and looks at the engine as events
  *
  * Everything runs on the loop's thread but for what work.c runs and the engine's callbacks, which
  * do no more than copy an event (events.c). */
@@ -21,6 +22,8 @@
 #include "server/serve.h"
 #include "server/web.h"
 #include "server/work.h"
+
+typedef struct server_live server_live;
 
 typedef struct vt_server {
     const vt_options *options;
@@ -42,6 +45,7 @@ typedef struct vt_server {
     struct generation *first;      /* generations that are open, in a list */
     int32_t n_generations;
     uint64_t next_id; /* of the next request, for answers' ids */
+    server_live *live; /* NULL: nobody has watched yet */
 } vt_server;
 
 /* ---- routes.c ---- */
@@ -78,5 +82,14 @@ void server_chat(vt_server *s, vt_exchange *x);
 void server_completions(vt_server *s, vt_exchange *x);
 void server_models(vt_server *s, vt_exchange *x);
 void server_model(vt_server *s, vt_exchange *x);
+
+/* ---- the live page: page.c, live.c ---- */
+
+void server_page(vt_server *s, vt_exchange *x);
+void server_live_watch(vt_server *s, vt_exchange *x);
+/* Ends the observer's thread and every watcher's answer; before vt_web_free. */
+void server_live_stop(vt_server *s);
+/* After vt_web_free: a post of the observer may still run in there. */
+void server_live_free(vt_server *s);
 
 #endif

@@ -9,6 +9,12 @@ static const server_route routes[] = {
     {"POST", "/v1/completions", ACCESS_USER, server_completions},
     {"GET", "/v1/models", ACCESS_USER, server_models},
     {"GET", "/v1/models/*", ACCESS_USER, server_model},
+    {"GET", "/", ACCESS_OPEN, server_page},
+    {"GET", "/page.css", ACCESS_OPEN, server_page},
+    {"GET", "/page.js", ACCESS_OPEN, server_page},
+    {"GET", "/draw.js", ACCESS_OPEN, server_page},
+    {"GET", "/icon.svg", ACCESS_OPEN, server_page},
+    {"GET", "/live", ACCESS_ADMIN, server_live_watch},
 };
 
 enum { N_ROUTES = sizeof routes / sizeof *routes };

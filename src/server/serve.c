@@ -154,10 +154,12 @@ static void release(vt_server *s)
     vt_web_timer_free(s->poll);
     vt_web_timer_free(s->deadline);
     generation_abort_all(s);
+    server_live_stop(s);
     vt_engine_stop(s->engine);
     server_work_free(s->work);
     vt_engine_end_requests(s->engine);
     vt_web_free(s->web);
+    server_live_free(s);
     generation_release_all(s);
     server_events_free(s->events);
     server_keys_release(&s->keys);

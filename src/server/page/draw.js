@@ -56,11 +56,13 @@ export function drawSpark(canvas, values) {
 
 // ---- the batch, a column a step ----
 
-const COLUMN = 11, GAP = 2, TIMES = 26;
+const COLUMN = 11, GAP = 2, TIMES = 22;
+// Room for a word in front of the times, where the canvas is wide.
+const left = (canvas) => (canvas.clientWidth > 500 ? 38 : 0);
 // A prompt's piece is as high as several squares: more for more tokens, by their logarithm.
 const units = (q) => (q === 1 ? 1 : 2 + Math.log2(q) * 1.1);
 
-export const stepColumns = (canvas) => Math.max(1, Math.floor((canvas.clientWidth + GAP) / (COLUMN + GAP)));
+export const stepColumns = (canvas) => Math.max(1, Math.floor((canvas.clientWidth - left(canvas) + GAP) / (COLUMN + GAP)));
 
 function drawStep(c, step, x, bottom, unit) {
   let y = bottom;
@@ -89,7 +91,7 @@ function drawStep(c, step, x, bottom, unit) {
 export function drawSteps(canvas, steps, chosen) {
   const at = clear(canvas);
   if (!at) return;
-  const { c, w, h } = at, bottom = h - TIMES - 8, n = stepColumns(canvas), shown = steps.slice(-n);
+  const { c, w, h } = at, bottom = h - TIMES - 6, n = stepColumns(canvas), shown = steps.slice(-n);
   let most = 8, slowest = 0;
   for (const s of shown) {
     let sum = 0;
@@ -100,8 +102,10 @@ export function drawSteps(canvas, steps, chosen) {
   const unit = Math.min(COLUMN, (bottom - 2) / most);
   c.fillStyle = style("--line");
   c.fillRect(0, bottom, w, 1);
+  c.fillStyle = style("--soft");
+  if (shown.length && left(canvas)) c.fillText("time", 0, h - 1);
   shown.forEach((s, i) => {
-    const x = w - (shown.length - i) * (COLUMN + GAP) + GAP, high = Math.max(1, (s.ms / slowest) * (TIMES - 6));
+    const x = w - (shown.length - i) * (COLUMN + GAP) + GAP, high = Math.max(1, (s.ms / slowest) * TIMES);
     if (s.id === chosen) {
       c.fillStyle = style("--grid");
       box(c, x - 2, 0, COLUMN + 4, h, 3);
@@ -110,8 +114,6 @@ export function drawSteps(canvas, steps, chosen) {
     c.fillStyle = style("--cached");
     box(c, x, h - high, COLUMN, high, 1.5);
   });
-  c.fillStyle = style("--soft");
-  if (shown.length) c.fillText(`time of a step, up to ${duration(slowest)}`, 0, h - TIMES + 8);
 }
 
 // The step under a point of the canvas.
@@ -160,7 +162,8 @@ export function drawMap(canvas, pages) {
 
 // ---- the prefix tree: depth to the right, leaves from top to bottom ----
 
-function layTree(runs) {
+// At most `most` leaves: the smallest go.
+function layTree(runs, most) {
   const nodes = runs.map((r) => ({ ...r, children: [], from: 0 }));
   const roots = [];
   for (const n of nodes) {
@@ -170,6 +173,15 @@ function layTree(runs) {
       n.from = nodes[n.parent].from + nodes[n.parent].tokens;
     }
   }
+  let leaves = nodes.filter((n) => !n.children.length).length;
+  while (leaves > most) {
+    let least = null;
+    for (const n of nodes) if (!n.gone && !n.children.length && (!least || n.tokens <= least.tokens)) least = n;
+    least.gone = true;
+    const siblings = least.parent < 0 ? roots : nodes[least.parent].children;
+    siblings.splice(siblings.indexOf(least), 1);
+    if (siblings.length || least.parent < 0) leaves--;
+  }
   let row = 0;
   const place = (n) => {
     n.row = row;
@@ -178,20 +190,20 @@ function layTree(runs) {
     n.rows = row - n.row;
   };
   roots.forEach(place);
-  return { nodes, rows: row };
+  return { nodes: nodes.filter((n) => !n.gone), rows: row };
 }
 
-// Tokens to pixels: the square root, so that a short branch behind a long prefix is still seen.
+// Draws the tree and returns how many branches there was room for. Tokens to pixels: the square root, so that a short branch behind a long prefix is still seen.
 export function drawTree(canvas, tree) {
   const at = clear(canvas);
-  if (!at) return;
-  const { c, w, h } = at, { nodes, rows } = layTree(tree.shown);
+  if (!at) return tree.shown.length;
+  const { c, w, h } = at, { nodes, rows } = layTree(tree.shown, Math.max(3, Math.floor(h / 17)));
   if (!nodes.length) {
     c.fillStyle = style("--soft");
     c.fillText("Nothing is cached yet.", 0, 16);
-    return;
+    return 0;
   }
-  const deepest = Math.max(...nodes.map((n) => n.from + n.tokens)), high = Math.min(26, h / rows);
+  const deepest = Math.max(...nodes.map((n) => n.from + n.tokens)), high = Math.min(30, h / rows);
   const x = (tokens) => Math.sqrt(tokens / deepest) * w;
   for (const n of nodes) {
     const left = x(n.from), width = Math.max(3, x(n.from + n.tokens) - left - 2), y = n.row * high, tall = n.rows * high - (high > 5 ? 2 : 0.5);
@@ -203,8 +215,9 @@ export function drawTree(canvas, tree) {
     const all = `${number(n.tokens)} tokens` + (n.hits ? `, found ${number(n.hits)}×` : "");
     const text = [all, `${number(n.tokens)}`].find((t) => c.measureText(t).width < width - 10);
     c.fillStyle = n.users ? style("--on-accent") : style("--ink");
-    if (text) c.fillText(text, left + 6, y + Math.min(tall / 2, 60) + 4);
+    if (text) c.fillText(text, left + 6, y + Math.min(tall / 2 + 4, 17));
   }
+  return nodes.length;
 }
 
 // ---- latency ----

@@ -253,7 +253,7 @@ function showFigures(d) {
   $("f-waiting").textContent = number(d.now.waiting);
   $("f-hits").textContent = (100 * share).toFixed(share && share < 0.1 ? 1 : 0) + " %";
   $("f-done").textContent = `${number(d.now.stopped + d.now.length)} answered, ${number(d.now.aborted)} stopped` + (d.now.failed ? `, ${number(d.now.failed)} failed` : "");
-  $("f-saved").textContent = `${number(cache.hit_tokens)} tokens not read again`;
+  $("f-saved").textContent = `${number(cache.hit_tokens)} tokens saved`;
   drawSpark($("c-output"), d.rates.output);
   drawSpark($("c-prefill"), d.rates.prefill);
 }
@@ -273,8 +273,8 @@ function showSteps() {
 }
 
 function showMap(p) {
-  const per = p.per_cell > 1 ? ` A square is ${number(p.per_cell)} pages.` : "";
-  $("t-map").textContent = `Keys and values live in pages of ${p.tokens} tokens. A page has the colour of its request.` + per;
+  const square = p.per_cell > 1 ? `${number(p.per_cell)} pages` : "a page";
+  $("t-map").textContent = `A square is ${square} of ${p.tokens} tokens’ keys and values, in its request’s colour.`;
   drawMap($("c-map"), p);
   const entry = (name, text) => make("span", "", make("i", name), text);
   $("l-map").replaceChildren(entry("used", `${number(p.used)} used`), entry("cached", `${number(p.cached)} cached`), entry("free", `${number(p.free)} free`));
@@ -295,7 +295,7 @@ function requestRow(name, r, text, note, share) {
     fill.style.background = colourOf(r.request);
     bar.append(fill);
   }
-  bar.append(make("span", "", text));
+  bar.append(make("span", "words", text));
   return li;
 }
 
@@ -315,9 +315,8 @@ function showRequests(d) {
 }
 
 function showTree(t) {
-  drawTree($("c-tree"), t);
-  const cut = t.runs - t.shown.length;
-  $("t-tree").textContent = `${number(t.pages)} pages in ${number(t.runs)} branches` + (cut > 0 ? `, the ${t.shown.length} largest shown` : "") + (t.evicted_pages ? `; ${number(t.evicted_pages)} pages evicted so far` : "") + ". Coloured: in use now.";
+  const shown = drawTree($("c-tree"), t);
+  $("t-tree").textContent = `${number(t.pages)} pages in ${number(t.runs)} branches` + (shown < t.runs ? `, the ${shown} largest shown` : "") + (t.evicted_pages ? `; ${number(t.evicted_pages)} pages evicted so far` : "") + ". Coloured: in use now.";
 }
 
 // What a drawing shows, in words, now and then.

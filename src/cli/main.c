@@ -137,6 +137,14 @@ const cli_verb cli_verbs[] = {
      "curl localhost:8000/v1/chat/completions -d '{\"messages\":[{\"role\":\"user\","
      "\"content\":\"Hi\"}]}'",
      VT_FOR_SERVE, 0, cli_serve},
+    {"top", "", "what a server's engine does, live in the terminal",
+     "Shows the engine behind a running 'vitrine serve': tokens per second, latencies, the batch "
+     "step by step, KV pages, the prefix cache, and every request with its progress or the reason "
+     "why it waits. It needs an administrator's key where the server has keys: the first of "
+     "--admin-key-file or of VITRINE_ADMIN_KEY. q ends it.",
+     "vitrine top --url http://127.0.0.1:8000\n"
+     "vitrine top --url unix:/run/vitrine.sock --once",
+     VT_FOR_TOP, 0, cli_top},
     {"completion", "[SHELL]", "a completion script for bash, zsh or fish",
      "Prints a script that completes verbs, options and their values: choices, files, models in "
      "the cache. SHELL is bash, zsh or fish; bash where it is left out. 'make install' puts the "

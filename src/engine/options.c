@@ -271,7 +271,7 @@ static const vt_option table[] = {
         .help = "web pages of this origin may call the server; *: all pages"),
     ROW("api-key-file", VT_OPTION_TEXT, .value_name = "FILE", .verbs = VT_FOR_SERVE,
         .help = "keys that clients must send, one a line; VITRINE_API_KEY may hold some too"),
-    ROW("admin-key-file", VT_OPTION_TEXT, .value_name = "FILE", .verbs = VT_FOR_SERVE,
+    ROW("admin-key-file", VT_OPTION_TEXT, .value_name = "FILE", .verbs = VT_FOR_SERVE | VT_FOR_TOP,
         .help = "keys for stories, flush and abort; VITRINE_ADMIN_KEY may hold some too"),
     ROW("served-model-name", VT_OPTION_TEXT, .value_name = "NAME", .verbs = VT_FOR_SERVE,
         .help = "the model's name in requests and answers"),
@@ -291,6 +291,14 @@ static const vt_option table[] = {
         .verbs = VT_FOR_SERVE, .help = "clients that may be connected"),
     ROW("max-body", VT_OPTION_SIZE, .min = 1024, .max = 16 << 20, .value_name = "BYTES",
         .fallback = "16M", .verbs = VT_FOR_SERVE, .help = "largest request body"),
+
+    /* top */
+    ROW("url", VT_OPTION_TEXT, .value_name = "URL", .fallback = "http://127.0.0.1:8000",
+        .verbs = VT_FOR_TOP, .help = "the server: http://HOST:PORT or unix:PATH"),
+    ROW("once", VT_OPTION_FLAG, .fallback = "false", .verbs = VT_FOR_TOP,
+        .help = "print one frame and end; so where stdout is not a terminal"),
+    ROW("width", INT(60, 100), .value_name = "N", .fallback = "100", .verbs = VT_FOR_TOP,
+        .help = "columns of the frame that --once prints"),
 
     /* bench simulate */
     ROW("trace", VT_OPTION_TEXT, .value_name = "FILE", .verbs = VT_FOR_SIMULATE,

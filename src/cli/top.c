@@ -117,7 +117,7 @@ static vt_status send_request(int fd, const place *p, const char *key, vt_err *e
                   p->path ? "localhost" : p->host, v6 ? "]" : "", p->port);
     if (key)
         vt_buf_printf(&b, "Authorization: Bearer %s\r\n", key);
-    vt_buf_puts(&b, "Accept: text/event-stream\r\n\r\n");
+    vt_buf_puts(&b, "Accept: text/event-stream\r\nConnection: close\r\n\r\n");
     bool sent = !b.failed && send(fd, b.data, b.len, MSG_NOSIGNAL) == (ssize_t)b.len;
     vt_buf_release(&b);
     return sent ? VT_OK : vt_fail(err, VT_ERR_IO, "the request could not be sent");
@@ -274,8 +274,9 @@ static vt_status watch_once(watching *w, const vt_term *term, vt_err *err)
         struct pollfd p = {w->fd, POLLIN, 0};
         if (end_asked || vt_now_ns() > last)
             return vt_fail(err, VT_ERR_IO, "no look at the engine came within %d s", ANSWER_S);
-        if (poll(&p, 1, 1000) > 0)
-            TRY(take_bytes(w, &over, err));
+        vt_status status = poll(&p, 1, 1000) > 0 ? take_bytes(w, &over, err) : VT_OK;
+        if (status != VT_OK && !w->view.look) /* the end may come with the look */
+            return status;
     }
     top_view_draw(&w->view, term, ONCE_ROWS, &text);
     fputs(text.data ? text.data : "", stdout);

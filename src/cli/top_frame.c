@@ -83,9 +83,22 @@ typedef struct frame {
     int32_t rows_left;
 } frame;
 
+/* Drops the end of a line that is wider than the terminal. Escape sequences stand in front only. */
+static void cut_line(frame *f)
+{
+    vt_buf *b = f->out;
+    while (b->len > f->line &&
+           vt_text_width(b->data + f->line, b->len - f->line) > f->term->width) {
+        while (b->len > f->line + 1 && ((unsigned char)b->data[b->len - 1] & 0xc0) == 0x80)
+            b->len--;
+        b->data[--b->len] = '\0';
+    }
+}
+
 /* Ends a line; nothing is left of it where the rows are used up. */
 static void end_line(frame *f)
 {
+    cut_line(f);
     if (f->rows_left-- <= 0) {
         f->out->len = f->line;
         if (f->out->data)

@@ -120,14 +120,14 @@ static vt_status take_body(vt_sse_reader *r, const char *bytes, size_t len, cons
     for (size_t at = 0; at < len;) {
         bool whole;
         at += take_line(&r->line, bytes + at, len - at, &whole);
-        if (whole) {
+        if (whole && !r->line.failed)
             read_field(r, t);
+        if (r->line.failed || r->data.failed)
+            return vt_fail(t->err, VT_ERR_FORMAT, "an event is longer than %zu bytes", r->line.max);
+        if (whole)
             vt_buf_clear(&r->line);
-        }
     }
-    return r->line.failed || r->data.failed
-               ? vt_fail(t->err, VT_ERR_FORMAT, "an event is longer than %zu bytes", r->line.max)
-               : VT_OK;
+    return VT_OK;
 }
 
 /* The line that has ended, outside the body. */

@@ -5,6 +5,7 @@
 #   make test       install what is missing, build, run every test, and all of them under sanitizers
 #   make check      the same tests without sanitizers and without installing anything
 #   make unit T=x   build and run tests/unit/test_x.c alone
+#   make test-page  the server's page in headless Chromium
 #   make CONFIG=asan|tsan|debug|coverage ...   other builds, each in build/CONFIG
 #   make install DESTDIR= PREFIX=/usr/local    and make uninstall with the same two
 #
@@ -191,6 +192,11 @@ test:
 	@$(MAKE) --no-print-directory -j$$(nproc) CONFIG=asan build/asan/vitrine units build/asan/gpu/gpu_parity
 	@tools/get-model || echo "make test: without the model: the tests that need it are skipped" >&2
 	@tools/run-tests build/release build/asan
+
+# The live page in a browser; needs Python's playwright and a Chromium, else its tests are skipped.
+.PHONY: test-page
+test-page: all
+	@python3 tests/clients/test_page.py
 
 sanitize:
 	@tools/setup sanitize

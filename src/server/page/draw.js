@@ -2,6 +2,12 @@
 
 const HUES = ["#4c78c9", "#d9853b", "#3f9b7d", "#c4566b", "#8a6cc2", "#b8982f", "#3f9dbb", "#b0649f", "#76953f", "#a0745c"];
 export const colourOf = (request) => HUES[request % HUES.length];
+
+// While a request is in focus, the others are drawn pale.
+let focus = null;
+export const focusOn = (request) => (focus = request);
+const strength = (request) => (focus === null || focus === request ? 1 : 0.3);
+
 export const number = (n) => Math.round(n).toLocaleString("en-US");
 
 export function duration(ms) {
@@ -69,8 +75,10 @@ function drawStep(c, step, x, bottom, unit) {
   for (let i = 0; i < step.of.length; i += 3) {
     const request = step.of[i], q = step.of[i + 1], h = units(q) * unit, gap = unit > 3 ? 1 : 0;
     y -= h;
+    c.globalAlpha = strength(request);
     c.fillStyle = colourOf(request);
     box(c, x, y, COLUMN, Math.max(0.7, h - gap), unit > 4 ? 2 : 0);
+    c.globalAlpha = 1;
     if (q === 1) continue;
     c.save();
     c.beginPath();
@@ -148,7 +156,7 @@ export function drawMap(canvas, pages) {
       box(c, x, y, s, s, 2);
     }
     if (used) {
-      c.globalAlpha = Math.max(0.35, Math.min(1, used / per));
+      c.globalAlpha = Math.max(0.35, Math.min(1, used / per)) * strength(owner);
       c.fillStyle = owner ? colourOf(owner) : style("--soft");
       box(c, x, y, s, s, 2);
     }

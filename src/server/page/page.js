@@ -1,5 +1,5 @@
 // The live page: a chat, and what the engine does meanwhile.
-import { colourOf, drawMap, drawSpark, drawSteps, drawTimes, drawTree, duration, number, stepAt, stepColumns } from "./draw.js";
+import { colourOf, focusOn, drawMap, drawSpark, drawSteps, drawTimes, drawTree, duration, number, stepAt, stepColumns } from "./draw.js";
 
 const $ = (id) => document.getElementById(id);
 function make(tag, className, ...children) {
@@ -94,6 +94,7 @@ function openAnswer(n) {
 function markMine(answer, request) {
   if (!request) return;
   mine.add(Number(request));
+  focusOn(Number(request));
   answer.block.style.borderLeftColor = colourOf(Number(request));
 }
 
@@ -167,6 +168,7 @@ async function ask(text, n = 1) {
     }
   }
   asking = null;
+  focusOn(null);
   if (answer.text[0]) messages.push({ role: "assistant", content: answer.text[0] });
   else messages.pop();
   answer.block.classList.remove("open");
@@ -353,7 +355,7 @@ function take(data) {
     model = d.engine.model;
     $("model").textContent = model;
   }
-  $("where").textContent = `${d.engine.device}, ${number(d.pages.all * d.pages.tokens)} tokens of memory`;
+  $("where").textContent = `${d.engine.device}, room for ${number(d.pages.all * d.pages.tokens)} tokens`;
   last = d;
   if (!paused) requestAnimationFrame(() => show(d));
 }

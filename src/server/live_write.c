@@ -159,7 +159,7 @@ static void put_rate(const double *rate, const char *key, vt_json *w)
 {
     vt_json_open(w, key, '[');
     for (int32_t i = 0; i < LIVE_RATES; i++)
-        vt_json_fixed(w, NULL, rate[i], 0);
+        vt_json_int(w, NULL, (int64_t)rate[i]);
     vt_json_close(w);
 }
 

@@ -81,6 +81,7 @@ function drawStep(c, step, x, bottom, unit) {
     c.globalAlpha = 1;
     if (q === 1) continue;
     c.save();
+    c.globalAlpha = strength(request);
     c.beginPath();
     c.rect(x, y, COLUMN, h - gap);
     c.clip();

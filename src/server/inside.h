@@ -44,7 +44,7 @@ typedef struct vt_server {
     vt_web_timer *poll, *deadline; /* while draining */
     struct generation *first;      /* generations that are open, in a list */
     int32_t n_generations;
-    uint64_t next_id; /* of the next request, for answers' ids */
+    uint64_t next_id;  /* of the next request, for answers' ids */
     server_live *live; /* NULL: nobody has watched yet */
 } vt_server;
 

@@ -184,8 +184,6 @@ static live_queued queued_of(const vt_sched *s, int32_t at, int64_t now_ns)
         out.why = LIVE_BEHIND;
     else if (lacks_pages(s, q))
         out.why = LIVE_NO_PAGES;
-    else if (at >= VT_LOOKAHEAD)
-        out.why = LIVE_BEHIND;
     return out;
 }
 

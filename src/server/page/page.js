@@ -140,7 +140,10 @@ async function request(answer, n) {
     const response = await fetch("v1/chat/completions", {
       method: "POST", headers: headers("chat", { "Content-Type": "application/json" }), body: JSON.stringify(body), signal: asking.signal,
     });
-    if (response.status === 401 && (await askKey("chat", "The server wants a key for chats."))) continue;
+    if (response.status === 401 && (await askKey("chat", "The server wants a key for chats."))) {
+      findModel();
+      continue;
+    }
     if (!response.ok) throw new Error(await errorOf(response));
     markMine(answer, response.headers.get("X-Story-Id"));
     await readEvents(response, (data) => takeChunk(answer, data));

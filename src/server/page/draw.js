@@ -202,7 +202,8 @@ function layTree(runs, most) {
   return { nodes: nodes.filter((n) => !n.gone), rows: row };
 }
 
-// Draws the tree and returns how many branches there was room for. Tokens to pixels: the square root, so that a short branch behind a long prefix is still seen.
+// Draws the tree and returns how many branches there was room for. A place is the square root of its tokens, so that a
+// short branch behind a long prefix is still seen.
 export function drawTree(canvas, tree) {
   const at = clear(canvas);
   if (!at) return tree.shown.length;
@@ -215,7 +216,8 @@ export function drawTree(canvas, tree) {
   const deepest = Math.max(...nodes.map((n) => n.from + n.tokens)), high = Math.min(30, h / rows);
   const x = (tokens) => Math.sqrt(tokens / deepest) * w;
   for (const n of nodes) {
-    const left = x(n.from), width = Math.max(3, x(n.from + n.tokens) - left - 2), y = n.row * high, tall = n.rows * high - (high > 5 ? 2 : 0.5);
+    const left = x(n.from), width = Math.max(3, x(n.from + n.tokens) - left - 2);
+    const y = n.row * high, tall = n.rows * high - (high > 5 ? 2 : 0.5);
     c.fillStyle = n.users ? style("--accent") : style("--cached");
     c.globalAlpha = n.users ? 0.9 : Math.min(0.75, 0.28 + 0.12 * Math.log2(1 + n.hits));
     box(c, left, y, width, tall, 3);
@@ -254,7 +256,7 @@ function drawHistogram(c, x0, y0, w, h, title, times) {
     c.globalAlpha = 1;
     if (i % BINS_PER_DECADE) continue;
     c.fillStyle = style("--soft");
-    const text = binStart(i) < 1 ? "0.1 ms" : binStart(i) < 999 ? `${Math.round(binStart(i))} ms` : `${Math.round(binStart(i) / 1000)} s`;
+    const ms = binStart(i), text = ms < 1 ? "0.1 ms" : ms < 999 ? `${Math.round(ms)} ms` : `${Math.round(ms / 1000)} s`;
     c.fillText(text, x0 + i * step, bottom + 13);
   }
   if (!times.n) return;

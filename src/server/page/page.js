@@ -1,5 +1,6 @@
 // The live page: a chat, and what the engine does meanwhile.
-import { colourOf, focusOn, drawMap, drawSpark, drawSteps, drawTimes, drawTree, duration, number, stepAt, stepColumns } from "./draw.js";
+import { colourOf, drawMap, drawSpark, drawSteps, drawTimes, drawTree } from "./draw.js";
+import { duration, focusOn, number, stepAt, stepColumns } from "./draw.js";
 
 const $ = (id) => document.getElementById(id);
 function make(tag, className, ...children) {
@@ -138,7 +139,10 @@ async function request(answer, n) {
   };
   for (;;) {
     const response = await fetch("v1/chat/completions", {
-      method: "POST", headers: headers("chat", { "Content-Type": "application/json" }), body: JSON.stringify(body), signal: asking.signal,
+      method: "POST",
+      headers: headers("chat", { "Content-Type": "application/json" }),
+      body: JSON.stringify(body),
+      signal: asking.signal,
     });
     if (response.status === 401 && (await askKey("chat", "The server wants a key for chats."))) {
       findModel();
@@ -193,8 +197,10 @@ function fitText() {
 }
 
 function startChat() {
-  const ideas = [["Why is the sky blue?", 1], ["Write a short story about a lighthouse keeper.", 1], ["Four answers at once: name a colour, and say why you like it.", 4]];
-  for (const [text, n] of ideas) $("ideas").append(button(text, "quiet", () => ask(n > 1 ? text.replace(/^.*: (.)/, (_, c) => c.toUpperCase()) : text, n)));
+  const idea = (text, n, label) => $("ideas").append(button(label + text, "quiet", () => ask(text, n)));
+  idea("Why is the sky blue?", 1, "");
+  idea("Write a short story about a lighthouse keeper.", 1, "");
+  idea("Name a colour, and say why you like it.", 4, "Four answers at once: ");
   $("ask").onsubmit = (e) => {
     e.preventDefault();
     if (asking) return asking.abort();
@@ -257,7 +263,8 @@ function showFigures(d) {
   $("f-running").textContent = number(d.now.running);
   $("f-waiting").textContent = number(d.now.waiting);
   $("f-hits").textContent = (100 * share).toFixed(share && share < 0.1 ? 1 : 0) + " %";
-  $("f-done").textContent = `${number(d.now.stopped + d.now.length)} answered, ${number(d.now.aborted)} stopped` + (d.now.failed ? `, ${number(d.now.failed)} failed` : "");
+  const done = `${number(d.now.stopped + d.now.length)} answered, ${number(d.now.aborted)} stopped`;
+  $("f-done").textContent = done + (d.now.failed ? `, ${number(d.now.failed)} failed` : "");
   $("f-saved").textContent = `${number(cache.hit_tokens)} tokens saved`;
   drawSpark($("c-output"), d.rates.output);
   drawSpark($("c-prefill"), d.rates.prefill);
@@ -265,9 +272,9 @@ function showFigures(d) {
 
 function sayStep(s) {
   if (!s) return "No step has run yet.";
-  const parts = [], read = s.tokens - s.decodes;
+  const parts = [], read = s.tokens - s.decodes, readers = s.seqs - s.decodes;
   if (s.decodes) parts.push(`${number(s.decodes)} ${s.decodes === 1 ? "request gets a token" : "requests get a token each"}`);
-  if (read) parts.push(`${number(read)} prompt tokens of ${number(s.seqs - s.decodes)} ${s.seqs - s.decodes === 1 ? "request are" : "requests are"} read`);
+  if (read) parts.push(`${number(read)} prompt tokens of ${number(readers)} ${readers === 1 ? "request" : "requests"} are read`);
   return `Step ${number(s.id)}, ${duration(s.ms)}: ${parts.join(", ")}.`;
 }
 
@@ -282,7 +289,7 @@ function showMap(p) {
   $("t-map").textContent = `A square is ${square} of ${p.tokens} tokens’ keys and values, in its request’s colour.`;
   drawMap($("c-map"), p);
   const entry = (name, text) => make("span", "", make("i", name), text);
-  $("l-map").replaceChildren(entry("used", `${number(p.used)} used`), entry("cached", `${number(p.cached)} cached`), entry("free", `${number(p.free)} free`));
+  $("l-map").replaceChildren(...["used", "cached", "free"].map((kind) => entry(kind, `${number(p[kind])} ${kind}`)));
 }
 
 const REASONS = {
@@ -291,7 +298,8 @@ const REASONS = {
 };
 
 function requestRow(name, r, text, note, share) {
-  const swatch = make("i"), id = make("b", "", "#" + r.request), bar = make("span", "bar-of"), li = make("li", name, swatch, id, bar, make("small", "", note));
+  const swatch = make("i"), bar = make("span", "bar-of");
+  const li = make("li", name, swatch, make("b", "", "#" + r.request), bar, make("small", "", note));
   swatch.style.background = swatch.style.borderColor = colourOf(r.request);
   if (mine.has(r.request)) li.classList.add("mine");
   if (share != null) {
@@ -307,10 +315,13 @@ function requestRow(name, r, text, note, share) {
 function showRequests(d) {
   const rows = [];
   for (const r of d.running) {
-    const reads = r.output === 0, text = reads ? `reads ${number(r.computed)} of ${number(r.prompt)}` : `wrote ${number(r.output)}`;
-    rows.push(requestRow("run", r, text + (mine.has(r.request) ? ", yours" : ""), `${number(r.pages)} pages`, reads ? r.computed / r.prompt : r.output / r.most));
+    const reads = r.output === 0, share = reads ? r.computed / r.prompt : r.output / r.most;
+    const text = reads ? `reads ${number(r.computed)} of ${number(r.prompt)}` : `wrote ${number(r.output)}`;
+    rows.push(requestRow("run", r, text + (mine.has(r.request) ? ", yours" : ""), `${number(r.pages)} pages`, share));
   }
-  for (const q of d.queue) rows.push(requestRow("wait", q, `${number(q.tokens)} tokens: ${REASONS[q.why] || q.why}`, `${q.waits_s.toFixed(1)} s`));
+  for (const q of d.queue) {
+    rows.push(requestRow("wait", q, `${number(q.tokens)} tokens: ${REASONS[q.why] || q.why}`, `${q.waits_s.toFixed(1)} s`));
+  }
   const rest = d.now.running - d.running.length + Math.max(0, d.now.waiting - d.queue.length);
   if (rest > 0) rows.push(make("li", "none", `and ${number(rest)} more`));
   if (!rows.length) rows.push(make("li", "none", "The engine is idle."));
@@ -321,7 +332,9 @@ function showRequests(d) {
 
 function showTree(t) {
   const shown = drawTree($("c-tree"), t);
-  $("t-tree").textContent = `${number(t.pages)} pages in ${number(t.runs)} branches` + (shown < t.runs ? `, the ${shown} largest shown` : "") + (t.evicted_pages ? `; ${number(t.evicted_pages)} pages evicted so far` : "") + ". Coloured: in use now.";
+  const cut = shown < t.runs ? `, the ${shown} largest shown` : "";
+  const evicted = t.evicted_pages ? `; ${number(t.evicted_pages)} pages evicted so far` : "";
+  $("t-tree").textContent = `${number(t.pages)} pages in ${number(t.runs)} branches${cut}${evicted}. Coloured: in use now.`;
 }
 
 // What a drawing shows, in words, now and then.
@@ -332,7 +345,8 @@ function describe(d) {
   $("c-steps").setAttribute("aria-label", "Steps of the engine. " + sayStep(steps[steps.length - 1]));
   $("c-map").setAttribute("aria-label", `Map of ${p.all} pages: ${p.used} used, ${p.cached} cached, ${p.free} free.`);
   $("c-tree").setAttribute("aria-label", `Tree of cached prefixes: ${d.tree.pages} pages in ${d.tree.runs} branches.`);
-  $("c-times").setAttribute("aria-label", `First token: median ${duration(d.ttft.p50_ms)}, 99th percentile ${duration(d.ttft.p99_ms)}. Between tokens: median ${duration(d.itl.p50_ms)}, 99th percentile ${duration(d.itl.p99_ms)}.`);
+  const times = (l) => `median ${duration(l.p50_ms)}, 99th percentile ${duration(l.p99_ms)}.`;
+  $("c-times").setAttribute("aria-label", `First token: ${times(d.ttft)} Between tokens: ${times(d.itl)}`);
 }
 
 function show(d) {
@@ -382,7 +396,9 @@ async function watch() {
         setState("", "locked");
         notice("The engine is shown to administrators only.");
         await new Promise((again) => {
-          $("notice").querySelector("button").onclick = async () => (await askKey("live", "An administrator’s key opens the engine’s view.")) && again();
+          $("notice").querySelector("button").onclick = async () => {
+            if (await askKey("live", "An administrator’s key opens the engine’s view.")) again();
+          };
         });
         continue;
       }

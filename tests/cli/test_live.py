@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The live page's files, /live, and `vitrine top`. What the page looks like in a browser: tests/clients/test_page.py."""
-import atexit, http.client, http.server, json, os, re, subprocess, tempfile, threading
+import atexit, fcntl, http.client, http.server, json, os, pty, re, signal, struct, subprocess, tempfile, termios, threading
 
 from tap import *
 
@@ -231,6 +231,43 @@ def test_top_of_a_server_with_keys():
         with open(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600), "w") as f:
             f.write("admin\n")
         assert "KV pages" in ok("top", "--url", url, "--admin-key-file", path).text
+
+
+def test_top_on_a_terminal():
+    """Frames on the alternate screen that follow the terminal's size; q ends it and puts the screen back."""
+    env = clean_env({"VITRINE_ADMIN_KEY": "admin", "TERM": "xterm"})
+    url = f"http://127.0.0.1:{port()}"
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.execve(BIN, [BIN, "top", "--url", url], env)
+    said = b""
+
+    def read_until(what):
+        nonlocal said
+        while what not in said:
+            said += os.read(fd, 65536)
+
+    try:
+        fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
+        read_until(b"prefixes")
+        assert said.startswith(b"\x1b[?1049h\x1b[?25l")
+        fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", 10, 60, 0, 0))
+        frame = said
+        while b"prefixes" in frame:  # frames of the former size may still come
+            said = said[said.rindex(b"\x1b[H") + 3:] if b"\x1b[J" not in said else b""
+            read_until(b"\x1b[Jq quits")
+            frame = said[:said.index(b"\x1b[J")]
+        assert frame.count(b"\r\n") <= 9, frame
+        os.write(fd, b"q")
+        read_until(b"\x1b[?25h\x1b[?1049l")
+        status = os.waitpid(pid, 0)[1]
+        pid = 0
+        same(os.waitstatus_to_exitcode(status), 0)
+    finally:
+        if pid:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        os.close(fd)
 
 
 def test_top_over_a_unix_socket():

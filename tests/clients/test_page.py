@@ -80,6 +80,11 @@ def ended(p):
     p.wait_for_selector(".answer:not(.open) .facts")
 
 
+def wait_for(p, condition):
+    """Polls from here: the page's policy does not let Playwright poll in the page."""
+    wait_until(lambda: p.evaluate(condition), condition)
+
+
 def wide(p):
     return p.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
 
@@ -99,7 +104,7 @@ def test_a_chat_shows_in_the_engine():
             ended(p)
             assert p.inner_text(".answer .body").strip()
             assert "tokens" in p.inner_text(".facts")
-            p.wait_for_function("document.querySelector('#f-done').textContent[0] !== '0'")
+            wait_for(p, "document.querySelector('#f-done').textContent[0] !== '0'")
             p.wait_for_timeout(600)
             for canvas in ("c-steps", "c-map", "c-tree", "c-times"):
                 assert drawn(p, canvas) > 1, canvas
@@ -119,7 +124,7 @@ def test_keys_of_the_keyboard():
         same(p.evaluate("document.activeElement.id"), "send")
         p.fill("#text", "")
         ask(p, "Count to a thousand.", 400)
-        p.wait_for_function("document.querySelector('.answer .body').textContent.length > 5")
+        wait_for(p, "document.querySelector('.answer .body').textContent.length > 5")
         p.keyboard.press("Escape")
         expect(p.locator("#send")).to_have_text("Send")
         expect(p.locator(".facts")).to_contain_text("stopped")
@@ -187,7 +192,7 @@ def test_a_story_opens_or_says_why_not():
         ask(p, "Hello")
         ended(p)
         p.click(".facts button")
-        p.wait_for_function("document.querySelector('#story pre').textContent.length > 20")
+        wait_for(p, "document.querySelector('#story pre').textContent.length > 20")
         shoot(p, "story")
         p.keyboard.press("Escape")
         expect(p.locator("#story")).to_be_hidden()

@@ -195,7 +195,6 @@ typedef struct watching {
     bool once;
     vt_sse_reader reader;
     top_view view;
-    vt_err *err;
 } watching;
 
 static void on_event(void *user, const char *data, size_t len)

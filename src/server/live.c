@@ -4,9 +4,9 @@
  *   timer ticks ── wanted ────────────> live_look_take, live_look_write
  *   sends to every watcher <── post ─── done
  *
- * Nothing runs while nobody watches, but for the sleeping thread. A look waits for the step under
- * way; while that takes longer than a second, watchers are sent what the statistics alone tell. A
- * watcher that reads slowly misses looks. */
+ * While there are no watchers the thread sleeps and no timer runs. A look waits for the end of the
+ * step under way; if that takes longer than a second, watchers are sent the engine's statistics
+ * instead. A watcher that reads slowly misses looks. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>

@@ -9,7 +9,10 @@
 #include "base/err.h"
 #include "base/mem.h"
 
-/* What a look copies out of the engine, and where it does so. */
+/* A longer time than this between two looks begins a new sum of held times. */
+static const int64_t pause_ns = 10000000000;
+
+/* What a look copies out of the engine. */
 struct live_copy {
     const vt_trace_ring *requests, *steps; /* NULL: the engine does not record */
     uint64_t seen_requests, seen_steps;    /* events that earlier looks read */
@@ -77,7 +80,6 @@ vt_status live_look_new(vt_engine *e, live_look **out, vt_err *err)
     k->engine = e;
     k->max_running = sc->limits.max_seqs;
     k->step_tokens = sc->limits.max_tokens;
-    k->policy = sc->policy;
     *out = k;
     return VT_OK;
 }
@@ -122,8 +124,8 @@ static live_running running_of(const vt_seq *q)
                           .n_most = q->max_len - q->n_prompt};
 }
 
-/* Adds a sequence's pages to the map: it owns a cell where it has most of the used pages. Pages of
- * a sequence mostly lie together, so a cell is settled whenever the next page is in another one. */
+/* Adds a sequence's pages to the map: its request owns a cell in which no other sequence has more
+ * pages. */
 static void map_sequence(live_look *k, const vt_seq *q)
 {
     struct live_copy *c = k->copy;
@@ -251,7 +253,12 @@ vt_status live_look_take(live_look *k, vt_err *err)
     struct live_copy *c = k->copy;
     TRY(vt_engine_hold(k->engine, err));
     const vt_sched *s = vt_engine_scheduler(k->engine);
-    k->at_ns = vt_now_ns();
+    int64_t now_ns = vt_now_ns();
+    if (now_ns - k->at_ns > pause_ns) {
+        k->first_ns = now_ns;
+        k->held_sum_ns = 0;
+    }
+    k->at_ns = now_ns;
     c->n_request = copy_ring(c->requests, &c->seen_requests, c->request);
     c->n_step = copy_ring(c->steps, &c->seen_steps, c->step);
     copy_sequences(k, s);
@@ -260,7 +267,6 @@ vt_status live_look_take(live_look *k, vt_err *err)
     vt_engine_release(k->engine);
     k->held_ns = released_ns - k->at_ns;
     k->held_sum_ns += k->held_ns;
-    k->first_ns = k->first_ns ? k->first_ns : k->at_ns;
     vt_engine_copy_stats(k->engine, &k->stats);
     for (uint64_t i = 0; i < c->n_request; i++)
         live_times_request(k->times, &c->request[i]);

@@ -7,9 +7,9 @@
  *                    sort, add up, cut to what fits
  *   live_look_write: JSON
  *
- * Only what must not change meanwhile is read while the engine is held; what that took is part of
- * the look (held_ns). Everything is bounded by the enumerators below, whatever the engine's size. A
- * look holds ids and counts, never text or tokens. */
+ * The engine is held only while data that its steps change is copied; the time that took is part of
+ * the look (held_ns). The enumerators below bound a look, whatever the engine's size. A look holds
+ * ids and counts, never text or tokens. */
 #ifndef VT_SERVER_LIVE_LOOK_H
 #define VT_SERVER_LIVE_LOOK_H
 
@@ -17,21 +17,21 @@
 #include "engine/engine.h"
 
 enum {
-    LIVE_CELLS = 480,     /* of the page map */
-    LIVE_RUNNING = 96,    /* running sequences that are told one by one */
-    LIVE_QUEUED = 48,     /* queued ones */
-    LIVE_RUNS = 40,       /* runs of pages of the prefix tree */
-    LIVE_STEPS = 160,     /* steps that are remembered */
-    LIVE_NEW_STEPS = 24,  /* steps that one look tells of, the newest */
-    LIVE_STEP_SEQS = 96,  /* sequences of a step */
-    LIVE_BINS = 28,       /* of a histogram: a quarter of a decade each, from 0.1 ms */
-    LIVE_RATES = 120,     /* intervals of half a second */
-    LIVE_EVENTS = 1 << 14 /* trace events that one look reads, the newest */
+    LIVE_CELLS = 480,     /* squares of the page map */
+    LIVE_RUNNING = 96,    /* running sequences that are listed */
+    LIVE_QUEUED = 48,     /* queued sequences that are listed */
+    LIVE_RUNS = 40,       /* runs of pages of the prefix tree that are listed */
+    LIVE_STEPS = 160,     /* steps that the history holds */
+    LIVE_NEW_STEPS = 24,  /* steps that an event without the history holds */
+    LIVE_STEP_SEQS = 96,  /* sequences of a step that are listed */
+    LIVE_BINS = 28,       /* bins of a histogram: a quarter of a decade each, from 0.1 ms */
+    LIVE_RATES = 120,     /* intervals of half a second that rates are kept for */
+    LIVE_EVENTS = 1 << 14 /* trace events that a look reads at most: the newest */
 };
 
 /* Why a sequence is still in the queue. */
 typedef enum live_why {
-    LIVE_SOON = 0, /* nothing keeps it: a coming step takes it */
+    LIVE_SOON = 0, /* nothing known keeps it waiting */
     LIVE_BATCH_FULL,
     LIVE_NO_PAGES,  /* free and evictable pages do not cover it */
     LIVE_BEHIND,    /* older ones are considered first */
@@ -54,19 +54,19 @@ typedef struct live_queued {
 /* Some neighbouring pages of the map. */
 typedef struct live_cell {
     int32_t n_used, n_cached;
-    int32_t n_shared; /* used ones that several sequences have */
-    uint64_t owner;   /* the request with most of the used ones; 0: none is known */
+    int32_t n_shared; /* used pages that several sequences have */
+    uint64_t owner;   /* the request that has most of the used pages; 0: none is known */
 } live_cell;
 
 /* Pages of the prefix tree that follow each other without a branch. */
 typedef struct live_run {
-    int32_t parent; /* index of a run that stands before it; -1: a prompt begins here */
+    int32_t parent; /* index of the run that it continues; -1: prompts begin with it */
     int32_t n_pages, n_tokens;
     int32_t users;   /* sequences that have its first page now */
     uint32_t hits;   /* how often its first page was found */
     int64_t subtree; /* pages in it and below */
-    int32_t hidden;  /* runs right below it that were cut */
-    int32_t page;    /* its first */
+    int32_t hidden;  /* runs that continue it and were cut */
+    int32_t page;    /* its first page */
 } live_run;
 
 typedef struct live_step {
@@ -86,12 +86,12 @@ typedef struct live_latency {
 
 typedef struct live_look {
     vt_engine *engine;
-    int64_t at_ns, held_ns, held_sum_ns, first_ns;
+    int64_t at_ns, held_ns;
+    int64_t first_ns, held_sum_ns; /* since looks have been taken without a long pause */
     vt_engine_stats stats;
-    int32_t max_running, step_tokens, n_slots_free;
-    vt_policy policy;
+    int32_t max_running, step_tokens;
     live_running running[LIVE_RUNNING];
-    int32_t n_running; /* told; all: stats.n_running */
+    int32_t n_running; /* listed; stats.n_running counts all */
     live_queued queued[LIVE_QUEUED];
     int32_t n_queued;
     live_cell cell[LIVE_CELLS];
@@ -112,13 +112,13 @@ vt_status live_look_new(vt_engine *e, live_look **out, vt_err *err);
 void live_look_free(live_look *k);
 /* Waits for the end of the step under way. Not on the loop's thread. */
 vt_status live_look_take(live_look *k, vt_err *err);
-/* `history`: with every step that is remembered, for a watcher that has just come. Members are
- * written into the object that is open. */
+/* Writes members into the object that is open. With `history`, the steps are all that are kept, for
+ * a watcher that has just come; else those since the look before. */
 void live_look_write(const live_look *k, bool history, vt_json *w);
 
 /* ---- live_tree.c ---- */
 
-/* What the tree is made of, copied while the engine is held; arrays of n_pages. */
+/* A copy of the prefix tree's nodes: arrays of n_pages, indexed by page. */
 typedef struct live_nodes {
     int32_t n_pages;
     uint8_t *in_tree;

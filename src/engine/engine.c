@@ -686,7 +686,8 @@ static bool loop_wait(vt_engine *e, bool idle)
 static void *loop_main(void *arg)
 {
     vt_engine *e = arg;
-    for (bool idle = false; loop_wait(e, idle); idle = false) {
+    for (bool idle = false; loop_wait(e, idle);) {
+        idle = false; /* a failed step leaves it as it is */
         (void)step_begin(e, true, NULL);
         (void)one_step(e, &idle, NULL); /* a failure is told to every request that it hit */
         step_end(e);

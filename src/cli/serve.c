@@ -1,8 +1,11 @@
 /* vitrine serve. */
 #include "server/serve.h"
 
+#include <string.h>
+
 #include "base/err.h"
 #include "cli/cli.h"
+#include "server/otlp.h"
 
 static void say(void *user, const char *line)
 {
@@ -17,6 +20,15 @@ static vt_status check_usage(const cli *c, vt_err *err)
         return vt_fail(err, VT_ERR_USAGE, "--tls-cert and --tls-key: give both, or neither");
     if (vt_options_given(o, "uds") && (vt_options_given(o, "host") || vt_options_given(o, "port")))
         return vt_fail(err, VT_ERR_USAGE, "--uds: takes the place of --host and --port");
+    const char *to = vt_options_get(o, "otlp-endpoint");
+    server_endpoint endpoint;
+    if (to)
+        TRY(server_endpoint_read(to, &endpoint, err));
+    bool no_log = strcmp(vt_options_get(o, "log-requests"), "off") == 0 ||
+                  (vt_options_flag(o, "quiet") && !vt_options_given(o, "log-requests"));
+    if (vt_options_flag(o, "log-text") && no_log)
+        return vt_fail(err, VT_ERR_USAGE,
+                       "--log-text: no requests are logged; expected --log-requests text or json");
     return VT_OK;
 }
 

@@ -679,7 +679,8 @@ static bool loop_wait(vt_engine *e, bool idle)
 static void *loop_main(void *arg)
 {
     vt_engine *e = arg;
-    for (bool idle = false; loop_wait(e, idle); idle = false) {
+    for (bool idle = false; loop_wait(e, idle);) {
+        idle = false; /* a failed step leaves it as it is */
         (void)step_begin(e, true, NULL);
         (void)one_step(e, &idle, NULL); /* every request that a failure hits gets its error */
         step_end(e);

@@ -6,12 +6,14 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/random.h"
+#include "server/observe.h"
 
 /* ---- the end ---- */
 
 static void release(generation *g)
 {
     vt_server *s = g->server;
+    server_saw_end(g);
     if (g->prev)
         g->prev->next = g->next;
     else
@@ -25,6 +27,7 @@ static void release(generation *g)
     if (g->form->forget)
         g->form->forget(g);
     vt_buf_release(&g->body);
+    vt_free(g->log_prompt);
     vt_openai_request_release(&g->request);
     vt_openai_reply_release(&g->reply);
     free(g);
@@ -51,7 +54,7 @@ static bool is_gone(const generation *g) { return __atomic_load_n(&g->gone, __AT
 
 /* The client has left: the engine is told at once, so that its pages are free after the step under
  * way. The generation itself goes when the last event has come. */
-static void give_up(generation *g)
+void generation_give_up(generation *g)
 {
     g->x = NULL;
     __atomic_store_n(&g->gone, true, __ATOMIC_RELAXED);
@@ -62,7 +65,14 @@ static void give_up(generation *g)
 static void on_gone(void *user, vt_exchange *x)
 {
     (void)x;
-    give_up(user);
+    generation_give_up(user);
+}
+
+void generation_cancel(generation *g)
+{
+    g->cancelled = true;
+    for (int32_t i = 0; i < g->n_submitted; i++)
+        vt_engine_abort(g->server->engine, g->part[i].id);
 }
 
 void generation_abort_all(vt_server *s)
@@ -91,6 +101,7 @@ static void on_event(server_part *part, const vt_event *e)
         g->at.first_token = g->at.first_token ? g->at.first_token : e->made_ns;
         g->at.last_token = e->made_ns;
     }
+    server_saw_event(g, part->prompt, e);
     if (g->x && !g->error.http)
         g->form->event(g, part->prompt, e);
     vt_openai_reply_event(&g->reply, part->prompt, e);
@@ -149,17 +160,31 @@ static void submit(generation *g)
 
 /* ---- reading ---- */
 
+/* The beginning of the first prompt as text, for the log. */
+static void keep_prompt(generation *g)
+{
+    enum { TOKENS = 512 };
+    const vt_openai_prompt *p = &g->request.prompt[0];
+    size_t len;
+    (void)vt_detokenize(g->server->model, p->ids, (size_t)(p->n < TOKENS ? p->n : TOKENS),
+                        &g->log_prompt, &len, NULL);
+}
+
 static void run_read(void *arg)
 {
     generation *g = arg;
     if (!is_gone(g))
         g->form->read(g);
+    if (g->server->log_text && !g->error.http && g->request.n_prompts > 0)
+        keep_prompt(g);
 }
 
 static void read_done(void *arg)
 {
     generation *g = arg;
     vt_buf_release(&g->body);
+    if (g->cancelled && !g->error.http)
+        vt_openai_refuse(&g->error, 503, NULL, "the request was aborted by an administrator");
     if (is_gone(g))
         release(g);
     else if (g->error.http)
@@ -168,14 +193,14 @@ static void read_done(void *arg)
         submit(g);
 }
 
-void generation_start(vt_server *s, vt_exchange *x, const generation_form *form)
+generation *generation_start(vt_server *s, vt_exchange *x, const generation_form *form)
 {
     const vt_http_request *r = vt_web_request(x);
     generation *g = vt_calloc(1, sizeof *g);
     if (!g || !vt_buf_add(&g->body, r->body, r->body_len)) {
         free(g);
         server_refuse(x, 500, NULL, "out of memory for the request");
-        return;
+        return NULL;
     }
     g->server = s;
     g->x = x;
@@ -183,6 +208,9 @@ void generation_start(vt_server *s, vt_exchange *x, const generation_form *form)
     g->at.began = vt_web_began_ns(x);
     g->at.whole = vt_web_whole_ns(x);
     snprintf(g->id, sizeof g->id, "%016llx", (unsigned long long)vt_mix64(s->next_id++));
+    g->note = vt_web_note(x);
+    if (g->note)
+        g->note->generation = g;
     g->next = s->first;
     if (s->first)
         s->first->prev = g;
@@ -194,7 +222,23 @@ void generation_start(vt_server *s, vt_exchange *x, const generation_form *form)
         vt_openai_refuse(&g->error, 503, NULL,
                          "too many requests wait to be read: try again later");
         finish(g);
+        return NULL;
     }
+    return g;
+}
+
+bool server_answer_is_named(const char *answer, const char *name)
+{
+    static const char *const prefix[] = {"chatcmpl-", "cmpl-"};
+    for (int i = 0; i < 2; i++)
+        if (strncmp(name, prefix[i], strlen(prefix[i])) == 0)
+            name += strlen(prefix[i]);
+    return strcmp(answer, name) == 0;
+}
+
+bool generation_is_named(const generation *g, const char *name)
+{
+    return (g->note && strcmp(g->note->id, name) == 0) || server_answer_is_named(g->id, name);
 }
 
 /* ---- for forms ---- */
@@ -203,7 +247,6 @@ void generation_headers(generation *g, bool whole)
 {
     char text[256];
     char story[24];
-    vt_web_header(g->x, "X-Request-Id", g->id);
     if (g->n_submitted > 0) {
         snprintf(story, sizeof story, "%llu", (unsigned long long)g->part[0].id);
         vt_web_header(g->x, "X-Story-Id", story);

@@ -20,6 +20,7 @@ typedef struct generation generation;
 typedef struct generation_form {
     const char *name; /* for logs and metrics: "chat", "completions", "generate" */
     bool chat;
+    bool probe; /* the server asks itself: it is not counted as a request */
     /* On a helper thread: turns g->body into g->request. Fills g->error on failure. */
     void (*read)(generation *g);
     /* On the loop's thread, with the client there. `event`: before the reply takes the event.
@@ -51,15 +52,28 @@ struct generation {
     vt_openai_error error;
     server_part *part; /* [request.n_prompts] */
     int32_t n_submitted;
+    bool cancelled; /* by generation_cancel */
     bool gone;      /* also read by the helper thread */
     bool streaming; /* the head of the stream has been sent */
     int32_t n_chunks, n_retracted;
     generation_times at;
-    void *own; /* the form's */
+    struct server_note *note; /* of its exchange; NULL: memory was short */
+    bool counted_first;       /* its time to the first token stands in the metrics */
+    int64_t *made_ns;         /* [reply.n] when each completion's newest token was made; or NULL */
+    char *log_prompt;         /* the prompt's beginning, with option log-text; else NULL */
+    void *own;                /* the form's */
 };
 
-/* Takes the exchange over. */
-void generation_start(vt_server *s, vt_exchange *x, const generation_form *form);
+/* Takes the exchange over. NULL: it was refused, or has been answered already. */
+generation *generation_start(vt_server *s, vt_exchange *x, const generation_form *form);
+/* Ends its completions in the engine, as soon as it is there; its client is told. */
+void generation_cancel(generation *g);
+/* The exchange belongs to the caller again, who answers it; nobody waits for the generation any
+ * more, which ends in the engine. */
+void generation_give_up(generation *g);
+/* Whether `name` is its X-Request-Id, or its answer's id with or without "chatcmpl-" or "cmpl-". */
+bool generation_is_named(const generation *g, const char *name);
+bool server_answer_is_named(const char *answer, const char *name);
 /* Ends generations whose client was given up: at the end of a drain. */
 void generation_abort_all(vt_server *s);
 
@@ -75,7 +89,7 @@ bool generation_send(generation *g, const vt_buf *json);
 void generation_send_done(generation *g);
 /* "timings" of the answer, an object in llama-server's shape with what else is known. */
 void generation_write_timings(const generation *g, vt_json *w, const char *key);
-/* The headers X-Request-Id and, for answers in one piece, Server-Timing. */
+/* The header Server-Timing, for answers in one piece. */
 void generation_headers(generation *g, bool whole);
 
 #endif

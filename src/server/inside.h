@@ -2,11 +2,12 @@
  *
  *   web.c        bytes to exchanges                      (knows nothing of models)
  *   routes.c     path and method -> a handler, keys
- *   openai.c, native.c, state.c, admin.c, metrics.c      the handlers
+ *   openai.c, native.c, state.c, health.c, admin.c, metrics.c, stories.c      the handlers
  *   generation.c a completion: read on a helper thread, submitted, its events told on the loop
  *   events.c     engine thread -> loop thread
  *   work.c       helper threads for whatever takes long
  *   page.c, live*.c      the live page: its files, and looks at the engine as events
+ *   observe.c    what is kept of requests: metrics.c, log.c, otlp.c, stories.c
  *
  * Everything runs on the loop's thread but for what work.c runs and the engine's callbacks, which
  * do no more than copy an event (events.c). */
@@ -34,6 +35,12 @@ typedef struct vt_server {
     server_work *work;
     struct server_events *events;
     server_keys keys, admin_keys;
+    struct server_metrics *metrics; /* these four: see observe.h */
+    struct server_stories *stories;
+    struct server_log *log;
+    struct server_otlp *otlp; /* NULL: no collector */
+    int log_form;             /* server_log_form */
+    bool log_text;            /* prompts and answers stand in the log */
     vt_openai_defaults defaults;
     const char *model_name; /* that answers carry: option served-model-name, else the model's */
     const char *owned_by;
@@ -82,6 +89,19 @@ void server_chat(vt_server *s, vt_exchange *x);
 void server_completions(vt_server *s, vt_exchange *x);
 void server_models(vt_server *s, vt_exchange *x);
 void server_model(vt_server *s, vt_exchange *x);
+void server_health(vt_server *s, vt_exchange *x);
+void server_health_generate(vt_server *s, vt_exchange *x);
+void server_loads(vt_server *s, vt_exchange *x);
+void server_load(vt_server *s, vt_exchange *x);
+void server_model_info(vt_server *s, vt_exchange *x);
+void server_info(vt_server *s, vt_exchange *x);
+void server_version(vt_server *s, vt_exchange *x);
+void server_show_metrics(vt_server *s, vt_exchange *x);
+void server_flush_cache(vt_server *s, vt_exchange *x);
+void server_abort_request(vt_server *s, vt_exchange *x);
+void server_profile(vt_server *s, vt_exchange *x);
+void server_story_list(vt_server *s, vt_exchange *x);
+void server_story(vt_server *s, vt_exchange *x);
 
 /* ---- the live page: page.c, live.c ---- */
 

@@ -2,7 +2,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "server/inside.h"
+#include "server/observe.h"
 
 static const server_route routes[] = {
     {"POST", "/v1/chat/completions", ACCESS_USER, server_chat},
@@ -15,6 +15,22 @@ static const server_route routes[] = {
     {"GET", "/draw.js", ACCESS_OPEN, server_page},
     {"GET", "/icon.svg", ACCESS_OPEN, server_page},
     {"GET", "/live", ACCESS_ADMIN, server_live_watch},
+    {"GET", "/health", ACCESS_OPEN, server_health},
+    {"GET", "/health_generate", ACCESS_USER, server_health_generate},
+    {"GET", "/metrics", ACCESS_USER, server_show_metrics},
+    {"GET", "/version", ACCESS_USER, server_version},
+    {"GET", "/model_info", ACCESS_USER, server_model_info},
+    {"GET", "/get_model_info", ACCESS_USER, server_model_info},
+    {"GET", "/server_info", ACCESS_USER, server_info},
+    {"GET", "/get_server_info", ACCESS_USER, server_info},
+    {"GET", "/v1/loads", ACCESS_USER, server_loads},
+    {"GET", "/get_load", ACCESS_USER, server_load},
+    {"POST", "/flush_cache", ACCESS_ADMIN, server_flush_cache},
+    {"POST", "/abort_request", ACCESS_ADMIN, server_abort_request},
+    {"POST", "/start_profile", ACCESS_ADMIN, server_profile},
+    {"POST", "/stop_profile", ACCESS_ADMIN, server_profile},
+    {"GET", "/story", ACCESS_ADMIN, server_story_list},
+    {"GET", "/story/*", ACCESS_ADMIN, server_story},
 };
 
 enum { N_ROUTES = sizeof routes / sizeof *routes };
@@ -24,6 +40,15 @@ static bool path_matches(const char *pattern, const char *path)
     size_t n = strlen(pattern);
     return pattern[n - 1] == '*' ? strncmp(pattern, path, n - 1) == 0 && path[n - 1]
                                  : strcmp(pattern, path) == 0;
+}
+
+/* The path of the first route that fits, for counting. */
+static const char *route_path(const char *path)
+{
+    for (int i = 0; i < N_ROUTES; i++)
+        if (path_matches(routes[i].path, path))
+            return routes[i].path;
+    return "other";
 }
 
 /* The key of "Authorization: Bearer KEY" or "X-API-Key: KEY". */
@@ -63,6 +88,7 @@ void server_route_request(void *server, vt_exchange *x)
     const vt_http_request *r = vt_web_request(x);
     const char *method = strcmp(r->method, "HEAD") == 0 ? "GET" : r->method;
     const server_route *other = NULL;
+    server_note_begin(s, x, route_path(r->path));
     for (int i = 0; i < N_ROUTES; i++) {
         const server_route *route = &routes[i];
         if (!path_matches(route->path, r->path))

@@ -7,12 +7,17 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/random.h"
+#include "base/term.h"
 #include "model/model.h"
 #include "server/generation.h"
+#include "server/metrics.h"
+#include "server/otlp.h"
+#include "server/stories.h"
 
 enum {
     HELPERS = 2,       /* threads that read requests */
@@ -56,6 +61,7 @@ static void web_options(vt_server *s, vt_web_options *w)
     w->tls_key = vt_options_get(o, "tls-key");
     w->cors_origin = vt_options_get(o, "cors-origin");
     w->handler = server_route_request;
+    w->ended = server_note_ended;
     w->user = s;
     w->error_body = server_error_body;
 }
@@ -78,9 +84,29 @@ static vt_status listen_on(vt_server *s, char *where, size_t size, vt_err *err)
     return VT_OK;
 }
 
+/* What requests are counted and logged in. */
+static vt_status start_observing(vt_server *s, vt_err *err)
+{
+    const vt_options *o = s->options;
+    const char *form = vt_options_get(o, "log-requests"), *to = vt_options_get(o, "otlp-endpoint");
+    bool quiet = vt_options_flag(o, "quiet") && !vt_options_given(o, "log-requests");
+    s->log_text = vt_options_flag(o, "log-text");
+    s->log_form = quiet || strcmp(form, "off") == 0 ? SERVER_LOG_OFF
+                  : strcmp(form, "json") == 0       ? SERVER_LOG_JSON
+                                                    : SERVER_LOG_TEXT;
+    s->metrics = vt_calloc(1, sizeof *s->metrics);
+    s->stories = vt_calloc(1, sizeof *s->stories);
+    if (!s->metrics || !s->stories)
+        return vt_fail(err, VT_ERR_MEMORY, "out of memory for metrics");
+    server_metrics_init(s->metrics);
+    TRY(server_log_new(STDERR_FILENO, &s->log, err));
+    return to ? server_otlp_new(to, s->log, &s->otlp, err) : VT_OK;
+}
+
 static vt_status start(vt_server *s, vt_err *err)
 {
     vt_web_options w;
+    TRY(start_observing(s, err));
     TRY(server_keys_load(&s->keys, vt_options_get(s->options, "api-key-file"), "VITRINE_API_KEY",
                          err));
     TRY(server_keys_load(&s->admin_keys, vt_options_get(s->options, "admin-key-file"),
@@ -92,7 +118,25 @@ static vt_status start(vt_server *s, vt_err *err)
     return vt_engine_start(s->engine, err);
 }
 
-/* "ready after 0.42 s: http://127.0.0.1:8000, SmolLM2-135M-Instruct, 2,048 KV pages of 16 tokens" */
+/* "memory: 98.0 MB of weights, 512 MB of KV: 8 sequences of full context, 64 at a time" */
+static void announce_memory(const vt_server *s, const vt_stats *st)
+{
+    const vt_executor *x = vt_engine_executor(s->engine);
+    int32_t context = vt_engine_max_context(s->engine);
+    double full = (double)st->pages / (double)vt_ceil_div(context, st->page_size);
+    vt_buf b = {0};
+    vt_buf_puts(&b, "memory: ");
+    vt_text_bytes(&b, vt_executor_value(x, "packed_bytes", 0));
+    vt_buf_puts(&b, " of weights, ");
+    vt_text_bytes(&b, vt_executor_value(x, "kv_bytes", 0));
+    vt_buf_printf(&b, " of KV, which %.1f sequences of full context fill; up to %d run at a time",
+                  full, vt_engine_scheduler(s->engine)->config.limits.max_seqs);
+    if (!b.failed)
+        say(s, b.data);
+    vt_buf_release(&b);
+}
+
+/* "ready after 0.42 s: http://127.0.0.1:8000 serves SmolLM2: 32768 tokens of KV ...", and memory */
 static void announce(const vt_server *s, const char *where)
 {
     char line[512];
@@ -107,6 +151,7 @@ static void announce(const vt_server *s, const char *where)
              s->model_name, (long long)st.pages * st.page_size, st.pages,
              vt_engine_max_context(s->engine));
     say(s, line);
+    announce_memory(s, &st);
 }
 
 /* ---- the end ---- */
@@ -162,6 +207,10 @@ static void release(vt_server *s)
     server_live_free(s);
     generation_release_all(s);
     server_events_free(s->events);
+    server_otlp_free(s->otlp);
+    server_log_free(s->log);
+    free(s->metrics);
+    free(s->stories);
     server_keys_release(&s->keys);
     server_keys_release(&s->admin_keys);
 }

@@ -261,6 +261,8 @@ int32_t vt_web_open_exchanges(const vt_web *w) { return w->n_exchanges; }
 
 int32_t vt_web_connections(const vt_web *w) { return w->n_connections; }
 
+void vt_web_get_totals(const vt_web *w, vt_web_totals *out) { *out = w->totals; }
+
 /* ---- timers and signals ---- */
 
 struct vt_web_timer {

@@ -16,6 +16,14 @@
 typedef struct vt_web vt_web;
 typedef struct vt_exchange vt_exchange;
 
+/* What became of an exchange, or of a request that was refused before it was whole. */
+typedef struct vt_web_outcome {
+    const char *peer; /* as vt_web_peer */
+    int status;       /* of the answer; 0: the client left before one began */
+    uint64_t bytes;   /* of the answer's body */
+    bool gone;        /* the client left, or was dropped, before the answer had ended */
+} vt_web_outcome;
+
 typedef struct vt_web_options {
     vt_http_limits limits;
     int32_t max_connections; /* further ones are answered 503 and closed */
@@ -29,6 +37,9 @@ typedef struct vt_web_options {
     const char *cors_origin;        /* "*" or an origin that browsers may call from; NULL: none */
     /* A request has come, whole. The exchange is answered now or later, on this thread. */
     void (*handler)(void *user, vt_exchange *x);
+    /* An exchange has ended: the last call that gets it, before it is freed, and after its `gone`.
+     * `x` is NULL for a request that the server itself refused (400, 408, 413 ...). May be NULL. */
+    void (*ended)(void *user, vt_exchange *x, const vt_web_outcome *o);
     void *user;
     /* The JSON body of an error that the server itself answers (400, 408, 413 ...): appends to
      * `out`. NULL: the message as plain text. */
@@ -57,6 +68,11 @@ void vt_web_drain(vt_web *w);
 bool vt_web_drained(const vt_web *w);
 int32_t vt_web_open_exchanges(const vt_web *w);
 int32_t vt_web_connections(const vt_web *w);
+/* Sums since the start. Bytes are those of HTTP, without TLS. */
+typedef struct vt_web_totals {
+    uint64_t connections, refused_connections, bytes_in, bytes_out;
+} vt_web_totals;
+void vt_web_get_totals(const vt_web *w, vt_web_totals *out);
 /* Ends vt_web_run. Any thread. */
 void vt_web_stop(vt_web *w);
 /* Runs fn(arg) on the loop's thread, in order of posting. Any thread. Returns false where memory is
@@ -84,6 +100,9 @@ int64_t vt_web_whole_ns(const vt_exchange *x);
 /* What the handler keeps with the exchange. */
 void vt_web_set_user(vt_exchange *x, void *user);
 void *vt_web_user(const vt_exchange *x);
+/* A second pointer, for what is kept of every exchange whatever its handler is. */
+void vt_web_set_note(vt_exchange *x, void *note);
+void *vt_web_note(const vt_exchange *x);
 /* `gone` is called once if the client leaves, or is dropped, before the answer has ended. A client
  * that has only shut its sending side still gets its answer (web_connection.c says how the two are
  * told apart). */

@@ -96,14 +96,22 @@ void web_answer_error(web_connection *c, int status, const char *message)
     web_write_head(c, status, json ? "application/json" : "text/plain; charset=utf-8",
                    (int64_t)body.len, "", false, false);
     send_scratch(c, body.data, body.len);
+    vt_web_outcome outcome = {.peer = c->peer, .status = status, .bytes = body.len};
+    if (c->web->o.ended)
+        c->web->o.ended(c->web->o.user, NULL, &outcome);
     vt_buf_release(&body);
     web_connection_finish(c);
 }
 
 /* ---- the life of an exchange ---- */
 
-void web_exchange_free(vt_exchange *x)
+void web_exchange_free(vt_exchange *x, bool gone)
 {
+    const vt_web_options *o = &x->c->web->o;
+    vt_web_outcome outcome = {
+        .peer = x->c->peer, .status = x->status, .bytes = x->bytes, .gone = gone};
+    if (o->ended)
+        o->ended(o->user, x, &outcome);
     vt_buf_release(&x->headers);
     free(x);
 }
@@ -115,7 +123,7 @@ static void end_exchange(vt_exchange *x)
     bool keep_alive = x->keep_alive;
     c->x = NULL;
     c->web->n_exchanges--;
-    web_exchange_free(x);
+    web_exchange_free(x, false);
     web_connection_answered(c, keep_alive);
 }
 
@@ -194,6 +202,10 @@ void vt_web_set_user(vt_exchange *x, void *user) { x->user = user; }
 
 void *vt_web_user(const vt_exchange *x) { return x->user; }
 
+void vt_web_set_note(vt_exchange *x, void *note) { x->note = note; }
+
+void *vt_web_note(const vt_exchange *x) { return x->note; }
+
 void vt_web_on_gone(vt_exchange *x, void (*gone)(void *user, vt_exchange *x)) { x->gone = gone; }
 
 void vt_web_header(vt_exchange *x, const char *name, const char *value)
@@ -216,6 +228,8 @@ void vt_web_reply(vt_exchange *x, int status, const char *type, const void *body
     assert(c->x == x && !x->streaming);
     bool bodiless = is_bodiless(status);
     x->keep_alive = x->keep_alive && !c->web->draining;
+    x->status = status;
+    x->bytes = bodiless || x->head_only ? 0 : len;
     web_write_head(c, status, type, bodiless ? -1 : (int64_t)len, set_headers(x), x->keep_alive,
                    false);
     send_scratch(c, body, bodiless || x->head_only ? 0 : len);
@@ -227,6 +241,7 @@ void vt_web_stream(vt_exchange *x, int status, const char *type)
     web_connection *c = x->c;
     assert(c->x == x && !x->streaming && !is_bodiless(status));
     x->streaming = true;
+    x->status = status;
     x->events = type && strncmp(type, "text/event-stream", 17) == 0;
     x->chunked = vt_web_request(x)->minor > 0;
     x->keep_alive = x->keep_alive && x->chunked && !c->web->draining;
@@ -245,6 +260,7 @@ bool vt_web_write(vt_exchange *x, const void *data, size_t len)
         web_connection_drop(c);
         return false;
     }
+    x->bytes += len;
     char size[24];
     int n = snprintf(size, sizeof size, "%zx\r\n", len);
     struct iovec part[3] = {

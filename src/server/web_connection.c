@@ -99,7 +99,7 @@ void web_connection_drop(web_connection *c)
         w->n_exchanges--;
         if (x->gone)
             x->gone(x->user, x);
-        web_exchange_free(x);
+        web_exchange_free(x, true);
     }
     if (!c->pumping)
         connection_free(c);
@@ -225,6 +225,7 @@ static void connection_pump(web_connection *c)
             c->began_ns = vt_now_ns();
         vt_http_state state = vt_http_reader_feed(c->reader, piece.iov_base, piece.iov_len, &used);
         evbuffer_drain(in, used);
+        c->web->totals.bytes_in += used;
         act_on(c, state);
     }
     c->pumping = false;
@@ -419,6 +420,8 @@ static web_connection *make_connection(vt_web *w, bool refusing)
 void web_connection_new(vt_web *w, int fd, const char *peer)
 {
     bool refusing = w->n_connections >= w->o.max_connections;
+    w->totals.connections++;
+    w->totals.refused_connections += refusing;
     web_connection *c = make_connection(w, refusing);
     if (!c) {
         close(fd);

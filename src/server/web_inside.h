@@ -54,10 +54,12 @@ typedef struct web_connection web_connection;
 
 struct vt_exchange {
     web_connection *c;
-    void *user;
+    void *user, *note;
     void (*gone)(void *user, vt_exchange *x);
     int64_t began_ns, whole_ns;
     vt_buf headers; /* "Name: value CR LF" ... */
+    int status;     /* of the answer; 0: it has not begun */
+    uint64_t bytes; /* of the answer's body, so far */
     bool keep_alive;
     bool head_only; /* HEAD: no byte of a body is sent */
     bool streaming; /* vt_web_stream was called */
@@ -135,6 +137,7 @@ struct vt_web {
 
     web_connection *connections; /* those beyond max_connections too */
     int32_t n_connections, n_refusing, n_exchanges;
+    vt_web_totals totals;
     bool draining;
 
     char date[40]; /* "Sun, 06 Nov 1994 08:49:37 GMT" of `date_s` */
@@ -184,7 +187,8 @@ void web_write_head(web_connection *c, int status, const char *type, int64_t len
 void web_answer_error(web_connection *c, int status, const char *message);
 /* A whole request has come: makes its exchange and calls the handler. */
 void web_exchange_begin(web_connection *c);
-void web_exchange_free(vt_exchange *x);
+/* Tells `ended` and frees the exchange, which its connection no longer points to. */
+void web_exchange_free(vt_exchange *x, bool gone);
 /* Sends bytes that a client which still reads must ignore, and that one which has left answers with
  * a reset. False: there are no such bytes now. */
 bool web_probe(web_connection *c);

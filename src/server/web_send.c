@@ -37,6 +37,8 @@ void web_send(web_connection *c, const struct iovec *part, int n)
 {
     if (c->broken || c->dead)
         return;
+    for (int i = 0; i < n; i++)
+        c->web->totals.bytes_out += part[i].iov_len;
     size_t done = !c->ssl && web_unsent(c) == 0 ? send_now(c, part, n) : 0;
     struct evbuffer *out = bufferevent_get_output(c->bev);
     for (int i = 0; i < n && !c->broken; i++) {

@@ -21,7 +21,7 @@ vt_status field_refuse_bool(reader *r, const char *name)
 }
 
 vt_status field_int(reader *r, const char *name, const json_t *v, int64_t lo, int64_t hi,
-                          int32_t *out)
+                    int32_t *out)
 {
     if (!json_is_integer(v) || json_integer_value(v) < lo || json_integer_value(v) > hi)
         return vt_openai_refuse(r->e, 400, name, "%s: expected a whole number from %lld to %lld",
@@ -47,7 +47,7 @@ vt_status field_no_memory(reader *r)
 
 /* A list of 1 to `most` token ids, copied into the request's arena. */
 vt_status field_ids(reader *r, const char *name, const json_t *list, size_t most,
-                          const int32_t **ids, int32_t *n_ids)
+                    const int32_t **ids, int32_t *n_ids)
 {
     size_t n = json_array_size(list);
     if (!json_is_array(list))
@@ -103,9 +103,9 @@ vt_status field_read_model(reader *r, const field *f, json_t *v)
                *served = r->d->model_name;
     if (!name)
         return vt_openai_refuse(r->e, 400, f->name, "model: expected a string");
-    bool known = !*name || strcmp(name, own) == 0 || (served && strcmp(name, served) == 0) || (alias && strcmp(name, alias) == 0) ||
-                 is_base_name(name, alias) || (r->m->path && strcmp(name, r->m->path) == 0) ||
-                 is_base_name(name, r->m->path);
+    bool known = !*name || strcmp(name, own) == 0 || (served && strcmp(name, served) == 0) ||
+                 (alias && strcmp(name, alias) == 0) || is_base_name(name, alias) ||
+                 (r->m->path && strcmp(name, r->m->path) == 0) || is_base_name(name, r->m->path);
     if (known && strlen(name) == json_string_length(v))
         return VT_OK;
     vt_openai_refuse(r->e, 404, f->name, "model: '%.80s' is not here, expected '%.200s'", name,
@@ -118,15 +118,14 @@ vt_status field_read_max_tokens(reader *r, const field *f, json_t *v)
 {
     bool newer = strcmp(f->name, "max_completion_tokens") == 0;
     return field_int(r, f->name, v, 0, INT32_MAX,
-                    newer ? &r->max_completion_tokens : &r->max_tokens);
+                     newer ? &r->max_completion_tokens : &r->max_tokens);
 }
 
 /* Chat: a boolean. Completions: how many alternatives. */
 vt_status field_read_logprobs(reader *r, const field *f, json_t *v)
 {
     if (r->where == TEXT)
-        return json_is_false(v) ? VT_OK
-                                : field_int(r, f->name, v, 0, MAX_LOGPROBS, &r->r->n_top);
+        return json_is_false(v) ? VT_OK : field_int(r, f->name, v, 0, MAX_LOGPROBS, &r->r->n_top);
     if (!json_is_boolean(v))
         return field_refuse_bool(r, f->name);
     r->want_logprobs = json_is_true(v);
@@ -285,8 +284,9 @@ vt_status field_read_input_ids(reader *r, const field *f, json_t *v)
 vt_status field_read_sampling(reader *r, const field *f, json_t *v)
 {
     if (!json_is_object(v))
-        return vt_openai_refuse(r->e, 400, f->name,
-                                "sampling_params: expected one object, which holds for all prompts");
+        return vt_openai_refuse(
+            r->e, 400, f->name,
+            "sampling_params: expected one object, which holds for all prompts");
     r->sampling = v;
     return VT_OK;
 }

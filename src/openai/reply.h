@@ -32,15 +32,15 @@ typedef struct vt_openai_reply {
     char *id;    /* "chatcmpl-..." */
     char *model; /* as the reply calls it */
     bool chat, echo, include_usage, continuous_usage, ignore_eos;
-    int64_t created;              /* seconds since the epoch */
-    int32_t n_each;               /* choices for each prompt */
-    int32_t n, n_open;            /* choices of all prompts; those that have not ended */
-    int32_t n_top;                /* alternatives reported for each token; -1: no log-probabilities */
-    int32_t n_prompt_top;         /* kept for each token of the prompt; -1: none */
-    int32_t n_prompt_shown;       /* of these, in "prompt_logprobs"; -1: no such member */
-    vt_openai_choice *choice;     /* [n] */
+    int64_t created;          /* seconds since the epoch */
+    int32_t n_each;           /* choices for each prompt */
+    int32_t n, n_open;        /* choices of all prompts; those that have not ended */
+    int32_t n_top;            /* alternatives reported for each token; -1: no log-probabilities */
+    int32_t n_prompt_top;     /* kept for each token of the prompt; -1: none */
+    int32_t n_prompt_shown;   /* of these, in "prompt_logprobs"; -1: no such member */
+    vt_openai_choice *choice; /* [n] */
     vt_openai_prompt_part *prompt; /* [n / n_each] */
-    char **stop;                  /* [n_stop] the request's stop strings */
+    char **stop;                   /* [n_stop] the request's stop strings */
     int32_t n_stop;
     int32_t prompt_tokens, completion_tokens, cached_tokens;
     bool aborted;          /* a choice was aborted: this is no answer */
@@ -71,7 +71,6 @@ void vt_openai_chunk_open(const vt_openai_reply *reply, int32_t prompt, const vt
 bool vt_openai_is_score(const vt_event *e);
 /* The chunk without choices that ends a streamed reply where usage was asked for. */
 void vt_openai_usage_chunk_write(const vt_openai_reply *reply, vt_json *w);
-
 
 /* ---- /generate ---- */
 

@@ -177,9 +177,7 @@ const char *vt_openai_field_of(const char *sentence, vt_openai_form form)
     size_t n = strcspn(sentence, " :");
     unsigned where = forms[form].where | forms[form].inner;
     if (strncmp(sentence, "the prompt ", 11) == 0 || strncmp(sentence, "prompt ", 7) == 0)
-        return form == VT_OPENAI_CHAT       ? "messages"
-               : form == VT_OPENAI_GENERATE ? "text"
-                                            : "prompt";
+        return form == VT_OPENAI_CHAT ? "messages" : form == VT_OPENAI_GENERATE ? "text" : "prompt";
     if (form == VT_OPENAI_GENERATE && strncmp(sentence, "min_tokens ", 11) == 0)
         return "min_new_tokens";
     const field *f = find_field(where, sentence, n);
@@ -218,9 +216,8 @@ static vt_status settle_length(reader *r, const char *name)
     else
         p->max_tokens = r->where == SAMPLING ? NATIVE_MAX_TOKENS : OPENAI_MAX_TOKENS;
     if (p->max_tokens == 0 && !scores)
-        return vt_openai_refuse(r->e, 400, name,
-                                "%s: expected at least 1; 0 goes with echo or prompt_logprobs",
-                                name);
+        return vt_openai_refuse(
+            r->e, 400, name, "%s: expected at least 1; 0 goes with echo or prompt_logprobs", name);
     const char *least = r->where == SAMPLING ? "min_new_tokens" : "min_tokens";
     if (p->min_tokens > p->max_tokens)
         return vt_openai_refuse(r->e, 400, least, "%s: %d found, expected at most %s, which is %d",
@@ -257,7 +254,7 @@ static vt_status settle(reader *r)
     if (r->has_stream_options && !r->r->stream)
         return vt_openai_refuse(r->e, 400, "stream_options",
                                 "stream_options: only allowed together with \"stream\": true");
-    TRY(settle_length(r, r->where == SAMPLING             ? "max_new_tokens"
+    TRY(settle_length(r, r->where == SAMPLING            ? "max_new_tokens"
                          : r->max_completion_tokens >= 0 ? "max_completion_tokens"
                                                          : "max_tokens"));
     return settle_logprobs(r);
@@ -383,9 +380,9 @@ static vt_status encode_prompts(reader *r, vt_openai_form form)
     r->r->list = list;
     r->r->n_prompts = (int32_t)n;
     for (size_t i = 0; i < n; i++)
-        TRY(r->r->chat ? encode_chat(r, &r->r->prompt[i])
-                       : encode_text(r, param, list ? json_array_get(v, i) : v, ids,
-                                     &r->r->prompt[i]));
+        TRY(r->r->chat
+                ? encode_chat(r, &r->r->prompt[i])
+                : encode_text(r, param, list ? json_array_get(v, i) : v, ids, &r->r->prompt[i]));
     vt_openai_request_select(r->r, 0);
     return VT_OK;
 }

@@ -115,7 +115,6 @@ static void take_end(vt_openai_reply *reply, vt_openai_choice *c, const vt_event
     c->stop = e->stop < reply->n_stop ? e->stop : -1;
     c->prompt_tokens = e->prompt_tokens;
     c->completion_tokens = e->completion_tokens;
-    c->cached_tokens = e->cached_tokens;
     c->n_retracted = e->n_retracted;
     reply->n_open--;
     reply->completion_tokens += e->completion_tokens;
@@ -144,6 +143,7 @@ void vt_openai_reply_event(vt_openai_reply *reply, int32_t prompt, const vt_even
     if (reply->n_top >= 0 && e->n_tokens > 0)
         kept = e->logprobs && vt_openai_add_rows(&c->logprobs, e, reply->n_top) && kept;
     c->n_tokens += e->n_tokens;
+    c->cached_tokens = e->cached_tokens;
     if (!kept)
         no_room(reply);
     if (e->finish != VT_FINISH_NONE)

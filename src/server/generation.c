@@ -88,6 +88,8 @@ static void on_event(server_part *part, const vt_event *e)
     g->n_retracted = e->n_retracted > g->n_retracted ? e->n_retracted : g->n_retracted;
     if (e->admitted_ns && (!g->at.admitted || e->admitted_ns < g->at.admitted))
         g->at.admitted = e->admitted_ns;
+    if (g->request.p.max_tokens == 0 && vt_openai_is_score(e)) /* the scores are the answer */
+        g->at.first_token = g->at.last_token = e->made_ns;
     if (e->n_tokens > 0 && e->completion_tokens > 0 && e->made_ns) {
         g->at.first_token = g->at.first_token ? g->at.first_token : e->made_ns;
         g->at.last_token = e->made_ns;

@@ -1,7 +1,12 @@
 /* /generate, in SGLang's form: one object, or a list of them where there are several answers. A
- * stream tells an answer's whole text so far in every piece, as SGLang does. */
+ * stream tells an answer's whole text so far in every piece, as SGLang does. So a piece may be left
+ * out where the client reads slowly: the next one says the same and more. */
 #include "base/clock.h"
 #include "server/generation.h"
+
+enum {
+    MAX_WAITING = 64 << 10
+}; /* bytes that wait for the client; with more, pieces are left out */
 
 /* Closes a choice that is open in its meta_info. */
 static void close_choice(const generation *g, int32_t i, vt_json *w)
@@ -33,6 +38,8 @@ static void on_told(generation *g, int32_t prompt, const vt_event *e)
     vt_json w;
     vt_buf text = {0};
     if (!g->request.stream || vt_openai_is_score(e))
+        return;
+    if (e->finish == VT_FINISH_NONE && vt_web_unsent(g->x) > MAX_WAITING)
         return;
     vt_json_begin(&w, &text, -1);
     write_choice(g, prompt * g->reply.n_each + e->sample, &w);

@@ -1,8 +1,8 @@
-/* /tokenize and /detokenize, in vLLM's form. The work is done on a helper thread, because a text or a
- * chat template may take long.
+/* /tokenize and /detokenize, in vLLM's form. The work is done on a helper thread, because a text
+ * or a chat template may take long.
  *
- *   {"prompt": "..."} or {"messages": [...]}  ->  {"count", "max_model_len", "tokens", "token_strs"}
- *   {"tokens": [...]}                         ->  {"prompt"} */
+ *   {"prompt"} or {"messages"}  ->  {"count", "max_model_len", "tokens", "token_strs"}
+ *   {"tokens"}                  ->  {"prompt"} */
 #include <stdlib.h>
 
 #include "base/mem.h"

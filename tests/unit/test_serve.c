@@ -60,7 +60,7 @@ static void say_ready(void *user, const char *line)
     place *p = user;
     const char *at = strstr(line, "http://127.0.0.1:");
     if (at) {
-        p->port = atoi(at + 17);
+        p->port = (int)strtol(at + 17, NULL, 10);
         sem_post(&p->ready);
     }
 }
@@ -221,14 +221,16 @@ static void check_within_one_step(place *p, int32_t begun)
     assert_true(__atomic_load_n(&p->n_entered, __ATOMIC_SEQ_CST) <= begun + 1);
 }
 
-/* "[1, 1, ...]" */
+/* A prompt of n tokens: "[7,7,7]". */
 static char *ids(int n)
 {
-    char *text = calloc((size_t)n + 1, 3), *at = text;
-    *at++ = '[';
-    for (int i = 0; i < n; i++)
-        at += sprintf(at, i ? ",7" : "7");
-    *at = ']';
+    char *text = malloc(2 * (size_t)n + 2), *at = text;
+    for (int i = 0; i < n; i++) {
+        *at++ = i ? ',' : '[';
+        *at++ = '7';
+    }
+    *at++ = ']';
+    *at = '\0';
     return text;
 }
 

@@ -93,7 +93,7 @@ static vt_status start(vt_server *s, vt_err *err)
     return vt_engine_start(s->engine, err);
 }
 
-/* "ready after 0.42 s: http://127.0.0.1:8000, SmolLM2-135M-Instruct, 2,048 KV pages of 16 tokens" */
+/* "ready after 0.42 s: http://127.0.0.1:8000 serves SmolLM2-135M-Instruct: 32768 tokens of KV" */
 static void announce(const vt_server *s, const char *where)
 {
     char line[512];

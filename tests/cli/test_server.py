@@ -311,6 +311,24 @@ def test_generate_streams_the_whole_text_so_far():
     same([e["meta_info"]["completion_tokens"] for e in events[:-1]], list(range(1, 7)))
 
 
+def test_generate_stream_that_is_read_late_is_whole():
+    """Pieces that say less than the last one are left out; the client is not dropped for its slowness."""
+    params = {"max_new_tokens": 3000, "temperature": 0, "ignore_eos": True}
+    body = json.dumps({"text": "abc", "sampling_params": params, "stream": True}).encode()
+    c = socket.socket()
+    c.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    c.connect(("127.0.0.1", server().port))
+    c.sendall(b"POST /generate HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+    want = server().good("/generate", {"text": "abc", "sampling_params": params}).json  # takes as long; then that one has ended too
+    data = b""
+    while piece := c.recv(1 << 20):
+        data += piece
+    c.close()
+    assert data.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n"), data[-200:]
+    same(data.count(b'"finish_reason":{'), 1, "last pieces")
+    assert json.dumps(want["output_ids"], separators=(",", ":")).encode() in data.replace(b" ", b""), "the last piece has all"
+
+
 def test_generate_refuses_by_name():
     for name, value in {"image_data": "x", "lora_path": "/etc/passwd", "rid": "a b", "logprob_start_len": -2, "top_logprobs_num": 1,
                         "return_hidden_states": True, "custom_logit_processor": "gASV"}.items():

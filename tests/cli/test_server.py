@@ -223,6 +223,18 @@ def test_the_documentation_lists_the_fields_of_the_table():
         assert name in known, f"docs/server.md says nothing about {name}"
 
 
+def test_bodies_as_sglang_router_writes_them():
+    """The router reads a body into its own type and writes every field that has a default (0.3.2, as it was received)."""
+    common = {"stream": False, "no_stop_trim": False, "ignore_eos": False, "skip_special_tokens": True, "return_hidden_states": False}
+    server().good("/v1/completions", {"model": "tiny", "prompt": "abc", "echo": False, **common})
+    server().good("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}], "model": "tiny", "logprobs": False,
+                                           "continue_final_message": False, "separate_reasoning": True, "stream_reasoning": True,
+                                           "max_tokens": 4, **common})
+    server().good("/generate", {"text": "a", "model": None, "return_text_in_logprobs": False, "stream": False, "log_metrics": True,
+                                "return_hidden_states": False, "background": False, "no_logs": False, "return_bytes": False,
+                                "return_entropy": False})
+
+
 # ---- timings and headers ----
 
 def test_timings_add_up():

@@ -228,7 +228,7 @@ clean:
 #   make bench-gpu   the figures of docs/performance.md beside the peers': build/bench-gpu.jsonl and .md
 GPU_MAIN := gpu_parity gpu_order
 #   make gpu-pack    what a machine with a GPU and no network needs, in two parts (docs/cuda.md, "Running on a device")
-.PHONY: gpu-programs test-gpu bench-gpu gpu-pack
+.PHONY: test-clients gpu-programs test-gpu bench-gpu gpu-pack
 gpu-programs: $(addprefix $(B)/gpu/,$(GPU_MAIN)) $(B)/gpu/gpu_kernels
 $(B)/gpu/gpu_order: tests/gpu/gpu_order.c $(B)/libvitrine_internal.a
 	@mkdir -p $(@D)

@@ -86,9 +86,11 @@ class Router:
                 self.log.seek(0)
                 raise AssertionError("the router ended: " + self.log.read()[-3000:].decode("utf-8", "replace"))
             try:
-                return self.post(max_tokens=1).status == 200
+                a = self.post(max_tokens=1)
             except OSError:
                 return False
+            assert a.status in (200, 503), a.body
+            return a.status == 200
         wait_until(up, "the router answers")
 
     def post(self, prompt="abc", max_tokens=4, **kw):

@@ -17,6 +17,7 @@
 #include "openai/fields.h"
 
 enum { MAX_PROMPT = 1 << 24, NATIVE_MAX_TOKENS = 128, OPENAI_MAX_TOKENS = 16 };
+enum { MAX_SCORES = 1 << 22 }; /* log-probabilities of prompts: each takes some 60 bytes of JSON */
 
 /* ---- the table ---- */
 
@@ -367,6 +368,19 @@ static vt_status find_prompts(reader *r, vt_openai_form form, const char **param
     return VT_OK;
 }
 
+/* A body of 16 MiB could ask for an answer of many gigabytes. */
+static vt_status check_scores(reader *r, const char *param)
+{
+    int64_t tokens = 0, each = 1 + (r->r->p.logprobs > 0 ? r->r->p.logprobs : 0);
+    for (int32_t i = 0; r->r->p.prompt_logprobs && i < r->r->n_prompts; i++)
+        tokens += r->r->prompt[i].n;
+    if (tokens * each <= MAX_SCORES)
+        return VT_OK;
+    return vt_openai_refuse(r->e, 400, param,
+                            "%s: %lld log-probabilities of prompt tokens, expected at most %d",
+                            param, (long long)(tokens * each), MAX_SCORES);
+}
+
 static vt_status encode_prompts(reader *r, vt_openai_form form)
 {
     const char *param = "messages";
@@ -392,7 +406,7 @@ static vt_status encode_prompts(reader *r, vt_openai_form form)
                 ? encode_chat(r, &r->r->prompt[i])
                 : encode_text(r, param, list ? json_array_get(v, i) : v, ids, &r->r->prompt[i]));
     vt_openai_request_select(r->r, 0);
-    return VT_OK;
+    return check_scores(r, param);
 }
 
 void vt_openai_request_select(vt_openai_request *r, int32_t prompt)

@@ -141,6 +141,13 @@ def test_empty_prompts():
     server().alive()
 
 
+def test_scores_without_bound():
+    """A body of 200 KB that asks for an answer of a quarter of a gigabyte."""
+    body = {"prompt": ["a" * 3500] * 60, "max_tokens": 0, "echo": True, "logprobs": 20}
+    assert "log-probabilities" in refused("/v1/completions", body)["message"]
+    server().good("/v1/completions", {**body, "prompt": ["a" * 3500]})
+
+
 def test_ids_outside_the_vocabulary():
     for i in (259, 10**6, 2**31 - 1, 2**31, 2**63 - 1, -1, -2**31, -2**63):
         refused("/v1/completions", {"prompt": [i]})

@@ -242,7 +242,7 @@ clean:
 #   make bench-gpu   the figures of docs/performance.md beside the peers': build/bench-gpu.jsonl and .md
 GPU_MAIN := gpu_parity gpu_order
 #   make gpu-pack    what a machine with a GPU and no network needs, in two parts (docs/cuda.md, "Running on a device")
-.PHONY: gpu-programs test-gpu bench-gpu gpu-pack
+.PHONY: test-clients gpu-programs test-gpu bench-gpu gpu-pack
 gpu-programs: $(addprefix $(B)/gpu/,$(GPU_MAIN)) $(B)/gpu/gpu_kernels
 $(B)/gpu/gpu_order: tests/gpu/gpu_order.c $(B)/libvitrine_internal.a
 	@mkdir -p $(@D)
@@ -254,6 +254,12 @@ $(B)/gpu/%: tests/gpu/%.c tests/gpu/gpu_cases.c tests/gpu/gpu_random.c tests/gpu
 $(B)/gpu/gpu_kernels: bench/gpu_kernels.c $(B)/libvitrine_internal.a
 	@mkdir -p $(@D)
 	@$(CC) $(CFLAGS_ALL) -MF $@.d $(LDFLAGS_ALL) -o $@ $(filter %.c,$^) $(B)/libvitrine_internal.a $(STATIC_LIBS) $(SYS_LIBS)
+# Others' programs against the server; their packages are installed into build/clients by pip.
+test-clients: build/vitrine
+	@test -x build/clients/bin/python || python3 -m venv build/clients
+	@build/clients/bin/python -m pip install -q -r tests/clients/requirements.txt
+	@build/clients/bin/python tests/clients/test_clients.py
+	@build/clients/bin/python tests/cli/test_server.py openai
 test-gpu: all gpu-programs
 	@tests/gpu/run --build $(B) $(if $(ONLY),--only $(ONLY))
 bench-gpu: all gpu-programs

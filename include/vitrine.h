@@ -202,6 +202,7 @@ typedef struct vt_event {
     int64_t admitted_ns;   /* when this completion left the queue for the first time; 0: not yet */
     int32_t n_chunks;      /* steps that computed prompt tokens of it so far */
     int32_t n_retracted;   /* times that it was put back into the queue */
+    int32_t stop;          /* which of the request's stop strings ended it; -1: none of them */
 } vt_event;
 
 /* Called from the thread that runs the step. It may call vt_engine_abort and vt_engine_submit, and

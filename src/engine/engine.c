@@ -105,6 +105,7 @@ static vt_event event_of(const vt_seq *q)
     return (vt_event){.request = q->req->id,
                       .sample = q->index,
                       .finish = VT_FINISH_NONE,
+                      .stop = -1,
                       .prompt_tokens = q->n_prompt,
                       .completion_tokens = vt_seq_output(q),
                       .cached_tokens = q->cached_tokens,
@@ -155,6 +156,7 @@ static void tell_end(vt_engine *e, vt_seq *q, vt_event *event)
 {
     event->finish = (vt_finish)q->finish;
     event->error = q->finish == VT_FINISH_ERROR ? q->error : NULL;
+    event->stop = q->finish == VT_FINISH_STOP && q->stream.stopped ? q->stream.found : -1;
     e->n_finished[q->finish]++;
     vt_trace_finish(&e->requests, q->req->id, engine_now(e), q->finish, vt_seq_output(q));
 }

@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "base/random.h"
 #include "server/observe.h"
+#include "text/template/template.h"
 
 /* ---- the end ---- */
 
@@ -97,16 +98,20 @@ static void on_event(server_part *part, const vt_event *e)
     g->n_retracted = e->n_retracted > g->n_retracted ? e->n_retracted : g->n_retracted;
     if (e->admitted_ns && (!g->at.admitted || e->admitted_ns < g->at.admitted))
         g->at.admitted = e->admitted_ns;
+    if (g->request.p.max_tokens == 0 && vt_openai_is_score(e)) /* the scores are the answer */
+        g->at.first_token = g->at.last_token = e->made_ns;
     if (e->n_tokens > 0 && e->completion_tokens > 0 && e->made_ns) {
         g->at.first_token = g->at.first_token ? g->at.first_token : e->made_ns;
         g->at.last_token = e->made_ns;
     }
     server_saw_event(g, part->prompt, e);
-    if (g->x && !g->error.http)
+    if (g->x && !g->error.http && g->form->event)
         g->form->event(g, part->prompt, e);
     vt_openai_reply_event(&g->reply, part->prompt, e);
     if (g->reply.error.http && !g->error.http)
         g->error = g->reply.error;
+    if (g->x && !g->error.http && g->form->told)
+        g->form->told(g, part->prompt, e);
     if (g->reply.n_open == 0)
         finish(g);
 }
@@ -116,7 +121,10 @@ static void on_event(server_part *part, const vt_event *e)
 /* A prompt could not be submitted: the others of the same request end. */
 static void fail_submit(generation *g, const vt_err *why)
 {
-    vt_openai_refuse_as(&g->error, why, g->server->model, NULL);
+    vt_openai_refuse_as(&g->error, why, g->server->model,
+                        vt_openai_field_of(why->message, g->form->api));
+    if (strncmp(why->message, "the prompt has ", 15) == 0)
+        g->error.code = "context_length_exceeded";
     for (int32_t i = 0; i < g->n_submitted; i++)
         vt_engine_abort(g->server->engine, g->part[i].id);
     g->reply.n_open -= g->reply.n_each * (g->request.n_prompts - g->n_submitted);
@@ -170,6 +178,24 @@ static void keep_prompt(generation *g)
                         &g->log_prompt, &len, NULL);
 }
 
+static bool is_given_up(void *g) { return is_gone(g); }
+
+void generation_read(generation *g)
+{
+    json_t *body = NULL;
+    const vt_template_limits limits = {.stop = is_given_up, .stop_context = g};
+    vt_openai_defaults d = g->server->defaults;
+    d.limits = &limits;
+    if (vt_openai_json_load(g->body.data, g->body.len, &body, &g->error) != VT_OK)
+        return;
+    g->at.parsed = vt_now_ns();
+    (void)vt_openai_request_read_as(body, g->form->api, g->server->model, &d, &g->request,
+                                    &g->error);
+    g->at.tokenised = vt_now_ns();
+    g->at.rendered = g->request.p.rendered_ns;
+    json_decref(body);
+}
+
 static void run_read(void *arg)
 {
     generation *g = arg;
@@ -185,12 +211,24 @@ static void read_done(void *arg)
     vt_buf_release(&g->body);
     if (g->cancelled && !g->error.http)
         vt_openai_refuse(&g->error, 503, NULL, "the request was aborted by an administrator");
+    if (g->request.id)
+        snprintf(g->id, sizeof g->id, "%s", g->request.id);
     if (is_gone(g))
         release(g);
     else if (g->error.http)
         finish(g);
     else
         submit(g);
+}
+
+/* The id by which the exchange is known: the client's X-Request-Id, or one of our own. */
+static void choose_id(generation *g)
+{
+    if (g->note)
+        snprintf(g->id, sizeof g->id, "%s", g->note->id);
+    else
+        snprintf(g->id, sizeof g->id, "%016llx",
+                 (unsigned long long)vt_mix64(g->server->next_id++));
 }
 
 generation *generation_start(vt_server *s, vt_exchange *x, const generation_form *form)
@@ -207,10 +245,10 @@ generation *generation_start(vt_server *s, vt_exchange *x, const generation_form
     g->form = form;
     g->at.began = vt_web_began_ns(x);
     g->at.whole = vt_web_whole_ns(x);
-    snprintf(g->id, sizeof g->id, "%016llx", (unsigned long long)vt_mix64(s->next_id++));
     g->note = vt_web_note(x);
     if (g->note)
         g->note->generation = g;
+    choose_id(g);
     g->next = s->first;
     if (s->first)
         s->first->prev = g;

@@ -19,7 +19,7 @@ typedef struct generation generation;
 /* How a kind of request is read and answered. */
 typedef struct generation_form {
     const char *name; /* for logs and metrics: "chat", "completions", "generate" */
-    bool chat;
+    vt_openai_form api;
     bool probe; /* the server asks itself: it is not counted as a request */
     /* On a helper thread: turns g->body into g->request. Fills g->error on failure. */
     void (*read)(generation *g);
@@ -27,6 +27,8 @@ typedef struct generation_form {
      * `end`: after the last one; or g->error has an error: the answer has not begun, or is a
      * stream. */
     void (*event)(generation *g, int32_t prompt, const vt_event *e);
+    /* May be NULL. `told`: after the reply took the event, if it did so without an error. */
+    void (*told)(generation *g, int32_t prompt, const vt_event *e);
     void (*end)(generation *g);
     void (*forget)(generation *g); /* releases g->own; may be NULL. Always called once, at last */
 } generation_form;
@@ -45,7 +47,8 @@ struct generation {
     vt_server *server;
     vt_exchange *x; /* NULL: the client has gone */
     const generation_form *form;
-    char id[40]; /* "1f3c...": of the answer and the log */
+    char id[VT_OPENAI_MAX_ID + 1]; /* of the answer and the log: the client's X-Request-Id or
+                                      "rid", else "1f3c..." */
     vt_buf body;
     vt_openai_request request;
     vt_openai_reply reply;
@@ -81,6 +84,9 @@ void generation_abort_all(vt_server *s);
 void generation_release_all(vt_server *s);
 
 /* ---- for forms ---- */
+
+/* The usual `read`: JSON, then the fields and prompts of form->api. */
+void generation_read(generation *g);
 
 /* Sends "data: <json>\n\n" of an SSE stream, beginning it where it has not begun. False: the client
  * has gone. */

@@ -2,7 +2,7 @@
  *
  *   web.c        bytes to exchanges                      (knows nothing of models)
  *   routes.c     path and method -> a handler, keys
- *   openai.c, native.c, state.c, health.c, admin.c, metrics.c, stories.c      the handlers
+ *   openai.c, native.c, tokens.c, state.c, health.c, admin.c, metrics.c, stories.c   the handlers
  *   generation.c a completion: read on a helper thread, submitted, its events told on the loop
  *   events.c     engine thread -> loop thread
  *   work.c       helper threads for whatever takes long
@@ -87,6 +87,9 @@ bool server_read_object(vt_exchange *x, json_t **out);
 
 void server_chat(vt_server *s, vt_exchange *x);
 void server_completions(vt_server *s, vt_exchange *x);
+void server_generate(vt_server *s, vt_exchange *x);
+void server_tokenize(vt_server *s, vt_exchange *x);
+void server_detokenize(vt_server *s, vt_exchange *x);
 void server_models(vt_server *s, vt_exchange *x);
 void server_model(vt_server *s, vt_exchange *x);
 void server_health(vt_server *s, vt_exchange *x);

@@ -2,31 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "model/model.h"
 #include "server/generation.h"
-#include "text/template/template.h"
-
-/* ---- reading, on a helper thread ---- */
-
-static bool is_gone(void *generation_)
-{
-    return __atomic_load_n(&((generation *)generation_)->gone, __ATOMIC_RELAXED);
-}
-
-static void read_body(generation *g)
-{
-    json_t *body = NULL;
-    const struct vt_template_limits limits = {.stop = is_gone, .stop_context = g};
-    vt_openai_defaults d = g->server->defaults;
-    d.limits = &limits;
-    if (vt_openai_json_load(g->body.data, g->body.len, &body, &g->error) != VT_OK)
-        return;
-    g->at.parsed = vt_now_ns();
-    (void)vt_openai_request_read(body, g->form->chat, g->server->model, &d, &g->request, &g->error);
-    g->at.tokenised = vt_now_ns();
-    json_decref(body);
-}
 
 /* ---- answering ---- */
 
@@ -49,7 +26,7 @@ static void stream_event(generation *g, int32_t prompt, const vt_event *e)
     vt_json w;
     vt_buf text = {0};
     bool last = e->finish != VT_FINISH_NONE && g->reply.n_open == 1;
-    if (e->finish == VT_FINISH_ERROR)
+    if (e->finish == VT_FINISH_ERROR || vt_openai_is_score(e))
         return; /* `end` tells the error */
     if (e->text_len == 0 && e->finish == VT_FINISH_NONE && g->reply.n_top < 0 &&
         g->reply.choice[prompt * g->reply.n_each + e->sample].n_tokens > 0)
@@ -125,13 +102,17 @@ static void forget(generation *g)
 }
 
 static const generation_form chat = {.name = "chat",
-                                     .chat = true,
-                                     .read = read_body,
+                                     .api = VT_OPENAI_CHAT,
+                                     .read = generation_read,
                                      .event = on_event,
                                      .end = on_end,
                                      .forget = forget};
-static const generation_form completions = {
-    .name = "completions", .read = read_body, .event = on_event, .end = on_end, .forget = forget};
+static const generation_form completions = {.name = "completions",
+                                            .api = VT_OPENAI_COMPLETIONS,
+                                            .read = generation_read,
+                                            .event = on_event,
+                                            .end = on_end,
+                                            .forget = forget};
 
 void server_chat(vt_server *s, vt_exchange *x) { generation_start(s, x, &chat); }
 

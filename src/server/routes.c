@@ -7,6 +7,11 @@
 static const server_route routes[] = {
     {"POST", "/v1/chat/completions", ACCESS_USER, server_chat},
     {"POST", "/v1/completions", ACCESS_USER, server_completions},
+    {"POST", "/generate", ACCESS_USER, server_generate},
+    {"POST", "/tokenize", ACCESS_USER, server_tokenize},
+    {"POST", "/v1/tokenize", ACCESS_USER, server_tokenize},
+    {"POST", "/detokenize", ACCESS_USER, server_detokenize},
+    {"POST", "/v1/detokenize", ACCESS_USER, server_detokenize},
     {"GET", "/v1/models", ACCESS_USER, server_models},
     {"GET", "/v1/models/*", ACCESS_USER, server_model},
     {"GET", "/", ACCESS_OPEN, server_page},

@@ -48,7 +48,8 @@ enum {
     VT_FOR_PULL = 1 << 16,
     VT_FOR_LIST = 1 << 20,
     VT_FOR_SHOW = 1 << 21,
-    VT_FOR_RM = 1 << 22
+    VT_FOR_RM = 1 << 22,
+    VT_FOR_LOAD = 1 << 24 /* bench serve */
 };
 
 enum {

@@ -184,6 +184,14 @@ test:
 	@tools/get-model || echo "make test: without the model: the tests that need it are skipped" >&2
 	@tools/run-tests build/release build/asan
 
+# Mixed load on the server, with clients that leave and requests that are wrong; not part of the tests.
+MINUTES ?= 10
+.PHONY: soak
+soak:
+	@$(MAKE) --no-print-directory CONFIG=asan build/asan/vitrine
+	@$(MAKE) --no-print-directory build/vitrine
+	@tests/soak/soak.py --minutes $(MINUTES) --vitrine build/asan/vitrine --generator build/vitrine
+
 sanitize:
 	@tools/setup sanitize
 	@$(MAKE) --no-print-directory -j$$(nproc) CONFIG=tsan CC=clang build/tsan/vitrine units

@@ -41,11 +41,11 @@ vt_status vt_load_plan_add(vt_load_plan *p, int32_t input, int32_t output, int32
                            vt_err *err);
 /* The sessions of a trace, which must stay until the plan is released. */
 vt_status vt_load_plan_trace(vt_load_plan *p, const vt_trace_file *trace, vt_err *err);
-/* Conversations in ShareGPT's form, {"conversations": [{"from": "human", "value": "..."}, ...]}, or
- * OpenAI's, {"messages": [{"role": "user", "content": "..."}, ...]}: a JSON list of them, or JSON
- * lines. Up to `max` sessions with at most `turns` of the user's messages each. Where `output` is 0,
- * the length of the recorded reply decides, at four bytes a token. Conversations without a message
- * of the user's are left out. */
+/* Conversations: a JSON list of them, or JSON lines. A conversation has ShareGPT's form,
+ * {"conversations": [{"from": "human", "value": "..."}, ...]}, or OpenAI's,
+ * {"messages": [{"role": "user", "content": "..."}, ...]}. Up to `max` sessions are taken, with at
+ * most `turns` of the user's messages each. Where `output` is 0, the length of the recorded reply
+ * decides, at four bytes a token. A conversation without a message of the user's is left out. */
 vt_status vt_load_plan_dataset(vt_load_plan *p, const char *name, const char *text, size_t len,
                                int32_t max, int32_t turns, int32_t output, vt_err *err);
 

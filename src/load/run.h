@@ -13,7 +13,7 @@
 
 typedef enum vt_load_arrivals {
     VT_LOAD_CLOSED,
-    VT_LOAD_POISSON, /* `rate` sessions a second, times between them exponential, by the plan's seed */
+    VT_LOAD_POISSON, /* `rate` sessions a second; exponential times between them, by the seed */
     VT_LOAD_TRACE    /* the times of the sessions, divided by `rate` */
 } vt_load_arrivals;
 

@@ -10,13 +10,14 @@ used + cached + free = all; after /flush_cache all are free), must not have grow
 SIGTERM. No answer may have a status of 500 or more but 503 (the queue is full) and the 501 that profiling gives.
 
 It takes whatever time the machine gives it: nothing here depends on how fast the server is."""
-import argparse, collections, http.client, json, os, random, re, signal, socket, statistics, subprocess, sys, tempfile, threading, time
+import argparse, collections, http.client, json, os, random, re, shutil, signal, socket, statistics, struct, subprocess, sys, tempfile
+import threading, time
 
 ap = argparse.ArgumentParser()
 ap.add_argument("--minutes", type=float, default=10)
 ap.add_argument("--vitrine", default="build/asan/vitrine")
 ap.add_argument("--generator", help="the program that runs bench serve; the server's, if left out")
-ap.add_argument("--model", default="dummy:smollm2-135m")
+ap.add_argument("--model", help="a tiny random one, if left out: what is soaked is the server")
 ap.add_argument("--seed", type=int, default=1)
 args = ap.parse_args()
 
@@ -33,11 +34,48 @@ def note(counter, key):
         counter[key] += 1
 
 
+# ---- the model ----
+
+def tiny_model(folder):
+    """A Llama of two layers with random weights, the tokenizer of a fixture, and a chat template."""
+    tokenizer = "tests/golden/tokenizers/gpt2.json"
+    vocab, hidden, inner, head = 1 + max(json.load(open(tokenizer))["model"]["vocab"].values()), 64, 96, 16
+    rng, tensors, at, blob = random.Random(7), {}, 0, []
+    shapes = {"model.embed_tokens.weight": [vocab, hidden], "model.norm.weight": [hidden]}
+    for i in range(2):
+        p = f"model.layers.{i}."
+        shapes |= {p + "input_layernorm.weight": [hidden], p + "post_attention_layernorm.weight": [hidden],
+                   p + "self_attn.q_proj.weight": [4 * head, hidden], p + "self_attn.k_proj.weight": [2 * head, hidden],
+                   p + "self_attn.v_proj.weight": [2 * head, hidden], p + "self_attn.o_proj.weight": [hidden, 4 * head],
+                   p + "mlp.gate_proj.weight": [inner, hidden], p + "mlp.up_proj.weight": [inner, hidden],
+                   p + "mlp.down_proj.weight": [hidden, inner]}
+    for name, shape in shapes.items():
+        n = shape[0] * (shape[1] if len(shape) > 1 else 1)
+        values = struct.pack(f"<{n}f", *(rng.gauss(0, 0.1) if len(shape) > 1 else 1.0 for _ in range(n)))
+        blob.append(b"".join(values[i + 2:i + 4] for i in range(0, len(values), 4)))  # BF16: the upper half
+        tensors[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [at, at + 2 * n]}
+        at += 2 * n
+    header = json.dumps(tensors).encode()
+    with open(os.path.join(folder, "model.safetensors"), "wb") as f:
+        f.write(struct.pack("<Q", len(header)) + header + b"".join(blob))
+    config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": hidden, "intermediate_size": inner,
+              "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": head, "vocab_size": vocab,
+              "max_position_embeddings": 512, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "tie_word_embeddings": True,
+              "torch_dtype": "bfloat16", "hidden_act": "silu"}
+    template = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant: "
+    for name, value in (("config.json", config), ("tokenizer_config.json", {"chat_template": template})):
+        json.dump(value, open(os.path.join(folder, name), "w"))
+    shutil.copy(tokenizer, os.path.join(folder, "tokenizer.json"))
+    return folder
+
+
 # ---- the server ----
 
+made = tempfile.TemporaryDirectory()
+
 log = tempfile.TemporaryFile()
-server = subprocess.Popen([args.vitrine, "serve", "-m", args.model, "--port", "0", "--max-context", "512", "--kv-memory", "64M",
-                           "--max-queued", "64", "--drain-timeout", "60", "--request-timeout", "60"],
+server = subprocess.Popen([args.vitrine, "serve", "-m", args.model or tiny_model(made.name), "--port", "0", "--max-context", "512", "--kv-memory", "2M",
+                           "--max-queued", "64", "--drain-timeout", "60", "--request-timeout", "600"],
                           stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log, env=ENV)
 
 

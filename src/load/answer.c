@@ -174,7 +174,7 @@ bool vt_load_answer_feed(vt_load_answer *a, const char *data, size_t len, int64_
         vt_load_answer_fail(a, VT_LOAD_FORMAT, now_ns, h->why);
     if (h->state == VT_REPLY_DONE) {
         end_of_reply(a);
-        h->keep_alive &= used == len; /* bytes that nobody asked for: the two sides disagree */
+        h->keep_alive &= used == len; /* more bytes than the response has */
     }
     return a->result->end != VT_LOAD_OPEN;
 }

@@ -161,7 +161,7 @@ static void read_some(vt_load_client *c, connection *k)
             continue;
         if (n < 0 && errno == EAGAIN)
             return;
-        if (!k->busy) { /* closed between two requests, or bytes that nobody asked for */
+        if (!k->busy) { /* closed between two requests, or unasked bytes */
             drop_socket(c, k);
             return;
         }

@@ -52,9 +52,9 @@ SRC := $(sort $(shell find src -name '*.c' -not -name '.*'))
 ifneq ($(ARCH),x86_64)
 SRC := $(filter-out %_avx2.c %_avx512.c %_amx.c,$(SRC))
 endif
-LIB_SRC := $(filter-out src/cli/% src/server/%,$(SRC))
+LIB_SRC := $(filter-out src/cli/% src/server/% src/load/%,$(SRC))
 CLI_SRC := $(filter src/cli/%,$(SRC))
-SERVER_SRC := $(filter src/server/%,$(SRC))
+SERVER_SRC := $(filter src/server/% src/load/%,$(SRC))
 CU := $(sort $(shell find src -name '*.cu' -o -name '*.cuh' -o -name '*_params.h'))
 obj = $(patsubst %.c,$(B)/%.o,$(1))
 LIB_OBJ := $(call obj,$(LIB_SRC)) $(if $(CU),$(B)/gen/kernels.o)
@@ -197,6 +197,14 @@ test:
 .PHONY: test-page
 test-page: all
 	@python3 tests/clients/test_page.py
+
+# Mixed load on the server, with clients that leave and requests that are wrong; not part of the tests.
+MINUTES ?= 10
+.PHONY: soak
+soak:
+	@$(MAKE) --no-print-directory CONFIG=asan build/asan/vitrine
+	@$(MAKE) --no-print-directory build/vitrine
+	@tests/soak/soak.py --minutes $(MINUTES) --vitrine build/asan/vitrine --generator build/vitrine
 
 sanitize:
 	@tools/setup sanitize

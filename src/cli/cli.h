@@ -52,6 +52,7 @@ int cli_bench_latency(cli *c);
 int cli_bench_kernels(cli *c);
 int cli_bench_startup(cli *c);
 int cli_bench_offline(cli *c);
+int cli_bench_serve(cli *c);
 int cli_bench_simulate(cli *c);
 /* run --batch, in batch.c. */
 int cli_run_batch(cli *c);

@@ -95,6 +95,18 @@ static const cli_verb verbs[] = {
      "vitrine bench offline --num 64 --input 100:1024 --output 100:1024 --seed 0\n"
      "vitrine bench offline --lengths offline_256.lengths --max-running 256 --json",
      VT_FOR_OFFLINE, 0, cli_bench_offline},
+    {"bench serve", "", "load for any OpenAI-compatible server: TTFT, gaps, throughput",
+     "Sends requests to a server and measures its answers: time to the first token (TTFT), gaps "
+     "between pieces of a stream (ITL), time per output token (TPOT), whole requests (E2E), rates, "
+     "errors by kind. A closed loop (--concurrency) begins a chat when one ends; an open one "
+     "(--rate, --trace) does not wait. Prompts are random words of about the asked length, token "
+     "ids (--ids), a dataset's messages or a trace's blocks. Tokens are those of the server's "
+     "usage, where it tells it. Ctrl-C prints what there is. The exit status is 1 if a request "
+     "failed.",
+     "vitrine bench serve --concurrency 64 --num 640 --input 512 --output 128 --ignore-eos\n"
+     "vitrine bench serve --url http://localhost:8080 --rate 8 --slo ttft=200,itl=50 --json\n"
+     "vitrine bench serve --turns 4 --concurrency 32 --num 32 --shared-prefix 1000",
+     VT_FOR_LOAD, 0, cli_bench_serve},
     {"bench simulate", "", "plans capacity: a trace of requests on hardware that need not be here",
      "Replays a trace through the real scheduler and prefix cache, with a clock that the cost "
      "model of explain moves: TTFT and ITL at rising rates, and where it saturates. Nothing is "
@@ -160,7 +172,7 @@ static const cli_verb verbs[] = {
 
 /* Verbs and forms that people will look for and that this version does not have. */
 static const char *const later[] = {
-    "lab", "bench serve", "bench comm", "story dump", "story diff", "story export", NULL,
+    "lab", "bench comm", "story dump", "story diff", "story export", NULL,
 };
 
 static bool names(const char *verb, const char *first, const char *second, int *n_words)

@@ -30,7 +30,7 @@ enum {
 typedef struct span {
     server_trace trace;
     const char *path, *operation, *finish; /* static */
-    char answer[64], peer[64], error[128];
+    char answer[160], peer[64], error[128];
     char model[256];
     int64_t began_ns, end_ns;      /* since the epoch */
     int64_t admitted_ns, first_ns; /* likewise; 0: it did not get there */

@@ -68,7 +68,7 @@ static void add_call(const story_input *in, story_record *r, const story_step *p
 {
     const vt_program *program = story_step_program(plan);
     vt_cost cost = {0}, extra = {0};
-    story_bound bound;
+    story_bound bound, work_bound;
     if (t->call < 0 || t->call >= program->n_calls)
         return;
     const vt_call *c = &program->call[t->call];
@@ -87,6 +87,7 @@ static void add_call(const story_input *in, story_record *r, const story_step *p
     vt_cost_add(&o->cost, &cost);
     vt_cost_add(&o->extra, &extra);
     o->floor_s += floor_s;
+    o->work_s += story_work_s(&cost, &in->roofs, &work_bound);
     o->by_bound[bound] += floor_s;
     if (t->s > o->slowest_s || !o->slowest) {
         o->slowest_s = t->s;

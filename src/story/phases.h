@@ -23,6 +23,7 @@ typedef struct op_sum {
     double s;                                 /* device time */
     vt_cost cost, extra;                      /* compulsory, exact; beyond it */
     double floor_s;                           /* under the roofs, call by call */
+    double work_s;                            /* the same without the launch or meeting of a call */
     double by_bound[STORY_BOUNDS];            /* seconds of floor_s set by each roof */
     double slowest_s;                         /* the call that took longest */
     const char *slowest;                      /* its label, */

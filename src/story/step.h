@@ -35,14 +35,22 @@ const vt_impl *story_step_impl(const story_step *s, int32_t call);
  * does not run the call. */
 bool story_step_cost(const story_step *s, int32_t call, vt_cost *compulsory, vt_cost *extra);
 
-/* The least time the cost can take under the roofs, and which one sets it. */
+/* What sets the least time of a call. `cache`: its activations pass a cache. `launch`: it has less
+ * work than starting a call costs, which is a GPU's launch or the meeting of a CPU's workers. */
 typedef enum story_bound {
     STORY_BOUND_MEMORY,
     STORY_BOUND_FP32,
     STORY_BOUND_BF16,
     STORY_BOUND_INT8,
+    STORY_BOUND_CACHE,
+    STORY_BOUND_LAUNCH,
     STORY_BOUNDS
 } story_bound;
+
+/* The least time that the roofs allow for the cost. Activations that fit a cache are counted at
+ * that cache's roof. */
+double story_work_s(const vt_cost *c, const vt_roofs *r, story_bound *bound);
+/* The least time of a call: that of its work, or that of a call without any. */
 double story_floor_s(const vt_cost *c, const vt_roofs *r, story_bound *bound);
 const char *story_bound_name(story_bound b);
 

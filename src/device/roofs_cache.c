@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -13,12 +14,12 @@
 
 enum { FILE_VERSION = 2 };
 
-/* The path $VITRINE_CACHE/roofs-<key>.json. Every character of the key but letters and digits
+/* The path $VITRINE_CACHE/<kind>-<key>.json. Every character of the key but letters and digits
  * becomes '-'. */
-static vt_status cache_path(const char *key, char *out, size_t size)
+static vt_status cache_path(const char *kind, const char *key, char *out, size_t size)
 {
     char name[256];
-    size_t at = (size_t)snprintf(name, sizeof name, "roofs-");
+    size_t at = (size_t)snprintf(name, sizeof name, "%s-", kind);
     for (const char *p = key; *p && at + 6 < sizeof name; p++)
         name[at++] = (*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') ||
                              (*p >= '0' && *p <= '9')
@@ -28,10 +29,13 @@ static vt_status cache_path(const char *key, char *out, size_t size)
     return vt_cache_path(name, out, size, NULL);
 }
 
-/* The file's JSON, or NULL. It does not matter who owns the file, because its figures only appear
- * in reports. Opening it must not block if it is a FIFO. */
-static json_t *load(const char *path)
+/* It does not matter who owns the file, because its figures only appear in reports. Opening it must
+ * not block if it is a FIFO. */
+json_t *roofs_cache_load(const char *kind, const char *key)
 {
+    char path[1024];
+    if (cache_path(kind, key, path, sizeof path) != VT_OK)
+        return NULL;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     FILE *f = fd >= 0 ? fdopen(fd, "rb") : NULL;
     if (!f && fd >= 0)
@@ -55,7 +59,7 @@ void roofs_put_date(vt_json *w, const char *key, int64_t when)
     vt_json_string(w, key, *text ? text : NULL);
 }
 
-static int64_t read_date(const json_t *o, const char *key)
+int64_t roofs_get_date(const json_t *o, const char *key)
 {
     struct tm utc = {0};
     const char *text = json_string_value(json_object_get(o, key));
@@ -91,17 +95,17 @@ void roofs_put_figures(vt_json *w, const char *key, const vt_roofs *r, bool only
 /* A figure from a file is a finite number above 0, with a working set that is not negative. */
 static bool read_figure(const json_t *o, bool time, double *value, int64_t *set, vt_roof_mark *mark)
 {
-    static const double most = 1e18;
+    static const double most = 1e18, most_bytes = 1e15;
     const char *tag = json_string_value(json_object_get(o, "tag"));
     double v = json_number_value(json_object_get(o, "value")) * (time ? 1e-6 : 1);
-    int64_t bytes = json_integer_value(json_object_get(o, "working_set_bytes"));
-    if (!(v > 0) || v > most || bytes < 0 || !tag)
+    double bytes = json_number_value(json_object_get(o, "working_set_bytes"));
+    if (!(v > 0) || v > most || !(bytes >= 0) || bytes > most_bytes || !tag)
         return false;
     for (int i = VT_ROOF_MEASURED; i < VT_ROOF_TAGS; i++)
         if (strcmp(tag, vt_roof_tag_name[i]) == 0) {
             *value = v;
-            *set = bytes;
-            *mark = (vt_roof_mark){(vt_roof_tag)i, read_date(o, "date")};
+            *set = (int64_t)bytes;
+            *mark = (vt_roof_mark){(vt_roof_tag)i, roofs_get_date(o, "date")};
             return true;
         }
     return false;
@@ -129,10 +133,8 @@ int32_t roofs_get_figures(const json_t *figures, vt_roofs *r)
 
 void roofs_cache_read(const char *key, vt_roofs *r, int64_t working_set)
 {
-    char path[1024], set[32];
-    if (cache_path(key, path, sizeof path) != VT_OK)
-        return;
-    json_t *j = load(path);
+    char set[32];
+    json_t *j = roofs_cache_load("roofs", key);
     if (json_integer_value(json_object_get(j, "version")) == FILE_VERSION) {
         const json_t *near = json_object_get(j, "weights");
         vt_roof_mark mark;
@@ -147,6 +149,26 @@ void roofs_cache_read(const char *key, vt_roofs *r, int64_t working_set)
     }
     r->near_bytes = working_set;
     json_decref(j);
+}
+
+int32_t roofs_cache_weights(const vt_roofs *r, vt_roofs *out, int32_t most)
+{
+    json_t *j = roofs_cache_load("roofs", r->key), *o;
+    const char *set;
+    int32_t n = 0;
+    if (json_integer_value(json_object_get(j, "version")) == FILE_VERSION)
+        json_object_foreach(json_object_get(j, "weights"), set, o)
+        {
+            vt_roof_mark mark;
+            double value;
+            int64_t bytes;
+            if (n == most || !read_figure(o, false, &value, &bytes, &mark))
+                continue;
+            out[n] = (vt_roofs){.near_bytes = strtoll(set, NULL, 10)};
+            vt_roof_set(&out[n++], VT_ROOF_WEIGHTS, value, mark.tag, mark.when);
+        }
+    json_decref(j);
+    return n;
 }
 
 static void put_near(vt_json *w, const char *set, double value, const char *date, int64_t when)
@@ -183,15 +205,22 @@ static void put_all_near(vt_json *w, const json_t *near, const vt_roofs *r)
 
 /* The file is written under another name and then renamed, so that two processes cannot mix their
  * output. */
-void roofs_cache_write(const char *key, const vt_roofs *r)
+void roofs_cache_save(const char *kind, const char *key, const vt_buf *text)
 {
     char path[1024];
     vt_new_file f;
+    if (cache_path(kind, key, path, sizeof path) != VT_OK ||
+        vt_make_folders_above(path, NULL) != VT_OK || vt_new_file_begin(&f, path, NULL) != VT_OK)
+        return;
+    fwrite(text->data, 1, text->len, f.file);
+    vt_new_file_end(&f, path, true, NULL);
+}
+
+void roofs_cache_write(const char *key, const vt_roofs *r)
+{
     vt_buf text;
     vt_json w;
-    if (cache_path(key, path, sizeof path) != VT_OK || vt_make_folders_above(path, NULL) != VT_OK)
-        return;
-    json_t *old = load(path);
+    json_t *old = roofs_cache_load("roofs", key);
     bool same = json_integer_value(json_object_get(old, "version")) == FILE_VERSION;
     vt_roofs kept = *r;
     kept.near_bytes_per_s = 0;
@@ -206,9 +235,7 @@ void roofs_cache_write(const char *key, const vt_roofs *r)
     put_all_near(&w, same ? json_object_get(old, "weights") : NULL, r);
     vt_json_close(&w);
     json_decref(old);
-    if (vt_json_end(&w) && vt_new_file_begin(&f, path, NULL) == VT_OK) {
-        fwrite(text.data, 1, text.len, f.file);
-        vt_new_file_end(&f, path, true, NULL);
-    }
+    if (vt_json_end(&w))
+        roofs_cache_save("roofs", key, &text);
     vt_buf_release(&text);
 }

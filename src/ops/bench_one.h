@@ -11,8 +11,8 @@ typedef struct bench_one {
     bool steady;    /* undisturbed runs agree (device/roofs_sample.h) */
 } bench_one;
 
-/* shape: the text of a case (ops/case_text.h). Takes about `budget_s`, and longer if three calls
- * take longer. */
+/* shape: the text of a case (ops/case_text.h). Takes at most about `budget_s`, and longer if four
+ * calls take longer; on a quiet machine some 10 ms. */
 vt_status vt_bench_one(const vt_op *op, const vt_impl *impl, const char *shape, vt_team *team,
                        double budget_s, bench_one *out, vt_err *err);
 

@@ -131,6 +131,8 @@ vt_status story_step_set(story_step *p, const story_seq *seq, int32_t n, vt_err 
     return VT_OK;
 }
 
+const vt_batch *story_step_batch(const story_step *p) { return &p->batch; }
+
 const vt_impl *story_step_impl(const story_step *p, int32_t call)
 {
     const vt_call *c = &p->program->call[call];

@@ -29,6 +29,8 @@ const vt_program *story_step_program(const story_step *s);
  * first in the batch. */
 vt_status story_step_set(story_step *s, const story_seq *seq, int32_t n, vt_err *err);
 const vt_size *story_step_size(const story_step *s);
+/* The batch that costs are counted for: lengths without tokens and pages. */
+const vt_batch *story_step_batch(const story_step *s);
 /* The row that runs a call in this step; NULL: the step does not run the call. */
 const vt_impl *story_step_impl(const story_step *s, int32_t call);
 /* The compulsory cost of a call in this step, and what its row moves beyond it. False: the step

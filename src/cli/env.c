@@ -109,16 +109,16 @@ static void put_all_roofs(vt_buf *b, const vt_term *term, const vt_roofs *r,
     for (int32_t i = 0; i < n; i++)
         put_roof(b, term, &weights[i], VT_ROOF_WEIGHTS, NULL);
     if (vt_roofs_disturbed(r))
-        line(b, term, "disturbed", "other programs used this machine meanwhile: such a figure may "
-                                   "be too low; it is not kept, and is measured again when it is "
-                                   "needed");
+        line(b, term, "disturbed",
+             "other programs used this machine meanwhile: such a figure may "
+             "be too low; it is not kept, and is measured again when it is "
+             "needed");
 }
 
 static void put_roofs(vt_buf *b, const vt_term *term, const vt_roofs *r)
 {
     char title[64];
-    snprintf(title, sizeof title, "Roofs with %d thread%s", r->threads,
-             r->threads == 1 ? "" : "s");
+    snprintf(title, sizeof title, "Roofs with %d thread%s", r->threads, r->threads == 1 ? "" : "s");
     heading(b, term, title);
     put_all_roofs(b, term, r, NULL);
 }

@@ -29,7 +29,7 @@ typedef struct line {
     const char *impl;
     int32_t n_calls;
     vt_cost cost, extra;
-    double floor_s, expected_s; /* expected: NAN where a call's efficiency is not known */
+    double floor_s, expected_s;    /* expected: NAN where a call's efficiency is not known */
     double by_bound[STORY_BOUNDS]; /* seconds of floor_s that each roof sets */
 } line;
 
@@ -507,7 +507,9 @@ static int print_text(const cli *c, const vt_model *m, const explanation *x)
         vt_text_bytes(&b, (double)vt_cost_bytes(&x->total.extra));
         vt_buf_puts(&b, " of their own (copies, partial results).\n");
     }
-    vt_buf_puts(&b, "\nNo machine with these roofs does the step in less than ");
+    vt_buf_puts(&b, vt_roofs_disturbed(&x->roofs)
+                        ? "\nAt these roofs, some of them disturbed, the step takes at least "
+                        : "\nNo machine with these roofs does the step in less than ");
     vt_text_time(&b, x->total.floor_s);
     vt_buf_printf(&b, ": %.0f tokens/s.\n", x->total.floor_s > 0 ? tokens / x->total.floor_s : 0);
     put_expected(&b, &c->out, x, tokens);

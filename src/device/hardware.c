@@ -17,11 +17,18 @@
 #include "files/json.h"
 
 #define DATA_SHEET "NVIDIA's data sheet"
-#define SHEET {VT_ROOF_DATASHEET, 0}
-#define MEASURED {VT_ROOF_MEASURED, 0}
+#define SHEET                \
+    {                        \
+        VT_ROOF_DATASHEET, 0 \
+    }
+#define MEASURED            \
+    {                       \
+        VT_ROOF_MEASURED, 0 \
+    }
 
 static const vt_hardware table[] = {
     {.roofs = {.name = "h200",
+               .is_gpu = true,
                .memory_bytes_per_s = 4.25e12,
                .bf16_per_s = 730e12,
                .bf16_how = "cuBLAS, 4096 x 12288",
@@ -40,6 +47,7 @@ static const vt_hardware table[] = {
      .sm_count = 132,
      .max_shared_bytes = 227 << 10},
     {.roofs = {.name = "h100",
+               .is_gpu = true,
                .memory_bytes_per_s = 3.35e12,
                .fp32_per_s = 67e12,
                .bf16_per_s = 989e12,
@@ -56,11 +64,12 @@ static const vt_hardware table[] = {
      .kernel_level = 90,
      .sm_count = 132,
      .max_shared_bytes = 227 << 10},
-#define A100                                                                                   \
-    .fp32_per_s = 19.5e12, .bf16_per_s = 312e12, .int8_per_s = 624e12, .l2_size = 40 << 20,    \
-    .mark = {[VT_ROOF_MEMORY] = SHEET,                                                         \
-             [VT_ROOF_BF16] = SHEET,                                                           \
-             [VT_ROOF_FP32] = SHEET,                                                           \
+#define A100                                                                           \
+    .is_gpu = true, .fp32_per_s = 19.5e12, .bf16_per_s = 312e12, .int8_per_s = 624e12, \
+    .l2_size = 40 << 20,                                                               \
+    .mark = {[VT_ROOF_MEMORY] = SHEET,                                                 \
+             [VT_ROOF_BF16] = SHEET,                                                   \
+             [VT_ROOF_FP32] = SHEET,                                                   \
              [VT_ROOF_INT8] = SHEET}
     {.roofs = {.name = "a100-80gb-sxm", .memory_bytes_per_s = 2.039e12, A100},
      .source = DATA_SHEET,
@@ -170,6 +179,7 @@ static vt_status read_gpu(const char *path, const json_t *gpu, vt_hardware *h, v
     if (level != 80 && level != 90)
         return vt_fail(err, VT_ERR_FORMAT, "%s: level is %lld, expected 80 or 90", path,
                        (long long)level);
+    h->roofs.is_gpu = true;
     h->kernel_level = (int32_t)level;
     h->sm_count = (int32_t)sms;
     h->max_shared_bytes = (int32_t)shared;

@@ -30,9 +30,9 @@
 #include "device/roofs_cache.h"
 #include "device/roofs_sample.h"
 
-enum { MIN_FAR = 64 << 20, MAX_FAR = 768 << 20, RUN_BYTES = 32 << 20, MEETINGS = 2000 };
+enum { MIN_FAR = 64 << 20, MAX_FAR = 768 << 20, RUN_BYTES = 32 << 20, MEETINGS = 200 };
 
-static const double round_s = 0.003;              /* one run of a register kernel */
+static const double round_s = 0.003;               /* one run of a register kernel */
 static const int64_t all_ns = INT64_C(2800000000); /* all figures together, the buffer included */
 
 /* ---- portable kernels ---- */
@@ -127,7 +127,10 @@ typedef struct job {
 } job;
 
 /* A worker's share of the working set, in whole pages. */
-static size_t share_of(const job *j) { return j->bytes / (size_t)vt_team_size(j->team) / 4096 * 4096; }
+static size_t share_of(const job *j)
+{
+    return j->bytes / (size_t)vt_team_size(j->team) / 4096 * 4096;
+}
 
 static void do_work(job *j, int32_t worker)
 {

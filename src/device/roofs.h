@@ -66,6 +66,7 @@ typedef struct vt_roofs {
     char name[96];     /* the CPU's model, the GPU's name, or a name of device/hardware.h */
     char level[16];    /* instruction set; "" for named hardware */
     int32_t threads;   /* 0 for a GPU and for named hardware */
+    bool is_gpu;
     bool measured;     /* true: measured on this machine; false: of device/hardware.h or a file */
     int64_t far_bytes; /* the working set that memory_bytes_per_s was measured with */
     double memory_bytes_per_s;
@@ -128,7 +129,8 @@ vt_status vt_roofs_cuda(int32_t ordinal, int64_t working_set, bool again, vt_roo
 double vt_roofs_bandwidth(const vt_roofs *r);
 
 /* The least time of a call that has nothing to do: the meeting of a CPU's threads, or a GPU's
- * launch in a graph. `pdl`: kernels are launched with programmatic dependent launch. */
+ * launch in a graph. `pdl`: kernels are launched with programmatic dependent launch. 0: not known,
+ * or measured only disturbed, because such a time is too long to be a least one. */
 double vt_roofs_launch_s(const vt_roofs *r, bool pdl);
 
 /* The kernels of one instruction set (roofs_*.c). They return a checksum (read) or their number of

@@ -99,10 +99,7 @@ static jit_spec spec_of(const vt_cuda *c, run_kind kind)
 static vt_status launch(gauge *g, run_kind kind, int32_t rounds)
 {
     bool wgmma = is_wgmma(g->cuda, kind), moves = kind == READ || kind == COPY;
-    uint32_t per_sm = wgmma                                    ? 1
-                      : moves || kind == BF16 || kind == INT8 ? 4
-                      : kind == FP32                          ? 8
-                                                              : 1;
+    uint32_t per_sm = wgmma ? 1 : moves || kind == BF16 || kind == INT8 ? 4 : kind == FP32 ? 8 : 1;
     cuda_launch l = {.spec = spec_of(g->cuda, kind),
                      .grid = {per_sm * (uint32_t)g->cuda->sm_count, 1, 1},
                      .threads = moves ? READ_THREADS : COMPUTE_THREADS,
@@ -419,7 +416,7 @@ vt_status vt_roofs_cuda(int32_t ordinal, int64_t working_set, bool again, vt_roo
                         vt_err *err)
 {
     vt_cuda *c;
-    vt_roofs r = {.measured = true, .fp32_how = "fused multiply-add"};
+    vt_roofs r = {.measured = true, .is_gpu = true, .fp32_how = "fused multiply-add"};
     TRY(vt_cuda_open(ordinal, &c, err));
     r.bf16_how = c->level >= 90 ? "wgmma" : "mma.sync";
     r.int8_how = has(c, INT8) ? r.bf16_how : NULL;

@@ -15,7 +15,8 @@ const vt_roof_row vt_roof_rows[VT_ROOFS] = {
     [VT_ROOF_INT8] = {"int8_per_s", "int8", "OP", NULL},
     [VT_ROOF_MEETING] = {"meeting_us", "meeting", NULL, "all threads at a barrier"},
     [VT_ROOF_KERNEL] = {"kernel_us", "empty kernel", NULL, "one after another in a graph"},
-    [VT_ROOF_KERNEL_PDL] = {"kernel_pdl_us", "the same, PDL", NULL, "launched before the last ends"},
+    [VT_ROOF_KERNEL_PDL] = {"kernel_pdl_us", "the same, PDL", NULL,
+                            "launched before the last ends"},
     [VT_ROOF_TO_DEVICE] = {"to_device_bytes_per_s", "to device", "B", "pinned memory"},
     [VT_ROOF_FROM_DEVICE] = {"from_device_bytes_per_s", "from device", "B", "pinned memory"},
 };
@@ -92,9 +93,16 @@ double vt_roofs_bandwidth(const vt_roofs *r)
     return r->near_bytes_per_s > 0 ? r->near_bytes_per_s : r->memory_bytes_per_s;
 }
 
+/* A disturbed time is too long, and so it is no floor. */
+static double undisturbed(const vt_roofs *r, vt_roof_kind kind)
+{
+    return r->mark[kind].tag == VT_ROOF_DISTURBED ? 0 : vt_roof_get(r, kind);
+}
+
 double vt_roofs_launch_s(const vt_roofs *r, bool pdl)
 {
-    if (pdl && r->kernel_pdl_s > 0 && r->kernel_pdl_s < r->kernel_s)
-        return r->kernel_pdl_s;
-    return r->kernel_s > 0 ? r->kernel_s : r->meeting_s;
+    double kernel_s = undisturbed(r, VT_ROOF_KERNEL), pdl_s = undisturbed(r, VT_ROOF_KERNEL_PDL);
+    if (pdl && pdl_s > 0 && (kernel_s <= 0 || pdl_s < kernel_s))
+        return pdl_s;
+    return kernel_s > 0 ? kernel_s : undisturbed(r, VT_ROOF_MEETING);
 }

@@ -39,7 +39,8 @@ typedef struct job {
 
 static bool is_cold(const vt_operand *o)
 {
-    return o->kind == VT_OPERAND_WEIGHT || o->kind == VT_OPERAND_WEIGHTS || o->kind == VT_OPERAND_KV;
+    return o->kind == VT_OPERAND_WEIGHT || o->kind == VT_OPERAND_WEIGHTS ||
+           o->kind == VT_OPERAND_KV;
 }
 
 static void *twin(vt_arena *arena, const void *from, size_t bytes)
@@ -118,10 +119,9 @@ static vt_status make_copies(job *j, const vt_case *c, vt_err *err)
 {
     vt_tensor *output[VT_MAX_OUTPUTS];
     int32_t n_outputs;
-    const int64_t cold = 2 * vt_cpu_get()->l3_bytes < (64 << 20) ? 64 << 20
-                         : 2 * vt_cpu_get()->l3_bytes > (256 << 20)
-                             ? 256 << 20
-                             : 2 * vt_cpu_get()->l3_bytes;
+    const int64_t cold = 2 * vt_cpu_get()->l3_bytes < (64 << 20)    ? 64 << 20
+                         : 2 * vt_cpu_get()->l3_bytes > (256 << 20) ? 256 << 20
+                                                                    : 2 * vt_cpu_get()->l3_bytes;
     j->copy[0] = j->op->make_args(c, SEED, &j->arena, output, &n_outputs);
     if (!j->copy[0] || !case_pack(j->op, j->impl, j->copy[0], &j->arena))
         return vt_fail(err, VT_ERR_MEMORY, "%s: out of memory for the shape %s", j->op->name,

@@ -83,9 +83,8 @@ static void put_tokens(shape *s, const vt_tensor *x)
 static void put_decodes(shape *s, const vt_tensor *x)
 {
     int64_t tokens = step_size(s, vt_batch_rows(x, s->batch), case_limits(1).max_tokens),
-            decodes = s->batch->n_decode
-                          ? step_size(s, s->batch->n_decode, case_limits(1).max_seqs)
-                          : 0;
+            decodes = s->batch->n_decode ? step_size(s, s->batch->n_decode, case_limits(1).max_seqs)
+                                         : 0;
     put(s, "tokens", tokens);
     if (decodes > 0)
         put(s, "decodes", decodes < tokens ? decodes : tokens);

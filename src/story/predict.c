@@ -24,8 +24,7 @@ static bool class_of(const story_step *s, int32_t call, char key[VT_EFFICIENCY_K
     char shape[VT_SHAPE_TEXT];
     const vt_call *c = &story_step_program(s)->call[call];
     const vt_impl *impl = story_step_impl(s, call);
-    if (!impl ||
-        !vt_shape_of(c->op, c->args, story_step_batch(s), MOST_ON_GPU, true, shape))
+    if (!impl || !vt_shape_of(c->op, c->args, story_step_batch(s), MOST_ON_GPU, true, shape))
         return false;
     int n = snprintf(key, VT_EFFICIENCY_KEY, "%s %s %s", c->op->name, impl->name, shape);
     return n > 0 && n < VT_EFFICIENCY_KEY;
@@ -39,7 +38,7 @@ double story_expected_s(const story_step *s, int32_t call, const vt_roofs *r,
     char key[VT_EFFICIENCY_KEY];
     vt_cost cost = {0}, extra = {0};
     story_bound bound;
-    const vt_efficiency *found = class_of(s, call, key) ? vt_efficiency_find(e, key) : NULL;
+    const vt_efficiency *found = e && class_of(s, call, key) ? vt_efficiency_find(e, key) : NULL;
     if (!found || !story_step_cost(s, call, &cost, &extra))
         return NAN;
     return launch_s(r) + story_work_s(&cost, r, &bound) / found->value;

@@ -155,7 +155,7 @@ bool story_step_cost(const story_step *p, int32_t call, vt_cost *compulsory, vt_
  * multiplies integers on the matrix unit: what the cards count as int8 runs in bf16 there. */
 static story_bound unit_of(const vt_roofs *r, story_bound b)
 {
-    if (b == STORY_BOUND_INT8 && r->int8_per_s > 0 && r->threads > 0)
+    if (b == STORY_BOUND_INT8 && r->int8_per_s > 0 && !r->is_gpu)
         return b;
     story_bound other = b == STORY_BOUND_BF16 ? STORY_BOUND_FP32 : STORY_BOUND_BF16;
     bool there = b == STORY_BOUND_FP32 ? r->fp32_per_s > 0

@@ -197,7 +197,7 @@ typedef struct gauge {
 
 /* Repeats the run until its samples agree, or until this figure's part of the time is over. `work`
  * units a run; for a time (MEETING) the figure is seconds a unit. */
-static void sample(gauge *g, vt_roof_kind kind, job *j, double work)
+static void repeat(gauge *g, vt_roof_kind kind, job *j, double work)
 {
     enum { LEAST = 3 };
     roof_samples s = {0};
@@ -224,7 +224,7 @@ static void measure_compute(gauge *g, vt_roof_kind kind, double (*kernel)(int64_
     for (; seconds < round_s / 4 && j.rounds < INT64_MAX / 8; seconds = fmin(run(&j), run(&j)))
         j.rounds *= 4;
     j.rounds = (int64_t)((double)j.rounds * round_s / seconds) + 1;
-    sample(g, kind, &j, kernel(1) * (double)j.rounds * vt_team_size(g->team));
+    repeat(g, kind, &j, kernel(1) * (double)j.rounds * vt_team_size(g->team));
 }
 
 /* All threads read `bytes` of the buffer, in enough passes for a run that can be timed. */
@@ -235,20 +235,20 @@ static void measure_read(gauge *g, vt_roof_kind kind, size_t bytes)
     j.passes = (int32_t)(RUN_BYTES * n / (bytes + 1)) + 1;
     *vt_roof_working_set(g->r, kind) = (int64_t)bytes;
     if (used > 0)
-        sample(g, kind, &j, (double)used * j.passes);
+        repeat(g, kind, &j, (double)used * j.passes);
 }
 
 static void measure_copy(gauge *g, size_t bytes)
 {
     job j = {.team = g->team, .kind = COPY, .buffer = g->buffer, .bytes = bytes};
     g->r->copy_bytes = (int64_t)bytes;
-    sample(g, VT_ROOF_COPY, &j, (double)(share_of(&j) * (size_t)vt_team_size(g->team)));
+    repeat(g, VT_ROOF_COPY, &j, (double)(share_of(&j) * (size_t)vt_team_size(g->team)));
 }
 
 static void measure_meeting(gauge *g)
 {
     job j = {.team = g->team, .kind = MEET, .rounds = MEETINGS};
-    sample(g, VT_ROOF_MEETING, &j, MEETINGS);
+    repeat(g, VT_ROOF_MEETING, &j, MEETINGS);
 }
 
 static size_t far_bytes(const vt_cpu *cpu)

@@ -63,9 +63,9 @@ typedef struct vt_roof_mark {
 
 /* Figures are bytes or operations a second, or seconds; 0: not known. */
 typedef struct vt_roofs {
-    char name[96];     /* the CPU's model, the GPU's name, or a name of device/hardware.h */
-    char level[16];    /* instruction set; "" for named hardware */
-    int32_t threads;   /* 0 for a GPU and for named hardware */
+    char name[96];   /* the CPU's model, the GPU's name, or a name of device/hardware.h */
+    char level[16];  /* instruction set; "" for named hardware */
+    int32_t threads; /* 0 for a GPU and for named hardware */
     bool is_gpu;
     bool measured;     /* true: measured on this machine; false: of device/hardware.h or a file */
     int64_t far_bytes; /* the working set that memory_bytes_per_s was measured with */

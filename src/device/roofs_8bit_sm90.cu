@@ -42,8 +42,10 @@ INLINE void wgmma_int8(int *d /* [128] */, u64 a, u64 b, int accumulate)
           "+r"(d[80]), "+r"(d[81]), "+r"(d[82]), "+r"(d[83]), "+r"(d[84]), "+r"(d[85]), "+r"(d[86]), "+r"(d[87]),
           "+r"(d[88]), "+r"(d[89]), "+r"(d[90]), "+r"(d[91]), "+r"(d[92]), "+r"(d[93]), "+r"(d[94]), "+r"(d[95]),
           "+r"(d[96]), "+r"(d[97]), "+r"(d[98]), "+r"(d[99]), "+r"(d[100]), "+r"(d[101]), "+r"(d[102]), "+r"(d[103]),
-          "+r"(d[104]), "+r"(d[105]), "+r"(d[106]), "+r"(d[107]), "+r"(d[108]), "+r"(d[109]), "+r"(d[110]), "+r"(d[111]),
-          "+r"(d[112]), "+r"(d[113]), "+r"(d[114]), "+r"(d[115]), "+r"(d[116]), "+r"(d[117]), "+r"(d[118]), "+r"(d[119]),
+          "+r"(d[104]), "+r"(d[105]), "+r"(d[106]), "+r"(d[107]),
+          "+r"(d[108]), "+r"(d[109]), "+r"(d[110]), "+r"(d[111]),
+          "+r"(d[112]), "+r"(d[113]), "+r"(d[114]), "+r"(d[115]),
+          "+r"(d[116]), "+r"(d[117]), "+r"(d[118]), "+r"(d[119]),
           "+r"(d[120]), "+r"(d[121]), "+r"(d[122]), "+r"(d[123]), "+r"(d[124]), "+r"(d[125]), "+r"(d[126]), "+r"(d[127])
         : "l"(a), "l"(b), "r"(accumulate));
 }
@@ -75,8 +77,10 @@ INLINE void wgmma_fp8(float *d /* [128] */, u64 a, u64 b, int accumulate)
           "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]),
           "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95]),
           "+f"(d[96]), "+f"(d[97]), "+f"(d[98]), "+f"(d[99]), "+f"(d[100]), "+f"(d[101]), "+f"(d[102]), "+f"(d[103]),
-          "+f"(d[104]), "+f"(d[105]), "+f"(d[106]), "+f"(d[107]), "+f"(d[108]), "+f"(d[109]), "+f"(d[110]), "+f"(d[111]),
-          "+f"(d[112]), "+f"(d[113]), "+f"(d[114]), "+f"(d[115]), "+f"(d[116]), "+f"(d[117]), "+f"(d[118]), "+f"(d[119]),
+          "+f"(d[104]), "+f"(d[105]), "+f"(d[106]), "+f"(d[107]),
+          "+f"(d[108]), "+f"(d[109]), "+f"(d[110]), "+f"(d[111]),
+          "+f"(d[112]), "+f"(d[113]), "+f"(d[114]), "+f"(d[115]),
+          "+f"(d[116]), "+f"(d[117]), "+f"(d[118]), "+f"(d[119]),
           "+f"(d[120]), "+f"(d[121]), "+f"(d[122]), "+f"(d[123]), "+f"(d[124]), "+f"(d[125]), "+f"(d[126]), "+f"(d[127])
         : "l"(a), "l"(b), "r"(accumulate));
 }
@@ -95,8 +99,8 @@ KERNEL __launch_bounds__(256, 1) roofs_int8_sm90(const __grid_constant__ roofs_c
         wgmma_fence();
 #pragma unroll
         for (int k = 0; k < 4; k++)
-            wgmma_int8(acc, smem_descriptor(a + k * 32, 16, SWIZZLE_ATOM), smem_descriptor(b + k * 32, 16, SWIZZLE_ATOM),
-                  r + k > 0);
+            wgmma_int8(acc, smem_descriptor(a + k * 32, 16, SWIZZLE_ATOM),
+                       smem_descriptor(b + k * 32, 16, SWIZZLE_ATOM), r + k > 0);
         wgmma_commit();
         WGMMA_WAIT(1);
     }
@@ -125,8 +129,8 @@ KERNEL __launch_bounds__(256, 1) roofs_fp8_sm90(const __grid_constant__ roofs_co
         wgmma_fence();
 #pragma unroll
         for (int k = 0; k < 4; k++)
-            wgmma_fp8(acc, smem_descriptor(a + k * 32, 16, SWIZZLE_ATOM), smem_descriptor(b + k * 32, 16, SWIZZLE_ATOM),
-                  r + k > 0);
+            wgmma_fp8(acc, smem_descriptor(a + k * 32, 16, SWIZZLE_ATOM),
+                      smem_descriptor(b + k * 32, 16, SWIZZLE_ATOM), r + k > 0);
         wgmma_commit();
         WGMMA_WAIT(1);
     }

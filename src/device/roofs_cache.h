@@ -1,8 +1,8 @@
 /* Roofs as JSON: in the cache, one file per machine in $VITRINE_CACHE or ~/.cache/vitrine, and in
  * what `vitrine env --json` prints.
  *
- *   {"memory_bytes_per_s": {"value": 3.24e10, "working_set_bytes": 67108864,
- *                           "date": "2026-11-22T14:05:00Z", "tag": "measured", "how": null}, ...} */
+ *   {"copy_bytes_per_s": {"value": 3.24e10, "working_set_bytes": 67108864,
+ *                         "date": "2026-11-22T14:05:00Z", "tag": "measured", "how": null}, ...} */
 #ifndef VT_DEVICE_ROOFS_CACHE_H
 #define VT_DEVICE_ROOFS_CACHE_H
 

@@ -197,7 +197,7 @@ static vt_status find_rounds(gauge *g, run_kind kind, int32_t *rounds, double *s
 }
 
 /* Repeats the run until its samples agree, or until this figure's part of the time is over. */
-static vt_status sample(gauge *g, vt_roof_kind roof, run_kind kind, vt_err *err)
+static vt_status repeat(gauge *g, vt_roof_kind roof, run_kind kind, vt_err *err)
 {
     enum { LEAST = 3 };
     roof_samples s = {0};
@@ -228,7 +228,7 @@ static vt_status measure_kernel(gauge *g, vt_roof_kind roof, run_kind kind, vt_e
     for (int i = 0; i < EMPTY_NODES; i++)
         launch(g, kind, 1);
     TRY(cuda_graph_end(&g->lane, &g->graph, err));
-    vt_status status = sample(g, roof, kind, err);
+    vt_status status = repeat(g, roof, kind, err);
     cuda_graph_release(g->cuda, &g->graph);
     g->graph = (cuda_graph){0};
     return status;
@@ -242,7 +242,7 @@ static vt_status measure_link(gauge *g, vt_roof_kind roof, run_kind kind, vt_err
     g->r->link_bytes = (int64_t)g->link;
     if (!g->pinned)
         TRY(vt_cuda_pinned(g->cuda, g->link, &g->pinned, err));
-    return sample(g, roof, kind, err);
+    return repeat(g, roof, kind, err);
 }
 
 static vt_status measure_bytes(gauge *g, vt_roof_kind roof, run_kind kind, size_t bytes,
@@ -250,7 +250,7 @@ static vt_status measure_bytes(gauge *g, vt_roof_kind roof, run_kind kind, size_
 {
     g->reads = bytes / 4096 * 4096;
     *vt_roof_working_set(g->r, roof) = (int64_t)g->reads;
-    return g->reads > 0 ? sample(g, roof, kind, err) : VT_OK;
+    return g->reads > 0 ? repeat(g, roof, kind, err) : VT_OK;
 }
 
 /* Allocates a buffer of zeros: `want` bytes, or half of the free memory if that is less. */
@@ -298,13 +298,13 @@ static vt_status measure_one(gauge *g, vt_roof_kind roof, size_t most, size_t ne
         return measure_bytes(g, roof, READ, l2 < most ? l2 : most, err);
     }
     case VT_ROOF_FP32:
-        return sample(g, roof, FP32, err);
+        return repeat(g, roof, FP32, err);
     case VT_ROOF_BF16:
-        return sample(g, roof, BF16, err);
+        return repeat(g, roof, BF16, err);
     case VT_ROOF_FP8:
-        return sample(g, roof, FP8, err);
+        return repeat(g, roof, FP8, err);
     case VT_ROOF_INT8:
-        return sample(g, roof, INT8, err);
+        return repeat(g, roof, INT8, err);
     case VT_ROOF_KERNEL:
         return measure_kernel(g, roof, EMPTY, err);
     case VT_ROOF_KERNEL_PDL:

@@ -47,7 +47,7 @@ typedef struct story_input {
      * are expected only where all are known already. */
     void (*learn)(const struct story_input *in, const story_step *step);
     int64_t learn_until_ns; /* when learning must end */
-    double event_cost_ns; /* of recording one event, measured; NAN: unknown */
+    double event_cost_ns;   /* of recording one event, measured; NAN: unknown */
 } story_input;
 
 /* The first source of a kind; NULL: there is none. */

@@ -12,7 +12,7 @@
 
 enum { FILE_VERSION = 1, MAX_FILE = 2 << 20 };
 
-static const double least = 1e-6, most = 100; /* of a value from a file */
+static const double most = 1e18; /* of a number from a file */
 
 void vt_efficiencies_release(vt_efficiencies *e)
 {
@@ -57,7 +57,7 @@ static bool make_room(vt_efficiencies *e)
     return true;
 }
 
-bool vt_efficiency_add(vt_efficiencies *e, const char *key, double value, bool steady, int64_t when)
+bool vt_efficiency_add(vt_efficiencies *e, const char *key, const vt_efficiency *item)
 {
     int32_t i = place_of(e, key);
     if (i == e->n || strcmp(e->item[i].key, key) != 0) {
@@ -68,9 +68,9 @@ bool vt_efficiency_add(vt_efficiencies *e, const char *key, double value, bool s
         e->n++;
         e->item[i].key = copy;
     }
-    e->item[i].value = value;
-    e->item[i].steady = steady;
-    e->item[i].when = when;
+    char *own = e->item[i].key;
+    e->item[i] = *item;
+    e->item[i].key = own;
     return true;
 }
 
@@ -80,14 +80,28 @@ void vt_efficiencies_put(vt_json *w, const char *key, const vt_efficiencies *e)
 {
     vt_json_open(w, key, '{');
     for (int32_t i = 0; i < e->n; i++) {
-        if (!e->item[i].steady)
+        const vt_efficiency *x = &e->item[i];
+        if (!x->steady)
             continue;
-        vt_json_open(w, e->item[i].key, '{');
-        vt_json_fixed(w, "value", e->item[i].value, 6);
-        roofs_put_date(w, "date", e->item[i].when);
+        vt_json_open(w, x->key, '{');
+        vt_json_fixed(w, "us", x->seconds * 1e6, 4);
+        vt_json_fixed(w, "bytes", x->bytes, 0);
+        vt_json_fixed(w, "activation_bytes", x->activations, 0);
+        vt_json_fixed(w, "fp32", x->fp32, 0);
+        vt_json_fixed(w, "bf16", x->bf16, 0);
+        vt_json_fixed(w, "int8", x->int8, 0);
+        roofs_put_date(w, "date", x->when);
         vt_json_close(w);
     }
     vt_json_close(w);
+}
+
+/* A number from 0 on; -1: the member is missing or makes no sense. */
+static double amount(const json_t *o, const char *key)
+{
+    const json_t *v = json_object_get(o, key);
+    double x = json_number_value(v);
+    return json_is_number(v) && x >= 0 && x <= most ? x : -1;
 }
 
 void vt_efficiencies_get(vt_efficiencies *e, const json_t *object)
@@ -96,9 +110,17 @@ void vt_efficiencies_get(vt_efficiencies *e, const json_t *object)
     json_t *o;
     json_object_foreach((json_t *)(uintptr_t)object, key, o)
     {
-        double v = json_number_value(json_object_get(o, "value"));
-        if (v >= least && v <= most && strlen(key) < VT_EFFICIENCY_KEY &&
-            !vt_efficiency_add(e, key, v, true, roofs_get_date(o, "date")))
+        vt_efficiency x = {.seconds = amount(o, "us") * 1e-6,
+                           .bytes = amount(o, "bytes"),
+                           .activations = amount(o, "activation_bytes"),
+                           .fp32 = amount(o, "fp32"),
+                           .bf16 = amount(o, "bf16"),
+                           .int8 = amount(o, "int8"),
+                           .steady = true,
+                           .when = roofs_get_date(o, "date")};
+        bool sane = x.seconds > 0 && x.bytes >= 0 && x.activations >= 0 && x.fp32 >= 0 &&
+                    x.bf16 >= 0 && x.int8 >= 0 && strlen(key) < VT_EFFICIENCY_KEY;
+        if (sane && !vt_efficiency_add(e, key, &x))
             return;
     }
 }

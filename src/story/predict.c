@@ -32,6 +32,24 @@ static bool class_of(const story_step *s, int32_t call, char key[VT_EFFICIENCY_K
 
 static double launch_s(const vt_roofs *r) { return vt_roofs_launch_s(r, true); }
 
+/* What the measured call had to do, as a cost. Reads and writes, weights and KV are one for the
+ * roofs. */
+static vt_cost cost_of(const vt_efficiency *x)
+{
+    return (vt_cost){
+        .read = {.weights = (int64_t)x->bytes, .activations = (int64_t)x->activations},
+        .flops = {.fp32 = (int64_t)x->fp32, .bf16 = (int64_t)x->bf16, .int8 = (int64_t)x->int8}};
+}
+
+/* Share of its roof that the measured call reached. A call that takes hardly longer than a launch
+ * still counts a twentieth of its time as work. */
+static double efficiency(const vt_efficiency *x, const vt_roofs *r)
+{
+    story_bound bound;
+    vt_cost cost = cost_of(x);
+    return story_work_s(&cost, r, &bound) / fmax(x->seconds - launch_s(r), x->seconds / 20);
+}
+
 double story_expected_s(const story_step *s, int32_t call, const vt_roofs *r,
                         const vt_efficiencies *e)
 {
@@ -41,19 +59,11 @@ double story_expected_s(const story_step *s, int32_t call, const vt_roofs *r,
     const vt_efficiency *found = e && class_of(s, call, key) ? vt_efficiency_find(e, key) : NULL;
     if (!found || !story_step_cost(s, call, &cost, &extra))
         return NAN;
-    return launch_s(r) + story_work_s(&cost, r, &bound) / found->value;
+    double share = efficiency(found, r);
+    return share > 0 ? launch_s(r) + story_work_s(&cost, r, &bound) / share : NAN;
 }
 
 /* ---- measuring ---- */
-
-/* work / (time - launch). A call that takes hardly longer than a launch still counts a twentieth of
- * its time as work. */
-static double efficiency(const vt_cost *cost, double s, const vt_roofs *r)
-{
-    story_bound bound;
-    double work = story_work_s(cost, r, &bound), left = s - launch_s(r);
-    return work / fmax(left, s / 20);
-}
 
 typedef struct timed {
     double seconds;
@@ -86,7 +96,6 @@ typedef struct measuring {
     vt_team *team; /* CPU */
     on_cuda_gpu *gpu;
     vt_efficiencies *e;
-    int32_t n_added;
 } measuring;
 
 static vt_status measure_call(measuring *m, int32_t call, const char *key, vt_err *err)
@@ -99,9 +108,18 @@ static vt_status measure_call(measuring *m, int32_t call, const char *key, vt_er
                 shape);
     TRY(m->gpu ? time_on_gpu(m->gpu, c->op, impl, shape, &one, err)
                : vt_bench_one(c->op, impl, shape, m->team, cpu_budget_s, &one, err));
-    double v = one.seconds > 0 ? efficiency(&one.cost, one.seconds, m->r) : 0;
-    if (v > 0 && vt_efficiency_add(m->e, key, v, one.steady, time(NULL)))
-        m->n_added++;
+    const vt_cost *k = &one.cost;
+    int64_t activations = k->read.activations + k->write.activations;
+    vt_efficiency x = {.seconds = one.seconds,
+                       .bytes = (double)(vt_cost_bytes(k) - activations),
+                       .activations = (double)activations,
+                       .fp32 = (double)k->flops.fp32,
+                       .bf16 = (double)k->flops.bf16,
+                       .int8 = (double)k->flops.int8,
+                       .steady = one.steady,
+                       .when = time(NULL)};
+    if (x.seconds > 0)
+        vt_efficiency_add(m->e, key, &x);
     return VT_OK;
 }
 

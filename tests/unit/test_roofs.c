@@ -302,12 +302,13 @@ static void test_roofs_named_when_unknown_then_listed(void **state)
 
 /* ---- hardware files ---- */
 
-#define FIGURES                                                                                \
-    "\"figures\": {\"memory_bytes_per_s\": {\"value\": 2e11, \"working_set_bytes\": 99, "      \
-    "\"date\": \"2026-01-02T03:04:05Z\", \"tag\": \"measured\"}, \"fp32_per_s\": "             \
-    "{\"value\": 1e12, \"working_set_bytes\": null, \"date\": null, \"tag\": \"disturbed\"}, " \
-    "\"meeting_us\": {\"value\": 0.5, \"tag\": \"measured\"}}, \"efficiencies\": "             \
-    "{\"linear x y\": {\"value\": 0.5, \"date\": null}, \"bad\": {\"value\": -1}}"
+#define FIGURES                                                                                   \
+    "\"figures\": {\"memory_bytes_per_s\": {\"value\": 2e11, \"working_set_bytes\": 99, "         \
+    "\"date\": \"2026-01-02T03:04:05Z\", \"tag\": \"measured\"}, \"fp32_per_s\": "                \
+    "{\"value\": 1e12, \"working_set_bytes\": null, \"date\": null, \"tag\": \"disturbed\"}, "    \
+    "\"meeting_us\": {\"value\": 0.5, \"tag\": \"measured\"}}, \"efficiencies\": "                \
+    "{\"linear x y\": {\"us\": 5, \"bytes\": 1, \"activation_bytes\": 2, \"fp32\": 3, \"bf16\": " \
+    "0, \"int8\": 0}, \"bad\": {\"us\": -1}}"
 #define CPU                                                                             \
     "\"cpu\": {\"model\": \"A \\u001b[31m CPU\", \"cores\": 8, \"l2_bytes\": 1048576, " \
     "\"l3_bytes\": 33554432, \"memory_bytes\": 8589934592, \"level\": \"amx\"}, "       \
@@ -332,7 +333,7 @@ static void test_hardware_file_when_of_a_cpu_then_its_figures_with_their_marks(v
     assert_true(h.roofs.l2_size == 4 << 20 && h.roofs.l3_size == 32 << 20);
     assert_null(strchr(h.roofs.name, 27));
     assert_int_equal(h.efficiencies.n, 1);
-    assert_true(vt_efficiency_find(&h.efficiencies, "linear x y")->value == 0.5);
+    assert_true(vt_efficiency_find(&h.efficiencies, "linear x y")->fp32 == 3);
     vt_hardware_release(&h);
 }
 
@@ -390,14 +391,19 @@ static void test_efficiencies_when_written_then_the_steady_ones_are_read_again(v
     (void)state;
     vt_efficiencies e = {0}, back = {0};
     char path[512];
-    assert_true(
-        vt_efficiency_add(&e, "b", 0.5, true, 9) && vt_efficiency_add(&e, "a", 2, true, 9) &&
-        vt_efficiency_add(&e, "c", 0.25, false, 9) && vt_efficiency_add(&e, "b", 0.75, true, 10));
+    vt_efficiency x = {.seconds = 1e-6, .bytes = 8, .activations = 7, .int8 = 6, .steady = true};
+    assert_true(vt_efficiency_add(&e, "b", &x) && vt_efficiency_add(&e, "a", &x));
+    x.steady = false;
+    assert_true(vt_efficiency_add(&e, "c", &x));
+    x.steady = true;
+    x.when = 10;
+    x.seconds = 2e-6;
+    assert_true(vt_efficiency_add(&e, "b", &x));
     assert_int_equal(e.n, 3);
     vt_efficiencies_write(&e, "some machine");
     vt_efficiencies_read(&back, "some machine");
     assert_int_equal(back.n, 2);
-    assert_true(vt_efficiency_find(&back, "b")->value == 0.75);
+    assert_true(vt_efficiency_find(&back, "b")->seconds == 2e-6);
     assert_int_equal(vt_efficiency_find(&back, "b")->when, 10);
     assert_null(vt_efficiency_find(&back, "c"));
     vt_efficiencies_release(&e);
@@ -413,11 +419,12 @@ static void test_efficiencies_when_full_then_no_more(void **state)
     (void)state;
     vt_efficiencies e = {0};
     char key[32];
+    const vt_efficiency x = {.seconds = 1};
     for (int i = 0; i < VT_MAX_EFFICIENCIES; i++) {
         snprintf(key, sizeof key, "%d", i);
-        assert_true(vt_efficiency_add(&e, key, 1, true, 0));
+        assert_true(vt_efficiency_add(&e, key, &x));
     }
-    assert_false(vt_efficiency_add(&e, "one more", 1, true, 0));
+    assert_false(vt_efficiency_add(&e, "one more", &x));
     assert_int_equal(e.n, VT_MAX_EFFICIENCIES);
     vt_efficiencies_release(&e);
 }

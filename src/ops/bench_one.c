@@ -182,7 +182,12 @@ static void measure(job *j, double budget_s, bench_one *out)
     for (int32_t i = 0; i < ROOF_MAX_SAMPLES; i++) {
         int32_t disturbed = s.n_disturbed;
         seconds = run(j, n);
-        roof_samples_add(&s, n, seconds, atomic_load(&j->delay_ns));
+        int64_t delay = atomic_load(&j->delay_ns);
+        if (vt_team_size(j->team) == 1) { /* nobody waited for it meanwhile: what is left is work */
+            seconds -= (double)delay * 1e-9;
+            delay = 0;
+        }
+        roof_samples_add(&s, n, seconds, delay);
         if (i + 1 >= LEAST && (roof_samples_agree(&s) || vt_now_ns() >= until))
             break;
         if (s.n_disturbed > disturbed) /* the scheduler favours threads that have slept */

@@ -80,14 +80,18 @@ static void put_tokens(shape *s, const vt_tensor *x)
     put(s, "tokens", step_size(s, vt_batch_rows(x, s->batch), most));
 }
 
+/* Such a case has one sequence of `tokens` new tokens beside its decodes; if all sequences are
+ * decodes, one of them is that sequence. */
 static void put_decodes(shape *s, const vt_tensor *x)
 {
-    int64_t tokens = step_size(s, vt_batch_rows(x, s->batch), case_limits(1).max_tokens),
+    int64_t all = step_size(s, vt_batch_rows(x, s->batch), case_limits(1).max_tokens),
             decodes = s->batch->n_decode ? step_size(s, s->batch->n_decode, case_limits(1).max_seqs)
                                          : 0;
-    put(s, "tokens", tokens);
+    if (decodes >= all)
+        decodes = all - 1;
+    put(s, "tokens", all - decodes);
     if (decodes > 0)
-        put(s, "decodes", decodes < tokens ? decodes : tokens);
+        put(s, "decodes", decodes);
 }
 
 /* ---- ops ---- */
@@ -101,8 +105,10 @@ static void linear_shape(shape *s, const linear_args *a)
     put_tokens(s, a->y);
     put_type(s, "type", w->dtype);
     put(s, "cols", w->cols);
-    for (int32_t i = 0; i < w->n_parts; i++) {
-        int64_t rows = w->part[i]->dim[0];
+    /* on a GPU gate and up are one matrix, and a case has them as two */
+    bool joined = a->epilogue != LINEAR_NONE && w->n_parts == 1;
+    for (int32_t i = 0; i < w->n_parts + joined; i++) {
+        int64_t rows = joined ? w->rows / 2 : w->part[i]->dim[0];
         if (w->rows > most) /* the same share of each part, in whole tiles */
             rows = rows * most / w->rows / 128 * 128 + 128;
         put(s, name[i], rows);

@@ -4,10 +4,10 @@
  *   time of a call = launch + work / efficiency
  *
  * launch: the meeting of a CPU's workers or a GPU's launch in a graph (vt_roofs_launch_s); work:
- * the least time that the roofs allow for the call's bytes and FLOPs. What is kept is not the share
- * but the call that was measured, its time and its work. The share is taken when it is used, with
- * the roofs of that moment: so a roof that was measured too low does not spoil what is expected.
- * A key names the op, the row and the class of the shape: "linear avx512 tokens=1,type=Q4_1,...". */
+ * the least time that the roofs allow for the call's bytes and FLOPs. What is kept is the call that
+ * was measured, its time and its work. The share is taken when it is used, with the roofs of that
+ * moment, so that a roof that was measured too low does not spoil what is expected. A key names the
+ * op, the row and the class of the shape: "linear avx512 tokens=1,type=Q4_1,...". */
 #ifndef VT_DEVICE_EFFICIENCY_H
 #define VT_DEVICE_EFFICIENCY_H
 

@@ -15,8 +15,7 @@ const vt_roof_row vt_roof_rows[VT_ROOFS] = {
     [VT_ROOF_INT8] = {"int8_per_s", "int8", "OP", NULL},
     [VT_ROOF_MEETING] = {"meeting_us", "meeting", NULL, "all threads at a barrier"},
     [VT_ROOF_KERNEL] = {"kernel_us", "empty kernel", NULL, "one after another in a graph"},
-    [VT_ROOF_KERNEL_PDL] = {"kernel_pdl_us", "kernel, PDL", NULL,
-                            "launched before the last ends"},
+    [VT_ROOF_KERNEL_PDL] = {"kernel_pdl_us", "kernel, PDL", NULL, "launched before the last ends"},
     [VT_ROOF_TO_DEVICE] = {"to_device_bytes_per_s", "to device", "B", "pinned memory"},
     [VT_ROOF_FROM_DEVICE] = {"from_device_bytes_per_s", "from device", "B", "pinned memory"},
 };

@@ -3,8 +3,10 @@
  * A roof is a maximum, so each figure is the best of several short runs of all threads together.
  * A run lasts 1 to 5 ms: short enough that even on a busy machine some runs are not interrupted.
  *
- *   worker 0     run delay ─ barrier ─ clock ─ work ─ barrier ─ clock ─ run delay
- *   others       run delay ─ barrier ────────  work ─ barrier ───────── run delay
+ *   worker 0     run delay ─ clock ─ barrier ─ work ─ barrier ─ clock ─ run delay
+ *   others       run delay ─ clock ─ barrier ─ work ─ barrier ───────── run delay
+ *
+ * A run begins when the last worker has arrived at the first barrier.
  *
  * The run delays say whether a worker had to wait for a CPU meanwhile; device/roofs_sample.h says
  * when the samples of a figure can be believed. After a run that was disturbed the team sleeps for
@@ -123,7 +125,8 @@ typedef struct job {
     int32_t passes;
     _Atomic uint64_t checksum; /* uses the reads, so that the compiler keeps them */
     _Atomic int64_t delay_ns;  /* of all workers */
-    int64_t begin_ns, end_ns;
+    _Atomic int64_t begin_ns;  /* when the last worker arrived at the first barrier */
+    int64_t end_ns;
 } job;
 
 /* A worker's share of the working set, in whole pages. */
@@ -160,13 +163,21 @@ static void do_work(job *j, int32_t worker)
     }
 }
 
+/* Raises *begin to now. The clock is read before the barrier, because behind it this worker may lose
+ * its CPU while the others work: its late reading would hide their work. */
+static void arrive(_Atomic int64_t *begin)
+{
+    int64_t now = vt_now_ns(), seen = atomic_load(begin);
+    while (now > seen && !atomic_compare_exchange_weak(begin, &seen, now))
+        ;
+}
+
 static void job_worker(void *arg, int32_t worker)
 {
     job *j = arg;
     int64_t before = vt_run_delay_ns();
+    arrive(&j->begin_ns);
     vt_team_barrier(j->team, worker);
-    if (worker == 0)
-        j->begin_ns = vt_now_ns();
     do_work(j, worker);
     vt_team_barrier(j->team, worker);
     if (worker == 0)
@@ -180,8 +191,9 @@ static void job_worker(void *arg, int32_t worker)
 static double run(job *j)
 {
     atomic_store(&j->delay_ns, 0);
+    atomic_store(&j->begin_ns, 0);
     vt_team_run(j->team, job_worker, j);
-    return (double)(j->end_ns - j->begin_ns) * 1e-9;
+    return (double)(j->end_ns - atomic_load(&j->begin_ns)) * 1e-9;
 }
 
 /* What all figures of one measurement share. */

@@ -163,7 +163,7 @@ static void do_work(job *j, int32_t worker)
     }
 }
 
-/* Raises *begin to now. The clock is read before the barrier: behind it this worker may lose its CPU
+/* Raises *begin to now. The clock is read before the barrier: behind it a worker may lose its CPU
  * while the others work, and a late reading would hide their work. */
 static void arrive(_Atomic int64_t *begin)
 {

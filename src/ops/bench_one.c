@@ -138,7 +138,7 @@ static vt_status make_copies(job *j, const vt_case *c, vt_err *err)
 
 /* ---- timing ---- */
 
-/* Raises *begin to now. The clock is read before the barrier: behind it this worker may lose its CPU
+/* Raises *begin to now. The clock is read before the barrier: behind it a worker may lose its CPU
  * while the others work, and a late reading would hide their work. */
 static void arrive(_Atomic int64_t *begin)
 {

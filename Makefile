@@ -37,6 +37,8 @@ CFLAGS_ALL := $(BASE) $(WARN) $(OPT_$(CONFIG)) $(CFLAGS)
 LDFLAGS_ALL := -pthread -Wl,-z,relro,-z,now $(filter -fsanitize=% --coverage,$(subst fuzzer-no-link,fuzzer,$(OPT_$(CONFIG)))) $(LDFLAGS)
 # Debian libraries statically, libc and libm dynamically.
 STATIC_LIBS := -l:libjansson.a
+# Of the server alone, which the program and the tests link, and libvitrine does not.
+SERVER_LIBS := -l:libevent_openssl.a -l:libevent_core.a -l:libssl.a -l:libcrypto.a
 SHARED_LIBS := -ljansson
 SYS_LIBS := -lm -ldl -lpthread
 
@@ -49,12 +51,14 @@ SRC := $(sort $(shell find src -name '*.c' -not -name '.*'))
 ifneq ($(ARCH),x86_64)
 SRC := $(filter-out %_avx2.c %_avx512.c %_amx.c,$(SRC))
 endif
-LIB_SRC := $(filter-out src/cli/%,$(SRC))
+LIB_SRC := $(filter-out src/cli/% src/server/%,$(SRC))
 CLI_SRC := $(filter src/cli/%,$(SRC))
+SERVER_SRC := $(filter src/server/%,$(SRC))
 CU := $(sort $(shell find src -name '*.cu' -o -name '*.cuh' -o -name '*_params.h'))
 obj = $(patsubst %.c,$(B)/%.o,$(1))
 LIB_OBJ := $(call obj,$(LIB_SRC)) $(if $(CU),$(B)/gen/kernels.o)
 CLI_OBJ := $(call obj,$(CLI_SRC))
+SERVER_OBJ := $(call obj,$(SERVER_SRC))
 
 UNIT_SRC := $(sort $(wildcard tests/unit/test_*.c))
 UNIT := $(patsubst tests/unit/%.c,$(B)/tests/%,$(UNIT_SRC))
@@ -75,15 +79,17 @@ build/vitrine: $(B)/vitrine
 lib: $(B)/libvitrine.a $(B)/libvitrine.so
 $(B)/libvitrine_internal.a: $(LIB_OBJ)
 	@rm -f $@ && ar rcs $@ $^
+$(B)/libserver.a: $(SERVER_OBJ)
+	@rm -f $@ && ar rcs $@ $^
 $(B)/libvitrine.a: $(LIB_OBJ)
 	@$(LD) -r -o $(B)/libvitrine.o $^ && $(OBJCOPY) --localize-hidden $(B)/libvitrine.o
 	@rm -f $@ && ar rcs $@ $(B)/libvitrine.o && rm $(B)/libvitrine.o
 $(B)/libvitrine.so: $(LIB_OBJ)
 	@$(CC) -shared -Wl,-soname,libvitrine.so.0 $(LDFLAGS_ALL) -o $@ $^ $(SHARED_LIBS) $(SYS_LIBS)
 	@ln -sf libvitrine.so $(B)/libvitrine.so.0 # programs of the examples look for the soname
-$(B)/vitrine: $(CLI_OBJ) $(B)/libvitrine_internal.a
+$(B)/vitrine: $(CLI_OBJ) $(B)/libserver.a $(B)/libvitrine_internal.a
 	@echo "  link   $@"
-	@$(CC) $(LDFLAGS_ALL) -o $@ $^ $(STATIC_LIBS) $(CLI_LIBS) $(SYS_LIBS)
+	@$(CC) $(LDFLAGS_ALL) -o $@ $^ $(STATIC_LIBS) $(SERVER_LIBS) $(CLI_LIBS) $(SYS_LIBS)
 
 $(B)/%.o: %.c Makefile | $(B)/gen/version.h
 	@mkdir -p $(@D)
@@ -101,17 +107,20 @@ $(B)/gen/kernels.S: $(CU) tools/embed-kernels
 $(B)/gen/kernels.o: $(B)/gen/kernels.S
 	@$(CC) -c -o $@ $<
 
-$(B)/tests/%: tests/unit/%.c $(TEST_COMMON) $(B)/libvitrine_internal.a
+$(B)/tests/%: tests/unit/%.c $(TEST_COMMON) $(B)/libserver.a $(B)/libvitrine_internal.a
 	@mkdir -p $(@D)
 	@echo "  test   $@"
-	@$(CC) $(CFLAGS_ALL) -MF $@.d -Itests/unit $(LDFLAGS_ALL) -o $@ $< $(TEST_COMMON) $(B)/libvitrine_internal.a -lcmocka $(STATIC_LIBS) $(SYS_LIBS)
-$(B)/tests/replay_%: tests/fuzz/fuzz_%.c tests/fuzz/replay.c $(B)/libvitrine_internal.a
+	@$(CC) $(CFLAGS_ALL) -MF $@.d -Itests/unit $(LDFLAGS_ALL) -o $@ $< $(TEST_COMMON) $(B)/libserver.a $(B)/libvitrine_internal.a -lcmocka \
+	  $(STATIC_LIBS) $(SERVER_LIBS) $(SYS_LIBS)
+$(B)/tests/replay_%: tests/fuzz/fuzz_%.c tests/fuzz/replay.c $(B)/libserver.a $(B)/libvitrine_internal.a
 	@mkdir -p $(@D)
-	@$(CC) $(CFLAGS_ALL) -MF $@.d $(LDFLAGS_ALL) -o $@ $< tests/fuzz/replay.c $(B)/libvitrine_internal.a $(STATIC_LIBS) $(SYS_LIBS)
+	@$(CC) $(CFLAGS_ALL) -MF $@.d $(LDFLAGS_ALL) -o $@ $< tests/fuzz/replay.c $(B)/libserver.a $(B)/libvitrine_internal.a \
+	  $(STATIC_LIBS) $(SERVER_LIBS) $(SYS_LIBS)
 # Coverage-guided fuzzing: make CONFIG=fuzz CC=clang fuzz; then build/fuzz/fuzz/gguf tests/fuzz/corpus/gguf
-$(B)/fuzz/%: tests/fuzz/fuzz_%.c $(B)/libvitrine_internal.a
+$(B)/fuzz/%: tests/fuzz/fuzz_%.c $(B)/libserver.a $(B)/libvitrine_internal.a
 	@mkdir -p $(@D)
-	@$(CC) $(CFLAGS_ALL) -MF $@.d $(LDFLAGS_ALL) -fsanitize=fuzzer -o $@ $< $(B)/libvitrine_internal.a $(STATIC_LIBS) $(SYS_LIBS)
+	@$(CC) $(CFLAGS_ALL) -MF $@.d $(LDFLAGS_ALL) -fsanitize=fuzzer -o $@ $< $(B)/libserver.a $(B)/libvitrine_internal.a \
+	  $(STATIC_LIBS) $(SERVER_LIBS) $(SYS_LIBS)
 fuzz: $(FUZZ)
 $(B)/examples/%: examples/%.c $(B)/libvitrine.so
 	@mkdir -p $(@D)
@@ -212,7 +221,7 @@ uninstall:
 clean:
 	rm -rf build
 
--include $(EMULATOR_OBJ:.o=.d) $(NVRTC_OBJ:.o=.d) $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_COMMON:.o=.d) $(addsuffix .d,$(UNIT) $(REPLAY))
+-include $(EMULATOR_OBJ:.o=.d) $(NVRTC_OBJ:.o=.d) $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(SERVER_OBJ:.o=.d) $(TEST_COMMON:.o=.d) $(addsuffix .d,$(UNIT) $(REPLAY))
 
 # Programs that need a GPU (or the emulated one). ONLY=a,b chooses sections; each script's --list names them.
 #   make test-gpu    parity, whole models against other implementations, the sanitizer's tools (tests/gpu/README.md)

@@ -189,6 +189,10 @@ typedef struct vt_event {
     int32_t cached_tokens; /* prompt tokens that the prefix cache had */
     const char *error;     /* with VT_FINISH_ERROR: one sentence; else NULL */
     int64_t made_ns;       /* with tokens: when the device had made them, on CLOCK_MONOTONIC */
+    int64_t arrived_ns;    /* when the request came: params.arrived_ns, else its submission */
+    int64_t admitted_ns;   /* when this completion left the queue for the first time; 0: not yet */
+    int32_t n_chunks;      /* steps that computed prompt tokens of it so far */
+    int32_t n_retracted;   /* times that it was put back into the queue */
 } vt_event;
 
 /* Called from the thread that runs the step. It may call vt_engine_abort and vt_engine_submit, and
@@ -240,6 +244,9 @@ typedef struct vt_request_params {
     void *user;             /* handed to the callback */
     int32_t min_tokens;     /* 0; <= max_tokens. Before that many tokens no end token can be chosen
                                and no stop string is looked for */
+    /* For its story, on CLOCK_MONOTONIC: when its first byte came, when it was read, when its chat
+     * template was rendered, and when it was tokenised. 0: not known. */
+    int64_t arrived_ns, parsed_ns, rendered_ns, tokenised_ns;
 } vt_request_params;
 
 /* For the wrapper below and for bindings: `size` is the caller's sizeof(vt_request_params). */

@@ -130,6 +130,14 @@ static const cli_verb verbs[] = {
      "Removes a model that 'vitrine list' names from the cache. It asks first on a terminal, and "
      "needs --yes elsewhere.",
      NULL, VT_FOR_RM, 1, cli_rm},
+    {"serve", "", "an OpenAI-compatible server",
+     "Answers /v1/chat/completions, /v1/completions and more over HTTP until SIGTERM or Ctrl-C, "
+     "then finishes what is under way. Without --api-key-file everybody who reaches the address "
+     "may use it; by default that is this machine alone.",
+     "vitrine serve -m model.gguf --port 8000\n"
+     "curl localhost:8000/v1/chat/completions -d '{\"messages\":[{\"role\":\"user\","
+     "\"content\":\"Hi\"}]}'",
+     VT_FOR_SERVE, 0, cli_serve},
     {"completion", "[SHELL]", "a completion script for bash, zsh or fish",
      "Prints a script that completes verbs, options and their values: choices, files, models in "
      "the cache. SHELL is bash, zsh or fish; bash where it is left out. 'make install' puts the "
@@ -143,7 +151,7 @@ static const cli_verb verbs[] = {
 
 /* Verbs and forms that people will look for and that this version does not have. */
 static const char *const later[] = {
-    "serve", "lab", "bench serve", "bench comm", "story dump", "story diff", "story export", NULL,
+    "lab", "bench serve", "bench comm", "story dump", "story diff", "story export", NULL,
 };
 
 static bool names(const char *verb, const char *first, const char *second, int *n_words)

@@ -107,7 +107,11 @@ static vt_event event_of(const vt_seq *q)
                       .finish = VT_FINISH_NONE,
                       .prompt_tokens = q->n_prompt,
                       .completion_tokens = vt_seq_output(q),
-                      .cached_tokens = q->cached_tokens};
+                      .cached_tokens = q->cached_tokens,
+                      .arrived_ns = q->req->p.arrived_ns ? q->req->p.arrived_ns : q->req->arrive_ns,
+                      .admitted_ns = q->admitted_ns,
+                      .n_chunks = q->n_chunks,
+                      .n_retracted = q->n_retracted};
 }
 
 static void call_back(const vt_seq *q, const vt_event *event)
@@ -370,6 +374,18 @@ static vt_status finish_step(vt_engine *e, vt_err *err)
     return VT_OK;
 }
 
+/* What events tell about the prompts of a launched step. */
+static void count_chunks(const vt_flight *f)
+{
+    for (int32_t i = 0; i < f->plan->step.batch.n_seqs; i++) {
+        const vt_plan_entry *entry = &f->plan->entry[i];
+        vt_seq *q = entry->seq;
+        q->n_chunks += entry->kv_len - entry->q_len < q->n_prompt;
+        if (q->admitted_ns == 0)
+            q->admitted_ns = f->planned_ns;
+    }
+}
+
 static vt_status launch(vt_engine *e, vt_flight f, vt_err *err)
 {
     vt_status status = e->executor->launch(e->executor, &f.plan->step, err);
@@ -381,6 +397,7 @@ static vt_status launch(vt_engine *e, vt_flight f, vt_err *err)
         return status;
     }
     f.launched_ns = now(e);
+    count_chunks(&f);
     e->flight[e->n_flight++] = f;
     if (e->config.record)
         trace_plan(e, &f);
@@ -727,6 +744,18 @@ static void abort_all(vt_engine *e)
         publish_all(e, NULL);
     }
 }
+
+void vt_engine_end_requests(vt_engine *e)
+{
+    pthread_mutex_lock(&e->lock);
+    e->stepping = true; /* callbacks from here are told what others are */
+    e->stepper = pthread_self();
+    pthread_mutex_unlock(&e->lock);
+    abort_all(e);
+    step_end(e);
+}
+
+int32_t vt_engine_max_context(const vt_engine *e) { return e->config.request.max_context; }
 
 void vt_engine_free(vt_engine *e)
 {

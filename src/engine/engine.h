@@ -43,6 +43,10 @@ typedef struct vt_engine_stats {
 void vt_engine_copy_stats(vt_engine *e, vt_engine_stats *out); /* any thread */
 /* Any thread: empties the prefix cache, but for pages that sequences use, before the next step. */
 void vt_engine_flush_cache(vt_engine *e);
+/* Ends every open request with VT_FINISH_ABORT; callbacks come from this call. The loop must not
+ * run. */
+void vt_engine_end_requests(vt_engine *e);
+int32_t vt_engine_max_context(const vt_engine *e); /* tokens of the longest sequence */
 /* The prefix cache as text. Only between steps, on the engine's thread. */
 void vt_engine_dump_cache(const vt_engine *e, vt_buf *out);
 /* Waits for the end of the step under way, and keeps the next one from beginning until

@@ -294,18 +294,23 @@ static void open_reply(const vt_openai_reply *reply, bool chunk, vt_json *w, con
     vt_json_open(w, "choices", '[');
 }
 
-void vt_openai_reply_write(const vt_openai_reply *reply, vt_json *w, const char *key)
+void vt_openai_reply_open(const vt_openai_reply *reply, vt_json *w, const char *key)
 {
     open_reply(reply, false, w, key);
     for (int32_t i = 0; i < reply->n; i++)
         write_choice(reply, i, w);
     vt_json_close(w);
     write_usage(reply, w);
+}
+
+void vt_openai_reply_write(const vt_openai_reply *reply, vt_json *w, const char *key)
+{
+    vt_openai_reply_open(reply, w, key);
     vt_json_close(w);
 }
 
-void vt_openai_chunk_write(const vt_openai_reply *reply, int32_t prompt, const vt_event *e,
-                           vt_json *w)
+void vt_openai_chunk_open(const vt_openai_reply *reply, int32_t prompt, const vt_event *e,
+                          vt_json *w)
 {
     int32_t index = prompt * reply->n_each + e->sample;
     const vt_openai_choice *before = &reply->choice[index];
@@ -332,8 +337,14 @@ void vt_openai_chunk_write(const vt_openai_reply *reply, int32_t prompt, const v
     vt_json_string(w, "finish_reason", finish_name(e->finish));
     vt_json_close(w);
     vt_json_close(w);
-    vt_json_close(w);
     vt_buf_release(&now.logprobs);
+}
+
+void vt_openai_chunk_write(const vt_openai_reply *reply, int32_t prompt, const vt_event *e,
+                           vt_json *w)
+{
+    vt_openai_chunk_open(reply, prompt, e, w);
+    vt_json_close(w);
 }
 
 void vt_openai_usage_chunk_write(const vt_openai_reply *reply, vt_json *w)

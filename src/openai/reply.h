@@ -38,13 +38,17 @@ void vt_openai_reply_release(vt_openai_reply *reply);
  * failure of the engine, or of memory, is kept in reply->error. */
 void vt_openai_reply_event(vt_openai_reply *reply, int32_t prompt, const vt_event *e);
 
-/* The whole reply as an object. `key` as in base/json_write.h. */
+/* The whole reply as an object. `key` as in base/json_write.h. `_open` leaves the object open for
+ * further members; the caller closes it. */
 void vt_openai_reply_write(const vt_openai_reply *reply, vt_json *w, const char *key);
+void vt_openai_reply_open(const vt_openai_reply *reply, vt_json *w, const char *key);
 
 /* The chunk that brings event `e` of a streamed reply; the event must not be taken yet. The first
  * chunk of a chat's choice carries the role. */
 void vt_openai_chunk_write(const vt_openai_reply *reply, int32_t prompt, const vt_event *e,
                            vt_json *w);
+void vt_openai_chunk_open(const vt_openai_reply *reply, int32_t prompt, const vt_event *e,
+                          vt_json *w);
 /* The chunk without choices that ends a streamed reply where usage was asked for. */
 void vt_openai_usage_chunk_write(const vt_openai_reply *reply, vt_json *w);
 

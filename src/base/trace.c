@@ -25,6 +25,8 @@ _Static_assert(sizeof(vt_request_event) == 40, "base/trace.h says so");
 _Static_assert(sizeof(vt_step_event) == 56, "base/trace.h says so");
 _Static_assert(sizeof(vt_span) == 16, "base/trace.h says so");
 _Static_assert(sizeof(vt_launch_event) == 80, "base/trace.h says so");
+_Static_assert(sizeof(vt_use_event) == 32, "base/trace.h says so");
+_Static_assert(sizeof(vt_machine_event) == 64, "base/trace.h says so");
 
 vt_status vt_trace_init(vt_trace_ring *r, size_t event_bytes, uint64_t capacity, vt_err *err)
 {
@@ -115,6 +117,26 @@ void vt_trace_tokenise(vt_trace_ring *r, uint64_t request, int64_t begin_ns, int
 {
     put_request(
         r, &(vt_request_event){.tokenise = {VT_REQ_TOKENISE, n_tokens, request, begin_ns, end_ns}});
+}
+
+void vt_trace_req_part(vt_trace_ring *r, vt_request_kind kind, uint64_t request, int64_t begin_ns,
+                       int64_t end_ns)
+{
+    put_request(r, &(vt_request_event){.part = {kind, request, begin_ns, end_ns}});
+}
+
+void vt_trace_req_wait(vt_trace_ring *r, uint64_t request, int32_t index, int64_t begin_ns,
+                       int64_t end_ns, vt_wait_reason reason, uint64_t step)
+{
+    put_request(r, &(vt_request_event){.wait = {VT_REQ_WAIT, reason, request, begin_ns, end_ns,
+                                                (uint32_t)step, index}});
+}
+
+const char *vt_wait_reason_name(int32_t reason)
+{
+    static const char *const name[VT_WAIT_REASONS] = {"none",  "step",   "tokens", "rows",  "slots",
+                                                      "pages", "prefix", "policy", "flight"};
+    return reason >= 0 && reason < VT_WAIT_REASONS ? name[reason] : NULL;
 }
 
 void vt_trace_match(vt_trace_ring *r, uint64_t request, int64_t begin_ns, int64_t end_ns,
@@ -217,6 +239,23 @@ void vt_trace_wait(vt_trace_ring *r, int64_t base_ns, int32_t call, int64_t begi
     put_span(r, VT_SPAN_WAIT, base_ns, call, begin_ns, end_ns);
 }
 
+void vt_trace_met(vt_trace_ring *r, int64_t base_ns, int32_t call, int64_t begin_ns, int64_t ran_ns,
+                  int64_t met_ns)
+{
+    uint64_t length = since(begin_ns, ran_ns), wait = since(ran_ns, met_ns);
+    if (length > UINT32_MAX || wait > UINT32_MAX) {
+        vt_trace_call(r, base_ns, call, begin_ns, ran_ns);
+        vt_trace_wait(r, base_ns, call, ran_ns, met_ns);
+        return;
+    }
+    vt_span e = {.met = {.kind = VT_SPAN_MET,
+                         .call = (uint32_t)call & 0xfffff,
+                         .begin_ns = since(base_ns, begin_ns) & kMost,
+                         .length_ns = (uint32_t)length,
+                         .wait_ns = (uint32_t)wait}};
+    put(r, &e, sizeof e);
+}
+
 void vt_trace_kernel(vt_trace_ring *r, int32_t call, int32_t kernel)
 {
     vt_span e = {.kernel = {.kind = VT_SPAN_KERNEL,
@@ -224,6 +263,63 @@ void vt_trace_kernel(vt_trace_ring *r, int32_t call, int32_t kernel)
                             .kernel = (uint32_t)kernel}};
     put(r, &e, sizeof e);
 }
+
+vt_status vt_spans_init(vt_span_rings *r, int64_t spans, vt_err *err)
+{
+    uint64_t room = (uint64_t)spans * VT_SPAN_STEPS;
+    TRY(vt_trace_init(&r->prompts, sizeof(vt_span), room, err));
+    for (int i = 0; i < VT_SPAN_LEVELS; i++)
+        TRY(vt_trace_init(&r->level[i], sizeof(vt_span), room, err));
+    return VT_OK;
+}
+
+void vt_spans_release(vt_span_rings *r)
+{
+    vt_trace_release(&r->prompts);
+    for (int i = 0; i < VT_SPAN_LEVELS; i++)
+        vt_trace_release(&r->level[i]);
+}
+
+vt_trace_ring *vt_spans_of(vt_span_rings *r, uint64_t step, bool prompts)
+{
+    int level = 0;
+    while (level < VT_SPAN_LEVELS - 1 && step % 4 == 0) {
+        step /= 4;
+        level++;
+    }
+    return prompts ? &r->prompts : &r->level[level];
+}
+
+uint64_t vt_spans_held(const vt_span_rings *r)
+{
+    uint64_t n = r->prompts.capacity;
+    for (int i = 0; i < VT_SPAN_LEVELS; i++)
+        n += r->level[i].capacity;
+    return n;
+}
+
+/* Appends a ring's spans, from its first base on: those before it belong to no known step. */
+static uint64_t append_spans(const vt_trace_ring *r, vt_span *out, uint64_t max)
+{
+    uint64_t n = vt_trace_copy(r, out, max), lost = 0;
+    while (lost < n && out[lost].kind != VT_SPAN_BASE)
+        lost++;
+    memmove(out, out + lost, (size_t)(n - lost) * sizeof *out);
+    return n - lost;
+}
+
+uint64_t vt_spans_copy(const vt_span_rings *r, vt_span *out, uint64_t max)
+{
+    uint64_t n = append_spans(&r->prompts, out, max);
+    for (int i = 0; i < VT_SPAN_LEVELS; i++)
+        n += append_spans(&r->level[i], out + n, max - n);
+    return n;
+}
+
+/* ---- use, samples ---- */
+
+void vt_trace_use(vt_trace_ring *r, const vt_use_event *e) { put(r, e, sizeof *e); }
+void vt_trace_machine(vt_trace_ring *r, const vt_machine_event *e) { put(r, e, sizeof *e); }
 
 /* ---- launches ---- */
 

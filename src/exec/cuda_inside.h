@@ -149,7 +149,7 @@ int32_t cuda_kv_pages(vt_executor *x, int32_t taken); /* vt_executor.pages */
 /* ---- cuda_spans.c ---- */
 
 vt_status cuda_spans_new(cuda_executor *x, vt_err *err);
-/* vt_executor.sources: the stream, where the executor records. */
+/* vt_executor.sources: the stream. */
 int32_t cuda_spans_sources(const vt_executor *base, vt_source *out, int32_t max);
 
 /* ---- cuda_graph.c ---- */

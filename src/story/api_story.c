@@ -27,24 +27,42 @@ static void release(copies *c)
         free((void *)s->step);
         free((void *)s->span);
         free((void *)s->launch);
+        free((void *)s->use);
+        free((void *)s->sample);
         free((void *)s->kernel);
     }
     free(c->source);
     free(c->facts);
 }
 
-/* The newest events of a ring, malloc'ed. NULL where the source has no such ring, or, with *ok set
- * to false, where memory ran out. */
-static void *copy_ring(const vt_trace_ring *ring, uint64_t *n, bool *ok)
+/* The newest events of a ring, or of two, the first one's first, malloc'ed. NULL where the source
+ * has no such ring, or, with *ok set to false, where memory ran out. */
+static void *copy_rings(const vt_trace_ring *ring, const vt_trace_ring *second, uint64_t *n,
+                        bool *ok)
 {
     if (!ring)
         return NULL;
-    uint64_t written = atomic_load_explicit(&ring->written, memory_order_acquire);
-    uint64_t max = written < ring->capacity ? written : ring->capacity;
-    void *events = vt_calloc(max + 1, ring->event_bytes);
-    *n = events ? vt_trace_copy(ring, events, max) : 0;
+    uint64_t most = ring->capacity, more = second ? second->capacity : 0;
+    char *events = vt_calloc(most + more, ring->event_bytes);
+    *n = events ? vt_trace_copy(ring, events, most) : 0;
+    if (events && second)
+        *n += vt_trace_copy(second, events + *n * ring->event_bytes, more);
     *ok = *ok && events;
     return events;
+}
+
+static void *copy_ring(const vt_trace_ring *ring, uint64_t *n, bool *ok)
+{
+    return copy_rings(ring, NULL, n, ok);
+}
+
+static vt_span *copy_spans(const vt_span_rings *rings, uint64_t *n, bool *ok)
+{
+    uint64_t most = rings ? vt_spans_held(rings) : 0;
+    vt_span *spans = rings ? vt_calloc(most + 1, sizeof *spans) : NULL;
+    *n = spans ? vt_spans_copy(rings, spans, most) : 0;
+    *ok = *ok && (spans || !rings);
+    return spans;
 }
 
 static vt_status copy_source(const vt_source *from, story_source *to, vt_err *err)
@@ -53,9 +71,11 @@ static vt_status copy_source(const vt_source *from, story_source *to, vt_err *er
     to->is = *from;
     bool ok = true;
     to->request = copy_ring(from->requests, &to->n_requests, &ok);
-    to->step = copy_ring(from->steps, &to->n_steps, &ok);
-    to->span = copy_ring(from->spans, &to->n_spans, &ok);
+    to->step = copy_rings(from->prompt_steps, from->steps, &to->n_steps, &ok);
+    to->span = copy_spans(from->spans, &to->n_spans, &ok);
     to->launch = copy_ring(from->launches, &to->n_launches, &ok);
+    to->use = copy_ring(from->uses, &to->n_uses, &ok);
+    to->sample = copy_ring(from->samples, &to->n_samples, &ok);
     to->free_bytes = from->free_bytes ? from->free_bytes(from->owner) : -1;
     to->has_state = from->state && from->state(from->owner, &to->state, &why) == VT_OK;
     snprintf(to->state_missing, sizeof to->state_missing, "%s", why.message);
@@ -68,7 +88,7 @@ static vt_status copy_source(const vt_source *from, story_source *to, vt_err *er
     return VT_OK;
 }
 
-/* What reading the clock and writing an event costs here and now. */
+/* What recording one op call costs here and now: two readings of the clock and a span. */
 static double event_cost_ns(void)
 {
     enum { EVENTS = 4096 };
@@ -77,9 +97,12 @@ static double event_cost_ns(void)
         return NAN;
     double best = INFINITY;
     for (int run = 0; run < 5; run++) {
-        int64_t begin = vt_now_ns();
-        for (int i = 0; i < EVENTS; i++)
-            vt_trace_call(&ring, begin, i, begin, vt_now_ns());
+        int64_t begin = vt_now_ns(), at = begin;
+        for (int i = 0; i < EVENTS; i++) {
+            int64_t ran = vt_now_ns(), met = vt_now_ns();
+            vt_trace_met(&ring, begin, i, at, ran, met);
+            at = met;
+        }
         best = fmin(best, (double)(vt_now_ns() - begin) / EVENTS);
     }
     vt_trace_release(&ring);

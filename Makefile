@@ -96,8 +96,8 @@ $(B)/%.o: %.c Makefile | $(B)/gen/version.h
 	@echo "  cc     $<"
 	@$(CC) $(CFLAGS_ALL) $(if $(filter %_avx2.c,$<),$(ISA_avx2))$(if $(filter %_avx512.c,$<),$(ISA_avx512))$(if $(filter %_amx.c,$<),$(ISA_amx)) -c -o $@ $<
 
-# The commit, for benchmarks' JSON.
-$(B)/gen/version.h: $(wildcard .git/HEAD .git/logs/HEAD)
+# The commit, for benchmarks' JSON. In a worktree .git is a file, so git tells where HEAD and its log are.
+$(B)/gen/version.h: $(wildcard $(shell git rev-parse --git-path HEAD --git-path logs/HEAD 2>/dev/null))
 	@mkdir -p $(@D)
 	@printf '#define VT_COMMIT "%s"\n' "$$(git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)" > $@
 

@@ -62,6 +62,25 @@ typedef struct rows {
         "decode", "decode fp8 " #h "/8 " #n " x %d", "attention_decode",          \
             "seqs=" #n ",kv_len=%d,heads=" #h ",kv_type=fp8", {len}, how, 1 << 30 \
     }
+/* `n` sequences whose lengths grow evenly from `first` to `last`, all their tokens new; and decodes of
+ * such sequences. */
+#define MIXED_PREFILL(h, n, first, by, last)                                                       \
+    {                                                                                              \
+        "prefill", "prefill " #h "/8 " #n " of %d to " #last, "attention_prefill",                 \
+            "seqs=" #n ",q_len=%d,kv_len=%d,q_step=" #by ",step=" #by ",heads=" #h, {first}, COLD, \
+            0                                                                                      \
+    }
+#define MIXED_DECODE(h, n, first, by, last)                                     \
+    {                                                                           \
+        "decode", "decode " #h "/8 " #n " of %d to " #last, "attention_decode", \
+            "seqs=" #n ",kv_len=%d,step=" #by ",heads=" #h, {first}, COLD, 0    \
+    }
+/* `q` new tokens of one sequence behind `len` that the cache holds. */
+#define CACHED(h, q, len, all)                                              \
+    {                                                                       \
+        "prefill", "prefill " #h "/8 %d behind " #len, "attention_prefill", \
+            "seqs=1,q_len=%d,kv_len=" #all ",heads=" #h, {q}, COLD, 0       \
+    }
 /* `pages` of 64 tokens in front of all sequences are the same. */
 #define SHARED(h, n, len, pages, tokens)                                                 \
     {                                                                                    \
@@ -126,12 +145,14 @@ typedef struct rows {
 static const rows kRows[] = {
     PREFILL(32, 1, 2048), PREFILL(32, 1, 4096), PREFILL(32, 1, 8192), PREFILL(32, 8, 2048),
     PREFILL(32, 64, 256), PREFILL(16, 1, 4096), PREFILL(16, 1, 8192), PREFILL(16, 8, 2048),
-    PREFILL(16, 64, 256), FP8_PREFILL(1, 8192), FP8_PREFILL(8, 2048), FP8_PREFILL(64, 256),
+    PREFILL(16, 64, 256), MIXED_PREFILL(32, 7, 146, 146, 1022),
+    MIXED_PREFILL(16, 7, 146, 146, 1022), CACHED(32, 64, 8192, 8256), CACHED(16, 64, 8192, 8256), FP8_PREFILL(1, 8192), FP8_PREFILL(8, 2048), FP8_PREFILL(64, 256),
     DECODE(32, 1, 1024, SMALL), DECODE(32, 1, 4096, SMALL), DECODE(32, 1, 32768, SMALL),
     DECODE(32, 8, 4096, COLD), DECODE(32, 32, 4096, COLD), DECODE(32, 64, 2048, COLD),
     DECODE(32, 128, 1024, COLD), DECODE(32, 256, 512, COLD), DECODE(16, 1, 1024, SMALL),
     DECODE(16, 32, 4096, COLD), DECODE(16, 128, 1024, COLD), DECODE(16, 256, 512, COLD),
     DECODE(16, 256, 896, COLD), DECODE(40, 32, 4096, COLD), DECODE(40, 256, 512, COLD),
+    MIXED_DECODE(32, 64, 100, 62, 4006), MIXED_DECODE(16, 64, 100, 62, 4006),
     FP8_DECODE(32, 1, 4096, SMALL), FP8_DECODE(32, 1, 32768, SMALL), FP8_DECODE(32, 32, 4096, COLD),
     FP8_DECODE(32, 64, 2048, COLD), FP8_DECODE(32, 256, 512, COLD), FP8_DECODE(16, 256, 512, COLD),
     FP8_DECODE(16, 32, 4096, COLD), FP8_DECODE(40, 256, 512, COLD),
@@ -189,14 +210,16 @@ static void must(vt_status status, const vt_err *err)
     exit(1);
 }
 
+/* `ran`: the row of the card, "" where none is. */
 static void print_row(const bench *b, const char *name, const char *method, const on_cuda_times *t,
-                      const vt_cost *c)
+                      const vt_cost *c, const char *ran)
 {
     double bytes = (double)vt_cost_bytes(c), flops = (double)vt_cost_flops(c);
     printf("{\"section\": \"%s\", \"row\": \"%s\", \"method\": \"%s\", \"us\": %.3f, \"us_min\": "
-           "%.3f, \"us_max\": %.3f, \"n\": %d, \"bytes\": %.0f, \"flops\": %.0f, \"gb_per_s\": "
+           "%.3f, \"us_max\": %.3f, \"n\": %d, \"ran\": \"%s\", \"bytes\": %.0f, \"flops\": %.0f, "
+           "\"gb_per_s\": "
            "%.1f, \"tflop_per_s\": %.2f%s}\n",
-           b->section, name, method, t->us, t->us_min, t->us_max, t->n, bytes, flops,
+           b->section, name, method, t->us, t->us_min, t->us_max, t->n, ran, bytes, flops,
            t->us > 0 ? bytes / t->us * 1e-3 : 0, t->us > 0 ? flops / t->us * 1e-6 : 0,
            b->tiny ? ", \"tiny\": true" : "");
     fflush(stdout);
@@ -220,7 +243,7 @@ typedef struct sampling_kind {
     const char *name;
     float temperature, top_p;
     int32_t top_k, n_top;
-    int32_t allowed; /* one id in so many; 0: no mask */
+    int32_t allowed; /* n: every n-th id is allowed; 0: no mask */
 } sampling_kind;
 
 static void set_sampling(sample_args *a, const sampling_kind *k, vt_arena *arena)
@@ -248,7 +271,7 @@ static void time_methods(bench *b, on_cuda *c, const char *name, int methods)
         if (!(methods & 1 << m))
             continue;
         if (on_cuda_time(c, (on_cuda_method)m, b->tiny, &t, &err) == VT_OK)
-            print_row(b, name, on_cuda_method_name[m], &t, &cost);
+            print_row(b, name, on_cuda_method_name[m], &t, &cost, c->impl->name);
         else
             print_failure(b, name, on_cuda_method_name[m], err.message);
     }
@@ -269,7 +292,7 @@ static void time_plan(bench *b, const on_cuda *c, const char *name)
     }
     on_cuda_times t = {
         .us = vt_median(us, REPS), .us_min = us[0], .us_max = us[REPS - 1], .n = REPS};
-    print_row(b, name, "host", &t, &(vt_cost){0});
+    print_row(b, name, "host", &t, &(vt_cost){0}, c->impl->name);
     free(out);
 }
 
@@ -327,9 +350,10 @@ static void shrink(char *shape, size_t size)
     static const struct {
         const char *field;
         int32_t most;
-    } limit[] = {{"tokens", 5}, {"seqs", 3},     {"q_len", 70},  {"kv_len", 70}, {"cols", 256},
-                 {"rows", 160}, {"rows2", 160},  {"rows3", 160}, {"n", 256},     {"vocab", 1000},
-                 {"ffn", 256},  {"hidden", 256}, {"experts", 4}, {"k", 2},       {"shared", 1}};
+    } limit[] = {{"tokens", 5}, {"seqs", 3},    {"q_len", 70},  {"kv_len", 70},  {"cols", 256},
+                 {"rows", 160}, {"rows2", 160}, {"rows3", 160}, {"n", 256},      {"vocab", 1000},
+                 {"step", 62},  {"q_step", 7},  {"ffn", 256},   {"hidden", 256}, {"experts", 4},
+                 {"k", 2},      {"shared", 1}};
     char out[256] = "";
     size_t at = 0;
     for (char *p = strtok(shape, ","); p; p = strtok(NULL, ",")) {
@@ -454,7 +478,7 @@ static void copy_row(bench *b, const char *name, size_t bytes, bool from_host)
     t.us_max = us[reps - 1];
     vt_cost cost = {.read = {.activations = (int64_t)bytes},
                     .write = {.activations = from_host ? 0 : (int64_t)bytes}};
-    print_row(b, name, "cold", &t, &cost);
+    print_row(b, name, "cold", &t, &cost, "");
     for (int i = 0; i < 2; i++)
         d->event_destroy(mark[i]);
     from_host ? vt_cuda_pinned_free(b->gpu.cuda, from) : vt_cuda_free(b->gpu.cuda, from);

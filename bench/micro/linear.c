@@ -69,7 +69,7 @@ static void run_layers(void *arg, int32_t worker)
         .team = p->team, .worker = worker, .n_workers = vt_team_size(p->team), .shared = p->shared};
     for (int32_t i = 0; i < p->layers; i++) {
         int64_t begin = vt_now_ns();
-        vt_team_barrier(p->team, worker); /* nobody has begun when worker 0 takes the time */
+        vt_team_barrier(p->team, worker); /* no worker has begun when worker 0 takes the time */
         linear_args a = p->args;
         a.w = &p->layer[i];
         lane.ticket = &p->ticket[i];

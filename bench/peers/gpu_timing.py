@@ -1,12 +1,13 @@
 """How the peers' GPU scripts measure, the same way as bench/gpu_kernels.c: the median of single calls between CUDA events, a
 256 MiB write before each so that L2 is cold, and a sleeping kernel in front so that the launch is hidden. One JSON line a
-row, with the row's name as bench/gpu has it; give the file to `bench/gpu --peers`."""
+row, with the row's name as bench/gpu has it: append them to bench/gpu's .jsonl file."""
 import json, sys, time
 
 import torch
 
 SLEEP_CYCLES = 500_000
 _flush = None
+only_build = False  # True: call everything once, so that what compiles at a first call does, and time nothing
 
 
 def time_us(call, runs=40, warm=3):
@@ -31,6 +32,8 @@ def time_us(call, runs=40, warm=3):
 
 def row(name, peer, call, bytes=0, flops=0, method="cold", runs=40):
     """Times a call and prints its line; a failure is a line too."""
+    if only_build:
+        return
     try:
         us, least, most = time_us(call, runs)
     except Exception as e:

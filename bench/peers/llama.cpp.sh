@@ -1,55 +1,84 @@
 #!/bin/sh
-# vitrine beside llama.cpp on this machine, in one run, turn about.
+# vitrine, llama.cpp and ik_llama.cpp on this machine's CPU, in one run, turn about.
 #
-#   bench/peers/llama.cpp.sh [MODEL.gguf] [THREADS]
+#   bench/peers/llama.cpp.sh [THREADS] [MODEL.gguf ...]        bench/peers/llama.cpp.sh build
 #
-# llama.cpp comes from the source inside the PyPI sdist of llama-cpp-python 0.3.36, built outside this repository
-# (LLAMA_DIR, default ~/.cache/vitrine/peers/llama.cpp) for this very machine, with clang: GCC 12 miscompiles its AMX path.
-# Prints one markdown table: medians of ROUNDS (5) rounds of each, and both programs' settings.
+# Without MODELs: SmolLM2-135M Q4_1 (576 wide), and the Qwen3-0.6B shape (1024 wide) in Q8_0 and Q4_0 with random weights
+# (random_gguf.py), the same file for all three programs. A prompt of 512 tokens, 64 generated, one sequence; each program
+# starts anew for every round and the order rotates. Prints one markdown table: medians (least-most) of ROUNDS (5) rounds.
+#
+# The peers come from the sources inside the PyPI sdists of llama-cpp-python 0.3.36 and ik-llama-cpp-python 0.1.5, built
+# outside this repository (PEERS_DIR, default ~/.cache/vitrine/peers) for this very machine, with clang: GCC 12 miscompiles
+# llama.cpp's AMX path. `build` only does that, with JOBS compilers at a time, at nice 19. Both run with flash attention,
+# ik_llama.cpp also with -rtr 1 (it repacks weights when it loads them). PEERS="llama.cpp" leaves ik_llama.cpp out.
 set -eu
 here=$(cd "$(dirname "$0")/../.." && pwd)
-model=${1:-${VITRINE_CACHE:-$HOME/.cache/vitrine}/models/SmolLM2-135M-Instruct.Q4_1.gguf}
-threads=${2:-$(nproc)}
+cache=${VITRINE_CACHE:-$HOME/.cache/vitrine}
+dir=${PEERS_DIR:-$HOME/.cache/vitrine/peers}
 rounds=${ROUNDS:-5}
-dir=${LLAMA_DIR:-$HOME/.cache/vitrine/peers/llama.cpp}
-bin=${LLAMA_BIN:-$dir/build/bin}
+peers=${PEERS:-llama.cpp ik_llama.cpp}
 
-build_peer() {
-    echo "building llama.cpp in $dir (once, some minutes)" >&2
-    mkdir -p "$dir.sdist" "$dir"
-    python3 -m pip download -q --no-deps --no-binary :all: --no-build-isolation -d "$dir.sdist" llama-cpp-python==0.3.36
-    tar xzf "$dir.sdist"/llama_cpp_python-0.3.36.tar.gz -C "$dir" --strip-components=3 \
-        llama_cpp_python-0.3.36/vendor/llama.cpp
-    cmake -S "$dir" -B "$dir/build" -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=Release \
-        -DGGML_NATIVE=ON -DLLAMA_CURL=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_SERVER=OFF -DBUILD_SHARED_LIBS=OFF \
-        -DGGML_OPENMP=OFF >"$dir.log" 2>&1
-    cmake --build "$dir/build" -j"$(nproc)" --target llama-bench llama-perplexity >>"$dir.log" 2>&1
+# build NAME PACKAGE VERSION OPTION...
+build() {
+    name=$1 package=$2 version=$3
+    shift 3
+    [ ! -x "$dir/$name/build/bin/llama-bench" ] || return 0
+    echo "building $name in $dir/$name (once, some minutes; log: $dir/$name.log)" >&2
+    mkdir -p "$dir/sdist" "$dir/$name"
+    file=$(echo "$package" | tr - _)-$version
+    [ -e "$dir/sdist/$file.tar.gz" ] ||
+        python3 -m pip download -q --no-deps --no-binary "$package" -d "$dir/sdist" "$package==$version"
+    tar xzf "$dir/sdist/$file.tar.gz" -C "$dir/$name" --strip-components=3 "$file/vendor/$name"
+    if ! nice -n 19 cmake -S "$dir/$name" -B "$dir/$name/build" -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ \
+        -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON -DLLAMA_CURL=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_SERVER=OFF \
+        -DBUILD_SHARED_LIBS=OFF -DGGML_OPENMP=OFF -DGGML_CCACHE=OFF "$@" >"$dir/$name.log" 2>&1 ||
+        ! nice -n 19 cmake --build "$dir/$name/build" -j"${JOBS:-$(nproc)}" --target llama-bench >>"$dir/$name.log" 2>&1; then
+        tail -5 "$dir/$name.log" >&2
+        exit 1
+    fi
 }
-[ -x "$bin/llama-bench" ] || build_peer
+for p in $peers; do
+    case $p in
+    llama.cpp) build llama.cpp llama-cpp-python 0.3.36 ;;
+    ik_llama.cpp) build ik_llama.cpp ik-llama-cpp-python 0.1.5 -DGGML_IQK_FA_ALL_QUANTS=OFF ;;
+    *) echo "PEERS: '$p' found, expected llama.cpp or ik_llama.cpp" >&2; exit 2 ;;
+    esac
+done
+[ "${1:-}" != build ] || exit 0
+
+threads=${1:-$(nproc)}
+[ $# -eq 0 ] || shift
+if [ $# -eq 0 ]; then
+    set -- "$cache/models/SmolLM2-135M-Instruct.Q4_1.gguf"
+    for kind in q8_0 q4_0; do
+        path=$dir/qwen3-0.6b-random-$kind.gguf
+        [ -e "$path" ] || python3 "$here/bench/peers/random_gguf.py" qwen3-0.6b $kind "$path" >/dev/null
+        set -- "$@" "$path"
+    done
+fi
 
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
+# one PROGRAM MODEL: appends a JSON line or array to $out/MODEL.PROGRAM
+one() {
+    file=$out/$(basename "$2").$1
+    case $1 in
+    vitrine) "$here/build/vitrine" bench latency -m "$2" --device cpu --threads "$threads" --prompt 512 --gen 64 -r 1 --json \
+        >>"$file" 2>>"$out/errors" ;;
+    llama.cpp) "$dir/llama.cpp/build/bin/llama-bench" -m "$2" -t "$threads" -fa 1 -p 512 -n 64 -r 1 -o json \
+        >>"$file" 2>>"$out/errors" ;;
+    ik_llama.cpp) "$dir/ik_llama.cpp/build/bin/llama-bench" -m "$2" -t "$threads" -fa 1 -rtr 1 -p 512 -n 64 -r 1 -o json \
+        >>"$file" 2>>"$out/errors" ;;
+    esac || { echo "$1 with $2:" >&2; tail -5 "$out/errors" >&2; exit 1; }
+}
 i=0
+order="vitrine $peers"
 while [ $i -lt "$rounds" ]; do
-    "$here/build/vitrine" bench latency -m "$model" --device cpu --threads "$threads" --prompt 512 --gen 64 -r 1 --json \
-        >>"$out/ours" 2>/dev/null
-    "$bin/llama-bench" -m "$model" -t "$threads" -p 512 -n 64 -r 1 -o jsonl >>"$out/theirs" 2>/dev/null
+    for model; do
+        for program in $order; do one "$program" "$model"; done
+    done
+    first=${order%% *}
+    order="${order#* } $first"
     i=$((i + 1))
 done
-python3 - "$out" "$threads" "$rounds" <<'PY'
-import json, statistics, sys
-out, threads, rounds = sys.argv[1:]
-ours = [json.loads(l) for l in open(out + "/ours")]
-theirs = [json.loads(l) for l in open(out + "/theirs")]
-mid = lambda v: statistics.median(v)
-span = lambda v: f"{mid(v):.1f} ({min(v):.1f}-{max(v):.1f})"
-pp = [r["avg_ts"] for r in theirs if r["n_prompt"]]
-tg = [r["avg_ts"] for r in theirs if r["n_gen"]]
-vp = [r["prefill_tokens_per_s"] for r in ours]
-vd = [r["decode_tokens_per_s"] for r in ours]
-print(f"| {theirs[0]['cpu_info']}, {threads} threads, median (min-max) of {rounds} | prefill 512, t/s | decode 64, t/s |")
-print("|---|---|---|")
-print(f"| vitrine {ours[0].get('commit', '')} | {span(vp)} | {span(vd)} |")
-print(f"| llama.cpp {theirs[0]['build_commit']} | {span(pp)} | {span(tg)} |")
-print(f"| ratio of medians | {mid(vp) / mid(pp):.2f} | {mid(vd) / mid(tg):.2f} |")
-PY
+python3 "$here/bench/peers/llama_table.py" "$out" "$threads" "$rounds" "vitrine $peers" "$@"

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """cuBLAS, through torch, on the shapes of `bench/gpu --only gemm,gemv`: y = x W^T in bf16, without activation or residual.
 
-    python3 bench/peers/torch_gemm.py > build/torch_gemm.jsonl       then: bench/gpu --peers build/torch_gemm.jsonl
+    python3 bench/peers/torch_gemm.py >> build/bench-gpu.jsonl       after bench/gpu, and before bench/tables
 
-Also torch's copy, index_select, two index_copy_ (its way to store K and V) and argmax. Exit status 77 without a GPU."""
+One weight matrix and one x, in device memory and out of the cache when a call begins, as bench/gpu_kernels.c has them. Also
+torch's copy, index_select, two index_copy_ (its way to store K and V) and argmax. Exit status 77 without a GPU."""
 import torch
 
 from gpu_timing import need_gpu, random, row

@@ -3,7 +3,8 @@
  * All sequences are submitted before the clock starts, so the bench measures an engine with a full
  * queue: admission, mixed batches, page pressure, the tail when few are left. Prompts are random
  * ids, so the prefix cache does not help unless --shared-prefix makes them begin alike. A sequence
- * generates exactly as many tokens as it was given (no end token). */
+ * generates exactly as many tokens as it was given (no end token). It takes the likeliest token, or
+ * samples at --temperature with a seed of its own. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -122,10 +123,12 @@ static vt_status get_lengths(const cli *c, uint64_t *rng, lengths *l, vt_err *er
 
 /* ---- running ---- */
 
-/* The first `shared` tokens are the same in all prompts. */
-static vt_status submit_all(cli_session *s, const lengths *l, int32_t shared, uint64_t *rng,
+/* The first tokens of all prompts, as many as --shared-prefix says, are the same. */
+static vt_status submit_all(const cli *c, cli_session *s, const lengths *l, uint64_t *rng,
                             offline *o, vt_err *err)
 {
+    int32_t shared = (int32_t)vt_options_int(c->options, "shared-prefix");
+    float temperature = (float)vt_options_float(c->options, "temperature");
     int32_t vocab = vt_model_vocab_size(s->model), longest = 1;
     for (int32_t i = 0; i < l->n; i++)
         longest = l->input[i] > longest ? l->input[i] : longest;
@@ -142,6 +145,9 @@ static vt_status submit_all(cli_session *s, const lengths *l, int32_t shared, ui
         p.prompt = prompt;
         p.n_prompt = l->input[i];
         p.max_tokens = l->output[i];
+        p.temperature = temperature;
+        p.seed = vt_random_next(rng);
+        p.has_seed = true;
         p.ignore_eos = true;
         p.callback = on_event;
         p.user = o;
@@ -169,7 +175,7 @@ static vt_status run_all(const cli *c, cli_session *s, const lengths *l, uint64_
                          double *wall_s, vt_err *err)
 {
     bool idle = false;
-    TRY(submit_all(s, l, (int32_t)vt_options_int(c->options, "shared-prefix"), rng, o, err));
+    TRY(submit_all(c, s, l, rng, o, err));
     int64_t begin = vt_now_ns(), shown = begin;
     while (!idle && !cli_interrupted()) {
         TRY(vt_engine_step(s->engine, &idle, err));
@@ -194,6 +200,7 @@ static int report(const cli *c, cli_session *s, const lengths *l, const offline 
         vt_json w;
         cli_bench_begin(&w, &b, c, "offline", vt_model_name(s->model));
         vt_json_int(&w, "sequences", l->n);
+        vt_json_fixed(&w, "temperature", vt_options_float(c->options, "temperature"), 3);
         vt_json_int(&w, "input_tokens", l->total_input);
         vt_json_int(&w, "cached_tokens", (int64_t)cached);
         vt_json_int(&w, "output_tokens", o->n_tokens);

@@ -120,7 +120,8 @@ static const vt_option table[] = {
     /* run and chat */
     ROW("max-tokens", INT(1, 1 << 24), .letter = 'n', .value_name = "N", .fallback = "128",
         .verbs = GENERATE, .help = "stop after N tokens"),
-    ROW("temperature", FLOAT(0, 100), .value_name = "T", .fallback = "0", .verbs = GENERATE,
+    ROW("temperature", FLOAT(0, 100), .value_name = "T", .fallback = "0",
+        .verbs = GENERATE | VT_FOR_OFFLINE,
         .help = "0 always takes the likeliest token; higher is more random"),
     ROW("top-p", FLOAT(0, 1), .value_name = "P", .fallback = "1", .verbs = GENERATE,
         .help = "choose among the likeliest tokens that sum to P"),

@@ -273,10 +273,10 @@ static vt_status open_device(cuda_executor *x, bool library, vt_err *err)
 }
 
 /* With --deterministic every product runs on our own kernels. */
-static bool may_use_library(const cuda_executor *x, bool wanted)
+bool vt_cuda_may_use_library(const vt_cuda *c, const vt_cuda_options *o, const vt_layout *layout)
 {
-    return x->cuda->cublaslt_use != CUBLASLT_NEVER && !x->options.deterministic &&
-           (wanted || x->cuda->cublaslt_use == CUBLASLT_ALL);
+    return c->cublaslt_use != CUBLASLT_NEVER && !o->deterministic &&
+           (wants_library(layout) || c->cublaslt_use == CUBLASLT_ALL);
 }
 
 static vt_status load_weights(cuda_executor *x, const vt_layout *layout, vt_err *err)

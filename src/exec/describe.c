@@ -17,7 +17,7 @@ vt_target vt_target_named(const vt_hardware *gpu, const vt_limits *limits)
                        .level = gpu->kernel_level,
                        .sm_count = gpu->sm_count,
                        .max_shared_bytes = gpu->max_shared_bytes,
-                       .cublaslt = gpu->kernel_level >= 90,
+                       .cublaslt = gpu->kernel_level >= 80,
                        .shared_rows = (int32_t)vt_knobs[VT_KNOB_CUDA_SHARED].preset};
 }
 

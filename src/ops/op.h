@@ -261,7 +261,7 @@ typedef struct vt_field {
 
 enum { VT_FIELD_MOST = 1 << 18 };
 
-enum { VT_MAX_FIELDS = 12, VT_MAX_OUTPUTS = 4 };
+enum { VT_MAX_FIELDS = 13, VT_MAX_OUTPUTS = 4 };
 
 /* A case to try: builds its own random args in an arena (seeded), with the reference's output
  * tensor named by outputs(). See ops/cases.h for the helpers cards use. */

@@ -541,6 +541,10 @@ def test_bench_offline_counts_what_it_ran():
         r = ok("bench", "offline", "--num", "6", "--input", "40", "--output", "3", "--shared-prefix", "35", "--max-running", "1",
                "--json", *FAST, *model()).json
         same((a["cached_tokens"], r["cached_tokens"]), (0, 5 * 35), "prompts that begin alike")
+        same((a["temperature"], r["temperature"]), (0, 0))
+        r = ok("bench", "offline", "--lengths", path, "--temperature", "0.6", "--json", *FAST, *model()).json
+        same((r["temperature"], r["output_tokens"]), (0.6, 12))
+        fails(2, ["--temperature: '101'", "0 to 100"], "bench", "offline", "--temperature", "101", *model())
         fails(2, ["--input: 'x' found", "100:1024"], "bench", "offline", "--input", "x", *model())
         fails(1, "line 1", "bench", "offline", "--lengths", write(d, ["1"], "bad"), *model())
         fails(1, "line 3 is '5 6 7'", "bench", "offline", "--lengths", write(d, ["1 2", "", "5 6 7"], "bad"), *model())

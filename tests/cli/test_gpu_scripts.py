@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""tests/gpu/run and bench/gpu: what they print and refuse without a GPU, what their comparisons find, and a short run of both
-on the emulated GPU where it is built."""
-import importlib.machinery, importlib.util, tempfile
+"""tests/gpu/run, bench/gpu and bench/tables: what they print and refuse without a GPU, what their comparisons find, which tables
+they make, and a short run of the first two on the emulated GPU where it is built."""
+import glob, importlib.machinery, importlib.util, re, tempfile
 
 from tap import *
 
@@ -32,9 +32,9 @@ def emulated():
     return {"LD_LIBRARY_PATH": EMULATOR, "VITRINE_CACHE": os.path.join(os.path.dirname(BUILD), "emulator-cache")}
 
 
-def bench_module():
-    loader = importlib.machinery.SourceFileLoader("bench_gpu", os.path.join(ROOT, "bench/gpu"))
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("bench_gpu", loader))
+def load_script(name):
+    loader = importlib.machinery.SourceFileLoader("bench_" + name, os.path.join(ROOT, "bench", name))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("bench_" + name, loader))
     loader.exec_module(module)
     return module
 
@@ -63,16 +63,33 @@ def test_without_a_gpu_the_scripts_skip():
             assert r.returncode == 77 and "skip" in (r.stdout + r.stderr).lower(), (r.returncode, r.stdout, r.stderr)
 
 
-def test_every_kernel_row_of_the_peers_is_one_of_ours():
+def test_a_family_of_sections_has_one_name():
+    bench = load_script("gpu")
+    names, unknown = bench.select("offline,steps-8b")
+    same((names, unknown), (["offline-0.6b", "offline-8b", "offline-14b", "steps-8b"], None))
+    same(bench.select("steps-8b,step")[1], "step")
+    same(bench.select("")[0], list(bench.SECTIONS))
+
+
+def test_lengths_of_the_offline_workload_are_those_of_its_seed():
+    bench = load_script("gpu")
+    sums = [tuple(map(sum, zip(*bench.lengths(seed)))) for seed in range(3)]
+    same(sums, [(142827, 133966), (149935, 156222), (147434, 140460)], "as Mini-SGLang's bench.py draws them")
+    lines = open(os.path.join(ROOT, "bench/peers/offline_256.lengths"), encoding="utf-8").read().splitlines()[1:]
+    same(lines, [f"{i} {o}" for i, o in bench.lengths(0)])
+
+
+def test_every_row_of_the_tables_is_one_that_is_measured():
     need_programs()
-    bench = bench_module()
-    peers = bench.read_peers(os.path.join(ROOT, "bench/peers/h200.tsv"))
-    same(len({p[:2] for p in peers}), len(peers), "rows and distinct rows")
+    rows = load_script("gpu").figures.read_rows()
+    same(len({(r["row"], r["method"]) for r in rows}), len(rows), "rows and distinct rows")
     listed = subprocess.run([PROGRAMS[1], "--list"], capture_output=True, text=True, check=True).stdout
     ours = {line.split("\t")[1] for line in listed.splitlines()}
-    for row, method, unit, *_ in peers:
-        assert not method or row in ours or row.startswith("jit:"), row
-        assert not method or unit in bench.SCALE, unit
+    tables = load_script("tables").TABLES
+    for r in rows:
+        assert not r["method"] or r["row"] in ours or r["row"].startswith("jit:"), r
+        assert not r["method"] or r["unit"] in ("us", "s", "TB/s", "GB/s", "TFLOP/s"), r
+        assert r["table"] in tables, r
 
 
 def test_programs_refuse_what_is_none_of_their_options():
@@ -87,38 +104,128 @@ def test_programs_refuse_what_is_none_of_their_options():
     same((r.returncode, len(r.stdout.splitlines())), (0, 2))
 
 
+def test_list_of_cases_names_the_ops_with_rows_for_a_gpu():
+    """The sanitizer's sections run what --list names: every op with a kernel, and none that has rows for a CPU alone."""
+    need_programs()
+    listed = {line.split("\t")[0] for line in
+              subprocess.run([PROGRAMS[0], "--list"], capture_output=True, text=True, check=True).stdout.splitlines()}
+    with_kernels = set()
+    for folder in glob.glob(os.path.join(ROOT, "src/ops/*/")):
+        text = "".join(open(path, encoding="utf-8").read() for path in glob.glob(folder + "*.c"))
+        if "VT_DEVICE_CUDA" in text:
+            with_kernels |= set(re.findall(r"^const vt_op (\w+)_op = ", text, re.M))
+    same(listed, with_kernels)
+
+
 def test_a_section_that_breaks_is_a_row_and_the_others_go_on():
-    bench = bench_module()
+    bench = load_script("gpu")
     bench.SECTIONS = {"broken": lambda b: b.put("x", None, "ms", "how"), "good": lambda b: b.put("y", 2.0, "ms", "how")}
     with tempfile.TemporaryDirectory() as folder:
         b = bench.Bench(bench.parse(["--list", "--out", os.path.join(folder, "out")]))
         for name in bench.SECTIONS:
             bench.run_section(b, name)
         b.log.close()
-    assert "TypeError" in b.rows["section broken", ""]["error"], b.rows
-    same(b.rows["y", ""]["value"], 2.0)
+        lines = bench.figures.read_lines([b.path])
+    same([(o["row"], o.get("value")) for o in lines], [("section broken", None), ("y", 2.0)])
+    assert "TypeError" in lines[0]["error"], lines
+    same(b.failed, 1)
+
+
+def test_rows_before_a_limit_count():
+    bench = load_script("gpu")
+    with tempfile.TemporaryDirectory() as folder:
+        program = os.path.join(folder, "gpu_kernels")
+        with open(program, "w") as f:
+            f.write("""#!/bin/sh
+echo '{"section": "gemv", "row": "linear 8B o 64", "method": "cold", "us": 18.5, "ran": "cublaslt"}'
+printf '{"section": "gemv", "row": "cut off'
+exec sleep 60
+""")
+        os.chmod(program, 0o755)
+        b = bench.Bench(bench.parse(["--list", "--limit", "2", "--out", os.path.join(folder, "out")]))
+        b.options.kernels = program
+        bench.kernels(b, "gemv")
+        b.log.close()
+        lines = bench.figures.read_lines([b.path])
+    same([o["row"] for o in lines], ["kernels: gemv", "linear 8B o 64"])
+    assert "stopped after 2 s" in lines[0]["error"] and b.failed == 1, lines
+
+
+def test_the_table_of_cpu_programs_has_every_round():
+    ours = [{"prefill_tokens_per_s": 100.0 + i, "decode_tokens_per_s": 10.0, "commit": "c0ffee"} for i in range(3)]
+    theirs = [[{"n_prompt": 512, "n_gen": 0, "avg_ts": 50.5, "build_commit": "abc"},
+               {"n_prompt": 0, "n_gen": 64, "avg_ts": 5.0 + i, "build_commit": "abc"}] for i in range(3)]
+    with tempfile.TemporaryDirectory() as folder:
+        for program, values in (("vitrine", ours), ("peer", theirs)):
+            with open(os.path.join(folder, f"m.gguf.{program}"), "w") as f:
+                f.write("\n".join(json.dumps(v, indent=1) for v in values))
+        r = script("bench/peers/llama_table.py", folder, "2", "3", "vitrine peer", "/models/m.gguf")
+    assert "| m | vitrine c0ffee | 101.0 (100.0-102.0) | 10.0 (10.0-10.0) |" in r.stdout, r.stdout + r.stderr
+    assert "| m | peer abc; ours is 2.00 and 1.67 times that | 50.5 (50.5-50.5) | 6.0 (5.0-7.0) |" in r.stdout, r.stdout
+
+
+MEASURED = [{"row": "offline qwen3-0.6b", "method": "", "value": 1234.5, "unit": "tok/s", "low": 1200.0, "high": 1300.0, "n": 3},
+            {"row": "step qwen3-8b batch 1", "method": "", "error": "it broke"},
+            {"row": "sample 32", "method": "cold", "us": 99.0, "gb_per_s": 1.0},
+            {"row": "sample 32", "method": "cold", "us": 20.25, "gb_per_s": 1.0},
+            {"row": "sample 32", "method": "cold", "error": "the second call broke"},
+            {"row": "sample 32", "method": "cold", "peer": "peer A", "us": 9.0},
+            {"row": "sample 32", "method": "cold", "peer": "peer B", "us": 7.0},
+            {"row": "sample 32", "method": "cold", "peer": "peer C", "us": 8.0},
+            {"row": "linear 8B o 64", "method": "cold", "us": 18.5, "ran": "cublaslt"},
+            {"row": "linear 8B o 64", "method": "cold", "peer": "cuBLAS", "us": 18.0},
+            {"row": "no such row", "method": "", "value": 1.0, "unit": "ms"}]
 
 
 def test_table_shows_failures_and_what_was_not_measured():
-    bench = bench_module()
-    with tempfile.TemporaryDirectory() as folder:
-        peers = os.path.join(folder, "peers.jsonl")
-        with open(peers, "w") as f:
-            for us in (9.0, 7.0):
-                f.write(json.dumps({"row": "sample 32", "method": "cold", "peer": f"peer of {us}", "us": us}) + "\n")
-        b = bench.Bench(bench.parse(["--list", "--out", os.path.join(folder, "out"), "--peers", peers]))
-        b.smi = "a GPU"
-        b.put("offline qwen3-0.6b", 1234.5, "tok/s", "vitrine bench offline")
-        b.fail("step qwen3-8b batch 1", "it broke")
-        b.rows["sample 32", "cold"] = {"json": {"us": 20.25}, "how": "gpu_kernels"}
-        b.log.close()
-        lines = bench.table(b, [[1980, 3201, 90]], ["offline"]).split("\n")
+    lines = load_script("gpu").table(MEASURED, "a heading").split("\n")
     find = {line.split("|")[1].strip(): line for line in lines if line.startswith("| ")}
-    assert "| 1,234 |" in find["offline qwen3-0.6b"] and "21628" in find["offline qwen3-0.6b"], find
+    same(lines[0], "a heading")
+    assert "| 1,234 (1,200-1,300) |" in find["offline qwen3-0.6b"], find["offline qwen3-0.6b"]
     assert "it broke" in find["step qwen3-8b batch 1"]
-    assert "20.25" in find["sample 32"] and "7 (peer of 7.0, same run)" in find["sample 32"], find["sample 32"]
-    assert "not measured" in find["offline qwen3-14b"]
-    assert "1980 MHz" in lines[0], lines[0]
+    assert "| 20.25 | 7 (peer B) |" in find["sample 32"] and "two kernels" in find["sample 32"], find["sample 32"]
+    assert "| cublaslt | ours adds the residual |" in find["linear 8B o 64"], find["linear 8B o 64"]
+    assert "not measured" in find["offline qwen3-14b"] and "turns" not in find["offline qwen3-14b"]
+    assert "| 1 ms |" in find["no such row"]
+
+
+def test_a_figure_that_is_not_measured_again_keeps_its_run():
+    tables = load_script("tables")
+    store = {}
+    old = [{"row": "linear 8B o 64", "method": "cold", "us": 40.0}, {"row": "sample 1", "method": "cold", "us": 5.0}]
+    same(tables.take(store, old, "an old run"), 2)
+    same(tables.take(store, MEASURED, "a new run"), 5)
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "figures.tsv")
+        tables.save(store, path)
+        same(tables.load(path), store)
+    text = tables.fill("<!-- bench/tables runs -->\n<!-- end -->\n<!-- bench/tables rows -->\nold\n<!-- end -->\n"
+                       "<!-- bench/tables linears -->\n<!-- end -->\n<!-- bench/tables readme -->\n<!-- end -->\n", store)
+    assert "Measured: a new run but where a letter stands: [a] an old run." in text, text
+    assert "| sample 1 | us | 5 [a] |" in text and "\nold\n" not in text, text
+    assert "18.5 cublaslt / 18 |" in text and "1,234 (1,200-1,300)" in text, text
+    same(tables.fill(text, store), text, "making the tables again changes nothing")
+    try:
+        tables.fill("<!-- bench/tables nosuch -->\n<!-- end -->", store)
+    except ValueError as e:
+        assert "nosuch" in str(e) and "linears" in str(e)
+    else:
+        raise AssertionError("an unknown table passes")
+
+
+def test_the_documents_hold_the_tables_of_the_figures():
+    same(script("bench/tables", "check").returncode, 0, "bench/tables write was not run")
+    r = script("bench/tables", "take", "x.jsonl")
+    assert r.returncode == 2 and "--run" in r.stderr, r.stderr
+
+
+def test_random_models_for_peers_load():
+    with tempfile.TemporaryDirectory() as folder:
+        for kind in ("q8_0", "q4_0", "q4_k"):
+            path = os.path.join(folder, kind + ".gguf")
+            same(script("bench/peers/random_gguf.py", "tiny", kind, path).stdout.strip(), path)
+            o = ok("run", "-m", path, "--device", "cpu", "--raw", "hello", "-n", "3", "--ignore-eos", "--json").json
+            same(len(o["tokens"] if "tokens" in o else o["output_tokens"]), 3, kind)
 
 
 def test_comparisons_find_what_is_beyond_the_bound():
@@ -158,6 +265,9 @@ def test_emulated_gpu_fills_rows_of_the_bench():
         assert r.returncode == 0, r.stdout + r.stderr
         rows = {(o.get("row"), o.get("method")) for o in map(json.loads, open(out + ".jsonl"))}
         table = open(out + ".md").read()
+        r = script("bench/gpu", "--tiny", "--append", "--only", "plan", "--build", BUILD, "--out", out, *PATIENCE, env=env)
+        both = open(out + ".md").read()
+    assert both.count("bench/gpu --only") == 2 and "copy 512 MiB | TB/s" in both and r.returncode == 0, both
     assert {("copy 512 MiB", "cold"), ("first token qwen3-0.6b 128", ""), ("plan decode 32/8 32 x 4096", "host")} <= rows
     assert "| first token qwen3-0.6b 128 | ms |" in table
 

@@ -315,7 +315,9 @@ def test_run_seed_random_is_said_and_can_be_given_again():
     assert a["seed"] != b["seed"]
     same(run_json("--seed", str(a["seed"]), *args)["tokens"], a["tokens"])
     r = ok("run", "--seed", "random", *args, *FAST, *model())
-    assert re.search(r"; seed \d+\n", r.log), r.log
+    said = re.search(r"; seed (\d+)\n", r.log)
+    assert said, r.log
+    same(ok("run", "--seed", said.group(1), *args, *FAST, *model()).text, r.text, "with the seed that was said")
     assert "seed" not in run_json("-n", "2", "Once")
 
 

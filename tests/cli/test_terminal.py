@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Behaviour on a terminal: line editing, long lines, pastes, Ctrl-C and Ctrl-D, control characters in foreign text."""
-import ctypes, json, os, pty, re, select, signal, tempfile, time
+"""What only a terminal shows: line editing, long lines, pastes, Ctrl-C and Ctrl-D, and control characters of others."""
+import ctypes, json, os, pty, re, select, shutil, signal, tempfile, time
 
 from tap import *
 
@@ -176,6 +176,18 @@ def test_chat_ctrl_c_stops_an_answer_and_keeps_the_conversation():
         same(saved(t, d), ["Tell me a long story."])
         t.send("\x04")
         same(t.end(), 0)
+
+
+def test_rm_asks_and_removes_for_a_yes_alone():
+    for answer, removed in (("\r", False), ("n\r", False), ("x\r", False), ("\x04", False), ("y\r", True), ("Yes\r", True)):
+        with tempfile.TemporaryDirectory() as d:
+            path = os.path.join(d, "models", "m.gguf")
+            os.makedirs(os.path.dirname(path))
+            shutil.copyfile("tests/fuzz/corpus/model/llama.gguf", path)
+            t = Terminal("rm", "m.gguf", env={"VITRINE_CACHE": d})
+            t.expect(r"remove .*\[y/N\] ")
+            t.send(answer)
+            same((t.end() == 0, os.path.exists(path)), (removed, not removed), f"answer {answer!r}")
 
 
 def test_run_reads_a_prompt_from_the_terminal_until_one_ctrl_d():

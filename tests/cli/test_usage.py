@@ -92,6 +92,20 @@ def test_wrong_values_name_option_value_and_expectation():
     fails(2, ["--json: 'perhaps' found", "true or false"], "run", "--json=perhaps", "x")
 
 
+def test_values_of_short_options_stand_apart_or_behind_the_letter():
+    for given in (["-n", "many"], ["-nmany"], ["-n=many"]):
+        fails(2, "-n: 'many' found", "run", *given, "x")
+
+
+def test_two_dashes_end_the_options():
+    with tempfile.TemporaryDirectory() as d:
+        env = {"VITRINE_CACHE": d}
+        fails(2, "no model --yes in", "rm", "--", "--yes", env=env)
+        fails(2, "no model -y in", "rm", "--yes", "--", "-y", env=env)
+        fails(2, "no model -- in", "rm", "--", "--", env=env)
+        fails(2, "rm what?", "rm", "--", env=env)
+
+
 def test_numbers_are_decimal_and_within_their_range():
     fails(2, ["--kv-memory: '1000T' found", "at most 1000000000000000 bytes"], "run", "--kv-memory", "1000T", "x")
     fails(2, ["--kv-memory: '60K' found", "at least 65536 bytes"], "run", "--kv-memory", "60K", "x")

@@ -17,6 +17,9 @@ def test_tokenize_goes_both_ways():
     same(len(special), 1)
     assert len(ok("tokenize", "--json", stdin="<|im_end|>").json["ids"]) > 1
     fails(2, "--decode: token 99999999", "tokenize", "--decode", "99999999")
+    last = 49151  # the default model's last id
+    ok("tokenize", "--decode", str(last))
+    fails(2, f"--decode: token {last + 1} found, expected ids below {last + 1}", "tokenize", "--decode", str(last + 1))
     fails(2, "other direction", "tokenize", "--special", "--decode", "1")
 
 

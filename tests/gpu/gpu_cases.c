@@ -8,6 +8,7 @@
 #include "ops/access.h"
 #include "ops/cases.h"
 #include "ops/kv_store/kv_store.h"
+#include "ops/moe/moe.h"
 #include "ops/sample/sample.h"
 
 /* Every bf16 value, also infinities and NaNs, as K and as V: the shape has 65,536 of each. */
@@ -61,6 +62,19 @@ static void *make_sample_long_output(const vt_case *c, uint64_t seed, vt_arena *
         row->n_top = 20;
     }
     return context ? a : NULL;
+}
+
+/* Experts in pairs, and the first and the last, with equal rows of the router: of equal logits the
+ * lower index is chosen first. */
+static void *make_moe_route_ties(const vt_case *c, uint64_t seed, vt_arena *arena,
+                                 vt_tensor *outputs[VT_MAX_OUTPUTS], int32_t *n_outputs)
+{
+    moe_route_args *a = moe_route_op.make_args(c, seed, arena, outputs, n_outputs);
+    vt_tensor *router = a ? (vt_tensor *)(uintptr_t)a->router : NULL;
+    for (int64_t e = 1; a && e < router->dim[0]; e++)
+        for (int64_t i = 0; i < router->dim[1] && (e % 2 || e + 1 == router->dim[0]); i++)
+            tensor_set(router, e, i, tensor_get(router, e % 2 ? e - 1 : 0, i));
+    return a;
 }
 
 #define CASE(op_, shape_)          \
@@ -368,6 +382,10 @@ const gpu_case gpu_cases[] = {
     MADE("kv_store",
          "tokens=5042,kv_heads=1,head_dim=13,kv_type=fp8,page=5,k_scale=700,v_scale=90000",
          "every bf16 as fp8, scales, head_dim=13", make_kv_store_all),
+    MADE("moe_route", "tokens=6,hidden=64,experts=41,k=8,type=f32", "equal experts",
+         make_moe_route_ties),
+    MADE("moe_route", "tokens=3,hidden=37,experts=7,k=7,normalise=0,type=f32",
+         "equal experts, odd rows", make_moe_route_ties),
     MADE("sample", "rows=4,vocab=60000,kind=plain,spread=0",
          "one likely id, the others beyond top-p", make_sample_flat_tail),
     MADE("sample", "rows=2,vocab=21,kind=greedy,spread=10", "70000 times the same output",

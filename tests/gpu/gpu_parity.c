@@ -253,13 +253,26 @@ static void run_rows(rig *r, call *k)
     }
 }
 
+/* Whether some row or variant of the card runs on a GPU. prefix_match, for one, has none. */
+static bool has_row(const vt_op *op)
+{
+    const vt_impl *const *const table[] = {op->impls, op->variants};
+    for (int t = 0; t < 2; t++)
+        for (const vt_impl *const *i = table[t]; i && *i; i++)
+            if ((*i)->device == VT_DEVICE_CUDA)
+                return true;
+    return false;
+}
+
+/* --list names only what can run on a GPU. */
 static void run_case(rig *r, const vt_op *op, const gpu_call *g)
 {
     vt_err err = {0};
     if ((r->o.small && g->large) || (r->o.only_case && strcmp(r->o.only_case, g->name) != 0))
         return;
     if (r->o.list) {
-        printf("%s\t%s\n", op->name, g->name);
+        if (has_row(op))
+            printf("%s\t%s\n", op->name, g->name);
         return;
     }
     if (r->seen++ % r->o.shards != r->o.shard)
@@ -270,7 +283,7 @@ static void run_case(rig *r, const vt_op *op, const gpu_call *g)
     k.args = g->make(g->c, g->seed, &k.arena, k.output, &k.n_outputs);
     if (!k.args) {
         skip_case(r, &k, "out of host memory");
-    } else if (op->n_operands == 0) {
+    } else if (!has_row(op)) {
         skip_case(r, &k, "no rows for a GPU");
     } else {
         must(on_cuda_round(op, k.args, &err), &err);

@@ -1,6 +1,15 @@
-/* Cases with random shapes. Numbers that kernels are compiled for (columns, head sizes,
- * vocabularies, types) come from short lists, so that few kernels are compiled. Numbers of tokens,
- * rows and sequences, and lengths, are arbitrary.
+/* Cases drawn at random, of shapes that nobody chose, in two ways:
+ *
+ *   from the card     one of its own cases with another size, and perhaps a flag turned over. Any
+ *                     op has these: nothing here names its fields
+ *   by a drawer       a function for the op, which combines more fields than that. What a kernel is
+ *                     compiled for (columns, head sizes, vocabularies, types) comes from short
+ *                     lists, so that few kernels are compiled; numbers of tokens, rows, sequences
+ *                     and lengths are any
+ *
+ * An op with a drawer takes one case in four from its card, an op without one takes all. A card
+ * does not say for which of its fields a kernel is compiled, nor which values meet a border of its
+ * tiles; hence the drawers.
  *
  * Attention has batches of its own: decodes and chunks of prefill of any lengths in one batch, some
  * of which begin with the pages of another sequence. Scores spread wider than in the card's cases,
@@ -271,7 +280,6 @@ static void draw_page_copy(draw *d, gpu_call *g, char *text)
              copies, tokens, layers, heads, n, below(d, 2) ? "bf16" : "fp8", size);
 }
 
-/* moe_route has no random cases: near ties would choose another expert. */
 static void draw_moe_linear(draw *d, gpu_call *g, char *text)
 {
     static const struct {
@@ -291,6 +299,37 @@ static void draw_moe_linear(draw *d, gpu_call *g, char *text)
              "accumulate=%d,padding=%d",
              tokens, shape[i].hidden, shape[i].ffn, experts, used, shape[i].type,
              fp8 ? scales[below(d, 3)] : "none", gelu ? "gelu" : "silu", accumulate, padding);
+}
+
+/* ---- from the card ---- */
+
+/* Near ties would choose another expert: the router's cases have fixed values. */
+static bool is_left_out(const vt_op *op) { return strcmp(op->name, "moe_route") == 0; }
+
+static bool is_flag(const vt_field *f) { return f->most == 1 && !f->words; }
+
+/* A small case of the card with another value of its first field, which is the number of tokens,
+ * rows, sequences or copies of every op, and one time in two with a flag turned over. Where the
+ * card refuses what comes out, it is the card's case as it is. */
+static bool draw_from_card(draw *d, const vt_op *op, gpu_call *g)
+{
+    enum { TRIES = 8 };
+    const vt_case *from = &op->cases[below(d, op->n_cases)];
+    for (int i = 0; from->bench && i < op->n_cases; i++)
+        from = &op->cases[i];
+    vt_case *c = &g->text.c;
+    for (int i = 0; i < TRIES; i++) {
+        const vt_field *size = &op->fields[0];
+        int32_t flag = below(d, 2) ? below(d, op->n_fields) : 0;
+        *c = *from;
+        c->p[0] = few(d, size->most && size->most < 40 ? (int32_t)size->most : 40);
+        if (is_flag(&op->fields[flag]))
+            c->p[flag] = !c->p[flag];
+        if (!op->refuses || !op->refuses(c))
+            break;
+        *c = *from;
+    }
+    return !from->bench;
 }
 
 /* ---- a case ---- */
@@ -316,19 +355,25 @@ vt_status gpu_random_call(const vt_op *op, uint64_t seed, int32_t number, gpu_ca
                           bool *found, vt_err *err)
 {
     char text[TEXT];
+    size_t i = 0, n = sizeof drawers / sizeof *drawers;
+    while (i < n && strcmp(drawers[i].op, op->name) != 0)
+        i++;
+    draw d = {seed * 0x9e3779b97f4a7c15u + (uint64_t)number * 0xbf58476d1ce4e5b9u + i};
     *found = false;
-    for (size_t i = 0; i < sizeof drawers / sizeof *drawers; i++) {
-        if (strcmp(drawers[i].op, op->name) != 0)
-            continue;
-        draw d = {seed * 0x9e3779b97f4a7c15u + (uint64_t)number * 0xbf58476d1ce4e5b9u + i};
-        *found = true;
-        out->seed = case_random(&d.state);
-        out->make = op->make_args;
-        out->large = false;
-        drawers[i].draw(&d, out, text);
-        snprintf(out->name, sizeof out->name, "random %d: %s", number, text);
-        out->c = &out->text.c;
-        return vt_case_from_text(op, text, &out->text, err);
+    if (is_left_out(op) || op->n_operands == 0)
+        return VT_OK;
+    out->seed = case_random(&d.state);
+    out->make = op->make_args;
+    out->large = false;
+    out->c = &out->text.c;
+    if (i == n || case_random(&d.state) % 4 == 0) {
+        *found = draw_from_card(&d, op, out);
+        snprintf(out->name, sizeof out->name, "random %d: %s, with %s=%lld", number,
+                 out->text.c.name, op->fields[0].name, (long long)out->text.c.p[0]);
+        return VT_OK;
     }
-    return VT_OK;
+    *found = true;
+    drawers[i].draw(&d, out, text);
+    snprintf(out->name, sizeof out->name, "random %d: %s", number, text);
+    return vt_case_from_text(op, text, &out->text, err);
 }

@@ -71,6 +71,22 @@ static void test_capacity_when_blocks_are_equal_then_the_second_prompt_hits(void
     vt_trace_file_release(&t);
 }
 
+/* A prompt that comes again hits with all its tokens but the last: 15 pages of 64 are shared, and
+ * 63 tokens are copied out of the last page. So the last block of a trace's line shares, too. */
+static void test_capacity_when_a_prompt_comes_again_then_all_but_its_last_token_hits(void **state)
+{
+    (void)state;
+    vt_trace_file t = parse(
+        "{\"timestamp\": 0, \"input_length\": 1024, \"output_length\": 1, \"hash_ids\": [1, 2]}\n"
+        "{\"timestamp\": 500, \"input_length\": 1024, \"output_length\": 1, \"hash_ids\": [1, "
+        "2]}\n");
+    vt_capacity_setup s = setup(1);
+    vt_capacity_result r;
+    assert_int_equal(vt_capacity_run(&s, &t, 1, &r, NULL), VT_OK);
+    near(r.hit_share, 1023.0 / 2048);
+    vt_trace_file_release(&t);
+}
+
 static void test_capacity_when_more_replicas_then_waits_are_shorter(void **state)
 {
     (void)state;
@@ -100,6 +116,25 @@ static void test_capacity_when_longer_than_the_context_then_refused_and_counted(
     assert_int_equal(r.n_too_long, 1);
     assert_int_equal(r.n_no_room, 0);
     vt_trace_file_release(&t);
+}
+
+/* The context of 4,096 has room for 4,095 tokens and one of an answer. */
+static void test_capacity_when_a_prompt_just_fits_the_context_then_it_is_served(void **state)
+{
+    (void)state;
+    for (int32_t input = 4095; input <= 4096; input++) {
+        char line[100];
+        snprintf(line, sizeof line,
+                 "{\"timestamp\": 0, \"input_length\": %d, \"output_length\": 1}\n", input);
+        vt_trace_file t = parse(line);
+        vt_capacity_setup s = setup(1);
+        vt_capacity_result r;
+        assert_int_equal(vt_capacity_run(&s, &t, 1, &r, NULL), VT_OK);
+        assert_int_equal(r.n_done, input == 4095);
+        assert_int_equal(r.n_too_long, input == 4096);
+        assert_int_equal(r.n_cut, 0);
+        vt_trace_file_release(&t);
+    }
 }
 
 static void test_capacity_when_kv_memory_is_too_small_then_that_is_counted(void **state)
@@ -195,6 +230,21 @@ static void test_search_when_the_trace_is_slow_or_far_too_fast_then_the_same_bor
         assert_true(over->rate == 2 * last->rate);
         vt_trace_file_release(&t);
     }
+}
+
+/* An idle machine serves what it is offered, also where the trace is so short that the time after
+ * the last arrival would count for a tenth of it. */
+static void test_search_when_the_trace_is_short_then_the_last_answer_does_not_count(void **state)
+{
+    (void)state;
+    static vt_capacity_table table;
+    vt_trace_file t = regular(4, 1000);
+    vt_capacity_setup s = setup(1);
+    assert_int_equal(vt_capacity_search(&s, &t, &table, NULL), VT_OK);
+    const vt_capacity_result *idle = &table.row[table.idle];
+    assert_true(idle->tail_s > 0.05 * idle->span_s || idle->rate == 1);
+    assert_true(fabs(idle->served_per_s / idle->offered_per_s - 1) < 0.02);
+    vt_trace_file_release(&t);
 }
 
 static void test_search_when_all_arrive_at_once_then_usage(void **state)
@@ -311,12 +361,15 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_capacity_when_alone_then_times_are_the_steps),
         cmocka_unit_test(test_capacity_when_blocks_are_equal_then_the_second_prompt_hits),
+        cmocka_unit_test(test_capacity_when_a_prompt_comes_again_then_all_but_its_last_token_hits),
         cmocka_unit_test(test_capacity_when_more_replicas_then_waits_are_shorter),
         cmocka_unit_test(test_capacity_when_longer_than_the_context_then_refused_and_counted),
+        cmocka_unit_test(test_capacity_when_a_prompt_just_fits_the_context_then_it_is_served),
         cmocka_unit_test(test_capacity_when_kv_memory_is_too_small_then_that_is_counted),
         cmocka_unit_test(test_capacity_when_outputs_do_not_fit_then_cut_and_counted),
         cmocka_unit_test(test_capacity_when_gaps_differ_then_percentiles_are_nearest_rank),
         cmocka_unit_test(test_search_when_the_trace_is_slow_or_far_too_fast_then_the_same_border),
+        cmocka_unit_test(test_search_when_the_trace_is_short_then_the_last_answer_does_not_count),
         cmocka_unit_test(test_search_when_all_arrive_at_once_then_usage),
         cmocka_unit_test(test_search_when_nothing_fits_then_one_row),
         cmocka_unit_test(test_trace_when_hash_ids_are_strings_then_equal_ones_share),

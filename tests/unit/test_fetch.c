@@ -117,6 +117,69 @@ static void test_listing_when_parsed_then_files_have_their_urls_and_paths(void *
     fetch_list_release(&l);
 }
 
+static void refuse_listing(const char *json, const char *words)
+{
+    fetch_list l;
+    vt_err err = {0};
+    assert_int_not_equal(parse(json, strlen(json), &l, &err), VT_OK);
+    if (!strstr(err.message, words))
+        fail_msg("%s: \"%s\" lacks \"%s\"", json, err.message, words);
+}
+
+/* Names become paths: nothing hidden, nothing that climbs. */
+static void test_listing_when_a_name_could_leave_its_folder_then_it_is_refused(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {".a.gguf", "a b.gguf", "a%2f.gguf", "a\\\\b.gguf"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char json[100];
+        snprintf(json, sizeof json, "{\"siblings\":[{\"rfilename\":\"%s\"}]}", bad[i]);
+        refuse_listing(json, "which is refused: it could leave its folder");
+    }
+    const char *up = "{\"siblings\":[{\"rfilename\":\"../a.gguf\"}]}";
+    fetch_list l;
+    vt_err err = {0};
+    assert_int_equal(
+        fetch_hub_parse("https://hub", "org/name/../a.gguf", "/cache", up, strlen(up), &l, &err),
+        VT_ERR_USAGE);
+}
+
+static void test_listing_when_a_sha256_has_another_form_then_it_is_refused(void **state)
+{
+    (void)state;
+#define LISTED(sha256) \
+    "{\"siblings\":[{\"rfilename\":\"a.gguf\",\"lfs\":{\"size\":7,\"sha256\":" sha256 "}}]}"
+    refuse_listing(LISTED("\"0123\""), "not 64 hexadecimal digits");
+    refuse_listing(LISTED("7"), "not 64 hexadecimal digits");
+    refuse_listing(LISTED("\"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdeg\""),
+                   "not 64 hexadecimal digits");
+    const char *good = LISTED(
+        "\"0123456789abcdef0123456789abcdef0123456789abcdef0123456789ABCDEF\"");
+    fetch_list l;
+    vt_err err;
+    assert_int_equal(parse(good, strlen(good), &l, &err), VT_OK);
+    assert_memory_equal(l.file[0].sha256, "0123456789abcdef", 16);
+    fetch_list_release(&l);
+}
+
+/* The parts of one split model are one model: nobody has to say which. */
+static void test_listing_when_a_model_is_in_parts_then_all_of_them_are_fetched(void **state)
+{
+    (void)state;
+    const char *json = "{\"siblings\":[{\"rfilename\":\"m-00001-of-00003.gguf\"},"
+                       "{\"rfilename\":\"m-00002-of-00003.gguf\"},"
+                       "{\"rfilename\":\"m-00003-of-00003.gguf\"}]}";
+    fetch_list l;
+    vt_err err = {0};
+    if (parse(json, strlen(json), &l, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    assert_int_equal(l.n, 3);
+    fetch_list_release(&l);
+    refuse_listing("{\"siblings\":[{\"rfilename\":\"m-00001-of-00002.gguf\"},"
+                   "{\"rfilename\":\"m-00002-of-00002.gguf\"},{\"rfilename\":\"other.gguf\"}]}",
+                   "there are 2 GGUF files");
+}
+
 static void test_listing_when_it_is_longer_than_the_limit_then_it_is_refused_unread(void **state)
 {
     (void)state;
@@ -178,6 +241,9 @@ int main(void)
         cmocka_unit_test(test_url_when_shown_then_user_and_password_are_hidden),
         cmocka_unit_test(test_split_name_when_the_form_is_not_exact_then_it_is_no_part),
         cmocka_unit_test(test_listing_when_parsed_then_files_have_their_urls_and_paths),
+        cmocka_unit_test(test_listing_when_a_name_could_leave_its_folder_then_it_is_refused),
+        cmocka_unit_test(test_listing_when_a_sha256_has_another_form_then_it_is_refused),
+        cmocka_unit_test(test_listing_when_a_model_is_in_parts_then_all_of_them_are_fetched),
         cmocka_unit_test(test_listing_when_it_is_longer_than_the_limit_then_it_is_refused_unread),
         cmocka_unit_test(test_unpack_when_wheels_hold_parts_then_they_are_joined_in_order),
     };

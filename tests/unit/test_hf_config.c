@@ -100,6 +100,41 @@ static void test_config_when_keys_are_left_out_then_their_defaults_hold(void **s
     vt_model_free(m);
 }
 
+static void test_config_of_yarn_when_keys_are_left_out_then_their_defaults_hold(void **state)
+{
+    (void)state;
+    vt_model *m = read_config("{" SHAPE "\"model_type\": \"llama\", \"num_hidden_layers\": 1, "
+                              "\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4}}");
+    const vt_rope_params *p = &m->arch.rope;
+    assert_int_equal(p->scaling, VT_ROPE_YARN);
+    assert_true(p->factor == 4 && p->beta_fast == 32 && p->beta_slow == 1 && p->yarn_truncate);
+    assert_int_equal(p->original_context, 32); /* max_position_embeddings */
+    assert_float_equal(p->attn_factor, 0.1 * log(4) + 1, 1e-12);
+    vt_model_free(m);
+}
+
+/* Every decoder_sparse_step-th layer has experts, counted from 1, but those of mlp_only_layers. */
+static void test_config_of_experts_says_which_layers_have_them(void **state)
+{
+    (void)state;
+#define EXPERTS(more)                                                                         \
+    "{" SHAPE "\"model_type\": \"qwen3_moe\", \"num_hidden_layers\": 6, \"num_experts\": 4, " \
+    "\"num_experts_per_tok\": 2, \"moe_intermediate_size\": 8" more "}"
+    static const struct {
+        const char *config, *want;
+    } row[] = {{EXPERTS(""), "111111"},
+               {EXPERTS(", \"decoder_sparse_step\": 2"), "010101"},
+               {EXPERTS(", \"decoder_sparse_step\": 3, \"mlp_only_layers\": [5]"), "001000"}};
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        vt_model *m = read_config(row[i].config);
+        for (int32_t k = 0; k < 6; k++)
+            if (m->arch.layer_moe[k] != row[i].want[k] - '0')
+                fail_msg("%s: layer %d has %d", row[i].config, k, m->arch.layer_moe[k]);
+        vt_model_free(m);
+    }
+    expect_refused(EXPERTS(", \"mlp_only_layers\": [6]"), "names no layer of 6");
+}
+
 /* Factors that would make every logit infinite or zero are refused with their key. */
 static void test_config_when_a_factor_is_absurd_then_its_key_is_named(void **state)
 {
@@ -120,6 +155,8 @@ int main(void)
         cmocka_unit_test(test_config_gemma_without_layer_types_has_its_pattern),
         cmocka_unit_test(test_config_qwen_without_layer_types_has_its_rule),
         cmocka_unit_test(test_config_when_keys_are_left_out_then_their_defaults_hold),
+        cmocka_unit_test(test_config_of_yarn_when_keys_are_left_out_then_their_defaults_hold),
+        cmocka_unit_test(test_config_of_experts_says_which_layers_have_them),
         cmocka_unit_test(test_config_when_a_factor_is_absurd_then_its_key_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -302,6 +302,39 @@ static void test_range_of_rows_and_columns_packs_as_its_dense_copy(void **state)
             }
 }
 
+/* Row by row and with their scales, the weights of a range are those of the whole tensor. (A dense
+ * copy of a range would be as wrong as the range.) */
+static void test_range_of_rows_and_columns_has_the_weights_of_the_whole(void **state)
+{
+    (void)state;
+    enum { ROW = 128, N_ROWS = 172, COL = 256, N_COLS = 512 };
+    static float want[COLS], got[N_COLS];
+    uint64_t rng = 11;
+    for (int i = 0; i < TYPES; i++) {
+        vt_arena arena;
+        vt_err err = {0};
+        vt_weight whole, range;
+        vt_arena_init(&arena, 0);
+        vt_layout_entry e = {.label = "e", .kind = VT_KIND_EXPERTS, .n_parts = 1};
+        e.part[0] = random_part(&arena, types[i], types[i] == VT_FP8_E4M3, &rng);
+        e.part[0].rows = ROWS;
+        e.part[0].cols = COLS;
+        must(vt_layout_weight(&e, 1, &arena, &whole, &err), &err);
+        e.part[0].row = ROW;
+        e.part[0].rows = N_ROWS;
+        e.part[0].col = COL;
+        e.part[0].cols = N_COLS;
+        must(vt_layout_weight(&e, 1, &arena, &range, &err), &err);
+        assert_true(range.rows == N_ROWS && range.cols == N_COLS);
+        for (int64_t r = 0; r < N_ROWS; r++) {
+            linear_weight_row(&whole, ROW + r, want);
+            linear_weight_row(&range, r, got);
+            assert_memory_equal(got, want + COL, sizeof got);
+        }
+        vt_arena_release(&arena);
+    }
+}
+
 /* Types without blocks may be cut anywhere. */
 static void test_range_that_begins_at_any_column_packs_as_its_dense_copy(void **state)
 {
@@ -370,6 +403,7 @@ int main(void)
         cmocka_unit_test(test_layout_is_in_the_order_of_a_step),
         cmocka_unit_test(test_layout_floats_when_a_bias_is_missing_then_zeros),
         cmocka_unit_test(test_range_of_rows_and_columns_packs_as_its_dense_copy),
+        cmocka_unit_test(test_range_of_rows_and_columns_has_the_weights_of_the_whole),
         cmocka_unit_test(test_range_that_begins_at_any_column_packs_as_its_dense_copy),
         cmocka_unit_test(test_range_when_it_cuts_a_block_or_leaves_the_tensor_then_refused),
     };

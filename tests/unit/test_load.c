@@ -114,28 +114,66 @@ static void test_load_gguf_without_weights_needs_only_an_architecture(void **sta
 
 /* ---- long contexts ---- */
 
+/* The bytes of ok_model_llama.gguf, to be changed. */
+static uint8_t *tiny_llama(size_t *size)
+{
+    FILE *file = fopen(CORPUS "ok_model_llama.gguf", "rb");
+    assert_non_null(file);
+    assert_int_equal(fseek(file, 0, SEEK_END), 0);
+    size_t n = *size = (size_t)ftell(file);
+    rewind(file);
+    uint8_t *bytes = aligned_alloc(64, (n + 63) / 64 * 64);
+    assert_int_equal(fread(bytes, 1, n, file), n);
+    fclose(file);
+    return bytes;
+}
+
+static vt_model *model_of(const uint8_t *bytes, size_t n)
+{
+    gguf_file *f;
+    vt_model *m;
+    vt_err err = {0};
+    if (gguf_open_bytes("changed", bytes, n, &f, &err) != VT_OK ||
+        vt_model_from_gguf(f, true, &m, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    return m;
+}
+
 /* The model of ok_model_llama.gguf with another context_length; *bytes is its file. */
 static vt_model *with_context(uint32_t context, uint8_t **bytes)
 {
     static const char key[] = "llama.context_length";
-    gguf_file *f;
-    vt_model *m;
-    vt_err err = {0};
-    FILE *file = fopen(CORPUS "ok_model_llama.gguf", "rb");
-    assert_non_null(file);
-    assert_int_equal(fseek(file, 0, SEEK_END), 0);
-    size_t n = (size_t)ftell(file);
-    rewind(file);
-    *bytes = aligned_alloc(64, (n + 63) / 64 * 64);
-    assert_int_equal(fread(*bytes, 1, n, file), n);
-    fclose(file);
+    size_t n;
+    *bytes = tiny_llama(&n);
     uint8_t *at = memmem(*bytes, n, key, sizeof key - 1);
     assert_non_null(at);
-    memcpy(at + sizeof key - 1 + 4, &context, 4); /* after the key: its type, then the value */
-    if (gguf_open_bytes("long", *bytes, n, &f, &err) != VT_OK ||
-        vt_model_from_gguf(f, true, &m, &err) != VT_OK)
-        fail_msg("%s", err.message);
-    return m;
+    memcpy(at + sizeof key - 1 + 4, &context, 4); /* behind the key: its type, then the value */
+    return model_of(*bytes, n);
+}
+
+/* Llama 3's files name the end of a turn apart from the end of a text, and a model may come without
+ * a tokenizer: whatever key names an end, the answer ends there. */
+static void test_load_gguf_when_an_end_has_another_key_then_it_is_an_end_too(void **state)
+{
+    (void)state;
+    static const char eos[] = "tokenizer.ggml.eos_token_id", tokenizer[] = "tokenizer.ggml.model";
+    static const char *const key[] = {"tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"};
+    for (int i = 0; i < 2; i++) {
+        size_t n;
+        uint8_t *bytes = tiny_llama(&n);
+        vt_model *m = model_of(bytes, n);
+        int32_t id = m->eos[0];
+        vt_model_free(m);
+        memcpy(memmem(bytes, n, eos, sizeof eos - 1), key[i], sizeof eos - 1);
+        memcpy(memmem(bytes, n, tokenizer, sizeof tokenizer - 1), "tokenizer.none.model",
+               sizeof tokenizer - 1);
+        m = model_of(bytes, n);
+        assert_null(m->tokenizer);
+        assert_int_equal(m->n_eos, 1);
+        assert_int_equal(m->eos[0], id);
+        vt_model_free(m);
+        free(bytes);
+    }
 }
 
 /* A file may claim any context. The context that is used without --max-context is bounded, because
@@ -329,6 +367,7 @@ int main(void)
         cmocka_unit_test(test_load_gguf_without_weights_needs_only_an_architecture),
         cmocka_unit_test(
             test_engine_when_the_model_claims_a_huge_context_then_a_bounded_one_is_taken),
+        cmocka_unit_test(test_load_gguf_when_an_end_has_another_key_then_it_is_an_end_too),
         cmocka_unit_test(test_load_gguf_in_parts_is_the_whole_model),
         cmocka_unit_test(test_load_gguf_in_parts_that_do_not_fit_is_refused_with_the_reason),
         cmocka_unit_test_setup_teardown(test_find_looks_in_the_cache_with_and_without_the_ending,

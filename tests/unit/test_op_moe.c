@@ -84,6 +84,41 @@ static void test_moe_token_alone_gives_the_same_bits(void **state)
     compare_alone(&fp8, *state);
 }
 
+/* Experts 0 and 1, 2 and 3 ... have equal rows of the router. */
+static void make_ties(op_args *a)
+{
+    const vt_tensor *router = ((moe_route_args *)a->args)->router;
+    for (int64_t e = 1; e < router->dim[0]; e += 2)
+        memcpy((float *)router->data + e * router->row_stride,
+               (float *)router->data + (e - 1) * router->row_stride,
+               (size_t)router->dim[1] * sizeof(float));
+}
+
+/* Which of equal experts is chosen must not depend on the machine: the one of the lower index. */
+static void test_moe_route_when_experts_are_equal_then_the_lower_one_comes_first(void **state)
+{
+    static const vt_case c = {.name = "ties", .p = {5, 40, 11, 4, 1, VT_F32}};
+    for (const vt_impl *const *impl = moe_route_op.impls; *impl; impl++) {
+        op_args want, got;
+        if (!op_may_run(*impl))
+            continue;
+        op_args_make(&want, &moe_route_op, &c);
+        op_args_make(&got, &moe_route_op, &c);
+        make_ties(&want);
+        make_ties(&got);
+        moe_route_op.reference(want.args);
+        op_run(&moe_route_op, *impl, &got, *state, 2);
+        const int32_t *expert = got.output[0]->data;
+        assert_memory_equal(expert, want.output[0]->data, 5 * 4 * sizeof *expert);
+        for (int t = 0; t < 5; t++)
+            for (int k = 0; k + 1 < 4; k++)
+                if (expert[4 * t + k] / 2 == expert[4 * t + k + 1] / 2)
+                    assert_true(expert[4 * t + k] < expert[4 * t + k + 1]);
+        op_args_release(&want);
+        op_args_release(&got);
+    }
+}
+
 /* moe_linear has room for one row a token and expert. */
 static void test_moe_route_when_logits_are_nan_then_experts_exist_and_differ(void **state)
 {
@@ -114,6 +149,7 @@ int main(void)
         cmocka_unit_test(test_moe_quantised_stays_within_a_percent_and_a_half),
         cmocka_unit_test(test_moe_token_alone_gives_the_same_bits),
         cmocka_unit_test(test_moe_route_when_logits_are_nan_then_experts_exist_and_differ),
+        cmocka_unit_test(test_moe_route_when_experts_are_equal_then_the_lower_one_comes_first),
     };
     return cmocka_run_group_tests(tests, op_teams_setup, op_teams_teardown);
 }

@@ -1,14 +1,16 @@
-/* Tests that need nothing but a card: every implementation of every op is compared with the
- * reference on every case. It gives the same bits for 1 to 4 workers and for any contents of the
- * workspace. */
+/* What follows from a card alone: every implementation of every op, variants too, on every case,
+ * against the reference; the same bits for 1 to 4 workers and whatever lies in the workspace. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <string.h>
 
 #include <cmocka.h>
 
 #include "common/op_run.h"
+#include "ops/case_text.h"
 
 /* One implementation on one case: within tolerance of the reference, the same bits for every
  * team. */
@@ -53,12 +55,31 @@ static void check_portable(const vt_op *op, const op_args *a)
     assert_int_equal(impl->isa, VT_ISA_PORTABLE);
 }
 
-/* All checks are in one pass, because the random numbers of large cases take the most time. */
+/* Every row and every variant of a card that this CPU can run, on one case. Returns how many. */
+static int32_t check_all_impls(const vt_op *op, const vt_case *c, const op_args *want,
+                               op_teams *teams)
+{
+    const vt_impl *const *const table[] = {op->impls, op->variants};
+    vt_target best = vt_target_cpu(vt_cpu_get()->best, NULL);
+    int32_t compared = 0;
+    for (int t = 0; t < 2; t++)
+        for (const vt_impl *const *impl = table[t]; impl && *impl; impl++)
+            if (op_may_run(*impl) && vt_impl_fits(*impl, want->args, &best, NULL)) {
+                check_impl(op, *impl, c, want, teams);
+                compared++;
+            }
+    return compared;
+}
+
+static const char *only; /* an op's name, the program's argument; NULL: all */
+
+/* In one pass, for the large cases' random numbers take longest. */
 static void test_portable_supports_every_case_and_all_match_their_references(void **state)
 {
-    vt_target best = vt_target_cpu(vt_cpu_get()->best, NULL);
     for (const vt_op *const *op = vt_ops; *op; op++) {
         int32_t compared = 0;
+        if (only && strcmp(only, (*op)->name) != 0)
+            continue;
         for (int32_t i = 0; i < (*op)->n_cases; i++) {
             const vt_case *c = &(*op)->cases[i];
             op_args want;
@@ -68,11 +89,8 @@ static void test_portable_supports_every_case_and_all_match_their_references(voi
             op_poison(&want);
             if (quick)
                 (*op)->reference(want.args);
-            for (const vt_impl *const *impl = (*op)->impls; quick && *impl; impl++)
-                if (op_may_run(*impl) && vt_impl_fits(*impl, want.args, &best, NULL)) {
-                    check_impl(*op, *impl, c, &want, *state);
-                    compared++;
-                }
+            if (quick)
+                compared += check_all_impls(*op, c, &want, *state);
             op_args_release(&want);
         }
         if (compared == 0)
@@ -99,10 +117,33 @@ static void test_every_card_is_complete(void **state)
     assert_null(vt_op_find("no_such_op"));
 }
 
-int main(void)
+/* Cases of a card turn its flags on and off, and so can who asks for a shape. */
+static void test_every_flag_of_a_card_can_be_turned_on_and_off(void **state)
 {
+    (void)state;
+    static vt_case_text made;
+    for (const vt_op *const *op = vt_ops; *op; op++)
+        for (int32_t i = 0; i < (*op)->n_fields; i++)
+            for (int on = 0; on < 2 && (*op)->fields[i].most == 1; on++) {
+                char shape[80];
+                vt_err err = {0};
+                snprintf(shape, sizeof shape, "%s=%d", (*op)->fields[i].name, on);
+                if (vt_case_from_text(*op, shape, &made, &err) != VT_OK &&
+                    strstr(err.message, "expected a number"))
+                    fail_msg("%s", err.message);
+            }
+}
+
+int main(int argc, char **argv)
+{
+    only = argc > 1 ? argv[1] : NULL;
+    if (only && !vt_op_find(only)) {
+        fprintf(stderr, "%s is no op\n", only);
+        return 2;
+    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_card_is_complete),
+        cmocka_unit_test(test_every_flag_of_a_card_can_be_turned_on_and_off),
         cmocka_unit_test(test_portable_supports_every_case_and_all_match_their_references),
     };
     return cmocka_run_group_tests(tests, op_teams_setup, op_teams_teardown);

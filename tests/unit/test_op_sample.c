@@ -14,6 +14,7 @@
 #include "common/op_run.h"
 #include "ops/cases.h"
 #include "ops/sample/sample.h"
+#include "ops/sample/sample_impls.h"
 
 enum { DRAWS = 40000, VOCAB = 60 };
 
@@ -444,6 +445,36 @@ static void test_philox_matches_its_published_vector(void **state)
     assert_true(sample_uniform(1, 5) != sample_uniform(5, 1));
 }
 
+/* By hand: what is more than 0 is divided by the repetition penalty and what is less multiplied, so
+ * that both become less likely; presence counts once and frequency each time, of the answer alone.
+ * (The reference and the rows share this function: parity does not see it.) */
+static void test_sample_penalties_are_those_of_the_formula(void **state)
+{
+    (void)state;
+    const int32_t context[] = {0, 1, 2, 1, 4, 4, 4, 99}; /* 3 of the prompt; an id of no token */
+    const vt_logit_bias bias[] = {{5, -1.5f}, {99, 7}};
+    const uint32_t mask[] = {0x7f}; /* 7 is not allowed */
+    float logits[] = {2, -2, 0, 3, 8, 1, 6, 9};
+    const float want[] = {1,     -4 - 0.5f - 0.25f, 0,        3, 4 - 0.5f - 3 * 0.25f,
+                          -0.5f, 3 - 0.5f - 0.25f,  -INFINITY};
+    int32_t seen[8], pool[] = {-7, 6};
+    vt_sample_row row = plain_row;
+    row.repetition_penalty = 2;
+    row.presence_penalty = 0.5f;
+    row.frequency_penalty = 0.25f;
+    row.context = context;
+    row.n_prompt = 3;
+    row.n_context = 8;
+    row.pending_slot = 1; /* and a token that is still in flight: 6 */
+    row.bias = bias;
+    row.n_bias = 2;
+    row.mask = mask;
+    sample_adjust(logits, 8, &row, pool, seen);
+    for (int i = 0; i < 8; i++)
+        if (logits[i] != want[i])
+            fail_msg("id %d: %g, expected %g", i, (double)logits[i], (double)want[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -452,6 +483,7 @@ int main(void)
         cmocka_unit_test(test_top_k_and_top_p_keep_exactly_their_set),
         cmocka_unit_test(test_greedy_takes_the_lowest_of_equals_and_refuses_nan),
         cmocka_unit_test(test_penalties_and_bias_apply_in_order),
+        cmocka_unit_test(test_sample_penalties_are_those_of_the_formula),
         cmocka_unit_test(test_mask_leaves_only_its_ids),
         cmocka_unit_test(test_mask_when_nothing_is_left_then_no_token),
         cmocka_unit_test(test_pending_token_is_penalised_and_pool_is_written),

@@ -62,7 +62,10 @@ static void test_regex_matches_are_leftmost_and_alternatives_in_order(void **sta
         {"a$", "a\na", "0-1 2-3"},
         {"\\Aa", "aa", "0-1"},
         {"a\\z", "aa", "1-2"},
+        {"a\\Z", "a\na\n", "2-3"}, /* the end, or the newline before it */
         {"\\ba", "a ba a", "0-1 5-6"},
+        {"a\\b", "a ab", "0-1"},
+        {"\\Ba", "aab a", "1-2"},
         {"[a-c&&[^b]]+", "abcca", "0-1 2-5"},
         {"[]a]", "a]", "0-1 1-2"},
         {"[^\\d]", "1a", "1-2"},

@@ -92,6 +92,43 @@ static void test_roofs_cache_when_written_then_no_link_is_followed(void **state)
     assert_int_equal(system(clean), 0);
 }
 
+/* What was measured for one working set stays when another one is measured. A file of another
+ * version may mean other things by its names, and is not read. */
+static void test_roofs_cache_keeps_other_working_sets_and_reads_its_own_version_only(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/vitrine-roofs-XXXXXX", path[300], text[2000] = "", clean[300];
+    vt_roofs r = {.name = "this", .level = "avx2", .far_bytes = 9, .memory_bytes_per_s = 1e9};
+    vt_roofs none = {.far_bytes = -1};
+    assert_non_null(mkdtemp(dir));
+    setenv("VITRINE_CACHE", dir, 1);
+    for (int64_t set = 5; set <= 7; set++) {
+        r.near_bytes = set;
+        r.near_bytes_per_s = (double)set * 1e9;
+        roofs_cache_write("k", &r);
+    }
+    for (int64_t set = 5; set <= 7; set++) {
+        vt_roofs got = {0};
+        roofs_cache_read("k", &got, set);
+        assert_true(got.near_bytes_per_s == (double)set * 1e9 && got.memory_bytes_per_s == 1e9);
+    }
+    snprintf(path, sizeof path, "%s/roofs-k.json", dir);
+    FILE *f = fopen(path, "r+");
+    assert_non_null(f);
+    size_t n = fread(text, 1, sizeof text - 1, f);
+    char *version = strstr(text, "\"version\": 1");
+    assert_non_null(version);
+    version[strlen("\"version\": ")] = '2';
+    rewind(f);
+    assert_int_equal(fwrite(text, 1, n, f), n);
+    fclose(f);
+    roofs_cache_read("k", &none, 5);
+    assert_int_equal(none.far_bytes, -1);
+    setenv("VITRINE_CACHE", folder, 1);
+    snprintf(clean, sizeof clean, "rm -r %s", dir);
+    assert_int_equal(system(clean), 0);
+}
+
 static void test_roofs_get_when_new_working_set_then_rest_kept(void **state)
 {
     (void)state;
@@ -156,6 +193,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_roofs_get_when_measured_then_positive_and_kept),
         cmocka_unit_test(test_roofs_cache_when_written_then_no_link_is_followed),
+        cmocka_unit_test(test_roofs_cache_keeps_other_working_sets_and_reads_its_own_version_only),
         cmocka_unit_test(test_roofs_get_when_new_working_set_then_rest_kept),
         cmocka_unit_test(test_roofs_get_when_file_broken_then_measured_again),
         cmocka_unit_test(test_roofs_named_when_unknown_then_listed),

@@ -104,6 +104,21 @@ static void test_safetensors_broken_files_are_refused_with_the_reason(void **sta
     }
 }
 
+/* More bytes than the shape needs are as wrong as fewer: somebody reads another tensor there. */
+static void test_safetensors_when_a_tensor_has_bytes_to_spare_then_it_is_refused(void **state)
+{
+    (void)state;
+    char file[300] = {0};
+    const char *header = "{\"t\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,28]}}   ";
+    size_t n = strlen(header);
+    st_file *f;
+    vt_err err = {0};
+    file[0] = (char)n;
+    memcpy(file + 8, header, n);
+    assert_int_equal(st_open_bytes("spare", file, 8 + n + 28, &f, &err), VT_ERR_FORMAT);
+    assert_string_equal(err.message, "spare: tensor t has 28 bytes, its shape and type 24");
+}
+
 static void test_safetensors_every_truncation_is_refused(void **state)
 {
     (void)state;
@@ -439,6 +454,7 @@ int main(void)
         cmocka_unit_test(test_safetensors_types_and_scalars_are_read),
         cmocka_unit_test(test_safetensors_that_touch_are_read),
         cmocka_unit_test(test_safetensors_broken_files_are_refused_with_the_reason),
+        cmocka_unit_test(test_safetensors_when_a_tensor_has_bytes_to_spare_then_it_is_refused),
         cmocka_unit_test(test_safetensors_every_truncation_is_refused),
         cmocka_unit_test(test_folder_that_is_wrong_is_refused_with_the_reason),
         cmocka_unit_test(test_folder_end_of_text_comes_from_config_or_generation_config),

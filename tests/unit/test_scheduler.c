@@ -64,6 +64,35 @@ static void test_admit_when_no_room_for_the_first_then_no_other_overtakes_it(voi
     fixture_close(&f);
 }
 
+/* Every running sequence will want a page before long. A prompt that would take the last ones
+ * waits, because admitting it would only get another one retracted. */
+static void test_admit_when_a_prompt_would_take_the_last_pages_then_it_waits(void **state)
+{
+    (void)state;
+    fixture f;
+    heard h[2] = {0};
+    int32_t first[16], second[20];
+    fixture_defaults(&f);
+    f.config.sched.n_pages = 10; /* 5 for the first prompt and its first token, 5 for the second */
+    f.config.sched.prefix_cache = false;
+    fixture_open(&f);
+    count_up(first, 16, 0);
+    count_up(second, 20, 100);
+    vt_request_params p = ask(first, 16, 8, &h[0]);
+    submit(&f, &p);
+    step(&f);
+    p = ask(second, 20, 8, &h[1]);
+    submit(&f, &p);
+    while (h[0].n_ends == 0) {
+        step(&f);
+        assert_int_equal(h[1].n, 0);
+    }
+    run_all(&f);
+    assert_int_equal(h[1].n, 8);
+    assert_int_equal(vt_engine_scheduler(f.engine)->stats.retracted, 0);
+    fixture_close(&f);
+}
+
 static void test_admit_when_prompt_is_cached_then_only_the_rest_is_computed(void **state)
 {
     (void)state;
@@ -289,6 +318,37 @@ static void test_policy_priority_when_slots_are_few_then_higher_first(void **sta
     fixture_close(&f);
 }
 
+/* The oldest matters least here, and is the one that gives up its pages. */
+static void test_policy_priority_when_pages_run_out_then_the_lowest_is_retracted(void **state)
+{
+    (void)state;
+    fixture f;
+    static heard h[3];
+    memset(h, 0, sizeof h);
+    int32_t prompt[3][16], n_retracted = 0;
+    fixture_defaults(&f);
+    f.config.sched.policy = VT_POLICY_PRIORITY;
+    f.config.sched.n_pages = 42; /* two of them need 38 */
+    fixture_open(&f);
+    for (int i = 0; i < 3; i++) {
+        count_up(prompt[i], 16, 60 * i);
+        vt_request_params p = ask(prompt[i], 16, 60, &h[i]);
+        p.priority = i == 0 ? -1 : 1;
+        submit(&f, &p);
+    }
+    const vt_sched *s = vt_engine_scheduler(f.engine);
+    while (h[1].n_ends + h[2].n_ends == 0) {
+        step(&f);
+        for (int32_t i = 0; i < s->n_retracted; i++, n_retracted++)
+            assert_int_equal(s->retracted[i]->req->p.priority, -1);
+    }
+    assert_true(n_retracted > 0);
+    run_all(&f);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(h[i].n, 60);
+    fixture_close(&f);
+}
+
 static void test_policy_lpm_when_a_prefix_is_cached_then_it_goes_first(void **state)
 {
     (void)state;
@@ -375,6 +435,28 @@ static void test_timeout_when_it_passes_then_error_wherever_the_request_is(void 
     fixture_close(&f);
 }
 
+static void test_timeout_when_the_clock_is_at_the_deadline_then_it_has_passed(void **state)
+{
+    (void)state;
+    for (int64_t early_ns = 0; early_ns < 2; early_ns++) {
+        fixture f;
+        heard h = {0};
+        int32_t prompt[8];
+        fixture_defaults(&f);
+        f.config.overlap = false;
+        fixture_open(&f);
+        count_up(prompt, 8, 0);
+        vt_request_params p = ask(prompt, 8, 400, &h);
+        p.timeout_s = 0.005;
+        submit(&f, &p);
+        f.clock.now_ns = 5000000 - early_ns;
+        step(&f);
+        assert_int_equal(h.n, early_ns);
+        assert_int_equal(h.finish, early_ns ? VT_FINISH_NONE : VT_FINISH_ERROR);
+        fixture_close(&f);
+    }
+}
+
 static void test_scores_when_prompt_is_cached_then_every_position_is_computed(void **state)
 {
     (void)state;
@@ -431,6 +513,7 @@ int main(void)
         cmocka_unit_test(
             test_plan_when_prefill_and_decode_then_decodes_come_first_under_the_budget),
         cmocka_unit_test(test_admit_when_no_room_for_the_first_then_no_other_overtakes_it),
+        cmocka_unit_test(test_admit_when_a_prompt_would_take_the_last_pages_then_it_waits),
         cmocka_unit_test(test_admit_when_prompt_is_cached_then_only_the_rest_is_computed),
         cmocka_unit_test(test_admit_when_the_prefix_is_being_computed_then_rides_on_it),
         cmocka_unit_test(test_admit_when_prefixes_part_then_the_rider_takes_what_is_shared),
@@ -439,9 +522,11 @@ int main(void)
         cmocka_unit_test(test_samples_when_n_is_4_then_the_prompt_is_computed_once),
         cmocka_unit_test(test_decode_when_pages_run_out_then_youngest_is_retracted_and_ends_right),
         cmocka_unit_test(test_policy_priority_when_slots_are_few_then_higher_first),
+        cmocka_unit_test(test_policy_priority_when_pages_run_out_then_the_lowest_is_retracted),
         cmocka_unit_test(test_policy_lpm_when_a_prefix_is_cached_then_it_goes_first),
         cmocka_unit_test(test_lpm_when_hits_keep_coming_then_the_cold_one_is_not_starved),
         cmocka_unit_test(test_timeout_when_it_passes_then_error_wherever_the_request_is),
+        cmocka_unit_test(test_timeout_when_the_clock_is_at_the_deadline_then_it_has_passed),
         cmocka_unit_test(test_scores_when_prompt_is_cached_then_every_position_is_computed),
         cmocka_unit_test(test_flush_when_idle_then_every_page_is_free),
     };

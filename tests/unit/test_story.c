@@ -253,6 +253,37 @@ static void test_story_ops_when_costed_then_bytes_are_the_models(void **state)
     json_decref(s);
 }
 
+static const json_t *op_named(const json_t *phase, const char *kind)
+{
+    size_t i;
+    json_t *op;
+    json_array_foreach(json_object_get(phase, "ops"), i, op)
+    {
+        if (strcmp(json_string_value(json_object_get(op, "kind")), kind) == 0)
+            return op;
+    }
+    fail_msg("no op %s", kind);
+    return NULL;
+}
+
+/* A prompt in four chunks of 2 tokens, which move weights, and one of 12, which computes. Alone the
+ * last is the longest; the four are longer together, so memory binds most of the work. */
+static void test_story_bound_of_an_op_is_that_of_most_of_its_work(void **state)
+{
+    fake *f = *state;
+    vt_trace_arrive(&f->requests, 7, 1 * MS, PROMPT, 0);
+    for (int32_t i = 0; i < 5; i++)
+        add_step(f, 7, i < 4 ? 2 : 12, i < 4 ? 2 * i + 2 : PROMPT, (100 * i + 100) * MS,
+                 (100 * i + 200) * MS);
+    json_t *s = tell(f, 7);
+    const json_t *p = json_array_get(json_object_get(s, "phases"), 0);
+    const json_t *op = op_named(p, "linear.gate+up");
+    assert_int_equal(value(p, "timed_steps"), 5);
+    assert_string_equal(json_string_value(json_object_get(op, "bound")), "memory");
+    NEAR(value(op, "of_roof"), value(op, "floor_us") / value(op, "time_us"));
+    json_decref(s);
+}
+
 static void test_story_when_old_calls_overwritten_then_said(void **state)
 {
     fake *f = *state;
@@ -315,7 +346,23 @@ static void test_story_when_a_worker_sleeps_at_a_barrier_then_no_op_beats_its_ro
     json_decref(s);
 }
 
-/* If the spans of a worker are for other calls than those of worker 0, the step has no op times. */
+/* A decode step of two calls: the final norm takes 10 us, the head 20 ms, and nothing `idle_ns`. */
+static void add_head(fake *f, int64_t begin, int64_t idle_ns)
+{
+    int32_t call[2] = {call_of(f, "rmsnorm.final"), call_of(f, "linear.head")};
+    int64_t border[3] = {begin, begin + 10000, begin + 10000 + 20 * MS};
+    uint64_t id = ++f->n_step;
+    for (int w = 0; w < 2; w++) {
+        vt_trace_base(&f->spans[w], id, begin);
+        for (int i = 0; i < 2; i++) {
+            vt_trace_call(&f->spans[w], begin, call[i], border[i], border[i + 1]);
+            vt_trace_wait(&f->spans[w], begin, call[i], border[i + 1], border[i + 1]);
+        }
+    }
+    end_step(f, id, 7, 1, PROMPT + 1, begin, border[2] + idle_ns);
+}
+
+/* A worker whose spans tell of other calls than worker 0's: the step has no op times. */
 static void test_story_when_workers_disagree_then_step_is_not_timed(void **state)
 {
     fake *f = *state;
@@ -450,6 +497,90 @@ static void test_findings_when_thresholds_passed_then_named(void **state)
     json_decref(s);
 }
 
+/* "35 % of the roof", the finding says: 40 % is no gap, 30 % is one. */
+static void test_findings_gap_is_below_35_percent_of_the_roof(void **state)
+{
+    fake *f = *state;
+    vt_trace_arrive(&f->requests, 7, 1 * MS, PROMPT, 0);
+    add_head(f, 100 * MS, 0);
+    f->in.roofs.fp32_per_s = f->in.roofs.int8_per_s = 1e15;
+    for (int i = 0; i < 2; i++) {
+        double want = i ? 0.30 : 0.40;
+        json_t *s = tell(f, 7);
+        f->in.roofs.memory_bytes_per_s *=
+            value(op_named(json_array_get(json_object_get(s, "phases"), 0), "linear.head"),
+                  "of_roof") /
+            want;
+        json_decref(s);
+        s = tell(f, 7);
+        const json_t *gap = finding(s, "roof.gap");
+        assert_int_equal(gap != NULL, i);
+        if (gap)
+            assert_non_null(strstr(json_string_value(json_object_get(gap, "text")), "linear.head"));
+        json_decref(s);
+    }
+}
+
+/* The longest of the times that the roofs allow for bytes and for each kind of work; work of a kind
+ * that the machine has no unit for is charged to the unit that does it there. */
+static void test_floor_is_the_longest_of_what_the_roofs_allow(void **state)
+{
+    (void)state;
+    const vt_roofs all = {.memory_bytes_per_s = 10,
+                          .fp32_per_s = 100,
+                          .bf16_per_s = 1000,
+                          .int8_per_s = 2000},
+                   cpu = {.memory_bytes_per_s = 10, .fp32_per_s = 100, .int8_per_s = 2000},
+                   gpu = {.memory_bytes_per_s = 10, .fp32_per_s = 100, .bf16_per_s = 1000};
+    const struct {
+        vt_cost cost;
+        const vt_roofs *roofs;
+        double s;
+        const char *bound;
+    } row[] = {
+        {{.read.weights = 70, .write.kv = 30}, &all, 10, "memory"},
+        {{.read.weights = 10, .flops.int8 = 8000}, &all, 4, "int8"},
+        {{.read.weights = 10, .flops = {.int8 = 8000, .fp32 = 900}}, &all, 9, "fp32"},
+        {{.read.weights = 10, .flops = {.bf16 = 5000, .fp32 = 100}}, &all, 5, "bf16"},
+        {{.read.weights = 10, .flops = {.bf16 = 400, .fp32 = 100}}, &cpu, 5, "fp32"},
+        {{.read.weights = 10, .flops = {.int8 = 3000, .bf16 = 2000}}, &gpu, 5, "bf16"},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        story_bound bound;
+        double s = story_floor_s(&row[i].cost, row[i].roofs, &bound);
+        if (fabs(s - row[i].s) > 1e-9 || strcmp(story_bound_name(bound), row[i].bound) != 0)
+            fail_msg("row %zu: %g s by %s", i, s, story_bound_name(bound));
+    }
+}
+
+/* A share is one of the ops' times: what lies outside of them is told apart, as unexplained. */
+static void test_story_shares_when_half_of_a_step_is_unexplained_then_they_sum_to_one(void **state)
+{
+    fake *f = *state;
+    vt_trace_arrive(&f->requests, 7, 1 * MS, PROMPT, 0);
+    add_head(f, 100 * MS, 20 * MS);
+    json_t *s = tell(f, 7);
+    const json_t *d = json_array_get(json_object_get(s, "phases"), 0);
+    NEAR(value(op_named(d, "linear.head"), "share") + value(op_named(d, "rmsnorm.final"), "share"),
+         1.0);
+    NEAR(value(d, "unexplained"), 0.5);
+    json_decref(s);
+}
+
+/* A prompt of one token has no context to decode from: the prefill kernel runs it. */
+static void test_step_when_a_prompt_has_one_token_then_it_is_a_prefill(void **state)
+{
+    fake *f = *state;
+    const int32_t decode = call_of(f, "L00.attention_decode"),
+                  prefill = call_of(f, "L00.attention_prefill");
+    for (int32_t kv_len = 1; kv_len <= 2; kv_len++) {
+        story_seq seq = {.q_len = 1, .kv_len = kv_len, .n_rows = 1};
+        assert_int_equal(story_step_set(f->plan, &seq, 1, NULL), VT_OK);
+        assert_int_equal(story_step_impl(f->plan, decode) != NULL, kv_len == 2);
+        assert_int_equal(story_step_impl(f->plan, prefill) != NULL, kv_len == 1);
+    }
+}
+
 static void test_render_when_story_told_then_sections_within_width(void **state)
 {
     fake *f = *state;
@@ -503,6 +634,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_story_times_when_known_then_exact, setup, teardown),
         cmocka_unit_test_setup_teardown(test_story_ops_when_costed_then_bytes_are_the_models, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(test_story_bound_of_an_op_is_that_of_most_of_its_work,
+                                        setup, teardown),
         cmocka_unit_test_setup_teardown(test_story_when_old_calls_overwritten_then_said, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(
@@ -523,6 +656,14 @@ int main(void)
                                         teardown),
         cmocka_unit_test_setup_teardown(test_findings_when_thresholds_passed_then_named, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(test_findings_gap_is_below_35_percent_of_the_roof, setup,
+                                        teardown),
+        cmocka_unit_test(test_floor_is_the_longest_of_what_the_roofs_allow),
+        cmocka_unit_test_setup_teardown(
+            test_story_shares_when_half_of_a_step_is_unexplained_then_they_sum_to_one, setup,
+            teardown),
+        cmocka_unit_test_setup_teardown(test_step_when_a_prompt_has_one_token_then_it_is_a_prefill,
+                                        setup, teardown),
         cmocka_unit_test_setup_teardown(test_render_when_story_told_then_sections_within_width,
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(test_plan_bind_when_impossible_then_refused, setup,

@@ -138,6 +138,8 @@ static void check_sums(const json_t *p)
     {
         bool link = strcmp(json_string_value(json_object_get(op, "bound")), "link") == 0;
         us += value(op, "time_us");
+        if (link) /* the step's block goes up, tokens come down */
+            assert_true(value(json_object_get(op, "expected_bytes"), "activations") > 0);
         assert_true((json_array_size(json_object_get(op, "kernels")) > 0) == !link);
     }
     NEAR(us, value(p, "ops_us"));

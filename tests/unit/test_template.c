@@ -76,6 +76,18 @@ static void test_template_chatml_when_system_message_is_given_then_it_is_used(vo
            "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n");
 }
 
+/* jinja2's rule: what is at most `leeway` (5) longer than asked for stays whole. */
+static void test_template_truncate_when_a_little_longer_then_it_stays_whole(void **state)
+{
+    (void)state;
+    expect("{{ 'abcdefghij'|truncate(5) }}", "{}", "abcdefghij");
+    expect("{{ 'abcdefghijk'|truncate(5) }}", "{}", "ab...");
+    expect("{{ 'abcdef'|truncate(5, leeway=0) }}", "{}", "ab...");
+    expect("{{ 'abcde'|truncate(5, leeway=0) }}", "{}", "abcde");
+    expect("{{ 'one two three'|truncate(10, leeway=0) }}", "{}", "one...");
+    expect("{{ 'one two three'|truncate(10, true, leeway=0) }}", "{}", "one two...");
+}
+
 static void test_template_render_when_called_again_then_the_template_is_unchanged(void **state)
 {
     (void)state;
@@ -222,6 +234,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_template_chatml_when_no_system_message_then_default_is_put_first),
         cmocka_unit_test(test_template_chatml_when_system_message_is_given_then_it_is_used),
+        cmocka_unit_test(test_template_truncate_when_a_little_longer_then_it_stays_whole),
         cmocka_unit_test(test_template_render_when_called_again_then_the_template_is_unchanged),
         cmocka_unit_test(test_template_error_names_template_and_line),
         cmocka_unit_test(test_template_limits_when_passed_then_rendering_fails),

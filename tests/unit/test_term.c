@@ -147,6 +147,7 @@ static void test_text_show_when_controls_then_replaced_however_it_is_cut(void **
                                     "2J\x7f\xc2\x80"
                                     "b");
     SHOWN("x" BAD "y" BAD "z" BAD BAD, "x\u202ey\u2066z\u200f\u061c");
+    SHOWN("l" BAD "r" BAD "i" BAD "e" BAD, "l\u202ar\u2067i\u2068e\u2069"); /* bidi, one by one */
     SHOWN("zero" BAD, "zero\0");
     SHOWN("\u00a0", "\xc2\xa0"); /* the first character after C1 */
 }

@@ -95,7 +95,81 @@ static void test_tokenizer_default_model_knows_its_ids(void **state)
     vt_tokenizer_free(t);
 }
 
-/* For any ids: streaming yields whole characters, and together they are the decoded text. */
+/* A tokenizer.json that names no decoder: Hugging Face joins the pieces with spaces then, with none
+ * in front. */
+static void test_tokenizer_without_a_decoder_joins_pieces_with_spaces(void **state)
+{
+    (void)state;
+    static const char json[] = "{\"decoder\": null, \"model\": {\"type\": \"BPE\", \"vocab\": "
+                               "{\"a\": 0, \"b\": 1, \"ab\": 2}, \"merges\": [\"a b\"]}}";
+    static const int32_t ids[] = {2, 0, 1, 2};
+    vt_tokenizer *t = NULL;
+    vt_err err = {0};
+    vt_buf text;
+    vt_detok d;
+    if (vt_tokenizer_from_json("t", json, sizeof json - 1, NULL, 0, &t, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    vt_buf_init(&text, 0);
+    assert_int_equal(vt_tokenizer_decode(t, ids, 4, false, &text, &err), VT_OK);
+    assert_string_equal(text.data, "ab a b ab");
+    vt_buf_clear(&text);
+    vt_detok_init(&d, t);
+    for (int i = 0; i < 4; i++)
+        assert_true(vt_detok_feed(&d, ids[i], &text));
+    assert_true(vt_detok_finish(&d, &text));
+    assert_string_equal(text.data, "ab a b ab");
+    vt_buf_release(&text);
+    vt_tokenizer_free(t);
+}
+
+/* A tokenizer with this normalizer and these added tokens, over a, b, c and the space. */
+static vt_tokenizer *letters(const char *normalizer, const char *added)
+{
+    char json[600];
+    vt_tokenizer *t = NULL;
+    vt_err err = {0};
+    int n = snprintf(json, sizeof json,
+                     "{\"normalizer\": %s, \"added_tokens\": %s, \"model\": {\"type\": \"BPE\", "
+                     "\"vocab\": {\"a\": 0, \"b\": 1, \"c\": 2, \" \": 3}, \"merges\": []}}",
+                     normalizer, added);
+    if (vt_tokenizer_from_json("t", json, (size_t)n, NULL, 0, &t, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    return t;
+}
+
+/* Two added tokens of which one begins the other: the longer one, wherever it is whole. */
+static void test_tokenizer_added_token_when_one_begins_another_then_the_longest_wins(void **state)
+{
+    (void)state;
+    static const int32_t want[] = {5, 4, 0, 5};
+    vt_tokenizer *t = letters(
+        "null", "[{\"id\": 4, \"content\": \"ab\"}, {\"id\": 5, \"content\": \"abc\"}]");
+    expect_ids(t, "abcabaabc", VT_TOKENIZE_SPECIAL, want, 4);
+    vt_tokenizer_free(t);
+}
+
+/* Each side of Strip by itself. */
+static void test_tokenizer_strip_when_of_one_side_then_the_other_stays(void **state)
+{
+    (void)state;
+    static const int32_t left[] = {0, 3, 3}, right[] = {3, 3, 0}, both[] = {0},
+                         none[] = {3, 3, 0, 3, 3};
+    static const struct {
+        const char *normalizer;
+        const int32_t *want;
+        size_t n;
+    } row[] = {{"{\"type\": \"Strip\", \"strip_left\": true, \"strip_right\": false}", left, 3},
+               {"{\"type\": \"Strip\", \"strip_left\": false, \"strip_right\": true}", right, 3},
+               {"{\"type\": \"Strip\", \"strip_left\": true, \"strip_right\": true}", both, 1},
+               {"{\"type\": \"Strip\", \"strip_left\": false, \"strip_right\": false}", none, 5}};
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        vt_tokenizer *t = letters(row[i].normalizer, "[]");
+        expect_ids(t, "  a  ", 0, row[i].want, row[i].n);
+        vt_tokenizer_free(t);
+    }
+}
+
+/* For any ids: what streams out is whole characters, and together it is the decoded whole. */
 static void test_tokenizer_stream_of_any_ids_equals_decoding_them(void **state)
 {
     (void)state;
@@ -138,6 +212,9 @@ int main(void)
         cmocka_unit_test(test_tokenizer_synthetic_text_is_its_bytes),
         cmocka_unit_test(test_tokenizer_special_text_stays_text_unless_asked),
         cmocka_unit_test(test_tokenizer_default_model_knows_its_ids),
+        cmocka_unit_test(test_tokenizer_without_a_decoder_joins_pieces_with_spaces),
+        cmocka_unit_test(test_tokenizer_added_token_when_one_begins_another_then_the_longest_wins),
+        cmocka_unit_test(test_tokenizer_strip_when_of_one_side_then_the_other_stays),
         cmocka_unit_test(test_tokenizer_stream_of_any_ids_equals_decoding_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -67,6 +67,9 @@ static void test_unicode_normal_forms_of_known_texts(void **state)
           "\xE1\x84\x80\xE1\x85\xA1\xE1\x86\xA8", "\xEA\xB0\x81"}},
         {"\xE1\xBA\x9B\xCC\xA3", /* the standard's example: long s with dots */
          {"\xC5\xBF\xCC\xA3\xCC\x87", "\xE1\xBA\x9B\xCC\xA3", "s\xCC\xA3\xCC\x87", "\xE1\xB9\xA9"}},
+        /* a mark that composes with nothing keeps a later one of its class from the letter */
+        {"a\xCC\x93\xCC\x81",
+         {"a\xCC\x93\xCC\x81", "a\xCC\x93\xCC\x81", "a\xCC\x93\xCC\x81", "a\xCC\x93\xCC\x81"}},
         {"\xE2\x84\xAB", {"A\xCC\x8A", "\xC3\x85", "A\xCC\x8A", "\xC3\x85"}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)

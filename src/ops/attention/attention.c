@@ -190,7 +190,21 @@ static void decode_reference(const void *args)
 
 /* ---- cases ---- */
 
-enum { SEQS, Q_LEN, KV_LEN, HEADS, KV_HEADS, HEAD_DIM, POOL, PAGE, WINDOW, FAMILIES, SHARED, STEP };
+enum {
+    SEQS,
+    Q_LEN,
+    KV_LEN,
+    HEADS,
+    KV_HEADS,
+    HEAD_DIM,
+    POOL,
+    PAGE,
+    WINDOW,
+    FAMILIES,
+    SHARED,
+    STEP,
+    Q_STEP
+};
 
 static const vt_field attention_fields[] = {
     [SEQS] = {"seqs", 1, false, 4096},           [Q_LEN] = {"q_len", 1, false, 1 << 15},
@@ -199,6 +213,7 @@ static const vt_field attention_fields[] = {
     [POOL] = {"kv_type", VT_BF16, true},         [PAGE] = {"page", 64, false, 1024},
     [WINDOW] = {"window", 0, false, 1 << 17},    [FAMILIES] = {"families", 1, false, 4096},
     [SHARED] = {"shared", 0, false, 1 << 14},    [STEP] = {"step", 0, false, 1024},
+    [Q_STEP] = {"q_step", 0, false, 1024},
 };
 
 static const char *attention_refuses(const vt_case *c)
@@ -212,16 +227,18 @@ static const char *attention_refuses(const vt_case *c)
         return "q_len: at most kv_len";
     if (p[SHARED] && (p[SHARED] * p[PAGE] >= p[KV_LEN] || p[FAMILIES] > p[SEQS]))
         return "shared: pages before the last one of kv_len, of at most seqs families";
-    return p[SEQS] * p[Q_LEN] > VT_FIELD_MOST ||
+    if (p[Q_STEP] > p[STEP])
+        return "q_step: at most step, so that no sequence has more new tokens than tokens";
+    return p[SEQS] * (p[Q_LEN] + p[Q_STEP] * p[SEQS]) > VT_FIELD_MOST ||
                    p[SEQS] * (p[KV_LEN] + p[STEP] * p[SEQS]) > (int64_t)1 << 24
                ? "seqs: at most 2^18 new tokens and 2^24 of KV"
                : NULL;
 }
 
-/* Sequence s has kv_len + step s. A decode of one token stands in front of every prefill case.
- * Decodes: there are `families` families, whose sequences have their `shared` first pages in
- * common; every seventh sequence belongs to none. An FP8 pool has a k_scale of 1/30 and a v_scale
- * of 20: large K, small V. */
+/* Sequence s has kv_len + step s tokens, the last q_len + q_step s of them new. A decode of one
+ * token stands in front of every prefill case. Decodes: `shared` first pages are common to the
+ * sequences of a family, of which there are `families`; every seventh sequence is of none. An FP8
+ * pool has a k_scale of 1/30 and a v_scale of 20: large K, small V. */
 static const vt_case prefill_cases[] = {
     {.name = "1 x 512 9/3x64 f16",
      .p = {[SEQS] = 1,
@@ -631,7 +648,7 @@ static void *make_args(const vt_case *c, uint64_t seed, vt_arena *arena, vt_tens
         return NULL;
     seq[0] = (case_seq){1, 30};
     for (int32_t s = before; s < n_seqs; s++)
-        seq[s] = (case_seq){decode ? 1 : (int32_t)p[Q_LEN],
+        seq[s] = (case_seq){decode ? 1 : (int32_t)(p[Q_LEN] + p[Q_STEP] * (s - before)),
                             (int32_t)(p[KV_LEN] + p[STEP] * (s - before))};
     vt_batch *b = case_batch(arena, page_size, n_seqs, seq, true, 100, &seed);
     if (!b)

@@ -47,18 +47,19 @@ uint64_t vt_trace_copy(const vt_trace_ring *r, void *out, uint64_t max);
 
 /* ---- requests: what the engine's thread did with them ---- */
 
+/* In the order in which a request that is never retracted has them; CACHE at any time. */
 typedef enum vt_request_kind {
-    VT_REQ_ARRIVE = 1,
+    VT_REQ_PARSE = 1,
+    VT_REQ_TEMPLATE,
     VT_REQ_TOKENISE,
+    VT_REQ_ARRIVE,
+    VT_REQ_WAIT,
     VT_REQ_MATCH,
     VT_REQ_ADMIT,
     VT_REQ_RETRACT,
     VT_REQ_TOKEN,
     VT_REQ_FINISH,
-    VT_REQ_CACHE,
-    VT_REQ_PARSE,
-    VT_REQ_TEMPLATE,
-    VT_REQ_WAIT
+    VT_REQ_CACHE
 } vt_request_kind;
 
 /* What kept a sequence in the queue. */
@@ -80,6 +81,7 @@ const char *vt_wait_reason_name(int32_t reason);
 
 typedef enum vt_trace_cache { VT_CACHE_HIT = 0, VT_CACHE_INSERT, VT_CACHE_EVICT } vt_trace_cache;
 
+/* vt_engine_submit was called. */
 typedef struct vt_req_arrive {
     vt_request_kind kind;
     int32_t n_prompt; /* tokens */
@@ -205,7 +207,8 @@ void vt_trace_cache_event(vt_trace_ring *r, uint64_t request, int64_t at_ns, vt_
 
 typedef enum vt_step_kind { VT_STEP_RAN = 1, VT_STEP_PART, VT_STEP_SEQ } vt_step_kind;
 
-/* What the engine's thread does for a step. */
+/* What the engine's thread does for a step: decides what is in it; launches it; takes in the tokens
+ * that the device sampled; makes text of them and calls back. */
 typedef enum vt_trace_part {
     VT_PART_SCHEDULE = 0,
     VT_PART_PREPARE,

@@ -48,8 +48,7 @@ static int open_emulator(void **state)
 }
 
 /* Deterministic, because a second attempt may be cut into other steps. */
-static vt_status open_engine(const vt_model *m, int64_t call, vt_engine **e,
-                             vt_err *err)
+static vt_status open_engine(const vt_model *m, int64_t call, vt_engine **e, vt_err *err)
 {
     static const char *const fixed[][2] = {{"device", "cuda"},     {"threads", "1"},
                                            {"page-size", "16"},    {"max-running", "2"},

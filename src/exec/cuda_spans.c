@@ -73,7 +73,8 @@ typedef struct cuda_spans {
     cuda_executor *x;
     vt_span_rings spans;
     vt_trace_ring launches;
-    uint64_t n_timed; /* decode steps: the number that chooses a timed step's ring */
+    vt_nvml_watch *watch; /* clocks and power while steps run; NULL: they cannot be read */
+    uint64_t n_timed;     /* decode steps: the number that chooses a timed step's ring */
     span_set set[SETS];
     span_set *launching; /* the step that is being launched; NULL: none */
     int32_t since_timed; /* decode steps since one was timed, that one included; 0: none was */
@@ -185,6 +186,7 @@ static bool spans_begin(vt_observer *o, const vt_step *step)
 {
     cuda_spans *s = (cuda_spans *)o;
     span_set *set = &s->set[s->x->launched % SETS];
+    vt_nvml_watch_step(s->watch);
     set->timed = shall_time(s, &step->batch);
     set->prompts = step->batch.n_tokens > step->batch.n_decode;
     set->graph_tokens = 0;
@@ -338,6 +340,7 @@ static void spans_free(vt_observer *o)
     }
     if (s->origin)
         d->event_destroy(s->origin);
+    vt_nvml_watch_free(s->watch);
     vt_spans_release(&s->spans);
     vt_trace_release(&s->launches);
     free(s);
@@ -352,6 +355,7 @@ vt_status cuda_spans_new(cuda_executor *x, vt_err *err)
         .begin = spans_begin, .mark = spans_mark, .end = spans_end, .free = spans_free};
     s->x = x;
     x->observer = &s->base;
+    TRY(vt_nvml_watch_new(x->cuda->ordinal, &s->watch, err));
     s->max_marks = x->prog->n_calls + 1;
     s->max_notes = s->max_marks * KERNELS_A_CALL;
     /* a base, and for each call a span and its kernels, of which most calls have one */
@@ -410,6 +414,7 @@ int32_t cuda_spans_sources(const vt_executor *base, vt_source *out, int32_t max)
                            .kind = VT_SOURCE_STREAM,
                            .spans = &s->spans,
                            .launches = &s->launches,
+                           .samples = vt_nvml_watch_samples(s->watch),
                            .device = {.level = c->arch,
                                       .ordinal = c->ordinal,
                                       .kernel_level = c->level,

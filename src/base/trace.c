@@ -25,6 +25,8 @@ _Static_assert(sizeof(vt_request_event) == 40, "base/trace.h says so");
 _Static_assert(sizeof(vt_step_event) == 56, "base/trace.h says so");
 _Static_assert(sizeof(vt_span) == 16, "base/trace.h says so");
 _Static_assert(sizeof(vt_launch_event) == 80, "base/trace.h says so");
+_Static_assert(sizeof(vt_packed_token) == 16, "base/trace.h says so");
+_Static_assert(sizeof(vt_packed_seq) == 16, "base/trace.h says so");
 _Static_assert(sizeof(vt_use_event) == 32, "base/trace.h says so");
 _Static_assert(sizeof(vt_machine_event) == 64, "base/trace.h says so");
 
@@ -159,8 +161,31 @@ void vt_trace_retract(vt_trace_ring *r, uint64_t request, int64_t at_ns)
 void vt_trace_token(vt_trace_ring *r, uint64_t request, int64_t at_ns, uint64_t step, int32_t index,
                     int32_t token)
 {
-    put_request(r,
-                &(vt_request_event){.token = {VT_REQ_TOKEN, index, request, at_ns, step, token}});
+    if (!r || r->event_bytes != sizeof(vt_packed_token)) {
+        put_request(
+            r, &(vt_request_event){.token = {VT_REQ_TOKEN, index, request, at_ns, step, token}});
+        return;
+    }
+    vt_packed_token e = {.request = request & (((uint64_t)1 << 36) - 1),
+                         .index = (uint32_t)index & 0xfffffff,
+                         .step = step & (((uint64_t)1 << 40) - 1),
+                         .token = (uint32_t)token & 0xffffff};
+    put(r, &e, sizeof e);
+}
+
+/* The packed events lie in the last part of `out` first: each is read before what is written in its
+ * place. */
+uint64_t vt_trace_copy_tokens(const vt_trace_ring *r, vt_request_event *out, uint64_t max)
+{
+    vt_packed_token *packed = (vt_packed_token *)((char *)out +
+                                                  max * (sizeof *out - sizeof *packed));
+    uint64_t n = vt_trace_copy(r, packed, max);
+    for (uint64_t i = 0; i < n; i++) {
+        vt_packed_token e = packed[i];
+        out[i] = (vt_request_event){
+            .token = {VT_REQ_TOKEN, (int32_t)e.index, e.request, 0, e.step, (int32_t)e.token}};
+    }
+    return n;
 }
 
 void vt_trace_finish(vt_trace_ring *r, uint64_t request, int64_t at_ns, int32_t finish,
@@ -196,7 +221,32 @@ void vt_trace_part_of(vt_trace_ring *r, uint64_t step, vt_trace_part part, int64
 void vt_trace_seq(vt_trace_ring *r, uint64_t step, uint64_t request, int32_t q_len, int32_t kv_len,
                   int32_t shared_pages)
 {
-    put_step(r, &(vt_step_event){.seq = {VT_STEP_SEQ, q_len, step, request, kv_len, shared_pages}});
+    if (!r || r->event_bytes != sizeof(vt_packed_seq)) {
+        put_step(
+            r, &(vt_step_event){.seq = {VT_STEP_SEQ, q_len, step, request, kv_len, shared_pages}});
+        return;
+    }
+    vt_packed_seq e = {.request = request & (((uint64_t)1 << 36) - 1),
+                       .q_len = (uint32_t)q_len & 0xfffffff,
+                       .step = step & 0xffffff,
+                       .kv_len = (uint32_t)kv_len & 0xffffff,
+                       .shared_pages = shared_pages < UINT16_MAX ? (uint16_t)shared_pages
+                                                                 : UINT16_MAX};
+    put(r, &e, sizeof e);
+}
+
+uint64_t vt_trace_copy_seqs(const vt_trace_ring *r, uint64_t newest, vt_step_event *out,
+                            uint64_t max)
+{
+    vt_packed_seq *packed = (vt_packed_seq *)((char *)out + max * (sizeof *out - sizeof *packed));
+    uint64_t n = vt_trace_copy(r, packed, max);
+    for (uint64_t i = 0; i < n; i++) {
+        vt_packed_seq e = packed[i];
+        uint64_t below = (newest - e.step) & 0xffffff;
+        out[i] = (vt_step_event){.seq = {VT_STEP_SEQ, (int32_t)e.q_len, newest - below, e.request,
+                                         (int32_t)e.kv_len, (int32_t)e.shared_pages}};
+    }
+    return n;
 }
 
 /* ---- spans ---- */

@@ -7,14 +7,18 @@
  *
  *   ring       its events        written by                        bytes
  *   requests   vt_request_event  the engine's thread                  40
+ *   tokens     vt_packed_token   the engine's thread                  16
  *   steps      vt_step_event     the engine's thread                  56
+ *   seqs       vt_packed_seq     the engine's thread                  16
  *   spans      vt_span           each CPU worker, each GPU stream     16
  *   launches   vt_launch_event   each GPU stream                      80
  *   use        vt_use_event      each CPU worker                      32
  *   samples    vt_machine_event  whoever watches the machine          64
  *
- * Spans are by far the most: one for each op call of each step and worker. They have several rings
- * (vt_span_rings, below), so that old steps are thinned out and prompts are kept.
+ * What there is much of takes 16 bytes. Spans are by far the most: one for each op call of each step
+ * and worker. They have several rings (vt_span_rings, below), so that old steps are thinned out and
+ * prompts are kept. Of tokens and of sequences of decode steps there is one for each step and
+ * sequence; they have rings of their own, so that they do not overwrite arrivals and steps.
  *
  * Each kind of event has a struct, and one function that writes it. All times are those of
  * vt_now_ns. */
@@ -203,6 +207,16 @@ void vt_trace_finish(vt_trace_ring *r, uint64_t request, int64_t at_ns, int32_t 
 void vt_trace_cache_event(vt_trace_ring *r, uint64_t request, int64_t at_ns, vt_trace_cache what,
                           int32_t n);
 
+/* A vt_req_token in a ring of such events, which says nothing of when it was published: its step
+ * tells when it was made. vt_trace_token writes this form to a ring of 16-byte events. */
+typedef struct vt_packed_token {
+    uint64_t request : 36, index : 28;
+    uint64_t step : 40, token : 24;
+} vt_packed_token;
+
+/* vt_trace_copy of a ring of packed tokens, as VT_REQ_TOKEN events whose at_ns is 0. */
+uint64_t vt_trace_copy_tokens(const vt_trace_ring *r, vt_request_event *out, uint64_t max);
+
 /* ---- steps: events that the engine's thread writes ---- */
 
 typedef enum vt_step_kind { VT_STEP_RAN = 1, VT_STEP_PART, VT_STEP_SEQ } vt_step_kind;
@@ -256,6 +270,18 @@ typedef union vt_step_event {
     vt_step_part part;
     vt_step_seq seq;
 } vt_step_event;
+
+/* A vt_step_seq in a ring of such events; vt_trace_seq writes this form to a ring of 16-byte events.
+ * More shared pages than fit are told as the most that do. */
+typedef struct vt_packed_seq {
+    uint64_t request : 36, q_len : 28;
+    uint64_t step : 24, kv_len : 24, shared_pages : 16; /* step: its low bits */
+} vt_packed_seq;
+
+/* vt_trace_copy of a ring of packed sequences, as VT_STEP_SEQ events. `newest`: a step number that
+ * none of them is above, and none more than 2^24 below. */
+uint64_t vt_trace_copy_seqs(const vt_trace_ring *r, uint64_t newest, vt_step_event *out,
+                            uint64_t max);
 
 /* `e`: all but its kind. */
 void vt_trace_step(vt_trace_ring *r, const vt_step_ran *e);

@@ -31,8 +31,16 @@
 #include "engine/engine_inside.h"
 #include "ops/attention/attention_shared.h"
 
-/* Events of each ring. Together the rings take 13.5 MB. */
-enum { RING_EVENTS = 1 << 17, RING_PROMPT_EVENTS = 1 << 14, RING_SAMPLES = 1 << 10 };
+/* Events of each ring, 23 MB in all. Memory that no event was written to yet is not resident. With
+ * 64 sequences the tokens and steps of 8,192 steps are there, with one sequence those of 13,000. */
+enum {
+    RING_REQUESTS = 1 << 15,
+    RING_TOKENS = 1 << 19,
+    RING_STEPS = 1 << 16, /* five events a step */
+    RING_PROMPT_STEPS = 1 << 14,
+    RING_SEQS = 1 << 19,
+    RING_SAMPLES = 1 << 10
+};
 
 static const int64_t kSampleEvery = 1000000000;
 
@@ -51,9 +59,11 @@ static vt_status reserve(vt_engine *e, vt_err *err)
     e->top = vt_calloc(rows * VT_MAX_TOP_LOGPROBS, sizeof *e->top);
     if (!e->inbox || !e->logprob || !e->top)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for an engine");
-    TRY(vt_trace_init(&e->requests, sizeof(vt_request_event), RING_EVENTS, err));
-    TRY(vt_trace_init(&e->steps, sizeof(vt_step_event), RING_EVENTS, err));
-    TRY(vt_trace_init(&e->prompt_steps, sizeof(vt_step_event), RING_PROMPT_EVENTS, err));
+    TRY(vt_trace_init(&e->requests, sizeof(vt_request_event), RING_REQUESTS, err));
+    TRY(vt_trace_init(&e->tokens, sizeof(vt_packed_token), RING_TOKENS, err));
+    TRY(vt_trace_init(&e->steps, sizeof(vt_step_event), RING_STEPS, err));
+    TRY(vt_trace_init(&e->prompt_steps, sizeof(vt_step_event), RING_PROMPT_STEPS, err));
+    TRY(vt_trace_init(&e->seqs, sizeof(vt_packed_seq), RING_SEQS, err));
     return vt_trace_init(&e->samples, sizeof(vt_machine_event), RING_SAMPLES, err);
 }
 
@@ -189,8 +199,8 @@ static void publish(vt_engine *e, const vt_output *o, const vt_step_result *resu
         if (q->req->p.logprobs >= 0)
             add_logprobs(e, &event, q, result, o->row + o->n_scored, event.tokens, 1);
         e->n_output_tokens++;
-        vt_trace_token(&e->requests, q->req->id, now(e), result ? result->id : 0,
-                       vt_seq_output(q) - 1, o->token);
+        vt_trace_token(&e->tokens, q->req->id, 0, result ? result->id : 0, vt_seq_output(q) - 1,
+                       o->token);
     }
     if (q->state == VT_SEQ_DONE)
         tell_end(e, q, &event);
@@ -349,7 +359,7 @@ static void trace_changes(vt_engine *e, int64_t at)
 }
 
 /* The sequences of a step, with the pages that decodes have in common. */
-static void trace_seqs(vt_trace_ring *steps, const vt_plan *p)
+static void trace_seqs(vt_trace_ring *ring, const vt_plan *p)
 {
     const vt_batch *b = &p->step.batch;
     int32_t shared[SHARED_MOST_SEQS] = {0};
@@ -357,7 +367,7 @@ static void trace_seqs(vt_trace_ring *steps, const vt_plan *p)
         shared_kv_find(b, shared);
     for (int32_t i = 0; i < b->n_seqs; i++) {
         int32_t pages = i < b->n_decode && i < SHARED_MOST_SEQS ? shared[i] / b->page_size : 0;
-        vt_trace_seq(steps, p->step.id, p->entry[i].seq->req->id, p->entry[i].q_len,
+        vt_trace_seq(ring, p->step.id, p->entry[i].seq->req->id, p->entry[i].q_len,
                      p->entry[i].kv_len, pages);
     }
 }
@@ -376,7 +386,7 @@ static void trace_step(vt_engine *e, const vt_plan *p, const vt_step_result *r)
                                         .pages_held = pool->n_held,
                                         .pages_cached = pool->n_cached,
                                         .pages_free = pool->n_free});
-    trace_seqs(steps, p);
+    trace_seqs(steps == &e->steps ? &e->seqs : steps, p);
 }
 
 static void fail_steps(vt_engine *e)
@@ -828,7 +838,9 @@ void vt_engine_free(vt_engine *e)
     }
     e->executor->free(e->executor);
     vt_trace_release(&e->requests);
+    vt_trace_release(&e->tokens);
     vt_trace_release(&e->steps);
+    vt_trace_release(&e->seqs);
     vt_trace_release(&e->prompt_steps);
     vt_trace_release(&e->samples);
     pthread_cond_destroy(&e->wake);
@@ -848,7 +860,9 @@ int32_t vt_engine_sources(const vt_engine *e, vt_source *out, int32_t max)
         out[0] = (vt_source){.name = "engine",
                              .kind = VT_SOURCE_ENGINE,
                              .requests = &e->requests,
+                             .tokens = &e->tokens,
                              .steps = &e->steps,
+                             .seqs = &e->seqs,
                              .prompt_steps = &e->prompt_steps,
                              .samples = &e->samples,
                              .period = 1,

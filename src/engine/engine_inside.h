@@ -21,9 +21,9 @@ struct vt_engine {
     bool has_sched;
     vt_flight flight[VT_PLANS]; /* oldest first */
     int32_t n_flight;
-    /* Steps with prompt tokens have a ring of their own: the many steps of a long answer do not
-     * overwrite its prefill. */
-    vt_trace_ring requests, steps, prompt_steps, samples;
+    /* Steps with prompt tokens have a ring of their own, with their sequences: the many steps of a
+     * long answer do not overwrite its prefill. The sequences of decode steps are in `seqs`. */
+    vt_trace_ring requests, tokens, steps, prompt_steps, seqs, samples;
     int64_t sampled_ns; /* when the machine was last looked at */
     int64_t ended_ns;   /* when the last step's end was learned */
     vt_token_logprob *logprob,

@@ -8,8 +8,8 @@
  *
  * Credit grows by 2 % of the time that passes, idle time included, up to kMostCredit, which it has
  * at the start. A timed step uses up what timing it is assumed to cost: half of its length where it
- * has a graph, a tenth where it has none. Timed decodes cost at most 1.6 % (twice the time for one
- * step in 64), prompts 2 % of any time longer than a few seconds; a server whose every step has
+ * has a graph, a tenth where it has none. Timed decodes cost at most 1.7 % (three times the time, for
+ * one step in 128), prompts 2 % of any time longer than a few seconds; a server whose every step has
  * prompt tokens keeps its graphs.
  *
  * The calls of a timed step are launched one by one, with an event after each:
@@ -36,13 +36,15 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/stats.h"
+#include "base/use.h"
 #include "exec/cuda_inside.h"
 
 enum {
-    /* A timed step of a small model takes about twice its time, so that this costs 1.6 %. */
-    PERIOD = 64,
+    /* A timed step of the smallest model takes about three times its time, which makes 1.7 %. */
+    PERIOD = 128,
     NEAR_PROMPT = 8, /* decode steps from one that was timed to one that is timed after a prompt */
     RING_LAUNCHES = 1 << 16,
+    RING_USES = 1 << 13,
     SETS = MAX_IN_FLIGHT, /* a step's marks are read before another takes their place */
     ROUNDS = 16,          /* of calibration */
     KERNELS_A_CALL = 4    /* room for their names; further ones are only counted */
@@ -73,6 +75,8 @@ typedef struct cuda_spans {
     cuda_executor *x;
     vt_span_rings spans;
     vt_trace_ring launches;
+    vt_use use; /* of the thread that launches and waits */
+    vt_trace_ring uses;
     vt_nvml_watch *watch; /* clocks and power while steps run; NULL: they cannot be read */
     uint64_t n_timed;     /* decode steps: the number that chooses a timed step's ring */
     span_set set[SETS];
@@ -187,6 +191,7 @@ static bool spans_begin(vt_observer *o, const vt_step *step)
     cuda_spans *s = (cuda_spans *)o;
     span_set *set = &s->set[s->x->launched % SETS];
     vt_nvml_watch_step(s->watch);
+    vt_use_begin(&s->use, step->id);
     set->timed = shall_time(s, &step->batch);
     set->prompts = step->batch.n_tokens > step->batch.n_decode;
     set->graph_tokens = 0;
@@ -319,6 +324,7 @@ static vt_status spans_end(vt_observer *o, vt_step_result *view, vt_err *err)
         s->n_reads += set->n_marks;
         s->credit_ns -= ms * 1e6 * (set->graph_tokens > 0 ? kCostInGraph : kCostAlone);
     }
+    vt_use_end(&s->use, step.step, &s->uses);
     vt_trace_launch(&s->launches, &step); /* last: a reader that finds it finds the spans too */
     return VT_OK;
 }
@@ -341,6 +347,8 @@ static void spans_free(vt_observer *o)
     if (s->origin)
         d->event_destroy(s->origin);
     vt_nvml_watch_free(s->watch);
+    vt_use_release(&s->use);
+    vt_trace_release(&s->uses);
     vt_spans_release(&s->spans);
     vt_trace_release(&s->launches);
     free(s);
@@ -355,6 +363,8 @@ vt_status cuda_spans_new(cuda_executor *x, vt_err *err)
         .begin = spans_begin, .mark = spans_mark, .end = spans_end, .free = spans_free};
     s->x = x;
     x->observer = &s->base;
+    vt_use_init(&s->use);
+    TRY(vt_trace_init(&s->uses, sizeof(vt_use_event), RING_USES, err));
     TRY(vt_nvml_watch_new(x->cuda->ordinal, &s->watch, err));
     s->max_marks = x->prog->n_calls + 1;
     s->max_notes = s->max_marks * KERNELS_A_CALL;
@@ -414,6 +424,7 @@ int32_t cuda_spans_sources(const vt_executor *base, vt_source *out, int32_t max)
                            .kind = VT_SOURCE_STREAM,
                            .spans = &s->spans,
                            .launches = &s->launches,
+                           .uses = &s->uses,
                            .samples = vt_nvml_watch_samples(s->watch),
                            .device = {.level = c->arch,
                                       .ordinal = c->ordinal,

@@ -35,25 +35,51 @@ static void release(copies *c)
     free(c->facts);
 }
 
-/* The newest events of a ring, or of two, the first one's first, malloc'ed. NULL where the source
- * has no such ring, or, with *ok set to false, where memory ran out. */
-static void *copy_rings(const vt_trace_ring *ring, const vt_trace_ring *second, uint64_t *n,
-                        bool *ok)
+/* The newest events of a ring, malloc'ed. NULL where the source has no such ring, or, with *ok set
+ * to false, where memory ran out. */
+static void *copy_ring(const vt_trace_ring *ring, uint64_t *n, bool *ok)
 {
     if (!ring)
         return NULL;
-    uint64_t most = ring->capacity, more = second ? second->capacity : 0;
-    char *events = vt_calloc(most + more, ring->event_bytes);
-    *n = events ? vt_trace_copy(ring, events, most) : 0;
-    if (events && second)
-        *n += vt_trace_copy(second, events + *n * ring->event_bytes, more);
+    void *events = vt_calloc(ring->capacity, ring->event_bytes);
+    *n = events ? vt_trace_copy(ring, events, ring->capacity) : 0;
     *ok = *ok && events;
     return events;
 }
 
-static void *copy_ring(const vt_trace_ring *ring, uint64_t *n, bool *ok)
+/* The events of requests, then their tokens. */
+static vt_request_event *copy_requests(const vt_source *from, uint64_t *n, bool *ok)
 {
-    return copy_rings(ring, NULL, n, ok);
+    if (!from->requests)
+        return NULL;
+    uint64_t room = from->requests->capacity, tokens = from->tokens ? from->tokens->capacity : 0;
+    vt_request_event *events = vt_calloc(room + tokens, sizeof *events);
+    *ok = *ok && events;
+    if (!events)
+        return NULL;
+    *n = vt_trace_copy(from->requests, events, room);
+    *n += vt_trace_copy_tokens(from->tokens, events + *n, tokens);
+    return events;
+}
+
+/* The events of steps with prompt tokens, of the others, and the sequences of the others. */
+static vt_step_event *copy_steps(const vt_source *from, uint64_t *n, bool *ok)
+{
+    if (!from->steps)
+        return NULL;
+    uint64_t prompts = from->prompt_steps ? from->prompt_steps->capacity : 0,
+             steps = from->steps->capacity, seqs = from->seqs ? from->seqs->capacity : 0,
+             newest = 0;
+    vt_step_event *events = vt_calloc(prompts + steps + seqs, sizeof *events);
+    *ok = *ok && events;
+    if (!events)
+        return NULL;
+    *n = vt_trace_copy(from->prompt_steps, events, prompts);
+    *n += vt_trace_copy(from->steps, events + *n, steps);
+    for (uint64_t i = 0; i < *n; i++)
+        newest = events[i].step > newest ? events[i].step : newest;
+    *n += vt_trace_copy_seqs(from->seqs, newest, events + *n, seqs);
+    return events;
 }
 
 static vt_span *copy_spans(const vt_span_rings *rings, uint64_t *n, bool *ok)
@@ -70,8 +96,8 @@ static vt_status copy_source(const vt_source *from, story_source *to, vt_err *er
     vt_err why = {0};
     to->is = *from;
     bool ok = true;
-    to->request = copy_ring(from->requests, &to->n_requests, &ok);
-    to->step = copy_rings(from->prompt_steps, from->steps, &to->n_steps, &ok);
+    to->request = copy_requests(from, &to->n_requests, &ok);
+    to->step = copy_steps(from, &to->n_steps, &ok);
     to->span = copy_spans(from->spans, &to->n_spans, &ok);
     to->launch = copy_ring(from->launches, &to->n_launches, &ok);
     to->use = copy_ring(from->uses, &to->n_uses, &ok);

@@ -148,8 +148,8 @@ const request_record *story_find_request(const story_record *r, uint64_t id)
                          : NULL;
 }
 
-/* When the device had made a token: the end of its step. The engine's thread publishes tokens late
- * where it shares a core with a worker, and by another delay each time. */
+/* When the device had made a token: the end of its step; 0: it is not known. The engine's thread
+ * publishes tokens late where it shares a core with a worker, and by another delay each time. */
 static int64_t token_time(const story_record *r, const vt_req_token *e)
 {
     const step_record *s = story_find_step(r, e->step);
@@ -175,7 +175,7 @@ static void read_request_event(const story_record *r, request_record *q, const v
         q->n_retracted++;
         break;
     case VT_REQ_TOKEN:
-        if (q->token_ns)
+        if (q->token_ns && token_time(r, &e->token) > 0)
             q->token_ns[q->n_token_ns++] = token_time(r, &e->token);
         break;
     case VT_REQ_FINISH:

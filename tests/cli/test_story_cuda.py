@@ -85,7 +85,7 @@ def test_cuda_story_tells_graphs_and_kernels():
     assert s["transition"]["after"]["kernel"].startswith("attention_decode<"), s["transition"]
     assert max(map(len, shown.split("\n"))) <= 100, [l for l in shown.split("\n") if len(l) > 100]
     for word in ("TRANSITION", "ONE DECODE STEP", "rope_store", "KERNELS of a decode step", "\nGPU\n", "NOT MEASURED",
-                 "CUPTI", "1 decode step in 64 runs call by call", "Emulated GPU"):
+                 "CUPTI", "1 decode step in 128 runs call by call", "Emulated GPU"):
         assert word in shown, word
     assert "THREADS" not in shown
 

@@ -207,6 +207,36 @@ static void test_trace_spans_are_relative_to_their_base(void **state)
     vt_trace_release(&r);
 }
 
+/* Tokens and sequences in their packed forms, over a wrap of the step's low bits. */
+static void test_trace_packed_events_read_back(void **state)
+{
+    enum { MANY = 5 };
+    (void)state;
+    vt_trace_ring r = {0};
+    vt_request_event q[MANY];
+    vt_step_event s[MANY];
+    const uint64_t step = (UINT64_C(1) << 33) - 2;
+    assert_int_equal(vt_trace_init(&r, sizeof(vt_packed_token), 16, NULL), VT_OK);
+    for (int i = 0; i < MANY; i++)
+        vt_trace_token(&r, 7 + (uint64_t)i, 100, step + (uint64_t)i, i, 4711 + i);
+    assert_int_equal(vt_trace_copy_tokens(&r, q, MANY), MANY);
+    for (int i = 0; i < MANY; i++)
+        assert_true(q[i].kind == VT_REQ_TOKEN && q[i].request == 7 + (uint64_t)i &&
+                    q[i].token.step == step + (uint64_t)i && q[i].token.index == i &&
+                    q[i].token.token == 4711 + i && q[i].token.at_ns == 0);
+    vt_trace_release(&r);
+    assert_int_equal(vt_trace_init(&r, sizeof(vt_packed_seq), 16, NULL), VT_OK);
+    for (int i = 0; i < MANY; i++)
+        vt_trace_seq(&r, step + (uint64_t)i, 9, 1 + i, 1000000 + i, i ? 3 : 70000);
+    assert_int_equal(vt_trace_copy_seqs(&r, step + MANY, s, MANY), MANY);
+    for (int i = 0; i < MANY; i++)
+        assert_true(s[i].kind == VT_STEP_SEQ && s[i].step == step + (uint64_t)i &&
+                    s[i].seq.request == 9 && s[i].seq.q_len == 1 + i &&
+                    s[i].seq.kv_len == 1000000 + i &&
+                    s[i].seq.shared_pages == (i ? 3 : UINT16_MAX));
+    vt_trace_release(&r);
+}
+
 /* One event tells a call and the wait after it; what is too long for it takes two. */
 static void test_trace_met_when_too_long_then_two_spans(void **state)
 {
@@ -414,6 +444,7 @@ int main(void)
         cmocka_unit_test(test_trace_ring_keeps_the_newest),
         cmocka_unit_test(test_trace_events_read_back),
         cmocka_unit_test(test_trace_spans_are_relative_to_their_base),
+        cmocka_unit_test(test_trace_packed_events_read_back),
         cmocka_unit_test(test_trace_met_when_too_long_then_two_spans),
         cmocka_unit_test(test_spans_when_an_answer_is_long_then_old_steps_are_thinned),
         cmocka_unit_test(test_use_when_a_thread_worked_then_a_reading_tells_of_its_steps),

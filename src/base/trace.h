@@ -15,9 +15,9 @@
  *   use        vt_use_event      each CPU worker                      32
  *   samples    vt_machine_event  whoever watches the machine          64
  *
- * What there is much of takes 16 bytes. Spans are by far the most: one for each op call of each step
- * and worker. They have several rings (vt_span_rings, below), so that old steps are thinned out and
- * prompts are kept. Of tokens and of sequences of decode steps there is one for each step and
+ * What there is much of takes 16 bytes. Spans are by far the most: one for each op call of each
+ * step and worker. They have several rings (vt_span_rings, below), so that old steps are thinned
+ * out and prompts are kept. Of tokens and of sequences of decode steps there is one for each step and
  * sequence; they have rings of their own, so that they do not overwrite arrivals and steps.
  *
  * Each kind of event has a struct, and one function that writes it. All times are those of
@@ -271,8 +271,8 @@ typedef union vt_step_event {
     vt_step_seq seq;
 } vt_step_event;
 
-/* A vt_step_seq in a ring of such events; vt_trace_seq writes this form to a ring of 16-byte events.
- * More shared pages than fit are told as the most that do. */
+/* A vt_step_seq in a ring of such events; vt_trace_seq writes this form to a ring of 16-byte
+ * events. More shared pages than fit are told as the most that do. */
 typedef struct vt_packed_seq {
     uint64_t request : 36, q_len : 28;
     uint64_t step : 24, kv_len : 24, shared_pages : 16; /* step: its low bits */

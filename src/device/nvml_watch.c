@@ -61,7 +61,7 @@ static int32_t others(vt_nvml_watch *w)
     return mine ? (int32_t)sum : -1;
 }
 
-static void sample(vt_nvml_watch *w)
+static void look(vt_nvml_watch *w)
 {
     vt_gpu_state s;
     unsigned long long energy = 0;
@@ -109,7 +109,7 @@ static void *watch(void *arg)
     pthread_mutex_lock(&w->lock);
     while (found && wait_for_period(w, &seen)) {
         pthread_mutex_unlock(&w->lock);
-        sample(w);
+        look(w);
         pthread_mutex_lock(&w->lock);
     }
     pthread_mutex_unlock(&w->lock);

@@ -8,9 +8,9 @@
  *
  * Credit grows by 2 % of the time that passes, idle time included, up to kMostCredit, which it has
  * at the start. A timed step uses up what timing it is assumed to cost: half of its length where it
- * has a graph, a tenth where it has none. Timed decodes cost at most 1.7 % (three times the time, for
- * one step in 128), prompts 2 % of any time longer than a few seconds; a server whose every step has
- * prompt tokens keeps its graphs.
+ * has a graph, a tenth where it has none. Timed decodes cost at most 1.7 % (three times the time,
+ * for one step in 128), prompts 2 % of any time longer than a few seconds; a server whose every
+ * step has prompt tokens keeps its graphs.
  *
  * The calls of a timed step are launched one by one, with an event after each:
  *

@@ -18,10 +18,10 @@ enum { STORY_VERSION = 0, STORY_MAX_WORKERS = 256 };
 
 /* A source's facts, and copies of what its rings held when the story was made; oldest first. */
 typedef struct story_source {
-    vt_source is; /* its rings and functions are not used any more */
+    vt_source is;                    /* its rings and functions are not used any more */
     const vt_request_event *request; /* tokens last, with at_ns 0 */
-    const vt_step_event *step; /* of steps with prompt tokens first, then of the others */
-    const vt_span *span;       /* each step's together, the steps in no order */
+    const vt_step_event *step;       /* of steps with prompt tokens first, then of the others */
+    const vt_span *span;             /* each step's together, the steps in no order */
     const vt_launch_event *launch;
     const vt_use_event *use;
     const vt_machine_event *sample;

@@ -1,5 +1,5 @@
-/* libnvidia-ml.so.1 of the emulated GPU: its clocks, power and temperature, which never change, and the
- * energy that follows from the power. */
+/* libnvidia-ml.so.1 of the emulated GPU: its clocks, power and temperature, which never
+ * change, and the energy that follows from the power. */
 #include <string.h>
 #include <time.h>
 

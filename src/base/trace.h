@@ -17,8 +17,8 @@
  *
  * What there is much of takes 16 bytes. Spans are by far the most: one for each op call of each
  * step and worker. They have several rings (vt_span_rings, below), so that old steps are thinned
- * out and prompts are kept. Of tokens and of sequences of decode steps there is one for each step and
- * sequence; they have rings of their own, so that they do not overwrite arrivals and steps.
+ * out and prompts are kept. Of tokens and of sequences of decode steps there is one for each step
+ * and sequence; they have rings of their own, so that they do not overwrite arrivals and steps.
  *
  * Each kind of event has a struct, and one function that writes it. All times are those of
  * vt_now_ns. */

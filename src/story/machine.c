@@ -255,12 +255,13 @@ static void put_text(vt_buf *b, const story_machine *m)
         vt_buf_puts(b, "the machine withheld ");
         put_what(b, m);
         if (m->longest_s > 0) {
-            vt_buf_puts(b, ", at most ");
+            vt_buf_puts(b, ", one worker for ");
             vt_text_time(b, m->longest_s);
             vt_buf_printf(b, " in step %llu", (unsigned long long)m->longest_step);
         }
         if (story_too_few(m->n_steps, m->n_disturbed))
-            vt_buf_printf(b, "; only %d of %d steps undisturbed", left, m->n_steps);
+            vt_buf_printf(b, "; %d of %d step%s undisturbed, too few to judge ops by", left,
+                          m->n_steps, m->n_steps == 1 ? " was" : "s were");
         else
             vt_buf_printf(b, "; op figures below are of the %d undisturbed steps", left);
     }

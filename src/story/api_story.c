@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/use.h"
 #include "engine/engine.h"
 #include "engine/recording.h"
 #include "model/model.h"
@@ -101,7 +102,11 @@ static vt_status copy_source(const vt_source *from, story_source *to, vt_err *er
     to->span = copy_spans(from->spans, &to->n_spans, &ok);
     to->launch = copy_ring(from->launches, &to->n_launches, &ok);
     to->use = copy_ring(from->uses, &to->n_uses, &ok);
-    to->sample = copy_ring(from->samples, &to->n_samples, &ok);
+    vt_machine_event *sample = copy_ring(from->samples, &to->n_samples, &ok);
+    to->sample = sample;
+    /* one more, of now: a copy never fills its last place */
+    if (from->kind == VT_SOURCE_ENGINE && to->n_samples > 0)
+        vt_use_machine(&sample[to->n_samples++]);
     to->free_bytes = from->free_bytes ? from->free_bytes(from->owner) : -1;
     to->has_state = from->state && from->state(from->owner, &to->state, &why) == VT_OK;
     snprintf(to->state_missing, sizeof to->state_missing, "%s", why.message);

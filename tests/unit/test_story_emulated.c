@@ -1,9 +1,11 @@
 /* A recording CUDA engine on the emulated GPU: the stories of requests that share their steps. The
  * recordings, which are artificial in test_story_gpu.c, are real here; only times mean nothing. */
+#include <dlfcn.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -217,6 +219,19 @@ static void check_source(const vt_source *s, const char *name, vt_source_kind ki
     assert_true((s->launches != NULL) == (kind == VT_SOURCE_STREAM));
 }
 
+/* Opens the emulated GPU's management library, which lies beside the test's folder. */
+static bool open_nvml(void)
+{
+    char path[512], file[600];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
+    path[n > 0 ? n : 0] = '\0';
+    char *slash = strrchr(path, '/');
+    if (slash)
+        *slash = '\0';
+    snprintf(file, sizeof file, "%s/../emulator/libnvidia-ml.so.1", path);
+    return dlopen(file, RTLD_NOW | RTLD_LOCAL) != NULL;
+}
+
 /* An engine on a GPU and one on a CPU answer the same questions. The caller need not know which of
  * the two it has. */
 static void test_sources_and_reports_when_asked_then_each_executor_has_its_own(void **state)
@@ -224,6 +239,7 @@ static void test_sources_and_reports_when_asked_then_each_executor_has_its_own(v
     tale *t = *state;
     vt_source s[4];
     vt_kernel_facts k;
+    assert_true(open_nvml());
     run_requests(t);
     const vt_executor *x = vt_engine_executor(t->engine);
     assert_int_equal(vt_engine_sources(t->engine, NULL, 0), 2);

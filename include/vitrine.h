@@ -338,8 +338,8 @@ static inline vt_status vt_engine_get_stats(vt_engine *e, vt_stats *out, vt_err 
 }
 
 /* The story of a request as story.json text of *len bytes; id 0: the whole recording. Free it with
- * vt_free. Needs option `record`, else VT_ERR_USAGE, as for a request that the recording does not
- * hold (any more). Any thread; a running loop is held between two steps meanwhile, which can take a
+ * vt_free. Every engine records. VT_ERR_USAGE for a request that the recording does not hold (any
+ * more). Any thread; a running loop is held between two steps meanwhile, which can take a
  * second when the machine's roofs are measured for the first time. */
 VT_API vt_status vt_engine_story(vt_engine *e, vt_request_id id, char **json, size_t *len,
                                  vt_err *err);

@@ -25,6 +25,10 @@ _Static_assert(sizeof(vt_request_event) == 40, "base/trace.h says so");
 _Static_assert(sizeof(vt_step_event) == 56, "base/trace.h says so");
 _Static_assert(sizeof(vt_span) == 16, "base/trace.h says so");
 _Static_assert(sizeof(vt_launch_event) == 80, "base/trace.h says so");
+_Static_assert(sizeof(vt_packed_token) == 16, "base/trace.h says so");
+_Static_assert(sizeof(vt_packed_seq) == 16, "base/trace.h says so");
+_Static_assert(sizeof(vt_use_event) == 32, "base/trace.h says so");
+_Static_assert(sizeof(vt_machine_event) == 64, "base/trace.h says so");
 
 vt_status vt_trace_init(vt_trace_ring *r, size_t event_bytes, uint64_t capacity, vt_err *err)
 {
@@ -117,6 +121,26 @@ void vt_trace_tokenise(vt_trace_ring *r, uint64_t request, int64_t begin_ns, int
         r, &(vt_request_event){.tokenise = {VT_REQ_TOKENISE, n_tokens, request, begin_ns, end_ns}});
 }
 
+void vt_trace_req_part(vt_trace_ring *r, vt_request_kind kind, uint64_t request, int64_t begin_ns,
+                       int64_t end_ns)
+{
+    put_request(r, &(vt_request_event){.part = {kind, request, begin_ns, end_ns}});
+}
+
+void vt_trace_req_wait(vt_trace_ring *r, uint64_t request, int32_t index, int64_t begin_ns,
+                       int64_t end_ns, vt_wait_reason reason, uint64_t step)
+{
+    put_request(r, &(vt_request_event){.wait = {VT_REQ_WAIT, reason, request, begin_ns, end_ns,
+                                                (uint32_t)step, index}});
+}
+
+const char *vt_wait_reason_name(int32_t reason)
+{
+    static const char *const name[VT_WAIT_REASONS] = {"none",  "step",   "tokens", "rows",  "slots",
+                                                      "pages", "prefix", "policy", "flight"};
+    return reason >= 0 && reason < VT_WAIT_REASONS ? name[reason] : NULL;
+}
+
 void vt_trace_match(vt_trace_ring *r, uint64_t request, int64_t begin_ns, int64_t end_ns,
                     int32_t n_cached, int32_t n_copied)
 {
@@ -137,8 +161,31 @@ void vt_trace_retract(vt_trace_ring *r, uint64_t request, int64_t at_ns)
 void vt_trace_token(vt_trace_ring *r, uint64_t request, int64_t at_ns, uint64_t step, int32_t index,
                     int32_t token)
 {
-    put_request(r,
-                &(vt_request_event){.token = {VT_REQ_TOKEN, index, request, at_ns, step, token}});
+    if (!r || r->event_bytes != sizeof(vt_packed_token)) {
+        put_request(
+            r, &(vt_request_event){.token = {VT_REQ_TOKEN, index, request, at_ns, step, token}});
+        return;
+    }
+    vt_packed_token e = {.request = request & (((uint64_t)1 << 36) - 1),
+                         .index = (uint32_t)index & 0xfffffff,
+                         .step = step & (((uint64_t)1 << 40) - 1),
+                         .token = (uint32_t)token & 0xffffff};
+    put(r, &e, sizeof e);
+}
+
+/* The packed events lie in the last part of `out` first: each is read before what is written in its
+ * place. */
+uint64_t vt_trace_copy_tokens(const vt_trace_ring *r, vt_request_event *out, uint64_t max)
+{
+    vt_packed_token *packed = (vt_packed_token *)((char *)out +
+                                                  max * (sizeof *out - sizeof *packed));
+    uint64_t n = vt_trace_copy(r, packed, max);
+    for (uint64_t i = 0; i < n; i++) {
+        vt_packed_token e = packed[i];
+        out[i] = (vt_request_event){
+            .token = {VT_REQ_TOKEN, (int32_t)e.index, e.request, 0, e.step, (int32_t)e.token}};
+    }
+    return n;
 }
 
 void vt_trace_finish(vt_trace_ring *r, uint64_t request, int64_t at_ns, int32_t finish,
@@ -174,7 +221,32 @@ void vt_trace_part_of(vt_trace_ring *r, uint64_t step, vt_trace_part part, int64
 void vt_trace_seq(vt_trace_ring *r, uint64_t step, uint64_t request, int32_t q_len, int32_t kv_len,
                   int32_t shared_pages)
 {
-    put_step(r, &(vt_step_event){.seq = {VT_STEP_SEQ, q_len, step, request, kv_len, shared_pages}});
+    if (!r || r->event_bytes != sizeof(vt_packed_seq)) {
+        put_step(
+            r, &(vt_step_event){.seq = {VT_STEP_SEQ, q_len, step, request, kv_len, shared_pages}});
+        return;
+    }
+    vt_packed_seq e = {.request = request & (((uint64_t)1 << 36) - 1),
+                       .q_len = (uint32_t)q_len & 0xfffffff,
+                       .step = step & 0xffffff,
+                       .kv_len = (uint32_t)kv_len & 0xffffff,
+                       .shared_pages = shared_pages < UINT16_MAX ? (uint16_t)shared_pages
+                                                                 : UINT16_MAX};
+    put(r, &e, sizeof e);
+}
+
+uint64_t vt_trace_copy_seqs(const vt_trace_ring *r, uint64_t newest, vt_step_event *out,
+                            uint64_t max)
+{
+    vt_packed_seq *packed = (vt_packed_seq *)((char *)out + max * (sizeof *out - sizeof *packed));
+    uint64_t n = vt_trace_copy(r, packed, max);
+    for (uint64_t i = 0; i < n; i++) {
+        vt_packed_seq e = packed[i];
+        uint64_t below = (newest - e.step) & 0xffffff;
+        out[i] = (vt_step_event){.seq = {VT_STEP_SEQ, (int32_t)e.q_len, newest - below, e.request,
+                                         (int32_t)e.kv_len, (int32_t)e.shared_pages}};
+    }
+    return n;
 }
 
 /* ---- spans ---- */
@@ -217,6 +289,23 @@ void vt_trace_wait(vt_trace_ring *r, int64_t base_ns, int32_t call, int64_t begi
     put_span(r, VT_SPAN_WAIT, base_ns, call, begin_ns, end_ns);
 }
 
+void vt_trace_met(vt_trace_ring *r, int64_t base_ns, int32_t call, int64_t begin_ns, int64_t ran_ns,
+                  int64_t met_ns)
+{
+    uint64_t length = since(begin_ns, ran_ns), wait = since(ran_ns, met_ns);
+    if (length > UINT32_MAX || wait > UINT32_MAX) {
+        vt_trace_call(r, base_ns, call, begin_ns, ran_ns);
+        vt_trace_wait(r, base_ns, call, ran_ns, met_ns);
+        return;
+    }
+    vt_span e = {.met = {.kind = VT_SPAN_MET,
+                         .call = (uint32_t)call & 0xfffff,
+                         .begin_ns = since(base_ns, begin_ns) & kMost,
+                         .length_ns = (uint32_t)length,
+                         .wait_ns = (uint32_t)wait}};
+    put(r, &e, sizeof e);
+}
+
 void vt_trace_kernel(vt_trace_ring *r, int32_t call, int32_t kernel)
 {
     vt_span e = {.kernel = {.kind = VT_SPAN_KERNEL,
@@ -224,6 +313,63 @@ void vt_trace_kernel(vt_trace_ring *r, int32_t call, int32_t kernel)
                             .kernel = (uint32_t)kernel}};
     put(r, &e, sizeof e);
 }
+
+vt_status vt_spans_init(vt_span_rings *r, int64_t spans, vt_err *err)
+{
+    uint64_t room = (uint64_t)spans * VT_SPAN_STEPS;
+    TRY(vt_trace_init(&r->prompts, sizeof(vt_span), room, err));
+    for (int i = 0; i < VT_SPAN_LEVELS; i++)
+        TRY(vt_trace_init(&r->level[i], sizeof(vt_span), room, err));
+    return VT_OK;
+}
+
+void vt_spans_release(vt_span_rings *r)
+{
+    vt_trace_release(&r->prompts);
+    for (int i = 0; i < VT_SPAN_LEVELS; i++)
+        vt_trace_release(&r->level[i]);
+}
+
+vt_trace_ring *vt_spans_of(vt_span_rings *r, uint64_t step, bool prompts)
+{
+    int level = 0;
+    while (level < VT_SPAN_LEVELS - 1 && step % 4 == 0) {
+        step /= 4;
+        level++;
+    }
+    return prompts ? &r->prompts : &r->level[level];
+}
+
+uint64_t vt_spans_held(const vt_span_rings *r)
+{
+    uint64_t n = r->prompts.capacity;
+    for (int i = 0; i < VT_SPAN_LEVELS; i++)
+        n += r->level[i].capacity;
+    return n;
+}
+
+/* Appends a ring's spans, from its first base on: those before it belong to no known step. */
+static uint64_t append_spans(const vt_trace_ring *r, vt_span *out, uint64_t max)
+{
+    uint64_t n = vt_trace_copy(r, out, max), lost = 0;
+    while (lost < n && out[lost].kind != VT_SPAN_BASE)
+        lost++;
+    memmove(out, out + lost, (size_t)(n - lost) * sizeof *out);
+    return n - lost;
+}
+
+uint64_t vt_spans_copy(const vt_span_rings *r, vt_span *out, uint64_t max)
+{
+    uint64_t n = append_spans(&r->prompts, out, max);
+    for (int i = 0; i < VT_SPAN_LEVELS; i++)
+        n += append_spans(&r->level[i], out + n, max - n);
+    return n;
+}
+
+/* ---- use, samples ---- */
+
+void vt_trace_use(vt_trace_ring *r, const vt_use_event *e) { put(r, e, sizeof *e); }
+void vt_trace_machine(vt_trace_ring *r, const vt_machine_event *e) { put(r, e, sizeof *e); }
 
 /* ---- launches ---- */
 

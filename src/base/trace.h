@@ -7,9 +7,18 @@
  *
  *   ring       its events        written by                        bytes
  *   requests   vt_request_event  the engine's thread                  40
+ *   tokens     vt_packed_token   the engine's thread                  16
  *   steps      vt_step_event     the engine's thread                  56
+ *   seqs       vt_packed_seq     the engine's thread                  16
  *   spans      vt_span           each CPU worker, each GPU stream     16
  *   launches   vt_launch_event   each GPU stream                      80
+ *   use        vt_use_event      each CPU worker                      32
+ *   samples    vt_machine_event  whoever watches the machine          64
+ *
+ * What there is much of takes 16 bytes. Spans are by far the most: one for each op call of each
+ * step and worker. They have several rings (vt_span_rings, below), so that old steps are thinned
+ * out and prompts are kept. Of tokens and of sequences of decode steps there is one for each step
+ * and sequence; they have rings of their own, so that they do not overwrite arrivals and steps.
  *
  * Each kind of event has a struct, and one function that writes it. All times are those of
  * vt_now_ns. */
@@ -42,9 +51,13 @@ uint64_t vt_trace_copy(const vt_trace_ring *r, void *out, uint64_t max);
 
 /* ---- requests: what the engine's thread did with them ---- */
 
+/* In the order in which a request that is never retracted has them; CACHE at any time. */
 typedef enum vt_request_kind {
-    VT_REQ_ARRIVE = 1,
+    VT_REQ_PARSE = 1,
+    VT_REQ_TEMPLATE,
     VT_REQ_TOKENISE,
+    VT_REQ_ARRIVE,
+    VT_REQ_WAIT,
     VT_REQ_MATCH,
     VT_REQ_ADMIT,
     VT_REQ_RETRACT,
@@ -53,8 +66,26 @@ typedef enum vt_request_kind {
     VT_REQ_CACHE
 } vt_request_kind;
 
+/* What kept a sequence in the queue. */
+typedef enum vt_wait_reason {
+    VT_WAIT_NONE = 0, /* nothing: it was admitted at the first plan after it came */
+    VT_WAIT_STEP,     /* it came while a step was being run: the plan had been made */
+    VT_WAIT_TOKENS,   /* the step's token budget was used up */
+    VT_WAIT_ROWS,     /* the step's rows of logits were used up */
+    VT_WAIT_SLOTS,    /* as many sequences ran as may run at once */
+    VT_WAIT_PAGES,    /* too few KV pages were free or evictable */
+    VT_WAIT_PREFIX,   /* another sequence was computing pages that it can share */
+    VT_WAIT_POLICY,   /* others went before it */
+    VT_WAIT_FLIGHT,   /* its own last step was still in flight (after a retraction) */
+    VT_WAIT_REASONS
+} vt_wait_reason;
+
+/* "tokens", "pages"; NULL: no such reason. */
+const char *vt_wait_reason_name(int32_t reason);
+
 typedef enum vt_trace_cache { VT_CACHE_HIT = 0, VT_CACHE_INSERT, VT_CACHE_EVICT } vt_trace_cache;
 
+/* vt_engine_submit was called. */
 typedef struct vt_req_arrive {
     vt_request_kind kind;
     int32_t n_prompt; /* tokens */
@@ -69,6 +100,24 @@ typedef struct vt_req_tokenise {
     uint64_t request;
     int64_t begin_ns, end_ns;
 } vt_req_tokenise;
+
+/* PARSE: reading the request, from its first byte. TEMPLATE: rendering the chat template. */
+typedef struct vt_req_part {
+    vt_request_kind kind;
+    uint64_t request;
+    int64_t begin_ns, end_ns;
+} vt_req_part;
+
+/* A completion left the queue for the first time. `reason` is what kept it there at the last plan
+ * before, `step` the first step that it is in. */
+typedef struct vt_req_wait {
+    vt_request_kind kind;
+    vt_wait_reason reason;
+    uint64_t request;
+    int64_t begin_ns, end_ns;
+    uint32_t step; /* the low 32 bits of its number */
+    int32_t index; /* which of the request's completions */
+} vt_req_wait;
 
 /* The look-up in the prefix cache. */
 typedef struct vt_req_match {
@@ -133,6 +182,8 @@ typedef union vt_request_event {
     vt_req_token token;
     vt_req_finish finish;
     vt_req_cache cache;
+    vt_req_part part;
+    vt_req_wait wait;
 } vt_request_event;
 
 /* A ring of NULL, or one that was never made, records nothing: so with all writers below. */
@@ -140,6 +191,11 @@ void vt_trace_arrive(vt_trace_ring *r, uint64_t request, int64_t at_ns, int32_t 
                      int32_t n_bytes);
 void vt_trace_tokenise(vt_trace_ring *r, uint64_t request, int64_t begin_ns, int64_t end_ns,
                        int32_t n_tokens);
+/* kind: VT_REQ_PARSE or VT_REQ_TEMPLATE. */
+void vt_trace_req_part(vt_trace_ring *r, vt_request_kind kind, uint64_t request, int64_t begin_ns,
+                       int64_t end_ns);
+void vt_trace_req_wait(vt_trace_ring *r, uint64_t request, int32_t index, int64_t begin_ns,
+                       int64_t end_ns, vt_wait_reason reason, uint64_t step);
 void vt_trace_match(vt_trace_ring *r, uint64_t request, int64_t begin_ns, int64_t end_ns,
                     int32_t n_cached, int32_t n_copied);
 void vt_trace_admit(vt_trace_ring *r, uint64_t request, int64_t at_ns, int32_t n_pages);
@@ -151,11 +207,22 @@ void vt_trace_finish(vt_trace_ring *r, uint64_t request, int64_t at_ns, int32_t 
 void vt_trace_cache_event(vt_trace_ring *r, uint64_t request, int64_t at_ns, vt_trace_cache what,
                           int32_t n);
 
+/* A vt_req_token in a ring of such events, which says nothing of when it was published: its step
+ * tells when it was made. vt_trace_token writes this form to a ring of 16-byte events. */
+typedef struct vt_packed_token {
+    uint64_t request : 36, index : 28;
+    uint64_t step : 40, token : 24;
+} vt_packed_token;
+
+/* vt_trace_copy of a ring of packed tokens, as VT_REQ_TOKEN events whose at_ns is 0. */
+uint64_t vt_trace_copy_tokens(const vt_trace_ring *r, vt_request_event *out, uint64_t max);
+
 /* ---- steps: events that the engine's thread writes ---- */
 
 typedef enum vt_step_kind { VT_STEP_RAN = 1, VT_STEP_PART, VT_STEP_SEQ } vt_step_kind;
 
-/* What the engine's thread does for a step. */
+/* What the engine's thread does for a step: decides what is in it; launches it; takes in the tokens
+ * that the device sampled; makes text of them and calls back. */
 typedef enum vt_trace_part {
     VT_PART_SCHEDULE = 0,
     VT_PART_PREPARE,
@@ -204,6 +271,18 @@ typedef union vt_step_event {
     vt_step_seq seq;
 } vt_step_event;
 
+/* A vt_step_seq in a ring of such events; vt_trace_seq writes this form to a ring of 16-byte
+ * events. More shared pages than fit are told as the most that do. */
+typedef struct vt_packed_seq {
+    uint64_t request : 36, q_len : 28;
+    uint64_t step : 24, kv_len : 24, shared_pages : 16; /* step: its low bits */
+} vt_packed_seq;
+
+/* vt_trace_copy of a ring of packed sequences, as VT_STEP_SEQ events. `newest`: a step number that
+ * none of them is above, and none more than 2^24 below. */
+uint64_t vt_trace_copy_seqs(const vt_trace_ring *r, uint64_t newest, vt_step_event *out,
+                            uint64_t max);
+
 /* `e`: all but its kind. */
 void vt_trace_step(vt_trace_ring *r, const vt_step_ran *e);
 void vt_trace_part_of(vt_trace_ring *r, uint64_t step, vt_trace_part part, int64_t begin_ns,
@@ -217,13 +296,17 @@ void vt_trace_seq(vt_trace_ring *r, uint64_t step, uint64_t request, int32_t q_l
  *
  * Times are relative to the base in front of them, so that a span takes 16 bytes. A span may begin
  * and last up to 2^40 ns (18 minutes) after its base; a longer time is cut to that. Spans whose
- * base has been overwritten belong to no step. */
+ * base has been overwritten belong to no step.
+ *
+ * A worker of a CPU team writes one span for a call and the wait after it (VT_SPAN_MET). Where one
+ * of the two lasts longer than 2^32 ns (4.3 s), it writes a call and a wait. */
 
 typedef enum vt_span_kind {
     VT_SPAN_BASE = 1,
     VT_SPAN_CALL,
     VT_SPAN_WAIT,
-    VT_SPAN_KERNEL
+    VT_SPAN_KERNEL,
+    VT_SPAN_MET
 } vt_span_kind;
 
 /* What follows belongs to this step. */
@@ -239,6 +322,12 @@ typedef struct vt_span_call {
     uint64_t length_ns : 40, : 24;
 } vt_span_call;
 
+/* A call, and the wait at the barrier that followed it at once. */
+typedef struct vt_span_met {
+    uint64_t kind : 4, call : 20, begin_ns : 40;
+    uint32_t length_ns, wait_ns;
+} vt_span_met;
+
 /* The call launched kernel instance `kernel` of the source's list. */
 typedef struct vt_span_kernel {
     uint64_t kind : 4, call : 20, kernel : 40;
@@ -252,6 +341,7 @@ typedef union vt_span {
     vt_span_base base;
     vt_span_call call, wait;
     vt_span_kernel kernel;
+    vt_span_met met;
 } vt_span;
 
 void vt_trace_base(vt_trace_ring *r, uint64_t step, int64_t begin_ns);
@@ -260,7 +350,80 @@ void vt_trace_call(vt_trace_ring *r, int64_t base_ns, int32_t call, int64_t begi
                    int64_t end_ns);
 void vt_trace_wait(vt_trace_ring *r, int64_t base_ns, int32_t call, int64_t begin_ns,
                    int64_t end_ns);
+/* A call that ran from begin to ran_ns, and a wait from there to met_ns. */
+void vt_trace_met(vt_trace_ring *r, int64_t base_ns, int32_t call, int64_t begin_ns, int64_t ran_ns,
+                  int64_t met_ns);
 void vt_trace_kernel(vt_trace_ring *r, int32_t call, int32_t kernel);
+
+/* The spans of one worker or stream. Each step's spans are in one of these rings:
+ *
+ *   step                                      ring       recorded      how far back it reaches
+ *   has prompt tokens                         prompts    every one     the newest 48
+ *   decodes alone, number not divisible by 4  level[0]   every 2nd     128 steps
+ *   ... by 4 and not by 16                    level[1]   every 2nd     512 steps
+ *   ... by 16 and not by 64                   level[2]   every 3rd     3,072 steps
+ *   ... by 64 and not by 256                  level[3]   every one     4,096 steps
+ *   ... by 256                                level[4]   every one     12,288 steps
+ *
+ * Near the present most recorded steps are there, and the further back, the fewer; nothing is ever
+ * moved. A ring has room for 48 steps that run every call of the program, so this is the least that
+ * it holds. Memory: 6 rings of 48 steps, rounded up to a power of two of 16 bytes each: 1.5 MB a
+ * worker for 30 layers (275 calls). */
+enum { VT_SPAN_LEVELS = 5, VT_SPAN_STEPS = 48 };
+
+typedef struct vt_span_rings {
+    vt_trace_ring prompts, level[VT_SPAN_LEVELS];
+} vt_span_rings;
+
+/* Room for VT_SPAN_STEPS steps of up to `spans` spans each, in every ring. */
+vt_status vt_spans_init(vt_span_rings *r, int64_t spans, vt_err *err);
+void vt_spans_release(vt_span_rings *r);
+/* The ring of step number `step`. */
+vt_trace_ring *vt_spans_of(vt_span_rings *r, uint64_t step, bool prompts);
+/* The most spans that vt_spans_copy can give now. */
+uint64_t vt_spans_held(const vt_span_rings *r);
+/* Copies what all rings hold to out[max]; returns how many spans. Each step's spans are together,
+ * behind their base; the steps are in no order. */
+uint64_t vt_spans_copy(const vt_span_rings *r, vt_span *out, uint64_t max);
+
+/* Whether the op calls of decode step `step` are recorded. They are in blocks of 8 steps in turn:
+ * on, off, off, on. Comparing neighbouring blocks tells what recording costs, inside every request,
+ * and a drift (a growing context) cancels out: in every second pair the recorded block comes
+ * first. */
+enum { VT_SPAN_BLOCK = 8 };
+static inline bool vt_spans_on(uint64_t step)
+{
+    uint64_t block = step / VT_SPAN_BLOCK % 4;
+    return block == 0 || block == 3;
+}
+
+/* ---- use: what the operating system gave a thread, between two readings ---- */
+
+/* About the steps step - n_steps + 1 .. step, and what lies between them. A value too large for its
+ * bits is the largest that fits. */
+typedef struct vt_use_event {
+    uint64_t step : 48, n_steps : 16;
+    uint64_t elapsed_ns : 44, switches : 20; /* involuntary context switches */
+    uint64_t cpu_ns : 44, minor_faults : 20;
+    uint64_t delay_ns : 44, major_faults : 20; /* ready to run, and no CPU was free */
+} vt_use_event;
+
+void vt_trace_use(vt_trace_ring *r, const vt_use_event *e);
+
+/* ---- samples: what the whole machine, or a whole GPU, was doing ---- */
+
+/* A value that is not known is -1. */
+typedef struct vt_machine_event {
+    int64_t at_ns;
+    int64_t pressure_us;        /* some task had to wait for a CPU: a sum since the start */
+    int64_t steal_ticks, ticks; /* that a hypervisor took; all. Sums since the start */
+    int64_t energy_mj;          /* of the GPU: a sum */
+    int64_t throttle;           /* bits: vt_nvml_reason */
+    int32_t sm_mhz, memory_mhz;
+    int32_t power_mw, others_percent; /* of the GPU's time that other processes used */
+} vt_machine_event;
+
+void vt_trace_machine(vt_trace_ring *r, const vt_machine_event *e);
 
 /* ---- launches: how a GPU ran its steps ---- */
 

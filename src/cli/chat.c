@@ -167,7 +167,7 @@ static vt_status do_story(chat *h, const char *rest, vt_err *err)
     (void)rest;
     if (h->last == 0)
         return vt_fail(err, VT_ERR_USAGE, "there is no answer yet to tell the story of");
-    return cli_tell_story(h->c, &h->s, &(cli_reply){.id = h->last}, NULL, err);
+    return cli_tell_story(h->c, &h->s, h->last, err);
 }
 
 static vt_status do_sampling(chat *h, const char *rest, vt_err *err)
@@ -332,9 +332,7 @@ int cli_chat(cli *c)
     bool terminal = isatty(0);
     cli_catch_interrupt();
     vt_request_init(&h.p);
-    vt_status status = vt_options_set(c->options, "record", "true", &err); /* for /story */
-    if (status == VT_OK)
-        status = conversation_begin(&h.v, vt_options_get(c->options, "system"), &err);
+    vt_status status = conversation_begin(&h.v, vt_options_get(c->options, "system"), &err);
     if (status == VT_OK)
         status = cli_open(c, &h.s, &err);
     if (status == VT_OK)

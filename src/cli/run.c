@@ -224,7 +224,7 @@ static int finish(const cli *c, cli_session *s, const vt_request_params *p, cons
             print_samples(r);
         note_summary(c, s, r, p, &t);
     }
-    if (vt_options_given(c->options, "story") && cli_tell_story(c, s, r, p, err) != VT_OK)
+    if (vt_options_given(c->options, "story") && cli_tell_story(c, s, r->id, err) != VT_OK)
         status = cli_fail(err);
     return interrupted(r) ? CLI_INTERRUPTED : status;
 }

@@ -38,8 +38,6 @@ int cli_serve(cli *c)
     cli_session s = {0};
     vt_status status = check_usage(c, &err);
     if (status == VT_OK)
-        status = vt_options_set(c->options, "record", "true", &err);
-    if (status == VT_OK)
         status = cli_open(c, &s, &err);
     if (status == VT_OK) {
         vt_serve_words words = {.say = say, .user = c, .load_s = s.load_ms * 1e-3};

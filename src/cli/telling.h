@@ -4,13 +4,9 @@
 
 #include "cli/cli.h"
 
-/* Checks the value of --story (before anything is loaded) and switches recording on where it is
- * given. */
+/* Checks the value of --story, before anything is loaded. */
 vt_status cli_prepare_story(const cli *c, vt_err *err);
-/* The story of a finished request as --story asks for it. With `again`, the parameters it was
- * submitted with, the request is run a second time, on an engine that does not record, to measure
- * what recording costs: the session has another engine afterwards. */
-vt_status cli_tell_story(const cli *c, cli_session *s, const cli_reply *reply,
-                         const vt_request_params *again, vt_err *err);
+/* The story of a finished request as --story asks for it. */
+vt_status cli_tell_story(const cli *c, const cli_session *s, vt_request_id id, vt_err *err);
 
 #endif

@@ -11,28 +11,7 @@
 
 #include "base/err.h"
 #include "device/cuda_api.h"
-
-typedef struct nvml_device_st *nvml_device;
-
-#define NVML_FUNCTIONS(F)                                                                \
-    F(init, "nvmlInit_v2", (void))                                                       \
-    F(shutdown, "nvmlShutdown", (void))                                                  \
-    F(by_pci, "nvmlDeviceGetHandleByPciBusId_v2", (const char *id, nvml_device *d))      \
-    F(clock, "nvmlDeviceGetClockInfo", (nvml_device d, int type, unsigned *mhz))         \
-    F(max_clock, "nvmlDeviceGetMaxClockInfo", (nvml_device d, int type, unsigned *mhz))  \
-    F(power, "nvmlDeviceGetPowerUsage", (nvml_device d, unsigned *mw))                   \
-    F(power_limit, "nvmlDeviceGetEnforcedPowerLimit", (nvml_device d, unsigned *mw))     \
-    F(temperature, "nvmlDeviceGetTemperature", (nvml_device d, int sensor, unsigned *c)) \
-    F(throttle, "nvmlDeviceGetCurrentClocksThrottleReasons",                             \
-      (nvml_device d, unsigned long long *bits))
-
-typedef struct nvml {
-#define MEMBER(member, symbol, params) int(*member) params; /* 0: success */
-    NVML_FUNCTIONS(MEMBER)
-#undef MEMBER
-} nvml;
-
-enum { CLOCK_SM = 1, CLOCK_MEMORY = 2, SENSOR_GPU = 0 };
+#include "device/nvml_inside.h"
 
 const char *vt_nvml_reason(int32_t bit)
 {
@@ -42,7 +21,7 @@ const char *vt_nvml_reason(int32_t bit)
     return bit >= 0 && bit < (int32_t)(sizeof name / sizeof *name) ? name[bit] : NULL;
 }
 
-static vt_status open_library(nvml *n, vt_err *err)
+vt_status nvml_open(nvml *n, vt_err *err)
 {
     void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!library)
@@ -62,11 +41,15 @@ static vt_status open_library(nvml *n, vt_err *err)
                        "clocks, power and temperature are not available: libnvidia-ml.so.1 has no "
                        "%s",
                        missing);
+#define FIND_OPTIONAL(member, symbol, params) \
+    address = dlsym(library, symbol);         \
+    memcpy(&n->member, &address, sizeof address);
+    NVML_OPTIONAL(FIND_OPTIONAL)
+#undef FIND_OPTIONAL
     return VT_OK;
 }
 
-/* Writes the PCI address of the driver's GPU `ordinal`, such as "00000000:19:00.0". */
-static vt_status pci_place(int32_t ordinal, char *out, size_t size, vt_err *err)
+vt_status nvml_place(int32_t ordinal, char *out, size_t size, vt_err *err)
 {
     cuda_driver d;
     cu_device device = 0;
@@ -83,7 +66,7 @@ static vt_status pci_place(int32_t ordinal, char *out, size_t size, vt_err *err)
     return VT_OK;
 }
 
-static void read_state(const nvml *n, nvml_device d, vt_gpu_state *s)
+void nvml_read_state(const nvml *n, nvml_device d, vt_gpu_state *s)
 {
     unsigned v = 0;
     unsigned long long bits = 0;
@@ -102,13 +85,13 @@ vt_status vt_nvml_read(int32_t ordinal, vt_gpu_state *out, vt_err *err)
     nvml n = {0};
     nvml_device d = NULL;
     char place[32];
-    TRY(open_library(&n, err));
-    TRY(pci_place(ordinal, place, sizeof place, err));
+    TRY(nvml_open(&n, err));
+    TRY(nvml_place(ordinal, place, sizeof place, err));
     int r = n.init();
     if (r == 0) {
         r = n.by_pci(place, &d);
         if (r == 0)
-            read_state(&n, d, out);
+            nvml_read_state(&n, d, out);
         n.shutdown();
     }
     return r == 0

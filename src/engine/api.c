@@ -257,7 +257,6 @@ static vt_status make_executor(const vt_model *m, const vt_options *o, const siz
                                  .kv_dtype = s->kv_dtype,
                                  .n_threads = limits->n_workers,
                                  .async = !vt_options_flag(o, "no-overlap"),
-                                 .record = vt_options_flag(o, "record"),
                                  .progress = vt_options_progress(o)};
     TRY(vt_options_backends(o, on_cuda(o) ? VT_DEVICE_CUDA : VT_DEVICE_CPU, config.backend,
                             &config.n_backends, err));
@@ -314,7 +313,6 @@ static vt_status new_engine(const vt_model *m, const vt_options *o, vt_cuda_opti
                                       .tokenizer = m->tokenizer,
                                       .seed = (uint64_t)vt_options_int(o, "seed")},
                           .overlap = !vt_options_flag(o, "no-overlap"),
-                          .record = vt_options_flag(o, "record"),
                           .notice = *vt_options_notice(o)};
     vt_executor *x;
     vt_engine *e;
@@ -342,8 +340,8 @@ vt_status vt_engine_new(const vt_model *m, const vt_options *o, vt_engine **out,
 
 vt_status vt_engine_recording(vt_engine *e, vt_recording *out, vt_err *err)
 {
-    if (!e->config.record || !e->model)
-        return vt_fail(err, VT_ERR_USAGE, "the engine keeps no recording (option record)");
+    if (!e->model)
+        return vt_fail(err, VT_ERR_USAGE, "the engine runs no model: it has no story");
     *out = (vt_recording){.model = e->model,
                           .executor = e->executor,
                           .program = e->executor->program(e->executor),

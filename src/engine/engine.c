@@ -27,10 +27,22 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/use.h"
 #include "engine/engine_inside.h"
 #include "ops/attention/attention_shared.h"
 
-enum { RING_EVENTS = 1 << 17 }; /* of each ring */
+/* Events of each ring, 23 MB in all. Memory that no event was written to yet is not resident. With
+ * 64 sequences the tokens and steps of 8,192 steps are there, with one sequence those of 13,000. */
+enum {
+    RING_REQUESTS = 1 << 15,
+    RING_TOKENS = 1 << 19,
+    RING_STEPS = 1 << 16, /* five events a step */
+    RING_PROMPT_STEPS = 1 << 14,
+    RING_SEQS = 1 << 19,
+    RING_SAMPLES = 1 << 10
+};
+
+static const int64_t kSampleEvery = 1000000000;
 
 int64_t engine_now(const vt_engine *e)
 {
@@ -47,10 +59,12 @@ static vt_status reserve(vt_engine *e, vt_err *err)
     e->top = vt_calloc(rows * VT_MAX_TOP_LOGPROBS, sizeof *e->top);
     if (!e->inbox || !e->logprob || !e->top)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for an engine");
-    if (!e->config.record)
-        return VT_OK; /* rings that were not made record nothing */
-    TRY(vt_trace_init(&e->requests, sizeof(vt_request_event), RING_EVENTS, err));
-    return vt_trace_init(&e->steps, sizeof(vt_step_event), RING_EVENTS, err);
+    TRY(vt_trace_init(&e->requests, sizeof(vt_request_event), RING_REQUESTS, err));
+    TRY(vt_trace_init(&e->tokens, sizeof(vt_packed_token), RING_TOKENS, err));
+    TRY(vt_trace_init(&e->steps, sizeof(vt_step_event), RING_STEPS, err));
+    TRY(vt_trace_init(&e->prompt_steps, sizeof(vt_step_event), RING_PROMPT_STEPS, err));
+    TRY(vt_trace_init(&e->seqs, sizeof(vt_packed_seq), RING_SEQS, err));
+    return vt_trace_init(&e->samples, sizeof(vt_machine_event), RING_SAMPLES, err);
 }
 
 /* Tells the scheduler how many KV pages the executor has made so far. */
@@ -187,8 +201,7 @@ static void publish(vt_engine *e, const vt_output *o, const vt_step_result *resu
         if (q->req->p.logprobs >= 0)
             add_logprobs(e, &event, q, result, o->row + o->n_scored, event.tokens, 1);
         e->n_output_tokens++;
-        int64_t t = e->config.record ? engine_now(e) : 0;
-        vt_trace_token(&e->requests, q->req->id, t, result ? result->id : 0, vt_seq_output(q) - 1,
+        vt_trace_token(&e->tokens, q->req->id, 0, result ? result->id : 0, vt_seq_output(q) - 1,
                        o->token);
     }
     if (q->state == VT_SEQ_DONE)
@@ -238,6 +251,21 @@ static void end_request(vt_engine *e, vt_req *r, vt_finish finish)
     }
 }
 
+/* What became of a request before it was submitted, as far as its parameters tell, and that it
+ * was. */
+static void trace_arrival(vt_engine *e, const vt_req *r)
+{
+    const vt_request_params *p = &r->p;
+    int64_t rendered = p->rendered_ns ? p->rendered_ns : p->parsed_ns;
+    if (p->arrived_ns && p->parsed_ns)
+        vt_trace_req_part(&e->requests, VT_REQ_PARSE, r->id, p->arrived_ns, p->parsed_ns);
+    if (p->parsed_ns && p->rendered_ns)
+        vt_trace_req_part(&e->requests, VT_REQ_TEMPLATE, r->id, p->parsed_ns, p->rendered_ns);
+    if (rendered && p->tokenised_ns)
+        vt_trace_tokenise(&e->requests, r->id, rendered, p->tokenised_ns, p->n_prompt);
+    vt_trace_arrive(&e->requests, r->id, r->arrive_ns, p->n_prompt, 0);
+}
+
 /* Moves submitted requests into the scheduler, and ends those that are to be aborted. */
 static void take_in(vt_engine *e)
 {
@@ -247,7 +275,7 @@ static void take_in(vt_engine *e)
     e->flush = false;
     for (int32_t i = 0; i < n_inbox; i++) {
         vt_req *r = e->inbox[i];
-        vt_trace_arrive(&e->requests, r->id, r->arrive_ns, r->p.n_prompt, 0);
+        trace_arrival(e, r);
         vt_sched_add(&e->sched, r);
     }
     e->n_inbox = 0;
@@ -270,22 +298,45 @@ static void take_in(vt_engine *e)
 
 /* ---- a step ---- */
 
+/* The ring of a step's events. */
+static vt_trace_ring *steps_ring(vt_engine *e, const vt_plan *p)
+{
+    return p->step.batch.n_tokens > p->step.batch.n_decode ? &e->prompt_steps : &e->steps;
+}
+
+/* Why a sequence was in the queue until now: what most of the plans that left it there gave as
+ * their reason. */
+static vt_wait_reason why_waited(const vt_engine *e, const vt_seq *q)
+{
+    int best = VT_WAIT_NONE;
+    for (int i = 0; i < VT_WAIT_REASONS; i++)
+        if (q->n_waited[i] > q->n_waited[best])
+            best = i;
+    bool stepping = e->n_flight > 0 || e->ended_ns > q->req->arrive_ns;
+    return best == VT_WAIT_NONE && stepping ? VT_WAIT_STEP : (vt_wait_reason)best;
+}
+
+/* Tells of a sequence that a plan admitted. */
+static void trace_admission(vt_engine *e, const vt_flight *f, const vt_plan_entry *entry,
+                            bool is_first)
+{
+    const vt_seq *q = entry->seq;
+    int32_t cached = entry->kv_len - entry->q_len;
+    uint64_t id = q->req->id;
+    if (is_first)
+        vt_trace_req_wait(&e->requests, id, q->index, q->req->arrive_ns, f->begin_ns,
+                          why_waited(e, q), f->plan->step.id);
+    vt_trace_match(&e->requests, id, f->begin_ns, f->planned_ns, cached, q->hit_copied);
+    vt_trace_admit(&e->requests, id, f->planned_ns, q->n_pages);
+    vt_trace_cache_event(&e->requests, id, f->planned_ns, VT_CACHE_HIT, cached);
+}
+
 static void trace_plan(vt_engine *e, const vt_flight *f)
 {
     const vt_plan *p = f->plan;
-    vt_trace_part_of(&e->steps, p->step.id, VT_PART_SCHEDULE, f->begin_ns, f->planned_ns);
-    vt_trace_part_of(&e->steps, p->step.id, VT_PART_PREPARE, f->planned_ns, f->launched_ns);
-    for (int32_t i = 0; i < p->step.batch.n_seqs; i++) {
-        const vt_plan_entry *entry = &p->entry[i];
-        const vt_seq *q = entry->seq;
-        if (q->admit_step == p->step.id) {
-            int32_t cached = entry->kv_len - entry->q_len;
-            vt_trace_match(&e->requests, q->req->id, f->begin_ns, f->planned_ns, cached,
-                           q->hit_copied);
-            vt_trace_admit(&e->requests, q->req->id, f->planned_ns, q->n_pages);
-            vt_trace_cache_event(&e->requests, q->req->id, f->planned_ns, VT_CACHE_HIT, cached);
-        }
-    }
+    vt_trace_ring *steps = steps_ring(e, p);
+    vt_trace_part_of(steps, p->step.id, VT_PART_SCHEDULE, f->begin_ns, f->planned_ns);
+    vt_trace_part_of(steps, p->step.id, VT_PART_PREPARE, f->planned_ns, f->launched_ns);
 }
 
 /* What a plan did to pages and to other requests: pages entered and given up since the last
@@ -309,7 +360,7 @@ static void trace_changes(vt_engine *e, int64_t at)
 }
 
 /* The sequences of a step, with the pages that decodes have in common. */
-static void trace_seqs(vt_engine *e, const vt_plan *p)
+static void trace_seqs(vt_trace_ring *ring, const vt_plan *p)
 {
     const vt_batch *b = &p->step.batch;
     int32_t shared[SHARED_MOST_SEQS] = {0};
@@ -317,7 +368,7 @@ static void trace_seqs(vt_engine *e, const vt_plan *p)
         shared_kv_find(b, shared);
     for (int32_t i = 0; i < b->n_seqs; i++) {
         int32_t pages = i < b->n_decode && i < SHARED_MOST_SEQS ? shared[i] / b->page_size : 0;
-        vt_trace_seq(&e->steps, p->step.id, p->entry[i].seq->req->id, p->entry[i].q_len,
+        vt_trace_seq(ring, p->step.id, p->entry[i].seq->req->id, p->entry[i].q_len,
                      p->entry[i].kv_len, pages);
     }
 }
@@ -326,16 +377,17 @@ static void trace_step(vt_engine *e, const vt_plan *p, const vt_step_result *r)
 {
     const vt_batch *b = &p->step.batch;
     const vt_pool *pool = &e->sched.radix.pool;
-    vt_trace_step(&e->steps, &(vt_step_ran){.step = p->step.id,
-                                            .begin_ns = r->begin_ns,
-                                            .end_ns = r->end_ns,
-                                            .n_tokens = b->n_tokens,
-                                            .n_seqs = b->n_seqs,
-                                            .n_decode = b->n_decode,
-                                            .pages_held = pool->n_held,
-                                            .pages_cached = pool->n_cached,
-                                            .pages_free = pool->n_free});
-    trace_seqs(e, p);
+    vt_trace_ring *steps = steps_ring(e, p);
+    vt_trace_step(steps, &(vt_step_ran){.step = p->step.id,
+                                        .begin_ns = r->begin_ns,
+                                        .end_ns = r->end_ns,
+                                        .n_tokens = b->n_tokens,
+                                        .n_seqs = b->n_seqs,
+                                        .n_decode = b->n_decode,
+                                        .pages_held = pool->n_held,
+                                        .pages_cached = pool->n_cached,
+                                        .pages_free = pool->n_free});
+    trace_seqs(steps == &e->steps ? &e->seqs : steps, p);
 }
 
 /* Waits for the oldest step in flight, commits and publishes it. */
@@ -354,27 +406,31 @@ static vt_status finish_step(vt_engine *e, vt_err *err)
             (void)e->executor->wait(e->executor, &result, NULL);
         return engine_fault(e, &why, err);
     }
-    int64_t begin = engine_now(e);
-    if (e->config.record)
-        trace_step(e, f.plan, &result);
+    int64_t begin = e->ended_ns = engine_now(e);
+    vt_trace_ring *steps = steps_ring(e, f.plan);
+    trace_step(e, f.plan, &result);
     e->device_ns += result.end_ns - result.begin_ns;
     vt_sched_commit(&e->sched, f.plan, &result);
+    int64_t committed = engine_now(e);
     e->flight[0] = e->flight[1];
     e->n_flight--;
     engine_publish_all(e, &result);
     int64_t end = engine_now(e);
     e->publish_ns += end - begin;
-    vt_trace_part_of(&e->steps, result.id, VT_PART_PUBLISH, begin, end);
+    vt_trace_part_of(steps, result.id, VT_PART_SAMPLE, begin, committed);
+    vt_trace_part_of(steps, result.id, VT_PART_PUBLISH, committed, end);
     return VT_OK;
 }
 
 /* What events tell about the prompts of a launched step. */
-static void count_chunks(const vt_flight *f)
+static void count_chunks(vt_engine *e, const vt_flight *f)
 {
     for (int32_t i = 0; i < f->plan->step.batch.n_seqs; i++) {
         const vt_plan_entry *entry = &f->plan->entry[i];
         vt_seq *q = entry->seq;
         q->n_chunks += entry->kv_len - entry->q_len < q->n_prompt;
+        if (q->admit_step == f->plan->step.id)
+            trace_admission(e, f, entry, q->admitted_ns == 0);
         if (q->admitted_ns == 0)
             q->admitted_ns = f->planned_ns;
     }
@@ -390,10 +446,9 @@ static vt_status launch(vt_engine *e, vt_flight f, vt_err *err)
         return e->sched.stats.faults > faults ? status : engine_fault(e, &why, err);
     }
     f.launched_ns = engine_now(e);
-    count_chunks(&f);
+    count_chunks(e, &f);
     e->flight[e->n_flight++] = f;
-    if (e->config.record)
-        trace_plan(e, &f);
+    trace_plan(e, &f);
     return VT_OK;
 }
 
@@ -424,16 +479,27 @@ static void publish_stats(vt_engine *e)
     pthread_mutex_unlock(&e->lock);
 }
 
+/* Looks at the whole machine once a second. Not with a clock of the simulator's. */
+static void sample_machine(vt_engine *e)
+{
+    vt_machine_event sample;
+    if (e->config.now || vt_now_ns() - e->sampled_ns < kSampleEvery)
+        return;
+    vt_use_machine(&sample);
+    e->sampled_ns = sample.at_ns;
+    vt_trace_machine(&e->samples, &sample);
+}
+
 static vt_status one_step(vt_engine *e, bool *idle, vt_err *err)
 {
     take_in(e);
+    sample_machine(e);
     count_pages(e);
     vt_flight f = {.begin_ns = engine_now(e)};
     f.plan = vt_sched_plan(&e->sched, f.begin_ns);
     f.planned_ns = engine_now(e);
     e->schedule_ns += f.planned_ns - f.begin_ns;
-    if (e->config.record)
-        trace_changes(e, f.planned_ns);
+    trace_changes(e, f.planned_ns);
     vt_status status = f.plan ? launch(e, f, err) : VT_OK;
     bool wait = e->n_flight == VT_PLANS || (e->n_flight > 0 && (!e->config.overlap || !f.plan));
     if (status == VT_OK && wait)
@@ -768,7 +834,11 @@ void vt_engine_free(vt_engine *e)
     }
     e->executor->free(e->executor);
     vt_trace_release(&e->requests);
+    vt_trace_release(&e->tokens);
     vt_trace_release(&e->steps);
+    vt_trace_release(&e->seqs);
+    vt_trace_release(&e->prompt_steps);
+    vt_trace_release(&e->samples);
     pthread_cond_destroy(&e->wake);
     pthread_mutex_destroy(&e->lock);
     free(e->inbox);
@@ -782,13 +852,15 @@ void vt_engine_dump_cache(const vt_engine *e, vt_buf *out) { vt_radix_dump(&e->s
 
 int32_t vt_engine_sources(const vt_engine *e, vt_source *out, int32_t max)
 {
-    if (!e->config.record)
-        return 0;
     if (max > 0)
         out[0] = (vt_source){.name = "engine",
                              .kind = VT_SOURCE_ENGINE,
                              .requests = &e->requests,
+                             .tokens = &e->tokens,
                              .steps = &e->steps,
+                             .seqs = &e->seqs,
+                             .prompt_steps = &e->prompt_steps,
+                             .samples = &e->samples,
                              .period = 1,
                              .clock_error_ns = NAN,
                              .event_ns = NAN,

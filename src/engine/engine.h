@@ -18,7 +18,6 @@ typedef struct vt_engine_config {
     vt_sched_config sched;
     vt_req_limits request; /* page_size, n_pages, max_queued and eos are filled in from sched */
     bool overlap;          /* plan a step while the one before it runs */
-    bool record;           /* events into a trace ring */
     int64_t (*now)(void *clock); /* nanoseconds; NULL: vt_now_ns */
     void *clock;
     vt_notice_hook notice; /* told that the device was lost and made again */
@@ -61,8 +60,8 @@ void vt_engine_dump_cache(const vt_engine *e, vt_buf *out);
 vt_status vt_engine_hold(vt_engine *e, vt_err *err);
 void vt_engine_release(vt_engine *e);
 
-/* Where an engine that records writes its events: its own rings first, then its executor's. Fills
- * out[0 .. max) and returns how many there are; 0 without `record`. */
+/* Where an engine writes its events: its own rings first, then its executor's. Fills out[0 .. max)
+ * and returns how many there are. */
 int32_t vt_engine_sources(const vt_engine *e, vt_source *out, int32_t max);
 const vt_executor *vt_engine_executor(const vt_engine *e);
 const vt_model *vt_engine_model(const vt_engine *e); /* NULL if made by vt_engine_create */

@@ -21,7 +21,11 @@ struct vt_engine {
     bool has_sched;
     vt_flight flight[VT_PLANS]; /* oldest first */
     int32_t n_flight;
-    vt_trace_ring requests, steps; /* of an engine that records */
+    /* Steps with prompt tokens have a ring of their own, with their sequences: the many steps of a
+     * long answer do not overwrite its prefill. The sequences of decode steps are in `seqs`. */
+    vt_trace_ring requests, tokens, steps, prompt_steps, seqs, samples;
+    int64_t sampled_ns; /* when the machine was last looked at */
+    int64_t ended_ns;   /* when the last step's end was learned */
     vt_token_logprob *logprob,
         *top; /* [max_rows], [max_rows][VT_MAX_TOP_LOGPROBS]: an event's arrays */
     uint64_t n_finished[VT_FINISH_ERROR + 1], n_output_tokens;

@@ -116,8 +116,6 @@ static const vt_option table[] = {
         .help = "launch kernels one by one (CUDA)"),
     ROW("no-prefix-cache", VT_OPTION_FLAG, .fallback = "false", .verbs = PLANNED,
         .help = "keep no KV of finished requests"),
-    ROW("record", VT_OPTION_FLAG, .fallback = "false", .verbs = VT_FOR_ENGINE,
-        .help = "record every op call, so that stories can be told"),
 
     /* run and chat */
     ROW("max-tokens", INT(1, 1 << 24), .letter = 'n', .value_name = "N", .fallback = "128",

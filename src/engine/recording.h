@@ -1,4 +1,4 @@
-/* The recording that a story is made of: an engine records with option `record`. */
+/* The recording that a story is made of. Every engine keeps one. */
 #ifndef VT_ENGINE_RECORDING_H
 #define VT_ENGINE_RECORDING_H
 
@@ -13,7 +13,7 @@ typedef struct vt_recording {
     int32_t n_pages;
 } vt_recording;
 
-/* VT_ERR_USAGE where the engine was made without `record`. */
+/* VT_ERR_USAGE where the engine runs no model (vt_engine_create). */
 vt_status vt_engine_recording(vt_engine *e, vt_recording *out, vt_err *err);
 
 #endif

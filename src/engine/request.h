@@ -19,6 +19,7 @@
 #define VT_ENGINE_REQUEST_H
 
 #include "base/mem.h"
+#include "base/trace.h"
 #include "engine/stream.h"
 #include "ops/sample/sample.h"
 #include "vitrine.h"
@@ -48,8 +49,10 @@ typedef struct vt_seq {
     int32_t cached_tokens; /* prompt tokens that needed no prefill, at first admission */
     int32_t n_passed;      /* admissions that went before it although it is older (lpm) */
     int32_t n_retracted, n_faults;
-    int32_t n_chunks;     /* steps that computed prompt tokens of it */
-    int64_t admitted_ns;  /* when it was first admitted; 0: not yet */
+    int32_t n_chunks;    /* steps that computed prompt tokens of it */
+    int64_t admitted_ns; /* when it was first admitted; 0: not yet */
+    /* plans that left it in the queue, by their reason */
+    uint16_t n_waited[VT_WAIT_REASONS];
     uint64_t prompt_step; /* the step that computes its last prompt token; 0: not planned */
     uint64_t admit_step;  /* the step that last admitted it */
     int32_t hit_copied;   /* tokens copied from part of a page then */

@@ -370,6 +370,23 @@ static int32_t choose(vt_sched *s, int32_t from, uint64_t step)
     return best;
 }
 
+static void waited(vt_seq *q, vt_wait_reason why)
+{
+    q->n_waited[why] += q->n_waited[why] < UINT16_MAX;
+}
+
+/* Notes why the sequences of the queue from place `at` on were not admitted, as far as a step looks
+ * at all. `full` is the place of the one for which too few pages were left; -1: there was none. */
+static void note_waits(vt_sched *s, const filling *f, int32_t at, int32_t full)
+{
+    vt_wait_reason why = s->n_free_slots == 0  ? VT_WAIT_SLOTS
+                         : f->tokens_left == 0 ? VT_WAIT_TOKENS
+                         : f->rows_left == 0   ? VT_WAIT_ROWS
+                                               : VT_WAIT_POLICY;
+    for (int32_t i = at; i < s->n_queue && i < VT_LOOKAHEAD; i++)
+        waited(s->queue[i], i == full ? VT_WAIT_PAGES : why);
+}
+
 static void admit_all(vt_sched *s, filling *f)
 {
     int32_t at = 0;
@@ -378,9 +395,12 @@ static void admit_all(vt_sched *s, filling *f)
         int32_t pick = choose(s, at, f->step);
         vt_seq *q = s->queue[pick];
         verdict v = admit(s, f, pick);
-        if (v == NO_ROOM)
-            return; /* if others overtook it, it could wait for ever */
+        if (v == NO_ROOM) { /* if others overtook it, it could wait for ever */
+            note_waits(s, f, at, pick);
+            return;
+        }
         if (v == WAITS) {
+            waited(q, q->n_inflight > 0 ? VT_WAIT_FLIGHT : VT_WAIT_PREFIX);
             at = pick + 1;
             continue;
         }
@@ -390,6 +410,7 @@ static void admit_all(vt_sched *s, filling *f)
         if (n > 0)
             place(s, f, q, n);
     }
+    note_waits(s, f, at, -1);
 }
 
 /* ---- the whole ---- */

@@ -20,9 +20,21 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/use.h"
 #include "exec/program.h"
 
-enum { MAX_IN_FLIGHT = 2, RESULTS = 4, RING_SPANS = 1 << 17 };
+enum {
+    MAX_IN_FLIGHT = 2,
+    RESULTS = 4,
+    RING_USES = 1 << 13 /* one a step, or one for several steps shorter than VT_USE_EVERY_NS */
+};
+
+/* What a worker records. Each is written by that worker alone. */
+typedef struct cpu_recorder {
+    vt_span_rings spans;
+    vt_trace_ring uses;
+    _Alignas(VT_CACHE_LINE) vt_use use;
+} cpu_recorder;
 
 typedef struct cpu_result {
     int32_t *token, *top_id;
@@ -43,9 +55,8 @@ typedef struct cpu_executor {
     char *plans; /* the step's plans, one after the other */
     size_t plan_at[VT_MAX_PLANS];
     int32_t items[VT_MAX_PLANS]; /* how many items each of these plans has */
-    bool record;
-    vt_trace_ring *ring;    /* [n_workers] */
-    const vt_step *current; /* the step the team is running */
+    cpu_recorder *recorder;      /* [n_workers] */
+    const vt_step *current;      /* the step the team is running */
     cpu_result result[RESULTS];
     /* launched >= finished >= waited; guarded by lock when async */
     uint64_t launched, finished, waited;
@@ -56,11 +67,33 @@ typedef struct cpu_executor {
     pthread_cond_t changed;
 } cpu_executor;
 
+/* Runs a call on this worker. */
+static void run_call(cpu_executor *x, vt_lane *lane, int32_t i)
+{
+    const vt_call *c = &x->prog->call[i];
+    int16_t plan = c->plan[0]; /* a CPU's calls have one row for all sizes */
+    lane->plan = plan >= 0 ? x->plans + x->plan_at[plan] : NULL;
+    lane->items = plan >= 0 ? x->items[plan] : 0;
+    lane->ticket = &x->ticket[i];
+    c->choice[0].impl->run(c->args, lane);
+}
+
+/* Where this worker's spans of the current step go; NULL: its op calls are not recorded. */
+static vt_trace_ring *spans_of_step(cpu_executor *x, int32_t worker)
+{
+    const vt_batch *b = &x->current->batch;
+    bool prompts = b->n_tokens > b->n_decode;
+    return prompts || vt_spans_on(x->current->id)
+               ? vt_spans_of(&x->recorder[worker].spans, x->current->id, prompts)
+               : NULL;
+}
+
 /* One worker's walk through the program. */
 static void run_calls(void *arg, int32_t worker)
 {
     cpu_executor *x = arg;
     vt_program *p = x->prog;
+    cpu_recorder *recorder = &x->recorder[worker];
     vt_lane lane = {.target = &p->target,
                     .size = &p->size,
                     .team = x->team,
@@ -68,29 +101,25 @@ static void run_calls(void *arg, int32_t worker)
                     .n_workers = vt_team_size(x->team),
                     .workspace = x->workspace,
                     .workspace_bytes = p->target.workspace_bytes};
-    vt_trace_ring *ring = &x->ring[worker];
-    int64_t base = x->result[x->finished % RESULTS].view.begin_ns,
-            begin = x->record ? vt_now_ns() : 0;
-    if (x->record)
+    vt_use_begin(&recorder->use, x->current->id);
+    vt_trace_ring *ring = spans_of_step(x, worker);
+    bool alone = lane.n_workers == 1; /* it never waits: one look at the clock is enough */
+    int64_t base = x->result[x->finished % RESULTS].view.begin_ns, begin = ring ? vt_now_ns() : 0;
+    if (ring)
         vt_trace_base(ring, x->current->id, base);
     for (int32_t i = 0; i < p->n_calls; i++) {
-        const vt_call *c = &p->call[i];
-        if (!vt_call_active(c, &p->size))
+        if (!vt_call_active(&p->call[i], &p->size))
             continue;
-        int16_t plan = c->plan[0]; /* a CPU's calls have one row for all sizes */
-        lane.plan = plan >= 0 ? x->plans + x->plan_at[plan] : NULL;
-        lane.items = plan >= 0 ? x->items[plan] : 0;
-        lane.ticket = &x->ticket[i];
-        c->choice[0].impl->run(c->args, &lane);
-        int64_t ran = x->record ? vt_now_ns() : 0;
+        run_call(x, &lane, i);
+        int64_t ran = ring ? vt_now_ns() : 0;
         vt_team_barrier(x->team, worker);
-        if (!x->record)
+        if (!ring)
             continue;
-        int64_t met = vt_now_ns();
-        vt_trace_call(ring, base, i, begin, ran);
-        vt_trace_wait(ring, base, i, ran, met);
+        int64_t met = alone ? ran : vt_now_ns();
+        vt_trace_met(ring, base, i, begin, ran, met);
         begin = met;
     }
+    vt_use_end(&recorder->use, x->current->id, &recorder->uses);
 }
 
 static void make_plans(cpu_executor *x)
@@ -212,10 +241,11 @@ static vt_status cpu_roofs(const void *owner, bool again, vt_roofs *out, vt_err 
 static int32_t cpu_sources(const vt_executor *base, vt_source *out, int32_t max)
 {
     const cpu_executor *x = (const cpu_executor *)base;
-    int32_t n = x->record ? vt_team_size(x->team) : 0;
+    int32_t n = vt_team_size(x->team);
     for (int32_t w = 0; w < n && w < max; w++) {
         out[w] = (vt_source){.kind = VT_SOURCE_WORKER,
-                             .spans = &x->ring[w],
+                             .spans = &x->recorder[w].spans,
+                             .uses = &x->recorder[w].uses,
                              .device = {.level = vt_isa_name(x->prog->target.isa)},
                              .period = 1,
                              .clock_error_ns = NAN,
@@ -254,15 +284,18 @@ static void cpu_free(vt_executor *base)
         pthread_mutex_unlock(&x->lock);
         pthread_join(x->runner, NULL);
     }
-    for (int32_t w = 0; x->ring && w < vt_team_size(x->team); w++)
-        vt_trace_release(&x->ring[w]);
+    for (int32_t w = 0; x->recorder && w < vt_team_size(x->team); w++) {
+        vt_spans_release(&x->recorder[w].spans);
+        vt_trace_release(&x->recorder[w].uses);
+        vt_use_release(&x->recorder[w].use);
+    }
     for (int i = 0; i < RESULTS; i++) {
         free(x->result[i].token);
         free(x->result[i].top_id);
         free(x->result[i].logprob);
         free(x->result[i].top_logprob);
     }
-    free(x->ring);
+    free(x->recorder);
     free(x->workspace);
     free(x->plans);
     free(x->ticket);
@@ -309,12 +342,18 @@ static vt_status reserve(cpu_executor *x, const vt_executor_config *c, vt_err *e
     x->workspace = vt_aligned_alloc(VT_CACHE_LINE, x->prog->target.workspace_bytes);
     size_t plan_bytes = place_plans(x, &c->limits);
     x->plans = vt_aligned_alloc(VT_CACHE_LINE, plan_bytes + VT_CACHE_LINE);
-    x->ring = vt_calloc(n, sizeof *x->ring);
-    if (!ok || !x->token_pool || !x->ticket || !x->workspace || !x->plans || !x->ring)
+    x->recorder = vt_aligned_alloc(VT_CACHE_LINE, n * sizeof *x->recorder);
+    if (x->recorder)
+        memset(x->recorder, 0, n * sizeof *x->recorder);
+    if (!ok || !x->token_pool || !x->ticket || !x->workspace || !x->plans || !x->recorder)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for the CPU executor");
     x->prog->token_pool = x->token_pool;
-    for (size_t w = 0; c->record && w < n; w++)
-        TRY(vt_trace_init(&x->ring[w], sizeof(vt_span), RING_SPANS, err));
+    for (size_t w = 0; w < n; w++)
+        vt_use_init(&x->recorder[w].use);
+    for (size_t w = 0; w < n; w++) { /* a base, and a span a call */
+        TRY(vt_spans_init(&x->recorder[w].spans, x->prog->n_calls + 1, err));
+        TRY(vt_trace_init(&x->recorder[w].uses, sizeof(vt_use_event), RING_USES, err));
+    }
     return VT_OK;
 }
 
@@ -358,7 +397,6 @@ vt_status vt_executor_cpu_new(const vt_model *m, const vt_executor_config *confi
                             .report = cpu_report,
                             .n_pool_slots = config->n_pool_slots};
     x->model = m;
-    x->record = config->record;
     pthread_mutex_init(&x->lock, NULL);
     pthread_cond_init(&x->changed, NULL);
     vt_status status = build(x, config, err);

@@ -178,7 +178,7 @@ vt_status cuda_spans_new(cuda_executor *x, vt_err *err);
 void cuda_spans_release(cuda_executor *x, bool live);
 /* Makes the events again, in a new context. */
 vt_status cuda_spans_renew(cuda_executor *x, vt_err *err);
-/* vt_executor.sources: the stream, where the executor records. */
+/* vt_executor.sources: the stream. */
 int32_t cuda_spans_sources(const vt_executor *base, vt_source *out, int32_t max);
 
 /* ---- cuda_graph.c ---- */

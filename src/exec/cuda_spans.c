@@ -1,9 +1,18 @@
 /* When the calls of a step ran on the device.
  *
- * A graph is one launch, and the times of its calls cannot be seen. So a recording executor runs
- * some steps without their graphs: all steps that compute prompt tokens, the first decode step, and
- * then one decode step in PERIOD. The calls of such a step are launched one by one, with an event
- * after each:
+ * A graph is one launch, and the times of its calls cannot be seen. So the executor runs some steps
+ * without their graphs. It always records, so these must be few:
+ *
+ *   decode steps   the first, then one in PERIOD, and the first after a prompt if there is credit
+ *   prompt steps   those for which there is credit
+ *
+ * Credit grows by 2 % of the time that passes, idle time included, up to kMostCredit, which it has
+ * at the start. A timed step uses up what timing it is assumed to cost: half of its length where it
+ * has a graph, a tenth where it has none. Timed decodes cost at most 1.7 % (three times the time,
+ * for one step in 128), prompts 2 % of any time longer than a few seconds; a server whose every
+ * step has prompt tokens keeps its graphs.
+ *
+ * The calls of a timed step are launched one by one, with an event after each:
  *
  *   begin | copies, upload | E | call 0 | E | call 1 | E ... call n-1 | E | results | end
  *
@@ -27,20 +36,24 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/stats.h"
+#include "base/use.h"
 #include "exec/cuda_inside.h"
 
 enum {
-    /* A shorter period would slow the run that is being recorded: a timed step of a small model
-     * takes about twice its time. */
-    PERIOD = 8,
-    RING_SPANS = 1 << 17,
+    /* A timed step of the smallest model takes about three times its time, which makes 1.7 %. */
+    PERIOD = 128,
+    NEAR_PROMPT = 8, /* decode steps from one that was timed to one that is timed after a prompt */
     RING_LAUNCHES = 1 << 16,
+    RING_USES = 1 << 13,
     SETS = MAX_IN_FLIGHT, /* a step's marks are read before another takes their place */
     ROUNDS = 16,          /* of calibration */
     KERNELS_A_CALL = 4    /* room for their names; further ones are only counted */
 };
 
 static const double kDrift = 1e-4;
+static const double kCredit = 0.02;                       /* of the time that passes */
+static const double kMostCredit = 50e6;                   /* nanoseconds */
+static const double kCostInGraph = 0.5, kCostAlone = 0.1; /* of a timed step's length */
 
 typedef struct mark {
     int32_t call;       /* -1: the uploads */
@@ -48,7 +61,7 @@ typedef struct mark {
 } mark;
 
 typedef struct span_set {
-    bool timed;
+    bool timed, prompts;
     int32_t graph_tokens, n_kernels;
     size_t moved[VT_MOVES];
     cu_event *event; /* [max_marks]; made at first need */
@@ -60,10 +73,18 @@ typedef struct span_set {
 typedef struct cuda_spans {
     vt_observer base;
     cuda_executor *x;
-    vt_trace_ring spans, launches;
+    vt_span_rings spans;
+    vt_trace_ring launches;
+    vt_use use; /* of the thread that launches and waits */
+    vt_trace_ring uses;
+    vt_nvml_watch *watch; /* clocks and power while steps run; NULL: they cannot be read */
+    uint64_t n_timed;     /* decode steps: the number that chooses a timed step's ring */
     span_set set[SETS];
     span_set *launching; /* the step that is being launched; NULL: none */
-    uint64_t n_decodes;
+    int32_t since_timed; /* decode steps since one was timed, that one included; 0: none was */
+    bool after_prompts;  /* the last step had prompt tokens */
+    double credit_ns;
+    int64_t credit_at_ns;
     int32_t max_marks, max_notes;
     cu_event origin;  /* device time 0 */
     double device_ms; /* of the last ended step's begin */
@@ -142,18 +163,37 @@ static vt_status make_set(cuda_spans *s, span_set *set, vt_err *err)
 
 /* ---- launching ---- */
 
+static bool has_credit(cuda_spans *s)
+{
+    int64_t now = vt_now_ns();
+    s->credit_ns = fmin(s->credit_ns + kCredit * (double)(now - s->credit_at_ns), kMostCredit);
+    s->credit_at_ns = now;
+    return s->credit_ns > 0;
+}
+
 /* There are many decode steps and they are alike: timing a sample of them is enough. */
 static bool shall_time(cuda_spans *s, const vt_batch *b)
 {
-    bool decode = b->n_tokens == b->n_decode;
-    return b->n_tokens > 0 && (!decode || s->n_decodes++ % PERIOD == 0);
+    bool prompts = b->n_tokens > b->n_decode, near = s->after_prompts;
+    s->after_prompts = prompts;
+    if (b->n_tokens == 0)
+        return false;
+    if (prompts)
+        return has_credit(s);
+    bool timed = s->since_timed == 0 || s->since_timed >= PERIOD ||
+                 (near && s->since_timed >= NEAR_PROMPT && has_credit(s));
+    s->since_timed = timed ? 1 : s->since_timed + 1;
+    return timed;
 }
 
 static bool spans_begin(vt_observer *o, const vt_step *step)
 {
     cuda_spans *s = (cuda_spans *)o;
     span_set *set = &s->set[s->x->launched % SETS];
+    vt_nvml_watch_step(s->watch);
+    vt_use_begin(&s->use, step->id);
     set->timed = shall_time(s, &step->batch);
+    set->prompts = step->batch.n_tokens > step->batch.n_decode;
     set->graph_tokens = 0;
     memset(set->moved, 0, sizeof set->moved);
     set->n_marks = 0;
@@ -236,7 +276,8 @@ static vt_status write_marks(cuda_spans *s, const span_set *set, const result_sl
     cuda_executor *x = s->x;
     int64_t base = step->begin_ns, at = base;
     int32_t n = 0;
-    vt_trace_base(&s->spans, step->step, base);
+    vt_trace_ring *ring = vt_spans_of(&s->spans, set->prompts ? 0 : s->n_timed++, set->prompts);
+    vt_trace_base(ring, step->step, base);
     for (int32_t i = 0; i < set->n_marks; i++) {
         const mark *m = &set->mark[i];
         double ms = 0;
@@ -246,10 +287,10 @@ static vt_status write_marks(cuda_spans *s, const span_set *set, const result_sl
         if (m->call < 0)
             step->move_ns[VT_MOVE_TO_DEVICE] = to - at;
         else
-            vt_trace_call(&s->spans, base, m->call, at, to);
+            vt_trace_call(ring, base, m->call, at, to);
         for (; n < m->n_launches && n < s->max_notes; n++)
             if (m->call >= 0)
-                vt_trace_kernel(&s->spans, m->call, set->note[n]);
+                vt_trace_kernel(ring, m->call, set->note[n]);
         at = to;
     }
     step->move_ns[VT_MOVE_TO_HOST] = step->end_ns > at ? step->end_ns - at : 0;
@@ -281,7 +322,9 @@ static vt_status spans_end(vt_observer *o, vt_step_result *view, vt_err *err)
         TRY(write_marks(s, set, slot, &step, err));
         s->read_ns += (double)(vt_now_ns() - now);
         s->n_reads += set->n_marks;
+        s->credit_ns -= ms * 1e6 * (set->graph_tokens > 0 ? kCostInGraph : kCostAlone);
     }
+    vt_use_end(&s->use, step.step, &s->uses);
     vt_trace_launch(&s->launches, &step); /* last: a reader that finds it finds the spans too */
     return VT_OK;
 }
@@ -314,7 +357,10 @@ void cuda_spans_release(cuda_executor *x, bool live)
 static void spans_free(vt_observer *o)
 {
     cuda_spans *s = (cuda_spans *)o;
-    vt_trace_release(&s->spans);
+    vt_nvml_watch_free(s->watch);
+    vt_use_release(&s->use);
+    vt_trace_release(&s->uses);
+    vt_spans_release(&s->spans);
     vt_trace_release(&s->launches);
     free(s);
 }
@@ -341,9 +387,15 @@ vt_status cuda_spans_new(cuda_executor *x, vt_err *err)
         .begin = spans_begin, .mark = spans_mark, .end = spans_end, .free = spans_free};
     s->x = x;
     x->observer = &s->base;
+    vt_use_init(&s->use);
+    TRY(vt_trace_init(&s->uses, sizeof(vt_use_event), RING_USES, err));
+    TRY(vt_nvml_watch_new(x->cuda->ordinal, &s->watch, err));
     s->max_marks = x->prog->n_calls + 1;
     s->max_notes = s->max_marks * KERNELS_A_CALL;
-    TRY(vt_trace_init(&s->spans, sizeof(vt_span), RING_SPANS, err));
+    /* a base, and for each call a span and its kernels, of which most calls have one */
+    TRY(vt_spans_init(&s->spans, 1 + 2 * (int64_t)s->max_marks, err));
+    s->credit_ns = kMostCredit;
+    s->credit_at_ns = vt_now_ns();
     TRY(vt_trace_init(&s->launches, sizeof(vt_launch_event), RING_LAUNCHES, err));
     return cuda_spans_renew(x, err);
 }
@@ -391,6 +443,8 @@ int32_t cuda_spans_sources(const vt_executor *base, vt_source *out, int32_t max)
                            .kind = VT_SOURCE_STREAM,
                            .spans = &s->spans,
                            .launches = &s->launches,
+                           .uses = &s->uses,
+                           .samples = vt_nvml_watch_samples(s->watch),
                            .device = {.level = c->arch,
                                       .ordinal = c->ordinal,
                                       .kernel_level = c->level,

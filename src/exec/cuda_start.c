@@ -363,5 +363,5 @@ vt_status cuda_start_build(cuda_executor *x, vt_err *err)
     TRY(status);
     if (x->observer)
         return cuda_spans_renew(x, err);
-    return x->config.record ? cuda_spans_new(x, err) : VT_OK;
+    return cuda_spans_new(x, err);
 }

@@ -52,8 +52,8 @@ struct vt_executor {
      * in a new executor. NULL: the device cannot be lost. */
     bool (*lost)(vt_executor *x);
     vt_status (*renew)(vt_executor *x, vt_err *err);
-    /* The places where events are recorded (none, if the executor does not record), and the numbers
-     * that it keeps. Both fill out[0 .. max) and return how many there are. */
+    /* The places where events are recorded, and the numbers that it keeps. Both fill out[0 .. max)
+     * and return how many there are. */
     int32_t (*sources)(const vt_executor *x, vt_source *out, int32_t max);
     int32_t (*report)(const vt_executor *x, vt_report *out, int32_t max);
     int32_t n_pool_slots; /* size of the token pool */
@@ -64,8 +64,7 @@ typedef struct vt_executor_config {
     int32_t n_pages, n_pool_slots;
     vt_dtype kv_dtype;
     int32_t n_threads;
-    bool async;  /* launch returns at once and a thread of its own runs the step */
-    bool record; /* per-call events into trace rings */
+    bool async; /* launch returns at once and a thread of its own runs the step */
     vt_backend backend[VT_MAX_BACKENDS]; /* [n_backends] vt_target.backend */
     int32_t n_backends;
     const vt_progress_hook *progress; /* told while the executor is made; may be NULL */

@@ -18,7 +18,7 @@
 
 typedef enum vt_source_kind {
     VT_SOURCE_ENGINE, /* requests and steps */
-    VT_SOURCE_WORKER, /* a thread of a CPU team: spans, with waits at barriers */
+    VT_SOURCE_WORKER, /* a thread of a CPU team: spans, with waits at barriers; uses */
     VT_SOURCE_STREAM  /* a GPU's stream: launches, and spans of the steps that were timed */
 } vt_source_kind;
 
@@ -41,7 +41,10 @@ typedef struct vt_device_facts {
 typedef struct vt_source {
     char name[24]; /* "engine", "worker 1", "rank 0" */
     vt_source_kind kind;
-    const vt_trace_ring *requests, *steps, *spans, *launches; /* NULL: it writes none of that */
+    /* NULL: it writes none of that */
+    const vt_trace_ring *requests, *tokens, *steps, *prompt_steps, *seqs;
+    const vt_trace_ring *uses, *samples, *launches;
+    const vt_span_rings *spans;
     vt_device_facts device;
     int32_t period; /* one decode step in `period` is timed call by call; 1: every step is */
     /* Measured; NAN: not known, or does not apply. */

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/use.h"
 #include "engine/engine.h"
 #include "engine/recording.h"
 #include "model/model.h"
@@ -28,6 +29,8 @@ static void release(copies *c)
         free((void *)s->step);
         free((void *)s->span);
         free((void *)s->launch);
+        free((void *)s->use);
+        free((void *)s->sample);
         free((void *)s->kernel);
     }
     free(c->source);
@@ -40,12 +43,54 @@ static void *copy_ring(const vt_trace_ring *ring, uint64_t *n, bool *ok)
 {
     if (!ring)
         return NULL;
-    uint64_t written = atomic_load_explicit(&ring->written, memory_order_acquire);
-    uint64_t max = written < ring->capacity ? written : ring->capacity;
-    void *events = vt_calloc(max + 1, ring->event_bytes);
-    *n = events ? vt_trace_copy(ring, events, max) : 0;
+    void *events = vt_calloc(ring->capacity, ring->event_bytes);
+    *n = events ? vt_trace_copy(ring, events, ring->capacity) : 0;
     *ok = *ok && events;
     return events;
+}
+
+/* The events of requests, then their tokens. */
+static vt_request_event *copy_requests(const vt_source *from, uint64_t *n, bool *ok)
+{
+    if (!from->requests)
+        return NULL;
+    uint64_t room = from->requests->capacity, tokens = from->tokens ? from->tokens->capacity : 0;
+    vt_request_event *events = vt_calloc(room + tokens, sizeof *events);
+    *ok = *ok && events;
+    if (!events)
+        return NULL;
+    *n = vt_trace_copy(from->requests, events, room);
+    *n += vt_trace_copy_tokens(from->tokens, events + *n, tokens);
+    return events;
+}
+
+/* The events of steps with prompt tokens, of the others, and the sequences of the others. */
+static vt_step_event *copy_steps(const vt_source *from, uint64_t *n, bool *ok)
+{
+    if (!from->steps)
+        return NULL;
+    uint64_t prompts = from->prompt_steps ? from->prompt_steps->capacity : 0,
+             steps = from->steps->capacity, seqs = from->seqs ? from->seqs->capacity : 0,
+             newest = 0;
+    vt_step_event *events = vt_calloc(prompts + steps + seqs, sizeof *events);
+    *ok = *ok && events;
+    if (!events)
+        return NULL;
+    *n = vt_trace_copy(from->prompt_steps, events, prompts);
+    *n += vt_trace_copy(from->steps, events + *n, steps);
+    for (uint64_t i = 0; i < *n; i++)
+        newest = events[i].step > newest ? events[i].step : newest;
+    *n += vt_trace_copy_seqs(from->seqs, newest, events + *n, seqs);
+    return events;
+}
+
+static vt_span *copy_spans(const vt_span_rings *rings, uint64_t *n, bool *ok)
+{
+    uint64_t most = rings ? vt_spans_held(rings) : 0;
+    vt_span *spans = rings ? vt_calloc(most + 1, sizeof *spans) : NULL;
+    *n = spans ? vt_spans_copy(rings, spans, most) : 0;
+    *ok = *ok && (spans || !rings);
+    return spans;
 }
 
 static vt_status copy_source(const vt_source *from, story_source *to, vt_err *err)
@@ -53,10 +98,16 @@ static vt_status copy_source(const vt_source *from, story_source *to, vt_err *er
     vt_err why = {0};
     to->is = *from;
     bool ok = true;
-    to->request = copy_ring(from->requests, &to->n_requests, &ok);
-    to->step = copy_ring(from->steps, &to->n_steps, &ok);
-    to->span = copy_ring(from->spans, &to->n_spans, &ok);
+    to->request = copy_requests(from, &to->n_requests, &ok);
+    to->step = copy_steps(from, &to->n_steps, &ok);
+    to->span = copy_spans(from->spans, &to->n_spans, &ok);
     to->launch = copy_ring(from->launches, &to->n_launches, &ok);
+    to->use = copy_ring(from->uses, &to->n_uses, &ok);
+    vt_machine_event *sample = copy_ring(from->samples, &to->n_samples, &ok);
+    to->sample = sample;
+    /* one more, of now: a copy never fills its last place */
+    if (from->kind == VT_SOURCE_ENGINE && to->n_samples > 0)
+        vt_use_machine(&sample[to->n_samples++]);
     to->free_bytes = from->free_bytes ? from->free_bytes(from->owner) : -1;
     to->has_state = from->state && from->state(from->owner, &to->state, &why) == VT_OK;
     snprintf(to->state_missing, sizeof to->state_missing, "%s", why.message);
@@ -69,7 +120,7 @@ static vt_status copy_source(const vt_source *from, story_source *to, vt_err *er
     return VT_OK;
 }
 
-/* What reading the clock and writing an event costs here and now. */
+/* What recording one op call costs here and now: two readings of the clock and a span. */
 static double event_cost_ns(void)
 {
     enum { EVENTS = 4096 };
@@ -78,9 +129,12 @@ static double event_cost_ns(void)
         return NAN;
     double best = INFINITY;
     for (int run = 0; run < 5; run++) {
-        int64_t begin = vt_now_ns();
-        for (int i = 0; i < EVENTS; i++)
-            vt_trace_call(&ring, begin, i, begin, vt_now_ns());
+        int64_t begin = vt_now_ns(), at = begin;
+        for (int i = 0; i < EVENTS; i++) {
+            int64_t ran = vt_now_ns(), met = vt_now_ns();
+            vt_trace_met(&ring, begin, i, at, ran, met);
+            at = met;
+        }
         best = fmin(best, (double)(vt_now_ns() - begin) / EVENTS);
     }
     vt_trace_release(&ring);

@@ -18,12 +18,14 @@
 #include "story/findings.h"
 #include "story/gpu.h"
 #include "story/numbers.h"
+#include "story/observer.h"
 #include "story/phases.h"
 #include "version.h"
 
 enum {
     MAX_SERIES = 512,
-    ENOUGH_GAPS = 3 /* between tokens: with fewer, the headline names no speed */
+    ENOUGH_GAPS = 3, /* between tokens: with fewer, the headline names no speed */
+    MIN_GAPS = 4     /* left between untimed steps of a GPU, for percentiles without the others */
 };
 
 /* ---- the request's times ---- */
@@ -56,31 +58,51 @@ static void time_request(const story_record *r, story_facts *f)
         f->ttft_s = (double)(q->token_ns[0] - q->arrive_ns) * 1e-9;
 }
 
-/* Drops the gaps in which a timed step of a GPU ended: timing made those steps longer, and the
- * others are what a user sees. Keeps all gaps where too few would be left. Returns how many were
- * dropped. */
-static int32_t drop_timed(const story_record *r, double *gap, int32_t *n)
+/* The gaps to leave out of percentiles. */
+static bool was_timed(const step_record *s) { return s->gpu.timed; }
+static bool was_disturbed(const step_record *s) { return s->use.disturbed; }
+static bool was_either(const step_record *s) { return was_timed(s) || was_disturbed(s); }
+
+/* Drops the gaps in which a step ended that `drop` names. Keeps all gaps where fewer than `least`
+ * would be left. Returns how many were dropped. */
+static int32_t drop_gaps(const story_record *r, bool (*drop)(const step_record *), int32_t least,
+                         double *gap, int32_t *n)
 {
-    enum { MIN_GAPS = 4 };
     const request_record *q = r->mine;
     int32_t kept = 0, at = 0;
     for (int32_t pass = 0; pass < 2; pass++) {
-        if (pass == 1 && kept < MIN_GAPS)
+        if (pass == 1 && kept < least)
             return 0;
         kept = at = 0;
         for (int32_t i = 0; i < *n; i++) {
-            bool timed = false;
+            bool dropped = false;
             for (; at < r->n_steps && r->step[at].device.end_ns <= q->token_ns[i + 1]; at++)
-                timed = timed ||
-                        (r->step[at].gpu.timed && r->step[at].device.end_ns > q->token_ns[i]);
-            if (!timed && pass == 1)
+                dropped = dropped ||
+                          (drop(&r->step[at]) && r->step[at].device.end_ns > q->token_ns[i]);
+            if (!dropped && pass == 1)
                 gap[kept] = gap[i];
-            kept += !timed;
+            kept += !dropped;
         }
     }
     int32_t dropped = *n - kept;
     *n = kept;
     return dropped;
+}
+
+/* Percentiles of the gaps without a disturbed step. Steps of a GPU that were timed are left out,
+ * too: timing made them longer. */
+static void find_calm(const story_record *r, story_facts *f, double *sorted)
+{
+    int32_t n = f->n_gaps;
+    memcpy(sorted, f->gap_s, (size_t)n * sizeof *sorted);
+    if (f->machine.n_disturbed > 0 &&
+        drop_gaps(r, was_either, STORY_ENOUGH_STEPS, sorted, &n) == 0 &&
+        drop_gaps(r, was_disturbed, STORY_ENOUGH_STEPS, sorted, &n) == 0)
+        return;
+    if (f->machine.n_disturbed == 0)
+        drop_gaps(r, was_timed, MIN_GAPS, sorted, &n);
+    f->calm_p50_s = vt_percentile(sorted, (size_t)n, 0.50);
+    f->calm_p99_s = vt_percentile(sorted, (size_t)n, 0.99);
 }
 
 static double *token_gaps(story_record *r, int32_t *n)
@@ -119,10 +141,16 @@ static const char *finish_name(int32_t finish)
 }
 
 /* Everything that several parts of the story say. */
-static vt_status find_facts(story_record *r, story_facts *f, vt_err *err)
+static vt_status find_facts(const story_input *in, story_record *r, story_facts *f, vt_err *err)
 {
-    *f = (story_facts){
-        .total_s = NAN, .tail_s = NAN, .ttft_s = NAN, .itl_p50_s = NAN, .itl_p99_s = NAN};
+    *f = (story_facts){.total_s = NAN,
+                       .tail_s = NAN,
+                       .ttft_s = NAN,
+                       .itl_p50_s = NAN,
+                       .itl_p99_s = NAN,
+                       .calm_p50_s = NAN,
+                       .calm_p99_s = NAN};
+    story_sum_machine(in, r, &f->machine);
     f->gap_s = token_gaps(r, &f->n_gaps);
     double *sorted = vt_arena_alloc(&r->arena, (size_t)f->n_gaps + 1, sizeof *sorted);
     if (!f->gap_s || !sorted)
@@ -132,9 +160,10 @@ static vt_status find_facts(story_record *r, story_facts *f, vt_err *err)
     int32_t n = f->n_gaps;
     time_request(r, f);
     memcpy(sorted, f->gap_s, (size_t)n * sizeof *sorted);
-    f->n_left_out = drop_timed(r, sorted, &n);
+    f->n_left_out = drop_gaps(r, was_timed, MIN_GAPS, sorted, &n);
     f->itl_p50_s = vt_percentile(sorted, (size_t)n, 0.50);
     f->itl_p99_s = vt_percentile(sorted, (size_t)n, 0.99);
+    find_calm(r, f, sorted);
     return VT_OK;
 }
 
@@ -223,6 +252,8 @@ static void put_phase(vt_json *w, const story_input *in, const phase *p)
     vt_json_open(w, NULL, '{');
     vt_json_string(w, "name", p->name);
     vt_json_int(w, "steps", p->n_steps);
+    vt_json_int(w, "disturbed_steps", p->n_disturbed);
+    vt_json_int(w, "recorded_steps", p->n_recorded);
     vt_json_int(w, "timed_steps", p->n_timed);
     vt_json_int(w, "tokens", p->n_tokens);
     vt_json_int(w, "kv_first", p->kv_first);
@@ -412,12 +443,14 @@ static void put_roofs(vt_json *w, const vt_roofs *r)
     vt_json_close(w);
 }
 
-static void put_not_measured(vt_json *w, const story_input *in, const phase phases[STORY_PHASES])
+static void put_not_measured(vt_json *w, const story_input *in, const story_record *r,
+                             const phase phases[STORY_PHASES])
 {
     char why[200];
     int32_t lost = 0;
     for (int i = 0; i < STORY_PHASES; i++)
-        lost += phases[i].n_steps - phases[i].n_timed - phases[i].gpu.n_whole;
+        lost += story_gpu(in) ? phases[i].gpu.n_timed - phases[i].n_recorded
+                              : phases[i].n_steps - phases[i].n_recorded;
     vt_json_open(w, "not_measured", '[');
     if (story_gpu(in))
         story_gpu_not_measured(w, story_gpu(in), phases);
@@ -427,34 +460,15 @@ static void put_not_measured(vt_json *w, const story_input *in, const phase phas
                         ? "the recorder does not read hardware counters yet"
                         : why);
     if (lost > 0) {
-        snprintf(why, sizeof why, "the recorder's rings hold the newest events; %d steps are older",
+        snprintf(why, sizeof why,
+                 "%d steps are without them: decode steps are recorded in every second block of 8, "
+                 "and of old ones a sample is kept",
                  lost);
         put_missing(w, "op calls of some steps", why);
     }
-    put_missing(w, "tokenising and the chat template",
-                "they end before the engine sees the request");
-    vt_json_close(w);
-}
-
-/* Reading the clock and writing events cost time too. */
-static void put_observer(vt_json *w, const story_input *in, const phase *d)
-{
-    const story_source *gpu = story_gpu(in);
-    double calls = 0;
-    vt_json_open(w, "observer", '{');
-    if (gpu) {
-        story_gpu_observer(w, gpu, d);
-    } else {
-        for (int32_t i = 0; i < d->n_ops; i++)
-            calls += d->op[i].n_calls;
-        /* a call and a wait, on each worker at once */
-        double events = d->n_timed ? 2 * calls / d->n_timed : NAN;
-        double cost_s = events * in->event_cost_ns * 1e-9;
-        vt_json_tagged(w, "events_per_step", events, 0, derived);
-        vt_json_tagged(w, "event_ns", in->event_cost_ns, 1, measured);
-        put_us(w, "step_us", cost_s, derived);
-        vt_json_tagged(w, "tax", d->n_timed ? cost_s / (d->timed_s / d->n_timed) : NAN, 5, derived);
-    }
+    if (r->mine && r->mine->tokenise.end_ns == 0)
+        put_missing(w, "tokenising and the chat template",
+                    "whoever submitted the request did not tell when they ended");
     vt_json_close(w);
 }
 
@@ -503,6 +517,7 @@ static void put_headline(vt_json *w, const story_input *in, const story_record *
 {
     vt_buf b = {0};
     const phase *d = &phases[STORY_DECODE];
+    story_withheld(&b, &f->machine);
     if (r->mine && r->mine->n_token_ns > 0) {
         vt_buf_puts(&b, "First token after ");
         vt_text_time(&b, f->ttft_s);
@@ -516,7 +531,7 @@ static void put_headline(vt_json *w, const story_input *in, const story_record *
                       d->n_steps);
     if (d->n_timed > 0 && story_gpu(in))
         headline_gpu(&b, d, &in->roofs);
-    else if (d->n_timed > 0)
+    else if (d->n_timed > 0 && !phase_too_few(d))
         headline_decode(&b, d, &in->roofs);
     vt_json_string(w, "headline", b.data ? b.data : "");
     vt_buf_release(&b);
@@ -626,8 +641,10 @@ static vt_status assemble(const story_input *in, story_record *r, const phase ph
                           vt_buf *out, vt_err *err)
 {
     story_facts f;
+    observer_tax tax;
     vt_json w;
-    TRY(find_facts(r, &f, err));
+    TRY(find_facts(in, r, &f, err));
+    TRY(story_measure_tax(r, &tax, err));
     vt_json_begin(&w, out, 1);
     vt_json_open(&w, NULL, '{');
     vt_json_string(&w, "schema", "vitrine.story");
@@ -636,6 +653,7 @@ static vt_status assemble(const story_input *in, story_record *r, const phase ph
     put_model(&w, in->model);
     put_roofs(&w, &in->roofs);
     put_headline(&w, in, r, phases, &f);
+    story_put_machine(&w, &f.machine);
     put_request(&w, r, &f);
     put_timeline(&w, in, r, phases, &f);
     vt_json_open(&w, "phases", '[');
@@ -647,8 +665,8 @@ static vt_status assemble(const story_input *in, story_record *r, const phase ph
     put_memory(&w, in, r);
     put_threads(&w, in, r);
     story_findings(&w, in, phases, &f);
-    put_not_measured(&w, in, phases);
-    put_observer(&w, in, &phases[STORY_DECODE]);
+    put_not_measured(&w, in, r, phases);
+    story_put_observer(&w, in, &tax, &phases[STORY_DECODE]);
     vt_json_close(&w);
     return vt_json_end(&w) ? VT_OK : vt_fail(err, VT_ERR_MEMORY, "out of memory for a story");
 }

@@ -23,6 +23,7 @@ static const double gpu_idle = 0.05;
 static const double timed_slower = 1.25;
 static const double host_bound = 0.80;
 static const double many_kernels = 0.20;
+static const double disturbed_share = 0.05; /* of the steps */
 
 typedef struct findings {
     vt_json *w;
@@ -85,6 +86,8 @@ static void judge_roofs(findings *f, const story_input *in, const phase *p)
         vt_json_real(f->w, "of_roof", floor_s / bound_s);
         end(f);
     }
+    if (phase_too_few(p))
+        return;
     int32_t told = 0; /* the longest ops come first; a finding for two of them is enough */
     for (int32_t i = 0; i < p->n_ops && told < 2; i++) {
         const op_sum *o = &p->op[i];
@@ -154,6 +157,8 @@ static void judge_shares(findings *f, const phase *p)
 static void judge_workers(findings *f, const phase *p)
 {
     double all = p->busy_s + p->wait_s;
+    if (phase_too_few(p))
+        return;
     if (all > 0 && p->wait_s > idle_workers * all) {
         begin(f, 'W', "threads.wait", "10 % of the workers' time",
               "%s: workers spend %.0f %% of their time waiting for each other at barriers", p->name,
@@ -218,8 +223,7 @@ static void judge_launches(findings *f, const story_input *in, const phase *p)
 static void judge_timing(findings *f, const phase *p)
 {
     const phase_on_gpu *g = &p->gpu;
-    int32_t timed = g->n_steps - g->n_whole;
-    double launch_s = timed ? g->prepare_timed_s / timed : 0,
+    double launch_s = g->n_timed ? g->prepare_timed_s / g->n_timed : 0,
            timed_s = p->n_timed ? p->timed_s / p->n_timed : NAN, step_s = phase_step_s(p);
     if (launch_s > host_bound * timed_s) {
         begin(f, 'N', "timed.starved", "80 % of a timed step",
@@ -280,12 +284,12 @@ static void judge_request(findings *f, const phase *decode, const story_facts *t
         vt_json_real(f->w, "total_ms", t->total_s * 1e3);
         end(f);
     }
-    if (t->itl_p99_s > itl_spread * t->itl_p50_s) {
+    if (t->calm_p99_s > itl_spread * t->calm_p50_s) {
         begin(f, 'W', "itl.spread", "p99 above 1.5 times p50",
               "tokens come unevenly: the gap between two is %.2f ms (p50) and %.2f ms (p99)",
-              t->itl_p50_s * 1e3, t->itl_p99_s * 1e3);
-        vt_json_real(f->w, "p50_ms", t->itl_p50_s * 1e3);
-        vt_json_real(f->w, "p99_ms", t->itl_p99_s * 1e3);
+              t->calm_p50_s * 1e3, t->calm_p99_s * 1e3);
+        vt_json_real(f->w, "p50_ms", t->calm_p50_s * 1e3);
+        vt_json_real(f->w, "p99_ms", t->calm_p99_s * 1e3);
         end(f);
     }
     if (decode->others >= 1) {
@@ -296,11 +300,35 @@ static void judge_request(findings *f, const phase *decode, const story_facts *t
     }
 }
 
+/* The machine had other things to do. */
+static void judge_machine(findings *f, const story_machine *m)
+{
+    if (m->n_disturbed <= disturbed_share * m->n_steps)
+        return;
+    if (m->n_slow == m->n_disturbed)
+        begin(f, 'W', "machine.shared", "a clock 3 % lower, in more than 5 % of the steps",
+              "%d of %d steps ran at lower clocks than the others: down to %d of %d MHz",
+              m->n_disturbed, m->n_steps, m->mhz_least, m->mhz_most);
+    else
+        begin(
+            f, 'W', "machine.shared", "2 % of a step was run delay, in more than 5 % of the steps",
+            "the CPUs are shared: workers had one for %.0f ms, and for %.0f ms they were ready and "
+            "had none; %d of %d steps were disturbed",
+            m->cpu_s * 1e3, m->delay_s * 1e3, m->n_disturbed, m->n_steps);
+    vt_json_int(f->w, "steps", m->n_steps);
+    vt_json_int(f->w, "disturbed_steps", m->n_disturbed);
+    vt_json_int(f->w, "longest_delay_step", (int64_t)m->longest_step);
+    vt_json_real(f->w, "run_delay_ms", m->delay_s * 1e3);
+    vt_json_real(f->w, "cpu_ms", m->cpu_s * 1e3);
+    end(f);
+}
+
 void story_findings(vt_json *w, const story_input *in, const phase phases[STORY_PHASES],
                     const story_facts *t)
 {
     findings f = {.w = w};
     vt_json_open(w, "findings", '[');
+    judge_machine(&f, &t->machine);
     for (int i = STORY_PHASES - 1; i >= 0; i--) { /* decode first: it is most of a request's time */
         const phase *p = &phases[i];
         if (p->gpu.n_steps) {

@@ -4,12 +4,15 @@
 #define VT_STORY_FINDINGS_H
 
 #include "base/json_write.h"
+#include "story/machine.h"
 #include "story/phases.h"
 
 /* What the rules look at, beside the phases. NAN where it is not known. */
 typedef struct story_facts {
     double total_s, queue_s, steps_s, waits_s, tail_s;
     double ttft_s, itl_p50_s, itl_p99_s;
+    double calm_p50_s, calm_p99_s; /* of the gaps in which no disturbed step ended; NAN: too few */
+    story_machine machine;
     double *gap_s;              /* [n_gaps] between tokens */
     int32_t n_gaps, n_left_out; /* of the percentiles */
 } story_facts;

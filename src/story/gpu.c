@@ -88,7 +88,8 @@ void story_gpu_phase(vt_json *w, const story_input *in, const phase *p)
         return;
     }
     double n = g->n_steps ? g->n_steps : NAN, whole = g->n_whole ? g->n_whole : NAN;
-    double timed = g->n_steps > g->n_whole ? g->n_steps - g->n_whole : NAN;
+    double timed = g->n_timed ? g->n_timed : NAN,
+           untimed = g->n_steps > g->n_timed ? g->n_steps - g->n_timed : NAN;
     story_gpu_how(p, how, sizeof how);
     vt_json_open(w, "gpu", '{');
     vt_json_string(w, "how", how);
@@ -98,13 +99,13 @@ void story_gpu_phase(vt_json *w, const story_input *in, const phase *p)
     vt_json_tagged(w, "kernels_per_step", g->kernels / n, 2, measured);
     vt_json_tagged(w, "host_to_device_bytes", g->bytes_in / n, 0, measured);
     put_us(w, "idle_us", g->n_idle ? g->idle_s / g->n_idle : NAN, measured);
-    vt_json_int(w, "whole_steps", g->n_whole);
+    vt_json_int(w, "whole_steps", g->n_steps - g->n_timed);
     put_us(w, "whole_step_us", g->whole_s / whole, measured);
     vt_json_tagged(w, "slower",
                    g->n_whole && p->n_timed ? p->timed_s / p->n_timed / phase_step_s(p) : NAN, 3,
                    derived);
     put_us(w, "prepare_timed_us", g->prepare_timed_s / timed, measured);
-    put_us(w, "prepare_whole_us", g->prepare_whole_s / whole, measured);
+    put_us(w, "prepare_whole_us", g->prepare_whole_s / untimed, measured);
     vt_json_close(w);
 }
 
@@ -147,7 +148,7 @@ void story_gpu_not_measured(vt_json *w, const story_source *g, const phase phase
     int32_t whole = 0;
     char what[64];
     for (int i = 0; i < STORY_PHASES; i++)
-        whole += phases[i].gpu.n_whole;
+        whole += phases[i].gpu.n_steps - phases[i].gpu.n_timed;
     put_missing(w, "bytes moved, cache hits, occupancy, stalls",
                 "the GPU's counters are CUPTI's (tiers T2 and T3), which is not read yet; times "
                 "are of tier T0");

@@ -12,6 +12,7 @@
 
 #include "base/err.h"
 #include "story/predict.h"
+#include "story/machine.h"
 
 story_bound op_bound(const op_sum *o)
 {
@@ -173,6 +174,11 @@ static void add_moves(story_record *r, const step_record *s, phase *p)
     }
 }
 
+bool phase_too_few(const phase *p)
+{
+    return story_too_few(p->n_steps, p->n_disturbed) || (p->n_disturbed > 0 && !p->only_calm);
+}
+
 static void add_gpu(const step_record *s, phase *p)
 {
     const step_on_gpu *g = &s->gpu;
@@ -182,8 +188,11 @@ static void add_gpu(const step_record *s, phase *p)
     if (to->n_steps++ == 0 || g->graph_tokens < to->graph_least)
         to->graph_least = g->graph_tokens;
     to->graph_most = g->graph_tokens > to->graph_most ? g->graph_tokens : to->graph_most;
-    to->n_whole += !g->timed;
-    to->whole_s += g->timed ? 0 : span_s(s->device);
+    to->n_timed += g->timed;
+    if (!g->timed && !(p->calm_whole && s->use.disturbed)) {
+        to->n_whole++;
+        to->whole_s += span_s(s->device);
+    }
     to->kernels += g->n_kernels;
     to->bytes_in += (double)g->bytes_in;
     *(g->timed ? &to->prepare_timed_s : &to->prepare_whole_s) += span_s(s->part[VT_PART_PREPARE]);
@@ -209,7 +218,8 @@ static void add_step(const story_input *in, story_record *r, const step_record *
     for (int i = 0; i < VT_PARTS; i++)
         p->part_s[i] += span_s(s->part[i]);
     add_gpu(s, p);
-    if (!bind_step(r, s, plan, seq))
+    p->n_recorded += s->n_call > 0;
+    if ((p->only_calm && s->use.disturbed) || !bind_step(r, s, plan, seq))
         return;
     if (p->n_timed++ == 0)
         p->timed_kv_first = s->kv_len;
@@ -224,6 +234,21 @@ static void add_step(const story_input *in, story_record *r, const step_record *
     if (s->gpu.known) {
         add_kernels(in, r, plan, s, p);
         add_moves(r, s, p);
+    }
+}
+
+/* Whether the phases have undisturbed steps to be summed up, so that disturbed ones can be left
+ * out. */
+static void look_for_calm(const story_record *r, phase out[STORY_PHASES])
+{
+    for (int32_t i = 0; i < r->n_steps; i++) {
+        const step_record *s = &r->step[i];
+        phase *p = &out[s->prefill ? STORY_PREFILL : STORY_DECODE];
+        if (!s->chosen)
+            continue;
+        p->n_disturbed += s->use.disturbed;
+        p->only_calm = p->only_calm || (!s->use.disturbed && s->n_call > 0);
+        p->calm_whole = p->calm_whole || (!s->use.disturbed && s->gpu.known && !s->gpu.timed);
     }
 }
 
@@ -248,6 +273,7 @@ vt_status story_sum_phases(const story_input *in, story_record *r, story_step *p
         if (!seq || !out[i].op)
             return vt_fail(err, VT_ERR_MEMORY, "out of memory for a story");
     }
+    look_for_calm(r, out);
     for (int32_t i = 0; i < r->n_steps; i++)
         if (r->step[i].chosen)
             add_step(in, r, &r->step[i], plan, seq,

@@ -34,8 +34,10 @@ typedef struct op_sum {
 /* What a GPU's recording says about the steps of a phase. */
 typedef struct phase_on_gpu {
     int32_t n_steps; /* whose launches are in the recording */
-    int32_t n_whole; /* of them, those that were timed only as a whole: in their graphs */
-    double whole_s;  /* device time of the latter */
+    int32_t n_timed; /* of them, those that were timed call by call */
+    int32_t
+        n_whole; /* of the others, which ran in their graphs, the undisturbed ones if there are */
+    double whole_s;                          /* device time of the latter */
     int32_t graph_least, graph_most;         /* tokens of the graphs, padded; 0: none fits */
     double kernels, bytes_in, tokens;        /* sums over the known steps */
     double prepare_timed_s, prepare_whole_s; /* of the host, for steps of either kind */
@@ -46,7 +48,13 @@ typedef struct phase_on_gpu {
 typedef struct phase {
     const char *name;          /* "prefill", "decode" */
     int32_t n_steps, n_tokens; /* of the request (or of all, in a story about all) */
-    int32_t n_timed; /* steps whose op calls were recorded; the sums below are over these */
+    int32_t n_disturbed;       /* of n_steps (story/machine.h) */
+    int32_t n_recorded;        /* of n_steps, those whose op calls are in the recording */
+    /* Steps that the sums below are over: the undisturbed ones of n_recorded, or all of these where
+     * none is undisturbed. */
+    int32_t n_timed;
+    bool only_calm;           /* disturbed steps are left out of these sums, */
+    bool calm_whole;          /* and of gpu.n_whole */
     int64_t begin_ns, end_ns; /* of its first step's beginning and its last step's end */
     double device_s, timed_s; /* device time of all steps; of the timed ones */
     double ops_s;             /* sum over the ops */
@@ -72,6 +80,8 @@ static inline double op_bytes(const op_sum *o) { return (double)vt_cost_bytes(&o
 /* Device time of a step as it runs unobserved, in the mean: of the steps that were not timed call
  * by call, if the recording has any; else of the timed ones. NAN without either. */
 double phase_step_s(const phase *p);
+/* Whether too few undisturbed steps are left for judging the phase's ops. */
+bool phase_too_few(const phase *p);
 /* The kernel instance that most calls of an op kind launched; NULL: none, or not on a GPU. */
 const vt_kernel_facts *op_kernel(const story_input *in, const op_sum *o);
 /* floor / time, or NAN. */

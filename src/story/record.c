@@ -1,8 +1,8 @@
 /* A recording put in order.
  *
- * The rings overwrite their oldest events, so any event may be missing: a step without its calls, a
- * request without its arrival. The only assumptions are that the events of one ring are in the
- * order in which they were written, and that step numbers are consecutive. Steps whose op calls are
+ * The rings overwrite their oldest events, so any event may be missing: a step, a step's calls, a
+ * request's arrival. The only assumption is that the events of one request, and the spans of one
+ * step, are in the order in which they were written. Steps whose op calls are
  * gone keep n_call 0 and are left out of op tables. */
 #include "story/record.h"
 
@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "story/machine.h"
 
 static vt_status out_of_memory(vt_err *err)
 {
@@ -33,10 +34,21 @@ int32_t story_n_workers(const story_input *in)
     return n;
 }
 
-static step_record *find_step(const story_record *r, uint64_t id)
+/* Ids are nearly always consecutive: the first guess is right then. */
+step_record *story_find_step(const story_record *r, uint64_t id)
 {
-    bool there = r->n_steps > 0 && id >= r->step[0].id && id - r->step[0].id < (uint64_t)r->n_steps;
-    return there ? &r->step[id - r->step[0].id] : NULL;
+    int32_t low = 0, high = r->n_steps;
+    if (r->n_steps > 0 && id >= r->step[0].id && id - r->step[0].id < (uint64_t)r->n_steps &&
+        r->step[id - r->step[0].id].id == id)
+        return &r->step[id - r->step[0].id];
+    while (low < high) {
+        int32_t middle = low + (high - low) / 2;
+        if (r->step[middle].id < id)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < r->n_steps && r->step[low].id == id ? &r->step[low] : NULL;
 }
 
 /* The engine's events; an empty source where there are none. */
@@ -47,33 +59,36 @@ static const story_source *engine_of(const story_input *in)
     return e ? e : &none;
 }
 
-/* Step ids run from the smallest to the largest that is known to have run. */
+static int by_step(const void *a, const void *b)
+{
+    uint64_t x = ((const step_record *)a)->id, y = ((const step_record *)b)->id;
+    return (x > y) - (x < y);
+}
+
+/* The steps that are known to have run. */
 static vt_status make_steps(const story_source *e, story_record *r, vt_err *err)
 {
-    uint64_t low = UINT64_MAX, high = 0;
+    int32_t n = 0;
     for (uint64_t i = 0; i < e->n_steps; i++)
-        if (e->step[i].kind == VT_STEP_RAN) {
-            low = e->step[i].step < low ? e->step[i].step : low;
-            high = e->step[i].step > high ? e->step[i].step : high;
-        }
-    if (low > high)
-        return VT_OK;
-    if (high - low >= e->n_steps)
-        return vt_fail(
-            err, VT_ERR_FORMAT, "the recording's steps run from %llu to %llu in %llu events",
-            (unsigned long long)low, (unsigned long long)high, (unsigned long long)e->n_steps);
-    r->n_steps = (int32_t)(high - low + 1);
-    r->step = vt_arena_alloc(&r->arena, (size_t)r->n_steps, sizeof *r->step);
+        n += e->step[i].kind == VT_STEP_RAN;
+    r->step = vt_arena_alloc(&r->arena, (size_t)n + 1, sizeof *r->step);
     if (!r->step)
         return out_of_memory(err);
-    for (int32_t i = 0; i < r->n_steps; i++)
-        r->step[i].id = low + (uint64_t)i;
+    for (uint64_t i = 0; i < e->n_steps; i++)
+        if (e->step[i].kind == VT_STEP_RAN)
+            r->step[r->n_steps++].id = e->step[i].step;
+    qsort(r->step, (size_t)r->n_steps, sizeof *r->step, by_step);
+    n = r->n_steps;
+    r->n_steps = 0;
+    for (int32_t i = 0; i < n; i++)
+        if (i == 0 || r->step[i].id != r->step[i - 1].id)
+            r->step[r->n_steps++].id = r->step[i].id;
     return VT_OK;
 }
 
 static void read_step_event(story_record *r, const vt_step_event *e)
 {
-    step_record *s = find_step(r, e->step);
+    step_record *s = story_find_step(r, e->step);
     if (!s)
         return;
     switch (e->kind) {
@@ -110,7 +125,7 @@ static vt_status place_seqs(const story_source *e, story_record *r, vt_err *err)
         return out_of_memory(err);
     for (uint64_t i = 0; i < e->n_steps; i++) {
         const vt_step_seq *q = &e->step[i].seq;
-        step_record *s = q->kind == VT_STEP_SEQ ? find_step(r, q->step) : NULL;
+        step_record *s = q->kind == VT_STEP_SEQ ? story_find_step(r, q->step) : NULL;
         if (s)
             r->seq[s->first_seq + s->n_seq++] = (step_seq){q->request, q->q_len, q->kv_len,
                                                            q->shared_pages};
@@ -133,11 +148,11 @@ const request_record *story_find_request(const story_record *r, uint64_t id)
                          : NULL;
 }
 
-/* When the device had made a token: the end of its step. The engine's thread publishes tokens late
- * where it shares a core with a worker, and by another delay each time. */
+/* When the device had made a token: the end of its step; 0: it is not known. The engine's thread
+ * publishes tokens late where it shares a core with a worker, and by another delay each time. */
 static int64_t token_time(const story_record *r, const vt_req_token *e)
 {
-    const step_record *s = find_step(r, e->step);
+    const step_record *s = story_find_step(r, e->step);
     return s && s->device.end_ns > 0 ? s->device.end_ns : e->at_ns;
 }
 
@@ -160,7 +175,7 @@ static void read_request_event(const story_record *r, request_record *q, const v
         q->n_retracted++;
         break;
     case VT_REQ_TOKEN:
-        if (q->token_ns)
+        if (q->token_ns && token_time(r, &e->token) > 0)
             q->token_ns[q->n_token_ns++] = token_time(r, &e->token);
         break;
     case VT_REQ_FINISH:
@@ -169,6 +184,21 @@ static void read_request_event(const story_record *r, request_record *q, const v
         q->n_output = e->finish.n_output;
         break;
     case VT_REQ_TOKENISE:
+        q->tokenise = (span){e->tokenise.begin_ns, e->tokenise.end_ns};
+        break;
+    case VT_REQ_PARSE:
+        q->parse = (span){e->part.begin_ns, e->part.end_ns};
+        break;
+    case VT_REQ_TEMPLATE:
+        q->template = (span){e->part.begin_ns, e->part.end_ns};
+        break;
+    case VT_REQ_WAIT:
+        if (e->wait.index == 0) {
+            q->wait = (span){e->wait.begin_ns, e->wait.end_ns};
+            q->waited_for = e->wait.reason;
+            q->first_step = e->wait.step;
+        }
+        break;
     case VT_REQ_CACHE:
         break;
     }
@@ -253,11 +283,11 @@ static const vt_span *next_span(span_walk *w)
     while (w->at < w->from->n_spans) {
         const vt_span *e = &w->from->span[w->at++];
         if (e->kind == VT_SPAN_BASE) {
-            w->step = find_step(w->record, e->base.step);
+            w->step = story_find_step(w->record, e->base.step);
             w->base_ns = e->base.begin_ns;
             w->n_call = 0;
         } else if (w->step) {
-            w->n_call += e->kind == VT_SPAN_CALL;
+            w->n_call += e->kind == VT_SPAN_CALL || e->kind == VT_SPAN_MET;
             return e;
         }
     }
@@ -270,7 +300,7 @@ static call_time *call_of(span_walk *w, const vt_span_call *e, bool first)
 {
     story_record *r = w->record;
     step_record *s = w->step;
-    if (first && e->kind == VT_SPAN_CALL) {
+    if (first && e->kind != VT_SPAN_WAIT) {
         if (s->n_call++ == 0)
             s->first_call = r->n_calls;
         r->call[r->n_calls] = (call_time){.call = (int32_t)e->call, .begin_ns = INT64_MAX};
@@ -279,6 +309,12 @@ static call_time *call_of(span_walk *w, const vt_span_call *e, bool first)
     call_time *c = w->n_call > 0 && w->n_call <= s->n_call ? &r->call[s->first_call + w->n_call - 1]
                                                            : NULL;
     return c && c->call == (int32_t)e->call ? c : NULL;
+}
+
+/* Of a call, or of a wait where the span is no call. */
+static int64_t length_of(const vt_span *e)
+{
+    return e->kind == VT_SPAN_MET ? (int64_t)e->met.length_ns : (int64_t)e->call.length_ns;
 }
 
 static void read_span(span_walk *w, const vt_span *e, bool first)
@@ -294,16 +330,19 @@ static void read_span(span_walk *w, const vt_span *e, bool first)
         return;
     }
     call_time *c = call_of(w, &e->call, first);
-    int64_t begin = w->base_ns + (int64_t)e->call.begin_ns,
-            end = begin + (int64_t)e->call.length_ns;
+    int64_t begin = w->base_ns + (int64_t)e->call.begin_ns, end = begin + length_of(e);
     if (!c) {
         w->step->n_sources = -1; /* whatever else comes: never complete */
         w->step = NULL;
-    } else if (e->kind == VT_SPAN_CALL) {
+        return;
+    }
+    if (e->kind != VT_SPAN_WAIT) {
         w->step->n_sources += w->n_call == 1;
         c->begin_ns = begin < c->begin_ns ? begin : c->begin_ns;
         c->ran_ns = end > c->ran_ns ? end : c->ran_ns;
-    } else if (e->kind == VT_SPAN_WAIT) {
+    }
+    if (e->kind != VT_SPAN_CALL) {
+        end += e->kind == VT_SPAN_MET ? (int64_t)e->met.wait_ns : 0;
         c->met_ns = c->met_ns == 0 || end < c->met_ns ? end : c->met_ns;
         c->left_ns = end > c->left_ns ? end : c->left_ns;
     }
@@ -355,7 +394,7 @@ static void read_launches(const story_source *from, story_record *r)
 {
     for (uint64_t i = 0; i < from->n_launches; i++) {
         const vt_launch_event *e = &from->launch[i];
-        step_record *s = find_step(r, e->step);
+        step_record *s = story_find_step(r, e->step);
         if (!s)
             continue;
         s->gpu.known = true;
@@ -374,20 +413,26 @@ static void read_launches(const story_source *from, story_record *r)
 /* How long each worker worked and waited. */
 static void read_workers(const story_input *in, story_record *r)
 {
+    bool any_calm = false;
+    for (int32_t i = 0; i < r->n_steps; i++)
+        any_calm = any_calm ||
+                   (r->step[i].chosen && r->step[i].n_call && !r->step[i].use.disturbed);
     for (int32_t k = 0; k < in->n_sources; k++) {
         span_walk w = {.from = &in->source[k], .record = r};
         const vt_span *e;
         while (w.from->is.kind == VT_SOURCE_WORKER && (e = next_span(&w))) {
-            double seconds = (double)e->call.length_ns * 1e-9;
+            double busy = e->kind == VT_SPAN_WAIT ? 0 : (double)length_of(e) * 1e-9;
+            double wait = e->kind == VT_SPAN_WAIT  ? (double)length_of(e) * 1e-9
+                          : e->kind == VT_SPAN_MET ? (double)e->met.wait_ns * 1e-9
+                                                   : 0;
             if (!w.step->chosen || w.step->n_call == 0)
                 continue;
-            if (e->kind == VT_SPAN_CALL) {
-                w.step->busy_s += seconds;
-                r->busy_s[k] += seconds;
-            } else if (e->kind == VT_SPAN_WAIT) {
-                w.step->wait_s += seconds;
-                r->wait_s[k] += seconds;
-            }
+            w.step->busy_s += busy;
+            w.step->wait_s += wait;
+            if (any_calm && w.step->use.disturbed)
+                continue;
+            r->busy_s[k] += busy;
+            r->wait_s[k] += wait;
         }
     }
 }
@@ -410,6 +455,7 @@ static vt_status fill(const story_input *in, vt_request_id id, story_record *r, 
     TRY(read_calls(in, r, err));
     for (int32_t k = 0; k < in->n_sources; k++)
         read_launches(&in->source[k], r);
+    story_read_use(in, r);
     read_workers(in, r);
     return VT_OK;
 }

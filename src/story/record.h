@@ -28,6 +28,16 @@ typedef struct step_on_gpu {
     int32_t first_kernel, n_kernel; /* in kernel_call */
 } step_on_gpu;
 
+/* What the machine gave the workers for a step (story/machine.h). */
+typedef struct step_use {
+    bool known;
+    bool disturbed; /* the machine withheld something: its times say little about the program */
+    double delay_s; /* the longest that one worker was ready and had no CPU, */
+    double delays_s, cpu_s; /* and sums over the workers */
+    int32_t sm_mhz;         /* a GPU's clock; 0: not known */
+    int32_t switches, minor_faults, major_faults;
+} step_use;
+
 typedef struct step_record {
     uint64_t id;
     span device;         /* the device's work */
@@ -42,6 +52,7 @@ typedef struct step_record {
     bool prefill;               /* of the story's request (or of any, where it is about all) */
     int32_t q_len, kv_len;      /* of the story's request in this step */
     step_on_gpu gpu;
+    step_use use;
 } step_record;
 
 /* A call, seen by all workers (or streams) of the team that ran it. */
@@ -62,6 +73,10 @@ typedef struct request_record {
     uint64_t id;
     int64_t arrive_ns, finish_ns;
     span match;
+    span parse, template, tokenise; /* before the request came to the engine */
+    span wait;                      /* in the queue, up to its first admission */
+    vt_wait_reason waited_for;
+    uint64_t first_step; /* the low 32 bits of the step that it was admitted to */
     int32_t n_prompt, n_cached, n_copied, n_pages, n_output, n_retracted;
     int32_t finish; /* vt_finish; NONE: not over */
     int64_t
@@ -71,7 +86,7 @@ typedef struct request_record {
 
 typedef struct story_record {
     vt_arena arena;
-    step_record *step; /* [n_steps], consecutive ids */
+    step_record *step; /* [n_steps], by id; ids may be missing */
     int32_t n_steps;
     step_seq *seq;
     call_time *call;
@@ -81,13 +96,16 @@ typedef struct story_record {
     request_record *request; /* [n_requests] by id */
     int32_t n_requests;
     request_record *mine;    /* NULL where the story is about all steps */
-    double *busy_s, *wait_s; /* [n_sources] over the chosen steps */
+    double *busy_s, *wait_s; /* [n_sources] over the chosen steps; of disturbed ones only where all
+                                are disturbed */
 } story_record;
 
 /* Fails with VT_ERR_USAGE if the recording has nothing about the request. */
 vt_status story_record_make(const story_input *in, vt_request_id id, story_record *out,
                             vt_err *err);
 void story_record_release(story_record *r);
+/* The step of this id; NULL: it is not in the recording. */
+step_record *story_find_step(const story_record *r, uint64_t id);
 const request_record *story_find_request(const story_record *r, uint64_t id);
 
 static inline double span_s(span s) { return (double)(s.end_ns - s.begin_ns) * 1e-9; }

@@ -656,6 +656,25 @@ static void gpu_observer(page *p, const json_t *o)
     vt_buf_release(&line);
 }
 
+/* An interval that holds zero has no tax to tell, only a bound of it. */
+static void measured_tax(page *p, const json_t *o)
+{
+    double low = num(o, "measured_tax_low"), high = num(o, "measured_tax_high");
+    vt_buf line = {0};
+    if (low <= 0)
+        vt_buf_printf(&line, "below %.1f %%", fmax(0.1, 100 * high));
+    else
+        vt_buf_printf(&line, "%.1f %%", 100 * num(o, "measured_tax"));
+    vt_buf_printf(&line,
+                  " of a step [%.1f .. %.1f], from %.0f pairs of steps of this request, one "
+                  "recorded and one not [measured, median and 95 %% interval]",
+                  100 * low, 100 * high, num(o, "pairs"));
+    vt_buf_puts(p->b, " recorder ");
+    vt_text_wrap(p->b, line.data ? line.data : "", 3, p->term->width);
+    vt_buf_putc(p->b, '\n');
+    vt_buf_release(&line);
+}
+
 static void observer(page *p)
 {
     const json_t *o = get(p->story, "observer");
@@ -666,26 +685,14 @@ static void observer(page *p)
     if (num(o, "period") > 0) {
         gpu_observer(p, o);
     } else if (isfinite(num(o, "tax"))) {
-        vt_buf_printf(p->b, " %.0f events a step of %.0f ns each: ", num(o, "events_per_step"),
+        vt_buf_printf(p->b,
+                      " %.0f calls a step, recorded in %.0f ns each: ", num(o, "events_per_step"),
                       num(o, "event_ns"));
         vt_text_time(p->b, num(o, "step_us") * 1e-6);
         vt_buf_printf(p->b, " a step, %.2f %% tax [derived]\n", 100 * num(o, "tax"));
     }
-    if (isfinite(num(o, "measured_tax"))) {
-        vt_buf_puts(p->b, " recorder on ");
-        vt_text_time(p->b, num(o, "on_us") * 1e-6);
-        vt_buf_puts(p->b, " a token, off ");
-        vt_text_time(p->b, num(o, "off_us") * 1e-6);
-        vt_buf_printf(p->b, ": %.1f %% tax [measured, p50 of %.0f tokens]\n",
-                      100 * num(o, "measured_tax"), num(o, "tokens"));
-    }
-    if (isfinite(num(o, "first_on_us"))) {
-        vt_buf_puts(p->b, " first token: recorder on ");
-        vt_text_time(p->b, num(o, "first_on_us") * 1e-6);
-        vt_buf_puts(p->b, ", off ");
-        vt_text_time(p->b, num(o, "first_off_us") * 1e-6);
-        vt_buf_puts(p->b, " [measured, once each]\n");
-    }
+    if (isfinite(num(o, "measured_tax")))
+        measured_tax(p, o);
 }
 
 static void title(page *p)
@@ -721,6 +728,19 @@ static void title(page *p)
     vt_buf_release(&line);
 }
 
+static void machine(page *p)
+{
+    char what[TEXT_MAX];
+    if (!*text(get(p->story, "machine"), "text", what))
+        return;
+    vt_buf_putc(p->b, '\n');
+    size_t start = p->b->len;
+    vt_text_ink(p->b, p->term, VT_INK_BOLD, "MACHINE");
+    vt_text_pad(p->b, start, 9);
+    vt_text_wrap(p->b, what, 9, p->term->width);
+    vt_buf_putc(p->b, '\n');
+}
+
 vt_status story_render(const char *name, const char *json, size_t len, const vt_term *term,
                        vt_buf *out, vt_err *err)
 {
@@ -741,6 +761,7 @@ vt_status story_render(const char *name, const char *json, size_t len, const vt_
     }
     page p = {out, term, story};
     title(&p);
+    machine(&p);
     if (json_array_size(get(story, "timeline")) > 0)
         timeline(&p);
     const json_t *decode = phase_named(story, "decode");

@@ -19,12 +19,14 @@ enum { STORY_VERSION = 0, STORY_MAX_WORKERS = 256 };
 
 /* A source's facts, and copies of what its rings held when the story was made; oldest first. */
 typedef struct story_source {
-    vt_source is; /* its rings and functions are not used any more */
-    const vt_request_event *request;
-    const vt_step_event *step;
-    const vt_span *span;
+    vt_source is;                    /* its rings and functions are not used any more */
+    const vt_request_event *request; /* tokens last, with at_ns 0 */
+    const vt_step_event *step;       /* of steps with prompt tokens first, then of the others */
+    const vt_span *span;             /* each step's together, the steps in no order */
     const vt_launch_event *launch;
-    uint64_t n_requests, n_steps, n_spans, n_launches;
+    const vt_use_event *use;
+    const vt_machine_event *sample;
+    uint64_t n_requests, n_steps, n_spans, n_launches, n_uses, n_samples;
     const vt_kernel_facts *kernel; /* [is.n_kernels] */
     int64_t free_bytes;            /* of the device's memory; -1: not known */
     bool has_state;                /* clocks, power, temperature */
@@ -47,7 +49,7 @@ typedef struct story_input {
      * are expected only where all are known already. */
     void (*learn)(const struct story_input *in, const story_step *step);
     int64_t learn_until_ns; /* when learning must end */
-    double event_cost_ns;   /* of recording one event, measured; NAN: unknown */
+    double event_cost_ns; /* of recording one op call, measured; NAN: unknown */
 } story_input;
 
 /* The first source of a kind; NULL: there is none. */

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Stories: their sums, their tags, their two forms."""
-import json, math, os, tempfile
+import json, math, os, subprocess, sys, tempfile
 
 from tap import *
 
@@ -27,7 +27,7 @@ def test_story_adds_up():
     same(q["completion_tokens"], 24)
     same(len(q["itl_ms"]["values"]), 23)
     for p in s["phases"]:
-        same(p["timed_steps"], p["steps"])
+        assert 0 < p["timed_steps"] <= p["recorded_steps"] <= p["steps"], p
         ops = sum(value(o["time_us"]) for o in p["ops"])
         assert math.isclose(ops, value(p["ops_us"]), rel_tol=1e-3), p["name"]
         outside = 1 - value(p["ops_us"]) / value(p["step_us"])
@@ -42,7 +42,7 @@ def test_story_adds_up():
 def test_story_names_the_context_of_timed_steps():
     s, shown, _ = story("-n", "5", "--ignore-eos", COUNT)
     d = s["phases"][1]
-    same((d["timed_kv_first"], d["timed_kv_last"]), (d["kv_first"], d["kv_last"]), "all steps are timed")
+    assert d["kv_first"] <= d["timed_kv_first"] <= d["timed_kv_last"] <= d["kv_last"], d
     d["timed_steps"], d["timed_kv_first"] = 2, d["kv_last"] - 1
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "s.json")
@@ -52,7 +52,7 @@ def test_story_names_the_context_of_timed_steps():
 
 def test_story_says_nothing_of_speed_for_few_tokens():
     few, _, _ = story("-n", "3", "--ignore-eos", COUNT)
-    assert "then one every" not in few["headline"] and few["headline"].startswith("First token after"), few["headline"]
+    assert "then one every" not in few["headline"] and "First token after" in few["headline"], few["headline"]
     more, _, _ = story("-n", "4", "--ignore-eos", COUNT)
     assert "then one every" in more["headline"], more["headline"]
 
@@ -83,14 +83,47 @@ def test_story_show_tells_what_run_tells():
 
 
 def test_story_measures_what_recording_costs():
-    s, shown, _ = story("-n", "24", "--ignore-eos", COUNT)
-    o = s["observer"]
-    same(o["tokens"], 23)
-    assert value(o["on_us"]) > 0 and value(o["off_us"]) > 0
-    assert math.isclose(value(o["measured_tax"]), value(o["on_us"]) / value(o["off_us"]) - 1, abs_tol=1e-3)
-    assert "recorder on" in shown
-    short, _, _ = story("-n", "3", "--ignore-eos", COUNT)
-    assert "on_us" not in short["observer"], "three tokens are too few to compare"
+    s, shown, _ = story("-n", "72", "--ignore-eos", COUNT)
+    d, o = s["phases"][1], s["observer"]
+    assert 0 < d["recorded_steps"] < d["steps"], "blocks of 8 steps are recorded in turn"
+    assert o["pairs"] <= 36, o
+    if o["pairs"] >= 6:  # on a busy machine all steps may be disturbed
+        assert value(o["measured_tax_low"]) <= value(o["measured_tax"]) <= value(o["measured_tax_high"]), o
+        assert f"from {o['pairs']} pairs of steps" in shown, shown
+    else:
+        same(value(o["measured_tax"]), None)
+
+
+def test_story_says_what_the_machine_did():
+    s, shown, _ = story("-n", "20", "--ignore-eos", COUNT)
+    m = s["machine"]
+    same(m["steps"], 20)
+    assert m["state"] in ("quiet", "disturbed", "unknown"), m
+    same(m["state"] == "disturbed", m["disturbed_steps"] > 0)
+    assert "MACHINE" in shown
+    if m["state"] != "unknown":
+        same(m["known_steps"] > 0, True)
+    if m["state"] == "disturbed" and m["steps"] - m["disturbed_steps"] < 8:
+        assert s["headline"].startswith("The machine withheld"), s["headline"]
+
+
+def test_story_beside_spinning_processes_judges_no_op():
+    """Two spinning processes a core withhold so much that too few steps are undisturbed."""
+    if not os.path.exists("/proc/self/schedstat"):
+        return skip("this kernel tells no run delay")
+    spin = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * (os.cpu_count() or 1))]
+    try:
+        s, _, _ = story("-n", "24", "--ignore-eos", "--threads", str(os.cpu_count()), COUNT)
+    finally:
+        for p in spin:
+            p.kill()
+            p.wait()
+    m, rules = s["machine"], {f["rule"] for f in s["findings"]}
+    if m["steps"] - m["disturbed_steps"] >= 8:  # the scheduler was kind
+        return
+    assert s["headline"].startswith("The machine withheld"), s["headline"]
+    assert "machine.shared" in rules, rules
+    assert not rules & {"roof.gap", "call.latency", "threads.wait"}, rules
 
 
 def tags(x, out):

@@ -43,10 +43,10 @@ def test_cuda_story_adds_up():
         near(sum(value(o["time_us"]) for o in p["ops"]), value(p["ops_us"]), p["name"])
         near(value(p["ops_us"]), value(p["step_us"]), p["name"])
         near(sum(value(o["share"]) for o in p["ops"]), 1, p["name"])
-    same([p["timed_steps"] for p in s["phases"]], [1, 3], "the prompt, and decodes 1, 9 and 17 of 19")
-    same(s["phases"][1]["gpu"]["whole_steps"], 16)
+    same([p["timed_steps"] for p in s["phases"]], [1, 1], "the prompt, and the first decode")
+    same(s["phases"][1]["gpu"]["whole_steps"], 18)
     same(q["completion_tokens"], 20)
-    same(q["itl_left_out"], 3)
+    same(q["itl_left_out"], 1)
 
 
 def test_cuda_story_bytes_are_those_of_explain():
@@ -85,22 +85,16 @@ def test_cuda_story_tells_graphs_and_kernels():
     assert s["transition"]["after"]["kernel"].startswith("attention_decode<"), s["transition"]
     assert max(map(len, shown.split("\n"))) <= 100, [l for l in shown.split("\n") if len(l) > 100]
     for word in ("TRANSITION", "ONE DECODE STEP", "rope_store", "KERNELS of a decode step", "\nGPU\n", "NOT MEASURED",
-                 "CUPTI", "1 decode step in 8 runs call by call", "Emulated GPU"):
+                 "CUPTI", "1 decode step in 128 runs call by call", "Emulated GPU"):
         assert word in shown, word
     assert "THREADS" not in shown
-
-
-def test_cuda_recording_changes_no_token():
-    s, _, r = story("-n", "20", "--json")
-    plain = ok("run", "--json", *TINY, *SMALL, *PROMPT, "-n", "20", env=GPU)
-    same(r.json["tokens"], plain.json["tokens"])
 
 
 def test_cuda_story_without_graphs():
     s, _, _ = story("-n", "10", "--no-graphs")
     d = s["phases"][1]
     same(d["gpu"]["how"], "launched kernel by kernel")
-    same((d["timed_steps"], d["gpu"]["whole_steps"]), (2, 7))
+    same((d["timed_steps"], d["gpu"]["whole_steps"]), (1, 8))
 
 
 def test_cuda_roofs_are_measured_and_kept():

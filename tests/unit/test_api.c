@@ -40,7 +40,6 @@ static vt_options *options_for_tests(void)
     assert_int_equal(vt_options_new(&o, NULL), VT_OK);
     assert_int_equal(vt_options_set(o, "device", "cpu", NULL), VT_OK);
     assert_int_equal(vt_options_set(o, "threads", "1", NULL), VT_OK);
-    assert_int_equal(vt_options_set(o, "record", "true", NULL), VT_OK);
     return o;
 }
 

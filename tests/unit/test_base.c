@@ -7,13 +7,16 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/team.h"
 #include "base/trace.h"
+#include "base/use.h"
 
 static void test_fail_with_control_characters_gives_one_line(void **state)
 {
@@ -122,34 +125,41 @@ static void test_trace_events_read_back(void **state)
 {
     (void)state;
     vt_trace_ring r = {0};
-    vt_request_event q[8];
+    vt_request_event q[11];
     vt_step_event s[3];
     assert_int_equal(vt_trace_init(&r, sizeof *q, 16, NULL), VT_OK);
-    vt_trace_arrive(&r, 7, 100, 20, 80);
+    vt_trace_req_part(&r, VT_REQ_PARSE, 7, 97, 98);
+    vt_trace_req_part(&r, VT_REQ_TEMPLATE, 7, 98, 99);
     vt_trace_tokenise(&r, 7, 101, 102, 20);
+    vt_trace_arrive(&r, 7, 100, 20, 80);
+    vt_trace_req_wait(&r, 7, 3, 100, 103, VT_WAIT_PAGES, (UINT64_C(1) << 32) + 8);
     vt_trace_match(&r, 7, 103, 104, 16, 3);
     vt_trace_admit(&r, 7, 105, 2);
     vt_trace_retract(&r, 7, 106);
     vt_trace_token(&r, 7, 107, 55, 4, 4711);
     vt_trace_finish(&r, 7, 108, VT_FINISH_LENGTH, 5);
     vt_trace_cache_event(&r, 7, 109, VT_CACHE_EVICT, 6);
-    assert_int_equal(vt_trace_copy(&r, q, 8), 8);
-    for (int i = 0; i < 8; i++) {
-        assert_int_equal(q[i].kind, VT_REQ_ARRIVE + i);
+    assert_int_equal(vt_trace_copy(&r, q, 11), 11);
+    for (int i = 0; i < 11; i++) {
+        assert_int_equal(q[i].kind, VT_REQ_PARSE + i);
         assert_int_equal(q[i].request, 7);
     }
-    assert_true(q[0].arrive.at_ns == 100 && q[0].arrive.n_prompt == 20 &&
-                q[0].arrive.n_bytes == 80);
-    assert_true(q[1].tokenise.begin_ns == 101 && q[1].tokenise.end_ns == 102 &&
-                q[1].tokenise.n_tokens == 20);
-    assert_true(q[2].match.begin_ns == 103 && q[2].match.end_ns == 104 &&
-                q[2].match.n_cached == 16 && q[2].match.n_copied == 3);
-    assert_true(q[3].admit.at_ns == 105 && q[3].admit.n_pages == 2 && q[4].retract.at_ns == 106);
-    assert_true(q[5].token.at_ns == 107 && q[5].token.step == 55 && q[5].token.index == 4 &&
-                q[5].token.token == 4711);
-    assert_true(q[6].finish.at_ns == 108 && q[6].finish.finish == VT_FINISH_LENGTH &&
-                q[6].finish.n_output == 5);
-    assert_true(q[7].cache.at_ns == 109 && q[7].cache.what == VT_CACHE_EVICT && q[7].cache.n == 6);
+    assert_true(q[0].part.begin_ns == 97 && q[0].part.end_ns == 98 && q[1].part.end_ns == 99);
+    assert_true(q[2].tokenise.begin_ns == 101 && q[2].tokenise.end_ns == 102 &&
+                q[2].tokenise.n_tokens == 20);
+    assert_true(q[3].arrive.at_ns == 100 && q[3].arrive.n_prompt == 20 &&
+                q[3].arrive.n_bytes == 80);
+    assert_true(q[4].wait.begin_ns == 100 && q[4].wait.end_ns == 103 &&
+                q[4].wait.reason == VT_WAIT_PAGES && q[4].wait.step == 8 && q[4].wait.index == 3);
+    assert_true(q[5].match.begin_ns == 103 && q[5].match.end_ns == 104 &&
+                q[5].match.n_cached == 16 && q[5].match.n_copied == 3);
+    assert_true(q[6].admit.at_ns == 105 && q[6].admit.n_pages == 2 && q[7].retract.at_ns == 106);
+    assert_true(q[8].token.at_ns == 107 && q[8].token.step == 55 && q[8].token.index == 4 &&
+                q[8].token.token == 4711);
+    assert_true(q[9].finish.at_ns == 108 && q[9].finish.finish == VT_FINISH_LENGTH &&
+                q[9].finish.n_output == 5);
+    assert_true(q[10].cache.at_ns == 109 && q[10].cache.what == VT_CACHE_EVICT &&
+                q[10].cache.n == 6);
     vt_trace_release(&r);
     assert_int_equal(vt_trace_init(&r, sizeof *s, 16, NULL), VT_OK);
     vt_trace_step(&r, &(vt_step_ran){.step = 9, .n_tokens = 3, .pages_free = 4});
@@ -194,6 +204,124 @@ static void test_trace_spans_are_relative_to_their_base(void **state)
     assert_true(s[4].call.call == (1 << 20) - 1 && s[4].call.begin_ns == 0 &&
                 s[4].call.length_ns == 0);
     assert_true(s[5].call.begin_ns == (uint64_t)most && s[5].call.length_ns == (uint64_t)most);
+    vt_trace_release(&r);
+}
+
+/* Tokens and sequences in their packed forms, over a wrap of the step's low bits. */
+static void test_trace_packed_events_read_back(void **state)
+{
+    enum { MANY = 5 };
+    (void)state;
+    vt_trace_ring r = {0};
+    vt_request_event q[MANY];
+    vt_step_event s[MANY];
+    const uint64_t step = (UINT64_C(1) << 33) - 2;
+    assert_int_equal(vt_trace_init(&r, sizeof(vt_packed_token), 16, NULL), VT_OK);
+    for (int i = 0; i < MANY; i++)
+        vt_trace_token(&r, 7 + (uint64_t)i, 100, step + (uint64_t)i, i, 4711 + i);
+    assert_int_equal(vt_trace_copy_tokens(&r, q, MANY), MANY);
+    for (int i = 0; i < MANY; i++)
+        assert_true(q[i].kind == VT_REQ_TOKEN && q[i].request == 7 + (uint64_t)i &&
+                    q[i].token.step == step + (uint64_t)i && q[i].token.index == i &&
+                    q[i].token.token == 4711 + i && q[i].token.at_ns == 0);
+    vt_trace_release(&r);
+    assert_int_equal(vt_trace_init(&r, sizeof(vt_packed_seq), 16, NULL), VT_OK);
+    for (int i = 0; i < MANY; i++)
+        vt_trace_seq(&r, step + (uint64_t)i, 9, 1 + i, 1000000 + i, i ? 3 : 70000);
+    assert_int_equal(vt_trace_copy_seqs(&r, step + MANY, s, MANY), MANY);
+    for (int i = 0; i < MANY; i++)
+        assert_true(s[i].kind == VT_STEP_SEQ && s[i].step == step + (uint64_t)i &&
+                    s[i].seq.request == 9 && s[i].seq.q_len == 1 + i &&
+                    s[i].seq.kv_len == 1000000 + i &&
+                    s[i].seq.shared_pages == (i ? 3 : UINT16_MAX));
+    vt_trace_release(&r);
+}
+
+/* One event tells a call and the wait after it; what is too long for it takes two. */
+static void test_trace_met_when_too_long_then_two_spans(void **state)
+{
+    (void)state;
+    const int64_t base = INT64_C(1) << 50, most = UINT32_MAX;
+    vt_trace_ring r = {0};
+    vt_span s[3];
+    assert_int_equal(vt_trace_init(&r, sizeof *s, 16, NULL), VT_OK);
+    vt_trace_met(&r, base, 275, base + 3, base + 3 + most, base + 3 + 2 * most);
+    vt_trace_met(&r, base, 276, base + 9, base + 10, base + 11 + most);
+    assert_int_equal(vt_trace_copy(&r, s, 4), 3);
+    assert_true(s[0].kind == VT_SPAN_MET && s[0].met.call == 275 && s[0].met.begin_ns == 3);
+    assert_true(s[0].met.length_ns == most && s[0].met.wait_ns == most);
+    assert_true(s[1].kind == VT_SPAN_CALL && s[1].call.call == 276 && s[1].call.length_ns == 1);
+    assert_true(s[2].kind == VT_SPAN_WAIT && s[2].wait.begin_ns == 10 &&
+                s[2].wait.length_ns == (uint64_t)most + 1);
+    vt_trace_release(&r);
+}
+
+/* Of 8,192 decode steps behind a prompt: the prompt's spans are whole, the newest recorded steps
+ * are there, and each quarter of the answer has some steps. */
+static void test_spans_when_an_answer_is_long_then_old_steps_are_thinned(void **state)
+{
+    enum { STEPS = 8192, CALLS = 30 };
+    (void)state;
+    vt_span_rings r = {0};
+    assert_int_equal(vt_spans_init(&r, CALLS + 1, NULL), VT_OK);
+    for (uint64_t step = 1; step <= STEPS; step++) {
+        vt_trace_ring *ring = vt_spans_of(&r, step, step == 1);
+        if (step > 1 && !vt_spans_on(step))
+            continue;
+        vt_trace_base(ring, step, (int64_t)step * 1000);
+        for (int32_t i = 0; i < CALLS; i++)
+            vt_trace_met(ring, (int64_t)step * 1000, i, (int64_t)step * 1000 + i, 0, 0);
+    }
+    uint64_t most = vt_spans_held(&r);
+    vt_span *s = calloc(most, sizeof *s);
+    assert_non_null(s);
+    uint64_t n = vt_spans_copy(&r, s, most);
+    assert_true(n <= most && s[0].kind == VT_SPAN_BASE && s[0].base.step == 1);
+    int32_t quarter[4] = {0}, newest = 0;
+    for (uint64_t i = 0; i < n; i += CALLS + 1) {
+        assert_int_equal(s[i].kind, VT_SPAN_BASE); /* no step is there in part */
+        uint64_t step = s[i].base.step;
+        quarter[(step - 1) * 4 / STEPS]++;
+        newest += step > STEPS - 128;
+    }
+    assert_int_equal(newest, 64); /* every second one */
+    for (int i = 0; i < 4; i++)
+        assert_true(quarter[i] >= 8);
+    assert_true(quarter[3] > quarter[0]);
+    free(s);
+    vt_spans_release(&r);
+}
+
+static void *spin_a_while(void *arg)
+{
+    vt_trace_ring *ring = arg;
+    vt_use u;
+    vt_use_init(&u);
+    vt_use_begin(&u, 5);
+    for (int64_t until = vt_now_ns() + 2 * VT_USE_EVERY_NS; vt_now_ns() < until;)
+        ;
+    vt_use_end(&u, 7, ring);
+    vt_use_end(&u, 8, ring); /* too soon after the last one: no reading */
+    vt_use_release(&u);
+    return NULL;
+}
+
+static void test_use_when_a_thread_worked_then_a_reading_tells_of_its_steps(void **state)
+{
+    (void)state;
+    vt_trace_ring r = {0};
+    vt_use_event e[4];
+    pthread_t thread;
+    if (access("/proc/thread-self/schedstat", R_OK) != 0)
+        skip();
+    assert_int_equal(vt_trace_init(&r, sizeof *e, 16, NULL), VT_OK);
+    assert_int_equal(pthread_create(&thread, NULL, spin_a_while, &r), 0);
+    pthread_join(thread, NULL);
+    assert_true(vt_trace_copy(&r, e, 4) >= 1);
+    assert_int_equal(e[0].step, 7);
+    assert_int_equal(e[0].n_steps, 3);
+    assert_true(e[0].elapsed_ns >= 2 * VT_USE_EVERY_NS);
+    assert_true(e[0].cpu_ns > 0 && e[0].cpu_ns <= e[0].elapsed_ns + VT_USE_EVERY_NS);
     vt_trace_release(&r);
 }
 
@@ -316,6 +444,10 @@ int main(void)
         cmocka_unit_test(test_trace_ring_keeps_the_newest),
         cmocka_unit_test(test_trace_events_read_back),
         cmocka_unit_test(test_trace_spans_are_relative_to_their_base),
+        cmocka_unit_test(test_trace_packed_events_read_back),
+        cmocka_unit_test(test_trace_met_when_too_long_then_two_spans),
+        cmocka_unit_test(test_spans_when_an_answer_is_long_then_old_steps_are_thinned),
+        cmocka_unit_test(test_use_when_a_thread_worked_then_a_reading_tells_of_its_steps),
         cmocka_unit_test(test_trace_copy_beside_a_writer_holds_whole_events),
         cmocka_unit_test(test_trace_init_with_bad_capacity_is_refused),
         cmocka_unit_test(test_team_barrier_holds_everybody_back),

@@ -76,7 +76,6 @@ static vt_engine *open_engine(const vt_model *m, const char *emulator, bool reco
                       (int64_t)64 * PAGE * m->arch.n_layers * 2 * m->arch.n_kv_heads *
                           m->arch.head_dim * 2);
     engine_option_flag(o, "deterministic", true); /* KV computed again has the same bits */
-    engine_option_flag(o, "record", record);
     assert_int_equal(vt_options_set_notice(o, on_notice, told, &err), VT_OK);
     vt_engine *e = engine_open(m, o);
     vt_options_free(o);

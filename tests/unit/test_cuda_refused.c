@@ -48,8 +48,7 @@ static int open_emulator(void **state)
 }
 
 /* Deterministic, because a second attempt may be cut into other steps. */
-static vt_status open_engine(const vt_model *m, bool record, int64_t call, vt_engine **e,
-                             vt_err *err)
+static vt_status open_engine(const vt_model *m, int64_t call, vt_engine **e, vt_err *err)
 {
     static const char *const fixed[][2] = {{"device", "cuda"},     {"threads", "1"},
                                            {"page-size", "16"},    {"max-running", "2"},
@@ -63,7 +62,6 @@ static vt_status open_engine(const vt_model *m, bool record, int64_t call, vt_en
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
         if (vt_options_set(o, fixed[i][0], fixed[i][1], err) != VT_OK)
             fail_msg("%s", err->message);
-    assert_int_equal(vt_options_set(o, "record", record ? "true" : "false", err), VT_OK);
     vt_status status = vt_engine_new(m, o, e, err);
     vt_options_free(o);
     return status;
@@ -108,12 +106,12 @@ static void run_requests(vt_engine *e, request *r)
 }
 
 /* Returns whether call number `call` was ever made. */
-static bool refuse_one(const vt_model *m, bool record, int64_t call, const request *want)
+static bool refuse_one(const vt_model *m, int64_t call, const request *want)
 {
     vt_engine *e;
     vt_err err = {0};
     request got[REQUESTS];
-    if (open_engine(m, record, call, &e, &err) != VT_OK) {
+    if (open_engine(m, call, &e, &err) != VT_OK) {
         assert_true(was_refused());
         if (err.status == VT_OK || err.status == VT_ERR_USAGE || strlen(err.message) < 10)
             fail_msg("call %lld: status %d, '%s'", (long long)call, err.status, err.message);
@@ -152,13 +150,14 @@ static bool is_chosen(const char *const *name, int32_t i, int32_t n, int32_t of_
     return before < of_a_kind;
 }
 
-static void refuse_each(bool record)
+static void test_engine_when_any_call_is_refused_then_nothing_is_lost(void **state)
 {
+    (void)state;
     vt_model *m = tiny_model("llama");
     vt_engine *e;
     vt_err err = {0};
     request want[REQUESTS];
-    if (open_engine(m, record, 0, &e, &err) != VT_OK)
+    if (open_engine(m, 0, &e, &err) != VT_OK)
         fail_msg("%s", err.message);
     run_requests(e, want);
     for (int32_t k = 0; k < REQUESTS; k++)
@@ -170,23 +169,11 @@ static void refuse_each(bool record)
     while (n < MOST && (name[n] = call_name((size_t)n + 1)))
         n++;
     for (int32_t i = 0; i < n; i++)
-        if (is_chosen(name, i, n, record ? 1 : 2) && refuse_one(m, record, i + 1, want))
+        if (is_chosen(name, i, n, 2) && refuse_one(m, i + 1, want))
             refused++;
     print_message("%d of %d calls\n", refused, n);
     assert_true(n < MOST && refused > 50);
     vt_model_free(m);
-}
-
-static void test_engine_when_any_call_is_refused_then_nothing_is_lost(void **state)
-{
-    (void)state;
-    refuse_each(false);
-}
-
-static void test_recording_engine_when_any_call_is_refused_then_nothing_is_lost(void **state)
-{
-    (void)state;
-    refuse_each(true);
 }
 
 /* Kernels make the matrices of a dummy model while its vectors are uploaded. If an upload fails,
@@ -284,7 +271,6 @@ int main(void)
             test_weights_when_an_upload_is_refused_then_no_kernel_writes_to_what_is_gone),
         cmocka_unit_test(test_executor_when_its_limits_need_too_many_tickets_then_refused),
         cmocka_unit_test(test_engine_when_any_call_is_refused_then_nothing_is_lost),
-        cmocka_unit_test(test_recording_engine_when_any_call_is_refused_then_nothing_is_lost),
     };
     return cmocka_run_group_tests(tests, open_emulator, NULL);
 }

@@ -58,7 +58,6 @@ static void test_step_when_everything_happens_then_no_allocation(void **state)
     f.config.sched.max_queued = 100;
     f.config.sched.n_pages = 60;
     f.config.request.tokenizer = tokenizer;
-    f.config.record = true;
     fixture_open(&f);
     int32_t prompt[120];
     static const char *const stops[] = {"qx", "zz!"};

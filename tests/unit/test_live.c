@@ -140,7 +140,6 @@ static void open_watched(fixture *f, live_look **k)
 {
     vt_err err;
     fixture_defaults(f);
-    f->config.record = true;
     f->config.sched.limits.max_seqs = 2;
     fixture_open(f);
     assert_int_equal(live_look_new(f->engine, k, &err), VT_OK);

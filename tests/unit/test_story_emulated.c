@@ -1,11 +1,14 @@
 /* A recording CUDA engine on the emulated GPU: the stories of requests that share their steps. The
  * recordings, which are artificial in test_story_gpu.c, are real here; only times mean nothing. */
+#include <dlfcn.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <cmocka.h>
 #include <jansson.h>
 
@@ -47,12 +50,11 @@ static void set(tale *t, const char *key, const char *value)
 }
 
 /* All requests arrive together and answer with as many tokens: steps hold all of them. */
-static void run_requests(tale *t, bool record)
+static void run_requests(tale *t)
 {
     listener l[REQUESTS];
     vt_err err = {0};
     bool idle = false;
-    set(t, "record", record ? "true" : "false");
     memset(t->n, 0, sizeof t->n);
     if (vt_engine_new(t->model, t->options, &t->engine, &err) != VT_OK)
         fail_msg("%s", err.message);
@@ -149,7 +151,7 @@ static void check_sums(const json_t *p)
 static void test_emulated_story_when_requests_share_steps_then_each_adds_up(void **state)
 {
     tale *t = *state;
-    run_requests(t, true);
+    run_requests(t);
     for (int32_t i = 0; i < REQUESTS; i++) {
         json_t *s = tell(t, t->id[i]);
         const json_t *q = json_object_get(s, "request"), *list = json_object_get(s, "phases");
@@ -171,7 +173,7 @@ static void test_emulated_story_when_requests_share_steps_then_each_adds_up(void
 static void test_emulated_story_when_about_all_then_every_step_is_in_it(void **state)
 {
     tale *t = *state;
-    run_requests(t, true);
+    run_requests(t);
     json_t *s = tell(t, 0);
     const json_t *list = json_object_get(s, "phases");
     assert_true(json_is_null(json_object_get(s, "request")));
@@ -187,7 +189,7 @@ static void test_emulated_program_is_as_described(void **state)
     tale *t = *state;
     vt_recording r;
     vt_described d;
-    run_requests(t, true);
+    run_requests(t);
     assert_int_equal(vt_engine_recording(t->engine, &r, NULL), VT_OK);
     vt_dtype kv = vt_options_kv_dtype(t->options, t->model->layer[0].q->dtype);
     assert_int_equal(vt_describe(t->model, &r.program->target, kv, &d, NULL), VT_OK);
@@ -217,6 +219,19 @@ static void check_source(const vt_source *s, const char *name, vt_source_kind ki
     assert_true((s->launches != NULL) == (kind == VT_SOURCE_STREAM));
 }
 
+/* Opens the emulated GPU's management library, which lies beside the test's folder. */
+static bool open_nvml(void)
+{
+    char path[512], file[600];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
+    path[n > 0 ? n : 0] = '\0';
+    char *slash = strrchr(path, '/');
+    if (slash)
+        *slash = '\0';
+    snprintf(file, sizeof file, "%s/../emulator/libnvidia-ml.so.1", path);
+    return dlopen(file, RTLD_NOW | RTLD_LOCAL) != NULL;
+}
+
 /* An engine on a GPU and one on a CPU answer the same questions. The caller need not know which of
  * the two it has. */
 static void test_sources_and_reports_when_asked_then_each_executor_has_its_own(void **state)
@@ -224,12 +239,19 @@ static void test_sources_and_reports_when_asked_then_each_executor_has_its_own(v
     tale *t = *state;
     vt_source s[4];
     vt_kernel_facts k;
-    run_requests(t, true);
+    assert_true(open_nvml());
+    run_requests(t);
     const vt_executor *x = vt_engine_executor(t->engine);
     assert_int_equal(vt_engine_sources(t->engine, NULL, 0), 2);
     assert_int_equal(vt_engine_sources(t->engine, s, 4), 2);
     check_source(&s[0], "engine", VT_SOURCE_ENGINE);
     check_source(&s[1], "rank 0", VT_SOURCE_STREAM);
+    vt_machine_event sample = {0};
+    for (int i = 0; i < 10000 && vt_trace_copy(s[1].samples, &sample, 1) == 0; i++)
+        usleep(1000); /* the thread that watches the GPU may be late */
+    assert_true(sample.sm_mhz == 1500 && sample.power_mw == 250400 && sample.energy_mj > 0);
+    assert_int_equal(sample.throttle, 1 << 2 | 1 << 5);
+    assert_int_equal(sample.pressure_us, -1);
     assert_true(s[1].period > 1 && s[1].device.sm_count > 0 && s[1].clock_error_ns > 0);
     assert_int_equal(s[1].n_kernels, vt_executor_value(x, "startup.kernels", -1));
     s[1].kernel(s[1].owner, 0, &k);
@@ -243,30 +265,29 @@ static void test_sources_and_reports_when_asked_then_each_executor_has_its_own(v
 
     set(t, "device", "cpu");
     set(t, "threads", "2");
-    run_requests(t, true);
+    run_requests(t);
     x = vt_engine_executor(t->engine);
     assert_int_equal(vt_engine_sources(t->engine, s, 4), 3);
     check_source(&s[0], "engine", VT_SOURCE_ENGINE);
     check_source(&s[1], "worker 0", VT_SOURCE_WORKER);
     check_source(&s[2], "worker 1", VT_SOURCE_WORKER);
+    assert_true(s[0].samples && s[1].uses && s[2].uses);
     assert_int_equal(s[2].period, 1);
     assert_int_equal(s[2].device.sm_count, 0);
     assert_true(vt_executor_value(x, "kv_bytes", 0) > 0);
     assert_true(isnan(vt_executor_value(x, "step_gap", NAN)));
-    vt_engine_free(t->engine);
-    t->engine = NULL;
-    run_requests(t, false);
-    assert_int_equal(vt_engine_sources(t->engine, s, 4), 0);
 }
 
-/* Timed steps use other launches, which must not change the tokens. */
-static void test_emulated_recording_changes_no_token(void **state)
+/* Steps in graphs and steps whose calls are launched one by one, as those are that get timed, give
+ * the same tokens. */
+static void test_emulated_tokens_are_the_same_with_and_without_graphs(void **state)
 {
     tale *t = *state, plain;
-    run_requests(t, false);
+    run_requests(t);
     plain = *t;
     vt_engine_free(t->engine);
-    run_requests(t, true);
+    set(t, "no-graphs", "true");
+    run_requests(t);
     assert_memory_equal(plain.n, t->n, sizeof t->n);
     assert_memory_equal(plain.token, t->token, sizeof t->token);
 }
@@ -279,7 +300,7 @@ int main(void)
         TEST(test_emulated_story_when_about_all_then_every_step_is_in_it),
         TEST(test_emulated_program_is_as_described),
         TEST(test_sources_and_reports_when_asked_then_each_executor_has_its_own),
-        TEST(test_emulated_recording_changes_no_token),
+        TEST(test_emulated_tokens_are_the_same_with_and_without_graphs),
     };
     return cmocka_run_group_tests(tests, emulated_gpu_open, NULL);
 }

@@ -1,0 +1,50 @@
+/* The functions of NVIDIA's management library: for nvml.c and nvml_watch.c. */
+#ifndef VT_DEVICE_NVML_INSIDE_H
+#define VT_DEVICE_NVML_INSIDE_H
+
+#include <stddef.h>
+
+#include "device/nvml.h"
+
+typedef struct nvml_device_st *nvml_device;
+
+/* nvmlProcessUtilizationSample_t: what a process used of the GPU, in percent. */
+typedef struct nvml_process {
+    unsigned pid;
+    unsigned long long at_us;
+    unsigned sm, memory, encoder, decoder;
+} nvml_process;
+
+#define NVML_FUNCTIONS(F)                                                                \
+    F(init, "nvmlInit_v2", (void))                                                       \
+    F(shutdown, "nvmlShutdown", (void))                                                  \
+    F(by_pci, "nvmlDeviceGetHandleByPciBusId_v2", (const char *id, nvml_device *d))      \
+    F(clock, "nvmlDeviceGetClockInfo", (nvml_device d, int type, unsigned *mhz))         \
+    F(max_clock, "nvmlDeviceGetMaxClockInfo", (nvml_device d, int type, unsigned *mhz))  \
+    F(power, "nvmlDeviceGetPowerUsage", (nvml_device d, unsigned *mw))                   \
+    F(power_limit, "nvmlDeviceGetEnforcedPowerLimit", (nvml_device d, unsigned *mw))     \
+    F(temperature, "nvmlDeviceGetTemperature", (nvml_device d, int sensor, unsigned *c)) \
+    F(throttle, "nvmlDeviceGetCurrentClocksThrottleReasons",                             \
+      (nvml_device d, unsigned long long *bits))
+
+/* NULL where the library is too old. */
+#define NVML_OPTIONAL(F)                                                                      \
+    F(energy, "nvmlDeviceGetTotalEnergyConsumption", (nvml_device d, unsigned long long *mj)) \
+    F(processes, "nvmlDeviceGetProcessUtilization",                                           \
+      (nvml_device d, nvml_process * out, unsigned *n, unsigned long long since_us))
+
+typedef struct nvml {
+#define MEMBER(member, symbol, params) int(*member) params; /* 0: success */
+    NVML_FUNCTIONS(MEMBER)
+    NVML_OPTIONAL(MEMBER)
+#undef MEMBER
+} nvml;
+
+enum { CLOCK_SM = 1, CLOCK_MEMORY = 2, SENSOR_GPU = 0 };
+
+vt_status nvml_open(nvml *n, vt_err *err);
+/* Writes the PCI address of the driver's GPU `ordinal`, such as "00000000:19:00.0". */
+vt_status nvml_place(int32_t ordinal, char *out, size_t size, vt_err *err);
+void nvml_read_state(const nvml *n, nvml_device d, vt_gpu_state *s);
+
+#endif

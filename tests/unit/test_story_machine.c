@@ -1,0 +1,426 @@
+/* Stories on machines that withhold CPU time or lower their clocks, and what recording costs: from
+ * artificial recordings, in which every number is known beforehand. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+
+#include "exec/describe.h"
+#include "model/load.h"
+#include "story/machine.h"
+#include "story/observer.h"
+#include "story/story.h"
+
+enum { WORKERS = 2, SOURCES = WORKERS + 2, PROMPT = 20, MS = 1000000, EVENTS = 1 << 16, ID = 7 };
+enum { ENGINE, WORKER_0, STREAM = WORKER_0 + WORKERS };
+
+/* Step `k` (from 0) of a recording: how long it takes, and how long worker 1 was ready and had no
+ * CPU in it. */
+typedef struct told_step {
+    int64_t length_ns, delay_ns;
+} told_step;
+
+typedef struct fake {
+    story_input in;
+    story_source source[SOURCES];
+    vt_trace_ring requests, steps, uses[WORKERS], samples;
+    vt_span_rings spans[WORKERS];
+    vt_described described;
+    story_step *plan;
+    int64_t at_ns;
+    uint64_t n_step;
+} fake;
+
+static void *copy(const vt_trace_ring *r, uint64_t *n)
+{
+    void *out = calloc(EVENTS, r->event_bytes);
+    assert_non_null(out);
+    *n = vt_trace_copy(r, out, EVENTS);
+    return out;
+}
+
+/* The spans of a step's calls: workers work for `busy` of the time and wait for the rest. */
+static void add_spans(fake *f, uint64_t id, bool prompt, told_step t, double busy)
+{
+    const vt_program *p = story_step_program(f->plan);
+    int32_t n = 0, at = 0;
+    for (int32_t i = 0; i < p->n_calls; i++)
+        n += story_step_impl(f->plan, i) != NULL;
+    for (int w = 0; w < WORKERS; w++)
+        vt_trace_base(vt_spans_of(&f->spans[w], id, prompt), id, f->at_ns);
+    for (int32_t i = 0; i < p->n_calls; i++) {
+        if (!story_step_impl(f->plan, i))
+            continue;
+        int64_t from = f->at_ns + t.length_ns * at / n, to = f->at_ns + t.length_ns * (at + 1) / n;
+        int64_t ran = from + (int64_t)(busy * (double)(to - from));
+        for (int w = 0; w < WORKERS; w++)
+            vt_trace_met(vt_spans_of(&f->spans[w], id, prompt), f->at_ns, i, from, ran, to);
+        at++;
+    }
+}
+
+static void add_step(fake *f, int32_t q_len, int32_t kv_len, told_step t, double busy)
+{
+    uint64_t id = ++f->n_step;
+    bool prompt = q_len > 1;
+    story_seq seq = {.q_len = q_len, .kv_len = kv_len, .n_rows = kv_len >= PROMPT};
+    assert_int_equal(story_step_set(f->plan, &seq, 1, NULL), VT_OK);
+    if (prompt || vt_spans_on(id))
+        add_spans(f, id, prompt, t, busy);
+    for (int w = 0; w < WORKERS; w++)
+        vt_trace_use(&f->uses[w],
+                     &(vt_use_event){.step = id,
+                                     .n_steps = 1,
+                                     .elapsed_ns = (uint64_t)t.length_ns,
+                                     .cpu_ns = (uint64_t)(t.length_ns - (w ? t.delay_ns : 0)),
+                                     .delay_ns = w ? (uint64_t)t.delay_ns : 0,
+                                     .switches = w && t.delay_ns,
+                                     .minor_faults = 3});
+    vt_trace_step(&f->steps, &(vt_step_ran){.step = id,
+                                            .begin_ns = f->at_ns,
+                                            .end_ns = f->at_ns + t.length_ns,
+                                            .n_tokens = q_len,
+                                            .n_seqs = 1,
+                                            .n_decode = q_len == 1});
+    vt_trace_seq(&f->steps, id, ID, q_len, kv_len, 0);
+    f->at_ns += t.length_ns;
+    vt_trace_token(&f->requests, ID, f->at_ns, id, kv_len - PROMPT, 42);
+    f->at_ns += MS / 10;
+}
+
+/* A prompt, and `n` decode steps that `step` tells of. */
+static void tell_steps(fake *f, int32_t n, double busy, told_step (*step)(int32_t k))
+{
+    f->at_ns = 3 * MS;
+    vt_trace_arrive(&f->requests, ID, 1 * MS, PROMPT, 0);
+    add_step(f, PROMPT, PROMPT, (told_step){10 * MS, step(0).delay_ns}, busy);
+    for (int32_t k = 0; k < n; k++)
+        add_step(f, 1, PROMPT + 1 + k, step(k), busy);
+    vt_trace_finish(&f->requests, ID, f->at_ns + MS, VT_FINISH_LENGTH, n + 1);
+}
+
+static int setup(void **state)
+{
+    fake *f = calloc(1, sizeof *f);
+    vt_model *m = NULL;
+    *state = f;
+    if (!f || vt_cpu_init(NULL) != VT_OK || vt_model_load_dummy("smollm2-135m", &m, NULL) != VT_OK)
+        return -1;
+    vt_limits limits = {.max_tokens = 64,
+                        .max_seqs = 4,
+                        .max_rows = 64,
+                        .max_context = 1024,
+                        .page_size = 16,
+                        .n_workers = WORKERS};
+    vt_target target = vt_target_cpu(VT_ISA_PORTABLE, &limits);
+    if (vt_describe(m, &target, VT_F16, &f->described, NULL) != VT_OK)
+        return -1;
+    f->in = (story_input){.model = m,
+                          .program = f->described.program,
+                          .source = f->source,
+                          .n_sources = STREAM,
+                          .device = "cpu",
+                          .n_pages = 8,
+                          .event_cost_ns = 50,
+                          .roofs = {.name = "a machine of the test",
+                                    .memory_bytes_per_s = 500e9,
+                                    .fp32_per_s = 9000e9,
+                                    .int8_per_s = 9000e9,
+                                    .threads = WORKERS}};
+    bool ok = vt_trace_init(&f->requests, sizeof(vt_request_event), 4096, NULL) == VT_OK &&
+              vt_trace_init(&f->steps, sizeof(vt_step_event), 4096, NULL) == VT_OK &&
+              vt_trace_init(&f->samples, sizeof(vt_machine_event), 64, NULL) == VT_OK;
+    for (int w = 0; w < WORKERS; w++)
+        ok = ok && vt_spans_init(&f->spans[w], f->in.program->n_calls + 1, NULL) == VT_OK &&
+             vt_trace_init(&f->uses[w], sizeof(vt_use_event), 4096, NULL) == VT_OK;
+    return ok && story_step_new(f->in.program, 64, 4, &f->plan, NULL) == VT_OK ? 0 : -1;
+}
+
+static void forget(fake *f)
+{
+    for (int i = 0; i < SOURCES; i++) {
+        free((void *)f->source[i].request);
+        free((void *)f->source[i].step);
+        free((void *)f->source[i].span);
+        free((void *)f->source[i].use);
+        free((void *)f->source[i].sample);
+    }
+    memset(f->source, 0, sizeof f->source);
+}
+
+static int teardown(void **state)
+{
+    fake *f = *state;
+    forget(f);
+    story_step_free(f->plan);
+    vt_described_release(&f->described);
+    vt_model_free((vt_model *)f->in.model);
+    vt_trace_release(&f->requests);
+    vt_trace_release(&f->steps);
+    vt_trace_release(&f->samples);
+    for (int w = 0; w < WORKERS; w++) {
+        vt_spans_release(&f->spans[w]);
+        vt_trace_release(&f->uses[w]);
+    }
+    free(f);
+    return 0;
+}
+
+static void collect(fake *f)
+{
+    forget(f);
+    story_source *e = &f->source[ENGINE];
+    e->is.kind = VT_SOURCE_ENGINE;
+    e->request = copy(&f->requests, &e->n_requests);
+    e->step = copy(&f->steps, &e->n_steps);
+    for (int i = 0; i < WORKERS; i++) {
+        story_source *w = &f->source[WORKER_0 + i];
+        w->is = (vt_source){.kind = VT_SOURCE_WORKER, .device = {.level = "portable"}, .period = 1};
+        uint64_t most = vt_spans_held(&f->spans[i]);
+        vt_span *spans = calloc(most, sizeof *spans);
+        assert_non_null(spans);
+        w->n_spans = vt_spans_copy(&f->spans[i], spans, most);
+        w->span = spans;
+        w->use = copy(&f->uses[i], &w->n_uses);
+    }
+}
+
+static json_t *tell(fake *f)
+{
+    char *text = NULL;
+    size_t len = 0;
+    vt_err err = {0};
+    collect(f);
+    if (story_build(&f->in, ID, &text, &len, NULL, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    json_t *story = json_loadb(text, len, 0, NULL);
+    free(text);
+    assert_non_null(story);
+    return story;
+}
+
+static double value(const json_t *o, const char *key)
+{
+    const json_t *v = json_object_get(o, key);
+    assert_non_null(v);
+    return json_number_value(json_is_object(v) ? json_object_get(v, "value") : v);
+}
+
+static const char *string(const json_t *o, const char *key)
+{
+    return json_string_value(json_object_get(o, key));
+}
+
+static bool has_rule(const json_t *story, const char *rule)
+{
+    size_t i;
+    json_t *f;
+    json_array_foreach(json_object_get(story, "findings"), i, f)
+    {
+        if (strcmp(string(f, "rule"), rule) == 0)
+            return true;
+    }
+    return false;
+}
+
+#define NEAR(a, b) assert_true(fabs((a) - (b)) <= 2e-3 * fabs(b))
+
+static told_step quiet(int32_t k)
+{
+    (void)k;
+    return (told_step){5 * MS, 0};
+}
+
+/* Worker 1 was ready for 3 of 5 ms of every step and had no CPU. */
+static told_step withheld(int32_t k)
+{
+    (void)k;
+    return (told_step){5 * MS, 3 * MS};
+}
+
+/* Every third step takes four times as long, because worker 1 was off its CPU. */
+static told_step third(int32_t k)
+{
+    return k % 3 ? (told_step){5 * MS, MS / 20} : (told_step){20 * MS, 15 * MS};
+}
+
+static void test_machine_when_quiet_then_said_and_ops_are_judged(void **state)
+{
+    fake *f = *state;
+    tell_steps(f, 40, 0.5, quiet);
+    json_t *s = tell(f), *m = json_object_get(s, "machine");
+    assert_string_equal(string(m, "state"), "quiet");
+    assert_non_null(strstr(string(m, "text"), "run delay 0.0 %"));
+    assert_int_equal(value(m, "steps"), 41);
+    assert_int_equal(value(m, "minor_faults"), 41 * WORKERS * 3);
+    assert_null(strstr(string(s, "headline"), "withheld"));
+    assert_true(has_rule(s, "threads.wait"));
+    assert_true(has_rule(s, "roof.gap") || has_rule(s, "call.latency"));
+    assert_false(has_rule(s, "machine.shared"));
+    json_decref(s);
+}
+
+static void test_machine_when_it_withholds_then_headline_says_so_and_no_op_is_blamed(void **state)
+{
+    fake *f = *state;
+    tell_steps(f, 40, 0.5, withheld);
+    json_t *s = tell(f), *m = json_object_get(s, "machine");
+    const char *begins = "The machine withheld 29 % of the CPU time asked for";
+    assert_string_equal(string(m, "state"), "disturbed");
+    assert_int_equal(value(m, "disturbed_steps"), 41);
+    assert_memory_equal(string(s, "headline"), begins, strlen(begins));
+    assert_true(has_rule(s, "machine.shared"));
+    assert_false(has_rule(s, "threads.wait"));
+    assert_false(has_rule(s, "roof.gap"));
+    assert_false(has_rule(s, "call.latency"));
+    assert_false(has_rule(s, "itl.spread"));
+    json_decref(s);
+}
+
+static void
+test_machine_when_some_steps_are_disturbed_then_op_figures_are_of_the_others(void **state)
+{
+    fake *f = *state;
+    tell_steps(f, 60, 0.5, third);
+    json_t *s = tell(f), *m = json_object_get(s, "machine");
+    const json_t *d = json_array_get(json_object_get(s, "phases"), 1);
+    assert_int_equal(value(m, "disturbed_steps"), 21); /* the prompt's step among them */
+    assert_non_null(strstr(string(m, "text"), "op figures below are of the 40 undisturbed steps"));
+    assert_int_equal(value(d, "disturbed_steps"), 20);
+    assert_true(value(d, "timed_steps") < value(d, "recorded_steps"));
+    NEAR(value(d, "step_us"), 5000.0);
+    NEAR(value(d, "ops_us"), 5000.0);
+    NEAR(value(m, "longest_delay_ms"), 15.0);
+    assert_true(has_rule(s, "machine.shared"));
+    assert_false(has_rule(s, "itl.spread")); /* the even gaps are the program's */
+    assert_null(strstr(string(s, "headline"), "withheld"));
+    json_decref(s);
+}
+
+/* A reading that speaks of several short steps disturbs all of them. */
+static void test_machine_when_a_reading_covers_steps_then_its_delay_is_spread(void **state)
+{
+    fake *f = *state;
+    story_record r;
+    for (int w = 0; w < WORKERS; w++)
+        vt_trace_release(&f->uses[w]);
+    tell_steps(f, 9, 0.5, quiet);
+    assert_int_equal(vt_trace_init(&f->uses[0], sizeof(vt_use_event), 16, NULL), VT_OK);
+    assert_int_equal(vt_trace_init(&f->uses[1], sizeof(vt_use_event), 16, NULL), VT_OK);
+    vt_trace_use(&f->uses[1], &(vt_use_event){.step = 5, .n_steps = 3, .delay_ns = 6 * MS});
+    collect(f);
+    assert_int_equal(story_record_make(&f->in, ID, &r, NULL), VT_OK);
+    for (int32_t i = 0; i < r.n_steps; i++) {
+        bool covered = r.step[i].id >= 3 && r.step[i].id <= 5;
+        assert_int_equal(r.step[i].use.disturbed, covered);
+        assert_true(fabs(r.step[i].use.delay_s - (covered ? 2e-3 : 0)) < 1e-9);
+    }
+    story_record_release(&r);
+}
+
+static void test_machine_when_a_clock_falls_then_its_steps_are_disturbed(void **state)
+{
+    fake *f = *state;
+    story_record r;
+    story_machine m;
+    tell_steps(f, 20, 0.5, quiet);
+    for (int64_t k = 0; k < 12; k++) /* every 10 ms; the clock is low from 50 to 70 ms */
+        vt_trace_machine(&f->samples, &(vt_machine_event){.at_ns = k * 10 * MS,
+                                                          .sm_mhz = k == 5 || k == 6 ? 1800 : 1900,
+                                                          .power_mw = 500000,
+                                                          .energy_mj = k * 5000,
+                                                          .throttle = k == 5 ? 4 : 0,
+                                                          .others_percent = -1});
+    collect(f);
+    story_source *g = &f->source[STREAM];
+    g->is.kind = VT_SOURCE_STREAM;
+    g->sample = copy(&f->samples, &g->n_samples);
+    f->in.n_sources = SOURCES;
+    assert_int_equal(story_record_make(&f->in, ID, &r, NULL), VT_OK);
+    for (int32_t i = 0; i < r.n_steps; i++) {
+        double middle = (double)(r.step[i].device.begin_ns + r.step[i].device.end_ns) / 2 / MS;
+        assert_int_equal(r.step[i].use.disturbed, middle > 45 && middle < 65);
+    }
+    story_sum_machine(&f->in, &r, &m);
+    assert_int_equal(m.n_slow, m.n_disturbed);
+    assert_int_equal(m.mhz_least, 1800);
+    assert_int_equal(m.throttle, 4);
+    NEAR(m.power_w, 500.0);
+    assert_true(m.energy_j > 0);
+    story_record_release(&r);
+}
+
+/* Unrecorded steps take 5 ms and 1 us more with each step; recorded ones 40 us longer. */
+static told_step taxed(int32_t k)
+{
+    uint64_t id = (uint64_t)k + 2;
+    return (told_step){5 * MS + k * 1000 + (vt_spans_on(id) ? 40000 : 0), 0};
+}
+
+static void test_tax_when_steps_grow_then_the_growth_is_not_in_it(void **state)
+{
+    fake *f = *state;
+    tell_steps(f, 400, 0.9, taxed);
+    json_t *s = tell(f), *o = json_object_get(s, "observer");
+    double off_us = value(o, "off_us"), tax = value(o, "measured_tax");
+    assert_true(value(o, "pairs") >= 190);
+    assert_true(off_us > 5100 && off_us < 5300);
+    assert_true(fabs(tax * off_us - 40) < 8.5); /* a pair's steps are 8 apart: 8 us, either way */
+    assert_true(value(o, "measured_tax_low") <= tax && tax <= value(o, "measured_tax_high"));
+    json_decref(s);
+}
+
+static void test_tax_when_pairs_are_few_or_disturbed_then_none(void **state)
+{
+    fake *f = *state;
+    tell_steps(f, 300, 0.9, withheld);
+    json_t *s = tell(f), *o = json_object_get(s, "observer");
+    assert_int_equal(value(o, "pairs"), 0);
+    assert_true(json_is_null(json_object_get(json_object_get(o, "measured_tax"), "value")));
+    json_decref(s);
+}
+
+/* The story of a long answer has its prefill, its transition and decode steps of its whole
+ * length. */
+static void test_story_when_the_answer_is_long_then_its_prefill_is_there(void **state)
+{
+    enum { LONG = 900 };
+    fake *f = *state;
+    story_record r;
+    tell_steps(f, LONG, 0.9, quiet);
+    json_t *s = tell(f);
+    const json_t *p = json_array_get(json_object_get(s, "phases"), 0);
+    assert_string_equal(string(p, "name"), "prefill");
+    assert_int_equal(value(p, "timed_steps"), 1);
+    assert_true(json_is_object(json_object_get(s, "transition")));
+    json_decref(s);
+    assert_int_equal(story_record_make(&f->in, ID, &r, NULL), VT_OK);
+    int32_t with_calls[3] = {0};
+    for (int32_t i = 1; i < r.n_steps; i++)
+        with_calls[3 * i / r.n_steps] += r.step[i].n_call > 0;
+    assert_true(with_calls[0] > 3 && with_calls[1] > with_calls[0] &&
+                with_calls[2] > with_calls[1]);
+    story_record_release(&r);
+}
+
+int main(void)
+{
+#define TEST(t) cmocka_unit_test_setup_teardown(t, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(test_machine_when_quiet_then_said_and_ops_are_judged),
+        TEST(test_machine_when_it_withholds_then_headline_says_so_and_no_op_is_blamed),
+        TEST(test_machine_when_some_steps_are_disturbed_then_op_figures_are_of_the_others),
+        TEST(test_machine_when_a_reading_covers_steps_then_its_delay_is_spread),
+        TEST(test_machine_when_a_clock_falls_then_its_steps_are_disturbed),
+        TEST(test_tax_when_steps_grow_then_the_growth_is_not_in_it),
+        TEST(test_tax_when_pairs_are_few_or_disturbed_then_none),
+        TEST(test_story_when_the_answer_is_long_then_its_prefill_is_there),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -216,13 +216,24 @@ static void put_op(vt_json *w, const story_input *in, const phase *p, const op_s
     vt_json_close(w);
 }
 
+/* What the typical steps have in common. */
+static const char *typical_of(const phase *p)
+{
+    if (p->name[0] == 'p')
+        return "all chunks";
+    return p->with_chunk ? "decodes with a chunk of a prompt" : "decodes alone";
+}
+
 static void put_phase(vt_json *w, const story_input *in, const phase *p)
 {
     double n = p->n_steps ? p->n_steps : NAN, t = p->n_timed ? p->n_timed : NAN;
     vt_json_open(w, NULL, '{');
     vt_json_string(w, "name", p->name);
     vt_json_int(w, "steps", p->n_steps);
-    vt_json_int(w, "timed_steps", p->n_timed);
+    vt_json_int(w, "timed_steps", p->n_recorded);
+    vt_json_int(w, "typical_steps", p->n_timed);
+    vt_json_int(w, "undisturbed_steps", p->n_undisturbed);
+    vt_json_string(w, "typical_of", typical_of(p));
     vt_json_int(w, "tokens", p->n_tokens);
     vt_json_int(w, "kv_first", p->kv_first);
     vt_json_int(w, "kv_last", p->kv_last);
@@ -416,7 +427,7 @@ static void put_not_measured(vt_json *w, const story_input *in, const phase phas
     char why[200];
     int32_t lost = 0;
     for (int i = 0; i < STORY_PHASES; i++)
-        lost += phases[i].n_steps - phases[i].n_timed - phases[i].gpu.n_whole;
+        lost += phases[i].n_steps - phases[i].n_recorded - phases[i].gpu.n_whole;
     vt_json_open(w, "not_measured", '[');
     if (story_gpu(in))
         story_gpu_not_measured(w, story_gpu(in), phases);

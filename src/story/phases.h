@@ -11,7 +11,7 @@ typedef struct kernel_sum {
     int32_t kernel, n;
 } kernel_sum;
 
-/* All calls of a kind ("linear.qkv") in a phase, as sums over its timed steps. What a GPU's step
+/* All calls of a kind ("linear.qkv") in a phase, as sums over its typical steps. What a GPU's step
  * spends outside calls is a kind too ("upload", "results"): its cost is the bytes that crossed the
  * link, and it has no roof. */
 typedef struct op_sum {
@@ -44,24 +44,28 @@ typedef struct phase_on_gpu {
 typedef struct phase {
     const char *name;          /* "prefill", "decode" */
     int32_t n_steps, n_tokens; /* of the request (or of all, in a story about all) */
-    int32_t n_timed; /* steps whose op calls were recorded; the sums below are over these */
+    int32_t n_recorded;    /* steps whose op calls are in the recording */
+    int32_t n_undisturbed; /* of them, those that the machine left alone */
+    int32_t n_alone;       /* of those in turn, steps of decodes alone; the others have a chunk */
+    int32_t n_timed;       /* the typical ones: the sums below are over these */
+    bool with_chunk;       /* the typical decode steps have a chunk of a prompt, too */
     int64_t begin_ns, end_ns; /* of its first step's beginning and its last step's end */
-    double device_s, timed_s; /* device time of all steps; of the timed ones */
+    double device_s, timed_s; /* device time of all steps; of the typical ones */
     double ops_s;             /* sum over the ops */
     double part_s[VT_PARTS];  /* the engine thread's work, all steps */
     double others;            /* mean number of other sequences in its steps */
-    double busy_s, wait_s;    /* sums over workers, timed steps */
+    double busy_s, wait_s;    /* sums over workers, typical steps */
     op_sum *op;               /* [n_ops], longest first */
     int32_t n_ops;
     double floor_s;
     int32_t kv_first, kv_last;             /* context of the request in its first and last step, */
-    int32_t timed_kv_first, timed_kv_last; /* and in the first and last of the timed ones */
+    int32_t timed_kv_first, timed_kv_last; /* and in the first and last of the typical ones */
     phase_on_gpu gpu;
 } phase;
 
 typedef enum story_phase { STORY_PREFILL, STORY_DECODE, STORY_PHASES } story_phase;
 
-/* Sums up the chosen steps. Arrays come from the record's arena; `plan` is set for each step. */
+/* Sums up the chosen steps; op calls, over the typical steps of each phase (phases.c). Arrays come from the record's arena; `plan` is set for each step. */
 vt_status story_sum_phases(const story_input *in, story_record *r, story_step *plan,
                            phase out[STORY_PHASES], vt_err *err);
 story_bound op_bound(const op_sum *o);

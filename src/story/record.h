@@ -28,6 +28,13 @@ typedef struct step_on_gpu {
     int32_t first_kernel, n_kernel; /* in kernel_call */
 } step_on_gpu;
 
+/* What the machine kept from a step. NAN, or below 0: not known. */
+typedef struct step_machine {
+    double off_cpu_s; /* a thread of the step was ready and had no CPU; the longest of all threads */
+    double clock;     /* the device's clock in the step, as a share of the recording's usual one */
+    int32_t minor_faults, major_faults; /* of pages; sums over the threads */
+} step_machine;
+
 typedef struct step_record {
     uint64_t id;
     span device;         /* the device's work */
@@ -41,6 +48,8 @@ typedef struct step_record {
     bool chosen;                /* belongs to the story */
     bool prefill;               /* of the story's request (or of any, where it is about all) */
     int32_t q_len, kv_len;      /* of the story's request in this step */
+    bool typical;               /* the op tables are the mean of these steps (phases.c) */
+    step_machine machine;
     step_on_gpu gpu;
 } step_record;
 
@@ -81,6 +90,8 @@ typedef struct story_record {
     request_record *request; /* [n_requests] by id */
     int32_t n_requests;
     request_record *mine;    /* NULL where the story is about all steps */
+    const vt_request_event *event; /* [n_events] of the engine, as recorded; borrowed */
+    uint64_t n_events;
     double *busy_s, *wait_s; /* [n_sources] over the chosen steps */
 } story_record;
 
@@ -89,6 +100,11 @@ vt_status story_record_make(const story_input *in, vt_request_id id, story_recor
                             vt_err *err);
 void story_record_release(story_record *r);
 const request_record *story_find_request(const story_record *r, uint64_t id);
+
+/* Whether the machine kept so much from a step that its times say little about the program. */
+bool step_is_disturbed(const step_record *s);
+/* A step that computes prompt tokens, or a retracted sequence's tokens again, beside its decodes. */
+static inline bool step_has_chunk(const step_record *s) { return s->n_seqs > s->n_decode; }
 
 static inline double span_s(span s) { return (double)(s.end_ns - s.begin_ns) * 1e-9; }
 

@@ -135,7 +135,7 @@ static vt_status find_facts(story_record *r, story_facts *f, vt_err *err)
     f->n_left_out = drop_timed(r, sorted, &n);
     f->itl_p50_s = vt_percentile(sorted, (size_t)n, 0.50);
     f->itl_p99_s = vt_percentile(sorted, (size_t)n, 0.99);
-    return VT_OK;
+    return story_find_slow(r, f->gap_s, f->n_gaps, f->itl_p50_s, &f->slow, err);
 }
 
 static void put_request(vt_json *w, const story_record *r, const story_facts *f)
@@ -647,6 +647,10 @@ static vt_status assemble(const story_input *in, story_record *r, const phase ph
     put_roofs(&w, &in->roofs);
     put_headline(&w, in, r, phases, &f);
     put_request(&w, r, &f);
+    if (r->mine)
+        story_put_slow(&w, &f.slow);
+    else
+        vt_json_null(&w, "slow_tokens");
     put_timeline(&w, in, r, phases, &f);
     vt_json_open(&w, "phases", '[');
     for (int i = 0; i < STORY_PHASES; i++)

@@ -5,6 +5,7 @@
 
 #include "base/json_write.h"
 #include "story/phases.h"
+#include "story/slow.h"
 
 /* What the rules look at, beside the phases. NAN where it is not known. */
 typedef struct story_facts {
@@ -12,6 +13,7 @@ typedef struct story_facts {
     double ttft_s, itl_p50_s, itl_p99_s;
     double *gap_s;              /* [n_gaps] between tokens */
     int32_t n_gaps, n_left_out; /* of the percentiles */
+    slow_tokens slow;
 } story_facts;
 
 /* Writes "findings", a list of {"id", "rule", "text", "threshold", "evidence"}. */

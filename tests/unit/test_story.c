@@ -230,6 +230,35 @@ static void test_story_times_when_known_then_exact(void **state)
     json_decref(s);
 }
 
+/* One step of 2 s among twenty of 5 ms: before, the table told of steps of 100 ms. */
+static void test_story_when_one_step_is_interrupted_then_the_table_tells_the_typical_one(
+    void **state)
+{
+    fake *f = *state;
+    int64_t at = 13 * MS;
+    vt_trace_arrive(&f->requests, 7, 1 * MS, PROMPT, 0);
+    add_step(f, 7, PROMPT, PROMPT, 3 * MS, at);
+    vt_trace_token(&f->requests, 7, at, f->n_step, 0, 42);
+    for (int32_t i = 0; i < 21; i++) {
+        int64_t length = i == 10 ? 2000 * MS : 5 * MS;
+        add_step(f, 7, 1, PROMPT + 1 + i, at, at + length);
+        at += length;
+        vt_trace_token(&f->requests, 7, at, f->n_step, i + 1, 43);
+    }
+    json_t *s = tell(f, 7);
+    const json_t *d = json_array_get(json_object_get(s, "phases"), 1),
+                 *slow = json_object_get(s, "slow_tokens");
+    assert_int_equal(value(d, "timed_steps"), 21);
+    assert_int_equal(value(d, "typical_steps"), 11);
+    NEAR(value(d, "step_us"), 5000.0);
+    NEAR(value(d, "ops_us"), 5000.0);
+    NEAR(value(json_object_get(s, "request"), "itl_p50_ms"), 5.0);
+    assert_int_equal(value(slow, "count"), 1);
+    assert_int_equal(value(slow, "not_known"), 1);
+    assert_int_equal(value(json_array_get(json_object_get(slow, "tokens"), 0), "token"), 11);
+    json_decref(s);
+}
+
 static void test_story_ops_when_costed_then_bytes_are_the_models(void **state)
 {
     fake *f = *state;
@@ -632,6 +661,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_story_times_when_known_then_exact, setup, teardown),
+        cmocka_unit_test_setup_teardown(
+            test_story_when_one_step_is_interrupted_then_the_table_tells_the_typical_one, setup,
+            teardown),
         cmocka_unit_test_setup_teardown(test_story_ops_when_costed_then_bytes_are_the_models, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_story_bound_of_an_op_is_that_of_most_of_its_work,

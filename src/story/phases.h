@@ -44,11 +44,11 @@ typedef struct phase_on_gpu {
 typedef struct phase {
     const char *name;          /* "prefill", "decode" */
     int32_t n_steps, n_tokens; /* of the request (or of all, in a story about all) */
-    int32_t n_recorded;    /* steps whose op calls are in the recording */
-    int32_t n_undisturbed; /* of them, those that the machine left alone */
-    int32_t n_alone;       /* of those in turn, steps of decodes alone; the others have a chunk */
-    int32_t n_timed;       /* the typical ones: the sums below are over these */
-    bool with_chunk;       /* the typical decode steps have a chunk of a prompt, too */
+    int32_t n_recorded;        /* steps whose op calls are in the recording */
+    int32_t n_undisturbed;     /* of them, those that the machine left alone */
+    int32_t n_alone; /* of those in turn, steps of decodes alone; the others have a chunk */
+    int32_t n_timed; /* the typical ones: the sums below are over these */
+    bool with_chunk; /* the typical decode steps have a chunk of a prompt, too */
     int64_t begin_ns, end_ns; /* of its first step's beginning and its last step's end */
     double device_s, timed_s; /* device time of all steps; of the typical ones */
     double ops_s;             /* sum over the ops */

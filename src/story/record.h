@@ -30,8 +30,9 @@ typedef struct step_on_gpu {
 
 /* What the machine kept from a step. NAN, or below 0: not known. */
 typedef struct step_machine {
-    double off_cpu_s; /* a thread of the step was ready and had no CPU; the longest of all threads */
-    double clock;     /* the device's clock in the step, as a share of the recording's usual one */
+    double
+        off_cpu_s; /* a thread of the step was ready and had no CPU; the longest of all threads */
+    double clock;  /* the device's clock in the step, as a share of the recording's usual one */
     int32_t minor_faults, major_faults; /* of pages; sums over the threads */
 } step_machine;
 
@@ -89,7 +90,7 @@ typedef struct story_record {
     int32_t n_kernels;
     request_record *request; /* [n_requests] by id */
     int32_t n_requests;
-    request_record *mine;    /* NULL where the story is about all steps */
+    request_record *mine;          /* NULL where the story is about all steps */
     const vt_request_event *event; /* [n_events] of the engine, as recorded; borrowed */
     uint64_t n_events;
     double *busy_s, *wait_s; /* [n_sources] over the chosen steps */

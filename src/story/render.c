@@ -343,7 +343,7 @@ static void step_table(page *p, const json_t *phase, const char *title)
     if (!phase || num(phase, "timed_steps") < 1)
         return;
     bool timed = isfinite(num(phase, "timed_kv_first")); /* older stories do not have it */
-    double typical = num(phase, "typical_steps"); /* so with them */
+    double typical = num(phase, "typical_steps");        /* so with them */
     snprintf(range, sizeof range, "[mean of %.0f, context %.0f to %.0f]",
              isfinite(typical) ? typical : num(phase, "timed_steps"),
              num(phase, timed ? "timed_kv_first" : "kv_first"),

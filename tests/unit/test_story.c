@@ -231,8 +231,8 @@ static void test_story_times_when_known_then_exact(void **state)
 }
 
 /* One step of 2 s among twenty of 5 ms: before, the table told of steps of 100 ms. */
-static void test_story_when_one_step_is_interrupted_then_the_table_tells_the_typical_one(
-    void **state)
+static void
+test_story_when_one_step_is_interrupted_then_the_table_tells_the_typical_one(void **state)
 {
     fake *f = *state;
     int64_t at = 13 * MS;

@@ -240,6 +240,9 @@ typedef struct vt_request_params {
     void *user;             /* handed to the callback */
     int32_t min_tokens;     /* 0; <= max_tokens. Before that many tokens no end token can be chosen
                                and no stop string is looked for */
+    /* For its story, on CLOCK_MONOTONIC: when its first byte came, when it was read, when its chat
+     * template was rendered, and when it was tokenised. 0: not known. */
+    int64_t arrived_ns, parsed_ns, rendered_ns, tokenised_ns;
 } vt_request_params;
 
 /* For the wrapper below and for bindings: `size` is the caller's sizeof(vt_request_params). */

@@ -117,6 +117,26 @@ void vt_trace_tokenise(vt_trace_ring *r, uint64_t request, int64_t begin_ns, int
         r, &(vt_request_event){.tokenise = {VT_REQ_TOKENISE, n_tokens, request, begin_ns, end_ns}});
 }
 
+void vt_trace_req_part(vt_trace_ring *r, vt_request_kind kind, uint64_t request, int64_t begin_ns,
+                       int64_t end_ns)
+{
+    put_request(r, &(vt_request_event){.part = {kind, request, begin_ns, end_ns}});
+}
+
+void vt_trace_req_wait(vt_trace_ring *r, uint64_t request, int32_t index, int64_t begin_ns,
+                       int64_t end_ns, vt_wait_reason reason, uint64_t step)
+{
+    put_request(r, &(vt_request_event){.wait = {VT_REQ_WAIT, reason, request, begin_ns, end_ns,
+                                                (uint32_t)step, index}});
+}
+
+const char *vt_wait_reason_name(int32_t reason)
+{
+    static const char *const name[VT_WAIT_REASONS] = {"none",  "step",   "tokens", "rows",  "slots",
+                                                      "pages", "prefix", "policy", "flight"};
+    return reason >= 0 && reason < VT_WAIT_REASONS ? name[reason] : NULL;
+}
+
 void vt_trace_match(vt_trace_ring *r, uint64_t request, int64_t begin_ns, int64_t end_ns,
                     int32_t n_cached, int32_t n_copied)
 {
@@ -151,7 +171,16 @@ void vt_trace_finish(vt_trace_ring *r, uint64_t request, int64_t at_ns, int32_t 
 void vt_trace_cache_event(vt_trace_ring *r, uint64_t request, int64_t at_ns, vt_trace_cache what,
                           int32_t n)
 {
-    put_request(r, &(vt_request_event){.cache = {VT_REQ_CACHE, n, request, at_ns, what}});
+    put_request(r, &(vt_request_event){.cache = {VT_REQ_CACHE, n, request, at_ns, what, 0}});
+}
+
+void vt_trace_evict(vt_trace_ring *r, int64_t at_ns, int32_t n, int32_t why)
+{
+    put_request(r, &(vt_request_event){.cache = {.kind = VT_REQ_CACHE,
+                                                 .n = n,
+                                                 .at_ns = at_ns,
+                                                 .what = VT_CACHE_EVICT,
+                                                 .why = why}});
 }
 
 /* ---- steps ---- */

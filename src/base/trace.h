@@ -50,8 +50,28 @@ typedef enum vt_request_kind {
     VT_REQ_RETRACT,
     VT_REQ_TOKEN,
     VT_REQ_FINISH,
-    VT_REQ_CACHE
+    VT_REQ_CACHE,
+    VT_REQ_PARSE,
+    VT_REQ_TEMPLATE,
+    VT_REQ_WAIT
 } vt_request_kind;
+
+/* What kept a sequence in the queue. */
+typedef enum vt_wait_reason {
+    VT_WAIT_NONE = 0, /* nothing: it was admitted at the first plan after it came */
+    VT_WAIT_STEP,     /* it came while a step was being run: the plan had been made */
+    VT_WAIT_TOKENS,   /* the step's token budget was used up */
+    VT_WAIT_ROWS,     /* the step's rows of logits were used up */
+    VT_WAIT_SLOTS,    /* as many sequences ran as may run at once */
+    VT_WAIT_PAGES,    /* too few KV pages were free or evictable */
+    VT_WAIT_PREFIX,   /* another sequence was computing pages that it can share */
+    VT_WAIT_POLICY,   /* others went before it */
+    VT_WAIT_FLIGHT,   /* its own last step was still in flight (after a retraction) */
+    VT_WAIT_REASONS
+} vt_wait_reason;
+
+/* "tokens", "pages"; NULL: no such reason. */
+const char *vt_wait_reason_name(int32_t reason);
 
 typedef enum vt_trace_cache { VT_CACHE_HIT = 0, VT_CACHE_INSERT, VT_CACHE_EVICT } vt_trace_cache;
 
@@ -69,6 +89,24 @@ typedef struct vt_req_tokenise {
     uint64_t request;
     int64_t begin_ns, end_ns;
 } vt_req_tokenise;
+
+/* PARSE: reading the request, from its first byte. TEMPLATE: rendering the chat template. */
+typedef struct vt_req_part {
+    vt_request_kind kind;
+    uint64_t request;
+    int64_t begin_ns, end_ns;
+} vt_req_part;
+
+/* A completion left the queue for the first time. `reason` is what kept it there at the last plan
+ * before, `step` the first step that it is in. */
+typedef struct vt_req_wait {
+    vt_request_kind kind;
+    vt_wait_reason reason;
+    uint64_t request;
+    int64_t begin_ns, end_ns;
+    uint32_t step; /* the low 32 bits of its number */
+    int32_t index; /* which of the request's completions */
+} vt_req_wait;
 
 /* The look-up in the prefix cache. */
 typedef struct vt_req_match {
@@ -116,6 +154,7 @@ typedef struct vt_req_cache {
     uint64_t request; /* 0: of no request in particular */
     int64_t at_ns;
     vt_trace_cache what;
+    int32_t why; /* EVICT: vt_evict (kv/radix.h) */
 } vt_req_cache;
 
 typedef union vt_request_event {
@@ -133,6 +172,8 @@ typedef union vt_request_event {
     vt_req_token token;
     vt_req_finish finish;
     vt_req_cache cache;
+    vt_req_part part;
+    vt_req_wait wait;
 } vt_request_event;
 
 /* A ring of NULL, or one that was never made, records nothing: so with all writers below. */
@@ -140,6 +181,11 @@ void vt_trace_arrive(vt_trace_ring *r, uint64_t request, int64_t at_ns, int32_t 
                      int32_t n_bytes);
 void vt_trace_tokenise(vt_trace_ring *r, uint64_t request, int64_t begin_ns, int64_t end_ns,
                        int32_t n_tokens);
+/* kind: VT_REQ_PARSE or VT_REQ_TEMPLATE. */
+void vt_trace_req_part(vt_trace_ring *r, vt_request_kind kind, uint64_t request, int64_t begin_ns,
+                       int64_t end_ns);
+void vt_trace_req_wait(vt_trace_ring *r, uint64_t request, int32_t index, int64_t begin_ns,
+                       int64_t end_ns, vt_wait_reason reason, uint64_t step);
 void vt_trace_match(vt_trace_ring *r, uint64_t request, int64_t begin_ns, int64_t end_ns,
                     int32_t n_cached, int32_t n_copied);
 void vt_trace_admit(vt_trace_ring *r, uint64_t request, int64_t at_ns, int32_t n_pages);
@@ -150,6 +196,8 @@ void vt_trace_finish(vt_trace_ring *r, uint64_t request, int64_t at_ns, int32_t 
                      int32_t n_output);
 void vt_trace_cache_event(vt_trace_ring *r, uint64_t request, int64_t at_ns, vt_trace_cache what,
                           int32_t n);
+/* Pages were evicted; why: vt_evict. */
+void vt_trace_evict(vt_trace_ring *r, int64_t at_ns, int32_t n, int32_t why);
 
 /* ---- steps: events that the engine's thread writes ---- */
 

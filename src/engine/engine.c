@@ -233,6 +233,21 @@ static void end_request(vt_engine *e, vt_req *r, vt_finish finish)
     }
 }
 
+/* What became of a request before it was submitted, as far as its parameters tell, and that it
+ * was. */
+static void trace_arrival(vt_engine *e, const vt_req *r)
+{
+    const vt_request_params *p = &r->p;
+    int64_t rendered = p->rendered_ns ? p->rendered_ns : p->parsed_ns;
+    if (p->arrived_ns && p->parsed_ns)
+        vt_trace_req_part(&e->requests, VT_REQ_PARSE, r->id, p->arrived_ns, p->parsed_ns);
+    if (p->parsed_ns && p->rendered_ns)
+        vt_trace_req_part(&e->requests, VT_REQ_TEMPLATE, r->id, p->parsed_ns, p->rendered_ns);
+    if (rendered && p->tokenised_ns)
+        vt_trace_tokenise(&e->requests, r->id, rendered, p->tokenised_ns, p->n_prompt);
+    vt_trace_arrive(&e->requests, r->id, r->arrive_ns, p->n_prompt, 0);
+}
+
 /* Moves submitted requests into the scheduler, and ends those that are to be aborted. */
 static void take_in(vt_engine *e)
 {
@@ -242,7 +257,7 @@ static void take_in(vt_engine *e)
     e->flush = false;
     for (int32_t i = 0; i < n_inbox; i++) {
         vt_req *r = e->inbox[i];
-        vt_trace_arrive(&e->requests, r->id, r->arrive_ns, r->p.n_prompt, 0);
+        trace_arrival(e, r);
         vt_sched_add(&e->sched, r);
     }
     e->n_inbox = 0;
@@ -288,17 +303,16 @@ static void trace_plan(vt_engine *e, const vt_flight *f)
 static void trace_changes(vt_engine *e, int64_t at)
 {
     const vt_radix_stats *st = &e->sched.radix.stats;
-    uint64_t evicted = 0;
-    for (int32_t i = 0; i < VT_EVICT_CAUSES; i++)
-        evicted += st->evicted_pages[i];
     if (st->inserted_pages > e->told_inserted)
         vt_trace_cache_event(&e->requests, 0, at, VT_CACHE_INSERT,
                              (int32_t)(st->inserted_pages - e->told_inserted));
-    if (evicted > e->told_evicted)
-        vt_trace_cache_event(&e->requests, 0, at, VT_CACHE_EVICT,
-                             (int32_t)(evicted - e->told_evicted));
+    for (int32_t i = 0; i < VT_EVICT_CAUSES; i++) {
+        if (st->evicted_pages[i] > e->told_evicted[i])
+            vt_trace_evict(&e->requests, at, (int32_t)(st->evicted_pages[i] - e->told_evicted[i]),
+                           i);
+        e->told_evicted[i] = st->evicted_pages[i];
+    }
     e->told_inserted = st->inserted_pages;
-    e->told_evicted = evicted;
     for (int32_t i = 0; i < e->sched.n_retracted; i++)
         vt_trace_retract(&e->requests, e->sched.retracted[i]->req->id, at);
 }

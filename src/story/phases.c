@@ -118,9 +118,10 @@ static int32_t rows_of(const story_record *r, const step_seq *q)
     return !owner || q->kv_len >= owner->n_prompt ? 1 : 0;
 }
 
-static bool bind_step(const story_record *r, const step_record *s, story_step *plan, story_seq *seq)
+bool story_bind_step(const story_record *r, const step_record *s, story_step *plan)
 {
-    if (s->n_call == 0 || s->n_seq != s->n_seqs)
+    story_seq *seq = r->bound;
+    if (!seq || s->n_seq != s->n_seqs)
         return false;
     for (int32_t i = 0; i < s->n_seq; i++) {
         const step_seq *q = &r->seq[s->first_seq + i];
@@ -205,7 +206,7 @@ static void add_gpu(const step_record *s, phase *p)
 }
 
 static void add_step(const story_input *in, story_record *r, const step_record *s, story_step *plan,
-                     story_seq *seq, phase *p)
+                     phase *p)
 {
     if (p->n_steps++ == 0) {
         p->begin_ns = s->device.begin_ns;
@@ -219,7 +220,7 @@ static void add_step(const story_input *in, story_record *r, const step_record *
     for (int i = 0; i < VT_PARTS; i++)
         p->part_s[i] += span_s(s->part[i]);
     add_gpu(s, p);
-    if (!s->typical || !bind_step(r, s, plan, seq))
+    if (!s->typical || !story_bind_step(r, s, plan))
         return;
     if (p->n_timed++ == 0)
         p->timed_kv_first = s->kv_len;
@@ -277,14 +278,15 @@ static void choose_typical(phase *p, bool decode, step_record **list, int32_t n)
 }
 
 /* Chooses each phase's typical steps. list: room for all steps. */
-static void find_typical(story_record *r, story_step *plan, story_seq *seq, step_record **list,
+static void find_typical(story_record *r, story_step *plan, step_record **list,
                          phase out[STORY_PHASES])
 {
     for (int k = 0; k < STORY_PHASES; k++) {
         int32_t n = 0;
         for (int32_t i = 0; i < r->n_steps; i++) {
             step_record *s = &r->step[i];
-            if (s->chosen && s->prefill == (k == STORY_PREFILL) && bind_step(r, s, plan, seq))
+            if (s->chosen && s->n_call > 0 && s->prefill == (k == STORY_PREFILL) &&
+                story_bind_step(r, s, plan))
                 list[n++] = s;
         }
         choose_typical(&out[k], k == STORY_DECODE, list, n);
@@ -305,18 +307,18 @@ vt_status story_sum_phases(const story_input *in, story_record *r, story_step *p
     int32_t max_seqs = 1;
     for (int32_t i = 0; i < r->n_steps; i++)
         max_seqs = r->step[i].n_seq > max_seqs ? r->step[i].n_seq : max_seqs;
-    story_seq *seq = vt_arena_alloc(&r->arena, (size_t)max_seqs, sizeof *seq);
+    r->bound = vt_arena_alloc(&r->arena, (size_t)max_seqs, sizeof *r->bound);
     step_record **list = vt_arena_alloc(&r->arena, (size_t)r->n_steps + 1, sizeof *list);
     for (int i = 0; i < STORY_PHASES; i++) {
         out[i] = (phase){.name = name[i],
                          .op = vt_arena_alloc(&r->arena, n_calls + VT_MOVES, sizeof *out[i].op)};
-        if (!seq || !list || !out[i].op)
+        if (!r->bound || !list || !out[i].op)
             return vt_fail(err, VT_ERR_MEMORY, "out of memory for a story");
     }
-    find_typical(r, plan, seq, list, out);
+    find_typical(r, plan, list, out);
     for (int32_t i = 0; i < r->n_steps; i++)
         if (r->step[i].chosen)
-            add_step(in, r, &r->step[i], plan, seq,
+            add_step(in, r, &r->step[i], plan,
                      &out[r->step[i].prefill ? STORY_PREFILL : STORY_DECODE]);
     for (int i = 0; i < STORY_PHASES; i++) {
         if (out[i].n_steps)

@@ -68,6 +68,8 @@ typedef enum story_phase { STORY_PREFILL, STORY_DECODE, STORY_PHASES } story_pha
 /* Sums up the chosen steps; op calls, over the typical steps of each phase (phases.c). Arrays come from the record's arena; `plan` is set for each step. */
 vt_status story_sum_phases(const story_input *in, story_record *r, story_step *plan,
                            phase out[STORY_PHASES], vt_err *err);
+/* Sets the sequences of a recorded step. False: not all of them are in the recording. */
+bool story_bind_step(const story_record *r, const step_record *s, story_step *plan);
 story_bound op_bound(const op_sum *o);
 /* Compulsory bytes moved by an op kind. */
 static inline double op_bytes(const op_sum *o) { return (double)vt_cost_bytes(&o->cost); }

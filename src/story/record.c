@@ -149,6 +149,8 @@ static void read_request_event(const story_record *r, request_record *q, const v
         q->n_prompt = e->arrive.n_prompt;
         break;
     case VT_REQ_MATCH:
+        if (q->match.end_ns > 0)
+            break; /* a look-up after a retraction finds the request's own pages */
         q->match = (span){e->match.begin_ns, e->match.end_ns};
         q->n_cached = e->match.n_cached;
         q->n_copied = e->match.n_copied;
@@ -169,6 +171,21 @@ static void read_request_event(const story_record *r, request_record *q, const v
         q->n_output = e->finish.n_output;
         break;
     case VT_REQ_TOKENISE:
+        q->tokenise = (span){e->tokenise.begin_ns, e->tokenise.end_ns};
+        break;
+    case VT_REQ_PARSE:
+        q->parse = (span){e->part.begin_ns, e->part.end_ns};
+        break;
+    case VT_REQ_TEMPLATE:
+        q->template = (span){e->part.begin_ns, e->part.end_ns};
+        break;
+    case VT_REQ_WAIT:
+        if (e->wait.index == 0) {
+            q->wait = (span){e->wait.begin_ns, e->wait.end_ns};
+            q->waited_for = e->wait.reason;
+            q->first_step = e->wait.step;
+        }
+        break;
     case VT_REQ_CACHE:
         break;
     }
@@ -407,10 +424,8 @@ static vt_status fill(const story_input *in, vt_request_id id, story_record *r, 
     r->event = e->request;
     r->n_events = e->n_requests;
     choose_steps(r);
-    for (int32_t i = 0; i < r->n_steps; i++) {
+    for (int32_t i = 0; i < r->n_steps; i++)
         r->step[i].gpu.idle_s = NAN;
-        r->step[i].machine = (step_machine){NAN, NAN, -1, -1};
-    }
     TRY(read_calls(in, r, err));
     for (int32_t k = 0; k < in->n_sources; k++)
         read_launches(&in->source[k], r);
@@ -431,10 +446,21 @@ vt_status story_record_make(const story_input *in, vt_request_id id, story_recor
     return VT_OK;
 }
 
-bool step_is_disturbed(const step_record *s)
+int64_t story_origin(const story_record *r)
 {
-    (void)s; /* no event says yet what the machine kept from a step */
-    return false;
+    const request_record *q = r->mine;
+    for (int32_t i = 0; !q && i < r->n_steps; i++)
+        if (r->step[i].chosen)
+            return r->step[i].device.begin_ns;
+    if (!q)
+        return 0;
+    const int64_t first[] = {q->parse.begin_ns, q->template.begin_ns, q->tokenise.begin_ns};
+    for (size_t i = 0; i < sizeof first / sizeof first[0]; i++)
+        if (first[i] > 0 && first[i] < q->arrive_ns)
+            return first[i];
+    return q->arrive_ns;
 }
+
+bool step_is_disturbed(const step_record *s) { return s->use.disturbed; }
 
 void story_record_release(story_record *r) { vt_arena_release(&r->arena); }

@@ -28,13 +28,15 @@ typedef struct step_on_gpu {
     int32_t first_kernel, n_kernel; /* in kernel_call */
 } step_on_gpu;
 
-/* What the machine kept from a step. NAN, or below 0: not known. */
-typedef struct step_machine {
-    double
-        off_cpu_s; /* a thread of the step was ready and had no CPU; the longest of all threads */
-    double clock;  /* the device's clock in the step, as a share of the recording's usual one */
-    int32_t minor_faults, major_faults; /* of pages; sums over the threads */
-} step_machine;
+/* What the machine gave the workers for a step (story/machine.h). */
+typedef struct step_use {
+    bool known;
+    bool disturbed; /* the machine withheld something: its times say little about the program */
+    double delay_s; /* the longest that one worker was ready and had no CPU, */
+    double delays_s, cpu_s; /* and sums over the workers */
+    int32_t sm_mhz;         /* a GPU's clock; 0: not known */
+    int32_t switches, minor_faults, major_faults;
+} step_use;
 
 typedef struct step_record {
     uint64_t id;
@@ -50,8 +52,8 @@ typedef struct step_record {
     bool prefill;               /* of the story's request (or of any, where it is about all) */
     int32_t q_len, kv_len;      /* of the story's request in this step */
     bool typical;               /* the op tables are the mean of these steps (phases.c) */
-    step_machine machine;
     step_on_gpu gpu;
+    step_use use;
 } step_record;
 
 /* A call, seen by all workers (or streams) of the team that ran it. */
@@ -72,6 +74,10 @@ typedef struct request_record {
     uint64_t id;
     int64_t arrive_ns, finish_ns;
     span match;
+    span parse, template, tokenise; /* before the request came to the engine */
+    span wait;                      /* in the queue, up to its first admission */
+    vt_wait_reason waited_for;
+    uint64_t first_step; /* the low 32 bits of the step that it was admitted to */
     int32_t n_prompt, n_cached, n_copied, n_pages, n_output, n_retracted;
     int32_t finish; /* vt_finish; NONE: not over */
     int64_t
@@ -94,6 +100,7 @@ typedef struct story_record {
     const vt_request_event *event; /* [n_events] of the engine, as recorded; borrowed */
     uint64_t n_events;
     double *busy_s, *wait_s; /* [n_sources] over the chosen steps */
+    story_seq *bound;        /* the sequences of the step that story_bind_step set last */
 } story_record;
 
 /* Fails with VT_ERR_USAGE if the recording has nothing about the request. */
@@ -101,6 +108,9 @@ vt_status story_record_make(const story_input *in, vt_request_id id, story_recor
                             vt_err *err);
 void story_record_release(story_record *r);
 const request_record *story_find_request(const story_record *r, uint64_t id);
+/* The moment from which a story's times count: the first that is known of its request, or the begin
+ * of the first step in a story about all steps. */
+int64_t story_origin(const story_record *r);
 
 /* Whether the machine kept so much from a step that its times say little about the program. */
 bool step_is_disturbed(const step_record *s);

@@ -248,9 +248,8 @@ static void timeline(page *p)
 {
     static const struct {
         const char *event, *name;
-    } known[] = {{"arrive", "arrives"},
-                 {"match", "match prefix"},
-                 {"prefill", "PREFILL"},
+    } known[] = {{"arrive", "arrives"},    {"match", "match prefix"}, {"evict", "evicts"},
+                 {"retract", "RETRACTED"}, {"chunk", "  chunk"},      {"prefill", "PREFILL"},
                  {"decode", "DECODE"}};
     size_t i;
     json_t *e;

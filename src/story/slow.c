@@ -44,7 +44,7 @@ const char *slow_cause_name(slow_cause c)
 /* What is usual in the request's decode steps: medians. */
 typedef struct usual {
     double step_s, wait_s, part_s[VT_PARTS];
-    double faults, n_decode;
+    double faults, n_decode, mhz;
 } usual;
 
 /* The gap that is being explained. */
@@ -129,7 +129,13 @@ static double decodes_of(const story_record *r, int32_t i, int unused)
 static double faults_of(const story_record *r, int32_t i, int unused)
 {
     (void)unused;
-    return r->step[i].machine.minor_faults > 0 ? r->step[i].machine.minor_faults : 0;
+    return r->step[i].use.minor_faults;
+}
+
+static double clock_of(const story_record *r, int32_t i, int unused)
+{
+    (void)unused;
+    return r->step[i].use.sm_mhz;
 }
 
 static usual find_usual(const story_record *r, double *room)
@@ -137,7 +143,8 @@ static usual find_usual(const story_record *r, double *room)
     usual u = {.step_s = usual_of(r, room, step_of, 0),
                .wait_s = usual_of(r, room, wait_of, 0),
                .n_decode = usual_of(r, room, decodes_of, 0),
-               .faults = usual_of(r, room, faults_of, 0)};
+               .faults = usual_of(r, room, faults_of, 0),
+               .mhz = usual_of(r, room, clock_of, 0)};
     for (int k = 0; k < VT_PARTS; k++)
         u.part_s[k] = usual_of(r, room, part_of, k);
     return u;
@@ -226,7 +233,7 @@ static void blame_wait(piece *p, int32_t i)
             covered += overlap_s(r->step[k].part[part], begin, end);
             blame_part(p, k, part, begin, end);
         }
-    double off = s->machine.off_cpu_s;
+    double off = s->use.delay_s;
     if (off > 0)
         blame(p, SLOW_OFF_CPU, off < wait ? off : wait, s->id, "off the CPU for %.2f ms",
               off * 1e3);
@@ -262,24 +269,24 @@ static bool retracted_in(const story_record *r, int64_t begin, int64_t end)
     return false;
 }
 
-/* What the machine kept from a step; the smallest claim of each kind. */
+/* What the machine kept from a step. */
 static void blame_machine(piece *p, const step_record *s, double unusual)
 {
-    const step_machine *m = &s->machine;
-    double faults = m->minor_faults;
+    const step_use *u = &s->use;
+    double clock = u->sm_mhz > 0 && p->usual->mhz > 0 ? u->sm_mhz / p->usual->mhz : 1;
     unsigned long long id = (unsigned long long)s->id;
-    if (m->off_cpu_s > 0)
-        blame(p, SLOW_OFF_CPU, m->off_cpu_s < unusual ? m->off_cpu_s : unusual, s->id,
-              "off the CPU for %.2f ms in step %llu", m->off_cpu_s * 1e3, id);
-    if (m->clock < slower_clock) {
-        double slower = span_s(s->device) * (1 - m->clock);
+    if (u->delay_s > 0)
+        blame(p, SLOW_OFF_CPU, u->delay_s < unusual ? u->delay_s : unusual, s->id,
+              "off the CPU for %.2f ms in step %llu", u->delay_s * 1e3, id);
+    if (clock < slower_clock) {
+        double slower = span_s(s->device) * (1 - clock);
         blame(p, SLOW_CLOCK, slower < unusual ? slower : unusual, s->id,
-              "the clock was at %.0f %% of its usual rate in step %llu", 100 * m->clock, id);
+              "%d MHz in step %llu, usually %.0f", u->sm_mhz, id, p->usual->mhz);
     }
-    if (m->major_faults > 0 || (faults >= MANY_FAULTS && faults > 4 * p->usual->faults))
-        blame(p, SLOW_FAULTS, unusual, s->id,
-              "%.0f page faults in step %llu, %d of them from a disk", faults, id,
-              m->major_faults > 0 ? m->major_faults : 0);
+    if (u->major_faults > 0 ||
+        (u->minor_faults >= MANY_FAULTS && u->minor_faults > 4 * p->usual->faults))
+        blame(p, SLOW_FAULTS, unusual, s->id, "%d page faults in step %llu, %d of them from a disk",
+              u->minor_faults + u->major_faults, id, u->major_faults);
 }
 
 /* Step i, which took `unusual` seconds more than it should have. */

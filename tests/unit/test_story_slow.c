@@ -294,9 +294,11 @@ static void test_slow_when_the_machine_withholds_then_named(void **state)
     }
     add_plain(f, 20);
     collect(f);
-    f->record.step[20].machine.off_cpu_s = 14.5e-3;
-    f->record.step[41].machine.clock = 0.3;
-    f->record.step[62].machine.minor_faults = 4000;
+    for (int32_t i = 0; i < f->record.n_steps; i++)
+        f->record.step[i].use.sm_mhz = 1980;
+    f->record.step[20].use.delay_s = 14.5e-3;
+    f->record.step[41].use.sm_mhz = 500;
+    f->record.step[62].use.minor_faults = 4000;
     slow_tokens s = find(f);
     assert_int_equal(s.n, 4);
     for (int i = 0; i < 4; i++)

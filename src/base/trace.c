@@ -176,11 +176,11 @@ void vt_trace_cache_event(vt_trace_ring *r, uint64_t request, int64_t at_ns, vt_
 
 void vt_trace_evict(vt_trace_ring *r, int64_t at_ns, int32_t n, int32_t why)
 {
-    put_request(r, &(vt_request_event){.cache = {.kind = VT_REQ_CACHE,
-                                                 .n = n,
-                                                 .at_ns = at_ns,
-                                                 .what = VT_CACHE_EVICT,
-                                                 .why = why}});
+    put_request(
+        r,
+        &(vt_request_event){
+            .cache = {
+                .kind = VT_REQ_CACHE, .n = n, .at_ns = at_ns, .what = VT_CACHE_EVICT, .why = why}});
 }
 
 /* ---- steps ---- */

@@ -13,4 +13,8 @@ vt_status cli_prepare_story(const cli *c, vt_err *err);
 vt_status cli_tell_story(const cli *c, cli_session *s, const cli_reply *reply,
                          const vt_request_params *again, vt_err *err);
 
+/* The story of everything that the session's engine recorded, as --story asks for it; nothing where
+ * it was not given. */
+vt_status cli_tell_recording(const cli *c, const cli_session *s, vt_err *err);
+
 #endif

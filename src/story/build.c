@@ -17,6 +17,7 @@
 #include "model/model.h"
 #include "story/findings.h"
 #include "story/gpu.h"
+#include "story/levels.h"
 #include "story/numbers.h"
 #include "story/phases.h"
 #include "story/timeline.h"
@@ -544,6 +545,7 @@ static vt_status assemble(const story_input *in, story_record *r, story_step *pl
     story_findings(&w, in, phases, &f);
     put_not_measured(&w, in, r, phases);
     put_observer(&w, in, &phases[STORY_DECODE]);
+    TRY(story_put_levels(&w, in, r, plan, phases, &f, err));
     vt_json_close(&w);
     return vt_json_end(&w) ? VT_OK : vt_fail(err, VT_ERR_MEMORY, "out of memory for a story");
 }

@@ -97,7 +97,7 @@ typedef struct story_record {
     request_record *request; /* [n_requests] by id */
     int32_t n_requests;
     request_record *mine;          /* NULL where the story is about all steps */
-    const vt_request_event *event; /* [n_events] of the engine, as recorded; borrowed */
+    const vt_request_event *event; /* [n_events] the engine's, as recorded; borrowed */
     uint64_t n_events;
     double *busy_s, *wait_s; /* [n_sources] over the chosen steps */
     story_seq *bound;        /* the sequences of the step that story_bind_step set last */

@@ -12,6 +12,7 @@
 
 #include "base/err.h"
 #include "files/json.h"
+#include "story/show.h"
 #include "story/story.h"
 
 enum { MAX_ROWS = 64, SPARK_CELLS = 48, BAR_CELLS = 16, TIME_COLUMN = 11, TEXT_MAX = 300 };
@@ -338,15 +339,18 @@ static void step_table(page *p, const json_t *phase, const char *title)
     vt_table t;
     size_t i;
     json_t *op;
-    char range[64];
+    char range[96];
     if (!phase || num(phase, "timed_steps") < 1)
         return;
     bool timed = isfinite(num(phase, "timed_kv_first")); /* older stories do not have it */
     double typical = num(phase, "typical_steps");        /* so with them */
-    snprintf(range, sizeof range, "[mean of %.0f, context %.0f to %.0f]",
-             isfinite(typical) ? typical : num(phase, "timed_steps"),
-             num(phase, timed ? "timed_kv_first" : "kv_first"),
-             num(phase, timed ? "timed_kv_last" : "kv_last"));
+    int used = snprintf(range, sizeof range, "[mean of %.0f",
+                        isfinite(typical) ? typical : num(phase, "timed_steps"));
+    double last = num(phase, timed ? "timed_kv_last" : "kv_last");
+    if (last > 0) /* steps of a whole recording have many contexts */
+        used += snprintf(range + used, sizeof range - (size_t)used, ", context %.0f to %.0f",
+                         num(phase, timed ? "timed_kv_first" : "kv_first"), last);
+    snprintf(range + used, sizeof range - (size_t)used, "]");
     heading(p, title, range);
     bool gpu = json_is_object(get(phase, "gpu"));
     vt_table_init(&t, gpu ? "op|runs as|>time|>share|>bytes exp|>speed|>of roof|bound"
@@ -752,6 +756,8 @@ vt_status story_render(const char *name, const char *json, size_t len, const vt_
     title(&p);
     if (json_array_size(get(story, "timeline")) > 0)
         timeline(&p);
+    if (!json_is_object(get(story, "request")))
+        story_show_batch(story, term, out);
     const json_t *decode = phase_named(story, "decode");
     if (decode)
         step_table(&p, decode, "ONE DECODE STEP, op by op");

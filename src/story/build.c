@@ -518,6 +518,7 @@ static vt_status assemble(const story_input *in, story_record *r, story_step *pl
     story_facts f;
     vt_json w;
     TRY(find_facts(r, &f, err));
+    story_find_more(in, r, plan, phases, &f.more);
     vt_json_begin(&w, out, 1);
     vt_json_open(&w, NULL, '{');
     vt_json_string(&w, "schema", "vitrine.story");

@@ -599,6 +599,26 @@ static void threads(page *p)
     vt_buf_release(&line);
 }
 
+/* What else the same cause shows in. */
+static void symptoms(page *p, const json_t *finding)
+{
+    enum { SHOWN = 3 };
+    size_t i;
+    json_t *f;
+    json_array_foreach(get(finding, "symptoms"), i, f)
+    {
+        char rule[TEXT_MAX], what[TEXT_MAX];
+        vt_buf line = {0};
+        if (i == SHOWN)
+            break;
+        vt_buf_printf(&line, "· %s [%s]", text(f, "text", what), text(f, "rule", rule));
+        vt_buf_puts(p->b, "     ");
+        vt_text_wrap(p->b, line.data ? line.data : "", 7, p->term->width - 5);
+        vt_buf_putc(p->b, '\n');
+        vt_buf_release(&line);
+    }
+}
+
 static void findings(page *p)
 {
     size_t i;
@@ -614,12 +634,18 @@ static void findings(page *p)
         size_t start = p->b->len;
         vt_buf_putc(p->b, ' ');
         vt_text_ink(p->b, p->term, id[0] == 'W' ? VT_INK_YELLOW : VT_INK_GREEN, id);
-        vt_buf_printf(&line, "%s [%s: %s]", text(f, "text", what), text(f, "rule", rule),
-                      text(f, "threshold", threshold));
+        vt_buf_puts(&line, text(f, "text", what));
+        if (num(f, "gain_ms_per_token") > 0) {
+            vt_buf_puts(&line, "; up to ");
+            vt_text_time(&line, num(f, "gain_ms_per_token") * 1e-3);
+            vt_buf_puts(&line, " a token");
+        }
+        vt_buf_printf(&line, " [%s: %s]", text(f, "rule", rule), text(f, "threshold", threshold));
         vt_text_pad(p->b, start, 5);
         vt_text_wrap(p->b, line.data ? line.data : "", 5, p->term->width);
         vt_buf_putc(p->b, '\n');
         vt_buf_release(&line);
+        symptoms(p, f);
     }
     if (json_array_size(get(p->story, "findings")) == 0)
         vt_buf_puts(p->b, " none: no rule applies\n");

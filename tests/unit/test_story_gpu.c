@@ -266,14 +266,20 @@ static const json_t *op_of(const json_t *p, const char *kind)
     return NULL;
 }
 
+/* A finding of this rule, or a symptom of one. */
 static const json_t *finding(const json_t *story, const char *rule)
 {
-    size_t i;
-    json_t *f;
+    size_t i, k;
+    json_t *f, *symptom;
     json_array_foreach(json_object_get(story, "findings"), i, f)
     {
         if (strcmp(json_string_value(json_object_get(f, "rule")), rule) == 0)
             return f;
+        json_array_foreach(json_object_get(f, "symptoms"), k, symptom)
+        {
+            if (strcmp(json_string_value(json_object_get(symptom, "rule")), rule) == 0)
+                return symptom;
+        }
     }
     return NULL;
 }

@@ -376,37 +376,6 @@ static void step_table(page *p, const json_t *phase, const char *title)
     }
 }
 
-/* "slow tokens: 41 (9.10 ms): a chunk of request 21 (512 tokens) in step 58; ...; 2 not known" */
-static void slow_line(page *p)
-{
-    enum { SHOWN = 4 };
-    const json_t *s = get(p->story, "slow_tokens");
-    size_t i, shown = 0;
-    json_t *t;
-    char what[TEXT_MAX];
-    vt_buf line = {0};
-    if (!(num(s, "count") > 0))
-        return;
-    vt_buf_puts(&line, "slow tokens: ");
-    json_array_foreach(get(s, "tokens"), i, t)
-    {
-        if (strcmp(text(t, "cause", what), "unknown") == 0 || shown == SHOWN)
-            continue;
-        vt_buf_printf(&line, "%s%.0f (", shown++ ? "; " : "", num(t, "token"));
-        vt_text_time(&line, num(t, "ms") * 1e-3);
-        vt_buf_printf(&line, "): %s", text(t, "text", what));
-    }
-    double more = num(s, "count") - num(s, "not_known") - (double)shown;
-    if (more > 0)
-        vt_buf_printf(&line, "; %.0f more are explained", more);
-    if (num(s, "not_known") > 0)
-        vt_buf_printf(&line, "%s%.0f not known", shown ? "; " : "", num(s, "not_known"));
-    vt_buf_putc(p->b, ' ');
-    vt_text_wrap(p->b, line.data ? line.data : "", 3, p->term->width);
-    vt_buf_putc(p->b, '\n');
-    vt_buf_release(&line);
-}
-
 /* ---- sections of a GPU's stories ---- */
 
 static void kernel_lines(page *p, const json_t *op)
@@ -613,7 +582,7 @@ static void symptoms(page *p, const json_t *finding)
             break;
         vt_buf_printf(&line, "· %s [%s]", text(f, "text", what), text(f, "rule", rule));
         vt_buf_puts(p->b, "     ");
-        vt_text_wrap(p->b, line.data ? line.data : "", 7, p->term->width - 5);
+        vt_text_wrap(p->b, line.data ? line.data : "", 7, p->term->width);
         vt_buf_putc(p->b, '\n');
         vt_buf_release(&line);
     }
@@ -789,7 +758,7 @@ vt_status story_render(const char *name, const char *json, size_t len, const vt_
         step_table(&p, decode, "ONE DECODE STEP, op by op");
     else
         step_table(&p, phase_named(story, "prefill"), "ONE PREFILL STEP, op by op");
-    slow_line(&p);
+    story_show_slow(story, term, out);
     kernels(&p, decode ? decode : phase_named(story, "prefill"));
     gpu(&p);
     memory(&p);

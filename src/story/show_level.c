@@ -126,7 +126,7 @@ static void call_line(page *p, const char *branch, const char *name, const char 
 static void wrap_line(page *p, vt_buf *line)
 {
     vt_buf_puts(p->b, "  ");
-    vt_text_wrap(p->b, line->data ? line->data : "", 4, p->term->width - 2);
+    vt_text_wrap(p->b, line->data ? line->data : "", 4, p->term->width);
     vt_buf_putc(p->b, '\n');
     vt_buf_release(line);
 }

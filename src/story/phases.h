@@ -65,7 +65,8 @@ typedef struct phase {
 
 typedef enum story_phase { STORY_PREFILL, STORY_DECODE, STORY_PHASES } story_phase;
 
-/* Sums up the chosen steps; op calls, over the typical steps of each phase (phases.c). Arrays come from the record's arena; `plan` is set for each step. */
+/* Sums up the chosen steps; op calls, over the typical steps of each phase (phases.c). Arrays come
+ * from the record's arena; `plan` is set for each step. */
 vt_status story_sum_phases(const story_input *in, story_record *r, story_step *plan,
                            phase out[STORY_PHASES], vt_err *err);
 /* Sets the sequences of a recorded step. False: not all of them are in the recording. */

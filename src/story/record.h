@@ -114,7 +114,7 @@ int64_t story_origin(const story_record *r);
 
 /* Whether the machine kept so much from a step that its times say little about the program. */
 bool step_is_disturbed(const step_record *s);
-/* A step that computes prompt tokens, or a retracted sequence's tokens again, beside its decodes. */
+/* The step computes prompt tokens, or a retracted sequence's tokens again. */
 static inline bool step_has_chunk(const step_record *s) { return s->n_seqs > s->n_decode; }
 
 static inline double span_s(span s) { return (double)(s.end_ns - s.begin_ns) * 1e-9; }

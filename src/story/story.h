@@ -74,7 +74,8 @@ typedef struct story_level {
     const char *op;
 } story_level;
 
-/* A level of a story.json in the terminal. VT_ERR_USAGE: the story has no such step, layer or op. */
+/* A level of a story.json in the terminal. VT_ERR_USAGE: the story has no such step, layer or
+ * op. */
 vt_status story_render_level(const char *name, const char *json, size_t len,
                              const story_level *want, const vt_term *term, vt_buf *out,
                              vt_err *err);

@@ -312,7 +312,7 @@ static void test_findings_when_a_retraction_lost_pages_then_cache_miss(void **st
     json_decref(s);
 }
 
-/* Most calls take at least 10 us more than their bytes do. */
+/* Small calls take 18 us, of which starting and ending one takes 10. */
 static void test_findings_when_launches_take_a_tenth_of_a_step_then_said(void **state)
 {
     fake *f = *state;
@@ -321,7 +321,7 @@ static void test_findings_when_launches_take_a_tenth_of_a_step_then_said(void **
     f->in.roofs.kernel_s = 10e-6;
     json_t *s = tell(f);
     const json_t *found = finding(s, "launch");
-    assert_true(evidence(found, "calls") > 150);
+    assert_true(evidence(found, "calls") >= 120); /* the norms, rope and attention of 30 layers */
     assert_true(evidence(found, "share") > 0.3);
     json_decref(s);
 }

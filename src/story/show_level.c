@@ -97,8 +97,8 @@ static void heading(page *p, const char *fmt, ...)
 
 static void put_us(vt_buf *b, double us) { vt_text_time(b, us * 1e-6); }
 
-/* "  ├─ linear.qkv  avx512  12.3 us   4.1 % ▇▇  81 % of roof  <- hotspot". A narrow terminal gets no
- * bar. */
+/* A call: its name, how it runs, its time, its share as a number and a bar, how near its roof it
+ * is. A narrow terminal gets no bar. */
 static void call_line(page *p, const char *branch, const char *name, const char *how, double us,
                       double share, double floor_us, const char *note)
 {

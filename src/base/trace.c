@@ -198,7 +198,16 @@ void vt_trace_finish(vt_trace_ring *r, uint64_t request, int64_t at_ns, int32_t 
 void vt_trace_cache_event(vt_trace_ring *r, uint64_t request, int64_t at_ns, vt_trace_cache what,
                           int32_t n)
 {
-    put_request(r, &(vt_request_event){.cache = {VT_REQ_CACHE, n, request, at_ns, what}});
+    put_request(r, &(vt_request_event){.cache = {VT_REQ_CACHE, n, request, at_ns, what, 0}});
+}
+
+void vt_trace_evict(vt_trace_ring *r, int64_t at_ns, int32_t n, int32_t why)
+{
+    put_request(
+        r,
+        &(vt_request_event){
+            .cache = {
+                .kind = VT_REQ_CACHE, .n = n, .at_ns = at_ns, .what = VT_CACHE_EVICT, .why = why}});
 }
 
 /* ---- steps ---- */

@@ -165,6 +165,7 @@ typedef struct vt_req_cache {
     uint64_t request; /* 0: of no request in particular */
     int64_t at_ns;
     vt_trace_cache what;
+    int32_t why; /* EVICT: vt_evict (kv/radix.h) */
 } vt_req_cache;
 
 typedef union vt_request_event {
@@ -206,6 +207,8 @@ void vt_trace_finish(vt_trace_ring *r, uint64_t request, int64_t at_ns, int32_t 
                      int32_t n_output);
 void vt_trace_cache_event(vt_trace_ring *r, uint64_t request, int64_t at_ns, vt_trace_cache what,
                           int32_t n);
+/* Pages were evicted; why: vt_evict. */
+void vt_trace_evict(vt_trace_ring *r, int64_t at_ns, int32_t n, int32_t why);
 
 /* A vt_req_token in a ring of such events, which says nothing of when it was published: its step
  * tells when it was made. vt_trace_token writes this form to a ring of 16-byte events. */

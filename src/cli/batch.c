@@ -22,6 +22,7 @@
 #include "base/random.h"
 #include "cli/batch_out.h"
 #include "cli/lines.h"
+#include "cli/telling.h"
 #include "text/template/template.h"
 #include "openai/batch.h"
 
@@ -387,14 +388,15 @@ static vt_status check_usage(const cli *c, vt_err *err)
 {
     if (!vt_options_given(c->options, "output-file"))
         return vt_fail(err, VT_ERR_USAGE, "--batch: needs -o OUT.jsonl for the results");
-    static const char *const alone[] = {"tokens", "raw", "system", "stop", "story"};
+    static const char *const alone[] = {"tokens", "raw", "system", "stop"};
     for (size_t i = 0; i < sizeof alone / sizeof alone[0]; i++)
         if (vt_options_given(c->options, alone[i]))
             return vt_fail(err, VT_ERR_USAGE,
                            "--%s: does not go with --batch, whose lines say what they want",
                            alone[i]);
-    return c->n_args > 0 ? vt_fail(err, VT_ERR_USAGE, "--batch: takes the place of the prompt")
-                         : VT_OK;
+    if (c->n_args > 0)
+        return vt_fail(err, VT_ERR_USAGE, "--batch: takes the place of the prompt");
+    return cli_prepare_story(c, err);
 }
 
 /* Options that were given hold for lines that say nothing else; where neither does, OpenAI's
@@ -469,6 +471,8 @@ int cli_run_batch(cli *c)
         status = cli_open(c, &b.s, &err);
     if (status == VT_OK && b.s.engine)
         status = run_lines(&b, &err);
+    if (status == VT_OK && b.s.engine)
+        status = cli_tell_recording(c, &b.s, &err);
     bool opened = b.s.model != NULL;
     drop_waiting(&b);
     vt_engine_free(b.s.engine); /* aborts what is open; on_event releases it */

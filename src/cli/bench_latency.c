@@ -26,6 +26,7 @@
 #include "base/random.h"
 #include "base/stats.h"
 #include "cli/bench.h"
+#include "cli/telling.h"
 #include "engine/engine.h"
 #include "model/model.h"
 
@@ -311,7 +312,9 @@ int cli_bench_latency(cli *c)
     if (strcmp(vt_options_get(c->options, "prompt"), "auto") != 0)
         sh.prompt = (int32_t)vt_options_int(c->options, "prompt");
     cli_catch_interrupt();
-    vt_status status = make_room(c, &sh, &err);
+    vt_status status = cli_prepare_story(c, &err);
+    if (status == VT_OK)
+        status = make_room(c, &sh, &err);
     if (status == VT_OK)
         status = cli_open(c, &s, &err);
     if (status == VT_OK)
@@ -322,6 +325,8 @@ int cli_bench_latency(cli *c)
         int reported = report(c, &s, &sh, &r);
         code = code == CLI_DONE ? reported : code;
     }
+    if (status == VT_OK && cli_tell_recording(c, &s, &err) != VT_OK)
+        code = cli_fail(&err);
     cli_close(&s);
     return code;
 }

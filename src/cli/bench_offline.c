@@ -14,6 +14,7 @@
 #include "base/random.h"
 #include "cli/bench.h"
 #include "cli/lengths.h"
+#include "cli/telling.h"
 #include "engine/engine.h"
 
 typedef struct offline {
@@ -144,7 +145,9 @@ int cli_bench_offline(cli *c)
     char queued[32];
     uint64_t rng = (uint64_t)vt_options_int(c->options, "seed");
     cli_catch_interrupt();
-    vt_status status = cli_get_lengths(c, &rng, &l, &err);
+    vt_status status = cli_prepare_story(c, &err);
+    if (status == VT_OK)
+        status = cli_get_lengths(c, &rng, &l, &err);
     snprintf(queued, sizeof queued, "%d", l.n);
     if (status == VT_OK && vt_options_int(c->options, "max-queued") < l.n)
         status = vt_options_set(c->options, "max-queued", queued, &err);
@@ -153,6 +156,8 @@ int cli_bench_offline(cli *c)
     if (status == VT_OK)
         status = run_all(c, &s, &l, &rng, &o, &wall_s, &err);
     int code = status == VT_OK ? report(c, &s, &l, &o, wall_s) : cli_fail(&err);
+    if (status == VT_OK && cli_tell_recording(c, &s, &err) != VT_OK)
+        code = cli_fail(&err);
     cli_close(&s);
     cli_lengths_release(&l);
     return code;

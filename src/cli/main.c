@@ -116,7 +116,9 @@ static const cli_verb verbs[] = {
      "vitrine bench simulate --trace trace.jsonl --hardware h200 --gpus 2 -m dummy:qwen3-8b",
      VT_FOR_SIMULATE, 0, cli_bench_simulate},
     {"story show", "FILE.json", "a recorded story in the terminal",
-     "Renders a story.json (written by run --story=FILE.json) as run --story would have.", NULL,
+     "Renders a story.json (written by run --story=FILE.json) as run --story would have, or one "
+     "level of it: a token, a step, a layer, an op.",
+     "vitrine story show s.json --layer 7\nvitrine story show s.json --token 41",
      VT_FOR_STORY, 1, cli_story_show},
     {"env", "", "what this machine offers: CPU, GPU, libraries, profiling tiers, measured roofs",
      "Describes the hardware, and which parts of it can be used and observed. Roofs are "

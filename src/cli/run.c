@@ -239,6 +239,9 @@ static int complete(const cli *c, cli_session *s, const vt_buf *text, vt_request
     if (status == VT_OK) {
         p->prompt = ids.id;
         p->n_prompt = ids.n;
+        p->arrived_ns = p->parsed_ns = arrival_ns;
+        p->rendered_ns = vt_options_flag(c->options, "raw") ? arrival_ns : 0; /* with the ids */
+        p->tokenised_ns = vt_options_given(c->options, "tokens") ? 0 : vt_now_ns();
         status = cli_generate(s, p, &reply, err);
     }
     int code = status == VT_OK ? finish(c, s, p, &reply, arrival_ns, err) : cli_fail(err);

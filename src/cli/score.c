@@ -15,6 +15,7 @@
 #include "base/err.h"
 #include "cli/cli.h"
 #include "cli/prompt.h"
+#include "cli/telling.h"
 #include "model/model.h"
 
 typedef struct scores {
@@ -235,6 +236,8 @@ int cli_score(cli *c)
     cli_catch_interrupt();
     vt_status status = check_usage(c, &err);
     if (status == VT_OK)
+        status = cli_prepare_story(c, &err);
+    if (status == VT_OK)
         status = cli_open(c, &s, &err);
     if (status == VT_OK)
         status = read_ids(c, s.model, &out.ids, &err);
@@ -247,6 +250,8 @@ int cli_score(cli *c)
         int reported = report(c, &out);
         code = code == CLI_DONE ? reported : code;
     }
+    if (status == VT_OK && cli_tell_recording(c, &s, &err) != VT_OK)
+        code = cli_fail(&err);
     free(out.logprob);
     free(out.top);
     vt_free(out.ids.id);

@@ -42,6 +42,18 @@ static vt_status show(const cli *c, const char *json, size_t len, vt_err *err)
     return status;
 }
 
+vt_status cli_tell_recording(const cli *c, const cli_session *s, vt_err *err)
+{
+    char *json = NULL;
+    size_t len = 0;
+    if (!vt_options_given(c->options, "story"))
+        return VT_OK;
+    TRY(vt_engine_story(s->engine, 0, &json, &len, err));
+    vt_status status = show(c, json, len, err);
+    vt_free(json);
+    return status;
+}
+
 vt_status cli_tell_story(const cli *c, const cli_session *s, vt_request_id id, vt_err *err)
 {
     char *json = NULL;

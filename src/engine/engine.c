@@ -344,17 +344,16 @@ static void trace_plan(vt_engine *e, const vt_flight *f)
 static void trace_changes(vt_engine *e, int64_t at)
 {
     const vt_radix_stats *st = &e->sched.radix.stats;
-    uint64_t evicted = 0;
-    for (int32_t i = 0; i < VT_EVICT_CAUSES; i++)
-        evicted += st->evicted_pages[i];
     if (st->inserted_pages > e->told_inserted)
         vt_trace_cache_event(&e->requests, 0, at, VT_CACHE_INSERT,
                              (int32_t)(st->inserted_pages - e->told_inserted));
-    if (evicted > e->told_evicted)
-        vt_trace_cache_event(&e->requests, 0, at, VT_CACHE_EVICT,
-                             (int32_t)(evicted - e->told_evicted));
+    for (int32_t i = 0; i < VT_EVICT_CAUSES; i++) {
+        if (st->evicted_pages[i] > e->told_evicted[i])
+            vt_trace_evict(&e->requests, at, (int32_t)(st->evicted_pages[i] - e->told_evicted[i]),
+                           i);
+        e->told_evicted[i] = st->evicted_pages[i];
+    }
     e->told_inserted = st->inserted_pages;
-    e->told_evicted = evicted;
     for (int32_t i = 0; i < e->sched.n_retracted; i++)
         vt_trace_retract(&e->requests, e->sched.retracted[i]->req->id, at);
 }

@@ -29,7 +29,8 @@ struct vt_engine {
     vt_token_logprob *logprob,
         *top; /* [max_rows], [max_rows][VT_MAX_TOP_LOGPROBS]: an event's arrays */
     uint64_t n_finished[VT_FINISH_ERROR + 1], n_output_tokens;
-    uint64_t told_inserted, told_evicted; /* pages that recorded cache events have counted */
+    /* pages that recorded cache events have counted */
+    uint64_t told_inserted, told_evicted[VT_EVICT_CAUSES];
     int64_t schedule_ns, device_ns, publish_ns;
     int64_t recovered_ns[VT_MAX_RECOVERIES]; /* when the last recoveries were tried */
     uint64_t n_tried, n_recovered;

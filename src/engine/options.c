@@ -158,7 +158,18 @@ static const vt_option table[] = {
     ROW("literal-content", VT_OPTION_FLAG, .fallback = "false", .verbs = GENERATE,
         .help = "special tokens in messages are text; with --batch unless =false is given"),
     ROW("story", VT_OPTION_TEXT, .flags = VT_OPTION_OPTIONAL, .value_name = "FILE.json",
-        .verbs = VT_FOR_RUN, .help = "tell what happened: in the terminal, or into a story.json"),
+        .verbs = VT_FOR_RUN | VT_FOR_SCORE | VT_FOR_LATENCY | VT_FOR_OFFLINE,
+        .help = "tell what happened: in the terminal, or into a story.json"),
+
+    /* story show */
+    ROW("token", INT(0, 1 << 30), .value_name = "N", .verbs = VT_FOR_STORY,
+        .help = "the step that made token N of the output, from 0"),
+    ROW("step", INT(1, INT64_C(1) << 53), .value_name = "N", .verbs = VT_FOR_STORY,
+        .help = "one step: its host work, its batch, its calls"),
+    ROW("layer", INT(0, 1 << 20), .value_name = "N", .verbs = VT_FOR_STORY,
+        .help = "one layer of a typical step, op by op"),
+    ROW("op", VT_OPTION_TEXT, .value_name = "KIND", .verbs = VT_FOR_STORY,
+        .help = "one kind of op, such as linear.qkv, layer by layer"),
 
     /* score */
     ROW("text", VT_OPTION_TEXT, .value_name = "FILE", .verbs = VT_FOR_SCORE,

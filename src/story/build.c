@@ -17,9 +17,12 @@
 #include "model/model.h"
 #include "story/findings.h"
 #include "story/gpu.h"
+#include "story/levels.h"
 #include "story/numbers.h"
 #include "story/observer.h"
 #include "story/phases.h"
+#include "story/timeline.h"
+#include "story/transitions.h"
 #include "version.h"
 
 enum {
@@ -134,12 +137,6 @@ static void put_series(vt_json *w, const char *key, const double *v, int32_t n, 
     vt_json_close(w);
 }
 
-static const char *finish_name(int32_t finish)
-{
-    static const char *const name[] = {"none", "stop", "length", "abort", "error"};
-    return finish >= 0 && finish <= VT_FINISH_ERROR ? name[finish] : "none";
-}
-
 /* Everything that several parts of the story say. */
 static vt_status find_facts(const story_input *in, story_record *r, story_facts *f, vt_err *err)
 {
@@ -164,7 +161,7 @@ static vt_status find_facts(const story_input *in, story_record *r, story_facts 
     f->itl_p50_s = vt_percentile(sorted, (size_t)n, 0.50);
     f->itl_p99_s = vt_percentile(sorted, (size_t)n, 0.99);
     find_calm(r, f, sorted);
-    return VT_OK;
+    return story_find_slow(r, f->gap_s, f->n_gaps, f->itl_p50_s, &f->slow, err);
 }
 
 static void put_request(vt_json *w, const story_record *r, const story_facts *f)
@@ -182,7 +179,8 @@ static void put_request(vt_json *w, const story_record *r, const story_facts *f)
     vt_json_int(w, "completion_tokens", q->n_output);
     vt_json_int(w, "pages", q->n_pages);
     vt_json_int(w, "retracted", q->n_retracted);
-    vt_json_string(w, "finish", finish_name(q->finish));
+    vt_json_string(w, "finish", story_finish_name(q->finish));
+    put_ms(w, "before_ms", (double)(q->arrive_ns - story_origin(r)) * 1e-9, measured);
     put_ms(w, "total_ms", f->total_s, measured);
     put_ms(w, "queue_ms", f->queue_s, measured);
     put_ms(w, "steps_ms", f->steps_s, measured);
@@ -246,15 +244,37 @@ static void put_op(vt_json *w, const story_input *in, const phase *p, const op_s
     vt_json_close(w);
 }
 
-static void put_phase(vt_json *w, const story_input *in, const phase *p)
+/* What the typical steps have in common. */
+static const char *typical_of(const phase *p)
+{
+    if (p->name[0] == 'p')
+        return "all chunks";
+    return p->with_chunk ? "decodes with a chunk of a prompt" : "decodes alone";
+}
+
+/* How much of the engine thread's work the device's work hid. */
+static void put_hidden(vt_json *w, const story_record *r, const phase *p)
+{
+    static const char *const key[VT_PARTS] = {[VT_PART_SCHEDULE] = "schedule_hidden",
+                                              [VT_PART_PREPARE] = "prepare_hidden",
+                                              [VT_PART_PUBLISH] = "publish_hidden"};
+    for (int k = 0; k < VT_PARTS; k++)
+        if (key[k])
+            vt_json_tagged(w, key[k], story_hidden(r, p->name[0] == 'p', (vt_trace_part)k), 4,
+                           derived);
+}
+
+static void put_phase(vt_json *w, const story_input *in, const story_record *r, const phase *p)
 {
     double n = p->n_steps ? p->n_steps : NAN, t = p->n_timed ? p->n_timed : NAN;
     vt_json_open(w, NULL, '{');
     vt_json_string(w, "name", p->name);
     vt_json_int(w, "steps", p->n_steps);
     vt_json_int(w, "disturbed_steps", p->n_disturbed);
-    vt_json_int(w, "recorded_steps", p->n_recorded);
-    vt_json_int(w, "timed_steps", p->n_timed);
+    vt_json_int(w, "timed_steps", p->n_recorded);
+    vt_json_int(w, "typical_steps", p->n_timed);
+    vt_json_int(w, "undisturbed_steps", p->n_undisturbed);
+    vt_json_string(w, "typical_of", typical_of(p));
     vt_json_int(w, "tokens", p->n_tokens);
     vt_json_int(w, "kv_first", p->kv_first);
     vt_json_int(w, "kv_last", p->kv_last);
@@ -267,6 +287,7 @@ static void put_phase(vt_json *w, const story_input *in, const phase *p)
     put_us(w, "schedule_us", p->part_s[VT_PART_SCHEDULE] / n, measured);
     put_us(w, "prepare_us", p->part_s[VT_PART_PREPARE] / n, measured);
     put_us(w, "publish_us", p->part_s[VT_PART_PUBLISH] / n, measured);
+    put_hidden(w, r, p);
     vt_json_close(w);
     put_us(w, "step_us", p->timed_s / t, measured);
     put_us(w, "ops_us", p->ops_s / t, measured);
@@ -279,81 +300,6 @@ static void put_phase(vt_json *w, const story_input *in, const phase *p)
         put_op(w, in, p, &p->op[i]);
     vt_json_close(w);
     story_gpu_phase(w, in, p);
-    vt_json_close(w);
-}
-
-/* ---- the transition from prefill to decode ---- */
-
-static double intensity(const phase *p)
-{
-    double bytes = 0, flops = 0;
-    for (int32_t i = 0; i < p->n_ops; i++) {
-        if (p->op[i].link)
-            continue;
-        bytes += op_bytes(&p->op[i]);
-        flops += (double)vt_cost_flops(&p->op[i].cost);
-    }
-    return bytes > 0 ? flops / bytes : NAN;
-}
-
-/* The share of roof `b` that the phase reaches while its device works. */
-static double reached(const phase *p, const vt_roofs *roofs, story_bound b)
-{
-    const double roof[STORY_BOUNDS] = {vt_roofs_bandwidth(roofs), roofs->fp32_per_s,
-                                       roofs->bf16_per_s, roofs->int8_per_s};
-    double work = 0;
-    for (int32_t i = 0; i < p->n_ops; i++) {
-        const vt_flops *f = &p->op[i].cost.flops;
-        const double did[STORY_BOUNDS] = {p->op[i].link ? 0 : op_bytes(&p->op[i]), (double)f->fp32,
-                                          (double)f->bf16, (double)f->int8};
-        work += did[b];
-    }
-    return roof[b] > 0 && p->n_timed ? work / p->n_timed / phase_step_s(p) / roof[b] : NAN;
-}
-
-static const op_sum *find_op(const phase *p, const char *op)
-{
-    for (int32_t i = 0; i < p->n_ops; i++)
-        if (strcmp(p->op[i].op, op) == 0)
-            return &p->op[i];
-    return NULL;
-}
-
-static void put_side(vt_json *w, const char *key, const story_input *in, const phase *p,
-                     const char *attention)
-{
-    const op_sum *o = find_op(p, attention);
-    const vt_kernel_facts *k = o ? op_kernel(in, o) : NULL;
-    char how[96] = "";
-    vt_json_open(w, key, '{');
-    vt_json_string(w, "attention", attention);
-    vt_json_string(w, "impl", o ? o->impl : "none");
-    vt_json_string(w, "kernel", k ? k->name : NULL);
-    if (story_gpu(in))
-        story_gpu_how(p, how, sizeof how);
-    vt_json_string(w, "how", *how ? how : NULL);
-    vt_json_real(w, "rows", p->n_steps ? (double)p->n_tokens / p->n_steps : 0.0);
-    vt_json_tagged(w, "flop_per_byte", intensity(p), 2, derived);
-    vt_json_tagged(w, "of_memory", reached(p, &in->roofs, STORY_BOUND_MEMORY), 4, derived);
-    vt_json_tagged(w, "of_int8", reached(p, &in->roofs, STORY_BOUND_INT8), 4, derived);
-    vt_json_tagged(w, "of_fp32", reached(p, &in->roofs, STORY_BOUND_FP32), 4, derived);
-    vt_json_tagged(w, "of_bf16", reached(p, &in->roofs, STORY_BOUND_BF16), 4, derived);
-    vt_json_close(w);
-}
-
-static void put_transition(vt_json *w, const story_input *in, const phase phases[STORY_PHASES])
-{
-    const phase *p = &phases[STORY_PREFILL], *d = &phases[STORY_DECODE];
-    if (p->n_timed == 0 || d->n_timed == 0) {
-        vt_json_null(w, "transition");
-        return;
-    }
-    vt_json_open(w, "transition", '{');
-    vt_json_string(w, "what", "prefill -> decode");
-    vt_json_string(w, "reason", "one query row a sequence from here on");
-    vt_json_null(w, "at_ms");
-    put_side(w, "before", in, p, "attention_prefill");
-    put_side(w, "after", in, d, "attention_decode");
     vt_json_close(w);
 }
 
@@ -537,64 +483,6 @@ static void put_headline(vt_json *w, const story_input *in, const story_record *
     vt_buf_release(&b);
 }
 
-/* ---- the timeline ---- */
-
-static void put_event(vt_json *w, const char *what, double at_s, double s, const char *fmt, ...)
-    __attribute__((format(printf, 5, 6)));
-
-static void put_event(vt_json *w, const char *what, double at_s, double s, const char *fmt, ...)
-{
-    char text[256];
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
-    vt_json_open(w, NULL, '{');
-    vt_json_string(w, "event", what);
-    put_ms(w, "at_ms", at_s, measured);
-    put_ms(w, "ms", s, measured);
-    vt_json_string(w, "text", text);
-    vt_json_close(w);
-}
-
-static void put_phase_event(vt_json *w, const story_input *in, const request_record *q,
-                            const phase *p)
-{
-    char mixed[64] = "", how[96] = "";
-    if (story_gpu(in))
-        story_gpu_how(p, how, sizeof how);
-    if (p->others > 0)
-        snprintf(mixed, sizeof mixed, ", with %.1f other sequences", p->others);
-    put_event(w, p->name, (double)(p->begin_ns - q->arrive_ns) * 1e-9,
-              (double)(p->end_ns - p->begin_ns) * 1e-9, "%d token%s in %d %s%s%s%s%s", p->n_tokens,
-              vt_text_s(p->n_tokens), p->n_steps, p->name[0] == 'p' ? "chunk" : "step",
-              vt_text_s(p->n_steps), mixed, *how ? "; " : "", how);
-}
-
-static void put_timeline(vt_json *w, const story_input *in, const story_record *r,
-                         const phase phases[STORY_PHASES], const story_facts *f)
-{
-    const request_record *q = r->mine;
-    const phase *p = &phases[STORY_PREFILL], *d = &phases[STORY_DECODE];
-    vt_json_open(w, "timeline", '[');
-    if (q)
-        put_event(w, "arrive", 0, NAN, "%d prompt token%s", q->n_prompt, vt_text_s(q->n_prompt));
-    if (q && q->match.end_ns)
-        put_event(w, "match", (double)(q->match.begin_ns - q->arrive_ns) * 1e-9, span_s(q->match),
-                  "%d of %d tokens found in the cache, %d of them copied; %d page%s", q->n_cached,
-                  q->n_prompt, q->n_copied, q->n_pages, vt_text_s(q->n_pages));
-    if (q && p->n_steps)
-        put_phase_event(w, in, q, p);
-    if (q && p->n_steps && d->n_steps)
-        put_event(w, "transition", (double)(d->begin_ns - q->arrive_ns) * 1e-9, NAN,
-                  "prefill -> decode");
-    if (q && d->n_steps)
-        put_phase_event(w, in, q, d);
-    if (q && q->finish_ns)
-        put_event(w, "done", f->total_s, NAN, "%s", finish_name(q->finish));
-    vt_json_close(w);
-}
-
 /* ---- all of it ---- */
 
 /* "amx", "sm_90a": of what ran the steps. */
@@ -637,14 +525,15 @@ static void put_model(vt_json *w, const vt_model *m)
     vt_json_close(w);
 }
 
-static vt_status assemble(const story_input *in, story_record *r, const phase phases[STORY_PHASES],
-                          vt_buf *out, vt_err *err)
+static vt_status assemble(const story_input *in, story_record *r, story_step *plan,
+                          const phase phases[STORY_PHASES], vt_buf *out, vt_err *err)
 {
     story_facts f;
     observer_tax tax;
     vt_json w;
     TRY(find_facts(in, r, &f, err));
     TRY(story_measure_tax(r, &tax, err));
+    story_find_more(in, r, plan, phases, &f.more);
     vt_json_begin(&w, out, 1);
     vt_json_open(&w, NULL, '{');
     vt_json_string(&w, "schema", "vitrine.story");
@@ -655,18 +544,25 @@ static vt_status assemble(const story_input *in, story_record *r, const phase ph
     put_headline(&w, in, r, phases, &f);
     story_put_machine(&w, &f.machine);
     put_request(&w, r, &f);
-    put_timeline(&w, in, r, phases, &f);
+    story_put_prefix(&w, in, r, plan, &phases[STORY_PREFILL]);
+    if (r->mine)
+        story_put_slow(&w, &f.slow);
+    else
+        vt_json_null(&w, "slow_tokens");
+    TRY(story_put_timeline(&w, in, r, phases, err));
     vt_json_open(&w, "phases", '[');
     for (int i = 0; i < STORY_PHASES; i++)
         if (phases[i].n_steps)
-            put_phase(&w, in, &phases[i]);
+            put_phase(&w, in, r, &phases[i]);
     vt_json_close(&w);
-    put_transition(&w, in, phases);
+    story_put_transition(&w, in, phases);
+    story_put_transitions(&w, in, r, plan);
     put_memory(&w, in, r);
     put_threads(&w, in, r);
     story_findings(&w, in, phases, &f);
     put_not_measured(&w, in, r, phases);
     story_put_observer(&w, in, &tax, &phases[STORY_DECODE]);
+    TRY(story_put_levels(&w, in, r, plan, phases, &f, err));
     vt_json_close(&w);
     return vt_json_end(&w) ? VT_OK : vt_fail(err, VT_ERR_MEMORY, "out of memory for a story");
 }
@@ -689,7 +585,7 @@ static vt_status build(const story_input *in, story_record *r, vt_buf *out, bool
     TRY(story_step_new(in->program, lim->max_tokens, lim->max_seqs, &plan, err));
     vt_status status = story_sum_phases(in, r, plan, phases, err);
     if (status == VT_OK)
-        status = assemble(in, r, phases, out, err);
+        status = assemble(in, r, plan, phases, out, err);
     *beaten = status == VT_OK && in->roofs.measured && roofs_beaten(phases);
     story_step_free(plan);
     return status;

@@ -2,7 +2,21 @@
  *
  * For each step the step's cost model (story/step.h) gets the sequences that were in it; every
  * call's exact cost then stands beside the time it took. It reads the engine's own program, so a
- * call's index in an event is its index there. */
+ * call's index in an event is its index there.
+ *
+ * Op tables tell of the typical step, because one step that was interrupted would make the mean of
+ * all its own:
+ *
+ *   1. of the phase's steps with recorded calls, take those that the machine left alone (all, if
+ *      there are none)
+ *   2. of decode steps take one kind: decodes alone, or decodes with a chunk of a prompt,
+ *      whichever there are more of
+ *   3. order these by their device time, leave out the shortest and the longest quarter, and take
+ *      the mean of the rest
+ *
+ * The ops' times still sum to the step, as every step brings all of its ops, and the step agrees
+ * with the median gap between tokens. Prompts come in chunks of different lengths: there step 1 is
+ * all. */
 #include "story/phases.h"
 
 #include <math.h>
@@ -109,9 +123,10 @@ static int32_t rows_of(const story_record *r, const step_seq *q)
     return !owner || q->kv_len >= owner->n_prompt ? 1 : 0;
 }
 
-static bool bind_step(const story_record *r, const step_record *s, story_step *plan, story_seq *seq)
+bool story_bind_step(const story_record *r, const step_record *s, story_step *plan)
 {
-    if (s->n_call == 0 || s->n_seq != s->n_seqs)
+    story_seq *seq = r->bound;
+    if (!seq || s->n_seq != s->n_seqs)
         return false;
     for (int32_t i = 0; i < s->n_seq; i++) {
         const step_seq *q = &r->seq[s->first_seq + i];
@@ -204,7 +219,7 @@ static void add_gpu(const step_record *s, phase *p)
 }
 
 static void add_step(const story_input *in, story_record *r, const step_record *s, story_step *plan,
-                     story_seq *seq, phase *p)
+                     phase *p)
 {
     if (p->n_steps++ == 0) {
         p->begin_ns = s->device.begin_ns;
@@ -218,8 +233,7 @@ static void add_step(const story_input *in, story_record *r, const step_record *
     for (int i = 0; i < VT_PARTS; i++)
         p->part_s[i] += span_s(s->part[i]);
     add_gpu(s, p);
-    p->n_recorded += s->n_call > 0;
-    if ((p->only_calm && s->use.disturbed) || !bind_step(r, s, plan, seq))
+    if (!s->typical || !story_bind_step(r, s, plan))
         return;
     if (p->n_timed++ == 0)
         p->timed_kv_first = s->kv_len;
@@ -252,6 +266,63 @@ static void look_for_calm(const story_record *r, phase out[STORY_PHASES])
     }
 }
 
+static int shortest_step_first(const void *a, const void *b)
+{
+    double x = span_s((*(step_record *const *)a)->device),
+           y = span_s((*(step_record *const *)b)->device);
+    return (x > y) - (x < y);
+}
+
+/* Keeps those of list[0..n) that `keep` says yes to; returns how many. */
+static int32_t sift(step_record **list, int32_t n, bool (*keep)(const step_record *))
+{
+    int32_t kept = 0;
+    for (int32_t i = 0; i < n; i++)
+        if (keep(list[i]))
+            list[kept++] = list[i];
+    return kept;
+}
+
+static bool is_left_alone(const step_record *s) { return !step_is_disturbed(s); }
+static bool is_alone(const step_record *s) { return !step_has_chunk(s); }
+
+/* Marks the typical steps of a phase: list[0..n) are its steps with recorded calls. */
+static void choose_typical(phase *p, bool decode, step_record **list, int32_t n)
+{
+    p->n_recorded = n;
+    for (int32_t i = 0; i < n; i++)
+        p->n_undisturbed += is_left_alone(list[i]);
+    if (p->n_undisturbed > 0)
+        n = sift(list, n, is_left_alone);
+    for (int32_t i = 0; i < n; i++)
+        p->n_alone += is_alone(list[i]);
+    int32_t quarter = 0;
+    if (decode) {
+        p->with_chunk = p->n_alone < n - p->n_alone;
+        n = sift(list, n, p->with_chunk ? step_has_chunk : is_alone);
+        qsort(list, (size_t)n, sizeof *list, shortest_step_first);
+        quarter = n / 4;
+    }
+    for (int32_t i = quarter; i < n - quarter; i++)
+        list[i]->typical = true;
+}
+
+/* Chooses each phase's typical steps. list: room for all steps. */
+static void find_typical(story_record *r, story_step *plan, step_record **list,
+                         phase out[STORY_PHASES])
+{
+    for (int k = 0; k < STORY_PHASES; k++) {
+        int32_t n = 0;
+        for (int32_t i = 0; i < r->n_steps; i++) {
+            step_record *s = &r->step[i];
+            if (s->chosen && s->n_call > 0 && s->prefill == (k == STORY_PREFILL) &&
+                story_bind_step(r, s, plan))
+                list[n++] = s;
+        }
+        choose_typical(&out[k], k == STORY_DECODE, list, n);
+    }
+}
+
 static int longest_first(const void *a, const void *b)
 {
     double x = ((const op_sum *)a)->s, y = ((const op_sum *)b)->s;
@@ -266,17 +337,19 @@ vt_status story_sum_phases(const story_input *in, story_record *r, story_step *p
     int32_t max_seqs = 1;
     for (int32_t i = 0; i < r->n_steps; i++)
         max_seqs = r->step[i].n_seq > max_seqs ? r->step[i].n_seq : max_seqs;
-    story_seq *seq = vt_arena_alloc(&r->arena, (size_t)max_seqs, sizeof *seq);
+    r->bound = vt_arena_alloc(&r->arena, (size_t)max_seqs, sizeof *r->bound);
+    step_record **list = vt_arena_alloc(&r->arena, (size_t)r->n_steps + 1, sizeof *list);
     for (int i = 0; i < STORY_PHASES; i++) {
         out[i] = (phase){.name = name[i],
                          .op = vt_arena_alloc(&r->arena, n_calls + VT_MOVES, sizeof *out[i].op)};
-        if (!seq || !out[i].op)
+        if (!r->bound || !list || !out[i].op)
             return vt_fail(err, VT_ERR_MEMORY, "out of memory for a story");
     }
     look_for_calm(r, out);
+    find_typical(r, plan, list, out);
     for (int32_t i = 0; i < r->n_steps; i++)
         if (r->step[i].chosen)
-            add_step(in, r, &r->step[i], plan, seq,
+            add_step(in, r, &r->step[i], plan,
                      &out[r->step[i].prefill ? STORY_PREFILL : STORY_DECODE]);
     for (int i = 0; i < STORY_PHASES; i++) {
         for (int32_t k = 0; k < out[i].n_ops; k++)

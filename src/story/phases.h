@@ -11,7 +11,7 @@ typedef struct kernel_sum {
     int32_t kernel, n;
 } kernel_sum;
 
-/* All calls of a kind ("linear.qkv") in a phase, as sums over its timed steps. What a GPU's step
+/* All calls of a kind ("linear.qkv") in a phase, as sums over its typical steps. What a GPU's step
  * spends outside calls is a kind too ("upload", "results"): its cost is the bytes that crossed the
  * link, and it has no roof. */
 typedef struct op_sum {
@@ -49,31 +49,35 @@ typedef struct phase {
     const char *name;          /* "prefill", "decode" */
     int32_t n_steps, n_tokens; /* of the request (or of all, in a story about all) */
     int32_t n_disturbed;       /* of n_steps (story/machine.h) */
-    int32_t n_recorded;        /* of n_steps, those whose op calls are in the recording */
-    /* Steps that the sums below are over: the undisturbed ones of n_recorded, or all of these where
-     * none is undisturbed. */
-    int32_t n_timed;
-    bool only_calm;           /* disturbed steps are left out of these sums, */
-    bool calm_whole;          /* and of gpu.n_whole */
+    int32_t n_recorded;        /* steps whose op calls are in the recording */
+    int32_t n_undisturbed;     /* of them, those that the machine left alone */
+    int32_t n_alone; /* of those in turn, steps of decodes alone; the others have a chunk */
+    int32_t n_timed; /* the typical ones: the sums below are over these */
+    bool with_chunk; /* the typical decode steps have a chunk of a prompt, too */
+    bool only_calm;  /* disturbed steps are left out of the sums over all steps, */
+    bool calm_whole; /* and of gpu.n_whole */
     int64_t begin_ns, end_ns; /* of its first step's beginning and its last step's end */
-    double device_s, timed_s; /* device time of all steps; of the timed ones */
+    double device_s, timed_s; /* device time of all steps; of the typical ones */
     double ops_s;             /* sum over the ops */
     double part_s[VT_PARTS];  /* the engine thread's work, all steps */
     double others;            /* mean number of other sequences in its steps */
-    double busy_s, wait_s;    /* sums over workers, timed steps */
+    double busy_s, wait_s;    /* sums over workers, typical steps */
     op_sum *op;               /* [n_ops], longest first */
     int32_t n_ops;
     double floor_s, expected_s;
     int32_t kv_first, kv_last;             /* context of the request in its first and last step, */
-    int32_t timed_kv_first, timed_kv_last; /* and in the first and last of the timed ones */
+    int32_t timed_kv_first, timed_kv_last; /* and in the first and last of the typical ones */
     phase_on_gpu gpu;
 } phase;
 
 typedef enum story_phase { STORY_PREFILL, STORY_DECODE, STORY_PHASES } story_phase;
 
-/* Sums up the chosen steps. Arrays come from the record's arena; `plan` is set for each step. */
+/* Sums up the chosen steps; op calls, over the typical steps of each phase (phases.c). Arrays come
+ * from the record's arena; `plan` is set for each step. */
 vt_status story_sum_phases(const story_input *in, story_record *r, story_step *plan,
                            phase out[STORY_PHASES], vt_err *err);
+/* Sets the sequences of a recorded step. False: not all of them are in the recording. */
+bool story_bind_step(const story_record *r, const step_record *s, story_step *plan);
 story_bound op_bound(const op_sum *o);
 /* Compulsory bytes moved by an op kind. */
 static inline double op_bytes(const op_sum *o) { return (double)vt_cost_bytes(&o->cost); }

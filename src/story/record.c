@@ -164,6 +164,8 @@ static void read_request_event(const story_record *r, request_record *q, const v
         q->n_prompt = e->arrive.n_prompt;
         break;
     case VT_REQ_MATCH:
+        if (q->match.end_ns > 0)
+            break; /* a look-up after a retraction finds the request's own pages */
         q->match = (span){e->match.begin_ns, e->match.end_ns};
         q->n_cached = e->match.n_cached;
         q->n_copied = e->match.n_copied;
@@ -449,6 +451,8 @@ static vt_status fill(const story_input *in, vt_request_id id, story_record *r, 
         read_step_event(r, &e->step[i]);
     TRY(place_seqs(e, r, err));
     TRY(read_requests(e, id, r, err));
+    r->event = e->request;
+    r->n_events = e->n_requests;
     choose_steps(r);
     for (int32_t i = 0; i < r->n_steps; i++)
         r->step[i].gpu.idle_s = NAN;
@@ -472,5 +476,22 @@ vt_status story_record_make(const story_input *in, vt_request_id id, story_recor
     *out = r;
     return VT_OK;
 }
+
+int64_t story_origin(const story_record *r)
+{
+    const request_record *q = r->mine;
+    for (int32_t i = 0; !q && i < r->n_steps; i++)
+        if (r->step[i].chosen)
+            return r->step[i].device.begin_ns;
+    if (!q)
+        return 0;
+    const int64_t first[] = {q->parse.begin_ns, q->template.begin_ns, q->tokenise.begin_ns};
+    for (size_t i = 0; i < sizeof first / sizeof first[0]; i++)
+        if (first[i] > 0 && first[i] < q->arrive_ns)
+            return first[i];
+    return q->arrive_ns;
+}
+
+bool step_is_disturbed(const step_record *s) { return s->use.disturbed; }
 
 void story_record_release(story_record *r) { vt_arena_release(&r->arena); }

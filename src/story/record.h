@@ -51,6 +51,7 @@ typedef struct step_record {
     bool chosen;                /* belongs to the story */
     bool prefill;               /* of the story's request (or of any, where it is about all) */
     int32_t q_len, kv_len;      /* of the story's request in this step */
+    bool typical;               /* the op tables are the mean of these steps (phases.c) */
     step_on_gpu gpu;
     step_use use;
 } step_record;
@@ -95,9 +96,12 @@ typedef struct story_record {
     int32_t n_kernels;
     request_record *request; /* [n_requests] by id */
     int32_t n_requests;
-    request_record *mine;    /* NULL where the story is about all steps */
+    request_record *mine;          /* NULL where the story is about all steps */
+    const vt_request_event *event; /* [n_events] the engine's, as recorded; borrowed */
+    uint64_t n_events;
     double *busy_s, *wait_s; /* [n_sources] over the chosen steps; of disturbed ones only where all
                                 are disturbed */
+    story_seq *bound;        /* the sequences of the step that story_bind_step set last */
 } story_record;
 
 /* Fails with VT_ERR_USAGE if the recording has nothing about the request. */
@@ -107,6 +111,14 @@ void story_record_release(story_record *r);
 /* The step of this id; NULL: it is not in the recording. */
 step_record *story_find_step(const story_record *r, uint64_t id);
 const request_record *story_find_request(const story_record *r, uint64_t id);
+/* The moment from which a story's times count: the first that is known of its request, or the begin
+ * of the first step in a story about all steps. */
+int64_t story_origin(const story_record *r);
+
+/* Whether the machine kept so much from a step that its times say little about the program. */
+bool step_is_disturbed(const step_record *s);
+/* The step computes prompt tokens, or a retracted sequence's tokens again. */
+static inline bool step_has_chunk(const step_record *s) { return s->n_seqs > s->n_decode; }
 
 static inline double span_s(span s) { return (double)(s.end_ns - s.begin_ns) * 1e-9; }
 

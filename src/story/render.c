@@ -12,6 +12,7 @@
 
 #include "base/err.h"
 #include "files/json.h"
+#include "story/show.h"
 #include "story/story.h"
 
 enum { MAX_ROWS = 64, SPARK_CELLS = 48, BAR_CELLS = 16, TIME_COLUMN = 11, TEXT_MAX = 300 };
@@ -248,9 +249,8 @@ static void timeline(page *p)
 {
     static const struct {
         const char *event, *name;
-    } known[] = {{"arrive", "arrives"},
-                 {"match", "match prefix"},
-                 {"prefill", "PREFILL"},
+    } known[] = {{"arrive", "arrives"},    {"match", "match prefix"}, {"evict", "evicts"},
+                 {"retract", "RETRACTED"}, {"chunk", "  chunk"},      {"prefill", "PREFILL"},
                  {"decode", "DECODE"}};
     size_t i;
     json_t *e;
@@ -356,13 +356,18 @@ static void step_table(page *p, const json_t *phase, const char *title)
     vt_table t;
     size_t i;
     json_t *op;
-    char range[64];
+    char range[96];
     if (!phase || num(phase, "timed_steps") < 1)
         return;
     bool timed = isfinite(num(phase, "timed_kv_first")); /* older stories do not have it */
-    snprintf(range, sizeof range, "[mean of %.0f, context %.0f to %.0f]", num(phase, "timed_steps"),
-             num(phase, timed ? "timed_kv_first" : "kv_first"),
-             num(phase, timed ? "timed_kv_last" : "kv_last"));
+    double typical = num(phase, "typical_steps");        /* so with them */
+    int used = snprintf(range, sizeof range, "[mean of %.0f",
+                        isfinite(typical) ? typical : num(phase, "timed_steps"));
+    double last = num(phase, timed ? "timed_kv_last" : "kv_last");
+    if (last > 0) /* steps of a whole recording have many contexts */
+        used += snprintf(range + used, sizeof range - (size_t)used, ", context %.0f to %.0f",
+                         num(phase, timed ? "timed_kv_first" : "kv_first"), last);
+    snprintf(range + used, sizeof range - (size_t)used, "]");
     heading(p, title, range);
     bool gpu = json_is_object(get(phase, "gpu")), expected = some_expected(phase);
     vt_table_init(&t, expected ? "op|runs as|>expected|>time|>share|>bytes exp|>of roof|bound"
@@ -586,6 +591,26 @@ static void threads(page *p)
     vt_buf_release(&line);
 }
 
+/* What else the same cause shows in. */
+static void symptoms(page *p, const json_t *finding)
+{
+    enum { SHOWN = 3 };
+    size_t i;
+    json_t *f;
+    json_array_foreach(get(finding, "symptoms"), i, f)
+    {
+        char rule[TEXT_MAX], what[TEXT_MAX];
+        vt_buf line = {0};
+        if (i == SHOWN)
+            break;
+        vt_buf_printf(&line, "· %s [%s]", text(f, "text", what), text(f, "rule", rule));
+        vt_buf_puts(p->b, "     ");
+        vt_text_wrap(p->b, line.data ? line.data : "", 7, p->term->width);
+        vt_buf_putc(p->b, '\n');
+        vt_buf_release(&line);
+    }
+}
+
 static void findings(page *p)
 {
     size_t i;
@@ -601,12 +626,18 @@ static void findings(page *p)
         size_t start = p->b->len;
         vt_buf_putc(p->b, ' ');
         vt_text_ink(p->b, p->term, id[0] == 'W' ? VT_INK_YELLOW : VT_INK_GREEN, id);
-        vt_buf_printf(&line, "%s [%s: %s]", text(f, "text", what), text(f, "rule", rule),
-                      text(f, "threshold", threshold));
+        vt_buf_puts(&line, text(f, "text", what));
+        if (num(f, "gain_ms_per_token") > 0) {
+            vt_buf_puts(&line, "; up to ");
+            vt_text_time(&line, num(f, "gain_ms_per_token") * 1e-3);
+            vt_buf_puts(&line, " a token");
+        }
+        vt_buf_printf(&line, " [%s: %s]", text(f, "rule", rule), text(f, "threshold", threshold));
         vt_text_pad(p->b, start, 5);
         vt_text_wrap(p->b, line.data ? line.data : "", 5, p->term->width);
         vt_buf_putc(p->b, '\n');
         vt_buf_release(&line);
+        symptoms(p, f);
     }
     if (json_array_size(get(p->story, "findings")) == 0)
         vt_buf_puts(p->b, " none: no rule applies\n");
@@ -764,11 +795,14 @@ vt_status story_render(const char *name, const char *json, size_t len, const vt_
     machine(&p);
     if (json_array_size(get(story, "timeline")) > 0)
         timeline(&p);
+    if (!json_is_object(get(story, "request")))
+        story_show_batch(story, term, out);
     const json_t *decode = phase_named(story, "decode");
     if (decode)
         step_table(&p, decode, "ONE DECODE STEP, op by op");
     else
         step_table(&p, phase_named(story, "prefill"), "ONE PREFILL STEP, op by op");
+    story_show_slow(story, term, out);
     kernels(&p, decode ? decode : phase_named(story, "prefill"));
     gpu(&p);
     memory(&p);

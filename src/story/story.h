@@ -68,6 +68,26 @@ int32_t story_n_workers(const story_input *in);
 vt_status story_build(const story_input *in, vt_request_id id, char **json, size_t *len,
                       bool *beaten, vt_err *err);
 
+/* What `story show` is asked to show of a story, instead of the whole. */
+typedef enum story_level_kind {
+    STORY_LEVEL_TOKEN, /* the step that made a token of the output, */
+    STORY_LEVEL_STEP,  /* or the step of a number: its host work, its batch, its calls */
+    STORY_LEVEL_LAYER, /* a layer of the typical step of each phase, op by op */
+    STORY_LEVEL_OP     /* one kind of op ("linear.qkv"), layer by layer */
+} story_level_kind;
+
+typedef struct story_level {
+    story_level_kind kind;
+    int64_t number; /* of the token, step or layer */
+    const char *op;
+} story_level;
+
+/* A level of a story.json in the terminal. VT_ERR_USAGE: the story has no such step, layer or
+ * op. */
+vt_status story_render_level(const char *name, const char *json, size_t len,
+                             const story_level *want, const vt_term *term, vt_buf *out,
+                             vt_err *err);
+
 /* The terminal form of a story.json. `name` is used in messages. Appends to out. */
 vt_status story_render(const char *name, const char *json, size_t len, const vt_term *term,
                        vt_buf *out, vt_err *err);

@@ -27,7 +27,7 @@ def test_story_adds_up():
     same(q["completion_tokens"], 24)
     same(len(q["itl_ms"]["values"]), 23)
     for p in s["phases"]:
-        assert 0 < p["timed_steps"] <= p["recorded_steps"] <= p["steps"], p
+        assert 0 < p["typical_steps"] <= p["timed_steps"] <= p["steps"], p
         ops = sum(value(o["time_us"]) for o in p["ops"])
         assert math.isclose(ops, value(p["ops_us"]), rel_tol=1e-3), p["name"]
         outside = 1 - value(p["ops_us"]) / value(p["step_us"])
@@ -42,8 +42,9 @@ def test_story_adds_up():
 def test_story_names_the_context_of_timed_steps():
     s, shown, _ = story("-n", "5", "--ignore-eos", COUNT)
     d = s["phases"][1]
-    assert d["kv_first"] <= d["timed_kv_first"] <= d["timed_kv_last"] <= d["kv_last"], d
-    d["timed_steps"], d["timed_kv_first"] = 2, d["kv_last"] - 1
+    same((d["timed_steps"], d["typical_steps"]), (4, 2), "without the shortest and the longest")
+    assert d["kv_first"] <= d["timed_kv_first"] < d["timed_kv_last"] <= d["kv_last"], d
+    d["timed_kv_first"], d["timed_kv_last"] = d["kv_last"] - 1, d["kv_last"]
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "s.json")
         json.dump(s, open(path, "w"))
@@ -85,7 +86,7 @@ def test_story_show_tells_what_run_tells():
 def test_story_measures_what_recording_costs():
     s, shown, _ = story("-n", "72", "--ignore-eos", COUNT)
     d, o = s["phases"][1], s["observer"]
-    assert 0 < d["recorded_steps"] < d["steps"], "blocks of 8 steps are recorded in turn"
+    assert 0 < d["timed_steps"] < d["steps"], "blocks of 8 steps are recorded in turn"
     assert o["pairs"] <= 36, o
     if o["pairs"] >= 6:  # on a busy machine all steps may be disturbed
         assert value(o["measured_tax_low"]) <= value(o["measured_tax"]) <= value(o["measured_tax_high"]), o
@@ -124,6 +125,83 @@ def test_story_beside_spinning_processes_judges_no_op():
     assert s["headline"].startswith("The machine withheld"), s["headline"]
     assert "machine.shared" in rules, rules
     assert not rules & {"roof.gap", "call.latency", "threads.wait"}, rules
+
+
+def test_story_show_takes_any_level():
+    with tempfile.TemporaryDirectory() as d:
+        path = os.path.join(d, "s.json")
+        ok("run", f"--story={path}", "--quiet", "-n", "12", "--ignore-eos", *FAST, *model(), COUNT)
+        s = json.load(open(path))
+        levels = s["levels"]
+        n = len(levels["labels"])
+        for p in levels["phases"]:
+            whole = next(q for q in s["phases"] if q["name"] == p["name"])
+            assert all(len(c) == n for c in p["columns"].values()), p["name"]
+            calls = sum(us for us in p["columns"]["us"] if us)
+            assert math.isclose(calls, value(whole["ops_us"]), rel_tol=1e-2), (calls, whole["ops_us"])
+        steps = levels["steps"]["columns"]
+        same(steps["token"], list(range(12)), "a step a token")
+        last = max(levels["layers"])
+        layer = ok("story", "show", path, "--layer", str(last)).text
+        for word in (f"LAYER {last}", "linear.qkv", "hotspot", "of the step", "prefill", "decode"):
+            assert word in layer, word
+        op = ok("story", "show", path, "--op", "linear.qkv").text
+        assert f"{last + 1} calls on" in op and "longest: L" in op, op
+        token = ok("story", "show", path, "--token", "5").text
+        assert f"STEP {steps['id'][5]}, decode" in token and "host: scheduled in" in token, token
+        detail = levels["details"][0]["step"]
+        step = ok("story", "show", path, "--step", str(detail)).text
+        assert "the longest:" in step and f"STEP {detail}, prefill" in step, step
+        for text in (layer, op, token, step):
+            assert max(map(len, text.split("\n"))) <= 100, [l for l in text.split("\n") if len(l) > 100]
+        fails(2, "no layer", "story", "show", path, "--layer", str(last + 1))
+        fails(2, "no op", "story", "show", path, "--op", "nothing")
+        fails(2, "no step made token 12", "story", "show", path, "--token", "12")
+        fails(2, "one level", "story", "show", path, "--token", "1", "--layer", "1")
+        del s["levels"]
+        json.dump(s, open(path, "w"))
+        fails(1, "no member 'levels'", "story", "show", path, "--layer", "0")
+
+
+def test_story_show_levels_survive_strange_files():
+    with tempfile.TemporaryDirectory() as d:
+        path = os.path.join(d, "s.json")
+        json.dump({"schema": "vitrine.story", "version": 0, "phases": [], "levels": {
+            "labels": ["L00.a\x1b[31m", 3, "b"], "layers": [0, "x"], "impls": 7,
+            "phases": [{"name": 3, "columns": {"us": [1, None], "impl": [1e300]}}, 4],
+            "details": [{"step": 1, "us": "x"}, 3], "steps": {"columns": {"id": [1, 2], "token": [0]}},
+            "chunks": [], "requests": {"columns": {"id": [1, 2, "x"]}}}}, open(path, "w"))
+        for level in (["--layer", "0"], ["--op", "b"], ["--step", "1"], ["--token", "0"], []):
+            r = run("story", "show", path, *level)
+            assert r.code in (0, 2) and b"\x1b" not in r.out, (level, r.log)
+
+
+def test_story_of_whole_recordings():
+    with tempfile.TemporaryDirectory() as d:
+        path, out, lines = (os.path.join(d, n) for n in ("s.json", "o.jsonl", "i.jsonl"))
+        with open(lines, "w") as f:
+            for i in range(4):
+                f.write(json.dumps({"custom_id": str(i), "method": "POST", "url": "/v1/chat/completions", "body": {
+                    "model": model()[1], "messages": [{"role": "user", "content": COUNT}], "max_tokens": 4 + i}}) + "\n")
+        ok("run", "--batch", lines, "-o", out, f"--story={path}", "--quiet", "--ignore-eos", *FAST, *model())
+        s = json.load(open(path))
+        rows = s["levels"]["requests"]["columns"]
+        same((s["request"], s["slow_tokens"]), (None, None))
+        same(rows["tokens"], [4, 5, 6, 7])
+        for a, b in (("arrive_ms", "first_ms"), ("first_ms", "last_ms"), ("last_ms", "done_ms")):
+            assert all(x <= y for x, y in zip(rows[a], rows[b])), (a, rows)
+        chunks = s["levels"]["chunks"]["columns"]
+        same(sum(chunks["tokens"]) + sum(rows["cached"]), sum(rows["prompt"]), "each prompt token is computed or cached")
+        shown = ok("story", "show", path).text
+        for word in ("RECORDING", "REQUESTS  4", "BATCH, step by step", "KV pages held"):
+            assert word in shown, word
+        assert "context 0 to 0" not in shown
+        for verb in (["bench", "latency", "--prompt", "8", "--gen", "4", "--reps", "1"],
+                     ["bench", "offline", "--num", "2", "--input", "8", "--output", "4"],
+                     ["score", "--text", lines]):
+            ok(*verb, f"--story={path}", *FAST, *model())
+            s = json.load(open(path))
+            assert s["levels"]["requests"]["count"] > 0, verb
 
 
 def tags(x, out):

@@ -17,6 +17,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (story_render("fuzz", (const char *)data, size, &term, &out, &err) != VT_OK &&
         !err.message[0])
         abort();
+    for (int k = STORY_LEVEL_TOKEN; k <= STORY_LEVEL_OP; k++) {
+        story_level level = {.kind = (story_level_kind)k, .number = size % 4, .op = "linear.qkv"};
+        err.message[0] = '\0';
+        if (story_render_level("fuzz", (const char *)data, size, &level, &term, &out, &err) !=
+                VT_OK &&
+            !err.message[0])
+            abort();
+    }
     if (vt_utf8_valid(out.data ? out.data : "", out.len) != out.len)
         abort();
     for (size_t i = 0; i < out.len;) {

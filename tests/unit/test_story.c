@@ -233,6 +233,35 @@ static void test_story_times_when_known_then_exact(void **state)
     json_decref(s);
 }
 
+/* One step of 2 s among twenty of 5 ms: before, the table told of steps of 100 ms. */
+static void
+test_story_when_one_step_is_interrupted_then_the_table_tells_the_typical_one(void **state)
+{
+    fake *f = *state;
+    int64_t at = 13 * MS;
+    vt_trace_arrive(&f->requests, 7, 1 * MS, PROMPT, 0);
+    add_step(f, 7, PROMPT, PROMPT, 3 * MS, at);
+    vt_trace_token(&f->requests, 7, at, f->n_step, 0, 42);
+    for (int32_t i = 0; i < 21; i++) {
+        int64_t length = i == 10 ? 2000 * MS : 5 * MS;
+        add_step(f, 7, 1, PROMPT + 1 + i, at, at + length);
+        at += length;
+        vt_trace_token(&f->requests, 7, at, f->n_step, i + 1, 43);
+    }
+    json_t *s = tell(f, 7);
+    const json_t *d = json_array_get(json_object_get(s, "phases"), 1),
+                 *slow = json_object_get(s, "slow_tokens");
+    assert_int_equal(value(d, "timed_steps"), 21);
+    assert_int_equal(value(d, "typical_steps"), 11);
+    NEAR(value(d, "step_us"), 5000.0);
+    NEAR(value(d, "ops_us"), 5000.0);
+    NEAR(value(json_object_get(s, "request"), "itl_p50_ms"), 5.0);
+    assert_int_equal(value(slow, "count"), 1);
+    assert_int_equal(value(slow, "not_known"), 1);
+    assert_int_equal(value(json_array_get(json_object_get(slow, "tokens"), 0), "token"), 11);
+    json_decref(s);
+}
+
 static void test_story_ops_when_costed_then_bytes_are_the_models(void **state)
 {
     fake *f = *state;
@@ -682,6 +711,83 @@ static void test_step_when_a_prompt_has_one_token_then_it_is_a_prefill(void **st
     }
 }
 
+static const json_t *event_named(const json_t *story, const char *name)
+{
+    size_t i;
+    json_t *e;
+    json_array_foreach(json_object_get(story, "timeline"), i, e)
+    {
+        if (strcmp(json_string_value(json_object_get(e, "event")), name) == 0)
+            return e;
+    }
+    fail_msg("no event %s", name);
+    return NULL;
+}
+
+static void assert_told(const json_t *story, const char *event, double at_ms, double ms,
+                        const char *words)
+{
+    const json_t *e = event_named(story, event);
+    NEAR(value(e, "at_ms") + 1, at_ms + 1);
+    if (ms >= 0)
+        NEAR(value(e, "ms"), ms);
+    if (!strstr(json_string_value(json_object_get(e, "text")), words))
+        fail_msg("%s: '%s'", event, json_string_value(json_object_get(e, "text")));
+}
+
+/* A request's way from the first byte of its body on, with a wait behind another's step. */
+static void test_story_timeline_tells_the_way_before_the_first_step(void **state)
+{
+    fake *f = *state;
+    add_step(f, 3, 16, 16, 1 * MS, 8 * MS);
+    vt_trace_req_part(&f->requests, VT_REQ_PARSE, 7, 2 * MS, 3 * MS);
+    vt_trace_req_part(&f->requests, VT_REQ_TEMPLATE, 7, 3 * MS, 4 * MS);
+    vt_trace_tokenise(&f->requests, 7, 4 * MS, 5 * MS, PROMPT);
+    vt_trace_arrive(&f->requests, 7, 5 * MS, PROMPT, 0);
+    vt_trace_req_wait(&f->requests, 7, 0, 5 * MS, 8 * MS, VT_WAIT_PAGES, 2);
+    vt_trace_match(&f->requests, 7, 8 * MS, 8 * MS + 5000, 18, 2);
+    vt_trace_admit(&f->requests, 7, 8 * MS + 5000, 2);
+    add_step(f, 7, 2, PROMPT, 9 * MS, 12 * MS);
+    vt_trace_retract(&f->requests, 7, 13 * MS);
+    vt_trace_evict(&f->requests, 14 * MS, 5, 1);
+    vt_trace_finish(&f->requests, 7, 20 * MS, VT_FINISH_LENGTH, 1);
+    json_t *s = tell(f, 7);
+    assert_told(s, "parse", 0, 1, "body");
+    assert_told(s, "template", 1, 1, "one text");
+    assert_told(s, "tokenise", 2, 1, "20 tokens, 20 tokens/ms");
+    assert_told(s, "arrive", 3, -1, "20 prompt tokens");
+    assert_told(s, "wait", 3, 3, "too few KV pages were free or could be evicted; behind step 1");
+    assert_told(s, "match", 6, 0.005, "18 of 20 tokens found in the cache (1 whole page, 2 tokens");
+    assert_told(s, "retract", 11, -1, "no page was left");
+    assert_told(s, "evict", 12, -1, "5 pages that no running sequence used");
+    assert_told(s, "evict", 12, -1, "room for the next page of a running sequence");
+    NEAR(value(json_object_get(s, "request"), "before_ms"), 3.0);
+    const json_t *prefix = json_object_get(s, "prefix"),
+                 *miss = json_array_get(json_object_get(s, "transitions"), 0);
+    assert_int_equal(value(prefix, "found_pages"), 1);
+    assert_int_equal(value(prefix, "prompt_pages"), 2);
+    /* 18 of 20 tokens: their linear layers alone are 2 FLOP a weight and token */
+    assert_true(value(prefix, "saved_flops") > 18 * 2 * 100e6);
+    assert_true(value(prefix, "saved_bytes") > 0 && value(prefix, "saved_ms") > 0);
+    assert_string_equal(json_string_value(json_object_get(miss, "what")),
+                        "hit -> miss at token 18 of 20");
+    json_decref(s);
+}
+
+/* Publishing step 1 takes 1 ms: half of it while step 2 is on the device. */
+static void test_story_says_how_much_host_work_the_device_hid(void **state)
+{
+    fake *f = *state;
+    vt_trace_arrive(&f->requests, 7, 1 * MS, PROMPT, 0);
+    add_step(f, 7, PROMPT, PROMPT, 2 * MS, 10 * MS);
+    add_step(f, 7, 1, PROMPT + 1, 10 * MS + MS / 2, 15 * MS);
+    vt_trace_part_of(&f->steps, 1, VT_PART_PUBLISH, 10 * MS, 11 * MS);
+    json_t *s = tell(f, 7);
+    const json_t *p = json_array_get(json_object_get(s, "phases"), 0);
+    NEAR(value(json_object_get(p, "per_step"), "publish_hidden"), 0.5);
+    json_decref(s);
+}
+
 static void test_render_when_story_told_then_sections_within_width(void **state)
 {
     fake *f = *state;
@@ -733,6 +839,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_story_times_when_known_then_exact, setup, teardown),
+        cmocka_unit_test_setup_teardown(
+            test_story_when_one_step_is_interrupted_then_the_table_tells_the_typical_one, setup,
+            teardown),
         cmocka_unit_test_setup_teardown(test_story_ops_when_costed_then_bytes_are_the_models, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_story_bound_of_an_op_is_that_of_most_of_its_work,
@@ -768,6 +877,10 @@ int main(void)
             teardown),
         cmocka_unit_test_setup_teardown(test_step_when_a_prompt_has_one_token_then_it_is_a_prefill,
                                         setup, teardown),
+        cmocka_unit_test_setup_teardown(test_story_timeline_tells_the_way_before_the_first_step,
+                                        setup, teardown),
+        cmocka_unit_test_setup_teardown(test_story_says_how_much_host_work_the_device_hid, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(test_render_when_story_told_then_sections_within_width,
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(test_plan_bind_when_impossible_then_refused, setup,

@@ -266,14 +266,20 @@ static const json_t *op_of(const json_t *p, const char *kind)
     return NULL;
 }
 
+/* A finding of this rule, or a symptom of one. */
 static const json_t *finding(const json_t *story, const char *rule)
 {
-    size_t i;
-    json_t *f;
+    size_t i, k;
+    json_t *f, *symptom;
     json_array_foreach(json_object_get(story, "findings"), i, f)
     {
         if (strcmp(json_string_value(json_object_get(f, "rule")), rule) == 0)
             return f;
+        json_array_foreach(json_object_get(f, "symptoms"), k, symptom)
+        {
+            if (strcmp(json_string_value(json_object_get(symptom, "rule")), rule) == 0)
+                return symptom;
+        }
     }
     return NULL;
 }
@@ -387,6 +393,34 @@ static void test_gpu_story_tells_how_steps_ran(void **state)
     json_decref(s);
 }
 
+/* The batch grows from 1 sequence to 5, and the graph from 1 to 8. */
+static void test_gpu_story_when_the_graph_changes_then_a_transition(void **state)
+{
+    fake *f = *state;
+    tell_plain(f, 4, 1, 1);
+    for (int i = 0; i < 4; i++)
+        step(f, 1, PROMPT + 5 + i, 5, 8, false, f->last_end + MS, f->last_end + 3 * MS);
+    json_t *s = tell(f), *t;
+    size_t i;
+    bool bucket = false;
+    json_array_foreach(json_object_get(s, "transitions"), i, t)
+    {
+        if (strcmp(json_string_value(json_object_get(t, "kind")), "bucket") != 0)
+            continue;
+        assert_false(bucket);
+        bucket = true;
+        assert_string_equal(json_string_value(json_object_get(t, "what")),
+                            "graph for 1 -> graph for 8");
+        assert_string_equal(json_string_value(json_object_get(t, "reason")),
+                            "5 tokens a step, 1 before; 3 rows are padding");
+        assert_int_equal(value(t, "step"), 6);
+        assert_true(value(json_object_get(t, "after"), "flop_per_byte") >
+                    3 * value(json_object_get(t, "before"), "flop_per_byte"));
+    }
+    assert_true(bucket);
+    json_decref(s);
+}
+
 /* Steps that are not timed take 2 ms, so a token comes every 3 ms. The time of timed steps is not
  * counted. */
 static void test_gpu_story_itl_leaves_timed_steps_out(void **state)
@@ -493,6 +527,7 @@ int main(void)
         TEST(test_gpu_story_bytes_are_those_of_the_program),
         TEST(test_gpu_story_bytes_of_shared_pages_count_once),
         TEST(test_gpu_story_tells_how_steps_ran),
+        TEST(test_gpu_story_when_the_graph_changes_then_a_transition),
         TEST(test_gpu_story_itl_leaves_timed_steps_out),
         TEST(test_gpu_story_names_kernels),
         TEST(test_gpu_story_when_no_step_was_timed_then_said),

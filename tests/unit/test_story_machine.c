@@ -293,7 +293,7 @@ test_machine_when_some_steps_are_disturbed_then_op_figures_are_of_the_others(voi
     assert_int_equal(value(m, "disturbed_steps"), 21); /* the prompt's step among them */
     assert_non_null(strstr(string(m, "text"), "op figures below are of the 40 undisturbed steps"));
     assert_int_equal(value(d, "disturbed_steps"), 20);
-    assert_true(value(d, "timed_steps") < value(d, "recorded_steps"));
+    assert_true(value(d, "undisturbed_steps") < value(d, "timed_steps"));
     NEAR(value(d, "step_us"), 5000.0);
     NEAR(value(d, "ops_us"), 5000.0);
     NEAR(value(m, "longest_delay_ms"), 15.0);

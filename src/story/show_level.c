@@ -1,0 +1,516 @@
+/* A step, a layer or an op of a story.json in the terminal: what `levels` holds (story/levels.h).
+ *
+ * The JSON may come from a file of unknown origin: members may be missing or of another type, lists
+ * may be shorter than others, and text is cleaned before it goes to a terminal. */
+#include <jansson.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/stats.h"
+#include "files/json.h"
+#include "story/story.h"
+
+enum { MAX_CALLS = 1 << 16, MAX_LINES = 200, TEXT = 128, SPARK = 60, LONGEST = 8 };
+
+typedef struct page {
+    vt_buf *b;
+    const vt_term *term;
+    const char *name;
+    const json_t *story, *levels;
+} page;
+
+/* ---- reading ---- */
+
+static const json_t *get(const json_t *o, const char *key) { return json_object_get(o, key); }
+
+static double real(const json_t *v)
+{
+    if (json_is_object(v))
+        v = get(v, "value");
+    return json_is_number(v) ? json_number_value(v) : NAN;
+}
+
+static double num(const json_t *o, const char *key) { return real(get(o, key)); }
+
+/* Element i of a column of rows ("steps", "requests") or of a phase's calls. */
+static double at(const json_t *rows, const char *column, size_t i)
+{
+    return real(json_array_get(get(get(rows, "columns"), column), i));
+}
+
+static size_t rows_of(const json_t *rows, const char *column)
+{
+    return json_array_size(get(get(rows, "columns"), column));
+}
+
+static const char *clean(const json_t *v, char out[TEXT])
+{
+    const char *s = json_string_value(v);
+    size_t n = s ? strnlen(s, TEXT - 1) : 0;
+    memcpy(out, s ? s : "", n);
+    out[n] = '\0';
+    vt_text_clean_line(out);
+    return out;
+}
+
+static size_t n_calls(const page *p)
+{
+    size_t n = json_array_size(get(p->levels, "labels"));
+    return n < MAX_CALLS ? n : MAX_CALLS;
+}
+
+/* "linear.qkv" of "L07.linear.qkv". */
+static const char *kind_of(const page *p, size_t call, char out[TEXT])
+{
+    clean(json_array_get(get(p->levels, "labels"), call), out);
+    char *dot = real(json_array_get(get(p->levels, "layers"), call)) >= 0 ? strchr(out, '.') : NULL;
+    if (dot)
+        memmove(out, dot + 1, strlen(dot + 1) + 1);
+    return out;
+}
+
+static double layer_of(const page *p, size_t call)
+{
+    return real(json_array_get(get(p->levels, "layers"), call));
+}
+
+/* ---- writing ---- */
+
+static void heading(page *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+static void heading(page *p, const char *fmt, ...)
+{
+    char title[2 * TEXT];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(title, sizeof title, fmt, args);
+    va_end(args);
+    if (p->b->len > 0)
+        vt_buf_putc(p->b, '\n');
+    vt_text_ink(p->b, p->term, VT_INK_BOLD, title);
+    vt_buf_putc(p->b, '\n');
+}
+
+static void put_us(vt_buf *b, double us) { vt_text_time(b, us * 1e-6); }
+
+/* A call: its name, how it runs, its time, its share as a number and a bar, how near its roof it
+ * is. A narrow terminal gets no bar. */
+static void call_line(page *p, const char *branch, const char *name, const char *how, double us,
+                      double share, double floor_us, const char *note)
+{
+    enum { WIDE = 97, HOW = 26, TIME = 38, SHARE = 47, BAR_AT = 56, BAR = 12 };
+    size_t start = p->b->len;
+    vt_buf_printf(p->b, "  %s %s", branch, name);
+    vt_text_pad(p->b, start, HOW);
+    vt_buf_puts(p->b, how);
+    vt_text_pad(p->b, start, TIME);
+    put_us(p->b, us);
+    vt_text_pad(p->b, start, SHARE);
+    vt_buf_printf(p->b, "%5.1f %% ", 100 * share);
+    if (p->term->width >= WIDE) {
+        vt_text_bar(p->b, share, BAR);
+        vt_text_pad(p->b, start, BAR_AT + BAR);
+    }
+    if (floor_us > 0 && us > 0)
+        vt_buf_printf(p->b, "%3.0f %% of roof", fmin(100 * floor_us / us, 999));
+    if (note)
+        vt_text_ink(p->b, p->term, VT_INK_YELLOW, note);
+    vt_buf_putc(p->b, '\n');
+}
+
+/* A line of text, broken where the terminal ends. Releases it. */
+static void wrap_line(page *p, vt_buf *line)
+{
+    vt_buf_puts(p->b, "  ");
+    vt_text_wrap(p->b, line->data ? line->data : "", 4, p->term->width);
+    vt_buf_putc(p->b, '\n');
+    vt_buf_release(line);
+}
+
+static const char *impl_of(const page *p, const json_t *phase, size_t call, char out[TEXT])
+{
+    double i = at(phase, "impl", call);
+    return clean(i >= 0 ? json_array_get(get(p->levels, "impls"), (size_t)i) : NULL, out);
+}
+
+/* A member by which the whole is told first: "SmolLM2 · cpu avx512". */
+static void title(page *p, const char *what)
+{
+    char model[TEXT], device[TEXT], level[TEXT];
+    const json_t *e = get(p->story, "engine");
+    vt_text_ink(p->b, p->term, VT_INK_BOLD, what);
+    vt_buf_printf(p->b, "  %.40s · %.16s %.16s\n",
+                  clean(get(get(p->story, "model"), "name"), model),
+                  clean(get(e, "device"), device), clean(get(e, "level"), level));
+}
+
+/* ---- a layer ---- */
+
+static double layer_us(const page *p, const json_t *phase, double layer)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n_calls(p); i++)
+        if (layer_of(p, i) == layer && at(phase, "us", i) > 0)
+            sum += at(phase, "us", i);
+    return sum;
+}
+
+static void layer_tree(page *p, const json_t *phase, double layer, double n_layers)
+{
+    char name[TEXT], kind[TEXT], how[TEXT];
+    double sum = layer_us(p, phase, layer), all = 0, most = 0;
+    double *each = calloc((size_t)n_layers + 1, sizeof *each);
+    size_t last = 0;
+    for (size_t i = 0; i < n_calls(p); i++) {
+        double us = at(phase, "us", i);
+        all += us > 0 ? us : 0;
+        if (layer_of(p, i) == layer && us > 0) {
+            most = us > most ? us : most;
+            last = i;
+        }
+    }
+    for (double l = 0; each && l < n_layers; l++)
+        each[(size_t)l] = layer_us(p, phase, l);
+    heading(p, "%s, the typical step (mean of %.0f)", clean(get(phase, "name"), name),
+            num(phase, "steps"));
+    vt_buf line = {0};
+    vt_buf_printf(&line, "layer %.0f: ", layer);
+    put_us(&line, sum);
+    vt_buf_puts(&line, " of ");
+    put_us(&line, all);
+    vt_buf_printf(&line, ", %.1f %% of the step", all > 0 ? 100 * sum / all : 0);
+    if (each) {
+        vt_buf_puts(&line, "; all layers ");
+        vt_text_spark(&line, each, (int32_t)n_layers, 30);
+        vt_buf_puts(&line, ", median ");
+        put_us(&line, vt_median(each, (size_t)n_layers));
+    }
+    wrap_line(p, &line);
+    for (size_t i = 0; i < n_calls(p); i++) {
+        double us = at(phase, "us", i);
+        if (layer_of(p, i) == layer && us > 0)
+            call_line(p, i == last ? "└─" : "├─", kind_of(p, i, kind), impl_of(p, phase, i, how),
+                      us, us / sum, at(phase, "floor_us", i), us == most ? "  <- hotspot" : NULL);
+    }
+    free(each);
+}
+
+static vt_status show_layer(page *p, double layer, vt_err *err)
+{
+    char what[64];
+    double most = -1;
+    size_t i;
+    json_t *phase;
+    for (size_t k = 0; k < n_calls(p); k++)
+        most = layer_of(p, k) > most ? layer_of(p, k) : most;
+    if (!(layer <= most) || most > MAX_CALLS)
+        return vt_fail(err, VT_ERR_USAGE, "%s: no layer %.0f, the last one is %.0f", p->name, layer,
+                       most);
+    snprintf(what, sizeof what, "LAYER %.0f", layer);
+    title(p, what);
+    json_array_foreach(get(p->levels, "phases"), i, phase)
+    {
+        if (i < 8)
+            layer_tree(p, phase, layer, most + 1);
+    }
+    return VT_OK;
+}
+
+/* ---- an op ---- */
+
+static void op_sums(page *p, const json_t *phase, const char *op, int32_t n)
+{
+    char name[TEXT], kind[TEXT], how[TEXT];
+    double sum = 0, all = 0, floor_us = 0, bytes = 0, flops = 0, slowest = 0, slowest_step = 0;
+    double *each = calloc((size_t)n + 1, sizeof *each);
+    int32_t k = 0;
+    size_t worst = 0;
+    for (size_t i = 0; i < n_calls(p); i++) {
+        double us = at(phase, "us", i);
+        all += us > 0 ? us : 0;
+        if (!(us > 0) || strcmp(kind_of(p, i, kind), op) != 0)
+            continue;
+        sum += us;
+        if (each)
+            each[k] = us;
+        k++;
+        floor_us += fmax(at(phase, "floor_us", i), 0);
+        bytes += fmax(at(phase, "bytes", i), 0);
+        flops += fmax(at(phase, "flops", i), 0);
+        impl_of(p, phase, i, how);
+        if (at(phase, "slowest_us", i) > slowest) {
+            slowest = at(phase, "slowest_us", i);
+            slowest_step = at(phase, "slowest_step", i);
+            worst = i;
+        }
+    }
+    if (k == 0) {
+        free(each);
+        return;
+    }
+    heading(p, "%s, the typical step (mean of %.0f)", clean(get(phase, "name"), name),
+            num(phase, "steps"));
+    vt_buf line = {0};
+    vt_buf_printf(&line, "%d call%s on %s: ", k, vt_text_s(k), how);
+    put_us(&line, sum);
+    vt_buf_printf(&line, ", %.1f %% of the step; ", 100 * sum / all);
+    vt_text_bytes(&line, bytes);
+    vt_buf_puts(&line, ", ");
+    vt_text_rate(&line, bytes / (sum * 1e-6), "B");
+    vt_buf_printf(&line, ", %.1f FLOP/byte, %.0f %% of roof", bytes > 0 ? flops / bytes : 0,
+                  100 * floor_us / sum);
+    wrap_line(p, &line);
+    vt_buf_puts(p->b, "  layer by layer ");
+    if (each)
+        vt_text_spark(p->b, each, k, SPARK);
+    vt_buf_puts(p->b, "\n  longest: ");
+    vt_buf_puts(p->b, clean(json_array_get(get(p->levels, "labels"), worst), kind));
+    vt_buf_puts(p->b, ", ");
+    put_us(p->b, slowest);
+    vt_buf_printf(p->b, " in step %.0f, ", slowest_step);
+    vt_buf_printf(p->b, "%.1f times the mean call\n", slowest / (sum / k));
+    free(each);
+}
+
+static vt_status show_op(page *p, const char *op, vt_err *err)
+{
+    char kind[TEXT], what[TEXT];
+    int32_t n = 0;
+    size_t i;
+    json_t *phase;
+    for (size_t k = 0; k < n_calls(p); k++)
+        n += strcmp(kind_of(p, k, kind), op) == 0;
+    if (n == 0)
+        return vt_fail(err, VT_ERR_USAGE,
+                       "%s: no op '%.60s'; the tables of the story name them, as in linear.qkv",
+                       p->name, op);
+    snprintf(what, sizeof what, "OP %s", op);
+    title(p, what);
+    json_array_foreach(get(p->levels, "phases"), i, phase)
+    {
+        if (i < 8)
+            op_sums(p, phase, op, n);
+    }
+    return VT_OK;
+}
+
+/* ---- a step ---- */
+
+/* The time of each call of a step: us[n], NAN where it did not run. False: the file does not have
+ * them. */
+static bool step_calls(const page *p, double step, double *us, size_t n)
+{
+    const json_t *calls = get(p->story, "calls"), *d;
+    bool any = false;
+    size_t i;
+    for (i = 0; i < n; i++)
+        us[i] = NAN;
+    json_array_foreach(get(p->levels, "details"), i, d)
+    {
+        if (num(d, "step") != step)
+            continue;
+        for (size_t k = 0; k < n; k++)
+            us[k] = real(json_array_get(get(d, "us"), k));
+        return true;
+    }
+    for (i = 0; i < rows_of(calls, "step"); i++) {
+        double call = at(calls, "label", i);
+        if (at(calls, "step", i) == step && call >= 0 && call < (double)n) {
+            us[(size_t)call] = at(calls, "us", i);
+            any = true;
+        }
+    }
+    return any;
+}
+
+static const json_t *phase_of(const page *p, bool prefill)
+{
+    size_t i;
+    json_t *phase;
+    json_array_foreach(get(p->levels, "phases"), i, phase)
+    {
+        const char *name = json_string_value(get(phase, "name"));
+        if (name && (strcmp(name, "prefill") == 0) == prefill)
+            return phase;
+    }
+    return NULL;
+}
+
+/* The calls that took longest, beside what they take in the typical step. */
+static void longest_calls(page *p, const json_t *phase, const double *us, size_t n, double all)
+{
+    char label[TEXT];
+    double limit = INFINITY;
+    size_t last = SIZE_MAX;
+    for (int shown = 0; shown < LONGEST; shown++) {
+        size_t best = SIZE_MAX;
+        for (size_t i = 0; i < n; i++) {
+            bool next = us[i] < limit || (us[i] == limit && i > last);
+            if (us[i] > 0 && next && (best == SIZE_MAX || us[i] > us[best]))
+                best = i;
+        }
+        if (best == SIZE_MAX)
+            return;
+        limit = us[best];
+        last = best;
+        char note[64] = "";
+        double usual = at(phase, "us", best);
+        if (usual > 0)
+            snprintf(note, sizeof note, "  %.1fx typical", us[best] / usual);
+        call_line(p, shown + 1 == LONGEST ? "└─" : "├─",
+                  clean(json_array_get(get(p->levels, "labels"), best), label), "", us[best],
+                  us[best] / all, at(phase, "floor_us", best), note);
+    }
+}
+
+static void step_layers(page *p, double step, bool prefill)
+{
+    size_t n = n_calls(p);
+    double *us = calloc(n + 1, sizeof *us), *layer = calloc(n + 1, sizeof *layer), all = 0;
+    int32_t n_layers = 0;
+    if (!us || !layer || !step_calls(p, step, us, n)) {
+        vt_buf_puts(p->b, "  its calls are not in this file\n");
+        free(us);
+        free(layer);
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        double l = layer_of(p, i);
+        if (!(us[i] > 0))
+            continue;
+        all += us[i];
+        if (l >= 0 && l < (double)n) {
+            layer[(size_t)l] += us[i];
+            n_layers = (int32_t)l + 1 > n_layers ? (int32_t)l + 1 : n_layers;
+        }
+    }
+    vt_buf_puts(p->b, "  layers ");
+    vt_text_spark(p->b, layer, n_layers, SPARK);
+    vt_buf_puts(p->b, "  calls ");
+    put_us(p->b, all);
+    vt_buf_puts(p->b, "; the longest:\n");
+    longest_calls(p, phase_of(p, prefill), us, n, all);
+    free(us);
+    free(layer);
+}
+
+/* The parts of prompts in a step. */
+static void step_chunks(page *p, double step)
+{
+    const json_t *c = get(p->levels, "chunks");
+    int shown = 0;
+    for (size_t i = 0; i < rows_of(c, "step") && shown < MAX_LINES; i++)
+        if (at(c, "step", i) == step) {
+            vt_buf_printf(p->b, "  chunk of request %.0f: %.0f tokens, up to position %.0f\n",
+                          at(c, "request", i), at(c, "tokens", i), at(c, "kv", i));
+            shown++;
+        }
+}
+
+static void host_line(page *p, const json_t *s, size_t i)
+{
+    static const char *const key[] = {"schedule_us", "prepare_us", "publish_us"};
+    static const char *const name[] = {"scheduled in ", "prepared and launched in ",
+                                       "published in "};
+    bool first = true;
+    for (int k = 0; k < 3; k++) {
+        if (!isfinite(at(s, key[k], i)))
+            continue;
+        vt_buf_printf(p->b, "%s%s", first ? "  host: " : ", ", name[k]);
+        put_us(p->b, at(s, key[k], i));
+        first = false;
+    }
+    if (!first)
+        vt_buf_putc(p->b, '\n');
+}
+
+static void put_step(page *p, const json_t *s, size_t i)
+{
+    double id = at(s, "id", i);
+    bool prefill = at(s, "prefill", i) > 0;
+    heading(p, "STEP %.0f, %s%s", id, prefill ? "prefill" : "decode",
+            at(s, "typical", i) > 0 ? ", one of the typical ones" : "");
+    vt_buf_printf(p->b, "  at %.2f ms, for ", at(s, "begin_ms", i));
+    vt_text_time(p->b, at(s, "ms", i) * 1e-3);
+    if (isfinite(at(s, "wait_us", i))) {
+        vt_buf_puts(p->b, ", ");
+        put_us(p->b, at(s, "wait_us", i));
+        vt_buf_puts(p->b, " after the step before it");
+    }
+    vt_buf_putc(p->b, '\n');
+    host_line(p, s, i);
+    vt_buf_printf(p->b, "  batch: %.0f token%s of %.0f sequence%s, %.0f decode%s",
+                  at(s, "tokens", i), at(s, "tokens", i) == 1 ? "" : "s", at(s, "seqs", i),
+                  at(s, "seqs", i) == 1 ? "" : "s", at(s, "decodes", i),
+                  at(s, "decodes", i) == 1 ? "" : "s");
+    if (at(s, "kv", i) > 0)
+        vt_buf_printf(p->b, "; of the request %.0f, context %.0f", at(s, "new", i), at(s, "kv", i));
+    if (at(s, "graph", i) > 0)
+        vt_buf_printf(p->b, "; graph for %.0f", at(s, "graph", i));
+    vt_buf_printf(p->b, "\n  pages after it: %.0f held, %.0f cached, %.0f free\n", at(s, "held", i),
+                  at(s, "cached", i), at(s, "free", i));
+    step_chunks(p, id);
+    step_layers(p, id, prefill);
+}
+
+/* Shows the first step whose `column` has the value. */
+static vt_status show_step(page *p, const char *column, double value, vt_err *err)
+{
+    const json_t *s = get(p->levels, "steps");
+    char what[64], cause[TEXT];
+    size_t n = rows_of(s, column), i = 0, k;
+    json_t *t;
+    bool token = strcmp(column, "token") == 0;
+    while (i < n && at(s, column, i) != value)
+        i++;
+    if (i == n)
+        return vt_fail(err, VT_ERR_USAGE, "%s: no step %s %.0f; it has %zu steps, %.0f to %.0f",
+                       p->name, token ? "made token" : "of number", value, n, at(s, "id", 0),
+                       at(s, "id", n ? n - 1 : 0));
+    snprintf(what, sizeof what, token ? "TOKEN %.0f" : "STEP %.0f", value);
+    title(p, what);
+    json_array_foreach(get(get(p->story, "slow_tokens"), "tokens"), k, t)
+    {
+        if (!token || num(t, "token") != value)
+            continue;
+        vt_buf_puts(p->b, "came ");
+        vt_text_time(p->b, num(t, "ms") * 1e-3);
+        vt_buf_printf(p->b, " after the token before it, usually at most ");
+        vt_text_time(p->b, num(get(p->story, "slow_tokens"), "limit_ms") * 1e-3);
+        vt_buf_printf(p->b, ": %s\n", clean(get(t, "text"), cause));
+    }
+    put_step(p, s, i);
+    return VT_OK;
+}
+
+/* ---- all of it ---- */
+
+vt_status story_render_level(const char *name, const char *json, size_t len,
+                             const story_level *want, const vt_term *term, vt_buf *out, vt_err *err)
+{
+    json_t *story;
+    TRY(vt_json_load(name, json, len, JSON_REJECT_DUPLICATES, VT_JSON_MAX_TREE, &story, err));
+    const char *schema = json_string_value(get(story, "schema"));
+    page p = {out, term, name, story, get(story, "levels")};
+    vt_status status = VT_OK;
+    if (!schema || strcmp(schema, "vitrine.story") != 0)
+        status = vt_fail(err, VT_ERR_FORMAT, "%s: not a story of schema vitrine.story", name);
+    else if (!json_is_object(p.levels))
+        status = vt_fail(err, VT_ERR_FORMAT, "%s: no member 'levels': an older vitrine wrote it",
+                         name);
+    else if (want->kind == STORY_LEVEL_LAYER)
+        status = show_layer(&p, (double)want->number, err);
+    else if (want->kind == STORY_LEVEL_OP)
+        status = show_op(&p, want->op, err);
+    else
+        status = show_step(&p, want->kind == STORY_LEVEL_TOKEN ? "token" : "id",
+                           (double)want->number, err);
+    json_decref(story);
+    if (status == VT_OK && out->failed)
+        status = vt_fail(err, VT_ERR_MEMORY, "out of memory for a story");
+    return status;
+}

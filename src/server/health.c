@@ -86,6 +86,7 @@ static void probe_read(generation *g)
     ids[0] = first;
     r->prompt[0] = (vt_openai_prompt){.ids = ids, .n = 1};
     r->n_prompts = 1;
+    r->n_top = r->n_prompt_top = -1; /* no log-probabilities */
     vt_request_init(&r->p);
     r->p.max_tokens = 1;
     r->p.ignore_eos = true;

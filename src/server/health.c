@@ -52,6 +52,8 @@ static const char *trouble(const vt_server *s)
     if (s->draining)
         return "draining";
     vt_engine_copy_stats(s->engine, &st);
+    if (st.lost)
+        return "lost";
     bool stuck = server_is_stuck(oldest_submission(s), st.last_step_ns, vt_now_ns(),
                                  vt_options_float(s->options, "health-timeout"));
     return stuck ? "stuck" : NULL;

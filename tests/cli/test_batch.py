@@ -323,7 +323,7 @@ def test_batch_fields_that_change_nothing_are_accepted_and_others_refused_by_nam
         got = answers(d, [line(1, **{k: v}).replace('"id-1"', json.dumps(k)) for k, v in bad.items()])
         for k in bad:
             same((got[k][0], got[k][1]["error"]["param"]), (400, k), got[k])
-        bad = {"echo": True, "best_of": 4, "suffix": "x", "min_tokens_": 3, "prompt": ["a", 5], "stop": "a\0b"}
+        bad = {"echo": 1, "best_of": 4, "suffix": "x", "min_tokens_": 3, "prompt": ["a", 5], "stop": "a\0b"}
         got = answers(d, [plain(k, **{k: v}) for k, v in bad.items()])
         for k in bad:
             same((got[k][0], got[k][1]["error"]["param"]), (400, k), got[k])

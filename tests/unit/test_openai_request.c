@@ -182,7 +182,7 @@ static void test_request_when_a_field_cannot_be_then_it_is_named(void **state)
     refuse(TEXT(", \"logit_bias\": {\"1024\": 1}"), false, 400, "logit_bias", "below 1024");
     refuse(TEXT(", \"logit_bias\": {\"7\": 101}"), false, 400, "logit_bias", "from -100 to 100");
     refuse(TEXT(", \"cache_salt\": \"\""), false, 400, "cache_salt", "1 to");
-    refuse(TEXT(", \"echo\": true"), false, 400, "echo", "not supported");
+    refuse(TEXT(", \"echo\": 1"), false, 400, "echo", "true or false");
     refuse(TEXT(", \"messages\": []"), false, 400, "messages", "not supported");
     refuse(TEXT(", \"stream_options\": {}"), false, 400, "stream_options", "\"stream\": true");
     refuse("{\"prompt\": [1, 1024]}", false, 400, "prompt", "entry 1 is not a token id");

@@ -5,6 +5,7 @@
 #   make test       install what is missing, build, run every test, and all of them under sanitizers
 #   make check      the same tests without sanitizers and without installing anything
 #   make unit T=x   build and run tests/unit/test_x.c alone
+#   make test-page  the server's page in headless Chromium
 #   make CONFIG=asan|tsan|debug|coverage ...   other builds, each in build/CONFIG
 #   make install DESTDIR= PREFIX=/usr/local    and make uninstall with the same two
 #
@@ -37,6 +38,8 @@ CFLAGS_ALL := $(BASE) $(WARN) $(OPT_$(CONFIG)) $(CFLAGS)
 LDFLAGS_ALL := -pthread -Wl,-z,relro,-z,now $(filter -fsanitize=% --coverage,$(subst fuzzer-no-link,fuzzer,$(OPT_$(CONFIG)))) $(LDFLAGS)
 # Debian libraries statically, libc and libm dynamically.
 STATIC_LIBS := -l:libjansson.a
+# Of the server alone, which the program and the tests link, and libvitrine does not.
+SERVER_LIBS := -l:libevent_openssl.a -l:libevent_core.a -l:libssl.a -l:libcrypto.a
 SHARED_LIBS := -ljansson
 SYS_LIBS := -lm -ldl -lpthread
 
@@ -49,12 +52,14 @@ SRC := $(sort $(shell find src -name '*.c' -not -name '.*'))
 ifneq ($(ARCH),x86_64)
 SRC := $(filter-out %_avx2.c %_avx512.c %_amx.c,$(SRC))
 endif
-LIB_SRC := $(filter-out src/cli/%,$(SRC))
+LIB_SRC := $(filter-out src/cli/% src/server/% src/load/%,$(SRC))
 CLI_SRC := $(filter src/cli/%,$(SRC))
+SERVER_SRC := $(filter src/server/% src/load/%,$(SRC))
 CU := $(sort $(shell find src -name '*.cu' -o -name '*.cuh' -o -name '*_params.h'))
 obj = $(patsubst %.c,$(B)/%.o,$(1))
 LIB_OBJ := $(call obj,$(LIB_SRC)) $(if $(CU),$(B)/gen/kernels.o)
 CLI_OBJ := $(call obj,$(CLI_SRC))
+SERVER_OBJ := $(call obj,$(SERVER_SRC))
 
 UNIT_SRC := $(sort $(wildcard tests/unit/test_*.c))
 UNIT := $(patsubst tests/unit/%.c,$(B)/tests/%,$(UNIT_SRC))
@@ -75,15 +80,17 @@ build/vitrine: $(B)/vitrine
 lib: $(B)/libvitrine.a $(B)/libvitrine.so
 $(B)/libvitrine_internal.a: $(LIB_OBJ)
 	@rm -f $@ && ar rcs $@ $^
+$(B)/libserver.a: $(SERVER_OBJ) $(B)/gen/page.o
+	@rm -f $@ && ar rcs $@ $^
 $(B)/libvitrine.a: $(LIB_OBJ)
 	@$(LD) -r -o $(B)/libvitrine.o $^ && $(OBJCOPY) --localize-hidden $(B)/libvitrine.o
 	@rm -f $@ && ar rcs $@ $(B)/libvitrine.o && rm $(B)/libvitrine.o
 $(B)/libvitrine.so: $(LIB_OBJ)
 	@$(CC) -shared -Wl,-soname,libvitrine.so.0 $(LDFLAGS_ALL) -o $@ $^ $(SHARED_LIBS) $(SYS_LIBS)
 	@ln -sf libvitrine.so $(B)/libvitrine.so.0 # programs of the examples look for the soname
-$(B)/vitrine: $(CLI_OBJ) $(B)/libvitrine_internal.a
+$(B)/vitrine: $(CLI_OBJ) $(B)/libserver.a $(B)/libvitrine_internal.a
 	@echo "  link   $@"
-	@$(CC) $(LDFLAGS_ALL) -o $@ $^ $(STATIC_LIBS) $(CLI_LIBS) $(SYS_LIBS)
+	@$(CC) $(LDFLAGS_ALL) -o $@ $^ $(STATIC_LIBS) $(SERVER_LIBS) $(CLI_LIBS) $(SYS_LIBS)
 
 $(B)/%.o: %.c Makefile | $(B)/gen/version.h
 	@mkdir -p $(@D)
@@ -101,17 +108,28 @@ $(B)/gen/kernels.S: $(CU) tools/embed-kernels
 $(B)/gen/kernels.o: $(B)/gen/kernels.S
 	@$(CC) -c -o $@ $<
 
-$(B)/tests/%: tests/unit/%.c $(TEST_COMMON) $(B)/libvitrine_internal.a
+# The live page, from its sources.
+PAGE := $(sort $(wildcard src/server/page/*))
+$(B)/gen/page.S: $(PAGE) tools/embed-kernels
+	@mkdir -p $(@D)
+	@tools/embed-kernels --table vt_page_files $(PAGE) > $@
+$(B)/gen/page.o: $(B)/gen/page.S
+	@$(CC) -c -o $@ $<
+
+$(B)/tests/%: tests/unit/%.c $(TEST_COMMON) $(B)/libserver.a $(B)/libvitrine_internal.a
 	@mkdir -p $(@D)
 	@echo "  test   $@"
-	@$(CC) $(CFLAGS_ALL) -MF $@.d -Itests/unit $(LDFLAGS_ALL) -o $@ $< $(TEST_COMMON) $(B)/libvitrine_internal.a -lcmocka $(STATIC_LIBS) $(SYS_LIBS)
-$(B)/tests/replay_%: tests/fuzz/fuzz_%.c tests/fuzz/replay.c $(B)/libvitrine_internal.a
+	@$(CC) $(CFLAGS_ALL) -MF $@.d -Itests/unit $(LDFLAGS_ALL) -o $@ $< $(TEST_COMMON) $(B)/libserver.a $(B)/libvitrine_internal.a -lcmocka \
+	  $(STATIC_LIBS) $(SERVER_LIBS) $(SYS_LIBS)
+$(B)/tests/replay_%: tests/fuzz/fuzz_%.c tests/fuzz/replay.c $(B)/libserver.a $(B)/libvitrine_internal.a
 	@mkdir -p $(@D)
-	@$(CC) $(CFLAGS_ALL) -MF $@.d $(LDFLAGS_ALL) -o $@ $< tests/fuzz/replay.c $(B)/libvitrine_internal.a $(STATIC_LIBS) $(SYS_LIBS)
+	@$(CC) $(CFLAGS_ALL) -MF $@.d $(LDFLAGS_ALL) -o $@ $< tests/fuzz/replay.c $(B)/libserver.a $(B)/libvitrine_internal.a \
+	  $(STATIC_LIBS) $(SERVER_LIBS) $(SYS_LIBS)
 # Coverage-guided fuzzing: make CONFIG=fuzz CC=clang fuzz; then build/fuzz/fuzz/gguf tests/fuzz/corpus/gguf
-$(B)/fuzz/%: tests/fuzz/fuzz_%.c $(B)/libvitrine_internal.a
+$(B)/fuzz/%: tests/fuzz/fuzz_%.c $(B)/libserver.a $(B)/libvitrine_internal.a
 	@mkdir -p $(@D)
-	@$(CC) $(CFLAGS_ALL) -MF $@.d $(LDFLAGS_ALL) -fsanitize=fuzzer -o $@ $< $(B)/libvitrine_internal.a $(STATIC_LIBS) $(SYS_LIBS)
+	@$(CC) $(CFLAGS_ALL) -MF $@.d $(LDFLAGS_ALL) -fsanitize=fuzzer -o $@ $< $(B)/libserver.a $(B)/libvitrine_internal.a \
+	  $(STATIC_LIBS) $(SERVER_LIBS) $(SYS_LIBS)
 fuzz: $(FUZZ)
 $(B)/examples/%: examples/%.c $(B)/libvitrine.so
 	@mkdir -p $(@D)
@@ -153,7 +171,7 @@ $(B)/emulator/libnvidia-ml.so.1: tests/emulator/nvml.c
 	@mkdir -p $(@D)
 	@$(CC) -shared -fPIC -Wall -Wextra -Wl,-soname,libnvidia-ml.so.1 -o $@ $<
 
-$(addprefix $(B)/tests/test_,emulator emulator_race emulator_driver emulator_faults cublaslt auto_device cuda_attention cuda_engine cuda_refused cuda_graphs cuda_kv cuda_launch cuda_logits cuda_moe cuda_weights on_cuda story_emulated): \
+$(addprefix $(B)/tests/test_,emulator emulator_race emulator_driver emulator_faults cublaslt auto_device cuda_attention cuda_engine cuda_refused cuda_graphs cuda_kv cuda_launch cuda_logits cuda_moe cuda_recover cuda_weights on_cuda story_emulated): \
   $(EMULATOR)
 units: $(UNIT) $(REPLAY)
 unit: $(B)/tests/test_$(T)
@@ -174,6 +192,19 @@ test:
 	@$(MAKE) --no-print-directory -j$$(nproc) CONFIG=asan build/asan/vitrine units build/asan/gpu/gpu_parity
 	@tools/get-model || echo "make test: without the model: the tests that need it are skipped" >&2
 	@tools/run-tests build/release build/asan
+
+# The live page in a browser; needs Python's playwright and a Chromium, else its tests are skipped.
+.PHONY: test-page
+test-page: all
+	@python3 tests/clients/test_page.py
+
+# Mixed load on the server, with clients that leave and requests that are wrong; not part of the tests.
+MINUTES ?= 10
+.PHONY: soak
+soak:
+	@$(MAKE) --no-print-directory CONFIG=asan build/asan/vitrine
+	@$(MAKE) --no-print-directory build/vitrine
+	@tests/soak/soak.py --minutes $(MINUTES) --vitrine build/asan/vitrine --generator build/vitrine
 
 sanitize:
 	@tools/setup sanitize
@@ -212,14 +243,14 @@ uninstall:
 clean:
 	rm -rf build
 
--include $(EMULATOR_OBJ:.o=.d) $(NVRTC_OBJ:.o=.d) $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_COMMON:.o=.d) $(addsuffix .d,$(UNIT) $(REPLAY))
+-include $(EMULATOR_OBJ:.o=.d) $(NVRTC_OBJ:.o=.d) $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(SERVER_OBJ:.o=.d) $(TEST_COMMON:.o=.d) $(addsuffix .d,$(UNIT) $(REPLAY))
 
 # Programs that need a GPU (or the emulated one). ONLY=a,b chooses sections; each script's --list names them.
 #   make test-gpu    parity, whole models against other implementations, the sanitizer's tools (tests/gpu/README.md)
 #   make bench-gpu   the figures of docs/performance.md beside the peers': build/bench-gpu.jsonl and .md
 GPU_MAIN := gpu_parity gpu_order
 #   make gpu-pack    what a machine with a GPU and no network needs, in two parts (docs/cuda.md, "Running on a device")
-.PHONY: gpu-programs test-gpu bench-gpu gpu-pack
+.PHONY: test-clients gpu-programs test-gpu bench-gpu gpu-pack
 gpu-programs: $(addprefix $(B)/gpu/,$(GPU_MAIN)) $(B)/gpu/gpu_kernels
 $(B)/gpu/gpu_order: tests/gpu/gpu_order.c $(B)/libvitrine_internal.a
 	@mkdir -p $(@D)
@@ -231,6 +262,12 @@ $(B)/gpu/%: tests/gpu/%.c tests/gpu/gpu_cases.c tests/gpu/gpu_random.c tests/gpu
 $(B)/gpu/gpu_kernels: bench/gpu_kernels.c $(B)/libvitrine_internal.a
 	@mkdir -p $(@D)
 	@$(CC) $(CFLAGS_ALL) -MF $@.d $(LDFLAGS_ALL) -o $@ $(filter %.c,$^) $(B)/libvitrine_internal.a $(STATIC_LIBS) $(SYS_LIBS)
+# Others' programs against the server; their packages are installed into build/clients by pip.
+test-clients: build/vitrine
+	@test -x build/clients/bin/python || python3 -m venv build/clients
+	@build/clients/bin/python -m pip install -q -r tests/clients/requirements.txt
+	@build/clients/bin/python tests/clients/test_clients.py
+	@build/clients/bin/python tests/cli/test_server.py openai
 test-gpu: all gpu-programs
 	@tests/gpu/run --build $(B) $(if $(ONLY),--only $(ONLY))
 bench-gpu: all gpu-programs

@@ -97,6 +97,15 @@ typedef bool (*vt_progress)(void *user, const vt_progress_info *info);
 VT_API vt_status vt_options_set_progress(vt_options *o, vt_progress progress, void *user,
                                          vt_err *err);
 
+/* Something that the owner of the process should know and that fails no call, in one sentence: the
+ * GPU's context was lost and made again, cached kernels were refused. Comes from the thread that
+ * called vt_engine_new, or from the one that runs the engine's steps. Must not use the engine. The
+ * sentence is valid only during the callback. */
+typedef void (*vt_notice)(void *user, const char *sentence);
+/* Every later vt_engine_new with `o`, and the engine that it makes, report to `notice`; NULL: no
+ * reports. */
+VT_API vt_status vt_options_set_notice(vt_options *o, vt_notice notice, void *user, vt_err *err);
+
 /* ---- model: architecture, weights, tokenizer, chat template ---- */
 
 typedef struct vt_model vt_model;
@@ -189,6 +198,11 @@ typedef struct vt_event {
     int32_t cached_tokens; /* prompt tokens that the prefix cache had */
     const char *error;     /* with VT_FINISH_ERROR: one sentence; else NULL */
     int64_t made_ns;       /* with tokens: when the device had made them, on CLOCK_MONOTONIC */
+    int64_t arrived_ns;    /* when the request came: params.arrived_ns, else its submission */
+    int64_t admitted_ns;   /* when this completion left the queue for the first time; 0: not yet */
+    int32_t n_chunks;      /* steps that computed prompt tokens of it so far */
+    int32_t n_retracted;   /* times that it was put back into the queue */
+    int32_t stop;          /* which of the request's stop strings ended it; -1: none of them */
 } vt_event;
 
 /* Called from the thread that runs the step. It may call vt_engine_abort and vt_engine_submit, and
@@ -240,6 +254,9 @@ typedef struct vt_request_params {
     void *user;             /* handed to the callback */
     int32_t min_tokens;     /* 0; <= max_tokens. Before that many tokens no end token can be chosen
                                and no stop string is looked for */
+    /* For its story, on CLOCK_MONOTONIC: when its first byte came, when it was read, when its chat
+     * template was rendered, and when it was tokenised. 0: not known. */
+    int64_t arrived_ns, parsed_ns, rendered_ns, tokenised_ns;
 } vt_request_params;
 
 /* For the wrapper below and for bindings: `size` is the caller's sizeof(vt_request_params). */
@@ -276,7 +293,8 @@ VT_API void vt_engine_abort(vt_engine *e, vt_request_id id);
  * One step: plans, launches, and waits for the step before it. *idle (idle may be NULL) is true
  * when nothing is left to do. VT_ERR_USAGE while the loop runs, on a second thread, or in a
  * callback. VT_ERR_DEVICE: the step failed; its requests are tried again or end with
- * VT_FINISH_ERROR, and the engine can be stepped on. */
+ * VT_FINISH_ERROR, and the engine can be stepped on. If the GPU's context was lost with the step
+ * and could be made again, the call returns VT_OK and the requests go on. */
 VT_API vt_status vt_engine_step(vt_engine *e, bool *idle, vt_err *err);
 /* Sleeps until there is something to do, at most timeout_ms (negative: for ever). *ready (ready may
  * be NULL) is true if there is. Returns at once while requests are open. VT_ERR_USAGE as for
@@ -308,6 +326,7 @@ typedef struct vt_stats {
     uint64_t cache_lookup_tokens, cache_hit_tokens, cache_copied_tokens;
     uint64_t cache_evicted_pages;
     int64_t schedule_ns, device_ns, publish_ns; /* time spent planning, computing, calling back */
+    uint64_t device_recoveries; /* times that the GPU's context was lost and made again */
 } vt_stats;
 
 /* For the wrapper below and for bindings: `size` is the caller's sizeof(vt_stats). */

@@ -32,6 +32,13 @@ const vt_knob_row vt_knobs[VT_N_KNOBS] = {
                              .expected = "a number of KV rows from 0 to 2147483647",
                              .help = "decodes read shared pages once where that saves this many "
                                      "KV rows; 0: never"},
+    [VT_KNOB_CUDA_STEP_LIMIT] = {.env = "VITRINE_CUDA_STEP_LIMIT",
+                                 .number = true,
+                                 .most = 86400,
+                                 .preset = 60,
+                                 .expected = "a number of seconds from 0 to 86400",
+                                 .help = "a step that takes longer ends its requests with an "
+                                         "error; 0: wait for ever"},
     [VT_KNOB_CUBLASLT] = {.env = "VITRINE_CUBLASLT",
                           .choices = "0|all",
                           .path = true,

@@ -1,5 +1,8 @@
-/* Passing a progress report on to the caller's callback (base/progress.h). */
+/* Passing progress reports and notices on to the caller's callbacks (base/progress.h). */
 #include "base/progress.h"
+
+#include <stdarg.h>
+#include <stdio.h>
 
 #include "base/err.h"
 
@@ -12,4 +15,16 @@ vt_status vt_progress_report(const vt_progress_hook *hook, const char *stage, in
     if (hook->call(hook->user, &info))
         return VT_OK;
     return vt_fail(err, VT_ERR_CANCELLED, "cancelled while %s", stage);
+}
+
+void vt_notice_tell(const vt_notice_hook *hook, const char *fmt, ...)
+{
+    char sentence[1000];
+    va_list args;
+    if (!hook || !hook->call)
+        return;
+    va_start(args, fmt);
+    vsnprintf(sentence, sizeof sentence, fmt, args);
+    va_end(args);
+    hook->call(hook->user, sentence);
 }

@@ -1,4 +1,5 @@
-/* Reporting how far a long piece of work is (vitrine.h: vt_progress), and being told to stop it.
+/* Reporting how far a long piece of work is (vitrine.h: vt_progress), and being told to stop it;
+ * notices (vitrine.h: vt_notice).
  *
  *   vt_options_set_progress -> a hook -> passed down by pointer -> vt_progress_report
  *
@@ -18,5 +19,15 @@ typedef struct vt_progress_hook {
  * `hook` may be NULL. */
 vt_status vt_progress_report(const vt_progress_hook *hook, const char *stage, int64_t done,
                              int64_t total, vt_err *err);
+
+/* Telling the owner of the process something that fails no call (vitrine.h: vt_notice). */
+typedef struct vt_notice_hook {
+    vt_notice call; /* NULL: nobody wants to know */
+    void *user;
+} vt_notice_hook;
+
+/* `hook` may be NULL. A sentence of more than 1,000 bytes is cut. */
+void vt_notice_tell(const vt_notice_hook *hook, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
 
 #endif

@@ -13,13 +13,8 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "cli/bench.h"
+#include "cli/lengths.h"
 #include "engine/engine.h"
-
-typedef struct lengths {
-    int32_t *input, *output; /* [n] */
-    int32_t n;
-    int64_t total_input, total_output;
-} lengths;
 
 typedef struct offline {
     int32_t n_done, n_tokens;
@@ -39,92 +34,10 @@ static void on_event(void *user, const vt_event *e)
     }
 }
 
-/* ---- lengths ---- */
-
-static vt_status read_range(const cli *c, const char *id, const char *name, int32_t *lo,
-                            int32_t *hi, vt_err *err)
-{
-    const char *text = vt_options_get(c->options, id);
-    char rest;
-    if (sscanf(text, "%d:%d%c", lo, hi, &rest) == 2 && *lo >= 1 && *hi >= *lo)
-        return VT_OK;
-    if (sscanf(text, "%d%c", lo, &rest) == 1 && *lo >= 1) {
-        *hi = *lo;
-        return VT_OK;
-    }
-    return vt_fail(err, VT_ERR_USAGE, "--%s: '%.40s' found, expected a range such as 100:1024",
-                   name, text);
-}
-
-static vt_status make_room(lengths *l, int32_t n, vt_err *err)
-{
-    l->input = vt_calloc((size_t)n, sizeof *l->input);
-    l->output = vt_calloc((size_t)n, sizeof *l->output);
-    return l->input && l->output ? VT_OK
-                                 : vt_fail(err, VT_ERR_MEMORY, "out of memory for %d lengths", n);
-}
-
-static void add_pair(lengths *l, int32_t input, int32_t output)
-{
-    l->input[l->n] = input;
-    l->output[l->n++] = output;
-    l->total_input += input;
-    l->total_output += output;
-}
-
-static vt_status draw_lengths(const cli *c, uint64_t *rng, lengths *l, vt_err *err)
-{
-    int32_t n = (int32_t)vt_options_int(c->options, "num"), in[2], out[2];
-    TRY(read_range(c, "input", "input", &in[0], &in[1], err));
-    TRY(read_range(c, "output-range", "output", &out[0], &out[1], err));
-    TRY(make_room(l, n, err));
-    while (l->n < n)
-        add_pair(l, in[0] + (int32_t)(vt_random_next(rng) % (uint64_t)(in[1] - in[0] + 1)),
-                 out[0] + (int32_t)(vt_random_next(rng) % (uint64_t)(out[1] - out[0] + 1)));
-    return VT_OK;
-}
-
-/* "input output" a line; lines that begin with # are remarks. */
-static vt_status read_lengths(const char *path, lengths *l, vt_err *err)
-{
-    enum { MAX_PAIRS = 1 << 20 };
-    vt_buf text = {0};
-    TRY(cli_read_file(path, &text, err));
-    int32_t n_lines = 1, number = 0;
-    const char *name = cli_file_name(path);
-    for (size_t i = 0; i < text.len; i++)
-        n_lines += text.data[i] == '\n';
-    vt_status status = n_lines > MAX_PAIRS
-                           ? vt_fail(err, VT_ERR_USAGE, "%s: more than %d lines", name, MAX_PAIRS)
-                           : make_room(l, n_lines, err);
-    for (char *rest = text.data, *line; status == VT_OK && (line = strsep(&rest, "\n"));) {
-        int32_t in, out;
-        int used = 0;
-        number++;
-        if (line[0] == '#' || !line[strspn(line, " \t\r")])
-            continue;
-        if (sscanf(line, "%d %d %n", &in, &out, &used) == 2 && !line[used] && in >= 1 && out >= 1)
-            add_pair(l, in, out);
-        else
-            status = vt_fail(err, VT_ERR_FORMAT, "%s: line %d is '%.40s', expected two lengths",
-                             name, number, line);
-    }
-    if (status == VT_OK && l->n == 0)
-        status = vt_fail(err, VT_ERR_FORMAT, "%s: no lengths found", name);
-    vt_buf_release(&text);
-    return status;
-}
-
-static vt_status get_lengths(const cli *c, uint64_t *rng, lengths *l, vt_err *err)
-{
-    const char *path = vt_options_get(c->options, "lengths");
-    return path ? read_lengths(path, l, err) : draw_lengths(c, rng, l, err);
-}
-
 /* ---- running ---- */
 
 /* The first tokens of all prompts, as many as --shared-prefix says, are the same. */
-static vt_status submit_all(const cli *c, cli_session *s, const lengths *l, uint64_t *rng,
+static vt_status submit_all(const cli *c, cli_session *s, const cli_lengths *l, uint64_t *rng,
                             offline *o, vt_err *err)
 {
     int32_t shared = (int32_t)vt_options_int(c->options, "shared-prefix");
@@ -157,7 +70,7 @@ static vt_status submit_all(const cli *c, cli_session *s, const lengths *l, uint
     return status;
 }
 
-static void show_progress(const cli *c, const offline *o, const lengths *l, int64_t begin_ns,
+static void show_progress(const cli *c, const offline *o, const cli_lengths *l, int64_t begin_ns,
                           int64_t *last_ns)
 {
     int64_t now = vt_now_ns(), every = c->log.tty ? 200000000 : INT64_C(10000000000);
@@ -171,8 +84,8 @@ static void show_progress(const cli *c, const offline *o, const lengths *l, int6
     vt_buf_release(&b);
 }
 
-static vt_status run_all(const cli *c, cli_session *s, const lengths *l, uint64_t *rng, offline *o,
-                         double *wall_s, vt_err *err)
+static vt_status run_all(const cli *c, cli_session *s, const cli_lengths *l, uint64_t *rng,
+                         offline *o, double *wall_s, vt_err *err)
 {
     bool idle = false;
     TRY(submit_all(c, s, l, rng, o, err));
@@ -189,7 +102,8 @@ static vt_status run_all(const cli *c, cli_session *s, const lengths *l, uint64_
     return o->failed ? vt_fail(err, VT_ERR_DEVICE, "%s", o->why) : VT_OK;
 }
 
-static int report(const cli *c, cli_session *s, const lengths *l, const offline *o, double wall_s)
+static int report(const cli *c, cli_session *s, const cli_lengths *l, const offline *o,
+                  double wall_s)
 {
     vt_engine_stats st;
     vt_engine_copy_stats(s->engine, &st);
@@ -220,23 +134,17 @@ static int report(const cli *c, cli_session *s, const lengths *l, const offline 
     return CLI_DONE;
 }
 
-static void free_lengths(lengths *l)
-{
-    free(l->input);
-    free(l->output);
-}
-
 int cli_bench_offline(cli *c)
 {
     vt_err err = {0};
     cli_session s = {0};
-    lengths l = {0};
+    cli_lengths l = {0};
     offline o = {0};
     double wall_s = 0;
     char queued[32];
     uint64_t rng = (uint64_t)vt_options_int(c->options, "seed");
     cli_catch_interrupt();
-    vt_status status = get_lengths(c, &rng, &l, &err);
+    vt_status status = cli_get_lengths(c, &rng, &l, &err);
     snprintf(queued, sizeof queued, "%d", l.n);
     if (status == VT_OK && vt_options_int(c->options, "max-queued") < l.n)
         status = vt_options_set(c->options, "max-queued", queued, &err);
@@ -246,6 +154,6 @@ int cli_bench_offline(cli *c)
         status = run_all(c, &s, &l, &rng, &o, &wall_s, &err);
     int code = status == VT_OK ? report(c, &s, &l, &o, wall_s) : cli_fail(&err);
     cli_close(&s);
-    free_lengths(&l);
+    cli_lengths_release(&l);
     return code;
 }

@@ -52,10 +52,13 @@ int cli_bench_latency(cli *c);
 int cli_bench_kernels(cli *c);
 int cli_bench_startup(cli *c);
 int cli_bench_offline(cli *c);
+int cli_bench_serve(cli *c);
 int cli_bench_simulate(cli *c);
 /* run --batch, in batch.c. */
 int cli_run_batch(cli *c);
 int cli_story_show(cli *c);
+int cli_serve(cli *c);
+int cli_top(cli *c);
 int cli_pull(cli *c);
 int cli_list(cli *c);
 int cli_show(cli *c);

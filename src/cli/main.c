@@ -14,6 +14,7 @@
 #include "base/knob.h"
 #include "cli/cli.h"
 #include "device/cpu.h"
+#include "device/cuda.h"
 #include "files/map.h"
 
 /* One verb a paragraph. */
@@ -96,6 +97,18 @@ static const cli_verb verbs[] = {
      "vitrine bench offline --num 64 --input 100:1024 --output 100:1024 --seed 0\n"
      "vitrine bench offline --lengths offline_256.lengths --max-running 256 --json",
      VT_FOR_OFFLINE, 0, cli_bench_offline},
+    {"bench serve", "", "load for any OpenAI-compatible server: TTFT, gaps, throughput",
+     "Sends requests to a server and measures its answers: time to the first token (TTFT), gaps "
+     "between pieces of a stream (ITL), time per output token (TPOT), whole requests (E2E), rates, "
+     "errors by kind. A closed loop (--concurrency) begins a chat when one ends; an open one "
+     "(--rate, --trace) does not wait. Prompts are random words of about the asked length, token "
+     "ids (--ids), a dataset's messages or a trace's blocks. Tokens are those of the server's "
+     "usage, where it tells it. Ctrl-C prints what there is. The exit status is 1 if a request "
+     "failed.",
+     "vitrine bench serve --concurrency 64 --num 640 --input 512 --output 128 --ignore-eos\n"
+     "vitrine bench serve --url http://localhost:8080 --rate 8 --slo ttft=200,itl=50 --json\n"
+     "vitrine bench serve --turns 4 --concurrency 32 --num 32 --shared-prefix 1000",
+     VT_FOR_LOAD, 0, cli_bench_serve},
     {"bench simulate", "", "plans capacity: a trace of requests on hardware that need not be here",
      "Replays a trace through the real scheduler and prefix cache, with a clock that the cost "
      "model of explain moves: TTFT and ITL at rising rates, and where it saturates. Nothing is "
@@ -134,6 +147,22 @@ static const cli_verb verbs[] = {
      "Removes a model that 'vitrine list' names from the cache. It asks first on a terminal, and "
      "needs --yes elsewhere.",
      NULL, VT_FOR_RM, 1, cli_rm},
+    {"serve", "", "an OpenAI-compatible server",
+     "Answers /v1/chat/completions, /v1/completions and more over HTTP until SIGTERM or Ctrl-C, "
+     "then finishes what is under way. Without --api-key-file everybody who reaches the address "
+     "may use it; by default that is this machine alone.",
+     "vitrine serve -m model.gguf --port 8000\n"
+     "curl localhost:8000/v1/chat/completions -d '{\"messages\":[{\"role\":\"user\","
+     "\"content\":\"Hi\"}]}'",
+     VT_FOR_SERVE, 0, cli_serve},
+    {"top", "", "what a server's engine does, live in the terminal",
+     "Shows the engine behind a running 'vitrine serve': tokens per second, latencies, the batch "
+     "step by step, KV pages, the prefix cache, and every request with its progress or the reason "
+     "why it waits. It needs an administrator's key where the server has keys: the first of "
+     "--admin-key-file or of VITRINE_ADMIN_KEY. q ends it.",
+     "vitrine top --url http://127.0.0.1:8000\n"
+     "vitrine top --url unix:/run/vitrine.sock --once",
+     VT_FOR_TOP, 0, cli_top},
     {"completion", "[SHELL]", "a completion script for bash, zsh or fish",
      "Prints a script that completes verbs, options and their values: choices, files, models in "
      "the cache. SHELL is bash, zsh or fish; bash where it is left out. 'make install' puts the "
@@ -147,7 +176,7 @@ static const cli_verb verbs[] = {
 
 /* Verbs and forms that people will look for and that this version does not have. */
 static const char *const later[] = {
-    "serve", "lab", "bench serve", "bench comm", "story dump", "story diff", "story export", NULL,
+    "lab", "bench comm", "story dump", "story diff", "story export", NULL,
 };
 
 static bool names(const char *verb, const char *first, const char *second, int *n_words)
@@ -300,7 +329,9 @@ int main(int argc, char **argv)
     int status = dispatch(argc, argv);
     if (fflush(stdout) != 0 || ferror(stdout)) {
         cli_say("stdout could not be written");
-        return status == CLI_DONE ? CLI_FAILED : status;
+        status = status == CLI_DONE ? CLI_FAILED : status;
     }
+    if (vt_cuda_any_hung())
+        _exit(status == CLI_DONE ? CLI_FAILED : status);
     return status;
 }

@@ -82,9 +82,12 @@ static void warn_of_threads(const cli *c)
                  (long long)n, vt_cpu_get()->n_cpus, vt_cpu_get()->n_cpus == 1 ? "" : "s");
 }
 
+static void on_notice(void *user, const char *sentence) { cli_note(user, "note: %s", sentence); }
+
 vt_status cli_open(const cli *c, cli_session *s, vt_err *err)
 {
     *s = (cli_session){0};
+    TRY(vt_options_set_notice(c->options, on_notice, (void *)(uintptr_t)c, err));
     int64_t begin = vt_now_ns();
     warn_of_threads(c);
     cli_tell_model(c);

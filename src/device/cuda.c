@@ -6,6 +6,7 @@
  * graphs and pays neither. */
 #include "device/cuda.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,6 +22,12 @@ vt_status vt_cuda_check(const vt_cuda *c, cu_result r, const char *what, vt_err 
 
 vt_status vt_cuda_enter(vt_cuda *c, vt_err *err)
 {
+    if (c->hung)
+        return vt_fail(err, VT_ERR_DEVICE,
+                       "the GPU did not end a step in time; nothing more can run on it until the "
+                       "program is started again");
+    if (vt_cuda_was_reset(c))
+        return vt_fail(err, VT_ERR_DEVICE, "the GPU's context was reset after a failure");
     return vt_cuda_check(c, c->driver.context_set(c->context), "making the GPU's context current",
                          err);
 }
@@ -123,6 +130,82 @@ vt_status vt_cuda_usable(int32_t ordinal, vt_err *err)
     return find_compiler(&c, err);
 }
 
+/* ---- the context ---- */
+
+/* How often each GPU's primary context was reset in this process. No machine has more GPUs than
+ * this; if one had, a reset of one GPU would also count for another, which only costs time. */
+enum { MOST_GPUS = 64 };
+static _Atomic uint64_t resets[MOST_GPUS];
+static pthread_mutex_t reset_lock = PTHREAD_MUTEX_INITIALIZER; /* from reset to retain */
+static atomic_bool any_hung;
+
+static _Atomic uint64_t *resets_of(const vt_cuda *c) { return &resets[c->ordinal % MOST_GPUS]; }
+
+static vt_status retain_locked(vt_cuda *c, vt_err *err)
+{
+    TRY(vt_cuda_check(c, c->driver.context_retain(&c->context, c->device),
+                      "opening the GPU's context", err));
+    c->n_resets = atomic_load(resets_of(c));
+    return VT_OK;
+}
+
+static vt_status retain(vt_cuda *c, vt_err *err)
+{
+    pthread_mutex_lock(&reset_lock);
+    vt_status status = retain_locked(c, err);
+    pthread_mutex_unlock(&reset_lock);
+    return status;
+}
+
+bool vt_cuda_was_reset(const vt_cuda *c) { return c->n_resets != atomic_load(resets_of(c)); }
+
+bool vt_cuda_is_lost(vt_cuda *c, cu_stream stream)
+{
+    return vt_cuda_enter(c, NULL) != VT_OK || c->driver.stream_sync(stream) != 0;
+}
+
+static void unload_kernels(vt_cuda *c)
+{
+    for (int32_t i = 0; i < c->n_kernels; i++)
+        if (c->kernel[i].library)
+            c->driver.library_unload(c->kernel[i].library);
+    if (c->kernel)
+        memset(c->kernel, 0, (size_t)c->n_kernels * sizeof *c->kernel);
+}
+
+/* A reference that was retained before a reset must still be released after it. */
+static vt_status reset_and_retain(vt_cuda *c, vt_err *err)
+{
+    if (!vt_cuda_was_reset(c)) {
+        TRY(vt_cuda_check(c, c->driver.context_reset(c->device), "resetting the GPU's context",
+                          err));
+        atomic_fetch_add(resets_of(c), 1);
+    }
+    TRY(retain_locked(c, err));
+    c->driver.context_release(c->device);
+    return VT_OK;
+}
+
+vt_status vt_cuda_renew(vt_cuda *c, vt_err *err)
+{
+    vt_cublaslt_close(c);
+    pthread_mutex_lock(&reset_lock);
+    vt_status status = reset_and_retain(c, err);
+    pthread_mutex_unlock(&reset_lock);
+    TRY(status);
+    TRY(vt_cuda_enter(c, err));
+    unload_kernels(c);
+    return VT_OK;
+}
+
+void vt_cuda_set_hung(vt_cuda *c)
+{
+    atomic_store(&c->hung, true);
+    atomic_store(&any_hung, true);
+}
+
+bool vt_cuda_any_hung(void) { return atomic_load(&any_hung); }
+
 vt_status vt_cuda_open(int32_t ordinal, vt_cuda **out, vt_err *err)
 {
     vt_cuda *c = vt_calloc(1, sizeof *c);
@@ -134,10 +217,7 @@ vt_status vt_cuda_open(int32_t ordinal, vt_cuda **out, vt_err *err)
     cublaslt_use use;
     TRY_GOTO(status, vt_cublaslt_use(&use, err), failed);
     c->cublaslt_use = (int32_t)use;
-    TRY_GOTO(status,
-             vt_cuda_check(c, c->driver.context_retain(&c->context, c->device),
-                           "opening the GPU's context", err),
-             failed);
+    TRY_GOTO(status, retain(c, err), failed);
     TRY_GOTO(status, vt_cuda_enter(c, err), failed);
     TRY_GOTO(status, vt_jit_new(c->arch, &c->jit, err), failed);
     *out = c;
@@ -172,12 +252,12 @@ void vt_cuda_close(vt_cuda *c)
 {
     if (!c)
         return;
-    for (int32_t i = 0; i < c->n_kernels; i++)
-        if (c->kernel[i].library)
-            c->driver.library_unload(c->kernel[i].library);
-    vt_cublaslt_close(c);
-    if (c->context)
-        c->driver.context_release(c->device);
+    if (!c->hung) {
+        unload_kernels(c);
+        vt_cublaslt_close(c);
+        if (c->context)
+            c->driver.context_release(c->device);
+    }
     vt_jit_free(c->jit);
     free(c->kernel);
     free(c); /* the library itself stays open: cuda_api.h */

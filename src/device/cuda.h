@@ -27,6 +27,7 @@
 #ifndef VT_DEVICE_CUDA_H
 #define VT_DEVICE_CUDA_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #include "device/cuda_api.h"
@@ -52,6 +53,8 @@ typedef struct vt_cuda {
     int32_t n_kernels, late_compiles;
     struct cublaslt *cublaslt; /* cublaslt.h; NULL: it was not opened yet */
     int32_t cublaslt_use;      /* VITRINE_CUBLASLT */
+    uint64_t n_resets;         /* of the GPU's context in this process, when it was retained */
+    atomic_bool hung;          /* work on the GPU does not end: vt_cuda_set_hung */
 } vt_cuda;
 
 /* Checks whether a model can run on GPU `ordinal`: driver, GPU and NVRTC exist, are new enough and
@@ -65,9 +68,37 @@ void vt_cuda_close(vt_cuda *c);
  * compiles them for `arch`. For tests and for making a bundle on another machine. */
 vt_status vt_cuda_offline(const char *arch, int32_t level, int32_t sm_count, vt_cuda **out,
                           vt_err *err);
-/* Makes the device's context current on this thread. */
+/* Makes the device's context current on this thread. Fails if the context was reset or hangs. */
 vt_status vt_cuda_enter(vt_cuda *c, vt_err *err);
 vt_status vt_cuda_check(const vt_cuda *c, cu_result r, const char *what, vt_err *err);
+
+/* ---- a context that can no longer be used ----
+ *
+ * A kernel that touches memory that is not there, and other faults, leave the context in an error
+ * that every later call returns. The primary context is then reset, and a new one retained.
+ *
+ * All vt_cuda of a process share the GPU's primary context, and so do other libraries in it. A
+ * context of our own (cuCtxCreate) would not: a fault would concern its owner alone. But it costs
+ * some hundred MiB and a fifth of a second for every vt_cuda after the first (the roofs and each
+ * further engine open one), and kernels of two contexts take turns on the GPU. So the context is
+ * shared, and resets are counted: whoever finds that another vt_cuda has reset the context takes
+ * the new one and does not reset it again. */
+
+/* Whether another vt_cuda of this process has reset the context since this one retained it. Then
+ * none of its streams, events, graphs and kernels exists, and no call may be given one. */
+bool vt_cuda_was_reset(const vt_cuda *c);
+/* Whether the context was reset or returns errors for good. Waits for the work on `stream`. */
+bool vt_cuda_is_lost(vt_cuda *c, cu_stream stream);
+/* Resets the primary context, unless another vt_cuda has done so, and makes the new one current.
+ * What the JIT has compiled is kept; vt_cuda_compile loads it again. The caller has given up every
+ * other object of the old context. */
+vt_status vt_cuda_renew(vt_cuda *c, vt_err *err);
+/* Notes that work on the GPU does not end. Whatever waits for the GPU would not return, so later
+ * calls of vt_cuda_enter fail and vt_cuda_close frees host memory only. */
+void vt_cuda_set_hung(vt_cuda *c);
+/* Whether any vt_cuda of this process hangs. The process should then end by _exit, because the
+ * driver's own exit handler may wait for the GPU. */
+bool vt_cuda_any_hung(void);
 
 /* Compiles and loads everything noted. */
 vt_status vt_cuda_compile(vt_cuda *c, jit_progress progress, void *user, vt_err *err);
@@ -99,7 +130,12 @@ static inline vt_status cuda_range_init(vt_cuda *c, size_t bytes, cuda_range *r,
 }
 /* Makes sure that at least `bytes` of every part have memory; on failure as many as before have. */
 vt_status cuda_range_grow(vt_cuda *c, cuda_range *r, size_t bytes, vt_err *err);
+/* Gives all memory and addresses back; false if the driver refuses, and then *r is as before. */
+bool cuda_range_try_release(vt_cuda *c, cuda_range *r);
+/* The same, but what the driver refuses to take is forgotten. */
 void cuda_range_release(vt_cuda *c, cuda_range *r);
+/* Frees the description alone; no call to the driver. */
+void cuda_range_forget(cuda_range *r);
 
 /* Upload of many pieces: `n_threads` host threads fill pinned buffers (two each) by produce() and
  * copy them, so that conversion, page-cache reads and the bus overlap. produce(arg, out, begin,
@@ -112,8 +148,10 @@ typedef struct cuda_upload {
     const void *arg;
 } cuda_upload;
 
+/* `stop`, which may be NULL, is looked at before every part: if true, the upload ends early and
+ * without an error. */
 vt_status vt_cuda_upload(vt_cuda *c, const cuda_upload *pieces, int32_t n, int32_t n_threads,
-                         vt_err *err);
+                         const atomic_bool *stop, vt_err *err);
 
 /* ---- launches ---- */
 

@@ -79,10 +79,9 @@ vt_status cuda_range_init_parts(vt_cuda *c, int32_t n_parts, size_t bytes, cuda_
     return VT_OK;
 }
 
-static void give_back(vt_cuda *c, cu_ptr at, size_t bytes, cu_mem_handle handle)
+static bool give_back(vt_cuda *c, cu_ptr at, size_t bytes, cu_mem_handle handle)
 {
-    c->driver.mem_unmap(at, bytes);
-    c->driver.mem_release(handle);
+    return c->driver.mem_unmap(at, bytes) == 0 && c->driver.mem_release(handle) == 0;
 }
 
 /* Creates device memory and maps it at [at, at + bytes). */
@@ -146,18 +145,31 @@ vt_status cuda_range_grow(vt_cuda *c, cuda_range *r, size_t bytes, vt_err *err)
     return want > r->mapped ? range_add(c, r, want - r->mapped, err) : VT_OK;
 }
 
-void cuda_range_release(vt_cuda *c, cuda_range *r)
+void cuda_range_forget(cuda_range *r)
+{
+    free(r->handle);
+    free(r->growth);
+    *r = (cuda_range){0};
+}
+
+bool cuda_range_try_release(vt_cuda *c, cuda_range *r)
 {
     size_t at = 0;
     for (int32_t g = 0; g < r->n_growths; at += r->growth[g++])
         for (int32_t i = 0; i < r->n_parts; i++)
-            give_back(c, part_address(r, i) + at, r->growth[g],
-                      r->handle[(size_t)g * (size_t)r->n_parts + (size_t)i]);
+            if (!give_back(c, part_address(r, i) + at, r->growth[g],
+                           r->handle[(size_t)g * (size_t)r->n_parts + (size_t)i]))
+                return false;
     if (r->base)
         c->driver.mem_unreserve(as_address(r->base), r->stride * (size_t)r->n_parts);
-    free(r->handle);
-    free(r->growth);
-    *r = (cuda_range){0};
+    cuda_range_forget(r);
+    return true;
+}
+
+void cuda_range_release(vt_cuda *c, cuda_range *r)
+{
+    if (!cuda_range_try_release(c, r))
+        cuda_range_forget(r);
 }
 
 /* ---- upload ---- */
@@ -171,6 +183,7 @@ typedef struct upload_job {
     int32_t n;
     _Atomic int64_t next;
     atomic_bool failed;
+    const atomic_bool *stop;
     pthread_mutex_t lock;
     vt_err err;
 } upload_job;
@@ -211,13 +224,18 @@ static void worker_release(vt_cuda *c, upload_worker *w)
         c->driver.stream_destroy(w->stream);
 }
 
+static bool shall_stop(const upload_job *job)
+{
+    return atomic_load(&job->failed) || (job->stop && atomic_load(job->stop));
+}
+
 static vt_status copy_parts(upload_job *job, upload_worker *w, vt_err *err)
 {
     vt_cuda *c = job->cuda;
     int32_t piece = 0;
     int turn = 0;
-    for (int64_t part; (part = atomic_fetch_add(&job->next, 1)) < job->first_part[job->n] &&
-                       !atomic_load(&job->failed);
+    for (int64_t part;
+         (part = atomic_fetch_add(&job->next, 1)) < job->first_part[job->n] && !shall_stop(job);
          turn ^= 1) {
         while (job->first_part[piece + 1] <= part)
             piece++;
@@ -259,7 +277,7 @@ static void *upload_thread(void *arg)
 }
 
 vt_status vt_cuda_upload(vt_cuda *c, const cuda_upload *pieces, int32_t n, int32_t n_threads,
-                         vt_err *err)
+                         const atomic_bool *stop, vt_err *err)
 {
     int64_t *first = vt_calloc((size_t)n + 1, sizeof *first);
     if (!first)
@@ -267,7 +285,7 @@ vt_status vt_cuda_upload(vt_cuda *c, const cuda_upload *pieces, int32_t n, int32
     for (int32_t i = 0; i < n; i++)
         first[i + 1] = first[i] +
                        vt_ceil_div((int64_t)pieces[i].bytes, (int64_t)part_size(&pieces[i]));
-    upload_job job = {.cuda = c, .piece = pieces, .first_part = first, .n = n};
+    upload_job job = {.cuda = c, .piece = pieces, .first_part = first, .n = n, .stop = stop};
     pthread_mutex_init(&job.lock, NULL);
     pthread_t thread[MAX_UPLOAD_THREADS];
     int64_t most = n_threads < MAX_UPLOAD_THREADS ? n_threads : MAX_UPLOAD_THREADS;

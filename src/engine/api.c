@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/knob.h"
 #include "base/mem.h"
 #include "engine/engine_inside.h"
 #include "exec/cuda.h"
@@ -149,6 +150,7 @@ typedef struct sizes {
     int32_t page_size, max_context, max_running, budget, n_pages, score_rows;
     vt_dtype kv_dtype;
     size_t page_bytes;
+    vt_cuda *device; /* NULL: the CPU */
 } sizes;
 
 static int32_t option_or(const vt_options *o, const char *key, int64_t otherwise)
@@ -159,6 +161,19 @@ static int32_t option_or(const vt_options *o, const char *key, int64_t otherwise
 
 static bool on_cuda(const vt_options *o) { return vt_options_cuda(o) >= 0; }
 
+/* An error for kv-memory that the device, were it empty, does not have. */
+static vt_status check_kv_memory(const vt_model *m, const sizes *s, int64_t bytes, vt_err *err)
+{
+    int64_t most = vt_cpu_get()->memory_bytes;
+    if (s->device)
+        return vt_executor_cuda_check_kv_bytes(m, s->device, s->max_context, bytes, err);
+    if (bytes <= most)
+        return VT_OK;
+    return vt_fail(err, VT_ERR_MEMORY,
+                   "kv-memory is %.2f GiB, but the machine has only %.2f GiB of memory",
+                   (double)bytes / (1 << 30), (double)most / (1 << 30));
+}
+
 static vt_status size_pages(const vt_model *m, const vt_options *o, sizes *s, vt_err *err)
 {
     const vt_arch *a = &m->arch;
@@ -166,10 +181,12 @@ static vt_status size_pages(const vt_model *m, const vt_options *o, sizes *s, vt
                                      s->kv_dtype);
     int64_t per_seq = vt_ceil_div(s->max_context, s->page_size), most = per_seq * s->max_running;
     int64_t bytes = vt_options_int(o, "kv-memory");
-    if (bytes == 0) {
+    if (bytes > 0) {
+        TRY(check_kv_memory(m, s, bytes, err));
+    } else {
         bytes = vt_cpu_get()->memory_bytes / 8;
-        if (on_cuda(o))
-            TRY(vt_executor_cuda_kv_bytes(m, vt_options_cuda(o), s->max_context, &bytes, err));
+        if (s->device)
+            TRY(vt_executor_cuda_kv_bytes(m, s->device, s->max_context, &bytes, err));
         int64_t wanted = most * (int64_t)s->page_bytes;
         bytes = bytes < wanted ? bytes : wanted;
     }
@@ -231,7 +248,8 @@ static vt_policy policy_of(const vt_options *o)
 }
 
 static vt_status make_executor(const vt_model *m, const vt_options *o, const sizes *s,
-                               const vt_limits *limits, vt_executor **out, vt_err *err)
+                               const vt_limits *limits, vt_cuda_options *cuda, vt_executor **out,
+                               vt_err *err)
 {
     vt_executor_config config = {.limits = *limits,
                                  .n_pages = s->n_pages,
@@ -249,17 +267,34 @@ static vt_status make_executor(const vt_model *m, const vt_options *o, const siz
                            "no-graphs is for --device cuda; a CPU has no graphs");
         return vt_executor_cpu_new(m, &config, out, err);
     }
-    vt_cuda_options cuda;
-    vt_cuda_options_init(&cuda);
-    cuda.ordinal = vt_options_cuda(o);
-    cuda.graphs = !vt_options_flag(o, "no-graphs");
-    cuda.deterministic = vt_options_flag(o, "deterministic");
-    return vt_executor_cuda_new(m, &config, &cuda, out, err);
+    vt_cuda_options options = *cuda;
+    cuda->device = NULL; /* the executor owns it now */
+    return vt_executor_cuda_new(m, &config, &options, out, err);
 }
 
-static vt_status new_engine(const vt_model *m, const vt_options *o, vt_engine **out, vt_err *err)
+/* How the GPU runs, opened; nothing where the engine runs on the CPU. */
+static vt_status open_device(const vt_model *m, const vt_options *o, vt_cuda_options *cuda,
+                             vt_err *err)
 {
-    sizes s = {0};
+    *cuda = (vt_cuda_options){.ordinal = vt_options_cuda(o)};
+    if (cuda->ordinal < 0)
+        return VT_OK;
+    TRY(vt_knob_check_all(err));
+    vt_cuda_options_init(cuda);
+    cuda->ordinal = vt_options_cuda(o);
+    cuda->graphs = !vt_options_flag(o, "no-graphs");
+    cuda->deterministic = vt_options_flag(o, "deterministic");
+    vt_err refused;
+    if (vt_jit_check_cache(&refused) != VT_OK)
+        vt_notice_tell(vt_options_notice(o), "%s; kernels are compiled again each time",
+                       refused.message);
+    return vt_executor_cuda_open(m, cuda, err);
+}
+
+static vt_status new_engine(const vt_model *m, const vt_options *o, vt_cuda_options *cuda,
+                            vt_engine **out, vt_err *err)
+{
+    sizes s = {.device = cuda->device};
     TRY(choose_sizes(m, o, &s, err));
     vt_limits limits = {.max_tokens = s.budget,
                         .max_seqs = s.max_running,
@@ -279,10 +314,11 @@ static vt_status new_engine(const vt_model *m, const vt_options *o, vt_engine **
                                       .tokenizer = m->tokenizer,
                                       .seed = (uint64_t)vt_options_int(o, "seed")},
                           .overlap = !vt_options_flag(o, "no-overlap"),
-                          .record = vt_options_flag(o, "record")};
+                          .record = vt_options_flag(o, "record"),
+                          .notice = *vt_options_notice(o)};
     vt_executor *x;
     vt_engine *e;
-    TRY(make_executor(m, o, &s, &limits, &x, err));
+    TRY(make_executor(m, o, &s, &limits, cuda, &x, err));
     TRY(vt_engine_create(&c, x, &e, err));
     e->model = m;
     *out = e;
@@ -296,7 +332,12 @@ vt_status vt_engine_new(const vt_model *m, const vt_options *o, vt_engine **out,
     TRY(vt_check_pointer(out, "vt_engine_new: out", err));
     if (!m->layer || !m->layer[0].q)
         return vt_fail(err, VT_ERR_MODEL, "%s holds a vocabulary and no weights", m->name);
-    return vt_options_device_failed(o, new_engine(m, o, out, err), err);
+    vt_cuda_options cuda;
+    vt_status status = open_device(m, o, &cuda, err);
+    if (status == VT_OK)
+        status = new_engine(m, o, &cuda, out, err);
+    vt_cuda_close(cuda.device);
+    return vt_options_device_failed(o, status, err);
 }
 
 vt_status vt_engine_recording(vt_engine *e, vt_recording *out, vt_err *err)

@@ -35,6 +35,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/utf8.h"
 #include "model/model.h"
@@ -436,7 +437,7 @@ static vt_status literal_ranges(const vt_model *m, json_t *variables, bool open_
 
 vt_status vt_chat_encode(const vt_model *m, json_t *variables, unsigned flags,
                          const vt_template_limits *limits, int32_t **ids, size_t *n_ids,
-                         vt_err *err)
+                         int64_t *rendered_ns, vt_err *err)
 {
     bool open_turn = flags & VT_CHAT_OPEN_TURN;
     vt_buf plain, ranges;
@@ -449,6 +450,8 @@ vt_status vt_chat_encode(const vt_model *m, json_t *variables, unsigned flags,
     const char *text = plain.data ? plain.data : "";
     if (status == VT_OK && (flags & VT_CHAT_LITERAL))
         status = literal_ranges(m, variables, open_turn, limits, &plain, &ranges, err);
+    if (rendered_ns)
+        *rendered_ns = vt_now_ns();
     if (status == VT_OK)
         status = vt_tokenizer_encode_literal(m->tokenizer, text, plain.len, VT_TOKENIZE_SPECIAL,
                                              (const vt_text_range *)(const void *)ranges.data,
@@ -475,7 +478,7 @@ vt_status vt_encode_chat(const vt_model *m, const char *json, size_t json_len, u
     if (flags & ~(unsigned)(VT_CHAT_OPEN_TURN | VT_CHAT_LITERAL))
         return vt_fail(err, VT_ERR_USAGE, "vt_encode_chat: flags are 0x%x, expected 0 to 3", flags);
     TRY(vt_template_parse_variables(m->name, json, json_len, &variables, err));
-    vt_status status = vt_chat_encode(m, variables, flags, NULL, ids, n_ids, err);
+    vt_status status = vt_chat_encode(m, variables, flags, NULL, ids, n_ids, NULL, err);
     json_decref(variables);
     return status;
 }

@@ -16,9 +16,10 @@ vt_status vt_chat_render(const vt_model *m, json_t *variables, bool open_turn,
                          const struct vt_template_limits *limits, vt_buf *out, vt_err *err);
 
 /* vt_encode_chat for variables that are parsed already; `flags` are VT_CHAT_... of vitrine.h. With
- * VT_CHAT_LITERAL there are up to three renderings, and each may take as much as `limits` say. */
+ * VT_CHAT_LITERAL there are up to three renderings, and each may take as much as `limits` say.
+ * *rendered_ns (may be NULL) gets the time between rendering and tokenising. */
 vt_status vt_chat_encode(const vt_model *m, json_t *variables, unsigned flags,
                          const struct vt_template_limits *limits, int32_t **ids, size_t *n_ids,
-                         vt_err *err);
+                         int64_t *rendered_ns, vt_err *err);
 
 #endif

@@ -32,7 +32,7 @@
 
 enum { RING_EVENTS = 1 << 17 }; /* of each ring */
 
-static int64_t now(const vt_engine *e)
+int64_t engine_now(const vt_engine *e)
 {
     return e->config.now ? e->config.now(e->config.clock) : vt_now_ns();
 }
@@ -105,9 +105,14 @@ static vt_event event_of(const vt_seq *q)
     return (vt_event){.request = q->req->id,
                       .sample = q->index,
                       .finish = VT_FINISH_NONE,
+                      .stop = -1,
                       .prompt_tokens = q->n_prompt,
                       .completion_tokens = vt_seq_output(q),
-                      .cached_tokens = q->cached_tokens};
+                      .cached_tokens = q->cached_tokens,
+                      .arrived_ns = q->req->p.arrived_ns ? q->req->p.arrived_ns : q->req->arrive_ns,
+                      .admitted_ns = q->admitted_ns,
+                      .n_chunks = q->n_chunks,
+                      .n_retracted = q->n_retracted};
 }
 
 static void call_back(const vt_seq *q, const vt_event *event)
@@ -151,8 +156,9 @@ static void tell_end(vt_engine *e, vt_seq *q, vt_event *event)
 {
     event->finish = (vt_finish)q->finish;
     event->error = q->finish == VT_FINISH_ERROR ? q->error : NULL;
+    event->stop = q->finish == VT_FINISH_STOP && q->stream.stopped ? q->stream.found : -1;
     e->n_finished[q->finish]++;
-    vt_trace_finish(&e->requests, q->req->id, now(e), q->finish, vt_seq_output(q));
+    vt_trace_finish(&e->requests, q->req->id, engine_now(e), q->finish, vt_seq_output(q));
 }
 
 /* Makes one output of the scheduler into text and events. A stop string that is found here ends the
@@ -181,7 +187,7 @@ static void publish(vt_engine *e, const vt_output *o, const vt_step_result *resu
         if (q->req->p.logprobs >= 0)
             add_logprobs(e, &event, q, result, o->row + o->n_scored, event.tokens, 1);
         e->n_output_tokens++;
-        int64_t t = e->config.record ? now(e) : 0;
+        int64_t t = e->config.record ? engine_now(e) : 0;
         vt_trace_token(&e->requests, q->req->id, t, result ? result->id : 0, vt_seq_output(q) - 1,
                        o->token);
     }
@@ -203,8 +209,7 @@ static void forget_live(vt_engine *e, vt_req *r)
     last->live_at = r->live_at;
 }
 
-/* Publishes all outputs of the scheduler, then frees the requests that are over. */
-static void publish_all(vt_engine *e, const vt_step_result *result)
+void engine_publish_all(vt_engine *e, const vt_step_result *result)
 {
     for (int32_t i = 0; i < e->sched.n_out; i++)
         publish(e, &e->sched.out[i], result);
@@ -333,54 +338,59 @@ static void trace_step(vt_engine *e, const vt_plan *p, const vt_step_result *r)
     trace_seqs(e, p);
 }
 
-static void fail_steps(vt_engine *e)
-{
-    vt_sched_fault(&e->sched);
-    e->n_flight = 0;
-    publish_all(e, NULL);
-}
-
 /* Waits for the oldest step in flight, commits and publishes it. */
 static vt_status finish_step(vt_engine *e, vt_err *err)
 {
     vt_step_result result;
     vt_flight f = e->flight[0];
-    vt_status status = e->executor->wait(e->executor, &result, err);
+    vt_err why = {0};
+    vt_status status = e->executor->wait(e->executor, &result, &why);
     if (status == VT_OK && result.id != f.plan->step.id)
-        status = vt_fail(err, VT_ERR_DEVICE, "%s gave step %llu, expected %llu", e->executor->name,
+        status = vt_fail(&why, VT_ERR_DEVICE, "%s gave step %llu, expected %llu", e->executor->name,
                          (unsigned long long)result.id, (unsigned long long)f.plan->step.id);
     if (status != VT_OK) {
         /* the step launched after it read KV that the failed one did not write: drop it too */
         for (; e->n_flight > 1; e->n_flight--)
             (void)e->executor->wait(e->executor, &result, NULL);
-        fail_steps(e);
-        return status;
+        return engine_fault(e, &why, err);
     }
-    int64_t begin = now(e);
+    int64_t begin = engine_now(e);
     if (e->config.record)
         trace_step(e, f.plan, &result);
     e->device_ns += result.end_ns - result.begin_ns;
     vt_sched_commit(&e->sched, f.plan, &result);
     e->flight[0] = e->flight[1];
     e->n_flight--;
-    publish_all(e, &result);
-    int64_t end = now(e);
+    engine_publish_all(e, &result);
+    int64_t end = engine_now(e);
     e->publish_ns += end - begin;
     vt_trace_part_of(&e->steps, result.id, VT_PART_PUBLISH, begin, end);
     return VT_OK;
 }
 
+/* What events tell about the prompts of a launched step. */
+static void count_chunks(const vt_flight *f)
+{
+    for (int32_t i = 0; i < f->plan->step.batch.n_seqs; i++) {
+        const vt_plan_entry *entry = &f->plan->entry[i];
+        vt_seq *q = entry->seq;
+        q->n_chunks += entry->kv_len - entry->q_len < q->n_prompt;
+        if (q->admitted_ns == 0)
+            q->admitted_ns = f->planned_ns;
+    }
+}
+
 static vt_status launch(vt_engine *e, vt_flight f, vt_err *err)
 {
-    vt_status status = e->executor->launch(e->executor, &f.plan->step, err);
-    if (status != VT_OK) {
-        /* the step launched before it may have succeeded */
-        if (e->n_flight > 0 && finish_step(e, NULL) != VT_OK)
-            return status;
-        fail_steps(e);
-        return status;
+    vt_err why = {0};
+    if (e->executor->launch(e->executor, &f.plan->step, &why) != VT_OK) {
+        /* the step launched before it may have succeeded; if not, that is the failure to act on */
+        uint64_t faults = e->sched.stats.faults;
+        vt_status status = e->n_flight > 0 ? finish_step(e, err) : VT_OK;
+        return e->sched.stats.faults > faults ? status : engine_fault(e, &why, err);
     }
-    f.launched_ns = now(e);
+    f.launched_ns = engine_now(e);
+    count_chunks(&f);
     e->flight[e->n_flight++] = f;
     if (e->config.record)
         trace_plan(e, &f);
@@ -403,10 +413,11 @@ static void publish_stats(vt_engine *e)
     st->pages_held = s->radix.pool.n_held;
     st->pages_cached = s->radix.pool.n_cached;
     memcpy(st->finished, e->n_finished, sizeof st->finished);
+    st->recoveries = e->n_recovered;
     st->output_tokens = e->n_output_tokens;
     st->sched = s->stats;
     st->cache = s->radix.stats;
-    st->last_step_ns = now(e);
+    st->last_step_ns = engine_now(e);
     st->schedule_ns = e->schedule_ns;
     st->device_ns = e->device_ns;
     st->publish_ns = e->publish_ns;
@@ -417,9 +428,9 @@ static vt_status one_step(vt_engine *e, bool *idle, vt_err *err)
 {
     take_in(e);
     count_pages(e);
-    vt_flight f = {.begin_ns = now(e)};
+    vt_flight f = {.begin_ns = engine_now(e)};
     f.plan = vt_sched_plan(&e->sched, f.begin_ns);
-    f.planned_ns = now(e);
+    f.planned_ns = engine_now(e);
     e->schedule_ns += f.planned_ns - f.begin_ns;
     if (e->config.record)
         trace_changes(e, f.planned_ns);
@@ -427,7 +438,7 @@ static vt_status one_step(vt_engine *e, bool *idle, vt_err *err)
     bool wait = e->n_flight == VT_PLANS || (e->n_flight > 0 && (!e->config.overlap || !f.plan));
     if (status == VT_OK && wait)
         status = finish_step(e, err);
-    publish_all(e, NULL); /* deadlines and aborts end sequences without a step's result */
+    engine_publish_all(e, NULL); /* deadlines and aborts end sequences without a step's result */
     publish_stats(e);
     *idle = e->n_flight == 0 && vt_sched_idle(&e->sched);
     return status;
@@ -520,7 +531,7 @@ vt_status vt_engine_submit(vt_engine *e, const vt_request_params *p, vt_request_
     vt_request_id mine = e->next_id++;
     pthread_mutex_unlock(&e->lock);
     vt_req *r;
-    TRY(vt_req_new(p, mine, now(e), &e->config.request, &r, err));
+    TRY(vt_req_new(p, mine, engine_now(e), &e->config.request, &r, err));
     pthread_mutex_lock(&e->lock);
     vt_status status = VT_OK;
     if (e->closing)
@@ -607,7 +618,8 @@ vt_status vt_engine_get_stats_size(vt_engine *e, vt_stats *out, size_t size, vt_
                     .cache_copied_tokens = s.cache.copied_tokens,
                     .schedule_ns = s.schedule_ns,
                     .device_ns = s.device_ns,
-                    .publish_ns = s.publish_ns};
+                    .publish_ns = s.publish_ns,
+                    .device_recoveries = s.recoveries};
     for (int32_t i = 0; i < VT_EVICT_CAUSES; i++)
         all.cache_evicted_pages += s.cache.evicted_pages[i];
     memset(out, 0, size); /* fields of a later version than this one */
@@ -669,7 +681,8 @@ static bool loop_wait(vt_engine *e, bool idle)
 static void *loop_main(void *arg)
 {
     vt_engine *e = arg;
-    for (bool idle = false; loop_wait(e, idle); idle = false) {
+    for (bool idle = false; loop_wait(e, idle);) {
+        idle = false; /* a failed step leaves it as it is */
         (void)step_begin(e, true, NULL);
         (void)one_step(e, &idle, NULL); /* every request that a failure hits gets its error */
         step_end(e);
@@ -721,12 +734,24 @@ static void abort_all(vt_engine *e)
         (void)e->executor->wait(e->executor, &result, NULL);
     take_in(e);
     vt_sched_fault(&e->sched); /* drops the steps whose results were not committed */
-    publish_all(e, NULL);
+    engine_publish_all(e, NULL);
     while (e->n_live > 0) {
         end_request(e, e->live[0], VT_FINISH_ABORT);
-        publish_all(e, NULL);
+        engine_publish_all(e, NULL);
     }
 }
+
+void vt_engine_end_requests(vt_engine *e)
+{
+    pthread_mutex_lock(&e->lock);
+    e->stepping = true; /* callbacks from here are told what others are */
+    e->stepper = pthread_self();
+    pthread_mutex_unlock(&e->lock);
+    abort_all(e);
+    step_end(e);
+}
+
+int32_t vt_engine_max_context(const vt_engine *e) { return e->config.request.max_context; }
 
 void vt_engine_free(vt_engine *e)
 {

@@ -21,7 +21,13 @@ typedef struct vt_engine_config {
     bool record;           /* events into a trace ring */
     int64_t (*now)(void *clock); /* nanoseconds; NULL: vt_now_ns */
     void *clock;
+    vt_notice_hook notice; /* told that the device was lost and made again */
 } vt_engine_config;
+
+/* A lost device is made again at most this often within an hour; after that, requests end with an
+ * error. A request whose own steps lose the device ends after VT_MAX_FAULTS + 1 of them, so the
+ * limit leaves room for two such requests. */
+enum { VT_MAX_RECOVERIES = 8 };
 
 /* Makes an engine on any executor. The engine owns the executor from this call on, also if the call
  * fails. */
@@ -33,7 +39,7 @@ typedef struct vt_engine_stats {
     int32_t n_waiting;           /* sequences queued, or submitted and not yet in the scheduler */
     int32_t pages, pages_free, pages_held, pages_cached, page_size;
     uint64_t requests, finished[VT_FINISH_ERROR + 1]; /* sequences by vt_finish */
-    uint64_t output_tokens;
+    uint64_t output_tokens, recoveries;
     vt_sched_stats sched;
     vt_radix_stats cache;
     int64_t last_step_ns;                       /* when a step last ended */
@@ -43,6 +49,10 @@ typedef struct vt_engine_stats {
 void vt_engine_copy_stats(vt_engine *e, vt_engine_stats *out); /* any thread */
 /* Any thread: empties the prefix cache, but for pages that sequences use, before the next step. */
 void vt_engine_flush_cache(vt_engine *e);
+/* Ends every open request with VT_FINISH_ABORT; callbacks come from this call. The loop must not
+ * run. */
+void vt_engine_end_requests(vt_engine *e);
+int32_t vt_engine_max_context(const vt_engine *e); /* tokens of the longest sequence */
 /* The prefix cache as text. Only between steps, on the engine's thread. */
 void vt_engine_dump_cache(const vt_engine *e, vt_buf *out);
 /* Waits for the end of the step under way, and keeps the next one from beginning until

@@ -1,4 +1,4 @@
-/* The struct behind vt_engine: for engine.c and api.c. */
+/* The struct behind vt_engine: for engine.c, faults.c and api.c. */
 #ifndef VT_ENGINE_ENGINE_INSIDE_H
 #define VT_ENGINE_ENGINE_INSIDE_H
 
@@ -27,6 +27,9 @@ struct vt_engine {
     uint64_t n_finished[VT_FINISH_ERROR + 1], n_output_tokens;
     uint64_t told_inserted, told_evicted; /* pages that recorded cache events have counted */
     int64_t schedule_ns, device_ns, publish_ns;
+    int64_t recovered_ns[VT_MAX_RECOVERIES]; /* when the last recoveries were tried */
+    uint64_t n_tried, n_recovered;
+    vt_err fault; /* what requests were told when the device could not be made again */
     /* guarded by the lock */
     pthread_mutex_t lock;
     pthread_cond_t wake;
@@ -45,5 +48,15 @@ struct vt_engine {
     vt_request_id next_id;
     vt_engine_stats stats;
 };
+
+int64_t engine_now(const vt_engine *e);
+/* Publishes all outputs of the scheduler, then frees the requests that are over. */
+void engine_publish_all(vt_engine *e, const vt_step_result *result);
+
+/* ---- faults.c ---- */
+
+/* A step failed, as `why` says, and none is in flight. VT_OK: the device was lost, it is there
+ * again, and all requests go on. Else `why` is the error, also in *err (which may be NULL). */
+vt_status engine_fault(vt_engine *e, const vt_err *why, vt_err *err);
 
 #endif

@@ -61,16 +61,16 @@ static const vt_option table[] = {
     ROW("tp", INT(1, 64), .later = "*", .value_name = "N", .fallback = "1", .verbs = ENGINE,
         .help = "tensor parallelism over N ranks"),
     ROW("seed", INT(0, 9007199254740992.0), .flags = VT_OPTION_RANDOM, .value_name = "N",
-        .fallback = "0", .verbs = ENGINE,
+        .fallback = "0", .verbs = ENGINE | VT_FOR_LOAD,
         .help = "seed of every random choice: the same seed, the same text; random: a new one"),
     ROW("json", VT_OPTION_FLAG, .fallback = "false",
         .verbs = VT_FOR_ENGINE | VT_FOR_RUN | VT_FOR_SCORE | VT_FOR_TOKENIZE | VT_FOR_EXPLAIN |
                  VT_FOR_ENV | VT_FOR_LATENCY | VT_FOR_KERNELS | VT_FOR_STARTUP | VT_FOR_OFFLINE |
-                 VT_FOR_SIMULATE | VT_FOR_LIST | VT_FOR_SHOW,
+                 VT_FOR_SIMULATE | VT_FOR_LIST | VT_FOR_SHOW | VT_FOR_LOAD,
         .help = "print one JSON object instead of text"),
     ROW("quiet", VT_OPTION_FLAG, .letter = 'q', .fallback = "false",
         .verbs = VT_FOR_ENGINE | MODEL | VT_FOR_ENV | VT_FOR_KERNELS | VT_FOR_PULL |
-                 VT_FOR_LIST | VT_FOR_RM,
+                 VT_FOR_LIST | VT_FOR_RM | VT_FOR_LOAD,
         .help = "nothing on stderr but errors"),
     ROW("jit", VT_OPTION_FLAG, .fallback = "false", .verbs = VT_FOR_ENV,
         .help = "list the compiled GPU kernels in the cache, with their template parameters"),
@@ -149,7 +149,7 @@ static const vt_option table[] = {
         .help = "with --json: each token's log-probability, and the K likeliest tokens beside it"),
     ROW("file", VT_OPTION_TEXT, .letter = 'f', .value_name = "FILE", .verbs = VT_FOR_RUN,
         .help = "read the prompt from a file; -: stdin"),
-    ROW("ignore-eos", VT_OPTION_FLAG, .fallback = "false", .verbs = VT_FOR_RUN,
+    ROW("ignore-eos", VT_OPTION_FLAG, .fallback = "false", .verbs = VT_FOR_RUN | VT_FOR_LOAD,
         .help = "go on after the model's end token"),
     ROW("raw", VT_OPTION_FLAG, .fallback = "false", .verbs = VT_FOR_RUN,
         .help = "continue the prompt as it is, without the chat template"),
@@ -239,16 +239,17 @@ static const vt_option table[] = {
         .help = "every call of every layer, not one line a kind; and how each row cuts its work"),
 
     /* bench offline and run --batch */
-    ROW("num", INT(1, 1 << 20), .value_name = "N", .fallback = "256", .verbs = VT_FOR_OFFLINE,
-        .help = "how many sequences"),
+    ROW("num", INT(1, 1 << 20), .value_name = "N", .fallback = "256",
+        .verbs = VT_FOR_OFFLINE | VT_FOR_LOAD, .help = "how many sequences or chats"),
     ROW("input", VT_OPTION_TEXT, .value_name = "LO:HI", .fallback = "100:1024",
-        .verbs = VT_FOR_OFFLINE, .help = "prompt tokens of each, drawn evenly from this range"),
+        .verbs = VT_FOR_OFFLINE | VT_FOR_LOAD,
+        .help = "prompt tokens of each, drawn evenly from this range"),
     ROW("output", VT_OPTION_TEXT, .id = "output-range", .value_name = "LO:HI",
-        .fallback = "100:1024", .verbs = VT_FOR_OFFLINE,
+        .fallback = "100:1024", .verbs = VT_FOR_OFFLINE | VT_FOR_LOAD,
         .help = "generated tokens of each, likewise"),
     ROW("shared-prefix", INT(0, 1 << 20), .value_name = "N", .fallback = "0",
         .verbs = VT_FOR_OFFLINE, .help = "the first N tokens of all prompts are the same"),
-    ROW("lengths", VT_OPTION_TEXT, .value_name = "FILE", .verbs = VT_FOR_OFFLINE,
+    ROW("lengths", VT_OPTION_TEXT, .value_name = "FILE", .verbs = VT_FOR_OFFLINE | VT_FOR_LOAD,
         .help = "pairs of lengths, one sequence a line, in place of random ones"),
     ROW("batch", VT_OPTION_TEXT, .id = "batch-file", .value_name = "IN.jsonl", .verbs = VT_FOR_RUN,
         .help = "answer every line of a file of OpenAI batch requests; with -o"),
@@ -258,8 +259,109 @@ static const vt_option table[] = {
     ROW("retry-failed", VT_OPTION_FLAG, .fallback = "false", .verbs = VT_FOR_RUN,
         .help = "with --batch: do lines whose result is an error again"),
 
+    /* serve */
+    ROW("host", VT_OPTION_TEXT, .value_name = "ADDRESS", .fallback = "127.0.0.1",
+        .verbs = VT_FOR_SERVE,
+        .help = "address or name to listen on; 0.0.0.0 or :: for every network of this machine"),
+    ROW("port", INT(0, 65535), .value_name = "N", .fallback = "8000", .verbs = VT_FOR_SERVE,
+        .help = "port to listen on; 0: any free one"),
+    ROW("uds", VT_OPTION_TEXT, .value_name = "PATH", .verbs = VT_FOR_SERVE,
+        .help = "listen on a Unix socket in place of host and port"),
+    ROW("tls-cert", VT_OPTION_TEXT, .value_name = "FILE", .verbs = VT_FOR_SERVE,
+        .help = "certificate chain (PEM): serve https; with --tls-key"),
+    ROW("tls-key", VT_OPTION_TEXT, .value_name = "FILE", .verbs = VT_FOR_SERVE,
+        .help = "private key of --tls-cert (PEM)"),
+    ROW("cors-origin", VT_OPTION_TEXT, .value_name = "ORIGIN", .verbs = VT_FOR_SERVE,
+        .help = "web pages of this origin may call the server; *: all pages"),
+    ROW("api-key-file", VT_OPTION_TEXT, .value_name = "FILE", .verbs = VT_FOR_SERVE,
+        .help = "keys that clients must send, one a line; VITRINE_API_KEY may hold some too"),
+    ROW("admin-key-file", VT_OPTION_TEXT, .value_name = "FILE", .verbs = VT_FOR_SERVE | VT_FOR_TOP,
+        .help = "keys for stories, flush and abort; VITRINE_ADMIN_KEY may hold some too"),
+    ROW("served-model-name", VT_OPTION_TEXT, .value_name = "NAME", .verbs = VT_FOR_SERVE,
+        .help = "the model's name in requests and answers"),
+    ROW("owned-by", VT_OPTION_TEXT, .value_name = "NAME", .fallback = "vitrine",
+        .verbs = VT_FOR_SERVE,
+        .help = "owner that /v1/models names; gateways recognise engines by it"),
+    ROW("sampling-defaults", CHOICE("model|openai"), .value_name = "WHOSE", .fallback = "model",
+        .verbs = VT_FOR_SERVE,
+        .help = "what holds where a request does not say: the model's generation_config.json, or "
+                "OpenAI's"),
+    ROW("request-timeout", FLOAT(0, 86400), .value_name = "SECONDS", .fallback = "0",
+        .verbs = VT_FOR_SERVE, .help = "end requests after this time; 0: never"),
+    ROW("drain-timeout", FLOAT(0, 86400), .value_name = "SECONDS", .fallback = "30",
+        .verbs = VT_FOR_SERVE,
+        .help = "after SIGTERM: how long requests under way may go on"),
+    ROW("max-connections", INT(1, 1 << 20), .value_name = "N", .fallback = "4096",
+        .verbs = VT_FOR_SERVE, .help = "clients that may be connected"),
+    ROW("max-body", VT_OPTION_SIZE, .min = 1024, .max = 16 << 20, .value_name = "BYTES",
+        .fallback = "16M", .verbs = VT_FOR_SERVE, .help = "largest request body"),
+    ROW("health-timeout", FLOAT(0.001, 86400), .value_name = "SECONDS", .fallback = "60",
+        .verbs = VT_FOR_SERVE,
+        .help = "/health answers 503 when a request is open and no step has ended in this time"),
+    ROW("metrics-compat", VT_OPTION_FLAG, .fallback = "false", .verbs = VT_FOR_SERVE,
+        .help = "/metrics has vLLM's and SGLang's names too"),
+    ROW("log-requests", CHOICE("text|json|off"), .value_name = "FORM", .fallback = "text",
+        .verbs = VT_FOR_SERVE,
+        .help = "one line on stderr for each request; off is the default with --quiet"),
+    ROW("log-text", VT_OPTION_FLAG, .fallback = "false", .verbs = VT_FOR_SERVE,
+        .help = "these lines have the beginnings of prompts and answers too"),
+    ROW("record-text", VT_OPTION_FLAG, .fallback = "false", .later = "true",
+        .verbs = VT_FOR_SERVE, .help = "stories have prompts and answers; not there yet"),
+    ROW("otlp-endpoint", VT_OPTION_TEXT, .value_name = "URL", .verbs = VT_FOR_SERVE,
+        .help = "send a span for each request to this OpenTelemetry collector: http://HOST:PORT"),
+
+    /* top and bench serve */
+    ROW("url", VT_OPTION_TEXT, .value_name = "URL", .fallback = "http://127.0.0.1:8000",
+        .verbs = VT_FOR_TOP | VT_FOR_LOAD, .help = "the server: http://HOST:PORT or unix:PATH"),
+    ROW("once", VT_OPTION_FLAG, .fallback = "false", .verbs = VT_FOR_TOP,
+        .help = "print one frame and end; so where stdout is not a terminal"),
+    ROW("width", INT(60, 100), .value_name = "N", .fallback = "100", .verbs = VT_FOR_TOP,
+        .help = "columns of the frame that --once prints"),
+
+    /* bench serve */
+    ROW("api-key-env", VT_OPTION_TEXT, .value_name = "NAME", .verbs = VT_FOR_LOAD,
+        .help = "send the API key that this environment variable holds"),
+    ROW("model", VT_OPTION_TEXT, .id = "asked-model", .letter = 'm', .value_name = "NAME",
+        .verbs = VT_FOR_LOAD,
+        .help = "the model to ask for; without it, the first that /v1/models lists"),
+    ROW("api", CHOICE("chat|completions"), .value_name = "NAME", .fallback = "chat",
+        .verbs = VT_FOR_LOAD, .help = "ask /v1/chat/completions or /v1/completions"),
+    ROW("concurrency", INT(1, 65536), .flags = VT_OPTION_AUTO, .value_name = "N",
+        .fallback = "auto", .verbs = VT_FOR_LOAD,
+        .help = "requests at once; with --rate or --trace the most; auto: 16, or 4096 there"),
+    ROW("rate", FLOAT(0.0001, 1e6), .value_name = "R", .verbs = VT_FOR_LOAD,
+        .help = "begin R chats a second, at random times, however many are open"),
+    ROW("speed", FLOAT(0.0001, 1e6), .value_name = "F", .fallback = "1", .verbs = VT_FOR_LOAD,
+        .help = "with --trace: replay it F times as fast"),
+    ROW("turns", INT(1, 1024), .value_name = "K", .fallback = "1", .verbs = VT_FOR_LOAD,
+        .help = "messages of each chat; each sends all before it again"),
+    ROW("shared-prefix", INT(0, 1 << 20), .id = "shared-front", .value_name = "N",
+        .fallback = "0", .verbs = VT_FOR_LOAD,
+        .help = "N tokens in front of every prompt that are the same; of a chat, its system "
+                "message"),
+    ROW("groups", INT(1, 1 << 20), .value_name = "N", .fallback = "1", .verbs = VT_FOR_LOAD,
+        .help = "with --shared-prefix: N different ones, in turn"),
+    ROW("ids", VT_OPTION_FLAG, .fallback = "false", .verbs = VT_FOR_LOAD,
+        .help = "prompts are random token ids, not words; with --api completions"),
+    ROW("vocab", INT(1, 1 << 24), .value_name = "N", .fallback = "10000", .verbs = VT_FOR_LOAD,
+        .help = "with --ids: ids are below N"),
+    ROW("dataset", VT_OPTION_TEXT, .value_name = "FILE", .verbs = VT_FOR_LOAD,
+        .help = "conversations to replay: JSON or JSON lines, in ShareGPT's or OpenAI's form"),
+    ROW("temperature", FLOAT(0, 100), .id = "asked-temperature", .value_name = "T",
+        .verbs = VT_FOR_LOAD, .help = "field temperature of the requests; without it, none"),
+    ROW("no-stream", VT_OPTION_FLAG, .fallback = "false", .verbs = VT_FOR_LOAD,
+        .help = "ask for whole answers"),
+    ROW("timeout", FLOAT(0.1, 86400), .value_name = "SECONDS", .fallback = "600",
+        .verbs = VT_FOR_LOAD, .help = "give a request up after this time"),
+    ROW("slo", VT_OPTION_TEXT, .value_name = "NAME=MS,...", .verbs = VT_FOR_LOAD,
+        .help = "count requests within these limits of ttft, itl (longest gap), tpot and e2e"),
+    ROW("jsonl", VT_OPTION_TEXT, .value_name = "FILE", .verbs = VT_FOR_LOAD,
+        .help = "write a line of JSON for each request"),
+    ROW("report", VT_OPTION_TEXT, .letter = 'o', .value_name = "FILE", .verbs = VT_FOR_LOAD,
+        .help = "write the JSON object to a file, too"),
+
     /* bench simulate */
-    ROW("trace", VT_OPTION_TEXT, .value_name = "FILE", .verbs = VT_FOR_SIMULATE,
+    ROW("trace", VT_OPTION_TEXT, .value_name = "FILE", .verbs = VT_FOR_SIMULATE | VT_FOR_LOAD,
         .help = "requests to replay, as JSON lines: timestamp, input_length, output_length, "
                 "hash_ids"),
     ROW("gpus", INT(1, 1024), .value_name = "N", .fallback = "1", .verbs = VT_FOR_SIMULATE,
@@ -287,6 +389,7 @@ struct vt_options {
     values row[N_ROWS];
     uint32_t readable; /* VT_FOR_... whose keys vt_options_get knows */
     vt_progress_hook progress;
+    vt_notice_hook notice;
     vt_device_auto *device; /* apart, because asking a const vt_options fills it in */
 };
 
@@ -779,3 +882,12 @@ vt_status vt_options_set_progress(vt_options *o, vt_progress progress, void *use
 }
 
 const vt_progress_hook *vt_options_progress(const vt_options *o) { return &o->progress; }
+
+vt_status vt_options_set_notice(vt_options *o, vt_notice notice, void *user, vt_err *err)
+{
+    TRY(vt_check_pointer(o, "vt_options_set_notice: the options", err));
+    o->notice = (vt_notice_hook){notice, user};
+    return VT_OK;
+}
+
+const vt_notice_hook *vt_options_notice(const vt_options *o) { return &o->notice; }

@@ -48,7 +48,9 @@ enum {
     VT_FOR_PULL = 1 << 16,
     VT_FOR_LIST = 1 << 20,
     VT_FOR_SHOW = 1 << 21,
-    VT_FOR_RM = 1 << 22
+    VT_FOR_RM = 1 << 22,
+    VT_FOR_LOAD = 1 << 24, /* bench serve */
+    VT_FOR_TOP = 1 << 25
 };
 
 enum {
@@ -111,6 +113,8 @@ vt_dtype vt_options_kv_dtype(const vt_options *o, vt_dtype weights); /* vt_kv_ch
 
 /* What vt_options_set_progress set; belongs to `o`. */
 const vt_progress_hook *vt_options_progress(const vt_options *o);
+/* What vt_options_set_notice set; belongs to `o`. */
+const vt_notice_hook *vt_options_notice(const vt_options *o);
 /* False while the value is the table's default. */
 bool vt_options_given(const vt_options *o, const char *key);
 /* As vt_options_given, and not by an environment variable. */

@@ -4,7 +4,8 @@
 
 #include "exec/executor.h"
 
-/* Pointers stay valid as long as the engine. Its events are in the rings of vt_engine_sources. */
+/* Pointers stay valid until the engine's next step. Its events are in the rings of
+ * vt_engine_sources. */
 typedef struct vt_recording {
     const vt_model *model;
     const vt_executor *executor; /* its reports, */

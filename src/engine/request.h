@@ -48,6 +48,8 @@ typedef struct vt_seq {
     int32_t cached_tokens; /* prompt tokens that needed no prefill, at first admission */
     int32_t n_passed;      /* admissions that went before it although it is older (lpm) */
     int32_t n_retracted, n_faults;
+    int32_t n_chunks;     /* steps that computed prompt tokens of it */
+    int64_t admitted_ns;  /* when it was first admitted; 0: not yet */
     uint64_t prompt_step; /* the step that computes its last prompt token; 0: not planned */
     uint64_t admit_step;  /* the step that last admitted it */
     int32_t hit_copied;   /* tokens copied from part of a page then */

@@ -361,6 +361,13 @@ void vt_sched_fault(vt_sched *s)
     vt_radix_flush(&s->radix);
 }
 
+void vt_sched_fail_all(vt_sched *s, const char *error)
+{
+    assert(s->n_running == 0);
+    while (s->n_queue > 0)
+        sched_end(s, s->queue[s->n_queue - 1], VT_FINISH_ERROR, error);
+}
+
 /* ---- invariants ---- */
 
 static vt_status check_running(const vt_sched *s, const vt_seq *q, uint8_t *slot_used, vt_err *err)

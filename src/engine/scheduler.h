@@ -101,8 +101,8 @@ typedef struct vt_sched {
 
 vt_status vt_sched_init(vt_sched *s, const vt_sched_config *c, vt_err *err);
 void vt_sched_release(vt_sched *s);
-/* Sets how many of config.n_pages have memory behind them. The number may shrink only before the
- * first step. */
+/* Sets how many of config.n_pages have memory behind them. The number may shrink only while all
+ * pages are free: before the first step, and after vt_sched_fault. */
 void vt_sched_set_pages(vt_sched *s, int32_t n);
 
 /* Puts a request's sequences into the queue. The engine sees to it that at most max_queued wait. */
@@ -117,6 +117,9 @@ void vt_sched_finish(vt_sched *s, vt_seq *seq, vt_finish finish, const char *err
 /* The device failed: drops the steps in flight, puts every running sequence back into the queue (or
  * ends it with an error after VT_MAX_FAULTS), and empties the prefix cache. */
 void vt_sched_fault(vt_sched *s);
+/* Ends every sequence with this error, which must live until the outputs are published. Nothing is
+ * in flight, and vt_sched_fault has been called. */
+void vt_sched_fail_all(vt_sched *s, const char *error);
 static inline bool vt_sched_idle(const vt_sched *s) { return s->n_running == 0 && s->n_queue == 0; }
 
 /* Verifies all invariants of docs/engine.md from scratch; for tests. */

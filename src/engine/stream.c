@@ -55,8 +55,10 @@ static bool find_stop(vt_stream *s)
     const char *first = NULL;
     for (int32_t i = 0; i < s->n_stop; i++) {
         const char *at = memmem(s->held.data, s->held.len, s->stop[i], strlen(s->stop[i]));
-        if (at && (!first || at < first))
+        if (at && (!first || at < first)) {
             first = at;
+            s->found = i;
+        }
     }
     if (!first)
         return false;

@@ -22,6 +22,7 @@ typedef struct vt_stream {
     int32_t unsearched; /* ids still to come in whose text no stop string is looked for */
     bool has_text;      /* false without a tokenizer: no text, no stop strings */
     bool stopped;       /* a stop string was met; held ends where it began */
+    int32_t found;      /* which one, once stopped */
 } vt_stream;
 
 /* `stop` must outlive the stream. No stop string is looked for in the text of the first

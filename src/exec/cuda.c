@@ -7,6 +7,7 @@
  *
  * A step's block (cuda_step.c) lies at one device address; the stream orders its reuse, so two
  * steps may be in flight with one block on the device and four on the host. */
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,6 +61,22 @@ static vt_status run_copies(cuda_executor *x, const vt_step *step, const step_sh
     return cuda_run_calls(x, 0, x->prog->n_before, err);
 }
 
+/* The part of the contract below that can be seen in a step: a decode is one token, the last. */
+static vt_status check_decodes(const vt_step *step, vt_err *err)
+{
+    const vt_batch *b = &step->batch;
+    for (int32_t i = 0; i < b->n_decode; i++) {
+        int32_t token = b->q_start[i];
+        if (b->q_start[i + 1] - token != 1 || b->position[token] != b->kv_len[i] - 1)
+            return vt_fail(err, VT_ERR_USAGE,
+                           "step %llu: decode %d has %d tokens, the first at position %d of %d; "
+                           "expected one, at the last position",
+                           (unsigned long long)step->id, i, b->q_start[i + 1] - token,
+                           b->position[token], b->kv_len[i]);
+    }
+    return VT_OK;
+}
+
 /* Uploads the step, runs it and fetches its results. `apart`: use no graphs.
  *
  * A kernel may read the KV of a decode's earlier tokens before this step's rope_store has run
@@ -69,8 +86,10 @@ static vt_status run_copies(cuda_executor *x, const vt_step *step, const step_sh
 static vt_status run_batch(cuda_executor *x, const vt_step *step, const step_shape *shape,
                            bool apart, result_slot *slot, vt_err *err)
 {
+    TRY(check_decodes(step, err));
     size_t begin = x->bound_layout.begin, end;
     TRY(cuda_step_fill(x, step, shape, slot->step_block, &end, err));
+    assert(end > begin); /* without this copy two steps' kernels could overlap */
     TRY(vt_cuda_check(x->cuda,
                       x->cuda->driver.copy_to_device(cuda_address(x->step_block) + begin,
                                                      slot->step_block + begin, end - begin,
@@ -86,7 +105,7 @@ static vt_status run_batch(cuda_executor *x, const vt_step *step, const step_sha
 
 /* Pieces of the step that could have run as graphs but have none yet are captured after the launch,
  * while the device works on the step. A failure to capture does not concern the step: it only means
- * that no more graphs are captured. */
+ * that none is captured for a while. */
 static vt_status run_step(cuda_executor *x, const vt_step *step, result_slot *slot, vt_err *err)
 {
     const cuda_driver *d = &x->cuda->driver;
@@ -106,15 +125,27 @@ static vt_status run_step(cuda_executor *x, const vt_step *step, result_slot *sl
     x->lane.apart = false;
     TRY(vt_cuda_check(x->cuda, d->event_record(slot->end, x->lane.stream), "recording an event",
                       err));
-    if (some && !timed && cuda_graph_capture(x, &shape, NULL) != VT_OK)
-        x->max_graphs = x->n_graphs;
+    if (some && !timed && x->options.graphs)
+        (void)cuda_graph_capture(x, &shape, NULL);
     return VT_OK;
+}
+
+/* Waits for what was launched of a step that could not be launched as a whole: the next step fills
+ * the same block, which these parts may still read. */
+static void wait_for_failed(cuda_executor *x, const result_slot *slot)
+{
+    if (x->cuda->driver.event_record(slot->end, x->lane.stream) == 0)
+        (void)cuda_wait_event(x, slot->end, "waiting for a step", NULL);
+    else
+        x->cuda->driver.stream_sync(x->lane.stream);
 }
 
 static vt_status cuda_exec_launch(vt_executor *base, const vt_step *step, vt_err *err)
 {
     cuda_executor *x = (cuda_executor *)base;
     TRY(vt_step_check(&x->config.limits, step, err));
+    if (x->lost)
+        return vt_fail(err, VT_ERR_DEVICE, "the GPU's context is lost and was not made again");
     if (x->launched - x->waited >= MAX_IN_FLIGHT)
         return vt_fail(err, VT_ERR_USAGE, "step %llu: %d steps are in flight already",
                        (unsigned long long)step->id, MAX_IN_FLIGHT);
@@ -126,8 +157,8 @@ static vt_status cuda_exec_launch(vt_executor *base, const vt_step *step, vt_err
     x->lane.apart = false;
     if (status == VT_OK)
         x->launched++;
-    else /* wait: the next step fills the same block, which parts of this one may still read */
-        x->cuda->driver.stream_sync(x->lane.stream);
+    else
+        wait_for_failed(x, slot);
     return status;
 }
 
@@ -144,7 +175,7 @@ static void note_gap(cuda_executor *x, const result_slot *slot)
 static vt_status finish_step(cuda_executor *x, result_slot *slot, vt_step_result *out, vt_err *err)
 {
     float ms = 0;
-    TRY(vt_cuda_check(x->cuda, x->cuda->driver.event_sync(slot->end), "waiting for a step", err));
+    TRY(cuda_wait_event(x, slot->end, "waiting for a step", err));
     TRY(vt_cuda_check(x->cuda, x->cuda->driver.event_elapsed(&ms, slot->begin, slot->end),
                       "timing a step", err));
     note_gap(x, slot);
@@ -214,41 +245,10 @@ static void cuda_exec_free(vt_executor *base)
     cuda_executor *x = (cuda_executor *)base;
     if (!x)
         return;
-    vt_cuda *c = x->cuda;
-    if (c && c->context) {
-        vt_cuda_enter(c, NULL);
-        if (x->lane.stream)
-            c->driver.stream_sync(x->lane.stream);
-        if (x->observer)
-            x->observer->free(x->observer);
-        for (int32_t i = 0; i < x->n_graphs; i++)
-            cuda_graph_release(c, &x->graph[i].graph);
-        for (int i = 0; i < SLOTS; i++) {
-            result_slot *s = &x->slot[i];
-            void *pinned[] = {s->step_block, s->side,    s->token,
-                              s->top_id,     s->logprob, s->top_logprob};
-            for (size_t k = 0; k < sizeof pinned / sizeof *pinned; k++)
-                vt_cuda_pinned_free(c, pinned[k]);
-            if (s->begin)
-                c->driver.event_destroy(s->begin);
-            if (s->end)
-                c->driver.event_destroy(s->end);
-        }
-        void *blocks[] = {x->activations, x->workspace, x->tickets, x->step_block, x->token_pool};
-        for (size_t k = 0; k < sizeof blocks / sizeof *blocks; k++)
-            vt_cuda_free(c, blocks[k]);
-        cuda_kv_join(x);
-        if (x->kv_range.base)
-            cuda_range_release(c, &x->kv_range);
-        if (x->side.base)
-            cuda_range_release(c, &x->side);
-        if (x->lane.stream)
-            c->driver.stream_destroy(x->lane.stream);
-    }
-    vt_program_free(x->prog);
-    vt_cuda_weights_free(c && c->context ? c : NULL, x->weights);
-    vt_cuda_close(c);
-    free(x->kv_tensors);
+    cuda_release(x);
+    if (x->observer)
+        x->observer->free(x->observer);
+    vt_cuda_close(x->cuda);
     free(x);
 }
 
@@ -276,10 +276,16 @@ static cuda_executor *new_executor(const vt_model *m, const vt_executor_config *
                             .sources = cuda_spans_sources,
                             .report = cuda_exec_report,
                             .pages = cuda_kv_pages,
+                            .lost = cuda_lost,
+                            .renew = cuda_renew,
                             .n_pool_slots = config->n_pool_slots};
     x->model = m;
     x->config = *config;
     x->options = *options;
+    x->step_limit_ns = vt_knob_int(VT_KNOB_CUDA_STEP_LIMIT) * 1000000000;
+    x->max_graphs = MAX_GRAPHS;
+    x->retry_steps = RETRY_STEPS;
+    x->retry_ns = RETRY_NS;
     x->gaps = (vt_series){.value = x->gap_us, .capacity = GAPS};
     return x;
 }
@@ -296,12 +302,17 @@ vt_status vt_executor_cuda_check_kv(vt_dtype kv_dtype, vt_err *err)
 vt_status vt_executor_cuda_new(const vt_model *m, const vt_executor_config *config,
                                const vt_cuda_options *options, vt_executor **out, vt_err *err)
 {
-    TRY(vt_knob_check_all(err));
-    TRY(vt_executor_cuda_check_kv(config->kv_dtype, err));
-    cuda_executor *x = new_executor(m, config, options, err);
-    if (!x)
-        return VT_ERR_MEMORY;
-    vt_status status = cuda_start_build(x, err);
+    vt_status status = vt_knob_check_all(err);
+    if (status == VT_OK)
+        status = vt_executor_cuda_check_kv(config->kv_dtype, err);
+    cuda_executor *x = status == VT_OK ? new_executor(m, config, options, err) : NULL;
+    if (!x) {
+        vt_cuda_close(options->device);
+        return status == VT_OK ? VT_ERR_MEMORY : status;
+    }
+    x->cuda = options->device;
+    x->startup.open_ms = options->open_ms;
+    status = cuda_start_build(x, err);
     if (status != VT_OK) {
         cuda_exec_free(&x->base);
         return status;
@@ -311,17 +322,25 @@ vt_status vt_executor_cuda_new(const vt_model *m, const vt_executor_config *conf
     return VT_OK;
 }
 
-vt_status vt_executor_cuda_kv_bytes(const vt_model *m, int32_t ordinal, int32_t max_context,
+vt_status vt_executor_cuda_check_kv_bytes(const vt_model *m, const vt_cuda *c, int32_t max_context,
+                                          int64_t bytes, vt_err *err)
+{
+    int64_t weights = (int64_t)vt_cuda_weights_bytes(m, max_context);
+    if (bytes <= (int64_t)c->total_bytes - weights)
+        return VT_OK;
+    return vt_fail(err, VT_ERR_MEMORY,
+                   "kv-memory is %.1f MiB and the weights of %s take %.1f MiB, but %s has only "
+                   "%.1f MiB of GPU memory",
+                   (double)bytes / 1048576, m->name, (double)weights / 1048576, c->name,
+                   (double)c->total_bytes / 1048576);
+}
+
+vt_status vt_executor_cuda_kv_bytes(const vt_model *m, vt_cuda *c, int32_t max_context,
                                     int64_t *bytes, vt_err *err)
 {
-    vt_cuda *c;
     size_t free_bytes = 0, total = 0;
-    TRY(vt_cuda_open(ordinal, &c, err));
-    vt_status status = vt_cuda_check(c, c->driver.mem_info(&free_bytes, &total),
-                                     "asking for free GPU memory", err);
-    vt_cuda_close(c);
-    if (status != VT_OK)
-        return status;
+    TRY(vt_cuda_check(c, c->driver.mem_info(&free_bytes, &total), "asking for free GPU memory",
+                      err));
     int64_t weights = (int64_t)vt_cuda_weights_bytes(m, max_context);
     int64_t left = (int64_t)(free_bytes / 10 * 9) - weights - ((int64_t)2 << 30);
     if (left <= 0)

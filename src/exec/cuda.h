@@ -12,6 +12,10 @@ typedef struct vt_cuda_options {
     bool one_graph;      /* sampling joined to the forward pass */
     bool deterministic;  /* a row's result does not depend on what else is in the batch */
     int32_t shared_rows; /* vt_target.shared_rows; 0: never */
+    /* Opened by vt_executor_cuda_open; vt_executor_cuda_new owns it, also if it fails. NULL: it
+     * opens the GPU itself. */
+    vt_cuda *device;
+    double open_ms; /* what opening `device` took */
 } vt_cuda_options;
 
 /* Graphs, PDL and shared pages read once, as far as the knobs (base/knob.h) say nothing else; not
@@ -28,9 +32,15 @@ vt_target vt_target_cuda(const vt_cuda *c, const vt_cuda_options *o, bool librar
 bool vt_cuda_may_use_library(const vt_cuda *c, const vt_cuda_options *o,
                              const struct vt_layout *layout);
 
+/* Opens GPU o->ordinal for this model; o->device and o->open_ms are set. Making a context takes a
+ * tenth of a second or more, so what is asked before the executor is made shares it. */
+vt_status vt_executor_cuda_open(const vt_model *m, vt_cuda_options *o, vt_err *err);
 /* KV bytes that fit beside the weights: 90 % of the free memory less weights and workspaces. */
-vt_status vt_executor_cuda_kv_bytes(const vt_model *m, int32_t ordinal, int32_t max_context,
+vt_status vt_executor_cuda_kv_bytes(const vt_model *m, vt_cuda *c, int32_t max_context,
                                     int64_t *bytes, vt_err *err);
+/* An error if the GPU, were it empty, could not hold the weights and this much KV. */
+vt_status vt_executor_cuda_check_kv_bytes(const vt_model *m, const vt_cuda *c, int32_t max_context,
+                                          int64_t bytes, vt_err *err);
 /* An error for a KV type that no CUDA kernel reads. */
 vt_status vt_executor_cuda_check_kv(vt_dtype kv_dtype, vt_err *err);
 vt_status vt_executor_cuda_new(const vt_model *m, const vt_executor_config *config,

@@ -27,10 +27,20 @@
  * and mixed steps have. Which of the many
  * prefill and mixed buckets a process meets depends on its requests, so each of these is captured
  * when it is first met: the step is launched call by call, then captured while the device works on
- * it. */
+ * it.
+ *
+ * At most max_graphs are kept. When a shape is met that has none, and the cache is full:
+ *
+ *   first time    its key goes into missed[], which keeps MISSED keys; the piece runs call by call
+ *   second time   the graph that was launched longest ago goes, and the shape gets its place
+ *
+ * So a shape that comes once displaces nothing, and a capture (about 1 ms of the host) is paid for
+ * by later steps. A graph that a step in flight may still run stays. After a capture that failed,
+ * none is tried for RETRY_STEPS steps. */
 #include <string.h>
 
 #include "base/err.h"
+#include "base/random.h"
 #include "exec/cuda_inside.h"
 
 /* Copies into the piece's key the item counts and variants of the plans that its calls use: the
@@ -80,7 +90,7 @@ static bool may_be_graph(const step_shape *s, const step_piece *p)
     return s->decode || (p->tokens > 0 ? s->body : s->tail);
 }
 
-static const piece_graph *find(const cuda_executor *x, const step_piece *p)
+static piece_graph *find(cuda_executor *x, const step_piece *p)
 {
     for (int32_t i = 0; i < x->n_graphs; i++)
         if (memcmp(&x->graph[i].piece, p, sizeof *p) == 0)
@@ -94,32 +104,89 @@ vt_status cuda_graph_run(cuda_executor *x, const step_shape *s, bool apart, vt_e
     int32_t n = cuda_graph_cut(x, s, piece);
     for (int32_t i = 0; i < n; i++) {
         bool whole = may_be_graph(s, &piece[i]) && !apart;
-        const piece_graph *g = whole ? find(x, &piece[i]) : NULL;
-        if (g)
+        piece_graph *g = whole ? find(x, &piece[i]) : NULL;
+        if (g) {
+            g->used = x->launched;
             TRY(cuda_graph_launch(&x->lane, &g->graph, err));
-        else
+        } else {
             TRY(cuda_run_calls(x, piece[i].begin, piece[i].end, err));
+        }
     }
     return VT_OK;
+}
+
+/* ---- capturing ---- */
+
+/* Whether the piece found the cache full before; notes that it does now. */
+static bool was_missed(cuda_executor *x, const step_piece *p)
+{
+    uint64_t key = vt_fnv1a(VT_FNV_OFFSET, p, sizeof *p);
+    uint32_t n = x->n_missed < MISSED ? x->n_missed : MISSED;
+    for (uint32_t i = 0; i < n; i++)
+        if (x->missed[i] == key)
+            return true;
+    x->missed[x->n_missed++ % MISSED] = key;
+    return false;
+}
+
+/* The graph that was launched longest ago and that no step in flight runs; NULL: none. */
+static piece_graph *least_recent(cuda_executor *x)
+{
+    piece_graph *oldest = NULL;
+    for (int32_t i = 0; i < x->n_graphs; i++) {
+        piece_graph *g = &x->graph[i];
+        if (g->used < x->waited && (!oldest || g->used < oldest->used))
+            oldest = g;
+    }
+    return oldest;
+}
+
+/* A place for the piece's graph; NULL: it gets none now. */
+static piece_graph *make_place(cuda_executor *x, const step_piece *p)
+{
+    if (x->n_graphs < x->max_graphs)
+        return &x->graph[x->n_graphs++];
+    piece_graph *g = was_missed(x, p) ? least_recent(x) : NULL;
+    if (g)
+        cuda_graph_release(x->cuda, &g->graph);
+    return g;
+}
+
+/* The last graph takes the place of one that was not made. */
+static void give_up_place(cuda_executor *x, piece_graph *g)
+{
+    *g = x->graph[--x->n_graphs];
+    x->graph[x->n_graphs] = (piece_graph){0};
+}
+
+static vt_status capture_piece(cuda_executor *x, const step_piece *p, cuda_graph *out, vt_err *err)
+{
+    TRY(cuda_graph_begin(&x->lane, err));
+    vt_status status = cuda_run_calls(x, p->begin, p->end, err);
+    vt_status ended = cuda_graph_end(&x->lane, out, status == VT_OK ? err : NULL);
+    if (status != VT_OK) /* the captured graph lacks the calls after the failed one */
+        cuda_graph_release(x->cuda, out);
+    TRY(status);
+    return ended;
 }
 
 vt_status cuda_graph_capture(cuda_executor *x, const step_shape *s, vt_err *err)
 {
     step_piece piece[MAX_PIECES];
     int32_t n = cuda_graph_cut(x, s, piece);
-    for (int32_t i = 0; i < n && x->n_graphs < x->max_graphs; i++) {
+    for (int32_t i = 0; i < n && x->launched >= x->capture_from; i++) {
         if (!may_be_graph(s, &piece[i]) || find(x, &piece[i]))
             continue;
-        piece_graph *g = &x->graph[x->n_graphs];
-        TRY(cuda_graph_begin(&x->lane, err));
-        vt_status status = cuda_run_calls(x, piece[i].begin, piece[i].end, err);
-        vt_status ended = cuda_graph_end(&x->lane, &g->graph, status == VT_OK ? err : NULL);
-        if (status != VT_OK) /* the captured graph lacks the calls after the failed one */
-            cuda_graph_release(x->cuda, &g->graph);
-        TRY(status);
-        TRY(ended);
-        g->piece = piece[i];
-        x->n_graphs++;
+        piece_graph *g = make_place(x, &piece[i]);
+        if (!g)
+            continue;
+        *g = (piece_graph){.piece = piece[i], .used = x->launched};
+        vt_status status = capture_piece(x, &piece[i], &g->graph, err);
+        if (status != VT_OK) {
+            give_up_place(x, g);
+            x->capture_from = x->launched + (uint64_t)x->retry_steps;
+            return status;
+        }
     }
     return VT_OK;
 }

@@ -6,6 +6,7 @@
  *   cuda_graph.c   which parts of a step are graphs; running and capturing them
  *   cuda_kv.c      the KV cache's memory, which grows
  *   cuda_start.c   making one: memory, the kernels' dry run, capture
+ *   cuda_recover.c what to do when the GPU fails: a lost context, a step that does not end
  *   cuda_spans.c   an observer: which steps are timed call by call, and when their calls ran */
 #ifndef VT_EXEC_CUDA_INSIDE_H
 #define VT_EXEC_CUDA_INSIDE_H
@@ -22,12 +23,18 @@ enum {
     MAX_IN_FLIGHT = 2,
     SLOTS = 4,
     MAX_GRAPHS = 192,
+    MISSED = 64,
     MAX_PIECES = 3,
-    GAPS = 4096,        /* how many of the last gaps are kept */
-    GRAPH_TOKENS = 1024 /* prefill and mixed steps of more tokens do not run as graphs */
+    GAPS = 4096,         /* how many of the last gaps are kept */
+    GRAPH_TOKENS = 1024, /* prefill and mixed steps of more tokens do not run as graphs */
+    RETRY_STEPS = 1000   /* no capture is tried for this many steps after one that failed */
 };
 
-/* State of KV growth: idle, a thread is mapping memory, or the device has no more. */
+/* After a growth of the KV cache that failed, none is tried for this long. */
+#define RETRY_NS ((int64_t)60 * 1000000000)
+
+/* State of KV growth: idle, a thread is mapping memory, or the device had no more when it was last
+ * asked. */
 enum { KV_IDLE, KV_GROWING, KV_FULL };
 
 /* Everything that the layout of a step's block depends on. `decode`, `body` and `tail` say which
@@ -57,6 +64,7 @@ typedef struct step_piece {
 typedef struct piece_graph {
     step_piece piece;
     cuda_graph graph;
+    uint64_t used; /* number of the last step that launched it */
 } piece_graph;
 
 typedef struct result_slot {
@@ -80,6 +88,7 @@ typedef struct cuda_executor {
     cuda_range kv_range;      /* belongs to the thread that grows it while there is one */
     _Atomic int32_t kv_ready; /* pages that have memory */
     _Atomic int kv_growth;
+    int64_t kv_failed_ns; /* when KV_FULL was first seen; 0: not since the last growth */
     pthread_t kv_thread;
     bool kv_thread_started;
     vt_kv_cache kv;
@@ -97,6 +106,11 @@ typedef struct cuda_executor {
     int32_t graph_tokens; /* the most tokens of a prefill step that runs as graphs; 0: none does */
     piece_graph graph[MAX_GRAPHS];
     int32_t n_graphs, max_graphs;
+    uint64_t capture_from; /* no graph is captured before this step, because a capture failed */
+    int32_t retry_steps;   /* RETRY_STEPS; tests set less */
+    int64_t retry_ns;      /* RETRY_NS; tests set less */
+    uint64_t missed[MISSED];
+    uint32_t n_missed; /* keys of pieces that found the cache full: see cuda_graph.c */
     result_slot slot[SLOTS];
     uint64_t launched, waited;
     uint64_t shared_items; /* of all steps' plans: items that served several sequences */
@@ -106,6 +120,8 @@ typedef struct cuda_executor {
         double open_ms, weights_ms, compile_ms, capture_ms;
     } startup;
     vt_observer *observer; /* NULL: steps are not observed */
+    int64_t step_limit_ns; /* VITRINE_CUDA_STEP_LIMIT; 0: wait for ever */
+    bool lost;             /* the context is gone, and nothing has taken its place */
 } cuda_executor;
 
 static inline cu_ptr cuda_address(const void *p) { return (cu_ptr)(uintptr_t)p; }
@@ -146,9 +162,22 @@ vt_status cuda_kv_make(cuda_executor *x, vt_err *err);
 void cuda_kv_join(cuda_executor *x);                  /* before the range is released */
 int32_t cuda_kv_pages(vt_executor *x, int32_t taken); /* vt_executor.pages */
 
+/* ---- cuda_recover.c ---- */
+
+/* Waits for an event behind a step. An error if the step does not end in time. */
+vt_status cuda_wait_event(cuda_executor *x, cu_event event, const char *what, vt_err *err);
+/* Frees everything but the vt_cuda, the observer and the executor itself. */
+void cuda_release(cuda_executor *x);
+bool cuda_lost(vt_executor *base);                    /* vt_executor.lost */
+vt_status cuda_renew(vt_executor *base, vt_err *err); /* vt_executor.renew */
+
 /* ---- cuda_spans.c ---- */
 
 vt_status cuda_spans_new(cuda_executor *x, vt_err *err);
+/* Destroys the observer's events (`live`: they still exist); what was recorded stays. */
+void cuda_spans_release(cuda_executor *x, bool live);
+/* Makes the events again, in a new context. */
+vt_status cuda_spans_renew(cuda_executor *x, vt_err *err);
 /* vt_executor.sources: the stream, where the executor records. */
 int32_t cuda_spans_sources(const vt_executor *base, vt_source *out, int32_t max);
 
@@ -159,7 +188,8 @@ int32_t cuda_graph_cut(const cuda_executor *x, const step_shape *s, step_piece p
 /* Runs the bound step: pieces that have a graph as graphs, the others call by call. `apart`: all of
  * them call by call. */
 vt_status cuda_graph_run(cuda_executor *x, const step_shape *s, bool apart, vt_err *err);
-/* Captures those pieces of the bound step that may be graphs and have none yet. */
+/* Captures those pieces of the bound step that may be graphs and have none yet. Where the cache is
+ * full, a piece that was missed before takes the place of the one least recently used. */
 vt_status cuda_graph_capture(cuda_executor *x, const step_shape *s, vt_err *err);
 
 /* ---- cuda_start.c ---- */
@@ -168,7 +198,8 @@ vt_status cuda_graph_capture(cuda_executor *x, const step_shape *s, vt_err *err)
 vt_status cuda_start_describe(cuda_executor *x, vt_err *err);
 /* A dry run over a ladder of sizes names every kernel that steps need. */
 vt_status cuda_start_collect(cuda_executor *x, vt_err *err);
-/* Makes all parts of the executor: device, weights, memory, kernels, graphs. */
+/* Makes all parts of the executor: device (unless x->cuda is open), weights, memory, kernels,
+ * graphs. */
 vt_status cuda_start_build(cuda_executor *x, vt_err *err);
 
 #endif

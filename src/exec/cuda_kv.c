@@ -13,12 +13,14 @@
  *   2. Whenever fewer unused pages are left than half of an eighth, a thread adds memory for an
  *      eighth more to every pool. Meanwhile the engine continues with the pages that it has.
  *   3. If the device has no more memory, the cache keeps its size. The engine then works with fewer
- *      pages, evicting and retracting sooner, as if kv-memory were smaller.
+ *      pages, evicting and retracting sooner, as if kv-memory were smaller. A minute later it is
+ *      tried again: the memory may have been another process's, which has ended.
  *
  * The cache grows by a whole eighth at a time because every growth of a pool needs a memory handle
  * of its own, so growths should be few. */
 #include <pthread.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "exec/cuda_inside.h"
 
@@ -72,6 +74,7 @@ vt_status cuda_kv_make(cuda_executor *x, vt_err *err)
         int64_t sequence = vt_ceil_div(lim->max_context, lim->page_size), step = growth_step(x);
         TRY(cuda_range_init_parts(x->cuda, 2 * a->n_layers, each, &x->kv_range, err));
         TRY(back_pages(x, sequence > step ? sequence : step, err));
+        atomic_store(&x->kv_growth, KV_IDLE);
     }
     for (int32_t i = 0; i < 2 * a->n_layers; i++) {
         /* The pools lie in memory as L0 k, L0 v, L1 k, ...; kv_tensors has all k, then all v. */
@@ -105,18 +108,35 @@ void cuda_kv_join(cuda_executor *x)
     x->kv_thread_started = false;
 }
 
+static void start_growth(cuda_executor *x)
+{
+    cuda_kv_join(x);
+    x->kv_failed_ns = 0;
+    atomic_store(&x->kv_growth, KV_GROWING);
+    x->kv_thread_started = pthread_create(&x->kv_thread, NULL, grow, x) == 0;
+    if (!x->kv_thread_started)
+        atomic_store(&x->kv_growth, KV_FULL);
+}
+
+/* Whether a growth may be tried now: none is under way, and the last one did not fail of late. */
+static bool may_grow(cuda_executor *x)
+{
+    int state = atomic_load(&x->kv_growth);
+    if (state != KV_FULL)
+        return state == KV_IDLE;
+    int64_t now = vt_now_ns();
+    if (x->kv_failed_ns == 0)
+        x->kv_failed_ns = now;
+    return now - x->kv_failed_ns >= x->retry_ns;
+}
+
 /* Returns how many pages have memory, and starts a growth if `taken` comes too close to that. */
 int32_t cuda_kv_pages(vt_executor *base, int32_t taken)
 {
     cuda_executor *x = (cuda_executor *)base;
     int32_t ready = atomic_load(&x->kv_ready);
-    bool wanted = ready < x->config.n_pages && taken > ready - growth_step(x) / 2;
-    if (!wanted || atomic_load(&x->kv_growth) != KV_IDLE)
-        return ready;
-    cuda_kv_join(x);
-    atomic_store(&x->kv_growth, KV_GROWING);
-    x->kv_thread_started = pthread_create(&x->kv_thread, NULL, grow, x) == 0;
-    if (!x->kv_thread_started)
-        atomic_store(&x->kv_growth, KV_FULL);
+    bool usable = !x->lost && !x->cuda->hung;
+    if (usable && ready < x->config.n_pages && taken > ready - growth_step(x) / 2 && may_grow(x))
+        start_growth(x);
     return ready;
 }

@@ -288,24 +288,48 @@ static vt_status spans_end(vt_observer *o, vt_step_result *view, vt_err *err)
 
 /* ---- making one ---- */
 
+static void release_set(cuda_spans *s, span_set *set, bool live)
+{
+    for (int32_t k = 0; live && set->event && k < s->max_marks; k++)
+        if (set->event[k])
+            s->x->cuda->driver.event_destroy(set->event[k]);
+    free(set->event);
+    free(set->mark);
+    free(set->note);
+    *set = (span_set){0};
+}
+
+void cuda_spans_release(cuda_executor *x, bool live)
+{
+    cuda_spans *s = (cuda_spans *)x->observer;
+    for (int i = 0; i < SETS; i++)
+        release_set(s, &s->set[i], live);
+    if (s->origin && live)
+        x->cuda->driver.event_destroy(s->origin);
+    s->origin = NULL;
+    s->launching = NULL;
+}
+
+/* cuda_spans_release has been called. */
 static void spans_free(vt_observer *o)
 {
     cuda_spans *s = (cuda_spans *)o;
-    const cuda_driver *d = &s->x->cuda->driver;
-    for (int i = 0; i < SETS; i++) {
-        span_set *set = &s->set[i];
-        for (int32_t k = 0; set->event && k < s->max_marks; k++)
-            if (set->event[k])
-                d->event_destroy(set->event[k]);
-        free(set->event);
-        free(set->mark);
-        free(set->note);
-    }
-    if (s->origin)
-        d->event_destroy(s->origin);
     vt_trace_release(&s->spans);
     vt_trace_release(&s->launches);
     free(s);
+}
+
+/* Makes the events, and measures how the device's clock relates to the host's. */
+vt_status cuda_spans_renew(cuda_executor *x, vt_err *err)
+{
+    cuda_spans *s = (cuda_spans *)x->observer;
+    s->device_ms = s->last_ms = 0;
+    TRY(vt_cuda_check(x->cuda, x->cuda->driver.event_create(&s->origin, CU_EVENT_DEFAULT),
+                      "making an event", err));
+    for (int i = 0; i < SETS; i++)
+        TRY(make_set(s, &s->set[i], err));
+    TRY(measure_notice(s, s->set[0].event[0], err));
+    return measure_event(s, s->set[0].event, s->max_marks < 64 ? s->max_marks : 64, err);
 }
 
 vt_status cuda_spans_new(cuda_executor *x, vt_err *err)
@@ -321,12 +345,7 @@ vt_status cuda_spans_new(cuda_executor *x, vt_err *err)
     s->max_notes = s->max_marks * KERNELS_A_CALL;
     TRY(vt_trace_init(&s->spans, sizeof(vt_span), RING_SPANS, err));
     TRY(vt_trace_init(&s->launches, sizeof(vt_launch_event), RING_LAUNCHES, err));
-    TRY(vt_cuda_check(x->cuda, x->cuda->driver.event_create(&s->origin, CU_EVENT_DEFAULT),
-                      "making an event", err));
-    for (int i = 0; i < SETS; i++)
-        TRY(make_set(s, &s->set[i], err));
-    TRY(measure_notice(s, s->set[0].event[0], err));
-    return measure_event(s, s->set[0].event, s->max_marks < 64 ? s->max_marks : 64, err);
+    return cuda_spans_renew(x, err);
 }
 
 /* ---- the source ---- */

@@ -1,11 +1,19 @@
 /* Making a CUDA executor.
  *
- *   1. open the device and upload the weights; the file of cuBLASLt is loaded meanwhile
- *   2. describe: target, KV cache, program
- *   3. allocate memory and place the program's tensors in it
- *   4. a dry run (lane.collect) over a ladder of tokens and of rows notes every kernel that steps
- *      can need; all of them are compiled together before anything runs
- *   5. capture a graph for every decode bucket */
+ *   1. open the device; the file of cuBLASLt is loaded meanwhile
+ *   2. describe the weights and give them memory; threads begin to upload them
+ *                                                           weights cross the bus
+ *   3. describe: target, KV cache, program                            |
+ *   4. allocate memory and place the program's tensors in it          |
+ *   5. a dry run (lane.collect) over a ladder of tokens and of rows   |
+ *      notes every kernel that steps can need; all of them are        |
+ *      compiled together, or come from the cubin cache, and loaded    |
+ *   6. capture a graph for every decode bucket                        |
+ *   7. wait for the weights                                 <---------+
+ *
+ * Steps 3 to 6 need the weights' addresses and none of their values. After a lost context
+ * (cuda_recover.c) all but step 1 are done again. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -66,6 +74,19 @@ static vt_status make_side(cuda_executor *x, vt_err *err)
     return n ? cuda_range_init_parts(x->cuda, n, most, &x->side, err) : VT_OK;
 }
 
+static vt_status too_many_tickets(const cuda_executor *x, const vt_call *c, int64_t n, vt_err *err)
+{
+    const vt_limits *lim = &x->config.limits;
+    char most[48] = "";
+    if (n % lim->max_seqs == 0) /* every sequence needs the same number */
+        snprintf(most, sizeof most, ", at most %lld",
+                 CUDA_TICKETS / (long long)(n / lim->max_seqs));
+    return vt_fail(err, VT_ERR_UNSUPPORTED,
+                   "%s: max-running %d with %d rows of logits per step needs %lld tickets, but "
+                   "there are only %d: set a smaller max-running%s",
+                   c->label, lim->max_seqs, lim->max_rows, (long long)n, CUDA_TICKETS, most);
+}
+
 /* The calls of a step use the same tickets one after the other, so the largest need decides. */
 static vt_status check_tickets(const cuda_executor *x, vt_err *err)
 {
@@ -75,11 +96,7 @@ static vt_status check_tickets(const cuda_executor *x, vt_err *err)
             const vt_impl *impl = c->choice[k].impl;
             int64_t n = impl->tickets ? impl->tickets(c->args, &x->prog->target) : 0;
             if (n > CUDA_TICKETS)
-                return vt_fail(err, VT_ERR_UNSUPPORTED,
-                               "%s: max-running %d with %d rows of logits per step needs %lld "
-                               "tickets, but there are only %d: set a smaller max-running",
-                               c->label, x->config.limits.max_seqs, x->config.limits.max_rows,
-                               (long long)n, CUDA_TICKETS);
+                return too_many_tickets(x, c, n, err);
         }
     return VT_OK;
 }
@@ -232,7 +249,6 @@ vt_status cuda_start_describe(cuda_executor *x, vt_err *err)
 {
     x->lane.cuda = x->cuda;
     x->lane.pdl = x->options.pdl;
-    x->max_graphs = MAX_GRAPHS;
     x->graph_tokens = x->model->arch.n_experts ? 0 : GRAPH_TOKENS; /* docs/cuda.md says why */
     TRY(cuda_kv_make(x, err));
     vt_program_config config = {.target = target_of(x), .activation = VT_BF16};
@@ -244,8 +260,8 @@ vt_status cuda_start_describe(cuda_executor *x, vt_err *err)
     return VT_OK;
 }
 
-/* Opening cuBLASLt takes as long as opening the device and loading a small model's weights. In a
- * thread beside these two it costs little time. */
+/* Loading the file of cuBLASLt takes as long as opening the device. In a thread beside it, it costs
+ * little time. */
 static void *preload_library(void *arg)
 {
     (void)arg;
@@ -253,23 +269,33 @@ static void *preload_library(void *arg)
     return NULL;
 }
 
-static void *prepare_library(void *arg)
+static void open_library(cuda_executor *x)
 {
-    cuda_executor *x = arg;
     char why[160];
     vt_cublaslt_prepare(x->cuda);
     x->library = vt_cublaslt_open(x->cuda, why, sizeof why) > 0;
-    return NULL;
 }
 
-static vt_status open_device(cuda_executor *x, bool library, vt_err *err)
+static vt_status open_device(int32_t ordinal, bool library, vt_cuda **out, vt_err *err)
 {
     pthread_t thread;
-    bool started = library && pthread_create(&thread, NULL, preload_library, x) == 0;
-    vt_status status = vt_cuda_open(x->options.ordinal, &x->cuda, err);
+    bool started = library && pthread_create(&thread, NULL, preload_library, NULL) == 0;
+    vt_status status = vt_cuda_open(ordinal, out, err);
     if (started)
         pthread_join(thread, NULL);
     return status;
+}
+
+vt_status vt_executor_cuda_open(const vt_model *m, vt_cuda_options *o, vt_err *err)
+{
+    int64_t t = vt_now_ns();
+    vt_layout *layout;
+    TRY(vt_layout_make(m, &layout, err));
+    bool library = !o->deterministic && wants_library(layout);
+    vt_layout_free(layout);
+    TRY(open_device(o->ordinal, library, &o->device, err));
+    o->open_ms = ms_since(&t);
+    return VT_OK;
 }
 
 /* With --deterministic every product runs on our own kernels. */
@@ -277,43 +303,6 @@ bool vt_cuda_may_use_library(const vt_cuda *c, const vt_cuda_options *o, const v
 {
     return c->cublaslt_use != CUBLASLT_NEVER && !o->deterministic &&
            (wants_library(layout) || c->cublaslt_use == CUBLASLT_ALL);
-}
-
-static vt_status load_weights(cuda_executor *x, const vt_layout *layout, vt_err *err)
-{
-    pthread_t thread;
-    bool wanted = vt_cuda_may_use_library(x->cuda, &x->options, layout),
-         started = wanted && pthread_create(&thread, NULL, prepare_library, x) == 0;
-    vt_status status = vt_cuda_weights_realise(x->cuda, layout, x->config.limits.max_context,
-                                               x->config.n_threads, &x->weights, err);
-    if (started)
-        pthread_join(thread, NULL);
-    else if (wanted)
-        prepare_library(x);
-    return status;
-}
-
-/* Opens the device and uploads the weights. */
-static vt_status open_and_load(cuda_executor *x, int64_t *t, vt_err *err)
-{
-    vt_layout *layout;
-    TRY(vt_layout_make(x->model, &layout, err));
-    bool library = !x->options.deterministic && wants_library(layout);
-    vt_status status = open_device(x, library, err);
-    x->startup.open_ms = ms_since(t);
-    if (status == VT_OK)
-        status = vt_cuda_check(
-            x->cuda, x->cuda->driver.stream_create(&x->lane.stream, CU_STREAM_NON_BLOCKING, 0),
-            "making a stream", err);
-    if (status == VT_OK)
-        status = vt_progress_report(x->config.progress, "uploading weights", 0, 1, err);
-    if (status == VT_OK)
-        status = load_weights(x, layout, err);
-    if (status == VT_OK)
-        status = vt_progress_report(x->config.progress, "uploading weights", 1, 1, err);
-    vt_layout_free(layout);
-    x->startup.weights_ms = ms_since(t);
-    return status;
 }
 
 static bool on_compiled(void *user, int32_t done, int32_t total, const char *name, double ms,
@@ -324,10 +313,12 @@ static bool on_compiled(void *user, int32_t done, int32_t total, const char *nam
     return vt_progress_report(x->config.progress, "compiling kernels", done, total, NULL) == VT_OK;
 }
 
-vt_status cuda_start_build(cuda_executor *x, vt_err *err)
+/* Steps 3 to 6. */
+static vt_status make_rest(cuda_executor *x, const vt_layout *layout, vt_err *err)
 {
     int64_t t = vt_now_ns();
-    TRY(open_and_load(x, &t, err));
+    if (vt_cuda_may_use_library(x->cuda, &x->options, layout))
+        open_library(x);
     TRY(cuda_start_describe(x, err));
     TRY(make_memory(x, err));
     TRY(cuda_start_collect(x, err));
@@ -336,5 +327,41 @@ vt_status cuda_start_build(cuda_executor *x, vt_err *err)
     if (x->options.graphs)
         TRY(capture(x, err));
     x->startup.capture_ms = ms_since(&t);
+    return VT_OK;
+}
+
+/* Steps 2 to 7. Whatever fails, the upload has ended when this returns. */
+static vt_status make_on_device(cuda_executor *x, const vt_layout *layout, vt_err *err)
+{
+    vt_cuda_upload_run *run;
+    TRY(vt_cuda_check(x->cuda,
+                      x->cuda->driver.stream_create(&x->lane.stream, CU_STREAM_NON_BLOCKING, 0),
+                      "making a stream", err));
+    TRY(vt_progress_report(x->config.progress, "uploading weights", 0, 1, err));
+    TRY(vt_cuda_weights_begin(x->cuda, layout, x->config.limits.max_context, x->config.n_threads,
+                              &x->weights, &run, err));
+    vt_status status = make_rest(x, layout, err);
+    vt_status uploaded = vt_cuda_weights_end(run, status != VT_OK, status == VT_OK ? err : NULL);
+    x->startup.weights_ms = x->weights->load_ms;
+    TRY(status);
+    TRY(uploaded);
+    return vt_progress_report(x->config.progress, "uploading weights", 1, 1, err);
+}
+
+vt_status cuda_start_build(cuda_executor *x, vt_err *err)
+{
+    vt_layout *layout;
+    if (!x->cuda) {
+        TRY(vt_executor_cuda_open(x->model, &x->options, err));
+        x->cuda = x->options.device;
+        x->startup.open_ms = x->options.open_ms;
+    }
+    TRY(vt_cuda_enter(x->cuda, err));
+    TRY(vt_layout_make(x->model, &layout, err));
+    vt_status status = make_on_device(x, layout, err);
+    vt_layout_free(layout);
+    TRY(status);
+    if (x->observer)
+        return cuda_spans_renew(x, err);
     return x->config.record ? cuda_spans_new(x, err) : VT_OK;
 }

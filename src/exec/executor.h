@@ -43,10 +43,15 @@ struct vt_executor {
     void (*free)(vt_executor *x);
     /* What the calls' indices in events mean; NULL: it runs no program. */
     const vt_program *(*program)(const vt_executor *x);
-    /* How many of config.n_pages may be used from the next launch on; the number never shrinks.
+    /* How many of config.n_pages may be used from the next launch on; only renew makes it smaller.
      * `taken` pages are in use now: the executor makes more in time, as far as memory goes. NULL:
      * all pages may be used from the start. */
     int32_t (*pages)(vt_executor *x, int32_t taken);
+    /* After launch or wait failed and nothing is in flight. `lost`: every later step would fail
+     * too. `renew` then makes the device's state again: KV pages and the token pool are empty, as
+     * in a new executor. NULL: the device cannot be lost. */
+    bool (*lost)(vt_executor *x);
+    vt_status (*renew)(vt_executor *x, vt_err *err);
     /* The places where events are recorded (none, if the executor does not record), and the numbers
      * that it keeps. Both fill out[0 .. max) and return how many there are. */
     int32_t (*sources)(const vt_executor *x, vt_source *out, int32_t max);

@@ -67,8 +67,8 @@ typedef struct vt_series {
 /* Keys, and what they mean:
  *   packed_bytes   weights in the layout of their kernels, beside the file's
  *   kv_bytes       the pages of the KV cache
- *   startup.*      what making the executor took: open_ms, weights_ms, compile_ms, capture_ms,
- *                  kernels, graphs, weight_bytes
+ *   startup.*      what making the executor took: open_ms, then weights_ms and beside it compile_ms
+ *                  and capture_ms; kernels, graphs, weight_bytes
  *   late_compiles  kernels that were compiled after the start
  *   shared_items   pieces of decode attention so far that served several sequences at once
  *   steps, faults  of the simulator's fake device: steps that ended, launches and waits that failed

@@ -14,6 +14,8 @@
  * entry follow each other without gaps, because the grouped product finds them by a stride. */
 #include "exec/weights_cuda.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -319,40 +321,22 @@ static cuda_upload upload_of(const loader *l, const source *s)
     return u;
 }
 
-static vt_status fill(loader *l, vt_cuda *c, int32_t n_threads)
-{
-    vt_err *err = l->err;
-    cuda_upload *piece = vt_calloc((size_t)l->n, sizeof *piece);
-    vt_cuda_lane lane = {.cuda = c};
-    int32_t n = 0;
-    vt_status status = piece ? VT_OK
-                             : vt_fail(err, VT_ERR_MEMORY, "out of memory for a list of weights");
-    if (status == VT_OK)
-        status = vt_cuda_check(c, c->driver.stream_create(&lane.stream, CU_STREAM_NON_BLOCKING, 0),
-                               "making a stream", err);
-    for (int32_t i = 0; i < l->n && status == VT_OK; i++) {
-        const source *s = &l->source[i];
-        if (!made_by_kernel(s)) {
-            piece[n++] = upload_of(l, s);
-            continue;
-        }
-        status = fill_dummy(&lane, l, s);
-        if (status != VT_OK && err)
-            *err = lane.err;
-    }
-    if (status == VT_OK)
-        status = vt_cuda_upload(c, piece, n, n_threads, err);
-    if (lane.stream) { /* wait after a failure too: the memory being written is about to be freed */
-        vt_status made = vt_cuda_check(c, c->driver.stream_sync(lane.stream),
-                                       "making dummy weights", status == VT_OK ? err : NULL);
-        status = status == VT_OK ? made : status;
-        c->driver.stream_destroy(lane.stream);
-    }
-    free(piece);
-    return status;
-}
-
 /* ---- all of it ---- */
+
+/* One loading of weights, from vt_cuda_weights_begin to _end. */
+struct vt_cuda_upload_run {
+    loader l;
+    vt_cuda *cuda; /* NULL: the weights are only described */
+    cuda_upload *piece;
+    int32_t n_pieces, n_threads;
+    vt_cuda_lane lane; /* on which kernels make a dummy's matrices */
+    int64_t begin_ns;
+    atomic_bool stop;
+    pthread_t thread;
+    bool started;
+    vt_status status; /* of the upload */
+    vt_err err;
+};
 
 /* Turns offsets into addresses. Without a device they stay offsets: the range begins at 0. */
 static void place(loader *l)
@@ -361,34 +345,123 @@ static void place(loader *l)
         l->source[i].to->data = (char *)l->w->range.base + l->source[i].offset;
 }
 
-static vt_status load(loader *l, vt_cuda *c, int32_t n_threads)
+/* Lists what has to be uploaded, and launches the kernels that make the rest. The launches are made
+ * here and not on the thread of the upload, because launching may compile a kernel. */
+static vt_status prepare(vt_cuda_upload_run *run, vt_err *err)
 {
-    vt_cuda_weights *w = l->w;
-    TRY(vt_weights_init(&w->weights, l->layout, l->err));
-    TRY(describe(l));
-    if (c) {
-        TRY(cuda_range_init(c, w->bytes, &w->range, l->err));
-        TRY(cuda_range_grow(c, &w->range, w->bytes, l->err));
-        TRY(fill(l, c, n_threads));
+    loader *l = &run->l;
+    run->piece = vt_calloc((size_t)l->n, sizeof *run->piece);
+    if (!run->piece)
+        return vt_fail(err, VT_ERR_MEMORY, "out of memory for a list of weights");
+    TRY(vt_cuda_check(run->cuda,
+                      run->cuda->driver.stream_create(&run->lane.stream, CU_STREAM_NON_BLOCKING, 0),
+                      "making a stream", err));
+    for (int32_t i = 0; i < l->n; i++) {
+        const source *s = &l->source[i];
+        if (!made_by_kernel(s)) {
+            run->piece[run->n_pieces++] = upload_of(l, s);
+            continue;
+        }
+        vt_status status = fill_dummy(&run->lane, l, s);
+        if (status != VT_OK && err)
+            *err = run->lane.err;
+        TRY(status);
     }
-    place(l);
     return VT_OK;
+}
+
+static vt_status reserve(vt_cuda_upload_run *run, vt_err *err)
+{
+    vt_cuda_weights *w = run->l.w;
+    TRY(vt_weights_init(&w->weights, run->l.layout, err));
+    TRY(describe(&run->l));
+    if (run->cuda) {
+        TRY(cuda_range_init(run->cuda, w->bytes, &w->range, err));
+        TRY(cuda_range_grow(run->cuda, &w->range, w->bytes, err));
+    }
+    place(&run->l);
+    return run->cuda ? prepare(run, err) : VT_OK;
+}
+
+/* Body of the thread: it uploads and then waits for the kernels. */
+static void *upload(void *arg)
+{
+    vt_cuda_upload_run *run = arg;
+    vt_cuda *c = run->cuda;
+    run->status = vt_cuda_enter(c, &run->err);
+    if (run->status == VT_OK)
+        run->status = vt_cuda_upload(c, run->piece, run->n_pieces, run->n_threads, &run->stop,
+                                     &run->err);
+    if (run->status == VT_OK)
+        run->status = vt_cuda_check(c, c->driver.stream_sync(run->lane.stream),
+                                    "making dummy weights", &run->err);
+    run->l.w->load_ms = (double)(vt_now_ns() - run->begin_ns) * 1e-6;
+    return NULL;
+}
+
+vt_status vt_cuda_weights_begin(vt_cuda *c, const vt_layout *layout, int32_t max_context,
+                                int32_t n_threads, vt_cuda_weights **out, vt_cuda_upload_run **to,
+                                vt_err *err)
+{
+    vt_cuda_weights *w = vt_calloc(1, sizeof *w);
+    vt_cuda_upload_run *run = vt_calloc(1, sizeof *run);
+    if (!w || !run) {
+        free(w);
+        free(run);
+        return vt_fail(err, VT_ERR_MEMORY, "out of memory for the weights of %s",
+                       layout->model->name);
+    }
+    *run = (vt_cuda_upload_run){
+        .l = {.w = w, .layout = layout, .max_context = max_context, .err = err},
+        .cuda = c,
+        .n_threads = n_threads,
+        .lane = {.cuda = c},
+        .begin_ns = vt_now_ns()};
+    *out = w;
+    *to = run;
+    vt_arena_init(&run->l.arena, 0);
+    vt_status status = reserve(run, err);
+    run->l.err = NULL; /* it is the caller's, and may be gone when the thread works */
+    if (status != VT_OK) {
+        (void)vt_cuda_weights_end(run, true, NULL);
+        *to = NULL;
+        return status;
+    }
+    if (c)
+        run->started = pthread_create(&run->thread, NULL, upload, run) == 0;
+    if (c && !run->started)
+        upload(run);
+    return VT_OK;
+}
+
+vt_status vt_cuda_weights_end(vt_cuda_upload_run *run, bool stop, vt_err *err)
+{
+    if (stop)
+        atomic_store(&run->stop, true);
+    if (run->started)
+        pthread_join(run->thread, NULL);
+    vt_status status = run->status;
+    if (status != VT_OK && err)
+        *err = run->err;
+    if (run->lane.stream) { /* kernels may still write to memory that is about to be freed */
+        run->cuda->driver.stream_sync(run->lane.stream);
+        run->cuda->driver.stream_destroy(run->lane.stream);
+    }
+    vt_arena_release(&run->l.arena);
+    free(run->l.source);
+    free(run->piece);
+    free(run);
+    return status;
 }
 
 vt_status vt_cuda_weights_realise(vt_cuda *c, const vt_layout *layout, int32_t max_context,
                                   int32_t n_threads, vt_cuda_weights **out, vt_err *err)
 {
-    int64_t begin = vt_now_ns();
-    vt_cuda_weights *w = vt_calloc(1, sizeof *w);
-    if (!w)
-        return vt_fail(err, VT_ERR_MEMORY, "out of memory for the weights of %s",
-                       layout->model->name);
-    loader l = {.w = w, .layout = layout, .max_context = max_context, .err = err};
-    vt_arena_init(&l.arena, 0);
-    vt_status status = load(&l, c, n_threads);
-    vt_arena_release(&l.arena);
-    free(l.source);
-    w->load_ms = (double)(vt_now_ns() - begin) * 1e-6;
+    vt_cuda_weights *w = NULL;
+    vt_cuda_upload_run *run = NULL;
+    vt_status status = vt_cuda_weights_begin(c, layout, max_context, n_threads, &w, &run, err);
+    if (status == VT_OK)
+        status = vt_cuda_weights_end(run, false, err);
     if (status != VT_OK) {
         vt_cuda_weights_free(c, w);
         return status;

@@ -406,6 +406,7 @@ void vt_radix_hold(vt_radix *r, const int32_t *page, int32_t n)
     for (int32_t i = 0; i < n; i++) {
         vt_pool_ref(&r->pool, page[i]);
         r->node[page[i]].used = r->tick;
+        r->node[page[i]].hits++;
         if (r->pool.refs[page[i]] == 1 && r->pool.in_tree[page[i]])
             settle_heap(r, page[i]);
     }

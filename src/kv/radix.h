@@ -43,6 +43,7 @@ typedef struct vt_radix_node {
     int32_t left, right; /* in the siblings' treap */
     int32_t fill;        /* tokens in the page; fewer than page_size only in a tail */
     int32_t heap_at;     /* its place in the eviction heap; -1: not evictable now */
+    uint32_t hits;       /* how often a sequence found it here, since it was entered */
     uint64_t used;       /* the tick of its last use */
     uint64_t step;       /* the engine step that writes its last token */
 } vt_radix_node;

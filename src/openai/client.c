@@ -6,14 +6,21 @@
 #include "base/err.h"
 #include "openai/json_load.h"
 
+static void write_message(vt_json *w, const char *role, const char *text, size_t len)
+{
+    vt_json_open(w, NULL, '{');
+    vt_json_string(w, "role", role);
+    vt_json_string_n(w, "content", text, len);
+    vt_json_close(w);
+}
+
 static void write_prompt(const vt_openai_call *c, vt_json *w)
 {
     if (c->chat) {
         vt_json_open(w, "messages", '[');
-        vt_json_open(w, NULL, '{');
-        vt_json_string(w, "role", "user");
-        vt_json_string_n(w, "content", c->text, c->text_len);
-        vt_json_close(w);
+        for (int32_t i = 0; i < c->n_turns; i++)
+            write_message(w, c->turn[i].role, c->turn[i].text, c->turn[i].len);
+        write_message(w, "user", c->text, c->text_len);
         vt_json_close(w);
     } else if (c->ids) {
         vt_json_open(w, "prompt", '[');
@@ -64,6 +71,8 @@ static void read_choice(const json_t *choice, vt_openai_piece *p)
     text = message ? json_object_get(message, "content")
            : delta ? json_object_get(delta, "content")
                    : text;
+    if (delta && !json_is_string(text)) /* thinking, which some servers send apart */
+        text = json_object_get(delta, "reasoning_content");
     if (json_is_string(text))
         vt_buf_add(&p->text, json_string_value(text), json_string_length(text));
     if (!reason)

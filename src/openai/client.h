@@ -5,10 +5,19 @@
 
 #include "openai/error.h"
 
+/* A message of a chat. */
+typedef struct vt_openai_turn {
+    const char *role; /* "system", "user", "assistant" */
+    const char *text; /* [len] */
+    size_t len;
+} vt_openai_turn;
+
 typedef struct vt_openai_call {
     bool chat;
-    const char *model; /* NULL: left out */
-    const char *text;  /* [text_len] the prompt; of a chat, the user's one message */
+    const char *model;          /* NULL: left out */
+    const vt_openai_turn *turn; /* [n_turns] messages of a chat before `text`; NULL: none */
+    int32_t n_turns;
+    const char *text; /* [text_len] the prompt; of a chat, the user's last message */
     size_t text_len;
     const int32_t *ids; /* [n_ids] the prompt of plain completions as token ids; NULL: text */
     int32_t n_ids;

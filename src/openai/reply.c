@@ -11,27 +11,57 @@
 #include "model/model.h"
 #include "text/tokenizer/tokenizer.h"
 
-enum { MAX_TOP = 20 };
-
 /* ---- collecting ---- */
+
+/* Copies of what the reply repeats of its request. */
+static bool copy_request(vt_openai_reply *reply, const vt_openai_request *request)
+{
+    reply->stop = vt_calloc((size_t)request->p.n_stop + 1, sizeof *reply->stop);
+    reply->prompt = vt_calloc((size_t)request->n_prompts, sizeof *reply->prompt);
+    if (!reply->stop || !reply->prompt)
+        return false;
+    for (; reply->n_stop < request->p.n_stop; reply->n_stop++)
+        if (!(reply->stop[reply->n_stop] = strdup(request->p.stop[reply->n_stop])))
+            return false;
+    for (int32_t i = 0; i < request->n_prompts; i++) {
+        const vt_openai_prompt *from = &request->prompt[i];
+        vt_openai_prompt_part *to = &reply->prompt[i];
+        to->first = from->n > 0 ? from->ids[0] : -1;
+        to->bos = from->text && from->bos;
+        if (request->echo && !vt_buf_add(&to->text, from->text, from->text_len))
+            return false;
+    }
+    return true;
+}
 
 vt_status vt_openai_reply_init(vt_openai_reply *reply, const vt_openai_request *request,
                                const vt_model *m, const char *id, vt_err *err)
 {
+    bool scores = request->n_prompt_top >= 0 || (request->echo && request->n_top >= 0);
     *reply = (vt_openai_reply){.m = m,
                                .chat = request->chat,
+                               .echo = request->echo,
+                               .include_usage = request->include_usage,
+                               .continuous_usage = request->continuous_usage,
+                               .ignore_eos = request->p.ignore_eos,
                                .created = (int64_t)time(NULL),
                                .n_each = request->p.n,
                                .n = request->p.n * request->n_prompts,
                                .n_open = request->p.n * request->n_prompts,
-                               .n_top = request->p.logprobs};
+                               .n_top = request->n_top,
+                               .n_prompt_top = scores ? request->p.logprobs : -1,
+                               .n_prompt_shown = request->n_prompt_top};
+    const char *model = request->model_name ? request->model_name : vt_model_name(m);
     reply->choice = vt_calloc((size_t)reply->n, sizeof *reply->choice);
-    if (!reply->choice ||
-        asprintf(&reply->id, "%s-%s", reply->chat ? "chatcmpl" : "cmpl", id) < 0) {
+    reply->model = strdup(model);
+    bool ok = reply->choice && reply->model && copy_request(reply, request);
+    if (!ok || asprintf(&reply->id, "%s-%s", reply->chat ? "chatcmpl" : "cmpl", id) < 0) {
         reply->id = NULL;
         vt_openai_reply_release(reply);
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for a reply");
     }
+    for (int32_t i = 0; i < reply->n; i++)
+        reply->choice[i].stop = -1;
     return VT_OK;
 }
 
@@ -39,40 +69,53 @@ void vt_openai_reply_release(vt_openai_reply *reply)
 {
     for (int32_t i = 0; reply->choice && i < reply->n; i++) {
         vt_buf_release(&reply->choice[i].text);
+        vt_buf_release(&reply->choice[i].ids);
         vt_buf_release(&reply->choice[i].logprobs);
     }
+    for (int32_t i = 0; reply->prompt && i < reply->n / reply->n_each; i++) {
+        vt_buf_release(&reply->prompt[i].text);
+        vt_buf_release(&reply->prompt[i].rows);
+    }
+    while (reply->n_stop > 0)
+        free(reply->stop[--reply->n_stop]);
+    free(reply->stop);
+    free(reply->prompt);
     free(reply->choice);
+    free(reply->model);
     free(reply->id);
     *reply = (vt_openai_reply){0};
 }
 
-/* The event's rows of log-probabilities. */
-static bool add_logprobs(vt_openai_choice *c, const vt_event *e, int32_t n_top)
+bool vt_openai_is_score(const vt_event *e)
 {
-    static const vt_token_logprob none = {.id = -1};
-    for (int32_t i = 0; i < e->n_tokens; i++) {
-        vt_buf_add(&c->logprobs, &e->logprobs[i], sizeof e->logprobs[i]);
-        for (int32_t k = 0; k < n_top; k++) {
-            const vt_token_logprob *t = k < e->n_top ? &e->top_logprobs[i * e->n_top + k] : &none;
-            vt_buf_add(&c->logprobs, t, sizeof *t);
-        }
-    }
-    return !c->logprobs.failed;
+    return e->n_tokens > 0 && e->completion_tokens == 0 && e->finish == VT_FINISH_NONE;
 }
 
-void vt_openai_reply_event(vt_openai_reply *reply, int32_t prompt, const vt_event *e)
+static void no_room(vt_openai_reply *reply)
 {
-    vt_openai_choice *c = &reply->choice[prompt * reply->n_each + e->sample];
-    bool kept = e->text_len == 0 || vt_buf_add(&c->text, e->text, e->text_len);
-    if (reply->n_top >= 0 && e->n_tokens > 0)
-        kept = e->logprobs && add_logprobs(c, e, reply->n_top) && kept;
-    c->n_tokens += e->n_tokens;
-    if (!kept && !reply->error.http)
+    if (!reply->error.http)
         vt_openai_refuse(&reply->error, 500, NULL,
                          "the answer or its log-probabilities do not fit the memory");
-    if (e->finish == VT_FINISH_NONE)
+}
+
+static void take_scores(vt_openai_reply *reply, int32_t prompt, const vt_event *e)
+{
+    vt_openai_prompt_part *p = &reply->prompt[prompt];
+    if (reply->n_prompt_top < 0)
         return;
+    if (!e->logprobs || !vt_openai_add_rows(&p->rows, e, reply->n_prompt_top))
+        no_room(reply);
+    else
+        p->n_rows += e->n_tokens;
+}
+
+static void take_end(vt_openai_reply *reply, vt_openai_choice *c, const vt_event *e)
+{
     c->finish = e->finish;
+    c->stop = e->stop < reply->n_stop ? e->stop : -1;
+    c->prompt_tokens = e->prompt_tokens;
+    c->completion_tokens = e->completion_tokens;
+    c->n_retracted = e->n_retracted;
     reply->n_open--;
     reply->completion_tokens += e->completion_tokens;
     if (e->sample == 0) { /* the prompt is the same for all n */
@@ -87,155 +130,24 @@ void vt_openai_reply_event(vt_openai_reply *reply, int32_t prompt, const vt_even
     }
 }
 
-/* ---- log-probabilities ---- */
-
-/* JSON has no infinity; OpenAI's API says -9999 where a token cannot be chosen. */
-static void write_logprob(vt_json *w, const char *key, float logprob)
+void vt_openai_reply_event(vt_openai_reply *reply, int32_t prompt, const vt_event *e)
 {
-    vt_json_fixed(w, key, isfinite(logprob) ? (double)logprob : -9999, 6);
-}
-
-/* The token's own bytes, which may be part of a character. */
-static void piece_of(const vt_openai_reply *reply, int32_t id, vt_buf *piece)
-{
-    vt_buf_clear(piece);
-    if (!reply->m->tokenizer || !vt_tokenizer_piece(reply->m->tokenizer, id, piece))
-        vt_buf_clear(piece);
-    vt_buf_add(piece, "", 0);
-}
-
-/* Chat's form: {"token", "logprob", "bytes"}, left open. `token` has U+FFFD where the bytes are
- * part of a character. */
-static void open_token(const vt_openai_reply *reply, const vt_token_logprob *t, vt_buf *piece,
-                       vt_json *w)
-{
-    piece_of(reply, t->id, piece);
-    vt_json_open(w, NULL, '{');
-    vt_json_string_n(w, "token", piece->data, piece->len);
-    write_logprob(w, "logprob", t->logprob);
-    vt_json_open(w, "bytes", '[');
-    for (size_t i = 0; i < piece->len; i++)
-        vt_json_int(w, NULL, (unsigned char)piece->data[i]);
-    vt_json_close(w);
-}
-
-/* {"content": [{..., "top_logprobs": [...]}, ...], "refusal": null}: `row` is [n][1 + n_top]. */
-static void write_chat_logprobs(const vt_openai_reply *reply, const vt_token_logprob *row,
-                                int32_t n, vt_json *w)
-{
-    vt_buf piece;
-    vt_buf_init(&piece, 0);
-    vt_json_open(w, "logprobs", '{');
-    vt_json_open(w, "content", '[');
-    for (int32_t i = 0; i < n; i++, row += 1 + reply->n_top) {
-        open_token(reply, row, &piece, w);
-        vt_json_open(w, "top_logprobs", '[');
-        for (int32_t k = 1; k <= reply->n_top; k++)
-            if (row[k].id >= 0) { /* fewer could be chosen */
-                open_token(reply, &row[k], &piece, w);
-                vt_json_close(w);
-            }
-        vt_json_close(w);
-        vt_json_close(w);
-    }
-    vt_json_close(w);
-    vt_json_null(w, "refusal");
-    vt_json_close(w);
-    vt_buf_release(&piece);
-}
-
-/* The name of a token in the completions form, as OpenAI spells it: its text, or where its bytes
- * are no whole characters, "bytes:\xf0\x9f". So different tokens keep different names. U+0000 is
- * spelled that way too, because names of members end at it in many programs. */
-static void name_of(const vt_openai_reply *reply, int32_t id, vt_buf *piece)
-{
-    piece_of(reply, id, piece);
-    if (vt_utf8_valid(piece->data, piece->len) == piece->len && !memchr(piece->data, 0, piece->len))
+    vt_openai_choice *c = &reply->choice[prompt * reply->n_each + e->sample];
+    if (vt_openai_is_score(e)) {
+        take_scores(reply, prompt, e);
         return;
-    vt_buf name;
-    vt_buf_init(&name, 0);
-    vt_buf_puts(&name, "bytes:");
-    for (size_t i = 0; i < piece->len; i++)
-        vt_buf_printf(&name, "\\x%02x", (unsigned char)piece->data[i]);
-    vt_buf_release(piece);
-    *piece = name;
-}
-
-/* One entry of "top_logprobs": {token: logprob, ...}. The chosen token is always in it. Two ids
- * with the same spelling have one entry, with the higher value, which comes first. */
-static void write_top(const vt_openai_reply *reply, const vt_token_logprob *row, vt_buf *piece,
-                      vt_json *w)
-{
-    char *seen[MAX_TOP + 1];
-    int n_seen = 0;
-    vt_json_open(w, NULL, '{');
-    for (int32_t k = 1; k <= reply->n_top + 1; k++) {
-        const vt_token_logprob *t = k <= reply->n_top ? &row[k] : &row[0];
-        if (t->id < 0)
-            continue;
-        name_of(reply, t->id, piece);
-        bool twice = !piece->data;
-        for (int i = 0; i < n_seen && !twice; i++)
-            twice = strcmp(seen[i], piece->data) == 0;
-        char *name = twice ? NULL : strdup(piece->data);
-        if (!name)
-            continue;
-        write_logprob(w, name, t->logprob);
-        seen[n_seen++] = name;
     }
-    vt_json_close(w);
-    while (n_seen > 0)
-        free(seen[--n_seen]);
-}
-
-/* Completions' form: four lists with an entry for each token. text_offset counts the characters of
- * this choice's text in front of the token; `offset` is where the first one begins. */
-static void write_text_logprobs(const vt_openai_reply *reply, const vt_token_logprob *row,
-                                int32_t n, vt_json *w)
-{
-    size_t width = 1 + (size_t)reply->n_top;
-    vt_buf piece;
-    vt_buf_init(&piece, 0);
-    vt_json_open(w, "logprobs", '{');
-    vt_json_open(w, "tokens", '[');
-    for (int32_t i = 0; i < n; i++) {
-        name_of(reply, row[(size_t)i * width].id, &piece);
-        vt_json_string_n(w, NULL, piece.data, piece.len);
-    }
-    vt_json_close(w);
-    vt_json_open(w, "token_logprobs", '[');
-    for (int32_t i = 0; i < n; i++)
-        write_logprob(w, NULL, row[(size_t)i * width].logprob);
-    vt_json_close(w);
-    if (reply->n_top == 0) {
-        vt_json_null(w, "top_logprobs");
-    } else {
-        vt_json_open(w, "top_logprobs", '[');
-        for (int32_t i = 0; i < n; i++)
-            write_top(reply, row + (size_t)i * width, &piece, w);
-        vt_json_close(w);
-    }
-    vt_json_open(w, "text_offset", '[');
-    int64_t characters = 0;
-    for (int32_t i = 0; i < n; i++) {
-        vt_json_int(w, NULL, characters);
-        piece_of(reply, row[(size_t)i * width].id, &piece);
-        for (size_t b = 0; b < piece.len; b++) /* a character is counted at its first byte */
-            characters += ((unsigned char)piece.data[b] & 0xC0) != 0x80;
-    }
-    vt_json_close(w);
-    vt_json_close(w);
-    vt_buf_release(&piece);
-}
-
-static void write_logprobs(const vt_openai_reply *reply, const void *rows, int32_t n, vt_json *w)
-{
-    if (reply->n_top < 0)
-        vt_json_null(w, "logprobs");
-    else if (reply->chat)
-        write_chat_logprobs(reply, rows, n, w);
-    else
-        write_text_logprobs(reply, rows, n, w);
+    bool kept = e->text_len == 0 || vt_buf_add(&c->text, e->text, e->text_len);
+    if (e->n_tokens > 0)
+        kept = vt_buf_add(&c->ids, e->tokens, (size_t)e->n_tokens * sizeof *e->tokens) && kept;
+    if (reply->n_top >= 0 && e->n_tokens > 0)
+        kept = e->logprobs && vt_openai_add_rows(&c->logprobs, e, reply->n_top) && kept;
+    c->n_tokens += e->n_tokens;
+    c->cached_tokens = e->cached_tokens;
+    if (!kept)
+        no_room(reply);
+    if (e->finish != VT_FINISH_NONE)
+        take_end(reply, c, e);
 }
 
 /* ---- the reply ---- */
@@ -249,16 +161,56 @@ static const char *finish_name(vt_finish f)
                                    : NULL;
 }
 
-static void write_usage(const vt_openai_reply *reply, vt_json *w)
+static void write_usage(int32_t prompt, int32_t completion, int32_t cached, vt_json *w)
 {
     vt_json_open(w, "usage", '{');
-    vt_json_int(w, "prompt_tokens", reply->prompt_tokens);
-    vt_json_int(w, "completion_tokens", reply->completion_tokens);
-    vt_json_int(w, "total_tokens", (int64_t)reply->prompt_tokens + reply->completion_tokens);
+    vt_json_int(w, "prompt_tokens", prompt);
+    vt_json_int(w, "completion_tokens", completion);
+    vt_json_int(w, "total_tokens", (int64_t)prompt + completion);
     vt_json_open(w, "prompt_tokens_details", '{');
-    vt_json_int(w, "cached_tokens", reply->cached_tokens);
+    vt_json_int(w, "cached_tokens", cached);
     vt_json_close(w);
     vt_json_close(w);
+}
+
+/* finish_reason, and as vLLM has it, stop_reason: the stop string, or the token of stop_token_ids,
+ * that ended the choice. */
+static void write_finish(const vt_openai_reply *reply, vt_finish finish, int32_t stop, int32_t last,
+                         vt_json *w)
+{
+    vt_json_string(w, "finish_reason", finish_name(finish));
+    bool is_eos = false;
+    for (int32_t i = 0; i < reply->m->n_eos && !reply->ignore_eos; i++)
+        is_eos |= reply->m->eos[i] == last;
+    if (finish == VT_FINISH_STOP && stop >= 0)
+        vt_json_string(w, "stop_reason", reply->stop[stop]);
+    else if (finish == VT_FINISH_STOP && last >= 0 && !is_eos)
+        vt_json_int(w, "stop_reason", last);
+    else
+        vt_json_null(w, "stop_reason");
+}
+
+static int32_t last_id(const vt_buf *ids)
+{
+    int32_t last = -1;
+    if (ids->len >= sizeof last)
+        memcpy(&last, ids->data + ids->len - sizeof last, sizeof last);
+    return last;
+}
+
+static void write_text(const vt_openai_reply *reply, int32_t i, vt_json *w)
+{
+    const vt_openai_choice *c = &reply->choice[i];
+    const vt_buf *prompt = &reply->prompt[i / reply->n_each].text;
+    vt_buf text = {0};
+    if (reply->echo) {
+        vt_buf_add(&text, prompt->data ? prompt->data : "", prompt->len);
+        vt_buf_add(&text, c->text.data ? c->text.data : "", c->text.len);
+        w->out->failed |= text.failed;
+    }
+    const vt_buf *whole = reply->echo ? &text : &c->text;
+    vt_json_string_n(w, "text", whole->data ? whole->data : "", whole->len);
+    vt_buf_release(&text);
 }
 
 static void write_choice(const vt_openai_reply *reply, int32_t i, vt_json *w)
@@ -274,10 +226,12 @@ static void write_choice(const vt_openai_reply *reply, int32_t i, vt_json *w)
         vt_json_null(w, "refusal");
         vt_json_close(w);
     } else {
-        vt_json_string_n(w, "text", text, c->text.len);
+        write_text(reply, i, w);
     }
-    write_logprobs(reply, c->logprobs.data, c->n_tokens, w);
-    vt_json_string(w, "finish_reason", finish_name(c->finish));
+    vt_openai_write_choice_logprobs(reply, i, w);
+    write_finish(reply, c->finish, c->stop, last_id(&c->ids), w);
+    if (!reply->chat && reply->n_prompt_shown >= 0)
+        vt_openai_write_prompt_logprobs(reply, i / reply->n_each, w);
     vt_json_close(w);
 }
 
@@ -290,56 +244,88 @@ static void open_reply(const vt_openai_reply *reply, bool chunk, vt_json *w, con
                    : chunk      ? "chat.completion.chunk"
                                 : "chat.completion");
     vt_json_int(w, "created", reply->created);
-    vt_json_string(w, "model", vt_model_name(reply->m));
+    vt_json_string(w, "model", reply->model);
     vt_json_open(w, "choices", '[');
 }
 
-void vt_openai_reply_write(const vt_openai_reply *reply, vt_json *w, const char *key)
+void vt_openai_reply_open(const vt_openai_reply *reply, vt_json *w, const char *key)
 {
     open_reply(reply, false, w, key);
     for (int32_t i = 0; i < reply->n; i++)
         write_choice(reply, i, w);
     vt_json_close(w);
-    write_usage(reply, w);
+    if (reply->chat && reply->n_prompt_shown >= 0) /* a chat has one prompt */
+        vt_openai_write_prompt_logprobs(reply, 0, w);
+    write_usage(reply->prompt_tokens, reply->completion_tokens, reply->cached_tokens, w);
+}
+
+void vt_openai_reply_write(const vt_openai_reply *reply, vt_json *w, const char *key)
+{
+    vt_openai_reply_open(reply, w, key);
     vt_json_close(w);
+}
+
+/* What a chunk adds to the text: with echo, the first one of a choice brings the prompt. */
+static void write_delta(const vt_openai_reply *reply, int32_t prompt, bool first, const vt_event *e,
+                        vt_json *w)
+{
+    const char *text = e->text ? e->text : "";
+    const vt_buf *echo = &reply->prompt[prompt].text;
+    if (reply->chat) {
+        vt_json_open(w, "delta", '{');
+        if (first)
+            vt_json_string(w, "role", "assistant");
+        vt_json_string_n(w, "content", text, e->text_len);
+        vt_json_close(w);
+    } else if (reply->echo && first) {
+        vt_buf whole = {0};
+        vt_buf_add(&whole, echo->data ? echo->data : "", echo->len);
+        vt_buf_add(&whole, text, e->text_len);
+        w->out->failed |= whole.failed;
+        vt_json_string_n(w, "text", whole.data ? whole.data : "", whole.len);
+        vt_buf_release(&whole);
+    } else {
+        vt_json_string_n(w, "text", text, e->text_len);
+    }
+}
+
+void vt_openai_chunk_open(const vt_openai_reply *reply, int32_t prompt, const vt_event *e,
+                          vt_json *w)
+{
+    int32_t index = prompt * reply->n_each + e->sample;
+    const vt_openai_choice *before = &reply->choice[index];
+    vt_buf rows = {0};
+    open_reply(reply, true, w, NULL);
+    vt_json_open(w, NULL, '{');
+    vt_json_int(w, "index", index);
+    write_delta(reply, prompt, before->n_tokens == 0 && before->text.len == 0, e, w);
+    if (reply->n_top >= 0 && e->n_tokens > 0 && e->logprobs &&
+        vt_openai_add_rows(&rows, e, reply->n_top))
+        vt_openai_write_logprobs(reply, rows.data, e->n_tokens, w);
+    else
+        vt_json_null(w, "logprobs");
+    vt_buf_release(&rows);
+    int32_t last = e->n_tokens > 0 ? e->tokens[e->n_tokens - 1] : last_id(&before->ids);
+    write_finish(reply, e->finish, e->stop < reply->n_stop ? e->stop : -1, last, w);
+    vt_json_close(w);
+    vt_json_close(w);
+    if (reply->continuous_usage)
+        write_usage(e->prompt_tokens, e->completion_tokens, e->cached_tokens, w);
+    else if (reply->include_usage)
+        vt_json_null(w, "usage");
 }
 
 void vt_openai_chunk_write(const vt_openai_reply *reply, int32_t prompt, const vt_event *e,
                            vt_json *w)
 {
-    int32_t index = prompt * reply->n_each + e->sample;
-    const vt_openai_choice *before = &reply->choice[index];
-    const char *text = e->text ? e->text : "";
-    vt_openai_choice now = {0};
-    open_reply(reply, true, w, NULL);
-    vt_json_open(w, NULL, '{');
-    vt_json_int(w, "index", index);
-    if (reply->chat) {
-        vt_json_open(w, "delta", '{');
-        if (before->n_tokens == 0 && before->text.len == 0)
-            vt_json_string(w, "role", "assistant");
-        vt_json_string_n(w, "content", text, e->text_len);
-        vt_json_close(w);
-    } else {
-        vt_json_string_n(w, "text", text, e->text_len);
-    }
-    bool rows = reply->n_top >= 0 && e->n_tokens > 0 && e->logprobs &&
-                add_logprobs(&now, e, reply->n_top);
-    if (rows)
-        write_logprobs(reply, now.logprobs.data, e->n_tokens, w);
-    else
-        vt_json_null(w, "logprobs");
-    vt_json_string(w, "finish_reason", finish_name(e->finish));
+    vt_openai_chunk_open(reply, prompt, e, w);
     vt_json_close(w);
-    vt_json_close(w);
-    vt_json_close(w);
-    vt_buf_release(&now.logprobs);
 }
 
 void vt_openai_usage_chunk_write(const vt_openai_reply *reply, vt_json *w)
 {
     open_reply(reply, true, w, NULL);
     vt_json_close(w);
-    write_usage(reply, w);
+    write_usage(reply->prompt_tokens, reply->completion_tokens, reply->cached_tokens, w);
     vt_json_close(w);
 }

@@ -10,20 +10,38 @@
 
 typedef struct vt_openai_choice {
     vt_buf text;
+    vt_buf ids;      /* [n_tokens] of int32_t */
     vt_buf logprobs; /* [n_tokens][1 + n_top] of vt_token_logprob: the token's own, then the top */
     int32_t n_tokens;
     vt_finish finish;
+    int32_t stop; /* which stop string ended it; -1: none */
+    int32_t prompt_tokens, completion_tokens, cached_tokens, n_retracted; /* once it has ended */
 } vt_openai_choice;
+
+/* A prompt, where the reply repeats or scores it. */
+typedef struct vt_openai_prompt_part {
+    vt_buf text;   /* with echo */
+    int32_t first; /* its first token, which no event brings */
+    bool bos;      /* that token was put in front of the text */
+    vt_buf rows;   /* [n_rows][1 + n_prompt_top] of vt_token_logprob: tokens 1, 2 ... */
+    int32_t n_rows;
+} vt_openai_prompt_part;
 
 typedef struct vt_openai_reply {
     const vt_model *m;
-    char *id; /* "chatcmpl-..." */
-    bool chat;
+    char *id;    /* "chatcmpl-..." */
+    char *model; /* as the reply calls it */
+    bool chat, echo, include_usage, continuous_usage, ignore_eos;
     int64_t created;          /* seconds since the epoch */
     int32_t n_each;           /* choices for each prompt */
     int32_t n, n_open;        /* choices of all prompts; those that have not ended */
     int32_t n_top;            /* alternatives reported for each token; -1: no log-probabilities */
+    int32_t n_prompt_top;     /* kept for each token of the prompt; -1: none */
+    int32_t n_prompt_shown;   /* of these, in "prompt_logprobs"; -1: no such member */
     vt_openai_choice *choice; /* [n] */
+    vt_openai_prompt_part *prompt; /* [n / n_each] */
+    char **stop;                   /* [n_stop] the request's stop strings */
+    int32_t n_stop;
     int32_t prompt_tokens, completion_tokens, cached_tokens;
     bool aborted;          /* a choice was aborted: this is no answer */
     vt_openai_error error; /* http 0: none */
@@ -38,14 +56,41 @@ void vt_openai_reply_release(vt_openai_reply *reply);
  * failure of the engine, or of memory, is kept in reply->error. */
 void vt_openai_reply_event(vt_openai_reply *reply, int32_t prompt, const vt_event *e);
 
-/* The whole reply as an object. `key` as in base/json_write.h. */
+/* The whole reply as an object. `key` as in base/json_write.h. `_open` leaves the object open for
+ * further members; the caller closes it. */
 void vt_openai_reply_write(const vt_openai_reply *reply, vt_json *w, const char *key);
+void vt_openai_reply_open(const vt_openai_reply *reply, vt_json *w, const char *key);
 
 /* The chunk that brings event `e` of a streamed reply; the event must not be taken yet. The first
  * chunk of a chat's choice carries the role. */
 void vt_openai_chunk_write(const vt_openai_reply *reply, int32_t prompt, const vt_event *e,
                            vt_json *w);
+void vt_openai_chunk_open(const vt_openai_reply *reply, int32_t prompt, const vt_event *e,
+                          vt_json *w);
+/* Whether an event brings scores of the prompt, and no token of an answer: no chunk tells it. */
+bool vt_openai_is_score(const vt_event *e);
 /* The chunk without choices that ends a streamed reply where usage was asked for. */
 void vt_openai_usage_chunk_write(const vt_openai_reply *reply, vt_json *w);
+
+/* ---- /generate ---- */
+
+/* {"text", "output_ids", "meta_info": {...}} of choice i as SGLang writes it, of what has come so
+ * far; left open in meta_info, so that the caller closes two objects. `id` is the request's. */
+void vt_generate_choice_open(const vt_openai_reply *reply, const vt_openai_request *request,
+                             int32_t i, const char *id, vt_json *w);
+
+/* ---- logprobs.c ---- */
+
+/* The bytes of one token. */
+void vt_openai_piece_of(const vt_openai_reply *reply, int32_t id, vt_buf *piece);
+/* Takes the rows of an event, each with n_top alternatives, into `rows`. */
+bool vt_openai_add_rows(vt_buf *rows, const vt_event *e, int32_t n_top);
+/* The member "logprobs" of a choice: `rows` are [n][1 + n_top]. */
+void vt_openai_write_logprobs(const vt_openai_reply *reply, const void *rows, int32_t n,
+                              vt_json *w);
+/* The same of a whole choice of plain completions; with echo, its prompt comes first. */
+void vt_openai_write_choice_logprobs(const vt_openai_reply *reply, int32_t choice, vt_json *w);
+/* The member "prompt_logprobs" in vLLM's form. */
+void vt_openai_write_prompt_logprobs(const vt_openai_reply *reply, int32_t prompt, vt_json *w);
 
 #endif

@@ -1,10 +1,13 @@
-/* A request body of /v1/chat/completions or /v1/completions, as an engine request.
+/* A request body of /v1/chat/completions or /v1/completions, as an engine request; and those of the
+ * native endpoints /generate (SGLang's names), /tokenize and /detokenize (vLLM's).
  *
  *   JSON object ── vt_openai_request_read ──> vt_request_params (sampling, stops, prompt ids)
  *                                         └─> vt_openai_error: which field, and why
  *
  * Names beyond OpenAI's are those of vLLM: top_k, min_p, repetition_penalty, ignore_eos, priority,
- * allowed_token_ids, stop_token_ids, cache_salt, chat_template_kwargs.
+ * allowed_token_ids, stop_token_ids, cache_salt, chat_template_kwargs, prompt_logprobs, echo,
+ * add_generation_prompt, add_special_tokens. docs/server.md has the whole list; a test compares it
+ * with the table.
  *
  * A field that is not in the table of request.c is refused by name, because a sampling field that
  * is silently ignored gives other answers than the client wants. A field that is null counts as not
@@ -30,6 +33,8 @@ typedef struct vt_openai_defaults {
     const struct vt_template_limits *limits; /* of rendering a chat template; NULL: the usual */
     const char *model_alias; /* a further name that "model" may have, such as what option model
                                 says; NULL: none */
+    const char *model_name;  /* what answers call the model, and a name that "model" may have;
+                                NULL: its own name */
 } vt_openai_defaults;
 
 /* OpenAI's values: temperature 1, top_p 1, nothing else. literal_content is true. */
@@ -38,28 +43,67 @@ void vt_openai_defaults_init(vt_openai_defaults *d);
 typedef struct vt_openai_prompt {
     const int32_t *ids; /* [n] */
     int32_t n;
+    bool bos;         /* ids[0] was put in front of a text */
+    const char *text; /* [text_len] with `echo`: what the answer repeats; else NULL */
+    size_t text_len;
 } vt_openai_prompt;
+
+typedef enum vt_openai_form {
+    VT_OPENAI_CHAT,
+    VT_OPENAI_COMPLETIONS,
+    VT_OPENAI_GENERATE,
+    VT_OPENAI_TOKENIZE,
+    VT_OPENAI_DETOKENIZE,
+    VT_OPENAI_FORMS
+} vt_openai_form;
 
 /* Plain completions may bring several prompts. Each is an engine request of its own with the same
  * parameters; vt_openai_request_select sets which one `p` is. */
 typedef struct vt_openai_request {
-    bool chat;                /* else plain completions */
+    bool chat;                /* VT_OPENAI_CHAT, or a /tokenize of messages */
     bool stream;              /* the reply is wanted piece by piece */
     bool include_usage;       /* and the usage in a last piece */
+    bool continuous_usage;    /* and the usage so far in every piece */
+    bool echo;                /* the answer begins with the prompt */
+    int32_t n_top;            /* log-probabilities of the answer's tokens: with so many
+                                 alternatives each; -1: none */
+    int32_t n_prompt_top;     /* the same of the prompt's tokens, in their own member */
+    bool list;                /* several prompts were given as a list, perhaps a list of one */
+    int32_t logprob_start;    /* /generate: the first position of the prompt that is scored */
+    bool logprob_text;        /* /generate: tokens have their text beside their id */
+    bool token_strings;       /* /tokenize: likewise */
+    const char *id;           /* that the client gave the request; NULL: none */
+    const char *model_name;   /* for the answer; borrowed from the defaults or the model */
     vt_request_params p;      /* of the first prompt; ready to submit but for callback and user */
     int32_t n_prompts;        /* at least 1 */
     vt_openai_prompt *prompt; /* [n_prompts] */
     vt_arena arena;           /* everything above */
 } vt_openai_request;
 
-enum { VT_OPENAI_MAX_CHOICES = 4096 }; /* prompts times n */
+enum {
+    VT_OPENAI_MAX_CHOICES = 4096, /* prompts times n */
+    VT_OPENAI_MAX_ID = 128        /* characters of a client's id for its request */
+};
 
 /* Reads `body`, which is only borrowed. `out` needs a release in any case. */
 vt_status vt_openai_request_read(const json_t *body, bool chat, const vt_model *m,
                                  const vt_openai_defaults *d, vt_openai_request *out,
                                  vt_openai_error *e);
+/* The same for any form. Of VT_OPENAI_TOKENIZE and _DETOKENIZE only the prompts matter. */
+vt_status vt_openai_request_read_as(const json_t *body, vt_openai_form form, const vt_model *m,
+                                    const vt_openai_defaults *d, vt_openai_request *out,
+                                    vt_openai_error *e);
 void vt_openai_request_select(vt_openai_request *r, int32_t prompt);
 void vt_openai_request_release(vt_openai_request *r);
+
+/* The field that a sentence of the engine such as "min_tokens is 5, expected ..." is about, as that
+ * form of request calls it; NULL: none. */
+const char *vt_openai_field_of(const char *sentence, vt_openai_form form);
+
+/* For the documentation's test: field number i of a form, with what is done with it ("honoured",
+ * "accepted without effect", or the values that are accepted, as a JSON list); false behind the
+ * last one. */
+bool vt_openai_field_at(vt_openai_form form, size_t i, const char **name, const char **what);
 
 /* ---- messages.c ---- */
 

@@ -37,6 +37,7 @@ typedef struct fake_device {
     fake_flight flight[IN_FLIGHT];
     int32_t n_flight;
     int64_t busy_until_ns;
+    bool lost;
     uint64_t n_waited, n_faults;        /* steps that ended, and launches and waits that failed */
     int32_t *token[IN_FLIGHT], *top_id; /* results: a step's may be read while the next one runs */
     float *logprob[IN_FLIGHT], *top_logprob;
@@ -235,8 +236,9 @@ static bool roll(fake_device *x, int32_t ppm)
 
 static bool fails(fake_device *x)
 {
-    bool now = roll(x, x->config.fault_ppm);
+    bool now = x->lost || roll(x, x->config.fault_ppm);
     x->n_faults += now;
+    x->lost = now && x->config.n_renewals;
     return now;
 }
 
@@ -274,6 +276,21 @@ static void scramble(fake_device *x)
     for (int64_t i = 0;
          !x->config.hollow && i < (int64_t)x->config.n_pages * x->config.limits.page_size; i++)
         x->kv[i] = mix(x->kv[i], 0xbad);
+}
+
+static bool fake_lost(vt_executor *base) { return ((const fake_device *)base)->lost; }
+
+/* KV and token pool are lost too. */
+static vt_status fake_renew(vt_executor *base, vt_err *err)
+{
+    fake_device *x = (fake_device *)base;
+    if (*x->config.n_renewals == 0)
+        return vt_fail(err, VT_ERR_DEVICE, "the fake device is gone for good");
+    --*x->config.n_renewals;
+    x->lost = false;
+    scramble(x);
+    memset(x->token_pool, 0xff, (size_t)x->config.n_pool_slots * sizeof *x->token_pool);
+    return VT_OK;
 }
 
 static vt_status fake_wait(vt_executor *base, vt_step_result *out, vt_err *err)
@@ -394,6 +411,8 @@ vt_status vt_fake_device_new(const vt_fake_config *c, vt_executor **out, vt_err 
                             .launch = fake_launch,
                             .wait = fake_wait,
                             .free = fake_free,
+                            .lost = fake_lost,
+                            .renew = fake_renew,
                             .program = fake_program,
                             .sources = fake_sources,
                             .report = fake_report,

@@ -23,8 +23,11 @@ int64_t vt_fake_now(void *clock); /* vt_engine_config.now */
 typedef struct vt_fake_config {
     vt_limits limits;
     int32_t n_pages, n_pool_slots, vocab;
-    uint64_t seed;        /* determines faults and when steps run */
-    int32_t fault_ppm;    /* how many of a million launches, and of a million waits, fail */
+    uint64_t seed;     /* determines faults and when steps run */
+    int32_t fault_ppm; /* how many of a million launches, and of a million waits, fail */
+    /* A failure loses the device: every launch and wait fails until vt_executor.renew, which works
+     * if n_renewals (borrowed) is not 0 and then counts it down. NULL: failures lose nothing. */
+    int32_t *n_renewals;
     vt_fake_clock *clock; /* borrowed; NULL: steps take no time */
     int64_t (*cost_ns)(void *user, const vt_step *step);
     void *user;  /* passed to cost_ns. If that is NULL, a step takes 100 us and 1 us per token */

@@ -407,10 +407,10 @@ TOKEN = {"token": str, "logprob": NUMBER, "bytes": [int]}
 USAGE = {"prompt_tokens": int, "completion_tokens": int, "total_tokens": int, "prompt_tokens_details": {"cached_tokens": int}}
 COMMON = {"id": str, "created": int, "model": str, "usage": USAGE}
 CHAT = {**COMMON, "object": {"chat.completion"}, "choices": [
-    {"index": int, "finish_reason": {"stop", "length"}, "message": {"role": {"assistant"}, "content": str, "refusal": type(None)},
+    {"index": int, "finish_reason": {"stop", "length"}, "stop_reason": (str, int, type(None)), "message": {"role": {"assistant"}, "content": str, "refusal": type(None)},
      "logprobs": {"content": [{**TOKEN, "top_logprobs": [TOKEN]}], "refusal": type(None)}}]}
 TEXT = {**COMMON, "object": {"text_completion"}, "choices": [
-    {"index": int, "finish_reason": {"stop", "length"}, "text": str,
+    {"index": int, "finish_reason": {"stop", "length"}, "stop_reason": (str, int, type(None)), "text": str,
      "logprobs": {"tokens": [str], "token_logprobs": [NUMBER], "top_logprobs": [dict], "text_offset": [int]}}]}
 
 

@@ -109,4 +109,49 @@ def test_a_gpu_that_is_not_there():
     fails(1, ["cuda:5", "shows 1 GPU,"], "run", *TINY, *SMALL, "--device", "cuda:5", "--tokens", "1,2", "-q", env=GPU)
 
 
+def test_kv_memory_beyond_the_device_is_refused():
+    need_emulator()
+    ask = ["run", *TINY, "--tokens", "1,2", "-q", "--kv-memory"]
+    fails(1, ["kv-memory is 409600.0 MiB and the weights of", "Emulated GPU has only"], *ask, "400G", "--device", "cuda", env=GPU)
+    fails(1, ["kv-memory is 819200.00 GiB, but the machine has only", "GiB of memory"], *ask, "800T", "--device", "cpu")
+
+
+ASK = ["run", *TINY, *SMALL, "--device", "cuda", "--deterministic", "--tokens", "1,2", "-n", "20", "--ignore-eos"]
+
+
+def test_a_step_that_does_not_end_ends_the_program_with_an_error():
+    need_emulator()
+    env = {**GPU, "VITRINE_EMULATOR": "cc=90,memory=512,hang=150", "VITRINE_CUDA_STEP_LIMIT": "1"}
+    for verb in (ASK, ["bench", "latency", "--prompt", "12", "--gen", "8", "-r", "2", *TINY, *SMALL, "--device", "cuda"]):
+        r = run(*verb, env=env)
+        same(r.code, 1)
+        assert r.log.count("vitrine: the GPU did not end a step within 1 s (VITRINE_CUDA_STEP_LIMIT)") == 1, r.log
+
+
+def test_a_lost_context_is_told_once_and_the_answer_is_whole():
+    need_emulator()
+    env = {**GPU, "VITRINE_EMULATOR": "cc=90,memory=512,fault=150"}
+    want = ok(*ASK, "-q", env={**GPU, "VITRINE_EMULATOR": "cc=90,memory=512"}).out
+    r = ok(*ASK, env=env)
+    same(r.out, want)
+    assert r.log.count("note: the device was lost (") == 1 and "made again in" in r.log, r.log
+    quiet = ok(*ASK, "-q", env=env)
+    same(quiet.out, want)
+    assert "note:" not in quiet.log, quiet.log
+
+
+def test_a_cubin_cache_that_others_may_write_to_is_told_once():
+    need_emulator()
+    with tempfile.TemporaryDirectory() as folder:
+        cubin = os.path.join(folder, "cubin")
+        os.mkdir(cubin)
+        os.chmod(cubin, 0o777)
+        env = {**GPU, "VITRINE_CACHE": folder, "VITRINE_EMULATOR": "cc=90,memory=4"}  # ends before kernels are compiled
+        ask = ["run", *TINY, *SMALL, "--device", "cuda", "--tokens", "1,2"]
+        r = run(*ask, env=env)
+        same(r.code, 1)
+        assert r.log.count("kernels are compiled again each time") == 1 and "other users write" in r.log, r.log
+        assert "compiled again" not in run(*ask, "-q", env=env).log
+
+
 main(globals())

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""tests/gpu/run and bench/gpu: what they print and refuse without a GPU, what their comparisons find, and a short run of both
-on the emulated GPU where it is built."""
+"""tests/gpu/run, bench/gpu and bench/tables: what they print and refuse without a GPU, what their comparisons find, which tables
+they make, and a short run of the first two on the emulated GPU where it is built."""
 import glob, importlib.machinery, importlib.util, re, tempfile
 
 from tap import *

@@ -4,7 +4,7 @@ import json, os, pty, re, select, shutil, subprocess, tempfile
 
 from tap import *
 
-VERBS = ["run", "chat", "score", "tokenize", "template", "explain", "bench latency", "bench kernels", "bench startup", "bench offline", "bench simulate", "story show", "env",
+VERBS = ["run", "chat", "score", "tokenize", "template", "explain", "bench latency", "bench kernels", "bench startup", "bench offline", "bench serve", "bench simulate", "story show", "env",
          "pull", "list", "show", "rm", "completion"]
 # the options that each verb takes, stated independently of the program's own table
 OPTIONS = {
@@ -20,6 +20,8 @@ OPTIONS = {
     "bench latency": "model threads json prompt gen batch reps",
     "bench kernels": "threads json",
     "bench offline": "model threads json num input output shared-prefix lengths seed max-running token-budget kv-memory policy",
+    "bench serve": "url api-key-env model api json quiet concurrency rate num input output lengths dataset trace speed turns "
+                   "shared-prefix groups ids vocab seed ignore-eos temperature no-stream timeout slo jsonl report",
     "bench simulate": "model threads json quiet trace hardware gpus memory requests efficiency page-size max-context "
                       "max-running token-budget policy no-overlap no-prefix-cache",
     "env": "threads json",
@@ -137,7 +139,7 @@ def test_closed_standard_streams_are_not_given_to_files():
 
 
 def test_what_is_not_there_yet_is_refused_by_name():
-    for verb in ["serve", "lab", "bench comm", "bench serve", "story diff"]:
+    for verb in ["lab", "bench comm", "story diff"]:
         fails(1, [f"'{verb}' is not there yet"], *verb.split())
     fails(2, ["--tp: '2' is not there yet"], "run", "--tp", "2", "x")
     fails(1, ["--story: 'x.html'", "not there yet"], "run", "--story=x.html", "x")

@@ -113,7 +113,7 @@ static void check_request(const vt_openai_line *l, const uint8_t *data, size_t s
         vt_openai_request_release(&r);
         return;
     }
-    must(!e.http && r.p.n >= 1 && r.p.n <= 128 && r.p.max_tokens >= 1 && r.p.logprobs <= 20);
+    must(!e.http && r.p.n >= 1 && r.p.n <= 128 && r.p.max_tokens >= 0 && r.p.logprobs <= 20);
     must(r.n_prompts >= 1 && r.n_prompts * r.p.n <= VT_OPENAI_MAX_CHOICES);
     for (int32_t k = 0; k < r.n_prompts; k++)
         for (int32_t i = 0; i < r.prompt[k].n; i++)

@@ -124,6 +124,8 @@ static void test_options_when_pointers_are_null_then_usage(void **state)
     REFUSED(vt_options_set(o, "threads", NULL, &err), "option threads: the value is NULL");
     REFUSED(vt_options_set_progress(NULL, NULL, NULL, &err),
             "vt_options_set_progress: the options is NULL");
+    REFUSED(vt_options_set_notice(NULL, NULL, NULL, &err),
+            "vt_options_set_notice: the options is NULL");
     assert_null(vt_options_get(NULL, "threads"));
     assert_null(vt_options_get(o, NULL));
     vt_options_free(o);

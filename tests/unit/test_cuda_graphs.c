@@ -9,11 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#include <dlfcn.h>
 
 #include "base/clock.h"
 #include "common/emulated_gpu.h"
 #include "engine/engine.h"
-#include "exec/cuda.h"
+#include "exec/cuda_inside.h"
 #include "model/load.h"
 #include "model/model.h"
 
@@ -200,12 +201,147 @@ test_graphs_when_products_are_cublaslts_then_answers_are_bitwise_those_without(v
     assert_true(with > without); /* its products are counted among the kernels */
 }
 
+/* ---- a cache that is full, and captures that fail ---- */
+
+static vt_engine *open_small(const vt_model *m, cuda_executor **x)
+{
+    vt_limits lim = {.max_tokens = 128,
+                     .max_seqs = 2,
+                     .max_rows = 2,
+                     .max_context = 256,
+                     .page_size = 16,
+                     .n_workers = 1};
+    vt_executor_config config = {
+        .limits = lim, .n_pages = 64, .n_pool_slots = 2, .kv_dtype = VT_BF16, .n_threads = 1};
+    vt_engine_config c = {.sched = {.limits = lim, .n_pages = 64, .max_queued = 16},
+                          .request = {.vocab = m->arch.vocab, .max_context = lim.max_context}};
+    vt_cuda_options options = {.graphs = true, .pdl = true};
+    vt_executor *base;
+    vt_engine *e;
+    vt_err err = {0};
+    if (vt_executor_cuda_new(m, &config, &options, &base, &err) != VT_OK ||
+        vt_engine_create(&c, base, &e, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    *x = (cuda_executor *)base;
+    return e;
+}
+
+/* A prompt of n tokens, then two decodes: three steps. */
+static answer ask(vt_engine *e, int32_t n, int32_t vocab)
+{
+    int32_t prompt[256];
+    answer a = {0};
+    bool idle = false;
+    vt_err err = {0};
+    vt_request_params p;
+    for (int32_t i = 0; i < n; i++)
+        prompt[i] = (i * 37 + n) % vocab;
+    vt_request_init(&p);
+    p.prompt = prompt;
+    p.n_prompt = n;
+    p.max_tokens = 3;
+    p.ignore_eos = true;
+    p.logprobs = 0;
+    p.callback = hear;
+    p.user = &a;
+    if (vt_engine_submit(e, &p, NULL, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    while (!idle)
+        if (vt_engine_step(e, &idle, &err) != VT_OK)
+            fail_msg("%s", err.message);
+    assert_int_equal(a.n, 3);
+    return a;
+}
+
+/* Whether the layers of a prefill of this bucket have a graph. */
+static bool has_tokens(const cuda_executor *x, int32_t tokens)
+{
+    for (int32_t i = 0; i < x->n_graphs; i++)
+        if (x->graph[i].piece.tokens == tokens && x->graph[i].piece.end == x->n_body)
+            return true;
+    return false;
+}
+
+static vt_model *open_model(void)
+{
+    vt_model *m;
+    vt_err err = {0};
+    if (vt_model_load("tests/golden/models/qwen3-fp8", &m, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    return m;
+}
+
+static void test_graphs_when_the_cache_is_full_then_the_least_recent_goes(void **state)
+{
+    (void)state;
+    vt_model *m = open_model();
+    cuda_executor *x;
+    vt_engine *e = open_small(m, &x);
+    answer first = ask(e, 12, m->arch.vocab); /* 16 tokens, and all other pieces of a prefill */
+    ask(e, 30, m->arch.vocab);                /* 32 tokens */
+    assert_true(has_tokens(x, 16) && has_tokens(x, 32));
+    x->max_graphs = x->n_graphs;
+    ask(e, 60, m->arch.vocab); /* 64 tokens for the first time: they displace nothing */
+    assert_false(has_tokens(x, 64));
+    assert_true(has_tokens(x, 16) && has_tokens(x, 32));
+    for (int32_t i = 0; i < 6; i++) {
+        ask(e, 12, m->arch.vocab);
+        ask(e, 60, m->arch.vocab);
+        ask(e, 100, m->arch.vocab);
+    }
+    assert_int_equal(x->n_graphs, x->max_graphs);
+    assert_true(has_tokens(x, 16) && has_tokens(x, 64) && has_tokens(x, 128));
+    answer again = ask(e, 12, m->arch.vocab);
+    assert_memory_equal(&again, &first, sizeof again);
+    vt_engine_free(e);
+    vt_model_free(m);
+}
+
+static void test_graphs_when_a_capture_fails_then_it_is_tried_again_later(void **state)
+{
+    (void)state;
+    vt_model *m = open_model();
+    cuda_executor *x;
+    void (*refuse)(uint64_t) = NULL;
+    const char *(*call_name)(size_t) = NULL;
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    *(void **)&refuse = dlsym(driver, "emu_refuse");
+    *(void **)&call_name = dlsym(driver, "emu_call_name");
+    assert_true(refuse && call_name);
+    vt_engine *e = open_small(m, &x); /* an undisturbed run tells which call begins a capture */
+    size_t begin = 0, from = 0;
+    int32_t before = x->n_graphs;
+    while (call_name(from + 1))
+        from++;
+    answer first = ask(e, 12, m->arch.vocab);
+    assert_true(x->n_graphs > before);
+    for (size_t i = from + 1; call_name(i) && begin == 0; i++)
+        if (strcmp(call_name(i), "cuStreamBeginCapture") == 0)
+            begin = i - from;
+    assert_true(begin > 0);
+    vt_engine_free(e);
+    e = open_small(m, &x);
+    x->retry_steps = 4;
+    refuse(begin);
+    answer now = ask(e, 12, m->arch.vocab); /* steps 0 to 2; the first fails to capture */
+    assert_memory_equal(&now, &first, sizeof now);
+    assert_int_equal(x->n_graphs, before);
+    ask(e, 12, m->arch.vocab); /* steps 3 to 5: the prefill comes too early */
+    assert_false(has_tokens(x, 16));
+    ask(e, 12, m->arch.vocab);
+    assert_true(has_tokens(x, 16));
+    vt_engine_free(e);
+    vt_model_free(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_graphs_when_on_then_answers_are_bitwise_those_without),
         cmocka_unit_test(
             test_graphs_when_products_are_cublaslts_then_answers_are_bitwise_those_without),
+        cmocka_unit_test(test_graphs_when_the_cache_is_full_then_the_least_recent_goes),
+        cmocka_unit_test(test_graphs_when_a_capture_fails_then_it_is_tried_again_later),
     };
     return cmocka_run_group_tests(tests, emulated_gpu_open, NULL);
 }

@@ -107,7 +107,7 @@ static void test_kv_when_pages_are_taken_then_more_are_made_ahead(void **state)
     vt_model_free(m);
 }
 
-static void test_kv_when_memory_ends_then_it_stays_as_it_is(void **state)
+static void test_kv_when_memory_ends_then_it_stays_as_it_is_and_grows_later(void **state)
 {
     (void)state;
     vt_model *m;
@@ -125,6 +125,10 @@ static void test_kv_when_memory_ends_then_it_stays_as_it_is(void **state)
     assert_int_equal(settle(x, first), first);
     assert_true(score(x, first - SEQ_PAGES) == want);
     assert_int_equal(d->mem_free(rest), 0);
+    assert_int_equal(settle(x, first), first); /* not tried again at once */
+    x->retry_ns = 0;                           /* a minute is over */
+    assert_true(settle(x, first) > first);
+    assert_true(score(x, first) == want);
     x->base.free(&x->base);
     vt_model_free(m);
 }
@@ -221,7 +225,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_kv_when_pages_are_taken_then_more_are_made_ahead),
-        cmocka_unit_test(test_kv_when_memory_ends_then_it_stays_as_it_is),
+        cmocka_unit_test(test_kv_when_memory_ends_then_it_stays_as_it_is_and_grows_later),
         cmocka_unit_test(test_kv_when_a_growth_is_refused_midway_then_it_is_taken_back),
         cmocka_unit_test(test_copies_when_every_sequence_has_one_then_all_are_made),
     };

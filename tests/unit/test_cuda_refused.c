@@ -268,6 +268,8 @@ static void test_executor_when_its_limits_need_too_many_tickets_then_refused(voi
         if (strncmp(err.message, row[i].message, strlen(row[i].message)) != 0)
             fail_msg("%s", err.message);
         assert_non_null(strstr(err.message, "set a smaller max-running"));
+        assert_int_equal(strstr(err.message, "set a smaller max-running, at most ") != NULL,
+                         i == 0);
         assert_null(x);
         assert_int_equal(left_over(), 0);
         vt_model_free(m);

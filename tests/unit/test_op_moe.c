@@ -119,11 +119,36 @@ static void test_moe_route_when_experts_are_equal_then_the_lower_one_comes_first
     }
 }
 
+/* moe_linear has room for one row a token and expert. */
+static void test_moe_route_when_logits_are_nan_then_experts_exist_and_differ(void **state)
+{
+    static const vt_case c = {.name = "NaN", .p = {2, 64, 5, 4, 1, VT_F32}};
+    for (const vt_impl *const *impl = moe_route_op.impls; *impl; impl++) {
+        if (!op_may_run(*impl))
+            continue;
+        op_args a;
+        op_args_make(&a, &moe_route_op, &c);
+        const moe_route_args *r = a.args;
+        tensor_set((vt_tensor *)(uintptr_t)r->x, 0, 3, NAN);
+        op_run(&moe_route_op, *impl, &a, *state, 2);
+        uint32_t seen = 0;
+        for (int j = 0; j < 4; j++) {
+            int32_t e = ((const int32_t *)r->expert->data)[j];
+            assert_in_range(e, 0, 4);
+            seen |= 1u << e;
+            assert_true(isnan(row_f32(r->weight, 0)[j]) && !isnan(row_f32(r->weight, 1)[j]));
+        }
+        assert_int_equal(__builtin_popcount(seen), 4);
+        op_args_release(&a);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_moe_quantised_stays_within_a_percent_and_a_half),
         cmocka_unit_test(test_moe_token_alone_gives_the_same_bits),
+        cmocka_unit_test(test_moe_route_when_logits_are_nan_then_experts_exist_and_differ),
         cmocka_unit_test(test_moe_route_when_experts_are_equal_then_the_lower_one_comes_first),
     };
     return cmocka_run_group_tests(tests, op_teams_setup, op_teams_teardown);

@@ -12,9 +12,11 @@
 #include <malloc.h>
 #include <math.h>
 
+#include "base/clock.h"
 #include "model/model.h"
 #include "openai/batch.h"
 #include "openai/client.h"
+#include "text/template/template.h"
 #include "text/tokenizer/tokenizer.h"
 
 static vt_model model;
@@ -202,7 +204,8 @@ static void test_openai_reply_of_completions_has_the_lists_of_log_probabilities(
         text, "{\"id\":\"cmpl-id\",\"object\":\"text_completion\",\"created\":7,\"model\":\"tiny\","
               "\"choices\":[{\"index\":0,\"text\":\"hi\",\"logprobs\":{\"tokens\":[\"h\",\"i\"],"
               "\"token_logprobs\":[-1,-2],\"top_logprobs\":[{\"h\":-1,\"x\":-3},{\"i\":-2}],"
-              "\"text_offset\":[0,1]},\"finish_reason\":\"stop\"}],\"usage\":{\"prompt_tokens\":3,"
+              "\"text_offset\":[0,1]},\"finish_reason\":\"stop\",\"stop_reason\":105}],\"usage\":{"
+              "\"prompt_tokens\":3,"
               "\"completion_tokens\":2,\"total_tokens\":5,\"prompt_tokens_details\":{\"cached_"
               "tokens\":1}}}");
     free(text);
@@ -257,11 +260,11 @@ static void test_openai_chunks_carry_the_role_first_and_the_end_last(void **stat
     reply.created = 7;
     const char *const wanted[] = {
         "\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"hi\"},"
-        "\"logprobs\":null,\"finish_reason\":null}]}",
+        "\"logprobs\":null,\"finish_reason\":null,\"stop_reason\":null}]}",
         "\"choices\":[{\"index\":0,\"delta\":{\"content\":\"hi\"},\"logprobs\":null,"
-        "\"finish_reason\":null}]}",
+        "\"finish_reason\":null,\"stop_reason\":null}]}",
         "\"choices\":[{\"index\":0,\"delta\":{\"content\":\"\"},\"logprobs\":null,"
-        "\"finish_reason\":\"length\"}]}",
+        "\"finish_reason\":\"length\",\"stop_reason\":null}]}",
         "\"choices\":[],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":4,\"total_tokens\":7,"
         "\"prompt_tokens_details\":{\"cached_tokens\":0}}}"};
     const vt_event *const events[] = {&more, &more, &last, NULL};
@@ -432,6 +435,90 @@ static void test_openai_result_is_read_back_whole_or_not_at_all(void **state)
     }
 }
 
+/* ---- the documentation ---- */
+
+static char *read_docs(void)
+{
+    FILE *f = fopen("docs/server.md", "r");
+    vt_buf text = {0};
+    char block[4096];
+    assert_non_null(f); /* tests run in the folder of the sources */
+    for (size_t n; (n = fread(block, 1, sizeof block, f)) > 0;)
+        vt_buf_add(&text, block, n);
+    fclose(f);
+    return vt_buf_detach(&text, NULL);
+}
+
+/* The row "| `name` | ... form ... | what" of the table of fields; NULL: none. */
+static const char *row_of(const char *docs, const char *name, const char *form)
+{
+    char begin[80];
+    snprintf(begin, sizeof begin, "\n| `%s` | ", name);
+    for (const char *row = docs; (row = strstr(row, begin));) {
+        const char *where = row + strlen(begin), *end = strchr(where, '|'),
+                   *found = strstr(where, form);
+        if (found && end && found < end)
+            return row + 1;
+        row = where;
+    }
+    return NULL;
+}
+
+static void test_openai_fields_are_those_that_the_documentation_lists(void **state)
+{
+    (void)state;
+    static const char *const forms[VT_OPENAI_FORMS] = {"chat", "completions", "generate",
+                                                       "tokenize", "detokenize"};
+    static const char heading[] = "| field | in | what |";
+    char *docs = read_docs();
+    const char *name, *what, *table = strstr(docs, heading), *end = strstr(table, "\n\n");
+    int n_listed = 0, n_fields = 0;
+    for (int form = 0; form < VT_OPENAI_FORMS; form++)
+        for (size_t i = 0; vt_openai_field_at((vt_openai_form)form, i, &name, &what); i++) {
+            char row[600] = "";
+            const char *found = row_of(table, name, forms[form]);
+            if (!found || found > end)
+                fail_msg("docs/server.md has no row for %s of %s", name, forms[form]);
+            snprintf(row, sizeof row, "%.*s", (int)strcspn(found, "\n"), found);
+            if (!strstr(row, what))
+                fail_msg("docs/server.md, %s of %s: expected '%s'", name, forms[form], what);
+            n_fields++;
+        }
+    /* and nothing else: as many forms are named in all rows as there are fields of forms */
+    for (const char *row = table; row < end; row = strchr(row, '\n') + 1) {
+        const char *where = strncmp(row, "| `", 3) == 0 ? strstr(row, "` | ") + 4 : NULL;
+        for (; where && *where != '|'; where++)
+            n_listed += *where == ',' || (*where == ' ' && where[1] == '|');
+    }
+    assert_int_equal(n_listed, n_fields);
+    free(docs);
+}
+
+static void test_openai_field_of_an_engine_sentence(void **state)
+{
+    (void)state;
+    const char *least = "min_tokens is 5, expected 0 to 4", *prompt = "the prompt has 9 tokens";
+    assert_string_equal(vt_openai_field_of(least, VT_OPENAI_CHAT), "min_tokens");
+    assert_string_equal(vt_openai_field_of(least, VT_OPENAI_GENERATE), "min_new_tokens");
+    assert_string_equal(vt_openai_field_of(prompt, VT_OPENAI_CHAT), "messages");
+    assert_string_equal(vt_openai_field_of(prompt, VT_OPENAI_COMPLETIONS), "prompt");
+    assert_null(vt_openai_field_of("minute is short", VT_OPENAI_CHAT));
+    assert_null(vt_openai_field_of("", VT_OPENAI_CHAT));
+}
+
+static void test_openai_chat_says_when_its_template_was_rendered(void **state)
+{
+    (void)state;
+    vt_openai_request r;
+    assert_int_equal(vt_template_parse("t", "x", 1, &model.chat_template, NULL), VT_OK);
+    int64_t before = vt_now_ns();
+    read_request("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}", true, &r);
+    assert_true(r.p.rendered_ns >= before && r.p.rendered_ns <= vt_now_ns());
+    vt_openai_request_release(&r);
+    vt_template_free(model.chat_template);
+    model.chat_template = NULL;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -446,6 +533,9 @@ int main(void)
         cmocka_unit_test(test_openai_client_writes_what_the_server_reads),
         cmocka_unit_test(test_openai_client_reads_what_the_server_writes),
         cmocka_unit_test(test_openai_result_is_read_back_whole_or_not_at_all),
+        cmocka_unit_test(test_openai_fields_are_those_that_the_documentation_lists),
+        cmocka_unit_test(test_openai_field_of_an_engine_sentence),
+        cmocka_unit_test(test_openai_chat_says_when_its_template_was_rendered),
     };
     return cmocka_run_group_tests(tests, make_model, free_model);
 }

@@ -18,10 +18,17 @@ static void nibbles(const uint8_t *src, uint8_t *q)
     }
 }
 
+/* Bit j of src goes to bit 4 of q[j], eight quants at a time: a byte's copies in all eight bytes
+ * of a word keep a different bit each, which an addition carries into bit 7. */
 static void add_fifth_bits(const uint8_t *src, uint8_t *q)
 {
-    for (int j = 0; j < LINEAR_BLOCK; j++)
-        q[j] |= (uint8_t)((src[j / 8] >> j % 8 & 1) << 4);
+    const uint64_t ones = UINT64_C(0x0101010101010101), each = UINT64_C(0x8040201008040201);
+    for (int j = 0; j < LINEAR_BLOCK; j += 8) {
+        uint64_t v, bits = (src[j / 8] * ones) & each;
+        memcpy(&v, q + j, sizeof v);
+        v |= ((bits + 0x7f * ones) & (0x80 * ones)) >> 3;
+        memcpy(q + j, &v, sizeof v);
+    }
 }
 
 /* 6-bit scales s and minima t of eight groups in 12 bytes (base/quant.c draws them). */

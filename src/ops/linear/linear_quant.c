@@ -86,6 +86,13 @@ size_t linear_quant_matrix_bytes(vt_dtype type, int64_t rows, int64_t cols, bool
 
 /* ---- one chunk of one row ---- */
 
+static uint64_t load8(const uint8_t *p)
+{
+    uint64_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
 static void or_u32(uint8_t *p, uint32_t v)
 {
     uint32_t w;
@@ -94,39 +101,84 @@ static void or_u32(uint8_t *p, uint32_t v)
     memcpy(p, &w, sizeof w);
 }
 
-/* The column within a chunk of element e (of 8) that quad lane q holds. */
-static int element(const quant_form *f, int q, int e)
+/* The 8 quants of quad lane q in a chunk, element e in byte e. */
+static uint64_t elements(const quant_form *f, const uint8_t *quant, int q)
 {
-    return f->halves ? e / 4 * 16 + 4 * q + e % 4 : 8 * q + e;
+    if (!f->halves)
+        return load8(quant + 8 * q);
+    uint32_t first, second;
+    memcpy(&first, quant + 4 * q, sizeof first);
+    memcpy(&second, quant + 16 + 4 * q, sizeof second);
+    return first | (uint64_t)second << 32;
 }
 
-/* Writes the 32 quants of row g in chunk c of a unit that has `chunks` of them. */
+/* The four fields of 1, 2 or 4 bits at bits 0, 16, 32 and 48 of v, side by side. A product with a
+ * sum of powers of two adds up shifted copies of v: in each of them another field comes to its
+ * place in the upper 16 bits, and no two fields of any copies overlap. */
+static uint32_t gather(uint64_t v, int bits)
+{
+    static const uint64_t kCopies[] = {
+        [1] = UINT64_C(1) << 48 | UINT64_C(1) << 33 | UINT64_C(1) << 18 | UINT64_C(1) << 3,
+        [2] = UINT64_C(1) << 48 | UINT64_C(1) << 34 | UINT64_C(1) << 20 | UINT64_C(1) << 6,
+        [4] = UINT64_C(1) << 48 | UINT64_C(1) << 36 | UINT64_C(1) << 24 | UINT64_C(1) << 12};
+    return (uint32_t)(v * kCopies[bits] >> 48);
+}
+
+/* One half-word of even elements below one of odd elements: the low or the high bits of a lane. */
+static uint32_t pairs(uint64_t v, int bits)
+{
+    uint64_t field = UINT64_C(0x0001000100010001) * ((1u << bits) - 1);
+    return gather(v & field, bits) | gather(v >> 8 & field, bits) << 16;
+}
+
+/* Swaps bytes 1 and 2 of every four. */
+static uint64_t swap_middle(uint64_t v)
+{
+    const uint64_t ends = UINT64_C(0xff0000ffff0000ff), second = UINT64_C(0x0000ff000000ff00);
+    return (v & ends) | (v & second) << 8 | (v >> 8 & second);
+}
+
+static void deal_bytes(const uint8_t *quant, int g, int c, int chunks, uint8_t *unit)
+{
+    int beside = chunks - c / 2 * 2 == 1 ? 1 : 2; /* chunks in the 16 bytes of a lane */
+    uint8_t *to = unit + c / 2 * 512 + LANES_OF_ROW * g * beside * 8 + c % 2 * 8;
+    for (int q = 0; q < LANES_OF_ROW; q++, to += beside * 8) {
+        uint64_t v = swap_middle(load8(quant + 8 * q));
+        memcpy(to, &v, sizeof v);
+    }
+}
+
+static void deal_high_bits(const quant_form *f, const uint8_t *quant, int g, int c, int chunks,
+                           uint8_t *unit)
+{
+    bool one = f->high_bits == 1;
+    int bit = one ? UNIT_CHUNKS * c : 2 * (c % 2 * 4);
+    uint8_t *to = unit + low_bytes(f, chunks) + LANES_OF_ROW * g * f->high_bits * 4 +
+                  (one ? 0 : c / 2 * 4);
+    for (int q = 0; q < LANES_OF_ROW; q++, to += f->high_bits * 4) {
+        uint64_t v = elements(f, quant, q) >> 4;
+        or_u32(to, (one ? pairs(v, 1) : pairs(v, 2)) << bit);
+    }
+}
+
+/* Writes the 32 quants of row g in chunk c of a unit that has `chunks` of them. A word of 8 quants
+ * is dealt by a few operations on 64 bits: taken one by one, the quants of a 4-bit model took
+ * longer to pack than to cross the bus. */
 static void deal_chunk(const quant_form *f, const uint8_t *quant, int g, int c, int chunks,
                        uint8_t *unit)
 {
-    static const int kOrder[4] = {0, 2, 1, 3};
-    for (int q = 0; q < LANES_OF_ROW; q++) {
-        int lane = LANES_OF_ROW * g + q;
-        if (f->bytes) {
-            int in_group = chunks - c / 2 * 2 == 1 ? 1 : 2; /* chunks that share the lane's bytes */
-            uint8_t *to = unit + c / 2 * 512 + lane * in_group * 8 + c % 2 * 8;
-            for (int e = 0; e < 8; e++)
-                to[e] = quant[8 * q + e / 4 * 4 + kOrder[e % 4]];
-            continue;
-        }
-        uint32_t low = 0, high = 0;
-        int bit = f->high_bits == 2 ? 2 * (c % 2 * 4) : UNIT_CHUNKS * c;
-        for (int e = 0; e < 8; e++) {
-            uint32_t v = quant[element(f, q, e)], half = e % 2 * 16;
-            low |= (v & 15) << (half + 4 * (e / 2));
-            high |= (v >> 4) << (half + bit + f->high_bits * (e / 2));
-        }
-        or_u32(unit + (lane * words_of(chunks) + c) * 4, low);
-        if (f->high_bits)
-            or_u32(unit + low_bytes(f, chunks) + lane * f->high_bits * 4 +
-                       (f->high_bits == 2 ? c / 2 * 4 : 0),
-                   high);
+    if (f->bytes) {
+        deal_bytes(quant, g, c, chunks, unit);
+        return;
     }
+    int stride = words_of(chunks) * 4;
+    uint8_t *to = unit + LANES_OF_ROW * g * stride + c * 4;
+    for (int q = 0; q < LANES_OF_ROW; q++, to += stride) {
+        uint32_t low = pairs(elements(f, quant, q), 4);
+        memcpy(to, &low, sizeof low);
+    }
+    if (f->high_bits)
+        deal_high_bits(f, quant, g, c, chunks, unit);
 }
 
 static void deal_scales(const quant_form *f, const linear_plain_block *p, int i, int g, int c,

@@ -74,10 +74,7 @@ linear_quant_form linear_quant_form_of(const vt_weight *w, int64_t tokens, bool 
                                     : tokens <= 16 ? 2
                                                    : 4};
     vt_dtype type = w->dtype;
-    /* Tensor cores round sums of several slots differently from sums of one slot (H200: the last
-     * bit, for 192 columns of Q4_0). So a deterministic step has one slot for any number of
-     * tokens. */
-    f.slots = type == VT_FP8_E4M3 || tokens > 4 || target->deterministic ? 1 : tokens > 2 ? 2 : 4;
+    f.slots = type == VT_FP8_E4M3 || tokens > 4 ? 1 : tokens > 2 ? 2 : 4;
     bool wide = type == VT_Q4_1 || type == VT_Q5_1 || type == VT_Q5_K || type == VT_Q6_K;
     int32_t sm_warps = f.tiles == 4           ? SM_WARPS / 2 /* the registers allow no more */
                        : f.tiles == 2 && wide ? SM_WARPS * 3 / 4

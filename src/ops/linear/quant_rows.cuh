@@ -20,8 +20,8 @@
 // sum(x over the chunk). The tensor core makes that sum too, from rows of ones (HALF leaves 8 rows free for them). The
 // offset of a type is subtracted first, by a product with rows of that number.
 // Order of the sums for a row and a token: a warp adds its chunks in four sums, by chunk % 4, each in rising order;
-// then (0 + 1) + (2 + 3); then the warps' sums are added in rising order. TILES and HALF do not change this order.
-// SLOTS does not either, but on an H200 the last bit is rounded differently, so deterministic steps use one slot.
+// then (0 + 1) + (2 + 3); then the warps' sums are added in rising order. TILES, HALF and SLOTS do not change this
+// order.
 //
 // Needs TYPE, K, WARPS, STAGES, SLOTS (4, 2, 1), TILES (of 8 columns; 1 if SLOTS > 1), HALF, PAIR.
 #include "quant_tile.cuh"
@@ -179,12 +179,14 @@ template <int CHUNKS> INLINE RowScale row_scale(const u8 *pair, const u8 *unit, 
     return r;
 }
 
+// fmaf, not c + low * s: a sum that begins with 0 is a product, and of the sum of two products the compiler may fuse
+// either one. It chose differently for other SLOTS and TILES, which shows in the last bit.
 INLINE void add_scaled(float (&c)[4], const float (&s)[4], float low, float high)
 {
-    c[0] += low * s[0];
-    c[1] += low * s[1];
-    c[2] += high * s[2];
-    c[3] += high * s[3];
+    c[0] = fmaf(low, s[0], c[0]);
+    c[1] = fmaf(low, s[1], c[1]);
+    c[2] = fmaf(high, s[2], c[2]);
+    c[3] = fmaf(high, s[3], c[3]);
 }
 
 // One set of a unit's sums, for 8 columns: sums of quants times x, the same for the second 16 columns of each chunk
@@ -216,8 +218,8 @@ INLINE void scale_sums(const Sums &s, const RowScale &low, const RowScale &high,
     if constexpr (kHalves)
         add_scaled(acc, s.second, low.scale[1], high.scale[1]);
     if constexpr (kMins && HALF) { // the high rows were ones, so rows 8 .. 15 hold the sums of x
-        acc[0] += low.min * s.quants[2];
-        acc[1] += low.min * s.quants[3];
+        acc[0] = fmaf(low.min, s.quants[2], acc[0]);
+        acc[1] = fmaf(low.min, s.quants[3], acc[1]);
     } else if constexpr (kMins) {
         add_scaled(acc, s.x, low.min, high.min);
     }

@@ -1,0 +1,348 @@
+/* Members of a request body, one function for each kind of value (openai/fields.h). */
+#include "openai/fields.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "engine/request.h"
+#include "kv/radix.h"
+#include "model/model.h"
+
+enum { MAX_LOGPROBS = 20 };
+
+/* ---- values ---- */
+
+vt_status field_refuse_bool(reader *r, const char *name)
+{
+    return vt_openai_refuse(r->e, 400, name, "%s: expected true or false", name);
+}
+
+vt_status field_int(reader *r, const char *name, const json_t *v, int64_t lo, int64_t hi,
+                    int32_t *out)
+{
+    if (!json_is_integer(v) || json_integer_value(v) < lo || json_integer_value(v) > hi)
+        return vt_openai_refuse(r->e, 400, name, "%s: expected a whole number from %lld to %lld",
+                                name, (long long)lo, (long long)hi);
+    *out = (int32_t)json_integer_value(v);
+    return VT_OK;
+}
+
+vt_status field_float(reader *r, const field *f, const json_t *v, float *out)
+{
+    double x = json_is_number(v) ? json_number_value(v) : NAN;
+    if (!(x >= f->lo && x <= f->hi))
+        return vt_openai_refuse(r->e, 400, f->name, "%s: expected a number from %g to %g", f->name,
+                                f->lo, f->hi);
+    *out = (float)x;
+    return VT_OK;
+}
+
+vt_status field_no_memory(reader *r)
+{
+    return vt_openai_refuse(r->e, 500, NULL, "out of memory for the request");
+}
+
+/* A list of 1 to `most` token ids, copied into the request's arena. */
+vt_status field_ids(reader *r, const char *name, const json_t *list, size_t most,
+                    const int32_t **ids, int32_t *n_ids)
+{
+    size_t n = json_array_size(list);
+    if (!json_is_array(list))
+        return vt_openai_refuse(r->e, 400, name, "%s: expected a list of token ids", name);
+    if (n == 0 || n > most)
+        return vt_openai_refuse(r->e, 400, name, "%s: %zu token ids, expected 1 to %zu", name, n,
+                                most);
+    int32_t *out = vt_arena_alloc(&r->r->arena, n, sizeof *out);
+    if (!out)
+        return field_no_memory(r);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *v = json_array_get(list, i);
+        if (!json_is_integer(v) || json_integer_value(v) < 0 ||
+            json_integer_value(v) >= r->m->arch.vocab)
+            return vt_openai_refuse(r->e, 400, name,
+                                    "%s: entry %zu is not a token id, expected 0 to %d", name, i,
+                                    r->m->arch.vocab - 1);
+        out[i] = (int32_t)json_integer_value(v);
+    }
+    *ids = out;
+    *n_ids = (int32_t)n;
+    return VT_OK;
+}
+
+/* A string without U+0000, copied into the request's arena. */
+static vt_status copy_string(reader *r, const char *name, const json_t *v, const char **out)
+{
+    size_t len = json_string_length(v);
+    if (memchr(json_string_value(v), 0, len))
+        return vt_openai_refuse(r->e, 400, name, "%s: holds U+0000, which it may not", name);
+    *out = vt_arena_strdup(&r->r->arena, json_string_value(v), len);
+    return *out ? VT_OK : field_no_memory(r);
+}
+
+/* ---- fields with a function of their own ---- */
+
+/* The last part of a path, without ".gguf". */
+static bool is_base_name(const char *name, const char *path)
+{
+    const char *slash = path ? strrchr(path, '/') : NULL, *base = slash ? slash + 1 : path;
+    size_t n = base ? strlen(base) : 0;
+    if (n == 0)
+        return false;
+    if (strcmp(name, base) == 0)
+        return true;
+    return n > 5 && strcmp(base + n - 5, ".gguf") == 0 && strlen(name) == n - 5 &&
+           memcmp(name, base, n - 5) == 0;
+}
+
+vt_status field_read_model(reader *r, const field *f, json_t *v)
+{
+    const char *name = json_string_value(v), *own = vt_model_name(r->m), *alias = r->d->model_alias,
+               *served = r->d->model_name;
+    if (!name)
+        return vt_openai_refuse(r->e, 400, f->name, "model: expected a string");
+    bool known = !*name || strcmp(name, own) == 0 || (served && strcmp(name, served) == 0) ||
+                 (alias && strcmp(name, alias) == 0) || is_base_name(name, alias) ||
+                 (r->m->path && strcmp(name, r->m->path) == 0) || is_base_name(name, r->m->path);
+    if (known && strlen(name) == json_string_length(v))
+        return VT_OK;
+    vt_openai_refuse(r->e, 404, f->name, "model: '%.80s' is not here, expected '%.200s'", name,
+                     served ? served : own);
+    r->e->code = "model_not_found";
+    return VT_ERR_USAGE;
+}
+
+vt_status field_read_max_tokens(reader *r, const field *f, json_t *v)
+{
+    bool newer = strcmp(f->name, "max_completion_tokens") == 0;
+    return field_int(r, f->name, v, 0, INT32_MAX,
+                     newer ? &r->max_completion_tokens : &r->max_tokens);
+}
+
+/* Chat: a boolean. Completions: how many alternatives. */
+vt_status field_read_logprobs(reader *r, const field *f, json_t *v)
+{
+    if (r->where == TEXT)
+        return json_is_false(v) ? VT_OK : field_int(r, f->name, v, 0, MAX_LOGPROBS, &r->r->n_top);
+    if (!json_is_boolean(v))
+        return field_refuse_bool(r, f->name);
+    r->want_logprobs = json_is_true(v);
+    return VT_OK;
+}
+
+vt_status field_read_top_logprobs(reader *r, const field *f, json_t *v)
+{
+    return field_int(r, f->name, v, 0, MAX_LOGPROBS, &r->top_logprobs);
+}
+
+vt_status field_read_prompt_logprobs(reader *r, const field *f, json_t *v)
+{
+    return field_int(r, f->name, v, 0, MAX_LOGPROBS, &r->r->n_prompt_top);
+}
+
+vt_status field_read_top_k(reader *r, const field *f, json_t *v)
+{
+    TRY(field_int(r, f->name, v, -1, INT32_MAX, &r->r->p.top_k));
+    r->r->p.top_k = r->r->p.top_k < 0 ? 0 : r->r->p.top_k; /* -1: off, as in vLLM */
+    return VT_OK;
+}
+
+vt_status field_read_seed(reader *r, const field *f, json_t *v)
+{
+    if (!json_is_integer(v))
+        return vt_openai_refuse(r->e, 400, f->name, "seed: expected a whole number of 64 bits");
+    r->r->p.has_seed = true;
+    r->r->p.seed = (uint64_t)json_integer_value(v);
+    return VT_OK;
+}
+
+/* An empty string ends nothing and is left out, as OpenAI does. */
+vt_status field_read_stop(reader *r, const field *f, json_t *v)
+{
+    size_t n = json_is_array(v) ? json_array_size(v) : 1;
+    if (!json_is_array(v) && !json_is_string(v))
+        return vt_openai_refuse(r->e, 400, f->name, "stop: expected a string or a list of strings");
+    if (n > VT_MAX_STOPS)
+        return vt_openai_refuse(r->e, 400, f->name, "stop: %zu strings, expected at most %d", n,
+                                VT_MAX_STOPS);
+    const char **stop = vt_arena_alloc(&r->r->arena, n + 1, sizeof *stop);
+    if (!stop)
+        return field_no_memory(r);
+    r->r->p.stop = stop;
+    for (size_t i = 0; i < n; i++) {
+        const json_t *s = json_is_array(v) ? json_array_get(v, i) : v;
+        if (!json_is_string(s))
+            return vt_openai_refuse(r->e, 400, f->name, "stop: entry %zu is not a string", i);
+        if (json_string_length(s) > VT_MAX_STOP_BYTES)
+            return vt_openai_refuse(r->e, 400, f->name,
+                                    "stop: entry %zu has %zu bytes, expected at most %d", i,
+                                    json_string_length(s), VT_MAX_STOP_BYTES);
+        if (json_string_length(s) > 0)
+            TRY(copy_string(r, f->name, s, &stop[r->r->p.n_stop++]));
+    }
+    return VT_OK;
+}
+
+vt_status field_read_stop_ids(reader *r, const field *f, json_t *v)
+{
+    if (json_is_array(v) && json_array_size(v) == 0)
+        return VT_OK;
+    return field_ids(r, f->name, v, VT_MAX_STOP_IDS, &r->r->p.stop_ids, &r->r->p.n_stop_ids);
+}
+
+vt_status field_read_allowed(reader *r, const field *f, json_t *v)
+{
+    return field_ids(r, f->name, v, VT_MAX_ALLOWED, &r->r->p.allowed, &r->r->p.n_allowed);
+}
+
+vt_status field_read_bias(reader *r, const field *f, json_t *v)
+{
+    const char *key;
+    json_t *bias;
+    if (!json_is_object(v) || json_object_size(v) > VT_MAX_LOGIT_BIAS)
+        return vt_openai_refuse(r->e, 400, f->name,
+                                "logit_bias: expected an object of at most %d token ids",
+                                VT_MAX_LOGIT_BIAS);
+    vt_logit_bias *out = vt_arena_alloc(&r->r->arena, json_object_size(v) + 1, sizeof *out);
+    if (!out)
+        return field_no_memory(r);
+    r->r->p.logit_bias = out;
+    json_object_foreach(v, key, bias)
+    {
+        char *end;
+        long id = strtol(key, &end, 10);
+        double x = json_number_value(bias);
+        if (*end || end == key || id < 0 || id >= r->m->arch.vocab || !json_is_number(bias) ||
+            !(fabs(x) <= 100))
+            return vt_openai_refuse(r->e, 400, f->name,
+                                    "logit_bias: '%.20s' expected a token id below %d, with a "
+                                    "number from -100 to 100",
+                                    key, r->m->arch.vocab);
+        out[r->r->p.n_logit_bias++] = (vt_logit_bias){(int32_t)id, (float)x};
+    }
+    return VT_OK;
+}
+
+vt_status field_read_salt(reader *r, const field *f, json_t *v)
+{
+    if (!json_is_string(v) || json_string_length(v) < 1 || json_string_length(v) > VT_SALT_MAX)
+        return vt_openai_refuse(r->e, 400, f->name,
+                                "cache_salt: expected a string of 1 to %d bytes", VT_SALT_MAX);
+    return copy_string(r, f->name, v, &r->r->p.cache_salt);
+}
+
+vt_status field_read_stream(reader *r, const field *f, json_t *v)
+{
+    if (!json_is_boolean(v))
+        return field_refuse_bool(r, f->name);
+    r->r->stream = json_is_true(v);
+    if (r->r->stream && !r->d->may_stream)
+        return vt_openai_refuse(r->e, 400, f->name, "stream: true is not possible in a batch");
+    return VT_OK;
+}
+
+vt_status field_read_stream_options(reader *r, const field *f, json_t *v)
+{
+    const char *key;
+    json_t *value;
+    if (!json_is_object(v))
+        return vt_openai_refuse(r->e, 400, f->name, "stream_options: expected an object");
+    r->has_stream_options = true;
+    json_object_foreach(v, key, value)
+    {
+        bool usage = strcmp(key, "include_usage") == 0;
+        if (!usage && strcmp(key, "continuous_usage_stats") != 0)
+            return vt_openai_refuse(r->e, 400, f->name, "stream_options.%.60s: not supported", key);
+        if (json_is_null(value))
+            continue;
+        if (!json_is_boolean(value))
+            return field_refuse_bool(r, usage ? "stream_options.include_usage"
+                                              : "stream_options.continuous_usage_stats");
+        *(usage ? &r->r->include_usage : &r->r->continuous_usage) = json_is_true(value);
+    }
+    return VT_OK;
+}
+
+vt_status field_read_prompt(reader *r, const field *f, json_t *v)
+{
+    if (strcmp(f->name, "messages") == 0)
+        r->messages = v;
+    else
+        r->prompt = v;
+    return VT_OK;
+}
+
+vt_status field_read_input_ids(reader *r, const field *f, json_t *v)
+{
+    (void)f;
+    r->input_ids = v;
+    return VT_OK;
+}
+
+vt_status field_read_sampling(reader *r, const field *f, json_t *v)
+{
+    if (!json_is_object(v))
+        return vt_openai_refuse(
+            r->e, 400, f->name,
+            "sampling_params: expected one object, which holds for all prompts");
+    r->sampling = v;
+    return VT_OK;
+}
+
+vt_status field_read_kwargs(reader *r, const field *f, json_t *v)
+{
+    if (!json_is_object(v))
+        return vt_openai_refuse(r->e, 400, f->name, "chat_template_kwargs: expected an object");
+    r->kwargs = v;
+    return VT_OK;
+}
+
+vt_status field_read_open_turn(reader *r, const field *f, json_t *v)
+{
+    r->open_turn = json_is_true(v);
+    return json_is_boolean(v) ? VT_OK : field_refuse_bool(r, f->name);
+}
+
+/* Of a text. What a chat begins with is up to its template, so there it changes nothing. */
+vt_status field_read_add_bos(reader *r, const field *f, json_t *v)
+{
+    r->add_bos = json_is_true(v);
+    return json_is_boolean(v) ? VT_OK : field_refuse_bool(r, f->name);
+}
+
+vt_status field_read_rid(reader *r, const field *f, json_t *v)
+{
+    const char *s = json_string_value(v);
+    size_t len = json_string_length(v), plain = 0;
+    while (s && plain < len && s[plain] > ' ' && s[plain] < 0x7f)
+        plain++;
+    if (!s || len == 0 || len > VT_OPENAI_MAX_ID || plain < len)
+        return vt_openai_refuse(r->e, 400, f->name,
+                                "rid: expected a string of 1 to %d visible ASCII characters",
+                                VT_OPENAI_MAX_ID);
+    r->r->id = vt_arena_strdup(&r->r->arena, s, len);
+    return r->r->id ? VT_OK : field_no_memory(r);
+}
+
+vt_status field_read_return_logprob(reader *r, const field *f, json_t *v)
+{
+    r->want_logprobs = json_is_true(v);
+    return json_is_boolean(v) ? VT_OK : field_refuse_bool(r, f->name);
+}
+
+/* Fields that are accepted only where they ask for what is done anyway. */
+vt_status field_read_neutral(reader *r, const field *f, json_t *v)
+{
+    json_t *values = json_loads(f->only, 0, NULL);
+    bool known = false;
+    for (size_t i = 0; i < json_array_size(values) && !known; i++) {
+        const json_t *value = json_array_get(values, i);
+        known = json_is_number(value) && json_is_number(v)
+                    ? json_number_value(value) == json_number_value(v)
+                    : json_equal(value, v);
+    }
+    json_decref(values);
+    return known ? VT_OK : vt_openai_refuse(r->e, 400, f->name, "%s: not supported", f->name);
+}

@@ -1,0 +1,85 @@
+/* Reading the members of a request body: what request.c's table of fields is made of. Only for the
+ * files of src/openai. */
+#ifndef VT_OPENAI_FIELDS_H
+#define VT_OPENAI_FIELDS_H
+
+#include "openai/request.h"
+
+/* The kinds of body that a field may stand in. */
+enum {
+    CHAT = 1,     /* /v1/chat/completions */
+    TEXT = 2,     /* /v1/completions */
+    GENERATE = 4, /* /generate */
+    SAMPLING = 8, /* the object "sampling_params" of /generate */
+    TOKENS = 16,  /* /tokenize */
+    IDS = 32,     /* /detokenize */
+    BOTH = CHAT | TEXT
+};
+
+/* The request that is being read. Members are borrowed from the body. */
+typedef struct reader {
+    const vt_model *m;
+    const vt_openai_defaults *d;
+    vt_openai_request *r;
+    vt_openai_error *e;
+    unsigned where;
+    int32_t max_tokens, max_completion_tokens; /* -1: not given */
+    bool want_logprobs;                        /* chat's "logprobs": true */
+    int32_t top_logprobs;
+    const json_t *prompt, *messages, *input_ids; /* NULL: not given */
+    const json_t *sampling;                      /* "sampling_params"; NULL: not given */
+    json_t *kwargs;
+    bool has_stream_options;
+    bool open_turn; /* add_generation_prompt */
+    bool add_bos;   /* add_special_tokens */
+} reader;
+
+typedef struct field {
+    const char *name;
+    unsigned where; /* CHAT, TEXT ... */
+    /* FLOAT and INT: a number from lo to hi, into the engine's parameters at `at`. BOOL: likewise.
+     * FLAG: true or false, into vt_openai_request at `at`. READ: a function. NEUTRAL: accepted
+     * only with the value `only` (JSON), which asks for what is done anyway. BOOKKEEPING: a note
+     * for the sender's own books that changes no answer. */
+    enum { FLOAT, INT, BOOL, FLAG, READ, NEUTRAL, BOOKKEEPING } kind;
+    size_t at;
+    double lo, hi;
+    vt_status (*read)(reader *r, const struct field *f, json_t *v);
+    const char *only;
+} field;
+
+vt_status field_refuse_bool(reader *r, const char *name);
+vt_status field_no_memory(reader *r);
+vt_status field_int(reader *r, const char *name, const json_t *v, int64_t lo, int64_t hi,
+                    int32_t *out);
+vt_status field_float(reader *r, const field *f, const json_t *v, float *out);
+/* A list of 1 to `most` token ids, copied into the request's arena. */
+vt_status field_ids(reader *r, const char *name, const json_t *list, size_t most,
+                    const int32_t **ids, int32_t *n_ids);
+
+/* Functions for the table. */
+vt_status field_read_model(reader *r, const field *f, json_t *v);
+vt_status field_read_max_tokens(reader *r, const field *f, json_t *v);
+vt_status field_read_logprobs(reader *r, const field *f, json_t *v);
+vt_status field_read_top_logprobs(reader *r, const field *f, json_t *v);
+vt_status field_read_prompt_logprobs(reader *r, const field *f, json_t *v);
+vt_status field_read_top_k(reader *r, const field *f, json_t *v);
+vt_status field_read_seed(reader *r, const field *f, json_t *v);
+vt_status field_read_stop(reader *r, const field *f, json_t *v);
+vt_status field_read_stop_ids(reader *r, const field *f, json_t *v);
+vt_status field_read_allowed(reader *r, const field *f, json_t *v);
+vt_status field_read_bias(reader *r, const field *f, json_t *v);
+vt_status field_read_salt(reader *r, const field *f, json_t *v);
+vt_status field_read_stream(reader *r, const field *f, json_t *v);
+vt_status field_read_stream_options(reader *r, const field *f, json_t *v);
+vt_status field_read_prompt(reader *r, const field *f, json_t *v);
+vt_status field_read_input_ids(reader *r, const field *f, json_t *v);
+vt_status field_read_sampling(reader *r, const field *f, json_t *v);
+vt_status field_read_kwargs(reader *r, const field *f, json_t *v);
+vt_status field_read_open_turn(reader *r, const field *f, json_t *v);
+vt_status field_read_add_bos(reader *r, const field *f, json_t *v);
+vt_status field_read_rid(reader *r, const field *f, json_t *v);
+vt_status field_read_return_logprob(reader *r, const field *f, json_t *v);
+vt_status field_read_neutral(reader *r, const field *f, json_t *v);
+
+#endif

@@ -1,0 +1,73 @@
+/* Whole answers: JSON and errors. */
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "server/inside.h"
+
+static const char content_type[] = "application/json";
+
+void server_reply_json(vt_exchange *x, int status, vt_json *w, vt_buf *body)
+{
+    static const char short_of_memory[] =
+        "{\"error\":{\"message\":\"out of memory for the answer\",\"type\":\"server_error\","
+        "\"param\":null,\"code\":null}}";
+    if (vt_json_end(w))
+        vt_web_reply(x, status, content_type, body->data, body->len);
+    else
+        vt_web_reply(x, 500, content_type, short_of_memory, sizeof short_of_memory - 1);
+    vt_buf_release(body);
+}
+
+void server_reply_error(vt_exchange *x, const vt_openai_error *e)
+{
+    vt_json w;
+    vt_buf body = {0};
+    if (e->http == 503 || e->http == 429)
+        vt_web_header(x, "Retry-After", "1");
+    vt_json_begin(&w, &body, -1);
+    vt_json_open(&w, NULL, '{');
+    vt_openai_error_write(e, &w, "error");
+    vt_json_close(&w);
+    server_reply_json(x, e->http, &w, &body);
+}
+
+void server_refuse(vt_exchange *x, int status, const char *param, const char *fmt, ...)
+{
+    char text[512];
+    vt_openai_error e = {0};
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    vt_openai_refuse(&e, status, param, "%s", text);
+    server_reply_error(x, &e);
+}
+
+void server_error_body(int status, const char *message, vt_buf *out)
+{
+    vt_json w;
+    vt_openai_error e = {0};
+    vt_openai_refuse(&e, status, NULL, "%s", message);
+    vt_json_begin(&w, out, -1);
+    vt_json_open(&w, NULL, '{');
+    vt_openai_error_write(&e, &w, "error");
+    vt_json_close(&w);
+    (void)vt_json_end(&w);
+}
+
+bool server_read_object(vt_exchange *x, json_t **out)
+{
+    const vt_http_request *r = vt_web_request(x);
+    vt_openai_error e = {0};
+    json_t *body = NULL;
+    if (vt_openai_json_load(r->body, r->body_len, &body, &e) == VT_OK && !json_is_object(body)) {
+        vt_openai_refuse(&e, 400, NULL, "the body: expected a JSON object");
+        json_decref(body);
+    }
+    if (e.http) {
+        server_reply_error(x, &e);
+        return false;
+    }
+    *out = body;
+    return true;
+}

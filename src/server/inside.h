@@ -1,0 +1,118 @@
+/* The server's parts, for the files of src/server.
+ *
+ *   web.c        bytes to exchanges                      (knows nothing of models)
+ *   routes.c     path and method -> a handler, keys
+ *   openai.c, native.c, tokens.c, state.c, health.c, admin.c, metrics.c, stories.c   the handlers
+ *   generation.c a completion: read on a helper thread, submitted, its events told on the loop
+ *   events.c     engine thread -> loop thread
+ *   work.c       helper threads for whatever takes long
+ *   page.c, live*.c      the live page: its files, and looks at the engine as events
+ *   observe.c    what is kept of requests: metrics.c, log.c, otlp.c, stories.c
+ *
+ * Everything runs on the loop's thread but for what work.c runs and the engine's callbacks, which
+ * do no more than copy an event (events.c). */
+#ifndef VT_SERVER_INSIDE_H
+#define VT_SERVER_INSIDE_H
+
+#include "base/json_write.h"
+#include "engine/engine.h"
+#include "engine/options.h"
+#include "openai/json_load.h"
+#include "openai/reply.h"
+#include "server/keys.h"
+#include "server/serve.h"
+#include "server/web.h"
+#include "server/work.h"
+
+typedef struct server_live server_live;
+
+typedef struct vt_server {
+    const vt_options *options;
+    const vt_model *model;
+    vt_engine *engine;
+    const vt_serve_words *words;
+    vt_web *web;
+    server_work *work;
+    struct server_events *events;
+    server_keys keys, admin_keys;
+    struct server_metrics *metrics; /* these four: see observe.h */
+    struct server_stories *stories;
+    struct server_log *log;
+    struct server_otlp *otlp; /* NULL: no collector */
+    int log_form;             /* server_log_form */
+    bool log_text;            /* prompts and answers stand in the log */
+    vt_openai_defaults defaults;
+    const char *model_name; /* that answers carry: option served-model-name, else the model's */
+    const char *owned_by;
+    double request_timeout_s; /* 0: none */
+    int64_t ready_ns;         /* when it began to listen, CLOCK_MONOTONIC */
+    int64_t started_s;        /* the same as seconds since the epoch */
+    bool draining, cut_off;
+    vt_web_timer *poll, *deadline; /* while draining */
+    struct generation *first;      /* generations that are open, in a list */
+    int32_t n_generations;
+    uint64_t next_id;  /* of the next request, for answers' ids */
+    server_live *live; /* NULL: nobody has watched yet */
+} vt_server;
+
+/* ---- routes.c ---- */
+
+typedef enum server_access { ACCESS_OPEN, ACCESS_USER, ACCESS_ADMIN } server_access;
+
+typedef struct server_route {
+    const char *method; /* "GET", "POST"; HEAD is answered as GET */
+    const char *path;   /* a path that ends in '*' takes whatever stands there */
+    server_access access;
+    void (*handle)(vt_server *s, vt_exchange *x);
+} server_route;
+
+/* The web server's handler: finds the route, checks the key, calls the handler. */
+void server_route_request(void *server, vt_exchange *x);
+
+/* ---- answers ---- */
+
+/* Answers with what `w` has written into `body`, or with 500 where memory was short. Releases
+ * `body`. */
+void server_reply_json(vt_exchange *x, int status, vt_json *w, vt_buf *body);
+/* OpenAI's nested error. 503 gets a Retry-After. */
+void server_reply_error(vt_exchange *x, const vt_openai_error *e);
+void server_refuse(vt_exchange *x, int status, const char *param, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+/* {"error": {...}} for errors that the web server answers by itself. */
+void server_error_body(int status, const char *message, vt_buf *out);
+/* Reads a JSON object body on this thread; for small bodies. False: it was refused already. */
+bool server_read_object(vt_exchange *x, json_t **out);
+
+/* ---- handlers ---- */
+
+void server_chat(vt_server *s, vt_exchange *x);
+void server_completions(vt_server *s, vt_exchange *x);
+void server_generate(vt_server *s, vt_exchange *x);
+void server_tokenize(vt_server *s, vt_exchange *x);
+void server_detokenize(vt_server *s, vt_exchange *x);
+void server_models(vt_server *s, vt_exchange *x);
+void server_model(vt_server *s, vt_exchange *x);
+void server_health(vt_server *s, vt_exchange *x);
+void server_health_generate(vt_server *s, vt_exchange *x);
+void server_loads(vt_server *s, vt_exchange *x);
+void server_load(vt_server *s, vt_exchange *x);
+void server_model_info(vt_server *s, vt_exchange *x);
+void server_info(vt_server *s, vt_exchange *x);
+void server_version(vt_server *s, vt_exchange *x);
+void server_show_metrics(vt_server *s, vt_exchange *x);
+void server_flush_cache(vt_server *s, vt_exchange *x);
+void server_abort_request(vt_server *s, vt_exchange *x);
+void server_profile(vt_server *s, vt_exchange *x);
+void server_story_list(vt_server *s, vt_exchange *x);
+void server_story(vt_server *s, vt_exchange *x);
+
+/* ---- the live page: page.c, live.c ---- */
+
+void server_page(vt_server *s, vt_exchange *x);
+void server_live_watch(vt_server *s, vt_exchange *x);
+/* Ends the observer's thread and every watcher's answer; before vt_web_free. */
+void server_live_stop(vt_server *s);
+/* After vt_web_free: a post of the observer may still run in there. */
+void server_live_free(vt_server *s);
+
+#endif

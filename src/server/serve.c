@@ -1,0 +1,247 @@
+/* The server's life: options, start, drain, end. */
+#include "server/serve.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/random.h"
+#include "base/term.h"
+#include "model/model.h"
+#include "server/generation.h"
+#include "server/metrics.h"
+#include "server/otlp.h"
+#include "server/stories.h"
+
+enum {
+    HELPERS = 2,       /* threads that read requests */
+    READS_QUEUED = 512 /* requests that may wait to be read */
+};
+
+static void say(const vt_server *s, const char *line)
+{
+    if (s->words && s->words->say)
+        s->words->say(s->words->user, line);
+}
+
+/* ---- options ---- */
+
+static void read_defaults(vt_server *s)
+{
+    vt_openai_defaults *d = &s->defaults;
+    const vt_model *m = s->model;
+    vt_openai_defaults_init(d);
+    d->may_stream = true;
+    d->model_alias = vt_options_get(s->options, "model");
+    d->model_name = s->model_name;
+    if (strcmp(vt_options_get(s->options, "sampling-defaults"), "model") != 0)
+        return;
+    if (isfinite(m->gen_temperature))
+        d->temperature = m->gen_temperature;
+    if (isfinite(m->gen_top_p))
+        d->top_p = m->gen_top_p;
+    if (isfinite(m->gen_min_p))
+        d->min_p = m->gen_min_p;
+    if (m->gen_top_k > 0)
+        d->top_k = m->gen_top_k;
+}
+
+static void web_options(vt_server *s, vt_web_options *w)
+{
+    const vt_options *o = s->options;
+    vt_web_options_init(w);
+    w->limits.body = (size_t)vt_options_int(o, "max-body");
+    w->max_connections = (int32_t)vt_options_int(o, "max-connections");
+    w->tls_cert = vt_options_get(o, "tls-cert");
+    w->tls_key = vt_options_get(o, "tls-key");
+    w->cors_origin = vt_options_get(o, "cors-origin");
+    w->handler = server_route_request;
+    w->ended = server_note_ended;
+    w->user = s;
+    w->error_body = server_error_body;
+}
+
+/* ---- start ---- */
+
+static vt_status listen_on(vt_server *s, char *where, size_t size, vt_err *err)
+{
+    const vt_options *o = s->options;
+    const char *path = vt_options_get(o, "uds"), *host = vt_options_get(o, "host");
+    const char *scheme = vt_options_get(o, "tls-cert") ? "https" : "http";
+    int port = (int)vt_options_int(o, "port");
+    if (path) {
+        TRY(vt_web_listen_unix(s->web, path, err));
+        snprintf(where, size, "unix:%s", path);
+        return VT_OK;
+    }
+    TRY(vt_web_listen(s->web, host, port, &port, err));
+    snprintf(where, size, strchr(host, ':') ? "%s://[%s]:%d" : "%s://%s:%d", scheme, host, port);
+    return VT_OK;
+}
+
+/* What requests are counted and logged in. */
+static vt_status start_observing(vt_server *s, vt_err *err)
+{
+    const vt_options *o = s->options;
+    const char *form = vt_options_get(o, "log-requests"), *to = vt_options_get(o, "otlp-endpoint");
+    bool quiet = vt_options_flag(o, "quiet") && !vt_options_given(o, "log-requests");
+    s->log_text = vt_options_flag(o, "log-text");
+    s->log_form = quiet || strcmp(form, "off") == 0 ? SERVER_LOG_OFF
+                  : strcmp(form, "json") == 0       ? SERVER_LOG_JSON
+                                                    : SERVER_LOG_TEXT;
+    s->metrics = vt_calloc(1, sizeof *s->metrics);
+    s->stories = vt_calloc(1, sizeof *s->stories);
+    if (!s->metrics || !s->stories)
+        return vt_fail(err, VT_ERR_MEMORY, "out of memory for metrics");
+    server_metrics_init(s->metrics);
+    TRY(server_log_new(STDERR_FILENO, &s->log, err));
+    return to ? server_otlp_new(to, s->log, &s->otlp, err) : VT_OK;
+}
+
+static vt_status start(vt_server *s, vt_err *err)
+{
+    vt_web_options w;
+    TRY(start_observing(s, err));
+    TRY(server_keys_load(&s->keys, vt_options_get(s->options, "api-key-file"), "VITRINE_API_KEY",
+                         err));
+    TRY(server_keys_load(&s->admin_keys, vt_options_get(s->options, "admin-key-file"),
+                         "VITRINE_ADMIN_KEY", err));
+    web_options(s, &w);
+    TRY(vt_web_new(&w, &s->web, err));
+    TRY(server_work_new(s->web, HELPERS, READS_QUEUED, &s->work, err));
+    TRY(server_events_new(s->web, s->engine, &s->events, err));
+    return vt_engine_start(s->engine, err);
+}
+
+/* "memory: 98.0 MB of weights, 512 MB of KV: 8 sequences of full context, 64 at a time" */
+static void announce_memory(const vt_server *s, const vt_stats *st)
+{
+    const vt_executor *x = vt_engine_executor(s->engine);
+    int32_t context = vt_engine_max_context(s->engine);
+    double full = (double)st->pages / (double)vt_ceil_div(context, st->page_size);
+    vt_buf b = {0};
+    vt_buf_puts(&b, "memory: ");
+    vt_text_bytes(&b, vt_executor_value(x, "packed_bytes", 0));
+    vt_buf_puts(&b, " of weights, ");
+    vt_text_bytes(&b, vt_executor_value(x, "kv_bytes", 0));
+    vt_buf_printf(&b, " of KV, which %.1f sequences of full context fill; up to %d run at a time",
+                  full, vt_engine_scheduler(s->engine)->config.limits.max_seqs);
+    if (!b.failed)
+        say(s, b.data);
+    vt_buf_release(&b);
+}
+
+/* "ready after 0.42 s: http://127.0.0.1:8000 serves SmolLM2: 32768 tokens of KV ...", and memory */
+static void announce(const vt_server *s, const char *where)
+{
+    char line[512];
+    vt_stats st;
+    if (vt_engine_get_stats(s->engine, &st, NULL) != VT_OK)
+        return;
+    int n = 0;
+    if (s->words && isfinite(s->words->load_s))
+        n = snprintf(line, sizeof line, "ready after %.2f s: ", s->words->load_s);
+    snprintf(line + n, sizeof line - (size_t)n,
+             "%s serves %s: %lld tokens of KV in %d pages, contexts to %d tokens", where,
+             s->model_name, (long long)st.pages * st.page_size, st.pages,
+             vt_engine_max_context(s->engine));
+    say(s, line);
+    announce_memory(s, &st);
+}
+
+/* ---- the end ---- */
+
+static void stop_if_drained(void *server)
+{
+    vt_server *s = server;
+    if (s->draining && vt_web_drained(s->web) && s->n_generations == 0)
+        vt_web_stop(s->web);
+}
+
+static void drain_over(void *server)
+{
+    vt_server *s = server;
+    char line[128];
+    snprintf(line, sizeof line, "drain-timeout is over: %d requests are cut off", s->n_generations);
+    say(s, line);
+    s->cut_off = true;
+    vt_web_stop(s->web);
+}
+
+static void on_signal(void *server, int signal)
+{
+    vt_server *s = server;
+    char line[128];
+    (void)signal;
+    if (s->draining) {
+        s->cut_off = s->n_generations > 0;
+        vt_web_stop(s->web);
+        return;
+    }
+    s->draining = true;
+    snprintf(line, sizeof line, "draining: %d requests under way", s->n_generations);
+    say(s, line);
+    vt_web_drain(s->web);
+    s->poll = vt_web_timer_new(s->web, 0.05, false, stop_if_drained, s);
+    s->deadline = vt_web_timer_new(s->web, vt_options_float(s->options, "drain-timeout"), true,
+                                   drain_over, s);
+    if (!s->poll || !s->deadline)
+        vt_web_stop(s->web);
+}
+
+static void release(vt_server *s)
+{
+    vt_web_timer_free(s->poll);
+    vt_web_timer_free(s->deadline);
+    generation_abort_all(s);
+    server_live_stop(s);
+    vt_engine_stop(s->engine);
+    server_work_free(s->work);
+    vt_engine_end_requests(s->engine);
+    vt_web_free(s->web);
+    server_live_free(s);
+    generation_release_all(s);
+    server_events_free(s->events);
+    server_otlp_free(s->otlp);
+    server_log_free(s->log);
+    free(s->metrics);
+    free(s->stories);
+    server_keys_release(&s->keys);
+    server_keys_release(&s->admin_keys);
+}
+
+vt_status vt_serve(const vt_model *m, vt_engine *e, const vt_options *o,
+                   const vt_serve_words *words, vt_err *err)
+{
+    char where[256];
+    vt_server s = {
+        .options = o, .model = m, .engine = e, .words = words, .next_id = vt_hash_seed()};
+    const char *name = vt_options_get(o, "served-model-name");
+    s.model_name = name ? name : vt_model_name(m);
+    s.owned_by = vt_options_get(o, "owned-by");
+    s.request_timeout_s = vt_options_float(o, "request-timeout");
+    read_defaults(&s);
+    vt_status status = start(&s, err);
+    if (status == VT_OK)
+        status = vt_web_on_signal(s.web, SIGTERM, on_signal, &s, err);
+    if (status == VT_OK)
+        status = vt_web_on_signal(s.web, SIGINT, on_signal, &s, err);
+    if (status == VT_OK)
+        status = listen_on(&s, where, sizeof where, err);
+    if (status == VT_OK) {
+        s.ready_ns = vt_now_ns();
+        s.started_s = (int64_t)time(NULL);
+        announce(&s, where);
+        status = vt_web_run(s.web, err);
+    }
+    if (status == VT_OK && s.cut_off)
+        status = vt_fail(err, VT_ERR_CANCELLED, "requests were cut off by the end of the server");
+    release(&s);
+    return status;
+}

@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+"""Others' programs against `vitrine serve`: litellm, lm-eval's loglikelihood, sglang-router in front of four workers.
+
+`make test-clients` runs this with a Python that has the packages of requirements.txt; a test whose package is missing is
+skipped."""
+import concurrent.futures, importlib.util, os, subprocess, sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../cli"))
+from served import *
+from tap import *
+
+ONE = {}
+os.environ.update({"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "OPENAI_API_KEY": "none",
+                   "LITELLM_LOCAL_MODEL_COST_MAP": "True"})
+
+
+def need(package):
+    if importlib.util.find_spec(package) is None:
+        skip(f"the Python package {package} is not installed")
+
+
+def server():
+    if "s" not in ONE:
+        ONE["s"] = Server("--served-model-name", "tiny")
+    return ONE["s"]
+
+
+def test_litellm_completes_and_streams():
+    need("litellm")
+    import litellm
+    common = dict(model="openai/tiny", api_base=server().url + "/v1", api_key="none", max_tokens=6, temperature=0,
+                  messages=[{"role": "user", "content": "Hi"}], extra_body={"ignore_eos": True})
+    whole = litellm.completion(**common)
+    same((whole.choices[0].finish_reason, whole.usage.completion_tokens), ("length", 6))
+    pieces = list(litellm.completion(**common, stream=True))
+    same("".join(p.choices[0].delta.content or "" for p in pieces), whole.choices[0].message.content)
+    text = litellm.text_completion(model="text-completion-openai/tiny", api_base=server().url + "/v1", api_key="none", prompt="abc", max_tokens=4)
+    same(text.usage.completion_tokens <= 4, True)
+    try:
+        litellm.completion(**{**common, "n": 999})
+        assert False, "no error"
+    except litellm.BadRequestError as e:
+        assert "n:" in str(e), e
+
+
+def reference(context, continuation):
+    """(log-probability of the continuation, whether it is the greedy one) as `vitrine score` finds it."""
+    ids = list(context.encode() + continuation.encode())
+    r = ok("score", "--json", "--device", "cpu", "-m", server().model, "--tokens", ",".join(map(str, ids)), "--top", "1").json
+    own = range(len(context.encode()), len(ids))
+    return sum(r["logprobs"][i] for i in own), all(r["top"][i][0]["id"] == ids[i] for i in own)
+
+
+def test_lm_eval_loglikelihood_through_echo():
+    """lm-eval's local-completions model, with the tokenizer of the served folder, on the committed lines."""
+    need("lm_eval")
+    need("transformers")
+    from lm_eval.api.instance import Instance
+    from lm_eval.models.openai_completions import LocalCompletionsAPI
+    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "lines.txt")) as f:
+        pairs = [(a, " " + b.strip()) for a, b in (line.split(" |", 1) for line in f)]
+    lm = LocalCompletionsAPI(model="tiny", base_url=server().url + "/v1/completions", tokenizer=server().model,
+                             tokenizer_backend="huggingface", max_retries=1, num_concurrent=1, batch_size=2)
+    got = lm.loglikelihood([Instance("loglikelihood", {}, p, i) for i, p in enumerate(pairs)], disable_tqdm=True)
+    for (logprob, greedy), pair in zip(got, pairs):
+        want, is_greedy = reference(*pair)
+        assert abs(logprob - want) < 1e-3 and bool(greedy) == is_greedy, (pair, logprob, want)
+
+
+# ---- a router ----
+
+class Router:
+    def __init__(self, workers, policy):
+        import socket as so
+        with so.socket() as a, so.socket() as b:
+            a.bind(("127.0.0.1", 0)), b.bind(("127.0.0.1", 0))
+            self.port, metrics = a.getsockname()[1], b.getsockname()[1]
+        self.log = open(os.path.join(folder(), "router.log"), "wb+")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "sglang_router.launch_router", "--host", "127.0.0.1", "--port", str(self.port), "--policy", policy,
+             "--prometheus-port", str(metrics), "--worker-urls", *(w.url for w in workers)], stdout=self.log, stderr=self.log,
+            env=clean_env())
+        atexit.register(self.process.kill)
+        def up():
+            if self.process.poll() is not None:
+                self.log.seek(0)
+                raise AssertionError("the router ended: " + self.log.read()[-3000:].decode("utf-8", "replace"))
+            try:
+                a = self.post(max_tokens=1)
+            except OSError:
+                return False
+            assert a.status in (200, 503), a.body
+            return a.status == 200
+        wait_until(up, "the router answers")
+
+    def post(self, prompt="abc", max_tokens=4, **kw):
+        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=LIMIT_S)
+        c.request("POST", "/v1/completions", json.dumps({"model": "tiny", "prompt": prompt, "max_tokens": max_tokens, "ignore_eos": True,
+                                                         **kw}), {"Content-Type": "application/json"})
+        r = c.getresponse()
+        a = Answer(r.status, r.headers, r.read())
+        c.close()
+        return a
+
+
+def workers():
+    need("sglang_router")
+    if server().get("/health").status != 200:
+        skip("this server has no /health yet, which routers ask for")
+    return [Server("--served-model-name", "tiny") for _ in range(4)]
+
+
+def hits(policy):
+    """Share of the prompt tokens that some worker's cache had: 24 conversations of 8 turns."""
+    ws = workers()
+    router = Router(ws, policy)
+    prompt_tokens = cached = 0
+    for turn in range(8):
+        for k in range(24):
+            u = router.post(f"Conversation number {k}. " * 12 + "And more of it. " * turn).json["usage"]
+            prompt_tokens += u["prompt_tokens"]
+            cached += u["prompt_tokens_details"]["cached_tokens"]
+    router.process.kill()
+    for w in ws:
+        w.stop()
+    return cached / prompt_tokens
+
+
+def test_cache_aware_routing_raises_the_hit_rate():
+    random, aware = hits("random"), hits("cache_aware")
+    print(f"# hit rate: random {random:.3f}, cache_aware {aware:.3f}")
+    assert aware > random, (random, aware)
+
+
+def test_a_killed_worker_loses_no_answer_and_a_drained_one_ends_clean():
+    ws = workers()
+    router = Router(ws, "round_robin")
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        asked = [pool.submit(router.post, f"request {i}", 1500) for i in range(96)]
+        wait_until(lambda: sum(a.done() for a in asked) >= 8, "some answers")
+        ws[0].process.kill()
+        wait_until(lambda: sum(a.done() for a in asked) >= 40, "more answers")
+        ws[1].process.terminate()
+        answers = [a.result() for a in asked]
+    same({a.status for a in answers}, {200})
+    same({a.json["usage"]["completion_tokens"] for a in answers}, {1500})
+    same(ws[1].process.wait(LIMIT_S), 0, "status of the drained worker")
+    router.process.kill()
+    for w in ws[2:]:
+        w.stop()
+
+
+def test_the_server_ends_as_it_should():
+    server().stop()
+
+
+main(globals())

@@ -1,0 +1,335 @@
+#!/usr/bin/env python3
+"""A soak of `vitrine serve`: good requests, aborted ones, clients that vanish at every stage and requests that are wrong,
+all at once, for some minutes. TAP.
+
+    make soak                      # 10 minutes, the ASan build
+    tests/soak/soak.py --minutes 3 --vitrine build/asan/vitrine
+
+At the end the server must be alive, must have no request open, must have every KV page back (from /metrics; used 0, and
+used + cached + free = all; after /flush_cache all are free), must not have grown, and must end with status 0 upon
+SIGTERM. No answer may have a status of 500 or more but 503 (the queue is full) and the 501 that profiling gives.
+
+It takes whatever time the machine gives it: nothing here depends on how fast the server is."""
+import argparse, collections, http.client, json, os, random, re, shutil, signal, socket, statistics, struct, subprocess, sys, tempfile
+import threading, time
+
+ap = argparse.ArgumentParser()
+ap.add_argument("--minutes", type=float, default=10)
+ap.add_argument("--vitrine", default="build/asan/vitrine")
+ap.add_argument("--generator", help="the program that runs bench serve; the server's, if left out")
+ap.add_argument("--model", help="a tiny random one, if left out: what is soaked is the server")
+ap.add_argument("--seed", type=int, default=1)
+args = ap.parse_args()
+
+ENV = {k: v for k, v in os.environ.items() if not k.startswith("VITRINE_") or k == "VITRINE_CACHE"}
+# The quarantine keeps freed memory, up to 256 MiB by default: with that, growth would be seen after many minutes only.
+ENV.update({"VITRINE_DEVICE": "cpu", "ASAN_OPTIONS": "quarantine_size_mb=8:detect_leaks=1:abort_on_error=0"})
+SHORT = b"POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{\"messages\""
+statuses, stages, failures = collections.Counter(), collections.Counter(), []
+stop, lock = threading.Event(), threading.Lock()
+
+
+def note(counter, key):
+    with lock:
+        counter[key] += 1
+
+
+# ---- the model ----
+
+def tiny_model(folder):
+    """A Llama of two layers with random weights, the tokenizer of a fixture, and a chat template."""
+    tokenizer = "tests/golden/tokenizers/gpt2.json"
+    vocab, hidden, inner, head = 1 + max(json.load(open(tokenizer))["model"]["vocab"].values()), 64, 96, 16
+    rng, tensors, at, blob = random.Random(7), {}, 0, []
+    shapes = {"model.embed_tokens.weight": [vocab, hidden], "model.norm.weight": [hidden]}
+    for i in range(2):
+        p = f"model.layers.{i}."
+        shapes |= {p + "input_layernorm.weight": [hidden], p + "post_attention_layernorm.weight": [hidden],
+                   p + "self_attn.q_proj.weight": [4 * head, hidden], p + "self_attn.k_proj.weight": [2 * head, hidden],
+                   p + "self_attn.v_proj.weight": [2 * head, hidden], p + "self_attn.o_proj.weight": [hidden, 4 * head],
+                   p + "mlp.gate_proj.weight": [inner, hidden], p + "mlp.up_proj.weight": [inner, hidden],
+                   p + "mlp.down_proj.weight": [hidden, inner]}
+    for name, shape in shapes.items():
+        n = shape[0] * (shape[1] if len(shape) > 1 else 1)
+        values = struct.pack(f"<{n}f", *(rng.gauss(0, 0.1) if len(shape) > 1 else 1.0 for _ in range(n)))
+        blob.append(b"".join(values[i + 2:i + 4] for i in range(0, len(values), 4)))  # BF16: the upper half
+        tensors[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [at, at + 2 * n]}
+        at += 2 * n
+    header = json.dumps(tensors).encode()
+    with open(os.path.join(folder, "model.safetensors"), "wb") as f:
+        f.write(struct.pack("<Q", len(header)) + header + b"".join(blob))
+    config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": hidden, "intermediate_size": inner,
+              "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": head, "vocab_size": vocab,
+              "max_position_embeddings": 512, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "tie_word_embeddings": True,
+              "torch_dtype": "bfloat16", "hidden_act": "silu"}
+    template = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant: "
+    for name, value in (("config.json", config), ("tokenizer_config.json", {"chat_template": template})):
+        json.dump(value, open(os.path.join(folder, name), "w"))
+    shutil.copy(tokenizer, os.path.join(folder, "tokenizer.json"))
+    return folder
+
+
+# ---- the server ----
+
+made = tempfile.TemporaryDirectory()
+
+log = tempfile.TemporaryFile()
+server = subprocess.Popen([args.vitrine, "serve", "-m", args.model or tiny_model(made.name), "--port", "0", "--max-context", "512", "--kv-memory", "2M",
+                           "--max-queued", "64", "--drain-timeout", "60", "--request-timeout", "600"],
+                          stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log, env=ENV)
+
+
+def said():
+    log.seek(0)
+    return log.read().decode("utf-8", "replace")
+
+
+while not (m := re.search(r"http://(\S+):(\d+) serves", said())):
+    if server.poll() is not None:
+        sys.exit("Bail out! the server ended: " + said())
+    time.sleep(0.2)
+HOST, PORT = m.group(1), int(m.group(2))
+
+
+def resident_kib():
+    return int(open(f"/proc/{server.pid}/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024
+
+
+def connect():
+    s = socket.create_connection((HOST, PORT), timeout=120)
+    return s
+
+
+def get(path, method="GET"):
+    c = http.client.HTTPConnection(HOST, PORT, timeout=120)
+    c.request(method, path, body=b"{}" if method == "POST" else None)
+    r = c.getresponse()
+    body = r.read().decode("utf-8", "replace")
+    c.close()
+    return r.status, body
+
+
+# ---- clients ----
+
+def words(rng, n):
+    return " ".join(rng.choice(("the", "cat", "sat", "on", "a", "mat", "and", "then", "ran", "off")) for _ in range(n))
+
+
+def chat(rng, **more):
+    return {"messages": [{"role": "system", "content": "You are a soak test. " * 3}, {"role": "user", "content": words(rng, rng.randrange(1, 25))}],
+            "max_tokens": rng.randrange(1, 24), **more}
+
+
+def post(body, path="/v1/chat/completions"):
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return b"POST %s HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (path.encode(), len(data), data)
+
+
+def status_of(data):
+    m = re.match(rb"HTTP/1\.1 (\d{3})", data)
+    return int(m.group(1)) if m else None
+
+
+def check(status, what):
+    note(statuses, status)
+    if status and status >= 500 and status not in (501, 503):
+        with lock:
+            failures.append(f"{what}: status {status}")
+
+
+def whole(rng):
+    """A few requests on one connection, answered whole."""
+    c = http.client.HTTPConnection(HOST, PORT, timeout=300)
+    for _ in range(rng.randrange(1, 5)):
+        body = chat(rng, n=rng.choice((1, 1, 2)), temperature=rng.choice((0, 1)), seed=rng.randrange(99))
+        c.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
+        r = c.getresponse()
+        r.read()
+        check(r.status, "whole")
+    c.close()
+
+
+def vanish(rng):
+    """A client that leaves: in the head, in the body, while it waits, in the middle of a stream."""
+    stage = rng.choice(("connect", "head", "body", "wait", "stream", "stream", "stream"))
+    note(stages, stage)
+    with connect() as s:
+        if rng.random() < 0.5:  # RST, not FIN
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        if stage == "head":
+            s.sendall(SHORT[:rng.randrange(1, 60)])
+        elif stage == "body":
+            s.sendall(SHORT)
+        elif stage in ("wait", "stream"):
+            s.sendall(post(chat(rng, stream=True, max_tokens=200)))
+            if stage == "wait":
+                time.sleep(rng.random() * 0.2)
+            for i in range(rng.randrange(1, 12) if stage == "stream" else 0):
+                data = s.recv(rng.choice((1, 100, 4096)))
+                if i == 0 and len(data) >= 12:
+                    check(status_of(data), "stream")
+                if not data:
+                    break
+
+
+def unread(rng):
+    """Asks for a long stream and reads nothing of it for a while."""
+    note(stages, "unread")
+    with connect() as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        s.sendall(post(chat(rng, stream=True, max_tokens=300, n=2)))
+        stop.wait(rng.random() * 5)
+
+
+WRONG = [
+    post(b"{"), post(b"[]"), post(b"\xff\xfe"), post({"messages": []}), post({"messages": "x"}), post({}), post(b"[" * 5000),
+    post({"messages": [{"role": "user", "content": "x"}], "n": 10 ** 9}),
+    post({"messages": [{"role": "user", "content": "x"}], "temperature": 1e308}),
+    post(b'{"messages":[{"role":"user","content":"x"}],"temperature":NaN}'),
+    post({"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "function"}]}),
+    post({"messages": [{"role": "user", "content": "x " * 3000}]}), post({"prompt": [10 ** 7]}, "/v1/completions"),
+    post({"prompt": [-1]}, "/v1/completions"), post({"prompt": []}, "/v1/completions"), post({"model": "other", "prompt": "x"}, "/v1/completions"),
+    b"GET /none HTTP/1.1\r\nHost: a\r\n\r\n", b"GET /../etc/passwd HTTP/1.1\r\nHost: a\r\n\r\n", b"DELETE /v1/models HTTP/1.1\r\nHost: a\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"y" * 100000 + b"\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
+    b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n",
+]
+
+
+def wrong(rng):
+    """Requests that must be refused."""
+    data = rng.choice(WRONG)
+    with connect() as s:
+        try:
+            s.sendall(data)
+            answer = s.recv(4096)
+        except ConnectionError:
+            return  # refused before it was read to its end
+    status = status_of(answer)
+    check(status, data[:60])
+    if answer and not (status and 400 <= status < 600):
+        with lock:
+            failures.append(f"{data[:80]!r} was answered {status}")
+
+
+def crowd(rng):
+    """Connections that are opened and dropped."""
+    note(stages, "crowd")
+    some = []
+    for _ in range(rng.randrange(1, 40)):
+        some.append(connect())
+    for s in some:
+        s.close()
+
+
+def generator(rng):
+    """Whole runs of bench serve; some are killed in the middle."""
+    p = subprocess.Popen([args.generator or args.vitrine, "bench", "serve", "-q", "--json", "--url", f"http://{HOST}:{PORT}", "--num", "12",
+                          "--concurrency", str(rng.randrange(1, 9)), "--input", "2:12", "--output", "2:16", "--turns", str(rng.randrange(1, 3)),
+                          "--shared-prefix", "8", "--seed", str(rng.randrange(1000))], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENV)
+    if rng.random() < 0.4:
+        note(stages, "killed generator")
+        stop.wait(rng.random() * 5)
+        p.kill()
+        p.communicate()
+        return
+    out, err = p.communicate()
+    if b"Sanitizer" in err:
+        with lock:
+            failures.append("bench serve: " + err.decode("utf-8", "replace")[:2000])
+    if p.returncode in (0, 1) and out:
+        r = json.loads(out)
+        with lock:
+            statuses["generator ok"] += r["completed"]
+            statuses["generator failed"] += r["failed"]
+
+
+def client(work, seed):
+    rng = random.Random(seed)
+    while not stop.is_set():
+        try:
+            work(rng)
+        except (OSError, http.client.HTTPException) as e:
+            note(stages, type(e).__name__)
+            stop.wait(0.05)
+        except Exception as e:
+            with lock:
+                failures.append(f"{work.__name__}: {e!r}")
+        stop.wait(rng.random() * 0.2)
+
+
+PLAN = [whole] * 3 + [vanish] * 4 + [unread] + [wrong] * 2 + [crowd] + [generator] * 2
+threads = [threading.Thread(target=client, args=(w, args.seed * 1000 + i), daemon=True) for i, w in enumerate(PLAN)]
+begin, memory = time.monotonic(), []
+for t in threads:
+    t.start()
+while time.monotonic() - begin < 60 * args.minutes and server.poll() is None:
+    memory.append((time.monotonic() - begin, resident_kib()))
+    time.sleep(2)
+stop.set()
+for t in threads:
+    t.join(330)
+
+# ---- the end ----
+
+tests = []
+
+
+def result(ok, name, why=""):
+    tests.append(ok)
+    print(f"{'ok' if ok else 'not ok'} {len(tests)} - {name}" + (f" # {why}" if why else ""), flush=True)
+
+
+def pages():
+    """(used, cached, free, all) as /metrics has them, or None where the server has no such page."""
+    status, text = get("/metrics")
+    if status != 200:
+        return None
+    v = {m.group(1): int(float(m.group(2))) for m in re.finditer(r'^vitrine:kv_pages\{state="(\w+)"\} (\S+)$', text, re.M)}
+    return v["used"], v["cached"], v["free"], int(re.search(r'num_pages="(\d+)"', text).group(1))
+
+
+alive = server.poll() is None
+result(alive, "the server is alive", f"exit {server.poll()}" if not alive else "")
+result(not any(t.is_alive() for t in threads), "no client waits for ever")
+for f in failures[:10]:
+    print("# " + str(f).replace("\n", "\n# "))
+result(not failures, "no status of 500 or more but planned ones, nothing wrong accepted")
+result(statuses[200] > 0 and statuses["generator ok"] > 0 and statuses[400] > 0, "good requests were answered, wrong ones refused")
+if alive:
+    until, p = time.monotonic() + 120, pages()
+    while p and p[0] and time.monotonic() < until:
+        time.sleep(0.5)
+        p = pages()
+    if p is None:
+        print("ok %d - every KV page is back # SKIP the server has no /metrics" % (len(tests) + 1))
+        tests.append(True)
+    else:
+        result(p[0] == 0 and sum(p[:3]) == p[3], "every KV page is back", "used %d, cached %d, free %d of %d" % p)
+        if get("/flush_cache", "POST")[0] == 200:
+            p = pages()
+            result(p[0] == p[1] == 0 and p[2] == p[3], "after a flush all pages are free", "used %d, cached %d, free %d of %d" % p)
+half = memory[len(memory) // 2:]
+slope = statistics.linear_regression([t / 60 for t, _ in half], [k for _, k in half]).slope if len(half) > 5 else 0
+early = statistics.fmean(k for _, k in memory[len(memory) // 4:len(memory) // 2]) if len(memory) > 7 else memory[0][1]
+late = statistics.fmean(k for _, k in memory[3 * len(memory) // 4:])
+# Before some minutes have gone, caches and rings are still being filled for the first time.
+result(args.minutes < 2 or late < early * 1.03 + 4096, "memory does not grow",
+       f"{early / 1024:.1f} MiB in the second quarter, {late / 1024:.1f} MiB in the last; {slope:+.0f} KiB a minute in the second half")
+if alive:
+    server.send_signal(signal.SIGTERM)
+    try:
+        code = server.wait(120)
+    except subprocess.TimeoutExpired:
+        server.kill()
+        code = "none within 120 s"
+    result(code == 0, "SIGTERM ends it with status 0", f"status {code}" if code else "")
+text = said()
+bad = [l for l in text.split("\n") if "Sanitizer" in l or "runtime error" in l]
+for l in bad[:20]:
+    print("# " + l)
+result(not bad, "no sanitizer has complained")
+print(f"# {args.minutes:g} minutes, {args.vitrine}: " + ", ".join(f"{k}: {v}" for k, v in sorted(statuses.items(), key=str)))
+print("# clients that left: " + ", ".join(f"{k}: {v}" for k, v in sorted(stages.items())))
+print(f"1..{len(tests)}")
+sys.exit(0 if all(tests) else 1)

@@ -1,0 +1,287 @@
+/* Looks at an engine on the fake device, and the cut of the prefix tree. */
+#include "engine_fixture.h"
+
+#include <jansson.h>
+
+#include "base/random.h"
+#include "server/live_look.h"
+
+/* ---- the tree ---- */
+
+static void nodes_open(live_nodes *n, int32_t pages)
+{
+    memset(n, 0, sizeof *n);
+    n->n_pages = pages;
+    n->in_tree = calloc((size_t)pages, 1);
+    n->hits = calloc((size_t)pages, sizeof *n->hits);
+    n->size = calloc((size_t)pages, sizeof *n->size);
+    n->run = calloc((size_t)pages, sizeof *n->run);
+    int32_t **array[] = {&n->parent,  &n->fill,       &n->refs,   &n->child,
+                         &n->sibling, &n->n_children, &n->run_of, &n->order};
+    for (size_t i = 0; i < sizeof array / sizeof *array; i++)
+        *array[i] = calloc((size_t)pages, sizeof **array[i]);
+}
+
+static void nodes_close(live_nodes *n)
+{
+    free(n->in_tree), free(n->hits), free(n->size), free(n->run);
+    free(n->parent), free(n->fill), free(n->refs), free(n->child);
+    free(n->sibling), free(n->n_children), free(n->run_of), free(n->order);
+}
+
+static void put(live_nodes *n, int32_t page, int32_t parent, int32_t fill)
+{
+    n->in_tree[page] = 1;
+    n->parent[page] = parent;
+    n->fill[page] = fill;
+}
+
+static void test_tree_pages_without_a_branch_are_one_run(void **state)
+{
+    (void)state;
+    live_nodes n;
+    live_look *k = calloc(1, sizeof *k);
+    nodes_open(&n, 10);
+    put(&n, 7, -1, 4);
+    put(&n, 2, 7, 4);
+    put(&n, 3, 2, 4); /* 7 2 3, then the branches 9 1 and 5 */
+    put(&n, 9, 3, 4);
+    put(&n, 1, 9, 2);
+    put(&n, 5, 3, 4);
+    live_tree_build(&n, k);
+    assert_int_equal(k->n_runs, 3);
+    assert_int_equal(k->all_runs, 3);
+    assert_int_equal(k->tree_pages, 6);
+    assert_int_equal(k->run[0].page, 7);
+    assert_int_equal(k->run[0].n_tokens, 12);
+    assert_int_equal(k->run[0].subtree, 6);
+    for (int i = 1; i < 3; i++) {
+        assert_int_equal(k->run[i].parent, 0);
+        assert_int_equal(k->run[i].n_tokens, k->run[i].page == 9 ? 6 : 4);
+    }
+    nodes_close(&n);
+    free(k);
+}
+
+/* Whatever the tree, what is shown is closed upwards, and hidden runs are told at a parent that is
+ * shown or lie below one. */
+static void test_tree_cut_keeps_parents_and_counts_all_pages(void **state)
+{
+    (void)state;
+    uint64_t seed = 5;
+    live_look *k = calloc(1, sizeof *k);
+    for (int round = 0; round < 50; round++) {
+        live_nodes n;
+        int32_t pages = 400;
+        nodes_open(&n, pages);
+        for (int32_t p = 0; p < pages; p++) {
+            uint64_t r = vt_random_next(&seed);
+            put(&n, p, p == 0 || r % 16 == 0 ? -1 : (int32_t)((r >> 8) % (uint64_t)p), 4);
+        }
+        live_tree_build(&n, k);
+        assert_int_equal(k->tree_pages, pages);
+        assert_true(k->n_runs <= LIVE_RUNS && k->n_runs > 0);
+        assert_true(k->n_runs == LIVE_RUNS || k->n_runs == k->all_runs);
+        for (int32_t i = 0; i < k->n_runs; i++) {
+            int32_t parent = k->run[i].parent;
+            assert_true(parent < i);
+            if (parent >= 0)
+                assert_true(k->run[parent].subtree > k->run[i].subtree);
+        }
+        nodes_close(&n);
+    }
+    free(k);
+}
+
+/* ---- looks ---- */
+
+static json_t *look_json(live_look *k, bool history)
+{
+    vt_json w;
+    vt_buf text = {0};
+    vt_err err;
+    assert_int_equal(live_look_take(k, &err), VT_OK);
+    vt_json_begin(&w, &text, -1);
+    vt_json_open(&w, NULL, '{');
+    live_look_write(k, history, &w);
+    vt_json_close(&w);
+    assert_true(vt_json_end(&w));
+    json_t *o = json_loads(text.data, 0, NULL);
+    assert_non_null(o);
+    vt_buf_release(&text);
+    return o;
+}
+
+static int64_t get(const json_t *o, const char *group, const char *key)
+{
+    const json_t *v = json_object_get(json_object_get(o, group), key);
+    assert_true(json_is_integer(v));
+    return json_integer_value(v);
+}
+
+static int64_t cells(const json_t *o, size_t which)
+{
+    int64_t sum = 0;
+    const json_t *list = json_object_get(json_object_get(o, "pages"), "cells");
+    for (size_t i = which; i < json_array_size(list); i += 4)
+        sum += json_integer_value(json_array_get(list, i));
+    return sum;
+}
+
+static void run_steps(fixture *f, int n)
+{
+    bool idle = false;
+    vt_err err;
+    for (int i = 0; i < n && !idle; i++)
+        assert_int_equal(vt_engine_step(f->engine, &idle, &err), VT_OK);
+}
+
+static void open_watched(fixture *f, live_look **k)
+{
+    vt_err err;
+    fixture_defaults(f);
+    f->config.record = true;
+    f->config.sched.limits.max_seqs = 2;
+    fixture_open(f);
+    assert_int_equal(live_look_new(f->engine, k, &err), VT_OK);
+}
+
+static void test_look_at_a_full_batch_tells_pages_and_why_others_wait(void **state)
+{
+    (void)state;
+    fixture f;
+    live_look *k;
+    static heard h[4];
+    int32_t prompt[4][20];
+    memset(h, 0, sizeof h);
+    open_watched(&f, &k);
+    for (int i = 0; i < 4; i++) {
+        for (int t = 0; t < 20; t++)
+            prompt[i][t] = t < 8 ? t : 100 + i; /* two pages are common */
+        vt_request_params p = ask(prompt[i], 20, 30, &h[i]);
+        submit(&f, &p);
+    }
+    run_steps(&f, 8);
+    json_t *o = look_json(k, true);
+    assert_int_equal(get(o, "now", "running"), 2);
+    assert_int_equal(get(o, "now", "waiting"), 2);
+    assert_int_equal(json_array_size(json_object_get(o, "running")), 2);
+    const json_t *queue = json_object_get(o, "queue");
+    assert_int_equal(json_array_size(queue), 2);
+    assert_string_equal(json_string_value(json_object_get(json_array_get(queue, 0), "why")),
+                        "batch full");
+    assert_int_equal(cells(o, 0), get(o, "pages", "used"));
+    assert_int_equal(cells(o, 1), get(o, "pages", "cached"));
+    assert_int_equal(cells(o, 2), 2); /* both have the common pages */
+    assert_int_equal(get(o, "pages", "used") + get(o, "pages", "cached") + get(o, "pages", "free"),
+                     get(o, "pages", "all"));
+    const json_t *steps = json_object_get(o, "steps");
+    assert_true(json_array_size(steps) >= 6);
+    const json_t *last = json_array_get(steps, json_array_size(steps) - 1);
+    assert_int_equal(json_integer_value(json_object_get(last, "decodes")), 2);
+    assert_int_equal(json_array_size(json_object_get(last, "of")), 6);
+    json_decref(o);
+    live_look_free(k);
+    fixture_close(&f);
+}
+
+static void test_looks_tell_each_step_once_and_the_history_tells_all(void **state)
+{
+    (void)state;
+    fixture f;
+    live_look *k;
+    static heard h;
+    int32_t prompt[10] = {1, 2, 3};
+    memset(&h, 0, sizeof h);
+    open_watched(&f, &k);
+    vt_request_params p = ask(prompt, 10, 40, &h);
+    submit(&f, &p);
+    int64_t newest = 0, told = 0;
+    for (int i = 0; i < 10; i++) {
+        run_steps(&f, 3);
+        json_t *o = look_json(k, false);
+        const json_t *steps = json_object_get(o, "steps");
+        for (size_t s = 0; s < json_array_size(steps); s++, told++) {
+            int64_t id = json_integer_value(json_object_get(json_array_get(steps, s), "id"));
+            assert_int_equal(id, newest + 1);
+            newest = id;
+        }
+        json_decref(o);
+    }
+    json_t *o = look_json(k, true);
+    assert_int_equal(json_array_size(json_object_get(o, "steps")), told);
+    json_decref(o);
+    live_look_free(k);
+    fixture_close(&f);
+}
+
+static void test_look_at_ended_requests_tells_latency_and_cache(void **state)
+{
+    (void)state;
+    fixture f;
+    live_look *k;
+    static heard h[2];
+    int32_t prompt[40] = {0};
+    memset(h, 0, sizeof h);
+    open_watched(&f, &k);
+    for (int i = 0; i < 2; i++) {
+        vt_request_params p = ask(prompt, 40, 5, &h[i]);
+        submit(&f, &p);
+        run_steps(&f, 1000);
+    }
+    json_t *o = look_json(k, true);
+    assert_int_equal(get(o, "now", "length"), 2);
+    assert_int_equal(get(o, "pages", "used"), 0);
+    assert_true(get(o, "tree", "hit_tokens") > 0);
+    assert_int_equal(get(o, "tree", "pages"), get(o, "pages", "cached"));
+    const json_t *run = json_array_get(json_object_get(json_object_get(o, "tree"), "shown"), 0);
+    assert_int_equal(json_integer_value(json_object_get(run, "users")), 0);
+    assert_true(json_integer_value(json_object_get(run, "hits")) >= 1);
+    json_decref(o);
+    live_look_free(k);
+    fixture_close(&f);
+}
+
+/* ---- latency ---- */
+
+static void test_times_are_of_first_tokens_and_of_gaps_between_steps(void **state)
+{
+    (void)state;
+    live_look *k = calloc(1, sizeof *k);
+    live_times *t = live_times_new();
+    vt_request_event e = {.arrive = {VT_REQ_ARRIVE, 10, 3, 1000000000, 0}};
+    live_times_request(t, &e);
+    int64_t at[] = {1200000000, 1210000000, 1210000000, 1230000000};
+    uint64_t of_step[] = {5, 6, 6, 7}; /* the third is another sample's token of the same step */
+    for (int i = 0; i < 4; i++) {
+        e.token = (vt_req_token){VT_REQ_TOKEN, i, 3, at[i], of_step[i], 42};
+        live_times_request(t, &e);
+    }
+    live_times_tell(t, 2500000000, k);
+    assert_int_equal(k->ttft.n, 1);
+    assert_float_equal(k->ttft.p50_s, 0.2, 1e-9);
+    assert_int_equal(k->ttft.bin[13], 1); /* from 177 to 316 ms */
+    assert_int_equal(k->itl.n, 2);
+    assert_float_equal(k->itl.p50_s, 0.01, 1e-9);
+    assert_float_equal(k->itl.p99_s, 0.02, 1e-9);
+    assert_float_equal(k->output_now, 2, 1e-9); /* 4 tokens in the last two seconds */
+    live_times_tell(t, 90000000000, k);
+    assert_int_equal(k->ttft.n, 0);
+    assert_true(k->ttft.p50_s != k->ttft.p50_s);
+    assert_float_equal(k->output_now, 0, 1e-9);
+    free(t);
+    free(k);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tree_pages_without_a_branch_are_one_run),
+        cmocka_unit_test(test_tree_cut_keeps_parents_and_counts_all_pages),
+        cmocka_unit_test(test_look_at_a_full_batch_tells_pages_and_why_others_wait),
+        cmocka_unit_test(test_looks_tell_each_step_once_and_the_history_tells_all),
+        cmocka_unit_test(test_look_at_ended_requests_tells_latency_and_cache),
+        cmocka_unit_test(test_times_are_of_first_tokens_and_of_gaps_between_steps),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -25,6 +25,7 @@ typedef struct simulation {
     const cli *c;
     vt_model *model;
     const vt_hardware *named; /* by --hardware; NULL: the CPU of this machine */
+    vt_hardware hardware;     /* what named points at */
     vt_roofs roofs;
     vt_described described;
     story_step *plan;
@@ -102,10 +103,11 @@ static vt_status size_cache(simulation *s, vt_sched_config *sched, vt_err *err)
     int64_t bytes = vt_options_int(s->c->options, "memory");
     if (bytes == 0)
         bytes = s->named ? s->named->memory_bytes : vt_cpu_get()->memory_bytes;
-    sched->limits.page_size = option_or(s->c, "page-size", s->named ? 64 : 16);
-    s->kv_dtype = vt_kv_choose_dtype(vt_options_get(s->c->options, "kv-dtype"), s->named != NULL,
+    bool gpu = s->named && !s->named->is_cpu;
+    sched->limits.page_size = option_or(s->c, "page-size", gpu ? 64 : 16);
+    s->kv_dtype = vt_kv_choose_dtype(vt_options_get(s->c->options, "kv-dtype"), gpu,
                                      s->model->layer[0].q->dtype);
-    if (s->named)
+    if (gpu)
         TRY(vt_executor_cuda_check_kv(s->kv_dtype, err));
     size_t page = vt_kv_page_bytes(a->n_layers, a->n_kv_heads, sched->limits.page_size, a->head_dim,
                                    s->kv_dtype);
@@ -160,8 +162,10 @@ static vt_status open_all(simulation *s, vt_err *err)
     vt_buf text = {0};
     if (!path)
         return vt_fail(err, VT_ERR_USAGE, "--trace: missing, expected a file of requests");
-    if (strcmp(name, "this") != 0 && !(s->named = vt_hardware_find(name, err)))
-        return VT_ERR_USAGE;
+    if (strcmp(name, "this") != 0) {
+        TRY(vt_hardware_open(name, false, &s->hardware, err));
+        s->named = &s->hardware;
+    }
     TRY(cli_read_file(path, &text, err));
     vt_status status = vt_trace_parse(
         path, text.data, text.len, (int32_t)vt_options_int(c->options, "requests"), &s->trace, err);
@@ -353,6 +357,7 @@ int cli_bench_simulate(cli *c)
     int code = status != VT_OK ? cli_fail(&err) : c->json ? print_object(&s) : print_text(&s);
     story_step_free(s.plan);
     vt_described_release(&s.described);
+    vt_hardware_release(&s.hardware);
     free(s.seq);
     vt_trace_file_release(&s.trace);
     vt_model_free(s.model);

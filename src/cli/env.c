@@ -1,17 +1,18 @@
 /* vitrine env: what this machine offers. Everything is looked up or tried when the verb runs. Roofs
  * are measured each time, and the best ever measured is kept: a roof is a maximum. */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/err.h"
 #include "cli/cli.h"
 #include "device/cpu.h"
 #include "device/cuda.h"
 #include "device/cublaslt.h"
+#include "device/hardware.h"
 #include "device/jit.h"
 #include "device/probe.h"
-#include "device/roofs.h"
+#include "device/roofs_cache.h"
 #include "model/load.h"
 #include "version.h"
 
@@ -63,54 +64,75 @@ static void put_cpu(vt_buf *b, const vt_term *term)
     line(b, term, "instructions", text);
 }
 
-static void put_roof(vt_buf *b, const vt_term *term, const char *name, double rate,
-                     const char *unit, const char *how)
+/* "60.4 GB/s over 64.0 MiB, measured 2026-11-22 (avx512 fma)". On a machine without the unit there
+ * is no line. */
+static void put_roof(vt_buf *b, const vt_term *term, const vt_roofs *r, vt_roof_kind kind,
+                     const vt_hardware *sheet)
 {
     vt_buf text = {0};
-    if (rate > 0)
-        vt_text_rate(&text, rate, unit);
+    double v = vt_roof_get(r, kind);
+    const vt_roof_row *row = &vt_roof_rows[kind];
+    const int64_t *set = vt_roof_working_set((vt_roofs *)(uintptr_t)r, kind);
+    time_t when = (time_t)r->mark[kind].when;
+    struct tm utc;
+    char date[16] = "";
+    if (v <= 0)
+        return;
+    if (row->unit)
+        vt_text_rate(&text, v, row->unit);
     else
-        vt_buf_puts(&text, "no such unit");
-    if (how && rate > 0)
-        vt_buf_printf(&text, " (%s)", how);
-    line(b, term, name, text.data ? text.data : "");
+        vt_text_time(&text, v);
+    if (set)
+        vt_buf_printf(&text, " over %.1f MiB", (double)*set / (1 << 20));
+    if (when > 0 && gmtime_r(&when, &utc) && strftime(date, sizeof date, " %Y-%m-%d", &utc) == 0)
+        date[0] = '\0';
+    vt_buf_printf(&text, ", %s%s", vt_roof_tag_name[r->mark[kind].tag], date);
+    if (vt_roof_how(r, kind))
+        vt_buf_printf(&text, " (%s)", vt_roof_how(r, kind));
+    if (sheet && vt_roof_get(&sheet->roofs, kind) > 0) {
+        vt_buf_puts(&text, "; data sheet: ");
+        vt_text_rate(&text, vt_roof_get(&sheet->roofs, kind), row->unit);
+    }
+    line(b, term, row->name, text.data ? text.data : "");
     vt_buf_release(&text);
+}
+
+/* Every figure, and for each size of weights that a story or explain needed its rate. */
+static void put_all_roofs(vt_buf *b, const vt_term *term, const vt_roofs *r,
+                          const vt_hardware *sheet)
+{
+    enum { MOST = 16 };
+    vt_roofs weights[MOST];
+    for (int i = 0; i < VT_ROOFS; i++)
+        put_roof(b, term, r, (vt_roof_kind)i, sheet);
+    int32_t n = roofs_cache_weights(r, weights, MOST);
+    for (int32_t i = 0; i < n; i++)
+        put_roof(b, term, &weights[i], VT_ROOF_WEIGHTS, NULL);
+    if (vt_roofs_disturbed(r))
+        line(b, term, "disturbed",
+             "other programs used this machine meanwhile: such a figure may "
+             "be too low; it is not kept, and is measured again when it is "
+             "needed");
 }
 
 static void put_roofs(vt_buf *b, const vt_term *term, const vt_roofs *r)
 {
-    char title[64], far[64];
-    snprintf(title, sizeof title, "Roofs, measured with %d thread%s", r->threads,
-             r->threads == 1 ? "" : "s");
-    snprintf(far, sizeof far, "over %lld MiB", (long long)r->far_bytes >> 20);
+    char title[64];
+    snprintf(title, sizeof title, "Roofs with %d thread%s", r->threads, r->threads == 1 ? "" : "s");
     heading(b, term, title);
-    put_roof(b, term, "memory read", r->memory_bytes_per_s, "B", far);
-    put_roof(b, term, "fp32", r->fp32_per_s, "FLOP", r->fp32_how);
-    put_roof(b, term, "bf16", r->bf16_per_s, "FLOP", r->bf16_how);
-    put_roof(b, term, "int8", r->int8_per_s, "OP", r->int8_how);
+    put_all_roofs(b, term, r, NULL);
 }
 
 static void put_gpu_roofs(vt_buf *b, const vt_term *term)
 {
     vt_roofs r;
     vt_err err;
-    char far[64], l2[64];
     heading(b, term, "Roofs of the GPU");
     if (vt_roofs_cuda(0, 0, true, &r, &err) != VT_OK) {
         line(b, term, "none", err.message);
         return;
     }
-    snprintf(far, sizeof far, "over %lld MiB", (long long)r.far_bytes >> 20);
-    snprintf(l2, sizeof l2, "over %.1f MiB", (double)r.l2_bytes / (1 << 20));
-    put_roof(b, term, "memory read", r.memory_bytes_per_s, "B", far);
-    put_roof(b, term, "L2 read", r.l2_bytes_per_s, "B", l2);
-    put_roof(b, term, "fp32", r.fp32_per_s, "FLOP", r.fp32_how);
-    put_roof(b, term, "bf16", r.bf16_per_s, "FLOP", r.bf16_how);
-    vt_buf kernel = {0};
-    vt_text_time(&kernel, r.kernel_s);
-    vt_buf_puts(&kernel, " (one after another in a graph)");
-    line(b, term, "empty kernel", kernel.data ? kernel.data : "");
-    vt_buf_release(&kernel);
+    put_all_roofs(b, term, &r, vt_hardware_sheet(r.name));
 }
 
 static void put_cublaslt(vt_buf *b, const vt_term *term, vt_cuda *gpu)
@@ -236,22 +258,45 @@ static void write_libraries(vt_json *w)
     vt_json_close(w);
 }
 
-/* A rate that the hardware does not have is 0. */
-static void write_rate(vt_json *w, const char *key, double rate)
+/* The data sheet's figures beside the measured ones; null for a GPU that is not in the table. */
+static void write_sheet(vt_json *w, const vt_hardware *sheet)
 {
-    vt_json_fixed(w, key, rate > 0 ? rate : NAN, 0);
+    if (!sheet) {
+        vt_json_null(w, "data_sheet");
+        return;
+    }
+    vt_json_open(w, "data_sheet", '{');
+    for (int i = 0; i < VT_ROOFS; i++)
+        if (vt_roof_get(&sheet->roofs, (vt_roof_kind)i) > 0)
+            vt_json_real(w, vt_roof_rows[i].key, vt_roof_get(&sheet->roofs, (vt_roof_kind)i));
+    vt_json_close(w);
 }
 
-static void write_gpu_roofs(vt_json *w, const vt_roofs *r)
+/* Roofs and efficiencies, in the form that --hardware FILE reads on another machine. */
+static void write_roofs(vt_json *w, const vt_roofs *r)
 {
+    enum { MOST = 16 };
+    vt_roofs weights[MOST];
+    vt_efficiencies e = {0};
+    int32_t n = roofs_cache_weights(r, weights, MOST);
     vt_json_open(w, "roofs", '{');
-    vt_json_int(w, "working_set_bytes", r->far_bytes);
-    vt_json_fixed(w, "memory_bytes_per_s", r->memory_bytes_per_s, 0);
-    vt_json_int(w, "l2_working_set_bytes", r->l2_bytes);
-    vt_json_fixed(w, "l2_bytes_per_s", r->l2_bytes_per_s, 0);
-    vt_json_fixed(w, "fp32_per_s", r->fp32_per_s, 0);
-    vt_json_fixed(w, "bf16_per_s", r->bf16_per_s, 0);
-    vt_json_fixed(w, "kernel_us", r->kernel_s * 1e6, 3);
+    vt_json_int(w, "threads", r->threads);
+    roofs_put_figures(w, "figures", r, false);
+    vt_json_open(w, "weights", '[');
+    for (int32_t i = 0; i < n; i++) {
+        vt_json_open(w, NULL, '{');
+        vt_json_int(w, "working_set_bytes", weights[i].near_bytes);
+        vt_json_real(w, "bytes_per_s", weights[i].near_bytes_per_s);
+        roofs_put_date(w, "date", weights[i].mark[VT_ROOF_WEIGHTS].when);
+        vt_json_string(w, "tag", vt_roof_tag_name[weights[i].mark[VT_ROOF_WEIGHTS].tag]);
+        vt_json_close(w);
+    }
+    vt_json_close(w);
+    if (r->threads == 0)
+        write_sheet(w, vt_hardware_sheet(r->name));
+    vt_efficiencies_read(&e, r->key);
+    vt_efficiencies_put(w, "efficiencies", &e);
+    vt_efficiencies_release(&e);
     vt_json_close(w);
 }
 
@@ -265,7 +310,7 @@ static void write_gpu(vt_json *w)
     bool there = vt_roofs_cuda(0, 0, true, &r, &err) == VT_OK;
     vt_json_string(w, "roofs_missing", there ? NULL : err.message);
     if (there)
-        write_gpu_roofs(w, &r);
+        write_roofs(w, &r);
     else
         vt_json_null(w, "roofs");
     vt_json_close(w);
@@ -299,18 +344,6 @@ static void write_cpu(vt_json *w, const vt_cpu *cpu)
     vt_json_close(w);
 }
 
-static void write_cpu_roofs(vt_json *w, const vt_roofs *r)
-{
-    vt_json_open(w, "roofs", '{');
-    vt_json_int(w, "threads", r->threads);
-    vt_json_int(w, "working_set_bytes", r->far_bytes);
-    vt_json_fixed(w, "memory_bytes_per_s", r->memory_bytes_per_s, 0);
-    vt_json_fixed(w, "fp32_per_s", r->fp32_per_s, 0);
-    write_rate(w, "bf16_per_s", r->bf16_per_s);
-    vt_json_fixed(w, "int8_per_s", r->int8_per_s, 0);
-    vt_json_close(w);
-}
-
 static void write_profiling(vt_json *w)
 {
     char why[256];
@@ -332,7 +365,7 @@ static int print_object(const vt_options *o, const vt_roofs *r)
     vt_json_string(&w, "version", vt_version());
     vt_json_string(&w, "commit", VT_COMMIT);
     write_cpu(&w, vt_cpu_get());
-    write_cpu_roofs(&w, r);
+    write_roofs(&w, r);
     write_gpu(&w);
     write_default_device(&w, o);
     write_libraries(&w);
@@ -415,7 +448,7 @@ int cli_env(cli *c)
     vt_roofs r;
     vt_buf b = {0};
     if (c->log.tty)
-        cli_note(c, "measuring roofs: about a second");
+        cli_note(c, "measuring roofs: one to six seconds");
     if (vt_roofs_again(threads_wanted(c), 0, &r, &err) != VT_OK)
         return cli_fail(&err);
     if (c->json)

@@ -1,8 +1,11 @@
-/* vitrine explain: prints the program for a batch, with what every call must move and compute. It
- * runs nothing.
+/* vitrine explain: prints the program for a batch, with what every call must move and compute, the
+ * least time that this takes, and the time that it is expected to take.
  *
- * The program is the one of a device: of the GPU that --hardware names, whose figures a table has;
- * else of the device that the model would run on, whose roofs are measured. */
+ * The program is the one of a device: of the hardware that --hardware names, whose figures come
+ * from a table or a file; else of the device that the model would run on, whose roofs are measured.
+ * The expected time needs the efficiency of each row on each class of shapes (story/predict.h).
+ * Those of this machine are measured when they are needed first, and kept. Those of other hardware
+ * are the ones in its file; nothing is expected of a GPU that only the table knows. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,12 +14,13 @@
 #include "cli/cli.h"
 #include "cli/model_name.h"
 #include "device/hardware.h"
+#include "device/roofs_cache.h"
 #include "exec/cuda.h"
 #include "exec/describe.h"
 #include "exec/weights_cuda.h"
 #include "kv/cache.h"
 #include "model/model.h"
-#include "story/step.h"
+#include "story/predict.h"
 
 /* One line of the table: a call, or all calls of a kind. */
 typedef struct line {
@@ -25,7 +29,7 @@ typedef struct line {
     const char *impl;
     int32_t n_calls;
     vt_cost cost, extra;
-    double floor_s;
+    double floor_s, expected_s;    /* expected: NAN where a call's efficiency is not known */
     double by_bound[STORY_BOUNDS]; /* seconds of floor_s that each roof sets */
 } line;
 
@@ -33,6 +37,8 @@ typedef struct explanation {
     story_seq seq; /* of each of n_seqs sequences */
     int32_t n_seqs;
     const vt_hardware *named; /* by --hardware; NULL: the device is this machine's */
+    vt_hardware hardware;     /* what named points at */
+    vt_efficiencies here;     /* of this machine */
     int32_t gpu;              /* -1: the program is a CPU's; its number, or 0 for a named GPU */
     size_t cublaslt;          /* the version of the library found on this machine; 0: none */
     vt_described described;
@@ -53,12 +59,13 @@ static story_bound bound_of(const line *l)
 }
 
 static void line_add(line *l, const vt_cost *cost, const vt_cost *extra, double floor_s,
-                     story_bound bound)
+                     double expected_s, story_bound bound)
 {
     l->n_calls++;
     vt_cost_add(&l->cost, cost);
     vt_cost_add(&l->extra, extra);
     l->floor_s += floor_s;
+    l->expected_s += expected_s;
     l->by_bound[bound] += floor_s;
 }
 
@@ -92,18 +99,23 @@ static vt_status read_shape(const cli *c, const vt_model *m, explanation *x, vt_
 /* Finds the device that is described. */
 static vt_status choose_device(const cli *c, explanation *x, vt_err *err)
 {
-    const char *name = vt_options_get(c->options, "hardware");
+    const char *name = vt_options_get(c->options, "hardware"),
+               *device = vt_options_typed(c->options, "device")
+                             ? vt_options_get(c->options, "device")
+                             : "auto";
+    bool cpu = strcmp(device, "cpu") == 0, cuda = strncmp(device, "cuda", 4) == 0;
     x->gpu = vt_options_cuda(c->options);
     if (strcmp(name, "this") == 0)
         return VT_OK;
-    x->named = vt_hardware_find(name, err);
-    if (!x->named)
-        return VT_ERR_USAGE;
-    if (vt_options_typed(c->options, "device") &&
-        strcmp(vt_options_get(c->options, "device"), "cpu") == 0)
+    TRY(vt_hardware_open(name, cpu, &x->hardware, err));
+    x->named = &x->hardware;
+    if (cpu && !x->named->is_cpu)
         return vt_fail(err, VT_ERR_USAGE, "--hardware: %s is a GPU, and --device is cpu",
                        x->named->roofs.name);
-    x->gpu = 0;
+    if (cuda && x->named->is_cpu)
+        return vt_fail(err, VT_ERR_USAGE, "--hardware: %s has no GPU, and --device is %s", name,
+                       device);
+    x->gpu = x->named->is_cpu ? -1 : 0;
     return VT_OK;
 }
 
@@ -111,10 +123,10 @@ static vt_status make_target(const cli *c, const vt_model *m, const vt_limits *l
                              explanation *x, vt_target *target, vt_err *err)
 {
     vt_err why;
-    if (x->gpu < 0) {
-        *target = vt_target_cpu(vt_cpu_get()->level, limits);
-    } else if (x->named) {
+    if (x->named) {
         *target = vt_target_named(x->named, limits);
+    } else if (x->gpu < 0) {
+        *target = vt_target_cpu(vt_cpu_get()->level, limits);
     } else if (vt_target_here(m, x->gpu, limits, target, &x->cublaslt, &why) != VT_OK) {
         return vt_fail(err, why.status,
                        "%s (--hardware, such as h200, describes a GPU that need not be here)",
@@ -169,6 +181,32 @@ static vt_status get_roofs(const cli *c, const vt_model *m, explanation *x, vt_e
                          &x->roofs, err);
 }
 
+static void on_measuring(void *user, const char *what)
+{
+    const cli *c = user;
+    if (c->log.tty && !c->quiet)
+        fprintf(stderr, "\rmeasuring %.80s\033[K", what);
+}
+
+static const vt_efficiencies *efficiencies_of(const explanation *x)
+{
+    return x->named ? &x->named->efficiencies : &x->here;
+}
+
+/* Reads this machine's efficiencies and measures those that are not known yet. */
+static vt_status get_efficiencies(cli *c, explanation *x, vt_err *err)
+{
+    if (x->named)
+        return VT_OK;
+    vt_efficiencies_read(&x->here, x->roofs.key);
+    vt_status status = story_measure_rows(x->plan, &x->roofs, x->gpu, &x->here, on_measuring, c,
+                                          err);
+    if (c->log.tty && !c->quiet)
+        fputs("\r\033[K", stderr);
+    vt_efficiencies_write(&x->here, x->roofs.key);
+    return status;
+}
+
 /* The line that a call belongs to: its own with `all`, else the one of its kind and row. NULL: out
  * of memory. */
 static line *line_of(explanation *x, const vt_call *call, const char *impl, bool all)
@@ -192,10 +230,11 @@ static bool add_call(explanation *x, int32_t i, bool all)
     vt_cost cost = {0}, extra = {0};
     story_bound bound;
     story_step_cost(x->plan, i, &cost, &extra);
-    double floor_s = story_floor_s(&cost, &x->roofs, &bound);
+    double floor_s = story_floor_s(&cost, &x->roofs, &bound),
+           expected_s = story_expected_s(x->plan, i, &x->roofs, efficiencies_of(x));
     if (l)
-        line_add(l, &cost, &extra, floor_s, bound);
-    line_add(&x->total, &cost, &extra, floor_s, bound);
+        line_add(l, &cost, &extra, floor_s, expected_s, bound);
+    line_add(&x->total, &cost, &extra, floor_s, expected_s, bound);
     return l != NULL;
 }
 
@@ -217,22 +256,32 @@ static vt_status cost_calls(explanation *x, bool all, vt_err *err)
 
 /* ---- text ---- */
 
+/* "reads 4.25 TB/s [measured], fp32 67 TOP/s [datasheet]"; of this machine only other tags than
+ * measured are told. */
+static void put_tag(vt_buf *b, const vt_roofs *r, vt_roof_kind kind)
+{
+    vt_roof_tag tag = r->mark[kind].tag;
+    if (!r->measured || tag == VT_ROOF_DISTURBED)
+        vt_buf_printf(b, " [%s]", vt_roof_tag_name[tag]);
+}
+
 static void put_roofs(vt_buf *b, const vt_roofs *r)
 {
+    static const vt_roof_kind unit[] = {VT_ROOF_FP32, VT_ROOF_BF16, VT_ROOF_INT8};
     vt_buf_printf(b, "%s", r->name);
     if (r->measured && r->threads == 0)
         vt_buf_printf(b, ", %s (measured)", r->level);
-    else if (r->measured)
-        vt_buf_printf(b, ", %s, %d thread%s (measured)", r->level, r->threads,
-                      r->threads == 1 ? "" : "s");
+    else if (r->threads > 0)
+        vt_buf_printf(b, ", %s, %d thread%s%s", r->level, r->threads, vt_text_s(r->threads),
+                      r->measured ? " (measured)" : "");
     vt_buf_puts(b, ": reads ");
     vt_text_rate(b, vt_roofs_bandwidth(r), "B");
-    const double unit[] = {r->fp32_per_s, r->bf16_per_s, r->int8_per_s};
-    static const char *const name[] = {"fp32", "bf16", "int8"};
+    put_tag(b, r, r->near_bytes_per_s > 0 ? VT_ROOF_WEIGHTS : VT_ROOF_MEMORY);
     for (int i = 0; i < 3; i++)
-        if (unit[i] > 0) {
-            vt_buf_printf(b, ", %s ", name[i]);
-            vt_text_rate(b, unit[i], "OP");
+        if (vt_roof_get(r, unit[i]) > 0) {
+            vt_buf_printf(b, ", %s ", vt_roof_rows[unit[i]].name);
+            vt_text_rate(b, vt_roof_get(r, unit[i]), "OP");
+            put_tag(b, r, unit[i]);
         }
 }
 
@@ -280,7 +329,10 @@ static void table_line(vt_table *t, const line *l, const line *total, bool sum)
     cell_text(t, vt_text_bytes, (double)(l->cost.read.activations + l->cost.write.activations));
     cell_text(t, put_flops, (double)vt_cost_flops(&l->cost));
     cell_text(t, vt_text_time, l->floor_s);
-    vt_table_cell(t, "%.1f %%", total->floor_s > 0 ? 100 * l->floor_s / total->floor_s : 0);
+    if (isfinite(total->expected_s)) /* both columns are too many for 100 cells */
+        cell_text(t, vt_text_time, l->expected_s);
+    else
+        vt_table_cell(t, "%.1f %%", total->floor_s > 0 ? 100 * l->floor_s / total->floor_s : 0);
     vt_table_cell(t, "%s", story_bound_name(bound_of(l)));
 }
 
@@ -395,6 +447,36 @@ static void put_all_cuts(vt_buf *b, const vt_term *term, const explanation *x)
     }
 }
 
+/* What the step is expected to take, or why nothing is expected. */
+static void put_expected(vt_buf *b, const vt_term *term, const explanation *x, int32_t tokens)
+{
+    vt_buf text = {0};
+    if (isfinite(x->total.expected_s)) {
+        vt_buf_puts(&text, "It is expected to take ");
+        vt_text_time(&text, x->total.expected_s);
+        vt_buf_printf(&text,
+                      ": %.0f tokens/s. [modelled: the launch of each call, and its work at the "
+                      "efficiency that its row was measured to have alone]",
+                      tokens / x->total.expected_s);
+    } else if (x->named && x->named->efficiencies.n == 0)
+        vt_buf_printf(&text,
+                      "What %s would really take is not known: no efficiencies were measured on "
+                      "one. vitrine env --json there has them once vitrine explain ran there, and "
+                      "--hardware FILE reads them.",
+                      x->roofs.name);
+    else
+        vt_buf_puts(&text, "What it would really take is not known: the efficiency of some calls "
+                           "is not.");
+    vt_text_wrap(b, text.data ? text.data : "", 0, term->width);
+    vt_buf_putc(b, '\n');
+    if (vt_roofs_disturbed(&x->roofs))
+        vt_text_wrap(b,
+                     "Roofs tagged disturbed (vitrine env lists them) were measured while other "
+                     "programs used this machine: the least times may be too long.\n",
+                     0, term->width);
+    vt_buf_release(&text);
+}
+
 static int print_text(const cli *c, const vt_model *m, const explanation *x)
 {
     vt_buf b = {0}, roofs = {0};
@@ -406,9 +488,13 @@ static int print_text(const cli *c, const vt_model *m, const explanation *x)
     put_roofs(&roofs, &x->roofs);
     if (x->gpu >= 0)
         put_gpu(&roofs, x);
+    else if (x->named)
+        vt_buf_printf(&roofs, " (%s)", x->named->source);
     vt_text_wrap(&b, roofs.data ? roofs.data : "", 2, c->out.width);
     vt_buf_puts(&b, "\n\n");
-    vt_table_init(&t, "op|runs as|>calls|>weights|>KV|>act.|>FLOP|>least|>share|bound");
+    vt_table_init(&t, isfinite(x->total.expected_s)
+                          ? "op|runs as|>calls|>weights|>KV|>act.|>FLOP|>least|>expected|bound"
+                          : "op|runs as|>calls|>weights|>KV|>act.|>FLOP|>least|>share|bound");
     for (int32_t i = 0; i < x->n_lines; i++)
         table_line(&t, &x->line[i], &x->total, false);
     table_line(&t, &x->total, &x->total, true);
@@ -421,9 +507,12 @@ static int print_text(const cli *c, const vt_model *m, const explanation *x)
         vt_text_bytes(&b, (double)vt_cost_bytes(&x->total.extra));
         vt_buf_puts(&b, " of their own (copies, partial results).\n");
     }
-    vt_buf_puts(&b, "\nNo machine with these roofs does the step in less than ");
+    vt_buf_puts(&b, vt_roofs_disturbed(&x->roofs)
+                        ? "\nAt these roofs, some of them disturbed, the step takes at least "
+                        : "\nNo machine with these roofs does the step in less than ");
     vt_text_time(&b, x->total.floor_s);
     vt_buf_printf(&b, ": %.0f tokens/s.\n", x->total.floor_s > 0 ? tokens / x->total.floor_s : 0);
+    put_expected(&b, &c->out, x, tokens);
     bool ok = !b.failed && fwrite(b.data, 1, b.len, stdout) == b.len;
     vt_buf_release(&roofs);
     vt_buf_release(&b);
@@ -474,6 +563,7 @@ static void write_line(vt_json *w, const char *key, const line *l)
     vt_json_int(w, "int8", f->int8);
     vt_json_close(w);
     vt_json_fixed(w, "least_us", l->floor_s * 1e6, 3);
+    vt_json_tagged(w, "expected_us", l->expected_s * 1e6, 3, "modelled");
     vt_json_string(w, "bound", story_bound_name(bound_of(l)));
     if (l->call)
         write_choices(w, l->call);
@@ -501,9 +591,7 @@ static void write_hardware(vt_json *w, const explanation *x)
     vt_json_int(w, "threads", r->threads);
     vt_json_bool(w, "measured", r->measured);
     vt_json_fixed(w, "read_bytes_per_s", vt_roofs_bandwidth(r), 0);
-    vt_json_fixed(w, "fp32_per_s", r->fp32_per_s, 0);
-    vt_json_fixed(w, "bf16_per_s", r->bf16_per_s, 0);
-    vt_json_fixed(w, "int8_per_s", r->int8_per_s, 0);
+    roofs_put_figures(w, "figures", r, false);
     if (x->gpu >= 0)
         write_gpu(w, x);
     else
@@ -548,6 +636,8 @@ int cli_explain(cli *c)
     if (status == VT_OK)
         status = get_roofs(c, m, &x, &err);
     if (status == VT_OK)
+        status = get_efficiencies(c, &x, &err);
+    if (status == VT_OK)
         status = cost_calls(&x, vt_options_flag(c->options, "all"), &err);
     if (m && !x.named)
         status = vt_options_device_failed(c->options, status, &err);
@@ -557,6 +647,8 @@ int cli_explain(cli *c)
     for (int32_t i = 0; i < x.n_lines; i++)
         free(x.line[i].name);
     free(x.line);
+    vt_efficiencies_release(&x.here);
+    vt_hardware_release(&x.hardware);
     story_step_free(x.plan);
     vt_described_release(&x.described);
     vt_model_free(m);

@@ -62,6 +62,7 @@ bool cli_gpu_open(vt_json *w, const char *key, int32_t ordinal)
     vt_json_int(w, "multiprocessors", gpu->sm_count);
     vt_json_int(w, "l2_bytes", gpu->l2_bytes);
     vt_json_int(w, "memory_bytes", (int64_t)gpu->total_bytes);
+    vt_json_int(w, "max_shared_bytes", gpu->max_shared_bytes);
     vt_json_int(w, "level", gpu->level);
     vt_json_string(w, "arch", gpu->arch);
     vt_json_int(w, "driver_version", gpu->driver_version);

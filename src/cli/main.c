@@ -65,11 +65,13 @@ static const cli_verb verbs[] = {
      VT_FOR_TEMPLATE, 0, cli_template},
     {"explain", "", "the program for a batch: ops, bytes, FLOPs, predicted time; runs nothing",
      "Lists the op calls of one forward pass with the bytes each has to move and the FLOPs it "
-     "has to do, and predicts its least time from the roofs of the hardware. The program is the "
-     "one for the device that the model would run on, or for the GPU that --hardware names. "
-     "Nothing is run but the measuring of this machine's roofs, where they are not known yet.",
+     "has to do, its least time by the roofs of the hardware, and the time that it is expected to "
+     "take. The program is the one for the device that the model would run on, or for the hardware "
+     "that --hardware names. Nothing is run but the measuring of this machine's roofs and of each "
+     "op alone, where they are not known yet: a few seconds once, longer on a GPU.",
      "vitrine explain --batch 8 --context 1024\n"
-     "vitrine explain --prompt 512 -m dummy:qwen3-8b --hardware h200",
+     "vitrine explain --prompt 512 -m dummy:qwen3-8b --hardware h200\n"
+     "vitrine explain --hardware ./other-machine.json",
      VT_FOR_EXPLAIN, 0, cli_explain},
     {"bench latency", "", "prefill and decode speed of one batch",
      "Runs a batch of equal random prompts several times: tokens per second of prefill and of "
@@ -118,7 +120,9 @@ static const cli_verb verbs[] = {
      VT_FOR_STORY, 1, cli_story_show},
     {"env", "", "what this machine offers: CPU, GPU, libraries, profiling tiers, measured roofs",
      "Describes the hardware, and which parts of it can be used and observed. Roofs are "
-     "measured, which takes about a second; the best figures ever seen on this machine are kept.",
+     "measured, which takes one to six seconds; the best figures ever seen on this machine are "
+     "kept. A figure tagged disturbed was measured while other programs used the machine: it is "
+     "not kept. With --json the output describes this machine to explain --hardware elsewhere.",
      NULL, VT_FOR_ENV, 0, cli_env},
     {"pull", "NAME", "fetch a model into the cache",
      "Fetches a preset (smollm2-135m, gemma3-270m), or ORG/NAME from a Hugging Face style hub: "

@@ -1,29 +1,41 @@
-/* Roofs: measuring them and keeping them on disk (device/roofs.h).
+/* Roofs of a CPU: measuring them, and keeping them (device/roofs.h).
  *
- * A roof is a maximum, so each figure is the best of several short runs of all threads together:
- * other programs on the machine can only make a run slower. A run of a register kernel takes
- * round_s. The read passes go over a buffer of twice the last-level cache, at least MIN_FAR and at
- * most MAX_FAR bytes.
+ * A roof is a maximum, so each figure is the best of several short runs of all threads together.
+ * A run lasts 1 to 5 ms: short enough that even on a busy machine some runs are not interrupted.
  *
- * The maximum is there because a virtual machine reports the whole cache of its host (hundreds of
- * MiB), of which it only has a share, and writing a buffer for the first time takes longer than
- * reading it. */
+ *   worker 0     run delay ─ clock ─ barrier ─ work ─ barrier ─ clock ─ run delay
+ *   others       run delay ─ clock ─ barrier ─ work ─ barrier ───────── run delay
+ *
+ * A run begins when the last worker has arrived at the first barrier.
+ *
+ * The run delays say whether a worker had to wait for a CPU meanwhile; device/roofs_sample.h says
+ * when the samples of a figure can be believed. After a run that was disturbed the team sleeps for
+ * a moment: the kernel's scheduler then favours it, and the next run has a better chance.
+ *
+ * The far passes go over a buffer of twice the last-level cache, at least MIN_FAR and at most
+ * MAX_FAR bytes. The maximum is there because a virtual machine reports the whole cache of its host
+ * (hundreds of MiB), of which it only has a share, and writing a buffer for the first time takes
+ * longer than reading it. */
 #include "device/roofs.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/run_delay.h"
 #include "base/team.h"
 #include "device/roofs_cache.h"
+#include "device/roofs_sample.h"
 
-enum { BEST_OF = 4, MIN_FAR = 64 << 20, MAX_FAR = 768 << 20 };
+enum { MIN_FAR = 64 << 20, MAX_FAR = 768 << 20, RUN_BYTES = 32 << 20, MEETINGS = 200 };
 
-static const double round_s = 0.02; /* one run of a register kernel */
+static const double round_s = 0.003;               /* one run of a register kernel */
+static const int64_t all_ns = INT64_C(2800000000); /* all figures together, the buffer included */
 
 /* ---- portable kernels ---- */
 
@@ -100,75 +112,155 @@ static roofs_kernels kernels_of(vt_isa level)
 
 /* ---- measuring ---- */
 
+typedef enum work_kind { COMPUTE, READ, COPY, MEET, TOUCH } work_kind;
+
 typedef struct job {
     vt_team *team;
-    double (*compute)(int64_t rounds); /* NULL: call `read` instead */
+    work_kind kind;
+    double (*compute)(int64_t rounds);
     int64_t rounds;
     uint64_t (*read)(const void *p, size_t bytes);
     char *buffer;
     size_t bytes; /* size of the whole working set */
     int32_t passes;
     _Atomic uint64_t checksum; /* uses the reads, so that the compiler keeps them */
+    _Atomic int64_t delay_ns;  /* of all workers */
+    _Atomic int64_t begin_ns;  /* when the last worker arrived at the first barrier */
+    int64_t end_ns;
 } job;
+
+/* A worker's share of the working set, in whole pages. */
+static size_t share_of(const job *j)
+{
+    return j->bytes / (size_t)vt_team_size(j->team) / 4096 * 4096;
+}
+
+static void do_work(job *j, int32_t worker)
+{
+    size_t share = share_of(j);
+    char *mine = j->buffer + share * (size_t)worker;
+    uint64_t sum = 0;
+    switch (j->kind) {
+    case COMPUTE:
+        j->compute(j->rounds);
+        break;
+    case READ:
+        for (int32_t i = 0; i < j->passes; i++)
+            sum ^= j->read(mine, share);
+        atomic_fetch_xor(&j->checksum, sum);
+        break;
+    case COPY:
+        memcpy(mine, mine + share / 2, share / 2);
+        __asm__ volatile("" : : "r"(mine) : "memory");
+        break;
+    case MEET:
+        for (int64_t i = 0; i < j->rounds; i++)
+            vt_team_barrier(j->team, worker);
+        break;
+    case TOUCH: /* so that the memory exists and is near the worker that reads it */
+        memset(mine, 1, share);
+        break;
+    }
+}
+
+/* Raises *begin to now. The clock is read before the barrier: behind it a worker may lose its CPU
+ * while the others work, and a late reading would hide their work. */
+static void arrive(_Atomic int64_t *begin)
+{
+    int64_t now = vt_now_ns(), seen = atomic_load(begin);
+    while (now > seen && !atomic_compare_exchange_weak(begin, &seen, now))
+        ;
+}
 
 static void job_worker(void *arg, int32_t worker)
 {
     job *j = arg;
-    if (j->compute) {
-        j->compute(j->rounds);
-        return;
+    int64_t before = vt_run_delay_ns();
+    arrive(&j->begin_ns);
+    vt_team_barrier(j->team, worker);
+    do_work(j, worker);
+    vt_team_barrier(j->team, worker);
+    if (worker == 0)
+        j->end_ns = vt_now_ns();
+    int64_t after = vt_run_delay_ns();
+    if (before >= 0 && after > before)
+        atomic_fetch_add(&j->delay_ns, after - before);
+}
+
+/* Runs once; returns the seconds. */
+static double run(job *j)
+{
+    atomic_store(&j->delay_ns, 0);
+    atomic_store(&j->begin_ns, 0);
+    vt_team_run(j->team, job_worker, j);
+    return (double)(j->end_ns - atomic_load(&j->begin_ns)) * 1e-9;
+}
+
+/* What all figures of one measurement share. */
+typedef struct gauge {
+    vt_roofs *r;
+    vt_team *team;
+    roofs_kernels k;
+    char *buffer;
+    size_t bytes;
+    int64_t deadline_ns;
+    int32_t figures_left;
+} gauge;
+
+/* Repeats the run until its samples agree, or until this figure's part of the time is over. `work`
+ * units a run; for a time (MEETING) the figure is seconds a unit. */
+static void repeat(gauge *g, vt_roof_kind kind, job *j, double work)
+{
+    enum { LEAST = 3 };
+    roof_samples s = {0};
+    int64_t now = vt_now_ns(),
+            until = now + (g->deadline_ns - now) / (g->figures_left > 0 ? g->figures_left : 1);
+    g->figures_left--;
+    for (int32_t i = 0; i < ROOF_MAX_SAMPLES; i++) {
+        int32_t disturbed = s.n_disturbed;
+        roof_samples_add(&s, work, run(j), atomic_load(&j->delay_ns));
+        if (i + 1 >= LEAST && (roof_samples_agree(&s) || vt_now_ns() >= until))
+            break;
+        if (s.n_disturbed > disturbed)
+            nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
     }
-    size_t share = j->bytes / (size_t)vt_team_size(j->team) / 4096 * 4096;
-    uint64_t sum = 0;
-    for (int32_t i = 0; i < j->passes; i++)
-        sum ^= j->read(j->buffer + share * (size_t)worker, share);
-    atomic_fetch_xor(&j->checksum, sum);
+    if (s.best > 0)
+        vt_roof_better(g->r, kind, vt_roof_rows[kind].unit ? s.best : 1 / s.best,
+                       roof_samples_agree(&s) ? VT_ROOF_MEASURED : VT_ROOF_DISTURBED, time(NULL));
 }
 
-/* Writes the worker's share of the buffer, so that the memory exists and is near that worker. */
-static void touch_worker(void *arg, int32_t worker)
+static void measure_compute(gauge *g, vt_roof_kind kind, double (*kernel)(int64_t))
 {
-    job *j = arg;
-    size_t share = j->bytes / (size_t)vt_team_size(j->team) / 4096 * 4096;
-    memset(j->buffer + share * (size_t)worker, 1, share);
-}
-
-/* Seconds of the fastest of BEST_OF runs. */
-static double best_time(job *j)
-{
-    double best = INFINITY;
-    for (int i = 0; i < BEST_OF; i++) {
-        int64_t begin = vt_now_ns();
-        vt_team_run(j->team, job_worker, j);
-        best = fmin(best, (double)(vt_now_ns() - begin) * 1e-9);
-    }
-    return best;
-}
-
-/* Operations per second of a register kernel on all threads; 0 if `kernel` is NULL. */
-static double measure_compute(vt_team *team, double (*kernel)(int64_t))
-{
-    if (!kernel)
-        return 0;
-    job j = {.team = team, .compute = kernel, .rounds = 2000};
-    double seconds = 0;
-    for (seconds = best_time(&j); seconds < round_s / 4 && j.rounds < INT64_MAX / 8;
-         seconds = best_time(&j))
+    job j = {.team = g->team, .kind = COMPUTE, .compute = kernel, .rounds = 2000};
+    double seconds = run(&j);
+    for (; seconds < round_s / 4 && j.rounds < INT64_MAX / 8; seconds = fmin(run(&j), run(&j)))
         j.rounds *= 4;
     j.rounds = (int64_t)((double)j.rounds * round_s / seconds) + 1;
-    return kernel(1) * (double)j.rounds * vt_team_size(team) / best_time(&j);
+    repeat(g, kind, &j, kernel(1) * (double)j.rounds * vt_team_size(g->team));
 }
 
-/* Bytes per second when all threads read `bytes` of the buffer, with enough passes for a run that
- * can be timed. */
-static double measure_read(vt_team *team, const roofs_kernels *k, char *buffer, size_t bytes)
+/* All threads read `bytes` of the buffer, in enough passes for a run that can be timed. */
+static void measure_read(gauge *g, vt_roof_kind kind, size_t bytes)
 {
-    size_t used = bytes / (size_t)vt_team_size(team) / 4096 * 4096 * (size_t)vt_team_size(team);
-    job j = {.team = team, .read = k->read, .buffer = buffer, .bytes = bytes};
-    j.passes = bytes < (16 << 20)    ? (int32_t)((64 << 20) / (bytes + 1)) + 1
-               : bytes < (256 << 20) ? 2
-                                     : 1;
-    return used ? (double)used * j.passes / best_time(&j) : 0;
+    job j = {.team = g->team, .kind = READ, .read = g->k.read, .buffer = g->buffer, .bytes = bytes};
+    size_t n = (size_t)vt_team_size(g->team), used = share_of(&j) * n;
+    j.passes = (int32_t)(RUN_BYTES * n / (bytes + 1)) + 1;
+    *vt_roof_working_set(g->r, kind) = (int64_t)bytes;
+    if (used > 0)
+        repeat(g, kind, &j, (double)used * j.passes);
+}
+
+static void measure_copy(gauge *g, size_t bytes)
+{
+    job j = {.team = g->team, .kind = COPY, .buffer = g->buffer, .bytes = bytes};
+    g->r->copy_bytes = (int64_t)bytes;
+    repeat(g, VT_ROOF_COPY, &j, (double)(share_of(&j) * (size_t)vt_team_size(g->team)));
+}
+
+static void measure_meeting(gauge *g)
+{
+    job j = {.team = g->team, .kind = MEET, .rounds = MEETINGS};
+    repeat(g, VT_ROOF_MEETING, &j, MEETINGS);
 }
 
 static size_t far_bytes(const vt_cpu *cpu)
@@ -181,76 +273,149 @@ static size_t far_bytes(const vt_cpu *cpu)
     return (size_t)(n > MIN_FAR ? n : MIN_FAR);
 }
 
-static void raise(double *roof, double now) { *roof = fmax(*roof, now); }
+/* Bytes that the L2s of all threads hold with room to spare. */
+static int64_t l2_working_set(const vt_roofs *r) { return r->l2_size / 2; }
 
-/* Measures and raises figures of `r` that are now higher: all figures, or only that of the near
- * working set. */
-static vt_status measure(vt_roofs *r, bool all, int64_t working_set, vt_err *err)
+/* Bytes that the L3 holds and the L2s do not: four times the L2s, or half of the L3. 0: the L3 is
+ * hardly larger than the L2s, and has no roof of its own. */
+static int64_t l3_working_set(const vt_roofs *r)
+{
+    int64_t half = r->l3_size / 2, most = 4 * r->l2_size;
+    int64_t n = half < most ? half : most;
+    return n > r->l2_size + r->l2_size / 2 ? n : 0;
+}
+
+/* Whether this machine has what the figure measures, and the caller asked for it. */
+static bool wanted(const vt_roofs *r, vt_roof_kind kind, const roofs_kernels *k, int64_t near)
+{
+    switch (kind) {
+    case VT_ROOF_MEMORY:
+    case VT_ROOF_COPY:
+    case VT_ROOF_FP32:
+    case VT_ROOF_INT8:
+        return true;
+    case VT_ROOF_WEIGHTS:
+        return near > 0;
+    case VT_ROOF_L2:
+        return l2_working_set(r) > 0;
+    case VT_ROOF_L3:
+        return l3_working_set(r) > 0;
+    case VT_ROOF_BF16:
+        return k->bf16 != NULL;
+    case VT_ROOF_MEETING:
+        return r->threads > 1;
+    default:
+        return false;
+    }
+}
+
+static void measure_one(gauge *g, vt_roof_kind kind, size_t far, size_t near)
+{
+    switch (kind) {
+    case VT_ROOF_MEMORY:
+        measure_read(g, kind, far);
+        break;
+    case VT_ROOF_WEIGHTS:
+        measure_read(g, kind, near);
+        g->r->near_bytes = (int64_t)near;
+        break;
+    case VT_ROOF_COPY:
+        measure_copy(g, far);
+        break;
+    case VT_ROOF_L2:
+        measure_read(g, kind, (size_t)l2_working_set(g->r));
+        break;
+    case VT_ROOF_L3:
+        measure_read(g, kind, (size_t)l3_working_set(g->r));
+        break;
+    case VT_ROOF_FP32:
+        measure_compute(g, kind, g->k.fp32);
+        break;
+    case VT_ROOF_BF16:
+        measure_compute(g, kind, g->k.bf16);
+        break;
+    case VT_ROOF_INT8:
+        measure_compute(g, kind, g->k.int8);
+        break;
+    default:
+        measure_meeting(g);
+    }
+}
+
+/* Measures the figures of which want[] is true. The working set of the weights may be larger than
+ * MAX_FAR: then MAX_FAR bytes stand for it. */
+static vt_status measure(vt_roofs *r, const bool want[VT_ROOFS], int32_t n, vt_err *err)
 {
     const vt_cpu *cpu = vt_cpu_get();
-    roofs_kernels k = kernels_of(cpu->level);
-    vt_team *team = NULL;
-    size_t bytes = all ? far_bytes(cpu) : 0;
-    if ((size_t)working_set > bytes)
-        bytes = (size_t)working_set < MAX_FAR ? (size_t)working_set : MAX_FAR;
-    TRY(vt_team_new(r->threads, &team, err));
-    char *buffer = vt_pages_alloc(bytes);
-    if (!buffer) {
-        vt_team_free(team);
+    gauge g = {.r = r,
+               .k = kernels_of(cpu->level),
+               .deadline_ns = vt_now_ns() + all_ns,
+               .figures_left = n};
+    int64_t asked = r->near_bytes;
+    size_t far = want[VT_ROOF_MEMORY] || want[VT_ROOF_COPY] ? far_bytes(cpu) : 0,
+           near = (size_t)(asked < MAX_FAR ? asked : MAX_FAR),
+           cache = (size_t)(l3_working_set(r) > l2_working_set(r) ? l3_working_set(r)
+                                                                  : l2_working_set(r));
+    g.bytes = want[VT_ROOF_WEIGHTS] && near > far ? near : far;
+    g.bytes = cache > g.bytes ? cache : g.bytes;
+    TRY(vt_team_new(r->threads, &g.team, err));
+    g.buffer = vt_pages_alloc(g.bytes + 4096);
+    if (!g.buffer) {
+        vt_team_free(g.team);
         return vt_fail(err, VT_ERR_MEMORY,
-                       "out of memory for the %zu bytes that roofs are measured with", bytes);
+                       "out of memory for the %zu bytes that roofs are measured with", g.bytes);
     }
-    job touch = {.team = team, .buffer = buffer, .bytes = bytes};
-    vt_team_run(team, touch_worker, &touch);
-    if (all) {
-        r->far_bytes = (int64_t)bytes;
-        raise(&r->memory_bytes_per_s, measure_read(team, &k, buffer, bytes));
-        raise(&r->fp32_per_s, measure_compute(team, k.fp32));
-        raise(&r->bf16_per_s, measure_compute(team, k.bf16));
-        raise(&r->int8_per_s, measure_compute(team, k.int8));
-    }
-    if (working_set > 0) {
-        size_t near = (size_t)working_set < bytes ? (size_t)working_set : bytes;
-        raise(&r->near_bytes_per_s, measure_read(team, &k, buffer, near));
-    }
-    vt_pages_free(buffer, bytes);
-    vt_team_free(team);
+    run(&(job){.team = g.team, .kind = TOUCH, .buffer = g.buffer, .bytes = g.bytes});
+    for (int kind = 0; kind < VT_ROOFS; kind++)
+        if (want[kind])
+            measure_one(&g, (vt_roof_kind)kind, far, near);
+    r->near_bytes = asked;
+    vt_pages_free(g.buffer, g.bytes + 4096);
+    vt_team_free(g.team);
     return VT_OK;
 }
 
 /* ---- the file ---- */
 
-static void cache_key(const vt_roofs *r, char out[256])
+/* What is known of this machine without measuring. */
+static void describe(vt_roofs *r, int32_t threads)
 {
-    snprintf(out, 256, "%s-%s-%d", r->name, r->level, r->threads);
+    const vt_cpu *cpu = vt_cpu_get();
+    roofs_kernels k = kernels_of(cpu->level);
+    *r = (vt_roofs){.threads = threads,
+                    .measured = true,
+                    .l2_size = cpu->l2_bytes * (threads < cpu->n_cores ? threads : cpu->n_cores),
+                    .l3_size = cpu->l3_bytes,
+                    .fp32_how = k.fp32_how,
+                    .bf16_how = k.bf16_how,
+                    .int8_how = k.int8_how};
+    snprintf(r->name, sizeof r->name, "%s", cpu->model);
+    snprintf(r->level, sizeof r->level, "%s", vt_isa_name(cpu->level));
+    snprintf(r->key, sizeof r->key, "%s-%s-%d", r->name, r->level, threads);
 }
 
 static vt_status get(int32_t threads, int64_t working_set, bool again, vt_roofs *out, vt_err *err)
 {
-    const vt_cpu *cpu = vt_cpu_get();
-    roofs_kernels k = kernels_of(cpu->level);
-    char key[256];
-    vt_roofs r = {.threads = threads,
-                  .measured = true,
-                  .fp32_how = k.fp32_how,
-                  .bf16_how = k.bf16_how,
-                  .int8_how = k.int8_how};
-    if (working_set < 0)
-        working_set = 0;
+    vt_roofs r;
+    bool want[VT_ROOFS] = {false};
+    int32_t n = 0;
+    describe(&r, threads);
+    roofs_kernels k = kernels_of(vt_cpu_get()->level);
     if (working_set > 0) /* rounded to 1 MiB, so that similar sizes share one measurement */
-        working_set = (int64_t)vt_round_up((size_t)working_set, 1 << 20);
-    snprintf(r.name, sizeof r.name, "%s", cpu->model);
-    snprintf(r.level, sizeof r.level, "%s", vt_isa_name(cpu->level));
-    cache_key(&r, key);
-    roofs_cache_read(key, &r, working_set);
-    r.near_bytes = working_set;
-    bool all = again || r.memory_bytes_per_s <= 0;
-    if (all || (working_set > 0 && r.near_bytes_per_s <= 0)) {
-        TRY(measure(&r, all, working_set, err));
-        roofs_cache_write(key, &r);
+        r.near_bytes = (int64_t)vt_round_up((size_t)working_set, 1 << 20);
+    roofs_cache_read(r.key, &r, r.near_bytes);
+    for (int i = 0; i < VT_ROOFS; i++) {
+        want[i] = wanted(&r, (vt_roof_kind)i, &k, r.near_bytes) &&
+                  (again || r.mark[i].tag != VT_ROOF_MEASURED);
+        n += want[i];
     }
-    if (working_set > 0) /* a near working set is never slower than a far one */
-        raise(&r.near_bytes_per_s, r.memory_bytes_per_s);
+    if (n > 0) {
+        TRY(measure(&r, want, n, err));
+        roofs_cache_write(r.key, &r);
+    }
+    if (r.near_bytes > 0) /* a near working set is never slower than a far one */
+        vt_roof_better(&r, VT_ROOF_WEIGHTS, r.memory_bytes_per_s, r.mark[VT_ROOF_MEMORY].tag,
+                       r.mark[VT_ROOF_MEMORY].when);
     *out = r;
     return VT_OK;
 }
@@ -263,9 +428,4 @@ vt_status vt_roofs_get(int32_t threads, int64_t working_set, vt_roofs *out, vt_e
 vt_status vt_roofs_again(int32_t threads, int64_t working_set, vt_roofs *out, vt_err *err)
 {
     return get(threads, working_set, true, out, err);
-}
-
-double vt_roofs_bandwidth(const vt_roofs *r)
-{
-    return r->near_bytes_per_s > 0 ? r->near_bytes_per_s : r->memory_bytes_per_s;
 }

@@ -25,6 +25,25 @@ KERNEL __launch_bounds__(512) roofs_read(const __grid_constant__ roofs_read_para
         *p.out = sum;
 }
 
+// ---- copying ----
+// The same grid. It copies [p, p + 16 n) to [p + 16 n, p + 32 n), `passes` times. Bytes: 32 n passes.
+KERNEL __launch_bounds__(512) roofs_copy(const __grid_constant__ roofs_copy_params p)
+{
+    u64 stride = (u64)gridDim.x * 512, first = (u64)blockIdx.x * 512 + threadIdx.x;
+    for (int pass = 0; pass < p.passes; pass++)
+        for (u64 i = first; i < p.n; i += 4 * stride) {
+            uint4 v[4];
+#pragma unroll
+            for (int k = 0; k < 4; k++)
+                if (i + k * stride < p.n)
+                    v[k] = load16(p.p + 16 * (i + k * stride));
+#pragma unroll
+            for (int k = 0; k < 4; k++)
+                if (i + k * stride < p.n)
+                    store16(p.p + 16 * (p.n + i + k * stride), v[k]);
+        }
+}
+
 // ---- computing ----
 
 // Fused multiply-adds on 16 independent numbers per thread, 256 threads. FLOPs: 32 per thread and round.
@@ -83,8 +102,11 @@ KERNEL __launch_bounds__(256) roofs_bf16_sm80(const __grid_constant__ roofs_comp
 }
 
 // ---- an empty kernel ----
+// With PDL it lets the next one start at once and then waits for the one before it, as every kernel of a step does.
 KERNEL roofs_empty(const __grid_constant__ roofs_compute_params p)
 {
+    pdl_go();
+    pdl_wait();
     if (p.rounds == -1)
         *p.out = 1;
 }

@@ -230,10 +230,11 @@ static const vt_option table[] = {
                 "auto: cold on a GPU, warm on a CPU"),
     ROW("variants", VT_OPTION_FLAG, .fallback = "false", .verbs = VT_FOR_KERNELS,
         .help = "implementations that an engine never chooses, too"),
-    ROW("hardware", VT_OPTION_TEXT, .value_name = "NAME", .fallback = "this",
+    ROW("hardware", VT_OPTION_TEXT, .value_name = "NAME|FILE", .fallback = "this",
         .verbs = VT_FOR_EXPLAIN | VT_FOR_SIMULATE,
-        .help = "predict for this machine (measured) or for a GPU that need not be here: h200, "
-                "h100, a100-80gb-sxm, a100-80gb-pcie"),
+        .help = "predict for this machine (measured), for a GPU that need not be here (h200, h100, "
+                "a100-80gb-sxm, a100-80gb-pcie), or for the machine whose vitrine env --json is in "
+                "a file (a name with a '/' or a '.')"),
     ROW("all", VT_OPTION_FLAG, .fallback = "false", .verbs = VT_FOR_EXPLAIN,
         .help = "every call of every layer, not one line a kind; and how each row cuts its work"),
 

@@ -10,14 +10,16 @@
 #include "exec/layout.h"
 #include "exec/weights_cuda.h"
 
-vt_target vt_target_named(const vt_hardware *gpu, const vt_limits *limits)
+vt_target vt_target_named(const vt_hardware *h, const vt_limits *limits)
 {
+    if (h->is_cpu)
+        return vt_target_cpu(h->isa, limits);
     return (vt_target){.device = VT_DEVICE_CUDA,
                        .limits = *limits,
-                       .level = gpu->kernel_level,
-                       .sm_count = gpu->sm_count,
-                       .max_shared_bytes = gpu->max_shared_bytes,
-                       .cublaslt = gpu->kernel_level >= 80,
+                       .level = h->kernel_level,
+                       .sm_count = h->sm_count,
+                       .max_shared_bytes = h->max_shared_bytes,
+                       .cublaslt = h->kernel_level >= 80,
                        .shared_rows = (int32_t)vt_knobs[VT_KNOB_CUDA_SHARED].preset};
 }
 

@@ -14,9 +14,9 @@ typedef struct vt_described {
     vt_kv_cache kv;
 } vt_described;
 
-/* The target for describing a program on a GPU that need not be here. cuBLASLt is assumed to be
- * installed where kernels of level 90 run; below that no program uses it. */
-vt_target vt_target_named(const vt_hardware *gpu, const vt_limits *limits);
+/* The target for describing a program on hardware that need not be here. On a GPU cuBLASLt is
+ * assumed to be installed. */
+vt_target vt_target_named(const vt_hardware *h, const vt_limits *limits);
 
 /* The target that an engine would have for `m` on GPU `ordinal` of this machine. It opens the GPU,
  * and cuBLASLt if the engine would. *library is then its version, such as 130100, or 0. */

@@ -10,6 +10,7 @@
 #include "engine/engine.h"
 #include "engine/recording.h"
 #include "model/model.h"
+#include "story/predict.h"
 #include "story/story.h"
 
 /* What a story_input borrows. */
@@ -95,6 +96,17 @@ static vt_status get_roofs(const copies *c, bool again, vt_roofs *out, vt_err *e
     return vt_fail(err, VT_ERR_UNSUPPORTED, "the executor knows no roofs of its device");
 }
 
+static const int64_t learn_ns = INT64_C(1500000000);
+
+/* Measures the rows of the step whose efficiency is not known. On a CPU that takes some 10 ms for a
+ * shape; on a GPU `vitrine explain` does it, because compiling takes longer. What cannot be
+ * measured leaves an expected time out. */
+static void learn(const story_input *in, const story_step *step)
+{
+    if (vt_now_ns() < in->learn_until_ns)
+        story_measure_rows(step, &in->roofs, -1, in->efficiencies, NULL, NULL, NULL);
+}
+
 static vt_status collect(vt_engine *e, story_input *in, copies *c, vt_err *err)
 {
     vt_recording r;
@@ -119,14 +131,21 @@ static vt_status collect(vt_engine *e, story_input *in, copies *c, vt_err *err)
         return vt_fail(err, VT_ERR_UNSUPPORTED, "stories are told of at most %d threads, not of %d",
                        STORY_MAX_WORKERS, story_n_workers(in));
     in->event_cost_ns = event_cost_ns();
-    return get_roofs(c, false, &in->roofs, err);
+    TRY(get_roofs(c, false, &in->roofs, err));
+    vt_efficiencies_read(in->efficiencies, in->roofs.key);
+    if (!in->roofs.is_gpu) {
+        in->learn = learn;
+        in->learn_until_ns = vt_now_ns() + learn_ns;
+    }
+    return VT_OK;
 }
 
 /* If an op beats its roof, the roofs were measured on a busy machine. They are measured again,
  * once, and the story is made with the new ones. */
 static vt_status build(vt_engine *e, vt_request_id id, char **json, size_t *len, vt_err *err)
 {
-    story_input in = {0};
+    vt_efficiencies efficiencies = {0};
+    story_input in = {.efficiencies = &efficiencies};
     copies c = {0};
     char *text = NULL;
     size_t n = 0;
@@ -142,6 +161,8 @@ static vt_status build(vt_engine *e, vt_request_id id, char **json, size_t *len,
             status = story_build(&in, id, &text, &n, NULL, err);
     }
     release(&c);
+    vt_efficiencies_write(&efficiencies, in.roofs.key);
+    vt_efficiencies_release(&efficiencies);
     if (status == VT_OK) {
         *json = text;
         *len = n;

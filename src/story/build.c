@@ -205,6 +205,7 @@ static void put_op(vt_json *w, const story_input *in, const phase *p, const op_s
     put_op_work(w, o, n);
     vt_json_tagged(w, "bytes_per_s", o->s > 0 ? op_bytes(o) / o->s : NAN, 0, derived);
     put_us(w, "floor_us", o->floor_s / n, derived);
+    put_us(w, "expected_us", o->link ? NAN : o->expected_s / n, modelled);
     vt_json_tagged(w, "of_roof", op_of_roof(o), 4, derived);
     vt_json_string(w, "bound", o->link ? "link" : story_bound_name(op_bound(o)));
     vt_json_open(w, "slowest", '{');
@@ -239,6 +240,7 @@ static void put_phase(vt_json *w, const story_input *in, const phase *p)
     put_us(w, "step_us", p->timed_s / t, measured);
     put_us(w, "ops_us", p->ops_s / t, measured);
     put_us(w, "floor_us", p->floor_s / t, derived);
+    put_us(w, "expected_us", p->expected_s / t, modelled);
     vt_json_tagged(w, "unexplained", p->timed_s > 0 ? (p->timed_s - p->ops_s) / p->timed_s : NAN, 5,
                    derived);
     vt_json_open(w, "ops", '[');
@@ -389,25 +391,24 @@ static void put_threads(vt_json *w, const story_input *in, const story_record *r
     vt_json_close(w);
 }
 
-/* A rate that the hardware does not have is 0. */
-static void put_rate(vt_json *w, const char *key, double rate)
-{
-    vt_json_tagged(w, key, rate > 0 ? rate : NAN, 0, measured);
-}
-
+/* Every figure with its own tag, and where it has one its working set and its date. */
 static void put_roofs(vt_json *w, const vt_roofs *r)
 {
     vt_json_open(w, "roofs", '{');
-    vt_json_tagged(w, "memory_bytes_per_s", r->memory_bytes_per_s, 0, measured);
+    for (int i = 0; i < VT_ROOFS; i++) {
+        vt_roof_kind kind = (vt_roof_kind)i;
+        double v = vt_roof_get(r, kind);
+        vt_roof_tag tag = r->mark[i].tag == VT_ROOF_ABSENT ? VT_ROOF_MEASURED : r->mark[i].tag;
+        bool time = !vt_roof_rows[i].unit;
+        vt_json_tagged(w, vt_roof_rows[i].key, v > 0 ? v * (time ? 1e6 : 1) : NAN, time ? 3 : 0,
+                       vt_roof_tag_name[tag]);
+    }
     vt_json_int(w, "memory_working_set_bytes", r->far_bytes);
-    put_rate(w, "weights_bytes_per_s", r->near_bytes > 0 ? r->near_bytes_per_s : 0);
     vt_json_int(w, "weights_working_set_bytes", r->near_bytes);
-    vt_json_tagged(w, "fp32_per_s", r->fp32_per_s, 0, measured);
-    put_rate(w, "bf16_per_s", r->bf16_per_s);
-    put_rate(w, "int8_per_s", r->int8_per_s);
-    put_rate(w, "l2_bytes_per_s", r->l2_bytes > 0 ? r->l2_bytes_per_s : 0);
+    vt_json_int(w, "copy_working_set_bytes", r->copy_bytes);
     vt_json_int(w, "l2_working_set_bytes", r->l2_bytes);
-    put_us(w, "kernel_us", r->kernel_s > 0 ? r->kernel_s : NAN, measured);
+    vt_json_int(w, "l3_working_set_bytes", r->l3_bytes);
+    vt_json_int(w, "link_bytes", r->link_bytes);
     vt_json_close(w);
 }
 

@@ -90,13 +90,13 @@ static void judge_roofs(findings *f, const story_input *in, const phase *p)
         const op_sum *o = &p->op[i];
         bool gap = !o->link && o->s > worth_a_look * p->ops_s && op_of_roof(o) < far_from_roof;
         told += gap;
-        if (gap && o->floor_s < little_work_s * o->n_calls) {
+        if (gap && o->work_s < little_work_s * o->n_calls) {
             begin(
                 f, 'W', "call.latency", "2 us of work a call, for ops above 10 % of the time",
                 "%s %s takes %.0f %% of the time: %.1f us a call for %.1f us of work; %s binds it, "
                 "not a roof",
                 p->name, o->kind, 100 * o->s / p->ops_s, o->s / o->n_calls * 1e6,
-                o->floor_s / o->n_calls * 1e6,
+                o->work_s / o->n_calls * 1e6,
                 story_gpu(in) ? "starting and draining a kernel"
                               : "getting all workers to start and to meet");
             end_op(f, p, o);

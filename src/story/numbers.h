@@ -4,7 +4,7 @@
 
 #include "base/json_write.h"
 
-static const char measured[] = "measured", derived[] = "derived";
+static const char measured[] = "measured", derived[] = "derived", modelled[] = "modelled";
 
 static inline void put_ms(vt_json *w, const char *key, double seconds, const char *tag)
 {

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "story/predict.h"
 
 story_bound op_bound(const op_sum *o)
 {
@@ -68,7 +69,7 @@ static void add_call(const story_input *in, story_record *r, const story_step *p
 {
     const vt_program *program = story_step_program(plan);
     vt_cost cost = {0}, extra = {0};
-    story_bound bound;
+    story_bound bound, work_bound;
     if (t->call < 0 || t->call >= program->n_calls)
         return;
     const vt_call *c = &program->call[t->call];
@@ -87,6 +88,9 @@ static void add_call(const story_input *in, story_record *r, const story_step *p
     vt_cost_add(&o->cost, &cost);
     vt_cost_add(&o->extra, &extra);
     o->floor_s += floor_s;
+    if (c->when != VT_WHEN_COPIES)
+        o->expected_s += story_expected_s(plan, t->call, &in->roofs, in->efficiencies);
+    o->work_s += story_work_s(&cost, &in->roofs, &work_bound);
     o->by_bound[bound] += floor_s;
     if (t->s > o->slowest_s || !o->slowest) {
         o->slowest_s = t->s;
@@ -213,6 +217,8 @@ static void add_step(const story_input *in, story_record *r, const step_record *
     p->timed_s += span_s(s->device);
     p->busy_s += s->busy_s;
     p->wait_s += s->wait_s;
+    if (in->learn && in->efficiencies)
+        in->learn(in, plan);
     for (int32_t i = 0; i < s->n_call; i++)
         add_call(in, r, plan, s, p, &r->call[s->first_call + i]);
     if (s->gpu.known) {
@@ -247,6 +253,8 @@ vt_status story_sum_phases(const story_input *in, story_record *r, story_step *p
             add_step(in, r, &r->step[i], plan, seq,
                      &out[r->step[i].prefill ? STORY_PREFILL : STORY_DECODE]);
     for (int i = 0; i < STORY_PHASES; i++) {
+        for (int32_t k = 0; k < out[i].n_ops; k++)
+            out[i].expected_s += out[i].op[k].link ? 0 : out[i].op[k].expected_s;
         if (out[i].n_steps)
             out[i].others /= out[i].n_steps;
         qsort(out[i].op, (size_t)out[i].n_ops, sizeof *out[i].op, longest_first);

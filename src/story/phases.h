@@ -23,6 +23,8 @@ typedef struct op_sum {
     double s;                                 /* device time */
     vt_cost cost, extra;                      /* compulsory, exact; beyond it */
     double floor_s;                           /* under the roofs, call by call */
+    double expected_s;                        /* of the calls; NAN: not known */
+    double work_s;                            /* the same without the launch or meeting of a call */
     double by_bound[STORY_BOUNDS];            /* seconds of floor_s set by each roof */
     double slowest_s;                         /* the call that took longest */
     const char *slowest;                      /* its label, */
@@ -53,7 +55,7 @@ typedef struct phase {
     double busy_s, wait_s;    /* sums over workers, timed steps */
     op_sum *op;               /* [n_ops], longest first */
     int32_t n_ops;
-    double floor_s;
+    double floor_s, expected_s;
     int32_t kv_first, kv_last;             /* context of the request in its first and last step, */
     int32_t timed_kv_first, timed_kv_last; /* and in the first and last of the timed ones */
     phase_on_gpu gpu;

@@ -306,7 +306,21 @@ static double expected_bytes(const json_t *op)
     return num(e, "weights") + num(e, "kv") + num(e, "activations");
 }
 
-static void step_row(vt_table *t, const json_t *op, bool gpu)
+/* Whether the time of some op was expected; only then is there a column for it. */
+static bool some_expected(const json_t *phase)
+{
+    size_t i;
+    json_t *op;
+    json_array_foreach(get(phase, "ops"), i, op)
+    {
+        if (isfinite(num(op, "expected_us")))
+            return true;
+    }
+    return false;
+}
+
+/* With `expected` the columns of measured bytes and of speed make room for it. */
+static void step_row(vt_table *t, const json_t *op, bool gpu, bool expected)
 {
     char kind[TEXT_MAX], impl[TEXT_MAX], bound[TEXT_MAX];
     double first = num(op, "layer_first"), last = num(op, "layer_last");
@@ -321,14 +335,17 @@ static void step_row(vt_table *t, const json_t *op, bool gpu)
         vt_table_cell(t, "%zu kernels", kernels);
     else
         vt_table_cell(t, "%s", text(op, "impl", impl));
+    if (expected)
+        cell(t, vt_text_time, num(op, "expected_us") * 1e-6);
     cell(t, vt_text_time, num(op, "time_us") * 1e-6);
     percent_cell(t, num(op, "share"), 1);
     cell(t, vt_text_bytes, expected_bytes(op));
-    if (!gpu) /* room for kernels' names: NOT MEASURED says that they are not */
+    if (!gpu && !expected) /* NOT MEASURED says that they are not */
         cell(t, vt_text_bytes, num(op, "measured_bytes"));
     vt_buf rate = {0};
     vt_text_rate(&rate, num(op, "bytes_per_s"), "B");
-    vt_table_cell(t, "%s", rate.data ? rate.data : "");
+    if (!expected)
+        vt_table_cell(t, "%s", rate.data ? rate.data : "");
     vt_buf_release(&rate);
     percent_cell(t, num(op, "of_roof"), 0);
     vt_table_cell(t, "%s", text(op, "bound", bound));
@@ -347,13 +364,14 @@ static void step_table(page *p, const json_t *phase, const char *title)
              num(phase, timed ? "timed_kv_first" : "kv_first"),
              num(phase, timed ? "timed_kv_last" : "kv_last"));
     heading(p, title, range);
-    bool gpu = json_is_object(get(phase, "gpu"));
-    vt_table_init(&t, gpu ? "op|runs as|>time|>share|>bytes exp|>speed|>of roof|bound"
-                          : "op|runs as|>time|>share|>bytes exp|>meas|>speed|>of roof|bound");
+    bool gpu = json_is_object(get(phase, "gpu")), expected = some_expected(phase);
+    vt_table_init(&t, expected ? "op|runs as|>expected|>time|>share|>bytes exp|>of roof|bound"
+                      : gpu    ? "op|runs as|>time|>share|>bytes exp|>speed|>of roof|bound"
+                               : "op|runs as|>time|>share|>bytes exp|>meas|>speed|>of roof|bound");
     json_array_foreach(get(phase, "ops"), i, op)
     {
         if (i < MAX_ROWS)
-            step_row(&t, op, gpu);
+            step_row(&t, op, gpu, expected);
     }
     vt_table_finish(&t, p->b, p->term, 1);
     vt_buf_puts(p->b, " sum ");
@@ -362,6 +380,11 @@ static void step_table(page *p, const json_t *phase, const char *title)
     vt_text_time(p->b, num(phase, "step_us") * 1e-6);
     vt_buf_printf(p->b, ": %.1f %% unexplained; the roofs allow ", 100 * num(phase, "unexplained"));
     vt_text_time(p->b, num(phase, "floor_us") * 1e-6);
+    if (isfinite(num(phase, "expected_us"))) {
+        vt_buf_puts(p->b, ", expected ");
+        vt_text_time(p->b, num(phase, "expected_us") * 1e-6);
+        vt_buf_puts(p->b, " [modelled]");
+    }
     vt_buf_puts(p->b, "\n");
     if (isfinite(num(get(phase, "gpu"), "whole_step_us"))) {
         vt_buf_puts(p->b, " left alone a step takes ");

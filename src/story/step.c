@@ -131,6 +131,8 @@ vt_status story_step_set(story_step *p, const story_seq *seq, int32_t n, vt_err 
     return VT_OK;
 }
 
+const vt_batch *story_step_batch(const story_step *p) { return &p->batch; }
+
 const vt_impl *story_step_impl(const story_step *p, int32_t call)
 {
     const vt_call *c = &p->program->call[call];
@@ -149,10 +151,11 @@ bool story_step_cost(const story_step *p, int32_t call, vt_cost *compulsory, vt_
 }
 
 /* The unit that does a kind of work. Hardware without that unit uses another one: bf16 runs on fp32
- * lanes, and fp32 or int8 on the matrix unit of a GPU whose table has no figure for them. */
+ * lanes, and fp32 on the matrix unit of a GPU whose table has no figure for it. No kernel for a GPU
+ * multiplies integers on the matrix unit: what the cards count as int8 runs in bf16 there. */
 static story_bound unit_of(const vt_roofs *r, story_bound b)
 {
-    if (b == STORY_BOUND_INT8 && r->int8_per_s > 0)
+    if (b == STORY_BOUND_INT8 && r->int8_per_s > 0 && !r->is_gpu)
         return b;
     story_bound other = b == STORY_BOUND_BF16 ? STORY_BOUND_FP32 : STORY_BOUND_BF16;
     bool there = b == STORY_BOUND_FP32 ? r->fp32_per_s > 0
@@ -160,33 +163,63 @@ static story_bound unit_of(const vt_roofs *r, story_bound b)
     return there ? b : other;
 }
 
-static double roof_of(const vt_roofs *r, story_bound b)
+/* The compulsory bytes that must pass each level, from the outside in. Weights and KV come from
+ * memory, and activations come from the smallest cache that holds them all. What comes from a level
+ * passes those inside it too.
+ *
+ *                   memory   L3   L2
+ *   weights, KV       x      x    x
+ *   activations              x    x      where the L3 holds them and the L2 does not */
+typedef struct passes {
+    double memory, l3, l2;
+} passes;
+
+static passes passes_of(const vt_cost *c, const vt_roofs *r)
 {
-    const double roof[STORY_BOUNDS] = {vt_roofs_bandwidth(r), r->fp32_per_s, r->bf16_per_s,
-                                       r->int8_per_s};
-    return roof[b];
+    double acts = (double)(c->read.activations + c->write.activations),
+           all = (double)vt_cost_bytes(c);
+    bool in_l2 = r->l2_bytes_per_s > 0 && acts <= (double)r->l2_size,
+         in_l3 = r->l3_bytes_per_s > 0 && acts <= (double)r->l3_size;
+    return (passes){in_l2 || in_l3 ? all - acts : all, in_l2 ? all - acts : all, all};
+}
+
+static double seconds(double work, double roof) { return roof > 0 ? work / roof : 0; }
+
+double story_work_s(const vt_cost *c, const vt_roofs *r, story_bound *bound)
+{
+    passes bytes = passes_of(c, r);
+    double work[STORY_BOUNDS] = {0}, s[STORY_BOUNDS] = {0}, longest = 0;
+    work[unit_of(r, STORY_BOUND_FP32)] += (double)c->flops.fp32;
+    work[unit_of(r, STORY_BOUND_BF16)] += (double)c->flops.bf16;
+    work[unit_of(r, STORY_BOUND_INT8)] += (double)c->flops.int8;
+    s[STORY_BOUND_MEMORY] = seconds(bytes.memory, vt_roofs_bandwidth(r));
+    s[STORY_BOUND_CACHE] = fmax(seconds(bytes.l3, r->l3_bytes_per_s),
+                                seconds(bytes.l2, r->l2_bytes_per_s));
+    s[STORY_BOUND_FP32] = seconds(work[STORY_BOUND_FP32], r->fp32_per_s);
+    s[STORY_BOUND_BF16] = seconds(work[STORY_BOUND_BF16], r->bf16_per_s);
+    s[STORY_BOUND_INT8] = seconds(work[STORY_BOUND_INT8], r->int8_per_s);
+    *bound = STORY_BOUND_MEMORY;
+    for (int i = 0; i < STORY_BOUNDS; i++)
+        if (s[i] > longest) {
+            longest = s[i];
+            *bound = (story_bound)i;
+        }
+    return longest;
 }
 
 double story_floor_s(const vt_cost *c, const vt_roofs *r, story_bound *bound)
 {
-    double work[STORY_BOUNDS] = {(double)vt_cost_bytes(c)}, longest = 0;
-    work[unit_of(r, STORY_BOUND_FP32)] += (double)c->flops.fp32;
-    work[unit_of(r, STORY_BOUND_BF16)] += (double)c->flops.bf16;
-    work[unit_of(r, STORY_BOUND_INT8)] += (double)c->flops.int8;
-    *bound = STORY_BOUND_MEMORY;
-    for (int i = 0; i < STORY_BOUNDS; i++) {
-        double roof = roof_of(r, (story_bound)i), s = roof > 0 ? work[i] / roof : 0;
-        if (s > longest) {
-            longest = s;
-            *bound = (story_bound)i;
-        }
-    }
-    return longest;
+    double work_s = story_work_s(c, r, bound), launch_s = vt_roofs_launch_s(r, true);
+    if (launch_s <= work_s)
+        return work_s;
+    *bound = STORY_BOUND_LAUNCH;
+    return launch_s;
 }
 
 const char *story_bound_name(story_bound b)
 {
-    static const char *const name[STORY_BOUNDS] = {"memory", "fp32", "bf16", "int8"};
+    static const char *const name[STORY_BOUNDS] = {"memory", "fp32",  "bf16",
+                                                   "int8",   "cache", "launch"};
     return name[b];
 }
 

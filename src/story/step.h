@@ -29,20 +29,30 @@ const vt_program *story_step_program(const story_step *s);
  * first in the batch. */
 vt_status story_step_set(story_step *s, const story_seq *seq, int32_t n, vt_err *err);
 const vt_size *story_step_size(const story_step *s);
+/* The batch that costs are counted for: lengths without tokens and pages. */
+const vt_batch *story_step_batch(const story_step *s);
 /* The row that runs a call in this step; NULL: the step does not run the call. */
 const vt_impl *story_step_impl(const story_step *s, int32_t call);
 /* The compulsory cost of a call in this step, and what its row moves beyond it. False: the step
  * does not run the call. */
 bool story_step_cost(const story_step *s, int32_t call, vt_cost *compulsory, vt_cost *extra);
 
-/* The least time the cost can take under the roofs, and which one sets it. */
+/* What sets the least time of a call. `cache`: its activations pass a cache. `launch`: it has less
+ * work than starting a call costs, which is a GPU's launch or the meeting of a CPU's workers. */
 typedef enum story_bound {
     STORY_BOUND_MEMORY,
     STORY_BOUND_FP32,
     STORY_BOUND_BF16,
     STORY_BOUND_INT8,
+    STORY_BOUND_CACHE,
+    STORY_BOUND_LAUNCH,
     STORY_BOUNDS
 } story_bound;
+
+/* The least time that the roofs allow for the cost. Activations that fit a cache are counted at
+ * that cache's roof. */
+double story_work_s(const vt_cost *c, const vt_roofs *r, story_bound *bound);
+/* The least time of a call: that of its work, or that of a call without any. */
 double story_floor_s(const vt_cost *c, const vt_roofs *r, story_bound *bound);
 const char *story_bound_name(story_bound b);
 

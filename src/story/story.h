@@ -11,6 +11,7 @@
 
 #include "base/buf.h"
 #include "base/term.h"
+#include "device/efficiency.h"
 #include "exec/source.h"
 #include "story/step.h"
 
@@ -41,7 +42,12 @@ typedef struct story_input {
     int32_t n_pages;
     double kv_bytes, packed_bytes;
     vt_roofs roofs;
-    double event_cost_ns; /* of recording one event, measured; NAN: unknown */
+    vt_efficiencies *efficiencies; /* of the same device; NULL: no times are expected */
+    /* Adds to the efficiencies those that a step needs. Called for every timed step; NULL: times
+     * are expected only where all are known already. */
+    void (*learn)(const struct story_input *in, const story_step *step);
+    int64_t learn_until_ns; /* when learning must end */
+    double event_cost_ns;   /* of recording one event, measured; NAN: unknown */
 } story_input;
 
 /* The first source of a kind; NULL: there is none. */

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """vitrine explain, env and bench."""
-import math, resource
+import json, math, os, resource, shutil, tempfile
 
 from tap import *
 
@@ -94,10 +94,46 @@ def test_explain_of_a_named_gpu_has_that_gpus_rows():
         fails(1, ["--hardware"], *big, "--device", "cuda", env=no_gpu)
 
 
+def test_explain_expects_a_time_beside_the_least():
+    r = ok("explain", "--json", "--device", "cpu", *model()).json
+    for line in r["calls"] + [r["total"]]:
+        assert line["expected_us"]["tag"] == "modelled" and line["expected_us"]["value"] > 0, line
+    total = sum(c["expected_us"]["value"] for c in r["calls"])
+    assert abs(r["total"]["expected_us"]["value"] / total - 1) < 1e-3
+    text = ok("explain", "--device", "cpu", *model()).text
+    assert "expected" in text and "[modelled" in text and max(map(len, text.split("\n"))) <= 100, text
+
+
+def test_explain_reads_another_machines_env():
+    env = ok("env", "--json").json
+    d = tempfile.mkdtemp()
+    def file(name, value):
+        with open(os.path.join(d, name), "w") as f:
+            f.write(value if isinstance(value, str) else json.dumps(value))
+        return os.path.join(d, name)
+    env["cpu"]["model"], env["cpu"]["level"] = "Some other CPU", "amx"
+    env["roofs"]["figures"]["memory_bytes_per_s"]["value"] = 1e6
+    r = ok("explain", "-m", DUMMY, "--json", "--hardware", file("good.json", env)).json
+    same((r["hardware"]["name"], r["hardware"]["measured"], r["hardware"]["level"]), ("Some other CPU", False, "amx"))
+    assert "amx" in {c["impl"] for c in r["calls"]}, "the program is the other machine's"
+    assert r["total"]["least_us"] > 1e5, "at its roofs"
+    fails(2, ["has no GPU", "cuda"], "explain", "-m", DUMMY, "--device", "cuda", "--hardware", d + "/good.json")
+    fails(1, "none.json", "explain", "-m", DUMMY, "--hardware", d + "/none.json")
+    for name, value, says in (("text.json", "no JSON", "not valid JSON"), ("empty.json", {}, "cpu and roofs"),
+                              ("list.json", [], "not an object")):
+        fails(1, [name, says], "explain", "-m", DUMMY, "--hardware", file(name, value))
+        fails(1, [name, says], "bench", "simulate", "-m", DUMMY, "--hardware", d + "/" + name, "--trace", d + "/" + name)
+    shutil.rmtree(d)
+
+
 def test_env_describes_the_machine():
     r = ok("env", "--json").json
     assert r["cpu"]["cpus"] >= 1 and r["cpu"]["memory_bytes"] > 0
-    assert r["roofs"]["memory_bytes_per_s"] > 0 and r["roofs"]["fp32_per_s"] > 0
+    figures = r["roofs"]["figures"]
+    for key in ("memory_bytes_per_s", "copy_bytes_per_s", "l2_bytes_per_s", "fp32_per_s", "int8_per_s"):
+        f = figures[key]
+        assert f["value"] > 0 and f["tag"] in ("measured", "disturbed") and f["date"].startswith("20"), (key, f)
+    assert figures["memory_bytes_per_s"]["working_set_bytes"] >= 64 << 20
     assert set(r["libraries"]) >= {"cuda", "nvrtc", "nccl"}
     text = ok("env").text
     for l in text.split("\n"):  # a path cannot be broken

@@ -109,7 +109,8 @@ def tags(x, out):
 
 def test_story_numbers_are_tagged():
     s, _, _ = story("-n", "3", "--ignore-eos", COUNT)
-    same(set(tags(s, [])), {"measured", "derived", "n/a"})
+    # whether roofs were disturbed and efficiencies are known depends on how busy this machine is
+    same(set(tags(s, [])) - {"disturbed", "modelled"}, {"measured", "derived", "n/a"})
 
 
 def test_story_show_survives_strange_files():

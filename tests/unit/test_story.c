@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +13,8 @@
 
 #include "model/load.h"
 #include "exec/describe.h"
+#include "ops/shape_of.h"
+#include "story/predict.h"
 #include "story/record.h"
 #include "story/story.h"
 
@@ -553,6 +556,104 @@ static void test_floor_is_the_longest_of_what_the_roofs_allow(void **state)
     }
 }
 
+/* Activations that fit a cache pass that cache and not memory. A call takes at least its launch. */
+static void test_floor_counts_activations_at_their_cache_and_the_launch(void **state)
+{
+    (void)state;
+    const vt_roofs caches = {.memory_bytes_per_s = 10,
+                             .l3_bytes_per_s = 50,
+                             .l2_bytes_per_s = 200,
+                             .l2_size = 1000,
+                             .l3_size = 4000,
+                             .fp32_per_s = 1e9,
+                             .meeting_s = 3},
+                   weights = {.memory_bytes_per_s = 10,
+                              .near_bytes = 1,
+                              .near_bytes_per_s = 20,
+                              .l2_bytes_per_s = 200,
+                              .l2_size = 1000,
+                              .fp32_per_s = 1e9};
+    const struct {
+        vt_cost cost;
+        const vt_roofs *roofs;
+        double s;
+        const char *bound;
+    } row[] = {
+        {{.read.activations = 800}, &caches, 4, "cache"},                          /* in L2 */
+        {{.read.activations = 200}, &caches, 3, "launch"},                         /* 1 s of work */
+        {{.read.activations = 4000}, &caches, 80, "cache"},                        /* in L3 */
+        {{.read.activations = 4001}, &caches, 400.1, "memory"},                    /* in none */
+        {{.read = {.activations = 1000, .weights = 70}}, &caches, 7, "memory"},    /* 70 / 10 */
+        {{.read = {.activations = 1000, .weights = 70}}, &weights, 5.35, "cache"}, /* 1070 / 200 */
+        {{.read.weights = 0}, &weights, 0, "memory"},
+        {{.read.weights = 0}, &caches, 3, "launch"},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        story_bound bound;
+        double s = story_floor_s(&row[i].cost, row[i].roofs, &bound);
+        if (fabs(s - row[i].s) > 1e-9 || strcmp(story_bound_name(bound), row[i].bound) != 0)
+            fail_msg("row %zu: %g s by %s", i, s, story_bound_name(bound));
+    }
+}
+
+/* With a planted efficiency for every class of shapes a call is expected to take its launch and its
+ * work divided by the efficiency. Without one nothing is expected of it, nor of the step. */
+static void test_story_expects_times_where_efficiencies_are_known(void **state)
+{
+    fake *f = *state;
+    vt_efficiencies e = {0};
+    char shape[VT_SHAPE_TEXT], key[VT_EFFICIENCY_KEY], missing[VT_EFFICIENCY_KEY] = "";
+    vt_efficiency last = {0};
+    f->in.efficiencies = &e;
+    f->in.roofs.meeting_s = 1e-3;
+    const story_seq decode = {1, PROMPT + 1, 1, 0};
+    assert_int_equal(story_step_set(f->plan, &decode, 1, NULL), VT_OK);
+    double work_s = 0;
+    int32_t n = 0;
+    for (int32_t i = 0; i < f->in.program->n_calls; i++) {
+        vt_cost cost, extra;
+        story_bound bound;
+        const vt_call *c = &f->in.program->call[i];
+        if (!story_step_cost(f->plan, i, &cost, &extra))
+            continue;
+        assert_true(isnan(story_expected_s(f->plan, i, &f->in.roofs, NULL)));
+        assert_true(vt_shape_of(c->op, c->args, story_step_batch(f->plan), INT64_C(256) << 20, true,
+                                shape));
+        snprintf(key, sizeof key, "%s %s %s", c->op->name, story_step_impl(f->plan, i)->name,
+                 shape);
+        /* the same call, measured at a quarter of its roof */
+        const vt_efficiency x = {
+            .seconds = 1e-3 + 4 * story_work_s(&cost, &f->in.roofs, &bound),
+            .bytes = (double)(cost.read.weights + cost.read.kv + cost.write.kv),
+            .activations = (double)(cost.read.activations + cost.write.activations),
+            .fp32 = (double)cost.flops.fp32,
+            .int8 = (double)cost.flops.int8};
+        if (strcmp(c->op->name, "sample") == 0) {
+            snprintf(missing, sizeof missing, "%s", key);
+            last = x;
+        } else {
+            assert_true(vt_efficiency_add(&e, key, &x));
+            assert_true(fabs(story_expected_s(f->plan, i, &f->in.roofs, &e) / x.seconds - 1) <
+                        0.05);
+        }
+        work_s += story_work_s(&cost, &f->in.roofs, &bound);
+        n++;
+    }
+    tell_plain(f, 2);
+    json_t *s = tell(f, 7), *p = json_array_get(json_object_get(s, "phases"), 1);
+    assert_true(json_is_null(json_object_get(json_object_get(p, "expected_us"), "value")));
+    json_decref(s);
+    assert_true(vt_efficiency_add(&e, missing, &last));
+    s = tell(f, 7);
+    p = json_array_get(json_object_get(s, "phases"), 1);
+    assert_string_equal(
+        json_string_value(json_object_get(json_object_get(p, "expected_us"), "tag")), "modelled");
+    assert_true(fabs(value(p, "expected_us") - 1e6 * (n * 1e-3 + 4 * work_s)) <
+                0.05 * value(p, "expected_us"));
+    json_decref(s);
+    vt_efficiencies_release(&e);
+}
+
 /* A share is one of the ops' times: what lies outside of them is told apart, as unexplained. */
 static void test_story_shares_when_half_of_a_step_is_unexplained_then_they_sum_to_one(void **state)
 {
@@ -659,6 +760,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_findings_gap_is_below_35_percent_of_the_roof, setup,
                                         teardown),
         cmocka_unit_test(test_floor_is_the_longest_of_what_the_roofs_allow),
+        cmocka_unit_test(test_floor_counts_activations_at_their_cache_and_the_launch),
+        cmocka_unit_test_setup_teardown(test_story_expects_times_where_efficiencies_are_known,
+                                        setup, teardown),
         cmocka_unit_test_setup_teardown(
             test_story_shares_when_half_of_a_step_is_unexplained_then_they_sum_to_one, setup,
             teardown),

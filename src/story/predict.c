@@ -1,0 +1,174 @@
+/* Expected times (story/predict.h). */
+#include "story/predict.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/err.h"
+#include "ops/bench.h"
+#include "ops/bench_one.h"
+#include "ops/shape_of.h"
+
+/* Weights with more elements than this are cut for measuring: the share of the roof changes little
+ * beyond it, and making them takes long. */
+#define MOST_ON_CPU (INT64_C(32) << 20)
+#define MOST_ON_GPU (INT64_C(256) << 20)
+
+static const double cpu_budget_s = 0.3; /* for one shape, on a busy machine */
+
+/* "linear avx512 tokens=1,type=Q4_1,..."; false: the op has no shape. */
+static bool class_of(const story_step *s, int32_t call, char key[VT_EFFICIENCY_KEY])
+{
+    char shape[VT_SHAPE_TEXT];
+    const vt_call *c = &story_step_program(s)->call[call];
+    const vt_impl *impl = story_step_impl(s, call);
+    if (!impl || !vt_shape_of(c->op, c->args, story_step_batch(s), MOST_ON_GPU, true, shape))
+        return false;
+    int n = snprintf(key, VT_EFFICIENCY_KEY, "%s %s %s", c->op->name, impl->name, shape);
+    return n > 0 && n < VT_EFFICIENCY_KEY;
+}
+
+static double launch_s(const vt_roofs *r) { return vt_roofs_launch_s(r, true); }
+
+/* What the measured call had to do, as a cost. Reads and writes, weights and KV are one for the
+ * roofs. */
+static vt_cost cost_of(const vt_efficiency *x)
+{
+    return (vt_cost){
+        .read = {.weights = (int64_t)x->bytes, .activations = (int64_t)x->activations},
+        .flops = {.fp32 = (int64_t)x->fp32, .bf16 = (int64_t)x->bf16, .int8 = (int64_t)x->int8}};
+}
+
+/* Share of its roof that the measured call reached. A call that takes hardly longer than a launch
+ * still counts a twentieth of its time as work. */
+static double efficiency(const vt_efficiency *x, const vt_roofs *r)
+{
+    story_bound bound;
+    vt_cost cost = cost_of(x);
+    return story_work_s(&cost, r, &bound) / fmax(x->seconds - launch_s(r), x->seconds / 20);
+}
+
+double story_expected_s(const story_step *s, int32_t call, const vt_roofs *r,
+                        const vt_efficiencies *e)
+{
+    char key[VT_EFFICIENCY_KEY];
+    vt_cost cost = {0}, extra = {0};
+    story_bound bound;
+    const vt_efficiency *found = e && class_of(s, call, key) ? vt_efficiency_find(e, key) : NULL;
+    if (!found || !story_step_cost(s, call, &cost, &extra))
+        return NAN;
+    double share = efficiency(found, r);
+    return share > 0 ? launch_s(r) + story_work_s(&cost, r, &bound) / share : NAN;
+}
+
+/* ---- measuring ---- */
+
+typedef struct timed {
+    double seconds;
+    vt_cost cost;
+} timed;
+
+static void note_result(void *user, const bench_result *r)
+{
+    timed *t = user;
+    *t = (timed){(double)r->best_ns * 1e-9, r->cost};
+}
+
+/* The period of the call in a graph, with programmatic dependent launch where there is one. */
+static vt_status time_on_gpu(on_cuda_gpu *gpu, const vt_op *op, const vt_impl *impl,
+                             const char *shape, bench_one *out, vt_err *err)
+{
+    timed t = {0};
+    bench_options o = {.check_flops = 1,
+                       .impl = impl->name,
+                       .shape = shape,
+                       .method = gpu->cuda->cc_major >= 9 ? ON_CUDA_PDL : ON_CUDA_GRAPH};
+    TRY(bench_kernels_cuda(op->name, gpu, &o, note_result, &t, err));
+    *out = (bench_one){.seconds = t.seconds, .cost = t.cost, .steady = true};
+    return VT_OK;
+}
+
+typedef struct measuring {
+    const story_step *s;
+    const vt_roofs *r;
+    vt_team *team; /* CPU */
+    on_cuda_gpu *gpu;
+    vt_efficiencies *e;
+} measuring;
+
+static vt_status measure_call(measuring *m, int32_t call, const char *key, vt_err *err)
+{
+    char shape[VT_SHAPE_TEXT];
+    bench_one one = {0};
+    const vt_call *c = &story_step_program(m->s)->call[call];
+    const vt_impl *impl = story_step_impl(m->s, call);
+    vt_shape_of(c->op, c->args, story_step_batch(m->s), m->gpu ? MOST_ON_GPU : MOST_ON_CPU, false,
+                shape);
+    TRY(m->gpu ? time_on_gpu(m->gpu, c->op, impl, shape, &one, err)
+               : vt_bench_one(c->op, impl, shape, m->team, cpu_budget_s, &one, err));
+    const vt_cost *k = &one.cost;
+    int64_t activations = k->read.activations + k->write.activations;
+    vt_efficiency x = {.seconds = one.seconds,
+                       .bytes = (double)(vt_cost_bytes(k) - activations),
+                       .activations = (double)activations,
+                       .fp32 = (double)k->flops.fp32,
+                       .bf16 = (double)k->flops.bf16,
+                       .int8 = (double)k->flops.int8,
+                       .steady = one.steady,
+                       .when = time(NULL)};
+    if (x.seconds > 0)
+        vt_efficiency_add(m->e, key, &x);
+    return VT_OK;
+}
+
+static vt_status measure_all(measuring *m, story_measuring tell, void *user, vt_err *err)
+{
+    char key[VT_EFFICIENCY_KEY];
+    const vt_program *p = story_step_program(m->s);
+    for (int32_t i = 0; i < p->n_calls; i++) {
+        if (!class_of(m->s, i, key) || vt_efficiency_find(m->e, key))
+            continue;
+        if (tell)
+            tell(user, key);
+        /* a shape that a case cannot have is no reason to predict nothing */
+        vt_status status = measure_call(m, i, key, err);
+        if (status != VT_OK && status != VT_ERR_USAGE && status != VT_ERR_UNSUPPORTED)
+            return status;
+    }
+    return VT_OK;
+}
+
+static bool some_missing(const story_step *s, const vt_efficiencies *e)
+{
+    char key[VT_EFFICIENCY_KEY];
+    for (int32_t i = 0; i < story_step_program(s)->n_calls; i++)
+        if (class_of(s, i, key) && !vt_efficiency_find(e, key))
+            return true;
+    return false;
+}
+
+vt_status story_measure_rows(const story_step *s, const vt_roofs *r, int32_t ordinal,
+                             vt_efficiencies *e, story_measuring tell, void *user, vt_err *err)
+{
+    measuring m = {.s = s, .r = r, .e = e};
+    on_cuda_gpu gpu;
+    on_cuda_options o = {.library = true, .pdl = true, .shared_rows = 1};
+    if (!some_missing(s, e))
+        return VT_OK;
+    if (ordinal < 0)
+        TRY(vt_team_new(r->threads, &m.team, err));
+    else
+        TRY(on_cuda_open(ordinal, &o, &gpu, err));
+    if (ordinal >= 0 && gpu.emulated) { /* its times mean nothing */
+        on_cuda_close(&gpu);
+        return VT_OK;
+    }
+    m.gpu = ordinal >= 0 ? &gpu : NULL;
+    vt_status status = measure_all(&m, tell, user, err);
+    vt_team_free(m.team);
+    if (m.gpu)
+        on_cuda_close(m.gpu);
+    return status;
+}

@@ -472,6 +472,7 @@ static void publish_stats(vt_engine *e)
     st->sched = s->stats;
     st->cache = s->radix.stats;
     st->last_step_ns = engine_now(e);
+    st->lost = e->lost;
     st->schedule_ns = e->schedule_ns;
     st->device_ns = e->device_ns;
     st->publish_ns = e->publish_ns;

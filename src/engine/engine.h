@@ -41,7 +41,8 @@ typedef struct vt_engine_stats {
     uint64_t output_tokens, recoveries;
     vt_sched_stats sched;
     vt_radix_stats cache;
-    int64_t last_step_ns;                       /* when a step last ended */
+    int64_t last_step_ns; /* when a step last ended */
+    bool lost; /* the device is lost and could not be made again: only a new process helps */
     int64_t schedule_ns, device_ns, publish_ns; /* sums over all steps */
 } vt_engine_stats;
 

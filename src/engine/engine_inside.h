@@ -34,6 +34,7 @@ struct vt_engine {
     int64_t schedule_ns, device_ns, publish_ns;
     int64_t recovered_ns[VT_MAX_RECOVERIES]; /* when the last recoveries were tried */
     uint64_t n_tried, n_recovered;
+    bool lost;    /* the device is lost, and could not be made again */
     vt_err fault; /* what requests were told when the device could not be made again */
     /* guarded by the lock */
     pthread_mutex_t lock;

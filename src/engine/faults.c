@@ -8,8 +8,6 @@
  *      an hour. The requests wait meanwhile, and go on with the tokens that they have.
  *   4. If it cannot be made again, all requests end with one error. Later requests meet the lost
  *      device too: each tries step 3 once more, or ends at once while the limit holds. */
-#include <string.h>
-
 #include "base/err.h"
 #include "engine/engine_inside.h"
 
@@ -36,10 +34,9 @@ static vt_status recover(vt_engine *e, const vt_err *why, vt_err *err)
                        why->message, VT_MAX_RECOVERIES);
     vt_err again = {0};
     if (e->executor->renew(e->executor, &again) != VT_OK) {
-        if (strcmp(why->message, again.message) == 0)
-            return vt_fail(err, VT_ERR_DEVICE, "%s", why->message);
-        return vt_fail(err, VT_ERR_DEVICE, "%s; making it again failed: %s", why->message,
-                       again.message);
+        return vt_fail(err, VT_ERR_DEVICE,
+                       "%s; the device cannot be used again in this process (%s): start it again",
+                       why->message, again.message);
     }
     e->n_recovered++;
     vt_notice_tell(&e->config.notice,
@@ -56,7 +53,8 @@ vt_status engine_fault(vt_engine *e, const vt_err *why, vt_err *err)
     engine_publish_all(e, NULL);
     e->fault = *why;
     if (x->lost && x->lost(x)) {
-        if (recover(e, why, &e->fault) == VT_OK)
+        e->lost = recover(e, why, &e->fault) != VT_OK;
+        if (!e->lost)
             return VT_OK;
         vt_sched_fail_all(&e->sched, e->fault.message);
         engine_publish_all(e, NULL);

@@ -52,6 +52,8 @@ static const char *trouble(const vt_server *s)
     if (s->draining)
         return "draining";
     vt_engine_copy_stats(s->engine, &st);
+    if (st.lost)
+        return "lost";
     bool stuck = server_is_stuck(oldest_submission(s), st.last_step_ns, vt_now_ns(),
                                  vt_options_float(s->options, "health-timeout"));
     return stuck ? "stuck" : NULL;
@@ -86,6 +88,7 @@ static void probe_read(generation *g)
     ids[0] = first;
     r->prompt[0] = (vt_openai_prompt){.ids = ids, .n = 1};
     r->n_prompts = 1;
+    r->n_top = r->n_prompt_top = -1; /* no log-probabilities */
     vt_request_init(&r->p);
     r->p.max_tokens = 1;
     r->p.ignore_eos = true;

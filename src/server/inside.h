@@ -49,7 +49,9 @@ typedef struct vt_server {
     int64_t started_s;        /* the same as seconds since the epoch */
     bool draining, cut_off;
     vt_web_timer *poll, *deadline; /* while draining */
-    struct generation *first;      /* generations that are open, in a list */
+    vt_web_timer *watch;           /* looks whether the device is lost */
+    bool lost;
+    struct generation *first; /* generations that are open, in a list */
     int32_t n_generations;
     uint64_t next_id;  /* of the next request, for answers' ids */
     server_live *live; /* NULL: nobody has watched yet */

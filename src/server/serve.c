@@ -174,6 +174,25 @@ static void drain_over(void *server)
     vt_web_stop(s->web);
 }
 
+/* A lost device stays lost: the process ends with an error, so that whoever watches it starts a new
+ * one. The requests have had their errors; their answers may leave. */
+static void watch_device(void *server)
+{
+    vt_server *s = server;
+    vt_engine_stats st;
+    vt_engine_copy_stats(s->engine, &st);
+    if (!st.lost || s->lost)
+        return;
+    s->lost = s->draining = true;
+    say(s, "the device is lost: the server ends");
+    vt_web_drain(s->web);
+    s->poll = vt_web_timer_new(s->web, 0.05, false, stop_if_drained, s);
+    s->deadline = vt_web_timer_new(s->web, vt_options_float(s->options, "drain-timeout"), true,
+                                   drain_over, s);
+    if (!s->poll || !s->deadline)
+        vt_web_stop(s->web);
+}
+
 static void on_signal(void *server, int signal)
 {
     vt_server *s = server;
@@ -197,6 +216,7 @@ static void on_signal(void *server, int signal)
 
 static void release(vt_server *s)
 {
+    vt_web_timer_free(s->watch);
     vt_web_timer_free(s->poll);
     vt_web_timer_free(s->deadline);
     generation_abort_all(s);
@@ -238,8 +258,11 @@ vt_status vt_serve(const vt_model *m, vt_engine *e, const vt_options *o,
         s.ready_ns = vt_now_ns();
         s.started_s = (int64_t)time(NULL);
         announce(&s, where);
+        s.watch = vt_web_timer_new(s.web, 0.5, false, watch_device, &s);
         status = vt_web_run(s.web, err);
     }
+    if (status == VT_OK && s.lost)
+        status = vt_fail(err, VT_ERR_DEVICE, "the device is lost: start the server again");
     if (status == VT_OK && s.cut_off)
         status = vt_fail(err, VT_ERR_CANCELLED, "requests were cut off by the end of the server");
     release(&s);

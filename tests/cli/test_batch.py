@@ -317,13 +317,13 @@ def test_batch_fields_that_change_nothing_are_accepted_and_others_refused_by_nam
         same(got["parts"][1]["usage"]["prompt_tokens"], answers(d, [joined])["id-1"][1]["usage"]["prompt_tokens"])
 
         image = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]
-        bad = {"response_format": {"type": "json_object"}, "tools": [{"type": "function"}], "store": True, "tool_choice": "auto",
+        bad = {"response_format": {"type": "json_object"}, "tools": [{"type": "function"}], "store": True, "tool_choice": "required",
                "stream_options": {"include_usage": True}, "frequency_penalties": 1, "messages": image, "top_logprobs": 2,
                "stop_token_ids": [-1], "seed": 1.5, "n": 0, "logit_bias": {"1x": 1}, "service_tier": "flex"}
         got = answers(d, [line(1, **{k: v}).replace('"id-1"', json.dumps(k)) for k, v in bad.items()])
         for k in bad:
             same((got[k][0], got[k][1]["error"]["param"]), (400, k), got[k])
-        bad = {"echo": True, "best_of": 4, "suffix": "x", "min_tokens_": 3, "prompt": ["a", 5], "stop": "a\0b"}
+        bad = {"echo": 1, "best_of": 4, "suffix": "x", "min_tokens_": 3, "prompt": ["a", 5], "stop": "a\0b"}
         got = answers(d, [plain(k, **{k: v}) for k, v in bad.items()])
         for k in bad:
             same((got[k][0], got[k][1]["error"]["param"]), (400, k), got[k])

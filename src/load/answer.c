@@ -59,59 +59,27 @@ static void take_piece(vt_load_answer *a, const char *json, size_t len)
     r->cached = p->cached_tokens >= 0 ? p->cached_tokens : r->cached;
 }
 
-/* ---- event streams (WHATWG HTML, "Server-sent events"; a line ends with LF or CR LF) ---- */
+/* ---- event streams ---- */
 
-static void end_of_event(vt_load_answer *a)
+static void on_event(void *user, const char *data, size_t len)
 {
-    if (a->event.len == 0)
+    vt_load_answer *a = user;
+    if (a->result->end != VT_LOAD_OPEN)
         return;
     if (a->done)
         vt_load_answer_fail(a, VT_LOAD_FORMAT, a->now_ns, "an event after [DONE]");
-    else if (a->event.len == 6 && memcmp(a->event.data, "[DONE]", 6) == 0)
+    else if (len == 6 && memcmp(data, "[DONE]", 6) == 0)
         a->done = true;
     else
-        take_piece(a, a->event.data, a->event.len);
-    vt_buf_clear(&a->event);
-}
-
-static void take_line(vt_load_answer *a, const char *line, size_t n)
-{
-    if (n > 0 && line[n - 1] == '\r')
-        n--;
-    if (n == 0) {
-        end_of_event(a);
-        return;
-    }
-    if (n < 5 || memcmp(line, "data:", 5) != 0)
-        return; /* a comment, or a field that says nothing here: event, id, retry */
-    size_t skip = n > 5 && line[5] == ' ' ? 6 : 5;
-    if (a->event.len > 0)
-        vt_buf_putc(&a->event, '\n');
-    vt_buf_add(&a->event, line + skip, n - skip);
-    if (a->event.failed)
-        vt_load_answer_fail(a, VT_LOAD_FORMAT, a->now_ns, "an event of the stream is too long");
+        take_piece(a, data, len);
 }
 
 static void take_stream(vt_load_answer *a, const char *data, size_t len)
 {
-    while (len > 0 && a->result->end == VT_LOAD_OPEN) {
-        const char *lf = memchr(data, '\n', len);
-        size_t n = lf ? (size_t)(lf - data) : len;
-        if (lf && a->line.len == 0) {
-            take_line(a, data, n); /* the usual case: the line is whole */
-        } else {
-            if (!vt_buf_add(&a->line, data, n))
-                vt_load_answer_fail(a, VT_LOAD_FORMAT, a->now_ns,
-                                    "a line of the stream is too long");
-            if (lf) {
-                take_line(a, a->line.data, a->line.len);
-                vt_buf_clear(&a->line);
-            }
-        }
-        n += lf ? 1 : 0;
-        data += n;
-        len -= n;
-    }
+    if (!vt_event_stream_feed(&a->events, data, len))
+        vt_load_answer_fail(a, VT_LOAD_FORMAT, a->now_ns,
+                            a->events.line.failed ? "a line of the stream is too long"
+                                                  : "an event of the stream is too long");
 }
 
 /* ---- HTTP ---- */
@@ -195,16 +163,14 @@ void vt_load_answer_closed(vt_load_answer *a, int64_t now_ns)
 void vt_load_answer_init(vt_load_answer *a)
 {
     *a = (vt_load_answer){.http = {.on_body = on_body, .user = a}};
-    vt_buf_init(&a->line, VT_LOAD_MAX_EVENT);
-    vt_buf_init(&a->event, VT_LOAD_MAX_EVENT);
+    vt_event_stream_init(&a->events, VT_LOAD_MAX_EVENT, on_event, a);
     vt_buf_init(&a->body, VT_LOAD_MAX_REPLY);
     vt_http_reply_reset(&a->http);
 }
 
 void vt_load_answer_release(vt_load_answer *a)
 {
-    vt_buf_release(&a->line);
-    vt_buf_release(&a->event);
+    vt_event_stream_release(&a->events);
     vt_buf_release(&a->body);
     vt_buf_release(&a->text);
     vt_openai_piece_release(&a->piece);
@@ -213,8 +179,7 @@ void vt_load_answer_release(vt_load_answer *a)
 void vt_load_answer_begin(vt_load_answer *a, vt_load_result *result, bool stream)
 {
     vt_http_reply_reset(&a->http);
-    vt_buf_clear(&a->line);
-    vt_buf_clear(&a->event);
+    vt_event_stream_clear(&a->events);
     vt_buf_clear(&a->body);
     vt_buf_clear(&a->text);
     a->result = result;

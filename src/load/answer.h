@@ -7,6 +7,7 @@
 #define VT_LOAD_ANSWER_H
 
 #include "base/buf.h"
+#include "load/event_stream.h"
 #include "load/http_reply.h"
 #include "openai/client.h"
 
@@ -53,7 +54,8 @@ typedef struct vt_load_answer {
     void *user;
 
     /* Its own. */
-    vt_buf line, event, body;
+    vt_event_stream events;
+    vt_buf body;
     vt_openai_piece piece;
     int64_t now_ns;
     bool done, finished; /* "[DONE]" and a finish_reason have come */

@@ -174,6 +174,19 @@ static void drain_over(void *server)
     vt_web_stop(s->web);
 }
 
+/* No further requests; the server ends when those under way have their answers, or at the end of
+ * drain-timeout. */
+static void begin_drain(vt_server *s)
+{
+    s->draining = true;
+    vt_web_drain(s->web);
+    s->poll = vt_web_timer_new(s->web, 0.05, false, stop_if_drained, s);
+    s->deadline = vt_web_timer_new(s->web, vt_options_float(s->options, "drain-timeout"), true,
+                                   drain_over, s);
+    if (!s->poll || !s->deadline)
+        vt_web_stop(s->web);
+}
+
 /* A lost device stays lost: the process ends with an error, so that whoever watches it starts a new
  * one. The requests have had their errors; their answers may leave. */
 static void watch_device(void *server)
@@ -183,14 +196,10 @@ static void watch_device(void *server)
     vt_engine_copy_stats(s->engine, &st);
     if (!st.lost || s->lost)
         return;
-    s->lost = s->draining = true;
+    s->lost = true;
     say(s, "the device is lost: the server ends");
-    vt_web_drain(s->web);
-    s->poll = vt_web_timer_new(s->web, 0.05, false, stop_if_drained, s);
-    s->deadline = vt_web_timer_new(s->web, vt_options_float(s->options, "drain-timeout"), true,
-                                   drain_over, s);
-    if (!s->poll || !s->deadline)
-        vt_web_stop(s->web);
+    if (!s->draining)
+        begin_drain(s);
 }
 
 static void on_signal(void *server, int signal)
@@ -203,15 +212,9 @@ static void on_signal(void *server, int signal)
         vt_web_stop(s->web);
         return;
     }
-    s->draining = true;
     snprintf(line, sizeof line, "draining: %d requests under way", s->n_generations);
     say(s, line);
-    vt_web_drain(s->web);
-    s->poll = vt_web_timer_new(s->web, 0.05, false, stop_if_drained, s);
-    s->deadline = vt_web_timer_new(s->web, vt_options_float(s->options, "drain-timeout"), true,
-                                   drain_over, s);
-    if (!s->poll || !s->deadline)
-        vt_web_stop(s->web);
+    begin_drain(s);
 }
 
 static void release(vt_server *s)

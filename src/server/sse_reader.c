@@ -5,32 +5,24 @@
 
 #include "base/err.h"
 
-/* What comes next. Lines of the head and of chunks are collected in r->framing, lines of events in
- * r->line: a chunk may end within a line of an event. */
+/* What comes next. Lines of the head and of chunks are collected in r->framing; lines of events are
+ * the stream's, because a chunk may end within one. */
 enum { STATUS_LINE, HEADER, CHUNK_SIZE, CHUNK_DATA, CHUNK_END, TRAILER, UNTIL_END, OVER };
 
 enum { SMALL_LINE = 16384 }; /* of the head and of chunk sizes */
 
-typedef struct told {
-    void (*event)(void *user, const char *data, size_t len);
-    void *user;
-    vt_err *err;
-} told;
-
 void vt_sse_reader_init(vt_sse_reader *r, size_t max)
 {
     *r = (vt_sse_reader){.state = STATUS_LINE};
-    vt_buf_init(&r->line, max);
+    vt_event_stream_init(&r->stream, max, NULL, NULL);
     vt_buf_init(&r->framing, SMALL_LINE);
-    vt_buf_init(&r->data, max);
     vt_buf_init(&r->body, max < SMALL_LINE ? max : SMALL_LINE);
 }
 
 void vt_sse_reader_release(vt_sse_reader *r)
 {
-    vt_buf_release(&r->line);
+    vt_event_stream_release(&r->stream);
     vt_buf_release(&r->framing);
-    vt_buf_release(&r->data);
     vt_buf_release(&r->body);
 }
 
@@ -81,23 +73,6 @@ static vt_status read_size(vt_sse_reader *r, vt_err *err)
     return VT_OK;
 }
 
-/* A line of the stream: "data: x" adds to the event, an empty one ends it. */
-static void read_field(vt_sse_reader *r, const told *t)
-{
-    const char *s = text(&r->line);
-    if (r->line.len == 0) {
-        if (r->data.len > 0) {
-            r->data.data[--r->data.len] = '\0'; /* the last newline */
-            t->event(t->user, r->data.data, r->data.len);
-        }
-        vt_buf_clear(&r->data);
-    } else if (strncmp(s, "data:", 5) == 0) {
-        size_t skip = s[5] == ' ' ? 6 : 5;
-        vt_buf_add(&r->data, s + skip, r->line.len - skip);
-        vt_buf_putc(&r->data, '\n');
-    }
-}
-
 /* Adds bytes to the line; returns how many it took. *whole: the line has ended. */
 static size_t take_line(vt_buf *line, const char *bytes, size_t len, bool *whole)
 {
@@ -110,24 +85,17 @@ static size_t take_line(vt_buf *line, const char *bytes, size_t len, bool *whole
     return n + (end != NULL);
 }
 
-static vt_status take_body(vt_sse_reader *r, const char *bytes, size_t len, const told *t)
+static vt_status take_body(vt_sse_reader *r, const char *bytes, size_t len, vt_err *err)
 {
     if (!r->events) {
         size_t room = r->body.max - r->body.len;
         vt_buf_add(&r->body, bytes, len < room ? len : room);
         return VT_OK;
     }
-    for (size_t at = 0; at < len;) {
-        bool whole;
-        at += take_line(&r->line, bytes + at, len - at, &whole);
-        if (whole && !r->line.failed)
-            read_field(r, t);
-        if (r->line.failed || r->data.failed)
-            return vt_fail(t->err, VT_ERR_FORMAT, "an event is longer than %zu bytes", r->line.max);
-        if (whole)
-            vt_buf_clear(&r->line);
-    }
-    return VT_OK;
+    return vt_event_stream_feed(&r->stream, bytes, len)
+               ? VT_OK
+               : vt_fail(err, VT_ERR_FORMAT, "an event is longer than %zu bytes",
+                         r->stream.line.max);
 }
 
 /* The line that has ended, outside the body. */
@@ -152,13 +120,14 @@ vt_status vt_sse_reader_feed(vt_sse_reader *r, const char *bytes, size_t len,
                              void (*event)(void *user, const char *data, size_t len), void *user,
                              vt_err *err)
 {
-    const told t = {event, user, err};
+    r->stream.on_event = event;
+    r->stream.user = user;
     for (size_t at = 0; at < len && r->state != OVER;) {
         if (r->state == UNTIL_END)
-            return take_body(r, bytes + at, len - at, &t);
+            return take_body(r, bytes + at, len - at, err);
         if (r->state == CHUNK_DATA) {
             size_t n = len - at < r->left ? len - at : r->left;
-            TRY(take_body(r, bytes + at, n, &t));
+            TRY(take_body(r, bytes + at, n, err));
             at += n;
             r->left -= n;
             r->state = r->left == 0 ? CHUNK_END : CHUNK_DATA;

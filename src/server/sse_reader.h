@@ -4,7 +4,7 @@
 #ifndef VT_SERVER_SSE_READER_H
 #define VT_SERVER_SSE_READER_H
 
-#include "base/buf.h"
+#include "load/event_stream.h"
 #include "vitrine.h"
 
 typedef struct vt_sse_reader {
@@ -15,7 +15,8 @@ typedef struct vt_sse_reader {
     int state;
     bool chunked, events;
     size_t left; /* bytes of the chunk that have not come */
-    vt_buf framing, line, data;
+    vt_buf framing;
+    vt_event_stream stream;
 } vt_sse_reader;
 
 /* No line, event or body may be longer than `max` bytes. */

@@ -326,6 +326,18 @@ def test_connections_opened_and_dropped():
     same(threads(), made)
 
 
+def test_pages_of_other_sites_cannot_use_the_server():
+    """Cross-site request forgery: a page that somebody has open must not use a server on that machine, key or no key."""
+    for site, status in (("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)):
+        for path, body in (("/flush_cache", b""), ("/v1/completions", b'{"prompt": "a", "max_tokens": 1}')):
+            head = f"POST {path} HTTP/1.1\r\nHost: a\r\nSec-Fetch-Site: {site}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+            with socket.create_connection(("127.0.0.1", server().port), timeout=LIMIT_S) as c:
+                c.sendall(head.encode() + body)
+                answer = b"".join(iter(lambda: c.recv(65536), b""))
+            same(int(answer.split()[1]), status, (site, path, answer[:200]))
+    server().alive()
+
+
 def test_clients_that_never_read():
     """Streams whose reader sleeps: others are served, and what waits for the sleepers has a bound."""
     body = json.dumps({"prompt": "abc", "max_tokens": 3000, "ignore_eos": True, "stream": True, "logprobs": 20}).encode()

@@ -707,10 +707,11 @@ vt_status story_render(const char *name, const char *json, size_t len, const vt_
     json_int_t version = json_is_integer(get(story, "version"))
                              ? json_integer_value(get(story, "version"))
                              : -1;
-    if (!schema || strcmp(schema, "vitrine.story") != 0 || version != STORY_VERSION) {
+    if (!schema || strcmp(schema, "vitrine.story") != 0 || version < 0 || version > STORY_VERSION) {
         json_decref(story);
-        return vt_fail(err, VT_ERR_FORMAT, "%s: not a story of schema vitrine.story version %d",
-                       name, STORY_VERSION);
+        return vt_fail(err, VT_ERR_FORMAT,
+                       "%s: not a story of schema vitrine.story, version 0 to %d", name,
+                       STORY_VERSION);
     }
     if (!json_is_array(get(story, "phases"))) {
         json_decref(story);

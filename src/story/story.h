@@ -14,7 +14,7 @@
 #include "exec/source.h"
 #include "story/step.h"
 
-enum { STORY_VERSION = 0, STORY_MAX_WORKERS = 256 };
+enum { STORY_VERSION = 1, STORY_MAX_WORKERS = 256 };
 
 /* A source's facts, and copies of what its rings held when the story was made; oldest first. */
 typedef struct story_source {

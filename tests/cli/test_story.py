@@ -17,9 +17,51 @@ def value(x):
     return x["value"]
 
 
+def hold_to_schema(s):
+    """Every story is valid by docs/story-1.schema.json."""
+    try:
+        from jsonschema import Draft202012Validator
+    except ImportError:
+        skip("python3-jsonschema is not installed")
+    schema = json.load(open("docs/story-1.schema.json"))
+    Draft202012Validator.check_schema(schema)
+    wrong = [f"{e.json_path}: {e.message[:160]}" for e in Draft202012Validator(schema).iter_errors(s)]
+    same(wrong, [])
+
+
+def test_story_is_valid_by_its_schema():
+    s, _, _ = story("-n", "6", "--ignore-eos", COUNT)
+    hold_to_schema(s)
+    for key in ("steps", "phases", "tiers", "machine"):
+        broken = {k: v for k, v in s.items() if k != key}
+        try:
+            hold_to_schema(broken)
+        except AssertionError:
+            continue
+        raise AssertionError(f"a story without {key} passes")
+
+
+def test_story_has_every_step_and_its_calls():
+    s, _, _ = story("-n", "6", "--ignore-eos", COUNT)
+    steps, calls = s["steps"], s["calls"]
+    for part in (steps, calls):
+        same({len(v) for v in part["columns"].values()}, {part["count"]})
+        same(part["why"], None)
+    same(steps["count"], sum(p["steps"] for p in s["phases"]))
+    same(steps["columns"]["prefill"], [1] + [0] * 5)
+    same(calls["count"] + calls["left_out"], sum(steps["columns"]["calls"]))
+    device_ms = sum(value(p["device_ms"]) for p in s["phases"])
+    assert math.isclose(sum(steps["columns"]["ms"]), device_ms, rel_tol=1e-3), device_ms
+    c = calls["columns"]
+    for step, ms in zip(steps["columns"]["id"], steps["columns"]["ms"]):
+        us = [t for i, t in zip(c["step"], c["us"]) if i == step]
+        assert not us or sum(us) <= ms * 1e3 * 1.001 + 1, (step, sum(us), ms)
+    assert all(0 <= i < len(calls["labels"]) for i in c["label"])
+
+
 def test_story_adds_up():
     s, _, _ = story("-n", "24", "--ignore-eos", COUNT)
-    same((s["schema"], s["version"]), ("vitrine.story", 0))
+    same((s["schema"], s["version"]), ("vitrine.story", 1))
     q = s["request"]
     parts = sum(value(q[k]) for k in ("queue_ms", "steps_ms", "waits_ms", "tail_ms"))
     assert math.isclose(parts, value(q["total_ms"]), abs_tol=1e-3), (parts, q["total_ms"])

@@ -35,7 +35,7 @@ def near(a, b, what):
 
 def test_cuda_story_adds_up():
     s, _, _ = story("-n", "20")
-    same((s["schema"], s["version"], s["engine"]["device"]), ("vitrine.story", 0, "cuda"))
+    same((s["schema"], s["version"], s["engine"]["device"]), ("vitrine.story", 1, "cuda"))
     q = s["request"]
     near(sum(value(q[k]) for k in ("queue_ms", "steps_ms", "waits_ms", "tail_ms")), value(q["total_ms"]), "request")
     same([p["name"] for p in s["phases"]], ["prefill", "decode"])

@@ -103,6 +103,18 @@ static const cli_verb verbs[] = {
     {"story show", "FILE.json", "a recorded story in the terminal",
      "Renders a story.json (written by run --story=FILE.json) as run --story would have.", NULL,
      VT_FOR_STORY, 1, cli_story_show},
+    {"story diff", "A.json B.json", "where the time between two stories went, op by op",
+     "Sets two stories side by side: the parts of the two requests, and the mean prefill and decode "
+     "step of each as a sum over ops that adds up to their difference. The noise of each row is "
+     "taken from the repeats inside the stories; a row is called slower or faster only beyond it.",
+     "vitrine story diff before.json after.json --fail-over 3%\n"
+     "vitrine story diff s.json s.json --step 12:40",
+     VT_FOR_STORY_DIFF, 2, cli_story_diff},
+    {"story export", "FILE.json", "a story as a trace for Perfetto",
+     "Prints the steps and calls of a story, with its timeline, pages and lanes, in the JSON form "
+     "that Perfetto's page and chrome://tracing read.",
+     "vitrine story export s.json --to chrome > trace.json", VT_FOR_STORY_EXPORT, 1,
+     cli_story_export},
     {"env", "", "what this machine offers: CPU, GPU, libraries, profiling tiers, measured roofs",
      "Describes the hardware, and which parts of it can be used and observed. Roofs are "
      "measured, which takes about a second; the best figures ever seen on this machine are kept.",
@@ -143,7 +155,7 @@ static const cli_verb verbs[] = {
 
 /* Verbs and forms that people will look for and that this version does not have. */
 static const char *const later[] = {
-    "serve", "lab", "bench serve", "bench comm", "story dump", "story diff", "story export", NULL,
+    "serve", "lab", "bench serve", "bench comm", "story dump", NULL,
 };
 
 static bool names(const char *verb, const char *first, const char *second, int *n_words)

@@ -162,6 +162,20 @@ static const vt_option table[] = {
     ROW("story", VT_OPTION_TEXT, .flags = VT_OPTION_OPTIONAL, .value_name = "FILE.json",
         .verbs = VT_FOR_RUN, .help = "tell what happened: in the terminal, or into a story.json"),
 
+    /* story diff and export */
+    ROW("markdown", VT_OPTION_FLAG, .fallback = "false", .verbs = VT_FOR_STORY_DIFF,
+        .help = "tables of Markdown, for a review or a log"),
+    ROW("fail-over", VT_OPTION_TEXT, .value_name = "P%", .fallback = "",
+        .verbs = VT_FOR_STORY_DIFF,
+        .help = "exit with 1 where the decode step (without one: the prefill step) of B takes more "
+                "than P % longer than A's, and that is beyond the noise"),
+    ROW("step", VT_OPTION_TEXT, .id = "diff-steps", .value_name = "N[:M]", .fallback = "",
+        .verbs = VT_FOR_STORY_DIFF,
+        .help = "compare step N of A with step M (or N) of B, not the mean steps"),
+    ROW("to", CHOICE("chrome"), .value_name = "FORM", .fallback = "chrome",
+        .verbs = VT_FOR_STORY_EXPORT,
+        .help = "the form: chrome, a trace that https://ui.perfetto.dev opens"),
+
     /* score */
     ROW("text", VT_OPTION_TEXT, .value_name = "FILE", .verbs = VT_FOR_SCORE,
         .help = "the text to score, without its last newline; -: stdin"),

@@ -48,7 +48,11 @@ enum {
     VT_FOR_PULL = 1 << 16,
     VT_FOR_LIST = 1 << 20,
     VT_FOR_SHOW = 1 << 21,
-    VT_FOR_RM = 1 << 22
+    VT_FOR_RM = 1 << 22,
+    VT_FOR_STORY_DIFF = 1 << 26,
+    VT_FOR_STORY_EXPORT = 1 << 27,
+    VT_FOR_STORY_WHATIF = 1 << 28,
+    VT_FOR_STORY_DUMP = 1 << 29
 };
 
 enum {

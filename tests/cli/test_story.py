@@ -182,4 +182,120 @@ def test_story_that_cannot_be_written_is_a_failure_after_the_answer():
         same(os.listdir(d), ["s.json"])
 
 
+# ---- diff and export, of stories that are made by hand ----
+
+KINDS = ["rmsnorm.attn", "linear.qkv", "attention_decode"]
+
+
+def planted(us, steps=20, jitter=0.0, layers=2, wobble=(1, -1, 0.5, -0.5)):
+    """A story of one prefill and some decode steps, whose ops take `us` a step; each step differs by a part of it."""
+    labels = [f"L{layer:02}.{kind}" for layer in range(layers) for kind in KINDS]
+    s = {"schema": "vitrine.story", "version": 1, "engine": {"level": "avx2", "commit": "abc", "device": "cpu"},
+         "model": {"name": "tiny"}, "headline": "", "request": {k: {"value": v, "tag": "measured"} for k, v in
+         (("queue_ms", 1.0), ("steps_ms", 2.0), ("waits_ms", 0.5), ("tail_ms", 0.25), ("total_ms", 3.75))},
+         "timeline": [{"event": "arrive", "at_ms": {"value": 0, "tag": "measured"}, "ms": {"value": None, "tag": "n/a"},
+                       "text": "3 prompt tokens"},
+                      {"event": "prefill", "at_ms": {"value": 1, "tag": "measured"}, "ms": {"value": 1.5, "tag": "measured"},
+                       "text": "3 tokens in 1 chunk"}],
+         "phases": [{"name": "decode", "timed_steps": steps, "step_us": {"value": sum(us) + 10, "tag": "measured"},
+                     "ops_us": {"value": sum(us), "tag": "measured"},
+                     "ops": [{"kind": k, "impl": "avx2", "time_us": {"value": t, "tag": "measured"}} for k, t in zip(KINDS, us)]}]}
+    at, rows, calls = 1.0, [], []
+    for i in range(steps):
+        factor = 1 + jitter * wobble[i % len(wobble)]
+        ms = (sum(us) * factor + 10) / 1e3
+        rows.append((i + 1, round(at, 4), ms, 0, 1, 1, 1, 1, 4 + i, 2, 0, 6, len(labels)))
+        begin = 5.0
+        for layer in range(layers):
+            for k, t in enumerate(us):
+                calls.append((i + 1, layer * len(KINDS) + k, round(begin, 2), t * factor / layers))
+                begin += t * factor / layers
+        at += ms + 0.1
+    names = "id begin_ms ms prefill tokens seqs decodes new kv held cached free calls".split()
+    def columns(names, rows):
+        return {"count": len(rows), "left_out": 0, "why": None, "tag": "measured",
+                "columns": {n: [r[i] for r in rows] for i, n in enumerate(names)}}
+    s["steps"] = columns(names, rows)
+    s["calls"] = {**columns(["step", "label", "begin_us", "us"], calls), "labels": labels}
+    return s
+
+
+def write(folder, name, s):
+    path = os.path.join(folder, name)
+    json.dump(s, open(path, "w"))
+    return path
+
+
+def microseconds(text):
+    number, unit = text.replace("\u00b1", "").split()
+    return float(number) * {"ns": 1e-3, "us": 1, "ms": 1e3, "s": 1e6}[unit]
+
+
+def rows_of(markdown, title):
+    """{name: cells} of the Markdown table whose first column has this title."""
+    table = markdown.split(f"| {title} |")[1].split("\n\n")[0]
+    return {c[1]: c[2:] for c in ([x.strip() for x in line.split("|")] for line in table.split("\n")[2:]) if len(c) > 3}
+
+
+def test_story_diff_adds_up_and_calls_nothing_slower_below_the_noise():
+    with tempfile.TemporaryDirectory() as d:
+        a, b = write(d, "a.json", planted([10, 200, 50], jitter=0.02)), write(d, "b.json", planted([10.01, 260, 20], jitter=0.02))
+        text = ok("story", "diff", a, b, "--markdown").text
+        rows = rows_of(text, "one decode step")
+        same(set(rows), {*KINDS, "outside ops", "the step"})
+        ops = sum(microseconds(c[2]) for k, c in rows.items() if k != "the step")
+        assert math.isclose(ops, microseconds(rows["the step"][2]), abs_tol=0.2), rows
+        same([rows[k][4] for k in ("linear.qkv", "attention_decode", "rmsnorm.attn", "the step")], ["slower", "faster", "", "slower"])
+        same([rows_of(text, "part")[k][0] for k in ("queue", "the request")], ["1.00 ms", "3.75 ms"])
+        loud = write(d, "c.json", planted([10, 205, 50], jitter=0.9))
+        same({c[4] for c in rows_of(ok("story", "diff", a, loud, "--markdown").text, "one decode step").values()}, {""},
+             "within the noise of the louder one")
+        shown = ok("story", "diff", a, b).text
+        assert "\033" not in shown and max(map(len, shown.split("\n"))) <= 100
+
+
+def test_story_diff_fails_over_a_limit():
+    with tempfile.TemporaryDirectory() as d:
+        a, b = write(d, "a.json", planted([10, 200, 50], jitter=0.01)), write(d, "b.json", planted([10, 230, 50], jitter=0.01))
+        same(run("story", "diff", a, b, "--fail-over", "3%").code, 1)
+        same(run("story", "diff", a, b, "--fail-over", "20%").code, 0)
+        same(run("story", "diff", b, a, "--fail-over", "0").code, 0, "faster")
+        loud = write(d, "c.json", planted([10, 230, 50], jitter=3))
+        r = ok("story", "diff", a, loud, "--fail-over", "3%")
+        assert "within the noise" in r.text, r.text
+        fails(2, "--fail-over: 'x'", "story", "diff", a, b, "--fail-over", "x")
+        fails(2, "which other story", "story", "diff", a)
+
+
+def test_story_diff_of_two_steps_is_of_these_steps():
+    with tempfile.TemporaryDirectory() as d:
+        a = write(d, "a.json", planted([10, 200, 50], jitter=0.1))
+        rows = rows_of(ok("story", "diff", a, a, "--step", "1:2", "--markdown").text, "step 1 and 2")
+        same((rows["linear.qkv"][0], rows["linear.qkv"][1]), ("220 us", "180 us"))
+        same(rows["the step"][2], "-52.0 us")
+        fails(2, "holds no calls of step 99", "story", "diff", a, a, "--step", "1:99")
+        for wrong in ("0", "x", "1:", "1:2:3", "-1"):
+            fails(2, "--step", "story", "diff", a, a, f"--step={wrong}")
+
+
+def test_story_export_has_the_storys_spans():
+    with tempfile.TemporaryDirectory() as d:
+        s = planted([10, 200, 50], jitter=0.1)
+        events = json.loads(ok("story", "export", write(d, "a.json", s), "--to", "chrome").out)["traceEvents"]
+        spans = [e for e in events if e["ph"] == "X"]
+        steps, calls = s["steps"]["columns"], s["calls"]["columns"]
+        mine = [e for e in spans if e["tid"] == 2]
+        same(len(mine), s["steps"]["count"])
+        for e, begin, ms, n in zip(mine, steps["begin_ms"], steps["ms"], steps["id"]):
+            assert math.isclose(e["ts"], begin * 1e3, abs_tol=1e-2) and math.isclose(e["dur"], ms * 1e3, abs_tol=1e-2)
+            same((e["name"], e["args"]["id"]), ("decode step", n))
+        mine = [e for e in spans if e["tid"] == 3]
+        same([e["name"] for e in mine], [s["calls"]["labels"][i] for i in calls["label"]])
+        for e, step, begin, us in zip(mine, calls["step"], calls["begin_us"], calls["us"]):
+            assert math.isclose(e["ts"], steps["begin_ms"][step - 1] * 1e3 + begin, abs_tol=1e-2), e
+            assert math.isclose(e["dur"], us, abs_tol=1e-2), e
+        same([e["name"] for e in events if e["tid"] == 1 and e["ph"] in "Xi"], ["arrive", "prefill"])
+        same({e["ph"] for e in events}, {"M", "X", "i", "C"})
+
+
 main(globals())

@@ -16,6 +16,7 @@
 #include "device/probe.h"
 #include "model/model.h"
 #include "ops/attention/attention.h"
+#include "story/emulated.h"
 #include "story/findings.h"
 #include "story/gpu.h"
 #include "story/numbers.h"
@@ -713,6 +714,8 @@ vt_status story_build(const story_input *in, vt_request_id id, char **json, size
         *json = vt_buf_detach(&out, len);
         if (beaten)
             *beaten = some_beaten;
+        if (story_is_emulated(in))
+            status = story_void_times(json, len, err);
     }
     vt_buf_release(&out);
     return status;

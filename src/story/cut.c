@@ -1,10 +1,28 @@
 /* How a row cuts its work, in words (story/cut.h). */
 #include "story/cut.h"
 
+#include <string.h>
+
+/* Appends a row's text, with the plural's ending dropped behind a lone 1: "1 rows of 576". */
+static void put_shape(vt_buf *b, const char *text)
+{
+    bool one = false;
+    for (const char *s = text; *s;) {
+        size_t n = strcspn(s, " "), gap = strspn(s + n, " ");
+        bool plural = one && n > 1 && s[n - 1] == 's';
+        vt_buf_add(b, s, n - plural);
+        vt_buf_add(b, s + n, gap);
+        one = n == 1 && *s == '1';
+        s += n + gap;
+    }
+}
+
 void story_put_cut(vt_buf *b, const vt_cut *cut)
 {
-    if (*cut->shape)
-        vt_buf_printf(b, ", %s", cut->shape);
+    if (*cut->shape) {
+        vt_buf_puts(b, ", ");
+        put_shape(b, cut->shape);
+    }
     if (cut->tile[0] && cut->tile[2])
         vt_buf_printf(b, ", tiles of %d x %d x %d", cut->tile[0], cut->tile[1], cut->tile[2]);
     else if (cut->tile[0])

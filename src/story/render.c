@@ -30,6 +30,12 @@ void render_heading(render_page *p, const char *title, const char *right)
     vt_buf_putc(p->b, '\n');
 }
 
+const char *render_tag(const render_page *p, const char *tag)
+{
+    const json_t *gpu = story_get(story_get(p->story, "engine"), "gpu");
+    return json_is_true(story_get(gpu, "emulated")) ? "[n/a: an emulated GPU]" : tag;
+}
+
 void render_paragraph(render_page *p, vt_buf *text, int32_t indent)
 {
     vt_buf_putc(p->b, ' ');
@@ -61,44 +67,43 @@ const char *render_kernel_base(const json_t *o, const char *key, char out[STORY_
     return out;
 }
 
-/* One of the three: how many pages there were over the steps. */
-static void pages_of(vt_buf *b, const char *name, const json_t *list, double page_bytes,
-                     int32_t cells)
+/* How many pages there were over the steps, with the scale. */
+static void pages_of(render_page *p, const char *name, const json_t *list, double page_bytes)
 {
+    enum { NAME = 9, CELLS = 24 };
     double v[512], low = INFINITY, high = -INFINITY;
     int32_t n = render_values(list, v, 512);
     for (int32_t i = 0; i < n; i++) {
         low = fmin(low, v[i]);
         high = fmax(high, v[i]);
     }
-    if (!(high >= low))
+    if (!(high >= low) || !(fabs(high) < 1e12 && fabs(low) < 1e12))
         return;
-    vt_buf_printf(b, "%s%s ", b->len ? " │ " : "", name);
-    vt_text_spark(b, v, n, cells);
-    if (low == high)
-        vt_buf_printf(b, " %.0f", high);
-    else
-        vt_buf_printf(b, " %.0f to %.0f", low, high);
-    vt_buf_printf(b, " page%s", story_s(high));
+    size_t start = p->b->len;
+    vt_buf_printf(p->b, " %s", name);
+    vt_text_pad(p->b, start, NAME);
+    vt_text_spark(p->b, v, n, CELLS);
+    if (low < high)
+        vt_buf_printf(p->b, " %.0f to", low);
+    vt_buf_printf(p->b, " %.0f page%s", high, story_s(high));
     if (isfinite(page_bytes)) {
-        vt_buf_puts(b, " (");
-        vt_text_bytes(b, high * page_bytes);
-        vt_buf_puts(b, ")");
+        vt_buf_puts(p->b, ", ");
+        if (low < high) {
+            vt_text_bytes(p->b, low * page_bytes);
+            vt_buf_puts(p->b, " to ");
+        }
+        vt_text_bytes(p->b, high * page_bytes);
     }
+    vt_buf_putc(p->b, '\n');
 }
 
-/* KV pages in use, cached and free over the steps of the story, with the scale of each. */
+/* KV pages in use, cached and free over the steps of the story. */
 static void pages(render_page *p, const json_t *m)
 {
-    int32_t cells = render_width(p) >= 100 ? 12 : 6;
     double page = story_num(m, "kv_pool_bytes") / story_num(m, "pages");
-    vt_buf line = {0};
-    pages_of(&line, "KV used", story_get(m, "pages_held"), page, cells);
-    pages_of(&line, "cached", story_get(m, "pages_cached"), page, cells);
-    pages_of(&line, "free", story_get(m, "pages_free"), page, cells);
-    if (line.len)
-        render_paragraph(p, &line, 1);
-    vt_buf_release(&line);
+    pages_of(p, "KV used", story_get(m, "pages_held"), page);
+    pages_of(p, "cached", story_get(m, "pages_cached"), page);
+    pages_of(p, "free", story_get(m, "pages_free"), page);
 }
 
 static void memory(render_page *p)
@@ -285,6 +290,27 @@ static void observer(render_page *p)
         two_runs(p, o);
 }
 
+/* What the page is about in bold, then the rest, broken where the line is full. */
+static void title_line(render_page *p, const char *about, const char *rest)
+{
+    vt_buf all = {0};
+    size_t n = strlen(about);
+    vt_buf_printf(&all, "%s  ", about);
+    vt_text_ink(p->b, p->term, VT_INK_BOLD, about);
+    vt_buf_puts(p->b, "  ");
+    /* wraps as if `about` were a word of the text, whose blanks would be taken for breaks */
+    for (size_t i = 0; i < n && !all.failed; i++)
+        all.data[i] = 'x';
+    vt_buf_puts(&all, rest);
+    vt_buf lines = {0};
+    vt_text_wrap(&lines, all.data ? all.data : "", 2, render_width(p) - 3);
+    if (lines.len > n + 1)
+        vt_buf_puts(p->b, lines.data + n + 1);
+    vt_buf_putc(p->b, '\n');
+    vt_buf_release(&lines);
+    vt_buf_release(&all);
+}
+
 static void title(render_page *p)
 {
     const json_t *q = story_get(p->story, "request"), *m = story_get(p->story, "model"),
@@ -311,10 +337,7 @@ static void title(render_page *p)
         vt_buf_printf(&line, " · %.0f prompt token%s (%.0f cached) -> %.0f out",
                       story_num(q, "prompt_tokens"), story_s(story_num(q, "prompt_tokens")),
                       story_num(q, "cached_tokens"), story_num(q, "completion_tokens"));
-    vt_text_ink(p->b, p->term, VT_INK_BOLD, about);
-    vt_buf_puts(p->b, "  ");
-    vt_text_wrap(p->b, line.data ? line.data : "", 2, render_width(p) - 12);
-    vt_buf_putc(p->b, '\n');
+    title_line(p, about, line.data ? line.data : "");
     vt_text_wrap(p->b, story_text(p->story, "headline", headline), 0, render_width(p));
     vt_buf_putc(p->b, '\n');
     vt_buf_release(&line);
@@ -343,7 +366,7 @@ static void lanes(render_page *p)
     int32_t cells = render_width(p) - 44;
     if (json_array_size(items) == 0)
         return;
-    render_heading(p, "LANES", "[share of the time, measured]");
+    render_heading(p, "LANES", render_tag(p, "[share of the time, measured]"));
     json_array_foreach(items, i, lane)
     {
         char name[STORY_TEXT];

@@ -14,6 +14,8 @@ typedef struct render_page {
 
 /* An empty line, a title, and a note at the right edge (NULL: none). */
 void render_heading(render_page *p, const char *title, const char *right);
+/* The tag for a heading; another one where the times mean nothing. */
+const char *render_tag(const render_page *p, const char *tag);
 /* A paragraph of a section: one space, then text whose further lines are indented by `indent`. Takes
  * the buffer's content and releases it. */
 void render_paragraph(render_page *p, vt_buf *text, int32_t indent);

@@ -4,6 +4,37 @@
 
 #include "story/render.h"
 
+/* "; 264 CTAs of 256 threads, 4 of a cluster, 48.0 KB; 2 CTAs an SM by registers (50 % occupancy),
+ * 1.00 waves" */
+static void put_launch(vt_buf *b, const json_t *l)
+{
+    char text[STORY_TEXT];
+    const json_t *grid = story_get(l, "grid");
+    double ctas = 1;
+    if (!json_is_object(l))
+        return;
+    for (size_t i = 0; i < 3; i++)
+        ctas *= json_number_value(json_array_get(grid, i));
+    vt_buf_printf(b, "; %.0f CTA%s of %.0f thread%s", ctas, story_s(ctas), story_num(l, "threads"),
+                  story_s(story_num(l, "threads")));
+    if (story_num(l, "cluster") > 1)
+        vt_buf_printf(b, ", clusters of %.0f", story_num(l, "cluster"));
+    if (story_num(l, "dynamic_shared_bytes") > 0) {
+        vt_buf_puts(b, ", ");
+        vt_text_bytes(b, story_num(l, "dynamic_shared_bytes"));
+        vt_buf_puts(b, " shared");
+    }
+    if (!(story_num(l, "ctas_per_sm") > 0))
+        return;
+    vt_buf_printf(b, "; %.0f an SM by %s (occupancy %.0f %%)", story_num(l, "ctas_per_sm"),
+                  story_text(l, "limited_by", text), 100 * story_num(l, "occupancy"));
+    if (story_num(l, "waves") > 0)
+        vt_buf_printf(b, ", %.2f waves, tail %.0f %%", story_num(l, "waves"),
+                      100 * story_num(l, "tail"));
+    if (*story_text(l, "one_cta_more", text))
+        vt_buf_printf(b, "; %s", text);
+}
+
 static void kernel_lines(render_page *p, const json_t *op)
 {
     size_t i;
@@ -26,6 +57,7 @@ static void kernel_lines(render_page *p, const json_t *op)
             vt_buf_printf(&line, ", %.0f registers", story_num(k, "registers"));
         if (story_num(k, "spill_bytes") > 0)
             vt_buf_printf(&line, ", %.0f bytes spilled", story_num(k, "spill_bytes"));
+        put_launch(&line, story_get(k, "launch"));
         vt_text_wrap(p->b, line.data ? line.data : "", NAME, render_width(p));
         vt_buf_putc(p->b, '\n');
         vt_buf_release(&line);

@@ -310,7 +310,7 @@ void render_layer(render_page *p)
     if (n < 2 || !(end > begin) || !(step < 1e15))
         return;
     snprintf(title, sizeof title, "ONE LAYER of step %.0f", step);
-    render_heading(p, title, "[measured]");
+    render_heading(p, title, render_tag(p, "[measured]"));
     for (int32_t i = 0; i < n; i++) {
         size_t start = p->b->len;
         double from = (call[i].begin_us - begin) / (end - begin),

@@ -216,7 +216,8 @@ void render_time(render_page *p)
     size_t i;
     json_t *e;
     bool shares = json_array_size(story_get(p->story, "phases")) > 0;
-    render_heading(p, "TIME", shares ? "[times measured, shares derived]" : "[measured]");
+    render_heading(p, "TIME",
+                   render_tag(p, shares ? "[times measured, shares derived]" : "[measured]"));
     json_array_foreach(story_get(p->story, "timeline"), i, e)
     {
         char event[STORY_TEXT], note[STORY_TEXT];

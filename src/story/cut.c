@@ -9,9 +9,10 @@ static void put_shape(vt_buf *b, const char *text)
     bool one = false;
     for (const char *s = text; *s;) {
         size_t n = strcspn(s, " "), gap = strspn(s + n, " ");
-        bool plural = one && n > 1 && s[n - 1] == 's';
-        vt_buf_add(b, s, n - plural);
-        vt_buf_add(b, s + n, gap);
+        size_t word = n - (n > 1 && s[n - 1] == ',');
+        bool plural = one && word > 1 && s[word - 1] == 's';
+        vt_buf_add(b, s, word - plural);
+        vt_buf_add(b, s + word, n - word + gap);
         one = n == 1 && *s == '1';
         s += n + gap;
     }

@@ -58,6 +58,7 @@ int cli_run_batch(cli *c);
 int cli_story_show(cli *c);
 int cli_story_diff(cli *c);
 int cli_story_export(cli *c);
+int cli_story_whatif(cli *c);
 int cli_pull(cli *c);
 int cli_list(cli *c);
 int cli_show(cli *c);

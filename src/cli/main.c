@@ -110,6 +110,13 @@ static const cli_verb verbs[] = {
      "vitrine story diff before.json after.json --fail-over 3%\n"
      "vitrine story diff s.json s.json --step 12:40",
      VT_FOR_STORY_DIFF, 2, cli_story_diff},
+    {"story whatif", "FILE.json", "a story's steps with another batch, KV type, prefix or GPU",
+     "Costs the recorded steps again as asked, and puts them beside the recorded ones. Bytes and "
+     "FLOPs are exact; each op keeps the share of its roof that was measured, so times are "
+     "modelled. Opens the model that the story names; runs nothing.",
+     "vitrine story whatif s.json --kv-dtype fp8 --batch 16\n"
+     "vitrine story whatif s.json --hardware a100-80gb-sxm --prefix 1024",
+     VT_FOR_STORY_WHATIF, 1, cli_story_whatif},
     {"story export", "FILE.json", "a story as a trace for Perfetto",
      "Prints the steps and calls of a story, with its timeline, pages and lanes, in the JSON form "
      "that Perfetto's page and chrome://tracing read.",

@@ -1,4 +1,4 @@
-/* vitrine story show, diff, export: what is made of story.json files. */
+/* vitrine story show, diff, export, whatif: what is made of story.json files. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,6 +51,37 @@ int cli_story_export(cli *c)
     if (status == VT_OK) /* --to has one value so far */
         status = story_export_chrome(f.name, f.json, f.len, &out, &err);
     vt_buf_putc(&out, '\n');
+    vt_buf_release(&json);
+    return finish(status, &out, &err);
+}
+
+/* The option's text where it was given, else NULL. */
+static const char *given(const cli *c, const char *key)
+{
+    const char *text = vt_options_given(c->options, key) ? vt_options_get(c->options, key) : NULL;
+    return text && *text ? text : NULL;
+}
+
+int cli_story_whatif(cli *c)
+{
+    vt_err err = {0};
+    vt_buf json = {0}, out = {0};
+    story_file f = {0};
+    story_whatif_options ask = {.kv_dtype = given(c, "kv-dtype"),
+                                .weights = given(c, "weights"),
+                                .hardware = given(c, "hardware")};
+    if (given(c, "batch"))
+        ask.batch = (int32_t)vt_options_int(c->options, "batch");
+    if (given(c, "prefix"))
+        ask.prefix = (int32_t)vt_options_int(c->options, "prefix");
+    vt_status status = read_story(c, 0, &json, &f, &err);
+    if (status == VT_OK && !ask.kv_dtype && !ask.weights && !ask.hardware && !ask.batch &&
+        !ask.prefix)
+        status = vt_fail(&err, VT_ERR_USAGE,
+                         "what should be different? --kv-dtype, --weights, --batch, --prefix or "
+                         "--hardware");
+    if (status == VT_OK)
+        status = story_whatif(&f, &ask, &c->out, &out, &err);
     vt_buf_release(&json);
     return finish(status, &out, &err);
 }

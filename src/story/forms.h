@@ -28,4 +28,15 @@ typedef struct story_diff_options {
 vt_status story_diff(const story_file *a, const story_file *b, const story_diff_options *options,
                      const vt_term *term, vt_buf *out, vt_err *err);
 
+/* What to change; NULL or 0: as it was recorded. */
+typedef struct story_whatif_options {
+    const char *kv_dtype, *weights, *hardware;
+    int32_t batch, prefix;
+} story_whatif_options;
+
+/* The recorded steps costed again, beside the recorded ones. Opens the story's model. Appends to
+ * out. */
+vt_status story_whatif(const story_file *f, const story_whatif_options *ask, const vt_term *term,
+                       vt_buf *out, vt_err *err);
+
 #endif

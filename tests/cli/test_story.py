@@ -298,4 +298,34 @@ def test_story_export_has_the_storys_spans():
         same({e["ph"] for e in events}, {"M", "X", "i", "C"})
 
 
+def changes(text, title):
+    """{op: factor} of the table below this line of story whatif."""
+    table = text.split(title)[1].split("\n\n")[0].split("\n")
+    return {line.split()[0]: float(line.split()[-1][1:]) for line in table if " x" in line}
+
+
+def test_story_whatif_models_what_is_asked():
+    with tempfile.TemporaryDirectory() as d:
+        path = os.path.join(d, "s.json")
+        ok("run", f"--story={path}", "--quiet", "-n", "6", "--ignore-eos", "--max-context", "1024", *FAST, *model(), COUNT)
+        same_again = ok("story", "whatif", path, "--batch", "1").text
+        same(set(changes(same_again, "one decode step").values()), {1.0}, "nothing is different")
+        more = changes(ok("story", "whatif", path, "--batch", "16").text, "one decode step")
+        assert more["sample"] == 16 and 1 <= more["linear.head"] < 16, more
+        prefix = changes(ok("story", "whatif", path, "--prefix", "20").text, "one prefill step")
+        assert prefix["linear.qkv"] < 1 and prefix["sample"] == 1, prefix
+        # half of the cache's bytes: K and V are most of what attention moves, queries and results are not
+        kv = changes(ok("story", "whatif", path, "--kv-dtype", "fp8").text, "one decode step")
+        assert 0.4 < kv["attention_decode"] < 1 and kv["linear.qkv"] == 1, kv
+        wider = changes(ok("story", "whatif", path, "--weights", "f32").text, "one decode step")
+        assert wider["linear.down"] > 1 and wider["linear.head"] == 1, wider
+        assert "modelled" in same_again and "energy a token: not measured" in same_again
+        fails(2, "--weights: 'q9'", "story", "whatif", path, "--weights", "q9")
+        fails(1, "--hardware: the story is of a CPU", "story", "whatif", path, "--hardware", "h200")
+        fails(2, "what should be different", "story", "whatif", path)
+        s = json.load(open(path))
+        s["model"]["source"] = None
+        fails(1, "model.source", "story", "whatif", write(d, "t.json", s), "--batch", "2")
+
+
 main(globals())

@@ -179,6 +179,7 @@ static vt_status run_all(const cli *c, cli_session *s, const lengths *l, uint64_
     int64_t begin = vt_now_ns(), shown = begin;
     while (!idle && !cli_interrupted()) {
         TRY(vt_engine_step(s->engine, &idle, err));
+        cli_dump_if_asked(c, s->engine);
         show_progress(c, o, l, begin, &shown);
     }
     if (c->log.tty && !c->quiet)
@@ -236,6 +237,7 @@ int cli_bench_offline(cli *c)
     char queued[32];
     uint64_t rng = (uint64_t)vt_options_int(c->options, "seed");
     cli_catch_interrupt();
+    cli_catch_dump(c);
     vt_status status = get_lengths(c, &rng, &l, &err);
     snprintf(queued, sizeof queued, "%d", l.n);
     if (status == VT_OK && vt_options_int(c->options, "max-queued") < l.n)

@@ -161,6 +161,10 @@ static const vt_option table[] = {
         .help = "special tokens in messages are text; with --batch unless =false is given"),
     ROW("story", VT_OPTION_TEXT, .flags = VT_OPTION_OPTIONAL, .value_name = "FILE.json",
         .verbs = VT_FOR_RUN, .help = "tell what happened: in the terminal, or into a story.json"),
+    ROW("story-dir", VT_OPTION_TEXT, .value_name = "DIR", .fallback = "",
+        .verbs = VT_FOR_RUN | VT_FOR_OFFLINE,
+        .help = "where a batch or bench writes the story of its last steps when it gets SIGUSR2 "
+                "(vitrine story dump PID); without it: stories in the cache"),
 
     /* story diff and export */
     ROW("markdown", VT_OPTION_FLAG, .fallback = "false", .verbs = VT_FOR_STORY_DIFF,

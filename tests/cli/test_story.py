@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Stories: their sums, their tags, their two forms."""
-import json, math, os, tempfile
+import json, math, os, subprocess, tempfile, time
 
 from tap import *
 
@@ -326,6 +326,35 @@ def test_story_whatif_models_what_is_asked():
         s = json.load(open(path))
         s["model"]["source"] = None
         fails(1, "model.source", "story", "whatif", write(d, "t.json", s), "--batch", "2")
+
+
+def test_story_dump_of_a_running_bench():
+    with tempfile.TemporaryDirectory() as d:
+        folder, log = os.path.join(d, "stories"), open(os.path.join(d, "log"), "w+b")
+        p = subprocess.Popen([BIN, "bench", "offline", "--num", "100000", "--input", "4:8", "--output", "64:128", "--max-context", "256",
+                              "--story-dir", folder, *FAST, *model()], stdout=log, stderr=log, env=clean_env())
+        try:
+            while p.poll() is None and not os.path.isdir(folder):  # it catches the signal before it loads the model
+                run("story", "dump", str(p.pid))
+                time.sleep(0.1)
+            while p.poll() is None and not [f for f in os.listdir(folder) if f.endswith(".json")]:
+                time.sleep(0.1)
+            same(p.poll(), None, "it goes on")
+            path = os.path.join(folder, sorted(f for f in os.listdir(folder) if f.endswith(".json"))[0])
+        finally:
+            p.kill()
+            p.wait()
+        log.seek(0)
+        assert path in log.read().decode(), "the file's name is told"
+        same(oct(os.stat(path).st_mode & 0o777), "0o600")
+        same(oct(os.stat(folder).st_mode & 0o777), "0o700")
+        s = json.load(open(path))
+        same(s["request"], None)
+        assert s["steps"]["count"] > 0
+        hold_to_schema(s)
+    fails(2, "which process", "story", "dump")
+    fails(2, "writes no stories", "story", "dump", str(os.getpid()))
+    fails(2, "--story-dir: needs --batch", "run", "--story-dir", "x", *model(), COUNT)
 
 
 main(globals())

@@ -104,9 +104,10 @@ static const cli_verb verbs[] = {
      "Renders a story.json (written by run --story=FILE.json) as run --story would have.", NULL,
      VT_FOR_STORY, 1, cli_story_show},
     {"story diff", "A.json B.json", "where the time between two stories went, op by op",
-     "Sets two stories side by side: the parts of the two requests, and the mean prefill and decode "
-     "step of each as a sum over ops that adds up to their difference. The noise of each row is "
-     "taken from the repeats inside the stories; a row is called slower or faster only beyond it.",
+     "Sets two stories side by side: the parts of the two requests, and the mean prefill and "
+     "decode step of each as a sum over ops that adds up to their difference. The noise of each "
+     "row is taken from the repeats inside the stories; a row is called slower or faster only "
+     "beyond it.",
      "vitrine story diff before.json after.json --fail-over 3%\n"
      "vitrine story diff s.json s.json --step 12:40",
      VT_FOR_STORY_DIFF, 2, cli_story_diff},

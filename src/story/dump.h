@@ -4,9 +4,9 @@
 
 #include "vitrine.h"
 
-/* Writes the story of all recorded steps (the last seconds) to a file that its owner alone may read
- * (mode 0600): it appears whole or not at all. Waits for the step that runs. For a signal, a server's
- * route, or a request that missed its time. */
+/* Writes the story of all recorded steps (the last seconds) to a file that its owner alone may
+ * read (mode 0600): it appears whole or not at all. Waits for the step that runs. For a signal, a
+ * route of a server, or a request that missed its time. */
 vt_status vt_story_dump(vt_engine *e, const char *path, vt_err *err);
 
 /* A name for the next dump of this process: folder/story-PID-NUMBER.json. The folder is made where

@@ -16,8 +16,8 @@ typedef struct render_page {
 void render_heading(render_page *p, const char *title, const char *right);
 /* The tag for a heading; another one where the times mean nothing. */
 const char *render_tag(const render_page *p, const char *tag);
-/* A paragraph of a section: one space, then text whose further lines are indented by `indent`. Takes
- * the buffer's content and releases it. */
+/* A paragraph of a section: one space, then text whose further lines are indented by `indent`. The
+ * buffer is released. */
 void render_paragraph(render_page *p, vt_buf *text, int32_t indent);
 /* The numbers of {"values"}, at most `max`; returns how many. What is no number is NAN. */
 int32_t render_values(const json_t *list, double *out, int32_t max);

@@ -256,7 +256,9 @@ void render_cuts(render_page *p, const json_t *phase)
 static int32_t layer_of(const char *label)
 {
     size_t digits = label[0] == 'L' ? strspn(label + 1, "0123456789") : 0;
-    return digits > 0 && digits < 6 && label[1 + digits] == '.' ? atoi(label + 1) : -1;
+    return digits > 0 && digits < 6 && label[1 + digits] == '.'
+               ? (int32_t)strtol(label + 1, NULL, 10)
+               : -1;
 }
 
 typedef struct layer_call {
@@ -264,7 +266,8 @@ typedef struct layer_call {
     double begin_us, us;
 } layer_call;
 
-/* The calls of the middle layer of the newest step with calls. Returns how many; *step is its id. */
+/* The calls of the middle layer of the newest step with calls. Returns how many; *step is the
+ * step's id. */
 static int32_t find_layer(const json_t *story, layer_call *out, int32_t max, double *step)
 {
     static const char *const columns[] = {"step", "label", "begin_us", "us", NULL};

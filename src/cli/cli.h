@@ -172,6 +172,11 @@ double cli_tokens_per_s(const cli_reply *r);
 /* "stop", "length", "abort" ... as the JSON forms spell it. */
 const char *cli_finish_name(vt_finish f);
 
+/* ---- env_jit.c ---- */
+
+/* Prints the lines of vt_jit_list for a person, or that there are none. Returns the exit status. */
+int cli_put_kernels(const cli *c, const vt_buf *lines);
+
 /* ---- dump.c ---- */
 
 /* From now on SIGUSR2 asks for a dump: call it before the engine is made, and cli_dump_if_asked

@@ -124,7 +124,7 @@ def test_env_jit_says_so_where_there_are_no_kernels():
         env = {"VITRINE_CACHE": d}
         same(ok("env", "--jit", "--json", env=env).json, {"kernels": []})
         r = ok("env", "--jit", env=env)
-        same((r.out, r.log), (b"", "there are no compiled GPU kernels in the cache yet\n"))
+        same((r.out, r.log), (b"", f"there are no compiled GPU kernels in {d}/cubin yet\n"))
 
 
 def test_closed_standard_streams_are_not_given_to_files():

@@ -127,13 +127,14 @@ static void memory(render_page *p)
     vt_buf_printf(&line, ", %.0f page%s of %.0f tokens │ resident ", story_num(m, "pages"),
                   story_s(story_num(m, "pages")), story_num(m, "page_size"));
     vt_text_bytes(&line, story_num(m, "resident_bytes"));
+    render_paragraph(p, &line, 1);
     if (isfinite(story_num(m, "device_free_bytes"))) {
-        vt_buf_puts(&line, " │ GPU memory used ");
+        vt_buf_puts(&line, "GPU memory used ");
         vt_text_bytes(&line, story_num(m, "device_bytes") - story_num(m, "device_free_bytes"));
         vt_buf_puts(&line, " of ");
         vt_text_bytes(&line, story_num(m, "device_bytes"));
+        render_paragraph(p, &line, 1);
     }
-    render_paragraph(p, &line, 1);
     pages(p, m);
 }
 

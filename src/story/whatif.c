@@ -88,13 +88,33 @@ static vt_status open_model(whatif *w, vt_err *err)
                        "%s: does not say where its model was (model.source), which is needed to "
                        "cost its steps again",
                        w->name);
-    TRY(vt_model_load(source, &w->model, err));
+    vt_model *found = NULL;
+    TRY(vt_model_load(source, &found, err));
     double bytes = story_num(story_get(w->story, "model"), "weight_bytes");
-    if (bytes == (double)w->model->weight_bytes)
+    int64_t found_bytes = found->weight_bytes;
+    if (bytes == (double)found_bytes) {
+        w->model = found;
         return VT_OK;
+    }
+    vt_model_free(found);
     return vt_fail(err, VT_ERR_USAGE,
                    "%s: its model had %.0f bytes of weights, and %s has %lld: another model",
-                   w->name, bytes, source, (long long)w->model->weight_bytes);
+                   w->name, bytes, source, (long long)found_bytes);
+}
+
+/* Without the model only bytes that the story holds can be scaled: those of K and V. The rest is
+ * refused, by name, with why the model cannot be opened. */
+static vt_status do_without_model(whatif *w, vt_err *why, vt_err *err)
+{
+    const char *named = w->ask->batch      ? "--batch"
+                        : w->ask->prefix   ? "--prefix"
+                        : w->ask->weights  ? "--weights"
+                        : w->ask->hardware ? "--hardware"
+                                           : NULL;
+    if (named || !w->ask->kv_dtype || strcmp(w->ask->kv_dtype, "auto") == 0)
+        return vt_fail(err, why->status, "%s needs the story's model: %s",
+                       named ? named : "--kv-dtype auto", why->message);
+    return VT_OK;
 }
 
 /* Checks what was asked for against the story. */
@@ -107,7 +127,8 @@ static vt_status read_ask(whatif *w, vt_err *err)
                    "the story's memory.kv_dtype", &w->kv[0], err));
     w->kv[1] = w->kv[0];
     if (w->ask->kv_dtype)
-        w->kv[1] = vt_kv_choose_dtype(w->ask->kv_dtype, w->gpu, w->model->layer[0].q->dtype);
+        w->kv[1] = vt_kv_choose_dtype(w->ask->kv_dtype, w->gpu,
+                                      w->model ? w->model->layer[0].q->dtype : VT_F32);
     if (w->ask->weights) {
         TRY(read_dtype(w->ask->weights, "--weights", &w->weights, err));
         w->other_weights = true;
@@ -223,6 +244,30 @@ static vt_status cost_variant(whatif *w, int k, vt_err *err)
     vt_described_release(&v->described);
     v->described = (vt_described){0};
     return status;
+}
+
+/* The floors of both variants from the story's own bytes, where only K and V have another type. An
+ * op that memory does not bind keeps its time. */
+static void scale_kv(whatif *w, const json_t *phase)
+{
+    double ratio = (double)vt_dtype_get(w->kv[1])->bytes / vt_dtype_get(w->kv[0])->bytes;
+    size_t i;
+    json_t *op;
+    for (int k = 0; k < 2; k++)
+        memset(w->v[k].floor_us, 0, sizeof w->v[k].floor_us);
+    json_array_foreach(story_get(phase, "ops"), i, op)
+    {
+        char kind[STORY_TEXT], bound[STORY_TEXT];
+        const json_t *e = story_get(op, "expected_bytes");
+        double kv = story_num(e, "kv"), floor_us = story_num(op, "floor_us"),
+               all = story_num(e, "weights") + kv + story_num(e, "activations");
+        int32_t at = kind_index(w, story_text(op, "kind", kind));
+        if (at < 0 || !isfinite(floor_us) || !(all > 0))
+            continue;
+        bool memory = strcmp(story_text(op, "bound", bound), "memory") == 0;
+        w->v[0].floor_us[at] += floor_us;
+        w->v[1].floor_us[at] += floor_us * (memory ? (all + kv * (ratio - 1)) / all : 1);
+    }
 }
 
 /* ---- one phase ---- */
@@ -384,8 +429,10 @@ static vt_status run(whatif *w, const vt_term *term, vt_buf *out, vt_err *err)
         if (!phase || !shape(w, phase, i == 1))
             continue;
         read_kinds(w, phase);
-        for (int k = 0; k < 2; k++)
+        for (int k = 0; k < 2 && w->model; k++)
             TRY(cost_variant(w, k, err));
+        if (!w->model)
+            scale_kv(w, phase);
         outcome o = put_phase(w, name[i], term, out);
         phases++;
         double n = w->v[1].n_seqs * w->v[1].q_len;
@@ -407,11 +454,14 @@ vt_status story_whatif(const story_file *f, const story_whatif_options *ask, con
     whatif *w = vt_calloc(1, sizeof *w);
     if (!w)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for a story");
+    vt_err why = {0};
     w->name = f->name;
     w->ask = ask;
     vt_status status = story_load(f->name, f->json, f->len, &w->story, err);
     if (status == VT_OK)
-        status = open_model(w, err);
+        status = open_model(w, &why);
+    if (status != VT_OK && w->story)
+        status = do_without_model(w, &why, err);
     if (status == VT_OK)
         status = read_ask(w, err);
     if (status == VT_OK)

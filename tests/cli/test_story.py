@@ -325,7 +325,10 @@ def test_story_whatif_models_what_is_asked():
         fails(2, "what should be different", "story", "whatif", path)
         s = json.load(open(path))
         s["model"]["source"] = None
-        fails(1, "model.source", "story", "whatif", write(d, "t.json", s), "--batch", "2")
+        gone = write(d, "t.json", s)
+        fails(1, ["--batch needs the story's model", "model.source"], "story", "whatif", gone, "--batch", "2")
+        alone = changes(ok("story", "whatif", gone, "--kv-dtype", "fp8").text, "one decode step")
+        assert alone["linear.qkv"] == 1 and math.isclose(alone["attention_decode"], kv["attention_decode"], abs_tol=0.02), (alone, kv)
 
 
 def test_story_dump_of_a_running_bench():

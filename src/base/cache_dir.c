@@ -76,6 +76,7 @@ vt_status vt_new_file_begin(vt_new_file *f, const char *path, vt_err *err)
     const char *slash = strrchr(path, '/');
     int n_folder = slash ? (int)(slash - path) + 1 : 0;
     f->file = NULL;
+    f->owner_only = false;
     int n = snprintf(f->temporary, sizeof f->temporary, "%.*s.tmp-XXXXXX", n_folder, path);
     if (n < 0 || (size_t)n >= sizeof f->temporary)
         return vt_fail(err, VT_ERR_IO, "the path %.200s... is too long", path);
@@ -95,7 +96,8 @@ vt_status vt_new_file_end(vt_new_file *f, const char *path, bool keep, vt_err *e
     bool written = ferror(f->file) == 0;
     written = fclose(f->file) == 0 && written;
     f->file = NULL;
-    if (keep && written && chmod(f->temporary, 0644) == 0 && rename(f->temporary, path) == 0)
+    if (keep && written && chmod(f->temporary, f->owner_only ? 0600 : 0644) == 0 &&
+        rename(f->temporary, path) == 0)
         return VT_OK;
     int failure = errno;
     unlink(f->temporary);

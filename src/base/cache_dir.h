@@ -36,6 +36,7 @@ vt_status vt_check_private(int fd, const char *path, vt_err *err);
 typedef struct vt_new_file {
     FILE *file;
     char temporary[1200];
+    bool owner_only; /* set it after vt_new_file_begin: the file gets mode 0600, not 0644 */
 } vt_new_file;
 
 vt_status vt_new_file_begin(vt_new_file *f, const char *path, vt_err *err);

@@ -367,6 +367,7 @@ static vt_status run_lines(batch *b, vt_err *err)
     while ((more || b->waiting || b->n_open > 0 || !idle) && !cli_interrupted()) {
         TRY(submit_ahead(b, &more, err));
         TRY(vt_engine_step(b->s.engine, &idle, err));
+        cli_dump_if_asked(b->c, b->s.engine);
         TRY(b->status);
         TRY(flush_ready(b, err));
         show_progress(b, begin, &shown);

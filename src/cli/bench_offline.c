@@ -93,6 +93,7 @@ static vt_status run_all(const cli *c, cli_session *s, const cli_lengths *l, uin
     int64_t begin = vt_now_ns(), shown = begin;
     while (!idle && !cli_interrupted()) {
         TRY(vt_engine_step(s->engine, &idle, err));
+        cli_dump_if_asked(c, s->engine);
         show_progress(c, o, l, begin, &shown);
     }
     if (c->log.tty && !c->quiet)
@@ -145,6 +146,7 @@ int cli_bench_offline(cli *c)
     char queued[32];
     uint64_t rng = (uint64_t)vt_options_int(c->options, "seed");
     cli_catch_interrupt();
+    cli_catch_dump(c);
     vt_status status = cli_prepare_story(c, &err);
     if (status == VT_OK)
         status = cli_get_lengths(c, &rng, &l, &err);

@@ -59,6 +59,10 @@ int cli_run_batch(cli *c);
 int cli_story_show(cli *c);
 int cli_serve(cli *c);
 int cli_top(cli *c);
+int cli_story_diff(cli *c);
+int cli_story_export(cli *c);
+int cli_story_whatif(cli *c);
+int cli_story_dump(cli *c);
 int cli_pull(cli *c);
 int cli_list(cli *c);
 int cli_show(cli *c);
@@ -170,6 +174,19 @@ double cli_tokens_per_s(const cli_reply *r);
 
 /* "stop", "length", "abort" ... as the JSON forms spell it. */
 const char *cli_finish_name(vt_finish f);
+
+/* ---- env_jit.c ---- */
+
+/* Prints the lines of vt_jit_list for a person, or that there are none. Returns the exit status. */
+int cli_put_kernels(const cli *c, const vt_buf *lines);
+
+/* ---- dump.c ---- */
+
+/* From now on SIGUSR2 asks for a dump: call it before the engine is made, and cli_dump_if_asked
+ * between two of its steps. That writes the story of the last steps where --story-dir says and
+ * tells its name on stderr. */
+void cli_catch_dump(const cli *c);
+void cli_dump_if_asked(const cli *c, vt_engine *e);
 
 /* ---- sampling.c ---- */
 

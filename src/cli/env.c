@@ -426,16 +426,9 @@ static int jit_cache(const cli *c, const char *export_to, const char *import_fro
         vt_buf_release(&b);
         return cli_fail(&err);
     }
-    if (c->json) {
-        int code = print_kernels(&b);
-        vt_buf_release(&b);
-        return code;
-    }
-    if (b.len == 0)
-        cli_note(c, "there are no compiled GPU kernels in the cache yet");
-    bool ok = cli_put_all(stdout, b.data ? b.data : "", b.len);
+    int code = c->json ? print_kernels(&b) : cli_put_kernels(c, &b);
     vt_buf_release(&b);
-    return ok ? CLI_DONE : CLI_FAILED;
+    return code;
 }
 
 int cli_env(cli *c)

@@ -20,6 +20,7 @@
 #include "exec/weights_cuda.h"
 #include "kv/cache.h"
 #include "model/model.h"
+#include "story/cut.h"
 #include "story/predict.h"
 
 /* One line of the table: a call, or all calls of a kind. */
@@ -359,33 +360,6 @@ static void put_choices(vt_buf *b, const vt_call *call)
     }
 }
 
-/* Appends those members of the cut that the row has set. */
-static void put_cut(vt_buf *b, const vt_cut *cut)
-{
-    if (*cut->shape)
-        vt_buf_printf(b, ", %s", cut->shape);
-    if (cut->tile[0] && cut->tile[2])
-        vt_buf_printf(b, ", tiles of %d x %d x %d", cut->tile[0], cut->tile[1], cut->tile[2]);
-    else if (cut->tile[0])
-        vt_buf_printf(b, ", tiles of %d x %d", cut->tile[0], cut->tile[1]);
-    if (cut->split > 1)
-        vt_buf_printf(b, ", reduction split in %d", cut->split);
-    if (cut->items)
-        vt_buf_printf(b, ", %lld items", (long long)cut->items);
-    if (cut->items && cut->workers)
-        vt_buf_printf(b, " over %d", cut->workers);
-    if (cut->resident > 1)
-        vt_buf_printf(b, " x %d resident", cut->resident);
-    if (cut->waves > 0)
-        vt_buf_printf(b, ": %.2f waves", cut->waves);
-    if (cut->vector_bytes)
-        vt_buf_printf(b, ", loads of %d bytes", cut->vector_bytes);
-    if (*cut->roles)
-        vt_buf_printf(b, ", %s", cut->roles);
-    if (*cut->merge)
-        vt_buf_printf(b, ", merged by %s", cut->merge);
-}
-
 /* Whether an earlier line has the same kind and row; all layers are alike. */
 static bool told_before(const explanation *x, int32_t i)
 {
@@ -441,7 +415,7 @@ static void put_all_cuts(vt_buf *b, const vt_term *term, const explanation *x)
             continue;
         impl->describe(call->args, &p->target, size, &cut);
         vt_buf_puts(&text, impl->name);
-        put_cut(&text, &cut);
+        story_put_cut(&text, &cut);
         put_note(b, term, "How the rows cut this step:", &first, call, &text);
         vt_buf_release(&text);
     }

@@ -120,6 +120,31 @@ static const cli_verb verbs[] = {
      "level of it: a token, a step, a layer, an op.",
      "vitrine story show s.json --layer 7\nvitrine story show s.json --token 41",
      VT_FOR_STORY, 1, cli_story_show},
+    {"story diff", "A.json B.json", "where the time between two stories went, op by op",
+     "Sets two stories side by side: the parts of the two requests, and the mean prefill and "
+     "decode step of each as a sum over ops that adds up to their difference. The noise of each "
+     "row is taken from the repeats inside the stories; a row is called slower or faster only "
+     "beyond it.",
+     "vitrine story diff before.json after.json --fail-over 3%\n"
+     "vitrine story diff s.json s.json --step 12:40",
+     VT_FOR_STORY_DIFF, 2, cli_story_diff},
+    {"story whatif", "FILE.json", "a story's steps with another batch, KV type, prefix or GPU",
+     "Costs the recorded steps again as asked, and puts them beside the recorded ones. Bytes and "
+     "FLOPs are exact; each op keeps the share of its roof that was measured, so times are "
+     "modelled. Opens the model that the story names; runs nothing.",
+     "vitrine story whatif s.json --kv-dtype fp8 --batch 16\n"
+     "vitrine story whatif s.json --hardware a100-80gb-sxm --prefix 1024",
+     VT_FOR_STORY_WHATIF, 1, cli_story_whatif},
+    {"story dump", "PID", "ask a running batch or bench for the story of its last steps",
+     "Sends SIGUSR2 to a vitrine that runs a batch (run --batch) or bench offline. That writes a "
+     "story.json of all steps that its recorder holds, which only its owner may read, into the "
+     "folder of its --story-dir (or stories in the cache), says so on its stderr, and goes on.",
+     "vitrine story dump $(pidof vitrine)", VT_FOR_STORY_DUMP, 1, cli_story_dump},
+    {"story export", "FILE.json", "a story as a trace for Perfetto",
+     "Prints the steps and calls of a story, with its timeline, pages and lanes, in the JSON form "
+     "that Perfetto's page and chrome://tracing read.",
+     "vitrine story export s.json --to chrome > trace.json", VT_FOR_STORY_EXPORT, 1,
+     cli_story_export},
     {"env", "", "what this machine offers: CPU, GPU, libraries, profiling tiers, measured roofs",
      "Describes the hardware, and which parts of it can be used and observed. Roofs are "
      "measured, which takes one to six seconds; the best figures ever seen on this machine are "
@@ -178,7 +203,7 @@ static const cli_verb verbs[] = {
 
 /* Verbs and forms that people will look for and that this version does not have. */
 static const char *const later[] = {
-    "lab", "bench comm", "story dump", "story diff", "story export", NULL,
+    "lab", "bench comm", NULL,
 };
 
 static bool names(const char *verb, const char *first, const char *second, int *n_words)

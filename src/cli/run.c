@@ -70,6 +70,10 @@ static vt_status check_usage(const cli *c, vt_err *err)
                        "--output: takes the results of --batch, which is not given");
     if (vt_options_flag(c->options, "retry-failed"))
         return vt_fail(err, VT_ERR_USAGE, "--retry-failed: needs --batch, which is not given");
+    if (vt_options_given(c->options, "story-dir"))
+        return vt_fail(err, VT_ERR_USAGE,
+                       "--story-dir: needs --batch, which is not given; --story tells of one "
+                       "request");
     if ((tokens || raw) && vt_options_flag(c->options, "literal-content"))
         return vt_fail(err, VT_ERR_USAGE,
                        "--literal-content: needs the chat template, which --raw "
@@ -270,8 +274,10 @@ int cli_run(cli *c)
     vt_request_params p;
     int code;
     cli_catch_interrupt();
-    if (vt_options_given(c->options, "batch-file"))
+    if (vt_options_given(c->options, "batch-file")) {
+        cli_catch_dump(c);
         return check_batch(c, &err) == VT_OK ? cli_run_batch(c) : cli_fail(&err);
+    }
     const char *file = vt_options_get(c->options, "file");
     vt_status status = read_options(c, &p, &err);
     if (status == VT_OK && file)

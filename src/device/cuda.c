@@ -354,6 +354,15 @@ static void note_launch(vt_cuda_lane *lane, int32_t index)
     lane->n_launches++;
 }
 
+/* What stories tell of a kernel's launches. */
+static void keep_launch(cuda_kernel *k, const cuda_launch *l)
+{
+    memcpy(k->grid, l->grid, sizeof k->grid);
+    k->threads = l->threads;
+    k->dynamic_shared = l->shared_bytes;
+    k->cluster = l->cluster;
+}
+
 /* Checks that the launch fits the kernel as it was compiled and loaded. */
 static vt_status check_launch(const vt_cuda *c, int32_t index, const cuda_launch *l,
                               size_t params_bytes, vt_err *err)
@@ -422,6 +431,7 @@ vt_status vt_cuda_launch(vt_cuda_lane *lane, const cuda_launch *l, const void *p
         cuda_fail(&c->driver, r, vt_jit_name(c->jit, index), &err);
         return lane_fail(lane, &err);
     }
+    keep_launch(&c->kernel[index], l);
     note_launch(lane, index);
     return VT_OK;
 }

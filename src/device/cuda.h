@@ -38,6 +38,8 @@ typedef struct cuda_kernel {
     cu_kernel kernel; /* NULL: not loaded yet */
     int32_t max_shared;
     int64_t params_bytes; /* size of its parameter struct; -1: the driver (12.3) cannot tell */
+    /* Its newest launch, one captured for a graph too; threads 0: none yet. */
+    uint32_t grid[3], threads, dynamic_shared, cluster;
 } cuda_kernel;
 
 typedef struct vt_cuda {

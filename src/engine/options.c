@@ -86,7 +86,7 @@ static const vt_option table[] = {
         .value_name = "BYTES", .fallback = "auto", .verbs = ENGINE,
         .help = "memory of the KV cache, such as 512M or 4G"),
     ROW("kv-dtype", CHOICE("auto|f32|f16|bf16|fp8"), .value_name = "TYPE",
-        .fallback = "auto", .verbs = PLANNED | VT_FOR_EXPLAIN,
+        .fallback = "auto", .verbs = PLANNED | VT_FOR_EXPLAIN | VT_FOR_STORY_WHATIF,
         .help = "element type of the KV cache; auto: bf16 on a GPU, f32 for F32 weights, else f16"),
     ROW("max-context", INT(1, 1 << 24), .flags = VT_OPTION_AUTO, .value_name = "N",
         .fallback = "auto", .verbs = PLANNED,
@@ -160,6 +160,10 @@ static const vt_option table[] = {
     ROW("story", VT_OPTION_TEXT, .flags = VT_OPTION_OPTIONAL, .value_name = "FILE.json",
         .verbs = VT_FOR_RUN | VT_FOR_SCORE | VT_FOR_LATENCY | VT_FOR_OFFLINE,
         .help = "tell what happened: in the terminal, or into a story.json"),
+    ROW("story-dir", VT_OPTION_TEXT, .value_name = "DIR", .fallback = "",
+        .verbs = VT_FOR_RUN | VT_FOR_OFFLINE,
+        .help = "where a batch or bench writes the story of its last steps when it gets SIGUSR2 "
+                "(vitrine story dump PID); without it: stories in the cache"),
 
     /* story show */
     ROW("token", INT(0, 1 << 30), .value_name = "N", .verbs = VT_FOR_STORY,
@@ -170,6 +174,25 @@ static const vt_option table[] = {
         .help = "one layer of a typical step, op by op"),
     ROW("op", VT_OPTION_TEXT, .value_name = "KIND", .verbs = VT_FOR_STORY,
         .help = "one kind of op, such as linear.qkv, layer by layer"),
+
+    /* story diff, export and whatif */
+    ROW("markdown", VT_OPTION_FLAG, .fallback = "false", .verbs = VT_FOR_STORY_DIFF,
+        .help = "tables of Markdown, for a review or a log"),
+    ROW("fail-over", VT_OPTION_TEXT, .value_name = "P%", .fallback = "",
+        .verbs = VT_FOR_STORY_DIFF,
+        .help = "exit with 1 where the decode step (without one: the prefill step) of B takes more "
+                "than P % longer than A's, and that is beyond the noise"),
+    ROW("step", VT_OPTION_TEXT, .id = "diff-steps", .value_name = "N[:M]", .fallback = "",
+        .verbs = VT_FOR_STORY_DIFF,
+        .help = "compare step N of A with step M (or N) of B, not the mean steps"),
+    ROW("weights", VT_OPTION_TEXT, .value_name = "TYPE", .fallback = "",
+        .verbs = VT_FOR_STORY_WHATIF,
+        .help = "the layers' matrices in another type, such as q4_k or bf16"),
+    ROW("prefix", INT(0, 1 << 24), .value_name = "N", .fallback = "0",
+        .verbs = VT_FOR_STORY_WHATIF, .help = "prompt tokens found in the prefix cache"),
+    ROW("to", CHOICE("chrome"), .value_name = "FORM", .fallback = "chrome",
+        .verbs = VT_FOR_STORY_EXPORT,
+        .help = "the form: chrome, a trace that https://ui.perfetto.dev opens"),
 
     /* score */
     ROW("text", VT_OPTION_TEXT, .value_name = "FILE", .verbs = VT_FOR_SCORE,
@@ -220,7 +243,8 @@ static const vt_option table[] = {
     ROW("gen", INT(1, 1 << 20), .value_name = "N", .fallback = "64", .verbs = VT_FOR_LATENCY,
         .help = "tokens generated for each sequence"),
     ROW("batch", INT(1, 4096), .value_name = "B", .fallback = "1",
-        .verbs = VT_FOR_LATENCY | VT_FOR_EXPLAIN, .help = "sequences at once"),
+        .verbs = VT_FOR_LATENCY | VT_FOR_EXPLAIN | VT_FOR_STORY_WHATIF,
+        .help = "sequences at once"),
     ROW("reps", INT(1, 1000), .letter = 'r', .value_name = "N", .fallback = "5",
         .verbs = VT_FOR_LATENCY | VT_FOR_STARTUP | VT_FOR_KERNELS,
         .help = "repetitions, after one that is not counted"),
@@ -240,7 +264,7 @@ static const vt_option table[] = {
     ROW("variants", VT_OPTION_FLAG, .fallback = "false", .verbs = VT_FOR_KERNELS,
         .help = "implementations that an engine never chooses, too"),
     ROW("hardware", VT_OPTION_TEXT, .value_name = "NAME|FILE", .fallback = "this",
-        .verbs = VT_FOR_EXPLAIN | VT_FOR_SIMULATE,
+        .verbs = VT_FOR_EXPLAIN | VT_FOR_SIMULATE | VT_FOR_STORY_WHATIF,
         .help = "predict for this machine (measured), for a GPU that need not be here (h200, h100, "
                 "a100-80gb-sxm, a100-80gb-pcie), or for the machine whose vitrine env --json is in "
                 "a file (a name with a '/' or a '.')"),

@@ -50,7 +50,11 @@ enum {
     VT_FOR_SHOW = 1 << 21,
     VT_FOR_RM = 1 << 22,
     VT_FOR_LOAD = 1 << 24, /* bench serve */
-    VT_FOR_TOP = 1 << 25
+    VT_FOR_TOP = 1 << 25,
+    VT_FOR_STORY_DIFF = 1 << 26,
+    VT_FOR_STORY_EXPORT = 1 << 27,
+    VT_FOR_STORY_WHATIF = 1 << 28,
+    VT_FOR_STORY_DUMP = 1 << 29
 };
 
 enum {

@@ -412,6 +412,13 @@ static void kernel_facts(const void *owner, int32_t k, vt_kernel_facts *out)
         out->spill_bytes = cubin->spill_bytes;
         out->shared_bytes = cubin->shared_bytes;
     }
+    if (k < s->x->cuda->n_kernels) {
+        const cuda_kernel *loaded = &s->x->cuda->kernel[k];
+        memcpy(out->grid, loaded->grid, sizeof out->grid);
+        out->threads = loaded->threads;
+        out->dynamic_shared = loaded->dynamic_shared;
+        out->cluster = loaded->cluster;
+    }
 }
 
 static vt_status roofs(const void *owner, bool again, vt_roofs *out, vt_err *err)
@@ -449,6 +456,7 @@ int32_t cuda_spans_sources(const vt_executor *base, vt_source *out, int32_t max)
                                       .ordinal = c->ordinal,
                                       .kernel_level = c->level,
                                       .sm_count = c->sm_count,
+                                      .capability = c->cc_major * 10 + c->cc_minor,
                                       .driver_version = c->driver_version,
                                       .memory_bytes = (int64_t)c->total_bytes,
                                       .l2_bytes = c->l2_bytes},

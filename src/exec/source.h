@@ -26,6 +26,9 @@ typedef enum vt_source_kind {
 typedef struct vt_kernel_facts {
     const char *name; /* "rmsnorm<hidden=1024,threads=128,level=90,pdl=1>"; valid as the source */
     int32_t registers, spill_bytes, shared_bytes; /* shared_bytes: static */
+    /* Its newest launch: CTAs by dimension, threads of a CTA, dynamic shared memory, CTAs of a
+     * cluster (0 or 1: none). threads 0: not known. */
+    uint32_t grid[3], threads, dynamic_shared, cluster;
 } vt_kernel_facts;
 
 /* A device, for people. What a device does not have is 0. */
@@ -33,6 +36,7 @@ typedef struct vt_device_facts {
     const char *level; /* "amx", "sm_90a" */
     /* a GPU's */
     int32_t ordinal, kernel_level, sm_count, driver_version;
+    int32_t capability; /* 90: compute capability 9.0 */
     int64_t memory_bytes, l2_bytes;
 } vt_device_facts;
 

@@ -15,12 +15,16 @@
 #include "base/stats.h"
 #include "device/probe.h"
 #include "model/model.h"
+#include "ops/attention/attention.h"
+#include "story/calls.h"
+#include "story/emulated.h"
 #include "story/findings.h"
 #include "story/gpu.h"
-#include "story/levels.h"
 #include "story/numbers.h"
 #include "story/observer.h"
 #include "story/phases.h"
+#include "story/places.h"
+#include "story/steps.h"
 #include "story/timeline.h"
 #include "story/transitions.h"
 #include "version.h"
@@ -235,6 +239,7 @@ static void put_op(vt_json *w, const story_input *in, const phase *p, const op_s
     put_us(w, "expected_us", o->link ? NAN : o->expected_s / n, modelled);
     vt_json_tagged(w, "of_roof", op_of_roof(o), 4, derived);
     vt_json_string(w, "bound", o->link ? "link" : story_bound_name(op_bound(o)));
+    vt_json_string(w, "cut", o->cut);
     vt_json_open(w, "slowest", '{');
     vt_json_string(w, "call", o->slowest);
     put_us(w, "time_us", o->slowest_s, measured);
@@ -331,6 +336,15 @@ static void put_pages(vt_json *w, story_record *r)
     }
 }
 
+/* The element type of the KV cache, as its attention reads it; "none" without attention. */
+static const char *kv_dtype(const vt_program *p)
+{
+    for (int32_t i = 0; i < p->n_calls; i++)
+        if (strcmp(p->call[i].op->name, "attention_decode") == 0)
+            return vt_dtype_get(((const attention_args *)p->call[i].args)->k_pool->dtype)->name;
+    return "none";
+}
+
 static void put_memory(vt_json *w, const story_input *in, story_record *r)
 {
     const story_source *gpu = story_gpu(in);
@@ -338,6 +352,7 @@ static void put_memory(vt_json *w, const story_input *in, story_record *r)
     vt_json_tagged(w, "weight_bytes", (double)in->model->weight_bytes, 0, derived);
     vt_json_tagged(w, "packed_bytes", in->packed_bytes, 0, derived);
     vt_json_tagged(w, "kv_pool_bytes", in->kv_bytes, 0, derived);
+    vt_json_string(w, "kv_dtype", kv_dtype(in->program));
     vt_json_int(w, "pages", in->n_pages);
     vt_json_int(w, "page_size", in->program->target.limits.page_size);
     vt_json_tagged(w, "resident_bytes", resident_bytes(), 0, measured);
@@ -512,6 +527,7 @@ static void put_model(vt_json *w, const vt_model *m)
     const vt_arch *a = &m->arch;
     vt_json_open(w, "model", '{');
     vt_json_string(w, "name", m->name);
+    vt_json_string(w, "source", m->path);
     vt_json_string(w, "family", a->family);
     vt_json_string(w, "quant", m->quant);
     vt_json_int(w, "layers", a->n_layers);
@@ -562,7 +578,9 @@ static vt_status assemble(const story_input *in, story_record *r, story_step *pl
     story_findings(&w, in, phases, &f);
     put_not_measured(&w, in, r, phases);
     story_put_observer(&w, in, &tax, &phases[STORY_DECODE]);
-    TRY(story_put_levels(&w, in, r, plan, phases, &f, err));
+    TRY(story_put_steps(&w, r, err));
+    TRY(story_put_calls(&w, in, r, plan, phases, &f.slow, err));
+    TRY(story_put_places(&w, in, r, err));
     vt_json_close(&w);
     return vt_json_end(&w) ? VT_OK : vt_fail(err, VT_ERR_MEMORY, "out of memory for a story");
 }
@@ -604,6 +622,8 @@ vt_status story_build(const story_input *in, vt_request_id id, char **json, size
         *json = vt_buf_detach(&out, len);
         if (beaten)
             *beaten = some_beaten;
+        if (story_is_emulated(in))
+            status = story_void_times(json, len, err);
     }
     vt_buf_release(&out);
     return status;

@@ -313,8 +313,8 @@ static void judge_machine(findings *f, const story_machine *m)
         return;
     if (m->n_slow == m->n_disturbed)
         finding_begin(f, 'W', "machine.shared", "a clock 3 % lower, in more than 5 % of the steps",
-              "%d of %d steps ran at lower clocks than the others: down to %d of %d MHz",
-              m->n_disturbed, m->n_steps, m->mhz_least, m->mhz_most);
+                      "%d of %d steps ran at lower clocks than the others: down to %d of %d MHz",
+                      m->n_disturbed, m->n_steps, m->mhz_least, m->mhz_most);
     else
         finding_begin(
             f, 'W', "machine.shared", "2 % of a step was run delay, in more than 5 % of the steps",

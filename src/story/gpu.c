@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/term.h"
+#include "device/occupancy.h"
 #include "story/numbers.h"
 
 /* A value below 0 is not known. */
@@ -109,6 +111,58 @@ void story_gpu_phase(vt_json *w, const story_input *in, const phase *p)
     vt_json_close(w);
 }
 
+/* What would let an SM hold one CTA more, as a sentence; null: nothing that alone would do. */
+static void put_what_if(vt_json *w, const vt_kernel_facts *k, const vt_occupancy *o)
+{
+    char text[160];
+    int32_t n = 0;
+    if (o->fewer_registers > 0)
+        n += snprintf(text + n, sizeof text - (size_t)n, "%d registers a thread in place of %d",
+                      o->fewer_registers, k->registers);
+    if (o->less_shared >= 0)
+        n += snprintf(text + n, sizeof text - (size_t)n,
+                      "%s%lld bytes of shared memory in place of %lld", n ? ", or " : "",
+                      (long long)o->less_shared, (long long)k->shared_bytes + k->dynamic_shared);
+    if (n == 0)
+        vt_json_null(w, "one_cta_more");
+    else
+        vt_json_printf(w, "one_cta_more", "an SM would hold %d CTA%s with %s", o->ctas + 1,
+                       vt_text_s(o->ctas + 1), text);
+}
+
+/* The kernel's newest launch, and what an SM makes of it. */
+static void put_launch(vt_json *w, const story_source *g, const vt_kernel_facts *k)
+{
+    vt_occupancy o;
+    vt_occupancy_input in = {.cc = g->is.device.capability,
+                             .threads = (int32_t)k->threads,
+                             .registers = k->registers,
+                             .shared_bytes = (int64_t)k->shared_bytes + k->dynamic_shared,
+                             .grid = (int64_t)k->grid[0] * k->grid[1] * k->grid[2],
+                             .sm_count = g->is.device.sm_count};
+    if (k->threads == 0) {
+        vt_json_null(w, "launch");
+        return;
+    }
+    vt_json_open(w, "launch", '{');
+    vt_json_open(w, "grid", '[');
+    for (int i = 0; i < 3; i++)
+        vt_json_int(w, NULL, k->grid[i]);
+    vt_json_close(w);
+    vt_json_int(w, "threads", k->threads);
+    vt_json_int(w, "cluster", k->cluster > 1 ? k->cluster : 1);
+    vt_json_int(w, "dynamic_shared_bytes", k->dynamic_shared);
+    if (vt_occupancy_of(&in, &o) && o.ctas > 0) {
+        vt_json_int(w, "ctas_per_sm", o.ctas);
+        vt_json_tagged(w, "occupancy", o.share, 4, derived);
+        vt_json_string(w, "limited_by", vt_occupancy_limit_name(o.limit));
+        vt_json_tagged(w, "waves", o.waves, 3, derived);
+        vt_json_tagged(w, "tail", o.tail, 4, derived);
+        put_what_if(w, k, &o);
+    }
+    vt_json_close(w);
+}
+
 void story_gpu_kernels(vt_json *w, const story_input *in, const phase *p, const op_sum *o)
 {
     const story_source *g = story_gpu(in);
@@ -121,6 +175,7 @@ void story_gpu_kernels(vt_json *w, const story_input *in, const phase *p, const 
         vt_json_int(w, "registers", k->registers);
         vt_json_int(w, "spill_bytes", k->spill_bytes);
         vt_json_int(w, "shared_bytes", k->shared_bytes);
+        put_launch(w, g, k);
         vt_json_close(w);
     }
     vt_json_close(w);

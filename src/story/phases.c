@@ -25,8 +25,9 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "story/predict.h"
+#include "story/cut.h"
 #include "story/machine.h"
+#include "story/predict.h"
 
 story_bound op_bound(const op_sum *o)
 {
@@ -79,6 +80,18 @@ static op_sum *sum_of(story_record *r, phase *p, const char *kind, const char *o
     return o;
 }
 
+/* How a call is cut, in the record's arena; NULL: its row does not say. */
+static const char *cut_of(story_record *r, const story_step *plan, int32_t call)
+{
+    vt_buf text = {0};
+    story_describe_call(&text, plan, call);
+    char *out = text.len ? vt_arena_alloc(&r->arena, text.len + 1, 1) : NULL;
+    if (out)
+        memcpy(out, text.data, text.len);
+    vt_buf_release(&text);
+    return out;
+}
+
 static void add_call(const story_input *in, story_record *r, const story_step *plan,
                      const step_record *s, phase *p, const call_time *t)
 {
@@ -97,7 +110,8 @@ static void add_call(const story_input *in, story_record *r, const story_step *p
     if (!o)
         return;
     double floor_s = story_floor_s(&cost, &in->roofs, &bound);
-    o->n_calls++;
+    if (o->n_calls++ == 0)
+        o->cut = cut_of(r, plan, t->call);
     o->layer_last = c->layer > o->layer_last ? c->layer : o->layer_last;
     o->s += t->s;
     vt_cost_add(&o->cost, &cost);

@@ -15,7 +15,7 @@
 #include "exec/source.h"
 #include "story/step.h"
 
-enum { STORY_VERSION = 0, STORY_MAX_WORKERS = 256 };
+enum { STORY_VERSION = 1, STORY_MAX_WORKERS = 256 };
 
 /* A source's facts, and copies of what its rings held when the story was made; oldest first. */
 typedef struct story_source {
@@ -49,7 +49,7 @@ typedef struct story_input {
      * are expected only where all are known already. */
     void (*learn)(const struct story_input *in, const story_step *step);
     int64_t learn_until_ns; /* when learning must end */
-    double event_cost_ns; /* of recording one op call, measured; NAN: unknown */
+    double event_cost_ns;   /* of recording one op call, measured; NAN: unknown */
 } story_input;
 
 /* The first source of a kind; NULL: there is none. */

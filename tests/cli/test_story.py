@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Stories: their sums, their tags, their two forms."""
-import json, math, os, subprocess, sys, tempfile
+import json, math, os, subprocess, sys, tempfile, time
 
 from tap import *
 
@@ -17,9 +17,51 @@ def value(x):
     return x["value"]
 
 
+def hold_to_schema(s):
+    """Every story is valid by docs/story-1.schema.json."""
+    try:
+        from jsonschema import Draft202012Validator
+    except ImportError:
+        skip("python3-jsonschema is not installed")
+    schema = json.load(open("docs/story-1.schema.json"))
+    Draft202012Validator.check_schema(schema)
+    wrong = [f"{e.json_path}: {e.message[:160]}" for e in Draft202012Validator(schema).iter_errors(s)]
+    same(wrong, [])
+
+
+def test_story_is_valid_by_its_schema():
+    s, _, _ = story("-n", "6", "--ignore-eos", COUNT)
+    hold_to_schema(s)
+    for key in ("steps", "phases", "tiers", "machine"):
+        broken = {k: v for k, v in s.items() if k != key}
+        try:
+            hold_to_schema(broken)
+        except AssertionError:
+            continue
+        raise AssertionError(f"a story without {key} passes")
+
+
+def test_story_has_every_step_and_its_calls():
+    s, _, _ = story("-n", "6", "--ignore-eos", COUNT)
+    steps, calls = s["steps"], s["calls"]
+    for part in (steps, calls):
+        same({len(v) for v in part["columns"].values()}, {part["count"]})
+        same(part["why"], None)
+    same(steps["count"], sum(p["steps"] for p in s["phases"]))
+    same(steps["columns"]["prefill"], [1] + [0] * 5)
+    same(calls["count"] + calls["left_out"], sum(steps["columns"]["calls"]))
+    device_ms = sum(value(p["device_ms"]) for p in s["phases"])
+    assert math.isclose(sum(steps["columns"]["ms"]), device_ms, rel_tol=1e-3), device_ms
+    c = calls["columns"]
+    for step, ms in zip(steps["columns"]["id"], steps["columns"]["ms"]):
+        us = [t for i, t in zip(c["step"], c["us"]) if i == step]
+        assert not us or sum(us) <= ms * 1e3 * 1.001 + 1, (step, sum(us), ms)
+    assert all(0 <= i < len(calls["labels"]) for i in c["label"])
+
+
 def test_story_adds_up():
     s, _, _ = story("-n", "24", "--ignore-eos", COUNT)
-    same((s["schema"], s["version"]), ("vitrine.story", 0))
+    same((s["schema"], s["version"]), ("vitrine.story", 1))
     q = s["request"]
     parts = sum(value(q[k]) for k in ("queue_ms", "steps_ms", "waits_ms", "tail_ms"))
     assert math.isclose(parts, value(q["total_ms"]), abs_tol=1e-3), (parts, q["total_ms"])
@@ -132,16 +174,15 @@ def test_story_show_takes_any_level():
         path = os.path.join(d, "s.json")
         ok("run", f"--story={path}", "--quiet", "-n", "12", "--ignore-eos", *FAST, *model(), COUNT)
         s = json.load(open(path))
-        levels = s["levels"]
-        n = len(levels["labels"])
-        for p in levels["phases"]:
+        calls, n = s["calls"], len(s["calls"]["labels"])
+        for p in s["typical"]["phases"]:
             whole = next(q for q in s["phases"] if q["name"] == p["name"])
             assert all(len(c) == n for c in p["columns"].values()), p["name"]
-            calls = sum(us for us in p["columns"]["us"] if us)
-            assert math.isclose(calls, value(whole["ops_us"]), rel_tol=1e-2), (calls, whole["ops_us"])
-        steps = levels["steps"]["columns"]
+            ops = sum(us for us in p["columns"]["us"] if us)
+            assert math.isclose(ops, value(whole["ops_us"]), rel_tol=1e-2), (ops, whole["ops_us"])
+        steps = s["steps"]["columns"]
         same(steps["token"], list(range(12)), "a step a token")
-        last = max(levels["layers"])
+        last = max(calls["layers"])
         layer = ok("story", "show", path, "--layer", str(last)).text
         for word in (f"LAYER {last}", "linear.qkv", "hotspot", "of the step", "prefill", "decode"):
             assert word in layer, word
@@ -149,7 +190,7 @@ def test_story_show_takes_any_level():
         assert f"{last + 1} calls on" in op and "longest: L" in op, op
         token = ok("story", "show", path, "--token", "5").text
         assert f"STEP {steps['id'][5]}, decode" in token and "host: scheduled in" in token, token
-        detail = levels["details"][0]["step"]
+        detail = calls["columns"]["step"][0]
         step = ok("story", "show", path, "--step", str(detail)).text
         assert "the longest:" in step and f"STEP {detail}, prefill" in step, step
         for text in (layer, op, token, step):
@@ -158,19 +199,20 @@ def test_story_show_takes_any_level():
         fails(2, "no op", "story", "show", path, "--op", "nothing")
         fails(2, "no step made token 12", "story", "show", path, "--token", "12")
         fails(2, "one level", "story", "show", path, "--token", "1", "--layer", "1")
-        del s["levels"]
+        del s["typical"]
         json.dump(s, open(path, "w"))
-        fails(1, "no member 'levels'", "story", "show", path, "--layer", "0")
+        fails(1, "no members 'calls' and 'typical'", "story", "show", path, "--layer", "0")
 
 
 def test_story_show_levels_survive_strange_files():
     with tempfile.TemporaryDirectory() as d:
         path = os.path.join(d, "s.json")
-        json.dump({"schema": "vitrine.story", "version": 0, "phases": [], "levels": {
-            "labels": ["L00.a\x1b[31m", 3, "b"], "layers": [0, "x"], "impls": 7,
-            "phases": [{"name": 3, "columns": {"us": [1, None], "impl": [1e300]}}, 4],
-            "details": [{"step": 1, "us": "x"}, 3], "steps": {"columns": {"id": [1, 2], "token": [0]}},
-            "chunks": [], "requests": {"columns": {"id": [1, 2, "x"]}}}}, open(path, "w"))
+        json.dump({"schema": "vitrine.story", "version": 1, "phases": [],
+                   "calls": {"labels": ["L00.a\x1b[31m", 3, "b"], "layers": [0, "x"],
+                             "columns": {"step": [1, "x"], "label": [0, 1e300], "us": "x"}},
+                   "typical": {"impls": 7, "phases": [{"name": 3, "columns": {"us": [1, None], "impl": [1e300]}}, 4]},
+                   "steps": {"columns": {"id": [1, 2], "token": [0]}}, "chunks": [],
+                   "requests": {"columns": {"id": [1, 2, "x"]}}}, open(path, "w"))
         for level in (["--layer", "0"], ["--op", "b"], ["--step", "1"], ["--token", "0"], []):
             r = run("story", "show", path, *level)
             assert r.code in (0, 2) and b"\x1b" not in r.out, (level, r.log)
@@ -185,12 +227,12 @@ def test_story_of_whole_recordings():
                     "model": model()[1], "messages": [{"role": "user", "content": COUNT}], "max_tokens": 4 + i}}) + "\n")
         ok("run", "--batch", lines, "-o", out, f"--story={path}", "--quiet", "--ignore-eos", *FAST, *model())
         s = json.load(open(path))
-        rows = s["levels"]["requests"]["columns"]
+        rows = s["requests"]["columns"]
         same((s["request"], s["slow_tokens"]), (None, None))
         same(rows["tokens"], [4, 5, 6, 7])
         for a, b in (("arrive_ms", "first_ms"), ("first_ms", "last_ms"), ("last_ms", "done_ms")):
             assert all(x <= y for x, y in zip(rows[a], rows[b])), (a, rows)
-        chunks = s["levels"]["chunks"]["columns"]
+        chunks = s["chunks"]["columns"]
         same(sum(chunks["tokens"]) + sum(rows["cached"]), sum(rows["prompt"]), "each prompt token is computed or cached")
         shown = ok("story", "show", path).text
         for word in ("RECORDING", "REQUESTS  4", "BATCH, step by step", "KV pages held"):
@@ -201,7 +243,7 @@ def test_story_of_whole_recordings():
                      ["score", "--text", lines]):
             ok(*verb, f"--story={path}", *FAST, *model())
             s = json.load(open(path))
-            assert s["levels"]["requests"]["count"] > 0, verb
+            assert s["requests"]["count"] > 0, verb
 
 
 def tags(x, out):
@@ -250,6 +292,185 @@ def test_story_that_cannot_be_written_is_a_failure_after_the_answer():
         same(r.code, 1)
         assert r.out and f"{path}: No space left" in r.log, r.log
         same(os.listdir(d), ["s.json"])
+
+
+# ---- diff and export, of stories that are made by hand ----
+
+KINDS = ["rmsnorm.attn", "linear.qkv", "attention_decode"]
+
+
+def planted(us, steps=20, jitter=0.0, layers=2, wobble=(1, -1, 0.5, -0.5)):
+    """A story of one prefill and some decode steps, whose ops take `us` a step; each step differs by a part of it."""
+    labels = [f"L{layer:02}.{kind}" for layer in range(layers) for kind in KINDS]
+    s = {"schema": "vitrine.story", "version": 1, "engine": {"level": "avx2", "commit": "abc", "device": "cpu"},
+         "model": {"name": "tiny"}, "headline": "", "request": {k: {"value": v, "tag": "measured"} for k, v in
+         (("queue_ms", 1.0), ("steps_ms", 2.0), ("waits_ms", 0.5), ("tail_ms", 0.25), ("total_ms", 3.75))},
+         "timeline": [{"event": "arrive", "at_ms": {"value": 0, "tag": "measured"}, "ms": {"value": None, "tag": "n/a"},
+                       "text": "3 prompt tokens"},
+                      {"event": "prefill", "at_ms": {"value": 1, "tag": "measured"}, "ms": {"value": 1.5, "tag": "measured"},
+                       "text": "3 tokens in 1 chunk"}],
+         "phases": [{"name": "decode", "timed_steps": steps, "step_us": {"value": sum(us) + 10, "tag": "measured"},
+                     "ops_us": {"value": sum(us), "tag": "measured"},
+                     "ops": [{"kind": k, "impl": "avx2", "time_us": {"value": t, "tag": "measured"}} for k, t in zip(KINDS, us)]}]}
+    at, rows, calls = 1.0, [], []
+    for i in range(steps):
+        factor = 1 + jitter * wobble[i % len(wobble)]
+        ms = (sum(us) * factor + 10) / 1e3
+        rows.append((i + 1, round(at, 4), ms, 0, 1, 1, 1, 1, 4 + i, 2, 0, 6, len(labels)))
+        begin = 5.0
+        for layer in range(layers):
+            for k, t in enumerate(us):
+                calls.append((i + 1, layer * len(KINDS) + k, round(begin, 2), t * factor / layers))
+                begin += t * factor / layers
+        at += ms + 0.1
+    names = "id begin_ms ms prefill tokens seqs decodes new kv held cached free calls".split()
+    def columns(names, rows):
+        return {"count": len(rows), "left_out": 0, "why": None, "tag": "measured",
+                "columns": {n: [r[i] for r in rows] for i, n in enumerate(names)}}
+    s["steps"] = columns(names, rows)
+    s["calls"] = {**columns(["step", "label", "begin_us", "us"], calls), "labels": labels}
+    return s
+
+
+def write(folder, name, s):
+    path = os.path.join(folder, name)
+    json.dump(s, open(path, "w"))
+    return path
+
+
+def microseconds(text):
+    number, unit = text.replace("\u00b1", "").split()
+    return float(number) * {"ns": 1e-3, "us": 1, "ms": 1e3, "s": 1e6}[unit]
+
+
+def rows_of(markdown, title):
+    """{name: cells} of the Markdown table whose first column has this title."""
+    table = markdown.split(f"| {title} |")[1].split("\n\n")[0]
+    return {c[1]: c[2:] for c in ([x.strip() for x in line.split("|")] for line in table.split("\n")[2:]) if len(c) > 3}
+
+
+def test_story_diff_adds_up_and_calls_nothing_slower_below_the_noise():
+    with tempfile.TemporaryDirectory() as d:
+        a, b = write(d, "a.json", planted([10, 200, 50], jitter=0.02)), write(d, "b.json", planted([10.01, 260, 20], jitter=0.02))
+        text = ok("story", "diff", a, b, "--markdown").text
+        rows = rows_of(text, "one decode step")
+        same(set(rows), {*KINDS, "outside ops", "the step"})
+        ops = sum(microseconds(c[2]) for k, c in rows.items() if k != "the step")
+        assert math.isclose(ops, microseconds(rows["the step"][2]), abs_tol=0.2), rows
+        same([rows[k][4] for k in ("linear.qkv", "attention_decode", "rmsnorm.attn", "the step")], ["slower", "faster", "", "slower"])
+        same([rows_of(text, "part")[k][0] for k in ("queue", "the request")], ["1.00 ms", "3.75 ms"])
+        loud = write(d, "c.json", planted([10, 205, 50], jitter=0.9))
+        same({c[4] for c in rows_of(ok("story", "diff", a, loud, "--markdown").text, "one decode step").values()}, {""},
+             "within the noise of the louder one")
+        shown = ok("story", "diff", a, b).text
+        assert "\033" not in shown and max(map(len, shown.split("\n"))) <= 100
+
+
+def test_story_diff_fails_over_a_limit():
+    with tempfile.TemporaryDirectory() as d:
+        a, b = write(d, "a.json", planted([10, 200, 50], jitter=0.01)), write(d, "b.json", planted([10, 230, 50], jitter=0.01))
+        same(run("story", "diff", a, b, "--fail-over", "3%").code, 1)
+        same(run("story", "diff", a, b, "--fail-over", "20%").code, 0)
+        same(run("story", "diff", b, a, "--fail-over", "0").code, 0, "faster")
+        loud = write(d, "c.json", planted([10, 230, 50], jitter=3))
+        r = ok("story", "diff", a, loud, "--fail-over", "3%")
+        assert "within the noise" in r.text, r.text
+        fails(2, "--fail-over: 'x'", "story", "diff", a, b, "--fail-over", "x")
+        fails(2, "which other story", "story", "diff", a)
+
+
+def test_story_diff_of_two_steps_is_of_these_steps():
+    with tempfile.TemporaryDirectory() as d:
+        a = write(d, "a.json", planted([10, 200, 50], jitter=0.1))
+        rows = rows_of(ok("story", "diff", a, a, "--step", "1:2", "--markdown").text, "step 1 and 2")
+        same((rows["linear.qkv"][0], rows["linear.qkv"][1]), ("220 us", "180 us"))
+        same(rows["the step"][2], "-52.0 us")
+        fails(2, "holds no calls of step 99", "story", "diff", a, a, "--step", "1:99")
+        for wrong in ("0", "x", "1:", "1:2:3", "-1"):
+            fails(2, "--step", "story", "diff", a, a, f"--step={wrong}")
+
+
+def test_story_export_has_the_storys_spans():
+    with tempfile.TemporaryDirectory() as d:
+        s = planted([10, 200, 50], jitter=0.1)
+        events = json.loads(ok("story", "export", write(d, "a.json", s), "--to", "chrome").out)["traceEvents"]
+        spans = [e for e in events if e["ph"] == "X"]
+        steps, calls = s["steps"]["columns"], s["calls"]["columns"]
+        mine = [e for e in spans if e["tid"] == 2]
+        same(len(mine), s["steps"]["count"])
+        for e, begin, ms, n in zip(mine, steps["begin_ms"], steps["ms"], steps["id"]):
+            assert math.isclose(e["ts"], begin * 1e3, abs_tol=1e-2) and math.isclose(e["dur"], ms * 1e3, abs_tol=1e-2)
+            same((e["name"], e["args"]["id"]), ("decode step", n))
+        mine = [e for e in spans if e["tid"] == 3]
+        same([e["name"] for e in mine], [s["calls"]["labels"][i] for i in calls["label"]])
+        for e, step, begin, us in zip(mine, calls["step"], calls["begin_us"], calls["us"]):
+            assert math.isclose(e["ts"], steps["begin_ms"][step - 1] * 1e3 + begin, abs_tol=1e-2), e
+            assert math.isclose(e["dur"], us, abs_tol=1e-2), e
+        same([e["name"] for e in events if e["tid"] == 1 and e["ph"] in "Xi"], ["arrive", "prefill"])
+        same({e["ph"] for e in events}, {"M", "X", "i", "C"})
+
+
+def changes(text, title):
+    """{op: factor} of the table below this line of story whatif."""
+    table = text.split(title)[1].split("\n\n")[0].split("\n")
+    return {line.split()[0]: float(line.split()[-1][1:]) for line in table if " x" in line}
+
+
+def test_story_whatif_models_what_is_asked():
+    with tempfile.TemporaryDirectory() as d:
+        path = os.path.join(d, "s.json")
+        ok("run", f"--story={path}", "--quiet", "-n", "6", "--ignore-eos", "--max-context", "1024", *FAST, *model(), COUNT)
+        same_again = ok("story", "whatif", path, "--batch", "1").text
+        same(set(changes(same_again, "one decode step").values()), {1.0}, "nothing is different")
+        more = changes(ok("story", "whatif", path, "--batch", "16").text, "one decode step")
+        assert more["sample"] == 16 and 1 <= more["linear.head"] < 16, more
+        prefix = changes(ok("story", "whatif", path, "--prefix", "20").text, "one prefill step")
+        assert prefix["linear.qkv"] < 1 and prefix["sample"] == 1, prefix
+        # half of the cache's bytes: K and V are most of what attention moves, queries and results are not
+        kv = changes(ok("story", "whatif", path, "--kv-dtype", "fp8").text, "one decode step")
+        assert 0.4 < kv["attention_decode"] < 1 and kv["linear.qkv"] == 1, kv
+        wider = changes(ok("story", "whatif", path, "--weights", "f32").text, "one decode step")
+        assert wider["linear.down"] > 1 and wider["linear.head"] == 1, wider
+        assert "modelled" in same_again and "energy a token: not measured" in same_again
+        fails(2, "--weights: 'q9'", "story", "whatif", path, "--weights", "q9")
+        fails(1, "--hardware: the story is of a CPU", "story", "whatif", path, "--hardware", "h200")
+        fails(2, "what should be different", "story", "whatif", path)
+        s = json.load(open(path))
+        s["model"]["source"] = None
+        gone = write(d, "t.json", s)
+        fails(1, ["--batch needs the story's model", "model.source"], "story", "whatif", gone, "--batch", "2")
+        alone = changes(ok("story", "whatif", gone, "--kv-dtype", "fp8").text, "one decode step")
+        assert alone["linear.qkv"] == 1 and math.isclose(alone["attention_decode"], kv["attention_decode"], abs_tol=0.02), (alone, kv)
+
+
+def test_story_dump_of_a_running_bench():
+    with tempfile.TemporaryDirectory() as d:
+        folder, log = os.path.join(d, "stories"), open(os.path.join(d, "log"), "w+b")
+        p = subprocess.Popen([BIN, "bench", "offline", "--num", "100000", "--input", "4:8", "--output", "64:128", "--max-context", "256",
+                              "--story-dir", folder, *FAST, *model()], stdout=log, stderr=log, env=clean_env())
+        try:
+            s = {"steps": {"count": 0}}  # the first may come before a step has ended
+            while p.poll() is None and s["steps"]["count"] == 0:
+                run("story", "dump", str(p.pid))
+                time.sleep(0.2)
+                there = os.listdir(folder) if os.path.isdir(folder) else []
+                for path in (os.path.join(folder, f) for f in there if f.endswith(".json")):
+                    s = json.load(open(path))
+                    if s["steps"]["count"] > 0:
+                        break
+            same(p.poll(), None, "it goes on")
+        finally:
+            p.kill()
+            p.wait()
+        log.seek(0)
+        assert path in log.read().decode(), "the file's name is told"
+        same(oct(os.stat(path).st_mode & 0o777), "0o600")
+        same(oct(os.stat(folder).st_mode & 0o777), "0o700")
+        same(s["request"], None)
+        hold_to_schema(s)
+    fails(2, "which process", "story", "dump")
+    fails(2, "writes no stories", "story", "dump", str(os.getpid()))
+    fails(2, "--story-dir: needs --batch", "run", "--story-dir", "x", *model(), COUNT)
 
 
 main(globals())

@@ -35,7 +35,7 @@ def near(a, b, what):
 
 def test_cuda_story_adds_up():
     s, _, _ = story("-n", "20")
-    same((s["schema"], s["version"], s["engine"]["device"]), ("vitrine.story", 0, "cuda"))
+    same((s["schema"], s["version"], s["engine"]["device"]), ("vitrine.story", 1, "cuda"))
     q = s["request"]
     near(sum(value(q[k]) for k in ("queue_ms", "steps_ms", "waits_ms", "tail_ms")), value(q["total_ms"]), "request")
     same([p["name"] for p in s["phases"]], ["prefill", "decode"])
@@ -106,6 +106,23 @@ def test_cuda_roofs_are_measured_and_kept():
     assert value(s["roofs"]["bf16_per_s"]) >= 0.99 * r["bf16_per_s"], "the best that was seen stays"
     text = ok("env", env=GPU).text
     assert "Roofs of the GPU" in text and "L2 read" in text
+
+
+def test_cuda_story_of_an_emulated_gpu_judges_no_time():
+    s, shown, _ = story("-n", "5")
+    same((s["engine"]["gpu"]["emulated"], s["findings"]), (True, []))
+    assert "its times mean nothing" in " ".join(shown.split("\n")[:3]), shown[:300]
+    assert "[measured]" not in shown.split("OBSERVER")[0] and "[n/a: an emulated GPU]" in shown
+    for p in s["phases"]:
+        same({o[k]["tag"] for o in p["ops"] for k in ("time_us", "share", "bytes_per_s", "floor_us")}, {"n/a"}, p["name"])
+        assert all(o["flops"]["tag"] == "derived" for o in p["ops"]), "FLOPs are exact"
+        kernels = [k for o in p["ops"] for k in o["kernels"]]
+        assert kernels and all(k["launch"]["threads"] > 0 and k["launch"]["grid"][0] > 0 for k in kernels if k["launch"]), kernels
+        assert any(k["launch"] and k["launch"].get("ctas_per_sm", 0) > 0 for k in kernels)
+    cache = GPU["VITRINE_CACHE"]
+    lines = ok("env", "--jit", env=GPU).text.split("\n")
+    assert f"compiled kernels in {cache}/cubin" in lines[0], lines[0]
+    assert max(map(len, lines)) <= 100, max(lines, key=len)
 
 
 main(globals())

@@ -24,10 +24,10 @@ enum {
 };
 
 static const vt_kernel_facts kernels[] = {
-    {"attention_prefill_sm90<head_dim=128>", 168, 0, 1024},
-    {"attention_decode<head_dim=128>", 96, 0, 2048},
-    {"gemm_sm90<bn=128>", 168, 16, 0},
-    {"other<>", 32, 0, 0},
+    {.name = "attention_prefill_sm90<head_dim=128>", .registers = 168, .shared_bytes = 1024},
+    {.name = "attention_decode<head_dim=128>", .registers = 96, .shared_bytes = 2048},
+    {.name = "gemm_sm90<bn=128>", .registers = 168, .spill_bytes = 16},
+    {.name = "other<>", .registers = 32},
 };
 
 /* An artificial recording: one request of PROMPT tokens. */

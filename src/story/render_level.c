@@ -1,8 +1,6 @@
-/* A step, a layer or an op of a story.json in the terminal: what `levels` holds (story/levels.h).
- *
- * The JSON may come from a file of unknown origin: members may be missing or of another type, lists
- * may be shorter than others, and text is cleaned before it goes to a terminal. */
-#include <jansson.h>
+/* A step, a layer or an op of a story.json in the terminal (story/story.h): what its lists `steps`,
+ * `chunks` and `calls` and its typical steps hold. The JSON may come from a file of unknown origin:
+ * see story/read.h. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -11,71 +9,57 @@
 
 #include "base/err.h"
 #include "base/stats.h"
-#include "files/json.h"
+#include "story/read.h"
 #include "story/story.h"
 
-enum { MAX_CALLS = 1 << 16, MAX_LINES = 200, TEXT = 128, SPARK = 60, LONGEST = 8 };
+enum { MAX_CALLS = 1 << 16, MAX_LINES = 200, SPARK = 60, LONGEST = 8 };
 
 typedef struct page {
     vt_buf *b;
     const vt_term *term;
     const char *name;
-    const json_t *story, *levels;
+    const json_t *story, *calls, *typical;
 } page;
 
 /* ---- reading ---- */
 
-static const json_t *get(const json_t *o, const char *key) { return json_object_get(o, key); }
-
-static double real(const json_t *v)
-{
-    if (json_is_object(v))
-        v = get(v, "value");
-    return json_is_number(v) ? json_number_value(v) : NAN;
-}
-
-static double num(const json_t *o, const char *key) { return real(get(o, key)); }
-
-/* Element i of a column of rows ("steps", "requests") or of a phase's calls. */
+/* Element i of a column of rows ("steps") or of a phase's calls. */
 static double at(const json_t *rows, const char *column, size_t i)
 {
-    return real(json_array_get(get(get(rows, "columns"), column), i));
+    return story_cell(rows, column, i);
 }
 
 static size_t rows_of(const json_t *rows, const char *column)
 {
-    return json_array_size(get(get(rows, "columns"), column));
+    return json_array_size(story_get(story_get(rows, "columns"), column));
 }
 
-static const char *clean(const json_t *v, char out[TEXT])
+/* Element i of a list of strings. */
+static const char *item(const json_t *list, size_t i, char out[STORY_TEXT])
 {
-    const char *s = json_string_value(v);
-    size_t n = s ? strnlen(s, TEXT - 1) : 0;
-    memcpy(out, s ? s : "", n);
-    out[n] = '\0';
-    vt_text_clean_line(out);
-    return out;
+    return story_clean(json_array_get(list, i), out);
 }
 
 static size_t n_calls(const page *p)
 {
-    size_t n = json_array_size(get(p->levels, "labels"));
+    size_t n = json_array_size(story_get(p->calls, "labels"));
     return n < MAX_CALLS ? n : MAX_CALLS;
-}
-
-/* "linear.qkv" of "L07.linear.qkv". */
-static const char *kind_of(const page *p, size_t call, char out[TEXT])
-{
-    clean(json_array_get(get(p->levels, "labels"), call), out);
-    char *dot = real(json_array_get(get(p->levels, "layers"), call)) >= 0 ? strchr(out, '.') : NULL;
-    if (dot)
-        memmove(out, dot + 1, strlen(dot + 1) + 1);
-    return out;
 }
 
 static double layer_of(const page *p, size_t call)
 {
-    return real(json_array_get(get(p->levels, "layers"), call));
+    const json_t *v = json_array_get(story_get(p->calls, "layers"), call);
+    return json_is_number(v) ? json_number_value(v) : NAN;
+}
+
+/* "linear.qkv" of "L07.linear.qkv". */
+static const char *kind_of(const page *p, size_t call, char out[STORY_TEXT])
+{
+    item(story_get(p->calls, "labels"), call, out);
+    char *dot = layer_of(p, call) >= 0 ? strchr(out, '.') : NULL;
+    if (dot)
+        memmove(out, dot + 1, strlen(dot + 1) + 1);
+    return out;
 }
 
 /* ---- writing ---- */
@@ -84,7 +68,7 @@ static void heading(page *p, const char *fmt, ...) __attribute__((format(printf,
 
 static void heading(page *p, const char *fmt, ...)
 {
-    char title[2 * TEXT];
+    char title[2 * STORY_TEXT];
     va_list args;
     va_start(args, fmt);
     vsnprintf(title, sizeof title, fmt, args);
@@ -131,21 +115,21 @@ static void wrap_line(page *p, vt_buf *line)
     vt_buf_release(line);
 }
 
-static const char *impl_of(const page *p, const json_t *phase, size_t call, char out[TEXT])
+static const char *impl_of(const page *p, const json_t *phase, size_t call, char out[STORY_TEXT])
 {
     double i = at(phase, "impl", call);
-    return clean(i >= 0 ? json_array_get(get(p->levels, "impls"), (size_t)i) : NULL, out);
+    return i >= 0 ? item(story_get(p->typical, "impls"), (size_t)i, out) : "";
 }
 
 /* A member by which the whole is told first: "SmolLM2 · cpu avx512". */
 static void title(page *p, const char *what)
 {
-    char model[TEXT], device[TEXT], level[TEXT];
-    const json_t *e = get(p->story, "engine");
+    char model[STORY_TEXT], device[STORY_TEXT], level[STORY_TEXT];
+    const json_t *e = story_get(p->story, "engine");
     vt_text_ink(p->b, p->term, VT_INK_BOLD, what);
     vt_buf_printf(p->b, "  %.40s · %.16s %.16s\n",
-                  clean(get(get(p->story, "model"), "name"), model),
-                  clean(get(e, "device"), device), clean(get(e, "level"), level));
+                  story_text(story_get(p->story, "model"), "name", model),
+                  story_text(e, "device", device), story_text(e, "level", level));
 }
 
 /* ---- a layer ---- */
@@ -161,7 +145,7 @@ static double layer_us(const page *p, const json_t *phase, double layer)
 
 static void layer_tree(page *p, const json_t *phase, double layer, double n_layers)
 {
-    char name[TEXT], kind[TEXT], how[TEXT];
+    char name[STORY_TEXT], kind[STORY_TEXT], how[STORY_TEXT];
     double sum = layer_us(p, phase, layer), all = 0, most = 0;
     double *each = calloc((size_t)n_layers + 1, sizeof *each);
     size_t last = 0;
@@ -175,8 +159,8 @@ static void layer_tree(page *p, const json_t *phase, double layer, double n_laye
     }
     for (double l = 0; each && l < n_layers; l++)
         each[(size_t)l] = layer_us(p, phase, l);
-    heading(p, "%s, the typical step (mean of %.0f)", clean(get(phase, "name"), name),
-            num(phase, "steps"));
+    heading(p, "%s, the typical step (mean of %.0f)", story_text(phase, "name", name),
+            story_num(phase, "steps"));
     vt_buf line = {0};
     vt_buf_printf(&line, "layer %.0f: ", layer);
     put_us(&line, sum);
@@ -212,7 +196,7 @@ static vt_status show_layer(page *p, double layer, vt_err *err)
                        most);
     snprintf(what, sizeof what, "LAYER %.0f", layer);
     title(p, what);
-    json_array_foreach(get(p->levels, "phases"), i, phase)
+    json_array_foreach(story_get(p->typical, "phases"), i, phase)
     {
         if (i < 8)
             layer_tree(p, phase, layer, most + 1);
@@ -224,7 +208,7 @@ static vt_status show_layer(page *p, double layer, vt_err *err)
 
 static void op_sums(page *p, const json_t *phase, const char *op, int32_t n)
 {
-    char name[TEXT], kind[TEXT], how[TEXT];
+    char name[STORY_TEXT], kind[STORY_TEXT], how[STORY_TEXT];
     double sum = 0, all = 0, floor_us = 0, bytes = 0, flops = 0, slowest = 0, slowest_step = 0;
     double *each = calloc((size_t)n + 1, sizeof *each);
     int32_t k = 0;
@@ -252,8 +236,8 @@ static void op_sums(page *p, const json_t *phase, const char *op, int32_t n)
         free(each);
         return;
     }
-    heading(p, "%s, the typical step (mean of %.0f)", clean(get(phase, "name"), name),
-            num(phase, "steps"));
+    heading(p, "%s, the typical step (mean of %.0f)", story_text(phase, "name", name),
+            story_num(phase, "steps"));
     vt_buf line = {0};
     vt_buf_printf(&line, "%d call%s on %s: ", k, vt_text_s(k), how);
     put_us(&line, sum);
@@ -268,7 +252,7 @@ static void op_sums(page *p, const json_t *phase, const char *op, int32_t n)
     if (each)
         vt_text_spark(p->b, each, k, SPARK);
     vt_buf_puts(p->b, "\n  longest: ");
-    vt_buf_puts(p->b, clean(json_array_get(get(p->levels, "labels"), worst), kind));
+    vt_buf_puts(p->b, item(story_get(p->calls, "labels"), worst, kind));
     vt_buf_puts(p->b, ", ");
     put_us(p->b, slowest);
     vt_buf_printf(p->b, " in step %.0f, ", slowest_step);
@@ -278,7 +262,7 @@ static void op_sums(page *p, const json_t *phase, const char *op, int32_t n)
 
 static vt_status show_op(page *p, const char *op, vt_err *err)
 {
-    char kind[TEXT], what[TEXT];
+    char kind[STORY_TEXT], what[STORY_TEXT];
     int32_t n = 0;
     size_t i;
     json_t *phase;
@@ -290,7 +274,7 @@ static vt_status show_op(page *p, const char *op, vt_err *err)
                        p->name, op);
     snprintf(what, sizeof what, "OP %s", op);
     title(p, what);
-    json_array_foreach(get(p->levels, "phases"), i, phase)
+    json_array_foreach(story_get(p->typical, "phases"), i, phase)
     {
         if (i < 8)
             op_sums(p, phase, op, n);
@@ -304,23 +288,13 @@ static vt_status show_op(page *p, const char *op, vt_err *err)
  * them. */
 static bool step_calls(const page *p, double step, double *us, size_t n)
 {
-    const json_t *calls = get(p->story, "calls"), *d;
     bool any = false;
-    size_t i;
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         us[i] = NAN;
-    json_array_foreach(get(p->levels, "details"), i, d)
-    {
-        if (num(d, "step") != step)
-            continue;
-        for (size_t k = 0; k < n; k++)
-            us[k] = real(json_array_get(get(d, "us"), k));
-        return true;
-    }
-    for (i = 0; i < rows_of(calls, "step"); i++) {
-        double call = at(calls, "label", i);
-        if (at(calls, "step", i) == step && call >= 0 && call < (double)n) {
-            us[(size_t)call] = at(calls, "us", i);
+    for (size_t i = 0; i < rows_of(p->calls, "step"); i++) {
+        double call = at(p->calls, "label", i);
+        if (at(p->calls, "step", i) == step && call >= 0 && call < (double)n) {
+            us[(size_t)call] = at(p->calls, "us", i);
             any = true;
         }
     }
@@ -331,9 +305,9 @@ static const json_t *phase_of(const page *p, bool prefill)
 {
     size_t i;
     json_t *phase;
-    json_array_foreach(get(p->levels, "phases"), i, phase)
+    json_array_foreach(story_get(p->typical, "phases"), i, phase)
     {
-        const char *name = json_string_value(get(phase, "name"));
+        const char *name = json_string_value(story_get(phase, "name"));
         if (name && (strcmp(name, "prefill") == 0) == prefill)
             return phase;
     }
@@ -343,7 +317,7 @@ static const json_t *phase_of(const page *p, bool prefill)
 /* The calls that took longest, beside what they take in the typical step. */
 static void longest_calls(page *p, const json_t *phase, const double *us, size_t n, double all)
 {
-    char label[TEXT];
+    char label[STORY_TEXT];
     double limit = INFINITY;
     size_t last = SIZE_MAX;
     for (int shown = 0; shown < LONGEST; shown++) {
@@ -362,8 +336,8 @@ static void longest_calls(page *p, const json_t *phase, const double *us, size_t
         if (usual > 0)
             snprintf(note, sizeof note, "  %.1fx typical", us[best] / usual);
         call_line(p, shown + 1 == LONGEST ? "└─" : "├─",
-                  clean(json_array_get(get(p->levels, "labels"), best), label), "", us[best],
-                  us[best] / all, at(phase, "floor_us", best), note);
+                  item(story_get(p->calls, "labels"), best, label), "", us[best], us[best] / all,
+                  at(phase, "floor_us", best), note);
     }
 }
 
@@ -401,7 +375,7 @@ static void step_layers(page *p, double step, bool prefill)
 /* The parts of prompts in a step. */
 static void step_chunks(page *p, double step)
 {
-    const json_t *c = get(p->levels, "chunks");
+    const json_t *c = story_get(p->story, "chunks");
     int shown = 0;
     for (size_t i = 0; i < rows_of(c, "step") && shown < MAX_LINES; i++)
         if (at(c, "step", i) == step) {
@@ -460,8 +434,8 @@ static void put_step(page *p, const json_t *s, size_t i)
 /* Shows the first step whose `column` has the value. */
 static vt_status show_step(page *p, const char *column, double value, vt_err *err)
 {
-    const json_t *s = get(p->levels, "steps");
-    char what[64], cause[TEXT];
+    const json_t *s = story_get(p->story, "steps");
+    char what[64], cause[STORY_TEXT];
     size_t n = rows_of(s, column), i = 0, k;
     json_t *t;
     bool token = strcmp(column, "token") == 0;
@@ -473,15 +447,15 @@ static vt_status show_step(page *p, const char *column, double value, vt_err *er
                        at(s, "id", n ? n - 1 : 0));
     snprintf(what, sizeof what, token ? "TOKEN %.0f" : "STEP %.0f", value);
     title(p, what);
-    json_array_foreach(get(get(p->story, "slow_tokens"), "tokens"), k, t)
+    json_array_foreach(story_get(story_get(p->story, "slow_tokens"), "tokens"), k, t)
     {
-        if (!token || num(t, "token") != value)
+        if (!token || story_num(t, "token") != value)
             continue;
         vt_buf_puts(p->b, "came ");
-        vt_text_time(p->b, num(t, "ms") * 1e-3);
+        vt_text_time(p->b, story_num(t, "ms") * 1e-3);
         vt_buf_printf(p->b, " after the token before it, usually at most ");
-        vt_text_time(p->b, num(get(p->story, "slow_tokens"), "limit_ms") * 1e-3);
-        vt_buf_printf(p->b, ": %s\n", clean(get(t, "text"), cause));
+        vt_text_time(p->b, story_num(story_get(p->story, "slow_tokens"), "limit_ms") * 1e-3);
+        vt_buf_printf(p->b, ": %s\n", story_text(t, "text", cause));
     }
     put_step(p, s, i);
     return VT_OK;
@@ -492,16 +466,14 @@ static vt_status show_step(page *p, const char *column, double value, vt_err *er
 vt_status story_render_level(const char *name, const char *json, size_t len,
                              const story_level *want, const vt_term *term, vt_buf *out, vt_err *err)
 {
-    json_t *story;
-    TRY(vt_json_load(name, json, len, JSON_REJECT_DUPLICATES, VT_JSON_MAX_TREE, &story, err));
-    const char *schema = json_string_value(get(story, "schema"));
-    page p = {out, term, name, story, get(story, "levels")};
+    json_t *story = NULL;
+    TRY(story_load(name, json, len, &story, err));
+    page p = {out, term, name, story, story_get(story, "calls"), story_get(story, "typical")};
     vt_status status = VT_OK;
-    if (!schema || strcmp(schema, "vitrine.story") != 0)
-        status = vt_fail(err, VT_ERR_FORMAT, "%s: not a story of schema vitrine.story", name);
-    else if (!json_is_object(p.levels))
-        status = vt_fail(err, VT_ERR_FORMAT, "%s: no member 'levels': an older vitrine wrote it",
-                         name);
+    if (!json_is_object(p.calls) || !json_is_object(p.typical))
+        status = vt_fail(
+            err, VT_ERR_FORMAT,
+            "%s: no members 'calls' and 'typical', which stories have from version 1 on", name);
     else if (want->kind == STORY_LEVEL_LAYER)
         status = show_layer(&p, (double)want->number, err);
     else if (want->kind == STORY_LEVEL_OP)

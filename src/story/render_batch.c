@@ -1,38 +1,24 @@
-/* The requests of a whole recording and its batch over time, in the terminal: "levels" of a
- * story.json (story/levels.h). The JSON may come from a file of unknown origin. */
-#include <jansson.h>
+/* The requests of a whole recording and its batch over time: `requests` and `steps` of a story.json
+ * (story/render.h). */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "story/show.h"
+#include "story/render.h"
 
 enum { MAX_SHOWN = 24, LANE = 56, SERIES = 2048 };
 
 static const json_t *column(const json_t *rows, const char *key)
 {
-    return json_object_get(json_object_get(rows, "columns"), key);
-}
-
-static double at(const json_t *rows, const char *key, size_t i)
-{
-    const json_t *v = json_array_get(column(rows, key), i);
-    return json_is_number(v) ? json_number_value(v) : NAN;
-}
-
-static void heading(vt_buf *b, const vt_term *term, const char *title)
-{
-    vt_buf_putc(b, '\n');
-    vt_text_ink(b, term, VT_INK_BOLD, title);
-    vt_buf_putc(b, '\n');
+    return story_get(story_get(rows, "columns"), key);
 }
 
 /* "··▒▒████    ": waits, its prompt is computed, it decodes; `cells` for begin..end of all. */
 static void put_life(char out[4 * LANE], const json_t *r, size_t i, double begin, double end,
                      int cells)
 {
-    const double border[4] = {at(r, "arrive_ms", i), at(r, "admit_ms", i), at(r, "first_ms", i),
-                              at(r, "last_ms", i)};
+    const double border[4] = {story_cell(r, "arrive_ms", i), story_cell(r, "admit_ms", i),
+                              story_cell(r, "first_ms", i), story_cell(r, "last_ms", i)};
     static const char *const glyph[3] = {"·", "▒", "█"};
     size_t n = 0;
     for (int c = 0; c < cells; c++) {
@@ -54,34 +40,34 @@ static void time_cell(vt_table *t, double ms)
     vt_buf_release(&c);
 }
 
-static void requests(vt_buf *b, const vt_term *term, const json_t *r, size_t n)
+static void requests(render_page *p, const json_t *r, size_t n)
 {
     vt_table t;
     char title[128], life[4 * LANE];
     double begin = INFINITY, end = -INFINITY;
-    int cells = term->width >= VT_TERM_WIDTH ? 36 : 16;
+    int cells = render_width(p) >= VT_TERM_WIDTH ? 36 : 16;
     for (size_t i = 0; i < n; i++) {
-        begin = fmin(begin, at(r, "arrive_ms", i));
-        end = fmax(end, at(r, "last_ms", i));
+        begin = fmin(begin, story_cell(r, "arrive_ms", i));
+        end = fmax(end, story_cell(r, "last_ms", i));
     }
     snprintf(title, sizeof title, "REQUESTS  %zu   · waits  ▒ prompt  █ decodes", n);
-    heading(b, term, title);
+    render_heading(p, title, NULL);
     vt_table_init(&t, ">id|>prompt|>cached|>out|>wait|>first|>done|when");
     for (size_t i = 0; i < n && i < MAX_SHOWN; i++) {
-        double arrive = at(r, "arrive_ms", i);
-        vt_table_cell(&t, "%.0f", at(r, "id", i));
-        vt_table_cell(&t, "%.0f", at(r, "prompt", i));
-        vt_table_cell(&t, "%.0f", at(r, "cached", i));
-        vt_table_cell(&t, "%.0f", at(r, "tokens", i));
-        time_cell(&t, at(r, "admit_ms", i) - arrive);
-        time_cell(&t, at(r, "first_ms", i) - arrive);
-        time_cell(&t, at(r, "last_ms", i) - arrive);
+        double arrive = story_cell(r, "arrive_ms", i);
+        vt_table_cell(&t, "%.0f", story_cell(r, "id", i));
+        vt_table_cell(&t, "%.0f", story_cell(r, "prompt", i));
+        vt_table_cell(&t, "%.0f", story_cell(r, "cached", i));
+        vt_table_cell(&t, "%.0f", story_cell(r, "tokens", i));
+        time_cell(&t, story_cell(r, "admit_ms", i) - arrive);
+        time_cell(&t, story_cell(r, "first_ms", i) - arrive);
+        time_cell(&t, story_cell(r, "last_ms", i) - arrive);
         put_life(life, r, i, begin, end, cells);
         vt_table_cell(&t, "%s", life);
     }
-    vt_table_finish(&t, b, term, 1);
+    vt_table_finish(&t, p->b, p->term, 1);
     if (n > MAX_SHOWN)
-        vt_buf_printf(b, " and %zu more\n", n - MAX_SHOWN);
+        vt_buf_printf(p->b, " and %zu more\n", n - MAX_SHOWN);
 }
 
 /* " decodes        ▁▂▃▄  0 to 8" */
@@ -93,7 +79,7 @@ static void lane(vt_buf *b, const json_t *steps, const char *name, const char *p
     size_t n = json_array_size(column(steps, plus)), start = b->len;
     n = n < SERIES ? n : SERIES;
     for (size_t i = 0; i < n; i++) {
-        v[i] = at(steps, plus, i) - (minus ? at(steps, minus, i) : 0);
+        v[i] = story_cell(steps, plus, i) - (minus ? story_cell(steps, minus, i) : 0);
         low = fmin(low, v[i]);
         high = fmax(high, v[i]);
     }
@@ -103,20 +89,19 @@ static void lane(vt_buf *b, const json_t *steps, const char *name, const char *p
     vt_buf_printf(b, "  %.0f to %.0f\n", low, high);
 }
 
-void story_show_batch(const json_t *story, const vt_term *term, vt_buf *out)
+void render_batch(render_page *p)
 {
-    const json_t *levels = json_object_get(story, "levels"),
-                 *r = json_object_get(levels, "requests"), *s = json_object_get(levels, "steps");
+    const json_t *r = story_get(p->story, "requests"), *s = story_get(p->story, "steps");
     size_t n = json_array_size(column(r, "id"));
     if (n > 0)
-        requests(out, term, r, n);
+        requests(p, r, n);
     if (json_array_size(column(s, "id")) == 0)
         return;
-    heading(out, term, "BATCH, step by step");
-    lane(out, s, "decodes", "decodes", NULL);
-    lane(out, s, "prompt tokens", "tokens", "decodes");
-    lane(out, s, "ms a step", "ms", NULL);
-    lane(out, s, "KV pages held", "held", NULL);
-    lane(out, s, "cached", "cached", NULL);
-    lane(out, s, "free", "free", NULL);
+    render_heading(p, "BATCH, step by step", NULL);
+    lane(p->b, s, "decodes", "decodes", NULL);
+    lane(p->b, s, "prompt tokens", "tokens", "decodes");
+    lane(p->b, s, "ms a step", "ms", NULL);
+    lane(p->b, s, "KV pages held", "held", NULL);
+    lane(p->b, s, "cached", "cached", NULL);
+    lane(p->b, s, "free", "free", NULL);
 }

@@ -1,0 +1,16 @@
+/* Dumps: what an engine's recorder holds now, in a file, while the engine goes on. */
+#ifndef VT_STORY_DUMP_H
+#define VT_STORY_DUMP_H
+
+#include "vitrine.h"
+
+/* Writes the story of all recorded steps (the last seconds) to a file that its owner alone may
+ * read (mode 0600): it appears whole or not at all. Waits for the step that runs. For a signal, a
+ * route of a server, or a request that missed its time. */
+vt_status vt_story_dump(vt_engine *e, const char *path, vt_err *err);
+
+/* A name for the next dump of this process: folder/story-PID-NUMBER.json. The folder is made where
+ * it is missing (mode 0700); NULL or "": `stories` in the cache. */
+vt_status vt_story_dump_name(const char *folder, char *out, size_t size, vt_err *err);
+
+#endif

@@ -1,0 +1,14 @@
+/* What a story.json has over time beside its steps (lanes), and the places of what a machine may not
+ * be able to measure (tiers, ranks). Each says why it is empty where it is. */
+#ifndef VT_STORY_PLACES_H
+#define VT_STORY_PLACES_H
+
+#include "base/json_write.h"
+#include "story/record.h"
+
+enum { STORY_MAX_LANE = 512 /* values of a lane */ };
+
+/* Writes the members "lanes", "tiers" and "ranks". */
+vt_status story_put_places(vt_json *w, const story_input *in, story_record *r, vt_err *err);
+
+#endif

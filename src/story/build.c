@@ -401,6 +401,8 @@ static void put_roofs(vt_json *w, const vt_roofs *r)
     vt_json_int(w, "l2_working_set_bytes", r->l2_bytes);
     vt_json_int(w, "l3_working_set_bytes", r->l3_bytes);
     vt_json_int(w, "link_bytes", r->link_bytes);
+    vt_json_int(w, "l2_size_bytes", r->l2_size);
+    vt_json_int(w, "l3_size_bytes", r->l3_size);
     vt_json_close(w);
 }
 

@@ -148,9 +148,9 @@ const request_record *story_find_request(const story_record *r, uint64_t id)
                          : NULL;
 }
 
-/* When the device had made a token: the end of its step; 0: it is not known. The engine's thread
- * publishes tokens late where it shares a core with a worker, and by another delay each time. */
-static int64_t token_time(const story_record *r, const vt_req_token *e)
+/* The end of its step: the engine's thread publishes tokens late where it shares a core with a
+ * worker, and by another delay each time. */
+int64_t story_token_time(const story_record *r, const vt_req_token *e)
 {
     const step_record *s = story_find_step(r, e->step);
     return s && s->device.end_ns > 0 ? s->device.end_ns : e->at_ns;
@@ -177,8 +177,8 @@ static void read_request_event(const story_record *r, request_record *q, const v
         q->n_retracted++;
         break;
     case VT_REQ_TOKEN:
-        if (q->token_ns && token_time(r, &e->token) > 0)
-            q->token_ns[q->n_token_ns++] = token_time(r, &e->token);
+        if (q->token_ns && story_token_time(r, &e->token) > 0)
+            q->token_ns[q->n_token_ns++] = story_token_time(r, &e->token);
         break;
     case VT_REQ_FINISH:
         q->finish_ns = e->finish.at_ns;

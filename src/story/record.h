@@ -110,6 +110,8 @@ vt_status story_record_make(const story_input *in, vt_request_id id, story_recor
 void story_record_release(story_record *r);
 /* The step of this id; NULL: it is not in the recording. */
 step_record *story_find_step(const story_record *r, uint64_t id);
+/* When the device had made a token; 0: it is not known. */
+int64_t story_token_time(const story_record *r, const vt_req_token *e);
 const request_record *story_find_request(const story_record *r, uint64_t id);
 /* The moment from which a story's times count: the first that is known of its request, or the begin
  * of the first step in a story about all steps. */

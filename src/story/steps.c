@@ -140,8 +140,8 @@ static void find_got(const story_record *r, got *out)
         if (!q)
             continue;
         got *g = &out[q - r->request];
-        g->first_ns = g->n++ ? g->first_ns : e->at_ns;
-        g->last_ns = e->at_ns;
+        g->last_ns = story_token_time(r, e);
+        g->first_ns = g->n++ ? g->first_ns : g->last_ns;
     }
 }
 

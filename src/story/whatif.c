@@ -47,6 +47,7 @@ typedef struct whatif {
     double recorded_us[MAX_KINDS];
     int32_t n_kinds;
     variant v[2];
+    vt_hardware hardware; /* where --hardware is given */
 } whatif;
 
 /* ---- what the story says ---- */
@@ -61,23 +62,26 @@ static vt_status read_dtype(const char *text, const char *what, vt_dtype *out, v
     return vt_fail(err, VT_ERR_USAGE, "%s: '%.40s' is no type of elements", what, text);
 }
 
-static void read_roofs(const json_t *story, vt_roofs *r)
+/* A count of the story; 0: it does not say. */
+static int64_t read_count(const json_t *from, const char *key)
+{
+    double v = story_num(from, key);
+    return v > 0 && v < 1e15 ? (int64_t)v : 0;
+}
+
+static void read_roofs(const json_t *story, bool gpu, vt_roofs *r)
 {
     const json_t *from = story_get(story, "roofs");
-    const struct {
-        const char *key;
-        double *to;
-    } rate[] = {{"memory_bytes_per_s", &r->memory_bytes_per_s},
-                {"weights_bytes_per_s", &r->near_bytes_per_s},
-                {"fp32_per_s", &r->fp32_per_s},
-                {"bf16_per_s", &r->bf16_per_s},
-                {"int8_per_s", &r->int8_per_s}};
-    *r = (vt_roofs){.measured = true};
-    for (size_t i = 0; i < sizeof rate / sizeof rate[0]; i++) {
-        double v = story_num(from, rate[i].key);
-        *rate[i].to = v > 0 ? v : 0;
+    *r = (vt_roofs){.measured = true, .is_gpu = gpu};
+    for (int i = 0; i < VT_ROOFS; i++) {
+        double v = story_num(from, vt_roof_rows[i].key);
+        if (v > 0)
+            vt_roof_set(r, (vt_roof_kind)i, vt_roof_rows[i].unit ? v : v * 1e-6, VT_ROOF_MEASURED,
+                        0);
     }
     r->near_bytes = r->near_bytes_per_s > 0;
+    r->l2_size = read_count(from, "l2_size_bytes");
+    r->l3_size = read_count(from, "l3_size_bytes");
 }
 
 static vt_status open_model(whatif *w, vt_err *err)
@@ -138,6 +142,12 @@ static vt_status read_ask(whatif *w, vt_err *err)
                        "--hardware: the story is of a CPU, whose efficiencies say nothing about "
                        "the kernels of %s",
                        w->ask->hardware);
+    if (!w->ask->hardware)
+        return VT_OK;
+    TRY(vt_hardware_open(w->ask->hardware, false, &w->hardware, err));
+    if (w->hardware.is_cpu)
+        return vt_fail(err, VT_ERR_USAGE, "--hardware: %s has no GPU, and the story is of one",
+                       w->ask->hardware);
     return VT_OK;
 }
 
@@ -177,20 +187,16 @@ static int32_t kind_index(whatif *w, const char *kind)
 static vt_status describe(whatif *w, int k, vt_err *err)
 {
     variant *v = &w->v[k];
-    const vt_hardware *named = NULL;
+    const vt_hardware *named = k == 1 && w->ask->hardware ? &w->hardware : NULL;
     vt_limits limits = {.max_tokens = v->n_seqs * v->q_len > 8192 ? v->n_seqs * v->q_len : 8192,
                         .max_seqs = v->n_seqs > 256 ? v->n_seqs : 256,
                         .max_rows = v->n_seqs > 256 ? v->n_seqs : 256,
                         .max_context = w->model->arch.max_context,
                         .page_size = w->gpu ? 64 : 16,
                         .n_workers = 1};
-    read_roofs(w->story, &v->roofs);
-    if (k == 1 && w->ask->hardware) {
-        named = vt_hardware_find(w->ask->hardware, err);
-        if (!named)
-            return VT_ERR_USAGE;
+    read_roofs(w->story, w->gpu, &v->roofs);
+    if (named)
         v->roofs = named->roofs;
-    }
     const json_t *gpu = story_get(story_get(w->story, "engine"), "gpu");
     if (w->gpu && !named) /* the kernels of the recording's level, which its floor needs */
         named = vt_hardware_find(story_num(gpu, "level") >= 90 ? "h200" : "a100-80gb-sxm", err);
@@ -246,27 +252,41 @@ static vt_status cost_variant(whatif *w, int k, vt_err *err)
     return status;
 }
 
-/* The floors of both variants from the story's own bytes, where only K and V have another type. An
- * op that memory does not bind keeps its time. */
+/* An op of the story, as one of its calls costs. */
+static vt_cost call_cost(const json_t *op, double calls)
+{
+    const json_t *bytes = story_get(op, "expected_bytes"), *flops = story_get(op, "flops");
+    return (vt_cost){.read = {.weights = (int64_t)(read_count(bytes, "weights") / calls),
+                              .kv = (int64_t)(read_count(bytes, "kv") / calls),
+                              .activations = (int64_t)(read_count(bytes, "activations") / calls)},
+                     .flops = {.fp32 = (int64_t)(read_count(flops, "fp32") / calls),
+                               .bf16 = (int64_t)(read_count(flops, "bf16") / calls),
+                               .fp8 = (int64_t)(read_count(flops, "fp8") / calls),
+                               .int8 = (int64_t)(read_count(flops, "int8") / calls)}};
+}
+
+/* The floors of both variants from the story's own bytes, where only K and V have another type. */
 static void scale_kv(whatif *w, const json_t *phase)
 {
-    double ratio = (double)vt_dtype_get(w->kv[1])->bytes / vt_dtype_get(w->kv[0])->bytes;
     size_t i;
     json_t *op;
-    for (int k = 0; k < 2; k++)
+    for (int k = 0; k < 2; k++) {
+        read_roofs(w->story, w->gpu, &w->v[k].roofs);
         memset(w->v[k].floor_us, 0, sizeof w->v[k].floor_us);
+    }
     json_array_foreach(story_get(phase, "ops"), i, op)
     {
-        char kind[STORY_TEXT], bound[STORY_TEXT];
-        const json_t *e = story_get(op, "expected_bytes");
-        double kv = story_num(e, "kv"), floor_us = story_num(op, "floor_us"),
-               all = story_num(e, "weights") + kv + story_num(e, "activations");
+        char kind[STORY_TEXT];
+        double calls = fmax(1, story_num(op, "calls"));
         int32_t at = kind_index(w, story_text(op, "kind", kind));
-        if (at < 0 || !isfinite(floor_us) || !(all > 0))
-            continue;
-        bool memory = strcmp(story_text(op, "bound", bound), "memory") == 0;
-        w->v[0].floor_us[at] += floor_us;
-        w->v[1].floor_us[at] += floor_us * (memory ? (all + kv * (ratio - 1)) / all : 1);
+        vt_cost cost = call_cost(op, calls);
+        for (int k = 0; k < 2 && at >= 0; k++) {
+            story_bound bound;
+            if (k == 1)
+                cost.read.kv = cost.read.kv * vt_dtype_get(w->kv[1])->bytes /
+                               vt_dtype_get(w->kv[0])->bytes;
+            w->v[k].floor_us[at] += calls * story_floor_s(&cost, &w->v[k].roofs, &bound) * 1e6;
+        }
     }
 }
 
@@ -468,6 +488,7 @@ vt_status story_whatif(const story_file *f, const story_whatif_options *ask, con
         status = run(w, term, out, err);
     for (int k = 0; k < 2; k++)
         vt_described_release(&w->v[k].described);
+    vt_hardware_release(&w->hardware);
     vt_model_free(w->model);
     json_decref(w->story);
     free(w);

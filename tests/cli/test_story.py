@@ -423,7 +423,7 @@ def test_story_whatif_models_what_is_asked():
         same_again = ok("story", "whatif", path, "--batch", "1").text
         same(set(changes(same_again, "one decode step").values()), {1.0}, "nothing is different")
         more = changes(ok("story", "whatif", path, "--batch", "16").text, "one decode step")
-        assert more["sample"] == 16 and 1 <= more["linear.head"] < 16, more
+        assert more["sample"] >= 16 and 1 <= more["linear.head"] < 16, more
         prefix = changes(ok("story", "whatif", path, "--prefix", "20").text, "one prefill step")
         assert prefix["linear.qkv"] < 1 and prefix["sample"] == 1, prefix
         # half of the cache's bytes: K and V are most of what attention moves, queries and results are not

@@ -60,7 +60,7 @@ static void on_notice(void *user, const char *sentence)
     snprintf(told->last, sizeof told->last, "%s", sentence);
 }
 
-static vt_engine *open_engine(const vt_model *m, const char *emulator, bool record, notices *told)
+static vt_engine *open_engine(const vt_model *m, const char *emulator, notices *told)
 {
     vt_options *o;
     vt_err err;
@@ -116,7 +116,7 @@ static void assert_all_done(const request *got, const request *want)
 static void run_undisturbed(const vt_model *m, request *want)
 {
     notices told = {0};
-    vt_engine *e = open_engine(m, "cc=90,memory=512", false, &told);
+    vt_engine *e = open_engine(m, "cc=90,memory=512", &told);
     submit_all(e, want, m->arch.vocab);
     engine_run(e);
     vt_engine_free(e);
@@ -126,7 +126,7 @@ static void run_undisturbed(const vt_model *m, request *want)
 }
 
 /* Plants a fault in the n-th kernel; returns whether a step met it. */
-static bool run_with_fault(const vt_model *m, int32_t n, bool record, const request *want)
+static bool run_with_fault(const vt_model *m, int32_t n, const request *want)
 {
     request got[REQUESTS];
     notices told = {0};
@@ -134,7 +134,7 @@ static bool run_with_fault(const vt_model *m, int32_t n, bool record, const requ
     vt_err err = {0};
     char setting[64];
     snprintf(setting, sizeof setting, "cc=90,memory=512,fault=%d", n);
-    vt_engine *e = open_engine(m, setting, record, &told);
+    vt_engine *e = open_engine(m, setting, &told);
     submit_all(e, got, m->arch.vocab);
     engine_run(e); /* every step succeeds, or the engine recovers in it */
     assert_all_done(got, want);
@@ -148,13 +148,11 @@ static bool run_with_fault(const vt_model *m, int32_t n, bool record, const requ
     submit_all(e, got, m->arch.vocab); /* the new context serves later requests too */
     engine_run(e);
     assert_all_done(got, want);
-    if (record) { /* the story holds what was recorded before and after */
-        char *json;
-        size_t len;
-        if (vt_engine_story(e, 0, &json, &len, &err) != VT_OK)
-            fail_msg("%s", err.message);
-        vt_free(json);
-    }
+    char *json; /* the story holds what was recorded before and after */
+    size_t len;
+    if (vt_engine_story(e, 0, &json, &len, &err) != VT_OK)
+        fail_msg("%s", err.message);
+    vt_free(json);
     vt_engine_free(e);
     assert_int_equal(left_over(), 0);
     return told.n > 0;
@@ -169,8 +167,8 @@ test_request_when_a_kernel_faults_then_the_same_tokens_come_in_a_new_context(voi
     int32_t met = 0;
     run_undisturbed(m, want);
     for (int32_t n = 1; n < 1200; n = n * 3 + 1) /* early and late, in prefills and decodes */
-        met += run_with_fault(m, n, false, want);
-    met += run_with_fault(m, 200, true, want);
+        met += run_with_fault(m, n, want);
+    met += run_with_fault(m, 200, want);
     print_message("%d recoveries\n", met);
     assert_true(met >= 5);
     vt_model_free(m);
@@ -185,8 +183,8 @@ static void test_engines_when_one_resets_the_context_then_both_go_on(void **stat
     request want[REQUESTS], one[REQUESTS], two[REQUESTS];
     notices told_one = {0}, told_two = {0};
     run_undisturbed(m, want);
-    vt_engine *a = open_engine(m, "cc=90,memory=512,fault=300", false, &told_one),
-              *b = open_engine(m, "cc=90,memory=512,fault=300", false, &told_two);
+    vt_engine *a = open_engine(m, "cc=90,memory=512,fault=300", &told_one),
+              *b = open_engine(m, "cc=90,memory=512,fault=300", &told_two);
     submit_all(a, one, m->arch.vocab);
     submit_all(b, two, m->arch.vocab);
     for (bool more = true; more;) {
@@ -213,7 +211,7 @@ static void test_request_when_a_kernel_never_ends_then_it_ends_in_an_error(void 
     vt_err err = {0};
     bool idle = false;
     setenv("VITRINE_CUDA_STEP_LIMIT", "1", 1);
-    vt_engine *e = open_engine(m, "cc=90,memory=512,hang=200", false, &told);
+    vt_engine *e = open_engine(m, "cc=90,memory=512,hang=200", &told);
     unsetenv("VITRINE_CUDA_STEP_LIMIT");
     submit_all(e, r, m->arch.vocab);
     while (vt_engine_step(e, &idle, &err) == VT_OK)

@@ -80,6 +80,7 @@ static void test_page_at_every_width_is_the_golden_one(void **state)
         for (int32_t width = 80; width <= 100; width += 20) {
             hold_to_golden("cpu", width, colour);
             hold_to_golden("gpu", width, colour);
+            hold_to_golden("batch", width, colour);
         }
 }
 

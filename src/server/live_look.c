@@ -12,13 +12,20 @@
 /* A longer time than this between two looks begins a new sum of held times. */
 static const int64_t pause_ns = 10000000000;
 
-/* What a look copies out of the engine. */
+/* A ring, and how many of its events earlier looks read. */
+typedef struct live_ring {
+    const vt_trace_ring *ring;
+    uint64_t seen;
+} live_ring;
+
+/* What a look copies out of the engine: the newest events of its rings, at most LIVE_EVENTS of
+ * each. Steps are those with prompt tokens and their sequences, then the others, then the sequences
+ * of these. */
 struct live_copy {
-    const vt_trace_ring *requests, *steps; /* NULL: the engine does not record */
-    uint64_t seen_requests, seen_steps;    /* events that earlier looks read */
-    vt_request_event *request;             /* [LIVE_EVENTS] */
-    vt_step_event *step;                   /* [LIVE_EVENTS] */
-    uint64_t n_request, n_step;
+    live_ring requests, tokens, prompt_steps, steps, seqs;
+    vt_request_event *request, *token; /* [LIVE_EVENTS] */
+    vt_step_event *step;               /* [3 * LIVE_EVENTS] */
+    uint64_t n_request, n_token, n_step;
     live_nodes nodes;
     int32_t *tally; /* [LIVE_CELLS] pages of the sequence that is being counted */
     int32_t *most;  /* [LIVE_CELLS] pages of the owner so far */
@@ -61,7 +68,8 @@ vt_status live_look_new(vt_engine *e, live_look **out, vt_err *err)
     }
     vt_status status = VT_OK;
     if (!k || !c || !k->times || !(c->request = vt_calloc(LIVE_EVENTS, sizeof *c->request)) ||
-        !(c->step = vt_calloc(LIVE_EVENTS, sizeof *c->step)) ||
+        !(c->token = vt_calloc(LIVE_EVENTS, sizeof *c->token)) ||
+        !(c->step = vt_calloc(3 * LIVE_EVENTS, sizeof *c->step)) ||
         !(c->tally = vt_calloc(LIVE_CELLS, sizeof *c->tally)) ||
         !(c->most = vt_calloc(LIVE_CELLS, sizeof *c->most)))
         status = vt_fail(err, VT_ERR_MEMORY, "out of memory for the live page");
@@ -74,8 +82,11 @@ vt_status live_look_new(vt_engine *e, live_look **out, vt_err *err)
         return status;
     }
     if (vt_engine_sources(e, &source, 1) > 0) {
-        c->requests = source.requests;
-        c->steps = source.steps;
+        c->requests.ring = source.requests;
+        c->tokens.ring = source.tokens;
+        c->prompt_steps.ring = source.prompt_steps;
+        c->steps.ring = source.steps;
+        c->seqs.ring = source.seqs;
     }
     k->engine = e;
     k->max_running = sc->limits.max_seqs;
@@ -89,6 +100,7 @@ void live_look_free(live_look *k)
     struct live_copy *c = k ? k->copy : NULL;
     if (c) {
         free(c->request);
+        free(c->token);
         free(c->step);
         free(c->tally);
         free(c->most);
@@ -102,14 +114,25 @@ void live_look_free(live_look *k)
 
 /* ---- while the engine is held ---- */
 
-static uint64_t copy_ring(const vt_trace_ring *r, uint64_t *seen, void *to)
+/* How many events of the ring are new and are to be copied. */
+static uint64_t count_new(live_ring *r)
 {
-    if (!r)
-        return 0;
-    uint64_t written = atomic_load_explicit(&r->written, memory_order_acquire);
-    uint64_t n = written - *seen < LIVE_EVENTS ? written - *seen : LIVE_EVENTS;
-    *seen = written;
-    return vt_trace_copy(r, to, n);
+    uint64_t written = atomic_load_explicit(&r->ring->written, memory_order_acquire),
+             n = written - r->seen;
+    r->seen = written;
+    return n < LIVE_EVENTS ? n : LIVE_EVENTS;
+}
+
+static void copy_rings(struct live_copy *c)
+{
+    uint64_t newest = 0;
+    c->n_request = vt_trace_copy(c->requests.ring, c->request, count_new(&c->requests));
+    c->n_token = vt_trace_copy_tokens(c->tokens.ring, c->token, count_new(&c->tokens));
+    c->n_step = vt_trace_copy(c->prompt_steps.ring, c->step, count_new(&c->prompt_steps));
+    c->n_step += vt_trace_copy(c->steps.ring, c->step + c->n_step, count_new(&c->steps));
+    for (uint64_t i = 0; i < c->n_step; i++)
+        newest = c->step[i].step > newest ? c->step[i].step : newest;
+    c->n_step += vt_trace_copy_seqs(c->seqs.ring, newest, c->step + c->n_step, count_new(&c->seqs));
 }
 
 static live_running running_of(const vt_seq *q)
@@ -212,10 +235,20 @@ static void count_cells(live_look *k)
     }
 }
 
+/* By step; a step before its sequences. */
+static int step_first(const void *a, const void *b)
+{
+    const vt_step_event *x = a, *y = b;
+    if (x->step != y->step)
+        return (x->step > y->step) - (x->step < y->step);
+    return (x->kind == VT_STEP_SEQ) - (y->kind == VT_STEP_SEQ);
+}
+
 static void read_steps(live_look *k)
 {
     const struct live_copy *c = k->copy;
     live_step *now = NULL;
+    qsort(c->step, c->n_step, sizeof *c->step, step_first);
     for (uint64_t i = 0; i < c->n_step; i++) {
         const vt_step_event *e = &c->step[i];
         if (e->kind == VT_STEP_RAN) {
@@ -234,6 +267,22 @@ static void read_steps(live_look *k)
             now->q_len[now->n_listed] = e->seq.q_len;
             now->kv_len[now->n_listed++] = e->seq.kv_len;
         }
+    }
+}
+
+/* Tells the times of tokens: the end of the step that made them. Of a step that is not among the
+ * copied ones it is not known, and the look's own time is taken. */
+static void read_tokens(live_look *k)
+{
+    struct live_copy *c = k->copy;
+    uint64_t at = 0;
+    for (uint64_t i = 0; i < c->n_token; i++) {
+        vt_req_token *t = &c->token[i].token;
+        while (at < c->n_step && (c->step[at].step < t->step || c->step[at].kind != VT_STEP_RAN))
+            at++;
+        t->at_ns = at < c->n_step && c->step[at].step == t->step ? c->step[at].ran.end_ns
+                                                                 : k->at_ns;
+        live_times_request(k->times, &c->token[i]);
     }
 }
 
@@ -259,8 +308,7 @@ vt_status live_look_take(live_look *k, vt_err *err)
         k->held_sum_ns = 0;
     }
     k->at_ns = now_ns;
-    c->n_request = copy_ring(c->requests, &c->seen_requests, c->request);
-    c->n_step = copy_ring(c->steps, &c->seen_steps, c->step);
+    copy_rings(c);
     copy_sequences(k, s);
     copy_pages(k, s);
     int64_t released_ns = vt_now_ns();
@@ -272,6 +320,7 @@ vt_status live_look_take(live_look *k, vt_err *err)
         live_times_request(k->times, &c->request[i]);
     k->told_steps = k->n_steps;
     read_steps(k);
+    read_tokens(k);
     find_budget(k);
     count_cells(k);
     live_tree_build(&c->nodes, k);

@@ -203,7 +203,9 @@ static const cli_verb verbs[] = {
 
 /* Verbs and forms that people will look for and that this version does not have. */
 static const char *const later[] = {
-    "lab", "bench comm", NULL,
+    "lab",
+    "bench comm",
+    NULL,
 };
 
 static bool names(const char *verb, const char *first, const char *second, int *n_words)

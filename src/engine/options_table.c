@@ -447,7 +447,7 @@ static const vt_option table[] = {
         .help = "wrap ncu around the kernels where it is installed and allowed"),
     ROW("cold", VT_OPTION_FLAG, .id = "lab-cold", .fallback = "false", .verbs = VT_FOR_LAB,
         .help = "flashinfer 06: start with an empty cache of kernels"),
-    ROW("stop", VT_OPTION_FLAG, .fallback = "false", .verbs = VT_FOR_LAB,
+    ROW("stop", VT_OPTION_FLAG, .id = "lab-stop", .fallback = "false", .verbs = VT_FOR_LAB,
         .help = "experiments 1: end the server that it left running"),
 };
 

@@ -7,6 +7,7 @@
 #include <link.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -42,6 +43,47 @@ bool vt_probe_perf_events(char *why, size_t size)
     snprintf(why, size, "no perf events on this system (tier T0)");
 #endif
     return false;
+}
+
+/* The value behind "KEY:" in a file of such lines, as a number of this base; -1: it is not there. */
+static long long setting(const char *root, const char *name, const char *key, int base)
+{
+    char path[512], line[256], *end;
+    long long v = -1;
+    snprintf(path, sizeof path, "%s/proc/%s", root, name);
+    FILE *f = fopen(path, "r");
+    size_t n = strlen(key);
+    while (f && v < 0 && fgets(line, sizeof line, f))
+        if (strncmp(line, key, n) == 0 && line[n] == ':') {
+            v = strtoll(line + n + 1, &end, base);
+            v = end == line + n + 1 || v < 0 ? -1 : v;
+        }
+    if (f)
+        fclose(f);
+    return v;
+}
+
+vt_allowed vt_probe_gpu_counters(const char *root, char *why, size_t size)
+{
+    enum { SYS_ADMIN = 21 }; /* CAP_SYS_ADMIN */
+    long long admin_only = setting(root, "driver/nvidia/params", "RmProfilingAdminOnly", 10);
+    long long capable = setting(root, "self/status", "CapEff", 16);
+    bool admin = capable >= 0 && (capable >> SYS_ADMIN & 1);
+    if (admin_only < 0) {
+        snprintf(why, size,
+                 "the driver does not tell (no RmProfilingAdminOnly in "
+                 "/proc/driver/nvidia/params); ncu itself shows it");
+        return VT_ALLOWED_UNKNOWN;
+    }
+    if (admin_only == 0) {
+        snprintf(why, size, "the driver lets every user read them (RmProfilingAdminOnly 0)");
+        return VT_ALLOWED_YES;
+    }
+    snprintf(why, size,
+             "the driver lets only administrators read them (RmProfilingAdminOnly %lld), "
+             "and this process %s one",
+             admin_only, admin ? "is" : "is not");
+    return admin ? VT_ALLOWED_YES : VT_ALLOWED_NO;
 }
 
 static const vt_probe_library library[] = {

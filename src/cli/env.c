@@ -114,11 +114,13 @@ static void put_roofs(vt_buf *b, const vt_term *term, const vt_roofs *r)
     put_all_roofs(b, term, r, NULL);
 }
 
-static void put_gpu_roofs(vt_buf *b, const vt_term *term)
+static void put_gpu_roofs(vt_buf *b, const vt_term *term, bool emulated)
 {
     vt_roofs r;
     vt_err err;
-    heading(b, term, "Roofs of the GPU");
+    heading(b, term,
+            emulated ? "Roofs of the GPU (it is emulated: these times mean nothing)"
+                     : "Roofs of the GPU");
     if (vt_roofs_cuda(0, 0, true, &r, &err) != VT_OK) {
         lab_env_line(b, term, "none", err.message);
         return;
@@ -169,7 +171,7 @@ static void put_used(vt_buf *b, const vt_term *term, const vt_options *o)
 }
 
 /* The first GPU, or why there is none. */
-static void put_gpu(vt_buf *b, const vt_term *term, const vt_options *o)
+static void put_gpu(vt_buf *b, const vt_term *term, const vt_options *o, const lab_env *e)
 {
     vt_err err;
     vt_cuda *gpu;
@@ -197,7 +199,7 @@ static void put_gpu(vt_buf *b, const vt_term *term, const vt_options *o)
     lab_env_line(b, term, "now", state.data ? state.data : "");
     vt_buf_release(&state);
     put_used(b, term, o);
-    put_gpu_roofs(b, term);
+    put_gpu_roofs(b, term, e->emulated);
 }
 
 static void put_caches(vt_buf *b, const vt_term *term, const lab_env *e)
@@ -231,7 +233,10 @@ static void put_rest(vt_buf *b, const vt_term *term, const lab_env *e)
     lab_env_put_profiling(b, term, e);
     put_caches(b, term, e);
     if (e->tried) {
-        heading(b, term, "Every op tried on one small case against its reference");
+        heading(b, term,
+                e->emulated ? "Every op tried on one small case against its reference (the GPU is "
+                              "emulated)"
+                            : "Every op tried on one small case against its reference");
         lab_env_put_tries(b, term, e);
     }
     heading(b, term, "What to do");
@@ -383,7 +388,7 @@ static int print_text(const cli *c, const vt_roofs *r, const lab_env *e)
     vt_buf b = {0};
     put_cpu(&b, &c->out, e);
     put_roofs(&b, &c->out, r);
-    put_gpu(&b, &c->out, c->options);
+    put_gpu(&b, &c->out, c->options, e);
     put_rest(&b, &c->out, e);
     bool ok = !b.failed && fwrite(b.data, 1, b.len, stdout) == b.len;
     vt_buf_release(&b);

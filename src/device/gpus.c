@@ -103,7 +103,9 @@ static void read_entry(const nvml *n, found *f, const char *root)
     *e = (vt_gpu_entry){.ordinal = -1, .node = -1, .memory_bytes = -1, .free_bytes = -1};
     bool named = n->name && n->name(f->handle, name, sizeof name) == 0;
     name[sizeof name - 1] = '\0';
-    copy_text(e->name, sizeof e->name, named ? name : "a GPU without a name");
+    copy_text(e->name, sizeof e->name, named ? name : "");
+    if (e->name[strspn(e->name, " ?")] == '\0')
+        copy_text(e->name, sizeof e->name, "a GPU without a name");
     if (n->pci && n->pci(f->handle, &pci) == 0) {
         pci.place[sizeof pci.place - 1] = '\0';
         if (vt_pci_place(pci.place, e->place))

@@ -121,15 +121,20 @@ static void *open_any(const char *file)
     return NULL;
 }
 
-bool vt_probe_open(const vt_probe_library *l, char *found, size_t size)
+void vt_probe_path(void *handle, const char *name, char *out, size_t size)
 {
     struct link_map *map = NULL;
+    bool named = dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0 && map && map->l_name[0];
+    snprintf(out, size, "%s", named ? map->l_name : name);
+}
+
+bool vt_probe_open(const vt_probe_library *l, char *found, size_t size)
+{
     void *handle = open_any(l->file);
     if (!handle) {
         snprintf(found, size, "%s was not found", l->file);
         return false;
     }
-    bool named = dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0 && map && map->l_name[0];
-    snprintf(found, size, "%s", named ? map->l_name : l->file);
+    vt_probe_path(handle, l->file, found, size);
     return true; /* not closed: CUDA's libraries leak when closed, and this is called once */
 }

@@ -22,6 +22,8 @@ typedef struct vt_probe_library {
 } vt_probe_library;
 
 const vt_probe_library *vt_probe_libraries(int *n);
+/* The path of an open library; `name` where the loader does not tell. */
+void vt_probe_path(void *handle, const char *name, char *out, size_t size);
 /* True if it can be opened; `found` gets the file's path, or the reason why not. */
 bool vt_probe_open(const vt_probe_library *l, char *found, size_t size);
 

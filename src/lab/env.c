@@ -56,6 +56,8 @@ static void look_at_devices(lab_env *e, const vt_options *o)
     e->nvrtc = cuda_nvrtc_open(&nvrtc, &e->nvrtc_err) == VT_OK;
     e->nvrtc_major = e->nvrtc ? nvrtc.major : 0;
     e->nvrtc_minor = e->nvrtc ? nvrtc.minor : 0;
+    if (e->nvrtc)
+        vt_probe_path(nvrtc.library, "libnvrtc", e->nvrtc_path, sizeof e->nvrtc_path);
     if (e->gpu)
         vt_cublaslt_preload();
     look_at_gpu(e);
@@ -129,6 +131,9 @@ vt_status lab_env_look(const vt_options *o, lab_env **out, vt_err *err)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for the description of this machine");
     vt_topology_read("", &e->topology);
     vt_gpus_read("", &e->gpus);
+    for (int32_t i = 0; e->topology.n_nodes == 1 && i < e->gpus.n; i++)
+        if (e->gpus.gpu[i].node < 0) /* /sys says -1 where there is one node */
+            e->gpus.gpu[i].node = e->topology.node[0].id;
     look_at_devices(e, o);
     look_at_libraries(e);
     for (int i = 0; i < LAB_ENV_TOOLS; i++)
@@ -156,11 +161,19 @@ static vt_try *next_attempt(lab_env *e)
     return e->n_attempts < LAB_ENV_TRIES ? &e->attempt[e->n_attempts++] : NULL;
 }
 
-/* Every op; then, where their library is here, the rows that compute with a library. */
+static bool has_row(const vt_op *op, vt_device_kind device)
+{
+    for (const vt_impl *const *i = op->impls; *i; i++)
+        if ((*i)->device == device)
+            return true;
+    return false;
+}
+
+/* Every op that has a row for a GPU; then, where their library is here, the rows that compute with a library. */
 static void try_cuda(lab_env *e, on_cuda_gpu *g)
 {
     for (const vt_op *const *op = vt_ops; *op; op++) {
-        vt_try *t = next_attempt(e);
+        vt_try *t = has_row(*op, VT_DEVICE_CUDA) ? next_attempt(e) : NULL;
         if (t)
             vt_try_cuda(*op, NULL, g, t);
     }

@@ -64,6 +64,7 @@ typedef struct lab_env {
     int32_t n_libraries;
     bool nvrtc; /* kernels can be compiled */
     int32_t nvrtc_major, nvrtc_minor;
+    char nvrtc_path[256];
     vt_err nvrtc_err;
     vt_tool tool[LAB_ENV_TOOLS];
     /* profiling */

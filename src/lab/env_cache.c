@@ -78,7 +78,7 @@ static void put_kernel(vt_buf *b, const vt_term *term, const jit_cached *c, bool
 }
 
 /* One name with all its kernels, c[0..n). */
-static void put_name(vt_buf *b, const vt_term *term, const jit_cached *c, int32_t n, bool last)
+static void put_name(vt_buf *b, const jit_cached *c, int32_t n, bool last)
 {
     vt_buf text = {0};
     double ms = 0, bytes = 0;
@@ -107,7 +107,7 @@ void lab_env_put_kernels(vt_buf *b, const vt_term *term, const char *folder, con
         vt_buf text = {0};
         for (end = i + 1; end < n && same_kernel(&c[i], &c[end]); end++)
             ;
-        put_name(b, term, &c[i], end - i, end == n);
+        put_name(b, &c[i], end - i, end == n);
         for (int32_t k = i; all && k < end; k++)
             put_kernel(b, term, &c[k], end == n, k + 1 == end);
         const char *rest = end == n ? "      " : "│     ";

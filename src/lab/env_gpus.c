@@ -98,7 +98,7 @@ static void put_gpu(vt_buf *b, const vt_term *term, const vt_gpu_entry *g, int32
     char name[32];
     vt_buf text = {0};
     snprintf(name, sizeof name, "GPU %d", i);
-    vt_buf_printf(&text, "%s%s", g->name, g->emulated ? " (emulated: no hardware)" : "");
+    vt_buf_printf(&text, "%s%s", g->name, g->emulated ? " (no hardware)" : "");
     if (g->place[0])
         vt_buf_printf(&text, " at %s", g->place);
     if (g->node >= 0)
@@ -115,8 +115,7 @@ static void put_gpu(vt_buf *b, const vt_term *term, const vt_gpu_entry *g, int32
                                               : "memory not told");
     put_users(&text, g);
     if (g->ordinal < 0)
-        vt_buf_puts(&text, "; this process cannot use it (CUDA_VISIBLE_DEVICES hides it, or there "
-                           "is no CUDA driver)");
+        vt_buf_puts(&text, "; not usable by this process");
     line_of(b, term, name, &text);
 }
 

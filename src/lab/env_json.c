@@ -154,6 +154,7 @@ static void write_compiler(vt_json *w, const lab_env *e)
         vt_json_printf(w, "nvrtc", "%d.%d", e->nvrtc_major, e->nvrtc_minor);
     else
         vt_json_null(w, "nvrtc");
+    put_text(w, "nvrtc_path", e->nvrtc_path);
     vt_json_string(w, "nvrtc_missing", e->nvrtc ? NULL : e->nvrtc_err.message);
     vt_json_string(w, "flags", flags.data);
     vt_json_string(w, "trigger", lab_env_jit_trigger);

@@ -78,6 +78,9 @@ static void judge_use_of_gpus(lab_env *e)
                    "GPU %d has %.1f of %.1f GiB free; others use the rest", g->ordinal,
                    (double)g->free_bytes / (1 << 30), (double)g->memory_bytes / (1 << 30));
     }
+    if (e->gpus.n_usable > 0 && e->gpus.n > e->gpus.n_usable)
+        advise(e, false, "unset CUDA_VISIBLE_DEVICES, or leave it where that is meant",
+               "this process can use %d of %d GPUs", e->gpus.n_usable, e->gpus.n);
     if (e->gpus.n_usable > 0 && e->gpus.why[0])
         advise(e, false,
                "in a container, let the driver's tools in: NVIDIA_DRIVER_CAPABILITIES=compute,"

@@ -38,8 +38,7 @@ void lab_env_put_compiler(vt_buf *b, const vt_term *term, const lab_env *e)
 {
     vt_buf text = {0};
     if (e->nvrtc)
-        vt_buf_printf(&text, "%d.%d, compiles kernels when they are first needed", e->nvrtc_major,
-                      e->nvrtc_minor);
+        vt_buf_printf(&text, "%d.%d at %s", e->nvrtc_major, e->nvrtc_minor, e->nvrtc_path);
     else
         vt_buf_printf(&text, "no: %s", e->nvrtc_err.message);
     line_of(b, term, "NVRTC", &text);
@@ -205,7 +204,8 @@ void lab_env_put_advice(vt_buf *b, const vt_term *term, const lab_env *e)
     if (e->n_advice == 0)
         lab_env_line(b, term, "nothing", "all that vitrine can use is here");
     for (int32_t i = 0; i < e->n_advice; i++) {
-        vt_buf_printf(&text, "  %s -> %s", e->advice[i].seen, e->advice[i].action);
+        vt_buf_printf(&text, "%s -> %s", e->advice[i].seen, e->advice[i].action);
+        vt_buf_puts(b, "  ");
         vt_text_wrap(b, text.data ? text.data : "", 6, term->width);
         vt_buf_putc(b, '\n');
         vt_buf_clear(&text);

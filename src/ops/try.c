@@ -16,7 +16,7 @@
 #include "ops/cases.h"
 #include "ops/on_cpu.h"
 
-enum { SEED = 42, MOST_LOOKED = 16, MOST_BYTES = 32 << 20, MOST_FLOPS = 500000000 };
+enum { SEED = 42, MOST_LOOKED = 200, MOST_BYTES = 32 << 20, MOST_FLOPS = 500000000 };
 #define ARENA ((size_t)256 << 20)
 
 /* A case on the host. */

@@ -25,7 +25,7 @@ typedef struct vt_try {
     double compile_ms;         /* GPU: to compile them, now or when they came into the cache */
     double error, allowed;     /* difference from the reference, and its limit; NAN: not compared */
     bool good;
-    char why[400];
+    char why[512];
 } vt_try;
 
 /* On the CPU, with all workers of the team, at this instruction set level. */

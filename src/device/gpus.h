@@ -81,8 +81,8 @@ typedef struct vt_gpu_group {
  * or an unknown one, are left out. Of GPUs that this process can use, or, if it can use none, of
  * all. */
 int32_t vt_gpu_groups(const vt_gpus *g, int32_t size, vt_gpu_group out[VT_MAX_GPU_GROUPS]);
-/* Numbers the sets of GPUs between which every link crosses sockets: island[i] of GPU i. Returns how
- * many sets there are; 1: nothing needs to be avoided. */
+/* Numbers the sets of GPUs between which every link crosses sockets: island[i] of GPU i. Returns
+ * how many sets there are; 1: nothing needs to be avoided. */
 int32_t vt_gpu_islands(const vt_gpus *g, int32_t island[VT_MAX_GPUS]);
 /* How many GPUs the two functions above look at. */
 int32_t vt_gpus_counted(const vt_gpus *g);

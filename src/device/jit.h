@@ -78,8 +78,8 @@ vt_status vt_jit_compile(vt_jit *j, int32_t n_threads, jit_progress progress, vo
 /* The cache as a person sees it: one line an instance (name, arch, NVRTC, registers, spills, ms,
  * bytes). */
 vt_status vt_jit_list(vt_buf *out, vt_err *err);
-/* The flags of every compile for `arch`, in their order: "-arch=sm_90a -std=c++17 ...". Each template
- * parameter adds -DNAME=VALUE. */
+/* The flags of every compile for `arch`, in their order: "-arch=sm_90a -std=c++17 ...". Each
+ * template parameter adds -DNAME=VALUE. */
 vt_status vt_jit_flags(const char *arch, vt_buf *out, vt_err *err);
 
 /* A kernel in the cache. */

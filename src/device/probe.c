@@ -45,7 +45,8 @@ bool vt_probe_perf_events(char *why, size_t size)
     return false;
 }
 
-/* The value behind "KEY:" in a file of such lines, as a number of this base; -1: it is not there. */
+/* The value behind "KEY:" in a file of such lines, as a number of this base; -1: it is not
+ * there. */
 static long long setting(const char *root, const char *name, const char *key, int base)
 {
     char path[512], line[256], *end;

@@ -19,13 +19,13 @@ typedef struct vt_tool {
 } vt_tool;
 
 /* Looks for the program in the folders of PATH and in those where NVIDIA's packages put it
- * ($CUDA_HOME/bin, /usr/local/cuda/bin, /opt/nvidia/nsight-*), and runs `name --version` for at most
- * limit_ms. `name` must stay valid. */
+ * ($CUDA_HOME/bin, /usr/local/cuda/bin, /opt/nvidia/nsight-*), and runs `name --version` for at
+ * most limit_ms. `name` must stay valid. */
 void vt_tool_look(const char *name, int32_t limit_ms, vt_tool *out);
 bool vt_tool_find(const char *name, char *path, size_t size);
-/* Runs argv[0] (a path) with stdin and stderr on /dev/null, and keeps the beginning of what it writes to
- * stdout. Fails if it cannot be started, ends with another status than 0, or takes longer than
- * limit_ms; then it and the processes that it started are killed. */
+/* Runs argv[0] (a path) with stdin and stderr on /dev/null, and keeps the beginning of what it
+ * writes to stdout. Fails if it cannot be started, ends with another status than 0, or takes longer
+ * than limit_ms; then it and the processes that it started are killed. */
 vt_status vt_tool_output(const char *const *argv, int32_t limit_ms, char *out, size_t size,
                          vt_err *err);
 /* The first number with a dot in a program's answer: "2024.5.1.113". False: there is none. */

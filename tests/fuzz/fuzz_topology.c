@@ -1,5 +1,6 @@
 /* Texts from outside that device/topology.c and device/tool.c read: lists of CPUs, a node's memory,
- * PCI addresses, the answers of other programs. Whatever the bytes: a value in its range or none. */
+ * PCI addresses, the answers of other programs. Whatever the bytes: a value in its range, or
+ * none. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

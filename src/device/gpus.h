@@ -55,7 +55,7 @@ typedef struct vt_gpus {
     vt_gpu_entry gpu[VT_MAX_GPUS];
     vt_link link[VT_MAX_GPUS][VT_MAX_GPUS];
     char driver[80]; /* its version: "580.65.06"; "": not known */
-    char why[256];   /* why something is not known, such as a missing library; "" */
+    char why[512];   /* why something is not known, such as a missing library; "" */
 } vt_gpus;
 
 /* `root` as in vt_topology_read. Never fails: without a driver there are no GPUs, and without NVML

@@ -15,7 +15,7 @@ typedef struct vt_tool {
     bool runs;        /* it told its version */
     char path[512];   /* where it was found */
     char version[32]; /* "2024.5.1.113" */
-    char why[256];    /* why not; "" */
+    char why[512];    /* why not; "" */
 } vt_tool;
 
 /* Looks for the program in the folders of PATH and in those where NVIDIA's packages put it

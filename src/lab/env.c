@@ -169,7 +169,7 @@ static bool has_row(const vt_op *op, vt_device_kind device)
     return false;
 }
 
-/* Every op that has a row for a GPU; then the rows that compute with a library, where it is here. */
+/* Every op that has a row for a GPU; then the rows that compute with a library that is here. */
 static void try_cuda(lab_env *e, on_cuda_gpu *g)
 {
     for (const vt_op *const *op = vt_ops; *op; op++) {

@@ -35,7 +35,7 @@ typedef enum lab_env_tool { LAB_ENV_NVCC, LAB_ENV_NSYS, LAB_ENV_NCU, LAB_ENV_TOO
 
 /* Something that is missing or wrong here, and what to do about it. */
 typedef struct lab_env_advice {
-    char seen[400], action[320];
+    char seen[640], action[320];
     bool blocks; /* a device that this machine has cannot be used */
 } lab_env_advice;
 

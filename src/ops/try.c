@@ -3,7 +3,8 @@
  *   1. Walk through the card's cases, those of tests first: they are small. Cases beyond MOST_BYTES
  *      or MOST_FLOPS are left out.
  *   2. Ask for each which row an engine would choose, and keep the case whose row stands first in
- *      the card: rows for odd shapes, which stand last, are tried only where nothing else fits.
+ *      the card: rows for odd shapes, which stand last, are tried only where nothing else fits. The
+ *      walk ends at the first row that this device could run.
  *   3. Run that case, run the reference, compare. */
 #include "ops/try.h"
 
@@ -81,8 +82,19 @@ static int32_t position(const vt_op *op, const vt_impl *impl)
     return i;
 }
 
+/* The first row of the card that this device could ever run. */
+static const vt_impl *best_row(const place *p, const vt_op *op)
+{
+    for (const vt_impl *const *i = op->impls; *i; i++)
+        if (p->gpu ? (*i)->device == VT_DEVICE_CUDA && (*i)->level <= p->gpu->target.level
+                   : (*i)->device == VT_DEVICE_CPU && vt_isa_has(p->cpu.isa, (*i)->isa))
+            return *i;
+    return NULL;
+}
+
 static const vt_case *pick(const place *p, const vt_op *op, const vt_impl **impl)
 {
+    const vt_impl *wanted = p->only ? p->only : best_row(p, op);
     const vt_case *best = NULL;
     int32_t looked = 0;
     *impl = NULL;
@@ -97,7 +109,7 @@ static const vt_case *pick(const place *p, const vt_op *op, const vt_impl **impl
                 best = c;
                 *impl = row;
             }
-            if (best && p->only)
+            if (best && *impl == wanted)
                 return best;
         }
     return best;

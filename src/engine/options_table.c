@@ -60,6 +60,9 @@ static const vt_option table[] = {
         .help = "nothing on stderr but errors"),
     ROW("jit", VT_OPTION_FLAG, .fallback = "false", .verbs = VT_FOR_ENV,
         .help = "list the compiled GPU kernels in the cache, with their template parameters"),
+    ROW("try", VT_OPTION_FLAG, .fallback = "false", .verbs = VT_FOR_ENV,
+        .help = "run one small case of every op, on the CPU and on a GPU that models can use, and "
+                "compare it with its reference"),
     ROW("export", VT_OPTION_TEXT, .value_name = "DIR", .fallback = "", .verbs = VT_FOR_ENV,
         .help = "copy the compiled kernels to a folder, for a machine that has only a driver"),
     ROW("import", VT_OPTION_TEXT, .value_name = "DIR", .fallback = "", .verbs = VT_FOR_ENV,

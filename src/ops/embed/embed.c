@@ -11,6 +11,7 @@
 #include "ops/cases.h"
 #include "ops/cuda_impls.h"
 #include "ops/cut.h"
+#include "ops/embed/embed_impls.h"
 
 static vt_cost embed_cost(const void *args, const vt_batch *batch)
 {
@@ -95,6 +96,17 @@ static const vt_impl embed_portable = {
     .describe = embed_describe,
 };
 static const vt_impl *const embed_impls[] = {&embed_portable, &embed_cuda_impl, NULL};
+static const vt_impl *const embed_variants[] = {&embed_rows_1,
+                                                &embed_rows_2,
+                                                &embed_rows_4,
+                                                &embed_rows_adaptive,
+                                                &embed_rows_full,
+                                                &embed_rows_32_bytes,
+                                                &embed_rows_keep_y,
+                                                &embed_rows_keep_table,
+                                                &embed_rows_staged,
+                                                &embed_rows_shuffle,
+                                                NULL};
 
 /* ---- cases ---- */
 
@@ -168,6 +180,9 @@ static const vt_case embed_cases[] = {
     CASE("Q8_0 17x96", 17, VT_Q8_0, 33, 96, 0),
     {.name = "BF16 7x64 from the token pool",
      .p = {[TOKENS] = 7, [TYPE] = VT_BF16, [VOCAB] = 33, [HIDDEN] = 64, [POOLED] = 1}},
+    /* rows of 136 vectors: warps end inside their last 32 */
+    CASE("BF16 65x1088", 65, VT_BF16, 33, 1088, 0),
+    CASE("BF16 9x4096", 9, VT_BF16, 12, 4096, 0),
     CASE("Q4_0 5x96 scaled", 5, VT_Q4_0, 33, 96, 1),
     CASE("Q4_1 5x96", 5, VT_Q4_1, 33, 96, 0),
     CASE("Q5_0 5x96", 5, VT_Q5_0, 33, 96, 0),
@@ -207,4 +222,5 @@ const vt_op embed_op = {
     .operands = embed_operands,
     .n_operands = sizeof embed_operands / sizeof *embed_operands,
     .impls = embed_impls,
+    .variants = embed_variants,
 };

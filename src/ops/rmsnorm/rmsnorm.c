@@ -188,7 +188,14 @@ static const vt_impl *const add_rmsnorm_impls[] = {
     &add_rmsnorm_portable, &add_rmsnorm_cuda_impl, NULL,
 };
 
-static const vt_impl *const add_rmsnorm_variants[] = {&add_rmsnorm_cuda_apart, NULL};
+static const vt_impl *const add_rmsnorm_variants[] = {
+#if defined(__x86_64__)
+    &add_then_norm_avx512,
+    &add_then_norm_avx2,
+#endif
+    &add_rmsnorm_cuda_apart,
+    NULL,
+};
 
 static const vt_operand rmsnorm_operands[] = {
     {"x", offsetof(rmsnorm_args, x), VT_OPERAND_ACTIVATION, true, false, 0},

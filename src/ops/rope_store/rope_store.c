@@ -203,7 +203,14 @@ static const vt_impl *const rope_store_impls[] = {
     &rope_store_portable, &rope_store_cuda_impl, &rope_store_cuda_any_impl, NULL,
 };
 
-static const vt_impl *const rope_store_variants[] = {&rope_store_cuda_apart, NULL};
+static const vt_impl *const rope_store_variants[] = {
+#if defined(__x86_64__)
+    &rope_store_apart_avx512,
+    &rope_store_apart_avx2,
+#endif
+    &rope_store_cuda_apart,
+    NULL,
+};
 
 const vt_op rope_store_op = {
     .name = "rope_store",

@@ -76,7 +76,7 @@ static void apart_describe(const void *args, const vt_target *t, const vt_size *
     vt_cut_roles(out, "a launch for rope, then one for the store", NULL);
 }
 
-/* The rotated k is written and read once more. */
+/* k is written to the activations, and read from there once more. */
 static vt_cost apart_extra(const void *args, const vt_batch *batch)
 {
     const rope_store_args *a = args;

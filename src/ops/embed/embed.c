@@ -3,14 +3,14 @@
  * Memory bounds it, not arithmetic: 576 values of Q8_0 are 612 bytes per token. Tokens are divided
  * among the workers. vt_dequant_row is fast enough for most types, but without vector instructions
  * F16 and FP8 are converted one by one. One thread of an AMD EPYC with AVX-512, rows of 4096, the
- * fastest of three runs (vitrine bench kernels embed --threads 1), us:
+ * fastest of five runs (vitrine bench kernels embed --threads 1), us:
  *
  *                 portable    avx2   avx512
- *   512 x F16         3688     225      203
- *   512 x FP8         3922     328      202
- *   512 x Q8_0         383     234      264
- *    64 x BF16        19.8    19.6     17.4
- *   512 x Q4_K         423     424      427    vt_dequant_row in all three */
+ *   512 x F16         4271     175      188
+ *   512 x FP8         4026     271      169
+ *   512 x Q8_0         381     222      229
+ *    64 x BF16        20.2    17.0     17.1
+ *   512 x Q4_K         422     442      418    vt_dequant_row in all three */
 #include "ops/embed/embed.h"
 
 #include <stdlib.h>

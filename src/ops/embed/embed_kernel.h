@@ -21,15 +21,22 @@ static inline void widen_q8_0(const uint8_t *block, float *y, int64_t n)
     }
 }
 
+/* Whole vectors have a loop of their own, in which the number of lanes is a constant. */
+static inline void widen_floats(vt_dtype type, const void *row, float *y, int64_t n)
+{
+    int64_t i = 0;
+    for (; i + VF <= n; i += VF)
+        vf_store(y + i, vf_load_any(row, type, i, VF));
+    if (i < n)
+        vf_store_n(y + i, vf_load_any(row, type, i, (int)(n - i)), (int)(n - i));
+}
+
 static inline void widen_row(vt_dtype type, const void *row, float *y, int64_t n)
 {
     if (type == VT_F32)
         memcpy(y, row, (size_t)n * sizeof *y);
     else if (dtype_is_kv(type))
-        for (int64_t i = 0; i < n; i += VF) {
-            int lanes = lanes_left(i, n);
-            vf_store_n(y + i, vf_load_any(row, type, i, lanes), lanes);
-        }
+        widen_floats(type, row, y, n);
     else if (type == VT_Q8_0)
         widen_q8_0(row, y, n);
     else

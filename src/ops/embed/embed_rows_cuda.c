@@ -30,7 +30,7 @@ typedef struct rows_form {
 
 enum { THREADS = 128, OCCUPANCY = 8 };
 
-/* Warps per row. The adaptive form has the rule of Mini-SGLang, which looks at the bytes of a row. */
+/* Warps per row. The adaptive form goes by the bytes of a row, as Mini-SGLang does. */
 static int32_t splits_of(const rows_form *f, int64_t row_bytes)
 {
     if (f->adaptive)

@@ -39,7 +39,8 @@ enum {
     RING_STEPS = 1 << 16, /* five events a step */
     RING_PROMPT_STEPS = 1 << 14,
     RING_SEQS = 1 << 19,
-    RING_SAMPLES = 1 << 10
+    RING_SAMPLES = 1 << 10,
+    RING_WRITES = 1 << 12
 };
 
 static const int64_t kSampleEvery = 1000000000;
@@ -64,6 +65,7 @@ static vt_status reserve(vt_engine *e, vt_err *err)
     TRY(vt_trace_init(&e->steps, sizeof(vt_step_event), RING_STEPS, err));
     TRY(vt_trace_init(&e->prompt_steps, sizeof(vt_step_event), RING_PROMPT_STEPS, err));
     TRY(vt_trace_init(&e->seqs, sizeof(vt_packed_seq), RING_SEQS, err));
+    TRY(vt_trace_init(&e->writes, sizeof(vt_request_event), RING_WRITES, err));
     return vt_trace_init(&e->samples, sizeof(vt_machine_event), RING_SAMPLES, err);
 }
 
@@ -175,13 +177,10 @@ static void tell_end(vt_engine *e, vt_seq *q, vt_event *event)
     vt_trace_finish(&e->requests, q->req->id, engine_now(e), q->finish, vt_seq_output(q));
 }
 
-/* Makes one output of the scheduler into text and events. A stop string that is found here ends the
- * sequence. */
-static void publish(vt_engine *e, const vt_output *o, const vt_step_result *result)
+/* Makes text of one output of the scheduler. A stop string that is found here ends the sequence. */
+static void make_text(vt_engine *e, const vt_output *o)
 {
     vt_seq *q = o->seq;
-    if (o->n_scored > 0)
-        tell_scores(e, o, result);
     bool stopped = o->token >= 0 && !o->silent && vt_stream_feed(&q->stream, o->token);
     if (q->state == VT_SEQ_DONE && !stopped)
         stopped = vt_stream_finish(&q->stream);
@@ -193,6 +192,14 @@ static void publish(vt_engine *e, const vt_output *o, const vt_step_result *resu
     }
     if (q->stream.held.failed)
         vt_sched_finish(&e->sched, q, VT_FINISH_ERROR, "out of memory for the text");
+}
+
+/* Makes events of the output, whose text is made, and calls back. */
+static void publish(vt_engine *e, const vt_output *o, const vt_step_result *result)
+{
+    vt_seq *q = o->seq;
+    if (o->n_scored > 0)
+        tell_scores(e, o, result);
     vt_event event = event_of(q);
     if (o->token >= 0) {
         event.tokens = q->token + q->n_tokens - 1;
@@ -225,6 +232,10 @@ static void forget_live(vt_engine *e, vt_req *r)
 void engine_publish_all(vt_engine *e, const vt_step_result *result)
 {
     for (int32_t i = 0; i < e->sched.n_out; i++)
+        make_text(e, &e->sched.out[i]);
+    if (result)
+        e->text_ns = engine_now(e);
+    for (int32_t i = 0; i < e->sched.n_out; i++)
         publish(e, &e->sched.out[i], result);
     e->sched.n_out = 0;
     if (e->sched.n_dead == 0)
@@ -247,7 +258,9 @@ static void end_request(vt_engine *e, vt_req *r, vt_finish finish)
         if (q->state == VT_SEQ_DONE)
             continue;
         vt_sched_finish(&e->sched, q, finish, NULL);
-        publish(e, &(vt_output){.seq = q, .token = -1}, NULL);
+        const vt_output last = {.seq = q, .token = -1};
+        make_text(e, &last);
+        publish(e, &last, NULL);
     }
 }
 
@@ -417,7 +430,7 @@ static vt_status finish_step(vt_engine *e, vt_err *err)
     int64_t end = engine_now(e);
     e->publish_ns += end - begin;
     vt_trace_part_of(steps, result.id, VT_PART_SAMPLE, begin, committed);
-    vt_trace_part_of(steps, result.id, VT_PART_PUBLISH, committed, end);
+    vt_trace_publish(steps, result.id, committed, e->text_ns, end);
     return VT_OK;
 }
 
@@ -588,6 +601,16 @@ void vt_engine_release(vt_engine *e)
 }
 
 /* ---- other threads ---- */
+
+void vt_engine_wrote(vt_engine *e, vt_request_id id, int64_t begin_ns, int64_t end_ns,
+                     int64_t spent_ns, int64_t n_bytes)
+{
+    if (!e || begin_ns <= 0 || end_ns < begin_ns || spent_ns < 0 || n_bytes < 0)
+        return;
+    pthread_mutex_lock(&e->lock);
+    vt_trace_write(&e->writes, id, begin_ns, end_ns, spent_ns, n_bytes);
+    pthread_mutex_unlock(&e->lock);
+}
 
 vt_status vt_engine_submit(vt_engine *e, const vt_request_params *p, vt_request_id *id, vt_err *err)
 {
@@ -839,6 +862,7 @@ void vt_engine_free(vt_engine *e)
     vt_trace_release(&e->seqs);
     vt_trace_release(&e->prompt_steps);
     vt_trace_release(&e->samples);
+    vt_trace_release(&e->writes);
     pthread_cond_destroy(&e->wake);
     pthread_mutex_destroy(&e->lock);
     free(e->inbox);
@@ -857,6 +881,7 @@ int32_t vt_engine_sources(const vt_engine *e, vt_source *out, int32_t max)
                              .kind = VT_SOURCE_ENGINE,
                              .requests = &e->requests,
                              .tokens = &e->tokens,
+                             .writes = &e->writes,
                              .steps = &e->steps,
                              .seqs = &e->seqs,
                              .prompt_steps = &e->prompt_steps,

@@ -26,6 +26,7 @@ struct vt_engine {
     vt_trace_ring requests, tokens, steps, prompt_steps, seqs, samples;
     int64_t sampled_ns; /* when the machine was last looked at */
     int64_t ended_ns;   /* when the last step's end was learned */
+    int64_t text_ns;    /* when the text of its tokens was made */
     vt_token_logprob *logprob,
         *top; /* [max_rows], [max_rows][VT_MAX_TOP_LOGPROBS]: an event's arrays */
     uint64_t n_finished[VT_FINISH_ERROR + 1], n_output_tokens;
@@ -53,6 +54,7 @@ struct vt_engine {
     pthread_t thread, stepper;
     vt_request_id next_id;
     vt_engine_stats stats;
+    vt_trace_ring writes; /* written under the lock by any thread; read without it */
 };
 
 int64_t engine_now(const vt_engine *e);

@@ -46,7 +46,7 @@ typedef struct vt_source {
     char name[24]; /* "engine", "worker 1", "rank 0" */
     vt_source_kind kind;
     /* NULL: it writes none of that */
-    const vt_trace_ring *requests, *tokens, *steps, *prompt_steps, *seqs;
+    const vt_trace_ring *requests, *tokens, *writes, *steps, *prompt_steps, *seqs;
     const vt_trace_ring *uses, *samples, *launches;
     const vt_span_rings *spans;
     vt_device_facts device;

@@ -291,7 +291,9 @@ static void put_phase(vt_json *w, const story_input *in, const story_record *r, 
     vt_json_open(w, "per_step", '{');
     put_us(w, "schedule_us", p->part_s[VT_PART_SCHEDULE] / n, measured);
     put_us(w, "prepare_us", p->part_s[VT_PART_PREPARE] / n, measured);
+    put_us(w, "commit_us", p->part_s[VT_PART_SAMPLE] / n, measured);
     put_us(w, "publish_us", p->part_s[VT_PART_PUBLISH] / n, measured);
+    put_us(w, "detokenise_us", p->text_s > 0 ? p->text_s / n : NAN, measured);
     put_hidden(w, r, p);
     vt_json_close(w);
     put_us(w, "step_us", p->timed_s / t, measured);
@@ -432,6 +434,9 @@ static void put_not_measured(vt_json *w, const story_input *in, const story_reco
     if (r->mine && r->mine->tokenise.end_ns == 0)
         put_missing(w, "tokenising and the chat template",
                     "whoever submitted the request did not tell when they ended");
+    if (r->mine && r->mine->write.end_ns == 0)
+        put_missing(w, "writing the text",
+                    "whoever was handed it did not tell when it was written (vt_engine_wrote)");
     vt_json_close(w);
 }
 

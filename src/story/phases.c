@@ -246,6 +246,7 @@ static void add_step(const story_input *in, story_record *r, const step_record *
     p->device_s += span_s(s->device);
     for (int i = 0; i < VT_PARTS; i++)
         p->part_s[i] += span_s(s->part[i]);
+    p->text_s += span_s(s->text);
     add_gpu(s, p);
     if (!s->typical || !story_bind_step(r, s, plan))
         return;

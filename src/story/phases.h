@@ -61,6 +61,7 @@ typedef struct phase {
     double device_s, timed_s; /* device time of all steps; of the typical ones */
     double ops_s;             /* sum over the ops */
     double part_s[VT_PARTS];  /* the engine thread's work, all steps */
+    double text_s;            /* of VT_PART_PUBLISH, making text of tokens */
     double others;            /* mean number of other sequences in its steps */
     double busy_s, wait_s;    /* sums over workers, typical steps */
     op_sum *op;               /* [n_ops], longest first */

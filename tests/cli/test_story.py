@@ -59,6 +59,18 @@ def test_story_has_every_step_and_its_calls():
     assert all(0 <= i < len(calls["labels"]) for i in c["label"])
 
 
+def test_story_tells_text_callbacks_and_writing_apart():
+    for more in ((), ("--json",)):
+        s, _, r = story("-n", "6", "--ignore-eos", *more, COUNT)
+        at = {e["event"]: e for e in s["timeline"]}
+        ms = {k: value(at[k]["ms"]) for k in ("detokenise", "publish", "write")}
+        assert min(ms.values()) > 0, ms
+        per_step = [p["per_step"] for p in s["phases"]]
+        assert all(value(p["detokenise_us"]) <= value(p["publish_us"]) for p in per_step), per_step
+        if not more: # writing to stdout is what the callbacks do
+            assert ms["write"] < ms["publish"] * 1.01 + 0.01, ms
+
+
 def test_story_adds_up():
     s, _, _ = story("-n", "24", "--ignore-eos", COUNT)
     same((s["schema"], s["version"]), ("vitrine.story", 1))

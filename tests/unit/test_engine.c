@@ -746,6 +746,43 @@ static void test_record_when_the_request_says_when_it_came_then_its_parts_are_to
     fixture_close(&f);
 }
 
+/* Text is made before the first callback of the step: the two parts of publishing lie one behind the
+ * other. What a writer tells is kept; times that cannot be are not. */
+static void test_record_when_published_then_text_and_writing_are_told(void **state)
+{
+    (void)state;
+    fixture f;
+    static heard h;
+    memset(&h, 0, sizeof h);
+    int32_t prompt[8], published = 0;
+    vt_request_event told[4];
+    vt_step_event step[100];
+    vt_source source;
+    fixture_defaults(&f);
+    fixture_open(&f);
+    count_up(prompt, 8, 0);
+    vt_request_params p = ask(prompt, 8, 3, &h);
+    vt_request_id id = submit(&f, &p);
+    run_all(&f);
+    vt_engine_wrote(f.engine, id, 10, 30, 5, 100);
+    vt_engine_wrote(f.engine, id, 30, 10, 5, 100); /* ends before it begins */
+    vt_engine_wrote(f.engine, id, 0, 10, 5, 100);
+    vt_engine_wrote(f.engine, id, 10, 30, 5, -1);
+    vt_engine_sources(f.engine, &source, 1);
+    assert_int_equal(vt_trace_copy(source.writes, told, 4), 1);
+    assert_true(told[0].kind == VT_REQ_WRITE && told[0].request == id);
+    assert_true(told[0].write.end_ns == 30 && told[0].write.n_bytes == 100);
+    uint64_t n = vt_trace_copy(source.steps, step, 100);
+    for (uint64_t i = 0; i < n; i++)
+        if (step[i].kind == VT_STEP_PART && step[i].part.part == VT_PART_PUBLISH) {
+            published++;
+            assert_true(step[i].part.text_ns >= step[i].part.begin_ns &&
+                        step[i].part.text_ns <= step[i].part.end_ns);
+        }
+    assert_int_equal(published, 2); /* the prompt's step has a ring of its own */
+    fixture_close(&f);
+}
+
 /* Two requests with the same prompt share its whole pages. (Later pages too, if both produce the
  * same tokens and the second finds them in the tree.) One of the two events reports that. */
 static void test_record_when_pages_are_shared_then_the_ring_tells_how_many(void **state)
@@ -871,6 +908,7 @@ int main(void)
         cmocka_unit_test(test_record_when_a_request_ran_then_the_ring_tells_it_in_order),
         cmocka_unit_test(test_wait_when_a_limit_is_reached_then_its_event_names_it),
         cmocka_unit_test(test_record_when_the_request_says_when_it_came_then_its_parts_are_told),
+        cmocka_unit_test(test_record_when_published_then_text_and_writing_are_told),
         cmocka_unit_test(test_record_when_pages_are_shared_then_the_ring_tells_how_many),
         cmocka_unit_test(
             test_pages_when_the_executor_makes_more_then_they_are_used_and_no_token_changes),

@@ -724,6 +724,19 @@ static const json_t *event_named(const json_t *story, const char *name)
     return NULL;
 }
 
+/* Whether not_measured has it. */
+static bool is_missing(const json_t *story, const char *what)
+{
+    size_t i;
+    json_t *e;
+    json_array_foreach(json_object_get(story, "not_measured"), i, e)
+    {
+        if (strcmp(json_string_value(json_object_get(e, "what")), what) == 0)
+            return true;
+    }
+    return false;
+}
+
 static void assert_told(const json_t *story, const char *event, double at_ms, double ms,
                         const char *words)
 {
@@ -771,6 +784,32 @@ static void test_story_timeline_tells_the_way_before_the_first_step(void **state
     assert_true(value(prefix, "saved_bytes") > 0 && value(prefix, "saved_ms") > 0);
     assert_string_equal(json_string_value(json_object_get(miss, "what")),
                         "hit -> miss at token 18 of 20");
+    json_decref(s);
+}
+
+/* Of step 1 a fifth of publishing is making text; step 2 was recorded without that. */
+static void test_story_timeline_tells_text_callbacks_and_writing_apart(void **state)
+{
+    fake *f = *state;
+    vt_trace_arrive(&f->requests, 7, 1 * MS, PROMPT, 0);
+    add_step(f, 7, PROMPT, PROMPT, 2 * MS, 10 * MS);
+    vt_trace_publish(&f->steps, 1, 10 * MS, 10 * MS + MS / 5, 11 * MS);
+    json_t *s = tell(f, 7);
+    const json_t *per_step = json_object_get(json_array_get(json_object_get(s, "phases"), 0),
+                                             "per_step");
+    assert_told(s, "detokenise", 9, 0.2, "text of tokens: 200.0 us a step, over 1 step");
+    assert_told(s, "publish", 9.2, 0.8, "callbacks");
+    NEAR(value(per_step, "detokenise_us"), 200.0);
+    NEAR(value(per_step, "publish_us"), 1000.0);
+    assert_true(is_missing(s, "writing the text"));
+    json_decref(s);
+    add_step(f, 7, 1, PROMPT + 1, 12 * MS, 15 * MS);
+    vt_trace_part_of(&f->steps, 2, VT_PART_PUBLISH, 15 * MS, 17 * MS);
+    vt_trace_write(&f->requests, 7, 10 * MS, 19 * MS, 3 * MS, 1234);
+    s = tell(f, 7);
+    assert_told(s, "detokenise", 9, 0.2, "over 1 step");
+    assert_told(s, "write", 9, 3, "1234 bytes given to the reader, in pieces over 9.0 ms");
+    assert_false(is_missing(s, "writing the text"));
     json_decref(s);
 }
 
@@ -878,6 +917,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_step_when_a_prompt_has_one_token_then_it_is_a_prefill,
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(test_story_timeline_tells_the_way_before_the_first_step,
+                                        setup, teardown),
+        cmocka_unit_test_setup_teardown(test_story_timeline_tells_text_callbacks_and_writing_apart,
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(test_story_says_how_much_host_work_the_device_hid, setup,
                                         teardown),

@@ -110,8 +110,10 @@ static void add_call(const story_input *in, story_record *r, const story_step *p
     if (!o)
         return;
     double floor_s = story_floor_s(&cost, &in->roofs, &bound);
-    if (o->n_calls++ == 0)
+    if (o->n_calls++ == 0) {
         o->cut = cut_of(r, plan, t->call);
+        (void)story_cut_of(plan, t->call, &o->first_cut);
+    }
     o->layer_last = c->layer > o->layer_last ? c->layer : o->layer_last;
     o->s += t->s;
     vt_cost_add(&o->cost, &cost);

@@ -29,7 +29,8 @@ typedef struct op_sum {
     double slowest_s;                         /* the call that took longest */
     const char *slowest;                      /* its label, */
     uint64_t slowest_step;                    /* and its step */
-    const char *cut; /* how its first call was cut (story/cut.h); NULL: its row does not say */
+    vt_cut first_cut; /* how its first call was cut; all 0: its row does not say */
+    const char *cut;  /* the same in words (story/cut.h); NULL: its row does not say */
 } op_sum;
 
 /* What a GPU's recording says about the steps of a phase. */

@@ -438,7 +438,7 @@ typedef struct vt_machine_event {
     int64_t at_ns;
     int64_t pressure_us;        /* some task had to wait for a CPU: a sum since the start */
     int64_t steal_ticks, ticks; /* that a hypervisor took; all. Sums since the start */
-    int64_t energy_mj;          /* of the GPU: a sum */
+    int64_t energy_mj;          /* of the GPU, or of all CPU packages: a sum */
     int64_t throttle;           /* bits: vt_nvml_reason */
     int32_t sm_mhz, memory_mhz;
     int32_t power_mw, others_percent; /* of the GPU's time that other processes used */

@@ -39,11 +39,11 @@ enum {
     RING_STEPS = 1 << 16, /* five events a step */
     RING_PROMPT_STEPS = 1 << 14,
     RING_SEQS = 1 << 19,
-    RING_SAMPLES = 1 << 10,
+    RING_SAMPLES = 1 << 13, /* at 20 a second 6 minutes of work */
     RING_WRITES = 1 << 12
 };
 
-static const int64_t kSampleEvery = 1000000000;
+static const int64_t kSampleEvery = 1000000000, kMeterEvery = 50000000;
 
 int64_t engine_now(const vt_engine *e)
 {
@@ -88,6 +88,8 @@ vt_status vt_engine_create(const vt_engine_config *c, vt_executor *x, vt_engine 
     e->config = *c;
     e->executor = x;
     e->next_id = 1;
+    if (!c->now)
+        vt_energy_open(NULL, &e->energy);
     pthread_mutex_init(&e->lock, NULL);
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
@@ -492,21 +494,39 @@ static void publish_stats(vt_engine *e)
     pthread_mutex_unlock(&e->lock);
 }
 
-/* Looks at the whole machine once a second. Not with a clock of the simulator's. */
-static void sample_machine(vt_engine *e)
+/* Looks at the whole machine once a second, and at its energy counter, if it has one, 20 times a
+ * second and when the engine has nothing left to do (`idle`). Not with a clock of the simulator's.
+ */
+static void sample_machine(vt_engine *e, bool idle)
 {
-    vt_machine_event sample;
-    if (e->config.now || vt_now_ns() - e->sampled_ns < kSampleEvery)
+    vt_machine_event sample = {.pressure_us = -1,
+                               .steal_ticks = -1,
+                               .ticks = -1,
+                               .throttle = -1,
+                               .sm_mhz = -1,
+                               .memory_mhz = -1,
+                               .power_mw = -1,
+                               .others_percent = -1};
+    if (e->config.now)
         return;
-    vt_use_machine(&sample);
-    e->sampled_ns = sample.at_ns;
+    int64_t now = vt_now_ns();
+    bool whole = now - e->sampled_ns >= kSampleEvery,
+         meter = e->energy.n > 0 && (idle || now - e->metered_ns >= kMeterEvery);
+    if (!whole && !meter)
+        return;
+    if (whole) {
+        vt_use_machine(&sample);
+        e->sampled_ns = sample.at_ns;
+    }
+    e->metered_ns = sample.at_ns = vt_now_ns();
+    sample.energy_mj = vt_energy_read_mj(&e->energy);
     vt_trace_machine(&e->samples, &sample);
 }
 
 static vt_status one_step(vt_engine *e, bool *idle, vt_err *err)
 {
     take_in(e);
-    sample_machine(e);
+    sample_machine(e, false);
     count_pages(e);
     vt_flight f = {.begin_ns = engine_now(e)};
     f.plan = vt_sched_plan(&e->sched, f.begin_ns);
@@ -520,6 +540,8 @@ static vt_status one_step(vt_engine *e, bool *idle, vt_err *err)
     engine_publish_all(e, NULL); /* deadlines and aborts end sequences without a step's result */
     publish_stats(e);
     *idle = e->n_flight == 0 && vt_sched_idle(&e->sched);
+    if (*idle && f.begin_ns < e->ended_ns)
+        sample_machine(e, true);
     return status;
 }
 
@@ -863,6 +885,7 @@ void vt_engine_free(vt_engine *e)
     vt_trace_release(&e->prompt_steps);
     vt_trace_release(&e->samples);
     vt_trace_release(&e->writes);
+    vt_energy_close(&e->energy);
     pthread_cond_destroy(&e->wake);
     pthread_mutex_destroy(&e->lock);
     free(e->inbox);
@@ -886,6 +909,7 @@ int32_t vt_engine_sources(const vt_engine *e, vt_source *out, int32_t max)
                              .seqs = &e->seqs,
                              .prompt_steps = &e->prompt_steps,
                              .samples = &e->samples,
+                             .no_energy = e->energy.n ? NULL : e->energy.why,
                              .period = 1,
                              .clock_error_ns = NAN,
                              .event_ns = NAN,

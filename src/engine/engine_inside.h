@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 
+#include "device/energy.h"
 #include "engine/engine.h"
 
 /* A launched step and when the CPU did what for it. */
@@ -24,9 +25,11 @@ struct vt_engine {
     /* Steps with prompt tokens have a ring of their own, with their sequences: the many steps of a
      * long answer do not overwrite its prefill. The sequences of decode steps are in `seqs`. */
     vt_trace_ring requests, tokens, steps, prompt_steps, seqs, samples;
-    int64_t sampled_ns; /* when the machine was last looked at */
-    int64_t ended_ns;   /* when the last step's end was learned */
-    int64_t text_ns;    /* when the text of its tokens was made */
+    int64_t sampled_ns; /* when the machine was last looked at, */
+    int64_t metered_ns; /* and its energy counter */
+    vt_energy energy;
+    int64_t ended_ns; /* when the last step's end was learned */
+    int64_t text_ns;  /* when the text of its tokens was made */
     vt_token_logprob *logprob,
         *top; /* [max_rows], [max_rows][VT_MAX_TOP_LOGPROBS]: an event's arrays */
     uint64_t n_finished[VT_FINISH_ERROR + 1], n_output_tokens;

@@ -49,6 +49,7 @@ typedef struct vt_source {
     const vt_trace_ring *requests, *tokens, *writes, *steps, *prompt_steps, *seqs;
     const vt_trace_ring *uses, *samples, *launches;
     const vt_span_rings *spans;
+    const char *no_energy; /* why no sample has energy_mj; NULL: they may have it */
     vt_device_facts device;
     int32_t period; /* one decode step in `period` is timed call by call; 1: every step is */
     /* Measured; NAN: not known, or does not apply. */

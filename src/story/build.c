@@ -409,7 +409,7 @@ static void put_roofs(vt_json *w, const vt_roofs *r)
 }
 
 static void put_not_measured(vt_json *w, const story_input *in, const story_record *r,
-                             const phase phases[STORY_PHASES])
+                             const phase phases[STORY_PHASES], const story_facts *f)
 {
     char why[200];
     int32_t lost = 0;
@@ -434,6 +434,7 @@ static void put_not_measured(vt_json *w, const story_input *in, const story_reco
     if (r->mine && r->mine->tokenise.end_ns == 0)
         put_missing(w, "tokenising and the chat template",
                     "whoever submitted the request did not tell when they ended");
+    story_energy_not_measured(w, &f->machine.energy);
     if (r->mine && r->mine->write.end_ns == 0)
         put_missing(w, "writing the text",
                     "whoever was handed it did not tell when it was written (vt_engine_wrote)");
@@ -583,7 +584,7 @@ static vt_status assemble(const story_input *in, story_record *r, story_step *pl
     put_memory(&w, in, r);
     put_threads(&w, in, r);
     story_findings(&w, in, phases, &f);
-    put_not_measured(&w, in, r, phases);
+    put_not_measured(&w, in, r, phases, &f);
     story_put_observer(&w, in, &tax, &phases[STORY_DECODE]);
     TRY(story_put_steps(&w, r, err));
     TRY(story_put_calls(&w, in, r, plan, phases, &f.slow, err));

@@ -369,6 +369,30 @@ static void title(render_page *p)
     vt_buf_release(&line);
 }
 
+/* "ENERGY   0.21 J a prompt token, 0.83 J a generated token [derived: of all CPU packages (RAPL), over
+ * the tokens of all requests in these steps]" */
+static void energy(render_page *p)
+{
+    const json_t *e = story_get(story_get(p->story, "machine"), "energy");
+    double prompt = story_num(e, "prompt_token_j"), made = story_num(e, "generated_token_j");
+    char counter[STORY_TEXT];
+    vt_buf line = {0};
+    if (!isfinite(prompt) && !isfinite(made))
+        return;
+    if (isfinite(prompt))
+        vt_buf_printf(&line, "%.3g J a prompt token", prompt);
+    if (isfinite(made))
+        vt_buf_printf(&line, "%s%.3g J a generated token", isfinite(prompt) ? ", " : "", made);
+    vt_buf_printf(&line, " [derived: %s, over the tokens of all requests in these steps]",
+                  story_text(e, "counter", counter));
+    size_t start = p->b->len;
+    vt_text_ink(p->b, p->term, VT_INK_BOLD, "ENERGY");
+    vt_text_pad(p->b, start, 9);
+    vt_text_wrap(p->b, line.data ? line.data : "", 9, render_width(p));
+    vt_buf_putc(p->b, '\n');
+    vt_buf_release(&line);
+}
+
 /* What the machine did meanwhile, where that was recorded. */
 static void machine(render_page *p)
 {
@@ -381,6 +405,7 @@ static void machine(render_page *p)
     vt_text_pad(p->b, start, 9);
     vt_text_wrap(p->b, what, 9, render_width(p));
     vt_buf_putc(p->b, '\n');
+    energy(p);
 }
 
 /* Shares over time, as sparklines from 0 to the largest value. */

@@ -356,6 +356,50 @@ static void test_machine_when_a_clock_falls_then_its_steps_are_disturbed(void **
     story_record_release(&r);
 }
 
+/* 500 W, sampled every 10 ms: 2.5 J a decode step of 5 ms, and what the prefill step takes. Samples
+ * that lie 200 ms apart say nothing about a prefill of 10 ms. */
+static void test_energy_when_sampled_then_joules_of_steps_are_shared_by_their_tokens(void **state)
+{
+    fake *f = *state;
+    story_record r;
+    story_energy e;
+    tell_steps(f, 20, 0.5, quiet);
+    for (int64_t k = 0; k <= 40; k++) {
+        vt_trace_machine(&f->samples,
+                         &(vt_machine_event){.at_ns = k * 10 * MS,
+                                             .pressure_us = -1,
+                                             .ticks = -1,
+                                             .energy_mj = k % 2 ? -1 : 1000 + k * 5000});
+    }
+    collect(f);
+    story_source *engine = &f->source[0];
+    engine->is.kind = VT_SOURCE_ENGINE;
+    engine->is.no_energy = "no counter in this test";
+    assert_int_equal(story_record_make(&f->in, ID, &r, NULL), VT_OK);
+    story_find_energy(&f->in, &r, &e);
+    assert_null(e.counter);
+    assert_string_equal(e.why, "no counter in this test");
+    free((void *)engine->sample);
+    engine->sample = copy(&f->samples, &engine->n_samples);
+    story_find_energy(&f->in, &r, &e);
+    assert_non_null(strstr(e.counter, "RAPL"));
+    assert_int_equal(e.generated, 20);
+    int64_t begin = r.step[0].device.begin_ns, prompt = r.step[0].device.end_ns,
+            end = r.step[r.n_steps - 1].device.end_ns;
+    NEAR(e.decode_j, 500 * (double)(end - prompt) * 1e-9);
+    NEAR(e.prompt_j, 500 * (double)(prompt - begin) * 1e-9);
+    assert_null(e.why);
+    engine->n_samples = 1; /* one reading is none */
+    story_find_energy(&f->in, &r, &e);
+    assert_null(e.counter);
+    ((vt_machine_event *)engine->sample)[1] = engine->sample[40];
+    engine->n_samples = 2; /* 400 ms apart: too far for a prefill, and for 20 decodes */
+    story_find_energy(&f->in, &r, &e);
+    assert_true(isnan(e.prompt_j) && isnan(e.decode_j));
+    assert_non_null(strstr(e.why, "too short"));
+    story_record_release(&r);
+}
+
 /* Unrecorded steps take 5 ms and 1 us more with each step; recorded ones 40 us longer. */
 static told_step taxed(int32_t k)
 {
@@ -418,6 +462,7 @@ int main(void)
         TEST(test_machine_when_some_steps_are_disturbed_then_op_figures_are_of_the_others),
         TEST(test_machine_when_a_reading_covers_steps_then_its_delay_is_spread),
         TEST(test_machine_when_a_clock_falls_then_its_steps_are_disturbed),
+        TEST(test_energy_when_sampled_then_joules_of_steps_are_shared_by_their_tokens),
         TEST(test_tax_when_steps_grow_then_the_growth_is_not_in_it),
         TEST(test_tax_when_pairs_are_few_or_disturbed_then_none),
         TEST(test_story_when_the_answer_is_long_then_its_prefill_is_there),

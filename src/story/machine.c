@@ -271,8 +271,8 @@ static void put_text(vt_buf *b, const story_machine *m)
             vt_buf_printf(b, " in step %llu", (unsigned long long)m->longest_step);
         }
         if (story_too_few(m->n_steps, m->n_disturbed))
-            vt_buf_printf(b, "; %d of %d step%s undisturbed, too few to judge ops by", left,
-                          m->n_steps, m->n_steps == 1 ? " was" : "s were");
+            vt_buf_printf(b, "; %d of %d steps %s undisturbed, too few to judge ops by", left,
+                          m->n_steps, left == 1 ? "was" : "were");
         else
             vt_buf_printf(b, "; op figures below are of the %d undisturbed steps", left);
     }

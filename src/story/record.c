@@ -426,6 +426,9 @@ static void read_workers(const story_input *in, story_record *r)
     for (int32_t i = 0; i < r->n_steps; i++)
         any_calm = any_calm ||
                    (r->step[i].chosen && r->step[i].n_call && !r->step[i].use.disturbed);
+    for (int32_t i = 0; i < r->n_steps; i++)
+        r->n_worked += r->step[i].chosen && r->step[i].n_call &&
+                       !(any_calm && r->step[i].use.disturbed);
     for (int32_t k = 0; k < in->n_sources; k++) {
         span_walk w = {.from = &in->source[k], .record = r};
         const vt_span *e;

@@ -104,6 +104,7 @@ typedef struct story_record {
     uint64_t n_events;
     double *busy_s, *wait_s; /* [n_sources] over the chosen steps; of disturbed ones only where all
                                 are disturbed */
+    int32_t n_worked;        /* steps that these are sums over */
     story_seq *bound;        /* the sequences of the step that story_bind_step set last */
 } story_record;
 

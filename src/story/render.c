@@ -271,8 +271,9 @@ static void gpu_observer(render_page *p, const json_t *o)
     vt_text_time(&line, story_num(o, "event_ns") * 1e-9);
     vt_buf_puts(&line, " of the device, reading it ");
     vt_text_time(&line, story_num(o, "read_ns") * 1e-9);
-    vt_buf_puts(&line,
-                " of the host [measured]; prompts are always timed; device times lie at most ");
+    vt_buf_puts(&line, " of the host");
+    vt_buf_printf(&line, " %s", render_tag(p, "[measured]"));
+    vt_buf_puts(&line, "; prompts are always timed; device times lie at most ");
     vt_text_time(
         &line, story_num(story_get(story_get(p->story, "engine"), "gpu"), "clock_error_us") * 1e-6);
     vt_buf_puts(&line, " late on the host's clock");
@@ -294,8 +295,9 @@ static void measured_tax(render_page *p, const json_t *o)
         vt_buf_printf(&line, "%.1f %%", 100 * story_num(o, "measured_tax"));
     vt_buf_printf(&line,
                   " of a step [%.1f .. %.1f], from %.0f pairs of steps of this request, one "
-                  "recorded and one not [measured, median and 95 %% interval]",
-                  100 * low, 100 * high, story_num(o, "pairs"));
+                  "recorded and one not %s",
+                  100 * low, 100 * high, story_num(o, "pairs"),
+                  render_tag(p, "[measured, median and 95 % interval]"));
     render_paragraph(p, &line, 3);
 }
 
@@ -362,12 +364,19 @@ static void title_line(render_page *p, const char *about, const char *rest)
     vt_buf_release(&all);
 }
 
+static void put_headline(render_page *p)
+{
+    char headline[STORY_TEXT];
+    vt_text_wrap(p->b, story_text(p->story, "headline", headline), 0, render_width(p));
+    vt_buf_putc(p->b, '\n');
+}
+
 static void title(render_page *p)
 {
     const json_t *q = story_get(p->story, "request"), *m = story_get(p->story, "model"),
                  *e = story_get(p->story, "engine");
-    char name[STORY_TEXT], quant[STORY_TEXT], device[STORY_TEXT], level[STORY_TEXT],
-        headline[STORY_TEXT];
+    char name[STORY_TEXT], quant[STORY_TEXT], device[STORY_TEXT], level[STORY_TEXT];
+    bool emulated = render_tag(p, NULL) != NULL;
     char about[64];
     vt_buf line = {0};
     if (json_is_object(q))
@@ -388,9 +397,11 @@ static void title(render_page *p)
         vt_buf_printf(&line, " · %.0f prompt token%s (%.0f cached) -> %.0f out",
                       story_num(q, "prompt_tokens"), story_s(story_num(q, "prompt_tokens")),
                       story_num(q, "cached_tokens"), story_num(q, "completion_tokens"));
+    if (emulated) /* the first thing to know of it */
+        put_headline(p);
     title_line(p, about, line.data ? line.data : "");
-    vt_text_wrap(p->b, story_text(p->story, "headline", headline), 0, render_width(p));
-    vt_buf_putc(p->b, '\n');
+    if (!emulated)
+        put_headline(p);
     vt_buf_release(&line);
 }
 

@@ -1,5 +1,5 @@
-/* Energy that the CPU's packages have used, from the kernel's powercap interface (RAPL, of Intel and
- * AMD alike). A counter is of a whole package: of every process and of idle cores too. */
+/* Energy that the CPU's packages have used, from the kernel's powercap interface (RAPL, of Intel
+ * and AMD alike). A counter is of a whole package: of every process and of idle cores too. */
 #ifndef VT_DEVICE_ENERGY_H
 #define VT_DEVICE_ENERGY_H
 

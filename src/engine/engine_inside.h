@@ -1,4 +1,4 @@
-/* The struct behind vt_engine: for engine.c, faults.c and api.c. */
+/* The struct behind vt_engine: for engine.c, publish.c, faults.c and api.c. */
 #ifndef VT_ENGINE_ENGINE_INSIDE_H
 #define VT_ENGINE_ENGINE_INSIDE_H
 
@@ -61,7 +61,13 @@ struct vt_engine {
 };
 
 int64_t engine_now(const vt_engine *e);
-/* Publishes all outputs of the scheduler, then frees the requests that are over. */
+
+/* ---- publish.c ---- */
+
+/* Makes text of one output that is of no step's result, and calls back. */
+void engine_publish(vt_engine *e, const vt_output *o);
+/* Publishes all outputs of the scheduler, then frees the requests that are over. `result`: of the
+ * step that they come from; NULL: of none. */
 void engine_publish_all(vt_engine *e, const vt_step_result *result);
 
 /* ---- faults.c ---- */

@@ -11,8 +11,10 @@
  * On a GPU the numbers come from the newest launch of the kernel and NVIDIA's rules
  * (device/occupancy.h). A kernel that stays on its SM and takes one tile after another has more
  * tiles than CTAs: there its CTAs are the places. Where no launch was kept, and on a CPU, the row
- * says how it cuts its work (vt_cut, ops/op.h). All rules are about ops of weight that are far below their roof: an op at
- * its roof keeps the memory busy, however its work is cut. */
+ * says how it cuts its work (vt_cut, ops/op.h).
+ *
+ * All rules are about ops of weight that are far below their roof: an op at its roof keeps the
+ * memory busy, however its work is cut. */
 #include <math.h>
 
 #include "story/findings_inside.h"

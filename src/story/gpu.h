@@ -12,8 +12,8 @@ void story_gpu_engine(vt_json *w, const story_input *in);
 void story_gpu_phase(vt_json *w, const story_input *in, const phase *p);
 /* "kernels" of an op kind: the instances that its calls launched. */
 void story_gpu_kernels(vt_json *w, const story_input *in, const phase *p, const op_sum *o);
-/* What NVIDIA's rules say of a kernel's newest launch. False: no launch was kept, or the rules do not
- * know the GPU. */
+/* What NVIDIA's rules say of a kernel's newest launch. False: no launch was kept, or the rules do
+ * not know the GPU. */
 bool story_gpu_occupancy(const story_source *g, const vt_kernel_facts *k,
                          vt_occupancy_input *launch, vt_occupancy *out);
 /* What would let an SM hold one CTA more, as a sentence. False: nothing that alone would do. */

@@ -9,9 +9,9 @@
  * what it takes from another. Only steps of decodes alone, with as many sequences, that nothing
  * disturbed are compared.
  *
- * A GPU's device runs a step in the same time whether or not the host records it. What the host does
- * too long makes the next step begin late, so there a step's time is that from the end of the step
- * before it to its own end. Neither of the two steps may be one that ran call by call.
+ * A GPU runs a step in the same time whether or not the host records it. Where the host takes too
+ * long, the next step begins late, so there a step's time is that from the end of the step before
+ * it to its own end. Neither of the two steps may be one that ran call by call.
  *
  * The median of the differences has an interval that assumes nothing about their distribution: of n
  * sorted differences, those at rank k from either end enclose the median with a chance of 95 %,

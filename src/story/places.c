@@ -37,8 +37,8 @@ static void put_busy(vt_json *w, const story_record *r, const int32_t *step, int
     vt_json_close(w);
 }
 
-/* What a lane without a counter can tell: the exact work of a step by the step's time, as a share of
- * a roof. */
+/* What a lane without a counter can tell: the exact work of a step by the step's time, as a share
+ * of a roof. */
 typedef enum work_lane { LANE_MEMORY, LANE_FP32, LANE_BF16, LANE_INT8, WORK_LANES } work_lane;
 
 static const char *const work_name[WORK_LANES] = {"memory", "fp32", "bf16", "int8"};
@@ -108,8 +108,8 @@ static void put_work(vt_json *w, const story_input *in, const story_record *r, s
     put_work_lane(w, work_name[LANE_MEMORY], "bytes a step must move, of the read roof", begin,
                   lane[LANE_MEMORY], known);
     if (most[unit] > 0)
-        put_work_lane(w, work_name[unit], "operations a step must do, of the roof",
-                      begin, lane[unit], known);
+        put_work_lane(w, work_name[unit], "operations a step must do, of the roof", begin,
+                      lane[unit], known);
 }
 
 /* room: as put_work's; `step` loses those without calls. */

@@ -405,7 +405,7 @@ static void title(render_page *p)
     vt_buf_release(&line);
 }
 
-/* "ENERGY   0.21 J a prompt token, 0.83 J a generated token [derived: of all CPU packages (RAPL), over
+/* "ENERGY   0.21 J a prompt token, 0.83 J a generated token [derived: all CPU packages (RAPL), over
  * the tokens of all requests in these steps]" */
 static void energy(render_page *p)
 {

@@ -2,8 +2,8 @@
  *
  * A ring has one writer at a time and any number of readers; new events overwrite the oldest. The
  * engine and the executors write; a story reads a copy. Writing takes about 20 ns, never allocates
- * and never blocks. Events hold indices (step, call, request) in place of names: the reader resolves
- * them through the program and the requests.
+ * and never blocks. Events hold indices (step, call, request) in place of names: the reader
+ * resolves them through the program and the requests.
  *
  *   ring       its events        written by                        bytes
  *   requests   vt_request_event  the engine's thread                  40

@@ -391,6 +391,21 @@ def test_story_diff_fails_over_a_limit():
         fails(2, "which other story", "story", "diff", a)
 
 
+def test_story_diff_of_a_busy_machine_is_not_judged():
+    with tempfile.TemporaryDirectory() as d:
+        quiet, slow = planted([10, 200, 50], jitter=0.01), planted([10, 400, 50], jitter=0.01)
+        a, b = write(d, "a.json", quiet), write(d, "b.json", slow)
+        slow["phases"][0].update({"steps": 20, "disturbed_steps": 13})
+        busy = write(d, "busy.json", slow)
+        same(run("story", "diff", a, b, "--fail-over", "3%").code, 1)
+        for first, second, who in ((a, busy, "B"), (busy, a, "A"), (busy, busy, "A and of B")):
+            r = ok("story", "diff", first, second, "--fail-over", "3%")
+            assert f"Not judged: the machine left fewer than 8 decode steps of {who} alone" in r.text, r.text
+            assert "slower" not in r.text and "faster" not in r.text and "passed" not in r.text, r.text
+        slow["phases"][0]["disturbed_steps"] = 12
+        same(run("story", "diff", a, write(d, "c.json", slow), "--fail-over", "3%").code, 1, "8 are enough")
+
+
 def test_story_diff_of_two_steps_is_of_these_steps():
     with tempfile.TemporaryDirectory() as d:
         a = write(d, "a.json", planted([10, 200, 50], jitter=0.1))

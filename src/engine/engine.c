@@ -765,6 +765,7 @@ int32_t vt_engine_sources(const vt_engine *e, vt_source *out, int32_t max)
     if (max > 0)
         out[0] = (vt_source){.name = "engine",
                              .kind = VT_SOURCE_ENGINE,
+                             .no_energy = e->energy.n ? NULL : e->energy.why,
                              .requests = &e->requests,
                              .tokens = &e->tokens,
                              .writes = &e->writes,
@@ -772,7 +773,6 @@ int32_t vt_engine_sources(const vt_engine *e, vt_source *out, int32_t max)
                              .seqs = &e->seqs,
                              .prompt_steps = &e->prompt_steps,
                              .samples = &e->samples,
-                             .no_energy = e->energy.n ? NULL : e->energy.why,
                              .period = 1,
                              .clock_error_ns = NAN,
                              .event_ns = NAN,

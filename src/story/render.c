@@ -288,7 +288,9 @@ static void measured_tax(render_page *p, const json_t *o)
 {
     double low = story_num(o, "measured_tax_low"), high = story_num(o, "measured_tax_high");
     vt_buf line = {0};
-    vt_buf_puts(&line, story_num(o, "period") > 0 ? "the host's recorder " : "recorder ");
+    vt_buf_puts(&line, json_is_object(story_get(story_get(p->story, "engine"), "gpu"))
+                           ? "the host's recorder "
+                           : "recorder ");
     if (low <= 0)
         vt_buf_printf(&line, "below %.1f %%", fmax(0.1, 100 * high));
     else

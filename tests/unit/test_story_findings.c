@@ -154,7 +154,6 @@ static void use_gpu(fake *f, int32_t registers, uint32_t grid)
         .name = "any<>", .registers = registers, .grid = {grid, 1, 1}, .threads = 256};
     f->source[1].is = (vt_source){.kind = VT_SOURCE_STREAM,
                                   .device = {.level = "sm_90a", .capability = 90, .sm_count = 132},
-                                  .period = 1,
                                   .n_kernels = 1};
     f->source[1].kernel = &f->kernel;
 }

@@ -205,8 +205,8 @@ typedef struct vt_event {
     int32_t stop;          /* which of the request's stop strings ended it; -1: none of them */
 } vt_event;
 
-/* Called from the thread that runs the step. It may call vt_engine_abort and vt_engine_submit, and
- * read the statistics; vt_engine_step, vt_engine_wait, vt_engine_start and vt_engine_story answer
+/* Called from the thread that runs the step. It may call vt_engine_abort, vt_engine_submit and
+ * vt_engine_wrote, and read the statistics; vt_engine_step, vt_engine_wait, vt_engine_start and vt_engine_story answer
  * VT_ERR_USAGE there, and vt_engine_free must not be called. */
 typedef void (*vt_callback)(void *user, const vt_event *event);
 

@@ -54,6 +54,7 @@ static double joules_at(meter *m, int64_t at_ns, double *apart)
 typedef struct energy_sum {
     double joules, s, apart_s;
     int64_t tokens;
+    bool missed; /* a step that is not between two samples */
 } energy_sum;
 
 static void add_step(meter *m, const story_record *r, int32_t i, energy_sum *sum)
@@ -63,8 +64,10 @@ static void add_step(meter *m, const story_record *r, int32_t i, energy_sum *sum
     int64_t begin = follows ? r->step[i - 1].device.end_ns : s->device.begin_ns;
     double before = joules_at(m, begin, &sum->apart_s),
            j = joules_at(m, s->device.end_ns, &sum->apart_s) - before;
-    if (isnan(j))
+    if (isnan(j)) {
+        sum->missed = true;
         return;
+    }
     sum->joules += j;
     sum->s += (double)(s->device.end_ns - begin) * 1e-9;
     sum->tokens += step_has_chunk(s) ? s->n_tokens : s->n_decode;
@@ -99,6 +102,8 @@ void story_find_energy(const story_input *in, const story_record *r, story_energ
     out->decode_j = told(&decode);
     out->prompt_tokens = prompt.tokens;
     out->generated = decode.tokens;
+    if ((prompt.missed && !(prompt.s > 0)) || (decode.missed && !(decode.s > 0)))
+        out->why = "the counter was not read before and after some of the steps";
     if ((prompt.s > 0 && isnan(out->prompt_j)) || (decode.s > 0 && isnan(out->decode_j)))
         out->why = "some steps are too short for samples of the counter that lie so far apart";
 }

@@ -415,6 +415,16 @@ static void test_energy_when_sampled_then_joules_of_steps_are_shared_by_their_to
     NEAR(e.decode_j, 500 * (double)(end - prompt) * 1e-9);
     NEAR(e.prompt_j, 500 * (double)(prompt - begin) * 1e-9);
     assert_null(e.why);
+    const vt_machine_event *all = engine->sample;
+    uint64_t n_all = engine->n_samples;
+    engine->sample += 2; /* the first reading is now of 20 ms: the prompt ended before */
+    engine->n_samples -= 2;
+    story_find_energy(&f->in, &r, &e);
+    assert_true(isnan(e.prompt_j) && e.prompt_tokens == 0 && e.decode_j > 0);
+    assert_true(e.generated > 0 && e.generated < 20);
+    assert_non_null(strstr(e.why, "not read before and after some of the steps"));
+    engine->sample = all;
+    engine->n_samples = n_all;
     engine->n_samples = 1; /* one reading is none */
     story_find_energy(&f->in, &r, &e);
     assert_null(e.counter);

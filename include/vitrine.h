@@ -206,8 +206,8 @@ typedef struct vt_event {
 } vt_event;
 
 /* Called from the thread that runs the step. It may call vt_engine_abort, vt_engine_submit and
- * vt_engine_wrote, and read the statistics; vt_engine_step, vt_engine_wait, vt_engine_start and vt_engine_story answer
- * VT_ERR_USAGE there, and vt_engine_free must not be called. */
+ * vt_engine_wrote, and read the statistics; vt_engine_step, vt_engine_wait, vt_engine_start and
+ * vt_engine_story answer VT_ERR_USAGE there, and vt_engine_free must not be called. */
 typedef void (*vt_callback)(void *user, const vt_event *event);
 
 typedef struct vt_logit_bias {

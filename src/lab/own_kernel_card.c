@@ -227,13 +227,13 @@ enum { PLOT_COLUMNS = 64, PLOT_ROWS = 9 };
 static int column_of(double intensity)
 {
     double c = (log2(intensity) + 4) * 4;
-    return c < 0 ? 0 : c > PLOT_COLUMNS - 1 ? PLOT_COLUMNS - 1 : (int)(c + 0.5);
+    return !(c >= 0) ? 0 : c > PLOT_COLUMNS - 1 ? PLOT_COLUMNS - 1 : (int)(c + 0.5);
 }
 
 static int row_of(double share_of_fp32)
 {
     double c = -log2(share_of_fp32) / 2 + 0.5;
-    return c < 0 ? 0 : c > PLOT_ROWS - 1 ? PLOT_ROWS - 1 : (int)c;
+    return !(c >= 0) ? 0 : c > PLOT_ROWS - 1 ? PLOT_ROWS - 1 : (int)c;
 }
 
 static void put_plot(const own_kernel_report *r, const own_kernel_row *own,

@@ -156,6 +156,8 @@ static void tidy_text(char *text, size_t size)
 
 static double number(double v) { return isfinite(v) && v >= 0 && v < 1e18 ? v : NAN; }
 
+static int32_t within(int32_t n, int32_t most) { return n < 0 ? 0 : n > most ? most : n; }
+
 static void tidy_row(own_kernel_row *r)
 {
     own_kernel_launch *l = &r->launch;
@@ -172,11 +174,13 @@ static void tidy_row(own_kernel_row *r)
     }
     r->spread = number(r->spread);
     l->waves = number(l->waves);
+    int32_t *const counts[] = {&l->registers, &l->spill_bytes, &l->static_shared,
+                               &l->ctas,      &l->warps,       &l->max_warps};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        *counts[i] = within(*counts[i], 1 << 20);
     r->bytes = r->bytes < 0 ? 0 : r->bytes;
     r->flops = r->flops < 0 ? 0 : r->flops;
 }
-
-static int32_t within(int32_t n, int32_t most) { return n < 0 ? 0 : n > most ? most : n; }
 
 void own_kernel_tidy(own_kernel_report *r)
 {

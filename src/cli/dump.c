@@ -38,7 +38,7 @@ void cli_dump_if_asked(const cli *c, vt_engine *e)
     vt_status status = vt_story_dump_name(vt_options_get(c->options, "story-dir"), path,
                                           sizeof path, &err);
     if (status == VT_OK)
-        status = vt_story_dump(e, path, &err);
+        status = vt_story_dump(e, 0, path, &err);
     if (status == VT_OK)
         cli_say("the last steps are in %s", path);
     else
@@ -64,8 +64,8 @@ static vt_status check_process(long pid, vt_err *err)
     fclose(f);
     if (!mine || !found || !(caught >> (SIGUSR2 - 1) & 1))
         return vt_fail(err, VT_ERR_USAGE,
-                       "process %ld writes no stories: expected a vitrine that runs a batch or a "
-                       "bench",
+                       "process %ld writes no stories: expected a vitrine that runs a batch, a "
+                       "bench or a server",
                        pid);
     return VT_OK;
 }

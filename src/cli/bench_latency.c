@@ -315,7 +315,7 @@ int cli_bench_latency(cli *c)
     if (strcmp(vt_options_get(c->options, "prompt"), "auto") != 0)
         sh.prompt = (int32_t)vt_options_int(c->options, "prompt");
     cli_catch_interrupt();
-    cli_catch_dump(c);
+    cli_catch_dump();
     vt_status status = cli_prepare_story(c, &err);
     if (status == VT_OK)
         status = make_room(c, &sh, &err);

@@ -19,13 +19,10 @@ static void on_request(int signal)
     asked = 1;
 }
 
-void cli_catch_dump(const cli *c)
+void cli_catch_dump(void)
 {
     struct sigaction action = {.sa_handler = on_request, .sa_flags = SA_RESTART};
     sigaction(SIGUSR2, &action, NULL);
-    /* Where recording is a choice, naming a folder for dumps makes it. */
-    if (vt_options_given(c->options, "story-dir"))
-        vt_options_set(c->options, "record", "true", NULL);
 }
 
 void cli_dump_if_asked(const cli *c, vt_engine *e)

@@ -1,6 +1,5 @@
 #include "server/dumps.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,9 +54,9 @@ static void write_dump(void *arg)
                                        sizeof p->path, &p->err);
     if (p->status == VT_OK)
         p->status = vt_story_dump(s->engine, p->story, p->path, &p->err);
-    if (p->status == VT_OK && p->oldest[0] && unlink(p->oldest) != 0 && errno != ENOENT)
-        p->status = vt_fail(&p->err, VT_ERR_IO, "%s cannot be removed: %s", p->oldest,
-                            strerror(errno));
+    /* It may be gone already. Where it cannot be removed, no further file can be written either. */
+    if (p->status == VT_OK && p->oldest[0])
+        (void)unlink(p->oldest);
 }
 
 /* Where the story of a missed request is stands in the request's own line. */
@@ -84,12 +83,12 @@ static void dump_done(void *arg)
     server_dumps_story_ended(d);
 }
 
-/* Takes `p` over. */
+/* Takes `p` over. A post that runs after the helpers have ended finds none. */
 static bool begin(dump *p)
 {
     vt_server *s = p->of->server;
     p->status = vt_fail(&p->err, VT_ERR_CANCELLED, "the server is stopping");
-    if (server_work_add(s->work, write_dump, dump_done, p)) {
+    if (s->work && server_work_add(s->work, write_dump, dump_done, p)) {
         s->stories->building = true;
         return true;
     }

@@ -235,6 +235,7 @@ static void release(vt_server *s)
     server_live_stop(s);
     vt_engine_stop(s->engine);
     server_work_free(s->work);
+    s->work = NULL;
     vt_engine_end_requests(s->engine);
     vt_web_free(s->web);
     server_live_free(s);

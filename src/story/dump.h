@@ -4,9 +4,9 @@
 
 #include "vitrine.h"
 
-/* Writes the story of a request, or of all recorded steps (id 0), to a file that
- * its owner alone may read (mode 0600): it appears whole or not at all. Waits for the step that
- * runs. For a signal, a route of a server, or a request that missed its time. */
+/* Writes the story of a request, or of all recorded steps (id 0), to a file that its owner alone
+ * may read (mode 0600): it appears whole or not at all. Waits for the step that runs, and measures
+ * nothing. For a signal, or a request that missed its time. */
 vt_status vt_story_dump(vt_engine *e, vt_request_id id, const char *path, vt_err *err);
 
 /* The folder for dumps: `folder`, or where that is NULL or "", `stories` in the cache. Makes it

@@ -189,7 +189,7 @@ int cli_put_kernels(const cli *c);
 /* From now on SIGUSR2 asks for a dump: call it before the engine is made, and cli_dump_if_asked
  * between two of its steps. That writes the story of the last steps where --story-dir says and
  * tells its name on stderr. */
-void cli_catch_dump(const cli *c);
+void cli_catch_dump(void);
 void cli_dump_if_asked(const cli *c, vt_engine *e);
 
 /* ---- sampling.c ---- */

@@ -135,10 +135,11 @@ static const cli_verb verbs[] = {
      "vitrine story whatif s.json --kv-dtype fp8 --batch 16\n"
      "vitrine story whatif s.json --hardware a100-80gb-sxm --prefix 1024",
      VT_FOR_STORY_WHATIF, 1, cli_story_whatif},
-    {"story dump", "PID", "ask a running batch or bench for the story of its last steps",
-     "Sends SIGUSR2 to a vitrine that runs a batch (run --batch) or bench offline. That writes a "
-     "story.json of all steps that its recorder holds, which only its owner may read, into the "
-     "folder of its --story-dir (or stories in the cache), says so on its stderr, and goes on.",
+    {"story dump", "PID", "ask a running batch, bench or server for the story of its last steps",
+     "Sends SIGUSR2 to a vitrine that runs a batch (run --batch), bench offline or latency, or a "
+     "server. That writes a story.json of all steps that its recorder holds, which only its owner "
+     "may read, into the folder of its --story-dir (or stories in the cache), says so on its "
+     "stderr, and goes on.",
      "vitrine story dump $(pidof vitrine)", VT_FOR_STORY_DUMP, 1, cli_story_dump},
     {"story export", "FILE.json", "a story as a trace for Perfetto",
      "Prints the steps and calls of a story, with its timeline, pages and lanes, in the JSON form "

@@ -281,7 +281,7 @@ int cli_run(cli *c)
     int code;
     cli_catch_interrupt();
     if (vt_options_given(c->options, "batch-file")) {
-        cli_catch_dump(c);
+        cli_catch_dump();
         return check_batch(c, &err) == VT_OK ? cli_run_batch(c) : cli_fail(&err);
     }
     const char *file = vt_options_get(c->options, "file");

@@ -329,6 +329,20 @@ static vt_status launch(vt_engine *e, vt_flight f, vt_err *err)
     return VT_OK;
 }
 
+/* Memory of the rings that events have come to use: a page of a ring is touched first when the ring
+ * gets there. */
+static size_t recorder_bytes(const vt_engine *e)
+{
+    const vt_trace_ring *ring[] = {&e->requests,     &e->tokens, &e->steps,
+                                   &e->prompt_steps, &e->seqs,   &e->samples};
+    size_t bytes = 0;
+    for (size_t i = 0; i < sizeof ring / sizeof *ring; i++) {
+        uint64_t n = atomic_load_explicit(&ring[i]->written, memory_order_relaxed);
+        bytes += (n < ring[i]->capacity ? n : ring[i]->capacity) * ring[i]->event_bytes;
+    }
+    return bytes;
+}
+
 static void publish_stats(vt_engine *e)
 {
     const vt_sched *s = &e->sched;
@@ -346,6 +360,7 @@ static void publish_stats(vt_engine *e)
     st->pages_cached = s->radix.pool.n_cached;
     memcpy(st->finished, e->n_finished, sizeof st->finished);
     st->recoveries = e->n_recovered;
+    st->recorder_bytes = recorder_bytes(e);
     st->output_tokens = e->n_output_tokens;
     st->sched = s->stats;
     st->cache = s->radix.stats;

@@ -152,9 +152,9 @@ static const vt_option table[] = {
         .verbs = VT_FOR_RUN | VT_FOR_SCORE | VT_FOR_LATENCY | VT_FOR_OFFLINE,
         .help = "tell what happened: in the terminal, or into a story.json"),
     ROW("story-dir", VT_OPTION_TEXT, .value_name = "DIR", .fallback = "",
-        .verbs = VT_FOR_RUN | VT_FOR_OFFLINE,
-        .help = "where a batch or bench writes the story of its last steps when it gets SIGUSR2 "
-                "(vitrine story dump PID); without it: stories in the cache"),
+        .verbs = VT_FOR_RUN | VT_FOR_OFFLINE | VT_FOR_LATENCY | VT_FOR_SERVE,
+        .help = "where a batch, bench or server writes the story of its last steps when it gets "
+                "SIGUSR2 (vitrine story dump PID); without it: stories in the cache"),
 
     /* story show */
     ROW("token", INT(0, 1 << 30), .value_name = "N", .verbs = VT_FOR_STORY,
@@ -341,6 +341,9 @@ static const vt_option table[] = {
         .help = "these lines have the beginnings of prompts and answers too"),
     ROW("record-text", VT_OPTION_FLAG, .fallback = "false", .later = "true",
         .verbs = VT_FOR_SERVE, .help = "stories have prompts and answers; not there yet"),
+    ROW("slo", VT_OPTION_TEXT, .value_name = "NAME=MS,...", .verbs = VT_FOR_SERVE,
+        .help = "write the story of a request beyond one of these limits of ttft, itl (longest "
+                "gap), tpot and e2e into --story-dir: the newest 32, one in 10 s"),
     ROW("otlp-endpoint", VT_OPTION_TEXT, .value_name = "URL", .verbs = VT_FOR_SERVE,
         .help = "send a span for each request to this OpenTelemetry collector: http://HOST:PORT"),
 
@@ -387,7 +390,8 @@ static const vt_option table[] = {
         .help = "ask for whole answers"),
     ROW("timeout", FLOAT(0.1, 86400), .value_name = "SECONDS", .fallback = "600",
         .verbs = VT_FOR_LOAD, .help = "give a request up after this time"),
-    ROW("slo", VT_OPTION_TEXT, .value_name = "NAME=MS,...", .verbs = VT_FOR_LOAD,
+    ROW("slo", VT_OPTION_TEXT, .id = "asked-slo", .value_name = "NAME=MS,...",
+        .verbs = VT_FOR_LOAD,
         .help = "count requests within these limits of ttft, itl (longest gap), tpot and e2e"),
     ROW("jsonl", VT_OPTION_TEXT, .value_name = "FILE", .verbs = VT_FOR_LOAD,
         .help = "write a line of JSON for each request"),

@@ -470,11 +470,12 @@ def test_story_whatif_models_what_is_asked():
         assert alone["linear.qkv"] == 1 and math.isclose(alone["attention_decode"], kv["attention_decode"], abs_tol=0.02), (alone, kv)
 
 
-def test_story_dump_of_a_running_bench():
+def dump_of(*command):
+    """A bench that is asked for its last steps while it runs, and goes on."""
     with tempfile.TemporaryDirectory() as d:
         folder, log = os.path.join(d, "stories"), open(os.path.join(d, "log"), "w+b")
-        p = subprocess.Popen([BIN, "bench", "offline", "--num", "100000", "--input", "4:8", "--output", "64:128", "--max-context", "256",
-                              "--story-dir", folder, *FAST, *model()], stdout=log, stderr=log, env=clean_env())
+        p = subprocess.Popen([BIN, "bench", *command, "--max-context", "256", "--kv-memory", "64M", "--story-dir", folder, *model()],
+                             stdout=log, stderr=log, env=clean_env())
         try:
             s = {"steps": {"count": 0}}  # the first may come before a step has ended
             while p.poll() is None and s["steps"]["count"] == 0:
@@ -495,6 +496,11 @@ def test_story_dump_of_a_running_bench():
         same(oct(os.stat(folder).st_mode & 0o777), "0o700")
         same(s["request"], None)
         hold_to_schema(s)
+
+
+def test_story_dump_of_a_running_bench():
+    dump_of("offline", "--num", "100000", "--input", "4:8", "--output", "64:128")
+    dump_of("latency", "--prompt", "8", "--gen", "200", "--reps", "1000")
     fails(2, "which process", "story", "dump")
     fails(2, "writes no stories", "story", "dump", str(os.getpid()))
     fails(2, "--story-dir: needs --batch", "run", "--story-dir", "x", *model(), COUNT)

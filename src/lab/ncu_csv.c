@@ -86,10 +86,7 @@ static bool find_names(reader *r)
 /* ---- lines ---- */
 
 /* Whether a line of the program that ncu ran, or of ncu's own, stands between the rows. */
-static bool is_message(const reader *r)
-{
-    return r->at < r->end && *r->at == '=';
-}
+static bool is_message(const reader *r) { return r->at < r->end && *r->at == '='; }
 
 static vt_status read_rows(const char *name, reader *r, ncu_report *out, vt_err *err)
 {
@@ -116,7 +113,8 @@ static vt_status read_rows(const char *name, reader *r, ncu_report *out, vt_err 
         if (n != out->n_columns)
             return vt_fail(err, VT_ERR_FORMAT,
                            "%s: line %d of the table has %d fields, expected %d as in the line of "
-                           "names", name, rows + 1, n, out->n_columns);
+                           "names",
+                           name, rows + 1, n, out->n_columns);
         rows++;
     }
     if (rows < 2)
@@ -137,7 +135,8 @@ vt_status ncu_report_read(const char *name, const char *text, size_t len, ncu_re
     if (!find_names(&r))
         return vt_fail(err, VT_ERR_FORMAT,
                        "%s: there is no line of column names that begins with ID; ncu's CSV of "
-                       "page raw was expected", name);
+                       "page raw was expected",
+                       name);
     /* every field ends with a NUL where a comma, a line end or the text's end was */
     r.out = report.text = malloc((size_t)(r.end - r.at) + 2);
     if (!report.text)
@@ -197,10 +196,11 @@ static double scale_of(const char *unit)
     static const struct {
         const char *name;
         double scale;
-    } known[] = {{"ns", 1e-9},         {"nsecond", 1e-9}, {"us", 1e-6},   {"usecond", 1e-6},
-                 {"ms", 1e-3},         {"msecond", 1e-3}, {"Kbyte", 1e3}, {"Mbyte", 1e6},
-                 {"Gbyte", 1e9},       {"%", 1e-2},       {"Khz", 1e3},   {"Mhz", 1e6},
-                 {"Ghz", 1e9},         {"cycle/nsecond", 1e9},            {"cycle/usecond", 1e6},
+    } known[] = {{"ns", 1e-9},         {"nsecond", 1e-9},      {"us", 1e-6},
+                 {"usecond", 1e-6},    {"ms", 1e-3},           {"msecond", 1e-3},
+                 {"Kbyte", 1e3},       {"Mbyte", 1e6},         {"Gbyte", 1e9},
+                 {"%", 1e-2},          {"Khz", 1e3},           {"Mhz", 1e6},
+                 {"Ghz", 1e9},         {"cycle/nsecond", 1e9}, {"cycle/usecond", 1e6},
                  {"byte/nsecond", 1e9}};
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         if (strcmp(unit, known[i].name) == 0)

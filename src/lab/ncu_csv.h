@@ -19,8 +19,8 @@
 enum { NCU_MAX_COLUMNS = 512, NCU_MAX_LAUNCHES = 4096, NCU_MAX_BYTES = 16 << 20 };
 
 typedef struct ncu_report {
-    char *text;               /* the fields, each NUL-terminated */
-    uint32_t *field;          /* [(n_launches + 2) * n_columns] offsets in text: names, units, rows */
+    char *text;      /* the fields, each NUL-terminated */
+    uint32_t *field; /* [(n_launches + 2) * n_columns] offsets in text: names, units, rows */
     int32_t n_columns, n_launches;
 } ncu_report;
 

@@ -72,8 +72,7 @@ static vt_status run_shapes(lab *l, comparison *c, vt_err *err)
     lab_table_end(l);
     for (int b = 0; b < c->n_names; b++)
         if (*c->missing[b])
-            lab_finding(l, "backend.missing", "%s was not compared: %s", c->name[b],
-                        c->missing[b]);
+            lab_finding(l, "backend.missing", "%s was not compared: %s", c->name[b], c->missing[b]);
     return VT_OK;
 }
 
@@ -81,8 +80,7 @@ static void tell_shares(lab *l, const comparison *c)
 {
     char columns[200] = "shape";
     for (int b = 0; b < c->n_names; b++)
-        snprintf(columns + strlen(columns), sizeof columns - strlen(columns), "|>%s",
-                 c->name[b]);
+        snprintf(columns + strlen(columns), sizeof columns - strlen(columns), "|>%s", c->name[b]);
     lab_table(l, "roof_share",
               "Least time that the measured roofs allow, divided by the measured time", columns);
     for (int s = 0; s < c->n_shapes; s++) {
@@ -160,9 +158,9 @@ static double attention_us(const json_t *story, const char *phase_name, const ch
     json_t *o;
     char name[STORY_TEXT];
     double sum = NAN;
-    json_array_foreach(story_get(story_phase_named(story, phase_name), "ops"), i, o)
-        if (strcmp(story_text(o, "op", name), op) == 0)
-            sum = story_num(o, "time_us");
+    json_array_foreach(story_get(story_phase_named(story, phase_name), "ops"), i,
+                       o) if (strcmp(story_text(o, "op", name), op) == 0)
+        sum = story_num(o, "time_us");
     return sum;
 }
 
@@ -171,10 +169,10 @@ static vt_status run_engine(lab *l, comparison *c, int b, vt_err *err)
     engine_run *e = &c->engine[b];
     vt_engine *engine = NULL;
     int32_t *ids = NULL;
-    vt_status status = sglang_open(
-        l, (const char *const[]){"attention-backend", c->name[b], NULL}, 2, &engine, err);
+    vt_status status = sglang_open(l, (const char *const[]){"attention-backend", c->name[b], NULL},
+                                   2, &engine, err);
     if (status == VT_OK)
-        status = sglang_prompt(l, engine, 3, NULL, 0, c->prompt, &ids, err);
+        status = sglang_prompt(l, 3, NULL, 0, c->prompt, &ids, err);
     e->r = (lab_request){.prompt = ids, .n_prompt = c->prompt, .n_gen = c->gen};
     if (status == VT_OK)
         status = lab_requests_run(l, engine, &e->r, 1, err);

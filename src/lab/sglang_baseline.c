@@ -20,7 +20,8 @@
 static const lab_item_def items[] = {
     {"tokenise", "from text to ids: time and ids a second", false},
     {"match", "the look-up of the prompt in the prefix cache", false},
-    {"plan", "what the engine's thread does for a step, and how much of it the device hides", false},
+    {"plan", "what the engine's thread does for a step, and how much of it the device hides",
+     false},
     {"steps", "the request's events in the order of time", false},
     {"prefill", "the prefill's ops", false},
     {"layer_ops", "a decode step's ops, a call being one layer's", false},
@@ -79,9 +80,9 @@ static vt_status run_together(lab *l, run_of *r, vt_err *err)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for %d requests", r->requests);
     for (int32_t i = 0; i < r->requests; i++) {
         int32_t *ids = NULL, gen = r->gen / 2 + r->gen * (i % 3) / 4;
-        TRY(sglang_prompt(l, r->engine, 1000 + (uint64_t)i, NULL, 0, r->prompt, &ids, err));
-        r->together[i] = (lab_request){.prompt = ids, .n_prompt = r->prompt,
-                                       .n_gen = gen > 0 ? gen : 1};
+        TRY(sglang_prompt(l, 1000 + (uint64_t)i, NULL, 0, r->prompt, &ids, err));
+        r->together[i] = (lab_request){
+            .prompt = ids, .n_prompt = r->prompt, .n_gen = gen > 0 ? gen : 1};
     }
     return lab_requests_run(l, r->engine, r->together, r->requests, err);
 }
@@ -89,11 +90,11 @@ static vt_status run_together(lab *l, run_of *r, vt_err *err)
 static vt_status run_all(lab *l, run_of *r, vt_err *err)
 {
     int32_t *ids = NULL;
-    TRY(sglang_prompt(l, r->engine, 1, NULL, 0, r->prompt, &ids, err));
+    TRY(sglang_prompt(l, 1, NULL, 0, r->prompt, &ids, err));
     r->alone = (lab_request){.prompt = ids, .n_prompt = r->prompt, .n_gen = r->gen};
     TRY(lab_requests_run(l, r->engine, &r->alone, 1, err));
     TRY(lab_story(l, r->engine, r->alone.id, &r->story, err));
-    TRY(sglang_prompt(l, r->engine, 2, NULL, 0, r->far, &ids, err));
+    TRY(sglang_prompt(l, 2, NULL, 0, r->far, &ids, err));
     r->longer = (lab_request){.prompt = ids, .n_prompt = r->far, .n_gen = r->gen};
     TRY(lab_requests_run(l, r->engine, &r->longer, 1, err));
     TRY(lab_story(l, r->engine, r->longer.id, &r->far_story, err));
@@ -193,8 +194,8 @@ static void tell_slope(lab *l, const run_of *r)
              sglang_put(d, bytes, LAB_BYTES), sglang_put(e, explained, LAB_SECONDS),
              sglang_disturbed(r->story) || sglang_disturbed(r->far_story)
                  ? " (the machine was busy: the measured slope holds its waits)"
-                 : slope < 0 ? " (the growth is below the noise of a step)"
-                             : "");
+             : slope < 0 ? " (the growth is below the noise of a step)"
+                         : "");
 }
 
 /* Sums of a set of requests: median time to the first token, median gap, tokens a second. */
@@ -278,8 +279,9 @@ static void tell_hardware(lab *l, const run_of *r)
                  *after = story_get(t, "after");
     char text[STORY_TEXT], was[2][STORY_TEXT], is[2][STORY_TEXT];
     if (!json_is_object(t)) {
-        for (const char *const *k = (const char *const[]){"transition", "phase_shares", "flips",
-                                                          NULL}; *k; k++)
+        for (const char *const *k =
+                 (const char *const[]){"transition", "phase_shares", "flips", NULL};
+             *k; k++)
             lab_missing(l, *k, "the recording holds no timed step of one of the two phases");
         return;
     }
@@ -297,8 +299,8 @@ static void tell_hardware(lab *l, const run_of *r)
              "a byte that is moved serves %.1f operations before the transition and %.1f after "
              "it, because a weight is read once a step whatever the number of tokens; the largest "
              "share goes from %s to %s",
-             story_num(before, "flop_per_byte"), story_num(after, "flop_per_byte"),
-             largest(before), largest(after));
+             story_num(before, "flop_per_byte"), story_num(after, "flop_per_byte"), largest(before),
+             largest(after));
 }
 
 /* ---- knob ---- */

@@ -58,7 +58,8 @@ static void tell_topology(lab *l)
     if (c->n_nodes > 1)
         lab_item(l, "crossings",
                  "%d NUMA nodes: run one engine a node (numactl --cpunodebind N --membind N), so "
-                 "that no core reads weights through the link between nodes", c->n_nodes);
+                 "that no core reads weights through the link between nodes",
+                 c->n_nodes);
     else
         lab_item(l, "crossings", "none: all CPUs and all memory are of one NUMA node");
 }
@@ -98,8 +99,10 @@ static void tell_roofs(lab *l)
     static const vt_roof_kind link[] = {VT_ROOF_MEETING, VT_ROOF_KERNEL, VT_ROOF_KERNEL_PDL,
                                         VT_ROOF_TO_DEVICE, VT_ROOF_FROM_DEVICE};
     vt_roofs *r = &l->roofs;
-    lab_table(l, "memory_roofs", "What each level of memory holds, and how fast all threads "
-              "together read it", roof_columns);
+    lab_table(l, "memory_roofs",
+              "What each level of memory holds, and how fast all threads "
+              "together read it",
+              roof_columns);
     put_roof(l, VT_ROOF_L2, r->l2_size);
     put_roof(l, VT_ROOF_L3, r->l3_size);
     put_roof(l, VT_ROOF_MEMORY, r->is_gpu ? 0 : vt_cpu_get()->memory_bytes);
@@ -110,8 +113,10 @@ static void tell_roofs(lab *l)
     for (size_t i = 0; i < sizeof unit / sizeof unit[0]; i++)
         put_roof(l, unit[i], 0);
     lab_table_end(l);
-    lab_table(l, "interconnect", r->is_gpu ? "The link to the host, and what a launch costs"
-                                           : "What a meeting of all threads costs", roof_columns);
+    lab_table(l, "interconnect",
+              r->is_gpu ? "The link to the host, and what a launch costs"
+                        : "What a meeting of all threads costs",
+              roof_columns);
     for (size_t i = 0; i < sizeof link / sizeof link[0]; i++)
         put_roof(l, link[i], 0);
     lab_table_end(l);
@@ -164,8 +169,9 @@ static vt_status run(lab *l, vt_err *err)
                 "a data sheet says what the memory could do; what all threads get is measured");
     tell_topology(l);
     if (l->emulated) {
-        for (const char *const *k = (const char *const[]){"memory_roofs", "compute_roofs",
-                                                          "interconnect", NULL}; *k; k++)
+        for (const char *const *k =
+                 (const char *const[]){"memory_roofs", "compute_roofs", "interconnect", NULL};
+             *k; k++)
             lab_missing(l, *k, "an emulated GPU has no speed");
     } else {
         lab_outcome(l, "memory read of all threads", l->roofs.memory_bytes_per_s,
@@ -175,8 +181,9 @@ static vt_status run(lab *l, vt_err *err)
                   "memory and arithmetic have a measured roof, which every share of the other "
                   "labs is a share of");
         if (!l->roofs.is_gpu && l->roofs.l2_bytes_per_s > 0)
-            lab_check(l, l->roofs.l2_bytes_per_s > l->roofs.memory_bytes_per_s ||
-                             vt_roofs_disturbed(&l->roofs),
+            lab_check(l,
+                      l->roofs.l2_bytes_per_s > l->roofs.memory_bytes_per_s ||
+                          vt_roofs_disturbed(&l->roofs),
                       "the caches are faster than memory: L2 %.3g GB/s, memory %.3g GB/s",
                       l->roofs.l2_bytes_per_s * 1e-9, l->roofs.memory_bytes_per_s * 1e-9);
     }

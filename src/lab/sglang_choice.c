@@ -33,8 +33,10 @@ static void put_choices(lab *l, const vt_call *call)
 
 static void tell_chosen(lab *l, const vt_program *p)
 {
-    lab_table(l, "chosen", "Rows of the engine's attention calls (layer 0; sizes in tokens of a "
-              "step, for decode in sequences)", "op|size|row|family|why");
+    lab_table(l, "chosen",
+              "Rows of the engine's attention calls (layer 0; sizes in tokens of a "
+              "step, for decode in sequences)",
+              "op|size|row|family|why");
     for (int32_t i = 0; i < p->n_calls; i++)
         if (p->call[i].layer == 0 && strncmp(p->call[i].op->name, "attention", 9) == 0)
             put_choices(l, &p->call[i]);
@@ -112,7 +114,7 @@ vt_status sglang_run_auto(lab *l, int32_t prompt, int32_t gen, vt_err *err)
                     cost.attention_s / cost.attention_calls, LAB_SECONDS,
                     "K and V of the context over the measured roof, at the share of it that the "
                     "row reached when it was measured alone");
-        status = sglang_prompt(l, e, 3, NULL, 0, prompt, &ids, err);
+        status = sglang_prompt(l, 3, NULL, 0, prompt, &ids, err);
         q.prompt = ids;
     }
     if (status == VT_OK)

@@ -78,8 +78,8 @@ bool sglang_event(const json_t *story, const char *event, double *ms, char text[
 
 /* A prompt of n ids whose first n_shared are those of `shared` (may be NULL) and whose rest is
  * random; malloc'ed. */
-vt_status sglang_prompt(lab *l, const vt_engine *e, uint64_t seed, const int32_t *shared,
-                        int32_t n_shared, int32_t n, int32_t **out, vt_err *err);
+vt_status sglang_prompt(lab *l, uint64_t seed, const int32_t *shared, int32_t n_shared, int32_t n,
+                        int32_t **out, vt_err *err);
 /* Opens an engine with these settings and at most `max_running` requests at once. */
 vt_status sglang_open(lab *l, const char *const *settings, int64_t max_running, vt_engine **out,
                       vt_err *err);
@@ -91,6 +91,11 @@ vt_status sglang_run_one(lab *l, vt_engine *e, const int32_t *prompt, int32_t n,
 /* Writes text to a file in the results folder or, where `path` is given, there; and tells of it. */
 vt_status sglang_write(lab *l, const char *path, const char *name, const char *what,
                        const char *text, size_t len, vt_err *err);
+
+/* The path of this program as other programs can use it, which lab_self() is not: that name means
+ * whichever process reads it. */
+enum { SGLANG_PATH = 4096 };
+const char *sglang_self(char out[SGLANG_PATH]);
 
 /* The text of a measured time, size or rate in a static-sized buffer of the caller's. */
 enum { SGLANG_TEXT = 48 };

@@ -34,7 +34,7 @@ static int32_t list_levels(const lab *l, char out[][48], int32_t most)
 static vt_status run_child(lab *l, const char *level, int32_t prompt, int32_t gen, json_t **out,
                            vt_err *err)
 {
-    char path[1024], p[16], g[16], threads[16], device[16] = "cpu";
+    char path[1024], p[16], g[16], threads[16], device[16] = "cpu", self[SGLANG_PATH];
     int exit_status = 0;
     json_error_t why;
     snprintf(path, sizeof path, "%s/level-%.40s.json", l->results, strchr(level, '=') + 1);
@@ -43,10 +43,13 @@ static vt_status run_child(lab *l, const char *level, int32_t prompt, int32_t ge
     snprintf(threads, sizeof threads, "%d", l->threads > 0 ? l->threads : 1);
     if (l->ordinal >= 0)
         snprintf(device, sizeof device, "cuda:%d", l->ordinal);
-    const char *const argv[] = {"env",      level,    lab_self(), "bench", "latency",   "--model",
-                                l->model,   "--json", "--quiet",  "-r",    "1",         "--device",
-                                device,     "--prompt", p,        "--gen", g,           "--threads",
-                                threads,    NULL};
+    const char *const argv[] = {"env",    level,      sglang_self(self),
+                                "bench",  "latency",  "--model",
+                                l->model, "--json",   "--quiet",
+                                "-r",     "1",        "--device",
+                                device,   "--prompt", p,
+                                "--gen",  g,          "--threads",
+                                threads,  NULL};
     TRY(lab_tool_run(l, argv, path, 120, &exit_status, err));
     if (exit_status != 0)
         return vt_fail(err, VT_ERR_UNSUPPORTED, "%s: bench latency ended with status %d", level,
@@ -67,7 +70,7 @@ vt_status sglang_whole_engines(lab *l, int32_t prompt, int32_t gen, vt_err *err)
               "Whole engines of other levels: the linear layers change too, so this is no "
               "comparison of attention",
               "process|>prompt|>prefill tokens/s|>decode tokens/s|>TTFT|what came");
-    for (int32_t i = 0; i < n && !l->interrupted; i++) {
+    for (int32_t i = 0; i < n; i++) {
         json_t *bench = NULL;
         vt_err why;
         vt_status status = run_child(l, level[i], prompt, gen, &bench, &why);

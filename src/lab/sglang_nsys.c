@@ -14,18 +14,34 @@ enum { LIMIT_S = 240 };
 
 static vt_status profile(lab *l, const char *report, vt_err *err)
 {
-    char device[16] = "cpu", log[1100];
+    char device[16] = "cpu", log[1100], self[SGLANG_PATH];
     int status = 0;
     if (l->ordinal >= 0)
         snprintf(device, sizeof device, "cuda:%d", l->ordinal);
     snprintf(log, sizeof log, "%s/nsys.log", l->results);
-    const char *const argv[] = {
-        "nsys",       "profile",  "--force-overwrite=true",  "--trace=cuda,nvtx,osrt",
-        "--cuda-graph-trace=node", "--output", report,       lab_self(),
-        "bench",      "latency",  "--model",                 l->model,
-        "--device",   device,     "--prompt",                "128",
-        "--gen",      l->quick ? "8" : "64", "-r", "1",      "--quiet",
-        "--json",     NULL};
+    const char *const argv[] = {"nsys",
+                                "profile",
+                                "--force-overwrite=true",
+                                "--trace=cuda,nvtx,osrt",
+                                "--cuda-graph-trace=node",
+                                "--output",
+                                report,
+                                sglang_self(self),
+                                "bench",
+                                "latency",
+                                "--model",
+                                l->model,
+                                "--device",
+                                device,
+                                "--prompt",
+                                "128",
+                                "--gen",
+                                l->quick ? "8" : "64",
+                                "-r",
+                                "1",
+                                "--quiet",
+                                "--json",
+                                NULL};
     TRY(lab_tool_run(l, argv, log, LIMIT_S, &status, err));
     lab_file(l, "nsys.log", "what nsys printed");
     if (status != 0)
@@ -57,8 +73,8 @@ static vt_status summarise(lab *l, const char *report, vt_err *err)
     if (stat(with_suffix, &there) != 0)
         return vt_fail(err, VT_ERR_UNSUPPORTED, "nsys left no report %s", with_suffix);
     lab_file(l, "timeline.nsys-rep", "for nsys-ui");
-    const char *const argv[] = {"nsys", "stats", "--report", "cuda_gpu_kern_sum", "--format",
-                                "table", with_suffix, NULL};
+    const char *const argv[] = {"nsys",     "stats", "--report",  "cuda_gpu_kern_sum",
+                                "--format", "table", with_suffix, NULL};
     TRY(lab_tool_run(l, argv, path, LIMIT_S, &status, err));
     lab_file(l, "nsys_kernels.txt", "kernels by their share of the GPU's time");
     vt_buf b = {0};
@@ -75,8 +91,9 @@ vt_status sglang_nsys(lab *l, vt_err *err)
     char found[1024], report[1100];
     vt_err why;
     if (!lab_flag(l, "nsys")) {
-        lab_missing(l, "nsys", "it runs with --nsys, where nsys is installed; the trace above "
-                               "needs no other program");
+        lab_missing(l, "nsys",
+                    "it runs with --nsys, where nsys is installed; the trace above "
+                    "needs no other program");
         return VT_OK;
     }
     if (!lab_tool_find("nsys", found, sizeof found)) {

@@ -50,14 +50,13 @@ static int32_t working_set(void) { return SHARED_PAGES + PROMPTS * OWN_PAGES; }
 static vt_status run_rounds(lab *l, pressure *p, int32_t page_size, vt_err *err)
 {
     int32_t n = prompt_tokens(page_size), *shared = NULL;
-    vt_status status = sglang_prompt(l, p->engine, 9000, NULL, 0, SHARED_PAGES * page_size, &shared,
-                                     err);
+    vt_status status = sglang_prompt(l, 9000, NULL, 0, SHARED_PAGES * page_size, &shared, err);
     vt_engine_copy_stats(p->engine, &p->start);
     for (int32_t i = 0; status == VT_OK && i < 2 * PROMPTS; i++) {
         lab_request *r = &p->r[i / PROMPTS][i % PROMPTS];
         int32_t *ids = NULL;
-        status = sglang_prompt(l, p->engine, 9001 + (uint64_t)(i % PROMPTS), shared,
-                               SHARED_PAGES * page_size, n, &ids, err);
+        status = sglang_prompt(l, 9001 + (uint64_t)(i % PROMPTS), shared, SHARED_PAGES * page_size,
+                               n, &ids, err);
         *r = (lab_request){.prompt = ids, .n_prompt = n, .n_gen = GEN};
         if (status == VT_OK)
             status = lab_requests_run(l, p->engine, r, 1, err);
@@ -95,9 +94,9 @@ static uint64_t evicted(const vt_engine_stats *from, const vt_engine_stats *to, 
     return to->cache.evicted_pages[cause] - from->cache.evicted_pages[cause];
 }
 
-static const char *const cause_name[VT_EVICT_CAUSES] = {
-    "room for a new prompt", "room for a running sequence's next page",
-    "a longer page covers it", "flush"};
+static const char *const cause_name[VT_EVICT_CAUSES] = {"room for a new prompt",
+                                                        "room for a running sequence's next page",
+                                                        "a longer page covers it", "flush"};
 
 static void tell_eviction(lab *l, const pressure *p)
 {
@@ -136,8 +135,9 @@ static vt_status sweep(lab *l, double page_bytes, int32_t page_size, vt_err *err
             lab_cell(l, "%d", p.pages);
             lab_cell_number(l, (double)p.pages / working_set(), LAB_SHARE);
             lab_cell(l, "%d of %d", p.cached, PROMPTS * prompt_tokens(page_size));
-            lab_cell(l, "%llu", (unsigned long long)(evicted(&p.start, &p.end, VT_EVICT_ADMIT) +
-                                                     evicted(&p.start, &p.end, VT_EVICT_GROW)));
+            lab_cell(l, "%llu",
+                     (unsigned long long)(evicted(&p.start, &p.end, VT_EVICT_ADMIT) +
+                                          evicted(&p.start, &p.end, VT_EVICT_GROW)));
             lab_cell_number(l, ttft, LAB_SECONDS);
         }
         release(&p);

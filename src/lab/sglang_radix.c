@@ -71,7 +71,7 @@ static void release(run_of *r)
 static vt_status run_hit(lab *l, run_of *r, int32_t shared, uint64_t seed, hit *h, vt_err *err)
 {
     int32_t *ids = NULL;
-    TRY(sglang_prompt(l, r->engine, seed, r->base, shared, PROMPT, &ids, err));
+    TRY(sglang_prompt(l, seed, r->base, shared, PROMPT, &ids, err));
     h->shared = shared;
     h->r = (lab_request){.prompt = ids, .n_prompt = PROMPT, .n_gen = r->gen};
     TRY(lab_requests_run(l, r->engine, &h->r, 1, err));
@@ -127,8 +127,9 @@ static void tell_causal(lab *l, const run_of *r)
         const sglang_cost *c = &r->length[i].cost, *all = &r->cold.cost;
         lab_cell(l, "%d of %d", r->length[i].r.n_cached, PROMPT);
         lab_cell_number(l, 1 - c->attention_flops / all->attention_flops, LAB_SHARE);
-        lab_cell_number(l, 1 - (c->flops - c->attention_flops) /
-                                   (all->flops - all->attention_flops), LAB_SHARE);
+        lab_cell_number(l,
+                        1 - (c->flops - c->attention_flops) / (all->flops - all->attention_flops),
+                        LAB_SHARE);
         lab_cell_number(l, 1 - c->flops / all->flops, LAB_SHARE);
     }
     lab_table_end(l);
@@ -217,15 +218,15 @@ static vt_status tell_access(lab *l, const char *key, const char *verb, const hi
 /* ---- together ---- */
 
 /* Submits SHARERS requests at once whose first 512 tokens are equal. */
-static vt_status run_sharers(lab *l, vt_engine *e, uint64_t seed, lab_request *r, uint64_t *computed,
-                             vt_err *err)
+static vt_status run_sharers(lab *l, vt_engine *e, uint64_t seed, lab_request *r,
+                             uint64_t *computed, vt_err *err)
 {
     vt_stats before, after;
     int32_t *prefix = NULL;
-    vt_status status = sglang_prompt(l, e, seed, NULL, 0, PROMPT / 2, &prefix, err);
+    vt_status status = sglang_prompt(l, seed, NULL, 0, PROMPT / 2, &prefix, err);
     for (int32_t i = 0; status == VT_OK && i < SHARERS; i++) {
         int32_t *ids = NULL;
-        status = sglang_prompt(l, e, seed + 1 + (uint64_t)i, prefix, PROMPT / 2, PROMPT / 2 + TAIL,
+        status = sglang_prompt(l, seed + 1 + (uint64_t)i, prefix, PROMPT / 2, PROMPT / 2 + TAIL,
                                &ids, err);
         r[i] = (lab_request){.prompt = ids, .n_prompt = PROMPT / 2 + TAIL, .n_gen = 4};
     }
@@ -305,8 +306,10 @@ static vt_status check_hits(lab *l, const run_of *r, vt_err *err)
     bool equal = memcmp(r->cold.r.token, r->warm.r.token,
                         (size_t)r->gen * sizeof *r->warm.r.token) == 0;
     if (l->ordinal < 0)
-        lab_check(l, equal, "the warm request generates the same %d tokens as the cold one: K and "
-                  "V are read from the cache bit for bit", r->gen);
+        lab_check(l, equal,
+                  "the warm request generates the same %d tokens as the cold one: K and "
+                  "V are read from the cache bit for bit",
+                  r->gen);
     (void)err;
     return VT_OK;
 }
@@ -321,7 +324,7 @@ static vt_status measure(lab *l, run_of *r, vt_err *err)
         return vt_fail(err, VT_ERR_UNSUPPORTED,
                        "%s: contexts of %d tokens, expected at least %d for this lab", l->model,
                        vt_engine_max_context(r->engine), PROMPT + r->gen);
-    TRY(sglang_prompt(l, r->engine, 77, NULL, 0, PROMPT, &r->base, err));
+    TRY(sglang_prompt(l, 77, NULL, 0, PROMPT, &r->base, err));
     TRY(sglang_cost_prompt(l, r->engine, PROMPT, 0, true, &cold, err));
     TRY(sglang_cost_prompt(l, r->engine, PROMPT, PROMPT - 1, true, &warm, err));
     lab_predict(l, "gain of a warm prompt", sglang_best_s(&cold) / sglang_best_s(&warm), LAB_RATIO,
@@ -341,8 +344,9 @@ static vt_status measure(lab *l, run_of *r, vt_err *err)
     TRY(tell_access(l, "access_hit", "a prompt that is found in part reads", &r->length[1],
                     r->engine, err));
     TRY(run_together(l, r, err));
-    return sglang_pressure(l, story_num(story_get(r->cold.story, "memory"), "kv_pool_bytes") /
-                                  story_num(story_get(r->cold.story, "memory"), "pages"),
+    return sglang_pressure(l,
+                           story_num(story_get(r->cold.story, "memory"), "kv_pool_bytes") /
+                               story_num(story_get(r->cold.story, "memory"), "pages"),
                            vt_engine_scheduler(r->engine)->radix.page_size, err);
 }
 

@@ -49,7 +49,7 @@ static vt_status make_load(lab *l, load *m, vt_err *err)
 {
     static const struct {
         int32_t prompt, gen, shared;
-    } want[MOST_REQUESTS] = {{64, 24, 0},  {512, 8, 0},  {32, 32, 0}, {48, 24, 0},
+    } want[MOST_REQUESTS] = {{64, 24, 0},   {512, 8, 0}, {32, 32, 0}, {48, 24, 0},
                              {512, 8, 256}, {32, 16, 0}, {40, 24, 0}, {64, 12, 0}};
     int32_t grow = l->quick ? 1 : 3;
     m->n = MOST_REQUESTS;
@@ -59,17 +59,16 @@ static vt_status make_load(lab *l, load *m, vt_err *err)
     for (int32_t i = 0; i < m->n; i++) {
         int32_t *ids = NULL;
         const int32_t *from = want[i].shared ? m->r[1].prompt : NULL;
-        TRY(sglang_prompt(l, m->engine, 40 + (uint64_t)i, from, want[i].shared, want[i].prompt,
-                          &ids, err));
-        m->r[i] = (lab_request){.prompt = ids, .n_prompt = want[i].prompt,
-                                .n_gen = want[i].gen * grow};
+        TRY(sglang_prompt(l, 40 + (uint64_t)i, from, want[i].shared, want[i].prompt, &ids, err));
+        m->r[i] = (lab_request){
+            .prompt = ids, .n_prompt = want[i].prompt, .n_gen = want[i].gen * grow};
     }
     return VT_OK;
 }
 
 static void tell_load(lab *l, const load *m)
 {
-    static const char *const column[] = {"prompt", "cached",   "tokens",  "arrive_ms",
+    static const char *const column[] = {"prompt",   "cached",   "tokens",  "arrive_ms",
                                          "admit_ms", "first_ms", "done_ms", NULL};
     const json_t *q = story_get(m->story, "requests");
     size_t n = story_rows(q, column);
@@ -166,8 +165,8 @@ static void tell_gaps(lab *l, const load *m, const gaps *g)
     if (g->busy_s > 0)
         put_gap(l, "workers", "other workers", "barriers after calls", g->barrier_s,
                 g->barrier_s / (g->barrier_s + g->busy_s), "the workers' time in steps");
-    put_gap(l, "decodes", "a prompt's chunk", "steps with both", chunk_s,
-            chunk_s / g->device_s, "the device's time");
+    put_gap(l, "decodes", "a prompt's chunk", "steps with both", chunk_s, chunk_s / g->device_s,
+            "the device's time");
     put_gap(l, "requests", "a place to run", "queue", g->queue_s / m->n,
             g->queue_s / m->n / (g->device_s + g->waits_s), "the recording, a request");
     lab_table_end(l);
@@ -175,8 +174,7 @@ static void tell_gaps(lab *l, const load *m, const gaps *g)
     char a[SGLANG_TEXT], b[SGLANG_TEXT];
     double decodes = story_cell(steps, "decodes", g->longest),
            prompt = story_cell(steps, "tokens", g->longest) - decodes;
-    lab_item(l, "slowest_step",
-             "step %.0f took %s: %.0f decode%s and %.0f prompt tokens. %s",
+    lab_item(l, "slowest_step", "step %.0f took %s: %.0f decode%s and %.0f prompt tokens. %s",
              story_cell(steps, "id", g->longest), sglang_put(a, g->longest_ms * 1e-3, LAB_SECONDS),
              decodes, story_s(decodes), prompt,
              prompt > 0 && decodes > 0
@@ -227,9 +225,9 @@ static void tell_order(lab *l, const json_t *story)
     const json_t *impls = story_get(story_get(story, "typical"), "impls");
     char name[STORY_TEXT];
     size_t i;
-    json_array_foreach((json_t *)story_get(story_get(story, "typical"), "phases"), i, p)
-        if (strcmp(story_text(p, "name", name), "decode") == 0 || !phase)
-            phase = p;
+    json_array_foreach((json_t *)story_get(story_get(story, "typical"), "phases"), i,
+                       p) if (strcmp(story_text(p, "name", name), "decode") == 0 || !phase)
+        phase = p;
     size_t n = story_rows(phase, column);
     double layer = 0, at = 0;
     for (i = 0; i < n && i < json_array_size(layers); i++)
@@ -274,7 +272,8 @@ static vt_status write_trace(lab *l, const json_t *story, vt_err *err)
     if (status == VT_OK) {
         json_t *read = json_loadb(trace.data, trace.len, 0, NULL);
         size_t events = json_array_size(json_object_get(read, "traceEvents"));
-        lab_item(l, "trace", "%zu events in %s: a track of requests, one of steps, one of calls, "
+        lab_item(l, "trace",
+                 "%zu events in %s: a track of requests, one of steps, one of calls, "
                  "and counters of pages and of busy workers; open it at https://ui.perfetto.dev",
                  events, out ? out : "timeline.json of the results folder");
         lab_check(l, events > 0, "the trace is JSON with %zu events", events);
@@ -297,11 +296,11 @@ static vt_status turn_budget(lab *l, const load *m, const gaps *before, vt_err *
     TRY(sglang_cost_step(l, m->engine, seq, 2, false, &big, err));
     seq[1] = (story_seq){64, 64, 0, 0};
     TRY(sglang_cost_step(l, m->engine, seq, 2, false, &little, err));
-    vt_status status = sglang_open(l, (const char *const[]){"token-budget", "64", NULL},
-                                   m->running, &small.engine, err);
+    vt_status status = sglang_open(l, (const char *const[]){"token-budget", "64", NULL}, m->running,
+                                   &small.engine, err);
     for (int32_t i = 0; status == VT_OK && i < m->n; i++)
-        small.r[i] = (lab_request){.prompt = m->r[i].prompt, .n_prompt = m->r[i].n_prompt,
-                                   .n_gen = m->r[i].n_gen};
+        small.r[i] = (lab_request){
+            .prompt = m->r[i].prompt, .n_prompt = m->r[i].n_prompt, .n_gen = m->r[i].n_gen};
     if (status == VT_OK)
         status = lab_requests_run(l, small.engine, small.r, small.n, err);
     if (status == VT_OK)
@@ -341,8 +340,8 @@ static vt_status measure(lab *l, load *m, vt_err *err)
                 "reached when it was measured alone");
     TRY(lab_requests_run(l, m->engine, m->r, m->n, err));
     TRY(lab_story(l, m->engine, 0, &m->story, err));
-    lab_outcome(l, "a step of four decodes",
-                sglang_decode_median(m->story, "ms", 4) * 1e-3, sglang_disturbed(m->story));
+    lab_outcome(l, "a step of four decodes", sglang_decode_median(m->story, "ms", 4) * 1e-3,
+                sglang_disturbed(m->story));
     int32_t wrong = 0;
     for (int32_t i = 0; i < m->n; i++)
         wrong += m->r[i].n_tokens != m->r[i].n_gen;

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/err.h"
 #include "base/mem.h"
@@ -264,13 +265,13 @@ vt_status sglang_open(lab *l, const char *const *settings, int64_t max_running, 
     return lab_engine_open(l, all, out, err);
 }
 
-vt_status sglang_prompt(lab *l, const vt_engine *e, uint64_t seed, const int32_t *shared,
-                        int32_t n_shared, int32_t n, int32_t **out, vt_err *err)
+vt_status sglang_prompt(lab *l, uint64_t seed, const int32_t *shared, int32_t n_shared, int32_t n,
+                        int32_t **out, vt_err *err)
 {
     int32_t *ids = vt_calloc((size_t)n + 1, sizeof *ids);
     if (!ids)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for a prompt of %d tokens", n);
-    lab_random_prompt(l, e, seed, ids, n);
+    lab_random_prompt(l, seed, ids, n);
     if (shared)
         memcpy(ids, shared, (size_t)(n_shared < n ? n_shared : n) * sizeof *ids);
     *out = ids;
@@ -299,6 +300,13 @@ vt_status sglang_run_one(lab *l, vt_engine *e, const int32_t *prompt, int32_t n,
 }
 
 /* ---- files ---- */
+
+const char *sglang_self(char out[SGLANG_PATH])
+{
+    ssize_t n = readlink(lab_self(), out, SGLANG_PATH - 1);
+    out[n > 0 ? n : 0] = '\0';
+    return out;
+}
 
 vt_status sglang_write(lab *l, const char *path, const char *name, const char *what,
                        const char *text, size_t len, vt_err *err)

@@ -108,7 +108,7 @@ static vt_status run_all(lab *l, run_of *r, vt_err *err)
 static void tell_tokenise(lab *l, const run_of *r)
 {
     const vt_model *m = vt_engine_model(r->engine);
-    char *text = NULL, time[SGLANG_TEXT], rate[SGLANG_TEXT];
+    char *text = NULL, time[SGLANG_TEXT];
     size_t len = 0, n = 0;
     double s[7];
     vt_err why;
@@ -128,11 +128,10 @@ static void tell_tokenise(lab *l, const run_of *r)
     vt_free(text);
     double median = vt_median(s, 7);
     lab_item(l, "tokenise",
-             "%zu bytes of text become %zu ids in %s, %s ids a second, on the CPU and before the "
-             "request is submitted; that is %.2g of a decode step",
-             len, n, sglang_put(time, median, LAB_SECONDS),
-             sglang_put(rate, (double)n / median, LAB_COUNT),
-             median / (sglang_decode_median(r->story, "ms", 1) * 1e-3));
+             "%zu bytes of text become %zu ids in %s, %.3g million ids a second, on the CPU and "
+             "before the request is submitted; that is %.2g %% of a decode step",
+             len, n, sglang_put(time, median, LAB_SECONDS), (double)n / median * 1e-6,
+             100 * median / (sglang_decode_median(r->story, "ms", 1) * 1e-3));
 }
 
 static void tell_plan(lab *l, const run_of *r)

@@ -102,7 +102,8 @@ static void tell_load(lab *l, const load *m)
 /* ---- gaps ---- */
 
 typedef struct gaps {
-    double device_s, waits_s, queue_s, barrier_s, busy_s, mixed_ms, plain_ms, longest_ms;
+    double device_s, waits_s, queue_s, barrier_s, busy_s, mixed_ms, mixed_noise, plain_ms,
+        longest_ms;
     int32_t n_steps, n_mixed, n_plain;
     size_t longest;
 } gaps;
@@ -129,6 +130,7 @@ static void find_gaps(const json_t *story, gaps *g)
         }
     }
     g->n_steps = (int32_t)n;
+    g->mixed_noise = mixed ? sglang_noise(mixed, (size_t)g->n_mixed) : NAN;
     g->mixed_ms = mixed ? vt_median(mixed, (size_t)g->n_mixed) : NAN;
     g->plain_ms = plain ? vt_median(plain, (size_t)g->n_plain) : NAN;
     free(mixed);
@@ -312,9 +314,9 @@ static vt_status turn_budget(lab *l, const load *m, const gaps *before, vt_err *
                                 .what = "a step that carries a chunk beside decodes",
                                 .gain = big.floor_s / little.floor_s,
                                 .before_s = before->mixed_ms * 1e-3,
-                                .before_noise = NAN,
+                                .before_noise = before->mixed_noise,
                                 .after_s = after.mixed_ms * 1e-3,
-                                .after_noise = NAN,
+                                .after_noise = after.mixed_noise,
                                 .why = "a smaller chunk holds up the decodes of its step for a "
                                        "shorter time; the weights are read once more for each "
                                        "chunk, so the prompt takes longer"});

@@ -160,10 +160,10 @@ static void tell_occupancy(lab *l, const dive *d)
 {
     if (l->ordinal < 0) {
         lab_item(l, "occupancy",
-                 "%d of %d cores have a worker each; a core holds one, so nothing limits it but "
-                 "the number of items: a decode of one sequence has as many items as heads of K "
-                 "and V, %d here",
-                 l->threads, l->threads, heads.kv_heads);
+                 "a core holds one worker, so a CPU has no occupancy to compute; %d worker%s can "
+                 "be busy at once if there are as many items. A decode of one sequence has as "
+                 "many items as heads of K and V, %d here",
+                 l->threads, l->threads == 1 ? "" : "s", heads.kv_heads);
         return;
     }
     lab_table(l, "occupancy",
@@ -199,7 +199,7 @@ static void draw_roofline(vt_buf *b, const lab *l, const dive *d)
     enum { W = 64, H = 12 };
     char cell[H][W + 1];
     double memory = vt_roofs_bandwidth(&l->roofs), peak = peak_of(l);
-    double x0 = log10(0.5), x1 = log10(4096), y1 = log10(peak * 2), y0 = y1 - 4;
+    double x0 = log10(0.5), x1 = log10(4096), y1 = log10(peak * 1.5), y0 = y1 - 3;
     char top[SGLANG_TEXT], rate[SGLANG_TEXT];
     for (int y = 0; y < H; y++)
         memset(cell[y], ' ', W);

@@ -25,9 +25,8 @@ static void put_choices(lab *l, const vt_call *call)
         lab_cell(l, "%s", impl->name);
         lab_cell(l, "%s", impl->family ? impl->family : "");
         lab_cell(l, "%s",
-                 i == 0 && call->n_choices == 1
-                     ? "first row of the card that the device has and that supports the call"
-                     : "first row that supports the call and suits this size");
+                 call->n_choices == 1 ? "first row that supports the call"
+                                      : "first row that supports it and suits the size");
     }
 }
 
@@ -65,7 +64,10 @@ static vt_status put_plans(lab *l, const vt_program *p, const char *name, const 
                 calls += p->call[c].plan[vt_call_choice(&p->call[c], size)] == i;
         lab_cell(l, "%s", name);
         lab_cell(l, "%s", plan->plan->name);
-        lab_cell(l, "%d", n);
+        if (plan->plan->items)
+            lab_cell(l, "%d", n);
+        else
+            lab_cell(l, "as many as it finds");
         lab_cell_number(l, (double)plan->plan->bytes(plan->args, &p->target, size, n), LAB_BYTES);
         lab_cell(l, "%d", calls);
         lab_cell_number(l, prepare_us * 1e-6, LAB_SECONDS);

@@ -91,8 +91,9 @@ static vt_status read_links(const lab *l, ranks *r, vt_err *err)
 static double link_rate(const lab *l, const char *link)
 {
     const vt_roofs *r = &l->roofs;
-    if (!r->is_gpu) /* ranks of a CPU are processes that share memory: one reads what one wrote */
-        return strcmp(link, "host") == 0 ? r->copy_bytes_per_s : NAN;
+    /* ranks of a CPU are processes that share memory; a copy's rate counts each byte twice */
+    if (!r->is_gpu)
+        return strcmp(link, "host") == 0 ? r->copy_bytes_per_s / 2 : NAN;
     if (strcmp(link, "host") == 0 && r->to_device_bytes_per_s > 0)
         return 1 / (1 / r->to_device_bytes_per_s + 1 / r->from_device_bytes_per_s);
     return NAN;
@@ -145,7 +146,7 @@ static void tell_prediction(lab *l, const ranks *r)
               "and a meeting's cost",
               "sum of|>bytes|>ranks|link|form|>predicted|>each way");
     for (int k = 0; k < r->n_links; k++)
-        for (int i = 0; i < r->n_ranks; i++) {
+        for (int i = 0; i < r->n_ranks && isfinite(link_rate(l, r->link[k])); i++) {
             for (int t = 0; t < SIZES; t++) {
                 snprintf(name, sizeof name, "%d token%s", r->tokens[t],
                          r->tokens[t] == 1 ? "" : "s");
@@ -159,7 +160,10 @@ static void tell_prediction(lab *l, const ranks *r)
 /* A rank's layer: its share of the work, and two sums. */
 static void tell_share(lab *l, const ranks *r)
 {
-    lab_table(l, "share", "A layer on N ranks: a rank reads 1/N of the weights and of K and V",
+    lab_table(l, "share",
+              l->roofs.is_gpu ? "A layer on N ranks: a rank reads 1/N of the weights and of K and V"
+                              : "A layer on N ranks, if each had cores and memory of its own like "
+                                "these: ranks of one CPU share both and gain nothing",
               "tokens|>ranks|link|>layer's work|>two sums|>sums of layer|>gain of N ranks");
     for (int t = 0; t < SIZES; t++)
         for (int i = 0; i < r->n_ranks; i++)
@@ -169,7 +173,7 @@ static void tell_share(lab *l, const ranks *r)
                 double layer = sglang_best_s(&r->cost[t]) / r->model.layers,
                        sums = 2 *
                               all_reduce_s(l, sum_bytes(l, r, r->tokens[t]), n, r->link[k], &form);
-                if (n == 1 && k > 0)
+                if ((n == 1 && k > 0) || (n > 1 && !isfinite(link_rate(l, r->link[k]))))
                     continue;
                 lab_cell(l, "%d", r->tokens[t]);
                 lab_cell(l, "%d", n);
@@ -210,7 +214,7 @@ static void draw_flow(vt_buf *b, lab *l, const ranks *r)
         vt_buf_printf(b, "%s, one rank", sglang_put(took, us * 1e-6, LAB_SECONDS));
         bool last = strstr(name, "linear.o") || strstr(name, "linear.down");
         vt_buf_puts(b, strstr(name, "norm") ? "; every rank does all of it\n"
-                       : last               ? "; split by rows: each rank has a part of every sum\n"
+                       : last               ? "; split by rows: parts of sums\n"
                                             : "; split by columns or heads\n");
         if (last)
             vt_buf_printf(b, "│   └── ALL-REDUCE of %s: %s with 2 ranks [modelled]\n", bytes, sum);
@@ -241,7 +245,7 @@ static vt_status tell_buffers(lab *l, vt_err *err)
              sglang_put(rate, k.bytes / k.median_s, LAB_BYTES_PER_S),
              sglang_put(least, k.least_s, LAB_SECONDS));
     lab_turn(l, &(lab_knob){.name = "one copy of 8 MiB, not 8 of 1 MiB",
-                            .where = "size of a sum: tokens a step (--token-budget)",
+                            .where = "tokens a step",
                             .what = "8 MiB into a buffer",
                             .gain = 8 * part.least_s / k.least_s,
                             .before_s = 8 * part.median_s,
@@ -272,11 +276,16 @@ static void tell_hardware(lab *l)
                  "ranks of a CPU share its memory: a copy moves %s, bytes read and written, "
                  "measured. That is the roof of a sum between them",
                  sglang_put(a, r->copy_bytes_per_s, LAB_BYTES_PER_S));
-        lab_item(l, "sync",
-                 "all %d thread%s of one process meet in %s, measured; processes meet "
-                 "through the same cache lines, and not faster",
-                 r->threads, r->threads == 1 ? "" : "s", sglang_put(a, meeting_s(l), LAB_SECONDS));
-        lab_missing(l, "fast_link", "a CPU has no link between GPUs; memory is the only way");
+        if (r->threads > 1)
+            lab_item(l, "sync",
+                     "all %d threads of one process meet in %s, measured; processes meet through "
+                     "the same cache lines, and not faster",
+                     r->threads, sglang_put(a, meeting_s(l), LAB_SECONDS));
+        else
+            lab_missing(l, "sync", "one thread has nobody to meet (--threads 1)");
+        lab_missing(l, "fast_link",
+                    "ranks of a CPU have one way to each other, its memory; a "
+                    "fast link (NVLink, peer to peer) needs two GPUs");
     }
     lab_missing(l, "skew", "one rank waits for nobody: --tp with several ranks is not there yet");
     lab_missing(l, "transfer",

@@ -169,14 +169,13 @@ static void tell_occupancy(lab *l, const dive *d)
     lab_table(l, "occupancy",
               "Warps that an SM can hold of the most it could, by registers, shared "
               "memory and size of the CTA",
-              "shape|kernel|>registers|>CTAs an SM|>occupancy|limiter|"
-              ">waves|>tail");
+              "shape|kernel|>registers|>CTAs|>occupancy|limiter|>waves|>tail");
     for (int i = 0; i < POINTS; i++) {
         const point *p = &d->p[i];
         if (!p->ran)
             continue;
         lab_cell(l, "%s", p->name);
-        lab_cell(l, "%.36s", p->k.kernel);
+        lab_cell(l, "%.24s", p->k.kernel);
         lab_cell(l, "%d", p->k.registers);
         lab_cell(l, "%d", p->k.ctas_per_sm);
         lab_cell_number(l, p->k.occupancy, LAB_SHARE);

@@ -132,7 +132,7 @@ static void tell_occupancy(lab *l, const comparison *c)
         return;
     }
     lab_table(l, "occupancy", "Warps that an SM can hold, as a share of its most",
-              "shape|row|kernel|>registers|>CTAs an SM|>occupancy|limited by|>waves|>tail");
+              "shape|row|kernel|>registers|>CTAs|>occupancy|limiter|>waves|>tail");
     for (int s = 0; s < c->n_shapes; s++)
         for (int b = 0; b < c->n_names; b++) {
             const lab_kernel *k = &c->kernel[s][b];
@@ -140,7 +140,7 @@ static void tell_occupancy(lab *l, const comparison *c)
                 continue;
             lab_cell(l, "%s", c->shape[s].name);
             lab_cell(l, "%s", k->impl);
-            lab_cell(l, "%.40s", k->kernel);
+            lab_cell(l, "%.20s", k->kernel);
             lab_cell(l, "%d", k->registers);
             lab_cell(l, "%d", k->ctas_per_sm);
             lab_cell_number(l, k->occupancy, LAB_SHARE);

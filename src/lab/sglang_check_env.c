@@ -54,7 +54,10 @@ static void tell_topology(lab *l)
             lab_missing(l, "gpus", "%s", why.message);
     }
     for (const char *const *k = (const char *const[]){"links", "groups", NULL}; *k; k++)
-        lab_missing(l, *k, "fewer than two GPUs are here, so there is no link between GPUs");
+        lab_missing(l, *k, "%s",
+                    l->ordinal < 0 ? "the lab runs on the CPU, which has no link between GPUs"
+                                   : "links between GPUs are not looked up yet; nvidia-smi topo -m "
+                                     "prints their matrix");
     if (c->n_nodes > 1)
         lab_item(l, "crossings",
                  "%d NUMA nodes: run one engine a node (numactl --cpunodebind N --membind N), so "

@@ -214,6 +214,8 @@ static void draw_roofline(vt_buf *b, const lab *l, const dive *d)
             continue;
         int x = (int)((log10(k->flops / k->bytes) - x0) / (x1 - x0) * W),
             y = (int)((log10(k->flops / k->median_s) - y0) / (y1 - y0) * H);
+        while (x >= 0 && x + 1 < W && y >= 0 && y < H && cell[y][x] >= 'a')
+            x++; /* beside a shape that stands there already */
         if (x >= 0 && x < W && y >= 0 && y < H)
             cell[y][x] = (char)('a' + i);
     }

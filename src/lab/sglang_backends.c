@@ -241,6 +241,17 @@ static void make_shapes(lab *l, const sglang_heads *h, comparison *c)
     }
 }
 
+/* Why an implementation gains where the bytes are equal: [on a GPU][of a decode]. */
+static const char *const turn_why[2][2] = {
+    {"the bytes are equal, so bytes expect no gain; a prefill computes, and wider instructions do "
+     "more a cycle",
+     "the bytes are equal, so bytes expect no gain; they come from a cache here, and wider loads "
+     "ask for more of them at once"},
+    {"the bytes are equal, so bytes expect no gain; a prefill computes, and fa3 multiplies tiles "
+     "from shared memory that TMA fills, where fa2 passes them through registers",
+     "the bytes are equal, so bytes expect no gain; a decode waits for memory, and what helps is "
+     "more loads under way at once"}};
+
 /* The last implementation in place of the first, on a prefill and on a decode. */
 static void turn(lab *l, const comparison *c)
 {
@@ -265,13 +276,7 @@ static void turn(lab *l, const comparison *c)
                                 .before_noise = a->noise,
                                 .after_s = b->median_s,
                                 .after_noise = b->noise,
-                                .why = s == PREFILL
-                                           ? "the bytes are equal, so bytes expect no gain; a "
-                                             "prefill computes, and wider instructions do more a "
-                                             "cycle"
-                                           : "the bytes are equal, so bytes expect no gain; they "
-                                             "come from a cache here, and wider loads ask for "
-                                             "more of them at once"});
+                                .why = turn_why[l->ordinal >= 0][s == DECODE]});
     }
 }
 

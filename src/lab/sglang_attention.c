@@ -280,7 +280,8 @@ static const point *main_point(const dive *d) { return d->want[0] ? &d->p[5] : &
 static void predict(lab *l, const point *p)
 {
     char what[80];
-    /* K and V of every sequence, Q and the output; a causal query uses half of the keys on average */
+    /* bytes of K and V of every sequence, of Q and of the output; a causal query sees the keys
+     * before it alone */
     double element = l->ordinal >= 0 ? 2 : 4,
            kv = 2.0 * p->seqs * p->kv_len * heads.kv_heads * heads.head_dim * 2,
            q = 2.0 * p->seqs * p->q_len * heads.heads * heads.head_dim * element,

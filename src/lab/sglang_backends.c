@@ -280,7 +280,7 @@ static void turn(lab *l, const comparison *c)
     }
 }
 
-/* The prediction is about the row that an engine chooses: the fastest, unless a row is misjudged. */
+/* The prediction is about the row that an engine chooses, which should be the fastest. */
 static void grade(lab *l, const comparison *c)
 {
     enum { ONE_DECODE = 2 }; /* the shape "decode 1 x 1024" */

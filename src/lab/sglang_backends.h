@@ -27,8 +27,8 @@ typedef struct comparison {
     engine_run engine[MAX_BACKENDS];
 } comparison;
 
-/* Runs a request through an engine that chooses for itself: the prediction, and the items chosen and
- * plan_cost. */
+/* Runs a request through an engine that chooses for itself. Makes the prediction, and tells the
+ * items chosen and plan_cost. */
 vt_status sglang_run_auto(lab *l, int32_t prompt, int32_t gen, vt_err *err);
 /* Tells the item whole_engine: `bench latency` in processes of their own, with other levels of the
  * instruction set or of the kernels. */

@@ -116,6 +116,18 @@ static void tell_roofs(lab *l)
     for (size_t i = 0; i < sizeof unit / sizeof unit[0]; i++)
         put_roof(l, unit[i], 0);
     lab_table_end(l);
+    lab_finding(l, "machine.balance",
+                "%s reads %.3g GB/s and computes %.3g GFLOP/s in fp32: an operation that does "
+                "fewer than %.1f FLOP for each byte it reads from memory waits for memory, and a "
+                "decode step does about 2 for each weight",
+                r->name, vt_roofs_bandwidth(r) * 1e-9, r->fp32_per_s * 1e-9,
+                r->fp32_per_s / vt_roofs_bandwidth(r));
+    if (!r->is_gpu && r->meeting_s <= 0) {
+        lab_missing(l, "interconnect",
+                    "one thread has nobody to meet (--threads 1), and a CPU "
+                    "has no link to a device");
+        return;
+    }
     lab_table(l, "interconnect",
               r->is_gpu ? "The link to the host, and what a launch costs"
                         : "What a meeting of all threads costs",
@@ -123,12 +135,6 @@ static void tell_roofs(lab *l)
     for (size_t i = 0; i < sizeof link / sizeof link[0]; i++)
         put_roof(l, link[i], 0);
     lab_table_end(l);
-    lab_finding(l, "machine.balance",
-                "%s reads %.3g GB/s and computes %.3g GFLOP/s in fp32: an operation that does "
-                "fewer than %.1f FLOP for each byte it reads from memory waits for memory, and a "
-                "decode step does about 2 for each weight",
-                r->name, vt_roofs_bandwidth(r) * 1e-9, r->fp32_per_s * 1e-9,
-                r->fp32_per_s / vt_roofs_bandwidth(r));
 }
 
 /* ---- tiers ---- */

@@ -7,7 +7,7 @@
  *   two thirds     the oldest leaves go   each prompt evicts the one that is asked for next
  *
  * The second row is the known weakness of "least recently used" on a loop that is longer than the
- * cache: the share of hits does not fall to two thirds but to nothing. */
+ * cache: what is found does not fall to two thirds, but to the beginning that all prompts share. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -224,8 +224,7 @@ static void draw_flow(vt_buf *b, lab *l, const ranks *r)
 
 /* ---- hardware ---- */
 
-/* 4 copies of a page of 16 tokens, K and V, 32 layers of 8 heads of 128: 8 MiB read and written; and
- * an eighth of it. */
+/* Shapes that copy 8 MiB (4 pages of 16 tokens, K and V, 32 layers, 8 heads of 128) and 1 MiB. */
 static const char buffer_shape[] =
     "copies=4,tokens=16,layers=32,kv_heads=8,head_dim=128,kv_type=f16,page=16";
 static const char part_shape[] =

@@ -131,7 +131,7 @@ bool sglang_event(const json_t *story, const char *event, double *ms, char text[
 
 void sglang_draw_timeline(vt_buf *b, const json_t *story)
 {
-    enum { TEXT_AT = 38 };
+    enum { TEXT_AT = 38, MARGIN = 4 }; /* drawings are indented by the margin */
     const json_t *events = story_get(story, "timeline");
     size_t n = json_array_size(events);
     for (size_t i = 0; i < n && i < STORY_ROWS; i++) {
@@ -148,7 +148,7 @@ void sglang_draw_timeline(vt_buf *b, const json_t *story)
         vt_text_pad(b, line, 27);
         vt_buf_puts(b, isfinite(ms) ? took : "");
         vt_text_pad(b, line, TEXT_AT);
-        vt_text_wrap(b, story_text(e, "text", text), TEXT_AT, VT_TERM_WIDTH);
+        vt_text_wrap(b, story_text(e, "text", text), TEXT_AT, VT_TERM_WIDTH - MARGIN);
         vt_buf_putc(b, '\n');
     }
 }

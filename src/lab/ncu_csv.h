@@ -25,7 +25,8 @@ typedef struct ncu_report {
 } ncu_report;
 
 /* `name` is used in messages. VT_ERR_FORMAT: there is no line of column names, or a line has
- * another number of fields; VT_ERR_MEMORY: beyond a limit above. ncu_report_release(out) afterwards. */
+ * another number of fields; VT_ERR_MEMORY: beyond a limit above. ncu_report_release(out)
+ * afterwards. */
 vt_status ncu_report_read(const char *name, const char *text, size_t len, ncu_report *out,
                           vt_err *err);
 void ncu_report_release(ncu_report *r);

@@ -304,7 +304,7 @@ static void turn(lab *l, const dive *d)
     if (!one->ran || !four->ran)
         return;
     lab_turn(l,
-             &(lab_knob){.name = "four decodes in one call",
+             &(lab_knob){.name = "four decodes at once",
                          .where = "--max-running",
                          .what = "attention of one sequence at 1,024 tokens",
                          .gain = 4 * one->k.least_s / four->k.least_s,

@@ -124,11 +124,12 @@ static void tell_winners(lab *l, const comparison *c)
 static void tell_occupancy(lab *l, const comparison *c)
 {
     if (l->ordinal < 0) {
-        lab_item(l, "occupancy",
-                 "a CPU core runs one worker, so there is nothing to fill: %d worker%s take the "
-                 "items in turn. What can leave one idle is the last round: see waves in the "
-                 "column that says how the work is cut",
-                 l->threads, l->threads == 1 ? "" : "s");
+        lab_item(
+            l, "occupancy",
+            "a CPU core runs one worker, so there is nothing to fill: %d worker%s the items in "
+            "turn. What can leave one idle is the last round: see waves in the "
+            "column that says how the work is cut",
+            l->threads, l->threads == 1 ? " takes" : "s take");
         return;
     }
     lab_table(l, "occupancy", "Warps that an SM can hold, as a share of its most",
@@ -267,7 +268,7 @@ static void turn(lab *l, const comparison *c)
         if (first == last)
             continue;
         const lab_kernel *a = &c->kernel[s][first], *b = &c->kernel[s][last];
-        snprintf(name, sizeof name, "%.24s, not %.24s: %.30s", b->impl, a->impl, c->shape[s].name);
+        snprintf(name, sizeof name, "%s, %.24s", s == PREFILL ? "prefill" : "decode", b->impl);
         lab_turn(l, &(lab_knob){.name = name,
                                 .where = "--attention-backend",
                                 .what = c->shape[s].name,

@@ -317,7 +317,7 @@ static vt_status turn_concurrency(lab *l, const run_of *r, vt_err *err)
     double one_s = sglang_decode_median(r->story, "ms", 1) * 1e-3,
            many_s = sglang_decode_median(r->all, "ms", c) * 1e-3 / c;
     lab_turn(l, &(lab_knob){.name = "decode together",
-                            .where = "--max-running (lab: --concurrency)",
+                            .where = "--max-running",
                             .what = "time of an output token of the batch",
                             .gain = c * r->near_step.floor_s / many.floor_s,
                             .before_s = one_s,

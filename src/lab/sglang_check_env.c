@@ -184,8 +184,8 @@ static vt_status turn(lab *l, vt_err *err)
     lab_kernel a, b;
     TRY(lab_kernel_run(l, &(lab_kernel_ask){.op = "page_copy", .shape = all}, &a, err));
     TRY(lab_kernel_run(l, &(lab_kernel_ask){.op = "page_copy", .shape = piece}, &b, err));
-    lab_turn(l, &(lab_knob){.name = "32 copies of 256 KiB, not one of 8 MiB",
-                            .where = "size of the working set",
+    lab_turn(l, &(lab_knob){.name = "pieces of 256 KiB",
+                            .where = "working set",
                             .what = "copying 8 MiB",
                             .gain = a.least_s / (32 * b.least_s),
                             .before_s = a.median_s,

@@ -243,7 +243,7 @@ static vt_status tell_buffers(lab *l, vt_err *err)
              sglang_put(time, k.median_s, LAB_SECONDS),
              sglang_put(rate, k.bytes / k.median_s, LAB_BYTES_PER_S),
              sglang_put(least, k.least_s, LAB_SECONDS));
-    lab_turn(l, &(lab_knob){.name = "one copy of 8 MiB, not 8 of 1 MiB",
+    lab_turn(l, &(lab_knob){.name = "one copy, not eight",
                             .where = "tokens a step",
                             .what = "8 MiB into a buffer",
                             .gain = 8 * part.least_s / k.least_s,

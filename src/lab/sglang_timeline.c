@@ -309,7 +309,7 @@ static vt_status turn_budget(lab *l, const load *m, const gaps *before, vt_err *
         status = lab_story(l, small.engine, 0, &small.story, err);
     if (status == VT_OK) {
         find_gaps(small.story, &after);
-        lab_turn(l, &(lab_knob){.name = "token budget 64 instead of 256",
+        lab_turn(l, &(lab_knob){.name = "budget 64, not 256",
                                 .where = "--token-budget",
                                 .what = "a step that carries a chunk beside decodes",
                                 .gain = big.floor_s / little.floor_s,

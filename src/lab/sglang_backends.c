@@ -127,8 +127,7 @@ static void tell_occupancy(lab *l, const comparison *c)
         lab_item(
             l, "occupancy",
             "a CPU core runs one worker, so there is nothing to fill: %d worker%s the items in "
-            "turn. What can leave one idle is the last round: see waves in the "
-            "column that says how the work is cut",
+            "turn. What can leave one idle is the last round, which lab 05 shows as waves",
             l->threads, l->threads == 1 ? " takes" : "s take");
         return;
     }

@@ -83,7 +83,8 @@ bool sglang_event(const json_t *story, const char *event, double *ms, char text[
  * random; malloc'ed. */
 vt_status sglang_prompt(lab *l, uint64_t seed, const int32_t *shared, int32_t n_shared, int32_t n,
                         int32_t **out, vt_err *err);
-/* Opens an engine with these settings and at most `max_running` requests at once. */
+/* Opens an engine with these settings, at most `max_running` requests at once, and, where the
+ * settings do not name one, a moderate KV memory. */
 vt_status sglang_open(lab *l, const char *const *settings, int64_t max_running, vt_engine **out,
                       vt_err *err);
 /* Frees prompts that sglang_prompt made and what lab_requests_run filled in. */

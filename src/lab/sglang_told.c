@@ -260,14 +260,21 @@ vt_status sglang_open(lab *l, const char *const *settings, int64_t max_running, 
                       vt_err *err)
 {
     enum { MOST = 16 };
-    const char *all[MOST + 3];
+    const char *all[MOST + 5];
     char running[24];
+    bool memory = false;
     int n = 0;
     snprintf(running, sizeof running, "%lld", (long long)max_running);
     all[n++] = "max-running";
     all[n++] = running;
-    for (int i = 0; settings && settings[i] && n < MOST; i++)
+    for (int i = 0; settings && settings[i] && n < MOST; i++) {
+        memory |= strcmp(settings[i], "kv-memory") == 0;
         all[n++] = settings[i];
+    }
+    if (!memory) { /* auto would take most of a GPU, and a lab opens several engines */
+        all[n++] = "kv-memory";
+        all[n++] = l->ordinal >= 0 ? "4G" : "1G";
+    }
     all[n] = NULL;
     return lab_engine_open(l, all, out, err);
 }

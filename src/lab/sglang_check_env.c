@@ -6,8 +6,7 @@
 
 #include "base/err.h"
 #include "device/cpu.h"
-#include "device/nvml.h"
-#include "device/probe.h"
+#include "lab/sglang_check_env.h"
 #include "lab/sglang_inside.h"
 
 static const lab_item_def items[] = {
@@ -21,51 +20,6 @@ static const lab_item_def items[] = {
     {"interconnect", "links: how fast, and what a meeting or a launch costs", true},
     {"tiers", "profiling tiers that are allowed here", true},
     {NULL, NULL, false}};
-
-/* ---- where things are ---- */
-
-/* Sockets, nodes and GPUs. To be joined with device/topology.h, which knows sockets, distances and
- * links; until then this tells what device/cpu.h and NVML know. */
-static void tell_topology(lab *l)
-{
-    const vt_cpu *c = vt_cpu_get();
-    char l1[SGLANG_TEXT], l2[SGLANG_TEXT], l3[SGLANG_TEXT], memory[SGLANG_TEXT];
-    vt_buf b = {0};
-    vt_buf_printf(&b, "%s, %s\n", c->model, vt_isa_name(c->level));
-    vt_buf_printf(&b, "├── %d CPUs for this process, %d cores, %d NUMA node%s, memory %s\n",
-                  c->n_cpus, c->n_cores, c->n_nodes, c->n_nodes == 1 ? "" : "s",
-                  sglang_put(memory, (double)c->memory_bytes, LAB_BYTES));
-    vt_buf_printf(&b, "├── a core: L1d %s, L2 %s\n",
-                  sglang_put(l1, (double)c->l1d_bytes, LAB_BYTES),
-                  sglang_put(l2, (double)c->l2_bytes, LAB_BYTES));
-    vt_buf_printf(&b, "└── shared: L3 %s\n", sglang_put(l3, (double)c->l3_bytes, LAB_BYTES));
-    lab_drawing(l, "topology", "The CPU side of the machine", &b);
-    vt_buf_release(&b);
-    if (l->ordinal < 0) {
-        lab_missing(l, "gpus", "the lab runs on the CPU (vitrine env says why no GPU is used)");
-    } else {
-        vt_gpu_state s;
-        vt_err why;
-        if (vt_nvml_read(l->ordinal, &s, &why) == VT_OK)
-            lab_item(l, "gpus", "GPU %d: %d MHz of %d, memory %d MHz, %.0f W of %.0f, %d C",
-                     l->ordinal, s.sm_mhz, s.sm_max_mhz, s.memory_mhz, s.power_w, s.power_limit_w,
-                     s.temperature_c);
-        else
-            lab_missing(l, "gpus", "%s", why.message);
-    }
-    for (const char *const *k = (const char *const[]){"links", "groups", NULL}; *k; k++)
-        lab_missing(l, *k, "%s",
-                    l->ordinal < 0 ? "the lab runs on the CPU, which has no link between GPUs"
-                                   : "links between GPUs are not looked up yet; nvidia-smi topo -m "
-                                     "prints their matrix");
-    if (c->n_nodes > 1)
-        lab_item(l, "crossings",
-                 "%d NUMA nodes: run one engine a node (numactl --cpunodebind N --membind N), so "
-                 "that no core reads weights through the link between nodes",
-                 c->n_nodes);
-    else
-        lab_item(l, "crossings", "none: all CPUs and all memory are of one NUMA node");
-}
 
 /* ---- roofs ---- */
 
@@ -137,40 +91,6 @@ static void tell_roofs(lab *l)
     lab_table_end(l);
 }
 
-/* ---- tiers ---- */
-
-static void put_tier(lab *l, const char *name, const char *sees, bool allowed, const char *why)
-{
-    lab_cell(l, "%s", name);
-    lab_cell(l, "%s", sees);
-    lab_cell(l, "%s", allowed ? "yes" : "no");
-    lab_cell(l, "%.60s", why);
-}
-
-static void tell_tiers(lab *l)
-{
-    char why[256] = "", found[512], ncu[512];
-    bool events = vt_probe_perf_events(why, sizeof why), cupti = false;
-    int n = 0;
-    const vt_probe_library *library = vt_probe_libraries(&n);
-    for (int i = 0; i < n; i++)
-        if (strcmp(library[i].name, "cupti") == 0)
-            cupti = vt_probe_open(&library[i], found, sizeof found);
-    bool gpu = l->ordinal >= 0 && !l->emulated, tool = lab_tool_find("ncu", ncu, sizeof ncu);
-    lab_table(l, "tiers", "What can be observed here", "tier|sees|allowed|why not");
-    put_tier(l, "T0", "clocks; bytes and FLOPs of each call", true, "");
-    put_tier(l, "T1", "hardware events of this process", events, events ? "" : why);
-    put_tier(l, "T2", "a GPU's counters over time", false,
-             !gpu     ? "no GPU runs the steps"
-             : !cupti ? "CUPTI is not installed"
-                      : "stories do not read CUPTI yet");
-    put_tier(l, "T3", "a GPU's counters of each kernel", gpu && tool,
-             !gpu    ? "no GPU runs the steps"
-             : !tool ? "ncu is not installed"
-                     : "");
-    lab_table_end(l);
-}
-
 /* ---- knob ---- */
 
 /* The same bytes in one piece and in pieces that a cache holds. */
@@ -204,7 +124,7 @@ static vt_status run(lab *l, vt_err *err)
     lab_predict(l, "copying memory, bytes read and written",
                 l->emulated ? NAN : l->roofs.memory_bytes_per_s, LAB_BYTES_PER_S,
                 "as many bytes a second as reading alone, if a write costs what a read costs");
-    tell_topology(l);
+    TRY(sglang_topology(l, err));
     if (l->emulated) {
         for (const char *const *k =
                  (const char *const[]){"memory_roofs", "compute_roofs", "interconnect", NULL};
@@ -225,7 +145,6 @@ static vt_status run(lab *l, vt_err *err)
                       "the caches are faster than memory: L2 %.3g GB/s, memory %.3g GB/s",
                       l->roofs.l2_bytes_per_s * 1e-9, l->roofs.memory_bytes_per_s * 1e-9);
     }
-    tell_tiers(l);
     return turn(l, err);
 }
 

@@ -1,6 +1,6 @@
 /* What the labs of the track sglang share.
  *
- *   sglang_check_env   00    machine: topology, memory, links
+ *   sglang_check_env   00    machine: memories, links; sglang_topology: sockets, GPUs, tools
  *   sglang_baseline    01    one request step by step, then several at once
  *   sglang_radix       02    the prefix cache; sglang_pressure: eviction
  *   sglang_backends    03    attention implementations

@@ -277,9 +277,8 @@ static vt_status run_points(lab *l, dive *d, vt_err *err)
 /* The shape that the prediction and the card are about. */
 static const point *main_point(const dive *d) { return d->want[0] ? &d->p[5] : &d->p[0]; }
 
-static void predict(lab *l, const point *p)
+static void predict(lab *l, const point *p, const char *what)
 {
-    char what[80];
     /* bytes of K and V of every sequence, of Q and of the output; a causal query sees the keys
      * before it alone */
     double element = l->ordinal >= 0 ? 2 : 4,
@@ -289,12 +288,9 @@ static void predict(lab *l, const point *p)
            flops = 4.0 * pairs * heads.heads * heads.head_dim;
     double s = l->emulated ? NAN
                            : fmax((kv + q) / vt_roofs_bandwidth(&l->roofs), flops / peak_of(l));
-    snprintf(what, sizeof what, "%s %s", op_of(p), p->name);
     lab_predict(l, what, s, LAB_SECONDS,
                 "the longer of two times at the measured roofs: moving K, V, Q and the output, "
                 "and computing 4 FLOP for each pair of a query and a key, head and element");
-    if (p->ran)
-        lab_outcome(l, what, p->k.median_s, p->k.disturbed);
 }
 
 /* Queries of one sequence together instead of one after the other. */
@@ -318,11 +314,15 @@ static void turn(lab *l, const dive *d)
 
 static vt_status measure(lab *l, dive *d, vt_err *err)
 {
+    char what[80];
     TRY(read_kernel(l, d, err));
     make_points(l, d);
-    TRY(run_points(l, d, err));
     const point *p = main_point(d);
-    predict(l, p);
+    snprintf(what, sizeof what, "%s %s", op_of(p), p->name);
+    predict(l, p, what);
+    TRY(run_points(l, d, err));
+    if (p->ran)
+        lab_outcome(l, what, p->k.median_s, p->k.disturbed);
     tell_cuts(l, d);
     if (p->ran)
         lab_kernel_card(l, "card", &p->k,

@@ -67,7 +67,8 @@ static vt_status run_shapes(lab *l, comparison *c, vt_err *err)
             }
             if (status != VT_OK)
                 return vt_fail(err, status, "%s", why.message);
-            snprintf(k->shape, sizeof k->shape, "%s", c->shape[s].name); /* shorter than its text */
+            /* the table has no room for the whole text of the shape */
+            memcpy(k->shape, c->shape[s].name, sizeof c->shape[s].name);
             lab_kernel_cells(l, k);
         }
     lab_table_end(l);

@@ -1,0 +1,447 @@
+/* Lab 06 of the track mini-sglang: all labs of the track and a full forward pass, in one report.
+ *
+ *   labs 00 to 05 and radix      a request through the engine
+ *   each a process of its own    prefill, then decode, call by call
+ *            \                      /
+ *             full_pipeline.txt, timeline.json, an .nsys-rep where nsys is
+ *
+ * A lab whose result is there already, from this program on this device and model, is not run
+ * again, so an interrupted pipeline can be resumed; --all runs all of them in their full form. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/stats.h"
+#include "lab/mini_sglang.h"
+#include "lab/result.h"
+#include "lab/tracks.h"
+#include "story/forms.h"
+#include "story/read.h"
+#include "version.h"
+
+enum { MAX_ARGS = 24, LAB_LIMIT_S = 580, NSYS_LIMIT_S = 120, PROMPT = 128, GENERATED = 33 };
+
+/* ---- the other labs ---- */
+
+/* Whether a result is this program's, on this device and model, and no smaller than asked for. */
+static bool is_fresh(const lab *l, const json_t *result, bool full)
+{
+    char text[STORY_TEXT];
+    const json_t *machine = story_get(result, "machine");
+    const char *device = l->ordinal >= 0 ? "cuda" : "cpu";
+    if (!result || strcmp(story_text(result, "commit", text), VT_COMMIT) != 0 ||
+        strcmp(story_text(result, "model", text), l->model) != 0 ||
+        strncmp(story_text(machine, "device", text), device, strlen(device)) != 0)
+        return false;
+    return !full || !json_is_true(story_get(result, "quick"));
+}
+
+/* `vitrine lab mini-sglang NN` in a process of its own, so that a lab that fails or hangs takes
+ * nothing with it. */
+static vt_status run_lab(lab *l, const lab_def *def, bool full, int *code, vt_err *err)
+{
+    const char *argv[MAX_ARGS], *results = lab_text(l, "results");
+    char threads[16], device[16], log[700];
+    int n = 0;
+    snprintf(threads, sizeof threads, "%d", l->threads);
+    snprintf(device, sizeof device, l->ordinal >= 0 ? "cuda:%d" : "cpu", l->ordinal);
+    snprintf(log, sizeof log, "%s/%s_%s.log", l->results, def->number, def->name);
+    const char *const always[] = {lab_self(),  "lab",          lab_track_name[LAB_MINI_SGLANG],
+                                  def->number, "--no-predict", "--device",
+                                  device,      "--model",      l->model};
+    for (size_t i = 0; i < sizeof always / sizeof *always; i++)
+        argv[n++] = always[i];
+    if (!full)
+        argv[n++] = "--quick";
+    if (l->ordinal < 0) {
+        argv[n++] = "--threads";
+        argv[n++] = threads;
+    }
+    if (results) {
+        argv[n++] = "--results";
+        argv[n++] = results;
+    }
+    argv[n] = NULL;
+    lab_note(l, "lab %s %s", def->number, def->name);
+    return lab_tool_run(l, argv, log, LAB_LIMIT_S, code, err);
+}
+
+typedef struct counted {
+    int checks, wrong, items, missing, knobs;
+} counted;
+
+static counted count(const json_t *result)
+{
+    counted c = {0};
+    const json_t *v;
+    const char *key;
+    size_t i;
+    json_array_foreach(story_get(result, "checks"), i, v)
+    {
+        c.checks++;
+        c.wrong += !json_is_true(story_get(v, "ok"));
+    }
+    /* jansson's loop takes an object that is not const */
+    json_object_foreach((json_t *)(uintptr_t)story_get(result, "items"), key, v)
+    {
+        c.items++;
+        c.missing += story_get(v, "missing") != NULL;
+    }
+    c.knobs = (int)json_array_size(story_get(result, "knobs"));
+    return c;
+}
+
+/* One row of the table; appends the result to the report. */
+static void put_lab(lab *l, const lab_def *def, const json_t *result, const char *how,
+                    vt_buf *report)
+{
+    char text[STORY_TEXT];
+    counted c = count(result);
+    lab_cell(l, "%s %s", def->number, def->name);
+    lab_cell(l, "%s", how);
+    lab_cell(l, "%s", json_is_true(story_get(result, "quick")) ? "quick" : "full");
+    lab_cell_number(l, story_num(result, "seconds"), LAB_SECONDS);
+    lab_cell(l, "%d of %d", c.checks - c.wrong, c.checks);
+    lab_cell(l, "%d", c.items - c.missing);
+    lab_cell(l, "%d", c.missing);
+    lab_cell(l, "%d", c.knobs);
+    lab_cell(l, "%s", story_text(result, "state", text));
+    vt_buf_printf(report, "\n==== lab %s %s ====\n\n", def->number, def->name);
+    lab_result_render(result, &l->term, report);
+    lab_check(l, c.wrong == 0, "lab %s: %d of its %d checks failed (expected 0)", def->number,
+              c.wrong, c.checks);
+}
+
+/* Runs what is missing and puts every lab of the track into the table. */
+static vt_status one_lab(lab *l, const lab_def *def, vt_buf *report, vt_err *err)
+{
+    bool full = lab_flag(l, "all");
+    json_t *result = NULL;
+    int code = 0;
+    TRY(lab_result_read(l->results, def, &result, err));
+    bool kept = is_fresh(l, result, full) && !full;
+    if (!kept) {
+        json_decref(result);
+        result = NULL;
+        TRY(run_lab(l, def, full, &code, err));
+        TRY(lab_result_read(l->results, def, &result, err));
+    }
+    lab_check(l, result && code == 0,
+              "lab %s ended with status %d and left %s (expected 0 and a "
+              "result; its log is %s_%s.log)",
+              def->number, code, result ? "a result" : "none", def->number, def->name);
+    if (result)
+        put_lab(l, def, result, kept ? "kept" : "run now", report);
+    json_decref(result);
+    return VT_OK;
+}
+
+static vt_status all_labs(lab *l, vt_buf *report, vt_err *err)
+{
+    vt_status status = VT_OK;
+    lab_table(l, "labs", "the labs of this track",
+              "lab|how|form|>took|>checks right|>items told|>missing|>knobs|state");
+    for (int32_t i = 0; lab_mini_sglang[i] && status == VT_OK && !l->interrupted; i++) {
+        const lab_def *def = lab_mini_sglang[i];
+        if (def == l->def || (l->emulated && !def->kernels))
+            continue;
+        status = one_lab(l, def, report, err);
+    }
+    lab_table_end(l);
+    return status;
+}
+
+/* ---- the forward pass ---- */
+
+static double member(const json_t *o, const char *key, double scale)
+{
+    return story_num(o, key) * scale;
+}
+
+static void put_ops(lab *l, const json_t *story, const char *phase)
+{
+    const json_t *ops = story_get(story_phase_named(story, phase), "ops"), *op;
+    char text[STORY_TEXT];
+    size_t i;
+    json_array_foreach(ops, i, op)
+    {
+        lab_cell(l, "%s", phase);
+        lab_cell(l, "%s", story_text(op, "kind", text));
+        lab_cell(l, "%s", story_text(op, "impl", text));
+        lab_cell(l, "%.0f", story_num(op, "calls"));
+        lab_cell_number(l, member(op, "expected_us", 1e-6), LAB_SECONDS);
+        lab_cell_number(l, l->emulated ? NAN : member(op, "time_us", 1e-6), LAB_SECONDS);
+        lab_cell_number(l, l->emulated ? NAN : story_num(op, "share"), LAB_SHARE);
+        lab_cell_number(l, l->emulated ? NAN : story_num(op, "of_roof"), LAB_SHARE);
+        lab_cell(l, "%s", story_text(op, "bound", text));
+    }
+}
+
+/* From arrival to the last token, each event at its time. */
+static void draw_timeline(lab *l, const json_t *story)
+{
+    const json_t *list = story_get(story, "timeline"), *e;
+    char name[STORY_TEXT], text[STORY_TEXT];
+    vt_buf b = {0};
+    size_t i, n = json_array_size(list);
+    json_array_foreach(list, i, e)
+    {
+        bool transition = strcmp(story_text(e, "event", name), "transition") == 0;
+        bool phase = strcmp(name, "prefill") == 0 || strcmp(name, "decode") == 0;
+        for (char *c = name; phase && *c; c++)
+            *c = (char)(*c - 'a' + 'A');
+        double ms = story_num(e, "ms");
+        vt_buf_printf(&b, "%10s  %s %-10.10s %10s  %.60s\n",
+                      l->emulated ? "" : mini_word(story_num(e, "at_ms") * 1e-3, LAB_SECONDS).text,
+                      transition   ? "╞═"
+                      : i + 1 == n ? "└─"
+                      : i          ? "├─"
+                                   : "┌─",
+                      name,
+                      isfinite(ms) && !l->emulated ? mini_word(ms * 1e-3, LAB_SECONDS).text : "",
+                      story_text(e, "text", text));
+    }
+    lab_drawing(l, "timeline", "one request, from its arrival to its last token", &b);
+    vt_buf_release(&b);
+}
+
+/* The mean decode step beside what the roofs and the rows' efficiencies say. */
+static void tell_step(lab *l, const json_t *story)
+{
+    static const char what[] = "time of a decode step of the engine";
+    const json_t *decode = story_phase_named(story, "decode"),
+                 *machine = story_get(story, "machine");
+    char state[STORY_TEXT];
+    double expected = member(decode, "expected_us", 1e-6), step = member(decode, "step_us", 1e-6);
+    lab_predict(l, what, expected, LAB_SECONDS,
+                "each call's launch, and its work at the efficiency that its row was measured to "
+                "have alone");
+    lab_outcome(l, what, step, strcmp(story_text(machine, "state", state), "disturbed") == 0);
+    if (l->emulated)
+        lab_missing(l, "step", "times mean nothing on an emulated GPU");
+    else
+        lab_item(l, "step",
+                 "a decode step takes %s; no machine with these roofs does it in less "
+                 "than %s, and %s was expected; %.1f %% of it lies outside all calls",
+                 mini_word(step, LAB_SECONDS).text,
+                 mini_word(member(decode, "floor_us", 1e-6), LAB_SECONDS).text,
+                 mini_word(expected, LAB_SECONDS).text, 100 * story_num(decode, "unexplained"));
+}
+
+static vt_status write_file(lab *l, const char *name, const char *what, const vt_buf *b,
+                            vt_err *err)
+{
+    char path[700];
+    snprintf(path, sizeof path, "%s/%s", l->results, name);
+    FILE *f = fopen(path, "w");
+    bool ok = f && !b->failed && fwrite(b->data, 1, b->len, f) == b->len;
+    if (f && fclose(f) != 0)
+        ok = false;
+    if (!ok)
+        return vt_fail(err, VT_ERR_IO, "%s: cannot be written whole", path);
+    lab_file(l, name, what);
+    return VT_OK;
+}
+
+static vt_status write_timeline(lab *l, const json_t *story, vt_err *err)
+{
+    vt_buf b = {0};
+    char *text = json_dumps(story, JSON_COMPACT);
+    if (!text)
+        return vt_fail(err, VT_ERR_MEMORY, "out of memory for the story");
+    vt_status status = story_export_chrome("the story", text, strlen(text), &b, err);
+    if (status == VT_OK)
+        status = write_file(l, "timeline.json", "the request as a trace for Perfetto's page", &b,
+                            err);
+    if (status == VT_OK)
+        lab_item(l, "trace",
+                 "timeline.json has %zu bytes in Chrome's form; ui.perfetto.dev opens it", b.len);
+    vt_buf_release(&b);
+    free(text);
+    return status;
+}
+
+static vt_status read_pass(lab *l, vt_engine *e, json_t **story, vt_err *err)
+{
+    int32_t prompt[PROMPT], n = l->emulated ? 16 : PROMPT;
+    lab_request r = {.prompt = prompt, .n_prompt = n, .n_gen = l->emulated ? 2 : GENERATED};
+    lab_random_prompt(l, e, 11, prompt, n);
+    vt_status status = lab_requests_run(l, e, &r, 1, err);
+    if (status == VT_OK) {
+        lab_check(l, r.n_tokens == r.n_gen && !r.error,
+                  "the request generated %d tokens (expected "
+                  "%d)",
+                  r.n_tokens, r.n_gen);
+        status = lab_story(l, e, r.id, story, err);
+    }
+    lab_request_release(&r);
+    return status;
+}
+
+/* Seconds from token to token over three requests: their median, and half of their spread. */
+static vt_status token_times(lab *l, bool overlap, double *median, double *noise, vt_err *err)
+{
+    enum { TIMES = 3 };
+    vt_engine *e;
+    double s[TIMES] = {0};
+    int32_t prompt[PROMPT];
+    const char *const settings[] = {
+        "max-context", "512", "kv-memory", "64M", "no-overlap", overlap ? "false" : "true", NULL};
+    vt_status status = VT_OK;
+    TRY(lab_engine_open(l, settings, &e, err));
+    for (int i = 0; i < TIMES && status == VT_OK; i++) {
+        lab_request r = {.prompt = prompt, .n_prompt = PROMPT, .n_gen = GENERATED};
+        lab_random_prompt(l, e, 20 + (uint64_t)i, prompt, PROMPT);
+        status = lab_requests_run(l, e, &r, 1, err);
+        if (status == VT_OK && r.n_tokens > 1)
+            s[i] = (r.token_s[r.n_tokens - 1] - r.token_s[0]) / (r.n_tokens - 1);
+        lab_request_release(&r);
+    }
+    vt_engine_free(e);
+    *median = vt_median(s, TIMES); /* sorts them */
+    *noise = (s[TIMES - 1] - s[0]) / 2 / *median;
+    return status;
+}
+
+/* The engine's own work runs beside the step before; without overlap it runs between steps. */
+static vt_status turn_overlap(lab *l, const json_t *story, vt_err *err)
+{
+    const json_t *decode = story_phase_named(story, "decode"),
+                 *each = story_get(decode, "per_step");
+    double step = member(decode, "step_us", 1e-6),
+           hidden = (story_num(each, "schedule_us") + story_num(each, "prepare_us")) * 1e-6;
+    lab_knob k = {.name = "no overlap",
+                  .where = "--no-overlap",
+                  .what = "seconds from token to token, one request",
+                  .gain = step / (step + hidden),
+                  .why = "planning runs beside the step; it takes microseconds, so there is little "
+                         "to hide"};
+    TRY(token_times(l, true, &k.before_s, &k.before_noise, err));
+    TRY(token_times(l, false, &k.after_s, &k.after_noise, err));
+    lab_turn(l, &k);
+    return VT_OK;
+}
+
+static vt_status forward(lab *l, vt_err *err)
+{
+    vt_engine *e;
+    json_t *story = NULL;
+    TRY(lab_engine_open(l, (const char *const[]){"max-context", "512", "kv-memory", "64M", NULL},
+                        &e, err));
+    vt_status status = read_pass(l, e, &story, err);
+    vt_engine_free(e);
+    TRY(status);
+    lab_table(l, "kernels", "every kernel of the pass, in its order: a step's sums",
+              "phase|call|row|>calls|>expected|>time|>share|>of roof|bound");
+    put_ops(l, story, "prefill");
+    put_ops(l, story, "decode");
+    lab_table_end(l);
+    draw_timeline(l, story);
+    tell_step(l, story);
+    if (lab_flag(l, "timeline") || lab_flag(l, "all"))
+        status = write_timeline(l, story, err);
+    else
+        lab_missing(l, "trace", "--timeline was not given: it writes timeline.json");
+    if (status == VT_OK && !l->emulated)
+        status = turn_overlap(l, story, err);
+    json_decref(story);
+    return status;
+}
+
+/* ---- nsys ---- */
+
+static vt_status nsys(lab *l, vt_err *err)
+{
+    char path[600], output[700], log[700];
+    int code = 0;
+    if (!lab_flag(l, "nsys")) {
+        lab_missing(l, "nsys",
+                    "--nsys was not given: it runs the pass under NVIDIA Nsight Systems");
+        return VT_OK;
+    }
+    if (!lab_tool_find("nsys", path, sizeof path)) {
+        lab_missing(l, "nsys", "nsys is not on PATH; install NVIDIA Nsight Systems to use it");
+        return VT_OK;
+    }
+    snprintf(output, sizeof output, "%s/full_pipeline", l->results);
+    snprintf(log, sizeof log, "%s/nsys.log", l->results);
+    const char *argv[] = {path,
+                          "profile",
+                          "--force-overwrite",
+                          "true",
+                          "--trace",
+                          l->ordinal >= 0 ? "cuda,nvtx,osrt" : "osrt",
+                          "--sample",
+                          "none",
+                          "-o",
+                          output,
+                          lab_self(),
+                          "run",
+                          "--device",
+                          l->ordinal >= 0 ? "cuda" : "cpu",
+                          "--model",
+                          l->model,
+                          "-n",
+                          "16",
+                          "--ignore-eos",
+                          "Count from one to ten.",
+                          NULL};
+    TRY(lab_tool_run(l, argv, log, NSYS_LIMIT_S, &code, err));
+    lab_check(l, code == 0, "nsys ended with status %d (expected 0; its output is nsys.log)", code);
+    lab_file(l, "nsys.log", "what nsys printed");
+    if (code == 0)
+        lab_file(l, "full_pipeline.nsys-rep", "the pass as nsys saw it");
+    lab_item(l, "nsys",
+             "%s ran the pass and ended with status %d: full_pipeline.nsys-rep shows gaps "
+             "between kernels, their order and what overlaps",
+             path, code);
+    return VT_OK;
+}
+
+static vt_status run(lab *l, vt_err *err)
+{
+    vt_buf report = {0};
+    vt_status status = all_labs(l, &report, err);
+    if (status == VT_OK)
+        status = forward(l, err);
+    if (status == VT_OK)
+        status = nsys(l, err);
+    if (status == VT_OK)
+        status = write_file(l, "full_pipeline.txt", "the results of all labs of the track", &report,
+                            err);
+    if (status == VT_OK)
+        lab_item(l, "report",
+                 "full_pipeline.txt has every lab's result as it was printed (%zu "
+                 "bytes); this lab's own is beside it",
+                 report.len);
+    vt_buf_release(&report);
+    return status;
+}
+
+static const lab_item_def items[] = {
+    {"labs", "every lab of the track", false},
+    {"timeline", "a full forward pass as a timeline", false},
+    {"trace", "the pass as a trace", false},
+    {"nsys", "the pass under nsys", false},
+    {"report", "one report", false},
+    {"kernels", "every kernel's state", true},
+    {"step", "a decode step beside its floor", true},
+    {NULL, NULL, false},
+};
+
+const lab_def mini_full_pipeline = {
+    .track = LAB_MINI_SGLANG,
+    .number = "06",
+    .name = "full_pipeline",
+    .goal = "You know how the kernels of this track make up a forward pass, and what share of it "
+            "each one has.",
+    .about = {"Every lab of this track runs, or its result is taken if this program made it.",
+              "Then one request goes through the engine: 128 random tokens in, 33 out.",
+              "Every call of its steps is timed and held against its roof."},
+    .alias = {"06_full_pipeline.sh", NULL},
+    .items = items,
+    .kernels = false,
+    .run = run,
+};

@@ -204,7 +204,7 @@ static vt_status measure_trail(lab *l, mini_pass *p, trail *t, vt_err *err)
     int32_t prefill = l->emulated ? 64 : PREFILL;
     TRY(add_point(l, p, t, 1, prefill, prefill, err));
     int32_t most = !l->emulated && (all || l->ordinal >= 0) ? 32 : 8;
-    for (int32_t batch = 1; batch <= most && !l->interrupted; batch *= 2)
+    for (int32_t batch = 1; batch <= most; batch *= 2)
         TRY(add_point(l, p, t, batch, 1, t->context, err));
     return VT_OK;
 }
@@ -295,10 +295,10 @@ static vt_status turn_rows(lab *l, const trail *t, vt_err *err)
         int32_t q = i ? 1 : l->emulated ? 64 : PREFILL;
         shape_text(l, shape, sizeof shape, 1, q, i ? t->context : q);
         int32_t n = lab_kernel_rows(l, op, shape, name, MINI_MAX_ROWS, err);
-        for (int32_t r = 0; r < n && !l->interrupted; r++) {
+        for (int32_t r = 0; r < n; r++) {
             lab_kernel after;
-            /* the scalar row needs seconds for a prefill of 512 */
-            bool slow = l->quick && i == 0 && strcmp(name[r], "portable") == 0;
+            /* other rows of a prefill, such as the scalar one, take seconds */
+            bool slow = l->quick && i == 0 && !lab_flag(l, "compare");
             if (strcmp(name[r], before->impl) == 0 || slow ||
                 attend(l, 1, q, i ? t->context : q, name[r], &after, err) != VT_OK)
                 continue;
@@ -360,7 +360,7 @@ static vt_status measure(lab *l, mini_pass *p, trail *t, vt_err *err)
     if (t->n < 2)
         return VT_OK; /* interrupted */
     lab_predict(l, what, t->at[1].k.expected_s, LAB_SECONDS,
-                "K and V of the context at the memory roof and the efficiency of the row, and the "
+                "K and V of the context at the memory roof, and the "
                 "launch");
     lab_outcome(l, what, t->at[1].k.median_s, t->at[1].k.disturbed);
     trail_table(l, t);
@@ -411,8 +411,9 @@ const lab_def mini_profile_attention = {
     .track = LAB_MINI_SGLANG,
     .number = "04",
     .name = "profile_attention",
-    .goal = "You know why prefill is bound by arithmetic and decode by memory, and why a larger "
-            "batch does not change that for attention.",
+    .goal =
+        "You know how many FLOPs a byte attention has in prefill and in decode, which roof that "
+        "means on this machine, and why a larger batch does not change it.",
     .about = {"The attention of one prompt, then of 1, 2, 4 ... decodes, with 32 heads that share "
               "8 KV heads.",
               "A decode reads the K and V of its whole context once: 2 x 8 x 128 values a token.",

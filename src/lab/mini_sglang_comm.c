@@ -85,8 +85,11 @@ static void sizes_table(lab *l, const machine *m)
     static const int ranks[] = {2, 4, 8};
     bool all = lab_flag(l, "analyze") || !l->quick;
     int n_sizes = all ? 6 : 3, n_ranks = all ? 3 : 2;
-    lab_table(l, "sizes", "an all-reduce by size and ranks, computed from this machine's roofs",
-              "ranks|>bytes|>one-shot|>two-shot|>ring|>link use|best");
+    lab_table(
+        l, "sizes",
+        "computed from this machine's roofs; link use: the time of the bytes that must cross, "
+        "of the best time",
+        "ranks|>bytes|>one-shot|>two-shot|>ring|>link use|best");
     for (int i = 0; i < n_sizes * n_ranks; i++) {
         double bytes = (double)(all ? many : few)[i % n_sizes];
         int n = ranks[i / n_sizes];
@@ -246,8 +249,7 @@ static vt_status run(lab *l, vt_err *err)
     lab_kernel k, small;
     TRY(copy(l, page, &k, err));
     lab_predict(l, what, k.expected_s, LAB_SECONDS,
-                "8 MiB read and 8 MiB written at the roof of where they lie and the efficiency of "
-                "the row");
+                "8 MiB read and 8 MiB written at the roof of where they lie");
     lab_outcome(l, what, k.median_s, k.disturbed);
     lab_kernel_card(l, "card", &k, "copies 8 MiB inside the memory of one rank",
                     "no copy at all: write where the all-reduce reads");

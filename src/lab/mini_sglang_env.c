@@ -19,7 +19,7 @@ static vt_status look_with(lab *l, const char *further, json_t **out, vt_err *er
 {
     char path[700];
     int code;
-    const char *argv[] = {lab_self(), "env", "--json", further, NULL};
+    const char *argv[] = {lab_self(), "env", "--json", "--quiet", further, NULL};
     snprintf(path, sizeof path, "%s/environment.json", l->results);
     TRY(lab_tool_run(l, argv, path, LOOK_LIMIT_S, &code, err));
     if (code != 0)

@@ -157,8 +157,8 @@ static vt_status sweep(lab *l, lab_kernel *large, vt_err *err)
     size_t n_tokens = all ? 6 : 3, n_hidden = all ? 4 : 2;
     large->bytes = 0;
     lab_table(l, "sweep", "tokens and row sizes: the time of one gather",
-              "tokens|row|>bytes|>time|>GB/s|>of roof|bound");
-    for (size_t i = 0; i < n_tokens * n_hidden && !l->interrupted; i++) {
+              "tokens|row|>bytes|>time|>rate|>of roof|bound");
+    for (size_t i = 0; i < n_tokens * n_hidden; i++) {
         char shape[160];
         lab_kernel k;
         int64_t tokens = (all ? many : few)[i / n_hidden],
@@ -240,8 +240,7 @@ static vt_status run(lab *l, vt_err *err)
     TRY(mini_rows_run(l, "embed", shape, &r, err));
     const lab_kernel *k = &r->k[0];
     lab_predict(l, "time of a gather of 64 rows of 4096 fp16 values", k->expected_s, LAB_SECONDS,
-                "the launch, and the bytes at the roof of where they lie and the efficiency of the "
-                "row");
+                "the launch, and the bytes at the roof of where they lie");
     lab_outcome(l, "time of a gather of 64 rows of 4096 fp16 values", k->median_s, k->disturbed);
     mini_rows_table(l, "variants", "64 rows of 4096: every row and variant that is here", r);
     lab_kernel_card(l, "card", k, "gathers one row of the embedding table a token",

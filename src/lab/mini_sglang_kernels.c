@@ -21,7 +21,7 @@ enum { MAX_KERNELS = 64, SHAPE = 200 };
 /* A call of the pass; calls of other layers with the same op and shape are counted with it. */
 typedef struct kernel {
     const vt_op *op;
-    char label[40], shape[SHAPE];
+    char label[48], shape[SHAPE];
     int32_t prefill, decode; /* how often a step of each kind calls it */
     lab_kernel k;
     bool ran;
@@ -69,6 +69,9 @@ static void add_step(kernels *all, const mini_pass *p, bool prefill)
         kernel *k = add(all, c->op, story_call_kind(c), shape);
         if (!k)
             continue;
+        if (!strstr(k->label, story_call_kind(c))) /* norms of a layer are alike */
+            snprintf(k->label + strlen(k->label), sizeof k->label - strlen(k->label), ", %s",
+                     story_call_kind(c));
         k->prefill += prefill && !copies;
         k->decode += !prefill && !copies;
     }
@@ -130,7 +133,7 @@ static bool wanted(const kernels *all, const kernel *k)
 
 static vt_status run_all(lab *l, kernels *all, vt_err *err)
 {
-    for (int32_t i = 0; i < all->n && !l->interrupted; i++) {
+    for (int32_t i = 0; i < all->n; i++) {
         kernel *k = &all->at[i];
         if (!wanted(all, k))
             continue;
@@ -149,14 +152,14 @@ static vt_status run_all(lab *l, kernels *all, vt_err *err)
 static void tell_order(lab *l, const kernels *all)
 {
     lab_table(l, "order", "the calls of a forward pass in their order",
-              "call|op|>in a prefill|>in a decode|shape");
+              "call|>prefill|>decode|shape");
     for (int32_t i = 0; i < all->n; i++) {
         const kernel *k = &all->at[i];
-        lab_cell(l, "%s", k->label);
-        lab_cell(l, "%s", k->op->name);
+        bool named = k->prefill || k->decode || strcmp(k->label, k->op->name) == 0;
+        lab_cell(l, named ? "%s" : "%s: %s", k->label, k->op->name);
         lab_cell(l, "%d", k->prefill);
         lab_cell(l, "%d", k->decode);
-        lab_cell(l, "%.48s%s", k->shape, strlen(k->shape) > 48 ? "..." : "");
+        lab_cell(l, "%.42s%s", k->shape, strlen(k->shape) > 42 ? "..." : "");
     }
     lab_table_end(l);
 }
@@ -192,24 +195,26 @@ static void tell_kernels(lab *l, const kernels *all)
 
 static void tell_tolerances(lab *l, const kernels *all)
 {
+    enum { COLUMN = 28 };
     const vt_op *told[MAX_KERNELS];
+    vt_buf b = {0};
     int32_t n = 0;
-    lab_table(l, "tolerance",
-              "how far a result may be from the reference: |got - want| / (1 + |want|)",
-              "op|>tolerance|why");
     for (int32_t i = 0; i < all->n; i++) {
         const kernel *k = &all->at[i];
+        size_t start = b.len;
         bool again = false;
         for (int32_t t = 0; t < n; t++)
             again |= told[t] == k->op;
         if (again || !wanted(all, k))
             continue;
         told[n++] = k->op;
-        lab_cell(l, "%s", k->op->name);
-        lab_cell(l, "%.0e", k->ran ? k->k.tolerance : k->op->tolerance);
-        lab_cell(l, "%s", k->op->tolerance_reason);
+        vt_buf_printf(&b, "%-18s %.0e", k->op->name, k->ran ? k->k.tolerance : k->op->tolerance);
+        vt_text_pad(&b, start, COLUMN);
+        vt_text_wrap(&b, k->op->tolerance_reason, COLUMN, VT_TERM_WIDTH - 4);
+        vt_buf_putc(&b, '\n');
     }
-    lab_table_end(l);
+    lab_drawing(l, "tolerance", "op, largest |got - want| / (1 + |want|), and why", &b);
+    vt_buf_release(&b);
 }
 
 /* The time of a decode step if its kernels ran alone, one after the other. */
@@ -238,10 +243,9 @@ static void tell_step(lab *l, const kernels *all)
                                 : "--kernel left no kernel of a decode step");
         return;
     }
-    lab_predict(
-        l, what, expected, LAB_SECONDS,
-        "for each call the launch, and its bytes or FLOPs at the roof and the efficiency of "
-        "its row; weights are cut to 8 M elements");
+    lab_predict(l, what, expected, LAB_SECONDS,
+                "for each call the launch, and its bytes or FLOPs at the roof; weights are cut to "
+                "8 M elements");
     lab_outcome(l, what, measured, disturbed);
     lab_item(l, "state",
              "%d calls of a decode step take %s alone; %s takes most of it, %.0f %%, at %.0f %% of "

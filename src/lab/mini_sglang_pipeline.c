@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/err.h"
 #include "base/stats.h"
@@ -143,7 +144,7 @@ static vt_status all_labs(lab *l, vt_buf *report, vt_err *err)
     vt_status status = VT_OK;
     lab_table(l, "labs", "the labs of this track",
               "lab|how|form|>took|>checks right|>items told|>missing|>knobs|state");
-    for (int32_t i = 0; lab_mini_sglang[i] && status == VT_OK && !l->interrupted; i++) {
+    for (int32_t i = 0; lab_mini_sglang[i] && status == VT_OK; i++) {
         const lab_def *def = lab_mini_sglang[i];
         if (def == l->def || (l->emulated && !def->kernels))
             continue;
@@ -267,7 +268,7 @@ static vt_status read_pass(lab *l, vt_engine *e, json_t **story, vt_err *err)
 {
     int32_t prompt[PROMPT], n = l->emulated ? 16 : PROMPT;
     lab_request r = {.prompt = prompt, .n_prompt = n, .n_gen = l->emulated ? 2 : GENERATED};
-    lab_random_prompt(l, e, 11, prompt, n);
+    lab_random_prompt(l, 11, prompt, n);
     vt_status status = lab_requests_run(l, e, &r, 1, err);
     if (status == VT_OK) {
         lab_check(l, r.n_tokens == r.n_gen && !r.error,
@@ -293,7 +294,7 @@ static vt_status token_times(lab *l, bool overlap, double *median, double *noise
     TRY(lab_engine_open(l, settings, &e, err));
     for (int i = 0; i < TIMES && status == VT_OK; i++) {
         lab_request r = {.prompt = prompt, .n_prompt = PROMPT, .n_gen = GENERATED};
-        lab_random_prompt(l, e, 20 + (uint64_t)i, prompt, PROMPT);
+        lab_random_prompt(l, 20 + (uint64_t)i, prompt, PROMPT);
         status = lab_requests_run(l, e, &r, 1, err);
         if (status == VT_OK && r.n_tokens > 1)
             s[i] = (r.token_s[r.n_tokens - 1] - r.token_s[0]) / (r.n_tokens - 1);
@@ -354,8 +355,10 @@ static vt_status forward(lab *l, vt_err *err)
 
 static vt_status nsys(lab *l, vt_err *err)
 {
-    char path[600], output[700], log[700];
+    char path[600], output[700], log[700], self[600];
     int code = 0;
+    ssize_t n = readlink(lab_self(), self, sizeof self - 1);
+    self[n > 0 ? n : 0] = '\0'; /* nsys would take its own name for /proc/self/exe */
     if (!lab_flag(l, "nsys")) {
         lab_missing(l, "nsys",
                     "--nsys was not given: it runs the pass under NVIDIA Nsight Systems");
@@ -367,27 +370,14 @@ static vt_status nsys(lab *l, vt_err *err)
     }
     snprintf(output, sizeof output, "%s/full_pipeline", l->results);
     snprintf(log, sizeof log, "%s/nsys.log", l->results);
-    const char *argv[] = {path,
-                          "profile",
-                          "--force-overwrite",
-                          "true",
-                          "--trace",
-                          l->ordinal >= 0 ? "cuda,nvtx,osrt" : "osrt",
-                          "--sample",
-                          "none",
-                          "-o",
-                          output,
-                          lab_self(),
-                          "run",
-                          "--device",
-                          l->ordinal >= 0 ? "cuda" : "cpu",
-                          "--model",
-                          l->model,
-                          "-n",
-                          "16",
-                          "--ignore-eos",
-                          "Count from one to ten.",
-                          NULL};
+    const char *argv[] = {"nsys",     "profile",  "--force-overwrite",
+                          "true",     "--trace",  l->ordinal >= 0 ? "cuda,nvtx,osrt" : "osrt",
+                          "--sample", "none",     "-o",
+                          output,     self,       "bench",
+                          "latency",  "--device", l->ordinal >= 0 ? "cuda" : "cpu",
+                          "--model",  l->model,   "--prompt",
+                          "128",      "--gen",    "16",
+                          "--reps",   "1",        NULL};
     TRY(lab_tool_run(l, argv, log, NSYS_LIMIT_S, &code, err));
     lab_check(l, code == 0, "nsys ended with status %d (expected 0; its output is nsys.log)", code);
     lab_file(l, "nsys.log", "what nsys printed");

@@ -63,7 +63,7 @@ vt_status mini_rows_run(lab *l, const char *op, const char *shape, mini_rows **o
                                       err);
     int32_t n = status == VT_OK ? lab_kernel_rows(l, op, shape, name, MINI_MAX_ROWS, &why) : 0;
     r->n = status == VT_OK;
-    for (int32_t i = 0; i < n && r->n < MINI_MAX_ROWS && !l->interrupted; i++) {
+    for (int32_t i = 0; i < n && r->n < MINI_MAX_ROWS; i++) {
         if (strcmp(name[i], r->k[0].impl) == 0)
             continue;
         lab_note(l, "%s, %s", op, name[i]);
@@ -89,9 +89,18 @@ const lab_kernel *mini_rows_find(const mini_rows *r, const char *name)
 
 void mini_rows_table(lab *l, const char *key, const char *title, const mini_rows *r)
 {
-    lab_table(l, key, title, lab_kernel_columns);
-    for (int32_t i = 0; i < r->n; i++)
-        lab_kernel_cells(l, &r->k[i]);
+    lab_table(l, key, title, "row|>time|>least|>of roof|bound|>rate|>noise|>error");
+    for (int32_t i = 0; i < r->n; i++) {
+        const lab_kernel *k = &r->k[i];
+        lab_cell(l, i ? "%s" : "%s (the engine's)", k->impl);
+        lab_cell_number(l, k->median_s, LAB_SECONDS);
+        lab_cell_number(l, k->least_s, LAB_SECONDS);
+        lab_cell_number(l, k->of_roof, LAB_SHARE);
+        lab_cell(l, "%s", k->bound);
+        lab_cell_number(l, k->bytes / k->median_s, LAB_BYTES_PER_S);
+        lab_cell_number(l, k->noise, LAB_SHARE);
+        lab_cell(l, isfinite(k->error) ? "%.1e" : "-", k->error);
+    }
     lab_table_end(l);
 }
 

@@ -148,9 +148,9 @@ static vt_status measure_patterns(lab *l, measured *m, vt_err *err)
     m->n = all ? 3 : l->emulated ? 1 : 2;
     memcpy(m->tokens, all ? many : few, (size_t)m->n * sizeof(int32_t));
     lab_table(l, "patterns", "the same tokens into slots in three orders",
-              "tokens|slots|>pages|>bytes|>time|>GB/s|>of roof|>to seq.");
+              "tokens|slots|>pages|>bytes|>time|>rate|>of roof|>to seq.");
     for (int32_t s = 0; s < m->n; s++)
-        for (pattern p = SEQUENTIAL; p < PATTERNS && !l->interrupted; p++)
+        for (pattern p = SEQUENTIAL; p < PATTERNS; p++)
             TRY(measure_pattern(l, m, s, p, err));
     lab_table_end(l);
     return VT_OK;
@@ -300,8 +300,7 @@ static vt_status run(lab *l, vt_err *err)
     vt_status status = mini_rows_run(l, "kv_store", shape, &r, err);
     if (status == VT_OK) {
         lab_predict(l, "time of storing K and V of 64 tokens", r->k[0].expected_s, LAB_SECONDS,
-                    "the launch, and the bytes at the roof of where they lie and the efficiency of "
-                    "the row");
+                    "the launch, and the bytes at the roof of where they lie");
         lab_outcome(l, "time of storing K and V of 64 tokens", r->k[0].median_s, r->k[0].disturbed);
         mini_rows_table(l, "rows", "64 tokens of 1024, sequential slots: every row and variant", r);
         lab_kernel_card(l, "card", &r->k[0], "scatters the new K and V rows to their page slots",
@@ -309,7 +308,7 @@ static vt_status run(lab *l, vt_err *err)
                         "written once");
         status = measure_patterns(l, m, err);
     }
-    if (status == VT_OK && !l->interrupted) {
+    if (status == VT_OK) {
         tell_launches(l, r);
         tell_memory(l, m);
         tell_sorting(l, m);

@@ -143,6 +143,8 @@ static vt_status run_all(lab *l, kernels *all, vt_err *err)
         k->ran = status == VT_OK;
         if (status == VT_ERR_UNSUPPORTED)
             snprintf(k->why, sizeof k->why, "no row for the %s", mini_device(l));
+        else if (status == VT_ERR_MEMORY && l->emulated)
+            snprintf(k->why, sizeof k->why, "too large for this emulated GPU");
         else if (status != VT_OK)
             return status;
     }

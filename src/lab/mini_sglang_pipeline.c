@@ -143,7 +143,7 @@ static vt_status all_labs(lab *l, vt_buf *report, vt_err *err)
 {
     vt_status status = VT_OK;
     lab_table(l, "labs", "the labs of this track",
-              "lab|how|form|>took|>checks right|>items told|>missing|>knobs|state");
+              "lab|how|form|>took|>checks|>told|>missing|>knobs|state");
     for (int32_t i = 0; lab_mini_sglang[i] && status == VT_OK; i++) {
         const lab_def *def = lab_mini_sglang[i];
         if (def == l->def || (l->emulated && !def->kernels))
@@ -194,7 +194,7 @@ static void draw_timeline(lab *l, const json_t *story)
         for (char *c = name; phase && *c; c++)
             *c = (char)(*c - 'a' + 'A');
         double ms = story_num(e, "ms");
-        vt_buf_printf(&b, "%10s  %s %-10.10s %10s  %.60s\n",
+        vt_buf_printf(&b, "%10s  %s %-10.10s %10s  %.54s\n",
                       l->emulated ? "" : mini_word(story_num(e, "at_ms") * 1e-3, LAB_SECONDS).text,
                       transition   ? "╞═"
                       : i + 1 == n ? "└─"
@@ -334,7 +334,7 @@ static vt_status forward(lab *l, vt_err *err)
     vt_status status = read_pass(l, e, &story, err);
     vt_engine_free(e);
     TRY(status);
-    lab_table(l, "kernels", "every kernel of the pass, in its order: a step's sums",
+    lab_table(l, "kernels", "every kernel of the pass, the longest first: sums over a step",
               "phase|call|row|>calls|>expected|>time|>share|>of roof|bound");
     put_ops(l, story, "prefill");
     put_ops(l, story, "decode");

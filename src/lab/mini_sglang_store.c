@@ -238,6 +238,7 @@ static void tell_sorting(lab *l, const measured *m)
     double cost = sort_s(tokens), gain = ran->median_s - best->median_s;
     if (!isfinite(gain)) {
         lab_missing(l, "sorting", "times mean nothing on an emulated GPU");
+        lab_missing(l, "sorting_layers", "times mean nothing on an emulated GPU");
         return;
     }
     lab_item(

@@ -29,6 +29,10 @@ double mini_line_use(const lab *l, int64_t row_bytes, int64_t row_stride);
 /* Bytes of one load of the row, as it describes itself; 0: it does not say. */
 int32_t mini_vector_bytes(const lab_kernel *k);
 
+/* lab_kernel_run. Where other programs used the machine meanwhile, median_s is the time of the best
+ * repetition, because a median then tells what the others did; a finding says so once. */
+vt_status mini_kernel_run(lab *l, const lab_kernel_ask *ask, lab_kernel *out, vt_err *err);
+
 /* ---- several rows of one op ---- */
 
 enum { MINI_MAX_ROWS = 32, MINI_MAX_SWEEP = 24 };

@@ -276,7 +276,7 @@ static vt_status try_all(lab *l, int32_t *good, vt_err *err)
         char shape[200];
         if (!mini_case_text(vt_ops[i], shape, sizeof shape))
             continue;
-        vt_status status = lab_kernel_run(
+        vt_status status = mini_kernel_run(
             l, &(lab_kernel_ask){.op = vt_ops[i]->name, .shape = shape}, &k[n], err);
         if (status == VT_ERR_UNSUPPORTED)
             continue; /* the card has no row for this device */

@@ -138,7 +138,7 @@ static vt_status run_all(lab *l, kernels *all, vt_err *err)
         if (!wanted(all, k))
             continue;
         lab_note(l, "%s, %s", k->op->name, k->shape);
-        vt_status status = lab_kernel_run(
+        vt_status status = mini_kernel_run(
             l, &(lab_kernel_ask){.op = k->op->name, .shape = k->shape}, &k->k, err);
         k->ran = status == VT_OK;
         if (status == VT_ERR_UNSUPPORTED)
@@ -272,7 +272,7 @@ static vt_status turn_row(lab *l, const kernels *all, vt_err *err)
         char where[96];
         if (strcmp(name[i], most->k.impl) == 0)
             continue;
-        TRY(lab_kernel_run(
+        TRY(mini_kernel_run(
             l, &(lab_kernel_ask){.op = most->op->name, .shape = most->shape, .impl = name[i]},
             &after, err));
         snprintf(where, sizeof where, "%s %s",

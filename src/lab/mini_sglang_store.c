@@ -123,7 +123,7 @@ static vt_status measure_pattern(lab *l, measured *m, int32_t size, pattern p, v
     if (!m->there[p])
         return VT_OK;
     lab_note(l, "kv_store, %d tokens, %s", m->tokens[size], pattern_name[p]);
-    TRY(lab_kernel_run(l, &(lab_kernel_ask){.op = "kv_store", .shape = shape}, k, err));
+    TRY(mini_kernel_run(l, &(lab_kernel_ask){.op = "kv_store", .shape = shape}, k, err));
     TRY(count_slots(shape, &twice, &pages, err));
     lab_check(
         l, twice == 0,
@@ -276,7 +276,7 @@ static vt_status turn_type(lab *l, const lab_kernel *before, vt_err *err)
     lab_kernel after;
     snprintf(shape, sizeof shape, "tokens=%d,kv_heads=%d,head_dim=%d,kv_type=fp8,page=%d",
              MAIN_TOKENS, KV_HEADS, HEAD_DIM, l->ordinal >= 0 ? 64 : 16);
-    TRY(lab_kernel_run(l, &(lab_kernel_ask){.op = "kv_store", .shape = shape}, &after, err));
+    TRY(mini_kernel_run(l, &(lab_kernel_ask){.op = "kv_store", .shape = shape}, &after, err));
     lab_turn(l, &(lab_knob){.name = "KV cache in FP8",
                             .where = "--kv-dtype fp8",
                             .what = before->shape,

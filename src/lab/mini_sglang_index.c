@@ -61,15 +61,17 @@ static void tell_cut(lab *l, const mini_rows *r)
         warps += strncmp(r->k[i].impl, "rows", 4) == 0;
     if (l->ordinal < 0) {
         lab_item(l, "warps_splits",
-                 "a CPU has no warps: %d workers take whole rows each, and no row is split, so one "
+                 "a CPU has no warps: each worker (there are %d) takes whole rows, and no row is "
+                 "split, so one "
                  "token keeps one worker busy (%s)",
                  l->threads, k->cut);
         lab_item(
             l, "threads",
-            "the thread count is fixed at %d workers. %d tokens keep all of them busy; 1 token "
-            "keeps 1 busy, and the adaptive answer is to do just that: waking another worker "
-            "costs a meeting of %s",
-            l->threads, MAIN_TOKENS, mini_word(mini_launch_s(l), LAB_SECONDS).text);
+            "the thread count is fixed (%d here). %d tokens keep all workers busy; 1 token keeps "
+            "1 busy, and the adaptive answer is to do just that, because no row is worth "
+            "splitting: it takes %s, and a meeting of the workers %s",
+            l->threads, MAIN_TOKENS, mini_word(k->median_s / MAIN_TOKENS, LAB_SECONDS).text,
+            l->threads > 1 ? mini_word(mini_launch_s(l), LAB_SECONDS).text : "is not needed");
     } else {
         int64_t threads = MAIN_TOKENS * row / (vector ? vector : 16);
         lab_item(
@@ -128,6 +130,13 @@ static void tell_memory(lab *l, const lab_kernel *k, const lab_kernel *large)
 /* Where the launch stops mattering: as many bytes as the copy roof moves in the time of a launch. */
 static void tell_floor(lab *l, const lab_kernel *k)
 {
+    if (l->ordinal < 0 && l->threads == 1) {
+        lab_item(
+            l, "launch_floor",
+            "one worker has nobody to meet, so a call costs no more than its bytes: they limit "
+            "a gather of any size");
+        return;
+    }
     double floor_s = mini_launch_s(l), per_token = k->bytes / MAIN_TOKENS,
            tokens = floor_s * l->roofs.copy_bytes_per_s / per_token,
            work_s = k->bytes / l->roofs.copy_bytes_per_s;

@@ -182,11 +182,12 @@ static void tell_launches(lab *l, const mini_rows *r)
                  mini_word(one->median_s, LAB_SECONDS).text, two->impl,
                  mini_word(two->median_s, LAB_SECONDS).text);
     else if (l->ordinal < 0)
-        lab_item(l, "one_launch",
-                 "K and V go in one call (%s): each worker stores a token's K row, then its V row. "
-                 "Two calls would cost one meeting of the workers more, %s, and the slots would be "
-                 "read twice",
-                 mini_word(one->median_s, LAB_SECONDS).text, mini_word(floor_s, LAB_SECONDS).text);
+        lab_item(
+            l, "one_launch",
+            "K and V go in one call (%s): a worker stores a token's K row, then its V row. Two "
+            "calls would read the slots twice and cost a meeting of the workers more (%s; n/a: "
+            "one worker meets nobody)",
+            mini_word(one->median_s, LAB_SECONDS).text, mini_word(floor_s, LAB_SECONDS).text);
     else
         lab_item(l, "one_launch",
                  "K and V go in one launch (%s): each thread stores a vector of K and the same "

@@ -29,6 +29,21 @@ double mini_line_use(const lab *l, int64_t row_bytes, int64_t row_stride);
 /* Bytes of one load of the row, as it describes itself; 0: it does not say. */
 int32_t mini_vector_bytes(const lab_kernel *k);
 
+/* Writes a file into the lab's results, and tells it. */
+vt_status mini_write_file(lab *l, const char *name, const char *what, const vt_buf *b, vt_err *err);
+
+typedef struct mini_point {
+    char mark;
+    double flop_per_byte, per_s;
+} mini_point;
+
+/* Draws the points below the memory roof and this arithmetic roof (mini_sglang_roofline.c). */
+void mini_roofline(lab *l, const char *key, const char *title, double peak, const mini_point *p,
+                   int32_t n, const char *legend);
+
+/* Lab 06: one request through the engine, told as its items (mini_sglang_pass.c). */
+vt_status mini_forward(lab *l, vt_err *err);
+
 /* lab_kernel_run. Where other programs used the machine meanwhile, median_s is the time of the best
  * repetition, because a median then tells what the others did; a finding says so once. */
 vt_status mini_kernel_run(lab *l, const lab_kernel_ask *ask, lab_kernel *out, vt_err *err);

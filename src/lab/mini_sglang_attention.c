@@ -119,82 +119,14 @@ static void trail_table(lab *l, const trail *t)
     lab_table_end(l);
 }
 
-/* ---- the drawing ---- */
-
-enum { COLUMNS = 64, LINES = 14 };
-
-/* Both axes are logarithmic: FLOPs a byte from 1/4 to 1024, and FLOP/s down from the peak. */
-typedef struct roofline {
-    double peak, bandwidth, low;
-    char cell[LINES][COLUMNS + 1];
-} roofline;
-
-static int column_of(double flop_per_byte)
-{
-    return (int)lround((log2(flop_per_byte) + 2) / 12 * (COLUMNS - 1));
-}
-
-static int line_of(const roofline *r, double per_s)
-{
-    return (int)lround((1 - log(per_s / r->low) / log(2 * r->peak / r->low)) * (LINES - 1));
-}
-
-static void put_mark(roofline *r, double x, double y, char mark)
-{
-    int c = column_of(x), line = line_of(r, y);
-    if (c < 0 || c >= COLUMNS || line < 0 || line >= LINES)
-        return;
-    while (c + 1 < COLUMNS && strchr("P1248ab", r->cell[line][c])) /* beside one that is there */
-        c++;
-    r->cell[line][c] = mark;
-}
-
-static void draw_roofs(roofline *r)
-{
-    for (int line = 0; line < LINES; line++) {
-        memset(r->cell[line], ' ', COLUMNS);
-        r->cell[line][COLUMNS] = '\0';
-    }
-    for (int c = 0; c < COLUMNS; c++) {
-        double x = exp2((double)c / (COLUMNS - 1) * 12 - 2), y = fmin(r->peak, x * r->bandwidth);
-        int line = line_of(r, y);
-        if (line >= 0 && line < LINES)
-            r->cell[line][c] = y < r->peak ? '/' : '-';
-    }
-}
-
 static void draw(lab *l, const trail *t)
 {
-    roofline r = {.peak = peak_per_s(l), .bandwidth = l->roofs.memory_bytes_per_s};
-    vt_buf b = {0};
-    double least = r.bandwidth / 4;
+    mini_point p[MAX_TRAIL];
     for (int32_t i = 0; i < t->n; i++)
-        least = fmin(least, t->at[i].k.flops / t->at[i].k.median_s);
-    r.low = least / 1.5;
-    draw_roofs(&r);
-    for (int32_t i = 0; i < t->n; i++)
-        put_mark(&r, intensity(&t->at[i].k), t->at[i].k.flops / t->at[i].k.median_s, t->at[i].mark);
-    for (int line = 0; line < LINES; line++) {
-        double y = r.low * pow(2 * r.peak / r.low, 1 - (double)line / (LINES - 1));
-        int last = COLUMNS;
-        while (last > 0 && r.cell[line][last - 1] == ' ')
-            last--;
-        vt_buf_printf(&b, "%9.3g | %.*s\n", y * 1e-9, last, r.cell[line]);
-    }
-    vt_buf_puts(&b, "  GFLOP/s +");
-    for (int c = 0; c < COLUMNS; c++)
-        vt_buf_putc(&b, '-');
-    vt_buf_puts(&b,
-                "\n           0.25      1         4         16         64        256       1024 "
-                "FLOP/B\n");
-    vt_buf_printf(&b,
-                  "  / memory roof %s, - arithmetic roof %.3g GFLOP/s; the ridge is at %.1f "
-                  "FLOP/B\n",
-                  mini_word(r.bandwidth, LAB_BYTES_PER_S).text, r.peak * 1e-9,
-                  r.peak / r.bandwidth);
-    vt_buf_puts(&b, "  P prefill; 1 2 4 8 a b: decodes at batch 1 2 4 8 16 32\n");
-    lab_drawing(l, "trail", "the roofline trail from prefill to decode", &b);
-    vt_buf_release(&b);
+        p[i] = (mini_point){t->at[i].mark, intensity(&t->at[i].k),
+                            t->at[i].k.flops / t->at[i].k.median_s};
+    mini_roofline(l, "trail", "the roofline trail from prefill to decode", peak_per_s(l), p, t->n,
+                  "P prefill; 1 2 4 8 a b: decodes at batch 1 2 4 8 16 32");
 }
 
 static vt_status measure_trail(lab *l, mini_pass *p, trail *t, vt_err *err)

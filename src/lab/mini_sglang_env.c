@@ -342,13 +342,10 @@ static void tell_ready(lab *l, const json_t *env)
     vt_buf_release(&b);
 }
 
-/* The instruction set is what a CPU's environment can be changed in. */
 static const char *why_row(const char *impl, double *gain)
 {
-    *gain = NAN;
-    return strcmp(impl, "portable") == 0 ? "without vector instructions: as on a machine that has "
-                                           "none"
-                                         : "narrower or wider vectors than the engine's row";
+    (void)impl, *gain = NAN;
+    return "another instruction set than the one that was chosen for this machine";
 }
 
 static vt_status run(lab *l, vt_err *err)

@@ -127,7 +127,7 @@ static void tell_memory(lab *l, const lab_kernel *k, const lab_kernel *large)
                  : "");
 }
 
-/* Where the launch stops mattering: as many bytes as the copy roof moves in the time of a launch. */
+/* Where the launch stops mattering: the copy roof moves as many bytes in the time of a launch. */
 static void tell_floor(lab *l, const lab_kernel *k)
 {
     if (l->ordinal < 0 && l->threads == 1) {

@@ -7,22 +7,19 @@
  *
  * A lab whose result is there already, from this program on this device and model, is not run
  * again, so an interrupted pipeline can be resumed; --all runs all of them in their full form. */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/err.h"
-#include "base/stats.h"
 #include "lab/mini_sglang.h"
 #include "lab/result.h"
 #include "lab/tracks.h"
-#include "story/forms.h"
 #include "story/read.h"
 #include "version.h"
 
-enum { MAX_ARGS = 24, LAB_LIMIT_S = 580, NSYS_LIMIT_S = 120, PROMPT = 128, GENERATED = 33 };
+enum { MAX_ARGS = 24, LAB_LIMIT_S = 580, NSYS_LIMIT_S = 120 };
 
 /* ---- the other labs ---- */
 
@@ -154,203 +151,6 @@ static vt_status all_labs(lab *l, vt_buf *report, vt_err *err)
     return status;
 }
 
-/* ---- the forward pass ---- */
-
-static double member(const json_t *o, const char *key, double scale)
-{
-    return story_num(o, key) * scale;
-}
-
-static void put_ops(lab *l, const json_t *story, const char *phase)
-{
-    const json_t *ops = story_get(story_phase_named(story, phase), "ops"), *op;
-    char text[STORY_TEXT];
-    size_t i;
-    json_array_foreach(ops, i, op)
-    {
-        lab_cell(l, "%s", phase);
-        lab_cell(l, "%s", story_text(op, "kind", text));
-        lab_cell(l, "%s", story_text(op, "impl", text));
-        lab_cell(l, "%.0f", story_num(op, "calls"));
-        lab_cell_number(l, member(op, "expected_us", 1e-6), LAB_SECONDS);
-        lab_cell_number(l, l->emulated ? NAN : member(op, "time_us", 1e-6), LAB_SECONDS);
-        lab_cell_number(l, l->emulated ? NAN : story_num(op, "share"), LAB_SHARE);
-        lab_cell_number(l, l->emulated ? NAN : story_num(op, "of_roof"), LAB_SHARE);
-        lab_cell(l, "%s", story_text(op, "bound", text));
-    }
-}
-
-/* From arrival to the last token, each event at its time. */
-static void draw_timeline(lab *l, const json_t *story)
-{
-    const json_t *list = story_get(story, "timeline"), *e;
-    char name[STORY_TEXT], text[STORY_TEXT];
-    vt_buf b = {0};
-    size_t i, n = json_array_size(list);
-    json_array_foreach(list, i, e)
-    {
-        bool transition = strcmp(story_text(e, "event", name), "transition") == 0;
-        bool phase = strcmp(name, "prefill") == 0 || strcmp(name, "decode") == 0;
-        for (char *c = name; phase && *c; c++)
-            *c = (char)(*c - 'a' + 'A');
-        double ms = story_num(e, "ms");
-        vt_buf_printf(&b, "%10s  %s %-10.10s %10s  %.54s\n",
-                      l->emulated ? "" : mini_word(story_num(e, "at_ms") * 1e-3, LAB_SECONDS).text,
-                      transition   ? "╞═"
-                      : i + 1 == n ? "└─"
-                      : i          ? "├─"
-                                   : "┌─",
-                      name,
-                      isfinite(ms) && !l->emulated ? mini_word(ms * 1e-3, LAB_SECONDS).text : "",
-                      story_text(e, "text", text));
-    }
-    lab_drawing(l, "timeline", "one request, from its arrival to its last token", &b);
-    vt_buf_release(&b);
-}
-
-/* The mean decode step beside what the roofs and the rows' efficiencies say. */
-static void tell_step(lab *l, const json_t *story)
-{
-    static const char what[] = "time of a decode step of the engine";
-    const json_t *decode = story_phase_named(story, "decode"),
-                 *machine = story_get(story, "machine");
-    char state[STORY_TEXT];
-    double expected = member(decode, "expected_us", 1e-6), step = member(decode, "step_us", 1e-6);
-    lab_predict(l, what, expected, LAB_SECONDS,
-                "each call's launch, and its work at the efficiency that its row was measured to "
-                "have alone");
-    lab_outcome(l, what, step, strcmp(story_text(machine, "state", state), "disturbed") == 0);
-    if (l->emulated)
-        lab_missing(l, "step", "times mean nothing on an emulated GPU");
-    else
-        lab_item(l, "step",
-                 "a decode step takes %s; no machine with these roofs does it in less "
-                 "than %s, and %s was expected; %.1f %% of it lies outside all calls",
-                 mini_word(step, LAB_SECONDS).text,
-                 mini_word(member(decode, "floor_us", 1e-6), LAB_SECONDS).text,
-                 mini_word(expected, LAB_SECONDS).text, 100 * story_num(decode, "unexplained"));
-}
-
-static vt_status write_file(lab *l, const char *name, const char *what, const vt_buf *b,
-                            vt_err *err)
-{
-    char path[700];
-    snprintf(path, sizeof path, "%s/%s", l->results, name);
-    FILE *f = fopen(path, "w");
-    bool ok = f && !b->failed && fwrite(b->data, 1, b->len, f) == b->len;
-    if (f && fclose(f) != 0)
-        ok = false;
-    if (!ok)
-        return vt_fail(err, VT_ERR_IO, "%s: cannot be written whole", path);
-    lab_file(l, name, what);
-    return VT_OK;
-}
-
-static vt_status write_timeline(lab *l, const json_t *story, vt_err *err)
-{
-    vt_buf b = {0};
-    char *text = json_dumps(story, JSON_COMPACT);
-    if (!text)
-        return vt_fail(err, VT_ERR_MEMORY, "out of memory for the story");
-    vt_status status = story_export_chrome("the story", text, strlen(text), &b, err);
-    if (status == VT_OK)
-        status = write_file(l, "timeline.json", "the request as a trace for Perfetto's page", &b,
-                            err);
-    if (status == VT_OK)
-        lab_item(l, "trace",
-                 "timeline.json has %zu bytes in Chrome's form; ui.perfetto.dev opens it", b.len);
-    vt_buf_release(&b);
-    free(text);
-    return status;
-}
-
-static vt_status read_pass(lab *l, vt_engine *e, json_t **story, vt_err *err)
-{
-    int32_t prompt[PROMPT], n = l->emulated ? 16 : PROMPT;
-    lab_request r = {.prompt = prompt, .n_prompt = n, .n_gen = l->emulated ? 2 : GENERATED};
-    lab_random_prompt(l, 11, prompt, n);
-    vt_status status = lab_requests_run(l, e, &r, 1, err);
-    if (status == VT_OK) {
-        lab_check(l, r.n_tokens == r.n_gen && !r.error,
-                  "the request generated %d tokens (expected "
-                  "%d)",
-                  r.n_tokens, r.n_gen);
-        status = lab_story(l, e, r.id, story, err);
-    }
-    lab_request_release(&r);
-    return status;
-}
-
-/* Seconds from token to token over three requests: their median, and half of their spread. */
-static vt_status token_times(lab *l, bool overlap, double *median, double *noise, vt_err *err)
-{
-    enum { TIMES = 3 };
-    vt_engine *e;
-    double s[TIMES] = {0};
-    int32_t prompt[PROMPT];
-    const char *const settings[] = {
-        "max-context", "512", "kv-memory", "64M", "no-overlap", overlap ? "false" : "true", NULL};
-    vt_status status = VT_OK;
-    TRY(lab_engine_open(l, settings, &e, err));
-    for (int i = 0; i < TIMES && status == VT_OK; i++) {
-        lab_request r = {.prompt = prompt, .n_prompt = PROMPT, .n_gen = GENERATED};
-        lab_random_prompt(l, 20 + (uint64_t)i, prompt, PROMPT);
-        status = lab_requests_run(l, e, &r, 1, err);
-        if (status == VT_OK && r.n_tokens > 1)
-            s[i] = (r.token_s[r.n_tokens - 1] - r.token_s[0]) / (r.n_tokens - 1);
-        lab_request_release(&r);
-    }
-    vt_engine_free(e);
-    *median = vt_median(s, TIMES); /* sorts them */
-    *noise = (s[TIMES - 1] - s[0]) / 2 / *median;
-    return status;
-}
-
-/* The engine's own work runs beside the step before; without overlap it runs between steps. */
-static vt_status turn_overlap(lab *l, const json_t *story, vt_err *err)
-{
-    const json_t *decode = story_phase_named(story, "decode"),
-                 *each = story_get(decode, "per_step");
-    double step = member(decode, "step_us", 1e-6),
-           hidden = (story_num(each, "schedule_us") + story_num(each, "prepare_us")) * 1e-6;
-    lab_knob k = {.name = "no overlap",
-                  .where = "--no-overlap",
-                  .what = "seconds from token to token, one request",
-                  .gain = step / (step + hidden),
-                  .why = "planning runs beside the step; it takes microseconds, so there is little "
-                         "to hide"};
-    TRY(token_times(l, true, &k.before_s, &k.before_noise, err));
-    TRY(token_times(l, false, &k.after_s, &k.after_noise, err));
-    lab_turn(l, &k);
-    return VT_OK;
-}
-
-static vt_status forward(lab *l, vt_err *err)
-{
-    vt_engine *e;
-    json_t *story = NULL;
-    TRY(lab_engine_open(l, (const char *const[]){"max-context", "512", "kv-memory", "64M", NULL},
-                        &e, err));
-    vt_status status = read_pass(l, e, &story, err);
-    vt_engine_free(e);
-    TRY(status);
-    lab_table(l, "kernels", "every kernel of the pass, the longest first: sums over a step",
-              "phase|call|row|>calls|>expected|>time|>share|>of roof|bound");
-    put_ops(l, story, "prefill");
-    put_ops(l, story, "decode");
-    lab_table_end(l);
-    draw_timeline(l, story);
-    tell_step(l, story);
-    if (lab_flag(l, "timeline") || lab_flag(l, "all"))
-        status = write_timeline(l, story, err);
-    else
-        lab_missing(l, "trace", "--timeline was not given: it writes timeline.json");
-    if (status == VT_OK && !l->emulated)
-        status = turn_overlap(l, story, err);
-    json_decref(story);
-    return status;
-}
-
 /* ---- nsys ---- */
 
 static vt_status nsys(lab *l, vt_err *err)
@@ -395,12 +195,12 @@ static vt_status run(lab *l, vt_err *err)
     vt_buf report = {0};
     vt_status status = all_labs(l, &report, err);
     if (status == VT_OK)
-        status = forward(l, err);
+        status = mini_forward(l, err);
     if (status == VT_OK)
         status = nsys(l, err);
     if (status == VT_OK)
-        status = write_file(l, "full_pipeline.txt", "the results of all labs of the track", &report,
-                            err);
+        status = mini_write_file(l, "full_pipeline.txt", "the results of all labs of the track",
+                                 &report, err);
     if (status == VT_OK)
         lab_item(l, "report",
                  "full_pipeline.txt has every lab's result as it was printed (%zu "

@@ -50,6 +50,20 @@ int32_t mini_vector_bytes(const lab_kernel *k)
     return p ? (int32_t)strtol(p + strlen("loads of "), NULL, 10) : 0;
 }
 
+vt_status mini_write_file(lab *l, const char *name, const char *what, const vt_buf *b, vt_err *err)
+{
+    char path[700];
+    snprintf(path, sizeof path, "%s/%s", l->results, name);
+    FILE *f = fopen(path, "w");
+    bool ok = f && !b->failed && fwrite(b->data, 1, b->len, f) == b->len;
+    if (f && fclose(f) != 0)
+        ok = false;
+    if (!ok)
+        return vt_fail(err, VT_ERR_IO, "%s: cannot be written whole", path);
+    lab_file(l, name, what);
+    return VT_OK;
+}
+
 vt_status mini_kernel_run(lab *l, const lab_kernel_ask *ask, lab_kernel *out, vt_err *err)
 {
     static const char rule[] = "machine.busy";

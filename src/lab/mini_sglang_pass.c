@@ -31,9 +31,9 @@ static void put_ops(lab *l, const json_t *story, const char *phase)
         lab_cell(l, "%s", story_text(op, "impl", text));
         lab_cell(l, "%.0f", story_num(op, "calls"));
         lab_cell_number(l, member(op, "expected_us", 1e-6), LAB_SECONDS);
-        lab_cell_number(l, l->emulated ? NAN : member(op, "time_us", 1e-6), LAB_SECONDS);
-        lab_cell_number(l, l->emulated ? NAN : story_num(op, "share"), LAB_SHARE);
-        lab_cell_number(l, l->emulated ? NAN : story_num(op, "of_roof"), LAB_SHARE);
+        lab_cell_number(l, member(op, "time_us", 1e-6), LAB_SECONDS);
+        lab_cell_number(l, story_num(op, "share"), LAB_SHARE);
+        lab_cell_number(l, story_num(op, "of_roof"), LAB_SHARE);
         lab_cell(l, "%s", story_text(op, "bound", text));
     }
 }
@@ -41,6 +41,7 @@ static void put_ops(lab *l, const json_t *story, const char *phase)
 /* From arrival to the last token, each event at its time. */
 static void draw_timeline(lab *l, const json_t *story)
 {
+    enum { COLUMN = 38 };
     const json_t *list = story_get(story, "timeline"), *e;
     char name[STORY_TEXT], text[STORY_TEXT];
     vt_buf b = {0};
@@ -52,15 +53,17 @@ static void draw_timeline(lab *l, const json_t *story)
         for (char *c = name; phase && *c; c++)
             *c = (char)(*c - 'a' + 'A');
         double ms = story_num(e, "ms");
-        vt_buf_printf(&b, "%10s  %s %-10.10s %10s  %.54s\n",
-                      l->emulated ? "" : mini_word(story_num(e, "at_ms") * 1e-3, LAB_SECONDS).text,
+        size_t start = b.len;
+        vt_buf_printf(&b, "%10s  %s %-10.10s %10s",
+                      mini_word(story_num(e, "at_ms") * 1e-3, LAB_SECONDS).text,
                       transition   ? "╞═"
                       : i + 1 == n ? "└─"
                       : i          ? "├─"
                                    : "┌─",
-                      name,
-                      isfinite(ms) && !l->emulated ? mini_word(ms * 1e-3, LAB_SECONDS).text : "",
-                      story_text(e, "text", text));
+                      name, isfinite(ms) ? mini_word(ms * 1e-3, LAB_SECONDS).text : "");
+        vt_text_pad(&b, start, COLUMN);
+        vt_text_wrap(&b, story_text(e, "text", text), COLUMN, VT_TERM_WIDTH - 4);
+        vt_buf_putc(&b, '\n');
     }
     lab_drawing(l, "timeline", "one request, from its arrival to its last token", &b);
     vt_buf_release(&b);

@@ -145,14 +145,23 @@ static void tell_floor(lab *l, const lab_kernel *k)
                     l->emulated ? "an emulated GPU" : "this machine");
         return;
     }
+    double least = fmax(work_s, floor_s);
+    char beyond[200] = "";
+    if (k->median_s > 3 * least)
+        snprintf(beyond, sizeof beyond,
+                 ". It takes %.1f times as long as either allows: what limits row %s is %s",
+                 k->median_s / least, k->impl,
+                 l->ordinal < 0 ? "converting each value to fp32, one after the other"
+                                : "neither of the two");
     lab_item(l, "launch_floor",
              "a call that does nothing takes %s (measured: %s). The bytes of %d tokens take %s at "
-             "the copy roof, so this gather is bound by %s; below %.1f tokens of %d values every "
-             "gather is bound by its launch, and no faster kernel helps there",
+             "the copy roof, so of the two %s weigh more here; below %.1f tokens of %d values a "
+             "gather is bound by its launch, and no faster kernel helps there%s",
              mini_word(floor_s, LAB_SECONDS).text,
              l->ordinal >= 0 ? "an empty kernel in a graph" : "all workers meet at a barrier",
              MAIN_TOKENS, mini_word(work_s, LAB_SECONDS).text,
-             work_s > floor_s ? "its bytes" : "its launch", tokens, MAIN_HIDDEN);
+             work_s > floor_s ? "its bytes" : "the launch and the end", tokens, MAIN_HIDDEN,
+             beyond);
 }
 
 /* ---- the sweep ---- */
@@ -253,8 +262,11 @@ static vt_status run(lab *l, vt_err *err)
     lab_outcome(l, "time of a gather of 64 rows of 4096 fp16 values", k->median_s, k->disturbed);
     mini_rows_table(l, "variants", "64 rows of 4096: every row and variant that is here", r);
     lab_kernel_card(l, "card", k, "gathers one row of the embedding table a token",
-                    "none in the kernel: its bytes are compulsory; a larger batch spreads the "
-                    "launch over more tokens");
+                    l->ordinal < 0 && k->of_roof < 0.5
+                        ? "vector instructions that convert a row to fp32: the row is far from its "
+                          "roof"
+                        : "none in the kernel: its bytes are compulsory; a larger batch spreads "
+                          "the launch over more tokens");
     vt_status status = sweep(l, &large, err);
     if (status == VT_OK) {
         tell_cut(l, r);

@@ -81,15 +81,12 @@ static void tell_step(lab *l, const json_t *story)
                 "each call's launch, and its work at the efficiency that its row was measured to "
                 "have alone");
     lab_outcome(l, what, step, strcmp(story_text(machine, "state", state), "disturbed") == 0);
-    if (l->emulated)
-        lab_missing(l, "step", "times mean nothing on an emulated GPU");
-    else
-        lab_item(l, "step",
-                 "a decode step takes %s; no machine with these roofs does it in less "
-                 "than %s, and %s was expected; %.1f %% of it lies outside all calls",
-                 mini_word(step, LAB_SECONDS).text,
-                 mini_word(member(decode, "floor_us", 1e-6), LAB_SECONDS).text,
-                 mini_word(expected, LAB_SECONDS).text, 100 * story_num(decode, "unexplained"));
+    lab_item(l, "step",
+             "a decode step takes %s; no machine with these roofs does it in less "
+             "than %s, and %s was expected; %.1f %% of it lies outside all calls",
+             mini_word(step, LAB_SECONDS).text,
+             mini_word(member(decode, "floor_us", 1e-6), LAB_SECONDS).text,
+             mini_word(expected, LAB_SECONDS).text, 100 * story_num(decode, "unexplained"));
 }
 
 static vt_status write_timeline(lab *l, const json_t *story, vt_err *err)
@@ -112,9 +109,9 @@ static vt_status write_timeline(lab *l, const json_t *story, vt_err *err)
 
 static vt_status read_pass(lab *l, vt_engine *e, json_t **story, vt_err *err)
 {
-    int32_t prompt[PROMPT], n = l->emulated ? 16 : PROMPT;
-    lab_request r = {.prompt = prompt, .n_prompt = n, .n_gen = l->emulated ? 2 : GENERATED};
-    lab_random_prompt(l, 11, prompt, n);
+    int32_t prompt[PROMPT];
+    lab_request r = {.prompt = prompt, .n_prompt = PROMPT, .n_gen = GENERATED};
+    lab_random_prompt(l, 11, prompt, PROMPT);
     vt_status status = lab_requests_run(l, e, &r, 1, err);
     if (status == VT_OK) {
         lab_check(l, r.n_tokens == r.n_gen && !r.error,
@@ -191,7 +188,7 @@ vt_status mini_forward(lab *l, vt_err *err)
         status = write_timeline(l, story, err);
     else
         lab_missing(l, "trace", "--timeline was not given: it writes timeline.json");
-    if (status == VT_OK && !l->emulated)
+    if (status == VT_OK)
         status = turn_overlap(l, story, err);
     json_decref(story);
     return status;

@@ -40,7 +40,8 @@ static bool is_fresh(const lab *l, const json_t *result, bool full)
  * nothing with it. */
 static vt_status run_lab(lab *l, const lab_def *def, bool full, int *code, vt_err *err)
 {
-    const char *argv[MAX_ARGS], *results = lab_text(l, "results");
+    const char *argv[MAX_ARGS], *results = lab_text(l, "results"),
+                                *machine = lab_text(l, "machine");
     char threads[16], device[16], log[700];
     int n = 0;
     snprintf(threads, sizeof threads, "%d", l->threads);
@@ -60,6 +61,10 @@ static vt_status run_lab(lab *l, const lab_def *def, bool full, int *code, vt_er
     if (results) {
         argv[n++] = "--results";
         argv[n++] = results;
+    }
+    if (machine) {
+        argv[n++] = "--machine";
+        argv[n++] = machine;
     }
     argv[n] = NULL;
     lab_note(l, "lab %s %s", def->number, def->name);
@@ -143,7 +148,7 @@ static vt_status all_labs(lab *l, vt_buf *report, vt_err *err)
               "lab|how|form|>took|>checks|>told|>missing|>knobs|state");
     for (int32_t i = 0; lab_mini_sglang[i] && status == VT_OK; i++) {
         const lab_def *def = lab_mini_sglang[i];
-        if (def == l->def || (l->emulated && !def->kernels))
+        if (def == l->def)
             continue;
         status = one_lab(l, def, report, err);
     }

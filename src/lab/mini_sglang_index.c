@@ -211,7 +211,7 @@ static vt_status turn_type(lab *l, const lab_kernel *before, vt_err *err)
     shape_text(shape, sizeof shape, MAIN_TOKENS, MAIN_HIDDEN, "q8_0");
     TRY(mini_kernel_run(l, &(lab_kernel_ask){.op = "embed", .shape = shape}, &after, err));
     lab_turn(l, &(lab_knob){.name = "table in Q8_0",
-                            .where = "the model's file (type of the embedding table)",
+                            .where = "the model's file",
                             .what = before->shape,
                             .gain = before->bytes / after.bytes,
                             .before_s = before->median_s,

@@ -184,7 +184,7 @@ static vt_status compare_rows(lab *l, const lab_kernel *main, vt_err *err)
     if (slow < 0 || strcmp(main->impl, "portable") == 0)
         return VT_OK;
     lab_turn(l, &(lab_knob){.name = "instruction set",
-                            .where = "VITRINE_ISA (portable -> the best)",
+                            .where = "VITRINE_ISA",
                             .what = "prefix_match, 1024 equal ids",
                             .gain = (double)vector / mini_vector_bytes(&k[slow]),
                             .before_s = k[slow].median_s,

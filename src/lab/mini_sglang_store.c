@@ -257,17 +257,17 @@ static void tell_sorting(lab *l, const measured *m)
                    "layers after which a sort has paid for itself");
     else
         lab_item(l, "sorting_layers", "none: random slots were as fast");
-    lab_turn(l, &(lab_knob){.name = m->there[SORTED] ? "sorted slots" : "sequential slots",
-                            .where = m->there[SORTED] ? "slots of the card's case"
-                                                      : "order of the tokens in a batch",
-                            .what = ran->shape,
-                            .gain = 1,
-                            .before_s = ran->median_s,
-                            .before_noise = ran->noise,
-                            .after_s = best->median_s,
-                            .after_noise = best->noise,
-                            .why = "the bytes are the same, and so are the lines: a head's row "
-                                   "fills whole ones"});
+    lab_turn(l,
+             &(lab_knob){.name = m->there[SORTED] ? "sorted slots" : "sequential slots",
+                         .where = m->there[SORTED] ? "slots of the card's case" : "order of tokens",
+                         .what = ran->shape,
+                         .gain = 1,
+                         .before_s = ran->median_s,
+                         .before_noise = ran->noise,
+                         .after_s = best->median_s,
+                         .after_noise = best->noise,
+                         .why = "the bytes are the same, and so are the lines: a head's row "
+                                "fills whole ones"});
 }
 
 /* FP8 halves what is written. */

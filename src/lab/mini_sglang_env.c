@@ -278,8 +278,8 @@ static vt_status try_all(lab *l, int32_t *good, vt_err *err)
             continue;
         vt_status status = mini_kernel_run(
             l, &(lab_kernel_ask){.op = vt_ops[i]->name, .shape = shape}, &k[n], err);
-        if (status == VT_ERR_UNSUPPORTED)
-            continue; /* the card has no row for this device */
+        if (status == VT_ERR_UNSUPPORTED || (status == VT_ERR_MEMORY && l->emulated))
+            continue; /* no row for this device, or too large for an emulated one */
         TRY(status);
         *good += k[n].ok;
         name[n++] = vt_ops[i]->name;

@@ -142,9 +142,9 @@ static vt_status run_all(lab *l, kernels *all, vt_err *err)
             l, &(lab_kernel_ask){.op = k->op->name, .shape = k->shape}, &k->k, err);
         k->ran = status == VT_OK;
         if (status == VT_ERR_UNSUPPORTED)
-            snprintf(k->why, sizeof k->why, "no row for the %s", mini_device(l));
+            snprintf(k->why, sizeof k->why, "no row here");
         else if (status == VT_ERR_MEMORY && l->emulated)
-            snprintf(k->why, sizeof k->why, "too large for this emulated GPU");
+            snprintf(k->why, sizeof k->why, "too large");
         else if (status != VT_OK)
             return status;
     }

@@ -17,8 +17,6 @@ typedef struct lab_word {
 } lab_word;
 lab_word mini_word(double v, lab_unit unit);
 
-/* "GPU", "CPU", "emulated GPU". */
-const char *mini_device(const lab *l);
 /* Bytes of one line of the device's memory: 128 on a GPU, 64 on a CPU. */
 int32_t mini_line_bytes(const lab *l);
 /* The least time of a call that has nothing to do, by the measured roofs; NAN: not known. */

@@ -13,7 +13,7 @@
 #include "lab/mini_sglang.h"
 #include "story/read.h"
 
-enum { LOOK_LIMIT_S = 300, MAX_LISTED = 12 };
+enum { LOOK_LIMIT_S = 300, MAX_KINDS = 64 };
 
 static vt_status look_with(lab *l, const char *further, json_t **out, vt_err *err)
 {
@@ -142,6 +142,47 @@ static void put_parameters(vt_buf *b, const json_t *o)
     }
 }
 
+/* How many instances of each kernel the cache holds. */
+static void tell_instances(lab *l, const json_t *kernels)
+{
+    struct {
+        char name[STORY_TEXT];
+        int32_t n;
+        double bytes, compile_s;
+    } *kind = calloc(MAX_KINDS, sizeof *kind);
+    const json_t *k;
+    size_t i, n = 0;
+    json_array_foreach(kernels, i, k)
+    {
+        char name[STORY_TEXT];
+        size_t at = 0;
+        story_text(k, "kernel", name);
+        while (at < n && strcmp(kind[at].name, name) != 0)
+            at++;
+        if (!kind || at == MAX_KINDS)
+            break;
+        n += at == n;
+        snprintf(kind[at].name, sizeof kind[at].name, "%s", name);
+        kind[at].n++;
+        kind[at].bytes += story_num(k, "bytes");
+        kind[at].compile_s += story_num(k, "compile_ms") * 1e-3;
+    }
+    lab_table(l, "cache", "kernels of the cache, by name", "kernel|>instances|>bytes|>compiled in");
+    for (i = 0; i < n; i++) {
+        lab_cell(l, "%s", kind[i].name);
+        lab_cell(l, "%d", kind[i].n);
+        lab_cell_number(l, kind[i].bytes, LAB_BYTES);
+        lab_cell_number(l, kind[i].compile_s, LAB_SECONDS);
+    }
+    if (n == 0) {
+        lab_cell(l, "none yet");
+        for (i = 0; i < 3; i++)
+            lab_cell(l, "-");
+    }
+    lab_table_end(l);
+    free(kind);
+}
+
 static void tell_cache(lab *l, const json_t *env)
 {
     const json_t *cache = story_get(env, "cache"), *kernels = story_get(cache, "kernels"), *k;
@@ -158,20 +199,7 @@ static void tell_cache(lab *l, const json_t *env)
     lab_item(l, "cache_place", "%s holds %zu compiled kernel%s%s",
              story_text(cache, "folder", name), n, n == 1 ? "" : "s",
              n ? "" : ": none was needed yet, or the cache was cleared");
-    lab_table(l, "cache", "the first kernels of the cache",
-              "kernel|for|>registers|>spilled|>compiled in|>bytes");
-    json_array_foreach(kernels, i, k)
-    {
-        if (i >= MAX_LISTED)
-            break;
-        lab_cell(l, "%s", story_text(k, "kernel", name));
-        lab_cell(l, "%s", story_text(k, "arch", arch));
-        lab_cell(l, "%.0f", story_num(k, "registers"));
-        lab_cell(l, "%.0f", story_num(k, "spill_bytes"));
-        lab_cell_number(l, story_num(k, "compile_ms") * 1e-3, LAB_SECONDS);
-        lab_cell_number(l, story_num(k, "bytes"), LAB_BYTES);
-    }
-    lab_table_end(l);
+    tell_instances(l, kernels);
     vt_buf b = {0};
     put_parameters(&b, story_get(json_array_get(kernels, 0), "parameters"));
     lab_item(l, "template_parameters",
@@ -195,17 +223,29 @@ static void tell_dependencies(lab *l, const json_t *env)
                  "row cublaslt of linear needs cuBLASLt");
         return;
     }
-    lab_table(l, "dependencies", "what each kernel needs", "op|row|device|needs|here");
-    json_object_foreach((json_t *)(uintptr_t)ops, op, rows) json_array_foreach(rows, i, r)
+    lab_table(l, "dependencies", "what each kernel needs",
+              "op|CPU rows|GPU rows|GPU rows need|here");
+    json_object_foreach((json_t *)(uintptr_t)ops, op, rows)
     {
-        bool here = json_is_true(story_get(r, "here"));
-        if (strcmp(story_text(r, "device", device), l->ordinal >= 0 ? "cuda" : "cpu") != 0 && here)
-            continue; /* what the other device has is not asked for here */
+        vt_buf cpu = {0}, gpu = {0}, need = {0};
+        bool here = false;
+        json_array_foreach(rows, i, r)
+        {
+            bool cuda = strcmp(story_text(r, "device", device), "cuda") == 0;
+            vt_buf *b = cuda ? &gpu : &cpu;
+            vt_buf_printf(b, "%s%s", b->len ? " " : "", story_text(r, "row", row));
+            here |= cuda == (l->ordinal >= 0) && json_is_true(story_get(r, "here"));
+            if (*story_text(r, "needs", needs) && (!need.data || !strstr(need.data, needs)))
+                vt_buf_printf(&need, "%s%s", need.len ? " " : "", needs);
+        }
         lab_cell(l, "%s", op);
-        lab_cell(l, "%s", story_text(r, "row", row));
-        lab_cell(l, "%s", device);
-        lab_cell(l, "%s", text_or(r, "needs", "nothing", needs));
+        lab_cell(l, "%.32s", cpu.len ? cpu.data : "none");
+        lab_cell(l, "%.28s", gpu.len ? gpu.data : "none");
+        lab_cell(l, "%s", need.len ? need.data : "nothing");
         lab_cell(l, here ? "yes" : "no");
+        vt_buf_release(&cpu);
+        vt_buf_release(&gpu);
+        vt_buf_release(&need);
     }
     lab_table_end(l);
 }

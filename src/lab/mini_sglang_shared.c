@@ -21,11 +21,6 @@ lab_word mini_word(double v, lab_unit unit)
     return w;
 }
 
-const char *mini_device(const lab *l)
-{
-    return l->emulated ? "emulated GPU" : l->ordinal >= 0 ? "GPU" : "CPU";
-}
-
 int32_t mini_line_bytes(const lab *l) { return l->ordinal >= 0 ? 128 : 64; }
 
 double mini_launch_s(const lab *l)

@@ -4,7 +4,6 @@
 
 #include "exec/describe.h"
 #include "lab/lab.h"
-#include "story/read.h"
 #include "story/step.h"
 
 extern const lab_def mini_check_env, mini_test_kernels, mini_profile_index, mini_profile_store,
@@ -18,12 +17,6 @@ typedef struct lab_word {
 } lab_word;
 lab_word mini_word(double v, lab_unit unit);
 
-/* A member's text, or `none` where there is none. */
-const char *mini_text_or(const json_t *o, const char *key, const char *none, char out[STORY_TEXT]);
-/* Lab 00: parts of what `vitrine env --json` answered, told as items (mini_sglang_needs.c). */
-void mini_tell_compiler(lab *l, const json_t *env);
-void mini_tell_cache(lab *l, const json_t *env);
-void mini_tell_dependencies(lab *l, const json_t *env);
 /* Bytes of one line of the device's memory: 128 on a GPU, 64 on a CPU. */
 int32_t mini_line_bytes(const lab *l);
 /* The least time of a call that has nothing to do, by the measured roofs; NAN: not known. */

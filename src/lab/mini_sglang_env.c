@@ -1,234 +1,132 @@
 /* Lab 00 of the track mini-sglang: is everything here that the other labs need?
  *
- * `vitrine env --json` answers, in a process of its own: what it opened is closed again, and a
- * driver that crashes takes no lab with it. This file puts its answer in the order of a check: GPUs
- * and topology, compiler and cache, what each kernel needs, tools, one run of each kernel, and at
- * the end what is missing. */
+ * lab/env.h looks around and tries every kernel, for `vitrine env` as for this lab. This file puts
+ * its answers in the order of a check: GPUs and topology, compiler and cache, what each kernel
+ * needs, tools, one run of each kernel, and at the end what is missing. */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
+#include "lab/env.h"
 #include "lab/mini_sglang.h"
-#include "story/read.h"
 
-enum { LOOK_LIMIT_S = 300 };
-
-static vt_status look_with(lab *l, const char *further, json_t **out, vt_err *err)
+/* A part of lab/env.h as a drawing; a sentence where there is nothing to draw. */
+static void tell_part(lab *l, const lab_env *e, const char *key, const char *title,
+                      void (*put)(vt_buf *, const vt_term *, const lab_env *), const char *none)
 {
-    char path[700];
-    int code;
-    const char *argv[] = {lab_self(), "env", "--json", "--quiet", further, NULL};
-    snprintf(path, sizeof path, "%s/environment.json", l->results);
-    TRY(lab_tool_run(l, argv, path, LOOK_LIMIT_S, &code, err));
-    if (code != 0)
-        return vt_fail(err, VT_ERR_UNSUPPORTED, "%s env --json ended with status %d", lab_self(),
-                       code);
-    json_error_t why;
-    *out = json_load_file(path, JSON_REJECT_DUPLICATES, &why);
-    if (!*out)
-        return vt_fail(err, VT_ERR_FORMAT, "%s: %s", path, why.text);
-    lab_file(l, "environment.json", "what vitrine env --json answered");
-    return VT_OK;
+    vt_buf b = {0};
+    vt_term term = {.width = VT_TERM_WIDTH - 4};
+    put(&b, &term, e);
+    if (b.len)
+        lab_drawing(l, key, title, &b);
+    else
+        lab_item(l, key, "%s", none);
+    vt_buf_release(&b);
 }
 
-/* What this machine has, as the members that `vitrine env --json` prints. The only place that knows
- * where they come from. */
-static vt_status look(lab *l, json_t **out, vt_err *err)
+static void put_topology(vt_buf *b, const vt_term *term, const lab_env *e)
 {
-    vt_err why;
-    return look_with(l, "--try", out, &why) == VT_OK ? VT_OK : look_with(l, NULL, out, err);
+    const vt_cpu *cpu = vt_cpu_get();
+    vt_buf_printf(b, "%s: %d CPUs on %d cores; L1d %s and L2 %s a core, L3 %s\n", cpu->model,
+                  cpu->n_cpus, cpu->n_cores, mini_word((double)cpu->l1d_bytes, LAB_BYTES).text,
+                  mini_word((double)cpu->l2_bytes, LAB_BYTES).text,
+                  mini_word((double)cpu->l3_bytes, LAB_BYTES).text);
+    lab_env_put_nodes(b, term, e);
+    lab_env_put_links(b, term, e);
 }
 
-/* ---- hardware ---- */
-
-static void tell_gpus(lab *l, const json_t *env)
+static void tell_jit(lab *l, const lab_env *e)
 {
-    const json_t *gpus = story_get(env, "gpus"), *one = story_get(env, "gpu"), *g;
-    char name[STORY_TEXT], why[STORY_TEXT];
-    size_t i;
-    if (!json_array_size(gpus) && !json_is_object(one)) {
-        lab_item(l, "gpus", "no GPU: %s. All labs run on the CPU",
-                 mini_text_or(story_get(env, "device"), "why_not_cuda",
-                              mini_text_or(env, "gpus_missing", "none is installed", name), why));
-        return;
-    }
-    lab_table(l, "gpus", "GPUs", "GPU|name|>memory|>free|>users");
-    if (!json_array_size(gpus)) {
-        lab_cell(l, "0");
-        lab_cell(l, "%s", story_text(one, "name", name));
-        lab_cell_number(l, story_num(one, "memory_bytes"), LAB_BYTES);
-        lab_cell(l, "n/a");
-        lab_cell(l, "n/a");
-    }
-    json_array_foreach(gpus, i, g)
-    {
-        const json_t *users = story_get(g, "users");
-        lab_cell(l, "%zu", i);
-        lab_cell(l, "%s", story_text(g, "name", name));
-        lab_cell_number(l, story_num(g, "memory_bytes"), LAB_BYTES);
-        lab_cell_number(l, story_num(g, "free_bytes"), LAB_BYTES);
-        lab_cell(l, json_is_array(users) ? "%zu" : "n/a", json_array_size(users));
+    vt_buf flags = {0};
+    tell_part(l, e, "compiler", "how kernels are compiled", lab_env_put_compiler, "none is here");
+    lab_item(l, "jit_ready",
+             e->nvrtc && e->gpu
+                 ? "yes: kernels are compiled when they are first needed, and run here"
+             : e->nvrtc ? "kernels can be compiled here; there is no GPU to run them on, so all "
+                          "labs run the CPU's kernels, which are part of this program"
+                        : "no: NVRTC is missing, so only GPU kernels that are in the cache run; "
+                          "the CPU's are part of this program");
+    vt_jit_flags(e->arch[0] ? e->arch : "sm_XX", &flags, NULL);
+    lab_item(l, "compile_flags", "%s", flags.len ? flags.data : "none");
+    vt_buf_release(&flags);
+    lab_item(l, "cache_place", "%s holds %d compiled kernel%s", e->cubin_folder, e->n_cached,
+             vt_text_s(e->n_cached));
+    tell_part(l, e, "cache", "the cache of compiled kernels", lab_env_put_cache,
+              "the cache holds no kernel yet");
+    if (e->n_cached)
+        lab_item(l, "template_parameters", "%s An instance is named with its parameters: %s",
+                 lab_env_jit_trigger, e->cached[0].name);
+    else
+        lab_item(l, "template_parameters", "%s None is in the cache yet", lab_env_jit_trigger);
+}
+
+static void tell_tools(lab *l, const lab_env *e)
+{
+    tell_part(l, e, "dependencies", "what each kernel needs", lab_env_put_needs, "nothing");
+    tell_part(l, e, "libraries", "libraries, opened only where they are needed",
+              lab_env_put_libraries, "none");
+    lab_table(l, "tools", "programs that wrap a run", "program|found|version");
+    for (int i = 0; i < LAB_ENV_TOOLS; i++) {
+        lab_cell(l, "%s", e->tool[i].name);
+        lab_cell(l, "%.56s", e->tool[i].found ? e->tool[i].path : "not found");
+        lab_cell(l, "%s", e->tool[i].runs ? e->tool[i].version : "-");
     }
     lab_table_end(l);
 }
 
-static void tell_topology(lab *l, const json_t *env)
-{
-    const json_t *cpu = story_get(env, "cpu"), *topology = story_get(env, "topology"),
-                 *prefer = story_get(env, "prefer");
-    char model[STORY_TEXT];
-    double sockets = story_num(topology, "sockets");
-    vt_buf pairs = {0};
-    char *text = json_array_size(prefer) ? json_dumps(prefer, JSON_COMPACT) : NULL;
-    if (text)
-        vt_buf_printf(&pairs, "; GPUs to use together: %.200s", text);
-    lab_item(
-        l, "topology",
-        "%s: %.0f CPUs on %.0f cores, %s%.0f NUMA node%s%s; caches: L1d %s and L2 %s a core, L3 %s",
-        story_text(cpu, "model", model), story_num(cpu, "cpus"), story_num(cpu, "cores"),
-        sockets >= 1 ? sockets > 1 ? "several sockets, " : "1 socket, " : "",
-        story_num(cpu, "numa_nodes"), story_num(cpu, "numa_nodes") == 1 ? "" : "s",
-        pairs.data ? pairs.data : "", mini_word(story_num(cpu, "l1d_bytes"), LAB_BYTES).text,
-        mini_word(story_num(cpu, "l2_bytes"), LAB_BYTES).text,
-        mini_word(story_num(cpu, "l3_bytes"), LAB_BYTES).text);
-    vt_buf_release(&pairs);
-    free(text);
-}
-
-/* ---- libraries and tools ---- */
-
-static void tell_libraries(lab *l, const json_t *env)
-{
-    const char *name;
-    json_t *path;
-    char text[STORY_TEXT], version[STORY_TEXT];
-    const json_t *tools = story_get(env, "tools");
-    lab_table(l, "libraries", "libraries, opened only where they are needed", "library|found");
-    json_object_foreach((json_t *)(uintptr_t)story_get(env, "libraries"), name, path)
-    {
-        lab_cell(l, "%s", name);
-        lab_cell(l, "%s", json_is_string(path) ? story_clean(path, text) : "no");
-    }
-    lab_table_end(l);
-    lab_table(l, "tools", "other programs", "program|found|version");
-    static const char *const tool[] = {"nsys", "ncu"};
-    for (size_t i = 0; i < sizeof tool / sizeof *tool; i++) {
-        const json_t *t = story_get(tools, tool[i]);
-        char found[600];
-        bool there = lab_tool_find(tool[i], found, sizeof found);
-        lab_cell(l, "%s", tool[i]);
-        lab_cell(l, "%s", there ? found : mini_text_or(t, "path", "not on PATH", text));
-        lab_cell(l, "%s", mini_text_or(t, "version", "-", version));
-    }
-    lab_table_end(l);
-}
-
-/* ---- one run of each kernel ---- */
-
-/* Those that `vitrine env --try` ran. */
-static int32_t tell_tried(lab *l, const json_t *tried)
-{
-    const json_t *t;
-    char op[STORY_TEXT], row[STORY_TEXT], device[STORY_TEXT], why[STORY_TEXT];
-    size_t i;
-    int32_t good = 0;
-    lab_table(l, "kernels", "compile and run one instance of each kernel",
-              "op|device|row|>kernels|>compiled in|>error|result");
-    json_array_foreach(tried, i, t)
-    {
-        bool ok = json_is_true(story_get(t, "ok"));
-        double error = story_num(t, "error");
-        lab_cell(l, "%s", story_text(t, "op", op));
-        lab_cell(l, "%s", story_text(t, "device", device));
-        lab_cell(l, "%s", mini_text_or(t, "row", "none", row));
-        lab_cell(l, "%.0f", story_num(t, "n_kernels"));
-        lab_cell_number(l, story_num(t, "compile_ms") * 1e-3, LAB_SECONDS);
-        lab_cell(l, isfinite(error) ? "%.1e" : "-", error);
-        lab_cell(l, "%s", ok ? "OK" : story_text(t, "why", why));
-        lab_check(l, ok, "%s on %s: %s (expected: it compiles, runs and equals its reference)", op,
-                  device, ok ? "works" : story_text(t, "why", why));
-        good += ok;
-    }
-    lab_table_end(l);
-    return good;
-}
-
-/* Each card on its smallest case, where `vitrine env` did not try them. */
-static vt_status try_all(lab *l, int32_t *good, vt_err *err)
-{
-    lab_kernel k[64];
-    const char *name[64];
-    int32_t n = 0;
-    for (int32_t i = 0; vt_ops[i] && n < 64; i++) {
-        char shape[200];
-        if (!mini_case_text(vt_ops[i], shape, sizeof shape))
-            continue;
-        vt_status status = mini_kernel_run(
-            l, &(lab_kernel_ask){.op = vt_ops[i]->name, .shape = shape}, &k[n], err);
-        if (status == VT_ERR_UNSUPPORTED || (status == VT_ERR_MEMORY && l->emulated))
-            continue; /* no row for this device, or too large for an emulated one */
-        TRY(status);
-        *good += k[n].ok;
-        name[n++] = vt_ops[i]->name;
-    }
-    lab_table(l, "kernels", "run one instance of each kernel", "op|row|>error|result");
-    for (int32_t i = 0; i < n; i++) {
-        lab_cell(l, "%s", name[i]);
-        lab_cell(l, "%s", k[i].impl);
-        lab_cell(l, isfinite(k[i].error) ? "%.1e" : "-", k[i].error);
-        lab_cell(l, k[i].ok ? "OK" : "WRONG");
-    }
-    lab_table_end(l);
-    return VT_OK;
-}
-
-static vt_status tell_kernels(lab *l, const json_t *env, vt_err *err)
+static void tell_kernels(lab *l, const lab_env *e)
 {
     static const char what[] = "kernels that work";
-    const json_t *tried = story_get(env, "tried");
-    int32_t good = 0, n = (int32_t)json_array_size(tried);
-    for (int32_t i = 0; n == 0 && vt_ops[i]; i++)
-        good++;
-    lab_predict(l, what, n ? n : good, LAB_COUNT,
-                "all of them: every card has a row for this device "
-                "or is left out");
-    good = 0;
-    if (n)
-        good = tell_tried(l, tried);
-    else
-        TRY(try_all(l, &good, err));
-    lab_outcome(l, what, good, false);
-    return VT_OK;
+    lab_predict(l, what, e->n_attempts, LAB_COUNT,
+                "all that were tried: every op on the CPU, and on a GPU where one is");
+    lab_outcome(l, what, e->n_attempts - e->n_failed, false);
+    tell_part(l, e, "kernels", "one compile and run of each kernel", lab_env_put_tries,
+              "none was tried");
+    for (int32_t i = 0; i < e->n_attempts; i++) {
+        const vt_try *t = &e->attempt[i];
+        const char *device = t->device == VT_DEVICE_CPU ? "CPU" : "GPU";
+        if (t->good)
+            lab_check(l, true, "%s on the %s: row %s equals its reference (%.1e, allowed %.1e)",
+                      t->op->name, device, t->impl->name, t->error, t->allowed);
+        else
+            lab_check(l, false, "%s on the %s: %s", t->op->name, device, t->why);
+    }
 }
 
-/* ---- what is missing ---- */
-
-static void tell_ready(lab *l, const json_t *env)
+static void tell_ready(lab *l, const lab_env *e)
 {
-    const json_t *advice = story_get(env, "advice"), *missing = story_get(env, "missing"), *a;
-    char seen[STORY_TEXT], action[STORY_TEXT];
-    size_t i;
-    lab_table(l, "troubleshooting", "what is missing, and what to do", "seen|what to do");
-    json_array_foreach(advice, i, a)
-    {
-        lab_cell(l, "%s", story_text(a, "seen", seen));
-        lab_cell(l, "%s", story_text(a, "action", action));
-    }
-    if (!json_array_size(advice)) {
-        lab_cell(l, "nothing is missing for this device");
-        lab_cell(l, "-");
-    }
-    lab_table_end(l);
-    bool ready = story_get(env, "ready") ? json_is_true(story_get(env, "ready")) : !l->failed;
     vt_buf b = {0};
-    json_array_foreach(missing, i, a)
-        vt_buf_printf(&b, "%s%s", i ? ", " : "", story_clean(a, seen));
+    vt_term term = {.width = VT_TERM_WIDTH};
+    bool ready = lab_env_ready(e);
+    tell_part(l, e, "troubleshooting", "what is missing, and what to do", lab_env_put_advice,
+              "nothing is missing");
+    lab_env_put_ready(&b, &term, e);
+    while (b.len && b.data[b.len - 1] == '\n')
+        b.data[--b.len] = '\0';
+    for (size_t i = 0; i < b.len; i++) /* one paragraph, wrapped again where it is shown */
+        b.data[i] = b.data[i] == '\n' ? ' ' : b.data[i];
     lab_check(l, ready, "the environment is %s (expected: ready)", ready ? "ready" : "not ready");
-    lab_item(l, "ready", "environment is %s%s%s", ready ? "READY" : "NOT ready", b.data ? ": " : "",
-             b.data ? b.data : "");
+    lab_item(l, "ready", "%s", b.len ? b.data : "environment is not known");
     vt_buf_release(&b);
+}
+
+/* Everything that was found, for the reports. */
+static vt_status write_all(lab *l, const lab_env *e, vt_err *err)
+{
+    vt_buf b = {0};
+    vt_json w;
+    vt_json_begin(&w, &b, -1);
+    vt_json_open(&w, NULL, '{');
+    lab_env_write(&w, e);
+    vt_json_close(&w);
+    b.failed |= !vt_json_end(&w);
+    vt_status status = mini_write_file(l, "environment.json",
+                                       "what was found, as vitrine env "
+                                       "--json tells it",
+                                       &b, err);
+    vt_buf_release(&b);
+    return status;
 }
 
 static const char *why_row(const char *impl, double *gain)
@@ -239,19 +137,21 @@ static const char *why_row(const char *impl, double *gain)
 
 static vt_status run(lab *l, vt_err *err)
 {
-    json_t *env = NULL;
+    lab_env *e;
     mini_rows *r = NULL;
-    TRY(look(l, &env, err));
-    tell_gpus(l, env);
-    tell_topology(l, env);
-    mini_tell_compiler(l, env);
-    mini_tell_cache(l, env);
-    mini_tell_dependencies(l, env);
-    tell_libraries(l, env);
-    vt_status status = tell_kernels(l, env, err);
-    if (status == VT_OK)
-        tell_ready(l, env);
-    json_decref(env);
+    lab_note(l, "looking around, and trying every kernel");
+    TRY(lab_env_look(l->options, &e, err));
+    vt_status status = lab_env_try(e, l->threads, NULL, NULL, err);
+    if (status == VT_OK) {
+        tell_part(l, e, "gpus", "GPUs", lab_env_put_gpus, "no GPU: all labs run on the CPU");
+        tell_part(l, e, "topology", "the machine", put_topology, "not known");
+        tell_jit(l, e);
+        tell_tools(l, e);
+        tell_kernels(l, e);
+        tell_ready(l, e);
+        status = write_all(l, e, err);
+    }
+    lab_env_free(e);
     if (status == VT_OK)
         status = mini_rows_run(l, "rmsnorm", "tokens=512,hidden=576", &r, err);
     if (status == VT_OK)

@@ -21,11 +21,6 @@ lab_word mini_word(double v, lab_unit unit)
     return w;
 }
 
-const char *mini_text_or(const json_t *o, const char *key, const char *none, char out[STORY_TEXT])
-{
-    return *story_text(o, key, out) ? out : none;
-}
-
 int32_t mini_line_bytes(const lab *l) { return l->ordinal >= 0 ? 128 : 64; }
 
 double mini_launch_s(const lab *l)

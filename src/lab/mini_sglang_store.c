@@ -27,30 +27,11 @@ typedef enum pattern { SEQUENTIAL, RANDOM, SORTED, PATTERNS } pattern;
 
 static const char *const pattern_name[PATTERNS] = {"sequential", "random", "sorted"};
 
-/* The text that asks for sorted slots where the card has them; NULL: it does not. */
-static const char *sorted_text(void)
+static void shape_text(const lab *l, char *out, size_t size, int64_t tokens, const char *slots)
 {
-    for (int32_t i = 0; i < kv_store_op.n_fields; i++) {
-        const vt_field *f = &kv_store_op.fields[i];
-        if (strcmp(f->name, "sorted") == 0)
-            return "scatter=1,sorted=1";
-        for (int32_t w = 0; strcmp(f->name, "scatter") == 0 && f->words && f->words[w]; w++)
-            if (strcmp(f->words[w], "sorted") == 0)
-                return "scatter=sorted";
-    }
-    return NULL;
-}
-
-/* False: the card has no such slots. */
-static bool shape_text(const lab *l, char *out, size_t size, int64_t tokens, pattern p)
-{
-    const char *slots = p == SEQUENTIAL ? "scatter=0" : p == RANDOM ? "scatter=1" : sorted_text();
-    if (!slots)
-        return false;
-    snprintf(out, size, "tokens=%lld,kv_heads=%d,head_dim=%d,kv_type=%s,page=%d,%s",
+    snprintf(out, size, "tokens=%lld,kv_heads=%d,head_dim=%d,kv_type=%s,page=%d,slots=%s",
              (long long)tokens, KV_HEADS, HEAD_DIM, l->ordinal >= 0 ? "bf16" : "f16",
              l->ordinal >= 0 ? 64 : 16, slots);
-    return true;
 }
 
 /* ---- slots ---- */
@@ -111,7 +92,6 @@ static double sort_s(int32_t n)
 typedef struct measured {
     int32_t tokens[SIZES], n;
     lab_kernel k[SIZES][PATTERNS];
-    bool there[PATTERNS];
 } measured;
 
 static vt_status measure_pattern(lab *l, measured *m, int32_t size, pattern p, vt_err *err)
@@ -119,9 +99,7 @@ static vt_status measure_pattern(lab *l, measured *m, int32_t size, pattern p, v
     char shape[160];
     lab_kernel *k = &m->k[size][p];
     int32_t twice, pages;
-    m->there[p] = shape_text(l, shape, sizeof shape, m->tokens[size], p);
-    if (!m->there[p])
-        return VT_OK;
+    shape_text(l, shape, sizeof shape, m->tokens[size], pattern_name[p]);
     lab_note(l, "kv_store, %d tokens, %s", m->tokens[size], pattern_name[p]);
     TRY(mini_kernel_run(l, &(lab_kernel_ask){.op = "kv_store", .shape = shape}, k, err));
     TRY(count_slots(shape, &twice, &pages, err));
@@ -161,11 +139,13 @@ static vt_status measure_patterns(lab *l, measured *m, vt_err *err)
 static const char *why_row(const char *impl, double *gain)
 {
     (void)gain;
-    if (strstr(impl, "two"))
+    if (strstr(impl, "then"))
         return "a second launch for V costs a launch more, and moves no byte less";
     if (strstr(impl, "async"))
         return "cp.async stages bytes in shared memory without registers; a copy that uses each "
                "byte once gains nothing from staging it";
+    if (strstr(impl, "by-slot"))
+        return "tokens in the order of their slots: sequential slots are in order already";
     return "the same bytes by other instructions";
 }
 
@@ -173,7 +153,7 @@ static void tell_launches(lab *l, const mini_rows *r)
 {
     const lab_kernel *one = &r->k[0], *two = NULL, *async = NULL;
     for (int32_t i = 1; i < r->n; i++) {
-        two = strstr(r->k[i].impl, "two") ? &r->k[i] : two;
+        two = strstr(r->k[i].impl, "then") ? &r->k[i] : two;
         async = strstr(r->k[i].impl, "async") ? &r->k[i] : async;
     }
     double floor_s = mini_launch_s(l);
@@ -229,45 +209,85 @@ static void tell_memory(lab *l, const measured *m)
         mini_word(l->roofs.copy_bytes_per_s, LAB_BYTES_PER_S).text);
 }
 
-/* What sorting costs on the host, and what it can gain. Where the card has no sorted slots, the
- * sequential ones bound the gain: sorted writes cannot be better than they are. */
-static void tell_sorting(lab *l, const measured *m)
+/* The row that sorts: its host plan orders the tokens by slot, and the kernel reads them in that
+ * order. Only a GPU has it. */
+static vt_status turn_by_slot(lab *l, const lab_kernel *before, vt_err *err)
+{
+    char shape[160];
+    lab_kernel after;
+    shape_text(l, shape, sizeof shape, MAIN_TOKENS, pattern_name[RANDOM]);
+    vt_status status = mini_kernel_run(
+        l, &(lab_kernel_ask){.op = "kv_store", .shape = shape, .impl = "by-slot"}, &after, err);
+    if (status == VT_ERR_UNSUPPORTED || status == VT_ERR_USAGE)
+        return VT_OK;
+    TRY(status);
+    lab_turn(l, &(lab_knob){.name = "by-slot",
+                            .where = "row by-slot",
+                            .what = after.shape,
+                            .gain = 1,
+                            .before_s = before->median_s,
+                            .before_noise = before->noise,
+                            .after_s = after.median_s,
+                            .after_noise = after.noise,
+                            .why = "writes are in order, reads no more; the bytes are the same"});
+    return VT_OK;
+}
+
+/* What sorting costs on the host, and what it gains. */
+static vt_status tell_sorting(lab *l, const measured *m, vt_err *err)
 {
     int32_t at = m->n - 1, tokens = m->tokens[at];
-    const lab_kernel *ran = &m->k[at][RANDOM],
-                     *best = &m->k[at][m->there[SORTED] ? SORTED : SEQUENTIAL];
+    const lab_kernel *ran = &m->k[at][RANDOM], *best = &m->k[at][SORTED];
     double cost = sort_s(tokens), gain = ran->median_s - best->median_s;
     if (!isfinite(gain)) {
         lab_missing(l, "sorting", "times mean nothing on an emulated GPU");
         lab_missing(l, "sorting_layers", "times mean nothing on an emulated GPU");
-        return;
+        return turn_by_slot(l, &m->k[0][RANDOM], err);
     }
-    lab_item(
-        l, "sorting",
-        "sorting %d slots takes %s on one core; one layer's store then takes %s instead of %s%s. "
-        "One sort serves all layers of a step, so it pays from %s",
-        tokens, mini_word(cost, LAB_SECONDS).text, mini_word(best->median_s, LAB_SECONDS).text,
-        mini_word(ran->median_s, LAB_SECONDS).text,
-        m->there[SORTED] ? "" : " at best (the time of sequential slots)",
-        gain > 0 ? "a number of layers that is this cost over the difference"
-                 : "no layer on: "
-                   "nothing was gained");
+    lab_item(l, "sorting",
+             "sorting %d slots takes %s on one core; one layer's store then takes %s instead of "
+             "%s, if its "
+             "tokens come in that order already (else their K and V are read out of order)",
+             tokens, mini_word(cost, LAB_SECONDS).text, mini_word(best->median_s, LAB_SECONDS).text,
+             mini_word(ran->median_s, LAB_SECONDS).text);
     if (gain > 0)
-        lab_number(l, "sorting_layers", ceil(cost / gain), LAB_COUNT, "derived",
-                   "layers after which a sort has paid for itself");
+        lab_item(l, "sorting_layers",
+                 "one sort serves all layers of a step: it has paid for itself after %.0f of them "
+                 "(if the difference is more than noise)",
+                 ceil(cost / gain));
     else
-        lab_item(l, "sorting_layers", "none: random slots were as fast");
-    lab_turn(l,
-             &(lab_knob){.name = m->there[SORTED] ? "sorted slots" : "sequential slots",
-                         .where = m->there[SORTED] ? "slots of the card's case" : "order of tokens",
-                         .what = ran->shape,
-                         .gain = 1,
-                         .before_s = ran->median_s,
-                         .before_noise = ran->noise,
-                         .after_s = best->median_s,
-                         .after_noise = best->noise,
-                         .why = "the bytes are the same, and so are the lines: a head's row "
-                                "fills whole ones"});
+        lab_item(l, "sorting_layers", "after no number of layers: random slots were as fast");
+    lab_turn(l, &(lab_knob){.name = "sorted slots",
+                            .where = "slots=sorted",
+                            .what = ran->shape,
+                            .gain = 1,
+                            .before_s = ran->median_s,
+                            .before_noise = ran->noise,
+                            .after_s = best->median_s,
+                            .after_noise = best->noise,
+                            .why = "the bytes are the same, and so are the lines: a head's row "
+                                   "fills whole ones"});
+    return turn_by_slot(l, &m->k[0][RANDOM], err);
+}
+
+/* Two tokens with one slot: the card must refuse the case. */
+static void tell_duplicates(lab *l)
+{
+    char shape[160];
+    lab_kernel k;
+    vt_err why = {0};
+    shape_text(l, shape, sizeof shape, MAIN_TOKENS, "repeated");
+    vt_status status = lab_kernel_run(l, &(lab_kernel_ask){.op = "kv_store", .shape = shape}, &k,
+                                      &why);
+    lab_check(l, status == VT_ERR_USAGE,
+              "64 tokens of which two have one slot: %s (expected: "
+              "refused)",
+              status == VT_ERR_USAGE ? why.message : "not refused");
+    lab_item(
+        l, "duplicates",
+        "refused: %s. The scheduler gives each token a slot of its own; every list of this lab "
+        "is checked above",
+        status == VT_OK ? "no" : why.message);
 }
 
 /* FP8 halves what is written. */
@@ -298,7 +318,7 @@ static vt_status run(lab *l, vt_err *err)
     measured *m = calloc(1, sizeof *m);
     if (!m)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for the patterns");
-    shape_text(l, shape, sizeof shape, MAIN_TOKENS, SEQUENTIAL);
+    shape_text(l, shape, sizeof shape, MAIN_TOKENS, pattern_name[SEQUENTIAL]);
     vt_status status = mini_rows_run(l, "kv_store", shape, &r, err);
     if (status == VT_OK) {
         lab_predict(l, "time of storing K and V of 64 tokens", r->k[0].expected_s, LAB_SECONDS,
@@ -313,14 +333,12 @@ static vt_status run(lab *l, vt_err *err)
     if (status == VT_OK) {
         tell_launches(l, r);
         tell_memory(l, m);
-        tell_sorting(l, m);
-        lab_item(l, "duplicates",
-                 "no slot occurs twice (checked above for each list): the scheduler gives each "
-                 "token a slot of its own, and a kernel that met one slot twice would keep "
-                 "whichever row was written last");
+        tell_duplicates(l);
+        status = tell_sorting(l, m, err);
         mini_rows_turn(l, "kv_store", r, why_row);
-        status = turn_type(l, &r->k[0], err);
     }
+    if (status == VT_OK)
+        status = turn_type(l, &r->k[0], err);
     free(r);
     free(m);
     return status;

@@ -80,13 +80,16 @@ static void tell_cut(lab *l, const mini_rows *r)
             "is split over %lld warps (%s); %d variants give a row to a fixed number of warps",
             vector ? vector : 16, (long long)row, (long long)(row / (vector ? vector : 16) / 32),
             k->cut, warps);
+        const lab_kernel *fixed = mini_rows_find(r, "rows"),
+                         *adaptive = mini_rows_find(r, "rows-adaptive");
         lab_item(
             l, "threads",
-            "adaptive: %d tokens make %lld threads in %lld CTAs of 128, and the grid grows with "
-            "the tokens; fixed: a warp a row makes %d threads in %d CTAs for the same batch, "
-            "whatever the length of a row",
-            MAIN_TOKENS, (long long)threads, (long long)(threads / 128), MAIN_TOKENS * 32,
-            MAIN_TOKENS / 4);
+            "the engine's row grows with the work: %d tokens make %lld threads in %lld CTAs of "
+            "128. A warp a row in CTAs of 128 threads makes %d CTAs, whatever the length of a "
+            "row (%s); with threads chosen by the number of rows it takes %s",
+            MAIN_TOKENS, (long long)threads, (long long)(threads / 128), MAIN_TOKENS / 4,
+            mini_word(fixed ? fixed->median_s : NAN, LAB_SECONDS).text,
+            mini_word(adaptive ? adaptive->median_s : NAN, LAB_SECONDS).text);
     }
     if (vector)
         lab_item(l, "vector", "one load moves %d bytes, so a row of %lld bytes takes %lld loads",

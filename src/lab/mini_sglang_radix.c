@@ -271,7 +271,7 @@ static void tell_plan(lab *l, const planned *p, const lab_kernel *page, const la
         mini_word(main->median_s, LAB_SECONDS).text);
 }
 
-static void tell_roofs(lab *l, const level *levels, const lab_kernel *main)
+static void tell_roofs(lab *l, const level *levels, const lab_kernel *main, const lab_kernel *page)
 {
     static const char *const key[LEVELS] = {"l1_roof", "l2_roof", "l3_roof", "memory_roof"};
     for (int i = 0; i < LEVELS; i++)
@@ -280,14 +280,15 @@ static void tell_roofs(lab *l, const level *levels, const lab_kernel *main)
                        "one thread reads: the roof of comparing two sequences that lie there");
         else
             lab_missing(l, key[i], "this machine has no such cache, or no kernel to measure it");
-    double bytes = 2.0 * ID_BYTES * MAIN_IDS, rate = bytes / main->median_s;
-    lab_finding(
-        l, "prefix_match.latency",
-        "1024 ids are %s; at the rate of L1 they would take %s, and one call takes %s (%s). "
-        "A call this short is bound by its own start, not by bytes; so a wider vector helps "
-        "long prompts only",
-        mini_word(bytes, LAB_BYTES).text, mini_word(bytes / levels[0].per_s, LAB_SECONDS).text,
-        mini_word(main->median_s, LAB_SECONDS).text, mini_word(rate, LAB_BYTES_PER_S).text);
+    double l1 = levels[0].per_s, long_rate = 2.0 * ID_BYTES * MAIN_IDS / main->median_s,
+           short_rate = 2.0 * ID_BYTES * PAGE / page->median_s;
+    if (isfinite(l1))
+        lab_finding(
+            l, "prefix_match.latency",
+            "a comparison of 1024 ids runs at %.0f %% of the rate of L1, one of a page of 16 "
+            "ids at %.0f %%: a call this short is bound by its own start, so wider vectors "
+            "help long sequences, and the tree compares short ones",
+            100 * long_rate / l1, 100 * short_rate / l1);
 }
 
 static vt_status measure(lab *l, const planned *p, vt_err *err)
@@ -305,7 +306,7 @@ static vt_status measure(lab *l, const planned *p, vt_err *err)
                     "16 ids");
     TRY(mismatches(l, err));
     TRY(compare_rows(l, &main, err));
-    tell_roofs(l, levels, &main);
+    tell_roofs(l, levels, &main, &page);
     tell_plan(l, p, &page, &main);
     return VT_OK;
 }

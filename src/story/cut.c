@@ -26,8 +26,10 @@ void story_put_cut(vt_buf *b, const vt_cut *cut)
     }
     if (cut->tile[0] && cut->tile[2])
         vt_buf_printf(b, ", tiles of %d x %d x %d", cut->tile[0], cut->tile[1], cut->tile[2]);
-    else if (cut->tile[0])
+    else if (cut->tile[0] && cut->tile[1])
         vt_buf_printf(b, ", tiles of %d x %d", cut->tile[0], cut->tile[1]);
+    else if (cut->tile[0])
+        vt_buf_printf(b, ", tiles of %d", cut->tile[0]);
     if (cut->split > 1)
         vt_buf_printf(b, ", reduction split in %d", cut->split);
     if (cut->items)

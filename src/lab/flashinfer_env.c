@@ -182,8 +182,7 @@ static vt_status check_kv(lab *l, const jit_ask *ask, vt_jit *base, vt_err *err)
     n = lab_jit_new(c->jit, base, &first);
     for (int32_t i = 0; i < vt_jit_count(c->jit); i++) {
         int32_t k = 0;
-        while (k < vt_jit_count(base) &&
-               strcmp(vt_jit_name(c->jit, i), vt_jit_name(base, k)) != 0)
+        while (k < vt_jit_count(base) && strcmp(vt_jit_name(c->jit, i), vt_jit_name(base, k)) != 0)
             k++;
         const char *name = vt_jit_name(c->jit, i);
         wrong += k == vt_jit_count(base) && !strstr(name, "fp8=1") &&

@@ -71,7 +71,7 @@ static void own_cache_drop(own_cache *o)
 /* ---- one start ---- */
 
 typedef struct start {
-    vt_cuda *cuda;                  /* its jit has the kernels */
+    vt_cuda *cuda; /* its jit has the kernels */
     int32_t kernels, from_disk;
     double naming_s, wall_s, sum_s; /* sum_s: of the compilations alone */
     bool disturbed;
@@ -174,8 +174,7 @@ static void tell_times(lab *l, const start *cold, const start *warm)
     lab_check(l, cold->from_disk == 0, "the cold start found %d kernels in the empty folder",
               cold->from_disk);
     lab_check(l, warm->from_disk == warm->kernels,
-              "the warm start took %d of %d kernels from the disk", warm->from_disk,
-              warm->kernels);
+              "the warm start took %d of %d kernels from the disk", warm->from_disk, warm->kernels);
 }
 
 static vt_status tell_folder(lab *l, vt_err *err)
@@ -397,8 +396,9 @@ static void tell_no_compiler(lab *l, const char *why)
                                       "invalidation"};
     for (size_t i = 0; i < sizeof key / sizeof *key; i++)
         lab_missing(l, key[i], "nothing can be compiled: %s", why);
-    lab_item(l, "when", "at a start, after a dry run has named every kernel; never while a request "
-                        "waits");
+    lab_item(l, "when",
+             "at a start, after a dry run has named every kernel; never while a request "
+             "waits");
 }
 
 static vt_status run(lab *l, vt_err *err)

@@ -6,7 +6,7 @@
  *             │          ╱     B
  *             │       ╱  A
  *             └────────────────────────────
- *               0.25    1     4     16   FLOP/byte                                               */
+ *               0.25    1     4     16   FLOP/byte */
 #ifndef VT_LAB_ROOFLINE_H
 #define VT_LAB_ROOFLINE_H
 
@@ -15,9 +15,9 @@
 enum { ROOFLINE_POINTS = 16 };
 
 typedef struct roofline_point {
-    const char *name;     /* "512 tokens, 32 heads" */
-    double bytes, flops;  /* of a call; from the card */
-    double seconds;       /* measured; NAN: not known, and the point is left out */
+    const char *name;    /* "512 tokens, 32 heads" */
+    double bytes, flops; /* of a call; from the card */
+    double seconds;      /* measured; NAN: not known, and the point is left out */
 } roofline_point;
 
 /* The roof of one unit: bytes and operations a second, and their names in the legend. */

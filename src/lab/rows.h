@@ -26,7 +26,7 @@ vt_status lab_target_named(const char *name, vt_target *out, vt_err *err);
 typedef struct lab_call {
     const vt_op *op;
     vt_target target;
-    void *args; /* of the target's types; only the host may follow its pointers */
+    void *args;            /* of the target's types; only the host may follow its pointers */
     const vt_batch *batch; /* of the args; NULL: the op has none */
     vt_case_text shape;
     vt_arena arena;

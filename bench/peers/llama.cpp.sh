@@ -9,8 +9,9 @@
 #
 # The peers come from the sources inside the PyPI sdists of llama-cpp-python 0.3.36 and ik-llama-cpp-python 0.1.5, built
 # outside this repository (PEERS_DIR, default ~/.cache/vitrine/peers) for this very machine: llama.cpp with clang, because
-# GCC 12 miscompiles its AMX path; ik_llama.cpp with GCC, because clang 14 refuses its AVX-512 files. `build` only does that, with JOBS compilers at a time, at nice 19. Both run with flash attention,
-# ik_llama.cpp also with -rtr 1 (it repacks weights when it loads them). PEERS="llama.cpp" leaves ik_llama.cpp out.
+# GCC 12 miscompiles its AMX path; ik_llama.cpp with GCC, because clang 14 refuses its AVX-512 files. `build` only does that, with JOBS
+# compilers at a time, at nice 19. Both run with flash attention, ik_llama.cpp also with -rtr 1 (it repacks weights when it
+# loads them). PEERS="llama.cpp" leaves ik_llama.cpp out.
 set -eu
 here=$(cd "$(dirname "$0")/../.." && pwd)
 cache=${VITRINE_CACHE:-$HOME/.cache/vitrine}
@@ -29,6 +30,12 @@ build() {
     [ -e "$dir/sdist/$file.tar.gz" ] ||
         python3 -m pip download -q --no-deps --no-binary "$package" -d "$dir/sdist" "$package==$version"
     tar xzf "$dir/sdist/$file.tar.gz" -C "$dir/$name" --strip-components=3 "$file/vendor/$name"
+    gen=$dir/$name/common/cmake/build-info-gen-cpp.cmake # the sdist of ik_llama.cpp 0.1.5 lacks it
+    if [ "$name" = ik_llama.cpp ] && [ ! -e "$gen" ]; then
+        mkdir -p "${gen%/*}"
+        printf '%s\n' 'include(${CMAKE_CURRENT_SOURCE_DIR}/cmake/build-info.cmake)' \
+            'configure_file(common/build-info.cpp.in common/build-info.cpp)' >"$gen"
+    fi
     if ! nice -n 19 cmake -S "$dir/$name" -B "$dir/$name/build" -DCMAKE_C_COMPILER="$cc" -DCMAKE_CXX_COMPILER="$cxx" \
         -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON -DLLAMA_CURL=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_SERVER=OFF \
         -DBUILD_SHARED_LIBS=OFF -DGGML_OPENMP=OFF -DGGML_CCACHE=OFF "$@" >"$dir/$name.log" 2>&1 ||

@@ -59,6 +59,7 @@ int cli_run_batch(cli *c);
 int cli_story_show(cli *c);
 int cli_serve(cli *c);
 int cli_top(cli *c);
+int cli_lab(cli *c);
 int cli_story_diff(cli *c);
 int cli_story_export(cli *c);
 int cli_story_whatif(cli *c);

@@ -145,6 +145,16 @@ static const cli_verb verbs[] = {
      "that Perfetto's page and chrome://tracing read.",
      "vitrine story export s.json --to chrome > trace.json", VT_FOR_STORY_EXPORT, 1,
      cli_story_export},
+    {"lab", "[TRACK] [NN|all]", "hands-on labs: predict, run, check, profile, explain, change",
+     "Lessons that measure this machine and explain what it did. Without arguments it lists the "
+     "tracks (sglang, mini-sglang, flashinfer, experiments) and what is done; 'lab TRACK NN' runs "
+     "one, 'lab TRACK all' those of a track that are open, 'lab all' all tracks. Each lab checks "
+     "its results and exits with 1 where one is wrong. Its result is a JSON file in the folder of "
+     "this machine's results.",
+     "vitrine lab mini-sglang 02 --quick\n"
+     "vitrine lab sglang 01 --predict 60ms\n"
+     "vitrine lab flashinfer all --results /tmp/labs",
+     VT_FOR_LAB, 2, cli_lab},
     {"env", "", "what this machine offers: CPU, GPU, libraries, profiling tiers, measured roofs",
      "Describes the hardware, and which parts of it can be used and observed. Roofs are "
      "measured, which takes one to six seconds; the best figures ever seen on this machine are "
@@ -203,7 +213,6 @@ static const cli_verb verbs[] = {
 
 /* Verbs and forms that people will look for and that this version does not have. */
 static const char *const later[] = {
-    "lab",
     "bench comm",
     NULL,
 };

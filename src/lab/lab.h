@@ -61,41 +61,40 @@ enum { LAB_MAX_ALIASES = 4 };
 
 typedef struct lab_def {
     lab_track track;
-    const char *number;                  /* "02"; "radix" */
-    const char *name;                    /* "radix_cache_analysis" */
-    const char *goal;                    /* one sentence: what one knows afterwards */
-    const char *about[3];                /* what is about to happen, which data will move; or NULL */
-    const char *alias[LAB_MAX_ALIASES];  /* familiar names under scripts/, with suffix; or NULL */
-    const lab_item_def *items;           /* ends with key NULL */
-    bool kernels;                        /* runs single kernels: on an emulated GPU too */
+    const char *number;                 /* "02"; "radix" */
+    const char *name;                   /* "radix_cache_analysis" */
+    const char *goal;                   /* one sentence: what one knows afterwards */
+    const char *about[3];               /* what is about to happen, which data will move; or NULL */
+    const char *alias[LAB_MAX_ALIASES]; /* familiar names under scripts/, with suffix; or NULL */
+    const lab_item_def *items;          /* ends with key NULL */
+    bool kernels;                       /* runs single kernels: on an emulated GPU too */
     vt_status (*run)(lab *l, vt_err *err);
 } lab_def;
-
-/* All labs in the order of their tracks; ends with a NULL name (list.c). */
-extern const lab_def *const lab_list[];
 
 /* ---- the context ---- */
 
 struct lab {
-    const lab_def *def;
-    const vt_options *options; /* of the verb; lab_flag and others read them */
-    const char *model;         /* a path or name; chosen for the device where none was given */
-    int32_t ordinal;           /* the GPU; -1: CPU */
-    bool emulated;             /* an emulated GPU: results are right, times mean nothing */
-    bool quick;                /* the smaller form: all together in a minute on 2 cores */
-    int32_t threads;           /* CPU workers */
-    const char *results;       /* folder for files that the lab writes beside its result */
-    vt_roofs roofs;            /* of the device, measured; all 0 on an emulated GPU */
-    vt_term term;              /* for text that is stored: 100 columns, no colour */
-    json_t *result;            /* what has been told so far; see result.h */
-    bool failed;               /* a check failed, or memory ran out */
-    bool interrupted;
+    const lab_def *def;         /* found in lab/list.h */
+    const vt_options *options;  /* of the verb; lab_flag and others read them */
+    const char *model;          /* a path or name; chosen for the device where none was given */
+    int32_t ordinal;            /* the GPU; -1: CPU */
+    bool emulated;              /* an emulated GPU: results are right, times mean nothing */
+    bool quick;                 /* the smaller form: all together in a minute on 2 cores */
+    int32_t threads;            /* CPU workers */
+    const char *results;        /* folder for files that the lab writes beside its result */
+    vt_roofs roofs;             /* of the device, measured; all 0 on an emulated GPU */
+    vt_term term;               /* for text that is stored: 100 columns, no colour */
+    json_t *result;             /* what has been told so far; see result.h */
+    bool failed;                /* a check failed, or memory ran out */
+    bool talk;                  /* lines on stderr, and questions on a terminal */
+    vt_err refused;             /* the reader's prediction cannot be read */
+    json_t *table;              /* the item that lab_cell adds to */
     struct lab_devices *device; /* opened when first needed (kernels.c) */
 };
 
 bool lab_flag(const lab *l, const char *key);
 int64_t lab_int(const lab *l, const char *key, int64_t quick, int64_t full); /* given, or these */
-const char *lab_text(const lab *l, const char *key); /* NULL: not given */
+const char *lab_text(const lab *l, const char *key);                         /* NULL: not given */
 /* A line on stderr about what is under way. */
 void lab_note(lab *l, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
@@ -130,8 +129,7 @@ void lab_check(lab *l, bool ok, const char *fmt, ...) __attribute__((format(prin
 void lab_item(lab *l, const char *key, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* An item, as a number with its tag ("measured", "derived", "modelled") and its denominator or
  * meaning ("of the measured copy roof"). */
-void lab_number(lab *l, const char *key, double v, lab_unit unit, const char *tag,
-                const char *of);
+void lab_number(lab *l, const char *key, double v, lab_unit unit, const char *tag, const char *of);
 /* An item that this machine cannot show; printed "not measured here, because ...". */
 void lab_missing(lab *l, const char *key, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
@@ -145,9 +143,9 @@ void lab_cell(lab *l, const char *fmt, ...) __attribute__((format(printf, 2, 3))
 void lab_cell_number(lab *l, double v, lab_unit unit);
 void lab_table_end(lab *l);
 
-/* A knob that was turned: one before/after row. `gain` is before / after of times (above 1: faster),
- * as expected from bytes before the run; NAN: none was computed. Noise is half of the spread between
- * repetitions, as a share. The verdict is made from these: "gains", "no gain here", "loses",
+/* A knob that was turned: one before/after row. `gain` is before / after of times (above 1:
+ * faster), as expected from bytes before the run; NAN: none was computed. Noise is half of the
+ * spread between repetitions, as a share. The verdict is made from these: "gains", "no gain here", "loses",
  * "within noise". */
 typedef struct lab_knob {
     const char *name;  /* "two launches" */
@@ -197,6 +195,9 @@ vt_status lab_kernel_run(lab *l, const lab_kernel_ask *ask, lab_kernel *out, vt_
  * of static strings. Returns how many; 0 with an error set: no such op or shape. */
 int32_t lab_kernel_rows(lab *l, const char *op, const char *shape, const char **out, int32_t max,
                         vt_err *err);
+/* The name of the row that an engine would choose for this call. */
+vt_status lab_kernel_chosen(lab *l, const char *op, const char *shape, char *out, size_t size,
+                            vt_err *err);
 /* One row of a usual table for kernels: the columns that lab_kernel_columns names. */
 extern const char lab_kernel_columns[];
 void lab_kernel_cells(lab *l, const lab_kernel *k);
@@ -212,8 +213,8 @@ void lab_kernel_card(lab *l, const char *key, const lab_kernel *k, const char *o
 vt_status lab_engine_open(lab *l, const char *const *settings, vt_engine **out, vt_err *err);
 
 typedef struct lab_request {
-    const int32_t *prompt;    /* [n_prompt] ids */
-    int32_t n_prompt, n_gen;  /* generates exactly n_gen: the end token is ignored */
+    const int32_t *prompt;   /* [n_prompt] ids */
+    int32_t n_prompt, n_gen; /* generates exactly n_gen: the end token is ignored */
     /* filled in */
     vt_request_id id;
     double ttft_s, total_s, *token_s; /* token_s: [n_gen] since submission; malloc'ed */
@@ -224,8 +225,8 @@ typedef struct lab_request {
 /* Submits all of them at once and runs them to their end. */
 vt_status lab_requests_run(lab *l, vt_engine *e, lab_request *r, int32_t n, vt_err *err);
 void lab_request_release(lab_request *r);
-/* Random ids of the model's vocabulary without special tokens; out[n]. */
-void lab_random_prompt(lab *l, const vt_engine *e, uint64_t seed, int32_t *out, int32_t n);
+/* Random ids of the model's vocabulary without special tokens; out[n]. After lab_engine_open. */
+void lab_random_prompt(lab *l, uint64_t seed, int32_t *out, int32_t n);
 /* The story of a request, or with id 0 of all that was recorded (docs/story-format.md); json_decref
  * it. Read it with story/read.h. */
 vt_status lab_story(lab *l, vt_engine *e, vt_request_id id, json_t **out, vt_err *err);

@@ -139,6 +139,7 @@ static void measure(bench_job *job, const bench_options *o, bench_result *r)
     r->n_calls = (int32_t)calls;
     r->best_ns = ns[0];
     r->median_ns = ns[n / 2];
+    r->worst_ns = ns[n - 1];
 }
 
 /* ---- one implementation on one case ---- */
@@ -194,6 +195,8 @@ static vt_status bench_impl(bench_result *r, vt_team *team, const bench_options 
         r->error = bench_error(job.copy[0].output, want->output, want->n_outputs);
     measure(&job, o, r);
     fill_result(r, job.copy[0].args);
+    if (r->impl->describe)
+        r->impl->describe(job.copy[0].args, &job.on.target, &job.on.size, &r->cut);
 out:
     job_release(&job);
     return status;

@@ -52,6 +52,7 @@ static void fill_times(bench_result *r, const on_cuda_times *t)
 {
     r->best_ns = (int64_t)(t->us_min * 1e3 + 0.5);
     r->median_ns = (int64_t)(t->us * 1e3 + 0.5);
+    r->worst_ns = (int64_t)(t->us_max * 1e3 + 0.5);
     r->n_calls = t->n;
     r->gb_per_s = (double)vt_cost_bytes(&r->cost) / (t->us * 1e3);
     r->gflop_per_s = (double)r->flops / (t->us * 1e3);
@@ -83,6 +84,8 @@ static vt_status bench_row(const bench_run *b, call *k, on_cuda *c, const vt_imp
     r.cost = on_cuda_cost(c);
     vt_cost extra = impl->extra ? impl->extra(c->args, c->batch) : (vt_cost){0};
     r.bytes = vt_cost_bytes(&r.cost) + vt_cost_bytes(&extra);
+    if (impl->describe)
+        impl->describe(c->args, &c->target, &c->size, &r.cut);
     r.flops = vt_cost_flops(&r.cost);
     TRY(on_cuda_time(c, b->o->method, emulated, &t, err)); /* an emulated GPU runs this too */
     if (r.timed)

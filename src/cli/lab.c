@@ -1,0 +1,215 @@
+/* vitrine lab: lists the labs, runs one, a track, or all (lab/lab.h). */
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "cli/cli.h"
+#include "device/choose.h"
+#include "device/cpu.h"
+#include "lab/list.h"
+#include "lab/result.h"
+#include "lab/run.h"
+#include "version.h"
+
+/* ---- what there is ---- */
+
+/* "quick, 2026-11-22, 4 of 4 checks"; "open" where there is no result. */
+static void put_done(vt_buf *b, const char *folder, const lab_def *d)
+{
+    json_t *r = NULL, *c;
+    vt_err err = {0};
+    size_t i, good = 0;
+    if (lab_result_read(folder, d, &r, &err) != VT_OK)
+        vt_buf_puts(b, "cannot be read");
+    else if (!r)
+        vt_buf_puts(b, "open");
+    if (!r)
+        return;
+    const json_t *checks = json_object_get(r, "checks");
+    json_array_foreach((json_t *)(uintptr_t)checks, i, c)
+        good += json_is_true(json_object_get(c, "ok"));
+    const char *when = json_string_value(json_object_get(r, "when"));
+    vt_buf_printf(b, "%s%.10s, %zu of %zu checks",
+                  json_is_true(json_object_get(r, "quick")) ? "quick, " : "", when ? when : "",
+                  good, json_array_size(checks));
+    json_decref(r);
+}
+
+static vt_status list_track(const cli *c, lab_track t, vt_buf *b, vt_err *err)
+{
+    char folder[PATH_MAX];
+    vt_table table;
+    TRY(lab_results_folder(c->options, t, folder, sizeof folder, err));
+    if (b->len)
+        vt_buf_putc(b, '\n');
+    vt_text_ink(b, &c->out, VT_INK_BOLD, lab_track_name[t]);
+    vt_buf_putc(b, '\n');
+    vt_table_init(&table, "lab|name|what one knows afterwards|done here");
+    for (const lab_def *const *d = lab_list_of(t); *d; d++) {
+        vt_buf done = {0};
+        put_done(&done, folder, *d);
+        vt_table_cell(&table, "%s", (*d)->number);
+        vt_table_cell(&table, "%s", (*d)->name);
+        vt_table_cell(&table, "%.46s", (*d)->goal);
+        vt_table_cell(&table, "%s", done.data ? done.data : "");
+        vt_buf_release(&done);
+    }
+    vt_table_finish(&table, b, &c->out, 2);
+    return VT_OK;
+}
+
+static int list(const cli *c, bool one, lab_track track)
+{
+    vt_buf b = {0};
+    vt_err err = {0};
+    vt_status status = VT_OK;
+    for (int t = 0; t < LAB_TRACKS && status == VT_OK; t++)
+        if (!one || t == (int)track)
+            status = list_track(c, (lab_track)t, &b, &err);
+    if (status != VT_OK) {
+        vt_buf_release(&b);
+        return cli_fail(&err);
+    }
+    vt_buf_puts(&b, "\nRun one with 'vitrine lab TRACK NN', a track with 'vitrine lab TRACK all'. "
+                    "Without a GPU the\nlabs run on the CPU.\n");
+    fwrite(b.data, 1, b.len, stdout);
+    vt_buf_release(&b);
+    return CLI_DONE;
+}
+
+/* ---- running ---- */
+
+static lab_ask ask_of(const cli *c, const char *folder)
+{
+    lab_ask a = {.options = c->options,
+                 .folder = folder,
+                 .ordinal = vt_device_choose(vt_options_get(c->options, "device"), NULL),
+                 .threads = (int32_t)vt_options_int(c->options, "threads"),
+                 .quick = vt_options_flag(c->options, "quick"),
+                 .talk = !c->quiet && !c->json};
+    if (a.threads == 0)
+        a.threads = vt_cpu_get()->n_cores;
+    a.model = vt_options_given(c->options, "model") || a.ordinal < 0
+                  ? vt_options_get(c->options, "model")
+                  : "dummy:qwen3-0.6b";
+    return a;
+}
+
+static int print(const cli *c, const json_t *result)
+{
+    vt_buf b = {0};
+    if (c->json) {
+        char *text = json_dumps(result, JSON_COMPACT | JSON_REAL_PRECISION(9));
+        if (!text)
+            return CLI_FAILED;
+        printf("%s\n", text);
+        free(text);
+        return CLI_DONE;
+    }
+    lab_result_render(result, &c->out, &b);
+    bool ok = !b.failed && fwrite(b.data, 1, b.len, stdout) == b.len;
+    vt_buf_release(&b);
+    fflush(stdout);
+    return ok ? CLI_DONE : CLI_FAILED;
+}
+
+/* Runs a lab, writes its result, prints it. */
+static int run_one(const cli *c, const lab_def *d)
+{
+    char folder[PATH_MAX];
+    vt_err err = {0};
+    json_t *result = NULL;
+    bool failed = false;
+    vt_status status = lab_results_folder(c->options, d->track, folder, sizeof folder, &err);
+    if (status == VT_OK) {
+        lab_ask a = ask_of(c, folder);
+        status = lab_run(&a, d, &result, &failed, &err);
+    }
+    if (status == VT_OK)
+        status = lab_result_write(result, d, folder, &err);
+    int code = status == VT_OK ? print(c, result) : cli_fail(&err);
+    json_decref(result);
+    if (code == CLI_DONE && failed) {
+        cli_say("lab %s %s: a check failed", lab_track_name[d->track], d->number);
+        code = CLI_FAILED;
+    }
+    return code;
+}
+
+/* Whether this very program has run it in this form already. */
+static bool is_done(const cli *c, const lab_def *d)
+{
+    char folder[PATH_MAX];
+    vt_err err = {0};
+    json_t *r = NULL;
+    if (vt_options_flag(c->options, "again") ||
+        lab_results_folder(c->options, d->track, folder, sizeof folder, &err) != VT_OK ||
+        lab_result_read(folder, d, &r, &err) != VT_OK || !r)
+        return false;
+    const char *commit = json_string_value(json_object_get(r, "commit"));
+    bool quick = json_is_true(json_object_get(r, "quick")),
+         same = commit && strcmp(commit, VT_COMMIT) == 0;
+    json_decref(r);
+    return same && (!quick || vt_options_flag(c->options, "quick"));
+}
+
+static void add_failure(int *worst, int code)
+{
+    if (code == CLI_INTERRUPTED || (code != CLI_DONE && *worst != CLI_INTERRUPTED))
+        *worst = code;
+}
+
+/* Labs that were not interrupted go on after one that failed. */
+static int run_track(const cli *c, lab_track t)
+{
+    int worst = CLI_DONE;
+    for (const lab_def *const *d = lab_list_of(t); *d && worst != CLI_INTERRUPTED; d++) {
+        if (is_done(c, *d))
+            cli_note(c, "lab %s %s is done already (--again runs it anew)", lab_track_name[t],
+                     (*d)->number);
+        else
+            add_failure(&worst, run_one(c, *d));
+    }
+    return worst;
+}
+
+/* The environment of all tracks first, then track by track. */
+static int run_all(const cli *c)
+{
+    int worst = CLI_DONE;
+    for (int t = 0; t < LAB_EXPERIMENTS; t++) {
+        const lab_def *first = lab_list_of((lab_track)t)[0];
+        if (first && !is_done(c, first))
+            add_failure(&worst, run_one(c, first));
+    }
+    for (int t = 0; t < LAB_EXPERIMENTS; t++)
+        add_failure(&worst, run_track(c, (lab_track)t));
+    return worst;
+}
+
+int cli_lab(cli *c)
+{
+    vt_err err = {0};
+    lab_track t;
+    const lab_def *d;
+    const char *track = c->n_args > 0 ? c->arg[0] : NULL, *which = c->n_args > 1 ? c->arg[1] : NULL;
+    if (!track)
+        return list(c, false, LAB_SGLANG);
+    if (strcmp(track, "all") == 0 && !which)
+        return run_all(c);
+    if (!lab_track_find(track, &t)) {
+        vt_fail(&err, VT_ERR_USAGE,
+                "no track '%.40s'; there are sglang, mini-sglang, flashinfer and experiments",
+                track);
+        return cli_fail(&err);
+    }
+    if (!which)
+        return list(c, true, t);
+    if (strcmp(which, "all") == 0)
+        return run_track(c, t);
+    if (lab_find_or_fail(t, which, &d, &err) != VT_OK)
+        return cli_fail(&err);
+    return run_one(c, d);
+}

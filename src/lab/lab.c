@@ -1,0 +1,257 @@
+/* Running a lab: the context, the reader's prediction, the items that must be there (lab.h). */
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "device/cpu.h"
+#include "device/probe.h"
+#include "lab/devices.h"
+#include "lab/list.h"
+#include "lab/result.h"
+#include "lab/run.h"
+#include "version.h"
+
+/* ---- what the reader asked for ---- */
+
+/* A lab's option may have a row of its own where another verb means something else by it. */
+static const char *row_of(const char *key)
+{
+    const vt_option *o = vt_option_find(key, VT_FOR_LAB);
+    return o ? o->id ? o->id : o->key : NULL;
+}
+
+bool lab_flag(const lab *l, const char *key)
+{
+    const char *row = row_of(key);
+    return row && vt_options_flag(l->options, row);
+}
+
+int64_t lab_int(const lab *l, const char *key, int64_t quick, int64_t full)
+{
+    const char *row = row_of(key);
+    if (row && vt_options_given(l->options, row))
+        return vt_options_int(l->options, row);
+    return l->quick ? quick : full;
+}
+
+const char *lab_text(const lab *l, const char *key)
+{
+    const char *row = row_of(key);
+    return row && vt_options_given(l->options, row) ? vt_options_get(l->options, row) : NULL;
+}
+
+void lab_note(lab *l, const char *fmt, ...)
+{
+    va_list args;
+    if (!l->talk)
+        return;
+    va_start(args, fmt);
+    fputs("  ", stderr);
+    vfprintf(stderr, fmt, args);
+    fputc('\n', stderr);
+    va_end(args);
+}
+
+/* ---- the reader's prediction ---- */
+
+/* "120us", "1.5 ms", "3e9 B/s", "40 %", "17": a value in the unit's own measure. NAN: it is none. */
+static double read_value(const char *text, lab_unit unit)
+{
+    static const struct {
+        const char *suffix;
+        double times;
+        lab_unit unit;
+    } known[] = {{"ns", 1e-9, LAB_SECONDS},
+                 {"us", 1e-6, LAB_SECONDS},
+                 {"ms", 1e-3, LAB_SECONDS},
+                 {"s", 1, LAB_SECONDS},
+                 {"B/s", 1, LAB_BYTES_PER_S},
+                 {"MB/s", 1e6, LAB_BYTES_PER_S},
+                 {"GB/s", 1e9, LAB_BYTES_PER_S},
+                 {"TB/s", 1e12, LAB_BYTES_PER_S},
+                 {"GFLOP/s", 1e9, LAB_FLOP_PER_S},
+                 {"TFLOP/s", 1e12, LAB_FLOP_PER_S},
+                 {"tok/s", 1, LAB_TOKENS_PER_S},
+                 {"tokens/s", 1, LAB_TOKENS_PER_S},
+                 {"B", 1, LAB_BYTES},
+                 {"KB", 1e3, LAB_BYTES},
+                 {"MB", 1e6, LAB_BYTES},
+                 {"GB", 1e9, LAB_BYTES},
+                 {"%", 0.01, LAB_SHARE},
+                 {"x", 1, LAB_RATIO}};
+    char *end;
+    double v = strtod(text, &end);
+    if (end == text)
+        return NAN;
+    end += strspn(end, " ");
+    if (!*end)
+        return unit == LAB_COUNT || unit == LAB_RATIO || unit == LAB_TOKENS_PER_S ? v : NAN;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (known[i].unit == unit && strcasecmp(end, known[i].suffix) == 0)
+            return v * known[i].times;
+    return NAN;
+}
+
+static const char *example_of(lab_unit unit)
+{
+    static const char *const example[] = {"120us",    "1.5MB", "40GB/s", "200GFLOP/s",
+                                          "150tok/s", "40%",   "1.3x",   "17"};
+    return example[unit];
+}
+
+/* The main quantity is asked for once; a prediction that cannot be read is an error of usage. */
+void lab_ask_reader(lab *l, json_t *p)
+{
+    char line[128];
+    lab_unit unit = LAB_COUNT;
+    const char *text = lab_text(l, "predict"),
+               *what = json_string_value(json_object_get(p, "what"));
+    lab_unit_find(json_string_value(json_object_get(p, "unit")), &unit);
+    if (!text && l->talk && !lab_flag(l, "no-predict") && isatty(0) && isatty(2)) {
+        fprintf(stderr, "  What do you expect: %s? (such as %s; Enter to skip) ", what,
+                example_of(unit));
+        if (!fgets(line, sizeof line, stdin))
+            return;
+        line[strcspn(line, "\n")] = '\0';
+        text = *line ? line : NULL;
+    }
+    if (!text)
+        return;
+    double v = read_value(text, unit);
+    if (isfinite(v))
+        json_object_set_new(p, "reader", json_real(v));
+    else if (!l->refused.message[0])
+        vt_fail(&l->refused, VT_ERR_USAGE,
+                "--predict: '%.40s' is no value of '%s'; expected something like %s", text, what,
+                example_of(unit));
+}
+
+const char *lab_grade(double expected, double measured)
+{
+    double ratio = measured / expected;
+    if (!(ratio > 0))
+        return "off by more";
+    ratio = ratio < 1 ? 1 / ratio : ratio;
+    return ratio <= 1.2 ? "within 20 %" : ratio <= 2 ? "within 2x" : "off by more";
+}
+
+/* ---- one lab ---- */
+
+static json_t *machine_of(const lab *l)
+{
+    const vt_cpu *cpu = vt_cpu_get();
+    json_t *m = json_object();
+    json_object_set_new(m, "name", json_string(l->ordinal >= 0 ? l->roofs.name : cpu->model));
+    json_object_set_new(m, "device", json_string(l->ordinal >= 0 ? "cuda" : "cpu"));
+    json_object_set_new(m, "cpu", json_string(cpu->model));
+    json_object_set_new(m, "level", json_string(vt_isa_name(cpu->level)));
+    json_object_set_new(m, "threads", json_integer(l->threads));
+    return m;
+}
+
+static void begin_result(lab *l)
+{
+    static const char *const lists[] = {"predictions", "checks", "knobs", "findings", "files"};
+    char when[32];
+    time_t now = time(NULL);
+    struct tm utc;
+    const lab_def *d = l->def;
+    json_t *r = l->result = json_object(), *about = json_array();
+    gmtime_r(&now, &utc);
+    strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    json_object_set_new(r, "schema", json_string("vitrine.lab"));
+    json_object_set_new(r, "version", json_integer(1));
+    json_object_set_new(r, "track", json_string(lab_track_name[d->track]));
+    json_object_set_new(r, "lab", json_string(d->number));
+    json_object_set_new(r, "name", json_string(d->name));
+    json_object_set_new(r, "goal", json_string(d->goal));
+    for (int i = 0; i < 3 && d->about[i]; i++)
+        json_array_append_new(about, json_string(d->about[i]));
+    json_object_set_new(r, "about", about);
+    json_object_set_new(r, "machine", machine_of(l));
+    json_object_set_new(r, "model", json_string(l->model));
+    json_object_set_new(r, "commit", json_string(VT_COMMIT));
+    json_object_set_new(r, "when", json_string(when));
+    json_object_set_new(r, "quick", json_boolean(l->quick));
+    json_object_set_new(r, "state", json_string(l->emulated ? "emulated" : "quiet"));
+    json_object_set_new(r, "roofs", lab_roofs_json(&l->roofs));
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        json_object_set_new(r, lists[i], json_array());
+    json_object_set_new(r, "items", json_object());
+}
+
+/* The lab's own items must all be there, and nothing may be told twice under another name. */
+static void check_items(lab *l)
+{
+    const json_t *items = json_object_get(l->result, "items");
+    for (const lab_item_def *i = l->def->items; i->key; i++)
+        if (!json_object_get(items, i->key))
+            lab_check(l, false, "the lab does not tell its item '%s' (%s)", i->key, i->what);
+}
+
+/* Which tier measured, and what it does not see. */
+static void put_tier(lab *l)
+{
+    char why[256];
+    bool events = vt_probe_perf_events(why, sizeof why);
+    json_object_set_new(l->result, "tier", json_string("T0: clocks, and exact bytes and FLOPs"));
+    json_object_set_new(
+        l->result, "cannot_see",
+        json_string(l->ordinal >= 0
+                        ? "bytes moved, cache hits, stalls: a GPU's counters are not read yet; "
+                          "occupancy is computed from the launch"
+                    : events ? "bytes moved, cache misses, stalls: hardware events are allowed "
+                               "here and are not read yet"
+                             : why));
+}
+
+vt_status lab_run(const lab_ask *ask, const lab_def *def, json_t **result, bool *failed,
+                  vt_err *err)
+{
+    int64_t begin_ns = vt_now_ns();
+    lab l = {.def = def,
+             .options = ask->options,
+             .model = ask->model,
+             .ordinal = ask->ordinal,
+             .quick = ask->quick,
+             .threads = ask->threads,
+             .results = ask->folder,
+             .talk = ask->talk,
+             .term = {.width = VT_TERM_WIDTH}};
+    *result = NULL;
+    vt_status status = lab_devices_open(&l, err);
+    if (status == VT_OK && ask->ordinal >= 0 && l.emulated && !def->kernels)
+        status = vt_fail(err, VT_ERR_UNSUPPORTED,
+                         "lab %s %s measures times, which mean nothing on an emulated GPU; use "
+                         "--device cpu",
+                         lab_track_name[def->track], def->number);
+    if (status == VT_OK) {
+        begin_result(&l);
+        status = def->run(&l, err);
+    }
+    if (status == VT_OK && l.refused.message[0]) {
+        *err = l.refused;
+        status = l.refused.status;
+    }
+    if (status == VT_OK) {
+        check_items(&l);
+        put_tier(&l);
+        json_object_set_new(l.result, "seconds",
+                            json_real((double)(vt_now_ns() - begin_ns) * 1e-9));
+    }
+    lab_devices_close(&l);
+    if (status != VT_OK) {
+        json_decref(l.result);
+        return status;
+    }
+    *result = l.result;
+    *failed = l.failed;
+    return VT_OK;
+}

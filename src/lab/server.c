@@ -1,0 +1,217 @@
+/* A server of the lab's model in a process of its own, and asking it. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "device/choose.h"
+#include "files/json.h"
+#include "lab/lab.h"
+#include "load/http_reply.h"
+
+enum { MAX_ARGS = 48, ANSWER_LIMIT_S = 120, READY_LIMIT_S = 300 };
+
+/* ---- asking ---- */
+
+static int connect_to(int port)
+{
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    struct timeval limit = {ANSWER_LIMIT_S, 0};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (fd < 0)
+        return -1;
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+    if (connect(fd, (const struct sockaddr *)&to, sizeof to) == 0)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+static bool send_all(int fd, const char *text, size_t n)
+{
+    while (n > 0) {
+        ssize_t sent = send(fd, text, n, MSG_NOSIGNAL);
+        if (sent <= 0 && errno != EINTR)
+            return false;
+        text += sent > 0 ? sent : 0;
+        n -= sent > 0 ? (size_t)sent : 0;
+    }
+    return true;
+}
+
+static void keep(void *user, const char *data, size_t len) { vt_buf_add(user, data, len); }
+
+/* The body of the answer; its status, or 0 where none came. */
+static int ask(int port, const char *path, const char *body, vt_buf *out)
+{
+    static const size_t piece = 16384;
+    vt_buf head = {0};
+    vt_http_reply *reply = calloc(1, sizeof *reply);
+    char *data = malloc(piece);
+    int fd = connect_to(port), status = 0;
+    vt_buf_printf(&head, "%s %s HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nConnection: close\r\n",
+                  body ? "POST" : "GET", path, port);
+    if (body)
+        vt_buf_printf(&head, "Content-Type: application/json\r\nContent-Length: %zu\r\n",
+                      strlen(body));
+    vt_buf_puts(&head, "\r\n");
+    if (body)
+        vt_buf_puts(&head, body);
+    bool ok = reply && data && fd >= 0 && !head.failed && send_all(fd, head.data, head.len);
+    if (ok) {
+        reply->on_body = keep;
+        reply->user = out;
+        vt_http_reply_reset(reply);
+        ssize_t n;
+        while (reply->state != VT_REPLY_DONE && reply->state != VT_REPLY_BROKEN &&
+               (n = recv(fd, data, piece, 0)) > 0)
+            vt_http_reply_feed(reply, data, (size_t)n);
+        status = reply->state == VT_REPLY_DONE ? reply->status : 0;
+    }
+    if (fd >= 0)
+        close(fd);
+    vt_buf_release(&head);
+    free(reply);
+    free(data);
+    return status;
+}
+
+vt_status lab_server_json(const lab_server *s, const char *path, const char *body, json_t **out,
+                          vt_err *err)
+{
+    vt_buf text = {0};
+    int status = ask(s->port, path, body, &text);
+    vt_status done;
+    if (status == 0)
+        done = vt_fail(err, VT_ERR_IO, "%s%s: no answer", s->url, path);
+    else if (status != 200)
+        done = vt_fail(err, VT_ERR_IO, "%s%s: status %d, %.200s", s->url, path, status,
+                       text.data ? text.data : "");
+    else
+        done = vt_json_load(path, text.data ? text.data : "", text.len, JSON_REJECT_DUPLICATES,
+                            VT_JSON_MAX_TREE, out, err);
+    vt_buf_release(&text);
+    return done;
+}
+
+/* ---- starting and ending ---- */
+
+static int free_port(void)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET};
+    socklen_t n = sizeof at;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), port = 0;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (fd >= 0 && bind(fd, (const struct sockaddr *)&at, sizeof at) == 0 &&
+        getsockname(fd, (struct sockaddr *)&at, &n) == 0)
+        port = ntohs(at.sin_port);
+    if (fd >= 0)
+        close(fd);
+    return port;
+}
+
+static void run_server(const char *log, char *const *argv)
+{
+    int in = open("/dev/null", O_RDONLY | O_CLOEXEC),
+        to = open(log, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (in < 0 || to < 0 || dup2(in, 0) < 0 || dup2(to, 1) < 0 || dup2(to, 2) < 0)
+        _exit(126);
+    execv("/proc/self/exe", argv);
+    _exit(127);
+}
+
+/* The first line of the log, for an error message. */
+static void first_line(const char *path, char *out, size_t size)
+{
+    FILE *f = fopen(path, "r");
+    out[0] = '\0';
+    if (f && !fgets(out, (int)size, f))
+        out[0] = '\0';
+    out[strcspn(out, "\n")] = '\0';
+    vt_text_clean_line(out);
+    if (f)
+        fclose(f);
+}
+
+static vt_status wait_ready(lab_server *s, int64_t begin_ns, vt_err *err)
+{
+    const struct timespec nap = {0, 20000000};
+    char line[200];
+    for (;;) {
+        vt_buf text = {0};
+        int how, status = ask(s->port, "/health", NULL, &text);
+        vt_buf_release(&text);
+        s->ready_s = (double)(vt_now_ns() - begin_ns) * 1e-9;
+        if (status == 200)
+            return VT_OK;
+        if (waitpid(s->pid, &how, WNOHANG) == s->pid) {
+            s->pid = 0;
+            first_line(s->log, line, sizeof line);
+            return vt_fail(err, VT_ERR_IO, "the server ended before it was ready: %s", line);
+        }
+        if (s->ready_s > READY_LIMIT_S) {
+            lab_server_stop(s);
+            return vt_fail(err, VT_ERR_IO, "the server was not ready after %d s; see %s",
+                           READY_LIMIT_S, s->log);
+        }
+        nanosleep(&nap, NULL);
+    }
+}
+
+vt_status lab_server_start(lab *l, const char *const *args, lab_server *out, vt_err *err)
+{
+    char device[16], port[16], threads[16];
+    int n = 0;
+    *out = (lab_server){.port = free_port()};
+    vt_device_name(l->ordinal, device, sizeof device);
+    snprintf(port, sizeof port, "%d", out->port);
+    snprintf(threads, sizeof threads, "%d", l->threads);
+    snprintf(out->url, sizeof out->url, "http://127.0.0.1:%d", out->port);
+    snprintf(out->log, sizeof out->log, "%s/server.log", l->results);
+    const char *argv[MAX_ARGS] = {"vitrine", "serve", "-m",     l->model,    "--device",  device,
+                                  "--port",  port,    "--host", "127.0.0.1", "--threads", threads};
+    while (argv[n])
+        n++;
+    for (; args && *args && n < MAX_ARGS - 1; args++)
+        argv[n++] = *args;
+    lab_note(l, "starting a server on port %d ...", out->port);
+    int64_t begin_ns = vt_now_ns();
+    out->pid = fork();
+    if (out->pid == 0)
+        run_server(out->log, (char *const *)(uintptr_t)argv);
+    if (out->pid < 0)
+        return vt_fail(err, VT_ERR_IO, "a server cannot be started: %s", strerror(errno));
+    return wait_ready(out, begin_ns, err);
+}
+
+void lab_server_stop(lab_server *s)
+{
+    const struct timespec nap = {0, 20000000};
+    int how;
+    if (s->pid <= 0)
+        return;
+    kill(s->pid, SIGTERM);
+    for (int i = 0; i < 1500; i++) { /* half a minute for what is under way */
+        if (waitpid(s->pid, &how, WNOHANG) == s->pid) {
+            s->pid = 0;
+            return;
+        }
+        nanosleep(&nap, NULL);
+    }
+    kill(s->pid, SIGKILL);
+    waitpid(s->pid, &how, 0);
+    s->pid = 0;
+}

@@ -1,0 +1,209 @@
+/* The frame of the labs: what a lab tells is in its result, items that are not told fail it,
+ * predictions are read and graded, results are written and read back, pages keep to 100 columns. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "lab/list.h"
+#include "lab/result.h"
+#include "lab/run.h"
+
+static const lab_item_def items[] = {
+    {"time", "time of a call", true}, {"why", "why it takes so long", false},
+    {"counters", "stalls", true},     {"shapes", "time over shapes", false},
+    {"card", "the kernel", true},     {NULL, NULL, false}};
+
+static vt_status run_kernel(lab *l, vt_err *err)
+{
+    lab_kernel k;
+    const char *rows[16];
+    static const char shape[] = "tokens=16,hidden=512,vocab=1024";
+    vt_status status = lab_kernel_run(l, &(lab_kernel_ask){.op = "embed", .shape = shape}, &k, err);
+    if (status != VT_OK)
+        return status;
+    assert_true(lab_kernel_rows(l, "embed", shape, rows, 16, err) >= 1);
+    lab_predict(l, "time of a call", k.expected_s, LAB_SECONDS, "bytes over roofs");
+    lab_outcome(l, "time of a call", k.median_s, false);
+    lab_number(l, "time", k.median_s, LAB_SECONDS, "measured", "of one call");
+    lab_item(l, "why", "it moves %.0f bytes", k.bytes);
+    lab_missing(l, "counters", "no counters are read");
+    lab_table(l, "shapes", "one shape", lab_kernel_columns);
+    lab_kernel_cells(l, &k);
+    lab_table_end(l);
+    lab_kernel_card(l, "card", &k, "copies rows of a table", "none");
+    lab_turn(l, &(lab_knob){"a", "b", "c", 1.5, 2e-6, 0.01, 1e-6, 0.01, "half the bytes"});
+    lab_turn(l, &(lab_knob){"d", "e", "f", NAN, 1e-6, 0.1, 1.05e-6, 0.1, "nothing changes"});
+    lab_finding(l, "planted", "one finding");
+    lab_file(l, "x.txt", "a file");
+    return VT_OK;
+}
+
+static vt_status run_forgets(lab *l, vt_err *err)
+{
+    (void)err;
+    lab_item(l, "why", "because");
+    return VT_OK;
+}
+
+static lab_def def = {.track = LAB_MINI_SGLANG,
+                      .number = "99",
+                      .name = "planted",
+                      .goal = "nothing",
+                      .about = {"A table is copied."},
+                      .items = items,
+                      .kernels = true,
+                      .run = run_kernel};
+
+static vt_options *options_with(const char *key, const char *value)
+{
+    vt_options *o;
+    vt_err err;
+    assert_int_equal(vt_options_new(&o, &err), VT_OK);
+    vt_options_open_to(o, ~0u);
+    if (key)
+        assert_int_equal(vt_options_assign(o, vt_option_find(key, VT_FOR_LAB), value, "test", &err),
+                         VT_OK);
+    return o;
+}
+
+static vt_status run_with(const char *key, const char *value, json_t **result, bool *failed,
+                          vt_err *err)
+{
+    vt_options *o = options_with(key, value);
+    lab_ask a = {.options = o,
+                 .model = "none",
+                 .folder = "/tmp",
+                 .ordinal = -1,
+                 .threads = 2,
+                 .quick = true};
+    vt_status status = lab_run(&a, &def, result, failed, err);
+    vt_options_free(o);
+    return status;
+}
+
+static void test_lab_tells_all_items(void **state)
+{
+    (void)state;
+    json_t *r;
+    bool failed;
+    vt_err err = {0};
+    vt_buf page = {0};
+    vt_term term = {.width = 100};
+    def.run = run_kernel;
+    assert_int_equal(run_with(NULL, NULL, &r, &failed, &err), VT_OK);
+    assert_false(failed);
+    const json_t *checks = json_object_get(r, "checks");
+    assert_int_equal(json_array_size(checks), 1);
+    assert_true(json_is_true(json_object_get(json_array_get(checks, 0), "ok")));
+    const json_t *knobs = json_object_get(r, "knobs");
+    assert_string_equal(json_string_value(json_object_get(json_array_get(knobs, 0), "verdict")),
+                        "gains");
+    assert_string_equal(json_string_value(json_object_get(json_array_get(knobs, 1), "verdict")),
+                        "no gain here");
+    lab_result_render(r, &term, &page);
+    static const char *const words[] = {"1 PREDICT",
+                                        "2 RUN",
+                                        "3 CHECK",
+                                        "4 PROFILE",
+                                        "5 EXPLAIN",
+                                        "6 CHANGE",
+                                        "not measured here, because no counters are read",
+                                        "1 of 1 checks hold",
+                                        "operation",
+                                        "one finding [planted]"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (!strstr(page.data, words[i]))
+            fail_msg("no '%s' in:\n%s", words[i], page.data);
+    for (const char *s = page.data; *s;) {
+        size_t n = strcspn(s, "\n");
+        assert_true(vt_text_width(s, n) <= 100);
+        s += n + (s[n] == '\n');
+    }
+    vt_buf_release(&page);
+    json_decref(r);
+}
+
+static void test_lab_when_an_item_is_not_told_then_fails(void **state)
+{
+    (void)state;
+    json_t *r;
+    bool failed;
+    vt_err err = {0};
+    def.run = run_forgets;
+    assert_int_equal(run_with(NULL, NULL, &r, &failed, &err), VT_OK);
+    assert_true(failed);
+    assert_int_equal(json_array_size(json_object_get(r, "checks")), 4);
+    json_decref(r);
+}
+
+static void test_lab_reads_a_prediction(void **state)
+{
+    (void)state;
+    json_t *r;
+    bool failed;
+    vt_err err = {0};
+    def.run = run_kernel;
+    assert_int_equal(run_with("predict", "1.5us", &r, &failed, &err), VT_OK);
+    const json_t *p = json_array_get(json_object_get(r, "predictions"), 0);
+    assert_true(fabs(json_number_value(json_object_get(p, "reader")) - 1.5e-6) < 1e-12);
+    assert_non_null(json_object_get(p, "reader_grade"));
+    json_decref(r);
+    assert_int_equal(run_with("predict", "soon", &r, &failed, &err), VT_ERR_USAGE);
+    assert_non_null(strstr(err.message, "--predict: 'soon'"));
+}
+
+static void test_grades(void **state)
+{
+    (void)state;
+    assert_string_equal(lab_grade(1, 1.19), "within 20 %");
+    assert_string_equal(lab_grade(1.19, 1), "within 20 %");
+    assert_string_equal(lab_grade(1, 1.9), "within 2x");
+    assert_string_equal(lab_grade(1, 0.4), "off by more");
+}
+
+static void test_results_are_written_and_read_back(void **state)
+{
+    (void)state;
+    json_t *r, *back;
+    bool failed;
+    vt_err err = {0};
+    char root[] = "/tmp/vitrine-lab-XXXXXX", folder[256];
+    assert_non_null(mkdtemp(root));
+    def.run = run_kernel;
+    assert_int_equal(run_with(NULL, NULL, &r, &failed, &err), VT_OK);
+    vt_options *o = options_with("results", root);
+    assert_int_equal(lab_results_folder(o, LAB_MINI_SGLANG, folder, sizeof folder, &err), VT_OK);
+    assert_int_equal(lab_result_read(folder, &def, &back, &err), VT_OK);
+    assert_null(back);
+    assert_int_equal(lab_result_write(r, &def, folder, &err), VT_OK);
+    assert_int_equal(lab_result_read(folder, &def, &back, &err), VT_OK);
+    assert_string_equal(json_string_value(json_object_get(back, "name")), "planted");
+    json_decref(back);
+    json_decref(r);
+    vt_options_free(o);
+    o = options_with("machine", "../x");
+    assert_int_equal(lab_results_folder(o, LAB_SGLANG, folder, sizeof folder, &err), VT_ERR_USAGE);
+    vt_options_free(o);
+    char command[300];
+    snprintf(command, sizeof command, "rm -rf %s", root);
+    assert_int_equal(system(command), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_lab_tells_all_items),
+        cmocka_unit_test(test_lab_when_an_item_is_not_told_then_fails),
+        cmocka_unit_test(test_lab_reads_a_prediction),
+        cmocka_unit_test(test_grades),
+        cmocka_unit_test(test_results_are_written_and_read_back),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

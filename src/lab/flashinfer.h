@@ -25,8 +25,8 @@ void lab_heads_text(const lab_heads *h, char *out, size_t size);
 
 /* lab_kernel_run of the row `impl` (NULL: the chosen one) on a shape that is written like
  * printf. */
-vt_status lab_run(lab *l, const char *op, const char *impl, lab_kernel *out, vt_err *err,
-                  const char *shape, ...) __attribute__((format(printf, 6, 7)));
+vt_status lab_run_shape(lab *l, const char *op, const char *impl, lab_kernel *out, vt_err *err,
+                        const char *shape, ...) __attribute__((format(printf, 6, 7)));
 /* A knob whose two positions are two measured calls. */
 void lab_turn_kernels(lab *l, const char *name, const char *where, const char *what, double gain,
                       const lab_kernel *before, const lab_kernel *after, const char *why);

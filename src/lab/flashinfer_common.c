@@ -35,8 +35,8 @@ void lab_heads_text(const lab_heads *h, char *out, size_t size)
              h->kv_heads, h->dim, h->page, h->kv);
 }
 
-vt_status lab_run(lab *l, const char *op, const char *impl, lab_kernel *out, vt_err *err,
-                  const char *shape, ...)
+vt_status lab_run_shape(lab *l, const char *op, const char *impl, lab_kernel *out, vt_err *err,
+                        const char *shape, ...)
 {
     char text[256];
     va_list list;

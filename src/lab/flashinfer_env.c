@@ -35,7 +35,8 @@ static vt_status tell_cache(lab *l, vt_err *err)
     int32_t n;
     TRY(lab_jit_files(&file, &n, err));
     lab_jit_tree(file, n, &tree);
-    lab_drawing(l, "jit_cache", "the cache: a file for each kernel instance", &tree);
+    lab_drawing(l, "jit_cache", "a file for each kernel instance; one of each kernel is shown",
+                &tree);
     vt_buf_release(&tree);
     free(file);
     return VT_OK;
@@ -48,13 +49,16 @@ static vt_status expect(const vt_jit *j, const jit_ask *ask, int32_t *missing, d
 {
     jit_file *file;
     int32_t n;
+    cuda_nvrtc nvrtc = {0};
+    bool any = cuda_nvrtc_open(&nvrtc, NULL) != VT_OK; /* a cubin of any version will do */
     TRY(lab_jit_files(&file, &n, err));
     *missing = 0;
     *ms = 0;
     for (int32_t i = 0; i < vt_jit_count(j); i++) {
         int32_t k = 0;
         while (k < n && (strcmp(file[k].name, vt_jit_name(j, i)) != 0 ||
-                         strcmp(file[k].arch, ask->arch) != 0))
+                         strcmp(file[k].arch, ask->arch) != 0 ||
+                         (!any && file[k].nvrtc_minor != nvrtc.minor)))
             k++;
         *missing += k == n;
         *ms += k < n ? file[k].compile_ms : 0;
@@ -86,7 +90,7 @@ static vt_status tell_next_start(lab *l, const jit_ask *ask, vt_jit *j, vt_err *
     double ms, read[3];
     TRY(expect(j, ask, &missing, &ms, err));
     lab_predict(l, "kernels that the next start compiles", missing, LAB_COUNT,
-                "the model's kernels whose name and architecture no file of the cache has");
+                "the kernels whose name, architecture and NVRTC no file of the cache has");
     TRY(vt_jit_read_cache(j, &ready, err));
     lab_outcome(l, "kernels that the next start compiles", n - ready, false);
     lab_item(l, "next_start",
@@ -153,7 +157,7 @@ static vt_status tell_triggers(lab *l, const jit_ask *ask, vt_jit *base, vt_err 
         {model.model, &model, "other widths and numbers of heads", false, false},
         {arch.arch, &arch, "the architecture is part of every key", false, true},
     };
-    lab_table(l, "compile_triggers", "what makes a start compile (keys compared, nothing compiled)",
+    lab_table(l, "compile_triggers", "the keys are compared, nothing is compiled",
               "what changes|>kernels|>new|why");
     vt_status status = VT_OK;
     int32_t n_new[sizeof row / sizeof *row];
@@ -199,15 +203,14 @@ static vt_status check_kv(lab *l, const jit_ask *ask, vt_jit *base, vt_err *err)
 static void tell_words(lab *l)
 {
     static const char *const row[][3] = {
-        {"a new build of vitrine", "those whose text changed; all, if a header did",
-         "the text and all headers are hashed"},
-        {"another version of NVRTC", "all", "its version is in the file's name"},
+        {"a new build of vitrine", "the changed; a header: all", "the texts are hashed"},
+        {"another version of NVRTC", "all", "it is in the file's name"},
         {"a damaged file", "that one", "its checksum is compared"},
-        {"the file's time, a copy, a backup", "none", "time stamps are never compared"},
-        {"another prompt, batch or temperature", "none", "values are data, not text"},
+        {"times of files, a backup", "none", "times are never compared"},
+        {"another prompt or temperature", "none", "values are data, not text"},
         {"other weights of the same shape", "none", "weights are data, not text"},
     };
-    lab_table(l, "never_and_always", "causes outside the model, from the key's definition",
+    lab_table(l, "never_and_always", "by the definition of the key",
               "what changes|compiled again|why");
     for (size_t i = 0; i < sizeof row / sizeof *row; i++)
         for (int k = 0; k < 3; k++)

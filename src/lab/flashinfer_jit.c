@@ -2,11 +2,9 @@
  *
  * Works wherever NVRTC is found: compiling needs no GPU. The cold start takes place in a folder of
  * its own, which is removed at the end, so the user's cache stays as it is. */
-#include <dirent.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -15,58 +13,7 @@
 #include "base/stats.h"
 #include "lab/flashinfer.h"
 #include "lab/jit_kernels.h"
-
-/* ---- a cache folder of the lab's own ---- */
-
-typedef struct own_cache {
-    char folder[500], before[500]; /* before: VITRINE_CACHE as the user set it; "": not set */
-} own_cache;
-
-static vt_status own_cache_make(own_cache *o, vt_err *err)
-{
-    const char *tmp = getenv("TMPDIR"), *user = getenv("VITRINE_CACHE");
-    snprintf(o->before, sizeof o->before, "%s", user ? user : "");
-    snprintf(o->folder, sizeof o->folder, "%.400s/vitrine-lab-XXXXXX", tmp && *tmp ? tmp : "/tmp");
-    if (!mkdtemp(o->folder))
-        return vt_fail(err, VT_ERR_IO, "%s: no empty cache folder could be made there", o->folder);
-    setenv("VITRINE_CACHE", o->folder, 1);
-    return VT_OK;
-}
-
-typedef void (*file_visit)(const char *path, void *user);
-
-static void each_file(const own_cache *o, file_visit visit, void *user)
-{
-    char path[1200];
-    snprintf(path, sizeof path, "%s/cubin", o->folder);
-    DIR *d = opendir(path);
-    for (struct dirent *e; d && (e = readdir(d));)
-        if (e->d_name[0] != '.') {
-            snprintf(path, sizeof path, "%s/cubin/%.255s", o->folder, e->d_name);
-            visit(path, user);
-        }
-    if (d)
-        closedir(d);
-}
-
-static void remove_file(const char *path, void *user)
-{
-    (void)user;
-    unlink(path);
-}
-
-static void own_cache_drop(own_cache *o)
-{
-    char path[600];
-    if (o->before[0])
-        setenv("VITRINE_CACHE", o->before, 1);
-    else
-        unsetenv("VITRINE_CACHE");
-    each_file(o, remove_file, NULL);
-    snprintf(path, sizeof path, "%s/cubin", o->folder);
-    rmdir(path);
-    rmdir(o->folder);
-}
+#include "lab/own_cache.h"
 
 /* ---- one start ---- */
 
@@ -119,30 +66,49 @@ static int slowest_first(const void *a, const void *b)
     return x < y ? 1 : x > y ? -1 : 0;
 }
 
+/* "hidden=1024 vec=8 ...": the template parameters of a name. */
+static void put_parameters(vt_buf *b, const char *name)
+{
+    enum { INDENT = 4, WIDTH = 94 };
+    vt_buf text = {0};
+    const char *p = name + strcspn(name, "<");
+    for (p += *p == '<'; *p && *p != '>'; p++)
+        vt_buf_putc(&text, *p == ',' ? ' ' : *p);
+    vt_buf_printf(b, "%.*s\n    ", (int)strcspn(name, "<"), name);
+    vt_text_wrap(b, text.data ? text.data : "none", INDENT, WIDTH);
+    vt_buf_putc(b, '\n');
+    vt_buf_release(&text);
+}
+
 static void tell_kernels(lab *l, const start *s)
 {
-    enum { SHOWN = 12, NAME = 46 };
+    enum { SHOWN = 12 };
     const vt_jit *j = s->cuda->jit;
     const jit_cubin **by_time = calloc((size_t)s->kernels, sizeof *by_time);
+    vt_buf parameters = {0};
     if (!by_time)
         return;
     for (int32_t i = 0; i < s->kernels; i++)
         by_time[i] = vt_jit_get(j, i);
     qsort(by_time, (size_t)s->kernels, sizeof *by_time, slowest_first);
-    lab_table(l, "what_compiled", "the kernels that take longest to compile",
-              "kernel|>compile|>registers|>spilled|>cubin");
+    lab_table(l, "what_compiled", "the slowest first",
+              "kernel|>compiled in|>registers|>spilled|>cubin");
     for (int32_t i = 0; i < s->kernels && i < SHOWN; i++) {
         int32_t k = 0;
         while (vt_jit_get(j, k) != by_time[i])
             k++;
         const char *name = vt_jit_name(j, k);
-        lab_cell(l, "%.*s%s", NAME, name, strlen(name) > NAME ? "..." : "");
+        put_parameters(&parameters, name);
+        lab_cell(l, "%.*s", (int)strcspn(name, "<"), name);
         lab_cell_number(l, by_time[i]->compile_ms * 1e-3, LAB_SECONDS);
         lab_cell(l, "%d", by_time[i]->registers);
         lab_cell(l, "%d B", by_time[i]->spill_bytes);
         lab_cell_number(l, (double)by_time[i]->size, LAB_BYTES);
     }
     lab_table_end(l);
+    lab_drawing(l, "parameters",
+                "in the same order; a kernel is compiled for exactly these numbers", &parameters);
+    vt_buf_release(&parameters);
     free(by_time);
 }
 
@@ -159,7 +125,7 @@ static void tell_times(lab *l, const start *cold, const start *warm)
              "%.2f s for %d kernels with %ld threads: %.2f s of compiling, %.1fx overlapped",
              cold->wall_s, cold->kernels, cpus < 16 ? cpus : 16, cold->sum_s,
              cold->sum_s / cold->wall_s);
-    lab_table(l, "cold_warm", "a cold and a warm start",
+    lab_table(l, "cold_warm", "the same start twice",
               "start|>kernels|>compiled|>from disk|>time|>a kernel");
     const start *row[] = {cold, warm};
     for (int i = 0; i < 2; i++) {
@@ -184,7 +150,7 @@ static vt_status tell_folder(lab *l, vt_err *err)
     int32_t n;
     TRY(lab_jit_files(&file, &n, err));
     lab_jit_tree(file, n, &tree);
-    lab_drawing(l, "cached_where", "where the cubins lie after the cold start", &tree);
+    lab_drawing(l, "cached_where", "the folder after the cold start", &tree);
     vt_buf_release(&tree);
     free(file);
     return VT_OK;
@@ -196,58 +162,22 @@ static void tell_key(lab *l, vt_jit *j)
     char key[40];
     snprintf(key, sizeof key, "%s", vt_jit_key(j, 0));
     vt_buf_printf(&b,
-                  "  kernel text ─────────┐\n"
-                  "  all headers ─────────┤\n"
-                  "  name of the entry ───┼─ FNV-1a, 128 bits ─> %.12s... ─┐\n"
-                  "  compile options ─────┤                                │\n"
-                  "  template parameters ─┤    %.50s\n"
-                  "  architecture ────────┘                                │\n"
-                  "  NVRTC's version ──────────────────────────────────────┴─> the file's name\n"
-                  "  never: time stamps, paths, the order of launches, values of tensors\n",
+                  "kernel text ──────────┐\n"
+                  "all headers ──────────┤\n"
+                  "name of the entry ────┼── FNV-1a, 128 bits ──> %s ─┐\n"
+                  "compile options ──────┤                                                      │\n"
+                  "template parameters ──┤                                                      │\n"
+                  "architecture ─────────┘                                                      │\n"
+                  "NVRTC's version ─────────────────────────────────────────────────────────────┤\n"
+                  "                                                            the file's name ─┘\n"
+                  "no part of it: time stamps, paths, the order of launches, values of tensors\n"
+                  "the key above is that of %.60s...\n",
                   key, vt_jit_name(j, 0));
-    lab_drawing(l, "key", "what the key of a cubin is made of", &b);
+    lab_drawing(l, "key", "from top to bottom: what is hashed", &b);
     vt_buf_release(&b);
 }
 
 /* ---- invalidation: change something, look all kernels up again ---- */
-
-static void make_old(const char *path, void *user)
-{
-    (void)user;
-    utimes(path, (struct timeval[2]){{.tv_sec = 1000}, {.tv_sec = 1000}});
-}
-
-typedef struct one_file {
-    int32_t seen;
-    char path[1200];
-} one_file;
-
-static void damage_first(const char *path, void *user)
-{
-    one_file *o = user;
-    if (o->seen++ > 0)
-        return;
-    snprintf(o->path, sizeof o->path, "%s", path);
-    FILE *f = fopen(path, "r+b");
-    if (!f)
-        return;
-    fseek(f, -8, SEEK_END);
-    int c = fgetc(f);
-    fseek(f, -1, SEEK_CUR);
-    fputc(c ^ 1, f);
-    fclose(f);
-}
-
-static void rename_first(const char *path, void *user)
-{
-    one_file *o = user;
-    char to[1300];
-    const char *dash = strrchr(path, '-');
-    if (o->seen++ > 0 || !dash)
-        return;
-    snprintf(to, sizeof to, "%.*s-99.0.cubin", (int)(dash - path), path);
-    rename(path, to);
-}
 
 /* A row of the table: how many kernels of this start the cache does not have. */
 static vt_status tell_lookup(lab *l, const jit_ask *ask, bool whole, const char *what,
@@ -272,31 +202,29 @@ static vt_status tell_invalidation(lab *l, const jit_ask *ask, bool whole, const
                                    int32_t n, vt_err *err)
 {
     jit_ask page = *ask, arch = *ask;
-    one_file damaged = {0}, renamed = {0};
     page.page_size = ask->page_size / 2;
     arch.arch = ask->level >= 90 ? "sm_80" : "sm_90a";
     arch.level = ask->level >= 90 ? 80 : 90;
-    lab_table(l, "invalidation", "what makes a cubin invalid: each change is made, then looked up",
+    lab_table(l, "invalidation", "each change is made, then every kernel is looked up",
               "change|>compiled again|why");
     vt_status status = tell_lookup(l, ask, whole, "none", "every key is there", 0, 0, err);
-    each_file(own, make_old, NULL);
+    own_cache_make_old(own);
     if (status == VT_OK)
         status = tell_lookup(l, ask, whole, "the files' times are 1970", "time is no part of a key",
                              0, 0, err);
     if (status == VT_OK)
         status = tell_lookup(l, &page, whole, "pages of half the size",
-                             "PAGE is a template parameter of what walks pages", 1, n - 1, err);
+                             "what walks pages has their size inside", 1, n - 1, err);
     if (status == VT_OK)
         status = tell_lookup(l, &arch, whole, "another architecture", "-arch is an option", 1,
                              INT32_MAX, err);
-    each_file(own, damage_first, &damaged);
+    own_cache_damage_one(own);
     if (status == VT_OK)
-        status = tell_lookup(l, ask, whole, "one bit of one file flipped",
-                             "the checksum is wrong; the file is written anew", 1, 1, err);
-    unlink(damaged.path);
-    each_file(own, rename_first, &renamed);
+        status = tell_lookup(l, ask, whole, "one bit of one file flipped", "its checksum is wrong",
+                             1, 1, err);
+    own_cache_rename_one(own);
     if (status == VT_OK)
-        status = tell_lookup(l, ask, whole, "... and one file of another NVRTC",
+        status = tell_lookup(l, ask, whole, "that, and a file of another NVRTC",
                              "cubins of two compilers may differ", 2, 2, err);
     lab_table_end(l);
     return status;
@@ -392,8 +320,8 @@ static vt_status measure(lab *l, const jit_ask *ask, bool whole, const own_cache
 
 static void tell_no_compiler(lab *l, const char *why)
 {
-    static const char *const key[] = {"what_compiled", "how_long", "cold_warm", "cached_where",
-                                      "invalidation"};
+    static const char *const key[] = {"what_compiled", "parameters",   "how_long",
+                                      "cold_warm",     "cached_where", "invalidation"};
     for (size_t i = 0; i < sizeof key / sizeof *key; i++)
         lab_missing(l, key[i], "nothing can be compiled: %s", why);
     lab_item(l, "when",
@@ -431,7 +359,8 @@ static vt_status run(lab *l, vt_err *err)
 }
 
 static const lab_item_def items[] = {
-    {"what_compiled", "which kernels are compiled, with their template parameters", false},
+    {"what_compiled", "which kernels are compiled", false},
+    {"parameters", "their template parameters", false},
     {"when", "when they are compiled", false},
     {"how_long", "how long it takes, and how far threads overlap", false},
     {"cached_where", "where the cubins are kept", false},

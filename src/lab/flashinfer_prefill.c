@@ -21,10 +21,11 @@ typedef struct runs {
 
 static int32_t tokens_of(const lab *l) { return l->emulated ? EMULATED_TOKENS : TOKENS; }
 
-/* One sequence of n tokens, all of them new. */
-static vt_size one_prompt(int64_t n)
+static void shape_of(const lab_heads *h, int32_t tokens, char *out, size_t size)
 {
-    return (vt_size){.tokens = (int32_t)n, .seqs = 1, .rows = 1, .prefills = 1};
+    char heads[120];
+    lab_heads_text(h, heads, sizeof heads);
+    snprintf(out, size, "seqs=1,q_len=%d,kv_len=%d,%s", tokens, tokens, heads);
 }
 
 static vt_status run_length(lab *l, const lab_heads *h, const char *impl, int32_t tokens,
@@ -32,7 +33,8 @@ static vt_status run_length(lab *l, const lab_heads *h, const char *impl, int32_
 {
     char heads[120];
     lab_heads_text(h, heads, sizeof heads);
-    return lab_run(l, op, impl, out, err, "seqs=1,q_len=%d,kv_len=%d,%s", tokens, tokens, heads);
+    return lab_run_shape(l, op, impl, out, err, "seqs=1,q_len=%d,kv_len=%d,%s", tokens, tokens,
+                         heads);
 }
 
 /* A call of these heads, to ask rows about. */
@@ -67,7 +69,7 @@ static void put_softmax(vt_buf *b, const lab_heads *h, const vt_cut *cut, int32_
         rows, keys);
     vt_buf_puts(b, "The scores of all heads would be ");
     vt_text_bytes(b, scores);
-    vt_buf_printf(b, " for %d tokens; they are never stored. Q, K, V and O are ", tokens);
+    vt_buf_printf(b, " for %d tokens: never stored. Q, K, V and O are ", tokens);
     vt_text_bytes(b, moved);
     vt_buf_puts(b, ".\n");
 }
@@ -81,8 +83,8 @@ static void put_tiles(vt_buf *b, const lab_heads *h, const vt_cut *cut, int32_t 
     int32_t q_tiles = (int32_t)vt_ceil_div(tokens, a_tile),
             blocks = (int32_t)vt_ceil_div(tokens, keys);
     int64_t computed = 0;
-    vt_buf_printf(b, "Q tiles down (%d tokens each), K blocks across (%d keys each); one KV head\n",
-                  a_tile, keys);
+    vt_buf_printf(b, "Q tiles down (%d tokens each), K blocks across (%d keys each)\n", a_tile,
+                  keys);
     for (int32_t q = 0; q < q_tiles; q++) {
         int32_t first = q * a_tile,
                 last = first + a_tile - 1 < tokens ? first + a_tile - 1 : tokens - 1;
@@ -112,11 +114,10 @@ static void tell_cut(lab *l, const lab_heads *h, const vt_cut *cut, int32_t toke
     vt_buf b = {0};
     const char *who = l->ordinal < 0 ? "workers, a core each" : "SMs";
     put_softmax(&b, h, cut, tokens);
-    lab_drawing(l, "online_softmax", "online softmax, with the tiles of the row that runs here",
-                &b);
+    lab_drawing(l, "online_softmax", "the tiles are those of the row that runs here", &b);
     vt_buf_clear(&b);
     put_tiles(&b, h, cut, tokens);
-    lab_drawing(l, "tiles", "tiles of Q and K", &b);
+    lab_drawing(l, "tiles", "one KV head of the call with 32 heads", &b);
     vt_buf_release(&b);
     lab_item(l, "work_distribution",
              "%lld items (%lld Q tiles x %d KV heads) on %d %s%s: %.2f waves. %s%s",
@@ -139,28 +140,28 @@ static vt_status run_border(lab *l, const lab_call *c, const lab_heads *h, const
                             vt_err *err)
 {
     int32_t from = tokens_of(l) / 2;
-    int64_t border = lab_wave_border(c, chosen->impl, one_prompt, from, 1, 4 * tokens_of(l));
+    int32_t border = lab_wave_border(c, chosen->impl, from, 4 * tokens_of(l));
     if (border == 0) {
         lab_missing(l, "wave_quantisation", "no border between waves up to %d tokens",
                     4 * tokens_of(l));
+        lab_missing(l, "wave_step", "there is no such border here");
         return VT_OK;
     }
-    int64_t next = lab_wave_border(c, chosen->impl, one_prompt, border, 1, 8 * tokens_of(l));
-    const int64_t length[] = {border - 1, border, next > 0 ? next - 1 : border + 1};
+    int32_t next = lab_wave_border(c, chosen->impl, border, 8 * tokens_of(l));
+    const int32_t length[] = {border - 1, border, next > 0 ? next - 1 : border + 1};
     lab_kernel k[3];
     double waves[3];
-    lab_table(l, "wave_quantisation", "lengths just below and above a border between waves",
+    lab_table(l, "wave_quantisation", "one token more, and the rest of the wave",
               "tokens|>items|>waves|>rounds|>time|>time a token|>of roof");
     vt_status status = VT_OK;
     for (int i = 0; i < 3 && status == VT_OK; i++) {
         vt_cut cut;
-        vt_size size = one_prompt(length[i]);
-        lab_call_cut(c, chosen->impl, &size, &cut);
+        lab_prompt_cut(c, chosen->impl, length[i], &cut);
         waves[i] = cut.waves;
-        status = run_length(l, h, chosen->impl, (int32_t)length[i], &k[i], err);
+        status = run_length(l, h, chosen->impl, length[i], &k[i], err);
         if (status != VT_OK)
             break;
-        lab_cell(l, "%lld%s", (long long)length[i],
+        lab_cell(l, "%d%s", length[i],
                  i == 0   ? " (just below)"
                  : i == 1 ? " (just above)"
                           : " (that wave full)");
@@ -180,10 +181,35 @@ static vt_status run_border(lab *l, const lab_call *c, const lab_heads *h, const
              ceil(waves[1] - 1e-9), ceil(waves[0] - 1e-9), equal,
              lab_over(k[1].median_s, k[0].median_s),
              l->ordinal < 0
-                 ? "On a CPU the step is small: the new tile has a single token's rows, and an "
-                   "item of few rows is short there"
+                 ? "On a CPU an item is as long as its rows are many: the new tile has one token's "
+                   "rows, so on a quiet machine there is hardly a step"
                  : "A tile of one token costs the tensor cores as much as a full one, but under "
                    "the causal mask items differ in length, longest first, which hides a part");
+    return VT_OK;
+}
+
+/* The border of the documents' shape on an H200, by the plan alone. */
+static vt_status tell_model(lab *l, vt_err *err)
+{
+    lab_heads h = {.heads = 32, .kv_heads = 8, .dim = 128, .page = 64, .kv = "bf16"};
+    vt_target t;
+    vt_cut below, above;
+    lab_call c;
+    TRY(lab_target_named("h200", &t, err));
+    TRY(call_of(&t, &h, &c, err));
+    int32_t border = lab_wave_border(&c, NULL, TOKENS / 2, 8 * TOKENS);
+    if (border > 0 && lab_prompt_cut(&c, NULL, border - 1, &below) &&
+        lab_prompt_cut(&c, NULL, border, &above))
+        lab_item(
+            l, "wave_model",
+            "on an H200 (%d SMs, modelled: a plan is host work) 32/8 heads of 128 are cut into "
+            "tiles of %d rows: %d tokens are %lld items, %.2f waves; %d tokens are %lld "
+            "items, %.2f waves. %s",
+            below.workers, below.tile[0], border - 1, (long long)below.items, below.waves, border,
+            (long long)above.items, above.waves, below.roles);
+    else
+        lab_missing(l, "wave_model", "no border between waves up to %d tokens", 8 * TOKENS);
+    lab_call_release(&c);
     return VT_OK;
 }
 
@@ -220,9 +246,19 @@ static vt_status sweep(lab *l, runs *r, vt_err *err)
 
 static void tell_runs(lab *l, const runs *r)
 {
-    lab_table(l, "lengths", "prompts of several lengths, each run and checked", lab_kernel_columns);
-    for (int32_t i = 0; i < r->n; i++)
-        lab_kernel_cells(l, &r->k[i]);
+    lab_table(l, "lengths", "each is run and checked",
+              "call|runs as|>time|>least|>of roof|bound|>FLOP/byte|>error");
+    for (int32_t i = 0; i < r->n; i++) {
+        const lab_kernel *k = &r->k[i];
+        lab_cell(l, "%s", r->name[i]);
+        lab_cell(l, "%s", k->impl);
+        lab_cell_number(l, k->median_s, LAB_SECONDS);
+        lab_cell_number(l, k->least_s, LAB_SECONDS);
+        lab_cell_number(l, k->of_roof, LAB_SHARE);
+        lab_cell(l, "%s", k->bound);
+        lab_cell_number(l, k->flops / k->bytes, LAB_COUNT);
+        lab_cell(l, "%.1e", k->error);
+    }
     lab_table_end(l);
 }
 
@@ -246,7 +282,7 @@ static void tell_hardware(lab *l, const runs *r)
                                     .bytes = r->k[i].bytes,
                                     .flops = r->k[i].flops,
                                     .seconds = r->k[i].median_s};
-    lab_roofline(l, "roofline", "prefill attention under this machine's roofs", &roof, point, r->n);
+    lab_roofline(l, "roofline", "under the roofs that were measured here", &roof, point, r->n);
 }
 
 /* ---- knobs ---- */
@@ -256,15 +292,16 @@ static vt_status turn_row(lab *l, const lab_heads *h, const lab_call *c, const l
                           vt_err *err)
 {
     const char *row[16];
+    char shape[200];
     lab_kernel other;
-    int32_t n = lab_kernel_rows(l, op, chosen->shape, row, 16, err);
+    shape_of(h, tokens_of(l), shape, sizeof shape);
+    int32_t n = lab_kernel_rows(l, op, shape, row, 16, err);
     vt_cut a, b;
-    vt_size size = one_prompt(tokens_of(l));
     for (int32_t i = 0; i < n; i++) {
         if (strcmp(row[i], chosen->impl) == 0 || strcmp(row[i], "any") == 0)
             continue;
-        bool cpu = l->ordinal < 0 && lab_call_cut(c, chosen->impl, &size, &a) &&
-                   lab_call_cut(c, row[i], &size, &b) && a.vector_bytes > 0;
+        bool cpu = l->ordinal < 0 && lab_prompt_cut(c, chosen->impl, tokens_of(l), &a) &&
+                   lab_prompt_cut(c, row[i], tokens_of(l), &b) && a.vector_bytes > 0;
         TRY(run_length(l, h, row[i], tokens_of(l), &other, err));
         lab_turn_kernels(l, row[i], l->ordinal < 0 ? "VITRINE_ISA" : "--attention-backend", op,
                          cpu ? (double)b.vector_bytes / a.vector_bytes : NAN, chosen, &other,
@@ -295,16 +332,14 @@ static vt_status measure(lab *l, const lab_call *c, const lab_heads *h, vt_err *
 {
     runs r = {.n = 0};
     vt_cut cut;
-    vt_size size = one_prompt(tokens_of(l));
     int32_t tokens = tokens_of(l);
     lab_note(l, "%d tokens, %d heads", tokens, h->heads);
     TRY(add_run(l, &r, h, NULL, tokens, "", err));
     const lab_kernel *k = &r.k[0];
     lab_predict(l, "time of the call with 32 heads", k->expected_s, LAB_SECONDS,
-                "FLOPs and bytes of the card over the measured roofs, and the efficiency of this "
-                "row");
+                "FLOPs and bytes of the card over the measured roofs, and a launch or a meeting");
     lab_outcome(l, "time of the call with 32 heads", k->median_s, k->disturbed);
-    if (!lab_call_cut(c, k->impl, &size, &cut))
+    if (!lab_prompt_cut(c, k->impl, tokens, &cut))
         return vt_fail(err, VT_ERR_UNSUPPORTED, "%s does not say how it cuts its work", k->impl);
     tell_cut(l, h, &cut, tokens);
     TRY(sweep(l, &r, err));
@@ -316,6 +351,7 @@ static vt_status measure(lab *l, const lab_call *c, const lab_heads *h, vt_err *
                                       : run_border(l, c, h, k, err);
     lab_call_release(&small);
     TRY(status);
+    TRY(tell_model(l, err));
     tell_hardware(l, &r);
     lab_kernel_card(l, "explanation", k, "causal attention of a whole prompt, online softmax",
                     "longer prompts raise FLOP/byte; short ones share a step with others");
@@ -341,6 +377,8 @@ static const lab_item_def items[] = {
     {"work_distribution", "items over SMs or cores", false},
     {"roles", "specialised warps", false},
     {"wave_quantisation", "lengths just below and above a border between waves", false},
+    {"wave_step", "what one token more costs at the border", false},
+    {"wave_model", "the same border on a GPU of 132 SMs", false},
     {"lengths", "several lengths, 512 tokens with 32 heads among them", false},
     {"occupancy", "occupancy and its limiter", true},
     {"tensor_share", "share of the matrix unit", true},

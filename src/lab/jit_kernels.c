@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "exec/cuda.h"
+#include "lab/devices.h"
 #include "lab/rows.h"
 #include "model/load.h"
 
@@ -17,7 +18,6 @@ enum { NO_GPU_LEVEL = 90, NO_GPU_SMS = 132 };
 
 vt_status lab_jit_ask(lab *l, jit_ask *out, vt_err *err)
 {
-    static char arch[16]; /* one lab runs at a time */
     *out = (jit_ask){.model = "dummy:qwen3-0.6b",
                      .kv = VT_BF16,
                      .page_size = 64,
@@ -27,13 +27,11 @@ vt_status lab_jit_ask(lab *l, jit_ask *out, vt_err *err)
                      .level = NO_GPU_LEVEL};
     if (l->ordinal < 0)
         return VT_OK;
-    vt_cuda *cuda;
-    TRY(vt_cuda_open(l->ordinal, &cuda, err));
-    snprintf(arch, sizeof arch, "%s", cuda->arch);
-    out->arch = arch;
-    out->level = cuda->level;
+    on_cuda_gpu *gpu;
+    TRY(lab_gpu(l, &gpu, err));
+    out->arch = gpu->cuda->arch; /* open until the lab ends */
+    out->level = gpu->cuda->level;
     out->model = l->model;
-    vt_cuda_close(cuda);
     return VT_OK;
 }
 

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "device/cuda.h"
 #include "device/hardware.h"
+#include "lab/devices.h"
 #include "ops/cases.h"
 #include "ops/on_cpu.h"
 
@@ -36,10 +36,9 @@ vt_status lab_target(lab *l, vt_target *out, vt_err *err)
         *out = vt_target_cpu(vt_cpu_get()->level, &limits);
         return VT_OK;
     }
-    vt_cuda *cuda;
-    TRY(vt_cuda_open(l->ordinal, &cuda, err));
-    *out = gpu_target(cuda->level, cuda->sm_count, cuda->max_shared_bytes);
-    vt_cuda_close(cuda);
+    on_cuda_gpu *gpu;
+    TRY(lab_gpu(l, &gpu, err));
+    *out = gpu_target(gpu->cuda->level, gpu->cuda->sm_count, gpu->cuda->max_shared_bytes);
     return VT_OK;
 }
 
@@ -128,14 +127,47 @@ bool lab_call_cut(const lab_call *c, const char *impl, const vt_size *size, vt_c
     return true;
 }
 
-int64_t lab_wave_border(const lab_call *c, const char *impl, vt_size (*size_of)(int64_t n),
-                        int64_t from, int64_t step, int64_t limit)
+/* How many items the row's plan makes for this prompt; 0: not known. */
+static int32_t planned_items(const vt_impl *row, const lab_call *c, const vt_size *size)
+{
+    const vt_host_plan *plan = row->plan;
+    uint64_t state = 1;
+    vt_arena arena;
+    int32_t items = 0;
+    if (!plan || !plan->items || !plan->fill || c->target.device == VT_DEVICE_CPU)
+        return 0;
+    vt_arena_init(&arena, 0);
+    vt_batch *b = case_batch(&arena, 16, 1, &(case_seq){size->tokens, size->tokens}, false, 100,
+                             &state);
+    int32_t most = plan->items(c->args, &c->target, size, NULL);
+    void *out = vt_arena_alloc(&arena, 1, plan->bytes(c->args, &c->target, size, most) + 64);
+    if (b && out)
+        items = plan->fill(c->args, &c->target, size, b, most, out, NULL);
+    vt_arena_release(&arena);
+    return items;
+}
+
+bool lab_prompt_cut(const lab_call *c, const char *impl, int32_t n, vt_cut *out)
+{
+    vt_size size = {.tokens = n, .seqs = 1, .rows = 1, .prefills = 1};
+    const vt_impl *row = lab_call_row(c, impl, &size);
+    if (!row || !lab_call_cut(c, row->name, &size, out))
+        return false;
+    int32_t items = planned_items(row, c, &size);
+    if (items > 0) {
+        int64_t each = out->items / row->plan->items(c->args, &c->target, &size, NULL);
+        out->items = items * each; /* each: KV heads */
+        out->waves = (double)out->items / ((double)out->workers * out->resident);
+    }
+    return true;
+}
+
+int32_t lab_wave_border(const lab_call *c, const char *impl, int32_t from, int32_t limit)
 {
     vt_cut cut;
     double before = 0;
-    for (int64_t n = from; n <= limit; n += step) {
-        vt_size size = size_of(n);
-        if (!lab_call_cut(c, impl, &size, &cut))
+    for (int32_t n = from; n <= limit; n++) {
+        if (!lab_prompt_cut(c, impl, n, &cut))
             return 0;
         double waves = ceil(cut.waves - 1e-9);
         if (before > 0 && waves > before)

@@ -42,10 +42,11 @@ const vt_impl *lab_call_row(const lab_call *c, const char *impl, const vt_size *
 /* How that row cuts the call. False: there is no such row, or it does not say. */
 bool lab_call_cut(const lab_call *c, const char *impl, const vt_size *size, vt_cut *out);
 
-/* A border between two numbers of waves: the first n above `from`, in steps of `step` and at most
- * `limit`, at which the items need one wave more than at n - step. size_of(n) is the size of a call
- * of n tokens. 0: there is none. */
-int64_t lab_wave_border(const lab_call *c, const char *impl, vt_size (*size_of)(int64_t n),
-                        int64_t from, int64_t step, int64_t limit);
+/* The same for one prompt of n tokens, none of which is cached. The items are those that the row's
+ * plan makes, where describe() says the most that it could make. */
+bool lab_prompt_cut(const lab_call *c, const char *impl, int32_t n, vt_cut *out);
+/* A border between two numbers of waves: the first n above `from`, at most `limit`, at which a
+ * prompt of n tokens needs a wave more than one of n - 1. 0: there is none. */
+int32_t lab_wave_border(const lab_call *c, const char *impl, int32_t from, int32_t limit);
 
 #endif

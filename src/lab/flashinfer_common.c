@@ -4,8 +4,7 @@
 #include <string.h>
 
 #include "lab/flashinfer.h"
-
-#include "device/cpu.h"
+#include "lab/rows.h"
 
 /* An emulated GPU computes some million products a second: its calls must be small. */
 static const lab_heads emulated = {.heads = 8, .kv_heads = 4, .dim = 64, .page = 16, .kv = "bf16"};
@@ -35,6 +34,32 @@ void lab_heads_text(const lab_heads *h, char *out, size_t size)
              h->kv_heads, h->dim, h->page, h->kv);
 }
 
+/* On a CPU the row does not depend on the sizes of a call, so a call of one token names it. Making
+ * the real one only to ask takes a second where its KV is large. */
+static const char *choice_on_cpu(lab *l, const char *op, const char *text)
+{
+    char small[256] = "";
+    vt_target t;
+    vt_err err = {0};
+    lab_call c;
+    for (const char *p = text; *p;) {
+        size_t n = strcspn(p, ",");
+        bool size = strncmp(p, "seqs=", 5) == 0 || strncmp(p, "q_len=", 6) == 0 ||
+                    strncmp(p, "kv_len=", 7) == 0 || strncmp(p, "tokens=", 7) == 0 ||
+                    strncmp(p, "decodes=", 8) == 0;
+        size_t used = strlen(small);
+        if (!size)
+            snprintf(small + used, sizeof small - used, "%s%.*s", used ? "," : "", (int)n, p);
+        p += n + (p[n] == ',');
+    }
+    if (l->ordinal >= 0 || lab_target(l, &t, &err) != VT_OK ||
+        lab_call_make(&t, op, small, &c, &err) != VT_OK)
+        return NULL;
+    const vt_impl *row = lab_call_row(&c, NULL, NULL);
+    lab_call_release(&c);
+    return row ? row->name : NULL;
+}
+
 vt_status lab_run_shape(lab *l, const char *op, const char *impl, lab_kernel *out, vt_err *err,
                         const char *shape, ...)
 {
@@ -43,6 +68,8 @@ vt_status lab_run_shape(lab *l, const char *op, const char *impl, lab_kernel *ou
     va_start(list, shape);
     vsnprintf(text, sizeof text, shape, list);
     va_end(list);
+    if (!impl)
+        impl = choice_on_cpu(l, op, text);
     return lab_kernel_run(l, &(lab_kernel_ask){.op = op, .shape = text, .impl = impl}, out, err);
 }
 

@@ -116,7 +116,7 @@ static void put_scale(vt_buf *b, const axes *a)
     int32_t used = 0;
     for (int x = (int)ceil(a->x0); x <= (int)a->x1; x++) {
         int32_t at = LEFT + 4 + column_of(a, x);
-        if (x % 2 || at < used || at > LEFT + COLUMNS - 14)
+        if ((x % 2 && a->x1 - a->x0 > 8) || at < used || at > LEFT + COLUMNS - 14)
             continue;
         vt_text_pad(b, begin, at);
         vt_buf_printf(b, "%g", exp2(x));

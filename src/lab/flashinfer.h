@@ -34,6 +34,8 @@ void lab_turn_kernels(lab *l, const char *name, const char *where, const char *w
 void lab_no_counters(lab *l, const char *key, const char *what);
 /* The items occupancy, of a call that was run. */
 void lab_tell_occupancy(lab *l, const char *key, const lab_kernel *k);
+/* A figure that was computed from a time: lab_number, or missing where there is no time. */
+void lab_figure(lab *l, const char *key, double v, lab_unit unit, const char *of);
 /* Bytes (compulsory) a second of a call; NAN where there is no time. */
 double lab_bandwidth(const lab_kernel *k);
 /* `a` over `b`; NAN where b is not a positive number. */

@@ -105,15 +105,25 @@ void lab_tell_occupancy(lab *l, const char *key, const lab_kernel *k)
         lab_missing(l, key,
                     "a CPU core runs one worker at a time; occupancy (warps that share an SM) is a "
                     "quantity of a GPU");
+    else if (l->emulated)
+        lab_missing(l, key, "the emulated GPU's compiler reports no registers");
     else if (!isfinite(k->occupancy))
-        lab_missing(l, key,
-                    l->emulated ? "the emulated GPU's compiler reports no registers"
-                                : "the kernel's registers are not known");
+        lab_missing(l, key, "the kernel's registers are not known");
     else
         lab_item(l, key,
                  "%.0f %% of an SM's warps: %d CTAs an SM, limited by %s (%d registers a thread, "
                  "%d bytes spilled)",
                  100 * k->occupancy, k->ctas_per_sm, k->limited_by, k->registers, k->spill_bytes);
+}
+
+void lab_figure(lab *l, const char *key, double v, lab_unit unit, const char *of)
+{
+    if (isfinite(v))
+        lab_number(l, key, v, unit, "derived", of);
+    else
+        lab_missing(l, key, "%s",
+                    l->emulated ? "an emulated GPU has no times and no roofs"
+                                : "no roof of this kind was measured");
 }
 
 double lab_bandwidth(const lab_kernel *k) { return lab_over(k->bytes, k->median_s); }

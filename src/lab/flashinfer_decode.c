@@ -208,10 +208,10 @@ static void tell_hardware(lab *l, const runs *r)
     const lab_kernel *k = &r->k[0];
     roofline_roof roof = lab_roof(l, true);
     roofline_point point[MAX_RUNS];
-    lab_number(l, "bandwidth", lab_bandwidth(k), LAB_BYTES_PER_S, "derived",
+    lab_figure(l, "bandwidth", lab_bandwidth(k), LAB_BYTES_PER_S,
                "of KV, Q and O, each counted once, over the measured time");
-    lab_number(l, "memory_share", lab_over(lab_bandwidth(k), roof.bytes_per_s), LAB_SHARE,
-               "derived", "of the measured memory roof");
+    lab_figure(l, "memory_share", lab_over(lab_bandwidth(k), roof.bytes_per_s), LAB_SHARE,
+               "of the measured memory roof");
     lab_no_counters(l, "long_scoreboard",
                     "the share of stalls in which a warp waits for memory (long scoreboard)");
     lab_tell_occupancy(l, "occupancy", k);
@@ -280,7 +280,7 @@ static vt_status run(lab *l, vt_err *err)
     const lab_kernel *k = &r.k[0];
     lab_predict(l, "time of the documents' batch", k->expected_s, LAB_SECONDS,
                 "bytes of KV over the measured memory roof, and a launch or a meeting");
-    lab_outcome(l, "time of the documents' batch", k->median_s, k->disturbed);
+    lab_outcome(l, "time of the documents' batch", k->median_s, !l->emulated && k->disturbed);
     TRY(tell_split(l, &h, err));
     tell_merge(l);
     TRY(sweep(l, &r, &h, err));

@@ -270,11 +270,11 @@ static void tell_hardware(lab *l, const runs *r)
     roofline_roof roof = lab_roof(l, true);
     roofline_point point[MAX_RUNS];
     lab_tell_occupancy(l, "occupancy", k);
-    lab_number(l, "tensor_share", lab_over(lab_over(k->flops, k->median_s), roof.flops_per_s),
-               LAB_SHARE, "derived",
+    lab_figure(l, "tensor_share", lab_over(lab_over(k->flops, k->median_s), roof.flops_per_s),
+               LAB_SHARE,
                l->ordinal < 0 ? "of the measured fp32 roof; attention uses no matrix unit on a CPU"
                               : "of the measured bf16 roof of the tensor cores; FLOPs of the card");
-    lab_number(l, "hbm_share", lab_over(lab_bandwidth(k), roof.bytes_per_s), LAB_SHARE, "derived",
+    lab_figure(l, "hbm_share", lab_over(lab_bandwidth(k), roof.bytes_per_s), LAB_SHARE,
                "of the measured memory roof; bytes of Q, K, V and O, each once");
     lab_no_counters(l, "stalls", "what warps wait for");
     for (int32_t i = 0; i < r->n; i++)
@@ -338,7 +338,7 @@ static vt_status measure(lab *l, const lab_call *c, const lab_heads *h, vt_err *
     const lab_kernel *k = &r.k[0];
     lab_predict(l, "time of the call with 32 heads", k->expected_s, LAB_SECONDS,
                 "FLOPs and bytes of the card over the measured roofs, and a launch or a meeting");
-    lab_outcome(l, "time of the call with 32 heads", k->median_s, k->disturbed);
+    lab_outcome(l, "time of the call with 32 heads", k->median_s, !l->emulated && k->disturbed);
     if (!lab_prompt_cut(c, k->impl, tokens, &cut))
         return vt_fail(err, VT_ERR_UNSUPPORTED, "%s does not say how it cuts its work", k->impl);
     tell_cut(l, h, &cut, tokens);

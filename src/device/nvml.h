@@ -25,7 +25,7 @@ const char *vt_nvml_reason(int32_t bit);
 /* ---- watching a GPU while it works ---- */
 
 /* A thread that reads clocks, throttle reasons, power, energy and what other processes use of the
- * GPU, every 50 ms while steps are launched, and sleeps otherwise. */
+ * GPU, every 500 ms while steps are launched, and sleeps otherwise. */
 typedef struct vt_nvml_watch vt_nvml_watch;
 
 /* `out` stays NULL where the GPU cannot be asked; that is no error. */

@@ -20,8 +20,8 @@
 #include "device/nvml_inside.h"
 
 enum {
-    EVERY_MS = 50,
-    RING_SAMPLES = 1 << 14, /* 13 minutes of work, 1 MB */
+    EVERY_MS = 500,
+    RING_SAMPLES = 1 << 12, /* half an hour of work, 256 KB */
     MOST_PROCESSES = 64
 };
 

@@ -861,7 +861,6 @@ int32_t vt_engine_sources(const vt_engine *e, vt_source *out, int32_t max)
                              .seqs = &e->seqs,
                              .prompt_steps = &e->prompt_steps,
                              .samples = &e->samples,
-                             .period = 1,
                              .clock_error_ns = NAN,
                              .event_ns = NAN,
                              .read_ns = NAN};

@@ -247,7 +247,6 @@ static int32_t cpu_sources(const vt_executor *base, vt_source *out, int32_t max)
                              .spans = &x->recorder[w].spans,
                              .uses = &x->recorder[w].uses,
                              .device = {.level = vt_isa_name(x->prog->target.isa)},
-                             .period = 1,
                              .clock_error_ns = NAN,
                              .event_ns = NAN,
                              .read_ns = NAN,

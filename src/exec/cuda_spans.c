@@ -3,14 +3,14 @@
  * A graph is one launch, and the times of its calls cannot be seen. So the executor runs some steps
  * without their graphs. It always records, so these must be few:
  *
- *   decode steps   the first, then one in PERIOD, and the first after a prompt if there is credit
+ *   decode steps   the first; then those for which there is credit, at least SPACING steps apart
  *   prompt steps   those for which there is credit
  *
- * Credit grows by 2 % of the time that passes, idle time included, up to kMostCredit, which it has
- * at the start. A timed step uses up what timing it is assumed to cost: half of its length where it
- * has a graph, a tenth where it has none. Timed decodes cost at most 1.7 % (three times the time,
- * for one step in 128), prompts 2 % of any time longer than a few seconds; a server whose every
- * step has prompt tokens keeps its graphs.
+ * Credit grows by 0.5 % of the time that passes, idle time included, up to kMostCredit, which it
+ * has at the start. A timed step uses up what timing it cost: its length beyond that of a decode
+ * step in its graph; of a prompt step, whose length in a graph is not known, half of it, and a
+ * tenth where it has no graph. So the first second holds a few timed steps, and all later ones
+ * together cost 0.5 % of the time.
  *
  * The calls of a timed step are launched one by one, with an event after each:
  *
@@ -40,9 +40,7 @@
 #include "exec/cuda_inside.h"
 
 enum {
-    /* A timed step of the smallest model takes about three times its time, which makes 1.7 %. */
-    PERIOD = 128,
-    NEAR_PROMPT = 8, /* decode steps from one that was timed to one that is timed after a prompt */
+    SPACING = 8, /* decode steps from one that was timed to the next */
     RING_LAUNCHES = 1 << 16,
     RING_USES = 1 << 13,
     SETS = MAX_IN_FLIGHT, /* a step's marks are read before another takes their place */
@@ -51,9 +49,9 @@ enum {
 };
 
 static const double kDrift = 1e-4;
-static const double kCredit = 0.02;                       /* of the time that passes */
-static const double kMostCredit = 50e6;                   /* nanoseconds */
-static const double kCostInGraph = 0.5, kCostAlone = 0.1; /* of a timed step's length */
+static const double kCredit = 0.005;                      /* of the time that passes */
+static const double kMostCredit = 3e6;                    /* nanoseconds */
+static const double kCostInGraph = 0.5, kCostAlone = 0.1; /* of a timed prompt step's length */
 
 typedef struct mark {
     int32_t call;       /* -1: the uploads */
@@ -82,7 +80,7 @@ typedef struct cuda_spans {
     span_set set[SETS];
     span_set *launching; /* the step that is being launched; NULL: none */
     int32_t since_timed; /* decode steps since one was timed, that one included; 0: none was */
-    bool after_prompts;  /* the last step had prompt tokens */
+    double whole_ns;     /* the newest decode step in its graph; 0: none was */
     double credit_ns;
     int64_t credit_at_ns;
     int32_t max_marks, max_notes;
@@ -174,16 +172,23 @@ static bool has_credit(cuda_spans *s)
 /* There are many decode steps and they are alike: timing a sample of them is enough. */
 static bool shall_time(cuda_spans *s, const vt_batch *b)
 {
-    bool prompts = b->n_tokens > b->n_decode, near = s->after_prompts;
-    s->after_prompts = prompts;
     if (b->n_tokens == 0)
         return false;
-    if (prompts)
+    if (b->n_tokens > b->n_decode)
         return has_credit(s);
-    bool timed = s->since_timed == 0 || s->since_timed >= PERIOD ||
-                 (near && s->since_timed >= NEAR_PROMPT && has_credit(s));
+    bool timed = s->since_timed == 0 || (s->since_timed >= SPACING && has_credit(s));
     s->since_timed = timed ? 1 : s->since_timed + 1;
     return timed;
+}
+
+/* What timing a step cost, from its length. */
+static double cost_of(const cuda_spans *s, const span_set *set, double ns)
+{
+    if (set->graph_tokens == 0)
+        return kCostAlone * ns;
+    if (set->prompts || s->whole_ns == 0)
+        return kCostInGraph * ns;
+    return fmax(ns - s->whole_ns, 0);
 }
 
 static bool spans_begin(vt_observer *o, const vt_step *step)
@@ -322,7 +327,9 @@ static vt_status spans_end(vt_observer *o, vt_step_result *view, vt_err *err)
         TRY(write_marks(s, set, slot, &step, err));
         s->read_ns += (double)(vt_now_ns() - now);
         s->n_reads += set->n_marks;
-        s->credit_ns -= ms * 1e6 * (set->graph_tokens > 0 ? kCostInGraph : kCostAlone);
+        s->credit_ns -= cost_of(s, set, ms * 1e6);
+    } else if (!set->prompts) {
+        s->whole_ns = ms * 1e6;
     }
     vt_use_end(&s->use, step.step, &s->uses);
     vt_trace_launch(&s->launches, &step); /* last: a reader that finds it finds the spans too */
@@ -460,7 +467,6 @@ int32_t cuda_spans_sources(const vt_executor *base, vt_source *out, int32_t max)
                                       .driver_version = c->driver_version,
                                       .memory_bytes = (int64_t)c->total_bytes,
                                       .l2_bytes = c->l2_bytes},
-                           .period = PERIOD,
                            .clock_error_ns = s->notice_ns,
                            .event_ns = s->event_ns,
                            .read_ns = s->n_reads ? s->read_ns / (double)s->n_reads : NAN,

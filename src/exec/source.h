@@ -50,7 +50,6 @@ typedef struct vt_source {
     const vt_trace_ring *uses, *samples, *launches;
     const vt_span_rings *spans;
     vt_device_facts device;
-    int32_t period; /* one decode step in `period` is timed call by call; 1: every step is */
     /* Measured; NAN: not known, or does not apply. */
     double clock_error_ns; /* times of this source may lie so late on the host's clock */
     double event_ns;       /* what an event between two kernels takes of the device's time */

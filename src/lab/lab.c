@@ -61,7 +61,8 @@ void lab_note(lab *l, const char *fmt, ...)
 
 /* ---- the reader's prediction ---- */
 
-/* "120us", "1.5 ms", "3e9 B/s", "40 %", "17": a value in the unit's own measure. NAN: it is none. */
+/* "120us", "1.5 ms", "3e9 B/s", "40 %", "17": a value in the unit's own measure. NAN: it is
+ * none. */
 static double read_value(const char *text, lab_unit unit)
 {
     static const struct {

@@ -145,8 +145,8 @@ void lab_table_end(lab *l);
 
 /* A knob that was turned: one before/after row. `gain` is before / after of times (above 1:
  * faster), as expected from bytes before the run; NAN: none was computed. Noise is half of the
- * spread between repetitions, as a share. The verdict is made from these: "gains", "no gain here", "loses",
- * "within noise". */
+ * spread between repetitions, as a share. The verdict is made from these: "gains", "no gain here",
+ * "loses"; "not measured" on an emulated GPU. */
 typedef struct lab_knob {
     const char *name;  /* "two launches" */
     const char *where; /* "variant kv_store two_launches", "--page-size", "VITRINE_PDL" */

@@ -357,7 +357,6 @@ static int32_t fake_sources(const vt_executor *base, vt_source *out, int32_t max
         *out = (vt_source){.name = "rank 0",
                            .kind = VT_SOURCE_STREAM,
                            .device = {.level = "fake"},
-                           .period = 1,
                            .clock_error_ns = 0,
                            .event_ns = NAN,
                            .read_ns = NAN,

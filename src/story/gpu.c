@@ -193,9 +193,10 @@ void story_gpu_observer(vt_json *w, const story_source *g, const phase *d)
     vt_json_tagged(w, "read_ns", g->is.read_ns, 1, measured);
     put_us(w, "timed_step_us", timed, measured);
     put_us(w, "whole_step_us", whole, measured);
-    vt_json_int(w, "period", g->is.period);
-    put_us(w, "step_us", (timed - whole) / g->is.period, derived);
-    vt_json_tagged(w, "tax", (timed / whole - 1) / g->is.period, 5, derived);
+    double period = d->gpu.n_timed ? (double)d->gpu.n_steps / d->gpu.n_timed : NAN;
+    vt_json_real(w, "period", period);
+    put_us(w, "step_us", (timed - whole) / period, derived);
+    vt_json_tagged(w, "tax", (timed / whole - 1) / period, 5, derived);
 }
 
 void story_gpu_not_measured(vt_json *w, const story_source *g, const phase phases[STORY_PHASES])

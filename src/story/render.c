@@ -246,8 +246,7 @@ static void gpu_observer(render_page *p, const json_t *o)
     vt_text_time(&line, story_num(o, "event_ns") * 1e-9);
     vt_buf_puts(&line, " of the device, reading it ");
     vt_text_time(&line, story_num(o, "read_ns") * 1e-9);
-    vt_buf_puts(&line,
-                " of the host [measured]; prompts are always timed; device times lie at most ");
+    vt_buf_puts(&line, " of the host [measured]; device times lie at most ");
     vt_text_time(
         &line, story_num(story_get(story_get(p->story, "engine"), "gpu"), "clock_error_us") * 1e-6);
     vt_buf_puts(&line, " late on the host's clock");

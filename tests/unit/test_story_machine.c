@@ -181,7 +181,7 @@ static void collect(fake *f)
     e->step = copy(&f->steps, &e->n_steps);
     for (int i = 0; i < WORKERS; i++) {
         story_source *w = &f->source[WORKER_0 + i];
-        w->is = (vt_source){.kind = VT_SOURCE_WORKER, .device = {.level = "portable"}, .period = 1};
+        w->is = (vt_source){.kind = VT_SOURCE_WORKER, .device = {.level = "portable"}};
         uint64_t most = vt_spans_held(&f->spans[i]);
         vt_span *spans = calloc(most, sizeof *spans);
         assert_non_null(spans);

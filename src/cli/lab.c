@@ -6,7 +6,6 @@
 
 #include "base/err.h"
 #include "cli/cli.h"
-#include "device/choose.h"
 #include "device/cpu.h"
 #include "lab/list.h"
 #include "lab/result.h"
@@ -85,7 +84,7 @@ static lab_ask ask_of(const cli *c, const char *folder)
 {
     lab_ask a = {.options = c->options,
                  .folder = folder,
-                 .ordinal = vt_device_choose(vt_options_get(c->options, "device"), NULL),
+                 .ordinal = vt_options_cuda(c->options),
                  .threads = (int32_t)vt_options_int(c->options, "threads"),
                  .quick = vt_options_flag(c->options, "quick"),
                  .talk = !c->quiet && !c->json};

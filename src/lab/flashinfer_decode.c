@@ -1,5 +1,5 @@
-/* Lab flashinfer 03: decode attention. How one token's KV is split over SMs or workers, how partial
- * results are merged, and what the page layout costs. flashinfer_pages.c has the part about pages. */
+/* Lab flashinfer 03: decode attention. How one token's KV is split over SMs or workers, and how
+ * partial results are merged. flashinfer_pages.c has the part about pages. */
 #include <math.h>
 #include <string.h>
 

@@ -40,7 +40,7 @@ static vt_status add_run(lab *l, runs *r, int32_t tokens, vt_err *err)
 static int32_t parameter(const char *kernel, const char *name)
 {
     const char *at = strstr(kernel, name);
-    return at ? atoi(at + strlen(name)) : 0;
+    return at ? (int32_t)strtol(at + strlen(name), NULL, 10) : 0;
 }
 
 static void tell_gpu_row(lab *l, const lab_kernel *k, const vt_cut *cut)

@@ -1,5 +1,5 @@
-/* Lab flashinfer 02: prefill attention. Online softmax with the tiles of the row that runs here, how
- * tiles become items for SMs or workers, and what a last, half-empty wave costs. */
+/* Lab flashinfer 02: prefill attention. Online softmax with the tiles of the row that runs here,
+ * how tiles become items for SMs or workers, and what a last, half-empty wave costs. */
 #include <math.h>
 #include <string.h>
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "lab/flashinfer.h"
+#include "lab/flashinfer_tiles.h"
 #include "lab/roofline.h"
 #include "lab/rows.h"
 
@@ -48,75 +48,14 @@ static vt_status call_of(const vt_target *t, const lab_heads *h, lab_call *out, 
 
 /* ---- how the work is cut ---- */
 
-static void put_softmax(vt_buf *b, const lab_heads *h, const vt_cut *cut, int32_t tokens)
-{
-    int32_t group = h->heads / h->kv_heads, rows = cut->tile[0], keys = cut->tile[2];
-    double scores = (double)h->heads * tokens * tokens * 4;
-    double moved = 2.0 * (h->heads + h->kv_heads) * h->dim * tokens * 2;
-    vt_buf_printf(
-        b,
-        "for each item: %d rows of Q (%d token%s x the %d heads that share a KV head), %d "
-        "wide\n"
-        "  m = -inf   l = 0   O = 0               a row's maximum, sum and output\n"
-        "  for each %d keys of K and V, up to the row's own position\n"
-        "    S = Q K^T * scale                      %d x %d scores, kept on the chip\n"
-        "    m' = max(m, rows of S)                 the maximum may rise ...\n"
-        "    P = 2^(S - m')                         ... so what was summed before\n"
-        "    l = l * 2^(m - m') + rows of P         is scaled down to the new maximum\n"
-        "    O = O * 2^(m - m') + P V,   m = m'\n"
-        "  O = O / l                                one division at the end\n",
-        rows, rows / group > 0 ? rows / group : 1, vt_text_s(rows / group), group, h->dim, keys,
-        rows, keys);
-    vt_buf_puts(b, "The scores of all heads would be ");
-    vt_text_bytes(b, scores);
-    vt_buf_printf(b, " for %d tokens: never stored. Q, K, V and O are ", tokens);
-    vt_text_bytes(b, moved);
-    vt_buf_puts(b, ".\n");
-}
-
-/* The tiles of Q (down) against blocks of K (across): computed, cut by the mask, skipped. */
-static void put_tiles(vt_buf *b, const lab_heads *h, const vt_cut *cut, int32_t tokens)
-{
-    enum { MOST_LINES = 12, MOST_COLUMNS = 48 };
-    int32_t group = h->heads / h->kv_heads, a_tile = cut->tile[0] / group, keys = cut->tile[2];
-    a_tile = a_tile > 0 ? a_tile : 1;
-    int32_t q_tiles = (int32_t)vt_ceil_div(tokens, a_tile),
-            blocks = (int32_t)vt_ceil_div(tokens, keys);
-    int64_t computed = 0;
-    vt_buf_printf(b, "Q tiles down (%d tokens each), K blocks across (%d keys each)\n", a_tile,
-                  keys);
-    for (int32_t q = 0; q < q_tiles; q++) {
-        int32_t first = q * a_tile,
-                last = first + a_tile - 1 < tokens ? first + a_tile - 1 : tokens - 1;
-        bool shown = q < MOST_LINES - 1 || q == q_tiles - 1;
-        if (shown)
-            vt_buf_printf(b, "  tokens %4d..%4d  ", first, last);
-        else if (q == MOST_LINES - 1)
-            vt_buf_puts(b, "  ...\n");
-        for (int32_t k = 0; k < blocks; k++) {
-            bool any = k * keys <= last, all = (k + 1) * keys - 1 <= first;
-            computed += any;
-            if (shown && k < MOST_COLUMNS)
-                vt_buf_puts(b, !any ? "·" : all ? "█" : "▒");
-        }
-        if (shown)
-            vt_buf_putc(b, '\n');
-    }
-    vt_buf_printf(b,
-                  "█ every score is wanted   ▒ the causal mask cuts through it   · never computed\n"
-                  "%d Q tiles x %d K blocks = %d pairs, of which %lld are computed (%.0f %%)\n",
-                  q_tiles, blocks, q_tiles * blocks, (long long)computed,
-                  100.0 * (double)computed / (q_tiles * blocks));
-}
-
-static void tell_cut(lab *l, const lab_heads *h, const vt_cut *cut, int32_t tokens)
+static void tell_cut(lab *l, const lab_heads *h, const vt_cut *cut, int32_t tokens, double moved)
 {
     vt_buf b = {0};
     const char *who = l->ordinal < 0 ? "workers, a core each" : "SMs";
-    put_softmax(&b, h, cut, tokens);
+    lab_put_softmax(&b, h, cut, tokens, moved);
     lab_drawing(l, "online_softmax", "the tiles are those of the row that runs here", &b);
     vt_buf_clear(&b);
-    put_tiles(&b, h, cut, tokens);
+    lab_put_tiles(&b, h, cut, tokens);
     lab_drawing(l, "tiles", "one KV head of the call with 32 heads", &b);
     vt_buf_release(&b);
     lab_item(l, "work_distribution",
@@ -341,7 +280,7 @@ static vt_status measure(lab *l, const lab_call *c, const lab_heads *h, vt_err *
     lab_outcome(l, "time of the call with 32 heads", k->median_s, !l->emulated && k->disturbed);
     if (!lab_prompt_cut(c, k->impl, tokens, &cut))
         return vt_fail(err, VT_ERR_UNSUPPORTED, "%s does not say how it cuts its work", k->impl);
-    tell_cut(l, h, &cut, tokens);
+    tell_cut(l, h, &cut, tokens, k->bytes);
     TRY(sweep(l, &r, err));
     tell_runs(l, &r);
     lab_heads model = lab_heads_model(l);

@@ -19,7 +19,7 @@ void lab_put_softmax(vt_buf *b, const lab_heads *h, const vt_cut *cut, int32_t t
                   keys, rows, keys);
     vt_buf_puts(b, "The scores of all heads would be ");
     vt_text_bytes(b, scores);
-    vt_buf_printf(b, " for %d tokens: never stored. Q, K, V and O are ", tokens);
+    vt_buf_printf(b, " for %d tokens: never stored. Q, K, V, O: ", tokens);
     vt_text_bytes(b, moved);
     vt_buf_puts(b, ".\n");
 }

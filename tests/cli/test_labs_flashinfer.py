@@ -124,6 +124,26 @@ def test_page_sizes_have_the_pages_and_lists_that_arithmetic_says():
         same(int(pages), 4 * 2048 // size, f"pages of {size} tokens")
 
 
+def test_an_h200_splits_one_sequence_and_not_thirty_two():
+    lab = result("03_profile_decode")
+    plans = list(zip(*(cells(lab, "split_choice", c)
+                       for c in ("plan", "batch x KV", "chunks a sequence", "tokens a chunk", "pieces", "partial results"))))
+    assert ("H200, modelled", "1 x 4096", "16", "256", "128", "532 KB") in plans, plans
+    assert ("H200, modelled", "32 x 4096", "1", "4096", "256", "0 B") in plans, plans
+
+
+def test_tables_and_drawings_fit_a_hundred_columns():
+    for name in ITEMS:
+        for key, item in result(name)["items"].items():
+            for line in item.get("drawing", "").split("\n"):
+                assert len(line) <= 96, (name, key, line)
+            if "rows" in item:
+                rows = [item["columns"]] + item["rows"]
+                text = [[(c if isinstance(c, str) else c["text"]).lstrip(">") for c in row] for row in rows]
+                width = sum(max(map(len, column)) for column in zip(*text)) + 2 * (len(text[0]) - 1)
+                assert width <= 96, (name, key, width)
+
+
 def test_a_norm_fused_with_its_addition_moves_four_passes_of_five():
     each = [float(c) for c in cells(result("04_profile_rmsnorm"), "fused_add", "bytes an element")]
     same([round(v) for v in each], [16, 20, 8], "bytes an element in fp32")

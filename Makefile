@@ -52,9 +52,9 @@ SRC := $(sort $(shell find src -name '*.c' -not -name '.*'))
 ifneq ($(ARCH),x86_64)
 SRC := $(filter-out %_avx2.c %_avx512.c %_amx.c,$(SRC))
 endif
-LIB_SRC := $(filter-out src/cli/% src/server/% src/load/%,$(SRC))
+LIB_SRC := $(filter-out src/cli/% src/server/% src/load/% src/lab/%,$(SRC))
 CLI_SRC := $(filter src/cli/%,$(SRC))
-SERVER_SRC := $(filter src/server/% src/load/%,$(SRC))
+SERVER_SRC := $(filter src/server/% src/load/% src/lab/%,$(SRC))
 CU := $(sort $(shell find src -name '*.cu' -o -name '*.cuh' -o -name '*_params.h'))
 obj = $(patsubst %.c,$(B)/%.o,$(1))
 LIB_OBJ := $(call obj,$(LIB_SRC)) $(if $(CU),$(B)/gen/kernels.o)
@@ -171,7 +171,7 @@ $(B)/emulator/libnvidia-ml.so.1: tests/emulator/nvml.c
 	@mkdir -p $(@D)
 	@$(CC) -shared -fPIC -Wall -Wextra -Wl,-soname,libnvidia-ml.so.1 -o $@ $<
 
-$(addprefix $(B)/tests/test_,emulator emulator_race emulator_driver emulator_faults cublaslt auto_device cuda_attention cuda_engine cuda_refused cuda_graphs cuda_kv cuda_launch cuda_logits cuda_moe cuda_recover cuda_weights on_cuda story_emulated): \
+$(addprefix $(B)/tests/test_,emulator emulator_race emulator_driver emulator_faults cublaslt auto_device cuda_attention cuda_engine cuda_refused cuda_graphs cuda_kv cuda_launch cuda_logits cuda_moe cuda_recover cuda_weights on_cuda story_emulated topology try): \
   $(EMULATOR)
 units: $(UNIT) $(REPLAY)
 unit: $(B)/tests/test_$(T)

@@ -171,7 +171,7 @@ static const rows kRows[] = {
     ROW("silu", "silu_mul", "tokens=%d"),
     ROW("index 4096", "embed", "tokens=%d,vocab=151936"),
     ROW("store", "kv_store", "tokens=%d"),
-    ROW("store random", "kv_store", "tokens=%d,scatter=1"),
+    ROW("store random", "kv_store", "tokens=%d,slots=random"),
     LAYER("0.6B qkv", 1024, "rows=2048,rows2=1024,rows3=1024"),
     LAYER("0.6B o", 2048, "rows=1024,residual=1"),
     LAYER("0.6B gate+up", 1024, "rows=3072,rows2=3072,epilogue=swiglu"),

@@ -178,8 +178,8 @@ const char *cli_finish_name(vt_finish f);
 
 /* ---- env_jit.c ---- */
 
-/* Prints the lines of vt_jit_list for a person, or that there are none. Returns the exit status. */
-int cli_put_kernels(const cli *c, const vt_buf *lines);
+/* Prints the cache of compiled kernels, or that it is empty. Returns the exit status. */
+int cli_put_kernels(const cli *c);
 
 /* ---- dump.c ---- */
 

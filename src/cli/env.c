@@ -11,8 +11,8 @@
 #include "device/cublaslt.h"
 #include "device/hardware.h"
 #include "device/jit.h"
-#include "device/probe.h"
 #include "device/roofs_cache.h"
+#include "lab/env.h"
 #include "model/load.h"
 #include "version.h"
 
@@ -24,16 +24,6 @@ static int32_t threads_wanted(const cli *c)
 
 /* ---- text ---- */
 
-static void line(vt_buf *b, const vt_term *term, const char *name, const char *value)
-{
-    enum { VALUE_COLUMN = 16 };
-    size_t start = b->len;
-    vt_buf_printf(b, "  %s", name);
-    vt_text_pad(b, start, VALUE_COLUMN);
-    vt_text_wrap(b, value, VALUE_COLUMN, term->width);
-    vt_buf_putc(b, '\n');
-}
-
 static void heading(vt_buf *b, const vt_term *term, const char *name)
 {
     if (b->len)
@@ -42,26 +32,27 @@ static void heading(vt_buf *b, const vt_term *term, const char *name)
     vt_buf_putc(b, '\n');
 }
 
-static void put_cpu(vt_buf *b, const vt_term *term)
+static void put_cpu(vt_buf *b, const vt_term *term, const lab_env *e)
 {
     const vt_cpu *cpu = vt_cpu_get();
     char text[256];
     heading(b, term, "CPU");
-    line(b, term, "model", cpu->model);
+    lab_env_line(b, term, "model", cpu->model);
     snprintf(text, sizeof text, "%d CPUs for this process, %d cores, %d NUMA node%s", cpu->n_cpus,
              cpu->n_cores, cpu->n_nodes, cpu->n_nodes == 1 ? "" : "s");
-    line(b, term, "cores", text);
+    lab_env_line(b, term, "cores", text);
     snprintf(text, sizeof text, "L1d %lld KiB and L2 %lld KiB a core, L3 %lld MiB",
              (long long)cpu->l1d_bytes >> 10, (long long)cpu->l2_bytes >> 10,
              (long long)cpu->l3_bytes >> 20);
-    line(b, term, "caches", text);
+    lab_env_line(b, term, "caches", text);
     snprintf(text, sizeof text, "%.1f GiB", (double)cpu->memory_bytes / (1 << 30));
-    line(b, term, "memory", text);
+    lab_env_line(b, term, "memory", text);
     snprintf(text, sizeof text, "%s%s%s%s", vt_isa_name(cpu->level),
              cpu->level == cpu->best ? "" : " (VITRINE_ISA; ",
              cpu->level == cpu->best ? "" : vt_isa_name(cpu->best),
              cpu->level == cpu->best ? " (the best it has)" : " is the best it has)");
-    line(b, term, "instructions", text);
+    lab_env_line(b, term, "instructions", text);
+    lab_env_put_nodes(b, term, e);
 }
 
 /* "60.4 GB/s over 64.0 MiB, measured 2026-11-22 (avx512 fma)". On a machine without the unit there
@@ -93,7 +84,7 @@ static void put_roof(vt_buf *b, const vt_term *term, const vt_roofs *r, vt_roof_
         vt_buf_puts(&text, "; data sheet: ");
         vt_text_rate(&text, vt_roof_get(&sheet->roofs, kind), row->unit);
     }
-    line(b, term, row->name, text.data ? text.data : "");
+    lab_env_line(b, term, row->name, text.data ? text.data : "");
     vt_buf_release(&text);
 }
 
@@ -109,10 +100,10 @@ static void put_all_roofs(vt_buf *b, const vt_term *term, const vt_roofs *r,
     for (int32_t i = 0; i < n; i++)
         put_roof(b, term, &weights[i], VT_ROOF_WEIGHTS, NULL);
     if (vt_roofs_disturbed(r))
-        line(b, term, "disturbed",
-             "other programs used this machine meanwhile: such a figure may "
-             "be too low; it is not kept, and is measured again when it is "
-             "needed");
+        lab_env_line(b, term, "disturbed",
+                     "other programs used this machine meanwhile: such a figure may "
+                     "be too low; it is not kept, and is measured again when it is "
+                     "needed");
 }
 
 static void put_roofs(vt_buf *b, const vt_term *term, const vt_roofs *r)
@@ -123,13 +114,15 @@ static void put_roofs(vt_buf *b, const vt_term *term, const vt_roofs *r)
     put_all_roofs(b, term, r, NULL);
 }
 
-static void put_gpu_roofs(vt_buf *b, const vt_term *term)
+static void put_gpu_roofs(vt_buf *b, const vt_term *term, bool emulated)
 {
     vt_roofs r;
     vt_err err;
-    heading(b, term, "Roofs of the GPU");
+    heading(b, term,
+            emulated ? "Roofs of the GPU (it is emulated: these times mean nothing)"
+                     : "Roofs of the GPU");
     if (vt_roofs_cuda(0, 0, true, &r, &err) != VT_OK) {
-        line(b, term, "none", err.message);
+        lab_env_line(b, term, "none", err.message);
         return;
     }
     put_all_roofs(b, term, &r, vt_hardware_sheet(r.name));
@@ -148,7 +141,7 @@ static void put_cublaslt(vt_buf *b, const vt_term *term, vt_cuda *gpu)
         snprintf(text, sizeof text,
                  "%zu.%zu.%zu, used where it was measured to be faster (VITRINE_CUBLASLT=0: never)",
                  v / 10000, v / 100 % 100, v % 100);
-    line(b, term, "cuBLASLt", text);
+    lab_env_line(b, term, "cuBLASLt", text);
 }
 
 /* Finds where models run without --device, and in *why what keeps "auto" from the GPU (VT_OK:
@@ -173,90 +166,86 @@ static void put_used(vt_buf *b, const vt_term *term, const vt_options *o)
         vt_buf_printf(&text, "VITRINE_DEVICE: models run on %s", device);
     else
         vt_buf_puts(&text, "models run on it, unless --device says otherwise");
-    line(b, term, "use", text.data ? text.data : "");
+    lab_env_line(b, term, "use", text.data ? text.data : "");
     vt_buf_release(&text);
 }
 
 /* The first GPU, or why there is none. */
-static void put_gpu(vt_buf *b, const vt_term *term, const vt_options *o)
+static void put_gpu(vt_buf *b, const vt_term *term, const vt_options *o, const lab_env *e)
 {
     vt_err err;
     vt_cuda *gpu;
     char text[256];
     heading(b, term, "GPU");
     if (vt_cuda_open(0, &gpu, &err) != VT_OK) {
-        line(b, term, "none", err.message);
+        lab_env_line(b, term, "none", err.message);
         return;
     }
-    line(b, term, "model", gpu->name);
+    lab_env_line(b, term, "model", gpu->name);
     snprintf(text, sizeof text, "compute capability %d.%d, %d multiprocessors, L2 %d MiB, %.1f GiB",
              gpu->cc_major, gpu->cc_minor, gpu->sm_count, gpu->l2_bytes >> 20,
              (double)gpu->total_bytes / (1 << 30));
-    line(b, term, "size", text);
+    lab_env_line(b, term, "size", text);
     snprintf(text, sizeof text, "%d (kernels for sm_%d and up), built for %s", gpu->level,
              gpu->level, gpu->arch);
-    line(b, term, "level", text);
+    lab_env_line(b, term, "level", text);
     snprintf(text, sizeof text, "%d.%d", gpu->driver_version / 1000,
              gpu->driver_version % 1000 / 10);
-    line(b, term, "CUDA driver", text);
+    lab_env_line(b, term, "CUDA driver", text);
     put_cublaslt(b, term, gpu);
     vt_cuda_close(gpu);
     vt_buf state = {0};
     cli_gpu_state(&state, 0);
-    line(b, term, "now", state.data ? state.data : "");
+    lab_env_line(b, term, "now", state.data ? state.data : "");
     vt_buf_release(&state);
     put_used(b, term, o);
-    put_gpu_roofs(b, term);
+    put_gpu_roofs(b, term, e->emulated);
 }
 
-static void put_libraries(vt_buf *b, const vt_term *term)
-{
-    int n;
-    const vt_probe_library *l = vt_probe_libraries(&n);
-    heading(b, term, "Libraries, loaded only where they are needed");
-    for (int i = 0; i < n; i++) {
-        char found[512], text[640];
-        bool there = vt_probe_open(&l[i], found, sizeof found);
-        snprintf(text, sizeof text, "%s%s (%s)", there ? "" : "no: ", found, l[i].purpose);
-        line(b, term, l[i].name, text);
-    }
-}
-
-static void put_profiling(vt_buf *b, const vt_term *term)
-{
-    char why[256];
-    heading(b, term, "Profiling");
-    line(b, term, "T0", "clocks and exact bytes and FLOPs of every op: always");
-    line(b, term, "T1",
-         vt_probe_perf_events(why, sizeof why)
-             ? "hardware events of this process: allowed, not read yet"
-             : why);
-}
-
-static void put_cache(vt_buf *b, const vt_term *term)
+static void put_caches(vt_buf *b, const vt_term *term, const lab_env *e)
 {
     char path[4096];
     vt_err err;
     heading(b, term, "Caches");
-    line(b, term, "models", vt_cache_dir(path, sizeof path, &err) == VT_OK ? path : err.message);
-    if (vt_jit_check_cache(&err) != VT_OK)
-        line(b, term, "kernels", err.message);
+    lab_env_line(b, term, "models",
+                 vt_cache_dir(path, sizeof path, &err) == VT_OK ? path : err.message);
+    lab_env_put_cache(b, term, e);
+}
+
+/* What lab/env.h tells, part by part. */
+static void put_rest(vt_buf *b, const vt_term *term, const lab_env *e)
+{
+    if (e->gpus.n > 0) {
+        heading(b, term, "GPUs, their memory and their users before this program opened one");
+        lab_env_put_gpus(b, term, e);
+    }
+    if (vt_gpus_counted(&e->gpus) > 1) {
+        heading(b, term, "Links between GPUs, and groups for tensor parallelism");
+        lab_env_put_links(b, term, e);
+    }
+    heading(b, term, "Libraries, loaded only where they are needed");
+    lab_env_put_libraries(b, term, e);
+    heading(b, term, "Compiling GPU kernels");
+    lab_env_put_compiler(b, term, e);
+    heading(b, term, "Ops and what their kernels need");
+    lab_env_put_needs(b, term, e);
+    heading(b, term, "Profiling");
+    lab_env_put_profiling(b, term, e);
+    put_caches(b, term, e);
+    if (e->tried) {
+        heading(b, term,
+                e->emulated ? "Every op tried on one small case against its reference (the GPU is "
+                              "emulated)"
+                            : "Every op tried on one small case against its reference");
+        lab_env_put_tries(b, term, e);
+    }
+    heading(b, term, "What to do");
+    lab_env_put_advice(b, term, e);
+    vt_buf_putc(b, '\n');
+    lab_env_put_ready(b, term, e);
 }
 
 /* ---- JSON ---- */
-
-static void write_libraries(vt_json *w)
-{
-    int n;
-    const vt_probe_library *l = vt_probe_libraries(&n);
-    vt_json_open(w, "libraries", '{');
-    for (int i = 0; i < n; i++) {
-        char found[512];
-        bool there = vt_probe_open(&l[i], found, sizeof found);
-        vt_json_string(w, l[i].name, there ? found : NULL);
-    }
-    vt_json_close(w);
-}
 
 /* The data sheet's figures beside the measured ones; null for a GPU that is not in the table. */
 static void write_sheet(vt_json *w, const vt_hardware *sheet)
@@ -344,19 +333,7 @@ static void write_cpu(vt_json *w, const vt_cpu *cpu)
     vt_json_close(w);
 }
 
-static void write_profiling(vt_json *w)
-{
-    char why[256];
-    bool perf = vt_probe_perf_events(why, sizeof why);
-    vt_json_open(w, "profiling", '{');
-    vt_json_string(w, "tier", "T0");
-    vt_json_string(w, "t1_missing", perf ? NULL : why);
-    vt_json_close(w);
-}
-
-/* The GPU comes before the libraries are tried: where two have the same name, the one that was
- * opened first stays in use. */
-static int print_object(const vt_options *o, const vt_roofs *r)
+static int print_object(const vt_options *o, const vt_roofs *r, const lab_env *e)
 {
     char cache[4096];
     vt_buf b = {0};
@@ -368,25 +345,8 @@ static int print_object(const vt_options *o, const vt_roofs *r)
     write_roofs(&w, r);
     write_gpu(&w);
     write_default_device(&w, o);
-    write_libraries(&w);
-    write_profiling(&w);
+    lab_env_write(&w, e);
     vt_json_string(&w, "models", vt_cache_dir(cache, sizeof cache, NULL) == VT_OK ? cache : NULL);
-    return cli_object_print(&w);
-}
-
-/* {"kernels": ["a line of vt_jit_list", ...]} */
-static int print_kernels(const vt_buf *lines)
-{
-    vt_buf b = {0};
-    vt_json w;
-    cli_object_begin(&w, &b);
-    vt_json_open(&w, "kernels", '[');
-    for (const char *p = lines->data; p && *p; p += *p == '\n') {
-        size_t n = strcspn(p, "\n");
-        vt_json_string_n(&w, NULL, p, n);
-        p += n;
-    }
-    vt_json_close(&w);
     return cli_object_print(&w);
 }
 
@@ -420,15 +380,19 @@ static int jit_cache(const cli *c, const char *export_to, const char *import_fro
         print_moved(c, "taken from", "taken", n, import_from);
     if (*export_to || *import_from)
         return CLI_DONE;
-    vt_buf b;
-    vt_buf_init(&b, 0);
-    if (vt_jit_list(&b, &err) != VT_OK) {
-        vt_buf_release(&b);
-        return cli_fail(&err);
-    }
-    int code = c->json ? print_kernels(&b) : cli_put_kernels(c, &b);
+    return cli_put_kernels(c);
+}
+
+static int print_text(const cli *c, const vt_roofs *r, const lab_env *e)
+{
+    vt_buf b = {0};
+    put_cpu(&b, &c->out, e);
+    put_roofs(&b, &c->out, r);
+    put_gpu(&b, &c->out, c->options, e);
+    put_rest(&b, &c->out, e);
+    bool ok = !b.failed && fwrite(b.data, 1, b.len, stdout) == b.len;
     vt_buf_release(&b);
-    return code;
+    return ok ? CLI_DONE : CLI_FAILED;
 }
 
 int cli_env(cli *c)
@@ -439,20 +403,22 @@ int cli_env(cli *c)
         return jit_cache(c, export_to, import_from);
     vt_err err = {0};
     vt_roofs r;
-    vt_buf b = {0};
+    lab_env *e;
+    bool try = vt_options_flag(c->options, "try");
+    if (lab_env_look(c->options, &e, &err) != VT_OK) /* before anything opens a GPU */
+        return cli_fail(&err);
     if (c->log.tty)
         cli_note(c, "measuring roofs: one to six seconds");
-    if (vt_roofs_again(threads_wanted(c), 0, &r, &err) != VT_OK)
-        return cli_fail(&err);
-    if (c->json)
-        return print_object(c->options, &r);
-    put_cpu(&b, &c->out);
-    put_roofs(&b, &c->out, &r);
-    put_gpu(&b, &c->out, c->options);
-    put_libraries(&b, &c->out);
-    put_profiling(&b, &c->out);
-    put_cache(&b, &c->out);
-    bool ok = !b.failed && fwrite(b.data, 1, b.len, stdout) == b.len;
-    vt_buf_release(&b);
-    return ok ? CLI_DONE : CLI_FAILED;
+    vt_status status = vt_roofs_again(threads_wanted(c), 0, &r, &err);
+    if (status == VT_OK && try && c->log.tty)
+        cli_note(c, "trying every op: a few seconds, more where kernels must be compiled");
+    if (status == VT_OK && try)
+        status = lab_env_try(e, threads_wanted(c), NULL, NULL, &err);
+    int code = status != VT_OK ? cli_fail(&err)
+               : c->json       ? print_object(c->options, &r, e)
+                               : print_text(c, &r, e);
+    if (code == CLI_DONE && e->n_failed > 0)
+        code = CLI_FAILED;
+    lab_env_free(e);
+    return code;
 }

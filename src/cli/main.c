@@ -155,12 +155,17 @@ static const cli_verb verbs[] = {
      "vitrine lab sglang 01 --predict 60ms\n"
      "vitrine lab flashinfer all --results /tmp/labs",
      VT_FOR_LAB, 2, cli_lab},
-    {"env", "", "what this machine offers: CPU, GPU, libraries, profiling tiers, measured roofs",
-     "Describes the hardware, and which parts of it can be used and observed. Roofs are "
+    {"env", "", "what this machine offers and lacks: CPU, GPUs, links, libraries, tools, roofs",
+     "Describes the hardware, and which parts of it can be used and observed: sockets and NUMA "
+     "nodes, GPUs with their links, free memory and users, compiler and kernel cache, what each "
+     "op needs, profiling tiers and tools; then what to do about what is missing. The last "
+     "paragraph says for what the environment is READY, or why it is not. Roofs are "
      "measured, which takes one to six seconds; the best figures ever seen on this machine are "
      "kept. A figure tagged disturbed was measured while other programs used the machine: it is "
-     "not kept. With --json the output describes this machine to explain --hardware elsewhere.",
-     NULL, VT_FOR_ENV, 0, cli_env},
+     "not kept. With --json the output describes this machine to explain --hardware elsewhere. "
+     "With --try the exit status is 1 if an op fails.",
+     "vitrine env --try\n"
+     "vitrine env --json > machine.json", VT_FOR_ENV, 0, cli_env},
     {"pull", "NAME", "fetch a model into the cache",
      "Fetches a preset (smollm2-135m, gemma3-270m), or ORG/NAME from a Hugging Face style hub: "
      "its safetensors with their JSON files, or its GGUF file (ORG/NAME/FILE where there are "

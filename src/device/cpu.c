@@ -205,8 +205,7 @@ static void cpu_detect(void)
         g_cpu.level = isa;
 }
 
-/* Whether a machine whose best level is `best` can run code for level `want`. */
-static bool isa_has(vt_isa best, vt_isa want)
+bool vt_isa_has(vt_isa best, vt_isa want)
 {
     if (want == VT_ISA_PORTABLE || want == best)
         return true;
@@ -225,7 +224,7 @@ vt_status vt_isa_parse(const char *name, vt_isa *out, vt_err *err)
         if (strcasecmp(name, kIsaNames[i]) != 0)
             continue;
         vt_isa best = detect_isa();
-        if (!isa_has(best, (vt_isa)i))
+        if (!vt_isa_has(best, (vt_isa)i))
             return vt_fail(err, VT_ERR_UNSUPPORTED,
                            "VITRINE_ISA=%s: this machine has no more than %s", name,
                            vt_isa_name(best));

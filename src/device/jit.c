@@ -217,17 +217,34 @@ static void option_add(option_list *o, const char *text)
     o->n++;
 }
 
-static void options_of(const vt_jit *j, const jit_entry *e, option_list *o)
+/* The options of every compile. */
+static void common_options(const char *arch, option_list *o)
 {
     char text[OPTION_SIZE];
     o->n = 0;
-    snprintf(text, sizeof text, "-arch=%s", j->arch);
+    snprintf(text, sizeof text, "-arch=%s", arch);
     option_add(o, text);
     option_add(o, "-std=c++17");
     option_add(o, "-default-device");
     option_add(o, "--diag-suppress=177");
     option_add(o, "--ptxas-options=-v");
     option_add(o, "--fmad=true");
+}
+
+vt_status vt_jit_flags(const char *arch, vt_buf *out, vt_err *err)
+{
+    option_list o;
+    common_options(arch, &o);
+    for (int i = 0; i < o.n; i++)
+        if (!vt_buf_printf(out, "%s%s", i ? " " : "", o.at[i]))
+            return vt_fail(err, VT_ERR_MEMORY, "out of memory for the compiler's flags");
+    return VT_OK;
+}
+
+static void options_of(const vt_jit *j, const jit_entry *e, option_list *o)
+{
+    char text[OPTION_SIZE];
+    common_options(j->arch, o);
     for (int32_t i = 0; i < JIT_MAX_PARAMS && e->param[i].name; i++) {
         int n = snprintf(text, sizeof text, "-D%s=%d", e->param[i].name, e->param[i].value);
         for (int k = 2; k < n && text[k] != '='; k++)

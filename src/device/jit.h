@@ -85,6 +85,21 @@ const char *vt_jit_key(vt_jit *j, int32_t index);
 /* The cache as a person sees it: one line an instance (name, arch, NVRTC, registers, spills, ms,
  * bytes). */
 vt_status vt_jit_list(vt_buf *out, vt_err *err);
+/* The flags of every compile for `arch`, in their order: "-arch=sm_90a -std=c++17 ...". Each
+ * template parameter adds -DNAME=VALUE. */
+vt_status vt_jit_flags(const char *arch, vt_buf *out, vt_err *err);
+
+/* A kernel in the cache. */
+typedef struct jit_cached {
+    char name[JIT_NAME_MAX], arch[16]; /* name: "rmsnorm<hidden=1024,...>" */
+    int32_t nvrtc_major, nvrtc_minor, registers, spill_bytes;
+    double compile_ms;
+    uint64_t bytes;
+    char key[33]; /* the beginning of its file's name */
+} jit_cached;
+
+/* Every kernel in the cache, by name; free(*out). A cache that is not there yet has none. */
+vt_status vt_jit_cached(jit_cached **out, int32_t *n, vt_err *err);
 /* Whether the cache's folder can be used: VT_ERR_IO says why not (it belongs to another user, or
  * others may write to it). Kernels are then compiled each time. */
 vt_status vt_jit_check_cache(vt_err *err);

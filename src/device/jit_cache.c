@@ -299,6 +299,66 @@ vt_status vt_jit_list(vt_buf *out, vt_err *err)
     return status;
 }
 
+typedef struct cached_list {
+    jit_cached *at;
+    int32_t n, cap;
+} cached_list;
+
+static vt_status keep_one(void *user, const char *file, const file_header *h, const void *cubin,
+                          vt_err *err)
+{
+    (void)cubin;
+    cached_list *l = user;
+    if (l->n == l->cap) {
+        int32_t cap = l->cap ? 2 * l->cap : 64;
+        jit_cached *at = realloc(l->at, (size_t)cap * sizeof *at);
+        if (!at)
+            return vt_fail(err, VT_ERR_MEMORY, "out of memory listing the kernel cache");
+        l->at = at;
+        l->cap = cap;
+    }
+    jit_cached *c = &l->at[l->n++];
+    *c = (jit_cached){.nvrtc_major = h->nvrtc_major,
+                      .nvrtc_minor = h->nvrtc_minor,
+                      .registers = h->registers,
+                      .spill_bytes = h->spill_bytes,
+                      .compile_ms = h->compile_ms,
+                      .bytes = h->cubin_bytes};
+    snprintf(c->name, sizeof c->name, "%s", h->name);
+    snprintf(c->arch, sizeof c->arch, "%s", h->arch);
+    snprintf(c->key, sizeof c->key, "%.32s", file);
+    return VT_OK;
+}
+
+static int by_name(const void *pa, const void *pb)
+{
+    const jit_cached *a = pa, *b = pb;
+    int order = strcmp(a->name, b->name);
+    return order ? order : strcmp(a->key, b->key);
+}
+
+vt_status vt_jit_cached(jit_cached **out, int32_t *n, vt_err *err)
+{
+    folder d;
+    cached_list l = {0};
+    *out = NULL;
+    *n = 0;
+    if (!cache_exists())
+        return VT_OK;
+    TRY(open_cache(&d, false, err));
+    vt_status status = each_cubin(&d, keep_one, &l, err);
+    close(d.fd);
+    if (status != VT_OK) {
+        free(l.at);
+        return status;
+    }
+    if (l.n)
+        qsort(l.at, (size_t)l.n, sizeof *l.at, by_name);
+    *out = l.at;
+    *n = l.n;
+    return VT_OK;
+}
+
 typedef struct copy_job {
     const folder *to;
     int32_t n;

@@ -7,6 +7,7 @@
 #include <link.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -44,6 +45,48 @@ bool vt_probe_perf_events(char *why, size_t size)
     return false;
 }
 
+/* The value behind "KEY:" in a file of such lines, as a number of this base; -1: it is not
+ * there. */
+static long long setting(const char *root, const char *name, const char *key, int base)
+{
+    char path[512], line[256], *end;
+    long long v = -1;
+    snprintf(path, sizeof path, "%s/proc/%s", root, name);
+    FILE *f = fopen(path, "r");
+    size_t n = strlen(key);
+    while (f && v < 0 && fgets(line, sizeof line, f))
+        if (strncmp(line, key, n) == 0 && line[n] == ':') {
+            v = strtoll(line + n + 1, &end, base);
+            v = end == line + n + 1 || v < 0 ? -1 : v;
+        }
+    if (f)
+        fclose(f);
+    return v;
+}
+
+vt_allowed vt_probe_gpu_counters(const char *root, char *why, size_t size)
+{
+    enum { SYS_ADMIN = 21 }; /* CAP_SYS_ADMIN */
+    long long admin_only = setting(root, "driver/nvidia/params", "RmProfilingAdminOnly", 10);
+    long long capable = setting(root, "self/status", "CapEff", 16);
+    bool admin = capable >= 0 && (capable >> SYS_ADMIN & 1);
+    if (admin_only < 0) {
+        snprintf(why, size,
+                 "the driver does not tell (no RmProfilingAdminOnly in "
+                 "/proc/driver/nvidia/params); ncu itself shows it");
+        return VT_ALLOWED_UNKNOWN;
+    }
+    if (admin_only == 0) {
+        snprintf(why, size, "the driver lets every user read them (RmProfilingAdminOnly 0)");
+        return VT_ALLOWED_YES;
+    }
+    snprintf(why, size,
+             "the driver lets only administrators read them (RmProfilingAdminOnly %lld), "
+             "and this process %s one",
+             admin_only, admin ? "is" : "is not");
+    return admin ? VT_ALLOWED_YES : VT_ALLOWED_NO;
+}
+
 static const vt_probe_library library[] = {
     {"cuda", "libcuda.so.1", "the GPU's driver"},
     {"nvrtc", "libnvrtc.so", "compiles GPU kernels"},
@@ -79,15 +122,20 @@ static void *open_any(const char *file)
     return NULL;
 }
 
-bool vt_probe_open(const vt_probe_library *l, char *found, size_t size)
+void vt_probe_path(void *handle, const char *name, char *out, size_t size)
 {
     struct link_map *map = NULL;
+    bool named = dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0 && map && map->l_name[0];
+    snprintf(out, size, "%s", named ? map->l_name : name);
+}
+
+bool vt_probe_open(const vt_probe_library *l, char *found, size_t size)
+{
     void *handle = open_any(l->file);
     if (!handle) {
         snprintf(found, size, "%s was not found", l->file);
         return false;
     }
-    bool named = dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0 && map && map->l_name[0];
-    snprintf(found, size, "%s", named ? map->l_name : l->file);
+    vt_probe_path(handle, l->file, found, size);
     return true; /* not closed: CUDA's libraries leak when closed, and this is called once */
 }

@@ -8,6 +8,12 @@
 /* True if this process can count its own hardware events (cycles); else `why` gets the reason. */
 bool vt_probe_perf_events(char *why, size_t size);
 
+typedef enum vt_allowed { VT_ALLOWED_NO, VT_ALLOWED_YES, VT_ALLOWED_UNKNOWN } vt_allowed;
+
+/* Whether the driver's settings let this process read a GPU's counters, as ncu and CUPTI do; `why`
+ * says by what. `root` is put in front of /proc: "" for this machine. */
+vt_allowed vt_probe_gpu_counters(const char *root, char *why, size_t size);
+
 /* A library that is loaded at run time if it is installed. */
 typedef struct vt_probe_library {
     const char *name; /* "nvrtc" */
@@ -16,6 +22,8 @@ typedef struct vt_probe_library {
 } vt_probe_library;
 
 const vt_probe_library *vt_probe_libraries(int *n);
+/* The path of an open library; `name` where the loader does not tell. */
+void vt_probe_path(void *handle, const char *name, char *out, size_t size);
 /* True if it can be opened; `found` gets the file's path, or the reason why not. */
 bool vt_probe_open(const vt_probe_library *l, char *found, size_t size);
 

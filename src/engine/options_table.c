@@ -60,6 +60,9 @@ static const vt_option table[] = {
         .help = "nothing on stderr but errors"),
     ROW("jit", VT_OPTION_FLAG, .fallback = "false", .verbs = VT_FOR_ENV,
         .help = "list the compiled GPU kernels in the cache, with their template parameters"),
+    ROW("try", VT_OPTION_FLAG, .fallback = "false", .verbs = VT_FOR_ENV,
+        .help = "run one small case of every op, on the CPU and on a GPU that models can use, and "
+                "compare it with its reference"),
     ROW("export", VT_OPTION_TEXT, .value_name = "DIR", .fallback = "", .verbs = VT_FOR_ENV,
         .help = "copy the compiled kernels to a folder, for a machine that has only a driver"),
     ROW("import", VT_OPTION_TEXT, .value_name = "DIR", .fallback = "", .verbs = VT_FOR_ENV,
@@ -447,7 +450,7 @@ static const vt_option table[] = {
         .help = "wrap ncu around the kernels where it is installed and allowed"),
     ROW("cold", VT_OPTION_FLAG, .id = "lab-cold", .fallback = "false", .verbs = VT_FOR_LAB,
         .help = "flashinfer 06: start with an empty cache of kernels"),
-    ROW("stop", VT_OPTION_FLAG, .fallback = "false", .verbs = VT_FOR_LAB,
+    ROW("stop", VT_OPTION_FLAG, .id = "lab-stop", .fallback = "false", .verbs = VT_FOR_LAB,
         .help = "experiments 1: end the server that it left running"),
 };
 

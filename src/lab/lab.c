@@ -145,6 +145,14 @@ const char *lab_grade(double expected, double measured)
 
 /* ---- one lab ---- */
 
+/* Whether other programs use the machine: more of them run than this program's labs would. Labs
+ * that measure their own threads find out more exactly. */
+static bool is_busy(void)
+{
+    double load = 0;
+    return getloadavg(&load, 1) == 1 && load > 2 * vt_cpu_get()->n_cpus + 1;
+}
+
 static json_t *machine_of(const lab *l)
 {
     const vt_cpu *cpu = vt_cpu_get();
@@ -225,6 +233,7 @@ vt_status lab_run(const lab_ask *ask, const lab_def *def, json_t **result, bool 
              .threads = ask->threads,
              .results = ask->folder,
              .talk = ask->talk,
+             .busy = is_busy(),
              .term = {.width = VT_TERM_WIDTH}};
     *result = NULL;
     vt_status status = lab_devices_open(&l, err);

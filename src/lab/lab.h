@@ -86,6 +86,7 @@ struct lab {
     vt_term term;               /* for text that is stored: 100 columns, no colour */
     json_t *result;             /* what has been told so far; see result.h */
     bool failed;                /* a check failed, or memory ran out */
+    bool busy;                  /* other programs used the machine when the lab began */
     bool talk;                  /* lines on stderr, and questions on a terminal */
     vt_err refused;             /* the reader's prediction cannot be read */
     json_t *table;              /* the item that lab_cell adds to */
@@ -244,9 +245,10 @@ typedef struct lab_server {
 vt_status lab_server_start(lab *l, const char *const *args, lab_server *out, vt_err *err);
 /* Ends it with SIGTERM and waits. */
 void lab_server_stop(lab_server *s);
-/* GET or, with a body, POST; the answer as JSON, json_decref it. */
-vt_status lab_server_json(const lab_server *s, const char *path, const char *body, json_t **out,
-                          vt_err *err);
+/* What GET answers, as JSON; json_decref it. */
+vt_status lab_server_json(const lab_server *s, const char *path, json_t **out, vt_err *err);
+/* Whether it is up and healthy. */
+bool lab_server_answers(const lab_server *s);
 
 /* ---- other programs (tools.c) ---- */
 

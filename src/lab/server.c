@@ -18,93 +18,48 @@
 #include "device/choose.h"
 #include "files/json.h"
 #include "lab/lab.h"
-#include "load/http_reply.h"
+#include "load/client.h"
 
 enum { MAX_ARGS = 48, ANSWER_LIMIT_S = 120, READY_LIMIT_S = 300 };
 
 /* ---- asking ---- */
 
-static int connect_to(int port)
+/* The body of the answer to a GET; its status, or 0 where none came. */
+static int ask(const lab_server *s, const char *path, char **body, size_t *len, vt_err *err)
 {
-    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-    struct timeval limit = {ANSWER_LIMIT_S, 0};
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    if (fd < 0)
-        return -1;
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-    if (connect(fd, (const struct sockaddr *)&to, sizeof to) == 0)
-        return fd;
-    close(fd);
-    return -1;
-}
-
-static bool send_all(int fd, const char *text, size_t n)
-{
-    while (n > 0) {
-        ssize_t sent = send(fd, text, n, MSG_NOSIGNAL);
-        if (sent <= 0 && errno != EINTR)
-            return false;
-        text += sent > 0 ? sent : 0;
-        n -= sent > 0 ? (size_t)sent : 0;
-    }
-    return true;
-}
-
-static void keep(void *user, const char *data, size_t len) { vt_buf_add(user, data, len); }
-
-/* The body of the answer; its status, or 0 where none came. */
-static int ask(int port, const char *path, const char *body, vt_buf *out)
-{
-    static const size_t piece = 16384;
-    vt_buf head = {0};
-    vt_http_reply *reply = calloc(1, sizeof *reply);
-    char *data = malloc(piece);
-    int fd = connect_to(port), status = 0;
-    vt_buf_printf(&head, "%s %s HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nConnection: close\r\n",
-                  body ? "POST" : "GET", path, port);
-    if (body)
-        vt_buf_printf(&head, "Content-Type: application/json\r\nContent-Length: %zu\r\n",
-                      strlen(body));
-    vt_buf_puts(&head, "\r\n");
-    if (body)
-        vt_buf_puts(&head, body);
-    bool ok = reply && data && fd >= 0 && !head.failed && send_all(fd, head.data, head.len);
-    if (ok) {
-        reply->on_body = keep;
-        reply->user = out;
-        vt_http_reply_reset(reply);
-        ssize_t n;
-        while (reply->state != VT_REPLY_DONE && reply->state != VT_REPLY_BROKEN &&
-               (n = recv(fd, data, piece, 0)) > 0)
-            vt_http_reply_feed(reply, data, (size_t)n);
-        status = reply->state == VT_REPLY_DONE ? reply->status : 0;
-    }
-    if (fd >= 0)
-        close(fd);
-    vt_buf_release(&head);
-    free(reply);
-    free(data);
+    vt_load_target target;
+    int status = 0;
+    *body = NULL;
+    if (vt_load_target_parse(s->url, &target, err) != VT_OK ||
+        vt_load_get(&target, path, NULL, ANSWER_LIMIT_S, &status, body, len, err) != VT_OK)
+        return 0;
     return status;
 }
 
-vt_status lab_server_json(const lab_server *s, const char *path, const char *body, json_t **out,
-                          vt_err *err)
+vt_status lab_server_json(const lab_server *s, const char *path, json_t **out, vt_err *err)
 {
-    vt_buf text = {0};
-    int status = ask(s->port, path, body, &text);
+    char *body;
+    size_t len = 0;
+    int status = ask(s, path, &body, &len, err);
     vt_status done;
     if (status == 0)
         done = vt_fail(err, VT_ERR_IO, "%s%s: no answer", s->url, path);
     else if (status != 200)
-        done = vt_fail(err, VT_ERR_IO, "%s%s: status %d, %.200s", s->url, path, status,
-                       text.data ? text.data : "");
+        done = vt_fail(err, VT_ERR_IO, "%s%s: status %d", s->url, path, status);
     else
-        done = vt_json_load(path, text.data ? text.data : "", text.len, JSON_REJECT_DUPLICATES,
-                            VT_JSON_MAX_TREE, out, err);
-    vt_buf_release(&text);
+        done = vt_json_load(path, body, len, JSON_REJECT_DUPLICATES, VT_JSON_MAX_TREE, out, err);
+    free(body);
     return done;
+}
+
+bool lab_server_answers(const lab_server *s)
+{
+    char *body;
+    size_t len = 0;
+    vt_err err = {0};
+    int status = ask(s, "/health", &body, &len, &err);
+    free(body);
+    return status == 200;
 }
 
 /* ---- starting and ending ---- */
@@ -129,6 +84,7 @@ static void run_server(const char *log, char *const *argv)
         to = open(log, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (in < 0 || to < 0 || dup2(in, 0) < 0 || dup2(to, 1) < 0 || dup2(to, 2) < 0)
         _exit(126);
+    setsid(); /* Ctrl-C ends the lab, and the lab ends the server */
     execv("/proc/self/exe", argv);
     _exit(127);
 }
@@ -151,11 +107,10 @@ static vt_status wait_ready(lab_server *s, int64_t begin_ns, vt_err *err)
     const struct timespec nap = {0, 20000000};
     char line[200];
     for (;;) {
-        vt_buf text = {0};
-        int how, status = ask(s->port, "/health", NULL, &text);
-        vt_buf_release(&text);
+        int how;
+        bool ready = lab_server_answers(s);
         s->ready_s = (double)(vt_now_ns() - begin_ns) * 1e-9;
-        if (status == 200)
+        if (ready)
             return VT_OK;
         if (waitpid(s->pid, &how, WNOHANG) == s->pid) {
             s->pid = 0;

@@ -247,6 +247,9 @@ typedef struct vt_impl {
     int64_t (*tickets)(const void *args, const vt_target *t);
     /* Traffic beyond the compulsory; batch as in vt_op.cost. */
     vt_cost (*extra)(const void *args, const vt_batch *batch);
+    /* CUDA: a library that computes for it, by its name in vt_probe_libraries ("cublasLt"). NULL:
+     * the row has kernels of our own, which NVRTC compiles. */
+    const char *library;
 } vt_impl;
 
 /* One field of a case's shape: `--shape KEY=VALUE` of `vitrine bench kernels` sets it. */

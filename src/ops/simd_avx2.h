@@ -26,7 +26,14 @@ static inline vf vf_zero(void) { return _mm256_setzero_ps(); }
 static inline vf vf_load(const void *p) { return _mm256_loadu_ps(p); }
 static inline void vf_store(float *p, vf v) { _mm256_storeu_ps(p, v); }
 static inline vf vf_load_n(const float *p, int n) { return _mm256_maskload_ps(p, lanes_below(n)); }
-static inline void vf_store_n(float *p, vf v, int n) { _mm256_maskstore_ps(p, lanes_below(n), v); }
+/* A masked store is slow on AMD's CPUs, even if it stores all lanes. */
+static inline void vf_store_n(float *p, vf v, int n)
+{
+    if (n == VF)
+        _mm256_storeu_ps(p, v);
+    else
+        _mm256_maskstore_ps(p, lanes_below(n), v);
+}
 
 static inline vf vf_add(vf a, vf b) { return _mm256_add_ps(a, b); }
 static inline vf vf_sub(vf a, vf b) { return _mm256_sub_ps(a, b); }

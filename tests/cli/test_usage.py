@@ -24,7 +24,7 @@ OPTIONS = {
                    "shared-prefix groups ids vocab seed ignore-eos temperature no-stream timeout slo jsonl report",
     "bench simulate": "model threads json quiet trace hardware gpus memory requests efficiency page-size max-context "
                       "max-running token-budget policy no-overlap no-prefix-cache",
-    "env": "threads json",
+    "env": "threads json jit try export import",
     "pull": "hub connections quiet require-hash max-size",
     "list": "json quiet",
     "show": "json",
@@ -124,7 +124,7 @@ def test_numbers_are_decimal_and_within_their_range():
 def test_env_jit_says_so_where_there_are_no_kernels():
     with tempfile.TemporaryDirectory() as d:
         env = {"VITRINE_CACHE": d}
-        same(ok("env", "--jit", "--json", env=env).json, {"kernels": []})
+        same(ok("env", "--jit", "--json", env=env).json, {"folder": d + "/cubin", "kernels": []})
         r = ok("env", "--jit", env=env)
         same((r.out, r.log), (b"", f"there are no compiled GPU kernels in {d}/cubin yet\n"))
 

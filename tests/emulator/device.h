@@ -469,6 +469,26 @@ inline void ptx_atom_add_acq_rel_gpu_global_u32(unsigned &d, emu_u64 p, unsigned
     d = __atomic_fetch_add((unsigned *)p, v, __ATOMIC_SEQ_CST);
 }
 inline void ptx_prefetch_global_L2(emu_u64) {}
+/* L2 policies: loads and stores are the same with any of them. */
+inline void ptx_createpolicy_fractional_L2__evict_first_b64(emu_u64 &policy) { policy = 1; }
+inline void ptx_createpolicy_fractional_L2__evict_last_b64(emu_u64 &policy) { policy = 2; }
+inline void ptx_ld_global_nc_L1__no_allocate_L2__cache_hint_v4_u32(unsigned &a, unsigned &b,
+                                                                   unsigned &c, unsigned &d,
+                                                                   emu_u64 p, emu_u64 policy)
+{
+    if (policy != 1 && policy != 2)
+        emu->api->fail(emu, "a cache hint that no createpolicy has made");
+    ptx_ld_global_nc_L1__no_allocate_L2__128B_v4_u32(a, b, c, d, p);
+}
+inline void ptx_st_global_L2__cache_hint_v4_u32(emu_u64 p, unsigned a, unsigned b, unsigned c,
+                                                unsigned d, emu_u64 policy)
+{
+    if (policy != 1 && policy != 2)
+        emu->api->fail(emu, "a cache hint that no createpolicy has made");
+    if (p % 16)
+        emu->api->fail(emu, "a store of 16 bytes to an address that is no multiple of 16");
+    *(uint4 *)p = make_uint4(a, b, c, d);
+}
 inline void ptx_cvta_to_shared_u64(emu_u64 &d, emu_u64 p)
 {
     d = __cvta_generic_to_shared((void *)p);

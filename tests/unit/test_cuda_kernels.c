@@ -21,9 +21,12 @@
 #include "model/load.h"
 #include "ops/cuda_impls.h"
 #include "ops/embed/embed.h"
+#include "ops/kv_store/kv_store.h"
 #include "ops/linear/linear.h"
 #include "ops/linear/linear_pack_cuda.h"
 #include "ops/moe/moe.h"
+#include "ops/rmsnorm/rmsnorm.h"
+#include "ops/rope_store/rope_store.h"
 
 /* Shapes that reach every kernel: groups of 2 and 3 heads, head_dim 128 and 64, q/k norms. Layers
  * repeat, so the number of them costs nothing. */
@@ -284,6 +287,79 @@ static void test_deterministic_kernels_when_compiled_then_no_spill_and_no_warnin
     compile_deterministic("sm_80", 80);
 }
 
+/* ---- variants: rows that no engine takes ---- */
+
+/* Collects the kernels of all of the card's variants; each must support the call. */
+static void run_variants(vt_cuda_lane *lane, const vt_target *t, const vt_op *op, const void *args,
+                         int32_t tokens)
+{
+    vt_size size = {.tokens = tokens, .seqs = tokens, .rows = tokens, .prefills = tokens};
+    for (const vt_impl *const *i = op->variants; *i; i++) {
+        vt_lane l = {.target = t, .size = &size, .cuda = lane};
+        if (!vt_impl_fits(*i, args, t, &size))
+            fail_msg("%s, %s does not support the call", op->name, (*i)->name);
+        assert_int_equal((*i)->run(args, &l), VT_OK);
+    }
+}
+
+static void collect_variants(vt_cuda_lane *lane, const vt_target *t, vt_dtype kv)
+{
+    enum { TOKENS = 64, HIDDEN = 4096, HEADS = 32, KV_HEADS = 8, DIM = 128, PAGE = 64 };
+    const int32_t *ids = NULL;
+    vt_batch batch = {.n_tokens = TOKENS};
+    vt_tensor x = vt_tensor_2d(NULL, VT_BF16, TOKENS, HIDDEN), y = x, table = x,
+              k = vt_tensor_2d(NULL, VT_BF16, TOKENS, KV_HEADS * DIM),
+              cos_sin = vt_tensor_2d(NULL, VT_F32, TOKENS, DIM);
+    vt_tensor weight = {.dtype = VT_F32, .rank = 1, .dim = {HIDDEN}, .row_stride = HIDDEN};
+    vt_tensor pool = {
+        .dtype = kv, .rank = 4, .dim = {TOKENS, KV_HEADS, PAGE, DIM}, .row_stride = DIM};
+    embed_args embed = {.table = &table, .tokens = &ids, .y = &y, .scale = 1};
+    rmsnorm_args add = {.x = &x, .weight = &weight, .residual = &y, .y = &y, .eps = 1e-5f};
+    kv_store_args store = {.batch = &batch,
+                           .k = &k,
+                           .v = &k,
+                           .k_pool = &pool,
+                           .v_pool = &pool,
+                           .k_scale = 1,
+                           .v_scale = 1};
+    rope_args rope = {.batch = &batch,
+                      .q = &x,
+                      .k = &k,
+                      .head_dim = DIM,
+                      .dims = DIM,
+                      .interleaved = true,
+                      .cos_sin = &cos_sin};
+    rope_store_args both = {.rope = rope, .store = store};
+    run_variants(lane, t, &embed_op, &embed, TOKENS);
+    run_variants(lane, t, &add_rmsnorm_op, &add, TOKENS);
+    run_variants(lane, t, &kv_store_op, &store, TOKENS);
+    run_variants(lane, t, &rope_op, &rope, TOKENS);
+    run_variants(lane, t, &rope_store_op, &both, TOKENS);
+}
+
+/* sm_100 is there for its loads of 32 bytes. */
+static void test_variants_when_compiled_then_no_spill_and_no_warning(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *arch;
+        int32_t level;
+        vt_dtype kv;
+    } at[] = {{"sm_90a", 90, VT_BF16}, {"sm_80", 80, VT_FP8_E4M3}, {"sm_100", 80, VT_BF16}};
+    if (!have_nvrtc())
+        skip();
+    for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
+        vt_err err = {0};
+        vt_cuda *cuda;
+        assert_int_equal(vt_cuda_offline(at[i].arch, at[i].level, 132, &cuda, &err), VT_OK);
+        vt_cuda_lane lane = {.cuda = cuda, .collect = true, .pdl = at[i].level >= 90};
+        vt_target t = target_of(at[i].level);
+        collect_variants(&lane, &t, at[i].kv);
+        assert_true(compile_named(cuda) >= 16);
+        vt_cuda_close(cuda);
+    }
+}
+
 static void test_kernels_when_compiled_for_sm_90a_then_no_spill_and_no_warning(void **state)
 {
     (void)state;
@@ -351,6 +427,7 @@ int main(void)
         cmocka_unit_test(test_kernels_when_compiled_for_sm_80_then_no_spill_and_no_warning),
         cmocka_unit_test(test_deterministic_kernels_when_compiled_then_no_spill_and_no_warning),
         cmocka_unit_test(test_quantised_kernels_when_compiled_then_no_spill_and_no_warning),
+        cmocka_unit_test(test_variants_when_compiled_then_no_spill_and_no_warning),
         cmocka_unit_test(test_kernels_for_any_shape_when_compiled_then_no_spill_and_no_warning),
     };
     return cmocka_run_group_tests(tests, make_cache, remove_cache);

@@ -15,7 +15,7 @@ static void run_all(const embed_args *a, int32_t n_workers)
 {
     for (int32_t i = 0; i < n_workers; i++) {
         vt_lane lane = {.worker = i, .n_workers = n_workers};
-        assert_int_equal(embed_op.impls[0]->run(a, &lane), VT_OK);
+        assert_int_equal(vt_op_row(&embed_op, VT_DEVICE_CPU, "portable")->run(a, &lane), VT_OK);
     }
 }
 

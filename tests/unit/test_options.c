@@ -21,6 +21,18 @@ static void must_fail(const char *key, const char *value, vt_status want, const 
     vt_options_free(o);
 }
 
+/* A row is found by its id, or by its key where it has none. */
+static void test_table_when_two_rows_share_a_key_then_their_ids_differ(void **state)
+{
+    int32_t n;
+    const vt_option *t = vt_option_table(&n);
+    (void)state;
+    for (int32_t i = 0; i < n; i++)
+        for (int32_t k = 0; k < i; k++)
+            if (strcmp(t[i].id ? t[i].id : t[i].key, t[k].id ? t[k].id : t[k].key) == 0)
+                fail_msg("two rows are found as %s", t[i].id ? t[i].id : t[i].key);
+}
+
 static void test_options_new_when_untouched_then_defaults(void **state)
 {
     (void)state;
@@ -184,6 +196,7 @@ static void test_option_table_when_read_then_consistent(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_table_when_two_rows_share_a_key_then_their_ids_differ),
         cmocka_unit_test(test_options_new_when_untouched_then_defaults),
         cmocka_unit_test(test_options_set_when_valid_then_typed),
         cmocka_unit_test(test_options_set_when_wrong_then_named),

@@ -550,6 +550,16 @@ static const vt_case decode_cases[] = {
            [POOL] = VT_F32,
            [PAGE] = 1,
            [STEP] = 37}},
+    {.name = "3 x kv=600 4/2x64 bf16 page=256",
+     .p = {[SEQS] = 3,
+           [Q_LEN] = 1,
+           [KV_LEN] = 600,
+           [HEADS] = 4,
+           [KV_HEADS] = 2,
+           [HEAD_DIM] = 64,
+           [POOL] = VT_BF16,
+           [PAGE] = 256,
+           [STEP] = 37}},
     {.name = "8 x kv=2048 16/8x128 fp8",
      .p = {[SEQS] = 8,
            [Q_LEN] = 1,
@@ -758,7 +768,9 @@ const vt_op attention_prefill_op = {
     .impls = prefill_impls,
 };
 
-static const vt_impl *const decode_variants[] = {&attention_decode_whole, NULL};
+static const vt_impl *const decode_variants[] = {
+    &attention_decode_splits_1, &attention_decode_splits_2,  &attention_decode_splits_4,
+    &attention_decode_splits_8, &attention_decode_splits_16, NULL};
 
 const vt_op attention_decode_op = {
     .name = "attention_decode",

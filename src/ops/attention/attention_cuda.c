@@ -1,6 +1,7 @@
 /* Attention's rows for CUDA, and the launch of attention_decode.cu.
  *
  *   decode    split        attention_decode.cu: KV ranges of a sequence, merged by the last CTA
+ *                          (variants with 1, 2, 4, 8 and 16 ranges: "whole", "splits-2" ...)
  *             fa3-tiles    attention_prefill_sm90.cu over one token's rows, sums in a fixed order
  *             fa2-tiles    attention_prefill_sm80.cu, the same
  *             any          attention_any.cu (attention_any.c)
@@ -15,6 +16,7 @@
 
 #include "ops/cuda_impls.h"
 #include "ops/cut.h"
+#include "ops/attention/attention_impls.h"
 #include "ops/attention/attention_params.h"
 
 attention_plan_config attention_plan_config_of(const attention_args *a, const vt_target *t,
@@ -123,35 +125,6 @@ static const vt_host_plan split_plan = {.name = "KV ranges",
                                         .n_variants = SPLIT_VARIANTS,
                                         .fill = split_fill,
                                         .shared = split_shared};
-
-/* The plan of the variant "whole": one item for each decode, however long its KV is. */
-static int32_t whole_items(const void *args, const vt_target *t, const vt_size *size,
-                           const vt_batch *batch)
-{
-    (void)args, (void)t, (void)batch;
-    return size->decodes;
-}
-
-static int32_t whole_fill(const void *args, const vt_target *t, const vt_size *size,
-                          const vt_batch *batch, int32_t items, void *out, void *side)
-{
-    (void)args, (void)t, (void)items, (void)side;
-    attention_decode_item *item = out;
-    int32_t n = 0;
-    for (; n < batch->n_decode; n++)
-        item[n] = (attention_decode_item){
-            .seq = n, .end = batch->kv_len[n], .first_slot = n, .n_slots = 1, .slot = 0};
-    for (int32_t i = 0; i < size->pad_seqs; i++, n++)
-        item[n] = (attention_decode_item){
-            .seq = batch->n_seqs + i, .end = 1, .first_slot = n, .n_slots = 1};
-    return n;
-}
-
-static const vt_host_plan whole_plan = {.name = "one KV range a decode",
-                                        .key = split_key,
-                                        .items = whole_items,
-                                        .bytes = split_bytes,
-                                        .fill = whole_fill};
 
 static size_t split_workspace(const void *args, const vt_target *t)
 {
@@ -262,10 +235,63 @@ static void split_describe(const void *args, const vt_target *t, const vt_size *
     describe_items(args, t, size, &split_plan, out);
 }
 
-static void whole_describe(const void *args, const vt_target *t, const vt_size *size, vt_cut *out)
+/* ---- variants: a given number of ranges ---- */
+
+static size_t given_workspace(const attention_args *a, const vt_target *t, int32_t splits)
 {
-    describe_items(args, t, size, &whole_plan, out);
+    attention_plan_config c = attention_plan_config_of(a, t, 0);
+    return attention_decode_workspace(&c, splits * t->limits.max_seqs, a->head_dim);
 }
+
+/* Variants that are never chosen: the split kernel with N ranges for each decode, however long its
+ * KV is. They show what cutting KV into ranges gains and what the merge costs, and whether the plan
+ * chooses well. A row of a card has functions and no data, so each number needs functions of its
+ * own.
+ *
+ * One range ("whole") gives one sequence of 8,192 tokens with 8 KV heads 8 CTAs of work; the plan
+ * cuts it into 132. H200, 32 heads of 128, BF16, whole and as planned: one sequence of 8,192 tokens
+ * 60 and 20 us, 32 sequences of 4,096 133 and 135, 256 of 1,024 254 and 254. */
+#define SPLITS(N, LABEL)                                                                 \
+    static int32_t items_##N(const void *args, const vt_target *t, const vt_size *size,  \
+                             const vt_batch *batch)                                      \
+    {                                                                                    \
+        (void)args, (void)t, (void)batch;                                                \
+        return N * size->decodes;                                                        \
+    }                                                                                    \
+    static int32_t fill_##N(const void *args, const vt_target *t, const vt_size *size,   \
+                            const vt_batch *batch, int32_t items, void *out, void *side) \
+    {                                                                                    \
+        (void)args, (void)t, (void)side;                                                 \
+        return attention_decode_fill_splits(batch, size->pad_seqs, N, out, items);       \
+    }                                                                                    \
+    static const vt_host_plan plan_##N = {.name = #N " KV ranges a decode",              \
+                                          .key = split_key,                              \
+                                          .items = items_##N,                            \
+                                          .bytes = split_bytes,                          \
+                                          .fill = fill_##N};                             \
+    static size_t workspace_##N(const void *args, const vt_target *t)                    \
+    {                                                                                    \
+        return given_workspace(args, t, N);                                              \
+    }                                                                                    \
+    static void describe_##N(const void *args, const vt_target *t, const vt_size *size,  \
+                             vt_cut *out)                                                \
+    {                                                                                    \
+        describe_items(args, t, size, &plan_##N, out);                                   \
+    }                                                                                    \
+    const vt_impl attention_decode_splits_##N = {.name = LABEL,                          \
+                                                 .device = VT_DEVICE_CUDA,               \
+                                                 .supports = attention_cuda_supports,    \
+                                                 .run = split_run,                       \
+                                                 .describe = describe_##N,               \
+                                                 .plan = &plan_##N,                      \
+                                                 .workspace = workspace_##N,             \
+                                                 .tickets = split_tickets}
+
+SPLITS(1, "whole");
+SPLITS(2, "splits-2");
+SPLITS(4, "splits-4");
+SPLITS(8, "splits-8");
+SPLITS(16, "splits-16");
 
 /* ---- the tile kernels ---- */
 
@@ -330,18 +356,6 @@ static vt_status fa3_prefill_run(const void *args, const vt_lane *lane)
     return attention_prefill_sm90_run(args, lane, false);
 }
 
-/* A variant that is never chosen. It shows what cutting KV into ranges gains, and what the merge
- * costs. One sequence of 8,192 tokens with 8 KV heads gives 8 CTAs of work here, and 132 if it is
- * cut. H200, 32 heads of 128, BF16, whole and cut: one sequence of 8,192 tokens 60 and 20 us, 32
- * sequences of 4,096 133 and 135, 256 of 1,024 254 and 254. */
-const vt_impl attention_decode_whole = {.name = "whole",
-                                        .device = VT_DEVICE_CUDA,
-                                        .supports = attention_cuda_supports,
-                                        .run = split_run,
-                                        .describe = whole_describe,
-                                        .plan = &whole_plan,
-                                        .workspace = split_workspace,
-                                        .tickets = split_tickets};
 const vt_impl attention_decode_split = {.name = "split",
                                         .family = "fa2",
                                         .device = VT_DEVICE_CUDA,

@@ -95,6 +95,10 @@ int32_t attention_decode_fill(const attention_plan_config *c, const vt_batch *b,
 /* Adds a sequence of one KV token after the first `at` items. Returns how many items it takes. */
 int32_t attention_decode_single(const attention_plan_config *c, int32_t seq, void *plan,
                                 int32_t at);
+/* A plan in which every decode has `splits` ranges of equal length, or fewer if they would be
+ * shorter than 64 tokens. capacity is `splits` for each decode, padding counted. */
+int32_t attention_decode_fill_splits(const vt_batch *b, int32_t pad_seqs, int32_t splits,
+                                     void *plan, int32_t capacity);
 /* How many of a plan's items serve several sequences. */
 int32_t attention_shared_items(const void *plan, int32_t n_items);
 /* The most slots for partial results that a plan with this many items can need, and the bytes of

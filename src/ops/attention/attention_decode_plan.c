@@ -277,6 +277,31 @@ int32_t attention_decode_fill(const attention_plan_config *c, const vt_batch *b,
     return p.n_items;
 }
 
+/* Padding has one range a sequence, as attention_decode_single makes it. */
+int32_t attention_decode_fill_splits(const vt_batch *b, int32_t pad_seqs, int32_t splits,
+                                     void *plan, int32_t capacity)
+{
+    attention_decode_item *item = plan;
+    int32_t n = 0;
+    for (int32_t s = 0; s < b->n_decode; s++) {
+        int32_t len = b->kv_len[s], most = (int32_t)vt_ceil_div(len, RANGE_GRAIN), step,
+                parts = cut(len, splits < most ? splits : most, &step), first = n;
+        for (int32_t k = 0; k < parts && n < capacity; k++, n++)
+            item[n] = (attention_decode_item){.seq = s,
+                                              .begin = k * step,
+                                              .end = k + 1 < parts ? (k + 1) * step : len,
+                                              .first_slot = first,
+                                              .n_slots = parts,
+                                              .slot = n};
+    }
+    for (int32_t i = 0; i < pad_seqs && n < capacity; i++, n++)
+        item[n] = (attention_decode_item){
+            .seq = b->n_seqs + i, .end = 1, .first_slot = n, .n_slots = 1};
+    for (int32_t i = n; i < capacity; i++)
+        item[i].seq = -1;
+    return n;
+}
+
 int32_t attention_shared_items(const void *plan, int32_t n_items)
 {
     const attention_decode_item *item = plan;

@@ -5,6 +5,11 @@
 
 extern const vt_impl attention_prefill_avx2, attention_decode_avx2;
 extern const vt_impl attention_prefill_avx512, attention_decode_avx512;
+
+/* Never chosen by an engine: a given number of KV ranges for each decode. */
+extern const vt_impl attention_decode_splits_1, attention_decode_splits_2,
+    attention_decode_splits_4, attention_decode_splits_8, attention_decode_splits_16;
+
 vt_cost attention_decode_extra(const void *args, const vt_batch *batch);
 
 /* One head's query rows of one sequence, in the order (token, head within the group): the flat row

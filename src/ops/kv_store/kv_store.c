@@ -3,6 +3,8 @@
  * head_dim elements, which is at least a cache line in all models that we know. */
 #include "ops/kv_store/kv_store.h"
 
+#include <stdlib.h>
+
 #include "ops/cases.h"
 #include "ops/cuda_impls.h"
 #include "ops/kv_store/kv_store_impls.h"
@@ -38,7 +40,11 @@ static void kv_store_reference(const void *args)
     }
 }
 
-enum { TOKENS, DECODES, KV_HEADS, HEAD_DIM, POOL, PAGE, K_SCALE, V_SCALE, SCATTER };
+enum { TOKENS, DECODES, KV_HEADS, HEAD_DIM, POOL, PAGE, K_SCALE, V_SCALE, SLOTS };
+
+/* Patterns of slots: see give_slots. The last one is refused. */
+enum { SEQUENTIAL, RANDOM, SORTED, REPEATED };
+static const char *const slots_words[] = {"sequential", "random", "sorted", "repeated", NULL};
 
 static const vt_field kv_store_fields[] = {
     [TOKENS] = {"tokens", 1},
@@ -49,11 +55,13 @@ static const vt_field kv_store_fields[] = {
     [PAGE] = {"page", 64, false, 1024},
     [K_SCALE] = {"k_scale", 0, false, 100000000},
     [V_SCALE] = {"v_scale", 0, false, 100000000},
-    [SCATTER] = {"scatter", 0, false, 1},
+    [SLOTS] = {"slots", SEQUENTIAL, false, REPEATED, slots_words},
 };
 
 static const char *kv_store_refuses(const vt_case *c)
 {
+    if (c->p[SLOTS] == REPEATED)
+        return "slots: two tokens with one slot would leave there what is written last";
     return c->p[POOL] > VT_FP8_E4M3 ? "kv_type: f32, f16, bf16 or fp8" : NULL;
 }
 
@@ -103,17 +111,55 @@ static const vt_case kv_store_cases[] = {
            [PAGE] = 16,
            [K_SCALE] = 37000,
            [V_SCALE] = 3}},
+    {.name = "tokens=70 kv_heads=2 d=64 bf16 random slots",
+     .p = {[TOKENS] = 70,
+           [KV_HEADS] = 2,
+           [HEAD_DIM] = 64,
+           [POOL] = VT_BF16,
+           [PAGE] = 16,
+           [SLOTS] = RANDOM}},
+    {.name = "tokens=33+5 kv_heads=3 d=64 fp8 sorted slots",
+     .p = {[TOKENS] = 33,
+           [DECODES] = 5,
+           [KV_HEADS] = 3,
+           [HEAD_DIM] = 64,
+           [POOL] = VT_FP8_E4M3,
+           [PAGE] = 7,
+           [SLOTS] = SORTED}},
 };
 
-/* Permutes the tokens' slots at random, so that neighbours are far apart. */
-static void scatter(vt_batch *b, uint64_t *seed)
+enum { SPARSE = 4 };
+
+static int rising(const void *a, const void *b)
 {
-    int32_t *slot = (int32_t *)(uintptr_t)b->slot;
-    for (int32_t i = b->n_tokens - 1; i > 0; i--) {
-        int32_t k = (int32_t)(case_random(seed) % (uint64_t)(i + 1)), t = slot[i];
-        slot[i] = slot[k];
-        slot[k] = t;
+    return (*(const int32_t *)a > *(const int32_t *)b) -
+           (*(const int32_t *)a < *(const int32_t *)b);
+}
+
+/* Gives the tokens slots of a pool of n_slots.
+ *
+ *   sequential   neighbours in a sequence are neighbours on a page, as case_batch has made them
+ *   random       any slots, each once
+ *   sorted       the same slots in rising order */
+static bool give_slots(vt_batch *b, int64_t pattern, int32_t n_slots, vt_arena *arena,
+                       uint64_t *seed)
+{
+    if (pattern == SEQUENTIAL)
+        return true;
+    int32_t *slot = (int32_t *)(uintptr_t)b->slot,
+            *deck = vt_arena_alloc(arena, (size_t)n_slots, sizeof *deck);
+    if (!deck)
+        return false;
+    for (int32_t i = 0; i < n_slots; i++)
+        deck[i] = i;
+    for (int32_t i = 0; i < b->n_tokens; i++) {
+        int32_t k = i + (int32_t)(case_random(seed) % (uint64_t)(n_slots - i));
+        slot[i] = deck[k];
+        deck[k] = deck[i];
     }
+    if (pattern == SORTED)
+        qsort(slot, (size_t)b->n_tokens, sizeof *slot, rising);
+    return true;
 }
 
 static void *kv_store_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
@@ -134,8 +180,10 @@ static void *kv_store_make_args(const vt_case *c, uint64_t seed, vt_arena *arena
                       : NULL;
     if (!kv)
         return NULL;
-    if (c->p[SCATTER])
-        scatter(b, &seed);
+    /* a pool has slots to spare if tokens take any of them */
+    int32_t pages = case_batch_pages(b) * (c->p[SLOTS] == SEQUENTIAL ? 1 : SPARSE);
+    if (!give_slots(b, c->p[SLOTS], pages * page_size, arena, &seed))
+        return NULL;
     *a = (kv_store_args){
         .batch = b,
         .k = case_slice(arena, kv, 0, width),
@@ -143,10 +191,10 @@ static void *kv_store_make_args(const vt_case *c, uint64_t seed, vt_arena *arena
         .k_scale = c->p[K_SCALE] ? (float)c->p[K_SCALE] / 1000 : 1,
         .v_scale = c->p[V_SCALE] ? (float)c->p[V_SCALE] / 1000 : 1,
     };
-    a->k_pool = case_tensor_4d(arena, (vt_dtype)c->p[POOL], case_batch_pages(b), c->p[KV_HEADS],
-                               page_size, c->p[HEAD_DIM]);
-    a->v_pool = case_tensor_4d(arena, (vt_dtype)c->p[POOL], case_batch_pages(b), c->p[KV_HEADS],
-                               page_size, c->p[HEAD_DIM]);
+    a->k_pool = case_tensor_4d(arena, (vt_dtype)c->p[POOL], pages, c->p[KV_HEADS], page_size,
+                               c->p[HEAD_DIM]);
+    a->v_pool = case_tensor_4d(arena, (vt_dtype)c->p[POOL], pages, c->p[KV_HEADS], page_size,
+                               c->p[HEAD_DIM]);
     outputs[0] = a->k_pool;
     outputs[1] = a->v_pool;
     *n_outputs = 2;
@@ -165,6 +213,9 @@ static const vt_impl *const kv_store_impls[] = {
 #endif
     &kv_store_portable, &kv_store_cuda_impl, &kv_store_cuda_any_impl, NULL,
 };
+
+static const vt_impl *const kv_store_variants[] = {&kv_store_k_then_v, &kv_store_async,
+                                                   &kv_store_by_slot, NULL};
 
 static const vt_operand kv_store_operands[] = {
     {"batch", offsetof(kv_store_args, batch), VT_OPERAND_BATCH, true, false, 0},
@@ -191,4 +242,5 @@ const vt_op kv_store_op = {
     .operands = kv_store_operands,
     .n_operands = sizeof kv_store_operands / sizeof *kv_store_operands,
     .impls = kv_store_impls,
+    .variants = kv_store_variants,
 };

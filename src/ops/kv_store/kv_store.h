@@ -2,6 +2,9 @@
  *
  *   pool[page, h, slot % page_size, :] = round(k[t, h, :] / k_scale)     slot = batch.slot[t]
  *
+ * No two tokens of a batch have the same slot: which of them stayed would depend on the order of
+ * writes.
+ *
  * Pools of FP8 (E4M3) have scales, and values beyond +-448 become +-448; other pools have scales of
  * 1. The quotient is computed as the fp32 product with the fp32 reciprocal. */
 #ifndef VT_OPS_KV_STORE_H

@@ -5,4 +5,7 @@
 
 extern const vt_impl kv_store_avx2, kv_store_avx512;
 
+/* Never chosen by an engine. */
+extern const vt_impl kv_store_k_then_v, kv_store_async, kv_store_by_slot;
+
 #endif

@@ -154,7 +154,8 @@ const vt_impl linear_cuda_cublaslt = {.name = "cublaslt",
                                       .run = linear_cublaslt_run,
                                       .describe = linear_cublaslt_describe,
                                       .packing = &linear_cuda_packing,
-                                      .workspace = workspace};
+                                      .workspace = workspace,
+                                      .library = "cublasLt"};
 const vt_impl linear_cuda_split_sm90 = {.name = "split_sm90",
                                         .family = "sm90",
                                         .device = VT_DEVICE_CUDA,

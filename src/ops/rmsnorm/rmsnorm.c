@@ -188,6 +188,15 @@ static const vt_impl *const add_rmsnorm_impls[] = {
     &add_rmsnorm_portable, &add_rmsnorm_cuda_impl, NULL,
 };
 
+static const vt_impl *const add_rmsnorm_variants[] = {
+#if defined(__x86_64__)
+    &add_then_norm_avx512,
+    &add_then_norm_avx2,
+#endif
+    &add_rmsnorm_cuda_apart,
+    NULL,
+};
+
 static const vt_operand rmsnorm_operands[] = {
     {"x", offsetof(rmsnorm_args, x), VT_OPERAND_ACTIVATION, true, false, 0},
     {"row", offsetof(rmsnorm_args, row), VT_OPERAND_INDEX, true, false, 0},
@@ -232,4 +241,5 @@ const vt_op add_rmsnorm_op = {
     .operands = rmsnorm_operands,
     .n_operands = sizeof rmsnorm_operands / sizeof *rmsnorm_operands,
     .impls = add_rmsnorm_impls,
+    .variants = add_rmsnorm_variants,
 };

@@ -18,3 +18,10 @@ const vt_impl add_rmsnorm_avx2 = {.name = "avx2",
                                   .supports = rmsnorm_supports,
                                   .run = add_rmsnorm_run,
                                   .describe = rmsnorm_describe};
+const vt_impl add_then_norm_avx2 = {.name = "add-then-norm-avx2",
+                                    .device = VT_DEVICE_CPU,
+                                    .isa = VT_ISA_AVX2,
+                                    .supports = rmsnorm_supports,
+                                    .run = add_then_norm_run,
+                                    .describe = rmsnorm_describe,
+                                    .extra = add_then_norm_extra};

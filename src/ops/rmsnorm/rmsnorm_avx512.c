@@ -18,3 +18,10 @@ const vt_impl add_rmsnorm_avx512 = {.name = "avx512",
                                     .supports = rmsnorm_supports,
                                     .run = add_rmsnorm_run,
                                     .describe = rmsnorm_describe};
+const vt_impl add_then_norm_avx512 = {.name = "add-then-norm-avx512",
+                                      .device = VT_DEVICE_CPU,
+                                      .isa = VT_ISA_AVX512,
+                                      .supports = rmsnorm_supports,
+                                      .run = add_then_norm_run,
+                                      .describe = rmsnorm_describe,
+                                      .extra = add_then_norm_extra};

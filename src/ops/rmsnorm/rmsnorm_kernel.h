@@ -67,6 +67,34 @@ static vt_status add_rmsnorm_run(const void *args, const vt_lane *lane)
     return VT_OK;
 }
 
+/* The variant "add-then-norm": what two ops would do, with the barrier between them. The sums of a
+ * worker's rows may have left its L1 when it normalises them. */
+static inline vt_status add_then_norm_run(const void *args, const vt_lane *lane)
+{
+    const rmsnorm_args *a = args;
+    int64_t n = a->y->dim[1], begin, end;
+    vt_lane_share(lane, a->y->dim[0], 1, &begin, &end);
+    for (int64_t t = begin; t < end; t++) {
+        const float *x = row_f32(a->x, t);
+        float *r = row_f32(a->residual, t);
+        for (int64_t i = 0; i < n; i += VF) {
+            int lanes = lanes_left(i, n);
+            vf_store_n(r + i, vf_add(vf_load_n(x + i, lanes), vf_load_n(r + i, lanes)), lanes);
+        }
+    }
+    vt_team_barrier(lane->team, lane->worker);
+    rmsnorm_args norm = *a;
+    norm.x = a->residual;
+    norm.residual = NULL;
+    return rmsnorm_run(&norm, lane);
+}
+
+static inline vt_cost add_then_norm_extra(const void *args, const vt_batch *batch)
+{
+    const rmsnorm_args *a = args;
+    return (vt_cost){.read = {.activations = vt_batch_bytes(a->residual, batch)}};
+}
+
 static bool rmsnorm_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
     (void)t, (void)upto;

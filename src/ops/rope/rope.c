@@ -133,6 +133,15 @@ static const vt_case rope_cases[] = {
            [INTERLEAVED] = 1,
            [NORM] = 1,
            [TYPE] = VT_F16}},
+    {.name = "tokens=33 4/2x64 interleaved",
+     .p = {[TOKENS] = 33, [HEADS] = 4, [KV_HEADS] = 2, [HEAD_DIM] = 64, [INTERLEAVED] = 1}},
+    {.name = "tokens=5 3/1x24 dims=16 interleaved",
+     .p = {[TOKENS] = 5,
+           [HEADS] = 3,
+           [KV_HEADS] = 1,
+           [HEAD_DIM] = 24,
+           [DIMS] = 16,
+           [INTERLEAVED] = 1}},
 };
 
 static void *rope_make_args(const vt_case *c, uint64_t seed, vt_arena *arena,
@@ -187,6 +196,8 @@ static const vt_impl *const rope_impls[] = {
     &rope_portable, &rope_cuda_impl, &rope_cuda_any_impl, NULL,
 };
 
+static const vt_impl *const rope_variants[] = {&rope_cuda_pairs, NULL};
+
 static const vt_operand rope_operands[] = {
     {"batch", offsetof(rope_args, batch), VT_OPERAND_BATCH, true, false, 0},
     {"q", offsetof(rope_args, q), VT_OPERAND_ACTIVATION, true, true, 0},
@@ -213,4 +224,5 @@ const vt_op rope_op = {
     .operands = rope_operands,
     .n_operands = sizeof rope_operands / sizeof *rope_operands,
     .impls = rope_impls,
+    .variants = rope_variants,
 };

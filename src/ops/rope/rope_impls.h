@@ -5,4 +5,7 @@
 
 extern const vt_impl rope_avx2, rope_avx512;
 
+/* Never chosen by an engine. */
+extern const vt_impl rope_cuda_pairs;
+
 #endif

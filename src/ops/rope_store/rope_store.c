@@ -203,6 +203,15 @@ static const vt_impl *const rope_store_impls[] = {
     &rope_store_portable, &rope_store_cuda_impl, &rope_store_cuda_any_impl, NULL,
 };
 
+static const vt_impl *const rope_store_variants[] = {
+#if defined(__x86_64__)
+    &rope_store_apart_avx512,
+    &rope_store_apart_avx2,
+#endif
+    &rope_store_cuda_apart,
+    NULL,
+};
+
 const vt_op rope_store_op = {
     .name = "rope_store",
     .what = "rotates q and k by their positions and scatters K and V to their page slots",
@@ -221,4 +230,5 @@ const vt_op rope_store_op = {
     .operands = rope_store_operands,
     .n_operands = sizeof rope_store_operands / sizeof *rope_store_operands,
     .impls = rope_store_impls,
+    .variants = rope_store_variants,
 };

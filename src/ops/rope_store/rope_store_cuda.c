@@ -1,10 +1,12 @@
 /* rope_store on CUDA: rope.cu with STORE. For heads and rows of any length the kernels of the two
- * ops run one after the other. */
+ * ops run one after the other. So do those of the variant "apart", which no engine chooses: it has
+ * the fast kernels of both, and shows what the fused kernel saves. */
 #include "ops/rope_store/rope_store.h"
 
 #include "ops/cuda_impls.h"
 #include "ops/cut.h"
 #include "ops/rope/rope_cuda.h"
+#include "ops/rope_store/rope_store_impls.h"
 
 /* The fused kernel reads v too, so v must be made of vectors like q and k. */
 static bool fused_supports(const void *args, const vt_target *t, const vt_size *upto)
@@ -50,6 +52,46 @@ static void any_describe(const void *args, const vt_target *t, const vt_size *si
     vt_cut_roles(out, "rope_any, then kv_store_any", NULL);
 }
 
+/* ---- the variant ---- */
+
+static bool apart_supports(const void *args, const vt_target *t, const vt_size *upto)
+{
+    const rope_store_args *a = args;
+    return rope_cuda_impl.supports(&a->rope, t, upto) &&
+           kv_store_cuda_impl.supports(&a->store, t, upto);
+}
+
+static vt_status apart_run(const void *args, const vt_lane *lane)
+{
+    const rope_store_args *a = args;
+    vt_status status = rope_cuda_impl.run(&a->rope, lane);
+    return status == VT_OK ? kv_store_cuda_impl.run(&a->store, lane) : status;
+}
+
+/* There are two launches; this describes the first. */
+static void apart_describe(const void *args, const vt_target *t, const vt_size *size, vt_cut *out)
+{
+    const rope_store_args *a = args;
+    rope_cuda_impl.describe(&a->rope, t, size, out);
+    vt_cut_roles(out, "a launch for rope, then one for the store", NULL);
+}
+
+/* k is written to the activations, and read from there once more. */
+static vt_cost apart_extra(const void *args, const vt_batch *batch)
+{
+    const rope_store_args *a = args;
+    int64_t tokens = (batch ? batch : a->rope.batch)->n_tokens;
+    int64_t k = tokens * vt_dtype_row_bytes(a->rope.k->dtype, a->rope.k->dim[1]);
+    return (vt_cost){.read = {.activations = k}, .write = {.activations = k}};
+}
+
+const vt_impl rope_store_cuda_apart = {.name = "apart",
+                                       .device = VT_DEVICE_CUDA,
+                                       .fixed_order = true,
+                                       .supports = apart_supports,
+                                       .run = apart_run,
+                                       .describe = apart_describe,
+                                       .extra = apart_extra};
 const vt_impl rope_store_cuda_impl = {.name = "heads",
                                       .device = VT_DEVICE_CUDA,
                                       .fixed_order = true,

@@ -5,4 +5,7 @@
 
 extern const vt_impl rope_store_avx2, rope_store_avx512;
 
+/* Never chosen by an engine. */
+extern const vt_impl rope_store_cuda_apart, rope_store_apart_avx2, rope_store_apart_avx512;
+
 #endif

@@ -32,6 +32,24 @@ static vt_status rope_store_run(const void *args, const vt_lane *lane)
     return VT_OK;
 }
 
+/* The variant "apart": what the two ops would do, with the barrier between them. */
+static inline vt_status apart_run(const void *args, const vt_lane *lane)
+{
+    const rope_store_args *a = args;
+    rope_run(&a->rope, lane);
+    vt_team_barrier(lane->team, lane->worker);
+    return kv_store_run(&a->store, lane);
+}
+
+/* k is written to the activations, and read from there once more. */
+static inline vt_cost apart_extra(const void *args, const vt_batch *batch)
+{
+    const rope_store_args *a = args;
+    int64_t tokens = (batch ? batch : a->rope.batch)->n_tokens;
+    int64_t k = tokens * vt_dtype_row_bytes(a->rope.k->dtype, a->rope.k->dim[1]);
+    return (vt_cost){.read = {.activations = k}, .write = {.activations = k}};
+}
+
 static bool rope_store_supports(const void *args, const vt_target *t, const vt_size *upto)
 {
     const rope_store_args *a = args;

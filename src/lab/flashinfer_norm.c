@@ -173,9 +173,14 @@ static vt_status tell_fused(lab *l, const lab_kernel *norm, vt_err *err)
               "the card of the fused form counts %.0f bytes; by hand 4 x %.0f an element and 4 for "
               "each weight: %.0f",
               fused.bytes, element, by_hand);
+    if (two)
+        lab_check(l, apart.bytes + apart.extra_bytes == by_hand + element * n,
+                  "the card of two kernels counts %.0f bytes; by hand one pass more: %.0f",
+                  apart.bytes + apart.extra_bytes, by_hand + element * n);
     if (two) {
         lab_turn_kernels(l, "fused add", "variant of the card", "add_rmsnorm", 10.0 / 8, &apart,
-                         &fused, "the sum stays in registers, so it is not read again");
+                         &fused,
+                         "the sum is still on the chip, so memory is not read for it again");
         return VT_OK;
     }
     /* No row of a CPU does it in two passes: the sum of the norm and of an add at the copy roof. */

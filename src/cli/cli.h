@@ -163,6 +163,8 @@ typedef struct cli_reply {
     vt_err error; /* with VT_FINISH_ERROR */
     FILE *stream; /* text goes there as it comes; NULL: it is only kept */
     vt_shown shown;
+    /* what writing it took, told to the engine for its story; begin 0: it was not written */
+    int64_t write_begin_ns, write_end_ns, write_ns;
     bool out_of_memory;
 } cli_reply;
 

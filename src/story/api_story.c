@@ -49,17 +49,19 @@ static void *copy_ring(const vt_trace_ring *ring, uint64_t *n, bool *ok)
     return events;
 }
 
-/* The events of requests, then their tokens. */
+/* The events of requests, when their text was written, then their tokens. */
 static vt_request_event *copy_requests(const vt_source *from, uint64_t *n, bool *ok)
 {
     if (!from->requests)
         return NULL;
-    uint64_t room = from->requests->capacity, tokens = from->tokens ? from->tokens->capacity : 0;
-    vt_request_event *events = vt_calloc(room + tokens, sizeof *events);
+    uint64_t room = from->requests->capacity, tokens = from->tokens ? from->tokens->capacity : 0,
+             writes = from->writes ? from->writes->capacity : 0;
+    vt_request_event *events = vt_calloc(room + writes + tokens, sizeof *events);
     *ok = *ok && events;
     if (!events)
         return NULL;
     *n = vt_trace_copy(from->requests, events, room);
+    *n += vt_trace_copy(from->writes, events + *n, writes);
     *n += vt_trace_copy_tokens(from->tokens, events + *n, tokens);
     return events;
 }

@@ -283,6 +283,19 @@ def test_story_list_and_one_story():
         same(ok("story", "show", f.name).text.split("\n")[0], text.data.decode().split("\n")[0])
 
 
+def test_story_tells_what_writing_took():
+    s = server()
+    for stream in (False, True):
+        name = f"written-{stream}"
+        r = s.complete(5, headers={"X-Request-Id": name}, stream=stream)
+        story = s.json("/story/" + name)
+        at = {e["event"]: e for e in story["timeline"]}
+        assert set(at) >= {"parse", "tokenise", "detokenise", "publish", "write"}, at
+        same(int(at["write"]["text"].split()[0]), len(r.data))
+        assert 0 < at["write"]["ms"]["value"] < story["request"]["total_ms"]["value"] + 1000, at["write"]
+        assert not [e for e in story["not_measured"] if e["what"] == "writing the text"]
+
+
 def test_story_of_an_open_request_is_listed():
     s = server()
     c = s.stream(400)

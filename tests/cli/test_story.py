@@ -59,6 +59,18 @@ def test_story_has_every_step_and_its_calls():
     assert all(0 <= i < len(calls["labels"]) for i in c["label"])
 
 
+def test_story_tells_text_callbacks_and_writing_apart():
+    for more in ((), ("--json",)):
+        s, _, r = story("-n", "6", "--ignore-eos", *more, COUNT)
+        at = {e["event"]: e for e in s["timeline"]}
+        ms = {k: value(at[k]["ms"]) for k in ("detokenise", "publish", "write")}
+        assert min(ms.values()) > 0, ms
+        per_step = [p["per_step"] for p in s["phases"]]
+        assert all(value(p["detokenise_us"]) <= value(p["publish_us"]) for p in per_step), per_step
+        if not more: # writing to stdout is what the callbacks do
+            assert ms["write"] < ms["publish"] * 1.01 + 0.01, ms
+
+
 def test_story_adds_up():
     s, _, _ = story("-n", "24", "--ignore-eos", COUNT)
     same((s["schema"], s["version"]), ("vitrine.story", 1))
@@ -377,6 +389,21 @@ def test_story_diff_fails_over_a_limit():
         assert "within the noise" in r.text, r.text
         fails(2, "--fail-over: 'x'", "story", "diff", a, b, "--fail-over", "x")
         fails(2, "which other story", "story", "diff", a)
+
+
+def test_story_diff_of_a_busy_machine_is_not_judged():
+    with tempfile.TemporaryDirectory() as d:
+        quiet, slow = planted([10, 200, 50], jitter=0.01), planted([10, 400, 50], jitter=0.01)
+        a, b = write(d, "a.json", quiet), write(d, "b.json", slow)
+        slow["phases"][0].update({"steps": 20, "disturbed_steps": 13})
+        busy = write(d, "busy.json", slow)
+        same(run("story", "diff", a, b, "--fail-over", "3%").code, 1)
+        for first, second, who in ((a, busy, "B"), (busy, a, "A"), (busy, busy, "A and of B")):
+            r = ok("story", "diff", first, second, "--fail-over", "3%")
+            assert f"Not judged: the machine left fewer than 8 decode steps of {who} alone" in r.text, r.text
+            assert "slower" not in r.text and "faster" not in r.text and "passed" not in r.text, r.text
+        slow["phases"][0]["disturbed_steps"] = 12
+        same(run("story", "diff", a, write(d, "c.json", slow), "--fail-over", "3%").code, 1, "8 are enough")
 
 
 def test_story_diff_of_two_steps_is_of_these_steps():

@@ -94,7 +94,7 @@ static vt_status tell_pairs(lab *l, const lab_kernel *half, vt_err *err)
     put_form(l, "half-split (Llama, Qwen)", with, half);
     put_form(l, "interleaved (GPT-J)", "(2 i, 2 i + 1)", &pairs);
     lab_table_end(l);
-    lab_turn_kernels(l, "interleaved pairs", "interleaved=1", "rope",
+    lab_turn_kernels(l, "interleaved", "card field", "rope",
                      lab_over(half->bytes, pairs.bytes), half, &pairs,
                      "the same bytes, so bytes promise no difference; but partners that lie beside "
                      "each other must be taken apart in registers (here: pair by pair)");
@@ -213,7 +213,7 @@ static vt_status turn_store(lab *l, vt_err *err)
                       "tokens=%d,kv_heads=%d,head_dim=%d,kv_type=%s,page=%d", tokens, h.kv_heads,
                       h.dim, h.kv, h.page));
     double apart = rope.bytes + store.bytes;
-    lab_turn(l, &(lab_knob){.name = "joined with the store",
+    lab_turn(l, &(lab_knob){.name = "joined store",
                             .where = "card rope_store",
                             .what = "rope_store",
                             .gain = lab_over(apart, fused.bytes),

@@ -161,18 +161,19 @@ static void tell_key(lab *l, vt_jit *j)
     vt_buf b = {0};
     char key[40];
     snprintf(key, sizeof key, "%s", vt_jit_key(j, 0));
-    vt_buf_printf(&b,
-                  "kernel text ──────────┐\n"
-                  "all headers ──────────┤\n"
-                  "name of the entry ────┼── FNV-1a, 128 bits ──> %s ─┐\n"
-                  "compile options ──────┤                                                      │\n"
-                  "template parameters ──┤                                                      │\n"
-                  "architecture ─────────┘                                                      │\n"
-                  "NVRTC's version ─────────────────────────────────────────────────────────────┤\n"
-                  "                                                            the file's name ─┘\n"
-                  "no part of it: time stamps, paths, the order of launches, values of tensors\n"
-                  "the key above is that of %.60s...\n",
-                  key, vt_jit_name(j, 0));
+    vt_buf_printf(
+        &b,
+        "kernel text ──────────┐\n"
+        "all headers ──────────┤\n"
+        "name of the entry ────┼── FNV-1a, 128 bits ──> %s ─┐\n"
+        "compile options ──────┤                                                          │\n"
+        "template parameters ──┤                                                          │\n"
+        "architecture ─────────┘                                                          │\n"
+        "NVRTC's version ─────────────────────────────────────────────────────────────────┤\n"
+        "                                                                the file's name ─┘\n"
+        "no part of it: time stamps, paths, the order of launches, values of tensors\n"
+        "the key above is that of %.60s...\n",
+        key, vt_jit_name(j, 0));
     lab_drawing(l, "key", "from top to bottom: what is hashed", &b);
     vt_buf_release(&b);
 }

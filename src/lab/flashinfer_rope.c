@@ -94,8 +94,8 @@ static vt_status tell_pairs(lab *l, const lab_kernel *half, vt_err *err)
     put_form(l, "half-split (Llama, Qwen)", with, half);
     put_form(l, "interleaved (GPT-J)", "(2 i, 2 i + 1)", &pairs);
     lab_table_end(l);
-    lab_turn_kernels(l, "interleaved", "card field", "rope",
-                     lab_over(half->bytes, pairs.bytes), half, &pairs,
+    lab_turn_kernels(l, "interleaved", "card field", "rope", lab_over(half->bytes, pairs.bytes),
+                     half, &pairs,
                      "the same bytes, so bytes promise no difference; but partners that lie beside "
                      "each other must be taken apart in registers (here: pair by pair)");
     return VT_OK;

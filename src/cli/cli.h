@@ -68,6 +68,7 @@ int cli_pull(cli *c);
 int cli_list(cli *c);
 int cli_show(cli *c);
 int cli_rm(cli *c);
+int cli_lab_kernel(cli *c);
 int cli_completion(cli *c);
 
 /* ---- args.c ---- */

@@ -22,7 +22,7 @@
 #include "base/buf.h"
 #include "vitrine.h"
 
-enum { JIT_MAX_PARAMS = 16, JIT_NAME_MAX = 256 };
+enum { JIT_MAX_PARAMS = 16, JIT_NAME_MAX = 256, JIT_MAX_TEXTS = 4 };
 
 typedef struct jit_param {
     const char *name; /* lower case; static storage */
@@ -55,6 +55,10 @@ typedef struct vt_jit vt_jit;
  * compiled. */
 vt_status vt_jit_new(const char *arch, vt_jit **out, vt_err *err);
 void vt_jit_free(vt_jit *j);
+/* Makes a text that is not embedded known to this JIT. Its name is no embedded text's: "./x.cu" or
+ * "folder/x.cu", because embedded ones have no slash. Name and text are borrowed. At most
+ * JIT_MAX_TEXTS. */
+vt_status vt_jit_add_text(vt_jit *j, const char *name, const char *text, vt_err *err);
 /* Whether the disk is read and written; true when made. (Off for tests of the compiler's
  * output.) */
 void vt_jit_set_cache(vt_jit *j, bool on);

@@ -42,7 +42,8 @@ static const vt_option table[] = {
         .help = "where the model runs; cuda:N: on GPU N; auto: on GPU 0 if usable (see env), else "
                 "the CPU"),
     ROW("threads", INT(1, 1024), .flags = VT_OPTION_AUTO, .value_name = "N", .fallback = "auto",
-        .verbs = PLANNED | VT_FOR_EXPLAIN | VT_FOR_ENV | VT_FOR_KERNELS | VT_FOR_LAB,
+        .verbs = PLANNED | VT_FOR_EXPLAIN | VT_FOR_ENV | VT_FOR_KERNELS | VT_FOR_LAB |
+                 VT_FOR_LAB_KERNEL,
         .help = "CPU threads that compute; auto: as many as there are cores"),
     ROW("tp", INT(1, 64), .later = "*", .value_name = "N", .fallback = "1", .verbs = ENGINE,
         .help = "tensor parallelism over N ranks"),
@@ -52,7 +53,8 @@ static const vt_option table[] = {
     ROW("json", VT_OPTION_FLAG, .fallback = "false",
         .verbs = VT_FOR_ENGINE | VT_FOR_RUN | VT_FOR_SCORE | VT_FOR_TOKENIZE | VT_FOR_EXPLAIN |
                  VT_FOR_ENV | VT_FOR_LATENCY | VT_FOR_KERNELS | VT_FOR_STARTUP | VT_FOR_OFFLINE |
-                 VT_FOR_SIMULATE | VT_FOR_LIST | VT_FOR_SHOW | VT_FOR_LOAD | VT_FOR_LAB,
+                 VT_FOR_SIMULATE | VT_FOR_LIST | VT_FOR_SHOW | VT_FOR_LOAD | VT_FOR_LAB |
+                 VT_FOR_LAB_KERNEL,
         .help = "print one JSON object instead of text"),
     ROW("quiet", VT_OPTION_FLAG, .letter = 'q', .fallback = "false",
         .verbs = VT_FOR_ENGINE | MODEL | VT_FOR_ENV | VT_FOR_KERNELS | VT_FOR_PULL |
@@ -241,9 +243,19 @@ static const vt_option table[] = {
         .help = "data from memory: every call gets its own copy of the arguments"),
     ROW("device", CHOICE("cpu|cuda|cuda:N"), .id = "kernels-device", .value_name = "DEVICE",
         .fallback = "cpu", .verbs = VT_FOR_KERNELS, .help = "whose implementations are run"),
-    ROW("shape", VT_OPTION_TEXT, .value_name = "K=V,...", .verbs = VT_FOR_KERNELS,
+    ROW("shape", VT_OPTION_TEXT, .value_name = "K=V,...",
+        .verbs = VT_FOR_KERNELS | VT_FOR_LAB_KERNEL,
         .help = "run OP on this shape in place of its own, such as tokens=1|8|64,type=q4_k; "
                 "unknown fields are answered with the list"),
+    ROW("op", VT_OPTION_TEXT, .id = "kernel-op", .value_name = "OP", .verbs = VT_FOR_LAB_KERNEL,
+        .help = "the op that the kernel implements: rmsnorm, add_rmsnorm, embed (index), silu_mul, "
+                "kv_store (store)"),
+    ROW("device", CHOICE("auto|cpu|cuda|cuda:N"), .id = "kernel-device", .value_name = "DEVICE",
+        .fallback = "auto", .verbs = VT_FOR_LAB_KERNEL,
+        .help = "where it runs; auto: GPU 0 for a .cu, the CPU for a .so"),
+    ROW("limit", INT(1, 600), .value_name = "SECONDS", .fallback = "30",
+        .verbs = VT_FOR_LAB_KERNEL,
+        .help = "a case or a measurement that takes longer is a hang"),
     ROW("impl", VT_OPTION_TEXT, .value_name = "NAME", .verbs = VT_FOR_KERNELS,
         .help = "only implementations of this name or family"),
     ROW("method", CHOICE("auto|warm|cold|graph|pdl"), .value_name = "NAME", .fallback = "auto",

@@ -458,6 +458,29 @@ static bool from_cache(vt_jit *j, jit_entry *e)
     return e->ready;
 }
 
+vt_status vt_jit_read_cache(vt_jit *j, int32_t *n_ready, vt_err *err)
+{
+    *n_ready = 0;
+    open_nvrtc(j);
+    for (int32_t i = 0; i < j->n; i++) {
+        jit_entry *e = &j->entry[i];
+        if (!e->ready) {
+            TRY(entry_key(j, e, err));
+            from_cache(j, e);
+        }
+        *n_ready += e->ready;
+    }
+    return VT_OK;
+}
+
+const char *vt_jit_key(vt_jit *j, int32_t index)
+{
+    jit_entry *e = &j->entry[index];
+    if (!e->key[0] && e->source[0])
+        entry_key(j, e, NULL); /* fails only for a text that is not in the binary */
+    return e->key;
+}
+
 vt_status vt_jit_compile(vt_jit *j, int32_t n_threads, jit_progress progress, void *user,
                          vt_err *err)
 {

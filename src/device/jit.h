@@ -79,6 +79,13 @@ typedef bool (*jit_progress)(void *user, int32_t done, int32_t total, const char
 vt_status vt_jit_compile(vt_jit *j, int32_t n_threads, jit_progress progress, void *user,
                          vt_err *err);
 
+/* Takes from the cache what is wanted and there, and compiles nothing. Returns how many instances
+ * are ready then. */
+vt_status vt_jit_read_cache(vt_jit *j, int32_t *n_ready, vt_err *err);
+/* The 32 hex digits under which the cache keeps the instance; "": a library's kernel. The text is
+ * valid until the next call of vt_jit_want. */
+const char *vt_jit_key(vt_jit *j, int32_t index);
+
 /* The cache as a person sees it: one line an instance (name, arch, NVRTC, registers, spills, ms,
  * bytes). */
 vt_status vt_jit_list(vt_buf *out, vt_err *err);

@@ -12,6 +12,7 @@ typedef struct vt_cuda_options {
     bool one_graph;      /* sampling joined to the forward pass */
     bool deterministic;  /* a row's result does not depend on what else is in the batch */
     int32_t shared_rows; /* vt_target.shared_rows; 0: never */
+    bool untimed;        /* no step runs call by call to be timed (exec/cuda_spans.c) */
     /* Opened by vt_executor_cuda_open; vt_executor_cuda_new owns it, also if it fails. NULL: it
      * opens the GPU itself. */
     vt_cuda *device;

@@ -56,6 +56,7 @@ static const double kDrift = 1e-4;
 static const double kCredit = 0.005;                      /* of the time that passes */
 static const double kMostCredit = 3e6;                    /* nanoseconds */
 static const double kCostInGraph = 0.5, kCostAlone = 0.1; /* of a timed prompt step's length */
+static const double kLeastCost = 0.05;                    /* of a timed decode step's */
 
 typedef struct mark {
     int32_t call;       /* -1: the uploads */
@@ -177,7 +178,7 @@ static bool has_credit(cuda_spans *s)
 /* There are many decode steps and they are alike: timing a sample of them is enough. */
 static bool shall_time(cuda_spans *s, const vt_batch *b)
 {
-    if (b->n_tokens == 0)
+    if (b->n_tokens == 0 || s->x->options.untimed)
         return false;
     if (b->n_tokens > b->n_decode)
         return has_credit(s);
@@ -193,7 +194,7 @@ static double cost_of(const cuda_spans *s, const span_set *set, double ns)
         return kCostAlone * ns;
     if (set->prompts || s->whole_ns == 0)
         return kCostInGraph * ns;
-    return fmax(ns - s->whole_ns, 0);
+    return fmax(ns - s->whole_ns, kLeastCost * ns);
 }
 
 static bool spans_begin(vt_observer *o, const vt_step *step)

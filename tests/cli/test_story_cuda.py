@@ -43,10 +43,11 @@ def test_cuda_story_adds_up():
         near(sum(value(o["time_us"]) for o in p["ops"]), value(p["ops_us"]), p["name"])
         near(value(p["ops_us"]), value(p["step_us"]), p["name"])
         near(sum(value(o["share"]) for o in p["ops"]), 1, p["name"])
-    same([p["timed_steps"] for p in s["phases"]], [1, 1], "the prompt, and the first decode")
-    same(s["phases"][1]["gpu"]["whole_steps"], 18)
-    same(q["completion_tokens"], 20)
-    same(q["itl_left_out"], 1)
+    # the prompt; the first decode, and every eighth after it while there is credit
+    timed = s["phases"][1]["timed_steps"]
+    assert s["phases"][0]["timed_steps"] == 1 and 1 <= timed <= 3, [p["timed_steps"] for p in s["phases"]]
+    same(s["phases"][1]["gpu"]["whole_steps"], 19 - timed)
+    same((q["completion_tokens"], q["itl_left_out"]), (20, timed))
 
 
 def test_cuda_story_bytes_are_those_of_explain():
@@ -85,7 +86,7 @@ def test_cuda_story_tells_graphs_and_kernels():
     assert s["transition"]["after"]["kernel"].startswith("attention_decode<"), s["transition"]
     assert max(map(len, shown.split("\n"))) <= 100, [l for l in shown.split("\n") if len(l) > 100]
     for word in ("TRANSITION", "ONE DECODE STEP", "rope_store", "KERNELS of a decode step", "\nGPU\n", "NOT MEASURED",
-                 "CUPTI", "1 decode step in 128 runs call by call", "Emulated GPU"):
+                 "CUPTI", "1 decode step in ", "Emulated GPU"):
         assert word in shown, word
     assert "THREADS" not in shown
 
@@ -94,7 +95,8 @@ def test_cuda_story_without_graphs():
     s, _, _ = story("-n", "10", "--no-graphs")
     d = s["phases"][1]
     same(d["gpu"]["how"], "launched kernel by kernel")
-    same((d["timed_steps"], d["gpu"]["whole_steps"]), (1, 8))
+    assert 1 <= d["timed_steps"] <= 2, d["timed_steps"]
+    same(d["gpu"]["whole_steps"], 9 - d["timed_steps"])
 
 
 def test_cuda_roofs_are_measured_and_kept():

@@ -157,7 +157,8 @@ static int32_t compare_graphs(const char *model, bool deterministic)
     vt_err err = {0};
     if (vt_model_load(model, &m, &err) != VT_OK)
         fail_msg("%s", err.message);
-    vt_cuda_options plain = {.pdl = true, .deterministic = deterministic}, graphs = plain, one;
+    vt_cuda_options plain = {.pdl = true, .deterministic = deterministic, .untimed = true},
+                    graphs = plain, one;
     graphs.graphs = true;
     one = graphs;
     one.one_graph = true;
@@ -215,7 +216,7 @@ static vt_engine *open_small(const vt_model *m, cuda_executor **x)
         .limits = lim, .n_pages = 64, .n_pool_slots = 2, .kv_dtype = VT_BF16, .n_threads = 1};
     vt_engine_config c = {.sched = {.limits = lim, .n_pages = 64, .max_queued = 16},
                           .request = {.vocab = m->arch.vocab, .max_context = lim.max_context}};
-    vt_cuda_options options = {.graphs = true, .pdl = true};
+    vt_cuda_options options = {.graphs = true, .pdl = true, .untimed = true};
     vt_executor *base;
     vt_engine *e;
     vt_err err = {0};

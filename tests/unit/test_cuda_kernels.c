@@ -296,6 +296,8 @@ static void run_variants(vt_cuda_lane *lane, const vt_target *t, const vt_op *op
     vt_size size = {.tokens = tokens, .seqs = tokens, .rows = tokens, .prefills = tokens};
     for (const vt_impl *const *i = op->variants; *i; i++) {
         vt_lane l = {.target = t, .size = &size, .cuda = lane};
+        if ((*i)->device != VT_DEVICE_CUDA)
+            continue;
         if (!vt_impl_fits(*i, args, t, &size))
             fail_msg("%s, %s does not support the call", op->name, (*i)->name);
         assert_int_equal((*i)->run(args, &l), VT_OK);

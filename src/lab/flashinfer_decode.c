@@ -141,11 +141,12 @@ static vt_status tell_split(lab *l, const lab_heads *h, vt_err *err)
         l, "partial_outputs",
         "each piece leaves (m, l, O) in fp32 for its %d query heads: %d values each. For one "
         "sequence of %d tokens they are written and read again: %.0f KB, %.1f %% of its %.0f KB "
-        "of KV. %s merges them",
+        "of KV. %s",
         h->heads / h->kv_heads, h->dim + 2, one.kv_len, single.partial_bytes * 1e-3,
         100 * single.partial_bytes / kv, kv * 1e-3,
-        l->ordinal < 0 ? "The worker that finishes a row's last chunk"
-                       : "The last CTA of a sequence and KV head (a ticket tells it so)");
+        l->ordinal < 0 ? "All workers meet once, then each merges some rows' chunks in rising order"
+                       : "The last CTA of a sequence and KV head merges them (a ticket tells it "
+                         "so)");
     lab_item(
         l, "split_rule", "%s",
         l->ordinal < 0

@@ -260,8 +260,8 @@ static vt_status turn_kv_type(lab *l, const lab_heads *h, const lab_kernel *chos
     TRY(run_length(l, &fp8, NULL, tokens_of(l), &k, err));
     lab_turn_kernels(l, "FP8 KV", "--kv-dtype fp8", op, lab_over(chosen->least_s, k.least_s),
                      chosen, &k,
-                     "half the bytes of KV; but where arithmetic limits, bytes were not what it "
-                     "waited for, and FP8 must be widened first");
+                     "half the bytes of KV; but arithmetic limits here, so what is left to gain is "
+                     "in the caches, less what widening FP8 costs");
     return VT_OK;
 }
 

@@ -145,7 +145,7 @@ static const cli_verb verbs[] = {
      "that Perfetto's page and chrome://tracing read.",
      "vitrine story export s.json --to chrome > trace.json", VT_FOR_STORY_EXPORT, 1,
      cli_story_export},
-    {"lab", "[TRACK] [NN|all|report]", "hands-on labs: predict, run, check, profile, explain, change",
+    {"lab", "[TRACK] [NN|all]", "hands-on labs: predict, run, check, profile, explain, change",
      "Lessons that measure this machine and explain what it did. Without arguments it lists the "
      "tracks (sglang, mini-sglang, flashinfer, experiments) and what is done; 'lab TRACK NN' runs "
      "one, 'lab TRACK all' those of a track that are open, 'lab all' all tracks. Each lab checks "

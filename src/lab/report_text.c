@@ -62,8 +62,8 @@ void report_cell(vt_buf *b, const char *text)
             vt_buf_putc(b, *text == '\n' ? ' ' : *text);
 }
 
-/* The number as a person reads it; "not measured" where it is none. */
-static void put_value(vt_buf *b, const json_t *o, const char *key, const char *unit)
+/* The number as a person reads it; `none` where it is none. */
+static void put_or(vt_buf *b, const json_t *o, const char *key, const char *unit, const char *none)
 {
     lab_unit u = LAB_COUNT;
     double v = report_number(o, key);
@@ -71,7 +71,12 @@ static void put_value(vt_buf *b, const json_t *o, const char *key, const char *u
     if (isfinite(v))
         lab_put(b, v, u);
     else
-        vt_buf_puts(b, "not measured");
+        vt_buf_puts(b, none);
+}
+
+static void put_value(vt_buf *b, const json_t *o, const char *key, const char *unit)
+{
+    put_or(b, o, key, unit, "not measured");
 }
 
 bool report_item_line(const json_t *item, vt_buf *b)
@@ -162,12 +167,13 @@ void report_predictions(const json_t *result, vt_buf *b)
         vt_buf_puts(b, "| ");
         report_cell(b, report_string(p, "what"));
         vt_buf_puts(b, " | ");
-        put_value(b, p, "own", report_string(p, "unit"));
+        put_or(b, p, "own", report_string(p, "unit"), "no number");
         vt_buf_puts(b, " | ");
         report_cell(b, report_string(p, "how"));
         vt_buf_puts(b, " | ");
         put_value(b, p, "measured", report_string(p, "unit"));
-        vt_buf_printf(b, " | %s |\n", report_string(p, "grade"));
+        const char *grade = report_string(p, "grade");
+        vt_buf_printf(b, " | %s |\n", *grade ? grade : "not graded");
     }
     vt_buf_putc(b, '\n');
 }
@@ -198,7 +204,7 @@ static void put_knob(const lab_def *d, const json_t *k, vt_buf *b)
     vt_buf_puts(b, " | ");
     report_cell(b, report_string(k, "where"));
     vt_buf_puts(b, " | ");
-    put_value(b, k, "expected", "ratio");
+    put_or(b, k, "expected", "ratio", "no number");
     vt_buf_puts(b, " | ");
     put_value(b, k, "before_s", "s");
     vt_buf_puts(b, " | ");

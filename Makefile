@@ -217,6 +217,7 @@ loc:
 install: all lib
 	install -Dm755 build/vitrine "$(DESTDIR)$(PREFIX)/bin/vitrine"
 	install -Dm644 include/vitrine.h "$(DESTDIR)$(PREFIX)/include/vitrine.h"
+	install -Dm644 include/vitrine_kernel.h "$(DESTDIR)$(PREFIX)/include/vitrine_kernel.h"
 	install -Dm644 $(B)/libvitrine.a "$(DESTDIR)$(PREFIX)/lib/libvitrine.a"
 	install -Dm755 $(B)/libvitrine.so "$(DESTDIR)$(PREFIX)/lib/libvitrine.so.0"
 	ln -sf libvitrine.so.0 "$(DESTDIR)$(PREFIX)/lib/libvitrine.so"
@@ -233,6 +234,7 @@ install: all lib
 # Every file that `install` puts there, and nothing else: folders may be others' too.
 uninstall:
 	rm -f "$(DESTDIR)$(PREFIX)/bin/vitrine" "$(DESTDIR)$(PREFIX)/include/vitrine.h" \
+	  "$(DESTDIR)$(PREFIX)/include/vitrine_kernel.h" \
 	  "$(DESTDIR)$(PREFIX)/lib/libvitrine.a" "$(DESTDIR)$(PREFIX)/lib/libvitrine.so.0" \
 	  "$(DESTDIR)$(PREFIX)/lib/libvitrine.so" "$(DESTDIR)$(PREFIX)/share/man/man1/vitrine.1" \
 	  "$(DESTDIR)$(PREFIX)/lib/pkgconfig/vitrine.pc" \

@@ -205,9 +205,9 @@ typedef struct vt_event {
     int32_t stop;          /* which of the request's stop strings ended it; -1: none of them */
 } vt_event;
 
-/* Called from the thread that runs the step. It may call vt_engine_abort and vt_engine_submit, and
- * read the statistics; vt_engine_step, vt_engine_wait, vt_engine_start and vt_engine_story answer
- * VT_ERR_USAGE there, and vt_engine_free must not be called. */
+/* Called from the thread that runs the step. It may call vt_engine_abort, vt_engine_submit and
+ * vt_engine_wrote, and read the statistics; vt_engine_step, vt_engine_wait, vt_engine_start and
+ * vt_engine_story answer VT_ERR_USAGE there, and vt_engine_free must not be called. */
 typedef void (*vt_callback)(void *user, const vt_event *event);
 
 typedef struct vt_logit_bias {
@@ -280,6 +280,11 @@ VT_API vt_status vt_engine_submit(vt_engine *e, const vt_request_params *p, vt_r
 /* Any thread. Ends a request in any state, before the next step's results are published. Its last
  * event says VT_FINISH_ABORT. An unknown id, or one that has ended, is ignored. */
 VT_API void vt_engine_abort(vt_engine *e, vt_request_id id);
+/* Any thread. For its story: the request's text was given to whoever reads it, as n_bytes in pieces
+ * from begin_ns to end_ns on CLOCK_MONOTONIC; writing these pieces took spent_ns. The engine cannot
+ * see that, because its callbacks may only hand the text on. Told once, after the last piece. */
+VT_API void vt_engine_wrote(vt_engine *e, vt_request_id id, int64_t begin_ns, int64_t end_ns,
+                            int64_t spent_ns, int64_t n_bytes);
 
 /* Stepping by hand, on one thread at a time:
  *

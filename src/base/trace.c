@@ -195,6 +195,14 @@ void vt_trace_finish(vt_trace_ring *r, uint64_t request, int64_t at_ns, int32_t 
                 &(vt_request_event){.finish = {VT_REQ_FINISH, finish, request, at_ns, n_output}});
 }
 
+void vt_trace_write(vt_trace_ring *r, uint64_t request, int64_t begin_ns, int64_t end_ns,
+                    int64_t spent_ns, int64_t n_bytes)
+{
+    int32_t n = n_bytes < INT32_MAX ? (int32_t)n_bytes : INT32_MAX;
+    put_request(
+        r, &(vt_request_event){.write = {VT_REQ_WRITE, n, request, begin_ns, end_ns, spent_ns}});
+}
+
 void vt_trace_cache_event(vt_trace_ring *r, uint64_t request, int64_t at_ns, vt_trace_cache what,
                           int32_t n)
 {
@@ -225,6 +233,13 @@ void vt_trace_part_of(vt_trace_ring *r, uint64_t step, vt_trace_part part, int64
                       int64_t end_ns)
 {
     put_step(r, &(vt_step_event){.part = {VT_STEP_PART, part, step, begin_ns, end_ns}});
+}
+
+void vt_trace_publish(vt_trace_ring *r, uint64_t step, int64_t begin_ns, int64_t text_ns,
+                      int64_t end_ns)
+{
+    put_step(r, &(vt_step_event){
+                    .part = {VT_STEP_PART, VT_PART_PUBLISH, step, begin_ns, end_ns, text_ns}});
 }
 
 void vt_trace_seq(vt_trace_ring *r, uint64_t step, uint64_t request, int32_t q_len, int32_t kv_len,

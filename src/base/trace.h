@@ -1,12 +1,13 @@
 /* Trace rings: what happened and when, in events of a fixed size.
  *
- * A ring has one writer and any number of readers; new events overwrite the oldest. The engine and
- * the executors write; a story reads a copy. Writing takes about 20 ns, never allocates and never
- * blocks. Events hold indices (step, call, request) in place of names: the reader resolves them
- * through the program and the requests.
+ * A ring has one writer at a time and any number of readers; new events overwrite the oldest. The
+ * engine and the executors write; a story reads a copy. Writing takes about 20 ns, never allocates
+ * and never blocks. Events hold indices (step, call, request) in place of names: the reader
+ * resolves them through the program and the requests.
  *
  *   ring       its events        written by                        bytes
  *   requests   vt_request_event  the engine's thread                  40
+ *   writes     vt_request_event  who gives out a request's text       40
  *   tokens     vt_packed_token   the engine's thread                  16
  *   steps      vt_step_event     the engine's thread                  56
  *   seqs       vt_packed_seq     the engine's thread                  16
@@ -63,6 +64,7 @@ typedef enum vt_request_kind {
     VT_REQ_RETRACT,
     VT_REQ_TOKEN,
     VT_REQ_FINISH,
+    VT_REQ_WRITE,
     VT_REQ_CACHE
 } vt_request_kind;
 
@@ -159,6 +161,15 @@ typedef struct vt_req_finish {
     int32_t n_output; /* completion tokens */
 } vt_req_finish;
 
+/* The text was given to whoever reads it, in pieces between begin and end. */
+typedef struct vt_req_write {
+    vt_request_kind kind;
+    int32_t n_bytes; /* at most INT32_MAX is told */
+    uint64_t request;
+    int64_t begin_ns, end_ns;
+    int64_t spent_ns; /* what writing the pieces took */
+} vt_req_write;
+
 typedef struct vt_req_cache {
     vt_request_kind kind;
     int32_t n;        /* HIT: tokens; INSERT, EVICT: pages */
@@ -185,6 +196,7 @@ typedef union vt_request_event {
     vt_req_cache cache;
     vt_req_part part;
     vt_req_wait wait;
+    vt_req_write write;
 } vt_request_event;
 
 /* A ring of NULL, or one that was never made, records nothing: so with all writers below. */
@@ -205,6 +217,8 @@ void vt_trace_token(vt_trace_ring *r, uint64_t request, int64_t at_ns, uint64_t 
                     int32_t token);
 void vt_trace_finish(vt_trace_ring *r, uint64_t request, int64_t at_ns, int32_t finish,
                      int32_t n_output);
+void vt_trace_write(vt_trace_ring *r, uint64_t request, int64_t begin_ns, int64_t end_ns,
+                    int64_t spent_ns, int64_t n_bytes);
 void vt_trace_cache_event(vt_trace_ring *r, uint64_t request, int64_t at_ns, vt_trace_cache what,
                           int32_t n);
 /* Pages were evicted; why: vt_evict. */
@@ -249,6 +263,7 @@ typedef struct vt_step_part {
     vt_trace_part part;
     uint64_t step;
     int64_t begin_ns, end_ns;
+    int64_t text_ns; /* PUBLISH: the text was made, the callbacks began; else, or not known: 0 */
 } vt_step_part;
 
 /* One sequence of a step. */
@@ -289,6 +304,9 @@ uint64_t vt_trace_copy_seqs(const vt_trace_ring *r, uint64_t newest, vt_step_eve
 /* `e`: all but its kind. */
 void vt_trace_step(vt_trace_ring *r, const vt_step_ran *e);
 void vt_trace_part_of(vt_trace_ring *r, uint64_t step, vt_trace_part part, int64_t begin_ns,
+                      int64_t end_ns);
+/* VT_PART_PUBLISH: making text of tokens from begin to text_ns, and calling back from there. */
+void vt_trace_publish(vt_trace_ring *r, uint64_t step, int64_t begin_ns, int64_t text_ns,
                       int64_t end_ns);
 void vt_trace_seq(vt_trace_ring *r, uint64_t step, uint64_t request, int32_t q_len, int32_t kv_len,
                   int32_t shared_pages);
@@ -420,7 +438,7 @@ typedef struct vt_machine_event {
     int64_t at_ns;
     int64_t pressure_us;        /* some task had to wait for a CPU: a sum since the start */
     int64_t steal_ticks, ticks; /* that a hypervisor took; all. Sums since the start */
-    int64_t energy_mj;          /* of the GPU: a sum */
+    int64_t energy_mj;          /* of the GPU, or of all CPU packages: a sum */
     int64_t throttle;           /* bits: vt_nvml_reason */
     int32_t sm_mhz, memory_mhz;
     int32_t power_mw, others_percent; /* of the GPU's time that other processes used */

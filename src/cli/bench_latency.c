@@ -106,7 +106,8 @@ static bool has_ended(const batch_run *r)
 }
 
 /* One repetition. Ctrl-C ends it with VT_ERR_CANCELLED. */
-static vt_status run_once(cli_session *s, const shape *sh, uint64_t *rng, batch_run *r, vt_err *err)
+static vt_status run_once(const cli *c, cli_session *s, const shape *sh, uint64_t *rng,
+                          batch_run *r, vt_err *err)
 {
     bench_seq *seq = calloc((size_t)sh->batch, sizeof *seq);
     vt_request_id *id = calloc((size_t)sh->batch, sizeof *id);
@@ -120,8 +121,10 @@ static vt_status run_once(cli_session *s, const shape *sh, uint64_t *rng, batch_
     r->begin_ns = vt_now_ns();
     if (status == VT_OK)
         status = submit_all(s, sh, rng, seq, id, err);
-    while (status == VT_OK && !has_ended(r) && !cli_interrupted() && !idle)
+    while (status == VT_OK && !has_ended(r) && !cli_interrupted() && !idle) {
         status = vt_engine_step(s->engine, &idle, err);
+        cli_dump_if_asked(c, s->engine);
+    }
     if (status == VT_OK && cli_interrupted())
         status = vt_fail(err, VT_ERR_CANCELLED, "interrupted");
     if (status == VT_OK && r->failed)
@@ -286,7 +289,7 @@ static vt_status run_all(const cli *c, cli_session *s, const shape *sh, results 
     for (int32_t i = -1; i < reps; i++) {
         batch_run r;
         uint64_t before = retracted(s);
-        TRY(run_once(s, sh, &rng, &r, err));
+        TRY(run_once(c, s, sh, &rng, &r, err));
         add_gaps(s, &seen, out);
         if (i < 0) {
             out->n_gaps = 0;
@@ -312,6 +315,7 @@ int cli_bench_latency(cli *c)
     if (strcmp(vt_options_get(c->options, "prompt"), "auto") != 0)
         sh.prompt = (int32_t)vt_options_int(c->options, "prompt");
     cli_catch_interrupt();
+    cli_catch_dump();
     vt_status status = cli_prepare_story(c, &err);
     if (status == VT_OK)
         status = make_room(c, &sh, &err);

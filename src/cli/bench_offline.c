@@ -146,7 +146,7 @@ int cli_bench_offline(cli *c)
     char queued[32];
     uint64_t rng = (uint64_t)vt_options_int(c->options, "seed");
     cli_catch_interrupt();
-    cli_catch_dump(c);
+    cli_catch_dump();
     vt_status status = cli_prepare_story(c, &err);
     if (status == VT_OK)
         status = cli_get_lengths(c, &rng, &l, &err);

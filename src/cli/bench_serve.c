@@ -228,7 +228,7 @@ int cli_bench_serve(cli *c)
 {
     vt_err err = {0};
     load_bench b = {.c = c};
-    const char *slo = vt_options_get(c->options, "slo");
+    const char *slo = vt_options_get(c->options, "asked-slo");
     cli_catch_interrupt();
     vt_status status = check_usage(c, &err);
     if (status == VT_OK && slo)

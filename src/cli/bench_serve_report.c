@@ -229,7 +229,8 @@ static void put_head(const load_bench *b, vt_buf *out)
     }
     if (has_slo(b))
         vt_buf_printf(out, "  goodput %.2f requests/s: %d of %d requests within --slo %s\n",
-                      s->goodput_per_s, s->n_good, s->n, vt_options_get(b->c->options, "slo"));
+                      s->goodput_per_s, s->n_good, s->n,
+                      vt_options_get(b->c->options, "asked-slo"));
 }
 
 static vt_status put_turn_table(const load_bench *b, vt_buf *out, vt_err *err)

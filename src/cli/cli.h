@@ -68,6 +68,7 @@ int cli_pull(cli *c);
 int cli_list(cli *c);
 int cli_show(cli *c);
 int cli_rm(cli *c);
+int cli_lab_kernel(cli *c);
 int cli_completion(cli *c);
 
 /* ---- args.c ---- */
@@ -163,6 +164,8 @@ typedef struct cli_reply {
     vt_err error; /* with VT_FINISH_ERROR */
     FILE *stream; /* text goes there as it comes; NULL: it is only kept */
     vt_shown shown;
+    /* what writing it took, told to the engine for its story; begin 0: it was not written */
+    int64_t write_begin_ns, write_end_ns, write_ns;
     bool out_of_memory;
 } cli_reply;
 
@@ -186,7 +189,7 @@ int cli_put_kernels(const cli *c);
 /* From now on SIGUSR2 asks for a dump: call it before the engine is made, and cli_dump_if_asked
  * between two of its steps. That writes the story of the last steps where --story-dir says and
  * tells its name on stderr. */
-void cli_catch_dump(const cli *c);
+void cli_catch_dump(void);
 void cli_dump_if_asked(const cli *c, vt_engine *e);
 
 /* ---- sampling.c ---- */

@@ -19,13 +19,10 @@ static void on_request(int signal)
     asked = 1;
 }
 
-void cli_catch_dump(const cli *c)
+void cli_catch_dump(void)
 {
     struct sigaction action = {.sa_handler = on_request, .sa_flags = SA_RESTART};
     sigaction(SIGUSR2, &action, NULL);
-    /* Where recording is a choice, naming a folder for dumps makes it. */
-    if (vt_options_given(c->options, "story-dir"))
-        vt_options_set(c->options, "record", "true", NULL);
 }
 
 void cli_dump_if_asked(const cli *c, vt_engine *e)
@@ -38,7 +35,7 @@ void cli_dump_if_asked(const cli *c, vt_engine *e)
     vt_status status = vt_story_dump_name(vt_options_get(c->options, "story-dir"), path,
                                           sizeof path, &err);
     if (status == VT_OK)
-        status = vt_story_dump(e, path, &err);
+        status = vt_story_dump(e, 0, path, &err);
     if (status == VT_OK)
         cli_say("the last steps are in %s", path);
     else
@@ -64,8 +61,8 @@ static vt_status check_process(long pid, vt_err *err)
     fclose(f);
     if (!mine || !found || !(caught >> (SIGUSR2 - 1) & 1))
         return vt_fail(err, VT_ERR_USAGE,
-                       "process %ld writes no stories: expected a vitrine that runs a batch or a "
-                       "bench",
+                       "process %ld writes no stories: expected a vitrine that runs a batch, a "
+                       "bench or a server",
                        pid);
     return VT_OK;
 }

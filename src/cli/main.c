@@ -135,16 +135,27 @@ static const cli_verb verbs[] = {
      "vitrine story whatif s.json --kv-dtype fp8 --batch 16\n"
      "vitrine story whatif s.json --hardware a100-80gb-sxm --prefix 1024",
      VT_FOR_STORY_WHATIF, 1, cli_story_whatif},
-    {"story dump", "PID", "ask a running batch or bench for the story of its last steps",
-     "Sends SIGUSR2 to a vitrine that runs a batch (run --batch) or bench offline. That writes a "
-     "story.json of all steps that its recorder holds, which only its owner may read, into the "
-     "folder of its --story-dir (or stories in the cache), says so on its stderr, and goes on.",
+    {"story dump", "PID", "ask a running batch, bench or server for the story of its last steps",
+     "Sends SIGUSR2 to a vitrine that runs a batch (run --batch), bench offline or latency, or a "
+     "server. That writes a story.json of all steps that its recorder holds, which only its owner "
+     "may read, into the folder of its --story-dir (or stories in the cache), says so on its "
+     "stderr, and goes on.",
      "vitrine story dump $(pidof vitrine)", VT_FOR_STORY_DUMP, 1, cli_story_dump},
     {"story export", "FILE.json", "a story as a trace for Perfetto",
      "Prints the steps and calls of a story, with its timeline, pages and lanes, in the JSON form "
      "that Perfetto's page and chrome://tracing read.",
      "vitrine story export s.json --to chrome > trace.json", VT_FOR_STORY_EXPORT, 1,
      cli_story_export},
+    {"lab kernel", "FILE.cu|FILE.so", "a kernel of your own, checked and timed beside ours",
+     "Compiles a CUDA kernel (.cu) or loads one for the CPU (.so), runs it in the place of ours on "
+     "all cases of an op against the reference, times it beside our rows, and prints its card: "
+     "share of the roof, registers, occupancy, place on the roofline, what to look at next. It "
+     "runs in a process of its own, so a hang, a fault or a write out of bounds fails it with one "
+     "line. An emulated GPU shows results and data races, and no time. docs/lab-kernel.md says "
+     "what a file must contain; examples/kernels has ten to begin with.",
+     "vitrine lab kernel examples/kernels/rmsnorm_step1_naive.cu --op rmsnorm\n"
+     "vitrine lab kernel ./rmsnorm.so --op rmsnorm --shape tokens=1|512,hidden=4096",
+     VT_FOR_LAB_KERNEL, 1, cli_lab_kernel},
     {"lab", "[TRACK] [NN|all]", "hands-on labs: predict, run, check, profile, explain, change",
      "Lessons that measure this machine and explain what it did. Without arguments it lists the "
      "tracks (sglang, mini-sglang, flashinfer, experiments) and what is done; 'lab TRACK NN' runs "

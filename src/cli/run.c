@@ -221,12 +221,18 @@ static int finish(const cli *c, cli_session *s, const vt_request_params *p, cons
 {
     timings t = time_reply(r, arrival_ns);
     int status = CLI_DONE;
+    int64_t begin_ns = vt_now_ns();
     if (c->json) {
         status = print_object(c, r, p, &t, s->load_ms);
     } else {
         if (r->n_other)
             print_samples(r);
         note_summary(c, s, r, p, &t);
+    }
+    if (!r->write_begin_ns) { /* it was not written as it came */
+        int64_t end_ns = vt_now_ns();
+        vt_engine_wrote(s->engine, r->id, begin_ns, end_ns, end_ns - begin_ns,
+                        (int64_t)r->text.len);
     }
     if (vt_options_given(c->options, "story") && cli_tell_story(c, s, r->id, err) != VT_OK)
         status = cli_fail(err);
@@ -275,7 +281,7 @@ int cli_run(cli *c)
     int code;
     cli_catch_interrupt();
     if (vt_options_given(c->options, "batch-file")) {
-        cli_catch_dump(c);
+        cli_catch_dump();
         return check_batch(c, &err) == VT_OK ? cli_run_batch(c) : cli_fail(&err);
     }
     const char *file = vt_options_get(c->options, "file");

@@ -5,6 +5,7 @@
 
 #include "base/err.h"
 #include "cli/cli.h"
+#include "load/measure.h"
 #include "server/otlp.h"
 
 static void say(void *user, const char *line)
@@ -20,7 +21,10 @@ static vt_status check_usage(const cli *c, vt_err *err)
         return vt_fail(err, VT_ERR_USAGE, "--tls-cert and --tls-key: give both, or neither");
     if (vt_options_given(o, "uds") && (vt_options_given(o, "host") || vt_options_given(o, "port")))
         return vt_fail(err, VT_ERR_USAGE, "--uds: takes the place of --host and --port");
-    const char *to = vt_options_get(o, "otlp-endpoint");
+    const char *to = vt_options_get(o, "otlp-endpoint"), *limits = vt_options_get(o, "slo");
+    vt_load_slo slo;
+    if (limits)
+        TRY(vt_load_slo_parse(limits, &slo, err));
     server_endpoint endpoint;
     if (to)
         TRY(server_endpoint_read(to, &endpoint, err));

@@ -151,6 +151,24 @@ static bool keep_logprobs(cli_reply *r, const vt_event *e)
     return ok;
 }
 
+/* Writes an event's text, and what is left after the last one. */
+static void write_text(cli_reply *r, const vt_event *e)
+{
+    bool last = e->finish != VT_FINISH_NONE;
+    if (e->text_len == 0 && !last)
+        return;
+    int64_t begin = vt_now_ns();
+    if (e->text_len) {
+        cli_put(r->stream, &r->shown, e->text, e->text_len);
+        fflush(r->stream);
+    }
+    if (last)
+        cli_put_end(r->stream, &r->shown);
+    r->write_begin_ns = r->write_begin_ns ? r->write_begin_ns : begin;
+    r->write_end_ns = vt_now_ns();
+    r->write_ns += r->write_end_ns - begin;
+}
+
 static void on_event(void *user, const vt_event *e)
 {
     cli_reply *first = user, *r = e->sample > 0 ? &first->other[e->sample - 1] : first;
@@ -162,14 +180,10 @@ static void on_event(void *user, const vt_event *e)
     if (!keep_tokens(r, e->tokens, e->n_tokens, r->last_ns) || !keep_logprobs(r, e) ||
         (e->text_len && !vt_buf_add(&r->text, e->text, e->text_len)))
         first->out_of_memory = true;
-    if (r->stream && e->text_len) {
-        cli_put(r->stream, &r->shown, e->text, e->text_len);
-        fflush(r->stream);
-    }
+    if (r->stream)
+        write_text(r, e);
     if (e->finish == VT_FINISH_NONE)
         return;
-    if (r->stream)
-        cli_put_end(r->stream, &r->shown);
     r->finish = e->finish;
     first->n_open--;
     first->prompt_tokens = e->prompt_tokens;
@@ -202,6 +216,9 @@ vt_status cli_generate(cli_session *s, vt_request_params *p, cli_reply *r, vt_er
     }
     if (r->out_of_memory)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for the answer");
+    if (r->write_begin_ns)
+        vt_engine_wrote(s->engine, r->id, r->write_begin_ns, r->write_end_ns, r->write_ns,
+                        (int64_t)r->text.len);
     if (r->error.status != VT_OK) {
         *err = r->error;
         return err->status;

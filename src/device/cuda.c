@@ -335,15 +335,20 @@ static vt_status lane_fail(vt_cuda_lane *lane, const vt_err *err)
     return err->status;
 }
 
+static bool overlaps(const vt_cuda_lane *lane, const cuda_launch *l)
+{
+    return lane->pdl && !l->no_pdl && lane->cuda->cc_major >= 9;
+}
+
 /* PDL and LEVEL are template parameters of every kernel. */
-static int32_t want(vt_cuda_lane *lane, const cuda_launch *l, bool pdl)
+int32_t vt_cuda_kernel_of(vt_cuda_lane *lane, const cuda_launch *l)
 {
     jit_spec spec = l->spec;
     int32_t n = 0;
     while (n < JIT_MAX_PARAMS - 2 && spec.param[n].name)
         n++;
     spec.param[n] = (jit_param){"level", lane->cuda->level};
-    spec.param[n + 1] = (jit_param){"pdl", pdl};
+    spec.param[n + 1] = (jit_param){"pdl", overlaps(lane, l)};
     return vt_jit_want(lane->cuda->jit, &spec);
 }
 
@@ -380,15 +385,20 @@ static vt_status check_launch(const vt_cuda *c, int32_t index, const cuda_launch
     return VT_OK;
 }
 
-vt_status vt_cuda_launch(vt_cuda_lane *lane, const cuda_launch *l, const void *params,
+vt_status vt_cuda_launch(vt_cuda_lane *lane, const cuda_launch *asked, const void *params,
                          size_t params_bytes)
 {
     vt_cuda *c = lane->cuda;
-    bool pdl = lane->pdl && !l->no_pdl && c->cc_major >= 9;
     vt_err err = {0};
+    cuda_launch launch = *asked;
+    const cuda_launch *l = &launch;
+    if (lane->replace &&
+        lane->replace(lane->replace_user, lane, &launch, params, params_bytes, &err) != VT_OK)
+        return lane_fail(lane, &err);
+    bool pdl = overlaps(lane, l);
     if (lane->n_record < lane->max_record)
         lane->record[lane->n_record++] = *l;
-    int32_t index = want(lane, l, pdl);
+    int32_t index = vt_cuda_kernel_of(lane, l);
     if (index < 0) {
         vt_fail(&err, VT_ERR_MEMORY, "out of memory noting kernel %s", l->spec.kernel);
         return lane_fail(lane, &err);

@@ -173,6 +173,11 @@ struct vt_cuda_lane {
      * row describes. [max_record], of which the first n_record are used; NULL: not wanted */
     struct cuda_launch *record;
     int32_t max_record, n_record;
+    /* Changes a launch before it is collected or made: a lab runs a kernel of the user's in the
+     * place of a row's. NULL: launches are as the rows ask for them */
+    vt_status (*replace)(void *user, struct vt_cuda_lane *lane, struct cuda_launch *l,
+                         const void *params, size_t params_bytes, vt_err *err);
+    void *replace_user;
     vt_err err; /* of the first failed launch */
 };
 typedef struct vt_cuda_lane vt_cuda_lane;
@@ -185,6 +190,10 @@ typedef struct cuda_launch {
     uint32_t grid[3], threads, shared_bytes, cluster; /* cluster 0 or 1: none */
     bool no_pdl; /* this kernel never overlaps its predecessor */
 } cuda_launch;
+
+/* The JIT's index of the kernel that this launch takes, which is noted if it was not yet; -1: out
+ * of memory. */
+int32_t vt_cuda_kernel_of(vt_cuda_lane *lane, const cuda_launch *l);
 
 /* `params` is the kernel's parameter struct as the host declares it. Its size must be the one that
  * the kernel was compiled with: a struct that differs between host and kernel is an error here and

@@ -47,6 +47,8 @@ struct vt_jit {
     uint32_t table_size;
     const char *header_text[MAX_HEADERS], *header_name[MAX_HEADERS];
     int32_t n_headers;
+    jit_text added[JIT_MAX_TEXTS]; /* beside the embedded ones */
+    int32_t n_added;
     cuda_nvrtc nvrtc;
     bool nvrtc_tried, nvrtc_there;
     vt_err nvrtc_err;
@@ -58,6 +60,25 @@ const jit_text *jit_find_text(const char *name)
         if (strcmp(t->name, name) == 0)
             return t;
     return NULL;
+}
+
+vt_status vt_jit_add_text(vt_jit *j, const char *name, const char *text, vt_err *err)
+{
+    if (jit_find_text(name))
+        return vt_fail(err, VT_ERR_DEVICE, "kernel text %s: this name is an embedded one's", name);
+    if (j->n_added == JIT_MAX_TEXTS)
+        return vt_fail(err, VT_ERR_DEVICE, "kernel text %s is beyond the limit of %d texts", name,
+                       JIT_MAX_TEXTS);
+    j->added[j->n_added++] = (jit_text){name, text, strlen(text)};
+    return VT_OK;
+}
+
+static const jit_text *find_text(const vt_jit *j, const char *name)
+{
+    for (int32_t i = 0; i < j->n_added; i++)
+        if (strcmp(j->added[i].name, name) == 0)
+            return &j->added[i];
+    return jit_find_text(name);
 }
 
 static bool ends_with(const char *name, const char *end)
@@ -255,7 +276,7 @@ static void options_of(const vt_jit *j, const jit_entry *e, option_list *o)
 
 static vt_status entry_key(const vt_jit *j, jit_entry *e, vt_err *err)
 {
-    const jit_text *t = jit_find_text(e->source);
+    const jit_text *t = find_text(j, e->source);
     if (!t)
         return vt_fail(err, VT_ERR_DEVICE, "kernel text %s is not in this binary", e->source);
     option_list o;
@@ -292,14 +313,12 @@ static vt_status compile_failed(vt_jit *j, const jit_entry *e, nvrtc_program p, 
                                 vt_err *err)
 {
     const char *at = log ? strstr(log, "error") : NULL;
-    const char *begin = at;
-    while (begin && begin > log && begin[-1] != '\n')
-        begin--;
-    vt_fail(err, VT_ERR_DEVICE, "compiling %s for %s failed (NVRTC error %d): %.300s", e->name,
-            j->arch, code,
-            begin ? begin
-            : log ? log
-                  : "no log");
+    const char *line = at ? at : log ? log : "no log";
+    while (at && line > log && line[-1] != '\n')
+        line--;
+    size_t n = strcspn(line, "\n");
+    vt_fail(err, VT_ERR_DEVICE, "compiling %s for %s failed (NVRTC error %d): %.*s", e->name,
+            j->arch, code, (int)(n < 300 ? n : 300), line);
     j->nvrtc.destroy(&p);
     free(log);
     return VT_ERR_DEVICE;
@@ -320,7 +339,7 @@ static char *full_text(const jit_text *kernel)
 static vt_status compile_entry(vt_jit *j, jit_entry *e, vt_err *err)
 {
     int64_t begin = vt_now_ns();
-    char *text = full_text(jit_find_text(e->source));
+    char *text = full_text(find_text(j, e->source));
     if (!text)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory compiling %s", e->name);
     nvrtc_program p = NULL;
@@ -437,6 +456,29 @@ static bool from_cache(vt_jit *j, jit_entry *e)
                               &e->cubin);
     e->ready = e->owned != NULL;
     return e->ready;
+}
+
+vt_status vt_jit_read_cache(vt_jit *j, int32_t *n_ready, vt_err *err)
+{
+    *n_ready = 0;
+    open_nvrtc(j);
+    for (int32_t i = 0; i < j->n; i++) {
+        jit_entry *e = &j->entry[i];
+        if (!e->ready) {
+            TRY(entry_key(j, e, err));
+            from_cache(j, e);
+        }
+        *n_ready += e->ready;
+    }
+    return VT_OK;
+}
+
+const char *vt_jit_key(vt_jit *j, int32_t index)
+{
+    jit_entry *e = &j->entry[index];
+    if (!e->key[0] && e->source[0])
+        entry_key(j, e, NULL); /* fails only for a text that is not in the binary */
+    return e->key;
 }
 
 vt_status vt_jit_compile(vt_jit *j, int32_t n_threads, jit_progress progress, void *user,

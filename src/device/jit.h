@@ -22,7 +22,7 @@
 #include "base/buf.h"
 #include "vitrine.h"
 
-enum { JIT_MAX_PARAMS = 16, JIT_NAME_MAX = 256 };
+enum { JIT_MAX_PARAMS = 16, JIT_NAME_MAX = 256, JIT_MAX_TEXTS = 4 };
 
 typedef struct jit_param {
     const char *name; /* lower case; static storage */
@@ -55,6 +55,10 @@ typedef struct vt_jit vt_jit;
  * compiled. */
 vt_status vt_jit_new(const char *arch, vt_jit **out, vt_err *err);
 void vt_jit_free(vt_jit *j);
+/* Makes a text that is not embedded known to this JIT. Its name is no embedded text's: "./x.cu" or
+ * "folder/x.cu", because embedded ones have no slash. Name and text are borrowed. At most
+ * JIT_MAX_TEXTS. */
+vt_status vt_jit_add_text(vt_jit *j, const char *name, const char *text, vt_err *err);
 /* Whether the disk is read and written; true when made. (Off for tests of the compiler's
  * output.) */
 void vt_jit_set_cache(vt_jit *j, bool on);
@@ -74,6 +78,13 @@ typedef bool (*jit_progress)(void *user, int32_t done, int32_t total, const char
  * most 16. On failure the message contains the first line of the compiler's error. */
 vt_status vt_jit_compile(vt_jit *j, int32_t n_threads, jit_progress progress, void *user,
                          vt_err *err);
+
+/* Takes from the cache what is wanted and there, and compiles nothing. Returns how many instances
+ * are ready then. */
+vt_status vt_jit_read_cache(vt_jit *j, int32_t *n_ready, vt_err *err);
+/* The 32 hex digits under which the cache keeps the instance; "": a library's kernel. The text is
+ * valid until the next call of vt_jit_want. */
+const char *vt_jit_key(vt_jit *j, int32_t index);
 
 /* The cache as a person sees it: one line an instance (name, arch, NVRTC, registers, spills, ms,
  * bytes). */

@@ -39,10 +39,11 @@ enum {
     RING_STEPS = 1 << 16, /* five events a step */
     RING_PROMPT_STEPS = 1 << 14,
     RING_SEQS = 1 << 19,
-    RING_SAMPLES = 1 << 10
+    RING_SAMPLES = 1 << 13, /* at 20 a second 6 minutes of work */
+    RING_WRITES = 1 << 12
 };
 
-static const int64_t kSampleEvery = 1000000000;
+static const int64_t kSampleEvery = 1000000000, kMeterEvery = 50000000;
 
 int64_t engine_now(const vt_engine *e)
 {
@@ -64,6 +65,7 @@ static vt_status reserve(vt_engine *e, vt_err *err)
     TRY(vt_trace_init(&e->steps, sizeof(vt_step_event), RING_STEPS, err));
     TRY(vt_trace_init(&e->prompt_steps, sizeof(vt_step_event), RING_PROMPT_STEPS, err));
     TRY(vt_trace_init(&e->seqs, sizeof(vt_packed_seq), RING_SEQS, err));
+    TRY(vt_trace_init(&e->writes, sizeof(vt_request_event), RING_WRITES, err));
     return vt_trace_init(&e->samples, sizeof(vt_machine_event), RING_SAMPLES, err);
 }
 
@@ -86,6 +88,8 @@ vt_status vt_engine_create(const vt_engine_config *c, vt_executor *x, vt_engine 
     e->config = *c;
     e->executor = x;
     e->next_id = 1;
+    if (!c->now)
+        vt_energy_open(NULL, &e->energy);
     pthread_mutex_init(&e->lock, NULL);
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
@@ -112,132 +116,6 @@ vt_status vt_engine_create(const vt_engine_config *c, vt_executor *x, vt_engine 
     return VT_OK;
 }
 
-/* ---- events for the requests' callbacks ---- */
-
-static vt_event event_of(const vt_seq *q)
-{
-    return (vt_event){.request = q->req->id,
-                      .sample = q->index,
-                      .finish = VT_FINISH_NONE,
-                      .stop = -1,
-                      .prompt_tokens = q->n_prompt,
-                      .completion_tokens = vt_seq_output(q),
-                      .cached_tokens = q->cached_tokens,
-                      .arrived_ns = q->req->p.arrived_ns ? q->req->p.arrived_ns : q->req->arrive_ns,
-                      .admitted_ns = q->admitted_ns,
-                      .n_chunks = q->n_chunks,
-                      .n_retracted = q->n_retracted};
-}
-
-static void call_back(const vt_seq *q, const vt_event *event)
-{
-    if (q->req->p.callback)
-        q->req->p.callback(q->req->p.user, event);
-}
-
-/* Puts the log-probabilities of ids[0..n), which are rows row .. row + n - 1 of the result, into
- * the event. */
-static void add_logprobs(vt_engine *e, vt_event *event, const vt_seq *q,
-                         const vt_step_result *result, int32_t row, const int32_t *ids, int32_t n)
-{
-    int32_t n_top = q->req->p.logprobs > 0 ? q->req->p.logprobs : 0;
-    for (int32_t i = 0; i < n; i++) {
-        e->logprob[i] = (vt_token_logprob){ids[i], result->logprob[row + i]};
-        for (int32_t k = 0; k < n_top; k++) {
-            int64_t from = (int64_t)(row + i) * VT_MAX_TOP_LOGPROBS + k;
-            e->top[(int64_t)i * n_top + k] = (vt_token_logprob){result->top_id[from],
-                                                                result->top_logprob[from]};
-        }
-    }
-    event->logprobs = e->logprob;
-    event->top_logprobs = n_top > 0 ? e->top : NULL;
-    event->n_top = n_top;
-}
-
-static void tell_scores(vt_engine *e, const vt_output *o, const vt_step_result *result)
-{
-    vt_seq *q = o->seq;
-    vt_event event = event_of(q);
-    event.completion_tokens = 0;
-    event.made_ns = result->end_ns;
-    event.tokens = q->token + o->scored_from + 1;
-    event.n_tokens = o->n_scored;
-    add_logprobs(e, &event, q, result, o->row, event.tokens, o->n_scored);
-    call_back(q, &event);
-}
-
-static void tell_end(vt_engine *e, vt_seq *q, vt_event *event)
-{
-    event->finish = (vt_finish)q->finish;
-    event->error = q->finish == VT_FINISH_ERROR ? q->error : NULL;
-    event->stop = q->finish == VT_FINISH_STOP && q->stream.stopped ? q->stream.found : -1;
-    e->n_finished[q->finish]++;
-    vt_trace_finish(&e->requests, q->req->id, engine_now(e), q->finish, vt_seq_output(q));
-}
-
-/* Makes one output of the scheduler into text and events. A stop string that is found here ends the
- * sequence. */
-static void publish(vt_engine *e, const vt_output *o, const vt_step_result *result)
-{
-    vt_seq *q = o->seq;
-    if (o->n_scored > 0)
-        tell_scores(e, o, result);
-    bool stopped = o->token >= 0 && !o->silent && vt_stream_feed(&q->stream, o->token);
-    if (q->state == VT_SEQ_DONE && !stopped)
-        stopped = vt_stream_finish(&q->stream);
-    if (stopped) {
-        vt_sched_finish(&e->sched, q, VT_FINISH_STOP, NULL);
-        /* if the same token reached the length, the stop string is the better reason */
-        if (q->finish == VT_FINISH_LENGTH)
-            q->finish = VT_FINISH_STOP;
-    }
-    if (q->stream.held.failed)
-        vt_sched_finish(&e->sched, q, VT_FINISH_ERROR, "out of memory for the text");
-    vt_event event = event_of(q);
-    if (o->token >= 0) {
-        event.tokens = q->token + q->n_tokens - 1;
-        event.n_tokens = 1;
-        event.made_ns = result ? result->end_ns : 0;
-        if (q->req->p.logprobs >= 0)
-            add_logprobs(e, &event, q, result, o->row + o->n_scored, event.tokens, 1);
-        e->n_output_tokens++;
-        vt_trace_token(&e->tokens, q->req->id, 0, result ? result->id : 0, vt_seq_output(q) - 1,
-                       o->token);
-    }
-    if (q->state == VT_SEQ_DONE)
-        tell_end(e, q, &event);
-    else if (o->token < 0)
-        return; /* only scores, published above */
-    event.text = q->stream.held.data;
-    event.text_len = q->stream.ready;
-    call_back(q, &event);
-    vt_stream_taken(&q->stream);
-}
-
-/* Takes a request out of the list of live ones. Lock held. */
-static void forget_live(vt_engine *e, vt_req *r)
-{
-    vt_req *last = e->live[--e->n_live];
-    e->live[r->live_at] = last;
-    last->live_at = r->live_at;
-}
-
-void engine_publish_all(vt_engine *e, const vt_step_result *result)
-{
-    for (int32_t i = 0; i < e->sched.n_out; i++)
-        publish(e, &e->sched.out[i], result);
-    e->sched.n_out = 0;
-    if (e->sched.n_dead == 0)
-        return;
-    pthread_mutex_lock(&e->lock);
-    for (int32_t i = 0; i < e->sched.n_dead; i++)
-        forget_live(e, e->sched.dead[i]);
-    pthread_mutex_unlock(&e->lock);
-    for (int32_t i = 0; i < e->sched.n_dead; i++)
-        vt_req_free(e->sched.dead[i]);
-    e->sched.n_dead = 0;
-}
-
 /* ---- taking in ---- */
 
 static void end_request(vt_engine *e, vt_req *r, vt_finish finish)
@@ -247,7 +125,7 @@ static void end_request(vt_engine *e, vt_req *r, vt_finish finish)
         if (q->state == VT_SEQ_DONE)
             continue;
         vt_sched_finish(&e->sched, q, finish, NULL);
-        publish(e, &(vt_output){.seq = q, .token = -1}, NULL);
+        engine_publish(e, &(vt_output){.seq = q, .token = -1});
     }
 }
 
@@ -417,7 +295,7 @@ static vt_status finish_step(vt_engine *e, vt_err *err)
     int64_t end = engine_now(e);
     e->publish_ns += end - begin;
     vt_trace_part_of(steps, result.id, VT_PART_SAMPLE, begin, committed);
-    vt_trace_part_of(steps, result.id, VT_PART_PUBLISH, committed, end);
+    vt_trace_publish(steps, result.id, committed, e->text_ns, end);
     return VT_OK;
 }
 
@@ -451,6 +329,20 @@ static vt_status launch(vt_engine *e, vt_flight f, vt_err *err)
     return VT_OK;
 }
 
+/* Memory of the rings that events have come to use: a page of a ring is touched first when the ring
+ * gets there. */
+static size_t recorder_bytes(const vt_engine *e)
+{
+    const vt_trace_ring *ring[] = {&e->requests,     &e->tokens, &e->steps,
+                                   &e->prompt_steps, &e->seqs,   &e->samples};
+    size_t bytes = 0;
+    for (size_t i = 0; i < sizeof ring / sizeof *ring; i++) {
+        uint64_t n = atomic_load_explicit(&ring[i]->written, memory_order_relaxed);
+        bytes += (n < ring[i]->capacity ? n : ring[i]->capacity) * ring[i]->event_bytes;
+    }
+    return bytes;
+}
+
 static void publish_stats(vt_engine *e)
 {
     const vt_sched *s = &e->sched;
@@ -468,6 +360,7 @@ static void publish_stats(vt_engine *e)
     st->pages_cached = s->radix.pool.n_cached;
     memcpy(st->finished, e->n_finished, sizeof st->finished);
     st->recoveries = e->n_recovered;
+    st->recorder_bytes = recorder_bytes(e);
     st->output_tokens = e->n_output_tokens;
     st->sched = s->stats;
     st->cache = s->radix.stats;
@@ -479,21 +372,39 @@ static void publish_stats(vt_engine *e)
     pthread_mutex_unlock(&e->lock);
 }
 
-/* Looks at the whole machine once a second. Not with a clock of the simulator's. */
-static void sample_machine(vt_engine *e)
+/* Looks at the whole machine once a second, and at its energy counter, if it has one, 20 times a
+ * second and when the engine has nothing left to do (`idle`). Not with a clock of the simulator's.
+ */
+static void sample_machine(vt_engine *e, bool idle)
 {
-    vt_machine_event sample;
-    if (e->config.now || vt_now_ns() - e->sampled_ns < kSampleEvery)
+    vt_machine_event sample = {.pressure_us = -1,
+                               .steal_ticks = -1,
+                               .ticks = -1,
+                               .throttle = -1,
+                               .sm_mhz = -1,
+                               .memory_mhz = -1,
+                               .power_mw = -1,
+                               .others_percent = -1};
+    if (e->config.now)
         return;
-    vt_use_machine(&sample);
-    e->sampled_ns = sample.at_ns;
+    int64_t now = vt_now_ns();
+    bool whole = now - e->sampled_ns >= kSampleEvery,
+         meter = e->energy.n > 0 && (idle || now - e->metered_ns >= kMeterEvery);
+    if (!whole && !meter)
+        return;
+    if (whole) {
+        vt_use_machine(&sample);
+        e->sampled_ns = sample.at_ns;
+    }
+    e->metered_ns = sample.at_ns = vt_now_ns();
+    sample.energy_mj = vt_energy_read_mj(&e->energy);
     vt_trace_machine(&e->samples, &sample);
 }
 
 static vt_status one_step(vt_engine *e, bool *idle, vt_err *err)
 {
     take_in(e);
-    sample_machine(e);
+    sample_machine(e, false);
     count_pages(e);
     vt_flight f = {.begin_ns = engine_now(e)};
     f.plan = vt_sched_plan(&e->sched, f.begin_ns);
@@ -507,6 +418,8 @@ static vt_status one_step(vt_engine *e, bool *idle, vt_err *err)
     engine_publish_all(e, NULL); /* deadlines and aborts end sequences without a step's result */
     publish_stats(e);
     *idle = e->n_flight == 0 && vt_sched_idle(&e->sched);
+    if (*idle && f.begin_ns < e->ended_ns)
+        sample_machine(e, true);
     return status;
 }
 
@@ -588,6 +501,16 @@ void vt_engine_release(vt_engine *e)
 }
 
 /* ---- other threads ---- */
+
+void vt_engine_wrote(vt_engine *e, vt_request_id id, int64_t begin_ns, int64_t end_ns,
+                     int64_t spent_ns, int64_t n_bytes)
+{
+    if (!e || begin_ns <= 0 || end_ns < begin_ns || spent_ns < 0 || n_bytes < 0)
+        return;
+    pthread_mutex_lock(&e->lock);
+    vt_trace_write(&e->writes, id, begin_ns, end_ns, spent_ns, n_bytes);
+    pthread_mutex_unlock(&e->lock);
+}
 
 vt_status vt_engine_submit(vt_engine *e, const vt_request_params *p, vt_request_id *id, vt_err *err)
 {
@@ -839,6 +762,8 @@ void vt_engine_free(vt_engine *e)
     vt_trace_release(&e->seqs);
     vt_trace_release(&e->prompt_steps);
     vt_trace_release(&e->samples);
+    vt_trace_release(&e->writes);
+    vt_energy_close(&e->energy);
     pthread_cond_destroy(&e->wake);
     pthread_mutex_destroy(&e->lock);
     free(e->inbox);
@@ -855,8 +780,10 @@ int32_t vt_engine_sources(const vt_engine *e, vt_source *out, int32_t max)
     if (max > 0)
         out[0] = (vt_source){.name = "engine",
                              .kind = VT_SOURCE_ENGINE,
+                             .no_energy = e->energy.n ? NULL : e->energy.why,
                              .requests = &e->requests,
                              .tokens = &e->tokens,
+                             .writes = &e->writes,
                              .steps = &e->steps,
                              .seqs = &e->seqs,
                              .prompt_steps = &e->prompt_steps,

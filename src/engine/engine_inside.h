@@ -1,9 +1,10 @@
-/* The struct behind vt_engine: for engine.c, faults.c and api.c. */
+/* The struct behind vt_engine: for engine.c, publish.c, faults.c and api.c. */
 #ifndef VT_ENGINE_ENGINE_INSIDE_H
 #define VT_ENGINE_ENGINE_INSIDE_H
 
 #include <pthread.h>
 
+#include "device/energy.h"
 #include "engine/engine.h"
 
 /* A launched step and when the CPU did what for it. */
@@ -24,8 +25,11 @@ struct vt_engine {
     /* Steps with prompt tokens have a ring of their own, with their sequences: the many steps of a
      * long answer do not overwrite its prefill. The sequences of decode steps are in `seqs`. */
     vt_trace_ring requests, tokens, steps, prompt_steps, seqs, samples;
-    int64_t sampled_ns; /* when the machine was last looked at */
-    int64_t ended_ns;   /* when the last step's end was learned */
+    int64_t sampled_ns; /* when the machine was last looked at, */
+    int64_t metered_ns; /* and its energy counter */
+    vt_energy energy;
+    int64_t ended_ns; /* when the last step's end was learned */
+    int64_t text_ns;  /* when the text of its tokens was made */
     vt_token_logprob *logprob,
         *top; /* [max_rows], [max_rows][VT_MAX_TOP_LOGPROBS]: an event's arrays */
     uint64_t n_finished[VT_FINISH_ERROR + 1], n_output_tokens;
@@ -53,10 +57,17 @@ struct vt_engine {
     pthread_t thread, stepper;
     vt_request_id next_id;
     vt_engine_stats stats;
+    vt_trace_ring writes; /* written under the lock by any thread; read without it */
 };
 
 int64_t engine_now(const vt_engine *e);
-/* Publishes all outputs of the scheduler, then frees the requests that are over. */
+
+/* ---- publish.c ---- */
+
+/* Makes text of one output that is of no step's result, and calls back. */
+void engine_publish(vt_engine *e, const vt_output *o);
+/* Publishes all outputs of the scheduler, then frees the requests that are over. `result`: of the
+ * step that they come from; NULL: of none. */
 void engine_publish_all(vt_engine *e, const vt_step_result *result);
 
 /* ---- faults.c ---- */

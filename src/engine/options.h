@@ -50,6 +50,7 @@ enum {
     VT_FOR_LIST = 1 << 20,
     VT_FOR_SHOW = 1 << 21,
     VT_FOR_RM = 1 << 22,
+    VT_FOR_LAB_KERNEL = 1 << 23,
     VT_FOR_LOAD = 1 << 24, /* bench serve */
     VT_FOR_TOP = 1 << 25,
     VT_FOR_STORY_DIFF = 1 << 26,

@@ -42,7 +42,8 @@ static const vt_option table[] = {
         .help = "where the model runs; cuda:N: on GPU N; auto: on GPU 0 if usable (see env), else "
                 "the CPU"),
     ROW("threads", INT(1, 1024), .flags = VT_OPTION_AUTO, .value_name = "N", .fallback = "auto",
-        .verbs = PLANNED | VT_FOR_EXPLAIN | VT_FOR_ENV | VT_FOR_KERNELS | VT_FOR_LAB,
+        .verbs = PLANNED | VT_FOR_EXPLAIN | VT_FOR_ENV | VT_FOR_KERNELS | VT_FOR_LAB |
+                 VT_FOR_LAB_KERNEL,
         .help = "CPU threads that compute; auto: as many as there are cores"),
     ROW("tp", INT(1, 64), .later = "*", .value_name = "N", .fallback = "1", .verbs = ENGINE,
         .help = "tensor parallelism over N ranks"),
@@ -52,7 +53,8 @@ static const vt_option table[] = {
     ROW("json", VT_OPTION_FLAG, .fallback = "false",
         .verbs = VT_FOR_ENGINE | VT_FOR_RUN | VT_FOR_SCORE | VT_FOR_TOKENIZE | VT_FOR_EXPLAIN |
                  VT_FOR_ENV | VT_FOR_LATENCY | VT_FOR_KERNELS | VT_FOR_STARTUP | VT_FOR_OFFLINE |
-                 VT_FOR_SIMULATE | VT_FOR_LIST | VT_FOR_SHOW | VT_FOR_LOAD | VT_FOR_LAB,
+                 VT_FOR_SIMULATE | VT_FOR_LIST | VT_FOR_SHOW | VT_FOR_LOAD | VT_FOR_LAB |
+                 VT_FOR_LAB_KERNEL,
         .help = "print one JSON object instead of text"),
     ROW("quiet", VT_OPTION_FLAG, .letter = 'q', .fallback = "false",
         .verbs = VT_FOR_ENGINE | MODEL | VT_FOR_ENV | VT_FOR_KERNELS | VT_FOR_PULL |
@@ -150,9 +152,9 @@ static const vt_option table[] = {
         .verbs = VT_FOR_RUN | VT_FOR_SCORE | VT_FOR_LATENCY | VT_FOR_OFFLINE,
         .help = "tell what happened: in the terminal, or into a story.json"),
     ROW("story-dir", VT_OPTION_TEXT, .value_name = "DIR", .fallback = "",
-        .verbs = VT_FOR_RUN | VT_FOR_OFFLINE,
-        .help = "where a batch or bench writes the story of its last steps when it gets SIGUSR2 "
-                "(vitrine story dump PID); without it: stories in the cache"),
+        .verbs = VT_FOR_RUN | VT_FOR_OFFLINE | VT_FOR_LATENCY | VT_FOR_SERVE,
+        .help = "where a batch, bench or server writes the story of its last steps when it gets "
+                "SIGUSR2 (vitrine story dump PID); without it: stories in the cache"),
 
     /* story show */
     ROW("token", INT(0, 1 << 30), .value_name = "N", .verbs = VT_FOR_STORY,
@@ -241,9 +243,19 @@ static const vt_option table[] = {
         .help = "data from memory: every call gets its own copy of the arguments"),
     ROW("device", CHOICE("cpu|cuda|cuda:N"), .id = "kernels-device", .value_name = "DEVICE",
         .fallback = "cpu", .verbs = VT_FOR_KERNELS, .help = "whose implementations are run"),
-    ROW("shape", VT_OPTION_TEXT, .value_name = "K=V,...", .verbs = VT_FOR_KERNELS,
+    ROW("shape", VT_OPTION_TEXT, .value_name = "K=V,...",
+        .verbs = VT_FOR_KERNELS | VT_FOR_LAB_KERNEL,
         .help = "run OP on this shape in place of its own, such as tokens=1|8|64,type=q4_k; "
                 "unknown fields are answered with the list"),
+    ROW("op", VT_OPTION_TEXT, .id = "kernel-op", .value_name = "OP", .verbs = VT_FOR_LAB_KERNEL,
+        .help = "the op that the kernel implements: rmsnorm, add_rmsnorm, embed (index), silu_mul, "
+                "kv_store (store)"),
+    ROW("device", CHOICE("auto|cpu|cuda|cuda:N"), .id = "kernel-device", .value_name = "DEVICE",
+        .fallback = "auto", .verbs = VT_FOR_LAB_KERNEL,
+        .help = "where it runs; auto: GPU 0 for a .cu, the CPU for a .so"),
+    ROW("limit", INT(1, 600), .value_name = "SECONDS", .fallback = "30",
+        .verbs = VT_FOR_LAB_KERNEL,
+        .help = "a case or a measurement that takes longer is a hang"),
     ROW("impl", VT_OPTION_TEXT, .value_name = "NAME", .verbs = VT_FOR_KERNELS,
         .help = "only implementations of this name or family"),
     ROW("method", CHOICE("auto|warm|cold|graph|pdl"), .value_name = "NAME", .fallback = "auto",
@@ -329,6 +341,9 @@ static const vt_option table[] = {
         .help = "these lines have the beginnings of prompts and answers too"),
     ROW("record-text", VT_OPTION_FLAG, .fallback = "false", .later = "true",
         .verbs = VT_FOR_SERVE, .help = "stories have prompts and answers; not there yet"),
+    ROW("slo", VT_OPTION_TEXT, .value_name = "NAME=MS,...", .verbs = VT_FOR_SERVE,
+        .help = "write the story of a request beyond one of these limits of ttft, itl (longest "
+                "gap), tpot and e2e into --story-dir: the newest 32, one in 10 s"),
     ROW("otlp-endpoint", VT_OPTION_TEXT, .value_name = "URL", .verbs = VT_FOR_SERVE,
         .help = "send a span for each request to this OpenTelemetry collector: http://HOST:PORT"),
 
@@ -375,7 +390,8 @@ static const vt_option table[] = {
         .help = "ask for whole answers"),
     ROW("timeout", FLOAT(0.1, 86400), .value_name = "SECONDS", .fallback = "600",
         .verbs = VT_FOR_LOAD, .help = "give a request up after this time"),
-    ROW("slo", VT_OPTION_TEXT, .value_name = "NAME=MS,...", .verbs = VT_FOR_LOAD,
+    ROW("slo", VT_OPTION_TEXT, .id = "asked-slo", .value_name = "NAME=MS,...",
+        .verbs = VT_FOR_LOAD,
         .help = "count requests within these limits of ttft, itl (longest gap), tpot and e2e"),
     ROW("jsonl", VT_OPTION_TEXT, .value_name = "FILE", .verbs = VT_FOR_LOAD,
         .help = "write a line of JSON for each request"),

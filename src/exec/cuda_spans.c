@@ -22,6 +22,10 @@
  * launches more slowly than kernels end. Steps that stay in their graphs are only timed as a whole;
  * a story shows both.
  *
+ * What else costs the host time in a step, reading the thread's use of the CPU, is done in every
+ * second block of 8 decode steps (vt_spans_on), so that a story can compare neighbouring blocks.
+ * Reading two events a step is not switched: the step's begin and end come from them.
+ *
  * How device times get onto the host's clock. Events give differences only, so the executor adds up
  * the times between the begins of consecutive steps. `offset` is the host's time minus that sum, at
  * the moment when the host learns that a step has ended. The host can only learn late, so the
@@ -60,6 +64,7 @@ typedef struct mark {
 
 typedef struct span_set {
     bool timed, prompts;
+    bool recorded; /* in a block of steps that are (vt_spans_on), or timed */
     int32_t graph_tokens, n_kernels;
     size_t moved[VT_MOVES];
     cu_event *event; /* [max_marks]; made at first need */
@@ -199,6 +204,7 @@ static bool spans_begin(vt_observer *o, const vt_step *step)
     vt_use_begin(&s->use, step->id);
     set->timed = shall_time(s, &step->batch);
     set->prompts = step->batch.n_tokens > step->batch.n_decode;
+    set->recorded = set->timed || set->prompts || vt_spans_on(step->id);
     set->graph_tokens = 0;
     memset(set->moved, 0, sizeof set->moved);
     set->n_marks = 0;
@@ -331,7 +337,8 @@ static vt_status spans_end(vt_observer *o, vt_step_result *view, vt_err *err)
     } else if (!set->prompts) {
         s->whole_ns = ms * 1e6;
     }
-    vt_use_end(&s->use, step.step, &s->uses);
+    if (set->recorded) /* the next reading speaks of the other steps too */
+        vt_use_end(&s->use, step.step, &s->uses);
     vt_trace_launch(&s->launches, &step); /* last: a reader that finds it finds the spans too */
     return VT_OK;
 }

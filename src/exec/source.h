@@ -46,9 +46,10 @@ typedef struct vt_source {
     char name[24]; /* "engine", "worker 1", "rank 0" */
     vt_source_kind kind;
     /* NULL: it writes none of that */
-    const vt_trace_ring *requests, *tokens, *steps, *prompt_steps, *seqs;
+    const vt_trace_ring *requests, *tokens, *writes, *steps, *prompt_steps, *seqs;
     const vt_trace_ring *uses, *samples, *launches;
     const vt_span_rings *spans;
+    const char *no_energy; /* why no sample has energy_mj; NULL: they may have it */
     vt_device_facts device;
     /* Measured; NAN: not known, or does not apply. */
     double clock_error_ns; /* times of this source may lie so late on the host's clock */

@@ -136,7 +136,7 @@ void lab_ask_reader(lab *l, json_t *p)
 
 const char *lab_grade(double expected, double measured)
 {
-    double ratio = measured / expected;
+    double ratio = measured == expected ? 1 : measured / expected; /* both may be 0 */
     if (!(ratio > 0))
         return "off by more";
     ratio = ratio < 1 ? 1 / ratio : ratio;

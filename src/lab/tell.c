@@ -102,7 +102,7 @@ void lab_outcome(lab *l, const char *what, double measured, bool disturbed)
 {
     size_t i;
     json_t *o;
-    disturbed = disturbed || l->busy;
+    disturbed = !l->emulated && (disturbed || l->busy); /* the state stays "emulated" */
     json_array_foreach(part(l, "predictions"), i, o)
     {
         if (strcmp(json_string_value(json_object_get(o, "what")), what) != 0)

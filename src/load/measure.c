@@ -16,7 +16,8 @@ vt_status vt_load_slo_parse(const char *text, vt_load_slo *out, vt_err *err)
         const char *name;
         double *to;
     } field[] = {{"ttft", &slo.ttft}, {"itl", &slo.itl}, {"tpot", &slo.tpot}, {"e2e", &slo.e2e}};
-    for (const char *p = text; *p;) {
+    const char *p = text;
+    do {
         size_t n = strcspn(p, "="), i = 0;
         while (i < 4 && (strlen(field[i].name) != n || strncmp(field[i].name, p, n) != 0))
             i++;
@@ -29,7 +30,7 @@ vt_status vt_load_slo_parse(const char *text, vt_load_slo *out, vt_err *err)
                            text);
         *field[i].to = ms * 1e-3;
         p = *end ? end + 1 : end;
-    }
+    } while (*p);
     *out = slo;
     return VT_OK;
 }

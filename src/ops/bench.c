@@ -159,7 +159,9 @@ static vt_status reserve(bench_job *job, const vt_op *op, const vt_case *c, cons
         vt_cost cost = op->cost(a->args, NULL);
         bytes += vt_cost_bytes(&cost);
     } while (o->cold && bytes < COLD_BYTES && job->n_copies < MAX_COPIES);
-    return on_cpu_make(&job->on, op, job->impl, job->copy[0].args, vt_team_size(job->team), err);
+    TRY(on_cpu_make(&job->on, op, job->impl, job->copy[0].args, vt_team_size(job->team), err));
+    job->on.own = job->impl == o->extra ? o->own : NULL;
+    return VT_OK;
 }
 
 static void job_release(bench_job *job)
@@ -221,8 +223,9 @@ static vt_status bench_case(void *ctx, const vt_op *op, const vt_case *c, vt_err
     if (checked)
         op->reference(want.args);
     vt_status status = VT_OK;
-    const vt_impl *const *const table[] = {op->impls, b->o->variants ? op->variants : NULL};
-    for (int t = 0; t < 2; t++)
+    const vt_impl *const extra[] = {b->o->extra, NULL};
+    const vt_impl *const *const table[] = {extra, op->impls, b->o->variants ? op->variants : NULL};
+    for (int t = 0; t < 3; t++)
         for (const vt_impl *const *impl = table[t]; impl && *impl && status == VT_OK; impl++) {
             if (!bench_wants(b->o, *impl) || !vt_impl_fits(*impl, want.args, &b->target, NULL))
                 continue;
@@ -244,7 +247,7 @@ static vt_status bench_case(void *ctx, const vt_op *op, const vt_case *c, vt_err
 
 bool bench_wants(const bench_options *o, const vt_impl *impl)
 {
-    return !o->impl || strcmp(o->impl, impl->name) == 0 ||
+    return !o->impl || impl == o->extra || strcmp(o->impl, impl->name) == 0 ||
            (impl->family && strcmp(o->impl, impl->family) == 0);
 }
 

@@ -22,6 +22,8 @@ typedef struct bench_options {
     const char *impl;      /* only rows of this name or family; NULL: all */
     const char *shape;     /* cases of this text (ops/case_text.h), for one op; NULL: the card's */
     on_cuda_method method; /* GPU */
+    const vt_impl *extra;  /* CPU: a row that is in no card, measured before the others; or NULL */
+    const void *own;       /* its vt_lane.own */
 } bench_options;
 
 typedef struct bench_result {

@@ -62,6 +62,7 @@ vt_lane on_cpu_lane(const on_cpu *c, vt_team *team, int32_t worker, atomic_int *
                      .size = &c->size,
                      .plan = c->plan,
                      .items = c->items,
+                     .own = c->own,
                      .workspace = c->workspace,
                      .workspace_bytes = c->target.workspace_bytes,
                      .team = team,

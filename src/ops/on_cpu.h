@@ -10,6 +10,7 @@ typedef struct on_cpu {
     vt_size size;
     void *plan, *workspace;
     int32_t items;
+    const void *own; /* vt_lane.own; NULL until the caller sets it */
 } on_cpu;
 
 /* The batch in a call's args, found by the card's operands; NULL: the op has none. */

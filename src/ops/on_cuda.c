@@ -6,7 +6,7 @@
 
 #include "device/cublaslt.h"
 
-enum { SLACK = 256 };
+enum { SLACK = ON_CUDA_SLACK };
 
 static vt_status check(const on_cuda_gpu *g, cu_result r, const char *what, vt_err *err)
 {
@@ -35,7 +35,7 @@ static vt_status open_memory(on_cuda_gpu *g, size_t flush_bytes, vt_err *err)
 
 vt_status on_cuda_open(int32_t ordinal, const on_cuda_options *o, on_cuda_gpu *g, vt_err *err)
 {
-    *g = (on_cuda_gpu){.padded = o->padded};
+    *g = (on_cuda_gpu){.padded = o->padded, .margin = o->margin};
     TRY(vt_cuda_open(ordinal, &g->cuda, err));
     const vt_cuda *c = g->cuda;
     char why[160];
@@ -71,21 +71,6 @@ void on_cuda_close(on_cuda_gpu *g)
 
 /* ---- device memory of a call ---- */
 
-vt_status on_cuda_new_block(on_cuda *c, size_t bytes, void **out, vt_err *err)
-{
-    if (c->n_blocks == c->max_blocks) {
-        int32_t most = c->max_blocks ? 2 * c->max_blocks : 64;
-        void **more = realloc(c->block, (size_t)most * sizeof *more);
-        if (!more)
-            return vt_fail(err, VT_ERR_MEMORY, "%s: out of memory", c->op->name);
-        c->block = more;
-        c->max_blocks = most;
-    }
-    TRY(vt_cuda_alloc(c->gpu->cuda, bytes + SLACK, out, err));
-    c->block[c->n_blocks++] = *out;
-    return VT_OK;
-}
-
 vt_status on_cuda_upload(on_cuda *c, void *to, const void *from, size_t bytes, vt_err *err)
 {
     on_cuda_gpu *g = c->gpu;
@@ -116,7 +101,7 @@ void on_cuda_release(on_cuda *c)
         return;
     drop_row(c);
     for (int32_t i = 0; i < c->n_blocks; i++)
-        vt_cuda_free(c->gpu->cuda, c->block[i]);
+        vt_cuda_free(c->gpu->cuda, c->block[i].base);
     free(c->block);
     vt_arena_release(&c->arena);
     *c = (on_cuda){0};

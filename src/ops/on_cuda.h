@@ -30,6 +30,7 @@ typedef struct on_cuda_options {
     bool library;        /* cuBLASLt may be used if it is installed */
     int32_t shared_rows; /* vt_target.shared_rows */
     size_t flush_bytes;  /* written before a cold call; 0: cold calls are not timed */
+    size_t margin;       /* bytes with a pattern on both sides of every operand; 0: none */
 } on_cuda_options;
 
 /* A GPU, a stream, and the other things that all calls share. */
@@ -39,7 +40,7 @@ typedef struct on_cuda_gpu {
     vt_target target; /* without limits and workspace */
     bool padded, emulated;
     void *flush, *tickets;
-    size_t flush_bytes;
+    size_t flush_bytes, margin;
     jit_progress progress; /* of compiling; may be NULL */
     void *progress_user;
 } on_cuda_gpu;
@@ -81,9 +82,9 @@ typedef struct on_cuda {
     int32_t n_twins;
     on_cuda_weights weights[4];
     int32_t n_weights;
-    bool quantised; /* a weight is kept in fewer bits than BF16 */
-    bool rounded;   /* a weight that is quantised on the host is BF16 here */
-    void **block;   /* the args' device memory */
+    bool quantised;              /* a weight is kept in fewer bits than BF16 */
+    bool rounded;                /* a weight that is quantised on the host is BF16 here */
+    struct on_cuda_block *block; /* [n_blocks] the args' device memory */
     int32_t n_blocks, max_blocks;
     vt_arena arena;
     vt_size size;
@@ -148,6 +149,12 @@ typedef struct on_cuda_error {
  * tickets are zero. */
 vt_status on_cuda_compare(on_cuda *c, vt_tensor *const *outputs, int32_t n_outputs,
                           on_cuda_error *out, vt_err *err);
+/* With margins: notes what the operands hold that the row must not change. Call it before the run
+ * that on_cuda_check_margins checks. */
+vt_status on_cuda_note_margins(on_cuda *c, vt_err *err);
+/* Whether the bytes around every operand, and the operands that the row only reads, are as they
+ * were. If not, `why` says which operand and where: "it wrote 2 bytes behind the end of y ...". */
+vt_status on_cuda_check_margins(on_cuda *c, bool *good, char why[256], vt_err *err);
 /* The device's bytes of an output, rows row_stride elements apart. The caller frees them. */
 vt_status on_cuda_fetch(on_cuda *c, const vt_tensor *output, void **bytes, vt_err *err);
 /* The device's twin of a host tensor; NULL: none. */

@@ -3,6 +3,7 @@
  *   on_cuda.c           the GPU, memory, plans, runs
  *   on_cuda_args.c      the args on the device
  *   on_cuda_compare.c   rounding to values that a GPU holds exactly; comparing outputs
+ *   on_cuda_margin.c    memory with margins, and whether a run left them alone
  *   on_cuda_time.c      timing */
 #ifndef VT_OPS_ON_CUDA_INSIDE_H
 #define VT_OPS_ON_CUDA_INSIDE_H
@@ -12,6 +13,9 @@
 
 /* Bytes that fill an operand before a run: NaN as a float, no token id as an integer. */
 enum { ON_CUDA_INT_PATTERN = 0x5a, ON_CUDA_FLOAT_PATTERN = 0xff };
+
+/* Bytes beyond what a row asked for: wide loads may read them. */
+enum { ON_CUDA_SLACK = 256 };
 
 static inline cu_ptr address(const void *p) { return (cu_ptr)(uintptr_t)p; }
 
@@ -48,6 +52,13 @@ static inline vt_status no_memory(const on_cuda *c, vt_err *err)
 {
     return vt_fail(err, VT_ERR_MEMORY, "%s: out of memory", c->op->name);
 }
+
+/* Device memory of a call: margin | bytes | margin. */
+typedef struct on_cuda_block {
+    void *base; /* the first margin */
+    size_t bytes;
+    uint64_t sum; /* of what must stay as it is: see on_cuda_margin.c */
+} on_cuda_block;
 
 /* Waits until everything on the stream has run. */
 vt_status on_cuda_wait(on_cuda_gpu *g, const char *what, vt_err *err);

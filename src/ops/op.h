@@ -121,6 +121,7 @@ typedef struct vt_lane {
     const void *side;    /* its side data; on a GPU a device address too */
     int32_t items;       /* the plan's items, padding counted */
     int32_t variant;     /* what the plan's variant() answered for this step; else 0 */
+    const void *own;     /* of a row that is in no card (a lab's): what it needs beside the args */
     void *workspace;     /* shared by all calls one after the other; 64-byte aligned */
     size_t workspace_bytes;
     /* CPU */

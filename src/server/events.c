@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 
 typedef struct server_event {
@@ -18,7 +19,8 @@ struct server_events {
     vt_engine *engine;
     pthread_mutex_t lock;
     server_event *first, **end;
-    bool posted; /* the loop has been asked to tell them */
+    bool posted;   /* the loop has been asked to tell them */
+    int64_t at_ns; /* of the loop's thread: until when its time is counted */
 };
 
 vt_status server_events_new(vt_web *w, vt_engine *e, server_events **out, vt_err *err)
@@ -58,6 +60,15 @@ void server_part_release(server_part *part)
 {
     free(part->last);
     part->last = NULL;
+}
+
+int64_t server_part_took(server_part *part)
+{
+    int64_t begin = part->events->at_ns, now = vt_now_ns();
+    part->write_begin_ns = part->write_begin_ns ? part->write_begin_ns : begin;
+    part->write_ns += now - begin;
+    part->events->at_ns = now;
+    return now;
 }
 
 /* A copy of what `from` points to, at *at. */
@@ -115,6 +126,7 @@ static void tell(void *arg)
     ev->end = &ev->first;
     ev->posted = false;
     pthread_mutex_unlock(&ev->lock);
+    ev->at_ns = vt_now_ns();
     for (server_event *next; c; c = next) {
         bool kept = c->kept; /* the part may be released by its last event */
         next = c->next;

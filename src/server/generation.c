@@ -34,9 +34,9 @@ static void release(generation *g)
     free(g);
 }
 
-static void finish(generation *g)
+/* Ends the exchange. */
+static void answer(generation *g)
 {
-    g->at.end = vt_now_ns();
     if (g->x) {
         vt_exchange *x = g->x;
         if (g->error.http && !g->streaming) {
@@ -47,6 +47,30 @@ static void finish(generation *g)
             g->form->end(g); /* ends the exchange */
             g->x = NULL;
         }
+    }
+}
+
+static void finish(generation *g)
+{
+    g->at.end = vt_now_ns();
+    answer(g);
+    release(g);
+}
+
+/* The last event of the generation has come, to this part: writing its end, or all of an answer in
+ * one piece, counts for it. Then the engine is told what writing took. */
+static void finish_told(generation *g, server_part *last)
+{
+    bool there = g->x != NULL;
+    g->at.end = vt_now_ns();
+    answer(g);
+    int64_t end_ns = there ? server_part_took(last) : 0;
+    int64_t n_bytes = g->note ? (int64_t)g->note->bytes : 0;
+    for (int32_t i = 0; i < g->n_submitted; i++) {
+        const server_part *p = &g->part[i];
+        if (end_ns && p->write_begin_ns)
+            vt_engine_wrote(g->server->engine, p->id, p->write_begin_ns, end_ns, p->write_ns,
+                            n_bytes / g->n_submitted);
     }
     release(g);
 }
@@ -112,8 +136,10 @@ static void on_event(server_part *part, const vt_event *e)
         g->error = g->reply.error;
     if (g->x && !g->error.http && g->form->told)
         g->form->told(g, part->prompt, e);
+    if (g->streaming)
+        (void)server_part_took(part);
     if (g->reply.n_open == 0)
-        finish(g);
+        finish_told(g, part);
 }
 
 /* ---- submitting ---- */

@@ -42,6 +42,12 @@ typedef struct generation_times {
     int64_t end;
 } generation_times;
 
+/* When the device had made the tokens of one completion. */
+typedef struct generation_made {
+    int64_t first_ns, last_ns; /* 0: none yet */
+    int32_t n_later;           /* tokens after those of the first event */
+} generation_made;
+
 struct generation {
     generation *next, *prev;
     vt_server *server;
@@ -62,7 +68,8 @@ struct generation {
     generation_times at;
     struct server_note *note; /* of its exchange; NULL: memory was short */
     bool counted_first;       /* its time to the first token stands in the metrics */
-    int64_t *made_ns;         /* [reply.n] when each completion's newest token was made; or NULL */
+    generation_made *made;    /* [reply.n]; or NULL */
+    int64_t longest_gap_ns;   /* between two tokens of one completion; 0: there were none */
     char *log_prompt;         /* the prompt's beginning, with option log-text; else NULL */
     void *own;                /* the form's */
 };

@@ -7,7 +7,7 @@
  *   events.c     engine thread -> loop thread
  *   work.c       helper threads for whatever takes long
  *   page.c, live*.c      the live page: its files, and looks at the engine as events
- *   observe.c    what is kept of requests: metrics.c, log.c, otlp.c, stories.c
+ *   observe.c    what is kept of requests: metrics.c, log.c, otlp.c, stories.c, dumps.c
  *
  * Everything runs on the loop's thread but for what work.c runs and the engine's callbacks, which
  * do no more than copy an event (events.c). */
@@ -35,9 +35,10 @@ typedef struct vt_server {
     server_work *work;
     struct server_events *events;
     server_keys keys, admin_keys;
-    struct server_metrics *metrics; /* these four: see observe.h */
+    struct server_metrics *metrics; /* these five: see observe.h */
     struct server_stories *stories;
     struct server_log *log;
+    struct server_dumps *dumps;
     struct server_otlp *otlp; /* NULL: no collector */
     int log_form;             /* server_log_form */
     bool log_text;            /* prompts and answers stand in the log */

@@ -14,6 +14,7 @@
 #include "base/err.h"
 #include "base/term.h"
 #include "base/utf8.h"
+#include "server/dumps.h"
 #include "server/generation.h"
 
 enum {
@@ -70,6 +71,7 @@ static void *writer(void *arg)
     sigemptyset(&pipe);
     sigaddset(&pipe, SIGPIPE); /* a reader that has left is an error of write, not the end of us */
     pthread_sigmask(SIG_BLOCK, &pipe, NULL);
+    pthread_setname_np(pthread_self(), "server-log");
     pthread_mutex_lock(&l->lock);
     while (!l->quit || l->waiting.len > 0 || l->dropped > 0) {
         if (l->waiting.len == 0 && l->dropped == 0) {
@@ -236,6 +238,13 @@ static void put_generation(line *w, const server_record *r, bool text)
     put_ms(w, "ttft_ms", r->ttft_ns);
     put_ms(w, "total_ms", r->end_ns - r->began_ns);
     put_string(w, "finish", server_finish_names[r->finish]);
+    if (r->missed) {
+        char list[32];
+        server_slo_list(r->missed, list);
+        put_string(w, "missed", list);
+    }
+    if (r->dump[0])
+        put_string(w, "story_file", r->dump);
     if (g->error.http)
         put_string(w, "error", g->error.message);
     if (text && g->log_prompt)

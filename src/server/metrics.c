@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "server/dumps.h"
 #include "server/generation.h"
 #include "server/otlp.h"
 
@@ -117,6 +118,13 @@ static void write_batch(server_exposition *w, const vt_engine_stats *e)
                   (double)e->sched.faults);
 }
 
+static void write_recorder(server_exposition *w, const vt_engine_stats *e)
+{
+    server_metric(w, SERVER_GAUGE, "vitrine:recorder_bytes",
+                  "Memory that the recording of requests and steps has come to use.",
+                  (double)e->recorder_bytes);
+}
+
 static void write_cache(server_exposition *w, const vt_engine_stats *e)
 {
     static const char *const cause[VT_EVICT_CAUSES] = {"admit", "grow", "covered", "flush"};
@@ -144,6 +152,22 @@ static void write_cache(server_exposition *w, const vt_engine_stats *e)
                   "Cached pages evicted, by why.");
     for (int i = 0; i < VT_EVICT_CAUSES; i++)
         server_sample(w, (double)e->cache.evicted_pages[i], "cause", cause[i], NULL);
+}
+
+static void write_dumps(server_exposition *w, const server_dumps *d)
+{
+    if (d->has_slo) {
+        server_family(w, SERVER_COUNTER, "vitrine:slo_missed",
+                      "Requests that have ended beyond this limit of --slo.");
+        for (int i = 0; i < SERVER_SLOS; i++)
+            server_sample(w, (double)d->missed[i], "limit", server_slo_names[i], NULL);
+    }
+    server_family(w, SERVER_COUNTER, "vitrine:story_files",
+                  "Stories written upon SIGUSR2 and of requests beyond a limit; skipped: too soon "
+                  "after another.");
+    server_sample(w, (double)d->written, "result", "written", NULL);
+    server_sample(w, (double)d->failed, "result", "failed", NULL);
+    server_sample(w, (double)d->skipped, "result", "skipped", NULL);
 }
 
 static void write_http(server_exposition *w, const server_scrape *c)
@@ -192,7 +216,9 @@ void server_show_metrics(vt_server *s, vt_exchange *x)
     write_requests(&w, &c);
     write_batch(&w, &c.engine);
     write_cache(&w, &c.engine);
+    write_recorder(&w, &c.engine);
     write_http(&w, &c);
+    write_dumps(&w, s->dumps);
     if (vt_options_flag(s->options, "metrics-compat")) {
         w.model = s->model_name;
         server_write_compat(&w, &c);

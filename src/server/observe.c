@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/random.h"
+#include "server/dumps.h"
 #include "server/generation.h"
 #include "server/log.h"
 #include "server/metrics.h"
@@ -97,17 +98,23 @@ void server_saw_event(generation *g, int32_t prompt, const vt_event *e)
     m->output_tokens += (uint64_t)e->n_tokens;
     if (!e->made_ns)
         return;
-    if (!g->made_ns && g->reply.n > 0)
-        g->made_ns = vt_calloc((size_t)g->reply.n, sizeof *g->made_ns);
-    if (!g->made_ns)
+    if (!g->made && g->reply.n > 0)
+        g->made = vt_calloc((size_t)g->reply.n, sizeof *g->made);
+    if (!g->made)
         return;
-    int64_t *last = &g->made_ns[prompt * g->reply.n_each + e->sample];
-    if (*last)
-        server_observe(&m->itl, (e->made_ns - *last) / e->n_tokens, (uint64_t)e->n_tokens);
-    else if (!g->counted_first)
-        server_observe(&m->ttft, e->made_ns - g->at.began, 1);
+    generation_made *c = &g->made[prompt * g->reply.n_each + e->sample];
+    if (c->last_ns) {
+        int64_t gap_ns = (e->made_ns - c->last_ns) / e->n_tokens;
+        server_observe(&m->itl, gap_ns, (uint64_t)e->n_tokens);
+        g->longest_gap_ns = gap_ns > g->longest_gap_ns ? gap_ns : g->longest_gap_ns;
+        c->n_later += e->n_tokens;
+    } else {
+        c->first_ns = e->made_ns;
+        if (!g->counted_first)
+            server_observe(&m->ttft, e->made_ns - g->at.began, 1);
+    }
     g->counted_first = true;
-    *last = e->made_ns;
+    c->last_ns = e->made_ns;
 }
 
 server_finish server_finish_of(const generation *g)
@@ -130,10 +137,10 @@ void server_saw_end(generation *g)
     vt_server *s = g->server;
     server_note *note = g->note;
     const generation_times *t = &g->at;
-    free(g->made_ns);
-    g->made_ns = NULL;
-    if (!note)
+    if (!note) {
+        free(g->made);
         return;
+    }
     server_record r = {
         .note = note,
         .generation = g,
@@ -146,6 +153,7 @@ void server_saw_end(generation *g)
         .ttft_ns = t->first_token ? t->first_token - t->began : -1,
     };
     if (!g->form->probe) {
+        server_dumps_judge(s->dumps, &r);
         server_metrics_end(s->metrics, &r);
         server_stories_add(s->stories, &r);
         if (s->otlp && note->trace.sampled)
@@ -153,6 +161,7 @@ void server_saw_end(generation *g)
     }
     if (!g->form->probe || r.finish > SERVER_LENGTH)
         write_log(s, &r);
+    free(g->made);
     free(note);
     g->note = NULL;
 }

@@ -1,4 +1,5 @@
-/* What is kept of requests when they end: counters, the list of stories, the log, spans.
+/* What is kept of requests when they end: counters, the list of stories, the log, spans, and files
+ * with the stories of those that were too slow (dumps.c).
  *
  *   route.c: server_note_begin ─> handler ─> web: answer ended ─> server_note_ended
  *                                   └─ a generation ─> events ─> server_saw_event
@@ -15,6 +16,8 @@
 #include "server/trace_context.h"
 
 struct generation;
+
+enum { SERVER_DUMP_PATH = 1200 };
 
 /* What is kept with every exchange from its route to its end. */
 typedef struct server_note {
@@ -56,9 +59,11 @@ typedef struct server_record {
     const server_note *note;
     const struct generation *generation; /* NULL: none */
     const char *method, *path;
-    server_finish finish;      /* of a generation */
-    int64_t began_ns, end_ns;  /* CLOCK_MONOTONIC */
-    int64_t queue_ns, ttft_ns; /* -1: it did not get there */
+    server_finish finish;        /* of a generation */
+    int64_t began_ns, end_ns;    /* CLOCK_MONOTONIC */
+    int64_t queue_ns, ttft_ns;   /* -1: it did not get there */
+    unsigned missed;             /* limits of --slo, as bits (dumps.h) */
+    char dump[SERVER_DUMP_PATH]; /* the file that its story is written to; "": to none */
 } server_record;
 
 /* Nanoseconds since the epoch of a time on CLOCK_MONOTONIC. */

@@ -1,6 +1,7 @@
 /* The server's life: options, start, drain, end. */
 #include "server/serve.h"
 
+#include <malloc.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -14,6 +15,7 @@
 #include "base/random.h"
 #include "base/term.h"
 #include "model/model.h"
+#include "server/dumps.h"
 #include "server/generation.h"
 #include "server/metrics.h"
 #include "server/otlp.h"
@@ -101,6 +103,7 @@ static vt_status start_observing(vt_server *s, vt_err *err)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for metrics");
     server_metrics_init(s->metrics);
     TRY(server_log_new(STDERR_FILENO, &s->log, err));
+    TRY(server_dumps_new(s, &s->dumps, err));
     return to ? server_otlp_new(to, s->log, &s->otlp, err) : VT_OK;
 }
 
@@ -217,6 +220,12 @@ static void on_signal(void *server, int signal)
     begin_drain(s);
 }
 
+static void on_dump(void *server, int signal)
+{
+    (void)signal;
+    server_dumps_ask(((vt_server *)server)->dumps);
+}
+
 static void release(vt_server *s)
 {
     vt_web_timer_free(s->watch);
@@ -226,6 +235,7 @@ static void release(vt_server *s)
     server_live_stop(s);
     vt_engine_stop(s->engine);
     server_work_free(s->work);
+    s->work = NULL;
     vt_engine_end_requests(s->engine);
     vt_web_free(s->web);
     server_live_free(s);
@@ -235,6 +245,7 @@ static void release(vt_server *s)
     server_log_free(s->log);
     free(s->metrics);
     free(s->stories);
+    free(s->dumps);
     server_keys_release(&s->keys);
     server_keys_release(&s->admin_keys);
 }
@@ -245,6 +256,9 @@ vt_status vt_serve(const vt_model *m, vt_engine *e, const vt_options *o,
     char where[256];
     vt_server s = {
         .options = o, .model = m, .engine = e, .words = words, .next_id = vt_hash_seed()};
+    /* Making a story takes blocks of some MB. By default glibc keeps such blocks for later once a
+     * few were freed: 47 MB for each helper thread. */
+    mallopt(M_MMAP_THRESHOLD, 1 << 20);
     const char *name = vt_options_get(o, "served-model-name");
     s.model_name = name ? name : vt_model_name(m);
     s.owned_by = vt_options_get(o, "owned-by");
@@ -255,6 +269,8 @@ vt_status vt_serve(const vt_model *m, vt_engine *e, const vt_options *o,
         status = vt_web_on_signal(s.web, SIGTERM, on_signal, &s, err);
     if (status == VT_OK)
         status = vt_web_on_signal(s.web, SIGINT, on_signal, &s, err);
+    if (status == VT_OK)
+        status = vt_web_on_signal(s.web, SIGUSR2, on_dump, &s, err);
     if (status == VT_OK)
         status = listen_on(&s, where, sizeof where, err);
     if (status == VT_OK) {

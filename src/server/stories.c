@@ -1,8 +1,8 @@
 /* /story: the newest requests; /story/{id}: one of them, told by the engine's recording.
  *
- * A story is built on a helper thread: it holds the engine between two steps, and measures the
- * machine's roofs where that was not done yet, which takes a second. One is built at a time, so
- * that stories never take all helper threads from requests. */
+ * A story is built on a helper thread. It holds the engine between two steps for some 10 ms, and
+ * longer where the machine's roofs were never measured or no request is open (story/story.h). One
+ * is built at a time, so that stories never take all helper threads from requests. */
 #include "server/stories.h"
 
 #include <stdlib.h>
@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "server/dumps.h"
 #include "server/generation.h"
 #include "story/story.h"
 
@@ -121,7 +122,8 @@ static void tell(void *arg)
 {
     telling *t = arg;
     const vt_term plain = {.width = VT_TERM_WIDTH};
-    t->status = vt_engine_story(t->server->engine, t->id, &t->json, &t->len, &t->err);
+    t->status = story_of_engine(t->server->engine, t->id, STORY_MEASURES_IF_IDLE, &t->json, &t->len,
+                                &t->err);
     if (t->status == VT_OK && t->as_text)
         t->status = story_render("the story", t->json, t->len, &plain, &t->text, &t->err);
 }
@@ -130,6 +132,7 @@ static void told(void *arg)
 {
     telling *t = arg;
     t->server->stories->building = false;
+    server_dumps_story_ended(t->server->dumps);
     if (t->x && t->status != VT_OK)
         server_refuse(t->x,
                       t->status == VT_ERR_USAGE       ? 404

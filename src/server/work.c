@@ -27,6 +27,7 @@ struct server_work {
 static void *helper(void *arg)
 {
     server_work *w = arg;
+    pthread_setname_np(pthread_self(), "server-work"); /* for top -H and bench/serve_share.py */
     pthread_mutex_lock(&w->lock);
     for (;;) {
         while (w->n == 0 && !w->quit)

@@ -1,5 +1,5 @@
-/* vt_engine_story: copies an engine's rings and has a story made of them. Defined here and not in
- * the engine, because the engine does not know stories. */
+/* vt_engine_story and story_of_engine: copy an engine's rings and have a story made of them. They
+ * are not in the engine, because the engine does not know stories. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,17 +49,19 @@ static void *copy_ring(const vt_trace_ring *ring, uint64_t *n, bool *ok)
     return events;
 }
 
-/* The events of requests, then their tokens. */
+/* The events of requests, when their text was written, then their tokens. */
 static vt_request_event *copy_requests(const vt_source *from, uint64_t *n, bool *ok)
 {
     if (!from->requests)
         return NULL;
-    uint64_t room = from->requests->capacity, tokens = from->tokens ? from->tokens->capacity : 0;
-    vt_request_event *events = vt_calloc(room + tokens, sizeof *events);
+    uint64_t room = from->requests->capacity, tokens = from->tokens ? from->tokens->capacity : 0,
+             writes = from->writes ? from->writes->capacity : 0;
+    vt_request_event *events = vt_calloc(room + writes + tokens, sizeof *events);
     *ok = *ok && events;
     if (!events)
         return NULL;
     *n = vt_trace_copy(from->requests, events, room);
+    *n += vt_trace_copy(from->writes, events + *n, writes);
     *n += vt_trace_copy_tokens(from->tokens, events + *n, tokens);
     return events;
 }
@@ -150,6 +152,29 @@ static vt_status get_roofs(const copies *c, bool again, vt_roofs *out, vt_err *e
     return vt_fail(err, VT_ERR_UNSUPPORTED, "the executor knows no roofs of its device");
 }
 
+/* A story that is being made. */
+typedef struct making {
+    story_input in; /* the first member: `learn` gets it alone */
+    vt_engine *engine;
+    story_measures measures;
+    int32_t n_known; /* efficiencies that the cache had */
+    copies c;
+} making;
+
+static bool is_idle(vt_engine *e)
+{
+    vt_engine_stats st;
+    vt_engine_copy_stats(e, &st);
+    return st.n_running + st.n_waiting == 0;
+}
+
+/* Whether something may be measured now, which takes the whole machine for up to two seconds. */
+static bool may_measure(const making *m)
+{
+    return m->measures == STORY_MEASURES ||
+           (m->measures == STORY_MEASURES_IF_IDLE && is_idle(m->engine));
+}
+
 static const int64_t learn_ns = INT64_C(1500000000);
 
 /* Measures the rows of the step whose efficiency is not known. On a CPU that takes some 10 ms for a
@@ -157,13 +182,16 @@ static const int64_t learn_ns = INT64_C(1500000000);
  * measured leaves an expected time out. */
 static void learn(const story_input *in, const story_step *step)
 {
-    if (vt_now_ns() < in->learn_until_ns)
+    if (vt_now_ns() < in->learn_until_ns && may_measure((const making *)in))
         story_measure_rows(step, &in->roofs, -1, in->efficiencies, NULL, NULL, NULL);
 }
 
-static vt_status collect(vt_engine *e, story_input *in, copies *c, vt_err *err)
+static vt_status collect(making *m, vt_err *err)
 {
     vt_recording r;
+    vt_engine *e = m->engine;
+    story_input *in = &m->in;
+    copies *c = &m->c;
     TRY(vt_engine_recording(e, &r, err));
     in->model = r.model;
     in->program = r.program;
@@ -187,6 +215,7 @@ static vt_status collect(vt_engine *e, story_input *in, copies *c, vt_err *err)
     in->event_cost_ns = event_cost_ns();
     TRY(get_roofs(c, false, &in->roofs, err));
     vt_efficiencies_read(in->efficiencies, in->roofs.key);
+    m->n_known = in->efficiencies->n;
     if (!in->roofs.is_gpu) {
         in->learn = learn;
         in->learn_until_ns = vt_now_ns() + learn_ns;
@@ -196,26 +225,26 @@ static vt_status collect(vt_engine *e, story_input *in, copies *c, vt_err *err)
 
 /* If an op beats its roof, the roofs were measured on a busy machine. They are measured again,
  * once, and the story is made with the new ones. */
-static vt_status build(vt_engine *e, vt_request_id id, char **json, size_t *len, vt_err *err)
+static vt_status build(making *m, vt_request_id id, char **json, size_t *len, vt_err *err)
 {
     vt_efficiencies efficiencies = {0};
-    story_input in = {.efficiencies = &efficiencies};
-    copies c = {0};
     char *text = NULL;
     size_t n = 0;
     bool beaten = false;
-    vt_status status = collect(e, &in, &c, err);
+    m->in.efficiencies = &efficiencies;
+    vt_status status = collect(m, err);
     if (status == VT_OK)
-        status = story_build(&in, id, &text, &n, &beaten, err);
-    if (status == VT_OK && beaten) {
+        status = story_build(&m->in, id, &text, &n, &beaten, err);
+    if (status == VT_OK && beaten && may_measure(m)) {
         free(text);
         text = NULL;
-        status = get_roofs(&c, true, &in.roofs, err);
+        status = get_roofs(&m->c, true, &m->in.roofs, err);
         if (status == VT_OK)
-            status = story_build(&in, id, &text, &n, NULL, err);
+            status = story_build(&m->in, id, &text, &n, NULL, err);
     }
-    release(&c);
-    vt_efficiencies_write(&efficiencies, in.roofs.key);
+    release(&m->c);
+    if (efficiencies.n > m->n_known)
+        vt_efficiencies_write(&efficiencies, m->in.roofs.key);
     vt_efficiencies_release(&efficiencies);
     if (status == VT_OK) {
         *json = text;
@@ -224,13 +253,37 @@ static vt_status build(vt_engine *e, vt_request_id id, char **json, size_t *len,
     return status;
 }
 
+vt_status story_of_engine(vt_engine *e, vt_request_id id, story_measures measures, char **json,
+                          size_t *len, vt_err *err)
+{
+    making m = {.engine = e, .measures = measures};
+    TRY(vt_engine_hold(e, err));
+    vt_status status = build(&m, id, json, len, err);
+    vt_engine_release(e);
+    return status;
+}
+
 vt_status vt_engine_story(vt_engine *e, vt_request_id id, char **json, size_t *len, vt_err *err)
 {
     TRY(vt_check_pointer(e, "vt_engine_story: the engine", err));
     TRY(vt_check_pointer(json, "vt_engine_story: json", err));
     TRY(vt_check_pointer(len, "vt_engine_story: len", err));
-    TRY(vt_engine_hold(e, err));
-    vt_status status = build(e, id, json, len, err);
-    vt_engine_release(e);
+    return story_of_engine(e, id, STORY_MEASURES, json, len, err);
+}
+
+vt_status story_prepare(vt_engine *e, vt_err *err)
+{
+    vt_roofs roofs;
+    copies c = {.n = vt_engine_sources(e, NULL, 0)};
+    c.facts = vt_calloc((size_t)c.n + 1, sizeof *c.facts);
+    if (!c.facts)
+        return vt_fail(err, VT_ERR_MEMORY, "out of memory for the roofs of the machine");
+    vt_status status = vt_engine_hold(e, err);
+    if (status == VT_OK) {
+        vt_engine_sources(e, c.facts, c.n);
+        status = get_roofs(&c, false, &roofs, err);
+        vt_engine_release(e);
+    }
+    release(&c);
     return status;
 }

@@ -14,6 +14,7 @@
 #include "base/err.h"
 #include "base/stats.h"
 #include "device/probe.h"
+#include "kv/radix.h"
 #include "model/model.h"
 #include "ops/attention/attention.h"
 #include "story/calls.h"
@@ -195,6 +196,10 @@ static void put_request(vt_json *w, const story_record *r, const story_facts *f)
     put_ms(w, "itl_p99_ms", f->itl_p99_s, measured);
     put_series(w, "itl_ms", f->gap_s, f->n_gaps, 1e3, measured);
     vt_json_int(w, "itl_left_out", f->n_left_out);
+    bool slope = f->more.n_slope > 0;
+    vt_json_tagged(w, "us_per_100_tokens", slope ? f->more.slope_s * 1e8 : NAN, 3, derived);
+    vt_json_tagged(w, "explained_us_per_100_tokens", slope ? f->more.slope_bytes_s * 1e8 : NAN, 3,
+                   derived);
     vt_json_close(w);
 }
 
@@ -291,7 +296,9 @@ static void put_phase(vt_json *w, const story_input *in, const story_record *r, 
     vt_json_open(w, "per_step", '{');
     put_us(w, "schedule_us", p->part_s[VT_PART_SCHEDULE] / n, measured);
     put_us(w, "prepare_us", p->part_s[VT_PART_PREPARE] / n, measured);
+    put_us(w, "commit_us", p->part_s[VT_PART_SAMPLE] / n, measured);
     put_us(w, "publish_us", p->part_s[VT_PART_PUBLISH] / n, measured);
+    put_us(w, "detokenise_us", p->text_s > 0 ? p->text_s / n : NAN, measured);
     put_hidden(w, r, p);
     vt_json_close(w);
     put_us(w, "step_us", p->timed_s / t, measured);
@@ -345,6 +352,20 @@ static const char *kv_dtype(const vt_program *p)
     return "none";
 }
 
+/* Cached pages that were given up for others while the story lasted. */
+static int64_t evicted_pages(const story_record *r)
+{
+    int64_t n = 0, begin = story_origin(r),
+            end = r->mine && r->mine->finish_ns > 0 ? r->mine->finish_ns : INT64_MAX;
+    for (uint64_t i = 0; i < r->n_events; i++) {
+        const vt_req_cache *e = &r->event[i].cache;
+        if (e->kind == VT_REQ_CACHE && e->what == VT_CACHE_EVICT && e->why != VT_EVICT_COVERED &&
+            e->at_ns >= begin && e->at_ns <= end)
+            n += e->n;
+    }
+    return n;
+}
+
 static void put_memory(vt_json *w, const story_input *in, story_record *r)
 {
     const story_source *gpu = story_gpu(in);
@@ -362,6 +383,7 @@ static void put_memory(vt_json *w, const story_input *in, story_record *r)
         vt_json_tagged(w, "device_free_bytes", free_bytes, 0, measured);
     }
     put_pages(w, r);
+    vt_json_int(w, "evicted_pages", evicted_pages(r));
     vt_json_close(w);
 }
 
@@ -378,6 +400,7 @@ static void put_threads(vt_json *w, const story_input *in, const story_record *r
         put_ms(w, "busy_ms", r->busy_s[k], measured);
         put_ms(w, "wait_ms", r->wait_s[k], measured);
         vt_json_tagged(w, "busy", all > 0 ? r->busy_s[k] / all : NAN, 4, derived);
+        put_us(w, "wait_us_a_step", r->n_worked ? r->wait_s[k] / r->n_worked : NAN, derived);
         vt_json_close(w);
     }
     vt_json_close(w);
@@ -407,7 +430,7 @@ static void put_roofs(vt_json *w, const vt_roofs *r)
 }
 
 static void put_not_measured(vt_json *w, const story_input *in, const story_record *r,
-                             const phase phases[STORY_PHASES])
+                             const phase phases[STORY_PHASES], const story_facts *f)
 {
     char why[200];
     int32_t lost = 0;
@@ -432,6 +455,10 @@ static void put_not_measured(vt_json *w, const story_input *in, const story_reco
     if (r->mine && r->mine->tokenise.end_ns == 0)
         put_missing(w, "tokenising and the chat template",
                     "whoever submitted the request did not tell when they ended");
+    story_energy_not_measured(w, &f->machine.energy);
+    if (r->mine && r->mine->write.end_ns == 0)
+        put_missing(w, "writing the text",
+                    "whoever was handed it did not tell when it was written (vt_engine_wrote)");
     vt_json_close(w);
 }
 
@@ -550,7 +577,7 @@ static vt_status assemble(const story_input *in, story_record *r, story_step *pl
     observer_tax tax;
     vt_json w;
     TRY(find_facts(in, r, &f, err));
-    TRY(story_measure_tax(r, &tax, err));
+    TRY(story_measure_tax(in, r, &tax, err));
     story_find_more(in, r, plan, phases, &f.more);
     vt_json_begin(&w, out, 1);
     vt_json_open(&w, NULL, '{');
@@ -578,11 +605,11 @@ static vt_status assemble(const story_input *in, story_record *r, story_step *pl
     put_memory(&w, in, r);
     put_threads(&w, in, r);
     story_findings(&w, in, phases, &f);
-    put_not_measured(&w, in, r, phases);
+    put_not_measured(&w, in, r, phases, &f);
     story_put_observer(&w, in, &tax, &phases[STORY_DECODE]);
     TRY(story_put_steps(&w, r, err));
     TRY(story_put_calls(&w, in, r, plan, phases, &f.slow, err));
-    TRY(story_put_places(&w, in, r, err));
+    TRY(story_put_places(&w, in, r, plan, err));
     vt_json_close(&w);
     return vt_json_end(&w) ? VT_OK : vt_fail(err, VT_ERR_MEMORY, "out of memory for a story");
 }

@@ -26,8 +26,10 @@ void story_put_cut(vt_buf *b, const vt_cut *cut)
     }
     if (cut->tile[0] && cut->tile[2])
         vt_buf_printf(b, ", tiles of %d x %d x %d", cut->tile[0], cut->tile[1], cut->tile[2]);
-    else if (cut->tile[0])
+    else if (cut->tile[0] && cut->tile[1])
         vt_buf_printf(b, ", tiles of %d x %d", cut->tile[0], cut->tile[1]);
+    else if (cut->tile[0])
+        vt_buf_printf(b, ", tiles of %d", cut->tile[0]);
     if (cut->split > 1)
         vt_buf_printf(b, ", reduction split in %d", cut->split);
     if (cut->items)
@@ -46,15 +48,23 @@ void story_put_cut(vt_buf *b, const vt_cut *cut)
         vt_buf_printf(b, ", merged by %s", cut->merge);
 }
 
-void story_describe_call(vt_buf *b, const story_step *s, int32_t call)
+bool story_cut_of(const story_step *s, int32_t call, vt_cut *out)
 {
     const vt_program *p = story_step_program(s);
     const vt_impl *impl = story_step_impl(s, call);
-    vt_cut cut = {0};
-    vt_buf text = {0};
+    *out = (vt_cut){0};
     if (!impl || !impl->describe)
+        return false;
+    impl->describe(p->call[call].args, &p->target, story_step_size(s), out);
+    return true;
+}
+
+void story_describe_call(vt_buf *b, const story_step *s, int32_t call)
+{
+    vt_cut cut;
+    vt_buf text = {0};
+    if (!story_cut_of(s, call, &cut))
         return;
-    impl->describe(p->call[call].args, &p->target, story_step_size(s), &cut);
     story_put_cut(&text, &cut);
     if (text.len > 2)
         vt_buf_puts(b, text.data + 2);

@@ -19,7 +19,13 @@
 #include "story/forms.h"
 #include "story/read.h"
 
-enum { MAX_KINDS = STORY_ROWS, MAX_SAMPLES = 4096, ENOUGH = 3, LABEL = 48 };
+enum {
+    MAX_KINDS = STORY_ROWS,
+    MAX_SAMPLES = 4096,
+    ENOUGH = 3,
+    ENOUGH_STEPS = 8, /* undisturbed, as for judging ops (story/machine.h) */
+    LABEL = 48
+};
 
 /* One of the two stories. */
 typedef struct side {
@@ -402,6 +408,35 @@ static void put_comparison(printer *p, const comparison *c)
 
 /* ---- all of it ---- */
 
+/* Whether the machine left too few steps of the phase alone to compare its mean step; always false
+ * where two single steps were asked for. */
+static bool too_disturbed(const comparison *c, int k)
+{
+    const json_t *p = story_phase_named(c->side[k].story, c->phase);
+    double steps = story_num(p, "steps"), disturbed = story_num(p, "disturbed_steps");
+    return c->side[k].step == 0 && disturbed > 0 && steps - disturbed < ENOUGH_STEPS;
+}
+
+/* Where one of the stories is of a busy machine, differences say little about the program. False:
+ * both are fine. */
+static bool refuse_to_judge(printer *p, comparison *c)
+{
+    bool busy[2] = {too_disturbed(c, 0), too_disturbed(c, 1)};
+    if (!busy[0] && !busy[1])
+        return false;
+    for (int32_t i = 0; i < c->n_rows; i++)
+        c->row[i].noise_us = NAN; /* the repeats' spread is the machine's */
+    put_comparison(p, c);
+    vt_buf_printf(p->b,
+                  "\nNot judged: the machine left fewer than %d %s steps of %s alone, so these "
+                  "differences may be its own.\n",
+                  ENOUGH_STEPS, c->phase,
+                  busy[0] && busy[1] ? "A and of B"
+                  : busy[0]          ? "A"
+                                     : "B");
+    return true;
+}
+
 /* Whether the step of B takes longer than allowed, and says so. */
 static bool too_slow(printer *p, const comparison *c, double share)
 {
@@ -432,6 +467,8 @@ static vt_status compare_phase(printer *p, comparison *c, const story_diff_optio
     if (!there)
         return VT_OK;
     *any = true;
+    if (refuse_to_judge(p, c))
+        return VT_OK;
     put_comparison(p, c);
     if (decides(c) && too_slow(p, c, o->fail_over) && o->failed)
         *o->failed = true;

@@ -7,6 +7,7 @@
 
 #include "base/cache_dir.h"
 #include "base/err.h"
+#include "story/story.h"
 
 static vt_status write_file(const char *path, const char *json, size_t len, vt_err *err)
 {
@@ -17,28 +18,33 @@ static vt_status write_file(const char *path, const char *json, size_t len, vt_e
     return vt_new_file_end(&f, path, ok, err);
 }
 
-vt_status vt_story_dump(vt_engine *e, const char *path, vt_err *err)
+vt_status vt_story_dump(vt_engine *e, vt_request_id id, const char *path, vt_err *err)
 {
     char *json = NULL;
     size_t len = 0;
-    TRY(vt_engine_story(e, 0, &json, &len, err));
+    TRY(story_of_engine(e, id, STORY_MEASURES_NOTHING, &json, &len, err));
     vt_status status = write_file(path, json, len, err);
     vt_free(json);
     return status;
 }
 
+vt_status vt_story_dump_folder(const char *folder, char *out, size_t size, vt_err *err)
+{
+    if (!folder || !*folder)
+        TRY(vt_cache_path("stories", out, size, err));
+    else if (snprintf(out, size, "%s", folder) >= (int)size)
+        return vt_fail(err, VT_ERR_IO, "%.60s...: too long a name for a folder of stories", folder);
+    return vt_make_folders(out, err);
+}
+
 vt_status vt_story_dump_name(const char *folder, char *out, size_t size, vt_err *err)
 {
     static atomic_int dumps;
-    char cache[1024];
-    if (!folder || !*folder) {
-        TRY(vt_cache_path("stories", cache, sizeof cache, err));
-        folder = cache;
-    }
-    TRY(vt_make_folders(folder, err));
-    int n = snprintf(out, size, "%s/story-%ld-%d.json", folder, (long)getpid(),
+    char in[1024];
+    TRY(vt_story_dump_folder(folder, in, sizeof in, err));
+    int n = snprintf(out, size, "%s/story-%ld-%d.json", in, (long)getpid(),
                      atomic_fetch_add(&dumps, 1) + 1);
     if (n < 0 || (size_t)n >= size)
-        return vt_fail(err, VT_ERR_IO, "%.60s...: too long a name for a folder of stories", folder);
+        return vt_fail(err, VT_ERR_IO, "%.60s...: too long a name for a folder of stories", in);
     return VT_OK;
 }

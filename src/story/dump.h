@@ -4,13 +4,15 @@
 
 #include "vitrine.h"
 
-/* Writes the story of all recorded steps (the last seconds) to a file that its owner alone may
- * read (mode 0600): it appears whole or not at all. Waits for the step that runs. For a signal, a
- * route of a server, or a request that missed its time. */
-vt_status vt_story_dump(vt_engine *e, const char *path, vt_err *err);
+/* Writes the story of a request, or of all recorded steps (id 0), to a file that its owner alone
+ * may read (mode 0600): it appears whole or not at all. Waits for the step that runs, and measures
+ * nothing. For a signal, or a request that missed its time. */
+vt_status vt_story_dump(vt_engine *e, vt_request_id id, const char *path, vt_err *err);
 
-/* A name for the next dump of this process: folder/story-PID-NUMBER.json. The folder is made where
- * it is missing (mode 0700); NULL or "": `stories` in the cache. */
+/* The folder for dumps: `folder`, or where that is NULL or "", `stories` in the cache. Makes it
+ * where it is missing (mode 0700). */
+vt_status vt_story_dump_folder(const char *folder, char *out, size_t size, vt_err *err);
+/* A name for the next dump of this process in that folder: folder/story-PID-NUMBER.json. */
 vt_status vt_story_dump_name(const char *folder, char *out, size_t size, vt_err *err);
 
 #endif

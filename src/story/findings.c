@@ -352,6 +352,7 @@ void story_findings(vt_json *w, const story_input *in, const phase phases[STORY_
         judge_measured(f, in, p);
         judge_shares(f, p);
         judge_workers(f, p);
+        findings_judge_cuts(f, in, p);
     }
     judge_request(f, &phases[STORY_DECODE], t);
     findings_judge_more(f, in, phases, &t->more);

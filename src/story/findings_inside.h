@@ -39,6 +39,9 @@ void finding_end(findings *f);
 /* Writes "findings": what could bring most comes first. Releases the findings. */
 void findings_write(findings *f, vt_json *w);
 
+/* The rules of findings_cut.c. */
+void findings_judge_cuts(findings *f, const story_input *in, const phase *p);
+
 /* The rules of findings_more.c. */
 void findings_judge_more(findings *f, const story_input *in, const phase phases[STORY_PHASES],
                          const story_more *more);

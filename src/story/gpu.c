@@ -111,8 +111,7 @@ void story_gpu_phase(vt_json *w, const story_input *in, const phase *p)
     vt_json_close(w);
 }
 
-/* What would let an SM hold one CTA more, as a sentence; null: nothing that alone would do. */
-static void put_what_if(vt_json *w, const vt_kernel_facts *k, const vt_occupancy *o)
+bool story_gpu_cta_more(const vt_kernel_facts *k, const vt_occupancy *o, char out[STORY_CTA_MORE])
 {
     char text[160];
     int32_t n = 0;
@@ -123,23 +122,30 @@ static void put_what_if(vt_json *w, const vt_kernel_facts *k, const vt_occupancy
         n += snprintf(text + n, sizeof text - (size_t)n,
                       "%s%lld bytes of shared memory in place of %lld", n ? ", or " : "",
                       (long long)o->less_shared, (long long)k->shared_bytes + k->dynamic_shared);
-    if (n == 0)
-        vt_json_null(w, "one_cta_more");
-    else
-        vt_json_printf(w, "one_cta_more", "an SM would hold %d CTA%s with %s", o->ctas + 1,
-                       vt_text_s(o->ctas + 1), text);
+    if (n > 0)
+        snprintf(out, STORY_CTA_MORE, "an SM would hold %d CTA%s with %s", o->ctas + 1,
+                 vt_text_s(o->ctas + 1), text);
+    return n > 0;
+}
+
+bool story_gpu_occupancy(const story_source *g, const vt_kernel_facts *k,
+                         vt_occupancy_input *launch, vt_occupancy *out)
+{
+    *launch = (vt_occupancy_input){.cc = g->is.device.capability,
+                                   .threads = (int32_t)k->threads,
+                                   .registers = k->registers,
+                                   .shared_bytes = (int64_t)k->shared_bytes + k->dynamic_shared,
+                                   .grid = (int64_t)k->grid[0] * k->grid[1] * k->grid[2],
+                                   .sm_count = g->is.device.sm_count};
+    return k->threads > 0 && vt_occupancy_of(launch, out) && out->ctas > 0;
 }
 
 /* The kernel's newest launch, and what an SM makes of it. */
 static void put_launch(vt_json *w, const story_source *g, const vt_kernel_facts *k)
 {
     vt_occupancy o;
-    vt_occupancy_input in = {.cc = g->is.device.capability,
-                             .threads = (int32_t)k->threads,
-                             .registers = k->registers,
-                             .shared_bytes = (int64_t)k->shared_bytes + k->dynamic_shared,
-                             .grid = (int64_t)k->grid[0] * k->grid[1] * k->grid[2],
-                             .sm_count = g->is.device.sm_count};
+    vt_occupancy_input in;
+    char more[STORY_CTA_MORE];
     if (k->threads == 0) {
         vt_json_null(w, "launch");
         return;
@@ -152,13 +158,13 @@ static void put_launch(vt_json *w, const story_source *g, const vt_kernel_facts 
     vt_json_int(w, "threads", k->threads);
     vt_json_int(w, "cluster", k->cluster > 1 ? k->cluster : 1);
     vt_json_int(w, "dynamic_shared_bytes", k->dynamic_shared);
-    if (vt_occupancy_of(&in, &o) && o.ctas > 0) {
+    if (story_gpu_occupancy(g, k, &in, &o)) {
         vt_json_int(w, "ctas_per_sm", o.ctas);
         vt_json_tagged(w, "occupancy", o.share, 4, derived);
         vt_json_string(w, "limited_by", vt_occupancy_limit_name(o.limit));
         vt_json_tagged(w, "waves", o.waves, 3, derived);
         vt_json_tagged(w, "tail", o.tail, 4, derived);
-        put_what_if(w, k, &o);
+        vt_json_string(w, "one_cta_more", story_gpu_cta_more(k, &o, more) ? more : NULL);
     }
     vt_json_close(w);
 }

@@ -106,22 +106,32 @@ void story_read_use(const story_input *in, story_record *r)
 
 /* ---- sums ---- */
 
-/* The last sample at or before `at`, or the first one; NULL: there is none. */
+/* An engine reads its energy counter more often than the rest: such a sample says nothing of the
+ * machine's load. */
+static bool is_whole(const story_source *s, uint64_t i)
+{
+    return s->is.kind != VT_SOURCE_ENGINE || s->sample[i].pressure_us >= 0 ||
+           s->sample[i].ticks >= 0;
+}
+
+/* The last whole sample at or before `at`, or the first one; NULL: there is none. */
 static const vt_machine_event *sample_before(const story_source *s, int64_t at)
 {
-    const vt_machine_event *found = s->n_samples ? &s->sample[0] : NULL;
-    for (uint64_t i = 0; i < s->n_samples && s->sample[i].at_ns <= at; i++)
-        found = &s->sample[i];
+    const vt_machine_event *found = NULL;
+    for (uint64_t i = 0; i < s->n_samples && (!found || s->sample[i].at_ns <= at); i++)
+        if (is_whole(s, i))
+            found = &s->sample[i];
     return found;
 }
 
-/* The first sample at or after `at`, or the last one. */
+/* The first whole sample at or after `at`, or the last one. */
 static const vt_machine_event *sample_after(const story_source *s, int64_t at)
 {
-    for (uint64_t i = 0; i < s->n_samples; i++)
-        if (s->sample[i].at_ns >= at)
-            return &s->sample[i];
-    return s->n_samples ? &s->sample[s->n_samples - 1] : NULL;
+    const vt_machine_event *found = NULL;
+    for (uint64_t i = 0; i < s->n_samples && !(found && found->at_ns >= at); i++)
+        if (is_whole(s, i))
+            found = &s->sample[i];
+    return found;
 }
 
 static void sum_host(const story_source *s, int64_t begin, int64_t end, story_machine *m)
@@ -200,6 +210,7 @@ void story_sum_machine(const story_input *in, const story_record *r, story_machi
         else if (in->source[k].is.kind == VT_SOURCE_STREAM)
             sum_gpu(&in->source[k], begin, end, &m);
     }
+    story_find_energy(in, r, &m.energy);
     *out = m;
 }
 
@@ -260,8 +271,8 @@ static void put_text(vt_buf *b, const story_machine *m)
             vt_buf_printf(b, " in step %llu", (unsigned long long)m->longest_step);
         }
         if (story_too_few(m->n_steps, m->n_disturbed))
-            vt_buf_printf(b, "; %d of %d step%s undisturbed, too few to judge ops by", left,
-                          m->n_steps, m->n_steps == 1 ? " was" : "s were");
+            vt_buf_printf(b, "; %d of %d steps %s undisturbed, too few to judge ops by", left,
+                          m->n_steps, left == 1 ? "was" : "were");
         else
             vt_buf_printf(b, "; op figures below are of the %d undisturbed steps", left);
     }
@@ -319,6 +330,7 @@ void story_put_machine(vt_json *w, const story_machine *m)
     vt_json_tagged(w, "pressure", m->pressure, 4, measured);
     vt_json_tagged(w, "steal", m->steal, 4, measured);
     put_gpu(w, m);
+    story_put_energy(w, &m->energy);
     vt_json_close(w);
     vt_buf_release(&text);
 }

@@ -4,7 +4,7 @@
 #define VT_STORY_MACHINE_H
 
 #include "base/json_write.h"
-#include "story/record.h"
+#include "story/energy.h"
 
 enum { STORY_ENOUGH_STEPS = 8 }; /* undisturbed ones, for judging ops */
 
@@ -23,6 +23,7 @@ typedef struct story_machine {
     int32_t n_samples, mhz_least, mhz_most;
     int64_t throttle;         /* bits of all samples; -1: not known */
     double power_w, energy_j; /* mean; between the first and the last sample */
+    story_energy energy;      /* of the device that ran the steps */
     int32_t others_percent;   /* most that other processes used of the GPU's time; -1: not known */
 } story_machine;
 

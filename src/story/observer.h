@@ -14,7 +14,7 @@ typedef struct observer_tax {
     double tax_low, tax_high; /* and its 95 % interval */
 } observer_tax;
 
-vt_status story_measure_tax(story_record *r, observer_tax *out, vt_err *err);
+vt_status story_measure_tax(const story_input *in, story_record *r, observer_tax *out, vt_err *err);
 /* Writes "observer". */
 void story_put_observer(vt_json *w, const story_input *in, const observer_tax *t, const phase *d);
 

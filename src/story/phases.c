@@ -110,8 +110,10 @@ static void add_call(const story_input *in, story_record *r, const story_step *p
     if (!o)
         return;
     double floor_s = story_floor_s(&cost, &in->roofs, &bound);
-    if (o->n_calls++ == 0)
+    if (o->n_calls++ == 0) {
         o->cut = cut_of(r, plan, t->call);
+        (void)story_cut_of(plan, t->call, &o->first_cut);
+    }
     o->layer_last = c->layer > o->layer_last ? c->layer : o->layer_last;
     o->s += t->s;
     vt_cost_add(&o->cost, &cost);
@@ -246,6 +248,7 @@ static void add_step(const story_input *in, story_record *r, const step_record *
     p->device_s += span_s(s->device);
     for (int i = 0; i < VT_PARTS; i++)
         p->part_s[i] += span_s(s->part[i]);
+    p->text_s += span_s(s->text);
     add_gpu(s, p);
     if (!s->typical || !story_bind_step(r, s, plan))
         return;

@@ -29,7 +29,8 @@ typedef struct op_sum {
     double slowest_s;                         /* the call that took longest */
     const char *slowest;                      /* its label, */
     uint64_t slowest_step;                    /* and its step */
-    const char *cut; /* how its first call was cut (story/cut.h); NULL: its row does not say */
+    vt_cut first_cut; /* how its first call was cut; all 0: its row does not say */
+    const char *cut;  /* the same in words (story/cut.h); NULL: its row does not say */
 } op_sum;
 
 /* What a GPU's recording says about the steps of a phase. */
@@ -61,6 +62,7 @@ typedef struct phase {
     double device_s, timed_s; /* device time of all steps; of the typical ones */
     double ops_s;             /* sum over the ops */
     double part_s[VT_PARTS];  /* the engine thread's work, all steps */
+    double text_s;            /* of VT_PART_PUBLISH, making text of tokens */
     double others;            /* mean number of other sequences in its steps */
     double busy_s, wait_s;    /* sums over workers, typical steps */
     op_sum *op;               /* [n_ops], longest first */

@@ -4,11 +4,12 @@
 #define VT_STORY_PLACES_H
 
 #include "base/json_write.h"
-#include "story/record.h"
+#include "story/phases.h"
 
 enum { STORY_MAX_LANE = 512 /* values of a lane */ };
 
 /* Writes the members "lanes", "tiers" and "ranks". */
-vt_status story_put_places(vt_json *w, const story_input *in, story_record *r, vt_err *err);
+vt_status story_put_places(vt_json *w, const story_input *in, story_record *r, story_step *plan,
+                           vt_err *err);
 
 #endif

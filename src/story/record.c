@@ -104,6 +104,8 @@ static void read_step_event(story_record *r, const vt_step_event *e)
     case VT_STEP_PART:
         if ((unsigned)e->part.part < VT_PARTS)
             s->part[e->part.part] = (span){e->part.begin_ns, e->part.end_ns};
+        if (e->part.part == VT_PART_PUBLISH && e->part.text_ns > 0)
+            s->text = (span){e->part.begin_ns, e->part.text_ns};
         break;
     case VT_STEP_SEQ:
         s->n_seq++;
@@ -200,6 +202,11 @@ static void read_request_event(const story_record *r, request_record *q, const v
             q->waited_for = e->wait.reason;
             q->first_step = e->wait.step;
         }
+        break;
+    case VT_REQ_WRITE:
+        q->write = (span){e->write.begin_ns, e->write.end_ns};
+        q->write_ns = e->write.spent_ns;
+        q->write_bytes = e->write.n_bytes;
         break;
     case VT_REQ_CACHE:
         break;
@@ -419,6 +426,9 @@ static void read_workers(const story_input *in, story_record *r)
     for (int32_t i = 0; i < r->n_steps; i++)
         any_calm = any_calm ||
                    (r->step[i].chosen && r->step[i].n_call && !r->step[i].use.disturbed);
+    for (int32_t i = 0; i < r->n_steps; i++)
+        r->n_worked += r->step[i].chosen && r->step[i].n_call &&
+                       !(any_calm && r->step[i].use.disturbed);
     for (int32_t k = 0; k < in->n_sources; k++) {
         span_walk w = {.from = &in->source[k], .record = r};
         const vt_span *e;

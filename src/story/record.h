@@ -42,6 +42,7 @@ typedef struct step_record {
     uint64_t id;
     span device;         /* the device's work */
     span part[VT_PARTS]; /* what the engine's thread did for it */
+    span text;           /* the beginning of part PUBLISH: text was made of its tokens */
     int32_t n_tokens, n_seqs, n_decode;
     int32_t pages_held, pages_cached, pages_free; /* after it */
     int32_t first_seq, n_seq;                     /* seq[first_seq ..): those in the recording */
@@ -76,6 +77,8 @@ typedef struct request_record {
     span match;
     span parse, template, tokenise; /* before the request came to the engine */
     span wait;                      /* in the queue, up to its first admission */
+    span write;                     /* its text was given to the reader, in pieces, */
+    int64_t write_ns, write_bytes;  /* which took so long; how much text */
     vt_wait_reason waited_for;
     uint64_t first_step; /* the low 32 bits of the step that it was admitted to */
     int32_t n_prompt, n_cached, n_copied, n_pages, n_output, n_retracted;
@@ -101,6 +104,7 @@ typedef struct story_record {
     uint64_t n_events;
     double *busy_s, *wait_s; /* [n_sources] over the chosen steps; of disturbed ones only where all
                                 are disturbed */
+    int32_t n_worked;        /* steps that these are sums over */
     story_seq *bound;        /* the sequences of the step that story_bind_step set last */
 } story_record;
 

@@ -105,6 +105,9 @@ static void pages(render_page *p, const json_t *m)
     pages_of(p, "KV used", story_get(m, "pages_held"), page);
     pages_of(p, "cached", story_get(m, "pages_cached"), page);
     pages_of(p, "free", story_get(m, "pages_free"), page);
+    double evicted = story_num(m, "evicted_pages");
+    if (evicted > 0)
+        vt_buf_printf(p->b, " evicted %.0f page%s\n", evicted, story_s(evicted));
 }
 
 static void memory(render_page *p)
@@ -139,26 +142,48 @@ static void memory(render_page *p)
     pages(p, m);
 }
 
+/* How much more the busiest worker did than the mean one; NAN: not known. */
+static double imbalance(const json_t *threads)
+{
+    double most = 0, sum = 0;
+    size_t i;
+    json_t *w;
+    json_array_foreach(threads, i, w)
+    {
+        double busy = story_num(w, "busy_ms");
+        most = fmax(most, busy);
+        sum += busy;
+    }
+    return i > 1 && sum > 0 ? most * (double)i / sum - 1 : NAN;
+}
+
 static void threads(render_page *p)
 {
     size_t i;
     json_t *w;
-    size_t n = json_array_size(story_get(p->story, "threads"));
+    const json_t *all = story_get(p->story, "threads");
+    size_t n = json_array_size(all);
+    double wait_us = 0;
     if (n == 0)
         return;
     render_heading(p, "THREADS", NULL);
     vt_buf line = {0};
-    json_array_foreach(story_get(p->story, "threads"), i, w)
+    json_array_foreach(all, i, w)
     {
         if (i < STORY_ROWS)
             vt_buf_printf(&line, "%sworker %zu %.1f %% busy", i ? ", " : "", i,
                           100 * story_num(w, "busy"));
+        wait_us += story_num(w, "wait_us_a_step") / (double)n;
     }
+    if (isfinite(imbalance(all)))
+        vt_buf_printf(&line, ": imbalance %.1f %%", 100 * imbalance(all));
     vt_buf_puts(&line, "; the rest is waiting at barriers");
-    vt_buf_putc(p->b, ' ');
-    vt_text_wrap(p->b, line.data ? line.data : "", 1, render_width(p));
-    vt_buf_putc(p->b, '\n');
-    vt_buf_release(&line);
+    if (isfinite(wait_us)) {
+        vt_buf_puts(&line, ", ");
+        vt_text_time(&line, wait_us * 1e-6);
+        vt_buf_puts(&line, " a step");
+    }
+    render_paragraph(p, &line, 1);
 }
 
 /* What else the same cause shows in. */
@@ -246,7 +271,9 @@ static void gpu_observer(render_page *p, const json_t *o)
     vt_text_time(&line, story_num(o, "event_ns") * 1e-9);
     vt_buf_puts(&line, " of the device, reading it ");
     vt_text_time(&line, story_num(o, "read_ns") * 1e-9);
-    vt_buf_puts(&line, " of the host [measured]; device times lie at most ");
+    vt_buf_puts(&line, " of the host");
+    vt_buf_printf(&line, " %s", render_tag(p, "[measured]"));
+    vt_buf_puts(&line, "; device times lie at most ");
     vt_text_time(
         &line, story_num(story_get(story_get(p->story, "engine"), "gpu"), "clock_error_us") * 1e-6);
     vt_buf_puts(&line, " late on the host's clock");
@@ -261,15 +288,18 @@ static void measured_tax(render_page *p, const json_t *o)
 {
     double low = story_num(o, "measured_tax_low"), high = story_num(o, "measured_tax_high");
     vt_buf line = {0};
-    vt_buf_puts(&line, "recorder ");
+    vt_buf_puts(&line, json_is_object(story_get(story_get(p->story, "engine"), "gpu"))
+                           ? "the host's recorder "
+                           : "recorder ");
     if (low <= 0)
         vt_buf_printf(&line, "below %.1f %%", fmax(0.1, 100 * high));
     else
         vt_buf_printf(&line, "%.1f %%", 100 * story_num(o, "measured_tax"));
     vt_buf_printf(&line,
                   " of a step [%.1f .. %.1f], from %.0f pairs of steps of this request, one "
-                  "recorded and one not [measured, median and 95 %% interval]",
-                  100 * low, 100 * high, story_num(o, "pairs"));
+                  "recorded and one not %s",
+                  100 * low, 100 * high, story_num(o, "pairs"),
+                  render_tag(p, "[measured, median and 95 % interval]"));
     render_paragraph(p, &line, 3);
 }
 
@@ -336,12 +366,19 @@ static void title_line(render_page *p, const char *about, const char *rest)
     vt_buf_release(&all);
 }
 
+static void put_headline(render_page *p)
+{
+    char headline[STORY_TEXT];
+    vt_text_wrap(p->b, story_text(p->story, "headline", headline), 0, render_width(p));
+    vt_buf_putc(p->b, '\n');
+}
+
 static void title(render_page *p)
 {
     const json_t *q = story_get(p->story, "request"), *m = story_get(p->story, "model"),
                  *e = story_get(p->story, "engine");
-    char name[STORY_TEXT], quant[STORY_TEXT], device[STORY_TEXT], level[STORY_TEXT],
-        headline[STORY_TEXT];
+    char name[STORY_TEXT], quant[STORY_TEXT], device[STORY_TEXT], level[STORY_TEXT];
+    bool emulated = render_tag(p, NULL) != NULL;
     char about[64];
     vt_buf line = {0};
     if (json_is_object(q))
@@ -362,8 +399,35 @@ static void title(render_page *p)
         vt_buf_printf(&line, " · %.0f prompt token%s (%.0f cached) -> %.0f out",
                       story_num(q, "prompt_tokens"), story_s(story_num(q, "prompt_tokens")),
                       story_num(q, "cached_tokens"), story_num(q, "completion_tokens"));
+    if (emulated) /* the first thing to know of it */
+        put_headline(p);
     title_line(p, about, line.data ? line.data : "");
-    vt_text_wrap(p->b, story_text(p->story, "headline", headline), 0, render_width(p));
+    if (!emulated)
+        put_headline(p);
+    vt_buf_release(&line);
+}
+
+/* "ENERGY   0.21 J a prompt token, 0.83 J a generated token [derived: all CPU packages (RAPL), over
+ * the tokens of all requests in these steps]" */
+static void energy(render_page *p)
+{
+    const json_t *e = story_get(story_get(p->story, "machine"), "energy");
+    double prompt = story_num(e, "prompt_token_j"), made = story_num(e, "generated_token_j");
+    char counter[STORY_TEXT];
+    vt_buf line = {0};
+    bool emulated = render_tag(p, NULL) != NULL;
+    if ((!isfinite(prompt) && !isfinite(made)) || emulated)
+        return;
+    if (isfinite(prompt))
+        vt_buf_printf(&line, "%.3g J a prompt token", prompt);
+    if (isfinite(made))
+        vt_buf_printf(&line, "%s%.3g J a generated token", isfinite(prompt) ? ", " : "", made);
+    vt_buf_printf(&line, " [derived: %s, over the tokens of all requests in these steps]",
+                  story_text(e, "counter", counter));
+    size_t start = p->b->len;
+    vt_text_ink(p->b, p->term, VT_INK_BOLD, "ENERGY");
+    vt_text_pad(p->b, start, 9);
+    vt_text_wrap(p->b, line.data ? line.data : "", 9, render_width(p));
     vt_buf_putc(p->b, '\n');
     vt_buf_release(&line);
 }
@@ -380,40 +444,53 @@ static void machine(render_page *p)
     vt_text_pad(p->b, start, 9);
     vt_text_wrap(p->b, what, 9, render_width(p));
     vt_buf_putc(p->b, '\n');
+    energy(p);
 }
 
-/* Shares over time, as sparklines from 0 to the largest value. */
+/* A lane's values, as a sparkline from 0 to the largest one. */
+static void lane_line(render_page *p, const json_t *lane)
+{
+    enum { NAME = 9, SCALE = 18, MOST = 512 };
+    char name[STORY_TEXT], tag[STORY_TEXT], what[STORY_TEXT];
+    double v[MOST], most = 0;
+    int32_t n = 0, cells = render_width(p) >= 100 ? 24 : 16;
+    size_t k;
+    json_t *x;
+    json_array_foreach(story_get(lane, "values"), k, x)
+    {
+        if (n == MOST)
+            break;
+        v[n] = json_is_number(x) ? json_number_value(x) : NAN;
+        most = v[n] > most ? v[n] : most;
+        n++;
+    }
+    size_t start = p->b->len;
+    vt_buf_printf(p->b, " %.16s", story_text(lane, "name", name));
+    vt_text_pad(p->b, start, NAME);
+    vt_text_spark(p->b, v, n, cells);
+    vt_text_pad(p->b, start, NAME + cells);
+    vt_buf_printf(p->b, "  0 to %.1f %%", fmin(100 * most, 1e9));
+    vt_text_pad(p->b, start, NAME + cells + SCALE);
+    vt_buf note = {0};
+    vt_buf_printf(&note, "%s [%s]", story_text(lane, "what", what),
+                  render_tag(p, NULL) ? "n/a" : story_text(lane, "tag", tag));
+    vt_text_wrap(p->b, note.data ? note.data : "", NAME + cells + SCALE, render_width(p));
+    vt_buf_putc(p->b, '\n');
+    vt_buf_release(&note);
+}
+
 static void lanes(render_page *p)
 {
     size_t i;
     json_t *lane;
     const json_t *items = story_get(story_get(p->story, "lanes"), "items");
-    int32_t cells = render_width(p) - 44;
     if (json_array_size(items) == 0)
         return;
-    render_heading(p, "LANES", render_tag(p, "[share of the time, measured]"));
+    render_heading(p, "LANES", "[shares, from the first step to the last]");
     json_array_foreach(items, i, lane)
     {
-        char name[STORY_TEXT];
-        double v[512], most = 0;
-        int32_t n = 0;
-        size_t k;
-        json_t *x;
-        if (i >= STORY_ROWS)
-            break;
-        json_array_foreach(story_get(lane, "values"), k, x)
-        {
-            if (n == 512)
-                break;
-            v[n] = json_is_number(x) ? json_number_value(x) : NAN;
-            most = v[n] > most ? v[n] : most;
-            n++;
-        }
-        size_t start = p->b->len;
-        vt_buf_printf(p->b, " %.16s", story_text(lane, "name", name));
-        vt_text_pad(p->b, start, 18);
-        vt_text_spark(p->b, v, n, cells);
-        vt_buf_printf(p->b, "  0 to %.1f %%\n", fmin(100 * most, 1e9));
+        if (i < STORY_ROWS)
+            lane_line(p, lane);
     }
 }
 

@@ -5,7 +5,7 @@
 
 #include "story/render.h"
 
-enum { SPARK_CELLS = 48, BAR_CELLS = 16 };
+enum { SPARK_CELLS = 48, BAR_CELLS = 8 };
 
 static void put_ms(vt_buf *b, double ms) { vt_text_time(b, ms * 1e-3); }
 
@@ -24,9 +24,9 @@ static void time_column(render_page *p, double at_ms)
     vt_text_pad(p->b, start, RENDER_TIME_COLUMN);
 }
 
-/* Text that begins at `column` of a line of the tree. Its further lines begin with the tree's bar,
- * so that the bar is not broken. `last`: the tree ends here, and there is no bar below. */
-static void tree_wrap(render_page *p, const char *text, int32_t column, bool last)
+/* Text that begins at `column` of a line of the tree. Its further lines begin with the tree's bars,
+ * so that these are not broken. */
+static void tree_wrap_in(render_page *p, const char *text, int32_t column, const char *bars)
 {
     vt_buf lines = {0};
     vt_text_wrap(&lines, text, column, render_width(p));
@@ -39,13 +39,19 @@ static void tree_wrap(render_page *p, const char *text, int32_t column, bool las
         size_t start = p->b->len + 1;
         vt_buf_putc(p->b, '\n');
         vt_text_pad(p->b, start, RENDER_TIME_COLUMN);
-        vt_buf_puts(p->b, last ? "" : "│");
+        vt_buf_puts(p->b, bars);
         vt_text_pad(p->b, start, column);
         s += 1 + strspn(s + 1, " ");
     }
     vt_buf_putc(p->b, '\n');
     p->b->failed |= lines.failed;
     vt_buf_release(&lines);
+}
+
+/* `last`: the tree ends here, and there is no bar below. */
+static void tree_wrap(render_page *p, const char *text, int32_t column, bool last)
+{
+    tree_wrap_in(p, text, column, last ? "" : "│");
 }
 
 static void tree_line(render_page *p, double at_ms, const char *branch, const char *name, double ms,
@@ -70,7 +76,7 @@ typedef struct op_columns {
 
 static op_columns columns_of(const render_page *p)
 {
-    return render_width(p) >= 100 ? (op_columns){40, 48, BAR_CELLS} : (op_columns){35, 43, 4};
+    return render_width(p) >= 100 ? (op_columns){36, 43, BAR_CELLS} : (op_columns){35, 43, 4};
 }
 
 static void op_share(render_page *p, size_t start, double share)
@@ -79,6 +85,27 @@ static void op_share(render_page *p, size_t start, double share)
     vt_text_pad(p->b, start, c.share);
     vt_buf_printf(p->b, "%3.0f %%  ", 100 * share);
     vt_text_bar(p->b, share, c.cells);
+}
+
+/* The rate that the op's bound is about: bytes, or operations of its unit. Nothing where that is
+ * neither. */
+static void op_rate(render_page *p, const json_t *op, const char *bound)
+{
+    static const char *const unit[] = {"int8", "fp8", "bf16", "fp32"};
+    if (strcmp(bound, "memory") == 0 || strcmp(bound, "cache") == 0) {
+        vt_buf_putc(p->b, ' ');
+        vt_text_rate(p->b, story_num(op, "bytes_per_s"), "B");
+        vt_buf_putc(p->b, ',');
+    }
+    for (size_t i = 0; i < sizeof unit / sizeof unit[0]; i++) {
+        double did = story_num(story_get(op, "flops"), unit[i]),
+               per_s = did / story_num(op, "time_us") * 1e6;
+        if (strcmp(bound, unit[i]) != 0 || !isfinite(per_s))
+            continue;
+        vt_buf_putc(p->b, ' ');
+        vt_text_rate(p->b, per_s, "FLOP");
+        vt_buf_putc(p->b, ',');
+    }
 }
 
 static void op_line(render_page *p, const json_t *op, bool hotspot, const char *branch)
@@ -91,12 +118,31 @@ static void op_line(render_page *p, const json_t *op, bool hotspot, const char *
     vt_buf_printf(p->b, "│   %s %s", branch, story_text(op, "kind", kind));
     op_share(p, start, story_num(op, "share"));
     vt_text_pad(p->b, start, c.bar + c.cells);
+    if (render_width(p) >= 100)
+        op_rate(p, op, story_text(op, "bound", bound));
     if (isfinite(of_roof))
-        vt_buf_printf(p->b, " %3.0f %% of %.6s roof", 100 * of_roof,
-                      story_text(op, "bound", bound));
+        vt_buf_printf(p->b, " %.0f %% of %.6s roof", 100 * of_roof, story_text(op, "bound", bound));
     if (hotspot)
         vt_text_ink(p->b, p->term, VT_INK_YELLOW, " <- hotspot");
     vt_buf_putc(p->b, '\n');
+}
+
+/* Below the hotspot: its slowest call, and how such a call is cut. */
+static void hotspot_line(render_page *p, const json_t *op)
+{
+    enum { TEXT_COLUMN = 21 };
+    char call[STORY_TEXT], cut[STORY_TEXT];
+    const json_t *slowest = story_get(op, "slowest");
+    vt_buf line = {0};
+    if (!*story_text(slowest, "call", call) || !*story_text(op, "cut", cut))
+        return;
+    vt_buf_printf(&line, "%s: ", call);
+    vt_text_time(&line, story_num(slowest, "time_us") * 1e-6);
+    vt_buf_printf(&line, " at most; %s", cut);
+    time_column(p, NAN);
+    vt_buf_puts(p->b, "│   │     ");
+    tree_wrap_in(p, line.data ? line.data : "", TEXT_COLUMN, "│   │");
+    vt_buf_release(&line);
 }
 
 /* The three largest kinds; the rest as one line. */
@@ -111,7 +157,9 @@ static void phase_ops(render_page *p, const json_t *phase)
     {
         if (i < SHOWN)
             op_line(p, op, i == 0, i + 1 == n ? "└─" : "├─");
-        else if (isfinite(story_num(op, "share")))
+        if (i == 0 && n > 1)
+            hotspot_line(p, op);
+        if (i >= SHOWN && isfinite(story_num(op, "share")))
             rest += story_num(op, "share");
     }
     if (n > SHOWN) {
@@ -178,6 +226,31 @@ static void transition(render_page *p, double at_ms, const char *note)
     side_line(p, "         ", story_get(t, "after"), hardware_text, "");
 }
 
+/* How a step grows with its context, and how long the device waited between steps. */
+static void context_line(render_page *p, const json_t *q)
+{
+    double slope = story_num(q, "us_per_100_tokens"), waits = story_num(q, "waits_ms"),
+           total = story_num(q, "total_ms");
+    vt_buf line = {0};
+    if (isfinite(slope))
+        vt_buf_printf(&line,
+                      "%+.2f us per 100 tokens of context, of which reading K and V explains "
+                      "%.2f us",
+                      slope, story_num(q, "explained_us_per_100_tokens"));
+    if (waits > 0.01 * total) {
+        vt_buf_puts(&line, line.len ? "; the device waited " : "the device waited ");
+        put_ms(&line, waits);
+        vt_buf_printf(&line, " between the request's steps, %.0f %% of its time",
+                      100 * waits / total);
+    }
+    if (line.len) {
+        time_column(p, NAN);
+        vt_buf_puts(p->b, "│       ");
+        tree_wrap(p, line.data, RENDER_TIME_COLUMN + 8, false);
+    }
+    vt_buf_release(&line);
+}
+
 /* The gaps between tokens, and what the longest one is known to come from. */
 static void itl_line(render_page *p)
 {
@@ -195,6 +268,7 @@ static void itl_line(render_page *p)
     vt_text_spark(p->b, v, n, cells);
     vt_buf_printf(p->b, "  p50 %.2f ms, p99 %.2f ms\n", story_num(q, "itl_p50_ms"),
                   story_num(q, "itl_p99_ms"));
+    context_line(p, q);
     if (!isfinite(story_num(slow, "token")))
         return;
     vt_buf_printf(&peak, "peak at token %.0f, ", story_num(slow, "token"));

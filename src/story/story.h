@@ -52,6 +52,23 @@ typedef struct story_input {
     double event_cost_ns;   /* of recording one op call, measured; NAN: unknown */
 } story_input;
 
+/* A story needs the roofs of the machine and the efficiency of each row. What no file in the cache
+ * has is measured, for up to two seconds in which the engine stands still; or it is not, and the
+ * ops in question have no expected time. */
+typedef enum story_measures {
+    STORY_MEASURES,
+    STORY_MEASURES_IF_IDLE, /* only while no request is open */
+    STORY_MEASURES_NOTHING  /* but roofs that were never measured: see story_prepare */
+} story_measures;
+
+/* vt_engine_story, for an engine that serves requests meanwhile. It stands still for some 10 ms
+ * and for what is measured. (api_story.c) */
+vt_status story_of_engine(vt_engine *e, vt_request_id id, story_measures measures, char **json,
+                          size_t *len, vt_err *err);
+/* Measures the roofs of the engine's device, unless a file in the cache has them: before requests
+ * come, so that no story does it later. (api_story.c) */
+vt_status story_prepare(vt_engine *e, vt_err *err);
+
 /* The first source of a kind; NULL: there is none. */
 const story_source *story_find_source(const story_input *in, vt_source_kind kind);
 /* The GPU that ran the steps (of several, the first one); NULL: CPU workers did. */

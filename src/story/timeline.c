@@ -298,25 +298,54 @@ double story_hidden(const story_record *r, bool prefill, vt_trace_part part)
     return all > 0 ? hidden / all : NAN;
 }
 
-/* Making text of tokens and calling back, over all of the request's steps. */
-static void add_publish(timeline *t)
+/* Work of the engine's thread after a step, summed over the request's steps. */
+typedef struct after_steps {
+    double s;
+    int32_t n;
+    int64_t last_ns; /* where the last of them began */
+} after_steps;
+
+static void add_after(after_steps *a, span s)
+{
+    a->s += span_s(s);
+    a->n++;
+    a->last_ns = s.begin_ns;
+}
+
+static void put_after(timeline *t, const char *what, const after_steps *a, const char *text)
+{
+    if (a->n > 0)
+        add(t, what, a->last_ns, a->s, "%s: %.1f us a step, over %d step%s", text,
+            a->s / a->n * 1e6, a->n, vt_text_s(a->n));
+}
+
+/* From tokens to the reader: making text of them, handing it to callbacks, and, as far as whoever
+ * writes it told, writing it. In a recording that does not tell the first two apart they are one
+ * event. */
+static void add_text(timeline *t)
 {
     const story_record *r = t->r;
-    double sum = 0;
-    int32_t n = 0;
-    int64_t last = 0;
+    const request_record *q = r->mine;
+    after_steps text = {0}, call = {0}, both = {0};
     for (int32_t i = 0; i < r->n_steps; i++) {
-        const span *p = &r->step[i].part[VT_PART_PUBLISH];
-        if (!r->step[i].chosen || p->end_ns == 0)
+        const step_record *s = &r->step[i];
+        span p = s->part[VT_PART_PUBLISH];
+        if (!s->chosen || p.end_ns == 0)
             continue;
-        last = p->begin_ns;
-        sum += span_s(*p);
-        n++;
+        if (s->text.end_ns == 0) {
+            add_after(&both, p);
+            continue;
+        }
+        add_after(&text, s->text);
+        add_after(&call, (span){s->text.end_ns, p.end_ns});
     }
-    if (n > 0)
-        add(t, "publish", last, sum,
-            "text of tokens, and callbacks that write it: %.1f us a step, over %d step%s",
-            sum / n * 1e6, n, vt_text_s(n));
+    put_after(t, "detokenise", &text, "text of tokens");
+    put_after(t, "publish", &call, "callbacks, which are handed the text");
+    put_after(t, "publish", &both, "text of tokens, and callbacks");
+    if (q->write.end_ns > 0)
+        add(t, "write", q->write.begin_ns, (double)q->write_ns * 1e-9,
+            "%lld byte%s given to the reader, in pieces over %.1f ms", (long long)q->write_bytes,
+            vt_text_s((int32_t)q->write_bytes), span_s(q->write) * 1e3);
 }
 
 vt_status story_put_timeline(vt_json *w, const story_input *in, story_record *r,
@@ -344,7 +373,7 @@ vt_status story_put_timeline(vt_json *w, const story_input *in, story_record *r,
     if (q && q->finish_ns)
         add(&t, "done", q->finish_ns, NAN, "%s", story_finish_name(q->finish));
     if (q) {
-        add_publish(&t);
+        add_text(&t);
         add_engine(&t);
     }
     qsort(t.event, (size_t)t.n, sizeof *t.event, earliest_first);

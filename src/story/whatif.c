@@ -417,26 +417,26 @@ static void put_title(const whatif *w, const vt_term *term, vt_buf *to)
                     "roof that was measured\n");
 }
 
-/* Energy over the request, where the recording read a counter. */
+/* Energy a token, where the recording read a counter. */
 static void put_energy(const whatif *w, vt_buf *out)
 {
-    const json_t *q = story_get(w->story, "request"), *m = story_get(w->story, "machine");
-    double joules = story_num(story_get(m, "gpu"), "energy_j"),
-           prefill_ms = story_num(story_phase_named(w->story, "prefill"), "wall_ms"),
-           decode_ms = story_num(story_phase_named(w->story, "decode"), "wall_ms"),
-           prompt = story_num(q, "prompt_tokens") - story_num(q, "cached_tokens"),
-           made = story_num(q, "completion_tokens") - 1;
-    if (!isfinite(joules))
-        joules = story_num(m, "energy_j");
-    if (!isfinite(joules) || !(prompt > 0) || !(made > 0) || !(prefill_ms + decode_ms > 0)) {
-        vt_buf_puts(out, "energy a token: not measured (no counter was read while recording)\n");
-        return;
-    }
-    double a_ms = joules / (prefill_ms + decode_ms);
-    vt_buf_printf(out,
-                  "energy: %.3g J a prompt token, %.3g J a generated token [derived: %.4g J over "
-                  "the request, by time]\n",
-                  a_ms * prefill_ms / prompt, a_ms * decode_ms / made, joules);
+    const json_t *e = story_get(story_get(w->story, "machine"), "energy");
+    double prompt = story_num(e, "prompt_token_j"), made = story_num(e, "generated_token_j");
+    char counter[STORY_TEXT], why[STORY_TEXT];
+    story_text(e, "counter", counter);
+    story_text(e, "why", why);
+    if (isfinite(prompt) && isfinite(made))
+        vt_buf_printf(out,
+                      "energy as recorded: %.3g J a prompt token, %.3g J a generated token "
+                      "[derived: %s]\n",
+                      prompt, made, counter);
+    else if (isfinite(prompt) || isfinite(made))
+        vt_buf_printf(out, "energy as recorded: %.3g J a %s token [derived: %s]\n",
+                      isfinite(prompt) ? prompt : made, isfinite(prompt) ? "prompt" : "generated",
+                      counter);
+    else
+        vt_buf_printf(out, "energy a token: not measured (%s)\n",
+                      *why ? why : "no counter was read while recording");
 }
 
 static vt_status run(whatif *w, const vt_term *term, vt_buf *out, vt_err *err)

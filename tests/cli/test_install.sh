@@ -19,7 +19,7 @@ fi
 
 check "make install into an empty DESTDIR" make -s install DESTDIR="$tmp/root" PREFIX=/opt/vitrine
 root=$tmp/root/opt/vitrine
-for f in bin/vitrine include/vitrine.h lib/libvitrine.a lib/libvitrine.so lib/libvitrine.so.0 share/man/man1/vitrine.1 \
+for f in bin/vitrine include/vitrine.h include/vitrine_kernel.h lib/libvitrine.a lib/libvitrine.so lib/libvitrine.so.0 share/man/man1/vitrine.1 \
     lib/pkgconfig/vitrine.pc share/bash-completion/completions/vitrine share/zsh/site-functions/_vitrine \
     share/fish/vendor_completions.d/vitrine.fish; do
     check "$f is installed" test -s "$root/$f"

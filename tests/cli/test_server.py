@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """`vitrine serve`: what its endpoints honour, refuse and answer, on a tiny model, and others' clients against it."""
-import math, subprocess
+import concurrent.futures, math, subprocess
 
 from served import *
 from tap import *
@@ -141,6 +141,27 @@ def test_chat_streams_carry_the_role_first_and_the_reason_last():
     for i in (0, 1):
         same("".join(e["choices"][0]["delta"]["content"] for e in events[:-1] if e["choices"][0]["index"] == i),
              whole["choices"][i]["message"]["content"], "the stream's text")
+
+
+def test_the_second_turn_of_a_chat_computes_only_what_is_new():
+    """Eight chats at once. Answers are of letters, so that the text of an answer gives its tokens again."""
+    s = server()
+    def chat(k):
+        said, known = [{"role": "system", "content": "Be brief. " * 8}], None
+        for turn in range(3):
+            said.append({"role": "user", "content": f"Chat {k}, message {turn}. " * 3})
+            a = s.good("/v1/chat/completions", {"messages": said, "max_tokens": 30, "ignore_eos": True, "seed": k, "temperature": 1,
+                                                "allowed_token_ids": list(range(ord("a"), ord("z") + 1))}).json
+            said.append({"role": "assistant", "content": a["choices"][0]["message"]["content"]})
+            u = a["usage"]
+            same(u["completion_tokens"], 30)
+            # the KV of an answer's last token is computed only when something follows it
+            if known:
+                same(u["prompt_tokens_details"]["cached_tokens"], known - 1, f"chat {k}, turn {turn}: cached tokens")
+            known = u["prompt_tokens"] + u["completion_tokens"]
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        for done in [pool.submit(chat, k) for k in range(8)]:
+            done.result()
 
 
 def test_why_an_answer_ended():

@@ -283,6 +283,19 @@ def test_story_list_and_one_story():
         same(ok("story", "show", f.name).text.split("\n")[0], text.data.decode().split("\n")[0])
 
 
+def test_story_tells_what_writing_took():
+    s = server()
+    for stream in (False, True):
+        name = f"written-{stream}"
+        r = s.complete(5, headers={"X-Request-Id": name}, stream=stream)
+        story = s.json("/story/" + name)
+        at = {e["event"]: e for e in story["timeline"]}
+        assert set(at) >= {"parse", "tokenise", "detokenise", "publish", "write"}, at
+        same(int(at["write"]["text"].split()[0]), len(r.data))
+        assert 0 < at["write"]["ms"]["value"] < story["request"]["total_ms"]["value"] + 1000, at["write"]
+        assert not [e for e in story["not_measured"] if e["what"] == "writing the text"]
+
+
 def test_story_of_an_open_request_is_listed():
     s = server()
     c = s.stream(400)
@@ -519,7 +532,7 @@ def test_metrics_page_lists_every_metric():
     m = s.metrics()
     missing = [n for n in m.type if n.startswith("vitrine:") and n not in page]
     same(missing, [])
-    known = {n for n in m.type} | {n for n in m.names()} | {"vitrine:otlp_spans_total"}
+    known = {n for n in m.type} | {n for n in m.names()} | {"vitrine:otlp_spans_total", "vitrine:slo_missed_total"}
     gone = [n for n in re.findall(r"`(vitrine:[a-z0-9_]+)", page) if n not in known]
     same(gone, [])
 

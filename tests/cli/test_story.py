@@ -59,6 +59,18 @@ def test_story_has_every_step_and_its_calls():
     assert all(0 <= i < len(calls["labels"]) for i in c["label"])
 
 
+def test_story_tells_text_callbacks_and_writing_apart():
+    for more in ((), ("--json",)):
+        s, _, r = story("-n", "6", "--ignore-eos", *more, COUNT)
+        at = {e["event"]: e for e in s["timeline"]}
+        ms = {k: value(at[k]["ms"]) for k in ("detokenise", "publish", "write")}
+        assert min(ms.values()) > 0, ms
+        per_step = [p["per_step"] for p in s["phases"]]
+        assert all(value(p["detokenise_us"]) <= value(p["publish_us"]) for p in per_step), per_step
+        if not more: # writing to stdout is what the callbacks do
+            assert ms["write"] < ms["publish"] * 1.01 + 0.01, ms
+
+
 def test_story_adds_up():
     s, _, _ = story("-n", "24", "--ignore-eos", COUNT)
     same((s["schema"], s["version"]), ("vitrine.story", 1))
@@ -379,6 +391,21 @@ def test_story_diff_fails_over_a_limit():
         fails(2, "which other story", "story", "diff", a)
 
 
+def test_story_diff_of_a_busy_machine_is_not_judged():
+    with tempfile.TemporaryDirectory() as d:
+        quiet, slow = planted([10, 200, 50], jitter=0.01), planted([10, 400, 50], jitter=0.01)
+        a, b = write(d, "a.json", quiet), write(d, "b.json", slow)
+        slow["phases"][0].update({"steps": 20, "disturbed_steps": 13})
+        busy = write(d, "busy.json", slow)
+        same(run("story", "diff", a, b, "--fail-over", "3%").code, 1)
+        for first, second, who in ((a, busy, "B"), (busy, a, "A"), (busy, busy, "A and of B")):
+            r = ok("story", "diff", first, second, "--fail-over", "3%")
+            assert f"Not judged: the machine left fewer than 8 decode steps of {who} alone" in r.text, r.text
+            assert "slower" not in r.text and "faster" not in r.text and "passed" not in r.text, r.text
+        slow["phases"][0]["disturbed_steps"] = 12
+        same(run("story", "diff", a, write(d, "c.json", slow), "--fail-over", "3%").code, 1, "8 are enough")
+
+
 def test_story_diff_of_two_steps_is_of_these_steps():
     with tempfile.TemporaryDirectory() as d:
         a = write(d, "a.json", planted([10, 200, 50], jitter=0.1))
@@ -443,11 +470,12 @@ def test_story_whatif_models_what_is_asked():
         assert alone["linear.qkv"] == 1 and math.isclose(alone["attention_decode"], kv["attention_decode"], abs_tol=0.02), (alone, kv)
 
 
-def test_story_dump_of_a_running_bench():
+def dump_of(*command):
+    """A bench that is asked for its last steps while it runs, and goes on."""
     with tempfile.TemporaryDirectory() as d:
         folder, log = os.path.join(d, "stories"), open(os.path.join(d, "log"), "w+b")
-        p = subprocess.Popen([BIN, "bench", "offline", "--num", "100000", "--input", "4:8", "--output", "64:128", "--max-context", "256",
-                              "--story-dir", folder, *FAST, *model()], stdout=log, stderr=log, env=clean_env())
+        p = subprocess.Popen([BIN, "bench", *command, "--max-context", "256", "--kv-memory", "64M", "--story-dir", folder, *model()],
+                             stdout=log, stderr=log, env=clean_env())
         try:
             s = {"steps": {"count": 0}}  # the first may come before a step has ended
             while p.poll() is None and s["steps"]["count"] == 0:
@@ -468,6 +496,11 @@ def test_story_dump_of_a_running_bench():
         same(oct(os.stat(folder).st_mode & 0o777), "0o700")
         same(s["request"], None)
         hold_to_schema(s)
+
+
+def test_story_dump_of_a_running_bench():
+    dump_of("offline", "--num", "100000", "--input", "4:8", "--output", "64:128")
+    dump_of("latency", "--prompt", "8", "--gen", "200", "--reps", "1000")
     fails(2, "which process", "story", "dump")
     fails(2, "writes no stories", "story", "dump", str(os.getpid()))
     fails(2, "--story-dir: needs --batch", "run", "--story-dir", "x", *model(), COUNT)

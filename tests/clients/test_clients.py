@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Others' programs against `vitrine serve`: litellm, lm-eval's loglikelihood, sglang-router in front of four workers.
+"""Others' programs against `vitrine serve`: litellm, lm-eval's loglikelihood, guidellm, sglang-router in front of four workers.
 
 `make test-clients` runs this with a Python that has the packages of requirements.txt; a test whose package is missing is
 skipped."""
@@ -65,6 +65,25 @@ def test_lm_eval_loglikelihood_through_echo():
     for (logprob, greedy), pair in zip(got, pairs):
         want, is_greedy = reference(*pair)
         assert abs(logprob - want) < 1e-3 and bool(greedy) == is_greedy, (pair, logprob, want)
+
+
+def test_guidellm_measures_streams():
+    """Its own tokenizer, from the served folder, makes the prompts; it counts what came back. Not in requirements.txt: it brings
+    PyTorch, 5 GB."""
+    need("guidellm")
+    report = os.path.join(folder(), "report.json")
+    r = subprocess.run([sys.executable, "-m", "guidellm", "run", "--backend",
+                        f"kind=openai_http,target={server().url}/v1,model=tiny,request_format=/v1/chat/completions", "--profile",
+                        "kind=concurrent,streams=4", "--constraint", "kind=max_requests,count=24", "--tokenizer",
+                        json.dumps({"kind": "hf_auto", "model": server().model}), "--data",
+                        "kind=synthetic_text,prompt_tokens=64,output_tokens=16", "--output", json.dumps({"kind": "json", "path": report}),
+                        "--disable-console"], env=clean_env(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                       timeout=LIMIT_S)
+    assert r.returncode == 0, r.stdout[-3000:].decode()
+    with open(report) as f:
+        found = json.load(f)["benchmarks"][0]["requests"]
+    same((len(found["successful"]), len(found["errored"]), len(found["incomplete"])), (24, 0, 0))
+    same({q["output_metrics"]["total_tokens"] for q in found["successful"]}, {16})
 
 
 # ---- a router ----

@@ -125,7 +125,7 @@ static void test_trace_events_read_back(void **state)
 {
     (void)state;
     vt_trace_ring r = {0};
-    vt_request_event q[11];
+    vt_request_event q[12];
     vt_step_event s[3];
     assert_int_equal(vt_trace_init(&r, sizeof *q, 16, NULL), VT_OK);
     vt_trace_req_part(&r, VT_REQ_PARSE, 7, 97, 98);
@@ -138,9 +138,10 @@ static void test_trace_events_read_back(void **state)
     vt_trace_retract(&r, 7, 106);
     vt_trace_token(&r, 7, 107, 55, 4, 4711);
     vt_trace_finish(&r, 7, 108, VT_FINISH_LENGTH, 5);
+    vt_trace_write(&r, 7, 90, 110, 8, INT64_C(1) << 40);
     vt_trace_cache_event(&r, 7, 109, VT_CACHE_EVICT, 6);
-    assert_int_equal(vt_trace_copy(&r, q, 11), 11);
-    for (int i = 0; i < 11; i++) {
+    assert_int_equal(vt_trace_copy(&r, q, 12), 12);
+    for (int i = 0; i < 12; i++) {
         assert_int_equal(q[i].kind, VT_REQ_PARSE + i);
         assert_int_equal(q[i].request, 7);
     }
@@ -158,12 +159,14 @@ static void test_trace_events_read_back(void **state)
                 q[8].token.token == 4711);
     assert_true(q[9].finish.at_ns == 108 && q[9].finish.finish == VT_FINISH_LENGTH &&
                 q[9].finish.n_output == 5);
-    assert_true(q[10].cache.at_ns == 109 && q[10].cache.what == VT_CACHE_EVICT &&
-                q[10].cache.n == 6);
+    assert_true(q[10].write.begin_ns == 90 && q[10].write.end_ns == 110 &&
+                q[10].write.spent_ns == 8 && q[10].write.n_bytes == INT32_MAX);
+    assert_true(q[11].cache.at_ns == 109 && q[11].cache.what == VT_CACHE_EVICT &&
+                q[11].cache.n == 6);
     vt_trace_release(&r);
     assert_int_equal(vt_trace_init(&r, sizeof *s, 16, NULL), VT_OK);
     vt_trace_step(&r, &(vt_step_ran){.step = 9, .n_tokens = 3, .pages_free = 4});
-    vt_trace_part_of(&r, 9, VT_PART_PUBLISH, 1, 2);
+    vt_trace_publish(&r, 9, 1, 2, 3);
     vt_trace_seq(&r, 9, 7, 1, 21, 2);
     assert_int_equal(vt_trace_copy(&r, s, 3), 3);
     for (int i = 0; i < 3; i++) {
@@ -171,7 +174,8 @@ static void test_trace_events_read_back(void **state)
         assert_int_equal(s[i].step, 9);
     }
     assert_true(s[0].ran.n_tokens == 3 && s[0].ran.pages_free == 4);
-    assert_true(s[1].part.part == VT_PART_PUBLISH && s[1].part.end_ns == 2);
+    assert_true(s[1].part.part == VT_PART_PUBLISH && s[1].part.begin_ns == 1 &&
+                s[1].part.text_ns == 2 && s[1].part.end_ns == 3);
     assert_true(s[2].seq.request == 7 && s[2].seq.q_len == 1 && s[2].seq.kv_len == 21 &&
                 s[2].seq.shared_pages == 2);
     vt_trace_release(&r);

@@ -445,6 +445,21 @@ static void test_jit_want_when_asked_twice_then_one_instance(void **state)
     vt_jit_free(j);
 }
 
+static void test_jit_add_text_when_the_name_is_embedded_then_refused(void **state)
+{
+    (void)state;
+    vt_jit *j;
+    vt_err err = {0};
+    assert_int_equal(vt_jit_new("sm_80", &j, NULL), VT_OK);
+    assert_int_equal(vt_jit_add_text(j, "rmsnorm.cu", "text", &err), VT_ERR_DEVICE);
+    assert_non_null(strstr(err.message, "rmsnorm.cu"));
+    for (int i = 0; i < JIT_MAX_TEXTS; i++)
+        assert_int_equal(vt_jit_add_text(j, "./x.cu", "text", &err), VT_OK);
+    assert_int_equal(vt_jit_add_text(j, "./x.cu", "text", &err), VT_ERR_DEVICE);
+    assert_non_null(strstr(err.message, "beyond the limit"));
+    vt_jit_free(j);
+}
+
 static const char *const key = "0123456789abcdef0123456789abcdef";
 
 enum { CUBIN = 3000 };
@@ -758,6 +773,7 @@ int main(void)
         cmocka_unit_test(test_sample_plan_when_rows_bring_everything_then_each_finds_its_own),
         cmocka_unit_test(test_sample_plan_when_padded_then_the_rest_asks_for_nothing),
         cmocka_unit_test(test_jit_want_when_asked_twice_then_one_instance),
+        cmocka_unit_test(test_jit_add_text_when_the_name_is_embedded_then_refused),
         cmocka_unit_test(test_jit_cache_when_a_file_is_torn_then_it_is_not_read),
         cmocka_unit_test(test_jit_cache_when_others_could_have_written_it_then_it_is_not_used),
         cmocka_unit_test(

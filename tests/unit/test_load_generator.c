@@ -333,7 +333,8 @@ static void test_goodput_limits_each_time(void **state)
 static void test_slo_names_what_it_cannot_read(void **state)
 {
     (void)state;
-    const char *wrong[] = {"fast=1", "ttft", "ttft=", "ttft=-1", "ttft=nan", "ttft=1;itl=2", "=3"};
+    const char *wrong[] = {"fast=1",   "ttft",         "ttft=", "ttft=-1",
+                           "ttft=nan", "ttft=1;itl=2", "=3",    ""};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         vt_err err = {0};
         vt_load_slo slo;

@@ -234,6 +234,63 @@ static void test_tickets_that_are_not_zero_again_are_seen(void **state)
     check_right(&silu_mul_op, "tokens=4,n=64"); /* the tickets were reset */
 }
 
+/* Where run_beside writes a byte: relative to the first byte of the operand's block. */
+static struct {
+    char *at;
+} beside;
+
+static vt_status run_beside(const void *args, const vt_lane *lane)
+{
+    if (!lane->cuda->collect)
+        lane->cuda->cuda->driver.fill8((cu_ptr)(uintptr_t)beside.at, 1, 1, lane->cuda->stream);
+    vt_target any = *lane->target;
+    return vt_op_select(&silu_mul_op, args, &any, lane->size)->run(args, lane);
+}
+
+/* words NULL: nothing is wrong. */
+static void check_margins(call *k, char *at, const char *words)
+{
+    static const vt_impl row = {.name = "beside", .device = VT_DEVICE_CUDA, .run = run_beside};
+    vt_err err = {0};
+    bool good;
+    char why[256] = "";
+    beside.at = at;
+    assert_int_equal(on_cuda_take(&k->c, &row, &err), VT_OK);
+    assert_int_equal(on_cuda_note_margins(&k->c, &err), VT_OK);
+    assert_int_equal(on_cuda_run(&k->c, &err), VT_OK);
+    assert_int_equal(on_cuda_check_margins(&k->c, &good, why, &err), VT_OK);
+    assert_int_equal(good, words == NULL);
+    if (words && !strstr(why, words))
+        fail_msg("'%s' does not have '%s'", why, words);
+}
+
+/* A call of its own each time, because a margin is filled once. */
+static void test_a_write_beside_an_operand_is_seen(void **state)
+{
+    static const struct {
+        bool input;
+        int64_t at;
+        const char *words;
+    } row[] = {{false, 0, NULL}, /* the output's own first byte */
+               {false, 4 * 64 * 2, "wrote 1 byte behind the end of y, the first of them 0 bytes"},
+               {false, 4 * 64 * 2 + 4096 + 255, "behind the end of y, the first of them 4351"},
+               {false, -1, "wrote 1 byte in front of y, the last of them 1 bytes in front"},
+               {false, -4096, "in front of y, the last of them 4096 bytes"},
+               {true, 0, "wrote into x, which the op only reads"},
+               {true, 4 * 128 * 2 - 1, "wrote into x"}};
+    (void)state;
+    gpu.margin = 4096;
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        static call k;
+        call_make(&k, &silu_mul_op, "tokens=4,n=64");
+        const silu_mul_args *a = k.c.args;
+        char *base = row[i].input ? a->x->data : a->y->data;
+        check_margins(&k, base + row[i].at, row[i].words);
+        call_release(&k);
+    }
+    gpu.margin = 0;
+}
+
 static void test_a_failing_launch_is_an_error_with_a_sentence(void **state)
 {
     static const vt_impl bad = {.name = "bad", .device = VT_DEVICE_CUDA, .run = run_badly},
@@ -367,6 +424,7 @@ int main(void)
         cmocka_unit_test(test_a_row_that_is_not_written_is_seen),
         cmocka_unit_test(test_a_row_that_computes_nothing_is_seen),
         cmocka_unit_test(test_tickets_that_are_not_zero_again_are_seen),
+        cmocka_unit_test(test_a_write_beside_an_operand_is_seen),
         cmocka_unit_test(test_a_failing_launch_is_an_error_with_a_sentence),
         cmocka_unit_test(test_a_row_that_does_not_fit_is_refused),
         cmocka_unit_test(test_every_method_ends_and_the_next_run_is_right),

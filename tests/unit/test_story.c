@@ -553,78 +553,6 @@ static void test_findings_gap_is_below_35_percent_of_the_roof(void **state)
     }
 }
 
-/* The longest of the times that the roofs allow for bytes and for each kind of work; work of a kind
- * that the machine has no unit for is charged to the unit that does it there. */
-static void test_floor_is_the_longest_of_what_the_roofs_allow(void **state)
-{
-    (void)state;
-    const vt_roofs all = {.memory_bytes_per_s = 10,
-                          .fp32_per_s = 100,
-                          .bf16_per_s = 1000,
-                          .int8_per_s = 2000},
-                   cpu = {.memory_bytes_per_s = 10, .fp32_per_s = 100, .int8_per_s = 2000},
-                   gpu = {.memory_bytes_per_s = 10, .fp32_per_s = 100, .bf16_per_s = 1000};
-    const struct {
-        vt_cost cost;
-        const vt_roofs *roofs;
-        double s;
-        const char *bound;
-    } row[] = {
-        {{.read.weights = 70, .write.kv = 30}, &all, 10, "memory"},
-        {{.read.weights = 10, .flops.int8 = 8000}, &all, 4, "int8"},
-        {{.read.weights = 10, .flops = {.int8 = 8000, .fp32 = 900}}, &all, 9, "fp32"},
-        {{.read.weights = 10, .flops = {.bf16 = 5000, .fp32 = 100}}, &all, 5, "bf16"},
-        {{.read.weights = 10, .flops = {.bf16 = 400, .fp32 = 100}}, &cpu, 5, "fp32"},
-        {{.read.weights = 10, .flops = {.int8 = 3000, .bf16 = 2000}}, &gpu, 5, "bf16"},
-    };
-    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
-        story_bound bound;
-        double s = story_floor_s(&row[i].cost, row[i].roofs, &bound);
-        if (fabs(s - row[i].s) > 1e-9 || strcmp(story_bound_name(bound), row[i].bound) != 0)
-            fail_msg("row %zu: %g s by %s", i, s, story_bound_name(bound));
-    }
-}
-
-/* Activations that fit a cache pass that cache and not memory. A call takes at least its launch. */
-static void test_floor_counts_activations_at_their_cache_and_the_launch(void **state)
-{
-    (void)state;
-    const vt_roofs caches = {.memory_bytes_per_s = 10,
-                             .l3_bytes_per_s = 50,
-                             .l2_bytes_per_s = 200,
-                             .l2_size = 1000,
-                             .l3_size = 4000,
-                             .fp32_per_s = 1e9,
-                             .meeting_s = 3},
-                   weights = {.memory_bytes_per_s = 10,
-                              .near_bytes = 1,
-                              .near_bytes_per_s = 20,
-                              .l2_bytes_per_s = 200,
-                              .l2_size = 1000,
-                              .fp32_per_s = 1e9};
-    const struct {
-        vt_cost cost;
-        const vt_roofs *roofs;
-        double s;
-        const char *bound;
-    } row[] = {
-        {{.read.activations = 800}, &caches, 4, "cache"},                          /* in L2 */
-        {{.read.activations = 200}, &caches, 3, "launch"},                         /* 1 s of work */
-        {{.read.activations = 4000}, &caches, 80, "cache"},                        /* in L3 */
-        {{.read.activations = 4001}, &caches, 400.1, "memory"},                    /* in none */
-        {{.read = {.activations = 1000, .weights = 70}}, &caches, 7, "memory"},    /* 70 / 10 */
-        {{.read = {.activations = 1000, .weights = 70}}, &weights, 5.35, "cache"}, /* 1070 / 200 */
-        {{.read.weights = 0}, &weights, 0, "memory"},
-        {{.read.weights = 0}, &caches, 3, "launch"},
-    };
-    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
-        story_bound bound;
-        double s = story_floor_s(&row[i].cost, row[i].roofs, &bound);
-        if (fabs(s - row[i].s) > 1e-9 || strcmp(story_bound_name(bound), row[i].bound) != 0)
-            fail_msg("row %zu: %g s by %s", i, s, story_bound_name(bound));
-    }
-}
-
 /* With a planted efficiency for every class of shapes a call is expected to take its launch and its
  * work divided by the efficiency. Without one nothing is expected of it, nor of the step. */
 static void test_story_expects_times_where_efficiencies_are_known(void **state)
@@ -724,6 +652,19 @@ static const json_t *event_named(const json_t *story, const char *name)
     return NULL;
 }
 
+/* Whether not_measured has it. */
+static bool is_missing(const json_t *story, const char *what)
+{
+    size_t i;
+    json_t *e;
+    json_array_foreach(json_object_get(story, "not_measured"), i, e)
+    {
+        if (strcmp(json_string_value(json_object_get(e, "what")), what) == 0)
+            return true;
+    }
+    return false;
+}
+
 static void assert_told(const json_t *story, const char *event, double at_ms, double ms,
                         const char *words)
 {
@@ -774,6 +715,32 @@ static void test_story_timeline_tells_the_way_before_the_first_step(void **state
     json_decref(s);
 }
 
+/* Of step 1 a fifth of publishing is making text; step 2 was recorded without that. */
+static void test_story_timeline_tells_text_callbacks_and_writing_apart(void **state)
+{
+    fake *f = *state;
+    vt_trace_arrive(&f->requests, 7, 1 * MS, PROMPT, 0);
+    add_step(f, 7, PROMPT, PROMPT, 2 * MS, 10 * MS);
+    vt_trace_publish(&f->steps, 1, 10 * MS, 10 * MS + MS / 5, 11 * MS);
+    json_t *s = tell(f, 7);
+    const json_t *per_step = json_object_get(json_array_get(json_object_get(s, "phases"), 0),
+                                             "per_step");
+    assert_told(s, "detokenise", 9, 0.2, "text of tokens: 200.0 us a step, over 1 step");
+    assert_told(s, "publish", 9.2, 0.8, "callbacks");
+    NEAR(value(per_step, "detokenise_us"), 200.0);
+    NEAR(value(per_step, "publish_us"), 1000.0);
+    assert_true(is_missing(s, "writing the text"));
+    json_decref(s);
+    add_step(f, 7, 1, PROMPT + 1, 12 * MS, 15 * MS);
+    vt_trace_part_of(&f->steps, 2, VT_PART_PUBLISH, 15 * MS, 17 * MS);
+    vt_trace_write(&f->requests, 7, 10 * MS, 19 * MS, 3 * MS, 1234);
+    s = tell(f, 7);
+    assert_told(s, "detokenise", 9, 0.2, "over 1 step");
+    assert_told(s, "write", 9, 3, "1234 bytes given to the reader, in pieces over 9.0 ms");
+    assert_false(is_missing(s, "writing the text"));
+    json_decref(s);
+}
+
 /* Publishing step 1 takes 1 ms: half of it while step 2 is on the device. */
 static void test_story_says_how_much_host_work_the_device_hid(void **state)
 {
@@ -811,19 +778,6 @@ static void test_render_when_story_told_then_sections_within_width(void **state)
     }
     free(text);
     vt_buf_release(&out);
-}
-
-static void test_plan_floor_when_unit_missing_then_the_next_one(void **state)
-{
-    (void)state;
-    story_bound bound;
-    vt_cost c = {.read = {.weights = 1000}, .flops = {.fp32 = 500}};
-    vt_roofs r = {.memory_bytes_per_s = 1000, .bf16_per_s = 100};
-    NEAR(story_floor_s(&c, &r, &bound), 5.0);
-    assert_int_equal(bound, STORY_BOUND_BF16);
-    r.fp32_per_s = 1000;
-    NEAR(story_floor_s(&c, &r, &bound), 1.0);
-    assert_int_equal(bound, STORY_BOUND_MEMORY);
 }
 
 static void test_plan_bind_when_impossible_then_refused(void **state)
@@ -868,8 +822,6 @@ int main(void)
                                         teardown),
         cmocka_unit_test_setup_teardown(test_findings_gap_is_below_35_percent_of_the_roof, setup,
                                         teardown),
-        cmocka_unit_test(test_floor_is_the_longest_of_what_the_roofs_allow),
-        cmocka_unit_test(test_floor_counts_activations_at_their_cache_and_the_launch),
         cmocka_unit_test_setup_teardown(test_story_expects_times_where_efficiencies_are_known,
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(
@@ -879,13 +831,14 @@ int main(void)
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(test_story_timeline_tells_the_way_before_the_first_step,
                                         setup, teardown),
+        cmocka_unit_test_setup_teardown(test_story_timeline_tells_text_callbacks_and_writing_apart,
+                                        setup, teardown),
         cmocka_unit_test_setup_teardown(test_story_says_how_much_host_work_the_device_hid, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_render_when_story_told_then_sections_within_width,
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(test_plan_bind_when_impossible_then_refused, setup,
                                         teardown),
-        cmocka_unit_test(test_plan_floor_when_unit_missing_then_the_next_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,11 +17,12 @@
 
 enum { MAX_EVENTS = 1 << 16, PROMPT = 20, US = 1000, MS = 1000000, MINE = 7, OTHER = 21 };
 
-/* A recording of one worker. */
+/* A recording of one worker, or of a GPU. */
 typedef struct fake {
     story_input in;
-    story_source source[2]; /* the engine, a worker */
-    vt_trace_ring requests, steps, spans;
+    story_source source[2]; /* the engine, a worker or a GPU */
+    vt_kernel_facts kernel; /* that the GPU runs for every call */
+    vt_trace_ring requests, steps, spans, launches, uses;
     vt_described described;
     story_step *plan;
     uint64_t n_step;
@@ -35,6 +36,7 @@ typedef struct planted {
     int32_t q_len, kv_len;
     int64_t wait, length, publish;
     int32_t chunk;
+    int64_t delay; /* the worker was ready and had no CPU */
 } planted;
 
 static void add(fake *f, planted p)
@@ -54,6 +56,7 @@ static void add(fake *f, planted p)
             continue;
         vt_trace_call(&f->spans, begin, i, begin + p.length * at / n,
                       begin + p.length * (at + 1) / n);
+        vt_trace_kernel(&f->spans, i, 0);
         at++;
     }
     vt_trace_step(&f->steps, &(vt_step_ran){.step = id,
@@ -67,6 +70,16 @@ static void add(fake *f, planted p)
     vt_trace_seq(&f->steps, id, MINE, p.q_len, p.kv_len, 0);
     if (p.chunk)
         vt_trace_seq(&f->steps, id, OTHER, p.chunk, p.chunk, 0);
+    vt_trace_launch(
+        &f->launches,
+        &(vt_launch_event){
+            .step = id, .begin_ns = begin, .end_ns = end, .n_kernels = n, .timed = true});
+    if (p.delay)
+        vt_trace_use(&f->uses, &(vt_use_event){.step = id,
+                                               .n_steps = 1,
+                                               .elapsed_ns = (uint64_t)p.length,
+                                               .cpu_ns = (uint64_t)(p.length - p.delay),
+                                               .delay_ns = (uint64_t)p.delay});
     if (p.publish)
         vt_trace_part_of(&f->steps, id, VT_PART_PUBLISH, end, end + p.publish);
     if (p.kv_len >= PROMPT)
@@ -89,7 +102,7 @@ static void add_decodes(fake *f, int32_t n)
         add(f, (planted){.q_len = 1, .kv_len = PROMPT + f->n_tokens, .length = 5 * MS});
 }
 
-static int setup(void **state)
+static int open_fake(void **state, int32_t n_workers)
 {
     fake *f = calloc(1, sizeof *f);
     vt_model *m = NULL;
@@ -101,7 +114,7 @@ static int setup(void **state)
                         .max_rows = 64,
                         .max_context = 2048,
                         .page_size = 16,
-                        .n_workers = 1};
+                        .n_workers = n_workers};
     vt_target target = vt_target_cpu(VT_ISA_PORTABLE, &limits);
     if (vt_describe(m, &target, VT_F16, &f->described, NULL) != VT_OK)
         return -1;
@@ -122,9 +135,26 @@ static int setup(void **state)
     return vt_trace_init(&f->requests, sizeof(vt_request_event), MAX_EVENTS, NULL) == VT_OK &&
                    vt_trace_init(&f->steps, sizeof(vt_step_event), MAX_EVENTS, NULL) == VT_OK &&
                    vt_trace_init(&f->spans, sizeof(vt_span), MAX_EVENTS, NULL) == VT_OK &&
+                   vt_trace_init(&f->launches, sizeof(vt_launch_event), MAX_EVENTS, NULL) ==
+                       VT_OK &&
+                   vt_trace_init(&f->uses, sizeof(vt_use_event), MAX_EVENTS, NULL) == VT_OK &&
                    story_step_new(f->in.program, 128, 4, &f->plan, NULL) == VT_OK
                ? 0
                : -1;
+}
+
+static int setup(void **state) { return open_fake(state, 1); }
+static int setup_two(void **state) { return open_fake(state, 2); }
+
+/* The worker's place is taken by a GPU of 132 SMs, whose only kernel has CTAs of 8 warps. */
+static void use_gpu(fake *f, int32_t registers, uint32_t grid)
+{
+    f->kernel = (vt_kernel_facts){
+        .name = "any<>", .registers = registers, .grid = {grid, 1, 1}, .threads = 256};
+    f->source[1].is = (vt_source){.kind = VT_SOURCE_STREAM,
+                                  .device = {.level = "sm_90a", .capability = 90, .sm_count = 132},
+                                  .n_kernels = 1};
+    f->source[1].kernel = &f->kernel;
 }
 
 static int teardown(void **state)
@@ -136,6 +166,8 @@ static int teardown(void **state)
     vt_trace_release(&f->requests);
     vt_trace_release(&f->steps);
     vt_trace_release(&f->spans);
+    vt_trace_release(&f->launches);
+    vt_trace_release(&f->uses);
     free(f);
     return 0;
 }
@@ -156,11 +188,17 @@ static json_t *tell(fake *f)
     f->source[0].request = copy(&f->requests, &f->source[0].n_requests);
     f->source[0].step = copy(&f->steps, &f->source[0].n_steps);
     f->source[1].span = copy(&f->spans, &f->source[1].n_spans);
+    f->source[1].use = copy(&f->uses, &f->source[1].n_uses);
+    f->source[1].launch = copy(&f->launches, &f->source[1].n_launches);
+    if (f->source[1].is.kind == VT_SOURCE_WORKER)
+        f->source[1].n_launches = 0;
     if (story_build(&f->in, MINE, &text, &len, NULL, &err) != VT_OK)
         fail_msg("%s", err.message);
     free((void *)f->source[0].request);
     free((void *)f->source[0].step);
     free((void *)f->source[1].span);
+    free((void *)f->source[1].use);
+    free((void *)f->source[1].launch);
     json_t *story = json_loadb(text, len, 0, NULL);
     free(text);
     assert_non_null(story);
@@ -201,8 +239,10 @@ static double evidence(const json_t *found, const char *key)
 
 static void test_findings_when_steps_are_even_then_no_further_rule_speaks(void **state)
 {
-    static const char *const rule[] = {"launch",    "host.exposed", "prefill.steals", "cache.miss",
-                                       "itl.slope", "cold.first",   "itl.spread",     "host.gaps"};
+    static const char *const rule[] = {
+        "launch",     "host.exposed",     "prefill.steals", "cache.miss", "itl.slope",
+        "cold.first", "itl.spread",       "host.gaps",      "wave.tail",  "wave.few",
+        "occupancy",  "fusion.candidate", "machine.shared"};
     fake *f = *state;
     add_prompt(f);
     add_decodes(f, 100);
@@ -342,6 +382,117 @@ static void test_findings_when_neighbours_pass_much_then_fusion(void **state)
     json_decref(s);
 }
 
+/* Workers had no CPU for a fifth of every second step. */
+static void test_findings_when_workers_had_no_cpu_then_machine_shared(void **state)
+{
+    fake *f = *state;
+    add_prompt(f);
+    for (int i = 0; i < 20; i++)
+        add(f, (planted){.q_len = 1,
+                         .kv_len = PROMPT + f->n_tokens,
+                         .length = 5 * MS,
+                         .delay = i % 2 ? MS : 5 * US});
+    json_t *s = tell(f);
+    const json_t *found = finding(s, "machine.shared");
+    NEAR(evidence(found, "disturbed_steps"), 10.0);
+    NEAR(evidence(found, "run_delay_ms"), 10.0 + 10 * 0.005);
+    json_decref(s);
+}
+
+/* The finding of a rule about an op in decode steps, or a symptom; NULL: there is none. */
+static const json_t *about_op(const json_t *story, const char *rule, const char *op)
+{
+    size_t i, k;
+    json_t *f, *symptom;
+    json_array_foreach(json_object_get(story, "findings"), i, f)
+    {
+        const json_t *all = json_object_get(f, "symptoms");
+        for (k = 0; k <= json_array_size(all); k++) {
+            symptom = k ? json_array_get(all, k - 1) : f;
+            const json_t *e = json_object_get(symptom, "evidence");
+            const char *about = json_string_value(json_object_get(e, "op")),
+                       *phase = json_string_value(json_object_get(e, "phase"));
+            if (strcmp(json_string_value(json_object_get(symptom, "rule")), rule) == 0 && about &&
+                strcmp(about, op) == 0 && strcmp(phase, "decode") == 0)
+                return symptom;
+        }
+    }
+    return NULL;
+}
+
+/* Two workers: 3 heads of K and V are one and a half waves, and a row of rmsnorm is half a one. */
+static void test_findings_when_items_do_not_fill_the_workers_then_wave(void **state)
+{
+    fake *f = *state;
+    add_prompt(f);
+    add_decodes(f, 20);
+    json_t *s = tell(f);
+    const json_t *tail = about_op(s, "wave.tail", "attention_decode"),
+                 *few = about_op(s, "wave.few", "rmsnorm.attn");
+    NEAR(evidence(tail, "waves"), 1.5);
+    NEAR(evidence(tail, "tail"), 0.25);
+    NEAR(evidence(few, "waves"), 0.5);
+    assert_null(about_op(s, "wave.few", "attention_decode"));
+    assert_null(about_op(s, "wave.tail", "rmsnorm.attn"));
+    json_decref(s);
+}
+
+/* At 128 registers an SM holds 2 CTAs of 8 warps, and the GPU 264. */
+static void test_findings_when_the_last_wave_is_nearly_empty_then_tail_and_occupancy(void **state)
+{
+    fake *f = *state;
+    add_prompt(f);
+    add_decodes(f, 20);
+    use_gpu(f, 128, 300);
+    json_t *s = tell(f);
+    const json_t *tail = about_op(s, "wave.tail", "attention_decode"),
+                 *low = about_op(s, "occupancy", "attention_decode");
+    NEAR(evidence(tail, "waves"), 300 / 264.0);
+    NEAR(evidence(tail, "tail"), 1 - 300 / 528.0);
+    NEAR(evidence(low, "occupancy"), 0.25);
+    assert_non_null(strstr(json_string_value(json_object_get(low, "text")),
+                           "2 CTAs of its kernel, 16 of 64 warps, by registers; an SM would hold "
+                           "3 CTAs with 80 registers"));
+    json_decref(s);
+}
+
+/* Full waves have no tail, half of the warps is no low occupancy, and without a launch nothing is
+ * known. */
+static void test_findings_when_waves_are_full_then_no_rule_about_cuts(void **state)
+{
+    fake *f = *state;
+    add_prompt(f);
+    add_decodes(f, 20);
+    for (int i = 0; i < 3; i++) {
+        use_gpu(f, i == 1 ? 128 : 64, i == 1 ? 264 : 4 * 132 * 8);
+        f->kernel.threads = i == 2 ? 0 : 256;
+        json_t *s = tell(f);
+        assert_null(about_op(s, "wave.tail", "attention_decode"));
+        assert_null(about_op(s, "wave.few", "attention_decode"));
+        assert_int_equal(about_op(s, "occupancy", "attention_decode") != NULL, i == 1);
+        json_decref(s);
+    }
+}
+
+/* 100 CTAs for 132 SMs; low occupancy is no finding where not even one wave is full. Where a row
+ * has more tiles than its kernel has CTAs, they are what is divided. */
+static void test_findings_when_ctas_are_few_then_wave_few_or_tiles(void **state)
+{
+    fake *f = *state;
+    add_prompt(f);
+    add_decodes(f, 20);
+    use_gpu(f, 128, 100);
+    json_t *s = tell(f);
+    NEAR(evidence(about_op(s, "wave.few", "attention_decode"), "items"), 100.0);
+    assert_null(finding(s, "wave.tail"));
+    assert_null(finding(s, "occupancy"));
+    json_decref(s);
+    use_gpu(f, 64, 2);
+    s = tell(f);
+    NEAR(evidence(about_op(s, "wave.tail", "attention_decode"), "waves"), 1.5);
+    json_decref(s);
+}
+
 /* What could bring most stands first, and every gain is an upper bound that fits the request. */
 static void test_findings_are_in_the_order_of_their_gains(void **state)
 {
@@ -384,6 +535,12 @@ int main(void)
         TEST(test_findings_when_a_retraction_lost_pages_then_cache_miss),
         TEST(test_findings_when_launches_take_a_tenth_of_a_step_then_said),
         TEST(test_findings_when_neighbours_pass_much_then_fusion),
+        TEST(test_findings_when_workers_had_no_cpu_then_machine_shared),
+        cmocka_unit_test_setup_teardown(test_findings_when_items_do_not_fill_the_workers_then_wave,
+                                        setup_two, teardown),
+        TEST(test_findings_when_the_last_wave_is_nearly_empty_then_tail_and_occupancy),
+        TEST(test_findings_when_waves_are_full_then_no_rule_about_cuts),
+        TEST(test_findings_when_ctas_are_few_then_wave_few_or_tiles),
         TEST(test_findings_are_in_the_order_of_their_gains),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -239,6 +239,24 @@ static json_t *tell_without(fake *f, uint64_t lost)
 
 static json_t *tell(fake *f) { return tell_without(f, 0); }
 
+/* 240 decode steps, 3 ms from end to end, and `more` ns longer in recorded blocks: the device runs
+ * each for 2 ms. Every 64th is timed and takes twice as long. */
+static json_t *tell_blocks(fake *f, int64_t more)
+{
+    int64_t at = 13 * MS;
+    f->last_end = 2 * MS;
+    vt_trace_arrive(&f->request_ring, 7, 1 * MS, PROMPT, 0);
+    step(f, PROMPT, PROMPT, 1, 0, true, 3 * MS, at);
+    for (int32_t i = 0; i < 240; i++) {
+        bool timed = i % 64 == 0;
+        int64_t length = (timed ? 6 : 3) * MS + (vt_spans_on(f->n_step + 1) ? more : 0);
+        step(f, 1, PROMPT + 1 + i, 1, 1, timed, at + length - (timed ? 5 : 2) * MS, at + length);
+        at += length;
+        vt_trace_token(&f->request_ring, 7, at, f->n_step, i + 1, 43);
+    }
+    return tell(f);
+}
+
 static double value(const json_t *o, const char *key)
 {
     const json_t *v = json_object_get(o, key);
@@ -520,6 +538,47 @@ static void test_gpu_render_when_told_then_sections_within_width(void **state)
     vt_buf_release(&out);
 }
 
+/* Steps of tell_blocks: 1 is the prompt, and 2, 66, 130 ... are timed. The step after one of these
+ * begins when a longer one ended. */
+static bool can_be_compared(uint64_t id)
+{
+    return id >= 3 && id <= 241 && (id - 2) % 64 != 0 && (id - 3) % 64 != 0;
+}
+
+/* What the host does in recorded blocks makes the next step begin late: it is in the time from end
+ * to end, and not in the device's. */
+static void test_gpu_tax_when_recorded_steps_end_later_then_measured(void **state)
+{
+    fake *f = *state;
+    json_t *s = tell_blocks(f, 30000), *o = json_object_get(s, "observer");
+    int32_t pairs = 0;
+    for (uint64_t id = 1; id <= 241; id++)
+        if (vt_spans_on(id)) {
+            uint64_t other = id / VT_SPAN_BLOCK % 4 == 0 ? id + VT_SPAN_BLOCK : id - VT_SPAN_BLOCK;
+            pairs += can_be_compared(id) && can_be_compared(other);
+        }
+    assert_int_equal(value(o, "pairs"), pairs);
+    NEAR(value(o, "off_us"), 3000.0);
+    NEAR(value(o, "measured_tax"), 0.01);
+    NEAR(value(o, "measured_tax_low"), 0.01);
+    json_decref(s);
+}
+
+static void test_gpu_tax_when_blocks_are_alike_then_its_interval_holds_zero(void **state)
+{
+    fake *f = *state;
+    vt_term term = {.width = VT_TERM_WIDTH};
+    vt_buf page = {0};
+    json_t *s = tell_blocks(f, 0), *o = json_object_get(s, "observer");
+    assert_true(value(o, "measured_tax_low") <= 0 && value(o, "measured_tax_high") >= 0);
+    char *text = json_dumps(s, 0);
+    assert_int_equal(story_render("s", text, strlen(text), &term, &page, NULL), VT_OK);
+    assert_non_null(strstr(page.data, "the host's recorder below 0.1 % of a step [0.0 .. 0.0]"));
+    vt_buf_release(&page);
+    free(text);
+    json_decref(s);
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -530,6 +589,8 @@ int main(void)
         TEST(test_gpu_story_tells_how_steps_ran),
         TEST(test_gpu_story_when_the_graph_changes_then_a_transition),
         TEST(test_gpu_story_itl_leaves_timed_steps_out),
+        TEST(test_gpu_tax_when_recorded_steps_end_later_then_measured),
+        TEST(test_gpu_tax_when_blocks_are_alike_then_its_interval_holds_zero),
         TEST(test_gpu_story_names_kernels),
         TEST(test_gpu_story_when_no_step_was_timed_then_said),
         TEST(test_gpu_story_when_a_step_lost_its_beginning_then_not_timed),

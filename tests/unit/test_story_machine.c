@@ -356,6 +356,86 @@ static void test_machine_when_a_clock_falls_then_its_steps_are_disturbed(void **
     story_record_release(&r);
 }
 
+/* Samples of the energy counter alone say nothing of the machine's load. */
+static void
+test_machine_when_samples_are_of_energy_alone_then_pressure_is_of_the_others(void **state)
+{
+    fake *f = *state;
+    story_record r;
+    story_machine m;
+    tell_steps(f, 20, 0.5, quiet);
+    for (int64_t k = 0; k <= 20; k++) {
+        bool whole = k % 20 == 0;
+        vt_trace_machine(&f->samples,
+                         &(vt_machine_event){.at_ns = 1 + k * 10 * MS,
+                                             .pressure_us = whole ? k * 10 * 1000 / 4 : -1,
+                                             .steal_ticks = whole ? k : -1,
+                                             .ticks = whole ? k * 10 : -1,
+                                             .energy_mj = k * 5000});
+    }
+    collect(f);
+    f->source[ENGINE].sample = copy(&f->samples, &f->source[ENGINE].n_samples);
+    assert_int_equal(story_record_make(&f->in, ID, &r, NULL), VT_OK);
+    story_sum_machine(&f->in, &r, &m);
+    NEAR(m.pressure, 0.25);
+    NEAR(m.steal, 0.1);
+    story_record_release(&r);
+}
+
+/* 500 W, sampled every 10 ms: 2.5 J a decode step of 5 ms, and what the prefill step takes. Samples
+ * that lie 200 ms apart say nothing about a prefill of 10 ms. */
+static void test_energy_when_sampled_then_joules_of_steps_are_shared_by_their_tokens(void **state)
+{
+    fake *f = *state;
+    story_record r;
+    story_energy e;
+    tell_steps(f, 20, 0.5, quiet);
+    for (int64_t k = 0; k <= 40; k++) {
+        vt_trace_machine(&f->samples,
+                         &(vt_machine_event){.at_ns = k * 10 * MS,
+                                             .pressure_us = -1,
+                                             .ticks = -1,
+                                             .energy_mj = k % 2 ? -1 : 1000 + k * 5000});
+    }
+    collect(f);
+    story_source *engine = &f->source[0];
+    engine->is.kind = VT_SOURCE_ENGINE;
+    engine->is.no_energy = "no counter in this test";
+    assert_int_equal(story_record_make(&f->in, ID, &r, NULL), VT_OK);
+    story_find_energy(&f->in, &r, &e);
+    assert_null(e.counter);
+    assert_string_equal(e.why, "no counter in this test");
+    free((void *)engine->sample);
+    engine->sample = copy(&f->samples, &engine->n_samples);
+    story_find_energy(&f->in, &r, &e);
+    assert_non_null(strstr(e.counter, "RAPL"));
+    assert_int_equal(e.generated, 20);
+    int64_t begin = r.step[0].device.begin_ns, prompt = r.step[0].device.end_ns,
+            end = r.step[r.n_steps - 1].device.end_ns;
+    NEAR(e.decode_j, 500 * (double)(end - prompt) * 1e-9);
+    NEAR(e.prompt_j, 500 * (double)(prompt - begin) * 1e-9);
+    assert_null(e.why);
+    const vt_machine_event *all = engine->sample;
+    uint64_t n_all = engine->n_samples;
+    engine->sample += 2; /* the first reading is now of 20 ms: the prompt ended before */
+    engine->n_samples -= 2;
+    story_find_energy(&f->in, &r, &e);
+    assert_true(isnan(e.prompt_j) && e.prompt_tokens == 0 && e.decode_j > 0);
+    assert_true(e.generated > 0 && e.generated < 20);
+    assert_non_null(strstr(e.why, "not read before and after some of the steps"));
+    engine->sample = all;
+    engine->n_samples = n_all;
+    engine->n_samples = 1; /* one reading is none */
+    story_find_energy(&f->in, &r, &e);
+    assert_null(e.counter);
+    ((vt_machine_event *)engine->sample)[1] = engine->sample[40];
+    engine->n_samples = 2; /* 400 ms apart: too far for a prefill, and for 20 decodes */
+    story_find_energy(&f->in, &r, &e);
+    assert_true(isnan(e.prompt_j) && isnan(e.decode_j));
+    assert_non_null(strstr(e.why, "too short"));
+    story_record_release(&r);
+}
+
 /* Unrecorded steps take 5 ms and 1 us more with each step; recorded ones 40 us longer. */
 static told_step taxed(int32_t k)
 {
@@ -373,6 +453,8 @@ static void test_tax_when_steps_grow_then_the_growth_is_not_in_it(void **state)
     assert_true(off_us > 5100 && off_us < 5300);
     assert_true(fabs(tax * off_us - 40) < 8.5); /* a pair's steps are 8 apart: 8 us, either way */
     assert_true(value(o, "measured_tax_low") <= tax && tax <= value(o, "measured_tax_high"));
+    /* each pair is of a recorded and an unrecorded step: all differences are 40 us, and 8 off it */
+    assert_true(value(o, "measured_tax_low") * off_us > 30);
     json_decref(s);
 }
 
@@ -383,6 +465,41 @@ static void test_tax_when_pairs_are_few_or_disturbed_then_none(void **state)
     json_t *s = tell(f), *o = json_object_get(s, "observer");
     assert_int_equal(value(o, "pairs"), 0);
     assert_true(json_is_null(json_object_get(json_object_get(o, "measured_tax"), "value")));
+    json_decref(s);
+}
+
+/* Each step a little longer than the one before it. */
+static told_step growing(int32_t k) { return (told_step){5 * MS + k * 10000, 0}; }
+
+/* More calls than fit: the step that is nearest to the mean of the typical ones is there, although
+ * it is an old one, and no step in part. */
+static void test_calls_when_many_then_the_most_typical_step_is_among_them(void **state)
+{
+    enum { MOST = 4096 };
+    fake *f = *state;
+    tell_steps(f, 900, 0.9, growing);
+    json_t *s = tell(f), *calls = json_object_get(s, "calls"), *x;
+    const json_t *decode = json_array_get(json_object_get(s, "phases"), 1);
+    double mean_ms = value(decode, "step_us") * 1e-3, nearest = INFINITY;
+    size_t i, n = 0;
+    json_array_foreach(json_object_get(json_object_get(calls, "columns"), "step"), i, x)
+    {
+        double ms = 5 + 0.01 * (double)(json_integer_value(x) - 2);
+        nearest = fmin(nearest, fabs(ms - mean_ms));
+        n++;
+    }
+    assert_true(n > MOST / 2 && n <= MOST);
+    assert_true(value(calls, "left_out") > 0);
+    assert_true(nearest < 0.1);
+    json_array_foreach(json_object_get(calls, "labels"), i, x)
+    {
+        if (strstr(json_string_value(x), "attention_prefill") == NULL)
+            continue; /* no decode step runs it: it has no time, and not 0 */
+        const json_t *typical = json_array_get(
+            json_object_get(json_object_get(s, "typical"), "phases"), 1);
+        const json_t *us = json_object_get(json_object_get(typical, "columns"), "us");
+        assert_true(json_is_null(json_array_get(us, i)));
+    }
     json_decref(s);
 }
 
@@ -418,8 +535,11 @@ int main(void)
         TEST(test_machine_when_some_steps_are_disturbed_then_op_figures_are_of_the_others),
         TEST(test_machine_when_a_reading_covers_steps_then_its_delay_is_spread),
         TEST(test_machine_when_a_clock_falls_then_its_steps_are_disturbed),
+        TEST(test_machine_when_samples_are_of_energy_alone_then_pressure_is_of_the_others),
+        TEST(test_energy_when_sampled_then_joules_of_steps_are_shared_by_their_tokens),
         TEST(test_tax_when_steps_grow_then_the_growth_is_not_in_it),
         TEST(test_tax_when_pairs_are_few_or_disturbed_then_none),
+        TEST(test_calls_when_many_then_the_most_typical_step_is_among_them),
         TEST(test_story_when_the_answer_is_long_then_its_prefill_is_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -307,6 +307,26 @@ static void test_slow_when_the_machine_withholds_then_named(void **state)
     assert_string_equal(s.token[3].text, "not known");
 }
 
+/* A step that was off the CPU and had page faults: both explain all of its 15 ms, which are told
+ * once. */
+static void test_slow_when_two_causes_overlap_then_they_sum_to_the_excess(void **state)
+{
+    fake *f = *state;
+    double sum = 0;
+    add_plain(f, 20);
+    add(f, (planted){.length = 20 * MS});
+    add_plain(f, 20);
+    collect(f);
+    f->record.step[20].use.delay_s = 60e-3; /* of a reading that spoke of more than this step */
+    f->record.step[20].use.minor_faults = 4000;
+    slow_tokens s = find(f);
+    assert_int_equal(s.n, 1);
+    for (int c = 0; c < SLOW_CAUSES; c++)
+        sum += s.token[0].by_cause_s[c];
+    assert_true(fabs(sum - s.token[0].excess_s) < 1e-9);
+    assert_true(s.token[0].by_cause_s[SLOW_OFF_CPU] <= s.token[0].excess_s);
+}
+
 static void test_slow_when_no_part_covers_a_wait_then_outside(void **state)
 {
     fake *f = *state;
@@ -368,6 +388,7 @@ int main(void)
         TEST(test_slow_when_the_batch_grows_then_batch),
         TEST(test_slow_when_kv_memory_grows_then_said),
         TEST(test_slow_when_the_machine_withholds_then_named),
+        TEST(test_slow_when_two_causes_overlap_then_they_sum_to_the_excess),
         TEST(test_slow_when_no_part_covers_a_wait_then_outside),
         TEST(test_slow_when_many_causes_then_95_percent_is_named),
     };

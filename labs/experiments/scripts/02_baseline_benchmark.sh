@@ -1,0 +1,2 @@
+#!/bin/sh
+. "$(dirname "$0")/_vitrine.sh" && exec "$vitrine" lab experiments 2 "$@"

@@ -1,0 +1,4 @@
+#!/usr/bin/env python3
+import _vitrine
+
+_vitrine.lab("flashinfer", "05")

@@ -1,0 +1,147 @@
+/* From the scheduler's outputs to the requests' callbacks.
+ *
+ *   output of a step:  token, scores, an end
+ *     1. text is made of all tokens of the step      (engine/stream.h; may find a stop string)
+ *     2. each owner is called back with its event
+ *
+ * The two are apart so that a story can tell them apart with one look at the clock a step. */
+#include "engine/engine_inside.h"
+
+static vt_event event_of(const vt_seq *q)
+{
+    return (vt_event){.request = q->req->id,
+                      .sample = q->index,
+                      .finish = VT_FINISH_NONE,
+                      .stop = -1,
+                      .prompt_tokens = q->n_prompt,
+                      .completion_tokens = vt_seq_output(q),
+                      .cached_tokens = q->cached_tokens,
+                      .arrived_ns = q->req->p.arrived_ns ? q->req->p.arrived_ns : q->req->arrive_ns,
+                      .admitted_ns = q->admitted_ns,
+                      .n_chunks = q->n_chunks,
+                      .n_retracted = q->n_retracted};
+}
+
+static void call_back(const vt_seq *q, const vt_event *event)
+{
+    if (q->req->p.callback)
+        q->req->p.callback(q->req->p.user, event);
+}
+
+/* Puts the log-probabilities of ids[0..n), which are rows row .. row + n - 1 of the result, into
+ * the event. */
+static void add_logprobs(vt_engine *e, vt_event *event, const vt_seq *q,
+                         const vt_step_result *result, int32_t row, const int32_t *ids, int32_t n)
+{
+    int32_t n_top = q->req->p.logprobs > 0 ? q->req->p.logprobs : 0;
+    for (int32_t i = 0; i < n; i++) {
+        e->logprob[i] = (vt_token_logprob){ids[i], result->logprob[row + i]};
+        for (int32_t k = 0; k < n_top; k++) {
+            int64_t from = (int64_t)(row + i) * VT_MAX_TOP_LOGPROBS + k;
+            e->top[(int64_t)i * n_top + k] = (vt_token_logprob){result->top_id[from],
+                                                                result->top_logprob[from]};
+        }
+    }
+    event->logprobs = e->logprob;
+    event->top_logprobs = n_top > 0 ? e->top : NULL;
+    event->n_top = n_top;
+}
+
+static void tell_scores(vt_engine *e, const vt_output *o, const vt_step_result *result)
+{
+    vt_seq *q = o->seq;
+    vt_event event = event_of(q);
+    event.completion_tokens = 0;
+    event.made_ns = result->end_ns;
+    event.tokens = q->token + o->scored_from + 1;
+    event.n_tokens = o->n_scored;
+    add_logprobs(e, &event, q, result, o->row, event.tokens, o->n_scored);
+    call_back(q, &event);
+}
+
+static void tell_end(vt_engine *e, vt_seq *q, vt_event *event)
+{
+    event->finish = (vt_finish)q->finish;
+    event->error = q->finish == VT_FINISH_ERROR ? q->error : NULL;
+    event->stop = q->finish == VT_FINISH_STOP && q->stream.stopped ? q->stream.found : -1;
+    e->n_finished[q->finish]++;
+    vt_trace_finish(&e->requests, q->req->id, engine_now(e), q->finish, vt_seq_output(q));
+}
+
+/* Makes text of one output of the scheduler. A stop string that is found here ends the sequence. */
+static void make_text(vt_engine *e, const vt_output *o)
+{
+    vt_seq *q = o->seq;
+    bool stopped = o->token >= 0 && !o->silent && vt_stream_feed(&q->stream, o->token);
+    if (q->state == VT_SEQ_DONE && !stopped)
+        stopped = vt_stream_finish(&q->stream);
+    if (stopped) {
+        vt_sched_finish(&e->sched, q, VT_FINISH_STOP, NULL);
+        /* if the same token reached the length, the stop string is the better reason */
+        if (q->finish == VT_FINISH_LENGTH)
+            q->finish = VT_FINISH_STOP;
+    }
+    if (q->stream.held.failed)
+        vt_sched_finish(&e->sched, q, VT_FINISH_ERROR, "out of memory for the text");
+}
+
+/* Makes events of the output, whose text is made, and calls back. */
+static void publish(vt_engine *e, const vt_output *o, const vt_step_result *result)
+{
+    vt_seq *q = o->seq;
+    if (o->n_scored > 0)
+        tell_scores(e, o, result);
+    vt_event event = event_of(q);
+    if (o->token >= 0) {
+        event.tokens = q->token + q->n_tokens - 1;
+        event.n_tokens = 1;
+        event.made_ns = result ? result->end_ns : 0;
+        if (q->req->p.logprobs >= 0)
+            add_logprobs(e, &event, q, result, o->row + o->n_scored, event.tokens, 1);
+        e->n_output_tokens++;
+        vt_trace_token(&e->tokens, q->req->id, 0, result ? result->id : 0, vt_seq_output(q) - 1,
+                       o->token);
+    }
+    if (q->state == VT_SEQ_DONE)
+        tell_end(e, q, &event);
+    else if (o->token < 0)
+        return; /* only scores, published above */
+    event.text = q->stream.held.data;
+    event.text_len = q->stream.ready;
+    call_back(q, &event);
+    vt_stream_taken(&q->stream);
+}
+
+/* Takes a request out of the list of live ones. Lock held. */
+static void forget_live(vt_engine *e, vt_req *r)
+{
+    vt_req *last = e->live[--e->n_live];
+    e->live[r->live_at] = last;
+    last->live_at = r->live_at;
+}
+
+void engine_publish_all(vt_engine *e, const vt_step_result *result)
+{
+    for (int32_t i = 0; i < e->sched.n_out; i++)
+        make_text(e, &e->sched.out[i]);
+    if (result)
+        e->text_ns = engine_now(e);
+    for (int32_t i = 0; i < e->sched.n_out; i++)
+        publish(e, &e->sched.out[i], result);
+    e->sched.n_out = 0;
+    if (e->sched.n_dead == 0)
+        return;
+    pthread_mutex_lock(&e->lock);
+    for (int32_t i = 0; i < e->sched.n_dead; i++)
+        forget_live(e, e->sched.dead[i]);
+    pthread_mutex_unlock(&e->lock);
+    for (int32_t i = 0; i < e->sched.n_dead; i++)
+        vt_req_free(e->sched.dead[i]);
+    e->sched.n_dead = 0;
+}
+
+void engine_publish(vt_engine *e, const vt_output *o)
+{
+    make_text(e, o);
+    publish(e, o, NULL);
+}

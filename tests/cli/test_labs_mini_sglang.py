@@ -1,0 +1,215 @@
+#!/usr/bin/env python3
+"""The labs of the track mini-sglang on a CPU: results that hold every item, the scripts of the documents, the pages."""
+import glob, os, re, shutil, subprocess, sys, tempfile
+
+from tap import *
+
+TRACK = "labs/mini-sglang"
+# What each lab must tell: (process, hardware).
+ITEMS = {
+    "00_check_env": (["compiler", "jit_ready", "cache_place", "cache", "template_parameters", "compile_flags",
+                      "dependencies", "libraries", "tools", "kernels", "troubleshooting", "ready"],
+                     ["gpus", "topology"]),
+    "01_test_kernels": (["order", "kernels", "tolerance"], ["state"]),
+    "02_profile_index": (["variants", "warps_splits", "vector", "bytes", "sweep", "threads"],
+                         ["card", "coalescing", "bandwidth", "launch_floor"]),
+    "03_profile_store": (["rows", "one_launch", "async_copies", "patterns", "duplicates"],
+                         ["card", "coalescing", "bandwidth", "sorting", "sorting_layers"]),
+    "04_profile_attention": (["compare", "chosen", "chosen_why", "trail"],
+                             ["card_prefill", "card_decode", "occupancy", "matrix_unit", "stalls"]),
+    "05_profile_comm": (["sizes", "one_shot", "two_shot", "nccl", "buffer_copy", "avoid_copy", "threshold",
+                         "layer_share"], ["card", "link", "link_peer", "skew", "sync"]),
+    "06_full_pipeline": (["labs", "timeline", "trace", "nsys", "report"], ["kernels", "step"]),
+    "radix_profile_radix": (["length", "first_mismatch", "vector_width", "rows", "step_share"],
+                            ["card", "l1_roof", "l2_roof", "l3_roof", "memory_roof"]),
+}
+# Commands of the documents, to be run inside the track's folder, and what they must come to.
+COMMANDS = {
+    "python scripts/00_check_env.py": "00",
+    "python scripts/01_test_kernels.py": "01",
+    "python scripts/02_profile_index.py --sweep": "02 --sweep",
+    "python scripts/03_profile_store.py --compare-patterns": "03 --compare-patterns",
+    "python scripts/04_profile_attention.py --compare": "04 --compare",
+    "python scripts/04_profile_attention.py --sweep": "04 --sweep",
+    "python scripts/05_profile_comm.py --analyze": "05 --analyze",
+    "./scripts/06_full_pipeline.sh --quick": "06 --quick",
+    "./scripts/06_full_pipeline.sh --all": "06 --all",
+    "./scripts/06_full_pipeline.sh --nsys": "06 --nsys",
+    "./scripts/radix_profile_radix --sweep": "radix --sweep",
+}
+
+work = tempfile.TemporaryDirectory(prefix="labs-mini-")
+
+
+def place():
+    """A copy of the track's folder below a labs folder of its own, so that results go there."""
+    track = os.path.join(work.name, TRACK)
+    if not os.path.exists(track):
+        shutil.copytree(TRACK, track)
+        open(os.path.join(work.name, "labs", "PLAN.md"), "w").close()
+    return track
+
+
+def result(name):
+    path = os.path.join(place(), "results", "local", name + ".json")
+    return json.load(open(path, encoding="utf-8"))
+
+
+def program(name, lines):
+    """A program for one test, on a PATH of its own."""
+    folder = tempfile.mkdtemp(dir=work.name)
+    path = os.path.join(folder, name)
+    with open(path, "w", encoding="utf-8") as f:
+        f.write("#!/bin/sh\n" + lines + "\n")
+    os.chmod(path, 0o755)
+    return path
+
+
+def script(command, **env):
+    """Runs a command of the documents in the track's folder. `python` is the one that runs this test."""
+    if command.startswith("python "):
+        command = sys.executable + command[len("python"):]
+    if not have_model():
+        env["VITRINE_MODEL"] = DUMMY
+    p = subprocess.run(command.split(), cwd=place(), env=clean_env({"VITRINE": BIN, **env}), timeout=LIMIT_S,
+                       stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert b"Sanitizer" not in p.stderr, p.stderr
+    return Result(p.returncode, p.stdout, p.stderr)
+
+
+def test_every_command_of_the_documents_starts_its_lab():
+    stub = program("vitrine", 'echo "$*"')
+    for command, means in COMMANDS.items():
+        r = script(command, VITRINE=stub)
+        same((r.code, r.text.strip()), (0, "lab mini-sglang " + means), command)
+    for name in ITEMS:  # and the plain names
+        same(script("./scripts/" + name, VITRINE=stub).text.strip(), "lab mini-sglang " + name.split("_")[0])
+
+
+def test_scripts_find_the_program_in_a_build_folder_above():
+    folder = os.path.join(work.name, "build")
+    os.mkdir(folder)
+    shutil.copy(program("vitrine", "echo found"), folder)
+    for command in ("python scripts/00_check_env.py", "./scripts/06_full_pipeline.sh"):
+        p = subprocess.run([sys.executable, *command.split()[1:]] if command.startswith("python") else [command],
+                           cwd=place(), env={k: v for k, v in clean_env().items() if k != "VITRINE"},
+                           stdout=subprocess.PIPE, timeout=LIMIT_S)
+        same((p.returncode, p.stdout.strip()), (0, b"found"), command)
+
+
+def test_the_pipeline_runs_every_lab_and_each_tells_every_item():
+    r = script("./scripts/06_full_pipeline.sh --quick")
+    assert r.code == 0, r.text + r.log
+    for name, (process, hardware) in ITEMS.items():
+        lab = result(name)
+        same((lab["schema"], lab["track"], lab["quick"]), ("vitrine.lab", "mini-sglang", True), name)
+        for key in process + hardware:
+            item = lab["items"].get(key)
+            assert item, f"{name} lacks {key}"
+            assert item.get("text") or item.get("missing") or item.get("drawing") or item.get("rows") \
+                or item.get("value") is not None, (name, key, item)
+        same(set(lab["items"]), set(process + hardware), f"{name}: items")
+        assert lab["checks"] and all(c["ok"] for c in lab["checks"]), name
+        assert lab["knobs"], f"{name} turns no knob"
+        assert lab["predictions"], f"{name} predicts nothing"
+    report = open(os.path.join(place(), "results", "local", "full_pipeline.txt"), encoding="utf-8").read()
+    for name in ITEMS:
+        assert name.startswith("06") or name.replace("_", " ", 1) in report, name
+
+
+def text_of(cell):
+    return cell if isinstance(cell, str) else str(cell.get("text", cell.get("value")) if isinstance(cell, dict) else cell)
+
+
+def test_the_documents_shapes_are_among_those_measured():
+    def shapes(name):
+        return json.dumps(result(name))
+    for name, needles in {"02_profile_index": ["tokens=64 type=F16 vocab=4096 hidden=4096"],
+                          "03_profile_store": ["tokens=64 kv_heads=8 head_dim=128"],
+                          "04_profile_attention": ["prefill of 512", "heads=32"],
+                          "05_profile_comm": ["8 MiB"],
+                          "radix_profile_radix": ["1024 equal ids"]}.items():
+        for n in needles:
+            assert n in shapes(name), (name, n)
+
+
+def test_one_kernel_can_be_asked_for_and_an_unknown_one_is_refused():
+    folder = os.path.join(work.name, "one")
+    args = ["lab", "mini-sglang", "01", "--quick", "--no-predict", "--results", folder, *model()]
+    lab = ok(*args, "--kernel", "rmsnorm", "--json").json
+    assert lab["items"]["kernels"]["rows"], lab["items"]["kernels"]
+    for row in lab["items"]["kernels"]["rows"]:
+        assert "rmsnorm" in text_of(row[0]), row
+    fails(2, ["--kernel warp", "prefix_match"], *args, "--quiet", "--kernel", "warp")
+
+
+def test_an_unknown_lab_is_refused():
+    fails(2, ["mini-sglang", "07"], "lab", "mini-sglang", "07")
+
+
+def test_nsys_is_used_where_it_is_and_its_failure_is_seen():
+    for status in (0, 3):
+        nsys = program("nsys", f'echo "$*"; exit {status}')
+        r = script("./scripts/06_full_pipeline.sh --quick --nsys",
+                   PATH=os.path.dirname(nsys) + os.pathsep + os.environ["PATH"])
+        lab = result("06_full_pipeline")
+        same(r.code, 1 if status else 0, r.log)
+        assert f"status {status}" in lab["items"]["nsys"]["text"], lab["items"]["nsys"]
+        log = open(os.path.join(place(), "results", "local", "nsys.log"), encoding="utf-8").read()
+        assert "profile" in log and "bench latency" in log and "/proc/self" not in log, log
+        same("full_pipeline.nsys-rep" in [f["name"] for f in lab["files"]], status == 0)
+
+
+def test_a_lab_that_cannot_leave_its_result_fails_the_pipeline():
+    path = os.path.join(place(), "results", "local", "03_profile_store.json")
+    os.remove(path)
+    os.mkdir(path)
+    try:
+        r = script("./scripts/06_full_pipeline.sh --quick")
+        assert r.code != 0, r.text
+    finally:
+        os.rmdir(path)
+
+
+# ---- pages ----
+
+LINK = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")
+CODE = re.compile(r"^`(src/[\w./-]+): (\w+)`$")
+
+
+def pages():
+    return sorted(glob.glob(TRACK + "/*.md"))
+
+
+def test_every_lab_has_a_page_with_all_its_parts():
+    same([os.path.basename(p)[:-3] for p in pages()], sorted(ITEMS), "pages")
+    for page in pages():
+        text = open(page, encoding="utf-8").read()
+        for part in ("## Goal", "## Concept", "## Run it", "## What to look at", "## Questions", "## Where to read",
+                     "## What this page cannot show"):
+            assert part in text, (page, part)
+        same(text.count("<details>"), 3, page)
+        number = os.path.basename(page).split("_")[0]
+        assert f"vitrine lab mini-sglang {number}" in text, page
+        assert max(map(len, text.split("\n"))) <= 120, page
+
+
+def test_links_of_the_pages_are_alive():
+    for page in pages():
+        named = 0
+        for text, target in LINK.findall(open(page, encoding="utf-8").read()):
+            path = target.split("#")[0]
+            if target.startswith("http") or not path or path.endswith("GLOSSARY.md"):
+                continue  # the glossary's own test looks at its terms
+            full = os.path.normpath(os.path.join(os.path.dirname(page), path))
+            assert os.path.exists(full), f"{page}: {target} is not there"
+            code = CODE.match(text)
+            if code:
+                named += 1
+                same(code.group(1), os.path.relpath(full), page)
+                assert re.search(rf"\b{code.group(2)}\b", open(full, encoding="utf-8").read()), (page, text)
+        assert named >= 2, f"{page} names {named} functions of our sources"
+
+
+if __name__ == "__main__":
+    main(globals())

@@ -100,7 +100,7 @@ static void box_insight(const json_t *result, vt_buf *b)
 {
     size_t i;
     json_t *k;
-    const json_t *finding = json_array_get(json_object_get(result, "findings"), 0);
+    const json_t *finding = report_first_finding(result);
     if (finding)
         put_wrapped(b, "    - ", "      ", report_string(finding, "text"));
     json_array_foreach(json_object_get(result, "knobs"), i, k)

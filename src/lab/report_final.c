@@ -51,7 +51,7 @@ static void key_findings(const report *r, vt_buf *b)
             continue;
         }
         vt_buf_printf(b, "%s | ", report_string(result, "state"));
-        const json_t *finding = json_array_get(json_object_get(result, "findings"), 0);
+        const json_t *finding = report_first_finding(result);
         const lab_item_def *item = d->items;
         vt_buf line = {0};
         if (finding)

@@ -38,14 +38,12 @@ static void rows_of(const vt_impl *const *rows, const char *title, vt_buf *b)
 static void one_kernel(const report *r, const report_kernel *k, vt_buf *b)
 {
     const vt_op *op = vt_op_find(k->op);
-    const char *folder = strcmp(k->op, "rope_store") == 0 ? "rope" : k->folder;
     if (!op)
         return;
-    vt_buf_printf(b, "### %s\n\n%s.\n\n- card: [src/ops/%s/%s](../../../src/ops/%s/%s)\n", k->op,
-                  op->what, k->folder, k->card, k->folder, k->card);
+    vt_buf_printf(b, "### %s\n\n%s.\n\n- card: [src/ops/%s](../../../src/ops/%s)\n", k->op,
+                  op->what, k->card, k->card);
     if (k->kernel)
-        vt_buf_printf(b, "- kernel: [src/ops/%s/%s](../../../src/ops/%s/%s)\n", folder, k->kernel,
-                      folder, k->kernel);
+        vt_buf_printf(b, "- kernel: [src/ops/%s](../../../src/ops/%s)\n", k->kernel, k->kernel);
     rows_of(op->impls, "rows", b);
     rows_of(op->variants, "variants", b);
     vt_buf_printf(b, "- allowed difference from the reference: %.1e, because %s\n", op->tolerance,
@@ -111,7 +109,11 @@ static void adding(vt_buf *b)
         "comment.\n\n"
         "## How to add a variant\n\nA variant is a row of the card's `variants` list. The engine "
         "never chooses it; the parity test, `vitrine bench kernels OP --variants` and the labs run "
-        "it. It is the place for an idea that does not pay here, with its measured verdict.\n\n");
+        "it. It is the place for an idea that does not pay here, with its measured verdict.\n\n"
+        "## How to bring a kernel of your own\n\n`vitrine lab kernel FILE.cu --op NAME` compiles "
+        "it, "
+        "checks it on every case of the op, times it beside the rows above and prints its card "
+        "([docs/lab-kernel.md](../../../docs/lab-kernel.md)).\n");
 }
 
 void report_guide(const report *r, vt_buf *b)

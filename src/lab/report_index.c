@@ -32,8 +32,10 @@ static void quick_start(const report *r, vt_buf *b)
 static void layout(const report *r, vt_buf *b)
 {
     vt_buf_printf(b, "## Layout\n\n```\nlabs/%s/\n", lab_track_name[r->track]);
-    vt_buf_puts(b, "├── NN_name.md    a page a lab: goal, concept, command, output, questions\n"
-                   "├── scripts/      one-line wrappers under the familiar names\n"
+    if (r->track != LAB_EXPERIMENTS)
+        vt_buf_puts(b,
+                    "├── NN_name.md    a page a lab: goal, concept, command, output, questions\n");
+    vt_buf_puts(b, "├── scripts/      one-line wrappers under the familiar names\n"
                    "├── results/      MACHINE/NN_name.json; results/local is not committed\n"
                    "└── reports/      these pages, generated from the results\n```\n\n");
     vt_buf_puts(b, "| report | what it has |\n|---|---|\n");
@@ -50,7 +52,10 @@ static void scripts(const report *r, vt_buf *b)
                    "|---|---|---|---|---|\n");
     for (int i = 0; i < r->n; i++) {
         const lab_def *d = r->lab[i];
-        vt_buf_printf(b, "| %s %s | ", d->number, d->name);
+        if (r->track == LAB_EXPERIMENTS)
+            vt_buf_printf(b, "| %s %s | ", d->number, d->name);
+        else
+            vt_buf_printf(b, "| [%s %s](../%s_%s.md) | ", d->number, d->name, d->number, d->name);
         report_cell(b, d->goal);
         vt_buf_printf(b, " | `vitrine lab %s %s` | ", lab_track_name[d->track], d->number);
         for (int k = 0; k < LAB_MAX_ALIASES && d->alias[k]; k++)
@@ -92,18 +97,20 @@ static void paths(vt_buf *b)
 
 static void links(vt_buf *b)
 {
-    vt_buf_puts(b, "## Links\n\n"
-                   "Inside: [plan of the labs](../../PLAN.md), "
-                   "[architecture](../../../ARCHITECTURE.md), "
-                   "[performance](../../../docs/performance.md), "
-                   "[format of results](../../../docs/lab-format.md), "
-                   "[published numbers that cannot be](../../physics.md).\n\n"
-                   "Outside: [Nsight Systems](https://developer.nvidia.com/nsight-systems), "
-                   "[Nsight Compute](https://developer.nvidia.com/nsight-compute), "
-                   "[FlashInfer](https://docs.flashinfer.ai/), "
-                   "[SGLang](https://docs.sglang.io/), "
-                   "[RadixAttention](https://arxiv.org/abs/2312.07104), "
-                   "[NCCL](https://docs.nvidia.com/deeplearning/nccl/).\n");
+    vt_buf_puts(
+        b, "## Links\n\n"
+           "Inside: [plan of the labs](../../PLAN.md), "
+           "[glossary](../../GLOSSARY.md), [kernels of your own](../../../docs/lab-kernel.md), "
+           "[architecture](../../../ARCHITECTURE.md), "
+           "[performance](../../../docs/performance.md), "
+           "[format of results](../../../docs/lab-format.md), "
+           "[published numbers that cannot be](../../physics.md).\n\n"
+           "Outside: [Nsight Systems](https://developer.nvidia.com/nsight-systems), "
+           "[Nsight Compute](https://developer.nvidia.com/nsight-compute), "
+           "[FlashInfer](https://docs.flashinfer.ai/), "
+           "[SGLang](https://docs.sglang.io/), "
+           "[RadixAttention](https://arxiv.org/abs/2312.07104), "
+           "[NCCL](https://docs.nvidia.com/deeplearning/nccl/).\n");
 }
 
 void report_index(const report *r, vt_buf *b)

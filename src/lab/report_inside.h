@@ -61,7 +61,10 @@ void report_checks(const json_t *result, vt_buf *b);
 /* A table of the knobs of all labs whose name of op, place or shape has `about` in it; NULL: all.
  * Returns how many. */
 int report_knobs(const report *r, const char *about, vt_buf *b);
+/* Findings about the lab's subject; those about the machine ("machine.busy") are left out: the
+ * result's state says it. Returns how many. */
 int report_findings(const json_t *result, vt_buf *b);
+const json_t *report_first_finding(const json_t *result); /* NULL: none */
 /* The result of the lab with this number; NULL: none. */
 const json_t *report_result(const report *r, const char *number);
 const char *report_string(const json_t *o, const char *key); /* "" where it is none */
@@ -71,9 +74,8 @@ double report_number(const json_t *o, const char *key);      /* NAN where it is 
 
 typedef struct report_kernel {
     const char *op;      /* the card */
-    const char *folder;  /* src/ops/FOLDER */
-    const char *kernel;  /* the GPU kernel's file; NULL: it runs on the host alone */
-    const char *card;    /* the card's file */
+    const char *kernel;  /* the GPU kernel's file under src/ops; NULL: it runs on the host alone */
+    const char *card;    /* the card's file there */
     const char *lab;     /* "mini-sglang 02" */
     const char *type;    /* "CUDA, compiled by NVRTC" */
     const char *peer[3]; /* what SGLang, Mini-SGLang and FlashInfer call it; NULL: not a kernel of

@@ -238,11 +238,35 @@ int report_knobs(const report *r, const char *about, vt_buf *b)
     return n;
 }
 
+/* Whether a finding is about the lab's subject, not about the machine's other users. */
+static bool is_of_subject(const json_t *finding)
+{
+    return strncmp(report_string(finding, "rule"), "machine.", 8) != 0;
+}
+
 int report_findings(const json_t *result, vt_buf *b)
+{
+    size_t i;
+    int n = 0;
+    json_t *f;
+    json_array_foreach(json_object_get(result, "findings"), i, f)
+    {
+        if (!is_of_subject(f))
+            continue;
+        vt_buf_printf(b, "- %s (`%s`)\n", report_string(f, "text"), report_string(f, "rule"));
+        n++;
+    }
+    return n;
+}
+
+const json_t *report_first_finding(const json_t *result)
 {
     size_t i;
     json_t *f;
     json_array_foreach(json_object_get(result, "findings"), i, f)
-        vt_buf_printf(b, "- %s (`%s`)\n", report_string(f, "text"), report_string(f, "rule"));
-    return (int)json_array_size(json_object_get(result, "findings"));
+    {
+        if (is_of_subject(f))
+            return f;
+    }
+    return NULL;
 }

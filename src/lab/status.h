@@ -4,7 +4,7 @@
 
 #include "lab/lab.h"
 
-enum { LAB_CRITERION_FILES = 3 };
+enum { LAB_CRITERION_FILES = 4 };
 
 typedef struct lab_criterion {
     lab_track track;

@@ -61,6 +61,8 @@ static void read_roofs(report *r, const json_t *result)
     if (r->of_machine && r->roofs.memory_bytes_per_s > 0)
         return;
     r->of_machine = machine;
+    double threads = report_number(machine, "threads");
+    r->roofs.threads = threads >= 1 && threads <= 4096 ? (int32_t)threads : 1;
     r->roofs.is_gpu = strcmp(report_string(machine, "device"), "cuda") == 0;
     for (int i = 0; i < VT_ROOFS; i++) {
         double v = report_number(json_object_get(roofs, vt_roof_rows[i].key), "value");

@@ -181,13 +181,16 @@ typedef struct bounds {
     const char *bound;
 } bounds;
 
-/* The rate of the memory that holds so many bytes: what a cache of common size holds comes from
- * there when the call is repeated. */
+/* The rate of the memory that holds so many bytes: a call that is repeated finds in a cache what
+ * the cache can hold. Results do not have the sizes of caches; these are small for today's machines,
+ * so that a range is rather too slow than out of reach. */
 static double rate_for(const vt_roofs *f, double bytes)
 {
-    double small = f->is_gpu ? 16e6 : 1e6;
-    if (bytes < small && f->l2_bytes_per_s > 0)
+    double in_l2 = f->is_gpu ? 16e6 : 0.5e6 * f->threads, in_l3 = 16e6;
+    if (bytes < in_l2 && f->l2_bytes_per_s > 0)
         return f->l2_bytes_per_s;
+    if (bytes < in_l3 && f->l3_bytes_per_s > 0)
+        return f->l3_bytes_per_s;
     return f->copy_bytes_per_s > 0 ? f->copy_bytes_per_s : f->memory_bytes_per_s;
 }
 
@@ -245,7 +248,8 @@ void report_ranges(const report *r, vt_buf *b)
     lab_put(b, unit, LAB_FLOP_PER_S);
     vt_buf_printf(b,
                   ", ridge at %.1f FLOP a byte. The short end of a range is the roof itself; a "
-                  "kernel beyond the long end (twice that) is worth a look. A call whose bound "
+                  "kernel beyond the long end (twice that) is worth a look. Calls are repeated, so "
+                  "small ones find their bytes in a cache. A call whose bound "
                   "is the launch shows a low bandwidth without any fault.\n\n",
                   unit / f->memory_bytes_per_s);
     vt_buf_puts(b, "| kernel | shape | bytes | FLOP a byte | bound | expected time | that is |\n"

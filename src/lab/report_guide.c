@@ -52,7 +52,7 @@ static void one_kernel(const report *r, const report_kernel *k, vt_buf *b)
                   "- measure: `vitrine bench kernels %s`, on a GPU with `--device cuda`; lab: "
                   "`vitrine lab %s`\n\nTried, verdict, next:\n\n",
                   k->op, k->lab);
-    if (report_knobs(r, k->op, b) == 0)
+    if (report_knobs(r, k, b) == 0)
         vt_buf_printf(b,
                       "no knob of this kernel is in these results; `vitrine lab %s` turns what "
                       "there is\n\n",

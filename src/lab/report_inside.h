@@ -58,9 +58,6 @@ bool report_item_line(const json_t *item, vt_buf *b);
 void report_table(const json_t *table, vt_buf *b);
 void report_predictions(const json_t *result, vt_buf *b);
 void report_checks(const json_t *result, vt_buf *b);
-/* A table of the knobs of all labs whose name of op, place or shape has `about` in it; NULL: all.
- * Returns how many. */
-int report_knobs(const report *r, const char *about, vt_buf *b);
 /* Findings about the lab's subject; those about the machine ("machine.busy") are left out: the
  * result's state says it. Returns how many. */
 int report_findings(const json_t *result, vt_buf *b);
@@ -83,6 +80,9 @@ typedef struct report_kernel {
 } report_kernel;
 
 extern const report_kernel report_kernels[]; /* ends with op NULL */
+/* A table of the knobs that are about this kernel; NULL: of all. Returns how many. In
+ * report_text.c. */
+int report_knobs(const report *r, const report_kernel *about, vt_buf *b);
 void report_catalogue(vt_buf *b);
 /* Expected ranges from the roofs, a row a kernel and shape. */
 void report_ranges(const report *r, vt_buf *b);

@@ -1,5 +1,6 @@
 /* Items, tables, predictions, checks and knobs of a result as markdown (report_inside.h). */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "lab/report_inside.h"
@@ -191,10 +192,34 @@ void report_checks(const json_t *result, vt_buf *b)
     vt_buf_putc(b, '\n');
 }
 
-static bool is_about(const json_t *knob, const char *about)
+/* Whether the text has the op's name as a word: "rope" is not in "rope_store". */
+static bool names(const char *text, const char *op)
 {
-    return !about || strstr(report_string(knob, "where"), about) ||
-           strstr(report_string(knob, "what"), about) || strstr(report_string(knob, "name"), about);
+    static const char word[] = "abcdefghijklmnopqrstuvwxyz0123456789_";
+    size_t n = strlen(op);
+    for (const char *p = strstr(text, op); p; p = strstr(p + 1, op))
+        if ((p == text || !strchr(word, p[-1])) && (!p[n] || !strchr(word, p[n])))
+            return true;
+    return false;
+}
+
+static bool knob_names(const json_t *knob, const char *op)
+{
+    return names(report_string(knob, "where"), op) || names(report_string(knob, "what"), op) ||
+           names(report_string(knob, "name"), op);
+}
+
+/* A knob is about the kernel that it names; one that names none is about that of its lab. */
+static bool is_about(const lab_def *d, const json_t *knob, const report_kernel *k)
+{
+    char own[64];
+    if (!k || knob_names(knob, k->op))
+        return true;
+    for (const report_kernel *other = report_kernels; other->op; other++)
+        if (knob_names(knob, other->op))
+            return false;
+    snprintf(own, sizeof own, "%s %s", lab_track_name[d->track], d->number);
+    return strcmp(own, k->lab) == 0;
 }
 
 static void put_knob(const lab_def *d, const json_t *k, vt_buf *b)
@@ -216,7 +241,7 @@ static void put_knob(const lab_def *d, const json_t *k, vt_buf *b)
     vt_buf_printf(b, " | %s |\n", d->number);
 }
 
-int report_knobs(const report *r, const char *about, vt_buf *b)
+int report_knobs(const report *r, const report_kernel *about, vt_buf *b)
 {
     int n = 0;
     for (int i = 0; i < r->n; i++) {
@@ -224,7 +249,7 @@ int report_knobs(const report *r, const char *about, vt_buf *b)
         json_t *k;
         json_array_foreach(json_object_get(r->result[i], "knobs"), at, k)
         {
-            if (!is_about(k, about))
+            if (!is_about(r->lab[i], k, about))
                 continue;
             if (n++ == 0)
                 vt_buf_puts(b,

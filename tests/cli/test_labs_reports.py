@@ -131,6 +131,27 @@ def test_a_damaged_result_is_one_clear_error():
         assert not os.path.exists(os.path.join(root, "experiments", "reports")), "no page of a damaged result"
 
 
+def test_a_damaged_result_is_no_criterion_but_an_error():
+    root = results("damaged-status")
+    with open(os.path.join(root, "experiments", "results", "golden", "6_radix_cache_analysis.json"), "wb") as f:
+        f.write(b'{"schema": ')
+    fails(1, "6_radix_cache_analysis.json", "lab", "status", "--results", root, "--machine", "golden")
+
+
+def test_a_knob_belongs_to_the_kernel_that_it_names():
+    """One that names no kernel belongs to its lab's; "rope" is not named by "rope_store"."""
+    root = results("names")
+    report(root, "mini-sglang")
+    guide = pages(root, "mini-sglang")["kernel-dev-guide.md"].decode()
+    if "`vitrine lab mini-sglang 02`" not in guide or "| avx2 | row avx2 of embed |" not in guide:
+        skip("this program has no labs of mini-sglang")
+
+    def of(op):
+        return guide.split(f"\n### {op}\n", 1)[1].split("\n### ", 1)[0]
+    assert "| avx2 | row avx2 of embed |" in of("embed") and "| table in Q8_0 |" in of("embed")
+    assert "| sorted slots |" in of("kv_store") and "embed" not in of("kv_store").split("Tried", 1)[1]
+
+
 def test_values_of_another_type_are_not_measured():
     root = results("types")
 

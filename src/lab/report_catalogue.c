@@ -182,16 +182,17 @@ typedef struct bounds {
 } bounds;
 
 /* The rate of the memory that holds so many bytes: a call that is repeated finds in a cache what
- * the cache can hold. Results do not have the sizes of caches; these are small for today's machines,
- * so that a range is rather too slow than out of reach. */
-static double rate_for(const vt_roofs *f, double bytes)
+ * the cache can hold. Results do not have the sizes of caches; these are small for today's
+ * machines, so that a range is rather too slow than out of reach. `copies`: as many bytes are
+ * written as are read. */
+static double rate_for(const vt_roofs *f, double bytes, bool copies)
 {
     double in_l2 = f->is_gpu ? 16e6 : 0.5e6 * f->threads, in_l3 = 16e6;
     if (bytes < in_l2 && f->l2_bytes_per_s > 0)
         return f->l2_bytes_per_s;
     if (bytes < in_l3 && f->l3_bytes_per_s > 0)
         return f->l3_bytes_per_s;
-    return f->copy_bytes_per_s > 0 ? f->copy_bytes_per_s : f->memory_bytes_per_s;
+    return copies && f->copy_bytes_per_s > 0 ? f->copy_bytes_per_s : f->memory_bytes_per_s;
 }
 
 static bounds bounds_of(const range *g, const vt_roofs *f)
@@ -199,7 +200,7 @@ static bounds bounds_of(const range *g, const vt_roofs *f)
     bounds o = {.bytes = g->bytes + g->activations * (f->is_gpu ? 2 : 4) + g->stored * 2};
     double unit = f->bf16_per_s > 0 ? f->bf16_per_s : f->fp32_per_s,
            link = fmin(f->to_device_bytes_per_s, f->from_device_bytes_per_s);
-    o.memory_s = o.bytes / (g->where == ON_LINK ? link : rate_for(f, o.bytes));
+    o.memory_s = o.bytes / (g->where == ON_LINK ? link : rate_for(f, o.bytes, g->flops == 0));
     o.compute_s = g->flops > 0 ? g->flops / unit : 0;
     o.launch_s = g->where == ON_DEVICE ? (f->is_gpu ? f->kernel_s : f->meeting_s) : 0;
     o.least_s = fmax(fmax(o.memory_s, o.compute_s), o.launch_s);

@@ -114,8 +114,8 @@ static void scaling(const report *r, vt_buf *b)
 
 enum { ATTENTION, MLP, NORM, OTHER, GROUPS };
 
-/* The group of "decode linear.gate+up". Products of attention belong to attention's column in no
- * system's profile: they are "other", as the LM head is. */
+/* The group of "decode linear.gate+up". The matrix products around attention (QKV, output) count as
+ * "other", because profiles of other systems show them among the matrix products too. */
 static int group_of(const char *kernel)
 {
     if (strstr(kernel, "norm"))
@@ -163,8 +163,13 @@ static void kernels(const report *r, vt_buf *b)
         if (strcmp(r->file[i].name, "kernel_summary.txt") == 0)
             text = r->file[i].text.data;
     vt_buf_puts(b, "## Kernels\n\n");
-    if (!read_kernels(text, share, top)) {
+    if (!text) {
         missing(b, 4);
+        return;
+    }
+    if (!read_kernels(text, share, top)) {
+        vt_buf_puts(b, "not measured here, because kernel_summary.txt has no line of numbers: "
+                       "`vitrine lab experiments 4` writes it anew\n\n");
         return;
     }
     int largest = 0;

@@ -163,6 +163,34 @@ def test_values_of_another_type_are_not_measured():
     assert "| TTFT (median) | not measured |" in text and "| throughput | not measured |" in text, text
 
 
+def test_a_summary_without_numbers_is_said_to_be_one():
+    root = results("summary")
+    for text in (b"share total\n", b"\xff\x00\x01", b"9" * 5000 + b"\n1 2 3\n"):
+        with open(os.path.join(root, "experiments", "results", "golden", "kernel_summary.txt"), "wb") as f:
+            f.write(text)
+        report(root, "experiments")
+        assert b"because kernel_summary.txt has no line of numbers" in pages(root, "experiments")["key-findings.md"]
+
+
+def test_every_command_of_the_pages_names_a_lab():
+    root = results("commands")
+    labs = set()
+    for track in TRACKS:
+        report(root, track)
+        rows = re.findall(r"^\| \[?(\w+) \w+\]?[^|]*\| .* \| `vitrine lab " + track + r" (\w+)` \|",
+                          pages(root, track)["INDEX.md"].decode(), re.M)
+        labs |= {f"{track} {a}" for a, b in rows if a == b}
+    if len(labs) < 28:
+        skip(f"this program has only {len(labs)} labs")
+    texts = [t.decode() for track in TRACKS for t in pages(root, track).values()]
+    texts.append(ok("lab", "physics", "--results", root).text)
+    texts.append(ok("lab", "status", "--results", root, "--machine", "none").text)
+    named = {x for t in texts for x in re.findall(r"vitrine lab ((?:mini-sglang|sglang|flashinfer|experiments) \w+)", t)}
+    words = {f"{t} {w}" for t in TRACKS for w in ("all", "report")}
+    assert len(named) >= 28
+    same(named - labs - words, set())
+
+
 def test_what_was_not_run_is_named_with_its_command():
     root = os.path.join(SCRATCH, "empty")
     report(root, "experiments", machine="nothing")

@@ -3,6 +3,7 @@
  * result of every lab of a track, and each of the files. */
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,7 +25,7 @@ static void fill(report *r, lab_track t, json_t *json, const uint8_t *data, size
         "baseline_benchmark.json", "profiling_results.json", "radix_cache_results.json",
         "tp_single.json",          "tp_pair.json",           "kernel_summary.txt"};
     r->track = t;
-    strcpy(r->machine, "fuzz");
+    snprintf(r->machine, sizeof r->machine, "fuzz");
     r->of_machine = json_object_get(json, "machine");
     for (const lab_def *const *d = lab_list_of(t); *d && r->n < REPORT_MAX_LABS; d++) {
         r->lab[r->n] = *d;
@@ -33,7 +34,7 @@ static void fill(report *r, lab_track t, json_t *json, const uint8_t *data, size
     r->n_run = r->n;
     for (size_t i = 0; i < sizeof file / sizeof *file; i++) {
         report_file *f = &r->file[r->n_files++];
-        strcpy(f->name, file[i]);
+        snprintf(f->name, sizeof f->name, "%s", file[i]);
         f->json = json;
         vt_buf_add(&f->text, data, size);
     }

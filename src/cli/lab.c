@@ -4,12 +4,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cache_dir.h"
 #include "base/err.h"
 #include "cli/cli.h"
 #include "device/cpu.h"
 #include "lab/list.h"
+#include "lab/physics.h"
+#include "lab/report.h"
 #include "lab/result.h"
 #include "lab/run.h"
+#include "lab/status.h"
 #include "version.h"
 
 /* ---- what there is ---- */
@@ -174,7 +178,82 @@ static int run_track(const cli *c, lab_track t)
     return worst;
 }
 
-/* The environment of all tracks first, then track by track. */
+/* ---- reports, criteria, published numbers ---- */
+
+/* Prints the text, or as JSON a list of its lines. */
+static int print_lines(const cli *c, const vt_buf *b)
+{
+    json_t *list = json_array();
+    for (const char *p = b->data; c->json && p && *p;) {
+        size_t n = strcspn(p, "\n");
+        json_array_append_new(list, json_stringn(p, n));
+        p += n + (p[n] == '\n');
+    }
+    char *text = c->json ? json_dumps(list, JSON_COMPACT) : NULL;
+    bool ok = c->json ? text && printf("%s\n", text) > 0
+                      : fwrite(b->data, 1, b->len, stdout) == b->len;
+    free(text);
+    json_decref(list);
+    return ok && fflush(stdout) == 0 ? CLI_DONE : CLI_FAILED;
+}
+
+static int write_report(const cli *c, lab_track t)
+{
+    vt_buf said = {0};
+    vt_err err = {0};
+    vt_status status = lab_report(c->options, t, &said, &err);
+    int code = status == VT_OK ? print_lines(c, &said) : cli_fail(&err);
+    vt_buf_release(&said);
+    return code;
+}
+
+/* 'lab status [TRACK]' */
+static int print_status(const cli *c, const char *track)
+{
+    lab_track only = LAB_TRACKS;
+    vt_buf b = {0};
+    vt_err err = {0};
+    vt_status status = VT_OK;
+    if (track && (!lab_track_find(track, &only) || only == LAB_EXPERIMENTS))
+        status = vt_fail(&err, VT_ERR_USAGE,
+                         "no criteria of '%.40s'; there are those of sglang, mini-sglang and "
+                         "flashinfer",
+                         track);
+    if (status == VT_OK)
+        status = lab_status(c->options, only, c->json, &c->out, &b, &err);
+    int code = status != VT_OK                             ? cli_fail(&err)
+               : fwrite(b.data, 1, b.len, stdout) == b.len ? CLI_DONE
+                                                           : CLI_FAILED;
+    vt_buf_release(&b);
+    return code;
+}
+
+/* 'lab physics': prints the page and writes ROOT/physics.md. */
+static int print_physics(const cli *c)
+{
+    char root[PATH_MAX - 32], path[PATH_MAX];
+    vt_buf page = {0};
+    vt_err err = {0};
+    vt_new_file f;
+    lab_physics_page(&page);
+    vt_status status = lab_root(c->options, root, sizeof root, &err);
+    if (status == VT_OK)
+        status = vt_make_folders(root, &err);
+    snprintf(path, sizeof path, "%s/physics.md", root);
+    if (status == VT_OK)
+        status = vt_new_file_begin(&f, path, &err);
+    if (status == VT_OK) {
+        bool written = fwrite(page.data, 1, page.len, f.file) == page.len;
+        status = vt_new_file_end(&f, path, written, &err);
+        if (status == VT_OK && !written)
+            status = vt_fail(&err, VT_ERR_IO, "%s: cannot be written", path);
+    }
+    int code = status == VT_OK ? print_lines(c, &page) : cli_fail(&err);
+    vt_buf_release(&page);
+    return code;
+}
+
+/* The environment of all tracks first, then track by track, then the reports. */
 static int run_all(const cli *c)
 {
     int worst = CLI_DONE;
@@ -185,6 +264,8 @@ static int run_all(const cli *c)
     }
     for (int t = 0; t < LAB_EXPERIMENTS; t++)
         add_failure(&worst, run_track(c, (lab_track)t));
+    for (int t = 0; t < LAB_EXPERIMENTS && worst != CLI_INTERRUPTED; t++)
+        add_failure(&worst, write_report(c, (lab_track)t));
     return worst;
 }
 
@@ -198,6 +279,10 @@ int cli_lab(cli *c)
         return list(c, false, LAB_SGLANG);
     if (strcmp(track, "all") == 0 && !which)
         return run_all(c);
+    if (strcmp(track, "status") == 0)
+        return print_status(c, which);
+    if (strcmp(track, "physics") == 0 && !which)
+        return print_physics(c);
     if (!lab_track_find(track, &t)) {
         vt_fail(&err, VT_ERR_USAGE,
                 "no track '%.40s'; there are sglang, mini-sglang, flashinfer and experiments",
@@ -208,6 +293,8 @@ int cli_lab(cli *c)
         return list(c, true, t);
     if (strcmp(which, "all") == 0)
         return run_track(c, t);
+    if (strcmp(which, "report") == 0)
+        return write_report(c, t);
     if (lab_find_or_fail(t, which, &d, &err) != VT_OK)
         return cli_fail(&err);
     return run_one(c, d);

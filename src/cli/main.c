@@ -161,7 +161,9 @@ static const cli_verb verbs[] = {
      "tracks (sglang, mini-sglang, flashinfer, experiments) and what is done; 'lab TRACK NN' runs "
      "one, 'lab TRACK all' those of a track that are open, 'lab all' all tracks. Each lab checks "
      "its results and exits with 1 where one is wrong. Its result is a JSON file in the folder of "
-     "this machine's results.",
+     "this machine's results. 'lab TRACK report' writes the track's reports from those results, "
+     "'lab status [TRACK]' says which of the tracks' 14 criteria are done, 'lab physics' "
+     "recomputes published numbers that cannot be, and writes them to physics.md.",
      "vitrine lab mini-sglang 02 --quick\n"
      "vitrine lab sglang 01 --predict 60ms\n"
      "vitrine lab flashinfer all --results /tmp/labs",

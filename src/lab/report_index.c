@@ -1,0 +1,138 @@
+/* INDEX.md: where to begin (report_inside.h). */
+#include <stdio.h>
+#include <string.h>
+
+#include "lab/list.h"
+#include "lab/report_inside.h"
+
+static void quick_start(const report *r, vt_buf *b)
+{
+    const char *track = lab_track_name[r->track];
+    vt_buf_puts(b, "## Quick start\n\n");
+    if (r->n == 0) {
+        vt_buf_puts(b, "This program has no labs of this track.\n\n");
+        return;
+    }
+    static const char *const step[3] = {"Begin", "Then", "Everything else"};
+    int pick[3] = {0, 1, r->n - 1};
+    for (int i = 0; i < 3; i++) {
+        const lab_def *d = r->lab[pick[i] < r->n ? pick[i] : r->n - 1];
+        vt_buf_printf(b, "%d. %s: `vitrine lab %s %s --quick`", i + 1, step[i], track, d->number);
+        if (d->alias[0])
+            vt_buf_printf(b, " (in this track's folder also `%s/%s`)",
+                          strstr(d->alias[0], ".py") ? "python scripts" : "./scripts", d->alias[0]);
+        vt_buf_putc(b, '\n');
+    }
+    vt_buf_printf(b,
+                  "\n`vitrine lab %s all` runs what is open, `vitrine lab %s report` writes "
+                  "these pages, `vitrine lab status` says what is done.\n\n",
+                  track, track);
+}
+
+static void layout(const report *r, vt_buf *b)
+{
+    vt_buf_printf(b, "## Layout\n\n```\nlabs/%s/\n", lab_track_name[r->track]);
+    if (r->track != LAB_EXPERIMENTS)
+        vt_buf_puts(b,
+                    "├── NN_name.md    a page a lab: goal, concept, command, output, questions\n");
+    vt_buf_puts(b, "├── scripts/      one-line wrappers under the familiar names\n"
+                   "├── results/      MACHINE/NN_name.json; results/local is not committed\n"
+                   "└── reports/      these pages, generated from the results\n```\n\n");
+    vt_buf_puts(b, "| report | what it has |\n|---|---|\n");
+    for (const report_page *p = report_pages; p->name; p++)
+        if (!p->experiments || r->track == LAB_EXPERIMENTS)
+            vt_buf_printf(b, "| [%s](%s) | %s |\n", p->name, p->name, p->what);
+    vt_buf_putc(b, '\n');
+}
+
+static void scripts(const report *r, vt_buf *b)
+{
+    vt_buf_puts(b, "## Labs and scripts\n\n"
+                   "| lab | what one knows afterwards | usage | familiar names | result |\n"
+                   "|---|---|---|---|---|\n");
+    for (int i = 0; i < r->n; i++) {
+        const lab_def *d = r->lab[i];
+        if (r->track == LAB_EXPERIMENTS)
+            vt_buf_printf(b, "| %s %s | ", d->number, d->name);
+        else
+            vt_buf_printf(b, "| [%s %s](../%s_%s.md) | ", d->number, d->name, d->number, d->name);
+        report_cell(b, d->goal);
+        vt_buf_printf(b, " | `vitrine lab %s %s` | ", lab_track_name[d->track], d->number);
+        for (int k = 0; k < LAB_MAX_ALIASES && d->alias[k]; k++)
+            vt_buf_printf(b, "%s`%s`", k ? ", " : "", d->alias[k]);
+        vt_buf_puts(b, d->alias[0] ? " | " : "none | ");
+        if (!r->result[i])
+            vt_buf_puts(b, "not run here yet |\n");
+        else
+            vt_buf_printf(b, "%s, machine %s |\n",
+                          json_is_true(json_object_get(r->result[i], "quick")) ? "quick" : "full",
+                          report_string(r->result[i], "state"));
+    }
+    vt_buf_putc(b, '\n');
+}
+
+static void paths(vt_buf *b)
+{
+    vt_buf_puts(
+        b, "## Learning paths\n\n"
+           "**Beginner** (an hour of reading, ten minutes of machine)\n"
+           "1. Read [environment.md](environment.md).\n"
+           "2. `vitrine lab mini-sglang 00 --quick`: is everything there?\n"
+           "3. `vitrine lab mini-sglang 01 --quick`: every kernel against its reference.\n"
+           "4. `vitrine lab sglang 01 --quick`: one request, step by step.\n"
+           "5. Read the first section of [kernel-dev-guide.md](kernel-dev-guide.md).\n\n"
+           "**Intermediate**\n"
+           "1. `vitrine lab mini-sglang 02 --quick --sweep`: when is a copy launch-bound?\n"
+           "2. `vitrine lab mini-sglang 03 --quick --compare-patterns`: what does order cost?\n"
+           "3. `vitrine lab sglang 02 --quick`: hit, miss, eviction.\n"
+           "4. Read the boxes of [analysis.md](analysis.md), then "
+           "`vitrine lab sglang 04 --quick`.\n\n"
+           "**Advanced**\n"
+           "1. `vitrine lab mini-sglang 04 --quick --sweep`: the trail over the roofline.\n"
+           "2. `vitrine lab flashinfer 02 --quick` and `03`: tiles, splits, merges.\n"
+           "3. `vitrine lab mini-sglang 05 --quick --analyze`: where communication goes.\n"
+           "4. Read [kernel-dev-guide.md](kernel-dev-guide.md) on adding a kernel, and bring "
+           "your own.\n\n");
+}
+
+static void links(vt_buf *b)
+{
+    vt_buf_puts(
+        b, "## Links\n\n"
+           "Inside: [plan of the labs](../../PLAN.md), "
+           "[glossary](../../GLOSSARY.md), [kernels of your own](../../../docs/lab-kernel.md), "
+           "[architecture](../../../ARCHITECTURE.md), "
+           "[performance](../../../docs/performance.md), "
+           "[format of results](../../../docs/lab-format.md), "
+           "[published numbers that cannot be](../../physics.md).\n\n"
+           "Outside: [Nsight Systems](https://developer.nvidia.com/nsight-systems), "
+           "[Nsight Compute](https://developer.nvidia.com/nsight-compute), "
+           "[FlashInfer](https://docs.flashinfer.ai/), "
+           "[SGLang](https://docs.sglang.io/), "
+           "[RadixAttention](https://arxiv.org/abs/2312.07104), "
+           "[NCCL](https://docs.nvidia.com/deeplearning/nccl/).\n");
+}
+
+void report_index(const report *r, vt_buf *b)
+{
+    report_head(r, b, "index", "Where to begin, what there is, and how to read a result.");
+    quick_start(r, b);
+    layout(r, b);
+    scripts(r, b);
+    vt_buf_puts(b, "## Kernel catalogue\n\n");
+    report_catalogue(b);
+    paths(b);
+    vt_buf_puts(b, "## Expected ranges on this machine\n\n");
+    report_ranges(r, b);
+    vt_buf_puts(b,
+                "## How to read a result\n\n"
+                "- A share has its denominator beside it: of the measured roof, of the step, of "
+                "the layer.\n"
+                "- *measured* came from a clock or counter, *derived* from exact bytes and "
+                "FLOPs, *modelled* from both and an assumption.\n"
+                "- *quick* results have fewer repetitions. A *disturbed* result is not graded; "
+                "an *emulated* one has no times.\n"
+                "- \"not measured here, because ...\" is an answer; it names what is needed.\n\n");
+    report_reading(b);
+    links(b);
+}

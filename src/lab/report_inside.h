@@ -1,0 +1,110 @@
+/* Between the files that write reports (report.h).
+ *
+ * report.c loads the results and writes the pages; report_text.c has what every page uses; each
+ * other file is one page or the two that belong together. A page is a function that appends to a
+ * buffer and cannot fail otherwise than by the buffer's own flag. */
+#ifndef VT_LAB_REPORT_INSIDE_H
+#define VT_LAB_REPORT_INSIDE_H
+
+#include <limits.h>
+
+#include "lab/lab.h"
+
+enum { REPORT_MAX_LABS = 24, REPORT_MAX_FILES = 24 };
+
+/* A file that the experiments leave beside their results. */
+typedef struct report_file {
+    char name[64]; /* "baseline_benchmark.json" */
+    json_t *json;  /* NULL: not there */
+    vt_buf text;   /* of a text file */
+} report_file;
+
+typedef struct report {
+    const vt_options *options;
+    lab_track track;
+    char machine[72];      /* the name of the folder */
+    char folder[PATH_MAX]; /* of the results; no page names it */
+    const lab_def *lab[REPORT_MAX_LABS];
+    json_t *result[REPORT_MAX_LABS]; /* NULL: not run */
+    int n, n_run, n_quick;
+    vt_roofs roofs;           /* those that the first result with roofs was measured against */
+    const json_t *of_machine; /* the member "machine" of that result; NULL: no results */
+    report_file file[REPORT_MAX_FILES];
+    int n_files;
+} report;
+
+/* A page that a track has. */
+typedef struct report_page {
+    const char *name; /* "analysis.md" */
+    const char *what; /* one line, for INDEX */
+    void (*write)(const report *r, vt_buf *b);
+    bool experiments; /* only the experiments have it */
+} report_page;
+
+extern const report_page report_pages[]; /* ends with name NULL */
+
+/* ---- report_text.c: what every page uses ---- */
+
+/* The title, and the machine that the results are of. */
+void report_head(const report *r, vt_buf *b, const char *title, const char *about);
+/* "not run here yet: `vitrine lab TRACK NN`" */
+void report_not_run(const lab_def *d, vt_buf *b);
+/* Text inside a cell of a table: '|' and line breaks cannot stand there. */
+void report_cell(vt_buf *b, const char *text);
+/* One item under its name; `def` says what it is. NULL in item: not told. */
+void report_item(const json_t *item, const lab_item_def *def, vt_buf *b);
+/* The value of an item in one line: a sentence, a number, a reason; false: a table or drawing. */
+bool report_item_line(const json_t *item, vt_buf *b);
+void report_table(const json_t *table, vt_buf *b);
+void report_predictions(const json_t *result, vt_buf *b);
+void report_checks(const json_t *result, vt_buf *b);
+/* Findings about the lab's subject; those about the machine ("machine.busy") are left out: the
+ * result's state says it. Returns how many. */
+int report_findings(const json_t *result, vt_buf *b);
+const json_t *report_first_finding(const json_t *result); /* NULL: none */
+/* The result of the lab with this number; NULL: none. */
+const json_t *report_result(const report *r, const char *number);
+const char *report_string(const json_t *o, const char *key); /* "" where it is none */
+double report_number(const json_t *o, const char *key);      /* NAN where it is none */
+
+/* ---- report_catalogue.c: the kernels ---- */
+
+typedef struct report_kernel {
+    const char *op;      /* the card */
+    const char *kernel;  /* the GPU kernel's file under src/ops; NULL: it runs on the host alone */
+    const char *card;    /* the card's file there */
+    const char *lab;     /* "mini-sglang 02" */
+    const char *type;    /* "CUDA, compiled by NVRTC" */
+    const char *peer[3]; /* what SGLang, Mini-SGLang and FlashInfer call it; NULL: not a kernel of
+                            its own there */
+} report_kernel;
+
+extern const report_kernel report_kernels[]; /* ends with op NULL */
+/* A table of the knobs that are about this kernel; NULL: of all. Returns how many. In
+ * report_text.c. */
+int report_knobs(const report *r, const report_kernel *about, vt_buf *b);
+void report_catalogue(vt_buf *b);
+/* Expected ranges from the roofs, a row a kernel and shape. */
+void report_ranges(const report *r, vt_buf *b);
+
+/* ---- report_causes.c: how to read a result ---- */
+
+typedef struct report_cause {
+    const char *seen, *cause, *action;
+} report_cause;
+
+extern const report_cause report_causes[]; /* ends with seen NULL */
+void report_reading(vt_buf *b);
+
+/* ---- the pages ---- */
+
+void report_index(const report *r, vt_buf *b);
+void report_environment(const report *r, vt_buf *b);
+void report_plan(const report *r, vt_buf *b);
+void report_experiments(const report *r, vt_buf *b);
+void report_analysis(const report *r, vt_buf *b);
+void report_guide(const report *r, vt_buf *b);
+void report_final(const report *r, vt_buf *b);
+void report_key_findings(const report *r, vt_buf *b);
+
+#endif

@@ -1,0 +1,327 @@
+#!/usr/bin/env python3
+"""Reports, criteria and published numbers of the labs, from the small set of results in tests/golden/labs.
+
+The golden pages are those of the experiments that have no listing of the program's own rows. After a wanted change of
+their words: vitrine lab experiments report --results tests/golden/labs --machine golden, and keep the pages named here."""
+import os, re, shutil, tempfile
+
+from tap import *
+
+ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+GOLDEN = os.path.join(ROOT, "tests", "golden", "labs")
+SCRATCH = tempfile.mkdtemp(prefix="vitrine-reports-")
+TRACKS = ["sglang", "mini-sglang", "flashinfer", "experiments"]
+PAGES = ["INDEX.md", "environment.md", "plan.md", "experiments.md", "analysis.md", "kernel-dev-guide.md",
+         "final-report.md"]
+KEPT = ["key-findings.md", "experiments.md", "plan.md"]
+
+
+def read(path):
+    with open(path, "rb") as f:
+        return f.read()
+
+
+def results(name):
+    """A copy of the results under a root of its own."""
+    root = os.path.join(SCRATCH, name)
+    shutil.copytree(GOLDEN, root, ignore=shutil.ignore_patterns("reports"))
+    return root
+
+
+def report(root, track, machine="golden", **kw):
+    return ok("lab", track, "report", "--results", root, "--machine", machine, **kw)
+
+
+def pages(root, track):
+    folder = os.path.join(root, track, "reports")
+    return {name: read(os.path.join(folder, name)) for name in sorted(os.listdir(folder))}
+
+
+def change(root, track, file, edit):
+    path = os.path.join(root, track, "results", "golden", file)
+    with open(path) as f:
+        j = json.load(f)
+    edit(j)
+    with open(path, "w") as f:
+        json.dump(j, f)
+
+
+def section(page, title):
+    text = page.decode()
+    return text.split("\n## " + title, 1)[1].split("\n## ", 1)[0]
+
+
+def test_every_track_has_its_pages():
+    root = results("pages")
+    for track in TRACKS:
+        r = report(root, track)
+        want = sorted(PAGES + (["key-findings.md"] if track == "experiments" else []))
+        same(sorted(pages(root, track)), want, track)
+        same(sorted(os.path.basename(p) for p in r.text.split()), want)
+
+
+def test_the_same_results_give_the_same_bytes_anywhere():
+    a, b = results("here"), results("elsewhere/deeper")
+    for track in TRACKS:
+        report(a, track)
+        report(b, track, env={"TZ": "Asia/Tokyo", "LC_ALL": "C", "COLUMNS": "60"})
+        same(pages(a, track), pages(b, track), track)
+        for name, text in pages(a, track).items():
+            assert SCRATCH.encode() not in text, f"{track}/{name} names a path of this machine"
+
+
+def test_reports_equal_the_committed_ones():
+    root = results("committed")
+    report(root, "experiments")
+    made = pages(root, "experiments")
+    for name in KEPT:
+        want = read(os.path.join(GOLDEN, "experiments", "reports", name)).decode()
+        for n, (x, y) in enumerate(zip(made[name].decode().split("\n"), want.split("\n")), 1):
+            same(x, y, f"{name}, line {n}")
+        assert made[name].decode() == want, f"{name}: one has more lines"
+
+
+def test_other_roofs_give_other_ranges():
+    root = results("roofs")
+    report(root, "experiments")
+    before = section(pages(root, "experiments")["INDEX.md"], "Expected ranges")
+
+    def faster(j):
+        for r in j["roofs"].values():
+            r["value"] *= 10
+    for n, name in enumerate(["start_server", "baseline_benchmark", "profile_requests", "timeline_profile", "tp_scaling",
+                              "radix_cache_analysis"], 1):
+        change(root, "experiments", f"{n}_{name}.json", faster)
+    report(root, "experiments")
+    after = section(pages(root, "experiments")["INDEX.md"], "Expected ranges")
+    rows = [(x, y) for x, y in zip(before.splitlines(), after.splitlines()) if x.startswith("| ") and " to " in x]
+    assert len(rows) >= 8, before
+    for x, y in rows:
+        assert x != y, f"a range that the roofs do not change: {x}"
+        same(x.split("|")[1:4], y.split("|")[1:4])
+
+
+def test_a_gpu_of_the_results_is_costed_as_one():
+    root = results("gpu")
+
+    def gpu(j):
+        j["machine"].update(device="cuda", name="NVIDIA H200")
+        j["roofs"] = {k: {"value": v, "unit": u, "tag": "measured"} for k, v, u in (
+            ("memory_bytes_per_s", 4e12, "B"), ("bf16_per_s", 7e14, "FLOP"), ("to_device_bytes_per_s", 5e10, "B"),
+            ("from_device_bytes_per_s", 5e10, "B"))}
+    change(root, "experiments", "1_start_server.json", gpu)
+    report(root, "experiments")
+    text = section(pages(root, "experiments")["INDEX.md"], "Expected ranges")
+    # 64 x 4096 values of 2 bytes, read and written, at 4 TB/s; 8 MiB at 50 GB/s
+    assert "| 1.05 MB | 0 | memory | 262 ns to 524 ns |" in text, text
+    assert "link | 168 us to 336 us" in text, text
+
+
+def test_a_damaged_result_is_one_clear_error():
+    cases = [("1_start_server.json", b'{"schema": "vitrine.lab", ', "1_start_server.json"),
+             ("2_baseline_benchmark.json", b'{"schema": "other"}', "not a result of schema"),
+             ("3_profile_requests.json", b'{"schema": "vitrine.lab", "version": 1, "items": []}',
+              ["member 'predictions'", "expected a list"]),
+             ("radix_cache_results.json", b'{"first_ttft_ms": ', "radix_cache_results.json")]
+    for n, (name, text, needle) in enumerate(cases):
+        root = results(f"damaged{n}")
+        with open(os.path.join(root, "experiments", "results", "golden", name), "wb") as f:
+            f.write(text)
+        fails(1, needle, "lab", "experiments", "report", "--results", root, "--machine", "golden")
+        assert not os.path.exists(os.path.join(root, "experiments", "reports")), "no page of a damaged result"
+
+
+def test_a_damaged_result_is_no_criterion_but_an_error():
+    root = results("damaged-status")
+    with open(os.path.join(root, "experiments", "results", "golden", "6_radix_cache_analysis.json"), "wb") as f:
+        f.write(b'{"schema": ')
+    fails(1, "6_radix_cache_analysis.json", "lab", "status", "--results", root, "--machine", "golden")
+
+
+def test_a_knob_belongs_to_the_kernel_that_it_names():
+    """One that names no kernel belongs to its lab's; "rope" is not named by "rope_store"."""
+    root = results("names")
+    report(root, "mini-sglang")
+    guide = pages(root, "mini-sglang")["kernel-dev-guide.md"].decode()
+    if "`vitrine lab mini-sglang 02`" not in guide or "| avx2 | row avx2 of embed |" not in guide:
+        skip("this program has no labs of mini-sglang")
+
+    def of(op):
+        return guide.split(f"\n### {op}\n", 1)[1].split("\n### ", 1)[0]
+    assert "| avx2 | row avx2 of embed |" in of("embed") and "| table in Q8_0 |" in of("embed")
+    assert "| sorted slots |" in of("kv_store") and "embed" not in of("kv_store").split("Tried", 1)[1]
+
+
+def test_values_of_another_type_are_not_measured():
+    root = results("types")
+
+    def spoil(j):
+        j["ttft"], j["output_tokens_per_s"] = 7, "fast"
+    change(root, "experiments", "baseline_benchmark.json", spoil)
+    report(root, "experiments")
+    text = pages(root, "experiments")["key-findings.md"].decode()
+    assert "| TTFT (median) | not measured |" in text and "| throughput | not measured |" in text, text
+
+
+def test_a_summary_without_numbers_is_said_to_be_one():
+    root = results("summary")
+    for text in (b"share total\n", b"\xff\x00\x01", b"9" * 5000 + b"\n1 2 3\n"):
+        with open(os.path.join(root, "experiments", "results", "golden", "kernel_summary.txt"), "wb") as f:
+            f.write(text)
+        report(root, "experiments")
+        assert b"because kernel_summary.txt has no line of numbers" in pages(root, "experiments")["key-findings.md"]
+
+
+def test_every_command_of_the_pages_names_a_lab():
+    root = results("commands")
+    labs = set()
+    for track in TRACKS:
+        report(root, track)
+        rows = re.findall(r"^\| \[?(\w+) \w+\]?[^|]*\| .* \| `vitrine lab " + track + r" (\w+)` \|",
+                          pages(root, track)["INDEX.md"].decode(), re.M)
+        labs |= {f"{track} {a}" for a, b in rows if a == b}
+    if len(labs) < 28:
+        skip(f"this program has only {len(labs)} labs")
+    texts = [t.decode() for track in TRACKS for t in pages(root, track).values()]
+    texts.append(ok("lab", "physics", "--results", root).text)
+    texts.append(ok("lab", "status", "--results", root, "--machine", "none").text)
+    named = {x for t in texts for x in re.findall(r"vitrine lab ((?:mini-sglang|sglang|flashinfer|experiments) \w+)", t)}
+    words = {f"{t} {w}" for t in TRACKS for w in ("all", "report")}
+    assert len(named) >= 28
+    same(named - labs - words, set())
+
+
+def test_what_was_not_run_is_named_with_its_command():
+    root = os.path.join(SCRATCH, "empty")
+    report(root, "experiments", machine="nothing")
+    made = pages(root, "experiments")
+    for n in (2, 3, 4, 5, 6):
+        assert f"not run here yet: `vitrine lab experiments {n}`" in made["key-findings.md"].decode()
+    for name in ("plan.md", "experiments.md", "analysis.md", "final-report.md"):
+        assert made[name].decode().count("not run here yet") >= 6, name
+
+
+def test_every_item_of_a_result_is_in_the_experiments():
+    root = results("items")
+    for track in TRACKS:
+        report(root, track)
+        text = pages(root, track)["experiments.md"].decode()
+        folder = os.path.join(root, track, "results", "golden")
+        for name in sorted(os.listdir(folder)):
+            j = json.loads(read(os.path.join(folder, name))) if name.endswith(".json") else None
+            if not isinstance(j, dict) or j.get("schema") != "vitrine.lab" or f"## {j['lab']} {j['name']}" not in text:
+                continue
+            part = text.split(f"## {j['lab']} {j['name']}\n", 1)[1].split("\n## ", 1)[0]
+            for title in ("Execution timeline", "Hardware behaviour", "Process visualisations",
+                          "Observations with hardware context"):
+                assert "### " + title in part, (name, title)
+            assert "not told by this result" not in part, name
+            for key, item in j["items"].items():
+                told = item.get("text") or item.get("missing") or item.get("title") or item.get("of", "")
+                assert told in part, (name, key)
+
+
+def test_every_observation_is_in_the_index():
+    source = read(os.path.join(ROOT, "src", "lab", "report_causes.c")).decode()
+    table = source.split("report_causes[] = {", 1)[1].split("{0}", 1)[0]
+    rows = re.findall(r'\{"((?:[^"\\]|\\.)*)"', table)
+    assert len(rows) >= 20, rows
+    root = results("observations")
+    for track in TRACKS:
+        report(root, track)
+        text = pages(root, track)["INDEX.md"].decode()
+        for seen in rows:
+            same(text.count(f"| {seen} | "), 1, seen)
+
+
+def test_links_of_the_pages_lead_somewhere():
+    root = results("links")
+    for track in TRACKS:
+        report(root, track)
+    for track in TRACKS:
+        made = pages(root, track)
+        for name, text in made.items():
+            for link in re.findall(r"\]\(([^)]*)\)", text.decode()):
+                path, _, anchor = link.partition("#")
+                if path.startswith("https://"):
+                    continue
+                if path.startswith("../../../"):
+                    assert os.path.exists(os.path.join(ROOT, path[9:])), f"{track}/{name}: {link}"
+                elif path in ("../../PLAN.md", "../../physics.md", "../../GLOSSARY.md"):
+                    assert os.path.exists(os.path.join(ROOT, "labs", path[6:])), f"{track}/{name}: {link}"
+                elif re.fullmatch(r"\.\./\w+\.md", path):
+                    assert os.path.exists(os.path.join(ROOT, "labs", track, path[3:])), f"{track}/{name}: {link}"
+                else:
+                    file = os.path.normpath(os.path.join(root, track, "reports", path or name))
+                    assert os.path.exists(file), f"{track}/{name}: {link}"
+                    assert not anchor or f"\n## {anchor}\n" in read(file).decode(), f"{track}/{name}: {link}"
+
+
+def test_every_card_is_in_the_catalogue():
+    cards = re.findall(r"^VT_CARD\((\w+)\)", read(os.path.join(ROOT, "src", "ops", "cards.h")).decode(), re.M)
+    root = results("cards")
+    report(root, "experiments")
+    made = pages(root, "experiments")
+    for card in cards:
+        assert f"| `{card}` | " in made["INDEX.md"].decode(), card
+        assert f"\n### {card}\n" in made["kernel-dev-guide.md"].decode(), card
+
+
+def test_knobs_of_a_result_are_opportunities():
+    root = results("knobs")
+
+    def turn(j):
+        j["knobs"] = [{"name": "a knob|of ours", "where": "--page-size", "what": "attention_decode", "expected": 1.5,
+                       "before_s": 2e-3, "before_noise": 0.01, "after_s": 1e-3, "after_noise": 0.01, "gain": 2.0,
+                       "verdict": "gains", "why": "half of the bytes"}]
+    change(root, "experiments", "4_timeline_profile.json", turn)
+    report(root, "experiments")
+    made = pages(root, "experiments")
+    high = made["final-report.md"].decode().split("### High", 1)[1].split("### Medium", 1)[0]
+    assert "| a knob\\|of ours | --page-size | 1.50x | 2.00x | half of the bytes |" in high, high
+    guide = made["kernel-dev-guide.md"].decode().split("\n### attention_decode\n", 1)[1].split("\n### ", 1)[0]
+    assert "| 2.00 ms | 1.00 ms | 2.00x | **gains** |" in guide, guide
+
+
+def test_status_tells_the_14_criteria():
+    root = results("status")
+    rows = ok("lab", "status", "--json", "--results", root, "--machine", "golden").json
+    same([sum(r["track"] == t for r in rows) for t in TRACKS], [5, 4, 5, 0])
+    same({r["state"] for r in rows}, {"open"})
+    first = rows[0]
+    assert "6_radix_cache_analysis.json (run in the quick form only)" in first["shown_by"], first
+    text = ok("lab", "status", "sglang", "--results", root, "--machine", "golden").text
+    assert text.count("[ ]") == 5 and "0 of 5 criteria are done." in text, text
+    fails(2, "no criteria of 'experiments'", "lab", "status", "experiments")
+
+
+def test_a_criterion_is_done_by_a_full_result_whose_checks_hold():
+    root = results("done")
+    args = ("lab", "status", "flashinfer", "--json", "--results", root, "--machine", "golden")
+
+    def row():
+        return next(r for r in ok(*args).json if "normalization" in r["criterion"])
+    if "04_profile_rmsnorm" not in row()["shown_by"]:
+        skip("this program has no labs of flashinfer")
+    change(root, "flashinfer", "04_profile_rmsnorm.json", lambda j: j.update(quick=False))
+    same(row()["state"], "done")
+    change(root, "flashinfer", "04_profile_rmsnorm.json", lambda j: j["checks"][0].update(ok=False))
+    same(row()["state"], "open")
+    assert "1 of its checks failed" in row()["shown_by"]
+
+
+def test_the_physics_page_is_what_the_verb_writes():
+    root = os.path.join(SCRATCH, "physics")
+    text = ok("lab", "physics", "--results", root).out
+    same(text, read(os.path.join(root, "physics.md")))
+    same(text.decode(), read(os.path.join(ROOT, "labs", "physics.md")).decode(), "labs/physics.md")
+    rows = re.findall(r"^\| \d+ \|.*$", text.decode(), re.M)
+    assert len(rows) >= 16, rows
+    # 2 x 512 x 4096 x 12288 FLOP in 150 us, against the 312 TFLOP/s of the data sheet
+    assert "51.5 GFLOP / 150 us = 344 TFLOP/s = 110 % of 312 TFLOP/s" in text.decode()
+
+
+try:
+    main(globals())
+finally:
+    shutil.rmtree(SCRATCH)

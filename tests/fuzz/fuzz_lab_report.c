@@ -1,0 +1,73 @@
+/* Pages of reports (lab/report_inside.h): whatever a result's JSON or a file of the experiments
+ * holds, every page is text that ends, and the same input gives the same page. The input is the
+ * result of every lab of a track, and each of the files. */
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "files/json.h"
+#include "lab/list.h"
+#include "lab/report_inside.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void must(int holds)
+{
+    if (!holds)
+        abort();
+}
+
+static void fill(report *r, lab_track t, json_t *json, const uint8_t *data, size_t size)
+{
+    static const char *const file[] = {
+        "baseline_benchmark.json", "profiling_results.json", "radix_cache_results.json",
+        "tp_single.json",          "tp_pair.json",           "kernel_summary.txt"};
+    r->track = t;
+    snprintf(r->machine, sizeof r->machine, "fuzz");
+    r->of_machine = json_object_get(json, "machine");
+    for (const lab_def *const *d = lab_list_of(t); *d && r->n < REPORT_MAX_LABS; d++) {
+        r->lab[r->n] = *d;
+        r->result[r->n++] = json;
+    }
+    r->n_run = r->n;
+    for (size_t i = 0; i < sizeof file / sizeof *file; i++) {
+        report_file *f = &r->file[r->n_files++];
+        snprintf(f->name, sizeof f->name, "%s", file[i]);
+        f->json = json;
+        vt_buf_add(&f->text, data, size);
+    }
+}
+
+static void write_all(const report *r)
+{
+    for (const report_page *p = report_pages; p->name; p++) {
+        vt_buf a = {0}, b = {0};
+        p->write(r, &a);
+        p->write(r, &b);
+        must(!a.failed && a.len > 0 && strlen(a.data) == a.len);
+        must(a.len == b.len && memcmp(a.data, b.data, a.len) == 0);
+        vt_buf_release(&a);
+        vt_buf_release(&b);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    vt_err err = {0};
+    json_t *json = NULL;
+    if (vt_json_load("fuzz", (const char *)data, size, JSON_REJECT_DUPLICATES, VT_JSON_MAX_TREE,
+                     &json, &err) != VT_OK)
+        json = NULL;
+    /* the experiments alone: the criteria of the other tracks would look at results on disk */
+    report *r = calloc(1, sizeof *r);
+    must(r != NULL);
+    fill(r, LAB_EXPERIMENTS, json, data, size);
+    write_all(r);
+    for (int i = 0; i < r->n_files; i++)
+        vt_buf_release(&r->file[i].text);
+    free(r);
+    json_decref(json);
+    return 0;
+}

@@ -36,7 +36,7 @@ vt_status server_dumps_new(vt_server *s, server_dumps **out, vt_err *err)
 typedef struct dump {
     server_dumps *of;
     vt_request_id story; /* 0: the whole recording */
-    char why[80];        /* begins the line that says that it failed */
+    char why[96];        /* begins the line that says that it failed */
     char path[SERVER_DUMP_PATH], oldest[SERVER_DUMP_PATH];
     vt_status status;
     vt_err err;

@@ -87,7 +87,8 @@ def test_story_adds_up():
         outside = 1 - value(p["ops_us"]) / value(p["step_us"])
         assert math.isclose(value(p["unexplained"]), outside, abs_tol=1e-3), (p["name"], p["unexplained"], outside)
         told = any(f["rule"] == "time.unexplained" and f["evidence"]["phase"] == p["name"] for f in s["findings"])
-        if abs(abs(outside) - 0.02) > 1e-3:  # the amount depends on the machine; whether it is reported does not
+        calm = p["steps"] - p["disturbed_steps"] >= 8 or p["disturbed_steps"] == 0  # else nothing of ops is told
+        if calm and abs(abs(outside) - 0.02) > 1e-3:  # the amount depends on the machine; whether it is told does not
             same(told, abs(outside) > 0.02, (p["name"], outside))
         assert math.isclose(sum(value(o["share"]) for o in p["ops"]), 1, abs_tol=1e-3)
     same(s["phases"][1]["tokens"], 23)

@@ -103,11 +103,11 @@ const vt_probe_library *vt_probe_libraries(int *n)
     return library;
 }
 
-/* Tries the plain name, then the name with the version numbers that exist on machines without the
- * -dev package's link. */
+/* Tries the names with version numbers first, as those who use the libraries do: a library that is
+ * open is found again by its name, so another choice here would be theirs too. */
 static void *open_any(const char *file)
 {
-    static const char *const version[] = {"", ".13", ".12"};
+    static const char *const version[] = {".13", ".12", ""};
     char name[128];
     for (size_t i = 0; i < sizeof version / sizeof version[0]; i++) {
         snprintf(name, sizeof name, "%s%s", file, version[i]);

@@ -15,7 +15,7 @@
 #include "exec/executor.h"
 
 typedef struct vt_fake_clock {
-    int64_t now_ns;
+    _Atomic int64_t now_ns; /* threads that submit read it while a step sets it */
 } vt_fake_clock;
 
 int64_t vt_fake_now(void *clock); /* vt_engine_config.now */

@@ -456,7 +456,9 @@ def test_story_whatif_models_what_is_asked():
         assert prefix["linear.qkv"] < 1 and prefix["sample"] == 1, prefix
         # half of the cache's bytes: K and V are most of what attention moves, queries and results are not
         kv = changes(ok("story", "whatif", path, "--kv-dtype", "fp8").text, "one decode step")
-        assert 0.4 < kv["attention_decode"] < 1 and kv["linear.qkv"] == 1, kv
+        bound = next(o["bound"] for o in json.load(open(path))["phases"][1]["ops"] if o["kind"] == "attention_decode")
+        # an op that arithmetic binds (in a build with sanitizers, say) gains nothing from fewer bytes
+        assert 0.4 < kv["attention_decode"] <= (0.99 if bound == "memory" else 1) and kv["linear.qkv"] == 1, (bound, kv)
         wider = changes(ok("story", "whatif", path, "--weights", "f32").text, "one decode step")
         assert wider["linear.down"] > 1 and wider["linear.head"] == 1, wider
         assert "modelled" in same_again and "energy a token: not measured" in same_again

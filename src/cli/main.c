@@ -156,7 +156,8 @@ static const cli_verb verbs[] = {
      "vitrine lab kernel examples/kernels/rmsnorm_step1_naive.cu --op rmsnorm\n"
      "vitrine lab kernel ./rmsnorm.so --op rmsnorm --shape tokens=1|512,hidden=4096",
      VT_FOR_LAB_KERNEL, 1, cli_lab_kernel},
-    {"lab", "[TRACK] [NN|all]", "hands-on labs: predict, run, check, profile, explain, change",
+    {"lab", "[TRACK|status|physics] [NN|all|report]",
+     "hands-on labs: predict, run, check, profile, explain, change",
      "Lessons that measure this machine and explain what it did. Without arguments it lists the "
      "tracks (sglang, mini-sglang, flashinfer, experiments) and what is done; 'lab TRACK NN' runs "
      "one, 'lab TRACK all' those of a track that are open, 'lab all' all tracks. Each lab checks "

@@ -122,10 +122,9 @@ static void take(void *user, const bench_result *r)
     k->ok = !r->wrong;
 }
 
-/* Waited for a CPU for more than 2 % of the time: the figure may be too long. */
-static bool was_disturbed(int64_t delay_ns, int64_t before_ns, const lab_kernel *k)
+/* This thread waited for a CPU for more than 2 ms meanwhile: the figure may be too long. */
+static bool was_disturbed(int64_t delay_ns, int64_t before_ns)
 {
-    (void)k;
     return before_ns >= 0 && delay_ns - before_ns > 2000000;
 }
 
@@ -168,7 +167,7 @@ vt_status lab_kernel_run(lab *l, const lab_kernel_ask *ask, lab_kernel *out, vt_
     if (!m.found)
         return vt_fail(err, VT_ERR_UNSUPPORTED, "%s: no row %s here takes the shape %s", ask->op,
                        row, ask->shape ? ask->shape : "of its cases");
-    out->disturbed = was_disturbed(vt_run_delay_ns(), before_ns, out);
+    out->disturbed = was_disturbed(vt_run_delay_ns(), before_ns);
     if (isfinite(out->error))
         lab_check(l, out->ok, "%s %s, %s: differs from the reference by %.1e, allowed %.1e (%s)",
                   ask->op, out->impl, out->shape, out->error, out->tolerance,

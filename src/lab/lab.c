@@ -21,21 +21,41 @@
 /* ---- what the reader asked for ---- */
 
 /* A lab's option may have a row of its own where another verb means something else by it. */
-static const char *row_of(const char *key)
+static const char *row_of(const lab *l, const char *key)
 {
+    int32_t n;
     const vt_option *o = vt_option_find(key, VT_FOR_LAB);
+    if (o)
+        l->asked[o - vt_option_table(&n)] = true;
     return o ? o->id ? o->id : o->key : NULL;
+}
+
+/* An option that only labs take, that was given, and that this lab never asked for. */
+static void tell_unused_options(lab *l)
+{
+    static const char *const of_all[] = {"quick",   "predict", "no-predict",
+                                         "results", "machine", "again"};
+    int32_t n;
+    const vt_option *t = vt_option_table(&n);
+    for (int32_t i = 0; i < n; i++) {
+        bool used = l->asked[i] || t[i].verbs != VT_FOR_LAB;
+        for (size_t k = 0; k < sizeof of_all / sizeof *of_all; k++)
+            used = used || strcmp(t[i].key, of_all[k]) == 0;
+        if (!used && vt_options_given(l->options, t[i].id ? t[i].id : t[i].key))
+            lab_finding(l, "option.unused", "--%s was given, and this lab did not use it",
+                        t[i].key);
+    }
 }
 
 bool lab_flag(const lab *l, const char *key)
 {
-    const char *row = row_of(key);
+    const char *row = row_of(l, key);
     return row && vt_options_flag(l->options, row);
 }
 
 int64_t lab_int(const lab *l, const char *key, int64_t quick, int64_t full)
 {
-    const char *row = row_of(key);
+    const char *row = row_of(l, key);
     if (row && vt_options_given(l->options, row))
         return vt_options_int(l->options, row);
     return l->quick ? quick : full;
@@ -43,7 +63,7 @@ int64_t lab_int(const lab *l, const char *key, int64_t quick, int64_t full)
 
 const char *lab_text(const lab *l, const char *key)
 {
-    const char *row = row_of(key);
+    const char *row = row_of(l, key);
     return row && vt_options_given(l->options, row) ? vt_options_get(l->options, row) : NULL;
 }
 
@@ -225,7 +245,9 @@ vt_status lab_run(const lab_ask *ask, const lab_def *def, json_t **result, bool 
                   vt_err *err)
 {
     int64_t begin_ns = vt_now_ns();
+    bool asked[LAB_MAX_OPTIONS] = {false};
     lab l = {.def = def,
+             .asked = asked,
              .options = ask->options,
              .model = ask->model,
              .ordinal = ask->ordinal,
@@ -252,6 +274,7 @@ vt_status lab_run(const lab_ask *ask, const lab_def *def, json_t **result, bool 
     }
     if (status == VT_OK) {
         check_items(&l);
+        tell_unused_options(&l);
         put_tier(&l);
         json_object_set_new(l.result, "seconds",
                             json_real((double)(vt_now_ns() - begin_ns) * 1e-9));

@@ -57,7 +57,7 @@ typedef struct lab_item_def {
     bool hardware;    /* of the hardware; else of the process */
 } lab_item_def;
 
-enum { LAB_MAX_ALIASES = 4 };
+enum { LAB_MAX_ALIASES = 4, LAB_MAX_OPTIONS = 256 };
 
 typedef struct lab_def {
     lab_track track;
@@ -76,6 +76,7 @@ typedef struct lab_def {
 struct lab {
     const lab_def *def;         /* found in lab/list.h */
     const vt_options *options;  /* of the verb; lab_flag and others read them */
+    bool *asked;                /* [LAB_MAX_OPTIONS] rows of the options that it asked for */
     const char *model;          /* a path or name; chosen for the device where none was given */
     int32_t ordinal;            /* the GPU; -1: CPU */
     bool emulated;              /* an emulated GPU: results are right, times mean nothing */

@@ -97,7 +97,8 @@ def test_story_adds_up():
 def test_story_names_the_context_of_timed_steps():
     s, shown, _ = story("-n", "5", "--ignore-eos", COUNT)
     d = s["phases"][1]
-    same((d["timed_steps"], d["typical_steps"]), (4, 2), "without the shortest and the longest")
+    calm = d["undisturbed_steps"] or 4  # all of them, if the machine left none alone
+    same((d["timed_steps"], d["typical_steps"]), (4, calm - calm // 4 * 2), "without the shortest and the longest quarter")
     assert d["kv_first"] <= d["timed_kv_first"] < d["timed_kv_last"] <= d["kv_last"], d
     d["timed_kv_first"], d["timed_kv_last"] = d["kv_last"] - 1, d["kv_last"]
     with tempfile.TemporaryDirectory() as folder:

@@ -201,7 +201,7 @@ static void release(const call *k, void *bytes[])
         free(bytes[i]);
 }
 
-/* All rows at once, then as many as one CTA a row allows, then the last one, which was walked to. */
+/* All rows at once; then as many as need no walk; then the last one, which was walked to. */
 static void check_walk(const vt_op *op, const char *shape)
 {
     static call k;

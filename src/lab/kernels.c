@@ -120,6 +120,28 @@ static void take(void *user, const bench_result *r)
     k->error = r->error;
     k->tolerance = r->allowed;
     k->ok = !r->wrong;
+    snprintf(k->why, sizeof k->why, "%s", r->wrong ? r->why : "");
+}
+
+/* Says once a lab that its times were taken on a busy machine. We once told the best repetition in
+ * place of the median there: a table then mixed two kinds of figures, and nothing in it said
+ * which. */
+static void tell_busy(lab *l, const lab_kernel_ask *ask, const lab_kernel *k)
+{
+    static const char rule[] = "machine.busy";
+    const json_t *f;
+    size_t i;
+    json_array_foreach(json_object_get(l->result, "findings"), i, f)
+    {
+        const char *name = json_string_value(json_object_get(f, "rule"));
+        if (name && strcmp(name, rule) == 0)
+            return;
+    }
+    lab_finding(l, rule,
+                "other programs used this machine, at first while %s %s was timed: its median is "
+                "%.2f times its best repetition; the times of the lab are medians, so run it again "
+                "when the machine is quiet",
+                ask->op, k->impl, k->median_s / k->best_s);
 }
 
 /* This thread waited for a CPU for more than 2 ms meanwhile: the figure may be too long. */
@@ -168,10 +190,13 @@ vt_status lab_kernel_run(lab *l, const lab_kernel_ask *ask, lab_kernel *out, vt_
         return vt_fail(err, VT_ERR_UNSUPPORTED, "%s: no row %s here takes the shape %s", ask->op,
                        row, ask->shape ? ask->shape : "of its cases");
     out->disturbed = was_disturbed(vt_run_delay_ns(), before_ns);
-    if (isfinite(out->error))
-        lab_check(l, out->ok, "%s %s, %s: differs from the reference by %.1e, allowed %.1e (%s)",
-                  ask->op, out->impl, out->shape, out->error, out->tolerance,
-                  vt_op_find(ask->op)->tolerance_reason);
+    if (out->disturbed && isfinite(out->median_s))
+        tell_busy(l, ask, out);
+    if (isfinite(out->error) || !out->ok)
+        lab_check(
+            l, out->ok, "%s %s, %s: differs from the reference by %.1e, allowed %.1e (%s)%s%s",
+            ask->op, out->impl, out->shape, out->error, out->tolerance,
+            vt_op_find(ask->op)->tolerance_reason, out->why[0] ? "; first at " : "", out->why);
     return VT_OK;
 }
 

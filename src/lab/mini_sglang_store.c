@@ -101,7 +101,7 @@ static vt_status measure_pattern(lab *l, measured *m, int32_t size, pattern p, v
     int32_t twice, pages;
     shape_text(l, shape, sizeof shape, m->tokens[size], pattern_name[p]);
     lab_note(l, "kv_store, %d tokens, %s", m->tokens[size], pattern_name[p]);
-    TRY(mini_kernel_run(l, &(lab_kernel_ask){.op = "kv_store", .shape = shape}, k, err));
+    TRY(lab_kernel_run(l, &(lab_kernel_ask){.op = "kv_store", .shape = shape}, k, err));
     TRY(count_slots(shape, &twice, &pages, err));
     lab_check(
         l, twice == 0,
@@ -216,7 +216,7 @@ static vt_status turn_by_slot(lab *l, const lab_kernel *before, vt_err *err)
     char shape[160];
     lab_kernel after;
     shape_text(l, shape, sizeof shape, MAIN_TOKENS, pattern_name[RANDOM]);
-    vt_status status = mini_kernel_run(
+    vt_status status = lab_kernel_run(
         l, &(lab_kernel_ask){.op = "kv_store", .shape = shape, .impl = "by-slot"}, &after, err);
     if (status == VT_ERR_UNSUPPORTED || status == VT_ERR_USAGE)
         return VT_OK;
@@ -301,7 +301,7 @@ static vt_status turn_type(lab *l, const lab_kernel *before, vt_err *err)
     lab_kernel after;
     snprintf(shape, sizeof shape, "tokens=%d,kv_heads=%d,head_dim=%d,kv_type=fp8,page=%d",
              MAIN_TOKENS, KV_HEADS, HEAD_DIM, l->ordinal >= 0 ? 64 : 16);
-    TRY(mini_kernel_run(l, &(lab_kernel_ask){.op = "kv_store", .shape = shape}, &after, err));
+    TRY(lab_kernel_run(l, &(lab_kernel_ask){.op = "kv_store", .shape = shape}, &after, err));
     lab_turn(l, &(lab_knob){.name = "KV cache in FP8",
                             .where = "--kv-dtype fp8",
                             .what = before->shape,

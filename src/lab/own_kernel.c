@@ -268,8 +268,8 @@ static vt_status verdict(const process *p, own_kernel_report *r, int status, boo
         return vt_fail(err, VT_ERR_DEVICE, "%s: its process ended in %s with status %d", file, step,
                        WIFEXITED(status) ? WEXITSTATUS(status) : -1);
     if (wrong)
-        return vt_fail(err, VT_ERR_DEVICE, "%s: wrong in case %s: %s", file, wrong->name,
-                       wrong->why);
+        return vt_fail(err, VT_ERR_DEVICE, "%s: %s is wrong in case %s: %s", file, r->op,
+                       wrong->name, wrong->why);
     return VT_OK;
 }
 

@@ -8,6 +8,7 @@
 #include "base/run_delay.h"
 #include "device/cpu.h"
 #include "device/occupancy.h"
+#include "lab/causes.h"
 #include "lab/devices.h"
 #include "ops/bench.h"
 #include "ops/case_text.h"
@@ -362,4 +363,7 @@ void lab_kernel_card(lab *l, const char *key, const lab_kernel *k, const char *o
     snprintf(title, sizeof title, "%s, %s", k->impl, k->shape);
     lab_drawing(l, key, title, &b);
     vt_buf_release(&b);
+    lab_signs signs = lab_signs_kernel(l, k);
+    if (!k->disturbed)
+        lab_tell_causes(l, &signs, title);
 }

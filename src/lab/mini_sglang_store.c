@@ -17,6 +17,7 @@
 #include "base/err.h"
 #include "base/random.h"
 #include "base/stats.h"
+#include "lab/causes.h"
 #include "lab/mini_sglang.h"
 #include "ops/case_text.h"
 #include "ops/kv_store/kv_store.h"
@@ -198,6 +199,11 @@ static void tell_memory(lab *l, const measured *m)
         lab_missing(l, "bandwidth", "times mean nothing on an emulated GPU");
         return;
     }
+    lab_signs signs = lab_signs_none();
+    signs.sequential_s = seq->median_s;
+    signs.scattered_s = ran->median_s;
+    if (!seq->disturbed && !ran->disturbed)
+        lab_tell_causes(l, &signs, ran->shape);
     lab_item(
         l, "bandwidth",
         "%d tokens: sequential %s, random %s, %.0f %% and %.0f %% of the measured copy roof of "

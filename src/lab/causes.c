@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 lab_signs lab_signs_none(void)
 {
@@ -81,6 +82,38 @@ void lab_signs_add_ncu(lab_signs *s, const ncu_report *r, int32_t launch, double
                                        "smsp__issue_active.avg.pct_of_peak_sustained_active");
     s->matrix_share = ncu_report_number(
         r, launch, "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active");
+}
+
+/* Whether the lab has told this finding before. */
+static bool is_told(const lab *l, const char *rule)
+{
+    const json_t *f;
+    size_t i;
+    json_array_foreach(json_object_get(l->result, "findings"), i, f)
+    {
+        const char *name = json_string_value(json_object_get(f, "rule"));
+        if (name && strcmp(name, rule) == 0)
+            return true;
+    }
+    return false;
+}
+
+void lab_tell_story_causes(lab *l, const json_t *story)
+{
+    const json_t *f, *list = json_object_get(story, "findings");
+    size_t i;
+    json_array_foreach((json_t *)(uintptr_t)list, i, f)
+    {
+        char rule[64];
+        const char *name = json_string_value(json_object_get(f, "rule")),
+                   *text = json_string_value(json_object_get(f, "text"));
+        const report_cause *c = name && text ? report_cause_of_finding(name) : NULL;
+        if (!c)
+            continue;
+        snprintf(rule, sizeof rule, "cause.%s", c->key);
+        if (!is_told(l, rule))
+            lab_finding(l, rule, "%s. Likely cause: %s. What to do: %s", text, c->cause, c->action);
+    }
 }
 
 void lab_tell_causes(lab *l, const lab_signs *s, const char *what)

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""A kernel that is wrong in one element fails the lab that checks it, and no lab of other kernels.
+"""Planted faults. A kernel that is wrong in one element fails the lab that checks it, and no lab of other kernels; a
+kernel that is launched badly (tests/labs/planted) gets the observation that its file names, and no other.
 
 The emulated NVRTC calls g++ by its name. So a stand-in in front of it on PATH changes one line of a kernel's text; the
 program itself, its kernels' hashes and the checks are those of every day. Compiled kernels go into a cache of the test's
 own, as the key of a kernel is made of its unchanged text."""
-import shlex, shutil, tempfile
+import glob, re, shlex, shutil, tempfile
 
 from emulated import *
 
@@ -82,6 +83,41 @@ def test_the_stand_in_alone_breaks_nothing():
         r, result = lab(p.root, "flashinfer", "01", "--kernel", "kv_store", env=p.env)
         assert p.changed() and result["checks"]
         same((r.code, wrong_checks(result)), (0, []), r.log)
+
+
+# What a launch alone shows. The others need times or counters: tests/unit/test_lab_causes.c has their figures, and
+# tests/labs/causes_on_gpu.py runs them on a GPU.
+BY_LAUNCH = {"few_ctas", "tail", "occupancy_shared"}
+
+
+def cause_of(path, shape):
+    r = ok("lab", "kernel", path, "--op", "rmsnorm", "--shape", shape, "--limit", "600", "--json", env=GPU).json
+    same((r["failure"], {c["verdict"] for c in r["cases"]} - {"right", "skipped"}), (None, set()), path)
+    return r["cause"] and r["cause"]["key"]
+
+
+def test_a_planted_kernel_gets_its_observation_and_no_other():
+    need_emulator()
+    found = {}
+    for path in sorted(glob.glob(os.path.join(ROOT, "tests/labs/planted/*.cu"))):
+        named = re.search(r"^// cause: (\w+)$", open(path).read(), re.M).group(1)
+        same(named, os.path.basename(path)[:-3], "the name of the file and of its observation")
+        found[named] = cause_of(path, "tokens=128,hidden=128")
+    same(found, {name: name if name in BY_LAUNCH else None for name in found})
+    assert BY_LAUNCH < set(found), found
+
+
+def test_a_kernel_that_is_launched_well_gets_no_observation():
+    need_emulator()
+    same(cause_of(os.path.join(ROOT, "examples/kernels/rmsnorm_step2_warp.cu"), "tokens=256,hidden=64"), None)
+
+
+def test_the_observation_is_the_first_line_of_what_to_look_at_next():
+    need_emulator()
+    text = ok("lab", "kernel", os.path.join(ROOT, "tests/labs/planted/few_ctas.cu"), "--op", "rmsnorm", "--shape",
+              "tokens=16,hidden=512", "--limit", "600", env=GPU).text
+    assert "NEXT       Seen: fewer CTAs than SMs. Likely cause: the grid is too small" in text, text
+    assert max(map(len, text.splitlines())) <= 100, text
 
 
 main(globals())

@@ -1,4 +1,4 @@
-// A planted fault: a lane keeps its part of a row in registers, for CTAs of 1,024 threads, which leave a thread 64 of them.
+// A planted fault: a lane keeps its part of a row in registers, for CTAs of 1,024 threads, which leave 64 to a thread.
 // cause: spill
 #include "lab_kernel.cuh"
 #include "rmsnorm_params.h"

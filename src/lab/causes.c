@@ -84,8 +84,7 @@ void lab_signs_add_ncu(lab_signs *s, const ncu_report *r, int32_t launch, double
         r, launch, "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active");
 }
 
-/* Whether the lab has told this finding before. */
-static bool is_told(const lab *l, const char *rule)
+bool lab_has_told(const lab *l, const char *rule)
 {
     const json_t *f;
     size_t i;
@@ -108,10 +107,10 @@ void lab_tell_story_causes(lab *l, const json_t *story)
         const char *name = json_string_value(json_object_get(f, "rule")),
                    *text = json_string_value(json_object_get(f, "text"));
         const report_cause *c = name && text ? report_cause_of_finding(name) : NULL;
-        if (!c)
+        if (!c || strncmp(name, "machine.", 8) == 0) /* the result's state says that */
             continue;
         snprintf(rule, sizeof rule, "cause.%s", c->key);
-        if (!is_told(l, rule))
+        if (!lab_has_told(l, rule))
             lab_finding(l, rule, "%s. Likely cause: %s. What to do: %s", text, c->cause, c->action);
     }
 }

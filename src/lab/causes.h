@@ -63,6 +63,8 @@ int32_t report_causes_of(const lab_signs *s, const report_cause **out, int32_t m
 /* The row of a finding's name; NULL: it is none's. */
 const report_cause *report_cause_of_finding(const char *rule);
 
+/* Whether the lab has told a finding of this rule. */
+bool lab_has_told(const lab *l, const char *rule);
 /* Tells the rows that findings of a story show, each once, with the story's own sentence. */
 void lab_tell_story_causes(lab *l, const json_t *story);
 /* Tells the rows that hold as findings "cause.KEY" of the lab; `what` was measured. Nothing is told

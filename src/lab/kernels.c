@@ -130,14 +130,8 @@ static void take(void *user, const bench_result *r)
 static void tell_busy(lab *l, const lab_kernel_ask *ask, const lab_kernel *k)
 {
     static const char rule[] = "machine.busy";
-    const json_t *f;
-    size_t i;
-    json_array_foreach(json_object_get(l->result, "findings"), i, f)
-    {
-        const char *name = json_string_value(json_object_get(f, "rule"));
-        if (name && strcmp(name, rule) == 0)
-            return;
-    }
+    if (lab_has_told(l, rule))
+        return;
     lab_finding(l, rule,
                 "other programs used this machine, at first while %s %s was timed: its median is "
                 "%.2f times its best repetition; the times of the lab are medians, so run it again "

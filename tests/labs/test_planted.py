@@ -70,11 +70,12 @@ def test_one_wrong_element_of_embed_fails_the_first_lab_of_mini_sglang_alone():
         check_holds(p, "mini-sglang", "03")  # the store
 
 
-def test_one_wrong_element_of_rmsnorm_fails_the_first_lab_of_flashinfer_alone():
+def test_one_wrong_element_of_rope_fails_the_first_lab_of_flashinfer_alone():
     need_emulator()
-    with Planted("            store(y + at, s[i]);", "            if (t == 0 && at == 16) s[i][0] += 1.f; store(y + at, s[i]);") as p:
-        check_planted(p, "flashinfer", "rmsnorm", "first at row 0, 16: ")
-        check_holds(p, "flashinfer", "05")  # rope
+    line = "    rotate(STORE && !is_q ? (u16 *)stored : (u16 *)from);"
+    with Planted(line, line + " if (!STORE && blockIdx.x == 0 && threadIdx.x == 0) ((u16 *)from)[0] = 0x4000u;") as p:
+        check_planted(p, "flashinfer", "rope", "first at row 0, 0: 2, expected ")
+        check_holds(p, "flashinfer", "04")  # the norm
 
 
 def test_the_stand_in_alone_breaks_nothing():

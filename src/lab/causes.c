@@ -109,6 +109,8 @@ void lab_tell_story_causes(lab *l, const json_t *story)
         const report_cause *c = name && text ? report_cause_of_finding(name) : NULL;
         if (!c || strncmp(name, "machine.", 8) == 0) /* the result's state says that */
             continue;
+        if (c->kernel && l->ordinal < 0) /* rows of kernels speak of CTAs, SMs and coalescing */
+            continue;
         snprintf(rule, sizeof rule, "cause.%s", c->key);
         if (!lab_has_told(l, rule))
             lab_finding(l, rule, "%s. Likely cause: %s. What to do: %s", text, c->cause, c->action);

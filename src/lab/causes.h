@@ -65,7 +65,8 @@ const report_cause *report_cause_of_finding(const char *rule);
 
 /* Whether the lab has told a finding of this rule. */
 bool lab_has_told(const lab *l, const char *rule);
-/* Tells the rows that findings of a story show, each once, with the story's own sentence. */
+/* Tells the rows that findings of a story show, each once, with the story's own sentence. Rows of
+ * kernels are told on a GPU only. */
 void lab_tell_story_causes(lab *l, const json_t *story);
 /* Tells the rows that hold as findings "cause.KEY" of the lab; `what` was measured. Nothing is told
  * where the machine was busy or the GPU is emulated. */

@@ -283,6 +283,50 @@ static void test_causes_are_findings_but_on_a_busy_machine_or_an_emulated_gpu(vo
     }
 }
 
+/* The findings of a story, as names; the rows that a lab on this device tells. */
+static void expect_of_story(int32_t ordinal, const char *const *finding, const char *expected)
+{
+    lab l = {.ordinal = ordinal, .result = json_object()};
+    json_t *story = json_object(), *list = json_array();
+    char told[256] = "";
+    for (; *finding; finding++)
+        json_array_append_new(list, json_pack("{s:s, s:s}", "rule", *finding, "text", "planted"));
+    json_object_set_new(story, "findings", list);
+    json_object_set_new(l.result, "findings", json_array());
+    lab_tell_story_causes(&l, story);
+    const json_t *f;
+    size_t i;
+    json_array_foreach(json_object_get(l.result, "findings"), i, f)
+    {
+        size_t n = strlen(told);
+        snprintf(told + n, sizeof told - n, "%s ",
+                 json_string_value(json_object_get(f, "rule")) + strlen("cause."));
+        const char *text = json_string_value(json_object_get(f, "text"));
+        assert_non_null(strstr(text, "planted. Likely cause: "));
+    }
+    assert_string_equal(told, expected);
+    json_decref(story);
+    json_decref(l.result);
+}
+
+static void test_causes_of_a_planted_recording(void **state)
+{
+    (void)state;
+    const char *const slope[] = {"itl.slope", "share.largest", NULL},
+                      *const idle[] = {"gpu.idle", "host.gaps", "host.exposed", NULL},
+                      *const evicted[] = {"cache.miss", NULL}, *const slow[] = {"itl.spread", NULL},
+                      *const cold[] = {"cold.first", NULL}, *const gap[] = {"roof.gap", NULL},
+                      *const shared[] = {"machine.shared", "queue.share", NULL};
+    expect_of_story(0, slope, "itl_slope ");
+    expect_of_story(0, idle, "gaps ");
+    expect_of_story(-1, evicted, "evicted ");
+    expect_of_story(-1, slow, "slow_token ");
+    expect_of_story(-1, cold, "cold ");
+    expect_of_story(0, gap, "uncoalesced ");
+    expect_of_story(-1, gap, "");
+    expect_of_story(-1, shared, "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -291,6 +335,7 @@ int main(void)
         cmocka_unit_test(test_causes_a_finding_belongs_to_one_row),
         cmocka_unit_test(test_causes_every_row_has_a_planted_measurement),
         cmocka_unit_test(test_causes_nothing_known_gets_no_row),
+        cmocka_unit_test(test_causes_of_a_planted_recording),
         cmocka_unit_test(test_causes_are_findings_but_on_a_busy_machine_or_an_emulated_gpu),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -188,7 +188,7 @@ static vt_status sweep(lab *l, lab_kernel *large, vt_err *err)
             continue;
         shape_text(shape, sizeof shape, tokens, hidden, "f16");
         lab_note(l, "embed, %s", shape);
-        TRY(mini_kernel_run(l, &(lab_kernel_ask){.op = "embed", .shape = shape}, &k, err));
+        TRY(lab_kernel_run(l, &(lab_kernel_ask){.op = "embed", .shape = shape}, &k, err));
         lab_cell(l, "%lld", (long long)tokens);
         lab_cell(l, "%lld x 2 bytes", (long long)hidden);
         lab_cell_number(l, k.bytes, LAB_BYTES);
@@ -212,7 +212,7 @@ static vt_status turn_type(lab *l, const lab_kernel *before, vt_err *err)
     char shape[160];
     lab_kernel after;
     shape_text(shape, sizeof shape, MAIN_TOKENS, MAIN_HIDDEN, "q8_0");
-    TRY(mini_kernel_run(l, &(lab_kernel_ask){.op = "embed", .shape = shape}, &after, err));
+    TRY(lab_kernel_run(l, &(lab_kernel_ask){.op = "embed", .shape = shape}, &after, err));
     lab_turn(l, &(lab_knob){.name = "table in Q8_0",
                             .where = "the model's file",
                             .what = before->shape,
@@ -232,7 +232,7 @@ static vt_status turn_pdl(lab *l, const char *shape, const lab_kernel *before, v
     lab_kernel after;
     if (l->ordinal < 0 || l->emulated)
         return VT_OK;
-    vt_status status = mini_kernel_run(
+    vt_status status = lab_kernel_run(
         l, &(lab_kernel_ask){.op = "embed", .shape = shape, .method = "pdl"}, &after, err);
     if (status == VT_ERR_UNSUPPORTED)
         return VT_OK;

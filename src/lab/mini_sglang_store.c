@@ -17,6 +17,7 @@
 #include "base/err.h"
 #include "base/random.h"
 #include "base/stats.h"
+#include "lab/causes.h"
 #include "lab/mini_sglang.h"
 #include "ops/case_text.h"
 #include "ops/kv_store/kv_store.h"
@@ -101,7 +102,7 @@ static vt_status measure_pattern(lab *l, measured *m, int32_t size, pattern p, v
     int32_t twice, pages;
     shape_text(l, shape, sizeof shape, m->tokens[size], pattern_name[p]);
     lab_note(l, "kv_store, %d tokens, %s", m->tokens[size], pattern_name[p]);
-    TRY(mini_kernel_run(l, &(lab_kernel_ask){.op = "kv_store", .shape = shape}, k, err));
+    TRY(lab_kernel_run(l, &(lab_kernel_ask){.op = "kv_store", .shape = shape}, k, err));
     TRY(count_slots(shape, &twice, &pages, err));
     lab_check(
         l, twice == 0,
@@ -198,6 +199,11 @@ static void tell_memory(lab *l, const measured *m)
         lab_missing(l, "bandwidth", "times mean nothing on an emulated GPU");
         return;
     }
+    lab_signs signs = lab_signs_none();
+    signs.sequential_s = seq->median_s;
+    signs.scattered_s = ran->median_s;
+    if (!seq->disturbed && !ran->disturbed)
+        lab_tell_causes(l, &signs, ran->shape);
     lab_item(
         l, "bandwidth",
         "%d tokens: sequential %s, random %s, %.0f %% and %.0f %% of the measured copy roof of "
@@ -216,7 +222,7 @@ static vt_status turn_by_slot(lab *l, const lab_kernel *before, vt_err *err)
     char shape[160];
     lab_kernel after;
     shape_text(l, shape, sizeof shape, MAIN_TOKENS, pattern_name[RANDOM]);
-    vt_status status = mini_kernel_run(
+    vt_status status = lab_kernel_run(
         l, &(lab_kernel_ask){.op = "kv_store", .shape = shape, .impl = "by-slot"}, &after, err);
     if (status == VT_ERR_UNSUPPORTED || status == VT_ERR_USAGE)
         return VT_OK;
@@ -301,7 +307,7 @@ static vt_status turn_type(lab *l, const lab_kernel *before, vt_err *err)
     lab_kernel after;
     snprintf(shape, sizeof shape, "tokens=%d,kv_heads=%d,head_dim=%d,kv_type=fp8,page=%d",
              MAIN_TOKENS, KV_HEADS, HEAD_DIM, l->ordinal >= 0 ? 64 : 16);
-    TRY(mini_kernel_run(l, &(lab_kernel_ask){.op = "kv_store", .shape = shape}, &after, err));
+    TRY(lab_kernel_run(l, &(lab_kernel_ask){.op = "kv_store", .shape = shape}, &after, err));
     lab_turn(l, &(lab_knob){.name = "KV cache in FP8",
                             .where = "--kv-dtype fp8",
                             .what = before->shape,

@@ -133,6 +133,6 @@ void report_index(const report *r, vt_buf *b)
                 "- *quick* results have fewer repetitions. A *disturbed* result is not graded; "
                 "an *emulated* one has no times.\n"
                 "- \"not measured here, because ...\" is an answer; it names what is needed.\n\n");
-    report_reading(b);
+    report_reading(r, b);
     links(b);
 }

@@ -8,6 +8,7 @@
 
 #include <limits.h>
 
+#include "lab/causes.h"
 #include "lab/lab.h"
 
 enum { REPORT_MAX_LABS = 24, REPORT_MAX_FILES = 24 };
@@ -89,12 +90,8 @@ void report_ranges(const report *r, vt_buf *b);
 
 /* ---- report_causes.c: how to read a result ---- */
 
-typedef struct report_cause {
-    const char *seen, *cause, *action;
-} report_cause;
-
-extern const report_cause report_causes[]; /* ends with seen NULL */
-void report_reading(vt_buf *b);
+/* The rows of causes.h, each with the labs of these results that show it. */
+void report_reading(const report *r, vt_buf *b);
 
 /* ---- the pages ---- */
 

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "lab/causes.h"
 #include "lab/ncu_csv.h"
 #include "lab/sglang_attention.h"
 #include "lab/sglang_inside.h"
@@ -225,6 +226,9 @@ vt_status sglang_ncu(lab *l, const char *op, const char *shape, const lab_kernel
         lab_file(l, "ncu_attention.csv", "every counter that ncu read, a line for each launch");
         tell_counters(l, &r, at, k);
         tell_stalls(l, &r, at);
+        lab_signs signs = k ? lab_signs_kernel(l, k) : lab_signs_none();
+        lab_signs_add_ncu(&signs, &r, at, l->roofs.memory_bytes_per_s);
+        lab_tell_causes(l, &signs, "the kernel that ncu saw");
     }
     ncu_report_release(&r);
     return VT_OK;

@@ -187,6 +187,7 @@ vt_status cuda_graph_capture(cuda_executor *x, const step_shape *s, vt_err *err)
             x->capture_from = x->launched + (uint64_t)x->retry_steps;
             return status;
         }
+        x->captures++;
     }
     return VT_OK;
 }

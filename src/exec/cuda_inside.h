@@ -112,7 +112,11 @@ typedef struct cuda_executor {
     uint64_t missed[MISSED];
     uint32_t n_missed; /* keys of pieces that found the cache full: see cuda_graph.c */
     result_slot slot[SLOTS];
-    uint64_t launched, waited;
+    uint64_t launched, waited, captures;
+    struct {
+        _Atomic int32_t graphs, kernels, algorithms;
+        _Atomic uint64_t captures;
+    } held; /* copies of these numbers after each launch, for other threads */
     uint64_t shared_items; /* of all steps' plans: items that served several sequences */
     float gap_us[GAPS];
     vt_series gaps; /* the values are in gap_us */

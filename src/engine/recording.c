@@ -23,9 +23,9 @@ enum {
 /* Copies to ring[] the rings that a source has; returns how many there are. */
 static int32_t rings_of(const vt_source *s, const vt_trace_ring *ring[ENGINE_SOURCE_RINGS])
 {
-    const vt_trace_ring *own[] = {s->requests,     s->tokens, s->writes,  s->steps,
-                                  s->prompt_steps, s->seqs,   s->uses,    s->samples,
-                                  s->launches,     s->spans ? &s->spans->prompts : NULL};
+    const vt_trace_ring *own[] = {
+        s->requests, s->tokens, s->writes,  s->steps,    s->prompt_steps,
+        s->seqs,     s->uses,   s->samples, s->launches, s->spans ? &s->spans->prompts : NULL};
     int32_t n = 0;
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         if (own[i])
@@ -106,4 +106,3 @@ int32_t vt_engine_sources(const vt_engine *e, vt_source *out, int32_t max)
     const vt_executor *x = e->executor;
     return 1 + (x->sources ? x->sources(x, max > 1 ? out + 1 : NULL, max > 1 ? max - 1 : 0) : 0);
 }
-

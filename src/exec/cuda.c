@@ -145,6 +145,9 @@ static void note_held(cuda_executor *x)
 {
     atomic_store_explicit(&x->held.graphs, x->n_graphs, memory_order_relaxed);
     atomic_store_explicit(&x->held.captures, x->captures, memory_order_relaxed);
+    atomic_store_explicit(&x->held.graph_bytes,
+                          (int64_t)((double)x->graph_nodes * x->node_host_bytes),
+                          memory_order_relaxed);
     atomic_store_explicit(&x->held.kernels, x->cuda->n_kernels, memory_order_relaxed);
     atomic_store_explicit(&x->held.algorithms, vt_cublaslt_algorithms(x->cuda),
                           memory_order_relaxed);
@@ -157,7 +160,8 @@ static void cuda_exec_held(const vt_executor *base, vt_executor_held *out)
         .graphs = atomic_load_explicit(&x->held.graphs, memory_order_relaxed),
         .captures = atomic_load_explicit(&x->held.captures, memory_order_relaxed),
         .kernels = atomic_load_explicit(&x->held.kernels, memory_order_relaxed),
-        .algorithms = atomic_load_explicit(&x->held.algorithms, memory_order_relaxed)};
+        .algorithms = atomic_load_explicit(&x->held.algorithms, memory_order_relaxed),
+        .graph_host_bytes = atomic_load_explicit(&x->held.graph_bytes, memory_order_relaxed)};
 }
 
 static vt_status cuda_exec_launch(vt_executor *base, const vt_step *step, vt_err *err)

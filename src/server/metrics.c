@@ -134,6 +134,9 @@ static void write_held(server_exposition *w, const vt_executor_held *h)
     server_metric(w, SERVER_GAUGE, "vitrine:gpu_graphs", "CUDA graphs that are kept.", h->graphs);
     server_metric(w, SERVER_COUNTER, "vitrine:gpu_graphs_captured", "CUDA graphs captured.",
                   (double)h->captures);
+    server_metric(w, SERVER_GAUGE, "vitrine:gpu_graph_host_bytes",
+                  "Host memory that the driver keeps for the CUDA graphs.",
+                  (double)h->graph_host_bytes);
     server_metric(w, SERVER_GAUGE, "vitrine:gpu_kernels", "GPU kernels compiled and loaded.",
                   h->kernels);
     server_metric(w, SERVER_GAUGE, "vitrine:gpu_library_shapes",

@@ -6,12 +6,14 @@ all at once, for some minutes. TAP.
     tests/soak/soak.py --minutes 3 --vitrine build/asan/vitrine
 
 At the end the server must be alive, must have no request open, must have every KV page back (from /metrics; used 0, and
-used + cached + free = all; after /flush_cache all are free), must not have grown but by its recorder's rings, and must end with status 0 upon
+used + cached + free = all; after /flush_cache all are free), must not have grown but by its recorder's rings and CUDA graphs (judge.py), and must end with status 0 upon
 SIGTERM. No answer may have a status of 500 or more but 503 (the queue is full) and the 501 that profiling gives.
 
 It takes whatever time the machine gives it: nothing here depends on how fast the server is."""
-import argparse, atexit, collections, http.client, json, os, random, re, shutil, signal, socket, statistics, struct, subprocess, sys, tempfile
+import argparse, atexit, collections, http.client, json, os, random, re, shutil, signal, socket, struct, subprocess, sys, tempfile
 import threading, time
+
+import judge
 
 ap = argparse.ArgumentParser()
 ap.add_argument("--minutes", type=float, default=10)
@@ -103,22 +105,20 @@ def resident_kib():
     return int(open(f"/proc/{server.pid}/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024
 
 
-def recorder_kib():
-    """Memory that the recorder's rings have come to use, or None where /metrics was not answered. They are touched for the
-    first time as they fill, which takes some minutes."""
-    try:
-        status, text = get("/metrics")
-    except (OSError, http.client.HTTPException):
+def memory_sample():
+    """(seconds, KiB resident, KiB of the recorder's rings, KiB of CUDA graphs) for judge.py, or None where /metrics was not
+    answered."""
+    said = counters()
+    if said is None:
         return None
-    m = re.search(r"^vitrine:recorder_bytes (\S+)$", text, re.M)
-    return float(m.group(1)) / 1024 if status == 200 and m else None
+    return time.monotonic() - begin, resident_kib(), said.get("rings", 0) * 1024, said.get("graph memory", 0) * 1024
 
 
 # ---- what memory the server holds, by kind ----
 
 COUNTERS = {"gpu_graphs": "graphs", "gpu_graphs_captured_total": "captures", "gpu_kernels": "kernels",
             "gpu_library_shapes": "cuBLASLt shapes", "steps_total": "steps", "http_connections": "connections"}
-MIB_COUNTERS = {"recorder_bytes": "rings", 'malloc_bytes{state="used"}': "malloc used", 'malloc_bytes{state="free"}': "malloc free",
+MIB_COUNTERS = {"recorder_bytes": "rings", "gpu_graph_host_bytes": "graph memory", 'malloc_bytes{state="used"}': "malloc used", 'malloc_bytes{state="free"}': "malloc free",
                 'malloc_bytes{state="mapped"}': "malloc mapped"}
 EVERY = 20  # seconds from one sample to the next
 HEAP_SPAN = 64 << 20  # glibc gives each further malloc arena heaps of this size, aligned to it
@@ -376,9 +376,9 @@ for t in threads:
 while time.monotonic() - begin < 60 * args.minutes and server.poll() is None:
     if time.monotonic() - begin >= EVERY * len(looks):
         look()
-    rings = recorder_kib()
-    if rings is not None:
-        memory.append((time.monotonic() - begin, resident_kib() - rings))
+    sample = memory_sample()
+    if sample:
+        memory.append(sample)
     time.sleep(2)
 look()
 growth()
@@ -430,14 +430,8 @@ if alive:
                 time.sleep(0.5)
                 p = pages()
             result(p[0] == p[1] == 0 and p[2] == p[3], "after a flush all pages are free", "used %d, cached %d, free %d of %d" % p)
-half = memory[len(memory) // 2:]
-slope = statistics.linear_regression([t / 60 for t, _ in half], [k for _, k in half]).slope if len(half) > 5 else 0
-early = statistics.fmean(k for _, k in memory[len(memory) // 4:len(memory) // 2]) if len(memory) > 7 else memory[0][1]
-late = statistics.fmean(k for _, k in memory[3 * len(memory) // 4:])
-# Before some minutes have gone, caches are still being filled for the first time.
-result(args.minutes < 2 or late < early * 1.03 + 4096, "memory does not grow",
-       f"without the recorder's rings: {early / 1024:.1f} MiB in the second quarter, {late / 1024:.1f} MiB in the last; {slope:+.0f} KiB a "
-       f"minute in the second half; with them {resident_kib() / 1024 if alive else 0:.1f} MiB at the end")
+grown, why = judge.grown(memory, args.minutes)
+result(not grown, "memory does not grow", why)
 if alive:
     server.send_signal(signal.SIGTERM)
     try:

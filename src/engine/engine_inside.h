@@ -57,7 +57,7 @@ struct vt_engine {
     pthread_t thread, stepper;
     vt_request_id next_id;
     vt_engine_stats stats;
-    vt_trace_ring writes; /* written under the lock by any thread; read without it */
+    vt_trace_ring writes;       /* written under the lock by any thread; read without it */
     const vt_trace_ring **ring; /* [n_rings] all rings, the executor's too; set when it is made */
     int32_t n_rings;
 };

@@ -162,9 +162,9 @@ void report_analysis(const report *r, vt_buf *b)
         if (at < 0) {
             vt_buf_printf(b,
                           "Measured by `vitrine lab %s`, in the reports of that track: ", k->lab);
-            vt_buf_printf(b, "[%.*s](../../%.*s/reports/analysis.md#%s)\n\n",
+            vt_buf_printf(b, "[%.*s](" TO_LABS "%.*s/reports/%s/analysis.md#%s)\n\n",
                           (int)strcspn(k->lab, " "), k->lab, (int)strcspn(k->lab, " "), k->lab,
-                          k->op);
+                          r->machine, k->op);
         } else if (shown[at])
             vt_buf_printf(b, "The same lab as of [%s](#%s) measures it.\n\n", shown[at], shown[at]);
         else if (!r->result[at]) {

@@ -126,10 +126,10 @@ void report_catalogue(vt_buf *b)
         const vt_op *op = vt_op_find(k->op);
         vt_buf_printf(b, "| `%s` | %s | ", k->op, op ? op->what : "");
         if (k->kernel)
-            vt_buf_printf(b, "[%s](../../../src/ops/%s)", k->kernel, k->kernel);
+            vt_buf_printf(b, "[%s](" TO_SOURCES "src/ops/%s)", k->kernel, k->kernel);
         else
             vt_buf_puts(b, "runs on the host alone");
-        vt_buf_printf(b, " | [%s](../../../src/ops/%s)", k->card, k->card);
+        vt_buf_printf(b, " | [%s](" TO_SOURCES "src/ops/%s)", k->card, k->card);
         vt_buf_printf(b, " | %s | [analysis.md#%s](analysis.md#%s) | %s |\n", k->type, k->op, k->op,
                       k->lab);
     }
@@ -181,17 +181,18 @@ typedef struct bounds {
     const char *bound;
 } bounds;
 
-/* The rate of the memory that holds so many bytes: a call that is repeated finds in a cache what
- * the cache can hold. Results do not have the sizes of caches; these are small for today's
- * machines, so that a range is rather too slow than out of reach. `copies`: as many bytes are
- * written as are read. */
-static double rate_for(const vt_roofs *f, double bytes, bool copies)
+/* The rate of the memory that holds the call's bytes: a call that is repeated finds in a cache what
+ * the cache can hold. A cache whose size is not known (0) holds nothing. `copies`: as many bytes
+ * are written as are read. */
+static double rate_for(const vt_roofs *f, double bytes, bool copies, const char **memory)
 {
-    double in_l2 = f->is_gpu ? 16e6 : 0.5e6 * f->threads, in_l3 = 16e6;
-    if (bytes < in_l2 && f->l2_bytes_per_s > 0)
+    *memory = "L2";
+    if (bytes <= (double)f->l2_size && f->l2_bytes_per_s > 0)
         return f->l2_bytes_per_s;
-    if (bytes < in_l3 && f->l3_bytes_per_s > 0)
+    *memory = "L3";
+    if (bytes <= (double)f->l3_size && f->l3_bytes_per_s > 0)
         return f->l3_bytes_per_s;
+    *memory = "memory";
     return copies && f->copy_bytes_per_s > 0 ? f->copy_bytes_per_s : f->memory_bytes_per_s;
 }
 
@@ -200,11 +201,16 @@ static bounds bounds_of(const range *g, const vt_roofs *f)
     bounds o = {.bytes = g->bytes + g->activations * (f->is_gpu ? 2 : 4) + g->stored * 2};
     double unit = f->bf16_per_s > 0 ? f->bf16_per_s : f->fp32_per_s,
            link = fmin(f->to_device_bytes_per_s, f->from_device_bytes_per_s);
-    o.memory_s = o.bytes / (g->where == ON_LINK ? link : rate_for(f, o.bytes, g->flops == 0));
+    const char *memory;
+    double rate = rate_for(f, o.bytes, g->flops == 0, &memory);
+    /* one thread runs an op of the host, with the L2 of one core; the roof is of all threads */
+    if (g->where == ON_HOST && strcmp(memory, "L2") == 0 && f->threads > 1)
+        rate /= f->threads;
+    o.memory_s = o.bytes / (g->where == ON_LINK ? link : rate);
     o.compute_s = g->flops > 0 ? g->flops / unit : 0;
     o.launch_s = g->where == ON_DEVICE ? (f->is_gpu ? f->kernel_s : f->meeting_s) : 0;
     o.least_s = fmax(fmax(o.memory_s, o.compute_s), o.launch_s);
-    o.bound = o.least_s == o.memory_s    ? g->where == ON_LINK ? "link" : "memory"
+    o.bound = o.least_s == o.memory_s    ? g->where == ON_LINK ? "link" : memory
               : o.least_s == o.compute_s ? "compute"
                                          : "launch";
     return o;
@@ -240,7 +246,7 @@ void report_ranges(const report *r, vt_buf *b)
     double unit = f->bf16_per_s > 0 ? f->bf16_per_s : f->fp32_per_s;
     if (!(f->memory_bytes_per_s > 0)) {
         vt_buf_printf(b, "No roofs in these results yet: `vitrine lab %s 00` measures them.\n\n",
-                      lab_track_name[r->track]);
+                      report_env_track(r));
         return;
     }
     vt_buf_puts(b, "From the roofs of these results: memory ");
@@ -249,10 +255,15 @@ void report_ranges(const report *r, vt_buf *b)
     lab_put(b, unit, LAB_FLOP_PER_S);
     vt_buf_printf(b,
                   ", ridge at %.1f FLOP a byte. The short end of a range is the roof itself; a "
-                  "kernel beyond the long end (twice that) is worth a look. Calls are repeated, so "
-                  "small ones find their bytes in a cache. A call whose bound "
+                  "kernel beyond the long end (twice that) is worth a look. A call whose bound "
                   "is the launch shows a low bandwidth without any fault.\n\n",
                   unit / f->memory_bytes_per_s);
+    report_caches(r, b);
+    vt_buf_puts(b, r->caches_known
+                       ? "Calls are repeated, so those whose bytes fit a cache find them there; "
+                         "the column \"bound\" names it.\n\n"
+                       : "So every range is that of the memory; a call that fits a cache may be "
+                         "faster.\n\n");
     vt_buf_puts(b, "| kernel | shape | bytes | FLOP a byte | bound | expected time | that is |\n"
                    "|---|---|---:|---:|---|---:|---:|\n");
     for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)

@@ -10,8 +10,7 @@ static void put_roofs(const report *r, vt_buf *b)
     for (int i = 0; i < r->n && json_object_size(roofs) == 0; i++)
         roofs = json_object_get(r->result[i], "roofs");
     if (json_object_size(roofs) == 0) {
-        vt_buf_printf(b, "not measured here yet: `vitrine lab %s 00`\n\n",
-                      lab_track_name[r->track]);
+        vt_buf_printf(b, "not measured here yet: `vitrine lab %s 00`\n\n", report_env_track(r));
         return;
     }
     vt_buf_puts(b, "| roof | figure | tag |\n|---|---:|---|\n");
@@ -26,6 +25,7 @@ static void put_roofs(const report *r, vt_buf *b)
         vt_buf_printf(b, " | %s |\n", report_string(o, "tag"));
     }
     vt_buf_putc(b, '\n');
+    report_caches(r, b);
 }
 
 static void put_legend(vt_buf *b)

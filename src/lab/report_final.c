@@ -32,6 +32,8 @@ static void hardware_box(const report *r, vt_buf *b)
     }
     vt_buf_printf(b, "└── %d of %d labs run, %d of them in the quick form\n```\n\n", r->n_run, r->n,
                   r->n_quick);
+    if (r->of_machine)
+        report_caches(r, b);
 }
 
 static void key_findings(const report *r, vt_buf *b)

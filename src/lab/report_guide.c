@@ -40,10 +40,11 @@ static void one_kernel(const report *r, const report_kernel *k, vt_buf *b)
     const vt_op *op = vt_op_find(k->op);
     if (!op)
         return;
-    vt_buf_printf(b, "### %s\n\n%s.\n\n- card: [src/ops/%s](../../../src/ops/%s)\n", k->op,
+    vt_buf_printf(b, "### %s\n\n%s.\n\n- card: [src/ops/%s](" TO_SOURCES "src/ops/%s)\n", k->op,
                   op->what, k->card, k->card);
     if (k->kernel)
-        vt_buf_printf(b, "- kernel: [src/ops/%s](../../../src/ops/%s)\n", k->kernel, k->kernel);
+        vt_buf_printf(b, "- kernel: [src/ops/%s](" TO_SOURCES "src/ops/%s)\n", k->kernel,
+                      k->kernel);
     rows_of(op->impls, "rows", b);
     rows_of(op->variants, "variants", b);
     vt_buf_printf(b, "- allowed difference from the reference: %.1e, because %s\n", op->tolerance,
@@ -113,7 +114,7 @@ static void adding(vt_buf *b)
         "## How to bring a kernel of your own\n\n`vitrine lab kernel FILE.cu --op NAME` compiles "
         "it, "
         "checks it on every case of the op, times it beside the rows above and prints its card "
-        "([docs/lab-kernel.md](../../../docs/lab-kernel.md)).\n");
+        "([docs/lab-kernel.md](" TO_SOURCES "docs/lab-kernel.md)).\n");
 }
 
 void report_guide(const report *r, vt_buf *b)

@@ -55,7 +55,8 @@ static void scripts(const report *r, vt_buf *b)
         if (r->track == LAB_EXPERIMENTS)
             vt_buf_printf(b, "| %s %s | ", d->number, d->name);
         else
-            vt_buf_printf(b, "| [%s %s](../%s_%s.md) | ", d->number, d->name, d->number, d->name);
+            vt_buf_printf(b, "| [%s %s](" TO_TRACK "%s_%s.md) | ", d->number, d->name, d->number,
+                          d->name);
         report_cell(b, d->goal);
         vt_buf_printf(b, " | `vitrine lab %s %s` | ", lab_track_name[d->track], d->number);
         for (int k = 0; k < LAB_MAX_ALIASES && d->alias[k]; k++)
@@ -97,20 +98,20 @@ static void paths(vt_buf *b)
 
 static void links(vt_buf *b)
 {
-    vt_buf_puts(
-        b, "## Links\n\n"
-           "Inside: [plan of the labs](../../PLAN.md), "
-           "[glossary](../../GLOSSARY.md), [kernels of your own](../../../docs/lab-kernel.md), "
-           "[architecture](../../../ARCHITECTURE.md), "
-           "[performance](../../../docs/performance.md), "
-           "[format of results](../../../docs/lab-format.md), "
-           "[published numbers that cannot be](../../physics.md).\n\n"
-           "Outside: [Nsight Systems](https://developer.nvidia.com/nsight-systems), "
-           "[Nsight Compute](https://developer.nvidia.com/nsight-compute), "
-           "[FlashInfer](https://docs.flashinfer.ai/), "
-           "[SGLang](https://docs.sglang.io/), "
-           "[RadixAttention](https://arxiv.org/abs/2312.07104), "
-           "[NCCL](https://docs.nvidia.com/deeplearning/nccl/).\n");
+    vt_buf_puts(b, "## Links\n\n"
+                   "Inside: [plan of the labs](" TO_LABS "PLAN.md), "
+                   "[glossary](" TO_LABS "GLOSSARY.md), [kernels of your own](" TO_SOURCES
+                   "docs/lab-kernel.md), "
+                   "[architecture](" TO_SOURCES "ARCHITECTURE.md), "
+                   "[performance](" TO_SOURCES "docs/performance.md), "
+                   "[format of results](" TO_SOURCES "docs/lab-format.md), "
+                   "[published numbers that cannot be](" TO_LABS "physics.md).\n\n"
+                   "Outside: [Nsight Systems](https://developer.nvidia.com/nsight-systems), "
+                   "[Nsight Compute](https://developer.nvidia.com/nsight-compute), "
+                   "[FlashInfer](https://docs.flashinfer.ai/), "
+                   "[SGLang](https://docs.sglang.io/), "
+                   "[RadixAttention](https://arxiv.org/abs/2312.07104), "
+                   "[NCCL](https://docs.nvidia.com/deeplearning/nccl/).\n");
 }
 
 void report_index(const report *r, vt_buf *b)

@@ -10,6 +10,11 @@
 
 #include "lab/lab.h"
 
+/* From a page, labs/TRACK/reports/MACHINE/NAME.md, to what it links. */
+#define TO_TRACK "../../"         /* labs/TRACK */
+#define TO_LABS "../../../"       /* labs */
+#define TO_SOURCES "../../../../" /* the folder that has labs, src and docs */
+
 enum { REPORT_MAX_LABS = 24, REPORT_MAX_FILES = 24 };
 
 /* A file that the experiments leave beside their results. */
@@ -27,7 +32,11 @@ typedef struct report {
     const lab_def *lab[REPORT_MAX_LABS];
     json_t *result[REPORT_MAX_LABS]; /* NULL: not run */
     int n, n_run, n_quick;
-    vt_roofs roofs;           /* those that the first result with roofs was measured against */
+    /* Those that the first result with roofs was measured against; l2_size and l3_size are of the
+     * first result that has sizes of caches, 0: not known. */
+    vt_roofs roofs;
+    int64_t l1d_size;         /* of one core; 0: not known */
+    bool caches_known;        /* a result says how large the device's caches are */
     const json_t *of_machine; /* the member "machine" of that result; NULL: no results */
     report_file file[REPORT_MAX_FILES];
     int n_files;
@@ -43,10 +52,18 @@ typedef struct report_page {
 
 extern const report_page report_pages[]; /* ends with name NULL */
 
+/* Whether the members that pages rely on are there, with their types; else VT_ERR_FORMAT. */
+vt_status report_check_result(const char *folder, const lab_def *d, const json_t *result,
+                              vt_err *err);
+
 /* ---- report_text.c: what every page uses ---- */
 
 /* The title, and the machine that the results are of. */
 void report_head(const report *r, vt_buf *b, const char *title, const char *about);
+/* The track whose lab 00 describes the machine: this one, or sglang where it has none. */
+const char *report_env_track(const report *r);
+/* "Caches: L1d 49.2 KB a core, L2 4.19 MB, L3 33.6 MB." or that they are not known; a paragraph. */
+void report_caches(const report *r, vt_buf *b);
 /* "not run here yet: `vitrine lab TRACK NN`" */
 void report_not_run(const lab_def *d, vt_buf *b);
 /* Text inside a cell of a table: '|' and line breaks cannot stand there. */

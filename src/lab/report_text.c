@@ -48,6 +48,37 @@ void report_head(const report *r, vt_buf *b, const char *title, const char *abou
                   lab_track_name[r->track]);
 }
 
+const char *report_env_track(const report *r)
+{
+    return lab_track_name[r->track == LAB_EXPERIMENTS ? LAB_SGLANG : r->track];
+}
+
+void report_caches(const report *r, vt_buf *b)
+{
+    if (!r->caches_known) {
+        vt_buf_printf(b,
+                      "Caches: not known, because these results carry no sizes of caches; "
+                      "`vitrine lab %s 00` of today's program does.\n\n",
+                      report_env_track(r));
+        return;
+    }
+    vt_buf_puts(b, "Caches: ");
+    if (r->l1d_size > 0) {
+        vt_buf_puts(b, "L1d ");
+        lab_put(b, (double)r->l1d_size, LAB_BYTES);
+        vt_buf_puts(b, " a core, ");
+    }
+    vt_buf_puts(b, "L2 ");
+    lab_put(b, (double)r->roofs.l2_size, LAB_BYTES);
+    if (!r->roofs.is_gpu && r->roofs.threads > 1)
+        vt_buf_puts(b, " of all threads together");
+    if (r->roofs.l3_size > 0) {
+        vt_buf_puts(b, ", L3 ");
+        lab_put(b, (double)r->roofs.l3_size, LAB_BYTES);
+    }
+    vt_buf_puts(b, ".\n\n");
+}
+
 void report_not_run(const lab_def *d, vt_buf *b)
 {
     vt_buf_printf(b, "not run here yet: `vitrine lab %s %s`\n", lab_track_name[d->track],

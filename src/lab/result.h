@@ -2,7 +2,8 @@
  *
  *   {"schema": "vitrine.lab", "version": 1, "track", "lab", "name", "goal",
  *    "machine": {"name", "device", "cpu", "level", "threads", "cores", "caches": {...}},
- *    "model", "commit", "when", "quick", "state": "quiet" | "disturbed" | "emulated", "roofs": {...},
+ *    "model", "commit", "when", "quick",
+ *    "state": "quiet" | "disturbed" | "emulated", "roofs": {...},
  *    "predictions": [{"what", "unit", "own", "how", "reader", "measured", "grade"}],
  *    "checks":   [{"ok", "text"}],
  *    "items":    {KEY: {"text"} | {"value", "unit", "tag", "of"} | {"missing"} |

@@ -86,9 +86,6 @@ const lab_wanted_knob lab_wanted_knobs[] = {
 
 enum { MAX_MACHINES = 12, MAX_ROWS = 2048 };
 
-/* From this noise on, "no gain here" says that little can be seen. */
-#define MUCH_NOISE 0.1
-
 /* A folder of results, of all tracks. */
 typedef struct machine {
     char name[72];
@@ -284,12 +281,6 @@ static bool is_measured(const json_t *knob)
            strcmp(report_string(knob, "verdict"), "not measured") != 0;
 }
 
-/* Of both sides together: what the verdict was made with. */
-static double noise_of(const json_t *knob)
-{
-    return report_number(knob, "before_noise") + report_number(knob, "after_noise");
-}
-
 static void put_expected(const json_t *knob, vt_buf *b)
 {
     double v = report_number(knob, "expected");
@@ -345,7 +336,7 @@ static void measured_cell(const machine *m, const row *r, const json_t *knob, vt
     }
     lab_put(b, report_number(knob, "gain"), LAB_RATIO);
     vt_buf_puts(b, ", noise ");
-    lab_put(b, noise_of(knob), LAB_SHARE);
+    lab_put(b, report_noise(knob), LAB_SHARE);
     vt_buf_puts(b, ": ");
     lab_put(b, report_number(knob, "before_s"), LAB_SECONDS);
     vt_buf_puts(b, " to ");
@@ -354,32 +345,41 @@ static void measured_cell(const machine *m, const row *r, const json_t *knob, vt
         vt_buf_puts(b, " (disturbed)");
 }
 
+static void verdict_of(const json_t *knob, vt_buf *b)
+{
+    vt_buf_puts(b, "**");
+    report_verdict(knob, b);
+    vt_buf_puts(b, "**: ");
+    report_cell(b, report_string(knob, "why"));
+}
+
+static bool same_text(const vt_buf *a, const vt_buf *b)
+{
+    return a->len == b->len && a->len > 0 && memcmp(a->data, b->data, a->len) == 0;
+}
+
 /* The machines with this verdict and this reason are named together. */
 static void verdict_cell(const knob_table *t, const row *r, vt_buf *b)
 {
+    vt_buf text[MAX_MACHINES] = {{0}};
     bool said[MAX_MACHINES] = {false};
     int n = 0;
+    for (int m = 0; m < t->n_machines; m++)
+        if (r->of[m])
+            verdict_of(r->of[m], &text[m]);
     for (int m = 0; m < t->n_machines; m++) {
-        const char *verdict = report_string(r->of[m], "verdict"),
-                   *why = report_string(r->of[m], "why");
-        bool first = true;
-        if (!r->of[m] || said[m])
+        if (!text[m].len || said[m])
             continue;
         vt_buf_puts(b, n++ ? "; " : "");
         for (int k = m; k < t->n_machines && t->n_machines > 1; k++)
-            if (r->of[k] && strcmp(report_string(r->of[k], "verdict"), verdict) == 0 &&
-                strcmp(report_string(r->of[k], "why"), why) == 0) {
-                vt_buf_printf(b, "%s%s", first ? "" : ", ", t->machine[k].name);
+            if (same_text(&text[m], &text[k])) {
+                vt_buf_printf(b, "%s%s", k > m ? ", " : "", t->machine[k].name);
                 said[k] = true;
-                first = false;
             }
-        vt_buf_printf(b, "%s**", t->n_machines > 1 ? ": " : "");
-        report_cell(b, verdict);
-        vt_buf_puts(b, "**: ");
-        if (strcmp(verdict, "no gain here") == 0 && noise_of(r->of[m]) > MUCH_NOISE)
-            vt_buf_puts(b, "the noise would hide a gain; ");
-        report_cell(b, why);
+        vt_buf_printf(b, "%s%s", t->n_machines > 1 ? ": " : "", text[m].data);
     }
+    for (int m = 0; m < t->n_machines; m++)
+        vt_buf_release(&text[m]);
 }
 
 static void put_row(const knob_table *t, const row *r, vt_buf *b)

@@ -89,7 +89,9 @@ double report_number(const json_t *o, const char *key);      /* NAN where it is 
 typedef struct report_kernel {
     const char *op;      /* the card */
     const char *kernel;  /* the GPU kernel's file under src/ops; NULL: it runs on the host alone */
-    const char *card;    /* the card's file there */
+    const char *card;    /* the card's file there: it defines OP_op */
+    const char *header;  /* the contract's file there */
+    const char *args;    /* the struct of its arguments, in that header */
     const char *lab;     /* "mini-sglang 02" */
     const char *type;    /* "CUDA, compiled by NVRTC" */
     const char *peer[3]; /* what SGLang, Mini-SGLang and FlashInfer call it; NULL: not a kernel of
@@ -100,6 +102,12 @@ extern const report_kernel report_kernels[]; /* ends with op NULL */
 /* A table of the knobs that are about this kernel; NULL: of all. Returns how many. In
  * report_text.c. */
 int report_knobs(const report *r, const report_kernel *about, vt_buf *b);
+/* The noise of both sides of a knob together: what its verdict was made with. */
+double report_noise(const json_t *knob);
+/* Whether the noise is so large that "no gain here" says little: there may be a gain within it. */
+bool report_is_hidden(const json_t *knob);
+/* "gains", or "no gain here, within a noise of 43 %". */
+void report_verdict(const json_t *knob, vt_buf *b);
 void report_catalogue(vt_buf *b);
 /* Expected ranges from the roofs, a row a kernel and shape. */
 void report_ranges(const report *r, vt_buf *b);

@@ -162,6 +162,8 @@ static int run_one(const cli *c, const lab_def *d)
     json_t *result = NULL;
     bool failed = false;
     vt_status status = lab_results_folder(c->options, d->track, folder, sizeof folder, &err);
+    if (status == VT_OK)
+        status = vt_make_folders(folder, &err);
     if (status == VT_OK) {
         lab_ask a = ask_of(c, folder);
         status = lab_run(&a, d, &result, &failed, &err);

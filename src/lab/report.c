@@ -152,6 +152,8 @@ static vt_status read_files(report *r, vt_err *err)
     for (size_t i = 0; i < sizeof name / sizeof *name; i++)
         TRY(read_file(r, name[i], err));
     int n = scandir(r->folder, &found, is_tp, by_name);
+    if (n < 0 && errno == ENOENT)
+        return VT_OK;
     if (n < 0)
         return vt_fail(err, VT_ERR_IO, "%s: %s", r->folder, strerror(errno));
     for (int i = 0; i < n; i++) {

@@ -66,7 +66,7 @@ vt_status lab_results_folder(const vt_options *o, lab_track track, char *out, si
     TRY(lab_root(o, root, sizeof root, err));
     if (snprintf(out, size, "%s/%s/results/%s", root, lab_track_name[track], machine) >= (int)size)
         return vt_fail(err, VT_ERR_USAGE, "--results: the path is too long");
-    return vt_make_folders(out, err);
+    return VT_OK;
 }
 
 static void path_of(const char *folder, const lab_def *d, char *out, size_t size)

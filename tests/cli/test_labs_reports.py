@@ -252,6 +252,8 @@ def test_local_knobs_stand_alone_or_are_asked_for():
     root = knob_root("knob-asked", {"local": [knob("of this desk", 3.0)], "cpu-a": [knob("there", 2.0)]})
     assert "measured on cpu-a | measured on local |" in knob_page(root, "--machine", "local")
     assert "local" not in knob_page(root, "--machine", "cpu-a").split("## The machines")[0]
+    with open(os.path.join(root, "experiments", "results", "a-file"), "w") as f:
+        f.write("no folder")
     text = knob_page(root, "--machine", "nothing-yet")
     assert "because the lab was not run: `vitrine lab experiments 4`" in text, text
 
@@ -278,6 +280,13 @@ def test_a_damaged_result_writes_no_table_of_knobs():
     fails(2, "--machine", "lab", "knobs", "--results", root, "--machine", "../x")
 
 
+def test_looking_leaves_no_folders():
+    root = os.path.join(SCRATCH, "looked-at")
+    for args in ((), ("--json",), ("sglang",), ("status",)):
+        ok("lab", *args, "--results", root, "--machine", "somebody")
+    assert not os.path.exists(root)
+
+
 def test_the_list_of_labs_as_json_names_their_results():
     root = results("listed")
     rows = ok("lab", "--json", "--results", root, "--machine", "golden").json
@@ -297,7 +306,8 @@ def committed_machines():
     for track in TRACKS:
         folder = os.path.join(ROOT, "labs", track, "results")
         if os.path.isdir(folder):
-            found |= {m for m in os.listdir(folder) if m != "local" and os.path.isdir(os.path.join(folder, m))}
+            found |= {m for m in os.listdir(folder)
+                      if m != "local" and any(f.endswith(".json") for f in os.listdir(os.path.join(folder, m)))}
     return sorted(found)
 
 

@@ -501,3 +501,29 @@ vt_status lab_knob_table(const vt_options *o, vt_buf *out, vt_err *err)
     free(t);
     return status;
 }
+
+vt_status lab_knob_table_of(const lab_def *d, json_t *first, json_t *second, vt_buf *out,
+                            vt_err *err)
+{
+    json_t *const result[2] = {first, second};
+    knob_table *t = calloc(1, sizeof *t);
+    int at = 0;
+    if (!t)
+        return vt_fail(err, VT_ERR_MEMORY, "out of memory for the table of knobs");
+    while (lab_list_of(d->track)[at] != d)
+        at++;
+    for (int i = 0; i < 2; i++) {
+        machine *m = &t->machine[t->n_machines++];
+        snprintf(m->name, sizeof m->name, i ? "second" : "first");
+        m->result[d->track][at] = json_incref(result[i]);
+        m->of_machine = json_object_get(result[i], "machine");
+        m->n_run = result[i] != NULL;
+    }
+    vt_status status = gather(t, err);
+    if (status == VT_OK)
+        put_page(t, out);
+    for (int i = 0; i < 2; i++)
+        release(&t->machine[i]);
+    free(t);
+    return status;
+}

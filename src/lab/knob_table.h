@@ -23,5 +23,9 @@ extern const lab_wanted_knob lab_wanted_knobs[]; /* ends with name NULL */
  * has a column only where it is the only one, or where --machine asks for it. A damaged result is
  * VT_ERR_FORMAT. */
 vt_status lab_knob_table(const vt_options *o, vt_buf *out, vt_err *err);
+/* The page of these two machines, of which each has this result of the lab (NULL: none); for
+ * tests. It fails where a result has too many knobs. */
+vt_status lab_knob_table_of(const lab_def *d, json_t *first, json_t *second, vt_buf *out,
+                            vt_err *err);
 
 #endif

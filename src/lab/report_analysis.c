@@ -106,9 +106,9 @@ static void box_insight(const json_t *result, vt_buf *b)
     json_array_foreach(json_object_get(result, "knobs"), i, k)
     {
         vt_buf line = {0};
-        vt_buf_printf(&line, "%s: ", report_string(k, "name"));
+        vt_buf_printf(&line, "%s (", report_string(k, "name"));
         report_verdict(k, &line);
-        vt_buf_printf(&line, ". %s", report_string(k, "why"));
+        vt_buf_printf(&line, "): %s", report_string(k, "why"));
         put_wrapped(b, "    - ", "      ", line.data ? line.data : "");
         vt_buf_release(&line);
     }

@@ -204,7 +204,8 @@ static const range ranges[] = {
     {"RoPE", "4096 tokens, 32 and 8 heads of 128", 2 * 4096 * (Q_WIDTH + KV_WIDTH), 0, 0, 0,
      ON_DEVICE},
     {"radix (prefix_match)", "1024 ids", 0, 0, 2 * 1024.0 * 4, 0, ON_HOST},
-    {"all-reduce, staged through the host", "8 MiB, 2 ranks", 0, 0, 8.0 * (1 << 20), 0, ON_LINK}};
+    {"all-reduce, staged through the host's memory", "8 MiB, 2 ranks", 0, 0, 8.0 * (1 << 20), 0,
+     ON_LINK}};
 
 typedef struct bounds {
     double bytes, memory_s, compute_s, launch_s, least_s;
@@ -226,17 +227,24 @@ static double rate_for(const vt_roofs *f, double bytes, bool copies, const char 
     return copies && f->copy_bytes_per_s > 0 ? f->copy_bytes_per_s : f->memory_bytes_per_s;
 }
 
+/* The rate between two ranks: of a GPU that to the host's memory and back, whichever is slower; of
+ * a CPU half of the copy roof, because a byte of the other rank is read, and written here. */
+static double link_rate(const vt_roofs *f)
+{
+    return f->is_gpu ? fmin(f->to_device_bytes_per_s, f->from_device_bytes_per_s)
+                     : f->copy_bytes_per_s / 2;
+}
+
 static bounds bounds_of(const range *g, const vt_roofs *f)
 {
     bounds o = {.bytes = g->bytes + g->activations * (f->is_gpu ? 2 : 4) + g->stored * 2};
-    double unit = f->bf16_per_s > 0 ? f->bf16_per_s : f->fp32_per_s,
-           link = fmin(f->to_device_bytes_per_s, f->from_device_bytes_per_s);
+    double unit = f->bf16_per_s > 0 ? f->bf16_per_s : f->fp32_per_s;
     const char *memory;
     double rate = rate_for(f, o.bytes, g->flops == 0, &memory);
     /* one thread runs an op of the host, with the L2 of one core; the roof is of all threads */
     if (g->where == ON_HOST && strcmp(memory, "L2") == 0 && f->threads > 1)
         rate /= f->threads;
-    o.memory_s = o.bytes / (g->where == ON_LINK ? link : rate);
+    o.memory_s = o.bytes / (g->where == ON_LINK ? link_rate(f) : rate);
     o.compute_s = g->flops > 0 ? g->flops / unit : 0;
     o.launch_s = g->where == ON_DEVICE ? (f->is_gpu ? f->kernel_s : f->meeting_s) : 0;
     o.least_s = fmax(fmax(o.memory_s, o.compute_s), o.launch_s);

@@ -36,37 +36,39 @@ static void hardware_box(const report *r, vt_buf *b)
         report_caches(r, b);
 }
 
+/* What a lab found, in a line: its first finding, or else its first item that has a line. */
+static void key_finding(const lab_def *d, const json_t *result, vt_buf *b)
+{
+    const json_t *finding = report_first_finding(result);
+    size_t begin = b->len;
+    if (finding) {
+        vt_buf_puts(b, report_string(finding, "text"));
+        return;
+    }
+    for (const lab_item_def *item = d->items; item->key && b->len == begin; item++) {
+        const json_t *o = json_object_get(json_object_get(result, "items"), item->key);
+        if (!json_object_get(o, "missing"))
+            report_item_line(o, b);
+    }
+    if (b->len == begin)
+        vt_buf_puts(b, "nothing was measured here");
+}
+
 static void key_findings(const report *r, vt_buf *b)
 {
     vt_buf_puts(b, "| lab | state | key finding |\n|---|---|---|\n");
     for (int i = 0; i < r->n; i++) {
         const lab_def *d = r->lab[i];
-        const json_t *result = r->result[i];
-        vt_buf_printf(b, "| %s %s | ", d->number, d->name);
-        if (!result) {
-            vt_buf_puts(b, "open | ");
-            vt_buf line = {0};
-            report_not_run(d, &line);
-            report_cell(b, line.data ? line.data : "");
-            vt_buf_release(&line);
-            vt_buf_puts(b, " |\n");
-            continue;
-        }
-        vt_buf_printf(b, "%s | ", report_string(result, "state"));
-        const json_t *finding = report_first_finding(result);
-        const lab_item_def *item = d->items;
         vt_buf line = {0};
-        if (finding)
-            vt_buf_puts(&line, report_string(finding, "text"));
+        if (r->result[i])
+            key_finding(d, r->result[i], &line);
         else
-            for (; item->key && !line.len; item++) {
-                const json_t *o = json_object_get(json_object_get(result, "items"), item->key);
-                if (!json_object_get(o, "missing"))
-                    report_item_line(o, &line);
-            }
-        report_cell(b, line.len ? line.data : "nothing was measured here");
-        vt_buf_release(&line);
+            report_not_run(d, &line);
+        vt_buf_printf(b, "| %s %s | %s | ", d->number, d->name,
+                      r->result[i] ? report_string(r->result[i], "state") : "open");
+        report_cell(b, line.data ? line.data : "");
         vt_buf_puts(b, " |\n");
+        vt_buf_release(&line);
     }
     vt_buf_putc(b, '\n');
 }
@@ -344,7 +346,7 @@ static void what_to_improve(const report *r, vt_buf *b)
                        "no knob gains\n\n");
 }
 
-/* What the labs found, with its numbers; a lab without a finding taught what its goal says. */
+/* What each lab teaches, and what it found here, with its numbers. */
 static void lessons(const report *r, vt_buf *b)
 {
     vt_buf_puts(b, "## Lessons\n\n");
@@ -353,8 +355,13 @@ static void lessons(const report *r, vt_buf *b)
             continue;
         vt_buf_printf(b, "**Lab %s %s.** %s\n\n", r->lab[i]->number, r->lab[i]->name,
                       r->lab[i]->goal);
-        if (report_findings(r->result[i], b) > 0)
+        if (report_findings(r->result[i], b) > 0) {
             vt_buf_putc(b, '\n');
+            continue;
+        }
+        vt_buf_puts(b, "- ");
+        key_finding(r->lab[i], r->result[i], b);
+        vt_buf_puts(b, "\n\n");
     }
     vt_buf_puts(b, r->n_run ? "" : "- no lab was run here yet\n\n");
 }

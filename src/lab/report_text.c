@@ -265,9 +265,8 @@ double report_noise(const json_t *knob)
 
 bool report_is_hidden(const json_t *knob)
 {
-    double gain = report_number(knob, "gain");
     return strcmp(report_string(knob, "verdict"), "no gain here") == 0 &&
-           report_noise(knob) > MUCH_NOISE && fabs(gain - 1) > MUCH_NOISE;
+           report_noise(knob) > MUCH_NOISE;
 }
 
 void report_verdict(const json_t *knob, vt_buf *b)

@@ -181,6 +181,8 @@ static vt_status load(const vt_options *o, lab_track t, report *r, vt_err *err)
         TRY(report_check_result(r->folder, *d, *result, err));
         r->n_run++;
         r->n_quick += json_is_true(json_object_get(*result, "quick"));
+        r->n_disturbed += strcmp(report_string(*result, "state"), "disturbed") == 0;
+        r->n_emulated += strcmp(report_string(*result, "state"), "emulated") == 0;
         read_roofs(r, *result);
     }
     return t == LAB_EXPERIMENTS ? read_files(r, err) : VT_OK;

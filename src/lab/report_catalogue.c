@@ -282,6 +282,10 @@ void report_ranges(const report *r, vt_buf *b)
 {
     const vt_roofs *f = &r->roofs;
     double unit = f->bf16_per_s > 0 ? f->bf16_per_s : f->fp32_per_s;
+    if (r->n_emulated > 0 && !(f->memory_bytes_per_s > 0)) {
+        vt_buf_puts(b, "not predicted here, because an emulated GPU has no roofs\n\n");
+        return;
+    }
     if (!(f->memory_bytes_per_s > 0)) {
         vt_buf_printf(b, "No roofs in these results yet: `vitrine lab %s 00` measures them.\n\n",
                       report_env_track(r));

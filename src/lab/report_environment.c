@@ -10,7 +10,10 @@ static void put_roofs(const report *r, vt_buf *b)
     for (int i = 0; i < r->n && json_object_size(roofs) == 0; i++)
         roofs = json_object_get(r->result[i], "roofs");
     if (json_object_size(roofs) == 0) {
-        vt_buf_printf(b, "not measured here yet: `vitrine lab %s 00`\n\n", report_env_track(r));
+        if (r->n_emulated > 0)
+            vt_buf_puts(b, "not measured here, because an emulated GPU has no roofs\n\n");
+        else
+            vt_buf_printf(b, "not measured here yet: `vitrine lab %s 00`\n\n", report_env_track(r));
         return;
     }
     vt_buf_puts(b, "| roof | figure | tag |\n|---|---:|---|\n");

@@ -439,18 +439,11 @@ static void files(const report *r, vt_buf *b)
     vt_buf_puts(b, ".\n\n");
 }
 
-static bool is_disturbed(const json_t *result)
-{
-    return strcmp(report_string(result, "state"), "disturbed") == 0;
-}
-
 static void next_steps(const report *r, vt_buf *b)
 {
-    int n_disturbed = 0;
     const char *track = lab_track_name[r->track];
     vt_buf_puts(b, "## Next steps\n\n");
     for (int i = 0; i < r->n; i++) {
-        n_disturbed += is_disturbed(r->result[i]);
         if (!r->result[i])
             vt_buf_printf(b, "- `vitrine lab %s %s`: not run yet\n", track, r->lab[i]->number);
         else if (json_is_true(json_object_get(r->result[i], "quick")) && r->n_quick < r->n)
@@ -460,11 +453,11 @@ static void next_steps(const report *r, vt_buf *b)
     if (r->n_quick == r->n && r->n > 0)
         vt_buf_printf(b, "- `vitrine lab %s all`: every lab was run in the quick form only\n",
                       track);
-    if (n_disturbed)
+    if (r->n_disturbed)
         vt_buf_printf(b,
                       "- run the %d disturbed labs again on a quiet machine: their times are not "
                       "graded\n",
-                      n_disturbed);
+                      r->n_disturbed);
     vt_buf_puts(b, "- begin with the first line of \"What is to improve\", and measure again\n"
                    "- try a kernel of your own beside ours: `vitrine lab kernel`\n\n");
 }

@@ -31,7 +31,7 @@ typedef struct report {
     char folder[PATH_MAX]; /* of the results; no page names it */
     const lab_def *lab[REPORT_MAX_LABS];
     json_t *result[REPORT_MAX_LABS]; /* NULL: not run */
-    int n, n_run, n_quick;
+    int n, n_run, n_quick, n_disturbed, n_emulated;
     /* Those that the first result with roofs was measured against; l2_size and l3_size are of the
      * first result that has sizes of caches, 0: not known. */
     vt_roofs roofs;

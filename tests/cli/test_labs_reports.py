@@ -393,6 +393,19 @@ def test_a_knob_belongs_to_the_kernel_that_it_names():
     assert "| sorted slots |" in of("kv_store") and "embed" not in of("kv_store").split("Tried", 1)[1]
 
 
+def test_pages_say_that_results_are_of_an_emulated_gpu():
+    root = results("emulated")
+    for file in os.listdir(os.path.join(root, "mini-sglang", "results", "golden")):
+        change(root, "mini-sglang", file, lambda j: (j.update(state="emulated", roofs={}),
+                                                     j["machine"].update(device="cuda", name="emulated H200")))
+    report(root, "mini-sglang")
+    made = pages(root, "mini-sglang")
+    for name, text in made.items():
+        assert b"3 on an emulated GPU, whose times mean nothing" in text, name
+    assert b"not predicted here, because an emulated GPU has no roofs" in made["INDEX.md"]
+    assert b"not measured here, because an emulated GPU has no roofs" in made["environment.md"]
+
+
 def test_values_of_another_type_are_not_measured():
     root = results("types")
 

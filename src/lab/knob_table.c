@@ -21,18 +21,24 @@
 const lab_wanted_knob lab_wanted_knobs[] = {
     {"index: threads a row by its size",
      "variant rows-adaptive of embed",
-     {"rows-adaptive"},
+     {"rows-adaptive", "dynamic thread count"},
      "mini-sglang 02"},
     {"index: L2 hints",
      "variants rows-keep-y, rows-keep-table of embed",
-     {"rows-keep"},
+     {"rows-keep", "L2 hint"},
      "mini-sglang 02"},
-    {"index: wider vectors", "variant rows-32b of embed", {"rows-32b"}, "mini-sglang 02"},
+    {"index: wider vectors",
+     "variant rows-32b of embed",
+     {"rows-32b", "wider vectors"},
+     "mini-sglang 02"},
     {"index: staging in shared memory",
      "variant rows-staged of embed",
-     {"rows-staged"},
+     {"rows-staged", "staging"},
      "mini-sglang 02"},
-    {"index: warp shuffles", "variant rows-shuffle of embed", {"rows-shuffle"}, "mini-sglang 02"},
+    {"index: warp shuffles",
+     "variant rows-shuffle of embed",
+     {"rows-shuffle", "shuffle"},
+     "mini-sglang 02"},
     {"store: sorted slots",
      "variant by-slot of kv_store, or sorted slots",
      {"by-slot", "sorted"},
@@ -40,11 +46,11 @@ const lab_wanted_knob lab_wanted_knobs[] = {
     {"store: asynchronous copies", "variant async of kv_store", {"async"}, "mini-sglang 03"},
     {"store: K and V in two launches",
      "variant k-then-v of kv_store",
-     {"k-then-v"},
+     {"k-then-v", "two launches"},
      "mini-sglang 03"},
     {"store and the next norm side by side",
      "variant",
-     {"next norm", "beside-norm", "and-norm"},
+     {"next norm", "beside the norm"},
      "mini-sglang 03"},
     {"programmatic dependent launch", "VITRINE_CUDA_PDL", {"VITRINE_CUDA_PDL"}, "mini-sglang 02"},
     {"direct peer access, not a copied buffer",
@@ -57,7 +63,7 @@ const lab_wanted_knob lab_wanted_knobs[] = {
      "mini-sglang 05"},
     {"decode attention: number of splits",
      "variants whole, splits-2 ... splits-16",
-     {"splits-", "whole"},
+     {"splits-", "split size"},
      "flashinfer 03"},
     {"page size", "--page-size", {"--page-size"}, "flashinfer 03"},
     {"addition fused with the norm",
@@ -66,7 +72,7 @@ const lab_wanted_knob lab_wanted_knobs[] = {
      "flashinfer 04"},
     {"rope fused with the store",
      "op rope_store, variant apart",
-     {"rope_store", "joined store"},
+     {"rope fused", "joined store"},
      "flashinfer 05"},
     {"sampling in the same graph",
      "VITRINE_CUDA_ONE_GRAPH",
@@ -329,9 +335,11 @@ static void measured_cell(const machine *m, const row *r, const json_t *knob, vt
         return;
     }
     if (!is_measured(knob)) {
-        vt_buf_printf(b, "not measured, because %s",
-                      strcmp(state, "emulated") == 0 ? "the times of an emulated GPU mean nothing"
-                                                     : "one of the two runs has no time");
+        vt_buf_puts(b, "not measured, because ");
+        if (strcmp(state, "emulated") == 0)
+            vt_buf_puts(b, "the times of an emulated GPU mean nothing");
+        else
+            report_cell(b, report_string(knob, "why"));
         return;
     }
     lab_put(b, report_number(knob, "gain"), LAB_RATIO);
@@ -358,14 +366,15 @@ static bool same_text(const vt_buf *a, const vt_buf *b)
     return a->len == b->len && a->len > 0 && memcmp(a->data, b->data, a->len) == 0;
 }
 
-/* The machines with this verdict and this reason are named together. */
+/* The machines with this verdict and this reason are named together. Why a machine has none stands
+ * in its own column. */
 static void verdict_cell(const knob_table *t, const row *r, vt_buf *b)
 {
     vt_buf text[MAX_MACHINES] = {{0}};
     bool said[MAX_MACHINES] = {false};
     int n = 0;
     for (int m = 0; m < t->n_machines; m++)
-        if (r->of[m])
+        if (r->of[m] && is_measured(r->of[m]))
             verdict_of(r->of[m], &text[m]);
     for (int m = 0; m < t->n_machines; m++) {
         if (!text[m].len || said[m])
@@ -378,6 +387,7 @@ static void verdict_cell(const knob_table *t, const row *r, vt_buf *b)
             }
         vt_buf_printf(b, "%s%s", t->n_machines > 1 ? ": " : "", text[m].data);
     }
+    vt_buf_puts(b, n ? "" : "not measured anywhere");
     for (int m = 0; m < t->n_machines; m++)
         vt_buf_release(&text[m]);
 }

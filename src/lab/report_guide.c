@@ -1,5 +1,6 @@
 /* kernel-dev-guide.md: where the code is, how to profile it, how to add a kernel
  * (report_inside.h). */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -56,16 +57,19 @@ static void positions(const report_kernel *k, vt_buf *b)
     position("kernel", k->kernel, name, b);
 }
 
-/* Whether a knob of these results is this variant. */
-static bool is_timed(const report *r, const char *variant)
+/* Whether a knob of these results is this variant: by its name, or "variant NAME of OP". */
+static bool is_timed(const report *r, const vt_op *op, const char *variant)
 {
+    char where[160];
+    snprintf(where, sizeof where, "variant %s of %s", variant, op->name);
     for (int i = 0; i < r->n; i++) {
         size_t at;
         json_t *k;
         json_array_foreach(json_object_get(r->result[i], "knobs"), at, k)
         {
-            if (strcmp(report_string(k, "name"), variant) == 0)
-                return true;
+            if (strcmp(report_string(k, "name"), variant) == 0 ||
+                strcmp(report_string(k, "where"), where) == 0)
+                return isfinite(report_number(k, "gain"));
         }
     }
     return false;
@@ -77,7 +81,7 @@ static int put_untimed(const report *r, const vt_op *op, vt_buf *b)
     int n = 0;
     vt_device_kind device = r->roofs.is_gpu ? VT_DEVICE_CUDA : VT_DEVICE_CPU;
     for (const vt_impl *const *v = op->variants; v && *v; v++) {
-        if ((*v)->device != device || is_timed(r, (*v)->name))
+        if ((*v)->device != device || is_timed(r, op, (*v)->name))
             continue;
         vt_buf_printf(b, "%s`%s`", n++ ? ", " : "Next: these results have not timed the variants ",
                       (*v)->name);

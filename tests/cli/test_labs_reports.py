@@ -228,7 +228,9 @@ def knob_page(root, *args):
 def test_knobs_of_all_machines_are_one_table():
     root = knob_root("knob-table", {
         "cpu-a": [knob("page 16|64", 2.0), knob("only here", 1.0, verdict="no gain here", after_noise=0.3),
-                  knob("hidden", 1.4, verdict="no gain here", before_noise=0.5)],
+                  knob("hidden", 1.4, verdict="no gain here", before_noise=0.5),
+                  knob("needs two", 1, verdict="not measured", gain=None, before_s=None, before_noise=None, after_s=None,
+                       after_noise=None, why="one rank|alone")],
         "gpu-b": [knob("page 16|64", 1.25, expected=1.2, why="fewer look-ups")],
         "local": [knob("of this desk", 3.0)]})
     os.makedirs(os.path.join(root, "sglang", "results", "empty"))
@@ -239,6 +241,8 @@ def test_knobs_of_all_machines_are_one_table():
     same(row, "| page 16\\|64: attention_decode | `experiments 4` | --page-size | 1.50x on cpu-a, 1.20x on gpu-b | "
               "2.00x, noise 3.0 %: 2.00 ms to 1.00 ms | 1.25x, noise 3.0 %: 2.00 ms to 1.60 ms | "
               "cpu-a: **gains**: half of the bytes; gpu-b: **gains**: fewer look-ups |")
+    row = next(x for x in text.splitlines() if x.startswith("| needs two"))
+    assert "| not measured, because one rank\\|alone | " in row and row.endswith(" | not measured anywhere |"), row
     row = next(x for x in text.splitlines() if x.startswith("| only here"))
     assert "| 1.50x | 1.00x, noise 31 %" in row and "cpu-a: **no gain here, within a noise of 31 %**: half" in row, row
     assert "**no gain here, within a noise of 52 %**" in next(x for x in text.splitlines() if x.startswith("| hidden"))

@@ -341,8 +341,9 @@ def regenerated(labs, machines, name):
 
 def test_pages_regenerate_byte_for_byte_from_committed_results():
     machines = committed_machines()
-    if machines:
-        assert regenerated(os.path.join(ROOT, "labs"), machines, "committed-labs") >= 29 * len(machines)
+    if not machines:
+        skip("no results of a named machine are committed; the next test compares pages made here")
+    assert regenerated(os.path.join(ROOT, "labs"), machines, "committed-labs") >= 29 * len(machines)
 
 
 def test_a_page_that_was_changed_by_hand_is_seen():

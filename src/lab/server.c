@@ -78,13 +78,14 @@ static int free_port(void)
     return port;
 }
 
-static void run_server(const char *log, char *const *argv)
+static void run_server(const char *log, const sigset_t *signals, char *const *argv)
 {
     int in = open("/dev/null", O_RDONLY | O_CLOEXEC),
         to = open(log, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644);
     if (in < 0 || to < 0 || dup2(in, 0) < 0 || dup2(to, 1) < 0 || dup2(to, 2) < 0)
         _exit(126);
-    setsid(); /* Ctrl-C ends the lab, and the lab ends the server */
+    setsid(); /* Ctrl-C ends the lab, and the guard ends the server */
+    sigprocmask(SIG_SETMASK, signals, NULL);
     execv("/proc/self/exe", argv);
     _exit(127);
 }
@@ -107,7 +108,7 @@ static void run_guard(int from, int server)
     _exit(n < 0);
 }
 
-static vt_status start_guard(lab_server *s, vt_err *err)
+static vt_status start_guard(lab_server *s, const sigset_t *signals, vt_err *err)
 {
     int end[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, end) != 0)
@@ -115,6 +116,7 @@ static vt_status start_guard(lab_server *s, vt_err *err)
     s->guard = fork();
     if (s->guard == 0) {
         close(end[1]);
+        sigprocmask(SIG_SETMASK, signals, NULL);
         run_guard(end[0], s->pid);
     }
     close(end[0]);
@@ -199,12 +201,16 @@ vt_status lab_server_start_with_log(lab *l, const char *const *args, const char 
         argv[n++] = *args;
     lab_note(l, "starting a server on port %d ...", out->port);
     int64_t begin_ns = vt_now_ns();
+    sigset_t all, before; /* no signal may end the lab between the two forks */
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, &before);
     out->pid = fork();
     if (out->pid == 0)
-        run_server(out->log, (char *const *)(uintptr_t)argv);
-    if (out->pid < 0)
-        return vt_fail(err, VT_ERR_IO, "a server cannot be started: %s", strerror(errno));
-    vt_status status = start_guard(out, err);
+        run_server(out->log, &before, (char *const *)(uintptr_t)argv);
+    vt_status status = out->pid > 0 ? start_guard(out, &before, err)
+                                    : vt_fail(err, VT_ERR_IO, "a server cannot be started: %s",
+                                              strerror(errno));
+    sigprocmask(SIG_SETMASK, &before, NULL);
     if (status == VT_OK)
         return wait_ready(out, begin_ns, err);
     lab_server_stop(out);

@@ -22,6 +22,7 @@ typedef struct lab_answers {
     int32_t n;
 } lab_answers;
 
+/* Where other programs used the machine meanwhile, nothing that the lab measures is graded. */
 vt_status lab_load_run(lab *l, const lab_server *s, const lab_load *load, lab_answers *out,
                        vt_err *err);
 void lab_answers_release(lab_answers *a);
@@ -29,6 +30,16 @@ void lab_answers_release(lab_answers *a);
 /* Half of the spread between the first and the second half of the requests, as a share of their
  * mean time: the noise that a knob's row tells. NAN: fewer than two answers. */
 double lab_answers_noise(const lab_answers *a);
+
+/* Whether other programs used the machine meanwhile: between two readings they had more than a
+ * tenth of one CPU. */
+typedef struct lab_busy {
+    double all_s, ours_s;
+    int64_t begin_ns;
+} lab_busy;
+
+void lab_busy_begin(lab_busy *b, const lab_server *s);
+bool lab_busy_end(const lab_busy *b, const lab_server *s);
 
 /* What the server says of its memory. */
 typedef struct lab_server_memory {

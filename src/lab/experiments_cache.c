@@ -138,10 +138,11 @@ static vt_status eviction(lab *l, json_t *file, vt_err *err)
     lab_answers a;
     int32_t cached[2] = {0, 0};
     const char *const tight[] = {"--max-context", "1024", "--kv-memory",
-                                 l->ordinal >= 0 ? "192M" : "40M", NULL};
+                                 l->ordinal >= 0 ? "192M" : "40M", NULL},
+                      *const roomy[] = {"--max-context", "1024", "--kv-memory", "1G", NULL};
     lab_load load = {4, 1, 16, 2, 1, 700, 3, 6301};
     for (int i = 0; i < 2; i++) {
-        TRY(lab_server_start_with_log(l, i == 0 ? NULL : tight,
+        TRY(lab_server_start_with_log(l, i == 0 ? roomy : tight,
                                       i == 0 ? "server_roomy.log" : "server_tight.log", &s, err));
         vt_status status = lab_load_run(l, &s, &load, &a, err);
         lab_server_stop(&s);

@@ -34,7 +34,10 @@ static vt_status run_plan(lab *l, const lab_server *s, const lab_load *load,
                                .concurrency = load->concurrency,
                                .timeout_s = 600};
     lab_note(l, "%d requests, %d at once ...", plan->n_turns, load->concurrency);
+    lab_busy busy;
+    lab_busy_begin(&busy, s);
     vt_status status = vt_load_run(&options, &o, err);
+    l->busy |= lab_busy_end(&busy, s);
     if (status == VT_OK)
         status = vt_load_measure(o.result, o.n, o.gap, o.n_gaps,
                                  (double)(o.end_ns - o.begin_ns) * 1e-9, &none, &out->sum, err);

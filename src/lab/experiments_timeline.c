@@ -112,35 +112,50 @@ static void tell_overlap(lab *l, const json_t *story)
 
 /* ---- overlap turned off ---- */
 
-/* The knob: the same requests on a server that plans and publishes between its steps. */
-static vt_status turn_overlap(lab *l, const lab_load *load, const json_t *story,
-                              const lab_answers *with, vt_err *err)
+enum { ROUNDS = 2 };
+
+/* The same requests on the server and on one that plans and publishes between its steps, in turn:
+ * times[0] with overlap, times[1] without. */
+static vt_status run_rounds(lab *l, const lab_server *s, const lab_server *apart,
+                            double times[2][ROUNDS], vt_err *err)
 {
-    static const char *const apart[] = {"--no-overlap", NULL};
+    lab_load load = {.n = 2,
+                     .concurrency = 1,
+                     .input = 128,
+                     .output = (int32_t)lab_int(l, "gen", 32, 128),
+                     .turns = 1};
+    for (int i = 0; i < ROUNDS; i++)
+        for (int k = 1; k >= 0; k--) {
+            lab_answers a;
+            load.seed = 4001 + (uint64_t)i;
+            TRY(lab_load_run(l, k == 1 ? apart : s, &load, &a, err));
+            times[k][i] = a.sum.e2e.p50;
+            lab_answers_release(&a);
+        }
+    return VT_OK;
+}
+
+static double mean(const double v[ROUNDS]) { return (v[0] + v[1]) / 2; }
+
+static double noise(const double v[ROUNDS]) { return fabs(v[0] - v[1]) / (v[0] + v[1]); }
+
+static void turn_overlap(lab *l, const json_t *story, double times[2][ROUNDS])
+{
     const json_t *decode = story_phase_named(story, "decode"), *per = story_get(decode, "per_step");
     double step_us = story_num(decode, "step_us"),
            hidden_us = story_num(per, "schedule_us") * story_num(per, "schedule_hidden") +
                        story_num(per, "publish_us") * story_num(per, "publish_hidden");
-    lab_server s;
-    lab_answers without;
-    TRY(lab_server_start_with_log(l, apart, "server_no_overlap.log", &s, err));
-    vt_status status = lab_load_run(l, &s, load, &without, err);
-    lab_server_stop(&s);
-    if (status != VT_OK)
-        return status;
     lab_turn(l, &(lab_knob){.name = "overlap",
                             .where = "--no-overlap",
                             .what = "a request, one at a time",
                             .gain = 1 + hidden_us / step_us,
-                            .before_s = without.sum.e2e.p50,
-                            .before_noise = lab_answers_noise(&without),
-                            .after_s = with->sum.e2e.p50,
-                            .after_noise = lab_answers_noise(with),
+                            .before_s = mean(times[1]),
+                            .before_noise = noise(times[1]),
+                            .after_s = mean(times[0]),
+                            .after_noise = noise(times[0]),
                             .why = "overlap hides the planning of a step and the publishing of its "
                                    "tokens behind the device's work; what it can gain is their "
                                    "share of a step"});
-    lab_answers_release(&without);
-    return VT_OK;
 }
 
 /* ---- all ---- */
@@ -155,11 +170,12 @@ static vt_status tell_all(lab *l, const json_t *story, vt_err *err)
     return sglang_nsys(l, err);
 }
 
-/* What the server's memory says, before the requests. */
-static vt_status tell_memory(lab *l, const lab_server *s, const lab_load *load, vt_err *err)
+/* What the server holds after the requests, and what that promises. */
+static vt_status tell_memory(lab *l, const lab_server *s, vt_err *err)
 {
     lab_server_memory m;
-    double tokens = load->input + load->output / 2.0, roof = l->roofs.memory_bytes_per_s;
+    double tokens = 128 + (double)lab_int(l, "gen", 32, 128) / 2,
+           roof = l->roofs.memory_bytes_per_s;
     TRY(lab_server_memory_of(s, &m, err));
     lab_predict(l, "a decode step", roof > 0 ? lab_step_bytes(&m, 1, tokens) / roof : NAN,
                 LAB_SECONDS,
@@ -169,43 +185,48 @@ static vt_status tell_memory(lab *l, const lab_server *s, const lab_load *load, 
     return lab_write_memory(l, s, &m, err);
 }
 
+/* Everything that needs the two servers. */
+static vt_status measure(lab *l, const lab_server *s, double times[2][ROUNDS], json_t **story,
+                         vt_err *err)
+{
+    static const char *const off[] = {"--no-overlap",  "--kv-memory", "1G",
+                                      "--max-context", "2048",        NULL};
+    lab_server apart;
+    TRY(lab_server_start_with_log(l, off, "server_no_overlap.log", &apart, err));
+    vt_status status = run_rounds(l, s, &apart, times, err);
+    lab_server_stop(&apart);
+    if (status == VT_OK)
+        status = tell_memory(l, s, err);
+    return status == VT_OK ? lab_newest_story(s, story, err) : status;
+}
+
 static vt_status run_timeline(lab *l, vt_err *err)
 {
     lab_server s;
     bool own;
-    lab_answers a = {0};
+    double times[2][ROUNDS];
     json_t *story = NULL;
-    lab_load load = {.n = 4,
-                     .concurrency = 1,
-                     .input = 128,
-                     .output = (int32_t)lab_int(l, "gen", 32, 128),
-                     .turns = 1,
-                     .seed = 4001};
     TRY(lab_server_borrow(l, NULL, &s, &own, err));
-    vt_status status = tell_memory(l, &s, &load, err);
-    if (status == VT_OK)
-        status = lab_load_run(l, &s, &load, &a, err);
-    if (status == VT_OK)
-        status = lab_newest_story(&s, &story, err);
+    vt_status status = measure(l, &s, times, &story, err);
     if (own)
         lab_server_stop(&s);
     if (status == VT_OK)
         status = tell_all(l, story, err);
     if (status == VT_OK)
-        status = turn_overlap(l, &load, story, &a, err);
-    lab_answers_release(&a);
+        turn_overlap(l, story, times);
     json_decref(story);
     return status;
 }
 
-const lab_def lab_experiment_4 = {.track = LAB_EXPERIMENTS,
-                                  .number = "4",
-                                  .name = "timeline_profile",
-                                  .goal = "the server's timeline: kernels, overlap, memory",
-                                  .about = {"Four requests are answered, one after the other; the "
-                                            "story of the last one is written as a",
-                                            "trace and as a summary of kernels. --nsys runs a "
-                                            "bench under nsys where that is installed."},
-                                  .alias = {"04_nsys_profile.sh"},
-                                  .items = timeline_items,
-                                  .run = run_timeline};
+const lab_def lab_experiment_4 = {
+    .track = LAB_EXPERIMENTS,
+    .number = "4",
+    .name = "timeline_profile",
+    .goal = "the server's timeline: kernels, overlap, memory",
+    .about =
+        {"Four requests are answered, and four more by a server without overlap, in turn; the",
+         "story of the last one is written as a trace and as a summary of kernels. --nsys runs",
+         "a bench under nsys where that is installed."},
+    .alias = {"04_nsys_profile.sh"},
+    .items = timeline_items,
+    .run = run_timeline};

@@ -87,7 +87,7 @@ struct lab {
     vt_term term;               /* for text that is stored: 100 columns, no colour */
     json_t *result;             /* what has been told so far; see result.h */
     bool failed;                /* a check failed, or memory ran out */
-    bool busy;                  /* other programs used the machine when the lab began */
+    bool busy;                  /* other programs use the machine: nothing is graded */
     bool talk;                  /* lines on stderr, and questions on a terminal */
     vt_err refused;             /* the reader's prediction cannot be read */
     json_t *table;              /* the item that lab_cell adds to */

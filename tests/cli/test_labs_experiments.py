@@ -200,6 +200,18 @@ def test_an_option_that_an_experiment_does_not_use_is_told():
     assert r.code == 0 and "--sweep was given, and this lab did not use it" in r.text, r.text
 
 
+def test_nothing_is_graded_beside_a_program_that_uses_the_machine():
+    experiment("1")
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as other:
+        try:
+            r = track.script("bash 05_tp_scaling.sh" + QUICK)
+        finally:
+            other.kill()
+    same(r.code, 0, r.log)
+    result = track.result("5_tp_scaling")
+    same((result["state"], result["predictions"][0]["grade"]), ("disturbed", "not graded: the machine was busy"))
+
+
 def full_disk(*args):
     """Runs the program where no file can become longer than 64 bytes."""
     def limit():
@@ -279,7 +291,7 @@ def test_stop_ends_the_server_and_keeps_the_figures():
 # ---- pages ----
 
 def test_every_experiment_has_a_page_with_all_its_parts():
-    check_pages("experiments", PAGES, "## In our sources", "## What cannot be shown")
+    check_pages("experiments", PAGES, "## In our sources", "## What cannot be shown", 140)
     for page in pages("experiments"):
         assert "LAB experiments" in read(page), page
 

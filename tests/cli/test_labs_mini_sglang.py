@@ -51,11 +51,6 @@ def test_an_option_that_the_labs_do_not_have_is_refused_by_name():
                    "./scripts/06_full_pipeline.sh --quik": "--quik"})
 
 
-def test_the_environment_script_runs_as_the_documents_say():
-    r = script("python scripts/00_check_env.py")
-    assert r.code == 0 and "environment is READY" in r.text, (r.code, r.text[-2000:], r.log)
-
-
 def test_scripts_find_the_program_in_a_build_folder_above():
     folder = os.path.join(scratch(), "build")
     os.mkdir(folder)
@@ -80,6 +75,11 @@ def test_the_pipeline_runs_every_lab_and_each_tells_every_item():
     report = open(os.path.join(place(), "results", "local", "full_pipeline.txt"), encoding="utf-8").read()
     for name in ITEMS:
         assert name.startswith("06") or name.replace("_", " ", 1) in report, name
+
+
+def test_the_environment_script_runs_as_the_documents_say():
+    r = script("python scripts/00_check_env.py")
+    assert r.code == 0 and "environment is READY" in r.text, (r.code, r.text[-2000:], r.log)
 
 
 def test_the_documents_shapes_are_among_those_measured():

@@ -222,17 +222,21 @@ def full_disk(*args):
     return Result(p.returncode, p.stdout, p.stderr)
 
 
+def sizes():
+    """Of all files but the servers' logs."""
+    return {f: os.stat(os.path.join(d, f)).st_size for d, _, files in os.walk(track.labs) for f in files if not f.endswith(".log")}
+
+
 def test_a_full_disk_fails_the_right_lab_with_one_sentence():
     experiment("1")
     few = ["--requests", "2", "--gen", "2"]
     for name, number, file, more in (("experiments", "2", "baseline_benchmark.json", few), ("experiments", "4", "memory_summary.txt", few[2:]),
                                      ("experiments", "5", "tp_single.json", few), ("sglang", "00", "00_check_env.json", []),
                                      ("flashinfer", "04", "04_profile_rmsnorm.json", [])):
-        before = {f: os.stat(os.path.join(d, f)).st_size for d, _, files in os.walk(track.labs) for f in files if f != "server.log"}
+        before = sizes()
         r = full_disk("lab", name, number, "--quick", "--no-predict", "-q", "--results", track.labs, *more)
         assert r.code == 1 and r.log.startswith("vitrine: ") and r.log.count("\n") == 1 and file in r.log, (name, number, r.code, r.log)
-        after = {f: os.stat(os.path.join(d, f)).st_size for d, _, files in os.walk(track.labs) for f in files if f != "server.log"}
-        same(after, before, f"files after {name} {number} on a full disk")
+        same(sizes(), before, f"files after {name} {number} on a full disk")
 
 
 def servers_with_log(path):
@@ -278,7 +282,7 @@ def test_stop_ends_the_server_and_keeps_the_figures():
     first, pid = experiment("1"), left("server.json")["pid"]
     r = track.script("bash 01_start_server.sh --stop")
     assert r.code == 0 and "has ended (--stop)" in r.text, r.text + r.log
-    assert not servers_with_log(os.path.realpath(track.path("server.log"))), "the server has ended"
+    wait_until(lambda: not servers_with_log(os.path.realpath(track.path("server.log"))), "the server has ended")
     assert not os.path.exists(track.path("server.json"))
     after = track.result("1_start_server")
     same((after["items"], after["when"], after["knobs"]), (first["items"], first["when"], first["knobs"]), pid)

@@ -151,6 +151,8 @@ static vt_status eviction(lab *l, json_t *file, vt_err *err)
         cached[i] = a.result[3].cached;
         lab_answers_release(&a);
     }
+    lab_file(l, "server_roomy.log", "what the server with room for all said");
+    lab_file(l, "server_tight.log", "what the server with little memory said");
     lab_check(l, cached[0] >= 690, "with room for all, the first prefix is found again: %d tokens",
               cached[0]);
     lab_check(l, cached[1] < cached[0], "with %s of KV memory %d of them are left", tight[3],

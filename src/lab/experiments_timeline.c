@@ -195,6 +195,7 @@ static vt_status measure(lab *l, const lab_server *s, double times[2][ROUNDS], j
     TRY(lab_server_start_with_log(l, off, "server_no_overlap.log", &apart, err));
     vt_status status = run_rounds(l, s, &apart, times, err);
     lab_server_stop(&apart);
+    lab_file(l, "server_no_overlap.log", "what the second server said");
     if (status == VT_OK)
         status = tell_memory(l, s, err);
     return status == VT_OK ? lab_newest_story(s, story, err) : status;

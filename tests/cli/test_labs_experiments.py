@@ -295,7 +295,7 @@ def test_stop_ends_the_server_and_keeps_the_figures():
 # ---- pages ----
 
 def test_every_experiment_has_a_page_with_all_its_parts():
-    check_pages("experiments", PAGES, "## In our sources", "## What cannot be shown", 140)
+    check_pages("experiments", PAGES, "## In our sources", "## What cannot be shown", 132)
     for page in pages("experiments"):
         assert "LAB experiments" in read(page), page
 

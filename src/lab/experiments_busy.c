@@ -27,7 +27,7 @@ static double all_cpu_s(void)
 
 static double seconds_of(struct timeval t) { return (double)t.tv_sec + (double)t.tv_usec * 1e-6; }
 
-/* Of this process and of the server, all their threads. */
+/* CPU seconds of this process and of the server, with all their threads. */
 static double our_cpu_s(int server)
 {
     char path[64], text[1024] = "";

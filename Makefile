@@ -221,6 +221,9 @@ sanitize:
 loc:
 	@tools/loc
 
+# The labs' pages, scripts, and the results and reports of named machines; not those of this one.
+LABS := $(sort $(shell cd labs && find . \( -type f -o -type l \) -not -path '*/results/local/*' -not -path '*/__pycache__/*'))
+
 install: all lib
 	install -Dm755 build/vitrine "$(DESTDIR)$(PREFIX)/bin/vitrine"
 	install -Dm644 include/vitrine.h "$(DESTDIR)$(PREFIX)/include/vitrine.h"
@@ -237,8 +240,10 @@ install: all lib
 	install -Dm644 $(B)/completion.fish "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/vitrine.fish"
 	mkdir -p "$(DESTDIR)$(PREFIX)/lib/pkgconfig"
 	sed 's|@PREFIX@|$(PREFIX)|' tools/vitrine.pc.in > "$(DESTDIR)$(PREFIX)/lib/pkgconfig/vitrine.pc"
+	mkdir -p "$(DESTDIR)$(PREFIX)/share/vitrine/labs"
+	tar -C labs --mode=u=rwX,go=rX -cf - $(LABS) | tar -C "$(DESTDIR)$(PREFIX)/share/vitrine/labs" --no-same-owner -xf -
 
-# Every file that `install` puts there, and nothing else: folders may be others' too.
+# Every file that `install` puts there, and nothing else: folders may be others' too. The folders of the labs are ours.
 uninstall:
 	rm -f "$(DESTDIR)$(PREFIX)/bin/vitrine" "$(DESTDIR)$(PREFIX)/include/vitrine.h" \
 	  "$(DESTDIR)$(PREFIX)/include/vitrine_kernel.h" \
@@ -248,6 +253,8 @@ uninstall:
 	  "$(DESTDIR)$(PREFIX)/share/bash-completion/completions/vitrine" \
 	  "$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_vitrine" \
 	  "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/vitrine.fish"
+	if cd "$(DESTDIR)$(PREFIX)/share/vitrine/labs" 2>/dev/null; then rm -f $(LABS); find . -depth -type d -empty -delete; fi
+	rmdir "$(DESTDIR)$(PREFIX)/share/vitrine/labs" "$(DESTDIR)$(PREFIX)/share/vitrine" 2>/dev/null || true
 
 clean:
 	rm -rf build

@@ -22,16 +22,49 @@ typedef struct lab_answers {
     int32_t n;
 } lab_answers;
 
+/* Where other programs used the machine meanwhile, nothing that the lab measures is graded. */
 vt_status lab_load_run(lab *l, const lab_server *s, const lab_load *load, lab_answers *out,
                        vt_err *err);
 void lab_answers_release(lab_answers *a);
 
+/* Half of the spread between the first and the second half of the requests, as a share of their
+ * mean time: the noise that a knob's row tells. NAN: fewer than two answers. */
+double lab_answers_noise(const lab_answers *a);
+
+/* Whether other programs used the machine meanwhile: between two readings they had more than a
+ * tenth of one CPU. */
+typedef struct lab_busy {
+    double all_s, ours_s;
+    int64_t begin_ns;
+} lab_busy;
+
+void lab_busy_begin(lab_busy *b, const lab_server *s);
+bool lab_busy_end(const lab_busy *b, const lab_server *s);
+
+/* What the server says of its memory. */
+typedef struct lab_server_memory {
+    double weights, kv, kv_token; /* bytes; kv: of all KV pages, kv_token: of one token */
+} lab_server_memory;
+
+vt_status lab_server_memory_of(const lab_server *s, lab_server_memory *out, vt_err *err);
+/* The bytes that a decode step of n sequences with this many tokens each must read. */
+double lab_step_bytes(const lab_server_memory *m, double n, double tokens);
+/* What those bytes promise: the time of n sequences one after the other over that of a batch. */
+double lab_batch_gain(const lab_server_memory *m, double n, double tokens);
+/* Writes memory_summary.txt. */
+vt_status lab_write_memory(lab *l, const lab_server *s, const lab_server_memory *m, vt_err *err);
+
+/* The story of the newest request that the server answered; json_decref it. */
+vt_status lab_newest_story(const lab_server *s, json_t **out, vt_err *err);
+
+/* Whether experiment 1 left a server that runs still. */
+bool lab_server_is_left(lab *l);
 /* The server that experiment 1 left running, if it still answers and has the lab's model; else a
  * new one with these arguments. *own: it was started here. */
 vt_status lab_server_borrow(lab *l, const char *const *args, lab_server *out, bool *own,
                             vt_err *err);
-/* Notes the server in the results, for the other experiments. */
-vt_status lab_server_leave(lab *l, const lab_server *s, vt_err *err);
+/* Notes the server in the results, for the other experiments; it outlives the lab from now on. */
+vt_status lab_server_leave(lab *l, lab_server *s, vt_err *err);
 /* Ends the server that was left; VT_ERR_USAGE: there is none. */
 vt_status lab_server_end_left(lab *l, vt_err *err);
 
@@ -44,5 +77,7 @@ vt_status lab_write_text(lab *l, const char *name, const vt_buf *text, const cha
 double lab_resident_bytes(int pid);
 /* A spread as JSON: {"n", "mean_ms", "p50_ms", "p90_ms", "p99_ms", "max_ms"} */
 json_t *lab_spread_json(const vt_load_spread *s);
+/* What was sent and what came, as JSON: the form of baseline_benchmark.json. */
+json_t *lab_summary_json(const lab_load *load, const vt_load_summary *s);
 
 #endif

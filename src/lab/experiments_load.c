@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/cache_dir.h"
 #include "base/err.h"
 #include "files/json.h"
 #include "lab/experiments.h"
@@ -33,7 +34,10 @@ static vt_status run_plan(lab *l, const lab_server *s, const lab_load *load,
                                .concurrency = load->concurrency,
                                .timeout_s = 600};
     lab_note(l, "%d requests, %d at once ...", plan->n_turns, load->concurrency);
+    lab_busy busy;
+    lab_busy_begin(&busy, s);
     vt_status status = vt_load_run(&options, &o, err);
+    l->busy |= lab_busy_end(&busy, s);
     if (status == VT_OK)
         status = vt_load_measure(o.result, o.n, o.gap, o.n_gaps,
                                  (double)(o.end_ns - o.begin_ns) * 1e-9, &none, &out->sum, err);
@@ -70,61 +74,51 @@ void lab_answers_release(lab_answers *a)
     a->result = NULL;
 }
 
+double lab_answers_noise(const lab_answers *a)
+{
+    double sum[2] = {0, 0};
+    int n[2] = {0, 0};
+    for (int32_t i = 0; i < a->n; i++)
+        if (a->result[i].end == VT_LOAD_OK) {
+            sum[i >= a->n / 2] += vt_load_e2e(&a->result[i]);
+            n[i >= a->n / 2]++;
+        }
+    double x = sum[0] / n[0], y = sum[1] / n[1];
+    return fabs(x - y) / (x + y);
+}
+
 /* ---- files ---- */
-
-static FILE *open_file(lab *l, const char *name, char *path, size_t size, vt_err *err)
-{
-    snprintf(path, size, "%s/%s", l->results, name);
-    FILE *f = fopen(path, "w");
-    if (!f)
-        vt_fail(err, VT_ERR_IO, "%s: %s", path, strerror(errno));
-    return f;
-}
-
-static vt_status close_file(FILE *f, bool written, const char *path, vt_err *err)
-{
-    bool closed = fclose(f) == 0;
-    return written && closed ? VT_OK : vt_fail(err, VT_ERR_IO, "%s: %s", path, strerror(errno));
-}
 
 vt_status lab_write_json(lab *l, const char *name, const json_t *object, const char *what,
                          vt_err *err)
 {
-    char path[PATH_MAX];
-    FILE *f = open_file(l, name, path, sizeof path, err);
-    if (!f)
-        return VT_ERR_IO;
-    bool written = json_dumpf(object, f, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) == 0 &&
-                   fputc('\n', f) == '\n';
-    TRY(close_file(f, written, path, err));
-    lab_file(l, name, what);
-    return VT_OK;
+    vt_buf text = {0};
+    char *json = json_dumps(object, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
+    vt_buf_puts(&text, json ? json : "");
+    vt_buf_putc(&text, '\n');
+    vt_status status = json ? lab_write_text(l, name, &text, what, err)
+                            : vt_fail(err, VT_ERR_MEMORY, "out of memory for %s", name);
+    free(json);
+    vt_buf_release(&text);
+    return status;
 }
 
 vt_status lab_write_text(lab *l, const char *name, const vt_buf *text, const char *what,
                          vt_err *err)
 {
     char path[PATH_MAX];
-    FILE *f = open_file(l, name, path, sizeof path, err);
-    if (!f)
-        return VT_ERR_IO;
-    bool written = !text->failed &&
-                   fwrite(text->data ? text->data : "", 1, text->len, f) == text->len;
-    TRY(close_file(f, written, path, err));
+    vt_new_file f;
+    if (text->failed)
+        return vt_fail(err, VT_ERR_MEMORY, "out of memory for %s", name);
+    snprintf(path, sizeof path, "%s/%s", l->results, name);
+    TRY(vt_new_file_begin(&f, path, err));
+    bool written = fwrite(text->data ? text->data : "", 1, text->len, f.file) == text->len;
+    int why = errno;
+    TRY(vt_new_file_end(&f, path, written, err));
+    if (!written)
+        return vt_fail(err, VT_ERR_IO, "%s: %s", path, strerror(why));
     lab_file(l, name, what);
     return VT_OK;
-}
-
-double lab_resident_bytes(int pid)
-{
-    char path[64];
-    long long size = 0, resident = 0;
-    snprintf(path, sizeof path, "/proc/%d/statm", pid);
-    FILE *f = fopen(path, "r");
-    int n = f ? fscanf(f, "%lld %lld", &size, &resident) : 0;
-    if (f)
-        fclose(f);
-    return n == 2 ? (double)resident * (double)sysconf(_SC_PAGESIZE) : NAN;
 }
 
 static void put_ms(json_t *o, const char *key, double s)
@@ -141,6 +135,24 @@ json_t *lab_spread_json(const vt_load_spread *s)
     put_ms(o, "p90_ms", s->p90);
     put_ms(o, "p99_ms", s->p99);
     put_ms(o, "max_ms", s->max);
+    return o;
+}
+
+json_t *lab_summary_json(const lab_load *load, const vt_load_summary *s)
+{
+    json_t *o = json_object();
+    json_object_set_new(o, "requests", json_integer(s->n));
+    json_object_set_new(o, "concurrency", json_integer(load->concurrency));
+    json_object_set_new(o, "input_tokens_asked", json_integer(load->input));
+    json_object_set_new(o, "output_tokens_asked", json_integer(load->output));
+    json_object_set_new(o, "prompt_tokens", json_integer(s->prompt_tokens));
+    json_object_set_new(o, "cached_tokens", json_integer(s->cached_tokens));
+    json_object_set_new(o, "output_tokens", json_integer(s->output_tokens));
+    json_object_set_new(o, "wall_s", json_real(s->wall_s));
+    json_object_set_new(o, "output_tokens_per_s", json_real(s->output_tokens_per_s));
+    json_object_set_new(o, "ttft", lab_spread_json(&s->ttft));
+    json_object_set_new(o, "itl", lab_spread_json(&s->itl));
+    json_object_set_new(o, "e2e", lab_spread_json(&s->e2e));
     return o;
 }
 
@@ -177,14 +189,27 @@ static bool find_left(lab *l, lab_server *out, const char **model, json_t **left
     return url && is_server(out->pid);
 }
 
-vt_status lab_server_leave(lab *l, const lab_server *s, vt_err *err)
+bool lab_server_is_left(lab *l)
+{
+    lab_server s;
+    json_t *left;
+    const char *model;
+    bool found = find_left(l, &s, &model, &left);
+    json_decref(left);
+    return found;
+}
+
+vt_status lab_server_leave(lab *l, lab_server *s, vt_err *err)
 {
     json_t *o = json_object();
     json_object_set_new(o, "pid", json_integer(s->pid));
+    json_object_set_new(o, "port", json_integer(s->port));
     json_object_set_new(o, "url", json_string(s->url));
     json_object_set_new(o, "model", json_string(l->model));
     vt_status status = lab_write_json(l, "server.json", o, "the server that is left running", err);
     json_decref(o);
+    if (status == VT_OK)
+        lab_server_let_go(s);
     return status;
 }
 
@@ -193,15 +218,16 @@ vt_status lab_server_borrow(lab *l, const char *const *args, lab_server *out, bo
 {
     json_t *left;
     const char *model;
-    bool found = find_left(l, out, &model, &left) && model && strcmp(model, l->model) == 0 &&
-                 lab_server_answers(out);
+    bool runs = find_left(l, out, &model, &left),
+         fits = runs && model && strcmp(model, l->model) == 0 && lab_server_answers(out);
     json_decref(left);
-    *own = !found;
-    if (found) {
+    *own = !fits;
+    if (fits) {
         lab_note(l, "using the server that experiment 1 left at %s", out->url);
         return VT_OK;
     }
-    return lab_server_start(l, args, out, err);
+    /* one that runs with another model goes on writing its log */
+    return lab_server_start_with_log(l, args, runs ? "server_own.log" : "server.log", out, err);
 }
 
 vt_status lab_server_end_left(lab *l, vt_err *err)

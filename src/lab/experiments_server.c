@@ -1,13 +1,11 @@
-/* Experiments 1, 2 and 5: a server is started, measured as clients see it, and measured on each
- * configuration of devices that there is. */
+/* Experiments 1 and 2: a server is started, and measured as clients see it. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/err.h"
 #include "lab/experiments.h"
-
-static const char *const no_key[] = {"--quiet", NULL};
+#include "lab/result.h"
 
 /* ---- 1: start the server ---- */
 
@@ -37,54 +35,114 @@ static void put_members(vt_buf *b, const json_t *o)
 static vt_status tell_server(lab *l, const lab_server *s, vt_err *err)
 {
     json_t *info = NULL;
-    vt_buf text = {0}, file = {0};
-    double resident = lab_resident_bytes(s->pid);
+    lab_server_memory m;
+    vt_buf text = {0};
+    TRY(lab_server_memory_of(s, &m, err));
     TRY(lab_server_json(s, "/model_info", &info, err));
     put_members(&text, info);
     lab_item(l, "loaded", "%s", text.data ? text.data : "");
     vt_buf_release(&text);
     json_decref(info);
-    lab_number(l, "memory", resident, LAB_BYTES, "measured",
+    lab_number(l, "memory", lab_resident_bytes(s->pid), LAB_BYTES, "measured",
                "resident, the mapped model file included");
-    vt_buf_printf(&file, "server process %d\nresident bytes %.0f\n", s->pid, resident);
-    vt_status status = lab_write_text(l, "memory_summary.txt", &file, "memory of the server", err);
-    vt_buf_release(&file);
-    return status;
+    double roof = l->ordinal >= 0 ? l->roofs.to_device_bytes_per_s : l->roofs.copy_bytes_per_s / 2;
+    lab_predict(l, "time until it is ready", roof > 0 ? m.weights / roof : NAN, LAB_SECONDS,
+                l->ordinal >= 0
+                    ? "the weights at the measured rate of the link to the GPU; reading "
+                      "the tokenizer and compiling kernels come on top"
+                    : "the weights, read once and written once at the measured roof of "
+                      "a copy; reading the tokenizer and planning come on top");
+    lab_outcome(l, "time until it is ready", s->ready_s, false);
+    return lab_write_memory(l, s, &m, err);
+}
+
+static double mean(const double v[2]) { return (v[0] + v[1]) / 2; }
+
+static double noise(const double v[2]) { return fabs(v[0] - v[1]) / (v[0] + v[1]); }
+
+/* The knob: a start must not depend on how much KV memory the server may use. Starts with little
+ * memory and usual ones take turns; the last one, a usual one, is left running. */
+static vt_status start_and_turn(lab *l, lab_server *out, vt_err *err)
+{
+    static const char *const little[] = {"--kv-memory", "256M", "--max-context", "1024", NULL};
+    double ready[2][2];                         /* [usual, little][repetition] */
+    TRY(lab_server_start(l, little, out, err)); /* fills the caches of files and compiled kernels */
+    lab_server_stop(out);
+    for (int i = 0; i < 2; i++)
+        for (int k = 1; k >= 0; k--) {
+            TRY(lab_server_start(l, k == 1 ? little : NULL, out, err));
+            ready[k][i] = out->ready_s;
+            if (k == 1 || i == 0)
+                lab_server_stop(out);
+        }
+    lab_turn(l, &(lab_knob){.name = "256 MB of KV memory",
+                            .where = "--kv-memory",
+                            .what = "a start, until it answers",
+                            .gain = 1,
+                            .before_s = mean(ready[0]),
+                            .before_noise = noise(ready[0]),
+                            .after_s = mean(ready[1]),
+                            .after_noise = noise(ready[1]),
+                            .why = "KV memory is reserved at the start and touched when tokens "
+                                   "come, so a start moves the same bytes, those of the weights"});
+    return VT_OK;
+}
+
+/* The list of files that a result names, without the one that an ended server leaves no more. */
+static void forget_server_file(json_t *result)
+{
+    json_t *files = json_object_get(result, "files"), *f;
+    size_t i;
+    json_array_foreach(files, i, f)
+    {
+        const char *name = json_string_value(json_object_get(f, "name"));
+        if (name && strcmp(name, "server.json") == 0) {
+            json_array_remove(files, i);
+            return;
+        }
+    }
+}
+
+/* --stop: the result of the start stays, and says that the server has ended. */
+static vt_status end_server(lab *l, vt_err *err)
+{
+    json_t *old = NULL;
+    TRY(lab_server_end_left(l, err));
+    TRY(lab_result_read(l->results, l->def, &old, err));
+    if (old)
+        json_object_update(l->result, old);
+    else
+        for (const lab_item_def *i = start_items; i->key; i++)
+            lab_missing(l, i->key, "the server has ended, and there is no result of its start");
+    json_decref(old);
+    forget_server_file(l->result);
+    lab_finding(l, "server.ended", "the server of these figures has ended (--stop)");
+    return VT_OK;
 }
 
 static vt_status run_start(lab *l, vt_err *err)
 {
     lab_server s;
-    if (lab_flag(l, "stop")) {
+    if (lab_flag(l, "stop"))
+        return end_server(l, err);
+    if (lab_server_is_left(l)) /* measured from nothing: the old one ends first */
         TRY(lab_server_end_left(l, err));
-        for (const lab_item_def *i = start_items; i->key; i++)
-            lab_missing(l, i->key, "the server was asked to end, and has ended");
-        return VT_OK;
-    }
-    bool own;
-    TRY(lab_server_borrow(l, no_key, &s, &own, err));
-    if (!own) /* measured from nothing: the old one ends first */
-        TRY(lab_server_end_left(l, err));
-    if (!own)
-        TRY(lab_server_start(l, no_key, &s, err));
-    lab_predict(l, "time until it is ready", NAN, LAB_SECONDS,
-                "no model of costs: reading the file, packing weights, compiling kernels");
-    lab_outcome(l, "time until it is ready", s.ready_s, false);
+    TRY(start_and_turn(l, &s, err));
     lab_number(l, "ready", s.ready_s, LAB_SECONDS, "measured", "from fork to the first /health");
-    lab_item(l, "address", "%s, process %d; 'vitrine lab experiments 1 --stop' ends it", s.url,
-             s.pid);
+    lab_item(l, "address",
+             "%s, port %d, process %d; it stays, and 'vitrine lab experiments 1 --stop' ends it",
+             s.url, s.port, s.pid);
     lab_item(l, "device", "%s, %d thread%s", l->ordinal >= 0 ? l->roofs.name : "the CPU",
              l->threads, l->threads == 1 ? "" : "s");
     vt_status status = tell_server(l, &s, err);
-    if (status == VT_OK)
+    if (status == VT_OK) {
+        lab_file(l, "server.log", "what the server said");
+        lab_check(l, lab_server_answers(&s), "the server answers /health at %s", s.url);
         status = lab_server_leave(l, &s, err);
-    if (status != VT_OK) {
-        lab_server_stop(&s);
-        return status;
     }
-    lab_file(l, "server.log", "what the server said");
-    lab_check(l, lab_server_answers(&s), "the server answers /health at %s", s.url);
-    return VT_OK;
+    if (status != VT_OK)
+        lab_server_stop(&s);
+    return status;
 }
 
 const lab_def lab_experiment_1 = {
@@ -93,8 +151,9 @@ const lab_def lab_experiment_1 = {
     .name = "start_server",
     .goal = "how long a server takes to be ready, and what it holds",
     .about =
-        {"vitrine serve is started as a process of its own and asked /health until it answers.",
-         "It stays for the other experiments; --stop ends it."},
+        {"vitrine serve is started as a process of its own and asked /health until it answers,",
+         "once to fill caches and four times to measure; the last one stays for the other",
+         "experiments, and --stop ends it."},
     .alias = {"01_start_server.sh"},
     .items = start_items,
     .run = run_start};
@@ -108,24 +167,6 @@ static const lab_item_def baseline_items[] = {
     {"bound", "which phase the time goes to", true},
     {NULL, NULL, false}};
 
-static json_t *summary_json(const lab_load *load, const vt_load_summary *s)
-{
-    json_t *o = json_object();
-    json_object_set_new(o, "requests", json_integer(s->n));
-    json_object_set_new(o, "concurrency", json_integer(load->concurrency));
-    json_object_set_new(o, "input_tokens_asked", json_integer(load->input));
-    json_object_set_new(o, "output_tokens_asked", json_integer(load->output));
-    json_object_set_new(o, "prompt_tokens", json_integer(s->prompt_tokens));
-    json_object_set_new(o, "cached_tokens", json_integer(s->cached_tokens));
-    json_object_set_new(o, "output_tokens", json_integer(s->output_tokens));
-    json_object_set_new(o, "wall_s", json_real(s->wall_s));
-    json_object_set_new(o, "output_tokens_per_s", json_real(s->output_tokens_per_s));
-    json_object_set_new(o, "ttft", lab_spread_json(&s->ttft));
-    json_object_set_new(o, "itl", lab_spread_json(&s->itl));
-    json_object_set_new(o, "e2e", lab_spread_json(&s->e2e));
-    return o;
-}
-
 static void spread_row(lab *l, const char *name, const vt_load_spread *s)
 {
     lab_cell(l, "%s", name);
@@ -135,29 +176,59 @@ static void spread_row(lab *l, const char *name, const vt_load_spread *s)
     lab_cell_number(l, s->max, LAB_SECONDS);
 }
 
+/* What the bytes of a step promise for this load. */
+static vt_status promised(const lab_server *s, const lab_load *load, int32_t n, double *out,
+                          vt_err *err)
+{
+    lab_server_memory m;
+    TRY(lab_server_memory_of(s, &m, err));
+    *out = lab_batch_gain(&m, n, load->input + load->output / 2.0);
+    return VT_OK;
+}
+
 /* One request at a time tells latency; many at once tell throughput. */
 static vt_status run_rates(lab *l, const lab_server *s, json_t *file, vt_err *err)
 {
     static const int32_t at_once[] = {1, 4, 16};
-    int32_t n = (int32_t)lab_int(l, "requests", 16, 64), gen = (int32_t)lab_int(l, "gen", 16, 64),
-            prompt = (int32_t)lab_int(l, "prompt", 32, 128);
+    enum { N = sizeof at_once / sizeof *at_once };
+    double wall[N], noise[N], gain;
+    lab_load load = {.n = (int32_t)lab_int(l, "requests", 16, 64),
+                     .input = (int32_t)lab_int(l, "prompt", 32, 128),
+                     .output = (int32_t)lab_int(l, "gen", 16, 64),
+                     .turns = 1};
+    TRY(promised(s, &load, at_once[N - 1], &gain, err));
+    lab_predict(l, "gain of 16 requests at once", gain, LAB_RATIO,
+                "bytes of 16 decode steps of one sequence over those of one step of 16: the "
+                "weights are read once for all. Prefill and arithmetic gain less");
     lab_table(l, "throughput", "the same requests, by how many are open at once",
               ">at once|>output tokens/s|>TTFT p50|>ITL p50|>against 1");
-    double first = NAN;
-    for (size_t i = 0; i < sizeof at_once / sizeof *at_once; i++) {
+    for (size_t i = 0; i < N; i++) {
         lab_answers a;
-        lab_load load = {n, at_once[i], prompt, gen, 1, 0, 1, 100 + i};
+        load.concurrency = at_once[i];
+        load.seed = 100 + i;
         TRY(lab_load_run(l, s, &load, &a, err));
-        first = i == 0 ? a.sum.output_tokens_per_s : first;
+        wall[i] = a.sum.wall_s;
+        noise[i] = lab_answers_noise(&a);
         lab_cell_number(l, at_once[i], LAB_COUNT);
         lab_cell_number(l, a.sum.output_tokens_per_s, LAB_TOKENS_PER_S);
         lab_cell_number(l, a.sum.ttft.p50, LAB_SECONDS);
         lab_cell_number(l, a.sum.itl.p50, LAB_SECONDS);
-        lab_cell_number(l, a.sum.output_tokens_per_s / first, LAB_RATIO);
-        json_array_append_new(file, summary_json(&load, &a.sum));
+        lab_cell_number(l, wall[0] / wall[i], LAB_RATIO);
+        json_array_append_new(file, lab_summary_json(&load, &a.sum));
         lab_answers_release(&a);
     }
     lab_table_end(l);
+    lab_outcome(l, "gain of 16 requests at once", wall[0] / wall[N - 1], false);
+    lab_turn(l, &(lab_knob){.name = "16 requests at once",
+                            .where = "of the clients",
+                            .what = "all requests, one after the other against 16 at once",
+                            .gain = gain,
+                            .before_s = wall[0],
+                            .before_noise = noise[0],
+                            .after_s = wall[N - 1],
+                            .after_noise = noise[N - 1],
+                            .why = "a step reads the weights once, whatever the number of its "
+                                   "sequences, until its arithmetic takes longer than its bytes"});
     return VT_OK;
 }
 
@@ -188,8 +259,9 @@ static vt_status measure_baseline(lab *l, const lab_server *s, vt_err *err)
              "of a median request of %.1f ms, %.0f %% is the wait for its first token (queue and "
              "prefill), %.0f %% decode at the median gap",
              m->e2e.p50 * 1e3, 100 * m->ttft.p50 / m->e2e.p50, 100 * decode / m->e2e.p50);
-    json_t *file = summary_json(&load, m), *rates = json_array();
-    vt_status status = lab_write_json(l, "baseline_benchmark.json", file, "100 requests", err);
+    json_t *file = lab_summary_json(&load, m), *rates = json_array();
+    vt_status status = lab_write_json(l, "baseline_benchmark.json", file,
+                                      "latency and throughput of 100 requests", err);
     lab_answers_release(&a);
     if (status == VT_OK)
         status = run_rates(l, s, rates, err);
@@ -204,9 +276,7 @@ static vt_status run_baseline(lab *l, vt_err *err)
 {
     lab_server s;
     bool own;
-    TRY(lab_server_borrow(l, no_key, &s, &own, err));
-    lab_predict(l, "gain of 16 requests at once", NAN, LAB_RATIO,
-                "depends on which roof binds a decode step: see sglang 01");
+    TRY(lab_server_borrow(l, NULL, &s, &own, err));
     vt_status status = measure_baseline(l, &s, err);
     if (own)
         lab_server_stop(&s);
@@ -222,58 +292,3 @@ const lab_def lab_experiment_2 = {
     .alias = {"02_baseline_benchmark.sh"},
     .items = baseline_items,
     .run = run_baseline};
-
-/* ---- 5: configurations ---- */
-
-static const lab_item_def scaling_items[] = {
-    {"configurations", "throughput of each configuration of devices", false},
-    {"pairs", "two devices on the fast link", true},
-    {"host", "two devices through the host", true},
-    {"four", "four devices", true},
-    {NULL, NULL, false}};
-
-static vt_status run_scaling(lab *l, vt_err *err)
-{
-    lab_server s;
-    bool own;
-    lab_answers a;
-    lab_load load = {(int32_t)lab_int(l, "requests", 16, 64),
-                     (int32_t)lab_int(l, "concurrency", 8, 16),
-                     (int32_t)lab_int(l, "prompt", 32, 128),
-                     (int32_t)lab_int(l, "gen", 16, 64),
-                     1,
-                     0,
-                     1,
-                     11};
-    TRY(lab_server_borrow(l, no_key, &s, &own, err));
-    vt_status status = lab_load_run(l, &s, &load, &a, err);
-    if (own)
-        lab_server_stop(&s);
-    if (status != VT_OK)
-        return status;
-    json_t *file = summary_json(&load, &a.sum);
-    lab_table(l, "configurations", "output tokens per second",
-              "configuration|>tokens/s|>against one");
-    lab_cell(l, "single: %s", l->ordinal >= 0 ? "one GPU" : "one CPU");
-    lab_cell_number(l, a.sum.output_tokens_per_s, LAB_TOKENS_PER_S);
-    lab_cell_number(l, 1, LAB_RATIO);
-    lab_table_end(l);
-    static const char *const why = "tensor parallelism (--tp) is not there yet";
-    lab_missing(l, "pairs", "%s", why);
-    lab_missing(l, "host", "%s", why);
-    lab_missing(l, "four", "%s", why);
-    lab_answers_release(&a);
-    status = lab_write_json(l, "tp_single.json", file, "one device", err);
-    json_decref(file);
-    return status;
-}
-
-const lab_def lab_experiment_5 = {
-    .track = LAB_EXPERIMENTS,
-    .number = "5",
-    .name = "tp_scaling",
-    .goal = "what several devices bring over one, by the link between them",
-    .about = {"The same load is sent to each configuration that this machine has."},
-    .alias = {"05_tp_scaling.sh"},
-    .items = scaling_items,
-    .run = run_scaling};

@@ -299,8 +299,9 @@ vt_status lab_run(const lab_ask *ask, const lab_def *def, json_t **result, bool 
         check_items(&l);
         tell_unused_options(&l);
         put_tier(&l);
-        json_object_set_new(l.result, "seconds",
-                            json_real((double)(vt_now_ns() - begin_ns) * 1e-9));
+        double seconds = (double)(vt_now_ns() - begin_ns) * 1e-9;
+        if (!json_object_get(l.result, "seconds")) /* a lab may tell an older result anew */
+            json_object_set_new(l.result, "seconds", json_real(seconds));
     }
     lab_devices_close(&l);
     if (status != VT_OK) {

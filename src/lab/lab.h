@@ -87,7 +87,7 @@ struct lab {
     vt_term term;               /* for text that is stored: 100 columns, no colour */
     json_t *result;             /* what has been told so far; see result.h */
     bool failed;                /* a check failed, or memory ran out */
-    bool busy;                  /* other programs used the machine when the lab began */
+    bool busy;                  /* other programs use the machine: nothing is graded */
     bool talk;                  /* lines on stderr, and questions on a terminal */
     vt_err refused;             /* the reader's prediction cannot be read */
     json_t *table;              /* the item that lab_cell adds to */
@@ -242,11 +242,18 @@ typedef struct lab_server {
     int pid, port;
     char url[64], log[512]; /* log: the path of its stderr */
     double ready_s;         /* from its start until it answered */
+    int guard, guard_end;   /* a process that ends the server if the lab dies; the socket to it */
 } lab_server;
 
 /* Starts `vitrine serve` with the lab's model and device and these further arguments
- * (NULL-terminated), and waits until it is ready. */
+ * (NULL-terminated), and waits until it is ready. A lab that is interrupted, or dies, takes its
+ * server along: the guard says so with the server's process number. */
 vt_status lab_server_start(lab *l, const char *const *args, lab_server *out, vt_err *err);
+/* The same, with another name than server.log for its log. */
+vt_status lab_server_start_with_log(lab *l, const char *const *args, const char *log,
+                                    lab_server *out, vt_err *err);
+/* The server may outlive the lab from now on. */
+void lab_server_let_go(lab_server *s);
 /* Ends it with SIGTERM and waits. */
 void lab_server_stop(lab_server *s);
 /* What GET answers, as JSON; json_decref it. */

@@ -107,6 +107,7 @@ static void scaling(const report *r, vt_buf *b)
     other_configuration(r, "TP=2, fast link", "pairs", b);
     other_configuration(r, "TP=2, through the host", "host", b);
     other_configuration(r, "TP=4", "four", b);
+    other_configuration(r, "TP=2, ranks of one CPU", "cpu_ranks", b);
     vt_buf_putc(b, '\n');
 }
 

@@ -50,10 +50,8 @@ static void quick_start(const report *r, vt_buf *b)
 static void layout(const report *r, vt_buf *b)
 {
     vt_buf_printf(b, "## Layout\n\n```\nlabs/%s/\n", lab_track_name[r->track]);
-    if (r->track != LAB_EXPERIMENTS)
-        vt_buf_puts(b,
-                    "├── NN_name.md    a page a lab: goal, concept, command, output, questions\n");
-    vt_buf_puts(b, "├── scripts/      one-line wrappers under the familiar names\n"
+    vt_buf_puts(b, "├── NN_name.md    a page a lab: goal, concept, command, output, questions\n"
+                   "├── scripts/      one-line wrappers under the familiar names\n"
                    "├── results/      MACHINE/NN_name.json; results/local is not committed\n"
                    "└── reports/      MACHINE/: these pages, generated from the results\n```\n\n");
     vt_buf_puts(b, "| report | what it has |\n|---|---|\n");
@@ -108,11 +106,8 @@ static void scripts(const report *r, vt_buf *b)
                    "|---|---|---|---|---|\n");
     for (int i = 0; i < r->n; i++) {
         const lab_def *d = r->lab[i];
-        if (r->track == LAB_EXPERIMENTS)
-            vt_buf_printf(b, "| %s %s | ", d->number, d->name);
-        else
-            vt_buf_printf(b, "| [%s %s](" TO_TRACK "%s_%s.md) | ", d->number, d->name, d->number,
-                          d->name);
+        vt_buf_printf(b, "| [%s %s](" TO_TRACK "%s%s_%s.md) | ", d->number, d->name,
+                      r->track == LAB_EXPERIMENTS ? "0" : "", d->number, d->name);
         report_cell(b, d->goal);
         vt_buf_puts(b, " | ");
         put_usage(d, b);

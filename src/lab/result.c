@@ -12,7 +12,8 @@
 #include "base/err.h"
 #include "files/json.h"
 
-/* The labs/ folder at or above the working directory: the one that has a PLAN.md. */
+/* The labs/ folder at or above the working directory: the one that has a PLAN.md. One that cannot
+ * be written to, such as an installed copy, is for reading. */
 static bool find_labs(char *out, size_t size)
 {
     char at[PATH_MAX];
@@ -22,7 +23,7 @@ static bool find_labs(char *out, size_t size)
         char plan[PATH_MAX + 32];
         snprintf(plan, sizeof plan, "%s/labs/PLAN.md", at);
         if (access(plan, R_OK) == 0)
-            return snprintf(out, size, "%s/labs", at) < (int)size;
+            return snprintf(out, size, "%s/labs", at) < (int)size && access(out, W_OK) == 0;
         char *slash = strrchr(at, '/');
         if (!slash || slash == at)
             return false;

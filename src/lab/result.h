@@ -17,8 +17,8 @@
 #include "lab/lab.h"
 
 /* The folder of a track's results on this machine: ROOT/TRACK/results/MACHINE; it may not be there.
- * ROOT: --results DIR, or the labs/ folder at or above the working directory that has a PLAN.md, or
- * the cache folder. MACHINE: "local" unless --machine names one. */
+ * ROOT: --results DIR, or the labs/ folder at or above the working directory that has a PLAN.md
+ * and can be written to, or the cache folder. MACHINE: "local" unless --machine names one. */
 vt_status lab_results_folder(const vt_options *o, lab_track track, char *out, size_t size,
                              vt_err *err);
 /* ROOT of the above. */

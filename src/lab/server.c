@@ -78,15 +78,65 @@ static int free_port(void)
     return port;
 }
 
-static void run_server(const char *log, char *const *argv)
+static void run_server(const char *log, const sigset_t *signals, char *const *argv)
 {
     int in = open("/dev/null", O_RDONLY | O_CLOEXEC),
-        to = open(log, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+        to = open(log, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644);
     if (in < 0 || to < 0 || dup2(in, 0) < 0 || dup2(to, 1) < 0 || dup2(to, 2) < 0)
         _exit(126);
-    setsid(); /* Ctrl-C ends the lab, and the lab ends the server */
+    setsid(); /* Ctrl-C ends the lab, and the guard ends the server */
+    sigprocmask(SIG_SETMASK, signals, NULL);
     execv("/proc/self/exe", argv);
     _exit(127);
+}
+
+/* The guard's whole life. It reads from a socket whose other end the lab has. A byte: the lab lets
+ * the server go. The end of the stream: the lab is dead, whatever killed it. */
+static void run_guard(int from, int server)
+{
+    char byte, said[96];
+    ssize_t n;
+    setsid(); /* a Ctrl-C that ends the lab leaves the guard */
+    while ((n = read(from, &byte, 1)) < 0 && errno == EINTR)
+        ;
+    if (n == 0 && kill(server, SIGTERM) == 0) {
+        int len = snprintf(said, sizeof said,
+                           "vitrine: the lab ended early, and so does its server, process %d\n",
+                           server);
+        n = write(2, said, (size_t)len);
+    }
+    _exit(n < 0);
+}
+
+static vt_status start_guard(lab_server *s, const sigset_t *signals, vt_err *err)
+{
+    int end[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, end) != 0)
+        return vt_fail(err, VT_ERR_IO, "a server cannot be guarded: %s", strerror(errno));
+    s->guard = fork();
+    if (s->guard == 0) {
+        close(end[1]);
+        sigprocmask(SIG_SETMASK, signals, NULL);
+        run_guard(end[0], s->pid);
+    }
+    close(end[0]);
+    s->guard_end = end[1];
+    if (s->guard > 0)
+        return VT_OK;
+    close(end[1]);
+    return vt_fail(err, VT_ERR_IO, "a server cannot be guarded: %s", strerror(errno));
+}
+
+void lab_server_let_go(lab_server *s)
+{
+    if (s->guard <= 0)
+        return;
+    while (send(s->guard_end, "", 1, MSG_NOSIGNAL) < 0 && errno == EINTR)
+        ;
+    close(s->guard_end);
+    while (waitpid(s->guard, NULL, 0) < 0 && errno == EINTR)
+        ;
+    s->guard = 0;
 }
 
 /* The first line of the log, for an error message. */
@@ -114,6 +164,7 @@ static vt_status wait_ready(lab_server *s, int64_t begin_ns, vt_err *err)
             return VT_OK;
         if (waitpid(s->pid, &how, WNOHANG) == s->pid) {
             s->pid = 0;
+            lab_server_let_go(s);
             first_line(s->log, line, sizeof line);
             return vt_fail(err, VT_ERR_IO, "the server ended before it was ready: %s", line);
         }
@@ -128,6 +179,12 @@ static vt_status wait_ready(lab_server *s, int64_t begin_ns, vt_err *err)
 
 vt_status lab_server_start(lab *l, const char *const *args, lab_server *out, vt_err *err)
 {
+    return lab_server_start_with_log(l, args, "server.log", out, err);
+}
+
+vt_status lab_server_start_with_log(lab *l, const char *const *args, const char *log,
+                                    lab_server *out, vt_err *err)
+{
     char device[16], port[16], threads[16];
     int n = 0;
     *out = (lab_server){.port = free_port()};
@@ -135,7 +192,7 @@ vt_status lab_server_start(lab *l, const char *const *args, lab_server *out, vt_
     snprintf(port, sizeof port, "%d", out->port);
     snprintf(threads, sizeof threads, "%d", l->threads);
     snprintf(out->url, sizeof out->url, "http://127.0.0.1:%d", out->port);
-    snprintf(out->log, sizeof out->log, "%s/server.log", l->results);
+    snprintf(out->log, sizeof out->log, "%s/%s", l->results, log);
     const char *argv[MAX_ARGS] = {"vitrine", "serve", "-m",     l->model,    "--device",  device,
                                   "--port",  port,    "--host", "127.0.0.1", "--threads", threads};
     while (argv[n])
@@ -144,12 +201,20 @@ vt_status lab_server_start(lab *l, const char *const *args, lab_server *out, vt_
         argv[n++] = *args;
     lab_note(l, "starting a server on port %d ...", out->port);
     int64_t begin_ns = vt_now_ns();
+    sigset_t all, before; /* no signal may end the lab between the two forks */
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, &before);
     out->pid = fork();
     if (out->pid == 0)
-        run_server(out->log, (char *const *)(uintptr_t)argv);
-    if (out->pid < 0)
-        return vt_fail(err, VT_ERR_IO, "a server cannot be started: %s", strerror(errno));
-    return wait_ready(out, begin_ns, err);
+        run_server(out->log, &before, (char *const *)(uintptr_t)argv);
+    vt_status status = out->pid > 0 ? start_guard(out, &before, err)
+                                    : vt_fail(err, VT_ERR_IO, "a server cannot be started: %s",
+                                              strerror(errno));
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    if (status == VT_OK)
+        return wait_ready(out, begin_ns, err);
+    lab_server_stop(out);
+    return status;
 }
 
 void lab_server_stop(lab_server *s)
@@ -159,14 +224,16 @@ void lab_server_stop(lab_server *s)
     if (s->pid <= 0)
         return;
     kill(s->pid, SIGTERM);
-    for (int i = 0; i < 1500; i++) { /* half a minute for what is under way */
-        if (waitpid(s->pid, &how, WNOHANG) == s->pid) {
+    lab_server_let_go(s);
+    for (int i = 0; i < 1500 && s->pid > 0; i++) { /* half a minute for what is under way */
+        if (waitpid(s->pid, &how, WNOHANG) == s->pid)
             s->pid = 0;
-            return;
-        }
-        nanosleep(&nap, NULL);
+        else
+            nanosleep(&nap, NULL);
     }
-    kill(s->pid, SIGKILL);
-    waitpid(s->pid, &how, 0);
-    s->pid = 0;
+    if (s->pid > 0) {
+        kill(s->pid, SIGKILL);
+        waitpid(s->pid, &how, 0);
+        s->pid = 0;
+    }
 }

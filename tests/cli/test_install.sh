@@ -32,6 +32,16 @@ check "an example builds against the shared library" \
 check "and runs" env VITRINE_MODEL=dummy:none sh -c "'$tmp/complete' 2>&1 | grep -q 'dummy:none\|none'"
 check "an example builds against the static library" \
     cc -std=c17 -I"$root/include" -o "$tmp/static" examples/complete.c "$root/lib/libvitrine.a" -ljansson -lm -ldl -lpthread
+labs=$root/share/vitrine/labs
+for f in PLAN.md GLOSSARY.md physics.md sglang/02_radix_cache_analysis.md mini-sglang/scripts/00_check_env.py; do
+    check "labs/$f is installed" test -s "$labs/$f"
+done
+left=$(find "$labs" -path '*/results/local/*')
+check "this machine's results are not ($left)" test -z "$left"
+check "a script of the labs runs the installed program" sh -c \
+    "cd '$labs/mini-sglang' && env -u VITRINE PATH=/usr/bin:/bin python3 scripts/00_check_env.py --help | grep -q 'vitrine lab'"
+check "and so does one of the experiments" sh -c \
+    "cd '$labs/experiments' && env -u VITRINE PATH=/usr/bin:/bin bash 02_baseline_benchmark.sh --help | grep -q 'vitrine lab'"
 printf '#include <vitrine.h>\nint main() { return vt_version()[0] == 0; }\n' > "$tmp/a.cpp"
 if command -v c++ >/dev/null 2>&1; then
     check "the header is C++ too" c++ -Wall -Wextra -Werror -I"$root/include" -o "$tmp/a" "$tmp/a.cpp" -L"$root/lib" -lvitrine \
@@ -43,6 +53,8 @@ exported=$(nm -g --defined-only "$root/lib/libvitrine.a" | awk 'NF == 3 {print $
 check "the static library exports vt_ names only ($exported)" test -z "$exported"
 check "the program needs libc and libm only" sh -c \
     "! readelf -d '$root/bin/vitrine' | grep NEEDED | grep -vE 'libc\.so|libm\.so|ld-linux|libdl|libpthread'"
+check "every page of the labs is installed" test "$(find labs -name '*.md' -not -path '*/results/local/*' | wc -l)" = \
+    "$(find "$labs" -name '*.md' | wc -l)"
 touch "$root/bin/another"
 check "make uninstall" make -s uninstall DESTDIR="$tmp/root" PREFIX=/opt/vitrine
 left=$(cd "$root" && find . ! -type d)

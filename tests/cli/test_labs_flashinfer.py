@@ -1,11 +1,8 @@
 #!/usr/bin/env python3
 """The labs of the track flashinfer on a CPU: results that hold every item, the scripts of the documents, the pages; and
 the glossary that all tracks' pages link to."""
-import glob, os, re, shutil, subprocess, sys, tempfile
+from labs import *
 
-from tap import *
-
-TRACK = "labs/flashinfer"
 # What each lab must tell: (process, hardware).
 ITEMS = {
     "00_check_env": (["jit_ready", "jit_cache", "next_start", "compile_triggers", "never_and_always"], []),
@@ -38,75 +35,35 @@ COMMANDS = {
     "python scripts/06_jit_analysis.py --cold": "06 --cold",
 }
 
-work = tempfile.TemporaryDirectory(prefix="labs-flashinfer-")
-
-
-def place():
-    """A copy of the track's folder below a labs folder of its own, so that results go there."""
-    track = os.path.join(work.name, TRACK)
-    if not os.path.exists(track):
-        shutil.copytree(TRACK, track, ignore=shutil.ignore_patterns("results", "__pycache__"))
-        open(os.path.join(work.name, "labs", "PLAN.md"), "w").close()
-    return track
+track = Track("flashinfer")
 
 
 def result(name):
     """The result of a lab's quick form, which is run when first asked for."""
-    path = os.path.join(place(), "results", "local", name + ".json")
-    if not os.path.exists(path):
-        r = script(f"python scripts/{name}.py --quick --no-predict")
+    if not os.path.exists(track.path(name + ".json")):
+        r = track.script(f"python scripts/{name}.py --quick --no-predict")
         assert r.code == 0, f"{name}: exit {r.code}\n{r.text}{r.log}"
-    return json.load(open(path, encoding="utf-8"))
-
-
-def program(name, lines):
-    """A program for one test, in a folder of its own."""
-    path = os.path.join(tempfile.mkdtemp(dir=work.name), name)
-    with open(path, "w", encoding="utf-8") as f:
-        f.write("#!/bin/sh\n" + lines + "\n")
-    os.chmod(path, 0o755)
-    return path
-
-
-def script(command, **env):
-    """Runs a command of the documents in the track's folder. `python` is the one that runs this test."""
-    if command.startswith("python "):
-        command = sys.executable + command[len("python"):]
-    if not have_model():
-        env["VITRINE_MODEL"] = DUMMY
-    p = subprocess.run(command.split(), cwd=place(), env=clean_env({"VITRINE": BIN, **env}), timeout=LIMIT_S,
-                       stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert b"Sanitizer" not in p.stderr, p.stderr
-    return Result(p.returncode, p.stdout, p.stderr)
+    return track.result(name)
 
 
 def test_every_command_of_the_documents_starts_its_lab():
-    stub = program("vitrine", 'echo "$*"')
-    for command, means in COMMANDS.items():
-        r = script(command, VITRINE=stub)
-        same((r.code, r.text.strip()), (0, "lab flashinfer " + means), command)
-    for name in ITEMS:  # and the plain names
-        same(script("./scripts/" + name, VITRINE=stub).text.strip(), "lab flashinfer " + name[:2])
+    track.means(COMMANDS)
+    track.means({"./scripts/" + name: name[:2] for name in ITEMS})  # and the plain names
+
+
+def test_an_option_that_the_labs_do_not_have_is_refused_by_name():
+    track.refuses({"python scripts/02_profile_prefill.py --attention-backend flashinfer": "--attention-backend",
+                   "python scripts/03_profile_decode.py --seq-len 4096": "--seq-len"})
 
 
 def test_every_lab_tells_every_item_and_turns_a_knob():
     for name, (process, hardware) in ITEMS.items():
         lab = result(name)
         same((lab["schema"], lab["track"], lab["quick"]), ("vitrine.lab", "flashinfer", True), name)
-        same(set(lab["items"]), set(process + hardware), f"{name}: items")
-        for key, item in lab["items"].items():
-            assert item.get("text") or item.get("missing") or item.get("drawing") or item.get("rows") \
-                or item.get("value") is not None, (name, key, item)
-        assert lab["checks"] and all(c["ok"] for c in lab["checks"]), (name, lab["checks"])
+        told(lab, process + hardware)
+        checks_hold(lab)
         assert lab["predictions"], f"{name} predicts nothing"
         assert lab["knobs"] or lab["items"].get("how_long", {}).get("missing"), f"{name} turns no knob"
-
-
-def cells(lab, item, column):
-    """One column of a table."""
-    t = lab["items"][item]
-    at = [c.lstrip(">") for c in t["columns"]].index(column)
-    return [row[at] if isinstance(row[at], str) else row[at]["text"] for row in t["rows"]]
 
 
 def test_the_documents_shapes_are_among_those_measured():
@@ -181,14 +138,14 @@ def test_a_second_start_compiles_nothing_and_another_architecture_everything():
 
 
 def test_one_kernel_can_be_asked_for_and_an_unknown_one_is_refused():
-    args = ["lab", "flashinfer", "01", "--quick", "--no-predict", "--results", os.path.join(work.name, "one"), *model()]
+    args = ["lab", "flashinfer", "01", "--quick", "--no-predict", "--results", os.path.join(scratch(), "one"), *model()]
     lab = ok(*args, "--kernel", "add_rmsnorm", "--json").json
     same(set(cells(lab, "correctness", "card")) - {""}, {"add_rmsnorm"})
     fails(2, ["--kernel warp", "rope_store"], *args, "--quiet", "--kernel", "warp")
 
 
 def test_without_nvrtc_the_jit_lab_says_what_it_cannot_show():
-    lab = ok("lab", "flashinfer", "06", "--quick", "--no-predict", "--json", "--results", os.path.join(work.name, "two"),
+    lab = ok("lab", "flashinfer", "06", "--quick", "--no-predict", "--json", "--results", os.path.join(scratch(), "two"),
              *model(), env={"VITRINE_NVRTC": "/nowhere/libnvrtc.so"}).json
     for key in ("what_compiled", "how_long", "cold_warm", "cached_where", "invalidation"):
         assert "/nowhere/libnvrtc.so" in lab["items"][key]["missing"], lab["items"][key]
@@ -196,18 +153,18 @@ def test_without_nvrtc_the_jit_lab_says_what_it_cannot_show():
 
 
 def test_the_jit_lab_leaves_the_users_cache_and_the_temporary_folder_as_they_are():
-    tmp = os.path.join(work.name, "tmp")
+    tmp = os.path.join(scratch(), "tmp")
     os.makedirs(tmp, exist_ok=True)
     cache = os.path.join(CACHE, "cubin")
     before = sorted(os.listdir(cache)) if os.path.isdir(cache) else []
-    ok("lab", "flashinfer", "06", "--quick", "--no-predict", "--json", "--results", os.path.join(work.name, "three"),
+    ok("lab", "flashinfer", "06", "--quick", "--no-predict", "--json", "--results", os.path.join(scratch(), "three"),
        *model(), env={"TMPDIR": tmp})
     same(sorted(os.listdir(cache)) if os.path.isdir(cache) else [], before, "the user's cache")
     same(os.listdir(tmp), [], "the temporary folder")
 
 
 def test_a_temporary_folder_that_is_not_there_is_an_error():
-    r = run("lab", "flashinfer", "06", "--quick", "--no-predict", "--quiet", "--results", os.path.join(work.name, "four"),
+    r = run("lab", "flashinfer", "06", "--quick", "--no-predict", "--quiet", "--results", os.path.join(scratch(), "four"),
             *model(), env={"TMPDIR": "/nowhere"})
     if "missing" in r.text:
         skip("NVRTC is not installed")
@@ -215,7 +172,7 @@ def test_a_temporary_folder_that_is_not_there_is_an_error():
 
 
 def test_a_result_that_cannot_be_left_is_an_error():
-    folder = os.path.join(work.name, "five")
+    folder = os.path.join(scratch(), "five")
     os.makedirs(os.path.join(folder, "flashinfer", "results", "local", "04_profile_rmsnorm.json", "in-the-way"))
     r = run("lab", "flashinfer", "04", "--quick", "--no-predict", "--quiet", "--results", folder, *model())
     assert r.code != 0 and "04_profile_rmsnorm.json" in r.log, (r.code, r.log)
@@ -223,45 +180,14 @@ def test_a_result_that_cannot_be_left_is_an_error():
 
 # ---- pages ----
 
-LINK = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")
-CODE = re.compile(r"^`(src/[\w./-]+): (\w+)`$")
-
-
-def pages():
-    return sorted(glob.glob(TRACK + "/*.md"))
-
-
-def read(path):
-    return open(path, encoding="utf-8").read()
-
-
 def test_every_lab_has_a_page_with_all_its_parts():
-    same([os.path.basename(p)[:-3] for p in pages()], sorted(ITEMS), "pages")
-    for page in pages():
-        text = read(page)
-        for part in ("## Goal", "## Concept", "## Run it", "## What to look at", "## Questions", "## Where to read",
-                     "## What this page cannot show", "LAB flashinfer"):
-            assert part in text, (page, part)
-        same(text.count("<details>"), 3, page)
-        assert f"vitrine lab flashinfer {os.path.basename(page)[:2]}" in text, page
-        assert max(map(len, text.split("\n"))) <= 120, page
+    check_pages("flashinfer", ITEMS)
+    for page in pages("flashinfer"):
+        assert "LAB flashinfer" in read(page), page
 
 
 def test_links_of_the_pages_are_alive():
-    for page in pages():
-        named = 0
-        for text, target in LINK.findall(read(page)):
-            path = target.split("#")[0]
-            if target.startswith("http") or not path:
-                continue
-            full = os.path.normpath(os.path.join(os.path.dirname(page), path))
-            assert os.path.exists(full), f"{page}: {target} is not there"
-            code = CODE.match(text)
-            if code:
-                named += 1
-                same(code.group(1), os.path.relpath(full), page)
-                assert re.search(rf"\b{code.group(2)}\b", read(full)), (page, text)
-        assert named >= 2, f"{page} names {named} functions of our sources"
+    check_links("flashinfer")
 
 
 # ---- the glossary ----

@@ -1,10 +1,7 @@
 #!/usr/bin/env python3
 """The labs of the track mini-sglang on a CPU: results that hold every item, the scripts of the documents, the pages."""
-import glob, os, re, shutil, subprocess, sys, tempfile
+from labs import *
 
-from tap import *
-
-TRACK = "labs/mini-sglang"
 # What each lab must tell: (process, hardware).
 ITEMS = {
     "00_check_env": (["compiler", "jit_ready", "cache_place", "cache", "template_parameters", "compile_flags",
@@ -27,6 +24,7 @@ ITEMS = {
 COMMANDS = {
     "python scripts/00_check_env.py": "00",
     "python scripts/01_test_kernels.py": "01",
+    "python scripts/02_profile_index.py": "02",
     "python scripts/02_profile_index.py --sweep": "02 --sweep",
     "python scripts/03_profile_store.py --compare-patterns": "03 --compare-patterns",
     "python scripts/04_profile_attention.py --compare": "04 --compare",
@@ -38,56 +36,23 @@ COMMANDS = {
     "./scripts/radix_profile_radix --sweep": "radix --sweep",
 }
 
-work = tempfile.TemporaryDirectory(prefix="labs-mini-")
-
-
-def place():
-    """A copy of the track's folder below a labs folder of its own, so that results go there."""
-    track = os.path.join(work.name, TRACK)
-    if not os.path.exists(track):
-        shutil.copytree(TRACK, track)
-        open(os.path.join(work.name, "labs", "PLAN.md"), "w").close()
-    return track
-
-
-def result(name):
-    path = os.path.join(place(), "results", "local", name + ".json")
-    return json.load(open(path, encoding="utf-8"))
-
-
-def program(name, lines):
-    """A program for one test, on a PATH of its own."""
-    folder = tempfile.mkdtemp(dir=work.name)
-    path = os.path.join(folder, name)
-    with open(path, "w", encoding="utf-8") as f:
-        f.write("#!/bin/sh\n" + lines + "\n")
-    os.chmod(path, 0o755)
-    return path
-
-
-def script(command, **env):
-    """Runs a command of the documents in the track's folder. `python` is the one that runs this test."""
-    if command.startswith("python "):
-        command = sys.executable + command[len("python"):]
-    if not have_model():
-        env["VITRINE_MODEL"] = DUMMY
-    p = subprocess.run(command.split(), cwd=place(), env=clean_env({"VITRINE": BIN, **env}), timeout=LIMIT_S,
-                       stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert b"Sanitizer" not in p.stderr, p.stderr
-    return Result(p.returncode, p.stdout, p.stderr)
+track = Track("mini-sglang")
+place, result, script = track.place, track.result, track.script
 
 
 def test_every_command_of_the_documents_starts_its_lab():
-    stub = program("vitrine", 'echo "$*"')
-    for command, means in COMMANDS.items():
-        r = script(command, VITRINE=stub)
-        same((r.code, r.text.strip()), (0, "lab mini-sglang " + means), command)
-    for name in ITEMS:  # and the plain names
-        same(script("./scripts/" + name, VITRINE=stub).text.strip(), "lab mini-sglang " + name.split("_")[0])
+    track.means(COMMANDS)
+    track.means({"./scripts/" + name: name.split("_")[0] for name in ITEMS})  # and the plain names
+
+
+def test_an_option_that_the_labs_do_not_have_is_refused_by_name():
+    track.refuses({"python scripts/04_profile_attention.py --attention-backend flashinfer": "--attention-backend",
+                   "python scripts/02_profile_index.py --tensor-parallel-size 2": "--tensor-parallel-size",
+                   "./scripts/06_full_pipeline.sh --quik": "--quik"})
 
 
 def test_scripts_find_the_program_in_a_build_folder_above():
-    folder = os.path.join(work.name, "build")
+    folder = os.path.join(scratch(), "build")
     os.mkdir(folder)
     shutil.copy(program("vitrine", "echo found"), folder)
     for command in ("python scripts/00_check_env.py", "./scripts/06_full_pipeline.sh"):
@@ -103,13 +68,8 @@ def test_the_pipeline_runs_every_lab_and_each_tells_every_item():
     for name, (process, hardware) in ITEMS.items():
         lab = result(name)
         same((lab["schema"], lab["track"], lab["quick"]), ("vitrine.lab", "mini-sglang", True), name)
-        for key in process + hardware:
-            item = lab["items"].get(key)
-            assert item, f"{name} lacks {key}"
-            assert item.get("text") or item.get("missing") or item.get("drawing") or item.get("rows") \
-                or item.get("value") is not None, (name, key, item)
-        same(set(lab["items"]), set(process + hardware), f"{name}: items")
-        assert lab["checks"] and all(c["ok"] for c in lab["checks"]), name
+        told(lab, process + hardware)
+        checks_hold(lab)
         assert lab["knobs"], f"{name} turns no knob"
         assert lab["predictions"], f"{name} predicts nothing"
     report = open(os.path.join(place(), "results", "local", "full_pipeline.txt"), encoding="utf-8").read()
@@ -117,8 +77,9 @@ def test_the_pipeline_runs_every_lab_and_each_tells_every_item():
         assert name.startswith("06") or name.replace("_", " ", 1) in report, name
 
 
-def text_of(cell):
-    return cell if isinstance(cell, str) else str(cell.get("text", cell.get("value")) if isinstance(cell, dict) else cell)
+def test_the_environment_script_runs_as_the_documents_say():
+    r = script("python scripts/00_check_env.py")
+    assert r.code == 0 and "environment is READY" in r.text, (r.code, r.text[-2000:], r.log)
 
 
 def test_the_documents_shapes_are_among_those_measured():
@@ -134,7 +95,7 @@ def test_the_documents_shapes_are_among_those_measured():
 
 
 def test_one_kernel_can_be_asked_for_and_an_unknown_one_is_refused():
-    folder = os.path.join(work.name, "one")
+    folder = os.path.join(scratch(), "one")
     args = ["lab", "mini-sglang", "01", "--quick", "--no-predict", "--results", folder, *model()]
     lab = ok(*args, "--kernel", "rmsnorm", "--json").json
     assert lab["items"]["kernels"]["rows"], lab["items"]["kernels"]
@@ -173,42 +134,12 @@ def test_a_lab_that_cannot_leave_its_result_fails_the_pipeline():
 
 # ---- pages ----
 
-LINK = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")
-CODE = re.compile(r"^`(src/[\w./-]+): (\w+)`$")
-
-
-def pages():
-    return sorted(glob.glob(TRACK + "/*.md"))
-
-
 def test_every_lab_has_a_page_with_all_its_parts():
-    same([os.path.basename(p)[:-3] for p in pages()], sorted(ITEMS), "pages")
-    for page in pages():
-        text = open(page, encoding="utf-8").read()
-        for part in ("## Goal", "## Concept", "## Run it", "## What to look at", "## Questions", "## Where to read",
-                     "## What this page cannot show"):
-            assert part in text, (page, part)
-        same(text.count("<details>"), 3, page)
-        number = os.path.basename(page).split("_")[0]
-        assert f"vitrine lab mini-sglang {number}" in text, page
-        assert max(map(len, text.split("\n"))) <= 120, page
+    check_pages("mini-sglang", ITEMS)
 
 
 def test_links_of_the_pages_are_alive():
-    for page in pages():
-        named = 0
-        for text, target in LINK.findall(open(page, encoding="utf-8").read()):
-            path = target.split("#")[0]
-            if target.startswith("http") or not path or path.endswith("GLOSSARY.md"):
-                continue  # the glossary's own test looks at its terms
-            full = os.path.normpath(os.path.join(os.path.dirname(page), path))
-            assert os.path.exists(full), f"{page}: {target} is not there"
-            code = CODE.match(text)
-            if code:
-                named += 1
-                same(code.group(1), os.path.relpath(full), page)
-                assert re.search(rf"\b{code.group(2)}\b", open(full, encoding="utf-8").read()), (page, text)
-        assert named >= 2, f"{page} names {named} functions of our sources"
+    check_links("mini-sglang")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,7 @@
 #!/usr/bin/env python3
 """The labs of the track sglang: each tells every item, its scripts and pages are alive, other tools are wrapped."""
-import json, os, re, stat, subprocess, sys, tempfile
+from labs import *
 
-from tap import *
-
-TRACK = "labs/sglang"
 BUILD = os.environ.get("VITRINE_BUILD", "build/release")
 GPU = {"LD_LIBRARY_PATH": os.path.join(BUILD, "emulator"), "VITRINE_EMULATOR": "cc=90,memory=512",
        "VITRINE_CACHE": os.path.join(os.path.dirname(BUILD), "emulator-cache")}
@@ -35,31 +32,15 @@ def lab(number, d, *args, env=None):
     return r, json.load(open(path)) if os.path.exists(path) else None
 
 
-def told(result, name):
-    """Every item is a text, a table with rows, a drawing, a number, or missing with a reason."""
-    same(sorted(result["items"]), sorted(ITEMS[name]))
-    for key, item in result["items"].items():
-        if "missing" in item:
-            assert len(item["missing"]) > 20, (key, item)
-        else:
-            assert item.get("text") or item.get("rows") or item.get("drawing") or "value" in item, (key, item)
-    return {key for key, item in result["items"].items() if "missing" in item}
-
-
-def rows(item):
-    """A table's cells as texts."""
-    return [[cell["text"] for cell in row] for row in item["rows"]]
-
-
 def check_lab(number, *args, env=None, knobs=True):
     need_model()
     name = next(n for n in ITEMS if n.startswith(number))
     with tempfile.TemporaryDirectory() as d:
         r, result = lab(number, d, *args, env=env)
         assert r.code == 0, r.log[-3000:] + r.text[-3000:]
-        missing = told(result, name)
+        missing = told(result, ITEMS[name])
         assert missing <= MISSING_ON_CPU, missing
-        assert result["checks"] and all(c["ok"] for c in result["checks"]), result["checks"]
+        checks_hold(result)
         for k in result["knobs"]:
             assert k["why"] and k["verdict"], k
         assert result["knobs"] or not knobs, "no knob was turned"
@@ -99,13 +80,6 @@ def test_backends_are_compared_by_name():
     assert result["items"]["whole_engine"]["rows"], "no level of a whole engine ran"
 
 
-def stand_in(d, name, text):
-    path = os.path.join(d, name)
-    with open(path, "w") as f:
-        f.write("#!/bin/sh\n" + text)
-    os.chmod(path, 0o755)
-
-
 NSYS = """[ "$1" = profile ] && {
     while [ "$1" != --output ]; do shift; done
     echo report > "$2.nsys-rep"; shift 2; exec "$@" > /dev/null
@@ -116,7 +90,7 @@ echo " Time (%)  Total Time (ns)  Instances  Name"; echo "     61.0          123
 
 def test_timeline_writes_a_trace_and_wraps_nsys():
     with tempfile.TemporaryDirectory() as d:
-        stand_in(d, "nsys", NSYS)
+        program("nsys", NSYS, d)
         out = os.path.join(d, "trace.json")
         result = check_lab("04", "--nsys", "--out", out, env={"PATH": d + ":" + os.environ["PATH"]})
         assert "gemm_stand_in" in result["items"]["nsys"]["drawing"], result["items"]["nsys"]
@@ -129,7 +103,7 @@ def test_timeline_writes_a_trace_and_wraps_nsys():
 def test_a_failing_nsys_is_a_missing_item():
     need_model()
     with tempfile.TemporaryDirectory() as d:
-        stand_in(d, "nsys", "exit 3\n")
+        program("nsys", "exit 3\n", d)
         r, result = lab("04", d, "--nsys", env={"PATH": d + ":" + os.environ["PATH"]})
         same(r.code, 0, r.log)
         assert "status 3" in result["items"]["nsys"]["missing"], result["items"]["nsys"]
@@ -177,11 +151,11 @@ def test_ncu_is_wrapped_and_its_counters_are_told():
     if not os.path.exists(os.path.join(BUILD, "emulator", "libcuda.so.1")):
         skip("no emulator here: make emulator")
     with tempfile.TemporaryDirectory() as d:
-        stand_in(d, "ncu", NCU)
+        program("ncu", NCU, d)
         r, result = lab("05", d, "--ncu", "--kernel", "attention_decode", "--device", "cuda",
                         env={**GPU, "PATH": d + ":" + os.environ["PATH"]})
         assert r.code == 0, r.log[-2000:] + r.text[-2000:]
-        told(result, "05_attention_deep_dive")
+        told(result, ITEMS["05_attention_deep_dive"])
         stalls = rows(result["items"]["stalls"])
         same([(row[0], row[2]) for row in stalls], [("long_scoreboard", "75 %"), ("barrier", "25 %")])
         same(rows(result["items"]["counters"])[1][1], "4.19 MB")
@@ -190,61 +164,46 @@ def test_ncu_is_wrapped_and_its_counters_are_told():
 
 # ---- the folder ----
 
-def script(*command, env=None):
-    return subprocess.run(command, cwd=TRACK, env=clean_env({"VITRINE": BIN, **(env or {})}), stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, timeout=LIMIT_S)
+track = Track("sglang")
+# Commands of the documents, and what they must come to.
+COMMANDS = {
+    "python scripts/00_check_env.py": "00",
+    "python scripts/01_baseline_perf.py": "01",
+    "python scripts/02_radix_cache_analysis.py": "02",
+    "python scripts/03_backend_comparison.py": "03",
+    "bash scripts/04_nsys_profile.sh": "04 --nsys",
+    "bash scripts/05_ncu_attention.sh": "05 --ncu",
+    "bash scripts/06_tp_scaling.sh": "06",
+}
 
 
-def test_scripts_are_reached_by_their_familiar_names():
-    familiar = ["00_check_env.py", "01_baseline_perf.py", "02_radix_cache_analysis.py", "03_backend_comparison.py",
-                "04_nsys_profile.sh", "05_ncu_attention.sh", "06_tp_scaling.sh"]
-    for name in familiar + list(ITEMS):
-        path = os.path.join(TRACK, "scripts", name)
-        assert os.stat(path).st_mode & stat.S_IXUSR, path
-        for command in ([f"./scripts/{name}"], [sys.executable if name.endswith(".py") else "sh", f"scripts/{name}"]):
-            r = script(*command, "--help")
-            assert r.returncode == 0 and b"vitrine lab" in r.stdout, (command, r)
+def test_every_command_of_the_documents_starts_its_lab():
+    track.means(COMMANDS)
+    track.means({"./scripts/" + name: name[:2] for name in ITEMS})  # and the plain names
+
+
+def test_an_option_that_the_labs_do_not_have_is_refused_by_name():
+    track.refuses({"python scripts/03_backend_comparison.py --attention-backend flashinfer": "--attention-backend",
+                   "python scripts/01_baseline_perf.py --num-prompts 100": "--num-prompts",
+                   "bash scripts/06_tp_scaling.sh --tp 2": "--tp"})
 
 
 def test_a_script_runs_its_lab():
-    with tempfile.TemporaryDirectory() as d:
-        r = script(sys.executable, "scripts/00_check_env.py", "--quick", "--results", d)
-        assert r.returncode == 0 and b"LAB sglang 00 check_env" in r.stdout, r
-        r = script("./scripts/00_check_env", "--help", env={"VITRINE": "", "PATH": "/usr/bin:/bin"})
-        same(r.returncode, 0 if os.path.exists("build/vitrine") else 127, r)  # found above the scripts
+    r = track.script("python scripts/00_check_env.py --quick")
+    assert r.code == 0 and "LAB sglang 00 check_env" in r.text, (r.code, r.text, r.log)
 
 
-LINK = re.compile(r"\[([^\]]+)\]\(([^)#\s]+)(#[^)]*)?\)")
-
-
-def pages():
-    for name in ITEMS:
-        path = os.path.join(TRACK, name + ".md")
-        yield path, open(path, encoding="utf-8").read()
+def test_without_the_program_a_script_says_how_to_get_it():
+    r = track.script("./scripts/00_check_env", VITRINE="", PATH="/usr/bin:/bin")
+    same((r.code, "set VITRINE=" in r.log), (127, True), r.log)
 
 
 def test_pages_have_every_part():
-    for path, text in pages():
-        for part in ("## Goal", "## Concept", "## Run it", "## What to look at", "## Questions", "## In our sources",
-                     "## What cannot be shown"):
-            assert part in text, (path, part)
-        same(text.count("<details>"), 3, path)
-        assert f"vitrine lab sglang {os.path.basename(path)[:2]}" in text, path
+    check_pages("sglang", ITEMS, "## In our sources", "## What cannot be shown", 200)
 
 
 def test_links_of_pages_are_alive():
-    for path, text in pages():
-        links = LINK.findall(text)
-        assert len(links) >= 4, path
-        for label, target, _ in links:
-            if "://" in target or target.endswith("GLOSSARY.md") and not os.path.exists("labs/GLOSSARY.md"):
-                continue
-            full = os.path.normpath(os.path.join(os.path.dirname(path), target))
-            assert os.path.exists(full), (path, target)
-            if label.startswith("`src/"):
-                file, name = label.strip("`").split(": ")
-                same(full, file, path)
-                assert re.search(rf"\b{re.escape(name)}\b", open(file, encoding="utf-8").read()), (path, label)
+    check_links("sglang")
 
 
 main(globals())

@@ -1,2 +1,2 @@
 #!/bin/sh
-. "$(dirname "$0")/_vitrine.sh" && exec "$vitrine" lab experiments 2 "$@"
+exec "$(dirname "$(readlink -f "$0")")/../../run-lab" experiments 2 "$@"

@@ -1,3 +1,2 @@
 #!/bin/sh
-. "$(dirname "$0")/_vitrine.sh"
-exec "$VITRINE" lab mini-sglang 06 "$@"
+exec "$(dirname "$(readlink -f "$0")")/../../run-lab" mini-sglang 06 "$@"

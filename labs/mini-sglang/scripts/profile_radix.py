@@ -1,4 +1,4 @@
 #!/usr/bin/env python3
-import _vitrine
+import os, sys
 
-_vitrine.lab("mini-sglang", "radix")
+os.execv(os.path.join(os.path.dirname(os.path.realpath(__file__)), "radix_profile_radix"), sys.argv)

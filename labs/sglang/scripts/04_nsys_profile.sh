@@ -1,3 +1,3 @@
 #!/bin/sh
 # The familiar name: the lab, and the same load under nsys where that is installed.
-. "$(dirname "$0")/_vitrine.sh" && exec "$vitrine" lab sglang 04 --nsys "$@"
+exec "$(dirname "$(readlink -f "$0")")/../../run-lab" sglang 04 --nsys "$@"

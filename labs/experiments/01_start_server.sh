@@ -1,0 +1,1 @@
+scripts/01_start_server.sh

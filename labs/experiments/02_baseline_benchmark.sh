@@ -1,0 +1,1 @@
+scripts/02_baseline_benchmark.sh

@@ -1,0 +1,1 @@
+scripts/03_profile_with_torch.py

@@ -1,0 +1,1 @@
+scripts/04_nsys_profile.sh

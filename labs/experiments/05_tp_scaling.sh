@@ -1,0 +1,1 @@
+scripts/05_tp_scaling.sh

@@ -1,0 +1,1 @@
+scripts/06_radix_cache_analysis.py

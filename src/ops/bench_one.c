@@ -1,13 +1,22 @@
 /* One CPU row on one shape (ops/bench_one.h).
  *
  *   args 0     x ── W, KV ── y          Calls rotate through copies of the args. A copy has
- *   args 1     x ── W', KV' ── y        weights and KV of its own and shares everything else. There
- *   args 2     x ── W'', KV'' ── y      are so many that they do not fit into the caches.
- */
+ *   args 1     x ── W', KV' ── y        weights and KV of its own and shares everything else. All
+ *   args 2     x ── W'', KV'' ── y      copies together are as large as what a step reads.
+ *
+ * The memory is of the kind that an engine has, because a row's speed depends on that:
+ *
+ *   weights      one after the other in one block of huge pages (exec/weights_cpu.c)
+ *   activations  huge pages (exec/program.c)
+ *   KV           small pages of the system (kv/cache.c); pages of the cache in the order in which a
+ *                new engine hands them out
+ *
+ * A core of an AMD EPYC reads 31 GB/s from huge pages and 15 GB/s from small ones. */
 #include "ops/bench_one.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 #include "base/clock.h"
@@ -18,14 +27,21 @@
 #include "ops/cases.h"
 #include "ops/on_cpu.h"
 
-enum { SEED = 42, MAX_COPIES = 64, MAX_CALLS = 4096 };
+enum { SEED = 42, MAX_COPIES = 4096, MAX_CALLS = 4096 };
 
 static const int64_t least_run_ns = 1500000;
+
+/* A block of memory in which the copies lie one after the other. */
+typedef struct room {
+    char *base, *next;
+    size_t copy_bytes, bytes; /* of one copy, of all */
+} room;
 
 typedef struct job {
     const vt_op *op;
     const vt_impl *impl;
     vt_arena arena;
+    room weights, kv;
     void *copy[MAX_COPIES];
     int32_t n_copies, n_calls, first; /* the call that the run begins with */
     vt_team *team;
@@ -44,37 +60,12 @@ static bool is_cold(const vt_operand *o)
            o->kind == VT_OPERAND_KV;
 }
 
-static void *twin(vt_arena *arena, const void *from, size_t bytes)
+bool vt_bench_one_streams(const vt_op *op)
 {
-    void *p = vt_arena_alloc(arena, (bytes + 63) / 64, 64);
-    return p ? memcpy(p, from, bytes) : NULL;
-}
-
-static vt_tensor *twin_tensor(vt_arena *arena, const vt_tensor *t)
-{
-    vt_tensor *out = twin(arena, t, sizeof *t);
-    if (out)
-        out->data = twin(arena, t->data, (size_t)vt_tensor_bytes(t));
-    return out && out->data ? out : NULL;
-}
-
-/* Copies what the row reads: the packed form, or else the parts. */
-static bool twin_weight(vt_arena *arena, vt_weight *w)
-{
-    if (w->packed)
-        return (w->packed = twin(arena, w->packed, w->packed_bytes)) != NULL;
-    for (int32_t i = 0; i < w->n_parts; i++)
-        if (!(w->part[i] = twin_tensor(arena, w->part[i])))
-            return false;
-    return true;
-}
-
-static int64_t weight_bytes(const vt_weight *w)
-{
-    int64_t n = w->packed ? (int64_t)w->packed_bytes : 0;
-    for (int32_t i = 0; !w->packed && i < w->n_parts; i++)
-        n += vt_tensor_bytes(w->part[i]);
-    return n;
+    for (int32_t i = 0; i < op->n_operands; i++)
+        if (is_cold(&op->operands[i]))
+            return true;
+    return false;
 }
 
 static int32_t count_of(const vt_operand *o, const char *args)
@@ -82,21 +73,74 @@ static int32_t count_of(const vt_operand *o, const char *args)
     return o->kind == VT_OPERAND_WEIGHTS ? *(const int32_t *)(args + o->count) : 1;
 }
 
-/* Bytes of the args' weights and KV. */
-static int64_t cold_bytes(const vt_op *op, const char *args)
+static size_t place_bytes(int64_t bytes) { return vt_round_up((size_t)bytes, VT_CACHE_LINE); }
+
+/* Adds the bytes to a copy's size. */
+static void *piece_count(room *r, void *data, int64_t bytes)
 {
-    int64_t sum = 0;
-    for (int32_t i = 0; i < op->n_operands; i++) {
-        const vt_operand *o = &op->operands[i];
-        const void *p = *(void *const *)(args + o->offset);
-        for (int32_t k = 0; p && is_cold(o) && k < count_of(o, args); k++)
-            sum += o->kind == VT_OPERAND_KV ? vt_tensor_bytes(p)
-                                            : weight_bytes((const vt_weight *)p + k);
-    }
-    return sum;
+    r->copy_bytes += place_bytes(bytes);
+    return data;
 }
 
-static void *twin_args(job *j, const char *args)
+/* Takes the next place of the room. The first copy gets its bytes now, the others from the first
+ * one (fill_worker). */
+static void *piece_place(room *r, void *data, int64_t bytes)
+{
+    char *p = r->next;
+    if (p < r->base + r->copy_bytes)
+        memcpy(p, data, (size_t)bytes);
+    r->next += place_bytes(bytes);
+    return p;
+}
+
+typedef void *(*piece_fn)(room *r, void *data, int64_t bytes);
+
+/* Calls fn for what the row reads of a weight, the packed form or else the parts, and puts its
+ * result there. */
+static void each_piece_of_weight(room *r, vt_weight *w, piece_fn fn)
+{
+    if (w->packed)
+        w->packed = fn(r, w->packed, (int64_t)w->packed_bytes);
+    for (int32_t i = 0; !w->packed && i < w->n_parts; i++) {
+        vt_tensor *t = (vt_tensor *)(uintptr_t)w->part[i];
+        t->data = fn(r, t->data, vt_tensor_bytes(t));
+    }
+}
+
+/* The same for all weights and KV of the args. */
+static void each_piece(job *j, char *args, piece_fn fn)
+{
+    for (int32_t i = 0; i < j->op->n_operands; i++) {
+        const vt_operand *o = &j->op->operands[i];
+        void *p = *(void *const *)(args + o->offset);
+        if (!p || !is_cold(o))
+            continue;
+        if (o->kind == VT_OPERAND_KV) {
+            vt_tensor *t = p;
+            t->data = fn(&j->kv, t->data, vt_tensor_bytes(t));
+        }
+        for (int32_t k = 0; o->kind != VT_OPERAND_KV && k < count_of(o, args); k++)
+            each_piece_of_weight(&j->weights, (vt_weight *)p + k, fn);
+    }
+}
+
+static void *twin(vt_arena *arena, const void *from, size_t bytes)
+{
+    void *p = vt_arena_alloc(arena, 1, bytes);
+    return p ? memcpy(p, from, bytes) : NULL;
+}
+
+static bool twin_weights(vt_arena *arena, vt_weight *w, int32_t n)
+{
+    for (int32_t k = 0; k < n; k++)
+        for (int32_t i = 0; !w[k].packed && i < w[k].n_parts; i++)
+            if (!(w[k].part[i] = twin(arena, w[k].part[i], sizeof *w[k].part[i])))
+                return false;
+    return true;
+}
+
+/* Args with weights and KV tensors of their own, whose bytes are still shared. */
+static char *twin_args(job *j, const char *args)
 {
     char *out = twin(&j->arena, args, j->op->args_size);
     for (int32_t i = 0; out && i < j->op->n_operands; i++) {
@@ -105,34 +149,66 @@ static void *twin_args(job *j, const char *args)
         if (!*p || !is_cold(o))
             continue;
         int32_t n = count_of(o, args);
-        *p = o->kind == VT_OPERAND_KV ? (void *)twin_tensor(&j->arena, *p)
-                                      : twin(&j->arena, *p, (size_t)n * sizeof(vt_weight));
-        for (int32_t k = 0; *p && o->kind != VT_OPERAND_KV && k < n; k++)
-            if (!twin_weight(&j->arena, (vt_weight *)*p + k))
-                return NULL;
-        if (!*p)
+        *p = twin(&j->arena, *p,
+                  o->kind == VT_OPERAND_KV ? sizeof(vt_tensor) : (size_t)n * sizeof(vt_weight));
+        if (!*p || (o->kind != VT_OPERAND_KV && !twin_weights(&j->arena, *p, n)))
             return NULL;
     }
     return out;
 }
 
-static vt_status make_copies(job *j, const vt_case *c, vt_err *err)
+static bool room_open(room *r, int32_t n_copies, bool huge)
+{
+    r->bytes = r->copy_bytes * (size_t)n_copies;
+    r->base = r->next = r->bytes ? vt_pages_alloc(r->bytes) : NULL;
+    if (r->base && !huge)
+        madvise(r->base, r->bytes, MADV_NOHUGEPAGE);
+    return r->base || !r->bytes;
+}
+
+/* Writes this worker's share of each copy, as workers share the packing of a matrix: where memory
+ * is near one socket it is near the one that first writes it. */
+static void fill_worker(void *p, int32_t worker)
+{
+    job *j = p;
+    const vt_lane lane = {.worker = worker, .n_workers = vt_team_size(j->team)};
+    room *const rooms[] = {&j->weights, &j->kv};
+    for (int32_t k = 0; k < 2; k++) {
+        room *r = rooms[k];
+        int64_t begin, end;
+        vt_lane_share(&lane, (int64_t)(r->copy_bytes / VT_CACHE_LINE), 1, &begin, &end);
+        for (int32_t i = 1; i < j->n_copies && begin < end; i++)
+            memcpy(r->base + (size_t)i * r->copy_bytes + begin * VT_CACHE_LINE,
+                   r->base + begin * VT_CACHE_LINE, (size_t)(end - begin) * VT_CACHE_LINE);
+    }
+}
+
+/* Makes the args, and as many copies as set_bytes hold. */
+static vt_status make_copies(job *j, const vt_case *c, int64_t set_bytes, vt_err *err)
 {
     vt_tensor *output[VT_MAX_OUTPUTS];
     int32_t n_outputs;
-    const int64_t cold = 2 * vt_cpu_get()->l3_bytes < (64 << 20)    ? 64 << 20
-                         : 2 * vt_cpu_get()->l3_bytes > (256 << 20) ? 256 << 20
-                                                                    : 2 * vt_cpu_get()->l3_bytes;
-    j->copy[0] = j->op->make_args(c, SEED, &j->arena, output, &n_outputs);
-    if (!j->copy[0] || !case_pack(j->op, j->impl, j->copy[0], &j->arena))
+    char *args = j->op->make_args(c, SEED, &j->arena, output, &n_outputs);
+    const vt_batch *batch = args ? vt_op_batch(j->op, args) : NULL;
+    if (!args || !case_pack(j->op, j->impl, args, &j->arena) ||
+        (batch && !case_batch_in_order(&j->arena, (vt_batch *)(uintptr_t)batch)))
         return vt_fail(err, VT_ERR_MEMORY, "%s: out of memory for the shape %s", j->op->name,
                        c->name);
-    int64_t bytes = cold_bytes(j->op, j->copy[0]);
-    for (j->n_copies = 1; j->n_copies < MAX_COPIES && bytes > 0 && bytes * j->n_copies < cold;
-         j->n_copies++)
-        if (!(j->copy[j->n_copies] = twin_args(j, j->copy[0])))
-            return vt_fail(err, VT_ERR_MEMORY, "%s: out of memory for copies of the shape %s",
-                           j->op->name, c->name);
+    each_piece(j, args, piece_count);
+    int64_t bytes = (int64_t)(j->weights.copy_bytes + j->kv.copy_bytes),
+            n = bytes ? vt_ceil_div(set_bytes, bytes) : 1;
+    j->n_copies = n < 1 ? 1 : n > MAX_COPIES ? MAX_COPIES : (int32_t)n;
+    bool ok = room_open(&j->weights, j->n_copies, true) && room_open(&j->kv, j->n_copies, false);
+    for (int32_t i = 0; ok && i < j->n_copies; i++) {
+        j->copy[i] = twin_args(j, args);
+        ok = j->copy[i] != NULL;
+        if (ok)
+            each_piece(j, j->copy[i], piece_place);
+    }
+    if (!ok)
+        return vt_fail(err, VT_ERR_MEMORY, "%s: out of memory for %d copies of the shape %s",
+                       j->op->name, j->n_copies, c->name);
+    vt_team_run(j->team, fill_worker, j);
     return VT_OK;
 }
 
@@ -208,23 +284,25 @@ static void measure(job *j, double budget_s, bench_one *out)
 }
 
 vt_status vt_bench_one(const vt_op *op, const vt_impl *impl, const char *shape, vt_team *team,
-                       double budget_s, bench_one *out, vt_err *err)
+                       int64_t set_bytes, double budget_s, bench_one *out, vt_err *err)
 {
     job j = {.op = op, .impl = impl, .team = team};
     vt_case_text text;
     vt_status status;
     TRY(vt_case_from_text(op, shape, &text, err));
-    vt_arena_init(&j.arena, 0);
+    vt_arena_init_on_pages(&j.arena, 0);
     j.ticket = vt_calloc(MAX_CALLS, sizeof *j.ticket);
     if (!j.ticket)
         TRY_GOTO(status,
                  vt_fail(err, VT_ERR_MEMORY, "%s: out of memory for the benchmark", op->name), out);
-    TRY_GOTO(status, make_copies(&j, &text.c, err), out);
+    TRY_GOTO(status, make_copies(&j, &text.c, set_bytes, err), out);
     TRY_GOTO(status, on_cpu_make(&j.on, op, impl, j.copy[0], vt_team_size(team), err), out);
     *out = (bench_one){.cost = op->cost(j.copy[0], NULL)};
     measure(&j, budget_s, out);
 out:
     on_cpu_release(&j.on);
+    vt_pages_free(j.weights.base, j.weights.bytes);
+    vt_pages_free(j.kv.base, j.kv.bytes);
     free(j.ticket);
     vt_arena_release(&j.arena);
     return status;

@@ -1,5 +1,5 @@
-/* Times one CPU row on one shape, as a step of a model would run it: weights and KV come from
- * memory, because other layers' are read in between, and activations are in the caches. */
+/* Times one CPU row on one shape, as a step of a model would run it: memory lies as an engine's does,
+ * weights and KV were last read as long ago as in a step, and activations are in the caches. */
 #ifndef VT_OPS_BENCH_ONE_H
 #define VT_OPS_BENCH_ONE_H
 
@@ -11,9 +11,14 @@ typedef struct bench_one {
     bool steady;    /* undisturbed runs agree (device/roofs_sample.h) */
 } bench_one;
 
-/* shape: the text of a case (ops/case_text.h). Takes at most about `budget_s`, and longer if four
- * calls take longer; on a quiet machine some 10 ms. */
+/* Whether the op reads weights or KV, so that its time depends on what the caches still hold of
+ * them. */
+bool vt_bench_one_streams(const vt_op *op);
+
+/* shape: the text of a case (ops/case_text.h). set_bytes: the weights and KV that a step reads; that
+ * many are read between two calls with the same ones. Takes at most about `budget_s`, and longer if
+ * four calls take longer; on a quiet machine some 10 ms, and the time to write set_bytes. */
 vt_status vt_bench_one(const vt_op *op, const vt_impl *impl, const char *shape, vt_team *team,
-                       double budget_s, bench_one *out, vt_err *err);
+                       int64_t set_bytes, double budget_s, bench_one *out, vt_err *err);
 
 #endif

@@ -19,13 +19,14 @@
 #define MOST_SET_FLOOR (INT64_C(256) << 20)
 #define MOST_SET_CEILING (INT64_C(1) << 30)
 
-static const double cpu_budget_s = 0.3; /* for one shape, on a busy machine */
+static const double cpu_budget_s = 0.3;   /* for one shape, on a busy machine */
+static const double enough_memory = 0.85; /* of the roof, for rows that stream */
 
 /* What a step reads between two calls with the same weights, for measuring: the caches hold nothing
  * of a set that is larger than this, and writing it takes long. */
 static int64_t set_bytes(const story_step *s, const vt_roofs *r)
 {
-    int64_t l3 = 2 * r->l3_size, bytes = story_step_streamed(s),
+    int64_t l3 = 2 * r->l3_size, bytes = story_step_sum(s).streamed,
             most = l3 < MOST_SET_FLOOR     ? MOST_SET_FLOOR
                    : l3 > MOST_SET_CEILING ? MOST_SET_CEILING
                                            : l3;
@@ -126,17 +127,30 @@ typedef struct measuring {
     vt_efficiencies *e;
 } measuring;
 
+/* Other calls' bytes between two calls of this one's kind: a layer's, or the step's. */
+static int64_t passing_bytes(const story_step *s, int32_t call)
+{
+    const vt_program *p = story_step_program(s);
+    const char *kind = story_call_kind(&p->call[call]);
+    vt_cost cost = {0}, extra = {0};
+    int64_t n = 0;
+    for (int32_t i = 0; i < p->n_calls; i++)
+        n += story_step_impl(s, i) && strcmp(story_call_kind(&p->call[i]), kind) == 0;
+    story_step_cost(s, call, &cost, &extra);
+    return story_step_sum(s).all / (n ? n : 1) - vt_cost_bytes(&cost) - vt_cost_bytes(&extra);
+}
+
 static vt_status measure_call(measuring *m, int32_t call, const char *key, vt_err *err)
 {
     char shape[VT_SHAPE_TEXT];
     bench_one one = {0};
+    const bench_step step = {set_bytes(m->s, m->r), passing_bytes(m->s, call)};
     const vt_call *c = &story_step_program(m->s)->call[call];
     const vt_impl *impl = story_step_impl(m->s, call);
     vt_shape_of(c->op, c->args, story_step_batch(m->s), m->gpu ? MOST_ON_GPU : MOST_ON_CPU, false,
                 shape);
     TRY(m->gpu ? time_on_gpu(m->gpu, c->op, impl, shape, &one, err)
-               : vt_bench_one(c->op, impl, shape, m->team, set_bytes(m->s, m->r), cpu_budget_s,
-                              &one, err));
+               : vt_bench_one(c->op, impl, shape, m->team, &step, cpu_budget_s, &one, err));
     const vt_cost *k = &one.cost;
     int64_t activations = k->read.activations + k->write.activations;
     vt_efficiency x = {.seconds = one.seconds,
@@ -152,7 +166,36 @@ static vt_status measure_call(measuring *m, int32_t call, const char *key, vt_er
     return VT_OK;
 }
 
-static vt_status measure_all(measuring *m, story_measuring tell, void *user, vt_err *err)
+/* Whether the memory gives less than its roof at this moment, because other guests of the same host
+ * use it. */
+static vt_status look_at_memory(const measuring *m, bool *starved, vt_err *err)
+{
+    double now;
+    if (m->gpu || !(m->r->memory_bytes_per_s > 0))
+        return VT_OK;
+    TRY(vt_roofs_memory_now(m->r->threads, &now, err));
+    *starved = *starved || now < enough_memory * m->r->memory_bytes_per_s;
+    return VT_OK;
+}
+
+/* Rows that stream weights or KV and were measured since `begin` are not kept: they are faster when
+ * the memory is this machine's alone. */
+static void distrust(measuring *m, int64_t begin)
+{
+    char key[VT_EFFICIENCY_KEY];
+    const vt_program *p = story_step_program(m->s);
+    for (int32_t i = 0; i < p->n_calls; i++) {
+        const vt_efficiency *found = class_of(m->s, i, m->r, key) ? vt_efficiency_find(m->e, key)
+                                                                  : NULL;
+        if (!found || found->when < begin || !vt_bench_one_streams(p->call[i].op))
+            continue;
+        vt_efficiency x = *found;
+        x.steady = false;
+        vt_efficiency_add(m->e, key, &x);
+    }
+}
+
+static vt_status measure_missing(measuring *m, story_measuring tell, void *user, vt_err *err)
 {
     char key[VT_EFFICIENCY_KEY];
     const vt_program *p = story_step_program(m->s);
@@ -166,6 +209,19 @@ static vt_status measure_all(measuring *m, story_measuring tell, void *user, vt_
         if (status != VT_OK && status != VT_ERR_USAGE && status != VT_ERR_UNSUPPORTED)
             return status;
     }
+    return VT_OK;
+}
+
+/* Measures between two looks at the memory. */
+static vt_status measure_all(measuring *m, story_measuring tell, void *user, vt_err *err)
+{
+    bool starved = false;
+    int64_t begin = time(NULL);
+    TRY(look_at_memory(m, &starved, err));
+    TRY(measure_missing(m, tell, user, err));
+    TRY(look_at_memory(m, &starved, err));
+    if (starved)
+        distrust(m, begin);
     return VT_OK;
 }
 

@@ -40,8 +40,8 @@ typedef struct vt_arena {
 } vt_arena;
 
 void vt_arena_init(vt_arena *a, size_t limit);
-/* The same, but its blocks are of huge pages, as the memory that a step works on is. For benchmarks,
- * whose data must lie as the engine's does. */
+/* The same, but its blocks are of huge pages, as the memory that a step works on is. For
+ * benchmarks, whose data must lie as the engine's does. */
 void vt_arena_init_on_pages(vt_arena *a, size_t limit);
 void *vt_arena_alloc(vt_arena *a, size_t n, size_t size);
 char *vt_arena_strdup(vt_arena *a, const char *s, size_t len); /* NUL-terminated copy */

@@ -7,7 +7,9 @@
  * the least time that the roofs allow for the call's bytes and FLOPs. What is kept is the call that
  * was measured, its time and its work. The share is taken when it is used, with the roofs of that
  * moment, so that a roof that was measured too low does not spoil what is expected. A key names the
- * op, the row and the class of the shape: "linear avx512 tokens=1,type=Q4_1,...". */
+ * op, the row and the class of the shape: "linear avx512 tokens=1,type=Q4_1,...". On a CPU a row
+ * that reads weights or KV has the class of its step too, because what caches still hold of them
+ * depends on how much else the step reads: "linear avx512 tokens=1,... set=128M". */
 #ifndef VT_DEVICE_EFFICIENCY_H
 #define VT_DEVICE_EFFICIENCY_H
 

@@ -16,7 +16,8 @@
  *   run    pass ─┐ call 0 ┌─ pass ─┐ call 1 ┌─ pass ─┐ ...     only the calls are timed
  *
  * Between two calls the caches are brought into the state that the rest of a step leaves
- * (come_from_elsewhere). Without that a call of a norm took 0.13 us alone and 1.8 us in a step. */
+ * (come_from_elsewhere). A norm over 512 tokens takes 23 us without that, 43 us with it and 60 us in
+ * a step. */
 #include "ops/bench_one.h"
 
 #include <math.h>

@@ -1,5 +1,6 @@
-/* Times one CPU row on one shape, as a step of a model would run it: memory lies as an engine's does,
- * weights and KV were last read as long ago as in a step, and activations are in the caches. */
+/* Times one CPU row on one shape as a step of a model would run it. The memory is of the kind that
+ * an engine has, and before each call the caches hold what they hold in a step: weights and KV that
+ * were read one step ago, and the input that all workers have just written. */
 #ifndef VT_OPS_BENCH_ONE_H
 #define VT_OPS_BENCH_ONE_H
 

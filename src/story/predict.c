@@ -19,11 +19,11 @@
 #define MOST_SET_FLOOR (INT64_C(256) << 20)
 #define MOST_SET_CEILING (INT64_C(1) << 30)
 
-static const double cpu_budget_s = 0.3;   /* for one shape, on a busy machine */
-static const double enough_memory = 0.85; /* of the roof, for rows that stream */
+static const double cpu_budget_s = 0.3;  /* for one shape, on a busy machine */
+static const double enough_memory = 0.7; /* of the roof, for rows that stream */
 
-/* What a step reads between two calls with the same weights, for measuring: the caches hold nothing
- * of a set that is larger than this, and writing it takes long. */
+/* The weights and KV that the step reads, for measuring. Larger sets are cut: the caches hold nothing
+ * of a set of twice their size, and writing it takes long. */
 static int64_t set_bytes(const story_step *s, const vt_roofs *r)
 {
     int64_t l3 = 2 * r->l3_size, bytes = story_step_sum(s).streamed,

@@ -34,6 +34,9 @@ typedef struct vt_efficiency {
 typedef struct vt_efficiencies {
     vt_efficiency *item; /* sorted by key */
     int32_t n, capacity;
+    /* the last look at the rate of the memory, by the measuring of rows (story/predict.c) */
+    int64_t looked_ns; /* 0: none yet */
+    bool starved;      /* it was much less than the roof */
 } vt_efficiencies;
 
 void vt_efficiencies_release(vt_efficiencies *e);

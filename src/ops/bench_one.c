@@ -16,8 +16,8 @@
  *   run    pass ─┐ call 0 ┌─ pass ─┐ call 1 ┌─ pass ─┐ ...     only the calls are timed
  *
  * Between two calls the caches are brought into the state that the rest of a step leaves
- * (come_from_elsewhere). A norm over 512 tokens takes 23 us without that, 43 us with it and 60 us in
- * a step. */
+ * (come_from_elsewhere). A norm over 512 tokens takes 23 us without that, 43 us with it and 60 us
+ * in a step. */
 #include "ops/bench_one.h"
 
 #include <math.h>
@@ -45,7 +45,7 @@ enum {
 };
 
 static const int64_t least_run_ns = 1500000, /* what lies between the calls included */
-    least_measure_ns = 20000000;             /* of a shape: other programs come and go */
+    least_measure_ns = 10000000;             /* of a shape: other programs come and go */
 
 /* A block of memory in which the copies lie one after the other. */
 typedef struct room {
@@ -272,9 +272,8 @@ static bool is_fresh(const vt_operand *o)
                        (o->kind == VT_OPERAND_F32 && o->written)); /* logits */
 }
 
-/* What a step does to the caches between two calls of a row: other calls' bytes pass the L1 and L2
- * of every worker and push out this row's code, constants and output; then all workers together
- * write its input. */
+/* What a step does to the caches between two calls of a row. Other calls' bytes pass the caches and
+ * push out this row's code, constants and output. Then all workers together write its input. */
 static void come_from_elsewhere(const job *j, const vt_lane *lane)
 {
     size_t share = j->passing.copy_bytes;
@@ -288,7 +287,7 @@ static void come_from_elsewhere(const job *j, const vt_lane *lane)
     }
 }
 
-/* Waits until all workers have come here `n` times, without sleeping: the team's barrier sleeps when
+/* Waits until all workers have come here `n` times, without sleeping. The team's barrier sleeps when
  * a worker is 20 us late, and waking up takes longer than many a call. */
 static void meet(job *j, int32_t n)
 {

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "ops/bench.h"
 #include "ops/bench_one.h"
@@ -16,14 +17,15 @@
 #define MOST_ON_CPU (INT64_C(32) << 20)
 #define MOST_ON_GPU (INT64_C(256) << 20)
 /* Bounds of the largest set: it is twice the L3 between them. */
-#define MOST_SET_FLOOR (INT64_C(256) << 20)
+#define MOST_SET_FLOOR (INT64_C(128) << 20)
 #define MOST_SET_CEILING (INT64_C(1) << 30)
 
 static const double cpu_budget_s = 0.3;  /* for one shape, on a busy machine */
-static const double enough_memory = 0.7; /* of the roof, for rows that stream */
+static const double enough_memory = 0.5; /* share of the roof, for rows that stream */
+static const int64_t look_lasts_ns = 1000000000;
 
-/* The weights and KV that the step reads, for measuring. Larger sets are cut: the caches hold nothing
- * of a set of twice their size, and writing it takes long. */
+/* The weights and KV that the step reads, for measuring. Larger sets are cut: the caches hold
+ * nothing of a set of twice their size, and writing it takes long. */
 static int64_t set_bytes(const story_step *s, const vt_roofs *r)
 {
     int64_t l3 = 2 * r->l3_size, bytes = story_step_sum(s).streamed,
@@ -140,15 +142,33 @@ static int64_t passing_bytes(const story_step *s, int32_t call)
     return story_step_sum(s).all / (n ? n : 1) - vt_cost_bytes(&cost) - vt_cost_bytes(&extra);
 }
 
+/* Whether the memory gives much less than its roof at this moment, because other guests of the same
+ * host use it. A row that streams is then slower than it will be, and is not kept. */
+static vt_status look_at_memory(measuring *m, bool *starved, vt_err *err)
+{
+    double rate;
+    int64_t now = vt_now_ns();
+    if (m->e->looked_ns == 0 || now - m->e->looked_ns > look_lasts_ns) {
+        TRY(vt_roofs_memory_now(m->r->threads, &rate, err));
+        m->e->starved = rate < enough_memory * m->r->memory_bytes_per_s;
+        m->e->looked_ns = now;
+    }
+    *starved = m->e->starved;
+    return VT_OK;
+}
+
 static vt_status measure_call(measuring *m, int32_t call, const char *key, vt_err *err)
 {
     char shape[VT_SHAPE_TEXT];
+    bool starved = false;
     bench_one one = {0};
     const bench_step step = {set_bytes(m->s, m->r), passing_bytes(m->s, call)};
     const vt_call *c = &story_step_program(m->s)->call[call];
     const vt_impl *impl = story_step_impl(m->s, call);
     vt_shape_of(c->op, c->args, story_step_batch(m->s), m->gpu ? MOST_ON_GPU : MOST_ON_CPU, false,
                 shape);
+    if (!m->gpu && vt_bench_one_streams(c->op))
+        TRY(look_at_memory(m, &starved, err));
     TRY(m->gpu ? time_on_gpu(m->gpu, c->op, impl, shape, &one, err)
                : vt_bench_one(c->op, impl, shape, m->team, &step, cpu_budget_s, &one, err));
     const vt_cost *k = &one.cost;
@@ -159,43 +179,14 @@ static vt_status measure_call(measuring *m, int32_t call, const char *key, vt_er
                        .fp32 = (double)k->flops.fp32,
                        .bf16 = (double)k->flops.bf16,
                        .int8 = (double)k->flops.int8,
-                       .steady = one.steady,
+                       .steady = one.steady && !starved,
                        .when = time(NULL)};
     if (x.seconds > 0)
         vt_efficiency_add(m->e, key, &x);
     return VT_OK;
 }
 
-/* Whether the memory gives less than its roof at this moment, because other guests of the same host
- * use it. */
-static vt_status look_at_memory(const measuring *m, bool *starved, vt_err *err)
-{
-    double now;
-    if (m->gpu || !(m->r->memory_bytes_per_s > 0))
-        return VT_OK;
-    TRY(vt_roofs_memory_now(m->r->threads, &now, err));
-    *starved = *starved || now < enough_memory * m->r->memory_bytes_per_s;
-    return VT_OK;
-}
-
-/* Rows that stream weights or KV and were measured since `begin` are not kept: they are faster when
- * the memory is this machine's alone. */
-static void distrust(measuring *m, int64_t begin)
-{
-    char key[VT_EFFICIENCY_KEY];
-    const vt_program *p = story_step_program(m->s);
-    for (int32_t i = 0; i < p->n_calls; i++) {
-        const vt_efficiency *found = class_of(m->s, i, m->r, key) ? vt_efficiency_find(m->e, key)
-                                                                  : NULL;
-        if (!found || found->when < begin || !vt_bench_one_streams(p->call[i].op))
-            continue;
-        vt_efficiency x = *found;
-        x.steady = false;
-        vt_efficiency_add(m->e, key, &x);
-    }
-}
-
-static vt_status measure_missing(measuring *m, story_measuring tell, void *user, vt_err *err)
+static vt_status measure_all(measuring *m, story_measuring tell, void *user, vt_err *err)
 {
     char key[VT_EFFICIENCY_KEY];
     const vt_program *p = story_step_program(m->s);
@@ -209,19 +200,6 @@ static vt_status measure_missing(measuring *m, story_measuring tell, void *user,
         if (status != VT_OK && status != VT_ERR_USAGE && status != VT_ERR_UNSUPPORTED)
             return status;
     }
-    return VT_OK;
-}
-
-/* Measures between two looks at the memory. */
-static vt_status measure_all(measuring *m, story_measuring tell, void *user, vt_err *err)
-{
-    bool starved = false;
-    int64_t begin = time(NULL);
-    TRY(look_at_memory(m, &starved, err));
-    TRY(measure_missing(m, tell, user, err));
-    TRY(look_at_memory(m, &starved, err));
-    if (starved)
-        distrust(m, begin);
     return VT_OK;
 }
 

@@ -578,7 +578,7 @@ static void test_story_expects_times_where_efficiencies_are_known(void **state)
         assert_true(vt_shape_of(c->op, c->args, story_step_batch(f->plan), INT64_C(256) << 20, true,
                                 shape));
         snprintf(key, sizeof key, "%s %s %s%s", c->op->name, story_step_impl(f->plan, i)->name,
-                 shape, vt_bench_one_streams(c->op) ? " set=256M" : ""); /* BF16, 269 MB */
+                 shape, vt_bench_one_streams(c->op) ? " set=128M" : ""); /* the most */
         /* the same call, measured at a quarter of its roof */
         const vt_efficiency x = {
             .seconds = 1e-3 + 4 * story_work_s(&cost, &f->in.roofs, &bound),

@@ -287,8 +287,8 @@ static void come_from_elsewhere(const job *j, const vt_lane *lane)
     }
 }
 
-/* Waits until all workers have come here `n` times, without sleeping. The team's barrier sleeps when
- * a worker is 20 us late, and waking up takes longer than many a call. */
+/* Waits, without sleeping, until all workers have come here `n` times. The team's barrier sleeps
+ * when a worker is 20 us late, and waking up takes longer than many a call. */
 static void meet(job *j, int32_t n)
 {
     enum { SPINS = 2000 };

@@ -241,12 +241,12 @@ static void read_lines(const char *p, size_t bytes)
         (void)*(const volatile uint32_t *)(p + i);
 }
 
-/* Writes one word of each line with what is there. */
+/* Writes one byte of each line with what is there. */
 static void rewrite_lines(char *p, size_t bytes)
 {
-    for (size_t i = 0; i + sizeof(uint32_t) <= bytes; i += VT_CACHE_LINE) {
-        volatile uint32_t *word = (volatile uint32_t *)(p + i);
-        *word = *word;
+    for (size_t i = 0; i < bytes; i += VT_CACHE_LINE) {
+        volatile char *byte = p + i;
+        *byte = *byte;
     }
 }
 

@@ -51,7 +51,12 @@ vt_malloc_use vt_malloc_look(void)
 #endif
 }
 
-enum { ARENA_FIRST_BLOCK = 64 << 10, ARENA_MAX_BLOCK = 4 << 20, ARENA_ALIGN = 16 };
+enum {
+    ARENA_FIRST_BLOCK = 64 << 10,
+    ARENA_MAX_BLOCK = 4 << 20,
+    ARENA_PAGES_BLOCK = 8 << 20, /* several huge pages */
+    ARENA_ALIGN = 16
+};
 
 typedef struct vt_arena_block {
     struct vt_arena_block *next;
@@ -61,17 +66,24 @@ typedef struct vt_arena_block {
 
 void vt_arena_init(vt_arena *a, size_t limit) { *a = (vt_arena){.limit = limit}; }
 
+void vt_arena_init_on_pages(vt_arena *a, size_t limit)
+{
+    *a = (vt_arena){.limit = limit, .on_pages = true};
+}
+
 static vt_arena_block *arena_grow(vt_arena *a, size_t need)
 {
     size_t cap = a->head ? a->head->cap * 2 : ARENA_FIRST_BLOCK;
     if (cap > ARENA_MAX_BLOCK)
         cap = ARENA_MAX_BLOCK;
+    if (a->on_pages)
+        cap = ARENA_PAGES_BLOCK - sizeof(vt_arena_block);
     if (cap < need)
         cap = need;
     size_t total;
     if (!vt_add_size(sizeof(vt_arena_block), cap, &total))
         return NULL;
-    vt_arena_block *b = calloc(1, total);
+    vt_arena_block *b = a->on_pages ? vt_pages_alloc(total) : calloc(1, total);
     if (!b)
         return NULL;
     b->cap = cap;
@@ -119,8 +131,11 @@ void vt_arena_release(vt_arena *a)
         return;
     for (vt_arena_block *b = a->head; b;) {
         vt_arena_block *next = b->next;
-        free(b);
+        if (a->on_pages)
+            vt_pages_free(b, sizeof *b + b->cap);
+        else
+            free(b);
         b = next;
     }
-    *a = (vt_arena){.limit = a->limit};
+    *a = (vt_arena){.limit = a->limit, .on_pages = a->on_pages};
 }

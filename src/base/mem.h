@@ -44,9 +44,13 @@ vt_malloc_use vt_malloc_look(void);
 typedef struct vt_arena {
     struct vt_arena_block *head;
     size_t used, limit; /* bytes handed out; allocation beyond `limit` fails (0: no limit) */
+    bool on_pages;      /* blocks come from vt_pages_alloc */
 } vt_arena;
 
 void vt_arena_init(vt_arena *a, size_t limit);
+/* The same, but its blocks are of huge pages, as the memory that a step works on is. For
+ * benchmarks, whose data must lie as the engine's does. */
+void vt_arena_init_on_pages(vt_arena *a, size_t limit);
 void *vt_arena_alloc(vt_arena *a, size_t n, size_t size);
 char *vt_arena_strdup(vt_arena *a, const char *s, size_t len); /* NUL-terminated copy */
 void vt_arena_release(vt_arena *a);

@@ -10,7 +10,7 @@
 #include "base/mem.h"
 #include "device/roofs_cache.h"
 
-enum { FILE_VERSION = 1, MAX_FILE = 2 << 20 };
+enum { FILE_VERSION = 2, MAX_FILE = 2 << 20 };
 
 static const double most = 1e18; /* of a number from a file */
 

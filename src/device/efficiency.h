@@ -7,7 +7,9 @@
  * the least time that the roofs allow for the call's bytes and FLOPs. What is kept is the call that
  * was measured, its time and its work. The share is taken when it is used, with the roofs of that
  * moment, so that a roof that was measured too low does not spoil what is expected. A key names the
- * op, the row and the class of the shape: "linear avx512 tokens=1,type=Q4_1,...". */
+ * op, the row and the class of the shape: "linear avx512 tokens=1,type=Q4_1,...". On a CPU a row
+ * that reads weights or KV has the class of its step too, because what caches still hold of them
+ * depends on how much else the step reads: "linear avx512 tokens=1,... set=128M". */
 #ifndef VT_DEVICE_EFFICIENCY_H
 #define VT_DEVICE_EFFICIENCY_H
 
@@ -32,6 +34,9 @@ typedef struct vt_efficiency {
 typedef struct vt_efficiencies {
     vt_efficiency *item; /* sorted by key */
     int32_t n, capacity;
+    /* the last look at the rate of the memory, by the measuring of rows (story/predict.c) */
+    int64_t looked_ns; /* 0: none yet */
+    bool starved;      /* it was much less than the roof */
 } vt_efficiencies;
 
 void vt_efficiencies_release(vt_efficiencies *e);

@@ -36,6 +36,7 @@ enum { MIN_FAR = 64 << 20, MAX_FAR = 768 << 20, RUN_BYTES = 32 << 20, MEETINGS =
 
 static const double round_s = 0.003;               /* one run of a register kernel */
 static const int64_t all_ns = INT64_C(2800000000); /* all figures together, the buffer included */
+static const int64_t now_ns = 100000000;           /* vt_roofs_memory_now */
 
 /* ---- portable kernels ---- */
 
@@ -344,12 +345,13 @@ static void measure_one(gauge *g, vt_roof_kind kind, size_t far, size_t near)
 
 /* Measures the figures of which want[] is true. The working set of the weights may be larger than
  * MAX_FAR: then MAX_FAR bytes stand for it. */
-static vt_status measure(vt_roofs *r, const bool want[VT_ROOFS], int32_t n, vt_err *err)
+static vt_status measure(vt_roofs *r, const bool want[VT_ROOFS], int32_t n, int64_t budget_ns,
+                         vt_err *err)
 {
     const vt_cpu *cpu = vt_cpu_get();
     gauge g = {.r = r,
                .k = kernels_of(cpu->level),
-               .deadline_ns = vt_now_ns() + all_ns,
+               .deadline_ns = vt_now_ns() + budget_ns,
                .figures_left = n};
     int64_t asked = r->near_bytes;
     size_t far = want[VT_ROOF_MEMORY] || want[VT_ROOF_COPY] ? far_bytes(cpu) : 0,
@@ -410,13 +412,23 @@ static vt_status get(int32_t threads, int64_t working_set, bool again, vt_roofs 
         n += want[i];
     }
     if (n > 0) {
-        TRY(measure(&r, want, n, err));
+        TRY(measure(&r, want, n, all_ns, err));
         roofs_cache_write(r.key, &r);
     }
     if (r.near_bytes > 0) /* a near working set is never slower than a far one */
         vt_roof_better(&r, VT_ROOF_WEIGHTS, r.memory_bytes_per_s, r.mark[VT_ROOF_MEMORY].tag,
                        r.mark[VT_ROOF_MEMORY].when);
     *out = r;
+    return VT_OK;
+}
+
+vt_status vt_roofs_memory_now(int32_t threads, double *bytes_per_s, vt_err *err)
+{
+    vt_roofs r;
+    const bool want[VT_ROOFS] = {[VT_ROOF_MEMORY] = true};
+    describe(&r, threads);
+    TRY(measure(&r, want, 1, now_ns, err));
+    *bytes_per_s = r.memory_bytes_per_s;
     return VT_OK;
 }
 

@@ -119,6 +119,11 @@ vt_status vt_roofs_get(int32_t threads, int64_t working_set, vt_roofs *out, vt_e
 /* The same, but always measured now. A figure in the file that is higher is kept. */
 vt_status vt_roofs_again(int32_t threads, int64_t working_set, vt_roofs *out, vt_err *err);
 
+/* What all threads read from memory at this moment, as VT_ROOF_MEMORY, in about 0.1 s. Nothing is
+ * kept. Another guest of the same host can take part of the memory's bandwidth, and no clock or
+ * counter of this machine tells that. */
+vt_status vt_roofs_memory_now(int32_t threads, double *bytes_per_s, vt_err *err);
+
 /* The roofs of GPU `ordinal`, from the cache file (named after the GPU, its driver and its clocks)
  * or measured now; `again`: always measured now, as in vt_roofs_again. */
 vt_status vt_roofs_cuda(int32_t ordinal, int64_t working_set, bool again, vt_roofs *out,

@@ -203,6 +203,28 @@ vt_batch *case_batch(vt_arena *arena, int32_t page_size, int32_t n_seqs, const c
     return b;
 }
 
+bool case_batch_in_order(vt_arena *arena, vt_batch *b)
+{
+    int32_t n = case_batch_pages(b), next = 0, *id = (int32_t *)(uintptr_t)b->page_ids,
+            *slot = (int32_t *)(uintptr_t)b->slot, /* the case's own arrays */
+                *number = vt_arena_alloc(arena, (size_t)n,
+                                         sizeof *number); /* by old number; 0: none yet */
+    if (!number)
+        return false;
+    for (int32_t i = 0; i < b->n_pages; i++) {
+        if (number[id[i]] == 0)
+            number[id[i]] = ++next;
+        id[i] = number[id[i]] - 1;
+    }
+    for (int32_t t = 0; t < b->n_tokens; t++) {
+        int32_t page = slot[t] / b->page_size;
+        if (number[page] == 0) /* another sequence's page took its place in the list */
+            number[page] = ++next;
+        slot[t] = (number[page] - 1) * b->page_size + slot[t] % b->page_size;
+    }
+    return true;
+}
+
 static bool pack_weight(const vt_packing *packing, vt_weight *w, vt_arena *arena)
 {
     size_t bytes = packing ? packing->bytes(w) : 0;

@@ -49,6 +49,10 @@ vt_batch *case_batch(vt_arena *arena, int32_t page_size, int32_t n_seqs, const c
                      bool decode, int32_t vocab, uint64_t *state);
 /* The number of pages that pools for this batch must have: those that it uses and a few more. */
 int32_t case_batch_pages(const vt_batch *b);
+/* Numbers the batch's pages anew, from 0 in the order in which its sequences list them. That is the
+ * order in which the pool of a new engine hands pages out. For benchmarks; tests want pages
+ * anywhere. The batch must be made by case_batch. False if the arena is out of memory. */
+bool case_batch_in_order(vt_arena *arena, vt_batch *b);
 
 /* Packs the weights of a linear op's or moe_linear's arguments for `impl` (moe_linear: for the
  * linear implementation of this CPU), as loading a model does. Other ops have nothing to pack. */

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "ops/bench.h"
 #include "ops/bench_one.h"
@@ -15,18 +16,48 @@
  * beyond it, and making them takes long. */
 #define MOST_ON_CPU (INT64_C(32) << 20)
 #define MOST_ON_GPU (INT64_C(256) << 20)
+/* Bounds of the largest set: it is twice the L3 between them. */
+#define MOST_SET_FLOOR (INT64_C(128) << 20)
+#define MOST_SET_CEILING (INT64_C(1) << 30)
 
-static const double cpu_budget_s = 0.3; /* for one shape, on a busy machine */
+static const double cpu_budget_s = 0.3;  /* for one shape, on a busy machine */
+static const double enough_memory = 0.5; /* share of the roof, for rows that stream */
+static const int64_t look_lasts_ns = 1000000000;
 
-/* "linear avx512 tokens=1,type=Q4_1,..."; false: the op has no shape. */
-static bool class_of(const story_step *s, int32_t call, char key[VT_EFFICIENCY_KEY])
+/* The weights and KV that the step reads, for measuring. Larger sets are cut: the caches hold
+ * nothing of a set of twice their size, and writing it takes long. */
+static int64_t set_bytes(const story_step *s, const vt_roofs *r)
 {
-    char shape[VT_SHAPE_TEXT];
+    int64_t l3 = 2 * r->l3_size, bytes = story_step_sum(s).streamed,
+            most = l3 < MOST_SET_FLOOR     ? MOST_SET_FLOOR
+                   : l3 > MOST_SET_CEILING ? MOST_SET_CEILING
+                                           : l3;
+    return bytes < most ? bytes : most;
+}
+
+/* The class of a step's set: 1, 2, 4 ... MiB. */
+static int32_t set_class(const story_step *s, const vt_roofs *r)
+{
+    int64_t bytes = set_bytes(s, r);
+    int32_t mib = 1;
+    while (bytes > (INT64_C(3) << 20) * mib / 2)
+        mib *= 2;
+    return mib;
+}
+
+/* "linear avx512 tokens=1,type=Q4_1,... set=128M"; false: the op has no shape. Only rows on a CPU
+ * that read weights or KV have a set. */
+static bool class_of(const story_step *s, int32_t call, const vt_roofs *r,
+                     char key[VT_EFFICIENCY_KEY])
+{
+    char shape[VT_SHAPE_TEXT], set[24] = "";
     const vt_call *c = &story_step_program(s)->call[call];
     const vt_impl *impl = story_step_impl(s, call);
     if (!impl || !vt_shape_of(c->op, c->args, story_step_batch(s), MOST_ON_GPU, true, shape))
         return false;
-    int n = snprintf(key, VT_EFFICIENCY_KEY, "%s %s %s", c->op->name, impl->name, shape);
+    if (impl->device == VT_DEVICE_CPU && vt_bench_one_streams(c->op))
+        snprintf(set, sizeof set, " set=%dM", set_class(s, r));
+    int n = snprintf(key, VT_EFFICIENCY_KEY, "%s %s %s%s", c->op->name, impl->name, shape, set);
     return n > 0 && n < VT_EFFICIENCY_KEY;
 }
 
@@ -56,7 +87,7 @@ double story_expected_s(const story_step *s, int32_t call, const vt_roofs *r,
     char key[VT_EFFICIENCY_KEY];
     vt_cost cost = {0}, extra = {0};
     story_bound bound;
-    const vt_efficiency *found = e && class_of(s, call, key) ? vt_efficiency_find(e, key) : NULL;
+    const vt_efficiency *found = e && class_of(s, call, r, key) ? vt_efficiency_find(e, key) : NULL;
     if (!found || !story_step_cost(s, call, &cost, &extra))
         return NAN;
     double share = efficiency(found, r);
@@ -98,16 +129,48 @@ typedef struct measuring {
     vt_efficiencies *e;
 } measuring;
 
+/* Other calls' bytes between two calls of this one's kind: a layer's, or the step's. */
+static int64_t passing_bytes(const story_step *s, int32_t call)
+{
+    const vt_program *p = story_step_program(s);
+    const char *kind = story_call_kind(&p->call[call]);
+    vt_cost cost = {0}, extra = {0};
+    int64_t n = 0;
+    for (int32_t i = 0; i < p->n_calls; i++)
+        n += story_step_impl(s, i) && strcmp(story_call_kind(&p->call[i]), kind) == 0;
+    story_step_cost(s, call, &cost, &extra);
+    return story_step_sum(s).all / (n ? n : 1) - vt_cost_bytes(&cost) - vt_cost_bytes(&extra);
+}
+
+/* Whether the memory gives much less than its roof at this moment, because other guests of the same
+ * host use it. A row that streams is then slower than it will be, and is not kept. */
+static vt_status look_at_memory(measuring *m, bool *starved, vt_err *err)
+{
+    double rate;
+    int64_t now = vt_now_ns();
+    if (m->e->looked_ns == 0 || now - m->e->looked_ns > look_lasts_ns) {
+        TRY(vt_roofs_memory_now(m->r->threads, &rate, err));
+        m->e->starved = rate < enough_memory * m->r->memory_bytes_per_s;
+        m->e->looked_ns = now;
+    }
+    *starved = m->e->starved;
+    return VT_OK;
+}
+
 static vt_status measure_call(measuring *m, int32_t call, const char *key, vt_err *err)
 {
     char shape[VT_SHAPE_TEXT];
+    bool starved = false;
     bench_one one = {0};
+    const bench_step step = {set_bytes(m->s, m->r), passing_bytes(m->s, call)};
     const vt_call *c = &story_step_program(m->s)->call[call];
     const vt_impl *impl = story_step_impl(m->s, call);
     vt_shape_of(c->op, c->args, story_step_batch(m->s), m->gpu ? MOST_ON_GPU : MOST_ON_CPU, false,
                 shape);
+    if (!m->gpu && vt_bench_one_streams(c->op))
+        TRY(look_at_memory(m, &starved, err));
     TRY(m->gpu ? time_on_gpu(m->gpu, c->op, impl, shape, &one, err)
-               : vt_bench_one(c->op, impl, shape, m->team, cpu_budget_s, &one, err));
+               : vt_bench_one(c->op, impl, shape, m->team, &step, cpu_budget_s, &one, err));
     const vt_cost *k = &one.cost;
     int64_t activations = k->read.activations + k->write.activations;
     vt_efficiency x = {.seconds = one.seconds,
@@ -116,7 +179,7 @@ static vt_status measure_call(measuring *m, int32_t call, const char *key, vt_er
                        .fp32 = (double)k->flops.fp32,
                        .bf16 = (double)k->flops.bf16,
                        .int8 = (double)k->flops.int8,
-                       .steady = one.steady,
+                       .steady = one.steady && !starved,
                        .when = time(NULL)};
     if (x.seconds > 0)
         vt_efficiency_add(m->e, key, &x);
@@ -128,7 +191,7 @@ static vt_status measure_all(measuring *m, story_measuring tell, void *user, vt_
     char key[VT_EFFICIENCY_KEY];
     const vt_program *p = story_step_program(m->s);
     for (int32_t i = 0; i < p->n_calls; i++) {
-        if (!class_of(m->s, i, key) || vt_efficiency_find(m->e, key))
+        if (!class_of(m->s, i, m->r, key) || vt_efficiency_find(m->e, key))
             continue;
         if (tell)
             tell(user, key);
@@ -140,11 +203,11 @@ static vt_status measure_all(measuring *m, story_measuring tell, void *user, vt_
     return VT_OK;
 }
 
-static bool some_missing(const story_step *s, const vt_efficiencies *e)
+static bool some_missing(const story_step *s, const vt_roofs *r, const vt_efficiencies *e)
 {
     char key[VT_EFFICIENCY_KEY];
     for (int32_t i = 0; i < story_step_program(s)->n_calls; i++)
-        if (class_of(s, i, key) && !vt_efficiency_find(e, key))
+        if (class_of(s, i, r, key) && !vt_efficiency_find(e, key))
             return true;
     return false;
 }
@@ -155,7 +218,7 @@ vt_status story_measure_rows(const story_step *s, const vt_roofs *r, int32_t ord
     measuring m = {.s = s, .r = r, .e = e};
     on_cuda_gpu gpu;
     on_cuda_options o = {.library = true, .pdl = true, .shared_rows = 1};
-    if (!some_missing(s, e))
+    if (!some_missing(s, r, e))
         return VT_OK;
     if (ordinal < 0)
         TRY(vt_team_new(r->threads, &m.team, err));

@@ -21,6 +21,7 @@ struct story_step {
     int32_t *q_start, *page_start; /* [max_seqs + 1] */
     int32_t *kv_len, *shared_kv;   /* [max_seqs] */
     int32_t *row_token;            /* [max_tokens] */
+    story_step_bytes sum;          /* streamed -1: not counted yet */
 };
 
 vt_status story_step_new(const vt_program *program, int32_t max_tokens, int32_t max_seqs,
@@ -128,6 +129,7 @@ vt_status story_step_set(story_step *p, const story_seq *seq, int32_t n, vt_err 
             place(p, &b, &seq[i]);
     p->batch = b;
     p->size = vt_size_of(&b);
+    p->sum.streamed = -1;
     return VT_OK;
 }
 
@@ -148,6 +150,22 @@ bool story_step_cost(const story_step *p, int32_t call, vt_cost *compulsory, vt_
     *compulsory = c->op->cost(c->args, &p->batch);
     *extra = impl->extra ? impl->extra(c->args, &p->batch) : (vt_cost){0};
     return true;
+}
+
+story_step_bytes story_step_sum(const story_step *p)
+{
+    story_step *own = (story_step *)(uintptr_t)p; /* steps are on the heap; this only remembers */
+    if (p->sum.streamed >= 0)
+        return p->sum;
+    own->sum = (story_step_bytes){0};
+    for (int32_t i = 0; i < p->program->n_calls; i++) {
+        vt_cost cost, extra;
+        if (!story_step_cost(p, i, &cost, &extra))
+            continue;
+        own->sum.streamed += cost.read.weights + cost.read.kv;
+        own->sum.all += vt_cost_bytes(&cost) + vt_cost_bytes(&extra);
+    }
+    return p->sum;
 }
 
 /* The unit that does a kind of work. Hardware without that unit uses another one: bf16 runs on fp32

@@ -36,6 +36,13 @@ const vt_impl *story_step_impl(const story_step *s, int32_t call);
 /* The compulsory cost of a call in this step, and what its row moves beyond it. False: the step
  * does not run the call. */
 bool story_step_cost(const story_step *s, int32_t call, vt_cost *compulsory, vt_cost *extra);
+/* Bytes of all calls of the step together. */
+typedef struct story_step_bytes {
+    int64_t streamed; /* weights and KV that are read */
+    int64_t all;      /* everything that is read or written */
+} story_step_bytes;
+
+story_step_bytes story_step_sum(const story_step *s);
 
 /* What sets the least time of a call. `cache`: its activations pass a cache. `launch`: it has less
  * work than starting a call costs, which is a GPU's launch or the meeting of a CPU's workers. */

@@ -42,21 +42,26 @@ static void test_fail_longer_than_the_message_is_cut(void **state)
 static void test_arena_blocks_are_zeroed_aligned_and_apart(void **state)
 {
     (void)state;
-    vt_arena a;
-    vt_arena_init(&a, 0);
-    unsigned char *last = NULL;
-    for (size_t i = 1; i < 3000; i += 7) {
-        unsigned char *p = vt_arena_alloc(&a, i, 3);
-        assert_non_null(p);
-        assert_int_equal((uintptr_t)p % 16, 0);
-        for (size_t k = 0; k < 3 * i; k++)
-            assert_int_equal(p[k], 0);
-        memset(p, 0xff, 3 * i);
-        if (last)
-            assert_int_equal(last[0], 0xff);
-        last = p;
+    for (int on_pages = 0; on_pages < 2; on_pages++) {
+        vt_arena a;
+        if (on_pages)
+            vt_arena_init_on_pages(&a, 0);
+        else
+            vt_arena_init(&a, 0);
+        unsigned char *last = NULL;
+        for (size_t i = 1; i < 9000; i += 7) { /* 17 MB: several blocks of either kind */
+            unsigned char *p = vt_arena_alloc(&a, i, 3);
+            assert_non_null(p);
+            assert_int_equal((uintptr_t)p % 16, 0);
+            assert_true(p[0] == 0 && memcmp(p, p + 1, 3 * i - 1) == 0);
+            memset(p, 0xff, 3 * i);
+            if (last)
+                assert_int_equal(last[0], 0xff);
+            last = p;
+        }
+        vt_arena_release(&a);
+        assert_null(a.head);
     }
-    vt_arena_release(&a);
 }
 
 static void test_arena_beyond_limit_or_overflow_returns_null(void **state)

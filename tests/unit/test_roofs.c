@@ -176,6 +176,17 @@ test_roofs_get_when_a_figure_was_disturbed_then_only_that_is_measured_again(void
     assert_true(b.mark[VT_ROOF_COPY].when > 1000000);
 }
 
+static void test_roofs_memory_now_is_measured_and_not_kept(void **state)
+{
+    (void)state;
+    double now = 0;
+    vt_roofs planted = plant(4 << 20, VT_ROOF_COPY), after = {0};
+    assert_int_equal(vt_roofs_memory_now(1, &now, NULL), VT_OK);
+    assert_true(now > 0 && now < 1e15); /* not the planted one */
+    roofs_cache_read(planted.key, &after, 4 << 20);
+    assert_true(after.memory_bytes_per_s == planted.memory_bytes_per_s);
+}
+
 static void test_roofs_again_when_the_file_is_better_then_it_stays(void **state)
 {
     (void)state;
@@ -455,6 +466,7 @@ int main(void)
         cmocka_unit_test(test_roofs_get_when_measured_then_every_figure_has_a_tag),
         cmocka_unit_test(
             test_roofs_get_when_a_figure_was_disturbed_then_only_that_is_measured_again),
+        cmocka_unit_test(test_roofs_memory_now_is_measured_and_not_kept),
         cmocka_unit_test(test_roofs_again_when_the_file_is_better_then_it_stays),
         cmocka_unit_test(test_roofs_cache_when_written_then_no_link_is_followed),
         cmocka_unit_test(test_roofs_cache_keeps_other_working_sets_and_reads_its_own_version_only),

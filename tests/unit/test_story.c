@@ -13,6 +13,7 @@
 
 #include "model/load.h"
 #include "exec/describe.h"
+#include "ops/bench_one.h"
 #include "ops/shape_of.h"
 #include "story/predict.h"
 #include "story/record.h"
@@ -576,8 +577,8 @@ static void test_story_expects_times_where_efficiencies_are_known(void **state)
         assert_true(isnan(story_expected_s(f->plan, i, &f->in.roofs, NULL)));
         assert_true(vt_shape_of(c->op, c->args, story_step_batch(f->plan), INT64_C(256) << 20, true,
                                 shape));
-        snprintf(key, sizeof key, "%s %s %s", c->op->name, story_step_impl(f->plan, i)->name,
-                 shape);
+        snprintf(key, sizeof key, "%s %s %s%s", c->op->name, story_step_impl(f->plan, i)->name,
+                 shape, vt_bench_one_streams(c->op) ? " set=128M" : ""); /* the most */
         /* the same call, measured at a quarter of its roof */
         const vt_efficiency x = {
             .seconds = 1e-3 + 4 * story_work_s(&cost, &f->in.roofs, &bound),
@@ -608,6 +609,31 @@ static void test_story_expects_times_where_efficiencies_are_known(void **state)
     assert_true(fabs(value(p, "expected_us") - 1e6 * (n * 1e-3 + 4 * work_s)) <
                 0.05 * value(p, "expected_us"));
     json_decref(s);
+    vt_efficiencies_release(&e);
+}
+
+/* Rows that stream weights or KV are not kept while the memory gives much less than its roof. Each
+ * call of the step is measured once for its class. */
+static void test_measured_rows_when_the_memory_is_starved_then_not_kept(void **state)
+{
+    fake *f = *state;
+    vt_efficiencies e = {0};
+    vt_roofs r = f->in.roofs;
+    r.threads = 1;
+    r.memory_bytes_per_s = 1e17; /* no machine reaches that now */
+    const story_seq decode = {1, PROMPT + 1, 1, 0};
+    assert_int_equal(story_step_set(f->plan, &decode, 1, NULL), VT_OK);
+    assert_int_equal(story_measure_rows(f->plan, &r, -1, &e, NULL, NULL, NULL), VT_OK);
+    int32_t n = 0;
+    for (int32_t i = 0; i < e.n; i++)
+        if (strstr(e.item[i].key, " set=")) {
+            assert_false(e.item[i].steady);
+            n++;
+        }
+    assert_true(n >= 5); /* qkv, attention, o, gate and up, down; the head */
+    for (int32_t i = 0; i < f->in.program->n_calls; i++)
+        if (story_step_impl(f->plan, i) && f->in.program->call[i].when != VT_WHEN_COPIES)
+            assert_true(story_expected_s(f->plan, i, &r, &e) > 0);
     vt_efficiencies_release(&e);
 }
 
@@ -823,6 +849,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_findings_gap_is_below_35_percent_of_the_roof, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_story_expects_times_where_efficiencies_are_known,
+                                        setup, teardown),
+        cmocka_unit_test_setup_teardown(test_measured_rows_when_the_memory_is_starved_then_not_kept,
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(
             test_story_shares_when_half_of_a_step_is_unexplained_then_they_sum_to_one, setup,

@@ -13,6 +13,7 @@
 
 #include "base/err.h"
 #include "lab/mini_sglang.h"
+#include "lab/ncu_run.h"
 #include "ops/attention/attention.h"
 
 enum { HEADS = 32, KV_HEADS = 8, HEAD_DIM = 128, MAX_TRAIL = 8, PREFILL = 512 };
@@ -210,9 +211,11 @@ static void tell_hardware(lab *l, const trail *t)
         else
             lab_missing(l, "matrix_unit", "times mean nothing on an emulated GPU");
     }
-    lab_missing(l, "stalls",
-                "no counters are read here (tier T0); --ncu of lab sglang 05 reads "
-                "them where NVIDIA's profiler may");
+    char shape[160];
+    lab_counters c;
+    shape_text(l, shape, sizeof shape, 1, 1, t->context);
+    lab_ncu_item(l, &(lab_kernel_ask){.op = "attention_decode", .shape = shape, .impl = d->impl},
+                 "attention", "ncu_decode.csv", "stalls", &c);
 }
 
 /* ---- knobs ---- */

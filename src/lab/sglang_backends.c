@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "lab/ncu_run.h"
 #include "lab/sglang_backends.h"
 #include "lab/sglang_inside.h"
 #include "story/read.h"
@@ -150,6 +151,44 @@ static void tell_occupancy(lab *l, const comparison *c)
             lab_cell_number(l, k->tail, LAB_SHARE);
         }
     lab_table_end(l);
+}
+
+/* What the warps of each wait for most, on the prefill and on a decode. */
+static void tell_stalls(lab *l, const comparison *c)
+{
+    enum { PREFILL = 1, DECODE = 2 }; /* of make_shapes */
+    char why[LAB_NCU_WHY] = "no implementation ran";
+    int told = 0;
+    for (int s = PREFILL; s <= DECODE; s++)
+        for (int b = 0; b < c->n_names; b++) {
+            char csv[96];
+            lab_counters n;
+            const lab_kernel *k = &c->kernel[s][b];
+            snprintf(csv, sizeof csv, "ncu_%s_%.24s.csv", s == PREFILL ? "prefill" : "decode",
+                     k->impl);
+            if (!c->ran[s][b] ||
+                !lab_ncu_read(l,
+                              &(lab_kernel_ask){.op = attention_op[s == DECODE],
+                                                .shape = c->shape[s].text,
+                                                .impl = k->impl},
+                              "attention", csv, &n, why) ||
+                !(n.stalled > 0))
+                continue;
+            if (told++ == 0)
+                lab_table(l, "stalls", "What warps wait for, read by ncu; share of the named waits",
+                          "shape|row|largest reason|>share|meaning|>matrix unit|>issue");
+            lab_cell(l, "%s", c->shape[s].name);
+            lab_cell(l, "%s", k->impl);
+            lab_cell(l, "%s", lab_ncu_stall_name(n.largest));
+            lab_cell_number(l, n.stall[n.largest] / n.stalled, LAB_SHARE);
+            lab_cell(l, "%s", lab_ncu_stall_meaning(n.largest));
+            lab_cell_number(l, n.tensor, LAB_SHARE);
+            lab_cell_number(l, n.issue, LAB_SHARE);
+        }
+    if (told)
+        lab_table_end(l);
+    else
+        lab_missing(l, "stalls", "%s", why);
 }
 
 /* ---- engines ---- */
@@ -311,10 +350,7 @@ static vt_status measure(lab *l, comparison *c, vt_err *err)
     tell_winners(l, c);
     tell_occupancy(l, c);
     turn(l, c);
-    lab_missing(l, "stalls", "%s",
-                l->ordinal >= 0
-                    ? "stall reasons need a GPU's counters: lab sglang 05 --ncu reads them"
-                    : "this machine gives no hardware events to this process (tier T0)");
+    tell_stalls(l, c);
     if (l->emulated) {
         lab_predict(l, "attention of a decode at 1,024 tokens", NAN, LAB_SECONDS,
                     "an emulated GPU has no speed");

@@ -56,6 +56,7 @@ static void count_variants(lab *l, const mini_rows *r, const char *shape, counte
 {
     char csv[64];
     snprintf(n->why, sizeof n->why, "no variant of the gather is here");
+    lab_flag(l, "ncu"); /* asked for even where no variant is here */
     for (int i = 0; i < VARIANTS; i++) {
         const variant *v = &variants[i];
         snprintf(csv, sizeof csv, "ncu_embed_%s.csv", v->impl);

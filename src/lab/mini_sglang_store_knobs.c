@@ -45,7 +45,9 @@ static void turn_rows(lab *l, const mini_rows *r)
             variant |= strcmp(r->k[i].impl, variants[v].impl) == 0;
         if (variant)
             continue;
-        snprintf(name, sizeof name, "wider vectors: %.20s, not %.20s", r->k[0].impl, r->k[i].impl);
+        snprintf(name, sizeof name, "%s: %.20s, not %.20s",
+                 l->ordinal < 0 ? "wider vectors" : "vectors, not elements", r->k[0].impl,
+                 r->k[i].impl);
         snprintf(where, sizeof where, "row %.40s of kv_store", r->k[0].impl);
         mini_turn_kernels(l, name, where, &r->k[i], &r->k[0],
                           "the same bytes in fewer instructions");

@@ -32,20 +32,44 @@ static const char *const attention_op[2] = {"attention_prefill", "attention_deco
 
 /* ---- names ---- */
 
-/* Splits --backends; without it: what a user of this device would compare. */
-static int32_t read_names(const lab *l, char names[MAX_BACKENDS][BACKEND_NAME])
+/* Whether a row of attention has this name or is of this family, on any device. */
+static bool is_known(const char *name)
 {
-    const char *text = lab_text(l, "backends");
-    int32_t n = 0;
-    if (!text || !*text)
-        text = l->ordinal >= 0 ? "fa2,fa3" : "portable,avx2,avx512";
-    while (*text && n < MAX_BACKENDS) {
-        size_t len = strcspn(text, ",");
-        if (len > 0)
-            snprintf(names[n++], BACKEND_NAME, "%.*s", (int)len, text);
-        text += len + (text[len] == ',');
+    for (int i = 0; i < 2; i++) {
+        const vt_op *card = vt_op_find(attention_op[i]);
+        const vt_impl *const *const table[] = {card->impls, card->variants};
+        for (int t = 0; t < 2; t++)
+            for (const vt_impl *const *r = table[t]; r && *r; r++)
+                if (strcmp((*r)->name, name) == 0 ||
+                    ((*r)->family && strcmp((*r)->family, name) == 0))
+                    return true;
     }
-    return n;
+    return false;
+}
+
+/* Splits --backends; without it: what a user of this device would compare. */
+static vt_status read_names(const lab *l, char names[MAX_BACKENDS][BACKEND_NAME], int *n,
+                            vt_err *err)
+{
+    const char *given = lab_text(l, "backends"), *text = given             ? given
+                                                         : l->ordinal >= 0 ? "fa2,fa3"
+                                                                           : "portable,avx2,avx512";
+    for (bool more = true; more;) {
+        size_t len = strcspn(text, ",");
+        if (*n == MAX_BACKENDS)
+            return vt_fail(err, VT_ERR_USAGE, "--backends: '%.60s', expected at most %d names",
+                           given, MAX_BACKENDS);
+        snprintf(names[*n], BACKEND_NAME, "%.*s", (int)len, text);
+        if (!is_known(names[*n]))
+            return vt_fail(err, VT_ERR_USAGE,
+                           "--backends: no attention implementation is named '%.40s'; expected "
+                           "names such as fa2, fa3, portable, avx2 or avx512",
+                           names[*n]);
+        ++*n;
+        more = text[len] == ',';
+        text += len + more;
+    }
+    return VT_OK;
 }
 
 /* ---- the same inputs ---- */
@@ -73,6 +97,12 @@ static vt_status run_shapes(lab *l, comparison *c, vt_err *err)
             lab_kernel_cells(l, k);
         }
     lab_table_end(l);
+    int absent = 0;
+    for (int b = 0; b < c->n_names; b++)
+        absent += *c->missing[b] != '\0';
+    if (absent == c->n_names)
+        return vt_fail(err, VT_ERR_USAGE, "--backends: none of them runs on this device (%s)",
+                       c->missing[0]);
     for (int b = 0; b < c->n_names; b++)
         if (*c->missing[b])
             lab_finding(l, "backend.missing", "%s was not compared: %s", c->name[b], c->missing[b]);
@@ -337,7 +367,7 @@ static void grade(lab *l, const comparison *c)
 static vt_status measure(lab *l, comparison *c, vt_err *err)
 {
     sglang_heads heads;
-    c->n_names = read_names(l, c->name);
+    TRY(read_names(l, c->name, &c->n_names, err));
     c->prompt = l->quick ? 96 : 512;
     c->gen = l->quick ? 8 : 32;
     TRY(sglang_model_heads(l, &heads, err));

@@ -51,7 +51,8 @@ typedef struct ranks {
 static vt_status read_ranks(const lab *l, ranks *r, vt_err *err)
 {
     const char *text = lab_text(l, "ranks");
-    for (const char *s = text ? text : "1,2,4"; *s;) {
+    const char *s = text ? text : "1,2,4";
+    for (bool more = true; more;) {
         char *end;
         long n = strtol(s, &end, 10);
         if (end == s || (*end && *end != ',') || n < 1 || n > 64 || r->n_ranks == MAX_RANKS)
@@ -60,7 +61,26 @@ static vt_status read_ranks(const lab *l, ranks *r, vt_err *err)
                            "commas between them",
                            text, MAX_RANKS);
         r->rank[r->n_ranks++] = (int32_t)n;
-        s = *end ? end + 1 : end;
+        more = *end == ',';
+        s = end + more;
+    }
+    return VT_OK;
+}
+
+/* GPUs by number. Engines of several are not there yet, so the list is only checked. */
+static vt_status read_devices(const lab *l, vt_err *err)
+{
+    const char *text = lab_text(l, "devices"), *s = text;
+    for (bool more = text != NULL; more;) {
+        char *end;
+        long n = strtol(s, &end, 10);
+        if (end == s || (*end && *end != ',') || n < 0 || n > 63)
+            return vt_fail(err, VT_ERR_USAGE,
+                           "--devices: '%.40s', expected numbers of GPUs from 0 to 63 with commas "
+                           "between them",
+                           text);
+        more = *end == ',';
+        s = end + more;
     }
     return VT_OK;
 }
@@ -69,7 +89,8 @@ static vt_status read_links(const lab *l, ranks *r, vt_err *err)
 {
     static const char *const known[MAX_LINKS] = {"p2p", "host"};
     const char *text = lab_text(l, "link");
-    for (const char *s = text ? text : "p2p,host"; *s;) {
+    const char *s = text ? text : "p2p,host";
+    for (bool more = true; more;) {
         size_t n = strcspn(s, ",");
         int k = 0;
         while (k < MAX_LINKS && (strlen(known[k]) != n || strncmp(s, known[k], n) != 0))
@@ -80,7 +101,8 @@ static vt_status read_links(const lab *l, ranks *r, vt_err *err)
                            "comma between them",
                            text);
         r->link[r->n_links++] = known[k];
-        s += n + (s[n] == ',');
+        more = s[n] == ',';
+        s += n + more;
     }
     return VT_OK;
 }
@@ -138,12 +160,31 @@ static void put_prediction(lab *l, const char *name, double bytes, int32_t n, co
     lab_cell_number(l, 2.0 * (n - 1) / n * bytes / s, LAB_BYTES_PER_S);
 }
 
+/* Whether an all-reduce can be predicted: several ranks, and a link whose rate is measured. */
+static bool is_predicted(const lab *l, const ranks *r)
+{
+    bool several = false, rate = false;
+    for (int i = 0; i < r->n_ranks; i++)
+        several |= r->rank[i] > 1;
+    for (int k = 0; k < r->n_links; k++)
+        rate |= isfinite(link_rate(l, r->link[k]));
+    return several && rate;
+}
+
 static void tell_prediction(lab *l, const ranks *r)
 {
     char name[48];
+    if (!is_predicted(l, r)) {
+        lab_missing(l, "prediction",
+                    "it needs more than one rank (--ranks) and a link whose rate is measured here "
+                    "(--link host)");
+        return;
+    }
     lab_table(l, "prediction",
-              "An all-reduce, predicted from its bytes, the link's measured roof "
-              "and a meeting's cost",
+              l->roofs.is_gpu ? "An all-reduce, predicted from its bytes, the link's measured roof "
+                                "and a meeting's cost"
+                              : "An all-reduce, predicted from its bytes, the measured copy roof "
+                                "and a meeting's cost, if each rank had a memory of its own",
               "sum of|>bytes|>ranks|link|form|>predicted|>each way");
     for (int k = 0; k < r->n_links; k++)
         for (int i = 0; i < r->n_ranks && isfinite(link_rate(l, r->link[k])); i++) {
@@ -160,6 +201,12 @@ static void tell_prediction(lab *l, const ranks *r)
 /* A rank's layer: its share of the work, and two sums. */
 static void tell_share(lab *l, const ranks *r)
 {
+    if (!is_predicted(l, r)) {
+        lab_missing(l, "share",
+                    "it needs more than one rank (--ranks) and a link whose rate is measured here "
+                    "(--link host)");
+        return;
+    }
     lab_table(l, "share",
               l->roofs.is_gpu ? "A layer on N ranks: a rank reads 1/N of the weights and of K and V"
                               : "A layer on N ranks, if each had cores and memory of its own like "
@@ -318,6 +365,7 @@ static vt_status measure(lab *l, ranks *r, vt_err *err)
     vt_buf flow = {0};
     TRY(read_ranks(l, r, err));
     TRY(read_links(l, r, err));
+    TRY(read_devices(l, err));
     TRY(sglang_model_heads(l, &r->model, err));
     TRY(sglang_open(l, NULL, 64, &r->engine, err));
     TRY(cost_sizes(l, r, err));

@@ -3,6 +3,7 @@
 the glossary that all tracks' pages link to."""
 import glob, os, re, shutil, subprocess, sys, tempfile
 
+from labs_named import check_named
 from tap import *
 
 TRACK = "labs/flashinfer"
@@ -99,6 +100,7 @@ def test_every_lab_tells_every_item_and_turns_a_knob():
                 or item.get("value") is not None, (name, key, item)
         assert lab["checks"] and all(c["ok"] for c in lab["checks"]), (name, lab["checks"])
         assert lab["predictions"], f"{name} predicts nothing"
+        check_named("flashinfer", name, lab)
         assert lab["knobs"] or lab["items"].get("how_long", {}).get("missing"), f"{name} turns no knob"
 
 

@@ -194,7 +194,7 @@ static vt_status layer_table(lab *l, const machine *m, vt_err *err)
     return VT_OK;
 }
 
-/* The same of a whole forward pass: all calls of one rank of two, beside two all-reduces a layer. */
+/* The same of a forward pass: all calls of one rank of two, beside two all-reduces a layer. */
 static vt_status pass_table(lab *l, const machine *m, vt_err *err)
 {
     static const struct {

@@ -1,5 +1,5 @@
-/* Counters of one kernel, read by NVIDIA's ncu (--ncu): the program `vitrine bench kernels` runs under
- * ncu, which writes a CSV (ncu_csv.h).
+/* Counters of one kernel, read by NVIDIA's ncu (--ncu): `vitrine bench kernels` runs under ncu,
+ * which writes a CSV (ncu_csv.h).
  *
  *     char why[LAB_NCU_WHY];
  *     lab_counters c;

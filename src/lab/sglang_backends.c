@@ -30,48 +30,6 @@ static const lab_item_def items[] = {
 
 static const char *const attention_op[2] = {"attention_prefill", "attention_decode"};
 
-/* ---- names ---- */
-
-/* Whether a row of attention has this name or is of this family, on any device. */
-static bool is_known(const char *name)
-{
-    for (int i = 0; i < 2; i++) {
-        const vt_op *card = vt_op_find(attention_op[i]);
-        const vt_impl *const *const table[] = {card->impls, card->variants};
-        for (int t = 0; t < 2; t++)
-            for (const vt_impl *const *r = table[t]; r && *r; r++)
-                if (strcmp((*r)->name, name) == 0 ||
-                    ((*r)->family && strcmp((*r)->family, name) == 0))
-                    return true;
-    }
-    return false;
-}
-
-/* Splits --backends; without it: what a user of this device would compare. */
-static vt_status read_names(const lab *l, char names[MAX_BACKENDS][BACKEND_NAME], int *n,
-                            vt_err *err)
-{
-    const char *given = lab_text(l, "backends"), *text = given             ? given
-                                                         : l->ordinal >= 0 ? "fa2,fa3"
-                                                                           : "portable,avx2,avx512";
-    for (bool more = true; more;) {
-        size_t len = strcspn(text, ",");
-        if (*n == MAX_BACKENDS)
-            return vt_fail(err, VT_ERR_USAGE, "--backends: '%.60s', expected at most %d names",
-                           given, MAX_BACKENDS);
-        snprintf(names[*n], BACKEND_NAME, "%.*s", (int)len, text);
-        if (!is_known(names[*n]))
-            return vt_fail(err, VT_ERR_USAGE,
-                           "--backends: no attention implementation is named '%.40s'; expected "
-                           "names such as fa2, fa3, portable, avx2 or avx512",
-                           names[*n]);
-        ++*n;
-        more = text[len] == ',';
-        text += len + more;
-    }
-    return VT_OK;
-}
-
 /* ---- the same inputs ---- */
 
 static vt_status run_shapes(lab *l, comparison *c, vt_err *err)
@@ -367,7 +325,7 @@ static void grade(lab *l, const comparison *c)
 static vt_status measure(lab *l, comparison *c, vt_err *err)
 {
     sglang_heads heads;
-    TRY(read_names(l, c->name, &c->n_names, err));
+    TRY(sglang_read_backends(l, c->name, &c->n_names, err));
     c->prompt = l->quick ? 96 : 512;
     c->gen = l->quick ? 8 : 32;
     TRY(sglang_model_heads(l, &heads, err));

@@ -48,41 +48,33 @@ typedef struct ranks {
 
 /* ---- options ---- */
 
-static vt_status read_ranks(const lab *l, ranks *r, vt_err *err)
+/* Numbers with commas between them. */
+static vt_status read_numbers(const char *option, const char *text, long least, long most,
+                              int32_t *out, int32_t *n, vt_err *err)
 {
-    const char *text = lab_text(l, "ranks");
-    const char *s = text ? text : "1,2,4";
+    const char *s = text;
     for (bool more = true; more;) {
         char *end;
-        long n = strtol(s, &end, 10);
-        if (end == s || (*end && *end != ',') || n < 1 || n > 64 || r->n_ranks == MAX_RANKS)
+        long v = strtol(s, &end, 10);
+        if (end == s || (*end && *end != ',') || v < least || v > most || *n == MAX_RANKS)
             return vt_fail(err, VT_ERR_USAGE,
-                           "--ranks: '%.40s', expected at most %d numbers from 1 to 64 with "
-                           "commas between them",
-                           text, MAX_RANKS);
-        r->rank[r->n_ranks++] = (int32_t)n;
+                           "%s: '%.40s', expected at most %d numbers from %ld to %ld with commas "
+                           "between them",
+                           option, text, MAX_RANKS, least, most);
+        out[(*n)++] = (int32_t)v;
         more = *end == ',';
         s = end + more;
     }
     return VT_OK;
 }
 
-/* GPUs by number. Engines of several are not there yet, so the list is only checked. */
-static vt_status read_devices(const lab *l, vt_err *err)
+/* --devices is only checked: engines of several are not there yet. */
+static vt_status read_ranks(const lab *l, ranks *r, vt_err *err)
 {
-    const char *text = lab_text(l, "devices"), *s = text;
-    for (bool more = text != NULL; more;) {
-        char *end;
-        long n = strtol(s, &end, 10);
-        if (end == s || (*end && *end != ',') || n < 0 || n > 63)
-            return vt_fail(err, VT_ERR_USAGE,
-                           "--devices: '%.40s', expected numbers of GPUs from 0 to 63 with commas "
-                           "between them",
-                           text);
-        more = *end == ',';
-        s = end + more;
-    }
-    return VT_OK;
+    const char *given = lab_text(l, "ranks"), *devices = lab_text(l, "devices");
+    int32_t device[MAX_RANKS], n = 0;
+    TRY(read_numbers("--ranks", given ? given : "1,2,4", 1, 64, r->rank, &r->n_ranks, err));
+    return devices ? read_numbers("--devices", devices, 0, 63, device, &n, err) : VT_OK;
 }
 
 static vt_status read_links(const lab *l, ranks *r, vt_err *err)
@@ -174,12 +166,6 @@ static bool is_predicted(const lab *l, const ranks *r)
 static void tell_prediction(lab *l, const ranks *r)
 {
     char name[48];
-    if (!is_predicted(l, r)) {
-        lab_missing(l, "prediction",
-                    "it needs more than one rank (--ranks) and a link whose rate is measured here "
-                    "(--link host)");
-        return;
-    }
     lab_table(l, "prediction",
               l->roofs.is_gpu ? "An all-reduce, predicted from its bytes, the link's measured roof "
                                 "and a meeting's cost"
@@ -201,12 +187,6 @@ static void tell_prediction(lab *l, const ranks *r)
 /* A rank's layer: its share of the work, and two sums. */
 static void tell_share(lab *l, const ranks *r)
 {
-    if (!is_predicted(l, r)) {
-        lab_missing(l, "share",
-                    "it needs more than one rank (--ranks) and a link whose rate is measured here "
-                    "(--link host)");
-        return;
-    }
     lab_table(l, "share",
               l->roofs.is_gpu ? "A layer on N ranks: a rank reads 1/N of the weights and of K and V"
                               : "A layer on N ranks, if each had cores and memory of its own like "
@@ -365,7 +345,6 @@ static vt_status measure(lab *l, ranks *r, vt_err *err)
     vt_buf flow = {0};
     TRY(read_ranks(l, r, err));
     TRY(read_links(l, r, err));
-    TRY(read_devices(l, err));
     TRY(sglang_model_heads(l, &r->model, err));
     TRY(sglang_open(l, NULL, 64, &r->engine, err));
     TRY(cost_sizes(l, r, err));
@@ -383,8 +362,15 @@ static vt_status measure(lab *l, ranks *r, vt_err *err)
     draw_flow(&flow, l, r);
     lab_drawing(l, "flow", "Two sums a layer", &flow);
     vt_buf_release(&flow);
-    tell_prediction(l, r);
-    tell_share(l, r);
+    if (is_predicted(l, r)) {
+        tell_prediction(l, r);
+        tell_share(l, r);
+    } else {
+        static const char why[] = "it needs more than one rank (--ranks) and a link whose rate is "
+                                  "measured here (--link host)";
+        lab_missing(l, "prediction", "%s", why);
+        lab_missing(l, "share", "%s", why);
+    }
     tell_hardware(l);
     if (lab_text(l, "devices"))
         lab_finding(l, "ranks.missing",

@@ -19,7 +19,7 @@ static const struct {
      "cp.async stages bytes in shared memory without registers; a copy that uses each byte once "
      "gains nothing from staging it",
      "a CPU has no asynchronous copies: loads and stores of its cores overlap by themselves"},
-    {"by-slot", "tokens in the order of their slots",
+    {"by-slot", "tokens in order of slots",
      "sequential slots are in order already; the order costs a token number read beside each slot",
      "a CPU's row has no plan that orders the tokens; the knob 'sorted slots' hands them in "
      "order"}};
@@ -45,9 +45,8 @@ static void turn_rows(lab *l, const mini_rows *r)
             variant |= strcmp(r->k[i].impl, variants[v].impl) == 0;
         if (variant)
             continue;
-        snprintf(name, sizeof name, "%s: %.20s, not %.20s",
-                 l->ordinal < 0 ? "wider vectors" : "vectors, not elements", r->k[0].impl,
-                 r->k[i].impl);
+        snprintf(name, sizeof name,
+                 l->ordinal < 0 ? "wider vectors, not %.20s" : "vectors, not %.20s", r->k[i].impl);
         snprintf(where, sizeof where, "row %.40s of kv_store", r->k[0].impl);
         mini_turn_kernels(l, name, where, &r->k[i], &r->k[0],
                           "the same bytes in fewer instructions");
@@ -119,7 +118,7 @@ static vt_status turn_norm(lab *l, vt_err *err)
     int32_t n = lab_kernel_rows(l, "rope_store", shape, row, MINI_MAX_ROWS, &why);
     for (int32_t i = n; i-- > 0;) /* the first: that of the widest instruction set */
         apart = strncmp(row[i], "apart", 5) == 0 ? row[i] : apart;
-    lab_turn_missing(l, "store fused with the next norm", "no form: the data flow forbids it",
+    lab_turn_missing(l, "store fused with next norm", "no form: the data flow forbids it",
                      "kv_store and the norm after attention", NAN,
                      "attention reads what is stored, and the next norm reads what attention "
                      "makes: one launch of both would have to wait inside for attention");

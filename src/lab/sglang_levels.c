@@ -109,14 +109,16 @@ static void turn_gpu(lab *l, const engines *e)
 
 static void turn_cpu(lab *l, const engines *e)
 {
-    char name[80];
+    char name[2][80], where[80];
     if (e->n > 1) {
-        snprintf(name, sizeof name, "instruction set: %s, not %s",
-                 strchr(e->name[e->n - 1], '=') + 1, strchr(e->name[0], '=') + 1);
-        turn(l, e, 0, e->n - 1, name, "VITRINE_ISA", true,
+        const char *low = strchr(e->name[0], '=') + 1, *high = strchr(e->name[e->n - 1], '=') + 1;
+        snprintf(where, sizeof where, "VITRINE_ISA; before: %.20s", low);
+        snprintf(name[0], sizeof name[0], "instruction set: %.20s, prompt", high);
+        snprintf(name[1], sizeof name[1], "instruction set: %.20s, decode", high);
+        turn(l, e, 0, e->n - 1, name[0], where, true,
              "the same bytes, so bytes expect no gain; a prompt computes, and wider instructions "
              "compute more at once");
-        turn(l, e, 0, e->n - 1, name, "VITRINE_ISA", false,
+        turn(l, e, 0, e->n - 1, name[1], where, false,
              "the same bytes, and a decode waits for them: what is gained is the arithmetic that "
              "did not hide behind the reading");
     } else {

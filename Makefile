@@ -3,6 +3,7 @@
 #   make            build/vitrine, libvitrine.a, libvitrine.so
 #   make run        install what is missing, build, fetch the default model, answer a prompt, print its story
 #   make test       install what is missing, build, run every test, and all of them under sanitizers
+#   make test-labs  install what is missing, build, run the labs' kernels on an emulated GPU
 #   make check      the same tests without sanitizers and without installing anything
 #   make unit T=x   build and run tests/unit/test_x.c alone
 #   make test-page  the server's page in headless Chromium
@@ -69,7 +70,7 @@ REPLAY := $(patsubst tests/fuzz/fuzz_%.c,$(B)/tests/replay_%,$(FUZZ_SRC))
 FUZZ := $(patsubst tests/fuzz/fuzz_%.c,$(B)/fuzz/%,$(FUZZ_SRC))
 EXAMPLES := $(patsubst examples/%.c,$(B)/examples/%,$(sort $(wildcard examples/*.c)))
 
-.PHONY: all run test check unit sanitize install uninstall clean loc units fuzz examples lib
+.PHONY: all run test test-labs check unit sanitize install uninstall clean loc units fuzz examples lib
 all: build/vitrine $(B)/libvitrine.so
 
 build/vitrine: $(B)/vitrine
@@ -171,7 +172,7 @@ $(B)/emulator/libnvidia-ml.so.1: tests/emulator/nvml.c
 	@mkdir -p $(@D)
 	@$(CC) -shared -fPIC -Wall -Wextra -Wl,-soname,libnvidia-ml.so.1 -o $@ $<
 
-$(addprefix $(B)/tests/test_,emulator emulator_race emulator_driver emulator_faults cublaslt auto_device cuda_attention cuda_engine cuda_refused cuda_graphs cuda_kv cuda_launch cuda_logits cuda_moe cuda_recover cuda_weights on_cuda story_emulated topology try): \
+$(addprefix $(B)/tests/test_,emulator emulator_race emulator_driver emulator_faults cublaslt auto_device cuda_attention cuda_engine cuda_refused cuda_graphs cuda_kv cuda_launch cuda_logits cuda_moe cuda_recover cuda_rmsnorm cuda_weights on_cuda story_emulated topology try): \
   $(EMULATOR)
 units: $(UNIT) $(REPLAY)
 unit: $(B)/tests/test_$(T)
@@ -192,6 +193,12 @@ test:
 	@$(MAKE) --no-print-directory -j$$(nproc) CONFIG=asan build/asan/vitrine units build/asan/gpu/gpu_parity
 	@tools/get-model || echo "make test: without the model: the tests that need it are skipped" >&2
 	@tools/run-tests build/release build/asan
+
+# The labs that run kernels, on an emulated GPU: results, no times.
+test-labs:
+	@tools/setup test
+	@$(MAKE) --no-print-directory -j$$(nproc) all emulator
+	@tools/run-tests --labs build/release
 
 # The live page in a browser; needs Python's playwright and a Chromium, else its tests are skipped.
 .PHONY: test-page

@@ -11,6 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 void *vt_calloc(size_t n, size_t size) { return calloc(n ? n : 1, size ? size : 1); }
 
@@ -36,6 +39,16 @@ void vt_pages_free(void *p, size_t size)
 {
     if (p)
         munmap(p, size ? size : 1);
+}
+
+vt_malloc_use vt_malloc_look(void)
+{
+#if defined(__GLIBC__) && __GLIBC_PREREQ(2, 33)
+    struct mallinfo2 m = mallinfo2();
+    return (vt_malloc_use){.used = m.uordblks, .free = m.fordblks, .mapped = m.hblkhd};
+#else
+    return (vt_malloc_use){0};
+#endif
 }
 
 enum { ARENA_FIRST_BLOCK = 64 << 10, ARENA_MAX_BLOCK = 4 << 20, ARENA_ALIGN = 16 };

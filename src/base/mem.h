@@ -31,6 +31,14 @@ void *vt_aligned_alloc(size_t align, size_t size); /* uninitialised; free with f
 void *vt_pages_alloc(size_t size);
 void vt_pages_free(void *p, size_t size);
 
+/* What malloc holds, of all threads; zeros where the C library does not tell. It walks malloc's
+ * lists of free blocks, which takes up to a millisecond. */
+typedef struct vt_malloc_use {
+    size_t used, free; /* in its heaps: handed out; kept for later */
+    size_t mapped;     /* large blocks, each mapped for itself */
+} vt_malloc_use;
+vt_malloc_use vt_malloc_look(void);
+
 /* Bump arena: everything allocated from it is freed together. Allocations are 16-byte aligned and
  * zeroed. */
 typedef struct vt_arena {

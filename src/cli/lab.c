@@ -6,8 +6,10 @@
 
 #include "base/cache_dir.h"
 #include "base/err.h"
+#include "base/json_write.h"
 #include "cli/cli.h"
 #include "device/cpu.h"
+#include "lab/knob_table.h"
 #include "lab/list.h"
 #include "lab/physics.h"
 #include "lab/report.h"
@@ -63,23 +65,57 @@ static vt_status list_track(const cli *c, lab_track t, vt_buf *b, vt_err *err)
     return VT_OK;
 }
 
-static int list(const cli *c, bool one, lab_track track)
+/* The same as JSON: an object a lab. `done`: as the table says; `result`: where its file is or
+ * would be. */
+static vt_status list_track_json(const cli *c, lab_track t, vt_json *w, vt_err *err)
 {
+    char folder[PATH_MAX], path[PATH_MAX + 128];
+    TRY(lab_results_folder(c->options, t, folder, sizeof folder, err));
+    for (const lab_def *const *d = lab_list_of(t); *d; d++) {
+        vt_buf done = {0};
+        put_done(&done, folder, *d);
+        snprintf(path, sizeof path, "%s/%s_%s.json", folder, (*d)->number, (*d)->name);
+        vt_json_open(w, NULL, '{');
+        vt_json_string(w, "track", lab_track_name[t]);
+        vt_json_string(w, "lab", (*d)->number);
+        vt_json_string(w, "name", (*d)->name);
+        vt_json_string(w, "goal", (*d)->goal);
+        vt_json_string(w, "done", done.data ? done.data : "");
+        vt_json_string(w, "result", path);
+        vt_json_close(w);
+        vt_buf_release(&done);
+    }
+    return VT_OK;
+}
+
+/* LAB_TRACKS: of every track. */
+static int list(const cli *c, lab_track only)
+{
+    vt_json w;
     vt_buf b = {0};
     vt_err err = {0};
     vt_status status = VT_OK;
-    for (int t = 0; t < LAB_TRACKS && status == VT_OK; t++)
-        if (!one || t == (int)track)
-            status = list_track(c, (lab_track)t, &b, &err);
-    if (status != VT_OK) {
-        vt_buf_release(&b);
-        return cli_fail(&err);
+    if (c->json) {
+        vt_json_begin(&w, &b, -1);
+        vt_json_open(&w, NULL, '[');
     }
-    vt_buf_puts(&b, "\nRun one with 'vitrine lab TRACK NN', a track with 'vitrine lab TRACK all'. "
-                    "Without a GPU the\nlabs run on the CPU.\n");
-    fwrite(b.data, 1, b.len, stdout);
+    for (int t = 0; t < LAB_TRACKS && status == VT_OK; t++)
+        if (only == LAB_TRACKS || t == (int)only)
+            status = c->json ? list_track_json(c, (lab_track)t, &w, &err)
+                             : list_track(c, (lab_track)t, &b, &err);
+    if (c->json) {
+        vt_json_close(&w);
+        if (!vt_json_end(&w) && status == VT_OK)
+            status = vt_fail(&err, VT_ERR_MEMORY, "out of memory for the list of labs");
+        vt_buf_putc(&b, '\n');
+    } else
+        vt_buf_puts(&b, "\nRun one with 'vitrine lab TRACK NN', a track with 'vitrine lab TRACK "
+                        "all'. Without a GPU the\nlabs run on the CPU.\n");
+    int code = status != VT_OK                             ? cli_fail(&err)
+               : fwrite(b.data, 1, b.len, stdout) == b.len ? CLI_DONE
+                                                           : CLI_FAILED;
     vt_buf_release(&b);
-    return CLI_DONE;
+    return code;
 }
 
 /* ---- running ---- */
@@ -126,6 +162,8 @@ static int run_one(const cli *c, const lab_def *d)
     json_t *result = NULL;
     bool failed = false;
     vt_status status = lab_results_folder(c->options, d->track, folder, sizeof folder, &err);
+    if (status == VT_OK)
+        status = vt_make_folders(folder, &err);
     if (status == VT_OK) {
         lab_ask a = ask_of(c, folder);
         status = lab_run(&a, d, &result, &failed, &err);
@@ -197,11 +235,12 @@ static int print_lines(const cli *c, const vt_buf *b)
     return ok && fflush(stdout) == 0 ? CLI_DONE : CLI_FAILED;
 }
 
-static int write_report(const cli *c, lab_track t)
+/* LAB_TRACKS: of every track. */
+static int write_report(const cli *c, lab_track only)
 {
     vt_buf said = {0};
     vt_err err = {0};
-    vt_status status = lab_report(c->options, t, &said, &err);
+    vt_status status = lab_report(c->options, only, &said, &err);
     int code = status == VT_OK ? print_lines(c, &said) : cli_fail(&err);
     vt_buf_release(&said);
     return code;
@@ -228,26 +267,35 @@ static int print_status(const cli *c, const char *track)
     return code;
 }
 
-/* 'lab physics': prints the page and writes ROOT/physics.md. */
-static int print_physics(const cli *c)
+/* Writes ROOT/NAME and prints the page. */
+static vt_status write_page(const cli *c, const char *name, const vt_buf *page, vt_err *err)
 {
     char root[PATH_MAX - 32], path[PATH_MAX];
+    vt_new_file f;
+    if (page->failed)
+        return vt_fail(err, VT_ERR_MEMORY, "%s: out of memory", name);
+    TRY(lab_root(c->options, root, sizeof root, err));
+    TRY(vt_make_folders(root, err));
+    snprintf(path, sizeof path, "%s/%s", root, name);
+    TRY(vt_new_file_begin(&f, path, err));
+    bool written = fwrite(page->data, 1, page->len, f.file) == page->len;
+    TRY(vt_new_file_end(&f, path, written, err));
+    return written ? VT_OK : vt_fail(err, VT_ERR_IO, "%s: cannot be written", path);
+}
+
+/* 'lab physics' writes ROOT/physics.md, 'lab knobs' ROOT/knobs.md. */
+static int print_page(const cli *c, const char *which)
+{
     vt_buf page = {0};
     vt_err err = {0};
-    vt_new_file f;
-    lab_physics_page(&page);
-    vt_status status = lab_root(c->options, root, sizeof root, &err);
+    vt_status status = VT_OK;
+    bool knobs = strcmp(which, "knobs") == 0;
+    if (knobs)
+        status = lab_knob_table(c->options, &page, &err);
+    else
+        lab_physics_page(&page);
     if (status == VT_OK)
-        status = vt_make_folders(root, &err);
-    snprintf(path, sizeof path, "%s/physics.md", root);
-    if (status == VT_OK)
-        status = vt_new_file_begin(&f, path, &err);
-    if (status == VT_OK) {
-        bool written = fwrite(page.data, 1, page.len, f.file) == page.len;
-        status = vt_new_file_end(&f, path, written, &err);
-        if (status == VT_OK && !written)
-            status = vt_fail(&err, VT_ERR_IO, "%s: cannot be written", path);
-    }
+        status = write_page(c, knobs ? "knobs.md" : "physics.md", &page, &err);
     int code = status == VT_OK ? print_lines(c, &page) : cli_fail(&err);
     vt_buf_release(&page);
     return code;
@@ -264,8 +312,8 @@ static int run_all(const cli *c)
     }
     for (int t = 0; t < LAB_EXPERIMENTS; t++)
         add_failure(&worst, run_track(c, (lab_track)t));
-    for (int t = 0; t < LAB_EXPERIMENTS && worst != CLI_INTERRUPTED; t++)
-        add_failure(&worst, write_report(c, (lab_track)t));
+    if (worst != CLI_INTERRUPTED)
+        add_failure(&worst, write_report(c, LAB_TRACKS));
     return worst;
 }
 
@@ -276,13 +324,15 @@ int cli_lab(cli *c)
     const lab_def *d;
     const char *track = c->n_args > 0 ? c->arg[0] : NULL, *which = c->n_args > 1 ? c->arg[1] : NULL;
     if (!track)
-        return list(c, false, LAB_SGLANG);
+        return list(c, LAB_TRACKS);
     if (strcmp(track, "all") == 0 && !which)
         return run_all(c);
     if (strcmp(track, "status") == 0)
         return print_status(c, which);
-    if (strcmp(track, "physics") == 0 && !which)
-        return print_physics(c);
+    if ((strcmp(track, "physics") == 0 || strcmp(track, "knobs") == 0) && !which)
+        return print_page(c, track);
+    if (strcmp(track, "report") == 0 && !which)
+        return write_report(c, LAB_TRACKS);
     if (!lab_track_find(track, &t)) {
         vt_fail(&err, VT_ERR_USAGE,
                 "no track '%.40s'; there are sglang, mini-sglang, flashinfer and experiments",
@@ -290,7 +340,7 @@ int cli_lab(cli *c)
         return cli_fail(&err);
     }
     if (!which)
-        return list(c, true, t);
+        return list(c, t);
     if (strcmp(which, "all") == 0)
         return run_track(c, t);
     if (strcmp(which, "report") == 0)

@@ -156,15 +156,17 @@ static const cli_verb verbs[] = {
      "vitrine lab kernel examples/kernels/rmsnorm_step1_naive.cu --op rmsnorm\n"
      "vitrine lab kernel ./rmsnorm.so --op rmsnorm --shape tokens=1|512,hidden=4096",
      VT_FOR_LAB_KERNEL, 1, cli_lab_kernel},
-    {"lab", "[TRACK|status|physics] [NN|all|report]",
+    {"lab", "[TRACK|report|status|physics|knobs] [NN|all|report]",
      "hands-on labs: predict, run, check, profile, explain, change",
      "Lessons that measure this machine and explain what it did. Without arguments it lists the "
      "tracks (sglang, mini-sglang, flashinfer, experiments) and what is done; 'lab TRACK NN' runs "
      "one, 'lab TRACK all' those of a track that are open, 'lab all' all tracks. Each lab checks "
      "its results and exits with 1 where one is wrong. Its result is a JSON file in the folder of "
      "this machine's results. 'lab TRACK report' writes the track's reports from those results, "
+     "'lab report' those of every track, "
      "'lab status [TRACK]' says which of the tracks' 14 criteria are done, 'lab physics' "
-     "recomputes published numbers that cannot be, and writes them to physics.md.",
+     "recomputes published numbers that cannot be, and writes them to physics.md, 'lab knobs' "
+     "writes to knobs.md what every knob brought on each machine that has results.",
      "vitrine lab mini-sglang 02 --quick\n"
      "vitrine lab sglang 01 --predict 60ms\n"
      "vitrine lab flashinfer all --results /tmp/labs",

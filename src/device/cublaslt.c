@@ -247,6 +247,8 @@ void vt_cublaslt_prepare(vt_cuda *c)
         choose(c->cublaslt, &p, &algo);
 }
 
+int32_t vt_cublaslt_algorithms(const vt_cuda *c) { return c->cublaslt ? c->cublaslt->n : 0; }
+
 /* The entry of the product's shape and bucket; a new one asks the library. NULL: no room. */
 static algorithm *find(struct cublaslt *lt, const cublaslt_product *p)
 {

@@ -52,6 +52,8 @@ size_t vt_cublaslt_open(vt_cuda *c, char *why, size_t size);
  * be called in a thread if nothing else uses the library meanwhile. */
 void vt_cublaslt_prepare(vt_cuda *c);
 void vt_cublaslt_close(vt_cuda *c);
+/* For how many shapes and buckets the library was asked for an algorithm; 4,096 at most. */
+int32_t vt_cublaslt_algorithms(const vt_cuda *c);
 
 /* Launches the product on the lane. *ran is set to false if our own kernel must run instead: the
  * library is missing or has no algorithm, or the lane only collects kernels. `workspace` has

@@ -31,18 +31,6 @@
 #include "engine/engine_inside.h"
 #include "ops/attention/attention_shared.h"
 
-/* Events of each ring, 23 MB in all. Memory that no event was written to yet is not resident. With
- * 64 sequences the tokens and steps of 8,192 steps are there, with one sequence those of 13,000. */
-enum {
-    RING_REQUESTS = 1 << 15,
-    RING_TOKENS = 1 << 19,
-    RING_STEPS = 1 << 16, /* five events a step */
-    RING_PROMPT_STEPS = 1 << 14,
-    RING_SEQS = 1 << 19,
-    RING_SAMPLES = 1 << 13, /* at 20 a second 6 minutes of work */
-    RING_WRITES = 1 << 12
-};
-
 static const int64_t kSampleEvery = 1000000000, kMeterEvery = 50000000;
 
 int64_t engine_now(const vt_engine *e)
@@ -60,13 +48,7 @@ static vt_status reserve(vt_engine *e, vt_err *err)
     e->top = vt_calloc(rows * VT_MAX_TOP_LOGPROBS, sizeof *e->top);
     if (!e->inbox || !e->logprob || !e->top)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for an engine");
-    TRY(vt_trace_init(&e->requests, sizeof(vt_request_event), RING_REQUESTS, err));
-    TRY(vt_trace_init(&e->tokens, sizeof(vt_packed_token), RING_TOKENS, err));
-    TRY(vt_trace_init(&e->steps, sizeof(vt_step_event), RING_STEPS, err));
-    TRY(vt_trace_init(&e->prompt_steps, sizeof(vt_step_event), RING_PROMPT_STEPS, err));
-    TRY(vt_trace_init(&e->seqs, sizeof(vt_packed_seq), RING_SEQS, err));
-    TRY(vt_trace_init(&e->writes, sizeof(vt_request_event), RING_WRITES, err));
-    return vt_trace_init(&e->samples, sizeof(vt_machine_event), RING_SAMPLES, err);
+    return engine_recording_init(e, err);
 }
 
 /* Tells the scheduler how many KV pages the executor has made so far. */
@@ -329,20 +311,6 @@ static vt_status launch(vt_engine *e, vt_flight f, vt_err *err)
     return VT_OK;
 }
 
-/* Memory of the rings that events have come to use: a page of a ring is touched first when the ring
- * gets there. */
-static size_t recorder_bytes(const vt_engine *e)
-{
-    const vt_trace_ring *ring[] = {&e->requests,     &e->tokens, &e->steps,
-                                   &e->prompt_steps, &e->seqs,   &e->samples};
-    size_t bytes = 0;
-    for (size_t i = 0; i < sizeof ring / sizeof *ring; i++) {
-        uint64_t n = atomic_load_explicit(&ring[i]->written, memory_order_relaxed);
-        bytes += (n < ring[i]->capacity ? n : ring[i]->capacity) * ring[i]->event_bytes;
-    }
-    return bytes;
-}
-
 static void publish_stats(vt_engine *e)
 {
     const vt_sched *s = &e->sched;
@@ -360,7 +328,6 @@ static void publish_stats(vt_engine *e)
     st->pages_cached = s->radix.pool.n_cached;
     memcpy(st->finished, e->n_finished, sizeof st->finished);
     st->recoveries = e->n_recovered;
-    st->recorder_bytes = recorder_bytes(e);
     st->output_tokens = e->n_output_tokens;
     st->sched = s->stats;
     st->cache = s->radix.stats;
@@ -576,6 +543,9 @@ void vt_engine_copy_stats(vt_engine *e, vt_engine_stats *out)
     *out = e->stats;
     out->n_waiting = e->n_waiting;
     pthread_mutex_unlock(&e->lock);
+    out->recorder_bytes = engine_recorder_bytes(e);
+    if (e->executor->held)
+        e->executor->held(e->executor, &out->held);
 }
 
 vt_status vt_engine_get_stats_size(vt_engine *e, vt_stats *out, size_t size, vt_err *err)
@@ -756,13 +726,7 @@ void vt_engine_free(vt_engine *e)
         vt_sched_release(&e->sched);
     }
     e->executor->free(e->executor);
-    vt_trace_release(&e->requests);
-    vt_trace_release(&e->tokens);
-    vt_trace_release(&e->steps);
-    vt_trace_release(&e->seqs);
-    vt_trace_release(&e->prompt_steps);
-    vt_trace_release(&e->samples);
-    vt_trace_release(&e->writes);
+    engine_recording_release(e);
     vt_energy_close(&e->energy);
     pthread_cond_destroy(&e->wake);
     pthread_mutex_destroy(&e->lock);
@@ -774,26 +738,6 @@ void vt_engine_free(vt_engine *e)
 }
 
 void vt_engine_dump_cache(const vt_engine *e, vt_buf *out) { vt_radix_dump(&e->sched.radix, out); }
-
-int32_t vt_engine_sources(const vt_engine *e, vt_source *out, int32_t max)
-{
-    if (max > 0)
-        out[0] = (vt_source){.name = "engine",
-                             .kind = VT_SOURCE_ENGINE,
-                             .no_energy = e->energy.n ? NULL : e->energy.why,
-                             .requests = &e->requests,
-                             .tokens = &e->tokens,
-                             .writes = &e->writes,
-                             .steps = &e->steps,
-                             .seqs = &e->seqs,
-                             .prompt_steps = &e->prompt_steps,
-                             .samples = &e->samples,
-                             .clock_error_ns = NAN,
-                             .event_ns = NAN,
-                             .read_ns = NAN};
-    const vt_executor *x = e->executor;
-    return 1 + (x->sources ? x->sources(x, max > 1 ? out + 1 : NULL, max > 1 ? max - 1 : 0) : 0);
-}
 
 const vt_executor *vt_engine_executor(const vt_engine *e) { return e->executor; }
 const vt_model *vt_engine_model(const vt_engine *e) { return e->model; }

@@ -44,7 +44,8 @@ typedef struct vt_engine_stats {
     int64_t last_step_ns; /* when a step last ended */
     bool lost; /* the device is lost and could not be made again: only a new process helps */
     int64_t schedule_ns, device_ns, publish_ns; /* sums over all steps */
-    size_t recorder_bytes; /* memory that the recording has come to use; it ends at 22 MiB */
+    size_t recorder_bytes; /* memory that the recording, the executor's too, has come to use */
+    vt_executor_held held;
 } vt_engine_stats;
 
 void vt_engine_copy_stats(vt_engine *e, vt_engine_stats *out); /* any thread */

@@ -57,10 +57,20 @@ struct vt_engine {
     pthread_t thread, stepper;
     vt_request_id next_id;
     vt_engine_stats stats;
-    vt_trace_ring writes; /* written under the lock by any thread; read without it */
+    vt_trace_ring writes;       /* written under the lock by any thread; read without it */
+    const vt_trace_ring **ring; /* [n_rings] all rings, the executor's too; set when it is made */
+    int32_t n_rings;
 };
 
 int64_t engine_now(const vt_engine *e);
+
+/* ---- recording.c ---- */
+
+enum { ENGINE_SOURCE_RINGS = 10 + VT_SPAN_LEVELS }; /* the most that one source has */
+vt_status engine_recording_init(vt_engine *e, vt_err *err);
+void engine_recording_release(vt_engine *e);
+/* Memory that recording has come to use; any thread. */
+size_t engine_recorder_bytes(const vt_engine *e);
 
 /* ---- publish.c ---- */
 

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/knob.h"
+#include "device/cublaslt.h"
 #include "exec/cuda_inside.h"
 
 static vt_status fetch_results(cuda_executor *x, const vt_step *step, result_slot *slot,
@@ -140,6 +141,29 @@ static void wait_for_failed(cuda_executor *x, const result_slot *slot)
         x->cuda->driver.stream_sync(x->lane.stream);
 }
 
+static void note_held(cuda_executor *x)
+{
+    atomic_store_explicit(&x->held.graphs, x->n_graphs, memory_order_relaxed);
+    atomic_store_explicit(&x->held.captures, x->captures, memory_order_relaxed);
+    atomic_store_explicit(&x->held.graph_bytes,
+                          (int64_t)((double)x->graph_nodes * x->node_host_bytes),
+                          memory_order_relaxed);
+    atomic_store_explicit(&x->held.kernels, x->cuda->n_kernels, memory_order_relaxed);
+    atomic_store_explicit(&x->held.algorithms, vt_cublaslt_algorithms(x->cuda),
+                          memory_order_relaxed);
+}
+
+static void cuda_exec_held(const vt_executor *base, vt_executor_held *out)
+{
+    const cuda_executor *x = (const cuda_executor *)base;
+    *out = (vt_executor_held){
+        .graphs = atomic_load_explicit(&x->held.graphs, memory_order_relaxed),
+        .captures = atomic_load_explicit(&x->held.captures, memory_order_relaxed),
+        .kernels = atomic_load_explicit(&x->held.kernels, memory_order_relaxed),
+        .algorithms = atomic_load_explicit(&x->held.algorithms, memory_order_relaxed),
+        .graph_host_bytes = atomic_load_explicit(&x->held.graph_bytes, memory_order_relaxed)};
+}
+
 static vt_status cuda_exec_launch(vt_executor *base, const vt_step *step, vt_err *err)
 {
     cuda_executor *x = (cuda_executor *)base;
@@ -153,6 +177,7 @@ static vt_status cuda_exec_launch(vt_executor *base, const vt_step *step, vt_err
     result_slot *slot = &x->slot[x->launched % SLOTS];
     slot->view.id = step->id;
     vt_status status = run_step(x, step, slot, err);
+    note_held(x);
     x->bound = NULL;
     x->lane.apart = false;
     if (status == VT_OK)
@@ -275,6 +300,7 @@ static cuda_executor *new_executor(const vt_model *m, const vt_executor_config *
                             .program = cuda_exec_program,
                             .sources = cuda_spans_sources,
                             .report = cuda_exec_report,
+                            .held = cuda_exec_held,
                             .pages = cuda_kv_pages,
                             .lost = cuda_lost,
                             .renew = cuda_renew,
@@ -318,6 +344,7 @@ vt_status vt_executor_cuda_new(const vt_model *m, const vt_executor_config *conf
         return status;
     }
     x->config.progress = NULL; /* it was borrowed */
+    note_held(x);
     *out = &x->base;
     return VT_OK;
 }

@@ -13,6 +13,7 @@ typedef struct vt_cuda_options {
     bool deterministic;  /* a row's result does not depend on what else is in the batch */
     int32_t shared_rows; /* vt_target.shared_rows; 0: never */
     bool untimed;        /* no step runs call by call to be timed (exec/cuda_spans.c) */
+    bool story;          /* a story of the first steps was asked for: more of them are timed */
     /* Opened by vt_executor_cuda_open; vt_executor_cuda_new owns it, also if it fails. NULL: it
      * opens the GPU itself. */
     vt_cuda *device;

@@ -106,13 +106,20 @@ typedef struct cuda_executor {
     int32_t graph_tokens; /* the most tokens of a prefill step that runs as graphs; 0: none does */
     piece_graph graph[MAX_GRAPHS];
     int32_t n_graphs, max_graphs;
-    uint64_t capture_from; /* no graph is captured before this step, because a capture failed */
-    int32_t retry_steps;   /* RETRY_STEPS; tests set less */
-    int64_t retry_ns;      /* RETRY_NS; tests set less */
+    int64_t graph_nodes;    /* of the graphs that are kept */
+    double node_host_bytes; /* of host memory a node, measured at start-up; 0: not known */
+    uint64_t capture_from;  /* no graph is captured before this step, because a capture failed */
+    int32_t retry_steps;    /* RETRY_STEPS; tests set less */
+    int64_t retry_ns;       /* RETRY_NS; tests set less */
     uint64_t missed[MISSED];
     uint32_t n_missed; /* keys of pieces that found the cache full: see cuda_graph.c */
     result_slot slot[SLOTS];
-    uint64_t launched, waited;
+    uint64_t launched, waited, captures;
+    struct {
+        _Atomic int32_t graphs, kernels, algorithms;
+        _Atomic uint64_t captures;
+        _Atomic int64_t graph_bytes;
+    } held;                /* copies of these numbers after each launch, for other threads */
     uint64_t shared_items; /* of all steps' plans: items that served several sequences */
     float gap_us[GAPS];
     vt_series gaps; /* the values are in gap_us */

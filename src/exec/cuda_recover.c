@@ -127,6 +127,7 @@ static void release_device(cuda_executor *x, leftover *left)
     memset(x->graph, 0, sizeof x->graph);
     memset(x->slot, 0, sizeof x->slot);
     x->n_graphs = 0;
+    x->graph_nodes = 0;
     x->activations = x->workspace = x->tickets = x->step_block = x->token_pool = NULL;
     x->lane = (vt_cuda_lane){0};
     x->bound = NULL;

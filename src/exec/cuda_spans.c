@@ -4,13 +4,19 @@
  * without their graphs. It always records, so these must be few:
  *
  *   decode steps   the first; then those for which there is credit, at least SPACING steps apart
- *   prompt steps   those for which there is credit
+ *   prompt steps   the first; then those for which there is credit
  *
- * Credit grows by 0.5 % of the time that passes, idle time included, up to kMostCredit, which it
- * has at the start. A timed step uses up what timing it cost: its length beyond that of a decode
- * step in its graph; of a prompt step, whose length in a graph is not known, half of it, and a
- * tenth where it has no graph. So the first second holds a few timed steps, and all later ones
- * together cost 0.5 % of the time.
+ * Credit grows by 0.5 % of the time that passes, idle time included, up to kMostCredit. A timed
+ * step uses up what timing it cost: its length beyond that of a decode step in its graph, and the
+ * time that the device then waited for the host, which had events to read; of a prompt step, whose
+ * length in a graph is not known, half of it, and a tenth where it has no graph. Credit may become
+ * negative, and no step is timed until it has grown again. So all timed steps together cost 0.5 %
+ * of the time.
+ *
+ * On an H200 a timed decode of the 0.6B shape costs about 1 ms, two steps' time. What a run of 60
+ * steps (30 ms) loses is decided by the credit at its start: with 3 ms it lost up to a tenth. So
+ * credit begins at 0 and comes to one such step at most. Where a story of the first steps was asked
+ * for (options.story) it begins at kStoryCredit, which is worth some steps more.
  *
  * The calls of a timed step are launched one by one, with an event after each:
  *
@@ -54,7 +60,8 @@ enum {
 
 static const double kDrift = 1e-4;
 static const double kCredit = 0.005;                      /* of the time that passes */
-static const double kMostCredit = 3e6;                    /* nanoseconds */
+static const double kMostCredit = 1e6;                    /* nanoseconds */
+static const double kStoryCredit = 3e6;                   /* at the start, and the most */
 static const double kCostInGraph = 0.5, kCostAlone = 0.1; /* of a timed prompt step's length */
 static const double kLeastCost = 0.05;                    /* of a timed decode step's */
 
@@ -87,8 +94,10 @@ typedef struct cuda_spans {
     span_set *launching; /* the step that is being launched; NULL: none */
     int32_t since_timed; /* decode steps since one was timed, that one included; 0: none was */
     double whole_ns;     /* the newest decode step in its graph; 0: none was */
-    double credit_ns;
-    int64_t credit_at_ns;
+    bool prompt_timed;   /* a prompt step was timed */
+    double timed_ms;     /* length of the step before, if it was timed; else 0 */
+    double credit_ns, most_credit_ns;
+    int64_t credit_at_ns; /* 0: no step has asked for credit yet */
     int32_t max_marks, max_notes;
     cu_event origin;  /* device time 0 */
     double device_ms; /* of the last ended step's begin */
@@ -170,7 +179,8 @@ static vt_status make_set(cuda_spans *s, span_set *set, vt_err *err)
 static bool has_credit(cuda_spans *s)
 {
     int64_t now = vt_now_ns();
-    s->credit_ns = fmin(s->credit_ns + kCredit * (double)(now - s->credit_at_ns), kMostCredit);
+    double passed = s->credit_at_ns > 0 ? (double)(now - s->credit_at_ns) : 0;
+    s->credit_ns = fmin(s->credit_ns + kCredit * passed, s->most_credit_ns);
     s->credit_at_ns = now;
     return s->credit_ns > 0;
 }
@@ -180,8 +190,11 @@ static bool shall_time(cuda_spans *s, const vt_batch *b)
 {
     if (b->n_tokens == 0 || s->x->options.untimed)
         return false;
-    if (b->n_tokens > b->n_decode)
-        return has_credit(s);
+    if (b->n_tokens > b->n_decode) {
+        bool prompt = !s->prompt_timed || has_credit(s);
+        s->prompt_timed = s->prompt_timed || prompt;
+        return prompt;
+    }
     bool timed = s->since_timed == 0 || (s->since_timed >= SPACING && has_credit(s));
     s->since_timed = timed ? 1 : s->since_timed + 1;
     return timed;
@@ -330,6 +343,8 @@ static vt_status spans_end(vt_observer *o, vt_step_result *view, vt_err *err)
                             .n_kernels = set->n_kernels,
                             .graph_tokens = set->graph_tokens,
                             .timed = set->timed};
+    s->credit_ns -= fmin(idle_ns, s->timed_ms * 1e6);
+    s->timed_ms = set->timed ? ms : 0;
     if (set->timed) {
         TRY(write_marks(s, set, slot, &step, err));
         s->read_ns += (double)(vt_now_ns() - now);
@@ -409,8 +424,8 @@ vt_status cuda_spans_new(cuda_executor *x, vt_err *err)
     s->max_notes = s->max_marks * KERNELS_A_CALL;
     /* a base, and for each call a span and its kernels, of which most calls have one */
     TRY(vt_spans_init(&s->spans, 1 + 2 * (int64_t)s->max_marks, err));
-    s->credit_ns = kMostCredit;
-    s->credit_at_ns = vt_now_ns();
+    s->most_credit_ns = x->options.story ? kStoryCredit : kMostCredit;
+    s->credit_ns = x->options.story ? kStoryCredit : 0;
     TRY(vt_trace_init(&s->launches, sizeof(vt_launch_event), RING_LAUNCHES, err));
     return cuda_spans_renew(x, err);
 }

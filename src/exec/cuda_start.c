@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/mem.h"
 #include "exec/cuda_inside.h"
 #include "device/cublaslt.h"
 
@@ -183,21 +184,50 @@ vt_status cuda_start_collect(cuda_executor *x, vt_err *err)
     return status;
 }
 
-/* Captures the graphs of all decode buckets, the largest first. */
+/* What malloc had handed out when the graphs had this many nodes. */
+typedef struct graph_memory {
+    size_t bytes;
+    int64_t nodes;
+} graph_memory;
+
+static graph_memory look_at_memory(const cuda_executor *x)
+{
+    return (graph_memory){vt_malloc_look().used, x->graph_nodes};
+}
+
+/* Host memory that the driver keeps for each node of a graph. It is measured once, over all decode
+ * graphs, and not around every later capture: looking at malloc's heaps takes up to a millisecond,
+ * and what other threads allocate meanwhile would count as the graph's. */
+static void measure_nodes(cuda_executor *x, graph_memory from)
+{
+    graph_memory now = look_at_memory(x);
+    bool grown = now.bytes > from.bytes && now.nodes > from.nodes;
+    x->node_host_bytes = grown ? (double)(now.bytes - from.bytes) / (double)(now.nodes - from.nodes)
+                               : 0;
+}
+
+/* Captures the graphs of all decode buckets, the largest first. The memory of the first bucket's
+ * graphs is left out of the measurement where there are more, because the driver allocates then
+ * what all graphs share. */
 static vt_status capture(cuda_executor *x, vt_err *err)
 {
     int32_t most = cuda_step_most_decode(x), above = INT32_MAX;
+    graph_memory from = look_at_memory(x);
     for (int32_t n = most; n > 0; n--) {
         int32_t seqs = cuda_step_bucket(n, most);
         if (seqs == 0 || seqs == above)
             continue;
+        bool first = above == INT32_MAX;
         step_shape s = cuda_step_decode(x, above = seqs);
         cuda_step_bind(x, &s);
         vt_status status = cuda_graph_capture(x, &s, err);
         x->bound = NULL;
         TRY(status);
+        if (first && n > 1)
+            from = look_at_memory(x);
         TRY(vt_progress_report(x->config.progress, "capturing graphs", most - n + 1, most, err));
     }
+    measure_nodes(x, from);
     return vt_cuda_check(x->cuda, x->cuda->driver.stream_sync(x->lane.stream), "capturing graphs",
                          err);
 }

@@ -35,6 +35,16 @@ typedef struct vt_step_result {
     int64_t begin_ns, end_ns; /* of the device's work */
 } vt_step_result;
 
+/* What an executor has come to hold while it runs, because steps needed it. */
+typedef struct vt_executor_held {
+    int32_t graphs;           /* captured, and kept */
+    uint64_t captures;        /* graphs captured so far */
+    int32_t kernels;          /* compiled and loaded */
+    int32_t algorithms;       /* shapes for which a library was asked for an algorithm */
+    int64_t graph_host_bytes; /* what the driver keeps of host memory for the graphs: their nodes
+                                 times the bytes a node, which are measured at start-up */
+} vt_executor_held;
+
 typedef struct vt_executor vt_executor;
 struct vt_executor {
     const char *name;
@@ -56,7 +66,8 @@ struct vt_executor {
      * and return how many there are. */
     int32_t (*sources)(const vt_executor *x, vt_source *out, int32_t max);
     int32_t (*report)(const vt_executor *x, vt_report *out, int32_t max);
-    int32_t n_pool_slots; /* size of the token pool */
+    void (*held)(const vt_executor *x, vt_executor_held *out); /* any thread; NULL: nothing */
+    int32_t n_pool_slots;                                      /* size of the token pool */
 };
 
 typedef struct vt_executor_config {

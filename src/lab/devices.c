@@ -46,6 +46,7 @@ vt_status lab_devices_open(lab *l, vt_err *err)
     l->emulated = gpu->emulated;
     if (l->emulated) {
         l->roofs.is_gpu = true;
+        snprintf(l->roofs.name, sizeof l->roofs.name, "%s", gpu->cuda->name);
         return VT_OK;
     }
     return vt_roofs_cuda(l->ordinal, 0, false, &l->roofs, err);

@@ -290,5 +290,6 @@ const lab_def lab_flashinfer_env = {
               "Then settings change one by one, and the keys that change are counted."},
     .alias = {"00_check_env.py"},
     .items = items,
+    .kernels = true, /* it runs none, and times nothing */
     .run = run,
 };

@@ -146,7 +146,8 @@ static vt_status turn_shared(lab *l, const lab_heads *h, vt_err *err)
     TRY(lab_run_shape(l, "attention_decode", own.impl, &shared, err,
                       "seqs=%d,kv_len=%d,%s,shared=%d", seqs, kv, heads, pages));
     lab_turn_kernels(
-        l, "shared pages", l->ordinal < 0 ? "a common prefix in the cache" : "VITRINE_CUDA_SHARED",
+        l, "shared pages",
+        l->ordinal < 0 ? "a common prefix; on a GPU VITRINE_CUDA_SHARED" : "VITRINE_CUDA_SHARED",
         shared.shape,
         lab_over(own.bytes + own.extra_bytes,
                  shared.bytes + (l->ordinal < 0 ? shared.extra_bytes : 0)),

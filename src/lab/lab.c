@@ -173,6 +173,27 @@ static bool is_busy(void)
     return getloadavg(&load, 1) == 1 && load > 2 * vt_cpu_get()->n_cpus + 1;
 }
 
+static void put_size(json_t *o, const char *key, int64_t bytes)
+{
+    json_object_set_new(o, key, bytes > 0 ? json_integer(bytes) : json_null());
+}
+
+/* The size of one cache of each level: a core's L1d and L2, an L3; of a GPU its L2. Null: not
+ * known. */
+static json_t *caches_of(const lab *l)
+{
+    const vt_cpu *cpu = vt_cpu_get();
+    json_t *o = json_object();
+    if (l->ordinal >= 0) {
+        put_size(o, "l2_bytes", l->roofs.l2_size);
+        return o;
+    }
+    put_size(o, "l1d_bytes", cpu->l1d_bytes);
+    put_size(o, "l2_bytes", cpu->l2_bytes);
+    put_size(o, "l3_bytes", cpu->l3_bytes);
+    return o;
+}
+
 static json_t *machine_of(const lab *l)
 {
     const vt_cpu *cpu = vt_cpu_get();
@@ -182,6 +203,8 @@ static json_t *machine_of(const lab *l)
     json_object_set_new(m, "cpu", json_string(cpu->model));
     json_object_set_new(m, "level", json_string(vt_isa_name(cpu->level)));
     json_object_set_new(m, "threads", json_integer(l->threads));
+    json_object_set_new(m, "cores", json_integer(cpu->n_cores));
+    json_object_set_new(m, "caches", caches_of(l));
     return m;
 }
 

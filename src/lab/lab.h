@@ -190,12 +190,15 @@ typedef struct lab_kernel {
     const char *bound;                           /* "memory", "cache", "bf16", "launch" ... */
     double of_roof;                              /* least_s / median_s */
     double error, tolerance;                     /* NAN: not checked */
+    char why[256];                               /* place of the first wrong element; else empty */
     bool ok, disturbed;
 } lab_kernel;
 
 /* Runs, checks and times one row on one shape. A row that does not take the shape, or is not there
  * on this machine, is VT_ERR_UNSUPPORTED with a sentence. A wrong result is no error: ok is false,
- * and lab_check has been called. */
+ * and lab_check has been called. Where other programs make the median much longer than the best
+ * repetition, the row is timed again, up to three times in all, and the calmest times are kept.
+ * `disturbed` says whether they still met other programs; a finding says so once. */
 vt_status lab_kernel_run(lab *l, const lab_kernel_ask *ask, lab_kernel *out, vt_err *err);
 /* Names of all rows and variants of the card that this device has and that take the shape; out[max]
  * of static strings. Returns how many; 0 with an error set: no such op or shape. */

@@ -45,10 +45,6 @@ vt_status mini_forward(lab *l, vt_err *err);
 /* Knobs of the pass: graphs, one graph, programmatic dependent launch (mini_sglang_knobs.c). */
 vt_status mini_turn_engine(lab *l, const json_t *story, vt_err *err);
 
-/* lab_kernel_run. Where other programs used the machine meanwhile, median_s is the time of the best
- * repetition, because a median then tells what the others did; a finding says so once. */
-vt_status mini_kernel_run(lab *l, const lab_kernel_ask *ask, lab_kernel *out, vt_err *err);
-
 /* ---- several rows of one op ---- */
 
 enum { MINI_MAX_ROWS = 32, MINI_MAX_SWEEP = 24 };

@@ -36,7 +36,7 @@ static vt_status attend(lab *l, int32_t seqs, int32_t q_len, int32_t kv_len, con
     shape_text(l, shape, sizeof shape, seqs, q_len, kv_len);
     const char *op = q_len > 1 ? "attention_prefill" : "attention_decode";
     lab_note(l, "%s, %s", op, shape);
-    return mini_kernel_run(l, &(lab_kernel_ask){.op = op, .shape = shape, .impl = impl}, out, err);
+    return lab_kernel_run(l, &(lab_kernel_ask){.op = op, .shape = shape, .impl = impl}, out, err);
 }
 
 static double intensity(const lab_kernel *k) { return k->flops / k->bytes; }
@@ -274,8 +274,8 @@ static vt_status turn_type(lab *l, const trail *t, vt_err *err)
     snprintf(shape, sizeof shape,
              "seqs=1,kv_len=%d,heads=%d,kv_heads=%d,head_dim=%d,kv_type=fp8,page=%d", t->context,
              HEADS, KV_HEADS, HEAD_DIM, l->ordinal >= 0 ? 64 : 16);
-    TRY(mini_kernel_run(l, &(lab_kernel_ask){.op = "attention_decode", .shape = shape}, &after,
-                        err));
+    TRY(lab_kernel_run(l, &(lab_kernel_ask){.op = "attention_decode", .shape = shape}, &after,
+                       err));
     lab_turn(l, &(lab_knob){.name = "KV cache in FP8",
                             .where = "--kv-dtype fp8",
                             .what = before->shape,

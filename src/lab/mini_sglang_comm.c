@@ -238,7 +238,7 @@ static vt_status copy(lab *l, int32_t page, lab_kernel *out, vt_err *err)
              "copies=%lld,tokens=%d,layers=1,kv_heads=8,head_dim=128,kv_type=%s,page=%d",
              (long long)(MAIN_BYTES / piece), page, l->ordinal >= 0 ? "bf16" : "f16", page);
     lab_note(l, "page_copy, %s", shape);
-    return mini_kernel_run(l, &(lab_kernel_ask){.op = "page_copy", .shape = shape}, out, err);
+    return lab_kernel_run(l, &(lab_kernel_ask){.op = "page_copy", .shape = shape}, out, err);
 }
 
 static void tell_copy(lab *l, const machine *m, const lab_kernel *k)

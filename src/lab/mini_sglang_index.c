@@ -163,7 +163,7 @@ static vt_status sweep(lab *l, lab_kernel *large, vt_err *err)
             continue;
         shape_text(shape, sizeof shape, tokens, hidden);
         lab_note(l, "embed, %s", shape);
-        TRY(mini_kernel_run(l, &(lab_kernel_ask){.op = "embed", .shape = shape}, &k, err));
+        TRY(lab_kernel_run(l, &(lab_kernel_ask){.op = "embed", .shape = shape}, &k, err));
         lab_cell(l, "%lld", (long long)tokens);
         lab_cell(l, "%lld x 2 bytes", (long long)hidden);
         lab_cell_number(l, k.bytes, LAB_BYTES);

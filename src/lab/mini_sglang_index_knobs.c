@@ -145,7 +145,7 @@ static vt_status turn_workers(lab *l, vt_err *err)
         lab_turn_missing(l, name, where, shape, 1, "there is one worker here (--threads 1)");
         return VT_OK;
     }
-    TRY(mini_kernel_run(l, &ask, &all, err));
+    TRY(lab_kernel_run(l, &ask, &all, err));
     TRY(mini_one_worker(l, &ask, &one, err));
     lab_turn(l, &(lab_knob){.name = name,
                             .where = where,
@@ -190,7 +190,7 @@ static vt_status turn_type(lab *l, const lab_kernel *before, vt_err *err)
     char shape[160];
     lab_kernel after;
     snprintf(shape, sizeof shape, "tokens=64,type=q8_0,vocab=4096,hidden=4096");
-    TRY(mini_kernel_run(l, &(lab_kernel_ask){.op = "embed", .shape = shape}, &after, err));
+    TRY(lab_kernel_run(l, &(lab_kernel_ask){.op = "embed", .shape = shape}, &after, err));
     lab_turn(l, &(lab_knob){.name = "table in Q8_0",
                             .where = "the model's file",
                             .what = before->shape,
@@ -215,7 +215,7 @@ static vt_status turn_pdl(lab *l, const char *shape, const lab_kernel *before, v
                                      : "a CPU launches no kernels");
         return VT_OK;
     }
-    vt_status status = mini_kernel_run(
+    vt_status status = lab_kernel_run(
         l, &(lab_kernel_ask){.op = "embed", .shape = shape, .method = "pdl"}, &after, err);
     if (status == VT_ERR_UNSUPPORTED) {
         lab_turn_missing(l, name, where, before->shape, NAN, "this GPU has no dependent launch");

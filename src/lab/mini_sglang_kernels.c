@@ -138,7 +138,7 @@ static vt_status run_all(lab *l, kernels *all, vt_err *err)
         if (!wanted(all, k))
             continue;
         lab_note(l, "%s, %s", k->op->name, k->shape);
-        vt_status status = mini_kernel_run(
+        vt_status status = lab_kernel_run(
             l, &(lab_kernel_ask){.op = k->op->name, .shape = k->shape}, &k->k, err);
         k->ran = status == VT_OK;
         if (status == VT_ERR_UNSUPPORTED)
@@ -240,6 +240,7 @@ static void tell_step(lab *l, const kernels *all)
     }
     if (!most || !isfinite(measured)) {
         lab_predict(l, what, NAN, LAB_SECONDS, "no kernel of a decode step was timed");
+        lab_outcome(l, what, NAN, false);
         lab_missing(l, "state",
                     l->emulated ? "times mean nothing on an emulated GPU"
                                 : "--kernel left no kernel of a decode step");
@@ -272,7 +273,7 @@ static vt_status turn_row(lab *l, const kernels *all, vt_err *err)
         char where[96];
         if (strcmp(name[i], most->k.impl) == 0)
             continue;
-        TRY(mini_kernel_run(
+        TRY(lab_kernel_run(
             l, &(lab_kernel_ask){.op = most->op->name, .shape = most->shape, .impl = name[i]},
             &after, err));
         snprintf(where, sizeof where, "%s %s",

@@ -94,8 +94,8 @@ static vt_status match(lab *l, int64_t n, int64_t differ, const char *impl, lab_
     char shape[96];
     snprintf(shape, sizeof shape, "n=%lld,differ=%lld", (long long)n, (long long)differ);
     lab_note(l, "prefix_match, %s", shape);
-    return mini_kernel_run(l, &(lab_kernel_ask){.op = "prefix_match", .shape = shape, .impl = impl},
-                           out, err);
+    return lab_kernel_run(l, &(lab_kernel_ask){.op = "prefix_match", .shape = shape, .impl = impl},
+                          out, err);
 }
 
 /* Time over length, and the roof of where both sequences lie. */

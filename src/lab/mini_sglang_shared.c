@@ -60,30 +60,6 @@ vt_status mini_write_file(lab *l, const char *name, const char *what, const vt_b
     return VT_OK;
 }
 
-vt_status mini_kernel_run(lab *l, const lab_kernel_ask *ask, lab_kernel *out, vt_err *err)
-{
-    static const char rule[] = "machine.busy";
-    const json_t *f;
-    size_t i;
-    bool told = false;
-    TRY(lab_kernel_run(l, ask, out, err));
-    if (!out->disturbed || !isfinite(out->best_s))
-        return VT_OK;
-    out->median_s = out->best_s;
-    out->of_roof = out->least_s / out->best_s;
-    json_array_foreach(json_object_get(l->result, "findings"), i, f)
-    {
-        const char *name = json_string_value(json_object_get(f, "rule"));
-        told |= name && strcmp(name, rule) == 0;
-    }
-    if (!told)
-        lab_finding(
-            l, rule,
-            "other programs used this machine: times of the kernels that met them are those "
-            "of the best repetition, not the median; run the lab again when it is quiet");
-    return VT_OK;
-}
-
 /* ---- several rows of one op ---- */
 
 vt_status mini_rows_run(lab *l, const char *op, const char *shape, mini_rows **out, vt_err *err)
@@ -93,15 +69,15 @@ vt_status mini_rows_run(lab *l, const char *op, const char *shape, mini_rows **o
     mini_rows *r = calloc(1, sizeof *r);
     if (!r)
         return vt_fail(err, VT_ERR_MEMORY, "out of memory for the rows of %s", op);
-    vt_status status = mini_kernel_run(l, &(lab_kernel_ask){.op = op, .shape = shape}, &r->k[0],
-                                       err);
+    vt_status status = lab_kernel_run(l, &(lab_kernel_ask){.op = op, .shape = shape}, &r->k[0],
+                                      err);
     int32_t n = status == VT_OK ? lab_kernel_rows(l, op, shape, name, MINI_MAX_ROWS, &why) : 0;
     r->n = status == VT_OK;
     for (int32_t i = 0; i < n && r->n < MINI_MAX_ROWS; i++) {
         if (strcmp(name[i], r->k[0].impl) == 0)
             continue;
         lab_note(l, "%s, %s", op, name[i]);
-        vt_status one = mini_kernel_run(
+        vt_status one = lab_kernel_run(
             l, &(lab_kernel_ask){.op = op, .shape = shape, .impl = name[i]}, &r->k[r->n], &why);
         r->n += one == VT_OK;
     }
@@ -185,7 +161,7 @@ vt_status mini_one_worker(lab *l, const lab_kernel_ask *ask, lab_kernel *out, vt
         return vt_fail(err, VT_ERR_UNSUPPORTED, "this lab has one worker (--threads 1)");
     l->device->team = NULL;
     l->threads = 1;
-    vt_status status = mini_kernel_run(l, ask, out, err);
+    vt_status status = lab_kernel_run(l, ask, out, err);
     vt_team_free(l->device->team);
     l->device->team = team;
     l->threads = threads;

@@ -17,6 +17,7 @@
 #include "base/err.h"
 #include "base/random.h"
 #include "base/stats.h"
+#include "lab/causes.h"
 #include "lab/mini_sglang.h"
 #include "ops/case_text.h"
 #include "ops/kv_store/kv_store.h"
@@ -101,7 +102,7 @@ static vt_status measure_pattern(lab *l, measured *m, int32_t size, pattern p, v
     int32_t twice, pages;
     shape_text(l, shape, sizeof shape, m->tokens[size], pattern_name[p]);
     lab_note(l, "kv_store, %d tokens, %s", m->tokens[size], pattern_name[p]);
-    TRY(mini_kernel_run(l, &(lab_kernel_ask){.op = "kv_store", .shape = shape}, k, err));
+    TRY(lab_kernel_run(l, &(lab_kernel_ask){.op = "kv_store", .shape = shape}, k, err));
     TRY(count_slots(shape, &twice, &pages, err));
     lab_check(
         l, twice == 0,
@@ -185,6 +186,11 @@ static void tell_memory(lab *l, const measured *m)
         lab_missing(l, "bandwidth", "times mean nothing on an emulated GPU");
         return;
     }
+    lab_signs signs = lab_signs_none();
+    signs.sequential_s = seq->median_s;
+    signs.scattered_s = ran->median_s;
+    if (!seq->disturbed && !ran->disturbed)
+        lab_tell_causes(l, &signs, ran->shape);
     lab_item(
         l, "bandwidth",
         "%d tokens: sequential %s, random %s, %.0f %% and %.0f %% of the measured copy roof of "

@@ -63,7 +63,7 @@ static vt_status turn_by_slot(lab *l, const lab_kernel *before, vt_err *err)
         return VT_OK;
     snprintf(shape, sizeof shape,
              "tokens=64,kv_heads=8,head_dim=128,kv_type=bf16,page=64,slots=random");
-    vt_status status = mini_kernel_run(
+    vt_status status = lab_kernel_run(
         l, &(lab_kernel_ask){.op = "kv_store", .shape = shape, .impl = "by-slot"}, &after, err);
     if (status == VT_ERR_UNSUPPORTED || status == VT_ERR_USAGE)
         return VT_OK;
@@ -87,7 +87,7 @@ static vt_status turn_type(lab *l, const lab_kernel *before, vt_err *err)
     lab_kernel after;
     snprintf(shape, sizeof shape, "tokens=64,kv_heads=8,head_dim=128,kv_type=fp8,page=%d",
              l->ordinal >= 0 ? 64 : 16);
-    TRY(mini_kernel_run(l, &(lab_kernel_ask){.op = "kv_store", .shape = shape}, &after, err));
+    TRY(lab_kernel_run(l, &(lab_kernel_ask){.op = "kv_store", .shape = shape}, &after, err));
     lab_turn(l, &(lab_knob){.name = "KV cache in FP8",
                             .where = "--kv-dtype fp8",
                             .what = before->shape,
@@ -122,13 +122,13 @@ static vt_status turn_norm(lab *l, vt_err *err)
                      "kv_store and the norm after attention", NAN,
                      "attention reads what is stored, and the next norm reads what attention "
                      "makes: one launch of both would have to wait inside for attention");
-    TRY(mini_kernel_run(l, &(lab_kernel_ask){.op = "rope_store", .shape = shape}, &one, err));
+    TRY(lab_kernel_run(l, &(lab_kernel_ask){.op = "rope_store", .shape = shape}, &one, err));
     if (!apart) {
         lab_turn_missing(l, name, where, shape, NAN, "this device has no variant of two calls");
         return VT_OK;
     }
-    TRY(mini_kernel_run(l, &(lab_kernel_ask){.op = "rope_store", .shape = shape, .impl = apart},
-                        &two, err));
+    TRY(lab_kernel_run(l, &(lab_kernel_ask){.op = "rope_store", .shape = shape, .impl = apart},
+                       &two, err));
     mini_turn_kernels(l, name, where, &two, &one,
                       l->ordinal < 0 ? "one call does the norms of q and k, the rotation and the "
                                        "store: k is not written and read again, and the workers "

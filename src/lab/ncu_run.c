@@ -134,7 +134,7 @@ static vt_status read_csv(const char *path, ncu_report *out, vt_err *err)
     return status;
 }
 
-static void take(const ncu_report *r, int32_t at, lab_counters *out)
+static void take(const lab *l, const ncu_report *r, int32_t at, lab_counters *out)
 {
     double v[N_METRICS];
     char name[96];
@@ -149,6 +149,8 @@ static void take(const ncu_report *r, int32_t at, lab_counters *out)
                           .tensor = v[TENSOR],
                           .issue = v[ISSUE],
                           .instructions = v[INSTRUCTIONS]};
+    out->signs = lab_signs_none();
+    lab_signs_add_ncu(&out->signs, r, at, l->roofs.memory_bytes_per_s);
     snprintf(out->kernel, sizeof out->kernel, "%s", kernel ? kernel : "kernel");
     for (int i = 0; i < LAB_NCU_STALLS; i++) {
         stall_metric(i, name);
@@ -193,7 +195,7 @@ bool lab_ncu_read(lab *l, const lab_kernel_ask *ask, const char *part, const cha
         snprintf(why, LAB_NCU_WHY, "ncu saw no kernel whose name holds '%s'", part);
     else {
         lab_file(l, csv, "every counter that ncu read, a line for each launch");
-        take(&r, at, out);
+        take(l, &r, at, out);
     }
     ncu_report_release(&r);
     return status == VT_OK && at >= 0;

@@ -13,6 +13,7 @@
 #ifndef VT_LAB_NCU_RUN_H
 #define VT_LAB_NCU_RUN_H
 
+#include "lab/causes.h"
 #include "lab/lab.h"
 
 enum { LAB_NCU_WHY = 512, LAB_NCU_STALLS = 10 };
@@ -28,6 +29,7 @@ typedef struct lab_counters {
     double stall[LAB_NCU_STALLS]; /* warps that wait for each reason of lab_ncu_stall_name */
     double stalled;               /* their sum */
     int32_t largest;              /* index of the largest */
+    lab_signs signs;              /* what these counters show, for lab_tell_causes */
 } lab_counters;
 
 /* Names and meanings of the stall reasons; index 0 is the wait for memory. */

@@ -198,6 +198,8 @@ void own_kernel_tidy(own_kernel_report *r)
     double memory = number(r->memory_bytes_per_s), fp32 = number(r->fp32_per_s);
     r->memory_bytes_per_s = isfinite(memory) ? memory : 0;
     r->fp32_per_s = isfinite(fp32) ? fp32 : 0;
+    double launch = number(r->launch_s);
+    r->launch_s = isfinite(launch) ? launch : 0;
     r->n_cases = within(r->n_cases, OWN_KERNEL_CASES);
     r->n_rows = within(r->n_rows, OWN_KERNEL_ROWS);
     for (int32_t i = 0; i < r->n_cases; i++) {
@@ -268,8 +270,8 @@ static vt_status verdict(const process *p, own_kernel_report *r, int status, boo
         return vt_fail(err, VT_ERR_DEVICE, "%s: its process ended in %s with status %d", file, step,
                        WIFEXITED(status) ? WEXITSTATUS(status) : -1);
     if (wrong)
-        return vt_fail(err, VT_ERR_DEVICE, "%s: wrong in case %s: %s", file, wrong->name,
-                       wrong->why);
+        return vt_fail(err, VT_ERR_DEVICE, "%s: %s is wrong in case %s: %s", file, r->op,
+                       wrong->name, wrong->why);
     return VT_OK;
 }
 

@@ -95,6 +95,7 @@ typedef struct own_kernel_report {
     char tolerance_reason[OWN_KERNEL_TEXT];
     uint8_t gpu, emulated, races;          /* 0 or 1. races: the race detector looked on */
     double memory_bytes_per_s, fp32_per_s; /* roofs; 0: not known */
+    double launch_s;                       /* a GPU's: of an empty kernel; 0: not known */
     own_kernel_case cases[OWN_KERNEL_CASES];
     int32_t n_cases;
     own_kernel_row rows[OWN_KERNEL_ROWS];
@@ -110,6 +111,10 @@ vt_status own_kernel_run(const own_kernel_ask *ask, own_kernel_report *out, vt_e
 bool own_kernel_is_inner(void);
 /* What the inner process does: fills the report that it has inherited. */
 vt_status own_kernel_inside(const own_kernel_ask *ask, vt_err *err);
+
+/* What the user's kernel, on its last shape, shows: a row of causes.h; NULL: nothing is wrong with
+ * it, or it was not measured. The launch alone is judged on an emulated GPU. */
+const struct report_cause *own_kernel_cause(const own_kernel_report *r);
 
 /* Whether a case came to its end, so that there is something to show. */
 bool own_kernel_any_ran(const own_kernel_report *r);

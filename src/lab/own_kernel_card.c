@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "lab/causes.h"
 #include "lab/own_kernel.h"
 
 enum { INDENT = 15, MOST_LINES = 4 };
@@ -297,6 +298,39 @@ static void put_roofline(const own_kernel_report *r, const vt_term *term, vt_buf
 
 /* ---- next ---- */
 
+static bool all_right(const own_kernel_report *r)
+{
+    for (int32_t i = 0; i < r->n_cases; i++)
+        if (r->cases[i].verdict == OWN_KERNEL_WRONG || r->cases[i].verdict == OWN_KERNEL_OPEN)
+            return false;
+    return true;
+}
+
+const report_cause *own_kernel_cause(const own_kernel_report *r)
+{
+    const own_kernel_row *own = own_row(r);
+    const report_cause *cause = NULL;
+    lab_signs s = lab_signs_none();
+    if (!own || !r->gpu || !all_right(r))
+        return NULL;
+    const own_kernel_launch *l = &own->launch;
+    if (l->ctas > 0 && l->waves > 0) {
+        s.ctas_a_sm = l->waves * l->ctas;
+        s.tail = l->waves > 1 ? 1 - l->waves / ceil(l->waves) : NAN;
+        s.occupancy = l->max_warps > 0 ? (double)l->warps / l->max_warps : NAN;
+        s.limited_by = l->limit;
+    }
+    if (!r->emulated) {
+        s.gpu = true;
+        s.spill_bytes = l->spill_bytes;
+        s.time_s = own->us[1] * 1e-6; /* in a graph, as the launch floor */
+        s.launch_s = r->launch_s > 0 ? r->launch_s : NAN;
+        s.of_roof = own->share[0];
+        s.bound = own->roof[0];
+    }
+    return report_causes_of(&s, &cause, 1) ? cause : NULL;
+}
+
 typedef struct advice {
     char line[MOST_LINES][512];
     int n;
@@ -366,22 +400,18 @@ static void advise_cpu(const own_kernel_report *r, const own_kernel_row *own, ad
                "It is as fast as ours, or faster: try it with other shapes (--shape) and threads.");
 }
 
-static bool all_right(const own_kernel_report *r)
-{
-    for (int32_t i = 0; i < r->n_cases; i++)
-        if (r->cases[i].verdict == OWN_KERNEL_WRONG || r->cases[i].verdict == OWN_KERNEL_OPEN)
-            return false;
-    return true;
-}
-
 static void put_next(const own_kernel_report *r, const vt_term *term, vt_buf *b)
 {
     const own_kernel_row *own = own_row(r);
     advice a = {.n = 0};
+    const report_cause *cause = own_kernel_cause(r);
+    if (cause && (r->emulated || noise_of(r) < MUCH_NOISE))
+        advise(&a, "Seen: %s. Likely cause: %s. What to do: %s.", cause->seen, cause->cause,
+               cause->action);
     if (!all_right(r))
         advise(&a, "Make it right first: the message says which case failed, and where.");
     else if (r->emulated)
-        advise(&a, "Run it on a GPU: an emulated one shows results and races alone.");
+        advise(&a, "Run it on a GPU: an emulated one shows results, races and the launch alone.");
     else if (!own)
         advise(&a, "It was not timed: see the message.");
     else if (noise_of(r) >= MUCH_NOISE)

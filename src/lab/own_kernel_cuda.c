@@ -415,6 +415,8 @@ static vt_status measure(gpu_run *g, vt_err *err)
         TRY(vt_roofs_cuda(g->gpu.cuda->ordinal, 0, false, &roofs, err));
         k->report->memory_bytes_per_s = roofs.memory_bytes_per_s;
         k->report->fp32_per_s = roofs.fp32_per_s;
+        double launch_s = vt_roofs_launch_s(&roofs, false);
+        k->report->launch_s = launch_s > 0 ? launch_s : 0;
     }
     for (int32_t i = 0; i < k->n_shapes; i++) {
         gpu_case c = {0};

@@ -1,6 +1,7 @@
 /* The report of a user's kernel as JSON: see own_kernel.h. What was not measured is null. */
 #include <math.h>
 
+#include "lab/causes.h"
 #include "lab/own_kernel.h"
 
 static void put_case(vt_json *w, const own_kernel_case *c)
@@ -75,6 +76,17 @@ void own_kernel_json(const own_kernel_report *r, vt_json *w)
     vt_json_string(w, "tolerance_reason", r->tolerance_reason);
     vt_json_real(w, "memory_bytes_per_s", r->memory_bytes_per_s > 0 ? r->memory_bytes_per_s : NAN);
     vt_json_real(w, "fp32_per_s", r->fp32_per_s > 0 ? r->fp32_per_s : NAN);
+    const report_cause *cause = own_kernel_cause(r);
+    if (cause) {
+        vt_json_open(w, "cause", '{');
+        vt_json_string(w, "key", cause->key);
+        vt_json_string(w, "seen", cause->seen);
+        vt_json_string(w, "cause", cause->cause);
+        vt_json_string(w, "action", cause->action);
+        vt_json_close(w);
+    } else {
+        vt_json_null(w, "cause");
+    }
     vt_json_open(w, "cases", '[');
     for (int32_t i = 0; i < r->n_cases; i++)
         put_case(w, &r->cases[i]);

@@ -80,8 +80,9 @@ static void title(page *p)
     paragraph(p, &line, 2);
     char state[STORY_TEXT];
     if (strcmp(story_text(p->r, "state", state), "emulated") == 0)
-        vt_buf_puts(p->b, "  An EMULATED GPU: results are checked; times mean nothing and are left "
-                          "out.\n");
+        vt_buf_puts(p->b,
+                    "  An EMULATED GPU: results are checked, often on smaller shapes than those "
+                    "named below;\n  times mean nothing and are left out.\n");
     else if (strcmp(state, "disturbed") == 0)
         vt_buf_puts(p->b,
                     "  The machine was BUSY meanwhile: figures may be too slow, and nothing is "

@@ -36,7 +36,8 @@ const report_page report_pages[] = {
 /* ---- loading ---- */
 
 /* The members whose type the pages rely on. */
-static vt_status check_shape(const report *r, const lab_def *d, const json_t *result, vt_err *err)
+vt_status report_check_result(const char *folder, const lab_def *d, const json_t *result,
+                              vt_err *err)
 {
     static const char *const lists[] = {"predictions", "checks", "knobs", "findings", "files"},
                              *const objects[] = {"items", "machine", "roofs"};
@@ -50,14 +51,38 @@ static vt_status check_shape(const report *r, const lab_def *d, const json_t *re
     if (!wrong)
         return VT_OK;
     return vt_fail(err, VT_ERR_FORMAT,
-                   "%s/%s_%s.json: member '%s' is missing or of another type, expected %s",
-                   r->folder, d->number, d->name, wrong, wanted);
+                   "%s/%s_%s.json: member '%s' is missing or of another type, expected %s", folder,
+                   d->number, d->name, wrong, wanted);
+}
+
+/* A number of bytes or of cores; 0: there is none. */
+static int64_t read_size(const json_t *o, const char *key)
+{
+    double v = report_number(o, key);
+    return v >= 1 && v <= 1e12 ? (int64_t)v : 0;
+}
+
+/* The first result that has them. On a CPU an L2 belongs to a core: together the threads have the
+ * L2s of their cores. */
+static void read_caches(report *r, const json_t *machine)
+{
+    const json_t *caches = json_object_get(machine, "caches");
+    bool gpu = strcmp(report_string(machine, "device"), "cuda") == 0;
+    int64_t threads = read_size(machine, "threads"), cores = read_size(machine, "cores"),
+            l2 = read_size(caches, "l2_bytes");
+    if (r->caches_known || l2 == 0 || (!gpu && (threads == 0 || cores == 0)))
+        return;
+    r->caches_known = true;
+    r->l1d_size = read_size(caches, "l1d_bytes");
+    r->roofs.l2_size = gpu ? l2 : l2 * (threads < cores ? threads : cores);
+    r->roofs.l3_size = read_size(caches, "l3_bytes");
 }
 
 static void read_roofs(report *r, const json_t *result)
 {
     const json_t *roofs = json_object_get(result, "roofs"),
                  *machine = json_object_get(result, "machine");
+    read_caches(r, machine);
     if (r->of_machine && r->roofs.memory_bytes_per_s > 0)
         return;
     r->of_machine = machine;
@@ -127,6 +152,8 @@ static vt_status read_files(report *r, vt_err *err)
     for (size_t i = 0; i < sizeof name / sizeof *name; i++)
         TRY(read_file(r, name[i], err));
     int n = scandir(r->folder, &found, is_tp, by_name);
+    if (n < 0 && errno == ENOENT)
+        return VT_OK;
     if (n < 0)
         return vt_fail(err, VT_ERR_IO, "%s: %s", r->folder, strerror(errno));
     for (int i = 0; i < n; i++) {
@@ -151,9 +178,11 @@ static vt_status load(const vt_options *o, lab_track t, report *r, vt_err *err)
         TRY(lab_result_read(r->folder, *d, result, err));
         if (!*result)
             continue;
-        TRY(check_shape(r, *d, *result, err));
+        TRY(report_check_result(r->folder, *d, *result, err));
         r->n_run++;
         r->n_quick += json_is_true(json_object_get(*result, "quick"));
+        r->n_disturbed += strcmp(report_string(*result, "state"), "disturbed") == 0;
+        r->n_emulated += strcmp(report_string(*result, "state"), "emulated") == 0;
         read_roofs(r, *result);
     }
     return t == LAB_EXPERIMENTS ? read_files(r, err) : VT_OK;
@@ -186,8 +215,8 @@ static vt_status write_pages(const vt_options *o, const report *r, vt_buf *said,
 {
     char root[PATH_MAX], folder[PATH_MAX];
     TRY(lab_root(o, root, sizeof root, err));
-    if (snprintf(folder, sizeof folder, "%s/%s/reports", root, lab_track_name[r->track]) >=
-        (int)sizeof folder - 64)
+    if (snprintf(folder, sizeof folder, "%s/%s/reports/%s", root, lab_track_name[r->track],
+                 r->machine) >= (int)sizeof folder - 64)
         return vt_fail(err, VT_ERR_USAGE, "--results: the path is too long");
     TRY(vt_make_folders(folder, err));
     for (const report_page *p = report_pages; p->name; p++) {
@@ -206,15 +235,19 @@ static vt_status write_pages(const vt_options *o, const report *r, vt_buf *said,
     return VT_OK;
 }
 
-vt_status lab_report(const vt_options *o, lab_track t, vt_buf *said, vt_err *err)
+/* All results are read before the first page is written. */
+vt_status lab_report(const vt_options *o, lab_track only, vt_buf *said, vt_err *err)
 {
-    report *r = calloc(1, sizeof *r);
-    if (!r)
-        return vt_fail(err, VT_ERR_MEMORY, "out of memory for a report");
-    vt_status status = load(o, t, r, err);
-    if (status == VT_OK)
-        status = write_pages(o, r, said, err);
-    release(r);
+    report *r = calloc(LAB_TRACKS, sizeof *r);
+    vt_status status = r ? VT_OK : vt_fail(err, VT_ERR_MEMORY, "out of memory for reports");
+    for (int t = 0; t < LAB_TRACKS && status == VT_OK; t++)
+        if (only == LAB_TRACKS || t == (int)only)
+            status = load(o, (lab_track)t, &r[t], err);
+    for (int t = 0; t < LAB_TRACKS && status == VT_OK; t++)
+        if (only == LAB_TRACKS || t == (int)only)
+            status = write_pages(o, &r[t], said, err);
+    for (int t = 0; r && t < LAB_TRACKS; t++)
+        release(&r[t]);
     free(r);
     return status;
 }

@@ -1,6 +1,6 @@
 /* Reports: pages in markdown, generated from the results of one machine's folder.
  *
- *   ROOT/TRACK/results/MACHINE/NN_name.json   -->   ROOT/TRACK/reports/INDEX.md, analysis.md, ...
+ *   ROOT/TRACK/results/MACHINE/NN_name.json  -->  ROOT/TRACK/reports/MACHINE/INDEX.md, plan.md, ...
  *
  * Every measured number of a page comes from the results; the same results give the same bytes: no page has
  * the time of its making or a path of the machine that made it. A lab without a result gets "not
@@ -10,8 +10,9 @@
 
 #include "lab/lab.h"
 
-/* Writes all pages of the track. A result file that is damaged is VT_ERR_FORMAT, and no page is
- * written. Appends to *said a line a page that was written. */
-vt_status lab_report(const vt_options *o, lab_track t, vt_buf *said, vt_err *err);
+/* Writes all pages of the track, or with LAB_TRACKS those of every track. A result file that is
+ * damaged is VT_ERR_FORMAT, and no page is written. Appends to *said a line a page that was
+ * written. */
+vt_status lab_report(const vt_options *o, lab_track only, vt_buf *said, vt_err *err);
 
 #endif

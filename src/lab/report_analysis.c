@@ -106,8 +106,9 @@ static void box_insight(const json_t *result, vt_buf *b)
     json_array_foreach(json_object_get(result, "knobs"), i, k)
     {
         vt_buf line = {0};
-        vt_buf_printf(&line, "%s: %s, because %s", report_string(k, "name"),
-                      report_string(k, "verdict"), report_string(k, "why"));
+        vt_buf_printf(&line, "%s (", report_string(k, "name"));
+        report_verdict(k, &line);
+        vt_buf_printf(&line, "): %s", report_string(k, "why"));
         put_wrapped(b, "    - ", "      ", line.data ? line.data : "");
         vt_buf_release(&line);
     }
@@ -162,9 +163,9 @@ void report_analysis(const report *r, vt_buf *b)
         if (at < 0) {
             vt_buf_printf(b,
                           "Measured by `vitrine lab %s`, in the reports of that track: ", k->lab);
-            vt_buf_printf(b, "[%.*s](../../%.*s/reports/analysis.md#%s)\n\n",
+            vt_buf_printf(b, "[%.*s](" TO_LABS "%.*s/reports/%s/analysis.md#%s)\n\n",
                           (int)strcspn(k->lab, " "), k->lab, (int)strcspn(k->lab, " "), k->lab,
-                          k->op);
+                          r->machine, k->op);
         } else if (shown[at])
             vt_buf_printf(b, "The same lab as of [%s](#%s) measures it.\n\n", shown[at], shown[at]);
         else if (!r->result[at]) {

@@ -10,8 +10,10 @@ static void put_roofs(const report *r, vt_buf *b)
     for (int i = 0; i < r->n && json_object_size(roofs) == 0; i++)
         roofs = json_object_get(r->result[i], "roofs");
     if (json_object_size(roofs) == 0) {
-        vt_buf_printf(b, "not measured here yet: `vitrine lab %s 00`\n\n",
-                      lab_track_name[r->track]);
+        if (r->n_emulated > 0)
+            vt_buf_puts(b, "not measured here, because an emulated GPU has no roofs\n\n");
+        else
+            vt_buf_printf(b, "not measured here yet: `vitrine lab %s 00`\n\n", report_env_track(r));
         return;
     }
     vt_buf_puts(b, "| roof | figure | tag |\n|---|---:|---|\n");
@@ -26,6 +28,7 @@ static void put_roofs(const report *r, vt_buf *b)
         vt_buf_printf(b, " | %s |\n", report_string(o, "tag"));
     }
     vt_buf_putc(b, '\n');
+    report_caches(r, b);
 }
 
 static void put_legend(vt_buf *b)
@@ -80,6 +83,30 @@ static void put_trouble(vt_buf *b)
         "is quiet |\n\n");
 }
 
+/* What the labs 00 of other tracks found of this machine. */
+static void put_rest(const report *r, vt_buf *b)
+{
+    static const struct {
+        lab_track track;
+        const char *what;
+    } rest[] = {{LAB_SGLANG, "sockets, NUMA nodes, the matrix of links, pairs to prefer, the "
+                             "memory hierarchy, profiling tiers"},
+                {LAB_MINI_SGLANG, "compiler, flags and template parameters, the cache of compiled "
+                                  "kernels as a tree, what each kernel needs, libraries, nsys and "
+                                  "ncu, one run of each kernel, what is missing"},
+                {LAB_FLASHINFER, "what makes a start compile, how many kernels the next start "
+                                 "finds"}};
+    vt_buf_puts(b, "## What the other tracks found of this machine\n\n"
+                   "| topic | page |\n|---|---|\n");
+    for (size_t i = 0; i < sizeof rest / sizeof *rest; i++)
+        if (rest[i].track != r->track)
+            vt_buf_printf(b,
+                          "| %s | [environment of %s](" TO_LABS "%s/reports/%s/environment.md) |\n",
+                          rest[i].what, lab_track_name[rest[i].track],
+                          lab_track_name[rest[i].track], r->machine);
+    vt_buf_putc(b, '\n');
+}
+
 void report_environment(const report *r, vt_buf *b)
 {
     bool some = false;
@@ -90,7 +117,7 @@ void report_environment(const report *r, vt_buf *b)
         if (d->number[0] != '0' || d->number[1] != '0')
             continue;
         some = true;
-        vt_buf_printf(b, "## %s, as lab %s found it\n\n", "The machine", d->number);
+        vt_buf_printf(b, "## The machine, as lab %s found it\n\n", d->number);
         if (!r->result[i]) {
             report_not_run(d, b);
             vt_buf_putc(b, '\n');
@@ -106,6 +133,7 @@ void report_environment(const report *r, vt_buf *b)
     if (!some)
         vt_buf_puts(b, "The labs 00 of the other tracks describe the machine: `vitrine lab sglang "
                        "00`, `vitrine lab mini-sglang 00`, `vitrine lab flashinfer 00`.\n\n");
+    put_rest(r, b);
     put_legend(b);
     put_jit(b);
     put_trouble(b);

@@ -188,6 +188,24 @@ static void kernels(const report *r, vt_buf *b)
                    "embedding, rope and store.\n\n");
 }
 
+/* "before_ms" is "before its submission"; another key stands as it is. */
+static void put_part(const char *key, vt_buf *b)
+{
+    static const char *const words[][2] = {
+        {"before_ms", "reading and tokenising, before it was submitted"},
+        {"queue_ms", "waiting in the queue"},
+        {"steps_ms", "in steps of the engine"},
+        {"waits_ms", "between steps"},
+        {"tail_ms", "after its last step"},
+        {"total_ms", "from submission to end"}};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcmp(words[i][0], key) == 0) {
+            vt_buf_puts(b, words[i][1]);
+            return;
+        }
+    report_cell(b, key);
+}
+
 static void request(const report *r, vt_buf *b)
 {
     const json_t *f = file_of(r, "profiling_results.json"), *o = json_object_get(f, "breakdown");
@@ -201,7 +219,9 @@ static void request(const report *r, vt_buf *b)
     vt_buf_puts(b, "| part | time |\n|---|---:|\n");
     json_object_foreach((json_t *)(uintptr_t)o, key, v)
     {
-        vt_buf_printf(b, "| %.*s | ", (int)strcspn(key, "_"), key);
+        vt_buf_puts(b, "| ");
+        put_part(key, b);
+        vt_buf_puts(b, " | ");
         put_or(b, json_is_number(v) ? json_number_value(v) * 1e-3 : NAN, LAB_SECONDS);
         vt_buf_puts(b, " |\n");
     }

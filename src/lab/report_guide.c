@@ -1,5 +1,6 @@
 /* kernel-dev-guide.md: where the code is, how to profile it, how to add a kernel
  * (report_inside.h). */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -35,15 +36,100 @@ static void rows_of(const vt_impl *const *rows, const char *title, vt_buf *b)
     vt_buf_puts(b, n ? "\n" : "none\n");
 }
 
+/* "- card: [src/ops/embed/embed.c: embed_op](...)": a file, and a name that stands in it. */
+static void position(const char *what, const char *file, const char *name, vt_buf *b)
+{
+    vt_buf_printf(b, "- %s: [src/ops/%s: %s](" TO_SOURCES "src/ops/%s)\n", what, file, name, file);
+}
+
+static void positions(const report_kernel *k, vt_buf *b)
+{
+    char name[64];
+    position("contract", k->header, k->args, b);
+    snprintf(name, sizeof name, "%s_op", k->op);
+    position("card", k->card, name, b);
+    if (!k->kernel)
+        return;
+    /* a kernel has the name of its file */
+    const char *base = strrchr(k->kernel, '/');
+    base = base ? base + 1 : k->kernel;
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(base, "."), base);
+    position("kernel", k->kernel, name, b);
+}
+
+/* Whether a knob of these results is this variant: by its name, or "variant NAME of OP". */
+static bool is_timed(const report *r, const vt_op *op, const char *variant)
+{
+    char where[160];
+    snprintf(where, sizeof where, "variant %s of %s", variant, op->name);
+    for (int i = 0; i < r->n; i++) {
+        size_t at;
+        json_t *k;
+        json_array_foreach(json_object_get(r->result[i], "knobs"), at, k)
+        {
+            if (strcmp(report_string(k, "name"), variant) == 0 ||
+                strcmp(report_string(k, "where"), where) == 0)
+                return isfinite(report_number(k, "gain"));
+        }
+    }
+    return false;
+}
+
+/* Variants for this device that no knob of these results has timed; returns how many. */
+static int put_untimed(const report *r, const vt_op *op, vt_buf *b)
+{
+    int n = 0;
+    vt_device_kind device = r->roofs.is_gpu ? VT_DEVICE_CUDA : VT_DEVICE_CPU;
+    for (const vt_impl *const *v = op->variants; v && *v; v++) {
+        if ((*v)->device != device || is_timed(r, op, (*v)->name))
+            continue;
+        vt_buf_printf(b, "%s`%s`", n++ ? ", " : "Next: these results have not timed the variants ",
+                      (*v)->name);
+    }
+    if (n)
+        vt_buf_printf(b, "; `vitrine bench kernels %s --variants` does.\n\n", op->name);
+    return n;
+}
+
+/* The first part of "mini-sglang 02". */
+static bool is_of_track(const report *r, const report_kernel *k)
+{
+    size_t n = strcspn(k->lab, " ");
+    return strlen(lab_track_name[r->track]) == n &&
+           memcmp(lab_track_name[r->track], k->lab, n) == 0;
+}
+
+static void tried_and_next(const report *r, const report_kernel *k, const vt_op *op, vt_buf *b)
+{
+    if (!is_of_track(r, k)) {
+        int n = (int)strcspn(k->lab, " ");
+        report_knobs(r, k, b);
+        vt_buf_printf(b,
+                      "Next: the lab of this kernel is of another track; what it tried is in "
+                      "[its guide](" TO_LABS "%.*s/reports/%s/kernel-dev-guide.md#%s).\n\n",
+                      n, k->lab, r->machine, k->op);
+        return;
+    }
+    if (report_knobs(r, k, b) == 0)
+        vt_buf_printf(b,
+                      "no knob of this kernel is in these results; `vitrine lab %s` turns what "
+                      "there is\n\n",
+                      k->lab);
+    if (put_untimed(r, op, b) == 0)
+        vt_buf_printf(b,
+                      "Next: no variant for this device is left; time other shapes with `vitrine "
+                      "bench kernels %s --shape`, or bring a kernel of your own: `vitrine lab "
+                      "kernel FILE --op %s`.\n\n",
+                      k->op, k->op);
+}
+
 static void one_kernel(const report *r, const report_kernel *k, vt_buf *b)
 {
     const vt_op *op = vt_op_find(k->op);
     if (!op)
         return;
-    vt_buf_printf(b, "### %s\n\n%s.\n\n- card: [src/ops/%s](../../../src/ops/%s)\n", k->op,
-                  op->what, k->card, k->card);
-    if (k->kernel)
-        vt_buf_printf(b, "- kernel: [src/ops/%s](../../../src/ops/%s)\n", k->kernel, k->kernel);
+    vt_buf_printf(b, "### %s\n\n%s.\n\n", k->op, op->what);
+    positions(k, b);
     rows_of(op->impls, "rows", b);
     rows_of(op->variants, "variants", b);
     vt_buf_printf(b, "- allowed difference from the reference: %.1e, because %s\n", op->tolerance,
@@ -52,11 +138,7 @@ static void one_kernel(const report *r, const report_kernel *k, vt_buf *b)
                   "- measure: `vitrine bench kernels %s`, on a GPU with `--device cuda`; lab: "
                   "`vitrine lab %s`\n\nTried, verdict, next:\n\n",
                   k->op, k->lab);
-    if (report_knobs(r, k, b) == 0)
-        vt_buf_printf(b,
-                      "no knob of this kernel is in these results; `vitrine lab %s` turns what "
-                      "there is\n\n",
-                      k->lab);
+    tried_and_next(r, k, op, b);
 }
 
 static void profiling(vt_buf *b)
@@ -113,7 +195,7 @@ static void adding(vt_buf *b)
         "## How to bring a kernel of your own\n\n`vitrine lab kernel FILE.cu --op NAME` compiles "
         "it, "
         "checks it on every case of the op, times it beside the rows above and prints its card "
-        "([docs/lab-kernel.md](../../../docs/lab-kernel.md)).\n");
+        "([docs/lab-kernel.md](" TO_SOURCES "docs/lab-kernel.md)).\n");
 }
 
 void report_guide(const report *r, vt_buf *b)

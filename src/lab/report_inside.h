@@ -8,7 +8,13 @@
 
 #include <limits.h>
 
+#include "lab/causes.h"
 #include "lab/lab.h"
+
+/* From a page, labs/TRACK/reports/MACHINE/NAME.md, to what it links. */
+#define TO_TRACK "../../"         /* labs/TRACK */
+#define TO_LABS "../../../"       /* labs */
+#define TO_SOURCES "../../../../" /* the folder that has labs, src and docs */
 
 enum { REPORT_MAX_LABS = 24, REPORT_MAX_FILES = 24 };
 
@@ -26,8 +32,12 @@ typedef struct report {
     char folder[PATH_MAX]; /* of the results; no page names it */
     const lab_def *lab[REPORT_MAX_LABS];
     json_t *result[REPORT_MAX_LABS]; /* NULL: not run */
-    int n, n_run, n_quick;
-    vt_roofs roofs;           /* those that the first result with roofs was measured against */
+    int n, n_run, n_quick, n_disturbed, n_emulated;
+    /* Those that the first result with roofs was measured against; l2_size and l3_size are of the
+     * first result that has sizes of caches, 0: not known. */
+    vt_roofs roofs;
+    int64_t l1d_size;         /* of one core; 0: not known */
+    bool caches_known;        /* a result says how large the device's caches are */
     const json_t *of_machine; /* the member "machine" of that result; NULL: no results */
     report_file file[REPORT_MAX_FILES];
     int n_files;
@@ -43,10 +53,18 @@ typedef struct report_page {
 
 extern const report_page report_pages[]; /* ends with name NULL */
 
+/* Whether the members that pages rely on are there, with their types; else VT_ERR_FORMAT. */
+vt_status report_check_result(const char *folder, const lab_def *d, const json_t *result,
+                              vt_err *err);
+
 /* ---- report_text.c: what every page uses ---- */
 
 /* The title, and the machine that the results are of. */
 void report_head(const report *r, vt_buf *b, const char *title, const char *about);
+/* The track whose lab 00 describes the machine: this one, or sglang where it has none. */
+const char *report_env_track(const report *r);
+/* "Caches: L1d 49.2 KB a core, L2 4.19 MB, L3 33.6 MB." or that they are not known; a paragraph. */
+void report_caches(const report *r, vt_buf *b);
 /* "not run here yet: `vitrine lab TRACK NN`" */
 void report_not_run(const lab_def *d, vt_buf *b);
 /* Text inside a cell of a table: '|' and line breaks cannot stand there. */
@@ -72,7 +90,9 @@ double report_number(const json_t *o, const char *key);      /* NAN where it is 
 typedef struct report_kernel {
     const char *op;      /* the card */
     const char *kernel;  /* the GPU kernel's file under src/ops; NULL: it runs on the host alone */
-    const char *card;    /* the card's file there */
+    const char *card;    /* the card's file there: it defines OP_op */
+    const char *header;  /* the contract's file there */
+    const char *args;    /* the struct of its arguments, in that header */
     const char *lab;     /* "mini-sglang 02" */
     const char *type;    /* "CUDA, compiled by NVRTC" */
     const char *peer[3]; /* what SGLang, Mini-SGLang and FlashInfer call it; NULL: not a kernel of
@@ -83,18 +103,20 @@ extern const report_kernel report_kernels[]; /* ends with op NULL */
 /* A table of the knobs that are about this kernel; NULL: of all. Returns how many. In
  * report_text.c. */
 int report_knobs(const report *r, const report_kernel *about, vt_buf *b);
+/* The noise of both sides of a knob together: what its verdict was made with. */
+double report_noise(const json_t *knob);
+/* Whether the noise is so large that "no gain here" says little: there may be a gain within it. */
+bool report_is_hidden(const json_t *knob);
+/* "gains", or "no gain here, within a noise of 43 %". */
+void report_verdict(const json_t *knob, vt_buf *b);
 void report_catalogue(vt_buf *b);
 /* Expected ranges from the roofs, a row a kernel and shape. */
 void report_ranges(const report *r, vt_buf *b);
 
 /* ---- report_causes.c: how to read a result ---- */
 
-typedef struct report_cause {
-    const char *seen, *cause, *action;
-} report_cause;
-
-extern const report_cause report_causes[]; /* ends with seen NULL */
-void report_reading(vt_buf *b);
+/* The rows of causes.h, each with the labs of these results that show it. */
+void report_reading(const report *r, vt_buf *b);
 
 /* ---- the pages ---- */
 

@@ -47,11 +47,24 @@ static int put_items(const lab_def *d, const json_t *result, bool drawing, bool 
     return n;
 }
 
+/* The names of the process's drawings, which stand below; returns how many. */
+static int put_drawn(const lab_def *d, const json_t *result, vt_buf *b)
+{
+    int n = 0;
+    const json_t *items = json_object_get(result, "items");
+    for (const lab_item_def *item = d->items; item->key; item++)
+        if (!item->hardware && json_object_get(json_object_get(items, item->key), "drawing"))
+            vt_buf_printf(b, "%s%s", n++ ? "; " : "Drawn below: ", item->what);
+    vt_buf_puts(b, n ? ".\n\n" : "");
+    return n;
+}
+
 static void put_lab(const lab_def *d, const json_t *result, vt_buf *b)
 {
     vt_buf_puts(b, "### Execution timeline\n\n");
-    if (put_items(d, result, false, false, b) == 0)
-        vt_buf_puts(b, "not measured here, because all that this lab has of it is drawn below\n\n");
+    int n = put_items(d, result, false, false, b);
+    if (put_drawn(d, result, b) + n == 0)
+        vt_buf_puts(b, "not measured here, because this lab looks at the hardware alone\n\n");
     vt_buf_puts(b, "### Hardware behaviour\n\n");
     if (put_items(d, result, false, true, b) == 0)
         vt_buf_puts(b, "not measured here, because this lab looks at the process alone\n\n");

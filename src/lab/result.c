@@ -43,20 +43,30 @@ vt_status lab_root(const vt_options *o, char *out, size_t size, vt_err *err)
     return vt_cache_path("labs", out, size, err);
 }
 
+bool lab_machine_name_ok(const char *name)
+{
+    return *name && strlen(name) <= 64 && name[0] != '.' &&
+           !name[strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-_.")];
+}
+
+vt_status lab_machine_name_refused(const char *name, vt_err *err)
+{
+    return vt_fail(err, VT_ERR_USAGE,
+                   "--machine: '%.40s' found, expected a name of small letters, digits and '-'",
+                   name);
+}
+
 vt_status lab_results_folder(const vt_options *o, lab_track track, char *out, size_t size,
                              vt_err *err)
 {
     char root[PATH_MAX];
     const char *machine = vt_options_given(o, "machine") ? vt_options_get(o, "machine") : "local";
-    if (!*machine || strlen(machine) > 64 || machine[0] == '.' ||
-        machine[strspn(machine, "abcdefghijklmnopqrstuvwxyz0123456789-_.")])
-        return vt_fail(err, VT_ERR_USAGE,
-                       "--machine: '%.40s' found, expected a name of small letters, digits and '-'",
-                       machine);
+    if (!lab_machine_name_ok(machine))
+        return lab_machine_name_refused(machine, err);
     TRY(lab_root(o, root, sizeof root, err));
     if (snprintf(out, size, "%s/%s/results/%s", root, lab_track_name[track], machine) >= (int)size)
         return vt_fail(err, VT_ERR_USAGE, "--results: the path is too long");
-    return vt_make_folders(out, err);
+    return VT_OK;
 }
 
 static void path_of(const char *folder, const lab_def *d, char *out, size_t size)

@@ -1,7 +1,8 @@
 /* A lab's result: building, writing, reading back (docs/lab-format.md).
  *
  *   {"schema": "vitrine.lab", "version": 1, "track", "lab", "name", "goal",
- *    "machine": {"name", "device", "level", "threads", "gpu"}, "model", "commit", "when", "quick",
+ *    "machine": {"name", "device", "cpu", "level", "threads", "cores", "caches": {...}},
+ *    "model", "commit", "when", "quick",
  *    "state": "quiet" | "disturbed" | "emulated", "roofs": {...},
  *    "predictions": [{"what", "unit", "own", "how", "reader", "measured", "grade"}],
  *    "checks":   [{"ok", "text"}],
@@ -15,13 +16,16 @@
 
 #include "lab/lab.h"
 
-/* The folder of a track's results on this machine: ROOT/TRACK/results/MACHINE, made if needed.
+/* The folder of a track's results on this machine: ROOT/TRACK/results/MACHINE; it may not be there.
  * ROOT: --results DIR, or the labs/ folder at or above the working directory that has a PLAN.md, or
  * the cache folder. MACHINE: "local" unless --machine names one. */
 vt_status lab_results_folder(const vt_options *o, lab_track track, char *out, size_t size,
                              vt_err *err);
 /* ROOT of the above. */
 vt_status lab_root(const vt_options *o, char *out, size_t size, vt_err *err);
+/* Whether it can name a machine's folder: small letters, digits, '-', '_' and '.'. */
+bool lab_machine_name_ok(const char *name);
+vt_status lab_machine_name_refused(const char *name, vt_err *err);
 /* Writes FOLDER/NN_name.json. */
 vt_status lab_result_write(const json_t *result, const lab_def *def, const char *folder,
                            vt_err *err);

@@ -14,6 +14,7 @@
 #include "base/err.h"
 #include "base/stats.h"
 #include "engine/engine.h"
+#include "lab/causes.h"
 #include "lab/sglang_inside.h"
 #include "story/read.h"
 
@@ -347,6 +348,7 @@ static vt_status measure(lab *l, run_of *r, vt_err *err)
     lab_outcome(l, "a decode step", story_num(decode, "step_us") * 1e-6,
                 sglang_disturbed(r->story));
     lab_outcome(l, "time to the first token", r->alone.ttft_s, sglang_disturbed(r->story));
+    lab_tell_story_causes(l, r->story);
     int32_t short_of = 0;
     for (int32_t i = 0; i < r->requests; i++)
         short_of += r->together[i].n_tokens != r->together[i].n_gen || r->together[i].error;

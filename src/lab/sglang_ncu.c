@@ -15,4 +15,11 @@ void sglang_ncu(lab *l, const char *op, const char *shape, const lab_kernel *k)
     }
     lab_ncu_counters(l, "counters", &c, k);
     lab_ncu_stalls(l, "stalls", &c);
+    lab_signs signs = k ? lab_signs_kernel(l, k) : lab_signs_none();
+    signs.barrier_share = c.signs.barrier_share;
+    signs.memory_waits = c.signs.memory_waits;
+    signs.memory_share = c.signs.memory_share;
+    signs.issue_share = c.signs.issue_share;
+    signs.matrix_share = c.signs.matrix_share;
+    lab_tell_causes(l, &signs, "the kernel that ncu saw");
 }

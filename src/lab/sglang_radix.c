@@ -17,6 +17,7 @@
 #include "base/mem.h"
 #include "base/stats.h"
 #include "engine/engine.h"
+#include "lab/causes.h"
 #include "lab/sglang_inside.h"
 #include "lab/sglang_radix.h"
 #include "story/read.h"
@@ -118,6 +119,11 @@ static void tell_hits(lab *l, const run_of *r)
         put_hit(l, name, &r->length[i], &r->cold);
     }
     lab_table_end(l);
+    lab_signs signs = lab_signs_none();
+    signs.saved_tokens = r->length[1].r.n_cached / (double)PROMPT;
+    signs.saved_time = 1 - prefill_s(r->length[1].story) / prefill_s(r->cold.story);
+    if (!sglang_disturbed(r->cold.story) && !sglang_disturbed(r->length[1].story))
+        lab_tell_causes(l, &signs, "the device's time for a prompt of which half was cached");
 }
 
 static void tell_causal(lab *l, const run_of *r)

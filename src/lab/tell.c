@@ -184,18 +184,19 @@ void lab_drawing(lab *l, const char *key, const char *title, const vt_buf *text)
 void lab_turn(lab *l, const lab_knob *k)
 {
     json_t *o = json_object();
-    double noise = k->before_noise + k->after_noise, ratio = k->before_s / k->after_s;
-    const char *verdict = l->emulated || !isfinite(ratio) ? "not measured"
-                          : ratio > 1 + noise             ? "gains"
-                          : ratio < 1 - noise             ? "loses"
-                                                          : "no gain here";
+    double before_s = l->emulated ? NAN : k->before_s, after_s = l->emulated ? NAN : k->after_s,
+           noise = k->before_noise + k->after_noise, ratio = before_s / after_s;
+    const char *verdict = !isfinite(ratio)    ? "not measured"
+                          : ratio > 1 + noise ? "gains"
+                          : ratio < 1 - noise ? "loses"
+                                              : "no gain here";
     set(l, o, "name", json_string(k->name));
     set(l, o, "where", json_string(k->where));
     set(l, o, "what", json_string(k->what));
     set(l, o, "expected", number(k->gain));
-    set(l, o, "before_s", number(k->before_s));
+    set(l, o, "before_s", number(before_s));
     set(l, o, "before_noise", number(k->before_noise));
-    set(l, o, "after_s", number(k->after_s));
+    set(l, o, "after_s", number(after_s));
     set(l, o, "after_noise", number(k->after_noise));
     set(l, o, "gain", number(ratio));
     set(l, o, "verdict", json_string(verdict));

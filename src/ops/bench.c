@@ -86,6 +86,28 @@ double bench_error(vt_tensor *const *got, vt_tensor *const *want, int32_t n_outp
     return worst;
 }
 
+/* Place and values of the first element that is further off than `allowed`. */
+static void tell_first_wrong(vt_tensor *const *got, vt_tensor *const *want, int32_t n_outputs,
+                             double allowed, char *why, size_t size)
+{
+    for (int32_t i = 0; i < n_outputs; i++) {
+        int64_t cols = want[i]->dim[want[i]->rank - 1], rows = vt_tensor_elems(want[i]) / cols;
+        for (int64_t at = 0; at < rows * cols; at++) {
+            int64_t r = at / cols, c = at % cols;
+            bool whole = want[i]->dtype == VT_I32 || want[i]->dtype == VT_I64;
+            if (element_error(got[i], want[i], r, c) <= allowed)
+                continue;
+            if (whole)
+                snprintf(why, size, "row %lld, %lld: another number than the reference's",
+                         (long long)r, (long long)c);
+            else
+                snprintf(why, size, "row %lld, %lld: %g, expected %g", (long long)r, (long long)c,
+                         (double)tensor_get(got[i], r, c), (double)tensor_get(want[i], r, c));
+            return;
+        }
+    }
+}
+
 /* ---- timing ---- */
 
 typedef struct bench_job {
@@ -195,6 +217,10 @@ static vt_status bench_impl(bench_result *r, vt_team *team, const bench_options 
     time_calls(&job, 1); /* only the first call has fresh in-place arguments */
     if (want)
         r->error = bench_error(job.copy[0].output, want->output, want->n_outputs);
+    r->wrong = r->error > r->allowed;
+    if (r->wrong)
+        tell_first_wrong(job.copy[0].output, want->output, want->n_outputs, r->allowed, r->why,
+                         sizeof r->why);
     measure(&job, o, r);
     fill_result(r, job.copy[0].args);
     if (r->impl->describe)
@@ -237,7 +263,6 @@ static vt_status bench_case(void *ctx, const vt_op *op, const vt_case *c, vt_err
                               .allowed = op->tolerance,
                               .timed = true};
             status = bench_impl(&r, b->team, b->o, checked ? &want : NULL, err);
-            r.wrong = r.error > op->tolerance;
             if (status == VT_OK)
                 b->report(b->user, &r);
         }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/mem.h"
 #include "server/dumps.h"
 #include "server/generation.h"
 #include "server/otlp.h"
@@ -125,6 +126,29 @@ static void write_recorder(server_exposition *w, const vt_engine_stats *e)
                   (double)e->recorder_bytes);
 }
 
+/* What grows while a server meets new shapes of steps, and malloc's heaps: so that whoever sees the
+ * process grow can tell what grew. */
+static void write_held(server_exposition *w, const vt_executor_held *h)
+{
+    vt_malloc_use use = vt_malloc_look();
+    server_metric(w, SERVER_GAUGE, "vitrine:gpu_graphs", "CUDA graphs that are kept.", h->graphs);
+    server_metric(w, SERVER_COUNTER, "vitrine:gpu_graphs_captured", "CUDA graphs captured.",
+                  (double)h->captures);
+    server_metric(w, SERVER_GAUGE, "vitrine:gpu_graph_host_bytes",
+                  "Host memory that the driver keeps for the CUDA graphs.",
+                  (double)h->graph_host_bytes);
+    server_metric(w, SERVER_GAUGE, "vitrine:gpu_kernels", "GPU kernels compiled and loaded.",
+                  h->kernels);
+    server_metric(w, SERVER_GAUGE, "vitrine:gpu_library_shapes",
+                  "Shapes of products for which cuBLASLt was asked for an algorithm.",
+                  h->algorithms);
+    server_family(w, SERVER_GAUGE, "vitrine:malloc_bytes",
+                  "Memory of malloc: handed out, free in its heaps, mapped for single blocks.");
+    server_sample(w, (double)use.used, "state", "used", NULL);
+    server_sample(w, (double)use.free, "state", "free", NULL);
+    server_sample(w, (double)use.mapped, "state", "mapped", NULL);
+}
+
 static void write_cache(server_exposition *w, const vt_engine_stats *e)
 {
     static const char *const cause[VT_EVICT_CAUSES] = {"admit", "grow", "covered", "flush"};
@@ -217,6 +241,7 @@ void server_show_metrics(vt_server *s, vt_exchange *x)
     write_batch(&w, &c.engine);
     write_cache(&w, &c.engine);
     write_recorder(&w, &c.engine);
+    write_held(&w, &c.engine.held);
     write_http(&w, &c);
     write_dumps(&w, s->dumps);
     if (vt_options_flag(s->options, "metrics-compat")) {

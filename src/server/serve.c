@@ -122,7 +122,8 @@ static vt_status start(vt_server *s, vt_err *err)
     return vt_engine_start(s->engine, err);
 }
 
-/* "memory: 98.0 MB of weights, 512 MB of KV: 8 sequences of full context, 64 at a time" */
+/* "memory: 98.0 MB of weights, 512 MB of KV: 8 sequences of full context, 64 at a time", and on a
+ * GPU "; 32 CUDA graphs take 34.0 MB of host memory" */
 static void announce_memory(const vt_server *s, const vt_stats *st)
 {
     const vt_executor *x = vt_engine_executor(s->engine);
@@ -135,6 +136,14 @@ static void announce_memory(const vt_server *s, const vt_stats *st)
     vt_text_bytes(&b, vt_executor_value(x, "kv_bytes", 0));
     vt_buf_printf(&b, " of KV, which %.1f sequences of full context fill; up to %d run at a time",
                   full, vt_engine_scheduler(s->engine)->config.limits.max_seqs);
+    vt_executor_held held = {0};
+    if (x->held)
+        x->held(x, &held);
+    if (held.graph_host_bytes > 0) {
+        vt_buf_printf(&b, "; %d CUDA graphs take ", held.graphs);
+        vt_text_bytes(&b, (double)held.graph_host_bytes);
+        vt_buf_puts(&b, " of host memory");
+    }
     if (!b.failed)
         say(s, b.data);
     vt_buf_release(&b);

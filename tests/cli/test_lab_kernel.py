@@ -221,6 +221,8 @@ def test_a_gpu_kernel_that_is_wrong_says_where():
             return refused([name + ".cu: ", *needle], d.file(name + ".cu", text), *(args or SLOW), env=GPU)
 
         bad(["wrong in case tokens=1 hidden=576: row 0, 0: ", "allowed 0.01"], "scale", planted("sum", "sum / HIDDEN"))
+        bad(["one.cu: rmsnorm is wrong in case tokens=1 hidden=576: row 0, 5: 3, expected "], "one",
+            planted("if (t == 0) y[5] = f32_bf16(3.f);"))
         bad(["wrong in case", "row 0, 575"], "short", planted("i < HIDDEN - 1; i++)\n        y", "i < HIDDEN; i++)\n        y"))
         bad(["it wrote 2 bytes behind the end of y, the first of them 6 bytes behind"], "behind",
             planted("if (t == p.n_rows - 1) y[HIDDEN + 3] = 7;"))
@@ -229,6 +231,8 @@ def test_a_gpu_kernel_that_is_wrong_says_where():
         bad(["was ended by signal"] if not SANITIZED else ["case tokens=1 hidden=576"], "far",
             planted("if (t == 0) y[(i64)1 << 40] = 7;"))
         bad(["a race", "race.cu:"], "race", planted("__shared__ int s; s = t; __syncthreads(); if (s == -5) y[0] = 0;"))
+        bad(["shared.cu: case tokens=17 hidden=20: ", "wrote beyond its 16 bytes of shared memory"], "shared",
+            planted("__shared__ int s[4]; s[threadIdx.x] = 1; if (s[0] == 7) y[0] = 0;"))
         bad(["did not end within 3 s"], "hang", planted("for (volatile int i = 0;;) i = 0;"), "--limit", "3")
 
 
@@ -252,7 +256,7 @@ def test_a_gpu_kernel_fails_with_its_json_too():
     with Folder() as d:
         r = run("lab", "kernel", d.file("a.cu", planted("sum", "sum / HIDDEN")), "--op", "rmsnorm", "--json", *SLOW, env=GPU)
         same(r.code, 1)
-        assert r.json["failure"].startswith("a.cu: wrong in case ") and r.json["rows"] == [], r.json
+        assert r.json["failure"].startswith("a.cu: rmsnorm is wrong in case ") and r.json["rows"] == [], r.json
         assert "wrong" in {c["verdict"] for c in r.json["cases"]}
 
 
@@ -309,6 +313,8 @@ def test_a_cpu_kernel_that_is_wrong_says_where():
 
         bad(["wrong in case tokens=1 hidden=576: row 0, 0: ", "allowed error 2e-06"], "scale",
             planted("sum + call->eps", "sum / (float)call->n + call->eps", C))
+        bad(["one.so: rmsnorm is wrong in case tokens=1 hidden=576: row 0, 5: 3, expected "], "one",
+            more("if (begin == 0) call->y[5] = 3;"))
         # 3 rows of 1 column are 12 bytes; the pages end 64 bytes behind the operand at the latest
         bad(["behind the end of y"], "little", more("if (call->n == 1) call->y[call->n_rows] = 1;"))
         bad(["in front of y"], "front", more("call->y[-1] = 1;"))

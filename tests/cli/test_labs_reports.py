@@ -32,8 +32,8 @@ def report(root, track, machine="golden", **kw):
     return ok("lab", track, "report", "--results", root, "--machine", machine, **kw)
 
 
-def pages(root, track):
-    folder = os.path.join(root, track, "reports")
+def pages(root, track, machine="golden"):
+    folder = os.path.join(root, track, "reports", machine)
     return {name: read(os.path.join(folder, name)) for name in sorted(os.listdir(folder))}
 
 
@@ -75,7 +75,7 @@ def test_reports_equal_the_committed_ones():
     report(root, "experiments")
     made = pages(root, "experiments")
     for name in KEPT:
-        want = read(os.path.join(GOLDEN, "experiments", "reports", name)).decode()
+        want = read(os.path.join(GOLDEN, "experiments", "reports", "golden", name)).decode()
         for n, (x, y) in enumerate(zip(made[name].decode().split("\n"), want.split("\n")), 1):
             same(x, y, f"{name}, line {n}")
         assert made[name].decode() == want, f"{name}: one has more lines"
@@ -117,6 +117,252 @@ def test_a_gpu_of_the_results_is_costed_as_one():
     assert "link | 168 us to 336 us" in text, text
 
 
+def with_caches(sizes):
+    def edit(j):
+        j["machine"].update(threads=2, cores=8, caches=sizes)
+        j["roofs"].update({k: {"value": v, "unit": "B", "tag": "measured"} for k, v in (
+            ("memory_bytes_per_s", 1e10), ("l2_bytes_per_s", 4e11), ("l3_bytes_per_s", 8e10))})
+    return edit
+
+
+def ranges_with(name, sizes):
+    root = results(name)
+    change(root, "experiments", "1_start_server.json", with_caches(sizes))
+    report(root, "experiments")
+    return pages(root, "experiments")
+
+
+def test_ranges_come_from_the_sizes_of_caches_in_the_results():
+    small = ranges_with("small", {"l1d_bytes": 32768, "l2_bytes": 65536, "l3_bytes": 2000000})
+    large = ranges_with("large", {"l1d_bytes": 32768, "l2_bytes": 1048576, "l3_bytes": 2000000})
+    a, b = (section(p["INDEX.md"], "Expected ranges") for p in (small, large))
+    # 64 x 4096: fp32 out, 2 bytes in: 1.57 MB, in two L2s of 1 MiB, or in the L3
+    assert "| 1.57 MB | 0 | L3 | 19.7 us to 39.3 us |" in a, a
+    assert "| 1.57 MB | 0 | L2 | 3.93 us to 7.86 us |" in b, b
+    for p, size in ((small, "131 KB"), (large, "2.10 MB")):
+        told = f"Caches: L1d 32.8 KB a core, L2 {size} of all threads together, L3 2.00 MB."
+        for page in ("INDEX.md", "environment.md", "final-report.md"):
+            assert told in p[page].decode(), p[page].decode()[:3000]
+
+
+def test_sizes_of_caches_that_no_result_has_are_not_known():
+    for n, sizes in enumerate(({}, None, {"l2_bytes": None}, {"l2_bytes": "much"})):
+        made = ranges_with(f"unknown{n}", sizes)
+        for page in ("INDEX.md", "environment.md", "final-report.md"):
+            assert "Caches: not known, because" in made[page].decode(), page
+        text = section(made["INDEX.md"], "Expected ranges")
+        assert "| 1.57 MB | 0 | memory | " in text and "| L2 |" not in text and "| L3 |" not in text, text
+
+
+def test_a_new_result_has_the_sizes_of_caches():
+    root = os.path.join(SCRATCH, "fresh")
+    j = ok("lab", "mini-sglang", "radix", "--quick", "--json", "--no-predict", "--results", root,
+           "--device", "cpu").json
+    m = j["machine"]
+    same(sorted(m["caches"]), ["l1d_bytes", "l2_bytes", "l3_bytes"])
+    assert m["cores"] >= 1
+    for k, v in m["caches"].items():
+        assert v is None or 1024 <= v <= 1 << 40, (k, v)
+
+
+def test_report_of_all_tracks_writes_all_or_nothing():
+    root = results("all")
+    r = ok("lab", "report", "--results", root, "--machine", "golden")
+    same(len(r.text.split()), 4 * len(PAGES) + 1)
+    for track in TRACKS:
+        one = results("one-" + track)
+        report(one, track)
+        same(pages(one, track), pages(root, track), track)
+    broken = results("all-broken")
+    with open(os.path.join(broken, "experiments", "results", "golden", "6_radix_cache_analysis.json"), "wb") as f:
+        f.write(b'{"schema": ')
+    fails(1, "6_radix_cache_analysis.json", "lab", "report", "--results", broken, "--machine", "golden")
+    for track in TRACKS:
+        assert not os.path.exists(os.path.join(broken, track, "reports")), track
+
+
+def test_machines_have_pages_of_their_own():
+    root = results("two")
+    for track in TRACKS:
+        shutil.copytree(os.path.join(root, track, "results", "golden"), os.path.join(root, track, "results", "other"))
+    ok("lab", "report", "--results", root, "--machine", "golden")
+    before = {t: pages(root, t) for t in TRACKS}
+    ok("lab", "report", "--results", root, "--machine", "other")
+    for track in TRACKS:
+        same(pages(root, track), before[track], track)
+        for name, text in pages(root, track, "other").items():
+            assert b"machine `other`" in text and b"golden" not in text, f"{track}/{name}"
+
+
+# ---- the table of knobs ----
+
+def knob(name, ratio, **more):
+    k = {"name": name, "where": "--page-size", "what": "attention_decode", "expected": 1.5, "before_s": 2e-3,
+         "before_noise": 0.01, "after_s": 2e-3 / ratio, "after_noise": 0.02, "gain": ratio, "verdict": "gains",
+         "why": "half of the bytes"}
+    k.update(more)
+    return k
+
+
+def knob_root(name, of_machine):
+    """A root with one result, experiments 4, for each machine, with these knobs."""
+    root = os.path.join(SCRATCH, name)
+    for machine, knobs in of_machine.items():
+        folder = os.path.join(root, "experiments", "results", machine)
+        os.makedirs(folder)
+        j = json.loads(read(os.path.join(GOLDEN, "experiments", "results", "golden", "4_timeline_profile.json")))
+        j["knobs"] = knobs
+        if machine.startswith("gpu"):
+            j["machine"].update(device="cuda", name="NVIDIA H200")
+        with open(os.path.join(folder, "4_timeline_profile.json"), "w") as f:
+            json.dump(j, f)
+    return root
+
+
+def knob_page(root, *args):
+    text = ok("lab", "knobs", "--results", root, *args).text
+    same(text, read(os.path.join(root, "knobs.md")).decode())
+    return text
+
+
+def test_knobs_of_all_machines_are_one_table():
+    root = knob_root("knob-table", {
+        "cpu-a": [knob("page 16|64", 2.0), knob("only here", 1.0, verdict="no gain here", after_noise=0.3),
+                  knob("hidden", 1.4, verdict="no gain here", before_noise=0.5),
+                  knob("needs two", 1, verdict="not measured", gain=None, before_s=None, before_noise=None, after_s=None,
+                       after_noise=None, why="one rank|alone")],
+        "gpu-b": [knob("page 16|64", 1.25, expected=1.2, why="fewer look-ups")],
+        "local": [knob("of this desk", 3.0)]})
+    os.makedirs(os.path.join(root, "sglang", "results", "empty"))
+    text = knob_page(root)
+    head = next(x for x in text.splitlines() if x.startswith("| knob,"))
+    same(re.findall(r"measured on ([\w-]+)", head), ["cpu-a", "gpu-b"])
+    row = next(x for x in text.splitlines() if x.startswith("| page 16"))
+    same(row, "| page 16\\|64: attention_decode | `experiments 4` | --page-size | 1.50x on cpu-a, 1.20x on gpu-b | "
+              "2.00x, noise 3.0 %: 2.00 ms to 1.00 ms | 1.25x, noise 3.0 %: 2.00 ms to 1.60 ms | "
+              "cpu-a: **gains**: half of the bytes; gpu-b: **gains**: fewer look-ups |")
+    row = next(x for x in text.splitlines() if x.startswith("| needs two"))
+    assert "| not measured, because one rank\\|alone | " in row and row.endswith(" | not measured anywhere |"), row
+    row = next(x for x in text.splitlines() if x.startswith("| only here"))
+    assert "| 1.50x | 1.00x, noise 31 %" in row and "cpu-a: **no gain here, within a noise of 31 %**: half" in row, row
+    assert "**no gain here, within a noise of 52 %**" in next(x for x in text.splitlines() if x.startswith("| hidden"))
+    assert "not measured, because this lab turns no such knob on this GPU" in row, row
+    assert "| gpu-b | NVIDIA H200 | cuda | 1 labs" in text and "of this desk" not in text, text
+
+
+def test_local_knobs_stand_alone_or_are_asked_for():
+    root = knob_root("knob-local", {"local": [knob("of this desk", 3.0)]})
+    assert "measured on local |" in knob_page(root)
+    root = knob_root("knob-asked", {"local": [knob("of this desk", 3.0)], "cpu-a": [knob("there", 2.0)]})
+    assert "measured on cpu-a | measured on local |" in knob_page(root, "--machine", "local")
+    assert "local" not in knob_page(root, "--machine", "cpu-a").split("## The machines")[0]
+    with open(os.path.join(root, "experiments", "results", "a-file"), "w") as f:
+        f.write("no folder")
+    text = knob_page(root, "--machine", "nothing-yet")
+    assert "because the lab was not run: `vitrine lab experiments 4`" in text, text
+
+
+def test_knobs_that_no_result_has_are_named():
+    text = knob_page(knob_root("knob-missing", {"cpu-a": [knob("page", 2.0)]}))
+    missing = text.split("## Knobs that no result has", 1)[1]
+    assert "| page size |" not in missing and "| prefix cache | --no-prefix-cache | `vitrine lab sglang 02` |" in missing
+    source = read(os.path.join(ROOT, "src", "lab", "knob_table.c")).decode()
+    rows = source.split("lab_wanted_knobs[] = {", 1)[1].split("{0}", 1)[0]
+    wanted = re.findall(r'\n    \{"([^"]+)"', rows)
+    assert len(wanted) >= 27, wanted
+    same(sorted(re.findall(r"^\| ([^|]+) \| [^|]+ \| `vitrine lab", missing, re.M)), sorted(set(wanted) - {"page size"}))
+    nobody = knob_page(os.path.join(SCRATCH, "knob-none"))
+    assert "No result has a knob yet" in nobody and nobody.count("| `vitrine lab ") == len(wanted), nobody
+
+
+def test_a_damaged_result_writes_no_table_of_knobs():
+    root = knob_root("knob-damaged", {"cpu-a": [knob("page", 2.0)], "gpu-b": [knob("page", 2.0)]})
+    with open(os.path.join(root, "experiments", "results", "gpu-b", "4_timeline_profile.json"), "wb") as f:
+        f.write(b'{"schema": "vitrine.lab", "version": 1, "knobs": 7}')
+    fails(1, ["gpu-b/4_timeline_profile.json", "member 'predictions'"], "lab", "knobs", "--results", root)
+    assert not os.path.exists(os.path.join(root, "knobs.md"))
+    fails(2, "--machine", "lab", "knobs", "--results", root, "--machine", "../x")
+
+
+def test_looking_leaves_no_folders():
+    root = os.path.join(SCRATCH, "looked-at")
+    for args in ((), ("--json",), ("sglang",), ("status",)):
+        ok("lab", *args, "--results", root, "--machine", "somebody")
+    assert not os.path.exists(root)
+
+
+def test_the_list_of_labs_as_json_names_their_results():
+    root = results("listed")
+    rows = ok("lab", "--json", "--results", root, "--machine", "golden").json
+    assert {r["track"] for r in rows} == set(TRACKS) and len(rows) >= 6, rows
+    one = next(r for r in rows if (r["track"], r["lab"]) == ("experiments", "6"))
+    same(os.path.relpath(one["result"], root), "experiments/results/golden/6_radix_cache_analysis.json")
+    assert one["done"].startswith("quick, ") and one["name"] == "radix_cache_analysis" and one["goal"], one
+    same([r for r in rows if r["track"] == "sglang"],
+         ok("lab", "sglang", "--json", "--results", root, "--machine", "golden").json)
+
+
+# ---- committed pages ----
+
+def committed_machines():
+    """Machines whose results are committed: their folders beside the ignored results/local."""
+    found = set()
+    for track in TRACKS:
+        folder = os.path.join(ROOT, "labs", track, "results")
+        if os.path.isdir(folder):
+            found |= {m for m in os.listdir(folder)
+                      if m != "local" and any(f.endswith(".json") for f in os.listdir(os.path.join(folder, m)))}
+    return sorted(found)
+
+
+def regenerated(labs, machines, name):
+    """Pages made from these results under a root of its own; compared with those in `labs`."""
+    root = os.path.join(SCRATCH, name)
+    for track in TRACKS:
+        for m in machines:
+            folder = os.path.join(labs, track, "results", m)
+            if os.path.isdir(folder):
+                shutil.copytree(folder, os.path.join(root, track, "results", m))
+    n = 0
+    for m in machines:
+        ok("lab", "report", "--results", root, "--machine", m)
+        for track in TRACKS:
+            want = os.path.join(labs, track, "reports", m)
+            assert os.path.isdir(want), f"{track}: no pages of {m}; vitrine lab report --machine {m} writes them"
+            same(sorted(os.listdir(want)), sorted(pages(root, track, m)), f"{track} of {m}")
+            for page, text in pages(root, track, m).items():
+                assert read(os.path.join(want, page)) == text, \
+                    f"labs/{track}/reports/{m}/{page} is not what 'vitrine lab report --machine {m}' writes"
+                n += 1
+    for verb in ("physics", "knobs"):
+        same(ok("lab", verb, "--results", root).out, read(os.path.join(labs, verb + ".md")), f"{verb}.md")
+    return n
+
+
+def test_pages_regenerate_byte_for_byte_from_committed_results():
+    machines = committed_machines()
+    if not machines:
+        skip("no results of a named machine are committed; the next test compares pages made here")
+    assert regenerated(os.path.join(ROOT, "labs"), machines, "committed-labs") >= 29 * len(machines)
+
+
+def test_a_page_that_was_changed_by_hand_is_seen():
+    """The comparison itself, on pages made here: equal as they are, not equal after an edit."""
+    labs = results("by-hand")
+    ok("lab", "report", "--results", labs, "--machine", "golden")
+    for verb in ("physics", "knobs"):
+        ok("lab", verb, "--results", labs)
+    same(regenerated(labs, ["golden"], "equal"), 29)
+    with open(os.path.join(labs, "sglang", "reports", "golden", "plan.md"), "a") as f:
+        f.write("a sentence of somebody\n")
+    try:
+        regenerated(labs, ["golden"], "unequal")
+    except AssertionError as e:
+        assert "labs/sglang/reports/golden/plan.md" in str(e), e
+    else:
+        raise AssertionError("a changed page passed")
+
+
 def test_a_damaged_result_is_one_clear_error():
     cases = [("1_start_server.json", b'{"schema": "vitrine.lab", ', "1_start_server.json"),
              ("2_baseline_benchmark.json", b'{"schema": "other"}', "not a result of schema"),
@@ -150,6 +396,19 @@ def test_a_knob_belongs_to_the_kernel_that_it_names():
         return guide.split(f"\n### {op}\n", 1)[1].split("\n### ", 1)[0]
     assert "| avx2 | row avx2 of embed |" in of("embed") and "| table in Q8_0 |" in of("embed")
     assert "| sorted slots |" in of("kv_store") and "embed" not in of("kv_store").split("Tried", 1)[1]
+
+
+def test_pages_say_that_results_are_of_an_emulated_gpu():
+    root = results("emulated")
+    for file in os.listdir(os.path.join(root, "mini-sglang", "results", "golden")):
+        change(root, "mini-sglang", file, lambda j: (j.update(state="emulated", roofs={}),
+                                                     j["machine"].update(device="cuda", name="emulated H200")))
+    report(root, "mini-sglang")
+    made = pages(root, "mini-sglang")
+    for name, text in made.items():
+        assert b"3 on an emulated GPU, whose times mean nothing" in text, name
+    assert b"not predicted here, because an emulated GPU has no roofs" in made["INDEX.md"]
+    assert b"not measured here, because an emulated GPU has no roofs" in made["environment.md"]
 
 
 def test_values_of_another_type_are_not_measured():
@@ -194,7 +453,7 @@ def test_every_command_of_the_pages_names_a_lab():
 def test_what_was_not_run_is_named_with_its_command():
     root = os.path.join(SCRATCH, "empty")
     report(root, "experiments", machine="nothing")
-    made = pages(root, "experiments")
+    made = pages(root, "experiments", "nothing")
     for n in (2, 3, 4, 5, 6):
         assert f"not run here yet: `vitrine lab experiments {n}`" in made["key-findings.md"].decode()
     for name in ("plan.md", "experiments.md", "analysis.md", "final-report.md"):
@@ -224,8 +483,8 @@ def test_every_item_of_a_result_is_in_the_experiments():
 def test_every_observation_is_in_the_index():
     source = read(os.path.join(ROOT, "src", "lab", "report_causes.c")).decode()
     table = source.split("report_causes[] = {", 1)[1].split("{0}", 1)[0]
-    rows = re.findall(r'\{"((?:[^"\\]|\\.)*)"', table)
-    assert len(rows) >= 20, rows
+    rows = re.findall(r'^    \{"((?:[^"\\]|\\.)*)"', table, re.M)
+    assert len(rows) >= 25, rows
     root = results("observations")
     for track in TRACKS:
         report(root, track)
@@ -234,27 +493,39 @@ def test_every_observation_is_in_the_index():
             same(text.count(f"| {seen} | "), 1, seen)
 
 
+def test_an_observation_names_the_labs_that_show_it():
+    root = results("seen")
+    report(root, "experiments")
+    before = section(pages(root, "experiments")["INDEX.md"], "How to read a result")
+    change(root, "experiments", "4_timeline_profile.json",
+           lambda j: j["findings"].append({"rule": "gpu.idle", "text": "decode: the GPU stands idle"}))
+    change(root, "experiments", "2_baseline_benchmark.json",
+           lambda j: j["findings"].append({"rule": "cause.gaps", "text": "gaps"}))
+    report(root, "experiments")
+    after = section(pages(root, "experiments")["INDEX.md"], "How to read a result")
+    rows = [(x, y) for x, y in zip(before.splitlines(), after.splitlines()) if x != y]
+    same(len(rows), 1, "rows that changed")
+    assert rows[0][1].startswith("| gaps between kernels | ") and rows[0][1].endswith("| 2, 4 |"), rows
+
+
 def test_links_of_the_pages_lead_somewhere():
     root = results("links")
     for track in TRACKS:
         report(root, track)
     for track in TRACKS:
-        made = pages(root, track)
-        for name, text in made.items():
-            for link in re.findall(r"\]\(([^)]*)\)", text.decode()):
+        for name, text in pages(root, track).items():
+            links = re.findall(r"\]\(([^)]*)\)", text.decode())
+            assert links or name != "INDEX.md", track
+            for link in links:
                 path, _, anchor = link.partition("#")
                 if path.startswith("https://"):
                     continue
-                if path.startswith("../../../"):
-                    assert os.path.exists(os.path.join(ROOT, path[9:])), f"{track}/{name}: {link}"
-                elif path in ("../../PLAN.md", "../../physics.md", "../../GLOSSARY.md"):
-                    assert os.path.exists(os.path.join(ROOT, "labs", path[6:])), f"{track}/{name}: {link}"
-                elif re.fullmatch(r"\.\./\w+\.md", path):
-                    assert os.path.exists(os.path.join(ROOT, "labs", track, path[3:])), f"{track}/{name}: {link}"
-                else:
-                    file = os.path.normpath(os.path.join(root, track, "reports", path or name))
-                    assert os.path.exists(file), f"{track}/{name}: {link}"
-                    assert not anchor or f"\n## {anchor}\n" in read(file).decode(), f"{track}/{name}: {link}"
+                # a committed page lies in labs/TRACK/reports/MACHINE; the pages under test are below another root
+                at = os.path.normpath(os.path.join("labs", track, "reports", "golden", path or name))
+                made = re.fullmatch(r"labs/[\w-]+/reports/golden/[\w-]+\.md", at)
+                file = os.path.join(root, *at.split("/")[1:]) if made else os.path.join(ROOT, at)
+                assert os.path.exists(file), f"{track}/{name}: {link}"
+                assert not anchor or re.search(rf"\n###? {anchor}\n", read(file).decode()), f"{track}/{name}: {link}"
 
 
 def test_every_card_is_in_the_catalogue():
@@ -267,18 +538,107 @@ def test_every_card_is_in_the_catalogue():
         assert f"\n### {card}\n" in made["kernel-dev-guide.md"].decode(), card
 
 
+# What each page has, track by track alike.
+PARTS = {
+    "INDEX.md": ["## Quick start", "## Layout", "## Labs and scripts", "## Kernel catalogue", "| SGLang | Mini-SGLang | FlashInfer |",
+                 "## Learning paths", "**Beginner**", "**Intermediate**", "**Advanced**", "## Expected ranges on this machine",
+                 "## How to read a result", "| observation | likely cause | what to do |", "## Links", "Outside: "],
+    "environment.md": ["## Roofs", "Caches: ", "## What the other tracks found", "## Links between GPUs, the legend",
+                       "## From a kernel's source to its launch", "## Troubleshooting"],
+    "plan.md": [" of ", "It answers: "],
+    "analysis.md": ["├── execution model", "├── performance", "├── hardware behaviour", "├── class: ", "└── insight",
+                    "## prefix_match"],
+    "experiments.md": ["### Execution timeline", "### Hardware behaviour", "### Process visualisations",
+                       "### Observations with hardware context"],
+    "kernel-dev-guide.md": ["## Overview", "## Profiling", "nsys profile", "ncu --section", "vitrine bench kernels",
+                            "| metric to read | what it answers |", "## Kernels", "Tried, verdict, next:", "\nNext: ",
+                            "## How to add a kernel", "## How to add a variant", "## How to bring a kernel of your own"],
+    "final-report.md": ["## Summary", "memory read", "| lab | state | key finding |", "## One request", "## Communication",
+                        "### High", "### Medium", "### Low", "### Not to be done", "## Bottlenecks, ranked",
+                        "## What is right", "## What is to improve", "## Lessons", "## Criteria",
+                        "## Published numbers beside these", "## Files", "## Next steps", "## Not measured here"],
+    "key-findings.md": ["## Performance baseline", "## Prefix cache", "## TP scaling", "## Kernels",
+                        "| kernel | share of the time | observation |", "## Where a request's time goes"]}
+
+
+def test_every_page_has_its_parts():
+    root = results("parts")
+    ok("lab", "report", "--results", root, "--machine", "golden")
+    for track in TRACKS:
+        made = pages(root, track)
+        same(sorted(made), sorted(p for p in PARTS if p in made))
+        for page, parts in PARTS.items():
+            for part in parts if page in made else []:
+                assert part in made[page].decode(), f"{track}/{page}: {part}"
+
+
+def test_code_positions_of_the_guide_are_there():
+    root = results("positions")
+    report(root, "sglang")
+    guide = pages(root, "sglang")["kernel-dev-guide.md"].decode()
+    found = re.findall(r"- (\w+): \[(src/ops/[\w./]+): (\w+)\]\(\.\./\.\./\.\./\.\./([\w./]+)\)", guide)
+    same([sum(w == what for what, *_ in found) for w in ("contract", "card", "kernel")], [15, 15, 14])
+    for what, path, name, link in found:
+        same(path, link)
+        text = read(os.path.join(ROOT, path)).decode()
+        pattern = {"contract": r"\} %s;", "card": r"const vt_op %s = \{", "kernel": r"\b%s\("}[what] % name
+        assert re.search(pattern, text), f"{path} has no {what} {name}"
+
+
+def test_options_and_commands_of_the_pages_are_known():
+    help_of = {}
+
+    def known(verb, option):
+        if verb not in help_of:
+            help_of[verb] = ok(*verb.split(), "--help").text
+        return re.search(r"(?<![\w-])" + re.escape(option) + r"(?![\w-])", help_of[verb])
+    root = results("usages")
+    ok("lab", "report", "--results", root, "--machine", "golden")
+    usages, commands = 0, 0
+    for track in TRACKS:
+        made = pages(root, track)
+        for text in re.findall(r"`vitrine lab (?:%s) \w+ ([^`]*)`" % track, made["INDEX.md"].decode()):
+            for option in re.findall(r"--[\w-]+", text):
+                assert known("lab", option), f"{track}: {option}"
+                usages += 1
+        block = made["kernel-dev-guide.md"].decode().split("```sh\n", 1)[1].split("```", 1)[0]
+        for line in re.findall(r"vitrine ((?:explain|run|bench \w+) ?[^\n]*)", block):
+            words = line.split()
+            verb = " ".join(words[:2]) if words[0] == "bench" else words[0]
+            for option in [w for w in words if w.startswith("--")]:
+                assert known(verb, option), f"{verb} has no {option}"
+            commands += 1
+    assert usages >= 40 and commands >= 5 * 4, (usages, commands)
+
+
+def test_a_section_of_another_track_is_linked_not_guessed():
+    """flashinfer 04 has an item "sizes" too, of rows: it is no communication."""
+    root = results("linked")
+    report(root, "flashinfer")
+    final = pages(root, "flashinfer")["final-report.md"]
+    for title in ("One request", "Communication"):
+        assert "](../../../sglang/reports/golden/final-report.md)" in section(final, title), section(final, title)
+
+
 def test_knobs_of_a_result_are_opportunities():
     root = results("knobs")
 
     def turn(j):
-        j["knobs"] = [{"name": "a knob|of ours", "where": "--page-size", "what": "attention_decode", "expected": 1.5,
-                       "before_s": 2e-3, "before_noise": 0.01, "after_s": 1e-3, "after_noise": 0.01, "gain": 2.0,
-                       "verdict": "gains", "why": "half of the bytes"}]
+        j["knobs"] = [knob("a knob|of ours", 2.0, after_noise=0.01), knob("plain", 1.01, verdict="no gain here"),
+                      knob("hidden", 1.4, verdict="no gain here", before_noise=0.5), knob("worse", 0.5, verdict="loses"),
+                      knob("unknown", 1.0, verdict="not measured", gain=None, after_s=None, after_noise=None,
+                           expected=None)]
     change(root, "experiments", "4_timeline_profile.json", turn)
     report(root, "experiments")
     made = pages(root, "experiments")
     high = made["final-report.md"].decode().split("### High", 1)[1].split("### Medium", 1)[0]
-    assert "| a knob\\|of ours | --page-size | 1.50x | 2.00x | half of the bytes |" in high, high
+    assert "| a knob\\|of ours | attention_decode | --page-size | 1.50x | 2.00x | 2.0 % | half of the bytes | 4 |" in high, high
+    better = section(made["final-report.md"], "What is to improve")
+    assert "(--page-size): 2.00x as fast, for attention_decode (lab 4)" in better, better
+    parts = re.split(r"\n### ", section(made["final-report.md"], "Opportunities"))
+    same([[n for n in ("a knob", "plain", "hidden", "worse", "unknown") if f"| {n}" in p] for p in parts[1:]],
+         [["a knob"], ["hidden", "unknown"], ["plain"], ["worse"]])
+    assert "| unknown | attention_decode | --page-size | bytes promise none | not measured | not measured |" in parts[2]
     guide = made["kernel-dev-guide.md"].decode().split("\n### attention_decode\n", 1)[1].split("\n### ", 1)[0]
     assert "| 2.00 ms | 1.00 ms | 2.00x | **gains** |" in guide, guide
 

@@ -410,6 +410,10 @@ def test_metrics_count_what_happened():
     pages = sum(b[f'vitrine:kv_pages{{state="{x}"}}'] for x in ("used", "cached", "free"))
     same(pages, s.json("/server_info")["num_pages"])
     assert b['vitrine:http_bytes_total{direction="out"}'] > a['vitrine:http_bytes_total{direction="out"}']
+    # what the process holds: the rings have filled, a CPU has no graphs
+    assert b["vitrine:recorder_bytes"] > a["vitrine:recorder_bytes"] > 0
+    same([b["vitrine:gpu_" + n] for n in ("graphs", "graphs_captured_total", "graph_host_bytes", "kernels", "library_shapes")], [0] * 5)
+    assert SANITIZED or b['vitrine:malloc_bytes{state="used"}'] > 1e5, b.text
 
 
 def test_metrics_count_aborts_and_unknown_paths_once():

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "files/json.h"
+#include "lab/knob_table.h"
 #include "lab/list.h"
 #include "lab/report_inside.h"
 
@@ -53,6 +54,21 @@ static void write_all(const report *r)
     }
 }
 
+/* The same result on two machines, and on one of two. */
+static void write_knobs(json_t *json)
+{
+    vt_err err = {0};
+    const lab_def *d = lab_list_of(LAB_EXPERIMENTS)[0];
+    for (int i = 0; i < 2; i++) {
+        vt_buf a = {0};
+        if (lab_knob_table_of(d, json, i ? json : NULL, &a, &err) == VT_OK)
+            must(!a.failed && a.len > 0 && strlen(a.data) == a.len);
+        else
+            must(err.message[0] != '\0' && a.len == 0);
+        vt_buf_release(&a);
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     vt_err err = {0};
@@ -65,6 +81,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     must(r != NULL);
     fill(r, LAB_EXPERIMENTS, json, data, size);
     write_all(r);
+    write_knobs(json);
     for (int i = 0; i < r->n_files; i++)
         vt_buf_release(&r->file[i].text);
     free(r);

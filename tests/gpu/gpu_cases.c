@@ -187,6 +187,15 @@ const gpu_case gpu_cases[] = {
     CASE("rmsnorm", "tokens=2,hidden=8200,type=bf16"),
     LARGE("rmsnorm", "tokens=20011,hidden=128,type=f32"),
     CASE("rmsnorm", "tokens=1201,hidden=24,type=f32"),
+    /* as many CTAs as fit on 4 SMs, the emulator's, and on 132; with one more row a CTA walks */
+    CASE("rmsnorm", "tokens=12,hidden=4096"),
+    CASE("rmsnorm", "tokens=13,hidden=4096"),
+    CASE("add_rmsnorm", "tokens=8,hidden=5120"),
+    CASE("add_rmsnorm", "tokens=9,hidden=5120"),
+    LARGE("rmsnorm", "tokens=396,hidden=5120"),
+    LARGE("rmsnorm", "tokens=397,hidden=5120"),
+    LARGE("add_rmsnorm", "tokens=264,hidden=4096"),
+    LARGE("add_rmsnorm", "tokens=265,hidden=4096"),
     CASE("embed", "tokens=300,type=bf16,vocab=1000,hidden=1024"),
     LARGE("kv_store", "tokens=512,kv_heads=8,head_dim=128,kv_type=bf16,page=64"),
     CASE("attention_prefill", "seqs=4,q_len=300,kv_len=1000,heads=32,kv_heads=8,head_dim=128,kv_"

@@ -6,12 +6,14 @@ all at once, for some minutes. TAP.
     tests/soak/soak.py --minutes 3 --vitrine build/asan/vitrine
 
 At the end the server must be alive, must have no request open, must have every KV page back (from /metrics; used 0, and
-used + cached + free = all; after /flush_cache all are free), must not have grown but by its recorder's rings, and must end with status 0 upon
+used + cached + free = all; after /flush_cache all are free), must not have grown but by its recorder's rings and CUDA graphs (judge.py), and must end with status 0 upon
 SIGTERM. No answer may have a status of 500 or more but 503 (the queue is full) and the 501 that profiling gives.
 
 It takes whatever time the machine gives it: nothing here depends on how fast the server is."""
-import argparse, collections, http.client, json, os, random, re, shutil, signal, socket, statistics, struct, subprocess, sys, tempfile
+import argparse, atexit, collections, http.client, json, os, random, re, shutil, signal, socket, struct, subprocess, sys, tempfile
 import threading, time
+
+import judge
 
 ap = argparse.ArgumentParser()
 ap.add_argument("--minutes", type=float, default=10)
@@ -83,6 +85,10 @@ server = subprocess.Popen([args.vitrine, "serve", "-m", args.model or tiny_model
                           stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log, env=ENV)
 
 
+atexit.register(lambda: server.poll() is None and server.kill())  # also where this program is ended early
+signal.signal(signal.SIGTERM, lambda *_: sys.exit("Bail out! the soak was ended by SIGTERM"))
+
+
 def said():
     log.seek(0)
     return log.read().decode("utf-8", "replace")
@@ -99,15 +105,88 @@ def resident_kib():
     return int(open(f"/proc/{server.pid}/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024
 
 
-def recorder_kib():
-    """Memory that the recorder's rings have come to use, or None where /metrics was not answered. They are touched for the
-    first time as they fill, which takes some minutes."""
+def memory_sample():
+    """(seconds, KiB resident, KiB of the recorder's rings, KiB of CUDA graphs) for judge.py, or None where /metrics was not
+    answered."""
+    said = counters()
+    if said is None:
+        return None
+    return time.monotonic() - begin, resident_kib(), said.get("rings", 0) * 1024, said.get("graph memory", 0) * 1024
+
+
+# ---- what memory the server holds, by kind ----
+
+COUNTERS = {"gpu_graphs": "graphs", "gpu_graphs_captured_total": "captures", "gpu_kernels": "kernels",
+            "gpu_library_shapes": "cuBLASLt shapes", "steps_total": "steps", "http_connections": "connections"}
+MIB_COUNTERS = {"recorder_bytes": "rings", "gpu_graph_host_bytes": "graph memory", 'malloc_bytes{state="used"}': "malloc used", 'malloc_bytes{state="free"}': "malloc free",
+                'malloc_bytes{state="mapped"}': "malloc mapped"}
+EVERY = 20  # seconds from one sample to the next
+HEAP_SPAN = 64 << 20  # glibc gives each further malloc arena heaps of this size, aligned to it
+
+
+def kind_of(begin, end, perms, name):
+    """What a mapping is. Anonymous ones have no name: those that begin where a heap of malloc's for threads would are told
+    apart from the others, which are told by their size, rounded up to a power of two."""
+    if name:
+        return name if name.startswith("[") else os.path.basename(name) + (" (written)" if "w" in perms else "")
+    if begin % HEAP_SPAN == 0 and end - begin <= HEAP_SPAN and "w" in perms:
+        return "[malloc arenas]"
+    mib = (end - begin + (1 << 20) - 1) >> 20
+    return f"[anonymous, up to {1 << (mib - 1).bit_length()} MiB each]"
+
+
+def memory_by_kind():
+    """{kind: [resident KiB, number of mappings]} of /proc/PID/smaps."""
+    found, entry = {}, None
+    for line in open(f"/proc/{server.pid}/smaps"):
+        m = re.match(r"([0-9a-f]+)-([0-9a-f]+) (\S+) \S+ \S+ \S+ *(.*)$", line)
+        if m:
+            entry = found.setdefault(kind_of(int(m[1], 16), int(m[2], 16), m[3], m[4]), [0, 0])
+            entry[1] += 1
+        elif line.startswith("Rss:"):
+            entry[0] += int(line.split()[1])
+    return found
+
+
+def counters():
+    """The server's own numbers that may explain growth; None where /metrics was not answered. Bytes are in MiB."""
     try:
         status, text = get("/metrics")
     except (OSError, http.client.HTTPException):
         return None
-    m = re.search(r"^vitrine:recorder_bytes (\S+)$", text, re.M)
-    return float(m.group(1)) / 1024 if status == 200 and m else None
+    found = dict(re.findall(r"^vitrine:(\S+) (\S+)$", text, re.M)) if status == 200 else {}
+    all = {label: float(found[k]) for k, label in COUNTERS.items() if k in found}
+    return all | {label: float(found[k]) / 2**20 for k, label in MIB_COUNTERS.items() if k in found}
+
+
+looks = []  # (seconds, resident KiB, memory_by_kind, counters)
+
+
+def look():
+    """Takes a sample and prints it as a comment."""
+    try:
+        kinds, said = memory_by_kind(), counters()
+    except OSError:
+        return  # the server has ended
+    looks.append((time.monotonic() - begin, sum(v[0] for v in kinds.values()), kinds, said or {}))
+    t, resident, _, said = looks[-1]
+    print(f"# {t:4.0f} s: {resident / 1024:.1f} MiB resident; " + ", ".join(
+        f"{k} {v:.1f}" if k in MIB_COUNTERS.values() else f"{k} {v:.0f}" for k, v in said.items()), flush=True)
+
+
+def growth():
+    """Which kinds of memory grew most from the first sample after a minute to the last."""
+    first = next((l for l in looks if l[0] >= 60), looks[0])
+    last = looks[-1]
+    minutes = (last[0] - first[0]) / 60
+    if minutes <= 0:
+        return
+    grown = {k: (last[2].get(k, [0, 0]), first[2].get(k, [0, 0])) for k in last[2] | first[2]}
+    print(f"# from {first[0]:.0f} s to {last[0]:.0f} s: resident {(last[1] - first[1]) / 1024:+.1f} MiB, "
+          f"{(last[1] - first[1]) / 1024 / minutes:+.2f} MiB a minute; the five kinds that grew most:")
+    for k, (now, then) in sorted(grown.items(), key=lambda g: g[1][1][0] - g[1][0][0])[:5]:
+        print(f"#   {(now[0] - then[0]) / 1024:+8.2f} MiB  {then[0] / 1024:.1f} -> {now[0] / 1024:.1f} MiB, {then[1]} -> {now[1]} maps  {k}")
+    print("#   counters: " + ", ".join(f"{k} {v - first[3][k]:+.1f}" for k, v in last[3].items() if k in first[3]))
 
 
 def connect():
@@ -295,10 +374,14 @@ begin, memory = time.monotonic(), []
 for t in threads:
     t.start()
 while time.monotonic() - begin < 60 * args.minutes and server.poll() is None:
-    rings = recorder_kib()
-    if rings is not None:
-        memory.append((time.monotonic() - begin, resident_kib() - rings))
+    if time.monotonic() - begin >= EVERY * len(looks):
+        look()
+    sample = memory_sample()
+    if sample:
+        memory.append(sample)
     time.sleep(2)
+look()
+growth()
 stop.set()
 for t in threads:
     t.join(330)
@@ -347,14 +430,8 @@ if alive:
                 time.sleep(0.5)
                 p = pages()
             result(p[0] == p[1] == 0 and p[2] == p[3], "after a flush all pages are free", "used %d, cached %d, free %d of %d" % p)
-half = memory[len(memory) // 2:]
-slope = statistics.linear_regression([t / 60 for t, _ in half], [k for _, k in half]).slope if len(half) > 5 else 0
-early = statistics.fmean(k for _, k in memory[len(memory) // 4:len(memory) // 2]) if len(memory) > 7 else memory[0][1]
-late = statistics.fmean(k for _, k in memory[3 * len(memory) // 4:])
-# Before some minutes have gone, caches are still being filled for the first time.
-result(args.minutes < 2 or late < early * 1.03 + 4096, "memory does not grow",
-       f"without the recorder's rings: {early / 1024:.1f} MiB in the second quarter, {late / 1024:.1f} MiB in the last; {slope:+.0f} KiB a "
-       f"minute in the second half; with them {resident_kib() / 1024 if alive else 0:.1f} MiB at the end")
+grown, why = judge.grown(memory, args.minutes)
+result(not grown, "memory does not grow", why)
 if alive:
     server.send_signal(signal.SIGTERM)
     try:

@@ -12,6 +12,7 @@
 #include <dlfcn.h>
 
 #include "base/clock.h"
+#include "base/mem.h"
 #include "common/emulated_gpu.h"
 #include "engine/engine.h"
 #include "exec/cuda_inside.h"
@@ -298,6 +299,82 @@ static void test_graphs_when_the_cache_is_full_then_the_least_recent_goes(void *
     vt_model_free(m);
 }
 
+static int64_t nodes_of(const cuda_executor *x)
+{
+    int64_t n = 0;
+    for (int32_t i = 0; i < x->n_graphs; i++)
+        n += x->graph[i].graph.n_nodes;
+    return n;
+}
+
+/* What an engine says that it holds: graphs, how many were ever captured, and their host memory,
+ * which grows with their nodes, also where one takes the place of another. */
+static void test_graphs_when_captured_then_the_engine_tells_them_and_their_memory(void **state)
+{
+    (void)state;
+    vt_model *m = open_model();
+    cuda_executor *x;
+    vt_engine_stats at_first, then, full;
+    vt_engine *e = open_small(m, &x);
+    vt_engine_copy_stats(e, &at_first);
+    assert_true(at_first.held.graphs > 0 && at_first.held.kernels > 0);
+    assert_int_equal(at_first.held.captures, at_first.held.graphs);
+    if (vt_malloc_look().used > 0) /* else this C library does not tell */
+        assert_true(x->node_host_bytes > 0);
+    x->node_host_bytes = 1000;
+    ask(e, 12, m->arch.vocab);
+    ask(e, 30, m->arch.vocab);
+    vt_engine_copy_stats(e, &then);
+    assert_int_equal(then.held.graphs, x->n_graphs);
+    assert_true(then.held.graphs > at_first.held.graphs);
+    assert_int_equal(then.held.captures, then.held.graphs);
+    assert_int_equal(then.held.graph_host_bytes, 1000 * nodes_of(x));
+    x->max_graphs = x->n_graphs;
+    for (int32_t i = 0; i < 6; i++) {
+        ask(e, 60, m->arch.vocab);
+        ask(e, 100, m->arch.vocab);
+    }
+    vt_engine_copy_stats(e, &full);
+    assert_int_equal(full.held.graphs, then.held.graphs);
+    assert_true(full.held.captures > then.held.captures);
+    assert_int_equal(full.held.graph_host_bytes, 1000 * nodes_of(x));
+    vt_engine_free(e);
+    vt_model_free(m);
+}
+
+static size_t filled(const vt_trace_ring *r)
+{
+    uint64_t n = r ? atomic_load(&r->written) : 0;
+    return r ? (n < r->capacity ? n : r->capacity) * r->event_bytes : 0;
+}
+
+/* The recorder's memory is that of the engine's rings and of the executor's. A thread samples the
+ * GPU meanwhile, so its ring may have grown between two readings. */
+static void test_recorder_bytes_are_those_of_all_rings(void **state)
+{
+    (void)state;
+    vt_model *m = open_model();
+    cuda_executor *x;
+    vt_source s[2];
+    vt_engine_stats stats;
+    vt_engine *e = open_small(m, &x);
+    ask(e, 12, m->arch.vocab);
+    assert_int_equal(vt_engine_sources(e, s, 2), 2);
+    size_t samples = filled(s[1].samples);
+    vt_engine_copy_stats(e, &stats);
+    size_t engine = filled(s[0].requests) + filled(s[0].tokens) + filled(s[0].writes) +
+                    filled(s[0].steps) + filled(s[0].prompt_steps) + filled(s[0].seqs) +
+                    filled(s[0].samples),
+           gpu = filled(s[1].launches) + filled(s[1].uses) + filled(&s[1].spans->prompts);
+    for (int i = 0; i < VT_SPAN_LEVELS; i++)
+        gpu += filled(&s[1].spans->level[i]);
+    assert_int_equal(filled(s[1].launches), 3 * sizeof(vt_launch_event)); /* three steps */
+    assert_in_range(stats.recorder_bytes, engine + gpu + samples,
+                    engine + gpu + filled(s[1].samples));
+    vt_engine_free(e);
+    vt_model_free(m);
+}
+
 static void test_graphs_when_a_capture_fails_then_it_is_tried_again_later(void **state)
 {
     (void)state;
@@ -342,6 +419,8 @@ int main(void)
         cmocka_unit_test(
             test_graphs_when_products_are_cublaslts_then_answers_are_bitwise_those_without),
         cmocka_unit_test(test_graphs_when_the_cache_is_full_then_the_least_recent_goes),
+        cmocka_unit_test(test_graphs_when_captured_then_the_engine_tells_them_and_their_memory),
+        cmocka_unit_test(test_recorder_bytes_are_those_of_all_rings),
         cmocka_unit_test(test_graphs_when_a_capture_fails_then_it_is_tried_again_later),
     };
     return cmocka_run_group_tests(tests, emulated_gpu_open, NULL);

@@ -362,6 +362,63 @@ static void test_variants_when_compiled_then_no_spill_and_no_warning(void **stat
     }
 }
 
+/* ---- norms: the grid counts on a number of CTAs that fit ---- */
+
+static void check_norm_fits(vt_cuda *cuda, int32_t kernel, const vt_cut *cut, uint32_t threads)
+{
+#ifndef VT_SANITIZE
+    const jit_cubin *c = vt_jit_get(cuda->jit, kernel);
+    int64_t registers = (c->registers + 7) / 8 * 8;
+    if (registers * threads * cut->resident > 65536)
+        fail_msg("%s: %d CTAs of %u threads with %d registers do not fit on an SM",
+                 vt_jit_name(cuda->jit, kernel), cut->resident, threads, c->registers);
+#else
+    (void)cuda, (void)kernel, (void)cut, (void)threads;
+#endif
+}
+
+static void compile_norm(const char *arch, int32_t level, int32_t hidden, bool add)
+{
+    enum { TOKENS = 4096 };
+    vt_err err = {0};
+    vt_cuda *cuda;
+    assert_int_equal(vt_cuda_offline(arch, level, 132, &cuda, &err), VT_OK);
+    cuda_launch record[1];
+    vt_cuda_lane l = {
+        .cuda = cuda, .collect = true, .pdl = level >= 90, .record = record, .max_record = 1};
+    vt_target t = target_of(level);
+    vt_tensor x = vt_tensor_2d(NULL, VT_BF16, TOKENS, hidden), y = x, residual = x;
+    vt_tensor weight = {.dtype = VT_F32, .rank = 1, .dim = {hidden}, .row_stride = hidden};
+    rmsnorm_args a = {
+        .x = &x, .weight = &weight, .y = &y, .residual = add ? &residual : NULL, .eps = 1e-5f};
+    const vt_impl *row = add ? &add_rmsnorm_cuda_impl : &rmsnorm_cuda_impl;
+    vt_lane lane = {.target = &t, .cuda = &l};
+    vt_cut cut = {.shape = ""};
+    row->describe(&a, &t, NULL, &cut);
+    assert_int_equal(row->run(&a, &lane), VT_OK);
+    assert_int_equal(l.n_record, 1);
+    assert_int_equal(compile_named(cuda), 1);
+    check_norm_fits(cuda, 0, &cut, record[0].threads);
+    vt_cuda_close(cuda);
+}
+
+/* Sizes of models, the largest of each number of threads, and sizes that are no multiple of 8.
+ * Beyond 16,384 a thread's elements do not fit into its registers. */
+static void test_norms_when_compiled_for_the_ctas_of_their_grids_then_no_spill(void **state)
+{
+    (void)state;
+    static const int32_t hidden[] = {20,   64,   128,   264,   576,  1024, 2048, 2560,
+                                     2880, 3584, 4096,  4608,  5120, 5376, 6144, 7168,
+                                     8192, 9216, 12288, 16384, 1027, 2050, 4097, 8191};
+    if (!have_nvrtc())
+        skip();
+    for (size_t i = 0; i < sizeof hidden / sizeof *hidden; i++)
+        for (int add = 0; add < 2; add++) {
+            compile_norm("sm_90a", 90, hidden[i], add);
+            compile_norm("sm_80", 80, hidden[i], add);
+        }
+}
+
 static void test_kernels_when_compiled_for_sm_90a_then_no_spill_and_no_warning(void **state)
 {
     (void)state;
@@ -430,6 +487,7 @@ int main(void)
         cmocka_unit_test(test_deterministic_kernels_when_compiled_then_no_spill_and_no_warning),
         cmocka_unit_test(test_quantised_kernels_when_compiled_then_no_spill_and_no_warning),
         cmocka_unit_test(test_variants_when_compiled_then_no_spill_and_no_warning),
+        cmocka_unit_test(test_norms_when_compiled_for_the_ctas_of_their_grids_then_no_spill),
         cmocka_unit_test(test_kernels_for_any_shape_when_compiled_then_no_spill_and_no_warning),
     };
     return cmocka_run_group_tests(tests, make_cache, remove_cache);

@@ -208,6 +208,32 @@ static void test_record_when_pages_are_shared_then_the_ring_tells_how_many(void 
     fixture_close(&f);
 }
 
+/* A page of a ring is touched first when the ring gets there: each event adds its own bytes. */
+static void test_recorder_bytes_grow_by_each_event(void **state)
+{
+    (void)state;
+    fixture f;
+    static heard h;
+    memset(&h, 0, sizeof h);
+    int32_t prompt[8];
+    vt_engine_stats before, after;
+    fixture_defaults(&f);
+    fixture_open(&f);
+    vt_engine_copy_stats(f.engine, &before);
+    assert_int_equal(before.recorder_bytes, 0);
+    count_up(prompt, 8, 0);
+    vt_request_params p = ask(prompt, 8, 3, &h);
+    vt_request_id id = submit(&f, &p);
+    run_all(&f);
+    vt_engine_copy_stats(f.engine, &before);
+    assert_true(before.recorder_bytes > 3 * sizeof(vt_step_event));
+    vt_engine_wrote(f.engine, id, 10, 30, 5, 100);
+    vt_engine_copy_stats(f.engine, &after);
+    assert_int_equal(after.recorder_bytes - before.recorder_bytes, sizeof(vt_request_event));
+    assert_int_equal(after.held.graphs, 0); /* the device has none to tell of */
+    fixture_close(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -216,6 +242,7 @@ int main(void)
         cmocka_unit_test(test_record_when_the_request_says_when_it_came_then_its_parts_are_told),
         cmocka_unit_test(test_record_when_published_then_text_and_writing_are_told),
         cmocka_unit_test(test_record_when_pages_are_shared_then_the_ring_tells_how_many),
+        cmocka_unit_test(test_recorder_bytes_grow_by_each_event),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

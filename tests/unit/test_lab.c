@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "base/cache_dir.h"
 #include "lab/list.h"
 #include "lab/result.h"
 #include "lab/run.h"
@@ -182,6 +183,8 @@ static void test_results_are_written_and_read_back(void **state)
     assert_int_equal(lab_results_folder(o, LAB_MINI_SGLANG, folder, sizeof folder, &err), VT_OK);
     assert_int_equal(lab_result_read(folder, &def, &back, &err), VT_OK);
     assert_null(back);
+    assert_int_equal(access(folder, F_OK), -1); /* asking for the folder does not make it */
+    assert_int_equal(vt_make_folders(folder, &err), VT_OK);
     assert_int_equal(lab_result_write(r, &def, folder, &err), VT_OK);
     assert_int_equal(lab_result_read(folder, &def, &back, &err), VT_OK);
     assert_string_equal(json_string_value(json_object_get(back, "name")), "planted");

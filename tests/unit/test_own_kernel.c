@@ -53,6 +53,35 @@ static jit_spec spec_of(const char *path, int32_t hidden, int32_t flag)
     return JIT_SPEC(path, "lab_kernel", {"hidden", hidden}, {"scaled", flag}, {"pdl", 0});
 }
 
+/* The kernels of tests/labs/planted are wrong in one way each; one of them spills registers. */
+static void test_planted_kernels_when_compiled_then_only_spill_spills(void **state)
+{
+    (void)state;
+    glob_t found;
+    if (!have_nvrtc())
+        skip();
+    assert_int_equal(glob("tests/labs/planted/*.cu", 0, NULL, &found), 0);
+    assert_true(found.gl_pathc >= 4);
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        const char *path = found.gl_pathv[i];
+        vt_jit *j;
+        vt_err err = {0};
+        assert_int_equal(vt_jit_new("sm_90a", &j, &err), VT_OK);
+        vt_jit_set_cache(j, false);
+        assert_int_equal(vt_jit_add_text(j, path, read_text(path), &err), VT_OK);
+        jit_spec spec = JIT_SPEC(path, "lab_kernel", {"hidden", 4096}, {"rows", 0}, {"plus_one", 0},
+                                 {"pdl", 0});
+        assert_int_equal(vt_jit_want(j, &spec), 0);
+        if (vt_jit_compile(j, 0, NULL, NULL, &err) != VT_OK)
+            fail_msg("%s: %s", path, err.message);
+        const jit_cubin *c = vt_jit_get(j, 0);
+        print_message("%s: %d registers, %d bytes spilled\n", path, c->registers, c->spill_bytes);
+        assert_int_equal(c->spill_bytes > 0, strstr(path, "spill") != NULL);
+        vt_jit_free(j);
+    }
+    globfree(&found);
+}
+
 static void compile(const char *path, const char *arch, bool print)
 {
     static const int32_t hidden[] = {4096, 576, 8192, 1027, 20, 1};
@@ -99,6 +128,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_examples_when_compiled_then_no_spill_and_no_warning),
+        cmocka_unit_test(test_planted_kernels_when_compiled_then_only_spill_spills),
     };
     return cmocka_run_group_tests_name("own_kernel", tests, NULL, NULL);
 }

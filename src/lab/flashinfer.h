@@ -30,8 +30,6 @@ vt_status lab_run_shape(lab *l, const char *op, const char *impl, lab_kernel *ou
 /* A knob whose two positions are two measured calls. */
 void lab_turn_kernels(lab *l, const char *name, const char *where, const char *what, double gain,
                       const lab_kernel *before, const lab_kernel *after, const char *why);
-/* The item is a figure of hardware counters, which are not read here. */
-void lab_no_counters(lab *l, const char *key, const char *what);
 /* The items occupancy, of a call that was run. */
 void lab_tell_occupancy(lab *l, const char *key, const lab_kernel *k);
 /* A figure that was computed from a time: lab_number, or missing where there is no time. */

@@ -87,18 +87,6 @@ void lab_turn_kernels(lab *l, const char *name, const char *where, const char *w
                             .why = why});
 }
 
-void lab_no_counters(lab *l, const char *key, const char *what)
-{
-    if (l->ordinal < 0)
-        lab_missing(l, key, "%s is a figure of a GPU's counters, and this lab ran on the CPU",
-                    what);
-    else
-        lab_missing(l, key,
-                    "%s needs hardware counters, and no tier above T0 is read here; "
-                    "lab sglang 05 --ncu shows it where ncu is installed and allowed",
-                    what);
-}
-
 void lab_tell_occupancy(lab *l, const char *key, const lab_kernel *k)
 {
     if (l->ordinal < 0)

@@ -7,6 +7,7 @@
 #include "base/random.h"
 #include "lab/decode_plan.h"
 #include "lab/flashinfer_pages.h"
+#include "lab/ncu_run.h"
 #include "lab/roofline.h"
 
 enum { SEQS = 32, KV = 4096, MAX_RUNS = 12, CHUNKS = 8 };
@@ -204,6 +205,24 @@ static void tell_runs(lab *l, const runs *r)
     lab_table_end(l);
 }
 
+/* The share of stalls in which a warp waits for memory. */
+static void tell_scoreboard(lab *l, const lab_kernel *k)
+{
+    char heads[120], shape[200], why[LAB_NCU_WHY];
+    lab_counters c;
+    lab_heads h = lab_heads_32(l);
+    load b = main_load(l);
+    lab_heads_text(&h, heads, sizeof heads);
+    snprintf(shape, sizeof shape, "seqs=%d,kv_len=%d,%s", b.seqs, b.kv_len, heads);
+    if (lab_ncu_read(l,
+                     &(lab_kernel_ask){.op = "attention_decode", .shape = shape, .impl = k->impl},
+                     "attention", "ncu_decode.csv", &c, why))
+        lab_number(l, "long_scoreboard", c.stall[0] / c.stalled, LAB_SHARE, "measured",
+                   "of the waits that ncu saw; a warp waits for data from memory or L2");
+    else
+        lab_missing(l, "long_scoreboard", "%s", why);
+}
+
 static void tell_hardware(lab *l, const runs *r)
 {
     const lab_kernel *k = &r->k[0];
@@ -213,8 +232,7 @@ static void tell_hardware(lab *l, const runs *r)
                "of KV, Q and O, each counted once, over the measured time");
     lab_figure(l, "memory_share", lab_over(lab_bandwidth(k), roof.bytes_per_s), LAB_SHARE,
                "of the measured memory roof");
-    lab_no_counters(l, "long_scoreboard",
-                    "the share of stalls in which a warp waits for memory (long scoreboard)");
+    tell_scoreboard(l, k);
     lab_tell_occupancy(l, "occupancy", k);
     for (int32_t i = 0; i < r->n; i++)
         point[i] = (roofline_point){.name = r->name[i],
@@ -244,11 +262,22 @@ static vt_status turn_splits(lab *l, const lab_heads *h, const lab_kernel *chose
         if (!variant || strcmp(row[i], chosen->impl) == 0)
             continue;
         TRY(run_load(l, h, row[i], b, &k, err));
-        lab_turn_kernels(l, row[i], "variant of the card", chosen->shape, NAN, chosen, &k,
-                         "the same KV is read; only the number of pieces differs, so bytes give no "
-                         "expectation: too few leave SMs idle, too many pay for merging");
+        char name[64], where[80];
+        snprintf(name, sizeof name, "split size: %.40s", row[i]);
+        snprintf(where, sizeof where, "variant %.32s of attention_decode", row[i]);
+        lab_turn_kernels(l, name, where, chosen->shape,
+                         lab_over(chosen->bytes + chosen->extra_bytes, k.bytes + k.extra_bytes),
+                         chosen, &k,
+                         "the same KV is read, and partial results are small beside it, so bytes "
+                         "expect nothing: too few pieces leave SMs idle, too many pay for merging");
         turned++;
     }
+    if (!turned)
+        lab_turn_missing(l, "split size", "variants whole, splits-2 ... of attention_decode", shape,
+                         1,
+                         l->ordinal < 0 ? "the CPU's rows fix their chunks at 256 positions, "
+                                          "because a row's bits must not depend on the split"
+                                        : "this GPU's rows have no variant with a given split");
     lab_item(l, "given_splits",
              turned ? "%d variants with a given split were run: see the knobs"
                     : "this device has no variant with a given split (%d were run); the CPU's rows "

@@ -178,14 +178,15 @@ static vt_status tell_fused(lab *l, const lab_kernel *norm, vt_err *err)
                   "the card of two kernels counts %.0f bytes; by hand one pass more: %.0f",
                   apart.bytes + apart.extra_bytes, by_hand + element * n);
     if (two) {
-        lab_turn_kernels(l, "fused add", "variant of the card", "add_rmsnorm", 10.0 / 8, &apart,
-                         &fused,
+        lab_turn_kernels(l, "fused add + norm", "variant of add_rmsnorm in two passes", fused.shape,
+                         (apart.bytes + apart.extra_bytes) / (fused.bytes + fused.extra_bytes),
+                         &apart, &fused,
                          "the sum is still on the chip, so memory is not read for it again");
         return VT_OK;
     }
-    /* No row of a CPU does it in two passes: the sum of the norm and of an add at the copy roof. */
+    /* This row has no form in two passes: the norm, and an add at the copy roof. */
     double add_s = lab_over(3 * element * n, l->roofs.copy_bytes_per_s);
-    lab_turn(l, &(lab_knob){.name = "fused add",
+    lab_turn(l, &(lab_knob){.name = "fused add + norm",
                             .where = "add, then rmsnorm",
                             .what = "add_rmsnorm",
                             .gain = 20.0 / 16,
@@ -194,7 +195,7 @@ static vt_status tell_fused(lab *l, const lab_kernel *norm, vt_err *err)
                             .after_s = fused.median_s,
                             .after_noise = fused.noise,
                             .why = "before is modelled: the norm as measured and an add of its own "
-                                   "at the copy roof, because no row of a CPU takes two passes"});
+                                   "at the copy roof, because no row here takes two passes"});
     return VT_OK;
 }
 

@@ -88,11 +88,11 @@ static void turn_pages(lab *l, const int32_t *page, const lab_kernel *k, int32_t
     }
     if (!one || !sixteen)
         return;
-    lab_turn_kernels(l, "page 1 to 16", "--page-size", "attention_decode",
+    lab_turn_kernels(l, "page size: 16, not 1", "--page-size", "attention_decode",
                      lab_over(one->bytes, sixteen->bytes), one, sixteen,
                      "KV bytes are the same; only the page list shrinks, 4 bytes a page. What else "
                      "is gained is addresses: one look-up in the list for each page and head");
-    lab_turn_kernels(l, "page 16 to 256", "--page-size", "attention_decode",
+    lab_turn_kernels(l, "page size: 256, not 16", "--page-size", "attention_decode",
                      lab_over(sixteen->bytes, most->bytes), sixteen, most,
                      "the list is small already, and larger pages waste more of each sequence's "
                      "last page and share fewer prefixes");
@@ -131,9 +131,38 @@ static vt_status tell_size(lab *l, const lab_heads *h, vt_err *err)
     return VT_OK;
 }
 
+/* Sequences whose first pages are the same ones, as a prefix cache leaves them. */
+static vt_status turn_shared(lab *l, const lab_heads *h, vt_err *err)
+{
+    char heads[120];
+    lab_kernel own, shared;
+    int32_t seqs = l->emulated      ? 6
+                   : l->ordinal < 0 ? 8
+                                    : 64,
+            kv = l->emulated ? 100 : KV, pages = kv * 3 / 4 / h->page;
+    lab_heads_text(h, heads, sizeof heads);
+    TRY(lab_run_shape(l, "attention_decode", NULL, &own, err, "seqs=%d,kv_len=%d,%s", seqs, kv,
+                      heads));
+    TRY(lab_run_shape(l, "attention_decode", own.impl, &shared, err,
+                      "seqs=%d,kv_len=%d,%s,shared=%d", seqs, kv, heads, pages));
+    lab_turn_kernels(
+        l, "shared pages",
+        l->ordinal < 0 ? "a common prefix; on a GPU VITRINE_CUDA_SHARED" : "VITRINE_CUDA_SHARED",
+        shared.shape,
+        lab_over(own.bytes + own.extra_bytes,
+                 shared.bytes + (l->ordinal < 0 ? shared.extra_bytes : 0)),
+        &own, &shared,
+        l->ordinal < 0 ? "each sequence reads the pages for itself, so the same bytes pass; that "
+                         "they are the same ones helps where they stay in a cache"
+                       : "the pages that sequences share are read once for all of them, where "
+                         "that saves enough rows; expected is that all of them are read once");
+    return VT_OK;
+}
+
 vt_status lab_tell_pages(lab *l, const lab_heads *h, vt_err *err)
 {
     TRY(tell_layout(l, h, err));
     TRY(tell_append(l, h, err));
-    return tell_size(l, h, err);
+    TRY(tell_size(l, h, err));
+    return turn_shared(l, h, err);
 }

@@ -5,6 +5,7 @@
 
 #include "base/err.h"
 #include "lab/flashinfer_tiles.h"
+#include "lab/ncu_run.h"
 #include "lab/roofline.h"
 #include "lab/rows.h"
 
@@ -203,6 +204,20 @@ static void tell_runs(lab *l, const runs *r)
 
 /* ---- hardware ---- */
 
+static void tell_stalls(lab *l, const lab_kernel *k)
+{
+    char shape[200];
+    lab_counters c;
+    lab_heads h = lab_heads_32(l);
+    shape_of(&h, tokens_of(l), shape, sizeof shape);
+    if (lab_ncu_item(l, &(lab_kernel_ask){.op = op, .shape = shape, .impl = k->impl}, "attention",
+                     "ncu_prefill.csv", "stalls", &c))
+        lab_finding(l, "attention.counters",
+                    "the matrix unit is busy in %.0f %% of the cycles in which an SM works, and "
+                    "%.0f %% of an SM's warps are resident (read by ncu)",
+                    100 * c.tensor, 100 * c.occupancy);
+}
+
 static void tell_hardware(lab *l, const runs *r)
 {
     const lab_kernel *k = &r->k[0];
@@ -215,7 +230,7 @@ static void tell_hardware(lab *l, const runs *r)
                               : "of the measured bf16 roof of the tensor cores; FLOPs of the card");
     lab_figure(l, "hbm_share", lab_over(lab_bandwidth(k), roof.bytes_per_s), LAB_SHARE,
                "of the measured memory roof; bytes of Q, K, V and O, each once");
-    lab_no_counters(l, "stalls", "what warps wait for");
+    tell_stalls(l, k);
     for (int32_t i = 0; i < r->n; i++)
         point[i] = (roofline_point){.name = r->name[i],
                                     .bytes = r->k[i].bytes,

@@ -213,7 +213,7 @@ static vt_status turn_store(lab *l, vt_err *err)
                       "tokens=%d,kv_heads=%d,head_dim=%d,kv_type=%s,page=%d", tokens, h.kv_heads,
                       h.dim, h.kv, h.page));
     double apart = rope.bytes + store.bytes;
-    lab_turn(l, &(lab_knob){.name = "joined store",
+    lab_turn(l, &(lab_knob){.name = "rope fused with store",
                             .where = "card rope_store",
                             .what = "rope_store",
                             .gain = lab_over(apart, fused.bytes),

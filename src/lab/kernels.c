@@ -355,14 +355,36 @@ static void put_hardware(vt_buf *t, const lab_kernel *k)
                       100 * k->occupancy, k->ctas_per_sm, k->limited_by, k->waves);
     if (k->registers >= 0)
         vt_buf_printf(t, "; %d registers, %d bytes spilled", k->registers, k->spill_bytes);
-    vt_buf_puts(t, "; stalls and bytes really moved: not measured (no counters are read)");
+    vt_buf_puts(t, "; stalls and bytes really moved are not measured without counters");
+}
+
+/* Where the call stands under the roofs, and how its loads fit the lines of memory. */
+static void put_roofline(vt_buf *t, const lab *l, const lab_kernel *k)
+{
+    bool gpu = l->ordinal >= 0;
+    double peak = gpu ? l->roofs.bf16_per_s : l->roofs.fp32_per_s,
+           ridge = peak / l->roofs.memory_bytes_per_s, at = k->flops / k->bytes;
+    const char *unit = gpu ? "bf16 matrix" : "fp32", *loads = strstr(k->cut, "loads of ");
+    if (k->flops > 0)
+        vt_buf_printf(t, "%.3g FLOP a byte", at);
+    else
+        vt_buf_puts(t, "no arithmetic");
+    if (isfinite(ridge) && ridge > 0)
+        vt_buf_printf(t, "; the ridge of the measured memory and %s roofs is at %.3g: %s", unit,
+                      ridge, at < ridge ? "left of it, bytes decide" : "right of it, FLOPs decide");
+    if (k->flops > 0 && isfinite(k->median_s) && peak > 0)
+        vt_buf_printf(t, "; %.3g GFLOP/s, %.2g %% of the %s roof", k->flops / k->median_s * 1e-9,
+                      100 * k->flops / k->median_s / peak, unit);
+    if (loads)
+        vt_buf_printf(t, "; coalescing: %.*s, memory's lines have %d", (int)strcspn(loads, ",;"),
+                      loads, gpu ? 128 : 64);
 }
 
 void lab_kernel_card(lab *l, const char *key, const lab_kernel *k, const char *operation,
                      const char *opportunity)
 {
     vt_buf b = {0}, t = {0};
-    char title[256];
+    char title[320];
     vt_buf_puts(&t, operation);
     card_line(&b, "├──", "operation", &t);
     vt_buf_printf(&t, "%s: %s; ", k->impl, k->cut);
@@ -371,6 +393,8 @@ void lab_kernel_card(lab *l, const char *key, const lab_kernel *k, const char *o
     card_line(&b, "├──", "execution", &t);
     put_hardware(&t, k);
     card_line(&b, "├──", "hardware", &t);
+    put_roofline(&t, l, k);
+    card_line(&b, "├──", "roofline", &t);
     vt_buf_printf(&t, "%s: the roofs allow ", k->bound);
     lab_put(&t, k->least_s, LAB_SECONDS);
     vt_buf_puts(&t, ", it takes ");
@@ -378,7 +402,8 @@ void lab_kernel_card(lab *l, const char *key, const lab_kernel *k, const char *o
     card_line(&b, "├──", "bottleneck", &t);
     vt_buf_puts(&t, opportunity);
     card_line(&b, "└──", "opportunity", &t);
-    snprintf(title, sizeof title, "%s, %s", k->impl, k->shape);
+    snprintf(title, sizeof title, "%s, %s [%s]", k->impl, k->shape,
+             l->emulated ? "emulated: no times" : "times measured, shares derived");
     lab_drawing(l, key, title, &b);
     vt_buf_release(&b);
     lab_signs signs = lab_signs_kernel(l, k);

@@ -77,9 +77,9 @@ const lab_wanted_knob lab_wanted_knobs[] = {
     {"sampling in the same graph",
      "VITRINE_CUDA_ONE_GRAPH",
      {"VITRINE_CUDA_ONE_GRAPH"},
-     "sglang 04"},
-    {"shared pages read once", "VITRINE_CUDA_SHARED", {"VITRINE_CUDA_SHARED"}, "sglang 02"},
-    {"cuBLASLt", "VITRINE_CUBLASLT", {"CUBLASLT", "cublaslt"}, "mini-sglang 01"},
+     "mini-sglang 06"},
+    {"shared pages read once", "VITRINE_CUDA_SHARED", {"VITRINE_CUDA_SHARED"}, "flashinfer 03"},
+    {"cuBLASLt", "VITRINE_CUBLASLT", {"CUBLASLT", "cublaslt"}, "sglang 03"},
     {"kernels of an older GPU", "VITRINE_CUDA_LEVEL", {"VITRINE_CUDA_LEVEL"}, "sglang 03"},
     {"instruction set", "VITRINE_ISA", {"VITRINE_ISA"}, "sglang 03"},
     {"token budget of a step", "--token-budget", {"--token-budget"}, "sglang 04"},
@@ -87,7 +87,7 @@ const lab_wanted_knob lab_wanted_knobs[] = {
     {"overlap of scheduling and compute", "--no-overlap", {"--no-overlap"}, "mini-sglang 06"},
     {"prefix cache", "--no-prefix-cache", {"--no-prefix-cache"}, "sglang 02"},
     {"type of the KV cache", "--kv-dtype", {"--kv-dtype"}, "flashinfer 03"},
-    {"sums in a fixed order", "--deterministic", {"--deterministic"}, "flashinfer 01"},
+    {"sums in a fixed order", "--deterministic", {"--deterministic"}, "sglang 03"},
     {0}};
 
 enum { MAX_MACHINES = 12, MAX_ROWS = 2048 };

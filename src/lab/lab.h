@@ -158,6 +158,10 @@ typedef struct lab_knob {
     const char *why; /* one sentence: why it gains or does not */
 } lab_knob;
 void lab_turn(lab *l, const lab_knob *k);
+/* A knob that cannot be turned here: its verdict is "not measured", and `why` says what is missing.
+ * `gain` as in lab_knob. */
+void lab_turn_missing(lab *l, const char *name, const char *where, const char *what, double gain,
+                      const char *why);
 /* A finding: an observation, its likely cause, what to do. */
 void lab_finding(lab *l, const char *rule, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));

@@ -42,6 +42,9 @@ void mini_roofline(lab *l, const char *key, const char *title, double peak, cons
 /* Lab 06: one request through the engine, told as its items (mini_sglang_pass.c). */
 vt_status mini_forward(lab *l, vt_err *err);
 
+/* Knobs of the pass: graphs, one graph, programmatic dependent launch (mini_sglang_knobs.c). */
+vt_status mini_turn_engine(lab *l, const json_t *story, vt_err *err);
+
 /* ---- several rows of one op ---- */
 
 enum { MINI_MAX_ROWS = 32, MINI_MAX_SWEEP = 24 };
@@ -62,6 +65,18 @@ void mini_rows_table(lab *l, const char *key, const char *title, const mini_rows
  * lab_knob. `why` (a function of the name) may answer NULL for a row that is no knob. */
 void mini_rows_turn(lab *l, const char *op, const mini_rows *r,
                     const char *(*why)(const char *impl, double *gain));
+/* A knob whose two positions are measured calls; the expected gain is that of all bytes moved. */
+void mini_turn_kernels(lab *l, const char *name, const char *where, const lab_kernel *before,
+                       const lab_kernel *after, const char *why);
+/* lab_kernel_run on one worker of the CPU. VT_ERR_UNSUPPORTED: the lab has no more than one. */
+vt_status mini_one_worker(lab *l, const lab_kernel_ask *ask, lab_kernel *out, vt_err *err);
+
+/* Knobs of lab 02, and its item counters (mini_sglang_index_knobs.c). r: all rows on this shape. */
+vt_status mini_turn_index(lab *l, const mini_rows *r, const char *shape, vt_err *err);
+
+/* Knobs of lab 03 (mini_sglang_store_knobs.c). r: all rows on sequential slots; random: the
+ * engine's row on random ones. */
+vt_status mini_turn_store(lab *l, const mini_rows *r, const lab_kernel *random, vt_err *err);
 
 /* The smallest case of a real model that the card has, as text; false: it has none that fits. */
 bool mini_case_text(const vt_op *op, char *out, size_t size);

@@ -13,6 +13,7 @@
 
 #include "base/err.h"
 #include "lab/mini_sglang.h"
+#include "lab/ncu_run.h"
 #include "ops/attention/attention.h"
 
 enum { HEADS = 32, KV_HEADS = 8, HEAD_DIM = 128, MAX_TRAIL = 8, PREFILL = 512 };
@@ -210,12 +211,24 @@ static void tell_hardware(lab *l, const trail *t)
         else
             lab_missing(l, "matrix_unit", "times mean nothing on an emulated GPU");
     }
-    lab_missing(l, "stalls",
-                "no counters are read here (tier T0); --ncu of lab sglang 05 reads "
-                "them where NVIDIA's profiler may");
+    char shape[160];
+    lab_counters c;
+    shape_text(l, shape, sizeof shape, 1, 1, t->context);
+    lab_ncu_item(l, &(lab_kernel_ask){.op = "attention_decode", .shape = shape, .impl = d->impl},
+                 "attention", "ncu_decode.csv", "stalls", &c);
 }
 
 /* ---- knobs ---- */
+
+/* Whether no engine ever chooses this row. */
+static bool is_variant(const char *op, const char *name)
+{
+    const vt_op *card = vt_op_find(op);
+    for (const vt_impl *const *v = card ? card->variants : NULL; v && *v; v++)
+        if (strcmp((*v)->name, name) == 0)
+            return true;
+    return false;
+}
 
 /* Every other row on the decode of batch 1 and on the prefill. */
 static vt_status turn_rows(lab *l, const trail *t, vt_err *err)
@@ -234,7 +247,10 @@ static vt_status turn_rows(lab *l, const trail *t, vt_err *err)
             if (strcmp(name[r], before->impl) == 0 || slow ||
                 attend(l, 1, q, i ? t->context : q, name[r], &after, err) != VT_OK)
                 continue;
-            snprintf(where, sizeof where, "--attention-backend %s", name[r]);
+            if (is_variant(op, name[r]))
+                snprintf(where, sizeof where, "variant %s of %s", name[r], op);
+            else
+                snprintf(where, sizeof where, "--attention-backend %s", name[r]);
             lab_turn(l, &(lab_knob){.name = name[r],
                                     .where = where,
                                     .what = after.shape,

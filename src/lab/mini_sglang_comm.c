@@ -152,6 +152,19 @@ static double layer_s(lab *l, mini_pass *p, int32_t n, int32_t q_len, int32_t kv
     return sum;
 }
 
+/* Least time of all calls of the step that is set. */
+static double step_s(const lab *l, mini_pass *p)
+{
+    double sum = 0;
+    for (int32_t i = 0; i < p->described.program->n_calls; i++) {
+        vt_cost c = {0}, extra = {0};
+        story_bound bound;
+        if (story_step_cost(p->step, i, &c, &extra))
+            sum += story_floor_s(&c, &l->roofs, &bound);
+    }
+    return sum;
+}
+
 static vt_status layer_table(lab *l, const machine *m, vt_err *err)
 {
     static const struct {
@@ -175,6 +188,39 @@ static vt_status layer_table(lab *l, const machine *m, vt_err *err)
         lab_cell_number(l, comm, LAB_SECONDS);
         lab_cell_number(l, layer, LAB_SECONDS);
         lab_cell_number(l, comm / (comm + layer), LAB_SHARE);
+    }
+    lab_table_end(l);
+    mini_pass_close(&p);
+    return VT_OK;
+}
+
+/* The same of a forward pass: all calls of one rank of two, beside two all-reduces a layer. */
+static vt_status pass_table(lab *l, const machine *m, vt_err *err)
+{
+    static const struct {
+        const char *name;
+        int32_t n, q_len, kv_len;
+    } step[] = {
+        {"decode x 1", 1, 1, 513}, {"decode x 32", 32, 1, 513}, {"prefill of 512", 1, 512, 512}};
+    mini_pass p;
+    TRY(mini_pass_open(l, &p, err));
+    int32_t hidden = p.model->arch.hidden, layers = p.model->arch.n_layers;
+    int64_t each = l->ordinal >= 0 ? 2 : 4; /* bytes of an activation */
+    lab_table(l, "pass_share",
+              "communication : compute of a forward pass on 2 ranks, least times (modelled)",
+              "step|>all-reduces|>communication|>compute / 2|>ratio|>share of the pass");
+    for (size_t i = 0; i < sizeof step / sizeof *step; i++) {
+        double bytes = (double)step[i].n * step[i].q_len * hidden * (double)each,
+               comm = 2.0 * layers * one_shot_s(m, 2, bytes), work = NAN;
+        vt_err why;
+        if (mini_pass_set(&p, step[i].n, step[i].q_len, step[i].kv_len, &why) == VT_OK)
+            work = step_s(l, &p) / 2;
+        lab_cell(l, "%s", step[i].name);
+        lab_cell(l, "%d", 2 * layers);
+        lab_cell_number(l, comm, LAB_SECONDS);
+        lab_cell_number(l, work, LAB_SECONDS);
+        lab_cell(l, isfinite(work) ? "%.2f : 1" : "n/a", comm / work);
+        lab_cell_number(l, comm / (comm + work), LAB_SHARE);
     }
     lab_table_end(l);
     mini_pass_close(&p);
@@ -244,6 +290,23 @@ static void tell_hardware(lab *l, const machine *m)
                 "one, and needs two");
 }
 
+/* Knobs that need a second rank: what the bytes promise of them. */
+static void turn_ranks(lab *l, const machine *m, const lab_kernel *k)
+{
+    double b = (double)MAIN_BYTES, reduce = one_shot_s(m, 2, b), small = 16 << 10;
+    lab_turn_missing(l, "direct peer access", "--tp (several ranks are not there yet)",
+                     "all-reduce of 8 MiB, 2 ranks, without the copy into a buffer and out of it",
+                     (2 * k->least_s + reduce) / reduce,
+                     "one rank has no peer whose memory it could read; expected is the time of "
+                     "both copies that fall away");
+    lab_turn_missing(l, "adaptive NCCL threshold", "--tp (several ranks are not there yet)",
+                     "all-reduce of 16 KiB, 4 ranks: the fastest form in place of a ring",
+                     ring_s(m, 4, small) / fmin(ring_s(m, 4, small), fmin(one_shot_s(m, 4, small),
+                                                                          two_shot_s(m, 4, small))),
+                     "one rank sums with nobody; expected is the ring's time over that of the "
+                     "form that the item 'threshold' would choose for this size");
+}
+
 static vt_status run(lab *l, vt_err *err)
 {
     static const char what[] = "time of copying 8 MiB into a registered buffer";
@@ -260,9 +323,10 @@ static vt_status run(lab *l, vt_err *err)
         sizes_table(l, &m);
         tell_algorithms(l, &m);
         TRY(layer_table(l, &m, err));
+        TRY(pass_table(l, &m, err));
     } else {
-        static const char *const key[] = {"sizes", "one_shot",  "two_shot",
-                                          "nccl",  "threshold", "layer_share"};
+        static const char *const key[] = {"sizes",     "one_shot",    "two_shot",  "nccl",
+                                          "threshold", "layer_share", "pass_share"};
         for (size_t i = 0; i < sizeof key / sizeof *key; i++)
             lab_missing(l, key[i], "the roofs that it is computed from are not known here");
     }
@@ -279,6 +343,7 @@ static vt_status run(lab *l, vt_err *err)
                             .after_noise = small.noise,
                             .why = "the bytes are the same, and a piece of a page is long enough "
                                    "either way to hide where it begins"});
+    turn_ranks(l, &m, &k);
     return VT_OK;
 }
 
@@ -291,6 +356,7 @@ static const lab_item_def items[] = {
     {"avoid_copy", "how to avoid it", false},
     {"threshold", "the adaptive threshold", false},
     {"layer_share", "share of communication in a layer", false},
+    {"pass_share", "communication : compute of a forward pass", false},
     {"card", "the copy's card: execution, hardware, bottleneck, opportunity", true},
     {"link", "the rate of the link that one rank can measure", true},
     {"link_peer", "use of the link between two devices", true},

@@ -19,35 +19,10 @@
 enum { MAIN_TOKENS = 64, MAIN_HIDDEN = 4096, VOCAB = 4096 };
 
 /* Small enough to make in an instant; a gather touches only the rows that it looks up. */
-static void shape_text(char *out, size_t size, int64_t tokens, int64_t hidden, const char *type)
+static void shape_text(char *out, size_t size, int64_t tokens, int64_t hidden)
 {
-    snprintf(out, size, "tokens=%lld,type=%s,vocab=%d,hidden=%lld", (long long)tokens, type, VOCAB,
+    snprintf(out, size, "tokens=%lld,type=f16,vocab=%d,hidden=%lld", (long long)tokens, VOCAB,
              (long long)hidden);
-}
-
-/* ---- what rows and variants do differently ---- */
-
-/* `gain` comes in as the bytes of both say. */
-static const char *why_row(const char *impl, double *gain)
-{
-    (void)gain;
-    if (strstr(impl, "32b"))
-        return "a wider load moves the same bytes in fewer instructions, and instructions are not "
-               "what limits a copy";
-    if (strstr(impl, "stag"))
-        return "shared memory pays where a byte is used again; a gather uses each byte once";
-    if (strstr(impl, "shuffle"))
-        return "a shuffle saves loads of the token id, which all lanes of a warp read in one "
-               "transaction anyway";
-    if (strstr(impl, "keep"))
-        return "a hint to L2 pays where a row comes again before it is evicted";
-    if (strstr(impl, "adaptive"))
-        return "fewer threads a CTA spread a small batch over more SMs; the launch stays";
-    if (strstr(impl, "full"))
-        return "more resident warps hide latency where a kernel runs long enough to need them";
-    if (strncmp(impl, "rows", 4) == 0)
-        return "another number of warps a row changes who copies, not how many bytes";
-    return "the same bytes by other instructions";
 }
 
 /* ---- items ---- */
@@ -186,7 +161,7 @@ static vt_status sweep(lab *l, lab_kernel *large, vt_err *err)
                 hidden = (all ? wide : narrow)[i % n_hidden];
         if (l->emulated && tokens > 256)
             continue;
-        shape_text(shape, sizeof shape, tokens, hidden, "f16");
+        shape_text(shape, sizeof shape, tokens, hidden);
         lab_note(l, "embed, %s", shape);
         TRY(lab_kernel_run(l, &(lab_kernel_ask){.op = "embed", .shape = shape}, &k, err));
         lab_cell(l, "%lld", (long long)tokens);
@@ -203,61 +178,12 @@ static vt_status sweep(lab *l, lab_kernel *large, vt_err *err)
     return VT_OK;
 }
 
-/* ---- knobs ---- */
-
-/* The type of the table is a choice of whoever quantised the model: fewer bytes are read, and the
- * values have to be made again from them. */
-static vt_status turn_type(lab *l, const lab_kernel *before, vt_err *err)
-{
-    char shape[160];
-    lab_kernel after;
-    shape_text(shape, sizeof shape, MAIN_TOKENS, MAIN_HIDDEN, "q8_0");
-    TRY(lab_kernel_run(l, &(lab_kernel_ask){.op = "embed", .shape = shape}, &after, err));
-    lab_turn(l, &(lab_knob){.name = "table in Q8_0",
-                            .where = "the model's file",
-                            .what = before->shape,
-                            .gain = before->bytes / after.bytes,
-                            .before_s = before->median_s,
-                            .before_noise = before->noise,
-                            .after_s = after.median_s,
-                            .after_noise = after.noise,
-                            .why = "fewer bytes are read, as many are written, and each value is "
-                                   "multiplied by its block's scale"});
-    return VT_OK;
-}
-
-/* With programmatic dependent launch a kernel begins while the one before it ends. */
-static vt_status turn_pdl(lab *l, const char *shape, const lab_kernel *before, vt_err *err)
-{
-    lab_kernel after;
-    if (l->ordinal < 0 || l->emulated)
-        return VT_OK;
-    vt_status status = lab_kernel_run(
-        l, &(lab_kernel_ask){.op = "embed", .shape = shape, .method = "pdl"}, &after, err);
-    if (status == VT_ERR_UNSUPPORTED)
-        return VT_OK;
-    TRY(status);
-    double saved = l->roofs.kernel_s - l->roofs.kernel_pdl_s;
-    lab_turn(l,
-             &(lab_knob){.name = "programmatic dependent launch",
-                         .where = "VITRINE_CUDA_PDL",
-                         .what = before->shape,
-                         .gain = before->median_s / (before->median_s - saved),
-                         .before_s = before->median_s,
-                         .before_noise = before->noise,
-                         .after_s = after.median_s,
-                         .after_noise = after.noise,
-                         .why = "the launch of the next kernel overlaps the end of this one; the "
-                                "expected gain is the difference of two empty kernels"});
-    return VT_OK;
-}
-
 static vt_status run(lab *l, vt_err *err)
 {
     char shape[160];
     mini_rows *r = NULL;
     lab_kernel large;
-    shape_text(shape, sizeof shape, MAIN_TOKENS, MAIN_HIDDEN, "f16");
+    shape_text(shape, sizeof shape, MAIN_TOKENS, MAIN_HIDDEN);
     TRY(mini_rows_run(l, "embed", shape, &r, err));
     const lab_kernel *k = &r->k[0];
     lab_predict(l, "time of a gather of 64 rows of 4096 fp16 values", k->expected_s, LAB_SECONDS,
@@ -275,11 +201,8 @@ static vt_status run(lab *l, vt_err *err)
         tell_cut(l, r);
         tell_memory(l, k, &large);
         tell_floor(l, k);
-        mini_rows_turn(l, "embed", r, why_row);
-        status = turn_type(l, k, err);
+        status = mini_turn_index(l, r, shape, err);
     }
-    if (status == VT_OK)
-        status = turn_pdl(l, shape, k, err);
     free(r);
     return status;
 }
@@ -295,6 +218,7 @@ static const lab_item_def items[] = {
     {"coalescing", "what share of each fetched line is used", true},
     {"bandwidth", "bytes a second beside the copy roof", true},
     {"launch_floor", "where a gather is bound by its launch", true},
+    {"counters", "what each variant moves and executes, by ncu (--ncu)", true},
     {NULL, NULL, false},
 };
 

@@ -190,6 +190,8 @@ vt_status mini_forward(lab *l, vt_err *err)
         lab_missing(l, "trace", "--timeline was not given: it writes timeline.json");
     if (status == VT_OK)
         status = turn_overlap(l, story, err);
+    if (status == VT_OK)
+        status = mini_turn_engine(l, story, err);
     json_decref(story);
     return status;
 }

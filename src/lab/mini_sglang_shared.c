@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 #include "kv/cache.h"
+#include "lab/devices.h"
 #include "lab/mini_sglang.h"
 #include "model/model.h"
 #include "ops/shape_of.h"
@@ -135,6 +136,36 @@ void mini_rows_turn(lab *l, const char *op, const mini_rows *r,
                                 .after_noise = after->noise,
                                 .why = reason});
     }
+}
+
+void mini_turn_kernels(lab *l, const char *name, const char *where, const lab_kernel *before,
+                       const lab_kernel *after, const char *why)
+{
+    lab_turn(l, &(lab_knob){.name = name,
+                            .where = where,
+                            .what = after->shape,
+                            .gain = (before->bytes + before->extra_bytes) /
+                                    (after->bytes + after->extra_bytes),
+                            .before_s = before->median_s,
+                            .before_noise = before->noise,
+                            .after_s = after->median_s,
+                            .after_noise = after->noise,
+                            .why = why});
+}
+
+vt_status mini_one_worker(lab *l, const lab_kernel_ask *ask, lab_kernel *out, vt_err *err)
+{
+    int32_t threads = l->threads;
+    vt_team *team = l->device->team;
+    if (threads < 2)
+        return vt_fail(err, VT_ERR_UNSUPPORTED, "this lab has one worker (--threads 1)");
+    l->device->team = NULL;
+    l->threads = 1;
+    vt_status status = lab_kernel_run(l, ask, out, err);
+    vt_team_free(l->device->team);
+    l->device->team = team;
+    l->threads = threads;
+    return status;
 }
 
 /* The smallest case of a real model that the card has, as text. Fields at zero are left to their

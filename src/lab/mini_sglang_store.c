@@ -137,19 +137,6 @@ static vt_status measure_patterns(lab *l, measured *m, vt_err *err)
 
 /* ---- rows and variants ---- */
 
-static const char *why_row(const char *impl, double *gain)
-{
-    (void)gain;
-    if (strstr(impl, "then"))
-        return "a second launch for V costs a launch more, and moves no byte less";
-    if (strstr(impl, "async"))
-        return "cp.async stages bytes in shared memory without registers; a copy that uses each "
-               "byte once gains nothing from staging it";
-    if (strstr(impl, "by-slot"))
-        return "tokens in the order of their slots: sequential slots are in order already";
-    return "the same bytes by other instructions";
-}
-
 static void tell_launches(lab *l, const mini_rows *r)
 {
     const lab_kernel *one = &r->k[0], *two = NULL, *async = NULL;
@@ -215,32 +202,8 @@ static void tell_memory(lab *l, const measured *m)
         mini_word(l->roofs.copy_bytes_per_s, LAB_BYTES_PER_S).text);
 }
 
-/* The row that sorts: its host plan orders the tokens by slot, and the kernel reads them in that
- * order. Only a GPU has it. */
-static vt_status turn_by_slot(lab *l, const lab_kernel *before, vt_err *err)
-{
-    char shape[160];
-    lab_kernel after;
-    shape_text(l, shape, sizeof shape, MAIN_TOKENS, pattern_name[RANDOM]);
-    vt_status status = lab_kernel_run(
-        l, &(lab_kernel_ask){.op = "kv_store", .shape = shape, .impl = "by-slot"}, &after, err);
-    if (status == VT_ERR_UNSUPPORTED || status == VT_ERR_USAGE)
-        return VT_OK;
-    TRY(status);
-    lab_turn(l, &(lab_knob){.name = "by-slot",
-                            .where = "row by-slot",
-                            .what = after.shape,
-                            .gain = 1,
-                            .before_s = before->median_s,
-                            .before_noise = before->noise,
-                            .after_s = after.median_s,
-                            .after_noise = after.noise,
-                            .why = "writes are in order, reads no more; the bytes are the same"});
-    return VT_OK;
-}
-
 /* What sorting costs on the host, and what it gains. */
-static vt_status tell_sorting(lab *l, const measured *m, vt_err *err)
+static void tell_sorting(lab *l, const measured *m)
 {
     int32_t at = m->n - 1, tokens = m->tokens[at];
     const lab_kernel *ran = &m->k[at][RANDOM], *best = &m->k[at][SORTED];
@@ -248,7 +211,7 @@ static vt_status tell_sorting(lab *l, const measured *m, vt_err *err)
     if (!isfinite(gain)) {
         lab_missing(l, "sorting", "times mean nothing on an emulated GPU");
         lab_missing(l, "sorting_layers", "times mean nothing on an emulated GPU");
-        return turn_by_slot(l, &m->k[0][RANDOM], err);
+        return;
     }
     lab_item(l, "sorting",
              "sorting %d slots takes %s on one core; one layer's store then takes %s instead of "
@@ -277,7 +240,6 @@ static vt_status tell_sorting(lab *l, const measured *m, vt_err *err)
                             .after_s = best->median_s,
                             .after_noise = best->noise,
                             .why = why});
-    return turn_by_slot(l, &m->k[0][RANDOM], err);
 }
 
 /* Two tokens with one slot: the card must refuse the case. */
@@ -298,27 +260,6 @@ static void tell_duplicates(lab *l)
         "refused: %s. The scheduler gives each token a slot of its own; every list of this lab "
         "is checked above",
         status == VT_OK ? "no" : why.message);
-}
-
-/* FP8 halves what is written. */
-static vt_status turn_type(lab *l, const lab_kernel *before, vt_err *err)
-{
-    char shape[160];
-    lab_kernel after;
-    snprintf(shape, sizeof shape, "tokens=%d,kv_heads=%d,head_dim=%d,kv_type=fp8,page=%d",
-             MAIN_TOKENS, KV_HEADS, HEAD_DIM, l->ordinal >= 0 ? 64 : 16);
-    TRY(lab_kernel_run(l, &(lab_kernel_ask){.op = "kv_store", .shape = shape}, &after, err));
-    lab_turn(l, &(lab_knob){.name = "KV cache in FP8",
-                            .where = "--kv-dtype fp8",
-                            .what = before->shape,
-                            .gain = before->bytes / after.bytes,
-                            .before_s = before->median_s,
-                            .before_noise = before->noise,
-                            .after_s = after.median_s,
-                            .after_noise = after.noise,
-                            .why = "half the bytes are written, and each value is scaled and "
-                                   "rounded to 8 bits, which takes instructions"});
-    return VT_OK;
 }
 
 static vt_status run(lab *l, vt_err *err)
@@ -344,11 +285,9 @@ static vt_status run(lab *l, vt_err *err)
         tell_launches(l, r);
         tell_memory(l, m);
         tell_duplicates(l);
-        status = tell_sorting(l, m, err);
-        mini_rows_turn(l, "kv_store", r, why_row);
+        tell_sorting(l, m);
+        status = mini_turn_store(l, r, &m->k[0][RANDOM], err);
     }
-    if (status == VT_OK)
-        status = turn_type(l, &r->k[0], err);
     free(r);
     free(m);
     return status;

@@ -337,7 +337,8 @@ static vt_status measure(lab *l, dive *d, vt_err *err)
     tell_occupancy(l, d);
     tell_roofline(l, d);
     turn(l, d);
-    return sglang_ncu(l, op_of(p), p->shape, p->ran ? &p->k : NULL, err);
+    sglang_ncu(l, op_of(p), p->shape, p->ran ? &p->k : NULL);
+    return VT_OK;
 }
 
 static vt_status run(lab *l, vt_err *err)

@@ -6,6 +6,6 @@
 
 /* The items stalls and counters: with --ncu, runs the op on this shape under ncu where that is
  * installed, and reads its CSV. k: what the lab measured; may be NULL. */
-vt_status sglang_ncu(lab *l, const char *op, const char *shape, const lab_kernel *k, vt_err *err);
+void sglang_ncu(lab *l, const char *op, const char *shape, const lab_kernel *k);
 
 #endif

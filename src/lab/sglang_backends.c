@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "lab/ncu_run.h"
 #include "lab/sglang_backends.h"
 #include "lab/sglang_inside.h"
 #include "story/read.h"
@@ -28,24 +29,6 @@ static const lab_item_def items[] = {
     {NULL, NULL, false}};
 
 static const char *const attention_op[2] = {"attention_prefill", "attention_decode"};
-
-/* ---- names ---- */
-
-/* Splits --backends; without it: what a user of this device would compare. */
-static int32_t read_names(const lab *l, char names[MAX_BACKENDS][BACKEND_NAME])
-{
-    const char *text = lab_text(l, "backends");
-    int32_t n = 0;
-    if (!text || !*text)
-        text = l->ordinal >= 0 ? "fa2,fa3" : "portable,avx2,avx512";
-    while (*text && n < MAX_BACKENDS) {
-        size_t len = strcspn(text, ",");
-        if (len > 0)
-            snprintf(names[n++], BACKEND_NAME, "%.*s", (int)len, text);
-        text += len + (text[len] == ',');
-    }
-    return n;
-}
 
 /* ---- the same inputs ---- */
 
@@ -72,6 +55,12 @@ static vt_status run_shapes(lab *l, comparison *c, vt_err *err)
             lab_kernel_cells(l, k);
         }
     lab_table_end(l);
+    int absent = 0;
+    for (int b = 0; b < c->n_names; b++)
+        absent += *c->missing[b] != '\0';
+    if (absent == c->n_names)
+        return vt_fail(err, VT_ERR_USAGE, "--backends: none of them runs on this device (%s)",
+                       c->missing[0]);
     for (int b = 0; b < c->n_names; b++)
         if (*c->missing[b])
             lab_finding(l, "backend.missing", "%s was not compared: %s", c->name[b], c->missing[b]);
@@ -150,6 +139,44 @@ static void tell_occupancy(lab *l, const comparison *c)
             lab_cell_number(l, k->tail, LAB_SHARE);
         }
     lab_table_end(l);
+}
+
+/* What the warps of each wait for most, on the prefill and on a decode. */
+static void tell_stalls(lab *l, const comparison *c)
+{
+    enum { PREFILL = 1, DECODE = 2 }; /* of make_shapes */
+    char why[LAB_NCU_WHY] = "no implementation ran";
+    int told = 0;
+    for (int s = PREFILL; s <= DECODE; s++)
+        for (int b = 0; b < c->n_names; b++) {
+            char csv[96];
+            lab_counters n;
+            const lab_kernel *k = &c->kernel[s][b];
+            snprintf(csv, sizeof csv, "ncu_%s_%.24s.csv", s == PREFILL ? "prefill" : "decode",
+                     k->impl);
+            if (!c->ran[s][b] ||
+                !lab_ncu_read(l,
+                              &(lab_kernel_ask){.op = attention_op[s == DECODE],
+                                                .shape = c->shape[s].text,
+                                                .impl = k->impl},
+                              "attention", csv, &n, why) ||
+                !(n.stalled > 0))
+                continue;
+            if (told++ == 0)
+                lab_table(l, "stalls", "What warps wait for, read by ncu; share of the named waits",
+                          "shape|row|largest reason|>share|meaning|>matrix unit|>issue");
+            lab_cell(l, "%s", c->shape[s].name);
+            lab_cell(l, "%s", k->impl);
+            lab_cell(l, "%s", lab_ncu_stall_name(n.largest));
+            lab_cell_number(l, n.stall[n.largest] / n.stalled, LAB_SHARE);
+            lab_cell(l, "%s", lab_ncu_stall_meaning(n.largest));
+            lab_cell_number(l, n.tensor, LAB_SHARE);
+            lab_cell_number(l, n.issue, LAB_SHARE);
+        }
+    if (told)
+        lab_table_end(l);
+    else
+        lab_missing(l, "stalls", "%s", why);
 }
 
 /* ---- engines ---- */
@@ -298,7 +325,7 @@ static void grade(lab *l, const comparison *c)
 static vt_status measure(lab *l, comparison *c, vt_err *err)
 {
     sglang_heads heads;
-    c->n_names = read_names(l, c->name);
+    TRY(sglang_read_backends(l, c->name, &c->n_names, err));
     c->prompt = l->quick ? 96 : 512;
     c->gen = l->quick ? 8 : 32;
     TRY(sglang_model_heads(l, &heads, err));
@@ -311,10 +338,7 @@ static vt_status measure(lab *l, comparison *c, vt_err *err)
     tell_winners(l, c);
     tell_occupancy(l, c);
     turn(l, c);
-    lab_missing(l, "stalls", "%s",
-                l->ordinal >= 0
-                    ? "stall reasons need a GPU's counters: lab sglang 05 --ncu reads them"
-                    : "this machine gives no hardware events to this process (tier T0)");
+    tell_stalls(l, c);
     if (l->emulated) {
         lab_predict(l, "attention of a decode at 1,024 tokens", NAN, LAB_SECONDS,
                     "an emulated GPU has no speed");

@@ -6,6 +6,11 @@
 
 enum { MAX_BACKENDS = 4, MAX_SHAPES = 4, BACKEND_NAME = 32 };
 
+/* Splits --backends; without it: what a user of this device would compare. VT_ERR_USAGE: no row of
+ * attention has one of these names on any device, or there are too many. */
+vt_status sglang_read_backends(const lab *l, char names[MAX_BACKENDS][BACKEND_NAME], int *n,
+                               vt_err *err);
+
 typedef struct backend_shape {
     char text[160], name[48];
     bool decode;

@@ -9,6 +9,48 @@
 #include "lab/sglang_inside.h"
 #include "story/read.h"
 
+/* ---- names ---- */
+
+/* Whether a row of attention has this name or is of this family, on any device. */
+static bool is_known(const char *name)
+{
+    for (int i = 0; i < 2; i++) {
+        const vt_op *card = vt_op_find(i ? "attention_decode" : "attention_prefill");
+        const vt_impl *const *const table[] = {card->impls, card->variants};
+        for (int t = 0; t < 2; t++)
+            for (const vt_impl *const *r = table[t]; r && *r; r++)
+                if (strcmp((*r)->name, name) == 0 ||
+                    ((*r)->family && strcmp((*r)->family, name) == 0))
+                    return true;
+    }
+    return false;
+}
+
+/* Splits --backends; without it: what a user of this device would compare. */
+vt_status sglang_read_backends(const lab *l, char names[MAX_BACKENDS][BACKEND_NAME], int *n,
+                               vt_err *err)
+{
+    const char *given = lab_text(l, "backends"), *text = given             ? given
+                                                         : l->ordinal >= 0 ? "fa2,fa3"
+                                                                           : "portable,avx2,avx512";
+    for (bool more = true; more;) {
+        size_t len = strcspn(text, ",");
+        if (*n == MAX_BACKENDS)
+            return vt_fail(err, VT_ERR_USAGE, "--backends: '%.60s', expected at most %d names",
+                           given, MAX_BACKENDS);
+        snprintf(names[*n], BACKEND_NAME, "%.*s", (int)len, text);
+        if (!is_known(names[*n]))
+            return vt_fail(err, VT_ERR_USAGE,
+                           "--backends: no attention implementation is named '%.40s'; expected "
+                           "names such as fa2, fa3, portable, avx2 or avx512",
+                           names[*n]);
+        ++*n;
+        more = text[len] == ',';
+        text += len + more;
+    }
+    return VT_OK;
+}
+
 /* ---- what is chosen ---- */
 
 static void put_choices(lab *l, const vt_call *call)

@@ -5,7 +5,7 @@
  *   sglang_radix       02    the prefix cache; sglang_pressure: eviction
  *   sglang_backends    03    attention implementations
  *   sglang_timeline    04    a mixed load and its gaps
- *   sglang_attention   05    one attention kernel; ncu_csv: counters that ncu read
+ *   sglang_attention   05    one attention kernel; sglang_ncu: counters that ncu read
  *   sglang_ranks       06    what several devices would need
  *   sglang_cost              what a step must move and is expected to take, before it runs
  *   sglang_told              tables and drawings made from a story */

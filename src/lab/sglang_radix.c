@@ -167,18 +167,22 @@ static void tell_transition(lab *l, const hit *half)
              half->r.n_cached, PROMPT, half->r.n_cached + 1);
 }
 
-static void tell_skipped(lab *l, const hit *warm)
+static void tell_skipped(lab *l, const hit *warm, const hit *cold)
 {
     const json_t *prefix = story_get(warm->story, "prefix");
-    char bytes[SGLANG_TEXT], ms[SGLANG_TEXT];
+    char bytes[SGLANG_TEXT], ms[SGLANG_TEXT], was[SGLANG_TEXT], is[SGLANG_TEXT];
     lab_item(l, "skipped",
              "the warm prompt skips %s and %.3g GFLOP, %.1f %% of the prompt's: whole steps are "
-             "not run. At this machine's roofs and what a step takes of its floor that is %s",
+             "not run. By this machine's roofs, and if the skipped steps took as many times their "
+             "floor as the one that ran, that is %s; measured, the prefill takes %s cold and %s "
+             "warm",
              sglang_put(bytes, story_num(prefix, "saved_bytes"), LAB_BYTES),
              story_num(prefix, "saved_flops") * 1e-9,
              100 * story_num(prefix, "saved_flops") /
                  (story_num(prefix, "saved_flops") + warm->cost.flops),
-             sglang_put(ms, story_num(prefix, "saved_ms") * 1e-3, LAB_SECONDS));
+             sglang_put(ms, story_num(prefix, "saved_ms") * 1e-3, LAB_SECONDS),
+             sglang_put(was, prefill_s(cold->story), LAB_SECONDS),
+             sglang_put(is, prefill_s(warm->story), LAB_SECONDS));
 }
 
 /* ---- access pattern ---- */
@@ -368,7 +372,7 @@ static vt_status measure(lab *l, run_of *r, vt_err *err)
     tell_hits(l, r);
     tell_causal(l, r);
     tell_transition(l, &r->length[1]);
-    tell_skipped(l, &r->warm);
+    tell_skipped(l, &r->warm, &r->cold);
     const hit *most = &r->length[LENGTHS - 1];
     TRY(tell_access(l, "access_miss", "a cold prompt writes", &r->cold, PROMPT, r->engine, err));
     TRY(tell_access(l, "access_hit", "a prompt that is found in part shares", most,

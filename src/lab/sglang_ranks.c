@@ -48,28 +48,41 @@ typedef struct ranks {
 
 /* ---- options ---- */
 
-static vt_status read_ranks(const lab *l, ranks *r, vt_err *err)
+/* Numbers with commas between them. */
+static vt_status read_numbers(const char *option, const char *text, long least, long most,
+                              int32_t *out, int32_t *n, vt_err *err)
 {
-    const char *text = lab_text(l, "ranks");
-    for (const char *s = text ? text : "1,2,4"; *s;) {
+    const char *s = text;
+    for (bool more = true; more;) {
         char *end;
-        long n = strtol(s, &end, 10);
-        if (end == s || (*end && *end != ',') || n < 1 || n > 64 || r->n_ranks == MAX_RANKS)
+        long v = strtol(s, &end, 10);
+        if (end == s || (*end && *end != ',') || v < least || v > most || *n == MAX_RANKS)
             return vt_fail(err, VT_ERR_USAGE,
-                           "--ranks: '%.40s', expected at most %d numbers from 1 to 64 with "
-                           "commas between them",
-                           text, MAX_RANKS);
-        r->rank[r->n_ranks++] = (int32_t)n;
-        s = *end ? end + 1 : end;
+                           "%s: '%.40s', expected at most %d numbers from %ld to %ld with commas "
+                           "between them",
+                           option, text, MAX_RANKS, least, most);
+        out[(*n)++] = (int32_t)v;
+        more = *end == ',';
+        s = end + more;
     }
     return VT_OK;
+}
+
+/* --devices is only checked: engines of several are not there yet. */
+static vt_status read_ranks(const lab *l, ranks *r, vt_err *err)
+{
+    const char *given = lab_text(l, "ranks"), *devices = lab_text(l, "devices");
+    int32_t device[MAX_RANKS], n = 0;
+    TRY(read_numbers("--ranks", given ? given : "1,2,4", 1, 64, r->rank, &r->n_ranks, err));
+    return devices ? read_numbers("--devices", devices, 0, 63, device, &n, err) : VT_OK;
 }
 
 static vt_status read_links(const lab *l, ranks *r, vt_err *err)
 {
     static const char *const known[MAX_LINKS] = {"p2p", "host"};
     const char *text = lab_text(l, "link");
-    for (const char *s = text ? text : "p2p,host"; *s;) {
+    const char *s = text ? text : "p2p,host";
+    for (bool more = true; more;) {
         size_t n = strcspn(s, ",");
         int k = 0;
         while (k < MAX_LINKS && (strlen(known[k]) != n || strncmp(s, known[k], n) != 0))
@@ -80,7 +93,8 @@ static vt_status read_links(const lab *l, ranks *r, vt_err *err)
                            "comma between them",
                            text);
         r->link[r->n_links++] = known[k];
-        s += n + (s[n] == ',');
+        more = s[n] == ',';
+        s += n + more;
     }
     return VT_OK;
 }
@@ -138,12 +152,25 @@ static void put_prediction(lab *l, const char *name, double bytes, int32_t n, co
     lab_cell_number(l, 2.0 * (n - 1) / n * bytes / s, LAB_BYTES_PER_S);
 }
 
+/* Whether an all-reduce can be predicted: several ranks, and a link whose rate is measured. */
+static bool is_predicted(const lab *l, const ranks *r)
+{
+    bool several = false, rate = false;
+    for (int i = 0; i < r->n_ranks; i++)
+        several |= r->rank[i] > 1;
+    for (int k = 0; k < r->n_links; k++)
+        rate |= isfinite(link_rate(l, r->link[k]));
+    return several && rate;
+}
+
 static void tell_prediction(lab *l, const ranks *r)
 {
     char name[48];
     lab_table(l, "prediction",
-              "An all-reduce, predicted from its bytes, the link's measured roof "
-              "and a meeting's cost",
+              l->roofs.is_gpu ? "An all-reduce, predicted from its bytes, the link's measured roof "
+                                "and a meeting's cost"
+                              : "An all-reduce, predicted from its bytes, the measured copy roof "
+                                "and a meeting's cost, if each rank had a memory of its own",
               "sum of|>bytes|>ranks|link|form|>predicted|>each way");
     for (int k = 0; k < r->n_links; k++)
         for (int i = 0; i < r->n_ranks && isfinite(link_rate(l, r->link[k])); i++) {
@@ -335,8 +362,15 @@ static vt_status measure(lab *l, ranks *r, vt_err *err)
     draw_flow(&flow, l, r);
     lab_drawing(l, "flow", "Two sums a layer", &flow);
     vt_buf_release(&flow);
-    tell_prediction(l, r);
-    tell_share(l, r);
+    if (is_predicted(l, r)) {
+        tell_prediction(l, r);
+        tell_share(l, r);
+    } else {
+        static const char why[] = "it needs more than one rank (--ranks) and a link whose rate is "
+                                  "measured here (--link host)";
+        lab_missing(l, "prediction", "%s", why);
+        lab_missing(l, "share", "%s", why);
+    }
     tell_hardware(l);
     if (lab_text(l, "devices"))
         lab_finding(l, "ranks.missing",

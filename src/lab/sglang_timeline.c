@@ -31,6 +31,7 @@ static const lab_item_def items[] = {
     {"overlap", "CPU work that the device hides (CPU/GPU overlap)", true},
     {"kernel_order", "the order of the calls in a layer, with their times", true},
     {"trace", "the recording as a trace for Perfetto's page", true},
+    {"html", "the recording as a page of HTML", true},
     {"nsys", "the same load under nsys (--nsys)", true},
     {NULL, NULL, false}};
 
@@ -355,6 +356,9 @@ static vt_status measure(lab *l, load *m, vt_err *err)
     tell_overlap(l, m->story);
     tell_order(l, m->story);
     TRY(write_trace(l, m->story, err));
+    lab_missing(l, "html",
+                "this program writes no HTML of a story yet; vitrine story show opens "
+                "timeline.story.json in a terminal, and Perfetto's page opens timeline.json");
     TRY(turn_budget(l, m, &g, err));
     return sglang_nsys(l, err);
 }

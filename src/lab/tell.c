@@ -204,6 +204,20 @@ void lab_turn(lab *l, const lab_knob *k)
     append(l, "knobs", o);
 }
 
+void lab_turn_missing(lab *l, const char *name, const char *where, const char *what, double gain,
+                      const char *why)
+{
+    lab_turn(l, &(lab_knob){.name = name,
+                            .where = where,
+                            .what = what,
+                            .gain = gain,
+                            .before_s = NAN,
+                            .before_noise = NAN,
+                            .after_s = NAN,
+                            .after_noise = NAN,
+                            .why = why});
+}
+
 void lab_finding(lab *l, const char *rule, const char *fmt, ...)
 {
     json_t *o = json_object();

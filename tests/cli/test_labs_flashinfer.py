@@ -2,6 +2,7 @@
 """The labs of the track flashinfer on a CPU: results that hold every item, the scripts of the documents, the pages; and
 the glossary that all tracks' pages link to."""
 from labs import *
+from labs_named import check_named
 
 # What each lab must tell: (process, hardware).
 ITEMS = {
@@ -63,6 +64,7 @@ def test_every_lab_tells_every_item_and_turns_a_knob():
         told(lab, process + hardware)
         checks_hold(lab)
         assert lab["predictions"], f"{name} predicts nothing"
+        check_named("flashinfer", name, lab)
         assert lab["knobs"] or lab["items"].get("how_long", {}).get("missing"), f"{name} turns no knob"
 
 

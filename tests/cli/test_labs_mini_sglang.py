@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The labs of the track mini-sglang on a CPU: results that hold every item, the scripts of the documents, the pages."""
 from labs import *
+from labs_named import check_named
 
 # What each lab must tell: (process, hardware).
 ITEMS = {
@@ -9,13 +10,13 @@ ITEMS = {
                      ["gpus", "topology"]),
     "01_test_kernels": (["order", "kernels", "tolerance"], ["state"]),
     "02_profile_index": (["variants", "warps_splits", "vector", "bytes", "sweep", "threads"],
-                         ["card", "coalescing", "bandwidth", "launch_floor"]),
+                         ["card", "coalescing", "bandwidth", "launch_floor", "counters"]),
     "03_profile_store": (["rows", "one_launch", "async_copies", "patterns", "duplicates"],
                          ["card", "coalescing", "bandwidth", "sorting", "sorting_layers"]),
     "04_profile_attention": (["compare", "chosen", "chosen_why", "trail"],
                              ["card_prefill", "card_decode", "occupancy", "matrix_unit", "stalls"]),
     "05_profile_comm": (["sizes", "one_shot", "two_shot", "nccl", "buffer_copy", "avoid_copy", "threshold",
-                         "layer_share"], ["card", "link", "link_peer", "skew", "sync"]),
+                         "layer_share", "pass_share"], ["card", "link", "link_peer", "skew", "sync"]),
     "06_full_pipeline": (["labs", "timeline", "trace", "nsys", "report"], ["kernels", "step"]),
     "radix_profile_radix": (["length", "first_mismatch", "vector_width", "rows", "step_share"],
                             ["card", "l1_roof", "l2_roof", "l3_roof", "memory_roof"]),
@@ -71,6 +72,7 @@ def test_the_pipeline_runs_every_lab_and_each_tells_every_item():
         told(lab, process + hardware)
         checks_hold(lab)
         assert lab["knobs"], f"{name} turns no knob"
+        check_named("mini-sglang", name, lab)
         assert lab["predictions"], f"{name} predicts nothing"
     report = open(os.path.join(place(), "results", "local", "full_pipeline.txt"), encoding="utf-8").read()
     for name in ITEMS:
@@ -102,6 +104,35 @@ def test_one_kernel_can_be_asked_for_and_an_unknown_one_is_refused():
     for row in lab["items"]["kernels"]["rows"]:
         assert "rmsnorm" in text_of(row[0]), row
     fails(2, ["--kernel warp", "prefix_match"], *args, "--quiet", "--kernel", "warp")
+
+
+NCU = """while [ "$1" != --log-file ]; do shift; done
+case "$*" in *rows-32b*) n=500 ;; *) n=1000 ;; esac
+cat > "$2" <<END
+"ID","Kernel Name","gpu__time_duration.sum","lts__t_sectors.sum","smsp__inst_executed.sum",\
+"smsp__average_warps_issue_stalled_long_scoreboard_per_issue_active.ratio"
+"","","ns","sector","inst","inst"
+"0","embed_rows<stand in>","12,000","32,768","$n","6.0"
+END
+""".replace("\\\n", "")
+
+
+def test_counters_of_the_gather_say_why_wider_vectors_gain_nothing():
+    gpu = os.path.join(os.path.dirname(BIN), "release", "emulator")
+    if not os.path.exists(os.path.join(gpu, "libcuda.so.1")):
+        skip("no emulator here: make emulator")
+    ncu = program("ncu", NCU)
+    r = run("lab", "mini-sglang", "02", "--quick", "--no-predict", "--ncu", "--device", "cuda", "--json", "--results",
+            os.path.join(work.name, "ncu"),
+            env={"LD_LIBRARY_PATH": gpu, "VITRINE_EMULATOR": "cc=90,memory=512",
+                 "PATH": os.path.dirname(ncu) + os.pathsep + os.environ["PATH"]})
+    assert r.code == 0, r.log[-2000:]
+    check_named("mini-sglang", "02_profile_index", r.json)
+    rows = {text_of(row[0]): [text_of(c) for c in row] for row in r.json["items"]["counters"]["rows"]}
+    same((rows["rows"][3], rows["rows-32b"][3:5]), ("1.05 MB", ["1.05 MB", "500"]), "bytes of L2, instructions")
+    why = {k["name"]: k["why"] for k in r.json["knobs"]}
+    assert "1.05 MB of L2 where the plain form asks for 1.05 MB, 500 instructions" in why["wider vectors: 32 bytes"], why
+    assert "long_scoreboard" in why["shared-memory staging"] and "long_scoreboard" in why["warp shuffles"], why
 
 
 def test_an_unknown_lab_is_refused():

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The labs of the track sglang: each tells every item, its scripts and pages are alive, other tools are wrapped."""
 from labs import *
+from labs_named import check_named
 
 BUILD = os.environ.get("VITRINE_BUILD", "build/release")
 GPU = {"LD_LIBRARY_PATH": os.path.join(BUILD, "emulator"), "VITRINE_EMULATOR": "cc=90,memory=512",
@@ -15,12 +16,13 @@ ITEMS = {
                                 "tree_after", "pressure", "skipped", "access_hit", "access_miss"],
     "03_backend_comparison": ["chosen", "plan_cost", "same_inputs", "engines", "whole_engine", "stalls", "occupancy",
                               "roof_share", "where_wins"],
-    "04_timeline_profile": ["load", "steps", "gaps", "slowest_step", "overlap", "kernel_order", "trace", "nsys"],
+    "04_timeline_profile": ["load", "steps", "gaps", "slowest_step", "overlap", "kernel_order", "trace", "html",
+                            "nsys"],
     "05_attention_deep_dive": ["tiles", "work", "roles", "card", "occupancy", "roofline", "stalls", "counters"],
     "06_tp_scaling": ["flow", "prediction", "share", "skew", "transfer", "link_roof", "sync", "fast_link", "buffers"],
 }
 # What a CPU cannot show; every other item is told there.
-MISSING_ON_CPU = {"gpus", "links", "groups", "pressure", "stalls", "counters", "nsys", "skew", "transfer", "fast_link",
+MISSING_ON_CPU = {"html", "gpus", "links", "groups", "pressure", "stalls", "counters", "nsys", "skew", "transfer", "fast_link",
                   "sync", "interconnect"}
 
 
@@ -40,6 +42,7 @@ def check_lab(number, *args, env=None, knobs=True):
         assert r.code == 0, r.log[-3000:] + r.text[-3000:]
         missing = told(result, ITEMS[name])
         assert missing <= MISSING_ON_CPU, missing
+        check_named("sglang", name, result)
         checks_hold(result)
         for k in result["knobs"]:
             assert k["why"] and k["verdict"], k
@@ -73,10 +76,10 @@ def test_radix_tells_hits_and_evictions():
 
 
 def test_backends_are_compared_by_name():
-    result = check_lab("03", "--backends", "portable,nothing", knobs=False)
+    result = check_lab("03", "--backends", "portable,fa2", knobs=False)
     runs = {r[1] for r in rows(result["items"]["same_inputs"])}
     same(runs, {"portable"})
-    assert any("nothing" in f["text"] for f in result["findings"]), result["findings"]
+    assert any("fa2" in f["text"] for f in result["findings"]), result["findings"]
     assert result["items"]["whole_engine"]["rows"], "no level of a whole engine ran"
 
 
@@ -132,7 +135,10 @@ def test_ranks_are_predicted_from_bytes():
 def test_wrong_options_are_refused_by_name():
     need_model()
     with tempfile.TemporaryDirectory() as d:
-        for number, option, value in (("06", "--ranks", "0"), ("06", "--link", "x"), ("05", "--kernel", "rope")):
+        for number, option, value in (("06", "--ranks", "0"), ("06", "--link", "x"), ("05", "--kernel", "rope"),
+                                      ("06", "--ranks", "2,"), ("06", "--link", ""), ("06", "--devices", "x"),
+                                      ("03", "--backends", "fa9"), ("03", "--backends", "fa2"), ("03", "--backends", ""),
+                                      ("03", "--backends", "fa2,fa2,fa2,fa2,fa2")):
             r, result = lab(number, d, option, value)
             assert r.code == 2 and option in r.log and result is None, (option, r.code, r.log)
 

@@ -91,13 +91,16 @@ static vt_status run_all(lab *l, run_of *r, vt_err *err)
 {
     int32_t *ids = NULL;
     TRY(sglang_prompt(l, 1, NULL, 0, r->prompt, &ids, err));
+    lab_note(l, "one request alone: %d tokens in, %d out", r->prompt, r->gen);
     r->alone = (lab_request){.prompt = ids, .n_prompt = r->prompt, .n_gen = r->gen};
     TRY(lab_requests_run(l, r->engine, &r->alone, 1, err));
     TRY(lab_story(l, r->engine, r->alone.id, &r->story, err));
     TRY(sglang_prompt(l, 2, NULL, 0, r->far, &ids, err));
+    lab_note(l, "one with a longer prompt: %d tokens in", r->far);
     r->longer = (lab_request){.prompt = ids, .n_prompt = r->far, .n_gen = r->gen};
     TRY(lab_requests_run(l, r->engine, &r->longer, 1, err));
     TRY(lab_story(l, r->engine, r->longer.id, &r->far_story, err));
+    lab_note(l, "%d requests, %d of them at once", r->requests, r->concurrency);
     TRY(run_together(l, r, err));
     return lab_story(l, r->engine, 0, &r->all, err);
 }

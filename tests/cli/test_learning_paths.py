@@ -133,6 +133,27 @@ def test_the_page_explains_the_sections_that_a_lab_prints():
     same(explained, printed, "sections")
 
 
+def test_what_a_page_points_at_is_printed():
+    """What a page's list 'What to look at' names first in an item stands in its output, or is a label of an item (but for
+    files, which a lab leaves beside its result)."""
+    labels = "".join(map(read, glob.glob("src/lab/*.c"))).replace('"\n', "").lower()
+    labels = " ".join(re.findall(r'\{"\w+",\s*"([^}]*)', re.sub(r'"\s+"', "", labels)))
+    pointed = 0
+    for page in glob.glob("labs/*/*_*.md"):
+        shown = " ".join("".join(re.findall(r"^```.*?^```", read(page), re.M | re.S)).lower().split())
+        for name in re.findall(r"^- `([^`]+)`", section(read(page), "What to look at"), re.M):
+            assert os.path.splitext(name)[1] or name.lower() in shown or name.lower() in labels, f"{page}: nothing printed is called '{name}'"
+            pointed += 1
+    assert pointed > 20, pointed
+
+
+def test_links_with_a_place_in_a_page_find_it():
+    for page in ("README.md", "labs/PLAN.md", "docs/story-format.md"):
+        for path, name in re.findall(r"\]\(([^)\s#:]*)#([^)\s]+)\)", read(page)):
+            target = os.path.join(os.path.dirname(page), path) if path else page
+            assert name in map(anchor, re.findall(r"^#+ (.*)$", read(target), re.M)), f"{page}: {path}#{name}"
+
+
 # ---- a reader at a terminal ----
 
 def at_terminal(answers, *args):

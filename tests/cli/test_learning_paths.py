@@ -133,6 +133,15 @@ def test_the_page_explains_the_sections_that_a_lab_prints():
     same(explained, printed, "sections")
 
 
+def test_the_pages_of_a_path_have_its_commands():
+    for path in PATHS:
+        text = section(plan(), path)
+        for command, track, number in re.findall(r"^ {7}(vitrine lab ([\w-]+) (\d\d) .*)$", text, re.M):
+            page, = glob.glob(f"labs/{track}/{number}_*.md")
+            assert f"({track}/{os.path.basename(page)})" in text, f"the path has '{command}' and no link to {page}"
+            assert re.search(rf"^ *{re.escape(command)}( .*)?$", read(page), re.M), f"{page} lacks '{command}'"
+
+
 def test_what_a_page_points_at_is_printed():
     """What a page's list 'What to look at' names first in an item stands in its output, or is a label of an item (but for
     files, which a lab leaves beside its result)."""

@@ -234,10 +234,8 @@ static void tell_process(lab *l, const run_of *r)
     sglang_draw_timeline(&b, r->story);
     lab_drawing(l, "steps", "One request from arrival to its last token", &b);
     vt_buf_release(&b);
-    sglang_table_ops(l, "prefill", "A prefill step, op by op",
-                     story_phase_named(r->story, "prefill"), 8);
-    sglang_table_ops(l, "layer_ops", "A decode step, op by op; a call is one layer's",
-                     story_phase_named(r->story, "decode"), 10);
+    sglang_table_ops(l, "prefill", "one step", story_phase_named(r->story, "prefill"), 8);
+    sglang_table_ops(l, "layer_ops", "one step", story_phase_named(r->story, "decode"), 10);
     tell_slope(l, r);
     sglang_table_batch(l, "batch", "The whole recording: what each step computed", r->all, 24);
     lab_table(l, "latency", "Latency and throughput",

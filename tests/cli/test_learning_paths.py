@@ -133,6 +133,15 @@ def test_the_page_explains_the_sections_that_a_lab_prints():
     same(explained, printed, "sections")
 
 
+def test_the_page_explains_every_part_of_a_story():
+    need_model()
+    story = ok("run", "Tell me about the sea.", "-n", "24", "--ignore-eos", "--story", *FAST, *model())
+    explained = re.findall(r"^\| ([A-Z][A-Z ]+?) \|", section(plan(), "What a story prints"), re.M)
+    parts = re.findall(r"^([A-Z]{4,}(?: [A-Z]{2,})*)\b(?! \d)", story.text + story.log, re.M)
+    assert "TIME" in parts and "FINDINGS" in parts, parts
+    same([p for p in parts if p not in explained], [], "parts of a story that the page does not explain")
+
+
 def test_the_pages_of_a_path_have_its_commands():
     for path in PATHS:
         text = section(plan(), path)

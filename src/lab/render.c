@@ -311,20 +311,19 @@ static void knobs(page *p)
         vt_buf_puts(p->b, "  no knob belongs to this lab\n");
         return;
     }
-    /* the verdict stands early: a table that is too wide loses its end */
-    vt_table_init(&t, "knob|verdict|>gain|>expected|>before|>after");
+    vt_table_init(&t, "knob|>before|>after|>gain|>expected|verdict");
     json_array_foreach(json_object_get(p->r, "knobs"), i, o)
     {
         char cell[STORY_TEXT];
         if (i >= 64)
             break;
         vt_table_cell(&t, "%s", story_text(o, "name", cell));
-        vt_table_cell(&t, "%s", story_text(o, "verdict", cell));
+        put_time(&t, real(o, "before_s"), real(o, "before_noise"));
+        put_time(&t, real(o, "after_s"), real(o, "after_noise"));
         double gain = real(o, "gain"), expected = real(o, "expected");
         vt_table_cell(&t, isfinite(gain) ? "%.2fx" : "n/a", gain);
         vt_table_cell(&t, isfinite(expected) ? "%.2fx" : "n/a", expected);
-        put_time(&t, real(o, "before_s"), real(o, "before_noise"));
-        put_time(&t, real(o, "after_s"), real(o, "after_noise"));
+        vt_table_cell(&t, "%s", story_text(o, "verdict", cell));
     }
     vt_table_finish(&t, p->b, p->term, 2);
     json_array_foreach(json_object_get(p->r, "knobs"), i, o)

@@ -119,7 +119,7 @@ static void test_lab_tells_all_items(void **state)
                                         "not measured here, because no counters are read",
                                         "1 of 1 checks hold",
                                         "2 RUN\n  took ",
-                                        "rather long  no gain here  1000.00x",
+                                        "1000.00x  1000.00x  no gain here",
                                         "123 us ± >99 %",
                                         "long (a place whose name is longer): the machine was busy",
                                         "operation",

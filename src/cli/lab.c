@@ -42,6 +42,17 @@ static void put_done(vt_buf *b, const char *folder, const lab_def *d)
     json_decref(r);
 }
 
+/* What one knows after each lab of the track. */
+static void put_goals(lab_track t, vt_buf *b)
+{
+    vt_buf_puts(b, "\nAfterwards\n");
+    for (const lab_def *const *d = lab_list_of(t); *d; d++) {
+        vt_buf_printf(b, "  %-5s  ", (*d)->number);
+        vt_text_wrap(b, (*d)->goal, 9, VT_TERM_WIDTH);
+        vt_buf_putc(b, '\n');
+    }
+}
+
 static vt_status list_track(const cli *c, lab_track t, vt_buf *b, vt_err *err)
 {
     char folder[PATH_MAX];
@@ -49,19 +60,25 @@ static vt_status list_track(const cli *c, lab_track t, vt_buf *b, vt_err *err)
     TRY(lab_results_folder(c->options, t, folder, sizeof folder, err));
     if (b->len)
         vt_buf_putc(b, '\n');
+    else if (c->n_args == 0)
+        vt_buf_puts(b,
+                    "New here? labs/PLAN.md has a path for beginners, an hour long; its first lab "
+                    "is\n'vitrine lab sglang 00 --quick'. 'vitrine lab TRACK' says what one "
+                    "knows after each lab.\n\n");
     vt_text_ink(b, &c->out, VT_INK_BOLD, lab_track_name[t]);
     vt_buf_putc(b, '\n');
-    vt_table_init(&table, "lab|name|what one knows afterwards|done here");
+    vt_table_init(&table, "lab|name|done here");
     for (const lab_def *const *d = lab_list_of(t); *d; d++) {
         vt_buf done = {0};
         put_done(&done, folder, *d);
         vt_table_cell(&table, "%s", (*d)->number);
         vt_table_cell(&table, "%s", (*d)->name);
-        vt_table_cell(&table, "%.46s", (*d)->goal);
         vt_table_cell(&table, "%s", done.data ? done.data : "");
         vt_buf_release(&done);
     }
     vt_table_finish(&table, b, &c->out, 2);
+    if (c->n_args > 0)
+        put_goals(t, b);
     return VT_OK;
 }
 
@@ -170,6 +187,8 @@ static int run_one(const cli *c, const lab_def *d)
     }
     if (status == VT_OK)
         status = lab_result_write(result, d, folder, &err);
+    if (status == VT_OK && !c->json)
+        cli_note(c, "the result is %s/%s_%s.json", folder, d->number, d->name);
     int code = status == VT_OK ? print(c, result) : cli_fail(&err);
     json_decref(result);
     if (code == CLI_DONE && failed) {

@@ -127,28 +127,45 @@ static const char *example_of(lab_unit unit)
     return example[unit];
 }
 
-/* The main quantity is asked for once; a prediction that cannot be read is an error of usage. */
-void lab_ask_reader(lab *l, json_t *p)
+/* Whether a person sits there who can be asked. */
+static bool is_reader_there(const lab *l)
+{
+    return l->talk && !lab_flag(l, "no-predict") && isatty(0) && isatty(2);
+}
+
+/* Asks until the answer is a value of this unit. NAN: the reader skips the question. */
+static double ask_terminal(const char *what, lab_unit unit)
 {
     char line[128];
+    double v = NAN;
+    do {
+        fprintf(stderr, "  What do you expect? %s (such as %s; Enter to skip): ", what,
+                example_of(unit));
+        if (!fgets(line, sizeof line, stdin))
+            return NAN;
+        line[strcspn(line, "\n")] = '\0';
+        v = read_value(line, unit);
+        if (*line && !isfinite(v))
+            fprintf(stderr, "  '%.40s' has no unit that fits; an answer looks like %s\n", line,
+                    example_of(unit));
+    } while (*line && !isfinite(v));
+    return v;
+}
+
+/* The main quantity is asked for once. A slip of the keyboard is asked again; a --predict that
+ * cannot be read is an error of usage. */
+void lab_ask_reader(lab *l, json_t *p)
+{
     lab_unit unit = LAB_COUNT;
     const char *text = lab_text(l, "predict"),
                *what = json_string_value(json_object_get(p, "what"));
     lab_unit_find(json_string_value(json_object_get(p, "unit")), &unit);
-    if (!text && l->talk && !lab_flag(l, "no-predict") && isatty(0) && isatty(2)) {
-        fprintf(stderr, "  What do you expect: %s? (such as %s; Enter to skip) ", what,
-                example_of(unit));
-        if (!fgets(line, sizeof line, stdin))
-            return;
-        line[strcspn(line, "\n")] = '\0';
-        text = *line ? line : NULL;
-    }
-    if (!text)
+    if (!text && !is_reader_there(l))
         return;
-    double v = read_value(text, unit);
+    double v = text ? read_value(text, unit) : ask_terminal(what, unit);
     if (isfinite(v))
         json_object_set_new(p, "reader", json_real(v));
-    else if (!l->refused.message[0])
+    else if (text && !l->refused.message[0])
         vt_fail(&l->refused, VT_ERR_USAGE,
                 "--predict: '%.40s' is no value of '%s'; expected something like %s", text, what,
                 example_of(unit));
@@ -251,8 +268,9 @@ static void check_items(lab *l)
 /* Which tier measured, and what it does not see. */
 static void put_tier(lab *l)
 {
-    char why[256];
+    char why[256], blind[320];
     bool events = vt_probe_perf_events(why, sizeof why);
+    snprintf(blind, sizeof blind, "bytes moved, cache misses, stalls: %s", why);
     json_object_set_new(l->result, "tier", json_string("T0: clocks, and exact bytes and FLOPs"));
     json_object_set_new(
         l->result, "cannot_see",
@@ -261,7 +279,24 @@ static void put_tier(lab *l)
                           "occupancy is computed from the launch"
                     : events ? "bytes moved, cache misses, stalls: hardware events are allowed "
                                "here and are not read yet"
-                             : why));
+                             : blind));
+}
+
+/* Before a person is asked or waits: which lab this is, and what it is about to do. */
+static void introduce(lab *l)
+{
+    const lab_def *d = l->def;
+    vt_buf b = {0};
+    if (!is_reader_there(l))
+        return;
+    vt_buf_printf(&b, "LAB %s %s %s\n  ", lab_track_name[d->track], d->number, d->name);
+    vt_text_wrap(&b, d->goal, 2, VT_TERM_WIDTH);
+    for (int i = 0; i < 3 && d->about[i]; i++) {
+        vt_buf_puts(&b, "\n  - ");
+        vt_text_wrap(&b, d->about[i], 4, VT_TERM_WIDTH);
+    }
+    fprintf(stderr, "%s\n\n", b.data ? b.data : "");
+    vt_buf_release(&b);
 }
 
 vt_status lab_run(const lab_ask *ask, const lab_def *def, json_t **result, bool *failed,
@@ -289,6 +324,7 @@ vt_status lab_run(const lab_ask *ask, const lab_def *def, json_t **result, bool 
                          lab_track_name[def->track], def->number);
     if (status == VT_OK) {
         begin_result(&l);
+        introduce(&l);
         status = def->run(&l, err);
     }
     if (status == VT_OK && l.refused.message[0]) {

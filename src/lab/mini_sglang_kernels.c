@@ -169,7 +169,7 @@ static void tell_order(lab *l, const kernels *all)
 static void tell_kernels(lab *l, const kernels *all)
 {
     lab_table(l, "kernels", "every kernel against its reference",
-              "call|row|step|>error|>tolerance|result|>time|>of roof|bound");
+              "call|row|step|>error|>allowed|result|>time|>of roof|bound");
     for (int32_t i = 0; i < all->n; i++) {
         const kernel *k = &all->at[i];
         if (!wanted(all, k))
@@ -181,8 +181,8 @@ static void tell_kernels(lab *l, const kernels *all)
                  : k->prefill            ? "prefill"
                  : k->decode             ? "decode"
                                          : "-");
-        lab_cell(l, k->ran && isfinite(k->k.error) ? "%.1e" : "-", k->k.error);
-        lab_cell(l, k->ran && isfinite(k->k.tolerance) ? "%.1e" : "-", k->k.tolerance);
+        lab_cell(l, k->ran && isfinite(k->k.error) ? "%.0e" : "-", k->k.error);
+        lab_cell(l, k->ran && isfinite(k->k.tolerance) ? "%.0e" : "-", k->k.tolerance);
         lab_cell(l, "%s",
                  !k->ran                 ? k->why
                  : !isfinite(k->k.error) ? "not checked"

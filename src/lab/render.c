@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "lab/list.h"
 #include "lab/result.h"
@@ -175,7 +176,10 @@ static void put_item(page *p, const char *what, const json_t *item)
             vt_buf_printf(&line, " %s", of);
         vt_buf_printf(&line, " [%s]", story_text(item, "tag", tag));
     } else {
-        put_text(&line, json_object_get(item, "title"));
+        const json_t *title = json_object_get(item, "title");
+        const char *words = json_string_value(title);
+        if (words && strcasecmp(words, what) != 0) /* else it has been said */
+            put_text(&line, title);
     }
     paragraph(p, &line, 4);
     if (json_object_get(item, "rows"))
@@ -209,6 +213,19 @@ static void items(page *p, const lab_def *d, int group)
     }
 }
 
+/* "  it took 8.9 s in all; section 5 tells what was found" */
+static void run_line(page *p)
+{
+    vt_buf line = {0};
+    double s = real(p->r, "seconds");
+    if (!isfinite(s))
+        return;
+    vt_buf_puts(&line, "took ");
+    lab_put(&line, s, LAB_SECONDS);
+    vt_buf_puts(&line, " in all; section 5 tells what was found");
+    paragraph(p, &line, 2);
+}
+
 /* ---- checks, tiers, grades, knobs ---- */
 
 static void checks(page *p)
@@ -237,7 +254,7 @@ static void profile(page *p)
     heading(p, "4", "PROFILE");
     vt_buf_puts(&line, "tier ");
     put_text(&line, json_object_get(p->r, "tier"));
-    vt_buf_puts(&line, "; it cannot see: ");
+    vt_buf_puts(&line, ". What that cannot see: ");
     put_text(&line, json_object_get(p->r, "cannot_see"));
     paragraph(p, &line, 2);
 }
@@ -279,7 +296,7 @@ static void put_time(vt_table *t, double s, double noise)
     vt_buf b = {0};
     lab_put(&b, s, LAB_SECONDS);
     if (isfinite(noise) && isfinite(s))
-        vt_buf_printf(&b, " ± %.0f %%", 100 * noise);
+        vt_buf_printf(&b, noise > 0.99 ? " ± >99 %%" : " ± %.0f %%", 100 * noise);
     vt_table_cell(t, "%s", b.data ? b.data : "");
     vt_buf_release(&b);
 }
@@ -350,6 +367,7 @@ void lab_result_render(const json_t *result, const vt_term *term, vt_buf *out)
     title(&p);
     predictions(&p);
     heading(&p, "2", "RUN");
+    run_line(&p);
     items(&p, d, 0);
     checks(&p);
     profile(&p);

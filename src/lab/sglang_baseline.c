@@ -92,13 +92,16 @@ static vt_status run_all(lab *l, run_of *r, vt_err *err)
 {
     int32_t *ids = NULL;
     TRY(sglang_prompt(l, 1, NULL, 0, r->prompt, &ids, err));
+    lab_note(l, "one request alone: %d tokens in, %d out", r->prompt, r->gen);
     r->alone = (lab_request){.prompt = ids, .n_prompt = r->prompt, .n_gen = r->gen};
     TRY(lab_requests_run(l, r->engine, &r->alone, 1, err));
     TRY(lab_story(l, r->engine, r->alone.id, &r->story, err));
     TRY(sglang_prompt(l, 2, NULL, 0, r->far, &ids, err));
+    lab_note(l, "one with a longer prompt: %d tokens in", r->far);
     r->longer = (lab_request){.prompt = ids, .n_prompt = r->far, .n_gen = r->gen};
     TRY(lab_requests_run(l, r->engine, &r->longer, 1, err));
     TRY(lab_story(l, r->engine, r->longer.id, &r->far_story, err));
+    lab_note(l, "%d requests, %d of them at once", r->requests, r->concurrency);
     TRY(run_together(l, r, err));
     return lab_story(l, r->engine, 0, &r->all, err);
 }
@@ -232,10 +235,8 @@ static void tell_process(lab *l, const run_of *r)
     sglang_draw_timeline(&b, r->story);
     lab_drawing(l, "steps", "One request from arrival to its last token", &b);
     vt_buf_release(&b);
-    sglang_table_ops(l, "prefill", "A prefill step, op by op",
-                     story_phase_named(r->story, "prefill"), 8);
-    sglang_table_ops(l, "layer_ops", "A decode step, op by op; a call is one layer's",
-                     story_phase_named(r->story, "decode"), 10);
+    sglang_table_ops(l, "prefill", "one step", story_phase_named(r->story, "prefill"), 8);
+    sglang_table_ops(l, "layer_ops", "one step", story_phase_named(r->story, "decode"), 10);
     tell_slope(l, r);
     sglang_table_batch(l, "batch", "The whole recording: what each step computed", r->all, 24);
     lab_table(l, "latency", "Latency and throughput",

@@ -56,9 +56,7 @@ static void tell_roofs(lab *l)
     static const vt_roof_kind link[] = {VT_ROOF_MEETING, VT_ROOF_KERNEL, VT_ROOF_KERNEL_PDL,
                                         VT_ROOF_TO_DEVICE, VT_ROOF_FROM_DEVICE};
     vt_roofs *r = &l->roofs;
-    lab_table(l, "memory_roofs",
-              "What each level of memory holds, and how fast all threads "
-              "together read it",
+    lab_table(l, "memory_roofs", "all threads together, over and over the working set",
               roof_columns);
     put_roof(l, VT_ROOF_L2, r->l2_size);
     put_roof(l, VT_ROOF_L3, r->l3_size);
@@ -66,7 +64,7 @@ static void tell_roofs(lab *l)
     put_roof(l, VT_ROOF_WEIGHTS, 0);
     put_roof(l, VT_ROOF_COPY, 0);
     lab_table_end(l);
-    lab_table(l, "compute_roofs", "What all units together compute, in registers", roof_columns);
+    lab_table(l, "compute_roofs", "all threads together, in registers", roof_columns);
     for (size_t i = 0; i < sizeof unit / sizeof unit[0]; i++)
         put_roof(l, unit[i], 0);
     lab_table_end(l);
@@ -83,8 +81,7 @@ static void tell_roofs(lab *l)
         return;
     }
     lab_table(l, "interconnect",
-              r->is_gpu ? "The link to the host, and what a launch costs"
-                        : "What a meeting of all threads costs",
+              r->is_gpu ? "The link to the host, and what a launch costs" : "all threads meet once",
               roof_columns);
     for (size_t i = 0; i < sizeof link / sizeof link[0]; i++)
         put_roof(l, link[i], 0);

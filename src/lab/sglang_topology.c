@@ -122,9 +122,9 @@ vt_status sglang_topology(lab *l, vt_err *err)
     lab_env *e = NULL;
     vt_buf ready = {0};
     TRY(lab_env_look(l->options, &e, err));
-    draw(l, "topology", "The machine, its sockets and NUMA nodes", put_machine, e);
+    draw(l, "topology", "as the operating system tells them", put_machine, e);
     tell_gpus(l, e);
-    draw(l, "tiers", "What can be observed here, and by which tools", lab_env_put_profiling, e);
+    draw(l, "tiers", "the tools, and what stands in their way", lab_env_put_profiling, e);
     lab_env_put_ready(&ready, &(vt_term){.width = 4096}, e);
     if (ready.data)
         ready.data[strcspn(ready.data, "\n")] = '\0';

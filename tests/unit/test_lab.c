@@ -41,6 +41,8 @@ static vt_status run_kernel(lab *l, vt_err *err)
     lab_kernel_card(l, "card", &k, "copies rows of a table", "none");
     lab_turn(l, &(lab_knob){"a", "b", "c", 1.5, 2e-6, 0.01, 1e-6, 0.01, "half the bytes"});
     lab_turn(l, &(lab_knob){"d", "e", "f", NAN, 1e-6, 0.1, 1.05e-6, 0.1, "nothing changes"});
+    lab_turn(l, &(lab_knob){"a knob whose name is rather long", "a place whose name is longer", "g",
+                            1000, 123e-6, 4000, 123e-9, 0.01, "the machine was busy"});
     lab_finding(l, "planted", "one finding");
     lab_file(l, "x.txt", "a file");
     return VT_OK;
@@ -117,6 +119,10 @@ static void test_lab_tells_all_items(void **state)
                                         "6 CHANGE",
                                         "not measured here, because no counters are read",
                                         "1 of 1 checks hold",
+                                        "2 RUN\n  took ",
+                                        "1000.00x  1000.00x  no gain here",
+                                        "123 us ± >99 %",
+                                        "long (a place whose name is longer): the machine was busy",
                                         "operation",
                                         "one finding [planted]"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
